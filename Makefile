@@ -21,17 +21,18 @@ CUDA_RUN  = '^($(shell grep -l '^//go:build cuda' cmd/vprof/*_test.go | xargs gr
 
 all: build lint test
 
-# NVML is loaded through cgo. Without a C compiler all but monitor is the same.
-HAS_CC = $(if $(shell command -v $(CC)),1,0)
+# NVIDIA's libraries are loaded at run time, through cgo, and there are none for other C
+# libraries than glibc. Without a compiler for it the binary plans and simulates, and says so.
+MACHINE := $(shell $(CC) -dumpmachine 2>/dev/null)
+GLIBC = $(if $(findstring musl,$(MACHINE)),,$(findstring linux,$(MACHINE)))
 
 # Without DWARF and the symbol table, which only debuggers read, the binary is a sixth smaller.
-build: ## the vprof binary; with a C compiler, one whose monitor can watch GPUs
-	CGO_ENABLED=$(HAS_CC) $(GO) build -trimpath -ldflags=-s -o vprof ./cmd/vprof
+build: $(if $(GLIBC),cuda,static) ## the vprof binary; on Linux with a C compiler, one that drives NVIDIA GPUs
 
-static: ## the vprof binary that runs on any Linux; its monitor cannot watch GPUs
+static: ## the vprof binary that runs on any Linux; it plans and simulates, and neither drives nor watches GPUs
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags=-s -o vprof ./cmd/vprof
 
-cuda: ## the vprof binary that also drives NVIDIA GPUs; needs a C compiler, no CUDA
+cuda: ## the vprof binary that drives NVIDIA GPUs; needs a C compiler, no CUDA
 	$(CUDA_ENV) $(GO) build -trimpath -ldflags=-s -tags cuda -o vprof ./cmd/vprof
 
 test: ## all tests
@@ -48,7 +49,7 @@ CUDA_RACE_RUN := '^Test(AnInterrupt|Monitor|Burst|FitAndSmokeGive|TheFirstGPU|Me
 
 test-cuda: ## the CUDA build against a driver without a GPU, also under the race detector
 	$(CUDA_ENV) $(GO) vet -tags cuda $(CUDA_PKG)
-	$(CUDA_ENV) $(GO) test -tags cuda $(CUDA_LIB)
+	$(CUDA_ENV) $(GO) test -tags cuda $(CUDA_LIB) ./cmd/gpucheck
 	$(CUDA_ENV) $(GO) test -tags cuda -run $(CUDA_RUN) ./cmd/vprof
 	$(CUDA_ENV) $(GO) test -race -short -tags cuda $(CUDA_RACE)
 	$(CUDA_ENV) $(GO) test -race -short -tags cuda -run $(CUDA_RACE_RUN) ./cmd/vprof

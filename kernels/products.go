@@ -138,12 +138,27 @@ type convolution struct {
 	input, weight, output            Range
 }
 
+// patchBytes is the largest input of a launch. The kernel counts from the input by 16 bytes, in
+// 32 bits with a sign: up to 32 GiB, windows that begin before it or end behind it included.
+const patchBytes = 16 << 30
+
+// convolveForward computes the output, a launch for as many images as one may have.
 func (p *plan) convolveForward(c convolution) bool {
 	k, ok := p.geometry(c)
-	if ok {
-		p.visit(k.Forward(p.capability), k.inputBytes(), c.weight.Bytes, c.output.Bytes)
+	if !ok || k.inputBytes()/k.Images > patchBytes {
+		return false
 	}
-	return ok
+	in, out := k.inputBytes()/k.Images, k.outputBytes()/k.Images
+	images := patchBytes / in
+	for first := int64(0); first < k.Images; first += images {
+		part := k
+		part.Images = min(images, k.Images-first)
+		part.Input += uint64(first * in)
+		part.Output += uint64(first * out)
+		p.add(part.Forward(p.capability))
+	}
+	p.done(k.inputBytes(), c.weight.Bytes, c.output.Bytes)
+	return true
 }
 
 // convolveInput computes the gradient of the input. With a stride the kernel would
@@ -169,6 +184,11 @@ func (p *plan) convolveWeight(c convolution) bool {
 // the first output.
 func (p *plan) visit(l Launch, first, second, out int64) {
 	p.add(l)
+	p.done(first, second, out)
+}
+
+// done takes the first bytes of the first two inputs and of the first output.
+func (p *plan) done(first, second, out int64) {
 	take(p.reads, 0, first)
 	take(p.reads, 1, second)
 	take(p.writes, 0, out)

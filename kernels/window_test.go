@@ -123,3 +123,31 @@ func TestAnyConvolutionVisitsEveryByte(t *testing.T) {
 		c.runAll(work.Append(nil, c.arch), sum(reads), sum(writes))
 	})
 }
+
+// The kernel counts bytes from the input in 32 bits: what has more is shared out by images, which
+// follow each other without a gap.
+func TestLargeInputsOfConvolutionsAreSharedOut(t *testing.T) {
+	const images, side, channels, size = 40, 4096, 64, 2 // 80 GiB
+	pixels := int64(images * side * side)
+	w := kernels.Work{
+		Kind: program.Convolution, Precision: program.FP16, FLOPs: 2 * pixels * channels * channels * 9,
+		M: channels, N: pixels, K: channels * 9, Batch: 1,
+		Window: program.Window{Images: images, Height: side, Width: side, TapsY: 3, TapsX: 3, StrideY: 1, StrideX: 1, PadY: 1, PadX: 1, DilationY: 1, DilationX: 1},
+		Reads:  []kernels.Range{{Addr: 1 << 40, Bytes: pixels * channels * size}, {Addr: 1 << 20, Bytes: channels * channels * 9 * size}},
+		Writes: []kernels.Range{{Addr: 1 << 41, Bytes: pixels * channels * size}},
+	}
+	next, flops := w.Reads[0].Addr, int64(0)
+	launches := w.Append(nil, 86)
+	for _, l := range launches {
+		require.Equal(t, "conv_forward_f16", l.Name)
+		bytes := l.Args[3] * l.Args[4] * l.Args[5] * l.Args[6] * size
+		require.LessOrEqual(t, bytes, uint64(16<<30))
+		require.Equal(t, next, l.Args[0])
+		require.Equal(t, next-w.Reads[0].Addr, l.Args[2]-w.Writes[0].Addr, "the output of the same images")
+		next += bytes
+		flops += l.FLOPs
+	}
+	require.Equal(t, w.Reads[0].Addr+uint64(w.Reads[0].Bytes), next)
+	require.Equal(t, w.FLOPs, flops)
+	require.Len(t, launches, 5)
+}

@@ -81,6 +81,7 @@ func (c *Calibration) Sheets() []Sheet {
 
 // amount shows a coefficient in its unit.
 func amount(name string, v float64) string {
+	name = strings.TrimPrefix(name, "synthetic ")
 	switch {
 	case strings.HasSuffix(name, "_slack"), name == communication: // a share of what is assumed
 		return fmt.Sprintf("%.3f %%", 100*v)

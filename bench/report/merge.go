@@ -30,6 +30,7 @@ func Merge(reports ...*Report) (*Report, error) {
 	}
 	Apart(reports...)
 	whole := *reports[0]
+	whole.Agreement = nil // which was a part's
 	whole.Devices, whole.Coefficients = slices.Clone(whole.Devices), slices.Clone(whole.Coefficients)
 	whole.Points, whole.Warnings = slices.Clone(whole.Points), slices.Clone(whole.Warnings)
 	for _, r := range reports[1:] {
@@ -63,6 +64,7 @@ func (r *Report) end(parts []*Report) error {
 				r.Largest = &Largest{}
 			}
 			r.Largest.Batch = max(r.Largest.Batch, l.Batch)
+			r.Largest.Predicted = max(r.Largest.Predicted, l.Predicted)
 			if l.Fails > 0 && (r.Largest.Fails == 0 || l.Fails < r.Largest.Fails) {
 				r.Largest.Fails = l.Fails
 			}
@@ -107,6 +109,7 @@ func (r *Report) add(part *Report) error {
 	r.Coefficients = union(r.Coefficients, part.Coefficients)
 	r.Warnings = union(r.Warnings, part.Warnings)
 	r.Points = append(r.Points, part.Points...)
+	r.Refused = union(r.Refused, part.Refused)
 	return nil
 }
 

@@ -127,11 +127,7 @@ func (a *workspaceAnswers) notes() []string {
 func warningNotes(warnings []Warning) []string {
 	var notes []string
 	for _, w := range warnings {
-		line := "warning: " + w.What
-		if w.Hint != "" {
-			line += "; " + w.Hint
-		}
-		notes = append(notes, line)
+		notes = append(notes, "warning: "+w.String())
 	}
 	return notes
 }
@@ -140,8 +136,14 @@ func warningNotes(warnings []Warning) []string {
 // was left out because of it, and what the times mean.
 func (r *Report) findingNotes(word string) []string {
 	var notes []string
+	if r.Agreement != nil {
+		notes = append(notes, r.Agreement.String()+".")
+	}
 	if l := r.Largest; l != nil {
 		notes = append(notes, l.String()+".")
+	}
+	for _, refused := range r.Refused {
+		notes = append(notes, "refused: "+refused.Reason+".")
 	}
 	for _, p := range r.Points {
 		switch {
@@ -208,15 +210,16 @@ func (r *Report) stepNote() string {
 // empty if nothing was measured.
 func (r *Report) besidesNote() string {
 	var first, highest *Run
+	batch := 0
 	for _, p := range r.Points {
 		if p.Run == nil || p.Run.Simulated {
 			continue
 		}
 		if first == nil {
-			first, highest = p.Run, p.Run
+			first, highest, batch = p.Run, p.Run, p.Batch
 		}
-		if p.Run.Process > highest.Process {
-			highest = p.Run
+		if p.Run.Device > highest.Device {
+			highest, batch = p.Run, p.Batch
 		}
 	}
 	if first == nil {
@@ -225,6 +228,9 @@ func (r *Report) besidesNote() string {
 	note := "device: besides the reserved bytes the GPU shows " + bytesize.Format(first.Context) + " of context"
 	if first.Kernels > 0 {
 		note += " and " + bytesize.Format(first.Kernels) + " of the kernels that stand for PyTorch's, which the error leaves out"
+	}
+	if added, rest := highest.Granularity, highest.Unexplained; added != 0 || rest != 0 {
+		note += fmt.Sprintf("; batch %d: %s that the driver adds to segments, %s unexplained", batch, bytesize.Format(added), bytesize.Format(rest))
 	}
 	if first.Others > 0 {
 		note += "; the " + bytesize.Format(first.Others) + " of other processes are not in it"

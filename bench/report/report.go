@@ -42,6 +42,10 @@ type Report struct {
 	// correct.
 	Coefficients []Coefficient `json:"coefficients"`
 	Points       []Point       `json:"points"`
+	// Refused are batch sizes that PyTorch does not take, with its reason.
+	Refused []Refusal `json:"refused,omitempty"`
+	// Agreement is how near a sweep on a GPU came to its estimates; absent for others.
+	Agreement *Agreement `json:"agreement,omitempty"`
 	// Largest is the result of a search for the largest batch size; absent without one.
 	Largest *Largest `json:"largest,omitempty"`
 	// Stopped is the reason why a sweep left out batch sizes; absent if it ran all.
@@ -111,6 +115,12 @@ type Device struct {
 	// Memory is what the driver reports as total.
 	Memory  int64 `json:"memory_bytes"`
 	Context int64 `json:"context_bytes"`
+	// Capability, SMs, ThreadsPerSM and MHz are what a driver says of its board: with them
+	// one that the catalog does not know can be recorded for again.
+	Capability   string `json:"compute_capability,omitempty"`
+	SMs          int    `json:"multiprocessors,omitempty"`
+	ThreadsPerSM int    `json:"threads_per_multiprocessor,omitempty"`
+	MHz          int    `json:"boost_mhz,omitempty"`
 	// Driver is the release of a real one's driver, as far as it is known, and
 	// CUDA the newest version that it speaks.
 	Driver string `json:"driver,omitempty"`
@@ -245,12 +255,19 @@ type Run struct {
 	// CUDA context took, and what the kernels that stand for PyTorch's did.
 	Context int64 `json:"context_bytes,omitempty"`
 	Kernels int64 `json:"kernels_bytes,omitempty"`
+	// Granularity is what the driver added to segments, and Unexplained what Device has
+	// besides these, the reserved bytes and what was added: less than zero where part of the
+	// reserved bytes was never seen.
+	Granularity int64 `json:"granularity_bytes,omitempty"`
+	Unexplained int64 `json:"unexplained_bytes,omitempty"`
 	// Others is what other processes held beside Device, Process what NVML
 	// charged this one with; absent if that is not known. Shared is set if
-	// others used the board during the run.
-	Others  int64 `json:"others_bytes,omitempty"`
-	Process int64 `json:"process_bytes,omitempty"`
-	Shared  bool  `json:"shared,omitempty"`
+	// others used the board during the run, OthersAssumed if nobody told what they held, so
+	// that Context and Others may be mixed.
+	Others        int64 `json:"others_bytes,omitempty"`
+	OthersAssumed bool  `json:"others_assumed,omitempty"`
+	Process       int64 `json:"process_bytes,omitempty"`
+	Shared        bool  `json:"shared,omitempty"`
 	// WarmUp and Repeat count the untimed replays before timing, without the first, which
 	// is watched, and the timed replays.
 	WarmUp int `json:"warm_up,omitempty"`
@@ -320,6 +337,14 @@ type Timing struct {
 type Largest struct {
 	Batch int `json:"batch"`
 	Fails int `json:"fails,omitempty"`
+	// Predicted is the largest by estimates, of a search on a GPU.
+	Predicted int `json:"predicted,omitempty"`
+}
+
+// A Refusal is a batch size that cannot be trained, and why.
+type Refusal struct {
+	Batch  int    `json:"batch"`
+	Reason string `json:"reason"`
 }
 
 // OOM is the allocation that failed.
@@ -350,6 +375,21 @@ type Stopped struct {
 type Warning struct {
 	What string `json:"what"`
 	Hint string `json:"hint,omitempty"`
+}
+
+// String is the warning with its hint.
+func (w Warning) String() string {
+	if w.Hint == "" {
+		return w.What
+	}
+	return w.What + "; " + w.Hint
+}
+
+// Warn adds a warning, unless the report has it.
+func (r *Report) Warn(w Warning) {
+	if !slices.Contains(r.Warnings, w) {
+		r.Warnings = append(r.Warnings, w)
+	}
 }
 
 // Find returns the device that a point refers to.

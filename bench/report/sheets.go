@@ -59,8 +59,11 @@ func (d Device) run() string {
 	if d.Simulated {
 		return "simulated"
 	}
-	return "measured"
+	return measured
 }
+
+// measured is what a run on a GPU is called.
+const measured = "measured"
 
 // communication is the component of what NCCL takes.
 const communication = "communication"

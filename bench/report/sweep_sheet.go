@@ -36,13 +36,22 @@ func (r *Report) sweepSheet() Sheet {
 		s.Columns = append(s.Columns, Column{Head: head, Group: c.head("estimate"), Right: true, Minor: minor[head]})
 	}
 	for _, head := range []string{"allocated", "reserved", "device"} {
-		s.Columns = append(s.Columns, Column{Head: head, Group: c.head(word), Right: true, Minor: minor[head]})
+		group := word
+		if word == measured && head != "device" {
+			group = "replayed" // by the allocator of vprof's own, whatever the GPU did
+		}
+		s.Columns = append(s.Columns, Column{Head: head, Group: c.head(group), Right: true, Minor: minor[head]})
 	}
 	claimed := r.claimed()
 	if claimed {
 		s.Columns = append(s.Columns, Column{Head: "guide " + c.scale.Unit(), Right: true, Minor: 2})
 	}
-	s.Columns = append(s.Columns, Column{Head: "error", Right: true, Minor: 2},
+	// On a simulated board the run is what the estimate was made of.
+	_, driven := r.driven()
+	if driven {
+		s.Columns = append(s.Columns, Column{Head: "error", Right: true, Minor: 2})
+	}
+	s.Columns = append(s.Columns,
 		Column{Head: r.stepHead(), Right: true, Minor: 3}, Column{Head: r.Case.BatchUnit + "s/s", Right: true, Minor: 3},
 		Column{Head: "peak in", Minor: 2}, Column{Head: "fits"})
 	for _, p := range r.Points {
@@ -54,13 +63,31 @@ func (r *Report) sweepSheet() Sheet {
 		if claimed {
 			row = append(row, p.claim(c))
 		}
-		row = append(row, errorCell(p))
+		if driven {
+			row = append(row, errorCell(p))
+		}
 		row = append(row, timeCells(p.Run)...)
 		s.Rows = append(s.Rows, append(row, peakCell(p), fitsCell(p)))
 	}
+	s.Rows = r.refusedRows(s.Rows, len(s.Columns))
 	s.Bars = r.bars()
 	s.Notes = append(r.findingNotes(word), r.notes()...)
 	return s
+}
+
+// refusedRows puts a row for each refused batch size where it belongs.
+func (r *Report) refusedRows(rows [][]string, columns int) [][]string {
+	for _, refused := range r.Refused {
+		row := slices.Repeat([]string{"-"}, columns)
+		row[0], row[columns-1] = strconv.Itoa(refused.Batch), "refused"
+		at := slices.IndexFunc(r.Points, func(p Point) bool { return p.Batch > refused.Batch })
+		before := slices.IndexFunc(rows, func(other []string) bool { return at >= 0 && other[0] == strconv.Itoa(r.Points[at].Batch) })
+		if before < 0 {
+			before = len(rows)
+		}
+		rows = slices.Insert(rows, before, row)
+	}
+	return rows
 }
 
 func estimateCells(e *Estimate, c column) []string {

@@ -28,6 +28,7 @@ type result struct {
 	// Simulated says that no GPU was there: nothing of this was measured.
 	Simulated bool        `json:"simulated"`
 	GPU       string      `json:"gpu"`
+	UUID      string      `json:"uuid,omitempty"`
 	Driver    string      `json:"driver"`
 	CUDA      string      `json:"cuda"`
 	Tool      report.Tool `json:"tool"`
@@ -119,7 +120,7 @@ func sweepSeconds(gpu device.GPU) float64 {
 
 // board is the checked one as the catalog has it; the zero GPU if it has not.
 func (r *result) board() device.GPU {
-	gpu, _ := device.Lookup(r.GPU)
+	gpu, _ := device.Identify(r.GPU, r.memory)
 	return gpu
 }
 
@@ -260,7 +261,7 @@ func (r *result) summary() string {
 func (r *result) judge() error {
 	found := map[verdict][]string{defect: r.Defects}
 	for _, s := range r.Steps {
-		if s.Verdict == couldNotRun || (s.Exit != 0 && s.Verdict == "") {
+		if s.Verdict == couldNotRun || s.Exit != 0 && s.Exit != negative && s.Verdict == "" {
 			found[couldNotRun] = append(found[couldNotRun], s.Name+" failed")
 		}
 	}

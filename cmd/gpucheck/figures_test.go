@@ -85,9 +85,10 @@ func TestBarsAreOfTheBoard(t *testing.T) {
 		require.InDelta(t, tt.seconds, sweepSeconds(gpu), 0, tt.gpu)
 	}
 	require.Zero(t, sweepSeconds((&result{GPU: "a board that nobody knows"}).board()))
-	for memory, first := range map[int64]string{0: "4,8,12,16,24", 16 << 30: "4,8,12,16,24", 12 << 30: "4,8,12,16,20", 8 << 30: "1,2,3"} {
-		require.Contains(t, batches(memory), first)
-		require.Len(t, strings.Split(batches(memory), ","), 8)
+	for memory, want := range map[int64]string{
+		0: "6,12,18,24,30,36,42,48", 16 << 30: "6,12,18,24,30,36,42,48", 8 << 30: "3,7,10,14,17,21,24,28", 5 << 30: "2,4,6,8,10,12,14,16", 1 << 30: "2,2,3,4,5,6,7,9",
+	} {
+		require.Equal(t, want, batches(memory))
 	}
 }
 

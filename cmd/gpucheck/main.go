@@ -6,9 +6,12 @@
 //	gpucheck [--with-torch PYTHON] FOLDER
 //
 // The folder has the output of every step, result.json with the figures and where
-// they come from, and summary.md; it is ready to be attached to an issue. With
-// --with-torch five models are trained with the PyTorch of an interpreter, and what
-// vprof says of them is judged by what they needed. It goes on after a failure, and
+// they come from, and summary.md. FOLDER.tar.gz beside it is what to attach to an issue:
+// the same without names of this machine, of its boards, of people and of programs, and
+// OMITTED.txt says what was left out. With
+// --with-torch models are trained with the PyTorch of an interpreter, and what
+// vprof says of them is judged by what they needed. It goes on after a failure, ends a step
+// that takes too long, and
 // ends with 0 on a healthy board, 1 if a step could not run, 3 if the board has a
 // defect, 4 without a usable GPU, 5 if a figure fell short. On a simulated driver it
 // tries the same, and says in both files that nothing was measured.
@@ -26,6 +29,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -55,6 +59,7 @@ func checked(out, python string) int {
 	var found *verdictError
 	switch {
 	case errors.As(err, new(noGPU)):
+		fmt.Fprintln(os.Stderr, "gpucheck:", err)
 		return 4
 	case errors.As(err, &found):
 		fmt.Fprintln(os.Stderr, "gpucheck:", err)
@@ -97,7 +102,7 @@ func (c *check) run(ctx context.Context) error {
 		return err
 	}
 	c.nvidiaSMI(ctx)
-	before := errorsOfBoard(ctx)
+	before := errorsOfBoard(ctx, c.result.UUID)
 	withTorch, err := c.torchSteps()
 	if err != nil {
 		return err
@@ -110,7 +115,7 @@ func (c *check) run(ctx context.Context) error {
 			return err
 		}
 	}
-	c.result.Defects = append(c.result.Defects, errorsOfBoard(ctx).since(before)...)
+	c.result.Defects = append(c.result.Defects, errorsOfBoard(ctx, c.result.UUID).since(before)...)
 	err = c.result.read(c.out)
 	if c.python != "" {
 		err = errors.Join(err, c.result.torch(c.out))
@@ -124,13 +129,20 @@ func (c *check) run(ctx context.Context) error {
 		return err
 	}
 	fmt.Fprintf(c.screen, "\n== summary, in %s\n%s", c.out, c.result.summary())
+	archive, err := pack(c.out)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(c.screen, "\nto send: %s (names of this machine are left out: OMITTED.txt in it)\n", archive)
 	return judged
 }
 
 // doctor sees what there is to check.
 func (c *check) doctor(ctx context.Context) error {
 	vprof := filepath.Join(c.bin, "vprof")
-	out, err := exec.CommandContext(ctx, vprof, "doctor", "--format", "json").Output()
+	asked, done := context.WithTimeout(ctx, 2*time.Minute)
+	defer done()
+	out, err := exec.CommandContext(asked, vprof, "doctor", "--format", "json").Output()
 	var ended *exec.ExitError
 	if err != nil && !errors.As(err, &ended) {
 		return err
@@ -150,7 +162,7 @@ func (c *check) doctor(ctx context.Context) error {
 		if s.classify(string(out)); s.Verdict == defect {
 			return &verdictError{defect, []string{"the doctor says what, in " + c.out}}
 		}
-		return noGPU{ended}
+		return noGPU{fmt.Errorf("no usable GPU: %s says why", filepath.Join(c.out, "doctor.txt"))}
 	}
 	return nil
 }
@@ -163,15 +175,23 @@ func (c *check) nvidiaSMI(ctx context.Context) {
 	}
 }
 
-// batches are eight batch sizes that fit the memory of a board, bytes.
-func batches(memory int64) string {
-	switch {
-	case memory == 0 || memory >= 15<<30:
-		return "4,8,12,16,24,32,40,48"
-	case memory >= 11<<30:
-		return "4,8,12,16,20,24,28,32"
+// largest is a batch size of redimnet-b2 that a board's memory, bytes, has room for: it needs
+// about 240 MiB a sample, and the rest is for the context, a display and what comes.
+func largest(memory int64) int {
+	const sample, rest, most = 240 << 20, 5 << 28, 48
+	if memory == 0 {
+		return most
 	}
-	return "1,2,3,4,6,8,10,12"
+	return int(min(max((memory-rest)/sample, sweepBatches+1), most))
+}
+
+// batches are eight batch sizes up to the largest. A batch norm refuses one sample.
+func batches(memory int64) string {
+	var list []string
+	for i := range sweepBatches {
+		list = append(list, strconv.Itoa(max(2, largest(memory)*(i+1)/sweepBatches)))
+	}
+	return strings.Join(list, ",")
 }
 
 // steps are the commands by name.
@@ -195,17 +215,23 @@ func (c *check) steps() [][]string {
 		sweep("verify", "--model", "redimnet-b0", "--batch", "8", "--verify"),
 		sweep("find-max", "--model", "resnet50", "--batch", "64", "--find-max"),
 		{"fit", vprof, "fit", "--model", "redimnet-b2", "--stage", "full", "--device", "cuda:0", "--export", file("fit.json")},
-		{"smoke", vprof, "smoke", "--model", "redimnet-b2", "--stage", "full", "--batch", "16", "--device", "cuda:0", "--export", file("smoke.json")},
+		{"smoke", vprof, "smoke", "--model", "redimnet-b2", "--stage", "full", "--batch", strconv.Itoa(min(16, largest(c.result.memory)/2)), "--device", "cuda:0", "--export", file("smoke.json")},
 	}
 }
+
+// stepLimit ends a step that hangs. The longest takes a few minutes on the slowest boards.
+var stepLimit = 20 * time.Minute
 
 // do runs a step. Its output goes to the screen and to a file of its name. The
 // error is about that, not about how the step ended.
 func (c *check) do(ctx context.Context, name string, command ...string) error {
 	fmt.Fprintf(c.screen, "\n== %s\n", name)
 	var out bytes.Buffer
+	ctx, done := context.WithTimeout(ctx, stepLimit)
+	defer done()
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it gives the GPU back
+	cmd.WaitDelay = time.Minute                                           // and is ended if it does not
 	cmd.Env = os.Environ()
 	if !c.result.Simulated {
 		cmd.Env = append(cmd.Env, "VPROF_GPU=1") // for the tests: there is one
@@ -218,8 +244,12 @@ func (c *check) do(ctx context.Context, name string, command ...string) error {
 	var ended *exec.ExitError
 	if errors.As(err, &ended) {
 		s.Exit = ended.ExitCode()
-	} else if err != nil {
+	} else if err != nil && ctx.Err() == nil {
 		return err
+	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		s.Exit = max(s.Exit, 1)
+		fmt.Fprintf(io.MultiWriter(c.screen, &out), "gpucheck: ended after %v\n", stepLimit)
 	}
 	for i, word := range s.Command {
 		s.Command[i] = strings.ReplaceAll(word, c.out+string(filepath.Separator), "")
@@ -238,6 +268,7 @@ func (r *result) diagnose(doctor []byte) error {
 		Driver, CUDA string
 		GPUs         []struct {
 			Name      string
+			UUID      string
 			Memory    int64 `json:"memory_bytes"`
 			Simulated bool
 		}
@@ -248,7 +279,8 @@ func (r *result) diagnose(doctor []byte) error {
 	r.Driver, r.CUDA = d.Driver, d.CUDA
 	r.Simulated = strings.Contains(d.Driver, simulatedDriver)
 	if len(d.GPUs) > 0 {
-		r.GPU, r.Simulated, r.memory = d.GPUs[0].Name, r.Simulated || d.GPUs[0].Simulated, d.GPUs[0].Memory
+		g := d.GPUs[0]
+		r.GPU, r.UUID, r.Simulated, r.memory = g.Name, g.UUID, r.Simulated || g.Simulated, g.Memory
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // A verdict is what a check comes to.
@@ -41,9 +42,12 @@ var defects = []string{
 	"CUDA_ERROR_NVLINK_UNCORRECTABLE",
 }
 
+// negative is the exit code of a step that ran and found that something does not fit.
+const negative = 3
+
 // classify says what a failed step's output means.
 func (s *step) classify(output string) {
-	if s.Exit == 0 {
+	if s.Exit == 0 || s.Exit == negative {
 		return
 	}
 	s.Verdict = couldNotRun
@@ -65,10 +69,13 @@ type boardErrors struct {
 	xids        []string
 }
 
-// errorsOfBoard asks nvidia-smi and dmesg. What they do not tell is not there.
-func errorsOfBoard(ctx context.Context) boardErrors {
+// errorsOfBoard asks nvidia-smi of the board with a UUID, whose number there may be another than
+// CUDA's, and dmesg. What they do not tell, as nvidia-smi does not of a slice, is not there.
+func errorsOfBoard(ctx context.Context, uuid string) boardErrors {
 	var e boardErrors
-	out, err := exec.CommandContext(ctx, "nvidia-smi", "--query-gpu=ecc.errors.uncorrected.volatile.total", "--format=csv,noheader", "--id=0").Output()
+	ctx, done := context.WithTimeout(ctx, time.Minute)
+	defer done()
+	out, err := exec.CommandContext(ctx, "nvidia-smi", "--query-gpu=ecc.errors.uncorrected.volatile.total", "--format=csv,noheader", "--id="+uuid).Output()
 	if err == nil {
 		e.uncorrected, _ = strconv.Atoi(strings.TrimSpace(string(out))) // "[N/A]" without ECC
 	}

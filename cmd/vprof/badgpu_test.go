@@ -147,6 +147,15 @@ func TestWhatIsWrongWithAMachineIsSaidInASentence(t *testing.T) {
 				require.Equal(t, "vprof: "+tt.says+"\n", doctor.stderr, "the doctor says the same")
 				reason, _, _ := strings.Cut(tt.says, ";")
 				require.Contains(t, doctor.stdout, reason)
+
+				// Nobody asked for the GPU: a board is simulated in its place, and that is said.
+				tt.setup.Restart(t)
+				dev := t.TempDir()
+				require.NoError(t, os.WriteFile(filepath.Join(dev, "nvidiactl"), nil, 0o600))
+				instead := commandOn(t, dev, "sweep", "--model", "toy", "--batch", "8")
+				require.Equal(t, exitFine, instead.code, instead.stderr)
+				require.Equal(t, "vprof: a GPU is here and was not used: "+strings.TrimPrefix(strings.TrimPrefix(tt.says, "cuda: "), "cuda:0: ")+"\n", instead.stderr)
+				require.Contains(t, instead.stdout, "simulated "+board(t, defaultGPU).Product)
 			}
 		})
 	}

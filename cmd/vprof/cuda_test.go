@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -31,10 +32,13 @@ type said struct {
 }
 
 // command runs a command line in this process.
-func command(t testing.TB, args ...string) said {
+func command(t testing.TB, args ...string) said { return commandOn(t, os.DevNull, args...) }
+
+// commandOn does so with a folder of devices.
+func commandOn(t testing.TB, dev string, args ...string) said {
 	var stdout, stderr bytes.Buffer
 	a := withToy(system())
-	a.stdin, a.stdout, a.stderr = strings.NewReader(""), &stdout, &stderr
+	a.stdin, a.stdout, a.stderr, a.dev = strings.NewReader(""), &stdout, &stderr, dev
 	code := run(t.Context(), a, args)
 	return said{code, stdout.String(), stderr.String()}
 }
@@ -79,6 +83,11 @@ func plainly(r *report.Report) *report.Report {
 	for i := range r.Devices {
 		d := &r.Devices[i]
 		d.Name, d.Simulated, d.Driver, d.CUDA, d.UUID, d.MIG, d.Host = "device", false, "", "", "", false, ""
+		d.Capability, d.SMs, d.ThreadsPerSM, d.MHz = "", 0, 0, 0
+	}
+	r.Agreement = nil
+	if r.Largest != nil {
+		r.Largest.Predicted = 0
 	}
 	for i := range r.Points {
 		r.Points[i].Device = "device"
@@ -141,7 +150,8 @@ func TestTheLargestBatchIsTheSame(t *testing.T) {
 			measured := swept(t, append(args, "--device", "cuda:0")...)
 			requireBalanced(t, driver)
 			simulated := swept(t, append(args, "--device", "sim:"+gpu.Name, "--gpu-memory", strconv.FormatInt(memory, 10))...)
-			require.Equal(t, simulated.Largest, measured.Largest)
+			require.InDelta(t, measured.Largest.Batch, measured.Largest.Predicted, 0)
+			require.Equal(t, plainly(simulated).Largest, plainly(measured).Largest)
 			require.Equal(t, measured.Largest.Batch+1, measured.Largest.Fails, "neighbors, and both tried")
 			tried := map[int]bool{}
 			for _, p := range measured.Points {
@@ -164,6 +174,8 @@ func TestOthersMakeTheBoardSmaller(t *testing.T) {
 	measured := swept(t, append(args, "--device", "cuda:0", "--leave", "0")...)
 	requireBalanced(t, driver)
 	simulated := swept(t, append(args, "--device", "sim:"+gpu.Name, "--gpu-memory", "2050MiB")...)
+	require.Equal(t, measured.Largest.Batch, measured.Largest.Predicted, "beside them and the kernels")
+	measured.Largest.Predicted = 0
 	require.Equal(t, simulated.Largest, measured.Largest)
 
 	require.Contains(t, measured.Warnings, report.Warning{
@@ -401,7 +413,7 @@ func TestADriverWithoutKernelsAndASickBoardAreNamed(t *testing.T) {
 	require.Contains(t, table, "the median of 5 after 1 to warm up; clocks of cuda:0 down to 1500 MHz.")
 
 	setup := fakecuda.Simulated(board(t, "t4"))
-	setup.Backed, setup.Sick = true, true
+	setup.Backed, setup.Sick = true, "gemm"
 	driver := setup.Restart(t)
 	got = command(t, "sweep", "--model", "toy", "--device", "cuda:0")
 	require.Equal(t, exitFailure, got.code)
@@ -412,7 +424,7 @@ func TestADriverWithoutKernelsAndASickBoardAreNamed(t *testing.T) {
 // Beside others that compute, a GPU is taken only by its name, and 1 GiB of it stays
 // free unless the user says otherwise. Those that only draw do not count.
 func TestASweepLeavesRoomForOthers(t *testing.T) {
-	gpu := sized(board(t, "rtx-5060-ti"), 4000*mib)
+	gpu := sized(board(t, "rtx-5060-ti"), 10000*mib)
 	setup := fakecuda.Genuine(gpu)
 	setup.Boards[0].Others = []fakecuda.Process{{PID: 4321, Name: "python3", Used: 500 * mib}}
 	driver := setup.Restart(t)
@@ -435,4 +447,117 @@ func TestASweepLeavesRoomForOthers(t *testing.T) {
 	setup.Boards[0].Others = nil
 	setup.Restart(t)
 	require.Equal(t, "cuda:0", swept(t, args...).Devices[0].Name, "nobody is there")
+}
+
+// In a container NVML lists nobody, and shows what they hold: a GPU is as occupied as by a
+// process that is listed, for smoke and fit, too.
+func TestOthersThatAreNotListedAreLeftAlone(t *testing.T) {
+	setup := fakecuda.Genuine(sized(board(t, "rtx-5060-ti"), 10000*mib))
+	setup.Boards[0].Others = []fakecuda.Process{{PID: 4321, Name: "python3", Used: 500 * mib}}
+	setup.Boards[0].Unlisted = true
+	setup.Restart(t)
+	got := command(t, "sweep", "--model", "toy", "--batch", "16")
+	require.Equal(t, exitUsage, got.code)
+	require.Contains(t, got.stderr, "cuda:0 is used by processes that are not listed, as those outside a container, which hold about 500.00 MiB; name it")
+	for _, args := range [][]string{{"sweep", "--batch", "16", "--find-max"}, {"fit", "--stage", "full"}, {"smoke", "--batch", "64"}} {
+		driver := setup.Restart(t)
+		got := command(t, append(args, "--model", "toy", "--device", "cuda:0")...)
+		require.Contains(t, []exitCode{exitFine, exitNegative}, got.code, got.stderr)
+		require.Contains(t, got.stdout, "cuda:0 is also used by processes that are not listed")
+		require.GreaterOrEqual(t, 9500*mib-int64(driver.Stats(t).Peak), int64(1024*mib), args[0])
+		requireBalanced(t, driver)
+	}
+}
+
+// Without NVML what others hold is assumed: the report says so, and nothing is learned from it.
+func TestWithoutNVMLNothingIsLearned(t *testing.T) {
+	setup := fakecuda.Genuine(board(t, "rtx-5060-ti"))
+	setup.NVML = 9
+	setup.Boards[0].Others = []fakecuda.Process{{PID: 4321, Name: "python3", Used: 2000 * mib}}
+	setup.Restart(t)
+	file := filepath.Join(t.TempDir(), "sweep.json")
+	r := swept(t, "--model", "toy", "--batch", "8,32", "--device", "cuda:0", "--export", file)
+	run := r.Points[0].Run
+	require.True(t, run.OthersAssumed)
+	require.EqualValues(t, 2000*mib, run.Others)
+	require.EqualValues(t, 190*mib, run.Context, "what the catalog says")
+	require.Contains(t, r.Warnings[0].What, "what other processes hold of cuda:0 is not known, since NVML does not tell")
+	got := command(t, "calibrate", file, "--dry-run")
+	require.Equal(t, exitUsage, got.code)
+	require.Contains(t, got.stderr, "batch 8: what other processes held of the board was not known")
+}
+
+// A board that nobody has heard of is swept, and learned from by what its driver said.
+func TestABoardThatTheCatalogDoesNotKnowIsCalibrated(t *testing.T) {
+	gpu := device.GPU{Product: "NVIDIA Future X1", Capability: 121, SMs: 48, ThreadsPerSM: 1536, BoostMHz: 3000, Memory: 24 << 30, Context: 333 * mib}
+	fakecuda.Genuine(gpu).Restart(t)
+	dir := t.TempDir()
+	file, learned := filepath.Join(dir, "sweep.json"), filepath.Join(dir, "coefficients.yaml")
+	r := swept(t, "--model", "toy", "--batch", "8,32,64", "--export", file)
+	d := r.Devices[0]
+	require.Equal(t, []any{"future-x1", "12.1", 48, 1536, 3000}, []any{d.GPU, d.Capability, d.SMs, d.ThreadsPerSM, d.MHz})
+	c := decoded[report.Calibration](t, exitFine, "calibrate", file, "--output", learned)
+	require.Equal(t, "future-x1", c.GPU)
+	require.Less(t, c.Errors.After.Max, 1e-3)
+	for _, k := range c.Coefficients {
+		require.False(t, strings.HasPrefix(k.Name, "efficiency:"), "kernels of vprof's own say nothing of PyTorch's: %s", k.Name)
+	}
+	again := swept(t, "--model", "toy", "--batch", "16", "--coefficients", learned)
+	require.True(t, slices.ContainsFunc(again.Coefficients, func(k report.Coefficient) bool { return strings.Contains(k.Source, "future-x1/") }))
+}
+
+// A sweep on a GPU ends with how near the estimates were. The driver adds 3 MiB to each segment
+// there, which nobody has learned yet.
+func TestASweepOnAGPUEndsWithAVerdict(t *testing.T) {
+	setup := fakecuda.Genuine(sized(board(t, "rtx-5060-ti"), 4000*mib))
+	setup.Restart(t)
+	args := []string{"sweep", "--model", "toy", "--batch", "8,16", "--find-max", "--device", "cuda:0"}
+	got := command(t, append(args, "--tolerance", "1%")...)
+	require.Equal(t, exitFine, got.code, got.stderr)
+	r := swept(t, args[1:]...)
+	require.Equal(t, r.Largest.Batch, r.Agreement.Found)
+	require.Equal(t, r.Largest.Batch, r.Agreement.Predicted)
+	require.Contains(t, got.stdout, fmt.Sprintf("device within ±1 %% of the estimate at %d of %[1]d; largest batch predicted %d, found %d.", r.Agreement.Of, r.Agreement.Predicted, r.Agreement.Found))
+	require.Contains(t, got.stdout, "replayed GiB")
+	require.Contains(t, got.stdout, "measured GiB")
+
+	setup.Boards[0].Adds = 3 * mib
+	setup.Restart(t)
+	got = command(t, "sweep", "--model", "toy", "--batch", "8,16", "--device", "cuda:0", "--tolerance", "0.1%")
+	require.Equal(t, exitNegative, got.code)
+	require.Contains(t, got.stderr, "the GPU differs from the estimates by more than 0.1%: device within ±0.1 % of the estimate at 0 of 2")
+	require.Regexp(t, `batch 16: [\d.]+ MiB that the driver adds to segments, 0 B unexplained`, got.stdout)
+	setup.Restart(t)
+	require.Equal(t, exitFine, command(t, "sweep", "--model", "toy", "--batch", "8,16", "--device", "cuda:0").code)
+
+	simulated := command(t, "sweep", "--model", "toy", "--batch", "8", "--gpu", "t4").stdout
+	require.NotContains(t, simulated, "error")
+	require.NotContains(t, simulated, "replayed")
+}
+
+// The board that CUDA shows first is the one that is described and asked, whatever its number in
+// NVML.
+func TestTheVisibleBoardIsTheOneAskedFor(t *testing.T) {
+	t.Setenv("CUDA_VISIBLE_DEVICES", "1")
+	setup := fakecuda.Setup{Genuine: true, Boards: []fakecuda.Board{{GPU: board(t, "t4")}, {GPU: board(t, "a100-40")}}}
+	setup.Boards[0].Others = []fakecuda.Process{{PID: 5, Name: "python3", Used: 5000 * mib}}
+	setup.Restart(t)
+	r := swept(t, "--model", "toy", "--batch", "8")
+	require.Equal(t, "a100-40", r.Devices[0].GPU)
+	require.Equal(t, "GPU-fa000000-0000-0000-0000-000000000001", r.Devices[0].UUID)
+	require.Zero(t, r.Points[0].Run.Others, "they use the other board")
+	found, err := detectBoard(0)
+	require.NoError(t, err)
+	require.Equal(t, "a100-40", found.GPU.Name, "by NVML alone")
+	require.Zero(t, found.Others)
+}
+
+// The smallest batch that is tried may be too large for a board.
+func TestOutOfMemoryAtTheSmallestBatchIsAResult(t *testing.T) {
+	driver := fakecuda.Genuine(sized(board(t, "rtx-5060-ti"), 512*mib)).Restart(t)
+	got := command(t, "sweep", "--model", "toy", "--batch", "64,128", "--device", "cuda:0")
+	require.Equal(t, exitFine, got.code, got.stderr)
+	require.Contains(t, got.stdout, "batch 64 is out of memory (measured)")
+	require.Contains(t, got.stdout, "not run: batch 128 (out of memory at batch 64).")
+	requireBalanced(t, driver)
 }

@@ -3,12 +3,15 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/vprof/vprof/bench/job"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/printable"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/device/cuda"
 	"github.com/vprof/vprof/profiler/device/nvml"
@@ -93,32 +96,49 @@ func (f *deviceFlags) target(cmd *cobra.Command) (job.Target, error) {
 	return job.Simulated(gpu), err
 }
 
-// openDevice opens the device of a job on this machine. Close gives it back; until
-// then the goroutine is its only user.
-func openDevice(name string) (device.Device, error) {
-	if name != job.Auto {
-		named, err := parseDevice(name)
-		if err != nil {
-			return nil, err
-		}
-		return openGPU(named.index)
-	}
-	d, err := cuda.Open(0)
-	if err == nil {
-		if others := computing(d); len(others) > 0 {
-			return nil, errors.Join(usagef("%s is used by %v; name it with --device %s to run beside that (--leave says how much memory stays free, 1GiB unless given), or simulate a board with --device sim:NAME",
-				d.Name(), others[0], d.Name()), d.Close())
-		}
-	}
-	var unusable *device.UnusableError
-	if !errors.As(err, &unusable) {
-		return d, err
-	}
-	gpu, err := device.Lookup(defaultGPU)
+// namedDevice opens the device of a job on this machine by its name. Close gives it back;
+// until then the goroutine is its only user.
+func (a *app) namedDevice(name string) (device.Device, error) {
+	named, err := parseDevice(name)
 	if err != nil {
 		return nil, err
 	}
-	return sim.New(gpu, 0)
+	return a.openGPU(named.index)
+}
+
+// firstDevice opens the first GPU, or, where none can be used, the default board: with it
+// comes why a GPU that is there was left out, nil if there is none.
+func (a *app) firstDevice() (device.Device, *report.Warning, error) {
+	d, err := a.openGPU(0)
+	var unusable *device.UnusableError
+	if errors.As(err, &unusable) {
+		gpu, err := device.Lookup(defaultGPU)
+		if err != nil {
+			return nil, nil, err
+		}
+		simulated, err := sim.New(gpu, 0)
+		return simulated, a.unused(unusable), err
+	}
+	if err == nil {
+		if others := computing(d); len(others) > 0 {
+			return nil, nil, errors.Join(usagef("%s is used by %v; name it with --device %s to run beside that (--leave says how much memory stays free, 1GiB unless given), or simulate a board with --device sim:NAME",
+				d.Name(), others[0], d.Name()), d.Close())
+		}
+	}
+	return d, nil, err
+}
+
+// unused is what a report says of a GPU that is here and cannot be used, nil if there is
+// none. It also goes to standard error, since a table of a simulated board looks the same.
+func (a *app) unused(why *device.UnusableError) *report.Warning {
+	if cuda.Present(a.dev) == "" {
+		return nil
+	}
+	reason := *why
+	reason.Remedy = ""
+	w := &report.Warning{What: "a GPU is here and was not used: " + strings.TrimPrefix(reason.Error(), reason.Device+": "), Hint: why.Remedy}
+	printable.Fprintf(a.stderr, "vprof: %s\n", w)
+	return w
 }
 
 // detectGPU finds a GPU of this machine: by the driver, or, where this vprof
@@ -137,25 +157,26 @@ func detectGPU(index int) (localGPU, error) {
 	return localGPU{}, noGPUError{err.Error(), instead}
 }
 
-// detectBoard finds a board by its number in NVML's list.
+// detectBoard finds a board by its number among those that NVML lists and CUDA_VISIBLE_DEVICES
+// does not hide.
 func detectBoard(index int) (localGPU, error) {
 	library, err := nvml.Open()
 	if err != nil {
 		return localGPU{}, err
 	}
 	defer library.Close()
-	boards, err := library.Boards()
+	boards, err := library.Visible(os.Getenv("CUDA_VISIBLE_DEVICES"))
 	if err != nil {
 		return localGPU{}, err
 	}
 	if index >= len(boards) {
-		return localGPU{}, fmt.Errorf("NVML lists %d boards", len(boards))
+		return localGPU{}, fmt.Errorf("NVML lists %d boards that CUDA_VISIBLE_DEVICES leaves", len(boards))
 	}
-	gpu, err := device.Lookup(boards[index].Name)
+	m, err := boards[index].Memory()
 	if err != nil {
 		return localGPU{}, err
 	}
-	m, err := boards[index].Memory()
+	gpu, err := device.Identify(boards[index].Name, m.Total-m.Reserved)
 	if err != nil {
 		return localGPU{}, err
 	}

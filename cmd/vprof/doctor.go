@@ -37,6 +37,7 @@ type diagnosis struct {
 type checkedGPU struct {
 	Device     string `json:"device"`
 	Name       string `json:"name"`
+	UUID       string `json:"uuid,omitempty"`
 	Capability string `json:"compute_capability,omitempty"`
 	Memory     int64  `json:"memory_bytes"`
 	Context    int64  `json:"context_bytes,omitempty"`
@@ -90,7 +91,7 @@ func examine() *diagnosis {
 	for _, b := range s.Boards {
 		d.problem(b.Err)
 		d.GPUs = append(d.GPUs, checkedGPU{
-			Device: b.Name, Name: b.GPU.Product, Capability: b.GPU.Capability.String(), Memory: b.GPU.Memory,
+			Device: b.Name, Name: b.GPU.Product, UUID: b.Identity.UUID, MIG: b.Identity.MIG, Capability: b.GPU.Capability.String(), Memory: b.GPU.Memory,
 			Context: b.Baseline.Context, Kernels: b.Baseline.Kernels, Others: b.Baseline.Others, Usable: b.Err == nil, Simulated: b.Simulated,
 		})
 		if b.Simulated {
@@ -218,11 +219,7 @@ func (d *diagnosis) Sheets() []report.Sheet {
 		})
 	}
 	for _, p := range d.Problems {
-		line := p.What
-		if p.Hint != "" {
-			line += "; " + p.Hint
-		}
-		gpus.Notes = append(gpus.Notes, line)
+		gpus.Notes = append(gpus.Notes, p.String())
 	}
 	if len(gpus.Notes) == 0 {
 		gpus.Notes = []string{"nothing is missing."}

@@ -15,7 +15,6 @@ import (
 	"github.com/vprof/vprof/bench/fleet"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/printable"
-	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner/coefficients"
 )
 
@@ -162,10 +161,6 @@ func (o *fleetCollectOptions) fit(ctx context.Context, runs []calibration.Observ
 	for _, board := range calibration.Apart(runs) {
 		if board[0].Simulated && !o.allowSimulated {
 			return usagef("--calibrate: runs on %s are simulated, so there is nothing to learn of a real GPU; --allow-simulated learns from them nevertheless", board[0].GPU)
-		}
-		if _, err := device.Lookup(board[0].GPU); err != nil {
-			printable.Fprintf(o.app.stderr, "vprof: %s is not in the catalog and is not calibrated\n", board[0].GPU)
-			continue
 		}
 		c := calibration.Calibration{
 			Models: o.app.models(), Residuals: o.app.residuals, Runs: board, Pool: true, Tool: tool(), Now: now,

@@ -65,7 +65,7 @@ func runFleetTask(ctx context.Context, a *app, part *shardFlags, path string) er
 		return err
 	}
 	part.into = path
-	here := &job.Local{Models: a.models(), Evidence: step.Evidence{Residuals: a.residuals}, Open: openDevice}
+	here := &job.Local{Models: a.models(), Evidence: step.Evidence{Residuals: a.residuals}, Open: a.namedDevice}
 	return part.run(ctx, a, b.ShardPlan(tool()), nil, func(ctx context.Context, unit, _ int, partial json.RawMessage, keep func(any) error) (int, any, error) {
 		r, err := runFleetJob(ctx, a, here, jobs[unit-from], partial, keep)
 		var noGPU *device.UnusableError

@@ -40,8 +40,21 @@ func openGPU(index int) (device.Device, error) {
 }
 
 // computing are the other processes that compute on a device.
-func computing(d device.Observer) []device.Neighbor {
-	return slices.DeleteFunc(d.Neighbors(), func(n device.Neighbor) bool { return !n.Computes })
+func computing(d device.Device) []device.Neighbor {
+	o, ok := d.(device.Observer)
+	if !ok {
+		return nil
+	}
+	return slices.DeleteFunc(o.Neighbors(), func(n device.Neighbor) bool { return !n.Computes })
+}
+
+// spare has a GPU leave memory free for others that compute on it, enough for a training of
+// theirs that needs a little more: 1 GiB, of which a full board has only a part.
+func spare(d device.Device) {
+	const most, part = 1 << 30, 8
+	if limiter, ok := d.(device.Limiter); ok && len(computing(d)) > 0 {
+		limiter.Leave(max(limiter.Left(), min(most, (d.GPU().Memory-othersOn(d))/part)))
+	}
 }
 
 // othersOn is the memory in bytes that other processes hold on a device; zero if that is
@@ -105,6 +118,7 @@ func (l *localFlags) boards(a *app, b *boardFlags) ([]device.GPU, int64, error) 
 		if l.device, err = a.openGPU(named.index); err != nil {
 			return nil, 0, err
 		}
+		spare(l.device)
 		found = localGPU{l.device.GPU(), othersOn(l.device)}
 	case l.auto:
 		if found, err = a.detect(0); err != nil {

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -29,8 +32,11 @@ type sweepOptions struct {
 	conditions job.Conditions
 	leave      string
 	leaves     int64 // bytes
+	tolerance  string
+	within     float64 // of --tolerance
 	resume     string
-	done       *report.Report // what resume holds
+	done       *report.Report  // what resume holds
+	unused     *report.Warning // says of a GPU that is here why it is not used
 }
 
 func newSweepCmd(a *app) *cobra.Command {
@@ -44,9 +50,12 @@ Either way PyTorch's caching allocator is at work. The sweep ends at the first
 batch size that does not fit, and says which allocation failed.
 
 On a GPU every batch size runs once to watch the memory, and then to take the
-time, of which the median is shown. What a GPU shows as in use beyond the
-reserved bytes is the CUDA context and the kernels; they are told apart, as is
-what other processes hold.
+time, of which the median is shown. What the GPU shows, where its memory ends and
+the time are measured; allocated and reserved bytes are those of vprof's own
+allocator there, and called replayed. What is in use beyond the reserved bytes is
+told apart: the CUDA context, the kernels, what the driver adds to segments, what
+other processes hold, and what is not explained. The last line says how near the
+estimates were.
 
 ` + shardsHelp + ` A part that ran on another board is a sweep of its own.`,
 		Example: `  # the model's usual batch sizes, on the default board
@@ -80,7 +89,8 @@ what other processes hold.
 	f.IntVar(&o.conditions.WarmUp, "warm-up", 1, "further `runs` of every batch size before those that are timed (real GPUs)")
 	f.IntVar(&o.conditions.Repeat, "repeat", 5, "timed `runs` of every batch size (real GPUs)")
 	f.BoolVar(&o.conditions.Verify, "verify", false, "first write a pattern into every tensor and see that it stays (real GPUs)")
-	f.StringVar(&o.leave, "leave", "", "memory to leave free on a GPU, as `size` like 1GiB or 0 (default: 1GiB where other processes compute on it, else 0)")
+	f.StringVar(&o.leave, "leave", "", "memory to leave free on a GPU, as `size` like 1GiB or 0 (default: 1GiB where other processes compute on it, 512MiB with a display, else 0)")
+	f.StringVar(&o.tolerance, "tolerance", "", "end with code 3 where a GPU needs more or less than estimated by more than this `difference`, like 2% (default: 5% for the verdict, without the code)")
 	f.StringVar(&o.resume, "resume", "", "go on with the sweep of `file`, JSON or JSON Lines, and write to it")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "no progress on standard error")
 	return cmd
@@ -129,7 +139,7 @@ func runSweep(cmd *cobra.Command, o *sweepOptions) error {
 	bar := startProgress(o.app, o.quiet)
 	started := o.app.now().UTC()
 	r, err := here.Run(cmd.Context(), j, func(r *report.Report) error {
-		o.app.stamp(r, started)
+		o.stamp(r, started)
 		bar.step("batch sizes", len(r.Points), max(len(batches), len(r.Points)))
 		return o.out.save(r)
 	})
@@ -138,35 +148,50 @@ func runSweep(cmd *cobra.Command, o *sweepOptions) error {
 		return err
 	}
 	// One that ends early shows what it has.
+	o.stamp(r, started)
+	return errors.Join(err, o.out.print(r), o.verdict(r))
+}
+
+// verdict is a negative one where the flags ask for one and a GPU has shown something else than
+// was estimated.
+func (o *sweepOptions) verdict(r *report.Report) error {
+	if o.tolerance == "" || r.Agreement == nil || !r.Agreement.Beyond() {
+		return nil
+	}
+	return negative{fmt.Errorf("the GPU differs from the estimates by more than %s: %v", o.tolerance, *r.Agreement)}
+}
+
+// stamp says in a report when it was made, by what, and which GPU was left out.
+func (o *sweepOptions) stamp(r *report.Report, started time.Time) {
 	o.app.stamp(r, started)
-	return errors.Join(err, o.out.print(r))
+	if o.unused != nil {
+		r.Warn(*o.unused)
+	}
+	if a, ok := r.Agree(o.within); ok {
+		r.Agreement = &a
+	}
 }
 
 // openDevice opens the device of the sweep, which must be able to do what the flags
 // ask for.
-func (o *sweepOptions) openDevice(name string) (device.Device, error) {
-	d, err := openDevice(name)
+func (o *sweepOptions) openDevice(name string) (d device.Device, err error) {
+	if name == job.Auto {
+		d, o.unused, err = o.app.firstDevice()
+	} else {
+		d, err = o.app.namedDevice(name)
+	}
 	if err != nil {
 		return nil, err
 	}
 	if _, ok := d.(device.Verifier); o.conditions.Verify && !ok {
 		return nil, errors.Join(o.unverifiable(d.Name()), d.Close())
 	}
-	if limiter, ok := d.(device.Limiter); ok {
-		limiter.Leave(o.margin(d))
+	if limiter, ok := d.(device.Limiter); ok && o.leave != "" {
+		limiter.Leave(o.leaves)
+	} else {
+		spare(d)
 	}
 	return d, nil
-}
-
-// margin is what the sweep leaves free on a GPU, bytes: what --leave says, or where
-// others compute enough for a training of theirs that needs a little more.
-func (o *sweepOptions) margin(d device.Device) int64 {
-	const beside = 1 << 30
-	seen, ok := d.(device.Observer)
-	if o.leave == "" && ok && len(computing(seen)) > 0 {
-		return beside
-	}
-	return o.leaves
 }
 
 func (*sweepOptions) unverifiable(device string) error {
@@ -184,6 +209,9 @@ func (o *sweepOptions) check() error {
 	var err error
 	if o.leaves, err = parseSize("--leave", o.leave); err != nil {
 		return err
+	}
+	if o.within, err = parseTolerance(cmp.Or(o.tolerance, "5%")); err != nil {
+		return usagef("--tolerance: %w", err)
 	}
 	if o.resume == "" {
 		return nil
@@ -241,13 +269,13 @@ func (o *sweepOptions) shard(ctx context.Context, here *job.Local, j job.Job) er
 		}
 		started := o.app.now().UTC()
 		r, err := here.Run(ctx, part, func(r *report.Report) error {
-			o.app.stamp(r, started)
+			o.stamp(r, started)
 			return keep(r)
 		})
 		if err != nil {
 			return 0, nil, err
 		}
-		o.app.stamp(r, started)
+		o.stamp(r, started)
 		return to - from, r, nil
 	})
 }

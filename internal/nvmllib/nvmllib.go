@@ -12,6 +12,7 @@ import "C"
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"sync"
 	"unsafe"
 )
@@ -20,13 +21,30 @@ import (
 // library than the system's, as tests need it.
 const PathVariable = "VPROF_LIBNVML"
 
+// soname is what NVIDIA's driver package installs. Under WSL2 it lies in wslFolder, where
+// distributions do not always look.
+const soname = "libnvidia-ml.so.1"
+
+var wslFolder = "/usr/lib/wsl/lib"
+
 // Path is the library that [Load] loads: a file name for the dynamic loader to
 // find, or a path. go-nvml must be told the same.
 func Path() string {
 	if path := os.Getenv(PathVariable); path != "" {
 		return path
 	}
-	return "libnvidia-ml.so.1"
+	if wsl := filepath.Join(wslFolder, soname); readable(wsl) {
+		return wsl
+	}
+	return soname
+}
+
+func readable(file string) bool {
+	f, err := os.Open(file)
+	if err != nil {
+		return false
+	}
+	return f.Close() == nil
 }
 
 var loading sync.Mutex

@@ -27,7 +27,7 @@ const (
 
 // The catalog, and where a folded name is found in it.
 var catalog, index = build(
-	kepler, pascalTesla, pascal, volta, turing, ampereTesla, ampere, ampereJetson, ada, hopper, blackwellTesla, blackwell, blackwellSpark,
+	kepler, pascalTesla, pascal, volta, turing, ampereTesla, ampere, ampereJetson, ada, hopper, blackwellTesla, blackwellUltra, blackwell, blackwellSpark,
 )
 
 func build(generations ...generation) ([]GPU, map[string]int) {
@@ -36,7 +36,7 @@ func build(generations ...generation) ([]GPU, map[string]int) {
 	for _, gen := range generations {
 		for _, g := range gen.boards {
 			g.Generation, g.Capability, g.ThreadsPerSM = gen.name, gen.capability, gen.threadsPerSM
-			keys := map[string]bool{fold(g.Name): true, fold(g.Product): true}
+			keys := map[string]bool{fold(g.Name): true}
 			for _, alias := range g.Aliases {
 				keys[fold(alias)] = true
 			}
@@ -47,6 +47,13 @@ func build(generations ...generation) ([]GPU, map[string]int) {
 				index[key] = len(gpus)
 			}
 			gpus = append(gpus, g)
+		}
+	}
+	// The driver calls variants of different memory the same: without the memory a name is
+	// that of the one whose alias it is, or else of the first.
+	for i, g := range gpus {
+		if _, taken := index[fold(g.Product)]; !taken {
+			index[fold(g.Product)] = i
 		}
 	}
 	return gpus, index
@@ -121,6 +128,14 @@ var turing = generation{"Turing", 75, 1024, []GPU{
 		Peak:    Rates{FP32: 2.98 * tera, FP64: 0.093 * tera},
 		Context: 80 * mib, ContextSource: estimated,
 		Source: "NVIDIA GeForce GTX 1650 product page; memory: deviceQuery, CUDA 12.2 driver",
+	},
+	{
+		Name: "rtx-2060", Product: "NVIDIA GeForce RTX 2060", Aliases: []string{"rtx-2060-6gb", "2060"},
+		SMs: 30, L2: 3 * mib, BoostMHz: 1680,
+		Memory: 5_929 * mib, Bandwidth: 336 * gigabyte, Link: 15.75 * gigabyte,
+		Peak:    Rates{FP32: 6.45 * tera, FP16: 25.8 * tera, FP64: 0.202 * tera},
+		Context: 100 * mib, ContextSource: estimated,
+		Source: "NVIDIA Turing GPU architecture whitepaper, rates of TU106 at its clock; memory: 5.79 GiB in messages of PyTorch under Linux",
 	},
 	{
 		Name: "t4", Product: "Tesla T4", Aliases: []string{"t4-16gb"},
@@ -230,6 +245,14 @@ var ampere = generation{"Ampere", 86, 1536, []GPU{
 		Source: "NVIDIA GeForce RTX 3060 product page, rates of GA10x at its clock; memory: typical under Linux",
 	},
 	{
+		Name: "rtx-3060-laptop", Product: "NVIDIA GeForce RTX 3060 Laptop GPU", Aliases: []string{"3060-laptop"},
+		SMs: 30, L2: 3 * mib, BoostMHz: 1703,
+		Memory: 5_938 * mib, Bandwidth: 336 * gigabyte, Link: 31.5 * gigabyte,
+		Peak:    Rates{FP32: 13.1 * tera, TF32: 13.1 * tera, FP16: 26.2 * tera, BF16: 26.2 * tera, FP64: 0.204 * tera},
+		Context: 150 * mib, ContextSource: estimated,
+		Source: "NVIDIA GeForce RTX 30 series laptops, rates of GA10x at the largest boost clock of the product page, below which a laptop may stay; memory: estimate, as the RTX 2060's",
+	},
+	{
 		Name: "rtx-3060-ti", Product: "NVIDIA GeForce RTX 3060 Ti", Aliases: []string{"rtx-3060-ti-8gb", "3060-ti"},
 		SMs: 38, L2: 4 * mib, BoostMHz: 1665,
 		Memory: 8_232_435_712, Bandwidth: 448 * gigabyte, Link: 31.5 * gigabyte,
@@ -238,12 +261,36 @@ var ampere = generation{"Ampere", 86, 1536, []GPU{
 		Source: "NVIDIA GeForce RTX 3060 Ti product page, rates of GA10x at its clock; memory: as the RTX 3070's, of the same chip and size",
 	},
 	{
+		Name: "rtx-3070-laptop", Product: "NVIDIA GeForce RTX 3070 Laptop GPU", Aliases: []string{"3070-laptop"},
+		SMs: 40, L2: 4 * mib, BoostMHz: 1620,
+		Memory: 8_232_435_712, Bandwidth: 448 * gigabyte, Link: 31.5 * gigabyte,
+		Peak:    Rates{FP32: 16.6 * tera, TF32: 16.6 * tera, FP16: 33.2 * tera, BF16: 33.2 * tera, FP64: 0.259 * tera},
+		Context: 175 * mib, ContextSource: estimated,
+		Source: "NVIDIA GeForce RTX 30 series laptops, rates of GA10x at the largest boost clock of the product page, below which a laptop may stay; memory: as the desktop boards' of this size",
+	},
+	{
+		Name: "a4000", Product: "NVIDIA RTX A4000", Aliases: []string{"a4000-16gb", "rtx-a4000-16gb"},
+		SMs: 48, L2: 4 * mib, BoostMHz: 1560,
+		Memory: 16_107 * mib, Bandwidth: 448 * gigabyte, Link: 31.5 * gigabyte,
+		Peak:    Rates{FP32: 19.2 * tera, TF32: 38.3 * tera, FP16: 76.7 * tera, BF16: 76.7 * tera, FP64: 0.3 * tera},
+		Context: 195 * mib, ContextSource: estimated,
+		Source: "NVIDIA RTX A4000 data sheet, sparse rates halved; memory: 15.73 GiB in messages of PyTorch under Linux, ECC off",
+	},
+	{
 		Name: "rtx-3070", Product: "NVIDIA GeForce RTX 3070", Aliases: []string{"rtx-3070-8gb", "3070"},
 		SMs: 46, L2: 4 * mib, BoostMHz: 1725,
 		Memory: 8_232_435_712, Bandwidth: 448 * gigabyte, Link: 31.5 * gigabyte,
 		Peak:    Rates{FP32: 20.3 * tera, TF32: 20.3 * tera, FP16: 40.6 * tera, BF16: 40.6 * tera, FP64: 0.317 * tera},
 		Context: 190 * mib, ContextSource: estimated,
 		Source: "NVIDIA Ampere GA102 GPU architecture whitepaper; memory: deviceQuery, CUDA 12.8 driver",
+	},
+	{
+		Name: "rtx-3080-laptop", Product: "NVIDIA GeForce RTX 3080 Laptop GPU", Aliases: []string{"3080-laptop"},
+		SMs: 48, L2: 4 * mib, BoostMHz: 1710,
+		Memory: 16_107 * mib, Bandwidth: 448 * gigabyte, Link: 31.5 * gigabyte,
+		Peak:    Rates{FP32: 21.0 * tera, TF32: 21.0 * tera, FP16: 42.0 * tera, BF16: 42.0 * tera, FP64: 0.328 * tera},
+		Context: 195 * mib, ContextSource: estimated,
+		Source: "NVIDIA GeForce RTX 30 series laptops (16 GB), rates of GA10x at the largest boost clock of the product page, below which a laptop may stay; memory: as the RTX A4000's",
 	},
 	{
 		Name: "a5000", Product: "NVIDIA RTX A5000", Aliases: []string{"a5000-24gb", "rtx-a5000-24gb"},
@@ -262,12 +309,28 @@ var ampere = generation{"Ampere", 86, 1536, []GPU{
 		Source: "NVIDIA Ampere GA102 GPU architecture whitepaper; memory: typical under Linux",
 	},
 	{
+		Name: "rtx-3080-12", Product: "NVIDIA GeForce RTX 3080", Aliases: []string{"rtx-3080-12gb"},
+		SMs: 70, L2: 6 * mib, BoostMHz: 1710,
+		Memory: 12_622_168_064, Bandwidth: 912 * gigabyte, Link: 31.5 * gigabyte,
+		Peak:    Rates{FP32: 30.6 * tera, TF32: 30.6 * tera, FP16: 61.3 * tera, BF16: 61.3 * tera, FP64: 0.479 * tera},
+		Context: 230 * mib, ContextSource: estimated,
+		Source: "NVIDIA GeForce RTX 3080 (12 GB) product page, rates of GA102 at its clock; memory: as the RTX 3060's of this size",
+	},
+	{
 		Name: "a10", Product: "NVIDIA A10", Aliases: []string{"a10-24gb"},
 		SMs: 72, L2: 6 * mib, BoostMHz: 1695,
 		Memory: 23_609_475_072, Bandwidth: 600 * gigabyte, Link: 31.5 * gigabyte,
 		Peak:    Rates{FP32: 31.2 * tera, TF32: 62.5 * tera, FP16: 125 * tera, BF16: 125 * tera, FP64: 0.488 * tera},
 		Context: 250 * mib, ContextSource: estimatedAsReference,
 		Source: "NVIDIA A10 data sheet; memory: typical under Linux, ECC on",
+	},
+	{
+		Name: "rtx-3080-ti", Product: "NVIDIA GeForce RTX 3080 Ti", Aliases: []string{"rtx-3080-ti-12gb", "3080-ti"},
+		SMs: 80, L2: 6 * mib, BoostMHz: 1665,
+		Memory: 12_622_168_064, Bandwidth: 912 * gigabyte, Link: 31.5 * gigabyte,
+		Peak:    Rates{FP32: 34.1 * tera, TF32: 34.1 * tera, FP16: 68.2 * tera, BF16: 68.2 * tera, FP64: 0.533 * tera},
+		Context: 240 * mib, ContextSource: estimated,
+		Source: "NVIDIA GeForce RTX 3080 Ti product page, rates of GA102 at its clock; memory: as the RTX 3060's of this size",
 	},
 	{
 		Name: "a10g", Product: "NVIDIA A10G", Aliases: []string{"a10g-24gb"},
@@ -313,6 +376,14 @@ var ampere = generation{"Ampere", 86, 1536, []GPU{
 
 var ada = generation{"Ada Lovelace", 89, 1536, []GPU{
 	{
+		Name: "rtx-4060-laptop", Product: "NVIDIA GeForce RTX 4060 Laptop GPU", Aliases: []string{"4060-laptop"},
+		SMs: 24, L2: 32 * mib, BoostMHz: 2370,
+		Memory: 8_192_524_288, Bandwidth: 256 * gigabyte, Link: 15.75 * gigabyte,
+		Peak:    Rates{FP32: 14.6 * tera, TF32: 14.6 * tera, FP16: 29.1 * tera, BF16: 29.1 * tera, FP64: 0.228 * tera},
+		Context: 155 * mib, ContextSource: estimated,
+		Source: "NVIDIA GeForce RTX 40 series laptops, rates of AD10x at the largest boost clock of the product page, below which a laptop may stay; memory: as the desktop boards' of this size",
+	},
+	{
 		Name: "rtx-4060", Product: "NVIDIA GeForce RTX 4060", Aliases: []string{"rtx-4060-8gb", "4060"},
 		SMs: 24, L2: 24 * mib, BoostMHz: 2460,
 		Memory: 8_192_524_288, Bandwidth: 272 * gigabyte, Link: 15.75 * gigabyte,
@@ -321,17 +392,26 @@ var ada = generation{"Ada Lovelace", 89, 1536, []GPU{
 		Source: "NVIDIA GeForce RTX 4060 product page, rates of AD10x at its clock; memory: total capacity in PyTorch's messages under Linux",
 	},
 	{
-		// The driver gives both sizes the name without one.
-		Name: "rtx-4060-ti-8", Product: "NVIDIA GeForce RTX 4060 Ti 8GB", Aliases: []string{"rtx-4060-ti-8gb", "4060-ti-8gb"},
-		SMs: 34, L2: 32 * mib, BoostMHz: 2535,
+		Name: "rtx-4070-laptop", Product: "NVIDIA GeForce RTX 4070 Laptop GPU", Aliases: []string{"4070-laptop"},
+		SMs: 36, L2: 32 * mib, BoostMHz: 2175,
+		Memory: 8_192_524_288, Bandwidth: 256 * gigabyte, Link: 15.75 * gigabyte,
+		Peak:    Rates{FP32: 20.0 * tera, TF32: 20.0 * tera, FP16: 40.1 * tera, BF16: 40.1 * tera, FP64: 0.313 * tera},
+		Context: 180 * mib, ContextSource: estimated,
+		Source: "NVIDIA GeForce RTX 40 series laptops, rates of AD10x at the largest boost clock of the product page, below which a laptop may stay; memory: as the desktop boards' of this size",
+	},
+	{
+		Name: "rtx-4060-ti-8", Product: "NVIDIA GeForce RTX 4060 Ti",
+		Aliases: []string{"rtx-4060-ti-8gb", "4060-ti-8gb", "NVIDIA GeForce RTX 4060 Ti 8GB"},
+		SMs:     34, L2: 32 * mib, BoostMHz: 2535,
 		Memory: 8_192_524_288, Bandwidth: 288 * gigabyte, Link: 15.75 * gigabyte,
 		Peak:    Rates{FP32: 22.1 * tera, TF32: 22.1 * tera, FP16: 44.1 * tera, BF16: 44.1 * tera, FP64: 0.345 * tera},
 		Context: 175 * mib, ContextSource: estimated,
 		Source: "NVIDIA GeForce RTX 4060 Ti product page, rates of AD10x at its clock; memory: as the RTX 4060's of this size",
 	},
 	{
-		Name: "rtx-4060-ti-16", Product: "NVIDIA GeForce RTX 4060 Ti", Aliases: []string{"rtx-4060-ti-16gb", "4060-ti", "4060-ti-16gb", "rtx-4060-ti"},
-		SMs: 34, L2: 32 * mib, BoostMHz: 2535,
+		Name: "rtx-4060-ti-16", Product: "NVIDIA GeForce RTX 4060 Ti",
+		Aliases: []string{"rtx-4060-ti-16gb", "4060-ti", "4060-ti-16gb", "rtx-4060-ti", "NVIDIA GeForce RTX 4060 Ti"},
+		SMs:     34, L2: 32 * mib, BoostMHz: 2535,
 		Memory: 16_696_475_648, Bandwidth: 288 * gigabyte, Link: 15.75 * gigabyte,
 		Peak:    Rates{FP32: 22.1 * tera, TF32: 22.1 * tera, FP16: 44.1 * tera, BF16: 44.1 * tera, FP64: 0.345 * tera},
 		Context: 175 * mib, ContextSource: estimated,
@@ -352,6 +432,30 @@ var ada = generation{"Ada Lovelace", 89, 1536, []GPU{
 		Peak:    Rates{FP32: 30.3 * tera, TF32: 60 * tera, FP16: 121 * tera, BF16: 121 * tera, FP64: 0.473 * tera},
 		Context: 220 * mib, ContextSource: estimatedAsReference,
 		Source: "NVIDIA L4 data sheet, sparse rates halved; memory: typical under Linux, ECC on",
+	},
+	{
+		Name: "rtx-4080-laptop", Product: "NVIDIA GeForce RTX 4080 Laptop GPU", Aliases: []string{"4080-laptop"},
+		SMs: 58, L2: 48 * mib, BoostMHz: 2280,
+		Memory: 12_489_981_952, Bandwidth: 432 * gigabyte, Link: 31.5 * gigabyte,
+		Peak:    Rates{FP32: 33.9 * tera, TF32: 33.9 * tera, FP16: 67.7 * tera, BF16: 67.7 * tera, FP64: 0.529 * tera},
+		Context: 220 * mib, ContextSource: estimated,
+		Source: "NVIDIA GeForce RTX 40 series laptops, rates of AD10x at the largest boost clock of the product page, below which a laptop may stay; memory: as the desktop boards' of this size",
+	},
+	{
+		Name: "rtx-4070-super", Product: "NVIDIA GeForce RTX 4070 SUPER", Aliases: []string{"rtx-4070-super-12gb", "4070-super"},
+		SMs: 56, L2: 48 * mib, BoostMHz: 2475,
+		Memory: 12_489_981_952, Bandwidth: 504 * gigabyte, Link: 31.5 * gigabyte,
+		Peak:    Rates{FP32: 35.5 * tera, TF32: 35.5 * tera, FP16: 71.0 * tera, BF16: 71.0 * tera, FP64: 0.554 * tera},
+		Context: 220 * mib, ContextSource: estimated,
+		Source: "NVIDIA GeForce RTX 4070 SUPER product page, rates of AD10x at its clock; memory: as the RTX 4070's of this size",
+	},
+	{
+		Name: "rtx-4090-laptop", Product: "NVIDIA GeForce RTX 4090 Laptop GPU", Aliases: []string{"4090-laptop"},
+		SMs: 76, L2: 64 * mib, BoostMHz: 2040,
+		Memory: 16_696_475_648, Bandwidth: 576 * gigabyte, Link: 31.5 * gigabyte,
+		Peak:    Rates{FP32: 39.7 * tera, TF32: 39.7 * tera, FP16: 79.4 * tera, BF16: 79.4 * tera, FP64: 0.620 * tera},
+		Context: 265 * mib, ContextSource: estimated,
+		Source: "NVIDIA GeForce RTX 40 series laptops, rates of AD10x at the largest boost clock of the product page, below which a laptop may stay; memory: as the desktop boards' of this size",
 	},
 	{
 		Name: "rtx-4070-ti-super", Product: "NVIDIA GeForce RTX 4070 Ti SUPER", Aliases: []string{"rtx-4070-ti-super-16gb", "4070-ti-super"},
@@ -429,6 +533,14 @@ var hopper = generation{"Hopper", 90, 2048, []GPU{
 		Source: "NVIDIA H100 data sheet (PCIe), sparse rates halved; multiprocessors and memory as PyTorch reports them in a user's log",
 	},
 	{
+		Name: "h100-nvl", Product: "NVIDIA H100 NVL", Aliases: []string{"h100-nvl-94gb"},
+		SMs: 132, L2: 50 * mib, BoostMHz: 1785,
+		Memory: 95_361 * mib, Bandwidth: 3938 * gigabyte, Link: 300 * gigabyte,
+		Peak:    Rates{FP32: 60.3 * tera, TF32: 417.5 * tera, FP16: 835 * tera, BF16: 835 * tera, FP64: 60 * tera},
+		Context: 500 * mib, ContextSource: estimated,
+		Source: "NVIDIA H100 NVL data sheet, sparse rates halved; memory: estimate, as much less than nvidia-smi's 95830 MiB as the H100's",
+	},
+	{
 		Name: "h100", Product: "NVIDIA H100 80GB HBM3", Aliases: []string{"h100-80", "h100-80gb", "h100-sxm", "h100-sxm5", "H100-SXM5-80GB"},
 		SMs: 132, L2: 50 * mib, BoostMHz: 1980,
 		Memory: 85_028_700_160, Bandwidth: 3350 * gigabyte, Link: 450 * gigabyte,
@@ -452,6 +564,14 @@ var hopper = generation{"Hopper", 90, 2048, []GPU{
 		Context: 500 * mib, ContextSource: estimatedAsReference,
 		Source: "NVIDIA H200 data sheet (SXM), sparse rates halved; memory: typical under Linux",
 	},
+	{
+		Name: "gh200-144", Product: "NVIDIA GH200 144G HBM3e", Aliases: []string{"gh200-144gb"},
+		SMs: 132, L2: 60 * mib, BoostMHz: 1980,
+		Memory: 150_109_093_888, Bandwidth: 4900 * gigabyte, Link: 450 * gigabyte,
+		Peak:    Rates{FP32: 67 * tera, TF32: 494.7 * tera, FP16: 989.4 * tera, BF16: 989.4 * tera, FP64: 67 * tera},
+		Context: 500 * mib, ContextSource: estimated,
+		Source: "NVIDIA GH200 data sheet (144 GB HBM3e), sparse rates halved; memory: estimate, as the H200's of the same chips",
+	},
 }}
 
 var blackwellTesla = generation{"Blackwell", 100, 2048, []GPU{
@@ -473,7 +593,26 @@ var blackwellTesla = generation{"Blackwell", 100, 2048, []GPU{
 	},
 }}
 
+var blackwellUltra = generation{"Blackwell", 103, 2048, []GPU{
+	{
+		Name: "b300", Product: "NVIDIA B300 SXM6 AC", Aliases: []string{"b300-288gb", "NVIDIA B300"},
+		SMs: 148, L2: 126 * mib, BoostMHz: 1920,
+		Memory: 274_571 * mib, Bandwidth: 8000 * gigabyte, Link: 900 * gigabyte,
+		Peak:    Rates{FP32: 72.7 * tera, TF32: 1125 * tera, FP16: 2250 * tera, BF16: 2250 * tera, FP64: 1.2 * tera},
+		Context: 600 * mib, ContextSource: estimated,
+		Source: "NVIDIA HGX B300 data sheet, per GPU, sparse rates halved, fp32 by lanes and clock; memory: estimate, as much less than nvidia-smi's 275040 MiB as the H100's",
+	},
+}}
+
 var blackwell = generation{"Blackwell", 120, 1536, []GPU{
+	{
+		Name: "rtx-5060", Product: "NVIDIA GeForce RTX 5060", Aliases: []string{"rtx-5060-8gb", "5060"},
+		SMs: 30, L2: 32 * mib, BoostMHz: 2497,
+		Memory: 8_025_145_344, Bandwidth: 448 * gigabyte, Link: 31.5 * gigabyte,
+		Peak:    Rates{FP32: 19.2 * tera, TF32: 19.2 * tera, FP16: 38.4 * tera, BF16: 38.4 * tera, FP64: 0.300 * tera},
+		Context: 175 * mib, ContextSource: estimated,
+		Source: "NVIDIA GeForce RTX 5060 product page, rates of GB20x at its clock; memory: estimate, as much less than sold as the RTX 5060 Ti's",
+	},
 	{
 		Name: "rtx-5060-ti", Product: "NVIDIA GeForce RTX 5060 Ti", Aliases: []string{"rtx-5060-ti-16gb", "5060-ti"},
 		SMs: 36, L2: 32 * mib, BoostMHz: 2572,
@@ -481,6 +620,14 @@ var blackwell = generation{"Blackwell", 120, 1536, []GPU{
 		Peak:    Rates{FP32: 23.7 * tera, TF32: 23.7 * tera, FP16: 47.4 * tera, BF16: 47.4 * tera, FP64: 0.37 * tera},
 		Context: 190 * mib, ContextSource: estimatedAsReference,
 		Source: "NVIDIA GeForce RTX 5060 Ti (16 GB) product page, rates of GB20x at its clock; memory: typical under Linux",
+	},
+	{
+		Name: "rtx-5060-ti-8", Product: "NVIDIA GeForce RTX 5060 Ti", Aliases: []string{"rtx-5060-ti-8gb"},
+		SMs: 36, L2: 32 * mib, BoostMHz: 2572,
+		Memory: 8_025_145_344, Bandwidth: 448 * gigabyte, Link: 31.5 * gigabyte,
+		Peak:    Rates{FP32: 23.7 * tera, TF32: 23.7 * tera, FP16: 47.4 * tera, BF16: 47.4 * tera, FP64: 0.370 * tera},
+		Context: 190 * mib, ContextSource: estimated,
+		Source: "NVIDIA GeForce RTX 5060 Ti (8 GB) product page, rates of GB20x at its clock; memory: estimate, as much less than sold as that of 16 GB",
 	},
 	{
 		Name: "rtx-5070", Product: "NVIDIA GeForce RTX 5070", Aliases: []string{"rtx-5070-12gb", "5070"},
@@ -497,6 +644,14 @@ var blackwell = generation{"Blackwell", 120, 1536, []GPU{
 		Peak:    Rates{FP32: 43.9 * tera, TF32: 43.9 * tera, FP16: 87.9 * tera, BF16: 87.9 * tera, FP64: 0.687 * tera},
 		Context: 265 * mib, ContextSource: estimated,
 		Source: "NVIDIA GeForce RTX 5070 Ti product page, rates of GB20x at its clock; memory: as the RTX 5060 Ti's of this size",
+	},
+	{
+		Name: "rtx-5090-laptop", Product: "NVIDIA GeForce RTX 5090 Laptop GPU", Aliases: []string{"5090-laptop"},
+		SMs: 82, L2: 64 * mib, BoostMHz: 2160,
+		Memory: 25_212_354_560, Bandwidth: 896 * gigabyte, Link: 31.5 * gigabyte,
+		Peak:    Rates{FP32: 45.3 * tera, TF32: 45.3 * tera, FP16: 90.7 * tera, BF16: 90.7 * tera, FP64: 0.708 * tera},
+		Context: 290 * mib, ContextSource: estimated,
+		Source: "NVIDIA GeForce RTX 50 series laptops, rates of GB20x at the largest boost clock of the product page, below which a laptop may stay; memory: estimate, as much less than sold as the RTX 5060 Ti's",
 	},
 	{
 		Name: "rtx-5080", Product: "NVIDIA GeForce RTX 5080", Aliases: []string{"rtx-5080-16gb", "5080"},

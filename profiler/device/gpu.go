@@ -154,7 +154,7 @@ func Catalog() []GPU { return slices.Clone(catalog) }
 // Lookup finds a GPU of the catalog by its name, an alias or the driver's
 // product name. Letter case, spaces and punctuation do not matter, nor does
 // the maker's "NVIDIA", the "sim:" of results, or the memory that it is sold with
-// ("5060 Ti 16 GB"). The error is an [*UnknownGPUError].
+// ("5060 Ti 16 GB"). A slice of a board has its profile behind the name ("a100-80 1g.10gb"). The error is an [*UnknownGPUError].
 func Lookup(name string) (GPU, error) {
 	key := fold(name)
 	if i, ok := index[key]; ok {
@@ -163,7 +163,14 @@ func Lookup(name string) (GPU, error) {
 	if i, ok := sold(key); ok {
 		return catalog[i], nil
 	}
-	return GPU{}, &UnknownGPUError{Name: name, Nearest: nearest.Names(name, Names(), 3)}
+	if g, ok := slice(name); ok {
+		return g, nil
+	}
+	near := slicesOf(name)
+	if near == nil {
+		near = nearest.Names(name, Names(), 3)
+	}
+	return GPU{}, &UnknownGPUError{Name: name, Nearest: near}
 }
 
 // sold finds a board by a folded name with the memory behind it that it is sold with.
@@ -209,8 +216,9 @@ func (e *UnknownGPUError) Error() string {
 	if len(e.Nearest) > 0 {
 		near = "; near it: " + strings.Join(e.Nearest, ", ")
 	}
+	known := len(slicesOf(e.Name)) > 0
 	for _, m := range meant {
-		if m.name.MatchString(e.Name) {
+		if !known && m.name.MatchString(e.Name) {
 			near = m.hint
 			break
 		}

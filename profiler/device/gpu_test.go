@@ -56,7 +56,7 @@ func TestUnknownGPUSuggestsUpToThreeNames(t *testing.T) {
 		want []string
 	}{
 		{"a100", []string{"a100-40", "a100-80", "a100-40-pcie"}}, // several sizes: the user must say which
-		{"rtx-5060", []string{"rtx-5060-ti", "rtx-3060", "rtx-4060"}},
+		{"h100-sxm4", []string{"h100-pcie", "h100-nvl", "h100"}},
 		{"v100", []string{"v100-16", "v100-32", "p100"}},
 		{"radeon-rx-7900", nil},
 		{"", nil},
@@ -90,12 +90,57 @@ func TestWhatIsNoBoardIsToldSo(t *testing.T) {
 
 func TestEveryNameFindsItsGPU(t *testing.T) {
 	for _, g := range device.Catalog() {
-		for _, name := range append([]string{g.Name, g.Product, strings.ToUpper(g.Name)}, g.Aliases...) {
+		for _, name := range append([]string{g.Name, strings.ToUpper(g.Name)}, g.Aliases...) {
 			found, err := device.Lookup(name)
 			require.NoError(t, err)
 			require.Equal(t, g, found, name)
 		}
+		found, err := device.Identify(g.Product, g.Memory)
+		require.NoError(t, err)
+		require.Equal(t, g, found)
 	}
+}
+
+// The driver gives boards of different memory one name, and slices their profile.
+func TestABoardIsIdentifiedByNameAndMemory(t *testing.T) {
+	const gib = 1 << 30
+	for _, tt := range []struct {
+		product string
+		memory  int64
+		want    string
+	}{
+		{"NVIDIA GeForce RTX 5060 Ti", 16_615_079_936, "rtx-5060-ti"},
+		{"NVIDIA GeForce RTX 5060 Ti", 8_100_000_000, "rtx-5060-ti-8"},
+		{"NVIDIA GeForce RTX 4060 Ti", 16_700_000_000, "rtx-4060-ti-16"},
+		{"NVIDIA GeForce RTX 4060 Ti", 8_192_524_288, "rtx-4060-ti-8"},
+		{"NVIDIA GeForce RTX 3080", 10_494_541_824, "rtx-3080"},
+		{"NVIDIA GeForce RTX 3080", 12_622_168_064, "rtx-3080-12"},
+		{"NVIDIA A100-SXM4-80GB MIG 1g.10gb", 10_200_547_328, "a100-80-mig-1g.10gb"},
+		{"NVIDIA H200 MIG 3g.71gb", 74_000_000_000, "h200-mig-3g.71gb"},
+	} {
+		gpu, err := device.Identify(tt.product, tt.memory)
+		require.NoError(t, err)
+		require.Equal(t, tt.want, gpu.Name)
+	}
+	_, err := device.Identify("NVIDIA Future X1", 8*gib)
+	require.ErrorAs(t, err, new(*device.UnknownGPUError))
+}
+
+func TestASliceIsItsShareOfTheBoard(t *testing.T) {
+	whole, err := device.Lookup("a100-40")
+	require.NoError(t, err)
+	for _, name := range []string{"a100-40 1g.5gb", "a100-40-mig-1g.5gb", "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "sim:a100-40:1g.5gb", "a100-40 1g.5gb+me"} {
+		gpu, err := device.Lookup(name)
+		require.NoError(t, err, name)
+		require.Equal(t, "a100-40-mig-1g.5gb", gpu.Name)
+		require.Equal(t, "NVIDIA A100-SXM4-40GB MIG 1g.5gb", gpu.Product)
+		require.Equal(t, 14, gpu.SMs)
+		require.EqualValues(t, 4864*1024*1024, gpu.Memory)
+		require.InEpsilon(t, whole.Peak.BF16*14/108, gpu.Peak.BF16, 1e-9)
+		require.Equal(t, whole.Context, gpu.Context)
+	}
+	_, err = device.Lookup("a100-40 1g.7gb")
+	require.ErrorContains(t, err, "a100-40-mig-1g.5gb, a100-40-mig-1g.10gb")
 }
 
 func TestCatalogHasTheBoardsPeopleTrainOn(t *testing.T) {
@@ -106,13 +151,14 @@ func TestCatalogHasTheBoardsPeopleTrainOn(t *testing.T) {
 		"rtx-4060", "rtx-4060-ti-8", "rtx-4060-ti-16", "rtx-4070-ti-super", "rtx-4080", "rtx-4080-super",
 		"rtx-5070", "rtx-5070-ti", "rtx-5080", "rtx-3060-ti", "rtx-2070-super", "a30", "a40", "a5000", "l40", "rtx-6000-ada",
 		"rtx-pro-6000", "a100-40-pcie", "a100-80-pcie", "h100-pcie", "a10g", "rtx-3090-ti", "quadro-rtx-8000", "h20", "gh200", "gb200", "jetson-agx-orin", "dgx-spark",
+		"rtx-4070-super", "rtx-3080-ti", "rtx-2060", "rtx-5060", "a4000", "h100-nvl", "b300", "gh200-144", "rtx-5060-ti-8", "rtx-3080-12", "rtx-4090-laptop",
 	})
 }
 
 // coresPerSM are the FP32 lanes of a multiprocessor, from the table of
 // arithmetic throughput in NVIDIA's CUDA programming guide.
 var coresPerSM = map[device.Capability]int{
-	37: 192, 60: 64, 61: 128, 70: 64, 75: 64, 80: 64, 86: 128, 87: 128, 89: 128, 90: 128, 100: 128, 120: 128, 121: 128,
+	37: 192, 60: 64, 61: 128, 70: 64, 75: 64, 80: 64, 86: 128, 87: 128, 89: 128, 90: 128, 100: 128, 103: 128, 120: 128, 121: 128,
 }
 
 func TestFP32RateIsLanesTimesClock(t *testing.T) {

@@ -25,6 +25,8 @@ type Limiter interface {
 	// Leave has allocations fail for want of memory where fewer free bytes than
 	// these would be left.
 	Leave(bytes int64)
+	// Left is how many bytes those are now.
+	Left() int64
 }
 
 // A Driven is a device with a driver below it.
@@ -80,7 +82,7 @@ type Identity struct {
 // bytes.
 type Baseline struct {
 	// Others is what was in use before the context was made. It is only known
-	// if OthersKnown; else it is zero, and part of Context.
+	// if OthersKnown; else it is what was in use beyond a context as the catalog has it.
 	Others      int64
 	OthersKnown bool
 	// Context is what making the context took, Kernels what loading the
@@ -98,7 +100,8 @@ type Divided interface {
 	Shared() []string
 }
 
-// A Neighbor is another process on a board.
+// A Neighbor is another process on a board, or, without a PID, all those that are not listed,
+// as in a container those of the host and of other containers are not.
 type Neighbor struct {
 	PID int
 	// Name is the name of its program, empty if it is not known.
@@ -112,6 +115,9 @@ type Neighbor struct {
 // String names the process and what it holds: "python3 (1234), which holds
 // 2.00 GiB".
 func (n Neighbor) String() string {
+	if n.PID == 0 {
+		return "processes that are not listed, as those outside a container, which hold about " + bytesize.Format(n.Used)
+	}
 	name := n.Name
 	if name == "" {
 		name = "a process"

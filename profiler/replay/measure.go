@@ -42,6 +42,8 @@ type Measurement struct {
 	// Device is the most memory of the board that was in use after a segment
 	// was got, bytes, others and the context included.
 	Device int64
+	// Granularity is what the driver added to the segments that were held then, bytes.
+	Granularity int64
 	// Process is the most that the board held for this process as seen from
 	// outside, asked when Device had risen, before memory is given back and at the
 	// ends of phases, bytes; -1 if that could not be told.
@@ -137,7 +139,7 @@ func (w *measurer) watch(ctx context.Context) error {
 	if !w.computed {
 		l.use = newTouching(w.device, w.program)
 	}
-	o := Options{Config: w.config, Source: &gauge{PagedSource: w.device, of: w}, Hooks: Hooks{
+	o := Options{Config: w.config, Source: &gauge{PagedSource: w.device, of: w, used: w.measurement.Baseline.Total(), added: map[uint64]int64{}}, Hooks: Hooks{
 		Launch: w.launch, Record: w.record, Await: w.await,
 		Mark: func(p program.Phase) error {
 			w.see()
@@ -361,7 +363,15 @@ func (w *measurer) verify(ctx context.Context) error {
 type gauge struct {
 	allocator.PagedSource
 	of *measurer
+	// used is what was in use after the last call, added what the driver took beyond the size of
+	// each segment or page that is held, by address; bytes.
+	used  int64
+	added map[uint64]int64
 }
+
+// largestAdded is less than which a driver adds to a segment, bytes: what comes with one beyond
+// that is others'.
+const largestAdded = 64 << 20
 
 // Get implements [allocator.Source].
 func (g *gauge) Get(size int64) (uint64, error) {
@@ -369,7 +379,7 @@ func (g *gauge) Get(size int64) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := g.read(); err != nil {
+	if err := g.read(addr, size); err != nil {
 		return 0, errors.Join(err, g.Put(addr, size))
 	}
 	return addr, nil
@@ -380,33 +390,49 @@ func (g *gauge) Map(addr uint64, size int64) error {
 	if err := g.PagedSource.Map(addr, size); err != nil {
 		return err
 	}
-	if err := g.read(); err != nil {
+	if err := g.read(addr, size); err != nil {
 		return errors.Join(err, g.Unmap(addr, size))
 	}
 	return nil
 }
 
-func (g *gauge) read() error {
+func (g *gauge) read(addr uint64, size int64) error {
 	free, err := g.of.device.Available()
 	if err != nil {
 		return err
 	}
 	m := g.of.measurement
-	if used := g.Total() - free; used > m.Device {
-		m.Device, g.of.unseen = used, true
+	used := g.Total() - free
+	if more := used - g.used - size; g.used > 0 && more > 0 && more < largestAdded {
+		g.added[addr] = more
+	}
+	g.used = used
+	if used > m.Device {
+		m.Device, g.of.unseen, m.Granularity = used, true, 0
+		for _, bytes := range g.added {
+			m.Granularity += bytes
+		}
 	}
 	return nil
+}
+
+// gone notes that what is at an address is given back.
+func (g *gauge) gone(addr uint64, size int64) {
+	g.used -= size + g.added[addr]
+	delete(g.added, addr)
 }
 
 // Put implements [allocator.Source].
 func (g *gauge) Put(addr uint64, size int64) error {
 	g.of.see()
+	g.gone(addr, size)
 	return g.PagedSource.Put(addr, size)
 }
 
 // Unmap implements [allocator.PagedSource].
 func (g *gauge) Unmap(addr uint64, size int64) error {
 	g.of.see()
+	g.gone(addr, size)
 	return g.PagedSource.Unmap(addr, size)
 }
 

@@ -23,14 +23,19 @@ import sys
 import warnings
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import torch  # noqa: E402
+try:
+    import torch
 
-warnings.filterwarnings("ignore", message=".*Profiler clears events.*")
-import history  # noqa: E402
-import operators  # noqa: E402
-import training  # noqa: E402
-import vectors  # noqa: E402
-from training import capture  # noqa: E402
+    warnings.filterwarnings("ignore", message=".*Profiler clears events.*")
+    import history
+    import operators
+    import training
+    import vectors
+    from training import capture
+except ModuleNotFoundError as e:
+    if e.name != "torch":
+        raise
+    torch = training = vectors = None  # --help needs none of them
 
 SCHEMA = "vprof.reference/v1"
 
@@ -256,19 +261,21 @@ def arguments(argv):
             v.add_argument("--" + flag, type=int, default=default)
         v.add_argument("--batch", type=batches, default=[8], help="batch sizes" if verb == "peaks" else "batch size")
         v.add_argument("--amp", default="none", help="none, fp16, bf16")
-        v.add_argument("--optimizer", default="adamw", choices=list(training.OPTIMIZERS))
-        v.add_argument("--loss", default="", choices=["", *training.LOSSES])
+        v.add_argument("--optimizer", default="adamw", choices=training and list(training.OPTIMIZERS))
+        v.add_argument("--loss", default="", choices=training and ["", *training.LOSSES])
         v.add_argument("--checkpointing", default="off", choices=["off", "on", "both"] if verb == "peaks" else ["off", "on"])
         v.add_argument("--case", default="", help="what vprof knows the model by (default: the file that vprof capture writes)")
     v = verbs.add_parser("ops", help="single operators", description="what single operators allocate and free")
     v.add_argument("--only", default="", help="names of operators")
-    v.add_argument("--regimes", default=",".join(vectors.REGIMES))
+    v.add_argument("--regimes", default=vectors and ",".join(vectors.REGIMES))
     v.add_argument("--table", default="", help="a file like operators.py with your own")
     for v in verbs.choices.values():
         v.add_argument("--device", default="cuda:0", help="cuda:N, or cpu for a dry run")
         v.add_argument("--gpu", default="", help="the board's name in vprof's catalog (vprof gpus)")
         v.add_argument("--out", required=True, help="file to write, .gz to compress")
     opts = p.parse_args(argv)
+    if torch is None:
+        p.error(f"{sys.executable} has no PyTorch; use an interpreter that has (pip install torch)")
     if opts.verb != "ops":
         for amp in opts.amp.split(","):
             if amp not in training.AMP:

@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -25,6 +26,16 @@ def batch():
     return torch.zeros(3, 8)
 """
 LINEAR = 4 * (16 * 8 + 16 + 3 * (16 * 16 + 16) + 4 * 16 + 4)  # bytes of the parameters
+
+
+class HelpTest(unittest.TestCase):
+    def test_help_needs_no_torch(self):
+        without = "import sys; sys.modules['torch'] = None; sys.argv[0] = 'record.py'; import runpy; runpy.run_path(%r, run_name='__main__')"
+        path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "record.py")
+        for args, code, says in ((["--help"], 0, "Records what PyTorch"), (["peaks", "--help"], 0, "--optimizer"), (["ops", "--out", "x"], 2, "has no PyTorch")):
+            done = subprocess.run([sys.executable, "-c", without % path, *args], capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, code, done.stderr)
+            self.assertIn(says, done.stdout + done.stderr)
 
 
 class RecordTest(unittest.TestCase):

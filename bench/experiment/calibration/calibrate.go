@@ -50,7 +50,13 @@ func (c *Calibration) Run(ctx context.Context) (*report.Calibration, *coefficien
 	if err := together(c.Runs, c.Pool); err != nil {
 		return nil, nil, err
 	}
+	if i := slices.IndexFunc(c.Runs, func(o Observed) bool { return o.OthersAssumed }); i >= 0 && !c.Force {
+		return nil, nil, &AssumedError{c.Runs[i].Label}
+	}
 	gpu, err := device.Lookup(c.Runs[0].GPU)
+	if known := c.Runs[0].Known; err != nil && known.Name != "" {
+		gpu, err = known, nil
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -76,15 +82,25 @@ func (c *Calibration) Run(ctx context.Context) (*report.Calibration, *coefficien
 		keepLibraries(fitted, from.Context)
 	}
 	entry := c.entry(gpu, fitted)
-	if len(timed) > 0 {
-		speed, err := calibrate.FitSpeed(timed, steptime.Assumed())
+	for synthetic, steps := range timed {
+		speed, err := calibrate.FitSpeed(steps, steptime.Assumed())
 		if err != nil {
 			return nil, nil, err
 		}
-		entry.SetSpeed(speed)
+		entry.SetSpeed(speed, synthetic)
 	}
 	return c.report(entry, fitted), entry, nil
 }
+
+// An AssumedError says that of a run nobody told what other processes held of the board.
+type AssumedError struct{ Label string }
+
+func (e *AssumedError) Error() string {
+	return e.Label + ": what other processes held of the board was not known, so its device bytes may be theirs in part; run it where NVML answers (vprof doctor), or learn from it all the same with --force"
+}
+
+// Usage marks the error as bad input.
+func (*AssumedError) Usage() bool { return true }
 
 // setupKey identifies runs of the same case at different batch sizes.
 func setupKey(o Observed) models.Key {
@@ -93,10 +109,10 @@ func setupKey(o Observed) models.Key {
 	return k.Key()
 }
 
-// observe replays the step of every run. The coefficients are those that a
-// plan would use without any calibration.
-func (c *Calibration) observe(ctx context.Context, gpu device.GPU) ([]calibrate.Observation, []calibrate.Timed, planner.Coefficients, error) {
-	var timed []calibrate.Timed
+// observe replays the step of every run. The timed steps are those of synthetic kernels (true)
+// and of others. The coefficients are those that a plan would use without any calibration.
+func (c *Calibration) observe(ctx context.Context, gpu device.GPU) ([]calibrate.Observation, map[bool][]calibrate.Timed, planner.Coefficients, error) {
+	timed := map[bool][]calibrate.Timed{}
 	var from planner.Coefficients
 	setups := map[models.Key]*step.Setup{}
 	var seen []calibrate.Observation
@@ -124,7 +140,7 @@ func (c *Calibration) observe(ctx context.Context, gpu device.GPU) ([]calibrate.
 			return nil, nil, from, fmt.Errorf("%s: %w", o.Label, err)
 		}
 		for _, load := range r.Loads {
-			timed = append(timed, calibrate.Timed{Load: load, Seconds: o.StepSeconds})
+			timed[o.Synthetic] = append(timed[o.Synthetic], calibrate.Timed{Load: load, Seconds: o.StepSeconds})
 		}
 		seen = append(seen, calibrate.Observation{Label: o.Label, Sample: r.Sample(), Allocated: o.Allocated, Reserved: o.Reserved, Device: o.Device, Communication: communication(o, gpu)})
 	}
@@ -290,8 +306,9 @@ func (c *Calibration) report(e *coefficients.Entry, r *calibrate.Result) *report
 		k := r.Coefficients.Term(t)
 		out.Coefficients = append(out.Coefficients, report.Coefficient{Name: t.String(), Value: k.Value, StdErr: k.StdErr, Source: k.Source})
 	}
-	for _, name := range slices.Sorted(maps.Keys(e.Efficiency)) {
-		out.Coefficients = append(out.Coefficients, *coefficientOf("efficiency:"+name, e.Efficiency[name]))
+	speeds := speeds(e)
+	for _, name := range slices.Sorted(maps.Keys(speeds)) {
+		out.Coefficients = append(out.Coefficients, *coefficientOf(name, speeds[name]))
 	}
 	for _, p := range r.Points {
 		out.Points = append(out.Points, report.CalibrationPoint(p))

@@ -10,15 +10,24 @@ import (
 	"github.com/vprof/vprof/profiler/planner/coefficients"
 )
 
-// numbers are all coefficients of an entry by name; names of efficiencies begin with
-// "efficiency:".
+// numbers are all coefficients of an entry by name.
 func numbers(e *coefficients.Entry) map[string]coefficients.Number {
 	all := maps.Clone(e.Memory)
 	if all == nil {
 		all = map[string]coefficients.Number{}
 	}
-	for name, n := range e.Efficiency {
-		all["efficiency:"+name] = n
+	maps.Copy(all, speeds(e))
+	return all
+}
+
+// speeds are the efficiencies of an entry by name: "efficiency:matmul", or "synthetic
+// efficiency:matmul" of kernels that stand for PyTorch's.
+func speeds(e *coefficients.Entry) map[string]coefficients.Number {
+	all := map[string]coefficients.Number{}
+	for prefix, of := range map[string]map[string]coefficients.Number{"efficiency:": e.Efficiency, "synthetic efficiency:": e.Synthetic} {
+		for name, n := range of {
+			all[prefix+name] = n
+		}
 	}
 	return all
 }

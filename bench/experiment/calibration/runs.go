@@ -11,11 +11,13 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/observe/snapshot"
 	"github.com/vprof/vprof/bench/reference"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner/coefficients"
 )
 
@@ -27,12 +29,17 @@ type Observed struct {
 	Case        models.Case
 	// Description is that of the case's model.
 	Description models.Description
-	// GPU is a name that [device.Lookup] takes.
+	// GPU is a name that [device.Lookup] takes, or that of Known.
 	GPU string
+	// Known is the board as its driver described it; the zero GPU where it did not.
+	Known device.GPU
 	// Board identifies the physical board, in words; empty where the file does not say.
 	Board     string
 	Stack     coefficients.Stack
 	Simulated bool
+	// OthersAssumed says that nobody told what others held of the board, so that Device may
+	// be theirs in part.
+	OthersAssumed bool
 	// Synthetic says that kernels of vprof's own ran in place of PyTorch's, which
 	// know nothing of what cuBLAS and cuDNN load.
 	Synthetic bool
@@ -178,13 +185,14 @@ func observed(r *report.Report, name string) []Observed {
 			continue
 		}
 		d, _ := r.Find(p.Device)
+		known, _ := step.GPUOf(d) // what is not known is an error where it is needed
 		c := r.Case.Case
 		c.Batch = p.Batch
 		o := Observed{
 			File: name, Label: fmt.Sprintf("%s: batch %d", name, p.Batch),
 			Case: c, Description: r.Case.Description(),
-			GPU: d.GPU, Board: d.String(), Stack: coefficients.Stack{CUDA: d.CUDA, Driver: d.Driver},
-			Synthetic: true,
+			GPU: d.GPU, Known: known, Board: d.String(), Stack: coefficients.Stack{CUDA: d.CUDA, Driver: d.Driver},
+			Synthetic: true, OthersAssumed: p.Run.OthersAssumed,
 			Simulated: p.Run.Simulated || d.Simulated || strings.Contains(d.Driver, simulatedDriver),
 			// The kernels that stood for PyTorch's are not PyTorch's.
 			Allocated: p.Run.Allocated, Reserved: p.Run.Reserved, Device: p.Run.Device - p.Run.Kernels,

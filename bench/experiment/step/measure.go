@@ -17,6 +17,12 @@ func measured(m *replay.Measurement, d device.Device, samples int) *report.Run {
 	out.Simulated = d.Simulated()
 	out.Device = max(m.Device, b.Total()) - b.Others
 	out.Context, out.Kernels, out.Others = b.Context, b.Kernels, b.Others
+	out.Granularity = m.Granularity
+	if m.OOM == nil && m.Device > 0 {
+		out.Unexplained = out.Device - b.Context - b.Kernels - m.Max.Reserved - m.Granularity
+	}
+	_, observed := d.(device.Observer)
+	out.OthersAssumed = observed && !b.OthersKnown
 	out.Process = max(m.Process, 0)
 	out.Shared = len(m.Neighbors) > 0
 	out.Verified = m.Verified

@@ -4,12 +4,21 @@ import (
 	"fmt"
 
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// Shared warns of software that shares the device.
+// Shared warns of software that shares the device, and of others that nobody tells of.
 func Shared(d device.Device) []report.Warning {
 	var all []report.Warning
+	if o, ok := d.(device.Observer); ok && !o.Baseline().OthersKnown {
+		b := o.Baseline()
+		all = append(all, report.Warning{
+			What: fmt.Sprintf("what other processes hold of %s is not known, since NVML does not tell: %s are taken for the context and %s for theirs",
+				d.Name(), bytesize.Format(b.Context), bytesize.Format(b.Others)),
+			Hint: "nothing is learned from such runs (calibrate); in a container, start it with NVIDIA_DRIVER_CAPABILITIES=compute,utility",
+		})
+	}
 	if s, ok := d.(device.Divided); ok {
 		for _, way := range s.Shared() {
 			all = append(all, report.Warning{What: way})

@@ -3,6 +3,8 @@ package step
 import (
 	"context"
 	"fmt"
+	"math"
+	"strconv"
 
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/bench/show/profile"
@@ -24,12 +26,23 @@ func (s *Setup) Profile(ctx context.Context, gpu device.GPU, batch int) (*profil
 	return p, nil
 }
 
-// GPUOf is the board of a report's device: the catalog's, with the memory that
-// the device had. The error is a [*device.UnknownGPUError].
+// GPUOf is the board of a report's device: the catalog's, or, where it is not there, what the
+// driver said of it, with the memory that the device had. The error is a
+// [*device.UnknownGPUError] if neither is known.
 func GPUOf(d report.Device) (device.GPU, error) {
 	gpu, err := device.Lookup(d.GPU)
-	if err != nil {
+	if err != nil && d.SMs == 0 {
 		return gpu, err
+	}
+	if err != nil {
+		capability, err := strconv.ParseFloat(d.Capability, 64)
+		if err != nil {
+			return gpu, fmt.Errorf("device %s: compute capability %q is no number", d.Name, d.Capability)
+		}
+		gpu = device.GPU{
+			Name: d.GPU, Product: d.Title, Generation: "compute capability " + d.Capability, Capability: device.Capability(math.Round(10 * capability)),
+			SMs: d.SMs, ThreadsPerSM: d.ThreadsPerSM, BoostMHz: d.MHz, Source: "the driver", ContextSource: "measured when the device was opened",
+		}
 	}
 	gpu.Memory, gpu.Context = d.Memory, d.Context
 	return gpu, nil

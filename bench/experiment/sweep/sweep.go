@@ -13,6 +13,7 @@ import (
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
 )
 
 // Options are the batch sizes of a sweep and how each is run.
@@ -41,7 +42,9 @@ func (*ResumeError) Usage() bool { return true }
 // maxFound ends the search of FindMax.
 const maxFound = maxBatch
 
-// Run estimates every batch size and runs each on the device, in ascending order. It ends at the first that does not fit, since no larger one would.
+// Run estimates every batch size and runs each on the device, in ascending order. It ends at
+// the first that does not fit, since no larger one would. A batch size that PyTorch refuses, as
+// a batch norm refuses one sample, is no end: it is an error only if there is no other.
 // After each point, each is called with the report so far; its error ends the
 // sweep. A sweep that is interrupted, or that the device fails, returns the
 // points it has with the error.
@@ -115,6 +118,7 @@ func (w *sweeper) resume() error {
 		now.Parameters, now.Coefficients = old.Parameters, slices.Clone(old.Coefficients)
 		now.Largest = old.Largest
 	}
+	now.Refused = slices.DeleteFunc(slices.Clone(old.Refused), func(r report.Refusal) bool { return slices.Contains(w.options.Batches, r.Batch) })
 	for _, warning := range old.Warnings {
 		if !slices.Contains(now.Warnings, warning) {
 			now.Warnings = append(now.Warnings, warning)
@@ -128,6 +132,10 @@ func (w *sweeper) run(ctx context.Context) error {
 	batches := w.options.Batches
 	for i, batch := range batches {
 		fits, err := w.try(ctx, batch, batches[i+1:])
+		if step.Refused(err) && (i+1 < len(batches) || len(w.report.Points) > 0) {
+			w.report.Refused = append(w.report.Refused, report.Refusal{Batch: batch, Reason: err.Error()})
+			continue
+		}
 		if err != nil {
 			return w.stop(ctx, err, batch, batches[i:])
 		}
@@ -194,7 +202,7 @@ func (w *sweeper) point(ctx context.Context, batch int) (report.Point, error) {
 	if err != nil {
 		return report.Point{}, err
 	}
-	e, err := w.estimate(ctx, r)
+	e, err := w.estimate(ctx, r, w.others())
 	if err != nil {
 		return report.Point{}, err
 	}
@@ -216,17 +224,13 @@ func (w *sweeper) point(ctx context.Context, batch int) (report.Point, error) {
 	return point, complete(ctx, w.setup, gpu, r, &point)
 }
 
-// estimate is the estimate of a trial on the device, of whose memory other processes may
-// hold a part.
-func (w *sweeper) estimate(ctx context.Context, r *step.Result) (*report.Estimate, error) {
+// estimate is the estimate of a trial on the device, of whose memory others bytes are not for
+// the step.
+func (w *sweeper) estimate(ctx context.Context, r *step.Result, others int64) (*report.Estimate, error) {
 	gpu, sample := w.device.GPU(), r.Sample()
 	p, err := w.setup.Planner(gpu, sample)
 	if err != nil {
 		return nil, err
-	}
-	var others int64
-	if o, ok := w.device.(device.Observer); ok {
-		others = o.Baseline().Others
 	}
 	p.Memory -= others
 	if !w.described {
@@ -241,6 +245,48 @@ func (w *sweeper) estimate(ctx context.Context, r *step.Result) (*report.Estimat
 		return nil, err
 	}
 	return w.setup.Judge(ctx, e, r, others)
+}
+
+// others is the memory of the device that is not for the step: what other processes hold, and
+// what is left to them; in bytes.
+func (w *sweeper) others() int64 {
+	var bytes int64
+	if o, ok := w.device.(device.Observer); ok {
+		bytes = o.Baseline().Others
+	}
+	if l, ok := w.device.(device.Limiter); ok {
+		bytes += l.Left()
+	}
+	return bytes
+}
+
+// predict is the largest batch size whose estimate fits a GPU beside the kernels, looked for
+// from the one that was found.
+func (w *sweeper) predict(ctx context.Context, found int) (int, error) {
+	o, driven := w.device.(device.Observer)
+	if !driven || w.device.Simulated() {
+		return 0, nil
+	}
+	besides := w.others() + o.Baseline().Kernels
+	limit := w.device.GPU().Memory - besides
+	predicted, err := planner.Largest(1, planner.Start{Batch: max(found, 1), Near: true}, maxFound, limit, func(batch int) (int64, error) {
+		r, err := w.setup.Settled(ctx, w.setup.Trial(w.device.GPU(), batch))
+		if step.Refused(err) {
+			return 0, nil
+		}
+		if err != nil {
+			return 0, err
+		}
+		e, err := w.estimate(ctx, r, besides)
+		if err != nil {
+			return 0, err
+		}
+		if e.Verdict == report.DoesNotFit {
+			return max(e.Device.Bytes, limit+1), nil
+		}
+		return min(e.Device.Bytes, limit), nil
+	})
+	return predicted, err
 }
 
 // findMax brackets the largest batch that fits between one that does and one
@@ -277,6 +323,11 @@ func (w *sweeper) findMax(ctx context.Context) error {
 	}
 	w.report.Largest = w.largest()
 	w.report.Stopped = nil
+	predicted, err := w.predict(ctx, w.report.Largest.Batch)
+	if err != nil {
+		return w.stop(ctx, err, w.report.Largest.Batch, nil)
+	}
+	w.report.Largest.Predicted = predicted
 	return w.each(w.report)
 }
 

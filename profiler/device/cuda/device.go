@@ -38,7 +38,9 @@ type Device struct {
 	events, idle []cu.Event
 
 	// board is the GPU as NVML sees it, nil if NVML does not.
-	board    *nvml.Board
+	board *nvml.Board
+	// typical is what a context is expected to take, bytes.
+	typical  int64
 	baseline device.Baseline
 	// strangers are the processes that used the board before this one did.
 	strangers map[int]bool
@@ -96,6 +98,7 @@ func (d *Device) open(index int) error {
 	if d.gpu, err = describe(id); err != nil {
 		return err
 	}
+	d.typical = typicalContext(d.gpu)
 	d.driver.CUDA = cudaVersion(cu.Version())
 	if err := d.limits(); err != nil {
 		return err

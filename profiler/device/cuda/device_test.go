@@ -172,14 +172,54 @@ func TestWhatTheDriverKeepsIsNoOthers(t *testing.T) {
 	requireClean(t, driver)
 }
 
-// Without NVML others cannot be told from the context.
+// Without NVML a context takes what the catalog says, or somewhat more; the rest is others'.
+func TestWithoutNVMLAContextIsAsLargeAsTheCatalogSays(t *testing.T) {
+	for others, want := range map[int64]device.Baseline{
+		0:         {Context: 100 * mib},
+		100 * mib: {Context: 200 * mib},
+		500 * mib: {Context: 190 * mib, Others: 410 * mib}, // 190 MiB by the catalog, 100 in fact
+	} {
+		setup := small(t)
+		setup.NVML = 9
+		if others > 0 {
+			setup.Boards[0].Others = []fakecuda.Process{{PID: 7, Name: "python3", Used: others}}
+		}
+		driver := setup.Restart(t)
+		d := open(t)
+		require.Equal(t, want, d.Baseline())
+		require.NoError(t, d.Close())
+		requireClean(t, driver)
+	}
+}
+
+// NVML in a container lists nobody, and shows that the board is in use. So much is a process
+// that computes, but on a board with a display.
+func TestWhoIsNotListedIsANeighbor(t *testing.T) {
+	for _, tt := range []struct {
+		used    int64
+		display bool
+		want    []device.Neighbor
+	}{
+		{400 * mib, false, []device.Neighbor{{Used: 400 * mib, Computes: true}}},
+		{400 * mib, true, []device.Neighbor{{Used: 400 * mib}}},
+		{50 * mib, false, nil},
+	} {
+		setup := small(t)
+		setup.Boards[0].Others = []fakecuda.Process{{PID: 7, Name: "python3", Used: tt.used}}
+		setup.Boards[0].Unlisted, setup.Boards[0].Display = true, tt.display
+		setup.Restart(t)
+		d := open(t)
+		require.Equal(t, device.Baseline{Others: tt.used, OthersKnown: true, Context: 100 * mib}, d.Baseline())
+		require.Equal(t, tt.want, d.Neighbors())
+		require.NoError(t, d.Close())
+	}
+}
+
 func TestWithoutNVMLTheDriverAloneIsAsked(t *testing.T) {
 	setup := small(t)
 	setup.NVML = 9
-	setup.Boards[0].Others = []fakecuda.Process{{PID: 7, Name: "python3", Used: 100 * mib}}
 	driver := setup.Restart(t)
 	d := open(t)
-	require.Equal(t, device.Baseline{Context: 200 * mib}, d.Baseline())
 	_, ok := d.ProcessMemory()
 	require.False(t, ok)
 	require.Empty(t, d.Neighbors())

@@ -2,8 +2,8 @@
 // gorgonia.org/cu and the driver that is found at run time.
 //
 // It is in the binary only if that was built with the tag cuda, on Linux and
-// with cgo ("make cuda"); any other answers every [Open] with a
-// [device.UnusableError] that says so. One with the tag starts on every
+// with cgo, as "make build" does with a C compiler for glibc; any other answers
+// every [Open] with a [device.UnusableError] that says so. One with the tag starts on every
 // machine; whether there is a driver and a GPU shows at Open.
 //
 // Everything a Device got from the driver it gives back in Close: events,

@@ -204,15 +204,16 @@ func describe(id cu.Device) (device.GPU, error) {
 	if err != nil {
 		return device.GPU{}, failure("cuDeviceGetName", 0, err)
 	}
-	gpu, err := device.Lookup(name)
+	memory, err := id.TotalMem()
+	if err != nil {
+		return device.GPU{}, failure("cuDeviceTotalMem", 0, err)
+	}
+	gpu, err := device.Identify(name, memory)
 	if err != nil {
 		gpu = device.GPU{Name: folded(name), Source: "the driver"}
 	}
-	gpu.Product = name
-	if gpu.Memory, err = id.TotalMem(); err != nil {
-		return gpu, failure("cuDeviceTotalMem", 0, err)
-	}
-	var major, minor int
+	gpu.Product, gpu.Memory = name, memory
+	var major, minor, kilohertz int
 	for _, a := range []struct {
 		attribute cu.DeviceAttribute
 		to        *int
@@ -221,12 +222,16 @@ func describe(id cu.Device) (device.GPU, error) {
 		{cu.ComputeCapabilityMinor, &minor},
 		{cu.MultiprocessorCount, &gpu.SMs},
 		{cu.MaxThreadsPerMultiprocessor, &gpu.ThreadsPerSM},
+		{cu.ClockRate, &kilohertz},
 	} {
 		if *a.to, err = id.Attribute(a.attribute); err != nil {
 			return gpu, failure("cuDeviceGetAttribute", 0, err)
 		}
 	}
 	gpu.Capability = device.Capability(10*major + minor)
+	if gpu.BoostMHz == 0 {
+		gpu.BoostMHz = kilohertz / 1000
+	}
 	if gpu.Generation == "" {
 		gpu.Generation = "compute capability " + gpu.Capability.String()
 	}

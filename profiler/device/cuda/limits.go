@@ -25,6 +25,10 @@ const virtualMemory cu.DeviceAttribute = 102
 // the host: whoever fills it takes the machine down.
 const hostShare = 8
 
+// displayShare is what stays free of a board with a display unless somebody says otherwise:
+// a desktop that cannot have memory for its next window goes down, and the step with it.
+const displayShare = 512 << 20
+
 // limits asks what the board's memory is, and whether kernels have a time limit.
 func (d *Device) limits() error {
 	_, err := os.Stat(wslNode)
@@ -42,6 +46,9 @@ func (d *Device) limits() error {
 		return failure("cuDeviceGetAttribute", 0, err)
 	}
 	d.timed = timed != 0 || d.spills
+	if d.timed {
+		d.leave = max(d.leave, min(displayShare, d.gpu.Memory/hostShare))
+	}
 	pageable, err := d.id.Attribute(virtualMemory)
 	d.pageable = err == nil && pageable != 0
 	return nil
@@ -94,6 +101,9 @@ var _ device.Limiter = (*Device)(nil)
 // Leave implements [device.Limiter]. A board that shares the host's memory leaves an
 // eighth of it in any case.
 func (d *Device) Leave(bytes int64) { d.leave = max(d.hosts, bytes) }
+
+// Left implements [device.Limiter].
+func (d *Device) Left() int64 { return d.leave }
 
 // room fails, as the driver would, if so many bytes more are not to be had.
 func (d *Device) room(call string, size int64) error {

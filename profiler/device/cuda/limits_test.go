@@ -65,6 +65,21 @@ func TestAnIntegratedBoardLeavesTheHostItsShare(t *testing.T) {
 	requireClean(t, driver)
 }
 
+// The desktop of a board keeps 512 MiB, of a small one an eighth, unless somebody wants all.
+func TestADisplayKeepsItsShare(t *testing.T) {
+	setup := small(t)
+	setup.Boards[0].Display = true
+	setup.Restart(t)
+	d := open(t)
+	require.EqualValues(t, 128*mib, d.Left())
+	_, err := d.Get(800 * mib) // of 924
+	require.ErrorIs(t, err, allocator.ErrOutOfMemory)
+	d.Leave(0)
+	_, err = d.Get(800 * mib)
+	require.NoError(t, err)
+	require.NoError(t, d.Close())
+}
+
 // A board with a display ends long kernels: none has more than so many operations.
 func TestABoardWithADisplayTakesLongProductsInParts(t *testing.T) {
 	const m, n, k = 1 << 16, 1 << 10, 1 << 9 // 69 billion operations

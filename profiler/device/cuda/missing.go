@@ -27,6 +27,6 @@ func notBuilt(name string) error {
 	return &device.UnusableError{
 		Device: name,
 		Reason: "this vprof was built without CUDA",
-		Remedy: `build it with "make cuda" on Linux (no toolkit needed), or simulate a board with --device sim:NAME`,
+		Remedy: `build it on Linux with glibc and a C compiler ("make build"; no CUDA toolkit needed)`,
 	}
 }

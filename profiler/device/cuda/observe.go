@@ -85,17 +85,35 @@ func (d *Device) used() (int64, error) {
 	return d.gpu.Memory - free, err
 }
 
-// sizeContext tells the context from what others held before.
+// sizeContext tells the context from what others held before. Where nobody told of that, a
+// context takes what the catalog says, or as much more again as it may be off; the rest is
+// others'.
 func (d *Device) sizeContext(before int64) error {
 	used, err := d.used()
-	if before >= 0 && before <= used {
-		d.baseline.Others, d.baseline.OthersKnown = before, true
+	d.baseline.OthersKnown = before >= 0 && before <= used
+	if d.baseline.OthersKnown {
+		d.baseline.Others = before
+	} else if typical := d.typical; used > 2*typical {
+		d.baseline.Others = used - typical
 	}
 	d.baseline.Context = used - d.baseline.Others
 	if d.gpu.Context == 0 && d.baseline.Context > 0 { // the catalog does not have the board
 		d.gpu.Context, d.gpu.ContextSource = d.baseline.Context, "measured when the device was opened"
 	}
 	return err
+}
+
+// typicalContext is what a context takes of a board by the catalog, or of the board whose
+// context takes most if the catalog does not have this one; in bytes.
+func typicalContext(gpu device.GPU) int64 {
+	if gpu.Context > 0 {
+		return gpu.Context
+	}
+	var most int64
+	for _, g := range device.Catalog() {
+		most = max(most, g.Context)
+	}
+	return most
 }
 
 // Baseline implements [device.Observer].
@@ -117,7 +135,27 @@ func (d *Device) Neighbors() []device.Neighbor {
 	for _, p := range others {
 		neighbors = append(neighbors, device.Neighbor(p))
 	}
+	if unlisted := d.unlisted(others); unlisted > 0 {
+		neighbors = append(neighbors, device.Neighbor{Used: unlisted, Computes: !d.timed})
+	}
 	return neighbors
+}
+
+// unlisted is what was in use when the device was opened and none of the listed processes
+// holds, in bytes; zero where it is less than a context, so that nobody computes with it. On a
+// board with a display it is what is on the screen.
+func (d *Device) unlisted(others []nvml.Process) int64 {
+	left := d.baseline.Others
+	for _, p := range others {
+		if p.Used < 0 {
+			return 0 // it may be all theirs
+		}
+		left -= p.Used
+	}
+	if left < d.typical {
+		return 0
+	}
+	return left
 }
 
 // processes tells this process from the others on the board; own is nil if it

@@ -47,7 +47,7 @@ func try(index int) Board {
 		return b
 	}
 	b.GPU, b.Baseline, b.Neighbors, b.Simulated = d.GPU(), d.Baseline(), d.Neighbors(), d.Simulated()
-	b.Shared = d.Shared()
+	b.Shared, b.Identity = d.Shared(), d.Identity()
 	b.Err = d.Close()
 	return b
 }

@@ -4,29 +4,24 @@ package cuda
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 	"unsafe"
 
 	"gorgonia.org/cu"
 
-	"github.com/vprof/vprof/kernels"
 	"github.com/vprof/vprof/profiler/allocator"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// What a device is tried with when it is opened: a pattern, and products of
-// square matrices of whole numbers, whose results are exact in every format.
+// What a device is tried with when it is opened: a pattern, and the trials of trials.go, for
+// each of which there is so much room.
 const (
 	trialSeed    = 0x5eed
 	patternBytes = 5000 // with a last vector that is not whole
-	trialSide    = 48
-	matrixBytes  = trialSide * trialSide * 4
-	trialBytes   = 8192 + 3*matrixBytes
+	trialBytes   = 8192 + 4*operandBytes
 )
 
 // prove has kernels run whose results are known. A driver that runs none is a
@@ -43,8 +38,8 @@ func (d *Device) prove() (err error) {
 	if d.runs, err = d.provePatterns(device.Range{Addr: addr, Bytes: patternBytes}); err != nil {
 		return err
 	}
-	for _, t := range []kernels.Type{kernels.F32, kernels.F16} {
-		if err := d.proveProduct(t, addr+8192); err != nil {
+	for _, t := range trials() {
+		if err := d.proveTrial(t, addr+8192); err != nil {
 			return err
 		}
 	}
@@ -78,72 +73,32 @@ func (d *Device) provePatterns(r device.Range) (runs bool, err error) {
 	return true, nil
 }
 
-// trialValue is an element of the matrices: -3 to 3, by place and matrix.
-func trialValue(matrix, i int) int { return (i*(7+6*matrix)+i/trialSide*5+matrix)%7 - 3 }
-
-// encode writes a small whole number in a format, little endian.
-func encode(t kernels.Type, to []byte, v int) {
-	bits := math.Float32bits(float32(v))
-	if t == kernels.F32 {
-		binary.LittleEndian.PutUint32(to, bits)
-		return
+// proveTrial has a kernel compute at an address and compares the result with the CPU's.
+func (d *Device) proveTrial(t trial, addr uint64) error {
+	at := make([]uint64, len(t.inputs)+1)
+	for i := range at {
+		at[i] = addr + uint64(i)*operandBytes
 	}
-	half := bits >> 16 & 0x8000
-	if v != 0 { // the exponent's bias is 127 there, 15 here
-		half |= (bits>>23&0xff-112)<<10 | bits>>13&0x3ff
-	}
-	binary.LittleEndian.PutUint16(to, uint16(half))
-}
-
-// product is the matrices of a trial as they lie in memory: both operands, and
-// the first times the second transposed.
-func product(t kernels.Type) (m [3][]byte) {
-	size := int(t.Size())
-	for i := range m {
-		m[i] = make([]byte, trialSide*trialSide*size)
-	}
-	for i := range trialSide * trialSide {
-		encode(t, m[0][i*size:], trialValue(0, i))
-		encode(t, m[1][i*size:], trialValue(1, i))
-		sum := 0
-		for k := range trialSide {
-			sum += trialValue(0, i/trialSide*trialSide+k) * trialValue(1, i%trialSide*trialSide+k)
-		}
-		encode(t, m[2][i*size:], sum)
-	}
-	return m
-}
-
-// proveProduct multiplies at an address and compares the result with the CPU's.
-func (d *Device) proveProduct(t kernels.Type, addr uint64) error {
-	m := product(t)
-	n := int64(len(m[0]))
-	at := func(i int) uint64 { return addr + uint64(i)*matrixBytes }
-	for i := range 2 {
-		if err := cu.MemcpyHtoD(cu.DevicePtr(at(i)), unsafe.Pointer(&m[i][0]), n); err != nil {
-			return d.check("cuMemcpyHtoD", n, err)
+	for i, values := range t.inputs {
+		bytes := t.format.encode(values)
+		if err := cu.MemcpyHtoD(cu.DevicePtr(at[i]), unsafe.Pointer(&bytes[0]), int64(len(bytes))); err != nil {
+			return d.check("cuMemcpyHtoD", int64(len(bytes)), err)
 		}
 	}
-	matrix := func(i int) kernels.Matrix { return kernels.Matrix{Addr: at(i), Row: trialSide} }
-	l := kernels.GEMM{Type: t, A: matrix(0), B: matrix(1), C: matrix(2), M: trialSide, N: trialSide, K: trialSide, Batch: 1}.Launch(int(d.gpu.Capability))
-	if err := errors.Join(d.Fill(at(2), 0xff, n), d.start(&l), d.Synchronize()); err != nil {
+	got := make([]byte, int64(len(t.want))*t.format.Size())
+	out, n := at[len(t.inputs)], int64(len(got))
+	l := t.launch(at, int(d.gpu.Capability))
+	if err := errors.Join(d.Fill(out, 0xff, n), d.start(&l), d.Synchronize()); err != nil {
 		return err
 	}
-	got := make([]byte, n)
-	if err := cu.MemcpyDtoH(unsafe.Pointer(&got[0]), cu.DevicePtr(at(2)), n); err != nil {
+	if err := cu.MemcpyDtoH(unsafe.Pointer(&got[0]), cu.DevicePtr(out), n); err != nil {
 		return d.check("cuMemcpyDtoH", n, err)
 	}
-	untouched := bytes.Count(got, got[:1]) == len(got)
-	if bytes.Equal(got, m[2]) || (!d.runs && untouched) {
+	wrong := t.wrong(got)
+	if untouched := bytes.Count(got, got[:1]) == len(got); wrong == 0 || !d.runs && untouched {
 		return nil
 	}
-	wrong := 0
-	for i := 0; i < len(got); i += int(t.Size()) {
-		if !bytes.Equal(got[i:i+int(t.Size())], m[2][i:i+int(t.Size())]) {
-			wrong++
-		}
-	}
-	return d.defect(fmt.Sprintf("%d of %d elements of a product in %v are wrong", wrong, trialSide*trialSide, t))
+	return d.defect(fmt.Sprintf("%d of %d elements of %s are wrong", wrong, len(t.want), t.name))
 }
 
 func (d *Device) defect(finding string) error {

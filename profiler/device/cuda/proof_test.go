@@ -41,19 +41,28 @@ func TestKernelsThatDoNotRunMakeADeviceSimulated(t *testing.T) {
 	}
 }
 
-// A product with one wrong byte is a defect, on every architecture that has its
+// A result with one wrong byte is a defect, on every architecture that has its
 // own kernels for it.
-func TestAWrongProductIsADefect(t *testing.T) {
+func TestAWrongResultIsADefect(t *testing.T) {
 	for _, name := range []string{"v100-16", "t4", "a100-40", "h100", "rtx-5060-ti"} {
-		setup := small(t)
-		setup.Boards[0].Capability = board(t, name).Capability
-		setup.Backed, setup.Sick = true, true
-		driver := setup.Restart(t)
-		_, err := cuda.Open(0)
-		var defect *device.DefectError
-		require.ErrorAs(t, err, &defect, name)
-		require.Contains(t, err.Error(), "1 of 2304 elements of a product in f32 are wrong")
-		requireClean(t, driver)
+		for sick, says := range map[string]string{
+			"gemm": "1 of 2304 elements of a product in f32 are wrong", "gemm_f16": "1 of 2304 elements of a product in f16 are wrong",
+			"gemm_bf16": "1 of 2304 elements of a product in bf16 are wrong", "gemm_tf32": "1 of 2304 elements of a product in tf32 are wrong",
+			"conv_forward_f16": "1 of 288 elements of a convolution in f16 are wrong", "attention_f16": "1 of 1024 elements of attention in f16 are wrong",
+		} {
+			setup := small(t)
+			setup.Boards[0].Capability = board(t, name).Capability
+			if sick == "gemm_tf32" && setup.Boards[0].Capability < 80 {
+				continue // it has none
+			}
+			setup.Backed, setup.Sick = true, sick
+			driver := setup.Restart(t)
+			_, err := cuda.Open(0)
+			var defect *device.DefectError
+			require.ErrorAs(t, err, &defect, "%s: %s", name, sick)
+			require.Contains(t, err.Error(), says)
+			requireClean(t, driver)
+		}
 	}
 }
 

@@ -1,6 +1,24 @@
 package cuda
 
-import "github.com/vprof/vprof/profiler/device"
+import (
+	"os"
+	"path/filepath"
+
+	"github.com/vprof/vprof/profiler/device"
+)
+
+// Present is the file in a folder of devices, "/dev", by which a machine shows that it has a
+// GPU of NVIDIA's, whether or not a driver works or this binary can drive one: the driver's own
+// or that of WSL2. It is empty without either.
+func Present(dev string) string {
+	for _, name := range []string{"nvidiactl", "dxg"} {
+		file := filepath.Join(dev, name)
+		if _, err := os.Stat(file); err == nil {
+			return file
+		}
+	}
+	return ""
+}
 
 // A System is what this machine has to drive GPUs with.
 type System struct {
@@ -24,6 +42,8 @@ type Board struct {
 	// Neighbors the other processes seen.
 	Baseline  device.Baseline
 	Neighbors []device.Neighbor
+	// Identity tells the board from others of its kind.
+	Identity device.Identity
 	// Shared says how software shares the board: see [device.Divided].
 	Shared []string
 	// Simulated tells that the driver runs no kernels, or says that it is none.

@@ -33,8 +33,9 @@ type Setup struct {
 	Genuine bool
 	// Fast has such a driver's launches take the 10 us of others, which no GPU could.
 	Fast bool
-	// Sick has products of matrices come out wrong, where kernels run.
-	Sick bool
+	// Sick has kernels whose names begin so, as "gemm" or "attention", come out wrong, where
+	// kernels run.
+	Sick string
 	// Addresses is the order of addresses: "falling", "random", or rising.
 	Addresses string
 	// Quiet leaves the log of all calls out, for benchmarks.
@@ -66,9 +67,11 @@ type Board struct {
 	// does; Display has it drive one, which limits the time of kernels; MPS has
 	// contexts share it through the Multi-Process Service.
 	Integrated, Unpaged, Spills, Display, MPS bool
-	// Module is what loading a module takes, bytes.
-	Module int64
-	Others []Process
+	// Unlisted has NVML list no other processes, as in a container.
+	Unlisted bool
+	// Module is what loading a module takes, Adds what the driver adds to a segment, bytes.
+	Module, Adds int64
+	Others       []Process
 }
 
 // MIG is the part of a board in multi-instance mode.
@@ -142,7 +145,7 @@ func (s Setup) Driver(tb testing.TB) *Driver {
 	set("FAKECUDA_BACKED", flag(s.Backed))
 	set("FAKECUDA_GENUINE", flag(s.Genuine))
 	set("FAKECUDA_FAST", flag(s.Fast))
-	set("FAKECUDA_SICK", flag(s.Sick))
+	set("FAKECUDA_SICK", s.Sick)
 	set("FAKECUDA_ADDRESSES", s.Addresses)
 	return d
 }
@@ -165,18 +168,21 @@ func number(n int) string {
 
 // String is the board as the driver reads it.
 func (b Board) String() string {
-	text := fmt.Sprintf("name=%s,cc=%d,sms=%d,threads=%d,memory=%d,context=%d,module=%d,mode=%d",
-		b.Product, int(b.Capability), b.SMs, b.ThreadsPerSM, b.Memory, b.Context, b.Module, b.Mode)
+	text := fmt.Sprintf("name=%s,cc=%d,sms=%d,threads=%d,mhz=%d,memory=%d,context=%d,module=%d,mode=%d",
+		b.Product, int(b.Capability), b.SMs, b.ThreadsPerSM, b.BoostMHz, b.Memory, b.Context, b.Module, b.Mode)
 	if b.ID != 0 {
 		text += fmt.Sprintf(",id=%d", b.ID)
 	}
 	if b.MIG != Whole {
 		text += fmt.Sprintf(",mig=%d", b.MIG)
 	}
-	for field, on := range map[string]bool{"integrated": b.Integrated, "unpaged": b.Unpaged, "spills": b.Spills, "display": b.Display, "mps": b.MPS} {
+	for field, on := range map[string]bool{"integrated": b.Integrated, "unpaged": b.Unpaged, "spills": b.Spills, "display": b.Display, "mps": b.MPS, "unlisted": b.Unlisted} {
 		if on {
 			text += "," + field + "=1"
 		}
+	}
+	if b.Adds != 0 {
+		text += fmt.Sprintf(",adds=%d", b.Adds)
 	}
 	for _, p := range b.Others {
 		text += fmt.Sprintf(",other=%d:%s:%d", p.PID, p.Name, p.Used)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -38,11 +39,12 @@ func check(call string, code api.Return) error {
 }
 
 // untold tells whether a failure only means that this board, this driver or
-// this user does not get an answer.
+// this user does not get an answer. An invalid argument is a slice that has no figure of
+// its own: handles and buffers are go-nvml's.
 func untold(code api.Return) bool {
 	switch code {
 	case api.ERROR_NOT_SUPPORTED, api.ERROR_NO_PERMISSION, api.ERROR_FUNCTION_NOT_FOUND, api.ERROR_NOT_FOUND,
-		api.ERROR_NO_DATA, api.ERROR_ARGUMENT_VERSION_MISMATCH, api.ERROR_DEPRECATED:
+		api.ERROR_NO_DATA, api.ERROR_ARGUMENT_VERSION_MISMATCH, api.ERROR_DEPRECATED, api.ERROR_INVALID_ARGUMENT:
 		return true
 	}
 	return false
@@ -111,6 +113,57 @@ func (l *Library) Boards() ([]*Board, error) {
 		boards = append(boards, b)
 	}
 	return boards, failed
+}
+
+// Visible lists the boards, or slices of them, that CUDA shows under a CUDA_VISIBLE_DEVICES, in
+// its order: of numbers those in NVML's order, which is CUDA's if CUDA_DEVICE_ORDER says
+// PCI_BUS_ID or all boards are alike, of UUIDs those that begin so. The list ends at the first
+// that there is not, as CUDA's does; empty shows all.
+func (l *Library) Visible(list string) ([]*Board, error) {
+	boards, err := l.Boards()
+	if list == "" || err != nil {
+		return boards, err
+	}
+	var shown []*Board
+	for word := range strings.SplitSeq(list, ",") {
+		word = strings.TrimSpace(word)
+		b, err := l.visible(boards, word)
+		if err != nil {
+			return nil, err
+		}
+		if b == nil {
+			break
+		}
+		shown = append(shown, b)
+	}
+	return shown, nil
+}
+
+// visible is the board, or the slice of one, with a number or the beginning of a UUID; nil if
+// there is none.
+func (l *Library) visible(boards []*Board, word string) (*Board, error) {
+	if i, err := strconv.Atoi(word); err == nil {
+		at := slices.IndexFunc(boards, func(b *Board) bool { return b.Index == i })
+		if at < 0 {
+			return nil, nil
+		}
+		return boards[at], nil
+	}
+	if word == "" {
+		return nil, nil
+	}
+	for _, b := range boards {
+		slices, err := b.Slices()
+		if err != nil {
+			return nil, err
+		}
+		for _, one := range append(slices, b) {
+			if strings.HasPrefix(one.UUID, word) {
+				return one, nil
+			}
+		}
+	}
+	return nil, nil
 }
 
 // at is the board with a number.

@@ -321,6 +321,27 @@ func TestBoardsAreFoundByUUID(t *testing.T) {
 	require.ErrorContains(t, err, "nvmlDeviceGetHandleByUUID")
 }
 
+// CUDA shows what CUDA_VISIBLE_DEVICES lists, up to what there is not.
+func TestVisibleBoards(t *testing.T) {
+	boards := []*mock.Device{busy(), busy(), busy()}
+	for i, b := range boards {
+		b.GetUUIDFunc = answer("GPU-"+string(rune('a'+i)), api.SUCCESS)
+	}
+	l, err := OpenWith(machine(boards...))
+	require.NoError(t, err)
+	for list, want := range map[string][]int{
+		"": {0, 1, 2}, "1": {1}, "2,0": {2, 0}, "GPU-b": {1}, "GPU-": {0}, "0, 2": {0, 2}, "1,7,0": {1}, "-1": nil, "NoDevFiles": nil, "1,,2": {1},
+	} {
+		shown, err := l.Visible(list)
+		require.NoError(t, err)
+		var got []int
+		for _, b := range shown {
+			got = append(got, b.Index)
+		}
+		require.Equal(t, want, got, list)
+	}
+}
+
 func TestVersions(t *testing.T) {
 	l, err := OpenWith(machine())
 	require.NoError(t, err)

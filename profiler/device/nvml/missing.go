@@ -25,6 +25,9 @@ func (*Library) Versions() (Versions, error) { return Versions{}, ErrNotBuilt }
 // Boards returns [ErrNotBuilt].
 func (*Library) Boards() ([]*Board, error) { return nil, ErrNotBuilt }
 
+// Visible returns [ErrNotBuilt].
+func (*Library) Visible(string) ([]*Board, error) { return nil, ErrNotBuilt }
+
 // Find returns [ErrNotBuilt].
 func (*Library) Find(string) (*Board, error) { return nil, ErrNotBuilt }
 

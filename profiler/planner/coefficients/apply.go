@@ -130,10 +130,15 @@ func (e *Entry) Speed(s *steptime.Efficiency) {
 	}
 }
 
-// SetSpeed puts efficiencies into the entry.
-func (e *Entry) SetSpeed(s steptime.Efficiency) {
-	e.Efficiency = map[string]Number{Launch: {s.Launch.Value, s.Launch.StdErr, s.Launch.Source}}
+// SetSpeed puts efficiencies into the entry: those of PyTorch's kernels, or of synthetic ones.
+func (e *Entry) SetSpeed(s steptime.Efficiency, synthetic bool) {
+	numbers := map[string]Number{Launch: {s.Launch.Value, s.Launch.StdErr, s.Launch.Source}}
 	for w, c := range s.Share {
-		e.Efficiency[program.Work(w).String()] = Number{c.Value, c.StdErr, c.Source}
+		numbers[program.Work(w).String()] = Number{c.Value, c.StdErr, c.Source}
+	}
+	if synthetic {
+		e.Synthetic = numbers
+	} else {
+		e.Efficiency = numbers
 	}
 }

@@ -57,7 +57,10 @@ type Entry struct {
 	// reach, by the names of [program.Work]; "launch" is the seconds that a
 	// kernel takes besides.
 	Efficiency map[string]Number `yaml:"efficiency,omitempty" json:"efficiency,omitempty"`
-	Errors     Errors            `yaml:"errors" json:"errors"`
+	// Synthetic is the same of the kernels of vprof's own that stand for PyTorch's on a GPU.
+	// Times of PyTorch are not estimated by it.
+	Synthetic map[string]Number `yaml:"synthetic_efficiency,omitempty" json:"synthetic_efficiency,omitempty"`
+	Errors    Errors            `yaml:"errors" json:"errors"`
 	// Undetermined are terms that the runs could not tell, and why.
 	Undetermined []string `yaml:"undetermined,omitempty" json:"undetermined,omitempty"`
 	Inputs       []Input  `yaml:"inputs" json:"inputs"`
@@ -229,6 +232,23 @@ func (f *File) check() error {
 	return nil
 }
 
+func checkEfficiency(key string, efficiency map[string]Number) error {
+	for name, n := range efficiency {
+		if name != Launch {
+			if _, ok := workOf(name); !ok {
+				return fmt.Errorf("%s: there is no class of work %q", key, name)
+			}
+			if n.Value == 0 {
+				return fmt.Errorf("%s: %s: a share of 0 never ends", key, name)
+			}
+		}
+		if err := n.check(1); err != nil {
+			return fmt.Errorf("%s: %s: %w", key, name, err)
+		}
+	}
+	return nil
+}
+
 func (e *Entry) check() error {
 	for name, n := range e.Memory {
 		t, ok := termOf(name)
@@ -239,19 +259,11 @@ func (e *Entry) check() error {
 			return fmt.Errorf("memory: %s: %w", name, err)
 		}
 	}
-	for name, n := range e.Efficiency {
-		limit := 1.0
-		if name != Launch {
-			if _, ok := workOf(name); !ok {
-				return fmt.Errorf("efficiency: there is no class of work %q", name)
-			}
-			if n.Value == 0 {
-				return fmt.Errorf("efficiency: %s: a share of 0 never ends", name)
-			}
-		}
-		if err := n.check(limit); err != nil {
-			return fmt.Errorf("efficiency: %s: %w", name, err)
-		}
+	if err := checkEfficiency("efficiency", e.Efficiency); err != nil {
+		return err
+	}
+	if err := checkEfficiency("synthetic_efficiency", e.Synthetic); err != nil {
+		return err
 	}
 	if err := e.checkHistory(); err != nil {
 		return err

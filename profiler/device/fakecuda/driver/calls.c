@@ -10,7 +10,7 @@
  *   FAKECUDA_BACKED=1 gives device memory host memory, so that copies and kernels happen
  *   FAKECUDA_GENUINE=1 does so for the first launches of a context, after which a launch takes 100 ms;
  *   with FAKECUDA_FAST=1 10 us as ever
- *   FAKECUDA_SICK=1 has products come out wrong, where kernels happen */
+ *   FAKECUDA_SICK=KERNELS has those whose names begin so come out wrong, where kernels happen */
 #define _GNU_SOURCE
 #include "fake.h"
 
@@ -24,7 +24,8 @@
 #include <unistd.h>
 
 board boards[MAX_BOARDS];
-int nboards, backed, genuine, fast, sick;
+int nboards, backed, genuine, fast;
+char sick[32];
 static statistics own; /* while nobody wants them */
 statistics *stats = &own;
 
@@ -85,15 +86,18 @@ static void read_field(board *b, const char *key, const char *value)
     if (!strcmp(key, "name")) snprintf(b->name, sizeof b->name, "%s", value);
     else if (!strcmp(key, "cc")) b->major = (int)n / 10, b->minor = (int)n % 10;
     else if (!strcmp(key, "sms")) b->sms = (int)n;
+    else if (!strcmp(key, "mhz")) b->mhz = (int)n;
     else if (!strcmp(key, "threads")) b->threads = (int)n;
     else if (!strcmp(key, "memory")) b->memory = n;
     else if (!strcmp(key, "context")) b->context = n;
     else if (!strcmp(key, "module")) b->module = n;
+    else if (!strcmp(key, "adds")) b->adds = n;
     else if (!strcmp(key, "mode")) b->mode = (int)n;
     else if (!strcmp(key, "mig")) b->mig = (int)n;
     else if (!strcmp(key, "integrated")) b->integrated = (int)n;
     else if (!strcmp(key, "mps")) b->mps = (int)n;
     else if (!strcmp(key, "display")) b->display = (int)n;
+    else if (!strcmp(key, "unlisted")) b->unlisted = (int)n;
     else if (!strcmp(key, "unpaged")) b->unpaged = (int)n;
     else if (!strcmp(key, "spills")) b->spills = (int)n;
     else if (!strcmp(key, "id")) b->id = (int)n;
@@ -145,7 +149,8 @@ static void read_environment(void)
     backed = configured("FAKECUDA_BACKED", text, sizeof text);
     genuine = configured("FAKECUDA_GENUINE", text, sizeof text);
     fast = configured("FAKECUDA_FAST", text, sizeof text);
-    sick = configured("FAKECUDA_SICK", text, sizeof text);
+    if (!configured("FAKECUDA_SICK", sick, sizeof sick))
+        sick[0] = 0;
 }
 
 /* ---- calls ---------------------------------------------------------------------------------- */

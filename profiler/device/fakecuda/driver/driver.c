@@ -11,12 +11,24 @@ extern __thread uint64_t my_context;
 static int references; /* to the primary context */
 int eager;
 
+/* The board with a number among those that CUDA_VISIBLE_DEVICES, a list of numbers, leaves; -1 without. */
+static int shown(int n)
+{
+    char list[64], *left = NULL;
+    if (n < 0 || !configured("CUDA_VISIBLE_DEVICES", list, sizeof list))
+        return nth_board(n, SLICED);
+    for (char *one = strtok_r(list, ",", &left); one; one = strtok_r(NULL, ",", &left))
+        if (!n--)
+            return nth_board(atoi(one), SLICED);
+    return -1;
+}
+
 API int cuInit(unsigned flags)
 {
     CALL(cuInit, NOTHING);
     if (flags)
         return violation(INVALID_VALUE, "flags %u", flags);
-    if (nth_board(0, SLICED) < 0)
+    if (shown(0) < 0)
         return NO_DEVICE;
     char loading[16];
     eager = configured("CUDA_MODULE_LOADING", loading, sizeof loading) && !strcmp(loading, "EAGER");
@@ -41,7 +53,7 @@ API int cuDriverGetVersion(int *version)
 API int cuDeviceGetCount(int *n)
 {
     CALL(cuDeviceGetCount, DRIVER);
-    for (*n = 0; nth_board(*n, SLICED) >= 0;)
+    for (*n = 0; shown(*n) >= 0;)
         ++*n;
     return SUCCESS;
 }
@@ -49,7 +61,7 @@ API int cuDeviceGetCount(int *n)
 API int cuDeviceGet(int *device, int ordinal)
 {
     CALL(cuDeviceGet, DRIVER);
-    *device = nth_board(ordinal, SLICED);
+    *device = shown(ordinal);
     BOARD(*device);
     return SUCCESS;
 }
@@ -104,6 +116,7 @@ API int cuDeviceGetAttribute(int *value, int attribute, int device)
     BOARD(device);
     const board *b = &boards[device];
     switch (attribute) {
+    case 13: *value = 1000 * b->mhz; break; /* kHz */
     case 16: *value = b->sms; break;
     case 17: *value = b->display; break; /* kernels have a time limit */
     case 18: *value = b->integrated; break;

@@ -35,15 +35,18 @@ enum { WHOLE, SLICE, SLICED };
 typedef struct {
     char name[96];
     int major, minor, sms, threads, mode;
+    int mhz;          /* the highest clock of its multiprocessors                 */
     int id;           /* a number that no board of another machine has; zero is the first's */
     int integrated;   /* its memory is the host's                                 */
     int mps;          /* contexts share it through the Multi-Process Service      */
     int display;      /* it drives one, so kernels have a time limit             */
+    int unlisted;     /* NVML lists no other processes, as in a container         */
     int unpaged;      /* it cannot map page by page                               */
     int spills;       /* allocations go on in host memory once the board is full  */
     int mig;          /* SLICED: cut into the SLICEs that follow it, which CUDA sees in its place */
     uint64_t memory;  /* what the driver reports as total                         */
     uint64_t context; /* what a context takes                                     */
+    uint64_t adds;    /* what the driver adds to a segment                        */
     uint64_t module;  /* what loading a module takes                              */
     struct { unsigned pid; char name[32]; uint64_t bytes; } others[MAX_OTHERS]; /* other processes */
     int nothers;
@@ -91,8 +94,8 @@ extern int eager;          /* modules take their memory when they are loaded, no
 extern int backed;         /* device memory is host memory, and kernels run        */
 extern int genuine;        /* so it is until a context has had PROOF launches: enough to pass for a GPU */
 extern int fast;           /* launches take 10 us even so                           */
-extern int sick;           /* products come out wrong                              */
-enum { PROOF = 5 };
+extern char sick[32];      /* kernels whose names begin so come out wrong          */
+enum { PROOF = 9 };
 void believe(void);        /* memory was freed                                   */
 int backs(void);           /* whether memory is there now                          */
 int configured(const char *name, char *value, size_t size); /* an environment variable */

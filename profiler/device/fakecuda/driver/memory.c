@@ -134,7 +134,7 @@ API int cuMemAlloc_v2(uint64_t *at, size_t bytes)
     CALL(cuMemAlloc, CONTEXT);
     if (!bytes)
         return violation(INVALID_VALUE, "an allocation of nothing");
-    uint64_t phys = round_up(bytes, GRANULE);
+    uint64_t phys = round_up(bytes, GRANULE) + boards[current_board].adds;
     if (phys < bytes || !charge(&boards[current_board], phys))
         return OUT_OF_MEMORY;
     block *b = add(SEGMENT, reserve(bytes), bytes);

@@ -163,14 +163,17 @@ void believe(void) { believed |= launched >= PROOF; }
 
 int backs(void) { return backed || (genuine && !believed); }
 
-/* The kernels run on the CPU. What gemm_* writes is the third matrix of its arguments. */
+/* The argument of a product, a convolution or attention that says where it writes. */
+static int result_of(const char *name) { return !strncmp(name, "gemm_", 5) ? 6 : !strncmp(name, "conv_", 5) ? 2 : 3; }
+
+/* The kernels run on the CPU. */
 static int run(const function *f, const unsigned *grid, const unsigned *block, unsigned shared, void **params)
 {
     if (host_arguments(f->module->arch, f->name) < 0)
         return violation(NOT_FOUND, "%s cannot be run", f->name);
     const char *problem = host_launch(f->module->arch, f->name, grid, block, shared, params[0], 0);
-    if (!problem && sick && !strncmp(f->name, "gemm_", 5))
-        *(unsigned char *)((uint64_t *)params[0])[6] ^= 0x40;
+    if (!problem && sick[0] && !strncmp(f->name, sick, strlen(sick)))
+        ((unsigned char *)((uint64_t *)params[0])[result_of(f->name)])[1] ^= 0x40;
     return problem ? violation(ILLEGAL_ADDRESS, "%s: %s", f->name, problem) : SUCCESS;
 }
 

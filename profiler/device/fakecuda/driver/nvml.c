@@ -211,14 +211,14 @@ typedef struct { unsigned pid; unsigned long long used; unsigned gpu_instance, c
 
 API int nvmlDeviceGetComputeRunningProcesses_v3(const board *b, unsigned *n, process *out)
 {
-    unsigned room = *n, have = (unsigned)b->nothers + (b->used > 0);
+    unsigned room = *n, others = b->unlisted ? 0 : (unsigned)b->nothers, have = others + (b->used > 0);
     *n = have;
     if (have > room)
         return INSUFFICIENT_SIZE;
-    for (int i = 0; i < b->nothers; i++)
+    for (unsigned i = 0; i < others; i++)
         out[i] = (process){b->others[i].pid, (uint64_t)(wave() * (double)b->others[i].bytes), ~0u, ~0u};
     if (b->used)
-        out[b->nothers] = (process){(unsigned)getpid(), b->used, ~0u, ~0u};
+        out[others] = (process){(unsigned)getpid(), b->used, ~0u, ~0u};
     return SUCCESS;
 }
 
@@ -231,6 +231,8 @@ API int nvmlDeviceGetGraphicsRunningProcesses_v3(const board *b, unsigned *n, pr
 
 API int nvmlDeviceGetUtilizationRates(const board *b, unsigned percent[2])
 {
+    if (b->mig == SLICE)
+        return INVALID_ARGUMENT; /* a slice has none of its own */
     percent[0] = b->nothers ? (unsigned)(99 * wave()) : 0;
     percent[1] = percent[0] / 2;
     return SUCCESS;
@@ -238,6 +240,8 @@ API int nvmlDeviceGetUtilizationRates(const board *b, unsigned percent[2])
 
 API int nvmlDeviceGetTemperature(const board *b, int sensor, unsigned *celsius)
 {
+    if (b->mig == SLICE)
+        return INVALID_ARGUMENT; /* a slice has none of its own */
     (void)sensor;
     *celsius = 40 + (b->nothers ? (unsigned)(30 * wave()) : 0);
     return SUCCESS;
@@ -245,27 +249,32 @@ API int nvmlDeviceGetTemperature(const board *b, int sensor, unsigned *celsius)
 
 API int nvmlDeviceGetPowerUsage(const board *b, unsigned *milliwatts)
 {
+    if (b->mig == SLICE)
+        return INVALID_ARGUMENT; /* a slice has none of its own */
     *milliwatts = 30000 + (b->nothers ? (unsigned)(240000 * wave()) : 0);
     return SUCCESS;
 }
 
 API int nvmlDeviceGetEnforcedPowerLimit(const board *b, unsigned *milliwatts)
 {
-    (void)b;
+    if (b->mig == SLICE)
+        return INVALID_ARGUMENT; /* a slice has none of its own */
     *milliwatts = 300000;
     return SUCCESS;
 }
 
 API int nvmlDeviceGetClockInfo(const board *b, int kind, unsigned *mhz)
 {
-    (void)b;
+    if (b->mig == SLICE)
+        return INVALID_ARGUMENT; /* a slice has none of its own */
     *mhz = kind == 2 ? 9000 : 1500;
     return SUCCESS;
 }
 
 API int nvmlDeviceGetCurrentClocksThrottleReasons(const board *b, unsigned long long *reasons)
 {
-    (void)b;
+    if (b->mig == SLICE)
+        return INVALID_ARGUMENT; /* a slice has none of its own */
     *reasons = 1; /* idle */
     return SUCCESS;
 }

@@ -1,0 +1,67 @@
+package report
+
+import "fmt"
+
+// An Agreement is how near the device bytes of a sweep on a GPU, and the largest batch, came to
+// the estimates.
+type Agreement struct {
+	// Tolerance is the largest difference that counts as none, a share of what was measured.
+	Tolerance float64 `json:"tolerance"`
+	// Within are the batch sizes that keep it, of all that have an error.
+	Within int `json:"within"`
+	Of     int `json:"of"`
+	// Predicted and Found are the largest batch by the estimates and in fact; absent where
+	// the sweep did not come to the end of the board.
+	Predicted int `json:"predicted_batch,omitempty"`
+	Found     int `json:"found_batch,omitempty"`
+}
+
+// Agree compares what a GPU has shown with the estimates. It is false for other devices, where
+// both are the same calculation.
+func (r *Report) Agree(tolerance float64) (Agreement, bool) {
+	d, driven := r.driven()
+	if !driven || d.Simulated {
+		return Agreement{}, false
+	}
+	a := Agreement{Tolerance: tolerance}
+	ended := r.Largest != nil && r.Largest.Fails > 0
+	for _, p := range r.Points {
+		if share, ok := p.Error(); ok {
+			a.Of++
+			if max(share, -share) <= tolerance {
+				a.Within++
+			}
+		}
+		ended = ended || p.Run != nil && !p.Run.Fits
+	}
+	if !ended {
+		return a, a.Of > 0
+	}
+	for _, p := range r.Points {
+		if p.Run != nil && p.Run.Fits {
+			a.Found = max(a.Found, p.Batch)
+		}
+		if p.Estimate != nil && p.Estimate.Verdict != DoesNotFit {
+			a.Predicted = max(a.Predicted, p.Batch)
+		}
+	}
+	if r.Largest != nil {
+		a.Predicted = r.Largest.Predicted
+	}
+	return a, true
+}
+
+// Beyond tells whether a figure was further off than the tolerance.
+func (a Agreement) Beyond() bool {
+	apart := float64(max(a.Predicted-a.Found, a.Found-a.Predicted))
+	return a.Within < a.Of || apart > a.Tolerance*float64(a.Found)
+}
+
+// String is the agreement in a sentence without its full stop.
+func (a Agreement) String() string {
+	s := fmt.Sprintf("device within ±%.3g %% of the estimate at %d of %d", 100*a.Tolerance, a.Within, a.Of)
+	if a.Found > 0 || a.Predicted > 0 {
+		s += fmt.Sprintf("; largest batch predicted %d, found %d", a.Predicted, a.Found)
+	}
+	return s
+}

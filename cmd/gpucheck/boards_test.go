@@ -1,0 +1,139 @@
+//go:build cuda && linux && cgo
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/device/fakecuda"
+)
+
+// built is the folder of the binary with CUDA, empty until a test needs it.
+var built string
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	os.RemoveAll(built)
+	os.Exit(code)
+}
+
+// vprof is that binary.
+func vprof(t *testing.T) string {
+	if built == "" {
+		dir, err := os.MkdirTemp("", "gpucheck")
+		require.NoError(t, err)
+		built = dir
+		out, err := exec.Command("go", "build", "-tags", "cuda", "-o", filepath.Join(dir, "vprof"), "../vprof").CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
+	return filepath.Join(built, "vprof")
+}
+
+// on is a check of a machine: with vprof itself, and kernels of figures that any board reaches.
+func on(t *testing.T, setup fakecuda.Setup) (*check, *fakecuda.Driver) {
+	driver := setup.Driver(t)
+	for _, variable := range driver.Env {
+		key, value, _ := strings.Cut(variable, "=")
+		t.Setenv(key, value)
+	}
+	bin := t.TempDir()
+	require.NoError(t, os.Symlink(vprof(t), filepath.Join(bin, "vprof")))
+	lines := []string{"PASS"}
+	for kernel := range shares(0) {
+		lines = append(lines, "BenchmarkReal/"+kernel+"-16 50 1397621 ns/op 95 %peak 1500 GB/s")
+	}
+	tests := "#!/bin/sh\ncat <<END\n" + strings.Join(lines, "\n") + "\nEND\n"
+	require.NoError(t, os.WriteFile(filepath.Join(bin, "cuda.test"), []byte(tests), 0o700))
+	return &check{bin: bin, out: filepath.Join(t.TempDir(), "out"), screen: &bytes.Buffer{}}, driver
+}
+
+func requireFree(t *testing.T, driver *fakecuda.Driver) {
+	s := driver.Stats(t)
+	require.Empty(t, driver.Violations(t))
+	require.Zero(t, s.Alive(), "%+v", s)
+	require.Zero(t, s.Used)
+}
+
+// Every step runs on every size of board, and finds a healthy one healthy.
+func TestEverySizeOfBoardIsChecked(t *testing.T) {
+	names := []string{"rtx-4060", "rtx-3080", "rtx-3060", "rtx-5060-ti", "rtx-4090", "l40s", "a100-80", "a100-80-mig-1g.10gb", "a100-40-mig-1g.5gb"}
+	if testing.Short() {
+		names = names[:1]
+	}
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
+			gpu, err := device.Lookup(name)
+			require.NoError(t, err)
+			setup := fakecuda.Genuine(gpu)
+			setup.Quiet = true
+			setup.Boards[0].Module = 20 << 20
+			if strings.HasPrefix(name, "rtx") {
+				setup.Boards[0].Display = true
+			}
+			if strings.Contains(gpu.Product, "MIG") {
+				whole, err := device.Lookup(gpu.Name[:strings.Index(gpu.Name, "-mig")])
+				require.NoError(t, err)
+				setup.Boards[0].MIG = fakecuda.Slice
+				setup.Boards = append([]fakecuda.Board{{GPU: whole, MIG: fakecuda.Sliced}}, setup.Boards...)
+			}
+			c, driver := on(t, setup)
+			err = c.run(t.Context())
+			require.FileExists(t, c.out+".tar.gz")
+			for _, s := range c.result.Steps {
+				require.Zero(t, s.Exit, "%s: %s", s.Name, c.screen)
+			}
+			// How long a sweep takes is a matter of this machine.
+			for i := range c.result.Figures {
+				if f := &c.result.Figures[i]; f.Name == "time of the sweep" {
+					f.Value = min(f.Value, f.AtMost)
+				}
+			}
+			if err != nil {
+				err = c.result.judge()
+			}
+			require.NoError(t, err, "%s", c.screen)
+			require.Equal(t, healthy, c.result.Verdict)
+			require.False(t, c.result.Simulated)
+			requireFree(t, driver)
+		})
+	}
+}
+
+// Whoever interrupts a check gets the board back, and so does one that hangs.
+func TestAnInterruptLeavesTheBoardFree(t *testing.T) {
+	gpu, err := device.Lookup("rtx-5060-ti")
+	require.NoError(t, err)
+	for _, limited := range []bool{false, true} {
+		setup := fakecuda.Genuine(gpu)
+		setup.Quiet = true
+		c, driver := on(t, setup)
+		ctx, cancel := context.WithCancel(t.Context())
+		if limited {
+			before := stepLimit
+			stepLimit = 2 * time.Second
+			defer func() { stepLimit = before }()
+		} else {
+			go func() {
+				for driver.Stats(t).Segments == 0 && ctx.Err() == nil {
+					time.Sleep(time.Millisecond)
+				}
+				cancel()
+			}()
+		}
+		step := c.do(ctx, "sweep", filepath.Join(c.bin, "vprof"), "sweep", "--device", "cuda:0", "--model", "redimnet-b2", "--batch", "8", "--warm-up", "1000", "--repeat", "1000")
+		_ = step // the folder is not there, which is not what this is about
+		cancel()
+		requireFree(t, driver)
+		require.NotZero(t, c.result.Steps[0].Exit)
+	}
+}
