@@ -35,6 +35,8 @@ type result struct {
 	Started   time.Time   `json:"started"`
 	Steps     []step      `json:"steps"`
 	Figures   []figure    `json:"figures"`
+	// Needs are what models need by PyTorch, plan and sweep, side by side.
+	Needs []need `json:"needs,omitempty"`
 	// Verdict is what it all comes to; empty on a simulated driver.
 	Verdict verdict `json:"verdict,omitempty"`
 	// Defects are what was found wrong with the board, Missing the figures that no
@@ -249,6 +251,7 @@ func (r *result) summary() string {
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", f.Name, strings.TrimSpace(strconv.FormatFloat(math.Round(f.Value*100)/100, 'g', -1, 64)+" "+f.Unit), f.bar(), mark)
 	}
+	b.WriteString(r.needTable())
 	b.WriteString("\n| step | exit code | time | |\n|:--- | ---:| ---:|:--- |\n")
 	for _, s := range r.Steps {
 		fmt.Fprintf(&b, "| %s | %d | %.1f s | %s |\n", s.Name, s.Exit, s.Seconds, s.Verdict)

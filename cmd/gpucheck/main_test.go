@@ -36,6 +36,16 @@ esac
 	fast = `echo "VPROF_GPU is $VPROF_GPU"; cat "$(dirname "$0")/kernels.txt"`
 )
 
+// What PyTorch needed, and what the sweep of the same says, in bytes.
+const (
+	peakJSON   = `{"status":"ok","batch":8,"amp":null,"peak_allocated":104857600,"peak_reserved":115343360,"peak_device_used":314572800}`
+	besideJSON = `{"schema":"vprof.report/v1","kind":"sweep","tool":{"version":"devel"},"case":{"model":"x"},"devices":[{"name":"cuda:0","gpu":"t4"}],` +
+		`"points":[{"batch":8,"device":"cuda:0","estimate":{"allocated":{"bytes":94371840,"low_bytes":94371840,"high_bytes":94371840},` +
+		`"reserved":{"bytes":104857600,"low_bytes":104857600,"high_bytes":104857600},"device":{"bytes":293601280,"low_bytes":293601280,"high_bytes":293601280},` +
+		`"components":[{"name":"all","bytes":293601280}],"verdict":"fits"},` +
+		`"run":{"fits":true,"requested_bytes":94371840,"allocated_bytes":94371840,"reserved_bytes":104857600,"device_bytes":306184192,"kernels_bytes":2097152}}]}`
+)
+
 func TestEveryStepLeavesItsOutput(t *testing.T) {
 	c := machine(t, works, fast)
 	for _, name := range []string{"sweep.json", "kernels.txt"} {
@@ -109,15 +119,18 @@ func TestADefectThatTheDoctorFindsIsNoMissingGPU(t *testing.T) {
 	require.Equal(t, 3, found.verdict.exit())
 }
 
-// With PyTorch beside it, five cases are captured, recorded and judged. Here a script
+// With PyTorch beside it, cases are captured, recorded and judged. Here a script
 // stands for the interpreter.
-func TestWithTorchFiveCasesAreJudged(t *testing.T) {
+func TestWithTorchCasesAreJudged(t *testing.T) {
 	c := machine(t, doctor+`
 while [ $# -gt 1 ]; do [ "$1" != --export ] || file="$2"; shift; done
-case "$file" in *-accuracy.json) echo '{"summary":{"compared":4,"reserved":{"max":0.02}}}' >"$file" ;; esac
+case "$file" in
+*-accuracy.json) echo '{"summary":{"compared":4,"reserved":{"max":0.02}}}' >"$file" ;;
+*-sweep.json) echo '`+besideJSON+`' >"$file" ;;
+esac
 `, "")
 	c.python = filepath.Join(c.bin, "python")
-	require.NoError(t, os.WriteFile(c.python, []byte("#!/bin/sh\necho \"$@\"\n"), 0o700))
+	require.NoError(t, os.WriteFile(c.python, []byte("#!/bin/sh\necho \"$@\"\nwhile [ $# -gt 1 ]; do [ \"$1\" != --out ] || echo '"+peakJSON+"' >\"$2\"; shift; done\n"), 0o700))
 	require.Error(t, c.run(t.Context()), "figures of other steps are missing")
 	var judged []figure
 	for _, f := range c.result.Figures {
@@ -126,7 +139,14 @@ case "$file" in *-accuracy.json) echo '{"summary":{"compared":4,"reserved":{"max
 			judged = append(judged, f)
 		}
 	}
-	require.Len(t, judged, 5)
+	require.Len(t, judged, 7)
+	require.Equal(t, []need{
+		{"redimnet_b2", 8, "PyTorch", 100 << 20, 110 << 20, 300 << 20},
+		{"redimnet_b2", 8, "plan", 90 << 20, 100 << 20, 280 << 20},
+		{"redimnet_b2", 8, "sweep", 90 << 20, 100 << 20, 290 << 20},
+	}, c.result.Needs[:3])
+	require.Len(t, c.result.Needs, 6)
+	require.Contains(t, c.result.summary(), "| redimnet_b2 | 8 | PyTorch | 100.00 MiB | 110.00 MiB | 300.00 MiB |")
 	text, err := os.ReadFile(filepath.Join(c.out, "record-mlp.txt"))
 	require.NoError(t, err)
 	require.Contains(t, string(text), "peaks "+filepath.Join(c.out, "torch", "torch_models.py")+":mlp")

@@ -7,6 +7,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
+
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/bytesize"
 )
 
 // What PyTorch itself needs on the board, and what vprof says it does: the evidence
@@ -15,13 +19,19 @@ import (
 //go:embed torch_models.py
 var torchModels []byte
 
-// torchCases are what is trained with PyTorch: models of torch_models.py.
-var torchCases = []struct{ name, input string }{
-	{"convnet", "x=float32[batch,3,128,128]"},
-	{"depthwise", "x=float32[batch,3,128,128]"},
-	{"mlp", "x=float32[batch,1024]"},
-	{"transformer", "x=float32[batch,256,512]"},
-	{"autoencoder", "x=float32[batch,3,128,128]"},
+// torchCases are what is trained with PyTorch: models of torch_models.py. Those that people
+// train are swept, too, so that all three figures stand side by side.
+var torchCases = []struct {
+	name, input string
+	swept       bool
+}{
+	{"convnet", "x=float32[batch,3,128,128]", false},
+	{"depthwise", "x=float32[batch,3,128,128]", false},
+	{"mlp", "x=float32[batch,1024]", false},
+	{"transformer", "x=float32[batch,256,512]", false},
+	{"autoencoder", "x=float32[batch,3,128,128]", false},
+	{"redimnet_b2", "x=float32[batch,72,301]", true},
+	{"spoter", "x=float32[batch,100,108]", true},
 }
 
 // torchSteps are the commands of --with-torch by name. Each case is captured,
@@ -55,6 +65,15 @@ func (c *check) torchSteps() ([][]string, error) {
 			}, device...),
 			[]string{"accuracy-" + t.name, vprof, "accuracy", peaks, "--format", "json", "--export", filepath.Join(dir, t.name+"-accuracy.json")},
 		)
+		if t.swept {
+			steps = append(steps, []string{
+				"sweep-" + t.name, vprof, "sweep", "--model", file, "--batch", "8,32", "--device", "cuda:0", "--quiet", "--warm-up", "0", "--repeat", "1",
+				"--export", filepath.Join(dir, t.name+"-sweep.json"),
+			})
+			if !c.result.Simulated { // whose board PyTorch itself could not use
+				steps = append(steps, []string{"both-" + t.name, vprof, "run", "--both", "--", c.python, models, t.name, "8"})
+			}
+		}
 	}
 	return steps, nil
 }
@@ -86,7 +105,83 @@ func (r *result) torch(out string) error {
 			errs = append(errs, fmt.Errorf("%s: nothing of what PyTorch needed was compared", t.name))
 			continue
 		}
+		if t.swept {
+			errs = append(errs, r.beside(out, t.name))
+		}
 		r.Figures = append(r.Figures, figure{Name: "PyTorch, " + t.name + ": largest error of reserved bytes", Value: 100 * a.Summary.Reserved.Max, Unit: "%", AtMost: torchBar})
 	}
 	return errors.Join(errs...)
+}
+
+// A need is what a step of a model needs at a batch size, bytes, by whom: PyTorch, the plan, or the
+// sweep.
+type need struct {
+	Model     string `json:"model"`
+	Batch     int    `json:"batch"`
+	By        string `json:"by"`
+	Allocated int64  `json:"allocated_bytes"`
+	Reserved  int64  `json:"reserved_bytes"`
+	Device    int64  `json:"device_bytes"`
+}
+
+// beside puts what PyTorch needed beside the plan and the sweep of a model.
+func (r *result) beside(out, model string) error {
+	file := func(name string) string { return filepath.Join(out, "torch", model+name) }
+	f, err := os.Open(file("-sweep.json"))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	reports, err := report.Read(f.Name(), f)
+	if err != nil {
+		return err
+	}
+	records, err := os.ReadFile(file(".jsonl"))
+	if err != nil {
+		return err
+	}
+	for _, p := range reports[0].Points {
+		if p.Estimate == nil || p.Run == nil || !p.Run.Fits {
+			continue
+		}
+		if needed, ok := torchNeed(records, p.Batch); ok {
+			needed.Model = model
+			r.Needs = append(r.Needs, needed)
+		}
+		e, u := p.Estimate, p.Run
+		r.Needs = append(r.Needs, need{model, p.Batch, "plan", e.Allocated.Bytes, e.Reserved.Bytes, e.Device.Bytes},
+			need{model, p.Batch, "sweep", u.Allocated, u.Reserved, u.Device - u.Kernels})
+	}
+	return nil
+}
+
+// torchNeed is what PyTorch needed of a batch size in full precision, in reference records.
+func torchNeed(records []byte, batch int) (need, bool) {
+	for line := range strings.Lines(string(records)) {
+		var record struct {
+			Status    string
+			Batch     int
+			AMP       string
+			Allocated int64 `json:"peak_allocated"`
+			Reserved  int64 `json:"peak_reserved"`
+			Device    int64 `json:"peak_device_used"`
+		}
+		if json.Unmarshal([]byte(line), &record) == nil && record.Status == "ok" && record.Batch == batch && record.AMP == "" {
+			return need{"", batch, "PyTorch", record.Allocated, record.Reserved, record.Device}, true
+		}
+	}
+	return need{}, false
+}
+
+// needTable is the needs for people.
+func (r *result) needTable() string {
+	if len(r.Needs) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString("\n| model | batch | by | allocated | reserved | device |\n|:--- | ---:|:--- | ---:| ---:| ---:|\n")
+	for _, n := range r.Needs {
+		fmt.Fprintf(&b, "| %s | %d | %s | %s | %s | %s |\n", n.Model, n.Batch, n.By, bytesize.Format(n.Allocated), bytesize.Format(n.Reserved), bytesize.Format(n.Device))
+	}
+	return b.String()
 }

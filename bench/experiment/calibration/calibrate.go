@@ -132,7 +132,7 @@ func (c *Calibration) observe(ctx context.Context, gpu device.GPU) ([]calibrate.
 			}
 		}
 		t := setup.Trial(gpu, o.Case.Batch)
-		if o.StepSeconds > 0 {
+		if o.StepSeconds > 0 && gpu.Peak.FP32 > 0 { // of no share if nobody knows the board's rates
 			t.Timed = []device.GPU{gpu}
 		}
 		r, err := setup.Try(ctx, t)
