@@ -246,12 +246,12 @@ func TestFitFindsTheGPU(t *testing.T) {
 	setup := fakecuda.Genuine(sized(board(t, "t4"), 8<<30))
 	setup.Boards[0].Others = []fakecuda.Process{{PID: 5, Name: "python3", Used: 1 << 30}}
 	driver := setup.Restart(t)
-	found, err := detectGPU()
+	found, err := detectGPU(0)
 	require.NoError(t, err)
 	require.Equal(t, localGPU{GPU: setup.Boards[0].GPU, Others: 1 << 30}, found)
 	requireBalanced(t, driver)
 	fakecuda.Setup{}.Restart(t)
-	_, err = detectGPU()
+	_, err = detectGPU(0)
 	require.ErrorAs(t, err, new(noGPUError))
 }
 
