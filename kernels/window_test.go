@@ -132,8 +132,14 @@ func TestLargeInputsOfConvolutionsAreSharedOut(t *testing.T) {
 	w := kernels.Work{
 		Kind: program.Convolution, Precision: program.FP16, FLOPs: 2 * pixels * channels * channels * 9,
 		M: channels, N: pixels, K: channels * 9, Batch: 1,
-		Window: program.Window{Images: images, Height: side, Width: side, TapsY: 3, TapsX: 3, StrideY: 1, StrideX: 1, PadY: 1, PadX: 1, DilationY: 1, DilationX: 1},
-		Reads:  []kernels.Range{{Addr: 1 << 40, Bytes: pixels * channels * size}, {Addr: 1 << 20, Bytes: channels * channels * 9 * size}},
+		Window: program.Window{
+			Images: images, Height: side, Width: side, TapsY: 3, TapsX: 3, StrideY: 1, StrideX: 1,
+			PadY: 1, PadX: 1, DilationY: 1, DilationX: 1,
+		},
+		Reads: []kernels.Range{
+			{Addr: 1 << 40, Bytes: pixels * channels * size},
+			{Addr: 1 << 20, Bytes: channels * channels * 9 * size},
+		},
 		Writes: []kernels.Range{{Addr: 1 << 41, Bytes: pixels * channels * size}},
 	}
 	next, flops := w.Reads[0].Addr, int64(0)

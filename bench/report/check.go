@@ -75,8 +75,10 @@ func (d Device) check() error {
 		return fmt.Errorf("device %q has %d bytes of memory and %d of context", d.Name, d.Memory, d.Context)
 	}
 	const most = 1 << 16 // far more than any board has
-	if least, highest := min(d.SMs, d.ThreadsPerSM, d.MHz), max(d.SMs, d.ThreadsPerSM, d.MHz); least < 0 || highest > most {
-		return fmt.Errorf("device %q has %d multiprocessors of %d threads at %d MHz", d.Name, d.SMs, d.ThreadsPerSM, d.MHz)
+	if least, highest := min(d.SMs, d.ThreadsPerSM, d.MHz), max(d.SMs, d.ThreadsPerSM, d.MHz); least < 0 ||
+		highest > most {
+		return fmt.Errorf("device %q has %d multiprocessors of %d threads at %d MHz", d.Name, d.SMs, d.ThreadsPerSM,
+			d.MHz)
 	}
 	return nil
 }

@@ -230,7 +230,8 @@ func (r *Report) besidesNote() string {
 		note += " and " + bytesize.Format(first.Kernels) + " of the kernels that stand for PyTorch's, which the error leaves out"
 	}
 	if added, rest := highest.Granularity, highest.Unexplained; added != 0 || rest != 0 {
-		note += fmt.Sprintf("; batch %d: %s that the driver adds to segments, %s unexplained", batch, bytesize.Format(added), bytesize.Format(rest))
+		note += fmt.Sprintf("; batch %d: %s that the driver adds to segments, %s unexplained", batch,
+			bytesize.Format(added), bytesize.Format(rest))
 	}
 	if first.Others > 0 {
 		note += "; the " + bytesize.Format(first.Others) + " of other processes are not in it"

@@ -27,14 +27,20 @@ type secret struct {
 func secrets() []secret {
 	all := []secret{
 		{"UUIDs of boards", regexp.MustCompile(`\b(GPU|MIG)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`), "$1-removed"},
-		{"serial and part numbers", regexp.MustCompile(`(?mi)^(.*\b(?:serial|part) number\s*:\s*)\S.*$`), "${1}removed"},
+		{
+			"serial and part numbers", regexp.MustCompile(`(?mi)^(.*\b(?:serial|part) number\s*:\s*)\S.*$`),
+			"${1}removed",
+		},
 		{"names of hosts", regexp.MustCompile(`("host":\s*")[^"]+"`), `${1}removed"`},
 		{"processes on boards", regexp.MustCompile(`\bused by [^\n"]+? \(\d+\)`), "used by a process"},
 		{"processes in the kernel log", regexp.MustCompile(`\bpid='?[^,\s]+'?(, name=[^,\n"]*)?`), "a process"},
 	}
 	named := func(what, text, instead string) {
 		if len(text) > 1 {
-			all = append(all, secret{what, regexp.MustCompile(`(^|[^\w])` + regexp.QuoteMeta(text) + `\b`), "${1}" + instead})
+			all = append(all, secret{
+				what, regexp.MustCompile(`(^|[^\w])` + regexp.QuoteMeta(text) + `\b`),
+				"${1}" + instead,
+			})
 		}
 	}
 	host, _ := os.Hostname() // without one there is nothing to leave out

@@ -42,7 +42,8 @@ func TestAnArchiveHasNoNames(t *testing.T) {
 	require.NoError(t, os.MkdirAll(filepath.Join(out, "torch"), 0o755))
 	secret := []string{"b2f1a3c0", "1324021", "900-21010", "python3", "4321", host, "lovelace", "secret_project"}
 	for name, text := range map[string]string{
-		"sweep.json": `{"devices":[{"name":"cuda:0","uuid":"GPU-b2f1a3c0-0000-1111-2222-333344445555","host":"` + host + `"}],` +
+		"sweep.json": `{"devices":[{"name":"cuda:0","uuid":"GPU-b2f1a3c0-0000-1111-2222-333344445555","host":"` +
+			host + `"}],` +
 			`"warnings":[{"what":"cuda:0 is also used by python3 secret_project (4321), which holds 2.00 GiB"}]}`,
 		"nvidia-smi.txt": `GPU 00000000:01:00.0
     Product Name                          : NVIDIA A100
@@ -54,7 +55,8 @@ func TestAnArchiveHasNoNames(t *testing.T) {
             Name                          : python3 secret_project
     Clocks                                : 1410 MHz
 `,
-		"summary.md":        "the kernel log: " + host + " NVRM: Xid (PCI:0000:01:00): 13, pid='4321', name=python3\nrun in /home/ada-lovelace/secret\n",
+		"summary.md": "the kernel log: " + host + " NVRM: Xid (PCI:0000:01:00): 13, pid='4321', " +
+			"name=python3\nrun in /home/ada-lovelace/secret\n",
 		"torch/mlp.pt2":     "lovelace",
 		"torch/mlp.jsonl":   `{"peak": 1}`,
 		"doctor.json":       `{"gpus":[{"uuid":"GPU-b2f1a3c0-0000-1111-2222-333344445555"}]}`,
@@ -75,7 +77,10 @@ func TestAnArchiveHasNoNames(t *testing.T) {
 	require.Contains(t, files["check/nvidia-smi.txt"], "NVIDIA A100")
 	require.Contains(t, files["check/nvidia-smi.txt"], "1410 MHz", "what follows the processes stays")
 	require.Contains(t, files["check/sweep.json"], "which holds 2.00 GiB")
-	for _, what := range []string{"UUIDs of boards: 3", "serial and part numbers: 2", "processes on boards: 2", "file torch/mlp.pt2: 1", "names of hosts: 2"} {
+	for _, what := range []string{
+		"UUIDs of boards: 3", "serial and part numbers: 2", "processes on boards: 2",
+		"file torch/mlp.pt2: 1", "names of hosts: 2",
+	} {
 		require.Contains(t, files["check/OMITTED.txt"], what)
 	}
 }

@@ -33,7 +33,8 @@ func vprof(t *testing.T) string {
 		dir, err := os.MkdirTemp("", "gpucheck")
 		require.NoError(t, err)
 		built = dir
-		out, err := exec.Command("go", "build", "-tags", "cuda", "-o", filepath.Join(dir, "vprof"), "../vprof").CombinedOutput()
+		out, err := exec.Command("go", "build", "-tags", "cuda", "-o", filepath.Join(dir, "vprof"),
+			"../vprof").CombinedOutput()
 		require.NoError(t, err, "%s", out)
 	}
 	return filepath.Join(built, "vprof")
@@ -66,7 +67,10 @@ func requireFree(t *testing.T, driver *fakecuda.Driver) {
 
 // Every step runs on every size of board, and finds a healthy one healthy.
 func TestEverySizeOfBoardIsChecked(t *testing.T) {
-	names := []string{"rtx-4060", "rtx-3080", "rtx-3060", "rtx-5060-ti", "rtx-4090", "l40s", "a100-80", "a100-80-mig-1g.10gb", "a100-40-mig-1g.5gb"}
+	names := []string{
+		"rtx-4060", "rtx-3080", "rtx-3060", "rtx-5060-ti", "rtx-4090", "l40s", "a100-80",
+		"a100-80-mig-1g.10gb", "a100-40-mig-1g.5gb",
+	}
 	if testing.Short() {
 		names = names[:1]
 	}
@@ -130,7 +134,8 @@ func TestAnInterruptLeavesTheBoardFree(t *testing.T) {
 				cancel()
 			}()
 		}
-		step := c.do(ctx, "sweep", filepath.Join(c.bin, "vprof"), "sweep", "--device", "cuda:0", "--model", "redimnet-b2", "--batch", "8", "--warm-up", "1000", "--repeat", "1000")
+		step := c.do(ctx, "sweep", filepath.Join(c.bin, "vprof"), "sweep", "--device", "cuda:0", "--model",
+			"redimnet-b2", "--batch", "8", "--warm-up", "1000", "--repeat", "1000")
 		_ = step // the folder is not there, which is not what this is about
 		cancel()
 		requireFree(t, driver)

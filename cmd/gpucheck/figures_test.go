@@ -86,7 +86,8 @@ func TestBarsAreOfTheBoard(t *testing.T) {
 	}
 	require.Zero(t, sweepSeconds((&result{GPU: "a board that nobody knows"}).board()))
 	for memory, want := range map[int64]string{
-		0: "6,12,18,24,30,36,42,48", 16 << 30: "6,12,18,24,30,36,42,48", 8 << 30: "3,7,10,14,17,21,24,28", 5 << 30: "2,4,6,8,10,12,14,16", 1 << 30: "2,2,3,4,5,6,7,9",
+		0: "6,12,18,24,30,36,42,48", 16 << 30: "6,12,18,24,30,36,42,48", 8 << 30: "3,7,10,14,17,21,24,28",
+		5 << 30: "2,4,6,8,10,12,14,16", 1 << 30: "2,2,3,4,5,6,7,9",
 	} {
 		require.Equal(t, want, batches(memory))
 	}

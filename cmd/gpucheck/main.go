@@ -215,7 +215,10 @@ func (c *check) steps() [][]string {
 		sweep("verify", "--model", "redimnet-b0", "--batch", "8", "--verify"),
 		sweep("find-max", "--model", "resnet50", "--batch", "64", "--find-max"),
 		{"fit", vprof, "fit", "--model", "redimnet-b2", "--stage", "full", "--device", "cuda:0", "--export", file("fit.json")},
-		{"smoke", vprof, "smoke", "--model", "redimnet-b2", "--stage", "full", "--batch", strconv.Itoa(min(16, largest(c.result.memory)/2)), "--device", "cuda:0", "--export", file("smoke.json")},
+		{
+			"smoke", vprof, "smoke", "--model", "redimnet-b2", "--stage", "full", "--batch",
+			strconv.Itoa(min(16, largest(c.result.memory)/2)), "--device", "cuda:0", "--export", file("smoke.json"),
+		},
 	}
 }
 

@@ -130,7 +130,8 @@ case "$file" in
 esac
 `, "")
 	c.python = filepath.Join(c.bin, "python")
-	require.NoError(t, os.WriteFile(c.python, []byte("#!/bin/sh\necho \"$@\"\nwhile [ $# -gt 1 ]; do [ \"$1\" != --out ] || echo '"+peakJSON+"' >\"$2\"; shift; done\n"), 0o700))
+	require.NoError(t, os.WriteFile(c.python, []byte("#!/bin/sh\necho \"$@\"\nwhile [ $# -gt 1 ]; do [ \"$1\" != "+
+		"--out ] || echo '"+peakJSON+"' >\"$2\"; shift; done\n"), 0o700))
 	require.Error(t, c.run(t.Context()), "figures of other steps are missing")
 	var judged []figure
 	for _, f := range c.result.Figures {

@@ -67,11 +67,15 @@ func (c *check) torchSteps() ([][]string, error) {
 		)
 		if t.swept {
 			steps = append(steps, []string{
-				"sweep-" + t.name, vprof, "sweep", "--model", file, "--batch", "8,32", "--device", "cuda:0", "--quiet", "--warm-up", "0", "--repeat", "1",
+				"sweep-" + t.name, vprof, "sweep", "--model", file, "--batch", "8,32", "--device", "cuda:0",
+				"--quiet", "--warm-up", "0", "--repeat", "1",
 				"--export", filepath.Join(dir, t.name+"-sweep.json"),
 			})
 			if !c.result.Simulated { // whose board PyTorch itself could not use
-				steps = append(steps, []string{"both-" + t.name, vprof, "run", "--both", "--", c.python, models, t.name, "8"})
+				steps = append(steps, []string{
+					"both-" + t.name, vprof, "run", "--both", "--", c.python, models,
+					t.name, "8",
+				})
 			}
 		}
 	}
@@ -166,7 +170,8 @@ func torchNeed(records []byte, batch int) (need, bool) {
 			Reserved  int64 `json:"peak_reserved"`
 			Device    int64 `json:"peak_device_used"`
 		}
-		if json.Unmarshal([]byte(line), &record) == nil && record.Status == "ok" && record.Batch == batch && record.AMP == "" {
+		if json.Unmarshal([]byte(line), &record) == nil && record.Status == "ok" && record.Batch == batch &&
+			record.AMP == "" {
 			return need{"", batch, "PyTorch", record.Allocated, record.Reserved, record.Device}, true
 		}
 	}
@@ -181,7 +186,8 @@ func (r *result) needTable() string {
 	var b strings.Builder
 	b.WriteString("\n| model | batch | by | allocated | reserved | device |\n|:--- | ---:|:--- | ---:| ---:| ---:|\n")
 	for _, n := range r.Needs {
-		fmt.Fprintf(&b, "| %s | %d | %s | %s | %s | %s |\n", n.Model, n.Batch, n.By, bytesize.Format(n.Allocated), bytesize.Format(n.Reserved), bytesize.Format(n.Device))
+		fmt.Fprintf(&b, "| %s | %d | %s | %s | %s | %s |\n", n.Model, n.Batch, n.By, bytesize.Format(n.Allocated),
+			bytesize.Format(n.Reserved), bytesize.Format(n.Device))
 	}
 	return b.String()
 }

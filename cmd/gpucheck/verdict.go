@@ -75,7 +75,8 @@ func errorsOfBoard(ctx context.Context, uuid string) boardErrors {
 	var e boardErrors
 	ctx, done := context.WithTimeout(ctx, time.Minute)
 	defer done()
-	out, err := exec.CommandContext(ctx, "nvidia-smi", "--query-gpu=ecc.errors.uncorrected.volatile.total", "--format=csv,noheader", "--id="+uuid).Output()
+	out, err := exec.CommandContext(ctx, "nvidia-smi", "--query-gpu=ecc.errors.uncorrected.volatile.total",
+		"--format=csv,noheader", "--id="+uuid).Output()
 	if err == nil {
 		e.uncorrected, _ = strconv.Atoi(strings.TrimSpace(string(out))) // "[N/A]" without ECC
 	}

@@ -68,7 +68,10 @@ func system() *app {
 	if epoch, err := strconv.ParseInt(os.Getenv("SOURCE_DATE_EPOCH"), 10, 64); err == nil {
 		now = func() time.Time { return time.Unix(epoch, 0) }
 	}
-	a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, now: now, models: sync.OnceValue(all.Models), residuals: planner.Residuals, detect: detectGPU, openGPU: openGPU, dev: "/dev", boards: openNVML}
+	a := &app{
+		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, now: now, models: sync.OnceValue(all.Models),
+		residuals: planner.Residuals, detect: detectGPU, openGPU: openGPU, dev: "/dev", boards: openNVML,
+	}
 	if cache, err := os.UserCacheDir(); err == nil {
 		a.oracle = &capture.Oracle{Folder: filepath.Join(cache, "vprof", "cudnn")}
 		a.models = sync.OnceValue(func() *models.Registry { return all.Consulting(a.oracle.Answers) })

@@ -154,7 +154,8 @@ func TestWhatIsWrongWithAMachineIsSaidInASentence(t *testing.T) {
 				require.NoError(t, os.WriteFile(filepath.Join(dev, "nvidiactl"), nil, 0o600))
 				instead := commandOn(t, dev, "sweep", "--model", "toy", "--batch", "8")
 				require.Equal(t, exitFine, instead.code, instead.stderr)
-				require.Equal(t, "vprof: a GPU is here and was not used: "+strings.TrimPrefix(strings.TrimPrefix(tt.says, "cuda: "), "cuda:0: ")+"\n", instead.stderr)
+				require.Equal(t, "vprof: a GPU is here and was not used: "+
+					""+strings.TrimPrefix(strings.TrimPrefix(tt.says, "cuda: "), "cuda:0: ")+"\n", instead.stderr)
 				require.Contains(t, instead.stdout, "simulated "+board(t, defaultGPU).Product)
 			}
 		})

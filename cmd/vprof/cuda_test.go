@@ -458,8 +458,13 @@ func TestOthersThatAreNotListedAreLeftAlone(t *testing.T) {
 	setup.Restart(t)
 	got := command(t, "sweep", "--model", "toy", "--batch", "16")
 	require.Equal(t, exitUsage, got.code)
-	require.Contains(t, got.stderr, "cuda:0 is used by processes that are not listed, as those outside a container, which hold about 500.00 MiB; name it")
-	for _, args := range [][]string{{"sweep", "--batch", "16", "--find-max"}, {"fit", "--stage", "full"}, {"smoke", "--batch", "64"}} {
+	require.Contains(t, got.stderr, "cuda:0 is used by processes that are not listed, as those outside a "+
+		"container, which hold about 500.00 MiB; name it")
+	for _, args := range [][]string{
+		{"sweep", "--batch", "16", "--find-max"},
+		{"fit", "--stage", "full"},
+		{"smoke", "--batch", "64"},
+	} {
 		driver := setup.Restart(t)
 		got := command(t, append(args, "--model", "toy", "--device", "cuda:0")...)
 		require.Contains(t, []exitCode{exitFine, exitNegative}, got.code, got.stderr)
@@ -481,7 +486,8 @@ func TestWithoutNVMLNothingIsLearned(t *testing.T) {
 	require.True(t, run.OthersAssumed)
 	require.EqualValues(t, 2000*mib, run.Others)
 	require.EqualValues(t, 190*mib, run.Context, "what the catalog says")
-	require.Contains(t, r.Warnings[0].What, "what other processes hold of cuda:0 is not known, since NVML does not tell")
+	require.Contains(t, r.Warnings[0].What, "what other processes hold of cuda:0 is not known, since NVML does not "+
+		"tell")
 	got := command(t, "calibrate", file, "--dry-run")
 	require.Equal(t, exitUsage, got.code)
 	require.Contains(t, got.stderr, "batch 8: what other processes held of the board was not known")
@@ -489,21 +495,29 @@ func TestWithoutNVMLNothingIsLearned(t *testing.T) {
 
 // A board that nobody has heard of is swept, and learned from by what its driver said.
 func TestABoardThatTheCatalogDoesNotKnowIsCalibrated(t *testing.T) {
-	gpu := device.GPU{Product: "NVIDIA Future X1", Capability: 121, SMs: 48, ThreadsPerSM: 1536, BoostMHz: 3000, Memory: 24 << 30, Context: 333 * mib}
+	gpu := device.GPU{
+		Product: "NVIDIA Future X1", Capability: 121, SMs: 48, ThreadsPerSM: 1536, BoostMHz: 3000,
+		Memory: 24 << 30, Context: 333 * mib,
+	}
 	fakecuda.Genuine(gpu).Restart(t)
 	dir := t.TempDir()
 	file, learned := filepath.Join(dir, "sweep.json"), filepath.Join(dir, "coefficients.yaml")
 	r := swept(t, "--model", "toy", "--batch", "8,32,64", "--export", file)
 	d := r.Devices[0]
-	require.Equal(t, []any{"future-x1", "12.1", 48, 1536, 3000}, []any{d.GPU, d.Capability, d.SMs, d.ThreadsPerSM, d.MHz})
+	require.Equal(t, []any{"future-x1", "12.1", 48, 1536, 3000}, []any{
+		d.GPU, d.Capability, d.SMs, d.ThreadsPerSM,
+		d.MHz,
+	})
 	c := decoded[report.Calibration](t, exitFine, "calibrate", file, "--output", learned)
 	require.Equal(t, "future-x1", c.GPU)
 	require.Less(t, c.Errors.After.Max, 1e-3)
 	for _, k := range c.Coefficients {
-		require.False(t, strings.HasPrefix(k.Name, "efficiency:"), "kernels of vprof's own say nothing of PyTorch's: %s", k.Name)
+		require.False(t, strings.HasPrefix(k.Name, "efficiency:"), "kernels of vprof's own say nothing of "+
+			"PyTorch's: %s", k.Name)
 	}
 	again := swept(t, "--model", "toy", "--batch", "16", "--coefficients", learned)
-	require.True(t, slices.ContainsFunc(again.Coefficients, func(k report.Coefficient) bool { return strings.Contains(k.Source, "future-x1/") }))
+	require.True(t, slices.ContainsFunc(again.Coefficients,
+		func(k report.Coefficient) bool { return strings.Contains(k.Source, "future-x1/") }))
 }
 
 // A sweep on a GPU ends with how near the estimates were. The driver adds 3 MiB to each segment
@@ -517,7 +531,8 @@ func TestASweepOnAGPUEndsWithAVerdict(t *testing.T) {
 	r := swept(t, args[1:]...)
 	require.Equal(t, r.Largest.Batch, r.Agreement.Found)
 	require.Equal(t, r.Largest.Batch, r.Agreement.Predicted)
-	require.Contains(t, got.stdout, fmt.Sprintf("device within ±1 %% of the estimate at %d of %[1]d; largest batch predicted %d, found %d.", r.Agreement.Of, r.Agreement.Predicted, r.Agreement.Found))
+	require.Contains(t, got.stdout, fmt.Sprintf("device within ±1 %% of the estimate at %d of %[1]d; largest batch "+
+		"predicted %d, found %d.", r.Agreement.Of, r.Agreement.Predicted, r.Agreement.Found))
 	require.Contains(t, got.stdout, "replayed GiB")
 	require.Contains(t, got.stdout, "measured GiB")
 
@@ -525,7 +540,8 @@ func TestASweepOnAGPUEndsWithAVerdict(t *testing.T) {
 	setup.Restart(t)
 	got = command(t, "sweep", "--model", "toy", "--batch", "8,16", "--device", "cuda:0", "--tolerance", "0.1%")
 	require.Equal(t, exitNegative, got.code)
-	require.Contains(t, got.stderr, "the GPU differs from the estimates by more than 0.1%: device within ±0.1 % of the estimate at 0 of 2")
+	require.Contains(t, got.stderr, "the GPU differs from the estimates by more than 0.1%: device within ±0.1 % of "+
+		"the estimate at 0 of 2")
 	require.Regexp(t, `batch 16: [\d.]+ MiB that the driver adds to segments, 0 B unexplained`, got.stdout)
 	setup.Restart(t)
 	require.Equal(t, exitFine, command(t, "sweep", "--model", "toy", "--batch", "8,16", "--device", "cuda:0").code)

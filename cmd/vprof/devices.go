@@ -121,7 +121,9 @@ func (a *app) firstDevice() (device.Device, *report.Warning, error) {
 	}
 	if err == nil {
 		if others := computing(d); len(others) > 0 {
-			return nil, nil, errors.Join(usagef("%s is used by %v; name it with --device %s to run beside that (--leave says how much memory stays free, 1GiB unless given), or simulate a board with --device sim:NAME",
+			return nil, nil, errors.Join(usagef("%s is used by %v; name it with --device %s to run beside that "+
+				"(--leave says how much memory stays free, 1GiB unless given), or simulate a board with --device "+
+				"sim:NAME",
 				d.Name(), others[0], d.Name()), d.Close())
 		}
 	}
@@ -136,7 +138,8 @@ func (a *app) unused(why *device.UnusableError) *report.Warning {
 	}
 	reason := *why
 	reason.Remedy = ""
-	w := &report.Warning{What: "a GPU is here and was not used: " + strings.TrimPrefix(reason.Error(), reason.Device+": "), Hint: why.Remedy}
+	w := &report.Warning{What: "a GPU is here and was not used: " + strings.TrimPrefix(reason.Error(),
+		reason.Device+": "), Hint: why.Remedy}
 	printable.Fprintf(a.stderr, "vprof: %s\n", w)
 	return w
 }

@@ -91,7 +91,8 @@ func examine() *diagnosis {
 	for _, b := range s.Boards {
 		d.problem(b.Err)
 		d.GPUs = append(d.GPUs, checkedGPU{
-			Device: b.Name, Name: b.GPU.Product, UUID: b.Identity.UUID, MIG: b.Identity.MIG, Capability: b.GPU.Capability.String(), Memory: b.GPU.Memory,
+			Device: b.Name, Name: b.GPU.Product, UUID: b.Identity.UUID, MIG: b.Identity.MIG,
+			Capability: b.GPU.Capability.String(), Memory: b.GPU.Memory,
 			Context: b.Baseline.Context, Kernels: b.Baseline.Kernels, Others: b.Baseline.Others, Usable: b.Err == nil, Simulated: b.Simulated,
 		})
 		if b.Simulated {

@@ -24,7 +24,10 @@ func TestTheFirstEveningRunsAsWritten(t *testing.T) {
 	require.True(t, found)
 	commands := strings.Split(strings.TrimSpace(strings.Split(evening, "```")[1]), "\n")
 	require.Len(t, commands, 6)
-	unknown := device.GPU{Product: "NVIDIA Future X1", Capability: 121, SMs: 48, ThreadsPerSM: 1536, BoostMHz: 3000, Memory: 16 << 30, Context: 300 * mib}
+	unknown := device.GPU{
+		Product: "NVIDIA Future X1", Capability: 121, SMs: 48, ThreadsPerSM: 1536, BoostMHz: 3000,
+		Memory: 16 << 30, Context: 300 * mib,
+	}
 	for _, gpu := range []device.GPU{board(t, "rtx-4060"), board(t, "rtx-4090"), unknown} {
 		if testing.Short() && gpu.Product != unknown.Product {
 			continue
@@ -37,7 +40,8 @@ func TestTheFirstEveningRunsAsWritten(t *testing.T) {
 		for _, line := range commands {
 			words := strings.Fields(line)
 			if words[0] == "make" {
-				out, err := exec.Command("make", append([]string{"-C", "../..", "-n"}, words[1:]...)...).CombinedOutput()
+				out, err := exec.Command("make", append([]string{"-C", "../..", "-n"},
+					words[1:]...)...).CombinedOutput()
 				require.NoError(t, err, "%s", out)
 				continue
 			}
@@ -48,7 +52,9 @@ func TestTheFirstEveningRunsAsWritten(t *testing.T) {
 			require.NoError(t, err, "%s on %s: %s", line, gpu.Product, out)
 			require.NotContains(t, string(out), "simulated "+gpu.Product, line)
 			if words[1] == "sweep" {
-				require.Regexp(t, `device within ±5 % of the estimate at (\d+) of \d+; largest batch predicted \d+, found \d+\.`, string(out))
+				require.Regexp(t,
+					`device within ±5 % of the estimate at (\d+) of \d+; largest batch predicted \d+, found \d+\.`,
+					string(out))
 			}
 		}
 		require.FileExists(t, filepath.Join(dir, "coefficients.yaml"))

@@ -17,7 +17,10 @@ import (
 // A GPU shows in the folder of devices. Where it is not used, both streams say so, whatever the
 // reason; where there is none, neither does.
 func TestAGPUThatIsNotUsedIsSaid(t *testing.T) {
-	for node, says := range map[string]string{"nvidiactl": "reasons; a remedy", "dxg": "reasons; a remedy", "null": ""} {
+	for node, says := range map[string]string{
+		"nvidiactl": "reasons; a remedy", "dxg": "reasons; a remedy",
+		"null": "",
+	} {
 		var stdout, stderr bytes.Buffer
 		a := withToy(system())
 		a.stdin, a.stdout, a.stderr, a.dev = strings.NewReader(""), &stdout, &stderr, t.TempDir()
@@ -47,7 +50,8 @@ func TestABuildWithoutCUDASaysSo(t *testing.T) {
 	a.stdin, a.stdout, a.stderr, a.dev = strings.NewReader(""), &stdout, &stderr, t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(a.dev, "nvidiactl"), nil, 0o600))
 	require.Equal(t, exitFine, run(t.Context(), a, []string{"sweep", "--model", "toy", "--batch", "8"}))
-	require.Contains(t, stderr.String(), `not used: this vprof was built without CUDA; build it on Linux with glibc and a C compiler ("make build"`)
+	require.Contains(t, stderr.String(),
+		`not used: this vprof was built without CUDA; build it on Linux with glibc and a C compiler ("make build"`)
 }
 
 // "make build" drives GPUs where a compiler for glibc is, and plans elsewhere.

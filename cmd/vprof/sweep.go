@@ -89,8 +89,10 @@ estimates were.
 	f.IntVar(&o.conditions.WarmUp, "warm-up", 1, "further `runs` of every batch size before those that are timed (real GPUs)")
 	f.IntVar(&o.conditions.Repeat, "repeat", 5, "timed `runs` of every batch size (real GPUs)")
 	f.BoolVar(&o.conditions.Verify, "verify", false, "first write a pattern into every tensor and see that it stays (real GPUs)")
-	f.StringVar(&o.leave, "leave", "", "memory to leave free on a GPU, as `size` like 1GiB or 0 (default: 1GiB where other processes compute on it, 512MiB with a display, else 0)")
-	f.StringVar(&o.tolerance, "tolerance", "", "end with code 3 where a GPU needs more or less than estimated by more than this `difference`, like 2% (default: 5% for the verdict, without the code)")
+	f.StringVar(&o.leave, "leave", "", "memory to leave free on a GPU, as `size` like 1GiB or 0 (default: 1GiB "+
+		"where other processes compute on it, 512MiB with a display, else 0)")
+	f.StringVar(&o.tolerance, "tolerance", "", "end with code 3 where a GPU needs more or less than estimated by "+
+		"more than this `difference`, like 2% (default: 5% for the verdict, without the code)")
 	f.StringVar(&o.resume, "resume", "", "go on with the sweep of `file`, JSON or JSON Lines, and write to it")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "no progress on standard error")
 	return cmd

@@ -27,7 +27,8 @@ const (
 
 // The catalog, and where a folded name is found in it.
 var catalog, index = build(
-	kepler, pascalTesla, pascal, volta, turing, ampereTesla, ampere, ampereJetson, ada, hopper, blackwellTesla, blackwellUltra, blackwell, blackwellSpark,
+	kepler, pascalTesla, pascal, volta, turing, ampereTesla, ampere, ampereJetson, ada, hopper, blackwellTesla,
+	blackwellUltra, blackwell, blackwellSpark,
 )
 
 func build(generations ...generation) ([]GPU, map[string]int) {
@@ -135,7 +136,8 @@ var turing = generation{"Turing", 75, 1024, []GPU{
 		Memory: 5_929 * mib, Bandwidth: 336 * gigabyte, Link: 15.75 * gigabyte,
 		Peak:    Rates{FP32: 6.45 * tera, FP16: 25.8 * tera, FP64: 0.202 * tera},
 		Context: 100 * mib, ContextSource: estimated,
-		Source: "NVIDIA Turing GPU architecture whitepaper, rates of TU106 at its clock; memory: 5.79 GiB in messages of PyTorch under Linux",
+		Source: "NVIDIA Turing GPU architecture whitepaper, rates of TU106 at its clock; memory: 5.79 GiB in " +
+			"messages of PyTorch under Linux",
 	},
 	{
 		Name: "t4", Product: "Tesla T4", Aliases: []string{"t4-16gb"},
@@ -250,7 +252,8 @@ var ampere = generation{"Ampere", 86, 1536, []GPU{
 		Memory: 5_938 * mib, Bandwidth: 336 * gigabyte, Link: 31.5 * gigabyte,
 		Peak:    Rates{FP32: 13.1 * tera, TF32: 13.1 * tera, FP16: 26.2 * tera, BF16: 26.2 * tera, FP64: 0.204 * tera},
 		Context: 150 * mib, ContextSource: estimated,
-		Source: "NVIDIA GeForce RTX 30 series laptops, rates of GA10x at the largest boost clock of the product page, below which a laptop may stay; memory: estimate, as the RTX 2060's",
+		Source: "NVIDIA GeForce RTX 30 series laptops, rates of GA10x at the largest boost clock of the product " +
+			"page, below which a laptop may stay; memory: estimate, as the RTX 2060's",
 	},
 	{
 		Name: "rtx-3060-ti", Product: "NVIDIA GeForce RTX 3060 Ti", Aliases: []string{"rtx-3060-ti-8gb", "3060-ti"},
@@ -266,7 +269,8 @@ var ampere = generation{"Ampere", 86, 1536, []GPU{
 		Memory: 8_232_435_712, Bandwidth: 448 * gigabyte, Link: 31.5 * gigabyte,
 		Peak:    Rates{FP32: 16.6 * tera, TF32: 16.6 * tera, FP16: 33.2 * tera, BF16: 33.2 * tera, FP64: 0.259 * tera},
 		Context: 175 * mib, ContextSource: estimated,
-		Source: "NVIDIA GeForce RTX 30 series laptops, rates of GA10x at the largest boost clock of the product page, below which a laptop may stay; memory: as the desktop boards' of this size",
+		Source: "NVIDIA GeForce RTX 30 series laptops, rates of GA10x at the largest boost clock of the product " +
+			"page, below which a laptop may stay; memory: as the desktop boards' of this size",
 	},
 	{
 		Name: "a4000", Product: "NVIDIA RTX A4000", Aliases: []string{"a4000-16gb", "rtx-a4000-16gb"},
@@ -274,7 +278,8 @@ var ampere = generation{"Ampere", 86, 1536, []GPU{
 		Memory: 16_107 * mib, Bandwidth: 448 * gigabyte, Link: 31.5 * gigabyte,
 		Peak:    Rates{FP32: 19.2 * tera, TF32: 38.3 * tera, FP16: 76.7 * tera, BF16: 76.7 * tera, FP64: 0.3 * tera},
 		Context: 195 * mib, ContextSource: estimated,
-		Source: "NVIDIA RTX A4000 data sheet, sparse rates halved; memory: 15.73 GiB in messages of PyTorch under Linux, ECC off",
+		Source: "NVIDIA RTX A4000 data sheet, sparse rates halved; memory: 15.73 GiB in messages of PyTorch under " +
+			"Linux, ECC off",
 	},
 	{
 		Name: "rtx-3070", Product: "NVIDIA GeForce RTX 3070", Aliases: []string{"rtx-3070-8gb", "3070"},
@@ -290,7 +295,8 @@ var ampere = generation{"Ampere", 86, 1536, []GPU{
 		Memory: 16_107 * mib, Bandwidth: 448 * gigabyte, Link: 31.5 * gigabyte,
 		Peak:    Rates{FP32: 21.0 * tera, TF32: 21.0 * tera, FP16: 42.0 * tera, BF16: 42.0 * tera, FP64: 0.328 * tera},
 		Context: 195 * mib, ContextSource: estimated,
-		Source: "NVIDIA GeForce RTX 30 series laptops (16 GB), rates of GA10x at the largest boost clock of the product page, below which a laptop may stay; memory: as the RTX A4000's",
+		Source: "NVIDIA GeForce RTX 30 series laptops (16 GB), rates of GA10x at the largest boost clock of the " +
+			"product page, below which a laptop may stay; memory: as the RTX A4000's",
 	},
 	{
 		Name: "a5000", Product: "NVIDIA RTX A5000", Aliases: []string{"a5000-24gb", "rtx-a5000-24gb"},
@@ -314,7 +320,8 @@ var ampere = generation{"Ampere", 86, 1536, []GPU{
 		Memory: 12_622_168_064, Bandwidth: 912 * gigabyte, Link: 31.5 * gigabyte,
 		Peak:    Rates{FP32: 30.6 * tera, TF32: 30.6 * tera, FP16: 61.3 * tera, BF16: 61.3 * tera, FP64: 0.479 * tera},
 		Context: 230 * mib, ContextSource: estimated,
-		Source: "NVIDIA GeForce RTX 3080 (12 GB) product page, rates of GA102 at its clock; memory: as the RTX 3060's of this size",
+		Source: "NVIDIA GeForce RTX 3080 (12 GB) product page, rates of GA102 at its clock; memory: as the RTX " +
+			"3060's of this size",
 	},
 	{
 		Name: "a10", Product: "NVIDIA A10", Aliases: []string{"a10-24gb"},
@@ -330,7 +337,8 @@ var ampere = generation{"Ampere", 86, 1536, []GPU{
 		Memory: 12_622_168_064, Bandwidth: 912 * gigabyte, Link: 31.5 * gigabyte,
 		Peak:    Rates{FP32: 34.1 * tera, TF32: 34.1 * tera, FP16: 68.2 * tera, BF16: 68.2 * tera, FP64: 0.533 * tera},
 		Context: 240 * mib, ContextSource: estimated,
-		Source: "NVIDIA GeForce RTX 3080 Ti product page, rates of GA102 at its clock; memory: as the RTX 3060's of this size",
+		Source: "NVIDIA GeForce RTX 3080 Ti product page, rates of GA102 at its clock; memory: as the RTX 3060's " +
+			"of this size",
 	},
 	{
 		Name: "a10g", Product: "NVIDIA A10G", Aliases: []string{"a10g-24gb"},
@@ -381,7 +389,8 @@ var ada = generation{"Ada Lovelace", 89, 1536, []GPU{
 		Memory: 8_192_524_288, Bandwidth: 256 * gigabyte, Link: 15.75 * gigabyte,
 		Peak:    Rates{FP32: 14.6 * tera, TF32: 14.6 * tera, FP16: 29.1 * tera, BF16: 29.1 * tera, FP64: 0.228 * tera},
 		Context: 155 * mib, ContextSource: estimated,
-		Source: "NVIDIA GeForce RTX 40 series laptops, rates of AD10x at the largest boost clock of the product page, below which a laptop may stay; memory: as the desktop boards' of this size",
+		Source: "NVIDIA GeForce RTX 40 series laptops, rates of AD10x at the largest boost clock of the product " +
+			"page, below which a laptop may stay; memory: as the desktop boards' of this size",
 	},
 	{
 		Name: "rtx-4060", Product: "NVIDIA GeForce RTX 4060", Aliases: []string{"rtx-4060-8gb", "4060"},
@@ -397,7 +406,8 @@ var ada = generation{"Ada Lovelace", 89, 1536, []GPU{
 		Memory: 8_192_524_288, Bandwidth: 256 * gigabyte, Link: 15.75 * gigabyte,
 		Peak:    Rates{FP32: 20.0 * tera, TF32: 20.0 * tera, FP16: 40.1 * tera, BF16: 40.1 * tera, FP64: 0.313 * tera},
 		Context: 180 * mib, ContextSource: estimated,
-		Source: "NVIDIA GeForce RTX 40 series laptops, rates of AD10x at the largest boost clock of the product page, below which a laptop may stay; memory: as the desktop boards' of this size",
+		Source: "NVIDIA GeForce RTX 40 series laptops, rates of AD10x at the largest boost clock of the product " +
+			"page, below which a laptop may stay; memory: as the desktop boards' of this size",
 	},
 	{
 		Name: "rtx-4060-ti-8", Product: "NVIDIA GeForce RTX 4060 Ti",
@@ -439,15 +449,18 @@ var ada = generation{"Ada Lovelace", 89, 1536, []GPU{
 		Memory: 12_489_981_952, Bandwidth: 432 * gigabyte, Link: 31.5 * gigabyte,
 		Peak:    Rates{FP32: 33.9 * tera, TF32: 33.9 * tera, FP16: 67.7 * tera, BF16: 67.7 * tera, FP64: 0.529 * tera},
 		Context: 220 * mib, ContextSource: estimated,
-		Source: "NVIDIA GeForce RTX 40 series laptops, rates of AD10x at the largest boost clock of the product page, below which a laptop may stay; memory: as the desktop boards' of this size",
+		Source: "NVIDIA GeForce RTX 40 series laptops, rates of AD10x at the largest boost clock of the product " +
+			"page, below which a laptop may stay; memory: as the desktop boards' of this size",
 	},
 	{
-		Name: "rtx-4070-super", Product: "NVIDIA GeForce RTX 4070 SUPER", Aliases: []string{"rtx-4070-super-12gb", "4070-super"},
-		SMs: 56, L2: 48 * mib, BoostMHz: 2475,
+		Name: "rtx-4070-super", Product: "NVIDIA GeForce RTX 4070 SUPER",
+		Aliases: []string{"rtx-4070-super-12gb", "4070-super"},
+		SMs:     56, L2: 48 * mib, BoostMHz: 2475,
 		Memory: 12_489_981_952, Bandwidth: 504 * gigabyte, Link: 31.5 * gigabyte,
 		Peak:    Rates{FP32: 35.5 * tera, TF32: 35.5 * tera, FP16: 71.0 * tera, BF16: 71.0 * tera, FP64: 0.554 * tera},
 		Context: 220 * mib, ContextSource: estimated,
-		Source: "NVIDIA GeForce RTX 4070 SUPER product page, rates of AD10x at its clock; memory: as the RTX 4070's of this size",
+		Source: "NVIDIA GeForce RTX 4070 SUPER product page, rates of AD10x at its clock; memory: as the RTX " +
+			"4070's of this size",
 	},
 	{
 		Name: "rtx-4090-laptop", Product: "NVIDIA GeForce RTX 4090 Laptop GPU", Aliases: []string{"4090-laptop"},
@@ -455,7 +468,8 @@ var ada = generation{"Ada Lovelace", 89, 1536, []GPU{
 		Memory: 16_696_475_648, Bandwidth: 576 * gigabyte, Link: 31.5 * gigabyte,
 		Peak:    Rates{FP32: 39.7 * tera, TF32: 39.7 * tera, FP16: 79.4 * tera, BF16: 79.4 * tera, FP64: 0.620 * tera},
 		Context: 265 * mib, ContextSource: estimated,
-		Source: "NVIDIA GeForce RTX 40 series laptops, rates of AD10x at the largest boost clock of the product page, below which a laptop may stay; memory: as the desktop boards' of this size",
+		Source: "NVIDIA GeForce RTX 40 series laptops, rates of AD10x at the largest boost clock of the product " +
+			"page, below which a laptop may stay; memory: as the desktop boards' of this size",
 	},
 	{
 		Name: "rtx-4070-ti-super", Product: "NVIDIA GeForce RTX 4070 Ti SUPER", Aliases: []string{"rtx-4070-ti-super-16gb", "4070-ti-super"},
@@ -538,7 +552,8 @@ var hopper = generation{"Hopper", 90, 2048, []GPU{
 		Memory: 95_361 * mib, Bandwidth: 3938 * gigabyte, Link: 300 * gigabyte,
 		Peak:    Rates{FP32: 60.3 * tera, TF32: 417.5 * tera, FP16: 835 * tera, BF16: 835 * tera, FP64: 60 * tera},
 		Context: 500 * mib, ContextSource: estimated,
-		Source: "NVIDIA H100 NVL data sheet, sparse rates halved; memory: estimate, as much less than nvidia-smi's 95830 MiB as the H100's",
+		Source: "NVIDIA H100 NVL data sheet, sparse rates halved; memory: estimate, as much less than nvidia-smi's " +
+			"95830 MiB as the H100's",
 	},
 	{
 		Name: "h100", Product: "NVIDIA H100 80GB HBM3", Aliases: []string{"h100-80", "h100-80gb", "h100-sxm", "h100-sxm5", "H100-SXM5-80GB"},
@@ -570,7 +585,8 @@ var hopper = generation{"Hopper", 90, 2048, []GPU{
 		Memory: 150_109_093_888, Bandwidth: 4900 * gigabyte, Link: 450 * gigabyte,
 		Peak:    Rates{FP32: 67 * tera, TF32: 494.7 * tera, FP16: 989.4 * tera, BF16: 989.4 * tera, FP64: 67 * tera},
 		Context: 500 * mib, ContextSource: estimated,
-		Source: "NVIDIA GH200 data sheet (144 GB HBM3e), sparse rates halved; memory: estimate, as the H200's of the same chips",
+		Source: "NVIDIA GH200 data sheet (144 GB HBM3e), sparse rates halved; memory: estimate, as the H200's of " +
+			"the same chips",
 	},
 }}
 
@@ -600,7 +616,8 @@ var blackwellUltra = generation{"Blackwell", 103, 2048, []GPU{
 		Memory: 274_571 * mib, Bandwidth: 8000 * gigabyte, Link: 900 * gigabyte,
 		Peak:    Rates{FP32: 72.7 * tera, TF32: 1125 * tera, FP16: 2250 * tera, BF16: 2250 * tera, FP64: 1.2 * tera},
 		Context: 600 * mib, ContextSource: estimated,
-		Source: "NVIDIA HGX B300 data sheet, per GPU, sparse rates halved, fp32 by lanes and clock; memory: estimate, as much less than nvidia-smi's 275040 MiB as the H100's",
+		Source: "NVIDIA HGX B300 data sheet, per GPU, sparse rates halved, fp32 by lanes and clock; memory: " +
+			"estimate, as much less than nvidia-smi's 275040 MiB as the H100's",
 	},
 }}
 
@@ -611,7 +628,8 @@ var blackwell = generation{"Blackwell", 120, 1536, []GPU{
 		Memory: 8_025_145_344, Bandwidth: 448 * gigabyte, Link: 31.5 * gigabyte,
 		Peak:    Rates{FP32: 19.2 * tera, TF32: 19.2 * tera, FP16: 38.4 * tera, BF16: 38.4 * tera, FP64: 0.300 * tera},
 		Context: 175 * mib, ContextSource: estimated,
-		Source: "NVIDIA GeForce RTX 5060 product page, rates of GB20x at its clock; memory: estimate, as much less than sold as the RTX 5060 Ti's",
+		Source: "NVIDIA GeForce RTX 5060 product page, rates of GB20x at its clock; memory: estimate, as much less " +
+			"than sold as the RTX 5060 Ti's",
 	},
 	{
 		Name: "rtx-5060-ti", Product: "NVIDIA GeForce RTX 5060 Ti", Aliases: []string{"rtx-5060-ti-16gb", "5060-ti"},
@@ -627,7 +645,8 @@ var blackwell = generation{"Blackwell", 120, 1536, []GPU{
 		Memory: 8_025_145_344, Bandwidth: 448 * gigabyte, Link: 31.5 * gigabyte,
 		Peak:    Rates{FP32: 23.7 * tera, TF32: 23.7 * tera, FP16: 47.4 * tera, BF16: 47.4 * tera, FP64: 0.370 * tera},
 		Context: 190 * mib, ContextSource: estimated,
-		Source: "NVIDIA GeForce RTX 5060 Ti (8 GB) product page, rates of GB20x at its clock; memory: estimate, as much less than sold as that of 16 GB",
+		Source: "NVIDIA GeForce RTX 5060 Ti (8 GB) product page, rates of GB20x at its clock; memory: estimate, as " +
+			"much less than sold as that of 16 GB",
 	},
 	{
 		Name: "rtx-5070", Product: "NVIDIA GeForce RTX 5070", Aliases: []string{"rtx-5070-12gb", "5070"},
@@ -651,7 +670,8 @@ var blackwell = generation{"Blackwell", 120, 1536, []GPU{
 		Memory: 25_212_354_560, Bandwidth: 896 * gigabyte, Link: 31.5 * gigabyte,
 		Peak:    Rates{FP32: 45.3 * tera, TF32: 45.3 * tera, FP16: 90.7 * tera, BF16: 90.7 * tera, FP64: 0.708 * tera},
 		Context: 290 * mib, ContextSource: estimated,
-		Source: "NVIDIA GeForce RTX 50 series laptops, rates of GB20x at the largest boost clock of the product page, below which a laptop may stay; memory: estimate, as much less than sold as the RTX 5060 Ti's",
+		Source: "NVIDIA GeForce RTX 50 series laptops, rates of GB20x at the largest boost clock of the product " +
+			"page, below which a laptop may stay; memory: estimate, as much less than sold as the RTX 5060 Ti's",
 	},
 	{
 		Name: "rtx-5080", Product: "NVIDIA GeForce RTX 5080", Aliases: []string{"rtx-5080-16gb", "5080"},

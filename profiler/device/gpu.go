@@ -154,7 +154,8 @@ func Catalog() []GPU { return slices.Clone(catalog) }
 // Lookup finds a GPU of the catalog by its name, an alias or the driver's
 // product name. Letter case, spaces and punctuation do not matter, nor does
 // the maker's "NVIDIA", the "sim:" of results, or the memory that it is sold with
-// ("5060 Ti 16 GB"). A slice of a board has its profile behind the name ("a100-80 1g.10gb"). The error is an [*UnknownGPUError].
+// ("5060 Ti 16 GB"). A slice of a board has its profile behind the name ("a100-80 1g.10gb"). The error is an
+// [*UnknownGPUError].
 func Lookup(name string) (GPU, error) {
 	key := fold(name)
 	if i, ok := index[key]; ok {

@@ -129,7 +129,10 @@ func TestABoardIsIdentifiedByNameAndMemory(t *testing.T) {
 func TestASliceIsItsShareOfTheBoard(t *testing.T) {
 	whole, err := device.Lookup("a100-40")
 	require.NoError(t, err)
-	for _, name := range []string{"a100-40 1g.5gb", "a100-40-mig-1g.5gb", "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "sim:a100-40:1g.5gb", "a100-40 1g.5gb+me"} {
+	for _, name := range []string{
+		"a100-40 1g.5gb", "a100-40-mig-1g.5gb", "NVIDIA A100-SXM4-40GB MIG 1g.5gb",
+		"sim:a100-40:1g.5gb", "a100-40 1g.5gb+me",
+	} {
 		gpu, err := device.Lookup(name)
 		require.NoError(t, err, name)
 		require.Equal(t, "a100-40-mig-1g.5gb", gpu.Name)
@@ -151,14 +154,16 @@ func TestCatalogHasTheBoardsPeopleTrainOn(t *testing.T) {
 		"rtx-4060", "rtx-4060-ti-8", "rtx-4060-ti-16", "rtx-4070-ti-super", "rtx-4080", "rtx-4080-super",
 		"rtx-5070", "rtx-5070-ti", "rtx-5080", "rtx-3060-ti", "rtx-2070-super", "a30", "a40", "a5000", "l40", "rtx-6000-ada",
 		"rtx-pro-6000", "a100-40-pcie", "a100-80-pcie", "h100-pcie", "a10g", "rtx-3090-ti", "quadro-rtx-8000", "h20", "gh200", "gb200", "jetson-agx-orin", "dgx-spark",
-		"rtx-4070-super", "rtx-3080-ti", "rtx-2060", "rtx-5060", "a4000", "h100-nvl", "b300", "gh200-144", "rtx-5060-ti-8", "rtx-3080-12", "rtx-4090-laptop",
+		"rtx-4070-super", "rtx-3080-ti", "rtx-2060", "rtx-5060", "a4000", "h100-nvl", "b300", "gh200-144",
+		"rtx-5060-ti-8", "rtx-3080-12", "rtx-4090-laptop",
 	})
 }
 
 // coresPerSM are the FP32 lanes of a multiprocessor, from the table of
 // arithmetic throughput in NVIDIA's CUDA programming guide.
 var coresPerSM = map[device.Capability]int{
-	37: 192, 60: 64, 61: 128, 70: 64, 75: 64, 80: 64, 86: 128, 87: 128, 89: 128, 90: 128, 100: 128, 103: 128, 120: 128, 121: 128,
+	37: 192, 60: 64, 61: 128, 70: 64, 75: 64, 80: 64, 86: 128, 87: 128, 89: 128, 90: 128, 100: 128, 103: 128,
+	120: 128, 121: 128,
 }
 
 func TestFP32RateIsLanesTimesClock(t *testing.T) {

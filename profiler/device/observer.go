@@ -116,7 +116,8 @@ type Neighbor struct {
 // 2.00 GiB".
 func (n Neighbor) String() string {
 	if n.PID == 0 {
-		return "processes that are not listed, as those outside a container, which hold about " + bytesize.Format(n.Used)
+		return "processes that are not listed, as those outside a container, which hold about " +
+			bytesize.Format(n.Used)
 	}
 	name := n.Name
 	if name == "" {

@@ -139,7 +139,10 @@ func (w *measurer) watch(ctx context.Context) error {
 	if !w.computed {
 		l.use = newTouching(w.device, w.program)
 	}
-	o := Options{Config: w.config, Source: &gauge{PagedSource: w.device, of: w, used: w.measurement.Baseline.Total(), added: map[uint64]int64{}}, Hooks: Hooks{
+	o := Options{Config: w.config, Source: &gauge{
+		PagedSource: w.device, of: w, used: w.measurement.Baseline.Total(),
+		added: map[uint64]int64{},
+	}, Hooks: Hooks{
 		Launch: w.launch, Record: w.record, Await: w.await,
 		Mark: func(p program.Phase) error {
 			w.see()

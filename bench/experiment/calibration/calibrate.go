@@ -96,7 +96,8 @@ func (c *Calibration) Run(ctx context.Context) (*report.Calibration, *coefficien
 type AssumedError struct{ Label string }
 
 func (e *AssumedError) Error() string {
-	return e.Label + ": what other processes held of the board was not known, so its device bytes may be theirs in part; run it where NVML answers (vprof doctor), or learn from it all the same with --force"
+	return e.Label + ": what other processes held of the board was not known, so its device bytes may be theirs in " +
+		"part; run it where NVML answers (vprof doctor), or learn from it all the same with --force"
 }
 
 // Usage marks the error as bad input.
@@ -111,7 +112,9 @@ func setupKey(o Observed) models.Key {
 
 // observe replays the step of every run. The timed steps are those of synthetic kernels (true)
 // and of others. The coefficients are those that a plan would use without any calibration.
-func (c *Calibration) observe(ctx context.Context, gpu device.GPU) ([]calibrate.Observation, map[bool][]calibrate.Timed, planner.Coefficients, error) {
+func (c *Calibration) observe(ctx context.Context, gpu device.GPU) ([]calibrate.Observation,
+	map[bool][]calibrate.Timed, planner.Coefficients, error,
+) {
 	timed := map[bool][]calibrate.Timed{}
 	var from planner.Coefficients
 	setups := map[models.Key]*step.Setup{}

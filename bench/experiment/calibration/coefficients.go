@@ -24,7 +24,10 @@ func numbers(e *coefficients.Entry) map[string]coefficients.Number {
 // efficiency:matmul" of kernels that stand for PyTorch's.
 func speeds(e *coefficients.Entry) map[string]coefficients.Number {
 	all := map[string]coefficients.Number{}
-	for prefix, of := range map[string]map[string]coefficients.Number{"efficiency:": e.Efficiency, "synthetic efficiency:": e.Synthetic} {
+	for prefix, of := range map[string]map[string]coefficients.Number{
+		"efficiency:":           e.Efficiency,
+		"synthetic efficiency:": e.Synthetic,
+	} {
 		for name, n := range of {
 			all[prefix+name] = n
 		}

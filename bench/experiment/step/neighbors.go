@@ -14,9 +14,11 @@ func Shared(d device.Device) []report.Warning {
 	if o, ok := d.(device.Observer); ok && !o.Baseline().OthersKnown {
 		b := o.Baseline()
 		all = append(all, report.Warning{
-			What: fmt.Sprintf("what other processes hold of %s is not known, since NVML does not tell: %s are taken for the context and %s for theirs",
+			What: fmt.Sprintf("what other processes hold of %s is not known, since NVML does not tell: %s are "+
+				"taken for the context and %s for theirs",
 				d.Name(), bytesize.Format(b.Context), bytesize.Format(b.Others)),
-			Hint: "nothing is learned from such runs (calibrate); in a container, start it with NVIDIA_DRIVER_CAPABILITIES=compute,utility",
+			Hint: "nothing is learned from such runs (calibrate); in a container, start it with " +
+				"NVIDIA_DRIVER_CAPABILITIES=compute,utility",
 		})
 	}
 	if s, ok := d.(device.Divided); ok {

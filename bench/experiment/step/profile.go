@@ -40,8 +40,10 @@ func GPUOf(d report.Device) (device.GPU, error) {
 			return gpu, fmt.Errorf("device %s: compute capability %q is no number", d.Name, d.Capability)
 		}
 		gpu = device.GPU{
-			Name: d.GPU, Product: d.Title, Generation: "compute capability " + d.Capability, Capability: device.Capability(math.Round(10 * capability)),
-			SMs: d.SMs, ThreadsPerSM: d.ThreadsPerSM, BoostMHz: d.MHz, Source: "the driver", ContextSource: "measured when the device was opened",
+			Name: d.GPU, Product: d.Title, Generation: "compute capability " + d.Capability,
+			Capability: device.Capability(math.Round(10 * capability)),
+			SMs:        d.SMs, ThreadsPerSM: d.ThreadsPerSM, BoostMHz: d.MHz, Source: "the driver",
+			ContextSource: "measured when the device was opened",
 		}
 	}
 	gpu.Memory, gpu.Context = d.Memory, d.Context

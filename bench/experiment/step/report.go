@@ -178,7 +178,8 @@ func DeviceOn(d device.Device) report.Device {
 	}
 	if real, ok := d.(device.Driven); ok {
 		out.Driver, out.CUDA = real.Driver().Release, real.Driver().CUDA
-		out.Capability, out.SMs, out.ThreadsPerSM, out.MHz = gpu.Capability.String(), gpu.SMs, gpu.ThreadsPerSM, gpu.BoostMHz
+		out.Capability, out.SMs, out.ThreadsPerSM, out.MHz = gpu.Capability.String(), gpu.SMs, gpu.ThreadsPerSM,
+			gpu.BoostMHz
 	}
 	if known, ok := d.(device.Identified); ok {
 		out.UUID, out.MIG = known.Identity().UUID, known.Identity().MIG

@@ -118,7 +118,8 @@ func (w *sweeper) resume() error {
 		now.Parameters, now.Coefficients = old.Parameters, slices.Clone(old.Coefficients)
 		now.Largest = old.Largest
 	}
-	now.Refused = slices.DeleteFunc(slices.Clone(old.Refused), func(r report.Refusal) bool { return slices.Contains(w.options.Batches, r.Batch) })
+	now.Refused = slices.DeleteFunc(slices.Clone(old.Refused),
+		func(r report.Refusal) bool { return slices.Contains(w.options.Batches, r.Batch) })
 	for _, warning := range old.Warnings {
 		if !slices.Contains(now.Warnings, warning) {
 			now.Warnings = append(now.Warnings, warning)
@@ -269,23 +270,24 @@ func (w *sweeper) predict(ctx context.Context, found int) (int, error) {
 	}
 	besides := w.others() + o.Baseline().Kernels
 	limit := w.device.GPU().Memory - besides
-	predicted, err := planner.Largest(1, planner.Start{Batch: max(found, 1), Near: true}, maxFound, limit, func(batch int) (int64, error) {
-		r, err := w.setup.Settled(ctx, w.setup.Trial(w.device.GPU(), batch))
-		if step.Refused(err) {
-			return 0, nil
-		}
-		if err != nil {
-			return 0, err
-		}
-		e, err := w.estimate(ctx, r, besides)
-		if err != nil {
-			return 0, err
-		}
-		if e.Verdict == report.DoesNotFit {
-			return max(e.Device.Bytes, limit+1), nil
-		}
-		return min(e.Device.Bytes, limit), nil
-	})
+	predicted, err := planner.Largest(1, planner.Start{Batch: max(found, 1), Near: true}, maxFound, limit,
+		func(batch int) (int64, error) {
+			r, err := w.setup.Settled(ctx, w.setup.Trial(w.device.GPU(), batch))
+			if step.Refused(err) {
+				return 0, nil
+			}
+			if err != nil {
+				return 0, err
+			}
+			e, err := w.estimate(ctx, r, besides)
+			if err != nil {
+				return 0, err
+			}
+			if e.Verdict == report.DoesNotFit {
+				return max(e.Device.Bytes, limit+1), nil
+			}
+			return min(e.Device.Bytes, limit), nil
+		})
 	return predicted, err
 }
 

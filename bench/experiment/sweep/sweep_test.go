@@ -135,22 +135,25 @@ func TestAllocatorSettingsReachTheRun(t *testing.T) {
 
 // A batch norm refuses one sample: that is a row, not the end.
 func TestARefusedBatchIsNoEnd(t *testing.T) {
-	r, err := Run(t.Context(), steptest.Toy(t, models.Case{}, ""), steptest.On(t, steptest.Card(4000)), batches(1, 8, 16), quietly)
+	r, err := Run(t.Context(), steptest.Toy(t, models.Case{}, ""), steptest.On(t, steptest.Card(4000)),
+		batches(1, 8, 16), quietly)
 	require.NoError(t, err)
 	require.Equal(t, []int{8, 16}, r.Batches())
 	require.Len(t, r.Refused, 1)
 	require.Equal(t, 1, r.Refused[0].Batch)
 	require.Contains(t, r.Refused[0].Reason, "norm: Expected more than 1 value per channel")
-	again, err := Run(t.Context(), steptest.Toy(t, models.Case{}, ""), steptest.On(t, steptest.Card(4000)), Options{Batches: []int{1, 8, 32}, Done: r}, quietly)
+	again, err := Run(t.Context(), steptest.Toy(t, models.Case{}, ""), steptest.On(t, steptest.Card(4000)),
+		Options{Batches: []int{1, 8, 32}, Done: r}, quietly)
 	require.NoError(t, err)
 	require.Equal(t, r.Refused, again.Refused)
 }
 
 func TestRefusedBatchIsAnErrorBeforeAnyPoint(t *testing.T) {
-	_, err := Run(t.Context(), steptest.Toy(t, models.Case{}, ""), steptest.On(t, steptest.Card(600)), batches(1), func(*report.Report) error {
-		t.Fatal("no point can be done")
-		return nil
-	})
+	_, err := Run(t.Context(), steptest.Toy(t, models.Case{}, ""), steptest.On(t, steptest.Card(600)), batches(1),
+		func(*report.Report) error {
+			t.Fatal("no point can be done")
+			return nil
+		})
 	var refused *step.RefusedError
 	require.ErrorAs(t, err, &refused)
 	require.ErrorContains(t, err, "batch 1: norm: Expected more than 1 value per channel")

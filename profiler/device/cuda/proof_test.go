@@ -46,9 +46,12 @@ func TestKernelsThatDoNotRunMakeADeviceSimulated(t *testing.T) {
 func TestAWrongResultIsADefect(t *testing.T) {
 	for _, name := range []string{"v100-16", "t4", "a100-40", "h100", "rtx-5060-ti"} {
 		for sick, says := range map[string]string{
-			"gemm": "1 of 2304 elements of a product in f32 are wrong", "gemm_f16": "1 of 2304 elements of a product in f16 are wrong",
-			"gemm_bf16": "1 of 2304 elements of a product in bf16 are wrong", "gemm_tf32": "1 of 2304 elements of a product in tf32 are wrong",
-			"conv_forward_f16": "1 of 288 elements of a convolution in f16 are wrong", "attention_f16": "1 of 1024 elements of attention in f16 are wrong",
+			"gemm":             "1 of 2304 elements of a product in f32 are wrong",
+			"gemm_f16":         "1 of 2304 elements of a product in f16 are wrong",
+			"gemm_bf16":        "1 of 2304 elements of a product in bf16 are wrong",
+			"gemm_tf32":        "1 of 2304 elements of a product in tf32 are wrong",
+			"conv_forward_f16": "1 of 288 elements of a convolution in f16 are wrong",
+			"attention_f16":    "1 of 1024 elements of attention in f16 are wrong",
 		} {
 			setup := small(t)
 			setup.Boards[0].Capability = board(t, name).Capability

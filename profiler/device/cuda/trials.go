@@ -30,7 +30,8 @@ const operandBytes = 48 * 48 * 4
 // every format.
 func trials() []trial {
 	return []trial{
-		product("f32", kernels.F32, false), product("f16", kernels.F16, false), product("bf16", kernels.BF16, false), product("tf32", kernels.F32, true),
+		product("f32", kernels.F32, false), product("f16", kernels.F16, false), product("bf16", kernels.BF16, false),
+		product("tf32", kernels.F32, true),
 		convolution(), attention(),
 	}
 }
@@ -54,9 +55,15 @@ func product(name string, t kernels.Type, tf32 bool) trial {
 		}
 	}
 	matrix := func(at uint64) kernels.Matrix { return kernels.Matrix{Addr: at, Row: side} }
-	return trial{name: "a product in " + name, format: format{t}, inputs: [][]float64{a, b}, want: c, launch: func(at []uint64, capability int) kernels.Launch {
-		return kernels.GEMM{Type: t, TF32: tf32, A: matrix(at[0]), B: matrix(at[1]), C: matrix(at[2]), M: side, N: side, K: side, Batch: 1}.Launch(capability)
-	}}
+	return trial{
+		name: "a product in " + name, format: format{t}, inputs: [][]float64{a, b}, want: c,
+		launch: func(at []uint64, capability int) kernels.Launch {
+			return kernels.GEMM{
+				Type: t, TF32: tf32, A: matrix(at[0]), B: matrix(at[1]), C: matrix(at[2]), M: side,
+				N: side, K: side, Batch: 1,
+			}.Launch(capability)
+		},
+	}
 }
 
 // convolution has windows of 3 by 3 over an image, channels last.
@@ -75,19 +82,24 @@ func convolution() trial {
 			}
 		}
 	}
-	return trial{name: "a convolution in f16", format: format{kernels.F16}, inputs: [][]float64{x, w}, want: y, launch: func(at []uint64, capability int) kernels.Launch {
-		return kernels.Conv{
-			Type: kernels.F16, Input: at[0], Weight: at[1], Output: at[2], Images: 1, Height: side, Width: side, Channels: channels, OutChannels: channels, Groups: 1,
-			TapsY: taps, TapsX: taps, StrideY: 1, StrideX: 1, PadY: 1, PadX: 1, DilationY: 1, DilationX: 1,
-		}.Forward(capability)
-	}}
+	return trial{
+		name: "a convolution in f16", format: format{kernels.F16}, inputs: [][]float64{x, w}, want: y,
+		launch: func(at []uint64, capability int) kernels.Launch {
+			return kernels.Conv{
+				Type: kernels.F16, Input: at[0], Weight: at[1], Output: at[2], Images: 1, Height: side, Width: side,
+				Channels: channels, OutChannels: channels, Groups: 1,
+				TapsY: taps, TapsX: taps, StrideY: 1, StrideX: 1, PadY: 1, PadX: 1, DilationY: 1, DilationX: 1,
+			}.Forward(capability)
+		},
+	}
 }
 
 // attention weighs values by how near keys are to queries. Weights are rounded to F16, of 11
 // bits, as are results.
 func attention() trial {
 	const positions, depth, scale, within = 64, 16, 0.125, 4.0 / (1 << 11)
-	q, k, v, out := whole(positions*depth, 4), whole(positions*depth, 5), whole(positions*depth, 6), make([]float64, positions*depth)
+	q, k, v, out := whole(positions*depth, 4), whole(positions*depth, 5), whole(positions*depth, 6),
+		make([]float64, positions*depth)
 	for i := range positions {
 		var sum float64
 		weights := make([]float64, positions)
@@ -105,9 +117,15 @@ func attention() trial {
 			}
 		}
 	}
-	return trial{name: "attention in f16", format: format{kernels.F16}, inputs: [][]float64{q, k, v}, want: out, within: within, launch: func(at []uint64, capability int) kernels.Launch {
-		return kernels.Attention{Type: kernels.F16, Query: at[0], Key: at[1], Value: at[2], Output: at[3], Queries: positions, Keys: positions, Depth: depth, Heads: 1, Scale: scale}.Launch(capability)
-	}}
+	return trial{
+		name: "attention in f16", format: format{kernels.F16}, inputs: [][]float64{q, k, v}, want: out,
+		within: within, launch: func(at []uint64, capability int) kernels.Launch {
+			return kernels.Attention{
+				Type: kernels.F16, Query: at[0], Key: at[1], Value: at[2], Output: at[3],
+				Queries: positions, Keys: positions, Depth: depth, Heads: 1, Scale: scale,
+			}.Launch(capability)
+		},
+	}
 }
 
 // wrong counts the elements of a result that are not what was wanted.

@@ -176,7 +176,10 @@ func (b Board) String() string {
 	if b.MIG != Whole {
 		text += fmt.Sprintf(",mig=%d", b.MIG)
 	}
-	for field, on := range map[string]bool{"integrated": b.Integrated, "unpaged": b.Unpaged, "spills": b.Spills, "display": b.Display, "mps": b.MPS, "unlisted": b.Unlisted} {
+	for field, on := range map[string]bool{
+		"integrated": b.Integrated, "unpaged": b.Unpaged, "spills": b.Spills,
+		"display": b.Display, "mps": b.MPS, "unlisted": b.Unlisted,
+	} {
 		if on {
 			text += "," + field + "=1"
 		}

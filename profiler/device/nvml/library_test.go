@@ -330,7 +330,8 @@ func TestVisibleBoards(t *testing.T) {
 	l, err := OpenWith(machine(boards...))
 	require.NoError(t, err)
 	for list, want := range map[string][]int{
-		"": {0, 1, 2}, "1": {1}, "2,0": {2, 0}, "GPU-b": {1}, "GPU-": {0}, "0, 2": {0, 2}, "1,7,0": {1}, "-1": nil, "NoDevFiles": nil, "1,,2": {1},
+		"": {0, 1, 2}, "1": {1}, "2,0": {2, 0}, "GPU-b": {1}, "GPU-": {0}, "0, 2": {0, 2}, "1,7,0": {1}, "-1": nil,
+		"NoDevFiles": nil, "1,,2": {1},
 	} {
 		shown, err := l.Visible(list)
 		require.NoError(t, err)

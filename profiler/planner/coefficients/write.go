@@ -18,23 +18,24 @@ smoke and time with --coefficients FILE, or by naming the file in vprof.yaml.
 
 // comments stand beside the keys of an entry.
 var comments = map[string]string{
-	"stack":                "what ran; coefficients do not carry over to another",
-	"simulated":            "true: no GPU of this kind was touched",
-	"models":               "the slacks and the library workspace hold for these only",
-	"library_workspace":    "bytes that libraries take through PyTorch's allocator, whatever the batch",
-	"context":              "bytes outside PyTorch's allocator, whatever the batch: the CUDA context, loaded kernels",
-	"granularity":          "bytes that the driver adds to each segment",
-	"allocated_slack":      "share by which tensors outgrow the recording",
-	"reserved_slack":       "share of the reserved bytes that the allocator caches beyond the replay",
-	"device_slack":         "share of the reserved bytes that is taken outside the allocator besides",
-	"correlations":         "how errors go together, from -1 to 1",
-	"efficiency":           "share of the board's peak speed that kernels reach, by class of work",
-	"synthetic_efficiency": "the same of kernels that stand for PyTorch's on a GPU; no time of PyTorch is estimated by it",
-	"launch":               "seconds of every kernel besides",
-	"errors":               "relative errors of device bytes (of reserved ones where nobody measured the device)",
-	"held_out":             "each run estimated by coefficients fitted to the others",
-	"undetermined":         "what the runs could not tell; the defaults stand",
-	"inputs":               "what was learned from",
+	"stack":             "what ran; coefficients do not carry over to another",
+	"simulated":         "true: no GPU of this kind was touched",
+	"models":            "the slacks and the library workspace hold for these only",
+	"library_workspace": "bytes that libraries take through PyTorch's allocator, whatever the batch",
+	"context":           "bytes outside PyTorch's allocator, whatever the batch: the CUDA context, loaded kernels",
+	"granularity":       "bytes that the driver adds to each segment",
+	"allocated_slack":   "share by which tensors outgrow the recording",
+	"reserved_slack":    "share of the reserved bytes that the allocator caches beyond the replay",
+	"device_slack":      "share of the reserved bytes that is taken outside the allocator besides",
+	"correlations":      "how errors go together, from -1 to 1",
+	"efficiency":        "share of the board's peak speed that kernels reach, by class of work",
+	"synthetic_efficiency": "the same of kernels that stand for PyTorch's on a GPU; no time of PyTorch is " +
+		"estimated by it",
+	"launch":       "seconds of every kernel besides",
+	"errors":       "relative errors of device bytes (of reserved ones where nobody measured the device)",
+	"held_out":     "each run estimated by coefficients fitted to the others",
+	"undetermined": "what the runs could not tell; the defaults stand",
+	"inputs":       "what was learned from",
 }
 
 // Encode writes the file with comments.
