@@ -110,7 +110,7 @@ func checksAlone(p *export.Program) []bool {
 	for i := len(p.Nodes) - 1; i >= 0; i-- {
 		n := &p.Nodes[i]
 		out[i] = isCheck(n.Target)
-		if n.Target == item || numbers[n.Target] != nil {
+		if n.Target == item || numberOf(n.Target) != nil {
 			out[i] = true
 			for _, o := range n.Outputs {
 				values(o, func(v int32) { out[i] = out[i] && !taken[v] })
@@ -136,8 +136,8 @@ func (c *call) find(target string) bool {
 	case target == "":
 		c.skip = true
 		return true
-	case numbers[target] != nil:
-		c.number = numbers[target]
+	}
+	if c.number = numberOf(target); c.number != nil {
 		return true
 	}
 	var ok bool

@@ -3,241 +3,127 @@ package pt2
 import (
 	"errors"
 	"fmt"
-	"math"
 
+	"github.com/vprof/vprof/models/pt2/export"
 	"github.com/vprof/vprof/profiler/aten"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// numbers are the functions on sizes that exported graphs call. They run on the
-// host and allocate nothing.
-var numbers = map[string]func(args []aten.Value) (aten.Value, error){
-	"torch.ops.aten.sym_size.int":               sizeOf,
-	"torch.ops.aten.sym_stride.int":             strideOf,
-	"torch.ops.aten.sym_numel.default":          numelOf,
-	"torch.ops.aten.sym_storage_offset.default": func([]aten.Value) (aten.Value, error) { return int64(0), nil },
-	"_operator.add":                             arithmetic(func(a, b int64) int64 { return a + b }, func(a, b float64) float64 { return a + b }),
-	"_operator.sub":                             arithmetic(func(a, b int64) int64 { return a - b }, func(a, b float64) float64 { return a - b }),
-	"_operator.mul":                             arithmetic(func(a, b int64) int64 { return a * b }, func(a, b float64) float64 { return a * b }),
-	"_operator.floordiv":                        divided(floorDivide, func(a, b float64) float64 { return math.Floor(a / b) }),
-	"_operator.mod":                             divided(func(a, b int64) int64 { return a - b*floorDivide(a, b) }, func(a, b float64) float64 { return a - b*math.Floor(a/b) }),
-	"_operator.truediv":                         divided(nil, func(a, b float64) float64 { return a / b }),
-	"_operator.pow":                             arithmetic(integerPower, math.Pow),
-	"_operator.neg":                             whole(func(a int64) int64 { return -a }, func(a float64) float64 { return -a }),
-	"_operator.eq":                              comparison(func(a, b float64) bool { return a == b }),
-	"_operator.ne":                              comparison(func(a, b float64) bool { return a != b }),
-	"_operator.lt":                              comparison(func(a, b float64) bool { return a < b }),
-	"_operator.le":                              comparison(func(a, b float64) bool { return a <= b }),
-	"_operator.gt":                              comparison(func(a, b float64) bool { return a > b }),
-	"_operator.ge":                              comparison(func(a, b float64) bool { return a >= b }),
-	"_operator.and_":                            comparison(func(a, b float64) bool { return a != 0 && b != 0 }),
-	"_operator.or_":                             comparison(func(a, b float64) bool { return a != 0 || b != 0 }),
-	"torch.sym_max":                             arithmetic(func(a, b int64) int64 { return max(a, b) }, math.Max),
-	"torch.sym_min":                             arithmetic(func(a, b int64) int64 { return min(a, b) }, math.Min),
-	"torch.sym_not":                             not,
-	"torch.sym_float":                           toFloat,
-	"torch.sym_int":                             rounded(math.Trunc),
-	"math.trunc":                                rounded(math.Trunc),
-	"math.floor":                                rounded(math.Floor),
-	"math.ceil":                                 rounded(math.Ceil),
-	"builtins.round":                            rounded(math.RoundToEven),
-	"torch._sym_sqrt":                           root,
-	"math.sqrt":                                 root,
+// sizes are the functions on sizes that exported graphs call, by their names in expressions.
+var sizes = map[string]string{
+	"_operator.add": "Add", "_operator.sub": "Sub", "_operator.mul": "Mul", "_operator.neg": "Neg", "_operator.pow": "Pow",
+	"_operator.floordiv": "FloorDiv", "_operator.mod": "PythonMod", "_operator.truediv": "FloatTrueDiv",
+	"torch.sym_max": "Max", "torch.sym_min": "Min", "torch.sym_float": "ToFloat", "torch.sym_int": "TruncToInt",
+	"math.trunc": "TruncToInt", "math.floor": "FloorToInt", "math.ceil": "CeilToInt", "builtins.round": "RoundToInt",
+	"torch._sym_sqrt": "OpaqueUnaryFn_sqrt", "math.sqrt": "OpaqueUnaryFn_sqrt",
 }
 
-var errZero = errors.New("a size is divided by zero")
-
-func tensorArg(args []aten.Value) (*trace.Tensor, error) {
-	if len(args) > 0 {
-		if x, ok := args[0].(*trace.Tensor); ok {
-			return x, nil
-		}
-	}
-	return nil, errors.New("the size of what is no tensor")
+// comparisons are those that compare.
+var comparisons = map[string]func(a, b float64) bool{
+	"_operator.eq":   func(a, b float64) bool { return a == b },
+	"_operator.ne":   func(a, b float64) bool { return a != b },
+	"_operator.lt":   func(a, b float64) bool { return a < b },
+	"_operator.le":   func(a, b float64) bool { return a <= b },
+	"_operator.gt":   func(a, b float64) bool { return a > b },
+	"_operator.ge":   func(a, b float64) bool { return a >= b },
+	"_operator.and_": func(a, b float64) bool { return a != 0 && b != 0 },
+	"_operator.or_":  func(a, b float64) bool { return a != 0 || b != 0 },
 }
 
-// dimension is the second argument, a dimension of x.
-func dimension(x *trace.Tensor, args []aten.Value) (int, error) {
-	d, ok := int64(0), false
-	if len(args) > 1 {
-		d, ok = args[1].(int64)
-	}
-	if n := int64(x.NDim()); !ok || d < -n || d >= n {
-		return 0, fmt.Errorf("a tensor of %d dimensions has no dimension %v", x.NDim(), d)
-	} else if d < 0 {
-		d += n
-	}
-	return int(d), nil
+// ofTensors are those that look at a tensor, and at one of its dimensions if they are called with
+// two arguments.
+var ofTensors = map[string]func(x *trace.Tensor, d int) int64{
+	"torch.ops.aten.sym_size.int":               func(x *trace.Tensor, d int) int64 { return x.Size(d) },
+	"torch.ops.aten.sym_stride.int":             func(x *trace.Tensor, d int) int64 { return x.Strides()[d] },
+	"torch.ops.aten.sym_numel.default":          func(x *trace.Tensor, _ int) int64 { return x.Numel() },
+	"torch.ops.aten.sym_storage_offset.default": func(*trace.Tensor, int) int64 { return 0 },
 }
 
-func sizeOf(args []aten.Value) (aten.Value, error) {
-	x, err := tensorArg(args)
-	if err != nil {
-		return nil, err
+// numberOf is what computes a size on the host, which allocates nothing; nil for other targets.
+func numberOf(target string) func(args []aten.Value) (aten.Value, error) {
+	if name := sizes[target]; name != "" {
+		return func(args []aten.Value) (aten.Value, error) { return computed(name, args) }
 	}
-	d, err := dimension(x, args)
-	if err != nil {
-		return nil, err
-	}
-	return x.Size(d), nil
-}
-
-func strideOf(args []aten.Value) (aten.Value, error) {
-	x, err := tensorArg(args)
-	if err != nil {
-		return nil, err
-	}
-	d, err := dimension(x, args)
-	if err != nil {
-		return nil, err
-	}
-	return x.Strides()[d], nil
-}
-
-func numelOf(args []aten.Value) (aten.Value, error) {
-	x, err := tensorArg(args)
-	if err != nil {
-		return nil, err
-	}
-	return x.Numel(), nil
-}
-
-// real is a number of any kind as a fraction.
-func real(v aten.Value) (float64, bool) {
-	switch x := v.(type) {
-	case int64:
-		return float64(x), true
-	case float64:
-		return x, true
-	case bool:
-		if x {
-			return 1, true
-		}
-		return 0, true
-	}
-	return 0, false
-}
-
-// operands are the n numbers of a call; ints says that all are whole.
-func operands(args []aten.Value, n int) (i []int64, f []float64, ints bool, err error) {
-	if len(args) != n {
-		return nil, nil, false, fmt.Errorf("%d numbers where %d are due", len(args), n)
-	}
-	i, f, ints = make([]int64, n), make([]float64, n), true
-	for k, a := range args {
-		x, ok := real(a)
-		if !ok {
-			return nil, nil, false, fmt.Errorf("%T where a number is due", a)
-		}
-		whole, isInt := a.(int64)
-		i[k], f[k], ints = whole, x, ints && isInt
-	}
-	return i, f, ints, nil
-}
-
-func arithmetic(ints func(a, b int64) int64, floats func(a, b float64) float64) func([]aten.Value) (aten.Value, error) {
-	return func(args []aten.Value) (aten.Value, error) {
-		i, f, isInt, err := operands(args, 2)
-		switch {
-		case err != nil:
-			return nil, err
-		case isInt && ints != nil:
-			return ints(i[0], i[1]), nil
-		default:
-			return floats(f[0], f[1]), nil
-		}
-	}
-}
-
-// divided is arithmetic that has no result for a second operand of zero.
-func divided(ints func(a, b int64) int64, floats func(a, b float64) float64) func([]aten.Value) (aten.Value, error) {
-	compute := arithmetic(ints, floats)
-	return func(args []aten.Value) (aten.Value, error) {
-		if len(args) == 2 {
-			if x, ok := real(args[1]); ok && x == 0 {
-				return nil, errZero
+	if holds := comparisons[target]; holds != nil {
+		return func(args []aten.Value) (aten.Value, error) {
+			xs, err := operands(args, 2)
+			if err != nil {
+				return nil, err
 			}
+			return holds(xs[0].Real(), xs[1].Real()), nil
 		}
-		return compute(args)
 	}
+	if target == "torch.sym_not" {
+		return func(args []aten.Value) (aten.Value, error) {
+			xs, err := operands(args, 1)
+			if err != nil {
+				return nil, err
+			}
+			return xs[0].Real() == 0, nil
+		}
+	}
+	if of := ofTensors[target]; of != nil {
+		return func(args []aten.Value) (aten.Value, error) { return look(of, args) }
+	}
+	return nil
 }
 
-func comparison(holds func(a, b float64) bool) func([]aten.Value) (aten.Value, error) {
-	return func(args []aten.Value) (aten.Value, error) {
-		_, f, _, err := operands(args, 2)
-		if err != nil {
-			return nil, err
-		}
-		return holds(f[0], f[1]), nil
+// computed is what a function makes of numbers.
+func computed(name string, args []aten.Value) (aten.Value, error) {
+	xs, err := operands(args, len(args))
+	if err != nil {
+		return nil, err
 	}
+	y, err := export.Compute(name, xs...)
+	if err != nil {
+		return nil, err
+	}
+	if i, whole := y.Int(); whole {
+		return i, nil
+	}
+	return y.Real(), nil
 }
 
-func whole(ints func(a int64) int64, floats func(a float64) float64) func([]aten.Value) (aten.Value, error) {
-	return func(args []aten.Value) (aten.Value, error) {
-		i, f, isInt, err := operands(args, 1)
-		switch {
-		case err != nil:
-			return nil, err
-		case isInt:
-			return ints(i[0]), nil
+// look is what a tensor, the first argument, has.
+func look(of func(x *trace.Tensor, d int) int64, args []aten.Value) (aten.Value, error) {
+	var x *trace.Tensor
+	if len(args) > 0 {
+		x, _ = args[0].(*trace.Tensor)
+	}
+	if x == nil {
+		return nil, errors.New("the size of what is no tensor")
+	}
+	if len(args) == 1 {
+		return of(x, 0), nil
+	}
+	d, ok := args[1].(int64)
+	n := int64(x.NDim())
+	if !ok || d < -n || d >= n {
+		return nil, fmt.Errorf("a tensor of %d dimensions has no dimension %v", n, args[1])
+	}
+	return of(x, int((d+n)%n)), nil
+}
+
+// operands are the n numbers of a call; what is true is one.
+func operands(args []aten.Value, n int) ([]export.Number, error) {
+	if len(args) != n {
+		return nil, fmt.Errorf("%d numbers where %d are due", len(args), n)
+	}
+	out := make([]export.Number, n)
+	for i, a := range args {
+		switch x := a.(type) {
+		case int64:
+			out[i] = export.Whole(x)
+		case float64:
+			out[i] = export.Fraction(x)
+		case bool:
+			out[i] = export.Fraction(0)
+			if x {
+				out[i] = export.Fraction(1)
+			}
 		default:
-			return floats(f[0]), nil
+			return nil, fmt.Errorf("%T where a number is due", a)
 		}
 	}
-}
-
-func rounded(round func(float64) float64) func([]aten.Value) (aten.Value, error) {
-	return func(args []aten.Value) (aten.Value, error) {
-		i, f, isInt, err := operands(args, 1)
-		switch {
-		case err != nil:
-			return nil, err
-		case isInt:
-			return i[0], nil
-		case !(math.Abs(f[0]) < 1<<62):
-			return nil, fmt.Errorf("%g is no size", f[0])
-		default:
-			return int64(round(f[0])), nil
-		}
-	}
-}
-
-func not(args []aten.Value) (aten.Value, error) {
-	_, f, _, err := operands(args, 1)
-	if err != nil {
-		return nil, err
-	}
-	return f[0] == 0, nil
-}
-
-func toFloat(args []aten.Value) (aten.Value, error) {
-	_, f, _, err := operands(args, 1)
-	if err != nil {
-		return nil, err
-	}
-	return f[0], nil
-}
-
-func root(args []aten.Value) (aten.Value, error) {
-	_, f, _, err := operands(args, 1)
-	if err != nil {
-		return nil, err
-	}
-	return math.Sqrt(f[0]), nil
-}
-
-func floorDivide(a, b int64) int64 {
-	q := a / b
-	if a%b != 0 && (a < 0) != (b < 0) {
-		q--
-	}
-	return q
-}
-
-func integerPower(a, b int64) int64 {
-	out := int64(1)
-	for range min(max(b, 0), 63) {
-		out *= a
-	}
-	return out
+	return out, nil
 }

@@ -316,7 +316,10 @@ func (w *walker) list(elements []export.Argument, tensors bool) aten.Value {
 	case ints+floats == n:
 		out := make([]float64, n)
 		for i, v := range values {
-			out[i], _ = real(v)
+			out[i], _ = v.(float64)
+			if k, whole := v.(int64); whole {
+				out[i] = float64(k)
+			}
 		}
 		return out
 	case bools == n:
