@@ -59,54 +59,28 @@ func Models() []models.Model {
 
 // trainer is the training system of one case.
 type trainer struct {
-	c                 models.Case
+	train.Own[*batch]
 	negatives, length int64
 	model             *network
-	net               *nn.Tree
 }
 
 func newTrainer(c models.Case) *trainer {
 	m := newNetwork(c.Checkpointing, c.Settings["adapter-dropout"] == 1)
-	return &trainer{c: c, negatives: c.Settings["n-negatives"], length: c.Settings["max-length"], model: m, net: nn.NewTree(m)}
+	t := &trainer{negatives: c.Settings["n-negatives"], length: c.Settings["max-length"], model: m}
+	t.Own = train.Own[*batch]{
+		Case: c, Net: nn.NewTree(m), Load: t.load, Step: t.step,
+		Losses: func(f *frame, b *batch) { t.losses(f, new(names), b) },
+	}
+	return t
 }
-
-// Counts implements [models.Trainer].
-func (t *trainer) Counts() models.Counts { return train.Counts(t.net, nil) }
 
 // batch is what the loader hands over.
 type batch struct{ anchor, positive, negatives tokens }
 
-// Record implements [models.Trainer].
-func (t *trainer) Record(tape *trace.Tape, steps int) error {
-	return tape.Try(func() {
-		t.net.To(tape)
-		tape.Mark("model")
-		s := train.NewSession(tape, t.c)
-		opt, err := s.Optimizer(t.c, optim.Config{Algorithm: optim.AdamW, WeightDecay: true}, t.net.Parameters)
-		if err != nil {
-			tape.Raise(err)
-		}
-		b := t.load(tape, t.c.Batch)
-		tape.Mark("batch")
-		for i := range steps {
-			tape.SetStep(i)
-			t.step(s, opt, &b)
-			tape.Mark("step_end")
-		}
-	})
-}
-
 // load brings n anchors with their positives and negatives to the device.
-func (t *trainer) load(tape *trace.Tape, anchors int) batch {
+func (t *trainer) load(tape *trace.Tape, anchors int) *batch {
 	n := int64(anchors)
-	return batch{t.tokens(tape, n), t.tokens(tape, n), t.tokens(tape, n*t.negatives)}
-}
-
-// Validate implements [models.Validator].
-func (t *trainer) Validate(tape *trace.Tape, n int) error {
-	var b batch
-	var names names
-	return train.Validate(tape, t.net, t.c, func() { b = t.load(tape, n) }, func(f *trace.Frame) { t.losses(f, &names, &b) })
+	return &batch{t.tokens(tape, n), t.tokens(tape, n), t.tokens(tape, n*t.negatives)}
 }
 
 func (t *trainer) tokens(tape *trace.Tape, n int64) (x tokens) {
@@ -138,7 +112,7 @@ func (n *names) del(f *frame) {
 func (t *trainer) step(s *train.Session, opt *optim.Optimizer, b *batch) {
 	f := s.Tape.Frame()
 	var n names
-	for micro := range t.c.Accumulate {
+	for micro := range t.Case.Accumulate {
 		s.Autocast(func() { t.losses(f, &n, b) })
 		if micro == 0 {
 			opt.ZeroGrad() // after the forward pass, before the backward pass
@@ -147,7 +121,7 @@ func (t *trainer) step(s *train.Session, opt *optim.Optimizer, b *batch) {
 		n.del(f)
 		s.Tape.Mark("backward")
 	}
-	s.Step(opt, t.net.Parameters)
+	s.Step(opt, t.Net.Parameters)
 	s.Tape.Mark("optimizer")
 	f.End()
 }

@@ -70,93 +70,64 @@ func caveats(c models.Case) (all []string) {
 
 // trainer is the training system of one case.
 type trainer struct {
-	c             models.Case
-	model         *model
-	criterion     *matryoshkaLoss
-	net, lossTree *nn.Tree
+	train.Own[batch]
+	model     *model
+	criterion *matryoshkaLoss
 }
 
+// batch is what the loader hands over: clips and their speakers.
+type batch struct{ wave, labels *tensor }
+
 func newTrainer(c config, k models.Case) *trainer {
-	t := &trainer{c: k, model: newModel(c), criterion: newMatryoshkaLoss()}
+	t := &trainer{model: newModel(c), criterion: newMatryoshkaLoss()}
 	frozen := k.Stage == "frozen"
 	if frozen {
 		nn.Freeze(t.model.Mel, t.model.Body, t.model.Pool)
 	}
-	t.net, t.lossTree = nn.NewTree(t.model), nn.NewTree(t.criterion)
+	t.Own = train.Own[batch]{
+		Case: k, Net: nn.NewTree(t.model), Criterion: nn.NewTree(t.criterion), Load: t.load, Step: t.step,
+		Losses: func(f *trace.Frame, b batch) { t.losses(f, new([]*tensor), new(*tensor), b) },
+	}
 	if !frozen {
-		for _, p := range t.net.Parameters {
+		for _, p := range t.Net.Parameters {
 			p.Frozen = false // also the one constant weight of the first stage
 		}
 	}
 	return t
 }
 
-// Counts implements [models.Trainer].
-func (t *trainer) Counts() models.Counts { return train.Counts(t.net, t.lossTree) }
-
-// Record implements [models.Trainer].
-func (t *trainer) Record(tape *trace.Tape, steps int) error {
-	return tape.Try(func() {
-		t.net.To(tape)
-		t.lossTree.To(tape)
-		tape.Mark("model")
-		s := train.NewSession(tape, t.c)
-		own := optim.Config{Algorithm: optim.AdamW, WeightDecay: true}
-		opt, err := s.Optimizer(t.c, own, t.net.Parameters)
-		if err != nil {
-			tape.Raise(err)
-		}
-		wave, labels := t.load(tape, t.c.Batch)
-		tape.Mark("batch")
-		for i := range steps {
-			tape.SetStep(i)
-			t.step(s, opt, wave, labels)
-			tape.Mark("step_end")
-		}
-	})
-}
-
 // load brings n clips and their labels to the device.
-func (t *trainer) load(tape *trace.Tape, n int) (wave, labels *tensor) {
-	wave = tape.Hold(tape.New("randn", program.Batch, trace.F32, int64(n), 1, perMilli*t.c.Settings["chunk-ms"]))
-	return wave, tape.Hold(tape.New("randint_low", program.Batch, trace.I64, int64(n)))
-}
-
-// Validate implements [models.Validator].
-func (t *trainer) Validate(tape *trace.Tape, n int) error {
-	var wave, labels, loss *tensor
-	var embeddings []*tensor
-	return train.Validate(tape, t.net, t.c, func() { wave, labels = t.load(tape, n) }, func(f *trace.Frame) {
-		t.losses(f, &embeddings, &loss, wave, labels)
-	})
+func (t *trainer) load(tape *trace.Tape, n int) batch {
+	wave := tape.Hold(tape.New("randn", program.Batch, trace.F32, int64(n), 1, perMilli*t.Case.Settings["chunk-ms"]))
+	return batch{wave, tape.Hold(tape.New("randint_low", program.Batch, trace.I64, int64(n)))}
 }
 
 // losses runs the model and the loss over all widths of the embedding.
-func (t *trainer) losses(f *trace.Frame, embeddings *[]*tensor, loss **tensor, wave, labels *tensor) {
-	f.SetAll(embeddings, t.model.call(f, wave, t.c.Checkpointing))
+func (t *trainer) losses(f *trace.Frame, embeddings *[]*tensor, loss **tensor, b batch) {
+	f.SetAll(embeddings, t.model.call(f, b.wave, t.Case.Checkpointing))
 	f.Tape().Mark("forward")
-	f.Set(loss, t.criterion.call(f, slices.Clone(*embeddings), labels))
+	f.Set(loss, t.criterion.call(f, slices.Clone(*embeddings), b.labels))
 	f.Tape().Mark("loss")
 }
 
 // step is one optimizer step of the trainer: it clips after every backward and
 // does not divide the loss by the number of micro-batches.
-func (t *trainer) step(s *train.Session, opt *optim.Optimizer, wave, labels *tensor) {
+func (t *trainer) step(s *train.Session, opt *optim.Optimizer, b batch) {
 	f := s.Tape.Frame()
-	t.net.Train(true)
+	t.Net.Train(true)
 	var embeddings []*tensor
 	var loss *tensor
-	for micro := range t.c.Accumulate {
-		s.Autocast(func() { t.losses(f, &embeddings, &loss, wave, labels) })
+	for micro := range t.Case.Accumulate {
+		s.Autocast(func() { t.losses(f, &embeddings, &loss, b) })
 		s.Backward(loss)
 		s.Tape.Mark("backward")
-		if micro+1 < t.c.Accumulate {
+		if micro+1 < t.Case.Accumulate {
 			if s.Scaler == nil {
-				train.Clip(s.Tape, t.net.Parameters)
+				train.Clip(s.Tape, t.Net.Parameters)
 			}
 			continue
 		}
-		s.Step(opt, t.net.Parameters)
+		s.Step(opt, t.Net.Parameters)
 		s.Tape.Mark("optimizer")
 		opt.ZeroGrad()
 		s.Tape.Mark("zero_grad")

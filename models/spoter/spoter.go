@@ -70,49 +70,24 @@ func caveats(c models.Case) []string {
 
 // trainer is the training system of one case.
 type trainer struct {
-	c     models.Case
+	train.Own[batch]
 	first bool
 	model network
-	net   *nn.Tree
 }
 
 func newTrainer(c models.Case, first bool) *trainer {
-	t := &trainer{c: c, first: first, model: newSpoterNet()}
+	t := &trainer{first: first, model: newSpoterNet()}
 	if first {
 		t.model = newFirstNet()
 	}
-	t.net = nn.NewTree(t.model)
+	t.Own = train.Own[batch]{
+		Case: c, Net: nn.NewTree(t.model), Untrained: c.Stage == inference, Load: t.load, Step: t.step,
+		Losses: func(f *trace.Frame, b batch) { t.losses(f, new(*tensor), new(*tensor), b) },
+	}
+	if t.Untrained {
+		t.Step = func(s *train.Session, _ *optim.Optimizer, b batch) { t.evaluate(s, b) }
+	}
 	return t
-}
-
-// Counts implements [models.Trainer].
-func (t *trainer) Counts() models.Counts { return train.Counts(t.net, nil) }
-
-// Record implements [models.Trainer].
-func (t *trainer) Record(tape *trace.Tape, steps int) error {
-	return tape.Try(func() {
-		t.net.To(tape)
-		tape.Mark("model")
-		s := train.NewSession(tape, t.c)
-		var opt *optim.Optimizer
-		if t.c.Stage != inference {
-			var err error
-			if opt, err = s.Optimizer(t.c, optim.Config{Algorithm: optim.AdamW, WeightDecay: true}, t.net.Parameters); err != nil {
-				tape.Raise(err)
-			}
-		}
-		b := t.load(tape, t.c.Batch)
-		tape.Mark("batch")
-		for i := range steps {
-			tape.SetStep(i)
-			if opt == nil {
-				t.evaluate(s, b)
-			} else {
-				t.step(s, opt, b)
-			}
-			tape.Mark("step_end")
-		}
-	})
 }
 
 // batch is what the loader hands over.
@@ -131,20 +106,13 @@ func (t *trainer) load(tape *trace.Tape, clips int) batch {
 	}
 }
 
-// Validate implements [models.Validator].
-func (t *trainer) Validate(tape *trace.Tape, n int) error {
-	var b batch
-	var logits, loss *tensor
-	return train.Validate(tape, t.net, t.c, func() { b = t.load(tape, n) }, func(f *trace.Frame) { t.losses(f, &logits, &loss, b) })
-}
-
 // losses runs the model and the loss.
 func (t *trainer) losses(f *trace.Frame, logits, loss **tensor, b batch) {
 	smoothing := 0.1
 	if t.first {
 		smoothing = 0
 	}
-	f.Set(logits, t.model.call(f, b.poses, b.mask, t.c.Checkpointing))
+	f.Set(logits, t.model.call(f, b.poses, b.mask, t.Case.Checkpointing))
 	f.Tape().Mark("forward")
 	f.Set(loss, (*logits).CrossEntropyWith(b.labels, trace.CrossEntropyArgs{LabelSmoothing: smoothing}))
 	if !t.first {
@@ -156,17 +124,17 @@ func (t *trainer) losses(f *trace.Frame, logits, loss **tensor, b batch) {
 // step is one optimizer step of the notebook's loop.
 func (t *trainer) step(s *train.Session, opt *optim.Optimizer, b batch) {
 	f := s.Tape.Frame()
-	t.net.Train(true)
+	t.Net.Train(true)
 	var logits, loss, correct *tensor
-	for micro := range t.c.Accumulate {
+	for micro := range t.Case.Accumulate {
 		if t.first {
 			opt.ZeroGrad()
 		}
 		s.Autocast(func() { t.losses(f, &logits, &loss, b) })
 		s.Backward(loss)
 		s.Tape.Mark("backward")
-		if micro+1 == t.c.Accumulate {
-			s.Step(opt, t.net.Parameters)
+		if micro+1 == t.Case.Accumulate {
+			s.Step(opt, t.Net.Parameters)
 			s.Tape.Mark("optimizer")
 			if !t.first {
 				opt.ZeroGrad()
@@ -181,10 +149,10 @@ func (t *trainer) step(s *train.Session, opt *optim.Optimizer, b batch) {
 // evaluate is as many batches of the evaluation as a step of training has.
 func (t *trainer) evaluate(s *train.Session, b batch) {
 	f := s.Tape.Frame()
-	t.net.Train(false)
+	t.Net.Train(false)
 	var logits, correct *tensor
 	s.Tape.NoGrad(func() {
-		for range t.c.Accumulate {
+		for range t.Case.Accumulate {
 			s.Autocast(func() { f.Set(&logits, t.model.call(f, b.poses, b.mask, false)) })
 			s.Tape.Mark("forward")
 			f.Set(&correct, logits.ArgMax(false, 1).Eq(b.labels).Sum(false))

@@ -402,7 +402,7 @@ func referenceWeights(c models.Case) models.WeightType {
 // Validate implements [models.Validator].
 func (t *taskTrainer) Validate(tape *trace.Tape, n int) error {
 	var loss *trace.Tensor
-	return Validate(tape, t.net, t.c, func() { t.task.Load(tape, int64(n)) }, func(f *trace.Frame) {
+	return validate(tape, t.net, t.c, func() { t.task.Load(tape, int64(n)) }, func(f *trace.Frame) {
 		if p, ok := t.task.(Preparing); ok {
 			p.Prepare(f)
 		}

@@ -179,20 +179,11 @@ func Tensors(params []*nn.Parameter) []*trace.Tensor {
 	return out
 }
 
-// Validate records a validation batch on the tape, as loops do it that have
-// net.eval(), torch.no_grad() and the precision of training: load brings the
-// batch to the device, evaluate runs the forward pass and the loss.
-func Validate(t *trace.Tape, net *nn.Tree, c models.Case, load func(), evaluate func(f *trace.Frame)) error {
-	return Evaluate(t, c, func() {
-		net.Train(false)
-		load()
-	}, evaluate)
-}
-
-// Evaluate is [Validate] of what is no tree of modules: load leaves the model in
-// evaluation mode.
-func Evaluate(t *trace.Tape, c models.Case, load func(), evaluate func(f *trace.Frame)) error {
+// validate records a validation batch on the tape: load brings it to the device, evaluate runs the
+// forward pass and the loss.
+func validate(t *trace.Tape, net *nn.Tree, c models.Case, load func(), evaluate func(f *trace.Frame)) error {
 	return t.Try(func() {
+		net.Train(false)
 		load()
 		t.Mark("batch")
 		f := t.Frame()

@@ -69,14 +69,16 @@ func (m *regressor) call(f *frame, pixels *tensor, checkpointing bool) *tensor {
 
 // trainer is the training system of the notebook.
 type trainer struct {
+	train.Own[batch]
 	config Config
-	c      models.Case
 	model  *regressor
-	net    *nn.Tree
 }
 
+// batch is what the loader hands over: images and their values.
+type batch struct{ x, y *tensor }
+
 func newTrainer(config Config, c models.Case) *trainer {
-	t := &trainer{config: config, c: c, model: newRegressor(config)}
+	t := &trainer{config: config, model: newRegressor(config)}
 	if n := unfrozen[c.Stage]; n >= 0 {
 		nn.Freeze(t.model.Vit)
 		layers := t.model.Vit.Layers
@@ -84,55 +86,29 @@ func newTrainer(config Config, c models.Case) *trainer {
 			p.Frozen = false
 		}
 	}
-	t.net = nn.NewTree(t.model)
+	t.Own = train.Own[batch]{
+		Case: c, Groups: t.groups(), Net: nn.NewTree(t.model), Load: t.load, Step: t.step,
+		Losses: func(f *trace.Frame, b batch) { t.losses(f, new(*tensor), new(*tensor), b) },
+	}
 	return t
 }
 
-// Counts implements [models.Trainer].
-func (t *trainer) Counts() models.Counts { return train.Counts(t.net, nil) }
-
-// Record implements [models.Trainer].
-func (t *trainer) Record(tape *trace.Tape, steps int) error {
-	return tape.Try(func() {
-		t.net.To(tape)
-		tape.Mark("model")
-		s := train.NewSession(tape, t.c)
-		opt, err := s.Optimizer(t.c, optim.Config{Algorithm: optim.AdamW, WeightDecay: true}, t.groups()...)
-		if err != nil {
-			tape.Raise(err)
-		}
-		x, y := t.load(tape, t.c.Batch)
-		tape.Mark("batch")
-		for i := range steps {
-			tape.SetStep(i)
-			t.step(s, opt, x, y)
-			tape.Mark("step_end")
-		}
-	})
-}
-
 // load brings n images and their values to the device.
-func (t *trainer) load(tape *trace.Tape, images int) (x, y *tensor) {
+func (t *trainer) load(tape *trace.Tape, images int) (b batch) {
 	n := int64(images)
-	x = tape.Hold(tape.New("randn", program.Batch, trace.F32, n, t.config.Channels, t.config.Image, t.config.Image))
+	b.x = tape.Hold(tape.New("randn", program.Batch, trace.F32, n, t.config.Channels, t.config.Image, t.config.Image))
 	tape.In(program.Batch, func() {
-		y = tape.Hold(tape.New("rand", program.Batch, trace.F32, n, values).MulScalar().AddScalar())
+		b.y = tape.Hold(tape.New("rand", program.Batch, trace.F32, n, values).MulScalar().AddScalar())
 	})
-	return x, y
-}
-
-// Validate implements [models.Validator].
-func (t *trainer) Validate(tape *trace.Tape, n int) error {
-	var x, y, out, loss *tensor
-	return train.Validate(tape, t.net, t.c, func() { x, y = t.load(tape, n) }, func(f *trace.Frame) { t.losses(f, &out, &loss, x, y) })
+	return b
 }
 
 // losses runs the model and the weighted sum of the two squared errors.
-func (t *trainer) losses(f *trace.Frame, out, loss **tensor, x, y *tensor) {
-	f.Set(out, t.model.call(f, x, t.c.Checkpointing))
+func (t *trainer) losses(f *trace.Frame, out, loss **tensor, b batch) {
+	f.Set(out, t.model.call(f, b.x, t.Case.Checkpointing))
 	f.Tape().Mark("forward")
 	part := func(i int64) *tensor {
-		return (*out).Select(1, i).MSELoss(y.Select(1, i), trace.ReduceMean).MulScalar()
+		return (*out).Select(1, i).MSELoss(b.y.Select(1, i), trace.ReduceMean).MulScalar()
 	}
 	f.Set(loss, part(0).Add(part(1)))
 	f.Set(loss, (*loss).DivScalar())
@@ -146,23 +122,22 @@ func (t *trainer) groups() [][]*nn.Parameter {
 	if body := train.Trainable(nn.NewTree(t.model.Vit).Parameters); len(body) > 0 {
 		groups = append(groups, body)
 	}
-	t.net = nn.NewTree(t.model) // the modules have their names again
 	return groups
 }
 
 // step is one update of the notebook.
-func (t *trainer) step(s *train.Session, opt *optim.Optimizer, x, y *tensor) {
+func (t *trainer) step(s *train.Session, opt *optim.Optimizer, b batch) {
 	f := s.Tape.Frame()
-	t.net.Train(true)
+	t.Net.Train(true)
 	opt.ZeroGrad()
 	s.Tape.Mark("zero_grad")
 	var out, loss *tensor
-	for range t.c.Accumulate {
-		s.Autocast(func() { t.losses(f, &out, &loss, x, y) })
+	for range t.Case.Accumulate {
+		s.Autocast(func() { t.losses(f, &out, &loss, b) })
 		s.Backward(loss)
 		s.Tape.Mark("backward")
 	}
-	s.Step(opt, t.net.Parameters)
+	s.Step(opt, t.Net.Parameters)
 	s.Tape.Mark("optimizer")
 	f.End()
 }

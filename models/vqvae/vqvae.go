@@ -67,46 +67,25 @@ func Models() []models.Model {
 
 // trainer is the training system of one case.
 type trainer struct {
-	c       models.Case
+	train.Own[batch]
 	patches int64
 	model   *network
-	net     *nn.Tree
 }
 
 func newTrainer(c models.Case) *trainer {
-	t := &trainer{c: c, patches: c.Settings["n-patches"], model: newNetwork()}
+	t := &trainer{patches: c.Settings["n-patches"], model: newNetwork()}
 	if c.Stage == "codebook-frozen" {
 		nn.Freeze(t.model.Quantizer)
 	}
-	t.net = nn.NewTree(t.model)
+	t.Own = train.Own[batch]{
+		Case: c, Net: nn.NewTree(t.model), Load: t.load, Step: t.step,
+		Losses: func(f *frame, b batch) { t.losses(f, new(names), b) },
+	}
 	return t
 }
 
-// Counts implements [models.Trainer].
-func (t *trainer) Counts() models.Counts { return train.Counts(t.net, nil) }
-
 // batch is what the loader hands over.
 type batch struct{ patches, machine, transform *tensor }
-
-// Record implements [models.Trainer].
-func (t *trainer) Record(tape *trace.Tape, steps int) error {
-	return tape.Try(func() {
-		t.net.To(tape)
-		tape.Mark("model")
-		s := train.NewSession(tape, t.c)
-		opt, err := s.Optimizer(t.c, optim.Config{Algorithm: optim.AdamW, WeightDecay: true}, t.net.Parameters)
-		if err != nil {
-			tape.Raise(err)
-		}
-		b := t.load(tape, t.c.Batch)
-		tape.Mark("batch")
-		for i := range steps {
-			tape.SetStep(i)
-			t.step(s, opt, b)
-			tape.Mark("step_end")
-		}
-	})
-}
 
 // load brings n spectrograms and their labels to the device.
 func (t *trainer) load(tape *trace.Tape, size int) batch {
@@ -118,25 +97,18 @@ func (t *trainer) load(tape *trace.Tape, size int) batch {
 	}
 }
 
-// Validate implements [models.Validator].
-func (t *trainer) Validate(tape *trace.Tape, n int) error {
-	var b batch
-	var names names
-	return train.Validate(tape, t.net, t.c, func() { b = t.load(tape, n) }, func(f *trace.Frame) { t.losses(f, &names, b) })
-}
-
 // step is one update of the trainer: micro-batches, then unscale, clip, step.
 func (t *trainer) step(s *train.Session, opt *optim.Optimizer, b batch) {
 	f := s.Tape.Frame()
-	t.net.Train(true)
+	t.Net.Train(true)
 	var n names
-	for range t.c.Accumulate {
+	for range t.Case.Accumulate {
 		s.Autocast(func() { t.losses(f, &n, b) })
 		s.Backward(n.total)
 		n.del(f)
 		s.Tape.Mark("backward")
 	}
-	s.Step(opt, t.net.Parameters)
+	s.Step(opt, t.Net.Parameters)
 	s.Tape.Mark("optimizer")
 	opt.ZeroGrad()
 	s.Tape.Mark("zero_grad")
@@ -160,15 +132,15 @@ func (n *names) del(f *frame) {
 // losses runs the model and all losses of a micro-batch.
 func (t *trainer) losses(f *frame, n *names, b batch) {
 	m, size := t.model, b.patches.Size(0)
-	headsActive := t.c.Stage != "vq-only"
+	headsActive := t.Case.Stage != "vq-only"
 	f.Set(&n.flat, b.patches.Reshape(size*t.patches, 1, patch, patch))
-	f.Set(&n.z, t.run(f, m.Encoder, n.flat, t.c.Checkpointing || headsActive))
+	f.Set(&n.z, t.run(f, m.Encoder, n.flat, t.Case.Checkpointing || headsActive))
 	q, vq, perplexity := m.Quantizer.call(f, n.z)
 	f.Set(&n.q, q)
 	f.Set(&n.vq, vq)
 	f.Set(&n.perplexity, perplexity)
 	f.Set(&n.vq, n.vq.MulScalar())
-	f.Set(&n.rec, t.run(f, m.Decoder, n.q.Detach(), t.c.Checkpointing))
+	f.Set(&n.rec, t.run(f, m.Decoder, n.q.Detach(), t.Case.Checkpointing))
 	f.Tape().Mark("forward")
 	smooth := trace.CrossEntropyArgs{LabelSmoothing: 0.1}
 	f.Set(&n.recLoss, n.rec.MSELoss(n.flat, trace.ReduceMean))

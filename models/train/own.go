@@ -1,0 +1,66 @@
+package train
+
+import (
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/optim"
+)
+
+// Own is a training system with a loop of its own, which is handed batches of type B. It implements
+// [models.Trainer] and [models.Validator].
+type Own[B any] struct {
+	Case models.Case
+	Net  *nn.Tree
+	// Criterion is the loss if it has parameters or buffers, nil for most.
+	Criterion *nn.Tree
+	// Groups are those of the optimizer, none for all parameters in one; Untrained is without.
+	Groups    [][]*nn.Parameter
+	Untrained bool
+	// Load brings a batch of n samples to the device.
+	Load func(t *trace.Tape, n int) B
+	// Step is one update; the optimizer is nil for what is not trained.
+	Step func(s *Session, opt *optim.Optimizer, b B)
+	// Losses runs the model and the loss, for validation.
+	Losses func(f *trace.Frame, b B)
+}
+
+// Counts implements [models.Trainer].
+func (o *Own[B]) Counts() models.Counts { return Counts(o.Net, o.Criterion) }
+
+// Record implements [models.Trainer].
+func (o *Own[B]) Record(tape *trace.Tape, steps int) error {
+	return tape.Try(func() {
+		o.Net.To(tape)
+		if o.Criterion != nil {
+			o.Criterion.To(tape)
+		}
+		tape.Mark("model")
+		s := NewSession(tape, o.Case)
+		var opt *optim.Optimizer
+		if !o.Untrained {
+			groups := o.Groups
+			if groups == nil {
+				groups = [][]*nn.Parameter{o.Net.Parameters}
+			}
+			var err error
+			if opt, err = s.Optimizer(o.Case, ownOptimizer, groups...); err != nil {
+				tape.Raise(err)
+			}
+		}
+		b := o.Load(tape, o.Case.Batch)
+		tape.Mark("batch")
+		for i := range steps {
+			tape.SetStep(i)
+			o.Step(s, opt, b)
+			tape.Mark("step_end")
+		}
+	})
+}
+
+// Validate implements [models.Validator], as loops do it that have net.eval(), torch.no_grad() and
+// the precision of training.
+func (o *Own[B]) Validate(tape *trace.Tape, n int) error {
+	var b B
+	return validate(tape, o.Net, o.Case, func() { b = o.Load(tape, n) }, func(f *trace.Frame) { o.Losses(f, b) })
+}
