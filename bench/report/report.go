@@ -164,11 +164,15 @@ type Point struct {
 	Claims []Claim `json:"claims,omitempty"`
 }
 
-// Workspaces counts the different convolutions of a step, forward and backward.
+// Workspaces counts sizes that libraries decide: of the different convolutions of a step,
+// forward and backward, or of all that a script came by.
 type Workspaces struct {
-	// Asked are those whose workspace is cuDNN's own answer, Modeled the others.
+	// Asked are those that are cuDNN's own answer, Modeled the others.
 	Asked   int `json:"asked"`
 	Modeled int `json:"modeled"`
+	// Unknown are those of a script that count as nothing, since there is neither an answer nor
+	// a rule.
+	Unknown int `json:"unknown,omitempty"`
 }
 
 // Interval is an amount of bytes and the range it is expected in.

@@ -115,8 +115,8 @@ func (r *Report) scriptNotes() []string {
 // besides are what a reader must know beside the figures.
 func (r *Report) besides() []string {
 	s, notes := r.Script, []string(nil)
-	if w := s.Workspaces; w != nil && w.Asked+w.Modeled > 0 {
-		notes = append(notes, fmt.Sprintf("workspaces of convolutions: %d are cuDNN's own answer, %d are modeled.", w.Asked, w.Modeled))
+	if w := s.Workspaces; w != nil {
+		notes = append(notes, fmt.Sprintf("workspaces of libraries: %d are cuDNN's own answer, %d are modeled, %d are not known.", w.Asked, w.Modeled, w.Unknown))
 	}
 	if n := len(s.Diverted); n > 0 {
 		notes = append(notes, fmt.Sprintf("not kept: %d files that the script saved, such as %s (--keep-files keeps them).", n, s.Diverted[0]))

@@ -20,6 +20,9 @@ type Asking struct {
 	// Python is the interpreter whose cuDNN is asked. Empty: python3 or python of the
 	// PATH. Library is another libcudnn.so.9 than that beside its PyTorch.
 	Python, Library string
+	// Driver is a library of the driver to load, which cuDNN needs to propose kernels that it
+	// compiles; empty for none.
+	Driver string
 	// Verbose shows what Python says on stderr of this process.
 	Verbose bool
 }
@@ -82,6 +85,9 @@ func (a Asking) args(dir string, generation int) []string {
 	}
 	if a.Library != "" {
 		args = append(args, "--cudnn", a.Library)
+	}
+	if a.Driver != "" {
+		args = append(args, "--driver", a.Driver)
 	}
 	return args
 }

@@ -7,11 +7,15 @@ what PyTorch does with cudnn.benchmark off: of the proposals of mode instant, th
 fallback, the first that no numerical note rules out and that builds. A question is a line:
 operation dtype layout dims N C K groups x.. kernel.. y.. stride.. pad.. dilation..
 (operation 0 forward, 1 gradient of x, 2 gradient of w; dtype 0 fp32, 1 fp16, 2 bf16;
-layout 1 channels last; dims 2 or 3). The result has bytes for each, -1 for none. With
+layout 1 channels last; dims 2 or 3). Of other graphs it is "graph" and a word for each
+descriptor, the graph's own last: its kind, and after bars name:type:values of attributes,
+numbers of cudnn_graph.h, where a descriptor counts by its place in the line. The result has bytes for each, -1 for none. With
 --converse each is also printed as soon as it is known, after a line with the version.
 
 cuDNN asks cuBLASLt whether it has a kernel for a product, which it cannot say without a
-GPU. The folder of stand-ins has libraries of its name that say yes.
+GPU. The folder of stand-ins has libraries of its name that say yes. Engines that are
+compiled at run time, such as those of attention, are only proposed where there is a library
+of the driver, which --driver names: nothing is compiled, since a proposal tells its workspace.
 """
 
 import argparse
@@ -28,9 +32,11 @@ OLDEST = (9, 8)
 # Numbers of cudnn_graph.h, which are the same in all of cuDNN 9.
 CONVOLUTION, ENGINE, ENGINECFG, ENGINEHEUR, PLAN, KNOB, GRAPH, TENSOR, DEVICEPROP = 1, 2, 3, 4, 5, 7, 15, 17, 38
 OPERATIONS = [(10, 700), (12, 706), (11, 712)]  # descriptor and first attribute: forward, gradient of x, of w
+BOOLEAN = 2
 DATA_TYPE, INT64, FLOAT, CONVOLUTION_MODE, HEUR_MODE, KNOB_TYPE, NOTE, DESCRIPTOR, CHAR = 1, 3, 4, 7, 8, 9, 11, 15, 24
+DOUBLE, INT64_FRACTION = 5, 26
 DOWN_CONVERT_INPUTS = 1
-INSTANT, FALLBACK = 0, 2
+INSTANT, FALLBACK, MODE_A = 0, 2, 3
 DTYPES = [0, 2, 9]  # float, half, bfloat16
 # Engines that call cuBLASLt have this knob: of 1x1 filters those that are one product.
 PRODUCT_KNOB = 25
@@ -240,6 +246,50 @@ class CuDNN:
         finally:
             self.drop(graph, op, conv, *tensors)
 
+    def first_size(self, graph):
+        """The bytes that the first proposal says it wants, which is not built; -1 without any."""
+        h, config, bytes_ = self.make(ENGINEHEUR), self.make(ENGINECFG), ctypes.c_int64(-1)
+        self.points(h, 201, graph)
+        self.ints(h, 200, MODE_A, kind=HEUR_MODE)
+        self.points(h, 204, self.device)
+        if self.finalize(h) and self.get(h, 202, DESCRIPTOR, 1, ctypes.byref(config)) > 0:
+            self.get(config, 303, INT64, 1, ctypes.byref(bytes_))
+        self.drop(h, config)
+        return bytes_.value
+
+    def ask_graph(self, words):
+        """The bytes that cuDNN wants for a graph that is given by its descriptors."""
+        made = []
+        try:
+            for word in words:
+                kind, *attributes = word.split("|")
+                made.append(self.make(int(kind)))
+                for attribute in attributes:
+                    self.set_again(made[-1], made, *attribute.split(":"))
+                if not self.finalize(made[-1]):
+                    return -1
+            return self.first_size(made[-1])
+        except RuntimeError:
+            return -1
+        finally:
+            self.drop(*reversed(made))
+
+    def set_again(self, d, made, name, kind, values):
+        """Sets an attribute to numbers as they lie in memory, or to descriptors that were made."""
+        kind, values = int(kind), [int(v) for v in values.split(",") if v]
+        if kind == DESCRIPTOR:
+            array = (ctypes.c_void_p * len(values))(*(made[v].value for v in values))
+        elif kind in (INT64, DOUBLE, INT64_FRACTION):
+            array = (ctypes.c_int64 * len(values))(*values)
+        else:
+            array = ((ctypes.c_int8 if kind in (BOOLEAN, CHAR) else ctypes.c_int32) * len(values))(*values)
+        self.set(d, int(name), kind, array, len(values))
+
+    def answer(self, line, products):
+        """The bytes for a line, -1 if cuDNN has no engine."""
+        words = line.split()
+        return self.ask_graph(words[1:]) if words[0] == "graph" else self.ask([int(n) for n in words], products)
+
 
 def main():
     parser = argparse.ArgumentParser()
@@ -247,12 +297,15 @@ def main():
     parser.add_argument("--standins", required=True)
     parser.add_argument("--board", required=True)
     parser.add_argument("--cudnn", default="")
+    parser.add_argument("--driver", default="", help="a libcuda.so.1 to load")
     # cuBLASLt has no kernel for many products on these boards, where cuDNN goes on to its next proposal.
     parser.add_argument("--no-products-from", default="", help="version of cuDNN from which 1x1 convolutions are no products")
     parser.add_argument("--converse", action="store_true", help="print each answer at once")
     opts = parser.parse_args()
     say = functools.partial(print, flush=True) if opts.converse else lambda *_: None
     try:
+        if opts.driver:
+            ctypes.CDLL(opts.driver)
         cudnn = CuDNN(find_cudnn(opts.cudnn), opts.standins)
         with open(opts.board) as f:
             cudnn.describe(f.read())
@@ -260,7 +313,7 @@ def main():
         say(cudnn.name)
         answer = {"cudnn": cudnn.name, "bytes": []}
         for line in sys.stdin:
-            answer["bytes"].append(cudnn.ask([int(n) for n in line.split()], products))
+            answer["bytes"].append(cudnn.answer(line, products))
             say(answer["bytes"][-1])
     except Refusal as e:
         answer = {"error": str(e), "do": e.do}

@@ -86,10 +86,14 @@ func (c *Conversation) start() (err error) {
 }
 
 // Ask returns the workspace of a convolution in bytes, -1 where cuDNN has no engine.
-func (c *Conversation) Ask(q oracle.Question) (int64, error) {
+func (c *Conversation) Ask(q oracle.Question) (int64, error) { return c.AskLine(q.String()) }
+
+// AskLine is Ask for a line as the asking program reads it, which may also describe another
+// graph than a convolution.
+func (c *Conversation) AskLine(q string) (int64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, err := io.WriteString(c.to, q.String()+"\n"); err != nil {
+	if _, err := io.WriteString(c.to, q+"\n"); err != nil {
 		return 0, err
 	}
 	if !c.answers.Scan() {

@@ -1,6 +1,9 @@
 package trace
 
-import "github.com/vprof/vprof/internal/ceil"
+import (
+	"github.com/vprof/vprof/internal/ceil"
+	"github.com/vprof/vprof/profiler/trace/cudnn"
+)
 
 // BatchNormState is the tensors of a batch norm layer: affine parameters and running
 // statistics, nil where it has none.
@@ -67,7 +70,7 @@ func (x *Tensor) cudnnBatchNorm(s BatchNormState) *Tensor {
 		invstd = c.let(t.empty(s.Weight.dtype, channels))
 		if last {
 			out := t.begin("cudnn_batch_norm_out")
-			t.workspace(cudnnBatchNormWorkspace(x, true))
+			t.workspace(x.channelsLastNorm().Forward())
 			out.done()
 		}
 	}
@@ -123,6 +126,12 @@ func batchNormBackward(s BatchNormState, cudnn bool) func(*backward) {
 	}
 }
 
+// channelsLastNorm is x as cuDNN's batch norm sees it.
+func (x *Tensor) channelsLastNorm() cudnn.BatchNorm {
+	channels := x.shape[1]
+	return cudnn.BatchNorm{Channels: channels, Rows: x.numel / max(channels, 1), Half: x.dtype.IsHalf()}
+}
+
 // cudnnBatchNormBackward makes all three gradients, wanted or not.
 func (b *backward) cudnnBatchNormBackward() []*Tensor {
 	t, x, w := b.t, b.saved(0), b.saved(1)
@@ -133,7 +142,7 @@ func (b *backward) cudnnBatchNormBackward() []*Tensor {
 	gw := t.empty(w.dtype, w.shape...).retain()
 	gb := t.empty(w.dtype, w.shape...).retain()
 	if last {
-		t.workspace(cudnnBatchNormWorkspace(x, false))
+		t.workspace(x.channelsLastNorm().Backward())
 	}
 	t.launchNormOf(x.byChannel(), gx, normBackwardFLOPs, g, x)
 	c.done()

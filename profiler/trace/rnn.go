@@ -1,19 +1,19 @@
 package trace
 
-import "github.com/vprof/vprof/profiler/program"
+import (
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace/cudnn"
+)
 
 // RNNMode is the kind of a recurrent layer.
-type RNNMode int
+type RNNMode = cudnn.RNNMode
 
 // The recurrent layers of cuDNN.
 const (
-	SimpleRNN RNNMode = iota // with tanh or ReLU
-	GRU
-	LSTM
+	SimpleRNN = cudnn.SimpleRNN // with tanh or ReLU
+	GRU       = cudnn.GRU
+	LSTM      = cudnn.LSTM
 )
-
-// gates is how many products a step makes of its input.
-func (m RNNMode) gates() int64 { return [...]int64{1, 3, 4}[m] }
 
 // RNNArgs describe a stack of recurrent layers that cuDNN runs as one.
 type RNNArgs struct {
@@ -33,6 +33,18 @@ func (a *RNNArgs) directions() int64 {
 		return 2
 	}
 	return 1
+}
+
+// of is the layers as cuDNN sees them, run over x.
+func (a *RNNArgs) of(x *Tensor) cudnn.RNN {
+	length, batch := x.shape[0], x.shape[1]
+	if a.BatchFirst {
+		length, batch = batch, length
+	}
+	return cudnn.RNN{
+		Mode: a.Mode, Element: x.dtype.Size(), Length: length, Batch: batch, Inputs: x.shape[2], Hidden: a.Hidden,
+		Layers: a.Layers, Directions: a.directions(), Training: a.Training,
+	}
 }
 
 // RNN runs recurrent layers over x, [length, batch, inputs] or batch first,
@@ -109,19 +121,19 @@ func (t *Tape) FlattenRNNWeights(weights []*Tensor) {
 func (x *Tensor) cudnnRNN(h, c *Tensor, a *RNNArgs) []*Tensor {
 	t := x.tape
 	call := t.begin("_cudnn_rnn", x, h, c)
-	size := a.size(x)
+	size := a.of(x)
 	in := call.let(x.timeFirst(a).contiguousUntracked())
-	y := call.let(t.empty(x.dtype, size.length, size.batch, a.directions()*a.Hidden).timeFirst(a))
+	y := call.let(t.empty(x.dtype, size.Length, size.Batch, a.directions()*a.Hidden).timeFirst(a))
 	outs := []*Tensor{y, call.let(t.empty(h.dtype, h.shape...))}
 	if c != nil {
 		outs = append(outs, call.let(t.empty(c.dtype, c.shape...)))
 	}
-	work := t.workspace(size.workspace)
+	work := t.workspace(size.Workspace())
 	var reserve *Tensor
 	if a.Training {
-		reserve = t.workspace(size.reserve).retain()
+		reserve = t.workspace(size.Reserve()).retain()
 	}
-	t.launch(program.Matmul, 2*size.flops, outs, append([]*Tensor{in, h, c, work, reserve}, a.Weights...))
+	t.launch(program.Matmul, 2*size.FLOPs(), outs, append([]*Tensor{in, h, c, work, reserve}, a.Weights...))
 	call.statement() // the workspace goes here, before the input's copy
 	call.drop(in)
 	inputs := append(append([]*Tensor{x}, a.Weights...), h, c)
@@ -153,7 +165,7 @@ func (x *Tensor) timeFirst(a *RNNArgs) *Tensor {
 }
 
 // rnnGradients is _cudnn_rnn_backward.
-func (b *backward) rnnGradients(a *RNNArgs, size rnnSize, weights int) {
+func (b *backward) rnnGradients(a *RNNArgs, size cudnn.RNN, weights int) {
 	t := b.t
 	c, h, x := b.saved(0), b.saved(1), b.saved(2)
 	y, reserve := b.saved(3+weights), b.saved(4+weights)
@@ -178,13 +190,13 @@ func (b *backward) rnnGradients(a *RNNArgs, size rnnSize, weights int) {
 	in := b.let(x.timeFirst(a).contiguousUntracked())
 	dy := b.let(incoming[0].timeFirst(a).contiguousUntracked())
 	out := make([]*Tensor, 1+weights+2)
-	dx := b.let(t.empty(x.dtype, size.length, size.batch, x.shape[2]))
+	dx := b.let(t.empty(x.dtype, size.Length, size.Batch, x.shape[2]))
 	out[0] = dx.timeFirst(a).retain()
 	for i, s := range states {
 		out[1+weights+i] = b.let(t.empty(s.dtype, s.shape...)).retain()
 	}
-	work := t.workspace(size.workspace)
-	t.launch(program.Matmul, 2*size.flops, []*Tensor{dx}, append([]*Tensor{dy, y, reserve, work}, states...))
+	work := t.workspace(size.Workspace())
+	t.launch(program.Matmul, 2*size.FLOPs(), []*Tensor{dx}, append([]*Tensor{dy, y, reserve, work}, states...))
 	b.statement()
 	b.drop(dx)
 	for i := range states {
@@ -217,7 +229,7 @@ func (b *backward) needsAny(from, n int) bool {
 
 // rnnWeightGradients is _cudnn_rnn_backward_weight: one flat buffer, of which
 // the gradients are views.
-func (b *backward) rnnWeightGradients(a *RNNArgs, size rnnSize, out []*Tensor) {
+func (b *backward) rnnWeightGradients(a *RNNArgs, size cudnn.RNN, out []*Tensor) {
 	t := b.t
 	in := b.let(b.saved(2).timeFirst(a).contiguousUntracked())
 	total := int64(0)
@@ -225,8 +237,8 @@ func (b *backward) rnnWeightGradients(a *RNNArgs, size rnnSize, out []*Tensor) {
 		total += b.saved(3 + i).numel
 	}
 	flat := b.let(t.Zeros(b.saved(3).dtype, total))
-	work := t.workspace(size.workspace)
-	t.launch(program.Matmul, 2*size.flops, []*Tensor{flat}, []*Tensor{in, b.saved(3 + len(out)), work})
+	work := t.workspace(size.Workspace())
+	t.launch(program.Matmul, 2*size.FLOPs(), []*Tensor{flat}, []*Tensor{in, b.saved(3 + len(out)), work})
 	b.statement()
 	at := int64(0)
 	for i := range out {

@@ -17,12 +17,8 @@ func (o *Outcome) readNative(r *room) error {
 	seen := map[string]bool{}
 	for line := range strings.Lines(string(noted)) {
 		kind, what, _ := strings.Cut(strings.TrimSpace(line), " ")
-		switch {
-		case seen[line]: // by another process
-		case kind == "default":
+		if kind == "default" && !seen[line] { // not by another process
 			o.Idle = append(o.Idle, what)
-		case kind == "unanswered":
-			o.Unknown++
 		}
 		seen[line] = true
 	}

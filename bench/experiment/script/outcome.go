@@ -19,13 +19,11 @@ type Outcome struct {
 	ExitCode int
 	// HostPeak is the most memory of the host that a process of it held, in bytes.
 	HostPeak int64
-	// Asked and Modeled count the sizes of libraries' workspaces that the library itself
-	// told and those that vprof's rules did.
-	Asked, Modeled int
 	// Idle are the functions of NVIDIA's libraries that were called and did nothing, in the order
-	// of their first calls, and Unknown counts the sizes that nobody knew and that are taken for 0.
-	Idle    []string
-	Unknown int
+	// of their first calls.
+	Idle []string
+	// Sizes counts the sizes that libraries decide.
+	Sizes Sizes
 	// Program is the recording of the process that trained; nil if none did.
 	Program *program.Program
 	// OOM is the allocation that failed last, in the recording; nil if none did.
@@ -34,6 +32,10 @@ type Outcome struct {
 	events []Event
 	fault  string // what Python said of a crash in native code
 }
+
+// Sizes counts sizes of workspaces: those that the library itself told, those that vprof's
+// rules gave, and those that nobody knows and that count as nothing.
+type Sizes struct{ Asked, Modeled, Unknown int }
 
 // Failure is an allocation that the board had no room for.
 type Failure struct {

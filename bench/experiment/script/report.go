@@ -55,8 +55,8 @@ func (o *Outcome) warnings() []report.Warning {
 		warn("library functions that it alone calls do nothing; replays for other boards go by the nearest release",
 			"PyTorch %s is not among the releases that vprof knows, %s to %s", o.Torch().Version, known[0], known[len(known)-1])
 	}
-	if o.Unknown > 0 {
-		warn("the figures lack them", "libraries were asked for %d workspaces whose size nobody knows", o.Unknown)
+	if o.Sizes.Unknown > 0 {
+		warn("the figures lack them", "libraries were asked for %d workspaces whose size nobody knows", o.Sizes.Unknown)
 	}
 	if o.OOMs() > 0 && o.Kind() != OutOfMemory {
 		warn("", "the script caught %d errors for want of memory", o.OOMs())
@@ -88,8 +88,8 @@ func (o *Outcome) script() *report.Script {
 	if failure.Kind != "" {
 		s.Error, s.Traceback = failure.Kind+": "+failure.Text, failure.Traceback
 	}
-	if o.Asked+o.Modeled > 0 {
-		s.Workspaces = &report.Workspaces{Asked: o.Asked, Modeled: o.Modeled}
+	if o.Sizes != (Sizes{}) {
+		s.Workspaces = &report.Workspaces{Asked: o.Sizes.Asked, Modeled: o.Sizes.Modeled, Unknown: o.Sizes.Unknown}
 	}
 	if o.GPUs > 1 {
 		s.GPUs, s.Rank = o.GPUs, o.Rank

@@ -101,7 +101,7 @@ func Run(ctx context.Context, c Command) (*Outcome, error) {
 	}
 	removeMade(log.all)
 	o := &Outcome{Command: c, Seconds: time.Since(began).Seconds(), Late: late, events: log.all}
-	o.Asked, o.Modeled = server.Counts()
+	o.Sizes = server.Sizes()
 	o.ended(p.Err(), cmd.ProcessState)
 	return o, errors.Join(o.readNative(room), o.readTrace())
 }

@@ -1,15 +1,29 @@
 package script
 
 import (
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/profiler/trace/cudnn"
+	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
 )
 
+// questionAbout reads a line about a convolution.
+func questionAbout(line string) (oracle.Question, error) {
+	words := strings.Fields(line)
+	given := map[string]string{}
+	for _, w := range words[2:] {
+		key, value, _ := strings.Cut(w, "=")
+		given[key] = value
+	}
+	return convolution(words[1], given)
+}
+
 func TestQuestionsAboutConvolutions(t *testing.T) {
-	q, err := parseQuestion("conv dgrad dtype=half compute=float x=8,4,64,32;s=8192,1,128,4 w=16,2,3,3;s=18,9,3,1 y=8,16,64,32;s=1,1,1,1 pad=1,1 stride=1,1 dilation=1,1")
+	q, err := questionAbout("conv dgrad dtype=half compute=float x=8,4,64,32;s=8192,1,128,4 w=16,2,3,3;s=18,9,3,1 y=8,16,64,32;s=1,1,1,1 pad=1,1 stride=1,1 dilation=1,1")
 	require.NoError(t, err)
 	require.Equal(t, cudnn.GradInput, q.Operation)
 	c := q.Config
@@ -18,7 +32,7 @@ func TestQuestionsAboutConvolutions(t *testing.T) {
 	require.Equal(t, cudnn.ChannelsLast, c.Layout)
 	require.Equal(t, [3]int64{3, 3, 1}, c.K)
 	for _, line := range []string{
-		"", "graph op=1", "conv fprop", "conv up dtype=half", "conv fprop dtype=other x=1,1,1,1 w=1,1,1,1 y=1,1,1,1 pad=0,0 stride=1,1 dilation=1,1",
+		"", "nothing", "conv fprop", "rnn workspace mode=lstm dtype=half", "rnn reserve mode=what dtype=float", "norm forward dtype=half x=1,2", "conv up dtype=half", "conv fprop dtype=other x=1,1,1,1 w=1,1,1,1 y=1,1,1,1 pad=0,0 stride=1,1 dilation=1,1",
 		"conv fprop dtype=half x=1,3,8,8 w=4,2,3,3 y=1,4,8,8 pad=1,1 stride=1,1 dilation=1,1",
 		"conv fprop dtype=half x=1,2,8,8 w=4,0,3,3 y=1,4,8,8 pad=1,1 stride=1,1 dilation=1,1",
 		"conv fprop dtype=half x=1,2,8,8 w=4,2,3,3 y=1,4,8,8 pad=1 stride=1,1 dilation=1,1",
@@ -26,4 +40,27 @@ func TestQuestionsAboutConvolutions(t *testing.T) {
 		_, err := parseQuestion(line)
 		require.Error(t, err, line)
 	}
+}
+
+// Sizes of layers are those of package cudnn, which holds them against recordings.
+func TestQuestionsAboutLayers(t *testing.T) {
+	lstm := cudnn.RNN{Mode: cudnn.LSTM, Element: 2, Length: 30, Batch: 8, Inputs: 40, Hidden: 64, Layers: 2, Directions: 2, Training: true}
+	norm := cudnn.BatchNorm{Channels: 12, Rows: 4 * 8 * 8}
+	layers := " mode=lstm dtype=half length=30 batch=8 inputs=40 hidden=64 projected=0 layers=2 directions=2 training=1"
+	s := &server{known: map[string]string{}}
+	for _, c := range []struct {
+		line string
+		want int64
+	}{
+		{"rnn workspace" + layers, lstm.Workspace()},
+		{"rnn reserve" + layers, lstm.Reserve()},
+		{"norm forward dtype=float x=4,12,8,8", norm.Forward()},
+		{"norm backward dtype=float x=4,12,8,8", norm.Backward()},
+	} {
+		require.Equal(t, strconv.FormatInt(c.want, 10)+" modeled", s.answer(c.line))
+	}
+	require.Equal(t, "0 unknown", s.answer("graph 1|2:3:4"))
+	require.Equal(t, Sizes{Modeled: 4, Unknown: 1}, s.Sizes())
+	s.answer("rnn reserve" + layers)
+	require.Equal(t, Sizes{Modeled: 4, Unknown: 1}, s.Sizes(), "a question counts once")
 }

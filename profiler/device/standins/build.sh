@@ -28,3 +28,5 @@ for soname in $own libcusparse.so.12 libcudnn.so.9 libnccl.so.2 libcufile.so.0 l
   $CC -shared -fPIC -fvisibility=hidden -nostdlib -Wl,-s -Wl,--no-as-needed -Wl,-soname,"$soname" -Wl,-rpath,'$ORIGIN' \
     -o "$out/$file" "$work/empty.c" "$out/libvprof_gpu.so"
 done
+# Triton 3.4 links with -lcuda.
+cp "$out/libcuda.so.1" "$out/libcuda.so"

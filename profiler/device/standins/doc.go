@@ -28,15 +28,20 @@
 // # Sizes that libraries decide
 //
 // A question is a connection to the socket, a line of text, and a line of answer: bytes, a space,
-// and "asked" if a library said so or "modeled" if a rule did. Without an answer a size is 0.
-// Answers are kept for the life of the process. Lists are comma-separated; a tensor is its
-// dimensions, ";s=" and its strides. Types are half, bfloat16, float, double or other.
+// and "asked" if a library said so, "modeled" if a rule did, or "unknown". Without an answer a
+// size is 0. Answers are kept for the life of the process. Lists are comma-separated; a tensor is
+// its dimensions, ";s=" and its strides. Types are half, bfloat16, float, double or other.
 //
 //	conv fprop|dgrad|wgrad dtype=T compute=T x=DIMS;s=STRIDES w=... y=... pad=... stride=... dilation=...
-//	graph op=KIND ATTRIBUTE=DIMS;s=STRIDES ... op=...
+//	graph DESCRIPTOR DESCRIPTOR ...
+//	rnn workspace|reserve mode=rnn|gru|lstm dtype=T length=N batch=N inputs=N hidden=N projected=N layers=N directions=1|2 training=0|1
+//	norm forward|backward dtype=T x=DIMS
+//	size FUNCTION
 //
-// Operations of a graph and their attributes are numbers of cuDNN's public enumerations
-// cudnnBackendDescriptorType_t and cudnnBackendAttributeName_t; a graph that begins with a
-// convolution is asked for as conv. The groups of a convolution are the channels of x divided
-// by those of w.
+// A graph that begins with a convolution is asked for as conv; its groups are the channels of x
+// divided by those of w. Others are given by their descriptors, each after those that it holds and
+// the graph's own last: KIND|NAME:TYPE:VALUES|..., numbers of cuDNN's public enumerations
+// cudnnBackendDescriptorType_t, cudnnBackendAttributeName_t and cudnnBackendAttributeType_t; values
+// are whole numbers of the same bits, of a descriptor its place in the line. norm is a batch norm
+// over channels that lie side by side. size is a function that tells a size which has no question.
 package standins

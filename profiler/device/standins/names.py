@@ -10,6 +10,8 @@ writes a size or a handle: "3:8" is eight bytes through the fourth argument in a
 import pathlib, re, subprocess, sys
 
 TABLE = pathlib.Path(__file__).with_name("source") / "names.inc"
+# What is exported as data, and so not in the table.
+DATA = {"nvshmem_selected_device_transport"}
 PREFIX = r"(?:__cuda|cuda|cublas(?:Lt)?|cudnn|cufft(?:Xt)?|cusparse(?:Lt)?|cusolver|nccl|cupti|cuFile|nvml|nvshmem\w*|cu)[A-Z_a-z]\w*"
 OUT_SIZES = {"size_t": 8, "int": 4, "unsigned": 4, "int64_t": 8, "uint64_t": 8, "int32_t": 4, "uint32_t": 4, "long long": 8}
 FLOATS = {"float", "double", "cuComplex", "cuDoubleComplex", "cufftReal", "cufftDoubleReal"}
@@ -25,8 +27,8 @@ def text_of(folder):
 
 def type_sizes(text):
     """What a pointer to each typedef writes: a handle 8 bytes, an enumeration 4."""
-    sizes = {name: 8 for name in re.findall(r"typedef\s+(?:const\s+)?(?:struct\s+)?\w+\s*\*\s*(\w+)\s*;", text)}
-    sizes |= {name: 4 for name in re.findall(r"typedef\s+enum\s*\w*\s*\{[^}]*\}\s*(\w+)\s*;", text)}
+    sizes = {name: 8 for name in re.findall(r"typedef\s+(?:const\s+)?(?:struct\s+)?\w+\s*\*\s*(\w+)(?:\s+\w+_DEPRECATED)?\s*;", text)}
+    sizes |= {name: 4 for name in re.findall(r"typedef\s+enum\s*\w*\s*\{[^}]*\}\s*(\w+)(?:\s+\w+_DEPRECATED)?\s*;", text)}
     sizes |= {name: 4 for name in re.findall(r"typedef\s+(?:int|unsigned int|uint32_t)\s+(\w+)\s*;", text)}
     return sizes
 
@@ -62,7 +64,7 @@ def imported(objects):
     for path in objects:
         listing = subprocess.run(["nm", "-D", "--undefined-only", path], capture_output=True, text=True, check=True).stdout
         names |= {m for m in (line.split()[-1].split("@")[0] for line in listing.splitlines()) if re.fullmatch(PREFIX, m)}
-    return names
+    return names - DATA
 
 
 def main():

@@ -1,6 +1,7 @@
-// Package cudnn models the workspaces of cuDNN's convolutions as PyTorch uses
-// them: cudnn.benchmark off, TF32 on. It says which transient bytes one call asks
-// the caching allocator for beside its output. What differs between releases of
+// Package cudnn models the workspaces of cuDNN as PyTorch uses them: those of
+// recurrent layers ([RNN]) and batch norms ([BatchNorm]), and of convolutions, of which
+// the rest speaks: cudnn.benchmark off, TF32 on. It says which transient bytes one call
+// asks the caching allocator for beside its output. What differs between releases of
 // cuDNN is in the [Rules]; the engines and their formulas are those of cuDNN 9.
 //
 // cuDNN first chooses an engine and its knobs, by heuristics that time nothing,

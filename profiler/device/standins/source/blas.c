@@ -16,13 +16,14 @@ API int cublasLtMatmulAlgoGetHeuristic(void *handle, void *operation, void *a, v
     return 0;
 }
 
+API size_t cublasLtGetVersion(void) { return spec.cublas ? spec.cublas : spec.driver / 1000 * 10000; }
+
 API int cublasGetVersion_v2(void *handle, int *version)
 {
     (void)handle;
-    *version = (int)(spec.driver / 1000 * 10000);
+    *version = (int)cublasLtGetVersion();
     return 0;
 }
 
-API size_t cublasLtGetVersion(void) { return spec.driver / 1000 * 10000; }
 API const char *cublasGetStatusName(int status) { return status ? "CUBLAS_STATUS" : "CUBLAS_STATUS_SUCCESS"; }
 API const char *cublasGetStatusString(int status) { return status ? "error of the simulated GPU" : "success"; }

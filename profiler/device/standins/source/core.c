@@ -30,7 +30,7 @@ void unlock(void) { pthread_mutex_unlock(&mutex); }
 static const struct { const char *key; uint64_t *value; } fields[] = {
     FIELD(memory), FIELD(context), FIELD(cc_major), FIELD(cc_minor), FIELD(sms), FIELD(threads_per_sm), FIELD(warp),
     FIELD(shared_per_block), FIELD(shared_per_sm), FIELD(l2), FIELD(clock_khz), FIELD(memory_clock_khz),
-    FIELD(bus_bits), FIELD(driver), FIELD(runtime), FIELD(cudnn), FIELD(nccl), FIELD(count), FIELD(uuid), FIELD(pci),
+    FIELD(bus_bits), FIELD(driver), FIELD(runtime), FIELD(cudnn), FIELD(cublas), FIELD(nccl), FIELD(count), FIELD(uuid), FIELD(pci),
 };
 
 static void read_line(char *line)

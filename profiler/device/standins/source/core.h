@@ -24,7 +24,7 @@ typedef struct {
     uint64_t shared_per_block; /* bytes that a block can opt in to */
     uint64_t shared_per_sm, l2, clock_khz, memory_clock_khz, bus_bits;
     uint64_t driver, runtime;  /* versions of CUDA, times 1000 */
-    uint64_t cudnn, nccl;      /* versions as the libraries count them */
+    uint64_t cudnn, cublas, nccl; /* versions as the libraries count them */
     uint64_t count;            /* how many devices there are */
     uint64_t uuid, pci;        /* the first device's last eight bytes, and its bus number */
 } board_spec;

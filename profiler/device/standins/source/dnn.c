@@ -1,8 +1,7 @@
-/* dnn.c: cuDNN. Of its backend interface it keeps the attributes that are set, finds one engine for
+/* dnn.c: cuDNN's backend interface, which is graphs. It keeps the attributes that are set, finds one engine for
  * every graph, and asks vprof for the workspace of a plan. */
-#include "core.h"
+#include "question.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,18 +16,18 @@ enum {
     TENSOR_TYPE = 901, TENSOR_DIMENSIONS = 902, TENSOR_STRIDES = 903,
     ENGINE_GRAPH = 1300, ENGINE_INDEX = 1301,
 };
-enum { BOOLEAN = 2, CHARACTER = 24, DESCRIPTOR = 15 };
+enum { HANDLE = 0, BOOLEAN = 2, POINTER = 6, CHARACTER = 24, DESCRIPTOR = 15 };
 
 API size_t cudnnGetVersion(void) { return spec.cudnn ? spec.cudnn : 92600; }
 API size_t cudnnGetCudartVersion(void) { return spec.runtime ? spec.runtime : spec.driver; }
 API const char *cudnnGetErrorString(int error) { return error ? "CUDNN_STATUS_NOT_SUPPORTED" : "CUDNN_STATUS_SUCCESS"; }
 API void cudnnGetLastErrorString(char *text, size_t size) { snprintf(text, size, "not supported by the simulated GPU"); }
 
-/* The random state of dropout: 24 bytes for each thread that the board can hold. */
-API int cudnnDropoutGetStatesSize(void *handle, size_t *bytes)
+/* The parts of a version, as the enumeration libraryPropertyType counts them. */
+API int cudnnGetProperty(int part, int *value)
 {
-    (void)handle;
-    *bytes = spec.sms * spec.threads_per_sm * 24;
+    static const int units[] = {10000, 100, 1};
+    *value = part < 0 || part > 2 ? 0 : (int)cudnnGetVersion() / units[part] % (part ? 100 : 1000);
     return SUCCESS;
 }
 
@@ -46,7 +45,7 @@ typedef struct { int kind, references; attribute *attributes; } descriptor;
 static size_t size_of(int type)
 {
     switch (type) {
-    case 0: case 3: case 5: case 6: case DESCRIPTOR: case 26: return 8;
+    case HANDLE: case 3: case 5: case POINTER: case DESCRIPTOR: case 26: return 8;
     case BOOLEAN: case CHARACTER: return 1;
     default: return 4;
     }
@@ -112,34 +111,11 @@ static descriptor *held(const descriptor *d, int name, int i)
 
 /* ---- questions ------------------------------------------------------------------------------ */
 
-typedef struct { char text[2048]; size_t n; } line;
-
-__attribute__((format(printf, 2, 3))) static void put(line *l, const char *format, ...)
+static void put_list(question *q, const char *key, const attribute *a)
 {
-    va_list args;
-    va_start(args, format);
-    int n = vsnprintf(l->text + l->n, sizeof l->text - l->n, format, args);
-    va_end(args);
-    if (n > 0 && l->n + (size_t)n < sizeof l->text)
-        l->n += (size_t)n;
-}
-
-static void put_list(line *l, const char *key, const attribute *a)
-{
-    put(l, "%s", key);
+    put(q, "%s", key);
     for (int64_t i = 0; a && i < a->count; i++)
-        put(l, "%s%lld", i ? "," : "", (long long)((const int64_t *)a->values)[i]);
-}
-
-static const char *type_name(int type)
-{
-    switch (type) {
-    case 0: return "float";
-    case 1: return "double";
-    case 2: return "half";
-    case 9: return "bfloat16";
-    default: return "other";
-    }
+        put(q, "%s%lld", i ? "," : "", (long long)((const int64_t *)a->values)[i]);
 }
 
 static int scalar(const descriptor *d, int name)
@@ -148,10 +124,10 @@ static int scalar(const descriptor *d, int name)
     return a ? *(const int *)a->values : -1;
 }
 
-static void put_tensor(line *l, const char *key, const descriptor *tensor)
+static void put_tensor(question *q, const char *key, const descriptor *tensor)
 {
-    put_list(l, key, find(tensor, TENSOR_DIMENSIONS));
-    put_list(l, ";s=", find(tensor, TENSOR_STRIDES));
+    put_list(q, key, find(tensor, TENSOR_DIMENSIONS));
+    put_list(q, ";s=", find(tensor, TENSOR_STRIDES));
 }
 
 /* The operations that are convolutions, with the attributes of the three tensors and their description. */
@@ -161,48 +137,75 @@ static const struct { const char *name; int convolution, x, w, y; } convolutions
     {"wgrad", 714, 716, 715, 717},
 };
 
-static int put_convolution(line *l, const descriptor *operation)
+static int put_convolution(question *q, const descriptor *operation)
 {
     for (size_t i = 0; i < sizeof convolutions / sizeof *convolutions; i++) {
         const descriptor *c = held(operation, convolutions[i].convolution, 0);
         if (!c)
             continue;
         const descriptor *x = held(operation, convolutions[i].x, 0);
-        l->n = (size_t)snprintf(l->text, sizeof l->text, "conv %s dtype=%s compute=%s", convolutions[i].name,
-                                type_name(scalar(x, TENSOR_TYPE)), type_name(scalar(c, CONV_COMPUTE)));
-        put_tensor(l, " x=", x);
-        put_tensor(l, " w=", held(operation, convolutions[i].w, 0));
-        put_tensor(l, " y=", held(operation, convolutions[i].y, 0));
-        put_list(l, " pad=", find(c, CONV_PADDINGS));
-        put_list(l, " stride=", find(c, CONV_STRIDES));
-        put_list(l, " dilation=", find(c, CONV_DILATIONS));
+        put(q, "conv %s dtype=%s compute=%s", convolutions[i].name, type_name(scalar(x, TENSOR_TYPE)),
+            type_name(scalar(c, CONV_COMPUTE)));
+        put_tensor(q, " x=", x);
+        put_tensor(q, " w=", held(operation, convolutions[i].w, 0));
+        put_tensor(q, " y=", held(operation, convolutions[i].y, 0));
+        put_list(q, " pad=", find(c, CONV_PADDINGS));
+        put_list(q, " stride=", find(c, CONV_STRIDES));
+        put_list(q, " dilation=", find(c, CONV_DILATIONS));
         return 1;
     }
     return 0;
 }
 
-/* Of a graph without a convolution, its operations and the tensors of each by attribute. */
-static void put_graph(line *l, const descriptor *graph)
+/* The descriptors that a question has named, in the order in which they can be made. */
+typedef struct { const descriptor *all[1024]; int n; } named;
+
+static int place_in(const named *names, const descriptor *d)
 {
-    put(l, "graph");
-    const attribute *operations = find(graph, GRAPH_OPERATIONS);
-    for (int i = 0; operations && i < operations->count; i++) {
-        const descriptor *operation = held(graph, GRAPH_OPERATIONS, i);
-        put(l, " op=%d", operation->kind);
-        for (const attribute *a = operation->attributes; a; a = a->next)
-            if (a->type == DESCRIPTOR && a->count == 1 && find(held(operation, a->name, 0), TENSOR_DIMENSIONS)) {
-                put(l, " %d=", a->name);
-                put_tensor(l, "", held(operation, a->name, 0));
-            }
+    int i = 0;
+    while (i < names->n && names->all[i] != d)
+        i++;
+    return i;
+}
+
+static long long value_of(const attribute *a, int64_t i, const named *names)
+{
+    const char *at = a->values + (size_t)i * size_of(a->type);
+    if (a->type == DESCRIPTOR)
+        return place_in(names, *(descriptor *const *)at);
+    return size_of(a->type) == 8 ? *(const long long *)at : size_of(a->type) == 4 ? *(const int *)at : *at;
+}
+
+static int hidden(const descriptor *d, const attribute *a) { return find(d, a->name) != a; }
+
+/* A descriptor after those that its attributes hold: its kind and its attributes, each with its name, type and
+ * values as whole numbers of the bits. */
+static void put_descriptor(question *q, named *names, const descriptor *d)
+{
+    if (!d || place_in(names, d) < names->n || names->n == (int)(sizeof names->all / sizeof *names->all))
+        return;
+    for (const attribute *a = d->attributes; a; a = a->next)
+        for (int64_t i = 0; a->type == DESCRIPTOR && !hidden(d, a) && i < a->count; i++)
+            put_descriptor(q, names, ((descriptor *const *)a->values)[i]);
+    names->all[names->n++] = d;
+    put(q, " %d", d->kind);
+    for (const attribute *a = d->attributes; a; a = a->next) {
+        if (hidden(d, a) || a->type == HANDLE || a->type == POINTER)
+            continue;
+        put(q, "|%d:%d:", a->name, a->type);
+        for (int64_t i = 0; i < a->count; i++)
+            put(q, "%s%lld", i ? "," : "", value_of(a, i, names));
     }
 }
 
 static int64_t workspace(const descriptor *graph)
 {
-    line l = {.n = 0};
-    if (!put_convolution(&l, held(graph, GRAPH_OPERATIONS, 0)))
-        put_graph(&l, graph);
-    return (int64_t)ask(l.text);
+    question q = {0};
+    if (!put_convolution(&q, held(graph, GRAPH_OPERATIONS, 0))) {
+        put(&q, "graph");
+        put_descriptor(&q, &(named){.n = 0}, graph);
+    }
+    return (int64_t)reply(&q);
 }
 
 /* ---- answers -------------------------------------------------------------------------------- */

@@ -68,7 +68,7 @@ static void refused(void)
     void *table = &table, *handle = &handle;
     CHECK(CALL(cuGetExportTable, &table, NULL) && !table);
     for (int i = 0; i < 2; i++)
-        CHECK(!CALL(cusparseCreate, &handle) && !handle);
+        CHECK(!CALL(cusparseCreate, &handle) && handle);
 }
 
 int main(int argc, char **argv)

@@ -44,10 +44,24 @@ def watch_torch(torch):
     from . import files, ranks, training
 
     faulthandler.enable(open(events.folder("fault-%d" % os.getpid()), "w"), all_threads=False)
-    events.send("torch", version=torch.__version__, cuda=torch.version.cuda or "", python=sys.executable, available=torch.cuda.is_available())
+    events.send("torch", version=torch.__version__, cuda=torch.version.cuda or "", python=sys.executable, available=has_gpu(torch))
     files.divert(torch)
     ranks.answer_for_others(torch)
     training.watch(torch)
+
+
+def has_gpu(torch):
+    """Whether PyTorch finds a GPU, by the management library: CUDA, once asked, works in no child that is forked."""
+    name = "PYTORCH_NVML_BASED_CUDA_CHECK"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        return torch.cuda.is_available()
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
 
 
 class Finder(importlib.abc.MetaPathFinder):

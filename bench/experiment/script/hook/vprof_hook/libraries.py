@@ -13,6 +13,7 @@ from . import events
 PACKAGES = {
     "runtime": ("nvidia-cuda-runtime", (1000, 10)),
     "cudnn": ("nvidia-cudnn", (10000, 100, 1)),
+    "cublas": ("nvidia-cublas", (10000, 100, 1)),
     "nccl": ("nvidia-nccl", (10000, 100, 1)),
 }
 

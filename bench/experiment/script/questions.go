@@ -1,0 +1,179 @@
+package script
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/vprof/vprof/profiler/trace/cudnn"
+	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
+)
+
+// operations and types by the stand-ins' names.
+var (
+	operations = map[string]cudnn.Direction{"fprop": cudnn.Forward, "dgrad": cudnn.GradInput, "wgrad": cudnn.GradWeight}
+	types      = map[string]cudnn.DType{"float": cudnn.F32, "half": cudnn.F16, "bfloat16": cudnn.BF16}
+	sizes      = map[string]int64{"float": 4, "half": 2, "bfloat16": 2, "double": 8}
+)
+
+// A question is about a size that a library decides.
+type question struct {
+	// asked is what cuDNN can be asked; empty where it does not answer without a GPU.
+	asked string
+	// compiled is what cuDNN does by kernels that it compiles, beside those that it brings.
+	compiled bool
+	// rule is vprof's own answer in bytes; nil where it has none.
+	rule func(*cudnn.Rules, cudnn.Board) int64
+}
+
+// parseQuestion reads a line; package standins says what lines there are.
+func parseQuestion(line string) (question, error) {
+	words := strings.Fields(line)
+	if len(words) < 2 {
+		return question{}, fmt.Errorf("%q is no question", line)
+	}
+	if words[0] == "graph" {
+		return question{asked: line, compiled: true}, nil
+	}
+	given := map[string]string{}
+	for _, w := range words[2:] {
+		key, value, _ := strings.Cut(w, "=")
+		given[key] = value
+	}
+	switch words[0] {
+	case "conv":
+		q, err := convolution(words[1], given)
+		return question{asked: q.String(), rule: func(r *cudnn.Rules, b cudnn.Board) int64 { return workspaceOf(r, b, q) }}, err
+	case "rnn":
+		n, err := recurrent(words[1], given)
+		return question{rule: constant(n)}, err
+	case "norm":
+		n, err := batchNorm(words[1], given)
+		return question{rule: constant(n)}, err
+	}
+	return question{}, fmt.Errorf("%q is a question about nothing known", line)
+}
+
+func constant(n int64) func(*cudnn.Rules, cudnn.Board) int64 {
+	return func(*cudnn.Rules, cudnn.Board) int64 { return n }
+}
+
+// workspaceOf is the workspace of a convolution by the rules.
+func workspaceOf(r *cudnn.Rules, b cudnn.Board, q oracle.Question) int64 {
+	allocations := r.Workspaces(q.Config, q.Operation, b)
+	if len(allocations) == 0 {
+		return 0
+	}
+	return allocations[len(allocations)-1] // copies of tensors come before it
+}
+
+// recurrent is the workspace of recurrent layers, or the space that they reserve for backward.
+func recurrent(what string, given map[string]string) (int64, error) {
+	modes := map[string]cudnn.RNNMode{"rnn": cudnn.SimpleRNN, "gru": cudnn.GRU, "lstm": cudnn.LSTM}
+	mode, known := modes[given["mode"]]
+	element, sized := sizes[given["dtype"]]
+	if !known || !sized {
+		return 0, fmt.Errorf("recurrent layers of kind %q in %q", given["mode"], given["dtype"])
+	}
+	r := cudnn.RNN{Mode: mode, Element: element, Training: given["training"] == "1"}
+	for key, to := range map[string]*int64{
+		"length": &r.Length, "batch": &r.Batch, "inputs": &r.Inputs, "hidden": &r.Hidden, "layers": &r.Layers, "directions": &r.Directions,
+	} {
+		var err error
+		if *to, err = strconv.ParseInt(given[key], 10, 64); err != nil {
+			return 0, fmt.Errorf("%s: %w", key, err)
+		}
+	}
+	if what == "reserve" {
+		return r.Reserve(), nil
+	}
+	return r.Workspace(), nil
+}
+
+// batchNorm is the workspace of a batch norm over a tensor whose channels lie side by side.
+func batchNorm(pass string, given map[string]string) (int64, error) {
+	x, err := numbers(given["x"])
+	if err != nil || len(x) < 3 || x[1] < 1 {
+		return 0, fmt.Errorf("a batch norm over %q: %w", given["x"], err)
+	}
+	n := cudnn.BatchNorm{Channels: x[1], Rows: 1, Half: sizes[given["dtype"]] == 2}
+	for i, size := range x {
+		if i != 1 {
+			n.Rows *= size
+		}
+	}
+	if pass == "backward" {
+		return n.Backward(), nil
+	}
+	return n.Forward(), nil
+}
+
+// convolution reads what is asked about one: pass, types, and tensors as dimensions and strides.
+// The groups are the channels of x divided by those of w.
+func convolution(pass string, given map[string]string) (oracle.Question, error) {
+	var q oracle.Question
+	operation, known := operations[pass]
+	if !known {
+		return q, fmt.Errorf("unknown operation %q", pass)
+	}
+	lists := map[string][]int64{}
+	for _, key := range []string{"x", "w", "y", "pad", "stride", "dilation"} {
+		dims, _, _ := strings.Cut(given[key], ";")
+		list, err := numbers(dims)
+		if err != nil {
+			return q, fmt.Errorf("%s: %w", key, err)
+		}
+		lists[key] = list
+	}
+	c, err := configOf(lists)
+	if err != nil {
+		return q, err
+	}
+	if c.DType, known = types[given["dtype"]]; !known {
+		return q, fmt.Errorf("unknown type %q", given["dtype"])
+	}
+	if channelsLast(given["x"]) {
+		c.Layout = cudnn.ChannelsLast
+	}
+	return oracle.Of(c, operation), nil
+}
+
+// configOf is a convolution by the sizes of its tensors.
+func configOf(sizes map[string][]int64) (cudnn.Config, error) {
+	x, w, y := sizes["x"], sizes["w"], sizes["y"]
+	dims := len(x) - 2
+	if dims < 2 || dims > 3 || len(w) != len(x) || len(y) != len(x) || w[1] < 1 || x[1]%w[1] != 0 {
+		return cudnn.Config{}, fmt.Errorf("tensors of %d, %d and %d dimensions", len(x), len(w), len(y))
+	}
+	c := cudnn.Config{Dim: dims, N: x[0], Ci: x[1], Co: y[1], Groups: x[1] / w[1]}
+	for _, part := range []struct {
+		to   *[3]int64
+		from []int64
+	}{{&c.In, x[2:]}, {&c.K, w[2:]}, {&c.Out, y[2:]}, {&c.Stride, sizes["stride"]}, {&c.Pad, sizes["pad"]}, {&c.Dilation, sizes["dilation"]}} {
+		if len(part.from) != dims {
+			return c, fmt.Errorf("%d numbers for %d dimensions", len(part.from), dims)
+		}
+		copy(part.to[:], part.from)
+	}
+	return c, nil
+}
+
+// channelsLast tells whether the channels of a tensor lie side by side: its strides say so.
+func channelsLast(tensor string) bool {
+	dims, strides, _ := strings.Cut(tensor, ";s=")
+	d, err := numbers(dims)
+	s, failed := numbers(strides)
+	return err == nil && failed == nil && len(d) == len(s) && len(d) > 2 && d[1] > 1 && s[1] == 1
+}
+
+func numbers(list string) ([]int64, error) {
+	var all []int64
+	for word := range strings.SplitSeq(list, ",") {
+		n, err := strconv.ParseInt(word, 10, 64)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, n)
+	}
+	return all, nil
+}
