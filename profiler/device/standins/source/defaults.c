@@ -9,7 +9,15 @@ typedef struct { const char *name, *outs; int called, makes; } row;
 
 enum { SLOTS = 21 };
 
-static char handle[256]; /* nobody looks into it */
+/* A handle that no other is equal to: PyTorch keeps workspaces by them. Nobody looks into it. */
+static uint64_t new_handle(void)
+{
+    static uint64_t last = 0x1000;
+    lock();
+    uint64_t made = last += 16;
+    unlock();
+    return made;
+}
 
 /* Nobody knows a size that such a function tells; the question lets vprof say so. */
 static void count_unknown(const char *name)
@@ -30,7 +38,7 @@ static long answer(row *r, void *const *arguments)
     int slot, size, length;
     for (const char *p = r->outs; sscanf(p, " %d:%d%n", &slot, &size, &length) == 2; p += length)
         if (slot < SLOTS && arguments[slot])
-            memcpy(arguments[slot], &(uint64_t){r->makes && size == 8 ? (uintptr_t)handle : 0}, (size_t)size);
+            memcpy(arguments[slot], &(uint64_t){r->makes && size == 8 ? new_handle() : 0}, (size_t)size);
     return 0;
 }
 
@@ -43,7 +51,7 @@ static long answer(row *r, void *const *arguments)
                                         ARGUMENT(15), ARGUMENT(16), ARGUMENT(17), ARGUMENT(18), ARGUMENT(19),      \
                                         ARGUMENT(20))                                                              \
     {                                                                                                              \
-        static row r = {#name, outs, 0, 0};                                                                           \
+        static row r = {#name, outs, 0, 0};                                                                        \
         return answer(&r, (void *[SLOTS]){a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15,    \
                                           a16, a17, a18, a19, a20});                                               \
     }
