@@ -25,22 +25,22 @@ import (
 
 const mib = 1 << 20
 
-// said is what a command line came to.
-type said struct {
+// outcome is what a command line came to.
+type outcome struct {
 	code           exitCode
 	stdout, stderr string
 }
 
 // command runs a command line in this process.
-func command(t testing.TB, args ...string) said { return commandOn(t, os.DevNull, args...) }
+func command(t testing.TB, args ...string) outcome { return commandOn(t, os.DevNull, args...) }
 
 // commandOn does so with a folder of devices.
-func commandOn(t testing.TB, dev string, args ...string) said {
+func commandOn(t testing.TB, dev string, args ...string) outcome {
 	var stdout, stderr bytes.Buffer
 	a := withToy(system())
 	a.stdin, a.stdout, a.stderr, a.dev = strings.NewReader(""), &stdout, &stderr, dev
 	code := run(t.Context(), a, args)
-	return said{code, stdout.String(), stderr.String()}
+	return outcome{code, stdout.String(), stderr.String()}
 }
 
 func board(t testing.TB, name string) device.GPU {
