@@ -19,11 +19,26 @@ func (m Model) Caveats(c Case) []string {
 		caveats = append(caveats, s.Note())
 	}
 	caveats = append(caveats, c.leverCaveats(&c)...)
+	if why := m.NotRecorded(c); why != "" {
+		caveats = append(caveats, "torch-compile: not recorded ("+why+"), so that planned is the eager step, with an "+
+			"interval that holds what compiled steps of such models need (coefficient torch_compile)")
+	}
 	caveats = append(caveats, m.targetCaveats(c)...)
 	if m.Caveat != nil {
 		caveats = append(caveats, m.Caveat(c)...)
 	}
 	return caveats
+}
+
+// NotRecorded says why the step of a case is not planned as torch.compile has compiled it; empty if it is, or is eager.
+func (m Model) NotRecorded(c Case) string {
+	switch {
+	case !c.Compile:
+		return ""
+	case m.Unrecorded == nil:
+		return "vprof capture --compile records it"
+	}
+	return m.Unrecorded(c)
 }
 
 // ReadsText tells whether the model learns tokens, or may do so: whether a sample is no image, clip or spectrogram.

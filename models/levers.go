@@ -301,9 +301,6 @@ func (l Levers) leverCaveats(c *Case) []string {
 	if l.PacksExperts() && c.Checkpointing && l.Recompute != Reentrant {
 		all = append(all, "quantize: where recomputing a layer ends in its experts (there is no shared one), it leaves them past the hook with which bitsandbytes lets go of what it has unpacked, and all experts stay unpacked from the first step on; reentrant checkpointing does not")
 	}
-	if l.Compile {
-		all = append(all, "torch-compile: not recorded, so that planned is the eager step, with an interval that holds what compiled steps of such models need (coefficient torch_compile): vprof capture --compile records it")
-	}
 	if c.Objective.Generates() {
 		all = append(all, c.Objective.Name+": what generates the answers is not in these figures: vLLM on the same board (--gpu-memory 70% leaves it 30), or the cache of generate, before the step")
 	}

@@ -61,6 +61,9 @@ type Model struct {
 	HalfWeights bool
 	// Distributes says that cases may have a strategy for several GPUs.
 	Distributes bool
+	// Unrecorded says why nobody has recorded the step of a case under torch.compile, as a clause; empty if somebody
+	// has, nil if nobody did any.
+	Unrecorded func(Case) string
 	// Recorded says that the steps are those of a run that is over, see [Model.Complete]: no
 	// case changes them.
 	Recorded bool

@@ -5,6 +5,7 @@ package all
 import (
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/bert"
+	"github.com/vprof/vprof/models/compiled"
 	"github.com/vprof/vprof/models/gpt"
 	"github.com/vprof/vprof/models/hfconfig"
 	"github.com/vprof/vprof/models/llama"
@@ -42,5 +43,5 @@ func Consulting(o asked.Oracle) *models.Registry {
 		llama.Models(),
 		whisper.Models(),
 		wav2vec2.Models(),
-	).With(hfconfig.Source()).With(pt2.Source(o)).With(recorded.Source())
+	).With(compiled.Source(hfconfig.Source())).With(compiled.Source(pt2.Source(o))).With(recorded.Source())
 }

@@ -759,14 +759,6 @@ def facts(model, program):
     in_graph = {i.get("parameter_name") or i.get("buffer_name") for i in inputs}
     parameters, buffers = dict(model.named_parameters()), dict(model.named_buffers())
     names = {id(t): n for n, t in (*parameters.items(), *buffers.items())}
-    order = []
-
-    def move(module):
-        for child in module.children():
-            move(child)
-        order.extend(t for t in (*module._parameters.values(), *module._buffers.values()) if t is not None)
-
-    move(model)
     return {
         "torch": torch.__version__,
         "python": ".".join(map(str, sys.version_info[:3])),
@@ -774,10 +766,23 @@ def facts(model, program):
         "class": f"{type(model).__module__}.{type(model).__qualname__}",
         "frozen": [n for n, p in parameters.items() if not p.requires_grad],
         "tied": [[n, names[id(p)]] for n, p in model.named_parameters(remove_duplicate=False) if names[id(p)] != n],
-        "to": list(dict.fromkeys(names[id(t)] for t in order)),
+        "to": [names[id(t)] for t in moved(model)],
         "parameters": {n: list(p.shape) for n, p in parameters.items() if n not in in_graph},
         "buffers": {n: {"shape": list(b.shape), "dtype": str(b.dtype).removeprefix("torch.")} for n, b in buffers.items() if n not in in_graph},
     }
+
+
+def moved(model):
+    """Parameters and buffers in the order in which model.to moves them, each once."""
+    order = {}
+
+    def move(module):
+        for child in module.children():
+            move(child)
+        order.update((id(t), t) for t in (*module._parameters.values(), *module._buffers.values()) if t is not None)
+
+    move(model)
+    return list(order.values())
 
 
 def libraries(model):

@@ -86,6 +86,15 @@ func (t *Tape) New(op string, c program.Class, d DType, shape ...int64) *Tensor 
 	return x
 }
 
+// NewAt is New at a place of the model.
+func (t *Tape) NewAt(p *Path, op string, c program.Class, d DType, shape ...int64) *Tensor {
+	was := t.place
+	t.place = t.placeOn(p)
+	x := t.New(op, c, d, shape...)
+	t.place = was
+	return x
+}
+
 // NewChannelsLast is New in channels-last layout.
 func (t *Tape) NewChannelsLast(op string, c program.Class, d DType, shape ...int64) *Tensor {
 	x := t.New(op, c, d, shape...)

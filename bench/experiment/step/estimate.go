@@ -76,7 +76,7 @@ func grows(r *replay.Run, last int) bool {
 // Coefficients are the planner's coefficients for the case on a board.
 func (s *Setup) Coefficients(gpu device.GPU) (planner.Coefficients, error) {
 	c, err := s.evidence.Coefficients(gpu, planner.Subject{Model: s.model.Name, Release: s.c.ReleaseName()})
-	if s.c.Compile {
+	if s.model.NotRecorded(s.c) != "" {
 		c.Compile(s.model.ReadsText())
 	}
 	if r := s.c.Strategy; r != nil {

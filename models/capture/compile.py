@@ -1,0 +1,277 @@
+"""Records what a model's compiled step allocates, for vprof capture --compile.
+
+It runs under the hook of vprof run, which gives PyTorch a board and spares Triton: Dynamo, AOTAutograd and Inductor
+are the user's own. Of each batch size two steps run, forward, loss and backward, and the second is written down: each
+allocation and free in order, with the user's line and the parameters that gradients are of.
+"""
+
+import argparse
+import gc
+import json
+import os
+import sys
+
+import vprof_capture as capture
+
+# At most so many batch sizes are recorded where the two largest have not the same events, so that nothing follows from them.
+MOST = 5
+
+
+def blocks(model):
+    """The modules of the longest list of modules of one class."""
+    import torch
+
+    best = []
+    for m in model.modules():
+        if isinstance(m, (torch.nn.ModuleList, torch.nn.Sequential)) and len({type(c) for c in m}) == 1 and len(m) > len(best):
+            best = list(m)
+    if not best:
+        raise capture.Refusal("the model has no list of equal modules to compile one by one", "use --compile=whole or --compile=loss")
+    return best
+
+
+def first_tensor(out):
+    """The first tensor of what a model returned, which the loss is of."""
+    import torch
+
+    values = list(out.values()) if hasattr(out, "values") else torch.utils._pytree.tree_leaves(out)
+    found = next((v for v in values if isinstance(v, torch.Tensor)), None)
+    if found is None:
+        raise capture.Refusal("forward returns no tensor", "return the loss, or scores, or a dict or tuple that begins with one")
+    return found
+
+
+def loss_of(name):
+    """The loss of an output, as vprof names losses: its default is the output itself, or cross entropy of scores."""
+    import torch
+    import torch.nn.functional as F
+
+    def zeros(shape, out, dtype=torch.float32):
+        return torch.zeros(shape, dtype=dtype, device=out.device)
+
+    def classes(out):
+        return F.cross_entropy(out, zeros((out.shape[0], *out.shape[2:]), out, torch.long))
+
+    def tokens(out):
+        flat = out.flatten(0, -2)
+        return F.cross_entropy(flat, zeros((flat.shape[0],), out, torch.long))
+
+    losses = {
+        "output": lambda out: out,
+        "cross-entropy": classes,
+        "token-cross-entropy": tokens,
+        "mse": lambda out: F.mse_loss(out, zeros(out.shape, out)),
+        "l1": lambda out: F.l1_loss(out, zeros(out.shape, out)),
+        "bce": lambda out: F.binary_cross_entropy_with_logits(out, zeros(out.shape, out)),
+        "sum": lambda out: out.sum(),
+    }
+    if name and name not in losses:
+        raise capture.Refusal(f"there is no loss {name!r}", f"choose one of {', '.join(losses)}")
+
+    def loss(out):
+        out = first_tensor(out)
+        return losses[name or ("cross-entropy" if out.dim() else "output")](out)
+
+    return loss
+
+
+class Recorder:
+    """A model on the board, compiled, and its steps."""
+
+    def __init__(self, opts):
+        import torch
+
+        self.torch, self.opts = torch, opts
+        build, inputs_of = capture.resolve(opts)
+        capture.seed()
+        self.model = capture.as_eager(build())
+        self.example = capture.Example(self.model, inputs_of(self.model))
+        if "batch" not in self.example.symbols:
+            raise capture.Refusal("no input of the model has a dimension that is the batch", "call it batch: --input 'x=float32[batch,3,224,224]'")
+        self.model.to("cuda")
+        self.loss = loss_of(opts.loss)
+        self.sites = {}
+
+    def compiled(self):
+        """The step's forward pass and loss, compiled anew: a function of the model's arguments."""
+        torch, model, loss = self.torch, self.model, self.loss
+        torch._dynamo.reset()
+        options = {"dynamic": True} if self.opts.dynamic else {}
+        if self.opts.form == "blocks":
+            for b in blocks(model):
+                b.compile(**options)
+        if self.opts.form == "loss":
+            return torch.compile(lambda args, kwargs: (None, loss(model(*args, **kwargs))), **options)
+        run = torch.compile(model, **options) if self.opts.form == "whole" else model
+
+        def forward(args, kwargs):
+            out = run(*args, **kwargs)
+            return out, loss(out)
+
+        return forward
+
+    def step(self, call, args, kwargs, amp, mark):
+        """A step as a function of a script has it: what the model returned lives to its end."""
+        torch = self.torch
+        kind = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(amp)
+        with torch.autocast("cuda", dtype=kind, enabled=kind is not None):
+            out, value = call(args, kwargs)
+        mark()
+        value.backward()
+        mark()
+        return self.gradients()
+
+    def gradients(self):
+        """Addresses of gradients, with their parameters and the bytes that come before them."""
+        found = {}
+        for name, p in self.model.named_parameters():
+            if p.grad is not None:
+                storage = p.grad.untyped_storage()
+                at = p.grad.storage_offset() * p.grad.element_size()
+                found.setdefault(storage.data_ptr(), []).append([name, at])
+        return found
+
+    def record(self, amp, batch):
+        """The recording of a step at a batch size."""
+        torch = self.torch
+        symbols = {**self.example.symbols, "batch": batch}
+        args, kwargs = torch.utils._pytree.tree_map_only(torch.Tensor, lambda t: t.to("cuda"), self.example.tensors("cpu", symbols))
+        call = self.compiled()
+        frames = torch._dynamo.utils.counters["graph_break"]
+        self.step(call, args, kwargs, amp, lambda: None)
+        breaks = sum(frames.values())
+        self.model.zero_grad(set_to_none=True)
+        gc.collect()  # what compiling has left in cycles, of which one may hold a result
+        history = torch.cuda.memory._record_memory_history
+        history(enabled=None)
+        history(enabled="all", context="alloc", stacks="python", max_entries=1 << 22)
+        kept = self.kept([*torch.utils._pytree.tree_leaves((args, kwargs))])
+        ends = []
+        gradients = self.step(call, args, kwargs, amp, lambda: ends.append(len(self.trace())))
+        recording = self.written(self.trace(), ends, gradients, kept)
+        self.model.zero_grad(set_to_none=True)
+        return {"amp": "" if amp == "none" else amp, "batch": batch, "breaks": breaks, **recording}
+
+    def trace(self):
+        return self.torch.cuda.memory._snapshot()["device_traces"][0]
+
+    def kept(self, inputs):
+        """Bytes of what is neither of the model nor of the batch, and stays: workspaces of libraries."""
+        torch = self.torch
+        known = {t.untyped_storage().data_ptr() for t in (*self.model.parameters(), *self.model.buffers(), *inputs) if isinstance(t, torch.Tensor)}
+        live = [b for s in torch.cuda.memory._snapshot()["segments"] for b in s["blocks"] if b["state"] == "active_allocated"]
+        return [b["requested_size"] for b in live if b["address"] not in known]
+
+    def written(self, trace, ends, gradients, kept):
+        """The events of a step: allocations by number, frees as their complement."""
+        from vprof_hook import memory
+
+        libraries = (*memory.LIBRARIES, os.path.join(os.path.dirname(self.torch.__file__), ""))
+        allocations, order, live, marks = [], [], {}, []
+        for i, e in enumerate(trace):
+            if len(marks) < len(ends) and i == ends[len(marks)]:
+                marks.append(len(order))
+            if e["action"] == "alloc":
+                where = memory.line_of_user(e.get("frames", ()), libraries)
+                live[e["addr"]] = len(allocations)
+                order.append(len(allocations))
+                allocations.append([e["size"], self.sites.setdefault(where, len(self.sites))])
+            elif e["action"] == "free_completed" and e["addr"] in live:
+                order.append(~live.pop(e["addr"]))
+        marks += [len(order)] * (len(ends) - len(marks))
+        return {
+            "kept": kept, "allocations": allocations, "order": order, "forward": marks[0], "backward": marks[1],
+            "gradients": [[live[a], name, at] for a, names in gradients.items() if a in live for name, at in names],
+        }
+
+    def between(self, amp, batches):
+        """Recordings at these batch sizes, and at some between them where one does not follow from its neighbors."""
+        made = {b: self.record(amp, b) for b in sorted(set(batches))}
+        while 1 < len(made) < MOST:
+            order = sorted(made)
+            x, y = order[-2:]
+            alike = made[x]["order"] == made[y]["order"]
+            if y - x < 2 or alike and not bent(*(made[b] for b in order[-3:])):
+                break
+            middle = max(x + 1, round((x * y) ** 0.5))
+            made[middle] = self.record(amp, middle)
+        return [made[b] for b in sorted(made)]
+
+    def described(self):
+        """The model's parameters, buffers and inputs, in the order in which .to(device) moves them."""
+        torch = self.torch
+        model, names = self.model, {}
+        for n, t in (*self.model.named_parameters(), *self.model.named_buffers()):
+            names.setdefault(id(t), n)
+
+        def described(t):
+            return {"name": names.get(id(t), ""), "shape": list(t.shape), "dtype": str(t.dtype).removeprefix("torch.")}
+
+        moved = capture.moved(model)
+        return {
+            "parameters": [{**described(t), "trained": t.requires_grad} for t in moved if isinstance(t, torch.nn.Parameter)],
+            "buffers": [described(t) for t in moved if not isinstance(t, torch.nn.Parameter)],
+            "inputs": [
+                {"name": n, "dtype": str(i.dtype).removeprefix("torch."), "shape": [-1 if isinstance(d, tuple) and d[0] == "batch" else d[1] if isinstance(d, tuple) else d for d in i.dims]}
+                for n, i in self.example.inputs.items() if isinstance(i, capture.Input)
+            ],
+        }
+
+
+def bent(*recordings):
+    """Tells whether of three recordings of the same events the sizes of the middle one are off the line by a thousandth."""
+    if len(recordings) < 3 or any(r["order"] != recordings[0]["order"] for r in recordings):
+        return False
+    a, b, c = recordings
+    share = (b["batch"] - a["batch"]) / (c["batch"] - a["batch"])
+    off = sum(abs(y[0] - x[0] - share * (z[0] - x[0])) for x, y, z in zip(a["allocations"], b["allocations"], c["allocations"]))
+    return off > 0.001 * sum(y[0] for y in b["allocations"])
+
+
+def launch_nothing():
+    """Leaves out launches of Inductor's kernels, and with them autotuning: the step that is written down has none."""
+    from torch._inductor.runtime import triton_heuristics
+
+    triton_heuristics.CachingAutotuner.run = lambda *_args, **_kwargs: None
+
+
+def record(opts):
+    import torch
+
+    launch_nothing()
+    if opts.budget:
+        torch._functorch.config.activation_memory_budget = opts.budget
+    r = Recorder(opts)
+    recordings = [one for amp in opts.amp.split(",") for one in r.between(amp, [int(b) for b in opts.batches.split(",")])]
+    return {
+        "torch": torch.__version__, "model": opts.spec, "form": opts.form, "loss": opts.loss, "dynamic": opts.dynamic, "budget": opts.budget,
+        "sizes": {k: v for k, v in r.example.symbols.items() if k != "batch"},
+        **r.described(), "sites": list(r.sites), "recordings": recordings,
+    }
+
+
+def main(argv):
+    p = argparse.ArgumentParser(description=__doc__)
+    p.add_argument("--form", required=True, choices=["whole", "loss", "blocks"])
+    p.add_argument("--amp", default="bf16")
+    p.add_argument("--batches", default="16,128")
+    p.add_argument("--loss", default="")
+    p.add_argument("--dynamic", action="store_true")
+    p.add_argument("--budget", type=float, default=0)
+    own, rest = p.parse_known_args(argv)
+    opts = capture.arguments(rest)
+    vars(opts).update(vars(own))
+    try:
+        outcome = record(opts)
+    except Exception as e:
+        if opts.verbose:
+            raise
+        refused = capture.refusal(e, opts, "compiling and running a step")
+        outcome = {"error": str(refused), "do": refused.do}
+    with open(opts.result, "w", encoding="utf-8") as f:
+        json.dump(outcome, f)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    main(sys.argv[1:])

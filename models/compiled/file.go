@@ -1,0 +1,251 @@
+package compiled
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/stack"
+)
+
+// Schema is the format of files: JSON, compressed by gzip.
+const Schema = "vprof.compiled/v1"
+
+// mostBytes bounds what is read of a file, expanded: a recording of a large model takes some MiB.
+const mostBytes = 256 << 20
+
+// File is what vprof capture --compile has recorded of a model.
+type File struct {
+	Schema string `json:"schema"`
+	// Torch is the PyTorch that compiled, "2.15.0+cu132", and GPU the board that it found.
+	Torch string `json:"torch"`
+	GPU   string `json:"gpu"`
+	// Model is what was captured, as the user named it.
+	Model string `json:"model"`
+	// Form is what was compiled: "whole" is the model, "loss" the model and its loss, "blocks" each block by itself.
+	Form string `json:"form"`
+	// Loss is the one that --loss names; empty for the model's own.
+	Loss string `json:"loss"`
+	// Dynamic is torch.compile(dynamic=True), Budget the activation_memory_budget; zero for PyTorch's own.
+	Dynamic bool    `json:"dynamic"`
+	Budget  float64 `json:"budget"`
+	// Sizes are the symbols of the inputs besides the batch: {"seq": 256}.
+	Sizes map[string]int64 `json:"sizes"`
+	// Parameters and Buffers are in the order in which .to(device) moves them; of Inputs a dimension of -1 is the batch.
+	Parameters []Tensor    `json:"parameters"`
+	Buffers    []Tensor    `json:"buffers"`
+	Inputs     []Tensor    `json:"inputs"`
+	Sites      []string    `json:"sites"`
+	Recordings []Recording `json:"recordings"`
+}
+
+// Tensor is a tensor of the model or of the batch.
+type Tensor struct {
+	Name    string  `json:"name"`
+	Shape   []int64 `json:"shape"`
+	DType   string  `json:"dtype"`
+	Trained bool    `json:"trained,omitempty"`
+}
+
+// Recording is one step at a batch size: forward, loss and backward, and what goes at the end of the step.
+type Recording struct {
+	// AMP is the precision of autocast, empty for none.
+	AMP   string `json:"amp"`
+	Batch int    `json:"batch"`
+	// Breaks is how many graph breaks Dynamo met.
+	Breaks int `json:"breaks"`
+	// Kept are the bytes of what the first step leaves for good, such as the workspaces of libraries.
+	Kept []int64 `json:"kept"`
+	// Allocations are bytes and site of each, in order.
+	Allocations [][2]int64 `json:"allocations"`
+	// Order has the allocation n as n and its free as ^n. Forward and Backward are how many of these come before the
+	// end of the phase.
+	Order    []int `json:"order"`
+	Forward  int   `json:"forward"`
+	Backward int   `json:"backward"`
+	// Gradients say which allocations hold gradients.
+	Gradients []Gradient `json:"gradients"`
+}
+
+// Gradient is the gradient of a parameter: where it lies, and how many bytes come before it there.
+type Gradient struct {
+	Allocation int
+	Parameter  string
+	Offset     int64
+}
+
+// UnmarshalJSON reads [12, "wte.weight", 0].
+func (g *Gradient) UnmarshalJSON(data []byte) error {
+	return json.Unmarshal(data, &[]any{&g.Allocation, &g.Parameter, &g.Offset})
+}
+
+// MarshalJSON writes what UnmarshalJSON reads.
+func (g Gradient) MarshalJSON() ([]byte, error) {
+	return json.Marshal([]any{g.Allocation, g.Parameter, g.Offset})
+}
+
+// Beside is the name of the file for a model's file: "vit.compiled" for vit.pt2.
+func Beside(model string) string { return strings.TrimSuffix(model, filepath.Ext(model)) + ".compiled" }
+
+// Write writes a file.
+func (f *File) Write(w io.Writer) error {
+	f.Schema = Schema
+	packed := gzip.NewWriter(w)
+	return errors.Join(json.NewEncoder(packed).Encode(f), packed.Close())
+}
+
+// Open reads the file of a path; nil without an error if there is none. The error is an [*input.FormatError] or that
+// of reading.
+func Open(path string) (*File, error) {
+	content, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return Read(content, path)
+}
+
+// Read reads the content of a file of a name. The error is an [*input.FormatError].
+func Read(content []byte, name string) (*File, error) {
+	bad := func(key, reason string) (*File, error) {
+		return nil, &input.FormatError{File: name, Key: key, Reason: reason + "; record it again with vprof capture --compile"}
+	}
+	packed, err := gzip.NewReader(bytes.NewReader(content))
+	if err != nil {
+		return bad("", "is not compressed by gzip")
+	}
+	text, err := io.ReadAll(io.LimitReader(packed, mostBytes+1))
+	if err != nil || len(text) > mostBytes {
+		return bad("", "is damaged, or has more than 256 MiB")
+	}
+	f := new(File)
+	if err := json.Unmarshal(text, f); err != nil {
+		return bad("", "is damaged: "+err.Error())
+	}
+	if f.Schema != Schema {
+		return bad("schema", fmt.Sprintf("is %q, and this vprof reads %s", f.Schema, Schema))
+	}
+	if key, err := f.check(); err != nil {
+		return bad(key, err.Error())
+	}
+	return f, nil
+}
+
+// check finds what a file must have and does not.
+func (f *File) check() (key string, err error) {
+	if _, err := stack.Lookup(f.Torch); err != nil {
+		return "torch", err
+	}
+	if !slices.Contains(Forms(), f.Form) {
+		return "form", fmt.Errorf("is %q, and none of %s", f.Form, strings.Join(Forms(), ", "))
+	}
+	known := map[string]int64{}
+	for _, list := range [][]Tensor{f.Parameters, f.Buffers, f.Inputs} {
+		for _, t := range list {
+			n, err := t.bytes(1)
+			if err != nil {
+				return t.Name, err
+			}
+			known[t.Name] = n
+		}
+	}
+	if len(f.Recordings) == 0 {
+		return "recordings", errors.New("are none")
+	}
+	for i := range f.Recordings {
+		r := &f.Recordings[i]
+		if err := r.check(known, len(f.Sites)); err != nil {
+			return fmt.Sprintf("recordings[%d]", i), err
+		}
+	}
+	return "", nil
+}
+
+// Forms are what can be compiled.
+func Forms() []string { return []string{"whole", "loss", "blocks"} }
+
+// mostSize bounds sizes in bytes, and mostDim those of dimensions.
+const mostSize, mostDim = 1 << 50, 1 << 40
+
+// check holds a recording against the parameters' bytes and the number of sites.
+func (r *Recording) check(parameters map[string]int64, sites int) error {
+	if models.CheckBatch(r.Batch) != nil {
+		return models.CheckBatch(r.Batch)
+	}
+	if r.Forward < 0 || r.Backward < r.Forward || len(r.Order) < r.Backward {
+		return errors.New("its phases end in another order")
+	}
+	for _, n := range r.Kept {
+		if n < 0 || n > mostSize {
+			return fmt.Errorf("%d bytes are kept", n)
+		}
+	}
+	for _, a := range r.Allocations {
+		if a[0] < 0 || a[0] > mostSize || a[1] < 0 || a[1] >= int64(sites) {
+			return fmt.Errorf("an allocation of %d bytes at site %d of %d", a[0], a[1], sites)
+		}
+	}
+	next, freed := 0, make([]bool, len(r.Allocations))
+	for _, n := range r.Order {
+		switch {
+		case n == next && n < len(freed):
+			next++
+		case n < 0 && ^n < next && !freed[^n]:
+			freed[^n] = true
+		default:
+			return fmt.Errorf("event %d is neither the next allocation nor the free of one that is there", n)
+		}
+	}
+	if next != len(r.Allocations) {
+		return fmt.Errorf("%d of %d allocations happen", next, len(r.Allocations))
+	}
+	for _, g := range r.Gradients {
+		n, ok := parameters[g.Parameter]
+		if !ok || g.Allocation < 0 || g.Allocation >= next || g.Offset < 0 || g.Offset > mostSize || freed[g.Allocation] {
+			return fmt.Errorf("the gradient of %q is where none can be", g.Parameter)
+		}
+		if r.Allocations[g.Allocation][0] < g.Offset+n {
+			return fmt.Errorf("the gradient of %q has no room", g.Parameter)
+		}
+	}
+	return nil
+}
+
+// bytes are those of a tensor at a batch size.
+func (t *Tensor) bytes(batch int64) (int64, error) {
+	d, ok := dtypes[t.DType]
+	if !ok {
+		return 0, fmt.Errorf("there is no type %q", t.DType)
+	}
+	n := d.Size()
+	for _, s := range t.at(batch) {
+		if s < 0 || s > mostDim || n > 0 && s > mostSize/n {
+			return 0, fmt.Errorf("%v is no shape", t.Shape)
+		}
+		n *= s
+	}
+	return n, nil
+}
+
+// at is the shape at a batch size.
+func (t *Tensor) at(batch int64) []int64 {
+	shape := slices.Clone(t.Shape)
+	for i, n := range shape {
+		if n == -1 {
+			shape[i] = batch
+		}
+	}
+	return shape
+}

@@ -1,0 +1,185 @@
+package compiled
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/stack"
+)
+
+// Source opens the models of another source, with the compiled steps that were recorded beside their files.
+func Source(of models.Source) models.Source {
+	open, restore := of.Open, of.Restore
+	of.Open = func(ref string) (models.Model, error) {
+		m, err := open(ref)
+		if err != nil {
+			return m, err
+		}
+		path := Beside(ref[strings.LastIndexByte(ref, '@')+1:])
+		content, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return m, nil
+		}
+		if err != nil {
+			return m, err
+		}
+		return with(m, path, content)
+	}
+	of.Restore = func(name, description string) (models.Model, error) {
+		var d described
+		if !strings.HasPrefix(description, describedBegins) || json.Unmarshal([]byte(description), &d) != nil {
+			return restore(name, description)
+		}
+		m, err := restore(name, d.Model)
+		if err != nil {
+			return m, err
+		}
+		return with(m, name, d.Compiled)
+	}
+	return of
+}
+
+// described is the description of a model in results, where its compiled steps are known, too.
+type described struct {
+	Compiled []byte `json:"compiled"`
+	Model    string `json:"model"`
+}
+
+// describedBegins is how the JSON of a [described] begins, and that of no other description.
+const describedBegins = `{"compiled":"`
+
+// with is a model that plans compiled steps by the content of a file.
+func with(m models.Model, path string, content []byte) (models.Model, error) {
+	f, err := Read(content, path)
+	if err != nil {
+		return m, err
+	}
+	text, err := json.Marshal(described{content, m.Description.Text()})
+	if err != nil {
+		return m, err
+	}
+	m.Description = models.Describe(string(text))
+	usual, build, caveat := m.Default, m.Build, m.Caveat
+	m.Unrecorded = func(c models.Case) string { return f.lacks(c, usual) }
+	m.Build = func(c models.Case) (models.Trainer, error) {
+		if !c.Compile || f.lacks(c, usual) != "" {
+			return build(c)
+		}
+		r, err := f.At(string(c.AMP), c.Batch)
+		if err != nil {
+			return nil, &input.FormatError{File: path, Reason: err.Error()}
+		}
+		return &trainer{f, r, c}, nil
+	}
+	m.Caveat = func(c models.Case) []string {
+		var all []string
+		if caveat != nil {
+			all = caveat(c)
+		}
+		if c.Compile && f.lacks(c, usual) == "" {
+			all = append(all, f.caveats(c)...)
+		}
+		return all
+	}
+	return m, nil
+}
+
+// free are the fields of a case, by their keys in files, that a recording of forward and backward leaves open.
+var free = []string{
+	"model", "batch", "accumulate", "optimizer", "clip", "alloc_conf", "torch_compile", "config_sha256",
+	"dataset_bytes", "amp", "loss", "torch", "settings",
+}
+
+// lacks says why the compiled step of a case was not recorded, empty if it was; usual is the model's default case.
+func (f *File) lacks(c, usual models.Case) string {
+	compiled, err := stack.Lookup(f.Torch)
+	if err != nil || compiled.Release() != c.ReleaseName() {
+		return fmt.Sprintf("PyTorch %s compiled what is recorded, and another release compiles otherwise", f.Torch)
+	}
+	if c.Loss != f.Loss && c.Loss != usual.Loss {
+		return "recorded with another loss"
+	}
+	recorded := map[string]bool{}
+	for i := range f.Recordings {
+		recorded[f.Recordings[i].AMP] = true
+	}
+	if amp := precision(c.AMP); !recorded[amp] {
+		return fmt.Sprintf("no step with --amp %s is recorded", noneOr(amp))
+	}
+	for name, size := range c.Settings {
+		if at, ok := f.Sizes[strings.TrimSuffix(name, "-len")]; ok && at != size {
+			return fmt.Sprintf("recorded with %s=%d", name, at)
+		} else if set, given := usual.Settings[name]; !ok && given && set != size {
+			return "recorded without --set " + name
+		}
+	}
+	if key := differs(c, usual); key != "" {
+		return "recorded without " + key
+	}
+	return ""
+}
+
+// differs is the first field, by its key in files, in which two cases differ that a recording does not leave open.
+func differs(c, usual models.Case) string {
+	fields := func(c models.Case) map[string]json.RawMessage {
+		var all map[string]json.RawMessage
+		if json.Unmarshal([]byte(c.Key()), &all) != nil {
+			return nil
+		}
+		for _, key := range free {
+			delete(all, key)
+		}
+		return all
+	}
+	own, other := fields(c), fields(usual)
+	first := ""
+	for _, keys := range []map[string]json.RawMessage{own, other} {
+		for key := range keys {
+			if string(own[key]) != string(other[key]) && !vacuous(own[key], other[key]) && (first == "" || key < first) {
+				first = key
+			}
+		}
+	}
+	return first
+}
+
+// vacuous tells that one of two values is absent and the other says nothing.
+func vacuous(a, b json.RawMessage) bool {
+	nothing := func(v json.RawMessage) bool {
+		return len(v) == 0 || string(v) == `""` || string(v) == "false" || string(v) == "0" || string(v) == "1" || string(v) == `"full"`
+	}
+	return nothing(a) && nothing(b)
+}
+
+// precision is that of autocast as recordings name it: empty for none.
+func precision(amp models.Autocast) string { return strings.TrimPrefix(string(amp), "none") }
+
+func noneOr(amp string) string {
+	if amp == "" {
+		return "none"
+	}
+	return amp
+}
+
+// caveats say what was recorded.
+func (f *File) caveats(c models.Case) []string {
+	forms := map[string]string{"whole": "the model", "loss": "the model with its loss", "blocks": "each block of the model"}
+	all := []string{fmt.Sprintf("torch-compile: %s as Inductor of PyTorch %s compiled it for %s", forms[f.Form], f.Torch, f.GPU)}
+	r, err := f.At(string(c.AMP), c.Batch)
+	if err != nil {
+		return all
+	}
+	if r.Breaks > 0 {
+		all = append(all, fmt.Sprintf("torch-compile: %d graph breaks; what lies between the graphs ran eagerly", r.Breaks))
+	}
+	if from, to := f.reach(precision(c.AMP)); c.Batch < from || c.Batch > to {
+		all = append(all, fmt.Sprintf("torch-compile: recorded from batch %d to %d, and continued in a line", from, to))
+	}
+	return all
+}
