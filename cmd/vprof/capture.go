@@ -20,6 +20,7 @@ type captureOptions struct {
 	print bool
 	// boards are those that cuDNN is asked about, library another libcudnn to ask.
 	boards, library string
+	compile         compileFlags
 }
 
 func newCaptureCmd(a *app) *cobra.Command {
@@ -43,10 +44,14 @@ dict by the names of arguments, which may themselves be dicts or lists that hold
 tensors: {"batch": {"image": ..., "label": ...}}. A dimension is a number or a name; named ones stay open, and "batch" is the
 batch. seq=512 gives the size to export with.
 
+With --compile the model's step is recorded under torch.compile, too, on a simulated
+board, and plan --torch-compile goes by it; that needs PyTorch built for CUDA, and no GPU.
+
 The script is in this binary (--print-script): it builds the model without memory
 (on the meta device), exports it with torch.export, and runs forward once more
 without numbers to see when Python lets go of each tensor.`,
 		Example: `  vprof capture timm:convnext_tiny -o convnext.pt2
+  vprof capture timm:convnext_tiny -o convnext.pt2 --compile=loss --amp bf16,none
   vprof capture timm:convnext_tiny -o convnext.pt2 --ask-cudnn rtx-3090,a100-40
   vprof capture mypkg.model:build --input 'x=float32[batch,3,224,224]' -o mine.pt2
   vprof capture train.py:make_model --inputs-from train.py:example_batch
@@ -78,6 +83,7 @@ func (o *captureOptions) register(cmd *cobra.Command) {
 	f.StringVar(&o.boards, "ask-cudnn", "", "ask the cuDNN of your Python for the workspaces of convolutions on `boards` like rtx-3090,a100-40, or none (default: one of each architecture since Ampere, if there is a cuDNN; see vprof capture ask)")
 	f.Lookup("ask-cudnn").NoOptDefVal = strings.Join(askedBoards, ",")
 	f.StringVar(&o.library, "cudnn", "", "ask this libcudnn.so.9: a `file`")
+	o.compile.register(cmd)
 	f.BoolVar(&o.print, "print-script", false, "print the Python script and do nothing")
 	f.BoolVar(&o.Verbose, "verbose", false, "show everything that Python says, and each attempt that failed")
 }
@@ -85,6 +91,9 @@ func (o *captureOptions) register(cmd *cobra.Command) {
 func runCapture(ctx context.Context, o *captureOptions, args []string) error {
 	if o.print {
 		_, err := io.WriteString(o.app.stdout, capture.Script)
+		return err
+	}
+	if err := o.compile.check(); err != nil {
 		return err
 	}
 	o.Spec = args[0]
@@ -102,6 +111,11 @@ func runCapture(ctx context.Context, o *captureOptions, args []string) error {
 		return err
 	}
 	tellCaptured(o.app, made)
+	if o.compile.Form != "" {
+		if err := recordCompiled(ctx, o); err != nil {
+			return err
+		}
+	}
 	if o.boards == askNobody {
 		return nil
 	}

@@ -124,6 +124,8 @@ func (o *runOptions) register(cmd *cobra.Command) {
 	f.BoolVar(&o.command.KeepFiles, "keep-files", false, "keep what the script saves, and let experiment trackers record")
 	f.BoolVar(&o.command.Triton, "triton", false,
 		"let Triton compile the kernels of torch.compile, which takes longer and needs the same memory")
+	f.Float64Var(&o.command.ActivationBudget, "activation-memory-budget", 0,
+		"the `share` of activations that torch.compile keeps for backward (default: the script's)")
 	f.IntVar(&o.command.GPUs, "gpus", 1, "`number` of ranks that the script believes in; one of them is run")
 	f.StringVar(&o.rank, "rank", "0", "with --gpus, the `number` of the rank that is run, or all, one after the other")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "hide the command's output and the progress")
@@ -183,6 +185,8 @@ func (o *runOptions) check() error {
 	switch {
 	case c.Until != "" && !slices.Contains(untils, c.Until):
 		return usagef("--until: %q is none of eval, save and end", c.Until)
+	case c.ActivationBudget < 0 || c.ActivationBudget > 1:
+		return usagef("--activation-memory-budget %v: it is a share from 0 to 1", c.ActivationBudget)
 	case c.Timeout < 0:
 		return usagef("--timeout: %v is not a time", c.Timeout)
 	case c.GPUs < 1:

@@ -145,6 +145,9 @@ func (c *Command) environment(r *room) ([]string, error) {
 // that nothing was measured in must not reach real runs, and a run must not depend on those before it.
 func (c *Command) compiling(r *room) []string {
 	env := []string{"TORCHINDUCTOR_CACHE_DIR=" + r.path("inductor")}
+	if c.ActivationBudget > 0 {
+		env = append(env, fmt.Sprintf("VPROF_ACTIVATION_BUDGET=%g", c.ActivationBudget))
+	}
 	if c.Triton {
 		return append(env, "VPROF_TRITON=1")
 	}

@@ -42,6 +42,8 @@ type Command struct {
 	KeepFiles bool
 	// Triton has Triton compile the kernels of torch.compile, whose bytes do not depend on it.
 	Triton bool
+	// ActivationBudget is PyTorch's activation_memory_budget for torch.compile; zero leaves the script's.
+	ActivationBudget float64
 	// GPUs is the number of ranks that the script believes in, Rank which of them is run.
 	GPUs, Rank int
 	// Stdin, Stdout and Stderr are the command's.

@@ -153,7 +153,18 @@ func timed(ctx context.Context, s *step.Setup, gpu device.GPU, batch int, speed 
 	if err != nil {
 		return timedStep{}, err
 	}
-	return timedStep{r.Loads[0], speed.Time(r.Loads[0]), e.Device.Value, judged.Verdict == report.Fits, step.WorkspacesOf(r.Facts)}, nil
+	load := r.Loads[0]
+	if c := s.Case(); c.Compile && s.Model().NotRecorded(c) == "" { // what is recorded are bytes: kernels are the eager step's
+		c.Compile = false
+		t := s.For(c).Trial(gpu, batch)
+		t.Timed = []device.GPU{gpu}
+		eager, err := s.For(c).Try(ctx, t)
+		if err != nil {
+			return timedStep{}, err
+		}
+		load = eager.Loads[0]
+	}
+	return timedStep{load, speed.Time(load), e.Device.Value, judged.Verdict == report.Fits, step.WorkspacesOf(r.Facts)}, nil
 }
 
 // largest is the largest batch size whose estimate fits the board even at its

@@ -12,6 +12,7 @@ The environment says what to do:
     VPROF_KEEP       set if what the script saves is to be kept
     VPROF_WORLD      number of ranks that the script believes in; VPROF_RANK which it is
     VPROF_STANDINS   folder with libraries that take the place of NVIDIA's
+    VPROF_ACTIVATION_BUDGET  the share of activations that compiled code keeps for backward
     VPROF_TRITON     set if Triton is to compile the kernels of torch.compile
 """
 
@@ -36,6 +37,7 @@ def watch():
         "torch.distributed.launcher.api": ranks.start_one_rank,
         "torch._inductor.runtime.triton_heuristics": compiling.spare_triton,
         "torch._inductor.codegen.wrapper": compiling.name_lines,
+        "torch._functorch.config": compiling.keep_share,
     }))
 
 

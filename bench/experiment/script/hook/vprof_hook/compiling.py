@@ -50,6 +50,13 @@ def spare_triton(heuristics):
     tuner._precompile_config = spared
 
 
+def keep_share(config):
+    """Called when torch._functorch.config has been imported: sets what vprof run --activation-memory-budget says."""
+    share = os.environ.get("VPROF_ACTIVATION_BUDGET")
+    if share:
+        config.activation_memory_budget = float(share)
+
+
 def name_lines(wrapper):
     """Called when torch._inductor.codegen.wrapper has been imported.
 

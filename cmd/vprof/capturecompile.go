@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vprof/vprof/bench/experiment/script"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/printable"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/capture"
+	"github.com/vprof/vprof/models/compiled"
+	"github.com/vprof/vprof/profiler/device/standins"
+)
+
+// compileFlags say whether the compiled step is recorded, and how.
+type compileFlags struct {
+	capture.Compile
+	board boardFlags
+}
+
+func (f *compileFlags) register(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.Form, "compile", "", "also record the step under torch.compile, for --torch-compile: compile the `whole` model, "+
+		"the model with its loss, or its blocks one by one: whole, loss, blocks")
+	flags.Lookup("compile").NoOptDefVal = compiled.Forms()[0]
+	flags.StringSliceVar(&f.AMP, "amp", []string{"bf16"}, "with --compile, `precisions` of autocast to record: none, fp16, bf16")
+	flags.IntSliceVar(&f.Batches, "batch", []int{16, 128}, "with --compile, batch `sizes` to record; sizes between and beyond follow from two")
+	flags.StringVar(&f.Loss, "loss", "", "with --compile, the loss of a model that returns none: a `name` that --loss of vprof plan takes")
+	flags.BoolVar(&f.Dynamic, "dynamic", false, "with --compile, compile by torch.compile(dynamic=True)")
+	flags.Float64Var(&f.Budget, "activation-memory-budget", 0, "with --compile, the `share` of activations to keep for backward, as "+
+		"torch._functorch.config.activation_memory_budget has it (default: PyTorch's own)")
+	f.board.register(cmd, "with --compile, the `board` that PyTorch finds (see vprof gpus)")
+	complete(cmd, "compile", compiled.Forms)
+}
+
+// check refuses values that make no sense.
+func (f *compileFlags) check() error {
+	if f.Form == "" {
+		return nil
+	}
+	if !slices.Contains(compiled.Forms(), f.Form) {
+		return usagef("--compile=%s: it is whole, loss or blocks", f.Form)
+	}
+	for _, amp := range f.AMP {
+		if !slices.Contains([]string{"none", "fp16", "bf16"}, amp) {
+			return usagef("--amp %s: it is none, fp16 or bf16", amp)
+		}
+	}
+	for _, b := range f.Batches {
+		if err := models.CheckBatch(b); err != nil {
+			return usagef("--batch: %v", err)
+		}
+	}
+	if f.Budget < 0 || f.Budget > 1 {
+		return usagef("--activation-memory-budget %v: it is a share from 0 to 1", f.Budget)
+	}
+	return nil
+}
+
+// plentyOfMemory is that of the board while compiling: no step is to end for want of it.
+const plentyOfMemory = 1 << 44
+
+// recordCompiled runs the step of a captured model under torch.compile on a simulated board, and writes what it
+// allocated beside the model's file.
+func recordCompiled(ctx context.Context, o *captureOptions) error {
+	board, err := o.compile.board.board()
+	if err != nil {
+		return err
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return fmt.Errorf("no folder to keep libraries in: %w; set HOME or XDG_CACHE_HOME", err)
+	}
+	folder, err := standins.Unpack(filepath.Join(cache, "vprof"))
+	if err != nil {
+		return err
+	}
+	c, err := o.Compile(o.compile.Compile)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	bar := startProgress(o.app, o.Verbose)
+	bar.step("Python compiles "+o.Spec, 0, 0)
+	command := script.Command{Args: c.Args, Board: board, StandIns: folder, Until: "end"}
+	command.Board.Memory = plentyOfMemory
+	if o.Verbose {
+		command.Stdout, command.Stderr = o.app.stderr, o.app.stderr
+	}
+	ran, err := script.Run(ctx, command)
+	bar.end()
+	if err != nil {
+		return err
+	}
+	made, err := c.Result(board.Name)
+	refused := (*capture.RefusedError)(nil)
+	switch {
+	case errors.As(err, &refused):
+		return usageError{err}
+	case err != nil && ran.Torch().Version != "" && ran.Torch().CUDA == "":
+		return usagef("PyTorch of this Python is not built for CUDA, which --compile needs; install a build that is (no GPU is needed)")
+	case err != nil:
+		return err
+	}
+	return tellCompiled(o, made)
+}
+
+// tellCompiled writes the recordings, and says what they are.
+func tellCompiled(o *captureOptions, made *compiled.File) error {
+	path := compiled.Beside(o.Output)
+	if err := report.Stream(path, made.Write); err != nil {
+		return err
+	}
+	if config, ok := strings.CutPrefix(o.Spec, "hf:"); ok { // plan --model hf:config.json takes it, too
+		config = config[strings.LastIndexByte(config, '@')+1:]
+		if err := report.Stream(compiled.Beside(config), made.Write); err != nil {
+			return err
+		}
+	}
+	var of []string
+	for i := range made.Recordings {
+		r := &made.Recordings[i]
+		of = append(of, strings.TrimSpace(fmt.Sprintf("%s %d", r.AMP, r.Batch)))
+		if r.Breaks > 0 && i == 0 {
+			printable.Fprintf(o.app.stdout, "note: %d graph breaks; what lies between the graphs runs eagerly\n", r.Breaks)
+		}
+	}
+	printable.Fprintf(o.app.stdout, "%s: compiled by PyTorch %s for %s, at batch %s\n", path, made.Torch, made.GPU, strings.Join(of, ", "))
+	printable.Fprintf(o.app.stdout, "next: vprof plan --model %s --torch-compile --amp %s --batch 8\n", o.Output, o.compile.AMP[0])
+	return nil
+}

@@ -1,0 +1,96 @@
+"""Tests of compile.py. They need PyTorch, no GPU:  python -m unittest models/capture/compile_test.py"""
+
+import os
+import sys
+import types
+import unittest
+import unittest.mock
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, "..", "..", "bench", "experiment", "script", "hook")]
+os.environ.setdefault("VPROF_HOOK", "/nonexistent")
+import capture
+
+sys.modules["vprof_capture"] = capture  # which is its name beside compile.py
+import compile as compiling_script
+import torch
+from torch import nn
+from vprof_hook import compiling
+
+
+def recording(batch, middle, order=(0, 1, ~1)):
+    return {"batch": batch, "order": list(order), "allocations": [[batch * 100, 0], [middle, 0]]}
+
+
+class Lines(unittest.TestCase):
+    def test_sizes_on_a_line_are_not_bent(self):
+        self.assertFalse(compiling_script.bent(recording(2, 7), recording(4, 9), recording(8, 13)))
+        self.assertTrue(compiling_script.bent(recording(2, 7), recording(4, 90), recording(8, 13)))
+
+    def test_other_events_say_nothing_of_a_line(self):
+        self.assertFalse(compiling_script.bent(recording(2, 7), recording(4, 90, (0, 1)), recording(8, 13)))
+
+    def test_the_innermost_line_that_is_not_pytorchs(self):
+        torchs = os.path.join("/env/site-packages", "torch", "nn", "functional.py")
+        trace = '  File "/home/me/train.py", line 7, in forward\n    y = f(x)\n  File "%s", line 2, in f\n' % torchs
+        self.assertEqual("/home/me/train.py:7:forward", compiling.line_of_trace(trace))
+        self.assertEqual("", compiling.line_of_trace(""))
+
+
+class Steps(unittest.TestCase):
+    def test_the_loss_is_of_the_first_tensor(self):
+        loss = compiling_script.loss_of("")
+        self.assertEqual(3, loss({"loss": torch.tensor(3.0), "logits": torch.zeros(2, 5)}))
+        self.assertEqual((), loss((torch.zeros(2, 5),)).shape)
+        with self.assertRaises(capture.Refusal):
+            compiling_script.loss_of("hinge")
+
+    def test_blocks_are_the_longest_list_of_one_class(self):
+        model = nn.Sequential(nn.ModuleList([nn.Linear(2, 2) for _ in range(3)]), nn.ReLU())
+        self.assertEqual(list(model[0]), compiling_script.blocks(model))
+        with self.assertRaises(capture.Refusal):
+            compiling_script.blocks(nn.Linear(2, 2))
+
+    def test_events_are_numbered_as_they_come(self):
+        events = [("alloc", 1, 10), ("free_completed", 9, 4), ("alloc", 2, 20), ("free_completed", 1, 10), ("alloc", 1, 30)]
+        trace = [{"action": a, "addr": at, "size": n, "frames": ()} for a, at, n in events]
+        r = types.SimpleNamespace(torch=torch, sites={})
+        written = compiling_script.Recorder.written(r, trace, [3, 5], {1: [["w", 0]]}, [512])
+        self.assertEqual([[10, 0], [20, 0], [30, 0]], written["allocations"])
+        self.assertEqual([0, 1, ~0, 2], written["order"])
+        self.assertEqual((2, 4), (written["forward"], written["backward"]))
+        self.assertEqual([[2, "w", 0]], written["gradients"])
+
+
+class Kernels(unittest.TestCase):
+    def heuristics(self):
+        class CachingAutotuner:
+            device_props = types.SimpleNamespace(type="cuda")
+
+            def _precompile_config(self, config):
+                return "machine code"
+
+        return types.SimpleNamespace(CachingAutotuner=CachingAutotuner, TritonCompileResult=object)
+
+    def test_a_kernel_stands_for_what_triton_would_compile(self):
+        module = self.heuristics()
+        compiling.spare_triton(module)
+        launch = module.CachingAutotuner()._precompile_config("config").make_launcher()
+        self.assertIsNone(launch(1, 2, stream=0))
+        self.assertEqual("config", launch.config)
+
+    def test_triton_compiles_where_it_is_wanted(self):
+        module = self.heuristics()
+        with unittest.mock.patch.dict(os.environ, VPROF_TRITON="1"):
+            compiling.spare_triton(module)
+        self.assertEqual("machine code", module.CachingAutotuner()._precompile_config("config"))
+
+    def test_kernels_of_the_host_are_compiled(self):
+        module = self.heuristics()
+        module.CachingAutotuner.device_props = types.SimpleNamespace(type="cpu")
+        compiling.spare_triton(module)
+        self.assertEqual("machine code", module.CachingAutotuner()._precompile_config("config"))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,226 @@
+package compiled
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// step is a step of a model of one weight w of 4 x 8 floats at a batch size: scores and a hidden tensor in forward, a
+// gradient in backward; scores live to the end of the step.
+func step(batch int) Recording {
+	n := int64(batch)
+	return Recording{
+		AMP: "bf16", Batch: batch, Kept: []int64{8 << 10},
+		Allocations: [][2]int64{{n * 64, 0}, {n * 32, 1}, {4, 0}, {128, 1}, {n * 16, 0}},
+		Order:       []int{0, 1, 2, 3, 4, ^4, ^1, ^2, ^0},
+		Forward:     3, Backward: 7,
+		Gradients: []Gradient{{3, "w", 0}},
+	}
+}
+
+func file(recordings ...Recording) *File {
+	return &File{
+		Schema: Schema, Torch: "2.15.0+cu132", GPU: "a100-40", Model: "toy", Form: "whole",
+		Parameters: []Tensor{{"w", []int64{4, 8}, "float32", true}}, Buffers: []Tensor{{"b", []int64{3}, "int64", false}},
+		Inputs: []Tensor{{"x", []int64{-1, 8}, "float32", false}}, Sites: []string{"toy.py:3:forward", ""}, Recordings: recordings,
+	}
+}
+
+func toyCase(batch int) models.Case {
+	return models.Case{Model: "pt2:toy", Stage: "full", Batch: batch, AMP: "bf16", Accumulate: 1, Torch: "2.15", Levers: models.Levers{Compile: true}}
+}
+
+// Sizes that are affine in the batch are exact between recordings and beyond them.
+func TestSizesFollowTheBatch(t *testing.T) {
+	f := file(step(4), step(16))
+	rapid.Check(t, func(t *rapid.T) {
+		batch := rapid.IntRange(1, 4096).Draw(t, "batch")
+		r, err := f.At("bf16", batch)
+		require.NoError(t, err)
+		require.Equal(t, step(batch), *r)
+	})
+}
+
+// Where Inductor decided otherwise at one of three batch sizes, the two that are alike decide, and the third counts as
+// it is; without two that are alike nothing follows.
+func TestRecordingsThatDifferAreNotMixed(t *testing.T) {
+	other := step(8)
+	other.Order = []int{0, 1, 2, ^2, 3, 4, ^4, ^1, ^0}
+	f := file(step(4), other, step(16))
+	r, err := f.At("bf16", 10)
+	require.NoError(t, err)
+	require.Equal(t, step(10), *r)
+	r, err = f.At("bf16", 8)
+	require.NoError(t, err)
+	require.Equal(t, other, *r)
+	_, err = file(step(4), other).At("bf16", 5)
+	require.ErrorContains(t, err, "Inductor decided otherwise")
+}
+
+// A step is what was recorded, the optimizer's step in between, and leaves weights, state and what libraries keep.
+func TestStepsPlayTheRecording(t *testing.T) {
+	for _, accumulate := range []int{1, 3} {
+		c := toyCase(6)
+		c.Accumulate = accumulate
+		tape := trace.New(trace.Board{}, trace.Rules{}, trace.Options{Warm: true})
+		r := step(6)
+		require.NoError(t, (&trainer{file(r), &r, c}).Record(tape, 2))
+		p := tape.Program()
+		require.NoError(t, p.Validate())
+		held, seen := map[program.Class]int64{}, map[int64]int{}
+		for _, in := range p.Instructions {
+			switch in.Kind {
+			case program.Alloc:
+				held[p.Buffers[in.Arg].Class] += p.Buffers[in.Arg].Bytes
+				seen[p.Buffers[in.Arg].Bytes]++
+			case program.Free:
+				held[p.Buffers[in.Arg].Class] -= p.Buffers[in.Arg].Bytes
+			default:
+			}
+		}
+		require.Equal(t, int64(128), held[program.Weights])
+		require.Equal(t, int64(8<<10), held[program.Workspace])
+		require.Equal(t, int64(6*32), held[program.Batch])
+		require.Zero(t, held[program.Activations])
+		require.Zero(t, held[program.Gradients])
+		require.GreaterOrEqual(t, held[program.OptimizerState], int64(256))
+		require.Equal(t, 2*accumulate, seen[6*64])
+	}
+}
+
+// What lives when backward begins is kept for it, but for gradients.
+func TestClasses(t *testing.T) {
+	r := step(2)
+	require.Equal(t, []program.Class{program.Activations, program.Activations, program.Activations, program.Gradients, program.Temporaries}, r.classes())
+}
+
+// A case that differs from what was recorded says in what.
+func TestCasesThatWereNotRecorded(t *testing.T) {
+	f, usual := file(step(4)), models.Case{Model: "pt2:toy", Stage: "full", Batch: 1, Accumulate: 1, Settings: models.Settings{"seq": 256}}
+	f.Sizes = map[string]int64{"seq": 256}
+	for _, k := range []struct {
+		change func(*models.Case)
+		want   string
+	}{
+		{func(*models.Case) {}, ""},
+		{func(c *models.Case) { c.Optimizer, c.Accumulate, c.Clip = "sgd", 4, models.ClipNorm }, ""},
+		{func(c *models.Case) { c.AMP = "none" }, "no step with --amp none is recorded"},
+		{func(c *models.Case) { c.Torch = "2.14" }, "PyTorch 2.15.0+cu132 compiled what is recorded"},
+		{func(c *models.Case) { c.Checkpointing = true }, "recorded without checkpointing"},
+		{func(c *models.Case) { c.Settings = models.Settings{"seq": 512} }, "recorded with seq=256"},
+		{func(c *models.Case) { c.Loss = "mse" }, "recorded with another loss"},
+		{func(c *models.Case) { c.LoRA = &models.LoRA{Rank: 8} }, "recorded without lora"},
+	} {
+		c := toyCase(4)
+		k.change(&c)
+		if k.want == "" {
+			require.Empty(t, f.lacks(c, usual))
+		} else {
+			require.Contains(t, f.lacks(c, usual), k.want)
+		}
+	}
+}
+
+// A file that is written is read again, and one whose content cannot be is refused by the key that is wrong.
+func TestFiles(t *testing.T) {
+	var content bytes.Buffer
+	require.NoError(t, file(step(4), step(8)).Write(&content))
+	f, err := Read(content.Bytes(), "toy.compiled")
+	require.NoError(t, err)
+	require.Equal(t, file(step(4), step(8)), f)
+	for key, spoil := range map[string]func(*File){
+		"schema":        func(f *File) { f.Schema = "other" },
+		"torch":         func(f *File) { f.Torch = "one" },
+		"form":          func(f *File) { f.Form = "half" },
+		"recordings":    func(f *File) { f.Recordings = nil },
+		"w":             func(f *File) { f.Parameters[0].DType = "int3" },
+		"recordings[0]": func(f *File) { f.Recordings[0].Order[0] = 3 },
+		"recordings[1]": func(f *File) { f.Recordings[1].Gradients[0].Offset = 8 },
+	} {
+		bad := file(step(4), step(8))
+		spoil(bad)
+		_, err := Read(packed(t, bad), "toy.compiled")
+		var format *input.FormatError
+		require.ErrorAs(t, err, &format)
+		require.Equal(t, key, format.Key)
+	}
+}
+
+func packed(t *testing.T, f *File) []byte {
+	var content bytes.Buffer
+	w := gzip.NewWriter(&content)
+	require.NoError(t, json.NewEncoder(w).Encode(f))
+	require.NoError(t, w.Close())
+	return content.Bytes()
+}
+
+// A model is planned by what lies beside its file, and by its description where the file is not.
+func TestModelsHaveWhatLiesBesideThem(t *testing.T) {
+	plain := models.Source{
+		Scheme: "toy", Open: func(string) (models.Model, error) {
+			return models.Model{Name: "toy:m", Description: models.Describe("a description"), Build: func(models.Case) (models.Trainer, error) { return nil, nil }}, nil
+		},
+	}
+	plain.Restore = func(_, description string) (models.Model, error) {
+		require.Equal(t, "a description", description)
+		return plain.Open("")
+	}
+	s, path := Source(plain), filepath.Join(t.TempDir(), "m.toy")
+	m, err := s.Open(path)
+	require.NoError(t, err)
+	require.NotEmpty(t, m.NotRecorded(toyCase(4)))
+	require.NoError(t, os.WriteFile(Beside(path), packed(t, file(step(4), step(8))), 0o600))
+	m, err = s.Open(path)
+	require.NoError(t, err)
+	for _, m := range []models.Model{m, must(s.Restore("toy:m", m.Description.Text()))} {
+		require.Empty(t, m.NotRecorded(toyCase(4)))
+		built, err := m.Build(toyCase(6))
+		require.NoError(t, err)
+		require.Equal(t, models.Counts{Total: 32, Trainable: 32, Gradients: 128}, built.Counts())
+		require.Contains(t, m.Caveats(toyCase(64))[0], "Inductor of PyTorch 2.15.0+cu132")
+		require.Contains(t, m.Caveats(toyCase(64))[1], "recorded from batch 4 to 8")
+		eager, err := m.Build(models.Case{Batch: 6})
+		require.NoError(t, err)
+		require.Nil(t, eager)
+	}
+}
+
+func must(m models.Model, err error) models.Model {
+	if err != nil {
+		panic(err)
+	}
+	return m
+}
+
+// No content makes reading fail otherwise than by an error of the file.
+func FuzzRead(f *testing.F) {
+	var content bytes.Buffer
+	_ = file(step(4), step(8)).Write(&content)
+	f.Add(content.Bytes())
+	f.Fuzz(func(t *testing.T, content []byte) {
+		read, err := Read(content, "x")
+		var format *input.FormatError
+		if err != nil {
+			require.ErrorAs(t, err, &format)
+			return
+		}
+		for i := range read.Recordings {
+			r := &read.Recordings[i]
+			c := toyCase(r.Batch)
+			c.AMP = models.Autocast(r.AMP)
+			_ = (&trainer{read, r, c}).Record(trace.New(trace.Board{}, trace.Rules{}, trace.Options{Warm: true}), 1)
+		}
+	})
+}
