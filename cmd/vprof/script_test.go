@@ -17,9 +17,6 @@ import (
 	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
-	"github.com/vprof/vprof/models/hfconfig"
-	"github.com/vprof/vprof/models/pt2"
-	"github.com/vprof/vprof/models/recorded"
 	"github.com/vprof/vprof/models/toy"
 	"github.com/vprof/vprof/profiler/planner"
 )
@@ -34,7 +31,7 @@ func TestMain(m *testing.M) {
 // withToy adds the toy model to an app.
 func withToy(a *app) *app {
 	a.models = func() *models.Registry {
-		return models.NewRegistry([]models.Model{toy.Model()}, all.Models().All()).With(hfconfig.Source()).With(pt2.Source(nil)).With(recorded.Source())
+		return all.WithFiles(models.NewRegistry([]models.Model{toy.Model()}, all.Models().All()), nil)
 	}
 	a.residuals = toyResiduals(a.residuals)
 	return a

@@ -29,7 +29,7 @@ func Models() *models.Registry { return Consulting(nil) }
 
 // Consulting is [Models], with someone to ask about convolutions of .pt2 files; nil for nobody.
 func Consulting(o asked.Oracle) *models.Registry {
-	return models.NewRegistry(
+	return WithFiles(models.NewRegistry(
 		redimnet.Models(),
 		vqvae.Models(),
 		specgan.Models(),
@@ -43,5 +43,10 @@ func Consulting(o asked.Oracle) *models.Registry {
 		llama.Models(),
 		whisper.Models(),
 		wav2vec2.Models(),
-	).With(compiled.Source(hfconfig.Source())).With(compiled.Source(pt2.Source(o))).With(recorded.Source())
+	), o)
+}
+
+// WithFiles adds the sources of models that users bring.
+func WithFiles(r *models.Registry, o asked.Oracle) *models.Registry {
+	return r.With(compiled.Source(hfconfig.Source())).With(compiled.Source(pt2.Source(o))).With(recorded.Source())
 }
