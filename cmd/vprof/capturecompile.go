@@ -28,15 +28,20 @@ type compileFlags struct {
 
 func (f *compileFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.Form, "compile", "", "also record the step under torch.compile, for --torch-compile: compile the `whole` model, "+
-		"the model with its loss, or its blocks one by one: whole, loss, blocks")
+	flags.StringVar(&f.Form, "compile", "",
+		"also record the step under torch.compile, for --torch-compile: compile the `whole` model, "+
+			"the model with its loss, or its blocks one by one: whole, loss, blocks")
 	flags.Lookup("compile").NoOptDefVal = compiled.Forms()[0]
-	flags.StringSliceVar(&f.AMP, "amp", []string{"bf16"}, "with --compile, `precisions` of autocast to record: none, fp16, bf16")
-	flags.IntSliceVar(&f.Batches, "batch", []int{16, 128}, "with --compile, batch `sizes` to record; sizes between and beyond follow from two")
-	flags.StringVar(&f.Loss, "loss", "", "with --compile, the loss of a model that returns none: a `name` that --loss of vprof plan takes")
+	flags.StringSliceVar(&f.AMP, "amp", []string{"bf16"},
+		"with --compile, `precisions` of autocast to record: none, fp16, bf16")
+	flags.IntSliceVar(&f.Batches, "batch", []int{16, 128},
+		"with --compile, batch `sizes` to record; sizes between and beyond follow from two")
+	flags.StringVar(&f.Loss, "loss", "",
+		"with --compile, the loss of a model that returns none: a `name` that --loss of vprof plan takes")
 	flags.BoolVar(&f.Dynamic, "dynamic", false, "with --compile, compile by torch.compile(dynamic=True)")
-	flags.Float64Var(&f.Budget, "activation-memory-budget", 0, "with --compile, the `share` of activations to keep for backward, as "+
-		"torch._functorch.config.activation_memory_budget has it (default: PyTorch's own)")
+	flags.Float64Var(&f.Budget, "activation-memory-budget", 0,
+		"with --compile, the `share` of activations to keep for backward, as "+
+			"torch._functorch.config.activation_memory_budget has it (default: PyTorch's own)")
 	f.board.register(cmd, "with --compile, the `board` that PyTorch finds (see vprof gpus)")
 	complete(cmd, "compile", compiled.Forms)
 }
@@ -130,10 +135,13 @@ func tellCompiled(o *captureOptions, made *compiled.File) error {
 		r := &made.Recordings[i]
 		of = append(of, strings.TrimSpace(fmt.Sprintf("%s %d", r.AMP, r.Batch)))
 		if r.Breaks > 0 && i == 0 {
-			printable.Fprintf(o.app.stdout, "note: %d graph breaks; what lies between the graphs runs eagerly\n", r.Breaks)
+			printable.Fprintf(o.app.stdout, "note: %d graph breaks; what lies between the graphs runs eagerly\n",
+				r.Breaks)
 		}
 	}
-	printable.Fprintf(o.app.stdout, "%s: compiled by PyTorch %s for %s, at batch %s\n", path, made.Torch, made.GPU, strings.Join(of, ", "))
-	printable.Fprintf(o.app.stdout, "next: vprof plan --model %s --torch-compile --amp %s --batch 8\n", o.Output, o.compile.AMP[0])
+	printable.Fprintf(o.app.stdout, "%s: compiled by PyTorch %s for %s, at batch %s\n", path, made.Torch, made.GPU,
+		strings.Join(of, ", "))
+	printable.Fprintf(o.app.stdout, "next: vprof plan --model %s --torch-compile --amp %s --batch 8\n", o.Output,
+		o.compile.AMP[0])
 	return nil
 }

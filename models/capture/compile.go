@@ -48,7 +48,10 @@ func (o Options) Compile(c Compile) (*Compiling, error) {
 	if err != nil {
 		return nil, err
 	}
-	files := map[string][]byte{"vprof_capture.py": []byte(Script), "vprof_known.py": known, "vprof_compile.py": []byte(compileScript)}
+	files := map[string][]byte{
+		"vprof_capture.py": []byte(Script), "vprof_known.py": known,
+		"vprof_compile.py": []byte(compileScript),
+	}
 	if err := writeFiles(dir, files); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
@@ -57,8 +60,10 @@ func (o Options) Compile(c Compile) (*Compiling, error) {
 		batches[i] = strconv.Itoa(b)
 	}
 	args := []string{
-		python, filepath.Join(dir, "vprof_compile.py"), "--result", filepath.Join(dir, "result.json"), "--form", c.Form, "--loss=" + c.Loss,
-		"--amp", strings.Join(c.AMP, ","), "--batches", strings.Join(batches, ","), "--budget", strconv.FormatFloat(c.Budget, 'g', -1, 64),
+		python, filepath.Join(dir, "vprof_compile.py"), "--result", filepath.Join(dir, "result.json"), "--form",
+		c.Form, "--loss=" + c.Loss,
+		"--amp", strings.Join(c.AMP, ","), "--batches", strings.Join(batches, ","), "--budget",
+		strconv.FormatFloat(c.Budget, 'g', -1, 64),
 	}
 	if c.Dynamic {
 		args = append(args, "--dynamic")

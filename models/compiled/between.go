@@ -31,7 +31,8 @@ func (f *File) At(amp string, batch int) (*Recording, error) {
 		}
 	}
 	if a == nil {
-		return nil, fmt.Errorf("nothing follows for batch %d: Inductor decided otherwise at each recorded one; record more with vprof capture --compile --batch", batch)
+		return nil,
+			fmt.Errorf("nothing follows for batch %d: Inductor decided otherwise at each recorded one; record more with vprof capture --compile --batch", batch)
 	}
 	return between(a, b, batch), nil
 }
@@ -51,7 +52,8 @@ func outside(batch, x, y int) int {
 
 // like tells whether two recordings have the same events.
 func (r *Recording) like(o *Recording) bool {
-	return slices.Equal(r.Order, o.Order) && r.Forward == o.Forward && r.Backward == o.Backward && len(r.Kept) == len(o.Kept)
+	return slices.Equal(r.Order,
+		o.Order) && r.Forward == o.Forward && r.Backward == o.Backward && len(r.Kept) == len(o.Kept)
 }
 
 // between is a recording on the line through two.

@@ -33,13 +33,22 @@ func step(batch int) Recording {
 func file(recordings ...Recording) *File {
 	return &File{
 		Schema: Schema, Torch: "2.15.0+cu132", GPU: "a100-40", Model: "toy", Form: "whole",
-		Parameters: []Tensor{{"w", []int64{4, 8}, "float32", true}}, Buffers: []Tensor{{"b", []int64{3}, "int64", false}},
-		Inputs: []Tensor{{"x", []int64{-1, 8}, "float32", false}}, Sites: []string{"toy.py:3:forward", ""}, Recordings: recordings,
+		Parameters: []Tensor{{"w", []int64{4, 8}, "float32", true}}, Buffers: []Tensor{{
+			"b",
+			[]int64{3},
+			"int64",
+			false,
+		}},
+		Inputs: []Tensor{{"x", []int64{-1, 8}, "float32", false}}, Sites: []string{"toy.py:3:forward", ""},
+		Recordings: recordings,
 	}
 }
 
 func toyCase(batch int) models.Case {
-	return models.Case{Model: "pt2:toy", Stage: "full", Batch: batch, AMP: "bf16", Accumulate: 1, Torch: "2.15", Levers: models.Levers{Compile: true}}
+	return models.Case{
+		Model: "pt2:toy", Stage: "full", Batch: batch, AMP: "bf16", Accumulate: 1, Torch: "2.15",
+		Levers: models.Levers{Compile: true},
+	}
 }
 
 // Sizes that are affine in the batch are exact between recordings and beyond them.
@@ -103,12 +112,18 @@ func TestStepsPlayTheRecording(t *testing.T) {
 // What lives when backward begins is kept for it, but for gradients.
 func TestClasses(t *testing.T) {
 	r := step(2)
-	require.Equal(t, []program.Class{program.Activations, program.Activations, program.Activations, program.Gradients, program.Temporaries}, r.classes())
+	require.Equal(t, []program.Class{
+		program.Activations, program.Activations, program.Activations, program.Gradients,
+		program.Temporaries,
+	}, r.classes())
 }
 
 // A case that differs from what was recorded says in what.
 func TestCasesThatWereNotRecorded(t *testing.T) {
-	f, usual := file(step(4)), models.Case{Model: "pt2:toy", Stage: "full", Batch: 1, Accumulate: 1, Settings: models.Settings{"seq": 256}}
+	f, usual := file(step(4)), models.Case{
+		Model: "pt2:toy", Stage: "full", Batch: 1, Accumulate: 1,
+		Settings: models.Settings{"seq": 256},
+	}
 	f.Sizes = map[string]int64{"seq": 256}
 	for _, k := range []struct {
 		change func(*models.Case)
@@ -170,7 +185,10 @@ func packed(t *testing.T, f *File) []byte {
 func TestModelsHaveWhatLiesBesideThem(t *testing.T) {
 	plain := models.Source{
 		Scheme: "toy", Open: func(string) (models.Model, error) {
-			return models.Model{Name: "toy:m", Description: models.Describe("a description"), Build: func(models.Case) (models.Trainer, error) { return nil, nil }}, nil
+			return models.Model{
+				Name: "toy:m", Description: models.Describe("a description"),
+				Build: func(models.Case) (models.Trainer, error) { return nil, nil },
+			}, nil
 		},
 	}
 	plain.Restore = func(_, description string) (models.Model, error) {

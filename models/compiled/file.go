@@ -120,7 +120,10 @@ func Open(path string) (*File, error) {
 // Read reads the content of a file of a name. The error is an [*input.FormatError].
 func Read(content []byte, name string) (*File, error) {
 	bad := func(key, reason string) (*File, error) {
-		return nil, &input.FormatError{File: name, Key: key, Reason: reason + "; record it again with vprof capture --compile"}
+		return nil, &input.FormatError{
+			File: name, Key: key,
+			Reason: reason + "; record it again with vprof capture --compile",
+		}
 	}
 	packed, err := gzip.NewReader(bytes.NewReader(content))
 	if err != nil {
@@ -213,7 +216,8 @@ func (r *Recording) check(parameters map[string]int64, sites int) error {
 	}
 	for _, g := range r.Gradients {
 		n, ok := parameters[g.Parameter]
-		if !ok || g.Allocation < 0 || g.Allocation >= next || g.Offset < 0 || g.Offset > mostSize || freed[g.Allocation] {
+		if !ok || g.Allocation < 0 || g.Allocation >= next ||
+			g.Offset < 0 || g.Offset > mostSize || freed[g.Allocation] {
 			return fmt.Errorf("the gradient of %q is where none can be", g.Parameter)
 		}
 		if r.Allocations[g.Allocation][0] < g.Offset+n {

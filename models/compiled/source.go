@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/vprof/vprof/internal/input"
@@ -141,7 +142,8 @@ func differs(c, usual models.Case) string {
 	first := ""
 	for _, keys := range []map[string]json.RawMessage{own, other} {
 		for key := range keys {
-			if string(own[key]) != string(other[key]) && !vacuous(own[key], other[key]) && (first == "" || key < first) {
+			if string(own[key]) != string(other[key]) && !vacuous(own[key],
+				other[key]) && (first == "" || key < first) {
 				first = key
 			}
 		}
@@ -152,7 +154,7 @@ func differs(c, usual models.Case) string {
 // vacuous tells that one of two values is absent and the other says nothing.
 func vacuous(a, b json.RawMessage) bool {
 	nothing := func(v json.RawMessage) bool {
-		return len(v) == 0 || string(v) == `""` || string(v) == "false" || string(v) == "0" || string(v) == "1" || string(v) == `"full"`
+		return len(v) == 0 || slices.Contains([]string{`""`, "false", "0", "1", `"full"`}, string(v))
 	}
 	return nothing(a) && nothing(b)
 }
@@ -169,14 +171,19 @@ func noneOr(amp string) string {
 
 // caveats say what was recorded.
 func (f *File) caveats(c models.Case) []string {
-	forms := map[string]string{"whole": "the model", "loss": "the model with its loss", "blocks": "each block of the model"}
-	all := []string{fmt.Sprintf("torch-compile: %s as Inductor of PyTorch %s compiled it for %s", forms[f.Form], f.Torch, f.GPU)}
+	forms := map[string]string{
+		"whole": "the model", "loss": "the model with its loss",
+		"blocks": "each block of the model",
+	}
+	all := []string{fmt.Sprintf("torch-compile: %s as Inductor of PyTorch %s compiled it for %s", forms[f.Form],
+		f.Torch, f.GPU)}
 	r, err := f.At(string(c.AMP), c.Batch)
 	if err != nil {
 		return all
 	}
 	if r.Breaks > 0 {
-		all = append(all, fmt.Sprintf("torch-compile: %d graph breaks; what lies between the graphs ran eagerly", r.Breaks))
+		all = append(all, fmt.Sprintf("torch-compile: %d graph breaks; what lies between the graphs ran eagerly",
+			r.Breaks))
 	}
 	if from, to := f.reach(precision(c.AMP)); c.Batch < from || c.Batch > to {
 		all = append(all, fmt.Sprintf("torch-compile: recorded from batch %d to %d, and continued in a line", from, to))

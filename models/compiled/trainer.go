@@ -10,8 +10,9 @@ import (
 
 // dtypes are the element types by PyTorch's names.
 var dtypes = map[string]trace.DType{
-	"uint8": trace.U8, "int8": trace.U8, "int32": trace.I32, "int64": trace.I64, "float16": trace.F16, "bfloat16": trace.BF16,
-	"float32": trace.F32, "float64": trace.F64, "complex64": trace.C64, "bool": trace.Bool,
+	"uint8": trace.U8, "int8": trace.U8, "int32": trace.I32, "int64": trace.I64, "float16": trace.F16,
+	"bfloat16": trace.BF16,
+	"float32":  trace.F32, "float64": trace.F64, "complex64": trace.C64, "bool": trace.Bool,
 }
 
 // trainer trains a model whose forward and backward were recorded.

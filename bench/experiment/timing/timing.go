@@ -154,7 +154,7 @@ func timed(ctx context.Context, s *step.Setup, gpu device.GPU, batch int, speed 
 		return timedStep{}, err
 	}
 	load := r.Loads[0]
-	if c := s.Case(); c.Compile && s.Model().NotRecorded(c) == "" { // what is recorded are bytes: kernels are the eager step's
+	if c := s.Case(); c.Compile && s.Model().NotRecorded(c) == "" { // bytes are recorded, no kernels
 		c.Compile = false
 		t := s.For(c).Trial(gpu, batch)
 		t.Timed = []device.GPU{gpu}
