@@ -22,7 +22,9 @@ type Smoke struct {
 	Case    Case      `json:"case"`
 	Batch   int       `json:"batch"`
 	Device  Device    `json:"device"`
-	Budget  Budget    `json:"budget"`
+	// Command is the user's own that was run; absent where a model was replayed.
+	Command []string `json:"command,omitempty"`
+	Budget  Budget   `json:"budget"`
 	// Limit is what may be filled: the budget's share of the memory that other
 	// processes leave.
 	Limit  int64   `json:"limit_bytes"`
@@ -138,8 +140,8 @@ func (s *Smoke) Verdict() string {
 	case w.Need != w.Device:
 		needs = "may need " + bytesize.Format(w.Need)
 	}
-	what := fmt.Sprintf("%s, batch %d on %s: %s %s, %s may be filled",
-		s.Case.Model, s.Batch, s.Device.GPU, w.Name, needs, bytesize.Format(s.Limit))
+	what := fmt.Sprintf("%s%s on %s: %s %s, %s may be filled",
+		s.Case.Model, s.batchWords(), s.Device.GPU, w.Name, needs, bytesize.Format(s.Limit))
 	grown := s.Baseline != nil && len(s.Baseline.Grown) > 0
 	if grown && !s.Safe {
 		what += "; " + s.Baseline.String()
@@ -151,15 +153,34 @@ func (s *Smoke) Verdict() string {
 		return "SAFE: " + what
 	case s.LargestBatch > 0:
 		return fmt.Sprintf("NOT SAFE: %s; the largest safe batch is %d", what, s.LargestBatch)
+	case s.Command != nil:
+		return "NOT SAFE: " + what
 	case strings.HasPrefix(w.Name, "validation"):
 		return "NOT SAFE: " + what + "; no batch of training is safe with that"
 	}
 	return "NOT SAFE: " + what + "; not even the smallest batch is safe"
 }
 
+// batchWords name the batch size, of which a command need not have one.
+func (s *Smoke) batchWords() string {
+	if s.Command != nil && s.Batch == 1 {
+		return ""
+	}
+	return fmt.Sprintf(", batch %d", s.Batch)
+}
+
+// title says what was tested, and on what.
+func (s *Smoke) title() string {
+	what := s.Case.String()
+	if s.Command != nil {
+		what = strings.Join(s.Command, " ")
+	}
+	return fmt.Sprintf("%s%s; %s; the device may fill %s", what, strings.Replace(s.batchWords(), ",", ";", 1), s.Device, s.Budget)
+}
+
 // Sheets implements [Document].
 func (s *Smoke) Sheets() []Sheet {
-	sheet := Sheet{Title: fmt.Sprintf("%s; batch %d; %s; the device may fill %s", s.Case, s.Batch, s.Device, s.Budget)}
+	sheet := Sheet{Title: s.title()}
 	var high []int64
 	for _, c := range s.Checks {
 		high = append(high, c.Device)
@@ -230,6 +251,9 @@ func (s *Smoke) lengthsSheets() []Sheet {
 
 // unvalidated says why there is no check of validation.
 func (s *Smoke) unvalidated() string {
+	if s.Command != nil {
+		return "no evaluation was seen; --until eval goes on until there was one."
+	}
 	if s.Case.Strategy != nil && s.Case.Strategy.Name == models.PP {
 		return "validation by the stages of a pipeline is not recorded."
 	}

@@ -23,13 +23,30 @@ var placeholder = regexp.MustCompile(`\{[A-Za-z_][\w.-]*\}`)
 // templated tells whether a command has a placeholder, and is therefore run and not read.
 func templated(words []string) bool { return slices.ContainsFunc(words, placeholder.MatchString) }
 
+// isRun tells whether a command is run and not read: it has a placeholder, or the verb's --run says so.
+func isRun(cmd *cobra.Command, words []string) bool {
+	run := cmd.Flags().Lookup("run")
+	return templated(words) || run != nil && run.Changed
+}
+
 // takeScript keeps a command that is run, of the commands that can.
 func (f *caseFlags) takeScript(cmd *cobra.Command, words []string) error {
-	if name := cmd.Name(); name != "sweep" && name != "fit" {
-		return usagef("a command with %s is run by sweep and fit; \"vprof run -- ...\" runs one without", placeholder.FindString(strings.Join(words, " ")))
+	if !slices.Contains([]string{"sweep", "fit", "smoke"}, cmd.Name()) {
+		return usagef("a command with %s is run by sweep, fit and smoke; \"vprof run -- ...\" runs one without",
+			placeholder.FindString(strings.Join(words, " ")))
 	}
 	f.script = words
 	return nil
+}
+
+// chosen are the values of --set by their names.
+func chosen(settings []string) map[string]string {
+	values := map[string]string{}
+	for _, s := range settings {
+		name, value, _ := strings.Cut(s, "=")
+		values[name] = value
+	}
+	return values
 }
 
 // fill puts values in the places of their names.
@@ -40,7 +57,11 @@ func fill(words []string, values map[string]string) ([]string, error) {
 		filled[i] = placeholder.ReplaceAllStringFunc(w, func(mark string) string {
 			value, known := values[strings.Trim(mark, "{}")]
 			if !known {
-				missing = usagef("nothing says what %s is; give it with --set %s=VALUE", mark, strings.Trim(mark, "{}"))
+				how := "--set " + strings.Trim(mark, "{}") + "=VALUE"
+				if mark == "{batch}" {
+					how = "--batch"
+				}
+				missing = usagef("nothing says what %s is; give it with %s", mark, how)
 			}
 			return value
 		})
@@ -74,11 +95,8 @@ type batchRuns struct {
 }
 
 func newBatchRuns(a *app, words, settings []string, board device.GPU) (*batchRuns, error) {
-	b := &batchRuns{app: a, words: words, values: map[string]string{"batch": "1"}, board: board, tried: map[int]bool{}}
-	for _, s := range settings {
-		name, value, _ := strings.Cut(s, "=")
-		b.values[name] = value
-	}
+	b := &batchRuns{app: a, words: words, values: chosen(settings), board: board, tried: map[int]bool{}}
+	b.values["batch"] = "1"
 	_, err := fill(words, b.values)
 	return b, err
 }

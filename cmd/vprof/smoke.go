@@ -54,6 +54,8 @@ type smokeOptions struct {
 	longest           []string
 	lengths           lengthFlags
 	json              bool
+	run               bool
+	until             string
 	baseline          string
 	// unplanned are values of the configuration that are planned otherwise.
 	unplanned []report.Warning
@@ -78,6 +80,9 @@ func newSmokeCmd(a *app) *cobra.Command {
   # over the lengths of the data set, will an epoch run out of memory?
   vprof smoke --model gpt2 --batch 8 --gpu rtx-3060 --lengths lognormal:mean=300,p95=800
 
+  # the project's own command, run on a simulated board
+  vprof smoke --run --gpu rtx-4090 --until eval -- python train.py
+
   # in CI: commit a baseline, then watch it
   vprof smoke --model redimnet-b2 --batch 32 --export baseline.json
   vprof smoke --model redimnet-b2 --batch 32 --watch-baseline baseline.json`,
@@ -92,6 +97,9 @@ func newSmokeCmd(a *app) *cobra.Command {
 	f.StringArrayVar(&o.pairs, "map", nil, "where any other YAML, TOML or JSON of --config-path has a value, as `name=path.to.key`; names are batch, accumulate, amp, checkpointing and settings (repeatable)")
 	f.StringArrayVar(&o.longest, "longest", nil, "a setting of the longest sample, as `name=value` (repeatable)")
 	o.lengths.register(cmd)
+	f.BoolVar(&o.run, "run", false, "run the command behind -- on the simulated board, as vprof run does, instead of reading it")
+	f.StringVar(&o.until, "until", "", "with --run, go on until an `event`: eval, save or end")
+	complete(cmd, "until", func() []string { return untils })
 	f.BoolVar(&o.json, "json", false, "the same as --format json")
 	f.StringVar(&o.baseline, "watch-baseline", "", "also compare with `file`, an earlier result of --format json")
 	f.StringVar(&o.tolerance, "tolerance", "1%", "growth since the baseline that does not matter, as a `share`")
@@ -100,6 +108,12 @@ func newSmokeCmd(a *app) *cobra.Command {
 }
 
 func runSmoke(cmd *cobra.Command, o *smokeOptions) (err error) {
+	switch {
+	case o.c.script != nil:
+		return o.runScript(cmd)
+	case o.run:
+		return usagef("--run: name the command after --, for example: vprof smoke --run -- python train.py")
+	}
 	defer func() { err = errors.Join(err, o.local.close()) }()
 	t, err := o.test()
 	if err != nil {
@@ -127,6 +141,11 @@ func runSmoke(cmd *cobra.Command, o *smokeOptions) (err error) {
 		return err
 	}
 	s.Warnings = append(o.unplanned, s.Warnings...)
+	return o.judge(s, started, before, tolerance)
+}
+
+// judge compares a result with an earlier one, shows it, and says by its error what is not safe.
+func (o *smokeOptions) judge(s *report.Smoke, started time.Time, before *report.Smoke, tolerance float64) error {
 	s.Tool, s.Started, s.Budget.Preset = tool(), started.Truncate(time.Second), o.budget.preset
 	if before != nil {
 		if err := s.Compare(before, o.baseline, tolerance); err != nil {
@@ -137,6 +156,8 @@ func runSmoke(cmd *cobra.Command, o *smokeOptions) (err error) {
 		return err
 	}
 	switch {
+	case !s.Safe && s.Command != nil:
+		return negative{fmt.Errorf("%s is not safe; vprof fit finds the largest batch of a command with {batch}", s.Case.Model)}
 	case !s.Safe:
 		return negative{fmt.Errorf("%s is not safe; vprof fit says what is, fit --levers what makes room for it", s.Case.Model)}
 	case s.Baseline != nil && len(s.Baseline.Grown) > 0:

@@ -64,7 +64,7 @@ func (f *caseFlags) takesTrainer(cmd *cobra.Command, a *app, searched ...string)
 			if at > 0 {
 				return usagef("%s: give files before --, or a command behind it, not both", cmd.CommandPath())
 			}
-			if templated(args[at:]) {
+			if isRun(cmd, args[at:]) {
 				return f.takeScript(cmd, args[at:])
 			}
 			if f.trainer, err = trainers.Command(args[at:]); err != nil {

@@ -1,0 +1,79 @@
+package script
+
+import (
+	"slices"
+
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/profiler/planner"
+)
+
+// moments are the points of training at which memory runs out, in the order of a training run, as
+// smoke tests name them.
+var moments = []struct {
+	name, note string
+	of         func(p report.Phase) bool
+}{
+	{"set-up", "until the last optimizer is made", func(p report.Phase) bool { return p.Step < 0 }},
+	{"forward", "the first", func(p report.Phase) bool { return p.Step == 0 && p.Name == "forward" }},
+	{"first optimizer step", "which makes its state", func(p report.Phase) bool { return p.Step == 0 && p.Name == "optimizer" }},
+	{trainingStep, "the highest of all steps", trains},
+	{"validation", "a module that is trained is in evaluation mode", func(p report.Phase) bool { return p.Name == "evaluation" }},
+	{"checkpoint save", "", func(p report.Phase) bool { return p.Name == "saving" }},
+}
+
+const trainingStep = "training step"
+
+// trains tells a phase of training from set-up, evaluation and saving.
+func trains(p report.Phase) bool {
+	return p.Step >= 0 && slices.Contains([]string{"forward", "backward", "optimizer"}, p.Name)
+}
+
+// Smoke is the run, of which r is the report, as a smoke test: whether each point of training is
+// within the budget. Of points that were not reached it has nothing. The batch size is what {batch} of the
+// command stood for; 1 where it has none.
+func (o *Outcome) Smoke(r *report.Report, budget planner.Budget, batch int) *report.Smoke {
+	budget.Memory = o.Board.Memory
+	s := &report.Smoke{
+		Schema: report.SmokeSchema, Case: r.Case, Batch: batch, Device: r.Devices[0], Command: o.Args,
+		Budget: report.Budget{Margin: budget.Margin}, Limit: budget.Limit(), Safe: true, Warnings: r.Warnings,
+	}
+	if len(r.Points) == 0 {
+		return s
+	}
+	run := r.Points[0].Run
+	for _, m := range moments {
+		c := report.Check{Name: m.name, Note: m.note, Simulated: run.Simulated, Fits: true}
+		for _, p := range run.Phases {
+			if !m.of(p) {
+				continue
+			}
+			c.Allocated, c.Reserved = max(c.Allocated, p.PeakAllocated), max(c.Reserved, p.PeakReserved)
+			if f := o.OOM; f != nil && !run.Fits && f.Phase.Step == p.Step && f.Phase.Name == p.Name {
+				c.OOM, c.Fits = run.OOM, false
+			}
+		}
+		if c.Allocated == 0 {
+			continue
+		}
+		c.Device = c.Reserved + run.Context
+		c.Need, c.Safe = c.Device, c.Fits && c.Device <= s.Limit
+		s.Safe = s.Safe && c.Safe
+		if m.name == trainingStep {
+			s.Components = components(run, c)
+		}
+		s.Checks = append(s.Checks, c)
+	}
+	return s
+}
+
+// components are what a training step is made of at its peak: by what tensors are for, if that is
+// the peak of the whole run, of which alone that is known.
+func components(run *report.Run, step report.Check) []report.Component {
+	all := slices.Clone(run.Classes)
+	if step.Allocated != run.Allocated {
+		all = []report.Component{{Name: "allocated", Bytes: step.Allocated}}
+	}
+	return append(all,
+		report.Component{Name: "cached", Bytes: step.Reserved - step.Allocated},
+		report.Component{Name: "cuda context", Bytes: step.Device - step.Reserved})
+}
