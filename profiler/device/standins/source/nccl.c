@@ -102,9 +102,43 @@ API int ncclReduce(const void *from, void *to, size_t n, int type, int op, int r
     return ncclAllReduce(from, to, n, type, op, c, stream);
 }
 
+/* A group of broadcasts, one from each rank, is how PyTorch gathers pieces of uneven sizes. What this
+ * rank sends goes into every piece. */
+enum { PIECES = 1024 };
+static __thread struct {
+    int depth, n;
+    const void *own;
+    size_t own_bytes;
+    struct { void *to; size_t bytes; } piece[PIECES];
+} group;
+
+static void gather(void)
+{
+    for (int i = 0; i < group.n && group.own; i++)
+        copy(group.piece[i].to, group.own, group.piece[i].bytes < group.own_bytes ? group.piece[i].bytes : group.own_bytes);
+    group.n = 0, group.own = NULL;
+}
+
+API int ncclGroupStart(void) { return group.depth++, 0; }
+
+API int ncclGroupEnd(void)
+{
+    if (--group.depth == 0)
+        gather();
+    return 0;
+}
+
 API int ncclBroadcast(const void *from, void *to, size_t n, int type, int root, communicator *c, void *stream)
 {
-    (void)root;
+    size_t bytes = size_of(n, type);
+    if (group.depth && (root == 0 || group.n == PIECES))
+        gather(); /* the next tensor */
+    if (group.depth) {
+        group.piece[group.n].to = to;
+        group.piece[group.n++].bytes = bytes;
+        if (root == c->rank)
+            group.own = from, group.own_bytes = bytes;
+    }
     return ncclAllReduce(from, to, n, type, 0, c, stream);
 }
 
