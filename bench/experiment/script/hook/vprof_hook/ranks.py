@@ -1,7 +1,9 @@
 """One rank of several: the other ranks are not there, and their part is answered here."""
 
 import functools
+import importlib
 import os
+import sys
 
 
 def world():
@@ -36,15 +38,26 @@ def answer_for_others(torch):
     if world()[0] == 1 or not torch.distributed.is_available():
         return
     dist = torch.distributed
-    init = dist.init_process_group
+    init, new_group = dist.init_process_group, dist.new_group
 
     @functools.wraps(init)
-    def alone(backend=None, init_method=None, timeout=None, world_size=-1, rank=-1, store=None, group_name="", **options):
+    def alone(backend=None, init_method=None, timeout=None, world_size=-1, rank=-1, store=None, group_name="", device_id=None, **options):
         ranks, own = world()
-        return init(
+        if rank >= 0 and rank != own:  # of ranks that the script starts by itself
+            os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank))
+        rank = rank if rank >= 0 else own
+        importlib.import_module("torch.testing._internal.distributed.fake_pg")  # which registers the backend
+        init(
             backend=without_gloo(backend), timeout=timeout, world_size=world_size if world_size > 0 else ranks,
-            rank=rank if rank >= 0 else own, store=store_of(dist, own), group_name=group_name, **options,
+            rank=rank, store=store_of(dist, rank), group_name=group_name, **options,
         )
+        if hasattr(dist.group.WORLD, "bound_device_id"):
+            # NCCL's communicator is not split then for part of the ranks, of which it would have to hear from all.
+            dist.group.WORLD.bound_device_id = None
+
+    @functools.wraps(new_group)
+    def group_without_gloo(ranks=None, timeout=None, backend=None, *args, **options):
+        return new_group(ranks, timeout, backend and without_gloo(backend), *args, **options)
 
     def all_gather_object(object_list, obj, group=None):
         object_list[:] = [obj] * len(object_list)
@@ -56,17 +69,54 @@ def answer_for_others(torch):
     def scatter_object_list(output, given=None, src=None, group=None, **_):
         output[0] = given[dist.get_rank(group)] if given else None
 
-    def broadcast_object_list(object_list, *_, **__):
+    def nothing(*_, **__):
         return None
 
-    for module in (dist, dist.distributed_c10d):
-        module.init_process_group = alone
-        module.all_gather_object, module.gather_object = all_gather_object, gather_object
-        module.scatter_object_list, module.broadcast_object_list = scatter_object_list, broadcast_object_list
+    sent = []
+
+    def send_object_list(object_list, *_, **__):
+        sent[:] = object_list
+
+    def recv_object_list(object_list, *_, **__):
+        if sent:
+            object_list[:] = [gradients_of(o) for o in sent[:len(object_list)]]
+            return 0
+        raise RuntimeError(
+            "vprof runs this rank alone, which waits here for objects of another rank: run that one (--rank), "
+            "or say what it would send (PipelineStage takes input_args)"
+        )
+
+    replace_everywhere(dist.distributed_c10d, {
+        "init_process_group": alone, "new_group": group_without_gloo, "monitored_barrier": nothing,
+        "all_gather_object": all_gather_object, "gather_object": gather_object,
+        "scatter_object_list": scatter_object_list, "broadcast_object_list": nothing,
+        "send_object_list": send_object_list, "recv_object_list": recv_object_list,
+    })
+
+
+def gradients_of(sent):
+    """What the next stage of a pipeline answers to the shapes of outputs: gradients are shaped alike."""
+    if type(sent).__name__ != "_StageForwardMeta":
+        return sent
+    from torch.distributed.pipelining import stage
+
+    return stage._StageBackwardMeta(backward_metas=sent.forward_metas)
+
+
+def replace_everywhere(home, functions):
+    """Puts functions in the place of those of a module, in all modules that have imported them."""
+    for name, function in functions.items():
+        original = getattr(home, name, None)
+        for module in list(sys.modules.values()):
+            if original is not None and getattr(module, "__dict__", {}).get(name) is original:
+                setattr(module, name, function)
 
 
 # The size in bytes of ncclUniqueId, which rank 0 makes and the others read.
 UNIQUE_ID = 128
+
+
+stores = []
 
 
 def store_of(dist, rank):
@@ -77,9 +127,13 @@ def store_of(dist, rank):
     class Lone(dist.Store):
         """Answers what rank 0 would have written with an identifier of zeros, and never waits."""
 
-        def __init__(self):
+        def __init__(self, values):
             super().__init__()
-            self.values = {}
+            self.values = values
+            stores.append(self)  # C++ asks this object and does not keep it alive
+
+        def clone(self):
+            return Lone(self.values)
 
         def set(self, key, value):
             self.values[key] = value
@@ -100,10 +154,31 @@ def store_of(dist, rank):
         def wait(self, *_):
             return None
 
+        def append(self, key, value):
+            self.values[key] = self.values.get(key, b"") + value
+
+        def multi_get(self, keys):
+            return [self.get(key) for key in keys]
+
+        def multi_set(self, keys, values):
+            self.values.update(zip(keys, values))
+
+        def has_extended_api(self):
+            return True
+
+        def num_keys(self):
+            return len(self.values)
+
+        def deleteKey(self, key):  # as PyTorch's C++ calls it
+            return self.delete_key(key)
+
+        def getNumKeys(self):
+            return len(self.values)
+
         def delete_key(self, key):
             return self.values.pop(key, None) is not None
 
-    return Lone()
+    return Lone({})
 
 
 def without_gloo(backend):
