@@ -12,7 +12,14 @@ var procedures = map[string]opvectors.Procedure{
 	"clip_grad_norm_":    clipNorm,
 	"clip_grad_norm_inf": clipNorm,
 	"clip_grad_value_": func(_ *trace.Tape, _ *vector, ps []*tensor) func() {
-		return func() { optim.ClipGradValue(ps) }
+		return func() { // the gradients are of one type
+			grads := make([]*tensor, len(ps))
+			for i, p := range ps {
+				grads[i] = p.Grad()
+			}
+			trace.ForeachUpdate("_foreach_clamp_min__Scalar", 1, grads)
+			trace.ForeachUpdate("_foreach_clamp_max__Scalar", 1, grads)
+		}
 	},
 	"zero_grad_none": func(t *trace.Tape, _ *vector, ps []*tensor) func() {
 		return sgd(t, ps).ZeroGrad
@@ -71,6 +78,9 @@ func scaleLoss(t *trace.Tape, s *optim.GradScaler) func() {
 }
 
 func averaging(t *trace.Tape, _ *vector, _ []*tensor) func() {
-	p := t.Frame().Let(t.Zeros(trace.F32, 10))
-	return optim.NewAverage(t, []*tensor{p}).Update
+	f := t.Frame()
+	p := f.Let(t.Zeros(trace.F32, 10))
+	var average *tensor
+	t.NoGrad(func() { average = f.Let(p.Clone()) })
+	return func() { trace.ForeachUpdate("_foreach_lerp__Scalar", 3, []*tensor{average}, []*tensor{p}) }
 }

@@ -81,13 +81,7 @@ type LoRALinear struct {
 	off       bool
 }
 
-// NewLoRALinear puts an adapter beside base, which it freezes.
-func NewLoRALinear(base Projection, o LoRA) *LoRALinear {
-	Freeze(base)
-	return adapt(base, o)
-}
-
-// adapt is NewLoRALinear for a layer that is frozen.
+// adapt puts an adapter beside a layer that is frozen.
 func adapt(base Projection, o LoRA) *LoRALinear {
 	in, out := base.widths()
 	l := &LoRALinear{

@@ -57,7 +57,9 @@ func TestLayersLeftOutStayAsTheyAre(t *testing.T) {
 func TestAdaptersRunInThePrecisionOfTheirLayer(t *testing.T) {
 	tape := trace.New(trace.Board{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, stack.Default().Rules(), trace.Options{})
 	base := nn.NewLinear(64, 32, true)
-	l := nn.NewLoRALinear(base, nn.LoRA{Rank: 4, Dropout: 0.1})
+	model := nn.NewSequential(base)
+	nn.AdaptLinears(model, nn.LoRA{Rank: 4, Dropout: 0.1})
+	l := model.Layers[0].(*nn.LoRALinear)
 	tree := nn.NewTree(l)
 	tree.To(tape)
 	f := tape.Frame()

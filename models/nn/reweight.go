@@ -92,63 +92,6 @@ func (s *SpectralNorm) compute(f *trace.Frame) *trace.Tensor {
 	return g.Return(weight.Div(sigma))
 }
 
-// SpectralParametrization is a layer under
-// torch.nn.utils.parametrizations.spectral_norm: the weight is a property,
-// computed whenever it is read.
-type SpectralParametrization struct {
-	Module
-	Layer Reweighted `torch:""`
-	U     *Buffer    `torch:"_u"`
-	V     *Buffer    `torch:"_v"`
-}
-
-// NewSpectralParametrization wraps a layer.
-func NewSpectralParametrization(l Reweighted) *SpectralParametrization {
-	rows, columns := matrixSize(l.weight())
-	return &SpectralParametrization{Layer: l, U: NewBuffer(trace.F32, rows), V: NewBuffer(trace.F32, columns)}
-}
-
-// Forward computes the weight and calls the layer.
-func (s *SpectralParametrization) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
-	return s.Layer.forwardWith(s.compute(f), x)
-}
-
-// compute is _SpectralNorm.forward of torch/nn/utils/parametrizations.py.
-func (s *SpectralParametrization) compute(f *trace.Frame) *trace.Tensor {
-	t := f.Tape()
-	weight := s.Layer.weight().T()
-	g := f.CallFrame(weight)
-	matrix := weight
-	if weight.NDim() > 2 {
-		rows, columns := matrixSize(s.Layer.weight())
-		matrix = weight.View(rows, columns)
-	}
-	g.Let(matrix)
-	if s.Training() {
-		t.NoGrad(func() {
-			matrix.MV(s.V.T()).NormalizeInto(s.U.T())
-			matrix.T().MV(s.U.T()).NormalizeInto(s.V.T())
-		})
-	}
-	u, v := g.Let(s.U.T().Clone()), g.Let(s.V.T().Clone())
-	sigma := g.Let(u.Dot(matrix.MV(v)))
-	return g.Return(weight.Div(sigma))
-}
-
-// WeightNorm is a layer under torch.nn.utils.weight_norm: its weight is V with
-// the length G per output. The layer's own weight holds V.
-type WeightNorm struct {
-	Module
-	Computed
-	G     *Parameter `torch:"weight_g"`
-	Layer Reweighted `torch:""`
-}
-
-// NewWeightNorm wraps a layer.
-func NewWeightNorm(l Reweighted) *WeightNorm {
-	return &WeightNorm{Layer: l, G: lengths(l, 0)}
-}
-
 // lengths is the parameter for the lengths of a weight along dimension dim.
 func lengths(l Reweighted, dim int) *Parameter {
 	dims := make([]int64, len(l.weight().Dims))
@@ -157,11 +100,6 @@ func lengths(l Reweighted, dim int) *Parameter {
 	}
 	dims[dim] = l.weight().Dims[dim]
 	return NewParameter(dims...)
-}
-
-// Forward computes the weight and calls the layer.
-func (n *WeightNorm) Forward(_ *trace.Frame, x *trace.Tensor) *trace.Tensor {
-	return n.Layer.forwardWith(n.set(trace.WeightNorm(n.Layer.weight().T(), n.G.T())), x)
 }
 
 // WeightParametrization is a layer under

@@ -82,12 +82,19 @@ func zero3(t *trace.Tape, w distributed.World, c models.Case, l Layout) (*Ranks,
 	if err != nil {
 		return nil, err
 	}
-	r := &Ranks{Parameters: z.Masters(), Wrappers: map[string]trace.Wrapper{}}
+	r := wrapping(z)
+	r.Parameters = z.Masters()
 	r.update = func(step func()) { z.Step(c.Clip != models.ClipNone, step) }
+	return r, nil
+}
+
+// wrapping has the modules of stage 3 fetch their weights.
+func wrapping(z *distributed.ZeRO3) *Ranks {
+	r := &Ranks{Wrappers: map[string]trace.Wrapper{}}
 	for _, m := range z.Modules() {
 		r.Wrappers[m.Module()] = m
 	}
-	return r, nil
+	return r
 }
 
 // frozen3 is stage 3 of a model that is not trained, as TRL's prepare_deepspeed sets it up:
@@ -101,11 +108,7 @@ func frozen3(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout) (
 	if err != nil {
 		return nil, err
 	}
-	r := &Ranks{Wrappers: map[string]trace.Wrapper{}}
-	for _, m := range z.Modules() {
-		r.Wrappers[m.Module()] = m
-	}
-	return r, nil
+	return wrapping(z), nil
 }
 
 // owners are the modules with parameters of their own, and those parameters.

@@ -1,5 +1,4 @@
-// Package allocator is PyTorch's CUDA caching allocator, byte for byte, and an
-// ideal heap beside it as the lower bound.
+// Package allocator is PyTorch's CUDA caching allocator, byte for byte.
 //
 // An [Allocator] serves requests out of segments that it gets from a [Source]:
 // a [Memory], which only counts, or a real CUDA driver. It follows the

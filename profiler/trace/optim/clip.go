@@ -21,14 +21,6 @@ func ClipGradNorm(params []*trace.Tensor, how Implementation) *trace.Tensor {
 	return total
 }
 
-// ClipGradValue is torch.nn.utils.clip_grad_value_.
-func ClipGradValue(params []*trace.Tensor) {
-	for _, grads := range gradients(params) {
-		trace.ForeachUpdate("_foreach_clamp_min__Scalar", 1, grads)
-		trace.ForeachUpdate("_foreach_clamp_max__Scalar", 1, grads)
-	}
-}
-
 // gradients are the gradients there are, grouped by type.
 func gradients(params []*trace.Tensor) [][]*trace.Tensor {
 	var out [][]*trace.Tensor
