@@ -48,6 +48,9 @@ type Model struct {
 	// Losses are the loss functions that cases may choose from; empty if there is no
 	// choice.
 	Losses []string
+	// Foreign says that the model is a file of somebody's: what contradicts itself in it is an
+	// error of the file, and no bug.
+	Foreign bool
 	// Free says that cases may freeze any parameters and recompute any modules,
 	// by patterns.
 	Free bool

@@ -344,6 +344,16 @@ func (m Model) Record(c Case, board trace.Board, o Options) (rec *Recording, err
 	if s := c.Strategy; s != nil && s.Name == PP && s.Rank == nil {
 		return m.recordWorst(c, board, o)
 	}
+	if m.Foreign {
+		defer func() {
+			if what := recover(); what != nil && what != trace.ErrStopped {
+				rec, err = nil, fmt.Errorf("%s: the graph cannot be recorded: %v; it is damaged, or this is a bug of ours (please report it)",
+					m.Name, what)
+			} else if what != nil {
+				panic(what)
+			}
+		}()
+	}
 	trainer, err := m.Build(c)
 	if err != nil {
 		return nil, err

@@ -47,7 +47,10 @@ func (a Asking) Ask(ctx context.Context, generation int, questions []oracle.Ques
 	for _, q := range questions {
 		lines.WriteString(q.String() + "\n")
 	}
-	s := script{name: "vprof_ask.py", text: AskScript, purpose: "asking cuDNN", python: a.Python, files: files, stdin: strings.NewReader(lines.String()), verbose: a.Verbose}
+	s := program{
+		name: "vprof_ask.py", text: AskScript, purpose: "asking cuDNN", python: a.Python,
+		files: files, stdin: strings.NewReader(lines.String()), verbose: a.Verbose,
+	}
 	var answer struct {
 		CuDNN string  `json:"cudnn"`
 		Bytes []int64 `json:"bytes"`

@@ -5,19 +5,41 @@ package capture
 
 import (
 	"context"
-	_ "embed"
+	"embed"
+	"encoding/json"
+	"errors"
 	"strconv"
+	"strings"
 )
 
-// Script is the Python that exports a model and watches its forward.
-//
-//go:embed capture.py
-var Script string
+// Script is the Python that exports a model and watches its forward, in one file.
+var Script = assemble()
 
-// known is beside it: what models read of numbers that their code has.
+//go:embed capture.py
+var script string
+
+// parts are modules that the script imports once there is a PyTorch: what models read of numbers
+// that their code has, what custom autograd.Functions do in backward, and how crashes are told.
 //
-//go:embed vprof_known.py
-var known []byte
+//go:embed vprof_known.py vprof_backward.py vprof_child.py
+var parts embed.FS
+
+// assemble puts the parts into the script, where Python finds them by name.
+func assemble() string {
+	texts := map[string]string{}
+	names, err := parts.ReadDir(".")
+	for _, f := range names {
+		var text []byte
+		text, err = parts.ReadFile(f.Name())
+		texts[strings.TrimSuffix(f.Name(), ".py")] = string(text)
+	}
+	literal, wrong := json.Marshal(texts) // a literal of Python, too
+	if errors.Join(err, wrong) != nil {
+		panic("capture: the script is not whole") // it is in the binary
+	}
+	const main = "\nif __name__ == "
+	return strings.Replace(script, main, "\nfind_parts("+string(literal)+")\n"+main, 1)
+}
 
 // Options say what to capture.
 type Options struct {
@@ -77,10 +99,7 @@ func (e *RefusedError) Usage() bool { return true }
 // Run captures a model. The error is a [*RefusedError] if the user can do
 // something about it.
 func Run(ctx context.Context, o Options) (*Outcome, error) {
-	s := script{
-		name: "vprof_capture.py", text: Script, purpose: "capture", python: o.Python, verbose: o.Verbose,
-		files: map[string][]byte{"vprof_known.py": known},
-	}
+	s := program{name: "vprof_capture.py", text: Script, purpose: "capture", python: o.Python, verbose: o.Verbose}
 	made := new(Outcome)
 	if err := s.run(ctx, func(string) []string { return o.args() }, made); err != nil {
 		return nil, err

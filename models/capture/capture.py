@@ -16,6 +16,7 @@ import contextlib
 import difflib
 import functools
 import importlib
+import importlib.abc
 import importlib.metadata
 import importlib.util
 import inspect
@@ -380,7 +381,7 @@ class Example:
         def one(i):
             if not isinstance(i, Input):
                 return i
-            return torch.zeros(i.sizes(symbols), dtype=i.dtype, device="meta" if place == "meta" else "cpu")
+            return torch.zeros(i.sizes(symbols), dtype=i.dtype, device=place if place in ("meta", "cuda") else "cpu")
 
         made = {n: one(i) for n, i in self.inputs.items()}
         return ((), made) if self.by_name else (tuple(made.values()), {})
@@ -389,7 +390,7 @@ class Example:
         """dynamic_shapes of torch.export, with the symbols in free kept open."""
         import torch
 
-        dims = {s: torch.export.Dim(s, min=2, max=65536) for s in free}
+        dims = {s: torch.export.Dim(s, min=2, max=max(65536, 1024 * self.symbols[s])) for s in free}
         shapes = {n: {k: dims[d[0]] for k, d in enumerate(i.dims) if isinstance(d, tuple) and d[0] in dims} if isinstance(i, Input) else None for n, i in self.inputs.items()}
         return shapes if self.by_name else tuple(shapes.values())
 
@@ -403,14 +404,15 @@ class Observation:
 
     def __init__(self):
         self.ops = []  # name of each ATen operator called from Python, and its tensor arguments: {name: [values or None]}
+        self.types = []  # of each operator the arguments that are types
         self.results = []  # values of the tensors that forward returned
         self.deaths = []  # (last operator called by then, values of the tensor that died)
         self.regions = []  # checkpointed calls: (module or None, first operator, last, reentrant)
-        self.functions = []  # custom autograd.Functions: (name, line)
+        self.functions = None  # calls of custom autograd.Functions
         self.notes = []  # what the user must know
 
 
-def observe(model, example, place, symbols):
+def observe(model, example, place, symbols, fake=None):
     """Runs forward once with no autograd, and sees each operator and the death of each tensor.
 
     Operators are seen where torch.export sees them (the PreDispatch key: before
@@ -455,13 +457,14 @@ def observe(model, example, place, symbols):
                 with below():
                     out = torch.ops.aten.alias.default(out)
             numbers.follow(op, args, kwargs or {}, out)
+            seen.types.append({name: v for name, v in given.items() if isinstance(v, torch.dtype)})
             seen.ops.append(("torch.ops." + str(op), arguments))
             for i, tensor in enumerate(tensors_of(out)):
                 born(tensor, (len(seen.ops) - 1, i))
             return out
 
     seed()
-    fake = contextlib.nullcontext() if place == "meta" else (fake_mode_of(model) or FakeTensorMode(allow_non_fake_inputs=True))
+    fake = contextlib.nullcontext() if place == "meta" else (fake or fake_mode_of(model) or FakeTensorMode(allow_non_fake_inputs=True))
     with fake:
         args, kwargs = example.tensors(place, symbols)
         numbers.adopt(model)
@@ -473,6 +476,40 @@ def observe(model, example, place, symbols):
     del out
     seen.deaths = deaths
     return seen
+
+
+def types_under_autocast(build, example, seen, nodes):
+    """[number of a node, argument, whether it is half precision]: types that are float32 in the graph, as they are
+    under autocast. x.to(y.dtype) is a type of its own there, which the graph does not show."""
+    import torch
+    import vprof_backward
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    wanted = {(k, a) for k, types in enumerate(seen.types) for a, t in types.items() if t is torch.float32}
+    if not wanted:
+        return []
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    enabled, dtype = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
+    try:
+        with fake:
+            seed()
+            with torch.device("cuda"):
+                model = as_eager(build())
+            for module in model.modules():
+                for tensors in (module._parameters, module._buffers):
+                    tensors.update({n: type(t)(t.to("cuda")) if isinstance(t, torch.nn.Parameter) else t.to("cuda") for n, t in tensors.items() if t is not None and t.device.type != "cuda"})
+        torch.set_autocast_enabled("cuda", True)
+        torch.set_autocast_dtype("cuda", torch.bfloat16)
+        cast = vprof_backward.until_known(lambda: observe(model, example, "cuda", dict(example.symbols), fake))
+    except Exception:  # the graph's types are taken as they are
+        return []
+    finally:
+        torch.set_autocast_enabled("cuda", enabled)
+        torch.set_autocast_dtype("cuda", dtype)
+    number, other = align(seen.ops, nodes), {}
+    for i, j, size in difflib.SequenceMatcher(None, [n for n, _ in seen.ops], [n for n, _ in cast.ops], autojunk=False).get_matching_blocks() if [n for n, _ in seen.ops] != [n for n, _ in cast.ops] else [(0, 0, len(seen.ops))]:
+        other.update((i + k, j + k) for k in range(size))
+    return [[number[k], a, cast.types[other[k]].get(a) is torch.bfloat16] for k, a in sorted(wanted) if k in number and k in other]
 
 
 def tensors_of(out):
@@ -520,22 +557,15 @@ def module_of(function):
 @contextlib.contextmanager
 def watching(model, seen):
     """Notes checkpointed calls and custom autograd.Functions in seen."""
-    import torch
+    import vprof_backward
 
     global watched
     watched = seen, {m: n for n, m in model.named_modules()}
-    apply = torch.autograd.Function.__dict__["apply"]
-
-    def noted(cls, *args, **kwargs):
-        if not cls.__module__.startswith("torch."):
-            seen.functions.append((f"{cls.__module__}.{cls.__qualname__}", line_of(traceback.extract_stack()[:-1])))
-        return apply.__get__(None, cls)(*args, **kwargs)
-
-    torch.autograd.Function.apply = classmethod(noted)
+    seen.functions = vprof_backward.Calls(lambda: len(seen.ops), line_of)
     try:
-        yield
+        with vprof_backward.recording(seen.functions):
+            yield
     finally:
-        torch.autograd.Function.apply = apply
         watched = None
 
 
@@ -571,8 +601,10 @@ def export(model, example, place, symbols, free):
         args, kwargs = torch.utils._pytree.tree_map_only(torch.Tensor, fake_mode_of(model).from_tensor, (args, kwargs))
     import vprof_known as known
 
+    import vprof_backward
+
     torch._export.config.error_on_lifted_constant_tensors = False  # no number of theirs matters
-    with known.asking(known.Answers(answers_of[model])):
+    with known.asking(known.Answers(answers_of[model])), vprof_backward.recording(vprof_backward.Calls(lambda: 0, line_of)):
         return torch.export.export(model, args, kwargs, dynamic_shapes=example.shapes(free) if free else None, strict=False)
 
 
@@ -696,12 +728,23 @@ def rewire(seen, nodes, program):
             rename(tensors, seen.results)
 
 
+def functions(seen, nodes):
+    """The calls of custom Functions whose parts are all in the graph, with the numbers of their first nodes."""
+    number, found = align(seen.ops, nodes), []
+    for call in seen.functions.known:
+        parts = [number.get(k) for k in (call["begin"], call["backward"], call["end"] - 1)]
+        if None in parts or any(nodes[n][1] != nodes[parts[0]][1] for n in parts):
+            continue
+        found.append({**call, "begin": parts[0], "backward": parts[1], "end": parts[2] + 1})
+    return found
+
+
 def last_uses(number, nodes, program):
     """Where values of nodes that no operator of the observation has made are used last."""
     unseen = set(range(len(nodes))) - set(number.values())
     last = {}
     for n, (node, prefix, names) in enumerate(nodes):
-        if n in unseen:
+        if n in unseen and not any("as_graph" in i["arg"] for i in node["inputs"]):  # what a graph gives has its own names there
             last.update((v, n) for v in names)
         for i in node["inputs"]:
             last.update((v, n) for v in (prefix + name for name in names_in(i["arg"])) if v in last)
@@ -792,13 +835,27 @@ def libraries(model):
     return {p: importlib.metadata.version(of[p][0]) for p in packages if p in of}
 
 
+def symbols_of(example, program):
+    """How the user called the sizes that are open, and what they are in the example."""
+    graph, signature = program["graph_module"]["graph"], program["graph_module"]["signature"]
+    names = [n for s in signature["input_specs"] if "user_input" in s for n in names_in(s["user_input"]["arg"])]
+    inputs = [i for i in example.inputs.values() if isinstance(i, Input)]
+    found = {}
+    for name, i in zip(names, inputs) if len(names) == len(inputs) else ():
+        for size, dim in zip(graph["tensor_values"][name]["sizes"], i.dims):
+            symbol = re.search(r"Symbol\('(\w+)'", size.get("as_expr", {}).get("expr_str", "")) or re.fullmatch(r"(s\d+)", size.get("as_expr", {}).get("expr_str", ""))
+            if symbol and isinstance(dim, tuple):
+                found.setdefault(symbol[1], list(dim))
+    return found
+
+
 def line_of(frames):
     """The innermost line that is neither torch's nor ours, as file:line."""
     import torch
 
-    ours = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(os.path.abspath(__file__)), "<", os.path.dirname(os.__file__) + os.sep + "contextlib")
+    ours = (os.path.dirname(torch.__file__) + os.sep, line_of.__code__.co_filename, "<", os.path.dirname(os.__file__) + os.sep + "contextlib")
     for f in reversed(frames):
-        if not f.filename.startswith(ours):
+        if not f.filename.startswith(ours) and not os.path.basename(f.filename).startswith("vprof_"):
             return f"{f.filename}:{f.lineno}"
     return ""
 
@@ -836,12 +893,15 @@ def refusal(e, opts, doing):
 # ---------------------------------------------------------------- the whole of it
 
 
-def capture(opts):
+PLACES = ("meta", "fake", "cpu")
+
+
+def capture(opts, places=PLACES):
     """Writes the file. Returns what to tell the user."""
     global hiding
     build, inputs_of = resolve(opts)
     failure = failed = None
-    for place in ("meta", "fake", "cpu"):
+    for place in places:
         for hiding in (True, False):
             doing = "building the model"
             try:
@@ -851,7 +911,7 @@ def capture(opts):
                 example, seen = observe_with_loss(model, inputs, place, opts)
                 symbols = dict(example.symbols)
                 doing = "torch.export"
-                return write(opts, model, example, place, seen, *freest(model, example, place, symbols))
+                return write(opts, build, model, example, place, seen, *freest(model, example, place, symbols))
             except Refusal:
                 raise
             except Exception as e:
@@ -866,9 +926,11 @@ def capture(opts):
 
 def observe_with_loss(model, inputs, place, opts):
     """Observes forward; without labels, should they be ours and the model's own loss not run without numbers."""
+    import vprof_backward
+
     try:
         example = Example(model, inputs)
-        return example, observe(model, example, place, dict(example.symbols))
+        return example, vprof_backward.until_known(lambda: observe(model, example, place, dict(example.symbols)))
     except Exception:
         if not opts.spec.startswith("hf:") or "labels" not in inputs or any(i.startswith("labels=") for i in opts.input):
             raise
@@ -893,7 +955,7 @@ def freest(model, example, place, symbols):
                 raise
 
 
-def write(opts, model, example, place, seen, program, free, symbols):
+def write(opts, build, model, example, place, seen, program, free, symbols):
     name = os.path.basename(opts.output).removesuffix(".pt2")
     entries, graph = saved(program, name)
     nodes = nodes_of(graph["graph_module"]["graph"])
@@ -916,11 +978,15 @@ def write(opts, model, example, place, seen, program, free, symbols):
         notes.append(f"{unseen} of {len(seen.ops)} operators of forward are not in the exported graph; lifetimes around them are a guess")
     named = {n: [isinstance(d, tuple) and d[0] == "batch" for d in i.dims] for n, i in example.inputs.items() if isinstance(i, Input)}
     extra["batch_dims"] = {n: dims.index(True) for n, dims in named.items() if True in dims[1:] and not dims[0]}
+    extra["autocast"] = types_under_autocast(build, example, seen, nodes)
+    extra["symbols"] = symbols_of(example, graph)
     extra["checkpointed"] = list(dict.fromkeys(m for m, _, _, reentrant in seen.regions if m and not reentrant))
     extra["reentrant"] = list(dict.fromkeys(m for m, _, _, reentrant in seen.regions if m and reentrant))
-    extra["custom_functions"] = [{"name": n, "line": line} for n, line in dict.fromkeys(seen.functions)]
-    for n, line in dict.fromkeys(seen.functions):
-        notes.append(f"{n} ({line}) has a backward of its own, which the file does not hold; it is planned as if PyTorch derived it")
+    unknown = dict.fromkeys(seen.functions.unknown)
+    extra["custom_functions"] = [{"name": n, "line": line} for n, line in unknown]
+    extra["functions"] = functions(seen, nodes)
+    for n, line in unknown:
+        notes.append(f"{n} ({line}) has a backward of its own that looks at numbers, which the file does not hold; it is planned as one kernel that makes all gradients")
     entries[name + "/extra/vprof.json"] = json.dumps(extra).encode()
     temporary = opts.output + ".part"
     with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as z:
@@ -928,6 +994,38 @@ def write(opts, model, example, place, seen, program, free, symbols):
             z.writestr(n, data)
     os.replace(temporary, opts.output)
     return {"file": opts.output, "bytes": os.path.getsize(opts.output), "nodes": len(nodes), "symbols": free, "batch": bool(free) or "batch" in extra, "place": place, "notes": notes}
+
+
+def told(refused):
+    return {"error": str(refused), "do": refused.do}
+
+
+def capture_apart(opts):
+    """Captures in a process of its own. Where it crashes, the next place is tried."""
+    import torch
+    import vprof_child
+
+    def attempt(places):
+        try:
+            return capture(opts, places)
+        except Refusal as e:
+            return told(e)
+        except BaseException as e:  # a bug of ours: told as Python does
+            traceback.print_exc()
+            return told(Refusal(f"{type(e).__name__}: {first_line(e)}", "please report it with --verbose"))
+
+    torch.set_num_threads(1)  # threads do not survive a fork
+    crashed = None
+    for k in range(len(PLACES)):
+        try:
+            outcome = vprof_child.in_child(lambda: attempt(PLACES[k:]))
+        except vprof_child.Crash as e:
+            crashed = crashed or e
+            continue
+        return outcome
+    where, _, number = line_of([traceback.FrameSummary(path, int(n), "") for path, n in reversed(crashed.frames)]).rpartition(":")
+    line = f"{where}:{number}: {linecache.getline(where, int(number)).strip()}\n  " if where else ""
+    return told(Refusal(f"{line}Python ended by {crashed} while this ran", "it does so on tensors without numbers: write the line another way, or run it as a script: vprof run -- python train.py"))
 
 
 def arguments(argv):
@@ -966,15 +1064,29 @@ def main(argv):
         import vprof_known as known
 
         known.watch_readers()
-        outcome = capture(opts)
+        outcome = capture_apart(opts)
+        code = 2 if "error" in outcome else 0
     except Refusal as e:
-        outcome, code = {"error": str(e), "do": e.do}, 2
+        outcome, code = told(e), 2
     if opts.result:
         with open(opts.result, "w", encoding="utf-8") as f:
             json.dump(outcome, f)
     else:
         print("\n".join([outcome["error"], outcome["do"]]) if code else json.dumps(outcome), file=sys.stderr)
     return code
+
+
+def find_parts(texts):
+    """Has modules found that are text in this script."""
+
+    class Parts(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
+        def find_spec(self, name, path=None, target=None):
+            return importlib.util.spec_from_loader(name, self) if name in texts else None
+
+        def get_source(self, name):
+            return texts[name]
+
+    sys.meta_path.insert(0, Parts())
 
 
 if __name__ == "__main__":

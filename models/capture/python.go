@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// script is a Python program of ours and how it is run. It leaves its result, or
+// program is a Python program of ours and how it is run. It leaves its result, or
 // why there is none, in the file that --result names.
-type script struct {
+type program struct {
 	name, text string
 	// purpose is what errors begin with.
 	purpose string
@@ -31,7 +31,7 @@ type script struct {
 // run runs the script with arguments, which may name files in the folder that they are
 // given, and reads its result. The error is a [*RefusedError] if the user can do
 // something about it.
-func (s *script) run(ctx context.Context, args func(dir string) []string, result any) error {
+func (s *program) run(ctx context.Context, args func(dir string) []string, result any) error {
 	err := s.execute(ctx, args, result)
 	if refused := (*RefusedError)(nil); err == nil || errors.As(err, &refused) {
 		return err
@@ -39,7 +39,7 @@ func (s *script) run(ctx context.Context, args func(dir string) []string, result
 	return fmt.Errorf("%s: %w", s.purpose, err)
 }
 
-func (s *script) execute(ctx context.Context, args func(dir string) []string, result any) error {
+func (s *program) execute(ctx context.Context, args func(dir string) []string, result any) error {
 	python, err := find(s.python)
 	if err != nil {
 		return err
@@ -49,14 +49,14 @@ func (s *script) execute(ctx context.Context, args func(dir string) []string, re
 		return err
 	}
 	defer os.RemoveAll(dir)
-	program, out := filepath.Join(dir, s.name), filepath.Join(dir, "result.json")
-	if err := os.WriteFile(program, []byte(s.text), 0o600); err != nil {
+	path, out := filepath.Join(dir, s.name), filepath.Join(dir, "result.json")
+	if err := os.WriteFile(path, []byte(s.text), 0o600); err != nil {
 		return err
 	}
 	if err := writeFiles(dir, s.files); err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, python, append([]string{program, "--result", out}, args(dir)...)...)
+	cmd := exec.CommandContext(ctx, python, append([]string{path, "--result", out}, args(dir)...)...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 5 * time.Second
 	var said tail

@@ -33,13 +33,14 @@ class Numbers:
 
     def __init__(self, of_buffers=None):
         self.kept = {}  # id of a living tensor -> its numbers
+        self.lost = set()  # ids of those that something unknown was written to
         self.of_buffers = of_buffers or {}
         self.answers = collections.defaultdict(list)  # place in the code -> what was read there
 
     def of(self, tensor):
         if id(tensor) in self.kept:
             return self.kept[id(tensor)]
-        return tensor if isreal(tensor) else None
+        return tensor if isreal(tensor) and id(tensor) not in self.lost else None
 
     def adopt(self, model):
         """Forward begins: gives the buffers of the model the numbers that they had when it was built."""
@@ -93,9 +94,11 @@ class Numbers:
             at = n.untyped_storage().data_ptr()
             for key in [k for k, other in self.kept.items() if other.untyped_storage().data_ptr() == at]:
                 del self.kept[key]
+                self.lost.add(key)
 
     def gone(self, key):
         self.kept.pop(key, None)
+        self.lost.discard(key)
 
     def read(self, where, reader, args, kwargs):
         given = [self.of(a) if isinstance(a, torch.Tensor) else a for a in args]

@@ -15,6 +15,41 @@ import (
 // and whose source line names no type, takes that of what the module was called
 // with.
 func followTypes(p *export.Program) {
+	marks := typeMarks(p)
+	follow(p)
+	for arg, under := range marks { // what a cast depends on otherwise is found by its line
+		arg.Autocast = under
+	}
+}
+
+// typeMarks are the types that a capture has seen under autocast.
+func typeMarks(p *export.Program) map[*export.Argument]export.UnderAutocast {
+	out := map[*export.Argument]export.UnderAutocast{}
+	if p.Extra == nil {
+		return out
+	}
+	at := map[int32]*export.Node{}
+	for i := range p.Nodes {
+		if n := &p.Nodes[i]; n.Block != export.Close {
+			at[n.Number] = n
+		}
+	}
+	for _, m := range p.Extra.Autocast {
+		n := at[m.Node]
+		if n == nil {
+			continue
+		}
+		if arg := find(n, m.Argument); arg != nil && arg.Kind == export.Type {
+			out[arg] = export.Stays
+			if m.Half {
+				out[arg] = export.Halves
+			}
+		}
+	}
+	return out
+}
+
+func follow(p *export.Program) {
 	known := map[int32]int64{} // types of values in the export
 	u := usesOf(p)
 	for i := range p.Nodes {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/hf"
@@ -23,6 +24,10 @@ type dimensions struct {
 	affine   *export.Batch
 	settings []models.Setting
 	symbols  map[string]string // of settings
+	// named are the names that the user gave symbols; unit is that of the batch where it is
+	// called otherwise, "" for most.
+	named map[string]export.Symbol
+	unit  string
 }
 
 // most is the upper bound of a dimension that has none of its own.
@@ -35,6 +40,12 @@ func findDimensions(p *export.Program) *dimensions {
 	var at map[string]int
 	if p.Extra != nil {
 		d.affine, at = p.Extra.Batch, p.Extra.BatchDims
+		d.named = p.Extra.Symbols
+	}
+	for symbol, s := range d.named {
+		if s.Name == "batch" {
+			d.batch, d.bounds = symbol, p.Ranges[symbol]
+		}
 	}
 	for i := range p.Inputs {
 		in := &p.Inputs[i]
@@ -50,6 +61,11 @@ func findDimensions(p *export.Program) *dimensions {
 				d.batch, d.bounds = name, p.Ranges[name]
 			}
 		})
+	}
+	if unit := d.named[d.batch].Name; unit != "" && unit != "batch" {
+		d.unit = strings.ReplaceAll(unit, "_", "-")
+		usage := "size " + unit + ", instead of --batch"
+		d.settings = append(d.settings, models.Setting{Name: d.unit, Usage: usage, Max: bounded(d.bounds.Max)})
 	}
 	seen := map[string]bool{d.batch: true}
 	for i := range p.Inputs {
@@ -71,6 +87,11 @@ func findDimensions(p *export.Program) *dimensions {
 // textLength is the setting of the length of a text.
 const textLength = "seq-len"
 
+// lengths are what sizes of texts and images are called; these have settings of their own.
+var lengths = strings.Fields("seq seq_len seqlen length len tokens T L h height H w width W")
+
+func (d *dimensions) unusual(name string) bool { return !slices.Contains(lengths, name) }
+
 // channelsLast is the setting of the layout of images.
 const channelsLast = "channels-last"
 
@@ -86,13 +107,18 @@ func (d *dimensions) setting(p *export.Program, in *export.Input, dim int, symbo
 	}
 	seen[symbol] = true
 	name, usage := nameOf(in, dim)
+	example := usual(in, dim)
+	if given := d.named[symbol]; given.Name != "" && (d.unusual(given.Name) || strings.HasPrefix(name, in.Name)) {
+		name, usage = strings.ReplaceAll(given.Name, "_", "-"), fmt.Sprintf("size %s of %s", given.Name, in.Name)
+		example = given.Example
+	}
 	for d.symbols[name] != "" {
 		name += "-" + in.Name
 	}
 	d.symbols[name] = symbol
 	r := p.Ranges[symbol]
 	s := models.Setting{Name: name, Usage: usage, Length: name == textLength, Min: max(r.Min, 1), Max: bounded(r.Max)}
-	s.Default = min(max(usual(in, dim), s.Min), s.Max)
+	s.Default = min(max(example, s.Min), s.Max)
 	d.settings = append(d.settings, s)
 }
 
@@ -232,6 +258,9 @@ func (d *dimensions) at(c models.Case) map[string]int64 {
 	out := map[string]int64{}
 	if d.batch != "" {
 		out[d.batch] = int64(c.Batch)
+		if n := c.Settings[d.unit]; d.unit != "" && n > 0 {
+			out[d.batch] = n
+		}
 	}
 	for name, symbol := range d.symbols {
 		out[symbol] = c.Settings[name]

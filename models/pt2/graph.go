@@ -17,12 +17,15 @@ type graph struct {
 	calls []call
 	// functions are the nodes of autograd.Functions, by the first.
 	functions map[int]function
+	// autocast is the type of autocast, 0 without.
+	autocast trace.DType
 }
 
 // function is the nodes of a call of an autograd.Function.
 type function struct {
 	name string
 	*region
+	own *ownBackward // nil where the graph does not have the backward
 }
 
 // call is what a node does.
@@ -79,7 +82,15 @@ func prepare(p *export.Program) (*graph, error) {
 		if f.Begin < 0 || f.Begin >= f.End || f.End > len(p.Nodes) {
 			return nil, fmt.Errorf("autograd.Function %s is said to be nodes %d to %d of %d", f.Name, f.Begin, f.End, len(p.Nodes))
 		}
-		g.functions[f.Begin] = function{f.Name, functionRegion(p, f)}
+		if f.Backward == 0 {
+			g.functions[f.Begin] = function{f.Name, functionRegion(p, f), nil}
+			continue
+		}
+		own, err := ownBackwardOf(p, f)
+		if err != nil {
+			return nil, err
+		}
+		g.functions[f.Begin] = function{f.Name, own.region, own}
 	}
 	for _, k := range p.Kernels {
 		if k.Begin < 0 || k.Begin >= k.End || k.End > len(p.Nodes) {

@@ -214,7 +214,7 @@ func span(p *export.Program, c export.KernelCall) (*kernel, *region) {
 func (g *graph) withKernels() *graph {
 	p := *g.Program
 	p.Nodes = slices.Clone(p.Nodes)
-	out := &graph{Program: &p, calls: slices.Clone(g.calls), functions: g.functions}
+	out := &graph{Program: &p, calls: slices.Clone(g.calls), functions: g.functions, autocast: g.autocast}
 	u := usesOf(&p)
 	for _, c := range p.Kernels {
 		k := kernelOf(g.Program, c)

@@ -285,7 +285,7 @@ func shapes(n *export.Node, padded, shifted *bool) bool {
 func (l *outputLayer) without(g *graph) *graph {
 	p := *g.Program
 	p.Nodes = slices.Clone(p.Nodes)
-	out := &graph{Program: &p, calls: slices.Clone(g.calls), functions: g.functions}
+	out := &graph{Program: &p, calls: slices.Clone(g.calls), functions: g.functions, autocast: g.autocast}
 	made := map[int32]bool{}
 	var later []int32
 	for i := range p.Nodes {

@@ -3,6 +3,7 @@ package pt2
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -36,7 +37,13 @@ func Source(o asked.Oracle) models.Source {
 // [*UnknownOperatorsError] or that of reading the file.
 func Open(path string) (models.Model, error) { return open(path, nil) }
 
-func open(path string, o asked.Oracle) (models.Model, error) {
+func open(path string, o asked.Oracle) (m models.Model, err error) {
+	defer func() {
+		if what := recover(); what != nil {
+			reason := fmt.Sprintf("the graph cannot be read: %v; it is damaged, or this is a bug of ours (please report it)", what)
+			m, err = models.Model{}, &input.FormatError{File: path, Reason: reason}
+		}
+	}()
 	if path == "" {
 		return models.Model{}, &input.FormatError{File: Scheme + ":", Reason: "names no file; use --model path/to/model.pt2"}
 	}
@@ -86,7 +93,7 @@ func complete(file string, p *export.Program) error {
 	if err := lifetimes.Find(p); err != nil {
 		return &input.FormatError{File: file, Reason: err.Error()}
 	}
-	p.Blocks, p.Functions, p.Kernels = blocks(p), customFunctions(p), ligerKernels(p)
+	p.Blocks, p.Functions, p.Kernels = blocks(p), append(customFunctions(p), capturedFunctions(p)...), ligerKernels(p)
 	return nil
 }
 
@@ -106,7 +113,7 @@ func newModel(file, name, config string, p *export.Program, o asked.Oracle) (mod
 	m := models.Model{
 		Name: name, Summary: summary(p), Torch: p.Torch, Source: "torch.export, torch " + cmp.Or(p.Torch, "of unknown version"),
 		Stages: []string{"full"}, Batches: d.batches(), BatchUnit: "sample",
-		Settings: d.settings, HalfWeights: true, Distributes: true, Description: models.Describe(config), Losses: Losses(), Free: true, Adapts: true,
+		Settings: d.settings, HalfWeights: true, Distributes: true, Description: models.Describe(config), Losses: Losses(), Free: true, Foreign: true, Adapts: true,
 		Levers:  models.LeverSet{Loop: models.LoopFunction, Quantize: true, Recompute: true, QAT: true},
 		Default: models.Case{Model: name, Stage: "full", Batch: d.usual(), Accumulate: 1, Blocks: p.Blocks},
 	}

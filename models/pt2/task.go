@@ -81,6 +81,9 @@ func newTrainer(g *graph, d *dimensions, c models.Case) (models.Trainer, error) 
 	return trainer, t.sized(c.Batch)
 }
 
+// autocasts are the types of autocast.
+var autocasts = map[models.Autocast]trace.DType{"bf16": trace.BF16, "fp16": trace.F16}
+
 var halves = map[models.WeightType]trace.DType{"bf16": trace.BF16, "fp16": trace.F16}
 
 // sized gives the graph the sizes of a batch, and what the case has in the place of its nodes. The
@@ -97,7 +100,7 @@ func (t *task) sized(batch int) error {
 	if err != nil {
 		return wrong("batch", err)
 	}
-	t.g = &graph{Program: p, calls: t.plain.calls, functions: t.plain.functions}
+	t.g = &graph{Program: p, calls: t.plain.calls, functions: t.plain.functions, autocast: autocasts[t.c.AMP]}
 	t.symbols, t.loss, t.head = t.sizes.at(t.c), losses[t.c.Loss], nil
 	if err := t.useLiger(); err != nil {
 		return wrong("liger", err)

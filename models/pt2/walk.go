@@ -46,7 +46,11 @@ func (w *walker) run(begin, end int) {
 			continue
 		}
 		if f, ok := w.g.functions[i]; ok && !w.inFunction {
-			w.function(f.name, f.region)
+			if f.own != nil {
+				w.ownFunction(f.own)
+			} else {
+				w.function(f.name, f.region)
+			}
 			i = f.end - 1
 			continue
 		}
@@ -248,6 +252,12 @@ func (w *walker) set(v int32, x aten.Value) {
 // value is an argument with its values filled in; typ is the type that the
 // operator wants.
 func (w *walker) value(a export.Argument, typ string) aten.Value {
+	if a.Autocast != export.NotSeen && w.g.autocast != 0 {
+		if a.Autocast == export.Halves {
+			return w.g.autocast
+		}
+		return trace.F32
+	}
 	switch a.Kind {
 	case export.Ref:
 		return w.values[a.Ref]

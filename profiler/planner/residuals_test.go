@@ -14,7 +14,7 @@ func observations(model, release string, n int) []Observation {
 	var seen []Observation
 	for i := range n {
 		seen = append(seen, Observation{
-			Subject: Subject{model, release}, EstimatedAllocated: 1000, EstimatedReserved: 2000,
+			Subject: Subject{Model: model, Release: release}, EstimatedAllocated: 1000, EstimatedReserved: 2000,
 			ReferenceAllocated: 1000 + int64(i), ReferenceReserved: 2000,
 		})
 	}
@@ -25,7 +25,7 @@ func observations(model, release string, n int) []Observation {
 func TestResidualsAreTheMiddle95PercentOfTheModel(t *testing.T) {
 	data, err := EncodeResiduals("test", append(observations("toy", "2.11", 40), observations("rare", "2.11", 3)...))
 	require.NoError(t, err)
-	allocated, reserved, err := residualsIn(data, Subject{"toy", "2.11"})
+	allocated, reserved, err := residualsIn(data, Subject{Model: "toy", Release: "2.11"})
 	require.NoError(t, err)
 	require.Equal(t, Residual{0.001, 0.038, 40, "toy on PyTorch 2.11"}, allocated)
 	require.Equal(t, Residual{0, 0, 40, "toy on PyTorch 2.11"}, reserved)
@@ -40,13 +40,13 @@ func TestResidualsAreOfTheNearestGroupThatHasRecords(t *testing.T) {
 		group string
 		count int
 	}{
-		{Subject{"toy", "2.9"}, "toy on PyTorch 2.9", 40},
-		{Subject{"toy", "2.14"}, "toy on PyTorch 2.9", 40},
-		{Subject{"toy", "2.8"}, "toy on PyTorch 2.9", 40},
-		{Subject{"rare", "2.9"}, "all models on PyTorch 2.9 (3 of rare)", 43},
-		{Subject{"unheard-of", "2.11"}, "all models on PyTorch 2.9 (none of unheard-of)", 43},
-		{Subject{"toy", "2.15"}, "all models on PyTorch 2.15 (5 of toy)", 5},
-		{Subject{"toy", "2.16"}, "all models on PyTorch 2.15 (5 of toy)", 5},
+		{Subject{Model: "toy", Release: "2.9"}, "toy on PyTorch 2.9", 40},
+		{Subject{Model: "toy", Release: "2.14"}, "toy on PyTorch 2.9", 40},
+		{Subject{Model: "toy", Release: "2.8"}, "toy on PyTorch 2.9", 40},
+		{Subject{Model: "rare", Release: "2.9"}, "all models on PyTorch 2.9 (3 of rare)", 43},
+		{Subject{Model: "unheard-of", Release: "2.11"}, "all models on PyTorch 2.9 (none of unheard-of)", 43},
+		{Subject{Model: "toy", Release: "2.15"}, "all models on PyTorch 2.15 (5 of toy)", 5},
+		{Subject{Model: "toy", Release: "2.16"}, "all models on PyTorch 2.15 (5 of toy)", 5},
 	} {
 		allocated, reserved, err := residualsIn(data, c.of)
 		require.NoError(t, err)
@@ -71,7 +71,7 @@ func TestAtMostFivePercentLieOutside(t *testing.T) {
 }
 
 func TestShippedResidualsHoldEveryGroupTheyName(t *testing.T) {
-	allocated, reserved, err := Residuals(Subject{"no such model", "2.11"})
+	allocated, reserved, err := Residuals(Subject{Model: "no such model", Release: "2.11"})
 	require.NoError(t, err)
 	require.Equal(t, "all models on PyTorch 2.11 (none of no such model)", allocated.Group)
 	require.LessOrEqual(t, allocated.Low, allocated.High)
@@ -84,7 +84,7 @@ func TestDamagedResidualsAreRefused(t *testing.T) {
 		`{"schema":"other"}`:              `schema "other" is not vprof.residuals/v2`,
 		`{"schema":"vprof.residuals/v2"}`: "no group for toy",
 	} {
-		_, _, err := residualsIn([]byte(data), Subject{"toy", "2.11"})
+		_, _, err := residualsIn([]byte(data), Subject{Model: "toy", Release: "2.11"})
 		require.ErrorContains(t, err, want)
 	}
 }
@@ -92,7 +92,7 @@ func TestDamagedResidualsAreRefused(t *testing.T) {
 func FuzzReadResiduals(f *testing.F) {
 	f.Add(shipped, "redimnet-b2", "2.15")
 	f.Fuzz(func(t *testing.T, data []byte, model, release string) {
-		_, _, _ = residualsIn(data, Subject{model, release}) // must not panic
+		_, _, _ = residualsIn(data, Subject{Model: model, Release: release}) // must not panic
 	})
 }
 

@@ -117,9 +117,10 @@ func TestEinsumCostsWhatItsProductCosts(t *testing.T) {
 		f(a, b).Sum(false).Backward()
 		return allocated(tape.Program())
 	}
-	require.Equal(t,
-		record((*tensor).BMM),
-		record(func(a, b *tensor) *tensor { return trace.Einsum("bij,bjk->bik", a, b) }))
+	for _, equation := range []string{"bij,bjk->bik", "...ij,...jk->...ik", "... i j, ... j k"} {
+		einsum := func(a, b *tensor) *tensor { return trace.Einsum(equation, a, b) }
+		require.Equal(t, record((*tensor).BMM), record(einsum), equation)
+	}
 }
 
 func TestEinsumNamesWhatIsWrong(t *testing.T) {

@@ -53,29 +53,35 @@ func (s *Setup) Estimated(ctx context.Context, gpu device.GPU, batch int) (plann
 	return e, r, err
 }
 
-// Settled tries a trial with as many steps as it takes until further ones need no more. On one
-// GPU those are two. On several, buffers of collectives come and go among the state that the
-// first step leaves: where the cache had to grow in the second step, a third finds it in
-// another order, and may have it grow once more.
+// Settled tries a trial with as many steps as it takes until further ones need no more. Where
+// the cache had to grow in the second step, a third finds it in another order: it may have it
+// grow once more, or take blocks that are larger than what it asks for.
 func (s *Setup) Settled(ctx context.Context, t Trial) (*Result, error) {
 	r, err := s.Try(ctx, t)
-	if err != nil || s.c.Strategy == nil || r.Run == nil || !grows(r.Run, steadyStep) {
-		return r, err
+	for last := steadyStep; err == nil && r.Run != nil && last < mostSteps-1 && grows(r.Run, last); last++ {
+		r.Discard()
+		t.Steps = last + 2
+		r, err = s.Try(ctx, t)
 	}
-	r.Discard()
-	t.Steps = steadyStep + 2
-	return s.Try(ctx, t)
+	return r, err
 }
+
+// mostSteps bounds how long a cache is given to settle.
+const mostSteps = 5
 
 // grows tells whether the last step of a run, of this number, has the cache grow.
 func grows(r *replay.Run, last int) bool {
-	before := max(r.PeakOf(-1, "").Reserved, r.PeakOf(0, "").Reserved)
+	before := int64(0)
+	for step := -1; step < last; step++ {
+		before = max(before, r.PeakOf(step, "").Reserved)
+	}
 	return r.Max.Reserved > before && r.Phases[len(r.Phases)-1].Step == last
 }
 
 // Coefficients are the planner's coefficients for the case on a board.
 func (s *Setup) Coefficients(gpu device.GPU) (planner.Coefficients, error) {
-	c, err := s.evidence.Coefficients(gpu, planner.Subject{Model: s.model.Name, Release: s.c.ReleaseName()})
+	of := planner.Subject{Model: s.model.Name, Release: s.c.ReleaseName(), Foreign: s.model.Foreign}
+	c, err := s.evidence.Coefficients(gpu, of)
 	if s.model.NotRecorded(s.c) != "" {
 		c.Compile(s.model.ReadsText())
 	}

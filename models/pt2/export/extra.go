@@ -25,6 +25,8 @@ type Extra struct {
 	Reentrant    []string `json:"reentrant,omitempty"`
 	// CustomFunctions are autograd.Functions, whose backward a graph does not have.
 	CustomFunctions []CustomFunction `json:"custom_functions,omitempty"`
+	// Functions are calls of autograd.Functions with their backward, by the numbers of nodes.
+	Functions []FunctionCall `json:"functions,omitempty"`
 	// Frozen are parameters that do not require gradients.
 	Frozen []string `json:"frozen,omitempty"`
 	// Tied are names of one parameter: another name, and that in the graph.
@@ -37,7 +39,42 @@ type Extra struct {
 	Batch      *Batch                 `json:"batch,omitempty"`
 	// BatchDims are the dimensions that the user called batch, by input: the first unless told.
 	BatchDims map[string]int `json:"batch_dims,omitempty"`
+	// Autocast has types that are float32 in the graph.
+	Autocast []TypeMark `json:"autocast,omitempty"`
+	// Symbols are the sizes that are open, by the symbols of the graph.
+	Symbols map[string]Symbol `json:"symbols,omitempty"`
 }
+
+// TypeMark says of an argument of a node whether it is half precision under autocast.
+type TypeMark struct {
+	Node     int32
+	Argument string
+	Half     bool
+}
+
+// UnmarshalJSON reads [12, "dtype", true].
+func (m *TypeMark) UnmarshalJSON(data []byte) error {
+	return json.Unmarshal(data, &[]any{&m.Node, &m.Argument, &m.Half})
+}
+
+// MarshalJSON writes what UnmarshalJSON reads.
+func (m TypeMark) MarshalJSON() ([]byte, error) {
+	return json.Marshal([]any{m.Node, m.Argument, m.Half})
+}
+
+// Symbol is how the user called a size, and what it is in the example.
+type Symbol struct {
+	Name    string
+	Example int64
+}
+
+// UnmarshalJSON reads ["seq", 512].
+func (s *Symbol) UnmarshalJSON(data []byte) error {
+	return json.Unmarshal(data, &[]any{&s.Name, &s.Example})
+}
+
+// MarshalJSON writes what UnmarshalJSON reads.
+func (s Symbol) MarshalJSON() ([]byte, error) { return json.Marshal([]any{s.Name, s.Example}) }
 
 // CustomFunction is an autograd.Function and the line that called it.
 type CustomFunction struct {

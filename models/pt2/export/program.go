@@ -107,10 +107,16 @@ const (
 // FunctionCall is the nodes from Begin to End, which ran in the forward of an
 // autograd.Function. Line is the line of the model that called it.
 type FunctionCall struct {
-	Name  string
-	Line  string
-	Begin int
-	End   int
+	Name  string `json:"name"`
+	Line  string `json:"line"`
+	Begin int    `json:"begin"`
+	End   int    `json:"end"`
+	// Backward is where its own backward begins in the graph, 0 where nobody has seen it. AMP
+	// says that it runs under the autocast of forward, Gives for which tensor arguments that
+	// can have one it gives a gradient.
+	Backward int    `json:"backward,omitempty"`
+	AMP      bool   `json:"amp,omitempty"`
+	Gives    []bool `json:"gives,omitempty"`
 }
 
 // KernelCall is the nodes from Begin to End, in whose place liger-kernel has a kernel.
@@ -162,7 +168,19 @@ type Argument struct {
 	Real float64
 	Text string
 	List []Argument
+	// Autocast is what a type that is float32 in the graph is under autocast.
+	Autocast UnderAutocast
 }
+
+// UnderAutocast says what becomes of a type under autocast, if somebody looked.
+type UnderAutocast int8
+
+// A type of the code stays, that of a tensor (x.to(y.dtype)) is half precision where the tensor is.
+const (
+	NotSeen UnderAutocast = iota
+	Stays
+	Halves
+)
 
 // Named is an argument with the name that the operator's schema gives it.
 type Named struct {

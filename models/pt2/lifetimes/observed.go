@@ -2,6 +2,7 @@ package lifetimes
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/vprof/vprof/models/pt2/export"
@@ -48,6 +49,9 @@ func observed(p *export.Program) error {
 			v, ok := values[name]
 			if !ok {
 				v, ok = values[name[strings.IndexByte(name, '/')+1:]]
+			}
+			if !ok && slices.Contains(p.Names, name) { // what a graph gives, under its outer name
+				continue
 			}
 			if !ok {
 				return fmt.Errorf("extra/vprof.json: %q dies, which no node makes", name)

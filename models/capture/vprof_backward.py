@@ -1,0 +1,124 @@
+"""The backward of custom autograd.Functions, run right behind their forward.
+
+torch.export writes down what a Function's forward does; its backward is Python code that
+only a training step runs. So it runs here, on tensors without numbers: the graph has
+
+    alias of each tensor argument | forward | empty_like of each result | backward | alias of each gradient
+
+and the file says where the parts begin. What backward takes from before is what was saved.
+"""
+
+import contextlib
+import traceback
+
+import torch
+
+refused = set()  # Functions whose backward does not run without numbers
+
+
+class Again(Exception):
+    """A backward has failed: forward is to run again without it."""
+
+
+class Context:
+    """The ctx of forward and backward."""
+
+    def __init__(self, args):
+        self.saved_tensors = ()
+        self.needs_input_grad = tuple(differentiable(a) for a in args)
+
+    def save_for_backward(self, *tensors):
+        self.saved_tensors = tensors
+
+    save_for_forward = mark_dirty = mark_non_differentiable = set_materialize_grads = lambda self, *args: None
+    materialize_grads = True
+
+    @property
+    def saved_variables(self):
+        return self.saved_tensors
+
+
+def differentiable(v):
+    return isinstance(v, torch.Tensor) and (v.is_floating_point() or v.is_complex())
+
+
+class Calls:
+    """What is taken down while forward runs."""
+
+    def __init__(self, count, line_of):
+        self.count, self.line_of = count, line_of  # of operators so far, of frames
+        self.known, self.unknown, self.inside = [], [], False
+
+    def apply(self, cls, args, kwargs):
+        """cls.apply(*args), with its backward behind."""
+        ctx, call = Context(args), {"name": name_of(cls), "line": self.line_of(traceback.extract_stack()[:-2]), "begin": self.count()}
+        self.inside = True  # what forward applies itself has no backward of its own
+        try:
+            for a in filter(differentiable, args):
+                torch.ops.aten.alias.default(a)
+            out = forward(cls, ctx, args, kwargs)
+            call["backward"] = self.count()
+            call["amp"] = getattr(getattr(cls.backward, "__code__", None), "co_name", "") == "decorate_bwd"
+            call["gives"] = backward(cls, ctx, args, out)
+        finally:
+            self.inside = False
+        call["end"] = self.count()
+        self.known.append(call)
+        return out
+
+
+def name_of(cls):
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def forward(cls, ctx, args, kwargs):
+    if cls.setup_context is torch.autograd.Function.setup_context:
+        return cls.forward(ctx, *args, **kwargs)
+    out = cls.forward(*args, **kwargs)
+    cls.setup_context(ctx, args, out)
+    return out
+
+
+def backward(cls, ctx, args, out):
+    """Runs the backward. Returns of which of the tensor arguments it gives a gradient."""
+    try:
+        grads = [torch.ops.aten.empty_like.default(o) if differentiable(o) else None for o in (out if isinstance(out, tuple) else (out,))]
+        given = cls.backward(ctx, *grads)
+        given = given if isinstance(given, tuple) else (given,)
+        pairs = [(a, g) for a, g in zip(args, (*given, *[None] * len(args))) if differentiable(a)]
+        for _, g in pairs:
+            if differentiable(g):
+                torch.ops.aten.alias.default(g)
+        return [differentiable(g) for _, g in pairs]
+    except Exception as e:
+        refused.add(cls)
+        raise Again(f"{name_of(cls)}.backward: {type(e).__name__}: {e}") from e
+
+
+@contextlib.contextmanager
+def recording(calls):
+    """Takes down the calls of custom Functions."""
+    original = torch.autograd.Function.__dict__["apply"]
+
+    def apply(cls, *args, **kwargs):
+        if cls.__module__.startswith("torch."):
+            return original.__get__(None, cls)(*args, **kwargs)
+        if calls.inside:
+            return forward(cls, Context(args), args, kwargs)
+        if cls in refused:
+            calls.unknown.append((name_of(cls), calls.line_of(traceback.extract_stack()[:-1])))
+            return original.__get__(None, cls)(*args, **kwargs)
+        return calls.apply(cls, args, kwargs)
+
+    torch.autograd.Function.apply = classmethod(apply)
+    try:
+        yield calls
+    finally:
+        torch.autograd.Function.apply = original
+
+
+def until_known(run):
+    """Runs forward until no backward fails in it."""
+    while True:
+        with contextlib.suppress(Again):
+            return run()

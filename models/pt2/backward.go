@@ -1,0 +1,244 @@
+package pt2
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/vprof/vprof/models/pt2/export"
+	"github.com/vprof/vprof/profiler/aten"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// The nodes that a captured graph marks the parts of an autograd.Function with.
+const (
+	marker   = "torch.ops.aten.alias.default"
+	incoming = "torch.ops.aten.empty_like.default"
+)
+
+// ownBackward is a call of an autograd.Function whose backward stands in the graph, behind
+// its forward: markers of the arguments, forward, incoming gradients, backward, markers of
+// the gradients that it gives.
+type ownBackward struct {
+	// region is all of it; its inputs are those of forward.
+	*region
+	call export.FunctionCall
+	// forward begins after the markers of arguments; backward from begins after the incoming
+	// gradients and ends before the markers.
+	forward, from, to int
+	// results are the values that gradients come for, grads these gradients.
+	results, grads []int32
+	// saved are the values that backward takes from before.
+	saved []int32
+	// gives are the gradients by the arguments that they are of.
+	gives map[int32]int32
+}
+
+// capturedFunctions are the calls that "vprof capture" has seen, with the places of nodes in
+// place of their numbers. Those that do not fit the graph are left out.
+func capturedFunctions(p *export.Program) []export.FunctionCall {
+	if p.Extra == nil {
+		return nil
+	}
+	at := map[int]int{}
+	for i := range p.Nodes {
+		at[int(p.Nodes[i].Number)] = i // a Close is last with its number
+	}
+	var out []export.FunctionCall
+	for _, f := range p.Extra.Functions {
+		begin, knownBegin := at[f.Begin]
+		backward, knownBackward := at[f.Backward]
+		last, knownLast := at[f.End-1]
+		f.Begin, f.Backward, f.End = begin, backward, last+1
+		if knownBegin && knownBackward && knownLast && begin < backward && backward <= last {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// ownBackwardOf takes a call apart. The error says where the graph is not as a capture
+// writes it.
+func ownBackwardOf(p *export.Program, c export.FunctionCall) (*ownBackward, error) {
+	f := &ownBackward{region: &region{begin: c.Begin, end: c.End}, call: c, gives: map[int32]int32{}}
+	wrong := func(i int) (*ownBackward, error) {
+		return nil, fmt.Errorf("autograd.Function %s: node %d is not what a capture writes there", c.Name, i)
+	}
+	marked := func(i int, target string) (of, made int32, ok bool) {
+		if i < c.Begin || i >= c.End || p.Nodes[i].Target != target {
+			return 0, 0, false
+		}
+		of, made = taken(&p.Nodes[i], "self"), result(&p.Nodes[i])
+		return of, made, of >= 0 && made >= 0
+	}
+	var arguments []int32
+	f.forward = c.Begin
+	for range c.Gives {
+		v, _, ok := marked(f.forward, marker)
+		if !ok {
+			return wrong(f.forward)
+		}
+		arguments = append(arguments, v)
+		f.forward++
+	}
+	f.from = c.Backward
+	for {
+		y, g, ok := marked(f.from, incoming)
+		if !ok {
+			break
+		}
+		f.results, f.grads = append(f.results, y), append(f.grads, g)
+		f.from++
+	}
+	f.to = c.End
+	for k := len(c.Gives) - 1; k >= 0; k-- {
+		if !c.Gives[k] {
+			continue
+		}
+		f.to--
+		g, _, ok := marked(f.to, marker)
+		if !ok {
+			return wrong(f.to)
+		}
+		f.gives[arguments[k]] = g
+	}
+	if f.forward > c.Backward || f.from > f.to {
+		return wrong(c.Backward)
+	}
+	f.find(p, arguments)
+	return f, nil
+}
+
+// find looks for what goes in and out of forward, and what backward needs of it.
+func (f *ownBackward) find(p *export.Program, arguments []int32) {
+	f.borders(p)
+	made, known := map[int32]bool{}, map[int32]bool{}
+	for i := f.forward; i < f.call.Backward; i++ {
+		for _, o := range p.Nodes[i].Outputs {
+			values(o, func(v int32) { made[v] = true })
+		}
+	}
+	f.inputs = nil
+	use := func(i int, list *[]int32, inside func(v int32) bool) {
+		for _, a := range p.Nodes[i].Inputs {
+			values(a.Argument, func(v int32) {
+				if !inside(v) && !slices.Contains(*list, v) {
+					*list = append(*list, v)
+				}
+			})
+		}
+	}
+	for _, v := range arguments {
+		if !slices.Contains(f.inputs, v) {
+			f.inputs = append(f.inputs, v)
+		}
+	}
+	for i := f.forward; i < f.call.Backward; i++ {
+		use(i, &f.inputs, func(v int32) bool { return made[v] })
+	}
+	for _, g := range f.grads {
+		known[g] = true
+	}
+	for i := f.from; i < f.to; i++ {
+		use(i, &f.saved, func(v int32) bool { return known[v] })
+		for _, o := range p.Nodes[i].Outputs {
+			values(o, func(v int32) { known[v] = true })
+		}
+	}
+	for _, v := range f.saved { // what comes from before forward goes into it, too
+		if !made[v] && !slices.Contains(f.inputs, v) {
+			f.inputs = append(f.inputs, v)
+		}
+	}
+	f.outputs = slices.DeleteFunc(f.outputs, func(v int32) bool { return !made[v] })
+	for _, v := range f.results {
+		if made[v] && !slices.Contains(f.outputs, v) {
+			f.outputs = append(f.outputs, v)
+		}
+	}
+}
+
+// like is what a tensor is like that may be gone.
+type like struct {
+	dtype trace.DType
+	shape []int64
+}
+
+// ownFunction runs a Function, and its own backward when gradients come.
+func (w *walker) ownFunction(f *ownBackward) {
+	inputs, at := w.inputsOf(f.region)
+	known := slices.Clone(w.values)
+	var results []aten.Value
+	var numbers []aten.Value // values that are no tensors
+	var saved []int32
+	shapes := map[int32]like{}
+	inner := func(frame *trace.Frame, values []aten.Value) *walker {
+		return &walker{task: w.task, frame: frame, values: values, inside: f.region, inFunction: true, note: w.note}
+	}
+	outs := w.frame.Apply(&trace.Function{
+		Name: f.call.Name + "Backward", AMP: f.call.AMP,
+		Forward: func(frame *trace.Frame, ctx *trace.FunctionContext, inputs []*trace.Tensor) (outs []*trace.Tensor) {
+			run := inner(frame, known)
+			for i, v := range at {
+				run.values[v] = inputs[i]
+			}
+			run.run(f.forward, f.call.Backward)
+			for _, v := range f.outputs {
+				results = append(results, run.values[v])
+				if x, ok := run.values[v].(*trace.Tensor); ok && x != nil {
+					outs = append(outs, x)
+					shapes[v] = like{x.DType(), slices.Clone(x.Shape())}
+				}
+			}
+			var keep []*trace.Tensor
+			numbers, saved = slices.Clone(run.values), nil
+			for i, v := range numbers {
+				if x, ok := v.(*trace.Tensor); ok {
+					if x != nil && slices.Contains(f.saved, int32(i)) {
+						keep, saved = append(keep, x), append(saved, int32(i))
+					}
+					numbers[i] = nil
+				}
+			}
+			ctx.SaveForBackward(keep...)
+			return outs
+		},
+		Backward: func(frame *trace.Frame, ctx *trace.FunctionContext, grads []*trace.Tensor) []*trace.Tensor {
+			run := inner(frame, slices.Clone(numbers))
+			for i, v := range saved {
+				run.values[v] = ctx.Saved(i)
+			}
+			f.receive(run, shapes, grads)
+			run.run(f.from, f.to)
+			out := make([]*trace.Tensor, len(at))
+			for i, v := range at {
+				if g, ok := f.gives[v]; ok && ctx.NeedsInputGrad(i) {
+					out[i], _ = run.values[g].(*trace.Tensor)
+				}
+			}
+			return out
+		},
+	}, inputs...)
+	w.returned(f.region, outs, results)
+}
+
+// receive gives the incoming gradients their values; those that are absent are zeros.
+func (f *ownBackward) receive(run *walker, shapes map[int32]like, grads []*trace.Tensor) {
+	k := 0
+	for _, v := range f.outputs {
+		x, ok := shapes[v]
+		if !ok {
+			continue
+		}
+		grad := grads[k]
+		k++
+		for i, y := range f.results {
+			if y != v {
+				continue
+			}
+			if grad == nil {
+				grad = run.frame.Let(run.frame.Tape().Zeros(x.dtype, x.shape...))
+			}
+			run.values[f.grads[i]] = grad
+		}
+	}
+}
