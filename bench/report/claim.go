@@ -24,6 +24,8 @@ type Claim struct {
 	// Bytes or Share are its limits; a claim that a batch fits has neither.
 	Bytes *ByteRange  `json:"bytes,omitempty"`
 	Share *ShareRange `json:"share,omitempty"`
+	// Seconds is a time, with its limits.
+	Seconds *Seconds `json:"seconds,omitempty"`
 	// Batch is the batch size or two with those between, Conditions what else
 	// the guide says it of, Than what it compares with; absent if nothing.
 	Batch      string `json:"batch,omitempty"`
@@ -55,6 +57,8 @@ type Answer struct {
 	GPU   string      `json:"gpu"`
 	Bytes *ByteRange  `json:"bytes,omitempty"`
 	Share *ShareRange `json:"share,omitempty"`
+	// Seconds is a time with its interval, over all batch sizes and stages.
+	Seconds *Seconds `json:"seconds,omitempty"`
 	// Verdict answers a claim that a batch fits.
 	Verdict Verdict `json:"verdict,omitempty" jsonschema:"enum=fits,enum=tight,enum=fits slowly,enum=does not fit"`
 	// Refused says why there is no answer.
@@ -75,6 +79,16 @@ func (a *Answer) Add(value float64, share bool) {
 		a.Bytes = &ByteRange{bytes, bytes}
 	}
 	a.Bytes.Low, a.Bytes.High = min(a.Bytes.Low, bytes), max(a.Bytes.High, bytes)
+}
+
+// AddTime widens the range by a time.
+func (a *Answer) AddTime(s Seconds) {
+	if a.Seconds == nil {
+		a.Seconds = &s
+		return
+	}
+	a.Seconds.Seconds = max(a.Seconds.Seconds, s.Seconds)
+	a.Seconds.Low, a.Seconds.High = min(a.Seconds.Low, s.Low), max(a.Seconds.High, s.High)
 }
 
 // Judged notes the verdict on one of the answer's cases; the worst stays.
@@ -132,6 +146,8 @@ func (c Claim) Judge() string {
 		return "right"
 	case a.Verdict != "":
 		return map[Verdict]string{Fits: "right", Tight: "tight", Slow: "slow", Unrecorded: "not recorded", DoesNotFit: "wrong"}[a.Verdict]
+	case c.Seconds != nil && a.Seconds != nil:
+		return judgeTimes(*c.Seconds, *a.Seconds)
 	case c.Share != nil && a.Share != nil:
 		return judgeShares(*c.Share, *a.Share)
 	case c.Bytes != nil && a.Bytes != nil:
@@ -158,6 +174,18 @@ func judgeBytes(guide, truth ByteRange) string {
 		return "partly too high"
 	case least > low*(1+amountTolerance):
 		return "up to " + times(least/low) + " too high"
+	}
+	return "right"
+}
+
+// judgeTimes compares times. Those of the guide include loading and logging, so that more is no
+// contradiction until it is twice as much.
+func judgeTimes(guide, truth Seconds) string {
+	switch {
+	case guide.High < truth.Low:
+		return times(truth.Low/guide.High) + " too short"
+	case guide.Low > 2*truth.High:
+		return times(guide.Low/truth.High) + " too long"
 	}
 	return "right"
 }
@@ -203,6 +231,8 @@ func (a *Answer) says() string {
 		return a.Refused
 	case a.Verdict != "" && a.Bytes != nil:
 		return string(a.Verdict) + ": " + a.Bytes.String()
+	case a.Seconds != nil:
+		return a.Seconds.String()
 	case a.Share != nil:
 		return a.Share.String()
 	case a.Bytes != nil:

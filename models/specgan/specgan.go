@@ -28,6 +28,10 @@ func Models() []models.Model {
 		Batches:   []int{4, 8, 12, 16, 24, 32, 48, 64},
 		BatchUnit: "spectrogram",
 		Settings: []models.Setting{
+			{
+				Name: "n-mels", Usage: "mel bins of the real spectrograms; the networks are made for the default",
+				Default: mels, Min: 1, Max: 1 << 12,
+			},
 			{Name: "empty-cache", Usage: "batches from one torch.cuda.empty_cache() to the next, 0 for never", Default: 0, Min: 0, Max: 1 << 20},
 		},
 		Notes: []string{
@@ -99,7 +103,7 @@ func (t *trainer) Record(tape *trace.Tape, steps int) error {
 			tape.Raise(err)
 		}
 		n := int64(t.c.Batch)
-		l.spec = tape.Hold(tape.New("randn", program.Batch, trace.F32, n, 1, mels, frames))
+		l.spec = tape.Hold(tape.New("randn", program.Batch, trace.F32, n, 1, t.c.Settings["n-mels"], frames))
 		l.cond = tape.Hold(l.condition(n))
 		tape.Mark("batch")
 		for i := range steps {

@@ -1,6 +1,10 @@
 package trace
 
-import "github.com/vprof/vprof/profiler/program"
+import (
+	"fmt"
+
+	"github.com/vprof/vprof/profiler/program"
+)
 
 func (t *Tape) launchGEMM(y *Tensor, batch, m, n, k int64, ins ...*Tensor) {
 	op := t.launch(program.Matmul, 2*batch*m*n*k, []*Tensor{y}, ins)
@@ -20,6 +24,7 @@ func (a *Tensor) MM(b *Tensor) *Tensor {
 func (a *Tensor) mm(b *Tensor) *Tensor {
 	t := a.tape
 	c := t.begin("mm", a, b)
+	t.multipliable(a, b)
 	y := t.multiply(a, b, a.layout, b.layout)
 	if n := t.record("MmBackward0", a, b); n != nil {
 		n.keep(b, a.requiresGrad)
@@ -28,6 +33,14 @@ func (a *Tensor) mm(b *Tensor) *Tensor {
 		n.apply = mmBackward
 	}
 	return c.end(y)
+}
+
+// multipliable raises, as PyTorch does, for matrices that do not fit each other.
+func (t *Tape) multipliable(a, b *Tensor) {
+	if a.shape[1] != b.shape[0] {
+		t.Raise(fmt.Errorf("RuntimeError: mat1 and mat2 shapes cannot be multiplied (%dx%d and %dx%d)",
+			a.shape[0], a.shape[1], b.shape[0], b.shape[1]))
+	}
 }
 
 // multiply is the product of two matrices, or of transposes of them: la and lb
@@ -135,6 +148,7 @@ func (bias *Tensor) addmm(a, b *Tensor) *Tensor { return bias.addmmScaled(a, b, 
 func (bias *Tensor) addmmScaled(a, b *Tensor, f Factors) *Tensor {
 	t := bias.tape
 	c := t.begin("addmm", bias, a, b)
+	t.multipliable(a, b)
 	y := t.selected(keptAddMM, func() []*Tensor { return []*Tensor{bias.addmmProduct(a, b)} })[0]
 	if n := t.record("AddmmBackward0", bias, a, b); n != nil {
 		n.keep(a, b.requiresGrad)

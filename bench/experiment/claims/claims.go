@@ -5,8 +5,8 @@ package claims
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/vprof/vprof/bench/experiment/step"
@@ -15,6 +15,7 @@ import (
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/planner/steptime"
 	"github.com/vprof/vprof/profiler/replay"
 )
 
@@ -28,7 +29,9 @@ func claimOf(g guides.Guide, c guides.Claim) report.Claim {
 		out.Batch = c.Batch.String()
 	}
 	switch {
-	case c.Of == guides.Fits:
+	case c.Of == guides.Fits, c.Of == guides.Host:
+	case c.Of == guides.Time:
+		out.Seconds = &report.Seconds{Seconds: c.Took.High, Low: c.Took.Low, High: c.Took.High}
 	case c.Figure.Share:
 		out.Share = &report.ShareRange{Low: c.Figure.Low, High: c.Figure.High}
 	default:
@@ -96,10 +99,16 @@ type projection struct {
 	verdict report.Verdict
 	run     *replay.Run
 	counts  models.Counts
+	time    steptime.Estimate
 }
 
-// noCompile is the answer to claims about torch.compile.
-const noCompile = "vprof does not record torch.compile"
+// takes is how long what a claim about a case speaks of takes: a step, or those over its samples.
+func (o *projection) takes(c guides.Claim, k models.Case) steptime.Estimate {
+	if c.Samples == 0 {
+		return o.time
+	}
+	return o.time.Times(math.Ceil(float64(c.Samples) / float64(k.Samples(k.Batch))))
+}
 
 func (a *answers) answer(ctx context.Context, c guides.Claim, gpu device.GPU) (*report.Answer, error) {
 	if c.GPU != "" {
@@ -109,22 +118,21 @@ func (a *answers) answer(ctx context.Context, c guides.Claim, gpu device.GPU) (*
 		}
 	}
 	out := &report.Answer{GPU: gpu.Name}
-	switch {
-	case c.Of == guides.Tensor:
+	if c.Of == guides.Tensor {
 		return nil, nil
-	case c.Compile:
-		out.Refused = noCompile
-		return out, nil
 	}
 	for _, k := range a.cases(c) {
 		seen, err := a.project(ctx, k, gpu)
-		var refused *step.RefusedError
-		if errors.As(err, &refused) {
-			out.Refused = refused.Error()
+		if step.Refused(err) {
+			out.Refused = err.Error()
 			return out, nil
 		}
 		if err != nil {
 			return nil, err
+		}
+		if c.Of == guides.Time {
+			out.AddTime(report.Seconds(seen.takes(c, k)))
+			continue
 		}
 		value, share := seen.value(c), c.Of == guides.Trainable
 		if c.Than != nil {
@@ -173,7 +181,13 @@ func (a *answers) project(ctx context.Context, c models.Case, gpu device.GPU) (*
 	if err != nil {
 		return nil, err
 	}
-	e, r, err := setup.Estimated(ctx, gpu, c.Batch)
+	t := setup.Trial(gpu, c.Batch)
+	t.Timed = []device.GPU{gpu}
+	r, err := setup.Try(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	e, err := setup.Estimate(gpu, r.Sample())
 	if err != nil {
 		return nil, err
 	}
@@ -181,7 +195,7 @@ func (a *answers) project(ctx context.Context, c models.Case, gpu device.GPU) (*
 	if err != nil {
 		return nil, err
 	}
-	seen := &projection{e, judged.Verdict, r.Run, r.Counts}
+	seen := &projection{e, judged.Verdict, r.Run, r.Counts, steptime.Assumed().Time(r.Loads[0])}
 	a.known[key] = seen
 	return seen, nil
 }
@@ -192,7 +206,7 @@ func (o *projection) value(c guides.Claim) float64 {
 		return float64(o.Components[part])
 	}
 	switch c.Of {
-	case guides.Allocated:
+	case guides.Allocated, guides.Host: // tensors are as large wherever they lie
 		return float64(o.Allocated.Value)
 	case guides.ModelState:
 		var sum int64

@@ -57,7 +57,21 @@ func TestGuidesAreSetAgainstWhatIsTrue(t *testing.T) {
 	require.InDelta(t, 0.139, find(t, naics, "optimization techniques", "trainable", "").Answer.Share.Low, 0.001, "14,689,413 of 105,542,277")
 
 	redimnet := claimsOf(t, "redimnet-b2")
-	require.Equal(t, "vprof does not record torch.compile", find(t, redimnet, "section 3, ultra", "device", "96").Answer.Refused)
+	ultra := find(t, redimnet, "section 3, ultra", "device", "96")
+	require.NotNil(t, ultra.Answer.Bytes, "with torch.compile")
+	require.Contains(t, ultra.Conditions, "torch.compile")
+	second := find(t, redimnet, "section 6, batch 32", "time", "32")
+	require.Equal(t, "~0.5 seconds an iteration", second.Says)
+	require.Less(t, second.Answer.Seconds.High, 0.5, "the board is faster than that")
+	require.Regexp(t, `^\d+\.\d× too short$`, find(t, redimnet, "section 3, conservative", "time", "32").Judge(),
+		"120 steps a second are more than it can do")
+	days := find(t, redimnet, "section 7, other GPUs", "time", "48-64")
+	require.Greater(t, days.Answer.Seconds.High, 3600.0)
+
+	require.Equal(t, "-", find(t, claimsOf(t, "patch-vqvae"), "recommended hardware, minimal", "host memory",
+		"8").Judge())
+	require.Contains(t, find(t, claimsOf(t, "spectrogram-gan"), "tuning, 8 GB", "fits", "12").Answer.Refused,
+		"mat1 and mat2 shapes cannot be multiplied")
 	open := find(t, redimnet, "section 1, memory scaling", "device", "32").Answer.Bytes
 	require.Greater(t, open.High, 2*open.Low, "frozen and full")
 	require.Nil(t, find(t, redimnet, "section 1, training batch", "tensor", "32").Answer)

@@ -28,7 +28,7 @@ type Conditions struct {
 	Dataset Figure `yaml:"dataset"`
 	// GPU is a board of the catalog.
 	GPU string `yaml:"gpu"`
-	// Compile is torch.compile, which vprof does not record.
+	// Compile is torch.compile.
 	Compile bool `yaml:"compile"`
 }
 
@@ -90,6 +90,7 @@ func (k Conditions) Over(c models.Case) models.Case {
 	}
 	c.Accumulate = cmp.Or(k.Accumulate, c.Accumulate)
 	c.Dataset = cmp.Or(int64(k.Dataset.High), c.Dataset)
+	c.Compile = c.Compile || k.Compile
 	if len(k.Settings) > 0 {
 		settings := models.Settings{}
 		maps.Copy(settings, c.Settings)

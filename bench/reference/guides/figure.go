@@ -90,6 +90,24 @@ func (f *Figure) UnmarshalYAML(n *yaml.Node) (err error) {
 // Range is a batch size or two with those between: 32, 8-16.
 type Range struct{ From, To int }
 
+// A Span is a number or two with those between, as seconds.
+type Span struct{ Low, High float64 }
+
+// UnmarshalYAML implements [yaml.Unmarshaler]: "0.5" or "8.3e-3..0.01".
+func (s *Span) UnmarshalYAML(n *yaml.Node) error {
+	first, last, is := strings.Cut(n.Value, "..")
+	if !is {
+		last = first
+	}
+	low, err := strconv.ParseFloat(first, 64)
+	high, err2 := strconv.ParseFloat(last, 64)
+	if err = errors.Join(err, err2); err != nil || !(0 < low && low <= high && high < 1e10) {
+		return fmt.Errorf("%q is no number of seconds like 0.5 and no range like 0.5..2", n.Value)
+	}
+	*s = Span{low, high}
+	return nil
+}
+
 // Holds tells whether a batch size is one of the range.
 func (r Range) Holds(batch int) bool { return r.From <= batch && batch <= r.To }
 

@@ -45,6 +45,10 @@ type Claim struct {
 	// Phase is the phase of a step that Of refers to, where it refers to one: "forward".
 	Phase  string `yaml:"phase"`
 	Figure Figure `yaml:"figure"`
+	// Took is the time that the figure of [Time] is, in seconds, of so many samples, or of one
+	// step without a number.
+	Took    Span  `yaml:"took"`
+	Samples int64 `yaml:"samples"`
 	// Words are the guide's own where it writes no figure.
 	Words string `yaml:"words"`
 	// Doubted says that the guide does not promise that the batch fits.
@@ -83,9 +87,16 @@ const (
 	Trainable Quantity = "trainable"
 	// Tensor is the size of a single tensor.
 	Tensor Quantity = "tensor"
+	// Time is how long a step takes, or all steps over some samples.
+	Time Quantity = "time"
+	// Host is the memory of the machine that training without a GPU takes; there is no figure.
+	Host Quantity = "host memory"
 )
 
-var quantities = []Quantity{Device, Allocated, AllocatedAfter, PeakOf, AddedBy, ModelState, Board, Fits, Trainable, Tensor}
+var quantities = []Quantity{
+	Device, Allocated, AllocatedAfter, PeakOf, AddedBy, ModelState, Board, Fits, Trainable,
+	Tensor, Time, Host,
+}
 
 // Component is the component of memory that the quantity names.
 func (q Quantity) Component() (planner.Component, bool) {
@@ -147,7 +158,11 @@ func (c Claim) check() error {
 		return errors.New("that something fits is said of a board and a batch, and has no figure")
 	case c.Doubted && c.Of != Fits:
 		return errors.New("doubted is whether something fits")
-	case c.Of != Fits && c.Figure == Figure{}:
+	case (c.Of == Time) != (c.Took.High > 0) || c.Samples < 0 || c.Samples > 0 && c.Of != Time:
+		return errors.New("a time took seconds, and nothing else did")
+	case (c.Of == Time || c.Of == Host) && (c.Figure != Figure{} || c.Words == "" || c.Batch.To == 0):
+		return errors.New("a time or the host's memory is of a batch and in the guide's words")
+	case !slices.Contains([]Quantity{Fits, Time, Host}, c.Of) && c.Figure == Figure{}:
 		return errors.New("it has no figure")
 	case c.Figure.Share != (c.Of == Trainable || c.Than != nil && c.Figure.Share):
 		return errors.New("a share is one of trained parameters, or compares")
