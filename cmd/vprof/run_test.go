@@ -32,6 +32,7 @@ func desk() (a *app, stdout, stderr *bytes.Buffer) {
 		now:       func() time.Time { return time.Unix(1793858400, 0) },
 		models:    func() *models.Registry { return models.NewRegistry([]models.Model{toy.Model()}) },
 		residuals: func(planner.Subject) (allocated, reserved planner.Residual, err error) { return },
+		openGPU:   openGPU, dev: "/dev/null",
 	}, stdout, stderr
 }
 
