@@ -143,8 +143,7 @@ func isCheck(target string) bool {
 
 // find says what a target does, if it is known.
 func (c *call) find(target string) bool {
-	switch {
-	case target == "":
+	if target == "" {
 		c.skip = true
 		return true
 	}
