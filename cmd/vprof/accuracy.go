@@ -33,6 +33,9 @@ func newAccuracyCmd(a *app) *cobra.Command {
 or plain, - for standard input) and print how far the estimates are from
 PyTorch. Records that cannot be estimated are listed, never dropped.
 
+A file of figures that others published (JSON Lines of group, source, what, kind, published_bytes,
+rounding_bytes and command, a plan) gives a table of how far plans are from them.
+
 ` + accuracyHelp + `
 ` + shardsHelp,
 		Example: `  vprof accuracy bench/reference/data/redimnet-*.jsonl
@@ -62,6 +65,15 @@ PyTorch. Records that cannot be estimated are listed, never dropped.
 }
 
 func runAccuracy(ctx context.Context, o *accuracyOptions) error {
+	if path := o.files[0]; len(o.files) == 1 && path != "-" {
+		rows, ok, err := reference.OpenPublished(path)
+		switch {
+		case ok && err != nil:
+			return err
+		case ok:
+			return o.published(ctx, rows, filepath.Dir(path))
+		}
+	}
 	records, err := o.read()
 	if err != nil {
 		return err

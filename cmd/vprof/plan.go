@@ -39,6 +39,12 @@ type planOptions struct {
 }
 
 func newPlanCmd(a *app) *cobra.Command {
+	cmd, _ := planCmd(a)
+	return cmd
+}
+
+// planCmd is the command with its options, for those who plan what others say.
+func planCmd(a *app) (*cobra.Command, *planOptions) {
 	o := &planOptions{app: a, out: output{app: a}}
 	cmd := &cobra.Command{
 		Use:   "plan",
@@ -82,7 +88,7 @@ of PyTorch a table of what each needs.
 		"answer the request in a JSON `file` (- for standard input): an object of options by name, \"files\" for trainers' files")
 	cmd.Flags().BoolVar(&o.questionLines, "json-lines", false, "with --json-request, answer each line")
 	o.out.register(cmd)
-	return cmd
+	return cmd, o
 }
 
 func runPlan(cmd *cobra.Command, o *planOptions) error {

@@ -26,7 +26,14 @@ type packed4bit struct {
 	shared *bool
 }
 
-func newPacked4bit(from *Parameter, double bool, shared *bool) *packed4bit {
+// newPacked4bit packs a weight that layers compute with in a type. Weights in fp32 are so since peft's
+// prepare_model_for_kbit_training, which leaves packed ones as they are: those were read in the type of computing.
+func newPacked4bit(from *Parameter, double bool, compute trace.DType, shared *bool) *packed4bit {
+	if from.DType == trace.F32 {
+		stored := *from
+		stored.DType = compute
+		from = &stored
+	}
 	p := &packed4bit{
 		weight: &Parameter{Dims: []int64{ceil.Div(from.Numel(), 2), 1}, DType: trace.U8, Frozen: true},
 		from:   from, double: double, unpacks: from.DType, shared: shared,
@@ -150,7 +157,7 @@ func (q *Quantizer) parameter(p *Parameter) *Parameter {
 		packed.weight.unpack = &unpacking{dequantize: packed.dequantize, from: p, stuck: &q.stuck}
 		return packed.weight
 	}
-	packed := newPacked4bit(p, q.q == NF4Double, &q.loaded)
+	packed := newPacked4bit(p, q.q == NF4Double, q.compute, &q.loaded)
 	packed.weight.unpack = &unpacking{dequantize: packed.dequantize, from: p, stuck: &q.stuck}
 	return packed.weight
 }

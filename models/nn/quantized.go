@@ -76,7 +76,7 @@ type Linear4bit struct {
 func newLinear4bit(l *Linear, double bool, compute trace.DType, shared *bool) *Linear4bit {
 	in, out := l.widths()
 	q := &Linear4bit{Bias: l.Bias, in: in, out: out, compute: compute}
-	q.packed = newPacked4bit(l.Weight, double, shared)
+	q.packed = newPacked4bit(l.Weight, double, compute, shared)
 	q.Weight = q.packed.weight
 	return q
 }

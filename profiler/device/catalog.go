@@ -144,7 +144,8 @@ var turing = generation{"Turing", 75, 1024, []GPU{
 		SMs: 40, L2: 4 * mib, BoostMHz: 1590,
 		Memory: 15_828_320_256, Bandwidth: 320 * gigabyte, Link: 15.75 * gigabyte,
 		Peak:    Rates{FP32: 8.1 * tera, FP16: 65 * tera, FP64: 0.254 * tera},
-		Context: 100 * mib, ContextSource: estimatedAsReference,
+		Context: 141 * mib, ContextSource: "what 42 runs with PyTorch 2.14 left beside reserved memory, 140.9 MiB in 36 and 141.0 in 6 " +
+			"(Anassbzdd/fitcheck@1e72b19a, t4-sweep-2026-09-15)",
 		Source: "NVIDIA T4 data sheet; memory: typical under Linux",
 	},
 	{

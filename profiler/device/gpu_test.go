@@ -227,7 +227,7 @@ func TestCatalogEntriesAreComplete(t *testing.T) {
 		require.NotEmpty(t, g.Product, g.Name)
 		require.NotEmpty(t, g.Generation, g.Name)
 		require.NotEmpty(t, g.Source, g.Name)
-		require.Contains(t, g.ContextSource, "estimate", "no board was measured yet: %s", g.Name)
+		require.NotEmpty(t, g.ContextSource, g.Name)
 		require.Positive(t, g.Peak.FP64, g.Name)
 		require.Positive(t, g.Context, g.Name)
 		// A context takes a few hundred MiB at most, on any board.
@@ -259,13 +259,15 @@ func TestCatalogAgreesWithTheBoardsBelowTheReferenceData(t *testing.T) {
 			row[0], g.Product, strconv.Itoa(int(g.Capability)), strconv.Itoa(g.SMs), strconv.Itoa(g.ThreadsPerSM),
 			strconv.FormatInt(g.Memory, 10), strconv.FormatInt(g.Context, 10),
 		}
-		require.Equal(t, row[:7], got)
+		if strings.Contains(g.ContextSource, "reference") { // else real boards told
+			require.Equal(t, row[6], got[6], g.Name)
+		}
+		require.Equal(t, row[:6], got[:6])
 		// Its bandwidth is memory clock times bus width; data sheets round, and
 		// those of the HBM boards promise up to 6 % less.
 		bandwidth, err := strconv.ParseFloat(row[7], 64)
 		require.NoError(t, err)
 		require.InEpsilon(t, bandwidth, g.Bandwidth, 0.06, g.Name)
-		require.Contains(t, g.ContextSource, "reference", g.Name)
 	}
 }
 
@@ -288,7 +290,7 @@ func TestMemoryAndContextAreThoseOfTheReferenceRecords(t *testing.T) {
 			g, err := device.Lookup(record.GPU)
 			require.NoError(t, err, file)
 			boards[g.Name] = true
-			if record.Context != 0 {
+			if record.Context != 0 && strings.Contains(g.ContextSource, "reference") {
 				require.Equal(t, record.Context, g.Context, "%s in %s", g.Name, file)
 			}
 			if m := capacity.FindStringSubmatch(record.Error); m != nil {

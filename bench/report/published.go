@@ -1,0 +1,140 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+)
+
+// PublishedSchema names the format of a report on published figures.
+const PublishedSchema = "vprof.published/v1"
+
+// Published says how far plans are from figures that others measured on real GPUs.
+type Published struct {
+	Schema string         `json:"schema" jsonschema:"const=vprof.published/v1"`
+	Rows   []PublishedRow `json:"rows"`
+	Groups []FigureGroup  `json:"groups"`
+}
+
+// PublishedRow is a figure beside its plan.
+type PublishedRow struct {
+	Group  string `json:"group"`
+	Source string `json:"source"`
+	What   string `json:"what"`
+	Torch  string `json:"torch_published,omitempty"`
+	GPU    string `json:"gpu,omitempty"`
+	// Kind is "allocated", "reserved" or "device".
+	Kind     string `json:"kind"`
+	Bytes    int64  `json:"published_bytes"`
+	Rounding int64  `json:"rounding_bytes,omitempty"`
+	Command  string `json:"command,omitempty"`
+	// Estimate is what the plan says; absent without one, and Refused says why.
+	Estimate *Interval `json:"estimate,omitempty"`
+	Refused  string    `json:"refused,omitempty"`
+}
+
+// FigureGroup sums up the figures of one kind and group.
+type FigureGroup struct {
+	Group   string       `json:"group"`
+	Kind    string       `json:"kind"`
+	Figures int          `json:"figures"`
+	Planned int          `json:"planned"`
+	Within  int          `json:"within_interval"`
+	Errors  ErrorFigures `json:"errors"`
+}
+
+// PublishedOf sums up rows.
+func PublishedOf(rows []PublishedRow) *Published {
+	d := &Published{Schema: PublishedSchema, Rows: rows}
+	errs := map[[2]string][]float64{}
+	for _, r := range rows {
+		at := slices.IndexFunc(d.Groups, func(g FigureGroup) bool { return g.Group == r.Group && g.Kind == r.Kind })
+		if at < 0 {
+			at = len(d.Groups)
+			d.Groups = append(d.Groups, FigureGroup{Group: r.Group, Kind: r.Kind})
+		}
+		g := &d.Groups[at]
+		g.Figures++
+		if r.Estimate == nil {
+			continue
+		}
+		g.Planned++
+		key := [2]string{r.Group, r.Kind}
+		errs[key] = append(errs[key], r.off())
+		if r.Estimate.Low <= r.Bytes+r.Rounding && r.Bytes-r.Rounding <= r.Estimate.High {
+			g.Within++
+		}
+	}
+	for i := range d.Groups {
+		d.Groups[i].Errors = describe(errs[[2]string{d.Groups[i].Group, d.Groups[i].Kind}])
+	}
+	slices.SortFunc(d.Groups, func(a, b FigureGroup) int { return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Kind, b.Kind)) })
+	return d
+}
+
+// off is how far the plan is from the figure, relative to that; within its rounding it is not.
+func (r *PublishedRow) off() float64 {
+	d := r.Estimate.Bytes - r.Bytes
+	if max(d, -d) <= r.Rounding {
+		return 0
+	}
+	return float64(d) / float64(r.Bytes)
+}
+
+// Lines are the rows.
+func (d *Published) Lines() []any {
+	var lines []any
+	for _, r := range d.Rows {
+		lines = append(lines, r)
+	}
+	return lines
+}
+
+// Records are the rows.
+func (d *Published) Records() [][]string {
+	rows := [][]string{{
+		"group", "source", "what", "torch_published", "gpu", "kind", "published_bytes", "rounding_bytes", "command",
+		"estimate_bytes", "estimate_low_bytes", "estimate_high_bytes", "refused",
+	}}
+	for _, r := range d.Rows {
+		row := []string{r.Group, r.Source, r.What, r.Torch, r.GPU, r.Kind, integer(r.Bytes), integer(r.Rounding), r.Command, "", "", "", r.Refused}
+		if e := r.Estimate; e != nil {
+			copy(row[9:], []string{integer(e.Bytes), integer(e.Low), integer(e.High)})
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// Sheets are the errors of each group, and the figures furthest off.
+func (d *Published) Sheets() []Sheet {
+	right := func(head string) Column { return Column{Head: head, Right: true} }
+	s := Sheet{
+		Title: fmt.Sprintf("%d published figures of real GPUs", len(d.Rows)),
+		Columns: []Column{
+			{Head: "figures of"},
+			{Head: "bytes"},
+			right("figures"), right("planned"), right("median"), right("p95"), right("largest"), right("signed mean"), right("in the interval"),
+		},
+	}
+	for _, g := range d.Groups {
+		row := []string{g.Group, g.Kind, strconv.Itoa(g.Figures), strconv.Itoa(g.Planned), "", "", "", "", ""}
+		if e := g.Errors; g.Planned > 0 {
+			copy(row[4:], []string{percent(e.Median), percent(e.P95), percent(e.Max), percent(e.Mean), strconv.Itoa(g.Within)})
+		}
+		s.Rows = append(s.Rows, row)
+	}
+	return []Sheet{s, d.worst(10)}
+}
+
+// worst are the figures that plans are furthest from.
+func (d *Published) worst(most int) Sheet {
+	s := Sheet{Title: "furthest off", Columns: []Column{{Head: "figures of"}, {Head: "what"}, {Head: "bytes"}, {Head: "published", Right: true}, {Head: "planned", Right: true}, {Head: "error", Right: true}}}
+	rows := slices.DeleteFunc(slices.Clone(d.Rows), func(r PublishedRow) bool { return r.Estimate == nil })
+	slices.SortStableFunc(rows, func(a, b PublishedRow) int { return cmp.Compare(max(b.off(), -b.off()), max(a.off(), -a.off())) })
+	for _, r := range rows[:min(most, len(rows))] {
+		s.Rows = append(s.Rows, []string{r.Group, r.What, r.Kind, integer(r.Bytes), integer(r.Estimate.Bytes), percent(r.off())})
+	}
+	return s
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+
+	"github.com/vprof/vprof/bench/job"
+	"github.com/vprof/vprof/bench/reference"
+	"github.com/vprof/vprof/bench/report"
+)
+
+// published plans what others have measured, and shows how far off that is.
+func (o *accuracyOptions) published(ctx context.Context, rows []reference.Published, folder string) error {
+	if err := o.out.open(); err != nil {
+		return err
+	}
+	bar := startProgress(o.app, o.quiet)
+	planned := map[string]*report.Estimate{}
+	refused := map[string]string{"": ""}
+	var all []report.PublishedRow
+	for i, p := range rows {
+		bar.step("figures", i, len(rows))
+		if ctx.Err() != nil {
+			bar.end()
+			return context.Cause(ctx)
+		}
+		row := report.PublishedRow{
+			Group: p.Group, Source: p.Source, What: p.What, Torch: p.Torch, GPU: p.GPU, Kind: p.Kind, Bytes: p.Bytes, Rounding: p.Rounding,
+			Command: p.Command, Refused: p.Missing,
+		}
+		if _, tried := planned[p.Command]; !tried && p.Command != "" {
+			e, err := o.app.planned(ctx, p.Command, folder)
+			if planned[p.Command] = e; err != nil {
+				refused[p.Command] = err.Error()
+			}
+		}
+		if e := planned[p.Command]; e != nil {
+			row.Estimate = map[string]*report.Interval{"allocated": &e.Allocated, "reserved": &e.Reserved, "device": &e.Device}[p.Kind]
+		} else if p.Command != "" {
+			row.Refused = refused[p.Command]
+		}
+		all = append(all, row)
+	}
+	bar.end()
+	return o.out.finish(report.PublishedOf(all))
+}
+
+// planned is the estimate of a plan on one board at one batch size, whose files are in a folder.
+func (a *app) planned(ctx context.Context, command, folder string) (*report.Estimate, error) {
+	words := strings.Fields(command)[1:]
+	for i, w := range words {
+		if file, ok := strings.CutPrefix(w, "hf:"); ok && !filepath.IsAbs(file) {
+			words[i] = "hf:" + filepath.Join(folder, file)
+		}
+	}
+	cmd, o := planCmd(a)
+	if err := cmd.ParseFlags(words); err != nil {
+		return nil, err
+	}
+	m, cases, own, err := o.cases()
+	if err != nil {
+		return nil, err
+	}
+	evidence, err := o.c.evidence(a)
+	if err != nil {
+		return nil, err
+	}
+	gpus, err := o.boards()
+	if err != nil {
+		return nil, err
+	}
+	batches, err := o.batch.sizes([]int{own})
+	if err != nil {
+		return nil, err
+	}
+	if len(cases)*len(gpus)*len(batches) != 1 {
+		return nil, usagef("%s: a figure is of one release, board and batch size of %s", command, m.Name)
+	}
+	here := &job.Local{Models: a.models(), Evidence: evidence}
+	r, err := here.Run(ctx, job.Plan(cases[0], o.c.ranks.linked(gpus), batches)[0], nil)
+	if err != nil {
+		return nil, err
+	}
+	return r.Points[0].Estimate, nil
+}
