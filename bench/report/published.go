@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 )
@@ -69,7 +70,9 @@ func PublishedOf(rows []PublishedRow) *Published {
 	for i := range d.Groups {
 		d.Groups[i].Errors = describe(errs[[2]string{d.Groups[i].Group, d.Groups[i].Kind}])
 	}
-	slices.SortFunc(d.Groups, func(a, b FigureGroup) int { return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Kind, b.Kind)) })
+	slices.SortFunc(d.Groups, func(a, b FigureGroup) int {
+		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Kind, b.Kind))
+	})
 	return d
 }
 
@@ -98,7 +101,10 @@ func (d *Published) Records() [][]string {
 		"estimate_bytes", "estimate_low_bytes", "estimate_high_bytes", "refused",
 	}}
 	for _, r := range d.Rows {
-		row := []string{r.Group, r.Source, r.What, r.Torch, r.GPU, r.Kind, integer(r.Bytes), integer(r.Rounding), r.Command, "", "", "", r.Refused}
+		row := []string{
+			r.Group, r.Source, r.What, r.Torch, r.GPU, r.Kind, integer(r.Bytes), integer(r.Rounding), r.Command,
+			"", "", "", r.Refused,
+		}
 		if e := r.Estimate; e != nil {
 			copy(row[9:], []string{integer(e.Bytes), integer(e.Low), integer(e.High)})
 		}
@@ -109,7 +115,6 @@ func (d *Published) Records() [][]string {
 
 // Sheets are the errors of each group, and the figures furthest off.
 func (d *Published) Sheets() []Sheet {
-	right := func(head string) Column { return Column{Head: head, Right: true} }
 	s := Sheet{
 		Title: fmt.Sprintf("%d published figures of real GPUs", len(d.Rows)),
 		Columns: []Column{
@@ -121,20 +126,27 @@ func (d *Published) Sheets() []Sheet {
 	for _, g := range d.Groups {
 		row := []string{g.Group, g.Kind, strconv.Itoa(g.Figures), strconv.Itoa(g.Planned), "", "", "", "", ""}
 		if e := g.Errors; g.Planned > 0 {
-			copy(row[4:], []string{percent(e.Median), percent(e.P95), percent(e.Max), percent(e.Mean), strconv.Itoa(g.Within)})
+			errs := []string{percent(e.Median), percent(e.P95), percent(e.Max), percent(e.Mean)}
+			copy(row[4:], append(errs, strconv.Itoa(g.Within)))
 		}
 		s.Rows = append(s.Rows, row)
 	}
 	return []Sheet{s, d.worst(10)}
 }
 
+// right is a column of numbers.
+func right(head string) Column { return Column{Head: head, Right: true} }
+
 // worst are the figures that plans are furthest from.
 func (d *Published) worst(most int) Sheet {
-	s := Sheet{Title: "furthest off", Columns: []Column{{Head: "figures of"}, {Head: "what"}, {Head: "bytes"}, {Head: "published", Right: true}, {Head: "planned", Right: true}, {Head: "error", Right: true}}}
+	s := Sheet{Title: "furthest off", Columns: []Column{
+		{Head: "figures of"}, {Head: "what"}, {Head: "bytes"}, right("published"), right("planned"), right("error"),
+	}}
 	rows := slices.DeleteFunc(slices.Clone(d.Rows), func(r PublishedRow) bool { return r.Estimate == nil })
-	slices.SortStableFunc(rows, func(a, b PublishedRow) int { return cmp.Compare(max(b.off(), -b.off()), max(a.off(), -a.off())) })
+	slices.SortStableFunc(rows, func(a, b PublishedRow) int { return cmp.Compare(math.Abs(b.off()), math.Abs(a.off())) })
 	for _, r := range rows[:min(most, len(rows))] {
-		s.Rows = append(s.Rows, []string{r.Group, r.What, r.Kind, integer(r.Bytes), integer(r.Estimate.Bytes), percent(r.off())})
+		bytes := []string{integer(r.Bytes), integer(r.Estimate.Bytes)}
+		s.Rows = append(s.Rows, []string{r.Group, r.What, r.Kind, bytes[0], bytes[1], percent(r.off())})
 	}
 	return s
 }

@@ -18,7 +18,10 @@ import (
 
 // The committed schemas are made from the Go types and their comments.
 func TestSchemaIsMadeFromTheTypes(t *testing.T) {
-	for name, v := range map[string]any{"report": &Report{}, "accuracy": &Accuracy{}, "fit": &Fit{}, "smoke": &Smoke{}, "times": &Times{}, "comparison": &Comparison{}, "diagnosis": &Diagnosis{}, "calibration": &Calibration{}, "coefficients": &Coefficients{}, "response": &Response{}} {
+	for name, v := range map[string]any{
+		"report": &Report{}, "accuracy": &Accuracy{}, "fit": &Fit{}, "smoke": &Smoke{}, "times": &Times{}, "comparison": &Comparison{}, "diagnosis": &Diagnosis{}, "calibration": &Calibration{}, "coefficients": &Coefficients{}, "response": &Response{},
+		"published": &Published{},
+	} {
 		r := &jsonschema.Reflector{AllowAdditionalProperties: true, Mapper: texts}
 		require.NoError(t, r.AddGoComments("github.com/vprof/vprof/bench/report", "./"))
 		require.NoError(t, r.AddGoComments("github.com/vprof/vprof/bench/report", "../../models"))

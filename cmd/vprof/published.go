@@ -26,8 +26,8 @@ func (o *accuracyOptions) published(ctx context.Context, rows []reference.Publis
 			return context.Cause(ctx)
 		}
 		row := report.PublishedRow{
-			Group: p.Group, Source: p.Source, What: p.What, Torch: p.Torch, GPU: p.GPU, Kind: p.Kind, Bytes: p.Bytes, Rounding: p.Rounding,
-			Command: p.Command, Refused: p.Missing,
+			Group: p.Group, Source: p.Source, What: p.What, Torch: p.Torch, GPU: p.GPU,
+			Kind: p.Kind, Bytes: p.Bytes, Rounding: p.Rounding, Command: p.Command, Refused: p.Missing,
 		}
 		if _, tried := planned[p.Command]; !tried && p.Command != "" {
 			e, err := o.app.planned(ctx, p.Command, folder)
@@ -36,7 +36,8 @@ func (o *accuracyOptions) published(ctx context.Context, rows []reference.Publis
 			}
 		}
 		if e := planned[p.Command]; e != nil {
-			row.Estimate = map[string]*report.Interval{"allocated": &e.Allocated, "reserved": &e.Reserved, "device": &e.Device}[p.Kind]
+			of := map[string]*report.Interval{"allocated": &e.Allocated, "reserved": &e.Reserved, "device": &e.Device}
+			row.Estimate = of[p.Kind]
 		} else if p.Command != "" {
 			row.Refused = refused[p.Command]
 		}
