@@ -124,7 +124,7 @@ func (r *Report) besides() []string {
 	if n := len(s.Spared); n > 0 {
 		notes = append(notes, fmt.Sprintf("not removed: %d checkpoints of before, such as %s.", n, s.Spared[0]))
 	}
-	if n := len(s.Idle); n > 0 {
+	if n := len(s.Idle); n > 0 && s.Result != "fits" {
 		shown := s.Idle[:min(n, 6)]
 		line := "library functions that were called and did nothing: " + strings.Join(shown, ", ")
 		if n > len(shown) {

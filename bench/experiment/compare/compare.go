@@ -34,8 +34,10 @@ type Amounts struct {
 	// Release is that of PyTorch, and Anyway the name of the step without it: steps
 	// of different releases are compared where each side is of one.
 	Release, Anyway string
-	Batch           int
-	GPU             string
+	// Script tells a run of a command, which is compared with another whatever their names are.
+	Script bool
+	Batch  int
+	GPU    string
 	// Board is the name of the very board, and UUID the driver's; empty where
 	// the file does not say.
 	Board, UUID string
@@ -121,7 +123,7 @@ func (s *Side) reports(r io.Reader, name string) error {
 			d, _ := r.Find(p.Device)
 			a := Amounts{
 				Of: stepName(r.Case.Case, p.Batch), Release: r.Case.ReleaseName(), Anyway: anyway(r.Case.Case, p.Batch), Batch: p.Batch,
-				GPU: d.GPU, Board: d.Name, UUID: d.UUID,
+				GPU: d.GPU, Board: d.Name, UUID: d.UUID, Script: r.Script != nil || strings.HasPrefix(r.Case.Model, "vprof:"),
 			}
 			switch {
 			case p.Run != nil && p.Run.Fits:
@@ -170,8 +172,8 @@ func Sides(a, b *Side, tolerance float64, batch int) (*report.Comparison, error)
 			return nil, &NothingToCompareError{fmt.Sprintf("a snapshot does not say what was trained, so it can be compared with one step only; choose one with --batch (%s has %d, %s has %d)", a.Label, len(as), b.Label, len(bs))}
 		}
 		out.Match(as[0].row(), bs[0].row(), cmpName(as[0], bs[0]))
-	} else {
-		pair(out, as, bs)
+	} else if pair(out, as, bs); len(out.Rows) == 0 && len(as) == 1 && len(bs) == 1 && as[0].Script && bs[0].Script {
+		out.Match(as[0].row(), bs[0].row(), as[0].Of+" and "+bs[0].Of) // runs of commands are what their user compares
 	}
 	if len(out.Rows) == 0 {
 		return nil, &NothingToCompareError{fmt.Sprintf("no step is in both files: %s has %s, %s has %s; vprof report shows two ways of training side by side", a.Label, example(as), b.Label, example(bs))}
