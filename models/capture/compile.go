@@ -49,8 +49,7 @@ func (o Options) Compile(c Compile) (*Compiling, error) {
 		return nil, err
 	}
 	files := map[string][]byte{
-		"vprof_capture.py": []byte(Script), "vprof_known.py": known,
-		"vprof_compile.py": []byte(compileScript),
+		"vprof_capture.py": []byte(Script), "vprof_compile.py": []byte(compileScript),
 	}
 	if err := writeFiles(dir, files); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
