@@ -38,7 +38,7 @@ func Matrix(ctx context.Context, units []Unit, gpus []device.GPU, e step.Evidenc
 	kinds, exact := kindsOf(gpus, len(units)), len(units)*len(gpus) <= mostExact
 	m := &report.Matrix{Schema: report.MatrixSchema, Rows: make([]report.MatrixCell, len(units)*len(gpus)), Warnings: step.Unsupported(gpus, cases...)}
 	if exact {
-		m.Notes = append(m.Notes, "the largest batch of all, in brackets, is read off the line between two recordings; what a cell needs is recorded.")
+		m.Notes = append(m.Notes, "in brackets, the largest safe batch; it and what a cell needs are recorded.")
 	} else {
 		m.Notes = append(m.Notes, fmt.Sprintf("many cells: they are read off the line between recordings at the smallest and the largest batch size, once for an architecture, up to 3 %% off; of at most %d cells each is recorded.", mostExact))
 	}
@@ -240,20 +240,17 @@ func (u Unit) fillExactly(ctx context.Context, cell *report.MatrixCell, setup *s
 	at := slices.Index(u.Batches, cell.Batch)
 	here := known.at(ctx, setup, gpu, cell.Batch, true)
 	fits := func(r *recorded) bool { return r.err == nil && r.estimate.Verdict == report.Fits }
-	below := models.MaxBatch + 1 // of the largest batch
 	for fits(here) && at+1 < len(u.Batches) {
 		next := known.at(ctx, setup, gpu, u.Batches[at+1], true)
 		if next.err != nil {
 			return next.err
 		}
 		if !fits(next) {
-			below = u.Batches[at+1]
 			break
 		}
 		at, here = at+1, next
 	}
 	for here.err == nil && !fits(here) && at > 0 {
-		below = u.Batches[at]
 		at--
 		here = known.at(ctx, setup, gpu, u.Batches[at], true)
 	}
@@ -261,14 +258,13 @@ func (u Unit) fillExactly(ctx context.Context, cell *report.MatrixCell, setup *s
 		return here.err
 	}
 	cell.Batch, cell.Fits, cell.Needs = u.Batches[at], here.estimate.Verdict, here.estimate.Device
-	if !fits(here) {
-		below = cell.Batch
+	safety, err := setup.Safety(gpu, planner.Budget{Margin: planner.DefaultMargin}, 0)
+	if err != nil {
+		return err
 	}
-	cell.Largest = min(cell.Largest, below-1)
-	if fits(here) {
-		cell.Largest = max(cell.Largest, cell.Batch)
-	}
-	return nil
+	begin := planner.Start{Batch: max(1, cell.Largest), Near: true}
+	cell.Largest, err = safety.Largest(ctx, begin, planner.SearchedBatch)
+	return err
 }
 
 // fill reads a board's cell off the line.
@@ -283,10 +279,14 @@ func (u Unit) fill(cell *report.MatrixCell, p *planner.Planner) error {
 		}
 		cell.Batch, cell.Fits, cell.Needs = batch, report.Verdict(e.Verdict.String()), step.IntervalOf(e.Device)
 	}
-	var err error
-	cell.Largest, err = planner.Largest(1, planner.Start{Batch: cell.Batch}, models.MaxBatch, p.Memory, func(batch int) (int64, error) {
+	budget := planner.Budget{Memory: p.Memory, Margin: planner.DefaultMargin}
+	search := planner.Search{From: 1, To: planner.SearchedBatch, Limit: budget.Limit()}
+	search.Begin.Batch = cell.Batch
+	search.Need = func(batch int) (int64, error) {
 		e, err := p.Estimate(batch)
-		return e.Device.High, err
-	})
+		return budget.Need(e), err
+	}
+	var err error
+	cell.Largest, err = search.Largest()
 	return err
 }

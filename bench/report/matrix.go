@@ -49,8 +49,8 @@ type MatrixCell struct {
 	// smallest.
 	Fits  Verdict `json:"fits,omitempty"`
 	Batch int     `json:"batch"`
-	// Largest is the largest batch size that fits at all; zero if none does or it was
-	// not looked for.
+	// Largest is the largest safe batch size, of a sweep the largest that ran; zero if there is
+	// none or it was not looked for.
 	Largest int `json:"largest,omitempty"`
 	// Needs are the device's bytes at Batch.
 	Needs Interval `json:"needs"`
@@ -290,7 +290,8 @@ func (m *Matrix) square() Sheet {
 	for _, r := range m.Rows {
 		s.Rows[cases[[2]string{r.Model, r.Case}]][boards[r.Device]] = r.String()
 	}
-	s.Notes = append([]string{"batch (largest that fits): GiB needed at batch; ? tight, ! does not fit, x refused."}, s.Notes...)
+	marks := "batch (largest safe batch): GiB needed at batch; ? tight, ! does not fit, x refused."
+	s.Notes = append([]string{marks}, s.Notes...)
 	return s
 }
 

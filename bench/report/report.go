@@ -211,6 +211,37 @@ func (v Verdict) Worse(w Verdict) Verdict {
 	return v
 }
 
+// Reason is why a batch is not safe, in a word for machines; empty if it is safe. Safe is
+// narrower than fits: within the share of the board that may be filled, at every point of
+// training, also with every smaller batch.
+type Reason string
+
+// reasons are the reasons in words.
+var reasons = map[Reason]string{
+	"over-share":    "over the limit",
+	"board-full":    "over the memory",
+	"gives-back":    string(Slow),
+	"oom":           "out of memory",
+	"not-recorded":  string(Unrecorded),
+	"smaller-batch": "a smaller batch is not",
+}
+
+// String is the reason in words.
+func (r Reason) String() string {
+	if r == "" {
+		return "safe"
+	}
+	return reasons[r]
+}
+
+// ofOther is the reason as said of another batch than the one that was asked for.
+func (r Reason) ofOther() string {
+	if r == "smaller-batch" {
+		return "not safe"
+	}
+	return r.String()
+}
+
 // Estimate is the planner's estimate of one batch size, made without running anything.
 type Estimate struct {
 	// Allocated is the peak of tensors as rounded by the caching allocator,
@@ -223,6 +254,8 @@ type Estimate struct {
 	Components []Component `json:"components"`
 	PeakPhase  string      `json:"peak_phase"`
 	Verdict    Verdict     `json:"verdict" jsonschema:"enum=fits,enum=tight,enum=fits slowly,enum=not known without a recording,enum=does not fit"`
+	// Unsafe is why the batch is not safe; absent if it is, or in files of before.
+	Unsafe Reason `json:"unsafe,omitempty" jsonschema:"enum=over-share,enum=board-full,enum=oom,enum=gives-back,enum=not-recorded,enum=smaller-batch"`
 	// Interpolated is false where this very batch size was replayed.
 	Interpolated bool `json:"interpolated"`
 	// Open is what another training loop needs, where nobody has said the loop and that needs more: the
@@ -336,13 +369,15 @@ type Timing struct {
 	Slowdowns []string `json:"slowdowns,omitempty"`
 }
 
-// Largest is the largest batch that was tried and fits, zero if none does, and
-// the smallest that was tried and does not, zero if all did.
+// Largest is the largest batch that was tried and gets through without running out of memory,
+// zero if none does, and the smallest that was tried and does not, zero if all did.
 type Largest struct {
 	Batch int `json:"batch"`
 	Fails int `json:"fails,omitempty"`
 	// Predicted is the largest by estimates, of a search on a GPU.
 	Predicted int `json:"predicted,omitempty"`
+	// Safe says that batches were tried for being safe, which is less than getting through.
+	Safe bool `json:"safe,omitempty"`
 }
 
 // A Refusal is a batch size that cannot be trained, and why.

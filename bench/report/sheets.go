@@ -72,11 +72,19 @@ const communication = "communication"
 func (l *Largest) String() string {
 	switch {
 	case l.Batch == 0:
-		return fmt.Sprintf("no batch fits: %d does not", l.Fails)
+		return fmt.Sprintf("no batch is %s: %d is not", l.word(), l.Fails)
 	case l.Fails == 0:
-		return fmt.Sprintf("largest batch tried: %d fits", l.Batch)
+		return fmt.Sprintf("largest batch tried: %d, which is %s", l.Batch, l.word())
 	}
-	return fmt.Sprintf("largest batch that fits: %d; %d does not", l.Batch, l.Fails)
+	return fmt.Sprintf("largest batch that is %s: %d; %d is not", l.word(), l.Batch, l.Fails)
+}
+
+// word is what the batches of a search were tried for: to be safe, or to run at all.
+func (l *Largest) word() string {
+	if l.Safe {
+		return "safe"
+	}
+	return "not out of memory"
 }
 
 // String says which tensor of which op and phase failed.

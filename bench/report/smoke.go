@@ -31,6 +31,10 @@ type Smoke struct {
 	Checks []Check `json:"checks"`
 	// Safe says that every check is within the limit.
 	Safe bool `json:"safe"`
+	// Reason is why it is not safe; absent if it is. Judged is the batch size that is not, if
+	// all checks of Batch are within the limit: a smaller one, or the next that is looked at.
+	Reason Reason `json:"reason,omitempty" jsonschema:"enum=over-share,enum=board-full,enum=oom,enum=gives-back,enum=not-recorded,enum=smaller-batch"`
+	Judged int    `json:"judged_batch,omitempty"`
 	// LargestBatch is the largest that would be, if this one is not; absent if
 	// none is.
 	LargestBatch int `json:"largest_batch,omitempty"`
@@ -63,6 +67,10 @@ type Check struct {
 	// Safe is true within the limit, Fits within all that is free.
 	Safe bool `json:"safe"`
 	Fits bool `json:"fits"`
+	// Reason is why the check is not safe; absent if it is.
+	Reason Reason `json:"reason,omitempty" jsonschema:"enum=over-share,enum=board-full,enum=oom,enum=gives-back,enum=not-recorded,enum=smaller-batch"`
+	// Aside says that the check is shown and not judged: of a stage that nobody asked for.
+	Aside bool `json:"aside,omitempty"`
 	// GivesBack says that training gets past the moment only since PyTorch gives
 	// cached memory back, which is slow.
 	GivesBack bool `json:"gives_back_cache,omitempty"`
@@ -114,6 +122,9 @@ func (g Growth) String() string {
 func (s *Smoke) Worst() Check {
 	var worst Check
 	for _, c := range s.Checks {
+		if c.Aside {
+			continue
+		}
 		if c.outOfMemory() {
 			return c
 		}
@@ -137,7 +148,7 @@ func (s *Smoke) Verdict() string {
 		needs = "runs out of memory"
 	case w.GivesBack:
 		needs = "fits slowly: it needs " + bytesize.Format(w.Need) + " and gets through only since PyTorch gives back cached memory"
-	case w.Need != w.Device:
+	case w.Need > w.Device:
 		needs = "may need " + bytesize.Format(w.Need)
 	}
 	what := fmt.Sprintf("%s%s on %s: %s %s, %s may be filled",
@@ -151,6 +162,9 @@ func (s *Smoke) Verdict() string {
 		return "GROWN: " + s.Baseline.String()
 	case s.Safe:
 		return "SAFE: " + what
+	case s.Judged > 0:
+		return fmt.Sprintf("NOT SAFE: %s, but batch %d is %s; the largest safe batch is %d",
+			what, s.Judged, s.Reason.ofOther(), s.LargestBatch)
 	case s.LargestBatch > 0:
 		return fmt.Sprintf("NOT SAFE: %s; the largest safe batch is %d", what, s.LargestBatch)
 	case s.Command != nil:
@@ -195,25 +209,20 @@ func (s *Smoke) Sheets() []Sheet {
 		{Head: "", Minor: 1},
 	}
 	for i, c := range s.Checks {
-		verdict := "safe"
-		switch {
-		case c.outOfMemory():
-			verdict = "out of memory"
-		case c.GivesBack:
-			verdict = string(Slow)
-		case !c.Fits:
-			verdict = "over the memory"
-		case !c.Safe:
-			verdict = "over the limit"
-		}
 		note := c.Note
+		if c.Aside {
+			note += "; not judged here"
+		}
 		if c.OOM != nil {
 			note = c.OOM.String()
 			if i > 0 && s.Checks[i-1].OOM != nil && s.Checks[i-1].OOM.String() == note {
 				note = "does not get there"
 			}
 		}
-		sheet.Rows = append(sheet.Rows, []string{c.Name, unit.scale.Format(c.Allocated), unit.scale.Format(c.Reserved), unit.scale.Format(c.Device), verdict, note})
+		sheet.Rows = append(sheet.Rows, []string{
+			c.Name, unit.scale.Format(c.Allocated), unit.scale.Format(c.Reserved), unit.scale.Format(c.Device),
+			c.Reason.String(), note,
+		})
 	}
 	if s.Baseline != nil {
 		for _, g := range s.Baseline.Grown {

@@ -15,10 +15,6 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 )
 
-// defaultMargin is the share of the memory that is filled unless told otherwise: the rest
-// is for libraries' own memory and for the fragments of longer runs.
-const defaultMargin = 0.85
-
 // marginOf are the presets: the upper ends of the utilization that speech and
 // text projects give for their settings of these names.
 var marginOf = map[string]float64{"conservative": 0.40, "balanced": 0.50, "aggressive": 0.65, "ultra": 0.85}
@@ -39,8 +35,10 @@ type budgetFlags struct {
 
 func (b *budgetFlags) register(cmd *cobra.Command) {
 	b.flags = cmd.Flags()
-	b.flags.Float64Var(&b.margin, "safety-margin", defaultMargin, "`share` of the memory that the estimate may fill")
-	b.flags.StringVar(&b.risk, "risk", "", "instead: the `probability` of needing more than the memory, like 1%")
+	b.flags.Float64Var(&b.margin, "safety-margin", planner.DefaultMargin,
+		"`share` of the memory that a step may need at most; the rest is for what no step shows")
+	b.flags.StringVar(&b.risk, "risk", "",
+		"instead: the `probability` that a step needs more than all of the memory, like 1%")
 	b.flags.StringVar(&b.preset, "preset", "", "instead: a margin by `name`: "+strings.Join(presetNames(), ", "))
 	complete(cmd, "preset", presetNames)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/bench/show/page"
 	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/planner"
 )
 
 const fitHelp = `Find the largest batch that is safe on a GPU, for every way to train: precision,
@@ -25,7 +26,10 @@ checkpointing and freeze stage, and whatever --tune names. What a flag fixes is
 not searched. The result is ranked by samples per second within each stage; the
 first, marked ▶, has been replayed at that very batch.
 
-Safe means that the estimate fills at most a share of the memory:
+Safe means that the upper end of what a step may need, validation included, fills at most
+a share of the memory, with this batch and every smaller one that is looked at: all up to
+32, 16 for each doubling beyond. The rest is for what no step shows: what else comes to
+the board, what a script does beside its steps, and long runs' cache:
 
   --preset conservative   40 %
   --preset balanced       50 %
@@ -33,7 +37,7 @@ Safe means that the estimate fills at most a share of the memory:
   --preset ultra          85 %
   --safety-margin 0.85    any share; 0.85 is the default
   --risk 1%               all of it, but for one run in a hundred, by the
-                          interval of the estimate
+                          interval of the estimate alone (2.5% otherwise)
 
 With --levers the search is over what makes fine-tuning fit instead: liger-kernel,
 checkpointing, 8-bit and paged optimizers, the optimizer in backward, quantized layers
@@ -161,7 +165,7 @@ func newFitCmd(a *app) *cobra.Command {
 	o.group.register(cmd)
 	f := cmd.Flags()
 	f.IntVar(&o.effective, "target-effective-batch", 0, "samples `n` that an optimizer step should see (default: any; the accumulation stays)")
-	f.IntVar(&o.maxBatch, "max-batch", 4096, "largest batch `n` to try")
+	f.IntVar(&o.maxBatch, "max-batch", planner.SearchedBatch, "largest batch `n` to try")
 	f.IntVar(&o.batch, "batch", 0, "which configurations hold batch `n`, and how fast they are (default: the largest batch of each)")
 	f.IntVar(&o.multiple, "batch-multiple", 1, "batches that are multiples of `n`, 8 for tensor cores")
 	f.StringArrayVar(&o.tune, "tune", nil, "also search a setting of the model, as `name=values` with values like 8..24+8 (repeatable)")
@@ -302,6 +306,7 @@ func (o *fitOptions) shard(ctx context.Context, s fit.Search) error {
 	head.Started = o.app.now().UTC().Truncate(time.Second)
 	return o.part.run(ctx, o.app, p, fitHead{head, s.Model.Stages}, func(ctx context.Context, from, to int, _ json.RawMessage, _ func(any) error) (int, any, error) {
 		mine := s
+		mine.Whole = len(s.Cases)
 		mine.Cases = s.Cases[from:to]
 		part, err := fit.RunPart(ctx, mine)
 		if err == nil && from == 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"github.com/vprof/vprof/bench/experiment/script"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
 )
 
 // placeholder is what stands in a command for a value: {batch}, or a name of --set.
@@ -164,49 +166,35 @@ func (b *batchRuns) upward(ctx context.Context, batches []int) error {
 	return nil
 }
 
-// largest finds the largest multiple that fits into a share of the board, up to a limit: it
-// doubles, and halves the distance then.
-func (b *batchRuns) largest(ctx context.Context, multiple, limit int, share float64) error {
-	safe := func(n int) (bool, error) {
+// largest finds the largest multiple that is safe on the board, up to a limit.
+func (b *batchRuns) largest(ctx context.Context, multiple, most int, budget planner.Budget) error {
+	budget.Memory = b.board.Memory
+	found := report.Largest{Safe: true}
+	s := planner.Search{From: 1, To: max(1, most/multiple), Limit: budget.Limit(), Runs: true}
+	s.Need = func(n int) (int64, error) {
+		need := int64(math.MaxInt64)
 		fits, err := b.try(ctx, n*multiple)
-		return fits && b.within(n*multiple, share), err
+		if fits {
+			need = budget.Need(planner.Run(b.board, b.reserved(n*multiple)))
+		}
+		if need > s.Limit && (found.Fails == 0 || n*multiple < found.Fails) {
+			found.Fails = n * multiple
+		}
+		return need, err
 	}
-	good, bad, most := 0, 0, limit/multiple
-	for n := 1; n <= most && bad == 0; n *= 2 {
-		ok, err := safe(n)
-		if err != nil {
-			return err
-		}
-		if ok {
-			good = n
-		} else {
-			bad = n
-		}
+	n, err := s.Largest()
+	if err != nil {
+		return err
 	}
-	for end := bad; end-good > 1; {
-		n := (good + end) / 2
-		ok, err := safe(n)
-		if err != nil {
-			return err
-		}
-		if ok {
-			good = n
-		} else {
-			end, bad = n, n
-		}
-	}
-	b.all.Largest = &report.Largest{Batch: good * multiple, Fails: bad * multiple}
+	found.Batch = n * multiple
+	b.all.Largest = &found
 	return nil
 }
 
-// within tells whether a run at a batch size leaves the margin of the board free.
-func (b *batchRuns) within(batch int, share float64) bool {
-	for _, p := range b.all.Points {
-		if p.Batch == batch {
-			return float64(p.Run.Device) <= share*float64(b.board.Memory)
-		}
-	}
-	return false
+// reserved is what a run at a batch size reserved, in bytes.
+func (b *batchRuns) reserved(batch int) int64 {
+	at := slices.IndexFunc(b.all.Points, func(p report.Point) bool { return p.Batch == batch })
+	return b.all.Points[at].Run.Reserved
 }
 
 // runSweepScript is sweep of a command with {batch}.
@@ -227,15 +215,12 @@ func runFitScript(ctx context.Context, o *fitOptions) error {
 	if err != nil {
 		return err
 	}
-	if budget.Margin == 0 {
-		return usagef("--risk is of estimates; a command is run, so use --safety-margin")
-	}
 	return runScripts(o.app, &o.c, &o.board, &o.out, func(b *batchRuns) error {
-		if err := b.largest(ctx, max(o.multiple, 1), o.maxBatch, budget.Margin); err != nil {
+		if err := b.largest(ctx, max(o.multiple, 1), o.maxBatch, budget); err != nil {
 			return err
 		}
 		if b.all.Largest.Batch == 0 {
-			return negative{errors.New("no batch size fits")}
+			return negative{errors.New("no batch size is safe")}
 		}
 		return nil
 	})

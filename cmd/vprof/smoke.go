@@ -198,7 +198,7 @@ func (o *smokeOptions) test() (t smoke.Test, err error) {
 	}
 	t = smoke.Test{
 		Model: m, Case: c, GPU: s.GPUs[0], Budget: s.Budget, Others: s.Others, Evidence: s.Evidence, Device: s.Device,
-		Validation: o.validation,
+		Validation: o.validation, Alone: o.c.flags.Changed("stage"),
 	}
 	if len(o.longest) > 0 {
 		s := settingFlags{flags: o.c.flags, pairs: o.longest}

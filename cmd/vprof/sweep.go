@@ -64,7 +64,7 @@ estimates were.
   # where does an 8 GB board end in half precision?
   vprof sweep --model redimnet-b2 --amp fp16 --gpu rtx-3070 --batch 4..64+4
 
-  # on the first GPU of this machine, up to the largest batch that fits
+  # on the first GPU of this machine, up to the largest batch that runs
   vprof sweep --model redimnet-b2 --device cuda:0 --find-max
 
   # go on where a sweep was broken off; its file grows with every batch size
@@ -85,7 +85,7 @@ estimates were.
 	o.out.register(cmd)
 	f := cmd.Flags()
 	o.part.register(f, "resume", "find-max")
-	f.BoolVar(&o.conditions.FindMax, "find-max", false, "go on to the largest batch that fits, by halving")
+	f.BoolVar(&o.conditions.FindMax, "find-max", false, "go on, by halving, to the largest batch that runs")
 	f.IntVar(&o.conditions.WarmUp, "warm-up", 1, "further `runs` of every batch size before those that are timed (real GPUs)")
 	f.IntVar(&o.conditions.Repeat, "repeat", 5, "timed `runs` of every batch size (real GPUs)")
 	f.BoolVar(&o.conditions.Verify, "verify", false, "first write a pattern into every tensor and see that it stays (real GPUs)")

@@ -22,6 +22,7 @@ type timeOptions struct {
 	app     *app
 	c       caseFlags
 	board   boardFlags
+	budget  budgetFlags
 	batch   int
 	dataset int64
 	epochs  float64
@@ -39,7 +40,7 @@ recorded step, divided by the share of the board's peak that such kernels reach.
 Unless vprof calibrate has learned them from runs on the board, the shares are
 assumptions, and the interval says so.
 
-Without --batch, every board has the largest batch that fits it.`,
+Without --batch, every board has its largest safe batch, as vprof fit finds it.`,
 		Example: `  # the boards of the guide, each with its largest batch
   vprof time --model redimnet-b2 --dataset-size 1000000 --stages frozen:5,full:50
 
@@ -52,10 +53,11 @@ Without --batch, every board has the largest batch that fits it.`,
 	o.c.takesTrainer(cmd, a)
 	o.c.registerAllocConf()
 	o.board.register(cmd, "`boards`: a list like rtx-3060,a100-80, or all (see vprof gpus)")
+	o.budget.register(cmd)
 	f := cmd.Flags()
 	f.Lookup("gpu").DefValue = guideBoards
 	o.board.gpu = guideBoards
-	f.IntVar(&o.batch, "batch", 0, "batch `size` (default: the largest that fits each board)")
+	f.IntVar(&o.batch, "batch", 0, "batch `size` (default: the largest that is safe on each board)")
 	f.Int64Var(&o.dataset, "dataset-size", 0, "samples `n` of an epoch")
 	f.Float64Var(&o.epochs, "epochs", 0, "epochs `n` of training")
 	f.StringVar(&o.stages, "stages", "", "stages and their epochs, as a `list` like frozen:5,full:50 (instead of --stage and --epochs)")
@@ -72,6 +74,10 @@ func runTime(ctx context.Context, o *timeOptions) error {
 		return err
 	}
 	gpus = o.c.ranks.linked(gpus)
+	budget, err := o.budget.budget()
+	if err != nil {
+		return err
+	}
 	stages, err := o.timedStages()
 	if err != nil {
 		return err
@@ -81,7 +87,7 @@ func runTime(ctx context.Context, o *timeOptions) error {
 	}
 	started := o.app.now().UTC()
 	bar := startProgress(o.app, false)
-	t := timing.Table{Stages: stages, Batch: o.batch, Dataset: o.dataset, Progress: bar.step}
+	t := timing.Table{Stages: stages, Batch: o.batch, Budget: budget, Dataset: o.dataset, Progress: bar.step}
 	r, err := t.Run(ctx, gpus)
 	bar.end()
 	if err != nil {

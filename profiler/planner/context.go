@@ -20,6 +20,14 @@ func ContextOf(gpu device.GPU) Coefficient {
 	}
 }
 
+// Run is the estimate of a step that ran on a board whose context nobody measured, of the bytes
+// that it reserved.
+func Run(gpu device.GPU, reserved int64) Estimate {
+	e := Estimate{Reserved: Interval{reserved, reserved, reserved}}
+	e.Device = Interval{reserved + gpu.Context, reserved + gpu.Context, reserved + gpu.Context}.by(contextStdErr)
+	return e
+}
+
 // What NCCL takes on a board, in bytes. Channels are those of a ring or tree over the
 // links: NVLink has two dozen, PCIe a few.
 const (

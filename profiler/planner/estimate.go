@@ -55,7 +55,10 @@ type Estimate struct {
 	Allocated  Interval
 	Reserved   Interval
 	Device     Interval
-	PeakPhase  string
+	// Paged is the part of Device that the driver takes away where there is no room: state in
+	// managed memory.
+	Paged     Interval
+	PeakPhase string
 	// Interpolated is false where this very batch size was replayed.
 	Interpolated bool
 	Verdict      Verdict
@@ -111,12 +114,11 @@ func (p *Planner) Estimate(batch int) (Estimate, error) {
 // and takes away where there is none: no verdict depends on it.
 func (e *Estimate) page(managed, memory int64) {
 	within := func(device int64) int64 { return min(managed, max(0, memory-device)) }
-	e.Components[Paged] = within(e.Device.Value)
-	e.Device = Interval{
-		Value: e.Device.Value + e.Components[Paged],
-		Low:   e.Device.Low + within(e.Device.Low),
-		High:  e.Device.High + within(e.Device.High),
-	}
+	e.Paged = Interval{Value: within(e.Device.Value), Low: within(e.Device.Low), High: within(e.Device.High)}
+	e.Components[Paged] = e.Paged.Value
+	e.Device.Value += e.Paged.Value
+	e.Device.Low += e.Paged.Low
+	e.Device.High += e.Paged.High
 }
 
 func (p *Planner) verdict(e Estimate) Verdict {

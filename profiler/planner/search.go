@@ -2,78 +2,29 @@ package planner
 
 import (
 	"fmt"
-	"math"
 	"slices"
-
-	"github.com/vprof/vprof/internal/ceil"
 )
 
-// Budget is the limit that a search for a batch size keeps to: a board's memory with a
-// margin or a risk.
-type Budget struct {
-	// Memory is what there is to take, context included: the board's total
-	// less what other processes hold, in bytes.
-	Memory int64
-	// Margin is the share of Memory that the estimate may fill, in (0, 1].
-	Margin float64
-	// Risk, if not zero, replaces Margin: the probability, below a half, with
-	// which a run may need more than Memory.
-	Risk float64
-}
+// A Search looks for the largest safe batch: the last of the sizes up to which all are safe.
+//
+// Reserved bytes are jagged in the batch: where a tensor just outgrows a cached block, a batch
+// may need more than a larger one. A batch is therefore safe if the needs of all sizes up to it
+// are within the limit, so that what is safe at one batch is safe at every smaller one,
+// wherever the search began. Sizes are all batches up to 32, and 16 for each doubling beyond;
+// another batch is judged as the next size.
+type Search struct {
+	// From and To are the smallest and the largest batch.
+	From, To int
+	Begin    Start
+	// Limit is what the need of a batch may be, in bytes.
+	Limit int64
+	// Need is the need of a batch in bytes. It is asked once for each.
+	Need func(batch int) (int64, error)
+	// Runs says that each need is a run of minutes, so that no size is run for the sake of
+	// larger ones alone.
+	Runs bool
 
-// Need is the number of bytes of an estimate that must not exceed [Budget.Limit]: its
-// device bytes or, with a risk, their upper quantile.
-func (b Budget) Need(e Estimate) int64 {
-	if b.Risk == 0 {
-		return e.Device.Value
-	}
-	// Half the interval of 95 % is z95 standard errors.
-	z := math.Sqrt2 * math.Erfinv(1-2*b.Risk)
-	return e.Device.Value + int64(math.Ceil(float64(e.Device.High-e.Device.Value)*z/z95))
-}
-
-// Limit is the largest [Budget.Need] that is allowed, in bytes.
-func (b Budget) Limit() int64 {
-	if b.Risk == 0 {
-		return int64(float64(b.Memory) * b.Margin)
-	}
-	return b.Memory
-}
-
-// Check returns an error if the margin or the risk is out of range, or no memory is left.
-func (b Budget) Check() error {
-	switch {
-	case b.Memory <= 0:
-		return fmt.Errorf("there are %d bytes of memory to fill", b.Memory)
-	case b.Risk == 0 && (b.Margin <= 0 || b.Margin > 1 || math.IsNaN(b.Margin)):
-		return fmt.Errorf("a margin of %v is not a share of the memory above 0 and up to 1", b.Margin)
-	case b.Risk != 0 && (b.Risk < 0 || b.Risk >= 0.5 || math.IsNaN(b.Risk)):
-		return fmt.Errorf("a risk of %v is not a probability above 0 and below 0.5", b.Risk)
-	}
-	return nil
-}
-
-// Largest finds a batch size whose need is within limit while that of the next
-// is not, among from..to; 0 if not even from is within, and to if that is. Where
-// need grows with the batch, which it does but for the allocator's slack, this
-// is the largest. It asks for the need of few sizes: memory is nearly linear in
-// the batch, so the line through two of them points to the edge.
-func Largest(from int, begin Start, to int, limit int64, need func(batch int) (int64, error)) (int, error) {
-	if from < 1 || to < from {
-		return 0, fmt.Errorf("planner: no batch sizes from %d to %d", from, to)
-	}
-	s := edge{need: need, known: map[int]int64{}, limit: limit, fits: from - 1, fails: to + 1, near: begin.Near}
-	next := min(max(begin.Batch, from), to)
-	for step := 0; s.fails-s.fits > 1; step++ {
-		if err := s.try(next); err != nil {
-			return 0, err
-		}
-		next = s.guess(step)
-	}
-	if s.fits < from {
-		return 0, nil
-	}
-	return s.fits, nil
+	known map[int]int64
 }
 
 // Start is where a search for a batch size looks first. Near says that the edge is
@@ -84,100 +35,209 @@ type Start struct {
 	Near  bool
 }
 
-// edge is a search for the last batch size that fits: fits is one that does, or below
-// all, and fails one that does not, or above all.
-type edge struct {
-	need        func(int) (int64, error)
-	known       map[int]int64
-	limit       int64
-	fits, fails int
-	near        bool
+// everyBatch is up to where each batch is a size, and perDoubling the number of sizes of each
+// doubling beyond.
+const (
+	everyBatch  = 32
+	perDoubling = 16
+)
+
+// clearShare is the share of the limit below which a need says that those of all smaller batches
+// are within the limit: over all models and boards, no batch needs more than 1.28 times what a
+// larger one does.
+const clearShare = 0.75
+
+// gap is the distance between the sizes around a batch.
+func gap(batch int) int {
+	gap := 1
+	for n := 2 * everyBatch; batch > everyBatch && n/2 < batch; n *= 2 {
+		gap = n / 2 / perDoubling
+	}
+	return gap
 }
 
-func (s *edge) try(batch int) error {
-	n, err := s.need(batch)
-	if err != nil {
-		return err
-	}
-	s.known[batch] = n
-	if n <= s.limit {
-		s.fits = batch
-	} else {
-		s.fails = batch
+// sizeOf is the size that a batch is judged as: the smallest that is no smaller.
+func sizeOf(batch int) int {
+	g := gap(batch)
+	return (batch + g - 1) / g * g
+}
+
+// check returns an error if there are no batches.
+func (s *Search) check() error {
+	if s.From < 1 || s.To < s.From {
+		return fmt.Errorf("planner: no batch sizes from %d to %d", s.From, s.To)
 	}
 	return nil
 }
 
-// guess is the next batch to try, strictly between fits and fails.
-func (s *edge) guess(step int) int {
-	low, high := s.fits+1, s.fails-1
-	middle := low + (high-low)/2
-	if len(s.known) == 1 { // a second point for the line
-		for batch := range s.known {
-			if s.near {
-				return min(max(s.beside(batch), low), high)
-			}
-			if s.fits == batch {
-				return min(2*batch, high)
-			}
-			return max(batch/2, low)
+// need is that of a batch, asked once.
+func (s *Search) need(batch int) (int64, error) {
+	if n, ok := s.known[batch]; ok {
+		return n, nil
+	}
+	n, err := s.Need(batch)
+	if err != nil {
+		return 0, err
+	}
+	if s.known == nil {
+		s.known = map[int]int64{}
+	}
+	s.known[batch] = n
+	return n, nil
+}
+
+// Safe tells whether a batch is safe. If not, at is the size that is over the limit: that of
+// the batch, or a smaller one.
+func (s *Search) Safe(batch int) (safe bool, at int, err error) {
+	size := s.judged(batch)
+	n, err := s.need(size)
+	if err != nil || n > s.Limit {
+		return false, size, err
+	}
+	at, err = s.unsafeBelow(size)
+	return err == nil && at == 0, at, err
+}
+
+// judged is the size that a batch of the search is judged as.
+func (s *Search) judged(batch int) int {
+	if s.Runs {
+		return batch
+	}
+	return sizeOf(batch)
+}
+
+// unsafeBelow is the smallest size below a safe one that is not; zero if all are.
+func (s *Search) unsafeBelow(size int) (at int, err error) {
+	for b := size; !s.Runs; {
+		n, err := s.need(b)
+		switch {
+		case err != nil:
+			return 0, err
+		case n > s.Limit:
+			at = b
+		case float64(n) <= clearShare*float64(s.Limit):
+			return at, nil
 		}
+		if b == s.From {
+			return at, nil
+		}
+		b = max(s.From, b-gap(b))
+	}
+	return 0, nil
+}
+
+// Largest is the largest safe batch; zero if none is, and To if that is. It asks for few needs:
+// memory is nearly linear in the batch, so the line through two of them points to the edge.
+func (s *Search) Largest() (int, error) {
+	if err := s.check(); err != nil {
+		return 0, err
+	}
+	fits, err := s.edge()
+	if err != nil || fits < s.From {
+		return 0, err
+	}
+	at, err := s.unsafeBelow(fits)
+	if err != nil {
+		return 0, err
+	}
+	if at > 0 {
+		fits = at - gap(at)
+	}
+	if fits < s.From {
+		return 0, nil
+	}
+	return min(fits, s.To), nil
+}
+
+// edge is a size that is within the limit while the next is not, below From if none is.
+func (s *Search) edge() (int, error) {
+	e := edge{Search: s, fits: s.From - 1, fails: s.judged(s.To) + 1}
+	next := e.within(s.Begin.Batch)
+	for step := 0; ; step++ {
+		n, err := s.need(next)
+		if err != nil {
+			return 0, err
+		}
+		if n <= s.Limit {
+			e.fits = next
+		} else {
+			e.fails = next
+		}
+		if e.neighbors() {
+			return e.fits, nil
+		}
+		next = e.within(e.guess(next, step))
+	}
+}
+
+// edge is a search for the last size that fits: fits is one that does, or below
+// all, and fails one that does not, or above all.
+type edge struct {
+	*Search
+	fits, fails int
+}
+
+// neighbors tells whether there is no size between what fits and what fails.
+func (e *edge) neighbors() bool {
+	next := e.fits + 1
+	return e.judged(next) >= e.fails
+}
+
+// within is the size to try for a guess: the nearest that lies between fits and fails.
+func (e *edge) within(batch int) int {
+	low := e.judged(e.fits + 1)
+	high := e.fails - 1
+	if !e.Runs && sizeOf(high) > high {
+		high -= (high % gap(high))
+	}
+	batch = min(max(batch, low), max(high, low))
+	if size := e.judged(batch); size <= high {
+		return size
+	}
+	return high
+}
+
+// guess is the next batch to try after one.
+func (e *edge) guess(last, step int) int {
+	middle := e.fits + (e.fails-e.fits)/2
+	if len(e.known) == 1 { // a second point for the line
+		switch {
+		case e.Begin.Near:
+			return e.beside(last)
+		case e.fits == last:
+			return 2 * last
+		}
+		return last / 2
 	}
 	if step%4 == 3 { // whatever the line says, the range halves now and then
 		return middle
 	}
-	a, b := s.nearest()
-	na, nb := s.known[a], s.known[b]
+	a, b := e.nearest()
+	na, nb := e.known[a], e.known[b]
 	if nb <= na {
 		return middle
 	}
-	at := float64(a) + float64(s.limit-na)/float64(nb-na)*float64(b-a)
-	switch {
-	case at >= float64(high):
-		return high
-	case at <= float64(low):
-		return low
-	}
-	return int(at)
+	at := float64(a) + float64(e.Limit-na)/float64(nb-na)*float64(b-a)
+	return int(min(max(at, 0), float64(e.fails)))
 }
 
 // beside is the batch to try after one near the edge: where the line through nothing at
 // batch zero meets the limit. What does not grow with the batch makes the true edge lie
 // beyond that, so the next is the neighbor unless the first was off by more.
-func (s *edge) beside(batch int) int {
-	at := float64(batch) * float64(s.limit) / float64(max(1, s.known[batch]))
+func (e *edge) beside(batch int) int {
+	at := float64(batch) * float64(e.Limit) / float64(max(1, e.known[batch]))
 	return int(min(at, 2*float64(batch)))
 }
 
 // nearest returns the two known batch sizes through which the next guess is interpolated,
 // ascending: the two around the edge, or the two next to it.
-func (s *edge) nearest() (a, b int) {
+func (e *edge) nearest() (a, b int) {
 	var sizes []int
-	for batch := range s.known {
+	for batch := range e.known {
 		sizes = append(sizes, batch)
 	}
 	slices.Sort(sizes)
-	at, _ := slices.BinarySearch(sizes, s.fails)
+	at, _ := slices.BinarySearch(sizes, e.fails)
 	at = min(max(at, 1), len(sizes)-1)
 	return sizes[at-1], sizes[at]
-}
-
-// Split divides an effective batch among micro-batches of at most largest
-// samples on each of gpus boards: the fewest micro-batches that come within 2 %
-// of it, and of those sizes the nearest. If none does, it is the nearest of all.
-func Split(effective, largest, gpus int) (batch, accumulate int) {
-	share := max(1, (effective+gpus/2)/gpus) // samples of one board
-	fewest := ceil.Div(share, largest)
-	best := math.Inf(1)
-	for n := fewest; n <= 2*fewest; n++ {
-		size := min(max((share+n/2)/n, 1), largest)
-		off := math.Abs(float64(size*n*gpus-effective)) / float64(effective)
-		if off < best {
-			best, batch, accumulate = off, size, n
-		}
-		if best <= 0.02 {
-			break
-		}
-	}
-	return batch, accumulate
 }

@@ -8,35 +8,68 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestLargestIsTheLastThatFitsWhereNeedGrows(t *testing.T) {
+// jagged are needs that grow with the batch, but for jumps up and down: no batch needs more than
+// a larger one by more than the share that a search counts on.
+type jagged struct{ fixed, each, jump int64 }
+
+func (j jagged) need(batch int) (int64, error) {
+	n := j.fixed + int64(batch)*j.each
+	hash := uint64(batch) * 0x9e3779b97f4a7c15 >> 40
+	return n + n*j.jump*int64(hash%1000)/100_000, nil
+}
+
+func drawJagged(t *rapid.T) jagged {
+	return jagged{
+		rapid.Int64Range(0, 1<<30).Draw(t, "fixed"),
+		rapid.Int64Range(1, 1<<24).Draw(t, "each"),
+		rapid.Int64Range(0, 28).Draw(t, "jump"),
+	}
+}
+
+func (j jagged) search(from int, begin Start, to int, limit int64) *Search {
+	return &Search{From: from, Begin: begin, To: to, Limit: limit, Need: j.need}
+}
+
+func drawStart(t *rapid.T, to int) Start {
+	return Start{rapid.IntRange(0, to).Draw(t, "begin"), rapid.Bool().Draw(t, "near")}
+}
+
+// The answer hangs on the needs and the limit alone; it is the last size up to which all are
+// within the limit, and every smaller batch is safe.
+func TestLargestIsTheLastUpToWhichAllAreSafe(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		steps := rapid.SliceOfN(rapid.Int64Range(0, 100), 1, 300).Draw(t, "steps")
-		var sum int64
-		needs := make([]int64, len(steps)+1)
-		for i, s := range steps {
-			sum += s
-			needs[i+1] = sum
-		}
-		limit := rapid.Int64Range(0, sum+10).Draw(t, "limit")
+		j, to := drawJagged(t), rapid.IntRange(1, 700).Draw(t, "to")
+		most, _ := j.need(to)
+		limit := rapid.Int64Range(0, most+most/10).Draw(t, "limit")
 		want := 0
-		for b := 1; b < len(needs); b++ {
-			if needs[b] <= limit {
-				want = b
+		for b := 1; b <= sizeOf(to); b = sizeOf(b + 1) {
+			if n, _ := j.need(b); n > limit {
+				break
 			}
+			want = min(b, to)
 		}
-		got, err := Largest(1, drawStart(t, 400), len(steps), limit, func(b int) (int64, error) { return needs[b], nil })
+		got, err := j.search(1, drawStart(t, 800), to, limit).Largest()
 		require.NoError(t, err)
 		require.Equal(t, want, got)
+		batch := rapid.IntRange(1, to).Draw(t, "batch")
+		safe, at, err := j.search(1, Start{}, to, limit).Safe(batch)
+		require.NoError(t, err)
+		require.Equal(t, batch <= want, safe)
+		require.Equal(t, safe, at == 0)
+		more, err := j.search(1, drawStart(t, 800), to, limit+rapid.Int64Range(0, most).Draw(t, "more")).Largest()
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, more, got)
 	})
 }
 
-// Slack makes the need jump; then the answer is still the edge of a range that
-// fits.
-func TestLargestFitsAndTheNextDoesNot(t *testing.T) {
+// Runs are tried at the edge alone: what is found was run, and so was the next, which is too large.
+func TestASearchOfRunsTriesTheEdge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		needs := rapid.SliceOfN(rapid.Int64Range(0, 100), 1, 200).Draw(t, "needs")
 		limit := rapid.Int64Range(0, 100).Draw(t, "limit")
-		got, err := Largest(1, drawStart(t, 200), len(needs), limit, func(b int) (int64, error) { return needs[b-1], nil })
+		need := func(b int) (int64, error) { return needs[b-1], nil }
+		s := Search{From: 1, Begin: drawStart(t, 200), To: len(needs), Limit: limit, Runs: true, Need: need}
+		got, err := s.Largest()
 		require.NoError(t, err)
 		if got > 0 {
 			require.LessOrEqual(t, needs[got-1], limit)
@@ -47,21 +80,34 @@ func TestLargestFitsAndTheNextDoesNot(t *testing.T) {
 	})
 }
 
-// A step of 3 GiB and 215 MiB per sample with a jump of slack: a bisection of
-// 2^20 sizes asks 20 times.
-func TestLargestAsksForFewSizes(t *testing.T) {
-	asked := 0
-	got, err := Largest(1, Start{Batch: 64}, 1<<20, 80<<30, func(b int) (int64, error) {
-		asked++
-		return 3<<30 + int64(b)*(215<<20) + int64(b%7)*(20<<20), nil
+func TestSizesAreFinerThanASixteenth(t *testing.T) {
+	for batch, want := range map[int]int{
+		1: 1, 31: 31, 32: 32, 33: 34, 63: 64, 64: 64, 65: 68, 68: 68, 128: 128, 129: 136, 1000: 1024, 1025: 1088,
+	} {
+		require.Equal(t, want, sizeOf(batch), batch)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		b := rapid.IntRange(1, 1<<20).Draw(t, "batch")
+		size := sizeOf(b)
+		require.Equal(t, size, sizeOf(size))
+		require.GreaterOrEqual(t, size, b)
+		require.Less(t, size-b, max(1, b/16+1))
+		require.Equal(t, size, sizeOf(size-gap(size)+1), "sizes have no others between them")
 	})
-	require.NoError(t, err)
-	require.InDelta(t, 366, got, 1)
-	require.LessOrEqual(t, asked, 6)
 }
 
-func drawStart(t *rapid.T, to int) Start {
-	return Start{rapid.IntRange(0, to).Draw(t, "begin"), rapid.Bool().Draw(t, "near")}
+// A step of 3 GiB and 215 MiB per sample with a jump of slack: a bisection of
+// 2^20 sizes asks 20 times for the edge; what is below asks for each size of a quarter.
+func TestLargestAsksForFewSizes(t *testing.T) {
+	asked := 0
+	s := Search{From: 1, Begin: Start{Batch: 64}, To: 1 << 20, Limit: 80 << 30, Need: func(b int) (int64, error) {
+		asked++
+		return 3<<30 + int64(b)*(215<<20) + int64(b%7)*(20<<20), nil
+	}}
+	got, err := s.Largest()
+	require.NoError(t, err)
+	require.Equal(t, 352, got)
+	require.LessOrEqual(t, asked, 16)
 }
 
 // A search that begins at the edge, or one off it, asks for it and its neighbor alone.
@@ -69,10 +115,12 @@ func TestLargestNearTheEdgeAsksForTheNeighbor(t *testing.T) {
 	need := func(b int) int64 { return 3<<30 + int64(b)*(215<<20) }
 	for begin, want := range map[int][]int{366: {366, 367}, 367: {367, 366}, 365: {365, 366, 367}} {
 		var asked []int
-		got, err := Largest(1, Start{begin, true}, 1<<20, need(366)+1, func(b int) (int64, error) {
+		s := Search{From: 1, Begin: Start{begin, true}, To: 1 << 20, Limit: need(366) + 1, Runs: true}
+		s.Need = func(b int) (int64, error) {
 			asked = append(asked, b)
 			return need(b), nil
-		})
+		}
+		got, err := s.Largest()
 		require.NoError(t, err)
 		require.Equal(t, 366, got)
 		require.Equal(t, want, asked)
@@ -81,50 +129,9 @@ func TestLargestNearTheEdgeAsksForTheNeighbor(t *testing.T) {
 
 func TestLargestPassesErrorsOn(t *testing.T) {
 	cause := errors.New("norm")
-	_, err := Largest(1, Start{Batch: 1}, 8, 1, func(int) (int64, error) { return 0, cause })
+	s := Search{From: 1, To: 8, Limit: 1, Need: func(int) (int64, error) { return 0, cause }}
+	_, err := s.Largest()
 	require.ErrorIs(t, err, cause)
-	_, err = Largest(3, Start{Batch: 1}, 2, 1, nil)
+	_, err = (&Search{From: 3, To: 2, Limit: 1}).Largest()
 	require.Error(t, err)
-}
-
-// An estimate of 100 in [80, 120] has a standard error of 20/1.96; one in a
-// hundred normal values lies 2.326 of them above: 123.7.
-func TestRiskIsAQuantileOfTheInterval(t *testing.T) {
-	e := Estimate{Device: Interval{Value: 100, Low: 80, High: 120}}
-	require.EqualValues(t, 124, Budget{Memory: 1000, Risk: 0.01}.Need(e))
-	require.EqualValues(t, 1000, Budget{Memory: 1000, Risk: 0.01}.Limit())
-	require.EqualValues(t, 120, Budget{Memory: 1000, Risk: 0.025}.Need(e))
-	require.EqualValues(t, 100, Budget{Memory: 1000, Margin: 0.85}.Need(e))
-	require.EqualValues(t, 850, Budget{Memory: 1000, Margin: 0.85}.Limit())
-}
-
-func TestBudgetsThatMakeNoSenseAreRefused(t *testing.T) {
-	for _, b := range []Budget{
-		{}, {Memory: 1}, {Memory: 1, Margin: 1.01}, {Memory: 1, Margin: -1}, {Memory: 1, Risk: 0.5}, {Memory: 1, Risk: -0.1}, {Memory: -1, Margin: 0.5},
-	} {
-		require.Error(t, b.Check(), "%+v", b)
-	}
-	require.NoError(t, Budget{Memory: 1, Margin: 1}.Check())
-	require.NoError(t, Budget{Memory: 1, Risk: 0.01}.Check())
-}
-
-func TestSplitComesNearTheEffectiveBatch(t *testing.T) {
-	for _, c := range []struct{ effective, largest, gpus, batch, accumulate int }{
-		{256, 512, 1, 256, 1},
-		{256, 46, 1, 43, 6}, // 258 is 0.8 % off, and six is the fewest
-		{256, 64, 1, 64, 4},
-		{7, 2, 1, 1, 7},     // 4 x 2 is 14 % off
-		{512, 64, 2, 64, 4}, // per board 256
-		{1, 8, 4, 1, 1},     // four boards take four samples at least
-	} {
-		batch, accumulate := Split(c.effective, c.largest, c.gpus)
-		require.Equal(t, []int{c.batch, c.accumulate}, []int{batch, accumulate}, "%+v", c)
-	}
-	rapid.Check(t, func(t *rapid.T) {
-		effective, largest := rapid.IntRange(1, 4096).Draw(t, "effective"), rapid.IntRange(1, 4096).Draw(t, "largest")
-		batch, accumulate := Split(effective, largest, 1)
-		require.LessOrEqual(t, batch, largest)
-		require.GreaterOrEqual(t, batch*accumulate, 1)
-		require.LessOrEqual(t, batch*accumulate, 2*effective)
-	})
 }

@@ -40,6 +40,8 @@ type trial struct {
 	planner.Estimate
 	// result is the trial, of which more may be asked.
 	result *step.Result
+	// need is what must be within the budget: the most at any point of training.
+	need int64
 	// run is the replay as reports have it; nil of several boards.
 	run *report.Run
 	// sizes are what communication depends on, of several boards.
@@ -117,18 +119,19 @@ func (q *batchSearch) largest(ctx context.Context, accumulate int) (int, error) 
 		if t.run != nil && t.run.Strained() {
 			return math.MaxInt64, nil
 		}
-		return q.budget.Need(t.Estimate), nil
+		return t.need, nil
 	}
-	return q.search(q.begin, need)
+	return q.search(&planner.Search{Begin: q.begin, Need: need})
 }
 
-// search is the largest batch whose need is within the budget, or the given one if its
-// is; zero if none is.
-func (q *batchSearch) search(begin planner.Start, need func(int) (int64, error)) (int, error) {
+// search is the largest batch that is safe in the budget, or the given one if it is; zero if
+// none is.
+func (q *batchSearch) search(s *planner.Search) (int, error) {
+	s.From, s.To, s.Limit = 1, q.max, q.budget.Limit()
 	if q.given == 0 {
-		return step.LargestBatch(begin, q.max, q.budget.Limit(), need)
+		return step.Largest(s)
 	}
-	if n, err := need(q.given); err != nil || n > q.budget.Limit() {
+	if safe, err := step.Safe(s, q.given); err != nil || !safe {
 		return 0, err
 	}
 	return q.given, nil
@@ -147,31 +150,29 @@ func (q *batchSearch) try(ctx context.Context, batch, accumulate int) (*trial, e
 		return t, nil
 	}
 	setup := q.setup.Accumulating(accumulate)
-	r, err := setup.Try(ctx, setup.Trial(q.gpu, batch))
+	course, err := setup.Course(ctx, setup.Trial(q.gpu, batch), 0)
 	if err != nil {
 		return nil, err
 	}
-	sample := r.Sample()
-	sample.Managed = 0 // which the driver takes away where there is no room
-	p, err := setup.Planner(q.gpu, sample)
-	if err != nil {
+	r := course.Training
+	t := &trial{result: r}
+	if t.Estimate, err = setup.Estimate(q.gpu, r.Sample()); err != nil {
 		return nil, err
 	}
-	p.Memory = q.budget.Memory
-	e, err := p.Estimate(batch)
-	if err != nil {
+	if t.need, err = setup.Need(ctx, q.gpu, q.budget, course); err != nil {
 		return nil, err
 	}
-	t := &trial{Estimate: e, result: r}
 	if q.parallel.GPUs > 1 {
 		// The replay was of one board alone.
-		t.sizes = sizesOf(r, e)
-		t.Estimate = q.parallel.Apply(e, t.sizes)
+		t.sizes = sizesOf(r, t.Estimate)
+		alone := q.budget.Need(t.Estimate)
+		t.Estimate = q.parallel.Apply(t.Estimate, t.sizes)
+		t.need = max(t.need, t.need-alone+q.budget.Need(t.Estimate))
 	} else if t.run, err = q.run(ctx, setup, r); err != nil {
 		return nil, err
 	}
 	q.tried[key] = t
-	if q.budget.Need(t.Estimate) <= q.budget.Limit() {
+	if t.need <= q.budget.Limit() {
 		q.keep(t)
 	} else {
 		t.result.Discard()
@@ -185,7 +186,7 @@ func (q *batchSearch) run(ctx context.Context, setup *step.Setup, r *step.Result
 	if r.Device <= q.budget.Memory && setup.Case().AllocConf == "" {
 		return r.Report(), nil
 	}
-	on, err := setup.Try(ctx, r.Again(step.Replay{Within: true, Others: q.others}))
+	on, err := setup.Try(ctx, r.Again(step.Replay{Within: true, Others: q.others, Training: true}))
 	if err != nil {
 		return nil, err
 	}
@@ -206,7 +207,7 @@ func (q *batchSearch) end() { q.keep(nil) }
 
 // seconds is how long a step of a trial takes; zero if that is not known.
 func (q *batchSearch) seconds(ctx context.Context, t *trial) (float64, error) {
-	of := t.result.Again(step.Replay{Omit: true})
+	of := t.result.Again(step.Replay{Omit: true, Training: true})
 	of.Timed = []device.GPU{q.gpu}
 	r, err := q.setup.Try(ctx, of)
 	if err != nil {

@@ -111,10 +111,11 @@ type epochSearch struct {
 // leads there, all epochs must then agree. Both are zero if there is none.
 func (e *epochSearch) find(ctx context.Context, to int) (batch, steps int, err error) {
 	quick := epoch.Options{Others: e.search.Others, Epochs: quickEpochs, Actions: quickActions}
-	largest, err := e.batch.search(planner.Start{Batch: to, Near: true}, func(batch int) (int64, error) {
+	begin := planner.Start{Batch: to, Near: true}
+	largest, err := e.batch.search(&planner.Search{Begin: begin, Runs: true, Need: func(batch int) (int64, error) {
 		_, steps := e.shared(batch)
 		return e.need(ctx, batch, steps, quick)
-	})
+	}})
 	all := epoch.Options{Others: e.search.Others, Progress: e.search.Progress}
 	for ; err == nil && largest > 0; largest = batch - 1 {
 		batch, steps = e.shared(largest)

@@ -26,6 +26,8 @@ type Search struct {
 	// Cases are the configurations; their batch sizes do not matter.
 	Cases []models.Case
 	GPUs  []device.GPU
+	// Whole is the number of cases of the whole search, if this is a part of one.
+	Whole int
 	// Budget is how much of each board may be filled; its Memory is taken
 	// from the board.
 	Budget planner.Budget

@@ -76,7 +76,13 @@ func (s *Search) batchesOf(c models.Case) int { return max(1, s.Parallel.GPUs, c
 
 // surveys reports whether configurations are read off lines, and what is recommended
 // is confirmed.
-func (s *Search) surveys() bool { return len(s.GPUs) > 1 || s.Ranks.Strategy == AnyStrategy }
+func (s *Search) surveys() bool {
+	return s.Ranks.Strategy == AnyStrategy || len(s.GPUs) > 1 && len(s.GPUs)*max(s.Whole, len(s.Cases)) > mostExact
+}
+
+// mostExact is how many configurations on several boards are searched exactly, so that each row
+// is what the board alone would have. Of more, that holds for what is recommended.
+const mostExact = 100
 
 // leastGPUs is the smallest power of two of GPUs, or the number of the search, on which
 // a configuration fits with one sample; zero if none does.

@@ -178,10 +178,10 @@ func (v *survey) approach(ctx context.Context, setup *step.Setup, gpu device.GPU
 		}
 		return interpolated(batch)
 	}
-	largest, err := q.search(q.begin, func(batch int) (int64, error) {
+	largest, err := q.search(&planner.Search{Begin: q.begin, Need: func(batch int) (int64, error) {
 		e, err := estimate(batch)
 		return q.budget.Need(e), err
-	})
+	}})
 	if err == nil {
 		_, err = estimate(q.shown(largest))
 	}
@@ -255,10 +255,11 @@ func (v *survey) choice(setup *step.Setup, l line, boards []int, board, steps in
 	if err != nil {
 		return report.Choice{}, err
 	}
-	largest, err := q.search(planner.Start{Batch: l.batches[len(l.batches)/2]}, func(batch int) (int64, error) {
+	begin := planner.Start{Batch: l.batches[len(l.batches)/2]}
+	largest, err := q.search(&planner.Search{Begin: begin, Need: func(batch int) (int64, error) {
 		e, err := estimate(batch)
 		return q.budget.Need(e), err
-	})
+	}})
 	if err != nil {
 		return report.Choice{}, err
 	}

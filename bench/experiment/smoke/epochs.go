@@ -29,9 +29,18 @@ func (m *checks) epochs(ctx context.Context) error {
 	m.epoch = &report.Check{
 		Name: "epoch", Note: "samples of different lengths, one allocator", Simulated: true,
 		Allocated: l.Worst.Allocated.Bytes, Reserved: reserved, Device: device.Bytes, Need: need,
-		Safe: need <= m.smoke.Limit && !l.Epochs.Strained(), Fits: l.Epochs.OutOfMemory == 0 && device.Bytes <= m.budget.Memory,
+		Fits:      l.Epochs.OutOfMemory == 0 && device.Bytes <= m.budget.Memory,
 		GivesBack: l.Epochs.OutOfMemory == 0 && l.Epochs.Slow > 0, Lengths: l,
 	}
+	switch {
+	case l.Epochs.OutOfMemory > 0:
+		m.epoch.Reason = report.Reason(planner.OutOfMemory)
+	case l.Epochs.Strained():
+		m.epoch.Reason = report.Reason(planner.GivesBack)
+	default:
+		m.epoch.Reason = report.Reason(m.budget.Judge(need))
+	}
+	m.epoch.Safe = m.epoch.Reason == ""
 	m.setup = m.setup.For(m.test.Lengths.Worst(m.test.Model, c, l))
 	return nil
 }

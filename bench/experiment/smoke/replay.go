@@ -2,7 +2,6 @@ package smoke
 
 import (
 	"context"
-	"math"
 
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
@@ -20,22 +19,19 @@ type replayed struct {
 	within *step.Result
 }
 
-// try runs a trial.
-func (m *checks) try(ctx context.Context, t step.Trial) (*replayed, error) {
-	r, err := m.setup.Try(ctx, t)
-	if err != nil {
-		return nil, err
-	}
+// onBoard adds the replay on the simulated board itself where its end matters, of the training
+// steps alone or with validation; of a device it takes down who else was seen on it.
+func (m *checks) onBoard(ctx context.Context, r *step.Result, training bool) (*replayed, error) {
 	out := &replayed{Result: r}
 	if r.Measured != nil {
 		m.smoke.Warnings = append(m.smoke.Warnings, m.neighbors.Warnings(m.test.Device, r.Measured.Neighbors...)...)
 		return out, nil
 	}
-	if r.Device > m.budget.Memory {
-		how := t.Replay
-		how.Within, how.Others = true, m.test.Others
-		out.within, err = m.setup.Try(ctx, r.Again(how))
+	if r.Device <= m.budget.Memory {
+		return out, nil
 	}
+	var err error
+	out.within, err = m.setup.Try(ctx, r.Again(step.Replay{Within: true, Others: m.test.Others, Training: training}))
 	return out, err
 }
 
@@ -48,42 +44,30 @@ func (m *checks) measuredCheck(name, note string, t *replayed, of replay.PhaseUs
 	}
 	c.Need = c.Device
 	if of.Missed {
-		c.OOM = t.Measured.Run.OOM
+		c.OOM, c.Reason = t.Measured.Run.OOM, report.Reason(planner.OutOfMemory)
 		return c
 	}
-	c.Safe, c.Fits = c.Need <= m.smoke.Limit, c.Device <= m.budget.Memory
+	c.Fits, c.Reason = c.Device <= m.budget.Memory, report.Reason(m.budget.Judge(c.Need))
 	if t.Measured.Run.Retries > 0 && of == t.Run.Whole() {
-		c.Safe, c.GivesBack = false, true
+		c.GivesBack, c.Reason = true, report.Reason(planner.GivesBack)
 	}
+	c.Safe = c.Reason == ""
 	return c
 }
 
-// onBoard completes a check of a simulated board by the replay on the board itself:
+// ended completes a check of a simulated board by the replay on the board itself:
 // what runs out of memory there, or gets through only by giving back cached memory,
 // does so whatever the estimate says.
-func (t *replayed) onBoard(c *report.Check, of moment) {
+func (t *replayed) ended(c *report.Check, of moment) {
 	if t.within == nil {
 		return
 	}
 	switch on := of(t.within.Run); {
 	case on.Missed:
-		c.OOM, c.Fits, c.Safe = t.within.Report().OOM, false, false
+		c.OOM, c.Fits, c.Safe, c.Reason = t.within.Report().OOM, false, false, report.Reason(planner.OutOfMemory)
 	case !c.Fits:
-		c.GivesBack, c.Safe = true, false
+		c.GivesBack, c.Safe, c.Reason = true, false, report.Reason(planner.GivesBack)
 	}
-}
-
-// need is the number of bytes of a run's peak that must stay within the budget's limit;
-// [math.MaxInt64] if the run ran out of memory.
-func (m *checks) need(t *replayed) (int64, error) {
-	switch {
-	case t.Run.OOM != nil || t.within != nil || t.Measured != nil && t.Measured.Run.Strained():
-		return math.MaxInt64, nil
-	case t.Measured != nil:
-		return t.Device, nil
-	}
-	e, err := m.estimate(t.Result, t.Run.Max)
-	return m.budget.Need(e), err
 }
 
 // components are the parts of the training step's peak. They are simulated in any case,

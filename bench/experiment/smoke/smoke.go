@@ -3,10 +3,10 @@
 package smoke
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/vprof/vprof/bench/experiment/epoch"
@@ -34,6 +34,9 @@ type Test struct {
 	step.Evidence
 	// Device, if not nil, is the board itself, where every check is played.
 	Device device.Device
+	// Alone says that the stage of the case was asked for: others that training may go on to are
+	// shown and not judged.
+	Alone bool
 	// Validation is the batch size of validation; zero is the project's, or
 	// else that of training.
 	Validation int
@@ -83,10 +86,13 @@ func Run(ctx context.Context, t Test) (*report.Smoke, error) {
 		s.Checks = append(s.Checks, *m.epoch)
 	}
 	for _, check := range s.Checks {
-		s.Safe = s.Safe && check.Safe
+		s.Safe = s.Safe && (check.Safe || check.Aside)
 	}
-	if s.Safe {
-		return s, nil
+	if err := m.smaller(ctx); err != nil || s.Safe {
+		return s, err
+	}
+	if s.Reason == "" {
+		s.Reason = s.Worst().Reason
 	}
 	s.LargestBatch, err = m.largest(ctx)
 	return s, err
@@ -108,41 +114,37 @@ type checks struct {
 	neighbors step.Neighborhood
 }
 
-// caseReplay is the replayed steps of a case.
+// caseReplay is a case that was replayed: training steps alone, and with validation after them.
 type caseReplay struct {
-	// training are the steps alone, with validation what follows them besides;
-	// the same if the project does not validate.
+	*step.Course
 	training, with *replayed
-	// step is the one of the validation batch, of size batch; zero for none.
-	step, batch int
 }
 
-// replayCase replays training steps of a case, and a validation batch after them.
+// replayCase replays a case at its batch size, once.
 func (m *checks) replayCase(ctx context.Context, c models.Case) (*caseReplay, error) {
 	key := c.Key()
 	if r := m.replayed[key]; r != nil {
 		return r, nil
 	}
-	r := &caseReplay{batch: cmp.Or(m.test.Validation, m.test.Model.Validation, c.Batch)}
 	t := m.setup.For(c).Trial(m.gpu, c.Batch)
-	t.Validation = r.batch
 	if d := m.test.Device; d != nil {
 		t.Replay.Device = d.Name()
 	}
-	var err error
-	if r.with, err = m.try(ctx, t); err != nil {
+	course, err := m.setup.For(c).Course(ctx, t, m.test.Validation)
+	if err != nil {
 		return nil, err
 	}
-	if key == m.setup.Case().Key() {
-		m.smoke.Workspaces = step.WorkspacesOf(r.with.Facts)
+	r := &caseReplay{Course: course}
+	if r.training, err = m.onBoard(ctx, course.Training, true); err != nil {
+		return nil, err
 	}
-	r.training = r.with
-	if r.step = r.with.ValidationStep; r.step > 0 {
-		how := t.Replay
-		how.Training = true
-		if r.training, err = m.try(ctx, r.with.Again(how)); err != nil {
+	if r.with = r.training; course.With != course.Training {
+		if r.with, err = m.onBoard(ctx, course.With, false); err != nil {
 			return nil, err
 		}
+	}
+	if key == m.setup.Case().Key() {
+		m.smoke.Workspaces = step.WorkspacesOf(r.With.Facts)
 	}
 	m.replayed[key] = r
 	return r, nil
@@ -155,9 +157,9 @@ func (m *checks) estimate(r *step.Result, u replay.Usage) (planner.Estimate, err
 	s := r.Sample()
 	if u != r.Run.Max {
 		// Of other moments only the sum is known, not what it is made of.
-		s.Classes = program.Breakdown{program.Activations: u.Allocated}
+		s.Classes, s.Managed = program.Breakdown{program.Activations: u.Allocated}, 0
 	}
-	s.Reserved, s.Managed = u.Reserved, 0
+	s.Reserved = u.Reserved
 	return m.setup.Estimate(m.gpu, s)
 }
 
@@ -187,11 +189,12 @@ func (m *checks) add(name, note string, t *replayed, of moment) error {
 		return err
 	}
 	need := m.budget.Need(e)
+	why := m.budget.Why(e)
 	check := report.Check{
 		Name: name, Note: note, Simulated: true, Allocated: e.Allocated.Value, Reserved: e.Reserved.Value, Device: e.Device.Value,
-		Need: need, Safe: need <= m.smoke.Limit, Fits: e.Device.Value <= m.budget.Memory,
+		Need: need, Safe: why == "", Reason: report.Reason(why), Fits: e.Device.Value-e.Paged.Value <= m.budget.Memory,
 	}
-	t.onBoard(&check, of)
+	t.ended(&check, of)
 	m.smoke.Checks = append(m.smoke.Checks, check)
 	return nil
 }
@@ -247,9 +250,20 @@ func (m *checks) later(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if r.step > 0 {
-		name := fmt.Sprintf("validation, batch %d", r.batch)
-		if err := m.add(name, "without gradients, after training steps", r.with, peakOf(r.step, "")); err != nil {
+	if k, open := m.test.Model.KeepingMost(c); open && r.Training.Facts.Outputs > 0 {
+		kept, err := m.replayCase(ctx, k)
+		if err != nil {
+			return err
+		}
+		name := "training step, loop " + string(k.Loop)
+		if err := m.add(name, "where the loop keeps the model's output; --loop says it", kept.training, whole); err != nil {
+			return err
+		}
+	}
+	if r.With.ValidationStep > 0 {
+		name := fmt.Sprintf("validation, batch %d", r.Validation)
+		of := peakOf(r.With.ValidationStep, "")
+		if err := m.add(name, "without gradients, after training steps", r.with, of); err != nil {
 			return err
 		}
 	}
@@ -266,6 +280,7 @@ func (m *checks) later(ctx context.Context) error {
 		if err := m.add("stage "+stage, "if training goes on to it with this batch", r.training, whole); err != nil {
 			return err
 		}
+		m.smoke.Checks[len(m.smoke.Checks)-1].Aside = m.test.Alone
 	}
 	return nil
 }
@@ -295,29 +310,60 @@ func (m *checks) stretched(c models.Case) (models.Case, error) {
 	return m.test.Model.Complete(c)
 }
 
-// largest is the largest batch size at which every check stays within the limit; zero if
-// none does.
+// safety says which batches are safe: in the case, with the longest samples, and in other
+// stages, unless the device itself was asked.
+func (m *checks) safety() *step.Safety {
+	s := &step.Safety{GPU: m.gpu, Budget: m.budget, Validation: m.test.Validation}
+	for _, c := range m.variants(m.setup.Case().Batch) {
+		s.Cases = append(s.Cases, m.setup.For(c))
+	}
+	return s
+}
+
+// smaller has the verdict say if a smaller batch, or the next size of the search, is not safe.
+func (m *checks) smaller(ctx context.Context) error {
+	if m.test.Device != nil || !m.smoke.Safe {
+		return nil
+	}
+	why, at, err := m.safety().Judge(ctx, m.smoke.Batch)
+	if err == nil && why != "" {
+		m.smoke.Safe, m.smoke.Reason, m.smoke.Judged = false, report.Reason(why), at
+	}
+	return err
+}
+
+// largest is the largest batch below the one that was tested that is safe; zero if none is.
 func (m *checks) largest(ctx context.Context) (int, error) {
-	c := m.setup.Case()
-	return step.LargestBatch(planner.Start{Batch: c.Batch}, c.Batch, m.budget.Limit(), func(batch int) (int64, error) {
-		var worst int64
-		for _, k := range m.variants(batch) {
-			r, err := m.replayCase(ctx, k)
-			if err != nil {
-				return 0, err
-			}
-			need, err := m.need(r.with)
-			if err != nil {
-				return 0, err
-			}
-			worst = max(worst, need)
+	batch := m.setup.Case().Batch
+	s := planner.Search{From: 1, To: batch, Begin: planner.Start{Batch: batch}, Limit: m.budget.Limit(), Runs: true}
+	if m.test.Device != nil {
+		s.Need = func(batch int) (int64, error) { return m.measuredNeed(ctx, batch) }
+		return step.Largest(&s)
+	}
+	largest, err := m.safety().Largest(ctx, s.Begin, batch)
+	if err != nil || largest == 0 || m.test.Lengths == nil {
+		return largest, err
+	}
+	s.To, s.Begin = largest, planner.Start{Batch: largest, Near: true}
+	s.Need = func(batch int) (int64, error) { return m.needOfEpochs(ctx, batch) }
+	return step.Largest(&s)
+}
+
+// measuredNeed is what a batch needs of the device.
+func (m *checks) measuredNeed(ctx context.Context, batch int) (worst int64, err error) {
+	for _, k := range m.variants(batch) {
+		r, err := m.replayCase(ctx, k)
+		if err != nil {
+			return 0, err
 		}
-		if worst > m.budget.Limit() {
-			return worst, nil
+		for _, t := range []*replayed{r.training, r.with} {
+			if t.Measured.Run.Strained() {
+				return math.MaxInt64, nil
+			}
+			worst = max(worst, t.Device)
 		}
-		need, err := m.needOfEpochs(ctx, batch)
-		return max(worst, need), err
-	})
+	}
+	return worst, nil
 }
 
 // otherStages are the stages that training may go on to. A case with adapters stays in
@@ -337,6 +383,9 @@ func (m *checks) variants(batch int) []models.Case {
 	c.Batch = batch
 	cases := []models.Case{c}
 	for _, stage := range m.otherStages() {
+		if m.test.Alone {
+			break
+		}
 		k := c
 		k.Stage = stage
 		cases = append(cases, k)

@@ -149,6 +149,12 @@ func TestSmokeLooksAtTheStagesToCome(t *testing.T) {
 	require.False(t, byName(s)["stage full"].Safe)
 	require.False(t, s.Safe)
 	require.Less(t, s.LargestBatch, 60)
+	test.Alone = true
+	s, err = Run(t.Context(), test)
+	require.NoError(t, err)
+	require.True(t, s.Safe)
+	require.True(t, byName(s)["stage full"].Aside)
+	require.Equal(t, "training step", s.Worst().Name)
 }
 
 func TestSmokeLooksAtTheLongestSample(t *testing.T) {

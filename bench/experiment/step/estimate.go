@@ -2,7 +2,6 @@ package step
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/vprof/vprof/bench/report"
@@ -121,7 +120,7 @@ func (s *Setup) Expandable(ctx context.Context, e *report.Estimate, gpu device.G
 	if s.conf.Expandable || e.Reserved.Bytes-e.Allocated.Bytes < worth {
 		return nil, nil
 	}
-	other, err := s.Try(ctx, r.Again(Replay{Expandable: true}))
+	other, err := s.Try(ctx, r.Again(Replay{Expandable: true, Training: true}))
 	if err != nil {
 		return nil, err
 	}
@@ -131,18 +130,6 @@ func (s *Setup) Expandable(ctx context.Context, e *report.Estimate, gpu device.G
 	}
 	device := IntervalOf(then.Device)
 	return &device, nil
-}
-
-// LargestBatch is the largest batch size up to a maximum whose need, in bytes, is
-// within a limit; zero if none is. The search begins at one size and goes from one,
-// or from two if PyTorch refuses one, as batch norm does.
-func LargestBatch(begin planner.Start, to int, limit int64, need func(int) (int64, error)) (int, error) {
-	largest, err := planner.Largest(1, begin, to, limit, need)
-	var refused *RefusedError
-	if errors.As(err, &refused) && to > 1 {
-		return planner.Largest(2, begin, to, limit, need)
-	}
-	return largest, err
 }
 
 // Budget completes a budget for a board: its Memory is the share of the board's memory that

@@ -15,7 +15,7 @@ import (
 func (s *Setup) Judge(ctx context.Context, e planner.Estimate, r *Result, others int64) (*report.Estimate, error) {
 	out := EstimateOf(e)
 	if out.Verdict == report.Tight {
-		on, err := s.Try(ctx, r.Again(Replay{Within: true, Others: others}))
+		on, err := s.Try(ctx, r.Again(Replay{Within: true, Others: others, Training: true}))
 		if err != nil {
 			return nil, err
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/device/sim"
 	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/planner/coefficients"
 )
 
 // MiB is 2^20 bytes.
@@ -46,8 +47,13 @@ func Full(c models.Case) models.Case {
 	return c
 }
 
-// Exact is the evidence that replays are PyTorch's very numbers, without residuals.
-func Exact() step.Evidence { return step.Evidence{Residuals: Exactly} }
+// Exact is the evidence that replays are PyTorch's very numbers, without residuals, and that the
+// context of a [Card] is known.
+func Exact() step.Evidence {
+	return step.Evidence{Residuals: Exactly, Calibrated: &coefficients.Selection{Entries: []coefficients.Entry{{
+		GPU: "card", Memory: map[string]coefficients.Number{planner.ContextBytes.String(): {Value: 100 * MiB}},
+	}}}}
+}
 
 // Exactly are the residuals of a model that replays get right.
 func Exactly(planner.Subject) (allocated, reserved planner.Residual, err error) { return }

@@ -245,7 +245,12 @@ func (w *sweeper) estimate(ctx context.Context, r *step.Result, others int64) (*
 	if err != nil {
 		return nil, err
 	}
-	return w.setup.Judge(ctx, e, r, others)
+	out, err := w.setup.Judge(ctx, e, r, others)
+	if err != nil {
+		return nil, err
+	}
+	out.Unsafe, err = unsafe(ctx, w.setup, gpu, e, others)
+	return out, err
 }
 
 // others is the memory of the device that is not for the step: what other processes hold, and
@@ -270,8 +275,9 @@ func (w *sweeper) predict(ctx context.Context, found int) (int, error) {
 	}
 	besides := w.others() + o.Baseline().Kernels
 	limit := w.device.GPU().Memory - besides
-	predicted, err := planner.Largest(1, planner.Start{Batch: max(found, 1), Near: true}, maxFound, limit,
-		func(batch int) (int64, error) {
+	s := planner.Search{
+		From: 1, To: maxFound, Begin: planner.Start{Batch: max(found, 1), Near: true}, Limit: limit, Runs: true,
+		Need: func(batch int) (int64, error) {
 			r, err := w.setup.Settled(ctx, w.setup.Trial(w.device.GPU(), batch))
 			if step.Refused(err) {
 				return 0, nil
@@ -287,11 +293,12 @@ func (w *sweeper) predict(ctx context.Context, found int) (int, error) {
 				return max(e.Device.Bytes, limit+1), nil
 			}
 			return min(e.Device.Bytes, limit), nil
-		})
-	return predicted, err
+		},
+	}
+	return s.Largest()
 }
 
-// findMax brackets the largest batch that fits between one that does and one
+// findMax brackets the largest batch that gets through between one that does and one
 // that does not, and halves the bracket until they are neighbors. What it
 // reports has been tried.
 func (w *sweeper) findMax(ctx context.Context) error {

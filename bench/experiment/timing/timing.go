@@ -28,16 +28,15 @@ type Stage struct {
 // Table is the input of a time estimate: stages, batch size and data set.
 type Table struct {
 	Stages []Stage
-	// Batch is the batch size; zero is the largest that fits, board by board.
-	Batch int
+	// Batch is the batch size; zero is the largest safe one, board by board, within Budget,
+	// whose Memory is taken from the board.
+	Batch  int
+	Budget planner.Budget
 	// Dataset is the number of samples of an epoch; zero is unknown.
 	Dataset int64
 	// Progress is told how many boards are done.
 	Progress progress.Func
 }
-
-// largestTimed is the largest batch size that is looked for.
-const largestTimed = 8192
 
 // Run estimates every stage on every board.
 func (t *Table) Run(ctx context.Context, gpus []device.GPU) (*report.Times, error) {
@@ -88,7 +87,7 @@ func (t *Table) row(ctx context.Context, gpu device.GPU, stage Stage, speed step
 	row := report.TimeRow{Device: step.SimName(gpu), Stage: stage.Name, Batch: t.Batch, Epochs: stage.Epochs}
 	var err error
 	if row.Batch == 0 {
-		if row.Batch, err = largest(ctx, stage.Setup, gpu); err != nil || row.Batch == 0 {
+		if row.Batch, err = t.largest(ctx, stage.Setup, gpu); err != nil || row.Batch == 0 {
 			return row, err
 		}
 	}
@@ -167,17 +166,13 @@ func timed(ctx context.Context, s *step.Setup, gpu device.GPU, batch int, speed 
 	return timedStep{load, speed.Time(load), e.Device.Value, judged.Verdict == report.Fits, step.WorkspacesOf(r.Facts)}, nil
 }
 
-// largest is the largest batch size whose estimate fits the board even at its
-// upper end; zero if none does.
-func largest(ctx context.Context, s *step.Setup, gpu device.GPU) (int, error) {
-	need := func(batch int) (int64, error) {
-		if err := ctx.Err(); err != nil {
-			return 0, err
-		}
-		e, _, err := s.Estimated(ctx, gpu, batch)
-		return e.Device.High, err
+// largest is the largest safe batch size; zero if none is.
+func (t *Table) largest(ctx context.Context, s *step.Setup, gpu device.GPU) (int, error) {
+	safety, err := s.Safety(gpu, t.Budget, 0)
+	if err != nil {
+		return 0, err
 	}
-	n, err := step.LargestBatch(planner.Start{Batch: s.Model().Default.Batch}, largestTimed, int64(float64(gpu.Memory)*s.Allocator().MemoryFraction), need)
+	n, err := safety.Largest(ctx, planner.Start{Batch: s.Model().Default.Batch}, planner.SearchedBatch)
 	if err != nil {
 		return 0, fmt.Errorf("%s: the largest batch on %s: %w", s.Model().Name, gpu.Name, err)
 	}

@@ -54,7 +54,8 @@ func TestTrialsOfATableCanRunElsewhere(t *testing.T) {
 		evidence.Trials = trials
 		setup, err := step.New(toy.Model(), models.Case{}, evidence)
 		require.NoError(t, err)
-		table := Table{Stages: []Stage{{Name: "full", Epochs: 2, Setup: setup, Other: setup.Accumulating(2)}}, Dataset: 1000}
+		full := Stage{Name: "full", Epochs: 2, Setup: setup, Other: setup.Accumulating(2)}
+		table := Table{Stages: []Stage{full}, Dataset: 1000, Budget: planner.Budget{Margin: 1}}
 		r, err := table.Run(t.Context(), []device.GPU{gpu})
 		require.NoError(t, err)
 		tables = append(tables, r)
@@ -63,11 +64,12 @@ func TestTrialsOfATableCanRunElsewhere(t *testing.T) {
 	require.Positive(t, wire.Trials())
 }
 
-// The largest batch fits, the next does not.
-func TestLargestBatchIsTheLastThatFits(t *testing.T) {
+// The largest batch is safe, the next is not.
+func TestLargestBatchIsTheLastThatIsSafe(t *testing.T) {
 	setup := steptest.Toy(t, models.Case{}, "")
 	gpu := steptest.Card(800)
-	n, err := largest(t.Context(), setup, gpu)
+	table := Table{Budget: planner.Budget{Margin: 1}}
+	n, err := table.largest(t.Context(), setup, gpu)
 	require.NoError(t, err)
 	for batch, fits := range map[int]bool{n: true, n + 1: false} {
 		s, err := timed(t.Context(), setup, gpu, batch, steptime.Assumed())

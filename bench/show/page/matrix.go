@@ -71,7 +71,7 @@ func cellOf(r report.MatrixCell) matrixCell {
 	c.Words = fmt.Sprintf("%s, %s, on %s: batch %d %s and needs %s, %s", r.Model, r.Case, r.Title, r.Batch, r.Fits, c.Needs, r.Run)
 	if r.Largest > 0 {
 		c.Largest += fmt.Sprintf(" (%d)", r.Largest)
-		c.Words += fmt.Sprintf("; the largest batch that fits is %d", r.Largest)
+		c.Words += fmt.Sprintf("; the largest safe batch is %d", r.Largest)
 	}
 	return c
 }

@@ -18,7 +18,7 @@ func (p *Page) next() (todo []string, command string) {
 	var best, remedied *report.Point
 	for i := range s.points {
 		q := &s.points[i]
-		if q.Verdict() == report.Fits {
+		if q.Verdict() == report.Fits && (q.Estimate == nil || q.Estimate.Unsafe == "") {
 			best = q
 		}
 		if q.Expandable != nil {

@@ -1,0 +1,180 @@
+package step
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math"
+
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
+)
+
+// Safety says which batches of a case are safe on a board: those whose need at each point of
+// training that decides is within the budget. It is the one meaning of "safe", by which every
+// command judges.
+type Safety struct {
+	// Cases are what a batch must be safe in: the case, and what training comes to besides, as
+	// the longest sample or another stage. Their batch sizes do not matter.
+	Cases []*Setup
+	GPU   device.GPU
+	// Budget is complete, as [Setup.Budget] makes it.
+	Budget planner.Budget
+	// Validation is the size of a validation batch; zero is the project's, or else that of
+	// training.
+	Validation int
+
+	known map[int]int64
+}
+
+// Safety says which batches of the case are safe on a board, of which others hold some bytes, in
+// a budget, whose Memory is taken from the board.
+func (s *Setup) Safety(gpu device.GPU, b planner.Budget, others int64) (*Safety, error) {
+	b, err := s.Budget(b, gpu, others)
+	return &Safety{Cases: []*Setup{s}, GPU: gpu, Budget: b}, err
+}
+
+// A Course is a trial of training steps, and with them what follows: a validation batch, in
+// systems that validate while they train.
+type Course struct {
+	// Training are the steps alone, With also the validation after them; the same if there is
+	// none.
+	Training, With *Result
+	// Validation is the size of the validation batch.
+	Validation int
+}
+
+// Course tries a batch size with as many steps as it takes until further ones need no more, and
+// with validation after them.
+func (s *Setup) Course(ctx context.Context, t Trial, validation int) (*Course, error) {
+	t.Validation = cmp.Or(validation, s.model.Validation, t.Batch)
+	t.Replay.Training = true
+	training, err := s.Settled(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	c := &Course{Training: training, With: training, Validation: t.Validation}
+	if training.ValidationStep > 0 {
+		how := t.Replay
+		how.Training = false
+		c.With, err = s.Try(ctx, training.Again(how))
+	}
+	return c, err
+}
+
+// Need is what a course needs of a budget at most, in bytes; [math.MaxInt64] if it does not get
+// through. Where nobody has said the loop, it is that of the loop that needs more.
+func (s *Setup) Need(ctx context.Context, gpu device.GPU, b planner.Budget, c *Course) (most int64, err error) {
+	if open := s.open(c); open != nil {
+		kept, err := open.Course(ctx, open.Trial(gpu, c.Training.trial.Batch), c.Validation)
+		if err != nil {
+			return 0, err
+		}
+		defer kept.Training.Discard()
+		if most, err = open.Need(ctx, gpu, b, kept); err != nil || most > b.Limit() {
+			return most, err
+		}
+	}
+	for _, r := range []*Result{c.Training, c.With} {
+		if r.Run.OOM != nil {
+			return math.MaxInt64, nil
+		}
+		e, err := s.Estimate(gpu, r.Sample())
+		if err != nil {
+			return 0, err
+		}
+		most = max(most, b.Need(e))
+	}
+	return most, nil
+}
+
+// open is the setup with the loop that keeps the most of a step, nil where the loop is said or the
+// model returns the loss alone.
+func (s *Setup) open(c *Course) *Setup {
+	k, open := s.model.KeepingMost(s.c)
+	if !open || c.Training.Facts.Outputs == 0 {
+		return nil
+	}
+	return s.For(k)
+}
+
+// need is the most that a batch size needs at any point of training.
+func (s *Safety) need(ctx context.Context, batch int) (most int64, err error) {
+	for _, c := range s.Cases {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		course, err := c.Course(ctx, c.Trial(s.GPU, batch), s.Validation)
+		if err != nil {
+			return 0, err
+		}
+		n, err := c.Need(ctx, s.GPU, s.Budget, course)
+		course.Training.Discard()
+		if most = max(most, n); err != nil || most > s.Budget.Limit() {
+			return most, err
+		}
+	}
+	return most, nil
+}
+
+// Largest is the largest safe batch up to one; zero if none is.
+func (s *Safety) Largest(ctx context.Context, begin planner.Start, to int) (int, error) {
+	return Largest(s.search(ctx, begin, to))
+}
+
+// Judge is why a batch size is not safe, and the size that is not: the batch itself, the next
+// size of the search, or a smaller one. The reason is empty if it is safe.
+func (s *Safety) Judge(ctx context.Context, batch int) (why planner.Reason, at int, err error) {
+	safe, at, err := safeAt(s.search(ctx, planner.Start{}, batch), batch)
+	switch {
+	case err != nil || safe:
+		return "", 0, err
+	case at < batch:
+		return planner.SmallerBatch, at, nil
+	}
+	return s.Budget.Judge(s.known[at]), at, nil
+}
+
+func (s *Safety) search(ctx context.Context, begin planner.Start, to int) *planner.Search {
+	if s.known == nil {
+		s.known = map[int]int64{}
+	}
+	return &planner.Search{From: 1, Begin: begin, To: to, Limit: s.Budget.Limit(), Need: func(batch int) (int64, error) {
+		if n, ok := s.known[batch]; ok {
+			return n, nil
+		}
+		n, err := s.need(ctx, batch)
+		if err == nil {
+			s.known[batch] = n
+		}
+		return n, err
+	}}
+}
+
+// Safe tells whether a batch of a search is safe, from one, or from two if PyTorch refuses one.
+func Safe(s *planner.Search, batch int) (bool, error) {
+	safe, _, err := safeAt(s, batch)
+	return safe, err
+}
+
+func safeAt(s *planner.Search, batch int) (safe bool, at int, err error) {
+	safe, at, err = s.Safe(batch)
+	var refused *RefusedError
+	if errors.As(err, &refused) && batch > 1 && s.From < 2 {
+		s.From = 2
+		return s.Safe(batch)
+	}
+	return safe, at, err
+}
+
+// Largest is the largest safe batch of a search from one, or from two if PyTorch refuses one, as
+// batch norm does; zero if none is.
+func Largest(s *planner.Search) (int, error) {
+	largest, err := s.Largest()
+	var refused *RefusedError
+	if errors.As(err, &refused) && s.To > 1 {
+		s.From = 2
+		return s.Largest()
+	}
+	return largest, err
+}

@@ -1,0 +1,129 @@
+package planner
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/vprof/vprof/internal/ceil"
+)
+
+// Budget is what a batch must keep to in order to be safe: the upper end of its need within a
+// share of the memory.
+type Budget struct {
+	// Memory is what there is to take, context included: the board's total
+	// less what other processes hold, in bytes.
+	Memory int64
+	// Margin is the share of Memory that a step may fill, in (0, 1]. The rest is for what no
+	// estimate of a step knows: what else comes to the board, what a script does beside its
+	// steps, and what thousands of steps leave in the allocator's cache. How far the estimate
+	// itself may be off is a matter of its interval and not counted again.
+	Margin float64
+	// Risk, if not zero, replaces Margin: the probability, below a half, with which the step
+	// alone may need more than all of Memory.
+	Risk float64
+}
+
+// DefaultMargin is the share of the memory that may be filled where nobody says another.
+const DefaultMargin = 0.85
+
+// SearchedBatch is up to which batch a search goes where nobody says another.
+const SearchedBatch = 4096
+
+// defaultRisk is how likely it is that a need is above the upper end of an interval of 95 %.
+const defaultRisk = 0.025
+
+// Need is the number of bytes of an estimate that must not exceed [Budget.Limit]: the upper end
+// of its device bytes, or with a risk that quantile, without managed memory, which the driver
+// takes away where there is no room.
+func (b Budget) Need(e Estimate) int64 {
+	value, high := e.Device.Value-e.Paged.Value, e.Device.High-e.Paged.High
+	if b.Risk == 0 || b.Risk == defaultRisk {
+		return high
+	}
+	// Half the interval of 95 % is z95 standard errors.
+	z := math.Sqrt2 * math.Erfinv(1-2*b.Risk)
+	return value + int64(math.Ceil(float64(high-value)*z/z95))
+}
+
+// Limit is the largest [Budget.Need] that is allowed, in bytes.
+func (b Budget) Limit() int64 {
+	if b.Risk == 0 {
+		return int64(float64(b.Memory) * b.Margin)
+	}
+	return b.Memory
+}
+
+// Reason is why a batch is not safe, in a word for machines; empty if it is safe.
+type Reason string
+
+// The reasons.
+const (
+	// OverShare is a need that the memory holds, but not the share of it that may be filled.
+	OverShare Reason = "over-share"
+	// BoardFull is a need beyond all memory that other processes leave.
+	BoardFull Reason = "board-full"
+	// OutOfMemory is a replay on the board in which an allocation fails.
+	OutOfMemory Reason = "oom"
+	// GivesBack is a replay on the board that gets through only since PyTorch gives cached
+	// memory back to the driver.
+	GivesBack Reason = "gives-back"
+	// NotRecorded is a need that depends on what torch.compile makes of the step, which nobody
+	// has recorded.
+	NotRecorded Reason = "not-recorded"
+	// SmallerBatch is a batch that would be safe itself, while a smaller one is not, whose
+	// blocks leave more of the cache unused.
+	SmallerBatch Reason = "smaller-batch"
+)
+
+// Why is why an estimate is not safe.
+func (b Budget) Why(e Estimate) Reason {
+	why := b.Judge(b.Need(e))
+	if why != "" && e.Verdict == Unrecorded {
+		return NotRecorded
+	}
+	return why
+}
+
+// Judge is why a need is not safe.
+func (b Budget) Judge(need int64) Reason {
+	switch {
+	case need > b.Memory:
+		return BoardFull
+	case need > b.Limit():
+		return OverShare
+	}
+	return ""
+}
+
+// Check returns an error if the margin or the risk is out of range, or no memory is left.
+func (b Budget) Check() error {
+	switch {
+	case b.Memory <= 0:
+		return fmt.Errorf("there are %d bytes of memory to fill", b.Memory)
+	case b.Risk == 0 && (b.Margin <= 0 || b.Margin > 1 || math.IsNaN(b.Margin)):
+		return fmt.Errorf("a margin of %v is not a share of the memory above 0 and up to 1", b.Margin)
+	case b.Risk != 0 && (b.Risk < 0 || b.Risk >= 0.5 || math.IsNaN(b.Risk)):
+		return fmt.Errorf("a risk of %v is not a probability above 0 and below 0.5", b.Risk)
+	}
+	return nil
+}
+
+// Split divides an effective batch among micro-batches of at most largest
+// samples on each of gpus boards: the fewest micro-batches that come within 2 %
+// of it, and of those sizes the nearest. If none does, it is the nearest of all.
+func Split(effective, largest, gpus int) (batch, accumulate int) {
+	share := max(1, (effective+gpus/2)/gpus) // samples of one board
+	fewest := ceil.Div(share, largest)
+	best := math.Inf(1)
+	for n := fewest; n <= 2*fewest; n++ {
+		size := min(max((share+n/2)/n, 1), largest)
+		off := math.Abs(float64(size*n*gpus-effective)) / float64(effective)
+		if off < best {
+			best, batch, accumulate = off, size, n
+		}
+		if best <= 0.02 {
+			break
+		}
+	}
+	return batch, accumulate
+}
