@@ -14,7 +14,7 @@ import sys
 import vprof_capture as capture
 
 # At most so many batch sizes are recorded where the two largest have not the same events, so that nothing follows from them.
-MOST = 5
+MOST = 3
 
 
 def blocks(model):
@@ -34,7 +34,7 @@ def first_tensor(out):
     """The first tensor of what a model returned, which the loss is of."""
     import torch
 
-    values = list(out.values()) if hasattr(out, "values") else torch.utils._pytree.tree_leaves(out)
+    values = list(out.values()) if isinstance(out, dict) else torch.utils._pytree.tree_leaves(out)
     found = next((v for v in values if isinstance(v, torch.Tensor)), None)
     if found is None:
         raise capture.Refusal("forward returns no tensor", "return the loss, or scores, or a dict or tuple that begins with one")

@@ -42,6 +42,7 @@ class Steps(unittest.TestCase):
         loss = compiling_script.loss_of("")
         self.assertEqual(3, loss({"loss": torch.tensor(3.0), "logits": torch.zeros(2, 5)}))
         self.assertEqual((), loss((torch.zeros(2, 5),)).shape)
+        self.assertEqual((), loss(torch.zeros(2, 5)).shape)
         with self.assertRaises(capture.Refusal):
             compiling_script.loss_of("hinge")
 

@@ -123,6 +123,11 @@ func (f *File) lacks(c, usual models.Case) string {
 	if key := differs(c, usual); key != "" {
 		return "recorded without " + key
 	}
+	if c.Batch > 0 {
+		if _, err := f.At(string(c.AMP), c.Batch); err != nil {
+			return err.Error()
+		}
+	}
 	return ""
 }
 
