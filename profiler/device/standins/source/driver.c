@@ -1,13 +1,11 @@
 /* driver.c: the functions of the CUDA driver that PyTorch and Triton call beside the runtime's. */
-#include "core.h"
+#include "runtime.h"
 
 #include <cuda.h>
+#include <dlfcn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-int device_attribute(int attribute);
-int blocks_per_sm(int threads, size_t shared);
-void *entry_point(const char *name);
 
 static int context_handle;
 
@@ -27,6 +25,19 @@ API CUresult cuGetExportTable(const void **table, const CUuuid *id)
     return CUDA_ERROR_NOT_FOUND;
 }
 
+/* A name stands for its newest version. Only this library is searched, whatever else is loaded. */
+static void *entry_point(const char *name)
+{
+    static void *self;
+    Dl_info here;
+    char newer[128];
+    if (!self && dladdr((void *)(uintptr_t)entry_point, &here))
+        self = dlopen(here.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+    snprintf(newer, sizeof newer, "%s_v2", name);
+    void *found = dlsym(self, newer);
+    return found ? found : dlsym(self, name);
+}
+
 #undef cuGetProcAddress
 API CUresult cuGetProcAddress_v2(const char *name, void **function, int version, cuuint64_t flags,
                                  CUdriverProcAddressQueryResult *result)
@@ -37,6 +48,25 @@ API CUresult cuGetProcAddress_v2(const char *name, void **function, int version,
         *result = *function ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
     return *function ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
+
+API cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned version,
+                                                 unsigned long long flags, enum cudaDriverEntryPointQueryResult *result)
+{
+    (void)version, (void)flags;
+    *function = entry_point(name);
+    if (result)
+        *result = *function ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+    return cudaSuccess;
+}
+
+#if CUDART_VERSION < 13000
+#undef cudaGetDriverEntryPoint
+API cudaError_t cudaGetDriverEntryPoint(const char *name, void **function, unsigned long long flags,
+                                        enum cudaDriverEntryPointQueryResult *result)
+{
+    return cudaGetDriverEntryPointByVersion(name, function, CUDART_VERSION, flags, result);
+}
+#endif
 
 API CUresult cuGetErrorString(CUresult error, const char **text)
 {

@@ -40,6 +40,10 @@ static void memory(void)
     CHECK(!CALL(cudaMemcpy, other, at + 100, (size_t)7, 3));
     CHECK(!CALL(cudaMemcpy, text, other, (size_t)7, 2) && !strcmp(text, "seven!"));
     CHECK(!CALL(cudaMemcpy, zeros, at + 200 * MIB, (size_t)8, 2) && !memcmp(zeros, "\0\0\0\0\0\0\0", 8));
+    function("vprof_tell")(7L);
+    CHECK(!CALL(cudaMemcpy, text, at + 100, (size_t)4, 2) && text[0] == 7); /* a number that was told, once it is */
+    function("vprof_tell")(-1L);
+    CHECK(!CALL(cudaMemcpy, text, at + 100, (size_t)4, 2) && text[0] == 's');
     CHECK(!CALL(cudaSetDevice, 1)); /* the second device has memory of its own */
     CHECK(!CALL(cudaMemGetInfo, &left, &total) && left == 768 * MIB);
     CHECK(!CALL(cudaFree, at) && !CALL(cudaFree, other));

@@ -43,12 +43,13 @@ def watch():
 
 def watch_torch(torch):
     """Called when torch has been imported."""
-    from . import files, ranks, training
+    from . import files, ranks, training, values
 
     faulthandler.enable(open(events.folder("fault-%d" % os.getpid()), "w"), all_threads=False)
     events.send("torch", version=torch.__version__, cuda=torch.version.cuda or "", python=sys.executable, available=has_gpu(torch))
     files.divert(torch)
     ranks.answer_for_others(torch)
+    values.compute(torch)
     training.watch(torch)
 
 

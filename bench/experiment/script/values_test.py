@@ -1,0 +1,72 @@
+"""Tests of vprof_hook/values.py. They need PyTorch, no GPU:  python -m unittest bench/experiment/script/values_test.py"""
+
+import os
+import sys
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "hook"))
+import torch
+from vprof_hook import values
+
+aten = torch.ops.aten
+
+
+class Library:
+    """The simulated GPU's: what it was told."""
+
+    def __init__(self):
+        self.told = []
+        self.vprof_tell = lambda number: self.told.append(number)
+
+
+def idle(make):
+    """A kernel that allocates and computes nothing."""
+    return lambda keys, *args, **kwargs: make(*args)
+
+
+class ValuesTest(unittest.TestCase):
+    def setUp(self):
+        self.host = values.Host.__new__(values.Host)
+        self.host.torch, self.host.library, self.host.generator = torch, Library(), torch.Generator()
+        self.host.whole = {torch.bool, torch.int64}
+
+    def test_whole_results_are_computed(self):
+        mask = torch.tensor([True, False, True])
+        run = self.host.result(aten.sum.default, idle(lambda x: torch.zeros((), dtype=torch.int64)))
+        self.assertEqual(run(None, mask).item(), 2)
+
+    def test_floats_stay(self):
+        run = self.host.result(aten.add.Tensor, idle(lambda x, y: torch.zeros(2)))
+        self.assertEqual(run(None, torch.ones(2), torch.ones(2)).tolist(), [0, 0])
+
+    def test_large_ones_stay(self):
+        run = self.host.result(aten.eq.Scalar, idle(lambda x, y: torch.zeros(1, dtype=torch.bool).expand(values.MOST + 1)))
+        self.assertFalse(run(None, torch.zeros(1).expand(values.MOST + 1), 0).any())
+
+    def test_numbers_become_tensors_of_the_type_of_the_result(self):
+        places = values.tensors_of(aten.sub.Tensor)
+        for tensor, number in ((torch.zeros(2, dtype=torch.float16), 2.5), (torch.zeros(()), 1), (torch.zeros(2, dtype=torch.int64), 0.5)):
+            for args in ((tensor, number), (number, tensor)):
+                lifted = self.host.lifted(args, places)
+                self.assertEqual(aten.sub.Tensor(*lifted).dtype, torch.result_type(tensor, number))
+
+    def test_views_follow_strides_and_offsets(self):
+        x = torch.arange(12).view(3, 4).t()[1:]
+        self.assertEqual(self.host.view(x).tolist(), x.tolist())
+
+    def test_counted_results_tell_their_number_before(self):
+        mask = torch.tensor([0, 1, 1, 0, 1])
+
+        def kernel(keys, x):
+            return torch.zeros(self.host.library.told[-1], 1, dtype=torch.int64)
+
+        self.assertEqual(self.host.counted(aten.nonzero.default, kernel)(None, mask).tolist(), [[1], [2], [4]])
+        self.assertEqual(self.host.library.told, [3, -1])
+
+    def test_what_the_host_cannot_do_stays(self):
+        run = self.host.random(aten.randperm.generator_out, idle(lambda n, out=None: torch.zeros(1)))
+        self.assertEqual(run(None, -1).tolist(), [0])
+
+
+if __name__ == "__main__":
+    unittest.main()
