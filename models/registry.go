@@ -333,6 +333,19 @@ func (m Model) Canonical(c Case) Case {
 // mostDataset is the largest accepted data set, in bytes: more than any GPU holds.
 const mostDataset = 1 << 44
 
+// damaged makes an error of a panic in a graph that came from elsewhere, which nothing has checked as a
+// whole; a panic that stops a recording goes on.
+func (m Model) damaged(what any, rec *Recording, err error) (*Recording, error) {
+	switch what {
+	case nil:
+		return rec, err
+	case trace.ErrStopped:
+		panic(what)
+	}
+	return nil, fmt.Errorf("%s: the graph cannot be recorded: %v; it is damaged, or this is a bug of ours (please report it)",
+		m.Name, what)
+}
+
 // Record builds the model for c and records its training steps as they run on
 // the board. The case is completed first, see [Model.Complete]. A data set on
 // the GPU is there before the model, as one tensor.
@@ -345,14 +358,7 @@ func (m Model) Record(c Case, board trace.Board, o Options) (rec *Recording, err
 		return m.recordWorst(c, board, o)
 	}
 	if m.Foreign {
-		defer func() {
-			if what := recover(); what != nil && what != trace.ErrStopped {
-				rec, err = nil, fmt.Errorf("%s: the graph cannot be recorded: %v; it is damaged, or this is a bug of ours (please report it)",
-					m.Name, what)
-			} else if what != nil {
-				panic(what)
-			}
-		}()
+		defer func() { rec, err = m.damaged(recover(), rec, err) }()
 	}
 	trainer, err := m.Build(c)
 	if err != nil {

@@ -10,22 +10,13 @@ import (
 // sweepSheet has a row for every batch size: the estimate, and beside it what
 // the run needed.
 func (r *Report) sweepSheet() Sheet {
-	var highest []int64
-	for _, p := range r.Points {
-		if p.Estimate != nil {
-			highest = append(highest, p.Estimate.Device.High)
-		}
-		if p.Run != nil {
-			highest = append(highest, p.Run.Device)
-		}
-	}
 	word := "simulated"
 	s := Sheet{Title: r.Case.String()}
 	if len(r.Devices) > 0 {
 		word = r.Devices[0].run()
 		s.Title += "; " + r.Devices[0].String()
 	}
-	c := columnOf(highest...)
+	c := columnOf(r.highest()...)
 	s.Columns = []Column{{Head: "batch", Right: true}}
 	estimated := []string{"allocated", "reserved", "device"}
 	if r.Case.Dataset > 0 {
@@ -73,6 +64,20 @@ func (r *Report) sweepSheet() Sheet {
 	s.Bars = r.bars()
 	s.Notes = append(r.findingNotes(word), r.notes()...)
 	return s
+}
+
+// highest are the largest device bytes of each point, which the scale of the columns goes by.
+func (r *Report) highest() []int64 {
+	var all []int64
+	for _, p := range r.Points {
+		if p.Estimate != nil {
+			all = append(all, p.Estimate.Device.High)
+		}
+		if p.Run != nil {
+			all = append(all, p.Run.Device)
+		}
+	}
+	return all
 }
 
 // refusedRows puts a row for each refused batch size where it belongs.

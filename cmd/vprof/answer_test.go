@@ -62,7 +62,7 @@ func TestWhatIsWrongWithARequestIsAnAnswer(t *testing.T) {
 		t,
 		`{"model":"resnet18","gpu":"t4"}`,
 		`[`,
-		`{"modle":"resnet18"}`,
+		`{"moddel":"resnet18"}`,
 		`{"export":"x.json","model":"resnet18"}`,
 		`{"model":null}`,
 		`{"set":{"images":{}},"model":"resnet18"}`,
@@ -71,7 +71,7 @@ func TestWhatIsWrongWithARequestIsAnAnswer(t *testing.T) {
 	)
 	require.Zero(t, answers[0].ExitCode)
 	for i, want := range []string{
-		"no JSON object", "modle: plan has no such option", "export: plan has no such option", "model: <nil> is no value",
+		"no JSON object", "moddel: plan has no such option", "export: plan has no such option", "model: <nil> is no value",
 		"set: images is no number or text", `unknown model "resnet81"; near it: resnet18`, "batch: a list holds numbers and texts",
 	} {
 		require.Equal(t, int(exitUsage), answers[i+1].ExitCode)

@@ -117,44 +117,54 @@ func (f *ownBackward) find(p *export.Program, arguments []int32) {
 			values(o, func(v int32) { made[v] = true })
 		}
 	}
-	f.inputs = nil
-	use := func(i int, list *[]int32, inside func(v int32) bool) {
+	use := func(i int, list *[]int32, inside map[int32]bool) {
 		for _, a := range p.Nodes[i].Inputs {
-			values(a.Argument, func(v int32) {
-				if !inside(v) && !slices.Contains(*list, v) {
-					*list = append(*list, v)
-				}
-			})
+			values(a.Argument, func(v int32) { addOnce(list, v, !inside[v]) })
 		}
 	}
+	f.inputs = nil
 	for _, v := range arguments {
-		if !slices.Contains(f.inputs, v) {
-			f.inputs = append(f.inputs, v)
-		}
+		addOnce(&f.inputs, v, true)
 	}
 	for i := f.forward; i < f.call.Backward; i++ {
-		use(i, &f.inputs, func(v int32) bool { return made[v] })
+		use(i, &f.inputs, made)
 	}
 	for _, g := range f.grads {
 		known[g] = true
 	}
 	for i := f.from; i < f.to; i++ {
-		use(i, &f.saved, func(v int32) bool { return known[v] })
+		use(i, &f.saved, known)
 		for _, o := range p.Nodes[i].Outputs {
 			values(o, func(v int32) { known[v] = true })
 		}
 	}
 	for _, v := range f.saved { // what comes from before forward goes into it, too
-		if !made[v] && !slices.Contains(f.inputs, v) {
-			f.inputs = append(f.inputs, v)
-		}
+		addOnce(&f.inputs, v, !made[v])
 	}
 	f.outputs = slices.DeleteFunc(f.outputs, func(v int32) bool { return !made[v] })
 	for _, v := range f.results {
-		if made[v] && !slices.Contains(f.outputs, v) {
-			f.outputs = append(f.outputs, v)
+		addOnce(&f.outputs, v, made[v])
+	}
+}
+
+// addOnce adds a value that a list does not have, if it is wanted.
+func addOnce(list *[]int32, v int32, wanted bool) {
+	if wanted && !slices.Contains(*list, v) {
+		*list = append(*list, v)
+	}
+}
+
+// take takes the tensors out of values, and gives those that backward needs.
+func (f *ownBackward) take(of []aten.Value) (keep []*trace.Tensor, at []int32) {
+	for i, v := range of {
+		if x, ok := v.(*trace.Tensor); ok {
+			if x != nil && slices.Contains(f.saved, int32(i)) {
+				keep, at = append(keep, x), append(at, int32(i))
+			}
+			of[i] = nil
 		}
 	}
+	return keep, at
 }
 
 // like is what a tensor is like that may be gone.
@@ -190,15 +200,8 @@ func (w *walker) ownFunction(f *ownBackward) {
 				}
 			}
 			var keep []*trace.Tensor
-			numbers, saved = slices.Clone(run.values), nil
-			for i, v := range numbers {
-				if x, ok := v.(*trace.Tensor); ok {
-					if x != nil && slices.Contains(f.saved, int32(i)) {
-						keep, saved = append(keep, x), append(saved, int32(i))
-					}
-					numbers[i] = nil
-				}
-			}
+			numbers = slices.Clone(run.values)
+			keep, saved = f.take(numbers)
 			ctx.SaveForBackward(keep...)
 			return outs
 		},

@@ -16,18 +16,7 @@ func observed(p *export.Program) error {
 	for i := range p.Nodes {
 		at[p.Nodes[i].Number] = i // a Close is last with its number
 	}
-	values := map[string]int32{}
-	made := map[int32]bool{}
-	for i := range p.Nodes {
-		for _, o := range p.Nodes[i].Outputs {
-			each(o, func(v int32) { made[v] = true })
-		}
-	}
-	for v, name := range p.Names {
-		if made[int32(v)] {
-			values[name] = int32(v)
-		}
-	}
+	made, values := madeBy(p)
 	for _, r := range p.Results {
 		delete(made, r.Value) // the caller has it
 	}
@@ -50,19 +39,34 @@ func observed(p *export.Program) error {
 			if !ok {
 				v, ok = values[name[strings.IndexByte(name, '/')+1:]]
 			}
-			if !ok && slices.Contains(p.Names, name) { // what a graph gives, under its outer name
-				continue
-			}
-			if !ok {
+			switch {
+			case ok:
+				end(same.group(v), i)
+			case !slices.Contains(p.Names, name): // else what a graph gives, under its outer name
 				return fmt.Errorf("extra/vprof.json: %q dies, which no node makes", name)
 			}
-			end(same.group(v), i)
 		}
 	}
 	for v := len(p.Names); v < p.Values; v++ {
 		end([]int32{int32(v)}, 0)
 	}
 	return nil
+}
+
+// madeBy are the values that nodes make, and those of them that have names.
+func madeBy(p *export.Program) (made map[int32]bool, named map[string]int32) {
+	made, named = map[int32]bool{}, map[string]int32{}
+	for i := range p.Nodes {
+		for _, o := range p.Nodes[i].Outputs {
+			each(o, func(v int32) { made[v] = true })
+		}
+	}
+	for v, name := range p.Names {
+		if made[int32(v)] {
+			named[name] = int32(v)
+		}
+	}
+	return made, named
 }
 
 // lastUses are the nodes after which values are not used any more.
