@@ -332,7 +332,7 @@ func TestABrokenSweepGoesOn(t *testing.T) {
 	for _, name := range []string{"run.json", "run.jsonl"} {
 		file := filepath.Join(t.TempDir(), name)
 		args := append(args, "--resume", file)
-		setup.Fail = []string{fakecuda.FailCall("cuEventRecord", 25, 214)}
+		setup.Fail = []string{fakecuda.FailCall("cuEventRecord", 60, 214)}
 		driver := setup.Restart(t)
 		broken := command(t, append([]string{"sweep"}, args...)...)
 		require.Equal(t, exitFailure, broken.code)

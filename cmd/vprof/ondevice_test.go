@@ -48,7 +48,8 @@ func TestASmokeTestRunsOnTheGPU(t *testing.T) {
 	for i, c := range measured.Checks {
 		require.False(t, c.Simulated, c.Name)
 		want := simulated.Checks[i]
-		want.Simulated, want.Device, want.Need = false, want.Device+8*mib, want.Need+8*mib
+		want.Simulated, want.Device = false, want.Device+8*mib
+		want.Need = want.Device // what was measured has no upper end
 		require.Equal(t, want, c)
 	}
 
@@ -87,13 +88,13 @@ func jsonNumber(n int) string {
 	return string(raw)
 }
 
-// Estimates know nothing of 300 MiB of kernels. What is recommended for a stage
+// Estimates know nothing of 600 MiB of kernels. What is recommended for a stage
 // and for all of them was run on the GPU all the same, and is the largest that
 // it holds.
 func TestFitRecommendsOnlyWhatWasMeasured(t *testing.T) {
 	gpu := sized(board(t, "rtx-5060-ti"), 4096*mib)
 	setup := fakecuda.Genuine(gpu)
-	setup.Boards[0].Module = 300 * mib
+	setup.Boards[0].Module = 600 * mib
 	driver := setup.Restart(t)
 	f := decoded[report.Fit](t, exitFine, "fit", "--model", "toy", "--profile")
 	requireBalanced(t, driver)
@@ -115,9 +116,9 @@ func TestFitRecommendsOnlyWhatWasMeasured(t *testing.T) {
 		require.False(t, c.Run.Simulated)
 		require.True(t, c.Run.Fits)
 		require.LessOrEqual(t, c.Run.Device, limit)
-		// A sample more is over the limit: 15 MiB, 10 with half activations, 7
-		// with checkpointing.
-		require.Greater(t, c.Run.Device+32*mib, limit, c.Case.String())
+		// The next size that the search looks at is over the limit: up to 16 samples more, of 15 MiB,
+		// of 10 with half activations, of 7 with checkpointing.
+		require.Greater(t, c.Run.Device+16*15*mib, limit, c.Case.String())
 		for _, e := range estimated.Choices {
 			if e.Case.String() == c.Case.String() {
 				require.Less(t, c.Batch, e.Batch)
