@@ -4,12 +4,10 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
-	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
@@ -43,17 +41,11 @@ func Kinds() []string { return []string{"allocated", "reserved", "device"} }
 // OpenPublished reads published figures, JSON Lines, gzipped if the name ends in .gz. ok is false if the file
 // cannot be read or holds something else. The error is an [*input.FormatError] if a row is damaged.
 func OpenPublished(path string) (rows []Published, ok bool, err error) {
-	f, err := os.Open(path)
+	r, done, err := opened(path)
 	if err != nil {
 		return nil, false, err
 	}
-	defer f.Close()
-	var r io.Reader = f
-	if strings.HasSuffix(path, ".gz") {
-		if r, err = gzip.NewReader(f); err != nil {
-			return nil, false, fmt.Errorf("%s: not a gzip file: %w", path, err)
-		}
-	}
+	defer done()
 	return ReadPublished(r, path)
 }
 

@@ -31,19 +31,28 @@ const maxErrors = 20
 
 // Open reads the file at path, gzipped if the name ends in .gz.
 func Open(path string) (*File, error) {
-	f, err := os.Open(path)
+	r, done, err := opened(path)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer done()
+	return Read(r, path)
+}
+
+// opened is the text of a file, which is gzipped if the name ends in .gz, until done.
+func opened(path string) (r io.Reader, done func() error, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
 	if !strings.HasSuffix(path, ".gz") {
-		return Read(f, path)
+		return f, f.Close, nil
 	}
 	z, err := gzip.NewReader(f)
 	if err != nil {
-		return nil, fmt.Errorf("%s: not a gzip file: %w", path, err)
+		return nil, nil, errors.Join(fmt.Errorf("%s: not a gzip file: %w", path, err), f.Close())
 	}
-	return Read(z, path)
+	return z, f.Close, nil
 }
 
 // Read reads a file from r; name is used in messages. All damaged lines (at

@@ -105,6 +105,14 @@ func scalar(v any) (text string, ok bool) {
 	return "", false
 }
 
+// requestOf reads a request.
+func requestOf(text []byte) (r request, err error) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	err = d.Decode(&r)
+	return r, err
+}
+
 // said is what a verb said to a request.
 type said struct {
 	code    exitCode
@@ -112,18 +120,14 @@ type said struct {
 	message string
 }
 
-// ask runs a verb in this process.
-func (a *app) ask(ctx context.Context, verb string, r request) said {
+// ask runs a verb, whose flags are given, in this process.
+func (a *app) ask(ctx context.Context, verb string, flags *pflag.FlagSet, r request) said {
 	var out, errs bytes.Buffer
 	own := &app{
 		stdin: strings.NewReader(""), stdout: &out, stderr: &errs, now: a.now, models: a.models,
 		residuals: a.residuals, detect: a.detect, openGPU: a.openGPU, boards: a.boards,
 	}
-	cmd, _, err := newRootCmd(own).Find([]string{verb})
-	if err != nil {
-		return said{code: exitUsage, message: err.Error()}
-	}
-	args, err := r.line(verb, cmd.Flags())
+	args, err := r.line(verb, flags)
 	if err != nil {
 		return said{code: codeOf(err), message: err.Error()}
 	}
@@ -151,12 +155,13 @@ func (s said) planned() (*report.Response, error) {
 
 // answerPlans answers requests for plans: one document, or one for each line, in their order.
 func (a *app) answerPlans(ctx context.Context, in io.Reader, lines bool) error {
+	flags := newPlanCmd(a).Flags()
 	if !lines {
 		text, err := io.ReadAll(io.LimitReader(in, longestRequest+1))
 		if err != nil {
 			return err
 		}
-		answer, err := a.answerPlan(ctx, text)
+		answer, err := a.answerPlan(ctx, flags, text)
 		if err != nil {
 			return err
 		}
@@ -165,22 +170,21 @@ func (a *app) answerPlans(ctx context.Context, in io.Reader, lines bool) error {
 		}
 		return commandError{errors.New(cmp.Or(answer.Message, "nothing of this fits")), exitCode(answer.ExitCode)}
 	}
-	return inOrder(bufio.NewScanner(in), func(line []byte) (*report.Response, error) { return a.answerPlan(ctx, line) },
+	return inOrder(bufio.NewScanner(in),
+		func(line []byte) (*report.Response, error) { return a.answerPlan(ctx, flags, line) },
 		func(answer *report.Response) error { return report.WriteResponse(a.stdout, answer, false) })
 }
 
 // answerPlan answers one request. What is wrong with it is an answer, too.
-func (a *app) answerPlan(ctx context.Context, text []byte) (*report.Response, error) {
-	var r request
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber()
-	switch err := d.Decode(&r); {
+func (a *app) answerPlan(ctx context.Context, flags *pflag.FlagSet, text []byte) (*report.Response, error) {
+	r, err := requestOf(text)
+	switch {
 	case len(text) > longestRequest:
 		return said{code: exitUsage, message: fmt.Sprintf("a request has at most %d bytes", longestRequest)}.planned()
 	case err != nil:
 		return said{code: exitUsage, message: "the request is no JSON object of options: " + err.Error()}.planned()
 	}
-	return a.ask(ctx, "plan", r).planned()
+	return a.ask(ctx, "plan", flags, r).planned()
 }
 
 // inOrder answers lines beside each other and writes the answers in the order of the lines.

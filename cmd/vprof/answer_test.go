@@ -116,9 +116,11 @@ func TestAgentsUseVerbsAsTools(t *testing.T) {
 func BenchmarkRequests(b *testing.B) {
 	a, _, _ := desk()
 	a.models = sync.OnceValue(all.Models)
+	flags := newPlanCmd(a).Flags()
 	for n := 0; b.Loop(); n++ {
 		answer, err := a.answerPlan(
 			b.Context(),
+			flags,
 			fmt.Appendf(nil, `{"model":"resnet18","batch":%d,"gpu":"t4"}`, n%100+1),
 		)
 		require.NoError(b, err)

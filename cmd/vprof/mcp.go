@@ -46,7 +46,7 @@ func (a *app) agentServer() *mcp.Server {
 				Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true},
 			},
 			func(ctx context.Context, call *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-				return a.callTool(ctx, verb, call.Params.Arguments), nil
+				return a.callTool(ctx, cmd, call.Params.Arguments), nil
 			},
 		)
 	}
@@ -54,14 +54,12 @@ func (a *app) agentServer() *mcp.Server {
 }
 
 // callTool runs a verb. That something does not fit is an answer; what is refused is an error that the agent reads.
-func (a *app) callTool(ctx context.Context, verb string, arguments json.RawMessage) *mcp.CallToolResult {
-	var r request
-	d := json.NewDecoder(strings.NewReader(string(arguments)))
-	d.UseNumber()
-	if err := d.Decode(&r); err != nil && len(arguments) > 0 {
+func (a *app) callTool(ctx context.Context, cmd *cobra.Command, arguments json.RawMessage) *mcp.CallToolResult {
+	r, err := requestOf(arguments)
+	if err != nil && len(arguments) > 0 {
 		return toolError("the arguments are no JSON object: " + err.Error())
 	}
-	s := a.ask(ctx, verb, r)
+	s := a.ask(ctx, cmd.Name(), cmd.Flags(), r)
 	if s.code != exitFine && s.code != exitNegative || s.result == nil {
 		return toolError(s.message)
 	}
