@@ -31,28 +31,31 @@ const maxErrors = 20
 
 // Open reads the file at path, gzipped if the name ends in .gz.
 func Open(path string) (*File, error) {
-	r, done, err := opened(path)
+	r, err := opened(path)
 	if err != nil {
 		return nil, err
 	}
-	defer done()
+	defer r.Close()
 	return Read(r, path)
 }
 
-// opened is the text of a file, which is gzipped if the name ends in .gz, until done.
-func opened(path string) (r io.Reader, done func() error, err error) {
+// opened is the text of a file, which is gzipped if the name ends in .gz.
+func opened(path string) (io.ReadCloser, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if !strings.HasSuffix(path, ".gz") {
-		return f, f.Close, nil
+		return f, nil
 	}
 	z, err := gzip.NewReader(f)
 	if err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("%s: not a gzip file: %w", path, err), f.Close())
+		return nil, errors.Join(fmt.Errorf("%s: not a gzip file: %w", path, err), f.Close())
 	}
-	return z, f.Close, nil
+	return struct {
+		io.Reader
+		io.Closer
+	}{z, f}, nil
 }
 
 // Read reads a file from r; name is used in messages. All damaged lines (at
