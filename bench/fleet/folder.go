@@ -219,7 +219,7 @@ func (f *Folder) writeJobs(b BoardTasks, jobs []job.Job) error {
 		}
 	}
 	written := map[string]bool{}
-	return report.Stream(filepath.Join(f.Dir, b.Key, "jobs.jsonl"), func(w io.Writer) error {
+	return report.WriteFile(filepath.Join(f.Dir, b.Key, "jobs.jsonl"), func(w io.Writer) error {
 		e := json.NewEncoder(w)
 		e.SetEscapeHTML(false)
 		for _, j := range jobs {

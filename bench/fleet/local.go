@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 )
 
 // Local runs tasks as processes of this machine, some at a time.
@@ -111,6 +110,9 @@ func (l *Local) Active(context.Context) (map[Task]string, error) {
 // Cancel implements [Engine]: processes that are tasks of this fleet are interrupted,
 // and write what they have.
 func (l *Local) Cancel(context.Context) (int, error) {
+	if _, err := os.Stat("/proc/self/cmdline"); err != nil {
+		return 0, errors.New("only Linux tells which processes are tasks of the fleet; end `vprof fleet run` with Ctrl-C")
+	}
 	text, err := os.ReadFile(l.pids())
 	if errors.Is(err, os.ErrNotExist) {
 		return 0, nil
@@ -124,7 +126,7 @@ func (l *Local) Cancel(context.Context) (int, error) {
 		if err != nil || !l.isTask(pid) {
 			continue // it has ended, and another process may have its number
 		}
-		if err := syscall.Kill(pid, syscall.SIGINT); err == nil {
+		if err := interrupt(pid); err == nil {
 			n++
 		}
 	}
@@ -140,5 +142,3 @@ func (l *Local) isTask(pid int) bool {
 	args := strings.Split(string(text), "\x00")
 	return len(args) > 3 && args[1] == "fleet" && args[2] == "task" && filepath.Dir(args[3]) == filepath.Clean(l.Folder.Dir)
 }
-
-func detached() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -1,17 +1,12 @@
 package report
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-
-	"github.com/google/renameio/v2"
-	"github.com/google/renameio/v2/maybe"
 )
 
 // Export is an output file of a result.
@@ -66,8 +61,8 @@ func writable(path string) (Export, error) {
 	return Export{path: path, mode: info.Mode().Perm(), direct: !info.Mode().IsRegular()}, nil
 }
 
-// WriteFile writes what a function makes to a file, as [Export.Write] does. The
-// file may have any suffix.
+// WriteFile writes what a function makes to a file as it comes, which may be more than fits
+// into memory: a reader sees either all of the old or all of the new. The file may have any suffix.
 func WriteFile(path string, write func(io.Writer) error) error {
 	e, err := writable(path)
 	if err != nil {
@@ -83,14 +78,14 @@ func (e Export) Write(d Document) error {
 }
 
 func (e Export) write(write func(io.Writer) error) error {
-	var b bytes.Buffer
-	if err := write(&b); err != nil {
-		return fmt.Errorf("%s: %w", e.path, err)
+	if !e.direct {
+		return named(e.path, replaced(e.path, e.mode, write))
 	}
-	if e.direct {
-		return os.WriteFile(e.path, b.Bytes(), e.mode)
+	f, err := os.OpenFile(e.path, os.O_WRONLY|os.O_TRUNC, e.mode)
+	if err != nil {
+		return err
 	}
-	return named(e.path, maybe.WriteFile(e.path, b.Bytes(), e.mode))
+	return named(e.path, errors.Join(buffered(f, write), f.Close()))
 }
 
 // named is an error about the file that was to be written, and not about the hidden one
@@ -100,33 +95,4 @@ func named(path string, err error) error {
 		return fmt.Errorf("%s: %w", path, at.Err)
 	}
 	return err
-}
-
-// Stream writes what a function makes to a file as it comes, which may be more than
-// fits into memory: a reader sees either all of the old or all of the new.
-func Stream(path string, write func(io.Writer) error) error {
-	e, err := writable(path)
-	if err != nil {
-		return err
-	}
-	if e.direct {
-		f, err := os.OpenFile(path, os.O_WRONLY, 0)
-		if err != nil {
-			return err
-		}
-		return errors.Join(buffered(f, write), f.Close())
-	}
-	f, err := renameio.NewPendingFile(e.path, renameio.WithPermissions(e.mode))
-	if err != nil {
-		return err
-	}
-	if err := buffered(f, write); err != nil {
-		return errors.Join(err, f.Cleanup())
-	}
-	return f.CloseAtomicallyReplace()
-}
-
-func buffered(w io.Writer, write func(io.Writer) error) error {
-	b := bufio.NewWriterSize(w, 1<<20)
-	return errors.Join(write(b), b.Flush())
 }

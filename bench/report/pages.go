@@ -1,14 +1,11 @@
 package report
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-
-	"github.com/google/renameio/v2"
 )
 
 // Pages are JSON Lines of reports in several files of a folder, each at most as large
@@ -20,8 +17,7 @@ type Pages struct {
 	Size int64
 
 	page    int
-	file    *renameio.PendingFile
-	out     *bufio.Writer
+	file    *pending
 	written int64
 }
 
@@ -46,7 +42,7 @@ func (p *Pages) Write(r *Report) error {
 		}
 	}
 	p.written += int64(len(lines))
-	_, err := p.out.Write(lines)
+	_, err := p.file.out.Write(lines)
 	return err
 }
 
@@ -55,28 +51,27 @@ func (p *Pages) begin() error {
 		return err
 	}
 	p.page++
+	p.written = 0
 	var err error
-	if p.file, err = renameio.NewPendingFile(filepath.Join(p.Dir, fmt.Sprintf("page-%04d.jsonl", p.page)), renameio.WithPermissions(0o644)); err != nil {
-		return err
-	}
-	p.out, p.written = bufio.NewWriterSize(p.file, 1<<20), 0
-	return nil
+	p.file, err = begin(p.name(p.page), 0o644)
+	return err
+}
+
+func (p *Pages) name(page int) string {
+	return filepath.Join(p.Dir, fmt.Sprintf("page-%04d.jsonl", page))
 }
 
 func (p *Pages) end() error {
 	f := p.file
 	p.file = nil
-	if err := p.out.Flush(); err != nil {
-		return errors.Join(err, f.Cleanup())
-	}
-	return f.CloseAtomicallyReplace()
+	return f.replace()
 }
 
 // Close ends the last page; after a failure it is given up. Pages of an earlier, longer
 // result are removed.
 func (p *Pages) Close(failure error) error {
 	if p.file != nil && failure != nil {
-		return p.file.Cleanup()
+		return p.file.drop()
 	}
 	if p.file != nil {
 		if err := p.end(); err != nil {
@@ -84,7 +79,7 @@ func (p *Pages) Close(failure error) error {
 		}
 	}
 	for n := p.page + 1; failure == nil; n++ {
-		err := os.Remove(filepath.Join(p.Dir, fmt.Sprintf("page-%04d.jsonl", n)))
+		err := os.Remove(p.name(n))
 		if errors.Is(err, os.ErrNotExist) {
 			return nil
 		}

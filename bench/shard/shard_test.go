@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -257,32 +255,4 @@ func BenchmarkMerge(b *testing.B) {
 		require.NoError(b, set.Results(func(_, n int, _ json.RawMessage) error { units += n; return nil }))
 		require.Equal(b, 20*of, units)
 	}
-}
-
-// Where a disk is full, what was written before stays, and the reason is noted once
-// there is room for it.
-func TestAFullDiskCostsOneLine(t *testing.T) {
-	dir := t.TempDir()
-	s, err := Open(dir, header(4, 0, 1))
-	require.NoError(t, err)
-	require.NoError(t, s.Put(2, []int{0, 10}))
-	info, err := s.f.Stat()
-	require.NoError(t, err)
-	var was syscall.Rlimit
-	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_FSIZE, &was))
-	signal.Ignore(syscall.SIGXFSZ)
-	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: uint64(info.Size()) + 200, Max: was.Max}))
-	err = s.Put(2, strings.Repeat("x", 1000))
-	require.NoError(t, s.Fail(errors.New("file too large"), 1, "n1", time.Time{}))
-	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &was))
-	require.ErrorContains(t, err, "file too large")
-	set, err := ReadDir(dir)
-	require.NoError(t, err)
-	require.Equal(t, "shard 0 has 2 of 4 units and failed on n1: file too large", set.States()[0].String())
-	s, err = Open(dir, header(4, 0, 1))
-	require.NoError(t, err)
-	work(t, s, 2)
-	all, err := merged(dir)
-	require.NoError(t, err)
-	require.Equal(t, []int{0, 10, 20, 30}, all)
 }

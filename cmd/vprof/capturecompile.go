@@ -121,12 +121,12 @@ func recordCompiled(ctx context.Context, o *captureOptions) error {
 // tellCompiled writes the recordings, and says what they are.
 func tellCompiled(o *captureOptions, made *compiled.File) error {
 	path := compiled.Beside(o.Output)
-	if err := report.Stream(path, made.Write); err != nil {
+	if err := report.WriteFile(path, made.Write); err != nil {
 		return err
 	}
 	if config, ok := strings.CutPrefix(o.Spec, "hf:"); ok { // plan --model hf:config.json takes it, too
 		config = config[strings.LastIndexByte(config, '@')+1:]
-		if err := report.Stream(compiled.Beside(config), made.Write); err != nil {
+		if err := report.WriteFile(compiled.Beside(config), made.Write); err != nil {
 			return err
 		}
 	}

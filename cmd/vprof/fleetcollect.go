@@ -146,7 +146,7 @@ func (o *fleetCollectOptions) write(collect func(func(*report.Report) error) err
 	if err != nil || format != report.JSON && format != report.JSONL {
 		return usagef("--output: %s: sweeps are written as .jsonl or .json, or as pages in a folder (%s/)", o.path, filepath.Base(o.path))
 	}
-	return report.Stream(o.path, func(w io.Writer) error {
+	return report.WriteFile(o.path, func(w io.Writer) error {
 		return collect(func(r *report.Report) error { return errors.Join(each(r), report.Write(w, format, r)) })
 	})
 }

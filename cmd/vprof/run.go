@@ -173,7 +173,7 @@ func runCommand(ctx context.Context, o *runOptions, args []string) error {
 		runs = append(runs, r)
 		ended = errors.Join(ended, endOf(outcome, r, o.quiet))
 		if o.record != "" {
-			ended = errors.Join(ended, report.Stream(o.record, outcome.WriteProgram))
+			ended = errors.Join(ended, report.WriteFile(o.record, outcome.WriteProgram))
 		}
 	}
 	return errors.Join(o.out.finish(runs.Document()), ended)

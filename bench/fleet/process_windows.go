@@ -1,0 +1,16 @@
+package fleet
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/windows"
+)
+
+// detached keeps the console's Ctrl-C from a task: the engine ends tasks in their turn.
+func detached() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{CreationFlags: syscall.CREATE_NEW_PROCESS_GROUP}
+}
+
+func interrupt(pid int) error {
+	return windows.GenerateConsoleCtrlEvent(windows.CTRL_BREAK_EVENT, uint32(pid))
+}
