@@ -29,28 +29,7 @@ func newAccuracyCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "accuracy FILE...",
 		Short: "Compare estimates with what PyTorch needed",
-		Long: `Estimate every record of reference files (vprof.reference/v1, JSON Lines, gzipped
-or plain, - for standard input) and print how far the estimates are from
-PyTorch. Records that cannot be estimated are listed, never dropped.
-
-A file of figures that others published (JSON Lines of group, source, what, kind, published_bytes,
-rounding_bytes and command, a plan) gives a table of how far plans are from them.
-
-` + accuracyHelp + `
-` + shardsHelp,
-		Example: `  vprof accuracy bench/reference/data/redimnet-*.jsonl
-
-  # models of other libraries, from their .pt2 files
-  vprof accuracy anymodel.jsonl --models captured
-
-  # everything, record by record and phase by phase
-  vprof accuracy bench/reference/data/*.jsonl --format json`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usagef("name the reference files to compare with (there are some in bench/reference/data)")
-			}
-			return nil
-		},
+		Args:  between(1, anyNumber, "name the reference files to compare with (there are some in bench/reference/data)"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.files = args
 			return runAccuracy(cmd.Context(), o)

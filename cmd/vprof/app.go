@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -79,12 +80,6 @@ func system() *app {
 	return a
 }
 
-const rootHelp = `vprof says how much GPU memory a PyTorch training step needs, before you run it.
-
-It records the step of a model as PyTorch would run it, every allocation and
-free, and replays the recording through PyTorch's caching allocator on a
-simulated GPU. Nothing needs to be installed, and no GPU needs to be there.`
-
 // run runs one command line and returns the code to exit with. A panic is a bug
 // of ours; the user gets one line about it.
 func run(ctx context.Context, a *app, args []string) (code exitCode) {
@@ -130,7 +125,6 @@ func newRootCmd(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "vprof",
 		Short:         "GPU memory of PyTorch training, before you train",
-		Long:          rootHelp,
 		Args:          noArgs,
 		SilenceErrors: true, // run prints them
 		SilenceUsage:  true,
@@ -164,6 +158,7 @@ func newRootCmd(a *app) *cobra.Command {
 	root.Version = thisVersion().Version
 	root.SetVersionTemplate("vprof {{.Version}}\n")
 	root.SetHelpCommand(newHelpCmd())
+	addPages(root)
 	return root
 }
 
@@ -235,6 +230,19 @@ var synonyms = map[string][]string{
 	"plan": {"estimate", "predict", "calc", "calculate", "mem", "memory"}, "fit": {"search", "find", "optimize", "batch-size"}, "smoke": {"check", "test", "verify"},
 	"gpus": {"devices", "boards", "list-gpus"}, "models": {"list", "list-models"}, "monitor": {"watch", "top"}, "time": {"bench", "benchmark", "speed"},
 	"diagnose": {"debug", "oom", "analyze", "explain"}, "compare": {"diff"}, "report": {"html", "view", "show"}, "capture": {"convert", "trace"}, "run": {"execute", "simulate"},
+}
+
+// anyNumber is no bound of the number of arguments.
+const anyNumber = math.MaxInt
+
+// between refuses other numbers of arguments, and says what to name.
+func between(least, most int, what string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) < least || len(args) > most {
+			return usageError{errors.New(what)}
+		}
+		return nil
+	}
 }
 
 // noArgs refuses arguments of a command that takes none.

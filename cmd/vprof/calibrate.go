@@ -20,39 +20,6 @@ import (
 	"github.com/vprof/vprof/profiler/planner/coefficients"
 )
 
-const calibrateHelp = `Fit the planner's coefficients to runs: reports of vprof sweep on a real GPU,
-reference records of PyTorch, its memory snapshots (torch.cuda.memory._dump_snapshot),
-and logs of GPUs' memory over time; - is standard input. All runs must be of one GPU,
-one software stack and one model. Nothing is run.
-
-A snapshot does not say what was trained: the batch size stands before its name, and
---model, --stage, --gpu and the like say the rest. It shows what is allocated and
-reserved, and not what the driver adds. Record (torch.cuda.memory._record_memory_history)
-a whole step after the first, or the peak is missing.
-
-Logs of vprof monitor and nvidia-smi are named in the same way. They show what the device
-had in use; with --gpus and --strategy, what each rank had, in the order of the log's
-GPUs. What NCCL takes is fitted to such logs, as a share of what is assumed; where no
-run is of one GPU alone, the context is taken as assumed.
-
-What is fitted are bytes that do not depend on the batch (the CUDA context,
-libraries' workspaces), shares of what a step takes (slacks), and what the driver
-adds to each segment. Two batch sizes that are a factor of four apart are enough
-for most; what the runs cannot tell is refused, with the batch size to add.
-
-Runs that are not of what they are said to be are refused: those whose allocated bytes
-are more than 25 % from the replay, and those that even fitted coefficients leave more
-than 10 % off; --force learns from them nevertheless. Runs of vprof itself, with kernels
-of its own, do not know what PyTorch's libraries load into the context: the error of
-that term stays as wide as it was.
-
-The coefficients go into a YAML file, with their errors and where they come from.
-Entries of other GPUs and stacks in it are kept, and so is a copy of the file as
-it was (FILE.backup). plan, sweep, fit and smoke use the file with --coefficients,
-or if vprof.yaml in the project names it:
-
-  coefficients: coefficients.yaml`
-
 type calibrateOptions struct {
 	app            *app
 	c              caseFlags
@@ -73,19 +40,7 @@ func newCalibrateCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "calibrate [BATCH=]RUN...",
 		Short: "Learn from runs what no recording shows, and correct estimates by it",
-		Long:  calibrateHelp,
-		Example: `  # on the GPU
-  vprof calibrate sweep-8.json sweep-32.json
-  vprof calibrate b2.json --dry-run
-
-  # from PyTorch itself
-  vprof calibrate 8=eight.pickle 32=more.pickle --model redimnet-b2 --stage full --gpu rtx-3060 --stack torch=2.11.0`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usagef("name the runs to learn from: reports of vprof sweep, or reference records")
-			}
-			return nil
-		},
+		Args:  between(1, anyNumber, "name the runs to learn from: reports of vprof sweep, or reference records"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.runs = args
 			return runCalibrate(cmd.Context(), o)

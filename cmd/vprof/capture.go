@@ -28,34 +28,6 @@ func newCaptureCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "capture MODEL",
 		Short: "Make a .pt2 file of any PyTorch model, with your own Python",
-		Long: `Make a .pt2 file of a PyTorch model, for --model of every other command.
-
-Your own Python does it: it needs PyTorch 2.6 or newer (the CPU build is enough)
-and whatever the model needs; no GPU, no weights, no network. MODEL is
-
-  timm:NAME, torchvision:NAME    a model of these libraries
-  hf:[ORG/NAME@]config.json      a model of transformers, by its configuration
-  pkg.module:callable            a function, class or module of yours
-  file.py:callable               the same in a file
-
-What your model takes is told by --input, once for each argument of forward, or by
-a function that returns an example of it (--inputs-from): a tensor, a tuple or a
-dict by the names of arguments, which may themselves be dicts or lists that hold
-tensors: {"batch": {"image": ..., "label": ...}}. A dimension is a number or a name; named ones stay open, and "batch" is the
-batch. seq=512 gives the size to export with.
-
-With --compile the model's step is recorded under torch.compile, too, on a simulated
-board, and plan --torch-compile goes by it; that needs PyTorch built for CUDA, and no GPU.
-
-The script is in this binary (--print-script): it builds the model without memory
-(on the meta device), exports it with torch.export, and runs forward once more
-without numbers to see when Python lets go of each tensor.`,
-		Example: `  vprof capture timm:convnext_tiny -o convnext.pt2
-  vprof capture timm:convnext_tiny -o convnext.pt2 --compile=loss --amp bf16,none
-  vprof capture timm:convnext_tiny -o convnext.pt2 --ask-cudnn rtx-3090,a100-40
-  vprof capture mypkg.model:build --input 'x=float32[batch,3,224,224]' -o mine.pt2
-  vprof capture train.py:make_model --inputs-from train.py:example_batch
-  vprof capture hf:google/gemma-2-2b@config.json --task causal-lm -o gemma.pt2`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 && !o.print {
 				return usagef("name one model to capture, for example timm:resnet50 or train.py:make_model")

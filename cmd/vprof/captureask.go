@@ -36,23 +36,6 @@ func newCaptureAskCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ask MODEL.pt2",
 		Short: "Ask the cuDNN of your Python, without a GPU, and keep the answers beside the model",
-		Long: `Ask cuDNN for the workspaces of a model's convolutions, and keep the answers.
-
-cuDNN chooses how to compute a convolution by heuristics of its own, and the choice
-decides how much workspace the step needs. vprof has rules for it that were learned
-from millions of answers, and are right to the byte for most convolutions. Where your
-Python has the CUDA build of PyTorch (2.8 or newer, on Linux), its libcudnn can be
-asked about exactly your model: it compiles for a board that is only described, so
-that no GPU and no driver are needed. A question takes a millisecond or two (on T4 ten).
-
-The answers lie beside the model, in MODEL.cudnn.json, and are used by every command
-from then on, for the releases of PyTorch with that version of cuDNN. Results say how
-many workspaces are cuDNN's own answers and how many are modeled. Without --amp,
-fp32, fp16 and bf16 are asked about. Boards of one architecture get the same answers.
-
-The script that asks is in this binary (--print-script).`,
-		Example: `  vprof capture ask convnext.pt2 --gpu rtx-3090,a100-40 --batch 8,16,32
-  vprof plan --model convnext.pt2 --gpu rtx-3090 --batch 16 --torch auto`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if print || len(args) == 1 && o.c.model == "" || len(args) == 0 && o.c.model != "" {
 				return nil

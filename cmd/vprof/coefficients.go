@@ -15,8 +15,7 @@ func newCoefficientsShowCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show [FILE]",
 		Short: "Show every coefficient of a file with its error and source",
-		Long:  "Show every coefficient of a file with its error and source. Without FILE, it is\nthe project's (vprof.yaml, here or above).",
-		Args:  atMostOne("a coefficients file"),
+		Args:  between(0, 1, "name one: a coefficients file"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			f, err := a.openCoefficients(args)
 			if err != nil {
@@ -37,16 +36,7 @@ func newCoefficientsDiffCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff OLD [NEW]",
 		Short: "Compare two files, coefficient by coefficient",
-		Long: `Compare two files, coefficient by coefficient. Without NEW, it is the project's
-(vprof.yaml, here or above). A change is significant if it is more than 1.96 of
-the two standard errors together.`,
-		Example: "  vprof calibrate diff coefficients.yaml.backup coefficients.yaml",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) < 1 || len(args) > 2 {
-				return usagef("name one or two coefficients files")
-			}
-			return nil
-		},
+		Args:  between(1, 2, "name one or two coefficients files"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			old, err := a.openCoefficients(args[:1])
 			if err != nil {
@@ -64,15 +54,6 @@ the two standard errors together.`,
 	}
 	out.register(cmd)
 	return cmd
-}
-
-func atMostOne(what string) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
-		if len(args) > 1 {
-			return usagef("name one: %s", what)
-		}
-		return nil
-	}
 }
 
 // openCoefficients reads the file named, or else the project's.

@@ -24,27 +24,8 @@ func newCompareCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compare [LABEL=]A [LABEL=]B",
 		Short: "Compare two runs, plans, references or PyTorch memory snapshots",
-		Long: `Put B beside A, step by step and count by count: reports of sweep and plan,
-reference records, and memory snapshots of PyTorch (what
-torch.cuda.memory._dump_snapshot writes). A file's name is its label unless
-another stands before it; - is standard input.
-
-A snapshot is read without running anything of it. It does not say what was
-trained, so --batch has to leave one step of the other file.
-
-The exit code is 3 if a count differs by more than the tolerance.`,
-		Example: `  # did the update of the model need more?
-  vprof compare old=main.json new=branch.json --tolerance 2%
-
-  # what did the real training have that the plan has not?
-  vprof compare plan.json snapshot.pickle --batch 32`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 2 {
-				return usagef("name two files to compare")
-			}
-			return nil
-		},
-		RunE: func(_ *cobra.Command, args []string) error { return runCompare(o, args) },
+		Args:  between(2, 2, "name two files to compare"),
+		RunE:  func(_ *cobra.Command, args []string) error { return runCompare(o, args) },
 	}
 	cmd.Flags().StringVar(&o.tolerance, "tolerance", "5%", "largest relative `difference` that counts as none, like 2% or 0.02")
 	cmd.Flags().IntVar(&o.batch, "batch", 0, "only steps of this batch `size`")

@@ -37,42 +37,8 @@ func newDiagnoseCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diagnose FILE...",
 		Short: "Find leaks, spikes, fragmentation and waste in a run, a snapshot or a log",
-		Long: `Find out what is wrong with the memory of a training: in a report of vprof sweep
-(the last run, or --batch), in memory snapshots of PyTorch (one file a rank, .gz
-too), in what PyTorch said when memory ran out (OutOfMemoryError, pasted, or a log
-with it; - is standard input), in a log of vprof monitor (--csv or --jsonl), or in
-one of nvidia-smi, of boards or processes:
-
-  nvidia-smi --query-gpu=timestamp,name,memory.used,memory.total --format=csv -l 1
-  nvidia-smi --query-compute-apps=timestamp,gpu_name,pid,name,used_memory --format=csv -l 1
-
-It finds growth that does not stop (a leak), spikes, inputs of varying length,
-fragmentation, out of memory, other processes, and boards less than half used.
-Each finding has its evidence, and what to do. Where it is known what was trained,
-from the report or from --model, --batch and --gpu, there are remedies, in the order
-to try them, with what each would save. A log says itself on which board.
-
-Of several processes, the one that takes most is the training. A snapshot shows a
-leak only over several steps, and then which lines keep the memory.
-
-The exit code is 3 if there is a problem.`,
-		Example: `  vprof diagnose train.csv
-
-  # while it trains: is that a leak?
-  vprof monitor --for 10m --jsonl memory.jsonl --quiet; vprof diagnose memory.jsonl
-
-  vprof diagnose snapshot.pickle --model redimnet-b2 --batch 32 --gpu rtx-3060
-
-  # who asked, who holds it, and what would have fitted
-  python train.py 2>&1 | tee train.log | vprof diagnose -
-  vprof diagnose rank0.pickle rank1.pickle`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usagef("name a file: a report, a snapshot, the text of an error, or a log of vprof monitor or nvidia-smi")
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, args []string) error { return runDiagnose(cmd.Context(), o, args) },
+		Args:  between(1, anyNumber, "name a file: a report, a snapshot, the text of an error, or a log of vprof monitor or nvidia-smi"),
+		RunE:  func(cmd *cobra.Command, args []string) error { return runDiagnose(cmd.Context(), o, args) },
 	}
 	o.c.register(cmd, a)
 	o.c.registerAllocConf()

@@ -55,16 +55,7 @@ func newDoctorCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Say whether this machine's GPUs can be used, and what is missing",
-		Long: `Look for NVIDIA's driver and its management library, and try every GPU: make a
-context on it and load the kernels. What is missing is said with what to do.
-
-Exit code 0 if a GPU can be used, 4 if none can. Simulated boards (sweep --device
-sim:NAME) need nothing of this.
-
-Environment variables: CUDA_VISIBLE_DEVICES hides GPUs;
-VPROF_LIBCUDA and VPROF_LIBNVML name other libraries than libcuda.so.1 and
-libnvidia-ml.so.1.`,
-		Args: noArgs,
+		Args:  noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if err := out.open(); err != nil {
 				return err

@@ -18,17 +18,7 @@ func newEventsCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "List every allocation and free of the recorded training steps",
-		Long: `List every allocation and free of the recorded training steps in order:
-
-  m STEP:PHASE                      the phase that ends here; step -1 is set-up
-  a ID BYTES OP NATIVE NODE WHERE   an allocation, in bytes as requested
-  f ID                              a free
-
-OP is the operator called, NATIVE the function in it that allocated, NODE the
-autograd node, WHERE the line of vprof's model.`,
-		Example: `  # the biggest allocations of a step
-  vprof events --model redimnet-b2 --batch 4 | grep ^a | sort -k3 -n -r | head`,
-		Args: noArgs,
+		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("batch") && batch < 1 {
 				return usagef("--batch: %d is not a batch size; the smallest is 1", batch)

@@ -22,19 +22,6 @@ const (
 	exitInterrupted exitCode = 130
 )
 
-const exitCodesHelp = `vprof ends with
-
-  0    fine. A batch size that does not fit is a result, not a failure.
-  1    failure: a file that cannot be written, a bug
-  2    usage or bad input: unknown names, impossible cases, damaged files
-  3    negative verdict, of commands that give one
-  4    no usable GPU when one was asked for
-  130  interrupted; what was done until then has been written
-
-but for "vprof monitor -- COMMAND", which ends with the command's own code, or
-128 and the number of the signal that ended it.
-`
-
 // A usageError says that the command line is wrong.
 type usageError struct{ error }
 

@@ -21,85 +21,6 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 )
 
-const fitHelp = `Find the largest batch that is safe on a GPU, for every way to train: precision,
-checkpointing and freeze stage, and whatever --tune names. What a flag fixes is
-not searched. The result is ranked by samples per second within each stage; the
-first, marked ▶, has been replayed at that very batch.
-
-Safe means that the upper end of what a step may need, validation included, fills at most
-a share of the memory, with this batch and every smaller one that is looked at: all up to
-32, 16 for each doubling beyond. The rest is for what no step shows: what else comes to
-the board, what a script does beside its steps, and long runs' cache:
-
-  --preset conservative   40 %
-  --preset balanced       50 %
-  --preset aggressive     65 %
-  --preset ultra          85 %
-  --safety-margin 0.85    any share; 0.85 is the default
-  --risk 1%               all of it, but for one run in a hundred, by the
-                          interval of the estimate alone (2.5% otherwise)
-
-With --levers the search is over what makes fine-tuning fit instead: liger-kernel,
-checkpointing, 8-bit and paged optimizers, the optimizer in backward, quantized layers
-below --lora, and offload, in every combination that makes sense; precision and stage
-stay. What is recommended is explained: what the batch needs without levers, and
-what each of them saves and costs.
-
-A batch that fits slowly, only since PyTorch gives cached memory back to the driver
-in every step, is not safe.
-
-With --lengths, what is recommended also gets through epochs over samples of different
-lengths, simulated: the batch comes down to the largest with which none of them runs out
-of memory, and configurations are ranked again (vprof plan --help says what lengths may
-be). The longest samples are then those of the data set.
-
-With --target-effective-batch, batch and micro-batches are chosen to see that
-many samples in an optimizer step, with as few micro-batches as can come within
-2 % of it.
-
-With --gpus, each of several GPUs holds what the --strategy leaves it, and the
-effective batch counts them all:
-
-  ddp     everything, and buckets of gradients
-  zero1   a share of the optimizer's state
-  fsdp2   shares of weights, gradients and state; PyTorch's fully_shard on every layer
-  tp      a share of each layer, between two, four or eight GPUs, and fully_shard over
-          the rest; where PyTorch takes it, which is not with gradients that are clipped
-  pp      a stage of a pipeline
-  auto    whichever of these is fastest, with their options: first the main ones in
-          every configuration, then around the best what is wrapped, kept, reduced and
-          replicated, and micro-batches and schedules; and the smallest number of GPUs
-          on which one fits
-
-These record what a rank allocates (see vprof help strategies), and so do zero2 and zero3,
-DeepSpeed's stages. For models whose training loop is their own, formulas say it:
-
-  zero2   DeepSpeed: a share of the state and of the gradients
-  zero3   and of the weights, with whole layers while they work
-  fsdp1   as zero3, for any model (FullyShardedDataParallel)
-
-Samples per second are those of vprof time, good for a ranking; that command shows
-how uncertain they are.
-
---apply writes the batch, micro-batches, precision and checkpointing that are safe
-in every stage into the files of the model's project: single values, so that
-comments, order and quoting stay. Into a trainer's configuration it writes the
-batch, the micro-batches that keep the samples of a step as they were, and
-checkpointing; with --levers also those that the trainer has a key for, and others are
-not turned. What else the file says is kept. All files are written or none, each with a
-backup beside it. Where the project has a notebook or a command line, it prints
-what to paste. Precision and checkpointing that a project does not let its users
-choose stay as they are.
-
-With --profile, what is recommended has been measured on the GPU at that very
-batch, which comes down until it is within the margin there, too.
-
-` + shardsHelp + ` A part has some of the
-configurations, each on all boards.
-
-Exit code 3 says that nothing fits, 4 that there is no usable GPU for --auto,
---profile or --device.`
-
 type fitOptions struct {
 	app *app
 	searchFlags
@@ -124,39 +45,7 @@ func newFitCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fit",
 		Short: "Find the largest safe batch for a model on a GPU",
-		Long:  fitHelp,
-		Example: `  # the largest safe batch on a 16 GB board, whatever precision and checkpointing
-  vprof fit --model redimnet-b2 --gpu rtx-5060-ti
-
-  # 256 samples a step, in fp32, with all parameters trained
-  vprof fit --model redimnet-b2 --stage full --amp none --target-effective-batch 256
-
-  # in multiples of 8; or, which configurations hold batch 48?
-  vprof fit --model redimnet-b2 --stage full --batch-multiple 8
-  vprof fit --model redimnet-b2 --stage full --batch 48
-
-  # the best configuration on each board
-  vprof fit --model redimnet-b2 --stage full --gpu all
-
-  # for your own script, which is run on a simulated board
-  vprof fit --gpu rtx-4090 -- python train.py --batch-size {batch}
-
-  # over the lengths of the data set
-  vprof fit --model gpt2 --gpu rtx-3060 --lengths lognormal:mean=300,p95=800
-
-  # how many negatives are affordable, and at what batch?
-  vprof fit --model naics-embedder-stage01 --gpu a100-80 --tune n-negatives=8..24+8
-
-  # measure on this machine's second GPU before recommending
-  vprof fit --model redimnet-b2 --stage full --device cuda:1
-
-  # on four GPUs
-  vprof fit --model redimnet-b2 --stage full --gpus 4 --strategy ddp --target-effective-batch 512
-
-  # show what would be written into the project's configuration, then write it
-  vprof fit --model redimnet-b2 --stage full --apply --config-path config.yaml --dry-run
-  vprof fit --model redimnet-b2 --stage full --apply --config-path config.yaml`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runFit(cmd, o) },
+		RunE:  func(cmd *cobra.Command, _ []string) error { return runFit(cmd, o) },
 	}
 	o.c.alone = true
 	o.register(cmd, a, "`boards`: one like rtx-3060, a list, or all (see vprof gpus)")

@@ -24,26 +24,10 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-const fleetHelp = `Which model fits which GPU of a cluster? A fleet is a YAML file of models, cases, batch
-sizes and boards. Its plan is simulated; its runs are job arrays of Slurm, Indexed
-Jobs of Kubernetes, or processes of this machine, each of which does a shard of a
-board's work into a folder that all machines see.
-
-  vprof fleet plan fleet.yaml             models by boards, simulated
-  vprof fleet run fleet.yaml --on slurm   the sweeps, on the cluster's boards
-  vprof fleet status fleet.yaml           how far they are
-  vprof fleet collect fleet.yaml          one answer of them
-  vprof fleet cancel fleet.yaml           end what waits or runs
-  vprof fleet merge FOLDER                the whole of what --shard did in parts
-
-What is done stays, whatever happens: run the fleet again, and it goes on where it
-was.`
-
 func newFleetCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fleet",
 		Short: "Sweep many models over a cluster's GPUs, by Slurm, Kubernetes or processes",
-		Long:  fleetHelp,
 		Args:  noArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -116,16 +100,8 @@ func newFleetPlanCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan FLEET.YAML",
 		Short: "Models by boards in one table, simulated",
-		Long: `Estimate every case of a fleet on each of its boards: the largest of its batch sizes
-that fits, in brackets the largest of all, and what that batch needs. Each case is
-recorded at two batch sizes for every architecture, and other sizes are interpolated.
-In a table of at most 500 cells, the batch that a cell shows is then recorded for its
-board; in larger ones figures are interpolated, up to 3 % off, and the table says so.`,
-		Example: `  vprof fleet plan fleet.yaml
-  vprof fleet plan fleet.yaml --filter 'gpu=a100*' --filter 'fits=fits' --sort -largest --columns model,case,gpu,batch,largest,needs
-  vprof fleet plan fleet.yaml --page fleet.html --export fleet.csv`,
-		Args: oneFile,
-		RunE: func(cmd *cobra.Command, args []string) error { return runFleetPlan(cmd.Context(), o, args[0]) },
+		Args:  oneFile,
+		RunE:  func(cmd *cobra.Command, args []string) error { return runFleetPlan(cmd.Context(), o, args[0]) },
 	}
 	o.show.register(cmd)
 	o.learned.register(cmd.Flags())
@@ -190,22 +166,8 @@ func newFleetRunCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run FLEET.YAML --on ENGINE",
 		Short: "Run the sweeps of a fleet, or go on with them",
-		Long: `Run the sweeps of a fleet and wait until all are done. Each board's jobs are cut into
-tasks, whose results are files in the fleet's folder.
-
-  --on local       processes of this machine, one at a time; local:4 runs four. Boards
-                   are simulated, unless the strategy names a device
-  --on slurm       a job array for each partition, by sbatch
-  --on kubernetes  prints an Indexed Job for each board; --apply applies them
-
-A batch size that is out of memory is a result. A task that was ended or interrupted
-(exit code 130) is begun again, one that found no usable GPU (4) on another node; one
-that failed otherwise is named. Ctrl-C ends this command; the tasks go on.`,
-		Example: `  vprof fleet run fleet.yaml --on local:2
-  vprof fleet run fleet.yaml --on slurm
-  vprof fleet run fleet.yaml --on kubernetes | kubectl apply -f -`,
-		Args: oneFile,
-		RunE: func(cmd *cobra.Command, args []string) error { return runFleet(cmd.Context(), o, args[0]) },
+		Args:  oneFile,
+		RunE:  func(cmd *cobra.Command, args []string) error { return runFleet(cmd.Context(), o, args[0]) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.on, "on", "", "`engine`: local, local:N, slurm, kubernetes")
@@ -386,7 +348,6 @@ func newFleetCancelCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cancel FLEET.YAML",
 		Short: "End the tasks of a fleet that wait or run",
-		Long:  "End the tasks of a fleet that wait or run. What they have done stays.",
 		Args:  oneFile,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f, err := openFleet(args[0], dir)

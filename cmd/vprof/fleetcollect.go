@@ -32,16 +32,8 @@ func newFleetCollectCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "collect FLEET.YAML",
 		Short: "Put what a fleet's tasks gave into one answer",
-		Long: `Put what the tasks of a fleet gave together: the sweeps of all boards in one file, in
-the order of the fleet; models by boards in one table; and with --calibrate the
-coefficients of each board, learned from all of its runs.
-
-Sweeps are written as JSON Lines, a line for each batch size. A name that ends in /
-is a folder of pages of at most 32 MiB, each a file that vprof reads.`,
-		Example: `  vprof fleet collect fleet.yaml -o all.jsonl
-  vprof fleet collect fleet.yaml --page fleet.html --calibrate coefficients.yaml`,
-		Args: oneFile,
-		RunE: func(cmd *cobra.Command, args []string) error { return runFleetCollect(cmd.Context(), o, args[0]) },
+		Args:  oneFile,
+		RunE:  func(cmd *cobra.Command, args []string) error { return runFleetCollect(cmd.Context(), o, args[0]) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.dir, "dir", "", "`folder` of the fleet (default: NAME.fleet beside its file)")

@@ -10,10 +10,6 @@ import (
 	"github.com/vprof/vprof/bench/shard"
 )
 
-const fleetMergeHelp = `Put the parts together that --shard has written into a folder: exactly what one
-process would have given, in its order. Parts that are missing or have failed are
-named, and parts of different plans or versions are refused.`
-
 type fleetMergeOptions struct {
 	app  *app
 	path string
@@ -25,20 +21,8 @@ func newFleetMergeCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "merge FOLDER",
 		Short: "Put the shards of a plan, sweep, accuracy or fit together",
-		Long:  fleetMergeHelp + "\n\n" + shardsHelp,
-		Example: `  vprof plan --model redimnet-b2 --gpu all --batch 8..256x2 --shard 0/2
-  vprof plan --model redimnet-b2 --gpu all --batch 8..256x2 --shard 1/2
-  vprof fleet merge shards -o all.json
-
-  # in a job array of Slurm
-  sbatch --array=0-7 --gres=gpu:1 --wrap "vprof sweep --model redimnet-b2 --device cuda:0 --shard auto"`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return usagef("name the folder of the shards, which --into says (default: shards)")
-			}
-			return nil
-		},
-		RunE: func(_ *cobra.Command, args []string) error { return runFleetMerge(o, args[0]) },
+		Args:  between(1, 1, "name the folder of the shards, which --into says (default: shards)"),
+		RunE:  func(_ *cobra.Command, args []string) error { return runFleetMerge(o, args[0]) },
 	}
 	o.out.register(cmd)
 	cmd.Flags().StringVarP(&o.path, "output", "o", "", "`file` to write, in the format of its suffix, in place of standard output")

@@ -22,16 +22,8 @@ func newFleetTaskCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "task FOLDER --shard i/n",
 		Short: "Do a task of a fleet, as its jobs on the cluster do",
-		Long: `Do a task of a fleet: a shard of the jobs of a board, in the board's folder of the
-fleet's. The jobs that fleet run submits are this command. A task that was ended before
-goes on with what is left.`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return usagef("name the folder of a board, in that of the fleet")
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, args []string) error { return runFleetTask(cmd.Context(), a, &part, args[0]) },
+		Args:  between(1, 1, "name the folder of a board, in that of the fleet"),
+		RunE:  func(cmd *cobra.Command, args []string) error { return runFleetTask(cmd.Context(), a, &part, args[0]) },
 	}
 	part.flags = cmd.Flags()
 	part.flags.StringVar(&part.shard, "shard", "", "the `part` i/n of the jobs, i from 0, or auto or auto/n in a job array")

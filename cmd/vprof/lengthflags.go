@@ -17,17 +17,6 @@ type lengthFlags struct {
 	multiple         int64
 }
 
-const lengthsHelp = `With --lengths, epochs over samples of different lengths are replayed, step after step
-in one allocator, whose cache grows as lengths vary: which batch is the worst, how
-likely it is that memory runs out, and with which step. The lengths are a file with
-one on each line (or length,count), or a law:
-
-  lognormal:mean=512,p95=1500    or median=; also min=, max=, samples= of an epoch
-  normal:mean=512,p95=900        uniform:min=64,max=2048
-
-Longer samples are cut off at the model's own length (--set seq-len=N). Another
-setting's lengths are given as NAME=FILE.`
-
 func (f *lengthFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.source, "lengths", "", "replay epochs over samples of different `lengths`: a file of them, or a law such as lognormal:mean=512,p95=1500")

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/spf13/cobra"
@@ -17,12 +16,7 @@ func newMCPCmd(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "mcp",
 		Short: "Answer agents, by the Model Context Protocol on standard input and output",
-		Long: `Answer agents, by the Model Context Protocol on standard input and output. The tools are
-` + strings.Join(agentTools, ", ") + `, with the commands' options and the
-JSON that --format json gives. They read files that a request names, and write none.`,
-		Example: `  # how an agent's configuration starts it
-  vprof mcp`,
-		Args: noArgs,
+		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.agentServer().Run(cmd.Context(), &mcp.StdioTransport{MaxLineLength: longestRequest})
 		},

@@ -25,21 +25,7 @@ func newModelsShowCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show NAME",
 		Short: "Show what is known of a model",
-		Long: `Show what is known of a model: where it comes from, how its authors train it, what
-each stage trains, what a batch is made of, its settings, which kernels its attention
-runs on, and what the project's own guide says about memory beside what vprof says for
-the same conditions.`,
-		Example: `  vprof models show redimnet-b2
-  vprof models show hf:bert-base-uncased/config.json
-
-  # what serves its attention on another board?
-  vprof models show bdslw-spoter --gpu h100`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return usagef(`name one model (list them with "vprof models")`)
-			}
-			return nil
-		},
+		Args:  between(1, 1, `name one model (list them with "vprof models")`),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return a.models().Names(), cobra.ShellCompDirectiveNoFileComp
 		},

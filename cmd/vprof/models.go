@@ -71,25 +71,7 @@ func newModelsCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "models",
 		Short: "List the models that vprof knows",
-		Long: `List the models that vprof knows by name, for --model.
-
-Besides these, --model takes the configuration of any model of Hugging Face
-transformers of these types, without its weights:
-
-  --model hf:path/to/config.json    or the folder that holds it
-
-  ` + hfTypes() + `
-
-What it is trained for goes by the file's architectures, or by --task. Sizes of
-samples are --seq-len, --image-size and --audio-seconds; whether rows are padded,
-how many classes there are, and more are set with --set. "vprof models show
-hf:path/to/config.json" lists all of that.
-
-Results hold what was read of the file, so that reports, exports and comparisons
-made of them later need it no more.`,
-		Example: `  # where does training a Llama of one's own with adapters end?
-  vprof sweep --model hf:my-llama/config.json --seq-len 4096 --amp bf16 --checkpointing --lora r=16,target=q_proj,v_proj`,
-		Args: noArgs,
+		Args:  noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if err := out.open(); err != nil {
 				return err

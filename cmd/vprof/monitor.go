@@ -35,43 +35,8 @@ func newMonitorCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "monitor [-- COMMAND ARGS...]",
 		Short: "Watch GPUs: memory, peaks, load; or a training command from start to end",
-		Long: `Watch GPUs through NVML: memory in use and its peak, load, temperature and power.
-
-On a terminal that is a screen with the history of a board and its processes;
-otherwise, and with --plain, a line for each look at each board. The keys:
-
-  q              quit
-  p, space       hold the picture; the monitor goes on
-  left, right    another board
-  up, down       choose a process; enter shows its history, escape the board's
-  +, -           less and more time in the graph
-
-After --, a command is started and watched with all its descendants; at the end
-its peak is shown and, with --run, compared with what vprof said. Signals are
-handed on at once; the exit code is the command's, or 128 and the number of the
-signal that ended it; and nothing that it started outlives it, unless vprof itself
-is killed (SIGKILL), which leaves the command at work. NVML numbers
-processes as the host does: in a container it may not know them, and then the
-rise of the board's memory stands in for them.
-
-What happens between two looks is not seen; the longest time between two stands
-beside each peak. --burst reads the memory alone a thousand times a second and
-looks at all else at the interval.
-
-The monitor goes on when a board or the driver is lost: it opens NVML again, and
-says what it missed.`,
-		Example: `  vprof monitor
-  vprof monitor --once
-  vprof monitor --burst --jsonl memory.jsonl --fail-above 95%
-
-  # for Prometheus, at http://localhost:9400/metrics
-  vprof monitor --listen localhost:9400 --quiet
-
-  # was the plan right?
-  vprof plan --model redimnet-b2 --batch 16 --export plan.json
-  vprof monitor --run plan.json --batch 16 -- python train.py`,
-		Args: cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error { return runMonitor(cmd.Context(), o, args) },
+		Args:  cobra.ArbitraryArgs,
+		RunE:  func(cmd *cobra.Command, args []string) error { return runMonitor(cmd.Context(), o, args) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.gpu, "gpu", "all", "`boards`: numbers like 0,2, or all")

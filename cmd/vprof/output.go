@@ -17,22 +17,6 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-const formatsHelp = `--format chooses what goes to standard output:
-
-  table     for reading; one unit per column, colors on a terminal (--color) and
-            no more columns than it has room for (--wide shows all)
-  markdown  the same as Markdown tables
-  json      everything, bytes as integers (schema: vprof schema)
-  jsonl     one JSON object a line, each complete in itself
-  csv       one row a point, bytes as integers
-
---export FILE writes a file besides, in the format of its suffix: .txt, .md,
-.json, .jsonl, .csv. It can be given several times. That files can be written is
-checked before the work begins; they are replaced whole after each result.
-
-Progress and errors go to standard error.
-`
-
 // output is the destination of a command's result: standard output in one format, and any
 // number of files.
 type output struct {

@@ -49,29 +49,7 @@ func planCmd(a *app) (*cobra.Command, *planOptions) {
 	cmd := &cobra.Command{
 		Use:   "plan",
 		Short: "Estimate the memory of a training step, component by component",
-		Long: `Estimate what a training step needs, component by component, without touching
-any device. Several boards give a table of boards and batch sizes; several releases
-of PyTorch a table of what each needs.
-
-` + lengthsHelp + "\n\n" + shardsHelp,
-		Example: `  # what the model needs as its authors train it
-  vprof plan --model redimnet-b2
-
-  # which of these boards takes which batch size?
-  vprof plan --model redimnet-b2 --batch 16..128x2 --gpu rtx-3060,rtx-4090,a100-80
-
-  # will an epoch run out of memory, whose samples differ in length?
-  vprof plan --model gpt2 --batch 8 --gpu rtx-3060 --lengths lognormal:mean=300,p95=800
-
-  # what is a cluster asked for?
-  vprof plan --model redimnet-b2 --batch 32 --gpu a100-80 --request slurm
-
-  # what does each rank of eight hold?
-  vprof plan --model gpt2 --batch 4 --gpu a100-80 --gpus 8 --strategy fsdp2 --rank all
-
-  # what does an update of PyTorch change?
-  vprof plan --model gpt2 --batch 4 --torch 2.11,2.14,2.15`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runPlan(cmd, o) },
+		RunE:  func(cmd *cobra.Command, _ []string) error { return runPlan(cmd, o) },
 	}
 	o.c.register(cmd, a)
 	o.c.ranks.tabled, o.c.ranks.linkable = true, true

@@ -19,59 +19,13 @@ type reportOptions struct {
 	board      boardFlags
 }
 
-const reportHelp = `Show runs as one HTML page that needs no network: a verdict, the peak of every
-batch size beside its estimate, what the memory is made of, the timeline of one
-training step, the largest tensors, a flame view by module, and the allocator's
-memory with its holes.
-
---to, or the suffix of the output, chooses another form:
-
-  page        the HTML page
-  batch       SVG or PNG: the reserved peak over batch sizes, and the board's end
-  breakdown   SVG or PNG: what the memory is made of, a bar for each batch size
-  timeline    SVG or PNG: the memory over one training step, stacked by class
-  pprof       live tensors at the peak by module and operator, for go tool pprof
-  memory-viz  a snapshot as PyTorch pickles it, for pytorch.org/memory_viz
-  perfetto    memory over the time of the kernels, for ui.perfetto.dev
-  program     the steps as a recorded run, which --model run.vprof reads
-  gobench     Go's benchmark format, for benchstat
-  csv, json, jsonl, markdown
-
-RUN is a file that sweep or plan wrote with --export run.json, - standard input.
-It holds no timeline: the step that it describes is recorded and simulated again,
-which always gives the same one. Without RUN, the flags say what is trained, as in
-plan, for the forms that show one step.
-
-Several runs of one case, on several devices, make one page. Runs of two cases are
-shown side by side on one scale, with what differs: A, the first, and B. So are two
-runs of one case with --side-by-side. Of a plan of all ranks (--rank all) the page is
-that of the one that needs most, with a bar for each.`
-
 func newReportCmd(a *app) *cobra.Command {
 	o := &reportOptions{app: a}
 	cmd := &cobra.Command{
 		Use:   "report RUN...",
 		Short: "Show runs as a page, as pictures, or in other tools",
-		Long:  reportHelp,
-		Example: `  vprof sweep --model redimnet-b2 --export run.json
-  vprof report run.json -o report.html
-  vprof report run.json -o peaks.svg
-
-  # what does checkpointing change?
-  vprof sweep --model redimnet-b2 --checkpointing --export less.json
-  vprof report run.json less.json
-
-  # with what PyTorch itself needed
-  vprof report run.json --reference records.jsonl
-
-  # which modules hold the memory?
-  vprof report --to pprof --model redimnet-b2 --batch 16 -o peak.pb.gz
-  go tool pprof -http : peak.pb.gz
-
-  # the step of a sweep, for https://pytorch.org/memory_viz
-  vprof report run.json --to memory-viz --batch 32 -o step.pickle`,
-		Args: cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error { return runReport(cmd.Context(), o, args) },
+		Args:  cobra.ArbitraryArgs,
+		RunE:  func(cmd *cobra.Command, args []string) error { return runReport(cmd.Context(), o, args) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.to, "to", "", "`form`: "+strings.Join(viewNames(), ", ")+" (default: by the suffix of --output, or page)")

@@ -65,40 +65,6 @@ func newRunCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run -- COMMAND ARGS...",
 		Short: "Run your own training command on a GPU that you do not have",
-		Long: `Run a training command, unchanged, in your own environment, on a simulated GPU.
-
-PyTorch's own CUDA build finds the board of --gpu, since vprof puts libraries of its
-own in the place of NVIDIA's. Dispatch, autograd, autocast, the caching allocator and
-torch.compile are PyTorch's; kernels do nothing, so that a step takes milliseconds.
-The peaks are PyTorch's own figures.
-
-A hook in the child's Python (--print-hook) counts optimizer steps from outside. After
---steps calls of each optimizer training is ended: "finally" runs, and no handler of
-errors does. What the script saves by torch.save or safetensors goes to a folder that is
-removed at the end, and experiment trackers are offline, unless --keep-files is given.
-
-The command runs with your rights, as if you had started it yourself.
-
-On a machine with a GPU, --device cuda:0 runs the same on it and measures, and --both
-does that after simulating it, and compares.
-
-Exit codes: 0 it ran and fits; 3 out of memory that the script did not catch; 1 the
-script failed, or --timeout; 2 nothing trained, or there is no PyTorch with CUDA; 4 there
-is no usable GPU for --device or --both.`,
-		Example: `  vprof run --gpu rtx-4090 -- python train.py --batch-size 32
-
-  # with the evaluation after the first epoch
-  vprof run --gpu a100-40 --steps 10 --until eval -- python train.py
-
-  # what it was, on other boards, without running again
-  vprof run --gpu rtx-4090 --record train.vprof -- python train.py
-  vprof plan --model train.vprof --gpu rtx-3060,rtx-4090 --alloc-conf expandable_segments:True
-
-  # the first of eight ranks
-  vprof run --gpu h100 --gpus 8 -- torchrun --nproc-per-node 8 train.py
-
-  # is the simulation right? Needs a GPU
-  vprof run --both -- python train.py`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 && !o.print {
 				return usagef("name the command after --, for example: vprof run --gpu rtx-4090 -- python train.py")

@@ -13,12 +13,7 @@ func newSchemaCmd(a *app) *cobra.Command {
 		Use:       "schema [" + strings.Join(report.Schemas(), "|") + "]",
 		Short:     "Print the JSON Schema of what vprof writes",
 		ValidArgs: report.Schemas(),
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return usagef("name one schema: %s", strings.Join(report.Schemas(), ", "))
-			}
-			return nil
-		},
+		Args:      between(0, 1, "name one schema: "+strings.Join(report.Schemas(), ", ")),
 		RunE: func(_ *cobra.Command, args []string) error {
 			name := "report"
 			if len(args) == 1 {

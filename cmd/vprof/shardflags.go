@@ -14,12 +14,6 @@ import (
 	"github.com/vprof/vprof/internal/printable"
 )
 
-const shardsHelp = `--shard i/n does one part of n of the work, i from 0, and writes what it gives to a
-file of its own in the folder of --into; vprof fleet merge puts the parts together. Work
-that was broken off goes on where it was when it is run again. --shard auto takes
-the part from SLURM_ARRAY_TASK_ID and SLURM_ARRAY_TASK_COUNT, --shard auto/n from
-JOB_COMPLETION_INDEX of Kubernetes.`
-
 // shardFlags say which part of the work to do.
 type shardFlags struct {
 	shard, into string

@@ -17,32 +17,6 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-const smokeHelp = `Test before training whether a configuration is safe on a GPU, at the moments that
-end training runs: loading the model, the first forward pass, the optimizer's
-first step, the training step, and those that come after hours: a validation
-batch (of projects that validate), saving, the next freeze stage, the longest
-sample.
-
-Batch, micro-batches and precision come from the project's configuration with
---config-path, or from flags, which win. Keys that the project's trainer does not
-read are ignored; its own precision and checkpointing count then.
-
-With --device cuda:0 every check is measured on the GPU, beside what other
-processes hold of it; otherwise the GPU is simulated.
-
-With --lengths, epochs over samples of different lengths are replayed, too: if one of
-them runs out of memory, or gets through only since PyTorch gives cached memory back,
-the configuration is not safe. The other checks are of the longest batch there is.
-vprof plan --help says what lengths may be.
-
-Exit code 0 says that all is safe, 3 that something is not, 4 that there is no
-usable GPU for --auto, --profile or --device. The last line is the verdict.
-
-For CI without a GPU, commit a result and compare later ones with it: with
---watch-baseline, a component that grew by more than --tolerance ends in exit
-code 3, too, and is named with what changed. A baseline that could hide growth,
-without all checks or of a larger batch, is refused.`
-
 type smokeOptions struct {
 	app *app
 	searchFlags
@@ -67,26 +41,7 @@ func newSmokeCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "smoke",
 		Short: "Test before training whether a configuration is safe on a GPU",
-		Long:  smokeHelp,
-		Example: `  # will the project's configuration train on this machine's GPU?
-  vprof smoke --model redimnet-b2 --config-path config.yaml --auto
-
-  # measured on it
-  vprof smoke --model redimnet-b2 --config-path config.yaml --device cuda:0
-
-  # without the GPU, simulated
-  vprof smoke --model redimnet-b2 --stage full --batch 48 --gpu rtx-5060-ti
-
-  # over the lengths of the data set, will an epoch run out of memory?
-  vprof smoke --model gpt2 --batch 8 --gpu rtx-3060 --lengths lognormal:mean=300,p95=800
-
-  # the project's own command, run on a simulated board
-  vprof smoke --run --gpu rtx-4090 --until eval -- python train.py
-
-  # in CI: commit a baseline, then watch it
-  vprof smoke --model redimnet-b2 --batch 32 --export baseline.json
-  vprof smoke --model redimnet-b2 --batch 32 --watch-baseline baseline.json`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runSmoke(cmd, o) },
+		RunE:  func(cmd *cobra.Command, _ []string) error { return runSmoke(cmd, o) },
 	}
 	o.register(cmd, a, "`board` to simulate (see vprof gpus)")
 	o.c.takesTrainer(cmd, a)

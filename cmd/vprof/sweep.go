@@ -44,38 +44,7 @@ func newSweepCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sweep",
 		Short: "Estimate and run batch size after batch size until one does not fit",
-		Long: `Estimate what every batch size needs and, beside it, run its training step: on a
-GPU, with real memory and a kernel for every operator, or on a simulated board.
-Either way PyTorch's caching allocator is at work. The sweep ends at the first
-batch size that does not fit, and says which allocation failed.
-
-On a GPU every batch size runs once to watch the memory, and then to take the
-time, of which the median is shown. What the GPU shows, where its memory ends and
-the time are measured; allocated and reserved bytes are those of vprof's own
-allocator there, and called replayed. What is in use beyond the reserved bytes is
-told apart: the CUDA context, the kernels, what the driver adds to segments, what
-other processes hold, and what is not explained. The last line says how near the
-estimates were.
-
-` + shardsHelp + ` A part that ran on another board is a sweep of its own.`,
-		Example: `  # the model's usual batch sizes, on the default board
-  vprof sweep --model redimnet-b2
-
-  # where does an 8 GB board end in half precision?
-  vprof sweep --model redimnet-b2 --amp fp16 --gpu rtx-3070 --batch 4..64+4
-
-  # on the first GPU of this machine, up to the largest batch that runs
-  vprof sweep --model redimnet-b2 --device cuda:0 --find-max
-
-  # go on where a sweep was broken off; its file grows with every batch size
-  vprof sweep --model redimnet-b2 --resume b2.json
-
-  # your own script, run on a simulated board at each batch size
-  vprof sweep --gpu rtx-4090 --batch 8..64x2 -- python train.py --batch-size {batch}
-
-  # to a file for a program and to another for people
-  vprof sweep --model redimnet-b2 --export b2.json --export b2.md`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runSweep(cmd, o) },
+		RunE:  func(cmd *cobra.Command, _ []string) error { return runSweep(cmd, o) },
 	}
 	o.c.register(cmd, a)
 	o.c.takesTrainer(cmd, a, "batch")

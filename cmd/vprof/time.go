@@ -35,18 +35,7 @@ func newTimeCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "time",
 		Short: "Estimate how long a step, an epoch and all training take, board by board",
-		Long: `Estimate how long training takes on boards: the roofline of every kernel of the
-recorded step, divided by the share of the board's peak that such kernels reach.
-Unless vprof calibrate has learned them from runs on the board, the shares are
-assumptions, and the interval says so.
-
-Without --batch, every board has its largest safe batch, as vprof fit finds it.`,
-		Example: `  # the boards of the guide, each with its largest batch
-  vprof time --model redimnet-b2 --dataset-size 1000000 --stages frozen:5,full:50
-
-  # what does a step take here, and what would checkpointing cost?
-  vprof time --model redimnet-b2 --gpu rtx-5060-ti --batch 32`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runTime(cmd.Context(), o) },
+		RunE:  func(cmd *cobra.Command, _ []string) error { return runTime(cmd.Context(), o) },
 	}
 	o.c.register(cmd, a)
 	o.c.ranks.linkable = true

@@ -17,30 +17,6 @@ import (
 	"github.com/vprof/vprof/models/hfconfig"
 )
 
-const trainerHelp = `plan, sweep, fit, smoke and time take the configuration of a trainer in place of
-flags: that of axolotl, LLaMA-Factory, torchtune, ms-swift, TRL or the Trainer of
-transformers, as YAML or JSON or the script that starts it, and beside it a file of
-DeepSpeed or accelerate. After --, the command line that starts it will do.
-
-  vprof plan axolotl.yaml --gpu rtx-4090
-  vprof plan arguments.json deepspeed.json
-  vprof plan -- swift sft --model Qwen/Qwen2.5-7B --tuner_type lora --max_length 2048
-  vprof fit axolotl.yaml --gpu rtx-4090 --apply
-
-Which trainer it is of is seen by its keys. Standard error shows the flags that they
-become, and warns of what is planned in another way than the trainer does it. What a
-plan would be wrong without is refused with the file, the line and the key. Flags on
-the command line stand over what files say.
-
-The model's config.json is taken from the folder that the configuration names or from
-the caches of Hugging Face's hub and ModelScope's; nothing is downloaded.
-
-fit searches batch, micro-batches and checkpointing, keeps the samples of a step, and
-with --apply writes the three back into the same file; with --levers also the levers
-that the trainer has a key for.
-
-docs/trainers.md lists the keys.`
-
 // takesTrainer makes a command take the configuration of a trainer as its arguments:
 // what it says is then set as flags, but for those that the command searches itself.
 func (f *caseFlags) takesTrainer(cmd *cobra.Command, a *app, searched ...string) {
