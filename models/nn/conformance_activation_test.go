@@ -2,7 +2,7 @@ package nn_test
 
 import (
 	"github.com/vprof/vprof/profiler/aten"
-	"github.com/vprof/vprof/profiler/aten/opvectors"
+	"github.com/vprof/vprof/tools/opvectors"
 )
 
 func activationOperators() map[string]opvectors.Call {

@@ -4,8 +4,8 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/models/nn"
-	"github.com/vprof/vprof/profiler/aten/opvectors"
 	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/tools/opvectors"
 )
 
 // blocks are small modules: what layers, residuals and autocast's cached

@@ -1,7 +1,7 @@
 package nn_test
 
 import (
-	"github.com/vprof/vprof/profiler/aten/opvectors"
+	"github.com/vprof/vprof/tools/opvectors"
 )
 
 // families are the groups of operators the vectors are called through.

@@ -1,8 +1,8 @@
 package nn_test
 
 import (
-	"github.com/vprof/vprof/profiler/aten/opvectors"
 	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/tools/opvectors"
 )
 
 // graph is a Python function of tensors: its frame holds its local names.

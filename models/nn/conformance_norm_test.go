@@ -3,8 +3,8 @@ package nn_test
 import (
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/aten"
-	"github.com/vprof/vprof/profiler/aten/opvectors"
 	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/tools/opvectors"
 )
 
 func normOperators() map[string]opvectors.Call {

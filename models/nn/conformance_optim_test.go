@@ -1,9 +1,9 @@
 package nn_test
 
 import (
-	"github.com/vprof/vprof/profiler/aten/opvectors"
 	"github.com/vprof/vprof/profiler/trace"
 	"github.com/vprof/vprof/profiler/trace/optim"
+	"github.com/vprof/vprof/tools/opvectors"
 )
 
 // procedures are the vectors that are not of an operator: what happens to

@@ -4,8 +4,8 @@ import (
 	"math"
 
 	"github.com/vprof/vprof/profiler/aten"
-	"github.com/vprof/vprof/profiler/aten/opvectors"
 	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/tools/opvectors"
 )
 
 // twice calls an operator of two tensors with the same tensor on both sides.

@@ -2,8 +2,8 @@ package nn_test
 
 import (
 	"github.com/vprof/vprof/profiler/aten"
-	"github.com/vprof/vprof/profiler/aten/opvectors"
 	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/tools/opvectors"
 )
 
 func poolOperators() map[string]opvectors.Call {

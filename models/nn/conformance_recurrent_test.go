@@ -2,8 +2,8 @@ package nn_test
 
 import (
 	"github.com/vprof/vprof/models/nn"
-	"github.com/vprof/vprof/profiler/aten/opvectors"
 	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/tools/opvectors"
 )
 
 // recurrentOperators are recurrent layers and cells; of their results the

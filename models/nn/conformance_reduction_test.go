@@ -4,8 +4,8 @@ import (
 	"slices"
 
 	"github.com/vprof/vprof/profiler/aten"
-	"github.com/vprof/vprof/profiler/aten/opvectors"
 	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/tools/opvectors"
 )
 
 // over is a reduction over the dimensions that a vector names.

@@ -1,8 +1,8 @@
 package nn_test
 
 import (
-	"github.com/vprof/vprof/profiler/aten/opvectors"
 	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/tools/opvectors"
 )
 
 func signalOperators() map[string]opvectors.Call {

@@ -14,9 +14,9 @@ import (
 	"github.com/vprof/vprof/internal/golden"
 	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/profiler/aten"
-	"github.com/vprof/vprof/profiler/aten/opvectors"
 	"github.com/vprof/vprof/profiler/stack"
 	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/tools/opvectors"
 )
 
 var (

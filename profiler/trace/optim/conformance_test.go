@@ -10,11 +10,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vprof/vprof/profiler/aten/opvectors"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/stack"
 	"github.com/vprof/vprof/profiler/trace"
 	"github.com/vprof/vprof/profiler/trace/optim"
+	"github.com/vprof/vprof/tools/opvectors"
 )
 
 // steps are the events of one step, or "=step2" if they are those of the

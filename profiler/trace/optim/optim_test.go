@@ -5,10 +5,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vprof/vprof/profiler/aten/opvectors"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
 	"github.com/vprof/vprof/profiler/trace/optim"
+	"github.com/vprof/vprof/tools/opvectors"
 )
 
 // parameters are n leaves of 100 elements with gradients.
