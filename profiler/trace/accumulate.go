@@ -9,8 +9,7 @@ func (x *Tensor) accumulate(g *Tensor) {
 	if g == nil {
 		return
 	}
-	t := x.tape
-	c := t.begin("AccumulateGrad")
+	c := x.tape.begin("AccumulateGrad")
 	switch {
 	case x.grad != nil:
 		x.grad.AddInPlace(g)

@@ -53,18 +53,13 @@ func (x *Tensor) GLU(dim int) *Tensor {
 	shape[x.dim(dim)] /= 2
 	y := t.empty(x.dtype, shape...)
 	t.launchElementwise(y, gluFLOPs, x)
-	if n := t.record("GluBackward0", x); n != nil {
-		n.save(x)
-		n.yields(y)
-		n.apply = func(b *backward) {
-			x := b.saved(0)
-			c := b.t.begin("glu_backward", b.grad, x)
-			g := b.t.empty(x.dtype, x.shape...)
-			b.t.launchElementwise(g, gluGradFLOPs, b.grad, x)
-			b.give(0, c.end(g))
-		}
-	}
-	return c.end(y)
+	return c.end(y.derived("GluBackward0", inputs{x}, saves{x}, func(b *backward) {
+		x := b.saved(0)
+		c := b.t.begin("glu_backward", b.grad, x)
+		g := b.t.empty(x.dtype, x.shape...)
+		b.t.launchElementwise(g, gluGradFLOPs, b.grad, x)
+		b.give(0, c.end(g))
+	}))
 }
 
 // PReLU is torch.nn.functional.prelu(x, weight). Autocast runs it in the lower
@@ -85,12 +80,7 @@ func (x *Tensor) PReLU(weight *Tensor) *Tensor {
 		weight = weight.Reshape(shape...)
 	}
 	y := t.map1("_prelu_kernel", x.dtype, 2, x, weight)
-	if n := t.record("PreluKernelBackward0", x, weight); n != nil {
-		n.save(x, weight)
-		n.yields(y)
-		n.apply = preluBackward
-	}
-	return c.end(y)
+	return c.end(y.derived("PreluKernelBackward0", inputs{x, weight}, saves{x, weight}, preluBackward))
 }
 
 // preluBackward makes both gradients in full size, wanted or not.

@@ -28,12 +28,8 @@ func (q *Tensor) flashAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	})
 	y, lse, rng, unused := kept[0], kept[1], kept[2], kept[3]
 	c.letAll([]*Tensor{y, lse, rng, unused})
-	if n := t.record("ScaledDotProductFlashAttentionBackward0", q, k, v); n != nil {
-		n.save(k, q, v, lse, y, rng, unused)
-		n.yields(y)
-		n.apply = func(b *backward) { b.flashGradients(a) }
-	}
-	return c.end(y)
+	return c.end(y.derived("ScaledDotProductFlashAttentionBackward0", inputs{q, k, v}, saves{k, q, v, lse, y, rng, unused},
+		func(b *backward) { b.flashGradients(a) }))
 }
 
 // flashForward is mha_fwd of flash_api.cpp.
@@ -152,13 +148,8 @@ func (q *Tensor) cudnnAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	})
 	y, lse, seed, offset := kept[0], kept[1], kept[2], kept[3]
 	c.letAll([]*Tensor{y, lse, seed, offset})
-	if n := t.record("ScaledDotProductCudnnAttentionBackward0", q, k, v); n != nil {
-		n.keep(a.Mask, true)
-		n.save(k, q, v, lse, y, offset, seed)
-		n.yields(y)
-		n.apply = func(b *backward) { b.cudnnGradients(a) }
-	}
-	return c.end(y)
+	return c.end(y.derived("ScaledDotProductCudnnAttentionBackward0", inputs{q, k, v}, saves{a.Mask, k, q, v, lse, y, offset, seed},
+		func(b *backward) { b.cudnnGradients(a) }))
 }
 
 // cudnnAttentionWorkspace is the workspace in bytes of cuDNN 9's fused attention kernels,

@@ -75,15 +75,8 @@ func (x *Tensor) cudnnBatchNorm(s BatchNormState) *Tensor {
 		}
 	}
 	t.launchNormOf(x.byChannel(), y, normFLOPs, x, s.Weight, s.Bias)
-	if n := t.record("CudnnBatchNormBackward0", x, s.Weight, s.Bias); n != nil {
-		n.save(x, s.Weight)
-		n.keep(s.Mean, true)
-		n.keep(s.Var, true)
-		n.keep(mean, true)
-		n.keep(invstd, true)
-		n.yields(y)
-		n.apply = batchNormBackward(s, s.Training)
-	}
+	y.derived("CudnnBatchNormBackward0", inputs{x, s.Weight, s.Bias}, saves{x, s.Weight, s.Mean, s.Var, mean, invstd},
+		batchNormBackward(s, s.Training))
 	c.dropLocals(mean, invstd)
 	return c.end(y)
 }
@@ -100,15 +93,8 @@ func (x *Tensor) nativeBatchNorm(s BatchNormState) *Tensor {
 		x.channelsLastStaging(4)
 	}
 	t.launchNormOf(x.byChannel(), y, normFLOPs, x, s.Weight, s.Bias)
-	if n := t.record("NativeBatchNormBackward0", x, s.Weight, s.Bias); n != nil {
-		n.save(x)
-		n.keep(s.Weight, true)
-		n.keep(s.Mean, true)
-		n.keep(s.Var, true)
-		n.save(mean, invstd)
-		n.yields(y)
-		n.apply = batchNormBackward(s, false)
-	}
+	y.derived("NativeBatchNormBackward0", inputs{x, s.Weight, s.Bias}, saves{x, s.Weight, s.Mean, s.Var, mean, invstd},
+		batchNormBackward(s, false))
 	c.dropLocals(mean, invstd)
 	return c.end(y)
 }

@@ -27,27 +27,22 @@ func (x *Tensor) trilinear(z, weight *Tensor) *Tensor {
 	for range outs {
 		c.eachOutput(x.dtype, y, rows*outer, rows)
 	}
-	if n := t.record("TrilinearBackward0", x, weight, z); n != nil {
-		n.save(x, weight, z)
-		n.yields(y)
-		n.apply = func(b *backward) {
-			sizes := [3][]int64{{inner * outer * rows, rows * inner}, {rows * inner, inner * outer}, {rows * outer, rows * outer}}
-			shapes := [3][]int64{{rows, inner}, {outs, inner, outer}, {rows, outer}}
-			for i := range sizes {
-				if !b.needs(i) {
-					continue
-				}
-				c := t.begin("_trilinear", b.grad)
-				g := c.let(t.Filled("_trilinear", b.grad.dtype, shapes[i]...))
-				for range outs {
-					c.eachOutput(g.dtype, g, sizes[i]...)
-				}
-				b.out[i] = c.end(g).retain()
+	return c.end(y.derived("TrilinearBackward0", inputs{x, weight, z}, saves{x, weight, z}, func(b *backward) {
+		sizes := [3][]int64{{inner * outer * rows, rows * inner}, {rows * inner, inner * outer}, {rows * outer, rows * outer}}
+		shapes := [3][]int64{{rows, inner}, {outs, inner, outer}, {rows, outer}}
+		for i := range sizes {
+			if !b.needs(i) {
+				continue
 			}
-			b.statement()
+			c := t.begin("_trilinear", b.grad)
+			g := c.let(t.Filled("_trilinear", b.grad.dtype, shapes[i]...))
+			for range outs {
+				c.eachOutput(g.dtype, g, sizes[i]...)
+			}
+			b.out[i] = c.end(g).retain()
 		}
-	}
-	return c.end(y)
+		b.statement()
+	}))
 }
 
 // eachOutput is a step of _trilinear's loop: products, and what is summed of them.

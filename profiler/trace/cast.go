@@ -16,10 +16,7 @@ func (x *Tensor) castInto(d DType, alloc func(DType) *Tensor) *Tensor {
 	y := alloc(d)
 	t.launchCopy(y, x)
 	if d.differentiable() {
-		if n := t.record("ToCopyBackward0", x); n != nil {
-			n.yields(y)
-			n.apply = castBackward
-		}
+		y.derived("ToCopyBackward0", inputs{x}, nil, castBackward)
 	}
 	c.caller.point.buffers = len(t.prog.Buffers) // the caller's arguments are being cast
 	return c.end(y)
@@ -69,11 +66,7 @@ func (x *Tensor) cloneInto(alloc func(DType) *Tensor) *Tensor {
 	c := t.begin("clone", x)
 	y := alloc(x.dtype)
 	t.launchCopy(y, x)
-	if n := t.record("CloneBackward0", x); n != nil {
-		n.yields(y)
-		n.apply = func(b *backward) { b.give(0, b.grad) }
-	}
-	return c.end(y)
+	return c.end(y.derived("CloneBackward0", inputs{x}, nil, func(b *backward) { b.give(0, b.grad) }))
 }
 
 // Clone is torch.clone(x).

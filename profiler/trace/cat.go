@@ -76,16 +76,12 @@ func Stack(dim int, xs ...*Tensor) *Tensor {
 	shape := slices.Insert(slices.Clone(xs[0].shape), dim, int64(len(xs)))
 	y := t.empty(d, shape...)
 	t.launch(program.Copy, 0, []*Tensor{y}, xs)
-	if n := t.record("StackBackward0", xs...); n != nil {
-		n.yields(y)
-		n.apply = func(b *backward) {
-			for i := range b.out {
-				if b.needs(i) {
-					b.out[i] = b.grad.Select(dim, int64(i)).retain()
-				}
+	return c.end(y.derived("StackBackward0", xs, nil, func(b *backward) {
+		for i := range b.out {
+			if b.needs(i) {
+				b.out[i] = b.grad.Select(dim, int64(i)).retain()
 			}
-			b.statement()
 		}
-	}
-	return c.end(y)
+		b.statement()
+	}))
 }

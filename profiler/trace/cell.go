@@ -10,8 +10,7 @@ type CellWeights struct {
 
 // LSTMCell is torch.lstm_cell: x is [batch, inputs], h and c [batch, hidden].
 func (x *Tensor) LSTMCell(h, c *Tensor, w CellWeights) (hy, cy *Tensor) {
-	t := x.tape
-	call := t.begin("lstm_cell", x, h, c)
+	call := x.tape.begin("lstm_cell", x, h, c)
 	call.lower(&x, &c, &h, &w.InWeight, &w.HiddenWeight, &w.InBias, &w.HiddenBias)
 	return call.endPair(x.lstmCell(h, c, w))
 }
@@ -59,8 +58,7 @@ func (in *Tensor) fusedLSTMCell(hidden, c *Tensor, w CellWeights) (hy, cy *Tenso
 
 // GRUCell is torch.gru_cell: x is [batch, inputs], h [batch, hidden].
 func (x *Tensor) GRUCell(h *Tensor, w CellWeights) *Tensor {
-	t := x.tape
-	c := t.begin("gru_cell", x, h)
+	c := x.tape.begin("gru_cell", x, h)
 	c.lower(&x, &h, &w.InWeight, &w.HiddenWeight, &w.InBias, &w.HiddenBias)
 	return c.end(x.gruCell(h, w))
 }
@@ -80,14 +78,9 @@ func (in *Tensor) fusedGRUCell(hidden, h *Tensor, w CellWeights) *Tensor {
 	gates := c.let(t.empty(h.dtype, batch, 5*size))
 	hy := c.let(h.emptyLike(h.dtype))
 	t.launch(program.Elementwise, 16*in.numel, []*Tensor{gates, hy}, []*Tensor{in, hidden, h, w.InBias, w.HiddenBias})
-	if n := t.record("ThnnFusedGruCellBackward0", in, hidden, h, w.InBias, w.HiddenBias); n != nil {
-		n.keep(w.HiddenBias, true)
-		n.save(hidden, h)
-		n.keep(w.InBias, true)
-		n.save(in, gates)
-		n.yields(hy)
-		biased := w.InBias != nil
-		n.apply = func(b *backward) {
+	biased := w.InBias != nil
+	return c.end(hy.derived("ThnnFusedGruCellBackward0", inputs{in, hidden, h, w.InBias, w.HiddenBias}, saves{w.HiddenBias, hidden, h, w.InBias, in, gates},
+		func(b *backward) {
 			gates := b.saved(5)
 			din, dhidden := b.t.empty(gates.dtype, batch, 3*size), b.t.empty(gates.dtype, batch, 3*size)
 			dh := b.grad.emptyLike(b.grad.dtype)
@@ -99,9 +92,7 @@ func (in *Tensor) fusedGRUCell(hidden, h *Tensor, w CellWeights) *Tensor {
 			inBias := din.sum("sum_dim_IntList", []int{0}, false)
 			hiddenBias := dhidden.sum("sum_dim_IntList", []int{0}, false)
 			b.giveAll(din.retain(), dhidden.retain(), dh.retain(), inBias.retain(), hiddenBias.retain())
-		}
-	}
-	return c.end(hy)
+		}))
 }
 
 // RNNCell is torch.rnn_tanh_cell or, if rectified, torch.rnn_relu_cell: x is

@@ -17,14 +17,9 @@ func (x *Tensor) Atan2(y *Tensor) *Tensor {
 	c := t.begin("atan2", x, y)
 	c.promote(&x, &y)
 	z := t.map1("atan2", floating(resultType(x, y)), 20, x, y)
-	if n := t.record("Atan2Backward0", x, y); n != nil {
-		n.save(y, x)
-		n.yields(z)
-		n.apply = func(b *backward) {
-			atan2Backward(b, b.saved(1), b.saved(0))
-		}
-	}
-	return c.end(z)
+	return c.end(z.derived("Atan2Backward0", inputs{x, y}, saves{y, x}, func(b *backward) {
+		atan2Backward(b, b.saved(1), b.saved(0))
+	}))
 }
 
 // atan2Backward is atan2_backward:

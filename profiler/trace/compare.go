@@ -59,19 +59,10 @@ func Where(cond, x, y *Tensor) *Tensor {
 		}
 	})
 	z := t.map1("where", d, 1, cond, a, b)
-	if n := t.record("WhereBackward0", x, y); n != nil {
-		n.save(cond)
-		n.yields(z)
-		n.apply = func(b *backward) {
-			if b.needs(1) {
-				b.give(1, whereScalar("where_ScalarSelf", b.saved(0), b.grad))
-			}
-			if b.needs(0) {
-				b.give(0, whereScalar("where_ScalarOther", b.saved(0), b.grad))
-			}
-		}
-	}
-	return c.end(z)
+	return c.end(z.derived("WhereBackward0", inputs{x, y}, saves{cond}, each(
+		partial{1, func(b *backward) *Tensor { return whereScalar("where_ScalarSelf", b.saved(0), b.grad) }},
+		partial{0, func(b *backward) *Tensor { return whereScalar("where_ScalarOther", b.saved(0), b.grad) }},
+	)))
 }
 
 // WhereScalar is torch.where(cond, x, number), or with number and x the other
@@ -151,12 +142,7 @@ func (x *Tensor) MaskedFill(mask *Tensor) *Tensor {
 	y := t.empty(x.dtype, broadcast(x, mask)...)
 	t.launchCopy(y, x)
 	t.launchElementwise(y, 1, y, mask)
-	if n := t.record("MaskedFillBackward0", x); n != nil {
-		n.save(mask)
-		n.yields(y)
-		n.apply = maskedFillBackward
-	}
-	return c.end(y)
+	return c.end(y.derived("MaskedFillBackward0", inputs{x}, saves{mask}, maskedFillBackward))
 }
 
 // MaskedFillInPlace is x.masked_fill_(mask, number).

@@ -48,18 +48,10 @@ func Complex(re, im *Tensor) *Tensor {
 	t := re.tape
 	c := t.begin("complex", re, im)
 	z := t.map1("complex", C64, 0, re, im)
-	if n := t.record("ComplexBackward0", re, im); n != nil {
-		n.yields(z)
-		n.apply = func(b *backward) {
-			if b.needs(1) {
-				b.give(1, b.grad.Imag())
-			}
-			if b.needs(0) {
-				b.give(0, b.grad.Real())
-			}
-		}
-	}
-	return c.end(z)
+	return c.end(z.derived("ComplexBackward0", inputs{re, im}, nil, each(
+		partial{1, func(b *backward) *Tensor { return b.grad.Imag() }},
+		partial{0, func(b *backward) *Tensor { return b.grad.Real() }},
+	)))
 }
 
 // retyped is a view of x as elements of another type.
@@ -67,10 +59,7 @@ func (x *Tensor) retyped(op, node string, d DType, shape, strides []int64, offse
 	t := x.tape
 	c := t.begin(op, x)
 	y := t.header(x.store, d, t.layout(shape, strides), offset)
-	if n := t.record(node, x); n != nil {
-		n.yields(y)
-		n.apply = back
-	}
+	y.derived(node, inputs{x}, nil, back)
 	y.watch(x)
 	return c.end(y)
 }
@@ -93,12 +82,8 @@ func (x *Tensor) Angle() *Tensor {
 	wide := c.let(t.map1("angle", C64, transcendentalFLOPs, x))
 	y := c.let(x.emptyLike(F32))
 	t.launchCopy(y, wide)
-	if n := t.record("AngleBackward0", x); n != nil {
-		n.save(x)
-		n.yields(y)
-		n.apply = func(b *backward) { b.give(0, angleGrad(b.grad, b.saved(0))) }
-	}
-	return c.end(y)
+	return c.end(y.derived("AngleBackward0", inputs{x}, saves{x},
+		func(b *backward) { b.give(0, angleGrad(b.grad, b.saved(0))) }))
 }
 
 // angleGrad is angle_backward: where(self == 0, 0, grad * self / self.abs().pow(2) * 1j).

@@ -116,15 +116,10 @@ func (x *Tensor) padSame(w *Tensor, args *ConvArgs) *Tensor {
 
 // convolution is at::convolution: the operator autograd sees.
 func (x *Tensor) convolution(weight, bias *Tensor, args ConvArgs) *Tensor {
-	t := x.tape
-	c := t.begin("convolution", x, weight, bias)
+	c := x.tape.begin("convolution", x, weight, bias)
 	y := c.let(x.convForward(weight, bias, args))
-	if n := t.record("ConvolutionBackward0", x, weight, bias); n != nil {
-		n.save(x, weight)
-		n.yields(y)
-		n.apply = func(b *backward) { convBackward(b, args) }
-	}
-	return c.end(y)
+	return c.end(y.derived("ConvolutionBackward0", inputs{x, weight, bias}, saves{x, weight},
+		func(b *backward) { convBackward(b, args) }))
 }
 
 // view1dAs2d gives the arguments of the same convolution over images of

@@ -37,17 +37,11 @@ func (x *Tensor) CTCLoss(targets *Tensor, a CTCLossArgs) *Tensor {
 // ctcLoss is _ctc_loss: the negative log likelihoods; it keeps the table of
 // forward probabilities.
 func (x *Tensor) ctcLoss(targets *Tensor, zeroInfinity bool) *Tensor {
-	t := x.tape
-	c := t.begin("_ctc_loss", x, targets)
+	c := x.tape.begin("_ctc_loss", x, targets)
 	alpha, loss := x.ctcForward(targets)
-	if n := t.record("CtcLossBackward0", x); n != nil {
-		n.save(x, targets, loss, alpha)
-		n.yields(loss)
-		n.apply = func(b *backward) {
-			b.give(0, ctcGrad(b.grad, b.saved(0), b.saved(1), b.saved(2), b.saved(3), zeroInfinity))
-		}
-	}
-	return c.end(loss)
+	return c.end(loss.derived("CtcLossBackward0", inputs{x}, saves{x, targets, loss, alpha}, func(b *backward) {
+		b.give(0, ctcGrad(b.grad, b.saved(0), b.saved(1), b.saved(2), b.saved(3), zeroInfinity))
+	}))
 }
 
 // ctcTable is a table over batch, time and the targets with blanks between.

@@ -10,21 +10,16 @@ func (x *Tensor) CumSum(dim int) *Tensor {
 
 // CumSumTo is x.cumsum(dim, dtype=d).
 func (x *Tensor) CumSumTo(d DType, dim int) *Tensor {
-	t := x.tape
-	c := t.begin("cumsum", x)
+	c := x.tape.begin("cumsum", x)
 	y := x.scan("cumsum", d, dim)
-	if n := t.record("CumsumBackward0", x); n != nil {
-		n.yields(y)
-		from := x.dtype
-		n.apply = func(b *backward) {
-			g := b.grad.to(from)
-			if g.numel > 1 && g.Size(dim) > 1 {
-				g = g.reversedCumSum(dim)
-			}
-			b.give(0, g)
+	from := x.dtype
+	return c.end(y.derived("CumsumBackward0", inputs{x}, nil, func(b *backward) {
+		g := b.grad.to(from)
+		if g.numel > 1 && g.Size(dim) > 1 {
+			g = g.reversedCumSum(dim)
 		}
-	}
-	return c.end(y)
+		b.give(0, g)
+	}))
 }
 
 // CumProd is x.cumprod(dim). Autocast runs it in fp32.
@@ -35,22 +30,16 @@ func (x *Tensor) CumProd(dim int) *Tensor {
 
 // CumProdTo is x.cumprod(dim, dtype=d).
 func (x *Tensor) CumProdTo(d DType, dim int) *Tensor {
-	t := x.tape
-	c := t.begin("cumprod", x)
+	c := x.tape.begin("cumprod", x)
 	y := x.scan("cumprod", d, dim)
-	if n := t.record("CumprodBackward0", x); n != nil {
-		n.save(x, y)
-		n.yields(y)
-		n.apply = func(b *backward) {
-			x := b.saved(0)
-			g := b.grad.to(x.dtype)
-			if x.numel > 1 && x.Size(dim) > 1 {
-				g = cumProdGrad(g, x, b.saved(1), dim)
-			}
-			b.give(0, g)
+	return c.end(y.derived("CumprodBackward0", inputs{x}, saves{x, y}, func(b *backward) {
+		x := b.saved(0)
+		g := b.grad.to(x.dtype)
+		if x.numel > 1 && x.Size(dim) > 1 {
+			g = cumProdGrad(g, x, b.saved(1), dim)
 		}
-	}
-	return c.end(y)
+		b.give(0, g)
+	}))
 }
 
 // scan is the kernel of both: row-major, over a converted copy if the result
@@ -71,16 +60,11 @@ func (x *Tensor) scan(op string, d DType, dim int) *Tensor {
 
 // Prod is x.prod(dim, keepdim). Autocast runs it in fp32.
 func (x *Tensor) Prod(keep bool, dim int) *Tensor {
-	t := x.tape
-	c := t.begin("prod_dim_int", x)
+	c := x.tape.begin("prod_dim_int", x)
 	d := sumType(c.fullResult(x.dtype))
 	y := x.reduce(reduction{op: "prod_dim_int", out: d, accSize: d.accumulate().Size(), convert: true}, []int{dim}, keep)
-	if n := t.record("ProdBackward1", x); n != nil {
-		n.save(x, y)
-		n.yields(y)
-		n.apply = func(b *backward) { b.give(0, prodGrad(b.grad.to(b.saved(0).dtype), b.saved(0), b.saved(1), keep, dim)) }
-	}
-	return c.end(y)
+	return c.end(y.derived("ProdBackward1", inputs{x}, saves{x, y},
+		func(b *backward) { b.give(0, prodGrad(b.grad.to(b.saved(0).dtype), b.saved(0), b.saved(1), keep, dim)) }))
 }
 
 // prodGrad is prod_backward of an input without zeros:
@@ -119,8 +103,7 @@ func (x *Tensor) reversedCumSum(dim int) *Tensor {
 //
 //	reversed_cumsum(output * grad, dim) / input
 func cumProdGrad(grad, input, output *Tensor, dim int) *Tensor {
-	t := grad.tape
-	c := t.begin("cumprod_backward", grad, input, output)
+	c := grad.tape.begin("cumprod_backward", grad, input, output)
 	w := c.let(output.Mul(grad))
 	zero := c.let(input.compareScalar("eq"))
 	zero.Any(false)

@@ -47,12 +47,7 @@ func (x *Tensor) euclideanDistance(y *Tensor) *Tensor {
 	z := x.paddedProduct(y)
 	t.launchElementwise(z, 1, z) // clamp_min_
 	t.launchElementwise(z, 4, z) // sqrt_
-	if n := t.record("EuclideanDistBackward0", x, y); n != nil {
-		n.save(x, y, z)
-		n.yields(z)
-		n.apply = euclideanDistanceBackward
-	}
-	return c.end(z)
+	return c.end(z.derived("EuclideanDistBackward0", inputs{x, y}, saves{x, y, z}, euclideanDistanceBackward))
 }
 
 func (x *Tensor) paddedProduct(y *Tensor) *Tensor {
@@ -110,20 +105,15 @@ func (x *Tensor) pairwiseDistances(y *Tensor, p float64, shape []int64) *Tensor 
 	c := t.begin("_cdist_forward", x, y)
 	z := t.empty(x.dtype, shape...)
 	t.launchElementwise(z, 3*x.Size(-1), x, y)
-	if n := t.record("CdistBackward0", x, y); n != nil {
-		n.save(x, y, z)
-		n.yields(z)
-		n.apply = func(b *backward) {
-			x, y, z := b.saved(0), b.saved(1), b.saved(2)
-			if b.needs(0) {
-				b.give(0, pairwiseDistancesGrad(b.grad.contiguous(), x, y, z, p))
-			}
-			if b.needs(1) {
-				b.give(1, pairwiseDistancesGrad(b.grad.Transpose(-2, -1).contiguous(), y, x, z.Transpose(-2, -1).contiguous(), p))
-			}
+	return c.end(z.derived("CdistBackward0", inputs{x, y}, saves{x, y, z}, func(b *backward) {
+		x, y, z := b.saved(0), b.saved(1), b.saved(2)
+		if b.needs(0) {
+			b.give(0, pairwiseDistancesGrad(b.grad.contiguous(), x, y, z, p))
 		}
-	}
-	return c.end(z)
+		if b.needs(1) {
+			b.give(1, pairwiseDistancesGrad(b.grad.Transpose(-2, -1).contiguous(), y, x, z.Transpose(-2, -1).contiguous(), p))
+		}
+	}))
 }
 
 // pairwiseDistancesGrad is _cdist_backward: the contributions of all pairs are
@@ -150,22 +140,17 @@ func (x *Tensor) Dist(y *Tensor, p float64) *Tensor {
 	c.full(&x, &y)
 	var z *Tensor
 	t.NoGrad(func() { z = c.let(x.Sub(y).Norm(p, false)) })
-	if n := t.record("DistBackward0", x, y); n != nil {
-		n.save(y, x, z)
-		n.yields(z)
-		n.apply = func(b *backward) {
-			for i := range b.out {
-				if b.needs(i) {
-					g := normBackward(b.grad, b.saved(1).Sub(b.saved(0)), b.saved(2), p, nil, false)
-					if i == 1 && g != nil {
-						g = g.Neg()
-					}
-					b.give(i, g)
+	return c.end(z.derived("DistBackward0", inputs{x, y}, saves{y, x, z}, func(b *backward) {
+		for i := range b.out {
+			if b.needs(i) {
+				g := normBackward(b.grad, b.saved(1).Sub(b.saved(0)), b.saved(2), p, nil, false)
+				if i == 1 && g != nil {
+					g = g.Neg()
 				}
+				b.give(i, g)
 			}
 		}
-	}
-	return c.end(z)
+	}))
 }
 
 // PDist is torch.pdist(x, p): the distances between all pairs of rows.
@@ -177,17 +162,12 @@ func (x *Tensor) PDist(p float64) *Tensor {
 	pairs := rows * (rows - 1) / 2
 	y := c.let(t.empty(x.dtype, pairs))
 	t.launchElementwise(y, 3*m, in)
-	if n := t.record("PdistBackward0", in); n != nil {
-		n.save(in, y)
-		n.yields(y)
-		n.apply = func(b *backward) {
-			c := t.begin("_pdist_backward", b.grad)
-			x := b.saved(0)
-			g := c.let(t.empty(x.dtype, x.shape...))
-			parts := c.let(t.empty(x.dtype, rows-1, rows, m))
-			t.launchElementwise(parts, 4, b.grad, x, b.saved(1))
-			b.give(0, c.end(g))
-		}
-	}
-	return c.end(y)
+	return c.end(y.derived("PdistBackward0", inputs{in}, saves{in, y}, func(b *backward) {
+		c := t.begin("_pdist_backward", b.grad)
+		x := b.saved(0)
+		g := c.let(t.empty(x.dtype, x.shape...))
+		parts := c.let(t.empty(x.dtype, rows-1, rows, m))
+		t.launchElementwise(parts, 4, b.grad, x, b.saved(1))
+		b.give(0, c.end(g))
+	}))
 }

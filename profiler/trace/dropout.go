@@ -23,12 +23,8 @@ func (x *Tensor) dropout(p float64, training bool) *Tensor {
 	mask := c.let(x.emptyLike(Bool))
 	y := x.emptyLike(x.dtype)
 	t.launch(program.Elementwise, 8*x.numel, []*Tensor{y, mask}, []*Tensor{x})
-	if n := t.record("NativeDropoutBackward0", x); n != nil {
-		n.save(mask)
-		n.yields(y)
-		n.apply = func(b *backward) { b.give(0, b.grad.dropoutBackward(b.saved(0))) }
-	}
-	return c.end(y)
+	return c.end(y.derived("NativeDropoutBackward0", inputs{x}, saves{mask},
+		func(b *backward) { b.give(0, b.grad.dropoutBackward(b.saved(0))) }))
 }
 
 // dropoutBackward is native_dropout_backward: its result is row-major or
@@ -44,8 +40,7 @@ func (g *Tensor) dropoutBackward(mask *Tensor) *Tensor {
 // DropoutInPlace is torch.nn.functional.dropout(x, p, training, inplace=True):
 // its mask is of the type of x.
 func (x *Tensor) DropoutInPlace(p float64, training bool) *Tensor {
-	t := x.tape
-	c := t.begin("dropout_", x)
+	c := x.tape.begin("dropout_", x)
 	if !training || p == 0 {
 		return c.end(x)
 	}
@@ -55,8 +50,7 @@ func (x *Tensor) DropoutInPlace(p float64, training bool) *Tensor {
 // FeatureDropout is torch.nn.functional.dropout1d, dropout2d and dropout3d:
 // it drops whole channels.
 func (x *Tensor) FeatureDropout(p float64, training bool) *Tensor {
-	t := x.tape
-	c := t.begin("feature_dropout", x)
+	c := x.tape.begin("feature_dropout", x)
 	if !training || p == 0 {
 		return c.end(x)
 	}
@@ -65,8 +59,7 @@ func (x *Tensor) FeatureDropout(p float64, training bool) *Tensor {
 
 // AlphaDropout is torch.nn.functional.alpha_dropout.
 func (x *Tensor) AlphaDropout(p float64, training bool) *Tensor {
-	t := x.tape
-	c := t.begin("alpha_dropout", x)
+	c := x.tape.begin("alpha_dropout", x)
 	if !training || p == 0 {
 		return c.end(x)
 	}
@@ -82,8 +75,7 @@ func (x *Tensor) AlphaDropout(p float64, training bool) *Tensor {
 // FeatureAlphaDropout is torch.nn.functional.feature_alpha_dropout: alpha dropout of whole
 // channels.
 func (x *Tensor) FeatureAlphaDropout(p float64, training bool) *Tensor {
-	t := x.tape
-	c := t.begin("feature_alpha_dropout", x)
+	c := x.tape.begin("feature_alpha_dropout", x)
 	if !training || p == 0 {
 		return c.end(x)
 	}
@@ -137,11 +129,8 @@ func (x *Tensor) NativeDropout(p float64) (y, mask *Tensor) {
 	mask = c.let(x.emptyLike(Bool))
 	y = c.let(x.emptyLike(x.dtype))
 	t.launch(program.Elementwise, 8*x.numel, []*Tensor{y, mask}, []*Tensor{x})
-	if n := t.record("NativeDropoutBackward0", x); n != nil {
-		n.save(mask)
-		n.yields(y, mask)
-		n.apply = func(b *backward) { b.give(0, b.grad.dropoutBackward(b.saved(0))) }
-	}
+	t.derive(outputs{y, mask}, "NativeDropoutBackward0", inputs{x}, saves{mask},
+		func(b *backward) { b.give(0, b.grad.dropoutBackward(b.saved(0))) })
 	return c.endPair(y, mask)
 }
 
@@ -151,12 +140,7 @@ func (x *Tensor) RReLU(training bool) *Tensor {
 	c := t.begin("rrelu", x)
 	noise := c.let(x.emptyLike(x.dtype))
 	y := t.map1("rrelu_with_noise", x.dtype, 8, x)
-	if n := t.record("RreluWithNoiseBackward0", x); n != nil {
-		n.save(noise, x)
-		n.yields(y)
-		n.apply = func(b *backward) {
-			b.give(0, callBackwardKernel("rrelu_with_noise_backward", b.grad, b.saved(0)))
-		}
-	}
-	return c.end(y)
+	return c.end(y.derived("RreluWithNoiseBackward0", inputs{x}, saves{noise, x}, func(b *backward) {
+		b.give(0, callBackwardKernel("rrelu_with_noise_backward", b.grad, b.saved(0)))
+	}))
 }

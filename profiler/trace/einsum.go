@@ -125,8 +125,7 @@ func (e *contraction) align(x *Tensor, in string) *Tensor {
 }
 
 func einsum(e contraction, operands []*Tensor) *Tensor {
-	t := operands[0].tape
-	c := t.beginList("einsum", operands)
+	c := operands[0].tape.beginList("einsum", operands)
 	ops := make([]*Tensor, len(operands))
 	for i, x := range operands {
 		ops[i] = c.let(e.align(x, e.inputs[i]))

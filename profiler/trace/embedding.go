@@ -14,13 +14,9 @@ func (x *Tensor) Embedding(weight *Tensor) *Tensor {
 	flat := x.reshape([]int64{x.numel}) // an expanded x is copied
 	y := t.empty(weight.dtype, slices.Concat(x.shape, weight.shape[1:])...)
 	t.launch(program.Index, y.numel, []*Tensor{y}, []*Tensor{flat, weight.touched(y.numel)})
-	if n := t.record("EmbeddingBackward0", weight); n != nil {
-		n.save(x)
-		n.yields(y)
-		rows := weight.shape[0]
-		n.apply = func(b *backward) { b.give(0, b.grad.embeddingBackward(b.saved(0), rows)) }
-	}
-	return c.end(y)
+	rows := weight.shape[0]
+	return c.end(y.derived("EmbeddingBackward0", inputs{weight}, saves{x},
+		func(b *backward) { b.give(0, b.grad.embeddingBackward(b.saved(0), rows)) }))
 }
 
 // Up to this many indices the gradient of an embedding is added up without

@@ -37,22 +37,12 @@ func (weight *Tensor) EmbeddingBag(indices, offsets *Tensor, mode BagMode, sampl
 	}
 	highest := c.let(t.empty(indices.dtype, most...))
 	t.launch(program.Index, indices.numel*width, []*Tensor{y, bagOf, size}, []*Tensor{indices, offsets, weight.touched(indices.numel * width)})
-	if n := t.record("EmbeddingBagBackward0", weight, samples); n != nil {
-		n.save(indices, offsets)
-		n.keep(samples, samples != nil)
-		n.keep(weight, samples != nil && samples.requiresGrad)
-		n.save(bagOf, size, highest)
-		n.yields(y)
-		rows := weight.shape[0]
-		n.apply = func(b *backward) {
-			if b.needs(0) {
-				b.give(0, b.grad.embeddingBagBackward(b.saved(0), b.saved(6), mode, rows))
-			}
-			if b.needs(1) {
-				b.give(1, b.grad.bagWeightsBackward(b.saved(0), b.saved(2), b.saved(3)))
-			}
-		}
-	}
+	rows := weight.shape[0]
+	y.derived("EmbeddingBagBackward0", inputs{weight, samples}, saves{indices, offsets, samples, when(samples != nil && samples.requiresGrad, weight), bagOf, size, highest},
+		each(
+			partial{0, func(b *backward) *Tensor { return b.grad.embeddingBagBackward(b.saved(0), b.saved(6), mode, rows) }},
+			partial{1, func(b *backward) *Tensor { return b.grad.bagWeightsBackward(b.saved(0), b.saved(2), b.saved(3)) }},
+		))
 	return c.endAll(y, bagOf, size, highest)
 }
 

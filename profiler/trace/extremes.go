@@ -13,15 +13,10 @@ func (x *Tensor) AMin(keep bool, dims ...int) *Tensor {
 }
 
 func (x *Tensor) extreme(op, node string, keep bool, dims []int) *Tensor {
-	t := x.tape
-	c := t.begin(op, x)
+	c := x.tape.begin(op, x)
 	y := x.reduce(reduction{op: op, out: x.dtype, accSize: x.dtype.Size()}, dims, keep)
-	if n := t.record(node, x); n != nil {
-		n.save(x, y)
-		n.yields(y)
-		n.apply = func(b *backward) { b.give(0, extremeGrad(b.grad, b.saved(1), b.saved(0), keep, dims)) }
-	}
-	return c.end(y)
+	return c.end(y.derived(node, inputs{x}, saves{x, y},
+		func(b *backward) { b.give(0, extremeGrad(b.grad, b.saved(1), b.saved(0), keep, dims)) }))
 }
 
 // extremeGrad shares the gradient among all that are equal to the result
@@ -30,8 +25,7 @@ func (x *Tensor) extreme(op, node string, keep bool, dims []int) *Tensor {
 //	mask = result == self
 //	(grad / mask.sum(dims, true)) * mask
 func extremeGrad(grad, result, self *Tensor, keep bool, dims []int) *Tensor {
-	t := grad.tape
-	c := t.begin("scale_grad_by_count", grad, result, self)
+	c := grad.tape.begin("scale_grad_by_count", grad, result, self)
 	if !keep {
 		result, grad = result.restoreDims(self.NDim(), dims), grad.restoreDims(self.NDim(), dims)
 	}
@@ -52,12 +46,8 @@ func (x *Tensor) extremeOfAll(op, node string) *Tensor {
 	y := t.empty(x.dtype)
 	in := x.contiguousUntracked()
 	in.reduceInto(y, x.dtype.Size())
-	if n := t.record(node, x); n != nil {
-		n.save(x, y)
-		n.yields(y)
-		n.apply = func(b *backward) { b.give(0, evenGrad(b.grad, b.saved(0), b.saved(1))) }
-	}
-	return c.end(y)
+	return c.end(y.derived(node, inputs{x}, saves{x, y},
+		func(b *backward) { b.give(0, evenGrad(b.grad, b.saved(0), b.saved(1))) }))
 }
 
 // evenGrad shares the gradient among all that are equal to the result, NaN
@@ -87,12 +77,9 @@ func (x *Tensor) MaxDim(keep bool, dim int) (values, indices *Tensor) {
 	// The accumulator is a value and an index.
 	x.reduceScratch(c, reduced, x.dtype.Size(), 16, 4)
 	t.launch(program.Reduction, x.numel, []*Tensor{values, indices}, []*Tensor{x})
-	if n := t.record("MaxBackward0", x); n != nil {
-		n.save(indices)
-		n.yields(values, indices)
-		from := x.shape
-		n.apply = func(b *backward) { b.give(0, selectionGrad(b.grad, from)) }
-	}
+	from := x.shape
+	t.derive(outputs{values, indices}, "MaxBackward0", inputs{x}, saves{indices},
+		func(b *backward) { b.give(0, selectionGrad(b.grad, from)) })
 	return c.endPair(values, indices)
 }
 
@@ -133,16 +120,11 @@ func (x *Tensor) Any(keep bool, dims ...int) *Tensor {
 
 // LogSumExp is x.logsumexp(dims, keepdim). Autocast runs it in fp32.
 func (x *Tensor) LogSumExp(keep bool, dims ...int) *Tensor {
-	t := x.tape
-	c := t.begin("logsumexp", x)
+	c := x.tape.begin("logsumexp", x)
 	c.full(&x)
 	y := x.logSumExp(keep, dims)
-	if n := t.record("LogsumexpBackward0", x); n != nil {
-		n.save(x, y)
-		n.yields(y)
-		n.apply = func(b *backward) { b.give(0, logSumExpGrad(b.grad, b.saved(1), b.saved(0), keep, dims)) }
-	}
-	return c.end(y)
+	return c.end(y.derived("LogsumexpBackward0", inputs{x}, saves{x, y},
+		func(b *backward) { b.give(0, logSumExpGrad(b.grad, b.saved(1), b.saved(0), keep, dims)) }))
 }
 
 // logSumExp is logsumexp_out_impl:
@@ -169,8 +151,7 @@ func (x *Tensor) logSumExp(keep bool, dims []int) *Tensor {
 
 // logSumExpGrad is logsumexp_backward: grad * (self - result).exp().
 func logSumExpGrad(grad, result, self *Tensor, keep bool, dims []int) *Tensor {
-	t := grad.tape
-	c := t.begin("logsumexp_backward", grad, result, self)
+	c := grad.tape.begin("logsumexp_backward", grad, result, self)
 	if !keep {
 		grad, result = c.let(grad.restoreDims(self.NDim(), dims)), c.let(result.restoreDims(self.NDim(), dims))
 	}

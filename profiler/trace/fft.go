@@ -29,13 +29,9 @@ func (x *Tensor) fftR2C(dims ...int) *Tensor {
 	shape[last] = shape[last]/2 + 1
 	y := c.let(x.spectrum(C64, shape, x.sorted(dims, 1)))
 	t.execFFT(y, x, dims)
-	if n := t.record("FftR2CBackward0", x); n != nil {
-		n.save(x)
-		n.yields(y)
-		whole := x.shape
-		n.apply = func(b *backward) { b.give(0, b.grad.fftR2CBackward(whole, dims)) }
-	}
-	return c.end(y)
+	whole := x.shape
+	return c.end(y.derived("FftR2CBackward0", inputs{x}, saves{x},
+		func(b *backward) { b.give(0, b.grad.fftR2CBackward(whole, dims)) }))
 }
 
 // fftR2CBackward is fft_r2c_backward: the missing half is padded with zeros,
@@ -56,11 +52,7 @@ func (x *Tensor) fftC2C(dims []int) *Tensor {
 	c := t.begin("_fft_c2c", x)
 	y := c.let(x.spectrum(C64, x.shape, x.sorted(dims, 0)))
 	t.execFFT(y, x, dims)
-	if n := t.record("FftC2CBackward0", x); n != nil {
-		n.yields(y)
-		n.apply = func(b *backward) { b.give(0, b.grad.fftC2C(dims)) }
-	}
-	return c.end(y)
+	return c.end(y.derived("FftC2CBackward0", inputs{x}, nil, func(b *backward) { b.give(0, b.grad.fftC2C(dims)) }))
 }
 
 // execFFT is one cuFFT plan. Its work area is empty where sizes are products
@@ -185,17 +177,13 @@ func (x *Tensor) fftC2R(dims []int, n int64) *Tensor {
 	copied := c.let(t.empty(C64, x.shape...))
 	t.launchCopy(copied, x)
 	t.execFFT(y, copied, dims)
-	if node := t.record("FftC2RBackward0", x); node != nil {
-		node.yields(y)
-		node.apply = func(b *backward) {
-			// fft_c2r_backward: the inner half counts twice.
-			g := b.let(b.grad.fftR2C(dims...))
-			t.launchElementwise(g, 1, g)
-			b.give(0, g)
-			b.drop(g)
-		}
-	}
-	return c.end(y)
+	return c.end(y.derived("FftC2RBackward0", inputs{x}, nil, func(b *backward) {
+		// fft_c2r_backward: the inner half counts twice.
+		g := b.let(b.grad.fftR2C(dims...))
+		t.launchElementwise(g, 1, g)
+		b.give(0, g)
+		b.drop(g)
+	}))
 }
 
 // FFTShift is torch.fft.fftshift(x, dims) and ifftshift: a roll.
@@ -226,8 +214,7 @@ func (t *Tape) HannWindow(n int64) *Tensor {
 // return_complex=True) of [batch, samples]: [batch, n/2+1, frames]. A window
 // shorter than n is padded with zeros.
 func (x *Tensor) STFT(n, hop int64, w *Tensor) *Tensor {
-	t := x.tape
-	f := t.enter()
+	f := x.tape.enter()
 	in, batch := f.Let(x), x.shape[0]
 	f.Let(w)
 	f.Set(&in, in.View(1, batch, in.shape[1]).PadReflect(n/2, n/2))

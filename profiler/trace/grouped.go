@@ -10,14 +10,8 @@ func (x *Tensor) GroupedMM(weight, ends *Tensor) *Tensor {
 	t := x.tape
 	c := t.begin("_grouped_mm", x, weight, ends)
 	y := t.groupedProduct(x, weight, x.shape[0], weight.shape[2])
-	if n := t.record("GroupedMmBackward0", x, weight); n != nil {
-		n.keep(weight, x.requiresGrad)
-		n.keep(x, weight.requiresGrad)
-		n.save(ends)
-		n.yields(y)
-		n.apply = groupedBackward
-	}
-	return c.end(y)
+	return c.end(y.derived("GroupedMmBackward0", inputs{x, weight}, saves{when(x.requiresGrad, weight), when(weight.requiresGrad, x), ends},
+		groupedBackward))
 }
 
 // GroupsProducts tells whether grouped_mm runs on the board.
@@ -31,10 +25,8 @@ func (x *Tensor) GroupedMMFallback(weight, ends *Tensor) *Tensor {
 	c := t.begin("grouped_mm_fallback", x, weight, ends)
 	y := t.Zeros(x.dtype, x.shape[0], weight.shape[2])
 	t.intoGroups(y, x, weight, weight.shape[1])
-	if n := t.record("grouped_mm_fallbackBackward", x, weight); n != nil {
-		n.save(x, weight, ends)
-		n.yields(y)
-		n.apply = func(w *backward) {
+	return c.end(y.derived("grouped_mm_fallbackBackward", inputs{x, weight}, saves{x, weight, ends},
+		func(w *backward) {
 			x, weight := w.saved(0), w.saved(1)
 			dx := w.let(x.ZerosLike())
 			dw := w.let(weight.ZerosLike())
@@ -45,9 +37,7 @@ func (x *Tensor) GroupedMMFallback(weight, ends *Tensor) *Tensor {
 					w.give(i, d)
 				}
 			}
-		}
-	}
-	return c.end(y)
+		}))
 }
 
 // intoGroups multiplies a and b group by group into y, as mm(out=) does; inner is how long

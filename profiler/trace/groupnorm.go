@@ -35,12 +35,8 @@ func (x *Tensor) NativeGroupNorm(groups int64, weight, bias *Tensor) (y, mean, r
 		k.done()
 	}
 	t.launchNormOf(x.byRow(n*groups), y, normFLOPs, x, weight, bias)
-	if node := t.record("NativeGroupNormBackward0", x, weight, bias); node != nil {
-		node.save(x, mean, rstd)
-		node.keep(weight, true)
-		node.yields(y)
-		node.apply = func(b *backward) { b.giveAll(groupNormBackward(b, groups)...) }
-	}
+	y.derived("NativeGroupNormBackward0", inputs{x, weight, bias}, saves{x, mean, rstd, weight},
+		func(b *backward) { b.giveAll(groupNormBackward(b, groups)...) })
 	c.endAll(y, mean, rstd)
 	return y, mean, rstd
 }

@@ -16,18 +16,13 @@ func (x *Tensor) Index(indices ...*Tensor) *Tensor {
 	c.alignIndices(given(indices))
 	y := t.empty(x.dtype, picks.shape...)
 	t.launch(program.Index, y.numel, []*Tensor{y}, append([]*Tensor{x.touched(y.numel)}, given(indices)...))
-	if n := t.record("IndexBackward0", x); n != nil {
-		n.save(indices...)
-		n.yields(y)
-		from, d := x.shape, x.dtype
-		n.apply = func(b *backward) {
-			c := t.begin("index_backward", b.grad)
-			zeros := t.Filled("new_zeros", d, from...)
-			zeros.accumulateAt(b.kept, b.grad, false)
-			b.give(0, c.end(zeros))
-		}
-	}
-	return c.end(y)
+	from, d := x.shape, x.dtype
+	return c.end(y.derived("IndexBackward0", inputs{x}, indices, func(b *backward) {
+		c := t.begin("index_backward", b.grad)
+		zeros := t.Filled("new_zeros", d, from...)
+		zeros.accumulateAt(b.kept, b.grad, false)
+		b.give(0, c.end(zeros))
+	}))
 }
 
 // alignIndices copies several indices that, broadcast together, are not laid
@@ -63,8 +58,7 @@ func (x *Tensor) IndexPut(indices []*Tensor, values *Tensor, accumulate bool) *T
 // SetItem is x[indices] = values. Like Tensor.__setitem__ it drops the leading
 // dimensions of size one from values.
 func (x *Tensor) SetItem(values *Tensor, indices ...*Tensor) {
-	t := x.tape
-	c := t.beginList("index_put_", slices.Concat([]*Tensor{values}, given(indices), []*Tensor{x}))
+	c := x.tape.beginList("index_put_", slices.Concat([]*Tensor{values}, given(indices), []*Tensor{x}))
 	sliced := values.shape
 	for len(sliced) > 0 && sliced[0] == 1 {
 		sliced = sliced[1:]
@@ -243,18 +237,13 @@ func (x *Tensor) IndexSelect(d int, index *Tensor) *Tensor {
 	d = x.dim(d)
 	y := c.let(t.empty(x.dtype, with(x.shape, d, index.numel)...))
 	t.launch(program.Index, y.numel, []*Tensor{y}, []*Tensor{x.touched(y.numel), index})
-	if n := t.record("IndexSelectBackward0", x); n != nil {
-		n.save(index)
-		n.yields(y)
-		from := x.shape
-		n.apply = func(b *backward) {
-			c := t.begin("index_select_backward", b.grad)
-			g := c.let(t.Filled("new_zeros", b.grad.dtype, from...))
-			t.launch(program.Index, b.grad.numel, []*Tensor{g.touched(b.grad.numel)}, []*Tensor{b.saved(0), b.grad})
-			b.give(0, c.end(g))
-		}
-	}
-	return c.end(y)
+	from := x.shape
+	return c.end(y.derived("IndexSelectBackward0", inputs{x}, saves{index}, func(b *backward) {
+		c := t.begin("index_select_backward", b.grad)
+		g := c.let(t.Filled("new_zeros", b.grad.dtype, from...))
+		t.launch(program.Index, b.grad.numel, []*Tensor{g.touched(b.grad.numel)}, []*Tensor{b.saved(0), b.grad})
+		b.give(0, c.end(g))
+	}))
 }
 
 // IndexAdd is x.index_add(d, index, source).
@@ -264,18 +253,9 @@ func (x *Tensor) IndexAdd(d int, index, source *Tensor) *Tensor {
 	y := t.empty(x.dtype, x.shape...)
 	t.launchCopy(y, x)
 	t.launch(program.Index, source.numel, []*Tensor{y.touched(source.numel)}, []*Tensor{index, source})
-	if n := t.record("IndexAddBackward0", x, source); n != nil {
-		n.keep(index, n.needs(1))
-		n.keep(source, n.needs(1))
-		n.yields(y)
-		n.apply = func(b *backward) {
-			if b.needs(0) {
-				b.give(0, b.grad)
-			}
-			if b.needs(1) {
-				b.give(1, b.grad.IndexSelect(d, b.saved(0)))
-			}
-		}
-	}
-	return c.end(y)
+	return c.end(y.derived("IndexAddBackward0", inputs{x, source}, saves{when(source.requiresGrad, index), when(source.requiresGrad, source)},
+		each(
+			partial{0, func(b *backward) *Tensor { return b.grad }},
+			partial{1, func(b *backward) *Tensor { return b.grad.IndexSelect(d, b.saved(0)) }},
+		)))
 }

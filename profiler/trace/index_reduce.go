@@ -13,28 +13,23 @@ func (x *Tensor) IndexReduce(how string, d int, index, source *Tensor, withSelf 
 		y.indexCounts(index, source)
 	}
 	t.launch(program.Index, source.numel, []*Tensor{y.touched(source.numel)}, []*Tensor{index, source})
-	if n := t.record("IndexReduceBackward0", x, source); n != nil {
-		n.save(x, index, source, y)
-		n.yields(y)
-		n.apply = func(b *backward) {
-			c := t.begin("index_reduce_backward", b.grad)
-			x, index, source, y := b.saved(0), b.saved(1), b.saved(2), b.saved(3)
-			var gx, gs *Tensor
-			if how == "mean" {
-				gx, gs = indexMeanGrads(b.grad, x, index, source, d)
-			} else {
-				gx, gs = indexExtremeGrads(b.grad, x, index, source, y, d)
-			}
-			c.letAll([]*Tensor{gx, gs})
-			if !withSelf {
-				c.set(&gx, gx.maskedRows(index, d))
-			}
-			c.endPair(gx, gs)
-			b.out[0], b.out[1] = keepIf(gx, b.needs(0)), keepIf(gs, b.needs(1))
-			b.statement()
+	return c.end(y.derived("IndexReduceBackward0", inputs{x, source}, saves{x, index, source, y}, func(b *backward) {
+		c := t.begin("index_reduce_backward", b.grad)
+		x, index, source, y := b.saved(0), b.saved(1), b.saved(2), b.saved(3)
+		var gx, gs *Tensor
+		if how == "mean" {
+			gx, gs = indexMeanGrads(b.grad, x, index, source, d)
+		} else {
+			gx, gs = indexExtremeGrads(b.grad, x, index, source, y, d)
 		}
-	}
-	return c.end(y)
+		c.letAll([]*Tensor{gx, gs})
+		if !withSelf {
+			c.set(&gx, gx.maskedRows(index, d))
+		}
+		c.endPair(gx, gs)
+		b.out[0], b.out[1] = keepIf(gx, b.needs(0)), keepIf(gs, b.needs(1))
+		b.statement()
+	}))
 }
 
 // indexCounts are the divisors of means.

@@ -8,8 +8,7 @@ import (
 
 // IndexPutInPlace is x.index_put_(indices, values).
 func (x *Tensor) IndexPutInPlace(indices []*Tensor, values *Tensor, accumulate bool) *Tensor {
-	t := x.tape
-	c := t.beginList("index_put_", slices.Concat([]*Tensor{values}, given(indices), []*Tensor{x}))
+	c := x.tape.beginList("index_put_", slices.Concat([]*Tensor{values}, given(indices), []*Tensor{x}))
 	x.putAt(indices, values, accumulate)
 	if n := x.indexPutNode(indices, values, accumulate); n != nil {
 		x.rebase(n)
@@ -24,12 +23,8 @@ func (x *Tensor) IndexFill(index *Tensor) *Tensor {
 	y := x.emptyLike(x.dtype)
 	t.launchCopy(y, x)
 	t.launch(program.Index, index.numel, []*Tensor{y.touched(index.numel)}, []*Tensor{index})
-	if n := t.record("IndexFillBackward0", x); n != nil {
-		n.save(index)
-		n.yields(y)
-		n.apply = func(b *backward) { b.give(0, b.grad.IndexFill(b.saved(0))) }
-	}
-	return c.end(y)
+	return c.end(y.derived("IndexFillBackward0", inputs{x}, saves{index},
+		func(b *backward) { b.give(0, b.grad.IndexFill(b.saved(0))) }))
 }
 
 // IndexFillInPlace is x.index_fill_(d, index, number).
@@ -52,13 +47,8 @@ func (x *Tensor) IndexCopy(d int, index, source *Tensor) *Tensor {
 	y := t.empty(x.dtype, x.shape...)
 	t.launchCopy(y, x)
 	t.launch(program.Index, source.numel, []*Tensor{y.touched(source.numel)}, []*Tensor{index, source})
-	if n := t.record("IndexCopyBackward0", x, source); n != nil {
-		n.save(index)
-		n.keep(source, n.needs(1))
-		n.yields(y)
-		n.apply = indexCopyBackward(d)
-	}
-	return c.end(y)
+	return c.end(y.derived("IndexCopyBackward0", inputs{x, source}, saves{index, when(source.requiresGrad, source)},
+		indexCopyBackward(d)))
 }
 
 // IndexCopyInPlace is x.index_copy_(d, index, source).
@@ -109,15 +99,10 @@ func (x *Tensor) IndexAddInPlace(d int, index, source *Tensor) *Tensor {
 
 // ScatterValue is x.scatter(d, index, number).
 func (x *Tensor) ScatterValue(index *Tensor) *Tensor {
-	t := x.tape
-	c := t.begin("scatter_value", x, index)
+	c := x.tape.begin("scatter_value", x, index)
 	y := x.scattered("scatter_value", index)
-	if n := t.record("ScatterBackward1", x); n != nil {
-		n.save(index)
-		n.yields(y)
-		n.apply = func(b *backward) { b.give(0, b.grad.scattered("scatter_value", b.saved(0))) }
-	}
-	return c.end(y)
+	return c.end(y.derived("ScatterBackward1", inputs{x}, saves{index},
+		func(b *backward) { b.give(0, b.grad.scattered("scatter_value", b.saved(0))) }))
 }
 
 // ScatterFromInPlace is x.scatter_(d, index, src).
@@ -166,17 +151,12 @@ func (x *Tensor) Take(index *Tensor) *Tensor {
 	c := t.begin("take", x, index)
 	y := t.empty(x.dtype, index.shape...)
 	t.launch(program.Index, y.numel, []*Tensor{y}, []*Tensor{x.touched(y.numel), index})
-	if n := t.record("TakeBackward0", x); n != nil {
-		n.save(index, x)
-		n.yields(y)
-		n.apply = func(b *backward) {
-			c := t.begin("take_backward", b.grad)
-			g := c.let(b.saved(1).ZerosLike())
-			t.launch(program.Index, b.grad.numel, []*Tensor{g.touched(b.grad.numel)}, []*Tensor{b.saved(0), b.grad})
-			b.give(0, c.end(g))
-		}
-	}
-	return c.end(y)
+	return c.end(y.derived("TakeBackward0", inputs{x}, saves{index, x}, func(b *backward) {
+		c := t.begin("take_backward", b.grad)
+		g := c.let(b.saved(1).ZerosLike())
+		t.launch(program.Index, b.grad.numel, []*Tensor{g.touched(b.grad.numel)}, []*Tensor{b.saved(0), b.grad})
+		b.give(0, c.end(g))
+	}))
 }
 
 // Search is torch.searchsorted and bucketize: for each element of x a place in
@@ -192,28 +172,22 @@ func (x *Tensor) Search(boundaries *Tensor, out DType) *Tensor {
 // ScatterSum is x.scatter_reduce(d, index, src, "sum"); without x itself its
 // places are not counted.
 func (x *Tensor) ScatterSum(index, src *Tensor, withSelf bool) *Tensor {
-	t := x.tape
-	c := t.begin("scatter_reduce_two", x, index, src)
+	c := x.tape.begin("scatter_reduce_two", x, index, src)
 	y := x.scattered("scatter_reduce_two", index, src)
-	if n := t.record("ScatterReduceBackward0", x, src); n != nil {
-		n.save(index, x, src, y)
-		n.yields(y)
-		n.apply = func(b *backward) {
-			index := b.saved(0)
-			if b.needs(1) {
-				b.out[1] = b.grad.Gather(index).retain()
-			}
-			if b.needs(0) {
-				g := b.grad
-				if !withSelf {
-					g = g.scattered("scatter_value", index)
-				}
-				b.out[0] = g.retain()
-			}
-			b.statement()
+	return c.end(y.derived("ScatterReduceBackward0", inputs{x, src}, saves{index, x, src, y}, func(b *backward) {
+		index := b.saved(0)
+		if b.needs(1) {
+			b.out[1] = b.grad.Gather(index).retain()
 		}
-	}
-	return c.end(y)
+		if b.needs(0) {
+			g := b.grad
+			if !withSelf {
+				g = g.scattered("scatter_value", index)
+			}
+			b.out[0] = g.retain()
+		}
+		b.statement()
+	}))
 }
 
 // InterleavedPlaces is torch.repeat_interleave(x) of counts x: as many places as

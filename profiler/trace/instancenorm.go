@@ -29,12 +29,8 @@ func (x *Tensor) repeatVector(n int64) *Tensor {
 	c := t.begin("repeat", x)
 	y := c.let(t.empty(x.dtype, n*x.numel))
 	t.launchCopy(y, x)
-	if node := t.record("RepeatBackward0", x); node != nil {
-		node.yields(y)
-		size := x.numel
-		node.apply = func(b *backward) {
-			b.give(0, b.grad.reshape([]int64{n, size}).sum("sum_dim_IntList", []int{0}, false))
-		}
-	}
-	return c.end(y)
+	size := x.numel
+	return c.end(y.derived("RepeatBackward0", inputs{x}, nil, func(b *backward) {
+		b.give(0, b.grad.reshape([]int64{n, size}).sum("sum_dim_IntList", []int{0}, false))
+	}))
 }

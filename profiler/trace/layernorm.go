@@ -19,16 +19,11 @@ func (x *Tensor) nativeLayerNorm(dims int, weight, bias *Tensor) *Tensor {
 	y := c.let(t.empty(x.dtype, x.shape...))
 	mean, rstd := c.let(t.empty(acc, rows...)), c.let(t.empty(acc, rows...))
 	t.launchNormOf(y.byRow(mean.numel), y, normFLOPs, in, weight, bias)
-	if n := t.record("NativeLayerNormBackward0", x, weight, bias); n != nil {
-		n.save(x, mean, rstd)
-		n.keep(weight, true)
-		n.keep(bias, true)
-		n.yields(y)
-		n.apply = func(b *backward) {
+	y.derived("NativeLayerNormBackward0", inputs{x, weight, bias}, saves{x, mean, rstd, weight, bias},
+		func(b *backward) {
 			x, mean, rstd := b.saved(0), b.saved(1), b.saved(2)
 			b.giveAll(layerNormBackward(b, x, []*Tensor{mean, rstd}, []*Tensor{b.saved(3), b.saved(4)})...)
-		}
-	}
+		})
 	c.dropLocals(in, mean, rstd)
 	return c.end(y)
 }
@@ -43,16 +38,11 @@ func (x *Tensor) NativeLayerNorm(dims int, weight, bias *Tensor) []*Tensor {
 	y := c.let(t.empty(x.dtype, x.shape...))
 	mean, rstd := c.let(t.empty(acc, rows...)), c.let(t.empty(acc, rows...))
 	t.launchNormOf(y.byRow(mean.numel), y, 8, in, weight, bias)
-	if n := t.record("NativeLayerNormBackward0", x, weight, bias); n != nil {
-		n.save(x, mean, rstd)
-		n.keep(weight, true)
-		n.keep(bias, true)
-		n.yields(y)
-		n.apply = func(b *backward) {
+	y.derived("NativeLayerNormBackward0", inputs{x, weight, bias}, saves{x, mean, rstd, weight, bias},
+		func(b *backward) {
 			x, mean, rstd := b.saved(0), b.saved(1), b.saved(2)
 			b.giveAll(layerNormBackward(b, x, []*Tensor{mean, rstd}, []*Tensor{b.saved(3), b.saved(4)})...)
-		}
-	}
+		})
 	return c.endAll(y, mean, rstd)
 }
 

@@ -224,15 +224,11 @@ func (a *Tensor) LinalgSolveEx(b *Tensor, left bool) (solution, info *Tensor) {
 	} else {
 		x.luSolveInPlace(lu, false)
 	}
-	if node := t.record("LinalgSolveExBackward0", a, b); node != nil {
-		node.save(a, lu, pivots, x)
-		node.yields(x)
-		node.apply = func(w *backward) {
-			ga, gb := solveGrads(w.grad, w.saved(1), w.saved(3), left, vector, w.needs(0))
-			w.out[0], w.out[1] = keepIf(ga, w.needs(0)), keepIf(gb, w.needs(1))
-			w.statement()
-		}
-	}
+	x.derived("LinalgSolveExBackward0", inputs{a, b}, saves{a, lu, pivots, x}, func(w *backward) {
+		ga, gb := solveGrads(w.grad, w.saved(1), w.saved(3), left, vector, w.needs(0))
+		w.out[0], w.out[1] = keepIf(ga, w.needs(0)), keepIf(gb, w.needs(1))
+		w.statement()
+	})
 	out := c.endAll(x, info)
 	return out[0], out[1]
 }
@@ -286,14 +282,10 @@ func (x *Tensor) LinalgInvEx() (y, info *Tensor) {
 		y.luSolveInPlace(lu, false)
 		c.done()
 	})
-	if n := t.record("LinalgInvExBackward0", x); n != nil {
-		n.save(y)
-		n.yields(y)
-		n.apply = func(b *backward) {
-			y := b.saved(0).mT()
-			b.give(0, y.matmul(b.grad.matmul(y)).Neg())
-		}
-	}
+	y.derived("LinalgInvExBackward0", inputs{x}, saves{y}, func(b *backward) {
+		y := b.saved(0).mT()
+		b.give(0, y.matmul(b.grad.matmul(y)).Neg())
+	})
 	out := c.endAll(y, info)
 	return out[0], out[1]
 }
@@ -301,8 +293,7 @@ func (x *Tensor) LinalgInvEx() (y, info *Tensor) {
 // MatrixPower is torch.linalg.matrix_power(x, n): by squaring, of the inverse for an n below
 // zero.
 func (x *Tensor) MatrixPower(n int64) *Tensor {
-	t := x.tape
-	c := t.begin("linalg_matrix_power", x)
+	c := x.tape.begin("linalg_matrix_power", x)
 	switch {
 	case n == 0:
 		return c.end(x.ZerosLike())

@@ -34,12 +34,8 @@ func (x *Tensor) LinalgDet() *Tensor {
 		t.launchElementwise(y, 1, c.let(pivots.parity(x.dtype)), product)
 		c.done()
 	})
-	if n := t.record("LinalgDetBackward0", x); n != nil {
-		n.save(x, lu, pivots, y)
-		n.yields(y)
-		n.apply = func(b *backward) { b.give(0, detGrad(b.grad, b.saved(3), b.saved(1), b.saved(0).luAdjoint())) }
-	}
-	return c.end(y)
+	return c.end(y.derived("LinalgDetBackward0", inputs{x}, saves{x, lu, pivots, y},
+		func(b *backward) { b.give(0, detGrad(b.grad, b.saved(3), b.saved(1), b.saved(0).luAdjoint())) }))
 }
 
 // diagonal is that of matrices.
@@ -56,8 +52,7 @@ func (x *Tensor) spreadAlong(n int64) *Tensor {
 //	LU + diag_embed(where(LU.diagonal() == 0, eps, 0)) is never singular
 //	lu_solve(LU, pivots, d, adjoint)
 func detGrad(grad, det, lu *Tensor, adjoint bool) *Tensor {
-	t := grad.tape
-	c := t.begin("linalg_det_backward", grad, det, lu)
+	c := grad.tape.begin("linalg_det_backward", grad, det, lu)
 	scale := c.let(grad.Mul(det))
 	d := c.let(scale.spreadAlong(lu.Size(-1)).DiagEmbed(0))
 	safe := c.let(lu.withoutZeros())
@@ -96,16 +91,13 @@ func (x *Tensor) LinalgSlogDet() (sign, logarithm *Tensor) {
 		t.launch(program.Reduction, pivots.numel, []*Tensor{logarithm}, []*Tensor{lu.diagonal().Abs()})
 		c.done()
 	})
-	if n := t.record("LinalgSlogdetBackward0", x); n != nil {
-		n.save(x, lu, pivots, sign)
-		n.yields(sign, logarithm)
-		n.apply = func(b *backward) {
+	t.derive(outputs{sign, logarithm}, "LinalgSlogdetBackward0", inputs{x}, saves{x, lu, pivots, sign},
+		func(b *backward) {
 			lu := b.saved(1)
 			if g := b.grads[1]; g != nil {
 				b.give(0, g.spreadAlong(lu.Size(-1)).DiagEmbed(0).luSolve(lu, b.saved(0).luAdjoint()))
 			}
-		}
-	}
+		})
 	out := c.endAll(sign, logarithm)
 	return out[0], out[1]
 }

@@ -20,11 +20,8 @@ func (x *Tensor) CholeskyEx() (l, info *Tensor) {
 		t.pointers(1, batch)
 	}
 	x.factorize(l)
-	if n := t.record("LinalgCholeskyExBackward0", x); n != nil {
-		n.save(l)
-		n.yields(l)
-		n.apply = func(b *backward) { b.give(0, choleskyGrad(b.grad, b.saved(0))) }
-	}
+	l.derived("LinalgCholeskyExBackward0", inputs{x}, saves{l},
+		func(b *backward) { b.give(0, choleskyGrad(b.grad, b.saved(0))) })
 	out := c.endAll(l, info)
 	return out[0], out[1]
 }
@@ -67,11 +64,8 @@ func (x *Tensor) LinalgQR(complete bool) (q, r *Tensor) {
 	x.factorize(q)
 	c.drop(c.let(t.empty(I32)))
 	x.factorize(q, r)
-	if node := t.record("LinalgQrBackward0", x); node != nil {
-		node.save(q, r)
-		node.yields(q, r)
-		node.apply = func(b *backward) { b.give(0, qrGrad(b.grads[0], b.grads[1], b.saved(0), b.saved(1))) }
-	}
+	t.derive(outputs{q, r}, "LinalgQrBackward0", inputs{x}, saves{q, r},
+		func(b *backward) { b.give(0, qrGrad(b.grads[0], b.grads[1], b.saved(0), b.saved(1))) })
 	out := c.endAll(q, r)
 	return out[0], out[1]
 }
@@ -151,11 +145,8 @@ func (x *Tensor) LinalgEigh() (values, vectors *Tensor) {
 	info := c.let(x.report())
 	x.factorize(vectors, values)
 	info.mustBeZero()
-	if n := t.record("LinalgEighBackward0", x); n != nil {
-		n.save(values, vectors)
-		n.yields(values, vectors)
-		n.apply = func(b *backward) { b.give(0, eighGrad(b.grads[0], b.grads[1], b.saved(0), b.saved(1))) }
-	}
+	t.derive(outputs{values, vectors}, "LinalgEighBackward0", inputs{x}, saves{values, vectors},
+		func(b *backward) { b.give(0, eighGrad(b.grads[0], b.grads[1], b.saved(0), b.saved(1))) })
 	out := c.endAll(values, vectors)
 	return out[0], out[1]
 }

@@ -16,11 +16,8 @@ func (x *Tensor) LUFactorEx() (lu, pivots, info *Tensor) {
 	t := x.tape
 	c := t.begin("linalg_lu_factor_ex", x)
 	lu, pivots, info = c.luOf(x)
-	if n := t.record("LinalgLuFactorExBackward0", x); n != nil {
-		n.save(lu, pivots)
-		n.yields(lu, pivots, info)
-		n.apply = func(b *backward) { b.give(0, luFactorGrad(b.grad, b.saved(0), b.saved(1))) }
-	}
+	t.derive(outputs{lu, pivots, info}, "LinalgLuFactorExBackward0", inputs{x}, saves{lu, pivots},
+		func(b *backward) { b.give(0, luFactorGrad(b.grad, b.saved(0), b.saved(1))) })
 	c.endAll(lu, pivots, info)
 	return lu, pivots, info
 }

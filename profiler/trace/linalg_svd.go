@@ -21,25 +21,21 @@ func (x *Tensor) LinalgSVD(full bool) (u, s, vh *Tensor) {
 	in.factorize(u, s, vh)
 	c.drop(in)
 	info.mustBeZero()
-	if node := t.record("LinalgSvdBackward0", x); node != nil {
-		node.save(u, s, vh)
-		node.yields(u, s, vh)
-		node.apply = func(b *backward) {
-			u, s, vh := b.saved(0), b.saved(1), b.saved(2)
-			gu, gs, gvh := b.grads[0], b.grads[1], b.grads[2]
-			if full {
-				k := s.Size(-1)
-				u, vh = u.Slice(-1, 0, k), vh.Slice(-2, 0, k)
-				if gu != nil {
-					gu = gu.Slice(-1, 0, k)
-				}
-				if gvh != nil {
-					gvh = gvh.Slice(-2, 0, k)
-				}
+	t.derive(outputs{u, s, vh}, "LinalgSvdBackward0", inputs{x}, saves{u, s, vh}, func(b *backward) {
+		u, s, vh := b.saved(0), b.saved(1), b.saved(2)
+		gu, gs, gvh := b.grads[0], b.grads[1], b.grads[2]
+		if full {
+			k := s.Size(-1)
+			u, vh = u.Slice(-1, 0, k), vh.Slice(-2, 0, k)
+			if gu != nil {
+				gu = gu.Slice(-1, 0, k)
 			}
-			b.give(0, svdGrad(gu, gs, gvh, u, s, vh))
+			if gvh != nil {
+				gvh = gvh.Slice(-2, 0, k)
+			}
 		}
-	}
+		b.give(0, svdGrad(gu, gs, gvh, u, s, vh))
+	})
 	out := c.endAll(u, s, vh)
 	return out[0], out[1], out[2]
 }

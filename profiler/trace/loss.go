@@ -41,8 +41,7 @@ func (x *Tensor) CrossEntropy(target *Tensor) *Tensor {
 // target holds class indices, or probabilities in the shape of x. Inside, the
 // log-softmax stays in the type of x even under autocast.
 func (x *Tensor) CrossEntropyWith(target *Tensor, a CrossEntropyArgs) *Tensor {
-	t := x.tape
-	c := t.begin("cross_entropy_loss", x, target, a.Weight)
+	c := x.tape.begin("cross_entropy_loss", x, target, a.Weight)
 	switch {
 	case target.dtype.IsFloat():
 		return c.end(x.crossEntropyOfProbabilities(target, a))
@@ -163,17 +162,11 @@ func (x *Tensor) nllLoss(target, weight *Tensor, r Reduction) *Tensor {
 		y, total = t.empty(x.dtype, shape...), t.empty(x.dtype)
 	}
 	t.launch(program.Index, target.numel, []*Tensor{y, total}, []*Tensor{x, target, weight})
-	if n := t.record(node, x); n != nil {
-		n.save(x, target, total)
-		n.keep(weight, weight != nil)
-		n.yields(y)
-		n.apply = func(b *backward) {
-			x := b.saved(0)
-			c := b.t.begin("nll_loss_backward", b.grad, x)
-			g := b.t.empty(x.dtype, x.shape...)
-			b.t.launch(program.Index, x.numel, []*Tensor{g}, []*Tensor{b.grad, b.saved(1)})
-			b.give(0, c.end(g))
-		}
-	}
-	return c.end(y)
+	return c.end(y.derived(node, inputs{x}, saves{x, target, total, weight}, func(b *backward) {
+		x := b.saved(0)
+		c := b.t.begin("nll_loss_backward", b.grad, x)
+		g := b.t.empty(x.dtype, x.shape...)
+		b.t.launch(program.Index, x.numel, []*Tensor{g}, []*Tensor{b.grad, b.saved(1)})
+		b.give(0, c.end(g))
+	}))
 }

@@ -47,22 +47,16 @@ func (x *Tensor) elementLoss(l *elementLoss, y *Tensor, r Reduction) *Tensor {
 
 // pairLoss is the operator. Autocast runs it in fp32.
 func (x *Tensor) pairLoss(l *elementLoss, y *Tensor, r Reduction) *Tensor {
-	t := x.tape
-	c := t.begin(l.op, x, y)
+	c := x.tape.begin(l.op, x, y)
 	c.full(&x, &y)
 	z := c.let(l.forward(x, y, r))
-	if n := t.record(l.node, x, y); n != nil {
-		n.save(x, y)
-		n.yields(z)
-		n.apply = func(b *backward) {
-			for i := range b.out {
-				if b.needs(i) {
-					b.give(i, l.gradient(b.grad, b.saved(i), b.saved(1-i)))
-				}
+	return c.end(z.derived(l.node, inputs{x, y}, saves{x, y}, func(b *backward) {
+		for i := range b.out {
+			if b.needs(i) {
+				b.give(i, l.gradient(b.grad, b.saved(i), b.saved(1-i)))
 			}
 		}
-	}
-	return c.end(z)
+	}))
 }
 
 func (l *elementLoss) forward(x, y *Tensor, r Reduction) *Tensor {
@@ -133,12 +127,8 @@ func (x *Tensor) BCELoss(target *Tensor, r Reduction) *Tensor {
 		c.let(loss.reduceLoss(r))
 		loss = loss.alias(nil, nil, 0)
 	}
-	if n := t.record("BinaryCrossEntropyBackward0", x, target); n != nil {
-		n.save(x, target)
-		n.yields(loss)
-		n.apply = func(b *backward) { bceBackward(b, b.saved(0), b.saved(1)) }
-	}
-	return c.end(loss)
+	return c.end(loss.derived("BinaryCrossEntropyBackward0", inputs{x, target}, saves{x, target},
+		func(b *backward) { bceBackward(b, b.saved(0), b.saved(1)) }))
 }
 
 // bceBackward is binary_cross_entropy_backward and its sister for the target:
@@ -158,15 +148,11 @@ func bceBackward(b *backward, x, target *Tensor) {
 // target, pos_weight=posWeight); posWeight may be nil. Autocast runs it in
 // fp32.
 func (x *Tensor) BCEWithLogits(target, posWeight *Tensor, r Reduction) *Tensor {
-	t := x.tape
-	c := t.begin("binary_cross_entropy_with_logits", x, target, posWeight)
+	c := x.tape.begin("binary_cross_entropy_with_logits", x, target, posWeight)
 	c.full(&x, &target, &posWeight)
 	y := c.let(bceWithLogits(x, target, posWeight, r))
-	if n := t.record("BinaryCrossEntropyWithLogitsBackward0", x, target); n != nil {
-		n.keep(posWeight, posWeight != nil)
-		n.save(x, target)
-		n.yields(y)
-		n.apply = func(b *backward) {
+	return c.end(y.derived("BinaryCrossEntropyWithLogitsBackward0", inputs{x, target}, saves{posWeight, x, target},
+		func(b *backward) {
 			posWeight, x, target := b.saved(0), b.saved(1), b.saved(2)
 			if b.needs(0) {
 				b.give(0, bceWithLogitsGrad(b.grad, x, target, posWeight, r))
@@ -174,9 +160,7 @@ func (x *Tensor) BCEWithLogits(target, posWeight *Tensor, r Reduction) *Tensor {
 			if b.needs(1) {
 				b.give(1, bceWithLogitsTargetGrad(b.grad, x, posWeight, r))
 			}
-		}
-	}
-	return c.end(y)
+		}))
 }
 
 // bceWithLogits:

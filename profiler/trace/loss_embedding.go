@@ -3,8 +3,7 @@ package trace
 // KLDiv is torch.kl_div(x, target, reduction, log_target): x holds log
 // probabilities. Autocast runs it in fp32.
 func (x *Tensor) KLDiv(target *Tensor, logTarget bool, r Reduction) *Tensor {
-	t := x.tape
-	c := t.begin("kl_div", x, target)
+	c := x.tape.begin("kl_div", x, target)
 	c.full(&x, &target)
 	var y *Tensor
 	if logTarget {
@@ -32,22 +31,17 @@ func (x *Tensor) xlogy(y *Tensor) *Tensor {
 	t := x.tape
 	c := t.begin("xlogy", x, y)
 	z := t.map1("xlogy", floating(resultType(x, y)), 9, x, y)
-	if n := t.record("XlogyBackward0", x, y); n != nil {
-		n.save(y, x)
-		n.yields(z)
-		n.apply = func(b *backward) {
-			y, x := b.saved(0), b.saved(1)
-			if b.needs(1) {
-				b.give(1, b.grad.Mul(x).Div(y))
-			}
-			if b.needs(0) {
-				low := y.compareScalar("le")
-				undefined := x.compareScalar("eq").compare("logical_and", low)
-				b.give(0, b.grad.xlogy(y).MaskedFill(undefined))
-			}
+	return c.end(z.derived("XlogyBackward0", inputs{x, y}, saves{y, x}, func(b *backward) {
+		y, x := b.saved(0), b.saved(1)
+		if b.needs(1) {
+			b.give(1, b.grad.Mul(x).Div(y))
 		}
-	}
-	return c.end(z)
+		if b.needs(0) {
+			low := y.compareScalar("le")
+			undefined := x.compareScalar("eq").compare("logical_and", low)
+			b.give(0, b.grad.xlogy(y).MaskedFill(undefined))
+		}
+	}))
 }
 
 // TripletMarginLoss is torch.nn.functional.triplet_margin_loss(anchor,

@@ -15,12 +15,8 @@ func (x *Tensor) SoftMarginLoss(target *Tensor, r Reduction) *Tensor {
 		t.launchCopy(y.touched(1), z)
 		y = c.let(y.alias(nil, nil, 0))
 	}
-	if n := t.record("SoftMarginLossBackward0", x, target); n != nil {
-		n.save(x, target)
-		n.yields(y)
-		n.apply = func(b *backward) { b.give(0, softMarginGrad(b.grad, b.saved(0), b.saved(1))) }
-	}
-	return c.end(y)
+	return c.end(y.derived("SoftMarginLossBackward0", inputs{x, target}, saves{x, target},
+		func(b *backward) { b.give(0, softMarginGrad(b.grad, b.saved(0), b.saved(1))) }))
 }
 
 // softMarginGrad is soft_margin_loss_backward:
@@ -72,20 +68,13 @@ func (x *Tensor) classMargin(op, node string, target, weight, masked *Tensor, r 
 	if r != ReduceNone && len(samples) > 0 {
 		t.NoGrad(func() { y = c.let(each.Sum(false)) })
 	}
-	if n := t.record(node, x); n != nil {
-		n.save(x, target)
-		n.keep(weight, weight != nil)
-		n.keep(isTarget, isTarget != nil)
-		n.yields(y)
-		n.apply = func(b *backward) {
-			c := t.begin(op+"_backward", b.grad, b.saved(0), b.saved(1))
-			in := c.let(b.saved(0).contiguousUntracked())
-			g := c.let(t.empty(in.dtype, in.shape...))
-			t.launchElementwise(g, 2, in, b.saved(1), b.grad)
-			b.give(0, c.end(g))
-		}
-	}
-	return c.end(y)
+	return c.end(y.derived(node, inputs{x}, saves{x, target, weight, isTarget}, func(b *backward) {
+		c := t.begin(op+"_backward", b.grad, b.saved(0), b.saved(1))
+		in := c.let(b.saved(0).contiguousUntracked())
+		g := c.let(t.empty(in.dtype, in.shape...))
+		t.launchElementwise(g, 2, in, b.saved(1), b.grad)
+		b.give(0, c.end(g))
+	}))
 }
 
 // HingeEmbeddingLoss is torch.nn.functional.hinge_embedding_loss(x, target), made of

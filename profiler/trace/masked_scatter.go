@@ -17,20 +17,11 @@ func (x *Tensor) MaskedScatter(mask, source *Tensor) *Tensor {
 	from := c.let(source.contiguousUntracked())
 	t.scan(wide, places)
 	t.launch(program.Index, y.numel, []*Tensor{y}, []*Tensor{wide, places, from})
-	if n := t.record("MaskedScatterBackward0", x, source); n != nil {
-		n.save(mask)
-		n.yields(y)
-		to := source.shape
-		n.apply = func(b *backward) {
-			if b.needs(0) {
-				b.give(0, b.grad.MaskedFill(b.saved(0)))
-			}
-			if b.needs(1) {
-				b.give(1, b.grad.maskedSelected(b.saved(0), to))
-			}
-		}
-	}
-	return c.end(y)
+	to := source.shape
+	return c.end(y.derived("MaskedScatterBackward0", inputs{x, source}, saves{mask}, each(
+		partial{0, func(b *backward) *Tensor { return b.grad.MaskedFill(b.saved(0)) }},
+		partial{1, func(b *backward) *Tensor { return b.grad.maskedSelected(b.saved(0), to) }},
+	)))
 }
 
 // maskedSelected is masked_scatter_backward: grad.masked_select(mask) in the shape of the

@@ -26,13 +26,8 @@ func (a *Tensor) mm(b *Tensor) *Tensor {
 	c := t.begin("mm", a, b)
 	t.multipliable(a, b)
 	y := t.multiply(a, b, a.layout, b.layout)
-	if n := t.record("MmBackward0", a, b); n != nil {
-		n.keep(b, a.requiresGrad)
-		n.keep(a, b.requiresGrad)
-		n.yields(y)
-		n.apply = mmBackward
-	}
-	return c.end(y)
+	return c.end(y.derived("MmBackward0", inputs{a, b}, saves{when(a.requiresGrad, b), when(b.requiresGrad, a)},
+		mmBackward))
 }
 
 // multipliable raises, as PyTorch does, for matrices that do not fit each other.
@@ -253,20 +248,11 @@ func (a *Tensor) bmm(b *Tensor) *Tensor {
 		t.batchedProduct(y, a, b, nil)
 		return []*Tensor{y}
 	})[0]
-	if n := t.record("BmmBackward0", a, b); n != nil {
-		n.keep(b, a.requiresGrad)
-		n.keep(a, b.requiresGrad)
-		n.yields(y)
-		n.apply = func(w *backward) {
-			if w.needs(1) {
-				w.give(1, w.saved(1).Transpose(1, 2).bmm(w.grad))
-			}
-			if w.needs(0) {
-				w.give(0, w.grad.bmm(w.saved(0).Transpose(1, 2)))
-			}
-		}
-	}
-	return c.end(y)
+	return c.end(y.derived("BmmBackward0", inputs{a, b}, saves{when(a.requiresGrad, b), when(b.requiresGrad, a)},
+		each(
+			partial{1, func(w *backward) *Tensor { return w.saved(1).Transpose(1, 2).bmm(w.grad) }},
+			partial{0, func(w *backward) *Tensor { return w.grad.bmm(w.saved(0).Transpose(1, 2)) }},
+		)))
 }
 
 // BAddBMM is torch.baddbmm(x, a, b): x + a @ b.
@@ -286,23 +272,12 @@ func (x *Tensor) baddbmm(a, b *Tensor, f Factors) *Tensor {
 	c := t.begin("baddbmm", x, a, b)
 	y := t.empty(a.dtype, a.shape[0], a.shape[1], b.shape[2])
 	t.batchedProduct(y, a, b, x)
-	if n := t.record("BaddbmmBackward0", x, a, b); n != nil {
-		n.keep(a, b.requiresGrad)
-		n.keep(b, a.requiresGrad)
-		n.yields(y)
-		n.apply = func(w *backward) {
-			if w.needs(1) {
-				w.give(1, w.grad.bmm(w.saved(1).Transpose(1, 2)).scaledIf(f.Alpha))
-			}
-			if w.needs(2) {
-				w.give(2, w.saved(0).Transpose(1, 2).bmm(w.grad).scaledIf(f.Alpha))
-			}
-			if w.needs(0) {
-				w.give(0, w.grad.scaledIf(f.Beta))
-			}
-		}
-	}
-	return c.end(y)
+	return c.end(y.derived("BaddbmmBackward0", inputs{x, a, b}, saves{when(b.requiresGrad, a), when(a.requiresGrad, b)},
+		each(
+			partial{1, func(w *backward) *Tensor { return w.grad.bmm(w.saved(1).Transpose(1, 2)).scaledIf(f.Alpha) }},
+			partial{2, func(w *backward) *Tensor { return w.saved(0).Transpose(1, 2).bmm(w.grad).scaledIf(f.Alpha) }},
+			partial{0, func(w *backward) *Tensor { return w.grad.scaledIf(f.Beta) }},
+		)))
 }
 
 // batchedProduct is bmm_out_cuda_impl: y = a @ b, plus x if there is one.

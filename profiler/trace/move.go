@@ -6,12 +6,8 @@ import "slices"
 
 // copied records a kernel that fills y from x, and the operator's gradient.
 func (x *Tensor) copied(node string, y *Tensor, back func(grad *Tensor) *Tensor) *Tensor {
-	t := x.tape
-	t.launchCopy(y, x)
-	if n := t.record(node, x); n != nil {
-		n.yields(y)
-		n.apply = func(b *backward) { b.give(0, back(b.grad)) }
-	}
+	x.tape.launchCopy(y, x)
+	y.derived(node, inputs{x}, nil, func(b *backward) { b.give(0, back(b.grad)) })
 	return y
 }
 
@@ -25,14 +21,9 @@ func (x *Tensor) Flip(dims ...int) *Tensor {
 // Roll is x.roll(shifts, dims) for as many shifts as dims are given, at least
 // one: each dimension is rolled by itself.
 func (x *Tensor) Roll(dims ...int) *Tensor {
-	t := x.tape
-	c := t.begin("roll", x)
+	c := x.tape.begin("roll", x)
 	y := x.roll(len(dims))
-	if n := t.record("RollBackward0", x); n != nil {
-		n.yields(y)
-		n.apply = func(b *backward) { b.give(0, b.grad.roll(len(dims))) }
-	}
-	return c.end(y)
+	return c.end(y.derived("RollBackward0", inputs{x}, nil, func(b *backward) { b.give(0, b.grad.roll(len(dims))) }))
 }
 
 // roll is roll_cuda of the first dimension, then roll of the others.

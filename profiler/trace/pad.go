@@ -70,17 +70,12 @@ func (x *Tensor) borderPad(node, back string, pads []int64) *Tensor {
 	c := t.begin("pad", x)
 	y := c.let(t.empty(x.dtype, x.paddedShape(pads)...))
 	t.launchCopy(y, c.let(x.contiguousUntracked()))
-	if n := t.record(node, x); n != nil {
-		n.save(x)
-		n.yields(y)
-		n.apply = func(b *backward) {
-			c := t.begin(back, b.grad)
-			gx := c.let(t.empty(b.grad.dtype, b.saved(0).shape...))
-			t.launchCopy(gx, c.let(b.grad.contiguousUntracked()))
-			b.give(0, c.end(gx))
-		}
-	}
-	return c.end(y)
+	return c.end(y.derived(node, inputs{x}, saves{x}, func(b *backward) {
+		c := t.begin(back, b.grad)
+		gx := c.let(t.empty(b.grad.dtype, b.saved(0).shape...))
+		t.launchCopy(gx, c.let(b.grad.contiguousUntracked()))
+		b.give(0, c.end(gx))
+	}))
 }
 
 // constantPad is at::constant_pad_nd: a narrowed clone if nothing is added.

@@ -50,8 +50,7 @@ func (x *Tensor) SplitLike(y *Tensor) {
 // parallelLinear is a linear layer under parallelize_module: its weight is a DTensor,
 // what comes in and goes out are plain tensors.
 func (x *Tensor) parallelLinear(weight, bias *Tensor, of splitAmong) *Tensor {
-	t := x.tape
-	f := t.funcFrame()
+	f := x.tape.funcFrame()
 	var y *Tensor
 	if of.split == ByColumn {
 		y = f.Let(x).fromReplicas(of.ranks).linearOf(weight, bias, false)
@@ -76,11 +75,7 @@ func (x *Tensor) sumOverRanks(ranks int64) *Tensor {
 	c := t.begin("all_reduce", x)
 	var y *Tensor
 	t.NoGrad(func() { y = x.reduced(ranks) })
-	if n := t.record("RedistributeBackward", x); n != nil {
-		n.yields(y)
-		n.apply = func(b *backward) { b.give(0, b.grad) }
-	}
-	return c.end(y)
+	return c.end(y.derived("RedistributeBackward", inputs{x}, nil, func(b *backward) { b.give(0, b.grad) }))
 }
 
 // reduced is _c10d_functional.all_reduce: a copy, which is reduced in place. The compute

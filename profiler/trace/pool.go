@@ -109,11 +109,8 @@ func (x *Tensor) adaptiveMaxPool(shape []int64) (y, indices *Tensor) {
 	}
 	in := c.let(x.contiguousUntracked())
 	t.launch(program.Reduction, x.numel, []*Tensor{y, indices}, []*Tensor{in})
-	if n := t.record("AdaptiveMaxPool2DBackward0", x); n != nil {
-		n.save(x, indices)
-		n.yields(y)
-		n.apply = func(b *backward) { b.give(0, adaptiveUnpool(b.grad, b.saved(0), b.saved(1))) }
-	}
+	y.derived("AdaptiveMaxPool2DBackward0", inputs{x}, saves{x, indices},
+		func(b *backward) { b.give(0, adaptiveUnpool(b.grad, b.saved(0), b.saved(1))) })
 	c.dropLocals(in, places, out)
 	return c.endPair(y, indices)
 }
@@ -155,11 +152,8 @@ func (x *Tensor) poolWithIndices(node string, shape []int64, window int64, last 
 	indices = c.let(t.emptyIn(I64, shape, last))
 	in := c.let(x.contiguousIn(last))
 	t.launch(program.Reduction, y.numel*window, []*Tensor{y, indices}, []*Tensor{in})
-	if n := t.record(node, x); n != nil {
-		n.save(x, indices)
-		n.yields(y)
-		n.apply = func(b *backward) { b.give(0, b.grad.unpool(b.saved(0), b.saved(1), last)) }
-	}
+	y.derived(node, inputs{x}, saves{x, indices},
+		func(b *backward) { b.give(0, b.grad.unpool(b.saved(0), b.saved(1), last)) })
 	c.dropLocals(in)
 	return c.endPair(y, indices)
 }
@@ -199,19 +193,14 @@ func (x *Tensor) meanPool(node string, shape []int64, window int64) *Tensor {
 	y := c.let(t.emptyIn(x.dtype, shape, last))
 	in := c.let(x.contiguousIn(last))
 	t.launch(program.Reduction, y.numel*window, []*Tensor{y}, []*Tensor{in})
-	if n := t.record(node, x); n != nil {
-		n.save(x)
-		n.yields(y)
-		n.apply = func(b *backward) {
-			x := b.saved(0)
-			last := x.suggestChannelsLast()
-			c := t.begin("avg_pool_backward", b.grad)
-			gx := c.let(t.emptyIn(x.dtype, x.shape, last))
-			t.launchElementwise(gx, window, c.let(b.grad.contiguousIn(last)))
-			b.give(0, c.end(gx))
-		}
-	}
-	return c.end(y)
+	return c.end(y.derived(node, inputs{x}, saves{x}, func(b *backward) {
+		x := b.saved(0)
+		last := x.suggestChannelsLast()
+		c := t.begin("avg_pool_backward", b.grad)
+		gx := c.let(t.emptyIn(x.dtype, x.shape, last))
+		t.launchElementwise(gx, window, c.let(b.grad.contiguousIn(last)))
+		b.give(0, c.end(gx))
+	}))
 }
 
 var (

@@ -19,12 +19,8 @@ func (x *Tensor) powScalar(op string, e float64) *Tensor {
 		d = floating(d)
 	}
 	z := t.map1("pow", d, transcendentalFLOPs, x)
-	if n := t.record("PowBackward0", x); n != nil {
-		n.save(x)
-		n.yields(z)
-		n.apply = func(b *backward) { b.give(0, powBackward(b.grad, b.saved(0), e)) }
-	}
-	return c.end(z)
+	return c.end(z.derived("PowBackward0", inputs{x}, saves{x},
+		func(b *backward) { b.give(0, powBackward(b.grad, b.saved(0), e)) }))
 }
 
 // powBackward is pow_backward: grad * (e * self.pow(e - 1)).
@@ -77,15 +73,10 @@ func (x *Tensor) NumberPow(n Number) *Tensor {
 	z := t.empty(n.with(x.dtype), x.shape...)
 	base := t.scalarTensor(F64)
 	t.launchElementwise(z, powFLOPs, x, base)
-	if n := t.record("PowBackward2", x); n != nil {
-		n.save(x, z)
-		n.yields(z)
-		n.apply = func(b *backward) {
-			// grad * (result * log(base))
-			b.give(0, b.grad.Mul(b.saved(1).MulScalar()))
-		}
-	}
-	return c.end(z)
+	return c.end(z.derived("PowBackward2", inputs{x}, saves{x, z}, func(b *backward) {
+		// grad * (result * log(base))
+		b.give(0, b.grad.Mul(b.saved(1).MulScalar()))
+	}))
 }
 
 // PowInPlace is x.pow_(e): backward needs what x was.

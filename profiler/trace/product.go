@@ -161,20 +161,10 @@ func (a *Tensor) mv(v *Tensor) *Tensor {
 	}
 	t.useBLAS()
 	t.launchGEMM(y, 1, a.shape[0], 1, a.shape[1], a, v)
-	if n := t.record("MvBackward0", a, v); n != nil {
-		n.keep(a, v.requiresGrad)
-		n.keep(v, a.requiresGrad)
-		n.yields(y)
-		n.apply = func(b *backward) {
-			if b.needs(0) {
-				b.give(0, b.grad.outer(b.saved(1)))
-			}
-			if b.needs(1) {
-				b.give(1, b.saved(0).T().mv(b.grad))
-			}
-		}
-	}
-	return c.end(y)
+	return c.end(y.derived("MvBackward0", inputs{a, v}, saves{when(v.requiresGrad, a), when(a.requiresGrad, v)}, each(
+		partial{0, func(b *backward) *Tensor { return b.grad.outer(b.saved(1)) }},
+		partial{1, func(b *backward) *Tensor { return b.saved(0).T().mv(b.grad) }},
+	)))
 }
 
 // Dot is torch.dot of two vectors.
@@ -192,20 +182,11 @@ func (a *Tensor) dot(b *Tensor) *Tensor {
 	y := t.empty(a.dtype)
 	t.useBLAS()
 	t.launch(program.Reduction, 2*a.numel, []*Tensor{y}, []*Tensor{a, b})
-	if n := t.record("DotBackward0", a, b); n != nil {
-		n.keep(a, b.requiresGrad)
-		n.keep(b, a.requiresGrad)
-		n.yields(y)
-		n.apply = func(w *backward) {
-			if w.needs(0) {
-				w.give(0, w.grad.Mul(w.saved(1)))
-			}
-			if w.needs(1) {
-				w.give(1, w.grad.Mul(w.saved(0)))
-			}
-		}
-	}
-	return c.end(y)
+	return c.end(y.derived("DotBackward0", inputs{a, b}, saves{when(b.requiresGrad, a), when(a.requiresGrad, b)},
+		each(
+			partial{0, func(w *backward) *Tensor { return w.grad.Mul(w.saved(1)) }},
+			partial{1, func(w *backward) *Tensor { return w.grad.Mul(w.saved(0)) }},
+		)))
 }
 
 // Outer is torch.outer (and torch.ger) of two vectors.

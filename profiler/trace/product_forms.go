@@ -11,23 +11,12 @@ func (x *Tensor) AddMV(a, v *Tensor) *Tensor {
 	y := t.empty(a.dtype, a.shape[0])
 	t.useBLAS()
 	t.launchGEMM(y, 1, a.shape[0], 1, a.shape[1], a, v, x)
-	if n := t.record("AddmvBackward0", x, a, v); n != nil {
-		n.keep(a, v.requiresGrad)
-		n.keep(v, a.requiresGrad)
-		n.yields(y)
-		n.apply = func(b *backward) {
-			if b.needs(1) {
-				b.give(1, b.grad.outer(b.saved(1)))
-			}
-			if b.needs(0) {
-				b.give(0, b.grad)
-			}
-			if b.needs(2) {
-				b.give(2, b.saved(0).T().mv(b.grad))
-			}
-		}
-	}
-	return c.end(y)
+	return c.end(y.derived("AddmvBackward0", inputs{x, a, v}, saves{when(v.requiresGrad, a), when(a.requiresGrad, v)},
+		each(
+			partial{1, func(b *backward) *Tensor { return b.grad.outer(b.saved(1)) }},
+			partial{0, func(b *backward) *Tensor { return b.grad }},
+			partial{2, func(b *backward) *Tensor { return b.saved(0).T().mv(b.grad) }},
+		)))
 }
 
 // AddBMM is torch.addbmm(x, a, b): x and the sum of all products of a batch.
@@ -39,24 +28,13 @@ func (x *Tensor) AddBMM(a, b *Tensor) *Tensor {
 	y := t.empty(a.dtype, a.shape[1], b.shape[2])
 	t.useBLAS()
 	t.launchGEMM(y, a.shape[0], a.shape[1], b.shape[2], a.shape[2], a, b, x)
-	if n := t.record("AddbmmBackward0", x, a, b); n != nil {
-		n.keep(a, b.requiresGrad)
-		n.keep(b, a.requiresGrad)
-		n.yields(y)
-		wide := []int64{a.shape[0], a.shape[1], b.shape[2]}
-		n.apply = func(w *backward) {
-			if w.needs(1) {
-				w.give(1, w.grad.Unsqueeze(0).Expand(wide...).bmm(w.saved(1).Transpose(1, 2)))
-			}
-			if w.needs(2) {
-				w.give(2, w.saved(0).Transpose(1, 2).bmm(w.grad.Unsqueeze(0).Expand(wide...)))
-			}
-			if w.needs(0) {
-				w.give(0, w.grad)
-			}
-		}
-	}
-	return c.end(y)
+	wide := []int64{a.shape[0], a.shape[1], b.shape[2]}
+	return c.end(y.derived("AddbmmBackward0", inputs{x, a, b}, saves{when(b.requiresGrad, a), when(a.requiresGrad, b)},
+		each(
+			partial{1, func(w *backward) *Tensor { return w.grad.Unsqueeze(0).Expand(wide...).bmm(w.saved(1).Transpose(1, 2)) }},
+			partial{2, func(w *backward) *Tensor { return w.saved(0).Transpose(1, 2).bmm(w.grad.Unsqueeze(0).Expand(wide...)) }},
+			partial{0, func(w *backward) *Tensor { return w.grad }},
+		)))
 }
 
 // TensorDot is torch.tensordot(a, b, (dims of a, dims of b)): one product of
@@ -92,20 +70,11 @@ func (x *Tensor) Cross(y *Tensor) *Tensor {
 	c := t.begin("linalg_cross", x, y)
 	c.promote(&x, &y)
 	z := t.map1("linalg_cross", resultType(x, y), 5, x, y)
-	if n := t.record("LinalgCrossBackward0", x, y); n != nil {
-		n.keep(y, x.requiresGrad)
-		n.keep(x, y.requiresGrad)
-		n.yields(z)
-		n.apply = func(b *backward) {
-			if b.needs(1) {
-				b.give(1, b.grad.Cross(b.saved(1)))
-			}
-			if b.needs(0) {
-				b.give(0, b.saved(0).Cross(b.grad))
-			}
-		}
-	}
-	return c.end(z)
+	return c.end(z.derived("LinalgCrossBackward0", inputs{x, y}, saves{when(x.requiresGrad, y), when(y.requiresGrad, x)},
+		each(
+			partial{1, func(b *backward) *Tensor { return b.grad.Cross(b.saved(1)) }},
+			partial{0, func(b *backward) *Tensor { return b.saved(0).Cross(b.grad) }},
+		)))
 }
 
 // Kron is torch.kron(x, y).
@@ -133,21 +102,10 @@ func (x *Tensor) AddR(a, b *Tensor) *Tensor {
 	c := t.begin("addr", x, a, b)
 	y := t.empty(x.dtype, a.shape[0], b.shape[0])
 	t.launchElementwise(y, 2, x, a, b)
-	if n := t.record("AddrBackward0", x, a, b); n != nil {
-		n.keep(b, a.requiresGrad)
-		n.keep(a, b.requiresGrad)
-		n.yields(y)
-		n.apply = func(bw *backward) {
-			if bw.needs(0) {
-				bw.give(0, bw.grad)
-			}
-			if bw.needs(1) {
-				bw.give(1, bw.grad.mv(bw.saved(0)))
-			}
-			if bw.needs(2) {
-				bw.give(2, bw.grad.T().mv(bw.saved(1)))
-			}
-		}
-	}
-	return c.end(y)
+	return c.end(y.derived("AddrBackward0", inputs{x, a, b}, saves{when(a.requiresGrad, b), when(b.requiresGrad, a)},
+		each(
+			partial{0, func(bw *backward) *Tensor { return bw.grad }},
+			partial{1, func(bw *backward) *Tensor { return bw.grad.mv(bw.saved(0)) }},
+			partial{2, func(bw *backward) *Tensor { return bw.grad.T().mv(bw.saved(1)) }},
+		)))
 }

@@ -260,63 +260,46 @@ func sumType(d DType) DType {
 
 // Sum is x.sum(dims); no dims sums everything. Autocast sums in fp32.
 func (x *Tensor) Sum(keep bool, dims ...int) *Tensor {
-	t := x.tape
 	op, node := "sum_dim_IntList", "SumBackward1"
 	if len(dims) == 0 {
 		op, node = "sum", "SumBackward0"
 	}
-	c := t.begin(op, x)
+	c := x.tape.begin(op, x)
 	y := x.sumAs(op, sumType(c.fullResult(x.dtype)), dims, keep)
-	if n := t.record(node, x); n != nil {
-		n.yields(y)
-		from := x.shape
-		n.apply = func(b *backward) { b.give(0, b.grad.spread(from, dims, keep)) }
-	}
-	return c.end(y)
+	from := x.shape
+	return c.end(y.derived(node, inputs{x}, nil, func(b *backward) { b.give(0, b.grad.spread(from, dims, keep)) }))
 }
 
 // SumTo is x.sum(dims, dtype=d): the input is converted inside.
 func (x *Tensor) SumTo(d DType, keep bool, dims ...int) *Tensor {
-	t := x.tape
-	c := t.begin("sum_dim_IntList", x)
+	c := x.tape.begin("sum_dim_IntList", x)
 	c.belowAutocast()
 	y := x.sumAs("sum_dim_IntList", d, dims, keep)
-	if n := t.record("SumBackward1", x); n != nil {
-		n.yields(y)
-		from := x.shape
-		n.apply = func(b *backward) { b.give(0, b.grad.spread(from, dims, keep)) }
-	}
-	return c.end(y)
+	from := x.shape
+	return c.end(y.derived("SumBackward1", inputs{x}, nil,
+		func(b *backward) { b.give(0, b.grad.spread(from, dims, keep)) }))
 }
 
 // MeanTo is x.mean(dims, dtype=d).
 func (x *Tensor) MeanTo(d DType, keep bool, dims ...int) *Tensor {
-	t := x.tape
-	c := t.begin("mean_dim", x)
+	c := x.tape.begin("mean_dim", x)
 	y := x.sumAs("mean_dim", d, dims, keep)
-	if n := t.record("MeanBackward1", x); n != nil {
-		n.yields(y)
-		from := x.shape
-		n.apply = func(b *backward) { b.give(0, b.grad.spread(from, dims, keep).DivScalar()) }
-	}
-	return c.end(y)
+	from := x.shape
+	return c.end(y.derived("MeanBackward1", inputs{x}, nil,
+		func(b *backward) { b.give(0, b.grad.spread(from, dims, keep).DivScalar()) }))
 }
 
 // Mean is x.mean(dims); no dims takes the mean of everything.
 func (x *Tensor) Mean(keep bool, dims ...int) *Tensor {
-	t := x.tape
 	op, node := "mean_dim", "MeanBackward1"
 	if len(dims) == 0 {
 		op, node = "mean", "MeanBackward0"
 	}
-	c := t.begin(op, x)
+	c := x.tape.begin(op, x)
 	y := x.reduce(reduction{op: op, out: x.dtype, accSize: x.dtype.accumulate().Size()}, dims, keep)
-	if n := t.record(node, x); n != nil {
-		n.yields(y)
-		from := x.shape
-		n.apply = func(b *backward) { b.give(0, b.grad.spread(from, dims, keep).DivScalar()) }
-	}
-	return c.end(y)
+	from := x.shape
+	return c.end(y.derived(node, inputs{x}, nil,
+		func(b *backward) { b.give(0, b.grad.spread(from, dims, keep).DivScalar()) }))
 }
 
 // spread expands the gradient of a reduction back over the input.
@@ -332,8 +315,7 @@ func (x *Tensor) sumTo(shape []int64) *Tensor {
 	if sameInts(x.shape, shape) {
 		return x
 	}
-	t := x.tape
-	c := t.begin("sum_to", x)
+	c := x.tape.begin("sum_to", x)
 	lead := len(x.shape) - len(shape)
 	var dims []int
 	for i := range lead {

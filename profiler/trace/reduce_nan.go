@@ -4,19 +4,13 @@ import "github.com/vprof/vprof/profiler/program"
 
 // NanSum is x.nansum(dims, keepdim): the sum without NaNs.
 func (x *Tensor) NanSum(keep bool, dims ...int) *Tensor {
-	t := x.tape
-	c := t.begin("nansum", x)
+	c := x.tape.begin("nansum", x)
 	y := x.sumAs("nansum", sumType(x.dtype), dims, keep)
-	if n := t.record("NansumBackward0", x); n != nil {
-		n.save(x)
-		n.yields(y)
-		n.apply = func(b *backward) {
-			x := b.saved(0)
-			g := b.grad.to(x.dtype).spread(x.shape, dims, keep)
-			b.give(0, g.Mul(x.IsNaN().compareScalar("logical_not")))
-		}
-	}
-	return c.end(y)
+	return c.end(y.derived("NansumBackward0", inputs{x}, saves{x}, func(b *backward) {
+		x := b.saved(0)
+		g := b.grad.to(x.dtype).spread(x.shape, dims, keep)
+		b.give(0, g.Mul(x.IsNaN().compareScalar("logical_not")))
+	}))
 }
 
 // NanMean is x.nanmean(dims, keepdim): nansum over how many are numbers.
@@ -28,19 +22,13 @@ func (x *Tensor) NanMean(keep bool, dims ...int) *Tensor {
 
 // ProdAll is x.prod(): of all elements.
 func (x *Tensor) ProdAll() *Tensor {
-	t := x.tape
-	c := t.begin("prod", x)
+	c := x.tape.begin("prod", x)
 	d := sumType(c.fullResult(x.dtype))
 	y := x.reduce(reduction{op: "prod", out: d, accSize: d.accumulate().Size(), convert: true}, nil, false)
-	if n := t.record("ProdBackward0", x); n != nil {
-		n.save(x, y)
-		n.yields(y)
-		n.apply = func(b *backward) {
-			x := b.saved(0)
-			b.give(0, prodAllGrad(b.grad.to(x.dtype), x, b.saved(1)))
-		}
-	}
-	return c.end(y)
+	return c.end(y.derived("ProdBackward0", inputs{x}, saves{x, y}, func(b *backward) {
+		x := b.saved(0)
+		b.give(0, prodAllGrad(b.grad.to(x.dtype), x, b.saved(1)))
+	}))
 }
 
 // prodAllGrad is prod_backward of an input without zeros, which it looks for:
@@ -73,12 +61,8 @@ func (x *Tensor) Median() *Tensor {
 	})
 	y := c.let(t.empty(x.dtype))
 	t.launch(program.Index, 1, []*Tensor{y}, []*Tensor{x.touched(1)})
-	if n := t.record("MedianBackward0", x); n != nil {
-		n.save(x, y)
-		n.yields(y)
-		n.apply = func(b *backward) { b.give(0, evenGrad(b.grad, b.saved(0), b.saved(1))) }
-	}
-	return c.end(y)
+	return c.end(y.derived("MedianBackward0", inputs{x}, saves{x, y},
+		func(b *backward) { b.give(0, evenGrad(b.grad, b.saved(0), b.saved(1))) }))
 }
 
 // Trapezoid is torch.trapezoid(x, dx=dx, dim=d):
@@ -96,18 +80,14 @@ func (x *Tensor) Trace() *Tensor {
 	c := t.begin("trace", x)
 	var y *Tensor
 	t.NoGrad(func() { y = c.let(x.Diagonal(0, 0, 1).Sum(false)) })
-	if n := t.record("TraceBackward0", x); n != nil {
-		n.yields(y)
-		shape := x.shape
-		n.apply = func(b *backward) {
-			c := t.begin("trace_backward", b.grad)
-			g := c.let(t.Zeros(b.grad.dtype, shape[0]*shape[1]))
-			places := c.let(t.Arange((shape[0]*shape[1] + shape[1]) / (shape[1] + 1)))
-			t.launch(program.Index, places.numel, []*Tensor{g.touched(places.numel)}, []*Tensor{places, b.grad})
-			b.give(0, c.end(g.View(shape...)))
-		}
-	}
-	return c.end(y)
+	shape := x.shape
+	return c.end(y.derived("TraceBackward0", inputs{x}, nil, func(b *backward) {
+		c := t.begin("trace_backward", b.grad)
+		g := c.let(t.Zeros(b.grad.dtype, shape[0]*shape[1]))
+		places := c.let(t.Arange((shape[0]*shape[1] + shape[1]) / (shape[1] + 1)))
+		t.launch(program.Index, places.numel, []*Tensor{g.touched(places.numel)}, []*Tensor{places, b.grad})
+		b.give(0, c.end(g.View(shape...)))
+	}))
 }
 
 // Histogram is torch.histc(x, bins), which has no gradient. The range is that of the data.
@@ -136,15 +116,10 @@ func (x *Tensor) Mode(keep bool, d int) (values, indices *Tensor) {
 
 // LogCumSumExp is x.logcumsumexp(d).
 func (x *Tensor) LogCumSumExp(d int) *Tensor {
-	t := x.tape
-	c := t.begin("logcumsumexp", x)
+	c := x.tape.begin("logcumsumexp", x)
 	y := c.let(x.scan("logcumsumexp", x.dtype, d))
-	if n := t.record("LogcumsumexpBackward0", x); n != nil {
-		n.save(x, y)
-		n.yields(y)
-		n.apply = func(b *backward) { b.give(0, logCumSumExpGrad(b.grad, b.saved(0), b.saved(1), d)) }
-	}
-	return c.end(y)
+	return c.end(y.derived("LogcumsumexpBackward0", inputs{x}, saves{x, y},
+		func(b *backward) { b.give(0, logCumSumExpGrad(b.grad, b.saved(0), b.saved(1), d)) }))
 }
 
 // logCumSumExpGrad is logcumsumexp_backward of real numbers:

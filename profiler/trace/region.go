@@ -28,22 +28,17 @@ func (x *Tensor) Regions(rois *Tensor, a RegionArgs) (y, places *Tensor) {
 	}
 	in, at := c.let(x.contiguousUntracked()), c.let(rois.contiguousUntracked())
 	t.launch(program.Index, 8*y.numel, []*Tensor{y}, []*Tensor{in.touched(4 * y.numel), at})
-	if n := t.record(a.Op+"_backward", x); n != nil {
-		n.save(rois)
-		n.keep(places, places != nil)
-		n.yields(y)
-		from := x.shape
-		n.apply = func(b *backward) {
-			c := t.begin("_"+a.Op+"_backward", b.grad, b.saved(0))
-			if places := b.saved(1); places != nil {
-				c.let(t.Zeros(places.dtype, places.shape...)) // its gradient, of which none came
-			}
-			g := c.let(t.Zeros(b.grad.dtype, from...))
-			at := c.let(b.saved(0).contiguousUntracked())
-			t.launch(program.Index, 8*b.grad.numel, []*Tensor{g.touched(4 * b.grad.numel)}, []*Tensor{b.grad, at})
-			b.give(0, c.end(g))
+	from := x.shape
+	y.derived(a.Op+"_backward", inputs{x}, saves{rois, places}, func(b *backward) {
+		c := t.begin("_"+a.Op+"_backward", b.grad, b.saved(0))
+		if places := b.saved(1); places != nil {
+			c.let(t.Zeros(places.dtype, places.shape...)) // its gradient, of which none came
 		}
-	}
+		g := c.let(t.Zeros(b.grad.dtype, from...))
+		at := c.let(b.saved(0).contiguousUntracked())
+		t.launch(program.Index, 8*b.grad.numel, []*Tensor{g.touched(4 * b.grad.numel)}, []*Tensor{b.grad, at})
+		b.give(0, c.end(g))
+	})
 	return c.endPair(y.to(d), places)
 }
 
@@ -77,11 +72,8 @@ func (x *Tensor) DeformConv2D(a DeformConv2DArgs) *Tensor {
 	t.launchCopy(out, products)
 	y := c.let(out.emptyLike(x.dtype))
 	t.launchElementwise(y, 1, out, a.Bias)
-	if n := t.record("deform_conv2d_backward", x, a.Weight, a.Offset, a.Mask, a.Bias); n != nil {
-		n.save(x, a.Weight, a.Offset, a.Mask, a.Bias)
-		n.yields(y)
-		n.apply = func(b *backward) { b.giveAll(a.gradients(b, at)...) }
-	}
+	y.derived("deform_conv2d_backward", inputs{x, a.Weight, a.Offset, a.Mask, a.Bias}, saves{x, a.Weight, a.Offset, a.Mask, a.Bias},
+		func(b *backward) { b.giveAll(a.gradients(b, at)...) })
 	return c.end(y.to(d))
 }
 

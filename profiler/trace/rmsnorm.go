@@ -39,13 +39,7 @@ func (x *Tensor) fusedRMSNorm(dims int, weight *Tensor) *Tensor {
 	y := c.let(t.empty(x.dtype, x.shape...))
 	rstd := c.let(t.empty(x.dtype.accumulate(), x.normRows(dims)...))
 	t.launchNormOf(y.byRow(rstd.numel), y, rmsNormFLOPs, in, weight)
-	if n := t.record("FusedRmsNormBackward0", x, weight); n != nil {
-		n.save(x, rstd)
-		n.keep(weight, true)
-		n.yields(y)
-		n.apply = func(b *backward) {
-			b.giveAll(layerNormBackward(b, b.saved(0), []*Tensor{b.saved(1)}, []*Tensor{b.saved(2)})...)
-		}
-	}
-	return c.end(y)
+	return c.end(y.derived("FusedRmsNormBackward0", inputs{x, weight}, saves{x, rstd, weight}, func(b *backward) {
+		b.giveAll(layerNormBackward(b, b.saved(0), []*Tensor{b.saved(1)}, []*Tensor{b.saved(2)})...)
+	}))
 }

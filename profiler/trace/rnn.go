@@ -87,10 +87,7 @@ func (c *call) flattenHalf(weights []*Tensor) []*Tensor {
 		v := c.let(flat.alias(w.shape, contiguousStrides(nil, w.shape), at))
 		at += w.numel
 		t.launchCopy(v, w)
-		if n := t.record("CopyBackwards", w); n != nil {
-			n.yields(v)
-			n.apply = func(b *backward) { b.give(0, b.grad.to(F32)) }
-		}
+		v.derived("CopyBackwards", inputs{w}, nil, func(b *backward) { b.give(0, b.grad.to(F32)) })
 		views[i] = v
 	}
 	return views

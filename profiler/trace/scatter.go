@@ -12,17 +12,12 @@ func (x *Tensor) Gather(index *Tensor) *Tensor {
 	c := t.begin("gather", x, index)
 	y := t.empty(x.dtype, index.shape...)
 	t.launch(program.Index, y.numel, []*Tensor{y}, []*Tensor{x.touched(y.numel), index})
-	if n := t.record("GatherBackward0", x); n != nil {
-		n.save(index, x)
-		n.yields(y)
-		n.apply = func(b *backward) {
-			c := t.begin("gather_backward", b.grad)
-			g := c.let(t.Filled("new_zeros", b.grad.dtype, b.saved(1).shape...))
-			t.launch(program.Index, b.grad.numel, []*Tensor{g.touched(b.grad.numel)}, []*Tensor{b.saved(0), b.grad})
-			b.give(0, c.end(g))
-		}
-	}
-	return c.end(y)
+	return c.end(y.derived("GatherBackward0", inputs{x}, saves{index, x}, func(b *backward) {
+		c := t.begin("gather_backward", b.grad)
+		g := c.let(t.Filled("new_zeros", b.grad.dtype, b.saved(1).shape...))
+		t.launch(program.Index, b.grad.numel, []*Tensor{g.touched(b.grad.numel)}, []*Tensor{b.saved(0), b.grad})
+		b.give(0, c.end(g))
+	}))
 }
 
 // scattered is a copy of x, written to at index.
@@ -37,42 +32,22 @@ func (x *Tensor) scattered(op string, index *Tensor, src ...*Tensor) *Tensor {
 
 // Scatter is x.scatter(d, index, src).
 func (x *Tensor) Scatter(index, src *Tensor) *Tensor {
-	t := x.tape
-	c := t.begin("scatter_src", x, index, src)
+	c := x.tape.begin("scatter_src", x, index, src)
 	y := x.scattered("scatter_src", index, src)
-	if n := t.record("ScatterBackward0", x, src); n != nil {
-		n.save(index)
-		n.yields(y)
-		n.apply = func(b *backward) {
-			if b.needs(0) {
-				b.give(0, b.grad.scattered("scatter_value", b.saved(0)))
-			}
-			if b.needs(1) {
-				b.give(1, b.grad.Gather(b.saved(0)))
-			}
-		}
-	}
-	return c.end(y)
+	return c.end(y.derived("ScatterBackward0", inputs{x, src}, saves{index}, each(
+		partial{0, func(b *backward) *Tensor { return b.grad.scattered("scatter_value", b.saved(0)) }},
+		partial{1, func(b *backward) *Tensor { return b.grad.Gather(b.saved(0)) }},
+	)))
 }
 
 // ScatterAdd is x.scatter_add(d, index, src).
 func (x *Tensor) ScatterAdd(index, src *Tensor) *Tensor {
-	t := x.tape
-	c := t.begin("scatter_add", x, index, src)
+	c := x.tape.begin("scatter_add", x, index, src)
 	y := x.scattered("scatter_add", index, src)
-	if n := t.record("ScatterAddBackward0", x, src); n != nil {
-		n.keep(index, n.needs(1))
-		n.yields(y)
-		n.apply = func(b *backward) {
-			if b.needs(0) {
-				b.give(0, b.grad)
-			}
-			if b.needs(1) {
-				b.give(1, b.grad.Gather(b.saved(0)))
-			}
-		}
-	}
-	return c.end(y)
+	return c.end(y.derived("ScatterAddBackward0", inputs{x, src}, saves{when(src.requiresGrad, index)}, each(
+		partial{0, func(b *backward) *Tensor { return b.grad }},
+		partial{1, func(b *backward) *Tensor { return b.grad.Gather(b.saved(0)) }},
+	)))
 }
 
 // ScatterInPlace is x.scatter_(d, index, number).

@@ -15,18 +15,13 @@ func (x *Tensor) SegmentReduce(lengths, offsets *Tensor) *Tensor {
 	}
 	y := c.let(t.empty(x.dtype, append([]int64{segments}, x.shape[1:]...)...))
 	x.segments(y, lengths != nil, marks)
-	if n := t.record("SegmentReduceBackward0", x); n != nil {
-		n.save(x, lengths, offsets, y)
-		n.yields(y)
-		n.apply = func(b *backward) {
-			c := t.begin("_segment_reduce_backward", b.grad)
-			x := b.saved(0)
-			g := c.let(t.empty(x.dtype, x.shape...))
-			x.segments(g, lengths != nil, marks)
-			b.give(0, c.end(g))
-		}
-	}
-	return c.end(y)
+	return c.end(y.derived("SegmentReduceBackward0", inputs{x}, saves{x, lengths, offsets, y}, func(b *backward) {
+		c := t.begin("_segment_reduce_backward", b.grad)
+		x := b.saved(0)
+		g := c.let(t.empty(x.dtype, x.shape...))
+		x.segments(g, lengths != nil, marks)
+		b.give(0, c.end(g))
+	}))
 }
 
 // segments runs over them; where they begin is summed up from lengths.

@@ -23,19 +23,10 @@ func (x *Tensor) MaskedFillWith(mask, value *Tensor) *Tensor {
 	y := t.empty(x.dtype, broadcast(x, mask)...)
 	t.launchCopy(y, x)
 	t.launchElementwise(y, 1, y, mask)
-	if n := t.record("MaskedFillBackward1", x, value); n != nil {
-		n.save(mask)
-		n.yields(y)
-		n.apply = func(b *backward) {
-			if b.needs(0) {
-				b.give(0, b.grad.MaskedFill(b.saved(0)))
-			}
-			if b.needs(1) {
-				b.give(1, whereScalar("where_ScalarOther", b.saved(0), b.grad).Sum(false))
-			}
-		}
-	}
-	return c.end(y)
+	return c.end(y.derived("MaskedFillBackward1", inputs{x, value}, saves{mask}, each(
+		partial{0, func(b *backward) *Tensor { return b.grad.MaskedFill(b.saved(0)) }},
+		partial{1, func(b *backward) *Tensor { return whereScalar("where_ScalarOther", b.saved(0), b.grad).Sum(false) }},
+	)))
 }
 
 // Filled is a tensor like x that operator op fills with one number; no gradient
@@ -45,11 +36,7 @@ func (x *Tensor) Filled(op string) *Tensor {
 	c := t.begin(op, x)
 	y := x.emptyLike(x.dtype)
 	t.launchFill(y)
-	if n := t.record("FillBackward0", x); n != nil {
-		n.yields(y)
-		n.apply = func(b *backward) { b.give(0, b.grad.ZerosLike()) }
-	}
-	return c.end(y)
+	return c.end(y.derived("FillBackward0", inputs{x}, nil, func(b *backward) { b.give(0, b.grad.ZerosLike()) }))
 }
 
 // Overwrite is an operator that changes the elements of x in place and that
@@ -70,29 +57,22 @@ func (x *Tensor) ClampBetween(lo, hi *Tensor) *Tensor {
 	c := t.begin("clamp_Tensor", x, lo, hi)
 	operands := append([]*Tensor{x}, given([]*Tensor{lo, hi})...)
 	z := t.map1("clamp", resultType(operands...), 2, operands...)
-	if n := t.record("ClampBackward0", x); n != nil {
-		n.keep(hi, true)
-		n.keep(lo, true)
-		n.save(x)
-		n.yields(z)
-		n.apply = func(b *backward) {
-			hi, lo, x := b.saved(0), b.saved(1), b.saved(2)
-			c := t.begin("clamp_backward", b.grad)
-			zero := t.scalarTensor(b.grad.dtype)
-			var inside *Tensor
-			switch {
-			case lo != nil && hi != nil:
-				inside = x.compare("ge", lo)
-				x.compare("le", hi)
-			case lo != nil:
-				inside = x.compare("ge", lo)
-			default:
-				inside = x.compare("le", hi)
-			}
-			b.give(0, c.end(Where(inside, b.grad, zero)))
+	return c.end(z.derived("ClampBackward0", inputs{x}, saves{hi, lo, x}, func(b *backward) {
+		hi, lo, x := b.saved(0), b.saved(1), b.saved(2)
+		c := t.begin("clamp_backward", b.grad)
+		zero := t.scalarTensor(b.grad.dtype)
+		var inside *Tensor
+		switch {
+		case lo != nil && hi != nil:
+			inside = x.compare("ge", lo)
+			x.compare("le", hi)
+		case lo != nil:
+			inside = x.compare("ge", lo)
+		default:
+			inside = x.compare("le", hi)
 		}
-	}
-	return c.end(z)
+		b.give(0, c.end(Where(inside, b.grad, zero)))
+	}))
 }
 
 // ClampBy is x.clamp_min(y), or clamp_max, for a tensor y:
@@ -102,20 +82,15 @@ func (x *Tensor) ClampBy(y *Tensor) *Tensor {
 	t := x.tape
 	c := t.begin("clamp_min_Tensor", x, y)
 	z := t.map1("clamp_min", resultType(x, y), 1, x, y)
-	if n := t.record("ClampMinBackward1", x, y); n != nil {
-		n.save(y, x)
-		n.yields(z)
-		n.apply = func(b *backward) {
-			y, x := b.saved(0), b.saved(1)
-			for _, i := range [...]int{1, 0} {
-				if b.needs(i) {
-					zero := t.scalarTensor(b.grad.dtype)
-					b.give(i, Where(x.compare("ge", y), b.grad, zero))
-				}
+	return c.end(z.derived("ClampMinBackward1", inputs{x, y}, saves{y, x}, func(b *backward) {
+		y, x := b.saved(0), b.saved(1)
+		for _, i := range [...]int{1, 0} {
+			if b.needs(i) {
+				zero := t.scalarTensor(b.grad.dtype)
+				b.give(i, Where(x.compare("ge", y), b.grad, zero))
 			}
 		}
-	}
-	return c.end(z)
+	}))
 }
 
 // IsClose is torch.isclose(x, y).
@@ -151,20 +126,15 @@ func (x *Tensor) CopySign(y *Tensor) *Tensor {
 	t := x.tape
 	c := t.begin("copysign_Tensor", x, y)
 	z := t.map1("copysign", floating(resultType(x, y)), 1, x, y)
-	if n := t.record("CopysignBackward0", x, y); n != nil {
-		n.save(x, z)
-		n.yields(z)
-		n.apply = func(b *backward) {
-			if b.needs(1) {
-				b.give(1, t.Zeros(b.input(1).dtype, b.input(1).shape...))
-			}
-			if b.needs(0) {
-				x := b.saved(0)
-				b.give(0, copySignGrad(b.grad, x, b.saved(1)))
-			}
+	return c.end(z.derived("CopysignBackward0", inputs{x, y}, saves{x, z}, func(b *backward) {
+		if b.needs(1) {
+			b.give(1, t.Zeros(b.input(1).dtype, b.input(1).shape...))
 		}
-	}
-	return c.end(z)
+		if b.needs(0) {
+			x := b.saved(0)
+			b.give(0, copySignGrad(b.grad, x, b.saved(1)))
+		}
+	}))
 }
 
 // copySignGrad is copysign_tensor_self_backward.

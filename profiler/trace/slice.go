@@ -102,11 +102,9 @@ func (x *Tensor) split(op, node string, sizes []int64, d int) []*Tensor {
 		outs[i].watch(x)
 		at += size * x.strides[d]
 	}
-	if n := t.record(node, x); n != nil {
-		n.yields(outs...)
-		dtype := x.dtype
-		n.apply = func(b *backward) { b.give(0, b.joined(func(xs []*Tensor) *Tensor { return Cat(d, xs...) }, dtype)) }
-	}
+	dtype := x.dtype
+	t.derive(outs, node, inputs{x}, nil,
+		func(b *backward) { b.give(0, b.joined(func(xs []*Tensor) *Tensor { return Cat(d, xs...) }, dtype)) })
 	return c.endAll(outs...)
 }
 
@@ -120,11 +118,9 @@ func (x *Tensor) Unbind(d int) []*Tensor {
 		outs[i] = x.alias(without(x.shape, d), without(x.strides, d), x.offset+int64(i)*x.strides[d])
 		outs[i].watch(x)
 	}
-	if n := t.record("UnbindBackward0", x); n != nil {
-		n.yields(outs...)
-		dtype := x.dtype
-		n.apply = func(b *backward) { b.give(0, b.joined(func(xs []*Tensor) *Tensor { return Stack(d, xs...) }, dtype)) }
-	}
+	dtype := x.dtype
+	t.derive(outs, "UnbindBackward0", inputs{x}, nil,
+		func(b *backward) { b.give(0, b.joined(func(xs []*Tensor) *Tensor { return Stack(d, xs...) }, dtype)) })
 	return c.endAll(outs...)
 }
 

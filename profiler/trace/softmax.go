@@ -4,8 +4,7 @@ import "github.com/vprof/vprof/profiler/program"
 
 // Softmax is torch.softmax(x, dim). Autocast runs it in fp32.
 func (x *Tensor) Softmax(dim int) *Tensor {
-	t := x.tape
-	c := t.begin("softmax_int", x)
+	c := x.tape.begin("softmax_int", x)
 	return c.end(x.softmax(&opSoftmax, c.fullResult(x.dtype)))
 }
 
@@ -25,8 +24,7 @@ func (x *Tensor) Softmin(dim int) *Tensor {
 
 // LogSoftmax is torch.log_softmax(x, dim). Autocast runs it in fp32.
 func (x *Tensor) LogSoftmax(dim int) *Tensor {
-	t := x.tape
-	c := t.begin("log_softmax_int", x)
+	c := x.tape.begin("log_softmax_int", x)
 	return c.end(x.softmax(&opLogSoftmax, c.fullResult(x.dtype)))
 }
 
@@ -59,13 +57,9 @@ func (x *Tensor) softmax(k *softmaxKind, d DType) *Tensor {
 	y := t.empty(d, x.shape...)
 	in := x.contiguousUntracked()
 	t.launch(program.Softmax, 5*x.numel, []*Tensor{y}, []*Tensor{in})
-	if n := t.record(k.node, x); n != nil {
-		n.save(y)
-		n.yields(y)
-		from := x.dtype
-		n.apply = func(b *backward) { b.give(0, k.gradient(b.grad, b.saved(0), from)) }
-	}
-	return c.end(y)
+	from := x.dtype
+	return c.end(y.derived(k.node, inputs{x}, saves{y},
+		func(b *backward) { b.give(0, k.gradient(b.grad, b.saved(0), from)) }))
 }
 
 // gradient is _softmax_backward_data: the result comes in the type of the

@@ -8,16 +8,11 @@ func (a *Tensor) SolveTriangular(b *Tensor, left bool) *Tensor {
 	t := a.tape
 	c := t.begin("linalg_solve_triangular", a, b)
 	y := t.solveTriangular(a, b)
-	if n := t.record("LinalgSolveTriangularBackward0", a, b); n != nil {
-		n.save(a, y)
-		n.yields(y)
-		n.apply = func(w *backward) {
-			ga, gb := triangularGrads(w.grad, w.saved(0), w.saved(1), left, w.needs(0))
-			w.out[0], w.out[1] = keepIf(ga, w.needs(0)), keepIf(gb, w.needs(1))
-			w.statement()
-		}
-	}
-	return c.end(y)
+	return c.end(y.derived("LinalgSolveTriangularBackward0", inputs{a, b}, saves{a, y}, func(w *backward) {
+		ga, gb := triangularGrads(w.grad, w.saved(0), w.saved(1), left, w.needs(0))
+		w.out[0], w.out[1] = keepIf(ga, w.needs(0)), keepIf(gb, w.needs(1))
+		w.statement()
+	}))
 }
 
 // triangularGrads is linalg_solve_triangular_backward:
@@ -49,25 +44,21 @@ func (b *Tensor) TriangularSolve(a *Tensor) (x, clone *Tensor) {
 	t.launchCopy(clone, a)
 	t.trianglePointers(a)
 	t.launch(program.Matmul, b.numel*b.Size(-2), []*Tensor{x}, []*Tensor{a, b})
-	if n := t.record("TriangularSolveBackward0", b, a); n != nil {
-		n.save(a, x)
-		n.yields(x, clone)
-		n.apply = func(w *backward) {
-			c := t.begin("triangular_solve_backward", w.grad)
-			gb, copied := w.grad.TriangularSolve(w.saved(0))
-			c.letAll([]*Tensor{gb, copied})
-			c.drop(copied)
-			var ga *Tensor
-			if w.needs(1) {
-				ga = c.let(gb.matmul(w.saved(1).mT()))
-				c.set(&ga, ga.Neg())
-				c.set(&ga, ga.Triu())
-			}
-			c.endPair(gb, ga)
-			w.out[0], w.out[1] = keepIf(gb, w.needs(0)), keepIf(ga, w.needs(1))
-			w.statement()
+	t.derive(outputs{x, clone}, "TriangularSolveBackward0", inputs{b, a}, saves{a, x}, func(w *backward) {
+		c := t.begin("triangular_solve_backward", w.grad)
+		gb, copied := w.grad.TriangularSolve(w.saved(0))
+		c.letAll([]*Tensor{gb, copied})
+		c.drop(copied)
+		var ga *Tensor
+		if w.needs(1) {
+			ga = c.let(gb.matmul(w.saved(1).mT()))
+			c.set(&ga, ga.Neg())
+			c.set(&ga, ga.Triu())
 		}
-	}
+		c.endPair(gb, ga)
+		w.out[0], w.out[1] = keepIf(gb, w.needs(0)), keepIf(ga, w.needs(1))
+		w.statement()
+	})
 	return c.endPair(x, clone)
 }
 

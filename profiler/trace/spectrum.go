@@ -33,8 +33,7 @@ func (c *call) window(a *STFTArgs, d DType, always bool) *Tensor {
 
 // ShortTimeFFT is aten::stft and, where it centers frames, aten::stft.center.
 func (x *Tensor) ShortTimeFFT(a STFTArgs) *Tensor {
-	t := x.tape
-	c := t.begin("stft", x, a.Window)
+	c := x.tape.begin("stft", x, a.Window)
 	in, single := x, len(x.shape) == 1
 	if single {
 		in = c.let(x.Unsqueeze(0))
@@ -80,23 +79,17 @@ func (x *Tensor) fftR2CWhole(dim int) *Tensor {
 	c := t.begin("_fft_r2c", x)
 	y := c.let(x.spectrum(C64, x.shape, []int{dim}))
 	t.execFFT(y, x, []int{dim})
-	if n := t.record("FftR2CBackward0", x); n != nil {
-		n.save(x)
-		n.yields(y)
-		n.apply = func(b *backward) {
-			c := t.begin("fft_r2c_backward", b.grad)
-			z := c.let(b.grad.fftC2C([]int{dim}))
-			b.give(0, c.end(z.realPart()))
-		}
-	}
-	return c.end(y)
+	return c.end(y.derived("FftR2CBackward0", inputs{x}, saves{x}, func(b *backward) {
+		c := t.begin("fft_r2c_backward", b.grad)
+		z := c.let(b.grad.fftC2C([]int{dim}))
+		b.give(0, c.end(z.realPart()))
+	}))
 }
 
 // InverseSTFT is torch.istft: frames are transformed back, windowed, added up where they
 // overlap, and divided by the sum of the squared windows, which must not vanish anywhere.
 func (x *Tensor) InverseSTFT(a STFTArgs) *Tensor {
-	t := x.tape
-	c := t.begin("istft", x, a.Window)
+	c := x.tape.begin("istft", x, a.Window)
 	w := c.window(&a, F32, true)
 	in, single := c.let(x), len(x.shape) == 2
 	if single {
@@ -161,15 +154,11 @@ func (x *Tensor) overlapped(length, hop int64) *Tensor {
 	y := c.let(t.Zeros(x.dtype, x.shape[0], length))
 	places := c.let(t.Arange(length))
 	t.launch(program.Index, x.numel, []*Tensor{y.touched(x.numel)}, []*Tensor{x, places})
-	if n := t.record("UnfoldBackwardBackward0", x); n != nil {
-		n.yields(y)
-		shape := x.shape
-		n.apply = func(b *backward) {
-			g := b.grad
-			b.give(0, g.asStrided(geometry{shape, []int64{g.strides[0], hop * g.strides[1], g.strides[1]}}, g.offset))
-		}
-	}
-	return c.end(y)
+	shape := x.shape
+	return c.end(y.derived("UnfoldBackwardBackward0", inputs{x}, nil, func(b *backward) {
+		g := b.grad
+		b.give(0, g.asStrided(geometry{shape, []int64{g.strides[0], hop * g.strides[1], g.strides[1]}}, g.offset))
+	}))
 }
 
 // HermitianFFT is torch.fft.hfft(x, n, dim): a real result of half a spectrum.

@@ -5,29 +5,19 @@ import "github.com/vprof/vprof/profiler/program"
 // Im2Col is torch.nn.functional.unfold: the windows of images [N, C, H, W] as
 // columns [N, C*kh*kw, positions].
 func (x *Tensor) Im2Col(args PoolArgs) *Tensor {
-	t := x.tape
-	c := t.begin("im2col", x)
+	c := x.tape.begin("im2col", x)
 	y := c.let(x.im2col(args))
-	if n := t.record("Im2ColBackward0", x); n != nil {
-		n.yields(y)
-		from := x.shape
-		n.apply = func(b *backward) { b.give(0, b.grad.col2im(from)) }
-	}
-	return c.end(y)
+	from := x.shape
+	return c.end(y.derived("Im2ColBackward0", inputs{x}, nil, func(b *backward) { b.give(0, b.grad.col2im(from)) }))
 }
 
 // Col2Im is torch.nn.functional.fold: columns [N, C*kh*kw, positions] added up
 // to images of the given height and width.
 func (x *Tensor) Col2Im(height, width int64, args PoolArgs) *Tensor {
-	t := x.tape
-	c := t.begin("col2im", x)
+	c := x.tape.begin("col2im", x)
 	window := numel(spatial(args.Kernel, 2, 1))
 	y := c.let(x.col2im([]int64{x.shape[0], x.shape[1] / window, height, width}))
-	if n := t.record("Col2ImBackward0", x); n != nil {
-		n.yields(y)
-		n.apply = func(b *backward) { b.give(0, b.grad.im2col(args)) }
-	}
-	return c.end(y)
+	return c.end(y.derived("Col2ImBackward0", inputs{x}, nil, func(b *backward) { b.give(0, b.grad.im2col(args)) }))
 }
 
 func (x *Tensor) im2col(args PoolArgs) *Tensor {
@@ -81,10 +71,7 @@ func (x *Tensor) PixelUnshuffle(r int64) *Tensor {
 }
 
 func (t *Tape) shuffled(node string, x, y *Tensor, back func(g *Tensor) *Tensor) {
-	if n := t.record(node, x); n != nil {
-		n.yields(y)
-		n.apply = func(b *backward) { b.give(0, back(b.grad)) }
-	}
+	y.derived(node, inputs{x}, nil, func(b *backward) { b.give(0, back(b.grad)) })
 }
 
 func (x *Tensor) pixelShuffle(r int64) *Tensor {

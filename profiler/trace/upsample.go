@@ -87,12 +87,8 @@ func (x *Tensor) upsample(u *upsampling, sizes []int64) *Tensor {
 	} else {
 		t.launchElementwise(y, u.flops, in)
 	}
-	if n := t.record(u.node, x); n != nil {
-		n.yields(y)
-		from := x.shape
-		n.apply = func(b *backward) { b.give(0, b.grad.downsample(u, from)) }
-	}
-	return c.end(y)
+	from := x.shape
+	return c.end(y.derived(u.node, inputs{x}, nil, func(b *backward) { b.give(0, b.grad.downsample(u, from)) }))
 }
 
 func (g *Tensor) downsample(u *upsampling, shape []int64) *Tensor {
@@ -125,22 +121,17 @@ func (x *Tensor) GridSample(grid *Tensor) *Tensor {
 	out := grid.shape[1 : len(grid.shape)-1]
 	y := c.let(t.empty(x.dtype, slices.Concat(x.shape[:2], out)...))
 	t.launchElementwise(y, 12, x, grid)
-	if n := t.record("GridSampler2DBackward0", x, grid); n != nil {
-		n.save(x, grid)
-		n.yields(y)
-		n.apply = func(b *backward) {
-			x, grid := b.saved(0), b.saved(1)
-			var gx *Tensor
-			c := t.begin("grid_sampler_2d_backward", b.grad)
-			if b.needs(0) {
-				gx = t.empty(x.dtype, x.shape...).retain()
-				t.launchFill(gx)
-			}
-			places := t.empty(grid.dtype, grid.shape...).retain()
-			t.launchElementwise(places, 24*x.shape[1], b.grad, x, grid)
-			c.done()
-			b.giveAll(gx, places)
+	return c.end(y.derived("GridSampler2DBackward0", inputs{x, grid}, saves{x, grid}, func(b *backward) {
+		x, grid := b.saved(0), b.saved(1)
+		var gx *Tensor
+		c := t.begin("grid_sampler_2d_backward", b.grad)
+		if b.needs(0) {
+			gx = t.empty(x.dtype, x.shape...).retain()
+			t.launchFill(gx)
 		}
-	}
-	return c.end(y)
+		places := t.empty(grid.dtype, grid.shape...).retain()
+		t.launchElementwise(places, 24*x.shape[1], b.grad, x, grid)
+		c.done()
+		b.giveAll(gx, places)
+	}))
 }

@@ -5,28 +5,18 @@ import "github.com/vprof/vprof/profiler/program"
 // Var is x.var(dims, keepdim), unbiased or not; no dims takes the variance of
 // everything.
 func (x *Tensor) Var(keep bool, dims ...int) *Tensor {
-	t := x.tape
-	c := t.begin("var_dim", x)
+	c := x.tape.begin("var_dim", x)
 	y := x.welford("var_dim", dims, keep)
-	if n := t.record("VarBackward0", x); n != nil {
-		n.save(x)
-		n.yields(y)
-		n.apply = func(b *backward) { b.give(0, varBackward(b.grad, b.saved(0), dims, keep)) }
-	}
-	return c.end(y)
+	return c.end(y.derived("VarBackward0", inputs{x}, saves{x},
+		func(b *backward) { b.give(0, varBackward(b.grad, b.saved(0), dims, keep)) }))
 }
 
 // Std is x.std(dims, keepdim).
 func (x *Tensor) Std(keep bool, dims ...int) *Tensor {
-	t := x.tape
-	c := t.begin("std_dim", x)
+	c := x.tape.begin("std_dim", x)
 	y := x.welford("std_dim", dims, keep)
-	if n := t.record("StdBackward0", x); n != nil {
-		n.save(x, y)
-		n.yields(y)
-		n.apply = func(b *backward) { b.give(0, stdBackward(b.grad, b.saved(1), b.saved(0), dims, keep)) }
-	}
-	return c.end(y)
+	return c.end(y.derived("StdBackward0", inputs{x}, saves{x, y},
+		func(b *backward) { b.give(0, stdBackward(b.grad, b.saved(1), b.saved(0), dims, keep)) }))
 }
 
 // welford is the kernel of std and var: its accumulator is two floats, a count
@@ -39,8 +29,7 @@ func (x *Tensor) welford(op string, dims []int, keep bool) *Tensor {
 //
 //	(2 / (n - correction)) * grad * (self - self.mean(dim, keepdim=True))
 func varBackward(grad, self *Tensor, dims []int, keep bool) *Tensor {
-	t := grad.tape
-	c := t.begin("var_backward", grad, self)
+	c := grad.tape.begin("var_backward", grad, self)
 	if !keep && self.NDim() > 1 {
 		grad = c.let(grad.restoreDims(self.NDim(), dims))
 	}
@@ -52,8 +41,7 @@ func varBackward(grad, self *Tensor, dims []int, keep bool) *Tensor {
 //
 //	grad_var = (grad / (result * 2)).masked_fill_(result == 0, 0)
 func stdBackward(grad, result, self *Tensor, dims []int, keep bool) *Tensor {
-	t := grad.tape
-	c := t.begin("std_backward", grad, result, self)
+	c := grad.tape.begin("std_backward", grad, result, self)
 	quotient := grad.Div(result.MulScalar())
 	gradVar := c.let(quotient.MaskedFillInPlace(result.compareScalar("eq_Scalar")))
 	return c.end(varBackward(gradVar, self, dims, keep))
@@ -76,13 +64,9 @@ func (x *Tensor) spreadAndMean(op, node string, keep bool, dims []int) (spread, 
 	spread, mean = c.let(t.empty(x.dtype, shape...)), c.let(t.empty(x.dtype, shape...))
 	x.reduceScratch(c, reduced, x.dtype.Size(), 16, 2)
 	t.launch(program.Reduction, 4*x.numel, []*Tensor{spread, mean}, []*Tensor{x})
-	if n := t.record(node, x); n != nil {
-		isStd := node == "StdMeanBackward0"
-		n.save(x)
-		n.keep(spread, isStd)
-		n.yields(spread, mean)
-		n.apply = func(b *backward) { b.give(0, spreadAndMeanGrad(b, isStd, keep, dims)) }
-	}
+	isStd := node == "StdMeanBackward0"
+	t.derive(outputs{spread, mean}, node, inputs{x}, saves{x, when(isStd, spread)},
+		func(b *backward) { b.give(0, spreadAndMeanGrad(b, isStd, keep, dims)) })
 	return c.endPair(spread, mean)
 }
 

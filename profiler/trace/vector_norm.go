@@ -5,16 +5,11 @@ import "math"
 // Norm is x.norm(p, dims, keepdim): torch.linalg.vector_norm. Autocast computes
 // it in fp32.
 func (x *Tensor) Norm(p float64, keep bool, dims ...int) *Tensor {
-	t := x.tape
-	c := t.begin("linalg_vector_norm", x)
+	c := x.tape.begin("linalg_vector_norm", x)
 	d := c.fullResult(x.dtype)
 	y := x.reduce(reduction{op: "linalg_vector_norm", out: d, accSize: d.accumulate().Size()}, dims, keep)
-	if n := t.record("LinalgVectorNormBackward0", x); n != nil {
-		n.save(x, y) // inputs before outputs, as the node lets go of them
-		n.yields(y)
-		n.apply = func(b *backward) { b.give(0, normBackward(b.grad, b.saved(0), b.saved(1), p, dims, keep)) }
-	}
-	return c.end(y)
+	return c.end(y.derived("LinalgVectorNormBackward0", inputs{x}, saves{x, y},
+		func(b *backward) { b.give(0, normBackward(b.grad, b.saved(0), b.saved(1), p, dims, keep)) }))
 }
 
 // normBackward is norm_backward:
@@ -26,8 +21,7 @@ func normBackward(grad, self, norm *Tensor, p float64, dims []int, keep bool) *T
 	if p == 0 {
 		return nil
 	}
-	t := grad.tape
-	c := t.begin("norm_backward", grad, self, norm)
+	c := grad.tape.begin("norm_backward", grad, self, norm)
 	if !keep {
 		grad, norm = c.let(grad.restoreDims(self.NDim(), dims)), c.let(norm.restoreDims(self.NDim(), dims))
 	}

@@ -28,10 +28,7 @@ func (x *Tensor) viewAs(op, node string, l *layout, offset int64, back func(b *b
 // trackedAlias is another header over the storage of x that autograd follows.
 func (x *Tensor) trackedAlias(node string, l *layout, offset int64, back func(b *backward)) *Tensor {
 	y := x.tape.header(x.store, x.dtype, l, offset)
-	if n := x.tape.record(node, x); n != nil {
-		n.yields(y)
-		n.apply = back
-	}
+	y.derived(node, inputs{x}, nil, back)
 	return y
 }
 

@@ -121,8 +121,7 @@ func (x *Tensor) Rot90(k int64, a, b int) *Tensor {
 
 // Meshgrid is torch.meshgrid(xs, indexing="ij"); "xy" swaps the first two.
 func Meshgrid(xy bool, xs ...*Tensor) []*Tensor {
-	t := xs[0].tape
-	c := t.beginList("meshgrid", xs)
+	c := xs[0].tape.beginList("meshgrid", xs)
 	if xy && len(xs) >= 2 {
 		xs = slices.Clone(xs)
 		xs[0], xs[1] = xs[1], xs[0]
@@ -198,19 +197,11 @@ func (x *Tensor) scatterInto(op, node string, src *Tensor, view func(*Tensor) *T
 	y := c.let(t.elementwise(x.dtype, x))
 	t.launchCopy(y, x)
 	t.launchCopy(y.touched(src.numel), src)
-	if n := t.record(node, x, src); n != nil {
-		n.yields(y)
-		shape, d := src.shape, src.dtype
-		n.apply = func(b *backward) {
-			if b.needs(1) {
-				b.give(1, view(b.grad))
-			}
-			if b.needs(0) {
-				b.give(0, b.grad.scatterInto(op, node, t.Zeros(d, shape...), view))
-			}
-		}
-	}
-	return c.end(y)
+	shape, d := src.shape, src.dtype
+	return c.end(y.derived(node, inputs{x, src}, nil, each(
+		partial{1, func(b *backward) *Tensor { return view(b.grad) }},
+		partial{0, func(b *backward) *Tensor { return b.grad.scatterInto(op, node, t.Zeros(d, shape...), view) }},
+	)))
 }
 
 // Offset is where in its storage x begins, in elements.

@@ -12,18 +12,13 @@ func WeightNorm(v, g *Tensor) *Tensor {
 	}
 	norms := c.let(t.fresh(acc, g.layout))
 	t.launchNorm(w, weightNormFLOPs, v, g)
-	if n := t.record("WeightNormInterfaceBackward0", v, g); n != nil {
-		n.save(v, g, norms)
-		n.yields(w)
-		n.apply = func(b *backward) {
-			v, g := b.saved(0), b.saved(1)
-			in := b.grad.contiguousUntracked()
-			gv, gg := t.empty(v.dtype, v.shape...).retain(), t.empty(g.dtype, g.shape...).retain()
-			t.launchNorm(gv, weightNormBackwardFLOPs, in, v, g)
-			b.giveAll(gv, gg)
-		}
-	}
-	return c.end(w)
+	return c.end(w.derived("WeightNormInterfaceBackward0", inputs{v, g}, saves{v, g, norms}, func(b *backward) {
+		v, g := b.saved(0), b.saved(1)
+		in := b.grad.contiguousUntracked()
+		gv, gg := t.empty(v.dtype, v.shape...).retain(), t.empty(g.dtype, g.shape...).retain()
+		t.launchNorm(gv, weightNormBackwardFLOPs, in, v, g)
+		b.giveAll(gv, gg)
+	}))
 }
 
 // NormalizeInto is torch.nn.functional.normalize(x, dim=0, out=into) of a

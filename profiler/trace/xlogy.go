@@ -5,26 +5,21 @@ func (x *Tensor) Polar(angle *Tensor) *Tensor {
 	t := x.tape
 	c := t.begin("polar", x, angle)
 	z := t.map1("polar", C64, transcendentalFLOPs, x, angle)
-	if n := t.record("PolarBackward0", x, angle); n != nil {
-		n.save(z)
-		n.yields(z)
-		n.apply = func(b *backward) {
-			c := t.begin("polar_backward", b.grad, b.saved(0))
-			conj := c.let(b.grad.conjugated())
-			var dx, dangle *Tensor
-			if b.needs(0) {
-				dx = conj.Mul(b.saved(0).Sgn()).Real().retain()
-				c.statement()
-			}
-			if b.needs(1) {
-				dangle = conj.Mul(b.saved(0).MulScalar()).Real().retain()
-				c.statement()
-			}
-			c.done()
-			b.giveAll(dx, dangle)
+	return c.end(z.derived("PolarBackward0", inputs{x, angle}, saves{z}, func(b *backward) {
+		c := t.begin("polar_backward", b.grad, b.saved(0))
+		conj := c.let(b.grad.conjugated())
+		var dx, dangle *Tensor
+		if b.needs(0) {
+			dx = conj.Mul(b.saved(0).Sgn()).Real().retain()
+			c.statement()
 		}
-	}
-	return c.end(z)
+		if b.needs(1) {
+			dangle = conj.Mul(b.saved(0).MulScalar()).Real().retain()
+			c.statement()
+		}
+		c.done()
+		b.giveAll(dx, dangle)
+	}))
 }
 
 // Renorm is x.renorm(p, d, maxnorm): x with each part along d scaled to a norm of maxnorm
@@ -45,12 +40,8 @@ func (x *Tensor) Renorm(p float64, d int) *Tensor {
 		t.launchElementwise(factor, 4, norm)
 		t.launchElementwise(y, 1, x, factor)
 	})
-	if n := t.record("RenormBackward0", x); n != nil {
-		n.save(x)
-		n.yields(y)
-		n.apply = func(b *backward) { b.give(0, renormGrad(b.grad, b.saved(0), p, dims)) }
-	}
-	return c.end(y)
+	return c.end(y.derived("RenormBackward0", inputs{x}, saves{x},
+		func(b *backward) { b.give(0, renormGrad(b.grad, b.saved(0), p, dims)) }))
 }
 
 // renormGrad is renorm_backward:
