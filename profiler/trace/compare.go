@@ -150,12 +150,7 @@ func (x *Tensor) MaskedFillInPlace(mask *Tensor) *Tensor {
 	t := x.tape
 	c := t.begin("masked_fill__Scalar", x, mask)
 	t.launchElementwise(x, 1, x, mask)
-	if n := t.record("MaskedFillBackward0", x); n != nil {
-		n.save(mask)
-		n.apply = maskedFillBackward
-		x.rebase(n)
-	}
-	return c.end(x)
+	return c.end(x.rederived("MaskedFillBackward0", inputs{x}, saves{mask}, maskedFillBackward))
 }
 
 func maskedFillBackward(b *backward) { b.give(0, b.grad.MaskedFill(b.saved(0))) }

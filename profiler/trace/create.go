@@ -67,11 +67,7 @@ func (x *Tensor) overwrite(op, node string) *Tensor {
 	t := x.tape
 	c := t.begin(op, x)
 	t.launchFill(x)
-	if n := t.record(node, x); n != nil {
-		n.apply = func(b *backward) { b.give(0, b.grad.ZerosLike()) }
-		x.rebase(n)
-	}
-	return c.end(x)
+	return c.end(x.rederived(node, inputs{x}, nil, func(b *backward) { b.give(0, b.grad.ZerosLike()) }))
 }
 
 // Arange is torch.arange(n) of 64-bit integers on the device.

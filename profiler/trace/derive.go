@@ -25,6 +25,16 @@ func (x *Tensor) derived(name string, in inputs, kept saves, gradients func(b *b
 	return x
 }
 
+// rederived makes the node of an operator that has overwritten x, if autograd follows it.
+func (x *Tensor) rederived(name string, in inputs, kept saves, gradients func(b *backward)) *Tensor {
+	if n := x.tape.record(name, in...); n != nil {
+		n.save(kept...)
+		n.apply = gradients
+		x.rebase(n)
+	}
+	return x
+}
+
 // when is x if a condition holds, else nil.
 func when(condition bool, x *Tensor) *Tensor {
 	if condition {

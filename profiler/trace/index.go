@@ -49,10 +49,7 @@ func (x *Tensor) IndexPut(indices []*Tensor, values *Tensor, accumulate bool) *T
 	y := c.let(x.emptyLike(x.dtype))
 	t.launchCopy(y, x)
 	y.putAt(indices, values, accumulate)
-	if n := x.indexPutNode(indices, values, accumulate); n != nil {
-		n.yields(y)
-	}
-	return c.end(y)
+	return c.end(y.derived("IndexPutBackward0", inputs{x, values}, indices, indexPutGradients(values, accumulate)))
 }
 
 // SetItem is x[indices] = values. Like Tensor.__setitem__ it drops the leading
@@ -67,9 +64,7 @@ func (x *Tensor) SetItem(values *Tensor, indices ...*Tensor) {
 		values = c.let(values.View(sliced...))
 	}
 	x.putAt(indices, values, false)
-	if n := x.indexPutNode(indices, values, false); n != nil {
-		x.rebase(n)
-	}
+	x.rederived("IndexPutBackward0", inputs{x, values}, indices, indexPutGradients(values, false))
 	c.done()
 }
 
@@ -82,26 +77,18 @@ func (x *Tensor) putAt(indices []*Tensor, values *Tensor, accumulate bool) {
 	x.tape.launch(program.Index, values.numel, []*Tensor{x.touched(values.numel)}, append([]*Tensor{values}, given(indices)...))
 }
 
-// indexPutNode is the node of index_put, nil if autograd does not follow it.
-func (x *Tensor) indexPutNode(indices []*Tensor, values *Tensor, accumulate bool) *Node {
-	t := x.tape
-	n := t.record("IndexPutBackward0", x, values)
-	if n == nil {
-		return nil
-	}
-	n.save(indices...)
+// indexPutGradients are those of index_put.
+func indexPutGradients(values *Tensor, accumulate bool) func(b *backward) {
 	shape, d := values.shape, values.dtype
-	n.apply = func(b *backward) {
-		if b.needs(0) && accumulate {
-			b.give(0, b.grad)
-		} else if b.needs(0) {
-			b.give(0, b.grad.IndexPut(b.kept, t.Zeros(d, shape...), false))
-		}
-		if b.needs(1) {
-			b.give(1, b.grad.Index(b.kept...))
-		}
-	}
-	return n
+	return each(
+		partial{0, func(b *backward) *Tensor {
+			if accumulate {
+				return b.grad
+			}
+			return b.grad.IndexPut(b.kept, b.t.Zeros(d, shape...), false)
+		}},
+		partial{1, func(b *backward) *Tensor { return b.grad.Index(b.kept...) }},
+	)
 }
 
 // given are the indices of dimensions that are not taken whole.
@@ -228,34 +215,4 @@ func (x *Tensor) checkRange() {
 		c.drop(extreme)
 	}
 	c.done()
-}
-
-// IndexSelect is x.index_select(d, index).
-func (x *Tensor) IndexSelect(d int, index *Tensor) *Tensor {
-	t := x.tape
-	c := t.begin("index_select", x, index)
-	d = x.dim(d)
-	y := c.let(t.empty(x.dtype, with(x.shape, d, index.numel)...))
-	t.launch(program.Index, y.numel, []*Tensor{y}, []*Tensor{x.touched(y.numel), index})
-	from := x.shape
-	return c.end(y.derived("IndexSelectBackward0", inputs{x}, saves{index}, func(b *backward) {
-		c := t.begin("index_select_backward", b.grad)
-		g := c.let(t.Filled("new_zeros", b.grad.dtype, from...))
-		t.launch(program.Index, b.grad.numel, []*Tensor{g.touched(b.grad.numel)}, []*Tensor{b.saved(0), b.grad})
-		b.give(0, c.end(g))
-	}))
-}
-
-// IndexAdd is x.index_add(d, index, source).
-func (x *Tensor) IndexAdd(d int, index, source *Tensor) *Tensor {
-	t := x.tape
-	c := t.begin("index_add", x, index, source)
-	y := t.empty(x.dtype, x.shape...)
-	t.launchCopy(y, x)
-	t.launch(program.Index, source.numel, []*Tensor{y.touched(source.numel)}, []*Tensor{index, source})
-	return c.end(y.derived("IndexAddBackward0", inputs{x, source}, saves{when(source.requiresGrad, index), when(source.requiresGrad, source)},
-		each(
-			partial{0, func(b *backward) *Tensor { return b.grad }},
-			partial{1, func(b *backward) *Tensor { return b.grad.IndexSelect(d, b.saved(0)) }},
-		)))
 }

@@ -99,17 +99,9 @@ func (x *Tensor) CopyInPlace(y *Tensor) *Tensor {
 	t := x.tape
 	c := t.begin("copy_", x, y)
 	t.launchCopy(x, y)
-	if n := t.record("CopyBackwards", x, y); n != nil {
-		from := y.dtype
-		n.apply = func(b *backward) {
-			if b.needs(0) {
-				b.give(0, b.grad.ZerosLike())
-			}
-			if b.needs(1) {
-				b.give(1, b.grad.to(from))
-			}
-		}
-		x.rebase(n)
-	}
-	return c.end(x)
+	from := y.dtype
+	return c.end(x.rederived("CopyBackwards", inputs{x, y}, nil, each(
+		partial{0, func(b *backward) *Tensor { return b.grad.ZerosLike() }},
+		partial{1, func(b *backward) *Tensor { return b.grad.to(from) }},
+	)))
 }

@@ -145,16 +145,8 @@ func (bias *Tensor) addmmScaled(a, b *Tensor, f Factors) *Tensor {
 	c := t.begin("addmm", bias, a, b)
 	t.multipliable(a, b)
 	y := t.selected(keptAddMM, func() []*Tensor { return []*Tensor{bias.addmmProduct(a, b)} })[0]
-	if n := t.record("AddmmBackward0", bias, a, b); n != nil {
-		n.keep(a, b.requiresGrad)
-		n.keep(b, a.requiresGrad)
-		n.yields(y)
-		n.apply = addmmBackward
-		if f != (Factors{}) {
-			n.apply = func(b *backward) { addmmBackwardScaled(b, f) }
-		}
-	}
-	return c.end(y)
+	return c.end(y.derived("AddmmBackward0", inputs{bias, a, b}, saves{when(b.requiresGrad, a), when(a.requiresGrad, b)},
+		addmmBackward(f)))
 }
 
 // addmmProduct is what addmm computes.
@@ -173,18 +165,13 @@ func (bias *Tensor) addmmProduct(a, b *Tensor) *Tensor {
 	return y
 }
 
-func addmmBackward(w *backward) { addmmBackwardScaled(w, Factors{}) }
-
-func addmmBackwardScaled(w *backward, f Factors) {
-	if w.needs(1) {
-		w.give(1, mmGrad1(w.grad, w.saved(1), w.input(1).layout).scaledIf(f.Alpha))
-	}
-	if w.needs(2) {
-		w.give(2, mmGrad2(w.grad, w.saved(0), w.input(2).layout).scaledIf(f.Alpha))
-	}
-	if w.needs(0) {
-		w.give(0, w.grad.scaledIf(f.Beta))
-	}
+// addmmBackward are the gradients of addmm.
+func addmmBackward(f Factors) func(b *backward) {
+	return each(
+		partial{1, func(w *backward) *Tensor { return mmGrad1(w.grad, w.saved(1), w.input(1).layout).scaledIf(f.Alpha) }},
+		partial{2, func(w *backward) *Tensor { return mmGrad2(w.grad, w.saved(0), w.input(2).layout).scaledIf(f.Alpha) }},
+		partial{0, func(w *backward) *Tensor { return w.grad.scaledIf(f.Beta) }},
+	)
 }
 
 // Linear is torch.nn.functional.linear(x, weight, bias); bias may be nil.

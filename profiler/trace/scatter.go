@@ -2,25 +2,164 @@ package trace
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/vprof/vprof/profiler/program"
 )
 
+// Operators that take elements of x from places that an index names, or write to them.
+
+// taken is a fresh tensor of elements of x, at the places that index names.
+func (c *call) taken(x, index *Tensor, shape ...int64) *Tensor {
+	y := c.let(c.t.empty(x.dtype, shape...))
+	c.t.launch(program.Index, y.numel, []*Tensor{y}, []*Tensor{x.touched(y.numel), index})
+	return y
+}
+
+// putInto is zeros, made by the given operator, with the elements of g at places.
+func (g *Tensor) putInto(op, zeros string, shape []int64, places *Tensor) *Tensor {
+	t := g.tape
+	c := t.begin(op, g)
+	z := c.let(t.Filled(zeros, g.dtype, shape...))
+	t.launch(program.Index, g.numel, []*Tensor{z.touched(g.numel)}, []*Tensor{places, g})
+	return c.end(z)
+}
+
 // Gather is x.gather(d, index).
 func (x *Tensor) Gather(index *Tensor) *Tensor {
-	t := x.tape
-	c := t.begin("gather", x, index)
-	y := t.empty(x.dtype, index.shape...)
-	t.launch(program.Index, y.numel, []*Tensor{y}, []*Tensor{x.touched(y.numel), index})
-	return c.end(y.derived("GatherBackward0", inputs{x}, saves{index, x}, func(b *backward) {
-		c := t.begin("gather_backward", b.grad)
-		g := c.let(t.Filled("new_zeros", b.grad.dtype, b.saved(1).shape...))
-		t.launch(program.Index, b.grad.numel, []*Tensor{g.touched(b.grad.numel)}, []*Tensor{b.saved(0), b.grad})
-		b.give(0, c.end(g))
+	c := x.tape.begin("gather", x, index)
+	return c.end(c.taken(x, index, index.shape...).derived("GatherBackward0", inputs{x}, saves{index, x}, func(b *backward) {
+		b.give(0, b.grad.putInto("gather_backward", "new_zeros", b.saved(1).shape, b.saved(0)))
 	}))
 }
 
-// scattered is a copy of x, written to at index.
+// IndexSelect is x.index_select(d, index).
+func (x *Tensor) IndexSelect(d int, index *Tensor) *Tensor {
+	c := x.tape.begin("index_select", x, index)
+	y, from := c.taken(x, index, with(x.shape, x.dim(d), index.numel)...), x.shape
+	return c.end(y.derived("IndexSelectBackward0", inputs{x}, saves{index}, func(b *backward) {
+		b.give(0, b.grad.putInto("index_select_backward", "new_zeros", from, b.saved(0)))
+	}))
+}
+
+// Take is x.take(index): elements by their number in row-major order.
+func (x *Tensor) Take(index *Tensor) *Tensor {
+	c := x.tape.begin("take", x, index)
+	return c.end(c.taken(x, index, index.shape...).derived("TakeBackward0", inputs{x}, saves{index, x}, func(b *backward) {
+		b.give(0, b.grad.putInto("take_backward", "zeros_like", b.saved(1).shape, b.saved(0)))
+	}))
+}
+
+// writing is an operator that writes to places of x that an index names, in place or in a copy.
+type writing struct {
+	// op is the name of the functional form, with the overload behind a dot.
+	op, node string
+	// source is what is written; nil for numbers.
+	index, source *Tensor
+	// bySource: the source says how many elements are written, else the index does.
+	bySource  bool
+	kept      saves
+	gradients func(b *backward)
+}
+
+// name is the operator as events have it: "scatter_add_", or "scatter__src" with an overload.
+func (w *writing) name(inPlace bool) string {
+	base, overload, overloaded := strings.Cut(w.op, ".")
+	if inPlace {
+		base += "_"
+	}
+	if overloaded {
+		base += "_" + overload
+	}
+	return base
+}
+
+// write carries out w on x.
+func (x *Tensor) write(w writing, inPlace bool) *Tensor {
+	t := x.tape
+	c := t.begin(w.name(inPlace), x, w.index, w.source)
+	y, n := x, w.index.numel
+	if w.bySource {
+		n = w.source.numel
+	}
+	if !inPlace {
+		y = t.empty(x.dtype, x.shape...)
+		t.launchCopy(y, x)
+	}
+	t.launch(program.Index, n, []*Tensor{y.touched(n)}, []*Tensor{w.index, w.source})
+	in := inputs{x, w.source}
+	if w.source == nil {
+		in = in[:1]
+	}
+	if inPlace {
+		return c.end(x.rederived(w.node, in, w.kept, w.gradients))
+	}
+	return c.end(y.derived(w.node, in, w.kept, w.gradients))
+}
+
+// The gradients of what was written to, and of what was written.
+var (
+	gradPassed   = partial{0, func(b *backward) *Tensor { return b.grad }}
+	gradCleared  = partial{0, func(b *backward) *Tensor { return b.grad.scattered("scatter_value", b.saved(0)) }}
+	gradGathered = partial{1, func(b *backward) *Tensor { return b.grad.Gather(b.saved(0)) }}
+)
+
+// gradSelected is the gradient of rows that were written along dimension d.
+func gradSelected(d int) partial {
+	return partial{1, func(b *backward) *Tensor { return b.grad.IndexSelect(d, b.saved(0)) }}
+}
+
+func indexFill(index *Tensor) writing {
+	return writing{
+		op: "index_fill.int_Scalar", node: "IndexFillBackward0", index: index, kept: saves{index},
+		gradients: func(b *backward) { b.give(0, b.grad.IndexFill(b.saved(0))) },
+	}
+}
+
+// IndexFill is x.index_fill(d, index, number).
+func (x *Tensor) IndexFill(index *Tensor) *Tensor { return x.write(indexFill(index), false) }
+
+// IndexFillInPlace is x.index_fill_(d, index, number).
+func (x *Tensor) IndexFillInPlace(index *Tensor) *Tensor { return x.write(indexFill(index), true) }
+
+func indexCopy(d int, index, source *Tensor) writing {
+	return writing{
+		op: "index_copy", node: "IndexCopyBackward0", index: index, source: source, bySource: true,
+		kept: saves{index, when(source.requiresGrad, source)},
+		gradients: each(
+			partial{0, func(b *backward) *Tensor { return b.grad.IndexFill(b.saved(0)) }}, gradSelected(d)),
+	}
+}
+
+// IndexCopy is x.index_copy(d, index, source).
+func (x *Tensor) IndexCopy(d int, index, source *Tensor) *Tensor {
+	return x.write(indexCopy(d, index, source), false)
+}
+
+// IndexCopyInPlace is x.index_copy_(d, index, source).
+func (x *Tensor) IndexCopyInPlace(d int, index, source *Tensor) *Tensor {
+	return x.write(indexCopy(d, index, source), true)
+}
+
+func indexAdd(d int, index, source *Tensor) writing {
+	return writing{
+		op: "index_add", node: "IndexAddBackward0", index: index, source: source, bySource: true,
+		kept:      saves{when(source.requiresGrad, index), when(source.requiresGrad, source)},
+		gradients: each(gradPassed, gradSelected(d)),
+	}
+}
+
+// IndexAdd is x.index_add(d, index, source).
+func (x *Tensor) IndexAdd(d int, index, source *Tensor) *Tensor {
+	return x.write(indexAdd(d, index, source), false)
+}
+
+// IndexAddInPlace is x.index_add_(d, index, source).
+func (x *Tensor) IndexAddInPlace(d int, index, source *Tensor) *Tensor {
+	return x.write(indexAdd(d, index, source), true)
+}
+
+// scattered is a copy of x, written to at index, where autograd does not look.
 func (x *Tensor) scattered(op string, index *Tensor, src ...*Tensor) *Tensor {
 	t := x.tape
 	c := t.begin(op, x, index)
@@ -30,37 +169,46 @@ func (x *Tensor) scattered(op string, index *Tensor, src ...*Tensor) *Tensor {
 	return c.end(y)
 }
 
+func scatterValue(index *Tensor) writing {
+	return writing{op: "scatter.value", node: "ScatterBackward1", index: index, kept: saves{index}, gradients: each(gradCleared)}
+}
+
+// ScatterValue is x.scatter(d, index, number).
+func (x *Tensor) ScatterValue(index *Tensor) *Tensor { return x.write(scatterValue(index), false) }
+
+// ScatterInPlace is x.scatter_(d, index, number).
+func (x *Tensor) ScatterInPlace(index *Tensor) *Tensor { return x.write(scatterValue(index), true) }
+
+func scatter(index, src *Tensor) writing {
+	return writing{
+		op: "scatter.src", node: "ScatterBackward0", index: index, source: src, kept: saves{index},
+		gradients: each(gradCleared, gradGathered),
+	}
+}
+
 // Scatter is x.scatter(d, index, src).
-func (x *Tensor) Scatter(index, src *Tensor) *Tensor {
-	c := x.tape.begin("scatter_src", x, index, src)
-	y := x.scattered("scatter_src", index, src)
-	return c.end(y.derived("ScatterBackward0", inputs{x, src}, saves{index}, each(
-		partial{0, func(b *backward) *Tensor { return b.grad.scattered("scatter_value", b.saved(0)) }},
-		partial{1, func(b *backward) *Tensor { return b.grad.Gather(b.saved(0)) }},
-	)))
+func (x *Tensor) Scatter(index, src *Tensor) *Tensor { return x.write(scatter(index, src), false) }
+
+// ScatterFromInPlace is x.scatter_(d, index, src).
+func (x *Tensor) ScatterFromInPlace(index, src *Tensor) *Tensor {
+	return x.write(scatter(index, src), true)
+}
+
+func scatterAdd(index, src *Tensor) writing {
+	return writing{
+		op: "scatter_add", node: "ScatterAddBackward0", index: index, source: src,
+		kept: saves{when(src.requiresGrad, index)}, gradients: each(gradPassed, gradGathered),
+	}
 }
 
 // ScatterAdd is x.scatter_add(d, index, src).
 func (x *Tensor) ScatterAdd(index, src *Tensor) *Tensor {
-	c := x.tape.begin("scatter_add", x, index, src)
-	y := x.scattered("scatter_add", index, src)
-	return c.end(y.derived("ScatterAddBackward0", inputs{x, src}, saves{when(src.requiresGrad, index)}, each(
-		partial{0, func(b *backward) *Tensor { return b.grad }},
-		partial{1, func(b *backward) *Tensor { return b.grad.Gather(b.saved(0)) }},
-	)))
+	return x.write(scatterAdd(index, src), false)
 }
 
-// ScatterInPlace is x.scatter_(d, index, number).
-func (x *Tensor) ScatterInPlace(index *Tensor) *Tensor {
-	t := x.tape
-	c := t.begin("scatter__value", x, index)
-	t.launch(program.Index, index.numel, []*Tensor{x.touched(index.numel)}, []*Tensor{index})
-	if n := t.record("ScatterBackward1", x); n != nil {
-		n.save(index)
-		n.apply = func(b *backward) { b.give(0, b.grad.scattered("scatter_value", b.saved(0))) }
-		x.rebase(n)
-	}
-	return c.end(x)
+// ScatterAddInPlace is x.scatter_add_(d, index, src).
+func (x *Tensor) ScatterAddInPlace(index, src *Tensor) *Tensor {
+	return x.write(scatterAdd(index, src), true)
 }
 
 // OneHot is torch.nn.functional.one_hot(x, classes).

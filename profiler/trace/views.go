@@ -252,9 +252,5 @@ func (x *Tensor) TriangleInPlace() *Tensor {
 	t := x.tape
 	c := t.begin("tril_", x)
 	t.launchElementwise(x, 1, x)
-	if n := t.record("TrilBackward0", x); n != nil {
-		n.apply = func(b *backward) { b.give(0, b.grad.Tril()) }
-		x.rebase(n)
-	}
-	return c.end(x)
+	return c.end(x.rederived("TrilBackward0", inputs{x}, nil, func(b *backward) { b.give(0, b.grad.Tril()) }))
 }
