@@ -49,8 +49,9 @@ func (p *packed4bit) quantize(t *trace.Tape) {
 	g := f.FuncFrame(w)
 	t.In(program.Weights, func() {
 		absmax := g.Let(t.Empty(trace.F32, ceil.Div(w.Numel(), weightBlock)))
-		p.weight.Tensor = t.Hold(t.Empty(trace.U8, p.weight.Dims...))
-		t.Kernel("quantize_4bit", 4*w.Numel(), []*trace.Tensor{p.weight.Tensor, absmax}, []*trace.Tensor{w})
+		packed := g.Let(t.Empty(trace.U8, p.weight.Dims...))
+		t.Kernel("quantize_4bit", 4*w.Numel(), []*trace.Tensor{packed, absmax}, []*trace.Tensor{w})
+		p.weight.keepPacked(t, packed)
 		code := t.Hold(t.New("to_device", program.Weights, trace.F32, 16))
 		g.Discard(code.Abs().Max())
 		if !p.double {
@@ -62,6 +63,16 @@ func (p *packed4bit) quantize(t *trace.Tape) {
 	})
 	g.End()
 	f.End()
+}
+
+// keepPacked has the parameter be what was packed on the device. Of a model that comes to the device
+// in parts transformers takes it back to the host, where it waits for its part to be asked for; its
+// scales stay (_load_state_dict_into_meta_model with FSDP or DeepSpeed's stage 3).
+func (p *Parameter) keepPacked(t *trace.Tape, packed *trace.Tensor) {
+	if t.Unplacing() {
+		packed = t.New("to_cpu", program.Weights, packed.DType(), packed.Shape()...)
+	}
+	p.Tensor = t.Hold(packed)
 }
 
 // quantizeScales is quantize_blockwise(absmax - offset, blocksize=256).
@@ -115,9 +126,10 @@ func (p *packed8bit) quantize(t *trace.Tape) {
 	w := f.Let(t.New("to_dtype_layout", program.Temporaries, trace.F16, p.from.Dims...))
 	t.In(program.Weights, func() {
 		p.scales = t.Hold(t.Empty(trace.F32, p.rows()))
-		p.weight.Tensor = t.Hold(t.Empty(trace.U8, p.from.Dims...))
+		packed := f.Let(t.Empty(trace.U8, p.from.Dims...))
+		t.Kernel("int8_vectorwise_quant", 4*w.Numel(), []*trace.Tensor{packed, p.scales}, []*trace.Tensor{w})
+		p.weight.keepPacked(t, packed)
 	})
-	t.Kernel("int8_vectorwise_quant", 4*w.Numel(), []*trace.Tensor{p.weight.Tensor, p.scales}, []*trace.Tensor{w})
 	f.End()
 }
 

@@ -45,6 +45,27 @@ func TestEarlyLayersKeepInputs(t *testing.T) {
 	}
 }
 
+// A packed weight stays on the device that packed it, but for models whose weights come there in parts:
+// it waits on the host then, with its scales left behind.
+func TestPackedWeightsOfModelsInPartsWaitOnTheHost(t *testing.T) {
+	const stored, packed, scales = 512 * 1024 * 2, 512 * 1024 / 2, 512 * 1024 / 64 * 4
+	whole := []int64{stored, scales, packed, -stored}
+	for inParts, want := range map[bool][]int64{false: whole, true: {stored, scales, packed, -packed, -stored}} {
+		tape := trace.New(trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, stack.Default().Rules(), trace.Options{})
+		l := nn.NewLinear(512, 1024, false)
+		l.Weight.DType = trace.BF16
+		model := nn.NewSequential(l)
+		nn.QuantizeLinears(model, nn.NewQuantizer(nn.NF4, trace.BF16))
+		place := func() { nn.NewTree(model).To(tape) }
+		if inParts {
+			tape.Unplaced(place)
+		} else {
+			place()
+		}
+		require.Equal(t, want, events(tape.Program(), 0))
+	}
+}
+
 // events are the sizes of what is allocated and, negative, freed, without what is below 32 KiB
 // and without cuBLAS's workspace.
 func events(p *program.Program, from int) (all []int64) {

@@ -128,3 +128,6 @@ func (t *Tape) Unplaced(f func()) {
 	f()
 	t.unplaced = false
 }
+
+// Unplacing says that a model's weights get no memory for now, as [Tape.Unplaced] has it.
+func (t *Tape) Unplacing() bool { return t.unplaced }
