@@ -13,7 +13,7 @@ FUZZTIME ?= 20000x
 # driver and an empty library in place of the driver's.
 CUDA_ENV := CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CURDIR)/internal/cudalib/include" CGO_LDFLAGS="-Wl,--as-needed"
 CUDA_LIB := ./internal/cudalib ./internal/nvmllib ./profiler/device/fakecuda ./profiler/device/... ./profiler/replay
-CUDA_PKG := $(CUDA_LIB) ./cmd/...
+CUDA_PKG := $(CUDA_LIB) ./cmd/... ./tools/gpucheck
 # Tests of the command line that drive a device: those with the tag. The others
 # are the plain build's.
 CUDA_RUN  = '^($(shell grep -l '^//go:build cuda' cmd/vprof/*_test.go | xargs grep -oh '^func Test[[:alnum:]]*' | cut -c6- | paste -sd '|'))$$'
@@ -49,7 +49,7 @@ CUDA_RACE_RUN := '^Test(AnInterrupt|Monitor|Burst|FitAndSmokeGive|TheFirstGPU|Me
 
 test-cuda: ## the CUDA build against a driver without a GPU, also under the race detector
 	$(CUDA_ENV) $(GO) vet -tags cuda $(CUDA_PKG)
-	$(CUDA_ENV) $(GO) test -tags cuda $(CUDA_LIB) ./cmd/gpucheck
+	$(CUDA_ENV) $(GO) test -tags cuda $(CUDA_LIB) ./tools/gpucheck
 	$(CUDA_ENV) $(GO) test -tags cuda -run $(CUDA_RUN) ./cmd/vprof
 	$(CUDA_ENV) $(GO) test -race -short -tags cuda $(CUDA_RACE)
 	$(CUDA_ENV) $(GO) test -race -short -tags cuda -run $(CUDA_RACE_RUN) ./cmd/vprof
@@ -62,7 +62,7 @@ test-slurm: ## a fleet on Slurm as Debian packages it, with a driver without GPU
 # there and run gpucheck in it.
 gpu-check-build: ## the binaries of gpu-check, in bin/gpu
 	mkdir -p bin/gpu
-	CGO_ENABLED=0 $(GO) build -trimpath -o bin/gpu/gpucheck ./cmd/gpucheck
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/gpu/gpucheck ./tools/gpucheck
 	$(CUDA_ENV) $(GO) build -trimpath -tags cuda -o bin/gpu/vprof ./cmd/vprof
 	$(CUDA_ENV) $(GO) test -c -trimpath -tags cuda -o bin/gpu/cuda.test ./profiler/device/cuda
 	mkdir -p bin/gpu/record && cp tools/record/*.py bin/gpu/record

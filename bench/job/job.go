@@ -15,7 +15,6 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment/epoch"
 	"github.com/vprof/vprof/bench/report"
-	"github.com/vprof/vprof/bench/shard"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner/coefficients"
@@ -90,12 +89,6 @@ func Plan(c report.Case, boards []device.GPU, batches []int) []Job {
 // Sweep makes the job of running a case on a device.
 func Sweep(c report.Case, t Target, batches []int, k Conditions) Job {
 	return Job{Schema: Schema, Kind: report.Sweep, Case: c, Target: t, Batches: batches, Conditions: k}
-}
-
-// Shard picks those of the jobs that are part i, from zero, of n: neighbors.
-func Shard(jobs []Job, i, n int) []Job {
-	from, to := shard.Part{Index: i, Of: n}.Range(len(jobs))
-	return jobs[from:to]
 }
 
 // Read reads a job. Keys that no job has are an error.

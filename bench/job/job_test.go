@@ -12,6 +12,7 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/bench/shard"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/toy"
 	"github.com/vprof/vprof/profiler/device"
@@ -133,7 +134,8 @@ func TestShardsMergeToTheWhole(t *testing.T) {
 		n := rapid.IntRange(1, 7).Draw(t, "shards")
 		ran := map[string]*report.Report{}
 		for i := range n {
-			for _, j := range Shard(jobs, i, n) {
+			from, to := shard.Part{Index: i, Of: n}.Range(len(jobs))
+			for _, j := range jobs[from:to] {
 				require.NotContains(t, ran, j.Target.Board.Name)
 				ran[j.Target.Board.Name], err = here().Run(t.Context(), j, quietly)
 				require.NoError(t, err)

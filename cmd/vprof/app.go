@@ -138,6 +138,7 @@ func newRootCmd(a *app) *cobra.Command {
 	root.PersistentFlags().Bool(helpAllFlag, false, "help with all flags")
 	plain := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		addPages(root)
 		if cmd == root || !cmd.Runnable() && len(available(cmd)) == 0 {
 			plain(cmd, args)
 			return
@@ -158,7 +159,6 @@ func newRootCmd(a *app) *cobra.Command {
 	root.Version = thisVersion().Version
 	root.SetVersionTemplate("vprof {{.Version}}\n")
 	root.SetHelpCommand(newHelpCmd())
-	addPages(root)
 	return root
 }
 

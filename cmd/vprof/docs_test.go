@@ -18,6 +18,7 @@ import (
 // docs/cli and docs/man are made from the commands.
 func TestCommandReferenceIsCurrent(t *testing.T) {
 	root := newRootCmd(system())
+	addPages(root)
 	root.InitDefaultCompletionCmd()
 	root.DisableAutoGenTag = true
 	epoch := time.Unix(0, 0).UTC() // the pages change with the commands alone
@@ -56,7 +57,9 @@ func TestMovedVerbsAreListed(t *testing.T) {
 }
 
 func TestEveryCommandSaysWhatItDoesAndHow(t *testing.T) {
-	for _, cmd := range newRootCmd(system()).Commands() {
+	root := newRootCmd(system())
+	addPages(root)
+	for _, cmd := range root.Commands() {
 		require.NotEmpty(t, cmd.Short, cmd.Name())
 		require.False(t, strings.HasSuffix(cmd.Short, "."), "%s: short help is no sentence", cmd.Name())
 		if cmd.Runnable() && cmd.Flags().Lookup("model") != nil {

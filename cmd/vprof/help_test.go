@@ -38,7 +38,9 @@ func TestHelpFitsOnAScreen(t *testing.T) {
 			}
 		}
 	}
-	visit(newRootCmd(system()))
+	root := newRootCmd(system())
+	addPages(root)
+	visit(root)
 }
 
 // flagNames are the flags of a command that help names.

@@ -27,6 +27,7 @@ func newMCPCmd(a *app) *cobra.Command {
 func (a *app) agentServer() *mcp.Server {
 	server := mcp.NewServer(&mcp.Implementation{Name: "vprof", Version: thisVersion().Version}, nil)
 	root := newRootCmd(a)
+	addPages(root)
 	for _, verb := range agentTools {
 		cmd, _, err := root.Find([]string{verb})
 		if err != nil {

@@ -13,27 +13,30 @@ import (
 //go:embed help
 var pages embed.FS
 
-// addPages gives a command and those below it their pages. A page takes in what several say, as
-// {shards} stands for help/part-shards.txt, and lists.
-func addPages(cmd *cobra.Command) {
+// addPages gives a root command and those below it their pages, where they are shown. A page
+// takes in what several say, as {shards} stands for help/part-shards.txt, and lists.
+func addPages(root *cobra.Command) {
 	parts := strings.NewReplacer("{lengths}", pageText("part-lengths"), "{shards}", pageText("part-shards"), "{trust}", pageText("part-trust"),
 		"{types}", hfTypes(), "{agent tools}", strings.Join(agentTools, ", "))
-	var add func(cmd *cobra.Command, name string)
-	add = func(cmd *cobra.Command, name string) {
-		cmd.Long, cmd.Example, _ = strings.Cut(pageText(name), "\n\nExamples:\n")
-		cmd.Long = parts.Replace(cmd.Long)
+	var add func(cmd *cobra.Command)
+	add = func(cmd *cobra.Command) {
+		name := strings.ReplaceAll(strings.TrimPrefix(cmd.CommandPath(), root.Name()+" "), " ", "-")
+		if text := pageText(name); text != "" {
+			cmd.Long, cmd.Example, _ = strings.Cut(text, "\n\nExamples:\n")
+			cmd.Long = parts.Replace(cmd.Long)
+		}
 		for _, sub := range cmd.Commands() {
-			add(sub, strings.TrimPrefix(name+"-"+sub.Name(), cmd.Root().Name()+"-"))
+			add(sub)
 		}
 	}
-	add(cmd, cmd.Name())
+	add(root)
 }
 
-// pageText is the text of a page; empty if there is none.
+// pageText is the text of a page; empty if there is none, where the short help says it all.
 func pageText(name string) string {
 	text, err := pages.ReadFile("help/" + name + ".txt")
 	if err != nil {
-		return "" // its short help says it all
+		return ""
 	}
 	return strings.TrimSuffix(string(text), "\n")
 }

@@ -2,6 +2,7 @@ package configfile
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,8 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // spliceJSON sets one value of a JSON document. Paths go through objects.
@@ -17,22 +20,51 @@ func spliceJSON(data []byte, p path, e Edit) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := finderJSON{d: json.NewDecoder(bytes.NewReader(data)), data: data, want: p, edit: e}
-	f.d.UseNumber()
-	if err := f.value(nil); err != nil {
-		return nil, err
-	}
-	switch {
-	case f.times == 0 && e.Create && !e.Item:
-		return insertJSON(data, p, e, before)
-	case f.times == 0:
+	if _, ok := lookup(before, p); !ok {
+		if e.Create && !e.Item {
+			return insertJSON(data, p, e, before)
+		}
 		return nil, &KeyError{Path: e.Path, Reason: "there is no such key", Missing: true}
+	}
+	raw, end, times := findJSON(data, p)
+	kinds := map[jsontext.Kind]kind{'n': null, 't': boolean, 'f': boolean, '0': number, '"': text}
+	at := place{end - len(raw), end, kinds[raw.Kind()]}
+	switch {
 	case e.Item:
 		return nil, &KeyError{Path: e.Path, Reason: fmt.Sprintf("add %v to it by hand: vprof adds to lists of YAML files", e.Value)}
-	case f.times > 1:
+	case raw.Kind() == '{':
+		return nil, &KeyError{Path: e.Path, Reason: "is an object, not a single value"}
+	case raw.Kind() == '[':
+		return nil, &KeyError{Path: e.Path, Reason: "is a list, not a single value"}
+	case times > 1:
 		return nil, &KeyError{Path: e.Path, Reason: "stands in the file more than once"}
 	}
-	return spliceAt(data, p, e, f.at, before, readJSON)
+	return spliceAt(data, p, e, at, before, readJSON)
+}
+
+// findJSON is the text of the last value with a path, where it ends, and how many there are. An
+// empty path is that of the document.
+func findJSON(data []byte, p path) (raw jsontext.Value, end, times int) {
+	var want jsontext.Pointer
+	for _, key := range p {
+		want = want.AppendToken(key)
+	}
+	d := jsontext.NewDecoder(bytes.NewReader(data), jsontext.AllowDuplicateNames(true))
+	for named := len(p) == 0; ; {
+		if named && d.StackPointer() == want {
+			v, err := d.ReadValue()
+			if err != nil {
+				return raw, end, times
+			}
+			raw, end, times, named = v.Clone(), int(d.InputOffset()), times+1, false
+			continue
+		}
+		if _, err := d.ReadToken(); err != nil {
+			return raw, end, times // the end: it is known to be JSON
+		}
+		in, n := d.StackIndex(d.StackDepth())
+		named = in == '{' && n%2 == 1
+	}
 }
 
 // insertJSON adds keys, each within the one before it, behind the entries of the object that
@@ -60,18 +92,21 @@ func insertJSON(data []byte, p path, e Edit, before any) ([]byte, error) {
 			entry = "{" + entry + "}"
 		}
 	}
-	f := finderJSON{d: json.NewDecoder(bytes.NewReader(data)), data: data, want: p[:has], object: true}
-	f.d.UseNumber()
-	if err := f.value(nil); err != nil {
-		return nil, err
+	byHand := &KeyError{Path: e.Path, Reason: fmt.Sprintf("cannot be added safely to this file; set it to %s by hand", value)}
+	object, end, times := findJSON(data, p[:has])
+	if times != 1 || object.Kind() != '{' {
+		return nil, byHand
 	}
-	if f.times == 1 && f.entries > 0 {
-		entry = "," + f.space() + entry
+	const white = " \t\r\n"
+	entries := string(object[1 : len(object)-1])
+	at := end - 1 - (len(entries) - len(strings.TrimRight(entries, white)))
+	if first := strings.TrimLeft(entries, white); first != "" {
+		entry = "," + cmp.Or(entries[:len(entries)-len(first)], " ") + entry
 	}
-	out := replace(data, f.at.to, f.at.to, entry)
+	out := replace(data, at, at, entry)
 	after, err := readJSON(out)
-	if f.times != 1 || err != nil || !created(before, p, e.Value) || !reflect.DeepEqual(before, after) {
-		return nil, &KeyError{Path: e.Path, Reason: fmt.Sprintf("cannot be added safely to this file; set it to %s by hand", value)}
+	if err != nil || !created(before, p, e.Value) || !reflect.DeepEqual(before, after) {
+		return nil, byHand
 	}
 	return out, nil
 }
@@ -84,16 +119,6 @@ func created(v any, p path, value any) bool {
 		}
 	}
 	return put(v, p, value)
-}
-
-// space is the white space before the first entry of the object that was found.
-func (f *finderJSON) space() string {
-	rest := f.data[f.at.from:]
-	blank := rest[:len(rest)-len(bytes.TrimLeft(rest, " \t\r\n"))]
-	if len(blank) == 0 {
-		return " "
-	}
-	return string(blank)
 }
 
 // readJSON reads a document of objects, numbers as int64 where they are.
@@ -127,108 +152,4 @@ func integers(v any) any {
 		}
 	}
 	return v
-}
-
-// finderJSON walks over a document's tokens to where a path leads.
-type finderJSON struct {
-	d     *json.Decoder
-	data  []byte
-	want  path
-	edit  Edit
-	at    place
-	times int
-	// object says that an object is looked for: from is where its entries begin, to where
-	// they end, of which there are entries.
-	object  bool
-	entries int
-}
-
-// value walks over one value, whose path is here.
-func (f *finderJSON) value(here path) error {
-	t, err := f.d.Token()
-	if err != nil {
-		return err
-	}
-	hit := len(here) == len(f.want) && (len(here) > 0 || f.object)
-	for i := range here {
-		hit = hit && here[i] == f.want[i]
-	}
-	if hit && !f.object {
-		if err := f.found(t); err != nil {
-			return err
-		}
-	}
-	switch t {
-	case json.Delim('{'):
-		if err := f.entriesOf(here, hit && f.object); err != nil {
-			return err
-		}
-	case json.Delim('['):
-		for f.d.More() {
-			// Items have no key; nothing in them can be meant.
-			if err := f.value(append(here[:len(here):len(here)], "")); err != nil {
-				return err
-			}
-		}
-	default:
-		return nil
-	}
-	_, err = f.d.Token() // the closing one
-	return err
-}
-
-// entriesOf walks over the entries of an object, which may be the one that is looked for.
-func (f *finderJSON) entriesOf(here path, wanted bool) error {
-	from, entries := int(f.d.InputOffset()), 0
-	for ; f.d.More(); entries++ {
-		key, err := f.d.Token()
-		if err != nil {
-			return err
-		}
-		if err := f.value(append(here[:len(here):len(here)], key.(string))); err != nil {
-			return err
-		}
-	}
-	if wanted {
-		f.times++
-		f.at.from, f.entries = from, entries
-		f.at.to = len(bytes.TrimRight(f.data[:f.d.InputOffset()], " \t\r\n"))
-	}
-	return nil
-}
-
-// found notes the place of the token that was just read.
-func (f *finderJSON) found(t json.Token) error {
-	f.times++
-	f.at.to = int(f.d.InputOffset())
-	switch t := t.(type) {
-	case nil:
-		f.at.kind, f.at.from = null, f.at.to-len("null")
-	case bool:
-		f.at.kind, f.at.from = boolean, f.at.to-len(strconv.FormatBool(t))
-	case json.Number:
-		f.at.kind, f.at.from = number, f.at.to-len(t.String())
-	case string:
-		// Back to the quote that opens the text: all others are escaped.
-		f.at.kind = text
-		for from := f.at.to - 2; from >= 0; from-- {
-			if f.data[from] == '"' && !escaped(f.data, from) {
-				f.at.from = from
-				break
-			}
-		}
-	default:
-		what := "an object"
-		if t == json.Delim('[') {
-			what = "a list"
-		}
-		return &KeyError{Path: f.edit.Path, Reason: "is " + what + ", not a single value"}
-	}
-	return nil
-}
-
-// escaped tells whether an odd number of backslashes stands before at.
-func escaped(data []byte, at int) bool {
-	before := string(data[:at])
-	return (len(before)-len(strings.TrimRight(before, `\`)))%2 == 1
 }

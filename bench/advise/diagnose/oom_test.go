@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -15,7 +16,9 @@ const gib = 1 << 30
 // A snapshot of an allocation that failed says who asked, who holds, what would have
 // fitted and what to do.
 func TestSnapshotsSayWhoAskedAndWhoHolds(t *testing.T) {
-	s, err := snapshot.Open("../../observe/snapshot/testdata/requester.pickle")
+	data, err := os.ReadFile("../../observe/snapshot/testdata/requester.pickle")
+	require.NoError(t, err)
+	s, err := snapshot.Parse(data, "requester.pickle")
 	require.NoError(t, err)
 	f := Snapshot(s.Of(0))[0]
 	require.Equal(t, "out of memory", f.Kind)

@@ -6,7 +6,6 @@ package snapshot
 import (
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
@@ -81,16 +80,6 @@ type Failure struct {
 
 // String is where it was asked for; see [Block.String].
 func (f Failure) String() string { return Block{Frames: f.Frames}.String() }
-
-// Open reads the snapshot at path.
-func Open(path string) (*Snapshot, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return Read(f, path)
-}
 
 // Is tells whether a file that begins with head is a pickle of protocol 2 or
 // newer, as snapshots are.

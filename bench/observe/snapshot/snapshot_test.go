@@ -13,10 +13,17 @@ import (
 
 const mib = 1 << 20
 
+func readTestFile(t *testing.T, name string) (*Snapshot, error) {
+	path := "testdata/" + name
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return Parse(data, path)
+}
+
 // testdata/README.md says what is in the files.
 func TestEveryProtocolReadsTheSame(t *testing.T) {
 	for _, protocol := range []int{2, 3, 4, 5} {
-		s, err := Open(fmt.Sprintf("testdata/protocol%d.pickle", protocol))
+		s, err := readTestFile(t, fmt.Sprintf("protocol%d.pickle", protocol))
 		require.NoError(t, err)
 		require.Len(t, s.Segments, 2)
 		require.Equal(t, "expandable_segments:False", s.AllocConf)
@@ -45,7 +52,7 @@ func TestTroughsAreWhereCurvesStopToFall(t *testing.T) {
 }
 
 func TestSnapshotThatCallsCodeIsRefused(t *testing.T) {
-	_, err := Open("testdata/code.pickle")
+	_, err := readTestFile(t, "code.pickle")
 	require.ErrorAs(t, err, new(*input.FormatError))
 	require.ErrorContains(t, err, "nothing of this file was run")
 }

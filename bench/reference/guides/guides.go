@@ -228,9 +228,6 @@ var files = sync.OnceValue(func() []file {
 	return all
 })
 
-// All returns the guides.
-func All() []Guide { return Naming("") }
-
 // Naming returns the guides whose text has a model's name, which are all that
 // have a claim about it, and maybe others. Only they are read.
 func Naming(model string) []Guide {

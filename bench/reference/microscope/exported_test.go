@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/bench/reference/eventlist"
-	"github.com/vprof/vprof/bench/reference/microscope"
 	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
@@ -42,7 +41,7 @@ func TestExportedModelsRunAsInPyTorch(t *testing.T) {
 		require.NoError(t, err)
 		r, err := model.Record(c, board(gpu), models.Options{})
 		require.NoError(t, err, name)
-		result, err := microscope.Compare(readList(t, path), steps(ours(t, r.Program), "batch"))
+		result, err := Compare(readList(t, path), steps(ours(t, r.Program), "batch"))
 		require.NoError(t, err, name)
 		shares = append(shares, result.Allocations.Share())
 		addRow(&table, 52, name, result)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/vprof/vprof/bench/reference"
 	"github.com/vprof/vprof/bench/reference/eventlist"
-	"github.com/vprof/vprof/bench/reference/microscope"
 	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
@@ -55,7 +54,7 @@ func TestFineTuningRunsAsInPyTorch(t *testing.T) {
 		c.Torch, c.Settings = "2.11", models.Settings{"seq-len": 256, "packed": 1}
 		r, err := all.Models().With(reference.FineTuned()).Record(c, board(gpu), models.Options{Steps: 3, Annotate: true})
 		require.NoError(t, err, name)
-		result, err := microscope.Compare(unmarked(readList(t, path)), unmarked(ours(t, r.Program)))
+		result, err := Compare(unmarked(readList(t, path)), unmarked(ours(t, r.Program)))
 		require.NoError(t, err, name)
 		if *only != "" {
 			result.Print(os.Stdout, *show)
@@ -100,7 +99,7 @@ func TestConfigurationsRunAsInPyTorch(t *testing.T) {
 		}
 		r, err := m.Record(c, board(gpu), models.Options{Steps: 2, Annotate: true})
 		require.NoError(t, err)
-		result, err := microscope.Compare(unmarked(readList(t, "testdata/exported/"+name+".txt.bz2")), unmarked(ours(t, r.Program)))
+		result, err := Compare(unmarked(readList(t, "testdata/exported/"+name+".txt.bz2")), unmarked(ours(t, r.Program)))
 		require.NoError(t, err)
 		if strings.Contains(name, *only) && *only != "" {
 			result.Print(os.Stdout, *show)

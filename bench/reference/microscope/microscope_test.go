@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/bench/reference/eventlist"
-	"github.com/vprof/vprof/bench/reference/microscope"
 	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
@@ -106,7 +105,7 @@ func TestRecordedStepsAreThoseOfPyTorch(t *testing.T) {
 		r, err := registry.Record(c, board(gpu), models.Options{})
 		require.NoError(t, err, name)
 		require.NoError(t, r.Program.Validate(), name)
-		result, err := microscope.Compare(readList(t, path), ours(t, r.Program))
+		result, err := Compare(readList(t, path), ours(t, r.Program))
 		require.NoError(t, err, name)
 		var report strings.Builder
 		result.Print(&report, *show)
@@ -123,7 +122,7 @@ func TestRecordedStepsAreThoseOfPyTorch(t *testing.T) {
 }
 
 // addRow adds a comparison to a table whose first column has this many characters.
-func addRow(table *strings.Builder, width int, name string, c *microscope.Comparison) {
+func addRow(table *strings.Builder, width int, name string, c *Comparison) {
 	fmt.Fprintf(table, "%-*s allocations %6.2f %%  events %6.2f %%  peak %+.3f %%\n", width, name,
 		100*c.Allocations.Share(), 100*c.Events.Share(), 100*(float64(c.PeakOurs)/float64(c.PeakReference)-1))
 }

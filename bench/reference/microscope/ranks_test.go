@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vprof/vprof/bench/reference/microscope"
 	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
@@ -39,7 +38,7 @@ func TestRanksRunAsInPyTorch(t *testing.T) {
 		r, err := model.Record(c, board(gpu), models.Options{})
 		require.NoError(t, err, name)
 		require.NoError(t, r.Program.Validate(), name)
-		result, err := microscope.Compare(readList(t, path), steps(ours(t, r.Program), "model", "wrap", "batch"))
+		result, err := Compare(readList(t, path), steps(ours(t, r.Program), "model", "wrap", "batch"))
 		require.NoError(t, err, name)
 		shares = append(shares, result.Allocations.Share())
 		addRow(&table, 56, name, result)

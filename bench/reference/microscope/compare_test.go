@@ -1,7 +1,7 @@
 // Package microscope compares two event lists of recorded training steps,
 // phase by phase: how many allocations of the reference appear in ours, in
 // order and in size, and where the first differences are.
-package microscope
+package microscope_test
 
 import (
 	"fmt"
