@@ -1,9 +1,11 @@
 package trainers
 
 import (
+	"fmt"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/vprof/vprof/internal/input"
@@ -127,9 +129,27 @@ func parseCommand(args []string) (*document, error) {
 
 // environment takes a variable that says something about memory.
 func (d *document) environment(name string, v token) {
+	if name == "CUDA_VISIBLE_DEVICES" {
+		d.visible(v)
+		return
+	}
 	fact, ok := map[string]string{"NPROC_PER_NODE": "gpus", "MAX_NEGATIVE_SAMPLES": "negatives", "PYTORCH_CUDA_ALLOC_CONF": "alloc-conf", "PYTORCH_ALLOC_CONF": "alloc-conf", "MAX_PIXELS": imagePixels}[name]
 	if ok && d.facts[fact].value == "" {
 		d.facts.set(fact, v.text, origin{d.file, name, v.line})
+	}
+}
+
+// visible counts the GPUs that the command sees, where it does not say how many it trains on: launchers
+// and trainers' own commands start a process on each.
+func (d *document) visible(v token) {
+	n := len(strings.Split(strings.Trim(v.text, ", "), ","))
+	switch {
+	case n == 1 || d.facts["gpus"].value != "":
+	case d.onePython:
+		d.notes = append(d.notes, fmt.Sprintf("%s: python starts one process, which shares each batch out among the %d GPUs (DataParallel); "+
+			"planned is one GPU, so start it with torchrun or accelerate launch", d.file, n))
+	default:
+		d.facts.set("gpus", strconv.Itoa(n), origin{d.file, "CUDA_VISIBLE_DEVICES", v.line})
 	}
 }
 
@@ -203,7 +223,7 @@ func started(file string, starter []string, c []token) *document {
 				return nil
 			}
 		case filepath.Ext(t.text) == ".py":
-			d = &document{file: file, command: true, facts: facts{}}
+			d = &document{file: file, command: true, facts: facts{}, script: filepath.Base(t.text)}
 			rest := c[at+1:]
 			if len(rest) > 0 && configuration(rest[0].text) { // as HfArgumentParser takes it
 				d.config, rest = rest[0].text, rest[1:]
@@ -213,6 +233,7 @@ func started(file string, starter []string, c []token) *document {
 		default:
 			continue
 		}
+		d.onePython = strings.HasPrefix(starter[0], "python") && len(starter) == 1
 		d.launch(starter, arguments(c[:at]))
 		return d
 	}

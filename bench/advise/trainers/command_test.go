@@ -2,6 +2,7 @@ package trainers
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -37,6 +38,33 @@ func TestLaunchersSayHowGPUsShareTheWork(t *testing.T) {
 	c, err := Command(append([]string{"torchrun", "--nnodes", "$SLURM_NNODES", "--nproc_per_node", "4"}, program...))
 	require.NoError(t, err)
 	require.Contains(t, c.Notes, "command line: --nnodes $SLURM_NNODES is taken for 1; --gpus says how many GPUs there are in all")
+}
+
+func TestCommandsCountTheirGPUs(t *testing.T) {
+	cache := t.TempDir()
+	t.Setenv("HF_HOME", cache)
+	program := []string{"run_clm.py", "--model_name_or_path", "a/b", "--dataset_name", "d", "--torch_dtype", "bfloat16"}
+	for words, want := range map[string]string{
+		"CUDA_VISIBLE_DEVICES=0,1 accelerate launch":           "2",
+		"env CUDA_VISIBLE_DEVICES=0,1,5 torchrun":              "3",
+		"CUDA_VISIBLE_DEVICES=3 deepspeed":                     "",
+		"CUDA_VISIBLE_DEVICES=0,1 torchrun --nproc_per_node=4": "4",
+		"CUDA_VISIBLE_DEVICES=0,1 python":                      "",
+	} {
+		c, err := Command(append(strings.Fields(words), program...))
+		require.NoError(t, err, words)
+		require.Equal(t, want, setting(c, "gpus"), words)
+		require.Equal(t, strings.HasSuffix(words, " python"), strings.Contains(strings.Join(c.Notes, ""), "DataParallel"), words)
+		require.Equal(t, [2]string{"transformers", "bf16"}, [2]string{c.Trainer, setting(c, "weights")}, "a key of TRL's does not make the script TRL's")
+		require.Empty(t, c.Unknown)
+	}
+	require.NoError(t, os.Mkdir(filepath.Join(cache, "accelerate"), 0o755))
+	own := filepath.Join(cache, "accelerate", "default_config.yaml")
+	require.NoError(t, os.WriteFile(own, []byte("distributed_type: MULTI_GPU\nnum_processes: 6\n"), 0o600))
+	c, err := Command(append([]string{"accelerate", "launch"}, program...))
+	require.NoError(t, err)
+	require.Equal(t, "6", setting(c, "gpus"))
+	require.Contains(t, c.Notes, "command line: accelerate launch without --config_file goes by "+own)
 }
 
 func TestCommandsNameTheirConfigurations(t *testing.T) {

@@ -1,7 +1,10 @@
 package trainers
 
 import (
+	"cmp"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -76,7 +79,29 @@ func (d *document) accelerate(options *value) {
 		e.key = path
 		s.root.put(e)
 	}
+	if s.config == "" {
+		if s.config = acceleratesOwn(); s.config != "" {
+			d.notes = append(d.notes, d.file+": accelerate launch without --config_file goes by "+s.config)
+		}
+	}
 	if s.config != "" || len(s.root.entries) > 0 {
 		d.sharing = s
 	}
+}
+
+// acceleratesOwn is the file that "accelerate config" has left on this machine, by which accelerate goes
+// where no other is named; empty if there is none.
+func acceleratesOwn() string {
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return ""
+	}
+	cache := cmp.Or(os.Getenv("HF_HOME"), filepath.Join(cmp.Or(os.Getenv("XDG_CACHE_HOME"), filepath.Join(home, ".cache")), "huggingface"))
+	for _, ending := range []string{"yaml", "yml", "json"} {
+		path := filepath.Join(cache, "accelerate", "default_config."+ending)
+		if _, err := os.Stat(path); err == nil {
+			return path
+		}
+	}
+	return ""
 }

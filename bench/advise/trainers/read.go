@@ -185,13 +185,18 @@ func (d *document) overFile() (*document, error) {
 		e.argument = true
 		file.root.put(e)
 	}
-	file.facts, file.trainer, file.notes = d.facts, d.trainer, d.notes
+	file.facts, file.trainer, file.script, file.notes = d.facts, d.trainer, d.script, d.notes
 	return file, nil
 }
 
 // take reads the keys of one document.
 func (c *Config) take(d *document) error {
 	t := Named(d.trainer)
+	for _, other := range Tables() {
+		if d.script != "" && slices.Contains(other.Scripts, d.script) {
+			t = other
+		}
+	}
 	for _, other := range Tables() {
 		if t == nil && other.recognizes(d) {
 			t = other

@@ -29,6 +29,8 @@ type Table struct {
 	// Recognized are alternatives: a file is the trainer's if it has all keys of
 	// one. A key may have a value: "model._component_=torchtune.".
 	Recognized [][]string `yaml:"recognized"`
+	// Scripts are Python files that are the trainer's, whatever their arguments are.
+	Scripts []string `yaml:"scripts"`
 	// Strategy says that such a file only tells how several GPUs share the work of a
 	// trainer.
 	Strategy bool `yaml:"strategy"`
