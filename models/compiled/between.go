@@ -4,13 +4,18 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 )
 
-// At is the step in a precision at a batch size: a recording, or what follows from two. Sizes are affine in the batch
-// as long as Inductor decides alike, which it did at two batch sizes if their events are the same; of several such
-// pairs the nearest counts. Where no two are alike, other batch sizes than the recorded ones are an error.
+// mostAlone is the share of a step's bytes that may have no counterpart at another batch size: buffers of reductions
+// that Inductor splits at one of them, for instance.
+const mostAlone = 0.05
+
+// At is the step in a precision at a batch size: a recording, or what follows from two. The events are those of the
+// recording whose batch is nearer, since the order in which Inductor schedules kernels depends on sizes. Each allocation
+// has a counterpart in the other recording, and its size lies on a line through both.
 func (f *File) At(amp string, batch int) (*Recording, error) {
-	amp = noneless(amp)
+	amp = strings.TrimPrefix(amp, "none")
 	var all []*Recording
 	for i := range f.Recordings {
 		switch r := &f.Recordings[i]; {
@@ -21,56 +26,131 @@ func (f *File) At(amp string, batch int) (*Recording, error) {
 			all = append(all, r)
 		}
 	}
-	var a, b *Recording
-	nearest := math.MaxInt
-	for i, x := range all {
-		for _, y := range all[i+1:] {
-			if far := outside(batch, x.Batch, y.Batch); far < nearest && x.Batch != y.Batch && x.like(y) {
-				a, b, nearest = x, y, far
+	if len(all) < 2 {
+		return nil, fmt.Errorf("nothing follows for batch %d: record two batch sizes with vprof capture --compile --batch", batch)
+	}
+	slices.SortFunc(all, func(a, b *Recording) int { return a.Batch - b.Batch })
+	i := 1
+	for i < len(all)-1 && all[i].Batch < batch {
+		i++
+	}
+	near, far := all[i-1], all[i]
+	if float64(batch) > math.Sqrt(float64(near.Batch)*float64(far.Batch)) {
+		near, far = far, near
+	}
+	return near.toward(far, batch)
+}
+
+// toward is a recording on the line from this one through another. It is an error if much of this one has no
+// counterpart there.
+func (r *Recording) toward(far *Recording, batch int) (*Recording, error) {
+	share := float64(batch-r.Batch) / float64(far.Batch-r.Batch)
+	at := func(x, y int64) int64 { return max(0, x+int64(math.Round(share*float64(y-x)))) }
+	out := *r
+	out.Batch = batch
+	out.Kept = slices.Clone(r.Kept)
+	for i := range min(len(r.Kept), len(far.Kept)) {
+		out.Kept[i] = at(r.Kept[i], far.Kept[i])
+	}
+	out.Allocations = slices.Clone(r.Allocations)
+	found := r.counterparts(far)
+	var bytes, alone int64
+	for n, a := range r.Allocations {
+		bytes += a[0]
+		if found[n] < 0 {
+			alone += a[0]
+			continue
+		}
+		out.Allocations[n][0] = at(a[0], far.Allocations[found[n]][0])
+	}
+	if float64(alone) > mostAlone*float64(bytes) {
+		return nil, fmt.Errorf("nothing follows for batch %d: Inductor decided otherwise at batch %d than at %d; record more with vprof capture --compile --batch",
+			batch, r.Batch, far.Batch)
+	}
+	return &out, nil
+}
+
+// place is what an allocation has in common with its counterpart: the line that it comes from, and the phases in
+// which it comes and goes.
+type place struct {
+	site     int64
+	from, to int
+}
+
+// places are the allocations of a recording by their places.
+func (r *Recording) places() map[place][]int {
+	all := make([]place, len(r.Allocations))
+	for n, a := range r.Allocations {
+		all[n] = place{site: a[1], to: -1}
+	}
+	for i, n := range r.Order {
+		phase := 0
+		for _, end := range []int{r.Forward, r.Backward} {
+			if i >= end {
+				phase++
 			}
 		}
+		if n >= 0 {
+			all[n].from = phase
+		} else {
+			all[^n].to = phase
+		}
 	}
-	if a == nil {
-		return nil,
-			fmt.Errorf("nothing follows for batch %d: Inductor decided otherwise at each recorded one; record more with vprof capture --compile --batch", batch)
+	of := map[place][]int{}
+	for n, p := range all {
+		of[p] = append(of[p], n)
 	}
-	return between(a, b, batch), nil
+	return of
 }
 
-func noneless(amp string) string {
-	if amp == "none" {
-		return ""
+// counterparts are the allocations of another recording that stand for those of this one, -1 for those without. Of a
+// place those whose size grows with the batch find theirs first, then those of a fixed size; what is left goes by size.
+func (r *Recording) counterparts(far *Recording) []int {
+	found := make([]int, len(r.Allocations))
+	others := far.places()
+	for p, own := range r.places() {
+		free := map[int64][]int{}
+		for _, m := range others[p] {
+			free[far.Allocations[m][0]] = append(free[far.Allocations[m][0]], m)
+		}
+		take := func(n int, size int64) bool {
+			list := free[size]
+			if len(list) > 0 {
+				found[n], free[size] = list[0], list[1:]
+			}
+			return len(list) > 0
+		}
+		var rest []int
+		for _, n := range own {
+			size := r.Allocations[n][0]
+			grown := size * int64(far.Batch)
+			if grown%int64(r.Batch) != 0 || !take(n, grown/int64(r.Batch)) {
+				rest = append(rest, n)
+			}
+		}
+		rest = slices.DeleteFunc(rest, func(n int) bool { return take(n, r.Allocations[n][0]) })
+		match(found, rest, r.Allocations, free)
 	}
-	return amp
+	return found
 }
 
-// outside is how far a batch lies from what two others enclose, in sizes of the interval, and then how wide that is.
-func outside(batch, x, y int) int {
-	low, high := min(x, y), max(x, y)
-	return max(low-batch, batch-high, 0)<<20 + high - low
-}
-
-// like tells whether two recordings have the same events.
-func (r *Recording) like(o *Recording) bool {
-	return slices.Equal(r.Order,
-		o.Order) && r.Forward == o.Forward && r.Backward == o.Backward && len(r.Kept) == len(o.Kept)
-}
-
-// between is a recording on the line through two.
-func between(a, b *Recording, batch int) *Recording {
-	share := float64(batch-a.Batch) / float64(b.Batch-a.Batch)
-	at := func(x, y int64) int64 { return max(0, x+int64(math.Round(share*float64(y-x)))) }
-	out := *a
-	out.Batch = batch
-	out.Kept = make([]int64, len(a.Kept))
-	for i := range a.Kept {
-		out.Kept[i] = at(a.Kept[i], b.Kept[i])
+// match has allocations find those of the same rank by size, if there are as many.
+func match(found, own []int, allocations [][2]int64, free map[int64][]int) {
+	slices.SortStableFunc(own, func(a, b int) int { return int(allocations[a][0] - allocations[b][0]) })
+	sizes := make([]int64, 0, len(free))
+	for size := range free {
+		sizes = append(sizes, size)
 	}
-	out.Allocations = make([][2]int64, len(a.Allocations))
-	for i := range a.Allocations {
-		out.Allocations[i] = [2]int64{at(a.Allocations[i][0], b.Allocations[i][0]), a.Allocations[i][1]}
+	slices.Sort(sizes)
+	var left []int
+	for _, size := range sizes {
+		left = append(left, free[size]...)
 	}
-	return &out
+	for i, n := range own {
+		if found[n] = -1; len(left) == len(own) {
+			found[n] = left[i]
+		}
+	}
 }
 
 // reach are the smallest and the largest batch recorded in a precision.

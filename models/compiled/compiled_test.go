@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -62,20 +63,34 @@ func TestSizesFollowTheBatch(t *testing.T) {
 	})
 }
 
-// Where Inductor decided otherwise at one of three batch sizes, the two that are alike decide, and the third counts as
-// it is; without two that are alike nothing follows.
-func TestRecordingsThatDifferAreNotMixed(t *testing.T) {
-	other := step(8)
-	other.Order = []int{0, 1, 2, ^2, 3, 4, ^4, ^1, ^0}
-	f := file(step(4), other, step(16))
+// The order of events is that of the nearer recording, and sizes follow from both, whatever the other's order; buffers
+// that one of them alone has stay as they are.
+func TestOrderOfTheNearer(t *testing.T) {
+	far := step(64)
+	far.Allocations = append(slices.Clone(far.Allocations), [2]int64{16, 1})
+	far.Order = []int{0, 1, 2, 3, 4, 5, ^5, ^1, ^4, ^2, ^0}
+	far.Backward = 9
+	f := file(step(4), far)
 	r, err := f.At("bf16", 10)
 	require.NoError(t, err)
 	require.Equal(t, step(10), *r)
-	r, err = f.At("bf16", 8)
+	r, err = f.At("bf16", 40)
 	require.NoError(t, err)
-	require.Equal(t, other, *r)
+	want := step(40)
+	require.Equal(t, far.Order, r.Order)
+	require.Equal(t, append(want.Allocations, [2]int64{16, 1}), r.Allocations)
+}
+
+// Nothing follows from one recording, nor from two steps that have little in common.
+func TestWhereNothingFollows(t *testing.T) {
+	_, err := file(step(4)).At("bf16", 5)
+	require.ErrorContains(t, err, "record two batch sizes")
+	other := step(8)
+	for i := range other.Allocations {
+		other.Allocations[i][1] = 1 - other.Allocations[i][1]
+	}
 	_, err = file(step(4), other).At("bf16", 5)
-	require.ErrorContains(t, err, "Inductor decided otherwise")
+	require.ErrorContains(t, err, "Inductor decided otherwise at batch 4 than at 8")
 }
 
 // A step is what was recorded, the optimizer's step in between, and leaves weights, state and what libraries keep.
@@ -85,7 +100,7 @@ func TestStepsPlayTheRecording(t *testing.T) {
 		c.Accumulate = accumulate
 		tape := trace.New(trace.Board{}, trace.Rules{}, trace.Options{Warm: true})
 		r := step(6)
-		require.NoError(t, (&trainer{file(r), &r, c}).Record(tape, 2))
+		require.NoError(t, newTrainer(file(r), &r, c).Record(tape, 2))
 		p := tape.Program()
 		require.NoError(t, p.Validate())
 		held, seen := map[program.Class]int64{}, map[int64]int{}
@@ -207,7 +222,7 @@ func TestModelsHaveWhatLiesBesideThem(t *testing.T) {
 		require.Empty(t, m.NotRecorded(toyCase(4)))
 		built, err := m.Build(toyCase(6))
 		require.NoError(t, err)
-		require.Equal(t, models.Counts{Total: 32, Trainable: 32, Gradients: 128}, built.Counts())
+		require.Equal(t, models.Counts{Total: 32, Trainable: 32, Buffers: 3, Gradients: 128}, built.Counts())
 		require.Contains(t, m.Caveats(toyCase(64))[0], "Inductor of PyTorch 2.15.0+cu132")
 		require.Contains(t, m.Caveats(toyCase(64))[1], "recorded from batch 4 to 8")
 		eager, err := m.Build(models.Case{Batch: 6})
@@ -239,7 +254,7 @@ func FuzzRead(f *testing.F) {
 			r := &read.Recordings[i]
 			c := toyCase(r.Batch)
 			c.AMP = models.Autocast(r.AMP)
-			_ = (&trainer{read, r, c}).Record(trace.New(trace.Board{}, trace.Rules{}, trace.Options{Warm: true}), 1)
+			_ = newTrainer(read, r, c).Record(trace.New(trace.Board{}, trace.Rules{}, trace.Options{Warm: true}), 1)
 		}
 	})
 }

@@ -66,6 +66,7 @@ func with(m models.Model, path string, content []byte) (models.Model, error) {
 		return m, err
 	}
 	m.Description = models.Describe(string(text))
+	m.Settings = f.sized(m.Settings)
 	usual, build, caveat := m.Default, m.Build, m.Caveat
 	m.Unrecorded = func(c models.Case) string { return f.lacks(c, usual) }
 	m.Build = func(c models.Case) (models.Trainer, error) {
@@ -76,7 +77,7 @@ func with(m models.Model, path string, content []byte) (models.Model, error) {
 		if err != nil {
 			return nil, &input.FormatError{File: path, Reason: err.Error()}
 		}
-		return &trainer{f, r, c}, nil
+		return newTrainer(f, r, c), nil
 	}
 	m.Caveat = func(c models.Case) []string {
 		var all []string
@@ -91,10 +92,21 @@ func with(m models.Model, path string, content []byte) (models.Model, error) {
 	return m, nil
 }
 
+// sized are settings whose default is the size that was recorded.
+func (f *File) sized(all []models.Setting) []models.Setting {
+	all = slices.Clone(all)
+	for i := range all {
+		if at, ok := f.Sizes[strings.TrimSuffix(all[i].Name, "-len")]; ok {
+			all[i].Default = at
+		}
+	}
+	return all
+}
+
 // free are the fields of a case, by their keys in files, that a recording of forward and backward leaves open.
 var free = []string{
 	"model", "batch", "accumulate", "optimizer", "clip", "alloc_conf", "torch_compile", "config_sha256",
-	"dataset_bytes", "amp", "loss", "torch", "settings",
+	"dataset_bytes", "amp", "loss", "torch", "settings", "blocks",
 }
 
 // lacks says why the compiled step of a case was not recorded, empty if it was; usual is the model's default case.

@@ -2,6 +2,7 @@ package compiled
 
 import (
 	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/models/train"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
@@ -15,94 +16,52 @@ var dtypes = map[string]trace.DType{
 	"float32":  trace.F32, "float64": trace.F64, "complex64": trace.C64, "bool": trace.Bool,
 }
 
-// trainer trains a model whose forward and backward were recorded.
-type trainer struct {
-	f *File
-	r *Recording
-	c models.Case
-}
-
-// Counts implements [models.Trainer].
-func (t *trainer) Counts() models.Counts {
-	var c models.Counts
-	for _, p := range t.f.Parameters {
-		bytes, _ := p.bytes(1) // the file was checked
-		n := bytes / dtypes[p.DType].Size()
-		c.Total += n
-		if p.Trained {
-			c.Trainable += n
-			c.Gradients += bytes
-		}
-	}
-	return c
-}
-
-// ownOptimizer is the optimizer of cases that name none, as exported models have it.
-var ownOptimizer = optim.Config{Algorithm: optim.AdamW, WeightDecay: true}
-
-// Record implements [models.Trainer].
-func (t *trainer) Record(tape *trace.Tape, steps int) error {
-	return tape.Try(func() {
-		l := t.begin(tape)
-		s := train.NewSession(tape, t.c)
-		opt, err := s.OptimizerOf(t.c, ownOptimizer, nil, l.trained)
-		if err != nil {
-			tape.Raise(err)
-		}
-		for i := range steps {
-			tape.SetStep(i)
-			for range t.c.Accumulate {
-				l.play(t.r)
-			}
-			var clipped []*trace.Tensor
-			if t.c.Clip == models.ClipNorm {
-				clipped = l.trained
-			}
-			s.StepOver(opt, clipped)
-			tape.Mark("optimizer")
-			opt.ZeroGrad()
-			tape.Mark("zero_grad")
-			l.end(t.r)
-			tape.Mark("step_end")
-		}
-	})
-}
-
-// begin brings the model and a batch to the device.
-func (t *trainer) begin(tape *trace.Tape) *loop {
-	l := &loop{tape: tape, parameters: map[string]*trace.Tensor{}, sites: make([]*trace.Path, len(t.f.Sites))}
-	for i, line := range t.f.Sites {
+// newTrainer trains a model whose forward and backward were recorded.
+func newTrainer(f *File, r *Recording, c models.Case) models.Trainer {
+	net := &nn.Parts{}
+	l := &loop{parameters: map[string]*nn.Parameter{}, sites: make([]*trace.Path, len(f.Sites))}
+	for i, line := range f.Sites {
 		l.sites[i] = &trace.Path{Line: line}
 	}
-	hold := func(of *Tensor, op string, class program.Class) *trace.Tensor {
-		return tape.Hold(tape.New(op, class, dtypes[of.DType], of.at(int64(t.c.Batch))...))
+	for _, p := range f.Parameters {
+		w := nn.NewParameter(p.Shape...)
+		w.DType, w.Frozen = dtypes[p.DType], !p.Trained
+		l.parameters[p.Name] = w
+		net.Put(p.Name, w)
 	}
-	train.Place(tape, t.c, func() {
-		for i := range t.f.Parameters {
-			p := &t.f.Parameters[i]
-			x := hold(p, "to_dtype_layout", program.Weights)
-			l.parameters[p.Name] = x
-			if p.Trained {
-				l.trained = append(l.trained, x.Leaf())
-			}
-		}
-		for i := range t.f.Buffers {
-			hold(&t.f.Buffers[i], "to_dtype_layout", program.Buffers)
-		}
-	})
-	tape.Mark("model")
-	for i := range t.f.Inputs {
-		hold(&t.f.Inputs[i], "zeros", program.Batch)
+	for _, b := range f.Buffers {
+		net.Buffer(dtypes[b.DType], b.Shape...)
 	}
-	tape.Mark("batch")
-	return l
+	own := &train.Own[*loop]{Case: c, Net: nn.NewTree(net)}
+	own.Load = func(tape *trace.Tape, n int) *loop {
+		l.tape, l.kept, l.live = tape, false, nil
+		for i := range f.Inputs {
+			in := &f.Inputs[i]
+			tape.Hold(tape.New("zeros", program.Batch, dtypes[in.DType], in.at(int64(n))...))
+		}
+		return l
+	}
+	own.Step = func(s *train.Session, opt *optim.Optimizer, l *loop) {
+		for range c.Accumulate {
+			l.play(r)
+		}
+		var clipped []*nn.Parameter
+		if c.Clip == models.ClipNorm {
+			clipped = train.Trainable(own.Net.Parameters)
+		}
+		s.Step(opt, clipped)
+		l.tape.Mark("optimizer")
+		opt.ZeroGrad()
+		l.tape.Mark("zero_grad")
+		l.end(r)
+	}
+	return struct{ models.Trainer }{own} // which validates nothing
 }
 
 // loop is a training loop that plays recordings.
 type loop struct {
 	tape       *trace.Tape
-	parameters map[string]*trace.Tensor
-	trained    []*trace.Tensor
+	parameters map[string]*nn.Parameter
 	sites      []*trace.Path
 	kept       bool            // what the first step leaves is there
 	live       []*trace.Tensor // by allocation of the step
@@ -124,7 +83,7 @@ func (l *loop) play(r *Recording) {
 	l.tape.Mark("forward")
 	l.events(r, classes, r.Order[r.Forward:r.Backward])
 	for _, g := range r.Gradients {
-		l.give(l.parameters[g.Parameter], l.live[g.Allocation], g.Offset)
+		l.give(l.parameters[g.Parameter].Tensor, l.live[g.Allocation], g.Offset)
 	}
 	for _, g := range r.Gradients {
 		l.drop(g.Allocation) // the parameter holds it, or has added it to what it had
