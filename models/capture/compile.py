@@ -1,8 +1,9 @@
 """Records what a model's compiled step allocates, for vprof capture --compile.
 
 It runs under the hook of vprof run, which gives PyTorch a board and spares Triton: Dynamo, AOTAutograd and Inductor
-are the user's own. Of each batch size two steps run, forward, loss and backward, and the second is written down: each
-allocation and free in order, with the user's line and the parameters that gradients are of.
+are the user's own. Of each batch size two steps run, forward, loss and backward, in a process of their own: the first,
+which compiles and tunes, and one of those that follow. Written down is each allocation and free in order, with the
+user's line and the parameters that gradients are of.
 """
 
 import argparse
@@ -10,11 +11,12 @@ import gc
 import json
 import os
 import sys
+import traceback
 
 import vprof_capture as capture
 
-# At most so many batch sizes are recorded where the two largest have not the same events, so that nothing follows from them.
-MOST = 3
+# At most so many processes record at a time: each has Inductor's memory, a GiB or two.
+MOST = 2
 
 
 def blocks(model):
@@ -88,14 +90,12 @@ class Recorder:
         self.example = capture.Example(self.model, inputs_of(self.model))
         if "batch" not in self.example.symbols:
             raise capture.Refusal("no input of the model has a dimension that is the batch", "call it batch: --input 'x=float32[batch,3,224,224]'")
-        self.model.to("cuda")
         self.loss = loss_of(opts.loss)
         self.sites = {}
 
     def compiled(self):
         """The step's forward pass and loss, compiled anew: a function of the model's arguments."""
         torch, model, loss = self.torch, self.model, self.loss
-        torch._dynamo.reset()
         options = {"dynamic": True} if self.opts.dynamic else {}
         if self.opts.form == "blocks":
             for b in blocks(model):
@@ -110,16 +110,28 @@ class Recorder:
 
         return forward
 
-    def step(self, call, args, kwargs, amp, mark):
-        """A step as a function of a script has it: what the model returned lives to its end."""
+    def step(self, call, args, kwargs, amp, before):
+        """What a step allocates, as a function of a script has it: what the model returned lives to its end."""
         torch = self.torch
-        kind = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(amp)
-        with torch.autocast("cuda", dtype=kind, enabled=kind is not None):
-            out, value = call(args, kwargs)
-        mark()
-        value.backward()
-        mark()
-        return self.gradients()
+        history = torch.cuda.memory._record_memory_history
+        history(enabled=None)
+        history(enabled="all", context="alloc", stacks="python", max_entries=1 << 22)
+        ends = []
+
+        def run():
+            kind = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(amp)
+            with torch.autocast("cuda", dtype=kind, enabled=kind is not None):
+                out, value = call(args, kwargs)
+            ends.append(len(self.trace()))
+            value.backward()
+            ends.append(len(self.trace()))
+            return self.gradients()
+
+        gradients = run()  # and lets go of its variables
+        gc.collect()  # what compiling has left in cycles, of which one may hold a result
+        written = self.written(self.trace(), ends, gradients, before)
+        self.model.zero_grad(set_to_none=True)
+        return written
 
     def gradients(self):
         """Addresses of gradients, with their parameters and the bytes that come before them."""
@@ -132,38 +144,25 @@ class Recorder:
         return found
 
     def record(self, amp, batch):
-        """The recording of a step at a batch size."""
+        """The recording of a batch size, where nothing has run on the board yet."""
         torch = self.torch
+        self.model.to("cuda")
         symbols = {**self.example.symbols, "batch": batch}
         args, kwargs = torch.utils._pytree.tree_map_only(torch.Tensor, lambda t: t.to("cuda"), self.example.tensors("cpu", symbols))
         call = self.compiled()
-        frames = torch._dynamo.utils.counters["graph_break"]
-        self.step(call, args, kwargs, amp, lambda: None)
-        breaks = sum(frames.values())
-        self.model.zero_grad(set_to_none=True)
-        gc.collect()  # what compiling has left in cycles, of which one may hold a result
-        history = torch.cuda.memory._record_memory_history
-        history(enabled=None)
-        history(enabled="all", context="alloc", stacks="python", max_entries=1 << 22)
-        kept = self.kept([*torch.utils._pytree.tree_leaves((args, kwargs))])
-        ends = []
-        gradients = self.step(call, args, kwargs, amp, lambda: ends.append(len(self.trace())))
-        recording = self.written(self.trace(), ends, gradients, kept)
-        self.model.zero_grad(set_to_none=True)
-        return {"amp": "" if amp == "none" else amp, "batch": batch, "breaks": breaks, **recording}
+        first, live = self.step(call, args, kwargs, amp, {})
+        breaks = sum(torch._dynamo.utils.counters["graph_break"].values())
+        second, _ = self.step(call, args, kwargs, amp, {address: (n, first["order"]) for address, n in live.items()})
+        return {"amp": "" if amp == "none" else amp, "batch": batch, "breaks": breaks, "steps": [first, second], "sites": list(self.sites)}
 
     def trace(self):
         return self.torch.cuda.memory._snapshot()["device_traces"][0]
 
-    def kept(self, inputs):
-        """Bytes of what is neither of the model nor of the batch, and stays: workspaces of libraries."""
-        torch = self.torch
-        known = {t.untyped_storage().data_ptr() for t in (*self.model.parameters(), *self.model.buffers(), *inputs) if isinstance(t, torch.Tensor)}
-        live = [b for s in torch.cuda.memory._snapshot()["segments"] for b in s["blocks"] if b["state"] == "active_allocated"]
-        return [b["requested_size"] for b in live if b["address"] not in known]
+    def written(self, trace, ends, gradients, before):
+        """The events of a step: allocations by number, frees as their complement; and what is left, by address.
 
-    def written(self, trace, ends, gradients, kept):
-        """The events of a step: allocations by number, frees as their complement."""
+        What the step before has left, and goes in this one, goes at the end of that one.
+        """
         from vprof_hook import memory
 
         libraries = (*memory.LIBRARIES, os.path.join(os.path.dirname(self.torch.__file__), ""))
@@ -178,24 +177,15 @@ class Recorder:
                 allocations.append([e["size"], self.sites.setdefault(where, len(self.sites))])
             elif e["action"] == "free_completed" and e["addr"] in live:
                 order.append(~live.pop(e["addr"]))
+            elif e["action"] == "free_completed" and e["addr"] in before:
+                n, ended = before.pop(e["addr"])
+                ended.append(~n)
         marks += [len(order)] * (len(ends) - len(marks))
-        return {
-            "kept": kept, "allocations": allocations, "order": order, "forward": marks[0], "backward": marks[1],
+        written = {
+            "allocations": allocations, "order": order, "forward": marks[0], "backward": marks[1],
             "gradients": [[live[a], name, at] for a, names in gradients.items() if a in live for name, at in names],
         }
-
-    def between(self, amp, batches):
-        """Recordings at these batch sizes, and at some between them where one does not follow from its neighbors."""
-        made = {b: self.record(amp, b) for b in sorted(set(batches))}
-        while 1 < len(made) < MOST:
-            order = sorted(made)
-            x, y = order[-2:]
-            alike = made[x]["order"] == made[y]["order"]
-            if y - x < 2 or alike and not bent(*(made[b] for b in order[-3:])):
-                break
-            middle = max(x + 1, round((x * y) ** 0.5))
-            made[middle] = self.record(amp, middle)
-        return [made[b] for b in sorted(made)]
+        return written, live
 
     def described(self):
         """The model's parameters, buffers and inputs, in the order in which .to(device) moves them."""
@@ -218,36 +208,74 @@ class Recorder:
         }
 
 
-def bent(*recordings):
-    """Tells whether of three recordings of the same events the sizes of the middle one are off the line by a thousandth."""
-    if len(recordings) < 3 or any(r["order"] != recordings[0]["order"] for r in recordings):
-        return False
-    a, b, c = recordings
-    share = (b["batch"] - a["batch"]) / (c["batch"] - a["batch"])
-    off = sum(abs(y[0] - x[0] - share * (z[0] - x[0])) for x, y, z in zip(a["allocations"], b["allocations"], c["allocations"]))
-    return off > 0.001 * sum(y[0] for y in b["allocations"])
+def apart(tell, jobs):
+    """What tell says of jobs, each in a forked process: a board is used there for the first time."""
+    import torch
+
+    def begin(job):
+        read, write = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            torch.set_num_threads(1)  # the threads of this process are not there
+            with os.fdopen(write, "w") as f:
+                json.dump(tell(*job), f)
+            os._exit(0)
+        os.close(write)
+        return pid, os.fdopen(read)
+
+    def end(pid, file):
+        with file:
+            text = file.read()
+        os.waitpid(pid, 0)
+        return json.loads(text or '{"error": "the process that compiles died", "do": "--verbose shows what it said"}')
+
+    told, running = [], []
+    for job in jobs:
+        if len(running) == MOST:
+            told.append(end(*running.pop(0)))
+        running.append(begin(job))
+    return told + [end(*r) for r in running]
 
 
-def launch_nothing():
-    """Leaves out launches of Inductor's kernels, and with them autotuning: the step that is written down has none."""
-    from torch._inductor.runtime import triton_heuristics
-
-    triton_heuristics.CachingAutotuner.run = lambda *_args, **_kwargs: None
+def merged(recordings):
+    """The sites of all recordings, which each numbers by itself."""
+    sites = {}
+    for r in recordings:
+        numbers = [sites.setdefault(where, len(sites)) for where in r.pop("sites")]
+        for s in r["steps"]:
+            for a in s["allocations"]:
+                a[1] = numbers[a[1]]
+    return list(sites)
 
 
 def record(opts):
     import torch
 
-    launch_nothing()
     if opts.budget:
         torch._functorch.config.activation_memory_budget = opts.budget
+    torch._inductor.config.compile_threads = 1  # there is nothing for other processes to compile
     r = Recorder(opts)
-    recordings = [one for amp in opts.amp.split(",") for one in r.between(amp, [int(b) for b in opts.batches.split(",")])]
+    jobs = [(amp, int(b)) for amp in opts.amp.split(",") for b in opts.batches.split(",")]
+    recordings = apart(lambda *job: attempt(opts, lambda: r.record(*job)), jobs)
+    refused = next((one for one in recordings if "error" in one), None)
+    if refused:
+        return refused
     return {
         "torch": torch.__version__, "model": opts.spec, "form": opts.form, "loss": opts.loss, "dynamic": opts.dynamic, "budget": opts.budget,
         "sizes": {k: v for k, v in r.example.symbols.items() if k != "batch"},
-        **r.described(), "sites": list(r.sites), "recordings": recordings,
+        **r.described(), "sites": merged(recordings), "recordings": recordings,
     }
+
+
+def attempt(opts, run):
+    """What run gives, or what the user can do about its error."""
+    try:
+        return run()
+    except Exception as e:
+        if opts.verbose:
+            traceback.print_exc()
+        refused = capture.refusal(e, opts, "compiling and running a step")
+        return {"error": str(refused), "do": refused.do}
 
 
 def main(argv):
@@ -261,13 +289,7 @@ def main(argv):
     own, rest = p.parse_known_args(argv)
     opts = capture.arguments(rest)
     vars(opts).update(vars(own))
-    try:
-        outcome = record(opts)
-    except Exception as e:
-        if opts.verbose:
-            raise
-        refused = capture.refusal(e, opts, "compiling and running a step")
-        outcome = {"error": str(refused), "do": refused.do}
+    outcome = attempt(opts, lambda: record(opts))
     with open(opts.result, "w", encoding="utf-8") as f:
         json.dump(outcome, f)
 

@@ -18,18 +18,7 @@ from torch import nn
 from vprof_hook import compiling
 
 
-def recording(batch, middle, order=(0, 1, ~1)):
-    return {"batch": batch, "order": list(order), "allocations": [[batch * 100, 0], [middle, 0]]}
-
-
 class Lines(unittest.TestCase):
-    def test_sizes_on_a_line_are_not_bent(self):
-        self.assertFalse(compiling_script.bent(recording(2, 7), recording(4, 9), recording(8, 13)))
-        self.assertTrue(compiling_script.bent(recording(2, 7), recording(4, 90), recording(8, 13)))
-
-    def test_other_events_say_nothing_of_a_line(self):
-        self.assertFalse(compiling_script.bent(recording(2, 7), recording(4, 90, (0, 1)), recording(8, 13)))
-
     def test_the_innermost_line_that_is_not_pytorchs(self):
         torchs = os.path.join("/env/site-packages", "torch", "nn", "functional.py")
         trace = '  File "/home/me/train.py", line 7, in forward\n    y = f(x)\n  File "%s", line 2, in f\n' % torchs
@@ -56,11 +45,24 @@ class Steps(unittest.TestCase):
         events = [("alloc", 1, 10), ("free_completed", 9, 4), ("alloc", 2, 20), ("free_completed", 1, 10), ("alloc", 1, 30)]
         trace = [{"action": a, "addr": at, "size": n, "frames": ()} for a, at, n in events]
         r = types.SimpleNamespace(torch=torch, sites={})
-        written = compiling_script.Recorder.written(r, trace, [3, 5], {1: [["w", 0]]}, [512])
+        before = [0]
+        written, left = compiling_script.Recorder.written(r, trace, [3, 5], {1: [["w", 0]]}, {9: (0, before)})
         self.assertEqual([[10, 0], [20, 0], [30, 0]], written["allocations"])
         self.assertEqual([0, 1, ~0, 2], written["order"])
         self.assertEqual((2, 4), (written["forward"], written["backward"]))
         self.assertEqual([[2, "w", 0]], written["gradients"])
+        self.assertEqual({1: 2, 2: 1}, left)
+        self.assertEqual([0, ~0], before)
+
+    def test_sites_are_numbered_anew(self):
+        recordings = [{"sites": sites, "steps": [{"allocations": [[8, 0], [8, 1]]}]} for sites in (["a", "b"], ["b", "c"])]
+        self.assertEqual(["a", "b", "c"], compiling_script.merged(recordings))
+        self.assertEqual([[8, 1], [8, 2]], recordings[1]["steps"][0]["allocations"])
+
+    def test_each_job_has_a_process(self):
+        told = compiling_script.apart(lambda n: {"n": n, "pid": os.getpid()}, [(1,), (2,), (3,)])
+        self.assertEqual([1, 2, 3], [t["n"] for t in told])
+        self.assertEqual(4, len({os.getpid(), *(t["pid"] for t in told)}))
 
 
 class Kernels(unittest.TestCase):

@@ -41,27 +41,26 @@ func (f *File) At(amp string, batch int) (*Recording, error) {
 	return near.toward(far, batch)
 }
 
-// toward is a recording on the line from this one through another. It is an error if much of this one has no
+// toward is a recording on the line from this one through another. It is an error if much of a step has no
 // counterpart there.
 func (r *Recording) toward(far *Recording, batch int) (*Recording, error) {
-	share := float64(batch-r.Batch) / float64(far.Batch-r.Batch)
-	at := func(x, y int64) int64 { return max(0, x+int64(math.Round(share*float64(y-x)))) }
 	out := *r
 	out.Batch = batch
-	out.Kept = slices.Clone(r.Kept)
-	for i := range min(len(r.Kept), len(far.Kept)) {
-		out.Kept[i] = at(r.Kept[i], far.Kept[i])
-	}
-	out.Allocations = slices.Clone(r.Allocations)
-	found := r.counterparts(far)
+	share := float64(batch-r.Batch) / float64(far.Batch-r.Batch)
 	var bytes, alone int64
-	for n, a := range r.Allocations {
-		bytes += a[0]
-		if found[n] < 0 {
-			alone += a[0]
-			continue
+	for i := range out.Steps { // the last decides: what tuning takes in the first differs more
+		bytes, alone = 0, 0
+		s, other := &out.Steps[i], &far.Steps[i]
+		found := s.counterparts(other, int64(r.Batch), int64(far.Batch))
+		s.Allocations = slices.Clone(s.Allocations)
+		for n, a := range s.Allocations {
+			bytes += a[0]
+			if m := found[n]; m < 0 {
+				alone += a[0]
+			} else {
+				s.Allocations[n][0] = max(0, a[0]+int64(math.Round(share*float64(other.Allocations[m][0]-a[0]))))
+			}
 		}
-		out.Allocations[n][0] = at(a[0], far.Allocations[found[n]][0])
 	}
 	if float64(alone) > mostAlone*float64(bytes) {
 		return nil, fmt.Errorf("nothing follows for batch %d: Inductor decided otherwise at batch %d than at %d; record more with vprof capture --compile --batch",
@@ -77,8 +76,8 @@ type place struct {
 	from, to int
 }
 
-// places are the allocations of a recording by their places.
-func (r *Recording) places() map[place][]int {
+// places are the allocations of a step by their places.
+func (r *Step) places() map[place][]int {
 	all := make([]place, len(r.Allocations))
 	for n, a := range r.Allocations {
 		all[n] = place{site: a[1], to: -1}
@@ -103,9 +102,9 @@ func (r *Recording) places() map[place][]int {
 	return of
 }
 
-// counterparts are the allocations of another recording that stand for those of this one, -1 for those without. Of a
-// place those whose size grows with the batch find theirs first, then those of a fixed size; what is left goes by size.
-func (r *Recording) counterparts(far *Recording) []int {
+// counterparts are the allocations of a step at another batch size that stand for those of this one, -1 for those
+// without. Of a place those whose size grows with the batch find theirs first, then those of a fixed size; what is left goes by size.
+func (r *Step) counterparts(far *Step, batch, farBatch int64) []int {
 	found := make([]int, len(r.Allocations))
 	others := far.places()
 	for p, own := range r.places() {
@@ -123,8 +122,8 @@ func (r *Recording) counterparts(far *Recording) []int {
 		var rest []int
 		for _, n := range own {
 			size := r.Allocations[n][0]
-			grown := size * int64(far.Batch)
-			if grown%int64(r.Batch) != 0 || !take(n, grown/int64(r.Batch)) {
+			grown := size * farBatch
+			if grown%batch != 0 || !take(n, grown/batch) {
 				rest = append(rest, n)
 			}
 		}

@@ -19,16 +19,21 @@ import (
 )
 
 // step is a step of a model of one weight w of 4 x 8 floats at a batch size: scores and a hidden tensor in forward, a
-// gradient in backward; scores live to the end of the step.
+// gradient in backward; scores live to the end of the step. The first step leaves a workspace, and has no hidden tensor.
 func step(batch int) Recording {
 	n := int64(batch)
-	return Recording{
-		AMP: "bf16", Batch: batch, Kept: []int64{8 << 10},
+	first := Step{
+		Allocations: [][2]int64{{n * 64, 0}, {8 << 10, 1}, {128, 1}},
+		Order:       []int{0, 1, 2, ^0},
+		Forward:     2, Backward: 3,
+		Gradients: []Gradient{{2, "w", 0}},
+	}
+	return Recording{AMP: "bf16", Batch: batch, Steps: [2]Step{first, {
 		Allocations: [][2]int64{{n * 64, 0}, {n * 32, 1}, {4, 0}, {128, 1}, {n * 16, 0}},
 		Order:       []int{0, 1, 2, 3, 4, ^4, ^1, ^2, ^0},
 		Forward:     3, Backward: 7,
 		Gradients: []Gradient{{3, "w", 0}},
-	}
+	}}}
 }
 
 func file(recordings ...Recording) *File {
@@ -66,19 +71,20 @@ func TestSizesFollowTheBatch(t *testing.T) {
 // The order of events is that of the nearer recording, and sizes follow from both, whatever the other's order; buffers
 // that one of them alone has stay as they are.
 func TestOrderOfTheNearer(t *testing.T) {
-	far := step(64)
+	last := step(64)
+	far := &last.Steps[1]
 	far.Allocations = append(slices.Clone(far.Allocations), [2]int64{16, 1})
 	far.Order = []int{0, 1, 2, 3, 4, 5, ^5, ^1, ^4, ^2, ^0}
 	far.Backward = 9
-	f := file(step(4), far)
+	f := file(step(4), last)
 	r, err := f.At("bf16", 10)
 	require.NoError(t, err)
 	require.Equal(t, step(10), *r)
 	r, err = f.At("bf16", 40)
 	require.NoError(t, err)
-	want := step(40)
-	require.Equal(t, far.Order, r.Order)
-	require.Equal(t, append(want.Allocations, [2]int64{16, 1}), r.Allocations)
+	require.Equal(t, far.Order, r.Steps[1].Order)
+	require.Equal(t, append(step(40).Steps[1].Allocations, [2]int64{16, 1}), r.Steps[1].Allocations)
+	require.Equal(t, step(40).Steps[0], r.Steps[0])
 }
 
 // Nothing follows from one recording, nor from two steps that have little in common.
@@ -86,8 +92,8 @@ func TestWhereNothingFollows(t *testing.T) {
 	_, err := file(step(4)).At("bf16", 5)
 	require.ErrorContains(t, err, "record two batch sizes")
 	other := step(8)
-	for i := range other.Allocations {
-		other.Allocations[i][1] = 1 - other.Allocations[i][1]
+	for i := range other.Steps[1].Allocations {
+		other.Steps[1].Allocations[i][1] = 1 - other.Steps[1].Allocations[i][1]
 	}
 	_, err = file(step(4), other).At("bf16", 5)
 	require.ErrorContains(t, err, "Inductor decided otherwise at batch 4 than at 8")
@@ -130,7 +136,7 @@ func TestClasses(t *testing.T) {
 	require.Equal(t, []program.Class{
 		program.Activations, program.Activations, program.Activations, program.Gradients,
 		program.Temporaries,
-	}, r.classes())
+	}, r.Steps[1].classes())
 }
 
 // A case that differs from what was recorded says in what.
@@ -172,13 +178,13 @@ func TestFiles(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, file(step(4), step(8)), f)
 	for key, spoil := range map[string]func(*File){
-		"schema":        func(f *File) { f.Schema = "other" },
-		"torch":         func(f *File) { f.Torch = "one" },
-		"form":          func(f *File) { f.Form = "half" },
-		"recordings":    func(f *File) { f.Recordings = nil },
-		"w":             func(f *File) { f.Parameters[0].DType = "int3" },
-		"recordings[0]": func(f *File) { f.Recordings[0].Order[0] = 3 },
-		"recordings[1]": func(f *File) { f.Recordings[1].Gradients[0].Offset = 8 },
+		"schema":                 func(f *File) { f.Schema = "other" },
+		"torch":                  func(f *File) { f.Torch = "one" },
+		"form":                   func(f *File) { f.Form = "half" },
+		"recordings":             func(f *File) { f.Recordings = nil },
+		"w":                      func(f *File) { f.Parameters[0].DType = "int3" },
+		"recordings[0].steps[1]": func(f *File) { f.Recordings[0].Steps[1].Order[0] = 3 },
+		"recordings[1].steps[1]": func(f *File) { f.Recordings[1].Steps[1].Gradients[0].Offset = 8 },
 	} {
 		bad := file(step(4), step(8))
 		spoil(bad)

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -57,15 +55,19 @@ type Tensor struct {
 	Trained bool    `json:"trained,omitempty"`
 }
 
-// Recording is one step at a batch size: forward, loss and backward, and what goes at the end of the step.
+// Recording is what was recorded at a batch size.
 type Recording struct {
 	// AMP is the precision of autocast, empty for none.
 	AMP   string `json:"amp"`
 	Batch int    `json:"batch"`
 	// Breaks is how many graph breaks Dynamo met.
 	Breaks int `json:"breaks"`
-	// Kept are the bytes of what the first step leaves for good, such as the workspaces of libraries.
-	Kept []int64 `json:"kept"`
+	// Steps are the first, which compiles and tunes and leaves what stays for good, and one of those that follow.
+	Steps [2]Step `json:"steps"`
+}
+
+// Step is forward, loss and backward, and what goes at the end of the step.
+type Step struct {
 	// Allocations are bytes and site of each, in order.
 	Allocations [][2]int64 `json:"allocations"`
 	// Order has the allocation n as n and its free as ^n. Forward and Backward are how many of these come before the
@@ -102,19 +104,6 @@ func (f *File) Write(w io.Writer) error {
 	f.Schema = Schema
 	packed := gzip.NewWriter(w)
 	return errors.Join(json.NewEncoder(packed).Encode(f), packed.Close())
-}
-
-// Open reads the file of a path; nil without an error if there is none. The error is an [*input.FormatError] or that
-// of reading.
-func Open(path string) (*File, error) {
-	content, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return Read(content, path)
 }
 
 // Read reads the content of a file of a name. The error is an [*input.FormatError].
@@ -169,8 +158,13 @@ func (f *File) check() (key string, err error) {
 	}
 	for i := range f.Recordings {
 		r := &f.Recordings[i]
-		if err := r.check(known, len(f.Sites)); err != nil {
-			return fmt.Sprintf("recordings[%d]", i), err
+		if err := models.CheckBatch(r.Batch); err != nil {
+			return fmt.Sprintf("recordings[%d].batch", i), err
+		}
+		for k := range r.Steps {
+			if err := r.Steps[k].check(known, len(f.Sites)); err != nil {
+				return fmt.Sprintf("recordings[%d].steps[%d]", i, k), err
+			}
 		}
 	}
 	return "", nil
@@ -182,18 +176,10 @@ func Forms() []string { return []string{"whole", "loss", "blocks"} }
 // mostSize bounds sizes in bytes, and mostDim those of dimensions.
 const mostSize, mostDim = 1 << 50, 1 << 40
 
-// check holds a recording against the parameters' bytes and the number of sites.
-func (r *Recording) check(parameters map[string]int64, sites int) error {
-	if models.CheckBatch(r.Batch) != nil {
-		return models.CheckBatch(r.Batch)
-	}
+// check holds a step against the parameters' bytes and the number of sites.
+func (r *Step) check(parameters map[string]int64, sites int) error {
 	if r.Forward < 0 || r.Backward < r.Forward || len(r.Order) < r.Backward {
 		return errors.New("its phases end in another order")
-	}
-	for _, n := range r.Kept {
-		if n < 0 || n > mostSize {
-			return fmt.Errorf("%d bytes are kept", n)
-		}
 	}
 	for _, a := range r.Allocations {
 		if a[0] < 0 || a[0] > mostSize || a[1] < 0 || a[1] >= int64(sites) {

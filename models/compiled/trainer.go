@@ -34,7 +34,7 @@ func newTrainer(f *File, r *Recording, c models.Case) models.Trainer {
 	}
 	own := &train.Own[*loop]{Case: c, Net: nn.NewTree(net)}
 	own.Load = func(tape *trace.Tape, n int) *loop {
-		l.tape, l.kept, l.live = tape, false, nil
+		l.tape, l.played, l.now = tape, 0, nil
 		for i := range f.Inputs {
 			in := &f.Inputs[i]
 			tape.Hold(tape.New("zeros", program.Batch, dtypes[in.DType], in.at(int64(n))...))
@@ -53,7 +53,7 @@ func newTrainer(f *File, r *Recording, c models.Case) models.Trainer {
 		l.tape.Mark("optimizer")
 		opt.ZeroGrad()
 		l.tape.Mark("zero_grad")
-		l.end(r)
+		l.end()
 	}
 	return struct{ models.Trainer }{own} // which validates nothing
 }
@@ -63,29 +63,24 @@ type loop struct {
 	tape       *trace.Tape
 	parameters map[string]*nn.Parameter
 	sites      []*trace.Path
-	kept       bool            // what the first step leaves is there
-	live       []*trace.Tensor // by allocation of the step
+	played     int             // steps so far
+	now        *Step           // the one that has not ended
+	live       []*trace.Tensor // by its allocations
 }
 
 // play plays forward and backward, with the gradients that they leave.
 func (l *loop) play(r *Recording) {
-	if !l.kept {
-		for _, n := range r.Kept {
-			l.tape.Hold(l.tape.New("workspace", program.Workspace, trace.U8, n))
-		}
-		l.kept = true
-	} else {
-		l.release()
-	}
-	l.live = make([]*trace.Tensor, len(r.Allocations))
-	classes := r.classes()
-	l.events(r, classes, r.Order[:r.Forward])
+	l.end()
+	l.now = &r.Steps[min(l.played, len(r.Steps)-1)]
+	l.live = make([]*trace.Tensor, len(l.now.Allocations))
+	l.played++
+	l.events(l.now.Order[:l.now.Forward])
 	l.tape.Mark("forward")
-	l.events(r, classes, r.Order[r.Forward:r.Backward])
-	for _, g := range r.Gradients {
+	l.events(l.now.Order[l.now.Forward:l.now.Backward])
+	for _, g := range l.now.Gradients {
 		l.give(l.parameters[g.Parameter].Tensor, l.live[g.Allocation], g.Offset)
 	}
-	for _, g := range r.Gradients {
+	for _, g := range l.now.Gradients {
 		l.drop(g.Allocation) // the parameter holds it, or has added it to what it had
 	}
 	l.tape.Mark("backward")
@@ -106,28 +101,31 @@ func (l *loop) give(p, at *trace.Tensor, offset int64) {
 }
 
 // events plays some events of a step.
-func (l *loop) events(r *Recording, classes []program.Class, order []int) {
+func (l *loop) events(order []int) {
+	classes := l.now.classes()
 	for _, n := range order {
 		if n < 0 {
 			l.drop(^n)
 			continue
 		}
-		a := r.Allocations[n]
+		a := l.now.Allocations[n]
 		l.live[n] = l.tape.Hold(l.tape.NewAt(l.sites[a[1]], "empty_strided", classes[n], trace.U8, a[0]))
 	}
 }
 
-// end plays what goes when the step's function returns.
-func (l *loop) end(r *Recording) {
-	l.events(r, nil, r.Order[r.Backward:])
-	l.release()
-}
-
-// release lets go of what the step has left: the next one makes it again.
-func (l *loop) release() {
-	for i := range l.live {
-		l.drop(i)
+// end plays what goes when the step's function returns. What the first step has left then stays, and of that of
+// others the next makes its own.
+func (l *loop) end() {
+	if l.now == nil {
+		return
 	}
+	l.events(l.now.Order[l.now.Backward:])
+	for i := range l.live {
+		if l.played > 1 {
+			l.drop(i)
+		}
+	}
+	l.now = nil
 }
 
 func (l *loop) drop(i int) {
@@ -137,22 +135,25 @@ func (l *loop) drop(i int) {
 	}
 }
 
-// classes are what the allocations of a step are for: what lives from forward to backward is kept for it.
-func (r *Recording) classes() []program.Class {
-	classes := make([]program.Class, len(r.Allocations))
-	for i := range classes {
-		classes[i] = program.Temporaries
-	}
-	kept := map[int]bool{}
-	for _, n := range r.Order[:r.Forward] {
-		kept[max(n, ^n)] = n >= 0
-	}
-	for n, lives := range kept {
-		if lives {
-			classes[n] = program.Activations
+// classes are what the allocations of a step are for: what lives from forward to backward is kept for it, and what
+// stays and is no gradient is of libraries.
+func (s *Step) classes() []program.Class {
+	classes := make([]program.Class, len(s.Allocations))
+	made := 0 // in the forward pass
+	for i, n := range s.Order {
+		switch {
+		case n >= 0:
+			classes[n] = program.Workspace // unless it is freed
+			if i < s.Forward {
+				made = n + 1
+			}
+		case i >= s.Forward && ^n < made:
+			classes[^n] = program.Activations
+		default:
+			classes[^n] = program.Temporaries
 		}
 	}
-	for _, g := range r.Gradients {
+	for _, g := range s.Gradients {
 		classes[g.Allocation] = program.Gradients
 	}
 	return classes
