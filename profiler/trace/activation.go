@@ -65,9 +65,8 @@ func (x *Tensor) GLU(dim int) *Tensor {
 // PReLU is torch.nn.functional.prelu(x, weight). Autocast runs it in the lower
 // precision.
 func (x *Tensor) PReLU(weight *Tensor) *Tensor {
-	t := x.tape
-	c := t.begin("prelu", x, weight)
-	weight, x = t.lower(weight), t.lower(x)
+	c := x.tape.begin("prelu", x, weight)
+	weight, x = c.t.lower(weight), c.t.lower(x)
 	c.t.casts.enabled = false
 	if n := x.NDim(); n != weight.NDim() {
 		shape := make([]int64, n)
@@ -79,7 +78,7 @@ func (x *Tensor) PReLU(weight *Tensor) *Tensor {
 		}
 		weight = weight.Reshape(shape...)
 	}
-	y := t.map1("_prelu_kernel", x.dtype, 2, x, weight)
+	y := c.t.map1("_prelu_kernel", x.dtype, 2, x, weight)
 	return c.end(y.derived("PreluKernelBackward0", inputs{x, weight}, saves{x, weight}, preluBackward))
 }
 

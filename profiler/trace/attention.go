@@ -20,19 +20,17 @@ type AttentionArgs struct {
 // of shape [batch, heads, length, head size]. The kernel, and with it what is
 // kept for backward, is chosen as PyTorch does for the board of the recording.
 func (q *Tensor) ScaledDotProductAttention(k, v *Tensor, a AttentionArgs) *Tensor {
-	t := q.tape
-	c := t.begin("scaled_dot_product_attention", q, k, v, a.Mask)
-	a.Mask = t.lower(a.Mask)
-	v, k, q = t.lower(v), t.lower(k), t.lower(q)
+	c := q.tape.begin("scaled_dot_product_attention", q, k, v, a.Mask)
+	a.Mask = c.t.lower(a.Mask)
+	v, k, q = c.t.lower(v), c.t.lower(k), c.t.lower(q)
 	c.belowAutocast()
 	return c.end(q.attention(k, v, a))
 }
 
 func (q *Tensor) attention(k, v *Tensor, a AttentionArgs) *Tensor {
-	t := q.tape
-	c := t.begin("scaled_dot_product_attention", q, k, v, a.Mask)
-	backend, why := t.attentionBackend(q, k, v, a)
-	t.facts.attention(Attention{attentionNames[backend], q.dtype, q.Size(-1), a.Mask != nil, why})
+	c := q.tape.begin("scaled_dot_product_attention", q, k, v, a.Mask)
+	backend, why := c.t.attentionBackend(q, k, v, a)
+	c.t.facts.attention(Attention{attentionNames[backend], q.dtype, q.Size(-1), a.Mask != nil, why})
 	if a.Mask != nil {
 		a.Mask = c.let(a.Mask.additiveMask(q.dtype))
 	}
@@ -94,8 +92,7 @@ func (x *Tensor) padLastDim() *Tensor {
 // mathAttention is _scaled_dot_product_attention_math: ordinary operators, in
 // fp32 whatever the type of the inputs.
 func (q *Tensor) mathAttention(k, v *Tensor, a AttentionArgs) *Tensor {
-	t := q.tape
-	c := t.begin("_scaled_dot_product_attention_math", q, k, v, a.Mask)
+	c := q.tape.begin("_scaled_dot_product_attention_math", q, k, v, a.Mask)
 	from := q.dtype
 	full := func(x *Tensor) *Tensor {
 		if x.dtype.IsHalf() {
@@ -104,13 +101,13 @@ func (q *Tensor) mathAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 		return x
 	}
 	q, k, v = c.let(full(q)), c.let(full(k)), c.let(full(v))
-	place := len(t.locals) // of attn_mask, which is set later
+	place := len(c.t.locals) // of attn_mask, which is set later
 	query := c.let(q.MulScalar())
 	mask := a.Mask
 	if a.IsCausal {
-		mask = c.let(t.Full(Bool, q.Size(-2), k.Size(-2)).tril())
+		mask = c.let(c.t.Full(Bool, q.Size(-2), k.Size(-2)).tril())
 		c.set(&mask, mask.additiveMask(q.dtype))
-		t.locals[place], t.locals[place+1] = t.locals[place+1], t.locals[place]
+		c.t.locals[place], c.t.locals[place+1] = c.t.locals[place+1], c.t.locals[place]
 	}
 	if a.EnableGQA && q.shape[len(q.shape)-3] != k.shape[len(k.shape)-3] {
 		groups := q.Size(-3) / k.Size(-3)
@@ -155,13 +152,12 @@ func (x *Tensor) repeatHeads(n int64) *Tensor {
 // safeSoftmax is _safe_softmax over the last dimension: rows that are masked
 // altogether become zero, in place.
 func (x *Tensor) safeSoftmax() *Tensor {
-	t := x.tape
-	c := t.begin("_safe_softmax", x)
+	c := x.tape.begin("_safe_softmax", x)
 	y := c.let(x.softmax(&opSoftmax, x.dtype))
-	masked := c.let(t.map1("isneginf", Bool, 1, x))
+	masked := c.let(c.t.map1("isneginf", Bool, 1, x))
 	rows := c.let(masked.reduce(reduction{op: "all", out: Bool, accSize: 1}, []int{-1}, true))
-	zero := c.let(t.scalarTensor(y.dtype))
-	t.launchElementwise(y, 1, y, rows, zero)
+	zero := c.let(c.t.scalarTensor(y.dtype))
+	c.t.launchElementwise(y, 1, y, rows, zero)
 	return c.end(y)
 }
 

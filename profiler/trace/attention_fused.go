@@ -20,9 +20,8 @@ func (x *Tensor) headsTransposed() *Tensor {
 
 // flashAttention is _scaled_dot_product_flash_attention.
 func (q *Tensor) flashAttention(k, v *Tensor, a AttentionArgs) *Tensor {
-	t := q.tape
-	c := t.begin("_scaled_dot_product_flash_attention", q, k, v)
-	kept := t.selected(keptAttention, func() []*Tensor {
+	c := q.tape.begin("_scaled_dot_product_flash_attention", q, k, v)
+	kept := c.t.selected(keptAttention, func() []*Tensor {
 		y, lse, rng, unused := q.flashForward(k, v, a)
 		return []*Tensor{y, lse, rng, unused}
 	})
@@ -34,26 +33,25 @@ func (q *Tensor) flashAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 
 // flashForward is mha_fwd of flash_api.cpp.
 func (q *Tensor) flashForward(k, v *Tensor, a AttentionArgs) (y, lse, rng, unused *Tensor) {
-	t := q.tape
-	c := t.begin("_flash_attention_forward", q, k, v)
+	c := q.tape.begin("_flash_attention_forward", q, k, v)
 	batch, heads, length, d := q.shape[0], q.shape[1], q.shape[2], q.shape[3]
 	out := c.let(q.headsTransposed().emptyLike(q.dtype))
-	lse = c.let(t.empty(F32, batch, heads, length))
+	lse = c.let(c.t.empty(F32, batch, heads, length))
 	if a.Dropout == 0 {
 		mBlocks := batch * heads * ceil.Div(length, 64)
-		splits := onBoard(t, func(b Board) int64 { return flashSplits(mBlocks, 2*int64(b.SMs), ceil.Div(k.shape[2], flashBlockN(d))) })
+		splits := onBoard(c.t, func(b Board) int64 { return flashSplits(mBlocks, 2*int64(b.SMs), ceil.Div(k.shape[2], flashBlockN(d))) })
 		if splits > 1 {
-			lseParts := t.empty(F32, splits, batch, heads, length)
-			outParts := t.empty(F32, splits, batch, heads, length, flashHeadSize(d))
+			lseParts := c.t.empty(F32, splits, batch, heads, length)
+			outParts := c.t.empty(F32, splits, batch, heads, length, flashHeadSize(d))
 			c.letAll([]*Tensor{lseParts, outParts})
 		}
 	}
-	rng = c.let(t.empty(I64, 2)) // uint64: seed and offset
-	unused = c.let(t.empty(I64))
+	rng = c.let(c.t.empty(I64, 2)) // uint64: seed and offset
+	unused = c.let(c.t.empty(I64))
 	if a.Dropout > 0 {
-		c.set(&rng, t.empty(I64, 2))
+		c.set(&rng, c.t.empty(I64, 2))
 	}
-	t.launchAttention(q, k, a.IsCausal, 2, []*Tensor{out, lse}, []*Tensor{q, k, v})
+	c.t.launchAttention(q, k, a.IsCausal, 2, []*Tensor{out, lse}, []*Tensor{q, k, v})
 	y = out.headsTransposed()
 	c.endAll(y, lse, rng, unused)
 	return y, lse, rng, unused
@@ -139,10 +137,9 @@ func (b *backward) flashGradients(a AttentionArgs) {
 
 // cudnnAttention is _scaled_dot_product_cudnn_attention.
 func (q *Tensor) cudnnAttention(k, v *Tensor, a AttentionArgs) *Tensor {
-	t := q.tape
-	c := t.begin("_scaled_dot_product_cudnn_attention", q, k, v, a.Mask)
-	keep := t.tracked(q, k, v)
-	kept := t.selected(keptAttention, func() []*Tensor {
+	c := q.tape.begin("_scaled_dot_product_cudnn_attention", q, k, v, a.Mask)
+	keep := c.t.tracked(q, k, v)
+	kept := c.t.selected(keptAttention, func() []*Tensor {
 		y, lse, seed, offset := q.cudnnForward(k, v, a, keep)
 		return []*Tensor{y, lse, seed, offset}
 	})
@@ -158,15 +155,14 @@ const cudnnAttentionWorkspace = 256
 
 // cudnnForward is run_cudnn_SDP_fprop.
 func (q *Tensor) cudnnForward(k, v *Tensor, a AttentionArgs, keep bool) (y, lse, seed, offset *Tensor) {
-	t := q.tape
-	c := t.begin("_cudnn_attention_forward", q, k, v, a.Mask)
-	seed, offset = c.let(t.empty(I64)), c.let(t.empty(I64))
+	c := q.tape.begin("_cudnn_attention_forward", q, k, v, a.Mask)
+	seed, offset = c.let(c.t.empty(I64)), c.let(c.t.empty(I64))
 	y = c.let(q.likeWithHeadSize(v.Size(-1)))
 	if keep {
-		lse = c.let(t.empty(F32, q.shape[0], q.shape[1], q.shape[2], 1))
+		lse = c.let(c.t.empty(F32, q.shape[0], q.shape[1], q.shape[2], 1))
 	}
-	c.let(t.workspace(cudnnAttentionWorkspace))
-	t.launchAttention(q, k, a.IsCausal, 2, []*Tensor{y, lse}, []*Tensor{q, k, v, a.Mask})
+	c.let(c.t.workspace(cudnnAttentionWorkspace))
+	c.t.launchAttention(q, k, a.IsCausal, 2, []*Tensor{y, lse}, []*Tensor{q, k, v, a.Mask})
 	if lse == nil {
 		c.endAll(y, seed, offset)
 		return y, nil, seed, offset
@@ -216,16 +212,15 @@ func (b *backward) cudnnGradients(a AttentionArgs) {
 
 // efficientAttention is _scaled_dot_product_efficient_attention.
 func (q *Tensor) efficientAttention(k, v *Tensor, a AttentionArgs) *Tensor {
-	t := q.tape
-	c := t.begin("_scaled_dot_product_efficient_attention", q, k, v, a.Mask)
-	seeds := t.efficientSeeds(c, a)
-	kept := t.selected(keptAttention, func() []*Tensor {
-		y, lse := q.efficientForward(k, v, a, t.tracked(q, k, v))
+	c := q.tape.begin("_scaled_dot_product_efficient_attention", q, k, v, a.Mask)
+	seeds := c.t.efficientSeeds(c, a)
+	kept := c.t.selected(keptAttention, func() []*Tensor {
+		y, lse := q.efficientForward(k, v, a, c.t.tracked(q, k, v))
 		return []*Tensor{y, lse}
 	})
 	y, lse := kept[0], kept[1]
 	c.letAll([]*Tensor{y, lse})
-	if n := t.record("ScaledDotProductEfficientAttentionBackward0", q, k, v, a.Mask); n != nil {
+	if n := c.t.record("ScaledDotProductEfficientAttentionBackward0", q, k, v, a.Mask); n != nil {
 		n.keep(a.Mask, true)
 		n.save(k, q, v)
 		n.keep(lse, true)
@@ -252,20 +247,19 @@ func (t *Tape) efficientSeeds(c *call, a AttentionArgs) []*Tensor {
 // efficientForward is _efficient_attention_forward; the row sums are padded to
 // 32 queries, and there only if a gradient is wanted.
 func (q *Tensor) efficientForward(k, v *Tensor, a AttentionArgs, keep bool) (y, lse *Tensor) {
-	t := q.tape
-	c := t.begin("_efficient_attention_forward", q, k, v, a.Mask)
+	c := q.tape.begin("_efficient_attention_forward", q, k, v, a.Mask)
 	batch, heads, length, d := q.shape[0], q.shape[1], q.shape[2], v.Size(-1)
-	out := c.let(t.empty(q.dtype, batch, length, heads, d))
+	out := c.let(c.t.empty(q.dtype, batch, length, heads, d))
 	rows := int64(0)
 	if keep {
 		rows = ceil.Multiple(length, 32)
 	}
-	lse = c.let(t.empty(F32, batch, heads, rows))
+	lse = c.let(c.t.empty(F32, batch, heads, rows))
 	if q.dtype.IsHalf() && max(d, q.shape[3]) > 128 {
 		// Wide heads do not fit into registers.
-		c.let(t.empty(F32, batch, length, heads, d))
+		c.let(c.t.empty(F32, batch, length, heads, d))
 	}
-	t.launchAttention(q, k, a.IsCausal, 2, []*Tensor{out, lse}, []*Tensor{q, k, v, a.Mask})
+	c.t.launchAttention(q, k, a.IsCausal, 2, []*Tensor{out, lse}, []*Tensor{q, k, v, a.Mask})
 	y = out.headsTransposed()
 	c.endAll(y, lse)
 	return y, lse

@@ -14,14 +14,13 @@ type MultiheadWeights struct {
 // itself, [batch, length, embedding]: what nn.MultiheadAttention runs in
 // evaluation when nothing needs a gradient. weights is nil unless needed.
 func (x *Tensor) NativeMultiheadAttention(w MultiheadWeights, needWeights bool) (y, weights *Tensor) {
-	t := x.tape
-	c := t.begin("_native_multi_head_attention", x)
+	c := x.tape.begin("_native_multi_head_attention", x)
 	batch, length, embed := x.shape[0], x.shape[1], x.shape[2]
 	size := embed / w.Heads
 	heads := func(z *Tensor) *Tensor { return c.let(z.View(batch, length, w.Heads, size).Transpose(1, 2)) }
 	if size%8 == 0 && !needWeights {
 		q := heads(x)
-		if backend, _ := t.attentionBackend(q, q, q, AttentionArgs{}); backend != mathAttention {
+		if backend, _ := c.t.attentionBackend(q, q, q, AttentionArgs{}); backend != mathAttention {
 			qkv := c.let(x.linear(w.InWeight, w.InBias))
 			split := func(i int64) *Tensor { return heads(qkv.Slice(-1, i*embed, (i+1)*embed)) }
 			out := c.let(split(0).attention(split(1), split(2), AttentionArgs{}))
@@ -30,25 +29,25 @@ func (x *Tensor) NativeMultiheadAttention(w MultiheadWeights, needWeights bool) 
 		}
 	}
 	qkv := c.let(x.matmul(w.InWeight.T()))
-	packed := c.let(t.empty(x.dtype, 3, batch, w.Heads, length, size)) // _transform_bias_rescale_qkv
-	t.launchElementwise(packed, 2, qkv, w.InBias)
+	packed := c.let(c.t.empty(x.dtype, 3, batch, w.Heads, length, size)) // _transform_bias_rescale_qkv
+	c.t.launchElementwise(packed, 2, qkv, w.InBias)
 	c.drop(qkv)
-	scores := c.let(t.empty(x.dtype, batch, w.Heads, length, length))
-	t.useBLAS()
-	t.launchGEMM(scores, batch*w.Heads, length, length, size, packed)
-	t.launch(program.Softmax, 5*scores.numel, []*Tensor{scores}, []*Tensor{scores})
-	t.useBLAS()
-	t.launchGEMM(packed, batch*w.Heads, length, size, length, scores, packed) // into what held the queries
+	scores := c.let(c.t.empty(x.dtype, batch, w.Heads, length, length))
+	c.t.useBLAS()
+	c.t.launchGEMM(scores, batch*w.Heads, length, length, size, packed)
+	c.t.launch(program.Softmax, 5*scores.numel, []*Tensor{scores}, []*Tensor{scores})
+	c.t.useBLAS()
+	c.t.launchGEMM(packed, batch*w.Heads, length, size, length, scores, packed) // into what held the queries
 	if !needWeights {
 		c.drop(scores)
 	}
-	context := c.let(t.empty(x.dtype, batch, length, embed))
-	t.launchCopy(context, packed)
+	context := c.let(c.t.empty(x.dtype, batch, length, embed))
+	c.t.launchCopy(context, packed)
 	y = c.let(context.linear(w.OutWeight, w.OutBias))
 	c.drop(context)
 	if needWeights {
 		c.set(&scores, scores.sum("sum_dim_IntList", []int{1}, false))
-		t.launchElementwise(scores, 1, scores)
+		c.t.launchElementwise(scores, 1, scores)
 		c.endAll(y, scores)
 		return y, scores
 	}
@@ -69,8 +68,7 @@ type EncoderLayerWeights struct {
 // [batch, length, embedding]: what nn.TransformerEncoderLayer runs in
 // evaluation when nothing needs a gradient.
 func (src *Tensor) TransformerEncoderLayerForward(w EncoderLayerWeights) *Tensor {
-	t := src.tape
-	c := t.begin("_transformer_encoder_layer_fwd", src)
+	c := src.tape.begin("_transformer_encoder_layer_fwd", src)
 	x := c.let(src)
 	norm := func(weight, bias *Tensor) { c.set(&x, x.LayerNorm(1, weight, bias)) }
 	if w.NormFirst {
@@ -78,7 +76,7 @@ func (src *Tensor) TransformerEncoderLayerForward(w EncoderLayerWeights) *Tensor
 	}
 	y, _ := x.NativeMultiheadAttention(w.Attention, false)
 	c.set(&x, y)
-	t.launchElementwise(x, 1, x, src)
+	c.t.launchElementwise(x, 1, x, src)
 	if !w.NormFirst {
 		norm(w.Norm1Weight, w.Norm1Bias)
 	}
@@ -87,7 +85,7 @@ func (src *Tensor) TransformerEncoderLayerForward(w EncoderLayerWeights) *Tensor
 		norm(w.Norm2Weight, w.Norm2Bias)
 	}
 	c.set(&x, x.feedForward(w))
-	t.launchElementwise(x, 1, x, residual)
+	c.t.launchElementwise(x, 1, x, residual)
 	if !w.NormFirst {
 		norm(w.Norm2Weight, w.Norm2Bias)
 	}

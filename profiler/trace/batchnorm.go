@@ -59,22 +59,21 @@ func (x *Tensor) inSuggestedFormat() *Tensor {
 // cudnnBatchNorm keeps mean and inverse deviation for backward when training;
 // in evaluation its backward is the native one.
 func (x *Tensor) cudnnBatchNorm(s BatchNormState) *Tensor {
-	t := x.tape
-	c := t.begin("cudnn_batch_norm", x, s.Weight, s.Bias)
+	c := x.tape.begin("cudnn_batch_norm", x, s.Weight, s.Bias)
 	channels := x.shape[1]
 	last := x.suggestChannelsLast()
-	y := c.let(t.emptyIn(x.dtype, x.shape, last))
+	y := c.let(c.t.emptyIn(x.dtype, x.shape, last))
 	var mean, invstd *Tensor
 	if s.Training {
-		mean = c.let(t.empty(s.Weight.dtype, channels))
-		invstd = c.let(t.empty(s.Weight.dtype, channels))
+		mean = c.let(c.t.empty(s.Weight.dtype, channels))
+		invstd = c.let(c.t.empty(s.Weight.dtype, channels))
 		if last {
-			out := t.begin("cudnn_batch_norm_out")
-			t.workspace(x.channelsLastNorm().Forward())
+			out := c.t.begin("cudnn_batch_norm_out")
+			c.t.workspace(x.channelsLastNorm().Forward())
 			out.done()
 		}
 	}
-	t.launchNormOf(x.byChannel(), y, normFLOPs, x, s.Weight, s.Bias)
+	c.t.launchNormOf(x.byChannel(), y, normFLOPs, x, s.Weight, s.Bias)
 	y.derived("CudnnBatchNormBackward0", inputs{x, s.Weight, s.Bias}, saves{x, s.Weight, s.Mean, s.Var, mean, invstd},
 		batchNormBackward(s, s.Training))
 	c.dropLocals(mean, invstd)
@@ -83,16 +82,15 @@ func (x *Tensor) cudnnBatchNorm(s BatchNormState) *Tensor {
 
 // nativeBatchNorm is native_batch_norm of ATen/native/cuda/Normalization.cu.
 func (x *Tensor) nativeBatchNorm(s BatchNormState) *Tensor {
-	t := x.tape
-	c := t.begin("batch_norm_cuda", x, s.Weight, s.Bias)
+	c := x.tape.begin("batch_norm_cuda", x, s.Weight, s.Bias)
 	channels, acc := x.shape[1], x.dtype.accumulate()
 	y := c.let(x.emptyLike(x.dtype))
-	mean := c.let(t.empty(acc, channels))
-	invstd := c.let(t.empty(acc, channels))
+	mean := c.let(c.t.empty(acc, channels))
+	invstd := c.let(c.t.empty(acc, channels))
 	if s.Training && x.batchNormLayout() == normChannelsLast {
 		x.channelsLastStaging(4)
 	}
-	t.launchNormOf(x.byChannel(), y, normFLOPs, x, s.Weight, s.Bias)
+	c.t.launchNormOf(x.byChannel(), y, normFLOPs, x, s.Weight, s.Bias)
 	y.derived("NativeBatchNormBackward0", inputs{x, s.Weight, s.Bias}, saves{x, s.Weight, s.Mean, s.Var, mean, invstd},
 		batchNormBackward(s, false))
 	c.dropLocals(mean, invstd)
@@ -259,9 +257,8 @@ func (x *Tensor) channelsLastStaging(floats int64) {
 	if grid < minRows {
 		return
 	}
-	t := x.tape
-	c := t.begin("batch_norm_channels_last", x)
-	c.let(t.empty(F32, floats*channels*grid))
-	c.let(t.empty(I32, ceil.Div(channels, width)))
+	c := x.tape.begin("batch_norm_channels_last", x)
+	c.let(c.t.empty(F32, floats*channels*grid))
+	c.let(c.t.empty(I32, ceil.Div(channels, width)))
 	c.done()
 }

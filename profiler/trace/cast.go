@@ -11,14 +11,13 @@ func (x *Tensor) castInto(d DType, alloc func(DType) *Tensor) *Tensor {
 	if x.dtype == d {
 		return x
 	}
-	t := x.tape
-	c := t.begin(castOp, x)
+	c := x.tape.begin(castOp, x)
 	y := alloc(d)
-	t.launchCopy(y, x)
+	c.t.launchCopy(y, x)
 	if d.differentiable() {
 		y.derived("ToCopyBackward0", inputs{x}, nil, castBackward)
 	}
-	c.caller.point.buffers = len(t.prog.Buffers) // the caller's arguments are being cast
+	c.caller.point.buffers = len(c.t.prog.Buffers) // the caller's arguments are being cast
 	return c.end(y)
 }
 
@@ -62,10 +61,9 @@ func (x *Tensor) cloneChannelsLast() *Tensor {
 }
 
 func (x *Tensor) cloneInto(alloc func(DType) *Tensor) *Tensor {
-	t := x.tape
-	c := t.begin("clone", x)
+	c := x.tape.begin("clone", x)
 	y := alloc(x.dtype)
-	t.launchCopy(y, x)
+	c.t.launchCopy(y, x)
 	return c.end(y.derived("CloneBackward0", inputs{x}, nil, func(b *backward) { b.give(0, b.grad) }))
 }
 

@@ -72,12 +72,11 @@ func (x *Tensor) gruCell(h *Tensor, w CellWeights) *Tensor {
 
 // fusedGRUCell is _thnn_fused_gru_cell; it keeps five values per hidden unit.
 func (in *Tensor) fusedGRUCell(hidden, h *Tensor, w CellWeights) *Tensor {
-	t := in.tape
-	c := t.begin("_thnn_fused_gru_cell", in, hidden, h)
+	c := in.tape.begin("_thnn_fused_gru_cell", in, hidden, h)
 	batch, size := h.shape[0], h.shape[1]
-	gates := c.let(t.empty(h.dtype, batch, 5*size))
+	gates := c.let(c.t.empty(h.dtype, batch, 5*size))
 	hy := c.let(h.emptyLike(h.dtype))
-	t.launch(program.Elementwise, 16*in.numel, []*Tensor{gates, hy}, []*Tensor{in, hidden, h, w.InBias, w.HiddenBias})
+	c.t.launch(program.Elementwise, 16*in.numel, []*Tensor{gates, hy}, []*Tensor{in, hidden, h, w.InBias, w.HiddenBias})
 	biased := w.InBias != nil
 	return c.end(hy.derived("ThnnFusedGruCellBackward0", inputs{in, hidden, h, w.InBias, w.HiddenBias}, saves{w.HiddenBias, hidden, h, w.InBias, in, gates},
 		func(b *backward) {

@@ -13,10 +13,9 @@ func (x *Tensor) AddCDiv(a, b *Tensor) *Tensor { return operatorIndex["addcdiv"]
 
 // Atan2 is torch.atan2(x, y). Autocast gives both the wider type.
 func (x *Tensor) Atan2(y *Tensor) *Tensor {
-	t := x.tape
-	c := t.begin("atan2", x, y)
+	c := x.tape.begin("atan2", x, y)
 	c.promote(&x, &y)
-	z := t.map1("atan2", floating(resultType(x, y)), 20, x, y)
+	z := c.t.map1("atan2", floating(resultType(x, y)), 20, x, y)
 	return c.end(z.derived("Atan2Backward0", inputs{x, y}, saves{y, x}, func(b *backward) {
 		atan2Backward(b, b.saved(1), b.saved(0))
 	}))

@@ -3,16 +3,14 @@ package trace
 // compare is a comparison or a logical operator: its result is boolean and
 // autograd does not follow it.
 func (x *Tensor) compare(op string, y *Tensor) *Tensor {
-	t := x.tape
-	c := t.begin(op, x, y)
-	return c.end(t.map1(op, Bool, 1, x, y))
+	c := x.tape.begin(op, x, y)
+	return c.end(c.t.map1(op, Bool, 1, x, y))
 }
 
 // compareScalar compares x with a number.
 func (x *Tensor) compareScalar(op string) *Tensor {
-	t := x.tape
-	c := t.begin(op, x)
-	return c.end(t.map1(op, Bool, 1, x))
+	c := x.tape.begin(op, x)
+	return c.end(c.t.map1(op, Bool, 1, x))
 }
 
 // Gt is x > y; the other comparisons of two tensors allocate the same.
@@ -46,11 +44,10 @@ func (x *Tensor) IsInf() *Tensor {
 
 // Where is torch.where(cond, x, y).
 func Where(cond, x, y *Tensor) *Tensor {
-	t := cond.tape
-	c := t.begin("where_self", cond, x, y)
+	c := cond.tape.begin("where_self", cond, x, y)
 	d := resultType(x, y)
 	a, b := x, y
-	t.withGrad(false, func() { // the casts are below autograd
+	c.t.withGrad(false, func() { // the casts are below autograd
 		if x.dtype != d {
 			a = c.let(x.to(d))
 		}
@@ -58,7 +55,7 @@ func Where(cond, x, y *Tensor) *Tensor {
 			b = c.let(y.to(d))
 		}
 	})
-	z := t.map1("where", d, 1, cond, a, b)
+	z := c.t.map1("where", d, 1, cond, a, b)
 	return c.end(z.derived("WhereBackward0", inputs{x, y}, saves{cond}, each(
 		partial{1, func(b *backward) *Tensor { return whereScalar("where_ScalarSelf", b.saved(0), b.grad) }},
 		partial{0, func(b *backward) *Tensor { return whereScalar("where_ScalarOther", b.saved(0), b.grad) }},
@@ -71,16 +68,14 @@ func WhereScalar(cond, x *Tensor) *Tensor { return whereScalar("where_ScalarOthe
 
 // WhereNumber is WhereScalar for a number that may lift the type of the result.
 func WhereNumber(cond, x *Tensor, n Number) *Tensor {
-	t := cond.tape
-	c := t.begin("where_ScalarOther", cond, x)
-	s := c.let(t.scalarTensor(n.with(x.dtype)))
+	c := cond.tape.begin("where_ScalarOther", cond, x)
+	s := c.let(c.t.scalarTensor(n.with(x.dtype)))
 	return c.end(Where(cond, x, s))
 }
 
 func whereScalar(op string, cond, x *Tensor) *Tensor {
-	t := cond.tape
-	c := t.begin(op, cond, x)
-	s := c.let(t.scalarTensor(x.dtype))
+	c := cond.tape.begin(op, cond, x)
+	s := c.let(c.t.scalarTensor(x.dtype))
 	if op == "where_ScalarSelf" {
 		return c.end(Where(cond, s, x))
 	}
@@ -119,9 +114,8 @@ var (
 //
 //	where((self >= min).logical_and_(self <= max), grad, scalar_tensor(0))
 func clampBackward(grad, x *Tensor) *Tensor {
-	t := grad.tape
-	c := t.begin("clamp_backward", grad, x)
-	zero := t.scalarTensor(grad.dtype)
+	c := grad.tape.begin("clamp_backward", grad, x)
+	zero := c.t.scalarTensor(grad.dtype)
 	inside := x.compareScalar("ge")
 	x.compareScalar("le")
 	return c.end(Where(inside, grad, zero))
@@ -129,27 +123,24 @@ func clampBackward(grad, x *Tensor) *Tensor {
 
 // clampMinBackward is the same with one bound.
 func clampMinBackward(grad, x *Tensor) *Tensor {
-	t := grad.tape
-	c := t.begin("clamp_backward", grad, x)
-	zero := t.scalarTensor(grad.dtype)
+	c := grad.tape.begin("clamp_backward", grad, x)
+	zero := c.t.scalarTensor(grad.dtype)
 	return c.end(Where(x.compareScalar("ge"), grad, zero))
 }
 
 // MaskedFill is x.masked_fill(mask, number).
 func (x *Tensor) MaskedFill(mask *Tensor) *Tensor {
-	t := x.tape
-	c := t.begin("masked_fill_Scalar", x, mask)
-	y := t.empty(x.dtype, broadcast(x, mask)...)
-	t.launchCopy(y, x)
-	t.launchElementwise(y, 1, y, mask)
+	c := x.tape.begin("masked_fill_Scalar", x, mask)
+	y := c.t.empty(x.dtype, broadcast(x, mask)...)
+	c.t.launchCopy(y, x)
+	c.t.launchElementwise(y, 1, y, mask)
 	return c.end(y.derived("MaskedFillBackward0", inputs{x}, saves{mask}, maskedFillBackward))
 }
 
 // MaskedFillInPlace is x.masked_fill_(mask, number).
 func (x *Tensor) MaskedFillInPlace(mask *Tensor) *Tensor {
-	t := x.tape
-	c := t.begin("masked_fill__Scalar", x, mask)
-	t.launchElementwise(x, 1, x, mask)
+	c := x.tape.begin("masked_fill__Scalar", x, mask)
+	c.t.launchElementwise(x, 1, x, mask)
 	return c.end(x.rederived("MaskedFillBackward0", inputs{x}, saves{mask}, maskedFillBackward))
 }
 
@@ -165,10 +156,9 @@ func (x *Tensor) Minimum(y *Tensor) *Tensor { return operatorIndex["minimum"].Ca
 //
 //	where(self == other, grad / 2, grad).masked_fill_(self > other, 0)
 func extremumGrad(grad, x, y *Tensor) *Tensor {
-	t := grad.tape
-	c := t.begin("extremum_backward", grad, x, y)
+	c := grad.tape.begin("extremum_backward", grad, x, y)
 	var mask *Tensor
-	if t.rules.Operators.ExtremumMasksFirst {
+	if c.t.rules.Operators.ExtremumMasksFirst {
 		mask = x.compare("gt_Tensor", y)
 	}
 	half := grad.DivScalar()

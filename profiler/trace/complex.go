@@ -45,9 +45,8 @@ func (x *Tensor) Conj() *Tensor {
 
 // Complex is torch.complex(re, im).
 func Complex(re, im *Tensor) *Tensor {
-	t := re.tape
-	c := t.begin("complex", re, im)
-	z := t.map1("complex", C64, 0, re, im)
+	c := re.tape.begin("complex", re, im)
+	z := c.t.map1("complex", C64, 0, re, im)
 	return c.end(z.derived("ComplexBackward0", inputs{re, im}, nil, each(
 		partial{1, func(b *backward) *Tensor { return b.grad.Imag() }},
 		partial{0, func(b *backward) *Tensor { return b.grad.Real() }},
@@ -56,9 +55,8 @@ func Complex(re, im *Tensor) *Tensor {
 
 // retyped is a view of x as elements of another type.
 func (x *Tensor) retyped(op, node string, d DType, shape, strides []int64, offset int64, back func(b *backward)) *Tensor {
-	t := x.tape
-	c := t.begin(op, x)
-	y := t.header(x.store, d, t.layout(shape, strides), offset)
+	c := x.tape.begin(op, x)
+	y := c.t.header(x.store, d, c.t.layout(shape, strides), offset)
 	y.derived(node, inputs{x}, nil, back)
 	y.watch(x)
 	return c.end(y)
@@ -77,21 +75,19 @@ func (x *Tensor) Angle() *Tensor {
 	if x.dtype != C64 {
 		return x.Function("angle")
 	}
-	t := x.tape
-	c := t.begin("angle", x)
-	wide := c.let(t.map1("angle", C64, transcendentalFLOPs, x))
+	c := x.tape.begin("angle", x)
+	wide := c.let(c.t.map1("angle", C64, transcendentalFLOPs, x))
 	y := c.let(x.emptyLike(F32))
-	t.launchCopy(y, wide)
+	c.t.launchCopy(y, wide)
 	return c.end(y.derived("AngleBackward0", inputs{x}, saves{x},
 		func(b *backward) { b.give(0, angleGrad(b.grad, b.saved(0))) }))
 }
 
 // angleGrad is angle_backward: where(self == 0, 0, grad * self / self.abs().pow(2) * 1j).
 func angleGrad(grad, x *Tensor) *Tensor {
-	t := grad.tape
-	c := t.begin("angle_backward", grad, x)
+	c := grad.tape.begin("angle_backward", grad, x)
 	square := x.Abs().Pow(2)
 	turned := grad.Mul(x).Div(square).MulScalar()
-	zero := t.scalarTensor(C64)
+	zero := c.t.scalarTensor(C64)
 	return c.end(Where(x.compareScalar("eq"), zero, turned))
 }

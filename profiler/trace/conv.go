@@ -147,8 +147,7 @@ func (x *Tensor) view3d() *Tensor {
 
 // convForward is _convolution.
 func (x *Tensor) convForward(w, bias *Tensor, args ConvArgs) *Tensor {
-	t := x.tape
-	c := t.begin("_convolution", x, w, bias)
+	c := x.tape.begin("_convolution", x, w, bias)
 	if len(w.shape) == 3 {
 		x = c.let(x.contiguousUntracked())
 		args, x, w = args.view1dAs2d(), c.let(x.view4d()), c.let(w.view4d())
@@ -165,7 +164,7 @@ func (x *Tensor) convForward(w, bias *Tensor, args ConvArgs) *Tensor {
 	}
 	args.launch(x, w, y, convForward, y, x, w)
 	if bias != nil {
-		t.launchElementwise(y, 1, y, bias)
+		c.t.launchElementwise(y, 1, y, bias)
 	}
 	if args.flat {
 		y = y.view3d()

@@ -44,17 +44,16 @@ const (
 // where its layout differs, and the workspace. The gradient of a transposed
 // convolution runs through it too.
 func cudnnConvForward(args ConvArgs, x, w *Tensor, dir convDirection) *Tensor {
-	t := x.tape
-	c := t.begin("cudnn_convolution", x, w)
+	c := x.tape.begin("cudnn_convolution", x, w)
 	last := convChannelsLast(x, w)
 	forward := args
 	forward.Transposed = false
-	y := c.let(t.emptyIn(x.dtype, forward.outShape(x, w), last))
+	y := c.let(c.t.emptyIn(x.dtype, forward.outShape(x, w), last))
 	c.let(w.contiguousIn(last))
 	if args.Transposed {
-		t.convWorkspace(args, y, w, x, dir, last)
+		c.t.convWorkspace(args, y, w, x, dir, last)
 	} else {
-		t.convWorkspace(args, x, w, y, dir, last)
+		c.t.convWorkspace(args, x, w, y, dir, last)
 	}
 	return c.end(y)
 }
@@ -62,16 +61,15 @@ func cudnnConvForward(args ConvArgs, x, w *Tensor, dir convDirection) *Tensor {
 // cudnnConvInput is cudnn_convolution_backward_input, which is also the
 // forward of a transposed convolution.
 func cudnnConvInput(args ConvArgs, shape []int64, g, w *Tensor, dir convDirection) *Tensor {
-	t := g.tape
-	c := t.begin("cudnn_convolution_backward_input", g, w)
+	c := g.tape.begin("cudnn_convolution_backward_input", g, w)
 	last := convChannelsLast(g, w)
-	y := c.let(t.emptyIn(g.dtype, shape, last))
+	y := c.let(c.t.emptyIn(g.dtype, shape, last))
 	c.let(w.contiguousIn(last))
 	g = c.let(g.contiguousIn(last))
 	if args.Transposed {
-		t.convWorkspace(args, g, w, y, dir, last)
+		c.t.convWorkspace(args, g, w, y, dir, last)
 	} else {
-		t.convWorkspace(args, y, w, g, dir, last)
+		c.t.convWorkspace(args, y, w, g, dir, last)
 	}
 	return c.end(y)
 }
@@ -79,13 +77,12 @@ func cudnnConvInput(args ConvArgs, shape []int64, g, w *Tensor, dir convDirectio
 // cudnnConvWeight is cudnn_convolution_backward_weight for input x and
 // gradient g of the whole convolution.
 func cudnnConvWeight(args ConvArgs, g, x, w *Tensor) *Tensor {
-	t := g.tape
-	c := t.begin("cudnn_convolution_backward_weight", g, x)
+	c := g.tape.begin("cudnn_convolution_backward_weight", g, x)
 	last := convChannelsLast(x, g)
 	c.let(g.contiguousIn(last))
 	c.let(x.contiguousIn(last))
-	y := c.let(t.emptyIn(w.dtype, w.shape, last))
-	t.convWorkspace(args, x, y, g, convWeight, last)
+	y := c.let(c.t.emptyIn(w.dtype, w.shape, last))
+	c.t.convWorkspace(args, x, y, g, convWeight, last)
 	return c.end(y)
 }
 

@@ -49,10 +49,9 @@ func (x *Tensor) ZerosLike() *Tensor { return x.filledLike("zeros_like") }
 func (x *Tensor) OnesLike() *Tensor { return x.filledLike("ones_like") }
 
 func (x *Tensor) filledLike(op string) *Tensor {
-	t := x.tape
-	c := t.begin(op, x)
+	c := x.tape.begin(op, x)
 	y := x.emptyLike(x.dtype)
-	t.launchFill(y)
+	c.t.launchFill(y)
 	return c.end(y)
 }
 
@@ -64,9 +63,8 @@ func (x *Tensor) ZeroInPlace() *Tensor { return x.overwrite("zero_", "ZeroBackwa
 func (x *Tensor) FillInPlace(op string) *Tensor { return x.overwrite(op, "FillBackward0") }
 
 func (x *Tensor) overwrite(op, node string) *Tensor {
-	t := x.tape
-	c := t.begin(op, x)
-	t.launchFill(x)
+	c := x.tape.begin(op, x)
+	c.t.launchFill(x)
 	return c.end(x.rederived(node, inputs{x}, nil, func(b *backward) { b.give(0, b.grad.ZerosLike()) }))
 }
 

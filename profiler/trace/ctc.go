@@ -13,19 +13,18 @@ type CTCLossArgs struct {
 // and padded targets, [N, S], with lengths on the host. Autocast runs it in
 // fp32.
 func (x *Tensor) CTCLoss(targets *Tensor, a CTCLossArgs) *Tensor {
-	t := x.tape
-	c := t.begin("ctc_loss_Tensor", x, targets)
+	c := x.tape.begin("ctc_loss_Tensor", x, targets)
 	c.full(&x)
 	batch := x.shape[1]
 	res := c.let(x.ctcLoss(targets, a.ZeroInfinity))
 	if a.ZeroInfinity {
-		zero := t.Zeros(res.dtype)
+		zero := c.t.Zeros(res.dtype)
 		c.set(&res, Where(res.compareScalar("eq"), zero, res))
 	}
 	switch a.Reduction {
 	case ReduceMean:
 		// The target lengths, raised to at least one.
-		lengths := t.empty(x.dtype, batch)
+		lengths := c.t.empty(x.dtype, batch)
 		lengths = c.let(lengths.AddScalar())
 		return c.end(res.Div(lengths).Mean(false))
 	case ReduceSum:
@@ -58,20 +57,18 @@ func (c *call) ctcLengths(batch int64) {
 }
 
 func (x *Tensor) ctcForward(targets *Tensor) (alpha, loss *Tensor) {
-	t := x.tape
-	c := t.begin("_ctc_loss", x, targets)
+	c := x.tape.begin("_ctc_loss", x, targets)
 	batch := x.shape[1]
 	c.ctcLengths(batch)
-	alpha, loss = x.ctcTable(targets), t.empty(x.dtype, batch)
-	t.launch(program.Index, 8*alpha.numel, []*Tensor{alpha, loss}, []*Tensor{x, targets})
+	alpha, loss = x.ctcTable(targets), c.t.empty(x.dtype, batch)
+	c.t.launch(program.Index, 8*alpha.numel, []*Tensor{alpha, loss}, []*Tensor{x, targets})
 	return c.endPair(alpha, loss)
 }
 
 // ctcGrad is _ctc_loss_backward. Long inputs go another way: the gradient of
 // the blanks is a reduction over the tables, every other column of them.
 func ctcGrad(grad, x, targets, loss, alpha *Tensor, zeroInfinity bool) *Tensor {
-	t := x.tape
-	c := t.begin("_ctc_loss_backward", grad, x, targets)
+	c := x.tape.begin("_ctc_loss_backward", grad, x, targets)
 	steps, batch, labels := x.shape[0], x.shape[1], x.shape[2]
 	c.ctcLengths(batch)
 	beta := c.let(x.ctcTable(targets))
@@ -81,13 +78,13 @@ func ctcGrad(grad, x, targets, loss, alpha *Tensor, zeroInfinity bool) *Tensor {
 		columns := func(table *Tensor) *Tensor { return table.SliceStep(2, 0, table.Size(2), 2) }
 		columns(alpha).Add(columns(beta)).logSumExp(true, []int{2})
 		c.statement()
-		t.launchElementwise(g, 4, g, x, loss)
+		c.t.launchElementwise(g, 4, g, x, loss)
 		if zeroInfinity {
-			zero := t.Zeros(g.dtype)
+			zero := c.t.Zeros(g.dtype)
 			c.set(&g, Where(loss.compareScalar("eq").View(1, batch, 1), zero, g))
 		}
 		c.drop(blanks)
 	}
-	t.launch(program.Index, 8*beta.numel, []*Tensor{beta, g}, []*Tensor{grad, x, targets, alpha})
+	c.t.launch(program.Index, 8*beta.numel, []*Tensor{beta, g}, []*Tensor{grad, x, targets, alpha})
 	return c.end(g)
 }

@@ -45,16 +45,15 @@ func (x *Tensor) CumProdTo(d DType, dim int) *Tensor {
 // scan is the kernel of both: row-major, over a converted copy if the result
 // has another type. CUB scans a tensor that has one dimension only.
 func (x *Tensor) scan(op string, d DType, dim int) *Tensor {
-	t := x.tape
-	c := t.begin(op, x)
-	y := t.empty(d, x.shape...)
+	c := x.tape.begin(op, x)
+	y := c.t.empty(d, x.shape...)
 	in := x.to(d).contiguousUntracked()
 	if x.numel > 0 && x.numel == x.Size(dim) {
-		t.native = "scan_dim"
-		t.scan(in, y)
+		c.t.native = "scan_dim"
+		c.t.scan(in, y)
 		return c.end(y)
 	}
-	t.launch(program.Reduction, x.numel, []*Tensor{y}, []*Tensor{in})
+	c.t.launch(program.Reduction, x.numel, []*Tensor{y}, []*Tensor{in})
 	return c.end(y)
 }
 

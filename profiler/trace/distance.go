@@ -42,19 +42,17 @@ const (
 //	x2_ = cat([x2, ones, x2.pow(2).sum(-1, true)], -1)
 //	x1_.matmul(x2_.mT).clamp_min_(0).sqrt_()
 func (x *Tensor) euclideanDistance(y *Tensor) *Tensor {
-	t := x.tape
-	c := t.begin("_euclidean_dist", x, y)
+	c := x.tape.begin("_euclidean_dist", x, y)
 	z := x.paddedProduct(y)
-	t.launchElementwise(z, 1, z) // clamp_min_
-	t.launchElementwise(z, 4, z) // sqrt_
+	c.t.launchElementwise(z, 1, z) // clamp_min_
+	c.t.launchElementwise(z, 4, z) // sqrt_
 	return c.end(z.derived("EuclideanDistBackward0", inputs{x, y}, saves{x, y, z}, euclideanDistanceBackward))
 }
 
 func (x *Tensor) paddedProduct(y *Tensor) *Tensor {
-	t := x.tape
-	c := t.begin("_euclidean_dist", x, y)
-	noGrad := t.noGrad
-	t.noGrad = true
+	c := x.tape.begin("_euclidean_dist", x, y)
+	noGrad := c.t.noGrad
+	c.t.noGrad = true
 	nx := c.let(x.Pow(2).Sum(true, -1))
 	px := c.let(nx.OnesLike())
 	ny := c.let(y.Pow(2).Sum(true, -1))
@@ -70,7 +68,7 @@ func (x *Tensor) paddedProduct(y *Tensor) *Tensor {
 	c.drop(py)
 	right = c.let(right)
 	z := left.Matmul(right.Transpose(-2, -1))
-	t.noGrad = noGrad
+	c.t.noGrad = noGrad
 	return c.end(z)
 }
 
@@ -101,10 +99,9 @@ func euclideanDistanceGrads(grad, x, y, res *Tensor) (gx, gy *Tensor) {
 
 // pairwiseDistances is _cdist_forward.
 func (x *Tensor) pairwiseDistances(y *Tensor, p float64, shape []int64) *Tensor {
-	t := x.tape
-	c := t.begin("_cdist_forward", x, y)
-	z := t.empty(x.dtype, shape...)
-	t.launchElementwise(z, 3*x.Size(-1), x, y)
+	c := x.tape.begin("_cdist_forward", x, y)
+	z := c.t.empty(x.dtype, shape...)
+	c.t.launchElementwise(z, 3*x.Size(-1), x, y)
 	return c.end(z.derived("CdistBackward0", inputs{x, y}, saves{x, y, z}, func(b *backward) {
 		x, y, z := b.saved(0), b.saved(1), b.saved(2)
 		if b.needs(0) {
@@ -119,15 +116,14 @@ func (x *Tensor) pairwiseDistances(y *Tensor, p float64, shape []int64) *Tensor 
 // pairwiseDistancesGrad is _cdist_backward: the contributions of all pairs are
 // written out and then summed; the norm of order zero has none.
 func pairwiseDistancesGrad(grad, x, y, z *Tensor, p float64) *Tensor {
-	t := x.tape
-	c := t.begin("_cdist_backward", grad, x, y, z)
+	c := x.tape.begin("_cdist_backward", grad, x, y, z)
 	if p == 0 {
-		return c.end(t.Filled("_cdist_backward", x.dtype, x.shape...))
+		return c.end(c.t.Filled("_cdist_backward", x.dtype, x.shape...))
 	}
 	r1, r2, m := x.Size(-2), y.Size(-2), x.Size(-1)
-	result := c.let(t.empty(x.dtype, x.shape...))
-	pairs := c.let(t.empty(x.dtype, numel(z.shape)/(r1*r2), r2, r1, m))
-	t.launchElementwise(pairs, 4, grad, x, y, z)
+	result := c.let(c.t.empty(x.dtype, x.shape...))
+	pairs := c.let(c.t.empty(x.dtype, numel(z.shape)/(r1*r2), r2, r1, m))
+	c.t.launchElementwise(pairs, 4, grad, x, y, z)
 	c.drop(pairs)
 	return c.end(result)
 }
@@ -135,11 +131,10 @@ func pairwiseDistancesGrad(grad, x, y, z *Tensor, p float64) *Tensor {
 // Dist is torch.dist(x, y, p): the norm of their difference, which backward computes
 // again. Autocast runs it in fp32.
 func (x *Tensor) Dist(y *Tensor, p float64) *Tensor {
-	t := x.tape
-	c := t.begin("dist", x, y)
+	c := x.tape.begin("dist", x, y)
 	c.full(&x, &y)
 	var z *Tensor
-	t.NoGrad(func() { z = c.let(x.Sub(y).Norm(p, false)) })
+	c.t.NoGrad(func() { z = c.let(x.Sub(y).Norm(p, false)) })
 	return c.end(z.derived("DistBackward0", inputs{x, y}, saves{y, x, z}, func(b *backward) {
 		for i := range b.out {
 			if b.needs(i) {

@@ -14,15 +14,14 @@ func (x *Tensor) dropout(p float64, training bool) *Tensor {
 	if !training || p == 0 || x.numel == 0 {
 		return x
 	}
-	t := x.tape
-	c := t.begin("dropout", x)
+	c := x.tape.begin("dropout", x)
 	if p == 1 {
-		return c.end(x.Mul(t.Zeros(x.dtype)))
+		return c.end(x.Mul(c.t.Zeros(x.dtype)))
 	}
-	t.native = "dropout_cuda"
+	c.t.native = "dropout_cuda"
 	mask := c.let(x.emptyLike(Bool))
 	y := x.emptyLike(x.dtype)
-	t.launch(program.Elementwise, 8*x.numel, []*Tensor{y, mask}, []*Tensor{x})
+	c.t.launch(program.Elementwise, 8*x.numel, []*Tensor{y, mask}, []*Tensor{x})
 	return c.end(y.derived("NativeDropoutBackward0", inputs{x}, saves{mask},
 		func(b *backward) { b.give(0, b.grad.dropoutBackward(b.saved(0))) }))
 }
@@ -30,10 +29,9 @@ func (x *Tensor) dropout(p float64, training bool) *Tensor {
 // dropoutBackward is native_dropout_backward: its result is row-major or
 // channels-last, whatever other layout the gradient has.
 func (g *Tensor) dropoutBackward(mask *Tensor) *Tensor {
-	t := g.tape
-	c := t.begin("native_dropout_backward", g, mask)
-	y := t.emptyIn(g.dtype, g.shape, g.suggestChannelsLast())
-	t.launchElementwise(y, 2, g, mask)
+	c := g.tape.begin("native_dropout_backward", g, mask)
+	y := c.t.emptyIn(g.dtype, g.shape, g.suggestChannelsLast())
+	c.t.launchElementwise(y, 2, g, mask)
 	return c.end(y)
 }
 
@@ -90,15 +88,14 @@ func (x *Tensor) FeatureAlphaDropout(p float64, training bool) *Tensor {
 
 // noise is what dropout multiplies with, where no fused kernel does.
 func (x *Tensor) noise(shape []int64) *Tensor {
-	t := x.tape
-	c := t.begin(t.native, x)
+	c := x.tape.begin(x.tape.native, x)
 	var y *Tensor
 	if sameInts(shape, x.shape) {
 		y = x.emptyLike(x.dtype)
 	} else {
-		y = t.empty(x.dtype, shape...)
+		y = c.t.empty(x.dtype, shape...)
 	}
-	t.launchElementwise(y, 8)
+	c.t.launchElementwise(y, 8)
 	return c.end(y)
 }
 
@@ -124,22 +121,20 @@ func (x *Tensor) perFeature() []int64 {
 
 // NativeDropout is torch.native_dropout(x, p, True): the result and the mask.
 func (x *Tensor) NativeDropout(p float64) (y, mask *Tensor) {
-	t := x.tape
-	c := t.begin("native_dropout", x)
+	c := x.tape.begin("native_dropout", x)
 	mask = c.let(x.emptyLike(Bool))
 	y = c.let(x.emptyLike(x.dtype))
-	t.launch(program.Elementwise, 8*x.numel, []*Tensor{y, mask}, []*Tensor{x})
-	t.derive(outputs{y, mask}, "NativeDropoutBackward0", inputs{x}, saves{mask},
+	c.t.launch(program.Elementwise, 8*x.numel, []*Tensor{y, mask}, []*Tensor{x})
+	c.t.derive(outputs{y, mask}, "NativeDropoutBackward0", inputs{x}, saves{mask},
 		func(b *backward) { b.give(0, b.grad.dropoutBackward(b.saved(0))) })
 	return c.endPair(y, mask)
 }
 
 // RReLU is torch.nn.functional.rrelu: in training it keeps its noise.
 func (x *Tensor) RReLU(training bool) *Tensor {
-	t := x.tape
-	c := t.begin("rrelu", x)
+	c := x.tape.begin("rrelu", x)
 	noise := c.let(x.emptyLike(x.dtype))
-	y := t.map1("rrelu_with_noise", x.dtype, 8, x)
+	y := c.t.map1("rrelu_with_noise", x.dtype, 8, x)
 	return c.end(y.derived("RreluWithNoiseBackward0", inputs{x}, saves{noise, x}, func(b *backward) {
 		b.give(0, callBackwardKernel("rrelu_with_noise_backward", b.grad, b.saved(0)))
 	}))

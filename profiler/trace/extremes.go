@@ -41,9 +41,8 @@ func (x *Tensor) Max() *Tensor { return x.extremeOfAll("max", "MaxBackward1") }
 func (x *Tensor) Min() *Tensor { return x.extremeOfAll("min", "MinBackward1") }
 
 func (x *Tensor) extremeOfAll(op, node string) *Tensor {
-	t := x.tape
-	c := t.begin(op, x)
-	y := t.empty(x.dtype)
+	c := x.tape.begin(op, x)
+	y := c.t.empty(x.dtype)
 	in := x.contiguousUntracked()
 	in.reduceInto(y, x.dtype.Size())
 	return c.end(y.derived(node, inputs{x}, saves{x, y},
@@ -57,28 +56,26 @@ func (x *Tensor) extremeOfAll(op, node string) *Tensor {
 //	mask = (input == value).logical_or_(nan)
 //	mask * (grad / mask.sum())
 func evenGrad(grad, input, value *Tensor) *Tensor {
-	t := grad.tape
-	c := t.begin("evenly_distribute_backward", grad, input, value)
+	c := grad.tape.begin("evenly_distribute_backward", grad, input, value)
 	nan := c.let(input.IsNaN())
 	valueNaN := c.let(value.IsNaN())
-	t.launchElementwise(nan, 1, nan, valueNaN)
+	c.t.launchElementwise(nan, 1, nan, valueNaN)
 	mask := c.let(input.compare("eq_Tensor", value))
-	t.launchElementwise(mask, 1, mask, nan)
+	c.t.launchElementwise(mask, 1, mask, nan)
 	share := grad.Div(mask.Sum(false))
 	return c.end(mask.Mul(share))
 }
 
 // MaxDim is x.max(dim, keepdim): the values and their indices.
 func (x *Tensor) MaxDim(keep bool, dim int) (values, indices *Tensor) {
-	t := x.tape
-	c := t.begin("max_dim", x)
+	c := x.tape.begin("max_dim", x)
 	shape, reduced := x.reducedShape([]int{dim}, keep)
-	values, indices = t.empty(x.dtype, shape...), t.empty(I64, shape...)
+	values, indices = c.t.empty(x.dtype, shape...), c.t.empty(I64, shape...)
 	// The accumulator is a value and an index.
 	x.reduceScratch(c, reduced, x.dtype.Size(), 16, 4)
-	t.launch(program.Reduction, x.numel, []*Tensor{values, indices}, []*Tensor{x})
+	c.t.launch(program.Reduction, x.numel, []*Tensor{values, indices}, []*Tensor{x})
 	from := x.shape
-	t.derive(outputs{values, indices}, "MaxBackward0", inputs{x}, saves{indices},
+	c.t.derive(outputs{values, indices}, "MaxBackward0", inputs{x}, saves{indices},
 		func(b *backward) { b.give(0, selectionGrad(b.grad, from)) })
 	return c.endPair(values, indices)
 }
@@ -95,11 +92,10 @@ func (x *Tensor) MaxValues(keep bool, dim int) *Tensor {
 // selectionGrad is value_selecting_reduction_backward: zeros, with the
 // gradient scattered into the places that were selected.
 func selectionGrad(grad *Tensor, shape []int64) *Tensor {
-	t := grad.tape
-	c := t.begin("value_selecting_reduction_backward", grad)
-	z := t.empty(grad.dtype, shape...)
-	t.launchFill(z)
-	t.launch(program.Index, grad.numel, []*Tensor{z}, []*Tensor{grad})
+	c := grad.tape.begin("value_selecting_reduction_backward", grad)
+	z := c.t.empty(grad.dtype, shape...)
+	c.t.launchFill(z)
+	c.t.launch(program.Index, grad.numel, []*Tensor{z}, []*Tensor{grad})
 	return c.end(z)
 }
 
@@ -134,18 +130,17 @@ func (x *Tensor) LogSumExp(keep bool, dims ...int) *Tensor {
 //	sum_out(result, (self - maxes).exp_(), dims, keepdim)
 //	result.log_().add_(maxes)
 func (x *Tensor) logSumExp(keep bool, dims []int) *Tensor {
-	t := x.tape
-	c := t.begin("logsumexp", x)
-	grad := t.noGrad
-	t.noGrad = true
+	c := x.tape.begin("logsumexp", x)
+	grad := c.t.noGrad
+	c.t.noGrad = true
 	maxes := c.let(x.AMax(true, dims...))
 	maxes.MaskedFillInPlace(maxes.Abs().compareScalar("eq"))
 	c.statement()
 	scaled := x.Sub(maxes).ExpInPlace()
 	y := c.let(scaled.sum("sum", dims, keep))
-	t.launchElementwise(y, 8, y)
-	t.launchElementwise(y, 1, y, maxes)
-	t.noGrad = grad
+	c.t.launchElementwise(y, 8, y)
+	c.t.launchElementwise(y, 1, y, maxes)
+	c.t.noGrad = grad
 	return c.end(y)
 }
 
@@ -161,13 +156,12 @@ func logSumExpGrad(grad, result, self *Tensor, keep bool, dims []int) *Tensor {
 
 // AMinMax is torch.aminmax(x), or of x along dims; it has no gradient.
 func (x *Tensor) AMinMax(keep bool, dims ...int) (least, most *Tensor) {
-	t := x.tape
-	c := t.begin("aminmax", x)
+	c := x.tape.begin("aminmax", x)
 	shape, _ := x.reducedShape(dims, keep)
 	if dims == nil {
 		shape = nil
 	}
-	least, most = c.let(t.empty(x.dtype, shape...)), c.let(t.empty(x.dtype, shape...))
-	t.launch(program.Reduction, 2*x.numel, []*Tensor{least, most}, []*Tensor{x})
+	least, most = c.let(c.t.empty(x.dtype, shape...)), c.let(c.t.empty(x.dtype, shape...))
+	c.t.launch(program.Reduction, 2*x.numel, []*Tensor{least, most}, []*Tensor{x})
 	return c.endPair(least, most)
 }

@@ -22,13 +22,12 @@ func (x *Tensor) RFFT2() *Tensor {
 
 // fftR2C is _fft_r2c: the half spectrum of a real tensor over dims.
 func (x *Tensor) fftR2C(dims ...int) *Tensor {
-	t := x.tape
-	c := t.begin("_fft_r2c", x)
+	c := x.tape.begin("_fft_r2c", x)
 	last := dims[len(dims)-1]
 	shape := append([]int64(nil), x.shape...)
 	shape[last] = shape[last]/2 + 1
 	y := c.let(x.spectrum(C64, shape, x.sorted(dims, 1)))
-	t.execFFT(y, x, dims)
+	c.t.execFFT(y, x, dims)
 	whole := x.shape
 	return c.end(y.derived("FftR2CBackward0", inputs{x}, saves{x},
 		func(b *backward) { b.give(0, b.grad.fftR2CBackward(whole, dims)) }))
@@ -37,21 +36,19 @@ func (x *Tensor) fftR2C(dims ...int) *Tensor {
 // fftR2CBackward is fft_r2c_backward: the missing half is padded with zeros,
 // transformed, and the real part seen in the complex result.
 func (g *Tensor) fftR2CBackward(whole []int64, dims []int) *Tensor {
-	t := g.tape
-	c := t.begin("fft_r2c_backward", g)
-	full := c.let(t.empty(C64, whole...))
-	t.launchFill(full)
-	t.launchCopy(full, g)
+	c := g.tape.begin("fft_r2c_backward", g)
+	full := c.let(c.t.empty(C64, whole...))
+	c.t.launchFill(full)
+	c.t.launchCopy(full, g)
 	z := c.let(full.fftC2C(dims))
 	return c.end(z.realPart())
 }
 
 // fftC2C is _fft_c2c.
 func (x *Tensor) fftC2C(dims []int) *Tensor {
-	t := x.tape
-	c := t.begin("_fft_c2c", x)
+	c := x.tape.begin("_fft_c2c", x)
 	y := c.let(x.spectrum(C64, x.shape, x.sorted(dims, 0)))
-	t.execFFT(y, x, dims)
+	c.t.execFFT(y, x, dims)
 	return c.end(y.derived("FftC2CBackward0", inputs{x}, nil, func(b *backward) { b.give(0, b.grad.fftC2C(dims)) }))
 }
 

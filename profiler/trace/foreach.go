@@ -119,18 +119,16 @@ func Pointwise(op string, flops int64, xs ...*Tensor) *Tensor {
 // Update writes out element by element in place, reading it and xs, as
 // operator op does where autograd does not look. It returns out.
 func Update(op string, flops int64, out *Tensor, xs ...*Tensor) *Tensor {
-	t := out.tape
-	c := t.begin(op, append([]*Tensor{out}, xs...)...)
-	t.launchElementwise(out, flops, append([]*Tensor{out}, xs...)...)
+	c := out.tape.begin(op, append([]*Tensor{out}, xs...)...)
+	c.t.launchElementwise(out, flops, append([]*Tensor{out}, xs...)...)
 	return c.end(out)
 }
 
 // Compare makes a mask like x, as a comparison with a number does.
 func Compare(op string, x *Tensor) *Tensor {
-	t := x.tape
-	c := t.begin(op, x)
+	c := x.tape.begin(op, x)
 	y := x.emptyLike(Bool)
-	t.launchElementwise(y, 1, x)
+	c.t.launchElementwise(y, 1, x)
 	return c.end(y)
 }
 
@@ -143,20 +141,18 @@ func VectorNorm(x *Tensor, keep bool, dims ...int) *Tensor {
 // ScalarPow is number ** x, without autograd: the base becomes a tensor of
 // its own while the kernel runs.
 func ScalarPow(x *Tensor) *Tensor {
-	t := x.tape
-	c := t.begin("pow_Scalar", x)
-	y := t.empty(x.dtype, x.shape...)
-	t.native = "scalar_tensor"
-	base := t.empty(F64)
-	t.launchElementwise(y, 8, base, x)
+	c := x.tape.begin("pow_Scalar", x)
+	y := c.t.empty(x.dtype, x.shape...)
+	c.t.native = "scalar_tensor"
+	base := c.t.empty(F64)
+	c.t.launchElementwise(y, 8, base, x)
 	return c.end(y)
 }
 
 // Copy is x.to(device, copy=True) without autograd.
 func Copy(x *Tensor) *Tensor {
-	t := x.tape
-	c := t.begin("to_dtype_layout", x)
+	c := x.tape.begin("to_dtype_layout", x)
 	y := x.emptyLike(x.dtype)
-	t.launchCopy(y, x)
+	c.t.launchCopy(y, x)
 	return c.end(y)
 }

@@ -6,13 +6,12 @@ package trace
 //	out = grad * ((self_pi * self_pi.cos() - self_pi.sin()) / self_squared_pi)
 //	where(self_squared_pi == 0.0, zeros({}), out)
 func sincBackward(g, x *Tensor) *Tensor {
-	t := g.tape
-	c := t.begin("sinc_backward", g, x)
+	c := g.tape.begin("sinc_backward", g, x)
 	angle := c.let(x.MulScalar())
 	square := c.let(x.Mul(x).MulScalar())
 	cosine := angle.Mul(angle.Cos())
 	slope := c.let(g.Mul(cosine.Sub(angle.Sin()).Div(square)))
-	zero := t.scalarTensor(g.dtype)
+	zero := c.t.scalarTensor(g.dtype)
 	return c.end(Where(square.compareScalar("eq"), zero, slope))
 }
 

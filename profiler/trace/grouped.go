@@ -7,9 +7,8 @@ import "github.com/vprof/vprof/profiler/program"
 // its matrix of weight [groups, in, out]. How rows are shared out does not matter to
 // memory.
 func (x *Tensor) GroupedMM(weight, ends *Tensor) *Tensor {
-	t := x.tape
-	c := t.begin("_grouped_mm", x, weight, ends)
-	y := t.groupedProduct(x, weight, x.shape[0], weight.shape[2])
+	c := x.tape.begin("_grouped_mm", x, weight, ends)
+	y := c.t.groupedProduct(x, weight, x.shape[0], weight.shape[2])
 	return c.end(y.derived("GroupedMmBackward0", inputs{x, weight}, saves{when(x.requiresGrad, weight), when(weight.requiresGrad, x), ends},
 		groupedBackward))
 }

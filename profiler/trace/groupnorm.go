@@ -14,27 +14,26 @@ func (x *Tensor) GroupNorm(groups int64, weight, bias *Tensor) *Tensor {
 // NativeGroupNorm is native_group_norm with its CUDA kernel: the result, and the
 // means and reciprocal deviations of the groups, whose gradients are not followed.
 func (x *Tensor) NativeGroupNorm(groups int64, weight, bias *Tensor) (y, mean, rstd *Tensor) {
-	t := x.tape
-	c := t.begin("native_group_norm", x, weight, bias)
+	c := x.tape.begin("native_group_norm", x, weight, bias)
 	n, channels, acc := x.shape[0], x.shape[1], x.dtype.accumulate()
 	stats := x.dtype
 	if weight != nil && weight.dtype != x.dtype {
 		stats = acc
 	}
-	y = c.let(t.empty(x.dtype, x.shape...))
-	mean, rstd = c.let(t.empty(stats, n, groups)), c.let(t.empty(stats, n, groups))
-	if t.rules.Operators.GroupNormWidens && stats != acc {
-		c.let(t.empty(acc, n, groups))
-		c.let(t.empty(acc, n, groups))
+	y = c.let(c.t.empty(x.dtype, x.shape...))
+	mean, rstd = c.let(c.t.empty(stats, n, groups)), c.let(c.t.empty(stats, n, groups))
+	if c.t.rules.Operators.GroupNormWidens && stats != acc {
+		c.let(c.t.empty(acc, n, groups))
+		c.let(c.t.empty(acc, n, groups))
 	}
 	if x.numel > n*channels && (weight != nil || bias != nil) {
 		// The scale and shift of each channel of each sample.
-		k := t.begin("GroupNormKernelImplInternal")
-		k.let(t.empty(acc, n, channels))
-		k.let(t.empty(acc, n, channels))
+		k := c.t.begin("GroupNormKernelImplInternal")
+		k.let(c.t.empty(acc, n, channels))
+		k.let(c.t.empty(acc, n, channels))
 		k.done()
 	}
-	t.launchNormOf(x.byRow(n*groups), y, normFLOPs, x, weight, bias)
+	c.t.launchNormOf(x.byRow(n*groups), y, normFLOPs, x, weight, bias)
 	y.derived("NativeGroupNormBackward0", inputs{x, weight, bias}, saves{x, mean, rstd, weight},
 		func(b *backward) { b.giveAll(groupNormBackward(b, groups)...) })
 	c.endAll(y, mean, rstd)

@@ -140,8 +140,7 @@ func (x *Tensor) picks(indices []*Tensor) picks {
 // accumulateAt is index_put_with_sort_kernel: x[indices] += values, in order.
 // It sorts the positions written to, whose range is checked unless autograd calls.
 func (x *Tensor) accumulateAt(indices []*Tensor, values *Tensor, check bool) {
-	t := x.tape
-	c := t.begin("_index_put_impl_", x, values)
+	c := x.tape.begin("_index_put_impl_", x, values)
 	linear := c.let(x.linearIndex(indices, check))
 	if shape := x.picks(indices).shape; values.numel < numel(shape) {
 		values = c.let(values.Expand(shape...).contiguousUntracked())
@@ -149,15 +148,15 @@ func (x *Tensor) accumulateAt(indices []*Tensor, values *Tensor, check bool) {
 		c.let(values.contiguousUntracked())
 	}
 	if !adjacent(indices) { // the dimensions picked from go to the front of a copy
-		c.let(t.empty(x.dtype, x.shape...))
+		c.let(c.t.empty(x.dtype, x.shape...))
 	}
 	n := linear.numel
-	t.native = "index_put_with_sort_kernel"
-	sorted := c.let(t.empty(I64, n))
-	order := c.let(t.empty(I64, n))
-	positions := c.let(t.Arange(n))
-	t.radixSort(sorted, order, linear, positions, bits.Len64(uint64((x.extent-1)/x.picks(indices).slice)))
-	t.launch(program.Index, values.numel, []*Tensor{x.touched(values.numel)}, []*Tensor{sorted, order, values})
+	c.t.native = "index_put_with_sort_kernel"
+	sorted := c.let(c.t.empty(I64, n))
+	order := c.let(c.t.empty(I64, n))
+	positions := c.let(c.t.Arange(n))
+	c.t.radixSort(sorted, order, linear, positions, bits.Len64(uint64((x.extent-1)/x.picks(indices).slice)))
+	c.t.launch(program.Index, values.numel, []*Tensor{x.touched(values.numel)}, []*Tensor{sorted, order, values})
 	c.done()
 }
 
@@ -178,8 +177,7 @@ func adjacent(indices []*Tensor) bool {
 // linearIndex is computeLinearIndex: one number for every position that the
 // indices pick.
 func (x *Tensor) linearIndex(indices []*Tensor, check bool) *Tensor {
-	t := x.tape
-	c := t.begin("computeLinearIndex")
+	c := x.tape.begin("computeLinearIndex")
 	var linear *Tensor
 	shape := broadcast(given(indices)...)
 	for _, i := range indices {
@@ -190,14 +188,14 @@ func (x *Tensor) linearIndex(indices []*Tensor, check bool) *Tensor {
 			i.checkRange()
 		}
 		i = i.Expand(shape...)
-		wrapped := t.map1("remainder", I64, 1, i)
-		scaled := t.map1("mul", I64, 1, wrapped)
+		wrapped := c.t.map1("remainder", I64, 1, i)
+		scaled := c.t.map1("mul", I64, 1, wrapped)
 		if linear == nil {
 			linear = c.let(scaled)
 			continue
 		}
 		part := c.let(scaled)
-		t.launchElementwise(linear, 1, linear, part)
+		c.t.launchElementwise(linear, 1, linear, part)
 		c.drop(part)
 	}
 	return c.end(linear)
@@ -206,12 +204,11 @@ func (x *Tensor) linearIndex(indices []*Tensor, check bool) *Tensor {
 // checkRange looks whether the indices x are within a dimension: the largest and
 // the smallest are compared with it on the host.
 func (x *Tensor) checkRange() {
-	t := x.tape
-	c := t.begin("wrapIndices", x)
+	c := x.tape.begin("wrapIndices", x)
 	for range 2 {
-		extreme := c.let(t.empty(x.dtype))
-		t.launch(program.Reduction, x.numel, []*Tensor{extreme}, []*Tensor{x})
-		c.drop(c.let(t.empty(Bool)))
+		extreme := c.let(c.t.empty(x.dtype))
+		c.t.launch(program.Reduction, x.numel, []*Tensor{extreme}, []*Tensor{x})
+		c.drop(c.let(c.t.empty(Bool)))
 		c.drop(extreme)
 	}
 	c.done()

@@ -34,11 +34,10 @@ func (x *Tensor) IndexReduce(how string, d int, index, source *Tensor, withSelf 
 
 // indexCounts are the divisors of means.
 func (x *Tensor) indexCounts(index, source *Tensor) {
-	t := x.tape
-	c := t.begin("index_reduce", x)
+	c := x.tape.begin("index_reduce", x)
 	counts := c.let(x.like())
 	ones := c.let(source.like())
-	t.launch(program.Index, source.numel, []*Tensor{counts}, []*Tensor{index, ones})
+	c.t.launch(program.Index, source.numel, []*Tensor{counts}, []*Tensor{index, ones})
 	c.drop(ones)
 	c.drop(c.let(counts.compareScalar("eq")))
 	c.done()
@@ -46,10 +45,9 @@ func (x *Tensor) indexCounts(index, source *Tensor) {
 
 // maskedRows is grad.index_fill(d, index, 0).
 func (x *Tensor) maskedRows(index *Tensor, d int) *Tensor {
-	t := x.tape
-	c := t.begin("index_fill", x, index)
+	c := x.tape.begin("index_fill", x, index)
 	y := x.like()
-	t.launchCopy(y, x)
+	c.t.launchCopy(y, x)
 	return c.end(y)
 }
 

@@ -16,10 +16,9 @@ func (x *Tensor) IndexPutInPlace(indices []*Tensor, values *Tensor, accumulate b
 // Search is torch.searchsorted and bucketize: for each element of x a place in
 // sorted boundaries.
 func (x *Tensor) Search(boundaries *Tensor, out DType) *Tensor {
-	t := x.tape
-	c := t.begin("searchsorted", x, boundaries)
-	y := c.let(t.empty(out, x.shape...))
-	t.launch(program.Index, x.numel*16, []*Tensor{y}, []*Tensor{c.let(x.contiguousUntracked()), boundaries})
+	c := x.tape.begin("searchsorted", x, boundaries)
+	y := c.let(c.t.empty(out, x.shape...))
+	c.t.launch(program.Index, x.numel*16, []*Tensor{y}, []*Tensor{c.let(x.contiguousUntracked()), boundaries})
 	return c.end(y)
 }
 
@@ -47,11 +46,10 @@ func (x *Tensor) ScatterSum(index, src *Tensor, withSelf bool) *Tensor {
 // InterleavedPlaces is torch.repeat_interleave(x) of counts x: as many places as
 // they add up to.
 func (x *Tensor) InterleavedPlaces(size int64) *Tensor {
-	t := x.tape
-	c := t.begin("repeat_interleave_Tensor", x)
+	c := x.tape.begin("repeat_interleave_Tensor", x)
 	total := c.let(x.scan("cumsum", I64, 0))
-	y := c.let(t.empty(x.dtype, size))
-	t.launch(program.Index, size, []*Tensor{y}, []*Tensor{x, total})
+	y := c.let(c.t.empty(x.dtype, size))
+	c.t.launch(program.Index, size, []*Tensor{y}, []*Tensor{x, total})
 	return c.end(y)
 }
 
@@ -64,21 +62,19 @@ func (x *Tensor) RepeatInterleaveBy(counts *Tensor, d int, size int64) *Tensor {
 // PickDim is an operator that picks one value along a dimension, such as
 // x.median(d): the values and where they were.
 func (x *Tensor) PickDim(keep bool, d int) (values, indices *Tensor) {
-	t := x.tape
-	c := t.begin("median_dim", x)
+	c := x.tape.begin("median_dim", x)
 	shape, _ := x.reducedShape([]int{d}, keep)
-	values, indices = c.let(t.empty(x.dtype, shape...)), c.let(t.empty(I64, shape...))
-	t.launch(program.Index, x.numel, []*Tensor{values, indices}, []*Tensor{x})
+	values, indices = c.let(c.t.empty(x.dtype, shape...)), c.let(c.t.empty(I64, shape...))
+	c.t.launch(program.Index, x.numel, []*Tensor{values, indices}, []*Tensor{x})
 	x.selects("MedianBackward1", values, indices)
 	return c.endPair(values, indices)
 }
 
 // CumMax is x.cummax(d) and x.cummin(d): the values and where they were.
 func (x *Tensor) CumMax() (values, indices *Tensor) {
-	t := x.tape
-	c := t.begin("cummax", x)
-	values, indices = c.let(t.empty(x.dtype, x.shape...)), c.let(t.empty(I64, x.shape...))
-	t.launch(program.Reduction, x.numel, []*Tensor{values, indices}, []*Tensor{x})
+	c := x.tape.begin("cummax", x)
+	values, indices = c.let(c.t.empty(x.dtype, x.shape...)), c.let(c.t.empty(I64, x.shape...))
+	c.t.launch(program.Reduction, x.numel, []*Tensor{values, indices}, []*Tensor{x})
 	x.selects("CummaxBackward0", values, indices)
 	return c.endPair(values, indices)
 }

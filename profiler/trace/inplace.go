@@ -96,9 +96,8 @@ func (x *Tensor) refresh() {
 
 // CopyInPlace is x.copy_(y), and x[...] = y for a view x.
 func (x *Tensor) CopyInPlace(y *Tensor) *Tensor {
-	t := x.tape
-	c := t.begin("copy_", x, y)
-	t.launchCopy(x, y)
+	c := x.tape.begin("copy_", x, y)
+	c.t.launchCopy(x, y)
 	from := y.dtype
 	return c.end(x.rederived("CopyBackwards", inputs{x, y}, nil, each(
 		partial{0, func(b *backward) *Tensor { return b.grad.ZerosLike() }},

@@ -25,10 +25,9 @@ func (x *Tensor) InstanceNorm(s BatchNormState) *Tensor {
 
 // repeatVector is repeat(n) of a vector.
 func (x *Tensor) repeatVector(n int64) *Tensor {
-	t := x.tape
-	c := t.begin("repeat", x)
-	y := c.let(t.empty(x.dtype, n*x.numel))
-	t.launchCopy(y, x)
+	c := x.tape.begin("repeat", x)
+	y := c.let(c.t.empty(x.dtype, n*x.numel))
+	c.t.launchCopy(y, x)
 	size := x.numel
 	return c.end(y.derived("RepeatBackward0", inputs{x}, nil, func(b *backward) {
 		b.give(0, b.grad.reshape([]int64{n, size}).sum("sum_dim_IntList", []int{0}, false))

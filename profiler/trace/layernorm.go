@@ -12,13 +12,12 @@ func (x *Tensor) LayerNorm(dims int, weight, bias *Tensor) *Tensor {
 
 // nativeLayerNorm is layer_norm_cuda.
 func (x *Tensor) nativeLayerNorm(dims int, weight, bias *Tensor) *Tensor {
-	t := x.tape
-	c := t.begin("layer_norm_cuda", x, weight, bias)
+	c := x.tape.begin("layer_norm_cuda", x, weight, bias)
 	acc, rows := x.dtype.accumulate(), x.normRows(dims)
 	in := c.let(x.contiguousUntracked())
-	y := c.let(t.empty(x.dtype, x.shape...))
-	mean, rstd := c.let(t.empty(acc, rows...)), c.let(t.empty(acc, rows...))
-	t.launchNormOf(y.byRow(mean.numel), y, normFLOPs, in, weight, bias)
+	y := c.let(c.t.empty(x.dtype, x.shape...))
+	mean, rstd := c.let(c.t.empty(acc, rows...)), c.let(c.t.empty(acc, rows...))
+	c.t.launchNormOf(y.byRow(mean.numel), y, normFLOPs, in, weight, bias)
 	y.derived("NativeLayerNormBackward0", inputs{x, weight, bias}, saves{x, mean, rstd, weight, bias},
 		func(b *backward) {
 			x, mean, rstd := b.saved(0), b.saved(1), b.saved(2)
@@ -31,13 +30,12 @@ func (x *Tensor) nativeLayerNorm(dims int, weight, bias *Tensor) *Tensor {
 // NativeLayerNorm is torch.native_layer_norm: the result and the statistics of
 // the rows.
 func (x *Tensor) NativeLayerNorm(dims int, weight, bias *Tensor) []*Tensor {
-	t := x.tape
-	c := t.begin("native_layer_norm", x, weight, bias)
+	c := x.tape.begin("native_layer_norm", x, weight, bias)
 	acc, rows := x.dtype.accumulate(), x.normRows(dims)
 	in := c.let(x.contiguousUntracked())
-	y := c.let(t.empty(x.dtype, x.shape...))
-	mean, rstd := c.let(t.empty(acc, rows...)), c.let(t.empty(acc, rows...))
-	t.launchNormOf(y.byRow(mean.numel), y, 8, in, weight, bias)
+	y := c.let(c.t.empty(x.dtype, x.shape...))
+	mean, rstd := c.let(c.t.empty(acc, rows...)), c.let(c.t.empty(acc, rows...))
+	c.t.launchNormOf(y.byRow(mean.numel), y, 8, in, weight, bias)
 	y.derived("NativeLayerNormBackward0", inputs{x, weight, bias}, saves{x, mean, rstd, weight, bias},
 		func(b *backward) {
 			x, mean, rstd := b.saved(0), b.saved(1), b.saved(2)

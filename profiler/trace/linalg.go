@@ -52,13 +52,12 @@ func (x *Tensor) report() *Tensor { return x.tape.empty(I32, x.batched()...) }
 
 // mustBeZero is _linalg_check_errors of such numbers.
 func (x *Tensor) mustBeZero() {
-	t := x.tape
-	c := t.begin("_linalg_check_errors", x)
+	c := x.tape.begin("_linalg_check_errors", x)
 	if len(x.shape) == 0 {
-		c.let(t.empty(Bool))
+		c.let(c.t.empty(Bool))
 	}
-	wrong := c.let(t.empty(Bool))
-	t.launch(program.Reduction, x.numel, []*Tensor{wrong}, []*Tensor{x})
+	wrong := c.let(c.t.empty(Bool))
+	c.t.launch(program.Reduction, x.numel, []*Tensor{wrong}, []*Tensor{x})
 	c.done()
 }
 
@@ -184,10 +183,9 @@ func (t *Tape) trianglePointers(a *Tensor) {
 func (x *Tensor) luSolve(lu *Tensor, adjoint bool) *Tensor { return x.luSolveBy(lu, true, adjoint) }
 
 func (x *Tensor) luSolveBy(lu *Tensor, left, adjoint bool) *Tensor {
-	t := x.tape
-	c := t.begin("linalg_lu_solve", x, lu)
-	y := c.let(t.matricesOf(x.dtype, left, x.shape))
-	t.launchCopy(y, x)
+	c := x.tape.begin("linalg_lu_solve", x, lu)
+	y := c.let(c.t.matricesOf(x.dtype, left, x.shape))
+	c.t.launchCopy(y, x)
 	y.luSolveInPlace(lu, adjoint)
 	return c.end(y)
 }
@@ -205,21 +203,20 @@ func (a *Tensor) LinalgSolve(b *Tensor, left bool) *Tensor {
 // LinalgSolveEx is torch.linalg.solve_ex(a, b, left=left).
 func (a *Tensor) LinalgSolveEx(b *Tensor, left bool) (solution, info *Tensor) {
 	var x *Tensor
-	t := a.tape
-	c := t.begin("linalg_solve_ex", a, b)
+	c := a.tape.begin("linalg_solve_ex", a, b)
 	n := a.Size(-1)
 	vector := len(b.shape) == 1 || slices.Equal(b.shape, a.shape[:len(a.shape)-1])
 	if vector {
-		x = t.empty(a.dtype, a.batched(n)...)
+		x = c.t.empty(a.dtype, a.batched(n)...)
 	} else {
-		x = t.matricesOf(a.dtype, left, slices.Concat(broadcast(a.lead(), b.lead()), b.shape[len(b.shape)-2:]))
+		x = c.t.matricesOf(a.dtype, left, slices.Concat(broadcast(a.lead(), b.lead()), b.shape[len(b.shape)-2:]))
 	}
 	c.let(x)
 	lu, pivots, info := c.luOf(a)
 	if vector {
-		rows := c.let(t.byColumns(a.dtype, a.batched(n, 1)...))
+		rows := c.let(c.t.byColumns(a.dtype, a.batched(n, 1)...))
 		rows.luSolveInPlace(lu, false)
-		t.launchCopy(x, rows)
+		c.t.launchCopy(x, rows)
 		c.drop(rows)
 	} else {
 		x.luSolveInPlace(lu, false)

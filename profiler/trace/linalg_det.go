@@ -6,18 +6,17 @@ import "github.com/vprof/vprof/profiler/program"
 //
 //	((pivots != arange(1, n + 1)).sum(-1, long).fmod_(2)) * -2 + 1, in place
 func (pivots *Tensor) parity(d DType) *Tensor {
-	t := pivots.tape
-	c := t.begin("lu_det_P", pivots)
-	places := c.let(t.empty(I32, pivots.Size(-1)))
-	t.launchFill(places)
-	moved := c.let(t.map1("ne", Bool, 1, pivots, places))
+	c := pivots.tape.begin("lu_det_P", pivots)
+	places := c.let(c.t.empty(I32, pivots.Size(-1)))
+	c.t.launchFill(places)
+	moved := c.let(c.t.map1("ne", Bool, 1, pivots, places))
 	lead := pivots.shape[:len(pivots.shape)-1]
-	odd := c.let(t.empty(I64, lead...))
-	wide := c.let(t.empty(I64, pivots.shape...))
-	t.launchCopy(wide, moved)
-	t.launch(program.Reduction, wide.numel, []*Tensor{odd}, []*Tensor{wide})
+	odd := c.let(c.t.empty(I64, lead...))
+	wide := c.let(c.t.empty(I64, pivots.shape...))
+	c.t.launchCopy(wide, moved)
+	c.t.launch(program.Reduction, wide.numel, []*Tensor{odd}, []*Tensor{wide})
 	c.dropLocals(wide, moved, places)
-	t.launchElementwise(odd, 3, odd)
+	c.t.launchElementwise(odd, 3, odd)
 	return c.end(odd)
 }
 
@@ -104,10 +103,9 @@ func (x *Tensor) LinalgSlogDet() (sign, logarithm *Tensor) {
 
 // LogDet is torch.logdet(x): NaN where the determinant is below zero.
 func (x *Tensor) LogDet() *Tensor {
-	t := x.tape
-	c := t.begin("logdet", x)
+	c := x.tape.begin("logdet", x)
 	sign, logarithm := x.LinalgSlogDet()
 	c.letAll([]*Tensor{sign, logarithm})
-	none := t.scalarTensor(x.dtype)
+	none := c.t.scalarTensor(x.dtype)
 	return c.end(Where(sign.compareScalar("eq"), none, logarithm))
 }

@@ -13,11 +13,10 @@ func (x *Tensor) Cholesky() *Tensor {
 
 // CholeskyEx is torch.linalg.cholesky_ex(x).
 func (x *Tensor) CholeskyEx() (l, info *Tensor) {
-	t := x.tape
-	c := t.begin("linalg_cholesky_ex", x)
-	l, info = c.let(t.byColumns(x.dtype, x.shape...)), c.let(x.report())
+	c := x.tape.begin("linalg_cholesky_ex", x)
+	l, info = c.let(c.t.byColumns(x.dtype, x.shape...)), c.let(x.report())
 	if batch := x.matrices(); batch > 1 {
-		t.pointers(1, batch)
+		c.t.pointers(1, batch)
 	}
 	x.factorize(l)
 	l.derived("LinalgCholeskyExBackward0", inputs{x}, saves{l},
@@ -32,12 +31,11 @@ func (x *Tensor) CholeskyEx() (l, info *Tensor) {
 //	gA = 0.5 * (gA + gA.tril(-1).mH)
 //	solve_triangular(L, solve_triangular(L.mH, gA), left=False)
 func choleskyGrad(grad, l *Tensor) *Tensor {
-	t := grad.tape
-	c := t.begin("cholesky_backward", grad, l)
+	c := grad.tape.begin("cholesky_backward", grad, l)
 	g := c.let(l.mT().matmul(grad).Tril())
 	c.set(&g, g.Add(g.Tril().mT()).MulScalar())
-	c.set(&g, t.solveTriangular(l, g))
-	c.set(&g, t.solveTriangular(l, g))
+	c.set(&g, c.t.solveTriangular(l, g))
+	c.set(&g, c.t.solveTriangular(l, g))
 	return c.end(g)
 }
 
@@ -46,25 +44,24 @@ func batchedQR(batch, rows int64) bool { return rows <= 256 && batch >= max(2, r
 
 // LinalgQR is torch.linalg.qr(x, mode="reduced"), or "complete" with a square Q.
 func (x *Tensor) LinalgQR(complete bool) (q, r *Tensor) {
-	t := x.tape
-	c := t.begin("linalg_qr", x)
+	c := x.tape.begin("linalg_qr", x)
 	m, n := x.Size(-2), x.Size(-1)
 	k := min(m, n)
 	if complete {
 		k = m
 	}
-	q, r = c.let(t.byColumns(x.dtype, x.batched(m, k)...)), c.let(t.byColumns(x.dtype, x.batched(k, n)...))
-	t.launchCopy(q, x)
-	c.let(t.empty(x.dtype, x.batched(min(m, n))...)) // tau
+	q, r = c.let(c.t.byColumns(x.dtype, x.batched(m, k)...)), c.let(c.t.byColumns(x.dtype, x.batched(k, n)...))
+	c.t.launchCopy(q, x)
+	c.let(c.t.empty(x.dtype, x.batched(min(m, n))...)) // tau
 	if batch := x.matrices(); batchedQR(batch, m) {
-		t.pointers(2, batch)
+		c.t.pointers(2, batch)
 	} else {
-		c.drop(c.let(t.empty(I32)))
+		c.drop(c.let(c.t.empty(I32)))
 	}
 	x.factorize(q)
-	c.drop(c.let(t.empty(I32)))
+	c.drop(c.let(c.t.empty(I32)))
 	x.factorize(q, r)
-	t.derive(outputs{q, r}, "LinalgQrBackward0", inputs{x}, saves{q, r},
+	c.t.derive(outputs{q, r}, "LinalgQrBackward0", inputs{x}, saves{q, r},
 		func(b *backward) { b.give(0, qrGrad(b.grads[0], b.grads[1], b.saved(0), b.saved(1))) })
 	out := c.endAll(q, r)
 	return out[0], out[1]
@@ -138,14 +135,13 @@ func qrGradOfWide(gq, gr, q, r *Tensor) *Tensor {
 
 // LinalgEigh is torch.linalg.eigh(x): eigenvalues and eigenvectors of symmetric matrices.
 func (x *Tensor) LinalgEigh() (values, vectors *Tensor) {
-	t := x.tape
-	c := t.begin("_linalg_eigh", x)
-	vectors = c.let(t.byColumns(x.dtype, x.shape...))
-	values = c.let(t.empty(x.dtype, x.batched(x.Size(-1))...))
+	c := x.tape.begin("_linalg_eigh", x)
+	vectors = c.let(c.t.byColumns(x.dtype, x.shape...))
+	values = c.let(c.t.empty(x.dtype, x.batched(x.Size(-1))...))
 	info := c.let(x.report())
 	x.factorize(vectors, values)
 	info.mustBeZero()
-	t.derive(outputs{values, vectors}, "LinalgEighBackward0", inputs{x}, saves{values, vectors},
+	c.t.derive(outputs{values, vectors}, "LinalgEighBackward0", inputs{x}, saves{values, vectors},
 		func(b *backward) { b.give(0, eighGrad(b.grads[0], b.grads[1], b.saved(0), b.saved(1))) })
 	out := c.endAll(values, vectors)
 	return out[0], out[1]
@@ -157,18 +153,17 @@ func (x *Tensor) LinalgEigh() (values, vectors *Tensor) {
 //	gA = VhgV / E, with gL on the diagonal
 //	V @ (gA @ V.mH)
 func eighGrad(gl, gv, values, v *Tensor) *Tensor {
-	t := v.tape
-	c := t.begin("linalg_eig_backward", values, v)
+	c := v.tape.begin("linalg_eig_backward", values, v)
 	if gv == nil {
 		return c.end(v.Mul(gl.Unsqueeze(-2)).matmul(v.mT()))
 	}
 	product := c.let(v.mT().matmul(gv)) // its diagonal lives as long
 	turn := c.let(product.Sub(product.mT()).MulScalar())
 	gaps := c.let(values.gaps())
-	t.launchElementwise(turn, 1, turn, gaps)
+	c.t.launchElementwise(turn, 1, turn, gaps)
 	c.drop(gaps)
 	if gl != nil {
-		t.launchCopy(turn.diagonal(), gl)
+		c.t.launchCopy(turn.diagonal(), gl)
 	}
 	return c.end(v.matmul(turn.matmul(v.mT())))
 }
@@ -183,9 +178,8 @@ func (x *Tensor) LinalgEigvalsh() *Tensor {
 
 // gaps are the differences of the numbers of each row, with ones on the diagonal.
 func (x *Tensor) gaps() *Tensor {
-	t := x.tape
-	c := t.begin("gaps", x)
+	c := x.tape.begin("gaps", x)
 	y := c.let(x.Unsqueeze(-2).Sub(x.Unsqueeze(-1)))
-	t.launch(program.Elementwise, x.numel, []*Tensor{y}, nil)
+	c.t.launch(program.Elementwise, x.numel, []*Tensor{y}, nil)
 	return c.end(y)
 }

@@ -2,26 +2,25 @@ package trace
 
 // LinalgSVD is torch.linalg.svd(x, full_matrices=full): U, the singular values and Vh.
 func (x *Tensor) LinalgSVD(full bool) (u, s, vh *Tensor) {
-	t := x.tape
-	c := t.begin("_linalg_svd", x)
+	c := x.tape.begin("_linalg_svd", x)
 	m, n := x.Size(-2), x.Size(-1)
 	k := min(m, n)
 	rows, columns := k, k
 	if full {
 		rows, columns = m, n
 	}
-	u, vh = c.let(t.byColumns(x.dtype, x.batched(m, rows)...)), c.let(t.byColumns(x.dtype, x.batched(columns, n)...))
-	s = c.let(t.empty(x.dtype, x.batched(k)...))
+	u, vh = c.let(c.t.byColumns(x.dtype, x.batched(m, rows)...)), c.let(c.t.byColumns(x.dtype, x.batched(columns, n)...))
+	s = c.let(c.t.empty(x.dtype, x.batched(k)...))
 	info := c.let(x.report())
-	in := c.let(t.byColumns(x.dtype, x.shape...))
-	t.launchCopy(in, x)
+	in := c.let(c.t.byColumns(x.dtype, x.shape...))
+	c.t.launchCopy(in, x)
 	if m != n && !full && m <= 32 && n <= 32 && x.matrices() > 0 { // the kernel for small matrices makes both whole
-		c.drop(c.let(t.byColumns(x.dtype, x.batched(max(m, n), max(m, n))...)))
+		c.drop(c.let(c.t.byColumns(x.dtype, x.batched(max(m, n), max(m, n))...)))
 	}
 	in.factorize(u, s, vh)
 	c.drop(in)
 	info.mustBeZero()
-	t.derive(outputs{u, s, vh}, "LinalgSvdBackward0", inputs{x}, saves{u, s, vh}, func(b *backward) {
+	c.t.derive(outputs{u, s, vh}, "LinalgSvdBackward0", inputs{x}, saves{u, s, vh}, func(b *backward) {
 		u, s, vh := b.saved(0), b.saved(1), b.saved(2)
 		gu, gs, gvh := b.grads[0], b.grads[1], b.grads[2]
 		if full {

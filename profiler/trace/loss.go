@@ -115,10 +115,9 @@ func (smooth *Tensor) smoothMean(target, ignored *Tensor, a CrossEntropyArgs) *T
 
 // pick is x.gather(0, index) without autograd.
 func (x *Tensor) pick(index *Tensor) *Tensor {
-	t := x.tape
-	c := t.begin("gather", x, index)
-	y := t.empty(x.dtype, index.numel)
-	t.launch(program.Index, index.numel, []*Tensor{y}, []*Tensor{x, index})
+	c := x.tape.begin("gather", x, index)
+	y := c.t.empty(x.dtype, index.numel)
+	c.t.launch(program.Index, index.numel, []*Tensor{y}, []*Tensor{x, index})
 	return c.end(y)
 }
 

@@ -60,43 +60,40 @@ func (x *Tensor) pairLoss(l *elementLoss, y *Tensor, r Reduction) *Tensor {
 }
 
 func (l *elementLoss) forward(x, y *Tensor, r Reduction) *Tensor {
-	t := x.tape
-	c := t.begin(l.op, x, y)
-	noGrad := t.noGrad
-	t.noGrad = true
-	z := c.let(t.elementwise(resultType(x, y), x, y))
+	c := x.tape.begin(l.op, x, y)
+	noGrad := c.t.noGrad
+	c.t.noGrad = true
+	z := c.let(c.t.elementwise(resultType(x, y), x, y))
 	if l.structured && r != ReduceNone {
-		loss := c.let(t.elementwise(resultType(x, y), x, y))
-		t.launchElementwise(loss, l.flops, x, y)
+		loss := c.let(c.t.elementwise(resultType(x, y), x, y))
+		c.t.launchElementwise(loss, l.flops, x, y)
 		loss.reduceInto(z, x.dtype.accumulate().Size())
 		z = z.alias(nil, nil, 0)
 	} else {
-		t.launchElementwise(z, l.flops, x, y)
+		c.t.launchElementwise(z, l.flops, x, y)
 		z = z.reduceLoss(r)
 	}
-	t.noGrad = noGrad
+	c.t.noGrad = noGrad
 	return c.end(z)
 }
 
 // gradient is the backward kernel: it fills zeros_like(x).
 func (l *elementLoss) gradient(grad, x, y *Tensor) *Tensor {
-	t := x.tape
-	c := t.begin(l.backward, grad, x, y)
-	g := t.empty(x.dtype, x.shape...)
-	t.launchElementwise(g, l.flops+1, grad, x, y)
+	c := x.tape.begin(l.backward, grad, x, y)
+	g := c.t.empty(x.dtype, x.shape...)
+	c.t.launchElementwise(g, l.flops+1, grad, x, y)
 	return c.end(g)
 }
 
 // reduceInto reduces everything into y, with an accumulator of the given size.
 func (x *Tensor) reduceInto(y *Tensor, accSize int64) {
-	t := x.tape
-	c := t.begin("reduce", x, y)
+	c := x.tape.begin("reduce", x, y)
 	all := make([]bool, x.NDim())
 	for i := range all {
 		all[i] = true
 	}
 	x.reduceScratch(c, all, y.dtype.Size(), accSize, 4)
-	t.launch(program.Reduction, x.numel, []*Tensor{y}, []*Tensor{x})
+	c.t.launch(program.Reduction, x.numel, []*Tensor{y}, []*Tensor{x})
 	c.done()
 }
 
@@ -117,10 +114,9 @@ func (x *Tensor) L1Loss(y *Tensor, r Reduction) *Tensor {
 // BCELoss is torch.nn.functional.binary_cross_entropy(x, target) of
 // probabilities x, which autocast refuses.
 func (x *Tensor) BCELoss(target *Tensor, r Reduction) *Tensor {
-	t := x.tape
-	c := t.begin("binary_cross_entropy", x, target)
+	c := x.tape.begin("binary_cross_entropy", x, target)
 	loss := x.emptyLike(x.dtype)
-	t.launchElementwise(loss, 20, x, target)
+	c.t.launchElementwise(loss, 20, x, target)
 	if r != ReduceNone {
 		// The reduced loss is copied into the full-size one.
 		c.let(loss)
@@ -168,10 +164,9 @@ func (x *Tensor) BCEWithLogits(target, posWeight *Tensor, r Reduction) *Tensor {
 //	log_sigmoid.mul_((pos_weight - 1).mul(target).add_(1))
 //	loss = (1 - target).mul_(input).sub_(log_sigmoid)
 func bceWithLogits(x, target, posWeight *Tensor, r Reduction) *Tensor {
-	t := x.tape
-	c := t.begin("binary_cross_entropy_with_logits", x, target, posWeight)
-	noGrad := t.noGrad
-	t.noGrad = true
+	c := x.tape.begin("binary_cross_entropy_with_logits", x, target, posWeight)
+	noGrad := c.t.noGrad
+	c.t.noGrad = true
 	logSigmoid := c.let(x.LogSigmoid())
 	if posWeight != nil {
 		weight := c.let(posWeight.AddScalar().Mul(target).AddScalarInPlace())
@@ -179,7 +174,7 @@ func bceWithLogits(x, target, posWeight *Tensor, r Reduction) *Tensor {
 	}
 	loss := c.let(target.RSubScalar().MulInPlace(x).SubInPlace(logSigmoid))
 	y := loss.reduceLoss(r)
-	t.noGrad = noGrad
+	c.t.noGrad = noGrad
 	return c.end(y)
 }
 

@@ -28,9 +28,8 @@ func (x *Tensor) KLDivBatchMean(target *Tensor, logTarget bool) *Tensor {
 
 // xlogy is torch.xlogy(x, y): x * log(y).
 func (x *Tensor) xlogy(y *Tensor) *Tensor {
-	t := x.tape
-	c := t.begin("xlogy", x, y)
-	z := t.map1("xlogy", floating(resultType(x, y)), 9, x, y)
+	c := x.tape.begin("xlogy", x, y)
+	z := c.t.map1("xlogy", floating(resultType(x, y)), 9, x, y)
 	return c.end(z.derived("XlogyBackward0", inputs{x, y}, saves{y, x}, func(b *backward) {
 		y, x := b.saved(0), b.saved(1)
 		if b.needs(1) {
@@ -64,8 +63,7 @@ func (x *Tensor) PairwiseDistance(y *Tensor, p float64) *Tensor {
 // CosineSimilarity is torch.nn.functional.cosine_similarity(x, y, dim).
 // Autocast runs it in fp32.
 func (x *Tensor) CosineSimilarity(y *Tensor, dim int) *Tensor {
-	t := x.tape
-	c := t.begin("cosine_similarity", x, y)
+	c := x.tape.begin("cosine_similarity", x, y)
 	c.full(&x, &y)
 	shape := broadcast(x, y)
 	y = c.let(y.Expand(shape...))
@@ -73,9 +71,9 @@ func (x *Tensor) CosineSimilarity(y *Tensor, dim int) *Tensor {
 	nx := c.let(x.Norm(2, true, dim).Clone())
 	ny := c.let(y.Norm(2, true, dim).Clone())
 	// Both norms are raised to a least one, in place.
-	t.launchElementwise(nx, 1, nx)
-	t.launchElementwise(ny, 1, ny)
-	c.let(t.scalarTensor(F32))
+	c.t.launchElementwise(nx, 1, nx)
+	c.t.launchElementwise(ny, 1, ny)
+	c.let(c.t.scalarTensor(F32))
 	unit := y.Div(ny)
 	return c.end(x.Div(nx).Mul(unit).Sum(false, dim))
 }

@@ -5,14 +5,13 @@ import "github.com/vprof/vprof/profiler/program"
 // SoftMarginLoss is torch.nn.functional.soft_margin_loss(x, target): log(1 + exp(-target * x)),
 // computed in place of -x, and shrunk to the result's size.
 func (x *Tensor) SoftMarginLoss(target *Tensor, r Reduction) *Tensor {
-	t := x.tape
-	c := t.begin("soft_margin_loss", x, target)
-	y := c.let(t.map1("neg", x.dtype, 1, x))
-	t.launchElementwise(y, 2*transcendentalFLOPs, y, target)
+	c := x.tape.begin("soft_margin_loss", x, target)
+	y := c.let(c.t.map1("neg", x.dtype, 1, x))
+	c.t.launchElementwise(y, 2*transcendentalFLOPs, y, target)
 	if r != ReduceNone {
 		var z *Tensor
-		t.NoGrad(func() { z = c.let(y.reduceLoss(r)) })
-		t.launchCopy(y.touched(1), z)
+		c.t.NoGrad(func() { z = c.let(y.reduceLoss(r)) })
+		c.t.launchCopy(y.touched(1), z)
 		y = c.let(y.alias(nil, nil, 0))
 	}
 	return c.end(y.derived("SoftMarginLossBackward0", inputs{x, target}, saves{x, target},
@@ -24,12 +23,11 @@ func (x *Tensor) SoftMarginLoss(target *Tensor, r Reduction) *Tensor {
 //	z = exp(-target * input)
 //	target * -norm / (1 + z) * z * grad
 func softMarginGrad(grad, x, target *Tensor) *Tensor {
-	t := grad.tape
-	c := t.begin("soft_margin_loss_backward", grad, x, target)
+	c := grad.tape.begin("soft_margin_loss_backward", grad, x, target)
 	g := x.emptyLike(x.dtype)
 	c.let(g)
 	z := c.let(target.Neg().Mul(x).Exp())
-	t.launchElementwise(g, 4, target, z, grad)
+	c.t.launchElementwise(g, 4, target, z, grad)
 	return c.end(g)
 }
 

@@ -6,17 +6,16 @@ import "github.com/vprof/vprof/profiler/program"
 // order, where the mask is set. All of source is taken to be used, as where images'
 // features take the place of their tokens.
 func (x *Tensor) MaskedScatter(mask, source *Tensor) *Tensor {
-	t := x.tape
-	c := t.begin("masked_scatter", x, mask, source)
+	c := x.tape.begin("masked_scatter", x, mask, source)
 	shape := broadcast(x, mask)
-	y := t.empty(x.dtype, shape...)
-	t.launchCopy(y, x)
+	y := c.t.empty(x.dtype, shape...)
+	c.t.launchCopy(y, x)
 	c.let(y)
-	places := c.let(t.empty(I64, shape...)) // maskPrefixSum
+	places := c.let(c.t.empty(I64, shape...)) // maskPrefixSum
 	wide := c.let(mask.Expand(shape...).contiguousUntracked())
 	from := c.let(source.contiguousUntracked())
-	t.scan(wide, places)
-	t.launch(program.Index, y.numel, []*Tensor{y}, []*Tensor{wide, places, from})
+	c.t.scan(wide, places)
+	c.t.launch(program.Index, y.numel, []*Tensor{y}, []*Tensor{wide, places, from})
 	to := source.shape
 	return c.end(y.derived("MaskedScatterBackward0", inputs{x, source}, saves{mask}, each(
 		partial{0, func(b *backward) *Tensor { return b.grad.MaskedFill(b.saved(0)) }},
@@ -27,16 +26,15 @@ func (x *Tensor) MaskedScatter(mask, source *Tensor) *Tensor {
 // maskedSelected is masked_scatter_backward: grad.masked_select(mask) in the shape of the
 // source, by way of the places where the mask is set (nonzero).
 func (g *Tensor) maskedSelected(mask *Tensor, shape []int64) *Tensor {
-	t := g.tape
-	c := t.begin("masked_scatter_backward", g, mask)
+	c := g.tape.begin("masked_scatter_backward", g, mask)
 	wide := c.let(mask.Expand(g.shape...).contiguousUntracked())
 	n := numel(shape)
-	y := t.empty(g.dtype, shape...)
+	y := c.t.empty(g.dtype, shape...)
 	c.let(y)
-	count := c.let(t.empty(I32))
-	t.launch(program.Reduction, wide.numel, []*Tensor{count}, []*Tensor{wide})
-	places := c.let(t.empty(I64, int64(len(g.shape)), n))
-	t.launch(program.Index, n, []*Tensor{places}, []*Tensor{wide})
-	t.launch(program.Index, n, []*Tensor{y}, []*Tensor{g, places})
+	count := c.let(c.t.empty(I32))
+	c.t.launch(program.Reduction, wide.numel, []*Tensor{count}, []*Tensor{wide})
+	places := c.let(c.t.empty(I64, int64(len(g.shape)), n))
+	c.t.launch(program.Index, n, []*Tensor{places}, []*Tensor{wide})
+	c.t.launch(program.Index, n, []*Tensor{y}, []*Tensor{g, places})
 	return c.end(y)
 }

@@ -13,19 +13,17 @@ func (t *Tape) launchGEMM(y *Tensor, batch, m, n, k int64, ins ...*Tensor) {
 
 // MM is torch.mm of two matrices.
 func (a *Tensor) MM(b *Tensor) *Tensor {
-	t := a.tape
-	c := t.begin("mm", a, b)
-	b, a = t.lower(b), t.lower(a)
+	c := a.tape.begin("mm", a, b)
+	b, a = c.t.lower(b), c.t.lower(a)
 	c.belowAutocast()
 	return c.end(a.mm(b))
 }
 
 // mm is at::mm below autocast.
 func (a *Tensor) mm(b *Tensor) *Tensor {
-	t := a.tape
-	c := t.begin("mm", a, b)
-	t.multipliable(a, b)
-	y := t.multiply(a, b, a.layout, b.layout)
+	c := a.tape.begin("mm", a, b)
+	c.t.multipliable(a, b)
+	y := c.t.multiply(a, b, a.layout, b.layout)
 	return c.end(y.derived("MmBackward0", inputs{a, b}, saves{when(a.requiresGrad, b), when(b.requiresGrad, a)},
 		mmBackward))
 }
@@ -129,9 +127,8 @@ func (g *Tensor) scaledIf(factor bool) *Tensor {
 
 // AddMMScaled is torch.addmm(bias, a, b, beta=..., alpha=...).
 func (bias *Tensor) AddMMScaled(a, b *Tensor, f Factors) *Tensor {
-	t := bias.tape
-	c := t.begin("addmm", bias, a, b)
-	b, a, bias = t.lower(b), t.lower(a), t.lower(bias)
+	c := bias.tape.begin("addmm", bias, a, b)
+	b, a, bias = c.t.lower(b), c.t.lower(a), c.t.lower(bias)
 	c.belowAutocast()
 	return c.end(bias.addmmScaled(a, b, f))
 }
@@ -141,10 +138,9 @@ func (bias *Tensor) AddMMScaled(a, b *Tensor, f Factors) *Tensor {
 func (bias *Tensor) addmm(a, b *Tensor) *Tensor { return bias.addmmScaled(a, b, Factors{}) }
 
 func (bias *Tensor) addmmScaled(a, b *Tensor, f Factors) *Tensor {
-	t := bias.tape
-	c := t.begin("addmm", bias, a, b)
-	t.multipliable(a, b)
-	y := t.selected(keptAddMM, func() []*Tensor { return []*Tensor{bias.addmmProduct(a, b)} })[0]
+	c := bias.tape.begin("addmm", bias, a, b)
+	c.t.multipliable(a, b)
+	y := c.t.selected(keptAddMM, func() []*Tensor { return []*Tensor{bias.addmmProduct(a, b)} })[0]
 	return c.end(y.derived("AddmmBackward0", inputs{bias, a, b}, saves{when(b.requiresGrad, a), when(a.requiresGrad, b)},
 		addmmBackward(f)))
 }
@@ -219,20 +215,18 @@ func (c *call) linear(x, weight, bias *Tensor) *Tensor {
 
 // BMM is torch.bmm.
 func (a *Tensor) BMM(b *Tensor) *Tensor {
-	t := a.tape
-	c := t.begin("bmm", a, b)
-	b, a = t.lower(b), t.lower(a)
+	c := a.tape.begin("bmm", a, b)
+	b, a = c.t.lower(b), c.t.lower(a)
 	c.belowAutocast()
 	return c.end(a.bmm(b))
 }
 
 // bmm is at::bmm below autocast.
 func (a *Tensor) bmm(b *Tensor) *Tensor {
-	t := a.tape
-	c := t.begin("bmm", a, b)
-	y := t.selected(keptBMM, func() []*Tensor {
-		y := t.empty(a.dtype, a.shape[0], a.shape[1], b.shape[2])
-		t.batchedProduct(y, a, b, nil)
+	c := a.tape.begin("bmm", a, b)
+	y := c.t.selected(keptBMM, func() []*Tensor {
+		y := c.t.empty(a.dtype, a.shape[0], a.shape[1], b.shape[2])
+		c.t.batchedProduct(y, a, b, nil)
 		return []*Tensor{y}
 	})[0]
 	return c.end(y.derived("BmmBackward0", inputs{a, b}, saves{when(a.requiresGrad, b), when(b.requiresGrad, a)},
@@ -247,18 +241,16 @@ func (x *Tensor) BAddBMM(a, b *Tensor) *Tensor { return x.BAddBMMScaled(a, b, Fa
 
 // BAddBMMScaled is torch.baddbmm(x, a, b, beta=..., alpha=...).
 func (x *Tensor) BAddBMMScaled(a, b *Tensor, f Factors) *Tensor {
-	t := x.tape
-	c := t.begin("baddbmm", x, a, b)
-	b, a, x = t.lower(b), t.lower(a), t.lower(x)
+	c := x.tape.begin("baddbmm", x, a, b)
+	b, a, x = c.t.lower(b), c.t.lower(a), c.t.lower(x)
 	c.belowAutocast()
 	return c.end(x.baddbmm(a, b, f))
 }
 
 func (x *Tensor) baddbmm(a, b *Tensor, f Factors) *Tensor {
-	t := x.tape
-	c := t.begin("baddbmm", x, a, b)
-	y := t.empty(a.dtype, a.shape[0], a.shape[1], b.shape[2])
-	t.batchedProduct(y, a, b, x)
+	c := x.tape.begin("baddbmm", x, a, b)
+	y := c.t.empty(a.dtype, a.shape[0], a.shape[1], b.shape[2])
+	c.t.batchedProduct(y, a, b, x)
 	return c.end(y.derived("BaddbmmBackward0", inputs{x, a, b}, saves{when(b.requiresGrad, a), when(a.requiresGrad, b)},
 		each(
 			partial{1, func(w *backward) *Tensor { return w.grad.bmm(w.saved(1).Transpose(1, 2)).scaledIf(f.Alpha) }},

@@ -28,15 +28,14 @@ func (x *Tensor) Roll(dims ...int) *Tensor {
 
 // roll is roll_cuda of the first dimension, then roll of the others.
 func (x *Tensor) roll(dims int) *Tensor {
-	t := x.tape
-	c := t.begin("roll_cuda", x)
+	c := x.tape.begin("roll_cuda", x)
 	if dims > 1 {
 		first := c.let(x.roll(1))
 		return c.end(first.roll(dims - 1))
 	}
 	in := c.let(x.contiguous())
-	y := c.let(t.empty(x.dtype, x.shape...))
-	t.launchCopy(y, in)
+	y := c.let(c.t.empty(x.dtype, x.shape...))
+	c.t.launchCopy(y, in)
 	return c.end(y)
 }
 
@@ -47,23 +46,21 @@ func (x *Tensor) Tril() *Tensor { return x.triangle("tril", "TrilBackward0") }
 func (x *Tensor) Triu() *Tensor { return x.triangle("triu", "TriuBackward0") }
 
 func (x *Tensor) triangle(op, node string) *Tensor {
-	t := x.tape
-	c := t.begin(op, x)
-	y := t.empty(x.dtype, x.shape...)
+	c := x.tape.begin(op, x)
+	y := c.t.empty(x.dtype, x.shape...)
 	return c.end(x.copied(node, y, func(g *Tensor) *Tensor { return g.triangle(op, node) }))
 }
 
 // Repeat is x.repeat(times): the whole tensor, so many times along each
 // dimension; more times than dimensions add leading ones.
 func (x *Tensor) Repeat(times ...int64) *Tensor {
-	t := x.tape
-	c := t.begin("repeat", x)
+	c := x.tape.begin("repeat", x)
 	lead := len(times) - len(x.shape)
 	shape := slices.Clone(times)
 	for d, s := range x.shape {
 		shape[lead+d] *= s
 	}
-	y := t.empty(x.dtype, shape...)
+	y := c.t.empty(x.dtype, shape...)
 	from := x.shape
 	return c.end(x.copied("RepeatBackward0", y, func(g *Tensor) *Tensor { return g.repeatBackward(times, from) }))
 }

@@ -240,14 +240,13 @@ func (t *Tape) complexAbs(x *Tensor, op string) *Tensor {
 func (o *Operator) CallInPlace(xs ...*Tensor) *Tensor {
 	o.once.Do(o.prepare)
 	x := xs[0]
-	t := x.tape
-	c := t.begin(o.inPlace, xs...)
+	c := x.tape.begin(o.inPlace, xs...)
 	var n *Node
 	if o.derivatives != nil {
-		n = t.record(o.node, xs...)
+		n = c.t.record(o.node, xs...)
 	}
 	if n == nil {
-		t.launchElementwise(x, o.flops, xs...)
+		c.t.launchElementwise(x, o.flops, xs...)
 		return c.end(x)
 	}
 	last := len(o.saves)
@@ -264,7 +263,7 @@ func (o *Operator) CallInPlace(xs ...*Tensor) *Tensor {
 			n.save(xs[s.argument])
 		}
 	}
-	t.launchElementwise(x, o.flops, xs...)
+	c.t.launchElementwise(x, o.flops, xs...)
 	if last < len(o.saves) {
 		n.save(x)
 	}

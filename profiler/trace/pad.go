@@ -25,10 +25,9 @@ func (x *Tensor) PadReplicate(pads ...int64) *Tensor {
 // PadCircular is torch.nn.functional.pad(x, pads, mode="circular"): x is copied
 // into the middle, then what is on one side to the other, in place.
 func (x *Tensor) PadCircular(pads ...int64) *Tensor {
-	t := x.tape
-	c := t.begin("pad", x)
+	c := x.tape.begin("pad", x)
 	shape := x.paddedShape(pads)
-	out := c.let(t.empty(x.dtype, shape...))
+	out := c.let(c.t.empty(x.dtype, shape...))
 	middle, from := out, x
 	for i := 0; i+1 < len(pads); i += 2 {
 		d := len(shape) - 1 - i/2
@@ -80,16 +79,15 @@ func (x *Tensor) borderPad(node, back string, pads []int64) *Tensor {
 
 // constantPad is at::constant_pad_nd: a narrowed clone if nothing is added.
 func (x *Tensor) constantPad(pads []int64) *Tensor {
-	t := x.tape
-	c := t.begin("constant_pad_nd", x)
+	c := x.tape.begin("constant_pad_nd", x)
 	var y *Tensor
 	if cutsOnly(pads) {
 		y = c.let(x.narrowed(pads).emptyLike(x.dtype))
 	} else {
-		y = c.let(t.emptyIn(x.dtype, x.paddedShape(pads), x.suggestChannelsLast()))
+		y = c.let(c.t.emptyIn(x.dtype, x.paddedShape(pads), x.suggestChannelsLast()))
 	}
-	t.launchCopy(y, x)
-	if n := t.record("ConstantPadNdBackward0", x); n != nil {
+	c.t.launchCopy(y, x)
+	if n := c.t.record("ConstantPadNdBackward0", x); n != nil {
 		n.yields(y)
 		back := make([]int64, len(pads))
 		for i, p := range pads {

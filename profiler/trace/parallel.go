@@ -71,10 +71,9 @@ func (x *Tensor) fromReplicas(ranks int64) *Tensor {
 
 // sumOverRanks is redistribute(Replicate()) of a part of a sum, and to_local().
 func (x *Tensor) sumOverRanks(ranks int64) *Tensor {
-	t := x.tape
-	c := t.begin("all_reduce", x)
+	c := x.tape.begin("all_reduce", x)
 	var y *Tensor
-	t.NoGrad(func() { y = x.reduced(ranks) })
+	c.t.NoGrad(func() { y = x.reduced(ranks) })
 	return c.end(y.derived("RedistributeBackward", inputs{x}, nil, func(b *backward) { b.give(0, b.grad) }))
 }
 

@@ -99,16 +99,15 @@ func (x *Tensor) AdaptiveMaxPoolIndices(sizes ...int64) (y, indices *Tensor) {
 // adaptiveMaxPool keeps the layout of x, but its kernels want contiguous tensors
 // and copy others there and back.
 func (x *Tensor) adaptiveMaxPool(shape []int64) (y, indices *Tensor) {
-	t := x.tape
-	c := t.begin("adaptive_max_pool2d", x)
+	c := x.tape.begin("adaptive_max_pool2d", x)
 	last := x.suggestChannelsLast()
-	y, indices = c.let(t.emptyIn(x.dtype, shape, last)), c.let(t.emptyIn(I64, shape, last))
+	y, indices = c.let(c.t.emptyIn(x.dtype, shape, last)), c.let(c.t.emptyIn(I64, shape, last))
 	var out, places *Tensor
 	if !y.isContiguous() {
-		out, places = c.let(t.empty(x.dtype, shape...)), c.let(t.empty(I64, shape...))
+		out, places = c.let(c.t.empty(x.dtype, shape...)), c.let(c.t.empty(I64, shape...))
 	}
 	in := c.let(x.contiguousUntracked())
-	t.launch(program.Reduction, x.numel, []*Tensor{y, indices}, []*Tensor{in})
+	c.t.launch(program.Reduction, x.numel, []*Tensor{y, indices}, []*Tensor{in})
 	y.derived("AdaptiveMaxPool2DBackward0", inputs{x}, saves{x, indices},
 		func(b *backward) { b.give(0, adaptiveUnpool(b.grad, b.saved(0), b.saved(1))) })
 	c.dropLocals(in, places, out)
@@ -117,14 +116,13 @@ func (x *Tensor) adaptiveMaxPool(shape []int64) (y, indices *Tensor) {
 
 // adaptiveUnpool is adaptive_max_pool2d_backward.
 func adaptiveUnpool(g, x, indices *Tensor) *Tensor {
-	t := g.tape
-	c := t.begin("adaptive_max_pool2d_backward", g)
-	gx := c.let(t.emptyIn(x.dtype, x.shape, x.suggestChannelsLast()))
+	c := g.tape.begin("adaptive_max_pool2d_backward", g)
+	gx := c.let(c.t.emptyIn(x.dtype, x.shape, x.suggestChannelsLast()))
 	g, indices = c.let(g.contiguousUntracked()), c.let(indices.contiguousUntracked())
 	if !gx.isContiguous() {
-		c.let(t.empty(x.dtype, x.shape...))
+		c.let(c.t.empty(x.dtype, x.shape...))
 	}
-	t.launch(program.Index, g.numel, []*Tensor{gx}, []*Tensor{g, indices})
+	c.t.launch(program.Index, g.numel, []*Tensor{gx}, []*Tensor{g, indices})
 	return c.end(gx)
 }
 
@@ -146,12 +144,11 @@ func (x *Tensor) indexedPool(node string, shape []int64, window int64, last bool
 }
 
 func (x *Tensor) poolWithIndices(node string, shape []int64, window int64, last bool) (y, indices *Tensor) {
-	t := x.tape
-	c := t.begin("max_pool_with_indices", x)
-	y = c.let(t.emptyIn(x.dtype, shape, last))
-	indices = c.let(t.emptyIn(I64, shape, last))
+	c := x.tape.begin("max_pool_with_indices", x)
+	y = c.let(c.t.emptyIn(x.dtype, shape, last))
+	indices = c.let(c.t.emptyIn(I64, shape, last))
 	in := c.let(x.contiguousIn(last))
-	t.launch(program.Reduction, y.numel*window, []*Tensor{y, indices}, []*Tensor{in})
+	c.t.launch(program.Reduction, y.numel*window, []*Tensor{y, indices}, []*Tensor{in})
 	y.derived(node, inputs{x}, saves{x, indices},
 		func(b *backward) { b.give(0, b.grad.unpool(b.saved(0), b.saved(1), last)) })
 	c.dropLocals(in)
@@ -160,14 +157,13 @@ func (x *Tensor) poolWithIndices(node string, shape []int64, window int64, last 
 
 // unpool sends each gradient to where its maximum came from.
 func (g *Tensor) unpool(x, indices *Tensor, last bool) *Tensor {
-	t := g.tape
-	c := t.begin("max_pool_with_indices_backward", g)
-	gx := c.let(t.emptyIn(x.dtype, x.shape, x.suggestChannelsLast()))
+	c := g.tape.begin("max_pool_with_indices_backward", g)
+	gx := c.let(c.t.emptyIn(x.dtype, x.shape, x.suggestChannelsLast()))
 	g = c.let(g.contiguousIn(last))
 	if !last && !gx.isContiguous() {
-		c.let(t.empty(x.dtype, x.shape...))
+		c.let(c.t.empty(x.dtype, x.shape...))
 	}
-	t.launch(program.Index, 0, []*Tensor{gx}, []*Tensor{g, indices})
+	c.t.launch(program.Index, 0, []*Tensor{gx}, []*Tensor{g, indices})
 	return c.end(gx)
 }
 

@@ -11,25 +11,23 @@ func (x *Tensor) Pow(e float64) *Tensor {
 func (x *Tensor) Square() *Tensor { return x.powScalar("square", 2) }
 
 func (x *Tensor) powScalar(op string, e float64) *Tensor {
-	t := x.tape
-	c := t.begin(op, x)
+	c := x.tape.begin(op, x)
 	c.full(&x)
 	d := x.dtype
 	if e != math.Trunc(e) {
 		d = floating(d)
 	}
-	z := t.map1("pow", d, transcendentalFLOPs, x)
+	z := c.t.map1("pow", d, transcendentalFLOPs, x)
 	return c.end(z.derived("PowBackward0", inputs{x}, saves{x},
 		func(b *backward) { b.give(0, powBackward(b.grad, b.saved(0), e)) }))
 }
 
 // powBackward is pow_backward: grad * (e * self.pow(e - 1)).
 func powBackward(grad, self *Tensor, e float64) *Tensor {
-	t := grad.tape
-	c := t.begin("pow_backward", grad, self)
+	c := grad.tape.begin("pow_backward", grad, self)
 	if e == 0 {
 		z := grad.emptyLike(grad.dtype)
-		t.launchFill(z)
+		c.t.launchFill(z)
 		return c.end(z)
 	}
 	slope := self.Pow(e - 1).MulScalar()
@@ -43,10 +41,9 @@ func (x *Tensor) PowTensor(e *Tensor) *Tensor { return operatorIndex["pow.Tensor
 //
 //	where(exponent == 0, 0, grad * (exponent * self.pow(exponent - 1)))
 func powBaseGrad(grad, self, exponent *Tensor) *Tensor {
-	t := grad.tape
-	c := t.begin("pow_backward_self", grad, self, exponent)
+	c := grad.tape.begin("pow_backward_self", grad, self, exponent)
 	slope := grad.Mul(exponent.Mul(self.PowTensor(exponent.AddScalar())))
-	zero := t.scalarTensor(grad.dtype)
+	zero := c.t.scalarTensor(grad.dtype)
 	return c.end(Where(exponent.compareScalar("eq"), zero, slope))
 }
 
@@ -55,24 +52,22 @@ func powBaseGrad(grad, self, exponent *Tensor) *Tensor {
 //	cond = logical_and(self == 0, exponent >= 0)
 //	grad * where(cond, 0, result * self.log())
 func powExponentGrad(grad, self, exponent, result *Tensor) *Tensor {
-	t := grad.tape
-	c := t.begin("pow_backward_exponent", grad, self, exponent, result)
+	c := grad.tape.begin("pow_backward_exponent", grad, self, exponent, result)
 	positive := exponent.compareScalar("ge")
 	cond := c.let(self.compareScalar("eq").compare("logical_and", positive))
 	slope := result.Mul(self.to(resultType(self, exponent)).Log())
-	zero := t.scalarTensor(grad.dtype)
+	zero := c.t.scalarTensor(grad.dtype)
 	return c.end(grad.Mul(Where(cond, zero, slope)))
 }
 
 // NumberPow is number ** x. The operator also fills a double on the device from the
 // number. Autocast runs it in fp32.
 func (x *Tensor) NumberPow(n Number) *Tensor {
-	t := x.tape
-	c := t.begin("pow_Scalar", x)
+	c := x.tape.begin("pow_Scalar", x)
 	c.full(&x)
-	z := t.empty(n.with(x.dtype), x.shape...)
-	base := t.scalarTensor(F64)
-	t.launchElementwise(z, powFLOPs, x, base)
+	z := c.t.empty(n.with(x.dtype), x.shape...)
+	base := c.t.scalarTensor(F64)
+	c.t.launchElementwise(z, powFLOPs, x, base)
 	return c.end(z.derived("PowBackward2", inputs{x}, saves{x, z}, func(b *backward) {
 		// grad * (result * log(base))
 		b.give(0, b.grad.Mul(b.saved(1).MulScalar()))

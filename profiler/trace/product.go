@@ -142,25 +142,23 @@ func (x *Tensor) lead() *Tensor {
 
 // MV is torch.mv: a matrix times a vector.
 func (a *Tensor) MV(v *Tensor) *Tensor {
-	t := a.tape
-	c := t.begin("mv", a, v)
-	v, a = t.lower(v), t.lower(a)
+	c := a.tape.begin("mv", a, v)
+	v, a = c.t.lower(v), c.t.lower(a)
 	c.belowAutocast()
 	return c.end(a.mv(v))
 }
 
 func (a *Tensor) mv(v *Tensor) *Tensor {
-	t := a.tape
-	c := t.begin("mv", a, v)
-	y := t.empty(a.dtype, a.shape[0])
+	c := a.tape.begin("mv", a, v)
+	y := c.t.empty(a.dtype, a.shape[0])
 	if v.strides[0] == 0 {
 		v = v.contiguousUntracked()
 	}
 	if a.strides[0] != 1 && a.strides[1] != 1 {
 		a = a.contiguousUntracked()
 	}
-	t.useBLAS()
-	t.launchGEMM(y, 1, a.shape[0], 1, a.shape[1], a, v)
+	c.t.useBLAS()
+	c.t.launchGEMM(y, 1, a.shape[0], 1, a.shape[1], a, v)
 	return c.end(y.derived("MvBackward0", inputs{a, v}, saves{when(v.requiresGrad, a), when(a.requiresGrad, v)}, each(
 		partial{0, func(b *backward) *Tensor { return b.grad.outer(b.saved(1)) }},
 		partial{1, func(b *backward) *Tensor { return b.saved(0).T().mv(b.grad) }},
@@ -169,19 +167,17 @@ func (a *Tensor) mv(v *Tensor) *Tensor {
 
 // Dot is torch.dot of two vectors.
 func (a *Tensor) Dot(b *Tensor) *Tensor {
-	t := a.tape
-	c := t.begin("dot", a, b)
-	cast := t.widest([]*Tensor{a, b})
+	c := a.tape.begin("dot", a, b)
+	cast := c.t.widest([]*Tensor{a, b})
 	c.belowAutocast()
 	return c.end(cast[0].dot(cast[1]))
 }
 
 func (a *Tensor) dot(b *Tensor) *Tensor {
-	t := a.tape
-	c := t.begin("dot", a, b)
-	y := t.empty(a.dtype)
-	t.useBLAS()
-	t.launch(program.Reduction, 2*a.numel, []*Tensor{y}, []*Tensor{a, b})
+	c := a.tape.begin("dot", a, b)
+	y := c.t.empty(a.dtype)
+	c.t.useBLAS()
+	c.t.launch(program.Reduction, 2*a.numel, []*Tensor{y}, []*Tensor{a, b})
 	return c.end(y.derived("DotBackward0", inputs{a, b}, saves{when(b.requiresGrad, a), when(a.requiresGrad, b)},
 		each(
 			partial{0, func(w *backward) *Tensor { return w.grad.Mul(w.saved(1)) }},

@@ -4,13 +4,12 @@ import "slices"
 
 // AddMV is torch.addmv(x, a, v): x + a @ v.
 func (x *Tensor) AddMV(a, v *Tensor) *Tensor {
-	t := x.tape
-	c := t.begin("addmv", x, a, v)
-	v, a, x = t.lower(v), t.lower(a), t.lower(x)
+	c := x.tape.begin("addmv", x, a, v)
+	v, a, x = c.t.lower(v), c.t.lower(a), c.t.lower(x)
 	c.belowAutocast()
-	y := t.empty(a.dtype, a.shape[0])
-	t.useBLAS()
-	t.launchGEMM(y, 1, a.shape[0], 1, a.shape[1], a, v, x)
+	y := c.t.empty(a.dtype, a.shape[0])
+	c.t.useBLAS()
+	c.t.launchGEMM(y, 1, a.shape[0], 1, a.shape[1], a, v, x)
 	return c.end(y.derived("AddmvBackward0", inputs{x, a, v}, saves{when(v.requiresGrad, a), when(a.requiresGrad, v)},
 		each(
 			partial{1, func(b *backward) *Tensor { return b.grad.outer(b.saved(1)) }},
@@ -21,13 +20,12 @@ func (x *Tensor) AddMV(a, v *Tensor) *Tensor {
 
 // AddBMM is torch.addbmm(x, a, b): x and the sum of all products of a batch.
 func (x *Tensor) AddBMM(a, b *Tensor) *Tensor {
-	t := x.tape
-	c := t.begin("addbmm", x, a, b)
-	b, a, x = t.lower(b), t.lower(a), t.lower(x)
+	c := x.tape.begin("addbmm", x, a, b)
+	b, a, x = c.t.lower(b), c.t.lower(a), c.t.lower(x)
 	c.belowAutocast()
-	y := t.empty(a.dtype, a.shape[1], b.shape[2])
-	t.useBLAS()
-	t.launchGEMM(y, a.shape[0], a.shape[1], b.shape[2], a.shape[2], a, b, x)
+	y := c.t.empty(a.dtype, a.shape[1], b.shape[2])
+	c.t.useBLAS()
+	c.t.launchGEMM(y, a.shape[0], a.shape[1], b.shape[2], a.shape[2], a, b, x)
 	wide := []int64{a.shape[0], a.shape[1], b.shape[2]}
 	return c.end(y.derived("AddbmmBackward0", inputs{x, a, b}, saves{when(b.requiresGrad, a), when(a.requiresGrad, b)},
 		each(
@@ -66,10 +64,9 @@ func (a *Tensor) TensorDot(b *Tensor, da, db []int) *Tensor {
 //
 //	self: other.cross(grad), other: grad.cross(self)
 func (x *Tensor) Cross(y *Tensor) *Tensor {
-	t := x.tape
-	c := t.begin("linalg_cross", x, y)
+	c := x.tape.begin("linalg_cross", x, y)
 	c.promote(&x, &y)
-	z := t.map1("linalg_cross", resultType(x, y), 5, x, y)
+	z := c.t.map1("linalg_cross", resultType(x, y), 5, x, y)
 	return c.end(z.derived("LinalgCrossBackward0", inputs{x, y}, saves{when(x.requiresGrad, y), when(y.requiresGrad, x)},
 		each(
 			partial{1, func(b *backward) *Tensor { return b.grad.Cross(b.saved(1)) }},
@@ -98,10 +95,9 @@ func (x *Tensor) Kron(y *Tensor) *Tensor {
 
 // AddR is torch.addr(x, a, b): x and the outer product of two vectors.
 func (x *Tensor) AddR(a, b *Tensor) *Tensor {
-	t := x.tape
-	c := t.begin("addr", x, a, b)
-	y := t.empty(x.dtype, a.shape[0], b.shape[0])
-	t.launchElementwise(y, 2, x, a, b)
+	c := x.tape.begin("addr", x, a, b)
+	y := c.t.empty(x.dtype, a.shape[0], b.shape[0])
+	c.t.launchElementwise(y, 2, x, a, b)
 	return c.end(y.derived("AddrBackward0", inputs{x, a, b}, saves{when(a.requiresGrad, b), when(b.requiresGrad, a)},
 		each(
 			partial{0, func(bw *backward) *Tensor { return bw.grad }},

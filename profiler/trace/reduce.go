@@ -203,10 +203,9 @@ type reduction struct {
 }
 
 func (x *Tensor) reduce(r reduction, dims []int, keep bool) *Tensor {
-	t := x.tape
-	c := t.begin(r.op, x)
+	c := x.tape.begin(r.op, x)
 	shape, reduced := x.reducedShape(dims, keep)
-	y := c.let(t.empty(r.out, shape...))
+	y := c.let(c.t.empty(r.out, shape...))
 	if widens := x.dtype.IsHalf() && r.out == F32; r.convert && x.dtype != r.out && !widens {
 		x = c.let(x.to(r.out))
 	}
@@ -215,7 +214,7 @@ func (x *Tensor) reduce(r reduction, dims []int, keep bool) *Tensor {
 		vt0 = 4
 	}
 	x.reduceScratch(c, reduced, r.out.Size(), r.accSize, vt0)
-	t.launch(program.Reduction, x.numel, []*Tensor{y}, []*Tensor{x})
+	c.t.launch(program.Reduction, x.numel, []*Tensor{y}, []*Tensor{x})
 	return c.end(y)
 }
 

@@ -36,11 +36,10 @@ func (x *Tensor) ProdAll() *Tensor {
 //	zero_idx = (input == 0).nonzero()
 //	grad * (result / input)
 func prodAllGrad(grad, input, result *Tensor) *Tensor {
-	t := grad.tape
-	c := t.begin("prod_backward", grad, input, result)
+	c := grad.tape.begin("prod_backward", grad, input, result)
 	zeros := c.let(input.compareScalar("eq"))
-	count := c.let(t.empty(I32))
-	t.launch(program.Reduction, zeros.numel, []*Tensor{count}, []*Tensor{zeros})
+	count := c.let(c.t.empty(I32))
+	c.t.launch(program.Reduction, zeros.numel, []*Tensor{count}, []*Tensor{zeros})
 	c.dropLocals(count, zeros)
 	slope := result.Div(input)
 	return c.end(grad.Mul(slope))
@@ -49,9 +48,8 @@ func prodAllGrad(grad, input, result *Tensor) *Tensor {
 // Median is x.median() of all elements, which it sorts. The gradient is shared among all
 // that are equal to it.
 func (x *Tensor) Median() *Tensor {
-	t := x.tape
-	c := t.begin("median", x)
-	t.NoGrad(func() {
+	c := x.tape.begin("median", x)
+	c.t.NoGrad(func() {
 		flat := c.let(x.Reshape(-1))
 		sorted, indices := flat.Sort(0)
 		c.let(sorted)
@@ -59,8 +57,8 @@ func (x *Tensor) Median() *Tensor {
 			indices.die()
 		}
 	})
-	y := c.let(t.empty(x.dtype))
-	t.launch(program.Index, 1, []*Tensor{y}, []*Tensor{x.touched(1)})
+	y := c.let(c.t.empty(x.dtype))
+	c.t.launch(program.Index, 1, []*Tensor{y}, []*Tensor{x.touched(1)})
 	return c.end(y.derived("MedianBackward0", inputs{x}, saves{x, y},
 		func(b *backward) { b.give(0, evenGrad(b.grad, b.saved(0), b.saved(1))) }))
 }
@@ -92,23 +90,21 @@ func (x *Tensor) Trace() *Tensor {
 
 // Histogram is torch.histc(x, bins), which has no gradient. The range is that of the data.
 func (x *Tensor) Histogram(bins int64) *Tensor {
-	t := x.tape
-	c := t.begin("histc", x)
-	y := c.let(t.Zeros(x.dtype, bins))
+	c := x.tape.begin("histc", x)
+	y := c.let(c.t.Zeros(x.dtype, bins))
 	in := c.let(x.contiguousUntracked())
-	t.launch(program.Reduction, x.numel, []*Tensor{y}, []*Tensor{in})
+	c.t.launch(program.Reduction, x.numel, []*Tensor{y}, []*Tensor{in})
 	return c.end(y)
 }
 
 // Mode is x.mode(d, keepdim): the values that are most often there, and their places.
 func (x *Tensor) Mode(keep bool, d int) (values, indices *Tensor) {
-	t := x.tape
-	c := t.begin("mode", x)
+	c := x.tape.begin("mode", x)
 	shape, _ := x.reducedShape([]int{d}, keep)
-	values, indices = c.let(t.empty(x.dtype, shape...)), c.let(t.empty(I64, shape...))
-	t.NoGrad(func() {
+	values, indices = c.let(c.t.empty(x.dtype, shape...)), c.let(c.t.empty(I64, shape...))
+	c.t.NoGrad(func() {
 		in := c.let(x.Transpose(d, -1).contiguousUntracked())
-		t.launch(program.Index, x.numel, []*Tensor{values, indices}, []*Tensor{in})
+		c.t.launch(program.Index, x.numel, []*Tensor{values, indices}, []*Tensor{in})
 	})
 	x.selects("ModeBackward0", values, indices)
 	return c.endPair(values, indices)
@@ -129,9 +125,8 @@ func (x *Tensor) LogCumSumExp(d int) *Tensor {
 //	output_pos = (reverse_logcumsumexp(log_grad_positive - result) + self).exp()
 //	output_pos - output_neg
 func logCumSumExpGrad(grad, self, result *Tensor, d int) *Tensor {
-	t := grad.tape
-	c := t.begin("logcumsumexp_backward", grad, self, result)
-	low := c.let(t.empty(grad.dtype))
+	c := grad.tape.begin("logcumsumexp_backward", grad, self, result)
+	low := c.let(c.t.empty(grad.dtype))
 	logs := c.let(grad.plain("abs", 1).plain("log", transcendentalFLOPs))
 	positive := c.let(Where(grad.compareScalar("gt"), logs, low))
 	negative := c.let(Where(grad.compareScalar("lt"), logs, low))

@@ -55,23 +55,22 @@ const deformParallelImages = 32
 // DeformConv2D is torchvision.ops.deform_conv2d: it samples x where the offsets say, a column
 // for each place of the result, and multiplies the columns with the weight.
 func (x *Tensor) DeformConv2D(a DeformConv2DArgs) *Tensor {
-	t := x.tape
-	c := t.begin("deform_conv2d", x, a.Weight, a.Offset, a.Mask)
+	c := x.tape.begin("deform_conv2d", x, a.Weight, a.Offset, a.Mask)
 	d := x.dtype
 	c.full(&x, &a.Weight, &a.Offset, &a.Mask, &a.Bias)
 	at := a.plan(x)
 	in := c.let(x.contiguousUntracked())
-	out := c.let(t.Zeros(x.dtype, x.shape[0], at.outputs, at.height, at.width))
-	products := c.let(t.Zeros(x.dtype, out.shape...))
-	columns := c.let(t.Zeros(x.dtype, at.taps, at.images*at.height*at.width))
+	out := c.let(c.t.Zeros(x.dtype, x.shape[0], at.outputs, at.height, at.width))
+	products := c.let(c.t.Zeros(x.dtype, out.shape...))
+	columns := c.let(c.t.Zeros(x.dtype, at.taps, at.images*at.height*at.width))
 	for range x.shape[0] / at.images {
-		t.launch(program.Index, 8*columns.numel, []*Tensor{columns}, []*Tensor{in, a.Offset, a.Mask})
-		t.useBLAS()
-		t.launchGEMM(products, a.Groups, at.outputs/a.Groups, columns.shape[1], at.taps/a.Groups, a.Weight, columns)
+		c.t.launch(program.Index, 8*columns.numel, []*Tensor{columns}, []*Tensor{in, a.Offset, a.Mask})
+		c.t.useBLAS()
+		c.t.launchGEMM(products, a.Groups, at.outputs/a.Groups, columns.shape[1], at.taps/a.Groups, a.Weight, columns)
 	}
-	t.launchCopy(out, products)
+	c.t.launchCopy(out, products)
 	y := c.let(out.emptyLike(x.dtype))
-	t.launchElementwise(y, 1, out, a.Bias)
+	c.t.launchElementwise(y, 1, out, a.Bias)
 	y.derived("deform_conv2d_backward", inputs{x, a.Weight, a.Offset, a.Mask, a.Bias}, saves{x, a.Weight, a.Offset, a.Mask, a.Bias},
 		func(b *backward) { b.giveAll(a.gradients(b, at)...) })
 	return c.end(y.to(d))

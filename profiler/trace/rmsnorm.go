@@ -33,12 +33,11 @@ func (x *Tensor) composedRMSNorm(dims int, weight *Tensor) *Tensor {
 
 // fusedRMSNorm is _fused_rms_norm.
 func (x *Tensor) fusedRMSNorm(dims int, weight *Tensor) *Tensor {
-	t := x.tape
-	c := t.begin("_fused_rms_norm_cuda", x, weight)
+	c := x.tape.begin("_fused_rms_norm_cuda", x, weight)
 	in := c.let(x.contiguousUntracked())
-	y := c.let(t.empty(x.dtype, x.shape...))
-	rstd := c.let(t.empty(x.dtype.accumulate(), x.normRows(dims)...))
-	t.launchNormOf(y.byRow(rstd.numel), y, rmsNormFLOPs, in, weight)
+	y := c.let(c.t.empty(x.dtype, x.shape...))
+	rstd := c.let(c.t.empty(x.dtype.accumulate(), x.normRows(dims)...))
+	c.t.launchNormOf(y.byRow(rstd.numel), y, rmsNormFLOPs, in, weight)
 	return c.end(y.derived("FusedRmsNormBackward0", inputs{x, weight}, saves{x, rstd, weight}, func(b *backward) {
 		b.giveAll(layerNormBackward(b, b.saved(0), []*Tensor{b.saved(1)}, []*Tensor{b.saved(2)})...)
 	}))

@@ -10,27 +10,26 @@ import (
 // Multinomial is torch.multinomial(x, n, replacement): n places of each row, drawn
 // with the weights x.
 func (x *Tensor) Multinomial(n int64, replacement bool) *Tensor {
-	t := x.tape
-	c := t.begin("multinomial", x)
-	y := c.let(t.empty(I64, with(x.shape, x.dim(-1), n)...))
+	c := x.tape.begin("multinomial", x)
+	y := c.let(c.t.empty(I64, with(x.shape, x.dim(-1), n)...))
 	if replacement && n > 1 {
 		// Weights that sum to one, their sums so far, and random numbers.
 		for range 3 {
 			c.let(x.like())
 		}
-		t.launch(program.Index, x.numel, []*Tensor{y}, []*Tensor{x})
+		c.t.launch(program.Index, x.numel, []*Tensor{y}, []*Tensor{x})
 		return c.end(y)
 	}
 	c.let(x.checkWeights())
 	x.checkSums(c)
 	q := c.let(x.like())
-	t.launchElementwise(q, 8, x)
+	c.t.launchElementwise(q, 8, x)
 	if n > 1 {
-		values := c.let(t.empty(x.dtype, y.shape...))
-		t.launchSort(values, y, q)
+		values := c.let(c.t.empty(x.dtype, y.shape...))
+		c.t.launchSort(values, y, q)
 		c.drop(values)
 	} else {
-		t.launch(program.Reduction, x.numel, []*Tensor{y}, []*Tensor{q})
+		c.t.launch(program.Reduction, x.numel, []*Tensor{y}, []*Tensor{q})
 	}
 	c.drop(q)
 	return c.end(y)
@@ -38,30 +37,28 @@ func (x *Tensor) Multinomial(n int64, replacement bool) *Tensor {
 
 // checkWeights is (self.max() < inf) & (self.min() >= 0).
 func (x *Tensor) checkWeights() *Tensor {
-	t := x.tape
-	c := t.begin("multinomial", x)
-	largest := c.let(t.empty(x.dtype))
-	finite := c.let(t.empty(Bool))
-	smallest := c.let(t.empty(x.dtype))
-	positive := c.let(t.empty(Bool))
-	valid := t.empty(Bool)
-	t.launch(program.Reduction, x.numel, []*Tensor{valid, finite, positive}, []*Tensor{x, largest, smallest})
+	c := x.tape.begin("multinomial", x)
+	largest := c.let(c.t.empty(x.dtype))
+	finite := c.let(c.t.empty(Bool))
+	smallest := c.let(c.t.empty(x.dtype))
+	positive := c.let(c.t.empty(Bool))
+	valid := c.t.empty(Bool)
+	c.t.launch(program.Reduction, x.numel, []*Tensor{valid, finite, positive}, []*Tensor{x, largest, smallest})
 	return c.end(valid)
 }
 
 // checkSums is (self.sum(-1) == 0).any(), read by the host; the last result lives
 // as long as the caller.
 func (x *Tensor) checkSums(caller *call) {
-	t := x.tape
-	c := t.begin("multinomial", x)
-	sums := c.let(t.empty(x.dtype, x.shape[:len(x.shape)-1]...))
-	zero := c.let(t.empty(Bool, sums.shape...))
-	t.launch(program.Reduction, x.numel, []*Tensor{sums, zero}, []*Tensor{x})
+	c := x.tape.begin("multinomial", x)
+	sums := c.let(c.t.empty(x.dtype, x.shape[:len(x.shape)-1]...))
+	zero := c.let(c.t.empty(Bool, sums.shape...))
+	c.t.launch(program.Reduction, x.numel, []*Tensor{sums, zero}, []*Tensor{x})
 	if len(x.shape) > 1 {
-		zero = t.empty(Bool)
+		zero = c.t.empty(Bool)
 	}
 	caller.let(c.end(zero))
-	caller.drop(caller.let(t.empty(Bool)))
+	caller.drop(caller.let(c.t.empty(Bool)))
 }
 
 // RandPerm is torch.randperm(n): random keys are sorted, and the places with them.

@@ -18,10 +18,9 @@ func (c *call) taken(x, index *Tensor, shape ...int64) *Tensor {
 
 // putInto is zeros, made by the given operator, with the elements of g at places.
 func (g *Tensor) putInto(op, zeros string, shape []int64, places *Tensor) *Tensor {
-	t := g.tape
-	c := t.begin(op, g)
-	z := c.let(t.Filled(zeros, g.dtype, shape...))
-	t.launch(program.Index, g.numel, []*Tensor{z.touched(g.numel)}, []*Tensor{places, g})
+	c := g.tape.begin(op, g)
+	z := c.let(c.t.Filled(zeros, g.dtype, shape...))
+	c.t.launch(program.Index, g.numel, []*Tensor{z.touched(g.numel)}, []*Tensor{places, g})
 	return c.end(z)
 }
 
@@ -76,17 +75,16 @@ func (w *writing) name(inPlace bool) string {
 
 // write carries out w on x.
 func (x *Tensor) write(w writing, inPlace bool) *Tensor {
-	t := x.tape
-	c := t.begin(w.name(inPlace), x, w.index, w.source)
+	c := x.tape.begin(w.name(inPlace), x, w.index, w.source)
 	y, n := x, w.index.numel
 	if w.bySource {
 		n = w.source.numel
 	}
 	if !inPlace {
-		y = t.empty(x.dtype, x.shape...)
-		t.launchCopy(y, x)
+		y = c.t.empty(x.dtype, x.shape...)
+		c.t.launchCopy(y, x)
 	}
-	t.launch(program.Index, n, []*Tensor{y.touched(n)}, []*Tensor{w.index, w.source})
+	c.t.launch(program.Index, n, []*Tensor{y.touched(n)}, []*Tensor{w.index, w.source})
 	in := inputs{x, w.source}
 	if w.source == nil {
 		in = in[:1]
@@ -161,11 +159,10 @@ func (x *Tensor) IndexAddInPlace(d int, index, source *Tensor) *Tensor {
 
 // scattered is a copy of x, written to at index, where autograd does not look.
 func (x *Tensor) scattered(op string, index *Tensor, src ...*Tensor) *Tensor {
-	t := x.tape
-	c := t.begin(op, x, index)
-	y := t.empty(x.dtype, x.shape...)
-	t.launchCopy(y, x)
-	t.launch(program.Index, index.numel, []*Tensor{y.touched(index.numel)}, append([]*Tensor{index}, src...))
+	c := x.tape.begin(op, x, index)
+	y := c.t.empty(x.dtype, x.shape...)
+	c.t.launchCopy(y, x)
+	c.t.launch(program.Index, index.numel, []*Tensor{y.touched(index.numel)}, append([]*Tensor{index}, src...))
 	return c.end(y)
 }
 
@@ -213,9 +210,8 @@ func (x *Tensor) ScatterAddInPlace(index, src *Tensor) *Tensor {
 
 // OneHot is torch.nn.functional.one_hot(x, classes).
 func (x *Tensor) OneHot(classes int64) *Tensor {
-	t := x.tape
-	c := t.begin("one_hot", x)
-	y := c.let(t.Zeros(x.dtype, slices.Concat(x.shape, []int64{classes})...))
+	c := x.tape.begin("one_hot", x)
+	y := c.let(c.t.Zeros(x.dtype, slices.Concat(x.shape, []int64{classes})...))
 	c.let(y.ScatterInPlace(x.Unsqueeze(-1)))
 	return c.end(y)
 }

@@ -79,8 +79,7 @@ func scatterExtremeGrads(b *backward, grad *Tensor) (gx, gsrc *Tensor) {
 // zeros apart.
 func scatterProductGrads(b *backward, grad *Tensor) (gx, gsrc *Tensor) {
 	index, self, src, result := b.saved(0), b.saved(1), b.saved(2), b.saved(3)
-	t := grad.tape
-	c := t.begin("scatter_reduce_backward", grad)
+	c := grad.tape.begin("scatter_reduce_backward", grad)
 	masked := c.let(self.maskedCopy())
 	others := c.let(masked.scattered("scatter_reduce_two", index, src))
 	product := grad.Mul(others)
@@ -100,7 +99,7 @@ func scatterProductGrads(b *backward, grad *Tensor) (gx, gsrc *Tensor) {
 	c.let(result.like())
 	c.let(src.like())
 	gsrc = c.let(src.like())
-	t.launchElementwise(gsrc, 4, grad, masked, single)
+	c.t.launchElementwise(gsrc, 4, grad, masked, single)
 	return c.endPair(gx, gsrc)
 }
 

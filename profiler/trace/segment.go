@@ -26,16 +26,15 @@ func (x *Tensor) SegmentReduce(lengths, offsets *Tensor) *Tensor {
 
 // segments runs over them; where they begin is summed up from lengths.
 func (x *Tensor) segments(y *Tensor, lengths bool, marks *Tensor) {
-	t := x.tape
-	c := t.begin("segment_reduce", x)
+	c := x.tape.begin("segment_reduce", x)
 	if lengths {
-		zero := c.let(t.empty(I64))
-		begins := c.let(t.empty(I64, marks.numel+1))
+		zero := c.let(c.t.empty(I64))
+		begins := c.let(c.t.empty(I64, marks.numel+1))
 		c.drop(zero)
-		t.scan(marks, begins)
+		c.t.scan(marks, begins)
 	} else {
-		c.let(t.empty(I64, marks.numel-1)) // lengths
+		c.let(c.t.empty(I64, marks.numel-1)) // lengths
 	}
-	t.launch(program.Reduction, x.numel, []*Tensor{y}, []*Tensor{x})
+	c.t.launch(program.Reduction, x.numel, []*Tensor{y}, []*Tensor{x})
 	c.done()
 }

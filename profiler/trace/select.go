@@ -8,21 +8,19 @@ import (
 
 // WhereNumbers is torch.where(cond, number, number): both become tensors.
 func WhereNumbers(cond *Tensor, d DType) *Tensor {
-	t := cond.tape
-	c := t.begin("where_Scalar", cond)
-	y := t.scalarTensor(d)
-	x := t.scalarTensor(d)
+	c := cond.tape.begin("where_Scalar", cond)
+	y := c.t.scalarTensor(d)
+	x := c.t.scalarTensor(d)
 	return c.end(Where(cond, x, y))
 }
 
 // MaskedFillWith is x.masked_fill(mask, value) for a value that is a tensor
 // without dimensions.
 func (x *Tensor) MaskedFillWith(mask, value *Tensor) *Tensor {
-	t := x.tape
-	c := t.begin("masked_fill_Tensor", x, mask, value)
-	y := t.empty(x.dtype, broadcast(x, mask)...)
-	t.launchCopy(y, x)
-	t.launchElementwise(y, 1, y, mask)
+	c := x.tape.begin("masked_fill_Tensor", x, mask, value)
+	y := c.t.empty(x.dtype, broadcast(x, mask)...)
+	c.t.launchCopy(y, x)
+	c.t.launchElementwise(y, 1, y, mask)
 	return c.end(y.derived("MaskedFillBackward1", inputs{x, value}, saves{mask}, each(
 		partial{0, func(b *backward) *Tensor { return b.grad.MaskedFill(b.saved(0)) }},
 		partial{1, func(b *backward) *Tensor { return whereScalar("where_ScalarOther", b.saved(0), b.grad).Sum(false) }},
@@ -32,10 +30,9 @@ func (x *Tensor) MaskedFillWith(mask, value *Tensor) *Tensor {
 // Filled is a tensor like x that operator op fills with one number; no gradient
 // comes through.
 func (x *Tensor) Filled(op string) *Tensor {
-	t := x.tape
-	c := t.begin(op, x)
+	c := x.tape.begin(op, x)
 	y := x.emptyLike(x.dtype)
-	t.launchFill(y)
+	c.t.launchFill(y)
 	return c.end(y.derived("FillBackward0", inputs{x}, nil, func(b *backward) { b.give(0, b.grad.ZerosLike()) }))
 }
 
@@ -107,15 +104,14 @@ func (x *Tensor) IsClose(y *Tensor) *Tensor {
 
 // IsIn is torch.isin(x, set) for a small set.
 func (x *Tensor) IsIn(set *Tensor) *Tensor {
-	t := x.tape
-	c := t.begin("isin", x, set)
-	y := c.let(t.empty(Bool, x.shape...))
+	c := x.tape.begin("isin", x, set)
+	y := c.let(c.t.empty(Bool, x.shape...))
 	shape := append([]int64(nil), x.shape...)
 	wide := c.let(x.alias(append(shape, 1), append(append([]int64(nil), x.strides...), 1), x.offset))
 	hits := c.let(wide.compare("eq", set))
-	found := c.let(t.empty(Bool, x.shape...)) // any(-1), which is then copied
-	t.launch(program.Reduction, hits.numel, []*Tensor{found}, []*Tensor{hits})
-	t.launchCopy(y, found)
+	found := c.let(c.t.empty(Bool, x.shape...)) // any(-1), which is then copied
+	c.t.launch(program.Reduction, hits.numel, []*Tensor{found}, []*Tensor{hits})
+	c.t.launchCopy(y, found)
 	return c.end(y)
 }
 

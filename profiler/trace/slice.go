@@ -63,10 +63,9 @@ func (x *Tensor) Select(d int, i int64) *Tensor {
 // intoZeros is the backward of a view that leaves elements out: zeros of the
 // whole shape, with g copied to where the view was.
 func (g *Tensor) intoZeros(op string, whole []int64) *Tensor {
-	t := g.tape
-	c := t.begin(op, g)
-	z := c.let(t.Zeros(g.dtype, whole...))
-	t.launchCopy(z.touched(g.numel), g)
+	c := g.tape.begin(op, g)
+	z := c.let(c.t.Zeros(g.dtype, whole...))
+	c.t.launchCopy(z.touched(g.numel), g)
 	return c.end(z)
 }
 
@@ -92,8 +91,7 @@ func (x *Tensor) Chunk(n int64, d int) []*Tensor {
 }
 
 func (x *Tensor) split(op, node string, sizes []int64, d int) []*Tensor {
-	t := x.tape
-	c := t.begin(op, x)
+	c := x.tape.begin(op, x)
 	d = x.dim(d)
 	outs := make([]*Tensor, len(sizes))
 	at := x.offset
@@ -103,15 +101,14 @@ func (x *Tensor) split(op, node string, sizes []int64, d int) []*Tensor {
 		at += size * x.strides[d]
 	}
 	dtype := x.dtype
-	t.derive(outs, node, inputs{x}, nil,
+	c.t.derive(outs, node, inputs{x}, nil,
 		func(b *backward) { b.give(0, b.joined(func(xs []*Tensor) *Tensor { return Cat(d, xs...) }, dtype)) })
 	return c.endAll(outs...)
 }
 
 // Unbind is x.unbind(d): the slices along dimension d, without it.
 func (x *Tensor) Unbind(d int) []*Tensor {
-	t := x.tape
-	c := t.begin("unbind_int", x)
+	c := x.tape.begin("unbind_int", x)
 	d = x.dim(d)
 	outs := make([]*Tensor, x.shape[d])
 	for i := range outs {
@@ -119,7 +116,7 @@ func (x *Tensor) Unbind(d int) []*Tensor {
 		outs[i].watch(x)
 	}
 	dtype := x.dtype
-	t.derive(outs, "UnbindBackward0", inputs{x}, nil,
+	c.t.derive(outs, "UnbindBackward0", inputs{x}, nil,
 		func(b *backward) { b.give(0, b.joined(func(xs []*Tensor) *Tensor { return Stack(d, xs...) }, dtype)) })
 	return c.endAll(outs...)
 }
@@ -155,11 +152,10 @@ func (x *Tensor) Unfold(d int, size, step int64) *Tensor {
 // unfoldBackward adds overlapping windows up; its kernel takes the positions
 // along the dimension from a tensor.
 func (g *Tensor) unfoldBackward(whole []int64, d int) *Tensor {
-	t := g.tape
-	c := t.begin("unfold_backward", g)
-	x := c.let(t.Zeros(g.dtype, whole...))
-	at := c.let(t.Arange(whole[d]))
-	t.launch(program.Index, g.numel, []*Tensor{x}, []*Tensor{g, at})
+	c := g.tape.begin("unfold_backward", g)
+	x := c.let(c.t.Zeros(g.dtype, whole...))
+	at := c.let(c.t.Arange(whole[d]))
+	c.t.launch(program.Index, g.numel, []*Tensor{x}, []*Tensor{g, at})
 	return c.end(x)
 }
 

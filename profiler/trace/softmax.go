@@ -49,14 +49,13 @@ var (
 // softmax computes in type d. The kernel itself goes from fp16 to fp32; other
 // types are converted before.
 func (x *Tensor) softmax(k *softmaxKind, d DType) *Tensor {
-	t := x.tape
-	c := t.begin(k.op, x)
+	c := x.tape.begin(k.op, x)
 	if x.dtype != d && (x.dtype != F16 || d != F32) {
 		x = c.let(x.to(d))
 	}
-	y := t.empty(d, x.shape...)
+	y := c.t.empty(d, x.shape...)
 	in := x.contiguousUntracked()
-	t.launch(program.Softmax, 5*x.numel, []*Tensor{y}, []*Tensor{in})
+	c.t.launch(program.Softmax, 5*x.numel, []*Tensor{y}, []*Tensor{in})
 	from := x.dtype
 	return c.end(y.derived(k.node, inputs{x}, saves{y},
 		func(b *backward) { b.give(0, k.gradient(b.grad, b.saved(0), from)) }))
@@ -65,14 +64,13 @@ func (x *Tensor) softmax(k *softmaxKind, d DType) *Tensor {
 // gradient is _softmax_backward_data: the result comes in the type of the
 // input.
 func (k *softmaxKind) gradient(grad, y *Tensor, d DType) *Tensor {
-	t := grad.tape
-	c := t.begin(k.backward, grad, y)
-	out := t.empty(d, grad.shape...)
+	c := grad.tape.begin(k.backward, grad, y)
+	out := c.t.empty(d, grad.shape...)
 	if k.product {
-		grad = t.map1("mul", grad.dtype, 1, grad, y)
+		grad = c.t.map1("mul", grad.dtype, 1, grad, y)
 	}
 	in := grad.contiguousUntracked()
-	t.launch(program.Softmax, 4*y.numel, []*Tensor{out}, []*Tensor{in, y})
+	c.t.launch(program.Softmax, 4*y.numel, []*Tensor{out}, []*Tensor{in, y})
 	return c.end(out)
 }
 

@@ -5,9 +5,8 @@ import "github.com/vprof/vprof/profiler/program"
 // SolveTriangular is torch.linalg.solve_triangular(a, b, left=left): x of a @ x = b, or of
 // x @ a = b, for batches of triangles a [..., n, n] and of right-hand sides b.
 func (a *Tensor) SolveTriangular(b *Tensor, left bool) *Tensor {
-	t := a.tape
-	c := t.begin("linalg_solve_triangular", a, b)
-	y := t.solveTriangular(a, b)
+	c := a.tape.begin("linalg_solve_triangular", a, b)
+	y := c.t.solveTriangular(a, b)
 	return c.end(y.derived("LinalgSolveTriangularBackward0", inputs{a, b}, saves{a, y}, func(w *backward) {
 		ga, gb := triangularGrads(w.grad, w.saved(0), w.saved(1), left, w.needs(0))
 		w.out[0], w.out[1] = keepIf(ga, w.needs(0)), keepIf(gb, w.needs(1))
@@ -20,9 +19,8 @@ func (a *Tensor) SolveTriangular(b *Tensor, left bool) *Tensor {
 //	gB = solve_triangular(A.mH, gX, left)
 //	gA = (-gB @ X.mH).tril() or triu(), or of -X.mH @ gB
 func triangularGrads(grad, a, x *Tensor, left, wantA bool) (ga, gb *Tensor) {
-	t := grad.tape
-	c := t.begin("linalg_solve_triangular_backward", grad, a, x)
-	gb = c.let(t.solveTriangular(a, grad))
+	c := grad.tape.begin("linalg_solve_triangular_backward", grad, a, x)
+	gb = c.let(c.t.solveTriangular(a, grad))
 	if wantA {
 		if left {
 			ga = c.let(gb.matmul(x.mT()))

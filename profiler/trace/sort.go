@@ -14,14 +14,13 @@ const smallSort = 4096
 
 // Sort is x.sort(d): the values in order and where they came from.
 func (x *Tensor) Sort(d int) (values, indices *Tensor) {
-	t := x.tape
-	c := t.begin("sort", x)
+	c := x.tape.begin("sort", x)
 	d = x.dim(d)
 	values = c.let(x.emptyLike(x.dtype))
 	indices = c.let(x.emptyLike(I64))
 	if x.shape[d] <= smallSort {
-		c.let(t.Arange(x.shape[d]))
-		t.launchSort(values, indices, x)
+		c.let(c.t.Arange(x.shape[d]))
+		c.t.launchSort(values, indices, x)
 	} else {
 		x.stableSort(d, values, indices)
 	}
@@ -62,29 +61,28 @@ func (x *Tensor) selects(node string, values, indices *Tensor) {
 // stableSort is what sort_cuda_kernel does with long rows: it brings them
 // next to each other, and sorts in one of three ways (launch_stable_sort_kernel).
 func (x *Tensor) stableSort(d int, values, indices *Tensor) {
-	t := x.tape
-	c := t.begin("launch_stable_sort_kernel")
+	c := x.tape.begin("launch_stable_sort_kernel")
 	n := x.shape[d]
 	rows := x.numel / max(n, 1)
 	if !x.isDense() || x.strides[d] != 1 {
 		order := append(slices.Delete(ascending(len(x.shape)), d, d+1), d)
 		strides := denseAlong(x.shape, order)
-		x = c.let(t.emptyStrided(x.dtype, x.shape, strides))
-		values = c.let(t.emptyStrided(x.dtype, x.shape, strides))
-		indices = c.let(t.emptyStrided(I64, x.shape, strides))
+		x = c.let(c.t.emptyStrided(x.dtype, x.shape, strides))
+		values = c.let(c.t.emptyStrided(x.dtype, x.shape, strides))
+		indices = c.let(c.t.emptyStrided(I64, x.shape, strides))
 	}
 	switch {
 	case rows == 1 || n >= 1_000_000:
-		positions := c.let(t.empty(I64, n))
+		positions := c.let(c.t.empty(I64, n))
 		for range rows {
-			t.radixSort(values, indices, x.touched(n), positions, int(8*x.dtype.Size()))
+			c.t.radixSort(values, indices, x.touched(n), positions, int(8*x.dtype.Size()))
 		}
 	case rows < 128:
 		x.sortAtOnce(rows, values, indices)
 	default:
-		positions := c.let(t.empty(I64, x.numel))
+		positions := c.let(c.t.empty(I64, x.numel))
 		storage := cubBlob(x.Bytes(), positions.Bytes())
-		t.scratchFor(storage, x.numel, []*Tensor{values, indices}, []*Tensor{x, positions})
+		c.t.scratchFor(storage, x.numel, []*Tensor{values, indices}, []*Tensor{x, positions})
 	}
 	c.done()
 }
@@ -130,18 +128,17 @@ func denseAlong(shape []int64, order []int) []int64 {
 
 // TopK is x.topk(k, d).
 func (x *Tensor) TopK(k int64, d int) (values, indices *Tensor) {
-	t := x.tape
-	c := t.begin("topk", x)
+	c := x.tape.begin("topk", x)
 	d = x.dim(d)
 	shape := with(x.shape, d, k)
-	values = c.let(t.empty(x.dtype, shape...))
-	indices = c.let(t.empty(I64, shape...))
+	values = c.let(c.t.empty(x.dtype, shape...))
+	indices = c.let(c.t.empty(I64, shape...))
 	in := c.let(x.contiguousUntracked())
 	n := x.shape[d]
 	if rows := x.numel / max(n, 1); topKOverBlocks(rows, n) {
 		in.topKOverBlocks(rows, n, values, indices)
 	} else {
-		t.launchSort(values, indices, in)
+		c.t.launchSort(values, indices, in)
 	}
 	x.selects("TopkBackward0", values, indices)
 	return c.endPair(values, indices)
@@ -175,22 +172,21 @@ func (x *Tensor) topKOverBlocks(rows, n int64, values, indices *Tensor) {
 	// of the 65,536 that every multiprocessor has.
 	const threads, digits = 256, 256
 	const blocksPerSM = 65536 / (40 * threads)
-	t := x.tape
-	c := t.begin("mbtopk")
-	items := onBoard(t, func(b Board) int64 { return ceil.Div(rows*n, int64(b.SMs)*blocksPerSM*threads) })
+	c := x.tape.begin("mbtopk")
+	items := onBoard(c.t, func(b Board) int64 { return ceil.Div(rows*n, int64(b.SMs)*blocksPerSM*threads) })
 	items = max(4, min(items, 64))
 	blocks := rows * ceil.Div(n, items*threads)
-	kth := c.let(t.empty(x.dtype, rows))
-	c.let(t.empty(I32, 2, rows)) // ranks looked for
-	c.let(t.empty(topKKey(x.dtype), 2, rows))
-	c.let(t.empty(F16, blocks, digits)) // counts of 16 bits
-	sums := c.let(t.empty(I32, rows, digits))
-	within := c.let(t.empty(I32, blocks))
-	equal := c.let(t.empty(I32, blocks))
-	t.launch(program.Reduction, x.numel*x.dtype.Size(), []*Tensor{sums, kth}, []*Tensor{x})
-	t.inclusiveSumByKey(within)
-	t.inclusiveSumByKey(equal)
-	t.launch(program.Index, x.numel, []*Tensor{values, indices}, []*Tensor{x, within, equal})
+	kth := c.let(c.t.empty(x.dtype, rows))
+	c.let(c.t.empty(I32, 2, rows)) // ranks looked for
+	c.let(c.t.empty(topKKey(x.dtype), 2, rows))
+	c.let(c.t.empty(F16, blocks, digits)) // counts of 16 bits
+	sums := c.let(c.t.empty(I32, rows, digits))
+	within := c.let(c.t.empty(I32, blocks))
+	equal := c.let(c.t.empty(I32, blocks))
+	c.t.launch(program.Reduction, x.numel*x.dtype.Size(), []*Tensor{sums, kth}, []*Tensor{x})
+	c.t.inclusiveSumByKey(within)
+	c.t.inclusiveSumByKey(equal)
+	c.t.launch(program.Index, x.numel, []*Tensor{values, indices}, []*Tensor{x, within, equal})
 	c.done()
 }
 

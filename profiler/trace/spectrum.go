@@ -138,10 +138,9 @@ func (x *Tensor) vanishes() *Tensor {
 
 // isTrue is is_scalar_tensor_true: whether x equals a tensor that is.
 func (x *Tensor) isTrue() {
-	t := x.tape
-	c := t.begin("is_scalar_tensor_true", x)
+	c := x.tape.begin("is_scalar_tensor_true", x)
 	for range 3 { // true itself, the comparison, and whether all of it is
-		c.let(t.empty(Bool))
+		c.let(c.t.empty(Bool))
 	}
 	c.done()
 }
@@ -149,11 +148,10 @@ func (x *Tensor) isTrue() {
 // overlapped is unfold_backward(x, [rows, length], 1, frame, hop) of x [rows, frames, frame]:
 // frames are added up where they lie.
 func (x *Tensor) overlapped(length, hop int64) *Tensor {
-	t := x.tape
-	c := t.begin("unfold_backward", x)
-	y := c.let(t.Zeros(x.dtype, x.shape[0], length))
-	places := c.let(t.Arange(length))
-	t.launch(program.Index, x.numel, []*Tensor{y.touched(x.numel)}, []*Tensor{x, places})
+	c := x.tape.begin("unfold_backward", x)
+	y := c.let(c.t.Zeros(x.dtype, x.shape[0], length))
+	places := c.let(c.t.Arange(length))
+	c.t.launch(program.Index, x.numel, []*Tensor{y.touched(x.numel)}, []*Tensor{x, places})
 	shape := x.shape
 	return c.end(y.derived("UnfoldBackwardBackward0", inputs{x}, nil, func(b *backward) {
 		g := b.grad
@@ -163,8 +161,7 @@ func (x *Tensor) overlapped(length, hop int64) *Tensor {
 
 // HermitianFFT is torch.fft.hfft(x, n, dim): a real result of half a spectrum.
 func (x *Tensor) HermitianFFT(sizes []int64, dim int) *Tensor {
-	t := x.tape
-	c := t.begin("fft_hfft", x)
+	c := x.tape.begin("fft_hfft", x)
 	dim = x.dim(dim)
 	n := 2 * (x.shape[dim] - 1)
 	if sizes != nil {
@@ -172,8 +169,8 @@ func (x *Tensor) HermitianFFT(sizes []int64, dim int) *Tensor {
 		sizes = []int64{n/2 + 1}
 	}
 	conj := c.let(x.to(C64).resizedFFT(sizes, []int{dim}).Conj())
-	resolved := c.let(t.empty(C64, conj.shape...))
-	t.launchCopy(resolved, conj)
+	resolved := c.let(c.t.empty(C64, conj.shape...))
+	c.t.launchCopy(resolved, conj)
 	return c.end(conj.fftC2R([]int{dim}, n))
 }
 

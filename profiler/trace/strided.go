@@ -59,8 +59,7 @@ func (x *Tensor) asStrided(part geometry, offset int64) *Tensor {
 // if some of the view share a place. The offset is that of the view's first
 // element after the first of the whole.
 func (g *Tensor) asStridedBackward(whole, part geometry, offset int64) *Tensor {
-	t := g.tape
-	c := t.begin("as_strided_backward", g)
+	c := g.tape.begin("as_strided_backward", g)
 	grad := c.let(g)
 	for d := len(part.shape) - 1; d >= 0; d-- {
 		switch {
@@ -72,14 +71,14 @@ func (g *Tensor) asStridedBackward(whole, part geometry, offset int64) *Tensor {
 		}
 	}
 	scattered := part.spanning().overlaps()
-	storage := c.let(t.Filled("new_zeros", g.dtype, max(whole.extent(), offset+part.extent())))
+	storage := c.let(c.t.Filled("new_zeros", g.dtype, max(whole.extent(), offset+part.extent())))
 	if !scattered {
-		t.launchCopy(storage.touched(grad.numel), grad)
+		c.t.launchCopy(storage.touched(grad.numel), grad)
 		return c.end(storage.asStrided(whole, 0))
 	}
-	all := c.let(t.Arange(storage.numel))
+	all := c.let(c.t.Arange(storage.numel))
 	places := all.asStrided(part, offset).reshape([]int64{grad.numel})
-	t.launch(program.Index, grad.numel, []*Tensor{storage.touched(grad.numel)}, []*Tensor{places, grad.reshape([]int64{grad.numel})})
+	c.t.launch(program.Index, grad.numel, []*Tensor{storage.touched(grad.numel)}, []*Tensor{places, grad.reshape([]int64{grad.numel})})
 	c.statement()
 	return c.end(storage.asStrided(whole, 0))
 }

@@ -87,10 +87,9 @@ func (x *Tensor) pixelUnshuffle(r int64) *Tensor {
 // shuffledTo is reshape, permute, clone and view in one: what matters is the
 // copy, and one more for an input that cannot be viewed.
 func (x *Tensor) shuffledTo(op string, shape []int64) *Tensor {
-	t := x.tape
-	c := t.begin(op, x)
+	c := x.tape.begin(op, x)
 	c.let(x.contiguousUntracked())
-	y := c.let(t.empty(x.dtype, shape...))
-	t.launchCopy(y, x)
+	y := c.let(c.t.empty(x.dtype, shape...))
+	c.t.launchCopy(y, x)
 	return c.end(y)
 }

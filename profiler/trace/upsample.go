@@ -73,41 +73,38 @@ func (x *Tensor) UpsampleBicubic(sizes ...int64) *Tensor {
 }
 
 func (x *Tensor) upsample(u *upsampling, sizes []int64) *Tensor {
-	t := x.tape
-	c := t.begin(u.op, x)
+	c := x.tape.begin(u.op, x)
 	c.full(&x)
 	shape := append(append([]int64(nil), x.shape[:2]...), sizes...)
-	y := c.let(t.emptyIn(x.dtype, shape, x.suggestChannelsLast()))
+	y := c.let(c.t.emptyIn(x.dtype, shape, x.suggestChannelsLast()))
 	if in := x; u.contiguous && !y.isContiguous() {
-		out := c.let(t.empty(x.dtype, shape...))
+		out := c.let(c.t.empty(x.dtype, shape...))
 		in = c.let(x.contiguousUntracked())
-		t.launchElementwise(out, u.flops, in)
-		t.launchCopy(y, out)
+		c.t.launchElementwise(out, u.flops, in)
+		c.t.launchCopy(y, out)
 		c.dropLocals(in, out)
 	} else {
-		t.launchElementwise(y, u.flops, in)
+		c.t.launchElementwise(y, u.flops, in)
 	}
 	from := x.shape
 	return c.end(y.derived(u.node, inputs{x}, nil, func(b *backward) { b.give(0, b.grad.downsample(u, from)) }))
 }
 
 func (g *Tensor) downsample(u *upsampling, shape []int64) *Tensor {
-	t := g.tape
-	c := t.begin(u.op+"_backward", g)
+	c := g.tape.begin(u.op+"_backward", g)
 	last := u.channelsLast && g.suggestChannelsLast()
-	gx := c.let(t.emptyIn(g.dtype, shape, last))
-	t.launchElementwise(gx, u.flops, c.let(g.contiguousIn(last && !u.contiguous)))
+	gx := c.let(c.t.emptyIn(g.dtype, shape, last))
+	c.t.launchElementwise(gx, u.flops, c.let(g.contiguousIn(last && !u.contiguous)))
 	return c.end(gx)
 }
 
 // AffineGrid is torch.nn.functional.affine_grid(theta, size): a batch of
 // products of the base grid with the affine maps.
 func (x *Tensor) AffineGrid(size ...int64) *Tensor {
-	t := x.tape
-	c := t.begin("affine_grid_generator", x)
+	c := x.tape.begin("affine_grid_generator", x)
 	n, dims := size[0], int64(len(size)-2)
 	points := numel(size[2:])
-	base := c.let(t.Filled("affine_grid_base", x.dtype, slices.Concat([]int64{n}, size[2:], []int64{dims + 1})...))
+	base := c.let(c.t.Filled("affine_grid_base", x.dtype, slices.Concat([]int64{n}, size[2:], []int64{dims + 1})...))
 	grid := base.View(n, points, dims+1).BMM(x.Transpose(1, 2))
 	return c.end(grid.View(slices.Concat([]int64{n}, size[2:], []int64{dims})...))
 }

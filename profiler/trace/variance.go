@@ -58,14 +58,13 @@ func (x *Tensor) StdMean(keep bool, dims ...int) (std, mean *Tensor) {
 }
 
 func (x *Tensor) spreadAndMean(op, node string, keep bool, dims []int) (spread, mean *Tensor) {
-	t := x.tape
-	c := t.begin(op, x)
+	c := x.tape.begin(op, x)
 	shape, reduced := x.reducedShape(dims, keep)
-	spread, mean = c.let(t.empty(x.dtype, shape...)), c.let(t.empty(x.dtype, shape...))
+	spread, mean = c.let(c.t.empty(x.dtype, shape...)), c.let(c.t.empty(x.dtype, shape...))
 	x.reduceScratch(c, reduced, x.dtype.Size(), 16, 2)
-	t.launch(program.Reduction, 4*x.numel, []*Tensor{spread, mean}, []*Tensor{x})
+	c.t.launch(program.Reduction, 4*x.numel, []*Tensor{spread, mean}, []*Tensor{x})
 	isStd := node == "StdMeanBackward0"
-	t.derive(outputs{spread, mean}, node, inputs{x}, saves{x, when(isStd, spread)},
+	c.t.derive(outputs{spread, mean}, node, inputs{x}, saves{x, when(isStd, spread)},
 		func(b *backward) { b.give(0, spreadAndMeanGrad(b, isStd, keep, dims)) })
 	return c.endPair(spread, mean)
 }

@@ -59,10 +59,9 @@ func (x *Tensor) Diagonal(offset int64, a, b int) *Tensor {
 
 // DiagEmbed is torch.diag_embed(x): x on the diagonal of zeros.
 func (x *Tensor) DiagEmbed(offset int64) *Tensor {
-	t := x.tape
-	c := t.begin("diag_embed", x)
+	c := x.tape.begin("diag_embed", x)
 	n := x.Size(-1) + max(offset, -offset)
-	z := t.Zeros(x.dtype, slices.Concat(x.shape[:len(x.shape)-1], []int64{n, n})...)
+	z := c.t.Zeros(x.dtype, slices.Concat(x.shape[:len(x.shape)-1], []int64{n, n})...)
 	return c.end(x.copied("DiagEmbedBackward0", c.let(z), func(g *Tensor) *Tensor { return g.Diagonal(offset, -2, -1) }))
 }
 
@@ -249,8 +248,7 @@ func (x *Tensor) FlatRepeatInterleave(n int64) *Tensor {
 
 // TriangleInPlace is x.tril_() and x.triu_().
 func (x *Tensor) TriangleInPlace() *Tensor {
-	t := x.tape
-	c := t.begin("tril_", x)
-	t.launchElementwise(x, 1, x)
+	c := x.tape.begin("tril_", x)
+	c.t.launchElementwise(x, 1, x)
 	return c.end(x.rederived("TrilBackward0", inputs{x}, nil, func(b *backward) { b.give(0, b.grad.Tril()) }))
 }

@@ -25,20 +25,19 @@ func (x *Tensor) Polar(angle *Tensor) *Tensor {
 // Renorm is x.renorm(p, d, maxnorm): x with each part along d scaled to a norm of maxnorm
 // at most.
 func (x *Tensor) Renorm(p float64, d int) *Tensor {
-	t := x.tape
-	c := t.begin("renorm", x)
+	c := x.tape.begin("renorm", x)
 	c.full(&x)
 	dims := othersThan(x, d)
 	y := x.emptyLike(x.dtype)
 	c.let(y)
-	t.NoGrad(func() {
+	c.t.NoGrad(func() {
 		norm := c.let(x.reduce(reduction{op: "linalg_vector_norm", out: x.dtype.accumulate(), accSize: x.dtype.accumulate().Size()}, dims, true))
 		factor := norm
 		if norm.dtype != x.dtype {
-			factor = c.let(t.empty(x.dtype, norm.shape...))
+			factor = c.let(c.t.empty(x.dtype, norm.shape...))
 		}
-		t.launchElementwise(factor, 4, norm)
-		t.launchElementwise(y, 1, x, factor)
+		c.t.launchElementwise(factor, 4, norm)
+		c.t.launchElementwise(y, 1, x, factor)
 	})
 	return c.end(y.derived("RenormBackward0", inputs{x}, saves{x},
 		func(b *backward) { b.give(0, renormGrad(b.grad, b.saved(0), p, dims)) }))
