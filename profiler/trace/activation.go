@@ -88,6 +88,5 @@ func preluBackward(b *backward) {
 	gx := b.t.elementwise(x.dtype, b.grad, x, weight)
 	gw := b.t.elementwise(weight.dtype, b.grad, x, weight)
 	b.t.launch(program.Elementwise, preluGradFLOPs*gx.numel, []*Tensor{gx, gw}, []*Tensor{b.grad, x, weight})
-	b.out[0], b.out[1] = keepIf(gx, b.needs(0)), keepIf(gw, b.needs(1))
-	b.statement()
+	b.givePair(gx, gw)
 }

@@ -22,8 +22,7 @@ type AttentionArgs struct {
 func (q *Tensor) ScaledDotProductAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	c := q.tape.begin("scaled_dot_product_attention", q, k, v, a.Mask)
 	a.Mask = c.t.lower(a.Mask)
-	v, k, q = c.t.lower(v), c.t.lower(k), c.t.lower(q)
-	c.belowAutocast()
+	c.lower(&q, &k, &v)
 	return c.end(q.attention(k, v, a))
 }
 

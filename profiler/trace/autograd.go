@@ -236,6 +236,17 @@ func (b *backward) give(i int, x *Tensor) {
 	b.statement()
 }
 
+// givePair sets the gradients of the first two inputs where they are wanted, and ends the
+// statement.
+func (b *backward) givePair(x, y *Tensor) {
+	for i, g := range [...]*Tensor{x, y} {
+		if b.needs(i) {
+			b.out[i] = g.retain()
+		}
+	}
+	b.statement()
+}
+
 // giveAll takes the results of one native function that makes the gradients
 // of inputs 0, 1, ...: a tuple of references, nil where there is none. Those
 // nobody wants go after the temporaries, in order.

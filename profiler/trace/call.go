@@ -10,6 +10,7 @@ type call struct {
 	caller *scope // to be restored
 	casts  bool   // autocast is in force for the caller
 	muted  bool   // the caller runs without allocating
+	noGrad bool   // autograd is off for the caller
 	temps  int    // where its temporaries begin on the tape's stack
 	locals int    // where its locals begin
 	args   [4]*Tensor
@@ -41,7 +42,7 @@ func (t *Tape) activation() *call {
 func (t *Tape) begin(op string, args ...*Tensor) *call {
 	c := t.activation()
 	caller, s := t.scope, &c.scope
-	c.caller, c.casts, c.muted = caller, t.casts.enabled, t.hooks.muted
+	c.caller, c.casts, c.muted, c.noGrad = caller, t.casts.enabled, t.hooks.muted, t.noGrad
 	for _, x := range args {
 		if x != nil {
 			x.alive()
@@ -82,6 +83,9 @@ func (t *Tape) beginList(op string, list []*Tensor) *call {
 // belowAutocast leaves autocast behind for the rest of the activation: once an
 // operator's arguments are cast, the operators inside it run as they are.
 func (c *call) belowAutocast() { c.t.casts.enabled = false }
+
+// withoutGrad has autograd look away from the rest of the activation.
+func (c *call) withoutGrad() { c.t.noGrad = true }
 
 // statement ends a full expression: temporaries that nothing holds die.
 func (c *call) statement() {
@@ -243,7 +247,7 @@ func (c *call) leave() {
 		x.release()
 	}
 	t.depth--
-	t.scope, t.casts.enabled = c.caller, c.casts
+	t.scope, t.casts.enabled, t.noGrad = c.caller, c.casts, c.noGrad
 }
 
 func (c *call) giveBackArguments() {

@@ -21,11 +21,7 @@ func (x *Tensor) Atan2(y *Tensor) *Tensor {
 	}))
 }
 
-// atan2Backward is atan2_backward:
-//
-//	squares = self * self + other * other
-//	recip = squares.reciprocal().masked_fill_(squares == 0, 0)
-//	grad * other * recip, grad * -self * recip
+// atan2Backward is atan2_backward.
 func atan2Backward(b *backward, x, y *Tensor) {
 	c := b.t.begin("atan2_backward", b.grad, x, y)
 	yy := y.Mul(y)

@@ -110,9 +110,7 @@ var (
 	}
 )
 
-// clampBackward is clamp_backward with both bounds:
-//
-//	where((self >= min).logical_and_(self <= max), grad, scalar_tensor(0))
+// clampBackward is clamp_backward with both bounds.
 func clampBackward(grad, x *Tensor) *Tensor {
 	c := grad.tape.begin("clamp_backward", grad, x)
 	zero := c.t.scalarTensor(grad.dtype)
@@ -152,9 +150,7 @@ func (x *Tensor) Maximum(y *Tensor) *Tensor { return operatorIndex["maximum"].Ca
 // Minimum is torch.minimum(x, y).
 func (x *Tensor) Minimum(y *Tensor) *Tensor { return operatorIndex["minimum"].Call(x, y) }
 
-// extremumGrad halves the gradient where both are equal:
-//
-//	where(self == other, grad / 2, grad).masked_fill_(self > other, 0)
+// extremumGrad halves the gradient where both are equal.
 func extremumGrad(grad, x, y *Tensor) *Tensor {
 	c := grad.tape.begin("extremum_backward", grad, x, y)
 	var mask *Tensor

@@ -66,11 +66,7 @@ func (x *Tensor) Prod(keep bool, dim int) *Tensor {
 		func(b *backward) { b.give(0, prodGrad(b.grad.to(b.saved(0).dtype), b.saved(0), b.saved(1), keep, dim)) }))
 }
 
-// prodGrad is prod_backward of an input without zeros:
-//
-//	slice_zero_count = (input == 0).sum(dim, true)
-//	total_zeros = slice_zero_count.sum().item()
-//	grad * (result / input)
+// prodGrad is prod_backward of an input without zeros.
 func prodGrad(grad, input, result *Tensor, keep bool, dim int) *Tensor {
 	c := grad.tape.begin("prod_backward", grad, input, result)
 	if !keep {
@@ -98,9 +94,7 @@ func (x *Tensor) reversedCumSum(dim int) *Tensor {
 	return c.end(x.flipped().scan("cumsum", x.dtype, dim).flipped())
 }
 
-// cumProdGrad is cumprod_backward of an input without zeros:
-//
-//	reversed_cumsum(output * grad, dim) / input
+// cumProdGrad is cumprod_backward of an input without zeros.
 func cumProdGrad(grad, input, output *Tensor, dim int) *Tensor {
 	c := grad.tape.begin("cumprod_backward", grad, input, output)
 	w := c.let(output.Mul(grad))

@@ -36,11 +36,7 @@ const (
 	NoProducts
 )
 
-// euclideanDistance is _euclidean_dist, one product of padded matrices:
-//
-//	x1_ = cat([x1 * -2, x1.pow(2).sum(-1, true), ones], -1)
-//	x2_ = cat([x2, ones, x2.pow(2).sum(-1, true)], -1)
-//	x1_.matmul(x2_.mT).clamp_min_(0).sqrt_()
+// euclideanDistance is _euclidean_dist, one product of padded matrices.
 func (x *Tensor) euclideanDistance(y *Tensor) *Tensor {
 	c := x.tape.begin("_euclidean_dist", x, y)
 	z := x.paddedProduct(y)
@@ -51,8 +47,7 @@ func (x *Tensor) euclideanDistance(y *Tensor) *Tensor {
 
 func (x *Tensor) paddedProduct(y *Tensor) *Tensor {
 	c := x.tape.begin("_euclidean_dist", x, y)
-	noGrad := c.t.noGrad
-	c.t.noGrad = true
+	c.withoutGrad()
 	nx := c.let(x.Pow(2).Sum(true, -1))
 	px := c.let(nx.OnesLike())
 	ny := c.let(y.Pow(2).Sum(true, -1))
@@ -68,21 +63,15 @@ func (x *Tensor) paddedProduct(y *Tensor) *Tensor {
 	c.drop(py)
 	right = c.let(right)
 	z := left.Matmul(right.Transpose(-2, -1))
-	c.t.noGrad = noGrad
 	return c.end(z)
 }
 
 // euclideanDistanceBackward is _euclidean_dist_backward, which makes both
-// gradients, wanted or not:
-//
-//	ratio = (grad / res).masked_fill_(res == 0, 0)
-//	x1 * ratio.sum(-1, true) - ratio.matmul(x2)
-//	x2 * ratio.sum(-2).unsqueeze(-1) - ratio.mT.matmul(x1)
+// gradients, wanted or not.
 func euclideanDistanceBackward(b *backward) {
 	x, y, res := b.saved(0), b.saved(1), b.saved(2)
 	gx, gy := euclideanDistanceGrads(b.grad, x, y, res)
-	b.out[0], b.out[1] = keepIf(gx, b.needs(0)), keepIf(gy, b.needs(1))
-	b.statement()
+	b.givePair(gx, gy)
 }
 
 func euclideanDistanceGrads(grad, x, y, res *Tensor) (gx, gy *Tensor) {

@@ -35,55 +35,47 @@ func (g *Tensor) dropoutBackward(mask *Tensor) *Tensor {
 	return c.end(y)
 }
 
-// DropoutInPlace is torch.nn.functional.dropout(x, p, training, inplace=True):
-// its mask is of the type of x.
-func (x *Tensor) DropoutInPlace(p float64, training bool) *Tensor {
-	c := x.tape.begin("dropout_", x)
+// noisy is a dropout that is made of other operators, of noise of a shape.
+func (x *Tensor) noisy(op string, p float64, training, features bool, with func(x, noise *Tensor) *Tensor) *Tensor {
+	c := x.tape.begin(op, x)
 	if !training || p == 0 {
 		return c.end(x)
 	}
-	return c.end(x.MulInPlace(c.let(x.noise(x.shape))))
+	shape := x.shape
+	if features {
+		shape = x.perFeature()
+	}
+	return c.end(with(x, c.let(x.noise(shape))))
+}
+
+// DropoutInPlace is torch.nn.functional.dropout(x, p, training, inplace=True):
+// its mask is of the type of x.
+func (x *Tensor) DropoutInPlace(p float64, training bool) *Tensor {
+	return x.noisy("dropout_", p, training, false, (*Tensor).MulInPlace)
 }
 
 // FeatureDropout is torch.nn.functional.dropout1d, dropout2d and dropout3d:
 // it drops whole channels.
 func (x *Tensor) FeatureDropout(p float64, training bool) *Tensor {
-	c := x.tape.begin("feature_dropout", x)
-	if !training || p == 0 {
-		return c.end(x)
-	}
-	return c.end(x.Mul(c.let(x.noise(x.perFeature()))))
+	return x.noisy("feature_dropout", p, training, true, (*Tensor).Mul)
 }
 
 // AlphaDropout is torch.nn.functional.alpha_dropout.
 func (x *Tensor) AlphaDropout(p float64, training bool) *Tensor {
-	c := x.tape.begin("alpha_dropout", x)
-	if !training || p == 0 {
-		return c.end(x)
-	}
-	noise := c.let(x.noise(x.shape))
-	shift := c.let(noise.AddScalar())
-	y := x.Mul(noise).AddInPlace(shift).retain()
-	c.statement()
-	c.drop(noise) // declared before shift, which thus outlives it
-	y.refs--
-	return c.end(y)
+	return x.noisy("alpha_dropout", p, training, false, (*Tensor).shiftedProduct)
 }
 
 // FeatureAlphaDropout is torch.nn.functional.feature_alpha_dropout: alpha dropout of whole
 // channels.
 func (x *Tensor) FeatureAlphaDropout(p float64, training bool) *Tensor {
-	c := x.tape.begin("feature_alpha_dropout", x)
-	if !training || p == 0 {
-		return c.end(x)
-	}
-	noise := c.let(x.noise(x.perFeature()))
+	return x.noisy("feature_alpha_dropout", p, training, true, (*Tensor).shiftedProduct)
+}
+
+// shiftedProduct is what alpha dropout makes of its noise.
+func (x *Tensor) shiftedProduct(noise *Tensor) *Tensor {
+	c := x.tape.begin(x.tape.native, x, noise)
 	shift := c.let(noise.AddScalar())
-	y := x.Mul(noise).AddInPlace(shift).retain()
-	c.statement()
-	c.drop(noise) // declared before shift, which thus outlives it
-	y.refs--
-	return c.end(y)
+	return c.end(x.Mul(noise).AddInPlace(shift))
 }
 
 // noise is what dropout multiplies with, where no fused kernel does.
@@ -102,11 +94,7 @@ func (x *Tensor) noise(shape []int64) *Tensor {
 // FeatureDropoutInPlace is torch.nn.functional.dropout2d(x, p, training,
 // inplace=True).
 func (x *Tensor) FeatureDropoutInPlace(p float64, training bool) *Tensor {
-	c := x.tape.begin("feature_dropout_", x)
-	if !training || p == 0 {
-		return c.end(x)
-	}
-	return c.end(x.MulInPlace(c.let(x.noise(x.perFeature()))))
+	return x.noisy("feature_dropout_", p, training, true, (*Tensor).MulInPlace)
 }
 
 // perFeature is the shape of one number for each channel of each sample.

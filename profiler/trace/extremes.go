@@ -20,10 +20,7 @@ func (x *Tensor) extreme(op, node string, keep bool, dims []int) *Tensor {
 }
 
 // extremeGrad shares the gradient among all that are equal to the result
-// (scale_grad_by_count):
-//
-//	mask = result == self
-//	(grad / mask.sum(dims, true)) * mask
+// (scale_grad_by_count).
 func extremeGrad(grad, result, self *Tensor, keep bool, dims []int) *Tensor {
 	c := grad.tape.begin("scale_grad_by_count", grad, result, self)
 	if !keep {
@@ -50,11 +47,7 @@ func (x *Tensor) extremeOfAll(op, node string) *Tensor {
 }
 
 // evenGrad shares the gradient among all that are equal to the result, NaN
-// among them (evenly_distribute_backward):
-//
-//	nan = input.isnan().logical_and_(value.isnan())
-//	mask = (input == value).logical_or_(nan)
-//	mask * (grad / mask.sum())
+// among them (evenly_distribute_backward).
 func evenGrad(grad, input, value *Tensor) *Tensor {
 	c := grad.tape.begin("evenly_distribute_backward", grad, input, value)
 	nan := c.let(input.IsNaN())
@@ -123,16 +116,10 @@ func (x *Tensor) LogSumExp(keep bool, dims ...int) *Tensor {
 		func(b *backward) { b.give(0, logSumExpGrad(b.grad, b.saved(1), b.saved(0), keep, dims)) }))
 }
 
-// logSumExp is logsumexp_out_impl:
-//
-//	maxes = amax(self, dims, true)
-//	maxes.masked_fill_(maxes.abs() == inf, 0)
-//	sum_out(result, (self - maxes).exp_(), dims, keepdim)
-//	result.log_().add_(maxes)
+// logSumExp is logsumexp_out_impl.
 func (x *Tensor) logSumExp(keep bool, dims []int) *Tensor {
 	c := x.tape.begin("logsumexp", x)
-	grad := c.t.noGrad
-	c.t.noGrad = true
+	c.withoutGrad()
 	maxes := c.let(x.AMax(true, dims...))
 	maxes.MaskedFillInPlace(maxes.Abs().compareScalar("eq"))
 	c.statement()
@@ -140,7 +127,6 @@ func (x *Tensor) logSumExp(keep bool, dims []int) *Tensor {
 	y := c.let(scaled.sum("sum", dims, keep))
 	c.t.launchElementwise(y, 8, y)
 	c.t.launchElementwise(y, 1, y, maxes)
-	c.t.noGrad = grad
 	return c.end(y)
 }
 

@@ -216,28 +216,7 @@ func (x *Tensor) STFT(n, hop int64, w *Tensor) *Tensor {
 	f.Let(w)
 	f.Set(&in, in.View(1, batch, in.shape[1]).PadReflect(n/2, n/2))
 	f.Set(&in, in.View(batch, in.Size(-1)))
-	z := in.stft(n, hop, w)
+	z := in.ShortTimeFFT(STFTArgs{FFT: n, Hop: hop, WindowLength: n, Window: w, OneSided: true, Complex: true})
 	f.End(z)
 	return z
-}
-
-func (x *Tensor) stft(n, hop int64, w *Tensor) *Tensor {
-	c := x.tape.begin("stft", x, w)
-	return c.end(c.stft(c.let(x), n, hop, w))
-}
-
-// stft transforms the frames of a local of c.
-func (c *call) stft(x *Tensor, n, hop int64, w *Tensor) *Tensor {
-	t := c.t
-	if size := w.shape[0]; size < n {
-		narrow := w
-		w = c.let(t.empty(w.dtype, n))
-		t.launchFill(w)
-		t.launchCopy(w, narrow)
-	}
-	frames := 1 + (x.shape[1]-n)/hop
-	c.set(&x, x.asStrided(geometry{[]int64{x.shape[0], frames, n}, []int64{x.strides[0], hop * x.strides[1], x.strides[1]}}, x.offset))
-	c.set(&x, x.Mul(w))
-	z := c.let(x.fftR2C(2))
-	return z.Transpose(1, 2)
 }

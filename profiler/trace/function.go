@@ -1,10 +1,6 @@
 package trace
 
-// sincBackward is sinc_backward:
-//
-//	self_pi = self * pi, self_squared_pi = self * self * pi
-//	out = grad * ((self_pi * self_pi.cos() - self_pi.sin()) / self_squared_pi)
-//	where(self_squared_pi == 0.0, zeros({}), out)
+// sincBackward is sinc_backward.
 func sincBackward(g, x *Tensor) *Tensor {
 	c := g.tape.begin("sinc_backward", g, x)
 	angle := c.let(x.MulScalar())

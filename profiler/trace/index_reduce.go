@@ -27,8 +27,7 @@ func (x *Tensor) IndexReduce(how string, d int, index, source *Tensor, withSelf 
 			c.set(&gx, gx.maskedRows(index, d))
 		}
 		c.endPair(gx, gs)
-		b.out[0], b.out[1] = keepIf(gx, b.needs(0)), keepIf(gs, b.needs(1))
-		b.statement()
+		b.givePair(gx, gs)
 	}))
 }
 
@@ -51,10 +50,7 @@ func (x *Tensor) maskedRows(index *Tensor, d int) *Tensor {
 	return c.end(y)
 }
 
-// indexMeanGrads is the part of index_reduce_backward for means:
-//
-//	N = ones_like(grad).index_add(d, index, ones_like(source)).masked_fill_(N == 0, 1)
-//	grad / N, grad.index_select(d, index) / N.index_select(d, index)
+// indexMeanGrads is the part of index_reduce_backward for means.
 func indexMeanGrads(grad, x, index, source *Tensor, d int) (gx, gs *Tensor) {
 	c := grad.tape.begin("index_reduce_backward", grad)
 	n := c.let(grad.OnesLike())
@@ -67,11 +63,7 @@ func indexMeanGrads(grad, x, index, source *Tensor, d int) (gx, gs *Tensor) {
 	return c.endPair(gx, gs)
 }
 
-// indexExtremeGrads is that for maxima and minima, which share a gradient:
-//
-//	value = result.index_select(d, index)
-//	N = (self == result).index_add(d, index, source == value)
-//	(self == result) * (grad / N), (source == value) * (grad / N).index_select(d, index)
+// indexExtremeGrads is that for maxima and minima, which share a gradient.
 func indexExtremeGrads(grad, x, index, source, result *Tensor, d int) (gx, gs *Tensor) {
 	c := grad.tape.begin("index_reduce_backward", grad)
 	value := c.let(result.IndexSelect(d, index))

@@ -7,40 +7,27 @@ import "github.com/vprof/vprof/internal/ceil"
 func (x *Tensor) LayerNorm(dims int, weight, bias *Tensor) *Tensor {
 	c := x.tape.begin("layer_norm", x, weight, bias)
 	c.full(&x, &weight, &bias)
-	return c.end(x.nativeLayerNorm(dims, weight, bias))
-}
-
-// nativeLayerNorm is layer_norm_cuda.
-func (x *Tensor) nativeLayerNorm(dims int, weight, bias *Tensor) *Tensor {
-	c := x.tape.begin("layer_norm_cuda", x, weight, bias)
-	acc, rows := x.dtype.accumulate(), x.normRows(dims)
-	in := c.let(x.contiguousUntracked())
-	y := c.let(c.t.empty(x.dtype, x.shape...))
-	mean, rstd := c.let(c.t.empty(acc, rows...)), c.let(c.t.empty(acc, rows...))
-	c.t.launchNormOf(y.byRow(mean.numel), y, normFLOPs, in, weight, bias)
-	y.derived("NativeLayerNormBackward0", inputs{x, weight, bias}, saves{x, mean, rstd, weight, bias},
-		func(b *backward) {
-			x, mean, rstd := b.saved(0), b.saved(1), b.saved(2)
-			b.giveAll(layerNormBackward(b, x, []*Tensor{mean, rstd}, []*Tensor{b.saved(3), b.saved(4)})...)
-		})
-	c.dropLocals(in, mean, rstd)
-	return c.end(y)
+	out := x.nativeLayerNorm("layer_norm_cuda", dims, weight, bias)
+	c.letAll(out)
+	return c.end(out[0])
 }
 
 // NativeLayerNorm is torch.native_layer_norm: the result and the statistics of
 // the rows.
 func (x *Tensor) NativeLayerNorm(dims int, weight, bias *Tensor) []*Tensor {
-	c := x.tape.begin("native_layer_norm", x, weight, bias)
+	return x.nativeLayerNorm("native_layer_norm", dims, weight, bias)
+}
+
+func (x *Tensor) nativeLayerNorm(op string, dims int, weight, bias *Tensor) []*Tensor {
+	c := x.tape.begin(op, x, weight, bias)
 	acc, rows := x.dtype.accumulate(), x.normRows(dims)
 	in := c.let(x.contiguousUntracked())
 	y := c.let(c.t.empty(x.dtype, x.shape...))
 	mean, rstd := c.let(c.t.empty(acc, rows...)), c.let(c.t.empty(acc, rows...))
-	c.t.launchNormOf(y.byRow(mean.numel), y, 8, in, weight, bias)
-	y.derived("NativeLayerNormBackward0", inputs{x, weight, bias}, saves{x, mean, rstd, weight, bias},
-		func(b *backward) {
-			x, mean, rstd := b.saved(0), b.saved(1), b.saved(2)
-			b.giveAll(layerNormBackward(b, x, []*Tensor{mean, rstd}, []*Tensor{b.saved(3), b.saved(4)})...)
-		})
+	c.t.launchNormOf(y.byRow(mean.numel), y, normFLOPs, in, weight, bias)
+	y.derived("NativeLayerNormBackward0", inputs{x, weight, bias}, saves{x, mean, rstd, weight, bias}, func(b *backward) {
+		b.giveAll(layerNormBackward(b, b.saved(0), b.kept[1:3], b.kept[3:])...)
+	})
 	return c.endAll(y, mean, rstd)
 }
 

@@ -223,17 +223,12 @@ func (a *Tensor) LinalgSolveEx(b *Tensor, left bool) (solution, info *Tensor) {
 	}
 	x.derived("LinalgSolveExBackward0", inputs{a, b}, saves{a, lu, pivots, x}, func(w *backward) {
 		ga, gb := solveGrads(w.grad, w.saved(1), w.saved(3), left, vector, w.needs(0))
-		w.out[0], w.out[1] = keepIf(ga, w.needs(0)), keepIf(gb, w.needs(1))
-		w.statement()
+		w.givePair(ga, gb)
 	})
-	out := c.endAll(x, info)
-	return out[0], out[1]
+	return c.endPair(x, info)
 }
 
-// solveGrads is linalg_solve_backward:
-//
-//	gB = lu_solve(LU, pivots, gX, left, adjoint=True)
-//	gA = -gB @ X.mH, or -X.mH @ gB
+// solveGrads is linalg_solve_backward.
 func solveGrads(grad, lu, x *Tensor, left, vector, wantA bool) (ga, gb *Tensor) {
 	c := grad.tape.begin("linalg_solve_backward", grad, lu, x)
 	if vector {
@@ -283,8 +278,7 @@ func (x *Tensor) LinalgInvEx() (y, info *Tensor) {
 		y := b.saved(0).mT()
 		b.give(0, y.matmul(b.grad.matmul(y)).Neg())
 	})
-	out := c.endAll(y, info)
-	return out[0], out[1]
+	return c.endPair(y, info)
 }
 
 // MatrixPower is torch.linalg.matrix_power(x, n): by squaring, of the inverse for an n below

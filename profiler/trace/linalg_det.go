@@ -3,8 +3,6 @@ package trace
 import "github.com/vprof/vprof/profiler/program"
 
 // parity is lu_det_P: 1 or -1 for each permutation of pivots,
-//
-//	((pivots != arange(1, n + 1)).sum(-1, long).fmod_(2)) * -2 + 1, in place
 func (pivots *Tensor) parity(d DType) *Tensor {
 	c := pivots.tape.begin("lu_det_P", pivots)
 	places := c.let(c.t.empty(I32, pivots.Size(-1)))
@@ -45,11 +43,7 @@ func (x *Tensor) spreadAlong(n int64) *Tensor {
 	return x.Unsqueeze(-1).Expand(append(append([]int64(nil), x.shape...), n)...)
 }
 
-// detGrad is linalg_det_backward:
-//
-//	d = diag_embed(grad * det)
-//	LU + diag_embed(where(LU.diagonal() == 0, eps, 0)) is never singular
-//	lu_solve(LU, pivots, d, adjoint)
+// detGrad is linalg_det_backward.
 func detGrad(grad, det, lu *Tensor, adjoint bool) *Tensor {
 	c := grad.tape.begin("linalg_det_backward", grad, det, lu)
 	scale := c.let(grad.Mul(det))
@@ -97,8 +91,7 @@ func (x *Tensor) LinalgSlogDet() (sign, logarithm *Tensor) {
 				b.give(0, g.spreadAlong(lu.Size(-1)).DiagEmbed(0).luSolve(lu, b.saved(0).luAdjoint()))
 			}
 		})
-	out := c.endAll(sign, logarithm)
-	return out[0], out[1]
+	return c.endPair(sign, logarithm)
 }
 
 // LogDet is torch.logdet(x): NaN where the determinant is below zero.

@@ -21,15 +21,10 @@ func (x *Tensor) CholeskyEx() (l, info *Tensor) {
 	x.factorize(l)
 	l.derived("LinalgCholeskyExBackward0", inputs{x}, saves{l},
 		func(b *backward) { b.give(0, choleskyGrad(b.grad, b.saved(0))) })
-	out := c.endAll(l, info)
-	return out[0], out[1]
+	return c.endPair(l, info)
 }
 
-// choleskyGrad is cholesky_backward:
-//
-//	gA = (L.mH @ gL).tril()
-//	gA = 0.5 * (gA + gA.tril(-1).mH)
-//	solve_triangular(L, solve_triangular(L.mH, gA), left=False)
+// choleskyGrad is cholesky_backward.
 func choleskyGrad(grad, l *Tensor) *Tensor {
 	c := grad.tape.begin("cholesky_backward", grad, l)
 	g := c.let(l.mT().matmul(grad).Tril())
@@ -63,15 +58,10 @@ func (x *Tensor) LinalgQR(complete bool) (q, r *Tensor) {
 	x.factorize(q, r)
 	c.t.derive(outputs{q, r}, "LinalgQrBackward0", inputs{x}, saves{q, r},
 		func(b *backward) { b.give(0, qrGrad(b.grads[0], b.grads[1], b.saved(0), b.saved(1))) })
-	out := c.endAll(q, r)
-	return out[0], out[1]
+	return c.endPair(q, r)
 }
 
 // qrGrad is linalg_qr_backward, for m >= n
-//
-//	gA = gR @ R.mH - Q.mH @ gQ
-//	gA = Q @ syminvadj(gA.triu()) + gQ
-//	solve_triangular(R.mH, gA, left=False)
 func qrGrad(gq, gr, q, r *Tensor) *Tensor {
 	if q.Size(-2) < r.Size(-1) {
 		return qrGradOfWide(gq, gr, q, r)
@@ -106,10 +96,7 @@ func qrInner(gq, gr, q, r *Tensor) *Tensor {
 	return c.end(product.Sub(q.mT().matmul(gq)))
 }
 
-// qrGradOfWide is the rest for matrices with more columns than rows:
-//
-//	gA = solve_triangular(R[:, :m].mH, Q @ (X - X.mH).tril(), left=False), X = -gA
-//	cat(gA, zeros) + Q @ gR
+// qrGradOfWide is the rest for matrices with more columns than rows.
 func qrGradOfWide(gq, gr, q, r *Tensor) *Tensor {
 	t := q.tape
 	c := t.begin("linalg_qr_backward", q, r)
@@ -143,15 +130,10 @@ func (x *Tensor) LinalgEigh() (values, vectors *Tensor) {
 	info.mustBeZero()
 	c.t.derive(outputs{values, vectors}, "LinalgEighBackward0", inputs{x}, saves{values, vectors},
 		func(b *backward) { b.give(0, eighGrad(b.grads[0], b.grads[1], b.saved(0), b.saved(1))) })
-	out := c.endAll(values, vectors)
-	return out[0], out[1]
+	return c.endPair(values, vectors)
 }
 
-// eighGrad is linalg_eig_backward of symmetric matrices:
-//
-//	VhgV = 0.5 * (V.mH @ gV - its transpose)
-//	gA = VhgV / E, with gL on the diagonal
-//	V @ (gA @ V.mH)
+// eighGrad is linalg_eig_backward of symmetric matrices.
 func eighGrad(gl, gv, values, v *Tensor) *Tensor {
 	c := v.tape.begin("linalg_eig_backward", values, v)
 	if gv == nil {

@@ -21,11 +21,7 @@ func (x *Tensor) LUFactorEx() (lu, pivots, info *Tensor) {
 	return lu, pivots, info
 }
 
-// luFactorGrad is lu_factor_ex_backward of square matrices:
-//
-//	P, L, U = lu_unpack(LU, pivots)
-//	phi = (L.mH @ gLU).tril(-1) + (gLU @ U.mH).triu()
-//	P @ solve_triangular(L.mH, solve_triangular(U.mH, phi, left=False))
+// luFactorGrad is lu_factor_ex_backward of square matrices.
 func luFactorGrad(grad, lu, pivots *Tensor) *Tensor {
 	c := grad.tape.begin("lu_factor_ex_backward", grad, lu, pivots)
 	p, l, u := luUnpack(lu, pivots)

@@ -89,9 +89,7 @@ func svdGrad(gu, gs, gvh, u, s, vh *Tensor) *Tensor {
 	return c.end(u.matmul(g).matmul(vh))
 }
 
-// svdInner is what stands between U and Vh, with differences of squares below it:
-//
-//	(UhgU * S + S * VhgV) / E + diag_embed(gS)
+// svdInner is what stands between U and Vh, with differences of squares below it.
 func svdInner(ugu, vgv, gs, s *Tensor) *Tensor {
 	c := s.tape.begin("svd_backward", s)
 	squareGaps := func() *Tensor {

@@ -52,9 +52,7 @@ func (x *Tensor) CrossEntropyWith(target *Tensor, a CrossEntropyArgs) *Tensor {
 	}
 }
 
-// crossEntropyOfProbabilities is cross_entropy_loss_prob_target:
-//
-//	-(log_softmax(self) * target).sum() / (numel / classes)
+// crossEntropyOfProbabilities is cross_entropy_loss_prob_target.
 func (x *Tensor) crossEntropyOfProbabilities(target *Tensor, a CrossEntropyArgs) *Tensor {
 	c := x.tape.begin("cross_entropy_loss_prob_target", x, target, a.Weight)
 	logp := c.let(x.softmax(&opLogSoftmax, x.dtype))
@@ -75,9 +73,7 @@ func (x *Tensor) crossEntropyOfProbabilities(target *Tensor, a CrossEntropyArgs)
 	}
 }
 
-// smoothedCrossEntropy is cross_entropy_loss_label_smoothing:
-//
-//	(1 - smoothing) * nll + smooth.sum() / count * (smoothing / classes)
+// smoothedCrossEntropy is cross_entropy_loss_label_smoothing.
 func (x *Tensor) smoothedCrossEntropy(target *Tensor, a CrossEntropyArgs) *Tensor {
 	c := x.tape.begin("cross_entropy_loss_label_smoothing", x, target, a.Weight)
 	logp := c.let(x.softmax(&opLogSoftmax, x.dtype))

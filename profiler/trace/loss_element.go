@@ -61,8 +61,7 @@ func (x *Tensor) pairLoss(l *elementLoss, y *Tensor, r Reduction) *Tensor {
 
 func (l *elementLoss) forward(x, y *Tensor, r Reduction) *Tensor {
 	c := x.tape.begin(l.op, x, y)
-	noGrad := c.t.noGrad
-	c.t.noGrad = true
+	c.withoutGrad()
 	z := c.let(c.t.elementwise(resultType(x, y), x, y))
 	if l.structured && r != ReduceNone {
 		loss := c.let(c.t.elementwise(resultType(x, y), x, y))
@@ -73,7 +72,6 @@ func (l *elementLoss) forward(x, y *Tensor, r Reduction) *Tensor {
 		c.t.launchElementwise(z, l.flops, x, y)
 		z = z.reduceLoss(r)
 	}
-	c.t.noGrad = noGrad
 	return c.end(z)
 }
 
@@ -127,9 +125,7 @@ func (x *Tensor) BCELoss(target *Tensor, r Reduction) *Tensor {
 		func(b *backward) { bceBackward(b, b.saved(0), b.saved(1)) }))
 }
 
-// bceBackward is binary_cross_entropy_backward and its sister for the target:
-//
-//	(1 - self).log_().sub_(self.log()).mul_(grad)
+// bceBackward is binary_cross_entropy_backward and its sister for the target.
 func bceBackward(b *backward, x, target *Tensor) {
 	if b.needs(0) {
 		b.give(0, callBackwardKernel("binary_cross_entropy_backward", x, target))
@@ -159,14 +155,9 @@ func (x *Tensor) BCEWithLogits(target, posWeight *Tensor, r Reduction) *Tensor {
 		}))
 }
 
-// bceWithLogits:
-//
-//	log_sigmoid.mul_((pos_weight - 1).mul(target).add_(1))
-//	loss = (1 - target).mul_(input).sub_(log_sigmoid)
 func bceWithLogits(x, target, posWeight *Tensor, r Reduction) *Tensor {
 	c := x.tape.begin("binary_cross_entropy_with_logits", x, target, posWeight)
-	noGrad := c.t.noGrad
-	c.t.noGrad = true
+	c.withoutGrad()
 	logSigmoid := c.let(x.LogSigmoid())
 	if posWeight != nil {
 		weight := c.let(posWeight.AddScalar().Mul(target).AddScalarInPlace())
@@ -174,17 +165,10 @@ func bceWithLogits(x, target, posWeight *Tensor, r Reduction) *Tensor {
 	}
 	loss := c.let(target.RSubScalar().MulInPlace(x).SubInPlace(logSigmoid))
 	y := loss.reduceLoss(r)
-	c.t.noGrad = noGrad
 	return c.end(y)
 }
 
-// bceWithLogitsGrad is binary_cross_entropy_with_logits_backward:
-//
-//	input.sigmoid().sub_(target).mul_(grad)
-//
-// or, with t = pos_weight * target,
-//
-//	t.add(1).sub_(target).mul_(input.sigmoid()).sub_(t).mul_(grad)
+// bceWithLogitsGrad is binary_cross_entropy_with_logits_backward.
 func bceWithLogitsGrad(grad, x, target, posWeight *Tensor, r Reduction) *Tensor {
 	c := x.tape.begin("binary_cross_entropy_with_logits_backward", grad, x, target)
 	var g *Tensor
@@ -202,13 +186,7 @@ func bceWithLogitsGrad(grad, x, target, posWeight *Tensor, r Reduction) *Tensor 
 	return c.end(g)
 }
 
-// bceWithLogitsTargetGrad is binary_cross_entropy_with_logits_target_backward:
-//
-//	-self * grad
-//
-// or, with weights,
-//
-//	log_sigmoid(-self).sub_(log_sigmoid(self).mul_(pos_weight)).mul_(grad)
+// bceWithLogitsTargetGrad is binary_cross_entropy_with_logits_target_backward.
 func bceWithLogitsTargetGrad(grad, x, posWeight *Tensor, r Reduction) *Tensor {
 	c := x.tape.begin("binary_cross_entropy_with_logits_target_backward", grad, x, posWeight)
 	var g *Tensor

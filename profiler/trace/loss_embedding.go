@@ -97,9 +97,7 @@ func (x *Tensor) CosineEmbeddingLoss(y, target *Tensor, r Reduction) *Tensor {
 	return c.end(loss.reduceLoss(r))
 }
 
-// MarginRankingLoss is torch.nn.functional.margin_ranking_loss(x, y, target):
-//
-//	(-target * (x - y) + margin).clamp_min_(0)
+// MarginRankingLoss is torch.nn.functional.margin_ranking_loss(x, y, target).
 func MarginRankingLoss(x, y, target *Tensor, r Reduction) *Tensor {
 	c := x.tape.begin("margin_ranking_loss", x, y, target)
 	gap := x.Sub(y)

@@ -18,10 +18,7 @@ func (x *Tensor) SoftMarginLoss(target *Tensor, r Reduction) *Tensor {
 		func(b *backward) { b.give(0, softMarginGrad(b.grad, b.saved(0), b.saved(1))) }))
 }
 
-// softMarginGrad is soft_margin_loss_backward:
-//
-//	z = exp(-target * input)
-//	target * -norm / (1 + z) * z * grad
+// softMarginGrad is soft_margin_loss_backward.
 func softMarginGrad(grad, x, target *Tensor) *Tensor {
 	c := grad.tape.begin("soft_margin_loss_backward", grad, x, target)
 	g := x.emptyLike(x.dtype)

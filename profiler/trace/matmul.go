@@ -14,8 +14,7 @@ func (t *Tape) launchGEMM(y *Tensor, batch, m, n, k int64, ins ...*Tensor) {
 // MM is torch.mm of two matrices.
 func (a *Tensor) MM(b *Tensor) *Tensor {
 	c := a.tape.begin("mm", a, b)
-	b, a = c.t.lower(b), c.t.lower(a)
-	c.belowAutocast()
+	c.lower(&a, &b)
 	return c.end(a.mm(b))
 }
 
@@ -128,8 +127,7 @@ func (g *Tensor) scaledIf(factor bool) *Tensor {
 // AddMMScaled is torch.addmm(bias, a, b, beta=..., alpha=...).
 func (bias *Tensor) AddMMScaled(a, b *Tensor, f Factors) *Tensor {
 	c := bias.tape.begin("addmm", bias, a, b)
-	b, a, bias = c.t.lower(b), c.t.lower(a), c.t.lower(bias)
-	c.belowAutocast()
+	c.lower(&bias, &a, &b)
 	return c.end(bias.addmmScaled(a, b, f))
 }
 
@@ -216,8 +214,7 @@ func (c *call) linear(x, weight, bias *Tensor) *Tensor {
 // BMM is torch.bmm.
 func (a *Tensor) BMM(b *Tensor) *Tensor {
 	c := a.tape.begin("bmm", a, b)
-	b, a = c.t.lower(b), c.t.lower(a)
-	c.belowAutocast()
+	c.lower(&a, &b)
 	return c.end(a.bmm(b))
 }
 
@@ -242,8 +239,7 @@ func (x *Tensor) BAddBMM(a, b *Tensor) *Tensor { return x.BAddBMMScaled(a, b, Fa
 // BAddBMMScaled is torch.baddbmm(x, a, b, beta=..., alpha=...).
 func (x *Tensor) BAddBMMScaled(a, b *Tensor, f Factors) *Tensor {
 	c := x.tape.begin("baddbmm", x, a, b)
-	b, a, x = c.t.lower(b), c.t.lower(a), c.t.lower(x)
-	c.belowAutocast()
+	c.lower(&x, &a, &b)
 	return c.end(x.baddbmm(a, b, f))
 }
 

@@ -49,11 +49,3 @@ func (x *Tensor) byChannel() program.Product {
 func (x *Tensor) byRow(rows int64) program.Product {
 	return program.Product{M: rows, N: x.numel / max(rows, 1), Batch: 1}
 }
-
-// keepIf retains x as a result that is wanted.
-func keepIf(x *Tensor, wanted bool) *Tensor {
-	if !wanted {
-		return nil
-	}
-	return x.retain()
-}

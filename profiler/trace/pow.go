@@ -37,9 +37,7 @@ func powBackward(grad, self *Tensor, e float64) *Tensor {
 // PowTensor is x ** e for a tensor e.
 func (x *Tensor) PowTensor(e *Tensor) *Tensor { return operatorIndex["pow.Tensor_Tensor"].Call(x, e) }
 
-// powBaseGrad is pow_backward_self:
-//
-//	where(exponent == 0, 0, grad * (exponent * self.pow(exponent - 1)))
+// powBaseGrad is pow_backward_self.
 func powBaseGrad(grad, self, exponent *Tensor) *Tensor {
 	c := grad.tape.begin("pow_backward_self", grad, self, exponent)
 	slope := grad.Mul(exponent.Mul(self.PowTensor(exponent.AddScalar())))
@@ -47,10 +45,7 @@ func powBaseGrad(grad, self, exponent *Tensor) *Tensor {
 	return c.end(Where(exponent.compareScalar("eq"), zero, slope))
 }
 
-// powExponentGrad is pow_backward_exponent:
-//
-//	cond = logical_and(self == 0, exponent >= 0)
-//	grad * where(cond, 0, result * self.log())
+// powExponentGrad is pow_backward_exponent.
 func powExponentGrad(grad, self, exponent, result *Tensor) *Tensor {
 	c := grad.tape.begin("pow_backward_exponent", grad, self, exponent, result)
 	positive := exponent.compareScalar("ge")

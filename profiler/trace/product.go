@@ -143,8 +143,7 @@ func (x *Tensor) lead() *Tensor {
 // MV is torch.mv: a matrix times a vector.
 func (a *Tensor) MV(v *Tensor) *Tensor {
 	c := a.tape.begin("mv", a, v)
-	v, a = c.t.lower(v), c.t.lower(a)
-	c.belowAutocast()
+	c.lower(&a, &v)
 	return c.end(a.mv(v))
 }
 

@@ -5,8 +5,7 @@ import "slices"
 // AddMV is torch.addmv(x, a, v): x + a @ v.
 func (x *Tensor) AddMV(a, v *Tensor) *Tensor {
 	c := x.tape.begin("addmv", x, a, v)
-	v, a, x = c.t.lower(v), c.t.lower(a), c.t.lower(x)
-	c.belowAutocast()
+	c.lower(&x, &a, &v)
 	y := c.t.empty(a.dtype, a.shape[0])
 	c.t.useBLAS()
 	c.t.launchGEMM(y, 1, a.shape[0], 1, a.shape[1], a, v, x)
@@ -21,8 +20,7 @@ func (x *Tensor) AddMV(a, v *Tensor) *Tensor {
 // AddBMM is torch.addbmm(x, a, b): x and the sum of all products of a batch.
 func (x *Tensor) AddBMM(a, b *Tensor) *Tensor {
 	c := x.tape.begin("addbmm", x, a, b)
-	b, a, x = c.t.lower(b), c.t.lower(a), c.t.lower(x)
-	c.belowAutocast()
+	c.lower(&x, &a, &b)
 	y := c.t.empty(a.dtype, a.shape[1], b.shape[2])
 	c.t.useBLAS()
 	c.t.launchGEMM(y, a.shape[0], a.shape[1], b.shape[2], a.shape[2], a, b, x)
@@ -60,9 +58,7 @@ func (a *Tensor) TensorDot(b *Tensor, da, db []int) *Tensor {
 	return c.end(first.MM(second).reshape(shape))
 }
 
-// Cross is torch.linalg.cross(x, y) of vectors of three:
-//
-//	self: other.cross(grad), other: grad.cross(self)
+// Cross is torch.linalg.cross(x, y) of vectors of three.
 func (x *Tensor) Cross(y *Tensor) *Tensor {
 	c := x.tape.begin("linalg_cross", x, y)
 	c.promote(&x, &y)

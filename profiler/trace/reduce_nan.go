@@ -31,10 +31,7 @@ func (x *Tensor) ProdAll() *Tensor {
 	}))
 }
 
-// prodAllGrad is prod_backward of an input without zeros, which it looks for:
-//
-//	zero_idx = (input == 0).nonzero()
-//	grad * (result / input)
+// prodAllGrad is prod_backward of an input without zeros, which it looks for.
 func prodAllGrad(grad, input, result *Tensor) *Tensor {
 	c := grad.tape.begin("prod_backward", grad, input, result)
 	zeros := c.let(input.compareScalar("eq"))
@@ -63,9 +60,7 @@ func (x *Tensor) Median() *Tensor {
 		func(b *backward) { b.give(0, evenGrad(b.grad, b.saved(0), b.saved(1))) }))
 }
 
-// Trapezoid is torch.trapezoid(x, dx=dx, dim=d):
-//
-//	(x.sum(d) - (x.select(d, 0) + x.select(d, -1)) * 0.5) * dx
+// Trapezoid is torch.trapezoid(x, dx=dx, dim=d).
 func (x *Tensor) Trapezoid(d int) *Tensor {
 	c := x.tape.begin("trapezoid", x)
 	ends := x.Select(d, 0).Add(x.Select(d, -1)).MulScalar() // operands on the right come first
@@ -118,12 +113,7 @@ func (x *Tensor) LogCumSumExp(d int) *Tensor {
 		func(b *backward) { b.give(0, logCumSumExpGrad(b.grad, b.saved(0), b.saved(1), d)) }))
 }
 
-// logCumSumExpGrad is logcumsumexp_backward of real numbers:
-//
-//	log_abs_grad = grad.abs().log()
-//	log_grad_positive, log_grad_negative = where(grad > 0, log_abs_grad, -inf), where(grad < 0, ...)
-//	output_pos = (reverse_logcumsumexp(log_grad_positive - result) + self).exp()
-//	output_pos - output_neg
+// logCumSumExpGrad is logcumsumexp_backward of real numbers.
 func logCumSumExpGrad(grad, self, result *Tensor, d int) *Tensor {
 	c := grad.tape.begin("logcumsumexp_backward", grad, self, result)
 	low := c.let(c.t.empty(grad.dtype))

@@ -21,9 +21,8 @@ func (x *Tensor) ScatterReduce(how string, index, src *Tensor, withSelf bool) *T
 			if !withSelf {
 				gx = gx.scattered("scatter_value", b.saved(0))
 			}
-			b.out[0], b.out[1] = keepIf(gx, b.needs(0)), keepIf(gsrc, b.needs(1))
-			c.done()
-			b.statement()
+			c.endPair(gx, gsrc)
+			b.givePair(gx, gsrc)
 		}
 	}
 	return c.end(y)
@@ -39,10 +38,7 @@ func (x *Tensor) scatterCounts(index, src *Tensor) {
 	c.done()
 }
 
-// scatterMeanGrads is the part of scatter_reduce_backward for means:
-//
-//	N = ones_like(grad).scatter_add(dim, index, ones_like(src)).masked_fill_(N == 0, 1)
-//	grad / N, grad.gather(dim, index) / N.gather(dim, index)
+// scatterMeanGrads is the part of scatter_reduce_backward for means.
 func scatterMeanGrads(b *backward, grad *Tensor) (gx, gsrc *Tensor) {
 	index, src := b.saved(0), b.saved(2)
 	c := grad.tape.begin("scatter_reduce_backward", grad)
@@ -56,11 +52,7 @@ func scatterMeanGrads(b *backward, grad *Tensor) (gx, gsrc *Tensor) {
 	return c.endPair(gx, gsrc)
 }
 
-// scatterExtremeGrads is that for maxima and minima, which share a gradient:
-//
-//	value = result.gather(dim, index)
-//	N = (self == result).scatter_add(dim, index, src == value)
-//	(self == result) * (grad / N), (src == value) * (grad / N).gather(dim, index)
+// scatterExtremeGrads is that for maxima and minima, which share a gradient.
 func scatterExtremeGrads(b *backward, grad *Tensor) (gx, gsrc *Tensor) {
 	index, self, src, result := b.saved(0), b.saved(1), b.saved(2), b.saved(3)
 	c := grad.tape.begin("scatter_reduce_backward", grad)

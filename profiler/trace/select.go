@@ -72,9 +72,7 @@ func (x *Tensor) ClampBetween(lo, hi *Tensor) *Tensor {
 	}))
 }
 
-// ClampBy is x.clamp_min(y), or clamp_max, for a tensor y:
-//
-//	self: where(self >= min, grad, 0), min: where(self < min, grad, 0)
+// ClampBy is x.clamp_min(y), or clamp_max, for a tensor y.
 func (x *Tensor) ClampBy(y *Tensor) *Tensor {
 	t := x.tape
 	c := t.begin("clamp_min_Tensor", x, y)
@@ -115,9 +113,7 @@ func (x *Tensor) IsIn(set *Tensor) *Tensor {
 	return c.end(y)
 }
 
-// CopySign is torch.copysign(x, y):
-//
-//	self: grad * (result / self), masked where self is zero
+// CopySign is torch.copysign(x, y).
 func (x *Tensor) CopySign(y *Tensor) *Tensor {
 	t := x.tape
 	c := t.begin("copysign_Tensor", x, y)

@@ -9,15 +9,11 @@ func (a *Tensor) SolveTriangular(b *Tensor, left bool) *Tensor {
 	y := c.t.solveTriangular(a, b)
 	return c.end(y.derived("LinalgSolveTriangularBackward0", inputs{a, b}, saves{a, y}, func(w *backward) {
 		ga, gb := triangularGrads(w.grad, w.saved(0), w.saved(1), left, w.needs(0))
-		w.out[0], w.out[1] = keepIf(ga, w.needs(0)), keepIf(gb, w.needs(1))
-		w.statement()
+		w.givePair(ga, gb)
 	}))
 }
 
-// triangularGrads is linalg_solve_triangular_backward:
-//
-//	gB = solve_triangular(A.mH, gX, left)
-//	gA = (-gB @ X.mH).tril() or triu(), or of -X.mH @ gB
+// triangularGrads is linalg_solve_triangular_backward.
 func triangularGrads(grad, a, x *Tensor, left, wantA bool) (ga, gb *Tensor) {
 	c := grad.tape.begin("linalg_solve_triangular_backward", grad, a, x)
 	gb = c.let(c.t.solveTriangular(a, grad))
@@ -54,8 +50,7 @@ func (b *Tensor) TriangularSolve(a *Tensor) (x, clone *Tensor) {
 			c.set(&ga, ga.Triu())
 		}
 		c.endPair(gb, ga)
-		w.out[0], w.out[1] = keepIf(gb, w.needs(0)), keepIf(ga, w.needs(1))
-		w.statement()
+		w.givePair(gb, ga)
 	})
 	return c.endPair(x, clone)
 }

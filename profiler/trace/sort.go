@@ -42,20 +42,10 @@ func (t *Tape) launchSort(values, indices, x *Tensor) {
 
 // selects records the node of an operator that picks values of x at indices.
 func (x *Tensor) selects(node string, values, indices *Tensor) {
-	t := x.tape
-	n := t.record(node, x)
-	if n == nil {
-		return
-	}
-	n.save(indices)
-	n.yields(values)
 	whole := x.shape
-	n.apply = func(b *backward) {
-		c := t.begin("value_selecting_reduction_backward", b.grad)
-		g := c.let(t.Zeros(b.grad.dtype, whole...))
-		t.launch(program.Index, b.grad.numel, []*Tensor{g.touched(b.grad.numel)}, []*Tensor{b.saved(0), b.grad})
-		b.give(0, c.end(g))
-	}
+	values.derived(node, inputs{x}, saves{indices}, func(b *backward) {
+		b.give(0, b.grad.putInto("value_selecting_reduction_backward", "zeros", whole, b.saved(0)))
+	})
 }
 
 // stableSort is what sort_cuda_kernel does with long rows: it brings them

@@ -25,9 +25,7 @@ func (x *Tensor) welford(op string, dims []int, keep bool) *Tensor {
 	return x.reduce(reduction{op: op, out: x.dtype, accSize: 16, vt0: 2}, dims, keep)
 }
 
-// varBackward is var_backward:
-//
-//	(2 / (n - correction)) * grad * (self - self.mean(dim, keepdim=True))
+// varBackward is var_backward.
 func varBackward(grad, self *Tensor, dims []int, keep bool) *Tensor {
 	c := grad.tape.begin("var_backward", grad, self)
 	if !keep && self.NDim() > 1 {
@@ -37,9 +35,7 @@ func varBackward(grad, self *Tensor, dims []int, keep bool) *Tensor {
 	return c.end(grad.MulScalar().Mul(centered))
 }
 
-// stdBackward is std_backward:
-//
-//	grad_var = (grad / (result * 2)).masked_fill_(result == 0, 0)
+// stdBackward is std_backward.
 func stdBackward(grad, result, self *Tensor, dims []int, keep bool) *Tensor {
 	c := grad.tape.begin("std_backward", grad, result, self)
 	quotient := grad.Div(result.MulScalar())

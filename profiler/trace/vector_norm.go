@@ -12,11 +12,7 @@ func (x *Tensor) Norm(p float64, keep bool, dims ...int) *Tensor {
 		func(b *backward) { b.give(0, normBackward(b.grad, b.saved(0), b.saved(1), p, dims, keep)) }))
 }
 
-// normBackward is norm_backward:
-//
-//	p = 0: no gradient
-//	p = 1: self.sgn() * grad
-//	p = 2: grad * (self / norm).masked_fill_(norm == 0, 0)
+// normBackward is norm_backward.
 func normBackward(grad, self, norm *Tensor, p float64, dims []int, keep bool) *Tensor {
 	if p == 0 {
 		return nil
@@ -40,10 +36,7 @@ func normBackward(grad, self, norm *Tensor, p float64, dims []int, keep bool) *T
 	return c.end(grad.Mul(direction))
 }
 
-// maxNormGrad shares the gradient among the largest elements:
-//
-//	mask = self.abs().eq(norm).logical_or(self.abs().isnan())
-//	self.sgn() * ((grad / mask.sum(dim, true)) * mask)
+// maxNormGrad shares the gradient among the largest elements.
 func maxNormGrad(grad, self, norm *Tensor, dims []int) *Tensor {
 	c := grad.tape.begin("norm_backward", grad, self, norm)
 	size := c.let(self.plain("abs", 1))
@@ -53,10 +46,7 @@ func maxNormGrad(grad, self, norm *Tensor, dims []int) *Tensor {
 	return c.end(self.Sgn().Mul(share))
 }
 
-// fractionNormGrad is the gradient for an order below one:
-//
-//	self_scaled = self.sgn() * self.abs().pow_(p - 1).masked_fill_(self == 0, 0)
-//	self_scaled * grad * norm.pow(1 - p)
+// fractionNormGrad is the gradient for an order below one.
 func fractionNormGrad(grad, self, norm *Tensor, p float64) *Tensor {
 	c := grad.tape.begin("norm_backward", grad, self, norm)
 	size := self.plain("abs", 1)
@@ -66,11 +56,7 @@ func fractionNormGrad(grad, self, norm *Tensor, p float64) *Tensor {
 	return c.end(scaled.Mul(grad).Mul(power))
 }
 
-// powerNormGrad is the gradient for an order above one but two:
-//
-//	scale = (grad / norm.pow(p - 1)).masked_fill_(norm == 0, 0)
-//	self * self.abs().pow_(p - 2) * scale        (p > 2)
-//	self.sgn() * self.abs().pow_(p - 1) * scale  (p < 2)
+// powerNormGrad is the gradient for an order above one but two.
 func powerNormGrad(grad, self, norm *Tensor, p float64) *Tensor {
 	c := grad.tape.begin("norm_backward", grad, self, norm)
 	var scaled *Tensor

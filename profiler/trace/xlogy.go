@@ -43,14 +43,7 @@ func (x *Tensor) Renorm(p float64, d int) *Tensor {
 		func(b *backward) { b.give(0, renormGrad(b.grad, b.saved(0), p, dims)) }))
 }
 
-// renormGrad is renorm_backward:
-//
-//	norm = linalg_vector_norm(self, p, reduce_dims, keepdim=True)
-//	grad_output = (self * grad).sum(reduce_dims, keepdim=True)
-//	nb = norm_backward(grad_output, self, norm, p, reduce_dims, True)
-//	invnorm = (norm + 1e-7).reciprocal()
-//	grad_norm = maxnorm * invnorm * (grad - invnorm * nb)
-//	where(norm > maxnorm, grad_norm, grad)
+// renormGrad is renorm_backward.
 func renormGrad(grad, self *Tensor, p float64, dims []int) *Tensor {
 	c := grad.tape.begin("renorm_backward", grad, self)
 	norm := c.let(self.Norm(p, true, dims...))
