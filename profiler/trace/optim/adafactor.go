@@ -34,9 +34,6 @@ func foreachAdafactor(o *Optimizer, f *trace.Frame, l *lists) {
 	var updates []*trace.Tensor
 	for _, part := range splitByRank(l) {
 		grads := part.grads
-		if o.config.Maximize {
-			grads = f.LetList(trace.ForeachNew("_foreach_neg", 1, grads))
-		}
 		normsToHost(f, part.params)
 		if o.config.WeightDecay {
 			trace.ForeachUpdate("_foreach_mul__ScalarList", 1, part.params)
@@ -131,7 +128,7 @@ func singleAdafactor(o *Optimizer, f *trace.Frame, l *lists) {
 	var grad, rowMean, colMean, squared, update *trace.Tensor
 	for i, p := range l.params {
 		s := l.slots[i]
-		f.Set(&grad, o.gradient(l, i))
+		f.Set(&grad, l.grads[i])
 		f.Discard(trace.VectorNorm(p, false))
 		if o.config.WeightDecay {
 			trace.Update("mul__Tensor", 1, p)

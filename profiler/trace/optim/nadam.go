@@ -5,9 +5,7 @@ import "github.com/vprof/vprof/profiler/trace"
 func foreachNAdam(o *Optimizer, f *trace.Frame, l *lists) {
 	grads, _ := o.foreachGradients(f, l)
 	avg, sq := l.state[expAvg], l.state[expAvgSq]
-	trace.ForeachUpdate("_foreach_lerp__Scalar", 3, avg, grads)
-	trace.ForeachUpdate("_foreach_mul__Scalar", 1, sq)
-	trace.ForeachUpdate("_foreach_addcmul__Scalar", 3, sq, grads)
+	foreachMoments(avg, sq, grads)
 	root := f.LetList(trace.ForeachNew("_foreach_sqrt", 4, sq))
 	trace.ForeachUpdate("_foreach_div__ScalarList", 4, root)
 	trace.ForeachUpdate("_foreach_add__Scalar", 1, root)
@@ -18,12 +16,10 @@ func foreachNAdam(o *Optimizer, f *trace.Frame, l *lists) {
 func singleNAdam(o *Optimizer, f *trace.Frame, l *lists) {
 	var grad, denom *trace.Tensor
 	for i, p := range l.params {
-		f.Set(&grad, o.gradient(l, i))
+		f.Set(&grad, l.grads[i])
 		o.decay(f, &grad, p)
 		avg, sq := l.state[expAvg][i], l.state[expAvgSq][i]
-		trace.Update("lerp__Scalar", 3, avg, grad)
-		trace.Update("mul__Tensor", 1, sq)
-		trace.Update("addcmul_", 3, sq, grad)
+		singleMoments(avg, sq, grad)
 		f.Set(&denom, trace.Pointwise("sqrt", 4, trace.Pointwise("div_Tensor", 4, sq)))
 		trace.Update("add__Tensor", 1, denom)
 		trace.Update("addcdiv_", 6, p, grad, denom)
@@ -46,9 +42,7 @@ func (o *Optimizer) decay(f *trace.Frame, grad **trace.Tensor, p *trace.Tensor) 
 func foreachRAdam(o *Optimizer, f *trace.Frame, l *lists) {
 	grads, own := o.foreachGradients(f, l)
 	avg, sq := l.state[expAvg], l.state[expAvgSq]
-	trace.ForeachUpdate("_foreach_lerp__Scalar", 3, avg, grads)
-	trace.ForeachUpdate("_foreach_mul__Scalar", 1, sq)
-	trace.ForeachUpdate("_foreach_addcmul__Scalar", 3, sq, grads)
+	foreachMoments(avg, sq, grads)
 	if own {
 		f.DelList(grads)
 	}
@@ -67,12 +61,10 @@ func rectified(t int) bool { return t > 5 }
 func singleRAdam(o *Optimizer, f *trace.Frame, l *lists) {
 	var grad, corrected *trace.Tensor
 	for i, p := range l.params {
-		f.Set(&grad, o.gradient(l, i))
+		f.Set(&grad, l.grads[i])
 		o.decay(f, &grad, p)
 		avg, sq := l.state[expAvg][i], l.state[expAvgSq][i]
-		trace.Update("lerp__Scalar", 3, avg, grad)
-		trace.Update("mul__Tensor", 1, sq)
-		trace.Update("addcmul_", 3, sq, grad)
+		singleMoments(avg, sq, grad)
 		f.Set(&corrected, trace.Pointwise("div_Tensor", 4, avg))
 		change := trace.Pointwise("mul_Tensor", 1, corrected)
 		if rectified(l.slots[i].count) {
@@ -112,7 +104,6 @@ func singleAdamax(o *Optimizer, f *trace.Frame, l *lists) {
 	var grad *trace.Tensor
 	for i, p := range l.params {
 		f.Set(&grad, l.grads[i])
-		f.Set(&grad, o.gradient(l, i))
 		o.decay(f, &grad, p)
 		avg, most := l.state[expAvg][i], l.state[expAvgSq][i]
 		trace.Update("lerp__Scalar", 3, avg, grad)

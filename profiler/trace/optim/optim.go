@@ -27,7 +27,6 @@ const (
 	Adagrad
 	Adadelta
 	Rprop
-	ASGD
 	Adafactor
 	Muon
 	AdamW8bit
@@ -58,7 +57,7 @@ const (
 
 var algorithmNames = [numAlgorithms]string{
 	"SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adamax",
-	"RMSprop", "Adagrad", "Adadelta", "Rprop", "ASGD", "Adafactor",
+	"RMSprop", "Adagrad", "Adadelta", "Rprop", "Adafactor",
 	"Muon", "AdamW8bit", "AdamW32bit", "Lion8bit", "Lion32bit", "AdEMAMix8bit", "AdEMAMix32bit",
 	"AdamW4bit", "AdamWScheduleFree", "Adam_mini", "CAME",
 	"GaLoreAdamW", "GaLoreAdamW8bit", "GaLoreAdafactor", "APOLLOAdamW", "transformers.Adafactor", "GrokAdamW", "StableAdamW",
@@ -92,15 +91,10 @@ type Config struct {
 	Algorithm      Algorithm
 	Implementation Implementation
 
-	Momentum       bool // SGD, RMSprop: momentum != 0
-	Nesterov       bool // SGD
-	WeightDecay    bool // weight_decay != 0
-	DecoupledDecay bool // NAdam: decoupled_weight_decay
-	AMSGrad        bool // Adam, AdamW
-	Centered       bool // RMSprop
-	Maximize       bool
-	Capturable     bool // Adam, AdamW
-	Paged          bool // of bitsandbytes: state in managed memory
+	Momentum    bool // SGD: momentum != 0
+	WeightDecay bool // weight_decay != 0
+	AMSGrad     bool // Adam, AdamW
+	Paged       bool // of bitsandbytes: state in managed memory
 
 	// Rank is that of matrices that gradients are projected by, of those that Target, names
 	// joined by plus signs, is a part of; empty for all linear layers but the output layer.
@@ -157,7 +151,6 @@ var rules = [numAlgorithms]rule{
 	Adagrad:   {init: initAdagrad, foreach: foreachAdagrad, single: singleAdagrad, fused: fusedAdagrad, eager: true},
 	Adadelta:  {init: initMoments, foreach: foreachAdadelta, single: singleAdadelta},
 	Rprop:     {init: initRprop, foreach: foreachRprop, single: singleRprop},
-	ASGD:      {init: initASGD, foreach: foreachASGD, single: singleASGD},
 	Adafactor: {init: initAdafactor, foreach: foreachAdafactor, single: singleAdafactor},
 	Muon:      {init: initMuon, single: singleMuon, matrices: true},
 
@@ -353,16 +346,12 @@ func (o *Optimizer) like(op string, s *slot, k int) {
 	s.state[k] = o.keep(func() *trace.Tensor { return trace.Pointwise(op, 0, s.param) })
 }
 
-// deviceStep makes the count of steps where it lives on the device.
+// deviceStep makes the count of steps, which lives on the host unless the kernels need it.
 func (o *Optimizer) deviceStep(s *slot) {
-	if !o.config.hostStep() {
+	if o.config.Implementation == Fused {
 		s.step = o.keep(func() *trace.Tensor { return o.tape.Zeros(trace.F32) })
 	}
 }
-
-// hostStep reports whether the count of steps lives on the host, as it does
-// unless the kernels need it on the device.
-func (c *Config) hostStep() bool { return !c.Capturable && c.Implementation != Fused }
 
 // lists are the arguments of an optimizer's functional form: list by list,
 // what its parameters have.

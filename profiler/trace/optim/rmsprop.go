@@ -2,76 +2,37 @@ package optim
 
 import "github.com/vprof/vprof/profiler/trace"
 
-// The state of RMSprop and of its kin.
+// The state of RMSprop, Adagrad and Adadelta.
 const (
 	squareAvg = iota
-	rmsMomentum
-	gradAvg
 
 	sumOfSquares = 0 // Adagrad
 	accDelta     = 1 // Adadelta
 )
 
-func initRMSprop(o *Optimizer, s *slot) {
-	o.zeros(s, squareAvg)
-	if o.config.Momentum {
-		o.zeros(s, rmsMomentum)
-	}
-	if o.config.Centered {
-		o.zeros(s, gradAvg)
-	}
-}
+func initRMSprop(o *Optimizer, s *slot) { o.zeros(s, squareAvg) }
 
 func foreachRMSprop(o *Optimizer, f *trace.Frame, l *lists) {
-	c := &o.config
 	grads, _ := o.foreachGradients(f, l)
 	square := l.state[squareAvg]
 	trace.ForeachUpdate("_foreach_mul__Scalar", 1, square)
 	trace.ForeachUpdate("_foreach_addcmul__Scalar", 3, square, grads)
-	var avg []*trace.Tensor
-	if c.Centered {
-		trace.ForeachUpdate("_foreach_lerp__Scalar", 3, l.state[gradAvg], grads)
-		avg = f.LetList(trace.ForeachNew("_foreach_addcmul_Scalar", 3, square, l.state[gradAvg]))
-		trace.ForeachUpdate("_foreach_sqrt_", 4, avg)
-	} else {
-		avg = f.LetList(trace.ForeachNew("_foreach_sqrt", 4, square))
-	}
+	avg := f.LetList(trace.ForeachNew("_foreach_sqrt", 4, square))
 	trace.ForeachUpdate("_foreach_add__Scalar", 1, avg)
-	if c.Momentum {
-		momentum := l.state[rmsMomentum]
-		trace.ForeachUpdate("_foreach_mul__Scalar", 1, momentum)
-		trace.ForeachUpdate("_foreach_addcdiv__Scalar", 6, momentum, grads, avg)
-		trace.ForeachUpdate("_foreach_add__List", 2, l.params, momentum)
-	} else {
-		trace.ForeachUpdate("_foreach_addcdiv__Scalar", 6, l.params, grads, avg)
-	}
+	trace.ForeachUpdate("_foreach_addcdiv__Scalar", 6, l.params, grads, avg)
 }
 
 func singleRMSprop(o *Optimizer, f *trace.Frame, l *lists) {
-	c := &o.config
 	var grad, avg *trace.Tensor
 	for i, p := range l.params {
 		f.Set(&grad, l.grads[i])
-		f.Set(&grad, o.gradient(l, i))
 		o.decay(f, &grad, p)
 		square := l.state[squareAvg][i]
 		trace.Update("mul__Tensor", 1, square)
 		trace.Update("addcmul_", 3, square, grad)
-		if c.Centered {
-			trace.Update("lerp__Scalar", 3, l.state[gradAvg][i], grad)
-			f.Set(&avg, trace.Update("sqrt_", 4, trace.Pointwise("addcmul", 3, square, l.state[gradAvg][i])))
-		} else {
-			f.Set(&avg, trace.Pointwise("sqrt", 4, square))
-		}
+		f.Set(&avg, trace.Pointwise("sqrt", 4, square))
 		trace.Update("add__Tensor", 1, avg)
-		if c.Momentum {
-			momentum := l.state[rmsMomentum][i]
-			trace.Update("mul__Tensor", 1, momentum)
-			trace.Update("addcdiv_", 6, momentum, grad, avg)
-			trace.Update("add__Tensor", 2, p, momentum)
-		} else {
-			trace.Update("addcdiv_", 6, p, grad, avg)
-		}
+		trace.Update("addcdiv_", 6, p, grad, avg)
 	}
 }
 
@@ -105,7 +66,6 @@ func singleAdagrad(o *Optimizer, f *trace.Frame, l *lists) {
 	var grad, std *trace.Tensor
 	for i, p := range l.params {
 		f.Set(&grad, l.grads[i])
-		f.Set(&grad, o.gradient(l, i))
 		o.decay(f, &grad, p)
 		sum := l.state[sumOfSquares][i]
 		trace.Update("addcmul_", 3, sum, grad)
@@ -134,7 +94,6 @@ func singleAdadelta(o *Optimizer, f *trace.Frame, l *lists) {
 	var grad, std, delta *trace.Tensor
 	for i, p := range l.params {
 		f.Set(&grad, l.grads[i])
-		f.Set(&grad, o.gradient(l, i))
 		o.decay(f, &grad, p)
 		square, acc := l.state[squareAvg][i], l.state[accDelta][i]
 		trace.Update("mul__Tensor", 1, square)

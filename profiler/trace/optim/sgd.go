@@ -13,19 +13,11 @@ func (o *Optimizer) firstMomentum(s *slot, grad *trace.Tensor) {
 }
 
 func foreachSGD(o *Optimizer, f *trace.Frame, l *lists) {
-	c := &o.config
 	grads := l.grads
-	if c.Maximize {
-		grads = f.LetList(trace.ForeachNew("_foreach_neg", 1, grads))
+	if o.config.WeightDecay {
+		grads = f.LetList(trace.ForeachNew("_foreach_add_List", 2, grads, l.params))
 	}
-	if c.WeightDecay {
-		if c.Maximize {
-			trace.ForeachUpdate("_foreach_add__List", 2, grads, l.params)
-		} else {
-			grads = f.LetList(trace.ForeachNew("_foreach_add_List", 2, grads, l.params))
-		}
-	}
-	if c.Momentum {
+	if o.config.Momentum {
 		for i, s := range l.slots {
 			if s.state[momentumBuffer] == nil {
 				o.firstMomentum(s, grads[i])
@@ -35,11 +27,7 @@ func foreachSGD(o *Optimizer, f *trace.Frame, l *lists) {
 		buffers := l.state[momentumBuffer]
 		trace.ForeachUpdate("_foreach_mul__Scalar", 1, buffers)
 		trace.ForeachUpdate("_foreach_add__List", 2, buffers, grads)
-		if c.Nesterov {
-			trace.ForeachUpdate("_foreach_add__List", 2, grads, buffers)
-		} else {
-			grads = buffers
-		}
+		grads = buffers
 	}
 	trace.ForeachUpdate("_foreach_add__List", 2, l.params, grads)
 }
@@ -48,7 +36,7 @@ func singleSGD(o *Optimizer, f *trace.Frame, l *lists) {
 	c := &o.config
 	var grad *trace.Tensor
 	for i, p := range l.params {
-		f.Set(&grad, o.gradient(l, i))
+		f.Set(&grad, l.grads[i])
 		if c.WeightDecay {
 			f.Set(&grad, trace.Pointwise("add_Tensor", 2, grad, p))
 		}
@@ -60,11 +48,7 @@ func singleSGD(o *Optimizer, f *trace.Frame, l *lists) {
 				trace.Update("mul__Tensor", 1, s.state[momentumBuffer])
 				trace.Update("add__Tensor", 2, s.state[momentumBuffer], grad)
 			}
-			if c.Nesterov {
-				f.Set(&grad, trace.Pointwise("add_Tensor", 2, grad, s.state[momentumBuffer]))
-			} else {
-				f.Set(&grad, s.state[momentumBuffer])
-			}
+			f.Set(&grad, s.state[momentumBuffer])
 		}
 		trace.Update("add__Tensor", 2, p, grad)
 	}
@@ -80,12 +64,4 @@ func fusedSGD(o *Optimizer, _ *trace.Frame, l *lists) {
 		}
 	}
 	trace.ForeachUpdate("_fused_sgd_", 6, l.params, l.grads, l.state[momentumBuffer])
-}
-
-// gradient is grads[i] if not maximize else -grads[i].
-func (o *Optimizer) gradient(l *lists, i int) *trace.Tensor {
-	if o.config.Maximize {
-		return trace.Pointwise("neg", 1, l.grads[i])
-	}
-	return l.grads[i]
 }
