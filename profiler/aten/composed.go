@@ -20,7 +20,6 @@ var composed = family{
 	"kaiser_window.beta(int window_length, bool periodic, float beta, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor": one(func(a *Args) *tensor { return a.Tape().KaiserWindow(a.Int("window_length"), a.Bool("periodic")) }),
 	"atleast_3d(Tensor self) -> Tensor":                            unary(atLeast3D),
 	"dstack(Tensor[] tensors) -> Tensor":                           one(depthStack),
-	"cross(Tensor self, Tensor other, int? dim=None) -> Tensor":    binary((*tensor).Cross),
 	"diagflat(Tensor self, int offset=0) -> Tensor":                one(func(a *Args) *tensor { return a.first(0).Contiguous().View(-1).DiagEmbed(a.Int("offset")) }),
 	"native_channel_shuffle(Tensor self, SymInt groups) -> Tensor": one(func(a *Args) *tensor { return a.first(0).ChannelShuffle(a.Int("groups")) }),
 	"trapz.dx(Tensor y, *, float dx=1, int dim=-1) -> Tensor":      one(trapezoid),

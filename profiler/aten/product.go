@@ -40,8 +40,8 @@ var products = family{
 	"tensordot(Tensor self, Tensor other, int[] dims_self, int[] dims_other) -> Tensor": one(func(a *Args) *tensor {
 		return a.first(0).TensorDot(a.first(1), a.Dims("dims_self"), a.Dims("dims_other"))
 	}),
-	"linalg_cross(Tensor self, Tensor other, *, int dim=-1) -> Tensor": binary((*tensor).Cross), "linalg_matmul(Tensor self, Tensor other) -> Tensor": binary((*tensor).Matmul),
-	"kron(Tensor self, Tensor other) -> Tensor": binary((*tensor).Kron),
+	"linalg_matmul(Tensor self, Tensor other) -> Tensor": binary((*tensor).Matmul),
+	"kron(Tensor self, Tensor other) -> Tensor":          binary((*tensor).Kron),
 	"convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups) -> Tensor":              one(convolution),
 	"conv1d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[1] stride=1, SymInt[1] padding=0, SymInt[1] dilation=1, SymInt groups=1) -> Tensor":                                             one(conv),
 	"conv1d.padding(Tensor input, Tensor weight, Tensor? bias=None, SymInt[1] stride=1, str padding='valid', SymInt[1] dilation=1, SymInt groups=1) -> Tensor":                                     one(conv),

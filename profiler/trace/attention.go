@@ -21,8 +21,7 @@ type AttentionArgs struct {
 // kept for backward, is chosen as PyTorch does for the board of the recording.
 func (q *Tensor) ScaledDotProductAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	c := q.tape.begin("scaled_dot_product_attention", q, k, v, a.Mask)
-	a.Mask = c.t.lower(a.Mask)
-	c.lower(&q, &k, &v)
+	c.lower(&q, &k, &v, &a.Mask)
 	return c.end(q.attention(k, v, a))
 }
 

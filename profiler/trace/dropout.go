@@ -36,7 +36,7 @@ func (g *Tensor) dropoutBackward(mask *Tensor) *Tensor {
 }
 
 // noisy is a dropout that is made of other operators, of noise of a shape.
-func (x *Tensor) noisy(op string, p float64, training, features bool, with func(x, noise *Tensor) *Tensor) *Tensor {
+func (x *Tensor) noisy(op string, p float64, training, features bool, with func(c *call, x, noise *Tensor) *Tensor) *Tensor {
 	c := x.tape.begin(op, x)
 	if !training || p == 0 {
 		return c.end(x)
@@ -45,37 +45,43 @@ func (x *Tensor) noisy(op string, p float64, training, features bool, with func(
 	if features {
 		shape = x.perFeature()
 	}
-	return c.end(with(x, c.let(x.noise(shape))))
+	return c.end(with(c, x, c.let(x.noise(shape))))
+}
+
+func (*call) times(x, noise *Tensor) *Tensor        { return x.Mul(noise) }
+func (*call) timesInPlace(x, noise *Tensor) *Tensor { return x.MulInPlace(noise) }
+
+// timesAndShift is what alpha dropout does with its noise, which goes before the shift.
+func (c *call) timesAndShift(x, noise *Tensor) *Tensor {
+	shift := c.let(noise.AddScalar())
+	y := x.Mul(noise).AddInPlace(shift).retain()
+	c.statement()
+	c.drop(noise)
+	y.refs--
+	return y
 }
 
 // DropoutInPlace is torch.nn.functional.dropout(x, p, training, inplace=True):
 // its mask is of the type of x.
 func (x *Tensor) DropoutInPlace(p float64, training bool) *Tensor {
-	return x.noisy("dropout_", p, training, false, (*Tensor).MulInPlace)
+	return x.noisy("dropout_", p, training, false, (*call).timesInPlace)
 }
 
 // FeatureDropout is torch.nn.functional.dropout1d, dropout2d and dropout3d:
 // it drops whole channels.
 func (x *Tensor) FeatureDropout(p float64, training bool) *Tensor {
-	return x.noisy("feature_dropout", p, training, true, (*Tensor).Mul)
+	return x.noisy("feature_dropout", p, training, true, (*call).times)
 }
 
 // AlphaDropout is torch.nn.functional.alpha_dropout.
 func (x *Tensor) AlphaDropout(p float64, training bool) *Tensor {
-	return x.noisy("alpha_dropout", p, training, false, (*Tensor).shiftedProduct)
+	return x.noisy("alpha_dropout", p, training, false, (*call).timesAndShift)
 }
 
 // FeatureAlphaDropout is torch.nn.functional.feature_alpha_dropout: alpha dropout of whole
 // channels.
 func (x *Tensor) FeatureAlphaDropout(p float64, training bool) *Tensor {
-	return x.noisy("feature_alpha_dropout", p, training, true, (*Tensor).shiftedProduct)
-}
-
-// shiftedProduct is what alpha dropout makes of its noise.
-func (x *Tensor) shiftedProduct(noise *Tensor) *Tensor {
-	c := x.tape.begin(x.tape.native, x, noise)
-	shift := c.let(noise.AddScalar())
-	return c.end(x.Mul(noise).AddInPlace(shift))
+	return x.noisy("feature_alpha_dropout", p, training, true, (*call).timesAndShift)
 }
 
 // noise is what dropout multiplies with, where no fused kernel does.
@@ -94,7 +100,7 @@ func (x *Tensor) noise(shape []int64) *Tensor {
 // FeatureDropoutInPlace is torch.nn.functional.dropout2d(x, p, training,
 // inplace=True).
 func (x *Tensor) FeatureDropoutInPlace(p float64, training bool) *Tensor {
-	return x.noisy("feature_dropout_", p, training, true, (*Tensor).MulInPlace)
+	return x.noisy("feature_dropout_", p, training, true, (*call).timesInPlace)
 }
 
 // perFeature is the shape of one number for each channel of each sample.

@@ -11,7 +11,7 @@ func (x *Tensor) KLDiv(target *Tensor, logTarget bool, r Reduction) *Tensor {
 		y = c.let(target.Exp().Mul(gap))
 	} else {
 		product := target.Mul(x)
-		y = c.let(target.xlogy(target).Sub(product))
+		y = c.let(operatorIndex["xlogy"].Call(target, target).Sub(product))
 	}
 	return c.end(y.reduceLoss(r))
 }
@@ -24,23 +24,6 @@ func (x *Tensor) KLDivBatchMean(target *Tensor, logTarget bool) *Tensor {
 	f.Set(&y, y.DivScalar())
 	f.End(y)
 	return y
-}
-
-// xlogy is torch.xlogy(x, y): x * log(y).
-func (x *Tensor) xlogy(y *Tensor) *Tensor {
-	c := x.tape.begin("xlogy", x, y)
-	z := c.t.map1("xlogy", floating(resultType(x, y)), 9, x, y)
-	return c.end(z.derived("XlogyBackward0", inputs{x, y}, saves{y, x}, func(b *backward) {
-		y, x := b.saved(0), b.saved(1)
-		if b.needs(1) {
-			b.give(1, b.grad.Mul(x).Div(y))
-		}
-		if b.needs(0) {
-			low := y.compareScalar("le")
-			undefined := x.compareScalar("eq").compare("logical_and", low)
-			b.give(0, b.grad.xlogy(y).MaskedFill(undefined))
-		}
-	}))
 }
 
 // TripletMarginLoss is torch.nn.functional.triplet_margin_loss(anchor,

@@ -26,6 +26,9 @@ var binaryOperators = []*Operator{
 	row("fmax(Tensor self, Tensor other) -> Tensor", keepsType, 1,
 		"grad.masked_fill((self >= other).logical_or_(other.isnan()), 0)", "fmin").
 		and("other", "grad.masked_fill((self >= other).logical_or_(other.isnan()), 0)"),
+	row("linalg_cross(Tensor self, Tensor other, *, int dim=-1) -> Tensor", inWidest|keepsType, 5,
+		"linalg_cross(other, grad)", "cross(Tensor self, Tensor other, int? dim=None) -> Tensor").
+		and("other", "linalg_cross(grad, self)"),
 	row("hypot(Tensor self, Tensor other) -> Tensor", keepsType, 8,
 		"grad * self / result").and("other", "grad * other / result"),
 	row("logaddexp(Tensor self, Tensor other) -> Tensor", keepsType, 20,

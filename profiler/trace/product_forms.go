@@ -58,18 +58,6 @@ func (a *Tensor) TensorDot(b *Tensor, da, db []int) *Tensor {
 	return c.end(first.MM(second).reshape(shape))
 }
 
-// Cross is torch.linalg.cross(x, y) of vectors of three.
-func (x *Tensor) Cross(y *Tensor) *Tensor {
-	c := x.tape.begin("linalg_cross", x, y)
-	c.promote(&x, &y)
-	z := c.t.map1("linalg_cross", resultType(x, y), 5, x, y)
-	return c.end(z.derived("LinalgCrossBackward0", inputs{x, y}, saves{when(x.requiresGrad, y), when(y.requiresGrad, x)},
-		each(
-			partial{1, func(b *backward) *Tensor { return b.grad.Cross(b.saved(1)) }},
-			partial{0, func(b *backward) *Tensor { return b.saved(0).Cross(b.grad) }},
-		)))
-}
-
 // Kron is torch.kron(x, y).
 func (x *Tensor) Kron(y *Tensor) *Tensor {
 	c := x.tape.begin("kron", x, y)
