@@ -1,16 +1,5 @@
 package trace
 
-// AddCMul is torch.addcmul(x, a, b): x + number * a * b.
-func (x *Tensor) AddCMul(a, b *Tensor) *Tensor { return operatorIndex["addcmul"].Call(x, a, b) }
-
-// AddCMulInPlace is x.addcmul_(a, b).
-func (x *Tensor) AddCMulInPlace(a, b *Tensor) *Tensor {
-	return operatorIndex["addcmul"].CallInPlace(x, a, b)
-}
-
-// AddCDiv is torch.addcdiv(x, a, b): x + number * a / b.
-func (x *Tensor) AddCDiv(a, b *Tensor) *Tensor { return operatorIndex["addcdiv"].Call(x, a, b) }
-
 // Atan2 is torch.atan2(x, y). Autocast gives both the wider type.
 func (x *Tensor) Atan2(y *Tensor) *Tensor {
 	c := x.tape.begin("atan2", x, y)

@@ -73,15 +73,6 @@ func (x *Tensor) MaxDim(keep bool, dim int) (values, indices *Tensor) {
 	return c.endPair(values, indices)
 }
 
-// MaxValues is x.max(dim, keepdim).values.
-func (x *Tensor) MaxValues(keep bool, dim int) *Tensor {
-	values, indices := x.MaxDim(keep, dim)
-	if indices.refs == 0 {
-		indices.die()
-	}
-	return values
-}
-
 // selectionGrad is value_selecting_reduction_backward: zeros, with the
 // gradient scattered into the places that were selected.
 func selectionGrad(grad *Tensor, shape []int64) *Tensor {

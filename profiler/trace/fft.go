@@ -8,18 +8,6 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// RFFT is torch.fft.rfft over the last dimension.
-func (x *Tensor) RFFT() *Tensor {
-	c := x.tape.begin("fft_rfft", x)
-	return c.end(x.fftR2C(len(x.shape) - 1))
-}
-
-// RFFT2 is torch.fft.rfft2 over the last two dimensions.
-func (x *Tensor) RFFT2() *Tensor {
-	c := x.tape.begin("fft_rfft2", x)
-	return c.end(x.fftR2C(len(x.shape)-2, len(x.shape)-1))
-}
-
 // fftR2C is _fft_r2c: the half spectrum of a real tensor over dims.
 func (x *Tensor) fftR2C(dims ...int) *Tensor {
 	c := x.tape.begin("_fft_r2c", x)

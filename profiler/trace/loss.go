@@ -130,9 +130,6 @@ func (w *Tensor) alongClasses(x *Tensor) *Tensor {
 	return w.View(shape...)
 }
 
-// NLLLoss is torch.nn.functional.nll_loss(x, target), mean reduction.
-func (x *Tensor) NLLLoss(target *Tensor) *Tensor { return x.nllLoss(target, nil, ReduceMean) }
-
 // NLLLossWith is nll_loss with options; the weight may be nil.
 func (x *Tensor) NLLLossWith(target, weight *Tensor, r Reduction) *Tensor {
 	return x.nllLoss(target, weight, r)
