@@ -69,10 +69,7 @@ func (x *Tensor) PReLU(weight *Tensor) *Tensor {
 	weight, x = c.t.lower(weight), c.t.lower(x)
 	c.t.casts.enabled = false
 	if n := x.NDim(); n != weight.NDim() {
-		shape := make([]int64, n)
-		for i := range shape {
-			shape[i] = 1
-		}
+		shape := slices.Repeat([]int64{1}, n)
 		if n > 1 {
 			shape[1] = weight.numel
 		}

@@ -21,22 +21,19 @@ func (x *Tensor) headsTransposed() *Tensor {
 // flashAttention is _scaled_dot_product_flash_attention.
 func (q *Tensor) flashAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	c := q.tape.begin("_scaled_dot_product_flash_attention", q, k, v)
-	kept := c.t.selected(keptAttention, func() []*Tensor {
-		y, lse, rng, unused := q.flashForward(k, v, a)
-		return []*Tensor{y, lse, rng, unused}
-	})
+	kept := c.t.selected(keptAttention, func() []*Tensor { return q.flashForward(k, v, a) })
 	y, lse, rng, unused := kept[0], kept[1], kept[2], kept[3]
-	c.letAll([]*Tensor{y, lse, rng, unused})
+	c.letAll(kept)
 	return c.end(y.derived("ScaledDotProductFlashAttentionBackward0", inputs{q, k, v}, saves{k, q, v, lse, y, rng, unused},
 		func(b *backward) { b.flashGradients(a) }))
 }
 
 // flashForward is mha_fwd of flash_api.cpp.
-func (q *Tensor) flashForward(k, v *Tensor, a AttentionArgs) (y, lse, rng, unused *Tensor) {
+func (q *Tensor) flashForward(k, v *Tensor, a AttentionArgs) []*Tensor {
 	c := q.tape.begin("_flash_attention_forward", q, k, v)
 	batch, heads, length, d := q.shape[0], q.shape[1], q.shape[2], q.shape[3]
 	out := c.let(q.headsTransposed().emptyLike(q.dtype))
-	lse = c.let(c.t.empty(F32, batch, heads, length))
+	lse := c.let(c.t.empty(F32, batch, heads, length))
 	if a.Dropout == 0 {
 		mBlocks := batch * heads * ceil.Div(length, 64)
 		splits := onBoard(c.t, func(b Board) int64 { return flashSplits(mBlocks, 2*int64(b.SMs), ceil.Div(k.shape[2], flashBlockN(d))) })
@@ -46,15 +43,13 @@ func (q *Tensor) flashForward(k, v *Tensor, a AttentionArgs) (y, lse, rng, unuse
 			c.letAll([]*Tensor{lseParts, outParts})
 		}
 	}
-	rng = c.let(c.t.empty(I64, 2)) // uint64: seed and offset
-	unused = c.let(c.t.empty(I64))
+	rng := c.let(c.t.empty(I64, 2)) // uint64: seed and offset
+	unused := c.let(c.t.empty(I64))
 	if a.Dropout > 0 {
 		c.set(&rng, c.t.empty(I64, 2))
 	}
 	c.t.launchAttention(q, k, a.IsCausal, 2, []*Tensor{out, lse}, []*Tensor{q, k, v})
-	y = out.headsTransposed()
-	c.endAll(y, lse, rng, unused)
-	return y, lse, rng, unused
+	return c.endAll(out.headsTransposed(), lse, rng, unused)
 }
 
 // flashBlockN is the number of keys a block of the split kernel handles.
@@ -214,12 +209,9 @@ func (b *backward) cudnnGradients(a AttentionArgs) {
 func (q *Tensor) efficientAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	c := q.tape.begin("_scaled_dot_product_efficient_attention", q, k, v, a.Mask)
 	seeds := c.t.efficientSeeds(c, a)
-	kept := c.t.selected(keptAttention, func() []*Tensor {
-		y, lse := q.efficientForward(k, v, a, c.t.tracked(q, k, v))
-		return []*Tensor{y, lse}
-	})
+	kept := c.t.selected(keptAttention, func() []*Tensor { return q.efficientForward(k, v, a, c.t.tracked(q, k, v)) })
 	y, lse := kept[0], kept[1]
-	c.letAll([]*Tensor{y, lse})
+	c.letAll(kept)
 	if n := c.t.record("ScaledDotProductEfficientAttentionBackward0", q, k, v, a.Mask); n != nil {
 		n.keep(a.Mask, true)
 		n.save(k, q, v)
@@ -246,7 +238,7 @@ func (t *Tape) efficientSeeds(c *call, a AttentionArgs) []*Tensor {
 
 // efficientForward is _efficient_attention_forward; the row sums are padded to
 // 32 queries, and there only if a gradient is wanted.
-func (q *Tensor) efficientForward(k, v *Tensor, a AttentionArgs, keep bool) (y, lse *Tensor) {
+func (q *Tensor) efficientForward(k, v *Tensor, a AttentionArgs, keep bool) []*Tensor {
 	c := q.tape.begin("_efficient_attention_forward", q, k, v, a.Mask)
 	batch, heads, length, d := q.shape[0], q.shape[1], q.shape[2], v.Size(-1)
 	out := c.let(c.t.empty(q.dtype, batch, length, heads, d))
@@ -254,15 +246,13 @@ func (q *Tensor) efficientForward(k, v *Tensor, a AttentionArgs, keep bool) (y, 
 	if keep {
 		rows = ceil.Multiple(length, 32)
 	}
-	lse = c.let(c.t.empty(F32, batch, heads, rows))
+	lse := c.let(c.t.empty(F32, batch, heads, rows))
 	if q.dtype.IsHalf() && max(d, q.shape[3]) > 128 {
 		// Wide heads do not fit into registers.
 		c.let(c.t.empty(F32, batch, length, heads, d))
 	}
 	c.t.launchAttention(q, k, a.IsCausal, 2, []*Tensor{out, lse}, []*Tensor{q, k, v, a.Mask})
-	y = out.headsTransposed()
-	c.endAll(y, lse)
-	return y, lse
+	return c.endAll(out.headsTransposed(), lse)
 }
 
 // efficientGradients is _efficient_attention_backward.

@@ -1,6 +1,10 @@
 package trace
 
-import "github.com/vprof/vprof/profiler/program"
+import (
+	"slices"
+
+	"github.com/vprof/vprof/profiler/program"
+)
 
 // Dropout is torch.nn.functional.dropout(x, p, training). Nothing happens in
 // evaluation or with p = 0.
@@ -105,10 +109,7 @@ func (x *Tensor) FeatureDropoutInPlace(p float64, training bool) *Tensor {
 
 // perFeature is the shape of one number for each channel of each sample.
 func (x *Tensor) perFeature() []int64 {
-	shape := make([]int64, len(x.shape))
-	for d := range shape {
-		shape[d] = 1
-	}
+	shape := slices.Repeat([]int64{1}, len(x.shape))
 	copy(shape, x.shape[:2])
 	return shape
 }

@@ -1,6 +1,10 @@
 package trace
 
-import "github.com/vprof/vprof/profiler/program"
+import (
+	"slices"
+
+	"github.com/vprof/vprof/profiler/program"
+)
 
 // Reduction is how a loss combines the losses of the elements: mean, sum, or not at all.
 type Reduction uint8
@@ -122,10 +126,7 @@ func (x *Tensor) classDim() int { return min(1, x.NDim()-1) }
 
 // alongClasses views a weight per class in the broadcasting shape of x.
 func (w *Tensor) alongClasses(x *Tensor) *Tensor {
-	shape := make([]int64, x.NDim())
-	for i := range shape {
-		shape[i] = 1
-	}
+	shape := slices.Repeat([]int64{1}, x.NDim())
 	shape[x.classDim()] = w.numel
 	return w.View(shape...)
 }

@@ -265,27 +265,20 @@ func (x *Tensor) Sum(keep bool, dims ...int) *Tensor {
 	}
 	c := x.tape.begin(op, x)
 	y := x.sumAs(op, sumType(c.fullResult(x.dtype)), dims, keep)
-	from := x.shape
-	return c.end(y.derived(node, inputs{x}, nil, func(b *backward) { b.give(0, b.grad.spread(from, dims, keep)) }))
+	return c.end(y.spreads(x, node, dims, keep, false))
 }
 
 // SumTo is x.sum(dims, dtype=d): the input is converted inside.
 func (x *Tensor) SumTo(d DType, keep bool, dims ...int) *Tensor {
 	c := x.tape.begin("sum_dim_IntList", x)
 	c.belowAutocast()
-	y := x.sumAs("sum_dim_IntList", d, dims, keep)
-	from := x.shape
-	return c.end(y.derived("SumBackward1", inputs{x}, nil,
-		func(b *backward) { b.give(0, b.grad.spread(from, dims, keep)) }))
+	return c.end(x.sumAs("sum_dim_IntList", d, dims, keep).spreads(x, "SumBackward1", dims, keep, false))
 }
 
 // MeanTo is x.mean(dims, dtype=d).
 func (x *Tensor) MeanTo(d DType, keep bool, dims ...int) *Tensor {
 	c := x.tape.begin("mean_dim", x)
-	y := x.sumAs("mean_dim", d, dims, keep)
-	from := x.shape
-	return c.end(y.derived("MeanBackward1", inputs{x}, nil,
-		func(b *backward) { b.give(0, b.grad.spread(from, dims, keep).DivScalar()) }))
+	return c.end(x.sumAs("mean_dim", d, dims, keep).spreads(x, "MeanBackward1", dims, keep, true))
 }
 
 // Mean is x.mean(dims); no dims takes the mean of everything.
@@ -296,9 +289,19 @@ func (x *Tensor) Mean(keep bool, dims ...int) *Tensor {
 	}
 	c := x.tape.begin(op, x)
 	y := x.reduce(reduction{op: op, out: x.dtype, accSize: x.dtype.accumulate().Size()}, dims, keep)
+	return c.end(y.spreads(x, node, dims, keep, true))
+}
+
+// spreads makes the node of a sum of x, or of a mean, whose gradient is spread over x again.
+func (y *Tensor) spreads(x *Tensor, node string, dims []int, keep, mean bool) *Tensor {
 	from := x.shape
-	return c.end(y.derived(node, inputs{x}, nil,
-		func(b *backward) { b.give(0, b.grad.spread(from, dims, keep).DivScalar()) }))
+	return y.derived(node, inputs{x}, nil, func(b *backward) {
+		g := b.grad.spread(from, dims, keep)
+		if mean {
+			g = g.DivScalar()
+		}
+		b.give(0, g)
+	})
 }
 
 // spread expands the gradient of a reduction back over the input.

@@ -181,9 +181,9 @@ func (x *Tensor) InverseHermitianFFT(sizes []int64, dim int) *Tensor {
 	return c.end(x.resizedFFT(sizes, []int{dim}).fftR2C(dim).Conj())
 }
 
-// windowOf is a window, made with so many tensors of its size beside it; one that is periodic
-// is computed with one number more.
-func (t *Tape) windowOf(op string, n int64, periodic bool, tensors int) *Tensor {
+// Window is torch.kaiser_window(n, periodic) and the like, made with so many tensors of its size
+// beside it; one that is periodic is computed with one number more.
+func (t *Tape) Window(op string, n int64, periodic bool, tensors int) *Tensor {
 	c := t.begin(op)
 	if periodic {
 		n++
@@ -197,19 +197,4 @@ func (t *Tape) windowOf(op string, n int64, periodic bool, tensors int) *Tensor 
 		return c.end(w.alias([]int64{n - 1}, []int64{1}, 0))
 	}
 	return c.end(w)
-}
-
-// KaiserWindow is torch.kaiser_window(n, periodic).
-func (t *Tape) KaiserWindow(n int64, periodic bool) *Tensor {
-	return t.windowOf("kaiser_window", n, periodic, 1)
-}
-
-// BlackmanWindow is torch.blackman_window(n, periodic): a sum of three terms.
-func (t *Tape) BlackmanWindow(n int64, periodic bool) *Tensor {
-	return t.windowOf("blackman_window", n, periodic, 4)
-}
-
-// BartlettWindow is torch.bartlett_window(n, periodic).
-func (t *Tape) BartlettWindow(n int64, periodic bool) *Tensor {
-	return t.windowOf("bartlett_window", n, periodic, 0)
 }

@@ -131,10 +131,7 @@ func Meshgrid(xy bool, xs ...*Tensor) []*Tensor {
 	}
 	outs := make([]*Tensor, len(xs))
 	for i, x := range xs {
-		at := make([]int64, len(xs))
-		for d := range at {
-			at[d] = 1
-		}
+		at := slices.Repeat([]int64{1}, len(xs))
 		at[i] = x.numel
 		outs[i] = x.View(at...).Expand(shape...)
 	}
