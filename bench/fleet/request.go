@@ -3,6 +3,8 @@ package fleet
 import (
 	"fmt"
 	"io"
+	"slices"
+	"text/template"
 
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/bytesize"
@@ -10,24 +12,54 @@ import (
 	"github.com/vprof/vprof/internal/printable"
 )
 
-// requests write how schedulers are asked for a board's memory, by name. The
-// bytes are the upper end of the estimate's interval.
-var requests = map[string]func(w io.Writer, d report.Device, mib int64) error{
-	"slurm": func(w io.Writer, d report.Device, mib int64) error {
-		_, err := fmt.Fprintf(w, "#SBATCH --gres=gpu:1\n# or a part of one, where gres.conf has a shard for each GiB (%d of a %s):\n#SBATCH --gres=shard:%d\n",
-			d.Memory/bytesize.GiB, d.GPU, ceil.Div(mib, 1024))
-		return err
-	},
-	"k8s": func(w io.Writer, _ report.Device, mib int64) error {
-		_, err := fmt.Fprintf(w, "resources:\n  limits:\n    nvidia.com/gpu: 1\n    nvidia.com/gpumem: %d  # MiB, as HAMi's device plugin counts\n", mib)
-		return err
-	},
-	"kai": func(w io.Writer, _ report.Device, mib int64) error {
-		_, err := fmt.Fprintf(w, "metadata:\n  annotations:\n    gpu-memory: \"%d\"  # MiB\n", mib)
-		return err
-	},
-	"dra": func(w io.Writer, _ report.Device, mib int64) error {
-		_, err := fmt.Fprintf(w, `apiVersion: resource.k8s.io/v1
+// ask is what a scheduler is asked for: GPUs of a kind, on each of which the step takes so much by the upper
+// end of its interval.
+type ask struct {
+	GPUs, Nodes, PerNode int
+	Board                string
+	// BoardGiB is what a GPU has at least to be one of these, MiB and GiB what is taken of it, Share the
+	// latter as a part of the former.
+	BoardGiB, MiB, GiB int64
+	Share              float64
+	// Parts says that a part of one GPU does.
+	Parts bool
+	// Next says that another request stands before this one.
+	Next bool
+}
+
+// mostOnANode is how many GPUs machines of clouds and clusters have at most.
+const mostOnANode = 8
+
+// request is the text that one scheduler takes.
+type request struct {
+	name string
+	text *template.Template
+}
+
+func requested(name, text string) request {
+	return request{name, template.Must(template.New(name).Parse(text))}
+}
+
+var requests = []request{
+	requested("slurm", `{{if gt .Nodes 1}}#SBATCH --nodes={{.Nodes}}
+{{end}}#SBATCH --gres=gpu:{{.PerNode}}
+{{if .Parts}}# or a part of one, where gres.conf has a shard for each GiB ({{.BoardGiB}} of a {{.Board}}):
+#SBATCH --gres=shard:{{.GiB}}
+{{end}}`),
+	requested("k8s", `resources:
+  limits:
+    nvidia.com/gpu: {{.PerNode}}
+    nvidia.com/gpumem: {{.MiB}}  # MiB of each, as HAMi's device plugin counts
+`),
+	requested("kai", `{{if eq .GPUs 1}}metadata:
+  annotations:
+    gpu-memory: "{{.MiB}}"  # MiB
+{{else}}resources:
+  limits:
+    nvidia.com/gpu: {{.PerNode}}  # KAI shares out parts of one GPU only
+{{end}}`),
+	requested("dra", `{{if .Next}}---
+{{end}}apiVersion: resource.k8s.io/v1
 kind: ResourceClaimTemplate
 metadata:
   name: vprof
@@ -37,33 +69,76 @@ spec:
       requests:
         - name: gpu
           exactly:
-            deviceClassName: gpu.nvidia.com
+            deviceClassName: gpu.nvidia.com{{if gt .PerNode 1}}
+            count: {{.PerNode}}{{end}}
             selectors:
               - cel:
-                  expression: device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("%dMi")) >= 0
-`, mib)
-		return err
-	},
+                  expression: device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("{{.MiB}}Mi")) >= 0
+`),
+	requested("kueue", `metadata:
+  labels:
+    kueue.x-k8s.io/queue-name: default  # the name of your LocalQueue
+spec:
+  suspend: true
+  parallelism: {{.Nodes}}
+  template:
+    spec:
+      containers:
+        - name: train
+          resources:
+            limits:
+              nvidia.com/gpu: {{.PerNode}}
+`),
+	requested("skypilot", `{{if gt .Nodes 1}}num_nodes: {{.Nodes}}
+{{end}}resources:
+  accelerators: nvidia:{{.BoardGiB}}GB+:{{.PerNode}}
+`),
+	requested("dstack", `{{if gt .Nodes 1}}nodes: {{.Nodes}}
+{{end}}resources:
+  gpu:
+    vendor: nvidia
+    memory: {{.BoardGiB}}GB..
+    count: {{.PerNode}}
+`),
+	requested("ray", `from ray.train import ScalingConfig
+
+scaling_config = ScalingConfig(num_workers={{.GPUs}}, use_gpu=True)
+{{if .Parts}}# or a part of one, where others share it: @ray.remote(num_gpus={{printf "%.2f" .Share}})
+{{end}}`),
 }
 
 // Requests are the names of the requests that there are.
-var Requests = []string{"slurm", "k8s", "kai", "dra"}
+func Requests() []string {
+	var names []string
+	for _, r := range requests {
+		names = append(names, r.name)
+	}
+	return names
+}
 
-// WriteRequests writes how a scheduler is asked for the memory of each point of a plan:
-// one of [Requests].
+// WriteRequests writes how a scheduler is asked for the GPUs and the memory of each point of a plan: one of
+// [Requests].
 func WriteRequests(w io.Writer, r *report.Report, to string) error {
+	at := slices.IndexFunc(requests, func(r request) bool { return r.name == to })
 	for i, p := range r.Points {
 		d, _ := r.Find(p.Device)
-		mib := ceil.Div(p.Estimate.Device.High, bytesize.MiB)
-		if to == "dra" && i > 0 {
-			fmt.Fprintln(w, "---")
+		need := p.Estimate.Device.High
+		a := ask{
+			GPUs: max(1, r.Case.GPUs), Next: i > 0, Board: printable.Line(d.GPU), // a line end would leave the comment
+			BoardGiB: ceil.Div(d.Memory, bytesize.GiB), MiB: ceil.Div(need, bytesize.MiB), GiB: ceil.Div(need, bytesize.GiB),
+			Share: min(1, float64(ceil.Div(100*need, max(1, d.Memory)))/100),
 		}
-		d.GPU = printable.Line(d.GPU) // a name with a line end would leave the comment
-		fmt.Fprintf(w, "# %s, batch %d on %s: up to %s\n", printable.Line(r.Case.String()), p.Batch, d.GPU, bytesize.Format(p.Estimate.Device.High))
+		a.Parts = a.GPUs == 1 && need < d.Memory
+		a.Nodes = ceil.Div(a.GPUs, mostOnANode)
+		a.PerNode = ceil.Div(a.GPUs, a.Nodes)
+		fmt.Fprintf(w, "# %s, batch %d on %s: up to %s of each\n", printable.Line(r.Case.String()), p.Batch, a.Board, bytesize.Format(need))
+		if a.Nodes > 1 {
+			fmt.Fprintf(w, "# %d machines of %d GPUs\n", a.Nodes, a.PerNode)
+		}
 		if p.Estimate.Verdict != report.Fits {
-			fmt.Fprintf(w, "# %s: %s\n", d.GPU, p.Estimate.Verdict)
+			fmt.Fprintf(w, "# %s: %s\n", a.Board, p.Estimate.Verdict)
 		}
-		if err := requests[to](w, d, mib); err != nil {
+		if err := requests[at].text.Execute(w, a); err != nil {
 			return err
 		}
 	}

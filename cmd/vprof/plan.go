@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -60,8 +61,8 @@ func planCmd(a *app) (*cobra.Command, *planOptions) {
 	cmd.Flags().BoolVar(&o.auto, "auto", false, autoUsage)
 	o.lengths.register(cmd)
 	o.part.register(cmd.Flags(), "request", "auto")
-	cmd.Flags().StringVar(&o.request, "request", "", "print how to ask a `scheduler` for the memory, by the upper end of the estimate: "+strings.Join(fleet.Requests, ", "))
-	complete(cmd, "request", func() []string { return fleet.Requests })
+	cmd.Flags().StringVar(&o.request, "request", "", "print how to ask a `scheduler` for the memory, by the upper end of the estimate: "+strings.Join(fleet.Requests(), ", "))
+	complete(cmd, "request", fleet.Requests)
 	cmd.Flags().StringVar(&o.questions, "json-request", "",
 		"answer the request in a JSON `file` (- for standard input): an object of options by name, \"files\" for trainers' files")
 	cmd.Flags().BoolVar(&o.questionLines, "json-lines", false, "with --json-request, answer each line")
@@ -74,8 +75,8 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 	if o.questions != "" || o.questionLines {
 		return o.answer(ctx)
 	}
-	if o.request != "" && !slices.Contains(fleet.Requests, o.request) {
-		return usagef("--request: there is no request %q; use %s", o.request, strings.Join(fleet.Requests, ", "))
+	if o.request != "" && !slices.Contains(fleet.Requests(), o.request) {
+		return usagef("--request: there is no request %q; use %s", o.request, strings.Join(fleet.Requests(), ", "))
 	}
 	m, cases, own, err := o.cases()
 	if err != nil {
@@ -269,6 +270,9 @@ func (o *planOptions) ask(plans report.Releases) error {
 		if err := fleet.WriteRequests(o.app.stdout, r, o.request); err != nil {
 			return err
 		}
+	}
+	if nothingFits(plans) {
+		return negative{errors.New("nothing of this fits; what is asked for above would not do")}
 	}
 	return nil
 }

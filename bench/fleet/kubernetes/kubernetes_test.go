@@ -17,6 +17,7 @@ import (
 	"github.com/vprof/vprof/bench/fleet"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/golden"
+	"github.com/vprof/vprof/models"
 )
 
 const config = `name: lab
@@ -128,6 +129,25 @@ func TestActiveTasksAreThoseThatHaveNotEnded(t *testing.T) {
 	require.Error(t, err)
 }
 
+func TestRequestsCountGPUs(t *testing.T) {
+	r := &report.Report{
+		Case:    report.Case{Case: models.Case{GPUs: 16}},
+		Devices: []report.Device{{Name: "sim:h100", GPU: "h100", Memory: 79 << 30}},
+		Points:  []report.Point{{Device: "sim:h100", Estimate: &report.Estimate{Device: report.Interval{High: 60 << 30}, Verdict: report.Fits}}},
+	}
+	for name, want := range map[string]string{
+		"slurm": "#SBATCH --nodes=2\n#SBATCH --gres=gpu:8\n", "k8s": "nvidia.com/gpu: 8\n", "kai": "nvidia.com/gpu: 8 ", "dra": "count: 8\n",
+		"kueue": "nvidia.com/gpu: 8\n", "skypilot": "num_nodes: 2\nresources:\n  accelerators: nvidia:79GB+:8\n",
+		"dstack": "nodes: 2\nresources:\n  gpu:\n    vendor: nvidia\n    memory: 79GB..\n    count: 8\n", "ray": "num_workers=16",
+	} {
+		var out bytes.Buffer
+		require.NoError(t, fleet.WriteRequests(&out, r, name))
+		require.Contains(t, out.String(), want)
+		require.Contains(t, out.String(), "# 2 machines of 8 GPUs\n")
+		require.NotContains(t, out.String(), "part of one,", "parts are of one GPU")
+	}
+}
+
 // A request is the upper end of the interval, rounded up, and what Kubernetes takes.
 func TestRequestsAreTheUpperEndOfTheInterval(t *testing.T) {
 	const mib = 1 << 20
@@ -139,7 +159,8 @@ func TestRequestsAreTheUpperEndOfTheInterval(t *testing.T) {
 		},
 	}
 	for name, want := range map[string]string{
-		"slurm": "#SBATCH --gres=shard:2\n", "k8s": "nvidia.com/gpumem: 1025 ", "kai": `gpu-memory: "1025"`, "dra": `compareTo(quantity("1025Mi")) >= 0`,
+		"kueue": "nvidia.com/gpu: 1\n", "skypilot": "accelerators: nvidia:15GB+:1\n", "dstack": "memory: 15GB..\n    count: 1\n",
+		"ray": "@ray.remote(num_gpus=0.07)\n", "slurm": "#SBATCH --gres=shard:2\n", "k8s": "nvidia.com/gpumem: 1025 ", "kai": `gpu-memory: "1025"`, "dra": `compareTo(quantity("1025Mi")) >= 0`,
 	} {
 		var out bytes.Buffer
 		require.NoError(t, fleet.WriteRequests(&out, r, name))
