@@ -12,7 +12,7 @@ FUZZTIME ?= 20000x
 # What the CUDA build needs beyond a C compiler is in the tree: the header of the
 # driver and an empty library in place of the driver's.
 CUDA_ENV := CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CURDIR)/internal/cudalib/include" CGO_LDFLAGS="-Wl,--as-needed"
-CUDA_LIB := ./internal/cudalib ./internal/nvmllib ./profiler/device/fakecuda ./profiler/device/... ./profiler/replay
+CUDA_LIB := ./internal/cudalib ./internal/nvmllib ./tools/fakecuda ./profiler/device/... ./profiler/replay
 CUDA_PKG := $(CUDA_LIB) ./cmd/... ./tools/gpucheck
 # Tests of the command line that drive a device: those with the tag. The others
 # are the plain build's.

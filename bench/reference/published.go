@@ -11,28 +11,15 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/input"
 )
 
 // Published is a figure that others measured on a real GPU and published, and the plan that it is held
-// against.
+// against. Without one, Missing says what vprof cannot say.
 type Published struct {
-	// Group is whose figures are summed up together, Source where this one stands.
-	Group  string `json:"group"`
-	Source string `json:"source"`
-	// What says in their words what was trained, with which release of PyTorch and on which board.
-	What  string `json:"what"`
-	Torch string `json:"torch_published,omitempty"`
-	GPU   string `json:"gpu,omitempty"`
-	// Kind is what was measured: "allocated", "reserved" or "device".
-	Kind string `json:"kind"`
-	// Bytes is the figure, which may be off by Rounding, as it was printed.
-	Bytes    int64 `json:"published_bytes"`
-	Rounding int64 `json:"rounding_bytes,omitempty"`
-	// Command is the plan that says the same: "plan --model hf:config.json ...", with files beside the rows'
-	// own. Without one, Missing says what vprof cannot say.
-	Command string `json:"command,omitempty"`
-	Missing string `json:"missing,omitempty"`
+	report.PublishedRow
+	Missing string `json:"missing"`
 }
 
 // Kinds are what figures are of.

@@ -20,16 +20,21 @@ type Published struct {
 
 // PublishedRow is a figure beside its plan.
 type PublishedRow struct {
+	// Group is whose figures are summed up together, Source where this one stands.
 	Group  string `json:"group"`
 	Source string `json:"source"`
-	What   string `json:"what"`
-	Torch  string `json:"torch_published,omitempty"`
-	GPU    string `json:"gpu,omitempty"`
-	// Kind is "allocated", "reserved" or "device".
-	Kind     string `json:"kind"`
-	Bytes    int64  `json:"published_bytes"`
-	Rounding int64  `json:"rounding_bytes,omitempty"`
-	Command  string `json:"command,omitempty"`
+	// What says in their words what was trained, with which release of PyTorch and on which board.
+	What  string `json:"what"`
+	Torch string `json:"torch_published,omitempty"`
+	GPU   string `json:"gpu,omitempty"`
+	// Kind is what was measured: "allocated", "reserved" or "device".
+	Kind string `json:"kind"`
+	// Bytes is the figure, which may be off by Rounding, as it was printed.
+	Bytes    int64 `json:"published_bytes"`
+	Rounding int64 `json:"rounding_bytes,omitempty"`
+	// Command is the plan that says the same: "plan --model hf:config.json ...", with files beside
+	// the rows' own.
+	Command string `json:"command,omitempty"`
 	// Estimate is what the plan says; absent without one, and Refused says why.
 	Estimate *Interval `json:"estimate,omitempty"`
 	Refused  string    `json:"refused,omitempty"`

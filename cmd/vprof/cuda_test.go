@@ -20,7 +20,7 @@ import (
 
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/profiler/device"
-	"github.com/vprof/vprof/profiler/device/fakecuda"
+	"github.com/vprof/vprof/tools/fakecuda"
 )
 
 const mib = 1 << 20

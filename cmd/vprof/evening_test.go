@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/profiler/device"
-	"github.com/vprof/vprof/profiler/device/fakecuda"
+	"github.com/vprof/vprof/tools/fakecuda"
 )
 
 // The six commands of docs/gpu.md run as they are written. What make does besides is tested

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/bench/report"
-	"github.com/vprof/vprof/profiler/device/fakecuda"
+	"github.com/vprof/vprof/tools/fakecuda"
 )
 
 // decoded is the JSON that a command line ends with, which must have the code.

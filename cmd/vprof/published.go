@@ -25,10 +25,8 @@ func (o *accuracyOptions) published(ctx context.Context, rows []reference.Publis
 			bar.end()
 			return context.Cause(ctx)
 		}
-		row := report.PublishedRow{
-			Group: p.Group, Source: p.Source, What: p.What, Torch: p.Torch, GPU: p.GPU,
-			Kind: p.Kind, Bytes: p.Bytes, Rounding: p.Rounding, Command: p.Command, Refused: p.Missing,
-		}
+		row := p.PublishedRow
+		row.Refused = p.Missing
 		if _, tried := planned[p.Command]; !tried && p.Command != "" {
 			e, err := o.app.planned(ctx, p.Command, folder)
 			if planned[p.Command] = e; err != nil {

@@ -77,14 +77,8 @@ func runSmoke(cmd *cobra.Command, o *smokeOptions) (err error) {
 	if t.Lengths, err = o.lengths.read(cmd, &o.c, t.Model); err != nil {
 		return err
 	}
-	before, tolerance, err := o.before()
+	before, tolerance, err := o.begin()
 	if err != nil {
-		return err
-	}
-	if o.json {
-		o.out.format = string(report.JSON)
-	}
-	if err := o.out.open(); err != nil {
 		return err
 	}
 	started := o.app.now().UTC()
@@ -256,6 +250,17 @@ func (o *smokeOptions) checkNames(m models.Model, values map[string]any) error {
 		}
 	}
 	return nil
+}
+
+// begin reads the earlier result to compare with, if one is asked for, and opens the output.
+func (o *smokeOptions) begin() (before *report.Smoke, tolerance float64, err error) {
+	if before, tolerance, err = o.before(); err != nil {
+		return nil, 0, err
+	}
+	if o.json {
+		o.out.format = string(report.JSON)
+	}
+	return before, tolerance, o.out.open()
 }
 
 // before is the earlier result to compare with; nil if none is asked for.

@@ -6,7 +6,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vprof/vprof/bench/experiment/script"
-	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/profiler/device"
 )
 
@@ -30,18 +29,12 @@ func (o *smokeOptions) runScript(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	before, tolerance, err := o.before()
-	if err != nil {
-		return err
-	}
 	budget, err := o.budget.budget()
 	if err != nil {
 		return err
 	}
-	if o.json {
-		o.out.format = string(report.JSON)
-	}
-	if err := o.out.open(); err != nil {
+	before, tolerance, err := o.begin()
+	if err != nil {
 		return err
 	}
 	runs := &runOptions{app: o.app, board: o.board, rank: "0", steps: 3, out: o.out}

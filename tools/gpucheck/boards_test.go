@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/profiler/device"
-	"github.com/vprof/vprof/profiler/device/fakecuda"
+	"github.com/vprof/vprof/tools/fakecuda"
 )
 
 // built is the folder of the binary with CUDA, empty until a test needs it.

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/vprof/vprof/internal/input"
 )
 
 // flags are the facts that have the name and the value of a flag, in the order of a command
@@ -61,7 +59,7 @@ const (
 func (c *Config) compose() error {
 	if m, ok := c.facts["model"]; ok {
 		if strings.Contains(m.value, "$") {
-			return &input.FormatError{File: m.from.file, Line: m.from.line, Key: m.from.key, Reason: m.value + " is a variable, whose value stands in no file; write the value"}
+			return m.wrong("%s is a variable, whose value stands in no file; write the value", m.value)
 		}
 		c.Model = Model{Name: m.value, Revision: c.facts["revision"].value, Folder: c.facts["folder"].value, from: m.from}
 	}
@@ -195,7 +193,7 @@ func (c *Config) unfreeze() error {
 	}
 	all := strings.Join(list, "|")
 	if _, err := regexp.Compile(all); err != nil {
-		return &input.FormatError{File: f.from.file, Line: f.from.line, Key: f.from.key, Reason: "has a regular expression that vprof cannot read; name the parameters with --train-only"}
+		return f.wrong("has a regular expression that vprof cannot read; name the parameters with --train-only")
 	}
 	c.facts.set("train-only", all, f.from)
 	return nil
@@ -221,10 +219,10 @@ func (c *Config) prefer() error {
 	if c.facts["reference"].value == "precomputed" && (o.value == "dpo" || o.value == "kto") {
 		list = append(list, "precomputed")
 	}
-	if n := c.facts["objective-chunks"].value; n != "" && name == "kd" {
-		list = append(list, "chunks="+n)
-	}
-	if name == "embedding" && c.facts["text-pairs"].value != "" {
+	switch {
+	case name == "kd":
+		list = append(list, c.facts.options("chunks", "objective-chunks")...)
+	case name == "embedding" && c.facts["text-pairs"].value != "":
 		list = append(list, "pairs")
 	}
 	switch c.facts["unpadded"].value {
@@ -233,13 +231,10 @@ func (c *Config) prefer() error {
 	case "packed":
 		list = append(list, "packed")
 	}
-	if n := c.facts["negatives"].value; n != "" && name == "reranker" {
-		list = append(list, "negatives="+n)
+	if name == "reranker" {
+		list = append(list, c.facts.options("negatives", "negatives")...)
 	}
-	if as := c.facts["objective-as"].value; as != "" {
-		list = append(list, "as="+as)
-	}
-	if len(list) > 0 {
+	if list = append(list, c.facts.options("as", "objective-as")...); len(list) > 0 {
 		c.facts.set("objective", name+":"+strings.Join(list, ","), o.from)
 	}
 	return nil
@@ -270,7 +265,7 @@ func (c *Config) deepSpeed() error {
 		}
 		size, err := elements(f.value)
 		if err != nil {
-			return &input.FormatError{File: f.from.file, Line: f.from.line, Key: f.from.key, Reason: err.Error()}
+			return f.wrong("%v", err)
 		}
 		list = append(list, name+"="+size)
 	}
@@ -278,11 +273,11 @@ func (c *Config) deepSpeed() error {
 		list = append(list, "overlap="+on)
 	}
 	if f := c.facts["zero-gradients"]; f.value == "fp32" && s.value != "zero2" {
-		return &input.FormatError{File: f.from.file, Line: f.from.line, Key: f.from.key, Reason: "vprof records gradients of stages 1 and 3 that are added up in the type of the weights; leave it out"}
+		return f.wrong("vprof records gradients of stages 1 and 3 that are added up in the type of the weights; leave it out")
 	}
 	if f := c.facts["zero-contiguous"]; f.value == "false" {
 		if s.value != "zero3" {
-			return &input.FormatError{File: f.from.file, Line: f.from.line, Key: f.from.key, Reason: "vprof records gradients of stages 1 and 2 that are copied to a bucket; take true"}
+			return f.wrong("vprof records gradients of stages 1 and 2 that are copied to a bucket; take true")
 		}
 		list = append(list, "contiguous=false")
 	}
@@ -321,28 +316,12 @@ func (c *Config) adapters() error {
 	if c.facts["tuner"].value != "lora" {
 		return nil
 	}
-	options := []string{"r=" + cmp.Or(c.facts["lora-r"].value, "8")}
-	if a := c.facts["lora-alpha"].value; a != "" {
-		options = append(options, "alpha="+a)
-	}
-	if d := c.facts["lora-dropout"].value; d != "" && strings.Trim(d, "0.") != "" {
-		options = append(options, "dropout="+d)
-	}
-	if c.facts["lora-type"].value == "weights" {
-		options = append(options, "dtype=weights")
-	}
-	if d := c.facts["dora"].value; d != "" && d != "false" {
-		options = append(options, "dora="+d)
-	}
-	if s := c.facts["lora-save"].value; s != "" {
-		options = append(options, "save="+strings.ReplaceAll(s, ",", "+"))
-	}
+	options := append([]string{"r=" + cmp.Or(c.facts["lora-r"].value, "8")}, c.facts.options(
+		"alpha", "lora-alpha", "dropout", "lora-dropout", "dtype", "lora-type", "dora", "dora", "save", "lora-save")...)
 	if c.facts["lora-towers"].value == "false" {
 		options = append(options, "towers=false")
 	}
-	if p := c.facts["lora-parameters"].value; p != "" {
-		options = append(options, "parameters="+strings.ReplaceAll(p, ",", "+"))
-	}
+	options = append(options, c.facts.options("parameters", "lora-parameters")...)
 	t := c.facts[loraTarget]
 	targets := strings.Split(t.value, ",")
 	switch {
@@ -351,7 +330,7 @@ func (c *Config) adapters() error {
 		options = append(options, "target=all-linear")
 	case strings.ContainsAny(t.value, expression):
 		if _, err := regexp.Compile(t.value); err != nil {
-			return &input.FormatError{File: t.from.file, Line: t.from.line, Key: t.from.key, Reason: "is a regular expression that vprof cannot read; list the names of the layers instead, or say all-linear with --lora"}
+			return t.wrong("is a regular expression that vprof cannot read; list the names of the layers instead, or say all-linear with --lora")
 		}
 		options = append(options, "match="+t.value)
 	default:

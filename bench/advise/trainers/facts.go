@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/vprof/vprof/internal/input"
 )
@@ -31,6 +32,17 @@ type fact struct {
 type facts map[string]fact
 
 func (f facts) set(name, value string, from origin) { f[name] = fact{value, from} }
+
+// options are what the flag of a lever takes behind its name, in pairs of an option and the fact
+// that has its value. Those without a value, or with one that is false or zero, are left out.
+func (f facts) options(pairs ...string) (list []string) {
+	for i := 0; i < len(pairs); i += 2 {
+		if v := f[pairs[i+1]].value; v != "false" && strings.Trim(v, "0.") != "" {
+			list = append(list, pairs[i]+"="+strings.ReplaceAll(v, ",", "+"))
+		}
+	}
+	return list
+}
 
 // counts are the facts that are whole numbers from 1 on.
 var counts = []string{

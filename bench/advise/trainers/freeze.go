@@ -9,8 +9,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-
-	"github.com/vprof/vprof/internal/input"
 )
 
 // The facts of LLaMA-Factory's training of some layers: how many of the last (negative: of
@@ -54,7 +52,7 @@ func (c *Config) checkFreeze() error {
 }
 
 func (f fact) wrong(format string, args ...any) error {
-	return &input.FormatError{File: f.from.file, Line: f.from.line, Key: f.from.key, Reason: fmt.Sprintf(format, args...)}
+	return f.from.wrong(format, args...)
 }
 
 // ChooseLayers completes the settings with the parameters that are trained, where the

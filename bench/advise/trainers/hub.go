@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/internal/hub"
-	"github.com/vprof/vprof/internal/input"
 )
 
 // Model is what a configuration trains: a folder, or a repository of a hub.
@@ -38,7 +37,7 @@ func (m Model) Find() (path string, err error) {
 	if !m.repository() {
 		reason = fmt.Sprintf("there is no %s in the folder %s; name the model's with --model hf:FOLDER", usualName, m.Name)
 	}
-	return "", &input.FormatError{File: m.from.file, Line: m.from.line, Key: m.from.key, Reason: m.Name + ": " + reason}
+	return "", m.from.wrong("%s: %s", m.Name, reason)
 }
 
 // repository tells whether the name can be that of a repository.

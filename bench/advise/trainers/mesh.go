@@ -3,8 +3,6 @@ package trainers
 import (
 	"strconv"
 	"strings"
-
-	"github.com/vprof/vprof/internal/input"
 )
 
 // The facts that are sizes of a mesh of ranks: those that share out the weights, hold a copy
@@ -34,7 +32,7 @@ func (c *Config) mesh() error {
 			continue
 		}
 		if gpus *= n; n > 1<<20 || gpus > 1<<20 {
-			return &input.FormatError{File: from.from.file, Line: from.from.line, Key: from.from.key, Reason: "makes more than a million GPUs of the sizes of the mesh"}
+			return from.wrong("makes more than a million GPUs of the sizes of the mesh")
 		}
 	}
 	if gpus > 1 {

@@ -176,7 +176,7 @@ func (c *Config) written(name string, v Values) (key string, value any, same boo
 	case f.value == ours:
 		same = true
 	case f.from.file != "" && f.from.file != c.doc.file:
-		return "", nil, false, &input.FormatError{File: f.from.file, Line: f.from.line, Key: f.from.key, Reason: "decides " + name + ", and vprof writes the trainer's own file only; change it there to " + ours}
+		return "", nil, false, f.wrong("decides %s, and vprof writes the trainer's own file only; change it there to %s", name, ours)
 	}
 	if row.Is == totalBatch {
 		total := int64(v.Batch) * int64(v.Accumulate)

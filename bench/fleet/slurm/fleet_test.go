@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/profiler/device"
-	"github.com/vprof/vprof/profiler/device/fakecuda"
+	"github.com/vprof/vprof/tools/fakecuda"
 )
 
 // boards are what the nodes have, by the fake driver.

@@ -11,10 +11,10 @@ import (
 	"github.com/vprof/vprof/models/all"
 	"github.com/vprof/vprof/profiler/allocator"
 	"github.com/vprof/vprof/profiler/device"
-	"github.com/vprof/vprof/profiler/device/fakecuda"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/replay"
 	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/tools/fakecuda"
 )
 
 func quiet(b *testing.B) device.Device {

@@ -14,8 +14,8 @@ import (
 	"github.com/vprof/vprof/profiler/allocator"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/device/cuda"
-	"github.com/vprof/vprof/profiler/device/fakecuda"
 	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/tools/fakecuda"
 )
 
 const mib = 1 << 20

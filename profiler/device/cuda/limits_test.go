@@ -14,10 +14,10 @@ import (
 	"github.com/vprof/vprof/profiler/allocator"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/device/cuda"
-	"github.com/vprof/vprof/profiler/device/fakecuda"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/replay"
 	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/tools/fakecuda"
 )
 
 // Under WSL2 the driver goes on in the host's memory once the board is full. The

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/vprof/vprof/bench/experiment/fit"
+	"github.com/vprof/vprof/bench/experiment/sweep"
+	"github.com/vprof/vprof/models"
+)
+
+// search is what the flags ask for.
+func (o *fitOptions) search() (s fit.Search, err error) {
+	if o.formula != "" && o.formula != "guide" {
+		return s, usagef("--formula: there is no formula %q; use guide", o.formula)
+	}
+	if o.effective < 0 || o.maxBatch < 1 {
+		return s, usagef("--target-effective-batch and --max-batch are numbers of samples; the smallest is 1")
+	}
+	if o.batch < 0 || o.batch > models.MaxBatch || o.multiple < 1 || o.multiple > models.MaxBatch {
+		return s, usagef("--batch and --batch-multiple are numbers of samples; the smallest is 1, the largest %d", models.MaxBatch)
+	}
+	if o.batch > 0 && (o.effective > 0 || o.multiple > 1 || o.c.flags.Changed("max-batch")) {
+		return s, usagef("--batch names the one batch to try; leave --target-effective-batch, --batch-multiple and --max-batch out")
+	}
+	if o.effective > 0 && o.c.flags.Changed("accumulate") {
+		return s, usagef("--accumulate and --target-effective-batch contradict each other; give one")
+	}
+	m, c, err := o.c.resolve(o.app)
+	if err != nil {
+		return s, err
+	}
+	o.apply.trainer, o.apply.fixed = o.c.trainer, o.c.fixed
+	if t := o.c.trainer; t != nil && o.effective == 0 && !o.c.flags.Changed("accumulate") {
+		o.effective = t.Effective(o.group.gpus) // what is learned should stay as it is
+	}
+	if o.effective < 0 || o.effective > mostEffective {
+		return s, usagef("--target-effective-batch: %d is more samples than any step sees; the largest is %d", o.effective, mostEffective)
+	}
+	if s, err = o.searchFlags.search(o.app, m, c); err != nil {
+		return s, err
+	}
+	o.out.unchosen = o.local.unchosen(&o.board, s.GPUs)
+	s.Levers, s.Effective, s.MaxBatch = o.levers, o.effective, min(o.maxBatch, models.MaxBatch)
+	s.Batch, s.Multiple = o.batch, o.multiple
+	if s.Multiple == 1 {
+		s.Multiple = 0 // any
+	}
+	if err := o.apply.check(len(s.GPUs)); err != nil {
+		return s, err
+	}
+	if s.Cases, err = o.cases(m, c); err != nil {
+		return s, err
+	}
+	o.out.defaults = o.c.defaults(m, s.Cases...)
+	if err := o.group.apply(&s); err != nil {
+		return s, err
+	}
+	for i, c := range s.Cases {
+		s.Cases[i] = o.out.judged(m, c)
+	}
+	return s, nil
+}
+
+// recomputed has the cases whose layers a search of levers has checkpointed do it as the
+// trainer does, and leaves out those where that cannot be.
+func (o *fitOptions) recomputed(m models.Model, c models.Case, cases []models.Case) (out []models.Case) {
+	for _, k := range cases {
+		if o.c.trainer != nil && k.Checkpointing && !c.Checkpointing {
+			k.Recompute = o.c.trainer.Recompute()
+			if _, err := m.Complete(k); err != nil {
+				continue
+			}
+		}
+		out = append(out, k)
+	}
+	return out
+}
+
+// cases are the configurations: everything that no flag fixes.
+func (o *fitOptions) cases(m models.Model, c models.Case) ([]models.Case, error) {
+	held, err := o.apply.hold(&c)
+	if err != nil {
+		return nil, err
+	}
+	if held["accumulate"] && o.effective > 0 {
+		return nil, usagef("--target-effective-batch: say where the file has the number of micro-batches, with --map accumulate=path.to.key")
+	}
+	if o.levers {
+		if len(o.tune) > 0 {
+			return nil, usagef("--levers and --tune: search one of the two")
+		}
+		cases := fit.Levered(m, c, func(flag string) bool { return o.c.fixed(flag) || held[flag] || o.apply.cannot(flag) })
+		return o.recomputed(m, c, cases), nil
+	}
+	stages, amps, recompute := m.Stages, c.Precisions(), []bool{false, true}
+	if o.c.flags.Changed("stage") || c.LoRA != nil || o.c.trainer != nil { // adapters belong to one stage, and so do trainers
+		stages = []string{c.Stage}
+	}
+	if o.c.flags.Changed("amp") || held["amp"] {
+		amps = []models.Autocast{c.AMP}
+	}
+	how := map[bool]string{true: c.Recompute}
+	if o.c.flags.Changed("checkpointing") || held["checkpointing"] {
+		recompute = []bool{c.Checkpointing}
+	} else if o.c.trainer != nil {
+		how[true] = o.c.trainer.Recompute()
+	}
+	tuned, err := o.tuned(c.Settings)
+	if err != nil {
+		return nil, err
+	}
+	var cases []models.Case
+	for _, stage := range stages {
+		for _, settings := range tuned {
+			for _, amp := range amps {
+				for _, checkpointing := range recompute {
+					k := c
+					k.Stage, k.Settings, k.AMP, k.Checkpointing = stage, settings, amp, checkpointing
+					k.Recompute = how[checkpointing]
+					cases = append(cases, k)
+				}
+			}
+		}
+	}
+	return cases, nil
+}
+
+// tuned are the settings of the case with every combination of tuned values.
+func (o *fitOptions) tuned(settings models.Settings) ([]models.Settings, error) {
+	all := []models.Settings{settings}
+	for _, t := range o.tune {
+		name, list, ok := strings.Cut(t, "=")
+		name = strings.ReplaceAll(name, "_", "-") // as Python has it
+		if !ok || name == "" {
+			return nil, usagef("--tune: %q is not name=values", t)
+		}
+		if strings.Contains(list, "..") && !strings.ContainsAny(list, "x+") {
+			list += "+1"
+		}
+		values, err := sweep.ParseBatches(list)
+		if err != nil {
+			return nil, usagef("--tune %s: %w", name, err)
+		}
+		var next []models.Settings
+		for _, s := range all {
+			for _, v := range values {
+				k := models.Settings{name: int64(v)}
+				for n, v := range s {
+					if n != name {
+						k[n] = v
+					}
+				}
+				next = append(next, k)
+			}
+		}
+		if all = next; len(all) > maxTuned {
+			return nil, usagef("--tune: more than %d combinations of values", maxTuned)
+		}
+	}
+	return all, nil
+}
+
+// mostEffective is the largest number of samples of a step that is accepted.
+const mostEffective = 1 << 30
+
+// maxTuned is how many combinations of settings a search goes through at most.
+const maxTuned = 256
