@@ -113,14 +113,10 @@ func (f *ownBackward) find(p *export.Program, arguments []int32) {
 	f.borders(p)
 	made, known := map[int32]bool{}, map[int32]bool{}
 	for i := f.forward; i < f.call.Backward; i++ {
-		for _, o := range p.Nodes[i].Outputs {
-			values(o, func(v int32) { made[v] = true })
-		}
+		makes(&p.Nodes[i], func(v int32) { made[v] = true })
 	}
 	use := func(i int, list *[]int32, inside map[int32]bool) {
-		for _, a := range p.Nodes[i].Inputs {
-			values(a.Argument, func(v int32) { addOnce(list, v, !inside[v]) })
-		}
+		takes(&p.Nodes[i], func(v int32) { addOnce(list, v, !inside[v]) })
 	}
 	f.inputs = nil
 	for _, v := range arguments {
@@ -134,9 +130,7 @@ func (f *ownBackward) find(p *export.Program, arguments []int32) {
 	}
 	for i := f.from; i < f.to; i++ {
 		use(i, &f.saved, known)
-		for _, o := range p.Nodes[i].Outputs {
-			values(o, func(v int32) { known[v] = true })
-		}
+		makes(&p.Nodes[i], func(v int32) { known[v] = true })
 	}
 	for _, v := range f.saved { // what comes from before forward goes into it, too
 		addOnce(&f.inputs, v, !made[v])

@@ -158,17 +158,13 @@ func calledWith(p *export.Program, i int) []export.Argument {
 	var out []export.Argument
 	for k := first; k <= i; k++ {
 		n := &p.Nodes[k]
-		for _, a := range n.Inputs {
-			values(a.Argument, func(v int32) {
-				if !own[v] {
-					out = append(out, export.Argument{Kind: export.Ref, Ref: v})
-				}
-				own[v] = true
-			})
-		}
-		for _, o := range n.Outputs {
-			values(o, func(v int32) { own[v] = true })
-		}
+		takes(n, func(v int32) {
+			if !own[v] {
+				out = append(out, export.Argument{Kind: export.Ref, Ref: v})
+			}
+			own[v] = true
+		})
+		makes(n, func(v int32) { own[v] = true })
 	}
 	return out
 }
@@ -192,9 +188,7 @@ func lookThrough(p *export.Program) {
 		for k := range n.Inputs {
 			rename(&n.Inputs[k].Argument, means, i, p, born)
 		}
-		for _, o := range n.Outputs {
-			values(o, func(v int32) { born[v] = i })
-		}
+		makes(n, func(v int32) { born[v] = i })
 		likeArgument(n, means, p, born)
 		if x, y := castOf(n); x >= 0 && len(n.Trace) > 0 {
 			means[y] = x

@@ -104,39 +104,23 @@ func example(p *export.Program) string {
 // borders finds what goes into a region and what comes out of it.
 func (r *region) borders(p *export.Program) {
 	inside := map[int32]bool{}
-	seen := map[int32]bool{}
 	fixed := map[int32]bool{}
 	for i := range p.Inputs {
 		fixed[p.Inputs[i].Value] = p.Inputs[i].Role != export.UserInput
 	}
 	for i := r.begin; i < r.end; i++ {
 		n := &p.Nodes[i]
-		for _, a := range n.Inputs {
-			values(a.Argument, func(v int32) {
-				if !inside[v] && !seen[v] && !fixed[v] {
-					seen[v] = true
-					r.inputs = append(r.inputs, v)
-				}
-			})
-		}
-		for _, o := range n.Outputs {
-			values(o, func(v int32) { inside[v] = true })
-		}
+		takes(n, func(v int32) { addOnce(&r.inputs, v, !inside[v] && !fixed[v]) })
+		makes(n, func(v int32) { inside[v] = true })
 		for _, v := range n.Dies {
 			if !inside[v] {
 				r.after = append(r.after, v)
 			}
 		}
 	}
-	note := func(v int32) {
-		if inside[v] && !slices.Contains(r.outputs, v) {
-			r.outputs = append(r.outputs, v)
-		}
-	}
+	note := func(v int32) { addOnce(&r.outputs, v, inside[v]) }
 	for i := r.end; i < len(p.Nodes); i++ {
-		for _, a := range p.Nodes[i].Inputs {
-			values(a.Argument, note)
-		}
+		takes(&p.Nodes[i], note)
 	}
 	for _, x := range p.Results {
 		note(x.Value)

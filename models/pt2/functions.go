@@ -126,20 +126,12 @@ func aroundCallers(p *export.Program) map[caller]int {
 func functionRegion(p *export.Program, c export.FunctionCall) *region {
 	r := &region{begin: c.Begin, end: c.End}
 	r.borders(p)
-	seen := map[int32]bool{}
 	parameters := map[int32]bool{}
 	for i := range p.Inputs {
 		parameters[p.Inputs[i].Value] = p.Inputs[i].Role == export.Parameter
 	}
 	for i := r.begin; i < r.end; i++ {
-		for _, a := range p.Nodes[i].Inputs {
-			values(a.Argument, func(v int32) {
-				if parameters[v] && !seen[v] {
-					seen[v] = true
-					r.inputs = append(r.inputs, v)
-				}
-			})
-		}
+		takes(&p.Nodes[i], func(v int32) { addOnce(&r.inputs, v, parameters[v]) })
 	}
 	return r
 }

@@ -21,6 +21,11 @@ type graph struct {
 	autocast trace.DType
 }
 
+// of is the graph with another program of the same nodes.
+func (g *graph) of(p *export.Program) *graph {
+	return &graph{Program: p, calls: slices.Clone(g.calls), functions: g.functions, autocast: g.autocast}
+}
+
 // function is the nodes of a call of an autograd.Function.
 type function struct {
 	name string
@@ -123,14 +128,10 @@ func checksAlone(p *export.Program) []bool {
 		out[i] = isCheck(n.Target)
 		if n.Target == item || numberOf(n.Target) != nil {
 			out[i] = true
-			for _, o := range n.Outputs {
-				values(o, func(v int32) { out[i] = out[i] && !taken[v] })
-			}
+			makes(n, func(v int32) { out[i] = out[i] && !taken[v] })
 		}
 		if !out[i] {
-			for _, a := range n.Inputs {
-				values(a.Argument, func(v int32) { taken[v] = true })
-			}
+			takes(n, func(v int32) { taken[v] = true })
 		}
 	}
 	return out

@@ -167,13 +167,9 @@ func origins(p *export.Program, r *region, v int32) map[int32]bool {
 	needed := map[int32]bool{v: true}
 	for i := r.end - 1; i >= r.begin; i-- {
 		n := &p.Nodes[i]
-		makes := false
-		for _, o := range n.Outputs {
-			values(o, func(v int32) { makes = makes || needed[v] })
-		}
-		for _, a := range n.Inputs {
-			values(a.Argument, func(v int32) { needed[v] = needed[v] || makes })
-		}
+		needs := false
+		makes(n, func(v int32) { needs = needs || needed[v] })
+		takes(n, func(v int32) { needed[v] = needed[v] || needs })
 	}
 	return needed
 }
@@ -214,7 +210,7 @@ func span(p *export.Program, c export.KernelCall) (*kernel, *region) {
 func (g *graph) withKernels() *graph {
 	p := *g.Program
 	p.Nodes = slices.Clone(p.Nodes)
-	out := &graph{Program: &p, calls: slices.Clone(g.calls), functions: g.functions, autocast: g.autocast}
+	out := g.of(&p)
 	u := usesOf(&p)
 	for _, c := range p.Kernels {
 		k := kernelOf(g.Program, c)
@@ -225,9 +221,7 @@ func (g *graph) withKernels() *graph {
 		made := map[int32]bool{}
 		for _, i := range k.nodes {
 			n := &p.Nodes[i]
-			for _, o := range n.Outputs {
-				values(o, func(v int32) { made[v] = !slices.Contains(k.outputs, v) })
-			}
+			makes(n, func(v int32) { made[v] = !slices.Contains(k.outputs, v) })
 			dies = append(dies, n.Dies...)
 			n.Dies, out.calls[i].skip = nil, true
 		}

@@ -108,9 +108,7 @@ func positions(nodes []export.Node) (made map[int32]bool, causal, ok bool) {
 				return nil, false, false // something else than positions
 			}
 		}
-		for _, o := range n.Outputs {
-			values(o, func(v int32) { made[v] = true })
-		}
+		makes(n, func(v int32) { made[v] = true })
 	}
 	return made, causal, causal != all
 }

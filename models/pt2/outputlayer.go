@@ -67,9 +67,7 @@ func newSeeker(g *graph) *seeker {
 		if g.calls[i].skip {
 			continue
 		}
-		for _, a := range g.Nodes[i].Inputs {
-			values(a.Argument, func(v int32) { s.takers[v] = append(s.takers[v], i) })
-		}
+		takes(&g.Nodes[i], func(v int32) { s.takers[v] = append(s.takers[v], i) })
 	}
 	return s
 }
@@ -285,7 +283,7 @@ func shapes(n *export.Node, padded, shifted *bool) bool {
 func (l *outputLayer) without(g *graph) *graph {
 	p := *g.Program
 	p.Nodes = slices.Clone(p.Nodes)
-	out := &graph{Program: &p, calls: slices.Clone(g.calls), functions: g.functions, autocast: g.autocast}
+	out := g.of(&p)
 	made := map[int32]bool{}
 	var later []int32
 	for i := range p.Nodes {
@@ -293,9 +291,7 @@ func (l *outputLayer) without(g *graph) *graph {
 			continue
 		}
 		n := &p.Nodes[i]
-		for _, o := range n.Outputs {
-			values(o, func(v int32) { made[v] = true })
-		}
+		makes(n, func(v int32) { made[v] = true })
 		out.calls[i].skip = true
 		later = append(later, n.Dies...)
 		n.Dies = nil

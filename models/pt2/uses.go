@@ -29,6 +29,19 @@ func usesOf(p *export.Program) uses {
 	return u
 }
 
+// takes calls f for the values among a node's arguments, makes for those among its results.
+func takes(n *export.Node, f func(v int32)) {
+	for _, a := range n.Inputs {
+		values(a.Argument, f)
+	}
+}
+
+func makes(n *export.Node, f func(v int32)) {
+	for _, o := range n.Outputs {
+		values(o, f)
+	}
+}
+
 // result is the value of a node that makes one, -1 of others: files can say anything.
 func result(n *export.Node) int32 {
 	if len(n.Outputs) == 1 && n.Outputs[0].Kind == export.Ref {
