@@ -144,7 +144,7 @@ func (x *Tensor) repeatHeads(n int64) *Tensor {
 	flat[d] *= n
 	wide := c.let(x.Unsqueeze(d + 1))
 	c.set(&wide, wide.Expand(shape...))
-	return c.end(wide.cloneContiguous().View(flat...))
+	return c.end(wide.CloneContiguous().View(flat...))
 }
 
 // safeSoftmax is _safe_softmax over the last dimension: rows that are masked

@@ -45,16 +45,16 @@ func (x *Tensor) ToContiguous(d DType) *Tensor {
 	return c.end(x.castInto(d, func(d DType) *Tensor { return x.tape.empty(d, x.shape...) }))
 }
 
-// clone is Tensor.clone() as C++ calls it, with preserved strides.
-func (x *Tensor) clone() *Tensor { return x.cloneInto(x.emptyLike) }
+// Clone is torch.clone(x), with preserved strides.
+func (x *Tensor) Clone() *Tensor { return x.cloneInto(x.emptyLike) }
 
-// cloneContiguous is clone(memory_format=contiguous).
-func (x *Tensor) cloneContiguous() *Tensor {
+// CloneContiguous is x.clone(memory_format=torch.contiguous_format).
+func (x *Tensor) CloneContiguous() *Tensor {
 	return x.cloneInto(func(d DType) *Tensor { return x.tape.empty(d, x.shape...) })
 }
 
-// cloneChannelsLast is clone(memory_format=channels_last).
-func (x *Tensor) cloneChannelsLast() *Tensor {
+// CloneChannelsLast is x.clone(memory_format=torch.channels_last).
+func (x *Tensor) CloneChannelsLast() *Tensor {
 	return x.cloneInto(func(d DType) *Tensor {
 		return x.tape.fresh(d, x.tape.channelsLast(x.shape))
 	})
@@ -67,9 +67,6 @@ func (x *Tensor) cloneInto(alloc func(DType) *Tensor) *Tensor {
 	return c.end(y.derived("CloneBackward0", inputs{x}, nil, func(b *backward) { b.give(0, b.grad) }))
 }
 
-// Clone is torch.clone(x).
-func (x *Tensor) Clone() *Tensor { return x.clone() }
-
 // Contiguous is x.contiguous(): x itself if it is.
 func (x *Tensor) Contiguous() *Tensor {
 	c := x.tape.begin("contiguous", x)
@@ -80,7 +77,7 @@ func (x *Tensor) contiguous() *Tensor {
 	if x.isContiguous() {
 		return x
 	}
-	return x.cloneContiguous()
+	return x.CloneContiguous()
 }
 
 // ContiguousChannelsLast is x.contiguous(memory_format=channels_last), or
@@ -94,7 +91,7 @@ func (x *Tensor) contiguousChannelsLast() *Tensor {
 	if x.isChannelsLast() {
 		return x
 	}
-	return x.cloneChannelsLast()
+	return x.CloneChannelsLast()
 }
 
 // Detach is x.detach(): the same storage without history.

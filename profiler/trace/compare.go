@@ -2,10 +2,7 @@ package trace
 
 // compare is a comparison or a logical operator: its result is boolean and
 // autograd does not follow it.
-func (x *Tensor) compare(op string, y *Tensor) *Tensor {
-	c := x.tape.begin(op, x, y)
-	return c.end(c.t.map1(op, Bool, 1, x, y))
-}
+func (x *Tensor) compare(op string, y *Tensor) *Tensor { return x.compareAs(op, Bool, y) }
 
 // compareScalar compares x with a number.
 func (x *Tensor) compareScalar(op string) *Tensor {

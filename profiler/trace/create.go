@@ -43,17 +43,10 @@ func (t *Tape) FilledStrided(op string, d DType, shape, strides []int64) *Tensor
 }
 
 // ZerosLike is torch.zeros_like(x).
-func (x *Tensor) ZerosLike() *Tensor { return x.filledLike("zeros_like") }
+func (x *Tensor) ZerosLike() *Tensor { return x.FilledLike("zeros_like", x.dtype) }
 
 // OnesLike is torch.ones_like(x).
-func (x *Tensor) OnesLike() *Tensor { return x.filledLike("ones_like") }
-
-func (x *Tensor) filledLike(op string) *Tensor {
-	c := x.tape.begin(op, x)
-	y := x.emptyLike(x.dtype)
-	c.t.launchFill(y)
-	return c.end(y)
-}
+func (x *Tensor) OnesLike() *Tensor { return x.FilledLike("ones_like", x.dtype) }
 
 // ZeroInPlace is x.zero_().
 func (x *Tensor) ZeroInPlace() *Tensor { return x.overwrite("zero_", "ZeroBackward0") }

@@ -125,12 +125,7 @@ func Update(op string, flops int64, out *Tensor, xs ...*Tensor) *Tensor {
 }
 
 // Compare makes a mask like x, as a comparison with a number does.
-func Compare(op string, x *Tensor) *Tensor {
-	c := x.tape.begin(op, x)
-	y := x.emptyLike(Bool)
-	c.t.launchElementwise(y, 1, x)
-	return c.end(y)
-}
+func Compare(op string, x *Tensor) *Tensor { return x.compareScalar(op) }
 
 // VectorNorm is torch.linalg.vector_norm of x over dims, all if none are
 // given, without autograd.

@@ -43,7 +43,7 @@ func (b *backward) copySlices(whole, part geometry, offset int64) {
 	result := b.let(t.emptyStrided(b.grad.dtype, whole.shape, whole.strides))
 	t.launchCopy(result, b.grad)
 	slice := b.let(result.asStrided(part, offset))
-	res := b.runInner(slice.cloneContiguous())
+	res := b.runInner(slice.CloneContiguous())
 	for i, g := range res {
 		switch {
 		case g == nil || !b.needs(i):

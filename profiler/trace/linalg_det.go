@@ -55,14 +55,7 @@ func detGrad(grad, det, lu *Tensor, adjoint bool) *Tensor {
 func (lu *Tensor) withoutZeros() *Tensor {
 	c := lu.tape.begin("linalg_det_backward", lu)
 	zero := lu.diagonal().compareScalar("eq")
-	return c.end(lu.Add(zero.whereNumbers(lu.dtype).DiagEmbed(0)))
-}
-
-// whereNumbers is at::where(x, number, number).
-func (x *Tensor) whereNumbers(d DType) *Tensor {
-	c := x.tape.begin("where", x)
-	yes := x.tape.scalarTensor(d)
-	return c.end(Where(x, yes, x.tape.scalarTensor(d)))
+	return c.end(lu.Add(WhereNumbers(zero, lu.dtype).DiagEmbed(0)))
 }
 
 // luAdjoint reports whether backward solves with the adjoint: a determinant is that of the

@@ -116,9 +116,7 @@ func (smooth *Tensor) smoothMean(target, ignored *Tensor, a CrossEntropyArgs) *T
 // pick is x.gather(0, index) without autograd.
 func (x *Tensor) pick(index *Tensor) *Tensor {
 	c := x.tape.begin("gather", x, index)
-	y := c.t.empty(x.dtype, index.numel)
-	c.t.launch(program.Index, index.numel, []*Tensor{y}, []*Tensor{x, index})
-	return c.end(y)
+	return c.end(c.taken(x, index, index.numel))
 }
 
 // classDim is the dimension of x that holds the classes.

@@ -107,5 +107,5 @@ func (x *Tensor) RepeatInterleave(n int64, d int) *Tensor {
 	wide := c.let(x.Unsqueeze(d + 1))
 	shape := with(wide.shape, d+1, n)
 	c.set(&wide, wide.Expand(shape...))
-	return c.end(wide.cloneContiguous().Flatten(d, d+1))
+	return c.end(wide.CloneContiguous().Flatten(d, d+1))
 }

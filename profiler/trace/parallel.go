@@ -80,7 +80,7 @@ func (x *Tensor) sumOverRanks(ranks int64) *Tensor {
 // reduced is _c10d_functional.all_reduce: a copy, which is reduced in place. The compute
 // stream waits for it.
 func (x *Tensor) reduced(ranks int64) *Tensor {
-	y := x.cloneContiguous()
+	y := x.CloneContiguous()
 	x.tape.Collective(program.AllReduce, ranks, y, y)
 	return y
 }

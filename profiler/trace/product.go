@@ -159,7 +159,7 @@ func (a *Tensor) mv(v *Tensor) *Tensor {
 	c.t.useBLAS()
 	c.t.launchGEMM(y, 1, a.shape[0], 1, a.shape[1], a, v)
 	return c.end(y.derived("MvBackward0", inputs{a, v}, saves{when(v.requiresGrad, a), when(a.requiresGrad, v)}, each(
-		partial{0, func(b *backward) *Tensor { return b.grad.outer(b.saved(1)) }},
+		partial{0, func(b *backward) *Tensor { return b.grad.Outer(b.saved(1)) }},
 		partial{1, func(b *backward) *Tensor { return b.saved(0).T().mv(b.grad) }},
 	)))
 }
@@ -185,9 +185,7 @@ func (a *Tensor) dot(b *Tensor) *Tensor {
 }
 
 // Outer is torch.outer (and torch.ger) of two vectors.
-func (a *Tensor) Outer(b *Tensor) *Tensor { return a.outer(b) }
-
-func (a *Tensor) outer(b *Tensor) *Tensor {
+func (a *Tensor) Outer(b *Tensor) *Tensor {
 	c := a.tape.begin("outer", a, b)
 	return c.end(a.reshape([]int64{a.shape[0], 1}).Mul(b))
 }

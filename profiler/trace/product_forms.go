@@ -11,7 +11,7 @@ func (x *Tensor) AddMV(a, v *Tensor) *Tensor {
 	c.t.launchGEMM(y, 1, a.shape[0], 1, a.shape[1], a, v, x)
 	return c.end(y.derived("AddmvBackward0", inputs{x, a, v}, saves{when(v.requiresGrad, a), when(a.requiresGrad, v)},
 		each(
-			partial{1, func(b *backward) *Tensor { return b.grad.outer(b.saved(1)) }},
+			partial{1, func(b *backward) *Tensor { return b.grad.Outer(b.saved(1)) }},
 			partial{0, func(b *backward) *Tensor { return b.grad }},
 			partial{2, func(b *backward) *Tensor { return b.saved(0).T().mv(b.grad) }},
 		)))

@@ -84,7 +84,7 @@ func (x *Tensor) reshape(shape []int64) *Tensor {
 	}
 	// _unsafe_view of a clone.
 	c := x.tape.begin("reshape", x)
-	copied := c.let(x.cloneContiguous())
+	copied := c.let(x.CloneContiguous())
 	return c.end(copied.unsafeView(shape))
 }
 

@@ -4,10 +4,7 @@ import "slices"
 
 // AsStrided is x.as_strided(shape, strides, offset).
 func (x *Tensor) AsStrided(shape, strides []int64, offset int64) *Tensor {
-	whole, part, at := x.geometry, geometry{shape, strides}, offset-x.offset
-	return x.viewOf("as_strided", "AsStridedBackward0", shape, strides, offset, func(b *backward) {
-		b.give(0, b.grad.asStridedBackward(whole, part, at))
-	})
+	return x.asStrided(geometry{shape, strides}, offset)
 }
 
 // SqueezeAll is x.squeeze() without some dimensions named, or
@@ -114,7 +111,7 @@ func (x *Tensor) Rot90(k int64, a, b int) *Tensor {
 	case 3:
 		return c.end(x.Flip(a).Transpose(a, b))
 	default:
-		return c.end(x.cloneContiguous())
+		return c.end(x.CloneContiguous())
 	}
 }
 
@@ -222,18 +219,12 @@ func (x *Tensor) ChannelShuffle(groups int64) *Tensor {
 	return c.end(y.View(x.shape...))
 }
 
-// CloneContiguous is x.clone(memory_format=torch.contiguous_format).
-func (x *Tensor) CloneContiguous() *Tensor { return x.cloneContiguous() }
-
-// CloneChannelsLast is x.clone(memory_format=torch.channels_last).
-func (x *Tensor) CloneChannelsLast() *Tensor { return x.cloneChannelsLast() }
-
 // ToCopy is a copy of x as type d, also where x has it.
 func (x *Tensor) ToCopy(d DType) *Tensor {
 	if x.dtype != d {
 		return x.To(d)
 	}
-	return x.clone()
+	return x.Clone()
 }
 
 // FlatRepeatInterleave is x.repeat_interleave(n): of the flattened x.
