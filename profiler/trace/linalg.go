@@ -61,6 +61,13 @@ func (x *Tensor) mustBeZero() {
 	c.done()
 }
 
+// checked returns a result after a look at the report that it comes with.
+func (c *call) checked(x, info *Tensor) *Tensor {
+	c.letAll([]*Tensor{x, info})
+	info.mustBeZero()
+	return c.end(x)
+}
+
 // factorize is a kernel whose work is that of a factorization of x.
 func (x *Tensor) factorize(outs ...*Tensor) {
 	x.tape.launch(program.Matmul, x.numel*x.Size(-1), outs, []*Tensor{x})
@@ -194,10 +201,7 @@ func (x *Tensor) luSolveBy(lu *Tensor, left, adjoint bool) *Tensor {
 // with as many dimensions as a batch of vectors has is one.
 func (a *Tensor) LinalgSolve(b *Tensor, left bool) *Tensor {
 	c := a.tape.begin("linalg_solve", a, b)
-	x, info := a.LinalgSolveEx(b, left)
-	c.letAll([]*Tensor{x, info})
-	info.mustBeZero()
-	return c.end(x)
+	return c.checked(a.LinalgSolveEx(b, left))
 }
 
 // LinalgSolveEx is torch.linalg.solve_ex(a, b, left=left).
@@ -253,10 +257,7 @@ func solveGrads(grad, lu, x *Tensor, left, vector, wantA bool) (ga, gb *Tensor) 
 // LinalgInv is torch.linalg.inv(x), LinalgInvEx with a look at the report.
 func (x *Tensor) LinalgInv() *Tensor {
 	c := x.tape.begin("linalg_inv", x)
-	y, info := x.LinalgInvEx()
-	c.letAll([]*Tensor{y, info})
-	info.mustBeZero()
-	return c.end(y)
+	return c.checked(x.LinalgInvEx())
 }
 
 // LinalgInvEx is torch.linalg.inv_ex(x): the solution for an identity.

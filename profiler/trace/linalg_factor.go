@@ -5,10 +5,7 @@ import "github.com/vprof/vprof/profiler/program"
 // Cholesky is torch.linalg.cholesky(x) and its upper variant.
 func (x *Tensor) Cholesky() *Tensor {
 	c := x.tape.begin("linalg_cholesky", x)
-	l, info := x.CholeskyEx()
-	c.letAll([]*Tensor{l, info})
-	info.mustBeZero()
-	return c.end(l)
+	return c.checked(x.CholeskyEx())
 }
 
 // CholeskyEx is torch.linalg.cholesky_ex(x).

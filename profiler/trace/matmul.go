@@ -12,10 +12,13 @@ func (t *Tape) launchGEMM(y *Tensor, batch, m, n, k int64, ins ...*Tensor) {
 }
 
 // MM is torch.mm of two matrices.
-func (a *Tensor) MM(b *Tensor) *Tensor {
-	c := a.tape.begin("mm", a, b)
+func (a *Tensor) MM(b *Tensor) *Tensor { return a.inLower("mm", b, (*Tensor).mm) }
+
+// inLower runs a product in the precision of autocast.
+func (a *Tensor) inLower(op string, b *Tensor, product func(a, b *Tensor) *Tensor) *Tensor {
+	c := a.tape.begin(op, a, b)
 	c.lower(&a, &b)
-	return c.end(a.mm(b))
+	return c.end(product(a, b))
 }
 
 // mm is at::mm below autocast.
@@ -212,11 +215,7 @@ func (c *call) linear(x, weight, bias *Tensor) *Tensor {
 }
 
 // BMM is torch.bmm.
-func (a *Tensor) BMM(b *Tensor) *Tensor {
-	c := a.tape.begin("bmm", a, b)
-	c.lower(&a, &b)
-	return c.end(a.bmm(b))
-}
+func (a *Tensor) BMM(b *Tensor) *Tensor { return a.inLower("bmm", b, (*Tensor).bmm) }
 
 // bmm is at::bmm below autocast.
 func (a *Tensor) bmm(b *Tensor) *Tensor {

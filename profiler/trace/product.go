@@ -141,11 +141,7 @@ func (x *Tensor) lead() *Tensor {
 }
 
 // MV is torch.mv: a matrix times a vector.
-func (a *Tensor) MV(v *Tensor) *Tensor {
-	c := a.tape.begin("mv", a, v)
-	c.lower(&a, &v)
-	return c.end(a.mv(v))
-}
+func (a *Tensor) MV(v *Tensor) *Tensor { return a.inLower("mv", v, (*Tensor).mv) }
 
 func (a *Tensor) mv(v *Tensor) *Tensor {
 	c := a.tape.begin("mv", a, v)
