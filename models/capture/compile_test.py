@@ -80,7 +80,7 @@ class Kernels(unittest.TestCase):
         compiling.spare_triton(module)
         launch = module.CachingAutotuner()._precompile_config("config").make_launcher()
         self.assertIsNone(launch(1, 2, stream=0))
-        self.assertEqual("config", launch.config)
+        self.assertEqual(("config", 0), (launch.config, launch.n_spills))
 
     def test_triton_compiles_where_it_is_wanted(self):
         module = self.heuristics()

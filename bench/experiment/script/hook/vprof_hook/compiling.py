@@ -28,7 +28,7 @@ class Result:
             return None
 
         launch.config = self.config
-        launch.n_regs, launch.n_spills, launch.shared = None, None, 0
+        launch.n_regs, launch.n_spills, launch.shared = None, 0, 0  # what spills is compared with a bound
         launch.cache_hash, launch.store_cubin = "", False
         return launch
 
