@@ -40,6 +40,8 @@ type Script struct {
 	// Idle are the functions of NVIDIA's libraries that were called and did nothing, in the order
 	// of their first calls.
 	Idle []string `json:"idle_functions,omitempty"`
+	// Guessed are the user's lines whose course hung on numbers that were never computed.
+	Guessed []string `json:"guessed_lines,omitempty"`
 	// Workspaces counts the sizes that libraries decide.
 	Workspaces *Workspaces `json:"workspaces,omitempty"`
 	// GPUs is the number of ranks of which Rank was run; absent for one.
@@ -123,6 +125,9 @@ func (r *Report) besides() []string {
 	}
 	if n := len(s.Spared); n > 0 {
 		notes = append(notes, fmt.Sprintf("not removed: %d checkpoints of before, such as %s.", n, s.Spared[0]))
+	}
+	if n := len(s.Guessed); n > 0 {
+		notes = append(notes, fmt.Sprintf("%d lines went by numbers that were never computed, such as %s.", n, s.Guessed[0]))
 	}
 	if n := len(s.Idle); n > 0 && s.Result != "fits" {
 		shown := s.Idle[:min(n, 6)]

@@ -12,7 +12,7 @@ import (
 // An Event is something that the hook has seen in one of the command's processes.
 type Event struct {
 	// Name is what it is: importing, imported, torch, cuda, phase, mark, step, diverted,
-	// kept, made, error, end.
+	// kept, made, guessed, error, end.
 	Name string `json:"event"`
 	PID  int    `json:"pid"`
 	// At is when, in microseconds since 1970.
@@ -49,7 +49,7 @@ type Event struct {
 	Done int `json:"done"`
 	Of   int `json:"of"`
 
-	// Of diverted, kept and made: the path as the script knows it.
+	// Of diverted, kept and made: the path as the script knows it; of guessed: file:line.
 	Path string `json:"path"`
 
 	// Of error: the exception that the script did not catch.

@@ -3,6 +3,7 @@
 import os
 import sys
 import unittest
+import unittest.mock
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "hook"))
 import torch
@@ -28,16 +29,36 @@ class ValuesTest(unittest.TestCase):
     def setUp(self):
         self.host = values.Host.__new__(values.Host)
         self.host.torch, self.host.library, self.host.generator = torch, Library(), torch.Generator()
-        self.host.whole = {torch.bool, torch.int64}
+        self.host.whole, self.host.telling = {torch.bool, torch.int64}, False
 
     def test_whole_results_are_computed(self):
         mask = torch.tensor([True, False, True])
         run = self.host.result(aten.sum.default, idle(lambda x: torch.zeros((), dtype=torch.int64)))
         self.assertEqual(run(None, mask).item(), 2)
 
-    def test_floats_stay(self):
+    def test_small_floats_are_computed(self):
         run = self.host.result(aten.add.Tensor, idle(lambda x, y: torch.zeros(2)))
-        self.assertEqual(run(None, torch.ones(2), torch.ones(2)).tolist(), [0, 0])
+        self.assertEqual(run(None, torch.ones(2), torch.ones(2)).tolist(), [2, 2])
+
+    def test_large_floats_stay(self):
+        run = self.host.result(aten.neg.default, idle(lambda x: torch.zeros(1).expand(values.FLOATS + 1)))
+        self.assertEqual(run(None, torch.ones(1).expand(values.FLOATS + 1)).sum(), 0)
+
+    def test_results_of_unknown_numbers_are_finite(self):
+        self.host.level = lambda tensor: values.NOTHING
+        run = self.host.finite(aten.log.default, idle(lambda x: torch.ones(2)))
+        self.assertEqual(run(None, torch.zeros(2)).tolist(), [0, 0])
+
+    def test_what_is_known_follows_from_arguments(self):
+        self.host.level = lambda tensor: int(tensor.item())
+        known, none, some, all_ = self.host.known, *(torch.tensor(n) for n in (values.NOTHING, values.SOME, values.ALL))
+        self.assertEqual([known(all_, 3, [all_]), known(all_, none), known(some), known(none), known()], [2, 1, 1, 0, 2])
+
+    def test_assertions_hold_of_unknown_numbers(self):
+        self.host.level = lambda tensor: values.NOTHING
+        out = torch.tensor(False)
+        with unittest.mock.patch.object(torch.Tensor, "is_cuda", True), unittest.mock.patch.object(self.host, "mark"):
+            self.assertTrue(self.host.asserted(lambda tensor: out)(torch.zeros(2)))
 
     def test_large_ones_stay(self):
         run = self.host.result(aten.eq.Scalar, idle(lambda x, y: torch.zeros(1, dtype=torch.bool).expand(values.MOST + 1)))

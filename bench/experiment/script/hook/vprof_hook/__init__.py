@@ -28,7 +28,7 @@ from . import events
 
 def watch():
     """Waits for the import of the modules that are of interest."""
-    from . import compiling, files, ranks
+    from . import compiling, files, ranks, values
 
     sys.meta_path.insert(0, Finder({
         "torch": watch_torch,
@@ -38,6 +38,7 @@ def watch():
         "torch._inductor.runtime.triton_heuristics": compiling.spare_triton,
         "torch._inductor.codegen.wrapper": compiling.name_lines,
         "torch._functorch.config": compiling.keep_share,
+        "torchvision": values.compute_detection,
     }))
 
 

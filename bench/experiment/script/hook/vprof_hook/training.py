@@ -48,7 +48,12 @@ class Watch:
     def active(self):
         """The optimizers that step, or may still do so, with how often they did."""
         most = max(self.counts.values(), default=0)
-        return {o: n for o, n in self.counts.items() if n > 0 or most < PATIENCE * max(self.wanted, 1)}
+        # An optimizer that wraps another, as SAM's does, has the same groups and may never step itself.
+        wrapped = {id(group) for o, n in self.counts.items() if n for group in o.param_groups}
+        return {
+            o: n for o, n in self.counts.items()
+            if n > 0 or most < PATIENCE * max(self.wanted, 1) and any(id(group) not in wrapped for group in o.param_groups)
+        }
 
     def turn(self, change):
         """Ends the current phase and begins another by changing the list of phases."""

@@ -3,32 +3,53 @@
 Kernels of the simulated GPU do nothing. What comes out as whole numbers or as true and false
 (masks, lengths, positions, comparisons) is computed here on the host, if it is small: PyTorch's own
 kernel allocates as ever, then the result is written where the device's memory is, which is host
-memory. Floating-point numbers stay as they are, zeros where nobody wrote others.
+memory. So are floating-point numbers (boxes, thresholds, probabilities) of operators that scripts go by, if they are
+smaller still or come of numbers that the host wrote. Layers are not: what they give reads as zeros where nobody
+wrote others. The storage of each tensor remembers how much of it is known.
 """
 
 import ctypes
 import os
+import sys
 import warnings
 
-# Elements of the largest tensors that are computed.
-MOST = 1 << 20
+from . import events, memory
+
+# Elements of the largest tensors that are computed: of whole numbers, and of floating-point numbers that come of small
+# tensors from the host; and of other floating-point numbers.
+MOST, FLOATS = 1 << 22, 1 << 16
+
+# How much of a tensor is known: nothing, some of what it was computed from, all.
+NOTHING, SOME, ALL = 0, 1, 2
 
 # Operators by what they give: a result, or a changed argument.
 RESULTS = """
     eq.Tensor eq.Scalar ne.Tensor ne.Scalar lt.Tensor lt.Scalar le.Tensor le.Scalar gt.Tensor gt.Scalar ge.Tensor ge.Scalar
     logical_and logical_or logical_not logical_xor bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor bitwise_not
-    add.Tensor sub.Tensor mul.Tensor floor_divide remainder.Tensor remainder.Scalar neg abs minimum maximum clamp isnan isin.Tensor_Tensor
+    add.Tensor sub.Tensor mul.Tensor floor_divide remainder.Tensor remainder.Scalar neg abs minimum maximum clamp clamp.Tensor
+    clamp_min clamp_max isnan isinf isfinite isin.Tensor_Tensor
     where.self masked_fill.Scalar sum sum.dim_IntList any any.dim all all.dim max max.dim min min.dim aminmax _aminmax argmax argmin
     cumsum sort sort.stable topk index.Tensor index_select gather cat flip roll tril triu bincount searchsorted.Tensor repeat_interleave.Tensor
 """
+# These may have no finite result of numbers that nobody knows.
+ARITHMETIC = """
+    div.Tensor div.Tensor_mode reciprocal exp expm1 log log1p log2 sqrt rsqrt pow.Tensor_Scalar pow.Tensor_Tensor pow.Scalar
+    sigmoid tanh softplus _softmax _log_softmax mean mean.dim std.correction var.correction linalg_vector_norm prod cumprod
+    sin cos atan2 floor ceil round trunc sign lerp.Scalar addcmul addcdiv
+"""
 CHANGES = """
     fill_.Scalar fill_.Tensor zero_ copy_ eq_.Scalar logical_and_ logical_or_ logical_not_ bitwise_and_.Tensor bitwise_or_.Tensor
-    add_.Tensor sub_.Tensor mul_.Tensor masked_fill_.Scalar index_put_ _index_put_impl_ index_fill_.int_Scalar scatter_.value scatter_.src
-    scatter_add_ arange.start_out eye.m_out cumsum.out any.out all.out
+    add_.Tensor sub_.Tensor mul_.Tensor div_.Tensor clamp_ clamp_min_ clamp_max_ exp_ sqrt_ neg_ masked_fill_.Scalar
+    index_put_ _index_put_impl_ index_fill_.int_Scalar scatter_.value scatter_.src
+    scatter_add_ arange.start_out linspace.out eye.m_out cumsum.out any.out all.out
 """
-RANDOM = "random_ random_.to random_.from randperm.generator_out"
+RANDOM = """
+    random_ random_.to random_.from randperm.generator_out uniform_ normal_ exponential_ bernoulli bernoulli_.float bernoulli_.Tensor multinomial
+"""
 # Operators whose result has as many elements as a kernel counts: PyTorch reads the number back.
-COUNTED = "nonzero _unique2 unique_dim unique_consecutive"
+COUNTED = "nonzero _unique2 unique_dim unique_consecutive masked_select"
+# What they write does not depend on what was there.
+OVERWRITES = {"fill_", "zero_", "copy_", "arange", "linspace", "eye", "cumsum", "any", "all"}
 
 
 def compute(torch):
@@ -37,10 +58,24 @@ def compute(torch):
     path = os.path.join(os.environ.get("TRITON_LIBCUDA_PATH", ""), "libvprof_gpu.so")
     if not os.environ.get("VPROF_STANDINS") or not os.path.exists(path) or not hasattr(getattr(torch, "library", None), "get_kernel"):
         return
+    global host
     host = Host(torch, ctypes.CDLL(path))
-    for names, with_numbers in ((RESULTS, host.result), (CHANGES, host.change), (RANDOM, host.random), (COUNTED, host.counted)):
+    for names, with_numbers in (
+        (RESULTS, host.result), (ARITHMETIC, host.finite), (CHANGES, host.change), (RANDOM, host.random), (COUNTED, host.counted),
+    ):
         for name in names.split():
             host.override(name, with_numbers)
+    host.override("_local_scalar_dense", host.read)
+    torch._is_all_true = host.asserted(torch._is_all_true)
+
+
+def compute_detection(_torchvision):
+    """Called when torchvision has been imported, whose operators have results of lengths that kernels count."""
+    if host is not None:
+        host.override("nms", host.counted, "torchvision")
+
+
+host = None
 
 
 def tensors_of(op):
@@ -54,14 +89,16 @@ class Host:
     def __init__(self, torch, library):
         self.torch, self.library = torch, library
         self.library.vprof_tell.argtypes = [ctypes.c_int64]
-        self.registered = torch.library.Library("aten", "IMPL")
+        self.libraries = []
         self.whole = {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
         self.generator = torch.Generator().manual_seed(0)
+        self.telling = False
+        self.lines = set()
 
-    def override(self, name, with_numbers):
+    def override(self, name, with_numbers, namespace="aten"):
         torch = self.torch
         packet, _, overload = name.partition(".")
-        packet = getattr(torch.ops.aten, packet, None)
+        packet = getattr(getattr(torch.ops, namespace), packet, None)
         op = packet and getattr(packet, overload or "default", None)
         try:
             kernel = op and torch.library.get_kernel(op, "CUDA")
@@ -72,30 +109,47 @@ class Host:
         wrapped = with_numbers(op, kernel.call_boxed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            self.registered.impl(op, wrapped, "CUDA", with_keyset=True)
+            self.libraries.append(torch.library.Library(namespace, "IMPL"))
+            self.libraries[-1].impl(op, wrapped, "CUDA", with_keyset=True)
 
     # What replaces a kernel, by kind of operator.
 
-    def result(self, op, kernel):
+    def result(self, op, kernel, finite=False):
         tensors = tensors_of(op)
 
         def run(keys, *args, **kwargs):
             args = self.lifted(args, tensors)
             out = kernel(keys, *args, **kwargs)
-            if self.is_whole(out) and self.is_small(out, args):
-                self.write(out, self.computed(op, args, kwargs))
+            known = self.known(*args)
+            if self.is_small(out, args, known):
+                self.write(out, self.computed(op, args, kwargs), finite and known < ALL)
+                self.mark(out, known)
             return out
 
         return run
 
+    def finite(self, op, kernel):
+        return self.result(op, kernel, finite=True)
+
     def change(self, op, kernel):
-        tensors = tensors_of(op)
+        tensors, overwrites = tensors_of(op), op.__name__.partition(".")[0] in OVERWRITES
 
         def run(keys, *args, **kwargs):
             args = self.lifted(args, tensors)
             out = kernel(keys, *args, **kwargs)
-            if self.is_whole(out) and self.is_small(out, args):
+            if not out.is_cuda:
+                return self.seen_by_host(out, args)
+            if self.in_backward() and out.dtype not in self.whole:
+                return out
+            whole = out.numel() * out.element_size() == out.untyped_storage().nbytes()
+            known = self.known(*(a for a in args if a is not out)) if overwrites else self.known(*args)
+            if overwrites and not whole:
+                known = min(known, max(self.known(out), SOME))
+            if self.is_small(out, args, known):
                 self.computed(op, args, kwargs)
+            else:
+                known = NOTHING
+            self.mark(out, known)
             return out
 
         return run
@@ -103,27 +157,78 @@ class Host:
     def random(self, op, kernel):
         def run(keys, *args, **kwargs):
             out = kernel(keys, *args, **kwargs)
-            if out.numel() <= MOST:
-                self.computed(op, args, {**kwargs, "generator": self.generator})
+            if self.is_small(out, args, NOTHING):
+                self.write(out, self.computed(op, args, {**kwargs, "generator": self.generator}))
+                self.mark(out, ALL)
             return out
 
         return run
 
     def counted(self, op, kernel):
         def run(keys, *args, **kwargs):
-            known = self.computed(op, args, kwargs) if self.is_small(args[0], ()) else None
-            if known is None:
+            tensors = [a for a in args if isinstance(a, self.torch.Tensor)]
+            if self.telling:
                 return kernel(keys, *args, **kwargs)
+            known = self.computed(op, args, kwargs) if all(t.numel() <= MOST for t in tensors) else None
+            if self.known(*tensors) < ALL:
+                self.guessed()
             first = known[0] if isinstance(known, tuple) else known
-            self.library.vprof_tell(first.size(args[1] if op.__name__.startswith("unique_dim") else 0))
+            along = args[1] if op.__name__.startswith("unique_dim") else 0
+            self.telling = True
+            # Of more than is computed each element counts.
+            self.library.vprof_tell(tensors[0].numel() if first is None else first.size(along))
             try:
                 out = kernel(keys, *args, **kwargs)
             finally:
                 self.library.vprof_tell(-1)
-            self.write(out, known)
+                self.telling = False
+            if known is not None:
+                self.write(out, known)
+            self.mark(out, NOTHING if known is None else self.known(*tensors))
             return out
 
         return run
+
+    def asserted(self, check):
+        """torch._is_all_true, by which distributions check their arguments: it holds of numbers that nobody knows."""
+
+        def holds(tensor):
+            out = check(tensor)
+            if out.is_cuda and self.known(tensor) < ALL:
+                self.write(out, self.torch.ones((), dtype=self.torch.bool))
+                self.mark(out, ALL)
+            return out
+
+        return holds
+
+    def read(self, _op, kernel):
+        """A number that the script reads: finite, and noted if it is true or false and nobody knows it."""
+
+        def run(keys, tensor):
+            number = kernel(keys, tensor)
+            if self.known(tensor) == ALL:
+                return number
+            if isinstance(number, bool):
+                self.guessed()
+            return 0.0 if isinstance(number, float) and number - number != 0 else number
+
+        return run
+
+    def seen_by_host(self, out, args):
+        """What the script copies to the host: finite where nobody knows it."""
+        if out.is_floating_point() and out.numel() <= MOST and self.known(*args[1:]) < ALL:
+            self.torch.nan_to_num_(out, 0.0, 0.0, 0.0)
+        return out
+
+    def guessed(self):
+        """Notes the user's line, whose course hangs on a number that was never computed."""
+        frame, libraries = sys._getframe(1), (*memory.LIBRARIES, os.path.join(os.path.dirname(self.torch.__file__), ""))
+        while frame is not None and not memory.of_user(frame.f_code.co_filename, libraries):
+            frame = frame.f_back
+        line = frame and "%s:%d" % (frame.f_code.co_filename, frame.f_lineno)
+        if line and line not in self.lines:
+            self.lines.add(line)
+            events.send("guessed", path=line)
 
     def lifted(self, args, tensors):
         """Makes numbers tensors where those are wanted, as PyTorch had before it called Python, of the type of the result."""
@@ -136,15 +241,52 @@ class Host:
                 args = (*args[:i], number, *args[i + 1:])
         return args
 
+    # What is known.
+
+    def known(self, *args):
+        """How much is known of the tensors among arguments; those of the host are."""
+        levels = {self.level(t) for t in self.tensors(args)}
+        return ALL if levels <= {ALL} else SOME if levels - {NOTHING} else NOTHING
+
+    def level(self, tensor):
+        if not tensor.is_cuda:
+            return ALL
+        if self.in_backward():
+            return NOTHING
+        try:
+            return getattr(tensor.untyped_storage(), "vprof", NOTHING)
+        except (RuntimeError, NotImplementedError):  # a tensor without storage
+            return NOTHING
+
+    def in_backward(self):
+        """Tells whether autograd runs, which adds gradients in place only if Python has no object of their storage."""
+        return self.torch._C._current_graph_task_id() >= 0
+
+    def mark(self, out, known):
+        if self.in_backward():
+            return
+        for t in self.tensors((out,)):
+            storage = t.untyped_storage()
+            if known or hasattr(storage, "vprof"):
+                storage.vprof = known
+
+    def tensors(self, args):
+        for a in args:
+            if isinstance(a, self.torch.Tensor):
+                yield a
+            elif isinstance(a, (list, tuple)):
+                yield from self.tensors(a)
+
     # Numbers.
 
-    def is_whole(self, out):
-        if isinstance(out, tuple):
-            return any(o.dtype in self.whole for o in out)
-        return out.dtype in self.whole
-
-    def is_small(self, out, args):
-        return all(t.numel() <= MOST for t in (*(out if isinstance(out, tuple) else (out,)), *args) if isinstance(t, self.torch.Tensor))
+    def is_small(self, out, args, known):
+        """Tells whether a result is worth computing: of whole numbers, or small, or made of what the host wrote."""
+        outs = list(self.tensors((out,)))
+        whole = any(o.dtype in self.whole for o in outs)
+        if not whole and self.in_backward():
+            return False
+        most = MOST if whole or known and not any(t.is_cpu and t.dim() for t in self.tensors(args)) else FLOATS
+        return all(t.numel() <= most for t in (*outs, *self.tensors(args)))
 
     def computed(self, op, args, kwargs):
         """What the operator gives on the host; None where it fails."""
@@ -172,10 +314,16 @@ class Host:
         flat = self.torch.frombuffer(memory, dtype=tensor.dtype, count=size)
         return flat.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
-    def write(self, out, known):
-        if known is None:
-            return
-        for to, numbers in zip(out, known) if isinstance(out, tuple) else ((out, known),):
-            if to.dtype in self.whole and to.shape == numbers.shape and to.numel():
-                with self.torch._C.DisableTorchFunction():
-                    self.view(to).copy_(numbers)
+    def write(self, out, known, finite=False):
+        """Writes numbers where a result is; zeros for whole ones that the host could not compute."""
+        outs = out if isinstance(out, tuple) else (out,)
+        known = (0,) * len(outs) if known is None else known if isinstance(known, tuple) else (known,)
+        for to, numbers in zip(outs, known):
+            failed = isinstance(numbers, int)
+            if not to.numel() or not failed and (to.dtype != numbers.dtype or to.shape != numbers.shape):
+                continue
+            with self.torch._C.DisableTorchFunction():
+                if not failed:
+                    self.view(to).copy_(numbers.nan_to_num_(0.0, 0.0, 0.0) if finite and numbers.is_floating_point() else numbers)
+                elif to.dtype in self.whole:
+                    self.view(to).zero_()

@@ -69,6 +69,9 @@ m = model()
 adam = torch.optim.Adam(m.parameters())
 scaler = torch.amp.GradScaler(finite="skip" not in args)
 never = torch.optim.SGD([torch.nn.Parameter(8)]) if "never" in args else None
+if "wrapped" in args:
+    wrapper = torch.optim.SGD(m.parameters())
+    wrapper.param_groups = adam.param_groups
 if "small" in args:
     torch.counter.limit = 5500
 for it in range(40):
