@@ -35,6 +35,7 @@ def watch():
         "safetensors": files.divert_safetensors,
         "safetensors.torch": files.divert_safetensors_torch,
         "torch.distributed.launcher.api": ranks.start_one_rank,
+        "deepspeed.launcher.runner": ranks.start_one_of_deepspeed,
         "torch._inductor.runtime.triton_heuristics": compiling.spare_triton,
         "torch._inductor.codegen.wrapper": compiling.name_lines,
         "torch._functorch.config": compiling.keep_share,

@@ -24,13 +24,31 @@ def start_one_rank(launcher):
     """Has torchrun, and what is built on it, become one rank in place of starting them all."""
 
     def become(self, *args):
-        config = self._config
-        ranks = config.max_nodes * config.nproc_per_node
-        rank = min(int(os.environ.get("VPROF_RANK", "0")), ranks - 1)
-        os.environ.update(environment(ranks, rank))
+        enter(self._config.max_nodes * self._config.nproc_per_node)
         os.execvp(self._entrypoint, [self._entrypoint, *map(str, args)])
 
     launcher.elastic_launch.__call__ = become
+
+
+def start_one_of_deepspeed(runner):
+    """Has DeepSpeed's launcher do the same."""
+
+    def become(args=None):
+        given = runner.parse_args(args)
+        gpus = given.num_gpus if given.num_gpus > 0 else int(os.environ.get("VPROF_WORLD", "1"))
+        rank = enter(max(given.num_nodes, 1) * gpus)
+        command = [] if given.no_python else [sys.executable, "-u", *(["-m"] * given.module)]
+        command += [given.user_script, *([] if given.no_local_rank else [f"--local_rank={rank}"]), *given.user_args]
+        os.execvp(command[0], command)
+
+    runner.main = become
+
+
+def enter(ranks):
+    """Makes this process the rank that is to be run, and returns its number."""
+    rank = min(int(os.environ.get("VPROF_RANK", "0")), ranks - 1)
+    os.environ.update(environment(ranks, rank))
+    return rank
 
 
 def answer_for_others(torch):
