@@ -53,12 +53,15 @@ func (r *Recording) toward(far *Recording, batch int) (*Recording, error) {
 		s, other := &out.Steps[i], &far.Steps[i]
 		found := s.counterparts(other, int64(r.Batch), int64(far.Batch))
 		s.Allocations = slices.Clone(s.Allocations)
+		lasts := s.lasting()
 		for n, a := range s.Allocations {
-			bytes += a[0]
-			if m := found[n]; m < 0 {
-				alone += a[0]
-			} else {
+			if m := found[n]; m >= 0 {
 				s.Allocations[n][0] = max(0, a[0]+int64(math.Round(share*float64(other.Allocations[m][0]-a[0]))))
+			} else if lasts[n] {
+				alone += a[0]
+			}
+			if lasts[n] {
+				bytes += a[0]
 			}
 		}
 	}
@@ -67,6 +70,18 @@ func (r *Recording) toward(far *Recording, batch int) (*Recording, error) {
 			batch, r.Batch, far.Batch)
 	}
 	return &out, nil
+}
+
+// lasting tells of each allocation whether anything happens before it is freed. Nothing does to workspaces of
+// libraries, which choose among algorithms by the batch.
+func (s *Step) lasting() []bool {
+	lasts := make([]bool, len(s.Allocations))
+	for i, n := range s.Order {
+		if n >= 0 {
+			lasts[n] = i+1 == len(s.Order) || s.Order[i+1] != ^n
+		}
+	}
+	return lasts
 }
 
 // place is what an allocation has in common with its counterpart: the line that it comes from, and the phases in
