@@ -51,6 +51,9 @@ type Model struct {
 	// Foreign says that the model is a file of somebody's: what contradicts itself in it is an
 	// error of the file, and no bug.
 	Foreign bool
+	// Partial says that the file lacks something that training needs, such as the backward pass of
+	// a custom autograd.Function, which is then estimated.
+	Partial bool
 	// Free says that cases may freeze any parameters and recompute any modules,
 	// by patterns.
 	Free bool

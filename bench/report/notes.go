@@ -14,7 +14,8 @@ func (r *Report) notes() []string {
 	var notes []string
 	for _, c := range r.Coefficients {
 		if c.Name == "allocated_residual" {
-			notes = append(notes, "[low, high]: 95 % of "+c.Source+" lie in such a range; device adds what is not known of the context.")
+			notes = append(notes, "[low, high]: 95 % of "+c.Source+" lie in such a range; "+
+				"reserved adds replays with slightly other sizes and later frees, device what is not known of the context.")
 		}
 	}
 	if slices.ContainsFunc(r.Points, func(p Point) bool { return p.Run == nil && p.Verdict() == Slow }) {

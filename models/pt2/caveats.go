@@ -13,6 +13,17 @@ import (
 // operators of a custom autograd.Function's forward, but neither what it saves for
 // backward nor its backward.
 func caveats(p *export.Program) func(models.Case) []string {
+	lines := leftOut(p)
+	return func(c models.Case) []string {
+		if c.Liger {
+			return append(slices.Clone(lines), ligerFound(p, c))
+		}
+		return lines
+	}
+}
+
+// leftOut are the Functions of which the graph has no backward.
+func leftOut(p *export.Program) []string {
 	var lines []string
 	found := map[string]bool{}
 	for _, f := range p.Functions {
@@ -37,11 +48,5 @@ func caveats(p *export.Program) func(models.Case) []string {
 		}
 	}
 	slices.Sort(lines)
-	lines = slices.Compact(lines)
-	return func(c models.Case) []string {
-		if c.Liger {
-			return append(slices.Clone(lines), ligerFound(p, c))
-		}
-		return lines
-	}
+	return slices.Compact(lines)
 }

@@ -174,6 +174,7 @@ func (c *Coefficients) apply(s Sample, held relative) Estimate {
 	compiledAllocated, compiledReserved := c.Compiled.of(s)
 	e.Allocated = widen(s.Allocated()+allocated, c.Allocated.and(compiledAllocated), held.allocated).by(allocatedErr)
 	plain := widen(s.Reserved+reserved, c.Reserved.and(compiledReserved), held.reserved)
+	plain.Low, plain.High = max(0, plain.Low-s.Below), plain.High+s.Above
 	// Nothing is reserved without being allocated.
 	e.Reserved = plain.by(reservedErr)
 	e.Reserved.Low = max(e.Reserved.Low, e.Allocated.Low)

@@ -17,6 +17,9 @@ type Sample struct {
 	Classes program.Breakdown
 	// Reserved is the peak that the allocator held from the device.
 	Reserved int64
+	// Below and Above are how much less and more was reserved where sizes and the order of frees
+	// were a little different.
+	Below, Above int64
 	// Segments is the number of segments that the allocator held from the device at the
 	// end.
 	Segments int64
@@ -94,6 +97,7 @@ func between(a, b Sample, batch int) Sample {
 	}
 	s.Reserved = s.Allocated() + line(a.Slack(), b.Slack())
 	s.Segments = line(a.Segments, b.Segments)
+	s.Below, s.Above = line(a.Below, b.Below), line(a.Above, b.Above)
 	s.Managed = line(a.Managed, b.Managed)
 	return s
 }

@@ -79,7 +79,7 @@ func grows(r *replay.Run, last int) bool {
 
 // Coefficients are the planner's coefficients for the case on a board.
 func (s *Setup) Coefficients(gpu device.GPU) (planner.Coefficients, error) {
-	of := planner.Subject{Model: s.model.Name, Release: s.c.ReleaseName(), Foreign: s.model.Foreign}
+	of := planner.Subject{Model: s.model.Name, Release: s.c.ReleaseName(), Partial: s.model.Partial}
 	c, err := s.evidence.Coefficients(gpu, of)
 	if s.model.NotRecorded(s.c) != "" {
 		c.Compile(s.model.ReadsText())

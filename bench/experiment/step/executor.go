@@ -156,8 +156,12 @@ func simulate(ctx context.Context, p *program.Program, r *Result) error {
 		conf.MemoryFraction, conf.GarbageCollection = 1, 0
 	}
 	run, err := Simulate(ctx, p, gpu, conf, t.Replay.Others)
-	if err == nil {
-		r.Run, r.Device = run.Run, run.Device
+	if err != nil {
+		return err
+	}
+	r.Run, r.Device = run.Run, run.Device
+	if !t.Replay.Within {
+		r.Spread, err = replay.SpreadOf(ctx, p, conf)
 	}
 	return err
 }

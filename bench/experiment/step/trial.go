@@ -98,6 +98,8 @@ type Result struct {
 	Loads []steptime.Load `json:"loads,omitempty"`
 	// Run is the replay, nil if the trial omits it; on a device the first, which is watched.
 	Run *replay.Run `json:"run,omitempty"`
+	// Spread is how far the reserved bytes of a replay without a memory limit hang on chance.
+	Spread replay.Spread `json:"spread,omitzero"`
 	// Device is the most memory of the board that was in use, without that of other
 	// processes, in bytes.
 	Device int64 `json:"device"`
@@ -143,6 +145,9 @@ func (r *Result) Sample() planner.Sample {
 		Segments: r.Run.Stats.Segment[allocator.All].Current, PeakPhase: PhaseName(r.Run.Peak.Phase),
 	}
 	s.Managed = r.Facts.Managed
+	if r.Spread.High > 0 {
+		s.Below, s.Above = max(0, s.Reserved-r.Spread.Low), max(0, r.Spread.High-s.Reserved)
+	}
 	return s
 }
 

@@ -1,0 +1,112 @@
+package replay
+
+import (
+	"context"
+	"math/rand/v2"
+
+	"github.com/vprof/vprof/profiler/allocator"
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// Spread is how far reserved bytes hang on chance, in bytes: the least and the most that the
+// perturbed replays of a program reserve. A run of another shape or order is not known to the
+// byte, and the cache answers small differences with whole segments.
+type Spread struct {
+	Low  int64 `json:"low"`
+	High int64 `json:"high"`
+}
+
+// The perturbations: what depends on the batch is scaled, as if samples were a little longer or
+// shorter, and of the frees one in lateOf comes after up to lateBy further allocations, as where
+// Python or another stream lets go of a tensor later.
+const (
+	lateOf = 20
+	lateBy = 16
+)
+
+var perturbedSizes = [...]float64{.985, .99, .995, 1.005, 1.01, 1.015}
+
+// SpreadOf replays a program with its sizes and the order of its frees perturbed, on memory without
+// a limit. Equal programs have equal spreads.
+func SpreadOf(ctx context.Context, p *program.Program, config allocator.Config) (s Spread, err error) {
+	for i, scale := range perturbedSizes {
+		r := perturbed{program: p, scale: scale, chance: rand.NewPCG(uint64(i), 0), blocks: make([]*allocator.Block, len(p.Buffers))}
+		if r.heap, err = allocator.New(allocator.NewMemory(noLimit, 0), config); err != nil {
+			return s, err
+		}
+		if err = r.run(ctx); err != nil {
+			return s, err
+		}
+		most := r.heap.Stats().ReservedBytes[allocator.All].Peak
+		if s.High = max(s.High, most); i == 0 || most < s.Low {
+			s.Low = most
+		}
+	}
+	return s, nil
+}
+
+// perturbed is a replay in which something is different.
+type perturbed struct {
+	program *program.Program
+	heap    *allocator.Allocator
+	scale   float64
+	chance  *rand.PCG
+	blocks  []*allocator.Block // by buffer
+	// late are frees that are put off, and allocations is how many there were.
+	late        []lateFree
+	allocations uint64
+}
+
+// A lateFree is the free of a block that comes before an allocation of that number.
+type lateFree struct {
+	block  *allocator.Block
+	before uint64
+}
+
+func (r *perturbed) run(ctx context.Context) (err error) {
+	for i, in := range r.program.Instructions {
+		if i%checkEvery == 0 && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		switch in.Kind {
+		case program.Alloc:
+			err = r.alloc(in.Arg)
+		case program.Free:
+			r.free(in.Arg)
+		case program.EmptyCache:
+			err = r.heap.EmptyCache()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *perturbed) alloc(buffer uint32) (err error) {
+	r.allocations++
+	due := r.late[:0]
+	for _, f := range r.late {
+		if f.before > r.allocations {
+			due = append(due, f)
+			continue
+		}
+		r.heap.Free(f.block)
+	}
+	r.late = due
+	b := &r.program.Buffers[buffer]
+	bytes := b.Bytes
+	if b.Class == program.Activations || b.Class == program.Batch || b.Class == program.Temporaries {
+		bytes = max(1, int64(float64(bytes)*r.scale))
+	}
+	r.blocks[buffer], err = r.heap.MallocOn(allocator.Stream(b.Stream), bytes)
+	return err
+}
+
+func (r *perturbed) free(buffer uint32) {
+	if n := r.chance.Uint64(); n%lateOf == 0 {
+		r.late = append(r.late, lateFree{r.blocks[buffer], r.allocations + 2 + n/lateOf%lateBy})
+		return
+	}
+	r.heap.Free(r.blocks[buffer])
+}
