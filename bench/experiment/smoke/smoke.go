@@ -159,7 +159,9 @@ func (m *checks) estimate(r *step.Result, u replay.Usage) (planner.Estimate, err
 		// Of other moments only the sum is known, not what it is made of.
 		s.Classes, s.Managed = program.Breakdown{program.Activations: u.Allocated}, 0
 	}
-	s.Reserved = u.Reserved
+	if s.Reserved != u.Reserved { // the spread is that of the peak
+		s.Reserved, s.Below, s.Above = u.Reserved, 0, 0
+	}
 	return m.setup.Estimate(m.gpu, s)
 }
 
