@@ -160,7 +160,7 @@ func simulate(ctx context.Context, p *program.Program, r *Result) error {
 		return err
 	}
 	r.Run, r.Device = run.Run, run.Device
-	if !t.Replay.Within {
+	if !t.Replay.Within && !t.Replay.Nominal {
 		r.Spread, err = replay.SpreadOf(ctx, p, conf)
 	}
 	return err

@@ -56,10 +56,23 @@ func (s *Setup) Course(ctx context.Context, t Trial, validation int) (*Course, e
 	c := &Course{Training: training, With: training, Validation: t.Validation}
 	if training.ValidationStep > 0 {
 		how := t.Replay
-		how.Training = false
+		how.Training, how.Nominal = false, true
+		c.With, err = s.Try(ctx, training.Again(how))
+		if err != nil || c.With.Measured != nil || c.With.Run.Max.Reserved <= training.Run.Max.Reserved {
+			return withSpread(c), err
+		}
+		how.Nominal = false
 		c.With, err = s.Try(ctx, training.Again(how))
 	}
 	return c, err
+}
+
+// withSpread is a course whose validation reserves nothing beyond what training has.
+func withSpread(c *Course) *Course {
+	if c.With != nil {
+		c.With.Spread = c.Training.Spread
+	}
+	return c
 }
 
 // Need is what a course needs of a budget at most, in bytes; [math.MaxInt64] if it does not get

@@ -62,6 +62,8 @@ type Replay struct {
 	Training bool `json:"training,omitempty"`
 	// Expandable is with expandable segments, whatever the case says.
 	Expandable bool `json:"expandable,omitempty"`
+	// Nominal leaves out the perturbed replays, and with them [Result.Spread].
+	Nominal bool `json:"nominal,omitempty"`
 	// Omit leaves the replay out: the result has what the recording alone tells.
 	Omit bool `json:"omit,omitempty"`
 	// Device is the name of the executor's device to replay on, with its own memory and a

@@ -1,0 +1,49 @@
+package replay
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/profiler/allocator"
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// weightsAnd is a program of weights of 64 MiB and what else it allocates, which is freed in order.
+func weightsAnd(class program.Class, sizes ...int64) *program.Program {
+	p := &program.Program{Buffers: []program.Buffer{{Bytes: 64 << 20, Class: program.Weights}}}
+	p.Instructions = append(p.Instructions, program.Instruction{Kind: program.Alloc})
+	for i, bytes := range sizes {
+		p.Buffers = append(p.Buffers, program.Buffer{Bytes: bytes, Class: class})
+		p.Instructions = append(p.Instructions, program.Instruction{Kind: program.Alloc, Arg: uint32(i + 1)})
+	}
+	for i := range sizes {
+		p.Instructions = append(p.Instructions, program.Instruction{Kind: program.Free, Arg: uint32(i + 1)})
+	}
+	return p
+}
+
+func TestWhatDoesNotDependOnTheBatchHasNoSpread(t *testing.T) {
+	s, err := SpreadOf(t.Context(), weightsAnd(program.Gradients, 30<<20, 50<<20), allocator.DefaultConfig())
+	require.NoError(t, err)
+	require.Equal(t, Spread{144 << 20, 144 << 20}, s)
+}
+
+// 1.5 % of 200 MiB are 3 MiB, in segments of 2 MiB.
+func TestSpreadFollowsTheSizesOfSamples(t *testing.T) {
+	p := weightsAnd(program.Activations, 200<<20)
+	s, err := SpreadOf(t.Context(), p, allocator.DefaultConfig())
+	require.NoError(t, err)
+	require.Equal(t, Spread{262 << 20, 268 << 20}, s)
+	again, err := SpreadOf(t.Context(), p, allocator.DefaultConfig())
+	require.NoError(t, err)
+	require.Equal(t, s, again)
+}
+
+func TestSpreadEndsWithTheContext(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	_, err := SpreadOf(ctx, weightsAnd(program.Batch, 1), allocator.DefaultConfig())
+	require.ErrorIs(t, err, context.Canceled)
+}
