@@ -64,14 +64,14 @@ func TestTrialsOfATableCanRunElsewhere(t *testing.T) {
 	require.Positive(t, wire.Trials())
 }
 
-// The largest batch is safe, the next is not.
+// The largest batch is safe, the next size of the search is not.
 func TestLargestBatchIsTheLastThatIsSafe(t *testing.T) {
 	setup := steptest.Toy(t, models.Case{}, "")
 	gpu := steptest.Card(800)
 	table := Table{Budget: planner.Budget{Margin: 1}}
 	n, err := table.largest(t.Context(), setup, gpu)
 	require.NoError(t, err)
-	for batch, fits := range map[int]bool{n: true, n + 1: false} {
+	for batch, fits := range map[int]bool{n: true, n + 2: false} {
 		s, err := timed(t.Context(), setup, gpu, batch, steptime.Assumed())
 		require.NoError(t, err)
 		require.Equal(t, fits, s.fits, batch)
