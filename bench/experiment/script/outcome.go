@@ -150,7 +150,7 @@ func (o *Outcome) Kind() Kind {
 		return NoCUDA
 	case torch.Version != "" && o.Device != "" && !torch.Available:
 		return NoGPU
-	case o.ExitCode != 0:
+	case o.ExitCode != 0 && !o.enough():
 		return Failed
 	case torch.Version == "":
 		return NoCUDA
@@ -158,6 +158,12 @@ func (o *Outcome) Kind() Kind {
 		return Untrained
 	}
 	return Fits
+}
+
+// enough tells whether vprof ended the training, which a program around it, such as a notebook's, may take for a failure.
+func (o *Outcome) enough() bool {
+	reason := o.End().Reason
+	return reason != "" && reason != "exit"
 }
 
 // supported tells whether there are stand-ins for the libraries of a release of CUDA.
