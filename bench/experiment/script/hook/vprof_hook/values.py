@@ -8,6 +8,7 @@ smaller still or come of numbers that the host wrote. Layers are not: what they 
 wrote others. The storage of each tensor remembers how much of it is known.
 """
 
+import contextlib
 import ctypes
 import os
 import sys
@@ -66,6 +67,7 @@ def compute(torch):
         for name in names.split():
             host.override(name, with_numbers)
     host.override("_local_scalar_dense", host.read)
+    host.override("_coalesce", host.coalesced, key="SparseCUDA")
     torch._is_all_true = host.asserted(torch._is_all_true)
 
 
@@ -95,13 +97,13 @@ class Host:
         self.telling = False
         self.lines = set()
 
-    def override(self, name, with_numbers, namespace="aten"):
+    def override(self, name, with_numbers, namespace="aten", key="CUDA"):
         torch = self.torch
         packet, _, overload = name.partition(".")
         packet = getattr(getattr(torch.ops, namespace), packet, None)
         op = packet and getattr(packet, overload or "default", None)
         try:
-            kernel = op and torch.library.get_kernel(op, "CUDA")
+            kernel = op and torch.library.get_kernel(op, key)
         except RuntimeError:
             return
         if not kernel:
@@ -110,7 +112,7 @@ class Host:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self.libraries.append(torch.library.Library(namespace, "IMPL"))
-            self.libraries[-1].impl(op, wrapped, "CUDA", with_keyset=True)
+            self.libraries[-1].impl(op, wrapped, key, with_keyset=True)
 
     # What replaces a kernel, by kind of operator.
 
@@ -174,20 +176,51 @@ class Host:
                 self.guessed()
             first = known[0] if isinstance(known, tuple) else known
             along = args[1] if op.__name__.startswith("unique_dim") else 0
-            self.telling = True
             # Of more than is computed each element counts.
-            self.library.vprof_tell(tensors[0].numel() if first is None else first.size(along))
-            try:
+            with self.tell(tensors[0].numel() if first is None else first.size(along)):
                 out = kernel(keys, *args, **kwargs)
-            finally:
-                self.library.vprof_tell(-1)
-                self.telling = False
             if known is not None:
                 self.write(out, known)
             self.mark(out, NOTHING if known is None else self.known(*tensors))
             return out
 
         return run
+
+    def coalesced(self, _op, kernel):
+        """What has each place of a sparse tensor once, such as the gradient of an embedding.
+
+        PyTorch's kernel counts the places in memory of its own, so that nobody can tell it their number.
+        """
+        torch = self.torch
+
+        def run(keys, tensor):
+            places, values = tensor._indices(), tensor._values()
+            if not 0 < places.numel() <= MOST:
+                return kernel(keys, tensor)
+            known = self.view(places).unique(dim=1)
+            # As the kernel has: places as one number each, their order, and the first of each kind.
+            scratch = [torch.empty_like(places[0]) for _ in range(3)]
+            sums = values.new_empty((known.size(1), *values.shape[1:]))
+            once = places.new_empty(known.shape)
+            del scratch
+            self.write(once, known)
+            return torch.ops.aten._sparse_coo_tensor_with_dims_and_tensors(
+                tensor.sparse_dim(), tensor.dense_dim(), tensor.size(), once, sums,
+                dtype=sums.dtype, layout=torch.sparse_coo, device=sums.device, is_coalesced=True,
+            )
+
+        return run
+
+    @contextlib.contextmanager
+    def tell(self, number):
+        """Has kernels count a number."""
+        self.telling = True
+        self.library.vprof_tell(number)
+        try:
+            yield
+        finally:
+            self.library.vprof_tell(-1)
+            self.telling = False
 
     def asserted(self, check):
         """torch._is_all_true, by which distributions check their arguments: it holds of numbers that nobody knows."""
