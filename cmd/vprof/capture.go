@@ -53,7 +53,6 @@ func (o *captureOptions) register(cmd *cobra.Command) {
 	f.IntVar(&o.Samples, "samples", 0, "`samples` of a sound to export with (default 32000)")
 	f.StringVar(&o.Python, "python", "", "Python `interpreter` to use (default: python3 or python of the PATH)")
 	f.StringVar(&o.boards, "ask-cudnn", "", "ask the cuDNN of your Python for the workspaces of convolutions on `boards` like rtx-3090,a100-40, or none (default: one of each architecture since Ampere, if there is a cuDNN; see vprof capture ask)")
-	f.Lookup("ask-cudnn").NoOptDefVal = strings.Join(askedBoards, ",")
 	f.StringVar(&o.library, "cudnn", "", "ask this libcudnn.so.9: a `file`")
 	o.compile.register(cmd)
 	f.BoolVar(&o.print, "print-script", false, "print the Python script and do nothing")
