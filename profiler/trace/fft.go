@@ -41,11 +41,11 @@ func (x *Tensor) fftC2C(dims []int) *Tensor {
 }
 
 // execFFT is one cuFFT plan. Its work area is empty where sizes are products
-// of small primes; a real transform of odd length goes through a complex copy
-// of the whole input.
+// of small primes; a real transform of one dimension and odd length goes through
+// a complex copy of the whole input.
 func (t *Tape) execFFT(y, x *Tensor, dims []int) {
 	c := t.begin("_exec_fft")
-	if n := x.shape[dims[len(dims)-1]]; x.dtype != C64 && n%2 == 1 {
+	if n := x.shape[dims[len(dims)-1]]; x.dtype != C64 && n%2 == 1 && len(dims) == 1 {
 		t.workspace(x.numel * C64.Size())
 	}
 	length := int64(1)

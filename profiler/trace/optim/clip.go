@@ -1,6 +1,10 @@
 package optim
 
-import "github.com/vprof/vprof/profiler/trace"
+import (
+	"slices"
+
+	"github.com/vprof/vprof/profiler/trace"
+)
 
 // ClipGradNorm is torch.nn.utils.clip_grad_norm_ for any norm: it returns the
 // total norm, nil if no parameter has a gradient. Foreach or single says which
@@ -21,7 +25,7 @@ func ClipGradNorm(params []*trace.Tensor, how Implementation) *trace.Tensor {
 	return total
 }
 
-// gradients are the gradients there are, grouped by type.
+// gradients are the gradients there are, grouped by type, those of the last type first.
 func gradients(params []*trace.Tensor) [][]*trace.Tensor {
 	var out [][]*trace.Tensor
 	for _, p := range params {
@@ -38,6 +42,7 @@ func gradients(params []*trace.Tensor) [][]*trace.Tensor {
 		}
 		out[k] = append(out[k], g)
 	}
+	slices.Reverse(out)
 	return out
 }
 

@@ -303,7 +303,7 @@ func (o *Optimizer) stepGroup(group []*slot) {
 }
 
 // collect makes missing state and lists what has gradients, by type
-// (_init_group and _group_tensors_by_device_and_dtype).
+// (_init_group and _group_tensors_by_device_and_dtype, a std::unordered_map: what came last is first).
 func (o *Optimizer) collect(group []*slot) []lists {
 	var out []lists
 	for _, s := range group {
@@ -324,6 +324,7 @@ func (o *Optimizer) collect(group []*slot) []lists {
 		}
 		out[k].add(s)
 	}
+	slices.Reverse(out)
 	return out
 }
 
