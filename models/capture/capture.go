@@ -18,10 +18,11 @@ var Script = assemble()
 //go:embed capture.py
 var script string
 
-// parts are modules that the script imports once there is a PyTorch: what models read of numbers
-// that their code has, what custom autograd.Functions do in backward, and how crashes are told.
+// parts are modules of the script: the model that is named and its inputs, the exported graph beside
+// what Python did, what models read of numbers that their code has, what custom autograd.Functions do
+// in backward, and how crashes are told.
 //
-//go:embed vprof_known.py vprof_backward.py vprof_child.py
+//go:embed vprof_model.py vprof_graph.py vprof_known.py vprof_backward.py vprof_child.py
 var parts embed.FS
 
 // assemble puts the parts into the script, where Python finds them by name.
@@ -37,8 +38,8 @@ func assemble() string {
 	if errors.Join(err, wrong) != nil {
 		panic("capture: the script is not whole") // it is in the binary
 	}
-	const main = "\nif __name__ == "
-	return strings.Replace(script, main, "\nfind_parts("+string(literal)+")\n"+main, 1)
+	const first = "\nfrom vprof_graph import"
+	return strings.Replace(script, first, "\nfind_parts("+string(literal)+")\n"+first, 1)
 }
 
 // Options say what to capture.

@@ -11,17 +11,14 @@ added to the file as extra/vprof.json. Needs PyTorch 2.6 or newer; no GPU, no ne
 """
 
 import argparse
-import collections
 import contextlib
 import difflib
-import functools
 import importlib
 import importlib.abc
 import importlib.metadata
 import importlib.util
 import inspect
 import io
-import itertools
 import json
 import linecache
 import os
@@ -34,296 +31,23 @@ import weakref
 import zipfile
 
 OLDEST_TORCH = (2, 6)
-EXAMPLE_BATCH = 4
-TASKS = {
-    "causal-lm": "AutoModelForCausalLM",
-    "masked-lm": "AutoModelForMaskedLM",
-    "seq2seq-lm": "AutoModelForSeq2SeqLM",
-    "classification": "AutoModelForSequenceClassification",
-    "token-classification": "AutoModelForTokenClassification",
-    "image-classification": "AutoModelForImageClassification",
-    "segmentation": "AutoModelForSemanticSegmentation",
-    "audio-classification": "AutoModelForAudioClassification",
-    "base": "AutoModel",
-}
 
 
-class Refusal(Exception):
-    """Something that the user can mend: what is wrong, and what to do."""
+def find_parts(texts):
+    """Has modules found that are text in this script."""
 
-    def __init__(self, what, do=""):
-        super().__init__(what)
-        self.do = do
+    class Parts(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
+        def find_spec(self, name, path=None, target=None):
+            return importlib.util.spec_from_loader(name, self) if name in texts else None
 
+        def get_source(self, name):
+            return texts[name]
 
-# ---------------------------------------------------------------- what to capture
-
-
-class Input(collections.namedtuple("Input", "dtype dims")):
-    """An input of the model. A dimension is a number, or (symbol, example size)."""
-
-    def sizes(self, symbols):
-        return [symbols[d[0]] if isinstance(d, tuple) else d for d in self.dims]
+    sys.meta_path.insert(0, Parts())
 
 
-def parse_input(text):
-    """name=dtype[dim,...] -> name, Input. A dim is a number, a symbol, or symbol=example."""
-    m = re.fullmatch(r"(\w+)=(\w+)\[([^\]]*)\]", text.replace(" ", ""))
-    if not m:
-        raise Refusal(f"--input {text!r} is not name=dtype[dim,...]", "for example x=float32[batch,3,224,224]")
-    import torch
-
-    name, dtype, dims = m.groups()
-    if not isinstance(getattr(torch, dtype, None), torch.dtype):
-        raise Refusal(f"--input {text!r}: {dtype} is not a type of torch", "for example float32, int64, bool")
-    parsed = []
-    for d in filter(None, dims.split(",")):
-        symbol, _, example = d.partition("=")
-        if symbol.isdigit():
-            parsed.append(int(symbol))
-        elif symbol.isidentifier() and (not example or example.isdigit()):
-            parsed.append((symbol, int(example or (EXAMPLE_BATCH if symbol == "batch" else 64))))
-        else:
-            raise Refusal(f"--input {text!r}: {d!r} is not a dimension", "write a number, a name, or name=example")
-    return name, Input(getattr(torch, dtype), parsed)
-
-
-def timm_model(name, opts):
-    import timm
-
-    options = {}
-    if opts.size:
-        options["img_size"] = opts.size
-
-    def build():
-        with contextlib.suppress(TypeError):
-            return timm.create_model(name, **options)
-        return timm.create_model(name)
-
-    def inputs(model):
-        channels, *hw = model.default_cfg.get("input_size", (3, 224, 224))
-        return {"x": image(channels, *([opts.size] * 2 if opts.size else hw))}
-
-    if not timm.is_model(name):
-        near = difflib.get_close_matches(name, timm.list_models(), 3)
-        raise Refusal(f"timm {timm.__version__} has no model {name!r}", f"the nearest are {', '.join(near)}" if near else "")
-    return build, inputs
-
-
-def torchvision_model(name, opts):
-    import torchvision
-
-    rooms = [torchvision.models.segmentation, torchvision.models.video, torchvision.models]
-    make = next((getattr(r, name) for r in rooms if name in getattr(r, "__all__", vars(r))), None)
-    make = make or getattr(torchvision.models, name, None)
-    if not callable(make):
-        raise Refusal(f"torchvision {torchvision.__version__} has no model {name!r}")
-    options = {"weights": None}
-    if "weights_backbone" in inspect.signature(make).parameters:
-        options["weights_backbone"] = None
-    if name in ("inception_v3", "googlenet"):
-        options["aux_logits"] = False  # a second head of its own loss
-
-    def inputs(model):
-        size = opts.size or (299 if name == "inception_v3" else 224)
-        if hasattr(torchvision.models.video, name):
-            size = opts.size or 112
-            return {"x": image(3, 16, size, size)}
-        return {"x": image(3, size, size)}
-
-    return lambda: make(**options), inputs
-
-
-def hf_model(name, opts):
-    """hf:config.json, or hf:ORG/NAME@config.json where ORG/NAME is only what it is called."""
-    import transformers
-
-    path = name.rpartition("@")[2]
-    try:
-        config = transformers.AutoConfig.from_pretrained(path, local_files_only=True)
-    except (OSError, ValueError, KeyError) as e:
-        raise Refusal(f"transformers cannot read the configuration {path!r}: {first_line(e)}", "give a config.json: hf:ORG/NAME@path/to/config.json") from e
-    if opts.attention:
-        config._attn_implementation = opts.attention
-    task = opts.task
-    if task:
-        make = getattr(transformers, TASKS[task]).from_config
-    else:
-        cls = getattr(transformers, (config.architectures or [""])[0], None)
-        if cls is None:
-            raise Refusal(f"{path} does not say of which task its model is", f"choose with --task: {', '.join(TASKS)}")
-        make = cls
-    return (lambda: make(config)), (lambda model: hf_inputs(model, config, opts))
-
-
-def hf_inputs(model, config, opts):
-    """The inputs of a model of transformers with its labels, so that it makes its own loss."""
-    import torch
-
-    longest = getattr(getattr(config, "text_config", config), "max_position_embeddings", None) or opts.seq
-
-    def text(symbol="seq"):
-        return Input(torch.int64, [("batch", EXAMPLE_BATCH), (symbol, min(opts.seq, longest))])
-
-    takes = inspect.signature(model.forward).parameters
-    kind = type(model).__name__
-    main = getattr(model, "main_input_name", "input_ids")
-    inputs, labels = {}, Input(torch.int64, [("batch", EXAMPLE_BATCH)])
-    if main == "input_ids":
-        inputs[main] = text()
-        if "decoder_input_ids" in takes:
-            inputs["decoder_input_ids"] = text("target")
-        if not re.search("SequenceClassification|MultipleChoice", kind):
-            labels = text("target" if "decoder_input_ids" in takes else "seq")
-        if "pixel_values" in takes and hasattr(config, "vision_config"):  # images with their captions
-            size = opts.size or config.vision_config.image_size
-            inputs["pixel_values"] = image(getattr(config.vision_config, "num_channels", 3), size, size)
-        if "return_loss" in takes:
-            inputs["return_loss"] = True
-    elif main == "pixel_values":
-        vision = getattr(config, "vision_config", config)
-        size = opts.size or getattr(vision, "image_size", 224)
-        h, w = size if isinstance(size, (list, tuple)) else (size, size)
-        inputs[main] = image(getattr(vision, "num_channels", 3), h, w)
-        if "Segmentation" in kind:
-            labels = Input(torch.int64, [("batch", EXAMPLE_BATCH), h, w])
-    elif main == "input_values" and hasattr(config, "max_length"):  # spectrograms
-        inputs[main] = Input(torch.float32, [("batch", EXAMPLE_BATCH), config.max_length, config.num_mel_bins])
-    elif main == "input_values":
-        inputs[main] = Input(torch.float32, [("batch", EXAMPLE_BATCH), opts.samples])
-    elif main == "input_features" and hasattr(config, "num_mel_bins") and hasattr(config, "max_source_positions"):  # Whisper and its kin
-        inputs[main] = Input(torch.float32, [("batch", EXAMPLE_BATCH), config.num_mel_bins, 2 * config.max_source_positions])
-        if "decoder_input_ids" in takes:
-            inputs["decoder_input_ids"] = text("target")
-            labels = text("target")
-    else:
-        raise Refusal(f"what {kind} takes as {main} is not known", f"give it with --input '{main}=float32[batch,...]'")
-    if "labels" in takes:
-        inputs["labels"] = labels
-    return inputs
-
-
-def image(*dims):
-    import torch
-
-    return Input(torch.float32, [("batch", EXAMPLE_BATCH), *dims])
-
-
-@functools.cache  # a file that has both the model and its inputs runs once
-def module_at(where):
-    """The module of a dotted name, or of a file.py."""
-    if not where.endswith(".py"):
-        sys.path.insert(0, os.getcwd())
-        return importlib.import_module(where)
-    sys.path.insert(0, os.path.dirname(os.path.abspath(where)))
-    found = importlib.util.spec_from_file_location(os.path.basename(where)[:-3], where)
-    module = importlib.util.module_from_spec(found)
-    sys.modules[found.name] = module  # dataclasses and pickles look it up
-    found.loader.exec_module(module)
-    return module
-
-
-def load(spec):
-    """pkg.module:name or file.py:name -> the object."""
-    where, _, name = spec.rpartition(":")
-    if not where or not name:
-        raise Refusal(f"{spec!r} is not a model", "write timm:NAME, torchvision:NAME, hf:config.json, pkg.module:callable or file.py:callable")
-    try:
-        module = module_at(where)
-    except FileNotFoundError as e:
-        raise Refusal(f"{spec}: there is no file {where}") from e
-    except ModuleNotFoundError as e:
-        raise Refusal(f"{spec}: {e}", "install it into this Python, or run where it can be imported") from e
-    if not hasattr(module, name):
-        raise Refusal(f"{spec}: {where} has no {name!r}")
-    return getattr(module, name)
-
-
-def own_model(spec, opts):
-    import torch
-
-    found = load(spec)
-
-    def build():
-        model = found if isinstance(found, torch.nn.Module) else found()
-        if not isinstance(model, torch.nn.Module):
-            raise Refusal(f"{spec} gives a {type(model).__name__}, not a torch.nn.Module")
-        return model
-
-    if opts.inputs_from:
-        batch = load(opts.inputs_from)
-        return build, lambda model: of_batch(batch() if callable(batch) else batch, model, opts.inputs_from)
-    if not opts.input:
-        raise Refusal(f"nothing says what {spec} takes", "give --input 'x=float32[batch,3,224,224]', or --inputs-from file.py:function")
-    return build, lambda model: {}
-
-
-def of_batch(batch, model, where):
-    """The inputs in what the user's function returns: a tensor, several, or a dict of them."""
-    import torch
-
-    if not isinstance(batch, (dict, tuple, list)):
-        batch = (batch,)
-    if not isinstance(batch, dict):
-        names = [p for p in inspect.signature(vars(model).get("one_by_one", model.forward)).parameters]
-        if len(batch) > len(names):
-            raise Refusal(f"{where} gives {len(batch)} inputs, forward takes {len(names)}")
-        batch = dict(zip(names, batch))
-    batch = one_by_one(batch, model)
-    first = next((t for t in batch.values() if isinstance(t, torch.Tensor) and t.dim()), None)
-    if first is None:
-        raise Refusal(f"{where} gives no tensor", "return the inputs of forward: a tensor, a tuple or a dict of them")
-    n = first.shape[0]
-    return {k: Input(t.dtype, [("batch", max(n, 2)) if i == 0 and s == n else s for i, s in enumerate(t.shape)]) if isinstance(t, torch.Tensor) else t for k, t in batch.items()}
-
-
-def one_by_one(batch, model):
-    """Gives the tensors that arguments hold (a batch as a dict) to forward as arguments of their own, which a file can name."""
-    import torch
-
-    flat = {}
-
-    def names(name, v):
-        """The argument's value with names in place of what it holds."""
-        if isinstance(v, dict):
-            return {k: names(f"{name}_{k}", each) for k, each in v.items()}
-        if isinstance(v, (list, tuple)):
-            return [names(f"{name}_{k}", each) for k, each in enumerate(v)]
-        name = re.sub(r"\W", "_", name)
-        flat[name] = v
-        return name
-
-    def values(v, given):
-        if isinstance(v, dict):
-            return {k: values(each, given) for k, each in v.items()}
-        return [values(each, given) for each in v] if isinstance(v, list) else given[v]
-
-    holds = [k for k, v in batch.items() if isinstance(v, (dict, list, tuple)) and any(isinstance(t, torch.Tensor) for t in torch.utils._pytree.tree_leaves(v))]
-    if not holds:
-        return batch
-    forward = vars(model).get("one_by_one", model.forward)
-    arguments = {k: names(k, v) for k, v in batch.items()}
-
-    def named(*args, **given):
-        given |= zip(flat, args)
-        return forward(**{k: values(v, given) for k, v in arguments.items()})
-
-    named.__signature__ = inspect.Signature([inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD) for n in flat])
-    vars(model)["one_by_one"], model.forward = forward, named
-    return flat
-
-
-def resolve(opts):
-    """The functions that build the model and say what it takes."""
-    library, _, name = opts.spec.partition(":")
-    known = {"timm": timm_model, "torchvision": torchvision_model, "hf": hf_model}
-    try:
-        build, inputs = known[library](name, opts) if library in known else own_model(opts.spec, opts)
-    except ModuleNotFoundError as e:
-        raise Refusal(f"this Python has no {e.name}", f"install it: {sys.executable} -m pip install {e.name}") from e
-    given = dict(parse_input(i) for i in opts.input)
-    return build, lambda model: {**inputs(model), **given}
-
+from vprof_graph import affine, align, functions, lifetimes, names_in, nodes_of, rewire
+from vprof_model import TASKS, Input, Refusal, first_line, resolve
 
 # ---------------------------------------------------------------- building
 
@@ -347,7 +71,7 @@ def build_on(place, build):
 
     seed()
     numbers = known.Numbers()
-    with {"meta": lambda: torch.device("meta"), "fake": FakeTensorMode, "cpu": contextlib.nullcontext}[place](), known.Building(numbers):
+    with {"meta": lambda: torch.device("meta"), "fake": FakeTensorMode, "cpu": contextlib.nullcontext}[place](), known.Building(numbers), known.OneDevice(place):
         model = as_eager(build())
     numbers_of[model] = numbers.buffers(model)
     return model
@@ -413,15 +137,18 @@ class Observation:
 
 
 def observe(model, example, place, symbols, fake=None):
-    """Runs forward once with no autograd, and sees each operator and the death of each tensor.
+    """Runs forward once, and sees each operator and the death of each tensor.
 
     Operators are seen where torch.export sees them (the PreDispatch key: before
-    autograd and before compound operators are taken apart), so that both name the same ones."""
+    autograd and before compound operators are taken apart), so that both name the same ones.
+    Autograd, which would hold tensors, sees none of them; what it would tell of a tensor is told
+    all the same, since forward may go by it (x.requires_grad, torch.is_grad_enabled())."""
     import torch
     from torch._dispatch.python import enable_python_dispatcher
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch._subclasses.schema_check_mode import SchemaCheckMode
 
+    import vprof_backward
     import vprof_known as known
 
     seen = Observation()
@@ -449,13 +176,17 @@ def observe(model, example, place, symbols, fake=None):
         def __torch_dispatch__(self, op, types, args=(), kwargs=None):
             given = {**dict(zip((a.name for a in op._schema.arguments), args)), **(kwargs or {})}
             arguments = {name: [values.get(id(t), [])[:] for t in tensors_of(v)] for name, v in given.items()}
-            with below():  # where views do not hold what they look at
+            differentiable = torch.is_grad_enabled() and any(t.requires_grad for v in given.values() for t in tensors_of(v))
+            with below(), torch.no_grad():  # where views do not hold what they look at
                 out = op(*args, **(kwargs or {}))
             # An operator that had nothing to do (contiguous, to) gives its argument. With another precision or
             # memory format it makes a tensor, which dies at its own time; so make another one here, too.
             if isinstance(out, torch.Tensor) and not op._schema.is_mutable and any(out is a for a in args):
-                with below():
+                with below(), torch.no_grad():
                     out = torch.ops.aten.alias.default(out)
+            if differentiable and op not in (torch.ops.aten.detach.default, torch.ops.aten.detach_.default):
+                for tensor in filter(vprof_backward.differentiable, tensors_of(out)):
+                    tensor.requires_grad_()
             numbers.follow(op, args, kwargs or {}, out)
             seen.types.append({name: v for name, v in given.items() if isinstance(v, torch.dtype)})
             seen.ops.append(("torch.ops." + str(op), arguments))
@@ -469,7 +200,7 @@ def observe(model, example, place, symbols, fake=None):
         args, kwargs = example.tensors(place, symbols)
         numbers.adopt(model)
         answers_of[model] = numbers
-        with torch.no_grad(), watching(model, seen), known.asking(numbers), enable_python_dispatcher(), torch._C._EnablePreDispatch(), Mode():
+        with torch.enable_grad(), watching(model, seen), known.asking(numbers), known.OneDevice(place), enable_python_dispatcher(), torch._C._EnablePreDispatch(), Mode():
             out = model(*args, **kwargs)
         seen.results = [values.get(id(t), []) for t in torch.utils._pytree.tree_leaves(out) if isinstance(t, torch.Tensor)]
     deaths, seen.deaths = seen.deaths, []  # what dies from here on outlives forward
@@ -557,11 +288,12 @@ def module_of(function):
 @contextlib.contextmanager
 def watching(model, seen):
     """Notes checkpointed calls and custom autograd.Functions in seen."""
+    import torch
     import vprof_backward
 
     global watched
     watched = seen, {m: n for n, m in model.named_modules()}
-    seen.functions = vprof_backward.Calls(lambda: len(seen.ops), line_of)
+    seen.functions = vprof_backward.Calls(lambda: len(seen.ops), line_of, torch.no_grad)
     try:
         with vprof_backward.recording(seen.functions):
             yield
@@ -604,7 +336,7 @@ def export(model, example, place, symbols, free):
     import vprof_backward
 
     torch._export.config.error_on_lifted_constant_tensors = False  # no number of theirs matters
-    with known.asking(known.Answers(answers_of[model])), vprof_backward.recording(vprof_backward.Calls(lambda: 0, line_of)):
+    with known.asking(known.Answers(answers_of[model])), known.OneDevice(place), vprof_backward.recording(vprof_backward.Calls(lambda: 0, line_of)):
         return torch.export.export(model, args, kwargs, dynamic_shapes=example.shapes(free) if free else None, strict=False)
 
 
@@ -627,168 +359,6 @@ def saved(program, name):
     else:  # releases before 2.8 had other names
         entries = {name + "/models/model.json": entries["serialized_exported_program.json"], name + "/archive_format": b"pt2", name + "/archive_version": b"0", name + "/byteorder": sys.byteorder.encode()}
     return entries, json.loads(entries[name + "/models/model.json"])
-
-
-def nodes_of(graph, inside=""):
-    """Nodes of the program and of the graphs in it, each right after the node that holds it:
-    (node, names of the tensors that it makes). Those of an inner graph have its number before them."""
-    count = itertools.count()
-
-    def walk(graph, prefix):
-        for node in graph["nodes"]:
-            n = next(count)
-            names = [prefix + v for o in node["outputs"] for v in names_in(o)]
-            yield node, prefix, names
-            for i in node["inputs"]:
-                if "as_graph" in i["arg"]:
-                    yield from walk(i["arg"]["as_graph"]["graph"], f"{n}/")
-
-    return list(walk(graph, inside))
-
-
-def tensors_in(value):
-    """The tensors in a tagged argument or result: objects with a name."""
-    tag, v = next(iter(value.items()))
-    if tag == "as_tensor":
-        return [v]
-    if tag == "as_optional_tensor":
-        return tensors_in(v)
-    if tag in ("as_tensors", "as_optional_tensors", "as_nested_tensors"):
-        return [found for t in v for found in ([t] if "name" in t else tensors_in(t))]
-    return []
-
-
-def names_in(value):
-    return [t["name"] for t in tensors_in(value)]
-
-
-# ---------------------------------------------------------------- both together
-
-
-def align(ops, nodes):
-    """Operator of the observation -> number of its node. The same Python has run twice, so
-    the names follow each other but for what one side alone shows."""
-    quiet = re.compile(r"torch\.ops\.(higher_order|aten\.(sym_|_assert))")
-    theirs = [(n, node["target"]) for n, (node, _, _) in enumerate(nodes) if node["target"].startswith("torch.ops.") and not quiet.match(node["target"])]
-    ours = [(k, name) for k, (name, _) in enumerate(ops) if not quiet.match(name)]
-    a, b = [name for _, name in ours], [name for _, name in theirs]
-    if a == b:
-        blocks = [(0, 0, len(a))]
-    else:
-        blocks = difflib.SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks()
-    return {ours[i + k][0]: theirs[j + k][0] for i, j, size in blocks for k in range(size)}
-
-
-def lifetimes(seen, nodes, program):
-    """The list "dies" of the file: [number of a node, values that die before the next one]."""
-    number = align(seen.ops, nodes)
-    last, latest = [], -1  # number of the last node by each operator
-    for k in range(len(seen.ops)):
-        latest = max(latest, number.get(k, latest))
-        last.append(latest)
-    dies = collections.defaultdict(list)
-    named = set()
-    for k, values in seen.deaths:
-        names = [nodes[number[op]][2][i] for op, i in values if op in number and i < len(nodes[number[op]][2])]
-        if names:
-            dies[last[k] if k >= 0 else -1].append(names[0])
-            named.update(names)
-    for n, names in last_uses(number, nodes, program).items():
-        dies[n] += [v for v in names if v not in named]
-    return [[n, dies[n]] for n in sorted(dies) if dies[n]], len(seen.ops) - len(number)
-
-
-def rewire(seen, nodes, program):
-    """Lets the graph name the tensors that Python used. Where an operator had nothing to do and gave its
-    argument (x.float() of a float32), export takes the two for one from there on, and the graph says the later
-    name for both. With another precision they are two."""
-    number = align(seen.ops, nodes)
-
-    def names_of(values):
-        return [nodes[number[op]][2][i] for op, i in values if op in number and i < len(nodes[number[op]][2])]
-
-    def rename(tensors, observed):
-        for tensor, values in zip(tensors, observed):
-            names = names_of(values)
-            if names and tensor["name"] not in names and "/" not in names[-1]:
-                tensor["name"] = names[-1]
-
-    for k, (_, arguments) in enumerate(seen.ops):
-        if k in number and not nodes[number[k]][1]:  # in an inner graph, values of the outer ones have other names
-            node = nodes[number[k]][0]
-            for i in node["inputs"]:
-                tensors, observed = tensors_in(i["arg"]), arguments.get(i["name"], [])
-                if len(tensors) == len(observed):
-                    rename(tensors, observed)
-    graph, signature = program["graph_module"]["graph"], program["graph_module"]["signature"]
-    results = [spec["user_output"]["arg"] for spec in signature["output_specs"] if "user_output" in spec]
-    for side in (results, graph["outputs"][len(graph["outputs"]) - len(results) :]):
-        tensors = [t for value in side for t in tensors_in(value)]
-        if len(tensors) == len(seen.results):
-            rename(tensors, seen.results)
-
-
-def functions(seen, nodes):
-    """The calls of custom Functions whose parts are all in the graph, with the numbers of their first nodes."""
-    number, found = align(seen.ops, nodes), []
-    for call in seen.functions.known:
-        parts = [number.get(k) for k in (call["begin"], call["backward"], call["end"] - 1)]
-        if None in parts or any(nodes[n][1] != nodes[parts[0]][1] for n in parts):
-            continue
-        found.append({**call, "begin": parts[0], "backward": parts[1], "end": parts[2] + 1})
-    return found
-
-
-def last_uses(number, nodes, program):
-    """Where values of nodes that no operator of the observation has made are used last."""
-    unseen = set(range(len(nodes))) - set(number.values())
-    last = {}
-    for n, (node, prefix, names) in enumerate(nodes):
-        if n in unseen and not any("as_graph" in i["arg"] for i in node["inputs"]):  # what a graph gives has its own names there
-            last.update((v, n) for v in names)
-        for i in node["inputs"]:
-            last.update((v, n) for v in (prefix + name for name in names_in(i["arg"])) if v in last)
-    for o in program["graph_module"]["graph"]["outputs"]:
-        for name in names_in(o):
-            last.pop(name, None)
-    uses = collections.defaultdict(list)
-    for v, n in last.items():
-        uses[n].append(v)
-    return uses
-
-
-def affine(programs, batches):
-    """Integers in which programs of two batches differ, as a + b * batch; the third checks them."""
-    graphs = [nodes_of(p["graph_module"]["graph"]) for p in programs]
-    shape = [[(node["target"], len(node["inputs"])) for node, _, _ in g] for g in graphs]
-    if any(s != shape[0] for s in shape):
-        raise Refusal("the graph itself changes with the batch", "give the batch that you train with: --input 'x=float32[8,...]'")
-
-    def fit(values):
-        b = (values[1] - values[0]) // (batches[1] - batches[0])
-        a = values[0] - b * batches[0]
-        if any(v != a + b * n for v, n in zip(values, batches)):
-            raise Refusal(f"a size of the graph is {values} at the batches {list(batches)}, which no line goes through")
-        return a, b
-
-    args = []
-    for n, rows in enumerate(zip(*graphs)):
-        for each in zip(*(node["inputs"] for node, _, _ in rows)):
-            for index, values in enumerate(zip(*(integers(i["arg"]) for i in each))):
-                if len(set(values)) > 1:
-                    args.append([n, each[0]["name"], index, *fit(values)])
-    return args
-
-
-def integers(arg):
-    tag, v = next(iter(arg.items()))
-    if tag == "as_int":
-        return [v]
-    if tag == "as_ints":
-        return v
-    if tag == "as_sym_int":
-        return [v["as_int"]] if "as_int" in v else []
-    return [s["as_int"] for s in v if "as_int" in s] if tag == "as_sym_ints" else []
 
 
 # ---------------------------------------------------------------- what else vprof wants to know
@@ -858,11 +428,6 @@ def line_of(frames):
         if not f.filename.startswith(ours) and not os.path.basename(f.filename).startswith("vprof_"):
             return f"{f.filename}:{f.lineno}"
     return ""
-
-
-def first_line(e):
-    lines = [s for s in str(e).strip().splitlines() if s.strip()]
-    return (lines[0] if lines else type(e).__name__)[:300]
 
 
 ADVICE = [
@@ -1059,6 +624,7 @@ def main(argv):
             import logging
 
             logging.disable(logging.ERROR)
+        sys.argv = [opts.spec]  # for a script that parses its own
         watch_checkpoint()
         hide_tracing()
         import vprof_known as known
@@ -1074,19 +640,6 @@ def main(argv):
     else:
         print("\n".join([outcome["error"], outcome["do"]]) if code else json.dumps(outcome), file=sys.stderr)
     return code
-
-
-def find_parts(texts):
-    """Has modules found that are text in this script."""
-
-    class Parts(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
-        def find_spec(self, name, path=None, target=None):
-            return importlib.util.spec_from_loader(name, self) if name in texts else None
-
-        def get_source(self, name):
-            return texts[name]
-
-    sys.meta_path.insert(0, Parts())
 
 
 if __name__ == "__main__":

@@ -282,6 +282,15 @@ class CaptureTest(unittest.TestCase):
         made = self.forward("self.lin.bias.data = self.lin.bias.data * 0.9\nreturn self.lin(x)")
         self.assertIn("copy_.default", made.targets)
 
+    def test_forward_may_ask_what_requires_gradients(self):
+        made = self.forward("y = self.lin(x)\nreturn y.relu() if y.requires_grad and torch.is_grad_enabled() else y")
+        self.assertEqual(made.targets[-1], "relu.default")
+        self.assertEqual(made.deaths()["relu"], ["linear"])
+
+    def test_a_model_may_move_itself_to_a_gpu(self):
+        made = self.forward("return self.lin(x) + torch.ones(8, device='cuda') + self.b.to('cuda:0')", init="self.cuda(); self.register_buffer('b', torch.ones(8).cuda())")
+        self.assertIn("linear.default", made.targets)
+
     def test_models_that_ask_whether_they_are_exported_are_trained(self):
         made = self.forward("return torch.sin(x) if torch.compiler.is_exporting() else torch.cos(x)")
         self.assertEqual(made.targets, ["cos.default"])

@@ -45,8 +45,9 @@ def differentiable(v):
 class Calls:
     """What is taken down while forward runs."""
 
-    def __init__(self, count, line_of):
+    def __init__(self, count, line_of, apart=contextlib.nullcontext):
         self.count, self.line_of = count, line_of  # of operators so far, of frames
+        self.apart = apart  # what other Functions run in
         self.known, self.unknown, self.inside = [], [], False
 
     def apply(self, cls, args, kwargs):
@@ -102,12 +103,14 @@ def recording(calls):
 
     def apply(cls, *args, **kwargs):
         if cls.__module__.startswith("torch."):
-            return original.__get__(None, cls)(*args, **kwargs)
+            with calls.apart():
+                return original.__get__(None, cls)(*args, **kwargs)
         if calls.inside:
             return forward(cls, Context(args), args, kwargs)
         if cls in refused:
             calls.unknown.append((name_of(cls), calls.line_of(traceback.extract_stack()[:-1])))
-            return original.__get__(None, cls)(*args, **kwargs)
+            with calls.apart():
+                return original.__get__(None, cls)(*args, **kwargs)
         return calls.apply(cls, args, kwargs)
 
     torch.autograd.Function.apply = classmethod(apply)

@@ -13,6 +13,7 @@ import sys
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 MOST = 1 << 22  # elements of a tensor whose numbers are kept
@@ -146,6 +147,29 @@ class Building(TorchDispatchMode):
         self.numbers.follow(op, args, kwargs or {}, out)
         self.made.append(out)  # so that ids stay their own
         return out
+
+
+class OneDevice(TorchFunctionMode):
+    """Has tensors stay where the model is captured when its code moves them to a GPU."""
+
+    def __init__(self, place):
+        super().__init__()
+        self.place = torch.device(place if place in ("meta", "cuda") else "cpu")
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        if self.place.type != "cuda":
+            if function is torch.Tensor.cuda:
+                return args[0]
+            if function is torch.Tensor.to:
+                args = (args[0], *(self.place if ongpu(a) else a for a in args[1:]))
+            if ongpu(kwargs.get("device")):
+                kwargs["device"] = self.place
+        return function(*args, **kwargs)
+
+
+def ongpu(device):
+    return str(device).startswith("cuda") if isinstance(device, (str, torch.device)) else False
 
 
 def isreal(tensor):

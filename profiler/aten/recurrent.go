@@ -43,6 +43,6 @@ func (a *Args) rnn(mode trace.RNNMode, state *tensor) trace.RNNArgs {
 	return trace.RNNArgs{
 		Mode: mode, Hidden: state.Size(-1), Layers: a.Int("num_layers"),
 		Bidirectional: a.Bool("bidirectional"), BatchFirst: a.Bool("batch_first"), Training: a.Bool("train"),
-		Weights: a.Tensors("params"),
+		Dropout: a.Float("dropout"), Weights: a.Tensors("params"),
 	}
 }

@@ -2,6 +2,7 @@ package trace
 
 import (
 	"cmp"
+	"math/big"
 	"math/bits"
 	"slices"
 
@@ -40,12 +41,16 @@ func (x *Tensor) fftC2C(dims []int) *Tensor {
 	return c.end(y.derived("FftC2CBackward0", inputs{x}, nil, func(b *backward) { b.give(0, b.grad.fftC2C(dims)) }))
 }
 
+// mostPrime is the largest prime of which cuFFT has a kernel, as its manual says.
+const mostPrime = 127
+
 // execFFT is one cuFFT plan. Its work area is empty where sizes are products
-// of small primes; a real transform of one dimension and odd length goes through
-// a complex copy of the whole input.
+// of small primes; a real transform of odd length goes through a complex copy of
+// the whole input, unless the length is a prime that one kernel takes (seen of 65
+// and of 73, on boards of two generations).
 func (t *Tape) execFFT(y, x *Tensor, dims []int) {
 	c := t.begin("_exec_fft")
-	if n := x.shape[dims[len(dims)-1]]; x.dtype != C64 && n%2 == 1 && len(dims) == 1 {
+	if n := x.shape[dims[len(dims)-1]]; x.dtype != C64 && n%2 == 1 && (n > mostPrime || !big.NewInt(n).ProbablyPrime(0)) {
 		t.workspace(x.numel * C64.Size())
 	}
 	length := int64(1)

@@ -23,6 +23,7 @@ type RNNArgs struct {
 	Bidirectional bool
 	BatchFirst    bool
 	Training      bool
+	Dropout       float64 // between layers
 	// Weights are those of each layer and direction in turn, in the order
 	// weight_ih, weight_hh, bias_ih, bias_hh.
 	Weights []*Tensor
@@ -53,6 +54,7 @@ func (a *RNNArgs) of(x *Tensor) cudnn.RNN {
 func (x *Tensor) RNN(h, c *Tensor, a RNNArgs) (y, hy, cy *Tensor) {
 	t := x.tape
 	call := t.begin("_cudnn_rnn", x, h, c)
+	t.initDropout(&a)
 	if t.casts.enabled && a.Weights[0].dtype == F32 {
 		a.Weights = call.flattenHalf(a.Weights)
 	}
@@ -70,6 +72,18 @@ func (x *Tensor) RNN(h, c *Tensor, a RNNArgs) (y, hy, cy *Tensor) {
 		return outs[0], outs[1], nil
 	}
 	return outs[0], outs[1], outs[2]
+}
+
+// dropoutStateBytes are those of a resident thread in cuDNN's random number generator
+// (cudnnDropoutGetStatesSize; read off an RTX 3090).
+const dropoutStateBytes = 24
+
+// initDropout makes the state of cuDNN's dropout for the first layers that drop out. It stays for
+// the others (get_dropout_state).
+func (t *Tape) initDropout(a *RNNArgs) {
+	if a.Dropout > 0 && a.Training && t.dropoutState == nil {
+		t.dropoutState = t.workspace(onBoard(t, func(b Board) int64 { return int64(b.SMs*b.ThreadsPerSM) * dropoutStateBytes })).retain()
+	}
 }
 
 // flattenHalf copies fp32 weights into one flat fp16 buffer, whose views take
@@ -175,7 +189,7 @@ func (b *backward) rnnGradients(a *RNNArgs, size cudnn.RNN, weights int) {
 	}
 	incoming := append([]*Tensor(nil), b.grads...)
 	if incoming[0] == nil {
-		incoming[0] = b.let(y.ZerosLike())
+		incoming[0] = b.let(t.Zeros(y.dtype, y.shape...)) // whatever the strides of y
 	}
 	for i, s := range states {
 		if incoming[1+i] == nil {

@@ -84,8 +84,10 @@ type Tape struct {
 	kept      []Kept
 	selection *selection
 	casts     autocast
-	library   libraries
-	convs     map[convCall][][]int64 // workspaces of cuDNN, once found, by board
+
+	dropoutState *Tensor // of cuDNN's recurrent layers; nil before the first that drop out
+	library      libraries
+	convs        map[convCall][][]int64 // workspaces of cuDNN, once found, by board
 	// answer is what cuDNN said of convolutions; nil if it was not asked.
 	answers func(Board) cudnn.Answer
 	// hostSaved is what lies in the host's memory for backward, in bytes.

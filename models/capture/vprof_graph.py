@@ -1,0 +1,167 @@
+"""The exported graph beside what plain Python did: which node is which operator, and where tensors die."""
+
+import collections
+import difflib
+import itertools
+import re
+
+from vprof_model import Refusal
+
+
+def nodes_of(graph, inside=""):
+    """Nodes of the program and of the graphs in it, each right after the node that holds it:
+    (node, names of the tensors that it makes). Those of an inner graph have its number before them."""
+    count = itertools.count()
+
+    def walk(graph, prefix):
+        for node in graph["nodes"]:
+            n = next(count)
+            names = [prefix + v for o in node["outputs"] for v in names_in(o)]
+            yield node, prefix, names
+            for i in node["inputs"]:
+                if "as_graph" in i["arg"]:
+                    yield from walk(i["arg"]["as_graph"]["graph"], f"{n}/")
+
+    return list(walk(graph, inside))
+
+
+def tensors_in(value):
+    """The tensors in a tagged argument or result: objects with a name."""
+    tag, v = next(iter(value.items()))
+    if tag == "as_tensor":
+        return [v]
+    if tag == "as_optional_tensor":
+        return tensors_in(v)
+    if tag in ("as_tensors", "as_optional_tensors", "as_nested_tensors"):
+        return [found for t in v for found in ([t] if "name" in t else tensors_in(t))]
+    return []
+
+
+def names_in(value):
+    return [t["name"] for t in tensors_in(value)]
+
+
+def align(ops, nodes):
+    """Operator of the observation -> number of its node. The same Python has run twice, so
+    the names follow each other but for what one side alone shows."""
+    quiet = re.compile(r"torch\.ops\.(higher_order|aten\.(sym_|_assert))")
+    theirs = [(n, node["target"]) for n, (node, _, _) in enumerate(nodes) if node["target"].startswith("torch.ops.") and not quiet.match(node["target"])]
+    ours = [(k, name) for k, (name, _) in enumerate(ops) if not quiet.match(name)]
+    a, b = [name for _, name in ours], [name for _, name in theirs]
+    if a == b:
+        blocks = [(0, 0, len(a))]
+    else:
+        blocks = difflib.SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks()
+    return {ours[i + k][0]: theirs[j + k][0] for i, j, size in blocks for k in range(size)}
+
+
+def lifetimes(seen, nodes, program):
+    """The list "dies" of the file: [number of a node, values that die before the next one]."""
+    number = align(seen.ops, nodes)
+    last, latest = [], -1  # number of the last node by each operator
+    for k in range(len(seen.ops)):
+        latest = max(latest, number.get(k, latest))
+        last.append(latest)
+    dies = collections.defaultdict(list)
+    named = set()
+    for k, values in seen.deaths:
+        names = [nodes[number[op]][2][i] for op, i in values if op in number and i < len(nodes[number[op]][2])]
+        if names:
+            dies[last[k] if k >= 0 else -1].append(names[0])
+            named.update(names)
+    for n, names in last_uses(number, nodes, program).items():
+        dies[n] += [v for v in names if v not in named]
+    return [[n, dies[n]] for n in sorted(dies) if dies[n]], len(seen.ops) - len(number)
+
+
+def rewire(seen, nodes, program):
+    """Lets the graph name the tensors that Python used. Where an operator had nothing to do and gave its
+    argument (x.float() of a float32), export takes the two for one from there on, and the graph says the later
+    name for both. With another precision they are two."""
+    number = align(seen.ops, nodes)
+
+    def names_of(values):
+        return [nodes[number[op]][2][i] for op, i in values if op in number and i < len(nodes[number[op]][2])]
+
+    def rename(tensors, observed):
+        for tensor, values in zip(tensors, observed):
+            names = names_of(values)
+            if names and tensor["name"] not in names and "/" not in names[-1]:
+                tensor["name"] = names[-1]
+
+    for k, (_, arguments) in enumerate(seen.ops):
+        if k in number and not nodes[number[k]][1]:  # in an inner graph, values of the outer ones have other names
+            node = nodes[number[k]][0]
+            for i in node["inputs"]:
+                tensors, observed = tensors_in(i["arg"]), arguments.get(i["name"], [])
+                if len(tensors) == len(observed):
+                    rename(tensors, observed)
+    graph, signature = program["graph_module"]["graph"], program["graph_module"]["signature"]
+    results = [spec["user_output"]["arg"] for spec in signature["output_specs"] if "user_output" in spec]
+    for side in (results, graph["outputs"][len(graph["outputs"]) - len(results) :]):
+        tensors = [t for value in side for t in tensors_in(value)]
+        if len(tensors) == len(seen.results):
+            rename(tensors, seen.results)
+
+
+def functions(seen, nodes):
+    """The calls of custom Functions whose parts are all in the graph, with the numbers of their first nodes."""
+    number, found = align(seen.ops, nodes), []
+    for call in seen.functions.known:
+        parts = [number.get(k) for k in (call["begin"], call["backward"], call["end"] - 1)]
+        if None in parts or any(nodes[n][1] != nodes[parts[0]][1] for n in parts):
+            continue
+        found.append({**call, "begin": parts[0], "backward": parts[1], "end": parts[2] + 1})
+    return found
+
+
+def last_uses(number, nodes, program):
+    """Where values of nodes that no operator of the observation has made are used last."""
+    unseen = set(range(len(nodes))) - set(number.values())
+    last = {}
+    for n, (node, prefix, names) in enumerate(nodes):
+        if n in unseen and not any("as_graph" in i["arg"] for i in node["inputs"]):  # what a graph gives has its own names there
+            last.update((v, n) for v in names)
+        for i in node["inputs"]:
+            last.update((v, n) for v in (prefix + name for name in names_in(i["arg"])) if v in last)
+    for o in program["graph_module"]["graph"]["outputs"]:
+        for name in names_in(o):
+            last.pop(name, None)
+    uses = collections.defaultdict(list)
+    for v, n in last.items():
+        uses[n].append(v)
+    return uses
+
+
+def affine(programs, batches):
+    """Integers in which programs of two batches differ, as a + b * batch; the third checks them."""
+    graphs = [nodes_of(p["graph_module"]["graph"]) for p in programs]
+    shape = [[(node["target"], len(node["inputs"])) for node, _, _ in g] for g in graphs]
+    if any(s != shape[0] for s in shape):
+        raise Refusal("the graph itself changes with the batch", "give the batch that you train with: --input 'x=float32[8,...]'")
+
+    def fit(values):
+        b = (values[1] - values[0]) // (batches[1] - batches[0])
+        a = values[0] - b * batches[0]
+        if any(v != a + b * n for v, n in zip(values, batches)):
+            raise Refusal(f"a size of the graph is {values} at the batches {list(batches)}, which no line goes through")
+        return a, b
+
+    args = []
+    for n, rows in enumerate(zip(*graphs)):
+        for each in zip(*(node["inputs"] for node, _, _ in rows)):
+            for index, values in enumerate(zip(*(integers(i["arg"]) for i in each))):
+                if len(set(values)) > 1:
+                    args.append([n, each[0]["name"], index, *fit(values)])
+    return args
+
+
+def integers(arg):
+    tag, v = next(iter(arg.items()))
+    if tag == "as_int":
+        return [v]
+    if tag == "as_ints":
+        return v
+    if tag == "as_sym_int":
+        return [v["as_int"]] if "as_int" in v else []
+    return [s["as_int"] for s in v if "as_int" in s] if tag == "as_sym_ints" else []
