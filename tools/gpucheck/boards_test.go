@@ -32,10 +32,10 @@ func vprof(t *testing.T) string {
 	if built == "" {
 		dir, err := os.MkdirTemp("", "gpucheck")
 		require.NoError(t, err)
-		built = dir
 		out, err := exec.Command("go", "build", "-tags", "cuda", "-o", filepath.Join(dir, "vprof"),
-			"../vprof").CombinedOutput()
+			"github.com/vprof/vprof/cmd/vprof").CombinedOutput()
 		require.NoError(t, err, "%s", out)
+		built = dir
 	}
 	return filepath.Join(built, "vprof")
 }
