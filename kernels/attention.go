@@ -32,7 +32,8 @@ func (k Attention) Launch(capability int) Launch {
 	name, block, shared := "attention_any", uint32(threads), uint32(0)
 	blocks := ceil.Div(k.Queries, threads/32)
 	tensorCores := k.Type == F16 && capability >= 75 || k.Type == BF16 && capability >= 80
-	if k.Depth <= tiledDepth && k.Depth*k.Type.Size()%vectorBytes == 0 && (k.Query|k.Key|k.Value|k.Output)%vectorBytes == 0 {
+	if k.Depth <= tiledDepth && k.Depth*k.Type.Size()%vectorBytes == 0 &&
+		(k.Query|k.Key|k.Value|k.Output)%vectorBytes == 0 {
 		name = attentionNames[k.Type]
 		blocks = ceil.Div(k.Queries, lines)
 		block, shared = coreThreads, lines*(36+36+68)*4 // lines of operands and weights

@@ -46,7 +46,8 @@ func TestAttentionIsSoftmaxOfProducts(t *testing.T) {
 	forAll(t, func(t *rapid.T, c *cpu) {
 		k := kernels.Attention{Type: rapid.SampledFrom(types).Draw(t, "type"), Scale: 0.125}
 		side := rapid.Int64Range(1, 70)
-		k.Queries, k.Keys, k.Heads = side.Draw(t, "queries"), side.Draw(t, "keys"), rapid.Int64Range(1, 2).Draw(t, "heads")
+		k.Queries, k.Keys, k.Heads = side.Draw(t, "queries"), side.Draw(t, "keys"),
+			rapid.Int64Range(1, 2).Draw(t, "heads")
 		k.Depth = rapid.SampledFrom([]int64{8, 16, 40, 64, 7, 33}).Draw(t, "depth")
 		checkAttention(t, c, k)
 	})
@@ -55,7 +56,10 @@ func TestAttentionIsSoftmaxOfProducts(t *testing.T) {
 func TestAttentionOverSeveralBlocksOfKeys(t *testing.T) {
 	onEveryArch(t, func(t *testing.T, c *cpu) {
 		for _, typ := range types {
-			checkAttention(t, c, kernels.Attention{Type: typ, Queries: 66, Keys: 140, Depth: 128, Heads: 1, Scale: 0.05})
+			checkAttention(t, c, kernels.Attention{
+				Type: typ, Queries: 66, Keys: 140, Depth: 128,
+				Heads: 1, Scale: 0.05,
+			})
 			checkAttention(t, c, kernels.Attention{Type: typ, Queries: 3, Keys: 9, Depth: 256, Heads: 2, Scale: 0.05})
 		}
 	})

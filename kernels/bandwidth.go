@@ -79,7 +79,10 @@ func (p *plan) softmax() {
 	take(p.writes, w, bytes)
 	take(p.reads, r, bytes)
 	if g := equal(p.reads, n*p.t.Size(), r); g >= 0 {
-		p.add(SoftmaxBackward{Type: p.t, Output: input, Gradient: p.reads[g].Addr, Result: output, Rows: rows, Columns: columns}.Launch())
+		p.add(SoftmaxBackward{
+			Type: p.t, Output: input, Gradient: p.reads[g].Addr, Result: output, Rows: rows,
+			Columns: columns,
+		}.Launch())
 		take(p.reads, g, bytes)
 		return
 	}
@@ -161,7 +164,10 @@ func (p *plan) normalize(of *Work) {
 		}
 		return
 	}
-	k := Normalize{Type: p.t, Input: p.reads[r].Addr, Output: p.writes[w].Addr, Columns: min(n, rowElements), Epsilon: 1e-5}
+	k := Normalize{
+		Type: p.t, Input: p.reads[r].Addr, Output: p.writes[w].Addr, Columns: min(n, rowElements),
+		Epsilon: 1e-5,
+	}
 	if mean, deviation := pair(p.writes, n, whole); mean >= 0 {
 		k.Mean, k.Deviation = p.writes[mean].Addr, p.writes[deviation].Addr
 		k.Columns = n / (p.writes[mean].Bytes / F32.Size())
@@ -190,7 +196,8 @@ func (p *plan) normalizeBackward(input, gradient, result, mean, deviation int) {
 	rows := p.reads[mean].Bytes / F32.Size()
 	k := NormalizeBackward{
 		Type: p.t, Input: p.reads[input].Addr, Gradient: p.reads[gradient].Addr, Result: p.writes[result].Addr,
-		Mean: p.reads[mean].Addr, Deviation: p.reads[deviation].Addr, Rows: rows, Columns: p.elements(p.reads[input]) / rows,
+		Mean: p.reads[mean].Addr, Deviation: p.reads[deviation].Addr, Rows: rows,
+		Columns: p.elements(p.reads[input]) / rows,
 	}
 	if i := equal(p.reads, k.Columns*p.t.Size(), input); i >= 0 && i != mean && i != deviation {
 		k.Weight = p.reads[i].Addr
@@ -274,7 +281,10 @@ func (p *plan) update() {
 		inPlace = inPlace && own[0] == w.Addr
 		parts[i] = Part{Bytes: w.Bytes, Addrs: own}
 	}
-	k := Update{Type: p.t, Read: 1<<lists - 1, Written: 1 << lists, Scale: streamScale, Shift: streamShift, Settled: true}
+	k := Update{
+		Type: p.t, Read: 1<<lists - 1, Written: 1 << lists, Scale: streamScale, Shift: streamShift,
+		Settled: true,
+	}
 	if inPlace {
 		k.Written = 1
 		for i := range parts {

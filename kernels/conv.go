@@ -53,7 +53,10 @@ func (k Conv) Forward(capability int) Launch {
 
 // InputGradient computes Input, as a gradient, from Output's and Weight.
 func (k Conv) InputGradient(capability int) Launch {
-	p := product{m: k.Images * k.Height * k.Width, n: k.Channels / k.Groups, k: k.taps() * k.OutChannels / k.Groups, batch: k.Groups}
+	p := product{
+		m: k.Images * k.Height * k.Width, n: k.Channels / k.Groups, k: k.taps() * k.OutChannels / k.Groups,
+		batch: k.Groups,
+	}
 	l := k.launch(&convInput, p, capability)
 	l.Reads, l.Writes = k.visitedOutput()+k.weightBytes(), k.inputBytes()
 	return l
@@ -134,7 +137,8 @@ func alive(in, taps, stride, pad, dilation int64) int64 {
 // launch makes the launch of a product.
 func (k Conv) launch(names *productNames, p product, capability int) Launch {
 	lanes := vectorBytes / k.Type.Size()
-	if (k.Input|k.Weight|k.Output)%vectorBytes != 0 || k.Channels/k.Groups%lanes != 0 || k.OutChannels/k.Groups%lanes != 0 {
+	if (k.Input|k.Weight|k.Output)%vectorBytes != 0 || k.Channels/k.Groups%lanes != 0 ||
+		k.OutChannels/k.Groups%lanes != 0 {
 		panic("kernels: a convolution whose operands are no multiples of 16 bytes")
 	}
 	name, e := names.choose(k.Type, k.TF32, capability)

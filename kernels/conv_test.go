@@ -22,7 +22,8 @@ func products(k kernels.Conv, visit func(in, weight, out int64)) {
 				continue
 			}
 			for c := range channels {
-				visit(((image*k.Height+y)*k.Width+x)*k.Channels+group*channels+c, (co*k.TapsY*k.TapsX+tap)*channels+c, o)
+				visit(((image*k.Height+y)*k.Width+x)*k.Channels+group*channels+c,
+					(co*k.TapsY*k.TapsX+tap)*channels+c, o)
 			}
 		}
 	}

@@ -13,7 +13,8 @@ func TestGatherCopiesRowsOfATable(t *testing.T) {
 	const step = 41 // prime, and larger than any table
 	forAll(t, func(t *rapid.T, c *cpu) {
 		k := kernels.Gather{
-			Step: step, TableRows: rapid.Int64Range(1, 40).Draw(t, "table"), RowBytes: rapid.Int64Range(0, 100).Draw(t, "bytes"),
+			Step: step, TableRows: rapid.Int64Range(1, 40).Draw(t, "table"),
+			RowBytes: rapid.Int64Range(0, 100).Draw(t, "bytes"),
 		}
 		k.Rows = rapid.Int64Range(0, k.TableRows).Draw(t, "rows")
 		table, rows := c.alloc(k.TableRows*k.RowBytes, 0), c.alloc(k.Rows*k.RowBytes, 0)

@@ -156,7 +156,8 @@ func (p *product) split() {
 func (p *product) tiles() int64 { return ceil.Div(p.m, tileSide) * ceil.Div(p.n, tileSide) }
 
 func (p *product) put(args []uint64) []uint64 {
-	return append(args, uint64(p.m), uint64(p.n), uint64(p.k), uint64(p.batch), uint64(p.splits), math.Float64bits(cmp.Or(p.scale, 1)))
+	return append(args, uint64(p.m), uint64(p.n), uint64(p.k), uint64(p.batch), uint64(p.splits),
+		math.Float64bits(cmp.Or(p.scale, 1)))
 }
 
 // batchBlocks is the second extent of a grid over a batch, at most the 65535 that CUDA

@@ -117,7 +117,10 @@ func TestGEMMCoversManyTilesAndSharesTheDepth(t *testing.T) {
 func TestSharesFitScratchMemory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		side := rapid.Int64Range(1, 5000)
-		k := kernels.GEMM{Type: kernels.F16, M: side.Draw(t, "m"), N: side.Draw(t, "n"), K: 8 * side.Draw(t, "k"), Batch: rapid.Int64Range(1, 100).Draw(t, "batch")}
+		k := kernels.GEMM{
+			Type: kernels.F16, M: side.Draw(t, "m"), N: side.Draw(t, "n"), K: 8 * side.Draw(t, "k"),
+			Batch: rapid.Int64Range(1, 100).Draw(t, "batch"),
+		}
 		k.A, k.B, k.C = kernels.Matrix{Row: k.K}, kernels.Matrix{Row: k.K}, kernels.Matrix{Row: k.N}
 		l := k.Launch(80)
 		tiles := ((k.M + 127) / 128) * ((k.N + 127) / 128)

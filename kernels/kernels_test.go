@@ -45,7 +45,10 @@ func TestCubinsHaveAllKernelsAndHardlySpill(t *testing.T) {
 	r.Comment = '#'
 	rows, err := r.ReadAll()
 	require.NoError(t, err)
-	require.Equal(t, []string{"capability", "kernel", "registers", "stack_bytes", "spill_store_bytes", "spill_load_bytes"}, rows[0])
+	require.Equal(t, []string{
+		"capability", "kernel", "registers", "stack_bytes", "spill_store_bytes",
+		"spill_load_bytes",
+	}, rows[0])
 	used := map[int]map[string]bool{}
 	for _, row := range rows[1:] {
 		var n [5]int
@@ -73,13 +76,19 @@ func TestCubinsHaveAllKernelsAndHardlySpill(t *testing.T) {
 			require.True(t, strings.Contains(cubin, ".text."+name+"\x00"), "%s for %d", name, capability)
 		}
 	}
-	for capability, none := range map[int]bool{61: true, 70: true, 75: false, 87: false, 89: false, 103: false, 110: true, 121: false, 130: true} {
+	for capability, none := range map[int]bool{
+		61: true, 70: true, 75: false, 87: false, 89: false, 103: false,
+		110: true, 121: false, 130: true,
+	} {
 		require.Equal(t, none, kernels.Cubin(capability) == "", capability)
 	}
 }
 
 func TestPTXIsForTheCapabilityOrAnEarlierOne(t *testing.T) {
-	for capability, want := range map[int]string{70: "sm_70", 72: "sm_70", 75: "sm_75", 80: "sm_80", 86: "sm_80", 90: "sm_80", 120: "sm_80"} {
+	for capability, want := range map[int]string{
+		70: "sm_70", 72: "sm_70", 75: "sm_75", 80: "sm_80", 86: "sm_80",
+		90: "sm_80", 120: "sm_80",
+	} {
 		ptx := kernels.PTX(capability)
 		require.Contains(t, ptx, "\n.version 7.8\n")
 		require.Contains(t, ptx, "\n.target "+want+"\n")

@@ -13,7 +13,8 @@ import (
 )
 
 // lengths are bytes around what threads, warps and blocks take at once.
-var lengths = rapid.OneOf(rapid.Int64Range(0, 100), rapid.Int64Range(0, 20_000), rapid.SampledFrom([]int64{16383, 16384, 16385, 32768}))
+var lengths = rapid.OneOf(rapid.Int64Range(0, 100), rapid.Int64Range(0, 20_000),
+	rapid.SampledFrom([]int64{16383, 16384, 16385, 32768}))
 
 // offsets are where memory may begin; 0 and 16 are aligned.
 var offsets = rapid.SampledFrom([]int64{0, 0, 16, 4, 2, 1})
@@ -69,7 +70,12 @@ func TestCopyMovesEveryByte(t *testing.T) {
 }
 
 func TestCastRoundsToNearest(t *testing.T) {
-	pairs := [][2]kernels.Type{{kernels.F32, kernels.F16}, {kernels.F32, kernels.BF16}, {kernels.F16, kernels.F32}, {kernels.BF16, kernels.F32}}
+	pairs := [][2]kernels.Type{
+		{kernels.F32, kernels.F16},
+		{kernels.F32, kernels.BF16},
+		{kernels.F16, kernels.F32},
+		{kernels.BF16, kernels.F32},
+	}
 	// Ties to both sides, the smallest and largest numbers of the types, zeros.
 	special := []float64{
 		0, math.Copysign(0, -1), 1, -1, 1 + 1.0/2048, 1 + 3.0/2048, 1 + 1.0/256, 1 + 3.0/256,
@@ -140,7 +146,10 @@ func TestElementwiseVisitsEveryByteOnce(t *testing.T) {
 	onEveryArch(t, func(t *testing.T, c *cpu) {
 		a, b, y := c.alloc(100_003, 0), c.alloc(77, 0), c.alloc(50_001, 0)
 		for _, typ := range types {
-			c.run(kernels.Elementwise{Type: typ, Reads: []kernels.Range{a.span(), b.span()}, Writes: []kernels.Range{y.span()}}.Launch())
+			c.run(kernels.Elementwise{
+				Type: typ, Reads: []kernels.Range{a.span(), b.span()},
+				Writes: []kernels.Range{y.span()},
+			}.Launch())
 			for i := range a.bytes {
 				r, _ := a.visits(i)
 				require.Equal(t, 1, r)

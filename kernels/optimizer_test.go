@@ -28,7 +28,10 @@ func TestUpdateWorksOnAllTensors(t *testing.T) {
 		typ := rapid.SampledFrom(types).Draw(t, "type")
 		lists := rapid.IntRange(1, 5).Draw(t, "lists")
 		mask := rapid.Uint64Range(0, 1<<lists-1)
-		k := kernels.Update{Type: typ, Read: mask.Draw(t, "read"), Written: mask.Draw(t, "written"), Rounds: 1, Scale: 0.5, Shift: 1}
+		k := kernels.Update{
+			Type: typ, Read: mask.Draw(t, "read"), Written: mask.Draw(t, "written"), Rounds: 1,
+			Scale: 0.5, Shift: 1,
+		}
 		var tensors [][]tensor
 		k.Parts, tensors = c.partsOf(t, lists, typ.Size())
 		var wants [][]float64

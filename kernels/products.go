@@ -29,7 +29,8 @@ func (p *plan) tiled(m, n, k, batch int64) bool {
 	if engineFor(p.t, p.tf32, p.capability) != cores(p.t) {
 		wasteful = 16
 	}
-	computed := float64(ceil.Multiple(m, tileSide)) * float64(ceil.Multiple(n, tileSide)) * float64(ceil.Multiple(k, 32))
+	computed := float64(ceil.Multiple(m, tileSide)) * float64(ceil.Multiple(n, tileSide)) * float64(
+		ceil.Multiple(k, 32))
 	return computed <= wasteful*float64(m)*float64(n)*float64(k)
 }
 
@@ -58,7 +59,10 @@ func (p *plan) multiply(a, b int, m, n, k, batch int64) {
 	if !p.tiled(m, n, k, batch) || !fitsX || !fitsY {
 		return
 	}
-	g := GEMM{Type: p.t, TF32: p.tf32, A: x, B: y, C: Matrix{Addr: p.writes[w].Addr, Row: n, Batch: m * n}, M: m, N: n, K: k, Batch: batch, Scale: productScale(k)}
+	g := GEMM{
+		Type: p.t, TF32: p.tf32, A: x, B: y, C: Matrix{Addr: p.writes[w].Addr, Row: n, Batch: m * n}, M: m, N: n,
+		K: k, Batch: batch, Scale: productScale(k),
+	}
 	l := g.Launch(p.capability)
 	visitedA, visitedB := x.extent(m, k, batch)*p.t.Size(), y.extent(n, k, batch)*p.t.Size()
 	l.Reads = visitedA + visitedB
@@ -120,7 +124,8 @@ func (p *plan) convolve(w *Work) {
 	switch {
 	case mn && mk && p.convolveForward(convolution{w.M, w.N, w.K, w.Batch, w.Window, first, second, out}):
 	case kn && mk && p.convolveInput(convolution{w.K, w.N, w.M, w.Batch, w.Window, out, second, first}):
-	case mn && p.fits(first, w.M*w.K*w.Batch) && p.convolveWeight(convolution{w.M, w.K, w.N, w.Batch, w.Window, second, out, first}):
+	case mn && p.fits(first, w.M*w.K*w.Batch) &&
+		p.convolveWeight(convolution{w.M, w.K, w.N, w.Batch, w.Window, second, out, first}):
 	case mn && !mk:
 		p.multiply(0, 1, w.M, w.N, w.K, w.Batch)
 	default:
@@ -165,7 +170,8 @@ func (p *plan) convolveForward(c convolution) bool {
 // multiply zeros between the positions, which is no work of the operator.
 func (p *plan) convolveInput(c convolution) bool {
 	k, ok := p.geometry(c)
-	ok = ok && k.StrideY == 1 && k.StrideX == 1 && p.tiled(k.Images*k.Height*k.Width, k.Channels/k.Groups, k.taps()*c.filters, c.groups)
+	ok = ok && k.StrideY == 1 && k.StrideX == 1 &&
+		p.tiled(k.Images*k.Height*k.Width, k.Channels/k.Groups, k.taps()*c.filters, c.groups)
 	if ok {
 		p.visit(k.InputGradient(p.capability), c.output.Bytes, c.weight.Bytes, k.inputBytes())
 	}
@@ -200,7 +206,8 @@ func (p *plan) done(first, second, out int64) {
 // nothing.
 func (p *plan) geometry(c convolution) (Conv, bool) {
 	lanes := vectorBytes / p.t.Size()
-	if !p.tiled(c.positions, c.filters, c.taps, c.groups) || c.filters%lanes != 0 || (c.input.Addr|c.weight.Addr|c.output.Addr)%vectorBytes != 0 {
+	if !p.tiled(c.positions, c.filters, c.taps, c.groups) || c.filters%lanes != 0 ||
+		(c.input.Addr|c.weight.Addr|c.output.Addr)%vectorBytes != 0 {
 		return Conv{}, false
 	}
 	if k, ok := p.overImages(c); ok {
@@ -250,7 +257,8 @@ func (p *plan) overRow(c convolution) (k Conv, ok bool) {
 		k = Conv{
 			Type: p.t, TF32: p.tf32, Input: c.input.Addr, Weight: c.weight.Addr, Output: c.output.Addr,
 			Images: 1, Height: 1, Width: used, Channels: channels, OutChannels: c.filters * c.groups, Groups: c.groups,
-			TapsY: 1, TapsX: taps, StrideY: 1, StrideX: stride, PadX: pad, DilationY: 1, DilationX: 1, Scale: productScale(c.taps),
+			TapsY: 1, TapsX: taps, StrideY: 1, StrideX: stride, PadX: pad, DilationY: 1, DilationX: 1,
+			Scale: productScale(c.taps),
 		}
 		if taps >= stride && pad < taps && k.OutWidth() == c.positions {
 			return k, true

@@ -31,7 +31,8 @@ func (k ReduceRows) Launch() Launch {
 		splits = max(1, min(ceil.Div(k.Columns, leastShare), enoughBlocks/k.Rows))
 	}
 	const shared = 33 * 4 // a float for each warp, and a flag
-	l := launch(reduceRowsNames[k.Type], k.Rows*splits, shared, []uint64{k.From, k.To, uint64(k.Rows), uint64(k.Columns), uint64(splits)})
+	l := launch(reduceRowsNames[k.Type], k.Rows*splits, shared,
+		[]uint64{k.From, k.To, uint64(k.Rows), uint64(k.Columns), uint64(splits)})
 	l.Reads, l.Writes = k.Rows*k.Columns*k.Type.Size(), k.Rows*k.Type.Size()
 	l.FLOPs = k.Rows * k.Columns
 	return l

@@ -24,7 +24,10 @@ func TestReductionsSumRowsAndColumns(t *testing.T) {
 		}
 		c.run(kernels.ReduceRows{Type: typ, From: x.addr(), To: byRow.addr(), Rows: rows, Columns: columns}.Launch())
 		near(t, typ, wantRows, byRow.get(typ), "rows")
-		c.run(kernels.ReduceColumns{Type: typ, From: x.addr(), To: byColumn.addr(), Rows: rows, Columns: columns}.Launch())
+		c.run(kernels.ReduceColumns{
+			Type: typ, From: x.addr(), To: byColumn.addr(), Rows: rows,
+			Columns: columns,
+		}.Launch())
 		near(t, typ, wantColumns, byColumn.get(typ), "columns")
 	})
 }

@@ -54,7 +54,10 @@ func TestSoftmaxAndItsGradient(t *testing.T) {
 			}
 		})
 		// In place: the gradient is overwritten.
-		c.run(kernels.SoftmaxBackward{Type: typ, Output: y.addr(), Gradient: g.addr(), Result: g.addr(), Rows: rows, Columns: columns}.Launch())
+		c.run(kernels.SoftmaxBackward{
+			Type: typ, Output: y.addr(), Gradient: g.addr(), Result: g.addr(), Rows: rows,
+			Columns: columns,
+		}.Launch())
 		near(t, typ, want, g.get(typ), "gradient")
 	})
 }
@@ -66,7 +69,10 @@ func TestNormalizeAndItsGradient(t *testing.T) {
 		x, g, y := c.tensorOf(typ, rows*columns, 1), c.tensorOf(typ, rows*columns, 2), c.tensorOf(typ, rows*columns, 3)
 		w, b := c.tensorOf(typ, columns, 4), c.tensorOf(typ, columns, 5)
 		mean, deviation := c.alloc(4*rows, 0), c.alloc(4*rows, 0)
-		k := kernels.Normalize{Type: typ, Input: x.addr(), Output: y.addr(), Mean: mean.addr(), Deviation: deviation.addr(), Rows: rows, Columns: columns, Epsilon: 0.5}
+		k := kernels.Normalize{
+			Type: typ, Input: x.addr(), Output: y.addr(), Mean: mean.addr(),
+			Deviation: deviation.addr(), Rows: rows, Columns: columns, Epsilon: 0.5,
+		}
 		ws, bs := make([]float64, columns), make([]float64, columns)
 		for i := range ws {
 			ws[i] = 1

@@ -18,11 +18,38 @@ var splitCases = []struct {
 	reads, writes []int64 // bytes
 	parts         int
 }{
-	{"of rows", kernels.Work{Kind: program.Matmul, FLOPs: 2 * 64 * 96 * 128, M: 64, N: 96, K: 128, Batch: 1}, []int64{64 * 128 * 4, 96 * 128 * 4, 96 * 4}, []int64{64 * 96 * 4}, 4},
-	{"of matrices", kernels.Work{Kind: program.Matmul, Precision: fp16, FLOPs: 2 * 12 * 64 * 96 * 128, M: 64, N: 96, K: 128, Batch: 12}, []int64{12 * 64 * 128 * 2, 12 * 96 * 128 * 2}, []int64{12 * 64 * 96 * 2}, 3},
-	{"of a prime", kernels.Work{Kind: program.Matmul, FLOPs: 2 * 61 * 96 * 128, M: 61, N: 96, K: 128, Batch: 1}, []int64{61 * 128 * 4, 96 * 128 * 4}, []int64{61 * 96 * 4}, 1},
-	{"attention", kernels.Work{Kind: program.Attention, Precision: fp16, FLOPs: 4 * 4 * 48 * 72 * 64, M: 48, N: 72, K: 64, Batch: 4}, []int64{4 * 48 * 64 * 2, 4 * 72 * 64 * 2, 4 * 72 * 64 * 2}, []int64{4 * 48 * 64 * 2, 400}, 4},
-	{"attention of shared keys", kernels.Work{Kind: program.Attention, Precision: fp16, FLOPs: 4 * 8 * 48 * 72 * 64, M: 48, N: 72, K: 64, Batch: 8}, []int64{8 * 48 * 64 * 2, 4 * 72 * 64 * 2, 4 * 72 * 64 * 2}, []int64{8 * 48 * 64 * 2}, 4},
+	{
+		"of rows",
+		kernels.Work{Kind: program.Matmul, FLOPs: 2 * 64 * 96 * 128, M: 64, N: 96, K: 128, Batch: 1},
+		[]int64{64 * 128 * 4, 96 * 128 * 4, 96 * 4},
+		[]int64{64 * 96 * 4},
+		4,
+	},
+	{"of matrices", kernels.Work{
+		Kind: program.Matmul, Precision: fp16, FLOPs: 2 * 12 * 64 * 96 * 128, M: 64, N: 96,
+		K: 128, Batch: 12,
+	}, []int64{12 * 64 * 128 * 2, 12 * 96 * 128 * 2}, []int64{12 * 64 * 96 * 2}, 3},
+	{
+		"of a prime",
+		kernels.Work{Kind: program.Matmul, FLOPs: 2 * 61 * 96 * 128, M: 61, N: 96, K: 128, Batch: 1},
+		[]int64{61 * 128 * 4, 96 * 128 * 4},
+		[]int64{61 * 96 * 4},
+		1,
+	},
+	{"attention", kernels.Work{
+		Kind: program.Attention, Precision: fp16, FLOPs: 4 * 4 * 48 * 72 * 64, M: 48, N: 72,
+		K: 64, Batch: 4,
+	}, []int64{4 * 48 * 64 * 2, 4 * 72 * 64 * 2, 4 * 72 * 64 * 2}, []int64{4 * 48 * 64 * 2, 400}, 4},
+	{
+		"attention of shared keys",
+		kernels.Work{
+			Kind: program.Attention, Precision: fp16, FLOPs: 4 * 8 * 48 * 72 * 64,
+			M: 48, N: 72, K: 64, Batch: 8,
+		},
+		[]int64{8 * 48 * 64 * 2, 4 * 72 * 64 * 2, 4 * 72 * 64 * 2},
+		[]int64{8 * 48 * 64 * 2},
+		4,
+	},
 	{"elementwise", kernels.Work{Kind: program.Elementwise, FLOPs: 4000}, []int64{4000, 4000}, []int64{4000}, 1},
 }
 
@@ -30,7 +57,10 @@ func TestPartsOfWorkDoAllOfIt(t *testing.T) {
 	if !cudac.Available {
 		t.Skip(cudac.Missing)
 	}
-	c3 := convolutionOf(program.Window{Images: 6, Height: 9, Width: 7, TapsY: 3, TapsX: 3, StrideY: 1, StrideX: 1, PadY: 1, PadX: 1, DilationY: 1, DilationX: 1}, 32, 64, 2)
+	c3 := convolutionOf(program.Window{
+		Images: 6, Height: 9, Width: 7, TapsY: 3, TapsX: 3, StrideY: 1, StrideX: 1,
+		PadY: 1, PadX: 1, DilationY: 1, DilationX: 1,
+	}, 32, 64, 2)
 	cases := splitCases
 	for direction, name := range []string{"convolution", "its input", "its weight"} {
 		w, reads, writes := c3.work(direction)
@@ -60,7 +90,10 @@ func TestPartsOfWorkDoAllOfIt(t *testing.T) {
 				b.ClearMarks()
 			}
 			for _, l := range launches {
-				require.NoError(t, cudac.Run(cudac.Launch{Arch: c.arch, Name: l.Name, Grid: l.Grid, Block: l.Block, Shared: l.Shared, Args: l.Args}))
+				require.NoError(t, cudac.Run(cudac.Launch{
+					Arch: c.arch, Name: l.Name, Grid: l.Grid, Block: l.Block,
+					Shared: l.Shared, Args: l.Args,
+				}))
 			}
 			read, written := c.traffic()
 			require.Equal(t, []int64{sum(tt.reads), sum(tt.writes)}, []int64{read, written}, "bytes visited")

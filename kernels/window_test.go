@@ -28,7 +28,10 @@ func convolutionOf(w program.Window, channels, filters, groups int64) convolutio
 		Height: w.Height, Width: w.Width, TapsY: w.TapsY, TapsX: w.TapsX, StrideY: w.StrideY, StrideX: w.StrideX,
 		PadY: w.PadY, PadX: w.PadX, DilationY: w.DilationY, DilationX: w.DilationX,
 	}
-	c := convolutions{window: w, channels: channels, filters: filters, groups: groups, outHeight: k.OutHeight(), outWidth: k.OutWidth()}
+	c := convolutions{
+		window: w, channels: channels, filters: filters, groups: groups, outHeight: k.OutHeight(),
+		outWidth: k.OutWidth(),
+	}
 	c.input = 2 * w.Images * w.Height * w.Width * channels * groups
 	c.weight = 2 * filters * groups * w.TapsY * w.TapsX * channels
 	c.outputs = 2 * c.positions() * filters * groups
@@ -41,7 +44,10 @@ func (c *convolutions) positions() int64 { return c.window.Images * c.outHeight 
 // the weight.
 func (c *convolutions) work(direction int) (w kernels.Work, reads, writes []int64) {
 	filters, positions, taps := c.filters, c.positions(), c.window.TapsY*c.window.TapsX*c.channels
-	w = kernels.Work{Kind: program.Convolution, Precision: fp16, FLOPs: 2 * filters * positions * taps * c.groups, Batch: c.groups, Window: c.window}
+	w = kernels.Work{
+		Kind: program.Convolution, Precision: fp16, FLOPs: 2 * filters * positions * taps * c.groups,
+		Batch: c.groups, Window: c.window,
+	}
 	switch direction {
 	case 0:
 		w.M, w.N, w.K = filters, positions, taps
@@ -55,7 +61,10 @@ func (c *convolutions) work(direction int) (w kernels.Work, reads, writes []int6
 }
 
 func TestConvolutionsRunOverTheirOwnImages(t *testing.T) {
-	same := program.Window{Images: 2, Height: 9, Width: 7, TapsY: 3, TapsX: 3, StrideY: 1, StrideX: 1, PadY: 1, PadX: 1, DilationY: 1, DilationX: 1}
+	same := program.Window{
+		Images: 2, Height: 9, Width: 7, TapsY: 3, TapsX: 3, StrideY: 1, StrideX: 1, PadY: 1, PadX: 1,
+		DilationY: 1, DilationX: 1,
+	}
 	halved, wide, apart, steps := same, same, same, same
 	halved.StrideY, halved.StrideX = 2, 2
 	wide.TapsY, wide.PadY, wide.TapsX, wide.PadX = 1, 0, 7, 3
@@ -80,7 +89,8 @@ func TestConvolutionsRunOverTheirOwnImages(t *testing.T) {
 			}
 			w.Writes = []kernels.Range{{Addr: addr, Bytes: writes[0]}}
 			want, have := c.launch(&w, direction), w.Append(nil, 80)[0]
-			require.Equal(t, own, want.Name == have.Name && slices.Equal(want.Args, have.Args), "%s, direction %d", name, direction)
+			require.Equal(t, own, want.Name == have.Name && slices.Equal(want.Args, have.Args), "%s, direction %d",
+				name, direction)
 		}
 	}
 }
@@ -111,9 +121,11 @@ func TestAnyConvolutionVisitsEveryByte(t *testing.T) {
 	forAll(t, func(t *rapid.T, c *cpu) {
 		few := rapid.Int64Range(1, 3)
 		w := program.Window{
-			Images: few.Draw(t, "images"), Height: rapid.Int64Range(1, 12).Draw(t, "height"), Width: rapid.Int64Range(1, 12).Draw(t, "width"),
-			TapsY: few.Draw(t, "taps y"), TapsX: few.Draw(t, "taps x"), StrideY: few.Draw(t, "stride y"), StrideX: few.Draw(t, "stride x"),
-			PadY: rapid.Int64Range(0, 3).Draw(t, "pad y"), PadX: rapid.Int64Range(0, 3).Draw(t, "pad x"),
+			Images: few.Draw(t, "images"), Height: rapid.Int64Range(1, 12).Draw(t, "height"),
+			Width: rapid.Int64Range(1, 12).Draw(t, "width"),
+			TapsY: few.Draw(t, "taps y"), TapsX: few.Draw(t, "taps x"), StrideY: few.Draw(t, "stride y"),
+			StrideX: few.Draw(t, "stride x"),
+			PadY:    rapid.Int64Range(0, 3).Draw(t, "pad y"), PadX: rapid.Int64Range(0, 3).Draw(t, "pad x"),
 			DilationY: few.Draw(t, "dilation y"), DilationX: few.Draw(t, "dilation x"),
 		}
 		channels := rapid.SampledFrom([]int64{3, 8, 16, 24})

@@ -42,14 +42,16 @@ func elements(p program.Precision) Type {
 func (w *Work) Append(launches []Launch, capability int) []Launch {
 	var buffers [2][8]Range
 	p := plan{
-		launches: launches, before: len(launches), capability: capability, t: elements(w.Precision), tf32: w.Precision == program.TF32,
+		launches: launches, before: len(launches), capability: capability, t: elements(w.Precision),
+		tf32:  w.Precision == program.TF32,
 		reads: occupied(buffers[0][:0], w.Reads), writes: occupied(buffers[1][:0], w.Writes), flops: w.FLOPs,
 	}
 	for i, r := range p.reads[:min(len(p.reads), len(p.visited))] {
 		p.visited[i].Addr = r.Addr
 	}
 	switch w.Kind {
-	case program.Copy, program.AllGather, program.ReduceScatter, program.AllReduce, program.Broadcast, program.Send, program.Receive:
+	case program.Copy, program.AllGather, program.ReduceScatter, program.AllReduce, program.Broadcast, program.Send,
+		program.Receive:
 		// A board that is alone copies what ranks would exchange.
 		p.copy()
 	case program.Reduction:

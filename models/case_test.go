@@ -14,14 +14,22 @@ func cases(t *rapid.T) Case {
 	c := Case{
 		Model: word.Draw(t, "model"), Stage: word.Draw(t, "stage"),
 		Batch: rapid.IntRange(0, 512).Draw(t, "batch"), AMP: rapid.SampledFrom(Precisions()).Draw(t, "amp"),
-		Weights: rapid.SampledFrom(WeightTypes()).Draw(t, "weights"), Checkpointing: rapid.Bool().Draw(t, "checkpointing"),
-		Accumulate: rapid.IntRange(1, 8).Draw(t, "accumulate"), Dataset: rapid.Int64Range(0, 1<<40).Draw(t, "dataset"),
+		Weights:       rapid.SampledFrom(WeightTypes()).Draw(t, "weights"),
+		Checkpointing: rapid.Bool().Draw(t, "checkpointing"),
+		Accumulate:    rapid.IntRange(1, 8).Draw(t, "accumulate"),
+		Dataset:       rapid.Int64Range(0, 1<<40).Draw(t, "dataset"),
 	}
-	for _, field := range []*string{&c.Task, &c.Optimizer, &c.Loss, &c.Output, &c.Freeze, &c.Blocks, &c.AllocConf, &c.ConfigHash} {
+	for _, field := range []*string{
+		&c.Task, &c.Optimizer, &c.Loss, &c.Output, &c.Freeze, &c.Blocks, &c.AllocConf,
+		&c.ConfigHash,
+	} {
 		*field = rapid.OneOf(rapid.Just(""), word).Draw(t, "field")
 	}
 	if rapid.Bool().Draw(t, "lora") {
-		c.LoRA = &LoRA{Rank: rapid.Int64Range(1, 64).Draw(t, "rank"), Alpha: 16, Targets: rapid.SliceOfN(word, 1, 3).Draw(t, "targets")}
+		c.LoRA = &LoRA{
+			Rank: rapid.Int64Range(1, 64).Draw(t, "rank"), Alpha: 16,
+			Targets: rapid.SliceOfN(word, 1, 3).Draw(t, "targets"),
+		}
 	}
 	if rapid.Bool().Draw(t, "ranks") {
 		s := strategies().Draw(t, "strategy")

@@ -71,9 +71,11 @@ func (m Model) targetCaveats(c Case) []string {
 		}
 		switch {
 		case !named:
-			caveats = append(caveats, fmt.Sprintf("no module is called %s, which peft passes over where other targets are found", target))
+			caveats = append(caveats,
+				fmt.Sprintf("no module is called %s, which peft passes over where other targets are found", target))
 		case shown && !adapted:
-			caveats = append(caveats, fmt.Sprintf("adapters beside %s, which is no linear layer, are not recorded", target))
+			caveats = append(caveats,
+				fmt.Sprintf("adapters beside %s, which is no linear layer, are not recorded", target))
 		}
 	}
 	return caveats

@@ -29,7 +29,8 @@ func (c Case) checkContext(m Model) error {
 	case c.Strategy.CP == 0:
 		return nil
 	case !m.Levers.Context:
-		return errors.New("vprof records sequences that ranks share (cp) for transformers' decoders with plain attention (hf:config.json)")
+		return errors.New("vprof records sequences that ranks share (cp) for transformers' decoders with plain " +
+			"attention (hf:config.json)")
 	case c.Task != "" && len(m.Tasks) > 0 && c.Task != m.Tasks[0] || !c.Objective.IsZero():
 		return errors.New("vprof records sequences that ranks share (cp) for learning the next token")
 	}
@@ -43,19 +44,24 @@ func (c Case) checkExperts(m Model) error {
 	case s.EP == 0:
 		return nil
 	case m.Levers.Experts == 0:
-		return errors.New("vprof records experts that ranks share out (ep) for mixtures of transformers whose experts are grouped products, as those of Qwen, Mixtral and DeepSeek")
+		return errors.New("vprof records experts that ranks share out (ep) for mixtures of transformers whose " +
+			"experts are grouped products, as those of Qwen, Mixtral and DeepSeek")
 	case m.Levers.Experts%s.EP != 0:
 		return fmt.Errorf("%d ranks cannot share out %d experts evenly (ep=%d)", s.EP, m.Levers.Experts, s.EP)
 	case int64(c.GPUs)%s.EP != 0:
-		return fmt.Errorf("%d GPUs cannot be divided into groups of %d that share out the experts (ep=%d)", c.GPUs, s.EP, s.EP)
+		return fmt.Errorf("%d GPUs cannot be divided into groups of %d that share out the experts (ep=%d)",
+			c.GPUs, s.EP, s.EP)
 	case s.CP > 0 || s.Replicate > 1:
-		return errors.New("vprof records experts that ranks share out (ep) without sequences that they share and without replicas; leave out cp and replicate")
+		return errors.New("vprof records experts that ranks share out (ep) without sequences that they share and " +
+			"without replicas; leave out cp and replicate")
 	case s.Name == FSDP2 && int64(c.GPUs) == s.EP:
-		return fmt.Errorf("with ep=%d on %d GPUs nothing is left over which fully_shard could shard the experts; take a multiple of %d GPUs, or ddp:ep=%d", s.EP, c.GPUs, s.EP, s.EP)
+		return fmt.Errorf("with ep=%d on %d GPUs nothing is left over which fully_shard could shard the experts; "+
+			"take a multiple of %d GPUs, or ddp:ep=%d", s.EP, c.GPUs, s.EP, s.EP)
 	case s.Name == DDP && int64(c.GPUs) != s.EP:
 		return fmt.Errorf("vprof records DistributedDataParallel with experts over all ranks alone: ep=%d", c.GPUs)
 	case c.Quantize != "":
-		return errors.New("vprof records experts that ranks share out (ep) in the type of the weights; leave out --quantize")
+		return errors.New(
+			"vprof records experts that ranks share out (ep) in the type of the weights; leave out --quantize")
 	}
 	return nil
 }

@@ -62,10 +62,13 @@ func TestEveryKeyOfACaseIsAField(t *testing.T) {
 // What a field writes of a case is what it reads.
 func TestFieldsReadWhatTheyWrite(t *testing.T) {
 	for name, text := range map[string]string{
-		"amp": "bf16", "weights": "fp16", "checkpointing": "every=2", "checkpoint": "layers.*", "accumulate": "4", "optimizer": "lion8bit",
-		"lora": "r=4,alpha=8,target=q_proj+v_proj", "quantize": "nf4-dq", "liger": "true", "clip": "none", "objective": "dpo:precomputed",
-		"qat": "8da4w:group=32", "tiled-mlp": "auto", "dataset-on-gpu": "1024", "seq-len": "77", "gpus": "8", "strategy": "fsdp2:mp=bf16,replicate=2",
-		"torch": "2.15", "loss": "mse", "output": "logits",
+		"amp": "bf16", "weights": "fp16", "checkpointing": "every=2", "checkpoint": "layers.*", "accumulate": "4",
+		"optimizer": "lion8bit",
+		"lora":      "r=4,alpha=8,target=q_proj+v_proj", "quantize": "nf4-dq", "liger": "true", "clip": "none",
+		"objective": "dpo:precomputed",
+		"qat":       "8da4w:group=32", "tiled-mlp": "auto", "dataset-on-gpu": "1024", "seq-len": "77", "gpus": "8",
+		"strategy": "fsdp2:mp=bf16,replicate=2",
+		"torch":    "2.15", "loss": "mse", "output": "logits",
 	} {
 		f := FieldNamed(name)
 		change, err := f.Parse(text)

@@ -46,8 +46,9 @@ var fields = []Field{
 	},
 	{
 		Name: "output", JSON: "output", Group: GroupWhat,
-		Usage: "`name` or number of the output of a .pt2 model that the loss is of, also as --loss LOSS:NAME (default: the first)",
-		form:  plain(func(c *Case) *string { return &c.Output }), say: after("of output "),
+		Usage: "`name` or number of the output of a .pt2 model that the loss is of, also as --loss LOSS:NAME " +
+			"(default: the first)",
+		form: plain(func(c *Case) *string { return &c.Output }), say: after("of output "),
 	},
 	{
 		Name: "freeze", JSON: "freeze", Group: GroupWhat,
@@ -123,7 +124,8 @@ var fields = []Field{
 	},
 	{
 		Name: "loop", JSON: "loop", Group: GroupHow, Main: true, Values: Loops,
-		Usage: "what the training `loop` keeps of a step beside the loss: {values}; trainer nothing, function the model's " +
+		Usage: "what the training `loop` keeps of a step beside the loss: {values}; trainer nothing, function the " +
+			"model's " +
 			"output until the step ends, plain until the next forward pass has returned " +
 			"(default: trainer, of a .pt2 model function)",
 		form: word("loop", Loops, func(c *Case) *Loop { return &c.Loop }), say: after("loop "),
@@ -132,13 +134,17 @@ var fields = []Field{
 		Name: "zero-grad", JSON: "zero_grad", Group: GroupHow, Values: ZeroGrads,
 		Usage: "`when` gradients are zeroed: {values}; after the optimizer's step, before forward, " +
 			"between forward and backward as Lightning does, or kept and filled with zeros (default: after)",
-		form: word("way to zero gradients", ZeroGrads, func(c *Case) *ZeroGrad { return &c.ZeroGrad }), say: after("zero_grad "),
+		form: word("way to zero gradients", ZeroGrads, func(c *Case) *ZeroGrad {
+			return &c.ZeroGrad
+		}), say: after("zero_grad "),
 	},
 	{
 		Name: "use-cache", JSON: "use_cache", Group: GroupHow, Values: cacheWords,
 		Usage: "keys and values of all layers are a part of the output (use_cache): {values} " +
 			"(default: true with --loop function or plain without checkpointing, as transformers has it, else false)",
-		form: word("choice of the cache", cacheWords, func(c *Case) *string { return &c.UseCache }), say: after("use_cache "),
+		form: word("choice of the cache", cacheWords, func(c *Case) *string {
+			return &c.UseCache
+		}), say: after("use_cache "),
 	},
 	{
 		Name: "empty-cache", JSON: "empty_cache", Group: GroupHow, Bare: "1",
@@ -149,8 +155,9 @@ var fields = []Field{
 	},
 	{
 		Name: "clip", JSON: "clip", Group: GroupHow,
-		Usage: "clip gradients by their `norm` before the optimizer's step: norm, none (default: as the model's system does)",
-		form:  form{parseClip, func(c *Case) string { return c.Clip }}, say: after("clip "),
+		Usage: "clip gradients by their `norm` before the optimizer's step: norm, none (default: as the model's " +
+			"system does)",
+		form: form{parseClip, func(c *Case) string { return c.Clip }}, say: after("clip "),
 	},
 	{
 		Name: "objective", JSON: "objective", Group: GroupWhat, Values: Objectives,
@@ -216,7 +223,8 @@ var fields = []Field{
 			"one after the other, as torchtune does (default: all at once)",
 	},
 	{
-		Name: "linear-cross-entropy", JSON: "settings", Group: GroupHow, form: setting("linear-cross-entropy"), say: silent,
+		Name: "linear-cross-entropy", JSON: "settings", Group: GroupHow,
+		form: setting("linear-cross-entropy"), say: silent,
 		Usage: "1 to compute scores and loss of a language model by torch.nn.functional.linear_cross_entropy, " +
 			"in chunks of tokens (`n` is 0 or 1)",
 	},

@@ -153,14 +153,16 @@ func ParseRecompute(text string) (string, error) {
 	case every:
 		k, err := strconv.ParseInt(n, 10, 64)
 		if err != nil || k < 1 || k > mostLayersApart {
-			return "", fmt.Errorf("%q is not a number of layers from 1 to %d; write every=2 for every second layer", n, mostLayersApart)
+			return "", fmt.Errorf("%q is not a number of layers from 1 to %d; write every=2 for every second layer", n,
+				mostLayersApart)
 		}
 		if k == 1 {
 			return "", nil
 		}
 		return everyPrefix + strconv.FormatInt(k, 10), nil
 	}
-	return "", fmt.Errorf("there is no such checkpointing as %q; use %s, %s, %s, every=N or selective=mm,sdpa", text, nonReentrant, Reentrant, ReentrantTrained)
+	return "", fmt.Errorf("there is no such checkpointing as %q; use %s, %s, %s, every=N or selective=mm,sdpa", text,
+		nonReentrant, Reentrant, ReentrantTrained)
 }
 
 // parseKept reads the operators whose results checkpointed layers keep: "mm/2,sdpa", where
@@ -174,8 +176,11 @@ func parseKept(text string) (all []trace.Kept, err error) {
 				return nil, fmt.Errorf("selective: %q: write mm/2 to compute every second one again", word)
 			}
 		}
-		if !slices.Contains(trace.KeptOperators(), name) || slices.ContainsFunc(all, func(o trace.Kept) bool { return o.Op == name }) {
-			return nil, fmt.Errorf("selective: %q: name operators once each, of %s", word, strings.Join(trace.KeptOperators(), ", "))
+		if !slices.Contains(trace.KeptOperators(), name) || slices.ContainsFunc(all, func(o trace.Kept) bool {
+			return o.Op == name
+		}) {
+			return nil, fmt.Errorf("selective: %q: name operators once each, of %s", word,
+				strings.Join(trace.KeptOperators(), ", "))
 		}
 		all = append(all, k)
 	}
@@ -230,21 +235,28 @@ func (l Levers) checkLevers(m *Model, c *Case) (field, reason string) {
 	}
 	switch {
 	case l.Quantize != "" && !m.Levers.Quantize:
-		return "quantize", "vprof does not know how to quantize this model; it does for those of transformers and for exported models (.pt2)"
+		return "quantize",
+			"vprof does not know how to quantize this model; it does for those of transformers and for exported " +
+				"models (.pt2)"
 	case l.Quantize != "" && c.LoRA == nil:
 		return "quantize", "quantized layers cannot be trained; train adapters beside them with --lora"
 	case l.Liger && !m.Levers.Liger:
-		return "liger", cmp.Or(m.Levers.NoLiger, "liger-kernel has nothing for this model that vprof describes; it has for decoders of transformers (hf:config.json, and exported ones), whose modules it replaces")
+		return "liger", cmp.Or(m.Levers.NoLiger,
+			"liger-kernel has nothing for this model that vprof describes; it has for decoders of transformers "+
+				"(hf:config.json, and exported ones), whose modules it replaces")
 	case l.Recompute != "" && !c.Checkpointing:
 		return "checkpointing", l.Recompute + " says how to recompute; it needs checkpointing on"
 	case l.Recompute != "" && !m.Levers.Recompute:
-		return "checkpointing", "vprof describes how this model recomputes; the decoders of transformers and exported models (.pt2) have a choice"
+		return "checkpointing",
+			"vprof describes how this model recomputes; the decoders of transformers and exported models (.pt2) " +
+				"have a choice"
 	case l.InBackward && c.Strategy != nil:
 		return "optimizer-in-backward", "vprof describes it on one GPU; leave out --strategy"
 	case l.InBackward && c.AMP == "fp16":
 		return "optimizer-in-backward", "the loss scaler must see all gradients before a step; use bf16"
 	case l.InBackward && l.Clip == ClipNorm:
-		return "clip", "the norm of all gradients is not known while the optimizer steps in backward; leave out clipping"
+		return "clip",
+			"the norm of all gradients is not known while the optimizer steps in backward; leave out clipping"
 	case m.Levers.Loop == "" && l.ofLoop() != "":
 		return l.ofLoop(), ownLoop
 	}
@@ -277,13 +289,16 @@ func (l Levers) checkTrainOnly(m *Model, c *Case) (field, reason string) {
 	case l.StateOfFrozen && l.TrainOnly == "":
 		return ofFrozen, "nothing is frozen; say with --train-only what is trained"
 	case l.StateOfFrozen && (c.Strategy != nil || l.InBackward):
-		return ofFrozen, "vprof records it on one GPU, with one optimizer; leave out --strategy and --optimizer-in-backward"
+		return ofFrozen,
+			"vprof records it on one GPU, with one optimizer; leave out --strategy and --optimizer-in-backward"
 	case l.TrainOnly == "":
 		return "", ""
 	}
 	switch {
 	case m.Levers.Loop == "":
-		return at, "vprof describes this model's own freeze stages; those of transformers and exported models (.pt2) have a choice of parameters"
+		return at,
+			"vprof describes this model's own freeze stages; those of transformers and exported models (.pt2) have " +
+				"a choice of parameters"
 	case c.LoRA != nil:
 		return at, "adapters freeze all of the model; train modules beside them with --lora save=..."
 	case c.Stage != "full" || c.Freeze != "":
@@ -296,13 +311,20 @@ func (l Levers) checkTrainOnly(m *Model, c *Case) (field, reason string) {
 func (l Levers) leverCaveats(c *Case) []string {
 	var all []string
 	if l.InBackward && c.Accumulate > 1 {
-		all = append(all, fmt.Sprintf("optimizer-in-backward: every one of the %d micro-batches is a step of its own, since its gradients are used and freed at once", c.Accumulate))
+		all = append(all,
+			fmt.Sprintf("optimizer-in-backward: every one of the %d micro-batches is a step of its own, since its "+
+				"gradients are used and freed at once", c.Accumulate))
 	}
 	if l.PacksExperts() && c.Checkpointing && l.Recompute != Reentrant {
-		all = append(all, "quantize: where recomputing a layer ends in its experts (there is no shared one), it leaves them past the hook with which bitsandbytes lets go of what it has unpacked, and all experts stay unpacked from the first step on; reentrant checkpointing does not")
+		all = append(all,
+			"quantize: where recomputing a layer ends in its experts (there is no shared one), it leaves them past "+
+				"the hook with which bitsandbytes lets go of what it has unpacked, and all experts stay unpacked "+
+				"from the first step on; reentrant checkpointing does not")
 	}
 	if c.Objective.Generates() {
-		all = append(all, c.Objective.Name+": what generates the answers is not in these figures: vLLM on the same board (--gpu-memory 70% leaves it 30), or the cache of generate, before the step")
+		all = append(all, c.Objective.Name+
+			": what generates the answers is not in these figures: vLLM on the same board (--gpu-memory 70% leaves "+
+			"it 30), or the cache of generate, before the step")
 	}
 	if rows := c.Objective.Rows(); c.Objective.Matches() {
 		all = append(all, fmt.Sprintf("%s: a sample of the batch is %d texts, as many rows", c.Objective.Name, rows))

@@ -7,7 +7,10 @@ import (
 )
 
 func TestRecomputingIsReadAsItIsWritten(t *testing.T) {
-	for text, want := range map[string]string{"non-reentrant": "", "reentrant": "reentrant", "every=1": "", "every=02": "every=2"} {
+	for text, want := range map[string]string{
+		"non-reentrant": "", "reentrant": "reentrant", "every=1": "",
+		"every=02": "every=2",
+	} {
 		got, err := ParseRecompute(text)
 		require.NoError(t, err)
 		require.Equal(t, want, got)
@@ -22,7 +25,10 @@ func TestRecomputingIsReadAsItIsWritten(t *testing.T) {
 
 func TestLeversThatContradictAreExplained(t *testing.T) {
 	every := LeverSet{Loop: LoopTrainer, Quantize: true, Recompute: true, Liger: true}
-	m := Model{Name: "it", Stages: []string{"full"}, Default: Case{Stage: "full", Batch: 1}, Adapts: true, Levers: every}
+	m := Model{
+		Name: "it", Stages: []string{"full"}, Default: Case{Stage: "full", Batch: 1}, Adapts: true,
+		Levers: every,
+	}
 	lora := &LoRA{Rank: 8}
 	for want, c := range map[string]Case{
 		`it: quantize: there is no quantization "nf3"; use nf4, nf4-dq, int8, nf4+experts, nf4-dq+experts, int8+experts`: {Levers: Levers{Quantize: "nf3"}},
@@ -35,21 +41,34 @@ func TestLeversThatContradictAreExplained(t *testing.T) {
 		_, err := m.Complete(c)
 		require.EqualError(t, err, want)
 	}
-	all := Case{LoRA: lora, Checkpointing: true, Levers: Levers{Quantize: "nf4", Liger: true, Recompute: "every=2", Offload: true, InBackward: true}}
+	all := Case{
+		LoRA: lora, Checkpointing: true,
+		Levers: Levers{Quantize: "nf4", Liger: true, Recompute: "every=2", Offload: true, InBackward: true},
+	}
 	_, err := m.Complete(all)
 	require.NoError(t, err)
-	require.Equal(t, []string{"optimizer-in-backward: every one of the 4 micro-batches is a step of its own, since its gradients are used and freed at once"},
+	require.Equal(t,
+		[]string{"optimizer-in-backward: every one of the 4 micro-batches is a step of its own, since its gradients " +
+			"are used and freed at once"},
 		m.Caveats(Case{Accumulate: 4, Levers: Levers{InBackward: true}})[:1])
 	m.Levers = LeverSet{}
 	for want, c := range map[string]Case{
-		"it: quantize: vprof does not know how to quantize this model; it does for those of transformers and for exported models (.pt2)":                                              {LoRA: lora, Levers: Levers{Quantize: "nf4"}},
-		"it: liger: liger-kernel has nothing for this model that vprof describes; it has for decoders of transformers (hf:config.json, and exported ones), whose modules it replaces": {Levers: Levers{Liger: true}},
-		"it: offload: vprof describes this model's own training loop; those of transformers and exported models (.pt2) have a choice":                                                 {Levers: Levers{Offload: true}},
-		"it: checkpointing: vprof describes how this model recomputes; the decoders of transformers and exported models (.pt2) have a choice":                                         {Checkpointing: true, Levers: Levers{Recompute: Reentrant}},
+		"it: quantize: vprof does not know how to quantize this model; it does for those of transformers and for " +
+			"exported models (.pt2)": {LoRA: lora, Levers: Levers{Quantize: "nf4"}},
+		"it: liger: liger-kernel has nothing for this model that vprof describes; it has for decoders of " +
+			"transformers (hf:config.json, and exported ones), whose modules it replaces": {
+			Levers: Levers{Liger: true},
+		},
+		"it: offload: vprof describes this model's own training loop; those of transformers and exported models " +
+			"(.pt2) have a choice": {Levers: Levers{Offload: true}},
+		"it: checkpointing: vprof describes how this model recomputes; the decoders of transformers and exported " +
+			"models (.pt2) have a choice": {Checkpointing: true, Levers: Levers{Recompute: Reentrant}},
 	} {
 		_, err := m.Complete(c)
 		require.EqualError(t, err, want)
 	}
-	require.Equal(t, "it, stage full, fp32, checkpointing, LoRA r=8,alpha=0,target=all-linear, nf4, liger, recompute every=2, activations on the host, optimizer in backward",
+	require.Equal(t,
+		"it, stage full, fp32, checkpointing, LoRA r=8,alpha=0,target=all-linear, nf4, liger, recompute every=2, "+
+			"activations on the host, optimizer in backward",
 		Case{Model: "it", Stage: "full", LoRA: lora, Checkpointing: true, Levers: all.Levers}.String())
 }

@@ -86,7 +86,8 @@ func (l Levers) checkLoop(m *Model, c *Case) (field, reason string) {
 	case c.Strategy != nil && c.Strategy.Name == PP:
 		return field, "the schedule of a pipeline is its loop"
 	case l.UseCache == yes && !m.Levers.Cache:
-		return "use-cache", "vprof records the cache of decoders of transformers that have attention in every layer; this is none"
+		return "use-cache",
+			"vprof records the cache of decoders of transformers that have attention in every layer; this is none"
 	case l.UseCache == yes && c.Checkpointing:
 		return "use-cache", "transformers leaves the cache out while layers are recomputed; leave out one of the two"
 	case l.InBackward && l.ZeroGrad != "":

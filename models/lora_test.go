@@ -8,18 +8,30 @@ import (
 
 func TestLoRAIsReadAsPeftNamesIt(t *testing.T) {
 	for text, want := range map[string]LoRA{
-		"r=8,alpha=16,target=all-linear":                    {Rank: 8, Alpha: 16},
-		"r=4":                                               {Rank: 4, Alpha: 8},
-		"target=q_proj+v_proj, dropout=0.05":                {Rank: 8, Alpha: 8, Dropout: 0.05, Targets: []string{"q_proj", "v_proj"}},
-		"target=q_proj,v_proj,r=2":                          {Rank: 2, Alpha: 8, Targets: []string{"q_proj", "v_proj"}},
-		"r=4,save=lm_head,embed_tokens":                     {Rank: 4, Alpha: 8, Save: []string{"lm_head", "embed_tokens"}},
-		`match=.*\.(q|v)_proj{1,2}`:                         {Rank: 8, Alpha: 8, Match: `.*\.(q|v)_proj{1,2}`},
-		"r=2,save=score,match=a.b":                          {Rank: 2, Alpha: 8, Save: []string{"score"}, Match: "a.b"},
-		"parameters=experts.gate_up_proj,experts.down_proj": {Rank: 8, Alpha: 8, Parameters: []string{"experts.gate_up_proj", "experts.down_proj"}},
-		"target=all-linear,r=2,parameters=a":                {Rank: 2, Alpha: 8, Parameters: []string{"a"}, Targets: []string{"all-linear"}},
-		"towers=false,r=2":                                  {Rank: 2, Alpha: 8, NoTowers: true},
-		"parameters=a,match=b":                              {Rank: 8, Alpha: 8, Parameters: []string{"a"}, Match: "b"},
-		"alpha=32,r=64,target=self_attn.o_proj":             {Rank: 64, Alpha: 32, Targets: []string{"self_attn.o_proj"}},
+		"r=8,alpha=16,target=all-linear": {Rank: 8, Alpha: 16},
+		"r=4":                            {Rank: 4, Alpha: 8},
+		"target=q_proj+v_proj, dropout=0.05": {
+			Rank: 8, Alpha: 8, Dropout: 0.05,
+			Targets: []string{"q_proj", "v_proj"},
+		},
+		"target=q_proj,v_proj,r=2": {Rank: 2, Alpha: 8, Targets: []string{"q_proj", "v_proj"}},
+		"r=4,save=lm_head,embed_tokens": {
+			Rank: 4, Alpha: 8,
+			Save: []string{"lm_head", "embed_tokens"},
+		},
+		`match=.*\.(q|v)_proj{1,2}`: {Rank: 8, Alpha: 8, Match: `.*\.(q|v)_proj{1,2}`},
+		"r=2,save=score,match=a.b":  {Rank: 2, Alpha: 8, Save: []string{"score"}, Match: "a.b"},
+		"parameters=experts.gate_up_proj,experts.down_proj": {
+			Rank: 8, Alpha: 8,
+			Parameters: []string{"experts.gate_up_proj", "experts.down_proj"},
+		},
+		"target=all-linear,r=2,parameters=a": {
+			Rank: 2, Alpha: 8, Parameters: []string{"a"},
+			Targets: []string{"all-linear"},
+		},
+		"towers=false,r=2":                      {Rank: 2, Alpha: 8, NoTowers: true},
+		"parameters=a,match=b":                  {Rank: 8, Alpha: 8, Parameters: []string{"a"}, Match: "b"},
+		"alpha=32,r=64,target=self_attn.o_proj": {Rank: 64, Alpha: 32, Targets: []string{"self_attn.o_proj"}},
 	} {
 		got, err := ParseLoRA(text)
 		require.NoError(t, err, text)
@@ -41,14 +53,15 @@ func TestLoRAErrorsNameTheKey(t *testing.T) {
 		"target=q_proj+":         `target: "q_proj+" has an empty name`,
 		"target=q_proj,":         `target: "q_proj+" has an empty name`,
 		"target=q_proj,r=2,k":    `"k" is not key=value`,
-		"rank=8":                 "rank: there is no such key; the keys are r, alpha, dropout, dtype, dora, target, towers, parameters, save and match",
-		"save=":                  `save: "" has an empty name; use names like embed_tokens+lm_head`,
-		"towers=no":              `towers: "no" is neither true nor false`,
-		"parameters=a,,r=2":      `parameters: "a+" has an empty name`,
-		"save=a,,r=2":            `save: "a+" has an empty name`,
-		"match=":                 `match: "" is no regular expression`,
-		"r=2,match=(?!a)b":       `match: "(?!a)b" is no regular expression that vprof reads, which has no look-ahead`,
-		"target=a,match=b":       "match: target is given, too",
+		"rank=8": "rank: there is no such key; the keys are r, alpha, dropout, dtype, dora, target, " +
+			"towers, parameters, save and match",
+		"save=":             `save: "" has an empty name; use names like embed_tokens+lm_head`,
+		"towers=no":         `towers: "no" is neither true nor false`,
+		"parameters=a,,r=2": `parameters: "a+" has an empty name`,
+		"save=a,,r=2":       `save: "a+" has an empty name`,
+		"match=":            `match: "" is no regular expression`,
+		"r=2,match=(?!a)b":  `match: "(?!a)b" is no regular expression that vprof reads, which has no look-ahead`,
+		"target=a,match=b":  "match: target is given, too",
 	} {
 		_, err := ParseLoRA(text)
 		require.ErrorContains(t, err, want, text)
@@ -57,7 +70,10 @@ func TestLoRAErrorsNameTheKey(t *testing.T) {
 
 // FuzzParseLoRA: what has been read reads the same when printed.
 func FuzzParseLoRA(f *testing.F) {
-	for _, text := range []string{"r=8,alpha=16,target=all-linear", "target=a+b.c,dropout=0.5", "save=a+b,match=a{1,2}", "parameters=a+b,target=all-linear", "r=8,", "=", "r=-1"} {
+	for _, text := range []string{
+		"r=8,alpha=16,target=all-linear", "target=a+b.c,dropout=0.5", "save=a+b,match=a{1,2}",
+		"parameters=a+b,target=all-linear", "r=8,", "=", "r=-1",
+	} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -82,7 +82,8 @@ func ObjectiveTrainers() []string { return []string{AsLLaMAFactory, AsSwift, AsT
 func ParseObjective(text string) (Objective, error) {
 	name, options, colon := strings.Cut(text, ":")
 	if !slices.Contains(Objectives(), name) {
-		return Objective{}, fmt.Errorf("there is no objective %q%s; all: %s", name, nearest.Hint(name, Objectives(), 2), strings.Join(Objectives(), ", "))
+		return Objective{}, fmt.Errorf("there is no objective %q%s; all: %s", name, nearest.Hint(name, Objectives(), 2),
+			strings.Join(Objectives(), ", "))
 	}
 	o := Objective{Name: name}
 	if !colon {
@@ -312,7 +313,8 @@ func (c *Case) checkObjective(m *Model) (field, reason string) {
 	case o.Name == "":
 		return "", ""
 	case !m.Levers.Objective:
-		return at, "vprof records preferences with the decoders of transformers (hf:config.json); a graph has its loss in it"
+		return at,
+			"vprof records preferences with the decoders of transformers (hf:config.json); a graph has its loss in it"
 	case o.Name == Reward && o.As == AsLLaMAFactory:
 		if c.Task != preferenceTask {
 			return at, "LLaMA-Factory's reward is a value beside the words of a language model; use --task causal-lm"
@@ -332,15 +334,23 @@ func (c *Case) checkObjective(m *Model) (field, reason string) {
 	case o.Matches() && c.Strategy != nil && c.Strategy.Name == TP:
 		return at, "vprof does not record texts that belong together under tensor parallelism; take another strategy"
 	case c.Liger:
-		return "liger", "vprof does not describe liger-kernel's losses of preferences, and weights of tokens need scores, which its loss does without"
+		return "liger",
+			"vprof does not describe liger-kernel's losses of preferences, and weights of tokens need scores, which " +
+				"its loss does without"
 	case (c.ReferenceModel() || o.Distills()) && c.Strategy != nil && c.Strategy.Name == TP:
-		return at, "vprof does not plan a reference model under tensor parallelism; train adapters, whose reference is the model itself, or take another strategy"
+		return at,
+			"vprof does not plan a reference model under tensor parallelism; train adapters, whose reference is the " +
+				"model itself, or take another strategy"
 	case o.Name == ASFT && c.LoRA != nil:
 		return at, "LLaMA-Factory makes no reference for it beside adapters, and fails; train the whole model"
 	case o.Name == EBFT && o.Reference && c.LoRA == nil:
-		return at, "a reference and a feature network would be two models beside the one that is trained, and vprof plans one; leave out reference, or train adapters"
+		return at,
+			"a reference and a feature network would be two models beside the one that is trained, and vprof plans " +
+				"one; leave out reference, or train adapters"
 	case o.Answers() && o.Answer() >= c.Settings["seq-len"]:
-		return at, fmt.Sprintf("answers of %d tokens leave no prompt in rows of %d; say %s:completion=N with less than seq-len", o.Answer(), c.Settings["seq-len"], o.Name)
+		return at,
+			fmt.Sprintf("answers of %d tokens leave no prompt in rows of %d; say %s:completion=N with less than "+
+				"seq-len", o.Answer(), c.Settings["seq-len"], o.Name)
 	case c.Settings["chunked-loss"] > 1 || c.Settings["fused-loss"] == 1 || c.Settings["linear-cross-entropy"] == 1:
 		return at, "the fused and chunked losses are those of the next token; leave them out"
 	}

@@ -20,11 +20,13 @@ func TestObjectivesComeBackFromTheirText(t *testing.T) {
 		o.Precomputed = o.Refers() && !o.Weighs() && rapid.Bool().Draw(t, "precomputed")
 		o.Packed = o.Name == DPO && rapid.Bool().Draw(t, "packed")
 		if o.Matches() {
-			o.Negatives, o.Unpadded = rapid.Int64Range(0, mostNegatives).Draw(t, "negatives"), rapid.Bool().Draw(t, "unpadded")
+			o.Negatives, o.Unpadded = rapid.Int64Range(0, mostNegatives).Draw(t, "negatives"),
+				rapid.Bool().Draw(t, "unpadded")
 			o.Pairs = o.Name == Embedding && rapid.Bool().Draw(t, "pairs")
 		}
 		if o.Generates() {
-			o.Completion, o.Reference, o.Old = rapid.Int64Range(0, mostCompletion).Draw(t, "completion"), rapid.Bool().Draw(t, "reference"), rapid.Bool().Draw(t, "old")
+			o.Completion, o.Reference, o.Old = rapid.Int64Range(0, mostCompletion).Draw(t, "completion"),
+				rapid.Bool().Draw(t, "reference"), rapid.Bool().Draw(t, "old")
 		}
 		again, err := ParseObjective(o.String())
 		require.NoError(t, err)
@@ -76,14 +78,23 @@ func FuzzParseObjective(f *testing.F) {
 }
 
 func TestObjectivesThatCannotBeAreExplained(t *testing.T) {
-	m := Model{Name: "it", Stages: []string{"full"}, Tasks: []string{"causal-lm", "classification"}, Default: Case{Stage: "full", Batch: 1, Task: "causal-lm"}, Adapts: true, Distributes: true, Levers: LeverSet{Liger: true, Objective: true}}
+	m := Model{
+		Name: "it", Stages: []string{"full"}, Tasks: []string{"causal-lm", "classification"},
+		Default: Case{Stage: "full", Batch: 1, Task: "causal-lm"}, Adapts: true, Distributes: true,
+		Levers: LeverSet{Liger: true, Objective: true},
+	}
 	dpo := Levers{Objective: Objective{Name: DPO}}
 	for want, c := range map[string]Case{
 		"it: objective: a reward is a score of a whole answer": {Levers: Levers{Objective: Objective{Name: Reward}}},
 		"it: objective: dpo is learnt by a language model":     {Task: "classification", Levers: dpo},
 		"it: liger: vprof does not describe liger-kernel's":    {Levers: Levers{Liger: true, Objective: dpo.Objective}},
-		"would be two models beside the one":                   {Levers: Levers{Objective: Objective{Name: EBFT, Reference: true}}},
-		"vprof does not plan a reference model under tensor":   {Levers: Levers{Objective: dpo.Objective, Clip: ClipNone}, GPUs: 4, Strategy: &Strategy{Name: TP, TP: 2}},
+		"would be two models beside the one": {
+			Levers: Levers{Objective: Objective{Name: EBFT, Reference: true}},
+		},
+		"vprof does not plan a reference model under tensor": {
+			Levers: Levers{Objective: dpo.Objective, Clip: ClipNone},
+			GPUs:   4, Strategy: &Strategy{Name: TP, TP: 2},
+		},
 	} {
 		_, err := m.Complete(c)
 		require.ErrorContains(t, err, want)

@@ -37,7 +37,8 @@ var usualGroup = map[string]int64{QAT8da4w: 256, QATInt8Int4: 32}
 func ParseQAT(text string) (QAT, error) {
 	name, option, some := strings.Cut(text, ":")
 	if !slices.Contains(QATs(), name) {
-		return QAT{}, fmt.Errorf("there is no training for quantization %q%s; all: %s", name, nearest.Hint(name, QATs(), 2), strings.Join(QATs(), ", "))
+		return QAT{}, fmt.Errorf("there is no training for quantization %q%s; all: %s", name,
+			nearest.Hint(name, QATs(), 2), strings.Join(QATs(), ", "))
 	}
 	q := QAT{Name: name, Group: usualGroup[name]}
 	if !some {
@@ -80,7 +81,9 @@ func (l Levers) checkQAT(m *Model, c *Case) (field, reason string) {
 	switch {
 	case l.QAT.IsZero():
 	case !m.Levers.QAT:
-		return at, "vprof puts rounded layers in the place of those of transformers (hf:config.json) and of exported models (.pt2)"
+		return at,
+			"vprof puts rounded layers in the place of those of transformers (hf:config.json) and of exported " +
+				"models (.pt2)"
 	case l.Quantize != "":
 		return at, "layers in few bits have nothing to round; leave out --quantize"
 	case c.Strategy != nil && c.Strategy.Name == TP:

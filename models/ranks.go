@@ -61,7 +61,9 @@ func (m Model) DifferentRanks(c Case, board trace.Board, o Options) ([]RankRange
 		return f.ordered(world/s.TP/max(1, s.Replicate), s.TP)
 	}
 	if world > mostCompared {
-		return nil, fmt.Errorf("each of %d ranks of %s has something else, and no more than %d are compared; name one with --rank", world, s.Name, mostCompared)
+		return nil,
+			fmt.Errorf("each of %d ranks of %s has something else, and no more than %d are compared; name one with "+
+				"--rank", world, s.Name, mostCompared)
 	}
 	return f.each(world)
 }

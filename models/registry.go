@@ -233,7 +233,9 @@ func (m Model) refuses(c Case) (field, reason string) {
 	case CheckBatch(c.Batch) != nil:
 		return "batch", CheckBatch(c.Batch).Error()
 	case c.Weights != "" && !m.HalfWeights:
-		return "weights", fmt.Sprintf("vprof describes this model with weights in fp32 only; it does the text models of transformers in %s, too", c.Weights)
+		return "weights",
+			fmt.Sprintf("vprof describes this model with weights in fp32 only; it does the text models of "+
+				"transformers in %s, too", c.Weights)
 	case c.Task != "" && len(m.Tasks) == 0:
 		return "task", "this model has one task; the models of configurations (hf:config.json) have a choice"
 	case c.Task != "" && !slices.Contains(m.Tasks, c.Task):
@@ -264,15 +266,22 @@ func checkOptimizer(c Case) (field, reason string) {
 	case err != nil:
 		return "optimizer", err.Error()
 	case o.Low() && (c.StateOfFrozen || c.Strategy != nil && c.Strategy.Name != DDP):
-		return "optimizer", fmt.Sprintf("%s needs each gradient as a whole, on one GPU or under ddp, and its state comes with gradients; leave out --strategy and --state-of-frozen, or take another", name)
-	case (inBackward || o.Algorithm == optim.BAdam || o.Algorithm == optim.GrokAdamW || o.Algorithm == optim.AdafactorHF) && c.Strategy != nil && c.Strategy.Name != DDP:
-		return "optimizer", fmt.Sprintf("vprof records %s on one GPU and under ddp; leave out --strategy, or take another", name)
+		return "optimizer",
+			fmt.Sprintf("%s needs each gradient as a whole, on one GPU or under ddp, and its state comes with "+
+				"gradients; leave out --strategy and --state-of-frozen, or take another", name)
+	case (inBackward || o.Algorithm == optim.BAdam || o.Algorithm == optim.GrokAdamW ||
+		o.Algorithm == optim.AdafactorHF) && c.Strategy != nil && c.Strategy.Name != DDP:
+		return "optimizer",
+			fmt.Sprintf("vprof records %s on one GPU and under ddp; leave out --strategy, or take another", name)
 	case inBackward && !c.InBackward:
-		return "optimizer-in-backward", fmt.Sprintf("%s steps as gradients come; say --optimizer-in-backward, too", name)
+		return "optimizer-in-backward",
+			fmt.Sprintf("%s steps as gradients come; say --optimizer-in-backward, too", name)
 	case o.Algorithm == optim.BAdam && c.InBackward:
 		return "optimizer-in-backward", "badam takes one step for all of a block; leave it out"
 	case o.Algorithm == optim.BAdam && c.TrainOnly == "":
-		return "train-only", `badam trains one block of layers at a time; say which with --train-only 'layers\.0\.' (backward goes through all layers for the first)`
+		return "train-only",
+			`badam trains one block of layers at a time; say which with --train-only 'layers\.0\.' ` +
+				`(backward goes through all layers for the first)`
 	}
 	return "", ""
 }
@@ -310,7 +319,8 @@ func CheckAccumulate(n int) error {
 	case n < 1:
 		return fmt.Errorf("%d is not a number of micro-batches; the smallest is 1", n)
 	case n > mostAccumulated:
-		return fmt.Errorf("%d micro-batches are too many to record one by one; all after the second need the same memory, so say %d", n, mostAccumulated)
+		return fmt.Errorf("%d micro-batches are too many to record one by one; all after the second need the same "+
+			"memory, so say %d", n, mostAccumulated)
 	}
 	return nil
 }
@@ -342,8 +352,9 @@ func (m Model) damaged(what any, rec *Recording, err error) (*Recording, error) 
 	case trace.ErrStopped:
 		panic(what)
 	}
-	return nil, fmt.Errorf("%s: the graph cannot be recorded: %v; it is damaged, or this is a bug of ours (please report it)",
-		m.Name, what)
+	return nil,
+		fmt.Errorf("%s: the graph cannot be recorded: %v; it is damaged, or this is a bug of ours (please report it)",
+			m.Name, what)
 }
 
 // Record builds the model for c and records its training steps as they run on

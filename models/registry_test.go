@@ -30,8 +30,9 @@ func (m toy) Record(t *trace.Tape, steps int) error {
 
 func toyModel(name string) Model {
 	return Model{
-		Name: name, Stages: []string{"full", "frozen"}, Default: Case{Stage: "full", Batch: 8, AMP: "fp16", Accumulate: 4},
-		Build: func(c Case) (Trainer, error) { return toy{c}, nil },
+		Name: name, Stages: []string{"full", "frozen"},
+		Default: Case{Stage: "full", Batch: 8, AMP: "fp16", Accumulate: 4},
+		Build:   func(c Case) (Trainer, error) { return toy{c}, nil },
 	}
 }
 
@@ -49,7 +50,8 @@ func TestUnknownModelNamesTheNearest(t *testing.T) {
 	var unknown *UnknownModelError
 	require.ErrorAs(t, err, &unknown)
 	require.Equal(t, []string{"redimnet-b2", "redimnet-b3"}, unknown.Nearest)
-	require.EqualError(t, err, `unknown model "redimnet-b9"; near it: redimnet-b2, redimnet-b3 (list all with "vprof models")`)
+	require.EqualError(t, err,
+		`unknown model "redimnet-b9"; near it: redimnet-b2, redimnet-b3 (list all with "vprof models")`)
 	_, err = r.Lookup("")
 	require.ErrorContains(t, err, "vprof models")
 }
@@ -61,9 +63,13 @@ func TestTwoModelsOfOneNameAreABug(t *testing.T) {
 func TestCompleteFillsWhatIsOpen(t *testing.T) {
 	c, err := toyModel("toy").Complete(Case{})
 	require.NoError(t, err)
-	require.Equal(t, Case{Model: "toy", Stage: "full", Batch: 8, Accumulate: 4}, c, "no precision is a choice and stays")
+	require.Equal(t, Case{Model: "toy", Stage: "full", Batch: 8, Accumulate: 4}, c,
+		"no precision is a choice and stays")
 
-	given := Case{Model: "toy", Stage: "frozen", Batch: 2, AMP: "bf16", Checkpointing: true, Accumulate: 1, Optimizer: "sgd"}
+	given := Case{
+		Model: "toy", Stage: "frozen", Batch: 2, AMP: "bf16", Checkpointing: true, Accumulate: 1,
+		Optimizer: "sgd",
+	}
 	c, err = toyModel("toy").Complete(given)
 	require.NoError(t, err)
 	require.Equal(t, given, c)
@@ -120,9 +126,14 @@ func TestRecordPassesErrorsOn(t *testing.T) {
 func TestWhatASourceOpenedIsNotMadeAgain(t *testing.T) {
 	made := 0
 	source := Source{
-		Scheme:  "file",
-		Open:    func(ref string) (Model, error) { return Model{Name: "file:" + ref, Description: Describe("{}")}, nil },
-		Restore: func(name, d string) (Model, error) { made++; return Model{Name: name, Description: Describe(d)}, nil },
+		Scheme: "file",
+		Open: func(ref string) (Model, error) {
+			return Model{Name: "file:" + ref, Description: Describe("{}")}, nil
+		},
+		Restore: func(name, d string) (Model, error) {
+			made++
+			return Model{Name: name, Description: Describe(d)}, nil
+		},
 	}
 	r := NewRegistry().With(source)
 	opened, err := r.Lookup("file:a")
@@ -130,7 +141,13 @@ func TestWhatASourceOpenedIsNotMadeAgain(t *testing.T) {
 	for _, step := range []struct {
 		name, description string
 		made              int
-	}{{"file:a", "{}", 0}, {"file:a", "{}", 0}, {"file:a", `{"n":1}`, 1}, {"file:b", `{"n":1}`, 2}, {"file:b", `{"n":1}`, 2}} {
+	}{
+		{"file:a", "{}", 0},
+		{"file:a", "{}", 0},
+		{"file:a", `{"n":1}`, 1},
+		{"file:b", `{"n":1}`, 2},
+		{"file:b", `{"n":1}`, 2},
+	} {
 		m, err := r.Of(Case{Model: step.name}, Describe(step.description))
 		require.NoError(t, err)
 		require.Equal(t, step.name, m.Name)

@@ -47,13 +47,19 @@ func (m Model) settings(s Settings) (Settings, error) {
 			continue
 		}
 		if v < d.Min || v > d.Max {
-			return nil, &CaseError{Model: m.Name, Field: d.Name, Reason: fmt.Sprintf("%d is out of range: %s, from %d to %d", v, d.Usage, d.Min, d.Max)}
+			return nil, &CaseError{
+				Model: m.Name, Field: d.Name,
+				Reason: fmt.Sprintf("%d is out of range: %s, from %d to %d", v, d.Usage, d.Min, d.Max),
+			}
 		}
 		full[d.Name] = v
 	}
 	for _, name := range slices.Sorted(maps.Keys(s)) {
 		if _, known := full[name]; !known {
-			return nil, &CaseError{Model: m.Name, Field: name, Reason: "there is no such setting; " + m.settingNames(name)}
+			return nil, &CaseError{
+				Model: m.Name, Field: name,
+				Reason: "there is no such setting; " + m.settingNames(name),
+			}
 		}
 	}
 	return full, nil

@@ -111,15 +111,19 @@ func (s *Strategy) check(gpus int) error {
 	case s.Micro > 0 && s.Micro < int64(gpus):
 		return fmt.Errorf("%d micro-batches do not fill a pipeline of %d stages; take at least as many", s.Micro, gpus)
 	case s.Stages > 0 && s.Schedule != Interleaved:
-		return fmt.Errorf("stages=%d is about schedule=%s; other schedules have one stage on each rank", s.Stages, Interleaved)
+		return fmt.Errorf("stages=%d is about schedule=%s; other schedules have one stage on each rank",
+			s.Stages, Interleaved)
 	case s.Name == ZeRO1 && s.Engine == "" && (s.Bucket != 0 || s.Overlap || s.Offload != ""):
 		return fmt.Errorf("bucket, overlap and offload are DeepSpeed's; say engine=deepspeed, too")
-	case s.Name == ZeRO1 && s.Engine != "" && (s.BucketView || s.BucketCap > 0 || s.StaticGraph || s.FindUnused || s.EachSync):
-		return fmt.Errorf("engine=deepspeed takes bucket, overlap and offload, and no options of DistributedDataParallel")
+	case s.Name == ZeRO1 && s.Engine != "" &&
+		(s.BucketView || s.BucketCap > 0 || s.StaticGraph || s.FindUnused || s.EachSync):
+		return fmt.Errorf(
+			"engine=deepspeed takes bucket, overlap and offload, and no options of DistributedDataParallel")
 	case s.CPBy != "" && s.CP == 0:
 		return fmt.Errorf("cp_by=%s says how ranks share sequences; say how many with cp=N", s.CPBy)
 	case s.CP > 0 && int64(gpus)%(s.CP*max(1, s.TP)) != 0:
-		return fmt.Errorf("%d GPUs cannot be divided into groups of %d that share a sequence (cp=%d)", gpus, s.CP*max(1, s.TP), s.CP)
+		return fmt.Errorf("%d GPUs cannot be divided into groups of %d that share a sequence (cp=%d)", gpus,
+			s.CP*max(1, s.TP), s.CP)
 	case s.StaticGraph && s.FindUnused:
 		return fmt.Errorf("static_graph and find_unused exclude each other")
 	case s.ReshardAmong() > 0 && s.checkReshard(int64(gpus)) != nil:
@@ -156,9 +160,11 @@ func (s *Strategy) checkTensorParallel(gpus int64) error {
 	case gpus%s.TP != 0:
 		return fmt.Errorf("%d GPUs cannot be divided into groups of %d (tp=%d)", gpus, s.TP, s.TP)
 	case gpus/s.TP%max(1, s.Replicate) != 0:
-		return fmt.Errorf("%d GPUs in groups of %d (tp=%d) cannot be divided into %d replicas", gpus, s.TP, s.TP, s.Replicate)
+		return fmt.Errorf("%d GPUs in groups of %d (tp=%d) cannot be divided into %d replicas", gpus, s.TP,
+			s.TP, s.Replicate)
 	case gpus == s.TP*max(1, s.Replicate):
-		return fmt.Errorf("with tp=%d on %d GPUs nothing is left for fully_shard, and PyTorch's optimizers refuse a mix of sharded and plain parameters; take a multiple of %d GPUs", s.TP, gpus, s.TP)
+		return fmt.Errorf("with tp=%d on %d GPUs nothing is left for fully_shard, and PyTorch's optimizers refuse a "+
+			"mix of sharded and plain parameters; take a multiple of %d GPUs", s.TP, gpus, s.TP)
 	}
 	return nil
 }
@@ -171,18 +177,22 @@ func (c Case) checkRanks(m Model) error {
 	case c.Strategy == nil:
 		return nil
 	case !m.Distributes:
-		return fmt.Errorf("vprof does not record this model's own training loop on several GPUs; it does the models of its common loop and exported ones (.pt2)")
+		return fmt.Errorf("vprof does not record this model's own training loop on several GPUs; it does the models " +
+			"of its common loop and exported ones (.pt2)")
 	}
 	if c.Strategy.Name == PP {
 		switch {
 		case c.Accumulate > 1:
 			return fmt.Errorf("a pipeline has its micro-batches in the strategy (micro=N), not as accumulation")
 		case c.AMP == "fp16":
-			return fmt.Errorf("the schedule of a pipeline runs backward itself, without a GradScaler's scale; take bf16")
+			return fmt.Errorf(
+				"the schedule of a pipeline runs backward itself, without a GradScaler's scale; take bf16")
 		case !c.Objective.IsZero():
-			return fmt.Errorf("the stages of a pipeline compute the loss of the next token; leave out the objective, or take another strategy")
+			return fmt.Errorf("the stages of a pipeline compute the loss of the next token; leave out the " +
+				"objective, or take another strategy")
 		case c.Offload:
-			return fmt.Errorf("the schedule of a pipeline runs forward itself, without hooks that save to the host; leave out offloading")
+			return fmt.Errorf("the schedule of a pipeline runs forward itself, without hooks that save to the host; " +
+				"leave out offloading")
 		}
 	}
 	if err := c.checkContext(m); err != nil {
@@ -199,9 +209,11 @@ func (c Case) checkRanks(m Model) error {
 	if c.Strategy.Name == TP {
 		switch {
 		case c.LoRA != nil || c.Quantize != "":
-			return fmt.Errorf("adapters and packed weights stand in the place of linear layers, which parallelize_module then does not find; use another strategy")
+			return fmt.Errorf("adapters and packed weights stand in the place of linear layers, which " +
+				"parallelize_module then does not find; use another strategy")
 		case c.Clip == ClipNorm || c.Clip == "" && !m.Free:
-			return fmt.Errorf("clip_grad_norm_ raises under tensor parallelism (\"All operands in aten.stack.default must have the same mesh\"); train with --clip none")
+			return fmt.Errorf("clip_grad_norm_ raises under tensor parallelism (\"All operands in " +
+				"aten.stack.default must have the same mesh\"); train with --clip none")
 		}
 	}
 	return c.Strategy.check(c.GPUs)
@@ -216,9 +228,11 @@ func (s *Strategy) DeepSpeed() bool {
 func (c Case) checkDeepSpeed() error {
 	switch {
 	case c.AMP != NoAutocast:
-		return fmt.Errorf("DeepSpeed brings the model to the type that it trains in, with master weights in fp32, and autocast is off: --amp none --weights bf16")
+		return fmt.Errorf("DeepSpeed brings the model to the type that it trains in, with master weights in fp32, " +
+			"and autocast is off: --amp none --weights bf16")
 	case c.Strategy.Name == ZeRO3 && c.Quantize != "":
-		return fmt.Errorf("ZeRO-3 does not share out the weights of a model that bitsandbytes has quantized; use zero2 or fsdp2")
+		return fmt.Errorf(
+			"ZeRO-3 does not share out the weights of a model that bitsandbytes has quantized; use zero2 or fsdp2")
 	case c.Offload:
 		return fmt.Errorf("vprof records DeepSpeed without hooks that save to the host; leave out --offload")
 	}

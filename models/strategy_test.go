@@ -28,14 +28,17 @@ func strategies() *rapid.Generator[Strategy] {
 				s.Overlap = rapid.Bool().Draw(t, "overlap")
 				return s
 			}
-			s.Prefetch, s.Persist = rapid.SampledFrom([]int64{0, AutoSize, 7}).Draw(t, "prefetch"), rapid.SampledFrom([]int64{0, AutoSize, 8}).Draw(t, "persist")
+			s.Prefetch, s.Persist = rapid.SampledFrom([]int64{0, AutoSize, 7}).Draw(t, "prefetch"),
+				rapid.SampledFrom([]int64{0, AutoSize, 8}).Draw(t, "persist")
 			s.Serial, s.Scattered = rapid.Bool().Draw(t, "serial"), rapid.Bool().Draw(t, "scattered")
-			s.Reuse, s.Live, s.Part = rapid.Int64Range(0, 9).Draw(t, "reuse"), rapid.Int64Range(0, 9).Draw(t, "live"), rapid.Int64Range(0, 9).Draw(t, "part")
+			s.Reuse, s.Live, s.Part = rapid.Int64Range(0, 9).Draw(t, "reuse"), rapid.Int64Range(0, 9).Draw(t, "live"),
+				rapid.Int64Range(0, 9).Draw(t, "part")
 			return s
 		}
 		if s.Name != FSDP2 && s.Name != TP {
 			s.BucketCap = rapid.Int64Range(0, 100).Draw(t, "cap")
-			s.BucketView, s.StaticGraph, s.FindUnused = rapid.Bool().Draw(t, "view"), rapid.Bool().Draw(t, "static"), rapid.Bool().Draw(t, "unused")
+			s.BucketView, s.StaticGraph, s.FindUnused = rapid.Bool().Draw(t, "view"), rapid.Bool().Draw(t, "static"),
+				rapid.Bool().Draw(t, "unused")
 			return s
 		}
 		others := map[string][]string{FSDP2: {"", "false", "auto", "4"}, TP: {"", "false", "true"}}
@@ -43,11 +46,14 @@ func strategies() *rapid.Generator[Strategy] {
 		s.MP = rapid.SampledFrom([]string{"", "bf16", "fp16"}).Draw(t, "mp")
 		s.Reduce = rapid.SampledFrom([]string{"", "fp32", "bf16"}).Draw(t, "reduce")
 		if s.Name == TP {
-			s.TP, s.Replicate = rapid.Int64Range(2, 8).Draw(t, "tp"), rapid.SampledFrom([]int64{0, 2, 4}).Draw(t, "replicate")
+			s.TP, s.Replicate = rapid.Int64Range(2, 8).Draw(t, "tp"),
+				rapid.SampledFrom([]int64{0, 2, 4}).Draw(t, "replicate")
 			s.Col = rapid.SampledFrom([][]string{nil, {"query"}, {"query", "output.dense"}}).Draw(t, "col")
 		} else {
-			s.EP, s.Replicate = rapid.SampledFrom([]int64{0, 4}).Draw(t, "ep"), rapid.SampledFrom([]int64{0, 2, 4}).Draw(t, "replicate")
-			s.Whole, s.Offload = rapid.Bool().Draw(t, "whole"), rapid.SampledFrom([]string{"", OffloadAll}).Draw(t, "offload")
+			s.EP, s.Replicate = rapid.SampledFrom([]int64{0, 4}).Draw(t, "ep"),
+				rapid.SampledFrom([]int64{0, 2, 4}).Draw(t, "replicate")
+			s.Whole, s.Offload = rapid.Bool().Draw(t, "whole"),
+				rapid.SampledFrom([]string{"", OffloadAll}).Draw(t, "offload")
 		}
 		if s.CP = rapid.SampledFrom([]int64{0, 2, 8}).Draw(t, "cp"); s.CP > 0 {
 			s.CPBy = rapid.SampledFrom([]string{"", Llama3, Ring}).Draw(t, "by")
@@ -60,14 +66,23 @@ func strategies() *rapid.Generator[Strategy] {
 func TestStrategiesAreReadAsPyTorchNamesTheirOptions(t *testing.T) {
 	five := int64(5)
 	for text, want := range map[string]Strategy{
-		"ddp":                                             {Name: DDP},
-		"ddp:bucket_view=True,bucket_cap_mb=100":          {Name: DDP, BucketView: true, BucketCap: 100},
-		"zero1:static_graph=true,rank=5":                  {Name: ZeRO1, StaticGraph: true, Rank: &five},
-		"fsdp2:reshard=false,mp=bf16,reduce=fp32":         {Name: FSDP2, Reshard: "false", MP: "bf16", Reduce: "fp32"},
-		"fsdp2:replicate=2,wrap=h.*+wte,no_sync=false":    {Name: FSDP2, Replicate: 2, Wrap: []string{"h.*", "wte"}, EachSync: true},
-		"fsdp2:reshard=true,replicate=1,no_sync=true":     {Name: FSDP2},
-		"tp:tp=2,reshard=auto,col=query+key,row=dense":    {Name: TP, TP: 2, Col: []string{"query", "key"}, Row: []string{"dense"}},
-		"fsdp2:reshard=02,wrap=h.*/2+norm:head":           {Name: FSDP2, Reshard: "2", Wrap: []string{"h.*/2", "norm:head"}},
+		"ddp":                                     {Name: DDP},
+		"ddp:bucket_view=True,bucket_cap_mb=100":  {Name: DDP, BucketView: true, BucketCap: 100},
+		"zero1:static_graph=true,rank=5":          {Name: ZeRO1, StaticGraph: true, Rank: &five},
+		"fsdp2:reshard=false,mp=bf16,reduce=fp32": {Name: FSDP2, Reshard: "false", MP: "bf16", Reduce: "fp32"},
+		"fsdp2:replicate=2,wrap=h.*+wte,no_sync=false": {
+			Name: FSDP2, Replicate: 2, Wrap: []string{"h.*", "wte"},
+			EachSync: true,
+		},
+		"fsdp2:reshard=true,replicate=1,no_sync=true": {Name: FSDP2},
+		"tp:tp=2,reshard=auto,col=query+key,row=dense": {
+			Name: TP, TP: 2, Col: []string{"query", "key"},
+			Row: []string{"dense"},
+		},
+		"fsdp2:reshard=02,wrap=h.*/2+norm:head": {
+			Name: FSDP2, Reshard: "2",
+			Wrap: []string{"h.*/2", "norm:head"},
+		},
 		"zero3:persist=0,overlap=true,contiguous=true":    {Name: ZeRO3, Persist: 1},
 		"zero3:overlap=false,contiguous=false":            {Name: ZeRO3, Serial: true, Scattered: true},
 		"tp:tp=4,reshard=true":                            {Name: TP, TP: 4, Reshard: "true"},
@@ -122,10 +137,11 @@ func TestStrategiesThatRanksCannotFollowAreRefused(t *testing.T) {
 		"zero1:overlap=true":                       "bucket, overlap and offload are DeepSpeed's; say engine=deepspeed",
 		"zero1:engine=deepspeed,bucket_view=true":  "no options of DistributedDataParallel",
 		"fsdp2:replicate=16":                       "8 GPUs cannot be divided into 16 replicas",
-		"fsdp2:reshard=3":                          "reshard=3: parameters are shared by 8 ranks, of which it must be a factor",
-		"fsdp2:replicate=4,reshard=4":              "reshard=4: parameters are shared by 2 ranks",
-		"fsdp2:ep=2,reshard=2":                     "vprof records experts that ranks share out (ep=2) with true, false or auto",
-		"tp:tp=2,reshard=2":                        "PyTorch reshards to fewer ranks without tensor parallelism alone",
+		"fsdp2:reshard=3": "reshard=3: parameters are shared by 8 ranks, of which it must " +
+			"be a factor",
+		"fsdp2:replicate=4,reshard=4": "reshard=4: parameters are shared by 2 ranks",
+		"fsdp2:ep=2,reshard=2":        "vprof records experts that ranks share out (ep=2) with true, false or auto",
+		"tp:tp=2,reshard=2":           "PyTorch reshards to fewer ranks without tensor parallelism alone",
 	} {
 		s, err := ParseStrategy(text)
 		require.NoError(t, err, text)
@@ -145,7 +161,10 @@ func TestStrategiesComeBackFromTheirText(t *testing.T) {
 
 // FuzzParseStrategy: what has been read reads the same when printed.
 func FuzzParseStrategy(f *testing.F) {
-	for _, text := range []string{"ddp:bucket_view=true", "fsdp2:mp=bf16,wrap=a+b.*", "zero1:rank=3", "fsdp2:", "=", "ddp:rank=-1", "fsdp2:replicate=99999999999999999999"} {
+	for _, text := range []string{
+		"ddp:bucket_view=true", "fsdp2:mp=bf16,wrap=a+b.*", "zero1:rank=3", "fsdp2:", "=",
+		"ddp:rank=-1", "fsdp2:replicate=99999999999999999999",
+	} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -15,10 +15,19 @@ var strategyKeys = map[string][]string{
 	DDP:   {"bucket_view", "bucket_cap_mb", "static_graph", "find_unused", "no_sync", "cp", "cp_by", "ep", "rank"},
 	FSDP2: {"reshard", "mp", "reduce", "replicate", "wrap", "init", "offload", "no_sync", "cp", "cp_by", "ep", "rank"},
 	PP:    {"schedule", "micro", "stages", "split", "rank"},
-	TP:    {"tp", "col", "row", "reshard", "mp", "reduce", "replicate", "wrap", "init", "no_sync", "cp", "cp_by", "rank"},
-	ZeRO1: {"engine", "bucket", "overlap", "offload", "bucket_view", "bucket_cap_mb", "static_graph", "find_unused", "no_sync", "cp", "cp_by", "rank"},
+	TP: {
+		"tp", "col", "row", "reshard", "mp", "reduce", "replicate", "wrap", "init", "no_sync", "cp",
+		"cp_by", "rank",
+	},
+	ZeRO1: {
+		"engine", "bucket", "overlap", "offload", "bucket_view", "bucket_cap_mb", "static_graph", "find_unused",
+		"no_sync", "cp", "cp_by", "rank",
+	},
 	ZeRO2: {"bucket", "overlap", "offload", "cp", "cp_by", "rank"},
-	ZeRO3: {"bucket", "prefetch", "persist", "reuse", "live", "part", "overlap", "contiguous", "offload", "cp", "cp_by", "rank"},
+	ZeRO3: {
+		"bucket", "prefetch", "persist", "reuse", "live", "part", "overlap", "contiguous", "offload", "cp",
+		"cp_by", "rank",
+	},
 }
 
 // ParseStrategy reads a strategy like "fsdp2:mp=bf16,replicate=2". Patterns of wrap
@@ -33,15 +42,19 @@ func ParseStrategy(text string) (Strategy, error) {
 	keys, ok := strategyKeys[name]
 	switch {
 	case name == "fsdp":
-		return Strategy{}, fmt.Errorf("there is no strategy %q: PyTorch's fully_shard is %s, and %s:replicate=N has N copies of the model; "+
-			"FullyShardedDataParallel is a formula of vprof fit, fsdp1", name, FSDP2, hsdp)
+		return Strategy{}, fmt.Errorf(
+			"there is no strategy %q: PyTorch's fully_shard is %s, and %s:replicate=N has N copies of the model; "+
+				"FullyShardedDataParallel is a formula of vprof fit, fsdp1", name, FSDP2, hsdp)
 	case !ok:
-		return Strategy{}, fmt.Errorf("there is no strategy %q%s; all: %s", name, nearest.Hint(name, Strategies(), 2), strings.Join(Strategies(), ", "))
+		return Strategy{}, fmt.Errorf("there is no strategy %q%s; all: %s", name, nearest.Hint(name, Strategies(), 2),
+			strings.Join(Strategies(), ", "))
 	}
 	s := Strategy{Name: name}
 	switch {
 	case hybrid && !strings.Contains(","+options, ",replicate="):
-		return Strategy{}, fmt.Errorf("%s shards within groups of GPUs, and each group has a copy of the model; say how many copies, like %s:replicate=2", hsdp, hsdp)
+		return Strategy{},
+			fmt.Errorf("%s shards within groups of GPUs, and each group has a copy of the model; say how many "+
+				"copies, like %s:replicate=2", hsdp, hsdp)
 	case !colon:
 		return s, nil
 	}
@@ -50,9 +63,11 @@ func ParseStrategy(text string) (Strategy, error) {
 		key, value, given := strings.Cut(strings.TrimSpace(field), "=")
 		switch {
 		case !given:
-			return Strategy{}, fmt.Errorf("%q is not key=value; the keys of %s are %s", field, name, strings.Join(keys, ", "))
+			return Strategy{}, fmt.Errorf("%q is not key=value; the keys of %s are %s", field, name,
+				strings.Join(keys, ", "))
 		case !slices.Contains(keys, key):
-			return Strategy{}, fmt.Errorf("%s has no key %q%s; its keys are %s", name, key, nearest.Hint(key, keys, 2), strings.Join(keys, ", "))
+			return Strategy{}, fmt.Errorf("%s has no key %q%s; its keys are %s", name, key, nearest.Hint(key, keys, 2),
+				strings.Join(keys, ", "))
 		case seen[key]:
 			return Strategy{}, fmt.Errorf("%s: given twice", key)
 		}
@@ -180,7 +195,8 @@ func (s *Strategy) setOffload(value string) (err error) {
 		s.Offload, err = oneOf(value, OffloadAll)
 		return err
 	}
-	if s.Offload, err = oneOf(value, OffloadOptimizer, OffloadParams, OffloadAll); s.Name != ZeRO3 && err == nil && value != OffloadOptimizer {
+	if s.Offload, err = oneOf(value, OffloadOptimizer, OffloadParams, OffloadAll); s.Name != ZeRO3 && err == nil &&
+		value != OffloadOptimizer {
 		err = fmt.Errorf("only ZeRO-3 keeps weights in the host's memory; here it is optimizer")
 	}
 	return err
@@ -202,7 +218,10 @@ func (s *Strategy) setSize(key, value string) (err error) {
 
 // sizes are those of ZeRO by the names of their options.
 func (s *Strategy) sizes() map[string]*int64 {
-	return map[string]*int64{"bucket": &s.Bucket, "prefetch": &s.Prefetch, "persist": &s.Persist, "reuse": &s.Reuse, "live": &s.Live, "part": &s.Part}
+	return map[string]*int64{
+		"bucket": &s.Bucket, "prefetch": &s.Prefetch, "persist": &s.Persist, "reuse": &s.Reuse,
+		"live": &s.Live, "part": &s.Part,
+	}
 }
 
 // defaultReshard is the value of reshard that a strategy has unless told: that of its

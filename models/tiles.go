@@ -58,11 +58,15 @@ func (l Levers) checkTiles(m *Model, c *Case) (field, reason string) {
 	switch s := c.Strategy; {
 	case l.TiledMLP == 0:
 	case !m.Levers.Tiles:
-		return at, "vprof describes tiles of the feed-forward layers of transformers' decoders (hf:config.json) that are no mixtures of experts"
+		return at,
+			"vprof describes tiles of the feed-forward layers of transformers' decoders (hf:config.json) that are " +
+				"no mixtures of experts"
 	case l.InBackward:
 		return at, "the optimizer would step after every tile of a layer; leave out --optimizer-in-backward"
 	case s != nil && (s.Name == DDP || s.Name == ZeRO1 && s.Engine == ""):
-		return at, "DistributedDataParallel raises where parameters get their gradients tile by tile (\"Expected to mark a variable ready only once\"); use fsdp2"
+		return at,
+			"DistributedDataParallel raises where parameters get their gradients tile by tile (\"Expected to mark a " +
+				"variable ready only once\"); use fsdp2"
 	case s.DeepSpeed():
 		return at, "vprof records tiles as axolotl has them without DeepSpeed; use fsdp2"
 	case s != nil && s.Name != FSDP2:

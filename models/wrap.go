@@ -39,7 +39,8 @@ func parseWrap(text string) (Wrap, error) {
 	if several {
 		n, err := parseWithin(number, 1, mostModules)
 		if err != nil {
-			return Wrap{}, fmt.Errorf("%s: behind the slash stands how many modules are wrapped together: %w", text, err)
+			return Wrap{},
+				fmt.Errorf("%s: behind the slash stands how many modules are wrapped together: %w", text, err)
 		}
 		w.Each = int(n)
 	}
@@ -82,9 +83,11 @@ func (s *Strategy) checkReshard(gpus int64) error {
 	n, each := s.ReshardAmong(), gpus/max(1, s.Replicate)
 	switch {
 	case s.Name == TP:
-		return fmt.Errorf("reshard=%d: PyTorch reshards to fewer ranks without tensor parallelism alone; take true, false or auto", n)
+		return fmt.Errorf(
+			"reshard=%d: PyTorch reshards to fewer ranks without tensor parallelism alone; take true, false or auto", n)
 	case s.EP > 0:
-		return fmt.Errorf("reshard=%d: vprof records experts that ranks share out (ep=%d) with true, false or auto", n, s.EP)
+		return fmt.Errorf("reshard=%d: vprof records experts that ranks share out (ep=%d) with true, false or auto", n,
+			s.EP)
 	case n > each || each%n != 0:
 		return fmt.Errorf("reshard=%d: parameters are shared by %d ranks, of which it must be a factor", n, each)
 	}

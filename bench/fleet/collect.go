@@ -47,7 +47,10 @@ func (f *Folder) Results(each func(b BoardTasks, r Result) error) error {
 				return &input.FormatError{File: f.Path(b), Reason: fmt.Sprintf("job %d: %v", unit, err)}
 			}
 			if r.Report != nil && len(r.Report.Devices) > 1 {
-				return &input.FormatError{File: f.Path(b), Reason: fmt.Sprintf("job %d: a sweep of several boards", unit)}
+				return &input.FormatError{
+					File:   f.Path(b),
+					Reason: fmt.Sprintf("job %d: a sweep of several boards", unit),
+				}
 			}
 			return each(b, r)
 		}); err != nil {

@@ -213,7 +213,10 @@ func Read(r io.Reader, file string) (*Config, error) {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	if len(data) > maxConfig {
-		return nil, &input.FormatError{File: file, Reason: fmt.Sprintf("longer than %d MiB; this is no fleet", maxConfig>>20)}
+		return nil, &input.FormatError{
+			File:   file,
+			Reason: fmt.Sprintf("longer than %d MiB; this is no fleet", maxConfig>>20),
+		}
 	}
 	c := &Config{source: data}
 	if err := yamlkeys.Decode(file, data, c); err != nil {
@@ -258,7 +261,8 @@ func (c *Config) check(file string) error {
 	}
 	for i, k := range c.Cases {
 		if k.Model != "" {
-			return wrong(k.line, fmt.Sprintf("cases[%d]", i), "names a model (%s); cases are how each of the models is trained", k.Model)
+			return wrong(k.line, fmt.Sprintf("cases[%d]", i),
+				"names a model (%s); cases are how each of the models is trained", k.Model)
 		}
 	}
 	seen := map[string]bool{}
@@ -291,8 +295,10 @@ const maxRuns = 1000
 // checkShell refuses line ends in what becomes a line of a script.
 func (c *Config) checkShell(wrong func(line int, key, format string, args ...any) error) error {
 	values := map[string]string{
-		"slurm.account": c.Slurm.Account, "slurm.qos": c.Slurm.QOS, "slurm.time": c.Slurm.Time, "slurm.memory": c.Slurm.Memory,
-		"slurm.container": c.Slurm.Container, "slurm.vprof": c.Slurm.Vprof, "slurm.options": strings.Join(c.Slurm.Options, " "),
+		"slurm.account": c.Slurm.Account, "slurm.qos": c.Slurm.QOS, "slurm.time": c.Slurm.Time,
+		"slurm.memory":    c.Slurm.Memory,
+		"slurm.container": c.Slurm.Container, "slurm.vprof": c.Slurm.Vprof,
+		"slurm.options": strings.Join(c.Slurm.Options, " "),
 	}
 	for _, b := range c.Boards {
 		values["boards.partition"] += b.Partition

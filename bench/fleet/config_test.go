@@ -47,7 +47,8 @@ func TestMistakesAreNamedWithTheirLine(t *testing.T) {
 }
 
 func TestUnitsAreModelsByCases(t *testing.T) {
-	c, err := Read(strings.NewReader("models: [toy, {model: toy, stage: frozen}]\ncases: [{amp: fp16}, {checkpointing: true, settings: {seq_len: 4}}]\nbatches: [64, 8, 64]\nboards: [t4]"), "f.yaml")
+	c, err := Read(strings.NewReader("models: [toy, {model: toy, stage: frozen}]\ncases: [{amp: fp16}, "+
+		"{checkpointing: true, settings: {seq_len: 4}}]\nbatches: [64, 8, 64]\nboards: [t4]"), "f.yaml")
 	require.NoError(t, err)
 	units, err := c.Units("f.yaml", models.NewRegistry([]models.Model{toy.Model()}))
 	require.NoError(t, err)
@@ -127,7 +128,8 @@ func (s *scheduler) Start(_ context.Context, b BoardTasks, tasks []int, avoid []
 // What was ended or interrupted is begun again, what found no GPU elsewhere, and what
 // failed for good is named.
 func TestTasksAreBegunAgainByTheirExitCodes(t *testing.T) {
-	c, err := Read(strings.NewReader("models: [toy, {model: toy, stage: frozen}, {model: toy, amp: fp16}, {model: toy, amp: bf16}, {model: toy, checkpointing: true}]\nbatches: 8\nboards: [t4]"), "f.yaml")
+	c, err := Read(strings.NewReader("models: [toy, {model: toy, stage: frozen}, {model: toy, amp: fp16}, {model: "+
+		"toy, amp: bf16}, {model: toy, checkpointing: true}]\nbatches: 8\nboards: [t4]"), "f.yaml")
 	require.NoError(t, err)
 	units, err := c.Units("f.yaml", models.NewRegistry([]models.Model{toy.Model()}))
 	require.NoError(t, err)
@@ -140,7 +142,8 @@ func TestTasksAreBegunAgainByTheirExitCodes(t *testing.T) {
 	err = (&Runner{Folder: f, Engine: s, Poll: time.Millisecond}).Run(t.Context())
 	var unfinished *UnfinishedError
 	require.ErrorAs(t, err, &unfinished)
-	require.ErrorContains(t, err, "t4: 2 of 5 tasks are not done; shard 3 has 0 of 1 units and failed on n7: it went wrong")
+	require.ErrorContains(t, err,
+		"t4: 2 of 5 tasks are not done; shard 3 has 0 of 1 units and failed on n7: it went wrong")
 	require.Equal(t, map[Task]int{{"t4", 0}: 1, {"t4", 1}: 2, {"t4", 2}: 2, {"t4", 3}: 1, {"t4", 4}: 3}, s.started)
 	require.Contains(t, s.avoided, []string{"n7"})
 

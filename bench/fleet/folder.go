@@ -61,7 +61,10 @@ func (c *Config) Units(file string, r *models.Registry) ([]Unit, error) {
 			}
 			key := m.Canonical(full).Key()
 			if before, twice := seen[key]; twice {
-				return nil, &input.FormatError{File: place(file, of, k), Reason: fmt.Sprintf("is the same case as %s: %v", before, full)}
+				return nil, &input.FormatError{
+					File:   place(file, of, k),
+					Reason: fmt.Sprintf("is the same case as %s: %v", before, full),
+				}
 			}
 			seen[key] = place(file, of, k)
 			units = append(units, Unit{Model: m, Case: full, Batches: c.batchesOf(m, full)})
@@ -123,7 +126,8 @@ func (c *Config) jobsOf(b Board, engine string, units []Unit, learned *coefficie
 	s := c.Strategy
 	var jobs []job.Job
 	for _, u := range units {
-		j := job.Sweep(report.CaseOf(u.Model, u.Case), target, u.Batches, job.Conditions{FindMax: s.FindMax, WarmUp: s.WarmUp, Repeat: max(1, s.Repeat), Verify: s.Verify})
+		j := job.Sweep(report.CaseOf(u.Model, u.Case), target, u.Batches,
+			job.Conditions{FindMax: s.FindMax, WarmUp: s.WarmUp, Repeat: max(1, s.Repeat), Verify: s.Verify})
 		j.Calibrated = learned
 		jobs = append(jobs, j)
 	}
@@ -145,7 +149,9 @@ const (
 
 // Prepare makes the folder of a fleet, or finds that it is there already. A folder of
 // another fleet, or of another version of vprof, is an error: what it holds stays.
-func Prepare(dir, engine string, c *Config, units []Unit, learned *coefficients.Selection, tool report.Tool, now time.Time) (*Folder, error) {
+func Prepare(dir, engine string, c *Config, units []Unit, learned *coefficients.Selection, tool report.Tool,
+	now time.Time,
+) (*Folder, error) {
 	f := &Folder{dir, Manifest{Schema: Schema, Name: c.Name, Tool: tool, Engine: engine, Created: now}, c}
 	jobs := map[string][]job.Job{}
 	for _, b := range c.Boards {
@@ -158,7 +164,10 @@ func Prepare(dir, engine string, c *Config, units []Unit, learned *coefficients.
 			return nil, err
 		}
 		jobs[b.Key()] = of
-		f.Boards = append(f.Boards, BoardTasks{Board: b, Key: b.Key(), Jobs: len(of), Tasks: min(len(of), cmp.Or(c.Strategy.Tasks, 100)), Hash: hash})
+		f.Boards = append(f.Boards, BoardTasks{
+			Board: b, Key: b.Key(), Jobs: len(of),
+			Tasks: min(len(of), cmp.Or(c.Strategy.Tasks, 100)), Hash: hash,
+		})
 	}
 	was, err := Open(dir)
 	switch {
@@ -166,11 +175,20 @@ func Prepare(dir, engine string, c *Config, units []Unit, learned *coefficients.
 	case err != nil:
 		return nil, err
 	case was.Tool != tool:
-		return nil, &FolderError{dir, fmt.Sprintf("was made by vprof %s, this is %s; go on with that one, or use another folder (--dir)", was.Tool.Version, tool.Version)}
+		return nil,
+			&FolderError{
+				dir,
+				fmt.Sprintf("was made by vprof %s, this is %s; go on with that one, or use another folder (--dir)",
+					was.Tool.Version, tool.Version),
+			}
 	case was.Engine != engine:
-		return nil, &FolderError{dir, fmt.Sprintf("runs on %s, not on %s; use another folder (--dir)", was.Engine, engine)}
+		return nil,
+			&FolderError{dir, fmt.Sprintf("runs on %s, not on %s; use another folder (--dir)", was.Engine, engine)}
 	case !sameJobs(was.Boards, f.Boards):
-		return nil, &FolderError{dir, "holds another fleet, or this one before its file was changed; use another folder (--dir), or remove it"}
+		return nil, &FolderError{
+			dir,
+			"holds another fleet, or this one before its file was changed; use another folder (--dir), or remove it",
+		}
 	default:
 		f.Created = was.Created
 		return f, f.write() // what is asked of the scheduler may have changed
@@ -197,7 +215,10 @@ func sameJobs(a, b []BoardTasks) bool {
 
 // write writes the manifest last: with it the folder is a fleet's.
 func (f *Folder) write() error {
-	if err := report.WriteFile(filepath.Join(f.Dir, configName), func(w io.Writer) error { _, err := w.Write(f.Config.source); return err }); err != nil {
+	if err := report.WriteFile(filepath.Join(f.Dir, configName), func(w io.Writer) error {
+		_, err := w.Write(f.Config.source)
+		return err
+	}); err != nil {
 		return err
 	}
 	text, err := json.MarshalIndent(f.Manifest, "", "  ")
@@ -226,7 +247,10 @@ func (f *Folder) writeJobs(b BoardTasks, jobs []job.Job) error {
 			if hash := j.Case.ConfigHash; hash != "" && !written[hash] {
 				written[hash] = true
 				config := j.Case.Config
-				if err := report.WriteFile(f.model(hash), func(w io.Writer) error { _, err := w.Write(config); return err }); err != nil {
+				if err := report.WriteFile(f.model(hash), func(w io.Writer) error {
+					_, err := w.Write(config)
+					return err
+				}); err != nil {
 					return err
 				}
 			}
@@ -340,7 +364,8 @@ func (f *Folder) readJob(text []byte) (job.Job, error) {
 func (f *Folder) Lock(who string) (release func() error, err error) {
 	release, by, err := shard.Lock(filepath.Join(f.Dir, "lock"), who)
 	if errors.Is(err, shard.ErrLocked) {
-		return nil, &FolderError{f.Dir, "another command is at work on this fleet (" + by + "); look on with \"vprof fleet status\", or wait for it"}
+		return nil, &FolderError{f.Dir, "another command is at work on this fleet (" + by +
+			"); look on with \"vprof fleet status\", or wait for it"}
 	}
 	return release, err
 }

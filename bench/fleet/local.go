@@ -70,7 +70,8 @@ func (l *Local) next() error {
 // command starts a process that an interrupt of this one does not reach.
 func (l *Local) command(t Task) (*exec.Cmd, error) {
 	b, _ := l.Folder.Board(t.Board)
-	log, err := os.OpenFile(filepath.Join(l.Folder.Path(b), "log", fmt.Sprintf("task-%d.txt", t.Index)), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	log, err := os.OpenFile(filepath.Join(l.Folder.Path(b), "log", fmt.Sprintf("task-%d.txt", t.Index)),
+		os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +112,8 @@ func (l *Local) Active(context.Context) (map[Task]string, error) {
 // and write what they have.
 func (l *Local) Cancel(context.Context) (int, error) {
 	if _, err := os.Stat("/proc/self/cmdline"); err != nil {
-		return 0, errors.New("only Linux tells which processes are tasks of the fleet; end `vprof fleet run` with Ctrl-C")
+		return 0,
+			errors.New("only Linux tells which processes are tasks of the fleet; end `vprof fleet run` with Ctrl-C")
 	}
 	text, err := os.ReadFile(l.pids())
 	if errors.Is(err, os.ErrNotExist) {
@@ -140,5 +142,6 @@ func (l *Local) isTask(pid int) bool {
 		return false
 	}
 	args := strings.Split(string(text), "\x00")
-	return len(args) > 3 && args[1] == "fleet" && args[2] == "task" && filepath.Dir(args[3]) == filepath.Clean(l.Folder.Dir)
+	return len(args) > 3 && args[1] == "fleet" && args[2] == "task" &&
+		filepath.Dir(args[3]) == filepath.Clean(l.Folder.Dir)
 }

@@ -30,20 +30,31 @@ const mostExact = 500
 // boards of an architecture, and other sizes are interpolated. In a small matrix the
 // interpolation only shows where to look: the batch size of each cell, and the next one, are
 // then recorded for the board of the cell.
-func Matrix(ctx context.Context, units []Unit, gpus []device.GPU, e step.Evidence, tell progress.Func) (*report.Matrix, error) {
+func Matrix(ctx context.Context, units []Unit, gpus []device.GPU, e step.Evidence,
+	tell progress.Func,
+) (*report.Matrix, error) {
 	cases := make([]models.Case, len(units))
 	for i, u := range units {
 		cases[i] = u.Case
 	}
 	kinds, exact := kindsOf(gpus, len(units)), len(units)*len(gpus) <= mostExact
-	m := &report.Matrix{Schema: report.MatrixSchema, Rows: make([]report.MatrixCell, len(units)*len(gpus)), Warnings: step.Unsupported(gpus, cases...)}
+	m := &report.Matrix{
+		Schema: report.MatrixSchema, Rows: make([]report.MatrixCell, len(units)*len(gpus)),
+		Warnings: step.Unsupported(gpus, cases...),
+	}
 	if exact {
 		m.Notes = append(m.Notes, "in brackets, the largest safe batch; it and what a cell needs are recorded.")
 	} else {
-		m.Notes = append(m.Notes, fmt.Sprintf("many cells: they are read off the line between recordings at the smallest and the largest batch size, once for an architecture, up to 3 %% off; of at most %d cells each is recorded.", mostExact))
+		m.Notes = append(m.Notes,
+			fmt.Sprintf("many cells: they are read off the line between recordings at the smallest and the largest "+
+				"batch size, once for an architecture, up to 3 %% off; of at most %d cells each is recorded.",
+				mostExact))
 	}
 	if len(kinds) == 1 && len(kindsOf(gpus, 0)) > 1 {
-		m.Notes = append(m.Notes, fmt.Sprintf("many cases: all are recorded for %s alone, whose convolutions' workspaces may differ from those of other architectures; a plan of at most %d cases records each.", gpus[kinds[0][0]].Name, mostRecorded/len(kindsOf(gpus, 0))))
+		m.Notes = append(m.Notes,
+			fmt.Sprintf("many cases: all are recorded for %s alone, whose convolutions' workspaces may differ from "+
+				"those of other architectures; a plan of at most %d cases records each.", gpus[kinds[0][0]].Name,
+				mostRecorded/len(kindsOf(gpus, 0))))
 	}
 	e.Residuals = remembered(e.Residuals)
 	known := &recordings{}
@@ -107,12 +118,15 @@ func remembered(of step.Residuals) step.Residuals {
 }
 
 // estimate fills in the cells of some boards, which one recording serves.
-func (u Unit) estimate(ctx context.Context, row []report.MatrixCell, boards []int, gpus []device.GPU, e step.Evidence, known *recordings, exact bool) error {
+func (u Unit) estimate(ctx context.Context, row []report.MatrixCell, boards []int, gpus []device.GPU, e step.Evidence,
+	known *recordings, exact bool,
+) error {
 	c := report.CaseOf(u.Model, u.Case)
 	for _, i := range boards {
 		gpu := gpus[i]
 		row[i] = report.MatrixCell{
-			Model: c.Model, Case: c.Manner(), GPU: gpu.Name, Device: step.SimName(gpu), Title: gpu.Product, Memory: gpu.Memory, Run: "estimated", Batch: u.Batches[0],
+			Model: c.Model, Case: c.Manner(), GPU: gpu.Name, Device: step.SimName(gpu), Title: gpu.Product,
+			Memory: gpu.Memory, Run: "estimated", Batch: u.Batches[0],
 		}
 	}
 	setup, err := step.New(u.Model, u.Case, e)
@@ -236,7 +250,9 @@ func (r *recorded) record(ctx context.Context, setup *step.Setup, gpu device.GPU
 // fillExactly corrects a cell that was read off the line by recordings for its board: of
 // the batch size that it shows, and of those beside it until one fits and the next does
 // not.
-func (u Unit) fillExactly(ctx context.Context, cell *report.MatrixCell, setup *step.Setup, gpu device.GPU, known *recordings) error {
+func (u Unit) fillExactly(ctx context.Context, cell *report.MatrixCell, setup *step.Setup, gpu device.GPU,
+	known *recordings,
+) error {
 	at := slices.Index(u.Batches, cell.Batch)
 	here := known.at(ctx, setup, gpu, cell.Batch, true)
 	fits := func(r *recorded) bool { return r.err == nil && r.estimate.Verdict == report.Fits }

@@ -125,13 +125,15 @@ func WriteRequests(w io.Writer, r *report.Report, to string) error {
 		need := p.Estimate.Device.High
 		a := ask{
 			GPUs: max(1, r.Case.GPUs), Next: i > 0, Board: printable.Line(d.GPU), // a line end would leave the comment
-			BoardGiB: ceil.Div(d.Memory, bytesize.GiB), MiB: ceil.Div(need, bytesize.MiB), GiB: ceil.Div(need, bytesize.GiB),
+			BoardGiB: ceil.Div(d.Memory, bytesize.GiB), MiB: ceil.Div(need, bytesize.MiB),
+			GiB:   ceil.Div(need, bytesize.GiB),
 			Share: min(1, float64(ceil.Div(100*need, max(1, d.Memory)))/100),
 		}
 		a.Parts = a.GPUs == 1 && need < d.Memory
 		a.Nodes = ceil.Div(a.GPUs, mostOnANode)
 		a.PerNode = ceil.Div(a.GPUs, a.Nodes)
-		fmt.Fprintf(w, "# %s, batch %d on %s: up to %s of each\n", printable.Line(r.Case.String()), p.Batch, a.Board, bytesize.Format(need))
+		fmt.Fprintf(w, "# %s, batch %d on %s: up to %s of each\n", printable.Line(r.Case.String()), p.Batch, a.Board,
+			bytesize.Format(need))
 		if a.Nodes > 1 {
 			fmt.Fprintf(w, "# %d machines of %d GPUs\n", a.Nodes, a.PerNode)
 		}

@@ -74,7 +74,10 @@ func (s *Status) Active() bool {
 func (f *Folder) Status(active map[Task]string) (*Status, error) {
 	out := &Status{}
 	for _, b := range f.Boards {
-		s := BoardStatus{Board: b.Key, Jobs: b.Jobs, Tasks: b.Tasks, States: map[string]int{}, failure: map[int]*shard.Failure{}}
+		s := BoardStatus{
+			Board: b.Key, Jobs: b.Jobs, Tasks: b.Tasks, States: map[string]int{},
+			failure: map[int]*shard.Failure{},
+		}
 		states := make([]shard.State, b.Tasks)
 		for i := range states {
 			from, to := shard.Part{Index: i, Of: b.Tasks}.Range(b.Jobs)

@@ -89,7 +89,8 @@ func TestAJobIsEstimatedByItsOwnCoefficients(t *testing.T) {
 	plain, err := here().Run(t.Context(), j, quietly)
 	require.NoError(t, err)
 	j.Calibrated = &coefficients.Selection{Entries: []coefficients.Entry{{
-		GPU: "t4", Models: []string{"toy"}, Memory: map[string]coefficients.Number{planner.LibraryWorkspace.String(): {Value: 1 << 20}},
+		GPU: "t4", Models: []string{"toy"},
+		Memory: map[string]coefficients.Number{planner.LibraryWorkspace.String(): {Value: 1 << 20}},
 	}}}
 	text, err := json.Marshal(j)
 	require.NoError(t, err)
@@ -172,17 +173,19 @@ func TestASentJobGivesTheSame(t *testing.T) {
 
 func TestProgressCountsJobs(t *testing.T) {
 	var said []int
-	_, err := RunAll(t.Context(), here(), Plan(toyCase(t), boards(t, "t4", "h200"), []int{8}), "boards", func(_ string, done, total int) {
-		require.Equal(t, 2, total)
-		said = append(said, done)
-	})
+	_, err := RunAll(t.Context(), here(), Plan(toyCase(t), boards(t, "t4", "h200"), []int{8}), "boards",
+		func(_ string, done, total int) {
+			require.Equal(t, 2, total)
+			said = append(said, done)
+		})
 	require.NoError(t, err)
 	require.Equal(t, []int{0, 1, 2}, said)
 }
 
 func TestReportsOfDifferentWorkDoNotMerge(t *testing.T) {
 	run := func(c report.Case, kind report.Kind, board string, batches ...int) *report.Report {
-		r, err := here().Run(t.Context(), Job{Schema: Schema, Kind: kind, Case: c, Target: Simulated(boards(t, board)[0]), Batches: batches}, quietly)
+		r, err := here().Run(t.Context(),
+			Job{Schema: Schema, Kind: kind, Case: c, Target: Simulated(boards(t, board)[0]), Batches: batches}, quietly)
 		require.NoError(t, err)
 		return r
 	}
@@ -203,7 +206,8 @@ func TestReportsOfDifferentWorkDoNotMerge(t *testing.T) {
 	}
 	merged, err := report.Merge(one, smaller)
 	require.NoError(t, err)
-	require.Equal(t, []string{"sim:t4 (14.74 GiB)", "sim:t4 (7.37 GiB)"}, []string{merged.Points[0].Device, merged.Points[1].Device})
+	require.Equal(t, []string{"sim:t4 (14.74 GiB)", "sim:t4 (7.37 GiB)"},
+		[]string{merged.Points[0].Device, merged.Points[1].Device})
 	_, err = report.Merge()
 	require.ErrorContains(t, err, "there are none")
 }

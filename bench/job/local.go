@@ -70,7 +70,8 @@ func (l *Local) plan(ctx context.Context, s *step.Setup, j Job) (*report.Report,
 	}
 	for i := range r.Points {
 		p := &r.Points[i]
-		if p.Lengths, err = epoch.Run(ctx, s, *j.Target.Board, p.Batch, j.Lengths, epoch.Options{Progress: l.Progress}); err != nil {
+		if p.Lengths, err = epoch.Run(ctx, s, *j.Target.Board, p.Batch, j.Lengths,
+			epoch.Options{Progress: l.Progress}); err != nil {
 			return nil, err
 		}
 	}

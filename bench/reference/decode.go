@@ -50,7 +50,8 @@ func decodeRecord(line []byte) (Record, error) {
 	}
 	r := Record{
 		Case: models.Case{
-			Model: *w.Case, Stage: *w.Stage, Batch: *w.Batch, Checkpointing: *w.Checkpointing, Accumulate: *w.Accumulate,
+			Model: *w.Case, Stage: *w.Stage, Batch: *w.Batch, Checkpointing: *w.Checkpointing,
+			Accumulate: *w.Accumulate,
 		},
 		GPU: *w.GPU, Status: Status(*w.Status), Error: w.Error,
 		Params: w.Params, BatchBytes: w.BatchBytes,

@@ -47,7 +47,8 @@ func decodeExported(line []byte) (Record, error) {
 	library, _, named := strings.Cut(w.Spec, ":")
 	r := Record{
 		Case: models.Case{
-			Model: w.Spec, Batch: w.Batch, Checkpointing: w.Checkpointing, Accumulate: 1, Loss: w.Loss, Freeze: w.Freeze,
+			Model: w.Spec, Batch: w.Batch, Checkpointing: w.Checkpointing, Accumulate: 1, Loss: w.Loss,
+			Freeze: w.Freeze,
 		},
 		Exported: true, GPU: w.GPU, Status: Status(w.Status), Error: w.Error, Runs: w.Steps,
 		Params:        Params{Total: w.Params, Trainable: w.Trainable},

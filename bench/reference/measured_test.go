@@ -29,10 +29,13 @@ func TestLinesOfCallbacksAreCases(t *testing.T) {
 func TestDamagedLinesOfCallbacksAreExplained(t *testing.T) {
 	for want, change := range map[string][2]string{
 		"peaks.jsonl:1: steps: want the number of optimizer steps, found 0": {`"steps": 3`, `"steps": 0`},
-		"peaks.jsonl:1: peak_allocated: want bytes, found 0":                {`"peak_allocated": 10`, `"peak_allocated": 0`},
-		"peaks.jsonl:1: peak_reserved: 20 is below the 30 allocated":        {`"peak_allocated": 10`, `"peak_allocated": 30`},
-		"peaks.jsonl:1: gpu: empty":                                         {`"rtx-4090"`, `""`},
-		"peaks.jsonl:1: torch: ":                                            {`2.15.0+cu132`, `new`},
+		"peaks.jsonl:1: peak_allocated: want bytes, found 0": {
+			`"peak_allocated": 10`,
+			`"peak_allocated": 0`,
+		},
+		"peaks.jsonl:1: peak_reserved: 20 is below the 30 allocated": {`"peak_allocated": 10`, `"peak_allocated": 30`},
+		"peaks.jsonl:1: gpu: empty":                                  {`"rtx-4090"`, `""`},
+		"peaks.jsonl:1: torch: ":                                     {`2.15.0+cu132`, `new`},
 	} {
 		_, err := Read(strings.NewReader(strings.Replace(measuredLine, change[0], change[1], 1)), "peaks.jsonl")
 		require.ErrorContains(t, err, want)

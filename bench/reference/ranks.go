@@ -49,7 +49,10 @@ func decodeRank(line []byte) (Record, error) {
 	}
 	library, _, named := strings.Cut(w.Model, ":")
 	r := Record{
-		Case:     models.Case{Model: w.Model, Batch: w.Batch, Accumulate: max(w.Accumulate, 1), Checkpointing: w.Checkpointing, Loss: "cross-entropy"},
+		Case: models.Case{
+			Model: w.Model, Batch: w.Batch, Accumulate: max(w.Accumulate, 1),
+			Checkpointing: w.Checkpointing, Loss: "cross-entropy",
+		},
 		Exported: true, GPU: w.GPU, Status: Status(w.Status), Error: w.Error, Runs: max(len(w.ByStep), 3),
 		Params:        Params{Total: w.Params},
 		PeakAllocated: w.PeakAllocated, PeakReserved: w.PeakReserved,
@@ -99,7 +102,8 @@ func (w *wireRank) strategy() (models.Strategy, error) {
 	if _, given := w.Options["rank"]; !given {
 		add("rank", "0")
 	}
-	if _, given := w.Options["bucket_cap_mb"]; !given && (w.Strategy == models.DDP || w.Strategy == models.ZeRO1 && w.Options["engine"] == nil) {
+	if _, given := w.Options["bucket_cap_mb"]; !given &&
+		(w.Strategy == models.DDP || w.Strategy == models.ZeRO1 && w.Options["engine"] == nil) {
 		add("bucket_cap_mb", "25")
 	}
 	if _, given := w.Options["init"]; !given && (w.Strategy == models.FSDP2 || w.Strategy == models.TP) {

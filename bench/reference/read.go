@@ -100,11 +100,17 @@ func Read(r io.Reader, name string) (*File, error) {
 	}
 	switch err := lines.Err(); {
 	case errors.Is(err, bufio.ErrTooLong):
-		errs = append(errs, &input.FormatError{File: name, Line: n + 1, Reason: fmt.Sprintf("longer than %d bytes", maxLine)})
+		errs = append(errs, &input.FormatError{
+			File: name, Line: n + 1,
+			Reason: fmt.Sprintf("longer than %d bytes", maxLine),
+		})
 	case err != nil:
 		errs = append(errs, fmt.Errorf("%s: after line %d: %w", name, n, err))
 	case n == 0:
-		errs = append(errs, &input.FormatError{File: name, Line: 1, Reason: "empty: expected a header with schema " + Schema})
+		errs = append(errs, &input.FormatError{
+			File: name, Line: 1,
+			Reason: "empty: expected a header with schema " + Schema,
+		})
 	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
@@ -130,7 +136,10 @@ func decodeHeader(line []byte) (Header, error) {
 	case Schema:
 		return h, nil
 	case "":
-		return h, &input.FormatError{Key: "schema", Reason: "missing: the first line must be a header with schema " + Schema}
+		return h, &input.FormatError{
+			Key:    "schema",
+			Reason: "missing: the first line must be a header with schema " + Schema,
+		}
 	default:
 		return h, &input.FormatError{Key: "schema", Reason: fmt.Sprintf("%q is not %s", h.Schema, Schema)}
 	}
@@ -149,7 +158,10 @@ func unmarshal(line []byte, v any) error {
 		if field == "" {
 			return &input.FormatError{Reason: fmt.Sprintf("want an object, found a JSON %s", kind.Value)}
 		}
-		return &input.FormatError{Key: field, Reason: fmt.Sprintf("want %s, found a JSON %s", typeName(kind.Type.Kind().String()), kind.Value)}
+		return &input.FormatError{
+			Key:    field,
+			Reason: fmt.Sprintf("want %s, found a JSON %s", typeName(kind.Type.Kind().String()), kind.Value),
+		}
 	case errors.As(err, &syntax):
 		return &input.FormatError{Reason: fmt.Sprintf("not JSON at byte %d: %v", syntax.Offset, err)}
 	default:

@@ -44,13 +44,17 @@ func TestEveryCommittedRecordIsRead(t *testing.T) {
 }
 
 func TestRecordHoldsWhatTheLineSays(t *testing.T) {
-	line := strings.NewReplacer(`"amp":null`, `"amp":"bf16"`, `"gpu"`, `"env":"PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128","optimizer":"sgd","gpu"`).Replace(whole)
+	line := strings.NewReplacer(`"amp":null`, `"amp":"bf16"`, `"gpu"`,
+		`"env":"PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128","optimizer":"sgd","gpu"`).Replace(whole)
 	f, err := read(header, "", line)
 	require.NoError(t, err)
 	require.Equal(t, []Record{{
 		File: "toy.jsonl", Line: 3,
-		Case: models.Case{Model: "toy", Stage: "full", Batch: 4, AMP: "bf16", Accumulate: 1, Optimizer: "sgd", AllocConf: "max_split_size_mb:128"},
-		GPU:  "t4", Status: OK, PeakAllocated: 10, PeakReserved: 20,
+		Case: models.Case{
+			Model: "toy", Stage: "full", Batch: 4, AMP: "bf16", Accumulate: 1, Optimizer: "sgd",
+			AllocConf: "max_split_size_mb:128",
+		},
+		GPU: "t4", Status: OK, PeakAllocated: 10, PeakReserved: 20,
 		Phases: []Phase{{Step: 0, Name: "forward", Allocated: 5, MaxAllocated: 10, Reserved: 20, MaxReserved: 20}},
 	}}, f.Records)
 	require.Equal(t, 1, f.Records[0].Steps())
@@ -91,38 +95,68 @@ func TestDamageIsNamedByFileLineAndField(t *testing.T) {
 		lines []string
 		want  string
 	}{
-		"empty file":         {nil, "toy.jsonl:1: empty"},
-		"no header":          {[]string{whole}, "toy.jsonl:1: schema: missing"},
-		"other schema":       {[]string{`{"schema":"vprof.report/v1"}`}, `toy.jsonl:1: schema: "vprof.report/v1" is not vprof.reference/v1`},
-		"header not JSON":    {[]string{"case,batch"}, "toy.jsonl:1: not JSON at byte 1"},
-		"header not object":  {[]string{"[1]"}, "toy.jsonl:1: want an object, found a JSON array"},
-		"cut line":           {[]string{header, whole[:40]}, "toy.jsonl:2: not JSON at byte 40"},
-		"batch a string":     {swap(`"batch":4`, `"batch":"4"`), "toy.jsonl:2: batch: want an integer, found a JSON string"},
-		"batch a fraction":   {swap(`"batch":4`, `"batch":4.5`), "toy.jsonl:2: batch: want an integer, found a JSON number 4.5"},
-		"batch zero":         {swap(`"batch":4`, `"batch":0`), "toy.jsonl:2: batch: 0 is not a batch size"},
-		"batch too large":    {swap(`"batch":4`, `"batch":4611686018427387904`), "toy.jsonl:2: batch: 4611686018427387904 is more than any batch (1048576)"},
-		"case missing":       {swap(`"case":"toy",`, ``), "toy.jsonl:2: case: missing"},
-		"case empty":         {swap(`"toy"`, `""`), "toy.jsonl:2: case: empty"},
-		"gpu empty":          {swap(`"t4"`, `""`), "toy.jsonl:2: gpu: empty"},
-		"peak missing":       {swap(`"peak_reserved":20,`, ``), "toy.jsonl:2: peak_reserved: missing"},
-		"reserved too small": {swap(`"peak_reserved":20`, `"peak_reserved":9`), "toy.jsonl:2: peak_reserved: 9 is below the 10 allocated"},
-		"unknown amp":        {swap(`null`, `"fp8"`), `toy.jsonl:2: amp: there is no precision "fp8"; use none, fp16 or bf16`},
-		"unknown status":     {swap(`"ok"`, `"fine"`), `toy.jsonl:2: status: want ok, oom or error, found "fine"`},
-		"error unsaid":       {swap(`"ok"`, `"error"`), "toy.jsonl:2: error: missing"},
-		"accumulate zero":    {swap(`"accumulate":1`, `"accumulate":0`), "toy.jsonl:2: accumulate: 0 is not a number of micro-batches"},
-		"accumulate large":   {swap(`"accumulate":1`, `"accumulate":4611686018427387904`), "toy.jsonl:2: accumulate: 4611686018427387904 micro-batches are too many"},
-		"negative bytes":     {swap(`"gpu"`, `"batch_bytes":-1,"gpu"`), "toy.jsonl:2: batch_bytes: negative: -1"},
-		"foreign env":        {swap(`"gpu"`, `"env":"PATH=/bin","gpu"`), "toy.jsonl:2: env: want PYTORCH_CUDA_ALLOC_CONF=SETTINGS"},
-		"phases missing":     {swap(`"phases":[[0,"forward",5,10,20,20]]`, `"phases":null`), "toy.jsonl:2: phases: missing"},
-		"phases empty":       {swap(`[[0,"forward",5,10,20,20]]`, `[]`), "toy.jsonl:2: phases: empty"},
-		"phase an object":    {swap(`[0,"forward",5,10,20,20]`, `{}`), "toy.jsonl:2: phases[0]: want an array"},
-		"phase short":        {swap(`,20]`, `]`), "toy.jsonl:2: phases[0]: want 6 values, found 5"},
-		"phase null":         {swap(`[0,"f`, `[null,"f`), "toy.jsonl:2: phases[0][0]: null"},
-		"phase step":         {swap(`[0,"f`, `[-2,"f`), "toy.jsonl:2: phases[0][0]: want a step"},
-		"phase name":         {swap(`"forward"`, `7`), "toy.jsonl:2: phases[0][1]: want the name of a phase, found 7"},
-		"phase bytes":        {swap(`5,10`, `-5,10`), "toy.jsonl:2: phases[0][2]: want bytes, found -5"},
-		"phase peak":         {swap(`5,10`, `11,10`), "toy.jsonl:2: phases[0][3]: peak 10 below the 11 allocated"},
-		"phase reserved":     {swap(`10,20,20`, `10,21,20`), "toy.jsonl:2: phases[0][5]: peak 20 below the 21 reserved"},
+		"empty file": {nil, "toy.jsonl:1: empty"},
+		"no header":  {[]string{whole}, "toy.jsonl:1: schema: missing"},
+		"other schema": {
+			[]string{`{"schema":"vprof.report/v1"}`},
+			`toy.jsonl:1: schema: "vprof.report/v1" is not vprof.reference/v1`,
+		},
+		"header not JSON":   {[]string{"case,batch"}, "toy.jsonl:1: not JSON at byte 1"},
+		"header not object": {[]string{"[1]"}, "toy.jsonl:1: want an object, found a JSON array"},
+		"cut line":          {[]string{header, whole[:40]}, "toy.jsonl:2: not JSON at byte 40"},
+		"batch a string": {
+			swap(`"batch":4`, `"batch":"4"`),
+			"toy.jsonl:2: batch: want an integer, found a JSON string",
+		},
+		"batch a fraction": {
+			swap(`"batch":4`, `"batch":4.5`),
+			"toy.jsonl:2: batch: want an integer, found a JSON number 4.5",
+		},
+		"batch zero": {swap(`"batch":4`, `"batch":0`), "toy.jsonl:2: batch: 0 is not a batch size"},
+		"batch too large": {
+			swap(`"batch":4`, `"batch":4611686018427387904`),
+			"toy.jsonl:2: batch: 4611686018427387904 is more than any batch (1048576)",
+		},
+		"case missing": {swap(`"case":"toy",`, ``), "toy.jsonl:2: case: missing"},
+		"case empty":   {swap(`"toy"`, `""`), "toy.jsonl:2: case: empty"},
+		"gpu empty":    {swap(`"t4"`, `""`), "toy.jsonl:2: gpu: empty"},
+		"peak missing": {swap(`"peak_reserved":20,`, ``), "toy.jsonl:2: peak_reserved: missing"},
+		"reserved too small": {
+			swap(`"peak_reserved":20`, `"peak_reserved":9`),
+			"toy.jsonl:2: peak_reserved: 9 is below the 10 allocated",
+		},
+		"unknown amp": {
+			swap(`null`, `"fp8"`),
+			`toy.jsonl:2: amp: there is no precision "fp8"; use none, fp16 or bf16`,
+		},
+		"unknown status": {swap(`"ok"`, `"fine"`), `toy.jsonl:2: status: want ok, oom or error, found "fine"`},
+		"error unsaid":   {swap(`"ok"`, `"error"`), "toy.jsonl:2: error: missing"},
+		"accumulate zero": {
+			swap(`"accumulate":1`, `"accumulate":0`),
+			"toy.jsonl:2: accumulate: 0 is not a number of micro-batches",
+		},
+		"accumulate large": {
+			swap(`"accumulate":1`, `"accumulate":4611686018427387904`),
+			"toy.jsonl:2: accumulate: 4611686018427387904 micro-batches are too many",
+		},
+		"negative bytes": {swap(`"gpu"`, `"batch_bytes":-1,"gpu"`), "toy.jsonl:2: batch_bytes: negative: -1"},
+		"foreign env": {
+			swap(`"gpu"`, `"env":"PATH=/bin","gpu"`),
+			"toy.jsonl:2: env: want PYTORCH_CUDA_ALLOC_CONF=SETTINGS",
+		},
+		"phases missing": {
+			swap(`"phases":[[0,"forward",5,10,20,20]]`, `"phases":null`),
+			"toy.jsonl:2: phases: missing",
+		},
+		"phases empty":    {swap(`[[0,"forward",5,10,20,20]]`, `[]`), "toy.jsonl:2: phases: empty"},
+		"phase an object": {swap(`[0,"forward",5,10,20,20]`, `{}`), "toy.jsonl:2: phases[0]: want an array"},
+		"phase short":     {swap(`,20]`, `]`), "toy.jsonl:2: phases[0]: want 6 values, found 5"},
+		"phase null":      {swap(`[0,"f`, `[null,"f`), "toy.jsonl:2: phases[0][0]: null"},
+		"phase step":      {swap(`[0,"f`, `[-2,"f`), "toy.jsonl:2: phases[0][0]: want a step"},
+		"phase name":      {swap(`"forward"`, `7`), "toy.jsonl:2: phases[0][1]: want the name of a phase, found 7"},
+		"phase bytes":     {swap(`5,10`, `-5,10`), "toy.jsonl:2: phases[0][2]: want bytes, found -5"},
+		"phase peak":      {swap(`5,10`, `11,10`), "toy.jsonl:2: phases[0][3]: peak 10 below the 11 allocated"},
+		"phase reserved":  {swap(`10,20,20`, `10,21,20`), "toy.jsonl:2: phases[0][5]: peak 20 below the 21 reserved"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := read(c.lines...)

@@ -224,7 +224,8 @@ func (a *Accuracy) Summarize() {
 			s.PhasesDiffer++
 		}
 		for _, f := range []*figures{
-			&all, byModel.of(row.Case), byAMP.of(ampName(row.AMP)), byStage.of(row.Stage), byGPU.of(row.GPU), byTorch.of(row.Torch),
+			&all, byModel.of(row.Case), byAMP.of(ampName(row.AMP)), byStage.of(row.Stage), byGPU.of(row.GPU),
+			byTorch.of(row.Torch),
 		} {
 			f.oom.count(row.Reference.OOM == row.Estimate.OOM)
 			if row.Error != nil {

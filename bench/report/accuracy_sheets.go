@@ -27,7 +27,8 @@ func (a *Accuracy) Lines() []any {
 // column.
 func (a *Accuracy) Records() [][]string {
 	rows := [][]string{{
-		"file", "line", "case", "stage", "batch", "amp", "checkpointing", "accumulate", "optimizer", "gpu", "alloc_conf", "torch",
+		"file", "line", "case", "stage", "batch", "amp", "checkpointing", "accumulate", "optimizer", "gpu",
+		"alloc_conf", "torch",
 		"reference_oom", "reference_allocated_bytes", "reference_reserved_bytes",
 		"estimate_oom", "estimate_allocated_bytes", "estimate_reserved_bytes",
 		"error_allocated", "error_reserved", "reason",
@@ -56,7 +57,8 @@ func (c *AccuracyCase) record() []string {
 		optimizer = *c.Optimizer
 	}
 	return []string{
-		c.File, strconv.Itoa(c.Line), c.Case, c.Stage, strconv.Itoa(c.Batch), ampName(c.AMP), strconv.FormatBool(c.Checkpointing),
+		c.File, strconv.Itoa(c.Line), c.Case, c.Stage, strconv.Itoa(c.Batch), ampName(c.AMP),
+		strconv.FormatBool(c.Checkpointing),
 		strconv.Itoa(c.Accumulate), optimizer, c.GPU, c.AllocConf, c.Torch,
 	}
 }
@@ -82,9 +84,10 @@ func (a *Accuracy) Sheets() []Sheet {
 
 func (a *Accuracy) summarySheet() Sheet {
 	s := Sheet{
-		Title:   fmt.Sprintf("peaks of %d records against PyTorch", a.Summary.Compared),
-		Columns: append(append([]Column{{}, {Head: "records", Right: true}}, figureColumns()...), Column{Head: "OOM right", Right: true}),
-		Totals:  1,
+		Title: fmt.Sprintf("peaks of %d records against PyTorch", a.Summary.Compared),
+		Columns: append(append([]Column{{}, {Head: "records", Right: true}}, figureColumns()...),
+			Column{Head: "OOM right", Right: true}),
+		Totals: 1,
 	}
 	add := func(kind string, groups []AccuracyGroup) {
 		for _, g := range groups {
@@ -100,11 +103,13 @@ func (a *Accuracy) summarySheet() Sheet {
 	}
 	s.Rows = append(s.Rows, append([]string{"all"}, figureCells(a.Summary.Compared, a.Summary.AccuracyFigures)...))
 	s.Notes = []string{
-		"median, p95 and max of the absolute relative error, mean with its sign; <-5%: share of estimates more than 5 % too low.",
+		"median, p95 and max of the absolute relative error, mean with its sign; <-5%: share of estimates more than " +
+			"5 % too low.",
 		"differences below 4 MiB allocated and 20 MiB reserved count as zero.",
 	}
 	if r := a.Summary.Refusals; r.Right+r.Wrong > 0 {
-		s.Notes = append(s.Notes, fmt.Sprintf("PyTorch refuses a further %d; vprof refuses %d of them for the same reason.", r.Right+r.Wrong, r.Right))
+		s.Notes = append(s.Notes, fmt.Sprintf(
+			"PyTorch refuses a further %d; vprof refuses %d of them for the same reason.", r.Right+r.Wrong, r.Right))
 	}
 	if n := a.Summary.Unknown; n > 0 {
 		s.Notes = append(s.Notes, fmt.Sprintf("%d could not be estimated and are listed below.", n))
@@ -126,7 +131,8 @@ func figureColumns() []Column {
 func figureCells(n int, f AccuracyFigures) []string {
 	cells := []string{strconv.Itoa(n)}
 	for _, e := range []ErrorFigures{f.Allocated, f.Reserved} {
-		cells = append(cells, percent(e.Median), percent(e.P90), percent(e.P95), percent(e.Max), percent(e.Mean), percent(e.Under))
+		cells = append(cells, percent(e.Median), percent(e.P90), percent(e.P95), percent(e.Max), percent(e.Mean),
+			percent(e.Under))
 	}
 	verdicts := "-"
 	if n := f.OOM.Right + f.OOM.Wrong; n > 0 {

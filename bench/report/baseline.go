@@ -37,7 +37,10 @@ func ReadSmoke(file string, r io.Reader) (*Smoke, error) {
 		err = s.check()
 	}
 	if err != nil {
-		return nil, &input.FormatError{File: file, Reason: err.Error() + "; make it with vprof smoke --export FILE.json"}
+		return nil, &input.FormatError{
+			File:   file,
+			Reason: err.Error() + "; make it with vprof smoke --export FILE.json",
+		}
 	}
 	return &s, nil
 }
@@ -77,8 +80,10 @@ func (s *Smoke) check() error {
 
 // check finds what no moment of training can be.
 func (c Check) check(limit int64) error {
-	if c.Allocated <= 0 || c.Allocated > c.Reserved || c.Reserved > c.Device || c.Device > maxBytes || c.Need < 0 || c.Need > maxBytes {
-		return fmt.Errorf("%d bytes allocated, %d reserved, %d on the device, %d needed: no moment of training has that", c.Allocated, c.Reserved, c.Device, c.Need)
+	if c.Allocated <= 0 || c.Allocated > c.Reserved || c.Reserved > c.Device || c.Device > maxBytes || c.Need < 0 ||
+		c.Need > maxBytes {
+		return fmt.Errorf("%d bytes allocated, %d reserved, %d on the device, %d needed: no moment of training has "+
+			"that", c.Allocated, c.Reserved, c.Device, c.Need)
 	}
 	strained := c.Lengths != nil && c.Lengths.Epochs.Strained()
 	if c.Safe && (c.Need > limit || c.OOM != nil || !c.Fits || strained) {
@@ -95,7 +100,9 @@ func (c Check) check(limit int64) error {
 func (s *Smoke) checkComponents() error {
 	total := int64(0)
 	for i, c := range s.Components {
-		if c.Bytes < 0 || c.Bytes > maxBytes || slices.ContainsFunc(s.Components[:i], func(other Component) bool { return other.Name == c.Name }) {
+		if c.Bytes < 0 || c.Bytes > maxBytes || slices.ContainsFunc(s.Components[:i], func(other Component) bool {
+			return other.Name == c.Name
+		}) {
 			return fmt.Errorf("component %s: %d bytes, or it appears twice", c.Name, c.Bytes)
 		}
 		total += min(c.Bytes, maxBytes-total)
@@ -124,7 +131,8 @@ func (s *Smoke) Compare(before *Smoke, file string, tolerance float64) error {
 			was.Model, was.Stage, before.Device.GPU, is.Model, is.Stage, s.Device.GPU)
 	}
 	if before.Batch > s.Batch {
-		return fmt.Errorf("it is of batch %d, which would hide what grew with batch %d; make a new one", before.Batch, s.Batch)
+		return fmt.Errorf("it is of batch %d, which would hide what grew with batch %d; make a new one",
+			before.Batch, s.Batch)
 	}
 	for _, pair := range [][2][]Check{{s.Checks, before.Checks}, {before.Checks, s.Checks}} {
 		for _, c := range pair[0] {
@@ -134,7 +142,9 @@ func (s *Smoke) Compare(before *Smoke, file string, tolerance float64) error {
 		}
 	}
 	s.Baseline = &Baseline{File: file, Grown: s.since(before, tolerance), Changed: s.changed(before)}
-	slices.SortStableFunc(s.Baseline.Grown, func(a, b Growth) int { return cmp.Compare(b.Now-b.Before, a.Now-a.Before) })
+	slices.SortStableFunc(s.Baseline.Grown, func(a, b Growth) int {
+		return cmp.Compare(b.Now-b.Before, a.Now-a.Before)
+	})
 	return nil
 }
 

@@ -15,10 +15,14 @@ import (
 // good is the result of a good day.
 func good() *Smoke {
 	check := func(name string) Check {
-		return Check{Name: name, Simulated: true, Allocated: 80, Reserved: 90, Device: 100, Need: 100, Safe: true, Fits: true}
+		return Check{
+			Name: name, Simulated: true, Allocated: 80, Reserved: 90, Device: 100, Need: 100,
+			Safe: true, Fits: true,
+		}
 	}
 	return &Smoke{
-		Schema: SmokeSchema, Case: Case{Case: models.Case{Model: "toy", Stage: "full", AMP: "fp16", Accumulate: 1}}, Batch: 8,
+		Schema: SmokeSchema, Case: Case{Case: models.Case{Model: "toy", Stage: "full", AMP: "fp16", Accumulate: 1}},
+		Batch:  8,
 		Device: Device{Name: "sim:card", GPU: "card", Memory: 1000, Context: 10}, Limit: 900,
 		Checks:     []Check{check("model size"), check("training step"), check("validation, batch 8")},
 		Safe:       true,
@@ -65,7 +69,8 @@ func TestGrowthIsNamedWithItsCausesAndNeverHidesDanger(t *testing.T) {
 	now.Checks[2].Name = "validation, batch 12"
 	require.NoError(t, now.Compare(good(), "base.json", 0.01))
 	require.Equal(t, []string{"batch 8 -> 12", "precision fp16 -> none"}, now.Baseline.Changed)
-	require.Regexp(t, `^GROWN: activations grew from .* since base.json \(batch 8 -> 12, precision fp16 -> none\)$`, now.Verdict())
+	require.Regexp(t, `^GROWN: activations grew from .* since base.json \(batch 8 -> 12, precision fp16 -> none\)$`,
+		now.Verdict())
 
 	now.Safe, now.Checks[1].Safe, now.Checks[1].OOM = false, false, &OOM{}
 	require.Regexp(t, `^NOT SAFE: .*activations grew from .*\(batch 8 -> 12`, now.Verdict())

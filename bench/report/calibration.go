@@ -67,11 +67,17 @@ func (c *Calibration) Sheets() []Sheet {
 		what = "SIMULATED"
 	}
 	values := Sheet{
-		Title:   fmt.Sprintf("%s: %s, %s runs of %s", c.Entry, c.Stack, what, strings.Join(c.Models, ", ")),
-		Columns: []Column{{Head: "coefficient"}, {Head: "value", Right: true}, {Head: "95 % interval", Right: true}, {Head: "source"}},
+		Title: fmt.Sprintf("%s: %s, %s runs of %s", c.Entry, c.Stack, what, strings.Join(c.Models, ", ")),
+		Columns: []Column{
+			{Head: "coefficient"},
+			{Head: "value", Right: true},
+			{Head: "95 % interval", Right: true},
+			{Head: "source"},
+		},
 	}
 	for _, k := range c.Coefficients {
-		values.Rows = append(values.Rows, []string{k.Name, amount(k.Name, k.Value), "± " + amount(k.Name, 1.96*k.StdErr), k.Source})
+		values.Rows = append(values.Rows,
+			[]string{k.Name, amount(k.Name, k.Value), "± " + amount(k.Name, 1.96*k.StdErr), k.Source})
 	}
 	for _, u := range c.Undetermined {
 		values.Notes = append(values.Notes, "not determined: "+u+".")

@@ -133,7 +133,8 @@ func (e *Estimate) check() error {
 		}
 	}
 	return cmp.Or(
-		e.Allocated.check("its estimate: allocated"), e.Reserved.check("its estimate: reserved"), e.Device.check("its estimate: device"),
+		e.Allocated.check("its estimate: allocated"), e.Reserved.check("its estimate: reserved"),
+		e.Device.check("its estimate: device"),
 		sum("its estimate: components", e.Components, "device", e.Device.Bytes),
 	)
 }
@@ -195,8 +196,10 @@ func (u *Run) check() error {
 
 func (u *Run) checkPhase(p Phase) error {
 	if min(p.Allocated, p.Reserved) < 0 || p.Seconds < 0 ||
-		p.Allocated > p.PeakAllocated || p.Reserved > p.PeakReserved || p.PeakAllocated > u.Allocated || p.PeakReserved > u.Reserved {
-		return fmt.Errorf("its run: phase %d:%s has %d bytes allocated, at most %d of the run's %d, and %d reserved, at most %d of %d",
+		p.Allocated > p.PeakAllocated || p.Reserved > p.PeakReserved || p.PeakAllocated > u.Allocated ||
+		p.PeakReserved > u.Reserved {
+		return fmt.Errorf("its run: phase %d:%s has %d bytes allocated, at most %d of the run's %d, and %d "+
+			"reserved, at most %d of %d",
 			p.Step, p.Name, p.Allocated, p.PeakAllocated, u.Allocated, p.Reserved, p.PeakReserved, u.Reserved)
 	}
 	return nil

@@ -145,7 +145,10 @@ func (c Claim) Judge() string {
 	case c.Doubted && a.Verdict == DoesNotFit:
 		return "right"
 	case a.Verdict != "":
-		return map[Verdict]string{Fits: "right", Tight: "tight", Slow: "slow", Unrecorded: "not recorded", DoesNotFit: "wrong"}[a.Verdict]
+		return map[Verdict]string{
+			Fits: "right", Tight: "tight", Slow: "slow", Unrecorded: "not recorded",
+			DoesNotFit: "wrong",
+		}[a.Verdict]
 	case c.Seconds != nil && a.Seconds != nil:
 		return judgeTimes(*c.Seconds, *a.Seconds)
 	case c.Share != nil && a.Share != nil:
@@ -269,7 +272,8 @@ func ClaimSheets(claims []Claim) []Sheet {
 		s.Rows = append(s.Rows, []string{c.Where, of, c.Batch, conditions, c.Says, c.Answer.says(), c.Judge(), c.Note})
 	}
 	for i := range sheets {
-		sheets[i].Notes = []string{"The guide's MB and GB are quotients by 1024² and 1024³. vprof's figures are estimates for the same conditions; a range is over the batch sizes and stages left open."}
+		sheets[i].Notes = []string{"The guide's MB and GB are quotients by 1024² and 1024³. vprof's figures are " +
+			"estimates for the same conditions; a range is over the batch sizes and stages left open."}
 	}
 	return sheets
 }

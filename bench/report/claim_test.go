@@ -28,7 +28,8 @@ func TestGuidesAreJudgedByTheirLimits(t *testing.T) {
 		{report.Claim{Bytes: bytes(10, 20), Answer: &report.Answer{Bytes: bytes(0, 0)}}, "too high"},
 		{report.Claim{Bytes: bytes(50, 60), Answer: &report.Answer{Bytes: bytes(55, 180)}}, "up to 3.0× too low"},
 		{report.Claim{Bytes: bytes(50, 60), Answer: &report.Answer{Bytes: bytes(25, 55)}}, "up to 2.0× too high"},
-		{report.Claim{Bytes: bytes(50, 60), Answer: &report.Answer{Bytes: bytes(20, 90)}}, "up to 1.5× too low"}, // that matters more
+		// that matters more
+		{report.Claim{Bytes: bytes(50, 60), Answer: &report.Answer{Bytes: bytes(20, 90)}}, "up to 1.5× too low"},
 		{report.Claim{Bytes: bytes(50, 60), Answer: &report.Answer{Bytes: bytes(0, 55)}}, "partly too high"},
 		{report.Claim{Share: share(0.3, 0.4), Answer: &report.Answer{Share: share(0.44, 0.44)}}, "right"},
 		{report.Claim{Share: share(0.3, 0.4), Answer: &report.Answer{Share: share(0.1, 0.35)}}, "partly too high"},

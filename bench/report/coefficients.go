@@ -29,9 +29,11 @@ type CoefficientRow struct {
 func (c *Coefficients) Sheets() []Sheet {
 	s := Sheet{Columns: []Column{{Head: "entry"}, {Head: "coefficient"}}, Notes: c.Notes}
 	if c.Compared {
-		s.Columns = append(s.Columns, Column{Head: "old", Right: true}, Column{Head: "new", Right: true}, Column{Head: "change"})
+		s.Columns = append(s.Columns, Column{Head: "old", Right: true}, Column{Head: "new", Right: true},
+			Column{Head: "change"})
 	} else {
-		s.Columns = append(s.Columns, Column{Head: "value", Right: true}, Column{Head: "95 % interval", Right: true}, Column{Head: "source"})
+		s.Columns = append(s.Columns, Column{Head: "value", Right: true}, Column{Head: "95 % interval", Right: true},
+			Column{Head: "source"})
 	}
 	for _, r := range c.Rows {
 		row := []string{r.Entry, r.Name}

@@ -85,7 +85,8 @@ func (c *Comparison) Match(a, b Amounts, step string) {
 		}
 		d := float64(count.b-count.a) / float64(count.a)
 		row := ComparisonRow{
-			Step: step, Count: count.name, A: count.a, B: count.b, KindA: a.Kind, KindB: b.Kind, GPUA: a.GPU, GPUB: b.GPU, TorchA: a.Torch, TorchB: b.Torch,
+			Step: step, Count: count.name, A: count.a, B: count.b, KindA: a.Kind, KindB: b.Kind, GPUA: a.GPU,
+			GPUB: b.GPU, TorchA: a.Torch, TorchB: b.Torch,
 			Difference: d, Over: max(d, -d) > c.Tolerance,
 		}
 		if row.Over {
@@ -125,7 +126,8 @@ func (c *Comparison) Sheets() []Sheet {
 			verdict = "within"
 		}
 		s.Rows = append(s.Rows, []string{
-			step, r.Count, col.scale.Format(r.A), col.scale.Format(r.B), signed(r.B - r.A), fmt.Sprintf("%+.2f %%", 100*r.Difference), verdict,
+			step, r.Count, col.scale.Format(r.A), col.scale.Format(r.B), signed(r.B - r.A),
+			fmt.Sprintf("%+.2f %%", 100*r.Difference), verdict,
 		})
 	}
 	if len(c.Rows) > 0 {
@@ -135,7 +137,8 @@ func (c *Comparison) Sheets() []Sheet {
 			withA, withB = " with PyTorch "+r.TorchA, " with PyTorch "+r.TorchB
 		}
 		s.Notes = append(s.Notes, fmt.Sprintf("%s is %s, %s is %s; %d of %d rows differ by more than %.4g %%.",
-			c.A, kindOn(r.KindA, r.GPUA)+withA, c.B, kindOn(r.KindB, r.GPUB)+withB, c.Over, len(c.Rows), 100*c.Tolerance))
+			c.A, kindOn(r.KindA, r.GPUA)+withA, c.B, kindOn(r.KindB, r.GPUB)+withB, c.Over, len(c.Rows),
+			100*c.Tolerance))
 	}
 	s.Notes = append(s.Notes, onlyIn(c.A, c.OnlyA)...)
 	s.Notes = append(s.Notes, onlyIn(c.B, c.OnlyB)...)
@@ -176,12 +179,16 @@ func (s SnapshotSummary) sheet() Sheet {
 	for _, c := range s.Categories {
 		out.Rows = append(out.Rows, []string{c.Name, bytesize.Format(c.Bytes)})
 	}
-	out.Rows = append(out.Rows, []string{"allocated", bytesize.Format(s.Allocated)}, []string{"reserved", bytesize.Format(s.Reserved)})
+	out.Rows = append(out.Rows, []string{"allocated", bytesize.Format(s.Allocated)},
+		[]string{"reserved", bytesize.Format(s.Reserved)})
 	out.Totals = 2
-	out.Notes = []string{fmt.Sprintf("%s of the cache are free, the largest piece of it is %s (fragmentation %.0f %%), in %d segments.",
+	out.Notes = []string{fmt.Sprintf(
+		"%s of the cache are free, the largest piece of it is %s (fragmentation %.0f %%), in %d segments.",
 		bytesize.Format(s.Free), bytesize.Format(s.LargestFree), 100*s.Fragmentation, s.Segments)}
 	if s.Events == 0 {
-		out.Notes = append(out.Notes, "no events were recorded, so its peaks are those of the moment; torch.cuda.memory._record_memory_history() records them.")
+		out.Notes = append(out.Notes,
+			"no events were recorded, so its peaks are those of the moment; "+
+				"torch.cuda.memory._record_memory_history() records them.")
 	}
 	if s.OOMs > 0 {
 		out.Notes = append(out.Notes, fmt.Sprintf("%d allocations failed for want of memory.", s.OOMs))

@@ -32,7 +32,8 @@ func (r *Report) StreamingNote() string {
 	if least != most {
 		most = least + " to " + most
 	}
-	return fmt.Sprintf("streamed: with the %s of data on the host and a batch at a time on the GPU; that saves %s of device memory.", bytesize.Format(r.Case.Dataset), most)
+	return fmt.Sprintf("streamed: with the %s of data on the host and a batch at a time on the GPU; that saves %s "+
+		"of device memory.", bytesize.Format(r.Case.Dataset), most)
 }
 
 func streamedCell(p Point, c column) string {

@@ -113,7 +113,8 @@ func (d *Diagnosis) Sheets() []Sheet {
 		}
 		sheets = append(sheets, r)
 	} else if d.Case == "" && (d.Short() || d.Has("under-use")) {
-		sheets[0].Notes = append(sheets[0].Notes, "--model, --batch and --gpu say what was trained; then there are remedies with their savings.")
+		sheets[0].Notes = append(sheets[0].Notes,
+			"--model, --batch and --gpu say what was trained; then there are remedies with their savings.")
 	}
 	return sheets
 }
@@ -131,7 +132,10 @@ func (d *Diagnosis) Lines() []any {
 func (d *Diagnosis) Records() [][]string {
 	rows := [][]string{{"of", "type", "name", "problem", "text", "saves_bytes"}}
 	for _, f := range d.Findings {
-		rows = append(rows, []string{d.Of, "finding", f.name(), strconv.FormatBool(f.Problem), strings.Join(f.Evidence, "; "), ""})
+		rows = append(rows, []string{
+			d.Of, "finding", f.name(), strconv.FormatBool(f.Problem),
+			strings.Join(f.Evidence, "; "), "",
+		})
 		for _, a := range f.Advice {
 			rows = append(rows, []string{d.Of, "advice", f.name(), "", a, ""})
 		}

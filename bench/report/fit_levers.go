@@ -38,7 +38,10 @@ func (f *Fit) waterfall(c Choice) Sheet {
 		if i == 0 {
 			name, saves = "without", ""
 		}
-		s.Rows = append(s.Rows, []string{name, saves, unit.scale.Format(l.Device), rate(l.SamplesPerSecond), strings.Repeat("█", waterfallCells(l.Device, most))})
+		s.Rows = append(s.Rows, []string{
+			name, saves, unit.scale.Format(l.Device), rate(l.SamplesPerSecond),
+			strings.Repeat("█", waterfallCells(l.Device, most)),
+		})
 	}
 	s.Notes = []string{c.explanation(f.memory(c.Device))}
 	return s
@@ -62,7 +65,8 @@ func waterfallCells(bytes, most int64) int {
 // its device.
 func (c Choice) explanation(memory int64) string {
 	unit := columnOf(memory)
-	words := []string{fmt.Sprintf("batch %d needs %s of %s %s", c.Batch, unit.scale.Format(c.Waterfall[0].Device), unit.scale.Format(memory), unit.scale.Unit())}
+	words := []string{fmt.Sprintf("batch %d needs %s of %s %s", c.Batch, unit.scale.Format(c.Waterfall[0].Device),
+		unit.scale.Format(memory), unit.scale.Unit())}
 	for _, l := range c.Waterfall[1:] {
 		words = append(words, fmt.Sprintf("%s saves %s", l.Name, unit.signed(l.Saves)))
 	}

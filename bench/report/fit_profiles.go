@@ -56,7 +56,8 @@ func (f *Fit) guideSheet() Sheet {
 		if g.True != nil {
 			need, largest = fmt.Sprintf("%.1f", float64(g.True.Device.Bytes)/bytesize.MiB), strconv.Itoa(g.TrueLargest)
 		}
-		cells = append(cells, fmt.Sprintf("%.1f", float64(g.Total)/bytesize.MiB), fmt.Sprintf("%.2f", float64(g.Total)/bytesize.GiB),
+		cells = append(cells, fmt.Sprintf("%.1f", float64(g.Total)/bytesize.MiB),
+			fmt.Sprintf("%.2f", float64(g.Total)/bytesize.GiB),
 			fmt.Sprintf("%.1f%%", 100*g.Utilization), need, largest)
 		for i, cell := range cells {
 			s.Rows[i] = append(s.Rows[i], cell)
@@ -89,13 +90,15 @@ func (f *Fit) profilesSheet() Sheet {
 		c := p.Choice
 		batch, steps, effective := "none fits", "-", "-"
 		if c.Batch > 0 {
-			batch, steps, effective = strconv.Itoa(c.Batch), strconv.Itoa(c.Case.Accumulate), strconv.Itoa(c.EffectiveBatch)
+			batch, steps, effective = strconv.Itoa(c.Batch), strconv.Itoa(c.Case.Accumulate),
+				strconv.Itoa(c.EffectiveBatch)
 		}
 		row := []string{p.Name}
 		for _, name := range settings {
 			row = append(row, strconv.FormatInt(p.Settings[name], 10))
 		}
-		s.Rows = append(s.Rows, append(row, batch, steps, effective, unit.interval(c.Estimate.Device), fmt.Sprintf("%.0f%%", 100*c.Utilization)))
+		s.Rows = append(s.Rows, append(row, batch, steps, effective, unit.interval(c.Estimate.Device),
+			fmt.Sprintf("%.0f%%", 100*c.Utilization)))
 	}
 	s.Notes = []string{"--formula guide shows beside it what the project's own script would say."}
 	return s

@@ -86,7 +86,10 @@ func choiceColumns(unit column) []Column {
 }
 
 func (f *Fit) choiceRow(c Choice, unit column) []string {
-	row := []string{"", c.Case.Stage, c.Case.Precision(), yes(c.Case.Checkpointing), strings.Join(c.Case.Settings.Words(), " "), c.Case.Strategy.String(), c.levers()}
+	row := []string{
+		"", c.Case.Stage, c.Case.Precision(), yes(c.Case.Checkpointing),
+		strings.Join(c.Case.Settings.Words(), " "), c.Case.Strategy.String(), c.levers(),
+	}
 	switch {
 	case c.Recommended:
 		row[0] = "▶"
@@ -111,7 +114,8 @@ func (f *Fit) choiceRow(c Choice, unit column) []string {
 	if c.Capped && c.Batch == c.Largest {
 		batch += "+"
 	}
-	return append(row, batch, strconv.Itoa(c.Case.Accumulate), strconv.Itoa(c.EffectiveBatch), device, use, rate(c.SamplesPerSecond))
+	return append(row, batch, strconv.Itoa(c.Case.Accumulate), strconv.Itoa(c.EffectiveBatch), device, use,
+		rate(c.SamplesPerSecond))
 }
 
 // notes say what the marks mean and what is recommended.
@@ -130,7 +134,9 @@ func (f *Fit) notes() []string {
 	}
 	for _, c := range f.Choices {
 		if c.Recommended && c.Expandable != nil {
-			notes = append(notes, fmt.Sprintf("stage %s, batch %d: %s, which leaves room for a larger batch (--alloc-conf %s).", c.Case.Stage, c.Batch, slackWords(c.Estimate, *c.Expandable), ExpandableSegments))
+			notes = append(notes,
+				fmt.Sprintf("stage %s, batch %d: %s, which leaves room for a larger batch (--alloc-conf %s).",
+					c.Case.Stage, c.Batch, slackWords(c.Estimate, *c.Expandable), ExpandableSegments))
 		}
 	}
 	for _, c := range f.Choices {
@@ -182,18 +188,25 @@ func (f *Fit) parallelNotes() []string {
 	switch {
 	case f.Parallel == nil:
 	case f.Parallel.Recorded:
-		notes = append(notes, fmt.Sprintf("each of several GPUs: a rank is recorded; NCCL's memory, where no coefficients have it, and links at their full %.0f GB/s beside the kernels are assumptions.", f.Parallel.Bandwidth/1e9))
+		notes = append(notes,
+			fmt.Sprintf("each of several GPUs: a rank is recorded; NCCL's memory, where no coefficients have it, "+
+				"and links at their full %.0f GB/s beside the kernels are assumptions.", f.Parallel.Bandwidth/1e9))
 		if len(f.Parallel.Searched) > 0 {
-			notes = append(notes, "searched, with every precision and checkpointing above: "+strings.Join(f.Parallel.Searched, " ")+".")
+			notes = append(notes, "searched, with every precision and checkpointing above: "+
+				strings.Join(f.Parallel.Searched, " ")+".")
 		}
 		if len(f.Parallel.Around) > 0 {
-			notes = append(notes, "and with those of them that came out best: "+strings.Join(f.Parallel.Around, " ")+".")
+			notes = append(notes, "and with those of them that came out best: "+
+				strings.Join(f.Parallel.Around, " ")+".")
 		}
 		if f.Parallel.Least > 0 {
-			notes = append(notes, fmt.Sprintf("the smallest number of GPUs that does it (of powers of two): %d.", f.Parallel.Least))
+			notes = append(notes, fmt.Sprintf("the smallest number of GPUs that does it (of powers of two): %d.",
+				f.Parallel.Least))
 		}
 	default:
-		notes = append(notes, fmt.Sprintf("each of several GPUs: by arithmetic from the replay of one; NCCL's memory and links of %.0f GB/s are assumptions.", f.Parallel.Bandwidth/1e9))
+		notes = append(notes,
+			fmt.Sprintf("each of several GPUs: by arithmetic from the replay of one; NCCL's memory and links of "+
+				"%.0f GB/s are assumptions.", f.Parallel.Bandwidth/1e9))
 	}
 	return notes
 }
@@ -215,7 +228,8 @@ func (c Choice) throughEpochs() string {
 	if !c.Fits() {
 		what = fmt.Sprintf("%s: no batch gets through an epoch; with one of 1", c.Case)
 	}
-	text := fmt.Sprintf("%s: %s over %s (%s), simulated", what, c.Lengths.Epochs.outcome(), c.Lengths.Source, c.Lengths.Batching)
+	text := fmt.Sprintf("%s: %s over %s (%s), simulated", what, c.Lengths.Epochs.outcome(), c.Lengths.Source,
+		c.Lengths.Batching)
 	if c.Lengths.MostDevice != nil {
 		text += fmt.Sprintf("; at most %s on the device", bytesize.Format(c.Lengths.MostDevice.Bytes))
 	}
@@ -233,7 +247,8 @@ func (f *Fit) nothing() string {
 	if least < 0 {
 		return "nothing fits."
 	}
-	return fmt.Sprintf("nothing fits: the smallest batch of the most frugal configuration takes %s.", bytesize.Format(least))
+	return fmt.Sprintf("nothing fits: the smallest batch of the most frugal configuration takes %s.",
+		bytesize.Format(least))
 }
 
 // Recommendation says a choice in a line.
@@ -267,7 +282,8 @@ func (f *Fit) Recommendation(c Choice) string {
 		line += ", " + levers
 	}
 	if c.Scaling > 0 {
-		line += fmt.Sprintf("; %.2g times as fast as one GPU (%.0f %% of %d)", c.Scaling*float64(f.Parallel.GPUs), 100*c.Scaling, f.Parallel.GPUs)
+		line += fmt.Sprintf("; %.2g times as fast as one GPU (%.0f %% of %d)", c.Scaling*float64(f.Parallel.GPUs),
+			100*c.Scaling, f.Parallel.GPUs)
 	}
 	if c.Run != nil {
 		word := "measured"
@@ -306,7 +322,8 @@ func (f *Fit) boardsSheet() Sheet {
 	for _, at := range []int{7, 6, 5} {
 		s.Rows, s.Columns = dropEmpty(s.Rows, s.Columns, at)
 	}
-	s.Notes = append([]string{"The fastest configuration of each stage. samples/s ~: an estimate that ranks; vprof time shows how uncertain it is."}, warningNotes(f.Warnings)...)
+	s.Notes = append([]string{"The fastest configuration of each stage. samples/s ~: an estimate that ranks; vprof " +
+		"time shows how uncertain it is."}, warningNotes(f.Warnings)...)
 	return s
 }
 

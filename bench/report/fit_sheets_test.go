@@ -13,8 +13,11 @@ import (
 // and does not keep columns that are empty otherwise.
 func TestABoardThatNothingFitsHasNoBatch(t *testing.T) {
 	f := report.Fit{
-		Model:   "toy",
-		Devices: []report.Device{{Name: "sim:t4", GPU: "t4", Memory: 16 << 30}, {Name: "sim:k80", GPU: "k80", Memory: 12 << 30}},
+		Model: "toy",
+		Devices: []report.Device{
+			{Name: "sim:t4", GPU: "t4", Memory: 16 << 30},
+			{Name: "sim:k80", GPU: "k80", Memory: 12 << 30},
+		},
 		Choices: []report.Choice{{Device: "sim:t4", Recommended: true, Batch: 8, Largest: 8}},
 	}
 	sheet := f.Sheets()[0]

@@ -46,7 +46,10 @@ func (d Device) identity() identity {
 	case d.UUID != "":
 		return identity{uuid: d.UUID, memory: d.Memory, driver: d.Driver, cuda: d.CUDA}
 	}
-	return identity{name: d.Name, host: d.Host, gpu: d.GPU, title: d.Title, memory: d.Memory, driver: d.Driver, cuda: d.CUDA}
+	return identity{
+		name: d.Name, host: d.Host, gpu: d.GPU, title: d.Title, memory: d.Memory,
+		driver: d.Driver, cuda: d.CUDA,
+	}
 }
 
 // qualifiers are what is added to a name that several boards have, one after the
@@ -94,7 +97,8 @@ func Apart(reports ...*Report) {
 
 func (r *Report) warnOfUntold(d Device) {
 	w := Warning{
-		What: fmt.Sprintf("which board %s is the files do not say: all runs on %s are taken for one board's", d.Name, d),
+		What: fmt.Sprintf("which board %s is the files do not say: all runs on %s are taken for one board's", d.Name,
+			d),
 		Hint: "measure again with this vprof, which notes it",
 	}
 	if !slices.Contains(r.Warnings, w) {

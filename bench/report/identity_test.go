@@ -51,15 +51,35 @@ func TestBoardsOfOneNameAreToldApart(t *testing.T) {
 		want    []string
 		untold  bool
 	}{
-		"machines":               {[]Device{known(t4, "GPU-1", "n1"), known(h100, "GPU-2", "n2")}, []string{"n1/cuda:0", "n2/cuda:0"}, false},
-		"one board twice":        {[]Device{known(t4, "GPU-1", "n1"), known(t4, "GPU-1", "n1")}, []string{"cuda:0", "cuda:0"}, false},
-		"one kind on a machine":  {[]Device{known(t4, "GPU-1", "n1"), known(t4, "GPU-2", "n1")}, []string{"n1/cuda:0 (GPU-1)", "n1/cuda:0 (GPU-2)"}, false},
-		"another driver":         {[]Device{known(t4, "GPU-1", "n1"), known(newer, "GPU-1", "n1")}, []string{"n1/cuda:0 (driver 570.10)", "n1/cuda:0 (driver 580.65)"}, false},
-		"old files, two kinds":   {[]Device{t4, h100}, []string{"cuda:0 (t4)", "cuda:0 (h100)"}, false},
-		"old files, two sizes":   {[]Device{t4, half}, []string{"cuda:0 (15.00 GiB)", "cuda:0 (7.50 GiB)"}, false},
-		"old files, who knows":   {[]Device{t4, t4}, []string{"cuda:0", "cuda:0"}, true},
-		"an old file and a new":  {[]Device{t4, known(h100, "GPU-2", "n2")}, []string{"cuda:0", "n2/cuda:0"}, false},
-		"an old file of the new": {[]Device{t4, known(t4, "GPU-1", "")}, []string{"cuda:0 (unknown)", "cuda:0 (GPU-1)"}, false},
+		"machines": {
+			[]Device{known(t4, "GPU-1", "n1"), known(h100, "GPU-2", "n2")},
+			[]string{"n1/cuda:0", "n2/cuda:0"},
+			false,
+		},
+		"one board twice": {
+			[]Device{known(t4, "GPU-1", "n1"), known(t4, "GPU-1", "n1")},
+			[]string{"cuda:0", "cuda:0"},
+			false,
+		},
+		"one kind on a machine": {
+			[]Device{known(t4, "GPU-1", "n1"), known(t4, "GPU-2", "n1")},
+			[]string{"n1/cuda:0 (GPU-1)", "n1/cuda:0 (GPU-2)"},
+			false,
+		},
+		"another driver": {
+			[]Device{known(t4, "GPU-1", "n1"), known(newer, "GPU-1", "n1")},
+			[]string{"n1/cuda:0 (driver 570.10)", "n1/cuda:0 (driver 580.65)"},
+			false,
+		},
+		"old files, two kinds":  {[]Device{t4, h100}, []string{"cuda:0 (t4)", "cuda:0 (h100)"}, false},
+		"old files, two sizes":  {[]Device{t4, half}, []string{"cuda:0 (15.00 GiB)", "cuda:0 (7.50 GiB)"}, false},
+		"old files, who knows":  {[]Device{t4, t4}, []string{"cuda:0", "cuda:0"}, true},
+		"an old file and a new": {[]Device{t4, known(h100, "GPU-2", "n2")}, []string{"cuda:0", "n2/cuda:0"}, false},
+		"an old file of the new": {
+			[]Device{t4, known(t4, "GPU-1", "")},
+			[]string{"cuda:0 (unknown)", "cuda:0 (GPU-1)"},
+			false,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var reports []*Report
@@ -86,7 +106,8 @@ func TestNamesAreIdentities(t *testing.T) {
 		var reports []*Report
 		for range rapid.IntRange(1, 8).Draw(t, "reports") {
 			d := rapid.SampledFrom([]Device{t4, h100}).Draw(t, "board")
-			d.UUID, d.Host, d.Driver = some("uuid", "", "GPU-1", "GPU-2"), some("host", "", "n1", "n2"), some("driver", "", "570.10", "580.65")
+			d.UUID, d.Host, d.Driver = some("uuid", "", "GPU-1", "GPU-2"), some("host", "", "n1", "n2"),
+				some("driver", "", "570.10", "580.65")
 			r := measuredOn(d)
 			d.Name = some("name", "cuda:0", "cuda:1", "n1/cuda:0")
 			r.Devices[0].Name, r.Points[0].Device = d.Name, d.Name
@@ -127,7 +148,10 @@ func TestBoardsStayApartInEveryFormat(t *testing.T) {
 	var table, csv bytes.Buffer
 	require.NoError(t, Write(&table, Table, merged))
 	require.NoError(t, Write(&csv, CSV, merged))
-	for _, want := range []string{"Tesla T4 with 15.00 GiB, cuda:0 of n1, driver 570.10", "NVIDIA H100 with 80.00 GiB, cuda:0 of n2, driver 580.65"} {
+	for _, want := range []string{
+		"Tesla T4 with 15.00 GiB, cuda:0 of n1, driver 570.10",
+		"NVIDIA H100 with 80.00 GiB, cuda:0 of n2, driver 580.65",
+	} {
 		require.Contains(t, table.String(), want)
 	}
 	require.Contains(t, csv.String(), "t4,Tesla T4,16106127360,GPU-1,false,n1,570.10,12.8,2026-11-05T07:00:00Z")

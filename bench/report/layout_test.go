@@ -28,8 +28,13 @@ func TestTablesFitTheirWidth(t *testing.T) {
 
 func TestColumnsAreLeftOutByImportance(t *testing.T) {
 	s := Sheet{
-		Columns: []Column{{Head: "a"}, {Head: "most", Right: true}, {Head: "little", Right: true, Minor: 1}, {Head: "least", Right: true, Minor: 2}},
-		Rows:    [][]string{{"1", "1000000000", "2000000000", "3000000000"}},
+		Columns: []Column{
+			{Head: "a"},
+			{Head: "most", Right: true},
+			{Head: "little", Right: true, Minor: 1},
+			{Head: "least", Right: true, Minor: 2},
+		},
+		Rows: [][]string{{"1", "1000000000", "2000000000", "3000000000"}},
 	}
 	show := func(s string) string { return s }
 	_, left := s.fitted(60, show)

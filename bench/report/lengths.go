@@ -108,17 +108,20 @@ func (l *Lengths) sheet(batch int, d Device) Sheet {
 		cut = fmt.Sprintf("; %d cut off at %d", l.Cut, l.Limit)
 	}
 	row("lengths", "%s, %s", l.Source, l.Batching)
-	row("samples", "%d, of length %.0f on average, 95 %% up to %d, the longest %d%s", l.Samples, l.Mean, l.P95, l.Longest, cut)
+	row("samples", "%d, of length %.0f on average, 95 %% up to %d, the longest %d%s", l.Samples, l.Mean, l.P95,
+		l.Longest, cut)
 	row("padding", "%.0f %% of all positions", 100*l.Padding)
 	epochs := "in one epoch"
 	if l.Epochs.Count > 1 {
 		epochs = fmt.Sprintf("in each of %d epochs", l.Epochs.Count)
 	}
 	row("steps", "%d, of which %d are replayed %s", l.Steps, l.Replayed, epochs)
-	row("worst batch alone", "%d x %d: %s reserved, %s on the device: %s", batch, l.WorstLength, bytesize.Format(l.Worst.Reserved.Bytes), bytesize.Format(l.Worst.Device.Bytes), l.Worst.Verdict)
+	row("worst batch alone", "%d x %d: %s reserved, %s on the device: %s", batch, l.WorstLength,
+		bytesize.Format(l.Worst.Reserved.Bytes), bytesize.Format(l.Worst.Device.Bytes), l.Worst.Verdict)
 	row("reserved, median", "%s", l.Epochs.reservedWords())
 	if l.MostDevice != nil {
-		row("at most", "%s reserved, %s on the device", bytesize.Format(l.Epochs.Most), bytesize.Format(l.MostDevice.Bytes))
+		row("at most", "%s reserved, %s on the device", bytesize.Format(l.Epochs.Most),
+			bytesize.Format(l.MostDevice.Bytes))
 	}
 	row("out of memory", "%s", l.Epochs.words())
 	if l.Expandable != nil {
@@ -168,9 +171,11 @@ func (e *Epochs) words() string {
 		}
 		return text + ": all batches have one length"
 	}
-	text := fmt.Sprintf("%d of %d epochs, so with a probability of %.0f to %.0f %%", e.OutOfMemory, e.Count, 100*e.Low, 100*e.High)
+	text := fmt.Sprintf("%d of %d epochs, so with a probability of %.0f to %.0f %%", e.OutOfMemory, e.Count,
+		100*e.Low, 100*e.High)
 	if e.OutOfMemory > 0 {
-		text += fmt.Sprintf("; at step %d first, %d in the median, with batches of length %d and more", e.FirstOOM, e.MedianOOM, e.ShortestOOM)
+		text += fmt.Sprintf("; at step %d first, %d in the median, with batches of length %d and more", e.FirstOOM,
+			e.MedianOOM, e.ShortestOOM)
 	}
 	if e.Slow > 0 {
 		text += fmt.Sprintf("; %d more get through only since PyTorch gives cached memory back", e.Slow)
@@ -179,18 +184,24 @@ func (e *Epochs) words() string {
 }
 
 func (l *Lengths) notes() []string {
-	notes := []string{"simulated: training steps in one allocator, in random orders of a fixed seed; the range holds the probability with 95 % (Clopper-Pearson) and is of the order of samples alone."}
+	notes := []string{"simulated: training steps in one allocator, in random orders of a fixed seed; the range " +
+		"holds the probability with 95 % (Clopper-Pearson) and is of the order of samples alone."}
 	if l.Epochs.Low == l.Epochs.High {
 		notes = []string{"simulated: training steps in one allocator."}
 	}
 	if l.Epochs.OutOfMemory > 0 && l.Worst.Verdict != DoesNotFit && l.Worst.Verdict != Slow {
-		notes = append(notes, "the worst batch fits a process that begins with it; what runs out of memory late is the cache that batches of other lengths have left in pieces.")
+		notes = append(notes,
+			"the worst batch fits a process that begins with it; what runs out of memory late is the cache that "+
+				"batches of other lengths have left in pieces.")
 	}
 	if l.Replayed < l.Steps && l.Epochs.Low != l.Epochs.High {
-		notes = append(notes, fmt.Sprintf("of %d steps the first %d are replayed, with the longest batch at their end if it is not among them.", l.Steps, l.Replayed))
+		notes = append(notes,
+			fmt.Sprintf("of %d steps the first %d are replayed, with the longest batch at their end if it is not "+
+				"among them.", l.Steps, l.Replayed))
 	}
 	if l.Rounded > 0 {
-		notes = append(notes, fmt.Sprintf("lengths are rounded up to multiples of %d, so that few enough are recorded.", l.Rounded))
+		notes = append(notes,
+			fmt.Sprintf("lengths are rounded up to multiples of %d, so that few enough are recorded.", l.Rounded))
 	}
 	return notes
 }

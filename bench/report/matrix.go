@@ -122,7 +122,8 @@ func MatrixColumns() []string {
 func columnNamed(name string) (matrixColumn, error) {
 	i := slices.IndexFunc(matrixColumns, func(c matrixColumn) bool { return c.name == name })
 	if i < 0 {
-		return matrixColumn{}, fmt.Errorf("there is no column %q%s (there are %s)", name, nearest.Hint(name, MatrixColumns(), 3), strings.Join(MatrixColumns(), ", "))
+		return matrixColumn{}, fmt.Errorf("there is no column %q%s (there are %s)", name,
+			nearest.Hint(name, MatrixColumns(), 3), strings.Join(MatrixColumns(), ", "))
 	}
 	return matrixColumns[i], nil
 }
@@ -276,7 +277,10 @@ func (m *Matrix) square() Sheet {
 			if r.UUID != "" || r.Host != "" {
 				name = r.Device
 			}
-			s.Columns = append(s.Columns, Column{Head: fmt.Sprintf("%.1f GiB", float64(r.Memory)/bytesize.GiB), Group: name, Right: true})
+			s.Columns = append(s.Columns, Column{
+				Head:  fmt.Sprintf("%.1f GiB", float64(r.Memory)/bytesize.GiB),
+				Group: name, Right: true,
+			})
 		}
 		key := [2]string{r.Model, r.Case}
 		if _, seen := cases[key]; !seen {
@@ -358,7 +362,8 @@ func (m *Matrix) Lines() []any {
 // Records implement [Document].
 func (m *Matrix) Records() [][]string {
 	rows := [][]string{{
-		"model", "case", "gpu", "device", "board", "host", "board_uuid", "board_memory_bytes", "run", "fits", "batch", "largest",
+		"model", "case", "gpu", "device", "board", "host", "board_uuid", "board_memory_bytes", "run", "fits",
+		"batch", "largest",
 		"needs_bytes", "needs_low_bytes", "needs_high_bytes", "error", "refused",
 	}}
 	for _, c := range m.Rows {
@@ -367,7 +372,8 @@ func (m *Matrix) Records() [][]string {
 			share = number(*c.Error)
 		}
 		rows = append(rows, []string{
-			c.Model, c.Case, c.GPU, c.Device, c.Title, c.Host, c.UUID, integer(c.Memory), c.Run, string(c.Fits), strconv.Itoa(c.Batch), strconv.Itoa(c.Largest),
+			c.Model, c.Case, c.GPU, c.Device, c.Title, c.Host, c.UUID, integer(c.Memory), c.Run, string(c.Fits),
+			strconv.Itoa(c.Batch), strconv.Itoa(c.Largest),
 			integer(c.Needs.Bytes), integer(c.Needs.Low), integer(c.Needs.High), share, c.Refused,
 		})
 	}

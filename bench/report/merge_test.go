@@ -30,7 +30,10 @@ func TestMergedSweepEndsWhereOneProcessWouldHaveEnded(t *testing.T) {
 	for _, parts := range [][]*Report{
 		{tried("cuda:0", 20, 8, 16), tried("cuda:0", 20, 24), tried("cuda:0", 20, 32, 64)},
 		{tried("cuda:0", 20, 24, 64), tried("cuda:0", 20, 8, 16, 32)},
-		{tried("cuda:0", 20, 8), tried("cuda:0", 20, 64), tried("cuda:0", 20, 32), tried("cuda:0", 20, 24), tried("cuda:0", 20, 16)},
+		{
+			tried("cuda:0", 20, 8), tried("cuda:0", 20, 64), tried("cuda:0", 20, 32), tried("cuda:0", 20, 24),
+			tried("cuda:0", 20, 16),
+		},
 	} {
 		merged, err := Merge(parts...)
 		require.NoError(t, err)

@@ -77,7 +77,10 @@ func (m *Model) StageSheet() Sheet {
 		s.Columns = slices.Insert(s.Columns, 0, Column{Head: "task"})
 	}
 	for _, p := range m.Parameters {
-		row := []string{p.Stage, grouped(p.Total), grouped(p.Trainable), grouped(p.Criterion), grouped(p.Buffers), p.Trains}
+		row := []string{
+			p.Stage, grouped(p.Total), grouped(p.Trainable), grouped(p.Criterion),
+			grouped(p.Buffers), p.Trains,
+		}
 		if tasks {
 			row = slices.Insert(row, 0, p.Task)
 		}
@@ -98,11 +101,16 @@ func (m *Model) InputSheet(unit string) Sheet {
 // AttentionSheet has what attention runs on; it has no rows without any.
 func (m *Model) AttentionSheet() Sheet {
 	s := Sheet{Columns: []Column{
-		{Head: "attention in"}, {Head: "runs on"}, {Head: "head width", Right: true}, {Head: "mask"}, {Head: "why on " + m.GPU},
+		{Head: "attention in"},
+		{Head: "runs on"},
+		{Head: "head width", Right: true},
+		{Head: "mask"},
+		{Head: "why on " + m.GPU},
 	}}
 	for _, a := range m.Attention {
 		s.Rows = append(s.Rows, []string{
-			a.Precision, a.Backend, strconv.FormatInt(a.HeadWidth, 10), map[bool]string{true: "yes", false: "no"}[a.Masked], a.Why,
+			a.Precision, a.Backend, strconv.FormatInt(a.HeadWidth, 10),
+			map[bool]string{true: "yes", false: "no"}[a.Masked], a.Why,
 		})
 	}
 	return s

@@ -15,7 +15,8 @@ func (r *Report) notes() []string {
 	for _, c := range r.Coefficients {
 		if c.Name == "allocated_residual" {
 			notes = append(notes, "[low, high]: 95 % of "+c.Source+" lie in such a range; "+
-				"reserved adds replays with slightly other sizes and later frees, device what is not known of the context.")
+				"reserved adds replays with slightly other sizes and later frees, device what is not known of the "+
+				"context.")
 		}
 	}
 	if slices.ContainsFunc(r.Points, func(p Point) bool { return p.Run == nil && p.Verdict() == Slow }) {
@@ -35,12 +36,17 @@ func (r *Report) rankNotes(runs bool) []string {
 	if c.Strategy.Rank != nil {
 		which = fmt.Sprintf("rank %d", *c.Strategy.Rank)
 	}
-	notes := []string{fmt.Sprintf("figures are of %s of %d; samples per second are of all. %s", which, c.GPUs, r.communicationNote())}
+	notes := []string{fmt.Sprintf("figures are of %s of %d; samples per second are of all. %s", which, c.GPUs,
+		r.communicationNote())}
 	if c.Strategy.DeepSpeed() {
-		notes = append(notes, "DeepSpeed's steps are those of its release 0.19.8, held against its own allocations; the ranges are those of PyTorch's own.")
+		notes = append(notes,
+			"DeepSpeed's steps are those of its release 0.19.8, held against its own allocations; the ranges are "+
+				"those of PyTorch's own.")
 	}
 	if runs {
-		notes = append(notes, "a run has one rank on one board: its buffers are there, and collectives are copies of the same bytes; NCCL itself is not.")
+		notes = append(notes,
+			"a run has one rank on one board: its buffers are there, and collectives are copies of the same bytes; "+
+				"NCCL itself is not.")
 	}
 	return notes
 }
@@ -70,7 +76,8 @@ func (r *Report) setUpNote() string {
 	case !early:
 		return ""
 	case r.Case.Strategy != nil && r.Case.Strategy.Whole:
-		return "the peak is in set-up, where each GPU has the whole model before it is sharded; made on the meta device " +
+		return "the peak is in set-up, where each GPU has the whole model before it is sharded; made on the meta " +
+			"device " +
 			"or in the host's memory (init=meta), it comes shard by shard."
 	}
 	return "the peak is in set-up, before the first step: steps themselves need less."
@@ -152,7 +159,9 @@ func (r *Report) findingNotes(word string) []string {
 		case p.Run.OOM != nil:
 			notes = append(notes, fmt.Sprintf("batch %d is out of memory (%s): %s.", p.Batch, word, p.Run.OOM))
 		case p.Run.Retries > 0:
-			notes = append(notes, fmt.Sprintf("batch %d fits only since PyTorch gives back cached memory, %s in these steps; that is slow.", p.Batch, timesOver(p.Run.Retries)))
+			notes = append(notes,
+				fmt.Sprintf("batch %d fits only since PyTorch gives back cached memory, %s in these steps; that is "+
+					"slow.", p.Batch, timesOver(p.Run.Retries)))
 		}
 	}
 	if r.Stopped != nil && len(r.Stopped.Left) > 0 {
@@ -169,7 +178,8 @@ func (r *Report) findingNotes(word string) []string {
 		notes = append(notes, note)
 	}
 	if i := slices.IndexFunc(r.Points, func(p Point) bool { return p.Run != nil && p.Run.Verified > 0 }); i >= 0 {
-		notes = append(notes, fmt.Sprintf("verified: each tensor's pattern was found again, %d at batch %d.", r.Points[i].Run.Verified, r.Points[i].Batch))
+		notes = append(notes, fmt.Sprintf("verified: each tensor's pattern was found again, %d at batch %d.",
+			r.Points[i].Run.Verified, r.Points[i].Batch))
 	}
 	return notes
 }
@@ -187,7 +197,8 @@ func (r *Report) stepNote() string {
 	case u.Simulated:
 		return "ms/step is the time below which the board cannot be; nothing ran."
 	default:
-		note := fmt.Sprintf("synthetic ms/step: kernels with the traffic and the arithmetic of PyTorch's, the median of %d after %d to warm up", u.Repeat, u.WarmUp)
+		note := fmt.Sprintf("synthetic ms/step: kernels with the traffic and the arithmetic of PyTorch's, the "+
+			"median of %d after %d to warm up", u.Repeat, u.WarmUp)
 		slowest := &Timing{}
 		for _, p := range r.Points {
 			if p.Run == nil || p.Run.Step == nil {
@@ -228,7 +239,8 @@ func (r *Report) besidesNote() string {
 	}
 	note := "device: besides the reserved bytes the GPU shows " + bytesize.Format(first.Context) + " of context"
 	if first.Kernels > 0 {
-		note += " and " + bytesize.Format(first.Kernels) + " of the kernels that stand for PyTorch's, which the error leaves out"
+		note += " and " + bytesize.Format(first.Kernels) +
+			" of the kernels that stand for PyTorch's, which the error leaves out"
 	}
 	if added, rest := highest.Granularity, highest.Unexplained; added != 0 || rest != 0 {
 		note += fmt.Sprintf("; batch %d: %s that the driver adds to segments, %s unexplained", batch,
@@ -247,7 +259,8 @@ func (r *Report) besidesNote() string {
 const slowWords = "fits slowly: only since PyTorch gives cached memory back to the driver and asks for it again."
 
 // marks says what the marks mean.
-const marks = "? tight: the upper end of what it may need is more than the board has; ~ fits slowly: only since PyTorch gives back cached memory; ! does not fit."
+const marks = "? tight: the upper end of what it may need is more than the board has; ~ fits slowly: only since " +
+	"PyTorch gives back cached memory; ! does not fit."
 
 // timesOver says how often something happened.
 func timesOver(n int64) string {

@@ -86,7 +86,10 @@ func (r *Report) boardsSheet() Sheet {
 	for _, p := range r.Points {
 		if _, seen := claims[p.Batch]; len(p.Claims) > 0 && !seen {
 			claims[p.Batch] = len(s.Columns)
-			s.Columns = append(s.Columns, Column{Head: "batch " + strconv.Itoa(p.Batch), Group: c.head("guide"), Right: true})
+			s.Columns = append(s.Columns, Column{
+				Head:  "batch " + strconv.Itoa(p.Batch),
+				Group: c.head("guide"), Right: true,
+			})
 		}
 	}
 	for _, d := range r.Devices {

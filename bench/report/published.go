@@ -125,7 +125,8 @@ func (d *Published) Sheets() []Sheet {
 		Columns: []Column{
 			{Head: "figures of"},
 			{Head: "bytes"},
-			right("figures"), right("planned"), right("median"), right("p95"), right("largest"), right("signed mean"), right("in the interval"),
+			right("figures"), right("planned"), right("median"), right("p95"), right("largest"), right("signed mean"),
+			right("in the interval"),
 		},
 	}
 	for _, g := range d.Groups {
@@ -148,7 +149,9 @@ func (d *Published) worst(most int) Sheet {
 		{Head: "figures of"}, {Head: "what"}, {Head: "bytes"}, right("published"), right("planned"), right("error"),
 	}}
 	rows := slices.DeleteFunc(slices.Clone(d.Rows), func(r PublishedRow) bool { return r.Estimate == nil })
-	slices.SortStableFunc(rows, func(a, b PublishedRow) int { return cmp.Compare(math.Abs(b.off()), math.Abs(a.off())) })
+	slices.SortStableFunc(rows, func(a, b PublishedRow) int {
+		return cmp.Compare(math.Abs(b.off()), math.Abs(a.off()))
+	})
 	for _, r := range rows[:min(most, len(rows))] {
 		bytes := []string{integer(r.Bytes), integer(r.Estimate.Bytes)}
 		s.Rows = append(s.Rows, []string{r.Group, r.What, r.Kind, bytes[0], bytes[1], percent(r.off())})

@@ -94,7 +94,9 @@ func (r Ranks) sheet() Sheet {
 			batch = ""
 		}
 	}
-	s.Notes = append(s.Notes, fmt.Sprintf("all that differ of %d ranks, the one that needs most first; components that are alike in all are left out.", c.GPUs))
+	s.Notes = append(s.Notes,
+		fmt.Sprintf("all that differ of %d ranks, the one that needs most first; components that are alike in all "+
+			"are left out.", c.GPUs))
 	if strategy.Replicate > 1 {
 		s.Notes = append(s.Notes, fmt.Sprintf("each of %d replicas has such ranks.", strategy.Replicate))
 	}
@@ -108,7 +110,9 @@ func (r Ranks) differing() []string {
 	var names []string
 	for at, point := range r[0].Plan.Points {
 		for _, c := range point.Estimate.Components {
-			differs := slices.ContainsFunc(r, func(p RankPlan) bool { return component(p.Plan.Points[at].Estimate, c.Name) != c.Bytes })
+			differs := slices.ContainsFunc(r, func(p RankPlan) bool {
+				return component(p.Plan.Points[at].Estimate, c.Name) != c.Bytes
+			})
 			if differs && !slices.Contains(names, c.Name) {
 				names = append(names, c.Name)
 			}

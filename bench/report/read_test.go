@@ -34,12 +34,29 @@ func TestReadSaysWhatIsWrongWithAFile(t *testing.T) {
 		{`{"schema":"vprof.gpus/v1"}`, `its schema is "vprof.gpus/v1"`},
 		{`{"schema":"vprof.report/v1","kind":"dream"}`, `its kind is "dream"`},
 		{`{"schema":"vprof.report/v1","kind":"plan"}`, "names no model"},
-		{`{"schema":"vprof.report/v1","kind":"plan","case":{"model":"m"},"points":[{"batch":0}]}`, "0 is not a batch size"},
-		{`{"schema":"vprof.report/v1","kind":"plan","case":{"model":"m"},"points":[{"batch":4611686018427387904}]}`, "4611686018427387904 is more than any batch (1048576)"},
-		{`{"schema":"vprof.report/v1","kind":"plan","case":{"model":"m","accumulate":4611686018427387904}}`, "4611686018427387904 micro-batches are too many"},
-		{`{"schema":"vprof.report/v1","kind":"plan","case":{"model":"m","accumulate":-1}}`, "-1 is not a number of micro-batches"},
-		{`{"schema":"vprof.report/v1","kind":"plan","case":{"model":"m"},"points":[{"batch":8,"device":"x"}]}`, `batch 8 is of device "x"`},
-		{`{"schema":"vprof.report/v1","kind":"plan","case":{"model":"m"},"devices":[{"name":"x"}],"points":[{"batch":8,"device":"x"}]}`, "neither an estimate nor a run"},
+		{
+			`{"schema":"vprof.report/v1","kind":"plan","case":{"model":"m"},"points":[{"batch":0}]}`,
+			"0 is not a batch size",
+		},
+		{
+			`{"schema":"vprof.report/v1","kind":"plan","case":{"model":"m"},"points":[{"batch":4611686018427387904}]}`,
+			"4611686018427387904 is more than any batch (1048576)",
+		},
+		{
+			`{"schema":"vprof.report/v1","kind":"plan","case":{"model":"m","accumulate":4611686018427387904}}`,
+			"4611686018427387904 micro-batches are too many",
+		},
+		{
+			`{"schema":"vprof.report/v1","kind":"plan","case":{"model":"m","accumulate":-1}}`,
+			"-1 is not a number of micro-batches",
+		},
+		{
+			`{"schema":"vprof.report/v1","kind":"plan","case":{"model":"m"},"points":[{"batch":8,"device":"x"}]}`,
+			`batch 8 is of device "x"`,
+		},
+		{
+			`{"schema":"vprof.report/v1","kind":"plan","case":{"model":"m"},"devices":[{"name":"x"}],"points":[{"batch":8,"device":"x"}]}`, "neither an estimate nor a run",
+		},
 	} {
 		_, err := Read("run.json", strings.NewReader(c.text))
 		var format *input.FormatError
@@ -54,21 +71,48 @@ func TestReadChecksWhatTheFormatPromises(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, Write(&b, JSON, toySweep()))
 	for want, change := range map[string]func(r map[string]any){
-		"points.0.batch appears twice":        nil,
-		"device \"sim:card\" appears twice":   func(r map[string]any) { r["devices"] = append(list(r["devices"]), list(r["devices"])[0]) },
-		"batch 8 on sim:card appears twice":   func(r map[string]any) { r["points"] = append(list(r["points"]), list(r["points"])[0]) },
-		"from 999999999999 to":                func(r map[string]any) { at(r, "points", 0, "estimate", "allocated")["low_bytes"] = 999999999999 },
-		"estimate: device has":                func(r map[string]any) { at(r, "points", 0, "estimate", "device")["bytes"] = -1 },
-		"components do not sum to":            func(r map[string]any) { at(r, "points", 0, "estimate", "components", 0)["bytes"] = 1 },
-		"has -1 bytes":                        func(r map[string]any) { at(r, "points", 0, "estimate", "components", 0)["bytes"] = -1 },
-		"the verdict \"sure\"":                func(r map[string]any) { at(r, "points", 0, "estimate")["verdict"] = "sure" },
-		"classes do not sum to":               func(r map[string]any) { at(r, "points", 0, "run", "classes", 0)["bytes"] = 1 },
-		"negative bytes":                      func(r map[string]any) { at(r, "points", 0, "run")["requested_bytes"] = -5 },
-		"requested of":                        func(r map[string]any) { at(r, "points", 0, "run")["requested_bytes"] = 1 << 50 },
-		"more than 1152921504606846976 bytes": func(r map[string]any) { at(r, "points", 0, "run")["device_bytes"] = int64(1) << 62 },
-		"fits and ran out of memory":          func(r map[string]any) { at(r, "points", 0, "run")["oom"] = map[string]any{"want_bytes": 1} },
+		"points.0.batch appears twice": nil,
+		"device \"sim:card\" appears twice": func(r map[string]any) {
+			r["devices"] = append(list(r["devices"]), list(r["devices"])[0])
+		},
+		"batch 8 on sim:card appears twice": func(r map[string]any) {
+			r["points"] = append(list(r["points"]), list(r["points"])[0])
+		},
+		"from 999999999999 to": func(r map[string]any) {
+			at(r, "points", 0, "estimate", "allocated")["low_bytes"] = 999999999999
+		},
+		"estimate: device has": func(r map[string]any) {
+			at(r, "points", 0, "estimate", "device")["bytes"] = -1
+		},
+		"components do not sum to": func(r map[string]any) {
+			at(r, "points", 0, "estimate", "components", 0)["bytes"] = 1
+		},
+		"has -1 bytes": func(r map[string]any) {
+			at(r, "points", 0, "estimate", "components", 0)["bytes"] = -1
+		},
+		"the verdict \"sure\"": func(r map[string]any) {
+			at(r, "points", 0, "estimate")["verdict"] = "sure"
+		},
+		"classes do not sum to": func(r map[string]any) {
+			at(r, "points", 0, "run", "classes", 0)["bytes"] = 1
+		},
+		"negative bytes": func(r map[string]any) {
+			at(r, "points", 0, "run")["requested_bytes"] = -5
+		},
+		"requested of": func(r map[string]any) {
+			at(r, "points", 0, "run")["requested_bytes"] = 1 << 50
+		},
+		"more than 1152921504606846976 bytes": func(r map[string]any) {
+			at(r, "points", 0, "run")["device_bytes"] = int64(1) << 62
+		},
+		"fits and ran out of memory": func(r map[string]any) {
+			at(r, "points", 0, "run")["oom"] = map[string]any{"want_bytes": 1}
+		},
 		"phase 0:forward has 999999999999999 bytes": func(r map[string]any) {
-			at(r, "points", 0, "run")["phases"] = []any{map[string]any{"step": 0, "phase": "forward", "allocated_bytes": 999999999999999}}
+			at(r, "points", 0, "run")["phases"] = []any{map[string]any{
+				"step": 0, "phase": "forward",
+				"allocated_bytes": 999999999999999,
+			}}
 		},
 		"steps of 3 s, from 4 to 5 s": func(r map[string]any) {
 			at(r, "points", 0, "run")["step"] = map[string]any{"seconds": 3, "least_seconds": 4, "most_seconds": 5}

@@ -41,7 +41,8 @@ func (c Case) ranksRecord() []string {
 // row. Cells of what a point does not have are empty.
 func (r *Report) Records() [][]string {
 	head := []string{
-		"model", "task", "stage", "amp", "weights", "checkpointing", "accumulate", "optimizer", "lora", "settings", "alloc_conf", "batch", "device",
+		"model", "task", "stage", "amp", "weights", "checkpointing", "accumulate", "optimizer", "lora", "settings",
+		"alloc_conf", "batch", "device",
 		"estimate_allocated_bytes", "estimate_allocated_low_bytes", "estimate_allocated_high_bytes",
 		"estimate_reserved_bytes", "estimate_reserved_low_bytes", "estimate_reserved_high_bytes",
 		"estimate_device_bytes", "estimate_device_low_bytes", "estimate_device_high_bytes",
@@ -52,18 +53,22 @@ func (r *Report) Records() [][]string {
 		head = append(head, "estimate_"+strings.ReplaceAll(name, " ", "_")+"_bytes")
 	}
 	if r.Kind == Sweep {
-		head = append(head, "run", "run_fits", "run_requested_bytes", "run_allocated_bytes", "run_reserved_bytes", "run_device_bytes",
+		head = append(head, "run", "run_fits", "run_requested_bytes", "run_allocated_bytes", "run_reserved_bytes",
+			"run_device_bytes",
 			"run_peak_phase", "run_retries", "oom_phase", "oom_op", "oom_class", "oom_want_bytes",
 			"device_error", "step_seconds", "samples_per_second",
 			"run_context_bytes", "run_kernels_bytes", "run_others_bytes", "run_process_bytes")
 	}
 	rows := [][]string{append(head, "dataset_bytes", "streamed_device_bytes",
 		"claim_of", "claim_low_bytes", "claim_high_bytes", "claim_source",
-		"gpu", "board", "board_memory_bytes", "board_uuid", "board_mig", "host", "driver", "cuda", "run_at", "gpus", "strategy", "rank")}
+		"gpu", "board", "board_memory_bytes", "board_uuid", "board_mig", "host", "driver", "cuda", "run_at", "gpus",
+		"strategy", "rank")}
 	for _, p := range r.Points {
 		row := []string{
-			r.Case.Model, r.Case.Task, r.Case.Stage, r.Case.AMP.String(), r.Case.Weights.String(), strconv.FormatBool(r.Case.Checkpointing), strconv.Itoa(r.Case.Accumulate),
-			r.Case.Optimizer, r.Case.LoRA.String(), strings.Join(r.Case.Settings.Words(), " "), r.Case.AllocConf, strconv.Itoa(p.Batch), p.Device,
+			r.Case.Model, r.Case.Task, r.Case.Stage, r.Case.AMP.String(), r.Case.Weights.String(),
+			strconv.FormatBool(r.Case.Checkpointing), strconv.Itoa(r.Case.Accumulate),
+			r.Case.Optimizer, r.Case.LoRA.String(), strings.Join(r.Case.Settings.Words(), " "), r.Case.AllocConf,
+			strconv.Itoa(p.Batch), p.Device,
 		}
 		row = append(row, p.Estimate.record(len(components))...)
 		if r.Kind == Sweep {
@@ -129,7 +134,8 @@ func (u *Run) record() []string {
 		kind = "simulated"
 	}
 	cells := []string{
-		kind, strconv.FormatBool(u.Fits), integer(u.Requested), integer(u.Allocated), integer(u.Reserved), integer(u.Device),
+		kind, strconv.FormatBool(u.Fits), integer(u.Requested), integer(u.Allocated), integer(u.Reserved),
+		integer(u.Device),
 		u.PeakPhase, integer(u.Retries), "", "", "", "",
 	}
 	if o := u.OOM; o != nil {

@@ -71,7 +71,8 @@ func (r Releases) sheet() Sheet {
 		}
 		s.Rows = append(s.Rows, verdict)
 	}
-	s.Notes = append(s.Notes, fmt.Sprintf("percentages are relative to PyTorch %s; parts that are alike in all are left out.", r[0].Case.ReleaseName()))
+	s.Notes = append(s.Notes, fmt.Sprintf(
+		"percentages are relative to PyTorch %s; parts that are alike in all are left out.", r[0].Case.ReleaseName()))
 	for _, release := range r {
 		s.Notes = append(s.Notes, warningNotes(release.Warnings)...)
 	}

@@ -25,6 +25,7 @@ func TestReleasesShowWhatChangesBetweenThem(t *testing.T) {
 	for _, want := range []string{"PyTorch 2.11  PyTorch 2.15", old.Points[0].Estimate.Components[0].Name, "verdict"} {
 		require.Contains(t, text.String(), want)
 	}
-	require.NotContains(t, text.String(), " "+old.Points[0].Estimate.Components[1].Name+" ", "a part that is alike is left out")
+	require.NotContains(t, text.String(), " "+old.Points[0].Estimate.Components[1].Name+" ",
+		"a part that is alike is left out")
 	require.Empty(t, Releases{}.Sheets())
 }

@@ -19,7 +19,9 @@ import (
 // The committed schemas are made from the Go types and their comments.
 func TestSchemaIsMadeFromTheTypes(t *testing.T) {
 	for name, v := range map[string]any{
-		"report": &Report{}, "accuracy": &Accuracy{}, "fit": &Fit{}, "smoke": &Smoke{}, "times": &Times{}, "comparison": &Comparison{}, "diagnosis": &Diagnosis{}, "calibration": &Calibration{}, "coefficients": &Coefficients{}, "response": &Response{},
+		"report": &Report{}, "accuracy": &Accuracy{}, "fit": &Fit{}, "smoke": &Smoke{}, "times": &Times{},
+		"comparison": &Comparison{}, "diagnosis": &Diagnosis{}, "calibration": &Calibration{},
+		"coefficients": &Coefficients{}, "response": &Response{},
 		"published": &Published{},
 	} {
 		r := &jsonschema.Reflector{AllowAdditionalProperties: true, Mapper: texts}

@@ -81,7 +81,10 @@ func (r *Report) phaseSheet(run *Run) Sheet {
 		if p.Step < 0 {
 			step = ""
 		}
-		s.Rows = append(s.Rows, []string{step, p.Name, c.scale.Format(p.PeakAllocated), c.scale.Format(p.PeakReserved), c.scale.Format(p.Allocated)})
+		s.Rows = append(s.Rows, []string{
+			step, p.Name, c.scale.Format(p.PeakAllocated), c.scale.Format(p.PeakReserved),
+			c.scale.Format(p.Allocated),
+		})
 	}
 	s.Rows = append(s.Rows, []string{"", "whole run", c.scale.Format(run.Allocated), c.scale.Format(run.Reserved), ""})
 	s.Totals = 1
@@ -91,10 +94,17 @@ func (r *Report) phaseSheet(run *Run) Sheet {
 // holdersSheet shows parts of a total, those that are not zero.
 func holdersSheet(title, head string, parts []Component, total int64) Sheet {
 	c := columnOf(total)
-	s := Sheet{Title: title, Columns: []Column{{Head: head}, {Head: c.scale.Unit(), Right: true}, {Head: "%", Right: true}}}
+	s := Sheet{Title: title, Columns: []Column{
+		{Head: head},
+		{Head: c.scale.Unit(), Right: true},
+		{Head: "%", Right: true},
+	}}
 	for _, p := range parts {
 		if p.Bytes != 0 {
-			s.Rows = append(s.Rows, []string{p.Name, c.scale.Format(p.Bytes), fmt.Sprintf("%.1f", 100*float64(p.Bytes)/float64(max(total, 1)))})
+			s.Rows = append(s.Rows, []string{
+				p.Name, c.scale.Format(p.Bytes),
+				fmt.Sprintf("%.1f", 100*float64(p.Bytes)/float64(max(total, 1))),
+			})
 		}
 	}
 	return s
@@ -109,7 +119,8 @@ func (r *Report) scriptNotes() []string {
 			strings.Join(s.Optimizers, ", "), s.stepWords(), bytesize.Format(s.Host), s.Seconds))
 	}
 	if s.GPUs > 1 {
-		notes = append(notes, fmt.Sprintf("figures are of rank %d of %d; what NCCL takes is not in them.", s.Rank, s.GPUs))
+		notes = append(notes, fmt.Sprintf("figures are of rank %d of %d; what NCCL takes is not in them.",
+			s.Rank, s.GPUs))
 	}
 	return append(notes, r.besides()...)
 }
@@ -118,16 +129,20 @@ func (r *Report) scriptNotes() []string {
 func (r *Report) besides() []string {
 	s, notes := r.Script, []string(nil)
 	if w := s.Workspaces; w != nil {
-		notes = append(notes, fmt.Sprintf("workspaces of libraries: %d are cuDNN's own answer, %d are modeled, %d are not known.", w.Asked, w.Modeled, w.Unknown))
+		notes = append(notes,
+			fmt.Sprintf("workspaces of libraries: %d are cuDNN's own answer, %d are modeled, %d are not known.",
+				w.Asked, w.Modeled, w.Unknown))
 	}
 	if n := len(s.Diverted); n > 0 {
-		notes = append(notes, fmt.Sprintf("not kept: %d files that the script saved, such as %s (--keep-files keeps them).", n, s.Diverted[0]))
+		notes = append(notes, fmt.Sprintf(
+			"not kept: %d files that the script saved, such as %s (--keep-files keeps them).", n, s.Diverted[0]))
 	}
 	if n := len(s.Spared); n > 0 {
 		notes = append(notes, fmt.Sprintf("not removed: %d checkpoints of before, such as %s.", n, s.Spared[0]))
 	}
 	if n := len(s.Guessed); n > 0 {
-		notes = append(notes, fmt.Sprintf("%d lines went by numbers that were never computed, such as %s.", n, s.Guessed[0]))
+		notes = append(notes, fmt.Sprintf("%d lines went by numbers that were never computed, such as %s.", n,
+			s.Guessed[0]))
 	}
 	if n := len(s.Idle); n > 0 && s.Result != "fits" {
 		shown := s.Idle[:min(n, 6)]

@@ -99,5 +99,6 @@ func (o *OOM) String() string {
 	if o.Line != "" {
 		where += " (" + o.Line + ")"
 	}
-	return fmt.Sprintf("phase %s, %s asked for %s of %s with %s left", o.Phase, where, bytesize.Format(o.Want), o.Class, bytesize.Format(o.Free))
+	return fmt.Sprintf("phase %s, %s asked for %s of %s with %s left", o.Phase, where, bytesize.Format(o.Want), o.Class,
+		bytesize.Format(o.Free))
 }

@@ -115,7 +115,8 @@ type Growth struct {
 
 // String is the growth in a few words.
 func (g Growth) String() string {
-	return fmt.Sprintf("%s grew from %s to %s (+%.1f %%)", g.Name, bytesize.Format(g.Before), bytesize.Format(g.Now), 100*float64(g.Now-g.Before)/float64(max(1, g.Before)))
+	return fmt.Sprintf("%s grew from %s to %s (+%.1f %%)", g.Name, bytesize.Format(g.Before), bytesize.Format(g.Now),
+		100*float64(g.Now-g.Before)/float64(max(1, g.Before)))
 }
 
 // Worst is the first check that ran out of memory, or the one that needs most.
@@ -147,7 +148,8 @@ func (s *Smoke) Verdict() string {
 	case w.OOM != nil:
 		needs = "runs out of memory"
 	case w.GivesBack:
-		needs = "fits slowly: it needs " + bytesize.Format(w.Need) + " and gets through only since PyTorch gives back cached memory"
+		needs = "fits slowly: it needs " + bytesize.Format(w.Need) +
+			" and gets through only since PyTorch gives back cached memory"
 	case w.Need > w.Device:
 		needs = "may need " + bytesize.Format(w.Need)
 	}
@@ -189,7 +191,8 @@ func (s *Smoke) title() string {
 	if s.Command != nil {
 		what = strings.Join(s.Command, " ")
 	}
-	return fmt.Sprintf("%s%s; %s; the device may fill %s", what, strings.Replace(s.batchWords(), ",", ";", 1), s.Device, s.Budget)
+	return fmt.Sprintf("%s%s; %s; the device may fill %s", what, strings.Replace(s.batchWords(), ",", ";", 1),
+		s.Device, s.Budget)
 }
 
 // Sheets implements [Document].
@@ -230,8 +233,9 @@ func (s *Smoke) Sheets() []Sheet {
 		}
 	}
 	if s.Streamed > 0 {
-		sheet.Notes = append(sheet.Notes, fmt.Sprintf("with the %s of data on the host and a batch at a time on the GPU, the training step needs %s",
-			bytesize.Format(s.Case.Dataset), bytesize.Format(s.Streamed)))
+		sheet.Notes = append(sheet.Notes,
+			fmt.Sprintf("with the %s of data on the host and a batch at a time on the GPU, the training step needs %s",
+				bytesize.Format(s.Case.Dataset), bytesize.Format(s.Streamed)))
 	}
 	if slices.ContainsFunc(s.Checks, func(c Check) bool { return c.GivesBack }) {
 		sheet.Notes = append(sheet.Notes, slowWords)

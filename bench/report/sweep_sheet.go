@@ -43,7 +43,8 @@ func (r *Report) sweepSheet() Sheet {
 		s.Columns = append(s.Columns, Column{Head: "error", Right: true, Minor: 2})
 	}
 	s.Columns = append(s.Columns,
-		Column{Head: r.stepHead(), Right: true, Minor: 3}, Column{Head: r.Case.BatchUnit + "s/s", Right: true, Minor: 3},
+		Column{Head: r.stepHead(), Right: true, Minor: 3},
+		Column{Head: r.Case.BatchUnit + "s/s", Right: true, Minor: 3},
 		Column{Head: "peak in", Minor: 2}, Column{Head: "fits"})
 	for _, p := range r.Points {
 		row := append([]string{strconv.Itoa(p.Batch)}, estimateCells(p.Estimate, c)...)

@@ -97,7 +97,9 @@ func (t *Times) Sheets() []Sheet {
 		"time on the GPU alone, an estimate: data loading, validation and logging come on top. " + t.source(),
 	}
 	if t.Case.Strategy != nil {
-		s.Notes = append(s.Notes, fmt.Sprintf("%d GPUs have %d batches of that size at a time; communication is at the full speed of the links, beside the kernels that do not wait for it.", t.Case.GPUs, t.Case.Batches()))
+		s.Notes = append(s.Notes,
+			fmt.Sprintf("%d GPUs have %d batches of that size at a time; communication is at the full speed of the "+
+				"links, beside the kernels that do not wait for it.", t.Case.GPUs, t.Case.Batches()))
 	}
 	var answers workspaceAnswers
 	for _, r := range t.Rows {
@@ -149,7 +151,8 @@ func (s *Seconds) String() string {
 		return "-"
 	}
 	unit, per := timeUnit(s.Seconds)
-	return fmt.Sprintf("%s [%s, %s] %s", threeDigits(s.Seconds/per), threeDigits(s.Low/per), threeDigits(s.High/per), unit)
+	return fmt.Sprintf("%s [%s, %s] %s", threeDigits(s.Seconds/per), threeDigits(s.Low/per),
+		threeDigits(s.High/per), unit)
 }
 
 func timeUnit(seconds float64) (string, float64) {
@@ -176,15 +179,23 @@ func (t *Times) Lines() []any {
 // Records implement [Document].
 func (t *Times) Records() [][]string {
 	rows := [][]string{{
-		"model", "device", "stage", "batch", "fits", "device_bytes", "step_seconds", "step_low_seconds", "step_high_seconds",
-		"roofline_seconds", "samples_per_second", "epoch_seconds", "epochs", "total_seconds", "checkpointing_time", "checkpointing_bytes",
+		"model", "device", "stage", "batch", "fits", "device_bytes", "step_seconds", "step_low_seconds",
+		"step_high_seconds",
+		"roofline_seconds", "samples_per_second", "epoch_seconds", "epochs", "total_seconds", "checkpointing_time",
+		"checkpointing_bytes",
 		"gpus", "strategy", "rank",
 	}}
 	for _, r := range t.Rows {
 		row := make([]string, len(rows[0]))
-		copy(row, []string{t.Case.Model, r.Device, r.Stage, strconv.Itoa(r.Batch), strconv.FormatBool(r.Fits), integer(r.Memory)})
+		copy(row, []string{
+			t.Case.Model, r.Device, r.Stage, strconv.Itoa(r.Batch), strconv.FormatBool(r.Fits),
+			integer(r.Memory),
+		})
 		if r.Step != nil {
-			copy(row[6:], []string{number(r.Step.Seconds), number(r.Step.Low), number(r.Step.High), number(r.Roofline), number(r.SamplesPerSecond)})
+			copy(row[6:], []string{
+				number(r.Step.Seconds), number(r.Step.Low), number(r.Step.High), number(r.Roofline),
+				number(r.SamplesPerSecond),
+			})
 		}
 		if r.Epoch != nil {
 			row[11] = number(r.Epoch.Seconds)

@@ -24,29 +24,50 @@ func around(n int64) Interval { return Interval{n * mib, (n - 2) * mib, (n + 3) 
 
 func toyEstimate(allocated int64, v Verdict) *Estimate {
 	return &Estimate{
-		Allocated: around(allocated), Reserved: around(allocated + 10), Device: around(allocated + 110), PeakPhase: "1:backward", Verdict: v,
-		Components: []Component{{"weights", 100 * mib}, {"optimizer state", (allocated - 100) * mib}, {"allocator slack", 10 * mib}, {"context", 100 * mib}},
+		Allocated: around(allocated), Reserved: around(allocated + 10), Device: around(allocated + 110),
+		PeakPhase: "1:backward", Verdict: v,
+		Components: []Component{
+			{"weights", 100 * mib},
+			{"optimizer state", (allocated - 100) * mib},
+			{"allocator slack", 10 * mib},
+			{"context", 100 * mib},
+		},
 	}
 }
 
 // toySweep ran two of four batch sizes on a board of 500 MiB.
 func toySweep() *Report {
 	return &Report{
-		Schema: Schema, Kind: Sweep, Tool: Tool{Version: "v1.0.0"}, Started: time.Date(2026, 11, 5, 6, 7, 8, 0, time.UTC),
-		Case:         Case{Case: models.Case{Model: "toy", Stage: "full", AMP: "fp16", Accumulate: 4, Checkpointing: true, AllocConf: "expandable_segments:True"}, BatchUnit: "clip"},
-		Parameters:   Parameters{Total: 3, Trainable: 2},
-		Devices:      []Device{{Name: "sim:card", GPU: "card", Title: "Card | 500", Simulated: true, Memory: 500 * mib, Context: 100 * mib}},
+		Schema: Schema, Kind: Sweep, Tool: Tool{Version: "v1.0.0"},
+		Started: time.Date(2026, 11, 5, 6, 7, 8, 0, time.UTC),
+		Case: Case{Case: models.Case{
+			Model: "toy", Stage: "full", AMP: "fp16", Accumulate: 4,
+			Checkpointing: true, AllocConf: "expandable_segments:True",
+		}, BatchUnit: "clip"},
+		Parameters: Parameters{Total: 3, Trainable: 2},
+		Devices: []Device{{
+			Name: "sim:card", GPU: "card", Title: "Card | 500", Simulated: true, Memory: 500 * mib,
+			Context: 100 * mib,
+		}},
 		Coefficients: []Coefficient{{"allocated_residual", 0.01, 0.002, "30 reference records of toy"}},
 		Points: []Point{
 			{Batch: 8, Device: "sim:card", Estimate: toyEstimate(200, Fits), Run: &Run{
-				Simulated: true, Fits: true, Requested: 199 * mib, Allocated: 200 * mib, Reserved: 212 * mib, Device: 312 * mib, Retries: 2, PeakPhase: "1:backward",
+				Simulated: true, Fits: true, Requested: 199 * mib, Allocated: 200 * mib, Reserved: 212 * mib,
+				Device: 312 * mib, Retries: 2, PeakPhase: "1:backward",
 				Classes: []Component{{"weights", 100 * mib}, {"optimizer state", 100 * mib}},
-				Phases:  []Phase{{Step: 0, Name: "forward", Allocated: 1, PeakAllocated: 2, Reserved: 3, PeakReserved: 4}},
+				Phases: []Phase{{
+					Step: 0, Name: "forward", Allocated: 1, PeakAllocated: 2, Reserved: 3,
+					PeakReserved: 4,
+				}},
 			}},
 			{Batch: 16, Device: "sim:card", Estimate: toyEstimate(400, DoesNotFit), Run: &Run{
-				Simulated: true, Requested: 300 * mib, Allocated: 301 * mib, Reserved: 380 * mib, Device: 480 * mib, Retries: 1, PeakPhase: "0:forward",
+				Simulated: true, Requested: 300 * mib, Allocated: 301 * mib, Reserved: 380 * mib, Device: 480 * mib,
+				Retries: 1, PeakPhase: "0:forward",
 				Classes: []Component{}, Phases: []Phase{},
-				OOM: &OOM{Want: 24 * mib, Free: 20 * mib, Class: "activations", Op: "conv2d", Module: "stem.conv", Phase: "0:forward"},
+				OOM: &OOM{
+					Want: 24 * mib, Free: 20 * mib, Class: "activations", Op: "conv2d", Module: "stem.conv",
+					Phase: "0:forward",
+				},
 			}},
 		},
 		Stopped:  &Stopped{Batch: 16, Left: []int{32, 64}, Reason: "out of memory at batch 16"},
@@ -59,7 +80,10 @@ func toyPlan(boards int) *Report {
 	r := toySweep()
 	r.Kind, r.Stopped = Plan, nil
 	r.Points = nil
-	r.Devices = append(r.Devices, Device{Name: "sim:other", GPU: "other", Title: "Other", Simulated: true, Memory: 1000 * mib})[:boards]
+	r.Devices = append(r.Devices, Device{
+		Name: "sim:other", GPU: "other", Title: "Other", Simulated: true,
+		Memory: 1000 * mib,
+	})[:boards]
 	for i, d := range r.Devices {
 		verdicts := [][]Verdict{{Fits, Tight}, {Tight, DoesNotFit}}[i]
 		r.Points = append(r.Points,
@@ -79,8 +103,14 @@ func claimed(r *Report) *Report {
 		p.Streamed = &streamed
 		if p.Batch == 8 {
 			p.Claims = []Claim{
-				{Guide: "Memory", Project: "me/toy", Where: "section 1", Of: "device", Says: "~300-320 MB", Bytes: &ByteRange{300 * mib, 320 * mib}, Batch: "8"},
-				{Guide: "Memory", Project: "me/toy", Where: "section 2", Of: "allocated", Says: "1 GB", Bytes: &ByteRange{1024 * mib, 1024 * mib}, Batch: "4-8", Note: "another figure"},
+				{
+					Guide: "Memory", Project: "me/toy", Where: "section 1", Of: "device", Says: "~300-320 MB",
+					Bytes: &ByteRange{300 * mib, 320 * mib}, Batch: "8",
+				},
+				{
+					Guide: "Memory", Project: "me/toy", Where: "section 2", Of: "allocated", Says: "1 GB",
+					Bytes: &ByteRange{1024 * mib, 1024 * mib}, Batch: "4-8", Note: "another figure",
+				},
 			}
 		}
 	}
@@ -92,16 +122,23 @@ func claimed(r *Report) *Report {
 func toyAccuracy() *Accuracy {
 	fp16 := "fp16"
 	row := func(line int, amp *string, ref, est AccuracySide, e *RelativeError) AccuracyRow {
-		return AccuracyRow{AccuracyCase: AccuracyCase{File: "toy.jsonl", Line: line, Case: "toy", Stage: "full", Batch: 8, AMP: amp, Accumulate: 1, GPU: "card", Torch: "2.11"}, Reference: ref, Estimate: est, Error: e}
+		return AccuracyRow{AccuracyCase: AccuracyCase{
+			File: "toy.jsonl", Line: line, Case: "toy", Stage: "full",
+			Batch: 8, AMP: amp, Accumulate: 1, GPU: "card", Torch: "2.11",
+		}, Reference: ref, Estimate: est, Error: e}
 	}
 	side := func(n int64) AccuracySide { return AccuracySide{Allocated: n * mib, Reserved: 2 * n * mib} }
 	a := &Accuracy{Schema: AccuracySchema, Rows: []AccuracyRow{
 		row(2, nil, side(100), side(100), &RelativeError{}),
 		row(3, &fp16, side(100), side(90), &RelativeError{-0.1, -0.1}),
 		row(4, &fp16, AccuracySide{OOM: true, Allocated: 400 * mib, Reserved: 450 * mib}, side(420), nil),
-		row(5, nil, AccuracySide{Refused: "Expected more than 1 value"}, AccuracySide{Refused: "norm: Expected more than 1 value"}, nil),
+		row(5, nil, AccuracySide{Refused: "Expected more than 1 value"},
+			AccuracySide{Refused: "norm: Expected more than 1 value"}, nil),
 	}}
-	a.Rows[1].Phases = []AccuracyPhase{{Step: 0, Name: "forward", Reference: PhaseBytes{100 * mib, 200 * mib}, Estimate: PhaseBytes{90 * mib, 180 * mib}, Error: RelativeError{-0.1, -0.1}}}
+	a.Rows[1].Phases = []AccuracyPhase{{
+		Step: 0, Name: "forward", Reference: PhaseBytes{100 * mib, 200 * mib},
+		Estimate: PhaseBytes{90 * mib, 180 * mib}, Error: RelativeError{-0.1, -0.1},
+	}}
 	a.Unknown = []UnknownRecord{{a.Rows[0].AccuracyCase, `unknown model "toy"`}}
 	a.Summarize()
 	return a
@@ -109,8 +146,12 @@ func toyAccuracy() *Accuracy {
 
 func TestEveryFormatOfEveryDocument(t *testing.T) {
 	for name, d := range map[string]Document{
-		"sweep": toySweep(), "plan": toyPlan(1), "boards": toyPlan(2), "claimed-sweep": claimed(toySweep()), "claimed-plan": claimed(toyPlan(1)), "claimed-boards": claimed(toyPlan(2)), "accuracy": toyAccuracy(),
-		"empty": &Report{Schema: Schema, Kind: Sweep, Devices: []Device{}, Coefficients: []Coefficient{}, Points: []Point{}},
+		"sweep": toySweep(), "plan": toyPlan(1), "boards": toyPlan(2), "claimed-sweep": claimed(toySweep()),
+		"claimed-plan": claimed(toyPlan(1)), "claimed-boards": claimed(toyPlan(2)), "accuracy": toyAccuracy(),
+		"empty": &Report{
+			Schema: Schema, Kind: Sweep, Devices: []Device{}, Coefficients: []Coefficient{},
+			Points: []Point{},
+		},
 	} {
 		for _, f := range Formats() {
 			t.Run(name+"."+f, func(t *testing.T) {
@@ -154,7 +195,11 @@ func TestEveryJSONLineIsAReportOfItsOwn(t *testing.T) {
 func TestCSVRowsAreAsWideAsTheHeader(t *testing.T) {
 	noEstimate := toySweep()
 	noEstimate.Points[0].Estimate, noEstimate.Points[1].Run = nil, nil
-	for _, d := range []Document{toySweep(), toyPlan(2), claimed(toySweep()), claimed(toyPlan(2)), toyAccuracy(), noEstimate, Several{toySweep(), toyPlan(2), claimed(toySweep())}} {
+	for _, d := range []Document{
+		toySweep(), toyPlan(2), claimed(toySweep()), claimed(toyPlan(2)), toyAccuracy(),
+		noEstimate,
+		Several{toySweep(), toyPlan(2), claimed(toySweep())},
+	} {
 		var b bytes.Buffer
 		require.NoError(t, Write(&b, CSV, d))
 		rows, err := csv.NewReader(&b).ReadAll() // fails on ragged rows
@@ -199,7 +244,10 @@ func TestFormatNamesAndSuffixesAreKnown(t *testing.T) {
 	require.Equal(t, Markdown, f)
 	_, err = ParseFormat("yaml")
 	require.ErrorContains(t, err, `no format "yaml"; use table, json, jsonl, csv, markdown`)
-	for path, want := range map[string]Format{"a.json": JSON, "b/c.JSONL": JSONL, "x.csv": CSV, "x.md": Markdown, "x.txt": Table} {
+	for path, want := range map[string]Format{
+		"a.json": JSON, "b/c.JSONL": JSONL, "x.csv": CSV, "x.md": Markdown,
+		"x.txt": Table,
+	} {
 		got, err := FormatOf(path)
 		require.NoError(t, err)
 		require.Equal(t, want, got)

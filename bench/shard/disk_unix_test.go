@@ -25,7 +25,8 @@ func TestAFullDiskCostsOneLine(t *testing.T) {
 	var was syscall.Rlimit
 	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_FSIZE, &was))
 	signal.Ignore(syscall.SIGXFSZ)
-	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: uint64(info.Size()) + 200, Max: was.Max}))
+	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE,
+		&syscall.Rlimit{Cur: uint64(info.Size()) + 200, Max: was.Max}))
 	err = s.Put(2, strings.Repeat("x", 1000))
 	require.NoError(t, s.Fail(errors.New("file too large"), 1, "n1", time.Time{}))
 	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &was))

@@ -157,10 +157,20 @@ func ReadDir(dir string) (*Set, error) {
 		}
 		switch {
 		case h.Tool != s.Tool:
-			return nil, &PlanError{path, fmt.Sprintf("was made by vprof %s, and %s by %s; run the older ones again with one version", nameOf(h.Tool), filepath.Base(first), nameOf(s.Tool))}
+			return nil,
+				&PlanError{
+					path,
+					fmt.Sprintf("was made by vprof %s, and %s by %s; run the older ones again with one version",
+						nameOf(h.Tool), filepath.Base(first), nameOf(s.Tool)),
+				}
 		case h.Plan != s.Plan || h.Of != s.Of:
-			return nil, &PlanError{path, fmt.Sprintf("is of another plan than %s: %s of %d units in %d shards, not %s of %d in %d; a folder holds one plan",
-				filepath.Base(first), h.Verb, h.Units, h.Of, s.Verb, s.Units, s.Of)}
+			return nil,
+				&PlanError{
+					path,
+					fmt.Sprintf("is of another plan than %s: %s of %d units in %d shards, not %s of %d in %d; a "+
+						"folder holds one plan",
+						filepath.Base(first), h.Verb, h.Units, h.Of, s.Verb, s.Units, s.Of),
+				}
 		}
 		state := &s.states[h.Shard]
 		switch {
@@ -310,18 +320,21 @@ func (s *Set) results(shard int, path string, each func(unit, units int, result 
 		l, err := r.line()
 		switch {
 		case errors.Is(err, io.EOF) || errors.Is(err, errCut):
-			return r.wrong(fmt.Sprintf("half-written: it ends after %d of %d units; remove it and run shard %d again", next-h.From, h.To-h.From, shard))
+			return r.wrong(fmt.Sprintf("half-written: it ends after %d of %d units; remove it and run shard %d again",
+				next-h.From, h.To-h.From, shard))
 		case err != nil:
 			return err
 		case l.Done != nil:
 			if next != h.To {
-				return r.wrong(fmt.Sprintf("it has %d of %d units; remove it and run shard %d again", next-h.From, h.To-h.From, shard))
+				return r.wrong(fmt.Sprintf("it has %d of %d units; remove it and run shard %d again", next-h.From,
+					h.To-h.From, shard))
 			}
 			return nil
 		case l.Unit == nil || l.Result == nil:
 			continue
 		case *l.Unit != next || l.Units > h.To-next:
-			return r.wrong(fmt.Sprintf("unit %d stands where %d should; remove it and run shard %d again", *l.Unit, next, shard))
+			return r.wrong(fmt.Sprintf("unit %d stands where %d should; remove it and run shard %d again",
+				*l.Unit, next, shard))
 		}
 		if err := each(next, l.Units, l.Result); err != nil {
 			return err

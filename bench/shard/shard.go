@@ -105,11 +105,13 @@ func Parse(s string, getenv func(string) string) (Part, error) {
 	}
 	if index := getenv("JOB_COMPLETION_INDEX"); index != "" {
 		if !given {
-			return Part{}, fmt.Errorf("JOB_COMPLETION_INDEX is %s, and Kubernetes does not say of how many; use auto/n", index)
+			return Part{},
+				fmt.Errorf("JOB_COMPLETION_INDEX is %s, and Kubernetes does not say of how many; use auto/n", index)
 		}
 		return parse(index, many)
 	}
-	return Part{}, fmt.Errorf("auto: neither SLURM_ARRAY_TASK_ID nor JOB_COMPLETION_INDEX is set; say which with i/n, like 0/4")
+	return Part{},
+		fmt.Errorf("auto: neither SLURM_ARRAY_TASK_ID nor JOB_COMPLETION_INDEX is set; say which with i/n, like 0/4")
 }
 
 // ofArray is a task of Slurm's, whose numbers may begin anywhere and have steps.
@@ -162,7 +164,8 @@ func (h Header) check() error {
 	case h.Of < 1 || h.Of > MaxShards || h.Shard < 0 || h.Shard >= h.Of:
 		return fmt.Errorf("it is shard %d of %d", h.Shard, h.Of)
 	case h.Units < 0 || h.From != from || h.To != to:
-		return fmt.Errorf("it has units %d to %d of %d, as shard %d of %d does not", h.From, h.To, h.Units, h.Shard, h.Of)
+		return fmt.Errorf("it has units %d to %d of %d, as shard %d of %d does not", h.From, h.To, h.Units,
+			h.Shard, h.Of)
 	}
 	return nil
 }

@@ -122,7 +122,8 @@ func TestWhatIsMissingIsNamed(t *testing.T) {
 	var incomplete *IncompleteError
 	require.ErrorAs(t, err, &incomplete)
 	require.True(t, input.Bad(err))
-	require.ErrorContains(t, err, "missing: shard 0, 2-3, 5, 7 of 8; shard 6 has 1 of 2 units and failed on n3: no space left on device")
+	require.ErrorContains(t, err,
+		"missing: shard 0, 2-3, 5, 7 of 8; shard 6 has 1 of 2 units and failed on n3: no space left on device")
 }
 
 func TestTwoProcessesDoNotWriteOneShard(t *testing.T) {
@@ -172,11 +173,24 @@ func TestSchedulersSayWhichShard(t *testing.T) {
 	}{
 		{"2/5", nil, Part{2, 5}, ""},
 		{"auto", map[string]string{"SLURM_ARRAY_TASK_ID": "3", "SLURM_ARRAY_TASK_COUNT": "4"}, Part{3, 4}, ""},
-		{"auto", map[string]string{"SLURM_ARRAY_TASK_ID": "9", "SLURM_ARRAY_TASK_MIN": "1", "SLURM_ARRAY_TASK_STEP": "4", "SLURM_ARRAY_TASK_COUNT": "3"}, Part{2, 3}, ""},
+		{"auto", map[string]string{
+			"SLURM_ARRAY_TASK_ID": "9", "SLURM_ARRAY_TASK_MIN": "1",
+			"SLURM_ARRAY_TASK_STEP": "4", "SLURM_ARRAY_TASK_COUNT": "3",
+		}, Part{2, 3}, ""},
 		{"auto/16", map[string]string{"SLURM_ARRAY_TASK_ID": "7", "SLURM_ARRAY_TASK_COUNT": "1"}, Part{7, 16}, ""},
 		{"auto/3", map[string]string{"JOB_COMPLETION_INDEX": "2"}, Part{2, 3}, ""},
-		{"auto/2", map[string]string{"JOB_COMPLETION_INDEX": "2"}, Part{}, "shards count from 0, so the last of 2 is 1/2"},
-		{"auto", map[string]string{"SLURM_ARRAY_TASK_ID": "x", "SLURM_ARRAY_TASK_COUNT": "4"}, Part{}, `SLURM_ARRAY_TASK_ID, _MIN and _STEP are "x", "0" and "1"`},
+		{
+			"auto/2",
+			map[string]string{"JOB_COMPLETION_INDEX": "2"},
+			Part{},
+			"shards count from 0, so the last of 2 is 1/2",
+		},
+		{
+			"auto",
+			map[string]string{"SLURM_ARRAY_TASK_ID": "x", "SLURM_ARRAY_TASK_COUNT": "4"},
+			Part{},
+			`SLURM_ARRAY_TASK_ID, _MIN and _STEP are "x", "0" and "1"`,
+		},
 		{"-1/2", nil, Part{}, "shards count from 0"},
 		{"a/b", nil, Part{}, "is not i/n"},
 	} {
@@ -208,8 +222,10 @@ func TestPartsAreEven(t *testing.T) {
 // FuzzRead reads anything as the file of a shard: it is refused with a sentence or
 // read, and nothing else.
 func FuzzRead(f *testing.F) {
-	f.Add(`{"schema":"vprof.shard/v1","verb":"plan","units":2,"of":1,"to":2}` + "\n" + `{"unit":0,"units":2,"result":[]}` + "\n" + `{"done":2}` + "\n")
-	f.Add(`{"schema":"vprof.shard/v1","units":2,"of":1,"to":2}` + "\n" + `{"failure":{"reason":"x"}}` + "\n" + `{"unit":9`)
+	f.Add(`{"schema":"vprof.shard/v1","verb":"plan","units":2,"of":1,"to":2}` + "\n" +
+		`{"unit":0,"units":2,"result":[]}` + "\n" + `{"done":2}` + "\n")
+	f.Add(`{"schema":"vprof.shard/v1","units":2,"of":1,"to":2}` + "\n" + `{"failure":{"reason":"x"}}` +
+		"\n" + `{"unit":9`)
 	dir := f.TempDir() // a folder for each input would be most of the time
 	f.Fuzz(func(t *testing.T, text string) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "shard-0-of-1.jsonl"), []byte(text), 0o600))

@@ -80,10 +80,15 @@ func Open(dir string, h Header) (*File, error) {
 func (h Header) same(path string, other Header) error {
 	switch {
 	case h.Tool != other.Tool:
-		return &PlanError{path, fmt.Sprintf("was made by vprof %s, this is %s; use another folder, or remove it", nameOf(h.Tool), nameOf(other.Tool))}
+		return &PlanError{path, fmt.Sprintf("was made by vprof %s, this is %s; use another folder, or remove it",
+			nameOf(h.Tool), nameOf(other.Tool))}
 	case h.Plan != other.Plan:
-		return &PlanError{path, fmt.Sprintf("is of another plan (%s of %d units, not %s of %d: other flags, files or models); use another folder, or remove it",
-			h.Verb, h.Units, other.Verb, other.Units)}
+		return &PlanError{
+			path,
+			fmt.Sprintf("is of another plan (%s of %d units, not %s of %d: other flags, files or models); use "+
+				"another folder, or remove it",
+				h.Verb, h.Units, other.Verb, other.Units),
+		}
 	}
 	return nil
 }

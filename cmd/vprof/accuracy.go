@@ -29,14 +29,16 @@ func newAccuracyCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "accuracy FILE...",
 		Short: "Compare estimates with what PyTorch needed",
-		Args:  between(1, anyNumber, "name the reference files to compare with (there are some in bench/reference/data)"),
+		Args: between(1, anyNumber,
+			"name the reference files to compare with (there are some in bench/reference/data)"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.files = args
 			return runAccuracy(cmd.Context(), o)
 		},
 	}
 	cmd.Flags().StringSliceVar(&o.cases, "case", nil, "only records of these `cases`")
-	cmd.Flags().StringVar(&o.models, "models", "", "`folder` with the .pt2 files of records of exported models, such as timm-resnet18.pt2 for timm:resnet18")
+	cmd.Flags().StringVar(&o.models, "models", "",
+		"`folder` with the .pt2 files of records of exported models, such as timm-resnet18.pt2 for timm:resnet18")
 	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "no progress on standard error")
 	o.part.register(cmd.Flags())
 	o.out.register(cmd)
@@ -67,7 +69,8 @@ func runAccuracy(ctx context.Context, o *accuracyOptions) error {
 		return err
 	}
 	bar := startProgress(o.app, o.quiet)
-	a, err := accuracy.Compare(ctx, records, accuracy.Recorder{Models: o.app.models().With(reference.FineTuned())}, bar.step)
+	a, err := accuracy.Compare(ctx, records,
+		accuracy.Recorder{Models: o.app.models().With(reference.FineTuned())}, bar.step)
 	bar.end()
 	if err != nil {
 		return err
@@ -103,7 +106,8 @@ func (o *accuracyOptions) read() ([]reference.Record, error) {
 			}
 			if r.Exported {
 				if o.models == "" {
-					return nil, usagef("%s has records of exported models: name the folder of their files with --models", path)
+					return nil,
+						usagef("%s has records of exported models: name the folder of their files with --models", path)
 				}
 				r.Model = filepath.Join(o.models, reference.FileName(r.Model))
 			}
@@ -137,9 +141,10 @@ func (o *accuracyOptions) shard(ctx context.Context, records []reference.Record)
 	if err != nil {
 		return err
 	}
-	return o.part.run(ctx, o.app, p, nil, func(ctx context.Context, from, to int, _ json.RawMessage, _ func(any) error) (int, any, error) {
-		to = min(to, from+atOnce)
-		a, err := accuracy.Compare(ctx, records[from:to], accuracy.Recorder{Models: o.app.models()}, nil)
-		return to - from, a, err
-	})
+	return o.part.run(ctx, o.app, p, nil,
+		func(ctx context.Context, from, to int, _ json.RawMessage, _ func(any) error) (int, any, error) {
+			to = min(to, from+atOnce)
+			a, err := accuracy.Compare(ctx, records[from:to], accuracy.Recorder{Models: o.app.models()}, nil)
+			return to - from, a, err
+		})
 }

@@ -88,7 +88,8 @@ func run(ctx context.Context, a *app, args []string) (code exitCode) {
 			if os.Getenv("VPROF_DEBUG") != "" {
 				panic(bug)
 			}
-			printable.Fprintf(a.stderr, "vprof: internal error: %v (please report it; VPROF_DEBUG=1 shows where)\n", bug)
+			printable.Fprintf(a.stderr, "vprof: internal error: %v (please report it; VPROF_DEBUG=1 shows where)\n",
+				bug)
 			code = exitFailure
 		}
 	}()
@@ -168,9 +169,18 @@ func addVerbs(root *cobra.Command, a *app) {
 		id, title string
 		verbs     []*cobra.Command
 	}{
-		{"before", "Before you train:", []*cobra.Command{newPlanCmd(a), newFitCmd(a), newSweepCmd(a), newSmokeCmd(a), newRunCmd(a), newTimeCmd(a)}},
-		{"subject", "What is trained, and on what:", []*cobra.Command{newCaptureCmd(a), newModelsCmd(a), newGPUsCmd(a), newDoctorCmd(a)}},
-		{"after", "While you train, and after:", []*cobra.Command{newMonitorCmd(a), newDiagnoseCmd(a), newReportCmd(a), newCompareCmd(a)}},
+		{
+			"before", "Before you train:",
+			[]*cobra.Command{newPlanCmd(a), newFitCmd(a), newSweepCmd(a), newSmokeCmd(a), newRunCmd(a), newTimeCmd(a)},
+		},
+		{
+			"subject", "What is trained, and on what:",
+			[]*cobra.Command{newCaptureCmd(a), newModelsCmd(a), newGPUsCmd(a), newDoctorCmd(a)},
+		},
+		{
+			"after", "While you train, and after:",
+			[]*cobra.Command{newMonitorCmd(a), newDiagnoseCmd(a), newReportCmd(a), newCompareCmd(a)},
+		},
 		{"trust", "How far to trust it:", []*cobra.Command{newAccuracyCmd(a), newCalibrateCmd(a)}},
 		{"many", "On many machines:", []*cobra.Command{newFleetCmd(a)}},
 	} {
@@ -195,7 +205,8 @@ func newHelpCmd() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			page, rest, err := cmd.Root().Find(args)
 			if err != nil || len(rest) > 0 {
-				return usagef("there is no command or help page %q (list them with \"vprof help\")", strings.Join(args, " "))
+				return usagef("there is no command or help page %q (list them with \"vprof help\")",
+					strings.Join(args, " "))
 			}
 			_ = cmd.Root().PersistentFlags().Set(helpAllFlag, "true")
 			return page.Help()
@@ -227,9 +238,12 @@ func unknownCommand(root *cobra.Command, args []string) error {
 
 // synonyms are commands by what other tools call them.
 var synonyms = map[string][]string{
-	"plan": {"estimate", "predict", "calc", "calculate", "mem", "memory"}, "fit": {"search", "find", "optimize", "batch-size"}, "smoke": {"check", "test", "verify"},
-	"gpus": {"devices", "boards", "list-gpus"}, "models": {"list", "list-models"}, "monitor": {"watch", "top"}, "time": {"bench", "benchmark", "speed"},
-	"diagnose": {"debug", "oom", "analyze", "explain"}, "compare": {"diff"}, "report": {"html", "view", "show"}, "capture": {"convert", "trace"}, "run": {"execute", "simulate"},
+	"plan": {"estimate", "predict", "calc", "calculate", "mem", "memory"},
+	"fit":  {"search", "find", "optimize", "batch-size"}, "smoke": {"check", "test", "verify"},
+	"gpus": {"devices", "boards", "list-gpus"}, "models": {"list", "list-models"}, "monitor": {"watch", "top"},
+	"time":     {"bench", "benchmark", "speed"},
+	"diagnose": {"debug", "oom", "analyze", "explain"}, "compare": {"diff"}, "report": {"html", "view", "show"},
+	"capture": {"convert", "trace"}, "run": {"execute", "simulate"},
 }
 
 // anyNumber is no bound of the number of arguments.

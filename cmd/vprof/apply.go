@@ -35,11 +35,14 @@ type applyFlags struct {
 
 func (f *applyFlags) register(cmd *cobra.Command) {
 	f.flags = cmd.Flags()
-	f.flags.BoolVar(&f.apply, "apply", false, "write what is recommended into the project's configuration, with a .backup of each file")
+	f.flags.BoolVar(&f.apply, "apply", false,
+		"write what is recommended into the project's configuration, with a .backup of each file")
 	f.flags.BoolVar(&f.dryRun, "dry-run", false, "with --apply: only show what would be written")
-	f.flags.StringVar(&f.config, "config-path", "", "with --apply: the configuration `file` (default: where the model's project has it)")
-	f.flags.StringArrayVar(&f.pairs, "map", nil, "with --apply: where any other YAML, TOML or JSON file has a value, as `name=path.to.key`; names are "+
-		strings.Join(systems.Names(), ", ")+" and settings (repeatable)")
+	f.flags.StringVar(&f.config, "config-path", "",
+		"with --apply: the configuration `file` (default: where the model's project has it)")
+	f.flags.StringArrayVar(&f.pairs, "map", nil,
+		"with --apply: where any other YAML, TOML or JSON file has a value, as `name=path.to.key`; names are "+
+			strings.Join(systems.Names(), ", ")+" and settings (repeatable)")
 }
 
 // check refuses flags that contradict each other.
@@ -143,7 +146,8 @@ func (f *applyFlags) choose(fit *report.Fit, s systems.System) (c report.Choice,
 		if c, ok := own.Overall(device); ok {
 			return c, "", nil
 		}
-		note = s.Project + " does not read its " + strings.Join(s.Unread, " and ") + "; make sure that your code does what was asked for here"
+		note = s.Project + " does not read its " + strings.Join(s.Unread, " and ") +
+			"; make sure that your code does what was asked for here"
 	}
 	c, ok := fit.Overall(device)
 	if !ok {
@@ -159,7 +163,8 @@ func (f *applyFlags) run(ctx context.Context, o *output, fit *report.Fit) error 
 		return err
 	}
 	if !known && len(f.pairs) == 0 && f.trainer == nil {
-		return usagef("--apply: vprof does not know where the project of %s keeps its settings; say so with --config-path and --map", fit.Model)
+		return usagef("--apply: vprof does not know where the project of %s keeps its settings; say so with "+
+			"--config-path and --map", fit.Model)
 	}
 	c, note, err := f.choose(fit, s)
 	if err != nil {
@@ -211,7 +216,8 @@ func (f *applyFlags) run(ctx context.Context, o *output, fit *report.Fit) error 
 	if err != nil {
 		return err
 	}
-	printable.Fprintf(o.app.stderr, "vprof: wrote %d of %d files; what they held is in %s\n", changed, len(changes), strings.Join(backups, ", "))
+	printable.Fprintf(o.app.stderr, "vprof: wrote %d of %d files; what they held is in %s\n", changed, len(changes),
+		strings.Join(backups, ", "))
 	return nil
 }
 
@@ -235,7 +241,10 @@ func (f *applyFlags) cannot(flag string) bool {
 
 // trainerValues are what is written into a trainer's configuration.
 func trainerValues(c report.Choice) trainers.Values {
-	v := trainers.Values{Batch: c.Batch, Accumulate: c.Case.Accumulate, Checkpointing: c.Case.Checkpointing, Levers: map[string]string{}}
+	v := trainers.Values{
+		Batch: c.Batch, Accumulate: c.Case.Accumulate, Checkpointing: c.Case.Checkpointing,
+		Levers: map[string]string{},
+	}
 	turn := func(on bool, flag, value string) {
 		if on {
 			v.Levers[flag] = value

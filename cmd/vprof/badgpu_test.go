@@ -30,7 +30,10 @@ func TestWhatIsWrongWithAMachineIsSaidInASentence(t *testing.T) {
 	// compile them.
 	compiling := func(result int) fakecuda.Setup {
 		return one(func(s *fakecuda.Setup) {
-			s.Fail = []string{fakecuda.FailCall("cuModuleLoadDataEx", 1, 209), fakecuda.FailCall("cuModuleLoadDataEx", 2, result)}
+			s.Fail = []string{
+				fakecuda.FailCall("cuModuleLoadDataEx", 1, 209),
+				fakecuda.FailCall("cuModuleLoadDataEx", 2, result),
+			}
 		})
 	}
 	for _, tt := range []struct {
@@ -45,7 +48,8 @@ func TestWhatIsWrongWithAMachineIsSaidInASentence(t *testing.T) {
 			"no board",
 			fakecuda.Setup{},
 			"", exitNoGPU,
-			"cuda: the driver shows no GPU; see nvidia-smi, and whether CUDA_VISIBLE_DEVICES hides it; a board in MIG mode needs slices (nvidia-smi mig -cgi)",
+			"cuda: the driver shows no GPU; see nvidia-smi, and whether CUDA_VISIBLE_DEVICES hides it; a board in " +
+				"MIG mode needs slices (nvidia-smi mig -cgi)",
 		},
 		{
 			"no such board",
@@ -59,7 +63,8 @@ func TestWhatIsWrongWithAMachineIsSaidInASentence(t *testing.T) {
 		},
 		{
 			"old board", fakecuda.Genuine(board(t, "gtx-1080")), "", exitNoGPU,
-			"cuda:0: NVIDIA GeForce GTX 1080 is too old: it has compute capability 6.1, the kernels need 7.0; simulate it with --device sim:gtx-1080",
+			"cuda:0: NVIDIA GeForce GTX 1080 is too old: it has compute capability 6.1, the kernels need 7.0; " +
+				"simulate it with --device sim:gtx-1080",
 		},
 		{
 			"prohibited mode", one(func(s *fakecuda.Setup) { s.Boards[0].Mode = 2 }), "", exitNoGPU,
@@ -69,7 +74,8 @@ func TestWhatIsWrongWithAMachineIsSaidInASentence(t *testing.T) {
 			"exclusive mode", one(func(s *fakecuda.Setup) {
 				s.Boards[0].Mode, s.Boards[0].Others = 3, []fakecuda.Process{{PID: 5, Name: "python3", Used: mib}}
 			}), "", exitNoGPU,
-			"cuda:0: the board is in exclusive mode and another process uses it; wait for that process, or share the board with nvidia-smi -c DEFAULT",
+			"cuda:0: the board is in exclusive mode and another process uses it; wait for that process, or share " +
+				"the board with nvidia-smi -c DEFAULT",
 		},
 		{
 			"full board", one(func(s *fakecuda.Setup) {
@@ -86,15 +92,19 @@ func TestWhatIsWrongWithAMachineIsSaidInASentence(t *testing.T) {
 		},
 		{
 			"no host memory", fails("cuInit", 2), "", exitNoGPU,
-			"cuda: there is not enough host memory for the driver (cuInit: out of memory (CUDA_ERROR_OUT_OF_MEMORY)); raise the memory limit of this process or container",
+			"cuda: there is not enough host memory for the driver (cuInit: out of memory " +
+				"(CUDA_ERROR_OUT_OF_MEMORY)); raise the memory limit of this process or container",
 		},
 		{
 			"no permission", fails("cuInit", 800), "", exitNoGPU,
-			"cuda: no permission to use the GPU (cuInit: not permitted (CUDA_ERROR_NOT_PERMITTED)); see whether this user can read and write /dev/nvidia*",
+			"cuda: no permission to use the GPU (cuInit: not permitted (CUDA_ERROR_NOT_PERMITTED)); see whether " +
+				"this user can read and write /dev/nvidia*",
 		},
 		{
 			"mixed driver", fails("cuInit", 803), "", exitNoGPU,
-			"cuda: the driver does not start (cuInit: the driver library and the kernel module differ in version (CUDA_ERROR_SYSTEM_DRIVER_MISMATCH); restart the machine, or load the kernel module that belongs to the library)",
+			"cuda: the driver does not start (cuInit: the driver library and the kernel module differ in version " +
+				"(CUDA_ERROR_SYSTEM_DRIVER_MISMATCH); restart the machine, or load the kernel module that belongs " +
+				"to the library)",
 		},
 		{
 			"no compiler", compiling(221), "", exitNoGPU,
@@ -106,23 +116,32 @@ func TestWhatIsWrongWithAMachineIsSaidInASentence(t *testing.T) {
 		},
 		{
 			"compiler too old", compiling(222), "", exitNoGPU,
-			"cuda:0: the driver is too old for the kernels (CUDA_ERROR_UNSUPPORTED_PTX_VERSION); install driver 520.61 or newer",
+			"cuda:0: the driver is too old for the kernels (CUDA_ERROR_UNSUPPORTED_PTX_VERSION); install driver " +
+				"520.61 or newer",
 		},
 		{
 			"board too new for the compiler", compiling(209), "", exitNoGPU,
-			"cuda:0: the driver does not compile the kernels for this GPU (CUDA_ERROR_NO_BINARY_FOR_GPU); install the newest driver, and unset CUDA_DISABLE_PTX_JIT",
+			"cuda:0: the driver does not compile the kernels for this GPU (CUDA_ERROR_NO_BINARY_FOR_GPU); install " +
+				"the newest driver, and unset CUDA_DISABLE_PTX_JIT",
 		},
 		{
 			"damaged kernels", compiling(218), "", exitFailure,
-			"cuModuleLoadDataEx: the driver's compiler refuses the kernels (CUDA_ERROR_INVALID_PTX); this is a bug of vprof, please report it",
+			"cuModuleLoadDataEx: the driver's compiler refuses the kernels (CUDA_ERROR_INVALID_PTX); this is a bug " +
+				"of vprof, please report it",
 		},
 		{
 			"memory error", fails("cuEventRecord", 214), "", exitFailure,
-			"batch 8: cuEventRecord: uncorrectable memory error (CUDA_ERROR_ECC_UNCORRECTABLE); the kernel log has the cause as an Xid (dmesg | grep -i xid); reset the GPU (nvidia-smi --gpu-reset) or restart the machine",
+			"batch 8: cuEventRecord: uncorrectable memory error (CUDA_ERROR_ECC_UNCORRECTABLE); the kernel log has " +
+				"the cause as an Xid (dmesg | grep -i xid); reset the GPU (nvidia-smi --gpu-reset) or restart the " +
+				"machine",
 		},
 		{
-			"fallen off the bus", one(func(s *fakecuda.Setup) { s.Fail = []string{fakecuda.FailCall("cuMemAlloc", 4, 999)} }), "", exitFailure,
-			"batch 8: replay: instruction 0: malloc of 16777216 bytes: get a segment of 16777216 bytes: cuMemAlloc of 16.00 MiB: unknown error (CUDA_ERROR_UNKNOWN); the kernel log has the cause as an Xid (dmesg | grep -i xid)",
+			"fallen off the bus", one(func(s *fakecuda.Setup) {
+				s.Fail = []string{fakecuda.FailCall("cuMemAlloc", 4, 999)}
+			}), "", exitFailure,
+			"batch 8: replay: instruction 0: malloc of 16777216 bytes: get a segment of 16777216 bytes: cuMemAlloc " +
+				"of 16.00 MiB: unknown error (CUDA_ERROR_UNKNOWN); the kernel log has the cause as an Xid (dmesg | " +
+				"grep -i xid)",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -176,7 +195,10 @@ func TestASliceIsABoardAndAMachineOfNoneHasNoGPU(t *testing.T) {
 		require.EqualValues(t, 4864*mib, r.Devices[0].Memory)
 		require.Positive(t, r.Points[0].Run.Process, "NVML knows it by its own name")
 		require.True(t, r.Devices[0].MIG)
-		require.Equal(t, "MIG-fa000000-0000-0000-0000-00000000000"+map[string]string{"cuda:0": "1", "cuda:1": "2"}[name], r.Devices[0].UUID)
+		require.Equal(t, "MIG-fa000000-0000-0000-0000-00000000000"+map[string]string{
+			"cuda:0": "1",
+			"cuda:1": "2",
+		}[name], r.Devices[0].UUID)
 	}
 	got := command(t, "sweep", "--model", "toy", "--device", "cuda:2")
 	require.Equal(t, exitNoGPU, got.code)
@@ -189,10 +211,14 @@ func TestASliceIsABoardAndAMachineOfNoneHasNoGPU(t *testing.T) {
 	fakecuda.Setup{Boards: []fakecuda.Board{whole}}.Restart(t)
 	got = command(t, "sweep", "--model", "toy", "--device", "cuda:0")
 	require.Equal(t, exitNoGPU, got.code)
-	require.Contains(t, got.stderr, "the driver shows no GPU; see nvidia-smi, and whether CUDA_VISIBLE_DEVICES hides it; a board in MIG mode needs slices")
+	require.Contains(t, got.stderr,
+		"the driver shows no GPU; see nvidia-smi, and whether CUDA_VISIBLE_DEVICES hides it; a board in MIG mode "+
+			"needs slices")
 	doctor = command(t, "doctor")
 	require.Equal(t, exitNoGPU, doctor.code)
-	require.Contains(t, doctor.stdout, "board 0 is in MIG mode and has no slices; make one (nvidia-smi mig -i 0 -cgi 0 -C) or turn the mode off (nvidia-smi -i 0 -mig 0)")
+	require.Contains(t, doctor.stdout,
+		"board 0 is in MIG mode and has no slices; make one (nvidia-smi mig -i 0 -cgi 0 -C) or turn the mode off "+
+			"(nvidia-smi -i 0 -mig 0)")
 }
 
 // Libraries that are no driver: none, one that cannot be loaded, one that is
@@ -203,7 +229,9 @@ func TestLibrariesThatAreNoDriver(t *testing.T) {
 	garbage, old := filepath.Join(dir, "garbage.so"), filepath.Join(dir, "old.so")
 	require.NoError(t, os.WriteFile(garbage, []byte("not a library"), 0o600))
 	source := filepath.Join(dir, "old.c")
-	require.NoError(t, os.WriteFile(source, []byte("int cuInit(unsigned f) { return f; }\nint cuDriverGetVersion(int *v) { *v = 12040; return 0; }\n"), 0o600))
+	require.NoError(t, os.WriteFile(source,
+		[]byte("int cuInit(unsigned f) { return f; }\nint cuDriverGetVersion(int *v) { *v = 12040; return 0; }\n"),
+		0o600))
 	out, err := exec.Command("cc", "-shared", "-fPIC", "-o", old, source).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	for library, says := range map[string]string{
@@ -237,7 +265,8 @@ func TestTheFirstGPUIsTheDefault(t *testing.T) {
 	require.Equal(t, "cuda:0", r.Devices[0].Name)
 	require.Equal(t, "t4", r.Devices[0].GPU)
 	require.Equal(t, "sim:t4", swept(t, "--model", "toy", "--batch", "8", "--gpu", "t4").Devices[0].Name)
-	require.Equal(t, "sim:"+defaultGPU, swept(t, "--model", "toy", "--batch", "8", "--gpu-memory", "8GiB").Devices[0].Name)
+	require.Equal(t, "sim:"+defaultGPU,
+		swept(t, "--model", "toy", "--batch", "8", "--gpu-memory", "8GiB").Devices[0].Name)
 	fakecuda.Setup{}.Restart(t)
 	require.Equal(t, "sim:"+defaultGPU, swept(t, "--model", "toy", "--batch", "8").Devices[0].Name)
 }
@@ -258,7 +287,10 @@ func TestFitFindsTheGPU(t *testing.T) {
 
 // The doctor of a machine on which all is well.
 func TestAHealthyMachine(t *testing.T) {
-	setup := fakecuda.Setup{Boards: []fakecuda.Board{{GPU: board(t, "h200"), Module: 8 * mib}, {GPU: board(t, "t4"), Mode: 2}}}
+	setup := fakecuda.Setup{Boards: []fakecuda.Board{
+		{GPU: board(t, "h200"), Module: 8 * mib},
+		{GPU: board(t, "t4"), Mode: 2},
+	}}
 	setup.Restart(t)
 	got := command(t, "doctor", "--format", "csv")
 	require.Equal(t, exitFine, got.code, "one usable GPU is enough")
@@ -268,7 +300,10 @@ cuda:0,NVIDIA H200,9.0,150109093888,524288000,8388608,0,true
 cuda:1,Tesla T4,7.5,15828320256,0,0,0,false
 `, got.stdout)
 	got = command(t, "doctor")
-	for _, want := range []string{"580.65.06 (simulated driver)", "13.0", "cuda:1: the board is in prohibited mode; allow contexts"} {
+	for _, want := range []string{
+		"580.65.06 (simulated driver)", "13.0",
+		"cuda:1: the board is in prohibited mode; allow contexts",
+	} {
 		require.Contains(t, got.stdout, want)
 	}
 }

@@ -59,10 +59,13 @@ func newCalibrateCmd(a *app) *cobra.Command {
 	f.StringVar(&o.gpu, "gpu", "", "only runs of this board; of snapshots: `name` of the board (see vprof gpus)")
 	f.StringVarP(&o.file, "output", "o", "coefficients.yaml", "coefficients `file` to write to")
 	f.StringVar(&o.name, "name", "", "`name` of the entry (default: the GPU and the stack)")
-	f.StringVar(&o.stack, "stack", "", "what ran, if the runs do not say: a `list` like torch=2.11.0,cuda=13.0,cudnn=9.19,driver=580")
+	f.StringVar(&o.stack, "stack", "",
+		"what ran, if the runs do not say: a `list` like torch=2.11.0,cuda=13.0,cudnn=9.19,driver=580")
 	f.BoolVar(&o.pool, "pool", false, "fit one set of coefficients to runs of several models")
-	f.BoolVar(&o.allowSimulated, "allow-simulated", false, "learn from simulated devices and drivers, too; the entry says so")
-	f.BoolVar(&o.force, "force", false, "learn from runs, too, that are further from the replay than other work of the same kind can be")
+	f.BoolVar(&o.allowSimulated, "allow-simulated", false,
+		"learn from simulated devices and drivers, too; the entry says so")
+	f.BoolVar(&o.force, "force", false,
+		"learn from runs, too, that are further from the replay than other work of the same kind can be")
 	f.BoolVar(&o.dryRun, "dry-run", false, "write nothing")
 	o.batch.register(cmd, "all in the runs")
 	o.out.register(cmd)
@@ -122,10 +125,13 @@ func (o *calibrateOptions) read() ([]calibration.Observed, []coefficients.Input,
 		}
 		all = slices.DeleteFunc(all, func(r calibration.Observed) bool { return !wanted(r) })
 		if len(all) == 0 {
-			return nil, nil, usagef("%s: no run is left to learn from (batches %v, of which the flags leave none)", arg, in.Batches)
+			return nil, nil, usagef("%s: no run is left to learn from (batches %v, of which the flags leave none)",
+				arg, in.Batches)
 		}
 		if all[0].Simulated && !o.allowSimulated {
-			return nil, nil, usagef("%s: the result of %s in it is simulated, so there is nothing to learn of a real GPU; --allow-simulated learns from it nevertheless", arg, in.Source)
+			return nil, nil,
+				usagef("%s: the result of %s in it is simulated, so there is nothing to learn of a real GPU; "+
+					"--allow-simulated learns from it nevertheless", arg, in.Source)
 		}
 		in.Batches = nil
 		for _, r := range all {

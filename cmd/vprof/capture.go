@@ -45,14 +45,18 @@ func (o *captureOptions) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVarP(&o.Output, "output", "o", "", "`file` to write (default: the model's name with .pt2)")
 	f.StringArrayVar(&o.Inputs, "input", nil, "an argument of forward, as `name=dtype[dim,...]` (repeatable)")
-	f.StringVar(&o.InputsFrom, "inputs-from", "", "`function` that returns an example of the inputs, as file.py:name or pkg.module:name")
-	f.StringVar(&o.Task, "task", "", "what a model of transformers is trained for, such as causal-lm (default: what its configuration says)")
+	f.StringVar(&o.InputsFrom, "inputs-from", "",
+		"`function` that returns an example of the inputs, as file.py:name or pkg.module:name")
+	f.StringVar(&o.Task, "task", "",
+		"what a model of transformers is trained for, such as causal-lm (default: what its configuration says)")
 	f.StringVar(&o.Attention, "attention", "", "attn_implementation of a model of transformers, such as eager")
 	f.IntVar(&o.Size, "size", 0, "height and width of images in `pixels` (default: the model's own)")
 	f.IntVar(&o.Seq, "seq", 0, "`tokens` of a text to export with (default 256)")
 	f.IntVar(&o.Samples, "samples", 0, "`samples` of a sound to export with (default 32000)")
 	f.StringVar(&o.Python, "python", "", "Python `interpreter` to use (default: python3 or python of the PATH)")
-	f.StringVar(&o.boards, "ask-cudnn", "", "ask the cuDNN of your Python for the workspaces of convolutions on `boards` like rtx-3090,a100-40, or none (default: one of each architecture since Ampere, if there is a cuDNN; see vprof capture ask)")
+	f.StringVar(&o.boards, "ask-cudnn", "",
+		"ask the cuDNN of your Python for the workspaces of convolutions on `boards` like rtx-3090,a100-40, or none "+
+			"(default: one of each architecture since Ampere, if there is a cuDNN; see vprof capture ask)")
 	f.StringVar(&o.library, "cudnn", "", "ask this libcudnn.so.9: a `file`")
 	o.compile.register(cmd)
 	f.BoolVar(&o.print, "print-script", false, "print the Python script and do nothing")

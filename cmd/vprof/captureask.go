@@ -57,7 +57,8 @@ func newCaptureAskCmd(a *app) *cobra.Command {
 	o.c.register(cmd, a)
 	o.batch.register(cmd, "1..64x2, or the model's own where that is fixed")
 	o.board.register(cmd, "`boards`: a list like rtx-3090,a100-40, or all (see vprof gpus)")
-	cmd.Flags().StringVar(&o.whom.Python, "python", "", "Python `interpreter` whose cuDNN is asked (default: python3 or python of the PATH)")
+	cmd.Flags().StringVar(&o.whom.Python, "python", "",
+		"Python `interpreter` whose cuDNN is asked (default: python3 or python of the PATH)")
 	cmd.Flags().StringVar(&o.whom.Library, "cudnn", "", "ask this libcudnn.so.9 instead: a `file`")
 	cmd.Flags().BoolVar(&o.again, "again", false, "ask about convolutions that have an answer, too")
 	cmd.Flags().BoolVar(&print, "print-script", false, "print the Python script that asks and do nothing")
@@ -192,7 +193,8 @@ func ask(ctx context.Context, a *app, whom capture.Asking, q question) error {
 				return err
 			}
 		}
-		printable.Fprintf(a.stdout, "sm_%d: cuDNN %s told the workspaces of %d convolutions (forward and backward); %s\n",
+		printable.Fprintf(a.stdout,
+			"sm_%d: cuDNN %s told the workspaces of %d convolutions (forward and backward); %s\n",
 			t.Generation, version, len(s.Bytes), whoUses(version))
 	}
 	return nil

@@ -111,7 +111,8 @@ func recordCompiled(ctx context.Context, o *captureOptions) error {
 	case errors.As(err, &refused):
 		return usageError{err}
 	case err != nil && ran.Torch().Version != "" && ran.Torch().CUDA == "":
-		return usagef("PyTorch of this Python is not built for CUDA, which --compile needs; install a build that is (no GPU is needed)")
+		return usagef("PyTorch of this Python is not built for CUDA, which --compile needs; install a build that is " +
+			"(no GPU is needed)")
 	case err != nil:
 		return err
 	}

@@ -87,8 +87,13 @@ func (f *fieldFlag) Type() string {
 // register adds the flags of a case to a command.
 func (f *caseFlags) register(cmd *cobra.Command, a *app) {
 	f.flags, f.patch = cmd.Flags(), models.Patch{}
-	f.flags.Var(&once{to: &f.model}, "model", "`name` of the model (see vprof models), a file of torch.export (model.pt2), or hf: and a config.json of transformers")
-	f.flags.StringVar(&f.torch, "torch", "", models.FieldNamed("torch").Usage+"; auto reads it from a .pt2 model, or else from uv.lock, requirements.txt or pyproject.toml beside "+projectFile+" (default "+stack.Default().Release()+")")
+	f.flags.Var(&once{to: &f.model}, "model",
+		"`name` of the model (see vprof models), a file of torch.export (model.pt2), or hf: and a config.json of "+
+			"transformers")
+	f.flags.StringVar(&f.torch, "torch", "",
+		models.FieldNamed("torch").Usage+
+			"; auto reads it from a .pt2 model, or else from uv.lock, requirements.txt or pyproject.toml beside "+
+			projectFile+" (default "+stack.Default().Release()+")")
 	for i := range models.Fields() {
 		field := &models.Fields()[i]
 		taken := f.writes && field.Name == "output"
@@ -216,7 +221,8 @@ func (f *caseFlags) setup(a *app) (*step.Setup, models.Case, error) {
 type batchFlag struct{ list string }
 
 func (f *batchFlag) register(cmd *cobra.Command, otherwise string) {
-	cmd.Flags().StringVar(&f.list, "batch", "", "batch sizes: a `list` like 8,16,32 or ranges like 8..128x2 and 8..64+8 (default: "+otherwise+")")
+	cmd.Flags().StringVar(&f.list, "batch", "",
+		"batch sizes: a `list` like 8,16,32 or ranges like 8..128x2 and 8..64+8 (default: "+otherwise+")")
 }
 
 // sizes are the batch sizes given, or else those of the default.
@@ -253,8 +259,10 @@ func (f *boardFlags) unchosen(gpus []device.GPU) string {
 func (f *boardFlags) register(cmd *cobra.Command, gpuUsage string) {
 	f.flags = cmd.Flags()
 	cmd.Flags().StringVar(&f.gpu, "gpu", defaultGPU, gpuUsage)
-	cmd.Flags().StringVar(&f.memory, "gpu-memory", "", "replace the board's total memory by `size`, like 12GiB; a bare number counts GiB, 70% is a part of it")
-	cmd.Flags().StringVar(&f.spec, "gpu-spec", "", "instead of --gpu: a board of your own, described in a YAML `file` (see vprof help gpu-spec)")
+	cmd.Flags().StringVar(&f.memory, "gpu-memory", "",
+		"replace the board's total memory by `size`, like 12GiB; a bare number counts GiB, 70% is a part of it")
+	cmd.Flags().StringVar(&f.spec, "gpu-spec", "",
+		"instead of --gpu: a board of your own, described in a YAML `file` (see vprof help gpu-spec)")
 	complete(cmd, "gpu", device.Names)
 }
 

@@ -13,7 +13,8 @@ func joinCheckpointing(args []string) []string {
 	var out []string
 	for i := 0; i < len(args); i++ {
 		if args[i] == flag && i+1 < len(args) && !strings.HasPrefix(args[i+1], "-") {
-			if _, err := models.FieldNamed("checkpointing").Parse(args[i+1]); err == nil || strings.Contains(args[i+1], "=") {
+			if _, err := models.FieldNamed("checkpointing").Parse(args[i+1]); err == nil ||
+				strings.Contains(args[i+1], "=") {
 				out = append(out, flag+"="+args[i+1])
 				i++
 				continue

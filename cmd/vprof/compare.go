@@ -27,7 +27,8 @@ func newCompareCmd(a *app) *cobra.Command {
 		Args:  between(2, 2, "name two files to compare"),
 		RunE:  func(_ *cobra.Command, args []string) error { return runCompare(o, args) },
 	}
-	cmd.Flags().StringVar(&o.tolerance, "tolerance", "5%", "largest relative `difference` that counts as none, like 2% or 0.02")
+	cmd.Flags().StringVar(&o.tolerance, "tolerance", "5%",
+		"largest relative `difference` that counts as none, like 2% or 0.02")
 	cmd.Flags().IntVar(&o.batch, "batch", 0, "only steps of this batch `size`")
 	o.out.register(cmd)
 	return cmd

@@ -113,9 +113,15 @@ func TestMeasuredIsSimulatedToTheByte(t *testing.T) {
 		{"t4", []string{"--model", "resnet18", "--stage", "head", "--batch", "8,64"}},
 		{"a100-40", []string{"--model", "toy", "--batch", "4..4096x4", "--alloc-conf", "expandable_segments:True"}},
 		{"rtx-5060-ti", []string{"--model", "redimnet-b2", "--stage", "full", "--batch", "16,64,128"}},
-		{"rtx-3060", []string{"--model", "llama-tiny", "--amp", "bf16", "--batch", "2,16", "--alloc-conf", "max_split_size_mb:128,roundup_power2_divisions:4"}},
+		{"rtx-3060", []string{
+			"--model", "llama-tiny", "--amp", "bf16", "--batch", "2,16", "--alloc-conf",
+			"max_split_size_mb:128,roundup_power2_divisions:4",
+		}},
 		{"h100", []string{"--model", "redimnet-b0", "--batch", "64", "--alloc-conf", "expandable_segments:True"}},
-		{"v100-16", []string{"--model", "toy", "--batch", "16..1024x2", "--alloc-conf", "garbage_collection_threshold:0.6,per_process_memory_fraction:0.8"}},
+		{"v100-16", []string{
+			"--model", "toy", "--batch", "16..1024x2", "--alloc-conf",
+			"garbage_collection_threshold:0.6,per_process_memory_fraction:0.8",
+		}},
 	} {
 		t.Run(tt.gpu+" "+strings.Join(tt.args[1:], " "), func(t *testing.T) {
 			if testing.Short() && tt.args[1] != "toy" {
@@ -149,7 +155,8 @@ func TestTheLargestBatchIsTheSame(t *testing.T) {
 			args := []string{"--model", "toy", "--batch", "4", "--find-max", "--alloc-conf", conf}
 			measured := swept(t, append(args, "--device", "cuda:0")...)
 			requireBalanced(t, driver)
-			simulated := swept(t, append(args, "--device", "sim:"+gpu.Name, "--gpu-memory", strconv.FormatInt(memory, 10))...)
+			simulated := swept(t, append(args, "--device", "sim:"+gpu.Name, "--gpu-memory",
+				strconv.FormatInt(memory, 10))...)
 			require.InDelta(t, measured.Largest.Batch, measured.Largest.Predicted, 0)
 			require.Equal(t, plainly(simulated).Largest, plainly(measured).Largest)
 			require.Equal(t, measured.Largest.Batch+1, measured.Largest.Fails, "neighbors, and both tried")
@@ -179,7 +186,8 @@ func TestOthersMakeTheBoardSmaller(t *testing.T) {
 	require.Equal(t, simulated.Largest, measured.Largest)
 
 	require.Contains(t, measured.Warnings, report.Warning{
-		What: "cuda:0 is also used by python3 (4321), which holds 900.00 MiB", Hint: "what fits depends on it; end it and try again to be sure",
+		What: "cuda:0 is also used by python3 (4321), which holds 900.00 MiB",
+		Hint: "what fits depends on it; end it and try again to be sure",
 	})
 	run := measured.Points[0].Run
 	require.True(t, run.Shared)
@@ -189,7 +197,8 @@ func TestOthersMakeTheBoardSmaller(t *testing.T) {
 	table := command(t, append([]string{"sweep", "--device", "cuda:0", "--leave", "0"}, args...)...)
 	for _, want := range []string{
 		"yes, beside others", "no, beside others", "measured GiB", "warning: cuda:0 is also used by python3 (4321)",
-		"device: besides the reserved bytes the GPU shows 190.00 MiB of context and 50.00 MiB of the kernels that stand for PyTorch's, " +
+		"device: besides the reserved bytes the GPU shows 190.00 MiB of context and 50.00 MiB of the kernels that " +
+			"stand for PyTorch's, " +
 			"which the error leaves out; the 900.00 MiB of other processes are not in it; NVML shows up to ",
 	} {
 		require.Contains(t, table.stdout, want)
@@ -203,7 +212,10 @@ func TestOthersMakeTheBoardSmaller(t *testing.T) {
 // says so, one sentence, nothing left.
 func TestEveryDriverCallMayFail(t *testing.T) {
 	setup := fakecuda.Genuine(sized(board(t, "rtx-5060-ti"), 1024*mib))
-	args := []string{"sweep", "--model", "toy", "--batch", "4,64", "--device", "cuda:0", "--warm-up", "0", "--repeat", "1"}
+	args := []string{
+		"sweep", "--model", "toy", "--batch", "4,64", "--device", "cuda:0", "--warm-up", "0",
+		"--repeat", "1",
+	}
 	for _, conf := range []string{"expandable_segments:False", "expandable_segments:True"} {
 		args := append(args, "--alloc-conf", conf)
 		driver := setup.Restart(t)
@@ -211,13 +223,19 @@ func TestEveryDriverCallMayFail(t *testing.T) {
 		requireBalanced(t, driver)
 		calls := driver.Calls(t)
 		require.Subset(t, calls, []string{
-			"cuInit", "cuDeviceGetAttribute", "cuDevicePrimaryCtxRetain", "cuCtxSetCurrent", "cuStreamCreate", "cuModuleLoadDataEx",
-			"cuModuleGetFunction", "cuMemGetInfo", "cuMemAlloc", "cuMemFree", "cuMemsetD8Async", "cuLaunchKernel", "cuStreamSynchronize",
-			"cuMemcpyHtoD", "cuMemcpyDtoH", "cuEventCreate", "cuEventRecord", "cuEventSynchronize", "cuEventElapsedTime", "cuEventDestroy",
+			"cuInit", "cuDeviceGetAttribute", "cuDevicePrimaryCtxRetain", "cuCtxSetCurrent", "cuStreamCreate",
+			"cuModuleLoadDataEx",
+			"cuModuleGetFunction", "cuMemGetInfo", "cuMemAlloc", "cuMemFree", "cuMemsetD8Async", "cuLaunchKernel",
+			"cuStreamSynchronize",
+			"cuMemcpyHtoD", "cuMemcpyDtoH", "cuEventCreate", "cuEventRecord", "cuEventSynchronize",
+			"cuEventElapsedTime", "cuEventDestroy",
 			"cuModuleUnload", "cuStreamDestroy", "cuDevicePrimaryCtxRelease",
 		})
 		if conf == "expandable_segments:True" {
-			require.Subset(t, calls, []string{"cuMemAddressReserve", "cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemRelease", "cuMemUnmap", "cuMemAddressFree"})
+			require.Subset(t, calls, []string{
+				"cuMemAddressReserve", "cuMemCreate", "cuMemMap", "cuMemSetAccess",
+				"cuMemRelease", "cuMemUnmap", "cuMemAddressFree",
+			})
 		}
 		for _, result := range []int{1, 2, 214, 719, 999} {
 			for i, call := range calls {
@@ -264,7 +282,8 @@ func TestEveryLaunchMayFail(t *testing.T) {
 		driver := setup.Restart(t)
 		got := command(t, args...)
 		require.Equal(t, exitFailure, got.code)
-		require.Contains(t, got.stderr, "cuLaunchKernel: a kernel touched memory that is not its own (CUDA_ERROR_ILLEGAL_ADDRESS)")
+		require.Contains(t, got.stderr,
+			"cuLaunchKernel: a kernel touched memory that is not its own (CUDA_ERROR_ILLEGAL_ADDRESS)")
 		s := driver.Stats(t)
 		require.Zero(t, s.Alive())
 		require.Zero(t, s.Used)
@@ -325,7 +344,10 @@ func TestAnInterruptLeavesNothing(t *testing.T) {
 func TestABrokenSweepGoesOn(t *testing.T) {
 	t.Setenv("SOURCE_DATE_EPOCH", "1793858400")
 	setup := fakecuda.Genuine(sized(board(t, "rtx-5060-ti"), 4096*mib))
-	args := []string{"--model", "toy", "--batch", "4,8,16,512", "--find-max", "--device", "cuda:0", "--warm-up", "0", "--repeat", "1"}
+	args := []string{
+		"--model", "toy", "--batch", "4,8,16,512", "--find-max", "--device", "cuda:0", "--warm-up", "0",
+		"--repeat", "1",
+	}
 	setup.Restart(t)
 	whole := swept(t, args...)
 
@@ -348,7 +370,8 @@ func TestABrokenSweepGoesOn(t *testing.T) {
 		driver = setup.Restart(t)
 		require.Equal(t, whole, swept(t, args...), "and once more, without running anything")
 		require.Less(t, driver.Stats(t).Calls, ran)
-		require.EqualValues(t, 4*mib, driver.Stats(t).Peak-uint64(board(t, "rtx-5060-ti").Context), "only the context and what a device is tried with")
+		require.EqualValues(t, 4*mib, driver.Stats(t).Peak-uint64(board(t, "rtx-5060-ti").Context),
+			"only the context and what a device is tried with")
 
 		for flag, value := range map[string]string{"--stage": "frozen", "--device": "sim:t4"} {
 			got := command(t, append(append([]string{"sweep"}, args...), flag, value)...)
@@ -369,7 +392,8 @@ func TestVerifyTriesRealMemory(t *testing.T) {
 	require.Equal(t, 2+2*2, r.Points[0].Run.Verified)
 	requireBalanced(t, driver)
 	setup.Restart(t)
-	table := command(t, "sweep", "--model", "toy", "--stage", "frozen", "--batch", "2", "--device", "cuda:0", "--verify")
+	table := command(t, "sweep", "--model", "toy", "--stage", "frozen", "--batch", "2", "--device",
+		"cuda:0", "--verify")
 	require.Contains(t, table.stdout, "verified: each tensor's pattern was found again, 6 at batch 2.")
 
 	got := command(t, "sweep", "--model", "toy", "--device", "sim:t4", "--verify")
@@ -400,11 +424,13 @@ func TestADriverWithoutKernelsAndASickBoardAreNamed(t *testing.T) {
 	r := swept(t, "--model", "toy", "--batch", "8", "--device", "cuda:0")
 	require.True(t, r.Devices[0].Simulated)
 	require.True(t, r.Points[0].Run.Simulated)
-	require.Contains(t, command(t, "sweep", "--model", "toy", "--batch", "8", "--device", "cuda:0").stdout, "simulated Tesla T4")
+	require.Contains(t, command(t, "sweep", "--model", "toy", "--batch", "8", "--device", "cuda:0").stdout,
+		"simulated Tesla T4")
 	got := command(t, "sweep", "--model", "toy", "--batch", "8", "--device", "cuda:0", "--verify")
 	require.Equal(t, exitFailure, got.code)
 	require.Contains(t, got.stderr, "cuda:0: its driver runs no kernels, so no pattern can be written or found again")
-	require.Contains(t, command(t, "doctor").stdout, "cuda:0 is simulated: its driver runs no kernels or says that it is none")
+	require.Contains(t, command(t, "doctor").stdout,
+		"cuda:0 is simulated: its driver runs no kernels or says that it is none")
 	require.Contains(t, command(t, "doctor", "--format", "json").stdout, `"simulated": true`)
 
 	fakecuda.Genuine(board(t, "t4")).Restart(t)
@@ -417,7 +443,8 @@ func TestADriverWithoutKernelsAndASickBoardAreNamed(t *testing.T) {
 	driver := setup.Restart(t)
 	got = command(t, "sweep", "--model", "toy", "--device", "cuda:0")
 	require.Equal(t, exitFailure, got.code)
-	require.Contains(t, got.stderr, "cuda:0: the GPU gives wrong results: 1 of 2304 elements of a product in f32 are wrong; look for memory errors")
+	require.Contains(t, got.stderr,
+		"cuda:0: the GPU gives wrong results: 1 of 2304 elements of a product in f32 are wrong; look for memory errors")
 	requireBalanced(t, driver)
 }
 
@@ -431,7 +458,8 @@ func TestASweepLeavesRoomForOthers(t *testing.T) {
 	args := []string{"--model", "toy", "--batch", "16", "--find-max"}
 	got := command(t, append([]string{"sweep"}, args...)...)
 	require.Equal(t, exitUsage, got.code)
-	require.Contains(t, got.stderr, "cuda:0 is used by python3 (4321), which holds 500.00 MiB; name it with --device cuda:0 to run beside that")
+	require.Contains(t, got.stderr,
+		"cuda:0 is used by python3 (4321), which holds 500.00 MiB; name it with --device cuda:0 to run beside that")
 	requireBalanced(t, driver)
 
 	filled := func(leave ...string) int64 {

@@ -26,7 +26,9 @@ type deviceFlags struct {
 }
 
 func (f *deviceFlags) register(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.name, "device", "", "`device` to run on: cuda:0, or sim:NAME for a simulated board (default: the first GPU if this vprof can use it, else sim:"+defaultGPU+")")
+	cmd.Flags().StringVar(&f.name, "device", "",
+		"`device` to run on: cuda:0, or sim:NAME for a simulated board (default: the first GPU if this vprof can "+
+			"use it, else sim:"+defaultGPU+")")
 	f.board.register(cmd, "simulate this `board`, as --device sim:NAME does (see vprof gpus)")
 	complete(cmd, "device", deviceNames)
 }
@@ -86,7 +88,8 @@ func (f *deviceFlags) target(cmd *cobra.Command) (job.Target, error) {
 			break
 		}
 		if f.board.memory != "" {
-			return job.Target{}, usagef("--gpu-memory: the memory of a real board is what it is; simulate one with --device sim:NAME")
+			return job.Target{},
+				usagef("--gpu-memory: the memory of a real board is what it is; simulate one with --device sim:NAME")
 		}
 		return job.Target{Device: fmt.Sprintf("cuda:%d", named.index)}, nil
 	case !board && f.board.memory == "" && f.board.spec == "":

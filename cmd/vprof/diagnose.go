@@ -37,13 +37,15 @@ func newDiagnoseCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diagnose FILE...",
 		Short: "Find leaks, spikes, fragmentation and waste in a run, a snapshot or a log",
-		Args:  between(1, anyNumber, "name a file: a report, a snapshot, the text of an error, or a log of vprof monitor or nvidia-smi"),
-		RunE:  func(cmd *cobra.Command, args []string) error { return runDiagnose(cmd.Context(), o, args) },
+		Args: between(1, anyNumber,
+			"name a file: a report, a snapshot, the text of an error, or a log of vprof monitor or nvidia-smi"),
+		RunE: func(cmd *cobra.Command, args []string) error { return runDiagnose(cmd.Context(), o, args) },
 	}
 	o.c.register(cmd, a)
 	o.c.registerAllocConf()
 	o.board.register(cmd, "`board` that was trained on (see vprof gpus)")
-	cmd.Flags().IntVar(&o.batch, "batch", 0, "batch `size` that was trained with (default: the last of the report, or the model's)")
+	cmd.Flags().IntVar(&o.batch, "batch", 0,
+		"batch `size` that was trained with (default: the last of the report, or the model's)")
 	o.out.register(cmd)
 	return cmd
 }
@@ -84,7 +86,10 @@ func (o *diagnoseOptions) ranks(ctx context.Context, d *report.Diagnosis, paths 
 			return err
 		}
 		if !snapshot.Is(data) {
-			return &input.FormatError{File: name, Reason: "not a memory snapshot of PyTorch; of several files all must be, one a rank"}
+			return &input.FormatError{
+				File:   name,
+				Reason: "not a memory snapshot of PyTorch; of several files all must be, one a rank",
+			}
 		}
 		s, err := snapshot.Parse(data, name)
 		if err != nil {
@@ -134,7 +139,12 @@ func (o *diagnoseOptions) diagnose(ctx context.Context, d *report.Diagnosis, pat
 			err = o.remedy(ctx, d, "")
 		}
 	default:
-		err = &input.FormatError{File: name, Reason: "neither a report of vprof, nor a memory snapshot of PyTorch, nor the text of an OutOfMemoryError or of a process that was killed for memory, nor a log of vprof monitor or nvidia-smi with its header"}
+		err = &input.FormatError{
+			File: name,
+			Reason: "neither a report of vprof, nor a memory snapshot of PyTorch, nor the text of an " +
+				"OutOfMemoryError or of a process that was killed for memory, nor a log of vprof monitor or " +
+				"nvidia-smi with its header",
+		}
 	}
 	return err
 }
@@ -175,7 +185,10 @@ func gunzip(data []byte, name string) ([]byte, error) {
 	case err != nil:
 		return nil, &input.FormatError{File: name, Reason: "not a gzip file: " + err.Error()}
 	case len(data) > maxExpanded:
-		return nil, &input.FormatError{File: name, Reason: fmt.Sprintf("expands to more than %d MiB; expand it first (gunzip)", maxExpanded>>20)}
+		return nil, &input.FormatError{
+			File:   name,
+			Reason: fmt.Sprintf("expands to more than %d MiB; expand it first (gunzip)", maxExpanded>>20),
+		}
 	}
 	return data, nil
 }
@@ -265,7 +278,9 @@ func (o *diagnoseOptions) remedy(ctx context.Context, d *report.Diagnosis, board
 	return o.remedyFor(ctx, d, setup, c.Model, cmp.Or(o.batch, c.Batch), board)
 }
 
-func (o *diagnoseOptions) remedyFor(ctx context.Context, d *report.Diagnosis, setup *step.Setup, model string, batch int, board string) error {
+func (o *diagnoseOptions) remedyFor(ctx context.Context, d *report.Diagnosis, setup *step.Setup, model string,
+	batch int, board string,
+) error {
 	enlarge := slices.IndexFunc(d.Findings, func(f report.Finding) bool { return f.Kind == "under-use" })
 	if enlarge < 0 && !d.Short() {
 		return nil

@@ -33,8 +33,10 @@ func TestCommandReferenceIsCurrent(t *testing.T) {
 		name := strings.ReplaceAll(cmd.CommandPath(), " ", "_") + ".md"
 		golden.Equal(t, filepath.Join("../../docs/cli", name), b.Bytes())
 		b.Reset()
-		require.NoError(t, doc.GenMan(cmd, &doc.GenManHeader{Section: "1", Source: "vprof", Manual: "vprof", Date: &epoch}, &b))
-		golden.Equal(t, filepath.Join("../../docs/man", strings.ReplaceAll(cmd.CommandPath(), " ", "-")+".1"), b.Bytes())
+		require.NoError(t, doc.GenMan(cmd,
+			&doc.GenManHeader{Section: "1", Source: "vprof", Manual: "vprof", Date: &epoch}, &b))
+		golden.Equal(t, filepath.Join("../../docs/man",
+			strings.ReplaceAll(cmd.CommandPath(), " ", "-")+".1"), b.Bytes())
 		for _, sub := range cmd.Commands() {
 			walk(sub)
 		}

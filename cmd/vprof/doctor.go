@@ -84,10 +84,15 @@ func examine() *diagnosis {
 		d.GPUs = append(d.GPUs, checkedGPU{
 			Device: b.Name, Name: b.GPU.Product, UUID: b.Identity.UUID, MIG: b.Identity.MIG,
 			Capability: b.GPU.Capability.String(), Memory: b.GPU.Memory,
-			Context: b.Baseline.Context, Kernels: b.Baseline.Kernels, Others: b.Baseline.Others, Usable: b.Err == nil, Simulated: b.Simulated,
+			Context: b.Baseline.Context, Kernels: b.Baseline.Kernels, Others: b.Baseline.Others, Usable: b.Err == nil,
+			Simulated: b.Simulated,
 		})
 		if b.Simulated {
-			d.Problems = append(d.Problems, report.Warning{What: b.Name + " is simulated: its driver runs no kernels or says that it is none", Hint: "what is run on it counts memory and measures nothing"})
+			d.Problems = append(d.Problems,
+				report.Warning{
+					What: b.Name + " is simulated: its driver runs no kernels or says that it is none",
+					Hint: "what is run on it counts memory and measures nothing",
+				})
 		}
 		for _, way := range b.Shared {
 			d.Problems = append(d.Problems, report.Warning{What: way})
@@ -146,7 +151,8 @@ func (d *diagnosis) askNVML() []checkedGPU {
 		if slices, err := b.Slices(); err == nil && b.MIG && len(slices) == 0 {
 			d.Problems = append(d.Problems, report.Warning{
 				What: g.Device + " is in MIG mode and has no slices",
-				Hint: fmt.Sprintf("make one (nvidia-smi mig -i %d -cgi 0 -C) or turn the mode off (nvidia-smi -i %d -mig 0)", b.Index, b.Index),
+				Hint: fmt.Sprintf("make one (nvidia-smi mig -i %d -cgi 0 -C) or turn the mode off (nvidia-smi -i %d "+
+					"-mig 0)", b.Index, b.Index),
 			})
 		}
 		gpus = append(gpus, g)
@@ -224,7 +230,10 @@ func (d *diagnosis) Lines() []any { return []any{d} }
 
 // Records implements [report.Document].
 func (d *diagnosis) Records() [][]string {
-	rows := [][]string{{"device", "name", "compute_capability", "memory_bytes", "context_bytes", "kernels_bytes", "others_bytes", "usable"}}
+	rows := [][]string{{
+		"device", "name", "compute_capability", "memory_bytes", "context_bytes", "kernels_bytes",
+		"others_bytes", "usable",
+	}}
 	for _, g := range d.GPUs {
 		rows = append(rows, []string{
 			g.Device, g.Name, g.Capability, strconv.FormatInt(g.Memory, 10), strconv.FormatInt(g.Context, 10),

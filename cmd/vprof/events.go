@@ -50,6 +50,7 @@ func newEventsCmd(a *app) *cobra.Command {
 	c.register(cmd, a)
 	board.register(cmd, "`board` to record for (see vprof gpus)")
 	cmd.Flags().IntVar(&batch, "batch", 0, "batch `size` (default: the model's own)")
-	cmd.Flags().IntVar(&steps, "steps", 2, "training steps to record: the first, then those with the optimizer's state in place")
+	cmd.Flags().IntVar(&steps, "steps", 2,
+		"training steps to record: the first, then those with the optimizer's state in place")
 	return cmd
 }

@@ -51,12 +51,17 @@ func newFitCmd(a *app) *cobra.Command {
 	o.apply.register(cmd)
 	o.group.register(cmd)
 	f := cmd.Flags()
-	f.IntVar(&o.effective, "target-effective-batch", 0, "samples `n` that an optimizer step should see (default: any; the accumulation stays)")
+	f.IntVar(&o.effective, "target-effective-batch", 0,
+		"samples `n` that an optimizer step should see (default: any; the accumulation stays)")
 	f.IntVar(&o.maxBatch, "max-batch", planner.SearchedBatch, "largest batch `n` to try")
-	f.IntVar(&o.batch, "batch", 0, "which configurations hold batch `n`, and how fast they are (default: the largest batch of each)")
+	f.IntVar(&o.batch, "batch", 0,
+		"which configurations hold batch `n`, and how fast they are (default: the largest batch of each)")
 	f.IntVar(&o.multiple, "batch-multiple", 1, "batches that are multiples of `n`, 8 for tensor cores")
-	f.StringArrayVar(&o.tune, "tune", nil, "also search a setting of the model, as `name=values` with values like 8..24+8 (repeatable)")
-	f.BoolVar(&o.levers, "levers", false, "search what makes fine-tuning fit instead: liger-kernel, 8-bit and paged optimizers, the optimizer in backward, quantized layers, offload; and explain what each saves")
+	f.StringArrayVar(&o.tune, "tune", nil,
+		"also search a setting of the model, as `name=values` with values like 8..24+8 (repeatable)")
+	f.BoolVar(&o.levers, "levers", false,
+		"search what makes fine-tuning fit instead: liger-kernel, 8-bit and paged optimizers, the optimizer in "+
+			"backward, quantized layers, offload; and explain what each saves")
 	f.StringVar(&o.formula, "formula", "", "`guide`: also what the project's own script would say, where it has one")
 	complete(cmd, "formula", func() []string { return []string{"guide"} })
 	hide(f, "formula")
@@ -80,8 +85,10 @@ func runFit(cmd *cobra.Command, o *fitOptions) (err error) {
 	if s.Lengths, err = o.lengths.read(cmd, &o.c, s.Model); err != nil {
 		return err
 	}
-	if s.Lengths != nil && (len(s.GPUs) > 1 || s.Device != nil || s.Parallel.GPUs > 1 || s.Ranks.Strategy == fit.AnyStrategy) {
-		return usagef("--lengths: epochs are replayed for one simulated board and a strategy that is recorded; name one with --gpu, and leave out --device, --profile and --strategy auto")
+	if s.Lengths != nil && (len(s.GPUs) > 1 || s.Device != nil || s.Parallel.GPUs > 1 ||
+		s.Ranks.Strategy == fit.AnyStrategy) {
+		return usagef("--lengths: epochs are replayed for one simulated board and a strategy that is recorded; name " +
+			"one with --gpu, and leave out --device, --profile and --strategy auto")
 	}
 	if part, err := o.part.open(); part || err != nil {
 		if err != nil {
@@ -191,16 +198,17 @@ func (o *fitOptions) shard(ctx context.Context, s fit.Search) error {
 		return err
 	}
 	head.Started = o.app.now().UTC().Truncate(time.Second)
-	return o.part.run(ctx, o.app, p, fitHead{head, s.Model.Stages}, func(ctx context.Context, from, to int, _ json.RawMessage, _ func(any) error) (int, any, error) {
-		mine := s
-		mine.Whole = len(s.Cases)
-		mine.Cases = s.Cases[from:to]
-		part, err := fit.RunPart(ctx, mine)
-		if err == nil && from == 0 {
-			part.Profiles, err = o.profiles(ctx, s)
-		}
-		return to - from, part, err
-	})
+	return o.part.run(ctx, o.app, p, fitHead{head, s.Model.Stages},
+		func(ctx context.Context, from, to int, _ json.RawMessage, _ func(any) error) (int, any, error) {
+			mine := s
+			mine.Whole = len(s.Cases)
+			mine.Cases = s.Cases[from:to]
+			part, err := fit.RunPart(ctx, mine)
+			if err == nil && from == 0 {
+				part.Profiles, err = o.profiles(ctx, s)
+			}
+			return to - from, part, err
+		})
 }
 
 // warnOfUnread says where a recommendation is of what the model's own trainer
@@ -213,7 +221,8 @@ func warnOfUnread(f *report.Fit) error {
 	for _, c := range f.Choices {
 		if c.Recommended && !c.Own {
 			f.Warnings = append(f.Warnings, report.Warning{
-				What: fmt.Sprintf("%s does not read its %s: what differs from \"as its authors train it\" needs a change of its code", s.Project, strings.Join(s.Unread, " and ")),
+				What: fmt.Sprintf("%s does not read its %s: what differs from \"as its authors train it\" needs a "+
+					"change of its code", s.Project, strings.Join(s.Unread, " and ")),
 				Hint: "--apply writes what it can do as it is",
 			})
 			return nil
@@ -236,7 +245,8 @@ func (o *fitOptions) scripted() []string {
 // script adds what the script of the model's project says, and what is true of it.
 func (o *fitOptions) script(ctx context.Context, s fit.Search, f *report.Fit) (err error) {
 	if s.Model.Script == nil {
-		return usagef("--formula guide: only %s come from a project with such a script", strings.Join(o.scripted(), ", "))
+		return usagef("--formula guide: only %s come from a project with such a script",
+			strings.Join(o.scripted(), ", "))
 	}
 	if len(s.GPUs) != 1 {
 		return usagef("--formula guide: name one board with --gpu")

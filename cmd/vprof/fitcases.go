@@ -17,10 +17,13 @@ func (o *fitOptions) search() (s fit.Search, err error) {
 		return s, usagef("--target-effective-batch and --max-batch are numbers of samples; the smallest is 1")
 	}
 	if o.batch < 0 || o.batch > models.MaxBatch || o.multiple < 1 || o.multiple > models.MaxBatch {
-		return s, usagef("--batch and --batch-multiple are numbers of samples; the smallest is 1, the largest %d", models.MaxBatch)
+		return s, usagef("--batch and --batch-multiple are numbers of samples; the smallest is 1, the largest %d",
+			models.MaxBatch)
 	}
 	if o.batch > 0 && (o.effective > 0 || o.multiple > 1 || o.c.flags.Changed("max-batch")) {
-		return s, usagef("--batch names the one batch to try; leave --target-effective-batch, --batch-multiple and --max-batch out")
+		return s,
+			usagef("--batch names the one batch to try; leave --target-effective-batch, --batch-multiple and " +
+				"--max-batch out")
 	}
 	if o.effective > 0 && o.c.flags.Changed("accumulate") {
 		return s, usagef("--accumulate and --target-effective-batch contradict each other; give one")
@@ -34,7 +37,8 @@ func (o *fitOptions) search() (s fit.Search, err error) {
 		o.effective = t.Effective(o.group.gpus) // what is learned should stay as it is
 	}
 	if o.effective < 0 || o.effective > mostEffective {
-		return s, usagef("--target-effective-batch: %d is more samples than any step sees; the largest is %d", o.effective, mostEffective)
+		return s, usagef("--target-effective-batch: %d is more samples than any step sees; the largest is %d",
+			o.effective, mostEffective)
 	}
 	if s, err = o.searchFlags.search(o.app, m, c); err != nil {
 		return s, err
@@ -83,17 +87,22 @@ func (o *fitOptions) cases(m models.Model, c models.Case) ([]models.Case, error)
 		return nil, err
 	}
 	if held["accumulate"] && o.effective > 0 {
-		return nil, usagef("--target-effective-batch: say where the file has the number of micro-batches, with --map accumulate=path.to.key")
+		return nil,
+			usagef("--target-effective-batch: say where the file has the number of micro-batches, with --map " +
+				"accumulate=path.to.key")
 	}
 	if o.levers {
 		if len(o.tune) > 0 {
 			return nil, usagef("--levers and --tune: search one of the two")
 		}
-		cases := fit.Levered(m, c, func(flag string) bool { return o.c.fixed(flag) || held[flag] || o.apply.cannot(flag) })
+		cases := fit.Levered(m, c, func(flag string) bool {
+			return o.c.fixed(flag) || held[flag] || o.apply.cannot(flag)
+		})
 		return o.recomputed(m, c, cases), nil
 	}
 	stages, amps, recompute := m.Stages, c.Precisions(), []bool{false, true}
-	if o.c.flags.Changed("stage") || c.LoRA != nil || o.c.trainer != nil { // adapters belong to one stage, and so do trainers
+	// adapters belong to one stage, and so do trainers
+	if o.c.flags.Changed("stage") || c.LoRA != nil || o.c.trainer != nil {
 		stages = []string{c.Stage}
 	}
 	if o.c.flags.Changed("amp") || held["amp"] {

@@ -69,11 +69,16 @@ var calledOtherwise = map[string]string{
 	"gradient-accumulation": "accumulate", "gradient-accumulation-steps": "accumulate", "grad-accum": "accumulate",
 	"precision": "amp", "mixed-precision": "amp", "bf16": "amp bf16", "fp16": "amp fp16", "dtype": "weights",
 	"gradient-checkpointing": "checkpointing", "activation-checkpointing": "checkpointing",
-	"sequence-length": "seq-len", "sequence-len": "seq-len", "max-seq-len": "seq-len", "max-seq-length": "seq-len", "cutoff-len": "seq-len", "context": "seq-len",
-	"num-gpus": "gpus", "nproc-per-node": "gpus", "world-size": "gpus", "vram": "gpu-memory", "other-processes": "gpu-memory", "memory": "gpu-memory",
-	"optim": "optimizer", "load-in-4bit": "quantize nf4", "load-in-8bit": "quantize int8", "4bit": "quantize nf4", "qlora": "quantize nf4",
-	"fsdp": "strategy fsdp2", "zero": "strategy zero3", "deepspeed": "strategy zero3", "pytorch": "torch", "compile": "torch-compile",
-	"json": "format json", "csv": "format csv", "out": "export", "format": "to", "device": "gpu", "config": "config-path",
+	"sequence-length": "seq-len", "sequence-len": "seq-len", "max-seq-len": "seq-len", "max-seq-length": "seq-len",
+	"cutoff-len": "seq-len", "context": "seq-len",
+	"num-gpus": "gpus", "nproc-per-node": "gpus", "world-size": "gpus", "vram": "gpu-memory",
+	"other-processes": "gpu-memory", "memory": "gpu-memory",
+	"optim": "optimizer", "load-in-4bit": "quantize nf4", "load-in-8bit": "quantize int8", "4bit": "quantize nf4",
+	"qlora": "quantize nf4",
+	"fsdp":  "strategy fsdp2", "zero": "strategy zero3", "deepspeed": "strategy zero3", "pytorch": "torch",
+	"compile": "torch-compile",
+	"json":    "format json", "csv": "format csv", "out": "export", "format": "to", "device": "gpu",
+	"config": "config-path",
 }
 
 // meantFlag says which flag of the command may have been meant by one that it does not have.

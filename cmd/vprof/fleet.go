@@ -31,7 +31,8 @@ func newFleetCmd(a *app) *cobra.Command {
 		Args:  noArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newFleetPlanCmd(a), newFleetRunCmd(a), newFleetStatusCmd(a), newFleetCollectCmd(a), newFleetMergeCmd(a), newFleetCancelCmd(a), newFleetTaskCmd(a))
+	cmd.AddCommand(newFleetPlanCmd(a), newFleetRunCmd(a), newFleetStatusCmd(a), newFleetCollectCmd(a),
+		newFleetMergeCmd(a), newFleetCancelCmd(a), newFleetTaskCmd(a))
 	return cmd
 }
 
@@ -67,8 +68,10 @@ type matrixFlags struct {
 
 func (f *matrixFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringSliceVar(&f.sort, "sort", nil, "sort by `columns`, -NAME from the largest down: "+strings.Join(report.MatrixColumns(), ", "))
-	flags.StringArrayVar(&f.filter, "filter", nil, "only cells that meet a `condition` like gpu=a100*, fits!=fits or needs<16, in GiB (repeatable)")
+	flags.StringSliceVar(&f.sort, "sort", nil,
+		"sort by `columns`, -NAME from the largest down: "+strings.Join(report.MatrixColumns(), ", "))
+	flags.StringArrayVar(&f.filter, "filter", nil,
+		"only cells that meet a `condition` like gpu=a100*, fits!=fits or needs<16, in GiB (repeatable)")
 	flags.StringSliceVar(&f.columns, "columns", nil, "a row for each cell, with these `columns`")
 	flags.StringVar(&f.page, "page", "", "also write an HTML page to `file`")
 }
@@ -76,7 +79,9 @@ func (f *matrixFlags) register(cmd *cobra.Command) {
 // apply chooses, and writes the page.
 func (f *matrixFlags) apply(m *report.Matrix) error {
 	for flag, do := range map[string]func() error{
-		"--filter": func() error { return m.Filter(f.filter) }, "--sort": func() error { return m.Sort(f.sort) }, "--columns": func() error { return m.Columns(f.columns) },
+		"--filter": func() error {
+			return m.Filter(f.filter)
+		}, "--sort": func() error { return m.Sort(f.sort) }, "--columns": func() error { return m.Columns(f.columns) },
 	} {
 		if err := do(); err != nil {
 			return usagef("%s: %w", flag, err)
@@ -171,7 +176,8 @@ func newFleetRunCmd(a *app) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.on, "on", "", "`engine`: local, local:N, slurm, kubernetes")
-	f.StringVar(&o.dir, "dir", "", "`folder` of the fleet, which all machines see (default: NAME.fleet beside its file)")
+	f.StringVar(&o.dir, "dir", "",
+		"`folder` of the fleet, which all machines see (default: NAME.fleet beside its file)")
 	f.BoolVar(&o.apply, "apply", false, "apply the manifests of --on kubernetes by kubectl, and wait")
 	f.DurationVar(&o.poll, "poll", 2*time.Second, "`time` between two looks at the tasks")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "no progress on standard error")
@@ -232,7 +238,8 @@ func runFleet(ctx context.Context, o *fleetRunOptions, path string) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, release()) }()
-	if f, err = fleet.Prepare(dir, name, c, units, learned, tool(), o.app.now().UTC().Truncate(time.Second)); err != nil {
+	if f, err = fleet.Prepare(dir, name, c, units, learned, tool(),
+		o.app.now().UTC().Truncate(time.Second)); err != nil {
 		return err
 	}
 	if name == fleet.OnKubernetes && !o.apply {
@@ -276,7 +283,10 @@ func (o *fleetRunOptions) wait(ctx context.Context, path string, r *fleet.Runner
 	screen.end()
 	var left *fleet.LeftError
 	if errors.As(err, &left) {
-		printable.Fprintf(o.app.stderr, "vprof: tasks that run go on; come back with\n  vprof fleet status %[1]s\n  vprof fleet run %[1]s --on %[2]s     (begins what waits on this machine or has failed)\n  vprof fleet collect %[1]s\n  vprof fleet cancel %[1]s\n", path, o.on)
+		printable.Fprintf(o.app.stderr,
+			"vprof: tasks that run go on; come back with\n  vprof fleet status %[1]s\n  vprof fleet run %[1]s --on "+
+				"%[2]s     (begins what waits on this machine or has failed)\n  vprof fleet collect %[1]s\n  vprof "+
+				"fleet cancel %[1]s\n", path, o.on)
 		return context.Canceled
 	}
 	if err != nil {
@@ -302,7 +312,9 @@ func openFleet(path, dir string) (*fleet.Folder, error) {
 	}
 	f, err := fleet.Open(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, usagef("%s: this fleet has not been run; begin with \"vprof fleet run %s --on ENGINE\", or name its folder with --dir", dir, path)
+		return nil,
+			usagef("%s: this fleet has not been run; begin with \"vprof fleet run %s --on ENGINE\", or name its "+
+				"folder with --dir", dir, path)
 	}
 	return f, err
 }

@@ -37,9 +37,11 @@ func newFleetCollectCmd(a *app) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.dir, "dir", "", "`folder` of the fleet (default: NAME.fleet beside its file)")
-	f.StringVarP(&o.path, "output", "o", "", "write all sweeps to `file`, .jsonl or .json, or to pages in a folder (NAME/)")
+	f.StringVarP(&o.path, "output", "o", "",
+		"write all sweeps to `file`, .jsonl or .json, or to pages in a folder (NAME/)")
 	f.StringVar(&o.calibrate, "calibrate", "", "add coefficients of each board to `file`")
-	f.BoolVar(&o.allowSimulated, "allow-simulated", false, "calibrate from simulated boards and drivers, too; the entries say so")
+	f.BoolVar(&o.allowSimulated, "allow-simulated", false,
+		"calibrate from simulated boards and drivers, too; the entries say so")
 	o.show.register(cmd)
 	o.out.register(cmd)
 	return cmd
@@ -58,10 +60,16 @@ func runFleetCollect(ctx context.Context, o *fleetCollectOptions, path string) (
 	if err := o.out.open(); err != nil {
 		return err
 	}
-	m := &report.Matrix{Schema: report.MatrixSchema, Name: f.Name, Tool: tool(), Started: f.Created, Rows: []report.MatrixCell{}}
+	m := &report.Matrix{
+		Schema: report.MatrixSchema, Name: f.Name, Tool: tool(), Started: f.Created,
+		Rows: []report.MatrixCell{},
+	}
 	collect := func(each func(*report.Report) error) error {
 		return f.Results(func(b fleet.BoardTasks, r fleet.Result) error {
-			cell := report.MatrixCell{Model: r.Case.Model, Case: r.Case.Manner(), GPU: b.GPU, Device: b.GPU, Refused: r.Refused}
+			cell := report.MatrixCell{
+				Model: r.Case.Model, Case: r.Case.Manner(), GPU: b.GPU, Device: b.GPU,
+				Refused: r.Refused,
+			}
 			if r.Report != nil {
 				cell = r.Report.Cell()
 				warnOfOtherBoard(m, b, cell)
@@ -101,7 +109,10 @@ func warnOfOtherBoard(m *report.Matrix, b fleet.BoardTasks, c report.MatrixCell)
 	if c.GPU == b.GPU {
 		return
 	}
-	w := report.Warning{What: fmt.Sprintf("%s was asked for as %s, and is %s", b.Partition, b.GPU, c.Title), Hint: "its figures are of what it is"}
+	w := report.Warning{
+		What: fmt.Sprintf("%s was asked for as %s, and is %s", b.Partition, b.GPU, c.Title),
+		Hint: "its figures are of what it is",
+	}
 	for _, before := range m.Warnings {
 		if before == w {
 			return
@@ -115,7 +126,8 @@ func tellApart(m *report.Matrix) {
 	var all []*report.Report
 	for _, c := range m.Rows {
 		all = append(all, &report.Report{Devices: []report.Device{{
-			Name: c.Device, GPU: c.GPU, Title: c.Title, Memory: c.Memory, UUID: c.UUID, Host: c.Host, Simulated: c.Run != "measured",
+			Name: c.Device, GPU: c.GPU, Title: c.Title, Memory: c.Memory, UUID: c.UUID, Host: c.Host,
+			Simulated: c.Run != "measured",
 		}}})
 	}
 	report.Apart(all...)
@@ -125,7 +137,9 @@ func tellApart(m *report.Matrix) {
 }
 
 // write goes over all reports once, and writes them on the way where a file is named.
-func (o *fleetCollectOptions) write(collect func(func(*report.Report) error) error, each func(*report.Report) error) error {
+func (o *fleetCollectOptions) write(collect func(func(*report.Report) error) error,
+	each func(*report.Report) error,
+) error {
 	if o.path == "" {
 		return collect(each)
 	}
@@ -136,7 +150,8 @@ func (o *fleetCollectOptions) write(collect func(func(*report.Report) error) err
 	}
 	format, err := report.FormatOf(o.path)
 	if err != nil || format != report.JSON && format != report.JSONL {
-		return usagef("--output: %s: sweeps are written as .jsonl or .json, or as pages in a folder (%s/)", o.path, filepath.Base(o.path))
+		return usagef("--output: %s: sweeps are written as .jsonl or .json, or as pages in a folder (%s/)", o.path,
+			filepath.Base(o.path))
 	}
 	return report.WriteFile(o.path, func(w io.Writer) error {
 		return collect(func(r *report.Report) error { return errors.Join(each(r), report.Write(w, format, r)) })
@@ -152,11 +167,15 @@ func (o *fleetCollectOptions) fit(ctx context.Context, runs []calibration.Observ
 	now := o.app.now().UTC()
 	for _, board := range calibration.Apart(runs) {
 		if board[0].Simulated && !o.allowSimulated {
-			return usagef("--calibrate: runs on %s are simulated, so there is nothing to learn of a real GPU; --allow-simulated learns from them nevertheless", board[0].GPU)
+			return usagef("--calibrate: runs on %s are simulated, so there is nothing to learn of a real GPU; "+
+				"--allow-simulated learns from them nevertheless", board[0].GPU)
 		}
 		c := calibration.Calibration{
 			Models: o.app.models(), Residuals: o.app.residuals, Runs: board, Pool: true, Tool: tool(), Now: now,
-			Inputs: []coefficients.Input{{File: cmp.Or(o.path, "fleet"), Kind: "report", Source: "vprof " + tool().Version, Simulated: board[0].Simulated}},
+			Inputs: []coefficients.Input{{
+				File: cmp.Or(o.path, "fleet"), Kind: "report",
+				Source: "vprof " + tool().Version, Simulated: board[0].Simulated,
+			}},
 		}
 		r, entry, err := c.Run(ctx)
 		if err != nil {
@@ -166,7 +185,8 @@ func (o *fleetCollectOptions) fit(ctx context.Context, runs []calibration.Observ
 		if _, err := coefficients.Add(ctx, o.calibrate, r.Tool.Version, *entry); err != nil {
 			return fmt.Errorf("--calibrate: %w", err)
 		}
-		printable.Fprintf(o.app.stderr, "vprof: %s: calibrated from %d runs on %s, median error %.2f %% before, %.2f %% after\n",
+		printable.Fprintf(o.app.stderr,
+			"vprof: %s: calibrated from %d runs on %s, median error %.2f %% before, %.2f %% after\n",
 			entry.Name, len(board), board[0].GPU, 100*r.Errors.Before.Median, 100*r.Errors.After.Median)
 	}
 	return nil

@@ -25,7 +25,8 @@ func newFleetMergeCmd(a *app) *cobra.Command {
 		RunE:  func(_ *cobra.Command, args []string) error { return runFleetMerge(o, args[0]) },
 	}
 	o.out.register(cmd)
-	cmd.Flags().StringVarP(&o.path, "output", "o", "", "`file` to write, in the format of its suffix, in place of standard output")
+	cmd.Flags().StringVarP(&o.path, "output", "o", "",
+		"`file` to write, in the format of its suffix, in place of standard output")
 	return cmd
 }
 
@@ -135,7 +136,10 @@ func mergeAccuracy(_ *app, set *shard.Set) (report.Document, error) {
 	if err != nil {
 		return nil, err
 	}
-	whole := &report.Accuracy{Schema: report.AccuracySchema, Rows: []report.AccuracyRow{}, Unknown: []report.UnknownRecord{}}
+	whole := &report.Accuracy{
+		Schema: report.AccuracySchema, Rows: []report.AccuracyRow{},
+		Unknown: []report.UnknownRecord{},
+	}
 	for _, p := range parts {
 		whole.Rows, whole.Unknown = append(whole.Rows, p.Rows...), append(whole.Unknown, p.Unknown...)
 	}

@@ -40,7 +40,8 @@ func (*fleetScreen) end() {}
 func fleetText(s *fleet.Status) string {
 	var b strings.Builder
 	for _, board := range s.Boards {
-		fmt.Fprintf(&b, "%-16s %d of %d jobs, %d of %d tasks done", board.Board, board.Done, board.Jobs, board.Whole, board.Tasks)
+		fmt.Fprintf(&b, "%-16s %d of %d jobs, %d of %d tasks done", board.Board, board.Done, board.Jobs,
+			board.Whole, board.Tasks)
 		if board.Running > 0 {
 			fmt.Fprintf(&b, ", %d running", board.Running)
 		}

@@ -26,7 +26,8 @@ func newFleetTaskCmd(a *app) *cobra.Command {
 		RunE:  func(cmd *cobra.Command, args []string) error { return runFleetTask(cmd.Context(), a, &part, args[0]) },
 	}
 	part.flags = cmd.Flags()
-	part.flags.StringVar(&part.shard, "shard", "", "the `part` i/n of the jobs, i from 0, or auto or auto/n in a job array")
+	part.flags.StringVar(&part.shard, "shard", "",
+		"the `part` i/n of the jobs, i from 0, or auto or auto/n in a job array")
 	return cmd
 }
 
@@ -47,7 +48,8 @@ func runFleetTask(ctx context.Context, a *app, part *shardFlags, path string) er
 	case !ok:
 		return usagef("%s: the fleet has no board %s", f.Dir, filepath.Base(path))
 	case f.Tool != tool():
-		return usagef("%s was made by vprof %s, this is %s; run tasks with the same", f.Dir, f.Tool.Version, tool().Version)
+		return usagef("%s was made by vprof %s, this is %s; run tasks with the same", f.Dir, f.Tool.Version,
+			tool().Version)
 	case part.part.Of != b.Tasks:
 		return usagef("--shard: %v, and %s has %d tasks", part.part, b.Key, b.Tasks)
 	}
@@ -58,19 +60,22 @@ func runFleetTask(ctx context.Context, a *app, part *shardFlags, path string) er
 	}
 	part.into = path
 	here := &job.Local{Models: a.models(), Evidence: step.Evidence{Residuals: a.residuals}, Open: a.namedDevice}
-	return part.run(ctx, a, b.ShardPlan(tool()), nil, func(ctx context.Context, unit, _ int, partial json.RawMessage, keep func(any) error) (int, any, error) {
-		r, err := runFleetJob(ctx, a, here, jobs[unit-from], partial, keep)
-		var noGPU *device.UnusableError
-		if err != nil && ctx.Err() == nil && input.Bad(err) && !errors.As(err, &noGPU) {
-			// It would be refused again, and the other jobs need not.
-			return 1, fleet.Result{Case: jobs[unit-from].Case.Short(), Refused: err.Error()}, nil
-		}
-		return 1, fleet.Result{Report: r}, err
-	})
+	return part.run(ctx, a, b.ShardPlan(tool()), nil,
+		func(ctx context.Context, unit, _ int, partial json.RawMessage, keep func(any) error) (int, any, error) {
+			r, err := runFleetJob(ctx, a, here, jobs[unit-from], partial, keep)
+			var noGPU *device.UnusableError
+			if err != nil && ctx.Err() == nil && input.Bad(err) && !errors.As(err, &noGPU) {
+				// It would be refused again, and the other jobs need not.
+				return 1, fleet.Result{Case: jobs[unit-from].Case.Short(), Refused: err.Error()}, nil
+			}
+			return 1, fleet.Result{Report: r}, err
+		})
 }
 
 // runFleetJob runs a sweep, or goes on with one.
-func runFleetJob(ctx context.Context, a *app, here *job.Local, j job.Job, partial json.RawMessage, keep func(any) error) (*report.Report, error) {
+func runFleetJob(ctx context.Context, a *app, here *job.Local, j job.Job, partial json.RawMessage,
+	keep func(any) error,
+) (*report.Report, error) {
 	here.Done = nil
 	if partial != nil {
 		here.Done = &report.Report{}

@@ -55,8 +55,9 @@ func newGPUsCmd(a *app) *cobra.Command {
 			list := gpuList{Schema: "vprof.gpus/v1"}
 			for _, g := range device.Catalog() {
 				list.GPUs = append(list.GPUs, gpuEntry{
-					Name: g.Name, Product: g.Product, Aliases: g.Aliases, Generation: g.Generation, Capability: g.Capability.String(),
-					SMs: g.SMs, Memory: g.Memory, Bandwidth: g.Bandwidth, FLOPS: rates(g.Peak),
+					Name: g.Name, Product: g.Product, Aliases: g.Aliases, Generation: g.Generation,
+					Capability: g.Capability.String(),
+					SMs:        g.SMs, Memory: g.Memory, Bandwidth: g.Bandwidth, FLOPS: rates(g.Peak),
 					Context: g.Context, ContextSource: g.ContextSource, Source: g.Source,
 				})
 			}
@@ -84,7 +85,8 @@ func (l gpuList) Sheets() []report.Sheet {
 	for _, g := range l.GPUs {
 		s.Rows = append(s.Rows, []string{
 			g.Name, g.Product, g.Generation, g.Capability, strconv.Itoa(g.SMs),
-			fmt.Sprintf("%.2f", float64(g.Memory)/bytesize.GiB), fmt.Sprintf("%d", g.Context/bytesize.MiB), fmt.Sprintf("%.0f", g.Bandwidth/1e9),
+			fmt.Sprintf("%.2f", float64(g.Memory)/bytesize.GiB), fmt.Sprintf("%d", g.Context/bytesize.MiB),
+			fmt.Sprintf("%.0f", g.Bandwidth/1e9),
 			tera(g.FLOPS.FP32), tera(max(g.FLOPS.FP16, g.FLOPS.BF16)),
 		})
 	}
@@ -110,7 +112,10 @@ func (l gpuList) Lines() []any {
 
 // Records implements [report.Document].
 func (l gpuList) Records() [][]string {
-	rows := [][]string{{"name", "product", "generation", "compute_capability", "sms", "memory_bytes", "context_bytes", "bandwidth_bytes_per_second"}}
+	rows := [][]string{{
+		"name", "product", "generation", "compute_capability", "sms", "memory_bytes", "context_bytes",
+		"bandwidth_bytes_per_second",
+	}}
 	for _, g := range l.GPUs {
 		rows = append(rows, []string{
 			g.Name, g.Product, g.Generation, g.Capability, strconv.Itoa(g.SMs),

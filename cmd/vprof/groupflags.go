@@ -36,9 +36,13 @@ func formulas() []string {
 func (g *groupFlags) register(cmd *cobra.Command) {
 	g.flags = cmd.Flags()
 	g.flags.IntVar(&g.gpus, "gpus", 1, "train on `n` GPUs of the kind")
-	g.flags.StringVar(&g.strategy, "strategy", fit.AnyStrategy, "how they share the work, by `name` and options: "+strings.Join(models.Strategies(), ", ")+" are recorded (see vprof help strategies), "+strings.Join(formulas(), ", ")+" are formulas; auto searches the recorded ones")
+	g.flags.StringVar(&g.strategy, "strategy", fit.AnyStrategy,
+		"how they share the work, by `name` and options: "+strings.Join(models.Strategies(), ", ")+
+			" are recorded (see vprof help strategies), "+strings.Join(formulas(), ", ")+
+			" are formulas; auto searches the recorded ones")
 	g.flags.BoolVar(&g.bucketView, "bucket-view", false, "DDP with gradient_as_bucket_view")
-	g.flags.Float64Var(&g.links, "link", 0, "speed at which a GPU sends to others, in `GB/s` (default: the board's NVLink, else PCIe)")
+	g.flags.Float64Var(&g.links, "link", 0,
+		"speed at which a GPU sends to others, in `GB/s` (default: the board's NVLink, else PCIe)")
 	g.flags.Float64Var(&g.links, "links", 0, "the same")
 	_ = g.flags.MarkHidden("links")
 	complete(cmd, "strategy", func() []string {
@@ -85,7 +89,10 @@ func (g *groupFlags) formula(s *fit.Search) error {
 	if name == fit.AnyStrategy {
 		name = string(parallel.DDP)
 	}
-	s.Parallel = parallel.Setup{GPUs: g.gpus, Strategy: parallel.Strategy(name), BucketView: g.bucketView, Bandwidth: s.GPUs[0].Link}
+	s.Parallel = parallel.Setup{
+		GPUs: g.gpus, Strategy: parallel.Strategy(name), BucketView: g.bucketView,
+		Bandwidth: s.GPUs[0].Link,
+	}
 	if err := s.Parallel.Check(); err != nil {
 		return usageError{err}
 	}

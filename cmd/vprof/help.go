@@ -135,7 +135,8 @@ func (h help) write(cmd *cobra.Command) {
 		h.group(group, shown)
 	}
 	if more > 0 {
-		fmt.Fprintf(h.to, "\n%d more flags, and the whole of this help: %s --%s\n", more, cmd.CommandPath(), helpAllFlag)
+		fmt.Fprintf(h.to, "\n%d more flags, and the whole of this help: %s --%s\n", more,
+			cmd.CommandPath(), helpAllFlag)
 	}
 }
 
@@ -177,7 +178,9 @@ func (h help) example(cmd *cobra.Command) string {
 
 // available are the commands below one.
 func available(cmd *cobra.Command) []*cobra.Command {
-	return slices.DeleteFunc(slices.Clone(cmd.Commands()), func(sub *cobra.Command) bool { return !sub.IsAvailableCommand() })
+	return slices.DeleteFunc(slices.Clone(cmd.Commands()), func(sub *cobra.Command) bool {
+		return !sub.IsAvailableCommand()
+	})
 }
 
 // chosen are the flags that are shown, and how many there are beside them.

@@ -33,7 +33,8 @@ func TestHelpFitsOnAScreen(t *testing.T) {
 			require.Contains(t, whole.String(), f, cmd.CommandPath())
 		}
 		for _, line := range strings.Split(whole.String(), "\n") {
-			if strings.HasPrefix(line, "   ") && strings.Contains(line, "--") && !strings.Contains(cmd.Example+cmd.Long, strings.TrimSpace(line)) {
+			if strings.HasPrefix(line, "   ") && strings.Contains(line, "--") &&
+				!strings.Contains(cmd.Example+cmd.Long, strings.TrimSpace(line)) {
 				require.LessOrEqual(t, len([]rune(line)), 80, cmd.CommandPath())
 			}
 		}

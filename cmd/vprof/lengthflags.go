@@ -19,8 +19,12 @@ type lengthFlags struct {
 
 func (f *lengthFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.source, "lengths", "", "replay epochs over samples of different `lengths`: a file of them, or a law such as lognormal:mean=512,p95=1500")
-	flags.StringVar(&f.batching, "batching", string(epoch.Padded), "how batches are made of samples: `kind` is padded (to the longest of each), grouped (by length), packed (several to a row)")
+	flags.StringVar(&f.source, "lengths", "",
+		"replay epochs over samples of different `lengths`: a file of them, or a law such as "+
+			"lognormal:mean=512,p95=1500")
+	flags.StringVar(&f.batching, "batching", string(epoch.Padded),
+		"how batches are made of samples: `kind` is padded (to the longest of each), grouped (by length), packed "+
+			"(several to a row)")
 	flags.Int64Var(&f.multiple, "pad-to-multiple-of", 1, "the length of batches is a multiple of `n`")
 	complete(cmd, "batching", func() []string {
 		var names []string
@@ -36,7 +40,10 @@ func (f *lengthFlags) follow(cmd *cobra.Command, c *caseFlags) error {
 	if c.trainer == nil {
 		return nil
 	}
-	for flag, value := range map[string]string{"batching": c.trainer.Batching(), "pad-to-multiple-of": c.trainer.PadToMultiple()} {
+	for flag, value := range map[string]string{
+		"batching":           c.trainer.Batching(),
+		"pad-to-multiple-of": c.trainer.PadToMultiple(),
+	} {
 		if cmd.Flags().Changed(flag) {
 			continue
 		}
@@ -68,7 +75,9 @@ func (f *lengthFlags) read(cmd *cobra.Command, c *caseFlags, m models.Model) (*e
 		return nil, usagef("--pad-to-multiple-of: %d is out of range; use 1 to %d", f.multiple, most)
 	}
 	setting, source := "", f.source
-	if name, rest, ok := strings.Cut(source, "="); ok && slices.ContainsFunc(m.Settings, func(s models.Setting) bool { return s.Name == name }) {
+	if name, rest, ok := strings.Cut(source, "="); ok && slices.ContainsFunc(m.Settings, func(s models.Setting) bool {
+		return s.Name == name
+	}) {
 		setting, source = name, rest
 	}
 	l, err := epoch.ParseLengths(source)

@@ -80,7 +80,8 @@ func (l *localFlags) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.BoolVar(&l.auto, "auto", false, autoUsage)
 	f.BoolVar(&l.profile, "profile", false, "as --auto, and measure on it what is recommended before recommending it")
-	f.StringVar(&l.name, "device", "", "`device` to measure on: cuda:0 is what --profile takes; or sim:NAME to simulate, as --gpu does")
+	f.StringVar(&l.name, "device", "",
+		"`device` to measure on: cuda:0 is what --profile takes; or sim:NAME to simulate, as --gpu does")
 	f.StringVar(&l.others, "other-processes", "", "memory that other processes hold, as `size` like 1GiB")
 	complete(cmd, "device", deviceNames)
 }
@@ -128,7 +129,8 @@ func (l *localFlags) boards(a *app, b *boardFlags) ([]device.GPU, int64, error) 
 		gpus, err := b.boards()
 		for _, g := range gpus {
 			if others >= g.Memory-g.Context {
-				return nil, 0, usagef("--other-processes: they leave nothing of the %s of %s", bytesize.Format(g.Memory), g.Name)
+				return nil, 0, usagef("--other-processes: they leave nothing of the %s of %s",
+					bytesize.Format(g.Memory), g.Name)
 			}
 		}
 		return gpus, others, err
@@ -151,7 +153,8 @@ func (l *localFlags) named(b *boardFlags) (deviceName, error) {
 	}
 	switch real := named.real || l.auto; {
 	case real && b.given():
-		return named, usagef("--auto, --profile and --device take a GPU of this machine; leave --gpu and --gpu-memory away")
+		return named,
+			usagef("--auto, --profile and --device take a GPU of this machine; leave --gpu and --gpu-memory away")
 	case !named.real && l.name != "" && (l.auto || l.profile):
 		return named, usagef("--device %s simulates a board; --auto and --profile take this machine's GPU", l.name)
 	case !named.real && l.name != "" && b.flags.Changed("gpu"):

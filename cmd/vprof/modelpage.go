@@ -71,7 +71,10 @@ func (p modelPage) Sheets() []report.Sheet {
 // about is what the page says in words.
 func (p modelPage) about() report.Sheet {
 	s := report.Sheet{Title: p.Name + ": " + p.Summary, Notes: []string{"source: " + p.Source}}
-	words := []string{"stage " + p.Stages[0], fmt.Sprintf("batch %d (%s)", p.Batch, p.BatchUnit), "amp " + p.AMP.String()}
+	words := []string{
+		"stage " + p.Stages[0], fmt.Sprintf("batch %d (%s)", p.Batch, p.BatchUnit),
+		"amp " + p.AMP.String(),
+	}
 	if p.Weights != models.FP32 {
 		words = append(words, p.Weights.String()+" weights")
 	}
@@ -102,7 +105,11 @@ func (p modelPage) about() report.Sheet {
 // settings has the model's free numbers and how to choose them.
 func (p modelPage) settings() report.Sheet {
 	s := report.Sheet{Columns: []report.Column{
-		{Head: "setting"}, {Head: "default", Right: true}, {Head: "from", Right: true}, {Head: "to", Right: true}, {Head: "is"},
+		{Head: "setting"},
+		{Head: "default", Right: true},
+		{Head: "from", Right: true},
+		{Head: "to", Right: true},
+		{Head: "is"},
 	}}
 	for _, e := range p.Settings {
 		flag := "--set " + e.Name + "="
@@ -113,7 +120,10 @@ func (p modelPage) settings() report.Sheet {
 		if e.Inert != "" {
 			is += "; does not change memory: " + e.Inert
 		}
-		s.Rows = append(s.Rows, []string{flag, strconv.FormatInt(e.Default, 10), strconv.FormatInt(e.Min, 10), strconv.FormatInt(e.Max, 10), is})
+		s.Rows = append(s.Rows, []string{
+			flag, strconv.FormatInt(e.Default, 10), strconv.FormatInt(e.Min, 10),
+			strconv.FormatInt(e.Max, 10), is,
+		})
 	}
 	return s
 }
@@ -126,7 +136,8 @@ func (p modelPage) Records() [][]string {
 	rows := [][]string{{"name", "task", "stage", "total", "trainable", "criterion", "buffers"}}
 	for _, s := range p.Parameters {
 		rows = append(rows, []string{
-			p.Name, s.Task, s.Stage, fmt.Sprint(s.Total), fmt.Sprint(s.Trainable), fmt.Sprint(s.Criterion), fmt.Sprint(s.Buffers),
+			p.Name, s.Task, s.Stage, fmt.Sprint(s.Total), fmt.Sprint(s.Trainable), fmt.Sprint(s.Criterion),
+			fmt.Sprint(s.Buffers),
 		})
 	}
 	return rows

@@ -48,8 +48,10 @@ type settingEntry struct {
 func entryOf(m models.Model) modelEntry {
 	e := modelEntry{
 		Name: m.Name, Summary: m.Summary, Source: m.Source, Stages: m.Stages, Tasks: m.Tasks,
-		Batch: m.Default.Batch, BatchUnit: m.BatchUnit, AMP: m.Default.AMP, Weights: m.Default.Weights, Checkpointing: m.Default.Checkpointing,
-		Accumulate: max(1, m.Default.Accumulate), Batches: m.Batches, Validation: m.Validation, Adapts: m.Adapts, Settings: []settingEntry{}, Notes: m.Notes,
+		Batch: m.Default.Batch, BatchUnit: m.BatchUnit, AMP: m.Default.AMP, Weights: m.Default.Weights,
+		Checkpointing: m.Default.Checkpointing,
+		Accumulate:    max(1, m.Default.Accumulate), Batches: m.Batches, Validation: m.Validation, Adapts: m.Adapts,
+		Settings: []settingEntry{}, Notes: m.Notes,
 	}
 	for _, s := range m.Settings {
 		e.Settings = append(e.Settings, settingEntry{s.Name, s.Usage, s.Inert, s.Default, s.Min, s.Max})
@@ -91,11 +93,18 @@ func newModelsCmd(a *app) *cobra.Command {
 // Sheets implements [report.Document].
 func (l modelList) Sheets() []report.Sheet {
 	s := report.Sheet{Columns: []report.Column{
-		{Head: "model"}, {Head: "trains"}, {Head: "stages"}, {Head: "batch", Right: true}, {Head: "of"}, {Head: "amp"}, {Head: "micro-batches", Right: true},
+		{Head: "model"},
+		{Head: "trains"},
+		{Head: "stages"},
+		{Head: "batch", Right: true},
+		{Head: "of"},
+		{Head: "amp"},
+		{Head: "micro-batches", Right: true},
 	}}
 	for _, m := range l.Models {
 		s.Rows = append(s.Rows, []string{
-			m.Name, m.Summary, strings.Join(m.Stages, ", "), strconv.Itoa(m.Batch), m.BatchUnit + "s", m.AMP.String(), strconv.Itoa(m.Accumulate),
+			m.Name, m.Summary, strings.Join(m.Stages, ", "), strconv.Itoa(m.Batch), m.BatchUnit + "s", m.AMP.String(),
+			strconv.Itoa(m.Accumulate),
 		})
 	}
 	s.Notes = []string{"hf:PATH is the model of a config.json of transformers: " + hfTypes()}
@@ -113,10 +122,14 @@ func (l modelList) Lines() []any {
 
 // Records implements [report.Document].
 func (l modelList) Records() [][]string {
-	rows := [][]string{{"name", "summary", "source", "stages", "batch", "batch_unit", "amp", "checkpointing", "accumulate"}}
+	rows := [][]string{{
+		"name", "summary", "source", "stages", "batch", "batch_unit", "amp", "checkpointing",
+		"accumulate",
+	}}
 	for _, m := range l.Models {
 		rows = append(rows, []string{
-			m.Name, m.Summary, m.Source, strings.Join(m.Stages, " "), strconv.Itoa(m.Batch), m.BatchUnit, m.AMP.String(),
+			m.Name, m.Summary, m.Source, strings.Join(m.Stages, " "), strconv.Itoa(m.Batch), m.BatchUnit,
+			m.AMP.String(),
 			strconv.FormatBool(m.Checkpointing), strconv.Itoa(m.Accumulate),
 		})
 	}

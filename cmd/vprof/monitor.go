@@ -50,7 +50,8 @@ func newMonitorCmd(a *app) *cobra.Command {
 	f.StringVar(&o.csv, "csv", "", "also add samples to `file` as CSV; - is standard output, without the lines")
 	f.StringVar(&o.jsonl, "jsonl", "", "also add samples to `file` as JSON Lines; - as above")
 	f.StringVar(&o.tb, "tensorboard", "", "also write an event file for TensorBoard into `folder`")
-	f.StringVar(&o.listen, "listen", "", "serve Prometheus metrics at `address`, like localhost:9400; without a host, to this machine only")
+	f.StringVar(&o.listen, "listen", "",
+		"serve Prometheus metrics at `address`, like localhost:9400; without a host, to this machine only")
 	f.StringVar(&o.above, "fail-above", "", "end with exit code 3 when a board is fuller than `limit`: 95% or 14GiB")
 	f.StringVar(&o.run, "run", "", "compare the command's peak with the estimate in `file`")
 	f.IntVar(&o.batch, "batch", 0, "batch `size` of the estimate (default: the run's only one)")
@@ -209,7 +210,8 @@ func (o *monitorOptions) open() (monitor.Session, error) {
 		n, err := strconv.Atoi(strings.TrimSpace(number))
 		i := slices.IndexFunc(all, func(b monitor.Board) bool { return b.Index == n })
 		if err != nil || i < 0 {
-			return session, errors.Join(usagef("--gpu: there is no board %q; NVML lists %d, from 0", number, len(all)), session.Missing, session.Close())
+			return session, errors.Join(usagef("--gpu: there is no board %q; NVML lists %d, from 0", number, len(all)),
+				session.Missing, session.Close())
 		}
 		if slices.ContainsFunc(session.Boards, func(b monitor.Board) bool { return b.Index == n }) {
 			return session, errors.Join(usagef("--gpu: board %d is named twice", n), session.Close())

@@ -19,7 +19,10 @@ import (
 // that is not UTF-8.
 func twoBoards(t *testing.T) fakecuda.Setup {
 	return fakecuda.Setup{Quiet: true, Boards: []fakecuda.Board{
-		{GPU: board(t, "rtx4090"), Others: []fakecuda.Process{{PID: 4242, Name: "py\xffthon", Used: 8 << 30}, {PID: 777, Name: "Xorg", Used: 1 << 30}}},
+		{GPU: board(t, "rtx4090"), Others: []fakecuda.Process{
+			{PID: 4242, Name: "py\xffthon", Used: 8 << 30},
+			{PID: 777, Name: "Xorg", Used: 1 << 30},
+		}},
 		{GPU: board(t, "t4"), Others: []fakecuda.Process{{PID: 5151, Name: "python3", Used: 15 << 30}}},
 	}}
 }
@@ -45,7 +48,10 @@ func TestMonitorReadsTheDriver(t *testing.T) {
 	require.Equal(t, "NVIDIA GeForce RTX 4090", s.Name)
 	require.Equal(t, int64(9<<30), s.Used)
 	require.Equal(t, int64(400<<20), s.Driver)
-	require.Equal(t, []monitor.Process{{PID: 777, Name: "Xorg", Used: 1 << 30, Peak: 1 << 30}, {PID: 4242, Name: "py\uFFFDthon", Used: 8 << 30, Peak: 8 << 30}}, s.Processes)
+	require.Equal(t, []monitor.Process{
+		{PID: 777, Name: "Xorg", Used: 1 << 30, Peak: 1 << 30},
+		{PID: 4242, Name: "py\uFFFDthon", Used: 8 << 30, Peak: 8 << 30},
+	}, s.Processes)
 	require.NotNil(t, s.Celsius)
 	require.InDelta(t, 300, *s.LimitWatts, 0)
 	require.Zero(t, d.Stats(t).NVML, "NVML was given back")
@@ -65,7 +71,8 @@ func TestMonitorGoesOnWhenTheDriverIsLoadedAnew(t *testing.T) {
 	d := setup.Restart(t)
 	samples, stderr := watchDriver(t, exitFine, "--interval", "20ms", "--for", "1500ms")
 	require.Equal(t, 2, strings.Count(stderr, " is lost: nvmlDeviceGetMemoryInfo_v2: "), stderr)
-	require.Regexp(t, `vprof: gpu 0 is back after 1\.\d+s; \d+ looks missed it, and a peak in that time is not known\n`, stderr)
+	require.Regexp(t, `vprof: gpu 0 is back after 1\.\d+s; \d+ looks missed it, and a peak in that time is not known\n`,
+		stderr)
 	require.Empty(t, samples[len(samples)-1].Error)
 	require.Greater(t, samples[len(samples)-1].Gap, 1.0)
 	lost := 0
@@ -108,7 +115,13 @@ func BenchmarkDriverReadMemory(b *testing.B) {
 }
 
 func benchmarkMonitor(b *testing.B, step func(*monitor.Monitor)) {
-	setup := fakecuda.Setup{Quiet: true, Boards: []fakecuda.Board{{GPU: board(b, "rtx4090"), Others: []fakecuda.Process{{PID: os.Getpid(), Name: "python3", Used: 1 << 30}}}}}
+	setup := fakecuda.Setup{
+		Quiet: true,
+		Boards: []fakecuda.Board{{
+			GPU:    board(b, "rtx4090"),
+			Others: []fakecuda.Process{{PID: os.Getpid(), Name: "python3", Used: 1 << 30}},
+		}},
+	}
 	setup.Boards = append(setup.Boards, setup.Boards[0])
 	setup.Restart(b)
 	session, err := openNVML()

@@ -86,7 +86,10 @@ func TestMonitorLooksOnceAndWritesEverything(t *testing.T) {
 	a, stdout, stderr := desk()
 	a.boards = watching(fullBoard{})
 	dir := t.TempDir()
-	args := []string{"monitor", "--once", "--csv", filepath.Join(dir, "s.csv"), "--jsonl", filepath.Join(dir, "s.jsonl"), "--tensorboard", dir}
+	args := []string{
+		"monitor", "--once", "--csv", filepath.Join(dir, "s.csv"), "--jsonl",
+		filepath.Join(dir, "s.jsonl"), "--tensorboard", dir,
+	}
 	require.Equal(t, exitFine, run(t.Context(), a, args), stderr)
 	require.Contains(t, stdout.String(), "gpu 0  952.00 MiB of 1000.00 MiB (95 %)  peak 952.00 MiB\n")
 	rows, err := os.ReadFile(filepath.Join(dir, "s.csv"))
@@ -101,7 +104,10 @@ func TestMonitorLooksOnceAndWritesEverything(t *testing.T) {
 }
 
 func TestMonitorFailsAboveItsLimit(t *testing.T) {
-	for limit, want := range map[string]exitCode{"95%": exitNegative, "96%": exitFine, "900MiB": exitNegative, "1GiB": exitFine} {
+	for limit, want := range map[string]exitCode{
+		"95%": exitNegative, "96%": exitFine, "900MiB": exitNegative,
+		"1GiB": exitFine,
+	} {
 		a, _, stderr := desk()
 		a.boards = watching(fullBoard{})
 		require.Equal(t, want, run(t.Context(), a, []string{"monitor", "--once", "--fail-above", limit}), limit)
@@ -138,7 +144,8 @@ func TestMonitorNeedsSense(t *testing.T) {
 	for _, args := range [][]string{{"--once"}, {"--for", "1s"}, {"--pid", "1"}, {"--csv", "-"}} {
 		a, _, stderr := desk()
 		a.boards = watching(fullBoard{})
-		require.Equal(t, exitUsage, run(t.Context(), a, append(append([]string{"monitor"}, args...), "--", "true")), args)
+		require.Equal(t, exitUsage, run(t.Context(), a,
+			append(append([]string{"monitor"}, args...), "--", "true")), args)
 		require.Contains(t, stderr.String(), "command")
 	}
 	a, _, stderr := desk()
@@ -178,14 +185,19 @@ func TestMonitorServesPrometheusAndRefusesAPortInUse(t *testing.T) {
 func TestMonitorFollowsACommandAndComparesWithThePlan(t *testing.T) {
 	plan := filepath.Join(t.TempDir(), "plan.json")
 	a, stdout, stderr := desk()
-	require.Equal(t, exitFine, run(t.Context(), a, []string{"plan", "--model", "toy", "--batch", "16,32", "--export", plan}), stderr)
+	require.Equal(t, exitFine, run(t.Context(), a,
+		[]string{"plan", "--model", "toy", "--batch", "16,32", "--export", plan}), stderr)
 
 	stdout.Reset()
 	a.boards = watching(&growing{})
-	args := []string{"monitor", "--interval", "5ms", "--run", plan, "--batch", "16", "--", "sh", "-c", "echo trained; sleep 0.2"}
+	args := []string{
+		"monitor", "--interval", "5ms", "--run", plan, "--batch", "16", "--", "sh", "-c",
+		"echo trained; sleep 0.2",
+	}
 	require.Equal(t, exitFine, run(t.Context(), a, args), stderr)
 	require.Equal(t, "trained\n", stdout.String())
-	require.Regexp(t, `gpu 0: NVML does not know its processes; the memory in use rose by at most \S+ [MG]iB \(\d+ readings, up to \d+ms apart\)`, stderr.String())
+	require.Regexp(t,
+		`gpu 0: NVML does not know its processes; the memory in use rose by at most \S+ [MG]iB \(\d+ readings, up to \d+ms apart\)`, stderr.String())
 	require.Regexp(t, `estimated \S+ MiB \[.*\] for batch 16: the estimate is [+-]\S+ % off`, stderr.String())
 
 	stderr.Reset()
@@ -228,7 +240,10 @@ func TestMetricsAreForThisMachineAndForReading(t *testing.T) {
 	defer l.Close()
 	require.True(t, l.Addr().(*net.TCPAddr).IP.IsLoopback())
 	url := "http://" + l.Addr().String() + "/metrics"
-	for method, want := range map[string]int{http.MethodGet: 200, http.MethodHead: 200, http.MethodPost: 405, http.MethodDelete: 405} {
+	for method, want := range map[string]int{
+		http.MethodGet: 200, http.MethodHead: 200, http.MethodPost: 405,
+		http.MethodDelete: 405,
+	} {
 		r, err := http.NewRequestWithContext(t.Context(), method, url, nil)
 		require.NoError(t, err)
 		answer, err := http.DefaultClient.Do(r)
@@ -237,7 +252,10 @@ func TestMetricsAreForThisMachineAndForReading(t *testing.T) {
 		require.Equal(t, want, answer.StatusCode, method)
 	}
 	// A page elsewhere whose name resolves to this machine is not answered.
-	for host, want := range map[string]int{"localhost:9400": 200, "127.0.0.1": 200, "[::1]:9400": 200, "evil.example": 421, "127.0.0.1.evil.example": 421, "10.0.0.1": 421} {
+	for host, want := range map[string]int{
+		"localhost:9400": 200, "127.0.0.1": 200, "[::1]:9400": 200,
+		"evil.example": 421, "127.0.0.1.evil.example": 421, "10.0.0.1": 421,
+	} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 		require.NoError(t, err)
 		r.Host = host
@@ -253,7 +271,8 @@ func TestMonitorGoesOnWhenABoardIsLost(t *testing.T) {
 	a.boards = watching(lostBoard{})
 	require.Equal(t, exitFine, run(t.Context(), a, []string{"monitor", "--for", "30ms", "--interval", "5ms"}), stderr)
 	require.Greater(t, strings.Count(stdout.String(), "lost: nvmlInit: driver reloaded"), 1)
-	require.Equal(t, 1, strings.Count(stderr.String(), "vprof: gpu 0 is lost: nvmlInit: driver reloaded\n"), "said once")
+	require.Equal(t, 1, strings.Count(stderr.String(),
+		"vprof: gpu 0 is lost: nvmlInit: driver reloaded\n"), "said once")
 	require.Regexp(t, `gpu 0: peak 0 B \(0 readings, .*; \d+ failed\)`, stderr.String())
 	require.Equal(t, exitFailure, run(t.Context(), a, []string{"monitor", "--once"}))
 }
@@ -291,7 +310,10 @@ func TestBurstReadsBetweenLooks(t *testing.T) {
 }
 
 func TestSamplesGoToStandardOutputAlone(t *testing.T) {
-	for flag, want := range map[string]string{"--jsonl": `^\{"time":.*"used_bytes":998244352.*\}\n$`, "--csv": `^time,gpu,[^\n]*\n\d[^\n]*998244352[^\n]*\n$`} {
+	for flag, want := range map[string]string{
+		"--jsonl": `^\{"time":.*"used_bytes":998244352.*\}\n$`,
+		"--csv":   `^time,gpu,[^\n]*\n\d[^\n]*998244352[^\n]*\n$`,
+	} {
 		a, stdout, stderr := desk()
 		a.boards = watching(fullBoard{})
 		require.Equal(t, exitFine, run(t.Context(), a, []string{"monitor", "--once", flag, "-"}), stderr)
@@ -345,7 +367,10 @@ func TestInterruptedCommandIsWaitedFor(t *testing.T) {
 	a.stderr, a.boards = stderr, watching(&growing{})
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(100*time.Millisecond, cancel)
-	args := []string{"monitor", "--interval", "5ms", "--", "sh", "-c", `trap "exit 0" INT; while :; do sleep 0.05; done`}
+	args := []string{
+		"monitor", "--interval", "5ms", "--", "sh", "-c",
+		`trap "exit 0" INT; while :; do sleep 0.05; done`,
+	}
 	require.Equal(t, exitInterrupted, run(ctx, a, args))
 	require.Contains(t, stderr.String(), "the memory in use rose by at most")
 }

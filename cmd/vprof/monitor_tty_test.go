@@ -24,11 +24,21 @@ func TestMonitorHasAScreenOnATerminal(t *testing.T) {
 		has  []string
 		not  string
 	}{
-		"screen":   {"xterm-256color", nil, "q", []string{alternate, "vprof monitor", "gpu 0:", "q quit", "\x1b[?1049l", "\x1b[31m"}, "gpu 0  "},
+		"screen": {
+			"xterm-256color", nil, "q",
+			[]string{alternate, "vprof monitor", "gpu 0:", "q quit", "\x1b[?1049l", "\x1b[31m"},
+			"gpu 0  ",
+		},
 		"ends":     {"xterm-256color", []string{"--for", "100ms"}, "", []string{alternate, "\x1b[?1049l"}, ""},
 		"no color": {"xterm-256color", []string{"--color", "never"}, "q", []string{alternate}, "\x1b[31m"},
-		"plain":    {"xterm-256color", []string{"--plain", "--for", "50ms"}, "", []string{"gpu 0  952.00 MiB of 1000.00 MiB"}, alternate},
-		"dumb":     {"dumb", []string{"--for", "50ms"}, "", []string{"gpu 0  952.00 MiB of 1000.00 MiB"}, alternate},
+		"plain": {
+			"xterm-256color",
+			[]string{"--plain", "--for", "50ms"},
+			"",
+			[]string{"gpu 0  952.00 MiB of 1000.00 MiB"},
+			alternate,
+		},
+		"dumb": {"dumb", []string{"--for", "50ms"}, "", []string{"gpu 0  952.00 MiB of 1000.00 MiB"}, alternate},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("TERM", c.term)
@@ -48,7 +58,8 @@ func TestMonitorHasAScreenOnATerminal(t *testing.T) {
 			if c.keys != "" {
 				go press(t, keyboard, &shown, c.keys)
 			}
-			require.Equal(t, exitFine, run(t.Context(), a, append([]string{"monitor", "--interval", "5ms", "--fail-above", "99%"}, c.args...)), stderr)
+			require.Equal(t, exitFine, run(t.Context(), a,
+				append([]string{"monitor", "--interval", "5ms", "--fail-above", "99%"}, c.args...)), stderr)
 			require.NoError(t, terminal.Close())
 			<-read
 			for _, text := range c.has {

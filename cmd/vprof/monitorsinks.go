@@ -63,7 +63,8 @@ func openSinks(o *monitorOptions) (s *sinks, err error) {
 		if err := os.MkdirAll(o.tb, 0o755); err != nil {
 			return s, usagef("--tensorboard: %w", err)
 		}
-		to, _, err := s.log("tensorboard", filepath.Join(o.tb, fmt.Sprintf("events.out.tfevents.%d.vprof", now.Unix())), "")
+		to, _, err := s.log("tensorboard",
+			filepath.Join(o.tb, fmt.Sprintf("events.out.tfevents.%d.vprof", now.Unix())), "")
 		if err != nil {
 			return s, err
 		}
@@ -80,7 +81,9 @@ func openSinks(o *monitorOptions) (s *sinks, err error) {
 		s.closers = append(s.closers, l)
 		printable.Fprintf(o.app.stderr, "vprof: metrics at http://%s/metrics\n", l.Addr())
 		if !loopback(l.Addr()) {
-			fmt.Fprintln(o.app.stderr, "vprof: warning: whoever reaches this address can read them, with the names of programs; --listen localhost:PORT keeps them on this machine")
+			fmt.Fprintln(o.app.stderr,
+				"vprof: warning: whoever reaches this address can read them, with the names of programs; --listen "+
+					"localhost:PORT keeps them on this machine")
 		}
 	}
 	return s, nil
@@ -193,7 +196,8 @@ func serve(address string, e *monitor.Exporter) (net.Listener, error) {
 	}
 	const soon = 10 * time.Second // a scrape takes milliseconds
 	server := &http.Server{
-		Handler: handler, ReadHeaderTimeout: soon, ReadTimeout: soon, WriteTimeout: soon, IdleTimeout: 6 * soon, MaxHeaderBytes: 16 << 10,
+		Handler: handler, ReadHeaderTimeout: soon, ReadTimeout: soon, WriteTimeout: soon, IdleTimeout: 6 * soon,
+		MaxHeaderBytes: 16 << 10,
 	}
 	go func() { _ = server.Serve(l) }() // ends when the listener is closed
 	return l, nil
@@ -214,7 +218,8 @@ func forThisMachine(h http.Handler) http.Handler {
 			host = name
 		}
 		if ip := net.ParseIP(strings.Trim(host, "[]")); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-			http.Error(w, "vprof answers requests for localhost; --listen 0.0.0.0:PORT opens it to others", http.StatusMisdirectedRequest)
+			http.Error(w, "vprof answers requests for localhost; --listen 0.0.0.0:PORT opens it to others",
+				http.StatusMisdirectedRequest)
 			return
 		}
 		h.ServeHTTP(w, r)

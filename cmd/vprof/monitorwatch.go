@@ -54,7 +54,8 @@ func (w *watch) look(now time.Time) error {
 	}
 	for _, s := range seen.Samples {
 		if w.limit.exceeded(s) {
-			return negative{fmt.Errorf("gpu %d is above %s: %s of %s in use", s.GPU, w.limit.text, bytesize.Format(s.Highest), bytesize.Format(s.Total))}
+			return negative{fmt.Errorf("gpu %d is above %s: %s of %s in use", s.GPU, w.limit.text,
+				bytesize.Format(s.Highest), bytesize.Format(s.Total))}
 		}
 		if s.Error != "" && w.options.once {
 			return fmt.Errorf("gpu %d: %s", s.GPU, s.Error)
@@ -73,7 +74,8 @@ func (w *watch) missing(samples []monitor.Sample) error {
 		switch {
 		case uses:
 		case !alive(pid):
-			return usagef("--pid: there is no process %d, and no board knows it (in a container, NVML numbers processes as the host does)", pid)
+			return usagef("--pid: there is no process %d, and no board knows it (in a container, NVML numbers "+
+				"processes as the host does)", pid)
 		default:
 			fmt.Fprintf(w.notices, "vprof: process %d uses no board yet\n", pid)
 		}
@@ -196,7 +198,8 @@ func (w *watch) summarize() {
 		if len(w.options.pids) > 0 {
 			peak = s.WatchedPeak
 		}
-		printable.Fprintf(w.options.app.stderr, "vprof: gpu %d: peak %s (%s)\n", s.GPU, bytesize.Format(peak), effort(s))
+		printable.Fprintf(w.options.app.stderr, "vprof: gpu %d: peak %s (%s)\n", s.GPU,
+			bytesize.Format(peak), effort(s))
 	}
 }
 

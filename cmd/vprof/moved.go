@@ -31,7 +31,10 @@ func addMoved(root *cobra.Command) {
 		for name := range strings.FieldsSeq(m.old) {
 			known := slices.IndexFunc(at.Commands(), func(c *cobra.Command) bool { return c.Name() == name })
 			if known < 0 {
-				at.AddCommand(&cobra.Command{Use: name, Short: "Moved, see docs/moving.md", Hidden: true, DisableFlagParsing: true})
+				at.AddCommand(&cobra.Command{
+					Use: name, Short: "Moved, see docs/moving.md", Hidden: true,
+					DisableFlagParsing: true,
+				})
 				known = slices.IndexFunc(at.Commands(), func(c *cobra.Command) bool { return c.Name() == name })
 			}
 			at = at.Commands()[known]

@@ -40,8 +40,10 @@ func TestASmokeTestRunsOnTheGPU(t *testing.T) {
 	driver := setup.Restart(t)
 	measured := decoded[report.Smoke](t, exitFine, append(args, "--device", "cuda:0")...)
 	requireBalanced(t, driver)
-	require.Greater(t, driver.Stats(t).Peak, uint64(setup.Boards[0].Context+300*mib), "it all was there: 64 + 15 * 8 * 2 MiB and the context")
-	simulated := decoded[report.Smoke](t, exitFine, append(args, "--device", "sim:rtx-5060-ti", "--gpu-memory", "1GiB")...)
+	require.Greater(t, driver.Stats(t).Peak, uint64(setup.Boards[0].Context+300*mib),
+		"it all was there: 64 + 15 * 8 * 2 MiB and the context")
+	simulated := decoded[report.Smoke](t, exitFine,
+		append(args, "--device", "sim:rtx-5060-ti", "--gpu-memory", "1GiB")...)
 	require.Equal(t, "cuda:0", measured.Device.Name)
 	require.False(t, measured.Device.Simulated)
 	require.Len(t, measured.Checks, len(simulated.Checks))
@@ -71,16 +73,19 @@ func TestASmokeTestSeesWhoElseUsesTheGPU(t *testing.T) {
 	require.EqualValues(t, 400*mib, s.Budget.Others)
 	require.InDelta(t, 0.85*624*mib, s.Limit, 1)
 	require.Equal(t, []report.Warning{{
-		What: "cuda:0 is also used by python3 (4321), which holds 400.00 MiB", Hint: "what fits depends on it; end it and try again to be sure",
+		What: "cuda:0 is also used by python3 (4321), which holds 400.00 MiB",
+		Hint: "what fits depends on it; end it and try again to be sure",
 	}}, s.Warnings)
 	require.Positive(t, s.LargestBatch)
 
 	setup.Restart(t)
-	smaller := decoded[report.Smoke](t, exitFine, "smoke", "--model", "toy", "--batch", jsonNumber(s.LargestBatch), "--device", "cuda:0")
+	smaller := decoded[report.Smoke](t, exitFine, "smoke", "--model", "toy", "--batch", jsonNumber(s.LargestBatch),
+		"--device", "cuda:0")
 	require.True(t, smaller.Safe)
 	setup.Boards[0].Others = nil
 	setup.Restart(t)
-	require.True(t, decoded[report.Smoke](t, exitFine, "smoke", "--model", "toy", "--batch", "30", "--device", "cuda:0").Safe)
+	require.True(t, decoded[report.Smoke](t, exitFine, "smoke", "--model", "toy", "--batch", "30", "--device",
+		"cuda:0").Safe)
 }
 
 func jsonNumber(n int) string {
@@ -130,7 +135,8 @@ func TestFitRecommendsOnlyWhatWasMeasured(t *testing.T) {
 	// A choice of GPUs: the second is another one.
 	setup.Boards = append(setup.Boards, fakecuda.Board{GPU: board(t, "t4")})
 	setup.Restart(t)
-	second := decoded[report.Fit](t, exitFine, "fit", "--model", "toy", "--stage", "full", "--amp", "none", "--checkpointing=false", "--device", "cuda:1")
+	second := decoded[report.Fit](t, exitFine, "fit", "--model", "toy", "--stage", "full", "--amp", "none",
+		"--checkpointing=false", "--device", "cuda:1")
 	require.Equal(t, "t4", second.Devices[0].GPU)
 	require.Len(t, second.Choices, 1)
 	require.False(t, second.Choices[0].Run.Simulated)
@@ -243,7 +249,9 @@ func TestMeasuredOnASimulatedDriverIsNoCalibration(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, raw, 0o600))
 	got = command(t, "sweep", "--model", "toy", "--batch", "8,32,64", "--device", "cuda:0", "--resume", file)
 	require.Equal(t, exitUsage, got.code)
-	require.Contains(t, got.stderr, "its cuda:0 is the board GPU-fa000000-0000-0000-0000-000000000000, not GPU-fa000000-0000-0000-0000-000000000700")
+	require.Contains(t, got.stderr,
+		"its cuda:0 is the board GPU-fa000000-0000-0000-0000-000000000000, not "+
+			"GPU-fa000000-0000-0000-0000-000000000700")
 }
 
 // Sweeps of cuda:0 on several machines stay apart, however they are put together.
@@ -264,7 +272,10 @@ func TestBoardsOfSeveralMachinesStayApart(t *testing.T) {
 		got := command(t, append([]string{"export", "--to", to}, files...)...)
 		require.Equal(t, exitFine, got.code, got.stderr)
 		for i, name := range names {
-			want := map[string]string{"markdown": "cuda:0 of n" + fmt.Sprint(i+1), "gobench": strings.ReplaceAll(name, "/", "_")}[to]
+			want := map[string]string{
+				"markdown": "cuda:0 of n" + fmt.Sprint(i+1),
+				"gobench":  strings.ReplaceAll(name, "/", "_"),
+			}[to]
 			require.Contains(t, got.stdout, cmp.Or(want, name), to)
 		}
 	}
@@ -273,7 +284,10 @@ func TestBoardsOfSeveralMachinesStayApart(t *testing.T) {
 	require.Equal(t, exitFine, got.code, got.stderr)
 	text, err := os.ReadFile(html)
 	require.NoError(t, err)
-	for _, want := range []string{"Tesla T4 with 14.74 GiB, cuda:0 of n1", "NVIDIA H100 80GB HBM3 with 79.19 GiB, cuda:0 of n2", "cuda:0 of n3"} {
+	for _, want := range []string{
+		"Tesla T4 with 14.74 GiB, cuda:0 of n1",
+		"NVIDIA H100 80GB HBM3 with 79.19 GiB, cuda:0 of n2", "cuda:0 of n3",
+	} {
 		require.True(t, strings.Contains(string(text), want), want)
 	}
 	got = command(t, "calibrate", files[0], files[1], "--allow-simulated", "--dry-run")

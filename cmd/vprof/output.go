@@ -74,8 +74,9 @@ func (o *output) print(d report.Document) error {
 	if o.chosen == report.Table {
 		err := report.WriteTable(o.app.stdout, d, o.layout())
 		if err == nil && o.ownLoop != "" {
-			_, err = fmt.Fprintf(o.app.stdout, "judged by a loop that keeps a step's outputs until the next forward pass has returned "+
-				"(no --loop given; --loop %s keeps less)\n", o.ownLoop)
+			_, err = fmt.Fprintf(o.app.stdout,
+				"judged by a loop that keeps a step's outputs until the next forward pass has returned "+
+					"(no --loop given; --loop %s keeps less)\n", o.ownLoop)
 		}
 		if err == nil && o.unchosen != "" {
 			_, err = fmt.Fprintf(o.app.stdout, "judged on an %s (no --gpu given; see vprof gpus)\n", o.unchosen)
@@ -131,9 +132,10 @@ func hide(flags *pflag.FlagSet, name string) {
 // complete offers words for the values of a flag in shell completion.
 func complete(cmd *cobra.Command, flag string, words func() []string) {
 	// The only error is a flag that does not exist, a bug that any test shows.
-	if err := cmd.RegisterFlagCompletionFunc(flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return words(), cobra.ShellCompDirectiveNoFileComp
-	}); err != nil {
+	if err := cmd.RegisterFlagCompletionFunc(flag,
+		func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return words(), cobra.ShellCompDirectiveNoFileComp
+		}); err != nil {
 		panic(err)
 	}
 }

@@ -49,8 +49,11 @@ func terminalSVG(text string) []byte {
 	}
 	width, height := float64(columns)*advance+2*border, float64(len(lines))*leading+2*border
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" font-family=\"ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace\" font-size=\"13\">\n", width, height)
-	fmt.Fprintf(&b, "<rect width=\"%.0f\" height=\"%.0f\" rx=\"8\" fill=\"#1a1d21\"/>\n<g fill=\"#e6e8eb\">\n", width, height)
+	fmt.Fprintf(&b,
+		"<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" font-family=\"ui-monospace, Menlo, "+
+			"Consolas, 'DejaVu Sans Mono', monospace\" font-size=\"13\">\n", width, height)
+	fmt.Fprintf(&b, "<rect width=\"%.0f\" height=\"%.0f\" rx=\"8\" fill=\"#1a1d21\"/>\n<g fill=\"#e6e8eb\">\n",
+		width, height)
 	for i, line := range lines {
 		lineSVG(&b, line, border+13+float64(i)*leading)
 	}
@@ -65,8 +68,10 @@ func lineSVG(b *bytes.Buffer, line string, y float64) {
 	piece := func(s string) {
 		for _, at := range words.FindAllStringIndex(s, -1) {
 			before, word := utf8.RuneCountInString(s[:at[0]]), s[at[0]:at[1]]
-			fmt.Fprintf(b, "<text x=\"%.1f\" y=\"%.0f\" textLength=\"%.1f\" lengthAdjust=\"spacingAndGlyphs\"%s>%s</text>\n",
-				border+float64(column+before)*advance, y, float64(utf8.RuneCountInString(word))*advance, fill, html.EscapeString(word))
+			fmt.Fprintf(b,
+				"<text x=\"%.1f\" y=\"%.0f\" textLength=\"%.1f\" lengthAdjust=\"spacingAndGlyphs\"%s>%s</text>\n",
+				border+float64(column+before)*advance, y, float64(utf8.RuneCountInString(word))*advance, fill,
+				html.EscapeString(word))
 		}
 		column += utf8.RuneCountInString(s)
 	}

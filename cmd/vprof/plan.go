@@ -61,10 +61,13 @@ func planCmd(a *app) (*cobra.Command, *planOptions) {
 	cmd.Flags().BoolVar(&o.auto, "auto", false, autoUsage)
 	o.lengths.register(cmd)
 	o.part.register(cmd.Flags(), "request", "auto")
-	cmd.Flags().StringVar(&o.request, "request", "", "print how to ask a `scheduler` for the memory, by the upper end of the estimate: "+strings.Join(fleet.Requests(), ", "))
+	cmd.Flags().StringVar(&o.request, "request", "",
+		"print how to ask a `scheduler` for the memory, by the upper end of the estimate: "+
+			strings.Join(fleet.Requests(), ", "))
 	complete(cmd, "request", fleet.Requests)
 	cmd.Flags().StringVar(&o.questions, "json-request", "",
-		"answer the request in a JSON `file` (- for standard input): an object of options by name, \"files\" for trainers' files")
+		"answer the request in a JSON `file` (- for standard input): an object of options by name, \"files\" for "+
+			"trainers' files")
 	cmd.Flags().BoolVar(&o.questionLines, "json-lines", false, "with --json-request, answer each line")
 	o.out.register(cmd)
 	return cmd, o
@@ -161,7 +164,8 @@ func (o *planOptions) boards() ([]device.GPU, error) {
 	}
 	gpu := found.GPU
 	if gpu.Memory -= found.Others; gpu.Memory <= gpu.Context {
-		return nil, negative{fmt.Errorf("other processes hold %s of %s and leave nothing to train in", bytesize.Format(found.Others), gpu.Product)}
+		return nil, negative{fmt.Errorf("other processes hold %s of %s and leave nothing to train in",
+			bytesize.Format(found.Others), gpu.Product)}
 	}
 	return []device.GPU{gpu}, nil
 }
@@ -183,7 +187,9 @@ func (o *planOptions) run(ctx context.Context, here *job.Local, jobs [][]job.Job
 		err = o.out.finish(plans)
 	}
 	if err == nil && nothingFits(plans) {
-		fmt.Fprintln(o.app.stderr, "vprof: nothing of this fits; vprof fit with the same model and board says what does, fit --levers what makes room for it")
+		fmt.Fprintln(o.app.stderr,
+			"vprof: nothing of this fits; vprof fit with the same model and board says what does, fit --levers what "+
+				"makes room for it")
 	}
 	return err
 }
@@ -191,7 +197,9 @@ func (o *planOptions) run(ctx context.Context, here *job.Local, jobs [][]job.Job
 // nothingFits tells whether no batch of any plan fits its board.
 func nothingFits(plans report.Releases) bool {
 	for _, r := range plans {
-		if slices.ContainsFunc(r.Points, func(p report.Point) bool { return p.Estimate == nil || p.Estimate.Verdict != report.DoesNotFit }) {
+		if slices.ContainsFunc(r.Points, func(p report.Point) bool {
+			return p.Estimate == nil || p.Estimate.Verdict != report.DoesNotFit
+		}) {
 			return false
 		}
 	}
@@ -218,7 +226,9 @@ func (o *planOptions) cases() (m models.Model, cases []report.Case, batch int, e
 }
 
 // plan does the jobs of each release.
-func (o *planOptions) plan(ctx context.Context, here *job.Local, releases [][]job.Job, warnings []report.Warning) (report.Releases, error) {
+func (o *planOptions) plan(ctx context.Context, here *job.Local, releases [][]job.Job,
+	warnings []report.Warning,
+) (report.Releases, error) {
 	started := o.app.now().UTC()
 	bar := startProgress(o.app, false)
 	defer bar.end()
@@ -244,17 +254,18 @@ func (o *planOptions) shard(ctx context.Context, here *job.Local, jobs []job.Job
 	if err != nil {
 		return err
 	}
-	return o.part.run(ctx, o.app, p, warnings, func(ctx context.Context, from, to int, _ json.RawMessage, _ func(any) error) (int, any, error) {
-		j := jobs[from/each]
-		first := from % each
-		j.Batches = j.Batches[first:min(first+to-from, each)]
-		r, err := here.Run(ctx, j, func(*report.Report) error { return nil })
-		if err != nil {
-			return 0, nil, err
-		}
-		o.app.stamp(r, o.app.now().UTC())
-		return len(j.Batches), r, nil
-	})
+	return o.part.run(ctx, o.app, p, warnings,
+		func(ctx context.Context, from, to int, _ json.RawMessage, _ func(any) error) (int, any, error) {
+			j := jobs[from/each]
+			first := from % each
+			j.Batches = j.Batches[first:min(first+to-from, each)]
+			r, err := here.Run(ctx, j, func(*report.Report) error { return nil })
+			if err != nil {
+				return 0, nil, err
+			}
+			o.app.stamp(r, o.app.now().UTC())
+			return len(j.Batches), r, nil
+		})
 }
 
 // ask prints requests in place of the plans, which go to files alone.

@@ -19,7 +19,8 @@ func TestPlanForTheGPUOfThisMachine(t *testing.T) {
 		a := system()
 		a.stdout, a.stderr = &out, &errors
 		a.detect = func(int) (localGPU, error) { return localGPU{gpu, others}, nil }
-		require.Equal(t, want, run(t.Context(), a, []string{"plan", "--model", "redimnet-b2", "--batch", "4", "--auto"}), errors.String())
+		require.Equal(t, want, run(t.Context(), a,
+			[]string{"plan", "--model", "redimnet-b2", "--batch", "4", "--auto"}), errors.String())
 		require.NotContains(t, out.String(), "judged on")
 		if want == exitFine {
 			require.Contains(t, out.String(), bytesize.Format(gpu.Memory-others))
@@ -27,5 +28,6 @@ func TestPlanForTheGPUOfThisMachine(t *testing.T) {
 	}
 	a := system()
 	a.stderr = new(bytes.Buffer)
-	require.Equal(t, exitUsage, run(t.Context(), a, []string{"plan", "--model", "redimnet-b2", "--auto", "--gpu", "t4"}))
+	require.Equal(t, exitUsage, run(t.Context(), a,
+		[]string{"plan", "--model", "redimnet-b2", "--auto", "--gpu", "t4"}))
 }

@@ -12,7 +12,9 @@ import (
 )
 
 // planRanks plans all ranks that differ.
-func (o *planOptions) planRanks(ctx context.Context, here *job.Local, m models.Model, cases []report.Case, gpus []device.GPU, batches []int) error {
+func (o *planOptions) planRanks(ctx context.Context, here *job.Local, m models.Model, cases []report.Case,
+	gpus []device.GPU, batches []int,
+) error {
 	switch {
 	case len(cases) > 1:
 		return usagef("--rank: a table of all ranks is of one release of PyTorch; --torch names %d", len(cases))
@@ -44,7 +46,9 @@ func (o *planOptions) planRanks(ctx context.Context, here *job.Local, m models.M
 }
 
 // rankPlans finds the ranks of a case that differ, and plans each.
-func rankPlans(ctx context.Context, here *job.Local, m models.Model, c report.Case, gpus []device.GPU, batches []int) (report.Ranks, error) {
+func rankPlans(ctx context.Context, here *job.Local, m models.Model, c report.Case, gpus []device.GPU,
+	batches []int,
+) (report.Ranks, error) {
 	first := c.Case
 	first.Batch = batches[0]
 	found, err := m.DifferentRanks(first, step.BoardOf(gpus[0]), models.Options{Context: ctx})

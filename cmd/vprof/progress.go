@@ -92,5 +92,6 @@ func (p *progress) line(elapsed time.Duration) string {
 		return fmt.Sprintf("vprof: %d of %d %s", p.done, p.total, p.what)
 	}
 	left := elapsed * time.Duration(p.total-p.done) / time.Duration(p.done)
-	return fmt.Sprintf("vprof: %d of %d %s, about %v left", p.done, p.total, p.what, max(left.Round(time.Second), time.Second))
+	return fmt.Sprintf("vprof: %d of %d %s, about %v left", p.done, p.total, p.what,
+		max(left.Round(time.Second), time.Second))
 }

@@ -65,7 +65,9 @@ func readProject(path string, data []byte) (project, error) {
 type coefficientFlag struct{ file string }
 
 func (f *coefficientFlag) register(flags *pflag.FlagSet) {
-	flags.StringVar(&f.file, "coefficients", "", "correct estimates by `file` of vprof calibrate; FILE#NAME picks an entry, none ignores the project's (default: coefficients of "+projectFile+", here or above)")
+	flags.StringVar(&f.file, "coefficients", "",
+		"correct estimates by `file` of vprof calibrate; FILE#NAME picks an entry, none ignores the project's "+
+			"(default: coefficients of "+projectFile+", here or above)")
 }
 
 // load reads the file that the flag or the project names; nil if neither does.

@@ -20,7 +20,8 @@ func TestFiguresOfRealGPUsLieWithinIntervals(t *testing.T) {
 	require.True(t, ok)
 	in, widths := 0, []float64{}
 	for _, p := range rows {
-		if !slices.Contains([]string{"fitcheck", "can-i-finetune-this", "PEFT MetaMathQA"}, p.Group) || p.Kind != "reserved" {
+		if !slices.Contains([]string{"fitcheck", "can-i-finetune-this", "PEFT MetaMathQA"}, p.Group) ||
+			p.Kind != "reserved" {
 			continue
 		}
 		e, err := system().planned(t.Context(), p.Command, folder)

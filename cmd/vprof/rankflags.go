@@ -26,8 +26,10 @@ func (f *rankFlags) register(cmd *cobra.Command) {
 	f.flags = cmd.Flags()
 	f.flags.IntVar(&f.gpus, "gpus", 1, models.FieldNamed("gpus").Usage)
 	f.flags.StringVar(&f.strategy, "strategy", models.DDP, models.FieldNamed("strategy").Help(nil))
-	f.flags.StringVar(&f.rank, "rank", "", "the rank `n` that is looked at, or all of which plan makes a table (default: the one that needs most)")
-	f.flags.Float64Var(&f.link, "link", 0, "speed at which a GPU sends to others, in `GB/s` (default: the board's NVLink, else PCIe)")
+	f.flags.StringVar(&f.rank, "rank", "",
+		"the rank `n` that is looked at, or all of which plan makes a table (default: the one that needs most)")
+	f.flags.Float64Var(&f.link, "link", 0,
+		"speed at which a GPU sends to others, in `GB/s` (default: the board's NVLink, else PCIe)")
 	complete(cmd, "strategy", models.Strategies)
 }
 

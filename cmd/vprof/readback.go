@@ -26,7 +26,10 @@ func (f *applyFlags) readBack(changes []configfile.Change, c report.Choice) erro
 	}
 	k := &c.Case.Case
 	v := trainerValues(c)
-	meant := map[string]string{"batch": fmt.Sprint(c.Batch), "accumulate": fmt.Sprint(max(1, k.Accumulate)), "checkpointing": "false"}
+	meant := map[string]string{
+		"batch": fmt.Sprint(c.Batch), "accumulate": fmt.Sprint(max(1, k.Accumulate)),
+		"checkpointing": "false",
+	}
 	if k.Checkpointing {
 		meant["checkpointing"] = cmp.Or(k.Recompute, "true")
 	}
@@ -43,7 +46,8 @@ func (f *applyFlags) readBack(changes []configfile.Change, c report.Choice) erro
 			if flag == "checkpointing" && is != "false" && k.Checkpointing {
 				key, meant[flag] = again.Decides("reentrant"), cmp.Or(k.Recompute, "non-reentrant")
 			}
-			return fmt.Errorf("%s: with what would be written, a plan reads --%s %s where fit has chosen %s; set %s by hand, and run fit on the file again (nothing was written)",
+			return fmt.Errorf("%s: with what would be written, a plan reads --%s %s where fit has chosen %s; set %s "+
+				"by hand, and run fit on the file again (nothing was written)",
 				f.trainer.File, flag, is, meant[flag], cmp.Or(key, "it"))
 		}
 	}
@@ -52,7 +56,8 @@ func (f *applyFlags) readBack(changes []configfile.Change, c report.Choice) erro
 
 // given are the flags of a case that fit fits to and does not write.
 var given = []string{
-	"task", "seq-len", "weights", "amp", "lora", "optimizer", "objective", "train-only", "trained-weights", "qat", "chunked-loss",
+	"task", "seq-len", "weights", "amp", "lora", "optimizer", "objective", "train-only", "trained-weights", "qat",
+	"chunked-loss",
 	"linear-cross-entropy", "torch-compile", "tiled-mlp", "clip", "strategy", "alloc-conf",
 }
 
@@ -78,7 +83,8 @@ func (f *applyFlags) unwritten(c report.Choice, note string) (lines []string) {
 		if flag == nil || !f.fixed(name) || levers[name] != "" || said[name] == flag.Value.String() {
 			continue
 		}
-		lines = append(lines, fmt.Sprintf("%s: --%s %s was given beside the file and is not written; set %s by hand", f.trainer.File, name, flag.Value, cmp.Or(f.trainer.Decides(name), f.trainer.Decides(facts[name]), "it")))
+		lines = append(lines, fmt.Sprintf("%s: --%s %s was given beside the file and is not written; set %s by hand",
+			f.trainer.File, name, flag.Value, cmp.Or(f.trainer.Decides(name), f.trainer.Decides(facts[name]), "it")))
 	}
 	return lines
 }

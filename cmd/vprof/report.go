@@ -28,11 +28,15 @@ func newReportCmd(a *app) *cobra.Command {
 		RunE:  func(cmd *cobra.Command, args []string) error { return runReport(cmd.Context(), o, args) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.to, "to", "", "`form`: "+strings.Join(viewNames(), ", ")+" (default: by the suffix of --output, or page)")
+	f.StringVar(&o.to, "to", "", "`form`: "+strings.Join(viewNames(), ", ")+
+		" (default: by the suffix of --output, or page)")
 	f.StringVar(&o.to, "kind", "", "what plot called --to")
 	hide(f, "kind")
-	f.StringVarP(&o.path, "output", "o", "", "`file` to write; - is standard output (default: report.html for a page, plot.svg for a picture, and otherwise -)")
-	f.IntVar(&o.batch, "batch", 0, "batch `size` of the step to show (default: the largest of the run that fits, or the model's own)")
+	f.StringVarP(&o.path, "output", "o", "",
+		"`file` to write; - is standard output (default: report.html for a page, plot.svg for a picture, and "+
+			"otherwise -)")
+	f.IntVar(&o.batch, "batch", 0,
+		"batch `size` of the step to show (default: the largest of the run that fits, or the model's own)")
 	f.StringArrayVar(&o.references, "reference", nil, "also show records of PyTorch in `file` (repeatable)")
 	f.BoolVar(&o.step, "step", true, "show a training step on the page; --step=false leaves it out")
 	f.BoolVar(&o.sideBySide, "side-by-side", false, "show two runs side by side although they are of one case")

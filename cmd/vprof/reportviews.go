@@ -85,7 +85,8 @@ func (o *reportOptions) view() (view, error) {
 }
 
 // rowsAs writes every batch size of runs as rows of what other programs read.
-func rowsAs(write func(io.Writer, []*report.Report) error) func(context.Context, *reportOptions, []string) (writer, error) {
+func rowsAs(write func(io.Writer, []*report.Report) error) func(context.Context, *reportOptions,
+	[]string) (writer, error) {
 	return func(_ context.Context, o *reportOptions, paths []string) (writer, error) {
 		runs, err := readRuns(o.app, paths)
 		if err != nil {
@@ -105,7 +106,8 @@ func inFormat(f report.Format) func(io.Writer, []*report.Report) error {
 }
 
 // stepAs writes what lies in the memory during one step.
-func stepAs(write func(*profile.Profile, io.Writer) error) func(context.Context, *reportOptions, []string) (writer, error) {
+func stepAs(write func(*profile.Profile, io.Writer) error) func(context.Context, *reportOptions,
+	[]string) (writer, error) {
 	return func(ctx context.Context, o *reportOptions, paths []string) (writer, error) {
 		p, err := o.profile(ctx, paths)
 		return func(w io.Writer) error { return write(p, w) }, err
@@ -113,7 +115,8 @@ func stepAs(write func(*profile.Profile, io.Writer) error) func(context.Context,
 }
 
 // pictureOf draws one run.
-func pictureOf(draw func(*report.Report) (*plot.Plot, error)) func(context.Context, *reportOptions, []string) (writer, error) {
+func pictureOf(draw func(*report.Report) (*plot.Plot, error)) func(context.Context, *reportOptions,
+	[]string) (writer, error) {
 	return func(_ context.Context, o *reportOptions, paths []string) (writer, error) {
 		run, err := o.oneRun(paths)
 		if err != nil {

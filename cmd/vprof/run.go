@@ -85,9 +85,11 @@ func (o *runOptions) register(cmd *cobra.Command) {
 	f.BoolVar(&o.both, "both", false, "simulate this machine's GPU, run on it, too, and compare")
 	f.SetInterspersed(false) // what follows the command is its own
 	f.Var(&o.steps, "steps", "end training after so many `steps` of each optimizer, or all")
-	f.StringVar(&o.command.Until, "until", "", "go on until an `event`: eval, save, or end, which lets the script end by itself")
+	f.StringVar(&o.command.Until, "until", "",
+		"go on until an `event`: eval, save, or end, which lets the script end by itself")
 	f.DurationVar(&o.command.Timeout, "timeout", 0, "end the command after this `time`")
-	f.BoolVar(&o.command.KeepFiles, "keep-files", false, "keep what the script saves, and let experiment trackers record")
+	f.BoolVar(&o.command.KeepFiles, "keep-files", false,
+		"keep what the script saves, and let experiment trackers record")
 	f.BoolVar(&o.command.Triton, "triton", false,
 		"let Triton compile the kernels of torch.compile, which takes longer and needs the same memory")
 	f.Float64Var(&o.command.ActivationBudget, "activation-memory-budget", 0,
@@ -95,7 +97,9 @@ func (o *runOptions) register(cmd *cobra.Command) {
 	f.IntVar(&o.command.GPUs, "gpus", 1, "`number` of ranks that the script believes in; one of them is run")
 	f.StringVar(&o.rank, "rank", "0", "with --gpus, the `number` of the rank that is run, or all, one after the other")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "hide the command's output and the progress")
-	f.StringVar(&o.record, "record", "", "keep what was allocated in a `file` like train.vprof, which other verbs take as a model: vprof plan --model train.vprof --gpu all")
+	f.StringVar(&o.record, "record", "",
+		"keep what was allocated in a `file` like train.vprof, which other verbs take as a model: vprof plan "+
+			"--model train.vprof --gpu all")
 	f.BoolVar(&o.print, "print-hook", false, "print the Python that runs beside the script and do nothing")
 	complete(cmd, "until", func() []string { return untils })
 	complete(cmd, "device", deviceNames)
@@ -236,7 +240,8 @@ func endOf(o *script.Outcome, r *report.Report, quiet bool) error {
 			return usagef("PyTorch %s of %s is built for CUDA %s; vprof stands in for CUDA 12 and 13",
 				torch.Version, torch.Python, torch.CUDA)
 		case torch.Version != "":
-			return usagef("PyTorch %s of %s is not built for CUDA; install a build that is (no GPU is needed)", torch.Version, torch.Python)
+			return usagef("PyTorch %s of %s is not built for CUDA; install a build that is (no GPU is needed)",
+				torch.Version, torch.Python)
 		}
 		return usagef("the command never imported PyTorch")
 	case script.NoGPU:

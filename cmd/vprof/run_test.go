@@ -116,7 +116,8 @@ func TestOutputIsDeterministic(t *testing.T) {
 		var first string
 		for i := range 5 {
 			a, stdout, _ := desk()
-			require.Equal(t, exitFine, run(t.Context(), a, []string{"plan", "--model", "toy", "--gpu", "t4,h100", "--batch", "8..64x2", "--format", format}))
+			require.Equal(t, exitFine, run(t.Context(), a,
+				[]string{"plan", "--model", "toy", "--gpu", "t4,h100", "--batch", "8..64x2", "--format", format}))
 			if i == 0 {
 				first = stdout.String()
 			}
@@ -154,7 +155,14 @@ func (full) Write([]byte) (int, error) { return 0, errors.New("disk full") }
 
 func TestUnwritableOutputIsAFailure(t *testing.T) {
 	for _, args := range [][]string{
-		{"gpus"}, {"models"}, {"version"}, {"schema"}, {"plan", "--model", "toy"}, {"sweep", "--model", "toy"}, {"fit", "--model", "toy"}, {"events", "--model", "toy"},
+		{"gpus"},
+		{"models"},
+		{"version"},
+		{"schema"},
+		{"plan", "--model", "toy"},
+		{"sweep", "--model", "toy"},
+		{"fit", "--model", "toy"},
+		{"events", "--model", "toy"},
 	} {
 		a, _, stderr := desk()
 		a.stdout = full{}

@@ -39,7 +39,8 @@ func (o *runOptions) ranks() ([]int, error) {
 	}
 	n, err := strconv.Atoi(o.rank)
 	if err != nil || n < 0 || n >= gpus {
-		return nil, usagef("--rank: %q is neither all nor one of %d ranks; the first is 0 and the last %d", o.rank, gpus, gpus-1)
+		return nil, usagef("--rank: %q is neither all nor one of %d ranks; the first is 0 and the last %d",
+			o.rank, gpus, gpus-1)
 	}
 	return []int{n}, nil
 }
@@ -64,8 +65,10 @@ func (o *runOptions) places() ([]script.Command, error) {
 		o.board.gpu = named.board
 	}
 	if o.board.gpu == "all" {
-		return nil, usagef("--gpu all: the command runs once for each board; name some, or run it once with --record train.vprof," +
-			" and \"vprof plan --model train.vprof --gpu all\" shows all")
+		return nil,
+			usagef("--gpu all: the command runs once for each board; name some, or run it once with --record " +
+				"train.vprof," +
+				" and \"vprof plan --model train.vprof --gpu all\" shows all")
 	}
 	gpus, err := o.board.boards()
 	if err != nil {
@@ -88,7 +91,8 @@ func (o *runOptions) simulated(gpus []device.GPU) []script.Command {
 func (o *runOptions) local(index int) ([]script.Command, error) {
 	switch {
 	case o.board.given():
-		return nil, usagef("--device and --both take a GPU of this machine; leave --gpu, --gpu-spec and --gpu-memory away")
+		return nil,
+			usagef("--device and --both take a GPU of this machine; leave --gpu, --gpu-spec and --gpu-memory away")
 	case o.command.GPUs > 1:
 		return nil, usagef("--gpus: ranks are simulated; without it --device lets a launcher start all of them")
 	}

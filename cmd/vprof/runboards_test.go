@@ -58,7 +58,8 @@ func TestRunOnTheGPUOfThisMachine(t *testing.T) {
 		{"--rank", "first"},
 		{"--gpu", "t4,h100", "--record", "x.vprof"},
 	} {
-		require.Equal(t, exitUsage, run(t.Context(), a, append(append([]string{"run"}, args...), "--", "sh", script)), args)
+		require.Equal(t, exitUsage, run(t.Context(), a,
+			append(append([]string{"run"}, args...), "--", "sh", script)), args)
 	}
 	a.detect = func(int) (localGPU, error) { return localGPU{}, noGPUError{"no driver", instead} }
 	require.Equal(t, exitNoGPU, run(t.Context(), a, []string{"run", "--device", "cuda:0", "--", "true"}))

@@ -44,7 +44,12 @@ func readRun(a *app, path string) ([]*report.Report, error) {
 	n, err := f.ReadAt(head, 0)
 	if err == nil || errors.Is(err, io.EOF) {
 		if snapshot.Is(head[:n]) || isGzip(head[:n]) {
-			return nil, &input.FormatError{File: path, Reason: "a memory snapshot of PyTorch, or another binary file, and no run of vprof; \"vprof diagnose " + path + "\" says what is in a snapshot, https://docs.pytorch.org/memory_viz draws it, and \"vprof sweep --export run.json\" makes a run"}
+			return nil, &input.FormatError{
+				File: path,
+				Reason: "a memory snapshot of PyTorch, or another binary file, and no run of vprof; \"vprof diagnose " +
+					path + "\" says what is in a snapshot, https://docs.pytorch.org/memory_viz draws it, and " +
+					"\"vprof sweep --export run.json\" makes a run",
+			}
 		}
 	}
 	return report.Read(path, f)

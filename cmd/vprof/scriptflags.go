@@ -82,7 +82,8 @@ func asScript(cmd *cobra.Command, words []string) error {
 	if at == 0 {
 		command = "python " + command
 	}
-	return usagef("%s is a script, which %s cannot read; \"vprof run -- %s\" runs it on a simulated GPU", words[at], cmd.CommandPath(), command)
+	return usagef("%s is a script, which %s cannot read; \"vprof run -- %s\" runs it on a simulated GPU", words[at],
+		cmd.CommandPath(), command)
 }
 
 // batchRuns runs a command at one batch size after the other.

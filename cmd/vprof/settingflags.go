@@ -33,7 +33,8 @@ type settingFlags struct {
 
 func (f *settingFlags) register(flags *pflag.FlagSet) {
 	f.flags = flags
-	flags.StringArrayVar(&f.pairs, "set", nil, "another setting of the model, as `name=value` (see vprof models show); may be repeated")
+	flags.StringArrayVar(&f.pairs, "set", nil,
+		"another setting of the model, as `name=value` (see vprof models show); may be repeated")
 }
 
 // values are the settings given; nil if there are none.

@@ -25,7 +25,8 @@ type shardFlags struct {
 
 func (f *shardFlags) register(flags *pflag.FlagSet, whole ...string) {
 	f.flags, f.whole = flags, slices.Concat(whole, []string{"export", "format"})
-	flags.StringVar(&f.shard, "shard", "", "do `part` i/n of the work, i from 0, or auto in a job array (see vprof fleet merge)")
+	flags.StringVar(&f.shard, "shard", "",
+		"do `part` i/n of the work, i from 0, or auto in a job array (see vprof fleet merge)")
 	flags.StringVar(&f.into, "into", "shards", "`folder` for the result of --shard")
 }
 
@@ -39,7 +40,9 @@ func (f *shardFlags) open() (bool, error) {
 	}
 	for _, other := range f.whole {
 		if f.flags.Changed(other) {
-			return false, usagef("--%s needs the whole, and --shard does a part of it; leave one out (vprof fleet merge has --export and --format)", other)
+			return false,
+				usagef("--%s needs the whole, and --shard does a part of it; leave one out (vprof fleet merge has "+
+					"--export and --format)", other)
 		}
 	}
 	return f.parse()
@@ -60,12 +63,16 @@ func (f *shardFlags) parse() (bool, error) {
 // A stint does the units of work from one on, at most to another, and returns how many
 // it did and what they gave. Partial is what an earlier process has of them, and keep
 // keeps that for a later one.
-type stint func(ctx context.Context, from, to int, partial json.RawMessage, keep func(any) error) (units int, result any, err error)
+type stint func(ctx context.Context, from, to int, partial json.RawMessage, keep func(any) error) (units int,
+	result any, err error)
 
 // run does the part of the work. Common is what is said of the whole.
 func (f *shardFlags) run(ctx context.Context, a *app, p shard.Plan, common any, do stint) (err error) {
 	p.Tool = tool()
-	h := shard.Header{Plan: p, Shard: f.part.Index, Of: f.part.Of, Started: a.now().UTC().Truncate(time.Second), Host: hostName()}
+	h := shard.Header{
+		Plan: p, Shard: f.part.Index, Of: f.part.Of, Started: a.now().UTC().Truncate(time.Second),
+		Host: hostName(),
+	}
 	if h.Common, err = json.Marshal(common); err != nil {
 		return err
 	}

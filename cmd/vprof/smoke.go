@@ -47,12 +47,16 @@ func newSmokeCmd(a *app) *cobra.Command {
 	o.c.takesTrainer(cmd, a)
 	f := cmd.Flags()
 	f.IntVar(&o.batch, "batch", 0, "batch size `n` (default: the configuration's, or the model's)")
-	f.IntVar(&o.validation, "validation-batch", 0, "batch size `n` of validation (default: the project's, or that of training)")
+	f.IntVar(&o.validation, "validation-batch", 0,
+		"batch size `n` of validation (default: the project's, or that of training)")
 	f.StringVar(&o.config, "config-path", "", "the project's configuration `file` to test")
-	f.StringArrayVar(&o.pairs, "map", nil, "where any other YAML, TOML or JSON of --config-path has a value, as `name=path.to.key`; names are batch, accumulate, amp, checkpointing and settings (repeatable)")
+	f.StringArrayVar(&o.pairs, "map", nil,
+		"where any other YAML, TOML or JSON of --config-path has a value, as `name=path.to.key`; names are batch, "+
+			"accumulate, amp, checkpointing and settings (repeatable)")
 	f.StringArrayVar(&o.longest, "longest", nil, "a setting of the longest sample, as `name=value` (repeatable)")
 	o.lengths.register(cmd)
-	f.BoolVar(&o.run, "run", false, "run the command behind -- on the simulated board, as vprof run does, instead of reading it")
+	f.BoolVar(&o.run, "run", false,
+		"run the command behind -- on the simulated board, as vprof run does, instead of reading it")
 	f.StringVar(&o.until, "until", "", "with --run, go on until an `event`: eval, save or end")
 	complete(cmd, "until", func() []string { return untils })
 	f.BoolVar(&o.json, "json", false, "the same as --format json")
@@ -106,9 +110,11 @@ func (o *smokeOptions) judge(s *report.Smoke, started time.Time, before *report.
 	}
 	switch {
 	case !s.Safe && s.Command != nil:
-		return negative{fmt.Errorf("%s is not safe; vprof fit finds the largest batch of a command with {batch}", s.Case.Model)}
+		return negative{fmt.Errorf("%s is not safe; vprof fit finds the largest batch of a command with {batch}",
+			s.Case.Model)}
 	case !s.Safe:
-		return negative{fmt.Errorf("%s is not safe; vprof fit says what is, fit --levers what makes room for it", s.Case.Model)}
+		return negative{fmt.Errorf("%s is not safe; vprof fit says what is, fit --levers what makes room for it",
+			s.Case.Model)}
 	case s.Baseline != nil && len(s.Baseline.Grown) > 0:
 		return negative{errors.New(s.Baseline.String())}
 	}
@@ -208,7 +214,9 @@ func (o *smokeOptions) values(m models.Model) (map[string]any, error) {
 		return nil, err
 	}
 	if !ok || s.Config == "" {
-		return nil, fmt.Errorf("--config-path: vprof does not know a configuration file of %s; say with --map where it has what, or use flags", m.Name)
+		return nil,
+			fmt.Errorf("--config-path: vprof does not know a configuration file of %s; say with --map where it has "+
+				"what, or use flags", m.Name)
 	}
 	values, err := s.Read(o.config)
 	if err != nil {
@@ -226,7 +234,8 @@ func (o *smokeOptions) values(m models.Model) (map[string]any, error) {
 		return nil, err
 	}
 	for _, u := range unplanned {
-		o.unplanned = append(o.unplanned, report.Warning{What: fmt.Sprintf("%s: %s: %v is not planned", o.config, u.Path, u.Value), Hint: u.Why})
+		o.unplanned = append(o.unplanned,
+			report.Warning{What: fmt.Sprintf("%s: %s: %v is not planned", o.config, u.Path, u.Value), Hint: u.Why})
 	}
 	maps.Copy(facts, stages)
 	for name, n := range facts {

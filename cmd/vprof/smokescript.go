@@ -11,7 +11,8 @@ import (
 
 // ofModels are flags of smoke that mean nothing for a command that is run.
 var ofModels = []string{
-	"model", "config-path", "map", "longest", "lengths", "validation-batch", "device", "auto", "profile", "other-processes", "risk",
+	"model", "config-path", "map", "longest", "lengths", "validation-batch", "device", "auto", "profile",
+	"other-processes", "risk",
 }
 
 // runScript is smoke of a command that is run.

@@ -55,9 +55,11 @@ func newSweepCmd(a *app) *cobra.Command {
 	f := cmd.Flags()
 	o.part.register(f, "resume", "find-max")
 	f.BoolVar(&o.conditions.FindMax, "find-max", false, "go on, by halving, to the largest batch that runs")
-	f.IntVar(&o.conditions.WarmUp, "warm-up", 1, "further `runs` of every batch size before those that are timed (real GPUs)")
+	f.IntVar(&o.conditions.WarmUp, "warm-up", 1,
+		"further `runs` of every batch size before those that are timed (real GPUs)")
 	f.IntVar(&o.conditions.Repeat, "repeat", 5, "timed `runs` of every batch size (real GPUs)")
-	f.BoolVar(&o.conditions.Verify, "verify", false, "first write a pattern into every tensor and see that it stays (real GPUs)")
+	f.BoolVar(&o.conditions.Verify, "verify", false,
+		"first write a pattern into every tensor and see that it stays (real GPUs)")
 	f.StringVar(&o.leave, "leave", "", "memory to leave free on a GPU, as `size` like 1GiB or 0 (default: 1GiB "+
 		"where other processes compute on it, 512MiB with a display, else 0)")
 	f.StringVar(&o.tolerance, "tolerance", "", "end with code 3 where a GPU needs more or less than estimated by "+
@@ -229,24 +231,25 @@ func (o *sweepOptions) shard(ctx context.Context, here *job.Local, j job.Job) er
 	if err != nil {
 		return err
 	}
-	return o.part.run(ctx, o.app, p, j.Batches, func(ctx context.Context, from, to int, partial json.RawMessage, keep func(any) error) (int, any, error) {
-		part := j
-		part.Batches = j.Batches[from:to]
-		if partial != nil {
-			here.Done = &report.Report{}
-			if err := json.Unmarshal(partial, here.Done); err != nil {
+	return o.part.run(ctx, o.app, p, j.Batches,
+		func(ctx context.Context, from, to int, partial json.RawMessage, keep func(any) error) (int, any, error) {
+			part := j
+			part.Batches = j.Batches[from:to]
+			if partial != nil {
+				here.Done = &report.Report{}
+				if err := json.Unmarshal(partial, here.Done); err != nil {
+					return 0, nil, err
+				}
+			}
+			started := o.app.now().UTC()
+			r, err := here.Run(ctx, part, func(r *report.Report) error {
+				o.stamp(r, started)
+				return keep(r)
+			})
+			if err != nil {
 				return 0, nil, err
 			}
-		}
-		started := o.app.now().UTC()
-		r, err := here.Run(ctx, part, func(r *report.Report) error {
 			o.stamp(r, started)
-			return keep(r)
+			return to - from, r, nil
 		})
-		if err != nil {
-			return 0, nil, err
-		}
-		o.stamp(r, started)
-		return to - from, r, nil
-	})
 }

@@ -49,7 +49,8 @@ func newTimeCmd(a *app) *cobra.Command {
 	f.IntVar(&o.batch, "batch", 0, "batch `size` (default: the largest that is safe on each board)")
 	f.Int64Var(&o.dataset, "dataset-size", 0, "samples `n` of an epoch")
 	f.Float64Var(&o.epochs, "epochs", 0, "epochs `n` of training")
-	f.StringVar(&o.stages, "stages", "", "stages and their epochs, as a `list` like frozen:5,full:50 (instead of --stage and --epochs)")
+	f.StringVar(&o.stages, "stages", "",
+		"stages and their epochs, as a `list` like frozen:5,full:50 (instead of --stage and --epochs)")
 	o.out.register(cmd)
 	return cmd
 }

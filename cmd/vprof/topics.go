@@ -16,7 +16,8 @@ var pages embed.FS
 // addPages gives a root command and those below it their pages, where they are shown. A page
 // takes in what several say, as {shards} stands for help/part-shards.txt, and lists.
 func addPages(root *cobra.Command) {
-	parts := strings.NewReplacer("{lengths}", pageText("part-lengths"), "{shards}", pageText("part-shards"), "{trust}", pageText("part-trust"),
+	parts := strings.NewReplacer("{lengths}", pageText("part-lengths"), "{shards}", pageText("part-shards"), "{trust}",
+		pageText("part-trust"),
 		"{types}", hfTypes(), "{agent tools}", strings.Join(agentTools, ", "))
 	var add func(cmd *cobra.Command)
 	add = func(cmd *cobra.Command) {

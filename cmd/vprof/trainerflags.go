@@ -50,7 +50,8 @@ func (f *caseFlags) takesTrainer(cmd *cobra.Command, a *app, searched ...string)
 			f.trainer, err = trainers.Open(args)
 		}
 		if model, ok := systems.Of(args[0]); ok && err != nil {
-			return usagef("%s is the configuration of a project that vprof knows by its model: vprof smoke --model %s --config-path %s", args[0], model, args[0])
+			return usagef("%s is the configuration of a project that vprof knows by its model: vprof smoke --model "+
+				"%s --config-path %s", args[0], model, args[0])
 		}
 		if err != nil {
 			return err
@@ -68,14 +69,16 @@ func noFile(cmd *cobra.Command, a *app, args []string) error {
 	if _, err := a.models().Lookup(args[0]); err == nil {
 		hint = fmt.Sprintf("; a model is named by --model %s", args[0])
 	}
-	return usagef("%s takes flags, and files of trainers (.yaml, .json, .sh), not %q%s", cmd.CommandPath(), args[0], hint)
+	return usagef("%s takes flags, and files of trainers (.yaml, .json, .sh), not %q%s", cmd.CommandPath(),
+		args[0], hint)
 }
 
 // looksLikeFile tells a file from a mistyped flag.
 func looksLikeFile(arg string) bool {
-	return slices.ContainsFunc([]string{".yaml", ".yml", ".json", ".sh", ".bash", ".slurm", ".sbatch"}, func(suffix string) bool {
-		return strings.HasSuffix(strings.ToLower(arg), suffix)
-	})
+	return slices.ContainsFunc([]string{".yaml", ".yml", ".json", ".sh", ".bash", ".slurm", ".sbatch"},
+		func(suffix string) bool {
+			return strings.HasSuffix(strings.ToLower(arg), suffix)
+		})
 }
 
 // described is the path of the description of a configuration's model, with that of its
@@ -89,19 +92,28 @@ func described(t *trainers.Config) (string, error) {
 	return path + hfconfig.TeacherMark + teacher, err
 }
 
+// modelOf is the model that the trainer's configuration names, where no flag does, and the words that say so.
+func (f *caseFlags) modelOf(t *trainers.Config) (words []string, err error) {
+	switch {
+	case f.model != "":
+		return nil, nil
+	case t.Model.Name == "":
+		return nil, usagef("%s: says not which model is trained; name it with --model", t.File)
+	}
+	path, err := described(t)
+	if err != nil {
+		return nil, err
+	}
+	f.model = "hf:" + path
+	return []string{"--model " + f.model}, nil
+}
+
 // follow sets the flags that the trainer's configuration stands for, and says so.
 func (f *caseFlags) follow(cmd *cobra.Command, a *app, searched []string) error {
-	t, words := f.trainer, []string{}
-	if f.model == "" {
-		if t.Model.Name == "" {
-			return usagef("%s: says not which model is trained; name it with --model", t.File)
-		}
-		path, err := described(t)
-		if err != nil {
-			return err
-		}
-		f.model = "hf:" + path
-		words = append(words, "--model hf:"+path)
+	t := f.trainer
+	words, err := f.modelOf(t)
+	if err != nil {
+		return err
 	}
 	t.CheckRemoteCode(strings.TrimPrefix(f.model, "hf:"))
 	if err := t.ChooseLayers(strings.TrimPrefix(f.model, "hf:")); err != nil {
@@ -120,19 +132,24 @@ func (f *caseFlags) follow(cmd *cobra.Command, a *app, searched []string) error 
 		flag := f.flags.Lookup(s.Flag)
 		name, _, _ := strings.Cut(s.Value, "=")
 		switch {
-		case slices.Contains(searched, s.Flag), given[s.Flag] && s.Flag != "set", s.Flag == trainers.ImageSize && !f.onImages(a):
+		case slices.Contains(searched, s.Flag), given[s.Flag] && s.Flag != "set", s.Flag == trainers.ImageSize &&
+			!f.onImages(a):
 			continue
-		case s.Flag == "set" && slices.ContainsFunc(f.settings.pairs, func(pair string) bool { return strings.HasPrefix(pair, name+"=") }):
+		case s.Flag == "set" && slices.ContainsFunc(f.settings.pairs, func(pair string) bool {
+			return strings.HasPrefix(pair, name+"=")
+		}):
 			continue
 		case s.Flag == "set" && trainers.OfSome(name) && !f.has(a, name):
 			continue
 		case s.Flag == "set" && name == trainers.Eager && !f.has(a, name):
 			if m, err := a.models().Lookup(f.model); err == nil && !m.Levers.Eager {
-				return s.Wrong("vprof does not describe the eager attention of %s; plan it with the attention that it is loaded with", f.model)
+				return s.Wrong("vprof does not describe the eager attention of %s; plan it with the attention that "+
+					"it is loaded with", f.model)
 			}
 			continue
 		case s.Flag == "set" && name == trainers.Flex && !f.has(a, name):
-			return s.Wrong("vprof does not describe flex_attention for %s, or transformers has none; plan it with another attention", f.model)
+			return s.Wrong("vprof does not describe flex_attention for %s, or transformers has none; plan it with "+
+				"another attention", f.model)
 		case flag == nil:
 			return s.Wrong("needs --%s %s, which %s does not have", s.Flag, s.Value, cmd.CommandPath())
 		}
@@ -151,7 +168,8 @@ func (f *caseFlags) follow(cmd *cobra.Command, a *app, searched []string) error 
 
 // say tells what a trainer's configuration was read as.
 func say(a *app, t *trainers.Config, words []string) {
-	printable.Fprintf(a.stderr, "vprof: %s is of %s (read as of %s): %d keys matter, %d do not\n", t.File, t.Trainer, t.Version, t.Mapped, t.Harmless)
+	printable.Fprintf(a.stderr, "vprof: %s is of %s (read as of %s): %d keys matter, %d do not\n", t.File, t.Trainer,
+		t.Version, t.Mapped, t.Harmless)
 	printable.Fprintf(a.stderr, "vprof: as flags: %s\n", strings.Join(words, " "))
 	for _, note := range t.Notes {
 		printable.Fprintf(a.stderr, "vprof: warning: %s\n", note)
@@ -161,7 +179,9 @@ func say(a *app, t *trainers.Config, words []string) {
 		if key.Near != "" {
 			hint = fmt.Sprintf("; did you mean %s?", key.Near)
 		}
-		printable.Fprintf(a.stderr, "vprof: warning: %s: is no key of %s that vprof knows; it is left out of account%s\n", key.Key, t.Trainer, hint)
+		printable.Fprintf(a.stderr,
+			"vprof: warning: %s: is no key of %s that vprof knows; it is left out of account%s\n", key.Key,
+			t.Trainer, hint)
 	}
 }
 
@@ -193,7 +213,9 @@ func (f *caseFlags) described(a *app, settings []trainers.Setting) []trainers.Se
 	if slices.ContainsFunc(settings, layersAlone) {
 		return slices.DeleteFunc(settings, func(s trainers.Setting) bool {
 			if s.Flag == "liger" {
-				f.trainer.Notes = append(f.trainer.Notes, fmt.Sprintf("%s: vprof does not describe liger-kernel's norms and feed-forward layers for this model, which keep less than what is planned", s.From))
+				f.trainer.Notes = append(f.trainer.Notes,
+					fmt.Sprintf("%s: vprof does not describe liger-kernel's norms and feed-forward layers for this "+
+						"model, which keep less than what is planned", s.From))
 			}
 			return s.Flag == "liger" || layersAlone(s)
 		})
@@ -201,7 +223,9 @@ func (f *caseFlags) described(a *app, settings []trainers.Setting) []trainers.Se
 	for i, s := range settings {
 		if s.Flag == "liger" && s.Value == "true" && !f.flags.Changed("liger") {
 			settings[i].Flag, settings[i].Value = "set", fusedLoss+"=1"
-			f.trainer.Notes = append(f.trainer.Notes, fmt.Sprintf("%s: vprof describes liger-kernel's loss for this model and not its norms and feed-forward layers, which keep less than what is planned", s.From))
+			f.trainer.Notes = append(f.trainer.Notes,
+				fmt.Sprintf("%s: vprof describes liger-kernel's loss for this model and not its norms and "+
+					"feed-forward layers, which keep less than what is planned", s.From))
 		}
 	}
 	return settings
@@ -228,17 +252,23 @@ func (f *caseFlags) shared(cmd *cobra.Command, settings []trainers.Setting) ([]t
 			continue
 		case s.Flag != "strategy" || f.flags.Changed("strategy"):
 		case gpus == "":
-			return nil, s.Wrong("several GPUs share the work (%s), and no file says how many; say so with --gpus N", s.Value)
+			return nil,
+				s.Wrong("several GPUs share the work (%s), and no file says how many; say so with --gpus N", s.Value)
 		case cmd.Name() != "fit":
 			if _, err := models.ParseStrategy(s.Value); err != nil {
-				return nil, s.Wrong("vprof records %s, and not %s; vprof fit has a formula for it", strings.Join(models.Strategies(), ", "), s.Value)
+				return nil, s.Wrong("vprof records %s, and not %s; vprof fit has a formula for it",
+					strings.Join(models.Strategies(), ", "), s.Value)
 			}
 		}
 		out = append(out, s)
 	}
 	shares := slices.ContainsFunc(out, func(s trainers.Setting) bool { return s.Flag == "strategy" })
-	if n, err := strconv.Atoi(gpus); err == nil && n > 1 && !shares && !f.flags.Changed("strategy") && f.trainer.Several != "" {
-		out = append(out, trainers.Setting{Flag: "strategy", Value: f.trainer.Several, From: trainers.Key{File: f.trainer.File}})
+	if n, err := strconv.Atoi(gpus); err == nil && n > 1 && !shares && !f.flags.Changed("strategy") &&
+		f.trainer.Several != "" {
+		out = append(out, trainers.Setting{
+			Flag: "strategy", Value: f.trainer.Several,
+			From: trainers.Key{File: f.trainer.File},
+		})
 	}
 	return out, nil
 }

@@ -50,17 +50,18 @@ func namedIn(t *testing.T, path, pattern string) (names []string) {
 func allTests(t *testing.T) string {
 	var tests bytes.Buffer
 	for _, room := range []string{"bench", "cmd", "internal", "models", "profiler"} {
-		require.NoError(t, filepath.WalkDir(filepath.Join("../..", room), func(path string, _ fs.DirEntry, err error) error {
-			switch {
-			case err != nil:
-				return err
-			case strings.HasSuffix(path, "_test.go"):
-				code, err := os.ReadFile(path)
-				tests.Write(code)
-				return err
-			}
-			return nil
-		}))
+		require.NoError(t, filepath.WalkDir(filepath.Join("../..", room),
+			func(path string, _ fs.DirEntry, err error) error {
+				switch {
+				case err != nil:
+					return err
+				case strings.HasSuffix(path, "_test.go"):
+					code, err := os.ReadFile(path)
+					tests.Write(code)
+					return err
+				}
+				return nil
+			}))
 	}
 	return tests.String()
 }

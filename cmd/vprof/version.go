@@ -25,7 +25,8 @@ type version struct {
 // thisVersion reads what the Go linker left in the binary.
 func thisVersion() version {
 	v := version{
-		Schema: "vprof.version/v1", Version: "devel", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
+		Schema: "vprof.version/v1", Version: "devel", Go: runtime.Version(),
+		Platform: runtime.GOOS + "/" + runtime.GOARCH,
 	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

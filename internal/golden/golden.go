@@ -28,7 +28,8 @@ func Equal(t testing.TB, path string, got []byte) {
 	want, err := os.ReadFile(path)
 	require.NoError(t, err, "run the test with -update to make the file")
 	if line, w, g := firstDifference(string(want), string(got)); line > 0 {
-		t.Fatalf("%s:%d is not current; if the change is meant, run the test with -update\n  file: %s\n  made: %s", path, line, w, g)
+		t.Fatalf("%s:%d is not current; if the change is meant, run the test with -update\n  file: %s\n  made: %s",
+			path, line, w, g)
 	}
 }
 

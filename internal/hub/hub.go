@@ -20,14 +20,16 @@ func Snapshots(name, revision string) []string {
 	revision = cmp.Or(revision, "main")
 	var dirs []string
 	if !strings.Contains(revision, "..") {
-		if commit, err := os.ReadFile(filepath.Join(repository, "refs", filepath.FromSlash(revision))); err == nil && len(commit) < 256 {
+		if commit, err := os.ReadFile(filepath.Join(repository, "refs", filepath.FromSlash(revision))); err == nil &&
+			len(commit) < 256 {
 			dirs = append(dirs, filepath.Join(repository, "snapshots", strings.TrimSpace(string(commit))))
 		}
 		dirs = append(dirs, filepath.Join(repository, "snapshots", revision))
 	}
 	scope := cmp.Or(os.Getenv("MODELSCOPE_CACHE"), filepath.Join(cache, "modelscope", "hub"))
 	for _, n := range []string{name, strings.ReplaceAll(name, ".", "___")} {
-		dirs = append(dirs, filepath.Join(scope, "models", filepath.FromSlash(n)), filepath.Join(scope, filepath.FromSlash(n)))
+		dirs = append(dirs, filepath.Join(scope, "models", filepath.FromSlash(n)),
+			filepath.Join(scope, filepath.FromSlash(n)))
 	}
 	return dirs
 }

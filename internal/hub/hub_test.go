@@ -11,21 +11,29 @@ import (
 func TestFilesAreFoundWhereClientsKeepThem(t *testing.T) {
 	dir := t.TempDir()
 	home := filepath.Join(dir, "home")
-	for _, name := range []string{"HUGGINGFACE_HUB_CACHE", "HF_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "MODELSCOPE_CACHE"} {
+	for _, name := range []string{
+		"HUGGINGFACE_HUB_CACHE", "HF_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME",
+		"MODELSCOPE_CACHE",
+	} {
 		t.Setenv(name, "")
 	}
 	t.Setenv("HOME", home)
 	for _, p := range []string{
-		"home/.cache/huggingface/hub/models--x--y/refs/main", "home/.cache/huggingface/hub/models--x--y/snapshots/c0ffee/config.json",
-		"home/.cache/huggingface/hub/models--x--y/snapshots/v2/config.json", "home/.cache/modelscope/hub/models/m/n___5/config.json", "own/models--z/snapshots/main/config.json",
+		"home/.cache/huggingface/hub/models--x--y/refs/main",
+		"home/.cache/huggingface/hub/models--x--y/snapshots/c0ffee/config.json",
+		"home/.cache/huggingface/hub/models--x--y/snapshots/v2/config.json",
+		"home/.cache/modelscope/hub/models/m/n___5/config.json", "own/models--z/snapshots/main/config.json",
 	} {
 		path := filepath.Join(dir, p)
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
 		require.NoError(t, os.WriteFile(path, []byte("c0ffee\n"), 0o600))
 	}
-	require.Equal(t, filepath.Join(home, ".cache/huggingface/hub/models--x--y/snapshots/c0ffee/config.json"), File("x/y", "", "config.json"))
-	require.Equal(t, filepath.Join(home, ".cache/huggingface/hub/models--x--y/snapshots/v2/config.json"), File("x/y", "v2", "config.json"))
-	require.Equal(t, filepath.Join(home, ".cache/modelscope/hub/models/m/n___5/config.json"), File("m/n.5", "", "config.json"))
+	require.Equal(t, filepath.Join(home, ".cache/huggingface/hub/models--x--y/snapshots/c0ffee/config.json"),
+		File("x/y", "", "config.json"))
+	require.Equal(t, filepath.Join(home, ".cache/huggingface/hub/models--x--y/snapshots/v2/config.json"),
+		File("x/y", "v2", "config.json"))
+	require.Equal(t, filepath.Join(home, ".cache/modelscope/hub/models/m/n___5/config.json"),
+		File("m/n.5", "", "config.json"))
 	require.Empty(t, File("x/y", "../../..", "config.json"))
 	require.Empty(t, File("x/y", "", "other.json"))
 	t.Setenv("HF_HUB_CACHE", filepath.Join(dir, "own"))

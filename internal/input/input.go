@@ -30,7 +30,10 @@ func ReadAll(r io.Reader, name string) ([]byte, error) {
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", name, err)
 	case b.Len() > MaxFile:
-		return nil, &FormatError{File: name, Reason: fmt.Sprintf("longer than %d MiB; cut it, or record fewer events", MaxFile>>20)}
+		return nil, &FormatError{
+			File:   name,
+			Reason: fmt.Sprintf("longer than %d MiB; cut it, or record fewer events", MaxFile>>20),
+		}
 	}
 	return b.Bytes(), nil
 }

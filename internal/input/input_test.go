@@ -12,10 +12,16 @@ import (
 
 func TestFormatErrorsSayWhereAndWhat(t *testing.T) {
 	for want, e := range map[string]input.FormatError{
-		"run.json: is empty":                           {File: "run.json", Reason: "is empty"},
-		"log.csv:3: want 4 columns":                    {File: "log.csv", Line: 3, Reason: "want 4 columns"},
-		"config.json: hidden_size: -1 is below 1":      {File: "config.json", Key: "hidden_size", Reason: "-1 is below 1"},
-		"a.jsonl:7: phases[3][1]: want an array":       {File: "a.jsonl", Line: 7, Key: "phases[3][1]", Reason: "want an array"},
+		"run.json: is empty":        {File: "run.json", Reason: "is empty"},
+		"log.csv:3: want 4 columns": {File: "log.csv", Line: 3, Reason: "want 4 columns"},
+		"config.json: hidden_size: -1 is below 1": {
+			File: "config.json", Key: "hidden_size",
+			Reason: "-1 is below 1",
+		},
+		"a.jsonl:7: phases[3][1]: want an array": {
+			File: "a.jsonl", Line: 7, Key: "phases[3][1]",
+			Reason: "want an array",
+		},
 		"phases[3][1]: want an array, found a boolean": {Key: "phases[3][1]", Reason: "want an array, found a boolean"},
 	} {
 		require.EqualError(t, &e, want)

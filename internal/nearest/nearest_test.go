@@ -69,8 +69,9 @@ func TestAKnownNameIsItsOwnNearest(t *testing.T) {
 func TestTyposAreNearAndOfTheSameNumber(t *testing.T) {
 	keys := []string{"lora_alpha", "lora_r", "optimizer", "load_in_4bit", "load_in_8bit"}
 	for word, want := range map[string]string{
-		"lora_alpah": "lora_alpha", "arlo_r": "lora_r", "optimzer": "optimizer", "load_in_4bits": "load_in_4bit", "loadin8bit": "load_in_8bit",
-		"lora_s": "lora_r", "load_in_2bit": "", "my_own_key": "", "lora_r": "", "": "",
+		"lora_alpah": "lora_alpha", "arlo_r": "lora_r", "optimzer": "optimizer", "load_in_4bits": "load_in_4bit",
+		"loadin8bit": "load_in_8bit",
+		"lora_s":     "lora_r", "load_in_2bit": "", "my_own_key": "", "lora_r": "", "": "",
 	} {
 		require.Equal(t, want, Typo(word, keys), word)
 	}

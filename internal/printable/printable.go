@@ -59,7 +59,8 @@ func Line(s string) string {
 // obeyed tells whether a terminal obeys a character. Bytes that are no UTF-8
 // are among them: some terminals take 0x9b for the beginning of a command.
 func obeyed(r rune) bool {
-	return unicode.IsControl(r) && r != '\n' && r != '\t' || unicode.In(r, unicode.Bidi_Control, unicode.Zl, unicode.Zp) || r == unicode.ReplacementChar
+	return unicode.IsControl(r) && r != '\n' && r != '\t' ||
+		unicode.In(r, unicode.Bidi_Control, unicode.Zl, unicode.Zp) || r == unicode.ReplacementChar
 }
 
 // Cell is [Text] that a spreadsheet shows as it is: one that would be a formula gets an

@@ -56,6 +56,7 @@ func TestFormulasAreText(t *testing.T) {
 }
 
 func TestMarkdownShowsWhatIsThere(t *testing.T) {
-	require.Equal(t, "a \\<script> \\`x\\` \\*b\\* [l]\\(u) \\\\ \\\\x1b", Markdown("a <script> `x` *b* [l](u) \\ \x1b"))
+	require.Equal(t, "a \\<script> \\`x\\` \\*b\\* [l]\\(u) \\\\ \\\\x1b",
+		Markdown("a <script> `x` *b* [l](u) \\ \x1b"))
 	require.Equal(t, "3 [2, 4], <5 %", Markdown("3 [2, 4], <5 %"))
 }

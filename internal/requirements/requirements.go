@@ -42,7 +42,8 @@ func Find(dir, name string) (Pin, error) {
 			return Pin{v, path}, nil
 		}
 	}
-	return Pin{}, fmt.Errorf("%s: %w: uv.lock, requirements.txt and pyproject.toml do not say which %s", dir, ErrNotFound, name)
+	return Pin{}, fmt.Errorf("%s: %w: uv.lock, requirements.txt and pyproject.toml do not say which %s", dir,
+		ErrNotFound, name)
 }
 
 func read(path string) ([]byte, error) {
@@ -63,7 +64,8 @@ func Version(file string, text []byte, name string) string {
 	case "uv.lock":
 		pattern = `(?m)^name = "` + name + `"\r?\nversion = "(\d[\w.+]*)"`
 	case "pyproject.toml":
-		pattern = `(?m)(?:["']` + name + `(?:\[[\w, -]*\])?\s*(?:[=~>]=)|^` + name + `\s*=\s*["'][\^~=> ]*)\s*v?(\d[\w.+]*)`
+		pattern = `(?m)(?:["']` + name + `(?:\[[\w, -]*\])?\s*(?:[=~>]=)|^` + name +
+			`\s*=\s*["'][\^~=> ]*)\s*v?(\d[\w.+]*)`
 	}
 	m := regexp.MustCompile(pattern).FindSubmatch(text)
 	if m == nil {

@@ -198,7 +198,8 @@ func (j *journal) undo(data []byte) error {
 	})
 	bound.Files = slices.DeleteFunc(slices.Clone(j.Files), func(e journalEntry) bool {
 		dir := filepath.Dir(e.Path)
-		return !slices.Contains(bound.Dirs, dir) || filepath.Dir(e.Staged) != dir || e.Backup != "" && filepath.Dir(e.Backup) != dir
+		return !slices.Contains(bound.Dirs, dir) || filepath.Dir(e.Staged) != dir || e.Backup != "" &&
+			filepath.Dir(e.Backup) != dir
 	})
 	finished := bound.Dirs[0] != j.Dirs[0]
 	for _, e := range bound.Files {
@@ -238,7 +239,8 @@ func (e journalEntry) undo() error {
 	}
 	before, err := os.ReadFile(e.Backup)
 	if err != nil || digest(before) != e.Before || !after || missing {
-		return fmt.Errorf("a vprof that wrote %s was killed, and the file was changed since; what it held is in %s. See that it is as it should be, and remove %s",
+		return fmt.Errorf("a vprof that wrote %s was killed, and the file was changed since; what it held is in %s. "+
+			"See that it is as it should be, and remove %s",
 			e.Path, e.Backup, filepath.Join(filepath.Dir(e.Path), journalName))
 	}
 	if e.InPlace {

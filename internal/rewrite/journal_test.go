@@ -102,7 +102,10 @@ func TestKilledProcessLeavesAllOrNothing(t *testing.T) {
 			return string(data)
 		}
 		got := [4]string{read("a"), read("b"), read("sub/c"), read("sub/also-b")}
-		require.Contains(t, [][4]string{{"old a", "old b", "", "old b"}, {"new a", "new b, longer", "new c", "new b, longer"}}, got, "call %d", at)
+		require.Contains(t, [][4]string{
+			{"old a", "old b", "", "old b"},
+			{"new a", "new b, longer", "new c", "new b, longer"},
+		}, got, "call %d", at)
 		require.NoFileExists(t, filepath.Join(dir, journalName))
 		require.NoFileExists(t, filepath.Join(dir, "sub", journalName))
 		if got[0] == "new a" {

@@ -17,7 +17,10 @@ import (
 // forwardable are the signals that schedulers and people send. The keys of a
 // terminal reach the command without us.
 func forwardable(foreground bool) []os.Signal {
-	signals := []os.Signal{syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT, syscall.SIGWINCH}
+	signals := []os.Signal{
+		syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT,
+		syscall.SIGWINCH,
+	}
 	if !foreground {
 		signals = append(signals, syscall.SIGINT, syscall.SIGQUIT)
 	}
@@ -87,7 +90,8 @@ func (p *Process) descendants() []int {
 	all := processes()
 	mine := map[int]bool{}
 	for _, x := range all {
-		if x.pid != p.Pid() && (p.group && x.group == p.Pid() || x.parent == os.Getpid() && x.started >= all[p.Pid()].started) {
+		if x.pid != p.Pid() && (p.group && x.group == p.Pid() || x.parent == os.Getpid() &&
+			x.started >= all[p.Pid()].started) {
 			mine[x.pid] = true
 		}
 	}

@@ -106,7 +106,10 @@ func checkMapping(file string, n *yaml.Node, t reflect.Type, path string) error 
 			if near == "" {
 				near = "; there are " + strings.Join(names, ", ")
 			}
-			return &input.FormatError{File: file, Line: key.Line, Key: path, Reason: fmt.Sprintf("there is no key %q%s", key.Value, near)}
+			return &input.FormatError{
+				File: file, Line: key.Line, Key: path,
+				Reason: fmt.Sprintf("there is no key %q%s", key.Value, near),
+			}
 		}
 		if err := check(file, n.Content[i+1], of, strings.TrimPrefix(path+"."+key.Value, ".")); err != nil {
 			return err

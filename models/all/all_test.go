@@ -50,7 +50,8 @@ func TestStepsLeaveNothingBehind(t *testing.T) {
 				require.NoError(t, r.Program.Validate(), "%s %+v", m.Name, c)
 				ends := liveAtStepEnds(r.Program)
 				require.Len(t, ends, 3)
-				require.Equal(t, ends[1], ends[2], "%s %+v: the third step left %d bytes behind", m.Name, c, ends[2]-ends[1])
+				require.Equal(t, ends[1], ends[2], "%s %+v: the third step left %d bytes behind", m.Name, c,
+					ends[2]-ends[1])
 			}
 		}
 	}

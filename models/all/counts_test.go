@@ -38,9 +38,18 @@ func TestParameterCountsAreThoseOfTheOriginals(t *testing.T) {
 		"redimnet-M-orig":  {4_381_713, trained{"frozen": wide, "full": 4_381_713}},
 
 		// The code table has 128 times 64.
-		"patch-vqvae":        {282_475, trained{"full": 282_475, "vq-only": 282_475, "codebook-frozen": 282_475 - 8192}},
-		"patch-vqvae-p8":     {282_475, trained{"full": 282_475, "vq-only": 282_475, "codebook-frozen": 282_475 - 8192}},
-		"patch-vqvae-lowmem": {282_475, trained{"full": 282_475, "vq-only": 282_475, "codebook-frozen": 282_475 - 8192}},
+		"patch-vqvae": {
+			282_475,
+			trained{"full": 282_475, "vq-only": 282_475, "codebook-frozen": 282_475 - 8192},
+		},
+		"patch-vqvae-p8": {
+			282_475,
+			trained{"full": 282_475, "vq-only": 282_475, "codebook-frozen": 282_475 - 8192},
+		},
+		"patch-vqvae-lowmem": {
+			282_475,
+			trained{"full": 282_475, "vq-only": 282_475, "codebook-frozen": 282_475 - 8192},
+		},
 
 		"spectrogram-gan":        {30_132_769 + 42_650_145, trained{"full": 30_132_769 + 42_650_145}},
 		"bdslw-spoter":           {1_319_434, trained{"full": 1_319_434}},
@@ -48,7 +57,8 @@ func TestParameterCountsAreThoseOfTheOriginals(t *testing.T) {
 		"naics-embedder":         {105_542_277, trained{"full": 14_689_413}},
 		"naics-embedder-stage01": {105_542_277, trained{"full": 14_689_413}},
 		"vit-b16-224": {86_389_248 + 198_914, trained{
-			"full": 86_588_162, "unfreeze-3": 21_462_530, "unfreeze-2": 14_374_658, "unfreeze-1": 7_286_786, "frozen": 198_914,
+			"full": 86_588_162, "unfreeze-3": 21_462_530, "unfreeze-2": 14_374_658, "unfreeze-1": 7_286_786,
+			"frozen": 198_914,
 		}},
 
 		"vit-ti16-224": {5_717_416, trained{"full": 5_717_416, "head": 193 * 1000}},

@@ -51,14 +51,19 @@ func TestTensorParallelRanksHaveTheirPart(t *testing.T) {
 	record := func(text string, mod func(*models.Case)) (*models.Recording, error) {
 		s, err := models.ParseStrategy(text)
 		require.NoError(t, err)
-		c := models.Case{Batch: 1, Accumulate: 2, GPUs: 8, Strategy: &s, Levers: models.Levers{Clip: models.ClipNone}, Settings: models.Settings{"vocab": 4000}}
+		c := models.Case{
+			Batch: 1, Accumulate: 2, GPUs: 8, Strategy: &s, Levers: models.Levers{Clip: models.ClipNone},
+			Settings: models.Settings{"vocab": 4000},
+		}
 		mod(&c)
 		return m.Record(c, board, models.Options{})
 	}
 	plain := func(*models.Case) {}
 	half, err := record("fsdp2:replicate=2", plain)
 	require.NoError(t, err)
-	for _, mod := range []func(*models.Case){plain, func(c *models.Case) { c.Checkpointing = true }, func(c *models.Case) { c.AMP = "bf16" }} {
+	for _, mod := range []func(*models.Case){plain, func(c *models.Case) {
+		c.Checkpointing = true
+	}, func(c *models.Case) { c.AMP = "bf16" }} {
 		r, err := record("tp:tp=2", mod)
 		require.NoError(t, err)
 		require.NoError(t, r.Program.Validate())
@@ -91,11 +96,17 @@ func TestParametersThatFewerRanksShare(t *testing.T) {
 	record := func(text string) (*models.Recording, error) {
 		s, err := models.ParseStrategy("fsdp2:rank=0" + text)
 		require.NoError(t, err)
-		return m.Record(models.Case{Batch: 1, Accumulate: 1, GPUs: 8, Strategy: &s, Settings: models.Settings{"vocab": 4000}}, board, models.Options{})
+		return m.Record(models.Case{
+			Batch: 1, Accumulate: 1, GPUs: 8, Strategy: &s,
+			Settings: models.Settings{"vocab": 4000},
+		}, board, models.Options{})
 	}
 	most := map[string]int64{}
 	var between int64
-	for i, text := range []string{"", ",reshard=8", ",reshard=4", ",reshard=2", ",reshard=1", ",reshard=false", ",wrap=model.layers.*/2", ",wrap=model.layers.*/2,reshard=2"} {
+	for i, text := range []string{
+		"", ",reshard=8", ",reshard=4", ",reshard=2", ",reshard=1", ",reshard=false",
+		",wrap=model.layers.*/2", ",wrap=model.layers.*/2,reshard=2",
+	} {
 		r, err := record(text)
 		require.NoError(t, err, text)
 		require.NoError(t, r.Program.Validate(), text)
@@ -114,8 +125,9 @@ func TestParametersThatFewerRanksShare(t *testing.T) {
 	for text, want := range map[string]string{
 		",wrap=model.layers.*+model.layers.1:model.norm": "layers.1 is wrapped twice, and once together with others",
 		",wrap=model.layers.0:model.layers.*":            "layers.0 is wrapped twice",
-		",wrap=model.layers.0:model.layers.0.*":          "lies in model.layers.0, and the two cannot be wrapped together",
-		",wrap=model.norm:nothing":                       `"nothing" names no module`,
+		",wrap=model.layers.0:model.layers.0.*": "lies in model.layers.0, and the two cannot be wrapped " +
+			"together",
+		",wrap=model.norm:nothing": `"nothing" names no module`,
 	} {
 		_, err := record(text)
 		require.ErrorContains(t, err, want, text)
@@ -145,7 +157,10 @@ func TestRanksThatDifferAreAllFound(t *testing.T) {
 	for _, text := range []string{"fsdp2", "tp:tp=2", "ddp"} {
 		s, err := models.ParseStrategy(text)
 		require.NoError(t, err)
-		c := models.Case{Batch: 1, Accumulate: 1, GPUs: 24, Strategy: &s, Levers: models.Levers{Clip: models.ClipNone}, Settings: models.Settings{"vocab": 1000, "layers": 4, "inner": 1000, "seq-len": 8}}
+		c := models.Case{
+			Batch: 1, Accumulate: 1, GPUs: 24, Strategy: &s, Levers: models.Levers{Clip: models.ClipNone},
+			Settings: models.Settings{"vocab": 1000, "layers": 4, "inner": 1000, "seq-len": 8},
+		}
 		found, err := m.DifferentRanks(c, board, models.Options{Steps: 1})
 		require.NoError(t, err)
 		var want []models.RankRange
@@ -197,7 +212,10 @@ func TestDDPCopiesWhatAModelInGoReturns(t *testing.T) {
 	copies := func(text string) (n int) {
 		s, err := models.ParseStrategy(text)
 		require.NoError(t, err)
-		c := models.Case{Batch: 2, Accumulate: 1, GPUs: 4, Strategy: &s, AMP: models.NoAutocast, Settings: models.Settings{"seq-len": 64, "layers": 2}}
+		c := models.Case{
+			Batch: 2, Accumulate: 1, GPUs: 4, Strategy: &s, AMP: models.NoAutocast,
+			Settings: models.Settings{"seq-len": 64, "layers": 2},
+		}
 		r, err := m.Record(c, board, models.Options{Steps: 3})
 		require.NoError(t, err)
 		for _, b := range r.Program.Buffers {

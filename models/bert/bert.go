@@ -114,7 +114,10 @@ type output struct {
 }
 
 func newOutput(c Config, in int64) *output {
-	return &output{Dense: nn.NewLinear(in, c.Width, true), LayerNorm: nn.NewLayerNorm(c.Width), Dropout: nn.NewDropout(c.HiddenDropout)}
+	return &output{
+		Dense: nn.NewLinear(in, c.Width, true), LayerNorm: nn.NewLayerNorm(c.Width),
+		Dropout: nn.NewDropout(c.HiddenDropout),
+	}
 }
 
 func (o *output) call(f *frame, x, input *tensor) *tensor {
@@ -162,7 +165,10 @@ func newLayer(c Config) *layer {
 	linear := func() *nn.Linear { return nn.NewLinear(c.Width, c.Width, true) }
 	return &layer{
 		Attention: &attention{
-			Self:   &selfAttention{Query: linear(), Key: linear(), Value: linear(), headSize: c.Width / c.Heads, dropout: c.AttentionDropout},
+			Self: &selfAttention{
+				Query: linear(), Key: linear(), Value: linear(), headSize: c.Width / c.Heads,
+				dropout: c.AttentionDropout,
+			},
 			Output: newOutput(c, c.Width),
 		},
 		Intermediate: &intermediate{Dense: nn.NewLinear(c.Width, c.Inner, true), IntermediateActFn: c.activation()},

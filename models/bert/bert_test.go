@@ -26,7 +26,10 @@ func TestParameterCounts(t *testing.T) {
 // half precision: no probabilities' bias is expanded.
 func TestPaddingCosts(t *testing.T) {
 	allocations := func(padding int64) int {
-		r, err := Models()[0].Record(models.Case{Batch: 2, AMP: "fp16", Settings: models.Settings{"padding": padding, "layers": 1}}, trace.Board{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, models.Options{})
+		r, err := Models()[0].Record(models.Case{Batch: 2, AMP: "fp16", Settings: models.Settings{
+			"padding": padding,
+			"layers":  1,
+		}}, trace.Board{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, models.Options{})
 		require.NoError(t, err)
 		require.NoError(t, r.Program.Validate())
 		return len(r.Program.Buffers)

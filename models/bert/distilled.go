@@ -126,8 +126,9 @@ type Distilled struct {
 func NewDistilled(c DistilledConfig) *Distilled {
 	m := &Distilled{
 		Embeddings: &distilEmbeddings{
-			WordEmbeddings: nn.NewEmbedding(c.Vocab, c.Width), PositionEmbeddings: nn.NewEmbedding(c.Positions, c.Width),
-			LayerNorm: nn.NewLayerNorm(c.Width), Dropout: nn.NewDropout(c.Dropout),
+			WordEmbeddings:     nn.NewEmbedding(c.Vocab, c.Width),
+			PositionEmbeddings: nn.NewEmbedding(c.Positions, c.Width),
+			LayerNorm:          nn.NewLayerNorm(c.Width), Dropout: nn.NewDropout(c.Dropout),
 			PositionIds: nn.NewBuffer(trace.I64, 1, c.Positions),
 		},
 		Transformer: &distilTransformer{},
@@ -197,12 +198,14 @@ type distilClassification struct {
 func DistilledClassification(c DistilledConfig, classes hf.Classes, dropout float64, text hf.Text) *hf.TextTask {
 	m := NewDistilled(c)
 	net := &distilClassification{
-		Encoder: m, PreClassifier: nn.NewLinear(c.Width, c.Width, true), Classifier: nn.NewLinear(c.Width, classes.Count, true),
-		Dropout: nn.NewDropout(dropout),
+		Encoder: m, PreClassifier: nn.NewLinear(c.Width, c.Width, true),
+		Classifier: nn.NewLinear(c.Width, classes.Count, true),
+		Dropout:    nn.NewDropout(dropout),
 	}
 	return &hf.TextTask{
-		Text: text, Net: net, Inputs: m.Embeddings.WordEmbeddings, Output: net.Classifier, Classes: &classes, Bidirectional: true,
-		Heads: []*nn.Layer{&net.PreClassifier, &net.Classifier},
+		Text: text, Net: net, Inputs: m.Embeddings.WordEmbeddings, Output: net.Classifier, Classes: &classes,
+		Bidirectional: true,
+		Heads:         []*nn.Layer{&net.PreClassifier, &net.Classifier},
 		Call: func(f *frame, b hf.TextBatch) *tensor {
 			g := f.ModuleFrame(net, b.IDs, b.Padding, b.Labels)
 			states := g.Let(m.Call(g, b.IDs, b.Padding, text))

@@ -18,13 +18,19 @@ func MaskedLM(c Config, text hf.Text) *hf.TextTask {
 	task.Output = decoder
 	var head nn.Layer
 	if c.Roberta {
-		h := &robertaHead{Dense: nn.NewLinear(c.Width, c.Width, true), LayerNorm: nn.NewLayerNorm(c.Width), Decoder: decoder, Bias: bias}
+		h := &robertaHead{
+			Dense: nn.NewLinear(c.Width, c.Width, true), LayerNorm: nn.NewLayerNorm(c.Width),
+			Decoder: decoder, Bias: bias,
+		}
 		task.Net, head = &robertaLM{Roberta: m, LmHead: h}, h
 	} else {
 		h := &bertHead{Predictions: &predictions{
-			Transform: &headTransform{Dense: nn.NewLinear(c.Width, c.Width, true), TransformActFn: c.activation(), LayerNorm: nn.NewLayerNorm(c.Width)},
-			Decoder:   decoder,
-			Bias:      bias,
+			Transform: &headTransform{
+				Dense: nn.NewLinear(c.Width, c.Width, true), TransformActFn: c.activation(),
+				LayerNorm: nn.NewLayerNorm(c.Width),
+			},
+			Decoder: decoder,
+			Bias:    bias,
 		}}
 		task.Net, head = &bertLM{Bert: m, Cls: h}, h
 	}
@@ -115,7 +121,10 @@ func Classification(c Config, classes hf.Classes, dropout float64, text hf.Text)
 	task.Output = output
 	if c.Roberta {
 		net := &robertaClassification{
-			Roberta: m, Classifier: &robertaClassifier{Dense: nn.NewLinear(c.Width, c.Width, true), Dropout: nn.NewDropout(dropout), OutProj: output},
+			Roberta: m, Classifier: &robertaClassifier{
+				Dense:   nn.NewLinear(c.Width, c.Width, true),
+				Dropout: nn.NewDropout(dropout), OutProj: output,
+			},
 		}
 		task.Net, task.Heads = net, []*nn.Layer{&net.Classifier}
 		task.Call = func(f *frame, b hf.TextBatch) *tensor {
@@ -150,8 +159,11 @@ type tokenClassification struct {
 }
 
 // task trains the classifier over the hidden states of the last layer, which states computes.
-func (n *tokenClassification) task(inputs *nn.Embedding, classes hf.Classes, text hf.Text, states func(f *frame, b hf.TextBatch) *tensor) *hf.TextTask {
-	t := hf.TokenClassification(n, inputs, hf.TokenHead{Dropout: n.Dropout, Score: &n.Classifier}, classes, text, states)
+func (n *tokenClassification) task(inputs *nn.Embedding, classes hf.Classes, text hf.Text,
+	states func(f *frame, b hf.TextBatch) *tensor,
+) *hf.TextTask {
+	t := hf.TokenClassification(n, inputs, hf.TokenHead{Dropout: n.Dropout, Score: &n.Classifier},
+		classes, text, states)
 	t.Bidirectional = true
 	return t
 }
@@ -169,10 +181,14 @@ func TokenClassification(c Config, classes hf.Classes, dropout *nn.Dropout, text
 }
 
 // DistilledTokenClassification is that with DistilBERT.
-func DistilledTokenClassification(c DistilledConfig, classes hf.Classes, dropout *nn.Dropout, text hf.Text) *hf.TextTask {
+func DistilledTokenClassification(c DistilledConfig, classes hf.Classes, dropout *nn.Dropout,
+	text hf.Text,
+) *hf.TextTask {
 	m := NewDistilled(c)
 	net := &tokenClassification{Encoder: m, Dropout: dropout, Classifier: nn.NewLinear(c.Width, classes.Count, true)}
-	return net.task(m.Embeddings.WordEmbeddings, classes, text, func(f *frame, b hf.TextBatch) *tensor { return m.Call(f, b.IDs, b.Padding, text) })
+	return net.task(m.Embeddings.WordEmbeddings, classes, text, func(f *frame, b hf.TextBatch) *tensor {
+		return m.Call(f, b.IDs, b.Padding, text)
+	})
 }
 
 // bertClassification is BertForSequenceClassification.

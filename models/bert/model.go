@@ -37,10 +37,14 @@ func entry(name string, width, layers, heads int64) models.Model {
 			hf.PaddingSetting(1),
 		},
 		Adapts: true, HalfWeights: true,
-		Notes: []string{"stage head trains the output layer, whose weight is that of the word embeddings", hf.PaddingNote},
+		Notes: []string{
+			"stage head trains the output layer, whose weight is that of the word embeddings",
+			hf.PaddingNote,
+		},
 	}, 32, func(c models.Case) train.Task {
 		return MaskedLM(Config{
-			Vocab: vocab, Width: width, Layers: c.Settings["layers"], Heads: heads, Inner: 4 * width, Positions: positions, Types: types,
+			Vocab: vocab, Width: width, Layers: c.Settings["layers"], Heads: heads, Inner: 4 * width,
+			Positions: positions, Types: types,
 			HiddenDropout: dropout, AttentionDropout: dropout,
 		}, hf.TextOf(c))
 	})

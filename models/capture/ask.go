@@ -38,7 +38,9 @@ const (
 // [cudnn.Generation] has it. It returns the version that answered ("9.19") and the bytes
 // of each, -1 where it has no engine. The error is a [*RefusedError] if the user can do
 // something about it.
-func (a Asking) Ask(ctx context.Context, generation int, questions []oracle.Question) (version string, workspaces []int64, err error) {
+func (a Asking) Ask(ctx context.Context, generation int, questions []oracle.Question) (version string,
+	workspaces []int64, err error,
+) {
 	files, err := askFiles(generation)
 	if err != nil {
 		return "", nil, err
@@ -71,7 +73,8 @@ func (a Asking) Ask(ctx context.Context, generation int, questions []oracle.Ques
 func askFiles(generation int) (map[string][]byte, error) {
 	standIns := oracle.StandIns()
 	if standIns == nil {
-		return nil, &RefusedError{What: fmt.Sprintf("cuDNN can be asked on Linux (x86-64 and arm64), not on %s/%s", runtime.GOOS, runtime.GOARCH)}
+		return nil, &RefusedError{What: fmt.Sprintf("cuDNN can be asked on Linux (x86-64 and arm64), not on %s/%s",
+			runtime.GOOS, runtime.GOARCH)}
 	}
 	files := map[string][]byte{"board.json": oracle.Board(generation)}
 	for name, library := range standIns {

@@ -21,7 +21,8 @@ func TestAskingSaysWhatIsMissing(t *testing.T) {
 		t.Skip("needs Linux with python3")
 	}
 	question := oracle.Of(cudnn.Config{
-		Dim: 2, N: 1, Ci: 3, Co: 8, Groups: 1, In: [3]int64{8, 8}, K: [3]int64{3, 3}, Stride: [3]int64{1, 1}, Dilation: [3]int64{1, 1},
+		Dim: 2, N: 1, Ci: 3, Co: 8, Groups: 1, In: [3]int64{8, 8}, K: [3]int64{3, 3}, Stride: [3]int64{1, 1},
+		Dilation: [3]int64{1, 1},
 	}, cudnn.Forward)
 	library := filepath.Join(t.TempDir(), "libcudnn.so.9")
 	require.NoError(t, os.WriteFile(library, []byte("no library"), 0o600))
@@ -34,6 +35,7 @@ func TestAnswersMustBeAsManyAsQuestions(t *testing.T) {
 	if oracle.StandIns() == nil {
 		t.Skip("no cuDNN to ask here")
 	}
-	_, _, err := capture.Asking{Python: interpreter(t, `echo '{"cudnn": "9.19", "bytes": [1, 2]}' > $3`)}.Ask(t.Context(), 86, nil)
+	_, _, err := capture.Asking{Python: interpreter(t, `echo '{"cudnn": "9.19", "bytes": [1, 2]}' > $3`)}.Ask(
+		t.Context(), 86, nil)
 	require.ErrorContains(t, err, "0 questions have 2 answers")
 }

@@ -114,7 +114,11 @@ func (o *Options) args() []string {
 	for _, input := range o.Inputs {
 		args = append(args, "--input="+input)
 	}
-	for _, f := range []struct{ name, value string }{{"inputs-from", o.InputsFrom}, {"task", o.Task}, {"attention", o.Attention}} {
+	for _, f := range []struct{ name, value string }{
+		{"inputs-from", o.InputsFrom},
+		{"task", o.Task},
+		{"attention", o.Attention},
+	} {
 		if f.value != "" {
 			args = append(args, "--"+f.name+"="+f.value)
 		}

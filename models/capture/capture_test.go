@@ -37,10 +37,14 @@ echo "$*" > `+log+`
 echo 'chatter of the model'
 echo '{"file": "m.pt2", "bytes": 12, "nodes": 3, "symbols": ["batch"], "batch": true, "notes": ["n"]}' > $result`)
 	made, err := capture.Run(t.Context(), capture.Options{
-		Spec: "a.py:f", Output: "m.pt2", Inputs: []string{"x=int64[batch]"}, InputsFrom: "a.py:g", Seq: 8, Python: python,
+		Spec: "a.py:f", Output: "m.pt2", Inputs: []string{"x=int64[batch]"}, InputsFrom: "a.py:g", Seq: 8,
+		Python: python,
 	})
 	require.NoError(t, err)
-	require.Equal(t, &capture.Outcome{File: "m.pt2", Bytes: 12, Nodes: 3, Symbols: []string{"batch"}, AnyBatch: true, Notes: []string{"n"}}, made)
+	require.Equal(t, &capture.Outcome{
+		File: "m.pt2", Bytes: 12, Nodes: 3, Symbols: []string{"batch"}, AnyBatch: true,
+		Notes: []string{"n"},
+	}, made)
 	args, err := os.ReadFile(log)
 	require.NoError(t, err)
 	require.Equal(t, "--output m.pt2 --input=x=int64[batch] --inputs-from=a.py:g --seq 8 -- a.py:f\n", string(args))
@@ -48,7 +52,8 @@ echo '{"file": "m.pt2", "bytes": 12, "nodes": 3, "symbols": ["batch"], "batch": 
 
 func TestRefusalsSayWhatToDo(t *testing.T) {
 	var refused *capture.RefusedError
-	_, err := capture.Run(t.Context(), capture.Options{Spec: "m", Python: interpreter(t, `echo '{"error": "no", "do": "yes"}' > $3; exit 2`)})
+	_, err := capture.Run(t.Context(),
+		capture.Options{Spec: "m", Python: interpreter(t, `echo '{"error": "no", "do": "yes"}' > $3; exit 2`)})
 	require.ErrorAs(t, err, &refused)
 	require.Equal(t, "no\n  yes", err.Error())
 
@@ -58,7 +63,8 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 }
 
 func TestPythonThatDiesIsAFailureWithItsLastLine(t *testing.T) {
-	_, err := capture.Run(t.Context(), capture.Options{Spec: "m", Python: interpreter(t, `seq 9999 >&2; echo "Killed by nobody" >&2; exit 7`)})
+	_, err := capture.Run(t.Context(),
+		capture.Options{Spec: "m", Python: interpreter(t, `seq 9999 >&2; echo "Killed by nobody" >&2; exit 7`)})
 	require.ErrorContains(t, err, "exit status 7: Killed by nobody")
 	require.False(t, errors.As(err, new(*capture.RefusedError)))
 	_, err = capture.Run(t.Context(), capture.Options{Spec: "m", Python: interpreter(t, `echo "[1" > $3`)})

@@ -62,7 +62,10 @@ func (a Asking) unpack(dir string, generation int) ([]string, error) {
 	if err := writeFiles(dir, files); err != nil {
 		return nil, err
 	}
-	return append([]string{filepath.Join(dir, "vprof_ask.py"), "--converse", "--result", filepath.Join(dir, "result.json")}, a.args(dir, generation)...), nil
+	return append([]string{
+		filepath.Join(dir, "vprof_ask.py"), "--converse", "--result",
+		filepath.Join(dir, "result.json"),
+	}, a.args(dir, generation)...), nil
 }
 
 // start starts Python and reads the version of its cuDNN.

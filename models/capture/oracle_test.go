@@ -23,7 +23,8 @@ func TestOracleAsksOnceAndRemembers(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "asked")
 	python := interpreter(t, `echo 9.26; while read q; do echo "$q" >> `+log+`; echo 4096; done`)
 	question := cudnn.Config{
-		Dim: 2, N: 1, Ci: 3, Co: 8, Groups: 1, In: [3]int64{8, 8}, Out: [3]int64{8, 8}, K: [3]int64{3, 3}, Stride: [3]int64{1, 1}, Dilation: [3]int64{1, 1},
+		Dim: 2, N: 1, Ci: 3, Co: 8, Groups: 1, In: [3]int64{8, 8}, Out: [3]int64{8, 8}, K: [3]int64{3, 3},
+		Stride: [3]int64{1, 1}, Dilation: [3]int64{1, 1},
 	}
 	for range 2 { // the second time from the folder
 		o := &capture.Oracle{Folder: folder}

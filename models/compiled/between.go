@@ -12,8 +12,8 @@ import (
 const mostAlone = 0.05
 
 // At is the step in a precision at a batch size: a recording, or what follows from two. The events are those of the
-// recording whose batch is nearer, since the order in which Inductor schedules kernels depends on sizes. Each allocation
-// has a counterpart in the other recording, and its size lies on a line through both.
+// recording whose batch is nearer, since the order in which Inductor schedules kernels depends on sizes. Each
+// allocation has a counterpart in the other recording, and its size lies on a line through both.
 func (f *File) At(amp string, batch int) (*Recording, error) {
 	amp = strings.TrimPrefix(amp, "none")
 	var all []*Recording
@@ -27,7 +27,9 @@ func (f *File) At(amp string, batch int) (*Recording, error) {
 		}
 	}
 	if len(all) < 2 {
-		return nil, fmt.Errorf("nothing follows for batch %d: record two batch sizes with vprof capture --compile --batch", batch)
+		return nil,
+			fmt.Errorf("nothing follows for batch %d: record two batch sizes with vprof capture --compile --batch",
+				batch)
 	}
 	slices.SortFunc(all, func(a, b *Recording) int { return a.Batch - b.Batch })
 	i := 1
@@ -66,8 +68,10 @@ func (r *Recording) toward(far *Recording, batch int) (*Recording, error) {
 		}
 	}
 	if float64(alone) > mostAlone*float64(bytes) {
-		return nil, fmt.Errorf("nothing follows for batch %d: Inductor decided otherwise at batch %d than at %d; record more with vprof capture --compile --batch",
-			batch, r.Batch, far.Batch)
+		return nil,
+			fmt.Errorf("nothing follows for batch %d: Inductor decided otherwise at batch %d than at %d; record "+
+				"more with vprof capture --compile --batch",
+				batch, r.Batch, far.Batch)
 	}
 	return &out, nil
 }
@@ -118,7 +122,8 @@ func (r *Step) places() map[place][]int {
 }
 
 // counterparts are the allocations of a step at another batch size that stand for those of this one, -1 for those
-// without. Of a place those whose size grows with the batch find theirs first, then those of a fixed size; what is left goes by size.
+// without. Of a place those whose size grows with the batch find theirs first, then those of a fixed size; what is left
+// goes by size.
 func (r *Step) counterparts(far *Step, batch, farBatch int64) []int {
 	found := make([]int, len(r.Allocations))
 	others := far.places()

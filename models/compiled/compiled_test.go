@@ -19,7 +19,8 @@ import (
 )
 
 // step is a step of a model of one weight w of 4 x 8 floats at a batch size: scores and a hidden tensor in forward, a
-// gradient in backward; scores live to the end of the step. The first step leaves a workspace, and has no hidden tensor.
+// gradient in backward; scores live to the end of the step. The first step leaves a workspace, and has no hidden
+// tensor.
 func step(batch int) Recording {
 	n := int64(batch)
 	first := Step{

@@ -39,7 +39,8 @@ type File struct {
 	Budget  float64 `json:"budget"`
 	// Sizes are the symbols of the inputs besides the batch: {"seq": 256}.
 	Sizes map[string]int64 `json:"sizes"`
-	// Parameters and Buffers are in the order in which .to(device) moves them; of Inputs a dimension of -1 is the batch.
+	// Parameters and Buffers are in the order in which .to(device) moves them; of Inputs a dimension of -1 is the
+	// batch.
 	Parameters []Tensor    `json:"parameters"`
 	Buffers    []Tensor    `json:"buffers"`
 	Inputs     []Tensor    `json:"inputs"`

@@ -35,7 +35,8 @@ func ConditionalGeneration(c Config, w llama.Wrapper, s Senses, text hf.Text) *h
 	m := newDecoder(&c)
 	model := &wrapped{Before: w.Before, LanguageModel: m, After: w.After, c: &c}
 	if s.VisionVocab > 0 {
-		model.EmbedVision, model.EmbedAudio = newEmbedder(&c, s.VisionVocab, s.VisionWidth), newEmbedder(&c, s.AudioVocab, s.AudioWidth)
+		model.EmbedVision, model.EmbedAudio = newEmbedder(&c, s.VisionVocab, s.VisionWidth),
+			newEmbedder(&c, s.AudioVocab, s.AudioWidth)
 	}
 	net := &conditional{Model: model, LmHead: head(&c, m)}
 	text.ScoreCap = c.ScoreCap
@@ -122,7 +123,8 @@ type embedder struct {
 
 func newEmbedder(c *Config, vocab, width int64) *embedder {
 	return &embedder{
-		Embedding: nn.NewEmbedding(vocab, width), HardEmbeddingNorm: newNorm(c, width), SoftEmbeddingNorm: newNorm(c, width),
+		Embedding: nn.NewEmbedding(vocab, width), HardEmbeddingNorm: newNorm(c, width),
+		SoftEmbeddingNorm:   newNorm(c, width),
 		EmbeddingProjection: nn.NewLinear(width, c.Width, false), EmbeddingPostProjectionNorm: &norm{},
 	}
 }

@@ -20,7 +20,10 @@ type gemma3n struct {
 }
 
 func newGemma3n(c *Config) *gemma3n {
-	m := &gemma3n{Rest: newTextModel(c), Norm: newNorm(c, c.Width), PerLayerProjectionScale: nn.NewBuffer(trace.F32), PerLayerInputScale: nn.NewBuffer(trace.F32), c: c}
+	m := &gemma3n{
+		Rest: newTextModel(c), Norm: newNorm(c, c.Width), PerLayerProjectionScale: nn.NewBuffer(trace.F32),
+		PerLayerInputScale: nn.NewBuffer(trace.F32), c: c,
+	}
 	m.EmbedTokens = m.Rest.embed
 	for _, l := range c.Layers {
 		m.Layers = append(m.Layers, newLayer3n(c, l))
@@ -75,7 +78,9 @@ func (m *gemma3n) run(g *frame, in looked, padding *tensor, text hf.Text) *tenso
 		g.Set(&x, text.CallLayer(g, i, l, forward, []*tensor{x, s.cos[kind], s.sin[kind], own}, s.named(kind)...))
 	}
 	last := x
-	g.Set(&x, st.made(g, first.DType(), m.AltupUnembedProjections, func(i int) *tensor { return last.Select(0, int64(i)) }))
+	g.Set(&x, st.made(g, first.DType(), m.AltupUnembedProjections, func(i int) *tensor {
+		return last.Select(0, int64(i))
+	}))
 	g.Set(&x, x.Mean(false, 0))
 	g.Set(&x, g.Call(m.Norm, x))
 	return x
@@ -123,8 +128,10 @@ func newLayer3n(c *Config, l Layer) *layer3n {
 	made := func() *norm { return newNorm(c, c.Width) }
 	return &layer3n{
 		SelfAttn: newAttention(c, l), Mlp: newMLP(c, l), InputLayernorm: made(), PostAttentionLayernorm: made(),
-		PreFeedforwardLayernorm: made(), PostFeedforwardLayernorm: made(), ActFn: hf.Activation(c.Activation), Altup: newAltUp(c), Laurel: newLaurel(c),
-		PerLayerInputGate: nn.NewLinear(c.Width, c.PerLayer, false), PerLayerProjection: nn.NewLinear(c.PerLayer, c.Width, false), PostPerLayerInputNorm: made(), c: c, l: l,
+		PreFeedforwardLayernorm: made(), PostFeedforwardLayernorm: made(), ActFn: hf.Activation(c.Activation),
+		Altup: newAltUp(c), Laurel: newLaurel(c),
+		PerLayerInputGate:  nn.NewLinear(c.Width, c.PerLayer, false),
+		PerLayerProjection: nn.NewLinear(c.PerLayer, c.Width, false), PostPerLayerInputNorm: made(), c: c, l: l,
 	}
 }
 
@@ -168,7 +175,10 @@ type laurel struct {
 
 func newLaurel(c *Config) *laurel {
 	rank := c.AltUp.Rank
-	return &laurel{LinearLeft: nn.NewLinear(c.Width, rank, false), LinearRight: nn.NewLinear(rank, c.Width, false), PostLaurelNorm: newNorm(c, c.Width)}
+	return &laurel{
+		LinearLeft: nn.NewLinear(c.Width, rank, false), LinearRight: nn.NewLinear(rank, c.Width, false),
+		PostLaurelNorm: newNorm(c, c.Width),
+	}
 }
 
 func (l *laurel) Forward(f *frame, x *tensor) *tensor {
@@ -192,8 +202,10 @@ func newAltUp(c *Config) *altUp {
 	n := c.AltUp.Streams
 	coefs := nn.NewLinear(n, n, false)
 	return &altUp{
-		CorrectOutputScale: nn.NewParameter(c.Width), CorrectionCoefs: coefs, coefs: coefs, PredictionCoefs: nn.NewLinear(n, n*n, false),
-		ModalityRouter: nn.NewLinear(c.Width, n, false), RouterNorm: newNorm(c, c.Width), RouterInputScale: nn.NewBuffer(trace.F32), a: c.AltUp,
+		CorrectOutputScale: nn.NewParameter(c.Width), CorrectionCoefs: coefs, coefs: coefs,
+		PredictionCoefs: nn.NewLinear(n, n*n, false),
+		ModalityRouter:  nn.NewLinear(c.Width, n, false), RouterNorm: newNorm(c, c.Width),
+		RouterInputScale: nn.NewBuffer(trace.F32), a: c.AltUp,
 	}
 }
 

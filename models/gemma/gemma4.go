@@ -84,16 +84,21 @@ func newLayer4(c *Config, l Layer) *layer4 {
 	made := func() *norm { return newNorm(c, c.Width) }
 	y := &layer4{
 		SelfAttn: newAttention(c, l), Mlp: newMLP(c, l), InputLayernorm: made(), PostAttentionLayernorm: made(),
-		PreFeedforwardLayernorm: made(), PostFeedforwardLayernorm: made(), LayerScalar: nn.NewBufferOfWeights(1), c: c, l: l,
+		PreFeedforwardLayernorm: made(), PostFeedforwardLayernorm: made(),
+		LayerScalar: nn.NewBufferOfWeights(1), c: c, l: l,
 	}
 	if c.PerLayer > 0 {
 		y.ActFn = hf.Activation(c.Activation)
-		y.PerLayerInputGate, y.PerLayerProjection = nn.NewLinear(c.Width, c.PerLayer, false), nn.NewLinear(c.PerLayer, c.Width, false)
+		y.PerLayerInputGate, y.PerLayerProjection = nn.NewLinear(c.Width, c.PerLayer, false),
+			nn.NewLinear(c.PerLayer, c.Width, false)
 		y.PostPerLayerInputNorm = made()
 	}
 	if e := c.Experts; e.Count > 0 {
 		y.Router = newRouter(c)
-		y.Experts = llama.NewExperts(&llama.Config{Sizes: llama.Sizes{Width: c.Width}, Activation: c.Activation, Experts: llama.Experts{Count: e.Count, PerToken: e.PerToken, Inner: e.Inner}})
+		y.Experts = llama.NewExperts(&llama.Config{
+			Sizes: llama.Sizes{Width: c.Width}, Activation: c.Activation,
+			Experts: llama.Experts{Count: e.Count, PerToken: e.PerToken, Inner: e.Inner},
+		})
 		y.PostFeedforwardLayernorm1, y.PostFeedforwardLayernorm2, y.PreFeedforwardLayernorm2 = made(), made(), made()
 	}
 	return y
@@ -187,8 +192,9 @@ type mlp struct {
 
 func newMLP(c *Config, l Layer) *mlp {
 	return &mlp{
-		GateProj: nn.NewLinear(c.Width, l.Inner, false), UpProj: nn.NewLinear(c.Width, l.Inner, false), DownProj: nn.NewLinear(l.Inner, c.Width, false),
-		ActFn: hf.Activation(c.Activation), c: c, sparse: l.Sparse,
+		GateProj: nn.NewLinear(c.Width, l.Inner, false), UpProj: nn.NewLinear(c.Width, l.Inner, false),
+		DownProj: nn.NewLinear(l.Inner, c.Width, false),
+		ActFn:    hf.Activation(c.Activation), c: c, sparse: l.Sparse,
 	}
 }
 

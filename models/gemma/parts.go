@@ -107,7 +107,10 @@ type attention struct {
 
 func newAttention(c *Config, l Layer) *attention {
 	query, shared := c.Heads*l.HeadSize, l.KVHeads*l.HeadSize
-	a := &attention{QProj: nn.NewLinear(c.Width, query, c.Bias), QNorm: newNorm(c, l.HeadSize), OProj: nn.NewLinear(query, c.Width, c.Bias), c: c, l: l}
+	a := &attention{
+		QProj: nn.NewLinear(c.Width, query, c.Bias), QNorm: newNorm(c, l.HeadSize),
+		OProj: nn.NewLinear(query, c.Width, c.Bias), c: c, l: l,
+	}
 	if l.Shares {
 		return a
 	}
@@ -138,7 +141,10 @@ func (a *attention) call(f *frame, x, mask, cos, sin *tensor, shared keysValues)
 		shared.key.Fill(k)
 		shared.value.Fill(v)
 	}
-	o := hf.AttentionOptions{Causal: true, Groups: q.Size(1) / k.Size(1), Dropout: hf.DropoutIn(a, a.c.AttentionDropout)}
+	o := hf.AttentionOptions{
+		Causal: true, Groups: q.Size(1) / k.Size(1),
+		Dropout: hf.DropoutIn(a, a.c.AttentionDropout),
+	}
 	y, weights = hf.Attend(g, q, k, v, mask, o, a.c.Eager)
 	g.Set(&y, hf.Merge(y))
 	g.Set(&y, g.Call(a.OProj, y))

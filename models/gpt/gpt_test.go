@@ -25,7 +25,10 @@ func TestParameterCounts(t *testing.T) {
 // expands it to the type of the scores; without it there is neither.
 func TestPackedRowsNeedAMask(t *testing.T) {
 	requested := func(packed int64) (sum int64) {
-		c := models.Case{Batch: 2, AMP: "fp16", Settings: models.Settings{"packed": packed, "layers": 1, "seq-len": 512}}
+		c := models.Case{
+			Batch: 2, AMP: "fp16",
+			Settings: models.Settings{"packed": packed, "layers": 1, "seq-len": 512},
+		}
 		r, err := Models()[0].Record(c, trace.Board{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, models.Options{})
 		require.NoError(t, err)
 		require.NoError(t, r.Program.Validate())

@@ -40,10 +40,14 @@ func entry(name string, width, layers, heads int64) models.Model {
 		},
 		Adapts: true, HalfWeights: true,
 		Levers: models.LeverSet{Loop: models.LoopTrainer, Cache: true, Quantize: true, Recompute: true},
-		Notes:  []string{"stage head trains the output layer, whose weight is that of the word embeddings", hf.PackedNote},
+		Notes: []string{
+			"stage head trains the output layer, whose weight is that of the word embeddings",
+			hf.PackedNote,
+		},
 	}, 4, func(c models.Case) train.Task {
 		return CausalLM(Config{
-			Vocab: vocab, Width: width, Layers: c.Settings["layers"], Heads: heads, Inner: 4 * width, Positions: positions,
+			Vocab: vocab, Width: width, Layers: c.Settings["layers"], Heads: heads, Inner: 4 * width,
+			Positions:    positions,
 			EmbedDropout: dropout, AttentionDropout: dropout, ResidualDropout: dropout, Activation: "gelu_new",
 		}, hf.TextOf(c))
 	})

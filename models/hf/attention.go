@@ -60,7 +60,8 @@ func Attend(f *frame, q, k, v, mask *tensor, o AttentionOptions, eager bool) (y,
 }
 
 // EagerAttention is eager_attention_forward over [batch, heads, length, head size]: scores
-// are computed and kept, and with softcap their size is held down by a tanh. The results are [batch, length, heads, head size], and the weights.
+// are computed and kept, and with softcap their size is held down by a tanh. The results are [batch, length, heads,
+// head size], and the weights.
 func EagerAttention(f *frame, q, k, v, mask *tensor, o AttentionOptions, softcap bool) (y, weights *tensor) {
 	g := f.FuncFrame(q, k, v, mask)
 	keys, values := k, v
@@ -115,7 +116,9 @@ func SinkAttention(f *frame, q, k, v, mask, sinks *tensor, o AttentionOptions) (
 // SelfAttention projects x [batch, length, width] to query, key and value,
 // attends, and puts the heads side by side again: the common part of encoders'
 // attention modules, in their frames. mask may be nil.
-func SelfAttention(f *frame, m trainer, x, mask *tensor, query, key, value nn.Layer, headSize int64, dropout float64) *tensor {
+func SelfAttention(f *frame, m trainer, x, mask *tensor, query, key, value nn.Layer, headSize int64,
+	dropout float64,
+) *tensor {
 	q := f.Let(Heads(f.Call(query, x), headSize))
 	k := f.Let(Heads(f.Call(key, x), headSize))
 	v := f.Let(Heads(f.Call(value, x), headSize))

@@ -81,7 +81,8 @@ func (c *Classes) Loss(logits, labels *tensor) *tensor {
 
 // errNoPadding is the error that transformers raises for several rows and no padding
 // token.
-var errNoPadding = errors.New("ValueError: Cannot handle batch sizes > 1 if no padding token is defined: pad_token_id is not set")
+var errNoPadding = errors.New(
+	"ValueError: Cannot handle batch sizes > 1 if no padding token is defined: pad_token_id is not set")
 
 // lastTokenScores picks the scores [batch, classes] of the last token of each row that
 // is not padding, from scores [batch, length, classes] of all tokens, as a decoder's

@@ -74,7 +74,8 @@ func (c Context) part(x *tensor) *tensor {
 func (c Context) Attention(f *frame, q, k, v, mask *tensor, o AttentionOptions) *tensor {
 	switch {
 	case mask != nil:
-		f.Tape().Raise(fmt.Errorf("cp: attention over sequences that ranks share takes no mask, and this model needs one; plan rows without padding that hold one sequence each (--set packed=0), and no windows"))
+		f.Tape().Raise(fmt.Errorf("cp: attention over sequences that ranks share takes no mask, and this model needs " +
+			"one; plan rows without padding that hold one sequence each (--set packed=0), and no windows"))
 	case c.By != models.Ulysses && o.Dropout > 0:
 		f.Tape().Raise(fmt.Errorf("cp: vprof records ring attention without dropout; take cp_by=%s", models.Ulysses))
 	case c.By == models.Ulysses:
@@ -88,7 +89,9 @@ func (c Context) Attention(f *frame, q, k, v, mask *tensor, o AttentionOptions) 
 	var y *tensor
 	if c.By == models.Llama3 {
 		if q.Size(0) != 1 {
-			f.Tape().Raise(fmt.Errorf("cp: ring-flash-attn's llama3 attention takes one row; take a batch of 1, or cp_by=%s", models.Ring))
+			f.Tape().Raise(
+				fmt.Errorf("cp: ring-flash-attn's llama3 attention takes one row; take a batch of 1, or cp_by=%s",
+					models.Ring))
 		}
 		y = g.Let(g.Apply(c.gathered(), q.Squeeze(0), k.Squeeze(0), v.Squeeze(0))[0]).Unsqueeze(0)
 	} else {
@@ -101,7 +104,9 @@ func (c Context) Attention(f *frame, q, k, v, mask *tensor, o AttentionOptions) 
 // attends over all tokens with some of the heads, and heads come back for tokens.
 func (c Context) byHeads(f *frame, q, k, v *tensor, o AttentionOptions) *tensor {
 	if k.Size(1)%c.Ranks != 0 {
-		f.Tape().Raise(fmt.Errorf("cp: %d ranks cannot share %d heads of keys and values evenly; take a number of ranks that divides them, or cp_by=%s", c.Ranks, k.Size(1), models.Ring))
+		f.Tape().Raise(
+			fmt.Errorf("cp: %d ranks cannot share %d heads of keys and values evenly; take a number of ranks "+
+				"that divides them, or cp_by=%s", c.Ranks, k.Size(1), models.Ring))
 	}
 	g := f.FuncFrame(q, k, v)
 	heads := func(x *tensor) *tensor {
@@ -184,7 +189,8 @@ func (k flash) backward(q *tensor, rows, heads, keys, keyHeads int64) {
 	wide := g.Let(t.Empty(trace.F32, rows, heads, rounded))
 	writes := []*tensor{sums, wide}
 	if heads != keyHeads {
-		writes = append(writes, g.Let(t.Empty(q.DType(), keys, heads, size)), g.Let(t.Empty(q.DType(), keys, heads, size)))
+		writes = append(writes, g.Let(t.Empty(q.DType(), keys, heads, size)),
+			g.Let(t.Empty(q.DType(), keys, heads, size)))
 	}
 	t.Product("flash_attn_backward", 10*q.Numel()*keys, writes, []*tensor{q})
 	g.End()

@@ -15,6 +15,14 @@ type Decoder interface {
 	Call(f *frame, ids, padding *tensor, text Text) *tensor
 }
 
+// checkLinearLoss refuses a loss of the output layer's weight where the scores are not what that layer gives.
+func (t Text) checkLinearLoss(f *frame) {
+	if t.ScoreCap || t.ScoreScaled {
+		f.Tape().Raise(errors.New("linear_cross_entropy takes the scores as the output layer gives them, and this " +
+			"model scales or caps them; use --chunked-loss N"))
+	}
+}
+
 // CausalLM is the task of predicting each next token with a decoder and an
 // output layer, which net holds and adapters may replace.
 func CausalLM(net any, m Decoder, inputs *nn.Embedding, output *nn.Layer, text Text) *TextTask {
@@ -29,12 +37,11 @@ func CausalLM(net any, m Decoder, inputs *nn.Embedding, output *nn.Layer, text T
 			case text.FusedLoss:
 				return text.Taken(g, g.Let(liger.CausalLMLoss(g, x, plainWeight(g, *output), b.Labels)))
 			case text.LinearLoss:
-				if text.ScoreCap || text.ScoreScaled {
-					f.Tape().Raise(errors.New("linear_cross_entropy takes the scores as the output layer gives them, and this model scales or caps them; use --chunked-loss N"))
-				}
+				text.checkLinearLoss(f)
 				return text.Taken(g, g.Let(OutputLoss{}.Linear(g, x, plainWeight(g, *output), b.Labels)))
 			case text.LossChunks > 1:
-				return text.Taken(g, g.Let(OutputLoss{Output: *output, Adjust: text.adjustScores}.Chunked(g, x, b.Labels, text.LossChunks)))
+				return text.Taken(g, g.Let(OutputLoss{Output: *output, Adjust: text.adjustScores}.Chunked(g, x,
+					b.Labels, text.LossChunks)))
 			}
 			logits := g.Let(text.scores(g, *output, x))
 			text.adjustScores(g, &logits)
@@ -84,7 +91,9 @@ func CausalLM(net any, m Decoder, inputs *nn.Embedding, output *nn.Layer, text T
 // the library reads it as well, and trains no adapter.
 func plainWeight(f *frame, output nn.Layer) *tensor {
 	if _, adapted := output.(*nn.LoRALinear); adapted {
-		f.Tape().Raise(errors.New("the loss in chunks reads the weight of the output layer, and leaves out the adapter beside it; leave the layer out of the targets of --lora, or take another loss"))
+		f.Tape().Raise(
+			errors.New("the loss in chunks reads the weight of the output layer, and leaves out the adapter " +
+				"beside it; leave the layer out of the targets of --lora, or take another loss"))
 	}
 	return nn.OutputWeight(output)
 }
@@ -114,7 +123,9 @@ func (t Text) adjustScores(f *frame, scores **tensor) {
 // SequenceClassification is the task of predicting classes, or a number, for each row
 // with a decoder and a linear layer of scores, which net holds and adapters may
 // replace. padToken says that the model knows which token is padding.
-func SequenceClassification(net any, m Decoder, inputs *nn.Embedding, score *nn.Layer, classes Classes, padToken bool, text Text) *TextTask {
+func SequenceClassification(net any, m Decoder, inputs *nn.Embedding, score *nn.Layer, classes Classes, padToken bool,
+	text Text,
+) *TextTask {
 	return &TextTask{
 		Text: text, Net: net, Inputs: inputs, Output: *score, Classes: &classes, Heads: []*nn.Layer{score},
 		Call: func(f *frame, b TextBatch) *tensor {
@@ -126,7 +137,8 @@ func SequenceClassification(net any, m Decoder, inputs *nn.Embedding, score *nn.
 			if text.Objective.Unpadded {
 				return text.Taken(g, g.Let(rankingLoss(g, g.Let(scores.Select(1, -1)), b.Labels)))
 			}
-			logits := lastTokenScores(g, b.IDs, scores, padToken || !text.Objective.IsZero()) // TRL and ms-swift set one
+			// TRL and ms-swift set one
+			logits := lastTokenScores(g, b.IDs, scores, padToken || !text.Objective.IsZero())
 			switch text.Objective.Name {
 			case models.Reward:
 				return text.Taken(g, g.Let(rewardLoss(g, logits)), logits)

@@ -34,7 +34,8 @@ func (d *distillation) loss(f *frame, b TextBatch) *tensor {
 		sum(&divergence, forwardKL(g, flat(student[i]), flat(teacher[i]), g.Let(labels[i].Reshape(-1))))
 	}
 	for i := range student {
-		sum(&entropy, flat(student[i]).To(trace.F32).CrossEntropyWith(g.Let(labels[i].Reshape(-1)), trace.CrossEntropyArgs{Reduction: trace.ReduceSum}))
+		sum(&entropy, flat(student[i]).To(trace.F32).CrossEntropyWith(g.Let(labels[i].Reshape(-1)),
+			trace.CrossEntropyArgs{Reduction: trace.ReduceSum}))
 	}
 	g.End(divergence, entropy)
 	h := f.FuncFrame(divergence, entropy)

@@ -38,8 +38,12 @@ func blockMask(f *frame, batch, n int64) []*tensor {
 	fresh := func(d trace.DType, shape ...int64) *tensor { return f.Let(t.Empty(d, shape...)) }
 	counted := fresh(trace.I64, batch, n, n)
 	partial, full := fresh(trace.I32, batch, n, n+1), fresh(trace.I32, batch, n, n+1)
-	out := []*tensor{fresh(trace.I32, batch, n), fresh(trace.I32, batch, n), fresh(trace.I32, batch, n, n), fresh(trace.I32, batch, n, n)}
-	t.Kernel("create_block_mask", batch*n*n*flexBlock*flexBlock, append([]*tensor{partial, full}, out...), []*tensor{counted})
+	out := []*tensor{
+		fresh(trace.I32, batch, n), fresh(trace.I32, batch, n), fresh(trace.I32, batch, n, n),
+		fresh(trace.I32, batch, n, n),
+	}
+	t.Kernel("create_block_mask", batch*n*n*flexBlock*flexBlock, append([]*tensor{partial, full}, out...),
+		[]*tensor{counted})
 	f.Del(&counted)
 	out = append(out, fresh(trace.I32, batch, n, n), fresh(trace.I32, batch, n, n), fresh(trace.I32, batch, n))
 	f.Del(&partial)
@@ -100,7 +104,8 @@ func flexFunction() *trace.Function {
 			ctx.Drop(result)
 			out := []*tensor{f.Let(q.EmptyLike()), nil, f.Let(v.EmptyLike())}
 			out[key] = f.Let(k.EmptyLike())
-			t.Product("flex_attention_backward", 5*flexFLOPs(q, v)/2, out, []*tensor{q, k, v, grad, delta, ctx.Saved(sums)})
+			t.Product("flex_attention_backward", 5*flexFLOPs(q, v)/2, out,
+				[]*tensor{q, k, v, grad, delta, ctx.Saved(sums)})
 			f.Del(&delta)
 			ctx.Drop(sums)
 			ctx.Drop(query)

@@ -41,19 +41,24 @@ func leftOver(p *program.Program) (bytes int64) {
 func TestKindsOfAttentionAgreeOnShapes(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		draw := func(name string, most int64) int64 { return rapid.Int64Range(1, most).Draw(rt, name) }
-		batch, length, shared, groups, size := draw("batch", 3), draw("length", 40), draw("key heads", 4), draw("groups", 3), 8*draw("size", 16)
+		batch, length, shared, groups, size := draw("batch", 3), draw("length", 40), draw("key heads", 4),
+			draw("groups", 3), 8*draw("size", 16)
 		heads := shared * groups
 		p := record(rt, func(f *trace.Frame) {
 			tensor := func(shape ...int64) *trace.Tensor {
 				return f.Let(f.Tape().New("input", program.Batch, trace.BF16, shape...))
 			}
-			q, k, v := tensor(batch, heads, length, size), tensor(batch, shared, length, size), tensor(batch, shared, length, size)
+			q, k, v := tensor(batch, heads, length, size), tensor(batch, shared, length, size),
+				tensor(batch, shared, length, size)
 			mask, sinks := tensor(batch, 1, length, length), tensor(heads)
 			o := hf.AttentionOptions{Causal: true, Groups: groups}
 			want := []int64{batch, length, heads, size}
 			require.Equal(rt, want, f.Let(hf.Attention(f, q, k, v, nil, o)).Shape())
 			require.Equal(rt, want, f.Let(hf.Attention(f, q, k, v, mask, o)).Shape())
-			for _, y := range [][]*trace.Tensor{pair(hf.EagerAttention(f, q, k, v, mask, o, true)), pair(hf.SinkAttention(f, q, k, v, mask, sinks, o))} {
+			for _, y := range [][]*trace.Tensor{
+				pair(hf.EagerAttention(f, q, k, v, mask, o, true)),
+				pair(hf.SinkAttention(f, q, k, v, mask, sinks, o)),
+			} {
 				f.LetAll(y)
 				require.Equal(rt, want, y[0].Shape())
 				require.Equal(rt, []int64{batch, heads, length, length}, y[1].Shape())
@@ -108,7 +113,9 @@ func TestMasksAreThereWhenTheyAreNeeded(t *testing.T) {
 				}
 				mask := hf.CausalMask
 				if tc.window > 0 {
-					mask = func(f *trace.Frame, n int64, positions, padding *trace.Tensor, packed hf.Packing) *trace.Tensor {
+					mask = func(f *trace.Frame, n int64, positions, padding *trace.Tensor,
+						packed hf.Packing,
+					) *trace.Tensor {
 						return hf.WindowMask(f, n, positions, padding, packed, tc.window)
 					}
 				}
@@ -130,7 +137,8 @@ func TestImplementationsAreChosenByTheirOwnSettings(t *testing.T) {
 		s := one.Setting()
 		require.NotEmpty(t, s.Usage)
 		for _, other := range all {
-			require.Equal(t, one == other, other.Chosen(models.Case{Settings: models.Settings{s.Name: 1}}), "%s by the setting of %s", other, one)
+			require.Equal(t, one == other, other.Chosen(models.Case{Settings: models.Settings{s.Name: 1}}),
+				"%s by the setting of %s", other, one)
 			require.False(t, other.Chosen(models.Case{Settings: models.Settings{s.Name: 0}}))
 		}
 	}
@@ -145,17 +153,29 @@ func TestLossesThatDoNotGoTogether(t *testing.T) {
 		settings models.Settings
 		refused  string
 	}{
-		"nothing":                  {},
-		"chunks":                   {settings: models.Settings{"chunked-loss": 8}},
-		"fused":                    {settings: models.Settings{"fused-loss": 1}},
-		"liger without its loss":   {levers: liger, settings: models.Settings{"plain-loss": 1}},
-		"plain without liger":      {settings: models.Settings{"plain-loss": 1}, refused: "plain-loss"},
-		"plain and fused":          {levers: liger, settings: models.Settings{"plain-loss": 1, "fused-loss": 1}, refused: "plain-loss"},
-		"chunks of liger":          {levers: liger, settings: models.Settings{"chunked-loss": 8}, refused: "chunked-loss"},
+		"nothing":                {},
+		"chunks":                 {settings: models.Settings{"chunked-loss": 8}},
+		"fused":                  {settings: models.Settings{"fused-loss": 1}},
+		"liger without its loss": {levers: liger, settings: models.Settings{"plain-loss": 1}},
+		"plain without liger":    {settings: models.Settings{"plain-loss": 1}, refused: "plain-loss"},
+		"plain and fused": {
+			levers: liger, settings: models.Settings{"plain-loss": 1, "fused-loss": 1},
+			refused: "plain-loss",
+		},
+		"chunks of liger": {
+			levers: liger, settings: models.Settings{"chunked-loss": 8},
+			refused: "chunked-loss",
+		},
 		"chunks beside plain loss": {levers: liger, settings: models.Settings{"chunked-loss": 8, "plain-loss": 1}},
 		"linear":                   {torch: "2.13", settings: models.Settings{"linear-cross-entropy": 1}},
-		"linear before 2.13":       {torch: "2.11", settings: models.Settings{"linear-cross-entropy": 1}, refused: "linear-cross-entropy"},
-		"linear and chunks":        {torch: "2.13", settings: models.Settings{"linear-cross-entropy": 1, "chunked-loss": 8}, refused: "linear-cross-entropy"},
+		"linear before 2.13": {
+			torch: "2.11", settings: models.Settings{"linear-cross-entropy": 1},
+			refused: "linear-cross-entropy",
+		},
+		"linear and chunks": {
+			torch: "2.13", settings: models.Settings{"linear-cross-entropy": 1, "chunked-loss": 8},
+			refused: "linear-cross-entropy",
+		},
 	} {
 		field, reason := hf.CheckLoss(models.Case{Levers: tc.levers, Torch: tc.torch, Settings: tc.settings})
 		require.Equal(t, tc.refused, field, name)

@@ -9,7 +9,9 @@ import (
 // CallLayer calls a GradientCheckpointingLayer with all arguments by position: it runs forward
 // over args, where nil stands for an argument that is not given. With checkpointing only the
 // arguments are kept, and forward runs again in backward.
-func CallLayer(f *frame, m any, checkpointing bool, forward func(f *frame, args []*tensor) *tensor, args ...*tensor) *tensor {
+func CallLayer(f *frame, m any, checkpointing bool, forward func(f *frame, args []*tensor) *tensor,
+	args ...*tensor,
+) *tensor {
 	return callLayer(f, m, checkpointing, forward, args, nil)
 }
 
@@ -17,7 +19,9 @@ func CallLayer(f *frame, m any, checkpointing bool, forward func(f *frame, args 
 // name. Checkpointing saves the former, by the hooks in force; the latter are held by the
 // function that it calls again, where no hook sees them (_NoopSaveInputs of
 // torch.utils.checkpoint).
-func callLayer(f *frame, m any, checkpointing bool, forward func(f *frame, args []*tensor) *tensor, inputs, named []*tensor) *tensor {
+func callLayer(f *frame, m any, checkpointing bool, forward func(f *frame, args []*tensor) *tensor, inputs,
+	named []*tensor,
+) *tensor {
 	args := append(slices.Clone(inputs), named...)
 	g := f.CallFrame(args...)
 	g.In(m)
@@ -49,7 +53,9 @@ func inPlace(in, all []*tensor) []*tensor {
 // CallLayer calls layer i of a decoder, to which transformers gives the inputs by position and
 // the rest by name. Checkpointing saves the former as its inputs; the latter are held by the
 // function that it calls again.
-func (t Text) CallLayer(f *frame, i int, m any, forward func(f *frame, args []*tensor) *tensor, inputs []*tensor, named ...*tensor) *tensor {
+func (t Text) CallLayer(f *frame, i int, m any, forward func(f *frame, args []*tensor) *tensor, inputs []*tensor,
+	named ...*tensor,
+) *tensor {
 	y := t.callLayer(f, i, m, forward, inputs, named)
 	if t.hidden != nil {
 		if i == 0 {
@@ -60,7 +66,9 @@ func (t Text) CallLayer(f *frame, i int, m any, forward func(f *frame, args []*t
 	return y
 }
 
-func (t Text) callLayer(f *frame, i int, m any, forward func(f *frame, args []*tensor) *tensor, inputs, named []*tensor) *tensor {
+func (t Text) callLayer(f *frame, i int, m any, forward func(f *frame, args []*tensor) *tensor, inputs,
+	named []*tensor,
+) *tensor {
 	on := t.Checkpointing && i%max(t.Every, 1) == 0
 	if on && t.OfTrained {
 		if on = trains(m); on && !inputs[0].RequiresGrad() {

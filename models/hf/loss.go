@@ -8,7 +8,9 @@ import (
 
 // CausalLMLoss is ForCausalLMLoss: in fp32, every token predicts the next.
 func CausalLMLoss(f *frame, logits, labels *tensor) *tensor {
-	return shiftedLoss(f, logits, labels, func(_ *frame, source, target *tensor) *tensor { return source.CrossEntropy(target) })
+	return shiftedLoss(f, logits, labels, func(_ *frame, source, target *tensor) *tensor {
+		return source.CrossEntropy(target)
+	})
 }
 
 // shiftedLoss is what a loss makes of scores in fp32, as rows, and of the labels that follow,
@@ -102,7 +104,8 @@ func (c Context) loss(f *frame, model *caller, b TextBatch) *tensor {
 	logits := g.Let(model.scores(g, b))
 	batch := logits.Size(0)
 	h := g.FuncFrame(labels)
-	losses := h.Let(logits.View(-1, logits.Size(-1)).CrossEntropyWith(h.Let(labels.View(-1)), trace.CrossEntropyArgs{Reduction: trace.ReduceNone}))
+	losses := h.Let(logits.View(-1, logits.Size(-1)).CrossEntropyWith(h.Let(labels.View(-1)),
+		trace.CrossEntropyArgs{Reduction: trace.ReduceNone}))
 	all := g.Apply(c.gatherLosses(), losses.Reshape(batch, -1))[0]
 	h.End(all)
 	g.Let(all)

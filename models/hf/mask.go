@@ -41,7 +41,8 @@ func EagerCausalMask(f *frame, x, positions, padding *tensor, packed Packing) *t
 
 // EagerWindowMask is create_sliding_window_causal_mask for eager attention.
 func EagerWindowMask(f *frame, x, positions, padding *tensor, packed Packing) *tensor {
-	return sequenceMask(f, x.Size(0), positions, padding, packed, true, allOf(withinWindow, notLater), eagerMask(x.DType()))
+	return sequenceMask(f, x.Size(0), positions, padding, packed, true, allOf(withinWindow, notLater),
+		eagerMask(x.DType()))
 }
 
 // EagerChunkMask is create_chunked_causal_mask for eager attention.
@@ -52,7 +53,8 @@ func EagerChunkMask(f *frame, x, positions, padding *tensor, packed Packing) *te
 // WindowMask is create_sliding_window_causal_mask: tokens see those before them
 // up to a distance. A sequence as long as that needs a mask in any case.
 func WindowMask(f *frame, batch int64, positions, padding *tensor, packed Packing, window int64) *tensor {
-	return sequenceMask(f, batch, positions, padding, packed, positions.Size(1) >= window, allOf(withinWindow, notLater), sdpaMask)
+	return sequenceMask(f, batch, positions, padding, packed, positions.Size(1) >= window,
+		allOf(withinWindow, notLater), sdpaMask)
 }
 
 // ChunkMask is create_chunked_causal_mask: tokens see those before them in their chunk. A

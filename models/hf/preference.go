@@ -98,7 +98,8 @@ func (p *preferences) logps(f *frame, logits, ids *tensor) *tensor {
 	if p.objective.Packed { // the chosen answers come before the rejected ones
 		g.Set(&each, each.Mul(g.Let(labels.EqScalar())))
 		half := each.Size(1) / 2
-		y := trace.Stack(0, g.Let(each.Slice(1, 0, half).Sum(false)), g.Let(each.Slice(1, half, each.Size(1)).Sum(false)))
+		y := trace.Stack(0, g.Let(each.Slice(1, 0, half).Sum(false)),
+			g.Let(each.Slice(1, half, each.Size(1)).Sum(false)))
 		return g.Return(y)
 	}
 	return g.Return(each.Mul(g.Let(labels.EqScalar())).Sum(false, -1))

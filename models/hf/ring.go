@@ -154,7 +154,8 @@ func (c Context) ringBackward(f *frame, q, k, v *tensor) []*tensor {
 	g := f.FuncFrame(q, k, v)
 	batch, local, heads, keyHeads := q.Size(0), q.Size(1), q.Size(2), k.Size(2)
 	rows := ceil.Multiple(local, 128)
-	blockQ, blockK, blockV := g.Let(t.Empty(q.DType(), q.Shape()...)), g.Let(t.Empty(k.DType(), k.Shape()...)), g.Let(t.Empty(v.DType(), v.Shape()...))
+	blockQ, blockK, blockV := g.Let(t.Empty(q.DType(), q.Shape()...)), g.Let(t.Empty(k.DType(), k.Shape()...)),
+		g.Let(t.Empty(v.DType(), v.Shape()...))
 	var dq, dk, dv, nextK, nextV *tensor
 	for step := range c.Ranks {
 		h := g.FuncFrame()

@@ -14,7 +14,10 @@ const (
 
 // LengthSetting is the number of tokens of a row.
 func LengthSetting(usual, most int64) models.Setting {
-	return models.Setting{Name: lengthSetting, Usage: "tokens of a sequence", Length: true, Default: min(usual, most), Min: 1, Max: most}
+	return models.Setting{
+		Name: lengthSetting, Usage: "tokens of a sequence", Length: true, Default: min(usual, most),
+		Min: 1, Max: most,
+	}
 }
 
 // Padding is the name of the setting that says whether rows are padded.
@@ -22,15 +25,22 @@ const Padding = "padding"
 
 // PaddingSetting says whether rows are padded, which needs a mask.
 func PaddingSetting(usual int64) models.Setting {
-	return models.Setting{Name: Padding, Usage: "1 if a sequence of the batch is padded, 0 if none is", Default: usual, Min: 0, Max: 1}
+	return models.Setting{
+		Name: Padding, Usage: "1 if a sequence of the batch is padded, 0 if none is", Default: usual,
+		Min: 0, Max: 1,
+	}
 }
 
 // PaddingNote tells what padding costs.
-const PaddingNote = "a batch without padding needs no attention mask, and flash attention serves it in half precision: --set padding=0"
+const PaddingNote = "a batch without padding needs no attention mask, and flash attention serves it in half " +
+	"precision: --set padding=0"
 
 // PackedSetting says whether rows hold several sequences, which needs a mask.
 func PackedSetting(usual int64) models.Setting {
-	return models.Setting{Name: packedSetting, Usage: "1 if rows hold several sequences, 0 if each holds one", Default: usual, Min: 0, Max: 1}
+	return models.Setting{
+		Name: packedSetting, Usage: "1 if rows hold several sequences, 0 if each holds one",
+		Default: usual, Min: 0, Max: 1,
+	}
 }
 
 // An Implementation of attention is a value of transformers' attn_implementation that a case may choose
@@ -50,7 +60,8 @@ const (
 var implementationUsage = map[Implementation]string{
 	Flash: "1 if FlashAttention serves attention (attn_implementation), 0 if what the model is loaded with does",
 	Eager: "1 if attention is eager (attn_implementation), 0 if PyTorch's fused attention serves it",
-	Flex:  "1 if TorchInductor's kernels of flex_attention serve attention (attn_implementation), 0 if PyTorch's fused attention does",
+	Flex: "1 if TorchInductor's kernels of flex_attention serve attention (attn_implementation), 0 if PyTorch's " +
+		"fused attention does",
 }
 
 // Setting lets a case choose the implementation.
@@ -62,7 +73,8 @@ func (i Implementation) Setting() models.Setting {
 func (i Implementation) Chosen(c models.Case) bool { return c.Settings[string(i)] == 1 }
 
 // PackedNote tells what packing costs.
-const PackedNote = "rows that hold one sequence each need no attention mask, and flash attention serves them in half precision: --set packed=0"
+const PackedNote = "rows that hold one sequence each need no attention mask, and flash attention serves them in " +
+	"half precision: --set packed=0"
 
 // SharedLabels is the name of the setting of labels.
 const SharedLabels = "shared-labels"
@@ -77,8 +89,16 @@ func SharedLabelsSetting() models.Setting {
 // LossSettings are how the scores of a language model and their loss are computed.
 func LossSettings() []models.Setting {
 	return append(ChunkSettings(),
-		models.Setting{Name: plainSetting, Usage: "1 if PyTorch computes scores and loss where --liger replaces layers, 0 if liger-kernel's fused loss does", Default: 0, Min: 0, Max: 1},
-		models.Setting{Name: fusedSetting, Usage: "1 if liger-kernel's fused linear cross entropy computes scores and loss, 0 if PyTorch does", Default: 0, Min: 0, Max: 1},
+		models.Setting{
+			Name: plainSetting,
+			Usage: "1 if PyTorch computes scores and loss where --liger replaces layers, 0 if liger-kernel's fused " +
+				"loss does", Default: 0, Min: 0, Max: 1,
+		},
+		models.Setting{
+			Name:    fusedSetting,
+			Usage:   "1 if liger-kernel's fused linear cross entropy computes scores and loss, 0 if PyTorch does",
+			Default: 0, Min: 0, Max: 1,
+		},
 	)
 }
 
@@ -86,8 +106,17 @@ func LossSettings() []models.Setting {
 // time.
 func ChunkSettings() []models.Setting {
 	return []models.Setting{
-		{Name: chunksSetting, Usage: "chunks of tokens whose scores and loss are computed one after the other, as torchtune's LinearCrossEntropyLoss does; 0 for all at once", Default: 0, Min: 0, Max: 1 << 12},
-		{Name: linearSetting, Usage: "1 if torch.nn.functional.linear_cross_entropy of PyTorch 2.13 and newer computes scores and loss in chunks of tokens, with LinearCrossEntropyOptions() as it is; 0 if not", Default: 0, Min: 0, Max: 1},
+		{
+			Name: chunksSetting,
+			Usage: "chunks of tokens whose scores and loss are computed one after the other, as torchtune's " +
+				"LinearCrossEntropyLoss does; 0 for all at once", Default: 0, Min: 0, Max: 1 << 12,
+		},
+		{
+			Name: linearSetting,
+			Usage: "1 if torch.nn.functional.linear_cross_entropy of PyTorch 2.13 and newer computes scores and " +
+				"loss in chunks of tokens, with LinearCrossEntropyOptions() as it is; 0 if not", Default: 0,
+			Min: 0, Max: 1,
+		},
 	}
 }
 
@@ -111,7 +140,8 @@ func CheckLoss(c models.Case) (setting, reason string) {
 		return linearSetting, "another way of computing scores and loss is asked for, too; give one of them"
 	}
 	if s, err := c.Release(); err == nil && !s.Rules().LinearLoss.Known {
-		return linearSetting, "PyTorch " + c.ReleaseName() + " has no linear_cross_entropy, which began with 2.13; use another --torch or --chunked-loss N"
+		return linearSetting, "PyTorch " + c.ReleaseName() +
+			" has no linear_cross_entropy, which began with 2.13; use another --torch or --chunked-loss N"
 	}
 	return "", ""
 }
@@ -132,15 +162,19 @@ func LigerLoss(c models.Case) bool { return fusedLoss(c) && c.Settings[fusedSett
 // TextOf reads the settings of a case.
 func TextOf(c models.Case) Text {
 	return Text{
-		Length: c.Settings[lengthSetting], Padded: c.Settings[Padding] == 1, SharedLabels: c.Settings[SharedLabels] == 1,
-		Packed: packingOf(c), Cache: CacheOf(c),
+		Length: c.Settings[lengthSetting], Padded: c.Settings[Padding] == 1,
+		SharedLabels: c.Settings[SharedLabels] == 1,
+		Packed:       packingOf(c), Cache: CacheOf(c),
 		Recomputation: Recomputation{
 			Checkpointing: c.Checkpointing, Every: c.EveryLayers(),
 			Reentrant: c.Recompute == models.Reentrant || c.Recompute == models.ReentrantTrained,
 			OfTrained: c.Recompute == models.ReentrantTrained,
 		},
-		Scores: Scores{FusedLoss: fusedLoss(c), LossChunks: c.Settings[chunksSetting], LinearLoss: c.Settings[linearSetting] == 1},
-		Liger:  c.Liger, Objective: c.Objective, AMP: c.AMP, Adapted: c.LoRA != nil,
+		Scores: Scores{
+			FusedLoss: fusedLoss(c), LossChunks: c.Settings[chunksSetting],
+			LinearLoss: c.Settings[linearSetting] == 1,
+		},
+		Liger: c.Liger, Objective: c.Objective, AMP: c.AMP, Adapted: c.LoRA != nil,
 		Micro: int64(max(1, c.Accumulate)), Ranks: int64(max(1, c.GPUs)),
 		Tiles: tilesOf(c), Context: contextOf(c), ExpertRanks: expertRanks(c),
 	}

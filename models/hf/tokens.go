@@ -19,7 +19,11 @@ const headDropout = "head-dropout"
 
 // HeadDropoutSetting says whether what goes into the head is dropped out.
 func HeadDropoutSetting() models.Setting {
-	return models.Setting{Name: headDropout, Usage: "1 if the head of token classification has its dropout, 0 if it is off (TRL's disable_dropout)", Default: 1, Min: 0, Max: 1}
+	return models.Setting{
+		Name:    headDropout,
+		Usage:   "1 if the head of token classification has its dropout, 0 if it is off (TRL's disable_dropout)",
+		Default: 1, Min: 0, Max: 1,
+	}
 }
 
 // HeadDropout is the dropout of such a head: what the configuration says, or none.
@@ -32,7 +36,9 @@ func HeadDropout(c models.Case, p float64) *nn.Dropout {
 
 // TokenClassification is the task of telling something of each token
 // (GenericForTokenClassification). states are those of the model's last layer.
-func TokenClassification(net any, inputs *nn.Embedding, head TokenHead, classes Classes, text Text, states func(f *frame, b TextBatch) *tensor) *TextTask {
+func TokenClassification(net any, inputs *nn.Embedding, head TokenHead, classes Classes, text Text,
+	states func(f *frame, b TextBatch) *tensor,
+) *TextTask {
 	classes.Tokens = true
 	return &TextTask{
 		Text: text, Net: net, Inputs: inputs, Output: *head.Score, Classes: &classes, Heads: []*nn.Layer{head.Score},

@@ -156,7 +156,8 @@ func entropyLossOfAxolotl(f *frame, logits, labels *tensor) *tensor {
 		entropy := g.Let(probs.Mul(probs.AddScalar().Log()).Sum(false, -1).Neg())
 		weights = g.Let(entropy.Pow(entropyPower))
 	})
-	losses := g.Let(source.Index(at).CrossEntropyWith(target.Index(at), trace.CrossEntropyArgs{Reduction: trace.ReduceNone}))
+	losses := g.Let(source.Index(at).CrossEntropyWith(target.Index(at),
+		trace.CrossEntropyArgs{Reduction: trace.ReduceNone}))
 	return g.Return(g.Let(losses.Mul(weights)).Sum(false).DivScalar())
 }
 

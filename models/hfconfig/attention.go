@@ -37,7 +37,8 @@ func (d relative) attention(c llama.Config, a *architecture) {
 	case c.Eager || c.ALiBi > 0:
 		a.levers.Eager = true
 		return
-	case c.QKV == llama.FalconProjection, c.Order == llama.MambaBlock, c.Order == llama.Dbrx: // an eager attention of its own, or none
+	// an eager attention of its own, or none
+	case c.QKV == llama.FalconProjection, c.Order == llama.MambaBlock, c.Order == llama.Dbrx:
 		return
 	}
 	a.eager()
@@ -62,16 +63,21 @@ func (a *architecture) flexed(dropout float64) {
 	a.settings = append(a.settings, hf.Flex.Setting())
 	a.caveat(func(c models.Case) (notes []string) {
 		if hf.Flex.Chosen(c) {
-			notes = append(notes, "flex_attention is recorded as TorchInductor of PyTorch 2.11 compiles it; what compiling and autotuning take for a moment is not counted")
+			notes = append(notes,
+				"flex_attention is recorded as TorchInductor of PyTorch 2.11 compiles it; what compiling and "+
+					"autotuning take for a moment is not counted")
 		}
 		return notes
 	})
 	a.refuse(func(c models.Case) (setting, reason string) {
 		switch {
 		case hf.Flex.Chosen(c) && (hf.Eager.Chosen(c) || hf.Flash.Chosen(c)):
-			return "flex", "attention is served by flex_attention, or it is eager, or FlashAttention serves it; choose one"
+			return "flex",
+				"attention is served by flex_attention, or it is eager, or FlashAttention serves it; choose one"
 		case hf.Flex.Chosen(c) && dropout > 0:
-			return "flex", fmt.Sprintf("transformers raises \"flex_attention does not support dropout\", and attention_dropout is %g", dropout)
+			return "flex",
+				fmt.Sprintf("transformers raises \"flex_attention does not support dropout\", and attention_dropout "+
+					"is %g", dropout)
 		}
 		return "", ""
 	})

@@ -16,11 +16,14 @@ import (
 // rule.
 func TestWrongConfigurationsAreExplained(t *testing.T) {
 	for config, want := range map[string]string{
-		`[1]`:                  `not a JSON object, as a config.json of transformers is`,
-		`null`:                 `not a JSON object, as a config.json of transformers is`,
-		`{}`:                   `model_type: absent: it says what the model is; vprof describes ` + strings.Join(Types(), ", "),
-		`{"model_type": "t5"}`: `model_type: vprof does not describe "t5"; it describes ` + strings.Join(Types(), ", ") + `. Of others your own Python makes a file that --model takes: vprof capture hf:a/config.json -o model.pt2`,
-		`{"model_type": 5}`:    `model_type: 5 is not a name; vprof describes ` + strings.Join(Types(), ", "),
+		`[1]`:  `not a JSON object, as a config.json of transformers is`,
+		`null`: `not a JSON object, as a config.json of transformers is`,
+		`{}`: `model_type: absent: it says what the model is; vprof describes ` +
+			strings.Join(Types(), ", "),
+		`{"model_type": "t5"}`: `model_type: vprof does not describe "t5"; it describes ` + strings.Join(Types(),
+			", ") +
+			`. Of others your own Python makes a file that --model takes: vprof capture hf:a/config.json -o model.pt2`,
+		`{"model_type": 5}`: `model_type: 5 is not a name; vprof describes ` + strings.Join(Types(), ", "),
 
 		`{"model_type": "gemma3", "text_config": 5}`:                                             `text_config: 5 is not a configuration`,
 		`{"model_type": "gemma3", "text_config": {"hidden_size": 0}}`:                            `text_config.hidden_size: 0 is out of range: from 1 to 65536`,
@@ -88,13 +91,14 @@ func TestWrongConfigurationsAreExplained(t *testing.T) {
 
 		`{"model_type": "llama", "hidden_size": 65536, "num_hidden_layers": 512, "intermediate_size": 1048576}`: `describes a model of 114353470767104 parameters; vprof takes 1099511627776 at the most`,
 
-		`{"model_type": "vit", "image_size": 225}`:                                    `image_size: 225 is not a multiple of patch_size 16`,
-		`{"model_type": "vit", "image_size": [224, 192]}`:                             `image_size: [224, 192] is not square, and vprof describes square ones only`,
-		`{"model_type": "whisper", "decoder_attention_heads": 5}`:                     `decoder_attention_heads: 5 heads do not divide d_model 384`,
-		`{"model_type": "wav2vec2", "conv_stride": [5, 2]}`:                           `conv_stride: has 2 numbers, conv_dim 7; there must be one for each layer`,
-		`{"model_type": "wav2vec2", "conv_dim": 512}`:                                 `conv_dim: 512 is not a list of whole numbers`,
-		`{"model_type": "wav2vec2", "num_conv_pos_embedding_groups": 5}`:              `num_conv_pos_embedding_groups: 5 do not divide hidden_size 768`,
-		`{"model_type": "wav2vec2", "conv_dim": [` + strings.Repeat("1,", 64) + `1]}`: `conv_dim: has 65 numbers; vprof takes 64 at the most`,
+		`{"model_type": "vit", "image_size": 225}`:                       `image_size: 225 is not a multiple of patch_size 16`,
+		`{"model_type": "vit", "image_size": [224, 192]}`:                `image_size: [224, 192] is not square, and vprof describes square ones only`,
+		`{"model_type": "whisper", "decoder_attention_heads": 5}`:        `decoder_attention_heads: 5 heads do not divide d_model 384`,
+		`{"model_type": "wav2vec2", "conv_stride": [5, 2]}`:              `conv_stride: has 2 numbers, conv_dim 7; there must be one for each layer`,
+		`{"model_type": "wav2vec2", "conv_dim": 512}`:                    `conv_dim: 512 is not a list of whole numbers`,
+		`{"model_type": "wav2vec2", "num_conv_pos_embedding_groups": 5}`: `num_conv_pos_embedding_groups: 5 do not divide hidden_size 768`,
+		`{"model_type": "wav2vec2", "conv_dim": [` + strings.Repeat("1,", 64) +
+			`1]}`: `conv_dim: has 65 numbers; vprof takes 64 at the most`,
 	} {
 		_, err := Parse("a/config.json", []byte(config))
 		require.EqualError(t, err, "a/config.json: "+want, config)
@@ -133,13 +137,44 @@ func TestWrongCasesAreExplained(t *testing.T) {
 		c      models.Case
 		want   string
 	}{
-		{`{"model_type": "bert"}`, models.Case{Settings: models.Settings{"seq-len": 513}}, "hf:it: seq-len: 513 is out of range: tokens of a sequence (max_position_embeddings of the configuration), from 1 to 512"},
-		{`{"model_type": "roberta", "max_position_embeddings": 514}`, models.Case{Settings: models.Settings{"seq-len": 513}}, "hf:it: seq-len: 513 is out of range: tokens of a sequence (max_position_embeddings of the configuration), from 1 to 512"},
-		{`{"model_type": "bert"}`, models.Case{Task: "causal-lm"}, `hf:it: task: there is no task "causal-lm"; its tasks are classification, masked-lm, token-classification`},
-		{`{"model_type": "bert"}`, models.Case{Settings: models.Settings{"classes": 5}}, "hf:it: classes: has no influence on task masked-lm"},
-		{`{"model_type": "gpt2"}`, models.Case{Settings: models.Settings{"padding": 1, "packed": 1}}, "hf:it: packed: rows that come with a padding mask are not looked at for several sequences; leave out padding"},
-		{`{"model_type": "vit"}`, models.Case{Settings: models.Settings{"image-size": 230}}, "hf:it: image-size: 230 is not a multiple of patch_size 16"},
-		{`{"model_type": "wav2vec2", "conv_dim": [1, 1, 1], "conv_stride": [4096, 2, 1], "conv_kernel": [1, 1, 3]}`, models.Case{Settings: models.Settings{"audio-seconds": 1}}, "hf:it: audio-seconds: 1 are too short: convolution 3 has a kernel of 3 and gets 2 samples"},
+		{
+			`{"model_type": "bert"}`,
+			models.Case{Settings: models.Settings{"seq-len": 513}},
+			"hf:it: seq-len: 513 is out of range: tokens of a sequence (max_position_embeddings of the " +
+				"configuration), from 1 to 512",
+		},
+		{
+			`{"model_type": "roberta", "max_position_embeddings": 514}`,
+			models.Case{Settings: models.Settings{"seq-len": 513}},
+			"hf:it: seq-len: 513 is out of range: tokens of a sequence (max_position_embeddings of the " +
+				"configuration), from 1 to 512",
+		},
+		{
+			`{"model_type": "bert"}`,
+			models.Case{Task: "causal-lm"},
+			`hf:it: task: there is no task "causal-lm"; its tasks are classification, masked-lm, token-classification`,
+		},
+		{
+			`{"model_type": "bert"}`,
+			models.Case{Settings: models.Settings{"classes": 5}},
+			"hf:it: classes: has no influence on task masked-lm",
+		},
+		{
+			`{"model_type": "gpt2"}`,
+			models.Case{Settings: models.Settings{"padding": 1, "packed": 1}},
+			"hf:it: packed: rows that come with a padding mask are not looked at for several sequences; leave out " +
+				"padding",
+		},
+		{
+			`{"model_type": "vit"}`,
+			models.Case{Settings: models.Settings{"image-size": 230}},
+			"hf:it: image-size: 230 is not a multiple of patch_size 16",
+		},
+		{
+			`{"model_type": "wav2vec2", "conv_dim": [1, 1, 1], "conv_stride": [4096, 2, 1], "conv_kernel": [1, 1, 3]}`,
+			models.Case{Settings: models.Settings{"audio-seconds": 1}},
+			"hf:it: audio-seconds: 1 are too short: convolution 3 has a kernel of 3 and gets 2 samples",
+		},
 	} {
 		_, err := model(t, tc.config).Complete(tc.c)
 		require.EqualError(t, err, tc.want)
@@ -169,8 +204,11 @@ func FuzzParse(f *testing.F) {
 	data, err := os.ReadFile(filepath.Join("testdata", "configs", "roberta-untied", usualName))
 	require.NoError(f, err)
 	f.Add(data)
-	f.Add([]byte(`{"model_type": "vit", "image_size": [32, 32], "patch_size": 16, "num_hidden_layers": 1, "qkv_bias": false}`))
-	f.Add([]byte(`{"model_type": "qwen2", "num_hidden_layers": 1, "layer_types": ["sliding_attention"], "use_sliding_window": true}`))
+	f.Add([]byte(
+		`{"model_type": "vit", "image_size": [32, 32], "patch_size": 16, "num_hidden_layers": 1, "qkv_bias": false}`))
+	f.Add(
+		[]byte(
+			`{"model_type": "qwen2", "num_hidden_layers": 1, "layer_types": ["sliding_attention"], "use_sliding_window": true}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m, err := Parse("config.json", data)
 		if err != nil {
@@ -181,7 +219,10 @@ func FuzzParse(f *testing.F) {
 		require.NoError(t, err)
 		require.Equal(t, m.Description, again.Description)
 		for _, task := range m.Tasks {
-			c, err := m.Complete(models.Case{Task: task, Batch: 1, Settings: shared(m, models.Settings{"seq-len": 1, "audio-seconds": 1})})
+			c, err := m.Complete(models.Case{
+				Task: task, Batch: 1,
+				Settings: shared(m, models.Settings{"seq-len": 1, "audio-seconds": 1}),
+			})
 			if err != nil {
 				require.ErrorAs(t, err, new(*models.CaseError))
 				continue

@@ -36,9 +36,11 @@ func TestSequencesThatRanksShare(t *testing.T) {
 		m := model(t, shortLlama)
 		last := want.ranks - 1
 		c := complete(t, m, models.Case{
-			Batch: want.batch, Weights: "bf16", Optimizer: "sgd", Checkpointing: want.recompute != "", GPUs: int(want.ranks),
+			Batch: want.batch, Weights: "bf16", Optimizer: "sgd", Checkpointing: want.recompute != "",
+			GPUs:     int(want.ranks),
 			Strategy: &models.Strategy{Name: models.FSDP2, CP: want.ranks, CPBy: want.by, Rank: &last},
-			Settings: models.Settings{"seq-len": want.length, "packed": 0}, Levers: models.Levers{Recompute: want.recompute, Clip: models.ClipNone},
+			Settings: models.Settings{"seq-len": want.length, "packed": 0},
+			Levers:   models.Levers{Recompute: want.recompute, Clip: models.ClipNone},
 		})
 		r, err := m.Record(c, trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2})
 		require.NoError(t, err)
@@ -58,7 +60,8 @@ func TestShardsOnTheHost(t *testing.T) {
 		c := complete(t, m, models.Case{
 			Batch: want.batch, Weights: "bf16", Optimizer: "sgd", Checkpointing: want.recompute != "", GPUs: 4,
 			Strategy: &models.Strategy{Name: models.FSDP2, Offload: models.OffloadAll, Rank: &last},
-			Settings: models.Settings{"seq-len": 2048, "packed": 0}, Levers: models.Levers{Recompute: want.recompute, Clip: models.ClipNone},
+			Settings: models.Settings{"seq-len": 2048, "packed": 0},
+			Levers:   models.Levers{Recompute: want.recompute, Clip: models.ClipNone},
 		})
 		r, err := m.Record(c, trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2})
 		require.NoError(t, err)
@@ -80,14 +83,22 @@ func peakBeyondBatch(p *program.Program) (peak int64) {
 func TestSequencesThatCannotBeShared(t *testing.T) {
 	m := model(t, shortLlama)
 	shared := func(s models.Strategy, gpus, batch int, packed int64) error {
-		_, err := m.Record(models.Case{Batch: batch, GPUs: gpus, Strategy: &s, Settings: models.Settings{"packed": packed, "seq-len": 64}, Levers: models.Levers{Clip: models.ClipNone}}, board, models.Options{})
+		_, err := m.Record(models.Case{
+			Batch: batch, GPUs: gpus, Strategy: &s,
+			Settings: models.Settings{"packed": packed, "seq-len": 64}, Levers: models.Levers{Clip: models.ClipNone},
+		},
+			board, models.Options{})
 		return err
 	}
-	require.ErrorContains(t, shared(models.Strategy{Name: models.FSDP2, CP: 8}, 8, 1, 0), "8 ranks cannot share 4 heads of keys and values evenly")
-	require.ErrorContains(t, shared(models.Strategy{Name: models.FSDP2, CP: 2, CPBy: models.Llama3}, 8, 2, 0), "takes one row; take a batch of 1")
+	require.ErrorContains(t, shared(models.Strategy{Name: models.FSDP2, CP: 8}, 8, 1, 0),
+		"8 ranks cannot share 4 heads of keys and values evenly")
+	require.ErrorContains(t, shared(models.Strategy{Name: models.FSDP2, CP: 2, CPBy: models.Llama3}, 8, 2, 0),
+		"takes one row; take a batch of 1")
 	require.ErrorContains(t, shared(models.Strategy{Name: models.FSDP2, CP: 2}, 8, 2, 1), "takes no mask")
-	require.ErrorContains(t, shared(models.Strategy{Name: models.DDP, CP: 3}, 8, 1, 0), "8 GPUs cannot be divided into groups of 3 that share a sequence (cp=3)")
-	require.ErrorContains(t, shared(models.Strategy{Name: models.DDP, CPBy: models.Ring}, 8, 1, 0), "say how many with cp=N")
+	require.ErrorContains(t, shared(models.Strategy{Name: models.DDP, CP: 3}, 8, 1, 0),
+		"8 GPUs cannot be divided into groups of 3 that share a sequence (cp=3)")
+	require.ErrorContains(t, shared(models.Strategy{Name: models.DDP, CPBy: models.Ring}, 8, 1, 0),
+		"say how many with cp=N")
 	require.NoError(t, shared(models.Strategy{Name: models.DDP, CP: 4}, 8, 1, 0))
 	require.NoError(t, shared(models.Strategy{Name: models.TP, TP: 2, CP: 2}, 8, 1, 0), "heads of both are shared")
 }
@@ -99,7 +110,8 @@ func TestExpertsThatRanksShareOut(t *testing.T) {
 	m := model(t, smallMixture)
 	record := func(s models.Strategy, gpus int) (*models.Recording, error) {
 		return m.Record(models.Case{
-			Batch: 1, GPUs: gpus, Weights: "bf16", Strategy: &s, Settings: models.Settings{"packed": 0, "seq-len": 64}, Optimizer: "sgd", Levers: models.Levers{Clip: models.ClipNone},
+			Batch: 1, GPUs: gpus, Weights: "bf16", Strategy: &s, Settings: models.Settings{"packed": 0, "seq-len": 64},
+			Optimizer: "sgd", Levers: models.Levers{Clip: models.ClipNone},
 		}, board, models.Options{})
 	}
 	bytes := func(s models.Strategy, gpus int, name string) (sum int64) {
@@ -126,15 +138,20 @@ func TestExpertsThatRanksShareOut(t *testing.T) {
 		return sum
 	}
 	// 8 experts of 3 x 256 x 128 in 2 layers, of which a rank has a half; all else is whole
-	whole, half := bytes(models.Strategy{Name: models.DDP}, 2, "batch"), bytes(models.Strategy{Name: models.DDP, EP: 2}, 2, "batch")
+	whole, half := bytes(models.Strategy{Name: models.DDP}, 2, "batch"),
+		bytes(models.Strategy{Name: models.DDP, EP: 2}, 2, "batch")
 	require.EqualValues(t, 2*4*3*256*128*2, whole-half)
 	// shards of fully_shard are as large either way
-	require.Equal(t, bytes(models.Strategy{Name: models.FSDP2}, 4, "batch"), bytes(models.Strategy{Name: models.FSDP2, EP: 2}, 4, "batch"))
+	require.Equal(t, bytes(models.Strategy{Name: models.FSDP2}, 4, "batch"),
+		bytes(models.Strategy{Name: models.FSDP2, EP: 2}, 4, "batch"))
 	for reason, s := range map[string]models.Strategy{
-		"3 ranks cannot share out 8 experts evenly (ep=3)":                                {Name: models.DDP, EP: 3},
-		"DistributedDataParallel with experts over all ranks alone: ep=4":                 {Name: models.DDP, EP: 2},
-		"with ep=4 on 4 GPUs nothing is left over which fully_shard could shard":          {Name: models.FSDP2, EP: 4},
-		"without sequences that they share and without replicas; leave out cp and replic": {Name: models.FSDP2, EP: 2, CP: 2},
+		"3 ranks cannot share out 8 experts evenly (ep=3)":                       {Name: models.DDP, EP: 3},
+		"DistributedDataParallel with experts over all ranks alone: ep=4":        {Name: models.DDP, EP: 2},
+		"with ep=4 on 4 GPUs nothing is left over which fully_shard could shard": {Name: models.FSDP2, EP: 4},
+		"without sequences that they share and without replicas; leave out cp and replic": {
+			Name: models.FSDP2,
+			EP:   2, CP: 2,
+		},
 	} {
 		_, err := record(s, 4)
 		require.ErrorContains(t, err, reason)

@@ -22,8 +22,10 @@ func decoder(name string, layers, width, classes int64, length models.Setting) a
 		}, hf.LossSettings()...),
 		only: onlyDecoders(),
 		notes: []string{
-			"trained without the cache of keys and values, as the Trainer of transformers does; loops of one's own have it (--use-cache)",
-			"rows that are padded, or hold several sequences, need an attention mask, which flash attention does not take: --set padding=1, --set packed=1",
+			"trained without the cache of keys and values, as the Trainer of transformers does; loops of one's own " +
+				"have it (--use-cache)",
+			"rows that are padded, or hold several sequences, need an attention mask, which flash attention does " +
+				"not take: --set padding=1, --set packed=1",
 		},
 		rules: []rule{refusePackedPadding, hf.CheckLoss},
 	}
@@ -50,9 +52,11 @@ const positionsKey = "max_position_embeddings"
 
 func gptFamily() family {
 	return family{
-		heads: map[string]string{"GPT2LMHeadModel": causalLM, "GPT2ForSequenceClassification": classification}, usual: causalLM, half: true,
+		heads: map[string]string{"GPT2LMHeadModel": causalLM, "GPT2ForSequenceClassification": classification},
+		usual: causalLM, half: true,
 		also: map[string]string{
-			"n_embd": "hidden_size", "n_positions": "max_position_embeddings", "n_head": "num_attention_heads", "n_layer": "num_hidden_layers",
+			"n_embd": "hidden_size", "n_positions": "max_position_embeddings", "n_head": "num_attention_heads",
+			"n_layer": "num_hidden_layers",
 		},
 		read: readGPT,
 	}

@@ -15,9 +15,12 @@ func encoder(name string, layers, width, positions, classes int64) architecture 
 	return architecture{
 		summary: fmt.Sprintf("%s encoder, %d layers of width %d", name, layers, width),
 		unit:    "sequence", batch: 32, batches: []int{4, 8, 16, 32, 64, 128},
-		settings: []models.Setting{rowLength(128, positions, "max_position_embeddings"), hf.PaddingSetting(1), hf.ClassesSetting(classes), hf.HeadDropoutSetting()},
-		only:     onlyClassification,
-		notes:    []string{hf.PaddingNote},
+		settings: []models.Setting{
+			rowLength(128, positions, "max_position_embeddings"), hf.PaddingSetting(1),
+			hf.ClassesSetting(classes), hf.HeadDropoutSetting(),
+		},
+		only:  onlyClassification,
+		notes: []string{hf.PaddingNote},
 	}
 }
 
@@ -55,10 +58,12 @@ func (r *reader) bertConfig(vocab int64, roberta bool) bert.Config {
 	c := bert.Config{
 		Vocab: r.size("vocab_size", vocab, mostVocab), Width: r.size("hidden_size", 768, mostWidth),
 		Layers: r.size("num_hidden_layers", 12, mostLayers), Heads: r.size("num_attention_heads", 12, mostWidth),
-		Inner: r.size("intermediate_size", 3072, mostInner), Positions: r.size("max_position_embeddings", 512, mostPositions),
-		Types: r.size("type_vocab_size", 2, mostVocab), Activation: r.word("hidden_act", "gelu", hf.Activations()),
-		HiddenDropout: r.probability("hidden_dropout_prob", 0.1), AttentionDropout: r.probability("attention_probs_dropout_prob", 0.1),
-		Roberta: roberta, Untied: !r.flag("tie_word_embeddings", true),
+		Inner:     r.size("intermediate_size", 3072, mostInner),
+		Positions: r.size("max_position_embeddings", 512, mostPositions),
+		Types:     r.size("type_vocab_size", 2, mostVocab), Activation: r.word("hidden_act", "gelu", hf.Activations()),
+		HiddenDropout:    r.probability("hidden_dropout_prob", 0.1),
+		AttentionDropout: r.probability("attention_probs_dropout_prob", 0.1),
+		Roberta:          roberta, Untied: !r.flag("tie_word_embeddings", true),
 	}
 	r.heads("num_attention_heads", c.Heads, "hidden_size", c.Width)
 	return c
@@ -81,7 +86,10 @@ func (r *reader) bertTask(c bert.Config, labels int64) func(models.Case) train.T
 
 func bertFamily() family {
 	return family{
-		heads: map[string]string{"BertForMaskedLM": maskedLM, "BertForSequenceClassification": classification, "BertForTokenClassification": tokens}, usual: maskedLM, half: true,
+		heads: map[string]string{
+			"BertForMaskedLM": maskedLM, "BertForSequenceClassification": classification,
+			"BertForTokenClassification": tokens,
+		}, usual: maskedLM, half: true,
 		read: func(r *reader) architecture {
 			c, labels := r.bertConfig(30522, false), r.labels()
 			r.token("pad_token_id", 0, c.Vocab)
@@ -94,13 +102,17 @@ func bertFamily() family {
 
 func robertaFamily() family {
 	return family{
-		heads: map[string]string{"RobertaForMaskedLM": maskedLM, "RobertaForSequenceClassification": classification, "RobertaForTokenClassification": tokens}, usual: maskedLM, half: true,
+		heads: map[string]string{
+			"RobertaForMaskedLM": maskedLM, "RobertaForSequenceClassification": classification,
+			"RobertaForTokenClassification": tokens,
+		}, usual: maskedLM, half: true,
 		read: func(r *reader) architecture {
 			c, labels := r.bertConfig(50265, true), r.labels()
 			pad, some := r.token("pad_token_id", 1, c.Vocab)
 			r.must(some && pad >= 0, "pad_token_id", "absent: RoBERTa counts positions from it")
 			most := c.Positions - pad - 1
-			r.must(most > 0, "max_position_embeddings", "%d leaves no position: they are counted from pad_token_id %d on", c.Positions, pad)
+			r.must(most > 0, "max_position_embeddings",
+				"%d leaves no position: they are counted from pad_token_id %d on", c.Positions, pad)
 			a := encoder("RoBERTa", c.Layers, c.Width, max(1, most), labels)
 			a.task = r.bertTask(c, labels)
 			return a
@@ -110,8 +122,15 @@ func robertaFamily() family {
 
 func distilFamily() family {
 	return family{
-		heads: map[string]string{"DistilBertForMaskedLM": maskedLM, "DistilBertForSequenceClassification": classification, "DistilBertForTokenClassification": tokens}, usual: maskedLM, half: true,
-		also: map[string]string{"dim": "hidden_size", "n_heads": "num_attention_heads", "n_layers": "num_hidden_layers"},
+		heads: map[string]string{
+			"DistilBertForMaskedLM":               maskedLM,
+			"DistilBertForSequenceClassification": classification, "DistilBertForTokenClassification": tokens,
+		},
+		usual: maskedLM, half: true,
+		also: map[string]string{
+			"dim": "hidden_size", "n_heads": "num_attention_heads",
+			"n_layers": "num_hidden_layers",
+		},
 		read: readDistil,
 	}
 }
@@ -133,7 +152,8 @@ func readDistil(r *reader) architecture {
 	a.task = func(k models.Case) train.Task {
 		switch k.Task {
 		case tokens:
-			return bert.DistilledTokenClassification(c, classesOf(k, problem), hf.HeadDropout(k, c.Dropout), hf.TextOf(k))
+			return bert.DistilledTokenClassification(c, classesOf(k, problem),
+				hf.HeadDropout(k, c.Dropout), hf.TextOf(k))
 		case classification:
 			return bert.DistilledClassification(c, classesOf(k, problem), dropout, hf.TextOf(k))
 		}

@@ -26,7 +26,8 @@ func (d relative) mixture(c llama.Config, a *architecture) {
 		a.note("experts run one after the other, and each is taken to see as many tokens as the others")
 		return
 	}
-	a.notes = append(a.notes, "experts run by grouped products, transformers' grouped_mm: no size depends on how tokens are routed")
+	a.notes = append(a.notes,
+		"experts run by grouped products, transformers' grouped_mm: no size depends on how tokens are routed")
 	if len(d.fused) == 0 {
 		return
 	}
@@ -47,12 +48,16 @@ func (d relative) mixture(c llama.Config, a *architecture) {
 			return notes
 		}
 		if l, _ := d.converted(*c.LoRA); c.PacksExperts() && len(l.Parameters) > 1 {
-			notes = append(notes, "of two adapters beside packed experts, the experts see that of down_proj alone: peft unpacks gate_up_proj before its adapter is there, and the cache keeps that; its adapter stays as it is")
+			notes = append(notes,
+				"of two adapters beside packed experts, the experts see that of down_proj alone: peft unpacks "+
+					"gate_up_proj before its adapter is there, and the cache keeps that; its adapter stays as it is")
 		}
 		if !c.LoRA.All() {
 			return notes
 		}
-		return append(notes, "adapters are beside linear layers, which the experts are not; where peft itself is told all-linear, it has others beside the experts' parameters, and needs a second copy of those")
+		return append(notes,
+			"adapters are beside linear layers, which the experts are not; where peft itself is told all-linear, it "+
+				"has others beside the experts' parameters, and needs a second copy of those")
 	})
 }
 
@@ -79,9 +84,13 @@ func (d relative) converted(l models.LoRA) (out models.LoRA, reason string) {
 	case len(found) == 0:
 		return l, ""
 	case found[router]:
-		return l, fmt.Sprintf("target %s: peft puts that adapter beside the router's weight, which is a parameter here, and vprof beside parameters of experts alone", router)
+		return l,
+			fmt.Sprintf("target %s: peft puts that adapter beside the router's weight, which is a parameter here, "+
+				"and vprof beside parameters of experts alone", router)
 	case found[gate] != found[up]:
-		return l, fmt.Sprintf("target %s: peft cannot convert it without %s, since both are in the experts' gate_up_proj", chosen(found[gate], gate, up), chosen(found[gate], up, gate))
+		return l,
+			fmt.Sprintf("target %s: peft cannot convert it without %s, since both are in the experts' gate_up_proj",
+				chosen(found[gate], gate, up), chosen(found[gate], up, gate))
 	}
 	add := func(parameter string) {
 		if !slices.Contains(out.Parameters, parameter) {
@@ -113,7 +122,9 @@ func (d relative) expression(l models.LoRA) string {
 		for _, module := range []string{"", ".experts", ".shared_expert", ".shared_experts"} {
 			for _, layer := range []string{"0", "1", "10"} {
 				if adapts("model.layers." + layer + ".mlp" + module + "." + name) {
-					return "match reaches " + name + ", which is in a parameter of the experts, and peft makes names of what it matches; list names with target="
+					return "match reaches " + name +
+						", which is in a parameter of the experts, and peft makes names of what it matches; list " +
+						"names with target="
 				}
 			}
 		}
@@ -130,7 +141,8 @@ func (r *reader) experts(c *llama.Config, count int64, key, also string, each, i
 	c.Experts.Count = r.size(key, count, mostExperts)
 	c.Experts.PerToken = r.size("num_experts_per_tok", each, mostExperts)
 	c.Experts.Inner = r.size(innerKey, inner, mostInner)
-	r.must(c.Experts.PerToken <= c.Experts.Count, "num_experts_per_tok", "%d is more than the %d experts that there are", c.Experts.PerToken, c.Experts.Count)
+	r.must(c.Experts.PerToken <= c.Experts.Count, "num_experts_per_tok",
+		"%d is more than the %d experts that there are", c.Experts.PerToken, c.Experts.Count)
 	r.refuse("output_router_logits", "false")
 	for _, key := range []string{"experts_implementation", "_experts_implementation"} {
 		r.refuse(key, `"grouped_mm"`)
@@ -150,7 +162,8 @@ func readMiniMaxM2(r *reader, c *llama.Config) {
 	r.refuse("router_jitter_noise", "0", "0.0")
 	if size := r.number("rotary_dim", 0, 0, mostWidth); size > 0 {
 		c.Rotary.Size = size
-		r.must(size%2 == 0 && size <= c.HeadSize, "rotary_dim", "%d of heads of %d is no even number of elements", size, c.HeadSize)
+		r.must(size%2 == 0 && size <= c.HeadSize, "rotary_dim", "%d of heads of %d is no even number of elements",
+			size, c.HeadSize)
 	}
 }
 
@@ -237,7 +250,8 @@ func readDbrx(r *reader, c *llama.Config) {
 	}
 	feed.experts(c, 4, "moe_num_experts", "num_local_experts", 1, 3584, "ffn_hidden_size")
 	c.Experts.PerToken = feed.size("moe_top_k", 1, mostExperts)
-	feed.must(c.Experts.PerToken <= c.Experts.Count, "moe_top_k", "%d is more than the %d experts that there are", c.Experts.PerToken, c.Experts.Count)
+	feed.must(c.Experts.PerToken <= c.Experts.Count, "moe_top_k", "%d is more than the %d experts that there are",
+		c.Experts.PerToken, c.Experts.Count)
 	c.Experts.Normalized = feed.unlessNull("moe_normalize_expert_weights")
 	c.Experts.Jittered = feed.has("moe_jitter_eps")
 	r.refuse("output_router_logits", "false")

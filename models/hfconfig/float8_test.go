@@ -15,7 +15,10 @@ import (
 func TestProductsInFloat8(t *testing.T) {
 	const loss = 512 // which the loop that was measured had let go of
 	hopper := trace.Board{Capability: 90, SMs: 132, ThreadsPerSM: 2048}
-	float8 := models.Case{Batch: 2, Weights: "bf16", Optimizer: "adamw-fused", Settings: models.Settings{"seq-len": 512, "packed": 0}, Levers: models.Levers{Clip: models.ClipNone, Float8: "tensorwise"}}
+	float8 := models.Case{Batch: 2, Weights: "bf16", Optimizer: "adamw-fused", Settings: models.Settings{
+		"seq-len": 512,
+		"packed":  0,
+	}, Levers: models.Levers{Clip: models.ClipNone, Float8: "tensorwise"}}
 	mixed := float8
 	mixed.Weights, mixed.AMP = "", "bf16"
 	for _, want := range []struct {
@@ -35,12 +38,16 @@ func TestProductsInFloat8(t *testing.T) {
 		require.Equal(t, want.step, all[phase(1, "optimizer")].peak)
 	}
 	m := model(t, smallLlama)
-	_, err := m.Record(complete(t, m, float8), trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{})
+	_, err := m.Record(complete(t, m, float8), trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048},
+		models.Options{})
 	require.ErrorContains(t, err, "torch._scaled_mm is only supported")
 	for want, c := range map[string]models.Case{
 		"there is no recipe": {Levers: models.Levers{Float8: "mxfp8"}},
 		"as a whole":         {LoRA: &models.LoRA{Rank: 8}, Levers: models.Levers{Float8: "tensorwise"}},
-		"under fsdp2":        {Strategy: &models.Strategy{Name: models.ZeRO1}, GPUs: 2, Levers: models.Levers{Float8: "tensorwise"}},
+		"under fsdp2": {
+			Strategy: &models.Strategy{Name: models.ZeRO1}, GPUs: 2,
+			Levers: models.Levers{Float8: "tensorwise"},
+		},
 	} {
 		_, err := m.Complete(c)
 		require.ErrorContains(t, err, want)

@@ -28,9 +28,15 @@ var gemmas = map[string]gemmaType{
 	"gemma4_text":         {name: "Gemma4", config: readGemma4(512, 131072, true)},
 	"gemma4_unified_text": {name: "Gemma4Unified", config: readGemma4(1024, 262144, false)},
 	"gemma3n_text":        {name: "Gemma3n", config: readGemma3n},
-	"gemma4":              {name: "Gemma4", config: readGemma4(512, 131072, true), towers: towersGemma4, senses: "images and sound", clippable: true},
-	"gemma4_unified":      {name: "Gemma4Unified", config: readGemma4(1024, 262144, false), towers: towersGemma4Unified, senses: "images and sound"},
-	"gemma3n":             {name: "Gemma3n", config: readGemma3n, towers: towersGemma3n, senses: "images and sound"},
+	"gemma4": {
+		name: "Gemma4", config: readGemma4(512, 131072, true), towers: towersGemma4,
+		senses: "images and sound", clippable: true,
+	},
+	"gemma4_unified": {
+		name: "Gemma4Unified", config: readGemma4(1024, 262144, false), towers: towersGemma4Unified,
+		senses: "images and sound",
+	},
+	"gemma3n": {name: "Gemma3n", config: readGemma3n, towers: towersGemma3n, senses: "images and sound"},
 }
 
 func (d gemmaType) family() family {
@@ -49,9 +55,13 @@ func (d gemmaType) architecture(r *reader) architecture {
 	}
 	c := d.config(t)
 	a := decoder(d.name, int64(len(c.Layers)), c.Width, 1, t.turnedLength(131072))
-	a.settings, a.only = slices.DeleteFunc(a.settings, func(s models.Setting) bool { return s.Name == hf.ClassesSetting(1).Name }), nil
+	a.settings, a.only = slices.DeleteFunc(a.settings, func(s models.Setting) bool {
+		return s.Name == hf.ClassesSetting(1).Name
+	}), nil
 	a.settings = append(a.settings, hf.Flash.Setting())
-	a.notes = append(a.notes, "with --set flash=1, PyTorch serves layers whose heads are wider than the 256 that FlashAttention takes, as axolotl's gemma4_hybrid_attn_impl has it")
+	a.notes = append(a.notes,
+		"with --set flash=1, PyTorch serves layers whose heads are wider than the 256 that FlashAttention takes, as "+
+			"axolotl's gemma4_hybrid_attn_impl has it")
 	a.levers.Liger = c.AltUp.Streams == 0
 	a.eager()
 	a.levers.Cache = true
@@ -71,7 +81,8 @@ func (d gemmaType) architecture(r *reader) architecture {
 	}
 	a.summary = fmt.Sprintf("%s: %s", d.name, a.summary)
 	a.towers = true
-	a.note(fmt.Sprintf("this is a step on text alone: the towers' weights are there, and what %s add is not counted", d.senses))
+	a.note(fmt.Sprintf("this is a step on text alone: the towers' weights are there, and what %s add is not counted",
+		d.senses))
 	a.task = func(k models.Case) train.Task {
 		w, s := beside()
 		return gemma.ConditionalGeneration(attending(c, k), w, s, hf.TextOf(k))
@@ -86,8 +97,13 @@ func (a *architecture) noClippable() {
 			return "", ""
 		}
 		for _, name := range c.LoRA.Targets {
-			if slices.Contains([]string{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}, name) {
-				return "lora", "target " + name + ": the towers have a layer of that name, a Gemma4ClippableLinear, for which peft raises \"is not supported\"; choose the decoder's, as in match=model.language_model.layers.*(q|v)_proj"
+			if slices.Contains([]string{
+				"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj",
+				"down_proj",
+			}, name) {
+				return "lora", "target " + name +
+					": the towers have a layer of that name, a Gemma4ClippableLinear, for which peft raises \"is " +
+					"not supported\"; choose the decoder's, as in match=model.language_model.layers.*(q|v)_proj"
 			}
 		}
 		return "", ""
@@ -101,13 +117,21 @@ func attending(c gemma.Config, k models.Case) gemma.Config {
 }
 
 // gemmaText reads what both have.
-func (r *reader) gemmaText(vocab, width, layers, heads, kvHeads, window int64) (c gemma.Config, l gemma.Layer, n int64) {
+func (r *reader) gemmaText(vocab, width, layers, heads, kvHeads, window int64) (c gemma.Config,
+	l gemma.Layer, n int64,
+) {
 	c = gemma.Config{
-		Vocab: r.size("vocab_size", vocab, mostVocab), Width: r.size("hidden_size", width, mostWidth), Heads: r.size("num_attention_heads", heads, mostWidth),
-		Window: r.size("sliding_window", window, mostPositions), Activation: r.word("hidden_activation", "gelu_pytorch_tanh", hf.Activations()),
-		Bias: r.flag("attention_bias", false), AttentionDropout: r.probability("attention_dropout", 0), Tied: r.flag("tie_word_embeddings", true),
+		Vocab: r.size("vocab_size", vocab, mostVocab), Width: r.size("hidden_size", width, mostWidth),
+		Heads:      r.size("num_attention_heads", heads, mostWidth),
+		Window:     r.size("sliding_window", window, mostPositions),
+		Activation: r.word("hidden_activation", "gelu_pytorch_tanh", hf.Activations()),
+		Bias:       r.flag("attention_bias", false), AttentionDropout: r.probability("attention_dropout", 0),
+		Tied: r.flag("tie_word_embeddings", true),
 	}
-	l = gemma.Layer{HeadSize: r.size("head_dim", 256, mostWidth), KVHeads: r.size("num_key_value_heads", kvHeads, mostWidth)}
+	l = gemma.Layer{
+		HeadSize: r.size("head_dim", 256, mostWidth),
+		KVHeads:  r.size("num_key_value_heads", kvHeads, mostWidth),
+	}
 	r.must(l.HeadSize%2 == 0, "head_dim", "%d is odd; rotary positions need an even number", l.HeadSize)
 	r.must(c.Heads%l.KVHeads == 0, "num_key_value_heads", "%d do not divide num_attention_heads %d", l.KVHeads, c.Heads)
 	r.rotary(1, true)
@@ -155,10 +179,12 @@ func readGemma4(window, positions int64, whole bool) func(r *reader) gemma.Confi
 		l.Inner = r.size("intermediate_size", 9216, mostInner)
 		full := l
 		full.HeadSize = r.size("global_head_dim", 512, mostWidth)
-		r.must(full.HeadSize%2 == 0, "global_head_dim", "%d is odd; rotary positions need an even number", full.HeadSize)
+		r.must(full.HeadSize%2 == 0, "global_head_dim", "%d is odd; rotary positions need an even number",
+			full.HeadSize)
 		if heads := r.sizeOr("num_global_key_value_heads", 0, 0, mostWidth); heads > 0 && c.KeysAreValues {
 			full.KVHeads = heads
-			r.must(c.Heads%heads == 0, "num_global_key_value_heads", "%d do not divide num_attention_heads %d", heads, c.Heads)
+			r.must(c.Heads%heads == 0, "num_global_key_value_heads", "%d do not divide num_attention_heads %d",
+				heads, c.Heads)
 		}
 		slides := r.slides(n, 6)
 		for i, s := range slides {
@@ -178,8 +204,10 @@ func readGemma4(window, positions int64, whole bool) func(r *reader) gemma.Confi
 			}
 		}
 		if whole {
-			c.PerLayer, c.PerLayerVocab = r.number("hidden_size_per_layer_input", 256, 0, mostWidth), r.size("vocab_size_per_layer_input", 262144, mostVocab)
-			r.must(shared == 0 || c.PerLayer > 0, "num_kv_shared_layers", "%d without hidden_size_per_layer_input: transformers cannot run it", shared)
+			c.PerLayer, c.PerLayerVocab = r.number("hidden_size_per_layer_input", 256, 0, mostWidth),
+				r.size("vocab_size_per_layer_input", 262144, mostVocab)
+			r.must(shared == 0 || c.PerLayer > 0, "num_kv_shared_layers",
+				"%d without hidden_size_per_layer_input: transformers cannot run it", shared)
 			r.gemmaExperts(&c)
 		}
 		return c
@@ -191,7 +219,10 @@ func (r *reader) gemmaExperts(c *gemma.Config) {
 	if !r.flag("enable_moe_block", false) {
 		return
 	}
-	e := gemma.Experts{Count: r.size("num_experts", 128, mostExperts), PerToken: r.size("top_k_experts", 8, mostExperts), Inner: r.size("moe_intermediate_size", 704, mostInner)}
+	e := gemma.Experts{
+		Count:    r.size("num_experts", 128, mostExperts),
+		PerToken: r.size("top_k_experts", 8, mostExperts), Inner: r.size("moe_intermediate_size", 704, mostInner),
+	}
 	r.must(e.PerToken <= e.Count, "top_k_experts", "%d is more than the %d experts that there are", e.PerToken, e.Count)
 	for _, key := range []string{"experts_implementation", "_experts_implementation"} {
 		r.refuse(key, `"grouped_mm"`)
@@ -204,7 +235,8 @@ func readGemma3n(r *reader) gemma.Config {
 	r.number(positionsKey, 32768, 1, mostPositions)
 	c, l, n := r.gemmaText(262400, 2048, 35, 8, 2, 512)
 	c.ScoreCap = r.unlessNull("final_logit_softcapping")
-	c.PerLayer, c.PerLayerVocab = r.size("hidden_size_per_layer_input", 256, mostWidth), r.size("vocab_size_per_layer_input", 262144, mostVocab)
+	c.PerLayer, c.PerLayerVocab = r.size("hidden_size_per_layer_input", 256, mostWidth),
+		r.size("vocab_size_per_layer_input", 262144, mostVocab)
 	r.refuse("altup_active_idx", "0")
 	value, _, ok := r.get("altup_coef_clip")
 	c.AltUp = gemma.AltUp{

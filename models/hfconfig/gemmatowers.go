@@ -20,15 +20,18 @@ func towersGemma4(r *reader, c *gemma.Config) func() (llama.Wrapper, gemma.Sense
 	v.word("model_type", "gemma4_vision", []string{"gemma4_vision"})
 	s := tower.GemmaVision{
 		Size: tower.Size{
-			Width: v.size("hidden_size", 768, mostWidth), Inner: v.size("intermediate_size", 3072, mostInner), Layers: v.size("num_hidden_layers", 16, mostLayers),
-			Heads: v.size("num_attention_heads", 12, mostWidth), Patch: v.size("patch_size", 16, mostImage), Positions: v.size("position_embedding_size", 10240, mostPositions),
+			Width: v.size("hidden_size", 768, mostWidth), Inner: v.size("intermediate_size", 3072, mostInner),
+			Layers: v.size("num_hidden_layers", 16, mostLayers),
+			Heads:  v.size("num_attention_heads", 12, mostWidth), Patch: v.size("patch_size", 16, mostImage),
+			Positions: v.size("position_embedding_size", 10240, mostPositions),
 		},
 		HeadSize: v.size("head_dim", 64, mostWidth), KVHeads: v.size("num_key_value_heads", 12, mostWidth),
 		Clipped: v.flag("use_clipped_linears", false), Standardized: v.flag("standardize", false),
 	}
 	a.word("model_type", "gemma4_audio", []string{"gemma4_audio"})
 	h := conformer(a, 1024, "", "subsampling_conv_channels")
-	h.Bins, h.Out, h.Clipped = h.Channels[0]/4, a.size("output_proj_dims", 1536, mostWidth), a.flag("use_clipped_linears", true)
+	h.Bins, h.Out, h.Clipped = h.Channels[0]/4, a.size("output_proj_dims", 1536, mostWidth),
+		a.flag("use_clipped_linears", true)
 	return func() (llama.Wrapper, gemma.Senses) {
 		before, after := &nn.Parts{}, &nn.Parts{}
 		if sees {
@@ -50,11 +53,14 @@ func towersGemma4(r *reader, c *gemma.Config) func() (llama.Wrapper, gemma.Sense
 // conformer reads a tower for sound, whose keys begin alike.
 func conformer(a *reader, width int64, prefix, channels string) tower.Conformer {
 	h := tower.Conformer{
-		Width: a.size("hidden_size", width, mostWidth), Layers: a.size(prefix+"num_hidden_layers", 12, mostLayers), Heads: a.size(prefix+"num_attention_heads", 8, mostWidth),
-		Channels: a.sizes(channels, []int64{128, 32}, mostChannels), Kernel: a.size(prefix+"conv_kernel_size", 5, mostKernel),
-		Chunk: a.size(prefix+"attention_chunk_size", 12, mostPositions),
+		Width: a.size("hidden_size", width, mostWidth), Layers: a.size(prefix+"num_hidden_layers", 12, mostLayers),
+		Heads:    a.size(prefix+"num_attention_heads", 8, mostWidth),
+		Channels: a.sizes(channels, []int64{128, 32}, mostChannels),
+		Kernel:   a.size(prefix+"conv_kernel_size", 5, mostKernel),
+		Chunk:    a.size(prefix+"attention_chunk_size", 12, mostPositions),
 	}
-	h.Context = h.Chunk + a.size(prefix+"attention_context_left", 13, mostPositions) - 1 + a.number(prefix+"attention_context_right", 0, 0, mostPositions)
+	h.Context = h.Chunk + a.size(prefix+"attention_context_left", 13, mostPositions) - 1 +
+		a.number(prefix+"attention_context_right", 0, 0, mostPositions)
 	a.heads(prefix+"num_attention_heads", h.Heads, "hidden_size", h.Width)
 	if len(h.Channels) != 2 {
 		a.wrong(channels, "has %d convolutions; there are two", len(h.Channels))
@@ -68,7 +74,8 @@ func towersGemma4Unified(r *reader, c *gemma.Config) func() (llama.Wrapper, gemm
 	sees, hears := r.some("vision_config"), r.some("audio_config")
 	v, a := r.sub("vision_config"), r.sub("audio_config")
 	side := v.size("patch_size", 16, mostImage) * v.size("pooling_kernel_size", 3, mostMerged)
-	width, places, out := v.size("mm_embed_dim", 3840, mostWidth), v.size("mm_posemb_size", 1120, mostPositions), v.size("output_proj_dims", 3840, mostWidth)
+	width, places, out := v.size("mm_embed_dim", 3840, mostWidth), v.size("mm_posemb_size", 1120, mostPositions),
+		v.size("output_proj_dims", 3840, mostWidth)
 	sound := a.size("audio_embed_dim", 640, mostWidth)
 	value, _, ok := r.sub("text_config").get("use_bidirectional_attention")
 	c.Blocks = !ok || !null(value)
@@ -76,8 +83,10 @@ func towersGemma4Unified(r *reader, c *gemma.Config) func() (llama.Wrapper, gemm
 		after := &nn.Parts{}
 		if sees {
 			e := after.In("embed_vision").Own("pos_embedding", places, 2, width)
-			e.Add("patch_ln1", nn.NewLayerNorm(3*side*side)).Add("patch_dense", nn.NewLinear(3*side*side, width, true)).Add("patch_ln2", nn.NewLayerNorm(width))
-			e.Add("pos_norm", nn.NewLayerNorm(width)).In("multimodal_embedder").Add("embedding_projection", nn.NewLinear(out, c.Width, false))
+			e.Add("patch_ln1", nn.NewLayerNorm(3*side*side)).Add("patch_dense", nn.NewLinear(3*side*side, width, true)).
+				Add("patch_ln2", nn.NewLayerNorm(width))
+			e.Add("pos_norm", nn.NewLayerNorm(width)).In("multimodal_embedder").Add("embedding_projection",
+				nn.NewLinear(out, c.Width, false))
 		}
 		if hears {
 			after.In("embed_audio").Add("embedding_projection", nn.NewLinear(sound, c.Width, false))

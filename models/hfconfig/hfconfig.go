@@ -70,7 +70,10 @@ func Source() models.Source {
 // name of the hub in the hub's caches. The error is a [*input.FormatError].
 func Open(path string) (models.Model, error) {
 	if path == "" {
-		return models.Model{}, &input.FormatError{File: Scheme + ":", Reason: "names no file; use " + Scheme + ":path/to/config.json"}
+		return models.Model{}, &input.FormatError{
+			File:   Scheme + ":",
+			Reason: "names no file; use " + Scheme + ":path/to/config.json",
+		}
 	}
 	path, teacher, taught := strings.Cut(path, TeacherMark)
 	path = located(path)
@@ -112,7 +115,9 @@ func howToGet(path string) string {
 		return ""
 	}
 	folder := filepath.Base(path)
-	return fmt.Sprintf(", nor in the caches of the hub; vprof fetches nothing: \"hf download %s config.json --local-dir %s\" gets the configuration of a model on the Hugging Face hub, then use %s:%s/%s", path, folder, Scheme, folder, usualName)
+	return fmt.Sprintf(", nor in the caches of the hub; vprof fetches nothing: \"hf download %s config.json "+
+		"--local-dir %s\" gets the configuration of a model on the Hugging Face hub, then use %s:%s/%s", path, folder,
+		Scheme, folder, usualName)
 }
 
 // read reads a file of bounded size.
@@ -124,7 +129,10 @@ func read(path string) ([]byte, error) {
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, mostBytes+1))
 	if err == nil && len(data) > mostBytes {
-		err = &input.FormatError{File: path, Reason: fmt.Sprintf("has more than %d MiB; a config.json has not", mostBytes>>20)}
+		err = &input.FormatError{
+			File:   path,
+			Reason: fmt.Sprintf("has more than %d MiB; a config.json has not", mostBytes>>20),
+		}
 	}
 	return data, err
 }
@@ -168,13 +176,16 @@ func parse(file, name string, data []byte) (models.Model, error) {
 	tasks, packed := slices.Sorted(maps.Values(f.heads)), r.stored()
 	m := train.Model(models.Model{
 		Name: name, Summary: a.summary, Source: "transformers 5.23, model_type " + kind,
-		Tasks: tasks, Default: models.Case{Task: trained, Weights: weights}, Description: models.Describe(string(config)),
-		Batches: a.batches, BatchUnit: a.unit, Settings: a.settings, Adapts: true, Towers: a.towers, HalfWeights: f.half, Levers: a.leverSet(), Notes: a.notes,
+		Tasks: tasks, Default: models.Case{Task: trained, Weights: weights},
+		Description: models.Describe(string(config)),
+		Batches:     a.batches, BatchUnit: a.unit, Settings: a.settings, Adapts: true, Towers: a.towers,
+		HalfWeights: f.half, Levers: a.leverSet(), Notes: a.notes,
 		Caveat: func(c models.Case) []string { return append(packed.caveat(c), a.caveatsOf(c)...) },
 		Check: func(c models.Case) error {
 			if c.Task == "" {
 				return &models.CaseError{Model: c.Model, Field: "task", Reason: fmt.Sprintf(
-					"the configuration's architectures say %s, which vprof does not know how to train; choose with --task: %s",
+					"the configuration's architectures say %s, which vprof does not know how to train; choose with "+
+						"--task: %s",
 					strings.Join(instead, ", "), strings.Join(tasks, ", "))}
 			}
 			if field, reason := packed.check(c); reason != "" {
@@ -209,7 +220,11 @@ func (r *reader) affordable(m models.Model) error {
 		return err
 	}
 	if n := trainer.Counts().Total; n > mostParameters {
-		return &input.FormatError{File: r.file, Reason: fmt.Sprintf("describes a model of %d parameters; vprof takes %d at the most", n, int64(mostParameters))}
+		return &input.FormatError{
+			File: r.file,
+			Reason: fmt.Sprintf("describes a model of %d parameters; vprof takes %d at the most", n,
+				int64(mostParameters)),
+		}
 	}
 	return nil
 }
@@ -225,7 +240,9 @@ func check(c models.Case, a architecture) error {
 		}
 	}
 	if c.Objective.Distills() && (a.teacher == nil || !a.teacher.levers.Objective) {
-		return wrong("objective", "a model learns from the scores of another language model; name its configuration, too: --model hf:student.json"+TeacherMark+"teacher.json")
+		return wrong("objective",
+			"a model learns from the scores of another language model; name its configuration, too: --model "+
+				"hf:student.json"+TeacherMark+"teacher.json")
 	}
 	for _, refused := range a.rules {
 		if field, reason := refused(c); reason != "" {
@@ -346,15 +363,22 @@ func (r *reader) family() (kind string, f family, err error) {
 	supported := "vprof describes " + strings.Join(Types(), ", ")
 	value, _, ok := r.get("model_type")
 	if !ok {
-		return "", f, &input.FormatError{File: r.file, Key: "model_type", Reason: "absent: it says what the model is; " + supported}
+		return "", f, &input.FormatError{
+			File: r.file, Key: "model_type",
+			Reason: "absent: it says what the model is; " + supported,
+		}
 	}
 	if json.Unmarshal(value, &kind) != nil {
-		return "", f, &input.FormatError{File: r.file, Key: "model_type", Reason: shown(value) + " is not a name; " + supported}
+		return "", f, &input.FormatError{
+			File: r.file, Key: "model_type",
+			Reason: shown(value) + " is not a name; " + supported,
+		}
 	}
 	kind = r.renamed(kind)
 	if f, ok = families()[kind]; !ok {
 		return "", f, &input.FormatError{File: r.file, Key: "model_type", Reason: fmt.Sprintf(
-			"vprof does not describe %s; it describes %s. Of others your own Python makes a file that --model takes: vprof capture %s:%s -o model.pt2",
+			"vprof does not describe %s; it describes %s. Of others your own Python makes a file that --model "+
+				"takes: vprof capture %s:%s -o model.pt2",
 			shown(value), strings.Join(Types(), ", "), Scheme, r.file)}
 	}
 	return kind, f, nil
@@ -398,7 +422,10 @@ func rowLength(usual, most int64, key string) models.Setting {
 func (r *reader) weights() string {
 	for _, key := range []string{"dtype", "torch_dtype"} {
 		if value, _, ok := r.get(key); ok && !null(value) {
-			return map[string]string{"bfloat16": "bf16", "float16": "fp16"}[r.word(key, "float32", []string{"float32", "bfloat16", "float16"})]
+			return map[string]string{
+				"bfloat16": "bf16",
+				"float16":  "fp16",
+			}[r.word(key, "float32", []string{"float32", "bfloat16", "float16"})]
 		}
 	}
 	if r.dequantized() {

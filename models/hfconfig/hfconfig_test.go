@@ -61,7 +61,10 @@ func TestCountsAreThoseOfTransformers(t *testing.T) {
 		trainer, err := m.Build(c)
 		require.NoError(t, err)
 		got := trainer.Counts()
-		require.Equal(t, models.Counts{Total: want.Total, Trainable: want.Trainable, Buffers: want.Buffers, Gradients: got.Gradients}, got, "%s as %s", want.Config, want.Class)
+		require.Equal(t, models.Counts{
+			Total: want.Total, Trainable: want.Trainable, Buffers: want.Buffers,
+			Gradients: got.Gradients,
+		}, got, "%s as %s", want.Config, want.Class)
 		if want.LoRA == nil {
 			continue
 		}
@@ -69,7 +72,10 @@ func TestCountsAreThoseOfTransformers(t *testing.T) {
 		trainer, err = m.Build(c)
 		require.NoError(t, err)
 		got = trainer.Counts()
-		require.Equal(t, models.Counts{Total: want.LoRA.Total, Trainable: want.LoRA.Trainable, Buffers: want.Buffers, Gradients: 4 * want.LoRA.Trainable}, got, "%s as %s with adapters", want.Config, want.Class)
+		require.Equal(t, models.Counts{
+			Total: want.LoRA.Total, Trainable: want.LoRA.Trainable, Buffers: want.Buffers,
+			Gradients: 4 * want.LoRA.Trainable,
+		}, got, "%s as %s with adapters", want.Config, want.Class)
 	}
 }
 
@@ -110,11 +116,17 @@ func TestAdaptersOfOthersAreThoseOfPeft(t *testing.T) {
 // A step that trains the embeddings and the output layer in copies leaves nothing behind,
 // whatever computes the loss.
 func TestSavedModulesAreUsedInTheirPlaces(t *testing.T) {
-	m := model(t, `{"model_type": "gemma", "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 512}`)
+	m := model(t,
+		`{"model_type": "gemma", "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 512}`)
 	l, err := models.ParseLoRA("r=4,save=embed_tokens+lm_head")
 	require.NoError(t, err)
-	for _, s := range []models.Settings{{"seq-len": 32}, {"seq-len": 32, "chunked-loss": 4}, {"seq-len": 32, "fused-loss": 1}} {
-		r, err := m.Record(models.Case{LoRA: &l, Checkpointing: true, Batch: 2, Settings: s}, board, models.Options{Steps: 2})
+	for _, s := range []models.Settings{
+		{"seq-len": 32},
+		{"seq-len": 32, "chunked-loss": 4},
+		{"seq-len": 32, "fused-loss": 1},
+	} {
+		r, err := m.Record(models.Case{LoRA: &l, Checkpointing: true, Batch: 2, Settings: s}, board,
+			models.Options{Steps: 2})
 		require.NoError(t, err)
 		require.NoError(t, r.Program.Validate())
 	}
@@ -128,16 +140,30 @@ func TestModelsOfTheRegistryComeOutTheSame(t *testing.T) {
 		listed   models.Model
 		settings models.Settings
 	}{
-		{`{"model_type": "bert", "num_hidden_layers": 2}`, named(t, bert.Models(), "bert-base"), models.Settings{"layers": 2}},
-		{`{"model_type": "gpt2", "n_layer": 2, "use_cache": false}`, named(t, gpt.Models(), "gpt2"), models.Settings{"layers": 2, "seq-len": 256, "packed": 1}},
+		{
+			`{"model_type": "bert", "num_hidden_layers": 2}`, named(t, bert.Models(), "bert-base"),
+			models.Settings{"layers": 2},
+		},
+		{
+			`{"model_type": "gpt2", "n_layer": 2, "use_cache": false}`, named(t, gpt.Models(), "gpt2"),
+			models.Settings{"layers": 2, "seq-len": 256, "packed": 1},
+		},
 		{
 			`{"model_type": "llama", "hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 688}`,
 			named(t, llama.Models(), "llama-tiny"),
 			models.Settings{"layers": 2, "seq-len": 128, "packed": 0},
 		},
-		{`{"model_type": "vit", "hidden_size": 192, "num_attention_heads": 3, "intermediate_size": 768, "num_labels": 1000}`, named(t, vit.Models(), "vit-ti16-224"), nil},
-		{`{"model_type": "wav2vec2", "mask_time_prob": 0}`, named(t, wav2vec2.Models(), "wav2vec2-base"), models.Settings{"audio-seconds": 2}},
-		{`{"model_type": "whisper"}`, named(t, whisper.Models(), "whisper-tiny"), models.Settings{"packed": 0, "encoder-positions": 0}},
+		{
+			`{"model_type": "vit", "hidden_size": 192, "num_attention_heads": 3, "intermediate_size": 768, "num_labels": 1000}`, named(t, vit.Models(), "vit-ti16-224"), nil,
+		},
+		{
+			`{"model_type": "wav2vec2", "mask_time_prob": 0}`, named(t, wav2vec2.Models(), "wav2vec2-base"),
+			models.Settings{"audio-seconds": 2},
+		},
+		{
+			`{"model_type": "whisper"}`, named(t, whisper.Models(), "whisper-tiny"),
+			models.Settings{"packed": 0, "encoder-positions": 0},
+		},
 	} {
 		m := model(t, tc.config)
 		for _, c := range []models.Case{
@@ -203,9 +229,20 @@ func TestStepsOfAllConfigurationsAreValid(t *testing.T) {
 	for _, config := range small {
 		m := model(t, config)
 		for _, task := range m.Tasks {
-			for _, c := range []models.Case{{}, {AMP: "fp16", Checkpointing: true}, {LoRA: &models.LoRA{Rank: 2}, Checkpointing: true}, {Accumulate: 2, AMP: "bf16"}} {
+			for _, c := range []models.Case{
+				{},
+				{AMP: "fp16", Checkpointing: true},
+				{LoRA: &models.LoRA{Rank: 2}, Checkpointing: true},
+				{Accumulate: 2, AMP: "bf16"},
+			} {
 				c.Task, c.Batch = task, 2
-				for _, s := range []models.Settings{nil, {"seq-len": 32}, {"seq-len": 32, "padding": 1}, {"seq-len": 32, "padding": 0, "packed": 1}, {"classes": 1}} {
+				for _, s := range []models.Settings{
+					nil,
+					{"seq-len": 32},
+					{"seq-len": 32, "padding": 1},
+					{"seq-len": 32, "padding": 0, "packed": 1},
+					{"classes": 1},
+				} {
 					if c.Settings = shared(m, s); task != classification {
 						delete(c.Settings, "classes")
 					}
@@ -268,14 +305,17 @@ func TestArchitecturesNameTheTask(t *testing.T) {
 	}
 	m := model(t, `{"model_type": "wav2vec2", "architectures": ["Wav2Vec2ForPreTraining"]}`)
 	_, err := m.Complete(models.Case{})
-	require.EqualError(t, err, "hf:it: task: the configuration's architectures say Wav2Vec2ForPreTraining, which vprof does not know how to train; choose with --task: ctc")
+	require.EqualError(t, err,
+		"hf:it: task: the configuration's architectures say Wav2Vec2ForPreTraining, which vprof does not know how "+
+			"to train; choose with --task: ctc")
 	_, err = m.Complete(models.Case{Task: ctc})
 	require.NoError(t, err)
 }
 
 // A sequence of 4 heads of 16 with a window needs a mask once it is as long.
 func TestWindowsNeedAMaskOnceSequencesReachThem(t *testing.T) {
-	m := model(t, `{"model_type": "mistral", "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 4, "sliding_window": 64}`)
+	m := model(t,
+		`{"model_type": "mistral", "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 4, "sliding_window": 64}`)
 	masks := func(length int64) (n int) {
 		r, err := m.Record(models.Case{Settings: models.Settings{"seq-len": length}}, board, models.Options{})
 		require.NoError(t, err)
@@ -293,9 +333,12 @@ func TestWindowsNeedAMaskOnceSequencesReachThem(t *testing.T) {
 // A name that no layer has is answered with those that can be named, the head for words among them.
 func TestAdaptersFindTheLayersByTheirNames(t *testing.T) {
 	for dir, names := range map[string][]string{
-		"distilbert-base-uncased": {"k_lin", "lin1", "lin2", "out_lin", "q_lin", "v_lin", "vocab_projector", "vocab_transform"},
-		"qwen2-0.5b":              {"down_proj", "gate_proj", "k_proj", "lm_head", "o_proj", "q_proj", "up_proj", "v_proj"},
-		"gpt2":                    {"c_attn", "c_fc", "c_proj", "lm_head"},
+		"distilbert-base-uncased": {
+			"k_lin", "lin1", "lin2", "out_lin", "q_lin", "v_lin", "vocab_projector",
+			"vocab_transform",
+		},
+		"qwen2-0.5b": {"down_proj", "gate_proj", "k_proj", "lm_head", "o_proj", "q_proj", "up_proj", "v_proj"},
+		"gpt2":       {"c_attn", "c_fc", "c_proj", "lm_head"},
 	} {
 		m := open(t, dir)
 		_, err := m.Build(complete(t, m, models.Case{LoRA: &models.LoRA{Rank: 1, Targets: []string{"nothing"}}}))

@@ -57,14 +57,25 @@ func (s *vision) with(w llama.Wrapper, c models.Case) llama.Wrapper {
 // seeing gives an architecture the settings of images, and says of each case what of them is
 // counted; s is nil where vprof describes no step on images.
 func (a *architecture) seeing(senses string, s *vision) {
-	alone := fmt.Sprintf("this is a step on text alone: the towers' weights are there, and what %s add is not counted", senses)
+	alone := fmt.Sprintf("this is a step on text alone: the towers' weights are there, and what %s add is not counted",
+		senses)
 	if s == nil {
 		a.note(alone)
 		return
 	}
-	a.settings = append(a.settings, models.Setting{Name: imagesSetting, Usage: "images in every row, whose tokens are among those of the sequence; 0 for text alone", Default: 0, Min: 0, Max: mostImages})
+	a.settings = append(a.settings,
+		models.Setting{
+			Name:  imagesSetting,
+			Usage: "images in every row, whose tokens are among those of the sequence; 0 for text alone", Default: 0,
+			Min: 0, Max: mostImages,
+		})
 	if !s.fixed {
-		a.settings = append(a.settings, models.Setting{Name: sideSetting, Usage: "height and width of an image in pixels; of one that is no square the root of its pixels", Default: s.side, Min: 1, Max: mostImage})
+		a.settings = append(a.settings,
+			models.Setting{
+				Name:    sideSetting,
+				Usage:   "height and width of an image in pixels; of one that is no square the root of its pixels",
+				Default: s.side, Min: 1, Max: mostImage,
+			})
 	}
 	a.caveat(func(c models.Case) (all []string) {
 		p := s.pictures(c)
@@ -72,9 +83,12 @@ func (a *architecture) seeing(senses string, s *vision) {
 			return append(all, alone+"; --set images=1 has an image in every row")
 		}
 		if s.crosses {
-			return append(all, fmt.Sprintf("images are cut into %d tiles of %d x %d pixels (%d images)", s.tiles, p.Side, p.Side, p.PerRow))
+			return append(all, fmt.Sprintf("images are cut into %d tiles of %d x %d pixels (%d images)", s.tiles,
+				p.Side, p.Side, p.PerRow))
 		}
-		return append(all, fmt.Sprintf("images are of %d x %d pixels, and each is %d of the tokens of a row (%d images)", p.Side, p.Side, s.tokens(p.Side), p.PerRow))
+		return append(all,
+			fmt.Sprintf("images are of %d x %d pixels, and each is %d of the tokens of a row (%d images)", p.Side,
+				p.Side, s.tokens(p.Side), p.PerRow))
 	})
 	a.refuse(s.check)
 }
@@ -88,21 +102,28 @@ func (s *vision) check(c models.Case) (setting, reason string) {
 	case s.without != "":
 		return imagesSetting, s.without
 	case hf.Eager.Chosen(c) || hf.Flex.Chosen(c):
-		return imagesSetting, "vprof records towers with PyTorch's fused attention; leave out --set eager=1 or flex=1, or the images"
+		return imagesSetting,
+			"vprof records towers with PyTorch's fused attention; leave out --set eager=1 or flex=1, or the images"
 	case p.PerRow*s.tokens(p.Side) > p.Length:
-		return imagesSetting, fmt.Sprintf("%d images of %d x %d pixels are %d tokens, and a row has %d; use a longer --seq-len, or fewer or smaller images", p.PerRow, p.Side, p.Side, p.PerRow*s.tokens(p.Side), p.Length)
+		return imagesSetting,
+			fmt.Sprintf("%d images of %d x %d pixels are %d tokens, and a row has %d; use a longer --seq-len, or "+
+				"fewer or smaller images", p.PerRow, p.Side, p.Side, p.PerRow*s.tokens(p.Side), p.Length)
 	case s.crosses && c.Checkpointing && (c.Recompute == models.Reentrant || c.Recompute == models.ReentrantTrained):
-		return imagesSetting, "several layers look at what the tower makes, and PyTorch raises \"Trying to backward through the graph a second time\" under reentrant checkpointing; use --checkpointing=non-reentrant"
+		return imagesSetting,
+			"several layers look at what the tower makes, and PyTorch raises \"Trying to backward through the graph " +
+				"a second time\" under reentrant checkpointing; use --checkpointing=non-reentrant"
 	case !c.Objective.IsZero():
 		return imagesSetting, "vprof records images for learning the next token; leave out --objective, or the images"
 	case c.Liger:
 		return imagesSetting, "vprof does not record liger-kernel's layers in towers; leave out --liger, or the images"
 	case hf.TextOf(c).Context.Ranks > 1:
-		return imagesSetting, "vprof does not record images in sequences that ranks share (cp); leave out one of the two"
+		return imagesSetting,
+			"vprof does not record images in sequences that ranks share (cp); leave out one of the two"
 	case c.Strategy != nil && c.Strategy.Name == models.PP:
 		return imagesSetting, "vprof does not record images in pipelines (pp); leave out one of the two"
 	case c.Settings["packed"] == 1:
-		return imagesSetting, "vprof does not record images in rows that hold several sequences; leave out --set packed=1"
+		return imagesSetting,
+			"vprof does not record images in rows that hold several sequences; leave out --set packed=1"
 	}
 	return "", ""
 }
@@ -151,9 +172,11 @@ func visionGemma3(r *reader) *vision {
 	made := &vision{side: s.Image, fixed: true, tokens: func(int64) int64 { return tokens }}
 	switch {
 	case s.Pooled:
-		made.without = "vprof does not record the head of SigLIP that pools (vision_use_head); the checkpoints of Gemma 3 have none"
+		made.without = "vprof does not record the head of SigLIP that pools (vision_use_head); the checkpoints of " +
+			"Gemma 3 have none"
 	case side*side != tokens || s.Image/s.Patch%side != 0:
-		r.wrong("mm_tokens_per_image", "%d: the %d patches of a side do not make a square of as many tokens", tokens, s.Image/s.Patch)
+		r.wrong("mm_tokens_per_image", "%d: the %d patches of a side do not make a square of as many tokens", tokens,
+			s.Image/s.Patch)
 		return made
 	}
 	window := r.sub("text_config").size("sliding_window", 4096, mostPositions)
@@ -175,11 +198,15 @@ func visionMllama(r *reader) *vision {
 	made := &vision{side: s.Image, fixed: true, tokens: func(int64) int64 { return 1 }}
 	out := r.sub("vision_config").size("vision_output_dim", 7680, mostWidth)
 	if !tower.StatesWithin(states, s.Layers) || out != s.Width*int64(len(states)+1) {
-		made.without = fmt.Sprintf("vision_output_dim %d of the configuration is not that of %d states of width %d (intermediate_layers_indices), each of one of the %d layers", out, len(states)+1, s.Width, s.Layers)
+		made.without = fmt.Sprintf("vision_output_dim %d of the configuration is not that of %d states of width %d "+
+			"(intermediate_layers_indices), each of one of the %d layers", out, len(states)+1, s.Width, s.Layers)
 	}
 	made.crosses, made.tiles = true, t.Tiles
 	made.of = func(w llama.Wrapper, p tower.Pictures, _ models.Case) tower.Vision {
-		return &tower.Tiles{Tower: w.Before.Part("vision_model"), Projector: w.After, Size: s, Tiled: t, States: states, Pictures: p}
+		return &tower.Tiles{
+			Tower: w.Before.Part("vision_model"), Projector: w.After, Size: s, Tiled: t,
+			States: states, Pictures: p,
+		}
 	}
 	return made
 }

@@ -37,16 +37,24 @@ func TestImagesAreRefusedWhereTheyAreNotRecorded(t *testing.T) {
 		return c
 	}
 	for want, c := range map[string]models.Case{
-		"images: 1 images of 448 x 448 pixels are 256 tokens, and a row has 200": {Settings: models.Settings{"seq-len": 200}},
-		"images: vprof does not record images in rows that hold several":         {Settings: models.Settings{"seq-len": 1024, "packed": 1}},
-		"images: vprof records images for learning the next token":               {Levers: models.Levers{Objective: models.Objective{Name: "dpo"}}},
+		"images: 1 images of 448 x 448 pixels are 256 tokens, and a row has 200": {
+			Settings: models.Settings{"seq-len": 200},
+		},
+		"images: vprof does not record images in rows that hold several": {Settings: models.Settings{
+			"seq-len": 1024,
+			"packed":  1,
+		}},
+		"images: vprof records images for learning the next token": {
+			Levers: models.Levers{Objective: models.Objective{Name: "dpo"}},
+		},
 	} {
 		_, err := m.Complete(on(c))
 		require.ErrorContains(t, err, want)
 	}
 	_, err := open(t, "gemma3").Complete(on(models.Case{}))
 	require.ErrorContains(t, err, "images: vprof does not record the head of SigLIP that pools (vision_use_head)")
-	_, err = open(t, "mllama").Complete(on(models.Case{Checkpointing: true, Levers: models.Levers{Recompute: models.Reentrant}}))
+	_, err = open(t, "mllama").Complete(
+		on(models.Case{Checkpointing: true, Levers: models.Levers{Recompute: models.Reentrant}}))
 	require.ErrorContains(t, err, "images: several layers look at what the tower makes")
 	c, err := m.Complete(on(models.Case{}))
 	require.NoError(t, err)

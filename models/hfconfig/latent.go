@@ -13,7 +13,8 @@ func (r *reader) latent(c *llama.Config) {
 	s.NoPE, s.RoPE = r.size("qk_nope_head_dim", s.NoPE, mostWidth), r.size("qk_rope_head_dim", s.RoPE, mostWidth)
 	s.Value, s.Interleaved = r.size("v_head_dim", s.Value, mostWidth), r.flag("rope_interleave", s.Interleaved)
 	r.must(s.RoPE%2 == 0, "qk_rope_head_dim", "%d is odd; rotary positions need an even number", s.RoPE)
-	r.must(c.KVHeads == c.Heads, "num_key_value_heads", "%d: latent attention has as many as num_attention_heads", c.KVHeads)
+	r.must(c.KVHeads == c.Heads, "num_key_value_heads",
+		"%d: latent attention has as many as num_attention_heads", c.KVHeads)
 	r.biases(c)
 	c.Rotary.Size = s.RoPE
 }
@@ -25,7 +26,8 @@ func (r *reader) groupedExperts(c *llama.Config, shared int64) {
 	r.experts(c, e.Count, "n_routed_experts", "num_local_experts", e.PerToken, e.Inner, "moe_intermediate_size")
 	e.SharedLast, e.Shared = true, e.Inner*r.size("n_shared_experts", shared, mostExperts)
 	e.Normalized = r.flag("norm_topk_prob", e.Normalized) && e.Routing != llama.RouteGreedy
-	if e.Routing == llama.RouteGreedy && r.word("topk_method", "greedy", []string{"greedy", "group_limited_greedy"}) == "greedy" {
+	if e.Routing == llama.RouteGreedy &&
+		r.word("topk_method", "greedy", []string{"greedy", "group_limited_greedy"}) == "greedy" {
 		e.Groups = llama.Groups{}
 		return
 	}
@@ -34,11 +36,15 @@ func (r *reader) groupedExperts(c *llama.Config, shared int64) {
 
 // expertGroups reads the groups that experts are in.
 func (r *reader) expertGroups(e *llama.Experts, usual llama.Groups) {
-	g := llama.Groups{Count: r.size("n_group", usual.Count, mostExperts), Chosen: r.size("topk_group", usual.Chosen, mostExperts)}
+	g := llama.Groups{
+		Count:  r.size("n_group", usual.Count, mostExperts),
+		Chosen: r.size("topk_group", usual.Chosen, mostExperts),
+	}
 	e.Groups = g
 	r.must(e.Count%g.Count == 0, "n_group", "%d groups do not divide the %d experts", g.Count, e.Count)
 	r.must(g.Chosen <= g.Count, "topk_group", "%d is more than the %d groups that there are", g.Chosen, g.Count)
-	r.must(e.Routing == llama.RouteGreedy || e.Count/g.Count >= 2, "n_group", "%d groups of the %d experts have less than two each", g.Count, e.Count)
+	r.must(e.Routing == llama.RouteGreedy || e.Count/g.Count >= 2, "n_group",
+		"%d groups of the %d experts have less than two each", g.Count, e.Count)
 }
 
 // firstDense reads how many layers have no experts.
@@ -67,7 +73,9 @@ func readLatentExperts(dense int64) func(r *reader, c *llama.Config) {
 func readGLM4MoELite(r *reader, c *llama.Config) {
 	r.latent(c)
 	r.groupedExperts(c, 1)
-	c.Experts.Dense = r.layersOf("mlp_layer_types", c, []string{"dense"}, []string{"sparse"}, func(i int64) bool { return i == 0 })
+	c.Experts.Dense = r.layersOf("mlp_layer_types", c, []string{"dense"}, []string{"sparse"}, func(i int64) bool {
+		return i == 0
+	})
 }
 
 // readGLM4MoE reads a mixture like DeepSeek's below attention like GLM's.
@@ -92,7 +100,8 @@ func readKimiLinear(r *reader, c *llama.Config) {
 	r.firstDense(c, 1)
 	l := r.sub("linear_attn_config")
 	c.KDA = llama.KDA{
-		Heads: l.size("num_heads", r.size("linear_num_heads", 32, mostWidth), mostWidth), Size: l.size("head_dim", r.size("linear_head_dim", 128, mostWidth), mostWidth),
+		Heads:  l.size("num_heads", r.size("linear_num_heads", 32, mostWidth), mostWidth),
+		Size:   l.size("head_dim", r.size("linear_head_dim", 128, mostWidth), mostWidth),
 		Kernel: l.size("short_conv_kernel_size", r.size("linear_conv_kernel_dim", 4, mostKernel), mostKernel),
 	}
 	full := l.numbers("full_attn_layers", 1, mostLayers) // counted from one

@@ -13,11 +13,15 @@ import (
 // panics, and no program is invalid.
 func TestLeversGoTogetherWithAllConfigurations(t *testing.T) {
 	lora := &models.LoRA{Rank: 8, Alpha: 16}
-	reentrant, packed := models.Levers{Recompute: models.Reentrant}, models.Levers{Recompute: models.Reentrant, Quantize: "nf4-dq"}
+	reentrant, packed := models.Levers{Recompute: models.Reentrant},
+		models.Levers{Recompute: models.Reentrant, Quantize: "nf4-dq"}
 	cases := []models.Case{
 		{Checkpointing: true, LoRA: lora, Weights: "bf16", Levers: reentrant},
 		{Checkpointing: true, LoRA: lora, AMP: "bf16", Levers: packed, Settings: models.Settings{"flash": 1}},
-		{Checkpointing: true, Weights: "bf16", Levers: models.Levers{Offload: true}, Settings: models.Settings{"padding": 0}},
+		{
+			Checkpointing: true, Weights: "bf16", Levers: models.Levers{Offload: true},
+			Settings: models.Settings{"padding": 0},
+		},
 		{Accumulate: 2, AMP: "fp16", Levers: models.Levers{Liger: true}},
 		{AMP: "bf16", Settings: models.Settings{"eager": 1}},
 		{AMP: "bf16", Checkpointing: true, Settings: models.Settings{"flex": 1}},

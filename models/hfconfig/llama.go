@@ -34,7 +34,8 @@ func (d relative) architecture(r *reader) architecture {
 		length = rowLength(2048, most, positionsKey)
 	}
 	a := decoder(d.name, c.Layers, c.Width, labels, length)
-	a.levers.Liger, a.levers.Tiles, a.levers.Context, a.levers.Experts = d.liger, c.Experts.Count == 0 && c.Order != llama.MambaBlock, c.PlainAttention(), c.SharedExperts()
+	a.levers.Liger, a.levers.Tiles, a.levers.Context, a.levers.Experts = d.liger, c.Experts.Count == 0 &&
+		c.Order != llama.MambaBlock, c.PlainAttention(), c.SharedExperts()
 	a.flashed(c)
 	a.levers.Cache = c.Attends()
 	d.special(c, &a)
@@ -110,14 +111,17 @@ func (d relative) turnedHeads(r *reader, c *llama.Config) {
 	if c.HeadSize = r.sizeOr("head_dim", d.headSize, 0, mostWidth); c.HeadSize == 0 {
 		r.heads("num_attention_heads", c.Heads, "hidden_size", c.Width)
 		c.HeadSize = max(1, c.Width/c.Heads)
-		r.must(c.HeadSize%2 == 0, "num_attention_heads", "%d heads of hidden_size %d are %d wide; rotary positions need an even number", c.Heads, c.Width, c.HeadSize)
+		r.must(c.HeadSize%2 == 0, "num_attention_heads",
+			"%d heads of hidden_size %d are %d wide; rotary positions need an even number", c.Heads,
+			c.Width, c.HeadSize)
 	}
 	r.must(c.HeadSize%2 == 0, "head_dim", "%d is odd; rotary positions need an even number", c.HeadSize)
 	r.grids = c.Rotary.Grids > 0
 	part := r.rotary(cmp.Or(d.part, 1), c.Rotary.Split || c.Rotary.Inside)
 	if size := int64(part * float64(c.HeadSize)); c.Rotary.Split || c.Rotary.Inside {
 		c.Rotary.Size = size
-		r.must(size > 0 && size%2 == 0 && size <= c.HeadSize, "partial_rotary_factor", "%g of heads of %d is no even number of elements", part, c.HeadSize)
+		r.must(size > 0 && size%2 == 0 && size <= c.HeadSize, "partial_rotary_factor",
+			"%g of heads of %d is no even number of elements", part, c.HeadSize)
 	}
 }
 
@@ -270,7 +274,8 @@ func readGPTJ(r *reader, c *llama.Config) {
 	c.Inner = r.sizeOr("n_inner", 4*c.Width, 4*c.Width, mostInner)
 	c.AngleTable = r.size(positionsKey, 2048, mostPositions)
 	c.Rotary.Size = r.size("rotary_dim", 64, mostWidth)
-	r.must(c.Rotary.Size%2 == 0 && c.Rotary.Size <= c.HeadSize, "rotary_dim", "%d is no even number of elements of heads of %d", c.Rotary.Size, c.HeadSize)
+	r.must(c.Rotary.Size%2 == 0 && c.Rotary.Size <= c.HeadSize, "rotary_dim",
+		"%d is no even number of elements of heads of %d", c.Rotary.Size, c.HeadSize)
 	c.AttentionDropout = r.probability("attn_pdrop", 0)
 	c.ResidualDropout, c.EmbedDropout = r.probability("resid_pdrop", 0), r.probability("embd_pdrop", 0)
 }
@@ -305,8 +310,10 @@ func readSmolLM3(r *reader, c *llama.Config) {
 }
 
 func readSeedOSS(r *reader, c *llama.Config) {
-	c.QKVBias, c.OutputBias, c.MLPBias = r.flag("attention_bias", true), r.flag("attention_out_bias", false), r.flag("mlp_bias", false)
-	c.AttentionDropout, c.ResidualDropout = r.probability("attention_dropout", 0.1), r.probability("residual_dropout", 0.1)
+	c.QKVBias, c.OutputBias, c.MLPBias = r.flag("attention_bias", true), r.flag("attention_out_bias", false),
+		r.flag("mlp_bias", false)
+	c.AttentionDropout, c.ResidualDropout = r.probability("attention_dropout", 0.1),
+		r.probability("residual_dropout", 0.1)
 }
 
 // unlessNull says of what transformers has by default whether the file leaves it: by another value than
@@ -319,7 +326,8 @@ func (r *reader) unlessNull(key string) bool {
 // qwenWindows reads which layers see a window.
 func (r *reader) qwenWindows(c *llama.Config) {
 	c.BothMasks = true
-	window, from := r.sizeOr("sliding_window", 4096, 0, mostPositions), r.number("max_window_layers", 28, 0, mostPositions)
+	window, from := r.sizeOr("sliding_window", 4096, 0, mostPositions),
+		r.number("max_window_layers", 28, 0, mostPositions)
 	if r.flag("use_sliding_window", false) {
 		c.Window = window
 	}
@@ -370,7 +378,8 @@ func (r *reader) layersOf(key string, c *llama.Config, kind, other []string, usu
 	}
 	return layers(c, func(i int64) bool {
 		is := slices.Contains(kind, types[i])
-		r.must(is || slices.Contains(other, types[i]), key, "vprof does not know %q; it knows %s, %s", types[i], kind[0], other[0])
+		r.must(is || slices.Contains(other, types[i]), key, "vprof does not know %q; it knows %s, %s", types[i],
+			kind[0], other[0])
 		return is
 	})
 }
@@ -392,7 +401,8 @@ func (r *reader) attentionTypes(types []string, c *llama.Config, sliding string)
 	for i, t := range types {
 		out[i] = t == sliding
 		r.must(t == full || t == sliding, "layer_types", "vprof does not know %q; it knows %s, %s", t, full, sliding)
-		r.must(t != sliding || c.Window > 0, "layer_types", "%s without a window: use_sliding_window and sliding_window say there is none", sliding)
+		r.must(t != sliding || c.Window > 0, "layer_types",
+			"%s without a window: use_sliding_window and sliding_window say there is none", sliding)
 	}
 	return out
 }
@@ -456,7 +466,9 @@ func (r *reader) rope(value json.RawMessage, name string, part *float64) {
 		case "mrope":
 			r.must(r.grids, name, "mrope is for models that see")
 		default:
-			r.must(*rope.Type == "dynamic" && rope.Alpha != nil, name, "vprof does not describe rope_type %q; it describes default, linear, llama3, yarn, longrope", *rope.Type)
+			r.must(*rope.Type == "dynamic" && rope.Alpha != nil, name,
+				"vprof does not describe rope_type %q; it describes default, linear, llama3, yarn, longrope",
+				*rope.Type)
 		}
 	}
 	if rope.Part != nil {

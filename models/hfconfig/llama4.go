@@ -21,7 +21,8 @@ func readLlama4(r *reader, c *llama.Config) {
 	c.Experts.Count = r.size("num_local_experts", 16, mostExperts)
 	c.Experts.PerToken = r.size("num_experts_per_tok", 1, mostExperts)
 	c.Experts.Inner, c.Inner = c.Inner, r.size("intermediate_size_mlp", 16384, mostInner)
-	r.must(c.Experts.PerToken <= c.Experts.Count, "num_experts_per_tok", "%d is more than the %d experts that there are", c.Experts.PerToken, c.Experts.Count)
+	r.must(c.Experts.PerToken <= c.Experts.Count, "num_experts_per_tok",
+		"%d is more than the %d experts that there are", c.Experts.PerToken, c.Experts.Count)
 	r.refuse("output_router_logits", "false")
 	c.Llama4.Normalized = r.flag("use_qk_norm", true)
 	c.Llama4.Tuned = r.tuned()
@@ -59,19 +60,27 @@ func (r *reader) tuned() bool {
 // llama4 says of an architecture what Llama 4 brings with it.
 func llama4(a *architecture) {
 	a.settings = append(a.settings, models.Setting{
-		Name: linearizedSetting, Usage: "1 if experts are lists of linear layers, as axolotl's llama4_linearized_experts has them, 0 if they are parameters of all", Default: 0, Min: 0, Max: 1,
+		Name: linearizedSetting,
+		Usage: "1 if experts are lists of linear layers, as axolotl's llama4_linearized_experts has them, 0 if they " +
+			"are parameters of all", Default: 0, Min: 0, Max: 1,
 	})
 	a.settings = append(a.settings, hf.Flash.Setting())
 	a.refuse(func(c models.Case) (setting, reason string) {
 		switch {
 		case hf.Flash.Chosen(c):
-			return "flash", "transformers has no FlashAttention for Llama 4 and raises \"does not support Flash Attention\"; use attn_implementation sdpa"
-		case c.LoRA != nil && c.LoRA.Match == "" && (len(c.LoRA.Targets) == 0 || slices.ContainsFunc(c.LoRA.Targets, isRouter)):
-			return "lora", "peft puts an adapter in the place of the router, too, a linear layer that gives two results, and the step fails; name the other layers, such as q_proj+k_proj+v_proj+o_proj"
+			return "flash",
+				"transformers has no FlashAttention for Llama 4 and raises \"does not support Flash Attention\"; " +
+					"use attn_implementation sdpa"
+		case c.LoRA != nil && c.LoRA.Match == "" &&
+			(len(c.LoRA.Targets) == 0 || slices.ContainsFunc(c.LoRA.Targets, isRouter)):
+			return "lora",
+				"peft puts an adapter in the place of the router, too, a linear layer that gives two results, and " +
+					"the step fails; name the other layers, such as q_proj+k_proj+v_proj+o_proj"
 		}
 		return "", ""
 	})
-	a.note("all experts see all tokens, weighed by zeros where they are not chosen: no size depends on how tokens are routed")
+	a.note("all experts see all tokens, weighed by zeros where they are not chosen: no size depends on how tokens " +
+		"are routed")
 }
 
 // isRouter says that layers of a name are routers.
@@ -81,17 +90,21 @@ func isRouter(name string) bool { return name[strings.LastIndexByte(name, '.')+1
 func withoutLigerLoss(a *architecture) {
 	a.refuse(func(c models.Case) (setting, reason string) {
 		if hf.LigerLoss(c) {
-			return "liger", "what liger-kernel's fused loss gives has no router_logits, which Llama4ForConditionalGeneration of transformers 5.23 asks for; leave the loss to PyTorch with --set plain-loss=1"
+			return "liger",
+				"what liger-kernel's fused loss gives has no router_logits, which Llama4ForConditionalGeneration of " +
+					"transformers 5.23 asks for; leave the loss to PyTorch with --set plain-loss=1"
 		}
 		return "", ""
 	})
 }
 
 func towersLlama4(r *reader, text llama.Config) func() llama.Wrapper {
-	v, s, _ := r.vision(tower.Size{Width: 768, Inner: 5632, Layers: 34, Heads: 16, Image: 448, Patch: 14}, "llama4_vision_model")
+	v, s, _ := r.vision(tower.Size{Width: 768, Inner: 5632, Layers: 34, Heads: 16, Image: 448, Patch: 14},
+		"llama4_vision_model")
 	out, hidden := v.size("vision_output_dim", 7680, mostWidth), v.size("projector_input_dim", 4096, mostWidth)
 	s.Out = v.size("projector_output_dim", 4096, mostWidth)
-	r.must(hidden == s.Out, "vision_config.projector_input_dim", "%d is not projector_output_dim %d, which the second layer takes", hidden, s.Out)
+	r.must(hidden == s.Out, "vision_config.projector_input_dim",
+		"%d is not projector_output_dim %d, which the second layer takes", hidden, s.Out)
 	return func() llama.Wrapper {
 		p := (&nn.Parts{}).Add("vision_model", tower.Llama4(s))
 		p.In("multi_modal_projector").Add("linear_1", nn.NewLinear(out, text.Width, false))

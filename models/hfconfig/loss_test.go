@@ -28,7 +28,10 @@ func TestChunkedLossNeedsWhatTorchtuneNeeds(t *testing.T) {
 		{"bf16", 4, 52601344, 73146880},
 		{"bf16", 8, 52603392, 73148928},
 	} {
-		r, err := m.Record(models.Case{Batch: 2, Weights: want.weights, Settings: models.Settings{"seq-len": 256, "chunked-loss": want.chunks}}, board, models.Options{Steps: 1})
+		r, err := m.Record(models.Case{
+			Batch: 2, Weights: want.weights,
+			Settings: models.Settings{"seq-len": 256, "chunked-loss": want.chunks},
+		}, board, models.Options{Steps: 1})
 		require.NoError(t, err)
 		forward, peak := firstStep(r.Program)
 		require.InEpsilon(t, want.forward, forward, 0.0003, "%+v", want)
@@ -48,9 +51,11 @@ func firstStep(p *program.Program) (forward, peak int64) {
 // more chunks than tokens are one of each token.
 func TestChunksAreThoseOfTensorSplit(t *testing.T) {
 	const vocab = 5000
-	m := model(t, `{"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 5000}`)
+	m := model(t,
+		`{"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 5000}`)
 	for length, want := range map[int64][]int64{19: {3, 3, 3, 2, 2, 2, 2, 2}, 3: {1, 1, 1}} {
-		r, err := m.Record(models.Case{Batch: 1, Settings: models.Settings{"seq-len": length, "chunked-loss": 8}}, board, models.Options{Steps: 1})
+		r, err := m.Record(models.Case{Batch: 1, Settings: models.Settings{"seq-len": length, "chunked-loss": 8}},
+			board, models.Options{Steps: 1})
 		require.NoError(t, err)
 		var tokens []int64
 		for _, b := range r.Program.Buffers {
@@ -63,7 +68,8 @@ func TestChunksAreThoseOfTensorSplit(t *testing.T) {
 }
 
 func TestLossesDoNotMix(t *testing.T) {
-	m := model(t, `{"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 5000}`)
+	m := model(t,
+		`{"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 5000}`)
 	for _, c := range []models.Case{
 		{Settings: models.Settings{"chunked-loss": 4, "fused-loss": 1}},
 		{Levers: models.Levers{Liger: true}, Settings: models.Settings{"chunked-loss": 4}},

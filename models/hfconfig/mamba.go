@@ -15,7 +15,8 @@ import (
 // withoutKernels says with every result that what has kernels of its own is recorded as
 // transformers runs it without them.
 func (a *architecture) withoutKernels(what, packages string) {
-	note := fmt.Sprintf("%s is recorded as transformers runs it in PyTorch alone; with the kernels of %s a step needs less", what, packages)
+	note := fmt.Sprintf("%s is recorded as transformers runs it in PyTorch alone; with the kernels of %s a step "+
+		"needs less", what, packages)
 	a.note(note)
 }
 
@@ -63,7 +64,8 @@ func (d relative) special(c llama.Config, a *architecture) {
 
 func refuseQuantizedMamba(c models.Case) (setting, reason string) {
 	if c.Quantize != "" {
-		return "quantize", "transformers' Mamba multiplies by the weights of its layers itself, which fails where they are packed"
+		return "quantize",
+			"transformers' Mamba multiplies by the weights of its layers itself, which fails where they are packed"
 	}
 	return "", ""
 }
@@ -81,7 +83,8 @@ func (a *architecture) selective(m llama.Config) {
 		Name: kernelsSetting, Default: 1, Min: 0, Max: 1,
 		Usage: "1 if mamba_ssm and causal_conv1d are installed, 0 if transformers goes from token to token in PyTorch",
 	})
-	a.note("Mamba is recorded with the kernels of mamba_ssm 2.3 and causal_conv1d 1.6, without which transformers goes from token to token: --set mamba-kernels=0")
+	a.note("Mamba is recorded with the kernels of mamba_ssm 2.3 and causal_conv1d 1.6, without which transformers " +
+		"goes from token to token: --set mamba-kernels=0")
 	scans := int64(0)
 	for _, mixes := range m.Selective.Layers {
 		if mixes {
@@ -90,7 +93,10 @@ func (a *architecture) selective(m llama.Config) {
 	}
 	a.refuse(func(c models.Case) (setting, reason string) {
 		if tokens := scans * hf.TextOf(c).Length; c.Settings[kernelsSetting] == 0 && tokens > mostScanned {
-			return kernelsSetting, fmt.Sprintf("is 0: %d layers go over %d tokens one after the other; vprof records %d of such steps at the most. Use --set mamba-kernels=1, or shorter sequences", scans, hf.TextOf(c).Length, mostScanned)
+			return kernelsSetting,
+				fmt.Sprintf("is 0: %d layers go over %d tokens one after the other; vprof records %d of such steps "+
+					"at the most. Use --set mamba-kernels=1, or shorter sequences", scans,
+					hf.TextOf(c).Length, mostScanned)
 		}
 		return "", ""
 	})
@@ -99,12 +105,17 @@ func (a *architecture) selective(m llama.Config) {
 // deltaNets reads linear attention, and which layers have it.
 func (r *reader) deltaNets(c *llama.Config) {
 	d := llama.DeltaNet{
-		KeyHeads: r.size("linear_num_key_heads", 16, mostWidth), ValueHeads: r.size("linear_num_value_heads", 32, mostWidth),
-		KeySize: r.size("linear_key_head_dim", 128, mostWidth), ValueSize: r.size("linear_value_head_dim", 128, mostWidth), Kernel: r.size("linear_conv_kernel_dim", 4, mostKernel),
+		KeyHeads:   r.size("linear_num_key_heads", 16, mostWidth),
+		ValueHeads: r.size("linear_num_value_heads", 32, mostWidth),
+		KeySize:    r.size("linear_key_head_dim", 128, mostWidth), ValueSize: r.size("linear_value_head_dim", 128,
+			mostWidth), Kernel: r.size("linear_conv_kernel_dim", 4, mostKernel),
 	}
-	r.must(d.ValueHeads%d.KeyHeads == 0, "linear_num_key_heads", "%d do not divide linear_num_value_heads %d", d.KeyHeads, d.ValueHeads)
+	r.must(d.ValueHeads%d.KeyHeads == 0, "linear_num_key_heads", "%d do not divide linear_num_value_heads %d",
+		d.KeyHeads, d.ValueHeads)
 	every := r.size("full_attention_interval", 4, mostLayers)
-	d.Layers = r.layersOf("layer_types", c, []string{linearAttention}, []string{fullAttention}, func(i int64) bool { return (i+1)%every != 0 })
+	d.Layers = r.layersOf("layer_types", c, []string{linearAttention}, []string{fullAttention}, func(i int64) bool {
+		return (i+1)%every != 0
+	})
 	d.Fused = c.DeltaNet.Fused
 	c.DeltaNet = d
 }
@@ -133,7 +144,9 @@ func readQwen3Next(r *reader, c *llama.Config) {
 func (a *architecture) noAdaptersBeside(path string) {
 	a.refuse(func(c models.Case) (setting, reason string) {
 		if c.LoRA != nil && c.LoRA.Adapts()(path) {
-			return "lora", fmt.Sprintf("peft puts no adapters beside %s of Mamba models; name other layers, such as target=in_proj", path[strings.LastIndexByte(path, '.')+1:])
+			return "lora",
+				fmt.Sprintf("peft puts no adapters beside %s of Mamba models; name other layers, such as "+
+					"target=in_proj", path[strings.LastIndexByte(path, '.')+1:])
 		}
 		return "", ""
 	})
@@ -158,7 +171,8 @@ func readGraniteHybrid(r *reader, c *llama.Config) {
 	m := r.mamba2(r.size("mamba_expand", 2, mostMerged)*c.Width, "mamba_expand times hidden_size,")
 	m.OutBias, m.Norm, m.Bare = m.InBias, true, true
 	every := func(int64) bool { return true }
-	m.Layers = r.layersOf("layer_types", c, []string{"mamba", linearAttention}, []string{"attention", fullAttention}, every)
+	m.Layers = r.layersOf("layer_types", c, []string{"mamba", linearAttention},
+		[]string{"attention", fullAttention}, every)
 	c.Mamba = m
 }
 
@@ -184,7 +198,8 @@ func (r *reader) mamba2(inner int64, named string) llama.Mamba {
 		InBias: r.flag("mamba_proj_bias", false),
 	}
 	m.HeadSize = r.automatic("mamba_d_head", max(1, inner/m.Heads))
-	r.must(m.HeadSize*m.Heads == inner, "mamba_n_heads", "%d heads of %d are not %s %d", m.Heads, m.HeadSize, named, inner)
+	r.must(m.HeadSize*m.Heads == inner, "mamba_n_heads", "%d heads of %d are not %s %d", m.Heads,
+		m.HeadSize, named, inner)
 	r.must(m.Heads%m.Groups == 0, "mamba_n_groups", "%d do not divide mamba_n_heads %d", m.Groups, m.Heads)
 	r.must(inner%m.Groups == 0, "mamba_n_groups", "%d do not divide %s %d", m.Groups, named, inner)
 	return m
@@ -260,7 +275,8 @@ func readJamba(r *reader, c *llama.Config) {
 	c.Experts.Dense = layers(c, func(i int64) bool { return c.Experts.Count == 1 || i%every != first })
 	r.refuse("use_mambapy", "false")
 	s := llama.Selective{
-		Inner: r.size("mamba_expand", 2, mostMerged) * c.Width, State: r.size("mamba_d_state", 16, mostState), Kernel: r.size("mamba_d_conv", 4, mostKernel),
+		Inner: r.size("mamba_expand", 2, mostMerged) * c.Width, State: r.size("mamba_d_state", 16, mostState),
+		Kernel:   r.size("mamba_d_conv", 4, mostKernel),
 		ConvBias: r.flag("mamba_conv_bias", true), Bias: r.flag("mamba_proj_bias", false), Norms: true,
 		Rank: ceil.Div(c.Width, 16), Layers: layers(c, func(i int64) bool { return i%attends != from }),
 	}
@@ -274,7 +290,8 @@ func readMamba(r *reader, c *llama.Config) {
 	r.refuse("use_mambapy", "false")
 	c.ResidualFloat = r.flag("residual_in_fp32", true)
 	c.Selective = llama.Selective{
-		Inner: r.size("expand", 2, mostMerged) * c.Width, State: r.size("state_size", 16, mostState), Kernel: r.size("conv_kernel", 4, mostKernel),
+		Inner: r.size("expand", 2, mostMerged) * c.Width, State: r.size("state_size", 16, mostState),
+		Kernel:   r.size("conv_kernel", 4, mostKernel),
 		ConvBias: r.flag("use_conv_bias", true), Bias: r.flag("use_bias", false), Whole: true,
 		Rank: ceil.Div(c.Width, 16), Layers: layers(c, func(int64) bool { return true }),
 	}
@@ -289,17 +306,22 @@ func readNemotronH(r *reader, c *llama.Config) {
 	c.Blocks = r.layerBlocks()
 	c.Layers = int64(len(c.Blocks))
 	r.experts(c, 8, "n_routed_experts", "num_local_experts", 2, 7688, "moe_intermediate_size")
-	c.Experts.Shared, c.Experts.Narrow = r.size("moe_shared_expert_intermediate_size", 7688, mostInner), r.sizeOr("moe_latent_size", 0, 0, mostWidth)
+	c.Experts.Shared, c.Experts.Narrow = r.size("moe_shared_expert_intermediate_size", 7688, mostInner),
+		r.sizeOr("moe_latent_size", 0, 0, mostWidth)
 	c.Experts.Normalized = r.flag("norm_topk_prob", true)
 	r.expertGroups(&c.Experts, llama.Groups{Count: 1, Chosen: 1})
 	groups := r.size(r.either("mamba_n_groups", "n_groups"), 8, mostState)
 	m := llama.Mamba{
-		Heads: r.size("mamba_num_heads", 128, mostWidth), HeadSize: r.size("mamba_head_dim", 64, mostWidth), Groups: groups, State: r.size("ssm_state_size", 128, mostState),
-		Kernel: r.size(r.either("mamba_d_conv", "conv_kernel"), 4, mostKernel), Chunk: r.size(r.either("mamba_chunk_size", "chunk_size"), 128, mostChunk),
-		ConvBias: r.flag(r.either("mamba_conv_bias", "use_conv_bias"), true), InBias: r.flag("use_bias", false), Norm: true, Bare: true,
+		Heads: r.size("mamba_num_heads", 128, mostWidth), HeadSize: r.size("mamba_head_dim", 64, mostWidth),
+		Groups: groups, State: r.size("ssm_state_size", 128, mostState),
+		Kernel:   r.size(r.either("mamba_d_conv", "conv_kernel"), 4, mostKernel),
+		Chunk:    r.size(r.either("mamba_chunk_size", "chunk_size"), 128, mostChunk),
+		ConvBias: r.flag(r.either("mamba_conv_bias", "use_conv_bias"), true), InBias: r.flag("use_bias", false),
+		Norm: true, Bare: true,
 	}
 	m.OutBias = m.InBias
-	r.must(m.Heads%m.Groups == 0 && m.Heads*m.HeadSize%m.Groups == 0, "n_groups", "%d do not divide mamba_num_heads %d", m.Groups, m.Heads)
+	r.must(m.Heads%m.Groups == 0 && m.Heads*m.HeadSize%m.Groups == 0, "n_groups", "%d do not divide mamba_num_heads %d",
+		m.Groups, m.Heads)
 	c.Mamba = m
 }
 
@@ -315,8 +337,10 @@ func (r *reader) either(first, second string) string {
 // each, or layers_block_type by names.
 func (r *reader) layerBlocks() []llama.Block {
 	kinds := map[string]llama.Block{
-		"M": llama.MixerBlock, "mamba": llama.MixerBlock, "linear_attention": llama.MixerBlock, "E": llama.ExpertsBlock, "moe": llama.ExpertsBlock,
-		"*": llama.AttentionBlock, "attention": llama.AttentionBlock, fullAttention: llama.AttentionBlock, "-": llama.FeedBlock, "mlp": llama.FeedBlock,
+		"M": llama.MixerBlock, "mamba": llama.MixerBlock, "linear_attention": llama.MixerBlock, "E": llama.ExpertsBlock,
+		"moe": llama.ExpertsBlock,
+		"*":   llama.AttentionBlock, "attention": llama.AttentionBlock, fullAttention: llama.AttentionBlock,
+		"-": llama.FeedBlock, "mlp": llama.FeedBlock,
 	}
 	key := r.either("layer_types", "layers_block_type")
 	names := r.words(key)
@@ -334,7 +358,8 @@ func (r *reader) layerBlocks() []llama.Block {
 	out := make([]llama.Block, len(names))
 	for i, name := range names {
 		kind, ok := kinds[name]
-		r.must(ok, key, "vprof does not know %q; it knows linear_attention, full_attention, moe and mlp, or M, *, E and -", name)
+		r.must(ok, key,
+			"vprof does not know %q; it knows linear_attention, full_attention, moe and mlp, or M, *, E and -", name)
 		out[i] = kind
 	}
 	r.must(len(out) > 0, key, "names no layer")

@@ -46,7 +46,8 @@ func TestTextsThatBelongTogether(t *testing.T) {
 			settings["packed"] = 0
 		}
 		c := complete(t, m, models.Case{
-			Batch: int(4 / o.Rows()), Task: want.task, LoRA: want.lora, Torch: "2.11", Weights: "bf16", AMP: want.amp, Optimizer: "sgd", Settings: settings,
+			Batch: int(4 / o.Rows()), Task: want.task, LoRA: want.lora, Torch: "2.11", Weights: "bf16", AMP: want.amp,
+			Optimizer: "sgd", Settings: settings,
 			Levers: models.Levers{Objective: o, Clip: models.ClipNone},
 		})
 		forward, backward := growth(t, m, c)
@@ -58,11 +59,25 @@ func TestTextsThatBelongTogether(t *testing.T) {
 func TestTextsThatCannotBelongTogether(t *testing.T) {
 	m := model(t, shortLlama)
 	for want, c := range map[string]models.Case{
-		"objective: packed: pairs in one row are ms-swift's; add as=ms-swift":        {Levers: models.Levers{Objective: models.Objective{Name: models.DPO, Packed: true}}},
-		"objective: a reranker gives a text one score; add --set classes=1":          {Task: classification, Levers: models.Levers{Objective: models.Objective{Name: models.Reranker}}},
-		"objective: texts in one row have neither padding nor a mask here":           {Settings: models.Settings{"padding": 1}, Levers: models.Levers{Objective: models.Objective{Name: models.Embedding, Unpadded: true}}},
-		"objective: embedding is learnt by a language model":                         {Task: classification, Levers: models.Levers{Objective: models.Objective{Name: models.Embedding}}},
-		"objective: vprof does not record texts that belong together under tensor p": {GPUs: 4, Strategy: &models.Strategy{Name: models.TP, TP: 2}, Levers: models.Levers{Clip: models.ClipNone, Objective: models.Objective{Name: models.Reranker}}},
+		"objective: packed: pairs in one row are ms-swift's; add as=ms-swift": {
+			Levers: models.Levers{Objective: models.Objective{Name: models.DPO, Packed: true}},
+		},
+		"objective: a reranker gives a text one score; add --set classes=1": {
+			Task:   classification,
+			Levers: models.Levers{Objective: models.Objective{Name: models.Reranker}},
+		},
+		"objective: texts in one row have neither padding nor a mask here": {Settings: models.Settings{
+			"padding": 1,
+		}, Levers: models.Levers{Objective: models.Objective{Name: models.Embedding, Unpadded: true}}},
+		"objective: embedding is learnt by a language model": {
+			Task:   classification,
+			Levers: models.Levers{Objective: models.Objective{Name: models.Embedding}},
+		},
+		"objective: vprof does not record texts that belong together under tensor p": {
+			GPUs:     4,
+			Strategy: &models.Strategy{Name: models.TP, TP: 2},
+			Levers:   models.Levers{Clip: models.ClipNone, Objective: models.Objective{Name: models.Reranker}},
+		},
 	} {
 		_, err := m.Complete(c)
 		require.ErrorContains(t, err, want)

@@ -9,7 +9,8 @@ import (
 
 func optFamily() family {
 	return family{
-		heads: map[string]string{"OPTForCausalLM": causalLM, "OPTForSequenceClassification": classification}, usual: causalLM, half: true,
+		heads: map[string]string{"OPTForCausalLM": causalLM, "OPTForSequenceClassification": classification},
+		usual: causalLM, half: true,
 		read: readOPT,
 	}
 }
@@ -22,7 +23,8 @@ func readOPT(r *reader) architecture {
 		Dropout: r.probability("dropout", 0.1), AttentionDropout: r.probability("attention_dropout", 0),
 		Activation: r.word("activation_function", "relu", hf.Activations()),
 		NormLast:   !r.flag("do_layer_norm_before", true), NoFinalNorm: r.flag("_remove_final_layer_norm", false),
-		Bias: r.flag("enable_bias", true), PlainNorms: !r.flag("layer_norm_elementwise_affine", true), Untied: !r.flag("tie_word_embeddings", true),
+		Bias: r.flag("enable_bias", true), PlainNorms: !r.flag("layer_norm_elementwise_affine", true),
+		Untied: !r.flag("tie_word_embeddings", true),
 	}
 	c.Words = r.sizeOr("word_embed_proj_dim", c.Width, c.Width, mostWidth)
 	r.heads("num_attention_heads", c.Heads, "hidden_size", c.Width)
@@ -32,7 +34,8 @@ func readOPT(r *reader) architecture {
 	a := decoder("OPT", c.Layers, c.Width, labels, rowLength(2048, c.Positions, positionsKey))
 	a.eager()
 	a.levers.Cache = true
-	a.notes = append(a.notes, "transformers makes this model's masks without positions, so that rows that hold several sequences need none")
+	a.notes = append(a.notes,
+		"transformers makes this model's masks without positions, so that rows that hold several sequences need none")
 	if r.probability("layerdrop", 0) > 0 {
 		a.notes = append(a.notes, layerDropNote)
 	}

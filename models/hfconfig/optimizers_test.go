@@ -42,7 +42,8 @@ func TestOptimizersOfOtherLibraries(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := model(t, smallLlama)
 			c := complete(t, m, models.Case{
-				Batch: 2, Weights: "bf16", Optimizer: name, Settings: models.Settings{"seq-len": 512, "packed": 0}, Levers: models.Levers{Clip: models.ClipNone},
+				Batch: 2, Weights: "bf16", Optimizer: name, Settings: models.Settings{"seq-len": 512, "packed": 0},
+				Levers: models.Levers{Clip: models.ClipNone},
 			})
 			r, err := m.Record(c, trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2})
 			require.NoError(t, err)
@@ -76,11 +77,15 @@ func TestOptimizersOfOtherLibrariesInBackward(t *testing.T) {
 		{"badam", "bf16", 158384640, 165707776, 86814720 + loss},
 	} {
 		m := model(t, smallLlama)
-		c := models.Case{Batch: 2, Weights: models.WeightType(want.weights), Optimizer: want.optimizer, Settings: models.Settings{"seq-len": 512, "packed": 0}}
+		c := models.Case{
+			Batch: 2, Weights: models.WeightType(want.weights), Optimizer: want.optimizer,
+			Settings: models.Settings{"seq-len": 512, "packed": 0},
+		}
 		if c.InBackward = want.at == 0; !c.InBackward {
 			c.TrainOnly, c.Clip = `layers\.0\.`, models.ClipNone
 		}
-		r, err := m.Record(complete(t, m, c), trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2})
+		r, err := m.Record(complete(t, m, c), trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048},
+			models.Options{Steps: 2})
 		require.NoError(t, err)
 		all := phases(r.Program, inBlocks)
 		require.Equal(t, want.forward, all[phase(1, "forward")].peak, want.optimizer)
@@ -93,12 +98,18 @@ func TestOptimizersOfOtherLibrariesInBackward(t *testing.T) {
 
 func TestOptimizersThatDoNotGoWithTheRest(t *testing.T) {
 	for want, c := range map[string]models.Case{
-		"galore-adamw projects the gradients": {Optimizer: "galore-adamw", LoRA: nil, Levers: models.Levers{TrainOnly: "embed_tokens"}},
-		"lomo steps as gradients come":        {Optimizer: "lomo"},
-		"badam trains one block":              {Optimizer: "badam"},
-		"is neither rank=N nor target":        {Optimizer: "apollo-adamw:rank=none"},
-		"optimizer came takes no options":     {Optimizer: "came:rank=2"},
-		"needs each gradient as a whole":      {Optimizer: "galore-adamw", Strategy: &models.Strategy{Name: "fsdp2"}, GPUs: 2},
+		"galore-adamw projects the gradients": {
+			Optimizer: "galore-adamw", LoRA: nil,
+			Levers: models.Levers{TrainOnly: "embed_tokens"},
+		},
+		"lomo steps as gradients come":    {Optimizer: "lomo"},
+		"badam trains one block":          {Optimizer: "badam"},
+		"is neither rank=N nor target":    {Optimizer: "apollo-adamw:rank=none"},
+		"optimizer came takes no options": {Optimizer: "came:rank=2"},
+		"needs each gradient as a whole": {
+			Optimizer: "galore-adamw",
+			Strategy:  &models.Strategy{Name: "fsdp2"}, GPUs: 2,
+		},
 	} {
 		m := model(t, smallLlama)
 		c.Batch = 1

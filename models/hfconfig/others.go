@@ -15,7 +15,10 @@ import (
 const layerDropNote = "layers are never dropped: what is shown is the most that a step needs"
 
 func vitFamily() family {
-	return family{heads: map[string]string{"ViTForImageClassification": classification}, usual: classification, read: readViT}
+	return family{
+		heads: map[string]string{"ViTForImageClassification": classification}, usual: classification,
+		read: readViT,
+	}
 }
 
 func readViT(r *reader) architecture {
@@ -24,8 +27,9 @@ func readViT(r *reader) architecture {
 		Channels: r.size("num_channels", 3, mostChannels), Width: r.size("hidden_size", 768, mostWidth),
 		Layers: r.size("num_hidden_layers", 12, mostLayers), Heads: r.size("num_attention_heads", 12, mostWidth),
 		Inner: r.size("intermediate_size", 3072, mostInner), Activation: r.word("hidden_act", "gelu", hf.Activations()),
-		HiddenDropout: r.probability("hidden_dropout_prob", 0), AttentionDropout: r.probability("attention_probs_dropout_prob", 0),
-		NoQKVBias: !r.flag("qkv_bias", true),
+		HiddenDropout:    r.probability("hidden_dropout_prob", 0),
+		AttentionDropout: r.probability("attention_probs_dropout_prob", 0),
+		NoQKVBias:        !r.flag("qkv_bias", true),
 	}
 	r.heads("num_attention_heads", c.Heads, "hidden_size", c.Width)
 	r.must(c.Image%c.Patch == 0, "image_size", "%d is not a multiple of patch_size %d", c.Image, c.Patch)
@@ -53,7 +57,8 @@ func whisperFamily() family {
 	return family{
 		heads: map[string]string{"WhisperForConditionalGeneration": transcription}, usual: transcription,
 		also: map[string]string{
-			"d_model": "hidden_size", "encoder_attention_heads": "num_attention_heads", "encoder_layers": "num_hidden_layers",
+			"d_model": "hidden_size", "encoder_attention_heads": "num_attention_heads",
+			"encoder_layers": "num_hidden_layers",
 		},
 		read: readWhisper,
 	}
@@ -62,21 +67,27 @@ func whisperFamily() family {
 func readWhisper(r *reader) architecture {
 	r.refuse("apply_spec_augment", "false")
 	c := whisper.Config{
-		Vocab: r.size("vocab_size", 51865, mostVocab), Width: r.size("d_model", 384, mostWidth), MelBins: r.size("num_mel_bins", 80, mostChannels),
+		Vocab: r.size("vocab_size", 51865, mostVocab), Width: r.size("d_model", 384, mostWidth),
+		MelBins:       r.size("num_mel_bins", 80, mostChannels),
 		EncoderLayers: r.size("encoder_layers", 4, mostLayers), DecoderLayers: r.size("decoder_layers", 4, mostLayers),
-		EncoderHeads: r.size("encoder_attention_heads", 6, mostWidth), DecoderHeads: r.size("decoder_attention_heads", 6, mostWidth),
-		EncoderInner: r.size("encoder_ffn_dim", 1536, mostInner), DecoderInner: r.size("decoder_ffn_dim", 1536, mostInner),
-		SourcePositions: r.size("max_source_positions", 1500, mostPositions), TargetPositions: r.size("max_target_positions", 448, mostPositions),
-		Dropout: r.probability("dropout", 0), AttentionDropout: r.probability("attention_dropout", 0),
-		ActivationDropout: r.probability("activation_dropout", 0), Activation: r.word("activation_function", "gelu", hf.Activations()),
-		Untied: !r.flag("tie_word_embeddings", true), FixedPositions: true,
+		EncoderHeads:    r.size("encoder_attention_heads", 6, mostWidth),
+		DecoderHeads:    r.size("decoder_attention_heads", 6, mostWidth),
+		EncoderInner:    r.size("encoder_ffn_dim", 1536, mostInner),
+		DecoderInner:    r.size("decoder_ffn_dim", 1536, mostInner),
+		SourcePositions: r.size("max_source_positions", 1500, mostPositions),
+		TargetPositions: r.size("max_target_positions", 448, mostPositions),
+		Dropout:         r.probability("dropout", 0), AttentionDropout: r.probability("attention_dropout", 0),
+		ActivationDropout: r.probability("activation_dropout", 0),
+		Activation:        r.word("activation_function", "gelu", hf.Activations()),
+		Untied:            !r.flag("tie_word_embeddings", true), FixedPositions: true,
 	}
 	r.heads("encoder_attention_heads", c.EncoderHeads, "d_model", c.Width)
 	r.heads("decoder_attention_heads", c.DecoderHeads, "d_model", c.Width)
 	r.token("pad_token_id", 50256, c.Vocab)
 	return architecture{
-		summary: fmt.Sprintf("Whisper speech recognition, encoder of %d and decoder of %d layers of width %d", c.EncoderLayers, c.DecoderLayers, c.Width),
-		unit:    "clip", batch: 16, batches: []int{1, 4, 8, 16, 32, 64},
+		summary: fmt.Sprintf("Whisper speech recognition, encoder of %d and decoder of %d layers of width %d",
+			c.EncoderLayers, c.DecoderLayers, c.Width),
+		unit: "clip", batch: 16, batches: []int{1, 4, 8, 16, 32, 64},
 		settings: []models.Setting{rowLength(128, c.TargetPositions, "max_target_positions"), hf.PackedSetting(0)},
 		notes: []string{
 			"every clip is padded to max_source_positions (1500 are 30 s), so its length does not matter",
@@ -99,26 +110,32 @@ func readWav2Vec2(r *reader) architecture {
 		Layers: r.size("num_hidden_layers", 12, mostLayers), Heads: r.size("num_attention_heads", 12, mostWidth),
 		Inner: r.size("intermediate_size", 3072, mostInner), Activation: r.word("hidden_act", "gelu", hf.Activations()),
 		FeatureActivation: r.word("feat_extract_activation", "gelu", hf.Activations()),
-		HiddenDropout:     r.probability("hidden_dropout", 0.1), AttentionDropout: r.probability("attention_dropout", 0.1),
-		ActivationDropout: r.probability("activation_dropout", 0.1), FeatureDropout: r.probability("feat_proj_dropout", 0),
-		FinalDropout:   r.probability("final_dropout", 0.1),
-		PositionKernel: r.size("num_conv_pos_embeddings", 128, mostKernel), PositionGroups: r.size("num_conv_pos_embedding_groups", 16, mostWidth),
-		ConvBias: r.flag("conv_bias", false), StableLayerNorm: r.flag("do_stable_layer_norm", false),
+		HiddenDropout:     r.probability("hidden_dropout", 0.1),
+		AttentionDropout:  r.probability("attention_dropout", 0.1),
+		ActivationDropout: r.probability("activation_dropout", 0.1),
+		FeatureDropout:    r.probability("feat_proj_dropout", 0),
+		FinalDropout:      r.probability("final_dropout", 0.1),
+		PositionKernel:    r.size("num_conv_pos_embeddings", 128, mostKernel),
+		PositionGroups:    r.size("num_conv_pos_embedding_groups", 16, mostWidth),
+		ConvBias:          r.flag("conv_bias", false), StableLayerNorm: r.flag("do_stable_layer_norm", false),
 		LayerNorms: r.word("feat_extract_norm", "group", []string{"group", "layer"}) == "layer",
 		MaskVector: r.probability("mask_time_prob", 0.05) > 0 || r.probability("mask_feature_prob", 0) > 0,
 		Conv:       r.convolutions(),
 	}
 	r.heads("num_attention_heads", c.Heads, "hidden_size", c.Width)
-	r.must(c.Width%c.PositionGroups == 0, "num_conv_pos_embedding_groups", "%d do not divide hidden_size %d", c.PositionGroups, c.Width)
+	r.must(c.Width%c.PositionGroups == 0, "num_conv_pos_embedding_groups", "%d do not divide hidden_size %d",
+		c.PositionGroups, c.Width)
 	r.token("pad_token_id", 0, c.Vocab)
 	return architecture{
 		summary: fmt.Sprintf("wav2vec 2.0 speech recognition, %d layers of width %d", c.Layers, c.Width),
 		unit:    "clip", batch: 4, batches: []int{1, 2, 4, 8, 16, 32},
 		settings: wav2vec2.Settings(),
 		notes: []string{
-			"the input of the convolutions requires a gradient in training, so stage head runs backward through all of them",
+			"the input of the convolutions requires a gradient in training, so stage head runs backward through all " +
+				"of them",
 			layerDropNote,
-			"SpecAugment is not counted: masks of a byte for every frame, and in backward for a moment a copy of a gradient",
+			"SpecAugment is not counted: masks of a byte for every frame, and in backward for a moment a copy of a " +
+				"gradient",
 		},
 		rules: []rule{c.CheckClip},
 		task:  func(k models.Case) train.Task { return wav2vec2.Recognition(c, k) },
@@ -130,8 +147,10 @@ func (r *reader) convolutions() []wav2vec2.ConvLayer {
 	widths := r.sizes("conv_dim", []int64{512, 512, 512, 512, 512, 512, 512}, mostWidth)
 	strides := r.sizes("conv_stride", []int64{5, 2, 2, 2, 2, 2, 2}, mostKernel)
 	kernels := r.sizes("conv_kernel", []int64{10, 3, 3, 3, 3, 2, 2}, mostKernel)
-	r.must(len(strides) == len(widths), "conv_stride", "has %d numbers, conv_dim %d; there must be one for each layer", len(strides), len(widths))
-	r.must(len(kernels) == len(widths), "conv_kernel", "has %d numbers, conv_dim %d; there must be one for each layer", len(kernels), len(widths))
+	r.must(len(strides) == len(widths), "conv_stride", "has %d numbers, conv_dim %d; there must be one for each layer",
+		len(strides), len(widths))
+	r.must(len(kernels) == len(widths), "conv_kernel", "has %d numbers, conv_dim %d; there must be one for each layer",
+		len(kernels), len(widths))
 	layers := make([]wav2vec2.ConvLayer, min(len(widths), len(strides), len(kernels)))
 	for i := range layers {
 		layers[i] = wav2vec2.ConvLayer{Width: widths[i], Kernel: kernels[i], Stride: strides[i]}

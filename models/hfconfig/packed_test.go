@@ -34,8 +34,9 @@ func TestExpertsInFewBits(t *testing.T) {
 		m := model(t, packedMixture)
 		c := complete(t, m, models.Case{
 			Batch: 2, AMP: "bf16", Weights: "bf16", Optimizer: "adamw-fused", Checkpointing: want.checkpointing,
-			LoRA: &models.LoRA{Rank: 8, Targets: []string{"q_proj", "v_proj"}}, Settings: models.Settings{"seq-len": 512, "packed": 0},
-			Levers: models.Levers{Quantize: want.quantize, Recompute: want.recompute, Clip: models.ClipNone},
+			LoRA:     &models.LoRA{Rank: 8, Targets: []string{"q_proj", "v_proj"}},
+			Settings: models.Settings{"seq-len": 512, "packed": 0},
+			Levers:   models.Levers{Quantize: want.quantize, Recompute: want.recompute, Clip: models.ClipNone},
 		})
 		r, err := m.Record(c, trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2})
 		require.NoError(t, err)
@@ -43,26 +44,37 @@ func TestExpertsInFewBits(t *testing.T) {
 		require.Equal(t, want.forward+labels, forward, "%+v", want)
 		require.Equal(t, want.backward+labels, backward, "%+v", want)
 	}
-	m := model(t, `{"model_type": "llama", "hidden_size": 512, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 512}`)
-	_, err := m.Record(models.Case{Batch: 1, LoRA: &models.LoRA{Rank: 8}, Levers: models.Levers{Quantize: "nf4+experts"}}, board, models.Options{})
-	require.ErrorContains(t, err, "quantize: nf4+experts holds the experts of a mixture in few bits, and the model has none; use nf4")
+	m := model(t,
+		`{"model_type": "llama", "hidden_size": 512, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 512}`)
+	_, err := m.Record(models.Case{
+		Batch: 1, LoRA: &models.LoRA{Rank: 8},
+		Levers: models.Levers{Quantize: "nf4+experts"},
+	}, board, models.Options{})
+	require.ErrorContains(t, err,
+		"quantize: nf4+experts holds the experts of a mixture in few bits, and the model has none; use nf4")
 }
 
 func TestWeightsStoredInFewBits(t *testing.T) {
 	const sizes = `{"model_type": "llama", "hidden_size": 512, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 512, "quantization_config": `
 	m := model(t, sizes+`{"quant_method": "bitsandbytes", "load_in_4bit": true, "bnb_4bit_quant_type": "nf4"}}`)
 	_, err := m.Complete(models.Case{})
-	require.ErrorContains(t, err, "quantize: the configuration says that the weights are stored in few bits, by bitsandbytes; train adapters beside them with --quantize nf4 --lora ...")
+	require.ErrorContains(t, err,
+		"quantize: the configuration says that the weights are stored in few bits, by bitsandbytes; train adapters "+
+			"beside them with --quantize nf4 --lora ...")
 	adapters := models.Case{LoRA: &models.LoRA{Rank: 8}, Levers: models.Levers{Quantize: "int8"}}
 	_, err = m.Complete(adapters)
 	require.ErrorContains(t, err, "are stored as nf4, which transformers does not bring to int8")
 	adapters.Quantize = "nf4-dq"
-	require.Contains(t, m.Caveats(complete(t, m, adapters)), "quantize: the weights are stored as nf4, which transformers keeps; planned is nf4-dq")
-	_, err = Parse("config.json", []byte(sizes+`{"quant_method": "bitsandbytes", "load_in_4bit": true, "bnb_4bit_quant_type": "fp4"}}`))
+	require.Contains(t, m.Caveats(complete(t, m, adapters)),
+		"quantize: the weights are stored as nf4, which transformers keeps; planned is nf4-dq")
+	_, err = Parse("config.json",
+		[]byte(sizes+`{"quant_method": "bitsandbytes", "load_in_4bit": true, "bnb_4bit_quant_type": "fp4"}}`))
 	require.ErrorContains(t, err, "vprof does not describe models with it")
 	for method, want := range map[string]string{
-		"gptq": "the layers of gptqmodel", "awq": "the layers of gptqmodel", "fp8": "FP8 kernels", "compressed-tensors": "the layers of compressed-tensors",
-		"hqq": "the layers of hqq", "nvfp4": "transformers trains nothing beside", "other": "vprof does not describe models with it",
+		"gptq": "the layers of gptqmodel", "awq": "the layers of gptqmodel", "fp8": "FP8 kernels",
+		"compressed-tensors": "the layers of compressed-tensors",
+		"hqq":                "the layers of hqq", "nvfp4": "transformers trains nothing beside",
+		"other": "vprof does not describe models with it",
 	} {
 		_, err = Parse("config.json", []byte(sizes+`{"quant_method": "`+method+`", "bits": 4}}`))
 		require.ErrorContains(t, err, "quantization_config: ", method)

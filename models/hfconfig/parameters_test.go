@@ -43,7 +43,10 @@ func TestAdaptersBesideParameters(t *testing.T) {
 		{small, "r=8,alpha=16," + both, "bf16", "", "", false, 259788800, 260702720},
 		{small, "r=8,alpha=16," + both, "bf16", "", "", true, 131923968, 160544256},
 		{next, "r=8,alpha=16," + both, "bf16", "", "", false, 359373824, 375085568},
-		{next, "r=8,alpha=16,target=q_proj+shared_expert.gate_proj+shared_expert.up_proj+shared_expert.down_proj+shared_expert_gate", "bf16", "", "", false, 369293312, 384996864},
+		{
+			next,
+			"r=8,alpha=16,target=q_proj+shared_expert.gate_proj+shared_expert.up_proj+shared_expert.down_proj+shared_expert_gate", "bf16", "", "", false, 369293312, 384996864,
+		},
 		{minimax, "r=8,alpha=16," + both, "bf16", "", "", true, 171077120, 186731520},
 		{llama4, "r=8,alpha=16," + both, "bf16", "", "", true, 103503872, 139767808},
 		{mixtral, "r=8,alpha=16,target=w1+w2+w3", "bf16", "", "", false, 188233216, 203944960},
@@ -54,11 +57,13 @@ func TestAdaptersBesideParameters(t *testing.T) {
 		require.NoError(t, err)
 		m := model(t, want.config)
 		c := complete(t, m, models.Case{
-			Batch: 2, AMP: "bf16", Weights: models.WeightType(want.weights), Optimizer: "adamw-fused", Checkpointing: want.checkpointing,
-			LoRA: &l, Settings: models.Settings{"seq-len": 512, "packed": 0},
+			Batch: 2, AMP: "bf16", Weights: models.WeightType(want.weights), Optimizer: "adamw-fused",
+			Checkpointing: want.checkpointing,
+			LoRA:          &l, Settings: models.Settings{"seq-len": 512, "packed": 0},
 			Levers: models.Levers{Quantize: want.quantize, Recompute: want.recompute, Clip: models.ClipNone},
 		})
-		r, err := m.Record(c, trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2, Stack: release})
+		r, err := m.Record(c, trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048},
+			models.Options{Steps: 2, Stack: release})
 		require.NoError(t, err)
 		forward, backward := secondStep(r.Program)
 		require.Equal(t, want.forward+labels, forward, "%+v", want)
@@ -68,10 +73,14 @@ func TestAdaptersBesideParameters(t *testing.T) {
 
 func TestAdaptersBesideParametersThatPeftRefuses(t *testing.T) {
 	for text, want := range map[string]string{
-		"target=q_proj+up_proj":                    "lora: target up_proj: peft cannot convert it without gate_proj, since both are in the experts' gate_up_proj",
-		"target=q_proj+gate":                       "lora: target gate: peft puts that adapter beside the router's weight",
-		`match=.*\.(q_proj|up_proj)`:               "lora: match reaches up_proj, which is in a parameter of the experts",
-		"parameters=experts.up_proj":               "lora: the model has no experts with a parameter called experts.up_proj",
+		"target=q_proj+up_proj": "lora: target up_proj: peft cannot convert it without " +
+			"gate_proj, since both are in the experts' gate_up_proj",
+		"target=q_proj+gate": "lora: target gate: peft puts that adapter beside the router's " +
+			"weight",
+		`match=.*\.(q_proj|up_proj)`: "lora: match reaches up_proj, which is in a parameter of the " +
+			"experts",
+		"parameters=experts.up_proj": "lora: the model has no experts with a parameter called " +
+			"experts.up_proj",
 		"parameters=experts.down_proj,dropout=0.1": "peft puts no adapters with dropout beside parameters",
 		"parameters=experts.down_proj,dora=true":   "peft has no DoRA beside parameters",
 	} {
@@ -88,14 +97,16 @@ func TestAdaptersBesideParametersThatPeftRefuses(t *testing.T) {
 	_, err = model(t, packedMixture).Record(c, board, models.Options{})
 	require.ErrorContains(t, err, "vprof records adapters beside experts in 4 bits, not in 8")
 	c.Quantize = "nf4+experts"
-	require.Contains(t, model(t, packedMixture).Caveats(c)[0], "of two adapters beside packed experts, the experts see that of down_proj alone")
+	require.Contains(t, model(t, packedMixture).Caveats(c)[0],
+		"of two adapters beside packed experts, the experts see that of down_proj alone")
 }
 
 // MiniMax M2 was published under the type of MiniMax Text 01.
 func TestTypesOfOlderFiles(t *testing.T) {
 	const rest = `"vocab_size": 8192, "hidden_size": 512, "intermediate_size": 384, "num_hidden_layers": 2, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 64, "num_local_experts": 16, "num_experts_per_tok": 4}`
 	old := model(t, `{"model_type": "minimax", "architectures": ["MiniMaxM2ForCausalLM"], `+rest)
-	require.Equal(t, model(t, `{"model_type": "minimax_m2", "architectures": ["MiniMaxM2ForCausalLM"], `+rest).Summary, old.Summary)
+	require.Equal(t, model(t, `{"model_type": "minimax_m2", "architectures": ["MiniMaxM2ForCausalLM"], `+rest).
+		Summary, old.Summary)
 	_, err := Parse("it.json", []byte(`{"model_type": "minimax", "architectures": ["MiniMaxForCausalLM"], `+rest))
 	require.ErrorContains(t, err, `vprof does not describe "minimax"`)
 }

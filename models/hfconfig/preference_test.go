@@ -9,7 +9,8 @@ import (
 )
 
 func TestReferencesAreHeldAsTheyAre(t *testing.T) {
-	m := model(t, `{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 5000, "pad_token_id": 0}`)
+	m := model(t,
+		`{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 5000, "pad_token_id": 0}`)
 	weights := func(c models.Case) int64 {
 		c, err := m.Complete(c)
 		require.NoError(t, err)
@@ -27,8 +28,12 @@ func TestReferencesAreHeldAsTheyAre(t *testing.T) {
 	require.Equal(t, alone, weights(of("dpo:precomputed", nil)))
 	require.Equal(t, alone, weights(of("orpo", nil)))
 	lora := &models.LoRA{Rank: 4}
-	require.Equal(t, weights(models.Case{LoRA: lora}), weights(of("dpo", lora)), "the reference is the model without its adapters")
-	for _, text := range []string{"dpo:as=llama-factory", "dpo:as=ms-swift", "dpo:as=torchtune", "kto", "kto:as=ms-swift", "cpo", "simpo:as=llama-factory"} {
+	require.Equal(t, weights(models.Case{LoRA: lora}), weights(of("dpo", lora)),
+		"the reference is the model without its adapters")
+	for _, text := range []string{
+		"dpo:as=llama-factory", "dpo:as=ms-swift", "dpo:as=torchtune", "kto",
+		"kto:as=ms-swift", "cpo", "simpo:as=llama-factory",
+	} {
 		require.Positive(t, weights(of(text, lora)), text)
 	}
 	reward := of("reward", nil)
@@ -37,7 +42,8 @@ func TestReferencesAreHeldAsTheyAre(t *testing.T) {
 }
 
 func TestParametersAreTrainedByName(t *testing.T) {
-	m := model(t, `{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4, "num_attention_heads": 2, "vocab_size": 5000}`)
+	m := model(t,
+		`{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4, "num_attention_heads": 2, "vocab_size": 5000}`)
 	trainable := func(only string) int64 {
 		c, err := m.Complete(models.Case{Levers: models.Levers{TrainOnly: only}})
 		require.NoError(t, err)
@@ -49,9 +55,17 @@ func TestParametersAreTrainedByName(t *testing.T) {
 	require.EqualValues(t, 5000*64, trainable("lm_head"))
 	require.Equal(t, trainable("layers")/2, trainable(`layers\.[01]\.`))
 	for want, c := range map[string]models.Case{
-		"train-only: here is in the name of no parameter; they are named like model.layers": {Levers: models.Levers{TrainOnly: "here"}},
-		"train-only: adapters freeze all of the model":                                      {LoRA: &models.LoRA{Rank: 4}, Levers: models.Levers{TrainOnly: "layers"}},
-		"train-only: another choice of what is trained is given":                            {Stage: "head", Levers: models.Levers{TrainOnly: "layers"}},
+		"train-only: here is in the name of no parameter; they are named like model.layers": {
+			Levers: models.Levers{TrainOnly: "here"},
+		},
+		"train-only: adapters freeze all of the model": {
+			LoRA:   &models.LoRA{Rank: 4},
+			Levers: models.Levers{TrainOnly: "layers"},
+		},
+		"train-only: another choice of what is trained is given": {
+			Stage:  "head",
+			Levers: models.Levers{TrainOnly: "layers"},
+		},
 	} {
 		c, err := m.Complete(c)
 		if err == nil {
@@ -65,7 +79,8 @@ func TestParametersAreTrainedByName(t *testing.T) {
 // in backward by themselves. PyTorch 2.11 requested this much of its own allocator, up to the
 // end of the second backward pass, within 256 bytes.
 func TestTrainedLayersRequestWhatPyTorchDoes(t *testing.T) {
-	m := model(t, `{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 6, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 2000, "tie_word_embeddings": false, "max_position_embeddings": 4096, "pad_token_id": 0}`)
+	m := model(t,
+		`{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 6, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 2000, "tie_word_embeddings": false, "max_position_embeddings": 4096, "pad_token_id": 0}`)
 	for _, row := range []struct {
 		only, how string
 		want      int64
@@ -73,7 +88,10 @@ func TestTrainedLayersRequestWhatPyTorchDoes(t *testing.T) {
 		{`\.(2|5)\.`, models.ReentrantTrained, 118_997_688},
 		{`\.(4|5)\.`, "", 136_020_664},
 	} {
-		c := models.Case{Batch: 2, AMP: "bf16", Weights: "bf16", Settings: models.Settings{"seq-len": 1024}, Levers: models.Levers{TrainOnly: row.only, TrainedWeights: "fp32"}}
+		c := models.Case{
+			Batch: 2, AMP: "bf16", Weights: "bf16", Settings: models.Settings{"seq-len": 1024},
+			Levers: models.Levers{TrainOnly: row.only, TrainedWeights: "fp32"},
+		}
 		c.Checkpointing, c.Recompute = row.how != "", row.how
 		c, err := m.Complete(c)
 		require.NoError(t, err)
@@ -81,17 +99,29 @@ func TestTrainedLayersRequestWhatPyTorchDoes(t *testing.T) {
 		require.NoError(t, err)
 		require.InDelta(t, row.want, phasePeak(r.Program, 1, "backward"), 256, row.only)
 	}
-	c, err := m.Complete(models.Case{Batch: 2, AMP: "bf16", Weights: "bf16", Settings: models.Settings{"seq-len": 1024}, Levers: models.Levers{TrainOnly: `^model\.layers\.(4|5)\.|embed|model\.norm|lm_head`, StateOfFrozen: true}})
+	c, err := m.Complete(models.Case{
+		Batch: 2, AMP: "bf16", Weights: "bf16", Settings: models.Settings{"seq-len": 1024},
+		Levers: models.Levers{TrainOnly: `^model\.layers\.(4|5)\.|embed|model\.norm|lm_head`, StateOfFrozen: true},
+	})
 	require.NoError(t, err)
 	r, err := m.Record(c, board, models.Options{Steps: 2})
 	require.NoError(t, err)
 	require.InDelta(t, 192_753_432, phasePeak(r.Program, 1, "backward"), 256, "LISA")
 	for want, c := range map[string]models.Case{
-		"state-of-frozen: nothing is frozen":       {Levers: models.Levers{StateOfFrozen: true}},
-		"state-of-frozen: vprof records it on one": {Levers: models.Levers{TrainOnly: "layers", StateOfFrozen: true, InBackward: true}},
+		"state-of-frozen: nothing is frozen": {Levers: models.Levers{StateOfFrozen: true}},
+		"state-of-frozen: vprof records it on one": {Levers: models.Levers{
+			TrainOnly: "layers", StateOfFrozen: true,
+			InBackward: true,
+		}},
 		"trained-weights: all weights are trained": {Levers: models.Levers{TrainedWeights: "fp32"}},
-		`trained-weights: "bf16" is not fp32`:      {Levers: models.Levers{TrainOnly: "layers", TrainedWeights: "bf16"}},
-		"trained-weights: strategies that share":   {Levers: models.Levers{TrainOnly: "layers", TrainedWeights: "fp32"}, GPUs: 2, Strategy: &models.Strategy{Name: models.FSDP2}},
+		`trained-weights: "bf16" is not fp32`: {Levers: models.Levers{
+			TrainOnly:      "layers",
+			TrainedWeights: "bf16",
+		}},
+		"trained-weights: strategies that share": {
+			Levers: models.Levers{TrainOnly: "layers", TrainedWeights: "fp32"},
+			GPUs:   2, Strategy: &models.Strategy{Name: models.FSDP2},
+		},
 	} {
 		_, err := m.Complete(c)
 		require.ErrorContains(t, err, want)
@@ -116,8 +146,9 @@ func TestPairsOfSwiftRequestWhatPyTorchDoes(t *testing.T) {
 		require.NoError(t, err)
 		m := model(t, shortLlama)
 		c := complete(t, m, models.Case{
-			Batch: want.batch, Torch: "2.11", Weights: "bf16", AMP: want.amp, Optimizer: "sgd", Settings: models.Settings{"seq-len": int64(want.length), "packed": 0, "padding": 0},
-			Levers: models.Levers{Objective: o, Clip: models.ClipNone},
+			Batch: want.batch, Torch: "2.11", Weights: "bf16", AMP: want.amp, Optimizer: "sgd",
+			Settings: models.Settings{"seq-len": int64(want.length), "packed": 0, "padding": 0},
+			Levers:   models.Levers{Objective: o, Clip: models.ClipNone},
 		})
 		forward, backward := growth(t, m, c)
 		require.InEpsilon(t, want.forward, forward, 0.0002, want.objective)

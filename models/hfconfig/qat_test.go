@@ -31,8 +31,10 @@ func TestTrainingForQuantization(t *testing.T) {
 		require.NoError(t, err)
 		m := model(t, smallLlama)
 		c := complete(t, m, models.Case{
-			Batch: 2, AMP: models.Autocast(want.amp), Weights: models.WeightType(want.weights), Optimizer: "adamw-fused", Checkpointing: want.checkpointing,
-			Settings: models.Settings{"seq-len": 512, "packed": 0}, Levers: models.Levers{QAT: q, Recompute: want.recompute, Clip: models.ClipNone},
+			Batch: 2, AMP: models.Autocast(want.amp), Weights: models.WeightType(want.weights),
+			Optimizer: "adamw-fused", Checkpointing: want.checkpointing,
+			Settings: models.Settings{"seq-len": 512, "packed": 0},
+			Levers:   models.Levers{QAT: q, Recompute: want.recompute, Clip: models.ClipNone},
 		})
 		r, err := m.Record(c, trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2})
 		require.NoError(t, err)
@@ -41,9 +43,13 @@ func TestTrainingForQuantization(t *testing.T) {
 		require.Equal(t, want.backward, backward, "%+v", want)
 	}
 	m := model(t, smallLlama)
-	_, err := m.Record(models.Case{Batch: 1, Levers: models.Levers{QAT: models.QAT{Name: models.QATInt8Int4, Group: 500}}}, board, models.Options{})
+	_, err := m.Record(models.Case{
+		Batch:  1,
+		Levers: models.Levers{QAT: models.QAT{Name: models.QATInt8Int4, Group: 500}},
+	}, board, models.Options{})
 	require.ErrorContains(t, err, "qat: groups of 500 do not divide the inputs of its linear layers")
-	_, err = m.Record(models.Case{Batch: 1, LoRA: &models.LoRA{Rank: 8}, Levers: models.Levers{QAT: q8da4w}}, board, models.Options{})
+	_, err = m.Record(models.Case{Batch: 1, LoRA: &models.LoRA{Rank: 8}, Levers: models.Levers{QAT: q8da4w}}, board,
+		models.Options{})
 	require.NoError(t, err)
 	_, err = m.Complete(models.Case{LoRA: &models.LoRA{Rank: 8}, Levers: models.Levers{QAT: q8da4w, Quantize: "nf4"}})
 	require.ErrorContains(t, err, "qat: layers in few bits have nothing to round; leave out --quantize")
@@ -63,7 +69,10 @@ func TestAdaptersWithMagnitudes(t *testing.T) {
 		m := model(t, smallLlama)
 		c := complete(t, m, models.Case{
 			Batch: 2, AMP: "bf16", Weights: "bf16", Optimizer: "adamw-fused", Checkpointing: want.checkpointing,
-			LoRA:     &models.LoRA{Rank: 8, Dropout: want.dropout, DoRA: models.PeftDoRA, Targets: []string{"q_proj", "v_proj", "down_proj"}},
+			LoRA: &models.LoRA{
+				Rank: 8, Dropout: want.dropout, DoRA: models.PeftDoRA,
+				Targets: []string{"q_proj", "v_proj", "down_proj"},
+			},
 			Settings: models.Settings{"seq-len": 512, "packed": 0}, Levers: models.Levers{Clip: models.ClipNone},
 		})
 		r, err := m.Record(c, trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2})
@@ -73,7 +82,10 @@ func TestAdaptersWithMagnitudes(t *testing.T) {
 		require.Equal(t, want.backward, backward, "%+v", want)
 	}
 	m := model(t, smallLlama)
-	_, err := m.Record(models.Case{Batch: 1, LoRA: &models.LoRA{Rank: 8, DoRA: models.PeftDoRA}, Levers: models.Levers{Quantize: "nf4"}}, board, models.Options{})
+	_, err := m.Record(models.Case{
+		Batch: 1, LoRA: &models.LoRA{Rank: 8, DoRA: models.PeftDoRA},
+		Levers: models.Levers{Quantize: "nf4"},
+	}, board, models.Options{})
 	require.ErrorContains(t, err, "lora: vprof records DoRA beside linear layers that are neither packed nor rounded")
 }
 

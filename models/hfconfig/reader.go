@@ -52,7 +52,10 @@ func (r *reader) sub(key string) *reader {
 	if known := r.under[key]; known != nil {
 		return known
 	}
-	child := &reader{file: r.file, raw: map[string]json.RawMessage{}, used: map[string]json.RawMessage{}, in: key, up: r}
+	child := &reader{
+		file: r.file, raw: map[string]json.RawMessage{}, used: map[string]json.RawMessage{},
+		in: key, up: r,
+	}
 	if r.under == nil {
 		r.under = map[string]*reader{}
 	}

@@ -29,7 +29,8 @@ func readExaone4(r *reader, c *llama.Config) {
 	}
 	r.windows(c, 4096, func(i int64) bool { return (i+1)%every != 0 })
 	if c.Window == 0 {
-		r.must(types != nil, "sliding_window", "null without layer_types: transformers divides by the pattern, which is zero then")
+		r.must(types != nil, "sliding_window",
+			"null without layer_types: transformers divides by the pattern, which is zero then")
 		return
 	}
 	c.Unrotated = layers(c, func(i int64) bool { return int(i) < len(c.Windowed) && !c.Windowed[i] })

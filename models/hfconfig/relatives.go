@@ -36,192 +36,329 @@ type relative struct {
 }
 
 // lfmNames are the names of modules in LFM 2.
-var lfmNames = llama.Names{"o_proj": "out_proj", "q_norm": "q_layernorm", "k_norm": "k_layernorm", "mlp": "feed_forward", "gate_proj": "w1", "up_proj": "w3", "down_proj": "w2", "input_layernorm": "operator_norm", "post_attention_layernorm": "ffn_norm", "norm": "embedding_norm"}
+var lfmNames = llama.Names{
+	"o_proj": "out_proj", "q_norm": "q_layernorm", "k_norm": "k_layernorm",
+	"mlp": "feed_forward", "gate_proj": "w1", "up_proj": "w3", "down_proj": "w2", "input_layernorm": "operator_norm",
+	"post_attention_layernorm": "ffn_norm", "norm": "embedding_norm",
+}
 
 // sharedNames is the name of the experts that see all tokens.
 var sharedNames = llama.Names{"shared_expert": "shared_experts"}
 
 // relatives are the types of Llama's family, as transformers defines them.
 var relatives = map[string]relative{
-	"llama":      {name: "Llama", flex: true, tokens: true, vocab: 32000, inner: 11008, positions: 2048, liger: true, read: readLlama},
-	"mistral":    {name: "Mistral", flex: true, tokens: true, vocab: 32000, kvHeads: 8, inner: 14336, positions: 131072, liger: true, read: func(r *reader, c *llama.Config) { r.allWindowed(c, 4096) }},
-	"ministral":  {name: "Ministral", flex: true, tokens: true, vocab: 32000, kvHeads: 8, inner: 14336, positions: 131072, read: readMinistral},
-	"ministral3": {name: "Ministral3", flex: true, tokens: true, vocab: 131072, layers: 34, kvHeads: 8, headSize: 128, inner: 14336, positions: 262144, base: llama.Config{Scaling: llama.Scaling{QueryScaled: true}}, read: func(r *reader, c *llama.Config) { r.allWindowed(c, 0) }},
-	"qwen2":      {name: "Qwen2", flex: true, tokens: true, vocab: 151936, kvHeads: 32, inner: 22016, positions: 32768, liger: true, base: llama.Config{Biases: llama.Biases{QKVBias: true}}, read: (*reader).qwenWindows},
-	"qwen3":      {name: "Qwen3", flex: true, tokens: true, vocab: 151936, kvHeads: 32, headSize: 128, inner: 22016, positions: 32768, liger: true, base: llama.Config{QKNorm: llama.HeadsNorm}, read: readQwen3},
-	"mimo":       {name: "MiMo", vocab: 151936, kvHeads: 32, inner: 22016, positions: 32768, noClasses: true, base: llama.Config{Biases: llama.Biases{QKVBias: true}}, read: readMiMo},
+	"llama": {
+		name: "Llama", flex: true, tokens: true, vocab: 32000, inner: 11008, positions: 2048, liger: true,
+		read: readLlama,
+	},
+	"mistral": {
+		name: "Mistral", flex: true, tokens: true, vocab: 32000, kvHeads: 8, inner: 14336, positions: 131072,
+		liger: true, read: func(r *reader, c *llama.Config) {
+			r.allWindowed(c, 4096)
+		},
+	},
+	"ministral": {
+		name: "Ministral", flex: true, tokens: true, vocab: 32000, kvHeads: 8, inner: 14336,
+		positions: 131072, read: readMinistral,
+	},
+	"ministral3": {
+		name: "Ministral3", flex: true, tokens: true, vocab: 131072, layers: 34, kvHeads: 8, headSize: 128,
+		inner: 14336, positions: 262144, base: llama.Config{Scaling: llama.Scaling{QueryScaled: true}},
+		read: func(r *reader, c *llama.Config) {
+			r.allWindowed(c, 0)
+		},
+	},
+	"qwen2": {
+		name: "Qwen2", flex: true, tokens: true, vocab: 151936, kvHeads: 32, inner: 22016, positions: 32768,
+		liger: true, base: llama.Config{Biases: llama.Biases{QKVBias: true}}, read: (*reader).qwenWindows,
+	},
+	"qwen3": {
+		name: "Qwen3", flex: true, tokens: true, vocab: 151936, kvHeads: 32, headSize: 128, inner: 22016,
+		positions: 32768, liger: true, base: llama.Config{QKNorm: llama.HeadsNorm}, read: readQwen3,
+	},
+	"mimo": {
+		name: "MiMo", vocab: 151936, kvHeads: 32, inner: 22016, positions: 32768, noClasses: true,
+		base: llama.Config{Biases: llama.Biases{QKVBias: true}}, read: readMiMo,
+	},
 	"gemma": {
-		name: "Gemma", flex: true, hiddenAct: true, tokens: true, vocab: 256000, width: 3072, layers: 28, heads: 16, headSize: 256, inner: 24576, positions: 8192, tied: true,
-		base: llama.Config{Norm: llama.GemmaNorm, Scaling: llama.Scaling{Words: llama.ByBuffer}, Activation: "gelu_pytorch_tanh"}, read: readGemma,
+		name: "Gemma", flex: true, hiddenAct: true, tokens: true, vocab: 256000, width: 3072, layers: 28, heads: 16,
+		headSize: 256, inner: 24576, positions: 8192, tied: true,
+		base: llama.Config{
+			Norm: llama.GemmaNorm, Scaling: llama.Scaling{Words: llama.ByBuffer},
+			Activation: "gelu_pytorch_tanh",
+		}, read: readGemma,
 	},
 	"gemma2": {
-		name: "Gemma2", tokens: true, vocab: 256000, width: 2304, layers: 26, heads: 8, kvHeads: 4, headSize: 256, inner: 9216, positions: 8192, tied: true, liger: true,
-		base: llama.Config{Norm: llama.GemmaNorm, Order: llama.NormAround, Scaling: llama.Scaling{Words: llama.ByBuffer}, Kernels: llama.Kernels{Eager: true}}, read: readGemma2,
+		name: "Gemma2", tokens: true, vocab: 256000, width: 2304, layers: 26, heads: 8, kvHeads: 4, headSize: 256,
+		inner: 9216, positions: 8192, tied: true, liger: true,
+		base: llama.Config{
+			Norm: llama.GemmaNorm, Order: llama.NormAround,
+			Scaling: llama.Scaling{Words: llama.ByBuffer}, Kernels: llama.Kernels{Eager: true},
+		}, read: readGemma2,
 	},
 	"gemma3_text": {
-		name: "Gemma3", flex: true, classes: "Gemma3Text", vocab: 262208, width: 2304, layers: 26, heads: 8, kvHeads: 4, headSize: 256, inner: 9216, positions: 131072, tied: true, liger: true,
-		base: llama.Config{Norm: llama.GemmaNorm, Order: llama.NormAround, Scaling: llama.Scaling{Words: llama.ByBuffer}, QKNorm: llama.TransposedNorm}, read: readGemma3,
+		name: "Gemma3", flex: true, classes: "Gemma3Text", vocab: 262208, width: 2304, layers: 26, heads: 8, kvHeads: 4,
+		headSize: 256, inner: 9216, positions: 131072, tied: true, liger: true,
+		base: llama.Config{
+			Norm: llama.GemmaNorm, Order: llama.NormAround,
+			Scaling: llama.Scaling{Words: llama.ByBuffer}, QKNorm: llama.TransposedNorm,
+		}, read: readGemma3,
 	},
 	"phi": {
-		name: "Phi", flex: true, tokens: true, vocab: 51200, width: 2048, layers: 24, inner: 8192, positions: 2048, part: 0.5,
+		name: "Phi", flex: true, tokens: true, vocab: 51200, width: 2048, layers: 24, inner: 8192,
+		positions: 2048, part: 0.5,
 		base: llama.Config{
-			Norm: llama.LayerNorm, Order: llama.PhiParallel, MLP: llama.Ungated, Activation: "gelu_new", Biases: llama.Biases{QKVBias: true, OutputBias: true, MLPBias: true, HeadBias: true},
+			Norm: llama.LayerNorm, Order: llama.PhiParallel, MLP: llama.Ungated, Activation: "gelu_new",
+			Biases: llama.Biases{QKVBias: true, OutputBias: true, MLPBias: true, HeadBias: true},
 			Rotary: llama.Rotary{Split: true},
-			Names:  llama.Names{"o_proj": "dense", "up_proj": "fc1", "down_proj": "fc2", "norm": "final_layernorm", "q_norm": "q_layernorm", "k_norm": "k_layernorm"},
+			Names: llama.Names{
+				"o_proj": "dense", "up_proj": "fc1", "down_proj": "fc2", "norm": "final_layernorm",
+				"q_norm": "q_layernorm", "k_norm": "k_layernorm",
+			},
 		}, read: readPhi,
 	},
 	"phi3": {
 		name: "Phi3", flex: true, tokens: true, vocab: 32064, width: 3072, inner: 8192, positions: 4096,
-		base: llama.Config{QKV: llama.OneProjection, MLP: llama.FusedGated, Rotary: llama.Rotary{Inside: true}}, read: readPhi3,
+		base: llama.Config{QKV: llama.OneProjection, MLP: llama.FusedGated, Rotary: llama.Rotary{Inside: true}},
+		read: readPhi3,
 	},
 	"granite": {
 		name: "Granite", flex: true, vocab: 32000, inner: 11008, positions: 2048, noClasses: true,
-		base: llama.Config{Scaling: llama.Scaling{Words: llama.ByNumber, ResidualScaled: true, ScoreScaled: true}}, read: readLlama,
+		base: llama.Config{Scaling: llama.Scaling{Words: llama.ByNumber, ResidualScaled: true, ScoreScaled: true}},
+		read: readLlama,
 	},
 	"olmo2": {
 		name: "Olmo2", flex: true, vocab: 50304, inner: 11008, positions: 2048,
-		base: llama.Config{Norm: llama.OlmoNorm, Order: llama.NormLast, QKNorm: llama.ProjectionNorm, Rotary: llama.Rotary{Angles: true}}, read: (*reader).biases,
+		base: llama.Config{
+			Norm: llama.OlmoNorm, Order: llama.NormLast, QKNorm: llama.ProjectionNorm,
+			Rotary: llama.Rotary{Angles: true},
+		}, read: (*reader).biases,
 	},
 	"olmo3": {
 		name: "Olmo3", flex: true, vocab: 50304, inner: 11008, positions: 2048,
-		base: llama.Config{Norm: llama.OlmoNorm, Order: llama.NormLast, QKNorm: llama.ProjectionNorm, Rotary: llama.Rotary{Angles: true}}, read: readOlmo3,
+		base: llama.Config{
+			Norm: llama.OlmoNorm, Order: llama.NormLast, QKNorm: llama.ProjectionNorm,
+			Rotary: llama.Rotary{Angles: true},
+		}, read: readOlmo3,
 	},
 	"cohere": {
-		name: "Cohere", flex: true, vocab: 256000, width: 8192, layers: 40, heads: 64, inner: 22528, positions: 8192, tied: true, noClasses: true,
-		base: llama.Config{Norm: llama.CohereNorm, Order: llama.CohereParallel, Scaling: llama.Scaling{ScoreScaled: true}, Rotary: llama.Rotary{Interleaved: true, Whole: true}}, read: readCohere,
+		name: "Cohere", flex: true, vocab: 256000, width: 8192, layers: 40, heads: 64, inner: 22528, positions: 8192,
+		tied: true, noClasses: true,
+		base: llama.Config{
+			Norm: llama.CohereNorm, Order: llama.CohereParallel,
+			Scaling: llama.Scaling{ScoreScaled: true}, Rotary: llama.Rotary{Interleaved: true, Whole: true},
+		},
+		read: readCohere,
 	},
 	"cohere2": {
-		name: "Cohere2", flex: true, vocab: 256000, width: 8192, layers: 40, heads: 64, inner: 22528, positions: 8192, tied: true, noClasses: true,
-		base: llama.Config{Norm: llama.CohereNorm, Order: llama.CohereParallel, Scaling: llama.Scaling{ScoreScaled: true}, Rotary: llama.Rotary{Interleaved: true, Whole: true}}, read: readCohere2,
+		name: "Cohere2", flex: true, vocab: 256000, width: 8192, layers: 40, heads: 64, inner: 22528, positions: 8192,
+		tied: true, noClasses: true,
+		base: llama.Config{
+			Norm: llama.CohereNorm, Order: llama.CohereParallel,
+			Scaling: llama.Scaling{ScoreScaled: true}, Rotary: llama.Rotary{Interleaved: true, Whole: true},
+		},
+		read: readCohere2,
 	},
 	"starcoder2": {
-		name: "Starcoder2", flex: true, tokens: true, vocab: 49152, width: 3072, layers: 30, heads: 24, kvHeads: 2, inner: 12288, positions: 4096, tied: true,
-		base: llama.Config{Norm: llama.LayerNorm, MLP: llama.Ungated, Activation: "gelu_pytorch_tanh", Dropouts: llama.Dropouts{DropoutInside: true}, Names: llama.Names{"up_proj": "c_fc", "down_proj": "c_proj", "act_fn": "act"}}, read: readStarcoder2,
+		name: "Starcoder2", flex: true, tokens: true, vocab: 49152, width: 3072, layers: 30, heads: 24, kvHeads: 2,
+		inner: 12288, positions: 4096, tied: true,
+		base: llama.Config{
+			Norm: llama.LayerNorm, MLP: llama.Ungated, Activation: "gelu_pytorch_tanh",
+			Dropouts: llama.Dropouts{DropoutInside: true},
+			Names:    llama.Names{"up_proj": "c_fc", "down_proj": "c_proj", "act_fn": "act"},
+		}, read: readStarcoder2,
 	},
 	"stablelm": {
-		name: "StableLm", tokens: true, settledHead: true, vocab: 50304, width: 2560, inner: 6912, positions: 4096, part: 0.25,
-		base: llama.Config{Norm: llama.LayerNorm, Order: llama.StableLM, Rotary: llama.Rotary{Split: true}}, read: readStableLM,
+		name: "StableLm", tokens: true, settledHead: true, vocab: 50304, width: 2560, inner: 6912,
+		positions: 4096, part: 0.25,
+		base: llama.Config{Norm: llama.LayerNorm, Order: llama.StableLM, Rotary: llama.Rotary{Split: true}},
+		read: readStableLM,
 	},
 	"glm": {
-		name: "Glm", flex: true, tokens: true, vocab: 151552, layers: 40, kvHeads: 2, headSize: 128, inner: 13696, positions: 131072, part: 0.5,
-		base: llama.Config{MLP: llama.FusedGated, Rotary: llama.Rotary{Inside: true, Stepwise: true, Interleaved: true, Doubled: true}}, read: readGLM,
+		name: "Glm", flex: true, tokens: true, vocab: 151552, layers: 40, kvHeads: 2, headSize: 128, inner: 13696,
+		positions: 131072, part: 0.5,
+		base: llama.Config{
+			MLP:    llama.FusedGated,
+			Rotary: llama.Rotary{Inside: true, Stepwise: true, Interleaved: true, Doubled: true},
+		}, read: readGLM,
 	},
 	"glm4": {
-		name: "Glm4", flex: true, tokens: true, vocab: 151552, layers: 40, kvHeads: 2, headSize: 128, inner: 13696, positions: 131072, part: 0.5,
-		base: llama.Config{Order: llama.NormAround, MLP: llama.FusedGated, Rotary: llama.Rotary{Inside: true, Stepwise: true, Interleaved: true, Doubled: true}, Names: llama.Names{
-			"post_attention_layernorm": "post_self_attn_layernorm", "pre_feedforward_layernorm": "post_attention_layernorm", "post_feedforward_layernorm": "post_mlp_layernorm",
-		}}, read: readGLM,
+		name: "Glm4", flex: true, tokens: true, vocab: 151552, layers: 40, kvHeads: 2, headSize: 128, inner: 13696,
+		positions: 131072, part: 0.5,
+		base: llama.Config{
+			Order: llama.NormAround, MLP: llama.FusedGated,
+			Rotary: llama.Rotary{Inside: true, Stepwise: true, Interleaved: true, Doubled: true}, Names: llama.Names{
+				"post_attention_layernorm":   "post_self_attn_layernorm",
+				"pre_feedforward_layernorm":  "post_attention_layernorm",
+				"post_feedforward_layernorm": "post_mlp_layernorm",
+			},
+		}, read: readGLM,
 	},
 	"gpt_neox": {
-		name: "GPTNeoX", flex: true, vocab: 50432, width: 6144, layers: 44, heads: 64, inner: 24576, positions: 2048, part: 0.25,
+		name: "GPTNeoX", flex: true, vocab: 50432, width: 6144, layers: 44, heads: 64, inner: 24576,
+		positions: 2048, part: 0.25,
 		base: llama.Config{
-			Norm: llama.LayerNorm, MLP: llama.Ungated, QKV: llama.HeadsProjection, Activation: "gelu", Biases: llama.Biases{MLPBias: true}, Rotary: llama.Rotary{Inside: true, Stepwise: true},
+			Norm: llama.LayerNorm, MLP: llama.Ungated, QKV: llama.HeadsProjection, Activation: "gelu",
+			Biases: llama.Biases{MLPBias: true}, Rotary: llama.Rotary{Inside: true, Stepwise: true},
 			Names: llama.Names{
-				"model": "gpt_neox", "embed_tokens": "embed_in", "norm": "final_layer_norm", "lm_head": "embed_out", "self_attn": "attention",
-				"qkv_proj": "query_key_value", "o_proj": "dense", "up_proj": "dense_h_to_4h", "down_proj": "dense_4h_to_h", "act_fn": "act",
+				"model": "gpt_neox", "embed_tokens": "embed_in", "norm": "final_layer_norm", "lm_head": "embed_out",
+				"self_attn": "attention",
+				"qkv_proj":  "query_key_value", "o_proj": "dense", "up_proj": "dense_h_to_4h",
+				"down_proj": "dense_4h_to_h", "act_fn": "act",
 			},
 		}, read: readNeoX,
 	},
 	"nemotron": {
-		name: "Nemotron", flex: true, tokens: true, vocab: 256000, width: 6144, heads: 48, inner: 24576, positions: 4096, part: 0.5,
-		base: llama.Config{Norm: llama.LayerNorm1P, MLP: llama.Ungated, Activation: "relu2", Rotary: llama.Rotary{Inside: true, Stepwise: true, Kept: true}}, read: readLlama,
+		name: "Nemotron", flex: true, tokens: true, vocab: 256000, width: 6144, heads: 48, inner: 24576,
+		positions: 4096, part: 0.5,
+		base: llama.Config{
+			Norm: llama.LayerNorm1P, MLP: llama.Ungated, Activation: "relu2",
+			Rotary: llama.Rotary{Inside: true, Stepwise: true, Kept: true},
+		}, read: readLlama,
 	},
 	"arcee": {
 		name: "Arcee", flex: true, tokens: true, vocab: 32000, width: 2560, inner: 18432, positions: 4096,
 		base: llama.Config{MLP: llama.Ungated, Activation: "relu2"}, read: readLlama,
 	},
-	"smollm3": {name: "SmolLM3", flex: true, tokens: true, vocab: 128256, width: 2048, layers: 36, heads: 16, kvHeads: 4, inner: 11008, positions: 32768, tied: true, read: readSmolLM3},
+	"smollm3": {
+		name: "SmolLM3", flex: true, tokens: true, vocab: 128256, width: 2048, layers: 36, heads: 16,
+		kvHeads: 4, inner: 11008, positions: 32768, tied: true, read: readSmolLM3,
+	},
 	"seed_oss": {
-		name: "SeedOss", flex: true, tokens: true, vocab: 155136, layers: 64, heads: 80, kvHeads: 8, headSize: 128, inner: 27648, positions: 524288,
+		name: "SeedOss", flex: true, tokens: true, vocab: 155136, layers: 64, heads: 80, kvHeads: 8, headSize: 128,
+		inner: 27648, positions: 524288,
 		base: llama.Config{Dropouts: llama.Dropouts{DropoutInside: true}}, read: readSeedOSS,
 	},
 	"internlm3": {
-		name: "InternLM3", vocab: 128512, layers: 48, kvHeads: 2, headSize: 128, inner: 10240, positions: 32768, noClasses: true,
-		also: map[string]string{"attention_bias": "qkv_bias", "mlp_bias": "bias"}, read: readInternLM3,
+		name: "InternLM3", vocab: 128512, layers: 48, kvHeads: 2, headSize: 128, inner: 10240, positions: 32768,
+		noClasses: true,
+		also:      map[string]string{"attention_bias": "qkv_bias", "mlp_bias": "bias"}, read: readInternLM3,
 	},
 	"olmo": {
 		name: "Olmo", flex: true, vocab: 50304, inner: 11008, positions: 2048,
 		base: llama.Config{Norm: llama.LayerNormFloat, Rotary: llama.Rotary{Angles: true}}, read: readOlmo,
 	},
 	"ernie4_5": {
-		name: "Ernie4_5", flex: true, vocab: 103424, width: 1024, layers: 18, heads: 16, kvHeads: 2, headSize: 128, inner: 3072, positions: 131072, tied: true, noClasses: true,
-		base: llama.Config{Rotary: llama.Rotary{Interleaved: true, Doubled: true, Angles: true, Each: true}}, read: readErnie,
+		name: "Ernie4_5", flex: true, vocab: 103424, width: 1024, layers: 18, heads: 16, kvHeads: 2, headSize: 128,
+		inner: 3072, positions: 131072, tied: true, noClasses: true,
+		base: llama.Config{Rotary: llama.Rotary{Interleaved: true, Doubled: true, Angles: true, Each: true}},
+		read: readErnie,
 	},
 	"exaone4": {
 		name: "Exaone4", flex: true, vocab: 102400, inner: 16384, positions: 2048,
-		base: llama.Config{Order: llama.NormLast, QKNorm: llama.TransposedNorm, Masks: llama.Masks{BothMasks: true}}, read: readExaone4,
+		base: llama.Config{Order: llama.NormLast, QKNorm: llama.TransposedNorm, Masks: llama.Masks{BothMasks: true}},
+		read: readExaone4,
 	},
 	"hyperclovax": {
 		name: "HyperCLOVAX", vocab: 32000, inner: 11008, positions: 2048, noClasses: true,
-		base: llama.Config{Scaling: llama.Scaling{Words: llama.ByNumber, ResidualScaled: true, ScoreScaled: true}}, read: readHyperCLOVAX,
+		base: llama.Config{Scaling: llama.Scaling{Words: llama.ByNumber, ResidualScaled: true, ScoreScaled: true}},
+		read: readHyperCLOVAX,
 	},
 	"cwm": {
-		name: "Cwm", flex: true, vocab: 128256, width: 6144, layers: 64, heads: 48, kvHeads: 8, headSize: 128, inner: 21504, positions: 131072, noClasses: true,
+		name: "Cwm", flex: true, vocab: 128256, width: 6144, layers: 64, heads: 48, kvHeads: 8, headSize: 128,
+		inner: 21504, positions: 131072, noClasses: true,
 		base: llama.Config{Masks: llama.Masks{BothMasks: true}}, read: readCWM,
 	},
 	"jais2": {
-		name: "Jais2", flex: true, vocab: 150272, width: 3328, heads: 26, inner: 26624, positions: 8192, noClasses: true,
-		base: llama.Config{Norm: llama.LayerNorm, MLP: llama.Ungated, Activation: "relu2"}, read: readJais2,
+		name: "Jais2", flex: true, vocab: 150272, width: 3328, heads: 26, inner: 26624, positions: 8192,
+		noClasses: true,
+		base:      llama.Config{Norm: llama.LayerNorm, MLP: llama.Ungated, Activation: "relu2"}, read: readJais2,
 	},
 	"youtu": {
-		name: "Youtu", flex: true, vocab: 128256, width: 2048, heads: 16, kvHeads: 16, inner: 6144, positions: 131072, tied: true, noClasses: true,
-		base: llama.Config{Latent: llama.Latent{QueryRank: 1536, Rank: 512, NoPE: 128, RoPE: 64, Value: 128, Interleaved: true}}, read: (*reader).latent,
+		name: "Youtu", flex: true, vocab: 128256, width: 2048, heads: 16, kvHeads: 16, inner: 6144, positions: 131072,
+		tied: true, noClasses: true,
+		base: llama.Config{Latent: llama.Latent{
+			QueryRank: 1536, Rank: 512, NoPE: 128, RoPE: 64, Value: 128,
+			Interleaved: true,
+		}}, read: (*reader).latent,
 	},
 	"dots1": {
-		name: "Dots1", flex: true, vocab: 152064, width: 4608, layers: 62, heads: 32, kvHeads: 32, inner: 10944, positions: 2048, noClasses: true, fused: fusedByQwen,
+		name: "Dots1", flex: true, vocab: 152064, width: 4608, layers: 62, heads: 32, kvHeads: 32, inner: 10944,
+		positions: 2048, noClasses: true, fused: fusedByQwen,
 		base: llama.Config{
 			QKNorm: llama.HeadsNorm, Names: sharedNames,
-			Experts: llama.Experts{Routing: llama.RouteGroups, Count: 128, PerToken: 6, Inner: 1408, Groups: llama.Groups{Count: 1, Chosen: 1}},
+			Experts: llama.Experts{
+				Routing: llama.RouteGroups, Count: 128, PerToken: 6, Inner: 1408,
+				Groups: llama.Groups{Count: 1, Chosen: 1},
+			},
 		}, read: readDots1,
 	},
 	"solar_open": {
-		name: "SolarOpen", flex: true, vocab: 196608, layers: 48, heads: 64, kvHeads: 8, headSize: 128, inner: 10240, positions: 131072, noClasses: true, fused: fusedByQwen,
+		name: "SolarOpen", flex: true, vocab: 196608, layers: 48, heads: 64, kvHeads: 8, headSize: 128, inner: 10240,
+		positions: 131072, noClasses: true, fused: fusedByQwen,
 		base: llama.Config{
-			Names:   sharedNames,
-			Experts: llama.Experts{Routing: llama.RouteGroups, Count: 128, PerToken: 8, Inner: 1280, Normalized: true, Groups: llama.Groups{Count: 1, Chosen: 1}},
+			Names: sharedNames,
+			Experts: llama.Experts{
+				Routing: llama.RouteGroups, Count: 128, PerToken: 8, Inner: 1280, Normalized: true,
+				Groups: llama.Groups{Count: 1, Chosen: 1},
+			},
 		}, read: readSolarOpen,
 	},
 	"granitemoeshared": {
 		name: "GraniteMoeShared", flex: true, vocab: 32000, inner: 11008, positions: 2048, noClasses: true,
 		base: llama.Config{
-			Scaling: llama.Scaling{Words: llama.ByNumber, ResidualScaled: true, ScoreScaled: true}, Experts: llama.Experts{Routing: llama.RouteTop},
-			Names: llama.Names{"mlp": "block_sparse_moe", "gate": "router"},
+			Scaling: llama.Scaling{Words: llama.ByNumber, ResidualScaled: true, ScoreScaled: true},
+			Experts: llama.Experts{Routing: llama.RouteTop},
+			Names:   llama.Names{"mlp": "block_sparse_moe", "gate": "router"},
 		}, read: readGraniteShared,
 	},
 	"hunyuan_v1_dense": {
 		name: "HunYuanDenseV1", flex: true, vocab: 290943, inner: 11008, positions: 2048,
-		base: llama.Config{QKNorm: llama.RotatedNorm, Names: llama.Names{"q_norm": "query_layernorm", "k_norm": "key_layernorm"}}, read: (*reader).biases,
+		base: llama.Config{
+			QKNorm: llama.RotatedNorm,
+			Names:  llama.Names{"q_norm": "query_layernorm", "k_norm": "key_layernorm"},
+		}, read: (*reader).biases,
 	},
 	"falcon_h1": {
 		name: "FalconH1", vocab: 128000, kvHeads: 8, inner: 14336, positions: 8192, noClasses: true,
 		base: llama.Config{
-			Order: llama.FalconH1, Scaling: llama.Scaling{Words: llama.ByNumber, ScoreScaled: true, KeyScaled: true, GateScaled: true},
-			Names: llama.Names{"mlp": "feed_forward", "post_attention_layernorm": "pre_ff_layernorm", "norm": "final_layernorm"},
+			Order: llama.FalconH1, Scaling: llama.Scaling{
+				Words: llama.ByNumber, ScoreScaled: true, KeyScaled: true,
+				GateScaled: true,
+			},
+			Names: llama.Names{
+				"mlp": "feed_forward", "post_attention_layernorm": "pre_ff_layernorm",
+				"norm": "final_layernorm",
+			},
 		}, read: readFalconH1,
 	},
 	"lfm2": {
-		name: "Lfm2", flex: true, vocab: 65536, width: 2560, kvHeads: 8, inner: 12288, positions: 128000, tied: true, noClasses: true,
-		base: llama.Config{Order: llama.LFM2, QKNorm: llama.HeadsNorm, Activation: "silu", Names: lfmNames}, read: readLFM2,
+		name: "Lfm2", flex: true, vocab: 65536, width: 2560, kvHeads: 8, inner: 12288, positions: 128000, tied: true,
+		noClasses: true,
+		base:      llama.Config{Order: llama.LFM2, QKNorm: llama.HeadsNorm, Activation: "silu", Names: lfmNames},
+		read:      readLFM2,
 	},
 	"lfm2_moe": {
-		name: "Lfm2Moe", flex: true, vocab: 65536, width: 2048, kvHeads: 8, inner: 7168, positions: 128000, tied: true, noClasses: true,
-		base: llama.Config{Order: llama.LFM2, QKNorm: llama.HeadsNorm, Activation: "silu", Names: lfmNames, Experts: llama.Experts{Routing: llama.RouteSigmoid}}, read: readLFM2MoE,
+		name: "Lfm2Moe", flex: true, vocab: 65536, width: 2048, kvHeads: 8, inner: 7168, positions: 128000, tied: true,
+		noClasses: true,
+		base: llama.Config{
+			Order: llama.LFM2, QKNorm: llama.HeadsNorm, Activation: "silu", Names: lfmNames,
+			Experts: llama.Experts{Routing: llama.RouteSigmoid},
+		}, read: readLFM2MoE,
 	},
 	"qwen3_5_text": {
-		name: "Qwen3_5", tokens: true, noClasses: true, vocab: 248320, heads: 16, kvHeads: 4, headSize: 256, inner: 12288, positions: 32768, part: 0.25,
-		base: llama.Config{Norm: llama.GemmaNorm, QKNorm: llama.HeadsNorm, Gated: true, Activation: "silu", Rotary: llama.Rotary{Inside: true, Stepwise: true, Grids: 3}}, read: readQwen35,
+		name: "Qwen3_5", tokens: true, noClasses: true, vocab: 248320, heads: 16, kvHeads: 4, headSize: 256,
+		inner: 12288, positions: 32768, part: 0.25,
+		base: llama.Config{
+			Norm: llama.GemmaNorm, QKNorm: llama.HeadsNorm, Gated: true, Activation: "silu",
+			Rotary: llama.Rotary{Inside: true, Stepwise: true, Grids: 3},
+		}, read: readQwen35,
 	},
 	"qwen3_5_moe_text": {
-		name: "Qwen3_5Moe", noClasses: true, vocab: 248320, width: 2048, layers: 40, heads: 16, kvHeads: 2, headSize: 256, inner: 512, positions: 32768, part: 0.25,
+		name: "Qwen3_5Moe", noClasses: true, vocab: 248320, width: 2048, layers: 40, heads: 16, kvHeads: 2,
+		headSize: 256, inner: 512, positions: 32768, part: 0.25,
 		base: llama.Config{
-			Norm: llama.GemmaNorm, QKNorm: llama.HeadsNorm, Gated: true, Activation: "silu", Rotary: llama.Rotary{Inside: true, Stepwise: true, Grids: 3},
+			Norm: llama.GemmaNorm, QKNorm: llama.HeadsNorm, Gated: true, Activation: "silu",
+			Rotary:  llama.Rotary{Inside: true, Stepwise: true, Grids: 3},
 			Experts: llama.Experts{Normalized: true, SharedGate: true},
 		}, read: readQwen35MoE,
 	},
 	"qwen3_next": {
-		name: "Qwen3Next", tokens: true, vocab: 151936, width: 2048, layers: 48, heads: 16, kvHeads: 2, headSize: 256, inner: 5632, positions: 32768, part: 0.25, fused: fusedByQwen,
+		name: "Qwen3Next", tokens: true, vocab: 151936, width: 2048, layers: 48, heads: 16, kvHeads: 2, headSize: 256,
+		inner: 5632, positions: 32768, part: 0.25, fused: fusedByQwen,
 		base: llama.Config{
-			Norm: llama.GemmaNorm, QKNorm: llama.HeadsNorm, Gated: true, Activation: "silu", Rotary: llama.Rotary{Inside: true, Stepwise: true},
+			Norm: llama.GemmaNorm, QKNorm: llama.HeadsNorm, Gated: true, Activation: "silu",
+			Rotary:   llama.Rotary{Inside: true, Stepwise: true},
 			DeltaNet: llama.DeltaNet{Fused: true}, Experts: llama.Experts{SharedGate: true},
 		}, read: readQwen3Next,
 	},
@@ -229,160 +366,244 @@ var relatives = map[string]relative{
 		name: "Apertus", flex: true, tokens: true, vocab: 131072, inner: 14336, positions: 65536,
 		base: llama.Config{
 			MLP: llama.Ungated, Activation: llama.XIELU, QKNorm: llama.TransposedNorm,
-			Names: llama.Names{"input_layernorm": "attention_layernorm", "post_attention_layernorm": "feedforward_layernorm"},
+			Names: llama.Names{
+				"input_layernorm":          "attention_layernorm",
+				"post_attention_layernorm": "feedforward_layernorm",
+			},
 		}, read: (*reader).biases,
 	},
-	"mixtral": {name: "Mixtral", flex: true, tokens: true, vocab: 32000, kvHeads: 8, inner: 14336, positions: 131072, base: llama.Config{Experts: llama.Experts{Routing: llama.RouteSoftmaxFloat, Normalized: true}}, fused: fusedByMixtral, read: readMixtral},
+	"mixtral": {
+		name: "Mixtral", flex: true, tokens: true, vocab: 32000, kvHeads: 8, inner: 14336, positions: 131072,
+		base:  llama.Config{Experts: llama.Experts{Routing: llama.RouteSoftmaxFloat, Normalized: true}},
+		fused: fusedByMixtral, read: readMixtral,
+	},
 	"minimax_m2": {
-		name: "MiniMaxM2", flex: true, vocab: 200064, width: 3072, layers: 62, heads: 48, kvHeads: 8, headSize: 128, inner: 1536, positions: 196608, noClasses: true, fused: fusedByMixtral,
+		name: "MiniMaxM2", flex: true, vocab: 200064, width: 3072, layers: 62, heads: 48, kvHeads: 8, headSize: 128,
+		inner: 1536, positions: 196608, noClasses: true, fused: fusedByMixtral,
 		base: llama.Config{
 			QKNorm: llama.ProjectionNorm, Activation: "silu", Rotary: llama.Rotary{Inside: true, Stepwise: true},
 			Experts: llama.Experts{Routing: llama.RouteBiasedSigmoid, Normalized: true},
 		}, read: readMiniMaxM2,
 	},
-	"qwen2_moe": {name: "Qwen2Moe", flex: true, tokens: true, vocab: 151936, width: 2048, layers: 24, heads: 16, kvHeads: 16, inner: 5632, positions: 32768, read: readQwen2MoE},
-	"qwen3_moe": {name: "Qwen3Moe", flex: true, tokens: true, vocab: 151936, width: 2048, layers: 24, heads: 32, kvHeads: 4, inner: 6144, positions: 32768, base: llama.Config{QKNorm: llama.HeadsNorm}, fused: fusedByQwen, read: readQwen3MoE},
-	"olmoe":     {name: "Olmoe", vocab: 50304, width: 2048, layers: 16, heads: 16, inner: 2048, positions: 4096, base: llama.Config{QKNorm: llama.ProjectionNorm}, noClasses: true, fused: fusedByQwen, read: readOlmoe},
+	"qwen2_moe": {
+		name: "Qwen2Moe", flex: true, tokens: true, vocab: 151936, width: 2048, layers: 24, heads: 16,
+		kvHeads: 16, inner: 5632, positions: 32768, read: readQwen2MoE,
+	},
+	"qwen3_moe": {
+		name: "Qwen3Moe", flex: true, tokens: true, vocab: 151936, width: 2048, layers: 24, heads: 32,
+		kvHeads: 4, inner: 6144, positions: 32768, base: llama.Config{QKNorm: llama.HeadsNorm}, fused: fusedByQwen,
+		read: readQwen3MoE,
+	},
+	"olmoe": {
+		name: "Olmoe", vocab: 50304, width: 2048, layers: 16, heads: 16, inner: 2048, positions: 4096,
+		base: llama.Config{QKNorm: llama.ProjectionNorm}, noClasses: true, fused: fusedByQwen, read: readOlmoe,
+	},
 	"deepseek_v2": {
 		name: "DeepseekV2", flex: true, vocab: 102400, inner: 11008, positions: 2048, fused: fusedByQwen,
 		base: llama.Config{
-			Latent: llama.Latent{QueryRank: 1536, Rank: 512, NoPE: 128, RoPE: 64, Value: 128}, Rotary: llama.Rotary{Complex: true}, Names: sharedNames,
-			Experts: llama.Experts{Routing: llama.RouteGreedy, Count: 64, PerToken: 6, Inner: 1407, Groups: llama.Groups{Count: 1, Chosen: 1}},
+			Latent: llama.Latent{QueryRank: 1536, Rank: 512, NoPE: 128, RoPE: 64, Value: 128},
+			Rotary: llama.Rotary{Complex: true}, Names: sharedNames,
+			Experts: llama.Experts{
+				Routing: llama.RouteGreedy, Count: 64, PerToken: 6, Inner: 1407,
+				Groups: llama.Groups{Count: 1, Chosen: 1},
+			},
 		}, read: readDeepseekV2,
 	},
 	"deepseek_v3": {
-		name: "DeepseekV3", flex: true, tokens: true, vocab: 129280, width: 7168, layers: 61, heads: 128, kvHeads: 128, inner: 18432, positions: 4096, fused: fusedByQwen,
+		name: "DeepseekV3", flex: true, tokens: true, vocab: 129280, width: 7168, layers: 61, heads: 128, kvHeads: 128,
+		inner: 18432, positions: 4096, fused: fusedByQwen,
 		base: llama.Config{
-			Latent: llama.Latent{QueryRank: 1536, Rank: 512, NoPE: 128, RoPE: 64, Value: 128, Interleaved: true}, Names: sharedNames,
-			Experts: llama.Experts{Routing: llama.RouteGroups, Count: 256, PerToken: 8, Inner: 2048, Normalized: true, Groups: llama.Groups{Count: 8, Chosen: 4}},
+			Latent: llama.Latent{QueryRank: 1536, Rank: 512, NoPE: 128, RoPE: 64, Value: 128, Interleaved: true},
+			Names:  sharedNames,
+			Experts: llama.Experts{
+				Routing: llama.RouteGroups, Count: 256, PerToken: 8, Inner: 2048, Normalized: true,
+				Groups: llama.Groups{Count: 8, Chosen: 4},
+			},
 		}, read: readLatentExperts(3),
 	},
 	"glm4_moe": {
-		name: "Glm4Moe", flex: true, vocab: 151552, width: 4096, layers: 46, heads: 96, kvHeads: 8, inner: 10944, positions: 131072, part: 0.5, noClasses: true, fused: fusedByQwen,
+		name: "Glm4Moe", flex: true, vocab: 151552, width: 4096, layers: 46, heads: 96, kvHeads: 8, inner: 10944,
+		positions: 131072, part: 0.5, noClasses: true, fused: fusedByQwen,
 		base: llama.Config{
 			Rotary: llama.Rotary{Inside: true, Stepwise: true}, Names: sharedNames,
-			Experts: llama.Experts{Routing: llama.RouteGroups, Count: 128, PerToken: 8, Inner: 1408, Normalized: true, Groups: llama.Groups{Count: 1, Chosen: 1}},
+			Experts: llama.Experts{
+				Routing: llama.RouteGroups, Count: 128, PerToken: 8, Inner: 1408, Normalized: true,
+				Groups: llama.Groups{Count: 1, Chosen: 1},
+			},
 		}, read: readGLM4MoE,
 	},
 	"glm4_moe_lite": {
-		name: "Glm4MoeLite", flex: true, vocab: 154880, width: 2048, layers: 47, heads: 20, kvHeads: 20, inner: 10240, positions: 202752, noClasses: true, fused: fusedByQwen,
+		name: "Glm4MoeLite", flex: true, vocab: 154880, width: 2048, layers: 47, heads: 20, kvHeads: 20, inner: 10240,
+		positions: 202752, noClasses: true, fused: fusedByQwen,
 		base: llama.Config{
-			Latent: llama.Latent{QueryRank: 768, Rank: 512, NoPE: 192, RoPE: 64, Value: 256, Interleaved: true}, Names: sharedNames,
-			Experts: llama.Experts{Routing: llama.RouteGroups, Count: 64, PerToken: 4, Inner: 1536, Normalized: true, Groups: llama.Groups{Count: 1, Chosen: 1}},
+			Latent: llama.Latent{QueryRank: 768, Rank: 512, NoPE: 192, RoPE: 64, Value: 256, Interleaved: true},
+			Names:  sharedNames,
+			Experts: llama.Experts{
+				Routing: llama.RouteGroups, Count: 64, PerToken: 4, Inner: 1536, Normalized: true,
+				Groups: llama.Groups{Count: 1, Chosen: 1},
+			},
 		}, read: readGLM4MoELite,
 	},
 	"mistral4": {
-		name: "Mistral4", flex: true, tokens: true, vocab: 131072, layers: 36, kvHeads: 32, inner: 12288, positions: 1048576,
+		name: "Mistral4", flex: true, tokens: true, vocab: 131072, layers: 36, kvHeads: 32, inner: 12288,
+		positions: 1048576,
 		base: llama.Config{
-			Latent: llama.Latent{QueryRank: 1024, Rank: 256, NoPE: 64, RoPE: 64, Value: 128, Interleaved: true}, Scaling: llama.Scaling{QueryScaled: true}, Names: sharedNames,
-			Experts: llama.Experts{Routing: llama.RouteGroupsSoftmax, Count: 128, PerToken: 4, Inner: 2048, Normalized: true, Groups: llama.Groups{Count: 1, Chosen: 1}},
+			Latent:  llama.Latent{QueryRank: 1024, Rank: 256, NoPE: 64, RoPE: 64, Value: 128, Interleaved: true},
+			Scaling: llama.Scaling{QueryScaled: true}, Names: sharedNames,
+			Experts: llama.Experts{
+				Routing: llama.RouteGroupsSoftmax, Count: 128, PerToken: 4, Inner: 2048,
+				Normalized: true, Groups: llama.Groups{Count: 1, Chosen: 1},
+			},
 		}, read: readLatentExperts(0),
 	},
 	"falcon": {
 		name: "Falcon", vocab: 65024, width: 4544, heads: 71, positions: 2048, tied: true, noClasses: true,
 		base: llama.Config{
-			Norm: llama.LayerNorm, MLP: llama.Ungated, QKV: llama.FalconProjection, Order: llama.Falcon, Activation: "gelu", Masks: llama.Masks{MaskKept: true},
+			Norm: llama.LayerNorm, MLP: llama.Ungated, QKV: llama.FalconProjection, Order: llama.Falcon,
+			Activation: "gelu", Masks: llama.Masks{MaskKept: true},
 			Names: llama.Names{
-				"model": "transformer", "embed_tokens": "word_embeddings", "layers": "h", "norm": "ln_f", "self_attn": "self_attention",
-				"qkv_proj": "query_key_value", "o_proj": "dense", "up_proj": "dense_h_to_4h", "down_proj": "dense_4h_to_h", "act_fn": "act",
+				"model": "transformer", "embed_tokens": "word_embeddings", "layers": "h", "norm": "ln_f",
+				"self_attn": "self_attention",
+				"qkv_proj":  "query_key_value", "o_proj": "dense", "up_proj": "dense_h_to_4h",
+				"down_proj": "dense_4h_to_h", "act_fn": "act",
 			},
 		}, read: readFalcon,
 	},
 	"mpt": {
-		name: "Mpt", vocab: 50368, width: 2048, layers: 24, heads: 16, inner: 8192, positions: 2048, tied: true, noClasses: true,
-		also: map[string]string{"hidden_size": "d_model", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads", positionsKey: "max_seq_len"},
+		name: "Mpt", vocab: 50368, width: 2048, layers: 24, heads: 16, inner: 8192, positions: 2048, tied: true,
+		noClasses: true,
+		also: map[string]string{
+			"hidden_size": "d_model", "num_hidden_layers": "n_layers",
+			"num_attention_heads": "n_heads", positionsKey: "max_seq_len",
+		},
 		base: llama.Config{
 			Norm: llama.LayerNormNoBias, Order: llama.MPT, MLP: llama.Ungated, Activation: "gelu",
 			Names: llama.Names{
-				"model": "transformer", "embed_tokens": "wte", "layers": "blocks", "norm": "norm_f", "input_layernorm": "norm_1", "post_attention_layernorm": "norm_2",
+				"model": "transformer", "embed_tokens": "wte", "layers": "blocks", "norm": "norm_f",
+				"input_layernorm": "norm_1", "post_attention_layernorm": "norm_2",
 				"self_attn": "attn", "mlp": "ffn", "act_fn": "act",
 			},
 		}, read: readMPT,
 	},
 	"jamba": {
 		name: "Jamba", vocab: 65536, kvHeads: 8, inner: 14336, positions: 262144,
-		base: llama.Config{Names: llama.Names{"mlp": "feed_forward", "post_attention_layernorm": "pre_ff_layernorm", "norm": "final_layernorm", "gate": "router"}, Experts: llama.Experts{Routing: llama.RouteInput}},
+		base: llama.Config{Names: llama.Names{
+			"mlp": "feed_forward", "post_attention_layernorm": "pre_ff_layernorm",
+			"norm": "final_layernorm", "gate": "router",
+		}, Experts: llama.Experts{Routing: llama.RouteInput}},
 		read: readJamba,
 	},
 	"dbrx": {
 		name: "Dbrx", vocab: 32000, width: 2048, layers: 24, heads: 16, inner: 3584, positions: 2048, noClasses: true,
-		also: map[string]string{"hidden_size": "d_model", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads", positionsKey: "max_seq_len"},
+		also: map[string]string{
+			"hidden_size": "d_model", "num_hidden_layers": "n_layers",
+			"num_attention_heads": "n_heads", positionsKey: "max_seq_len",
+		},
 		base: llama.Config{
 			Norm: llama.LayerNormNoBias, Order: llama.Dbrx, Activation: "silu",
-			Names: llama.Names{"model": "transformer", "embed_tokens": "wte", "layers": "blocks", "norm": "norm_f", "mlp": "ffn"},
+			Names: llama.Names{
+				"model": "transformer", "embed_tokens": "wte", "layers": "blocks", "norm": "norm_f",
+				"mlp": "ffn",
+			},
 		}, read: readDbrx,
 	},
 	"kimi_linear": {
-		name: "KimiLinear", vocab: 163840, width: 2304, layers: 27, heads: 32, kvHeads: 32, inner: 9216, positions: 1048576, noClasses: true,
+		name: "KimiLinear", vocab: 163840, width: 2304, layers: 27, heads: 32, kvHeads: 32, inner: 9216,
+		positions: 1048576, noClasses: true,
 		also: map[string]string{
-			positionsKey: "model_max_length", "norm_topk_prob": "moe_renormalize", "n_group": "num_expert_group", "num_experts_per_tok": "num_experts_per_token",
-			"n_shared_experts": "num_shared_experts",
+			positionsKey: "model_max_length", "norm_topk_prob": "moe_renormalize", "n_group": "num_expert_group",
+			"num_experts_per_tok": "num_experts_per_token",
+			"n_shared_experts":    "num_shared_experts",
 		},
 		base: llama.Config{
-			NoRotary: true, Latent: llama.Latent{Rank: 512, NoPE: 128, RoPE: 64, Value: 128}, Experts: llama.Experts{Routing: llama.RouteGroups, BiasCast: true},
-			Names: llama.Names{"shared_expert": "shared_experts", "mamba": "self_attn"},
+			NoRotary: true, Latent: llama.Latent{Rank: 512, NoPE: 128, RoPE: 64, Value: 128},
+			Experts: llama.Experts{Routing: llama.RouteGroups, BiasCast: true},
+			Names:   llama.Names{"shared_expert": "shared_experts", "mamba": "self_attn"},
 		}, read: readKimiLinear,
 	},
 	"nemotron_h": {
 		name: "NemotronH", vocab: 131072, kvHeads: 8, headSize: 128, inner: 21504, positions: 4096, noClasses: true,
 		base: llama.Config{
-			Norm: llama.FloatNorm, Order: llama.NemotronBlock, MLP: llama.Ungated, NoRotary: true, ScoresFloat: true, Experts: llama.Experts{Routing: llama.RouteGroups, NoGate: true},
-			Names: llama.Names{"embed_tokens": "embeddings", "norm": "norm_f", "input_layernorm": "norm", "mamba": "mixer", "self_attn": "mixer", "mlp": "mixer"},
+			Norm: llama.FloatNorm, Order: llama.NemotronBlock, MLP: llama.Ungated, NoRotary: true, ScoresFloat: true,
+			Experts: llama.Experts{Routing: llama.RouteGroups, NoGate: true},
+			Names: llama.Names{
+				"embed_tokens": "embeddings", "norm": "norm_f", "input_layernorm": "norm",
+				"mamba": "mixer", "self_attn": "mixer", "mlp": "mixer",
+			},
 		}, read: readNemotronH,
 	},
 	"afmoe": {
-		name: "Afmoe", flex: true, vocab: 200192, width: 2048, heads: 16, headSize: 128, inner: 6144, positions: 16384, noClasses: true, fused: fusedByQwen,
+		name: "Afmoe", flex: true, vocab: 200192, width: 2048, heads: 16, headSize: 128, inner: 6144, positions: 16384,
+		noClasses: true, fused: fusedByQwen,
 		base: llama.Config{
-			Norm: llama.OlmoNorm, Order: llama.NormAround, GateProjected: true, QKNorm: llama.HeadsNorm, Activation: "silu",
-			Experts: llama.Experts{Routing: llama.RouteTokenChoice}, Names: llama.Names{"pre_feedforward_layernorm": "pre_mlp_layernorm", "post_feedforward_layernorm": "post_mlp_layernorm"},
+			Norm: llama.OlmoNorm, Order: llama.NormAround, GateProjected: true, QKNorm: llama.HeadsNorm,
+			Activation: "silu",
+			Experts:    llama.Experts{Routing: llama.RouteTokenChoice},
+			Names: llama.Names{
+				"pre_feedforward_layernorm":  "pre_mlp_layernorm",
+				"post_feedforward_layernorm": "post_mlp_layernorm",
+			},
 		}, read: readAfmoe,
 	},
 	"mamba": {
 		name: "Mamba", vocab: 50280, width: 768, heads: 1, inner: 1, positions: 2048, tied: true, noClasses: true,
 		base: llama.Config{
 			Order: llama.MambaBlock, NoRotary: true, ScoresFloat: true,
-			Names: llama.Names{"model": "backbone", "embed_tokens": "embeddings", "norm": "norm_f", "input_layernorm": "norm", "mamba": "mixer"},
+			Names: llama.Names{
+				"model": "backbone", "embed_tokens": "embeddings", "norm": "norm_f",
+				"input_layernorm": "norm", "mamba": "mixer",
+			},
 		}, read: readMamba,
 	},
 	"granitemoehybrid": {
 		name: "GraniteMoeHybrid", flex: true, vocab: 32000, inner: 11008, positions: 2048, noClasses: true,
 		base: llama.Config{
-			Scaling: llama.Scaling{Words: llama.ByNumber, ResidualScaled: true, ScoreScaled: true}, Experts: llama.Experts{Routing: llama.RouteTop},
-			Names: llama.Names{"mlp": "block_sparse_moe", "gate": "router"},
+			Scaling: llama.Scaling{Words: llama.ByNumber, ResidualScaled: true, ScoreScaled: true},
+			Experts: llama.Experts{Routing: llama.RouteTop},
+			Names:   llama.Names{"mlp": "block_sparse_moe", "gate": "router"},
 		}, read: readGraniteHybrid,
 	},
 	"gptj": {
 		name: "GPTJ", vocab: 50400, layers: 28, heads: 16, inner: 16384, positions: 2048, noClasses: true,
 		also: map[string]string{
-			"hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head", positionsKey: "n_positions", "hidden_act": "activation_function",
+			"hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head",
+			positionsKey: "n_positions", "hidden_act": "activation_function",
 		},
 		base: llama.Config{
-			Norm: llama.LayerNorm, Order: llama.PhiParallel, MLP: llama.Ungated, Activation: "gelu_new", Biases: llama.Biases{MLPBias: true, HeadBias: true}, Kernels: llama.Kernels{Eager: true}, Dropouts: llama.Dropouts{DropoutInside: true},
+			Norm: llama.LayerNorm, Order: llama.PhiParallel, MLP: llama.Ungated, Activation: "gelu_new",
+			Biases: llama.Biases{MLPBias: true, HeadBias: true}, Kernels: llama.Kernels{Eager: true},
+			Dropouts: llama.Dropouts{DropoutInside: true},
 			Names: llama.Names{
-				"model": "transformer", "embed_tokens": "wte", "layers": "h", "norm": "ln_f", "input_layernorm": "ln_1", "self_attn": "attn",
-				"o_proj": "out_proj", "up_proj": "fc_in", "down_proj": "fc_out", "act_fn": "act",
+				"model": "transformer", "embed_tokens": "wte", "layers": "h", "norm": "ln_f", "input_layernorm": "ln_1",
+				"self_attn": "attn",
+				"o_proj":    "out_proj", "up_proj": "fc_in", "down_proj": "fc_out", "act_fn": "act",
 			},
 		}, read: readGPTJ,
 	},
 	"gpt_oss": {
-		name: "GptOss", tokens: true, vocab: 201088, width: 2880, layers: 36, heads: 64, kvHeads: 8, headSize: 64, inner: 2880, positions: 131072,
+		name: "GptOss", tokens: true, vocab: 201088, width: 2880, layers: 36, heads: 64, kvHeads: 8, headSize: 64,
+		inner: 2880, positions: 131072,
 		base: llama.Config{
-			Norm: llama.OlmoNorm, Activation: "silu", Rotary: llama.Rotary{Halves: true}, Kernels: llama.Kernels{Eager: true}, Sinks: true,
+			Norm: llama.OlmoNorm, Activation: "silu", Rotary: llama.Rotary{Halves: true},
+			Kernels: llama.Kernels{Eager: true}, Sinks: true,
 			Experts: llama.Experts{Routing: llama.RouteBiased, Clamped: true}, Names: llama.Names{"gate": "router"},
 		}, read: readGPTOSS,
 	},
 	"llama4_text": {
-		name: "Llama4", flex: true, vocab: 202048, width: 5120, layers: 48, heads: 40, kvHeads: 8, headSize: 128, inner: 8192, positions: 131072, noClasses: true, liger: true,
+		name: "Llama4", flex: true, vocab: 202048, width: 5120, layers: 48, heads: 40, kvHeads: 8, headSize: 128,
+		inner: 8192, positions: 131072, noClasses: true, liger: true,
 		base: llama.Config{
-			Norm: llama.Llama4Norm, Order: llama.Llama4Order, Rotary: llama.Rotary{Complex: true}, Llama4: llama.Llama4{On: true, Chunked: true},
-			Names: llama.Names{"mlp": "feed_forward"},
+			Norm: llama.Llama4Norm, Order: llama.Llama4Order, Rotary: llama.Rotary{Complex: true},
+			Llama4: llama.Llama4{On: true, Chunked: true},
+			Names:  llama.Names{"mlp": "feed_forward"},
 		}, read: readLlama4,
 	},
 	"granitemoe": {
 		name: "GraniteMoe", flex: true, vocab: 32000, inner: 11008, positions: 2048, noClasses: true,
 		base: llama.Config{
-			Scaling: llama.Scaling{Words: llama.ByNumber, ResidualScaled: true, ScoreScaled: true}, Experts: llama.Experts{Routing: llama.RouteTop},
-			Names: llama.Names{"mlp": "block_sparse_moe", "gate": "router"},
+			Scaling: llama.Scaling{Words: llama.ByNumber, ResidualScaled: true, ScoreScaled: true},
+			Experts: llama.Experts{Routing: llama.RouteTop},
+			Names:   llama.Names{"mlp": "block_sparse_moe", "gate": "router"},
 		}, read: readGraniteMoE,
 	},
 }

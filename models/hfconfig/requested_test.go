@@ -56,7 +56,10 @@ func requestedSteps(t *testing.T, file string) {
 	for _, of := range ran.Models {
 		m := model(t, string(of.Config))
 		for _, want := range of.Steps {
-			c := models.Case{Task: want.Task, Batch: want.Batch, AMP: want.AMP, Weights: want.Weights, Checkpointing: want.Checkpointing, Settings: want.Settings}
+			c := models.Case{
+				Task: want.Task, Batch: want.Batch, AMP: want.AMP, Weights: want.Weights,
+				Checkpointing: want.Checkpointing, Settings: want.Settings,
+			}
 			c.Quantize, c.Liger, c.TrainOnly = want.Quantize, want.Liger, want.TrainOnly
 			if want.LoRA != "" {
 				l, err := models.ParseLoRA(want.LoRA)
@@ -69,7 +72,8 @@ func requestedSteps(t *testing.T, file string) {
 			require.Equal(t, want.Trainable, r.Counts.Trainable, "%s %+v", of.Config, c)
 			got := requested(r.Program)
 			for i := range got {
-				if want.Bytes[i] == 0 { // models of GPT-J and MPT hold the weights of the layer before, which vprof does not
+				// models of GPT-J and MPT hold the weights of the layer before, which vprof does not
+				if want.Bytes[i] == 0 {
 					continue
 				}
 				require.InEpsilon(t, want.Bytes[i], got[i], 0.0005, "%s %+v: number %d", of.Config, c, i)

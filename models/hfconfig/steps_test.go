@@ -34,7 +34,11 @@ func TestStepsAreThoseOfTransformers(t *testing.T) {
 	require.NotEmpty(t, ran.Steps)
 	for _, want := range ran.Steps {
 		m := model(t, string(want.Config))
-		c := models.Case{Task: want.Task, Batch: want.Batch, AMP: models.Autocast(want.AMP), Weights: models.WeightType(want.Weights), Checkpointing: want.Checkpointing, Settings: shared(m, want.Settings)}
+		c := models.Case{
+			Task: want.Task, Batch: want.Batch, AMP: models.Autocast(want.AMP),
+			Weights: models.WeightType(want.Weights), Checkpointing: want.Checkpointing,
+			Settings: shared(m, want.Settings),
+		}
 		if want.LoRA != "" {
 			l, err := models.ParseLoRA(want.LoRA)
 			require.NoError(t, err)

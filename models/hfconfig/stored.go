@@ -43,9 +43,13 @@ func (s stored) check(c models.Case) (field, reason string) {
 	case s == "":
 		return "", ""
 	case c.Quantize == "":
-		return "quantize", fmt.Sprintf("the configuration says that the weights are stored in few bits, by bitsandbytes; train adapters beside them with --quantize %s --lora ...", s)
+		return "quantize",
+			fmt.Sprintf("the configuration says that the weights are stored in few bits, by bitsandbytes; train "+
+				"adapters beside them with --quantize %s --lora ...", s)
 	case s.bits() != stored(c.Packing()).bits():
-		return "quantize", fmt.Sprintf("the configuration says that the weights are stored as %s, which transformers does not bring to %s", s, c.Quantize)
+		return "quantize",
+			fmt.Sprintf("the configuration says that the weights are stored as %s, which transformers does not "+
+				"bring to %s", s, c.Quantize)
 	}
 	return "", ""
 }
@@ -61,7 +65,8 @@ func (s stored) caveat(c models.Case) []string {
 	if s == "" || c.Packing() == string(s) {
 		return nil
 	}
-	return []string{fmt.Sprintf("quantize: the weights are stored as %s, which transformers keeps; planned is %s", s, c.Quantize)}
+	return []string{fmt.Sprintf("quantize: the weights are stored as %s, which transformers keeps; planned is %s",
+		s, c.Quantize)}
 }
 
 // inferenceAlone are the quantizations that transformers 5.23 does not train beside.
@@ -69,23 +74,30 @@ var inferenceAlone = []string{"auto-round", "fbgemm_fp8", "gguf", "higgs", "meta
 
 // otherLayers are whose layers hold the weights of other quantizations.
 var otherLayers = map[string]string{
-	"aqlm": "aqlm", "awq": "gptqmodel", "bitnet": "transformers' BitNet", "compressed-tensors": "compressed-tensors", "eetq": "eetq",
-	"fp8": "transformers' FP8 kernels", "gptq": "gptqmodel", "hqq": "hqq", "mxfp8": "transformers' FP8 kernels", "quanto": "optimum-quanto", "torchao": "torchao",
+	"aqlm": "aqlm", "awq": "gptqmodel", "bitnet": "transformers' BitNet", "compressed-tensors": "compressed-tensors",
+	"eetq": "eetq",
+	"fp8":  "transformers' FP8 kernels", "gptq": "gptqmodel", "hqq": "hqq", "mxfp8": "transformers' FP8 kernels",
+	"quanto": "optimum-quanto", "torchao": "torchao",
 }
 
 // refuseStored refuses weights that are stored in few bits by something else.
 func (r *reader) refuseStored() {
-	const key, instead = "quantization_config", "; to train adapters beside the same model as bitsandbytes holds it, take the config.json of the weights that were quantized, and --quantize nf4 --lora"
+	const key, instead = "quantization_config",
+		"; to train adapters beside the same model as bitsandbytes holds it, take the config.json of the weights " +
+			"that were quantized, and --quantize nf4 --lora"
 	var q struct {
 		Method string `json:"quant_method"`
 	}
 	if value, name, ok := r.get(key); ok && json.Unmarshal(value, &q) == nil {
 		switch layers := otherLayers[q.Method]; {
 		case layers != "":
-			r.wrong(name, "quant_method is %q: what the layers of %s unpack, and when, is their kernels' choice, which vprof does not describe%s", q.Method, layers, instead)
+			r.wrong(name,
+				"quant_method is %q: what the layers of %s unpack, and when, is their kernels' choice, which vprof "+
+					"does not describe%s", q.Method, layers, instead)
 			return
 		case slices.Contains(inferenceAlone, q.Method):
-			r.wrong(name, "quant_method is %q: transformers trains nothing beside weights that are stored so%s", q.Method, instead)
+			r.wrong(name, "quant_method is %q: transformers trains nothing beside weights that are stored so%s",
+				q.Method, instead)
 			return
 		}
 	}

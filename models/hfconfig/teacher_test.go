@@ -14,8 +14,11 @@ import (
 func TestTeachersBelongToTheirStudents(t *testing.T) {
 	dir := t.TempDir()
 	student, teacher := filepath.Join(dir, "student.json"), filepath.Join(dir, "teacher.json")
-	require.NoError(t, os.WriteFile(student, []byte(`{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 5000}`), 0o600))
-	require.NoError(t, os.WriteFile(teacher, []byte(`{"model_type": "gpt2", "n_embd": 128, "n_layer": 1, "n_head": 2, "vocab_size": 5000}`), 0o600))
+	require.NoError(t, os.WriteFile(student,
+		[]byte(
+			`{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 5000}`), 0o600))
+	require.NoError(t, os.WriteFile(teacher,
+		[]byte(`{"model_type": "gpt2", "n_embd": 128, "n_layer": 1, "n_head": 2, "vocab_size": 5000}`), 0o600))
 	m, err := Open(student + TeacherMark + teacher)
 	require.NoError(t, err)
 	again, err := Source().Restore(m.Name, m.Description.Text())
@@ -36,7 +39,9 @@ func TestTeachersBelongToTheirStudents(t *testing.T) {
 	plain, err := Open(student)
 	require.NoError(t, err)
 	_, err = plain.Complete(models.Case{Levers: models.Levers{Objective: models.Objective{Name: models.KD}}})
-	require.ErrorContains(t, err, "objective: a model learns from the scores of another language model; name its configuration, too: --model hf:student.json,teacher=teacher.json")
+	require.ErrorContains(t, err,
+		"objective: a model learns from the scores of another language model; name its configuration, too: --model "+
+			"hf:student.json,teacher=teacher.json")
 	_, err = Open(student + TeacherMark + "none.json")
 	require.ErrorContains(t, err, "none.json")
 	require.NoError(t, os.WriteFile(teacher, []byte(`{"model_type": "sheep"}`), 0o600))

@@ -15,7 +15,8 @@ import (
 func TestTokenClassification(t *testing.T) {
 	const ids = 2 * 512 * 8 // what vprof has towers: labels that are not the input, a mask of padding for encoders
 	const sizes = `"vocab_size": 8192, "hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 3, "num_attention_heads": 8`
-	qwen := `{"model_type": "qwen2", ` + sizes + `, "num_key_value_heads": 4, "tie_word_embeddings": false, "use_sliding_window": false}`
+	qwen := `{"model_type": "qwen2", ` + sizes +
+		`, "num_key_value_heads": 4, "tie_word_embeddings": false, "use_sliding_window": false}`
 	encoder := models.Settings{"seq-len": 512, "classes": 2, "padding": 0}
 	release, err := stack.Lookup("2.11")
 	require.NoError(t, err)
@@ -28,17 +29,27 @@ func TestTokenClassification(t *testing.T) {
 		forward, backward int64
 	}{
 		{qwen, "bf16", models.Settings{"seq-len": 512, "classes": 2}, nil, ids, 154225152, 158411776},
-		{qwen, "bf16", models.Settings{"seq-len": 512, "classes": 2}, &models.LoRA{Rank: 8, Alpha: 16, Targets: []string{"q_proj"}}, ids, 91659264, 95836672},
+		{
+			qwen, "bf16",
+			models.Settings{"seq-len": 512, "classes": 2},
+			&models.LoRA{Rank: 8, Alpha: 16, Targets: []string{"q_proj"}}, ids, 91659264, 95836672,
+		},
 		{`{"model_type": "bert", ` + sizes + `}`, "", encoder, nil, 2 * ids, 225651712, 225112064},
-		{`{"model_type": "roberta", ` + sizes + `, "max_position_embeddings": 600}`, "", encoder, nil, 2 * ids, 226206720, 225667072},
-		{`{"model_type": "distilbert", "vocab_size": 8192, "dim": 512, "hidden_dim": 1024, "n_layers": 3, "n_heads": 8}`, "", encoder, nil, 2 * ids, 224057856, 223518208},
+		{
+			`{"model_type": "roberta", ` + sizes + `, "max_position_embeddings": 600}`, "", encoder, nil, 2 * ids,
+			226206720, 225667072,
+		},
+		{
+			`{"model_type": "distilbert", "vocab_size": 8192, "dim": 512, "hidden_dim": 1024, "n_layers": 3, "n_heads": 8}`, "", encoder, nil, 2 * ids, 224057856, 223518208,
+		},
 	} {
 		m := model(t, want.config)
 		c := complete(t, m, models.Case{
 			Task: tokens, Batch: 2, AMP: "bf16", Weights: want.weights, Optimizer: "adamw-fused", LoRA: want.lora,
 			Settings: want.settings, Levers: models.Levers{Clip: models.ClipNone},
 		})
-		r, err := m.Record(c, trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2, Stack: release})
+		r, err := m.Record(c, trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048},
+			models.Options{Steps: 2, Stack: release})
 		require.NoError(t, err)
 		forward, backward := secondStep(r.Program)
 		require.Equal(t, want.forward+want.beside, forward, want.config)

@@ -19,16 +19,26 @@ func TestAsTorchtuneComputesIt(t *testing.T) {
 		repeated          int64
 		forward, backward int64
 	}{
-		"repeated heads":     {"", false, 1, 194057728, 202429440},
-		"adapters":           {"r=8,dtype=weights,target=q_proj+v_proj+down_proj", false, 0, 133842432, 141165568},
-		"DoRA":               {"r=8,dtype=weights,dora=torchtune,target=q_proj+v_proj+down_proj", false, 0, 149620224, 156943360},
-		"DoRA with dropout":  {"r=8,dropout=0.1,dtype=weights,dora=torchtune,target=q_proj+v_proj+down_proj", false, 0, 158008832, 165331968},
-		"DoRA, checkpointed": {"r=8,dtype=weights,dora=torchtune,target=q_proj+v_proj+down_proj", true, 0, 88516096, 95839232},
+		"repeated heads": {"", false, 1, 194057728, 202429440},
+		"adapters":       {"r=8,dtype=weights,target=q_proj+v_proj+down_proj", false, 0, 133842432, 141165568},
+		"DoRA": {
+			"r=8,dtype=weights,dora=torchtune,target=q_proj+v_proj+down_proj", false, 0,
+			149620224, 156943360,
+		},
+		"DoRA with dropout": {
+			"r=8,dropout=0.1,dtype=weights,dora=torchtune,target=q_proj+v_proj+down_proj", false, 0,
+			158008832, 165331968,
+		},
+		"DoRA, checkpointed": {
+			"r=8,dtype=weights,dora=torchtune,target=q_proj+v_proj+down_proj", true, 0,
+			88516096, 95839232,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := models.Case{
 				Batch: 2, Weights: "bf16", Optimizer: "adamw-fused", Checkpointing: want.checkpointing,
-				Settings: models.Settings{"seq-len": 512, "packed": 0, "repeated-heads": want.repeated}, Levers: models.Levers{Clip: models.ClipNone},
+				Settings: models.Settings{"seq-len": 512, "packed": 0, "repeated-heads": want.repeated},
+				Levers:   models.Levers{Clip: models.ClipNone},
 			}
 			if want.lora != "" {
 				l, err := models.ParseLoRA(want.lora)
@@ -36,7 +46,8 @@ func TestAsTorchtuneComputesIt(t *testing.T) {
 				k.LoRA = &l
 			}
 			m := model(t, smallLlama)
-			r, err := m.Record(complete(t, m, k), trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2})
+			r, err := m.Record(complete(t, m, k), trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048},
+				models.Options{Steps: 2})
 			require.NoError(t, err)
 			forward, backward := secondStep(r.Program)
 			require.Equal(t, want.forward, forward)

@@ -41,7 +41,8 @@ func (r *reader) blocks(s tower.Size, kinds ...string) (v *reader, size tower.Si
 	v.word("model_type", kinds[0], kinds)
 	s.Layers, s.Heads = v.size("depth", s.Layers, mostLayers), v.size("num_heads", s.Heads, mostWidth)
 	s.Channels = v.size("in_channels", v.size("in_chans", 3, mostChannels), mostChannels)
-	s.Patch, s.Merge, s.Frames = v.size("patch_size", s.Patch, mostImage), v.size("spatial_merge_size", 2, mostMerged), v.size("temporal_patch_size", 2, mostMerged)
+	s.Patch, s.Merge, s.Frames = v.size("patch_size", s.Patch, mostImage), v.size("spatial_merge_size", 2, mostMerged),
+		v.size("temporal_patch_size", 2, mostMerged)
 	return v, s
 }
 
@@ -69,14 +70,17 @@ func towersGemma3(r *reader, text llama.Config) func() llama.Wrapper {
 	s := r.gemma3Vision()
 	return func() llama.Wrapper {
 		p := (&nn.Parts{}).Add("vision_tower", tower.Siglip(s))
-		p.In("multi_modal_projector").Own("mm_input_projection_weight", s.Width, text.Width).Add("mm_soft_emb_norm", tower.NewGemmaNorm(s.Width))
+		p.In("multi_modal_projector").Own("mm_input_projection_weight", s.Width, text.Width).Add("mm_soft_emb_norm",
+			tower.NewGemmaNorm(s.Width))
 		return llama.Wrapper{Before: p}
 	}
 }
 
 func (r *reader) gemma3Vision() tower.Size {
-	v, s, _ := r.vision(tower.Size{Width: 768, Inner: 3072, Layers: 12, Heads: 12, Image: 224, Patch: 16}, "siglip_vision_model")
-	s.Pooled, s.Activation = v.flag("vision_use_head", true), v.word("hidden_act", "gelu_pytorch_tanh", hf.Activations())
+	v, s, _ := r.vision(tower.Size{Width: 768, Inner: 3072, Layers: 12, Heads: 12, Image: 224, Patch: 16},
+		"siglip_vision_model")
+	s.Pooled, s.Activation = v.flag("vision_use_head", true),
+		v.word("hidden_act", "gelu_pytorch_tanh", hf.Activations())
 	return s
 }
 
@@ -95,7 +99,8 @@ func towersLlava(r *reader, text llama.Config) func() llama.Wrapper {
 }
 
 func (r *reader) llavaVision() (s tower.Size, kind string) {
-	v, s, kind := r.vision(tower.Size{Width: 1024, Inner: 4096, Layers: 24, Heads: 16, Image: 336, Patch: 14}, "clip_vision_model", "pixtral")
+	v, s, kind := r.vision(tower.Size{Width: 1024, Inner: 4096, Layers: 24, Heads: 16, Image: 336, Patch: 14},
+		"clip_vision_model", "pixtral")
 	r.refuse("vision_feature_layer", "-1", "-2")
 	s.Chosen = -2
 	if value, _, ok := r.get("vision_feature_layer"); ok && string(value) == "-1" {
@@ -108,7 +113,8 @@ func (r *reader) llavaVision() (s tower.Size, kind string) {
 }
 
 // visual has a tower under that name, whose configuration read reads.
-func visual(read func(*reader) tower.Size, made func(tower.Size) *nn.Parts) func(*reader, llama.Config) func() llama.Wrapper {
+func visual(read func(*reader) tower.Size, made func(tower.Size) *nn.Parts) func(*reader,
+	llama.Config) func() llama.Wrapper {
 	return func(r *reader, _ llama.Config) func() llama.Wrapper {
 		s := read(r)
 		return func() llama.Wrapper { return llama.Wrapper{Before: (&nn.Parts{}).Add("visual", made(s))} }
@@ -125,20 +131,25 @@ func readQwen2Vision(r *reader) tower.Size {
 
 func readQwen25Vision(r *reader) tower.Size {
 	v, s := r.blocks(tower.Size{Layers: 32, Heads: 16, Patch: 14}, "qwen2_5_vl_vision", "qwen2_5_vl")
-	s.Width, s.Inner, s.Out = v.size("hidden_size", 3584, mostWidth), v.size("intermediate_size", 3420, mostInner), v.size("out_hidden_size", 3584, mostWidth)
+	s.Width, s.Inner, s.Out = v.size("hidden_size", 3584, mostWidth), v.size("intermediate_size", 3420, mostInner),
+		v.size("out_hidden_size", 3584, mostWidth)
 	s.Activation, s.Gated = v.word("hidden_act", "silu", hf.Activations()), true
 	s.Window, s.Whole = v.size("window_size", 112, mostImage), v.numbers("fullatt_block_indexes", 0, mostLayers)
 	if s.Whole == nil {
 		s.Whole = []int64{7, 15, 23, 31}
 	}
-	v.must(s.Window >= s.Patch*s.Merge, "window_size", "%d has no room for a square of %d patches of %d pixels", s.Window, s.Merge, s.Patch)
+	v.must(s.Window >= s.Patch*s.Merge, "window_size", "%d has no room for a square of %d patches of %d pixels",
+		s.Window, s.Merge, s.Patch)
 	return s
 }
 
 func readQwen3Vision(r *reader) tower.Size {
-	v, s := r.blocks(tower.Size{Layers: 27, Heads: 16, Patch: 16}, "qwen3_vl_vision", "qwen3_vl", "qwen3_vl_moe_vision", "qwen3_vl_moe")
-	s.Width, s.Inner, s.Out = v.size("hidden_size", 1152, mostWidth), v.size("intermediate_size", 4304, mostInner), v.size("out_hidden_size", 3584, mostWidth)
-	s.Positions, s.Activation = v.size("num_position_embeddings", 2304, mostPositions), v.word("hidden_act", "gelu_pytorch_tanh", hf.Activations())
+	v, s := r.blocks(tower.Size{Layers: 27, Heads: 16, Patch: 16}, "qwen3_vl_vision", "qwen3_vl", "qwen3_vl_moe_vision",
+		"qwen3_vl_moe")
+	s.Width, s.Inner, s.Out = v.size("hidden_size", 1152, mostWidth), v.size("intermediate_size", 4304, mostInner),
+		v.size("out_hidden_size", 3584, mostWidth)
+	s.Positions, s.Activation = v.size("num_position_embeddings", 2304, mostPositions),
+		v.word("hidden_act", "gelu_pytorch_tanh", hf.Activations())
 	if s.DeepLayers = v.numbers("deepstack_visual_indexes", 0, mostLayers); s.DeepLayers == nil {
 		s.DeepLayers = []int64{8, 16, 24}
 	}
@@ -147,14 +158,17 @@ func readQwen3Vision(r *reader) tower.Size {
 }
 
 func readQwen35Vision(r *reader) tower.Size {
-	v, s := r.blocks(tower.Size{Layers: 27, Heads: 16, Patch: 16}, "qwen3_5_vision", "qwen3_5", "qwen3_5_moe_vision", "qwen3_5_moe")
-	s.Width, s.Inner, s.Out = v.size("hidden_size", 1152, mostWidth), v.size("intermediate_size", 4304, mostInner), v.size("out_hidden_size", 3584, mostWidth)
+	v, s := r.blocks(tower.Size{Layers: 27, Heads: 16, Patch: 16}, "qwen3_5_vision", "qwen3_5", "qwen3_5_moe_vision",
+		"qwen3_5_moe")
+	s.Width, s.Inner, s.Out = v.size("hidden_size", 1152, mostWidth), v.size("intermediate_size", 4304, mostInner),
+		v.size("out_hidden_size", 3584, mostWidth)
 	s.Positions = v.size("num_position_embeddings", 2304, mostPositions)
 	return s
 }
 
 func towersInternVL(r *reader, text llama.Config) func() llama.Wrapper {
-	v, s, _ := r.vision(tower.Size{Width: 1024, Inner: 4096, Layers: 24, Heads: 16, Image: 448, Patch: 14}, "internvl_vision")
+	v, s, _ := r.vision(tower.Size{Width: 1024, Inner: 4096, Layers: 24, Heads: 16, Image: 448, Patch: 14},
+		"internvl_vision")
 	v.refuse("use_qk_norm", "false")
 	v.refuse("use_mask_token", "false")
 	v.refuse("use_mean_pooling", "true")
@@ -171,7 +185,8 @@ func towersInternVL(r *reader, text llama.Config) func() llama.Wrapper {
 }
 
 func towersSmolVLM(r *reader, text llama.Config) func() llama.Wrapper {
-	_, s, _ := r.vision(tower.Size{Width: 1152, Inner: 3072, Layers: 12, Heads: 16, Image: 224, Patch: 32}, "smolvlm_vision")
+	_, s, _ := r.vision(tower.Size{Width: 1152, Inner: 3072, Layers: 12, Heads: 16, Image: 224, Patch: 32},
+		"smolvlm_vision")
 	scale := r.size("scale_factor", 2, mostMerged)
 	return func() llama.Wrapper {
 		p := (&nn.Parts{}).Add("vision_model", tower.SmolVLM(s))
@@ -193,24 +208,31 @@ func towersGLM4V(r *reader, _ llama.Config) func() llama.Wrapper {
 }
 
 func towersPaddleOCR(r *reader, text llama.Config) func() llama.Wrapper {
-	v, s, _ := r.vision(tower.Size{Width: 1152, Inner: 4304, Layers: 27, Heads: 16, Image: 384, Patch: 14}, "paddleocr_vl_vision", "paddleocr_vl")
+	v, s, _ := r.vision(tower.Size{Width: 1152, Inner: 4304, Layers: 27, Heads: 16, Image: 384, Patch: 14},
+		"paddleocr_vl_vision", "paddleocr_vl")
 	merge := v.size("spatial_merge_size", 2, mostMerged)
 	return func() llama.Wrapper {
 		before, after := &nn.Parts{}, &nn.Parts{}
 		before.In("visual").Add("vision_model", tower.PaddleOCR(s))
 		square := s.Width * merge * merge
-		after.In("projector").Add("pre_norm", nn.NewLayerNorm(s.Width)).Add("linear_1", nn.NewLinear(square, square, true)).Add("linear_2", nn.NewLinear(square, text.Width, true))
+		after.In("projector").Add("pre_norm", nn.NewLayerNorm(s.Width)).Add("linear_1",
+			nn.NewLinear(square, square, true)).Add("linear_2", nn.NewLinear(square, text.Width, true))
 		return llama.Wrapper{Before: before, After: after}
 	}
 }
 
 func towersVoxtral(r *reader, text llama.Config) func() llama.Wrapper {
 	a := r.sub("audio_config")
-	a.also = map[string]string{"hidden_size": "d_model", "intermediate_size": "encoder_ffn_dim", "num_hidden_layers": "encoder_layers"}
+	a.also = map[string]string{
+		"hidden_size": "d_model", "intermediate_size": "encoder_ffn_dim",
+		"num_hidden_layers": "encoder_layers",
+	}
 	a.word("model_type", "voxtral_encoder", []string{"voxtral_encoder"})
 	s := tower.Size{
-		Width: a.size("hidden_size", 1280, mostWidth), Inner: a.size("intermediate_size", 5120, mostInner), Layers: a.size("num_hidden_layers", 32, mostLayers),
-		Bins: a.size("num_mel_bins", 128, mostChannels), Positions: a.size("max_source_positions", 1500, mostPositions),
+		Width: a.size("hidden_size", 1280, mostWidth), Inner: a.size("intermediate_size", 5120, mostInner),
+		Layers:    a.size("num_hidden_layers", 32, mostLayers),
+		Bins:      a.size("num_mel_bins", 128, mostChannels),
+		Positions: a.size("max_source_positions", 1500, mostPositions),
 	}
 	return func() llama.Wrapper {
 		after := &nn.Parts{}
@@ -223,10 +245,13 @@ func towersLFM2VL(r *reader, text llama.Config) func() llama.Wrapper {
 	v := r.sub("vision_config")
 	v.word("model_type", "siglip2_vision_model", []string{"siglip2_vision_model"})
 	s := tower.Size{
-		Width: v.size("hidden_size", 768, mostWidth), Inner: v.size("intermediate_size", 3072, mostInner), Layers: v.size("num_hidden_layers", 12, mostLayers),
-		Channels: v.size("num_channels", 3, mostChannels), Patch: v.size("patch_size", 16, mostImage), Positions: v.size("num_patches", 256, mostPositions), Pooled: v.flag("vision_use_head", true),
+		Width: v.size("hidden_size", 768, mostWidth), Inner: v.size("intermediate_size", 3072, mostInner),
+		Layers:   v.size("num_hidden_layers", 12, mostLayers),
+		Channels: v.size("num_channels", 3, mostChannels), Patch: v.size("patch_size", 16, mostImage),
+		Positions: v.size("num_patches", 256, mostPositions), Pooled: v.flag("vision_use_head", true),
 	}
-	factor, hidden, bias := r.size("downsample_factor", 2, mostMerged), r.size("projector_hidden_size", 2560, mostWidth), r.flag("projector_bias", true)
+	factor, hidden, bias := r.size("downsample_factor", 2, mostMerged),
+		r.size("projector_hidden_size", 2560, mostWidth), r.flag("projector_bias", true)
 	normed := r.flag("projector_use_layernorm", true)
 	return func() llama.Wrapper {
 		p := (&nn.Parts{}).Add("vision_tower", tower.Siglip2(s))
@@ -252,12 +277,17 @@ func towersMllama(r *reader, text llama.Config) func() llama.Wrapper {
 func (r *reader) mllamaVision() (s tower.Size, t tower.Tiled, states []int64) {
 	v := r.sub("vision_config")
 	v.also = map[string]string{"num_attention_heads": "attention_heads"}
-	v, s, _ = r.vision(tower.Size{Width: 1280, Inner: 5120, Layers: 32, Heads: 16, Image: 448, Patch: 14}, "mllama_vision_model")
+	v, s, _ = r.vision(tower.Size{Width: 1280, Inner: 5120, Layers: 32, Heads: 16, Image: 448, Patch: 14},
+		"mllama_vision_model")
 	s.Activation = v.word("hidden_act", "gelu", hf.Activations())
-	t = tower.Tiled{Tiles: v.size("max_num_tiles", 4, mostMerged), Global: v.size("num_global_layers", 8, mostLayers), Shapes: 8}
+	t = tower.Tiled{
+		Tiles:  v.size("max_num_tiles", 4, mostMerged),
+		Global: v.size("num_global_layers", 8, mostLayers), Shapes: 8,
+	}
 	if value, _, ok := v.get("supported_aspect_ratios"); ok && !null(value) {
 		var shapes []json.RawMessage
-		v.must(json.Unmarshal(value, &shapes) == nil && len(shapes) <= mostMerged, "supported_aspect_ratios", "%s is not a list of up to %d shapes", shown(value), mostMerged)
+		v.must(json.Unmarshal(value, &shapes) == nil && len(shapes) <= mostMerged, "supported_aspect_ratios",
+			"%s is not a list of up to %d shapes", shown(value), mostMerged)
 		t.Shapes = int64(len(shapes))
 	}
 	if states = v.numbers("intermediate_layers_indices", 0, mostLayers); states == nil {

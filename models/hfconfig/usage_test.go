@@ -45,7 +45,8 @@ func growth(t *testing.T, m models.Model, c models.Case) (forward, backward int6
 	require.NoError(t, err)
 	all := phases(r.Program, asRequested)
 	before := all[phase(0, "step_end")].end
-	return max(all[phase(1, "forward")].peak, all[phase(1, "loss")].peak) - before, all[phase(1, "backward")].peak - before
+	return max(all[phase(1, "forward")].peak, all[phase(1, "loss")].peak) - before,
+		all[phase(1, "backward")].peak - before
 }
 
 // asRequested is the size that was asked for.

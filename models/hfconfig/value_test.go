@@ -32,8 +32,12 @@ func TestValuesBesideWords(t *testing.T) {
 	} {
 		m := model(t, shortLlama)
 		c := complete(t, m, models.Case{
-			Batch: 2, Torch: "2.11", Weights: want.weights, AMP: want.amp, LoRA: want.lora, Checkpointing: want.checkpointing != "", Optimizer: "sgd",
-			Settings: models.Settings{"seq-len": 256, "packed": 0, "padding": 0}, Levers: models.Levers{Objective: o, Clip: models.ClipNone, Recompute: strings.TrimPrefix(want.checkpointing, "on")},
+			Batch: 2, Torch: "2.11", Weights: want.weights, AMP: want.amp, LoRA: want.lora,
+			Checkpointing: want.checkpointing != "", Optimizer: "sgd",
+			Settings: models.Settings{"seq-len": 256, "packed": 0, "padding": 0}, Levers: models.Levers{
+				Objective: o,
+				Clip:      models.ClipNone, Recompute: strings.TrimPrefix(want.checkpointing, "on"),
+			},
 		})
 		forward, backward := growth(t, m, c)
 		require.InEpsilon(t, want.forward, forward, 0.0005, "%+v", want)

@@ -18,20 +18,29 @@ func variants(c llama.Config) []models.Setting {
 	var all []models.Setting
 	if c.KVHeads < c.Heads && !c.Eager && c.Latent.Rank == 0 {
 		all = append(all, models.Setting{
-			Name: repeatedSetting, Usage: "1 if keys and values are repeated for every head of the query, as torchtune does, 0 if attention shares them", Default: 0, Min: 0, Max: 1,
+			Name: repeatedSetting,
+			Usage: "1 if keys and values are repeated for every head of the query, as torchtune does, 0 if " +
+				"attention shares them", Default: 0, Min: 0, Max: 1,
 		})
 	}
 	if c.QKV == llama.OneProjection {
 		all = append(all, models.Setting{
-			Name: separateSetting, Usage: "1 if query, key, value, gate and up are projected one by one, as torchtune does, 0 if some at once", Default: 0, Min: 0, Max: 1,
+			Name: separateSetting,
+			Usage: "1 if query, key, value, gate and up are projected one by one, as torchtune does, 0 if some at " +
+				"once",
+			Default: 0, Min: 0, Max: 1,
 		})
 	}
 	all = append(all, models.Setting{
-		Name: models.EarlySetting, Usage: "1 if layers in 4 bits unpack to fp16 first and keep their inputs, as those of bitsandbytes 0.42 do, 0 if they are today's", Default: 0, Min: 0, Max: 1,
+		Name: models.EarlySetting,
+		Usage: "1 if layers in 4 bits unpack to fp16 first and keep their inputs, as those of bitsandbytes 0.42 do, " +
+			"0 if they are today's", Default: 0, Min: 0, Max: 1,
 	})
 	if !c.Tied {
 		all = append(all, models.Setting{
-			Name: models.PackedHeadSetting, Usage: "1 if --quantize holds the output layer, too, as litgpt has it, 0 if it leaves that alone, as transformers does", Default: 0, Min: 0, Max: 1,
+			Name: models.PackedHeadSetting,
+			Usage: "1 if --quantize holds the output layer, too, as litgpt has it, 0 if it leaves that alone, as " +
+				"transformers does", Default: 0, Min: 0, Max: 1,
 		})
 	}
 	return all
@@ -54,9 +63,12 @@ func checkPacked(c models.Case) (setting, reason string) {
 	case c.PacksHead() && c.Quantize == "":
 		return models.PackedHeadSetting, "is about --quantize, which is not given"
 	case c.PacksHead() && c.LoRA != nil && len(c.LoRA.Save) > 0:
-		return models.PackedHeadSetting, "what --lora save=... names is trained as a whole, which packed layers cannot be; give one of them"
+		return models.PackedHeadSetting,
+			"what --lora save=... names is trained as a whole, which packed layers cannot be; give one of them"
 	case c.PacksHead() && (hf.ReadsHead(c) || !c.Objective.IsZero()):
-		return models.PackedHeadSetting, "another loss reads the weight of the output layer itself; leave it out, or give the packed layer the plain loss of the next token"
+		return models.PackedHeadSetting,
+			"another loss reads the weight of the output layer itself; leave it out, or give the packed layer the " +
+				"plain loss of the next token"
 	}
 	return "", ""
 }

@@ -46,15 +46,39 @@ func TestPackedHead(t *testing.T) {
 func TestSettingsOfQuantizedLayersNeedThem(t *testing.T) {
 	adapters := &models.LoRA{Rank: 8}
 	for reason, c := range map[string]models.Case{
-		"early-bitsandbytes: is about linear layers in 4 bits; give it with --quantize nf4 or nf4-dq": {LoRA: adapters, Settings: models.Settings{"early-bitsandbytes": 1}, Levers: models.Levers{Quantize: "int8"}},
-		"early-bitsandbytes: vprof records DoRA beside the layers of newer releases":                  {LoRA: &models.LoRA{Rank: 8, DoRA: models.TorchtuneDoRA}, Settings: models.Settings{"early-bitsandbytes": 1}, Levers: models.Levers{Quantize: "nf4"}},
-		"packed-head: is about --quantize, which is not given":                                        {LoRA: adapters, Settings: models.Settings{"packed-head": 1}},
-		"packed-head: what --lora save=... names is trained as a whole":                               {LoRA: &models.LoRA{Rank: 8, Save: []string{"lm_head"}}, Settings: models.Settings{"packed-head": 1}, Levers: models.Levers{Quantize: "nf4"}},
-		"packed-head: another loss reads the weight of the output layer itself":                       {LoRA: adapters, Settings: models.Settings{"packed-head": 1, "fused-loss": 1}, Levers: models.Levers{Quantize: "nf4"}},
+		"early-bitsandbytes: is about linear layers in 4 bits; give it with --quantize nf4 or nf4-dq": {
+			LoRA:     adapters,
+			Settings: models.Settings{"early-bitsandbytes": 1}, Levers: models.Levers{Quantize: "int8"},
+		},
+		"early-bitsandbytes: vprof records DoRA beside the layers of newer releases": {
+			LoRA: &models.LoRA{
+				Rank: 8,
+				DoRA: models.TorchtuneDoRA,
+			}, Settings: models.Settings{"early-bitsandbytes": 1},
+			Levers: models.Levers{Quantize: "nf4"},
+		},
+		"packed-head: is about --quantize, which is not given": {
+			LoRA:     adapters,
+			Settings: models.Settings{"packed-head": 1},
+		},
+		"packed-head: what --lora save=... names is trained as a whole": {
+			LoRA: &models.LoRA{
+				Rank: 8,
+				Save: []string{"lm_head"},
+			}, Settings: models.Settings{"packed-head": 1},
+			Levers: models.Levers{Quantize: "nf4"},
+		},
+		"packed-head: another loss reads the weight of the output layer itself": {
+			LoRA:     adapters,
+			Settings: models.Settings{"packed-head": 1, "fused-loss": 1}, Levers: models.Levers{Quantize: "nf4"},
+		},
 	} {
 		_, err := model(t, smallUntied+`false}`).Complete(c)
 		require.ErrorContains(t, err, reason)
 	}
-	_, err := model(t, smallUntied+`true}`).Complete(models.Case{LoRA: adapters, Settings: models.Settings{"packed-head": 1}, Levers: models.Levers{Quantize: "nf4"}})
+	_, err := model(t, smallUntied+`true}`).Complete(models.Case{
+		LoRA:     adapters,
+		Settings: models.Settings{"packed-head": 1}, Levers: models.Levers{Quantize: "nf4"},
+	})
 	require.ErrorContains(t, err, "packed-head: there is no such setting", "the output layer is the embeddings")
 }

@@ -35,8 +35,9 @@ func TestLossesThatWeighTokens(t *testing.T) {
 		require.NoError(t, err)
 		m := model(t, shortLlama)
 		c := complete(t, m, models.Case{
-			Batch: 4, Torch: "2.11", Weights: "bf16", AMP: want.amp, Optimizer: "sgd", Settings: models.Settings{"seq-len": 256, "packed": 0, "padding": 0},
-			Levers: models.Levers{Objective: o, Clip: models.ClipNone},
+			Batch: 4, Torch: "2.11", Weights: "bf16", AMP: want.amp, Optimizer: "sgd",
+			Settings: models.Settings{"seq-len": 256, "packed": 0, "padding": 0},
+			Levers:   models.Levers{Objective: o, Clip: models.ClipNone},
 		})
 		forward, backward := growth(t, m, c)
 		require.InEpsilon(t, want.forward, forward, 0.0002, want.objective)

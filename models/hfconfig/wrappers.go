@@ -34,49 +34,110 @@ type wrapper struct {
 
 // wrappers are the types with towers, as transformers defines them.
 var wrappers = map[string]wrapper{
-	"mistral3": {name: "Mistral3", text: "mistral", tied: true, senses: "images", towers: towersMistral3, usual: map[string]string{
-		"hidden_size": "5120", "intermediate_size": "32768", "num_hidden_layers": "40", "num_attention_heads": "32", "num_key_value_heads": "8", "head_dim": "128",
-		"vocab_size": "131072", "max_position_embeddings": "131072", "sliding_window": "null",
-	}},
-	"gemma3":       {name: "Gemma3", text: "gemma3_text", tied: true, liger: true, senses: "images", towers: towersGemma3, vision: visionGemma3},
-	"llava":        {name: "Llava", text: "llama", senses: "images", towers: towersLlava, vision: visionLlava},
-	"mllama":       {name: "Mllama", text: "mllama_text_model", senses: "images", towers: towersMllama, vision: visionMllama},
-	"lfm2_vl":      {name: "Lfm2Vl", text: "lfm2", tied: true, senses: "images", towers: towersLFM2VL},
-	"qwen2_vl":     {name: "Qwen2VL", text: "qwen2_vl_text", flat: true, senses: "images", towers: visual(readQwen2Vision, tower.Qwen2VL), vision: visionQwen(readQwen2Vision)},
-	"qwen2_5_vl":   {name: "Qwen2_5_VL", text: "qwen2_5_vl_text", flat: true, senses: "images", towers: visual(readQwen25Vision, tower.Qwen25VL), vision: visionQwen(readQwen25Vision)},
-	"qwen3_vl":     {name: "Qwen3VL", text: "qwen3_vl_text", senses: "images", towers: visual(readQwen3Vision, tower.Qwen3VL), vision: visionQwen(readQwen3Vision)},
-	"internvl":     {name: "InternVL", text: "qwen2", tied: true, senses: "images", towers: towersInternVL},
-	"qwen3_vl_moe": {name: "Qwen3VLMoe", text: "qwen3_vl_moe_text", senses: "images", towers: visual(readQwen3Vision, tower.Qwen3VL), vision: visionQwen(readQwen3Vision)},
-	"qwen3_5":      {name: "Qwen3_5", text: "qwen3_5_text", senses: "images", towers: visual(readQwen35Vision, tower.Qwen3VL)},
-	"qwen3_5_moe":  {name: "Qwen3_5Moe", text: "qwen3_5_moe_text", senses: "images", towers: visual(readQwen35Vision, tower.Qwen3VL)},
-	"llama4":       {name: "Llama4", text: "llama4_text", liger: true, senses: "images", towers: towersLlama4},
-	"smolvlm":      {name: "SmolVLM", text: "llama", senses: "images", towers: towersSmolVLM},
-	"glm4v":        {name: "Glm4v", text: "glm4v_text", senses: "images", towers: towersGLM4V},
-	"paddleocr_vl": {name: "PaddleOCRVL", text: "paddleocr_vl_text", tied: true, flat: true, senses: "images", towers: towersPaddleOCR},
+	"mistral3": {
+		name: "Mistral3", text: "mistral", tied: true, senses: "images", towers: towersMistral3,
+		usual: map[string]string{
+			"hidden_size": "5120", "intermediate_size": "32768", "num_hidden_layers": "40", "num_attention_heads": "32",
+			"num_key_value_heads": "8", "head_dim": "128",
+			"vocab_size": "131072", "max_position_embeddings": "131072", "sliding_window": "null",
+		},
+	},
+	"gemma3": {
+		name: "Gemma3", text: "gemma3_text", tied: true, liger: true, senses: "images",
+		towers: towersGemma3, vision: visionGemma3,
+	},
+	"llava": {name: "Llava", text: "llama", senses: "images", towers: towersLlava, vision: visionLlava},
+	"mllama": {
+		name: "Mllama", text: "mllama_text_model", senses: "images", towers: towersMllama,
+		vision: visionMllama,
+	},
+	"lfm2_vl": {name: "Lfm2Vl", text: "lfm2", tied: true, senses: "images", towers: towersLFM2VL},
+	"qwen2_vl": {
+		name: "Qwen2VL", text: "qwen2_vl_text", flat: true, senses: "images",
+		towers: visual(readQwen2Vision, tower.Qwen2VL), vision: visionQwen(readQwen2Vision),
+	},
+	"qwen2_5_vl": {
+		name: "Qwen2_5_VL", text: "qwen2_5_vl_text", flat: true, senses: "images",
+		towers: visual(readQwen25Vision, tower.Qwen25VL), vision: visionQwen(readQwen25Vision),
+	},
+	"qwen3_vl": {
+		name: "Qwen3VL", text: "qwen3_vl_text", senses: "images",
+		towers: visual(readQwen3Vision, tower.Qwen3VL), vision: visionQwen(readQwen3Vision),
+	},
+	"internvl": {name: "InternVL", text: "qwen2", tied: true, senses: "images", towers: towersInternVL},
+	"qwen3_vl_moe": {
+		name: "Qwen3VLMoe", text: "qwen3_vl_moe_text", senses: "images",
+		towers: visual(readQwen3Vision, tower.Qwen3VL), vision: visionQwen(readQwen3Vision),
+	},
+	"qwen3_5": {
+		name: "Qwen3_5", text: "qwen3_5_text", senses: "images",
+		towers: visual(readQwen35Vision, tower.Qwen3VL),
+	},
+	"qwen3_5_moe": {
+		name: "Qwen3_5Moe", text: "qwen3_5_moe_text", senses: "images",
+		towers: visual(readQwen35Vision, tower.Qwen3VL),
+	},
+	"llama4":  {name: "Llama4", text: "llama4_text", liger: true, senses: "images", towers: towersLlama4},
+	"smolvlm": {name: "SmolVLM", text: "llama", senses: "images", towers: towersSmolVLM},
+	"glm4v":   {name: "Glm4v", text: "glm4v_text", senses: "images", towers: towersGLM4V},
+	"paddleocr_vl": {
+		name: "PaddleOCRVL", text: "paddleocr_vl_text", tied: true, flat: true, senses: "images",
+		towers: towersPaddleOCR,
+	},
 	"voxtral": {name: "Voxtral", text: "llama", senses: "sound", towers: towersVoxtral, usual: map[string]string{
-		"hidden_size": "3072", "intermediate_size": "8192", "num_hidden_layers": "30", "num_key_value_heads": "8", "head_dim": "128",
+		"hidden_size": "3072", "intermediate_size": "8192", "num_hidden_layers": "30", "num_key_value_heads": "8",
+		"head_dim":   "128",
 		"vocab_size": "131072", "max_position_embeddings": "131072",
 	}},
 }
 
 // textOnly are decoders that stand in wrappers and nowhere else.
 var textOnly = map[string]relative{
-	"qwen2_vl_text":     {name: "Qwen2VLText", vocab: 152064, width: 8192, layers: 80, heads: 64, kvHeads: 8, inner: 29568, positions: 32768, base: llama.Config{Biases: llama.Biases{QKVBias: true}, Rotary: llama.Rotary{Grids: 3}}, read: (*reader).qwenVLWindows},
-	"qwen2_5_vl_text":   {name: "Qwen2_5_VLText", vocab: 152064, width: 8192, layers: 80, heads: 64, kvHeads: 8, inner: 29568, positions: 32768, base: llama.Config{Biases: llama.Biases{QKVBias: true}, Rotary: llama.Rotary{Grids: 3}}, read: (*reader).qwenVLWindows},
-	"qwen3_vl_text":     {name: "Qwen3VLText", vocab: 151936, kvHeads: 32, headSize: 128, inner: 22016, positions: 128000, base: llama.Config{QKNorm: llama.HeadsNorm, Rotary: llama.Rotary{Grids: 3}}, read: (*reader).biases},
-	"mllama_text_model": {name: "MllamaText", vocab: 128256, layers: 40, kvHeads: 8, inner: 14336, positions: 131072, read: readMllama},
+	"qwen2_vl_text": {
+		name: "Qwen2VLText", vocab: 152064, width: 8192, layers: 80, heads: 64, kvHeads: 8,
+		inner: 29568, positions: 32768, base: llama.Config{
+			Biases: llama.Biases{QKVBias: true},
+			Rotary: llama.Rotary{Grids: 3},
+		}, read: (*reader).qwenVLWindows,
+	},
+	"qwen2_5_vl_text": {
+		name: "Qwen2_5_VLText", vocab: 152064, width: 8192, layers: 80, heads: 64, kvHeads: 8,
+		inner: 29568, positions: 32768, base: llama.Config{
+			Biases: llama.Biases{QKVBias: true},
+			Rotary: llama.Rotary{Grids: 3},
+		}, read: (*reader).qwenVLWindows,
+	},
+	"qwen3_vl_text": {
+		name: "Qwen3VLText", vocab: 151936, kvHeads: 32, headSize: 128, inner: 22016,
+		positions: 128000, base: llama.Config{QKNorm: llama.HeadsNorm, Rotary: llama.Rotary{Grids: 3}},
+		read: (*reader).biases,
+	},
+	"mllama_text_model": {
+		name: "MllamaText", vocab: 128256, layers: 40, kvHeads: 8, inner: 14336, positions: 131072,
+		read: readMllama,
+	},
 	"qwen3_vl_moe_text": {
-		name: "Qwen3VLMoeText", flex: true, vocab: 151936, width: 2048, layers: 24, heads: 16, kvHeads: 16, inner: 5632, positions: 128000,
-		base: llama.Config{QKNorm: llama.HeadsNorm, Rotary: llama.Rotary{Grids: 3}, Experts: llama.Experts{Normalized: true}}, read: readQwen3VLMoE,
+		name: "Qwen3VLMoeText", flex: true, vocab: 151936, width: 2048, layers: 24, heads: 16, kvHeads: 16, inner: 5632,
+		positions: 128000,
+		base: llama.Config{
+			QKNorm: llama.HeadsNorm, Rotary: llama.Rotary{Grids: 3},
+			Experts: llama.Experts{Normalized: true},
+		}, read: readQwen3VLMoE,
 	},
 	"glm4v_text": {
 		name: "Glm4vText", vocab: 151552, layers: 40, kvHeads: 2, inner: 13696, positions: 32768,
-		base: llama.Config{Biases: llama.Biases{QKVBias: true}, Order: llama.NormAround, MLP: llama.FusedGated, Rotary: llama.Rotary{Inside: true, Stepwise: true, Interleaved: true, Grids: 3}, Names: llama.Names{
-			"post_attention_layernorm": "post_self_attn_layernorm", "pre_feedforward_layernorm": "post_attention_layernorm", "post_feedforward_layernorm": "post_mlp_layernorm",
-		}},
+		base: llama.Config{
+			Biases: llama.Biases{QKVBias: true}, Order: llama.NormAround, MLP: llama.FusedGated,
+			Rotary: llama.Rotary{Inside: true, Stepwise: true, Interleaved: true, Grids: 3}, Names: llama.Names{
+				"post_attention_layernorm":   "post_self_attn_layernorm",
+				"pre_feedforward_layernorm":  "post_attention_layernorm",
+				"post_feedforward_layernorm": "post_mlp_layernorm",
+			},
+		},
 	},
 	"paddleocr_vl_text": {
-		name: "PaddleOCRText", flex: true, vocab: 103424, width: 1024, layers: 18, heads: 16, kvHeads: 2, headSize: 128, inner: 3072, positions: 131072, tied: true,
+		name: "PaddleOCRText", flex: true, vocab: 103424, width: 1024, layers: 18, heads: 16, kvHeads: 2, headSize: 128,
+		inner: 3072, positions: 131072, tied: true,
 		base: llama.Config{Rotary: llama.Rotary{Grids: 3}}, read: func(r *reader, c *llama.Config) {
 			c.QKVBias = r.flag("use_bias", false)
 			c.OutputBias, c.MLPBias = c.QKVBias, c.QKVBias
@@ -93,7 +154,10 @@ func (r *reader) qwenVLWindows(c *llama.Config) {
 }
 
 func (w wrapper) family() family {
-	return family{heads: map[string]string{w.name + "ForConditionalGeneration": causalLM}, usual: causalLM, half: true, read: w.architecture}
+	return family{
+		heads: map[string]string{w.name + "ForConditionalGeneration": causalLM}, usual: causalLM, half: true,
+		read: w.architecture,
+	}
 }
 
 func (w wrapper) architecture(r *reader) architecture {
@@ -114,9 +178,12 @@ func (w wrapper) architecture(r *reader) architecture {
 	c.Tied = r.flag("tie_word_embeddings", w.tied) || w.flat && t.flag("tie_word_embeddings", false)
 	beside := w.towers(r, c)
 	a := decoder(w.name, c.Layers, c.Width, 1, t.turnedLength(d.positions))
-	a.settings, a.only = slices.DeleteFunc(a.settings, func(s models.Setting) bool { return s.Name == hf.ClassesSetting(1).Name }), nil
+	a.settings, a.only = slices.DeleteFunc(a.settings, func(s models.Setting) bool {
+		return s.Name == hf.ClassesSetting(1).Name
+	}), nil
 	a.summary = fmt.Sprintf("%s: %s", w.name, a.summary)
-	a.levers.Liger, a.levers.Tiles, a.levers.Context, a.levers.Experts = w.liger, c.Experts.Count == 0, c.PlainAttention(), c.SharedExperts()
+	a.levers.Liger, a.levers.Tiles, a.levers.Context, a.levers.Experts = w.liger, c.Experts.Count == 0,
+		c.PlainAttention(), c.SharedExperts()
 	a.levers.Cache = c.Attends()
 	a.towers = true
 	var seen *vision

@@ -51,7 +51,8 @@ func TestTowersAreNotSavedAsAWhole(t *testing.T) {
 
 // Where all-linear is not what peft makes of it, that is said.
 func TestAllLinearLeavesExpertsOut(t *testing.T) {
-	m := model(t, `{"model_type": "qwen3_moe", "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 512, "moe_intermediate_size": 32}`)
+	m := model(t,
+		`{"model_type": "qwen3_moe", "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 512, "moe_intermediate_size": 32}`)
 	require.Len(t, m.Caveats(complete(t, m, models.Case{LoRA: &models.LoRA{Rank: 4}})), 1)
 	require.Empty(t, m.Caveats(complete(t, m, models.Case{LoRA: &models.LoRA{Rank: 4, Targets: []string{"q_proj"}}})))
 }
@@ -80,7 +81,10 @@ func TestLlama4IsRefusedWhatFails(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 	for _, c := range []models.Case{
-		{LoRA: &models.LoRA{Rank: 4, Targets: []string{"q_proj", "gate_projs.0"}}, Settings: models.Settings{"linearized-experts": 1}},
+		{
+			LoRA:     &models.LoRA{Rank: 4, Targets: []string{"q_proj", "gate_projs.0"}},
+			Settings: models.Settings{"linearized-experts": 1},
+		},
 		{Levers: models.Levers{Liger: true}, Settings: models.Settings{"plain-loss": 1}},
 		{Levers: models.Levers{Liger: true}, Settings: models.Settings{"fused-loss": 1}},
 	} {
@@ -97,7 +101,8 @@ func TestAdaptersLeaveTowersOut(t *testing.T) {
 		require.NoError(t, err)
 		return trainer.Counts().Trainable
 	}
-	with, without := trainable("qwen2_5_vl", models.LoRA{Rank: 4}), trainable("qwen2_5_vl", models.LoRA{Rank: 4, NoTowers: true})
+	with, without := trainable("qwen2_5_vl", models.LoRA{Rank: 4}),
+		trainable("qwen2_5_vl", models.LoRA{Rank: 4, NoTowers: true})
 	require.Less(t, without, with)
 	require.Equal(t, trainable("qwen2_5_vl", models.LoRA{Rank: 4, Match: `model\.language_model\..*`}), without)
 	m := model(t, smallLlama)

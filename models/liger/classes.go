@@ -28,7 +28,10 @@ const (
 
 // usual are the kernels of most decoders, whose classes begin with name.
 func usual(name string) Kernels {
-	return Kernels{Norm: name + "RMSNorm", Gated: name + "MLP", Activation: silu, Rotary: true, Loss: name + "ForCausalLM"}
+	return Kernels{
+		Norm: name + "RMSNorm", Gated: name + "MLP", Activation: silu, Rotary: true,
+		Loss: name + "ForCausalLM",
+	}
 }
 
 // fresh has the gradients of norms be tensors of their own.
@@ -78,8 +81,10 @@ var files = map[string]Kernels{
 // others are the files that liger-kernel has kernels for that this package does not describe,
 // such as those of experts, of images, or of a loss that has all scores.
 var others = []string{
-	"deepseek_v2", "deepseek_v3", "deepseek_v4", "falcon_h1", "glm4v", "glm4v_moe", "gpt_oss", "granite", "hunyuan_v1_moe", "internvl", "llama4",
-	"llava", "mixtral", "mllama", "muse_glimmer", "nemotron", "paligemma", "pixtral", "qwen2_5_vl", "qwen2_vl", "qwen3_5", "qwen3_5_moe",
+	"deepseek_v2", "deepseek_v3", "deepseek_v4", "falcon_h1", "glm4v", "glm4v_moe", "gpt_oss", "granite",
+	"hunyuan_v1_moe", "internvl", "llama4",
+	"llava", "mixtral", "mllama", "muse_glimmer", "nemotron", "paligemma", "pixtral", "qwen2_5_vl", "qwen2_vl",
+	"qwen3_5", "qwen3_5_moe",
 	"qwen3_moe", "qwen3_next", "qwen3_vl", "qwen3_vl_moe", "smolvlm",
 }
 
@@ -96,7 +101,8 @@ func Of(class string) (k Kernels, name string, ok bool) {
 // kernels that this package does not describe; those of models that see are among them.
 func Beyond(class string) bool {
 	folder, name := fileOf(class)
-	return slices.Contains(others, folder) || files[folder].Norm != "" && strings.HasSuffix(name, "ForConditionalGeneration")
+	return slices.Contains(others, folder) || files[folder].Norm != "" &&
+		strings.HasSuffix(name, "ForConditionalGeneration")
 }
 
 // fileOf is the folder of the file that a class of transformers is of, "" of other

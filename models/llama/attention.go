@@ -47,7 +47,8 @@ func newAttention(c *Config, i int) *attention {
 	case ProjectionNorm:
 		a.QNorm, a.KNorm = newNorm(c, query), newNorm(c, shared)
 	case ViewedNorm:
-		a.QNorm, a.KNorm = &norm{Weight: nn.NewParameter(c.Heads, c.HeadSize), kind: c.Norm}, &norm{Weight: nn.NewParameter(c.KVHeads, c.HeadSize), kind: c.Norm}
+		a.QNorm, a.KNorm = &norm{Weight: nn.NewParameter(c.Heads, c.HeadSize), kind: c.Norm},
+			&norm{Weight: nn.NewParameter(c.KVHeads, c.HeadSize), kind: c.Norm}
 	default:
 		a.QNorm, a.KNorm = newNorm(c, c.HeadSize), newNorm(c, c.HeadSize)
 	}
@@ -105,10 +106,14 @@ func (a *attention) gated(f *frame, x *tensor) (q, gate *tensor) {
 
 // attend is the attention interface.
 func (a *attention) attend(f *frame, q, k, v *tensor, in inputs) (y, weights *tensor) {
-	mask, o := in.mask, hf.AttentionOptions{Causal: true, Groups: q.Size(1) / k.Size(1), Repeated: a.c.Repeated, Dropout: hf.DropoutIn(a, a.c.AttentionDropout)}
+	mask, o := in.mask, hf.AttentionOptions{
+		Causal: true, Groups: q.Size(1) / k.Size(1), Repeated: a.c.Repeated,
+		Dropout: hf.DropoutIn(a, a.c.AttentionDropout),
+	}
 	if a.c.Context.On() {
 		if a.c.Eager {
-			f.Tape().Raise(errors.New("cp: ranks that share sequences attend by FlashAttention, and this model's attention is written out; say --set flash=1"))
+			f.Tape().Raise(errors.New("cp: ranks that share sequences attend by FlashAttention, and this model's " +
+				"attention is written out; say --set flash=1"))
 		}
 		return a.c.Context.Attention(f, q, k, v, mask, o), nil
 	}
@@ -135,7 +140,9 @@ func (c *Config) attend(f *frame, q, k, v *tensor, in inputs, o hf.AttentionOpti
 
 // attendAndProject is the end of an attention module, in its frame, which holds the results:
 // heads are put side by side and projected.
-func (c *Config) attendAndProject(f *frame, q, k, v *tensor, in inputs, o hf.AttentionOptions, output nn.Layer) (y, weights *tensor) {
+func (c *Config) attendAndProject(f *frame, q, k, v *tensor, in inputs, o hf.AttentionOptions, output nn.Layer) (y,
+	weights *tensor,
+) {
 	y, weights = c.attend(f, q, k, v, in, o)
 	f.Let(y)
 	f.LetOptional(weights)

@@ -18,7 +18,8 @@ func newChoiceExperts(c *Config) *choiceExperts {
 	shared := *c
 	shared.Inner = c.Experts.Shared
 	s := &choiceExperts{
-		Router: &choiceRouter{Gate: nn.NewLinear(c.Width, c.Experts.Count, false), c: c}, SharedExperts: newMLP(&shared), Experts: newExperts(c),
+		Router:        &choiceRouter{Gate: nn.NewLinear(c.Width, c.Experts.Count, false), c: c},
+		SharedExperts: newMLP(&shared), Experts: newExperts(c),
 		ExpertBias: nn.NewParameter(c.Experts.Count),
 	}
 	s.ExpertBias.Frozen = true
@@ -87,6 +88,7 @@ func newNextLayer(c *Config) *nextLayer {
 	made := func() nn.Layer { return newNorm(c, c.Width) }
 	return &nextLayer{
 		InputLayernorm: made(), PostAttentionLayernorm: made(), TokenLayernorm: made(), HiddenLayernorm: made(),
-		InputProj: nn.NewLinear(2*c.Width, c.Width, false), FinalLayernorm: made(), SelfAttn: newAttention(c, 0), Mlp: newMLP(c),
+		InputProj: nn.NewLinear(2*c.Width, c.Width, false), FinalLayernorm: made(), SelfAttn: newAttention(c, 0),
+		Mlp: newMLP(c),
 	}
 }

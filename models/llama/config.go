@@ -313,7 +313,8 @@ func (c *Config) kinds(i int) (attends, recurs bool) {
 	if kind, ok := c.blocks(i); ok {
 		return kind == AttentionBlock, kind == MixerBlock
 	}
-	instead := c.ShortConv.short(i) || c.DeltaNet.linear(i) || c.KDA.linear(i) || c.Mamba.instead(i) || c.Selective.instead(i)
+	instead := c.ShortConv.short(i) || c.DeltaNet.linear(i) || c.KDA.linear(i) || c.Mamba.instead(i) ||
+		c.Selective.instead(i)
 	return !instead, instead || c.Mamba.mixes(i)
 }
 

@@ -57,8 +57,10 @@ func newCrossing(c *Config) *layer {
 	return &layer{
 		Names: c.Names, c: c,
 		CrossAttn: &crossAttention{
-			QProj: nn.NewLinear(c.Width, query, false), KProj: nn.NewLinear(c.Width, shared, false), VProj: nn.NewLinear(c.Width, shared, false),
-			OProj: nn.NewLinear(query, c.Width, false), QNorm: newNorm(c, c.HeadSize), KNorm: newNorm(c, c.HeadSize), c: c,
+			QProj: nn.NewLinear(c.Width, query, false), KProj: nn.NewLinear(c.Width, shared, false),
+			VProj: nn.NewLinear(c.Width, shared, false),
+			OProj: nn.NewLinear(query, c.Width, false), QNorm: newNorm(c, c.HeadSize),
+			KNorm: newNorm(c, c.HeadSize), c: c,
 		},
 		CrossAttnAttnGate: nn.NewParameter(1), CrossAttnMlpGate: nn.NewParameter(1),
 		Mlp: newMLP(c), InputLayernorm: newNorm(c, c.Width), PostAttentionLayernorm: newNorm(c, c.Width),

@@ -47,7 +47,10 @@ type dbrxAttention struct {
 }
 
 func newDbrxAttention(c *Config) *dbrxAttention {
-	return &dbrxAttention{QkvProj: nn.NewLinear(c.Width, c.Width+2*c.KVHeads*c.HeadSize, false), OutProj: nn.NewLinear(c.Width, c.Width, false), c: c}
+	return &dbrxAttention{
+		QkvProj: nn.NewLinear(c.Width, c.Width+2*c.KVHeads*c.HeadSize, false),
+		OutProj: nn.NewLinear(c.Width, c.Width, false), c: c,
+	}
 }
 
 func (a *dbrxAttention) call(f *frame, x, mask, cos, sin *tensor) *tensor {
@@ -88,7 +91,10 @@ type loopedExperts struct {
 }
 
 func newLoopedExperts(c *Config) *loopedExperts {
-	return &loopedExperts{Router: &dbrxRouter{Layer: nn.NewLinear(c.Width, c.Experts.Count, false), c: c}, Experts: newDbrxExperts(c), c: c}
+	return &loopedExperts{
+		Router:  &dbrxRouter{Layer: nn.NewLinear(c.Width, c.Experts.Count, false), c: c},
+		Experts: newDbrxExperts(c), c: c,
+	}
 }
 
 // Forward maps [batch, length, width] to the same.
@@ -138,12 +144,18 @@ type dbrxWeights struct {
 
 func newDbrxExperts(c *Config) *dbrxExperts {
 	made := func() *nn.Parameter { return nn.NewParameter(c.Experts.Count*c.Experts.Inner, c.Width) }
-	return &dbrxExperts{Mlp: &dbrxWeights{W1: made(), V1: made(), W2: made(), ActivationFn: activation(c.Activation)}, c: c}
+	return &dbrxExperts{Mlp: &dbrxWeights{
+		W1: made(), V1: made(), W2: made(),
+		ActivationFn: activation(c.Activation),
+	}, c: c}
 }
 
 // errMixedExperts is what PyTorch says where autocast makes a softmax in fp32 of what else is
 // in half precision.
-var errMixedExperts = errors.New("DbrxExperts of transformers 5.23 fails: index_add_(): self and source must have the same scalar type, which fp32 weights of experts under autocast are not with weights in half precision; use --amp none, or --weights fp32")
+var errMixedExperts = errors.New(
+	"DbrxExperts of transformers 5.23 fails: index_add_(): self and source must have the same scalar type, which " +
+		"fp32 weights of experts under autocast are not with weights in half precision; use --amp none, or " +
+		"--weights fp32")
 
 // call runs the experts. Each is taken to see as many tokens as the others: what autograd keeps
 // is the same however they are shared out, what an expert needs for a moment is not.

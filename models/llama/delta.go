@@ -43,12 +43,14 @@ func newDeltaNet(c *Config) *deltaNet {
 	channels := 2*keys + values
 	n := &deltaNet{
 		DtBias: nn.NewParameter(d.ValueHeads), ALog: nn.NewParameter(d.ValueHeads),
-		Conv1d:  nn.NewConv(channels, channels, nn.ConvOptions{Kernel: []int64{d.Kernel}, Padding: []int64{d.Kernel - 1}, Groups: channels, NoBias: true}),
+		Conv1d: nn.NewConv(channels, channels,
+			nn.ConvOptions{Kernel: []int64{d.Kernel}, Padding: []int64{d.Kernel - 1}, Groups: channels, NoBias: true}),
 		Norm:    &deltaNorm{Weight: nn.NewParameter(d.ValueSize)},
 		OutProj: nn.NewLinear(values, c.Width, false), c: c,
 	}
 	if d.Fused {
-		n.InProjQkvz, n.InProjBa = nn.NewLinear(c.Width, channels+values, false), nn.NewLinear(c.Width, 2*d.ValueHeads, false)
+		n.InProjQkvz, n.InProjBa = nn.NewLinear(c.Width, channels+values, false),
+			nn.NewLinear(c.Width, 2*d.ValueHeads, false)
 		return n
 	}
 	n.InProjQkv, n.InProjZ = nn.NewLinear(c.Width, channels, false), nn.NewLinear(c.Width, values, false)
@@ -152,7 +154,9 @@ func (d *deltaNet) rule(f *frame, query, key, value, decay, beta *tensor) *tenso
 	rebound(g, func(x *tensor) *tensor { return x.Pad(0, pad) }, &beta, &decay)
 	values := g.Let(value.Mul(beta.Unsqueeze(-1)))
 	keys := g.Let(key.Mul(beta.Unsqueeze(-1)))
-	rebound(g, func(x *tensor) *tensor { return x.Reshape(x.Size(0), x.Size(1), -1, deltaChunk, x.Size(-1)) }, &query, &key, &keys, &values)
+	rebound(g, func(x *tensor) *tensor {
+		return x.Reshape(x.Size(0), x.Size(1), -1, deltaChunk, x.Size(-1))
+	}, &query, &key, &keys, &values)
 	g.Set(&decay, decay.Reshape(decay.Size(0), decay.Size(1), -1, deltaChunk))
 	y := d.chunks(g, &query, &key, keys, values, decay)
 	g.Set(&y, y.Reshape(y.Size(0), y.Size(1), -1, s.ValueSize))

@@ -71,7 +71,10 @@ func (e *experts) send(tokens int64) *trace.Function {
 			t, x, n := f.Tape(), in[0], e.c.Experts.Ranks
 			each := in[1].Size(1)
 			rows := e.c.Experts.received(tokens)
-			out := []*tensor{t.Empty(x.DType(), rows, x.Size(1)), t.Empty(trace.I64, rows, each), t.Empty(trace.F32, rows, each)}
+			out := []*tensor{
+				t.Empty(x.DType(), rows, x.Size(1)), t.Empty(trace.I64, rows, each),
+				t.Empty(trace.F32, rows, each),
+			}
 			f.LetAll(out)
 			for _, part := range []*tensor{t.Empty(trace.I32, rows), t.Empty(trace.I32, tokens, n)} { // the handle
 				f.Let(part)
@@ -83,7 +86,10 @@ func (e *experts) send(tokens int64) *trace.Function {
 		Backward: func(f *frame, _ *trace.FunctionContext, grads []*tensor) []*tensor {
 			t := f.Tape()
 			from := f.Let(grads[0].Contiguous())
-			out := []*tensor{f.Let(t.Empty(from.DType(), tokens, from.Size(1))), nil, f.Let(t.Empty(trace.F32, tokens, e.c.Experts.PerToken))}
+			out := []*tensor{
+				f.Let(t.Empty(from.DType(), tokens, from.Size(1))), nil,
+				f.Let(t.Empty(trace.F32, tokens, e.c.Experts.PerToken)),
+			}
 			t.Collective(program.Send, e.c.Experts.Ranks, out[0], from)
 			return out
 		},

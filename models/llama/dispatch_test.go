@@ -12,7 +12,8 @@ func TestTokensThatComeToARank(t *testing.T) {
 	require.EqualValues(t, 100, one.received(100), "every token has one expert")
 	all := Experts{Count: 8, PerToken: 8, Ranks: 4}
 	require.EqualValues(t, 400, all.received(100), "every token goes to every rank")
-	require.EqualValues(t, 7432, Experts{Count: 128, PerToken: 8, Ranks: 4}.received(2048), "1 - C(96,8)/C(128,8) of 8192")
+	require.EqualValues(t, 7432, Experts{Count: 128, PerToken: 8, Ranks: 4}.received(2048),
+		"1 - C(96,8)/C(128,8) of 8192")
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.SampledFrom([]int64{2, 4, 8}).Draw(t, "ranks")
 		e := Experts{Count: n * rapid.Int64Range(1, 16).Draw(t, "local"), Ranks: n}

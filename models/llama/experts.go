@@ -94,7 +94,10 @@ type sparse struct {
 }
 
 func newSparse(c *Config) *sparse {
-	s := &sparse{Names: c.Names, Gate: &router{Weight: nn.NewParameter(c.Experts.Count, c.Width), c: c}, Experts: newExperts(c), c: c}
+	s := &sparse{
+		Names: c.Names, Gate: &router{Weight: nn.NewParameter(c.Experts.Count, c.Width), c: c},
+		Experts: newExperts(c), c: c,
+	}
 	if c.Experts.Shared > 0 {
 		shared := *c
 		shared.Inner = c.Experts.Shared
@@ -268,8 +271,10 @@ func newExperts(c *Config) *experts {
 	e := c.Experts
 	if e.Clamped {
 		return &experts{
-			GateUpProj: nn.NewParameter(e.local(), c.Width, 2*e.Inner), GateUpProjBias: nn.NewParameter(e.local(), 2*e.Inner),
-			DownProj: nn.NewParameter(e.local(), e.Inner, c.Width), DownProjBias: nn.NewParameter(e.local(), c.Width), c: c,
+			GateUpProj:     nn.NewParameter(e.local(), c.Width, 2*e.Inner),
+			GateUpProjBias: nn.NewParameter(e.local(), 2*e.Inner),
+			DownProj:       nn.NewParameter(e.local(), e.Inner, c.Width),
+			DownProjBias:   nn.NewParameter(e.local(), c.Width), c: c,
 		}
 	}
 	if e.NoGate {
@@ -277,11 +282,15 @@ func newExperts(c *Config) *experts {
 		if e.Narrow > 0 {
 			in = e.Narrow
 		}
-		return &experts{UpProj: nn.NewParameter(e.local(), e.Inner, in), DownProj: nn.NewParameter(e.local(), in, e.Inner), ActFn: hf.Activation(c.Activation), c: c}
+		return &experts{
+			UpProj:   nn.NewParameter(e.local(), e.Inner, in),
+			DownProj: nn.NewParameter(e.local(), in, e.Inner), ActFn: hf.Activation(c.Activation), c: c,
+		}
 	}
 	return &experts{
-		GateUpProj: nn.NewParameter(e.local(), 2*e.Inner, c.Width), DownProj: nn.NewParameter(e.local(), c.Width, e.Inner),
-		ActFn: hf.Activation(c.Activation), c: c,
+		GateUpProj: nn.NewParameter(e.local(), 2*e.Inner, c.Width),
+		DownProj:   nn.NewParameter(e.local(), c.Width, e.Inner),
+		ActFn:      hf.Activation(c.Activation), c: c,
 	}
 }
 

@@ -65,13 +65,17 @@ const (
 func (m *selective) inner(f *frame, x, a *tensor) *tensor {
 	s := m.c.Selective
 	in := []*tensor{
-		x, m.Conv1d.Weight.Tensor, m.Conv1d.Bias.T(), nn.OutputWeight(nn.Base(m.XProj)), nn.OutputWeight(nn.Base(m.DtProj)), nn.OutputWeight(nn.Base(m.OutProj)), nil,
+		x, m.Conv1d.Weight.Tensor, m.Conv1d.Bias.T(), nn.OutputWeight(nn.Base(m.XProj)),
+		nn.OutputWeight(nn.Base(m.DtProj)), nn.OutputWeight(nn.Base(m.OutProj)), nil,
 		a, m.D.To(trace.F32), nn.BiasOf(m.DtProj).To(trace.F32),
 	}
 	if s.Bias {
 		in[innerOutBias] = nn.BiasOf(m.OutProj).To(trace.F32)
 	}
-	return f.Apply(&trace.Function{Name: "MambaInnerFnBackward", AMP: true, Forward: s.innerForward, Backward: s.innerBackward}, in...)[0]
+	return f.Apply(&trace.Function{
+		Name: "MambaInnerFnBackward", AMP: true, Forward: s.innerForward,
+		Backward: s.innerBackward,
+	}, in...)[0]
 }
 
 // byToken is rearrange(x, "b d l -> (b l) d").
@@ -121,10 +125,12 @@ func (s Selective) innerForward(f *frame, ctx *trace.FunctionContext, in []*tens
 	gated := f.Let(halves[1].EmptyLike())
 	scan := f.Let(steps.EmptyLike())
 	states := f.Let(t.Empty(trace.F32, x.Size(0), s.Inner, (length+scanChunk-1)/scanChunk, 2*s.State))
-	t.Kernel("selective_scan_fwd", 10*y.Numel()*s.State, []*tensor{scan, states, gated}, []*tensor{y, steps, a, b, c, in[innerD], halves[1], in[innerDtBias]})
+	t.Kernel("selective_scan_fwd", 10*y.Numel()*s.State, []*tensor{scan, states, gated},
+		[]*tensor{y, steps, a, b, c, in[innerD], halves[1], in[innerDtBias]})
 	f.Del(&y)
 	f.Del(&steps)
-	ctx.SaveForBackward(present(x, conv, mixed, xProj, dtProj, outProj, a, in[innerD], in[innerDtBias], b, c, states, scan, in[innerConvBias])...)
+	ctx.SaveForBackward(present(x, conv, mixed, xProj, dtProj, outProj, a, in[innerD], in[innerDtBias], b, c, states,
+		scan, in[innerConvBias])...)
 	return []*tensor{gated.Permute(0, 2, 1).Linear(outProj, outBias)}
 }
 
@@ -137,7 +143,8 @@ func (s Selective) states(mixed *tensor, from, length int64) *tensor {
 // innerBackward is MambaInnerFn.backward.
 func (s Selective) innerBackward(f *frame, ctx *trace.FunctionContext, grads []*tensor) []*tensor {
 	t, dy := f.Tape(), grads[0]
-	x, conv, xProj, dtProj, outProj := ctx.Saved(keptX), ctx.Saved(keptConv), ctx.Saved(keptXProj), ctx.Saved(keptDtProj), ctx.Saved(keptOutProj)
+	x, conv, xProj, dtProj, outProj := ctx.Saved(keptX), ctx.Saved(keptConv), ctx.Saved(keptXProj),
+		ctx.Saved(keptDtProj), ctx.Saved(keptOutProj)
 	var convBias *tensor
 	if s.ConvBias {
 		convBias = ctx.Saved(keptConvBias)
@@ -157,7 +164,8 @@ func (s Selective) innerBackward(f *frame, ctx *trace.FunctionContext, grads []*
 	dA := f.Let(ctx.Saved(keptA).ZerosLike())
 	fresh := []*tensor{g.Let(t.Zeros(trace.F32, b.Shape()...)), g.Let(t.Zeros(trace.F32, c.Shape()...))}
 	dD, dDtBias := f.Let(ctx.Saved(keptD).ZerosLike()), f.Let(ctx.Saved(keptDtBias).ZerosLike())
-	t.Kernel("selective_scan_bwd", 30*y.Numel()*s.State, []*tensor{dConv, dSteps, dA, fresh[0], fresh[1], dD, dHalves[1], dDtBias, gated},
+	t.Kernel("selective_scan_bwd", 30*y.Numel()*s.State,
+		[]*tensor{dConv, dSteps, dA, fresh[0], fresh[1], dD, dHalves[1], dDtBias, gated},
 		[]*tensor{dScan, y, steps, b, c, halves[1], ctx.Saved(keptScan), ctx.Saved(keptStates)})
 	dB, dC := f.Let(fresh[0].To(b.DType())), f.Let(fresh[1].To(c.DType()))
 	g.End()
@@ -185,7 +193,8 @@ func (s Selective) innerBackward(f *frame, ctx *trace.FunctionContext, grads []*
 	if convBias != nil {
 		dBias = f.Let(t.Zeros(trace.F32, convBias.Shape()...))
 	}
-	t.Kernel("causal_conv1d_bwd", 20*dConv.Numel(), present(dHalves[0], dWeight, dBias), []*tensor{dConv, halves[0], conv})
+	t.Kernel("causal_conv1d_bwd", 20*dConv.Numel(), present(dHalves[0], dWeight, dBias),
+		[]*tensor{dConv, halves[0], conv})
 	f.Set(&dWeight, dWeight.To(conv.DType()))
 	if dBias != nil {
 		f.Set(&dBias, dBias.To(convBias.DType()))

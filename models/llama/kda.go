@@ -45,9 +45,13 @@ func newKimiDelta(c *Config) *kimiDelta {
 	linear := func(in, out int64) nn.Layer { return nn.NewLinear(in, out, false) }
 	return &kimiDelta{
 		QProj: linear(c.Width, all), KProj: linear(c.Width, all), VProj: linear(c.Width, all),
-		Conv1d:     nn.NewConv(3*all, 3*all, nn.ConvOptions{Kernel: []int64{s.Kernel}, Padding: []int64{s.Kernel - 1}, Groups: 3 * all, NoBias: true}),
-		ForgetGate: &forgetGate{FAProj: linear(c.Width, s.Size), FBProj: linear(s.Size, all), DtBias: nn.NewParameter(all), ALog: nn.NewParameter(1, 1, s.Heads, 1), size: s.Size},
-		BProj:      linear(c.Width, s.Heads), GAProj: linear(c.Width, s.Size), GBProj: linear(s.Size, all),
+		Conv1d: nn.NewConv(3*all, 3*all,
+			nn.ConvOptions{Kernel: []int64{s.Kernel}, Padding: []int64{s.Kernel - 1}, Groups: 3 * all, NoBias: true}),
+		ForgetGate: &forgetGate{
+			FAProj: linear(c.Width, s.Size), FBProj: linear(s.Size, all),
+			DtBias: nn.NewParameter(all), ALog: nn.NewParameter(1, 1, s.Heads, 1), size: s.Size,
+		},
+		BProj: linear(c.Width, s.Heads), GAProj: linear(c.Width, s.Size), GBProj: linear(s.Size, all),
 		ONorm: &kimiNorm{Weight: nn.NewParameter(s.Size)}, OProj: linear(all, c.Width), c: c,
 	}
 }
@@ -77,7 +81,8 @@ func (d *kimiDelta) call(f *frame, x, mask *tensor) *tensor {
 func (n *forgetGate) call(f *frame, x *tensor) *tensor {
 	g := f.ModuleFrame(n, x)
 	forget := g.Let(g.Call(n.FBProj, g.Call(n.FAProj, x)))
-	inner := g.Let(forget.To(trace.F32).Add(n.DtBias.To(trace.F32).View(1, 1, -1)).View(x.Size(0), x.Size(1), -1, n.size))
+	inner := g.Let(forget.To(trace.F32).Add(n.DtBias.To(trace.F32).View(1, 1, -1)).View(x.Size(0),
+		x.Size(1), -1, n.size))
 	log := g.Let(n.ALog.To(trace.F32))
 	rate := g.Let(log.Exp())
 	soft := g.Let(trace.Where(inner.GtScalar(), inner, inner.Exp().AddScalar().Log()))
@@ -89,7 +94,9 @@ func (n *forgetGate) call(f *frame, x *tensor) *tensor {
 func (d *kimiDelta) rule(f *frame, query, key, value, decay, beta *tensor) *tensor {
 	g := f.FuncFrame(query, key, value, decay, beta)
 	s, dtype, length := d.c.KDA, query.DType(), query.Size(1)
-	rebound(g, func(x *tensor) *tensor { return x.Transpose(1, 2).Contiguous().To(trace.F32) }, &query, &key, &value, &beta, &decay)
+	rebound(g, func(x *tensor) *tensor {
+		return x.Transpose(1, 2).Contiguous().To(trace.F32)
+	}, &query, &key, &value, &beta, &decay)
 	g.Set(&query, unitRoot(g, query))
 	g.Set(&key, unitRoot(g, key))
 	pad := (deltaChunk - length%deltaChunk) % deltaChunk
@@ -100,7 +107,9 @@ func (d *kimiDelta) rule(f *frame, query, key, value, decay, beta *tensor) *tens
 	g.Set(&beta, beta.Pad(0, pad))
 	values := g.Let(value.Mul(beta.Unsqueeze(-1)))
 	keys := g.Let(key.Mul(beta.Unsqueeze(-1)))
-	rebound(g, func(x *tensor) *tensor { return x.Reshape(x.Size(0), x.Size(1), -1, deltaChunk, x.Size(-1)) }, &query, &key, &value, &decay, &keys, &values)
+	rebound(g, func(x *tensor) *tensor {
+		return x.Reshape(x.Size(0), x.Size(1), -1, deltaChunk, x.Size(-1))
+	}, &query, &key, &value, &decay, &keys, &values)
 	g.Set(&beta, beta.Reshape(beta.Size(0), beta.Size(1), -1, deltaChunk))
 	g.Set(&decay, decay.CumSum(-2))
 	y := d.chunks(g, query, key, &value, decay, keys, values)
@@ -144,7 +153,8 @@ func (d *kimiDelta) chunks(f *frame, query, key *tensor, value **tensor, decay, 
 		f.Set(&fresh, v.Sub(old))
 		f.Discard(y.Select(2, i).CopyInPlace(across.Add(inside.Matmul(fresh))))
 		kept := state.Mul(g.Select(2, deltaChunk-1).Exp().Unsqueeze(-1))
-		f.Set(&state, kept.Add(k.Mul(g.Slice(2, deltaChunk-1, deltaChunk).Sub(g).Exp()).Transpose(-1, -2).Matmul(fresh)))
+		f.Set(&state,
+			kept.Add(k.Mul(g.Slice(2, deltaChunk-1, deltaChunk).Sub(g).Exp()).Transpose(-1, -2).Matmul(fresh)))
 	}
 	f.Del(&state)
 	return y

@@ -59,12 +59,14 @@ func newLatent(c *Config) *latent {
 	query := c.Heads * (s.NoPE + s.RoPE)
 	l := &latent{
 		KvAProjWithMqa: nn.NewLinear(c.Width, s.Rank+s.RoPE, c.QKVBias), KvALayernorm: newNorm(c, s.Rank),
-		KvBProj: nn.NewLinear(s.Rank, c.Heads*(s.NoPE+s.Value), false), OProj: nn.NewLinear(c.Heads*s.Value, c.Width, c.OutputBias), c: c,
+		KvBProj: nn.NewLinear(s.Rank, c.Heads*(s.NoPE+s.Value), false),
+		OProj:   nn.NewLinear(c.Heads*s.Value, c.Width, c.OutputBias), c: c,
 	}
 	if s.QueryRank == 0 {
 		l.QProj = nn.NewLinear(c.Width, query, false)
 	} else {
-		l.QAProj, l.QALayernorm, l.QBProj = nn.NewLinear(c.Width, s.QueryRank, c.QKVBias), newNorm(c, s.QueryRank), nn.NewLinear(s.QueryRank, query, false)
+		l.QAProj, l.QALayernorm, l.QBProj = nn.NewLinear(c.Width, s.QueryRank, c.QKVBias), newNorm(c, s.QueryRank),
+			nn.NewLinear(s.QueryRank, query, false)
 	}
 	return l
 }

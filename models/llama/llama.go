@@ -63,7 +63,8 @@ func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 // run is [Model.Call] of words that have been looked up, unless layers of their own look at
 // images.
 func (m *Model) run(f *frame, ids *tensor, seen tower.DecoderInputs, padding *tensor, text hf.Text) *tensor {
-	g := f.CallFrame(slices.Concat([]*tensor{seen.Words, padding, seen.Positions, seen.Places, seen.Full, seen.Window}, seen.Deep, seen.Cross)...)
+	g := f.CallFrame(slices.Concat([]*tensor{seen.Words, padding, seen.Positions, seen.Places, seen.Full, seen.Window},
+		seen.Deep, seen.Cross)...)
 	if seen.Words == nil {
 		seen.Words = g.Let(m.embed(g, ids))
 	}
@@ -86,7 +87,8 @@ func (m *Model) through(g *frame, seen tower.DecoderInputs, padding *tensor, tex
 	}
 	positions := m.counted(g, seen, words)
 	full, window := seen.Full, seen.Window
-	if full == nil && (seen.Positions == nil || padding != nil || m.c.Eager) { // rows are not looked at for several sequences
+	// rows are not looked at for several sequences
+	if full == nil && (seen.Positions == nil || padding != nil || m.c.Eager) {
 		full, window = m.masks(g, words, positions, padding, text.Packed)
 	}
 	blocks := m.blockMasks(g, words, positions, padding, text.Packed)
@@ -107,7 +109,10 @@ func (m *Model) through(g *frame, seen tower.DecoderInputs, padding *tensor, tex
 			}
 			continue
 		}
-		in := inputs{x: x, mask: full, positions: given, cos: cos[0], sin: sin[0], rows: padding, blocks: blocks[m.c.windowed(i)]}
+		in := inputs{
+			x: x, mask: full, positions: given, cos: cos[0], sin: sin[0], rows: padding,
+			blocks: blocks[m.c.windowed(i)],
+		}
 		if last := len(cos) - 1; m.c.windowed(i) {
 			in.mask, in.cos, in.sin = window, cos[last], sin[last]
 		}
@@ -262,7 +267,8 @@ func (m *Model) partMask(f *frame, words, positions, padding *tensor, packed hf.
 
 // trained takes over what a case says of how the model is trained.
 func (c *Config) trained(text hf.Text) {
-	c.Liger, c.Tiles, c.Context, c.Experts.Ranks, c.Cache = text.Liger, text.Tiles, text.Context, text.ExpertRanks, text.Cache
+	c.Liger, c.Tiles, c.Context, c.Experts.Ranks, c.Cache = text.Liger, text.Tiles, text.Context,
+		text.ExpertRanks, text.Cache
 }
 
 // languageModel is LlamaForCausalLM.
@@ -316,8 +322,12 @@ type tokenClassifier struct {
 func TokenClassification(c Config, classes hf.Classes, dropout *nn.Dropout, text hf.Text) *hf.TextTask {
 	c.trained(text)
 	m := New(c)
-	net := &tokenClassifier{Names: c.Names, Model: m, Dropout: dropout, Score: nn.NewLinear(c.Width, classes.Count, true)}
-	return hf.TokenClassification(net, m.words, hf.TokenHead{Dropout: dropout, Score: &net.Score, Whole: true}, classes, text, func(f *frame, b hf.TextBatch) *tensor {
-		return m.Call(f, b.IDs, b.Padding, text)
-	})
+	net := &tokenClassifier{
+		Names: c.Names, Model: m, Dropout: dropout,
+		Score: nn.NewLinear(c.Width, classes.Count, true),
+	}
+	return hf.TokenClassification(net, m.words, hf.TokenHead{Dropout: dropout, Score: &net.Score, Whole: true}, classes,
+		text, func(f *frame, b hf.TextBatch) *tensor {
+			return m.Call(f, b.IDs, b.Padding, text)
+		})
 }

@@ -32,7 +32,8 @@ type llama4Attention struct {
 func newLlama4Attention(c *Config, i int) *llama4Attention {
 	query, shared := c.Heads*c.HeadSize, c.KVHeads*c.HeadSize
 	return &llama4Attention{
-		QProj: nn.NewLinear(c.Width, query, c.QKVBias), KProj: nn.NewLinear(c.Width, shared, c.QKVBias), VProj: nn.NewLinear(c.Width, shared, c.QKVBias),
+		QProj: nn.NewLinear(c.Width, query, c.QKVBias), KProj: nn.NewLinear(c.Width, shared, c.QKVBias),
+		VProj: nn.NewLinear(c.Width, shared, c.QKVBias),
 		OProj: nn.NewLinear(query, c.Width, c.OutputBias), c: c, turned: c.turned(i),
 	}
 }
@@ -60,13 +61,17 @@ func (a *llama4Attention) call(f *frame, x *tensor, in inputs) (y, weights *tens
 	}
 	if a.c.Llama4.Tuned && !a.turned {
 		places := g.Let(g.Tape().Arange(length).AddScalar())
-		scales := g.Let(places.To(trace.F32).AddScalar().DivScalar().Function("floor").Function("log1p").MulScalar().AddScalar())
+		scales := g.Let(places.To(trace.F32).AddScalar().DivScalar().Function("floor").Function("log1p").
+			MulScalar().AddScalar())
 		g.Set(&scales, scales.View(1, length, 1, 1).Expand(batch, length, 1, 1))
 		g.Set(&q, q.Mul(scales).To(q.DType()))
 	}
 	g.Set(&q, q.Transpose(1, 2))
 	g.Set(&k, k.Transpose(1, 2))
-	o := hf.AttentionOptions{Causal: true, Groups: a.c.Heads / a.c.KVHeads, OwnType: true, Dropout: hf.DropoutIn(a, a.c.AttentionDropout)}
+	o := hf.AttentionOptions{
+		Causal: true, Groups: a.c.Heads / a.c.KVHeads, OwnType: true,
+		Dropout: hf.DropoutIn(a, a.c.AttentionDropout),
+	}
 	k, v = a.c.Cache.Update(g, k, v)
 	y, weights = a.c.attendAndProject(g, q, k, v, in, o, a.OProj)
 	g.End(y, weights)
@@ -132,7 +137,10 @@ type llama4Experts struct {
 func newLlama4Experts(c *Config) *llama4Experts {
 	shared := *c
 	shared.Inner = c.Experts.Inner
-	s := &llama4Experts{Router: &scorer{Weight: nn.NewParameter(c.Experts.Count, c.Width), c: c}, SharedExpert: newMLP(&shared), c: c}
+	s := &llama4Experts{
+		Router:       &scorer{Weight: nn.NewParameter(c.Experts.Count, c.Width), c: c},
+		SharedExpert: newMLP(&shared), c: c,
+	}
 	if c.Llama4.Linearized {
 		s.Experts = newLinearExperts(c)
 	} else {

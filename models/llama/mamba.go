@@ -46,7 +46,10 @@ func newMixer(c *Config) *mixer {
 	inner, channels := s.Heads*s.HeadSize, s.Heads*s.HeadSize+2*s.Groups*s.State
 	m := &mixer{
 		DtBias: nn.NewParameter(s.Heads), ALog: nn.NewParameter(s.Heads), D: nn.NewParameter(s.Heads),
-		Conv1d:  nn.NewConv(channels, channels, nn.ConvOptions{Kernel: []int64{s.Kernel}, Padding: []int64{s.Kernel - 1}, Groups: channels, NoBias: !s.ConvBias}),
+		Conv1d: nn.NewConv(channels, channels, nn.ConvOptions{
+			Kernel:  []int64{s.Kernel},
+			Padding: []int64{s.Kernel - 1}, Groups: channels, NoBias: !s.ConvBias,
+		}),
 		InProj:  nn.NewLinear(c.Width, inner+channels+s.Heads, s.InBias),
 		OutProj: nn.NewLinear(inner, c.Width, s.OutBias), c: c,
 	}
@@ -107,7 +110,8 @@ func causalConv(f *frame, x *tensor, conv *nn.Conv, activated bool) *tensor {
 	g := f.FuncFrame(x)
 	length, d := x.Size(2), x.DType()
 	args := conv.Args()
-	y := g.Let(x.To(conv.Weight.DType).Conv(conv.Weight.Squeeze(1).Unsqueeze(1), conv.Bias.T(), args).Slice(2, 0, length))
+	y := g.Let(x.To(conv.Weight.DType).Conv(conv.Weight.Squeeze(1).Unsqueeze(1), conv.Bias.T(), args).
+		Slice(2, 0, length))
 	if activated {
 		g.Set(&y, y.SiLU())
 	}

@@ -16,7 +16,10 @@ type mlp struct {
 }
 
 func newMLP(c *Config) *mlp {
-	m := &mlp{Names: c.Names, DownProj: nn.NewLinear(c.Inner, c.Width, c.MLPBias), ActFn: activation(c.Activation), c: c}
+	m := &mlp{
+		Names: c.Names, DownProj: nn.NewLinear(c.Inner, c.Width, c.MLPBias),
+		ActFn: activation(c.Activation), c: c,
+	}
 	switch c.MLP {
 	case FusedGated:
 		m.GateUpProj = nn.NewLinear(c.Width, 2*c.Inner, c.MLPBias)
@@ -76,7 +79,8 @@ type sharedMLP struct {
 
 func newSharedMLP(c *Config) *sharedMLP {
 	return &sharedMLP{
-		InputLinear: nn.NewLinear(c.Width, 2*c.SharedInner, false), OutputLinear: nn.NewLinear(c.SharedInner, c.Width, false), Activation: activation(c.Activation),
+		InputLinear:  nn.NewLinear(c.Width, 2*c.SharedInner, false),
+		OutputLinear: nn.NewLinear(c.SharedInner, c.Width, false), Activation: activation(c.Activation),
 	}
 }
 

@@ -16,7 +16,10 @@ type biasedAttention struct {
 }
 
 func newBiasedAttention(c *Config) *biasedAttention {
-	return &biasedAttention{QkvProj: nn.NewLinear(c.Width, 3*c.Width, false), OutProj: nn.NewLinear(c.Width, c.Width, false), c: c}
+	return &biasedAttention{
+		QkvProj: nn.NewLinear(c.Width, 3*c.Width, false),
+		OutProj: nn.NewLinear(c.Width, c.Width, false), c: c,
+	}
 }
 
 // call takes the biases [heads, 1, longest] in the place of cosines.
@@ -60,7 +63,8 @@ func (c *Config) distances(f *frame) *tensor {
 	slopes := g.Let(trace.ScalarPow(base).RDivScalar())
 	g.Set(&slopes, slopes.View(1, heads, 1, 1))
 	if heads != c.Heads {
-		g.Set(&slopes, trace.Cat(1, slopes.SliceStep(1, 1, heads, 2), slopes.SliceStep(1, 0, heads, 2)).Slice(1, 0, c.Heads))
+		g.Set(&slopes, trace.Cat(1, slopes.SliceStep(1, 1, heads, 2), slopes.SliceStep(1, 0, heads, 2)).
+			Slice(1, 0, c.Heads))
 	}
 	g.Set(&far, far.Mul(slopes))
 	return g.Return(far.Squeeze(0))

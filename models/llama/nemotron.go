@@ -85,7 +85,10 @@ func (s *plainExperts) TorchName(own string) string {
 func newPlainExperts(c *Config) *plainExperts {
 	shared := *c
 	shared.Inner = c.Experts.Shared
-	s := &plainExperts{Experts: newExperts(c), Gate: &router{Weight: nn.NewParameter(c.Experts.Count, c.Width), c: c}, SharedExperts: newMLP(&shared)}
+	s := &plainExperts{
+		Experts: newExperts(c), Gate: &router{Weight: nn.NewParameter(c.Experts.Count, c.Width), c: c},
+		SharedExperts: newMLP(&shared),
+	}
 	s.Gate.ScoreBias = nn.NewBuffer(trace.F32, c.Experts.Count)
 	if n := c.Experts.Narrow; n > 0 {
 		s.In, s.Out = nn.NewLinear(c.Width, n, c.MLPBias), nn.NewLinear(n, c.Width, c.MLPBias)

@@ -46,7 +46,10 @@ func newSelective(c *Config) *selective {
 	s := c.Selective
 	m := &selective{
 		ALog: nn.NewParameter(s.Inner, s.State), D: nn.NewParameter(s.Inner),
-		Conv1d: nn.NewConv(s.Inner, s.Inner, nn.ConvOptions{Kernel: []int64{s.Kernel}, Padding: []int64{s.Kernel - 1}, Groups: s.Inner, NoBias: !s.ConvBias}),
+		Conv1d: nn.NewConv(s.Inner, s.Inner, nn.ConvOptions{
+			Kernel: []int64{s.Kernel}, Padding: []int64{s.Kernel - 1},
+			Groups: s.Inner, NoBias: !s.ConvBias,
+		}),
 		InProj: nn.NewLinear(c.Width, 2*s.Inner, s.Bias), XProj: nn.NewLinear(s.Inner, s.Rank+2*s.State, false),
 		DtProj: nn.NewLinear(s.Rank, s.Inner, true), OutProj: nn.NewLinear(s.Inner, c.Width, s.Bias), c: c,
 	}
@@ -86,7 +89,10 @@ func (m *selective) call(f *frame, x, mask *tensor) *tensor {
 	if s.Kernels {
 		scan = fusedScan
 	}
-	y := g.Let(scan(g, scanned{mixed.Transpose(1, 2), steps, a, b.Transpose(1, 2), c.Transpose(1, 2), m.D.To(trace.F32), gate, bias}))
+	y := g.Let(scan(g, scanned{
+		mixed.Transpose(1, 2), steps, a, b.Transpose(1, 2), c.Transpose(1, 2),
+		m.D.To(trace.F32), gate, bias,
+	}))
 	return g.Return(g.Let(g.Call(m.OutProj, y.Transpose(1, 2).To(d))))
 }
 
@@ -191,7 +197,9 @@ func laidOutAs(f *frame, x, other *tensor) *tensor {
 const scanChunk = 2048
 
 // errMixedScan is what the kernel says of what comes in several types.
-var errMixedScan = errors.New("selective_scan_cuda takes hidden states, time steps and states of one type, which norms in fp32 under autocast are not; use --weights bf16, or --set mamba-kernels=0")
+var errMixedScan = errors.New(
+	"selective_scan_cuda takes hidden states, time steps and states of one type, which norms in fp32 under autocast " +
+		"are not; use --weights bf16, or --set mamba-kernels=0")
 
 // fusedScan is selective_scan_fn of mamba_ssm 2.3.
 func fusedScan(f *frame, o scanned) *tensor {
@@ -220,7 +228,8 @@ func scanForward(f *frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {
 	y := f.Let(steps.EmptyLike())
 	length := x.Size(2)
 	states := f.Let(t.Empty(trace.F32, x.Size(0), x.Size(1), (length+scanChunk-1)/scanChunk, 2*a.Size(1)))
-	t.Kernel("selective_scan_fwd", 10*x.Numel()*a.Size(1), []*tensor{y, states, gated}, []*tensor{x, steps, a, b, c, in[5], gate, in[7]})
+	t.Kernel("selective_scan_fwd", 10*x.Numel()*a.Size(1), []*tensor{y, states, gated},
+		[]*tensor{x, steps, a, b, c, in[5], gate, in[7]})
 	ctx.SaveForBackward(x, steps, a, b, c, in[5], gate, in[7], states, y)
 	return []*tensor{gated}
 }
@@ -228,7 +237,8 @@ func scanForward(f *frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {
 // scanBackward is SelectiveScanFn.backward.
 func scanBackward(f *frame, ctx *trace.FunctionContext, grads []*tensor) []*tensor {
 	t, dy := f.Tape(), grads[0]
-	x, steps, a, b, c, d, gate, bias := ctx.Saved(0), ctx.Saved(1), ctx.Saved(2), ctx.Saved(3), ctx.Saved(4), ctx.Saved(5), ctx.Saved(6), ctx.Saved(7)
+	x, steps, a, b, c, d, gate, bias := ctx.Saved(0), ctx.Saved(1), ctx.Saved(2), ctx.Saved(3), ctx.Saved(4),
+		ctx.Saved(5), ctx.Saved(6), ctx.Saved(7)
 	if dy.Strides()[2] != 1 {
 		f.Set(&dy, dy.Contiguous())
 	}
@@ -237,7 +247,8 @@ func scanBackward(f *frame, ctx *trace.FunctionContext, grads []*tensor) []*tens
 	dA := f.Let(a.ZerosLike())
 	dB, dC := f.Let(t.Zeros(trace.F32, b.Shape()...)), f.Let(t.Zeros(trace.F32, c.Shape()...))
 	dD, dBias := f.Let(d.ZerosLike()), f.Let(bias.ZerosLike())
-	t.Kernel("selective_scan_bwd", 30*x.Numel()*a.Size(1), []*tensor{dx, dSteps, dA, dB, dC, dD, dGate, dBias}, []*tensor{dy, x, steps, a, b, c, gate, ctx.Saved(8), ctx.Saved(9)})
+	t.Kernel("selective_scan_bwd", 30*x.Numel()*a.Size(1), []*tensor{dx, dSteps, dA, dB, dC, dD, dGate, dBias},
+		[]*tensor{dy, x, steps, a, b, c, gate, ctx.Saved(8), ctx.Saved(9)})
 	castB, castC := f.Let(dB.To(b.DType())), f.Let(dC.To(c.DType()))
 	f.Del(&dB)
 	f.Del(&dC)

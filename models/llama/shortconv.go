@@ -24,7 +24,10 @@ type shortConv struct {
 func newShortConv(c *Config) *shortConv {
 	s := c.ShortConv
 	return &shortConv{
-		Conv:   nn.NewConv(c.Width, c.Width, nn.ConvOptions{Kernel: []int64{s.Kernel}, Padding: []int64{s.Kernel - 1}, Groups: c.Width, NoBias: !s.Bias}),
+		Conv: nn.NewConv(c.Width, c.Width, nn.ConvOptions{
+			Kernel: []int64{s.Kernel}, Padding: []int64{s.Kernel - 1},
+			Groups: c.Width, NoBias: !s.Bias,
+		}),
 		InProj: nn.NewLinear(c.Width, 3*c.Width, s.Bias), OutProj: nn.NewLinear(c.Width, c.Width, s.Bias),
 	}
 }

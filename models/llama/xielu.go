@@ -12,7 +12,10 @@ const XIELU = "xielu"
 // activation is that of a name, [XIELU] included.
 func activation(name string) nn.Layer {
 	if name == XIELU {
-		return &xielu{AlphaP: nn.NewParameter(1), AlphaN: nn.NewParameter(1), Beta: nn.NewBufferOfWeights(), Eps: nn.NewBufferOfWeights()}
+		return &xielu{
+			AlphaP: nn.NewParameter(1), AlphaN: nn.NewParameter(1), Beta: nn.NewBufferOfWeights(),
+			Eps: nn.NewBufferOfWeights(),
+		}
 	}
 	return hf.Activation(name)
 }

@@ -26,33 +26,51 @@ func Models() []models.Model {
 			Batches:   []int{1, 2, 4, 8, 16, 32, 64, 128},
 			BatchUnit: "anchor",
 			Settings: []models.Setting{
-				{Name: "n-negatives", Usage: "negatives of an anchor", Default: negatives, Min: 1, Max: 1024, Lower: models.Fraction{Num: 2, Den: 3}},
 				{
-					Name: "n-positives", Usage: "positives of an anchor, of which a batch holds one", Default: positives, Min: 1, Max: 1024,
+					Name: "n-negatives", Usage: "negatives of an anchor", Default: negatives, Min: 1, Max: 1024,
+					Lower: models.Fraction{Num: 2, Den: 3},
+				},
+				{
+					Name: "n-positives", Usage: "positives of an anchor, of which a batch holds one",
+					Default: positives, Min: 1, Max: 1024,
 					Inert: "a batch holds one positive of each anchor; the others make further triplets of the epoch",
 				},
-				{Name: "max-length", Usage: "tokens of a text", Length: true, Default: maxPositions, Min: 1, Max: maxPositions},
-				{Name: "adapter-dropout", Usage: "1 if adapters drop out beside frozen encoders in evaluation mode, 0 if they do not", Default: 0, Min: 0, Max: 1},
+				{
+					Name: "max-length", Usage: "tokens of a text", Length: true, Default: maxPositions, Min: 1,
+					Max: maxPositions,
+				},
+				{
+					Name:    "adapter-dropout",
+					Usage:   "1 if adapters drop out beside frozen encoders in evaluation mode, 0 if they do not",
+					Default: 0, Min: 0, Max: 1,
+				},
 			},
 			Notes: []string{
 				"an anchor brings one positive and n-negatives negatives, each with four texts of --max-length tokens",
-				"n-positives does not change memory: it multiplies the triplets of an epoch, and each batch holds one positive an anchor",
-				"the system sets the checkpointing flag of its encoders, but they stay in evaluation mode, where it does nothing: this is the default here; with --checkpointing they are in training mode and it works",
-				"gradients of the step before live through the forward pass: they are dropped between forward and backward",
+				"n-positives does not change memory: it multiplies the triplets of an epoch, and each batch holds " +
+					"one positive an anchor",
+				"the system sets the checkpointing flag of its encoders, but they stay in evaluation mode, where it " +
+					"does nothing: this is the default here; with --checkpointing they are in training mode and it " +
+					"works",
+				"gradients of the step before live through the forward pass: they are dropped between forward and " +
+					"backward",
 				"rows are spread evenly over the experts",
 			},
 			Caveat: func(c models.Case) []string {
 				if c.Checkpointing {
-					return []string{"as shipped, the system's checkpointing does nothing; these figures are for encoders in training mode, where it works"}
+					return []string{"as shipped, the system's checkpointing does nothing; these figures are for " +
+						"encoders in training mode, where it works"}
 				}
-				return []string{"the system's checkpointing does nothing, since its encoders stay in evaluation mode; --checkpointing shows what it would save in training mode"}
+				return []string{"the system's checkpointing does nothing, since its encoders stay in evaluation " +
+					"mode; --checkpointing shows what it would save in training mode"}
 			},
 			Script: script{},
 			Build:  func(c models.Case) (models.Trainer, error) { return newTrainer(c), nil },
 		}
 	}
 	return []models.Model{
-		entry("naics-embedder", "four MiniLM encoders with LoRA, mixture of experts, hyperbolic embedding; 8 negatives", 8, 16),
+		entry("naics-embedder", "four MiniLM encoders with LoRA, mixture of experts, hyperbolic embedding; 8 negatives",
+			8, 16),
 		entry("naics-embedder-stage01", "the NAICS embedder in stage 01 of its curriculum; 24 negatives", 24, 64),
 	}
 }

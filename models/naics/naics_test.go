@@ -36,7 +36,10 @@ func TestParameterCounts(t *testing.T) {
 		trainer, err := m.Build(c)
 		require.NoError(t, err)
 		const rest = 12_599_300 + 590_208 + 148_225
-		require.Equal(t, models.Counts{Total: 4*(22_713_216+337_920) + rest, Trainable: 4*337_920 + rest, Buffers: 4 * 2 * 512, Gradients: 4 * (4*337_920 + rest)}, trainer.Counts(), m.Name)
+		require.Equal(t, models.Counts{
+			Total: 4*(22_713_216+337_920) + rest, Trainable: 4*337_920 + rest,
+			Buffers: 4 * 2 * 512, Gradients: 4 * (4*337_920 + rest),
+		}, trainer.Counts(), m.Name)
 	}
 }
 

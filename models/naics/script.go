@@ -44,9 +44,13 @@ func (script) Recommend(p models.ScriptPart, memory int64, effective int) models
 	for b := 2; b <= scriptMaxBatch && scriptTotal(b, negatives) <= available*scriptMargin; b++ {
 		batch = b
 	}
-	advice := models.ScriptAdvice{Batch: batch, Accumulate: max(1, effective/batch), Utilization: scriptTotal(batch, negatives) / available}
+	advice := models.ScriptAdvice{
+		Batch: batch, Accumulate: max(1, effective/batch),
+		Utilization: scriptTotal(batch, negatives) / available,
+	}
 	for i, part := range scriptParts(batch, negatives) {
-		advice.Components = append(advice.Components, models.ScriptComponent{Name: scriptNames[i], Bytes: int64(part * mib)})
+		advice.Components = append(advice.Components,
+			models.ScriptComponent{Name: scriptNames[i], Bytes: int64(part * mib)})
 	}
 	return advice
 }

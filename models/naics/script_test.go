@@ -39,7 +39,8 @@ func TestScriptFormulaGivesTheNumbersOfTheScript(t *testing.T) {
 	} {
 		for i, want := range []string{c.early, c.later} {
 			g := recommend(i, int64(c.gb*(1<<30)))
-			got := fmt.Sprintf("%d/%d/%d/%.2f/%.1f", g.Batch, g.Accumulate, g.Batch*g.Accumulate, float64(total(g))/(1<<30), 100*g.Utilization)
+			got := fmt.Sprintf("%d/%d/%d/%.2f/%.1f", g.Batch, g.Accumulate, g.Batch*g.Accumulate,
+				float64(total(g))/(1<<30), 100*g.Utilization)
 			if want != "" {
 				require.Equal(t, want, got, "%v GB", c.gb)
 			}

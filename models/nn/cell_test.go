@@ -24,7 +24,10 @@ func (l *LSTMCell) Step(f *trace.Frame, x, h, c *trace.Tensor) (hy, cy *trace.Te
 		h = g.Let(x.Tape().Zeros(x.DType(), x.Size(0), l.WeightHh.Dims[1]))
 		c = h
 	}
-	hy, cy = x.LSTMCell(h, c, trace.CellWeights{InWeight: l.WeightIh.T(), HiddenWeight: l.WeightHh.T(), InBias: l.BiasIh.T(), HiddenBias: l.BiasHh.T()})
+	hy, cy = x.LSTMCell(h, c, trace.CellWeights{
+		InWeight: l.WeightIh.T(), HiddenWeight: l.WeightHh.T(),
+		InBias: l.BiasIh.T(), HiddenBias: l.BiasHh.T(),
+	})
 	g.End(hy, cy)
 	return hy, cy
 }
@@ -50,6 +53,9 @@ func (l *GRUCell) Step(f *trace.Frame, x, h *trace.Tensor) *trace.Tensor {
 	if h == nil {
 		h = g.Let(x.Tape().Zeros(x.DType(), x.Size(0), l.WeightHh.Dims[1]))
 	}
-	y := x.GRUCell(h, trace.CellWeights{InWeight: l.WeightIh.T(), HiddenWeight: l.WeightHh.T(), InBias: l.BiasIh.T(), HiddenBias: l.BiasHh.T()})
+	y := x.GRUCell(h, trace.CellWeights{
+		InWeight: l.WeightIh.T(), HiddenWeight: l.WeightHh.T(), InBias: l.BiasIh.T(),
+		HiddenBias: l.BiasHh.T(),
+	})
 	return g.Return(y)
 }

@@ -35,8 +35,12 @@ func activationOperators() map[string]opvectors.Call {
 		"tanhshrink":  unary((*tensor).Tanhshrink),
 		"glu":         operator("glu.default", along(1)),
 		"glu_last":    operator("glu.default", along(-1)),
-		"prelu":       operatorWith("prelu.default", func(_ *vector, _ *tensor, p params) []aten.Arg { return learned(p, "weight") }),
-		"prelu1":      operatorWith("prelu.default", func(_ *vector, _ *tensor, p params) []aten.Arg { return learned(p, "weight") }),
-		"logsigmoid":  operator("log_sigmoid.default"),
+		"prelu": operatorWith("prelu.default", func(_ *vector, _ *tensor, p params) []aten.Arg {
+			return learned(p, "weight")
+		}),
+		"prelu1": operatorWith("prelu.default", func(_ *vector, _ *tensor, p params) []aten.Arg {
+			return learned(p, "weight")
+		}),
+		"logsigmoid": operator("log_sigmoid.default"),
 	}
 }

@@ -54,7 +54,8 @@ func maskedAttentionByHand(f *trace.Frame, _ *vector, in []*tensor, _ params) []
 
 // multiheadAttention is self-attention, of whose results the first is kept.
 func multiheadAttention(f *trace.Frame, v *vector, in []*tensor, p params) []*tensor {
-	m := nn.NewMultiheadAttention(v.Int("embed", 0), v.Int("heads", 0), nn.MultiheadOptions{Dropout: 0.1, BatchFirst: v.Bool("batch_first", false)})
+	m := nn.NewMultiheadAttention(v.Int("embed", 0), v.Int("heads", 0),
+		nn.MultiheadOptions{Dropout: 0.1, BatchFirst: v.Bool("batch_first", false)})
 	load(m, v, p)
 	y, weights := m.Attend(f, in[0], in[0], in[0], nn.MultiheadArgs{NeedWeights: v.Bool("need_weights", true)})
 	f.Let(y)
@@ -74,7 +75,10 @@ func load(model any, v *vector, p params) {
 }
 
 func encoderLayer(f *trace.Frame, v *vector, in []*tensor, p params) []*tensor {
-	o := nn.TransformerOptions{Dropout: 0.1, NormFirst: v.Bool("norm_first", false), BatchFirst: v.Bool("batch_first", false)}
+	o := nn.TransformerOptions{
+		Dropout: 0.1, NormFirst: v.Bool("norm_first", false),
+		BatchFirst: v.Bool("batch_first", false),
+	}
 	if v.String("activation", "") == "gelu" {
 		o.Activation = nn.NewGELU()
 	}
@@ -85,7 +89,8 @@ func encoderLayer(f *trace.Frame, v *vector, in []*tensor, p params) []*tensor {
 
 func decoderLayer(f *trace.Frame, v *vector, in []*tensor, p params) []*tensor {
 	d := v.Int("d", 0)
-	l := nn.NewTransformerDecoderLayer(d, v.Int("heads", 0), 2*d, nn.TransformerOptions{Dropout: 0.1, BatchFirst: d != 108})
+	l := nn.NewTransformerDecoderLayer(d, v.Int("heads", 0), 2*d,
+		nn.TransformerOptions{Dropout: 0.1, BatchFirst: d != 108})
 	load(l, v, p)
 	g := f.CallFrame(in...)
 	y := l.Decode(g, in[0], in[1], nn.TransformerMasks{}, nn.TransformerMasks{})

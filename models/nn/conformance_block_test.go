@@ -18,12 +18,15 @@ var blocks = map[string]func() nn.Layer{
 	"prenorm_mlp":      func() nn.Layer { return &prenorm{N: nn.NewLayerNorm(65), M: newMLP()} },
 	"tied_linear":      func() nn.Layer { return &tied{L: nn.NewLinear(65, 65, true)} },
 	"se_block":         func() nn.Layer { return &squeeze{A: conv(48, 12, 1, true), B: conv(12, 48, 1, true)} },
-	"conv_bn_relu":     func() nn.Layer { return nn.NewSequential(conv(33, 17, 3, false), nn.NewBatchNorm(17), nn.NewReLU()) },
+	"conv_bn_relu": func() nn.Layer {
+		return nn.NewSequential(conv(33, 17, 3, false), nn.NewBatchNorm(17), nn.NewReLU())
+	},
 	"conv_bn_relu_inplace": func() nn.Layer {
 		return nn.NewSequential(conv(33, 17, 3, false), nn.NewBatchNorm(17), nn.NewReLUInPlace())
 	},
 	"linear_bn_relu_linear": func() nn.Layer {
-		return nn.NewSequential(nn.NewLinear(65, 33, true), nn.NewBatchNorm(33), nn.NewReLUInPlace(), nn.NewLinear(33, 10, true))
+		return nn.NewSequential(nn.NewLinear(65, 33, true), nn.NewBatchNorm(33), nn.NewReLUInPlace(),
+			nn.NewLinear(33, 10, true))
 	},
 	"linear_x3": func() nn.Layer {
 		return nn.NewSequential(nn.NewLinear(65, 33, true), nn.NewLinear(33, 47, true), nn.NewLinear(47, 10, true))
@@ -42,7 +45,10 @@ func relu(x *tensor) *tensor { return x.ReLU() }
 
 // conv is a 2-D convolution that keeps the size.
 func conv(in, out, kernel int64, bias bool) *nn.Conv {
-	return nn.NewConv(in, out, nn.ConvOptions{Kernel: []int64{kernel, kernel}, Padding: []int64{kernel / 2, kernel / 2}, NoBias: !bias})
+	return nn.NewConv(in, out, nn.ConvOptions{
+		Kernel: []int64{kernel, kernel}, Padding: []int64{kernel / 2, kernel / 2},
+		NoBias: !bias,
+	})
 }
 
 type resblock struct {
@@ -56,7 +62,10 @@ type resblock struct {
 }
 
 func newResblock(act func(*tensor) *tensor, add func(y, x *tensor) *tensor) *resblock {
-	return &resblock{Conv1: conv(33, 33, 3, false), N1: nn.NewBatchNorm(33), Conv2: conv(33, 33, 3, false), N2: nn.NewBatchNorm(33), act: act, add: add}
+	return &resblock{
+		Conv1: conv(33, 33, 3, false), N1: nn.NewBatchNorm(33), Conv2: conv(33, 33, 3, false),
+		N2: nn.NewBatchNorm(33), act: act, add: add,
+	}
 }
 
 func (b *resblock) Forward(f *trace.Frame, x *tensor) *tensor {

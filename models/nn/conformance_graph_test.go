@@ -20,10 +20,12 @@ var graphs = map[string]graph{
 		y := f.Let(in[0].GELU())
 		return y.AddInPlace(in[0])
 	},
-	"add_twice":      func(_ *trace.Frame, in []*tensor) *tensor { return in[0].Add(in[0]).Add(in[0]) },
-	"mul_then_add":   func(_ *trace.Frame, in []*tensor) *tensor { return in[0].MulScalar().Add(in[0].MulScalar()) },
-	"two_branch_cat": func(_ *trace.Frame, in []*tensor) *tensor { return trace.Cat(-1, in[0].ReLU(), in[0].Sigmoid()) },
-	"cat_with_x":     func(_ *trace.Frame, in []*tensor) *tensor { return trace.Cat(-1, in[0], in[0].ReLU()) },
+	"add_twice":    func(_ *trace.Frame, in []*tensor) *tensor { return in[0].Add(in[0]).Add(in[0]) },
+	"mul_then_add": func(_ *trace.Frame, in []*tensor) *tensor { return in[0].MulScalar().Add(in[0].MulScalar()) },
+	"two_branch_cat": func(_ *trace.Frame, in []*tensor) *tensor {
+		return trace.Cat(-1, in[0].ReLU(), in[0].Sigmoid())
+	},
+	"cat_with_x": func(_ *trace.Frame, in []*tensor) *tensor { return trace.Cat(-1, in[0], in[0].ReLU()) },
 	"cat_three": func(_ *trace.Frame, in []*tensor) *tensor {
 		return trace.Cat(-1, in[0], in[0].ReLU(), in[0].Tanh())
 	},

@@ -10,7 +10,9 @@ import (
 func indexOperators() map[string]opvectors.Call {
 	index := operator("index.Tensor")
 	gather := operator("gather.default", along(-1))
-	embedding := operatorWith("embedding.default", func(_ *vector, _ *tensor, p params) []aten.Arg { return learned(p, "weight") })
+	embedding := operatorWith("embedding.default", func(_ *vector, _ *tensor, p params) []aten.Arg {
+		return learned(p, "weight")
+	})
 	return map[string]opvectors.Call{
 		"index_select":  operator("index_select.default", along(1)),
 		"index_adv":     index,
@@ -34,10 +36,12 @@ func indexOperators() map[string]opvectors.Call {
 		"nonzero_free_mask_select": unary(func(x *tensor) *tensor {
 			return at("where.self", positive(x), x, at("zeros_like.default", x))
 		}),
-		"embedding":            embedding,
-		"embedding_padding":    embedding,
-		"F_embedding_codebook": binary(func(indices, weight *tensor) *tensor { return at("embedding.default", weight, indices) }),
-		"sort":                 operator("sort.default"),
+		"embedding":         embedding,
+		"embedding_padding": embedding,
+		"F_embedding_codebook": binary(func(indices, weight *tensor) *tensor {
+			return at("embedding.default", weight, indices)
+		}),
+		"sort": operator("sort.default"),
 		"topk": operatorWith("topk.default", func(v *vector, _ *tensor, _ params) []aten.Arg {
 			return []aten.Arg{whole("k", v.Int("k", 0))}
 		}),

@@ -37,16 +37,20 @@ func lossOperators() map[string]opvectors.Call {
 		"hinge": unary(func(x *tensor) *tensor {
 			return at("mean.default", at("relu.default", at("rsub.Scalar", x, number(1))))
 		}),
-		"gan_nonsat":        unary(func(x *tensor) *tensor { return at("mean.default", at("softplus.default", at("neg.default", x))) }),
+		"gan_nonsat": unary(func(x *tensor) *tensor {
+			return at("mean.default", at("softplus.default", at("neg.default", x)))
+		}),
 		"triplet":           operator("triplet_margin_loss.default"),
 		"cosine_embedding":  operator("cosine_embedding_loss.default"),
 		"cosine_similarity": operator("cosine_similarity.default", along(-1)),
-		"ctc_loss":          binary(func(x, targets *tensor) *tensor { return x.LogSoftmax(-1).CTCLoss(targets, trace.CTCLossArgs{}) }),
-		"cdist":             operator("cdist.default"),
-		"cdist_mm":          operator("cdist.default"),
-		"vicreg_cov":        vicregCovariance,
-		"vq_distance":       vqDistance,
-		"aam_softmax":       aamSoftmax,
+		"ctc_loss": binary(func(x, targets *tensor) *tensor {
+			return x.LogSoftmax(-1).CTCLoss(targets, trace.CTCLossArgs{})
+		}),
+		"cdist":       operator("cdist.default"),
+		"cdist_mm":    operator("cdist.default"),
+		"vicreg_cov":  vicregCovariance,
+		"vq_distance": vqDistance,
+		"aam_softmax": aamSoftmax,
 	}
 }
 

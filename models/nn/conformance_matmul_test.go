@@ -7,7 +7,9 @@ import (
 
 // matmulOperators are matrix products and what is made of them.
 func matmulOperators() map[string]opvectors.Call {
-	linear := operatorWith("linear.default", func(_ *vector, _ *tensor, p params) []aten.Arg { return learned(p, "weight", "bias") })
+	linear := operatorWith("linear.default", func(_ *vector, _ *tensor, p params) []aten.Arg {
+		return learned(p, "weight", "bias")
+	})
 	return map[string]opvectors.Call{
 		"linear":             linear,
 		"linear_noncontig":   linear,

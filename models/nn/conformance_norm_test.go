@@ -29,8 +29,10 @@ func normOperators() map[string]opvectors.Call {
 		"layer_norm_noaffine":      layerNorm(1),
 		"layer_norm_2d":            layerNorm(3),
 		"layer_norm_channel_first": layerNormChannelFirst,
-		"rms_norm":                 operatorWith("rms_norm.default", func(_ *vector, x *tensor, p params) []aten.Arg { return append(learned(p, "weight"), last(x, 1)) }),
-		"rms_norm_hand":            one(func(_ *vector, in []*tensor, _ params) *tensor { return rmsNormByHand(in[0], in[1]) }),
+		"rms_norm": operatorWith("rms_norm.default", func(_ *vector, x *tensor, p params) []aten.Arg {
+			return append(learned(p, "weight"), last(x, 1))
+		}),
+		"rms_norm_hand": one(func(_ *vector, in []*tensor, _ params) *tensor { return rmsNormByHand(in[0], in[1]) }),
 		"group_norm": operatorWith("group_norm.default", func(v *vector, _ *tensor, p params) []aten.Arg {
 			return append(learned(p, "weight", "bias"), arg("num_groups", v.Int("groups", 1)))
 		}),
@@ -45,7 +47,8 @@ func normOperators() map[string]opvectors.Call {
 func batchNorm() opvectors.Call {
 	return operatorWith("batch_norm.default", func(v *vector, _ *tensor, p params) []aten.Arg {
 		return append(learned(p, "weight", "bias", "running_mean", "running_var"),
-			arg("training", v.Eval == 0 || p["running_mean"] == nil), arg("momentum", 0.1), arg("eps", 1e-5), arg("cudnn_enabled", true))
+			arg("training", v.Eval == 0 || p["running_mean"] == nil), arg("momentum", 0.1), arg("eps", 1e-5),
+			arg("cudnn_enabled", true))
 	})
 }
 
@@ -101,7 +104,8 @@ func layerOf(w, bias *tensor) nn.Reweighted {
 	if w.NDim() == 2 {
 		return &nn.Linear{Weight: parameter(w), Bias: parameter(bias)}
 	}
-	c := nn.NewConv(w.Size(1), w.Size(0), nn.ConvOptions{Kernel: []int64{4, 4}, Stride: []int64{2}, Padding: []int64{1}})
+	c := nn.NewConv(w.Size(1), w.Size(0),
+		nn.ConvOptions{Kernel: []int64{4, 4}, Stride: []int64{2}, Padding: []int64{1}})
 	c.Weight, c.Bias = parameter(w), parameter(bias)
 	return c
 }

@@ -68,7 +68,9 @@ func pointwiseOperators() map[string]opvectors.Call {
 		"div_scalar":  operator("div.Tensor", number(2.5)),
 		"div_scalar_": operator("div_.Tensor", number(2.5)),
 		"rsub_scalar": operator("rsub.Scalar", number(2.5)),
-		"rdiv_scalar": unary(func(x *tensor) *tensor { return at("mul.Tensor", at("reciprocal.default", x), number(2.5)) }),
+		"rdiv_scalar": unary(func(x *tensor) *tensor {
+			return at("mul.Tensor", at("reciprocal.default", x), number(2.5))
+		}),
 		"rpow_scalar": operator("pow.Scalar", arg("self", 2.5)),
 		"clone":       operator("clone.default"),
 		"float":       operator("to.dtype", arg("dtype", trace.F32)),
@@ -84,18 +86,22 @@ func pointwiseOperators() map[string]opvectors.Call {
 		"maximum_self":  twice("maximum.default"),
 		"minimum":       operator("minimum.default"),
 		"gt":            operator("gt.Tensor"),
-		"clamp":         operator("clamp.default", aten.Arg{Name: "min", Value: 0.0}, aten.Arg{Name: "max", Value: 1.0}),
-		"clamp_":        operator("clamp_.default", aten.Arg{Name: "min", Value: 0.0}, aten.Arg{Name: "max", Value: 1.0}),
-		"clamp_min":     operator("clamp_min.default", arg("min", 0.0)),
-		"where":         operator("where.self"),
-		"where_bcast":   operator("where.self"),
-		"where_scalar":  operator("where.ScalarOther", number(0)),
-		"masked_fill":   operator("masked_fill.Scalar", arg("value", 0.0)),
-		"masked_fill_":  operator("masked_fill_.Scalar", arg("value", 0.0)),
+		"clamp": operator("clamp.default", aten.Arg{Name: "min", Value: 0.0},
+			aten.Arg{Name: "max", Value: 1.0}),
+		"clamp_": operator("clamp_.default", aten.Arg{Name: "min", Value: 0.0},
+			aten.Arg{Name: "max", Value: 1.0}),
+		"clamp_min":    operator("clamp_min.default", arg("min", 0.0)),
+		"where":        operator("where.self"),
+		"where_bcast":  operator("where.self"),
+		"where_scalar": operator("where.ScalarOther", number(0)),
+		"masked_fill":  operator("masked_fill.Scalar", arg("value", 0.0)),
+		"masked_fill_": operator("masked_fill_.Scalar", arg("value", 0.0)),
 		"masked_fill_inf": binary(func(x, mask *tensor) *tensor {
 			return at("masked_fill.Scalar", x, positive(mask), arg("value", math.Inf(-1)))
 		}),
-		"masked_fill_scalar_": unary(func(x *tensor) *tensor { return at("masked_fill_.Scalar", x, positive(x), arg("value", 0.0)) }),
-		"mask_gt0":            unary(func(x *tensor) *tensor { return at("mul.Tensor", x, positive(x)) }),
+		"masked_fill_scalar_": unary(func(x *tensor) *tensor {
+			return at("masked_fill_.Scalar", x, positive(x), arg("value", 0.0))
+		}),
+		"mask_gt0": unary(func(x *tensor) *tensor { return at("mul.Tensor", x, positive(x)) }),
 	}
 }

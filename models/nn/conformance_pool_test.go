@@ -23,22 +23,27 @@ func poolOperators() map[string]opvectors.Call {
 		"adaptive_max_1":   first(operator("adaptive_max_pool2d.default", ints("output_size", 1, 1))),
 		"lp_pool":          unary(func(x *tensor) *tensor { return x.LPPool2D(2, 2) }),
 
-		"upsample_nearest":   operator("upsample_nearest2d.vec", ints("output_size", 46, 58), arg("scale_factors", nil)),
+		"upsample_nearest": operator("upsample_nearest2d.vec", ints("output_size", 46, 58),
+			arg("scale_factors", nil)),
 		"upsample_nearest1d": operator("upsample_nearest1d.vec", ints("output_size", 154), arg("scale_factors", nil)),
 		"upsample_bilinear":  linear("upsample_bilinear2d.vec", 46, 58),
 		"upsample_linear":    linear("upsample_linear1d.vec", 100),
 		"upsample_trilinear": linear("upsample_trilinear3d.vec", 16, 20, 24),
 		"upsample_bicubic":   linear("upsample_bicubic2d.vec", 31, 31),
-		"grid_sample":        operator("grid_sampler.default", arg("interpolation_mode", int64(0)), arg("padding_mode", int64(0)), arg("align_corners", false)),
+		"grid_sample": operator("grid_sampler.default", arg("interpolation_mode", int64(0)),
+			arg("padding_mode", int64(0)), arg("align_corners", false)),
 
-		"F_unfold":        operator("im2col.default", ints("kernel_size", 3, 3), ints("dilation", 1, 1), ints("padding", 1, 1), ints("stride", 1, 1)),
-		"fold":            operator("col2im.default", ints("output_size", 16, 16), ints("kernel_size", 2, 2), ints("dilation", 1, 1), ints("padding", 0, 0), ints("stride", 2, 2)),
+		"F_unfold": operator("im2col.default", ints("kernel_size", 3, 3), ints("dilation", 1, 1),
+			ints("padding", 1, 1), ints("stride", 1, 1)),
+		"fold": operator("col2im.default", ints("output_size", 16, 16), ints("kernel_size", 2, 2),
+			ints("dilation", 1, 1), ints("padding", 0, 0), ints("stride", 2, 2)),
 		"pixel_shuffle":   operator("pixel_shuffle.default", arg("upscale_factor", int64(2))),
 		"pixel_unshuffle": operator("pixel_unshuffle.default", arg("downscale_factor", int64(2))),
 		"channel_shuffle": unary(func(x *tensor) *tensor {
 			s := x.Shape()
 			groups := at("reshape.default", x, ints("shape", s[0], 4, s[1]/4, s[2], s[3]))
-			return at("reshape.default", at("transpose.int", groups, whole("dim0", 1), whole("dim1", 2)), ints("shape", s...))
+			return at("reshape.default", at("transpose.int", groups, whole("dim0", 1), whole("dim1", 2)),
+				ints("shape", s...))
 		}),
 		"stats_pool": statsPool,
 	}

@@ -33,7 +33,8 @@ func recurrentOperators() map[string]opvectors.Call {
 func recurrent(make func(inputs, hidden int64, o nn.RNNOptions) *nn.RNN) opvectors.Call {
 	return func(f *trace.Frame, v *vector, in []*tensor, p params) []*tensor {
 		l := make(v.Int("in", 0), v.Int("hidden", 0), nn.RNNOptions{
-			Layers: v.Int("layers", 1), Bidirectional: v.Bool("bidirectional", false), BatchFirst: v.Bool("batch_first", false),
+			Layers: v.Int("layers", 1), Bidirectional: v.Bool("bidirectional", false),
+			BatchFirst: v.Bool("batch_first", false),
 		})
 		load(l, v, p)
 		y, hy, cy := l.Run(f, in[0], nil, nil)

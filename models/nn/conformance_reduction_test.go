@@ -17,16 +17,18 @@ func over(target string, more ...aten.Arg) opvectors.Call {
 
 func reductionOperators() map[string]opvectors.Call {
 	return map[string]opvectors.Call{
-		"sum":            over("sum.dim_IntList"),
-		"sum_all":        operator("sum.default"),
-		"mean":           over("mean.dim"),
-		"mean_all":       operator("mean.default"),
-		"norm1":          over("linalg_vector_norm.default", arg("ord", 1.0)),
-		"norm2":          over("linalg_vector_norm.default", arg("ord", 2.0)),
-		"var":            over("var.correction"),
-		"var_biased":     over("var.correction", arg("correction", 0.0)),
-		"std":            over("std.correction"),
-		"var_mean":       operatorWith("var_mean.correction", func(_ *vector, x *tensor, _ params) []aten.Arg { return []aten.Arg{ints("dim", dimsFrom(x, 2)...)} }),
+		"sum":        over("sum.dim_IntList"),
+		"sum_all":    operator("sum.default"),
+		"mean":       over("mean.dim"),
+		"mean_all":   operator("mean.default"),
+		"norm1":      over("linalg_vector_norm.default", arg("ord", 1.0)),
+		"norm2":      over("linalg_vector_norm.default", arg("ord", 2.0)),
+		"var":        over("var.correction"),
+		"var_biased": over("var.correction", arg("correction", 0.0)),
+		"std":        over("std.correction"),
+		"var_mean": operatorWith("var_mean.correction", func(_ *vector, x *tensor, _ params) []aten.Arg {
+			return []aten.Arg{ints("dim", dimsFrom(x, 2)...)}
+		}),
 		"std_mean":       operator("std_mean.correction", ints("dim", -1)),
 		"amax":           over("amax.default"),
 		"amin":           over("amin.default"),

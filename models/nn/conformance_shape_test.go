@@ -9,8 +9,12 @@ import (
 // shapeOperators are views, copies and joins.
 func shapeOperators() map[string]opvectors.Call {
 	return map[string]opvectors.Call{
-		"view":                   operatorWith("view.default", func(_ *vector, x *tensor, _ params) []aten.Arg { return []aten.Arg{ints("size", x.Size(0), -1)} }),
-		"reshape_view":           operatorWith("reshape.default", func(_ *vector, x *tensor, _ params) []aten.Arg { return []aten.Arg{ints("shape", x.Size(0), -1)} }),
+		"view": operatorWith("view.default", func(_ *vector, x *tensor, _ params) []aten.Arg {
+			return []aten.Arg{ints("size", x.Size(0), -1)}
+		}),
+		"reshape_view": operatorWith("reshape.default", func(_ *vector, x *tensor, _ params) []aten.Arg {
+			return []aten.Arg{ints("shape", x.Size(0), -1)}
+		}),
 		"permute":                operator("permute.default", ints("dims", 0, 2, 3, 1)),
 		"permute_contiguous":     unary(channelsAtTheEnd),
 		"permute_contiguous_big": unary(channelsAtTheEnd),
@@ -22,10 +26,13 @@ func shapeOperators() map[string]opvectors.Call {
 			return at("reshape.default", y, ints("shape", y.Size(0), y.Size(1), -1))
 		}),
 		"flatten_noncontig": unary(func(x *tensor) *tensor {
-			return at("flatten.using_ints", at("transpose.int", x, whole("dim0", 1), whole("dim1", 2)), whole("start_dim", 1))
+			return at("flatten.using_ints", at("transpose.int", x, whole("dim0", 1), whole("dim1", 2)),
+				whole("start_dim", 1))
 		}),
-		"squeeze_unsq": unary(func(x *tensor) *tensor { return at("squeeze.dim", at("unsqueeze.default", x, along(1)), along(1)) }),
-		"expand":       operator("expand.default", ints("size", 16, -1, -1)),
+		"squeeze_unsq": unary(func(x *tensor) *tensor {
+			return at("squeeze.dim", at("unsqueeze.default", x, along(1)), along(1))
+		}),
+		"expand": operator("expand.default", ints("size", 16, -1, -1)),
 		"expand_contig": unary(func(x *tensor) *tensor {
 			return at("contiguous.default", at("expand.default", x, ints("size", 16, -1, -1)))
 		}),
@@ -36,7 +43,8 @@ func shapeOperators() map[string]opvectors.Call {
 		"slice0":     operator("select.int", along(1), arg("index", int64(0))),
 		"slice_step": operator("slice.Tensor", along(1), arg("step", int64(2))),
 		"select_two": unary(func(x *tensor) *tensor {
-			return at("add.Tensor", at("select.int", x, along(2), whole("index", 0)), at("select.int", x, along(2), whole("index", 1)))
+			return at("add.Tensor", at("select.int", x, along(2), whole("index", 0)),
+				at("select.int", x, along(2), whole("index", 1)))
 		}),
 		"split":     operator("split.Tensor", arg("split_size", int64(16)), along(1)),
 		"split_one": unary(func(x *tensor) *tensor { return at("split.Tensor", x, whole("split_size", 16), along(1)) }),
@@ -45,8 +53,9 @@ func shapeOperators() map[string]opvectors.Call {
 			halves := f.LetAll(in[0].Chunk(2, 1))
 			return []*tensor{halves[0].Mul(halves[1].Sigmoid())}
 		},
-		"unbind":            operator("unbind.int"),
-		"unfold":            operator("unfold.default", arg("dimension", int64(2)), arg("size", int64(5)), arg("step", int64(2))),
+		"unbind": operator("unbind.int"),
+		"unfold": operator("unfold.default", arg("dimension", int64(2)), arg("size", int64(5)),
+			arg("step", int64(2))),
 		"diff":              operator("diff.default", along(1)),
 		"flip":              operator("flip.default", ints("dims", 1)),
 		"roll":              operator("roll.default", ints("shifts", 3), ints("dims", 1)),

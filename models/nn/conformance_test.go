@@ -230,7 +230,8 @@ func compareAll(t *testing.T, release string) map[string]*tally {
 		}
 	}
 	for op, c := range tallies {
-		require.Equal(t, c.total, c.identical+c.bare, "%s: vectors that differ in more than workspaces of convolutions (-op %s -show 3 shows them)", op, op)
+		require.Equal(t, c.total, c.identical+c.bare,
+			"%s: vectors that differ in more than workspaces of convolutions (-op %s -show 3 shows them)", op, op)
 	}
 	return tallies
 }
@@ -292,7 +293,8 @@ func requireKept(t *testing.T, vectors []*vector) {
 	calls := operators()
 	for _, v := range vectors {
 		call := calls[v.Op]
-		if call == nil || keptOtherwise[v.Op] != "" || strings.HasPrefix(v.Op, "checkpoint") || strings.HasPrefix(v.Op, "ckpt_") || strings.HasPrefix(v.Op, "block2_") {
+		if call == nil || keptOtherwise[v.Op] != "" || strings.HasPrefix(v.Op, "checkpoint") ||
+			strings.HasPrefix(v.Op, "ckpt_") || strings.HasPrefix(v.Op, "block2_") {
 			continue
 		}
 		v.CompareBut("run_conv_plan", call)
@@ -329,9 +331,12 @@ func section(release string, tallies map[string]*tally) string {
 			fmt.Fprintf(&rest, "%s %d, ", op, c.total)
 		}
 	}
-	return "## PyTorch " + release + fmt.Sprintf("\n\nOf %d vectors of %d operators, %d are identical (%.1f %%), and %d (%.1f %%) but for workspaces of convolutions.\n\n",
-		sum.total, len(tallies), sum.identical, 100*float64(sum.identical)/float64(sum.total),
-		sum.identical+sum.bare, 100*float64(sum.identical+sum.bare)/float64(sum.total)) +
-		"### Operators with deviations\n\n| operator | vectors | identical | but for workspaces |\n|---|---:|---:|---:|\n" + off.String() +
+	return "## PyTorch " + release +
+		fmt.Sprintf("\n\nOf %d vectors of %d operators, %d are identical (%.1f %%), and %d (%.1f %%) but for "+
+			"workspaces of convolutions.\n\n",
+			sum.total, len(tallies), sum.identical, 100*float64(sum.identical)/float64(sum.total),
+			sum.identical+sum.bare, 100*float64(sum.identical+sum.bare)/float64(sum.total)) +
+		"### Operators with deviations\n\n| operator | vectors | identical | but for workspaces " +
+		"|\n|---|---:|---:|---:|\n" + off.String() +
 		"\n### Operators without\n\nWith the number of vectors: " + strings.TrimSuffix(rest.String(), ", ") + ".\n\n"
 }

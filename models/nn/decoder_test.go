@@ -19,9 +19,11 @@ type TransformerDecoderLayer struct {
 func NewTransformerDecoderLayer(embed, heads, width int64, o TransformerOptions) *TransformerDecoderLayer {
 	attention := MultiheadOptions{Dropout: o.Dropout, BatchFirst: o.BatchFirst}
 	return &TransformerDecoderLayer{
-		SelfAttn: NewMultiheadAttention(embed, heads, attention), MultiheadAttn: NewMultiheadAttention(embed, heads, attention),
-		Linear1: NewLinear(embed, width, true), Dropout: NewDropout(o.Dropout), Linear2: NewLinear(width, embed, true),
-		Norm1: NewLayerNorm(embed), Norm2: NewLayerNorm(embed), Norm3: NewLayerNorm(embed),
+		SelfAttn:      NewMultiheadAttention(embed, heads, attention),
+		MultiheadAttn: NewMultiheadAttention(embed, heads, attention),
+		Linear1:       NewLinear(embed, width, true), Dropout: NewDropout(o.Dropout),
+		Linear2: NewLinear(width, embed, true),
+		Norm1:   NewLayerNorm(embed), Norm2: NewLayerNorm(embed), Norm3: NewLayerNorm(embed),
 		Dropout1: NewDropout(o.Dropout), Dropout2: NewDropout(o.Dropout), Dropout3: NewDropout(o.Dropout),
 		activation: o.activation(), normFirst: o.NormFirst,
 	}
@@ -29,7 +31,9 @@ func NewTransformerDecoderLayer(embed, heads, width int64, o TransformerOptions)
 
 // Decode runs the layer over a target and the memory it attends to, both bound
 // in f, as arguments of a call are.
-func (l *TransformerDecoderLayer) Decode(f *trace.Frame, target, memory *trace.Tensor, self, cross TransformerMasks) *trace.Tensor {
+func (l *TransformerDecoderLayer) Decode(f *trace.Frame, target, memory *trace.Tensor, self,
+	cross TransformerMasks,
+) *trace.Tensor {
 	x := f.Let(target) // x = tgt
 	if l.normFirst {
 		f.Set(&x, x.Add(selfAttention(f, l.SelfAttn, l.Dropout1, f.Call(l.Norm1, x), self)))

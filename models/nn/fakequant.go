@@ -21,15 +21,20 @@ type FakeQuantization struct {
 // how many were not since groups do not divide their inputs. The legacy kind leaves layers
 // that share their weight with embeddings as they are, since torchtune calls no module for
 // them.
-func FakeQuantizeLinears(model any, q FakeQuantization, wanted func(path string) bool, but ...Layer) (replaced, undivided int) {
+func FakeQuantizeLinears(model any, q FakeQuantization, wanted func(path string) bool, but ...Layer) (replaced,
+	undivided int,
+) {
 	words := map[*Parameter]bool{}
 	if q.Legacy {
-		w := layerWalk{seen: map[uintptr]bool{}, visit: func(reflect.Value, string) {}, wanted: func(l Layer, _ string) bool {
-			if e, ok := l.(*Embedding); ok {
-				words[e.Weight] = true
-			}
-			return false
-		}}
+		w := layerWalk{
+			seen: map[uintptr]bool{}, visit: func(reflect.Value, string) {},
+			wanted: func(l Layer, _ string) bool {
+				if e, ok := l.(*Embedding); ok {
+					words[e.Weight] = true
+				}
+				return false
+			},
+		}
 		w.walk(reflect.ValueOf(model), "")
 	}
 	walkLinears(model, true, but, func(v reflect.Value, path string) {
@@ -81,7 +86,9 @@ func (l *FakeQuantizedLinear) Forward(f *trace.Frame, x *trace.Tensor) *trace.Te
 
 // integers is IntxFakeQuantizer: blocks of the last dimension share a scale and a zero
 // point, which stay with the layer.
-func (l *FakeQuantizedLinear) integers(f *trace.Frame, x *trace.Tensor, kept *[2]*trace.Tensor, block int64, symmetric bool) *trace.Tensor {
+func (l *FakeQuantizedLinear) integers(f *trace.Frame, x *trace.Tensor, kept *[2]*trace.Tensor, block int64,
+	symmetric bool,
+) *trace.Tensor {
 	t, g := f.Tape(), f.FuncFrame(x)
 	var scale, zero *trace.Tensor
 	t.NoGrad(func() { scale, zero = l.scales(g, x, block, symmetric) })
@@ -113,7 +120,9 @@ func blocks(x *trace.Tensor, block int64) (whole, scales []int64) {
 
 // scales is choose_qparams_affine: scales in fp32, and zero points in fp32 or in 32-bit
 // integers.
-func (l *FakeQuantizedLinear) scales(f *trace.Frame, x *trace.Tensor, block int64, symmetric bool) (scale, zero *trace.Tensor) {
+func (l *FakeQuantizedLinear) scales(f *trace.Frame, x *trace.Tensor, block int64, symmetric bool) (scale,
+	zero *trace.Tensor,
+) {
 	g := f.FuncFrame(x)
 	whole, _ := blocks(x, block)
 	g.Set(&x, x.View(whole...))

@@ -36,7 +36,8 @@ func (l *Float8Linear) widths() (in, out int64) { return l.Weight.Dims[1], l.Wei
 func (l *Float8Linear) adapterType() trace.DType { return l.Weight.DType }
 
 // errFloat8 is what PyTorch raises.
-var errFloat8 = errors.New("RuntimeError: torch._scaled_mm is only supported on CUDA devices with compute capability >= 9.0 or 8.9; take a board of Ada, Hopper or Blackwell, or leave out --float8")
+var errFloat8 = errors.New("RuntimeError: torch._scaled_mm is only supported on CUDA devices with compute " +
+	"capability >= 9.0 or 8.9; take a board of Ada, Hopper or Blackwell, or leave out --float8")
 
 // Forward maps [..., in] to [..., out].
 func (l *Float8Linear) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {

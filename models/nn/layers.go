@@ -54,7 +54,10 @@ func NewConv(in, out int64, o ConvOptions) *Conv {
 	groups := max(o.Groups, 1)
 	c := &Conv{
 		Weight: NewParameter(append([]int64{out, in / groups}, o.Kernel...)...),
-		args:   trace.ConvArgs{Stride: o.Stride, Padding: o.Padding, Same: o.Same, Dilation: o.Dilation, Groups: groups},
+		args: trace.ConvArgs{
+			Stride: o.Stride, Padding: o.Padding, Same: o.Same, Dilation: o.Dilation,
+			Groups: groups,
+		},
 	}
 	if !o.NoBias {
 		c.Bias = NewParameter(out)
@@ -67,7 +70,10 @@ func NewConvTranspose(in, out int64, o ConvOptions) *Conv {
 	groups := max(o.Groups, 1)
 	c := &Conv{
 		Weight: NewParameter(append([]int64{in, out / groups}, o.Kernel...)...),
-		args:   trace.ConvArgs{Stride: o.Stride, Padding: o.Padding, Dilation: o.Dilation, Groups: groups, Transposed: true},
+		args: trace.ConvArgs{
+			Stride: o.Stride, Padding: o.Padding, Dilation: o.Dilation, Groups: groups,
+			Transposed: true,
+		},
 	}
 	if !o.NoBias {
 		c.Bias = NewParameter(out)
@@ -104,7 +110,8 @@ func NewBatchNorm(channels int64) *BatchNorm {
 // a single value per channel raises, as in PyTorch.
 func (b *BatchNorm) Forward(_ *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	if b.Training() && x.Numel() == x.Size(1) {
-		x.Tape().Raise(fmt.Errorf("ValueError: Expected more than 1 value per channel when training, got input size torch.Size(%s) in layer %s",
+		x.Tape().Raise(fmt.Errorf("ValueError: Expected more than 1 value per channel when training, got input size "+
+			"torch.Size(%s) in layer %s",
 			strings.ReplaceAll(fmt.Sprint(x.Shape()), " ", ", "), b.path.Name))
 	}
 	return x.BatchNorm(trace.BatchNormState{

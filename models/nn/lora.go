@@ -135,7 +135,9 @@ func MoveAdapters(tape *trace.Tape, model *Tree, adapters []Adapter) {
 	for _, l := range adapters {
 		d := l.baseType()
 		for _, p := range l.trained() {
-			tape.Elsewhere(p.Away, func() { p.Tensor = tape.Hold(tape.New("to_device", program.Weights, d, p.Dims...)) })
+			tape.Elsewhere(p.Away, func() {
+				p.Tensor = tape.Hold(tape.New("to_device", program.Weights, d, p.Dims...))
+			})
 		}
 	}
 	for _, p := range model.Parameters {
@@ -143,7 +145,9 @@ func MoveAdapters(tape *trace.Tape, model *Tree, adapters []Adapter) {
 			continue
 		}
 		if old := p.Tensor; old.DType() != p.DType {
-			tape.Elsewhere(p.Away, func() { p.Tensor = tape.Hold(tape.New("to_dtype", program.Weights, p.DType, p.Dims...)) })
+			tape.Elsewhere(p.Away, func() {
+				p.Tensor = tape.Hold(tape.New("to_dtype", program.Weights, p.DType, p.Dims...))
+			})
 			tape.Release(old)
 		}
 		p.Leaf()

@@ -38,7 +38,10 @@ func TestAdaptersAreWhatIsTrained(t *testing.T) {
 	tree := nn.NewTree(m)
 	_, trainable := tree.Numel()
 	require.EqualValues(t, 2*(4+8)+2*(8+8)+2*(8+16), trainable, "rank times input and output widths")
-	require.Equal(t, []string{"first.base_layer.weight", "first.base_layer.bias", "first.lora_A.default.weight", "first.lora_B.default.weight"}, tree.Names()[:4])
+	require.Equal(t, []string{
+		"first.base_layer.weight", "first.base_layer.bias", "first.lora_A.default.weight",
+		"first.lora_B.default.weight",
+	}, tree.Names()[:4])
 	for i, p := range tree.Parameters[:2] {
 		require.True(t, p.Frozen, tree.Names()[i])
 	}
@@ -55,7 +58,8 @@ func TestLayersLeftOutStayAsTheyAre(t *testing.T) {
 // The result has the type of the base layer's, under autocast the half type,
 // and one gradient for each matrix of the adapter.
 func TestAdaptersRunInThePrecisionOfTheirLayer(t *testing.T) {
-	tape := trace.New(trace.Board{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, stack.Default().Rules(), trace.Options{})
+	tape := trace.New(trace.Board{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, stack.Default().Rules(),
+		trace.Options{})
 	base := nn.NewLinear(64, 32, true)
 	model := nn.NewSequential(base)
 	nn.AdaptLinears(model, nn.LoRA{Rank: 4, Dropout: 0.1})
@@ -93,7 +97,10 @@ func TestTargetsAreEndsOfPaths(t *testing.T) {
 			CrossAttn: &attention{QProj: nn.NewLinear(8, 4, true), VProj: nn.NewLinear(8, 4, true)},
 			CProj:     nn.NewConv1D(4, 8),
 		}
-		require.Equal(t, []string{"self_attn.q_proj", "self_attn.v_proj", "cross_attn.q_proj", "cross_attn.v_proj", "c_proj"}, nn.LinearPaths(m))
+		require.Equal(t, []string{
+			"self_attn.q_proj", "self_attn.v_proj", "cross_attn.q_proj", "cross_attn.v_proj",
+			"c_proj",
+		}, nn.LinearPaths(m))
 		made := nn.AdaptLinears(m, nn.LoRA{Rank: 2, Targets: targets})
 		for _, a := range made {
 			l := a.(*nn.LoRALinear)

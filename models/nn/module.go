@@ -383,7 +383,9 @@ func (t *Tree) To(tape *trace.Tape) {
 				tape.Elsewhere(x.Away, func() { x.move(tape) })
 			}
 		case *Buffer:
-			tape.Elsewhere(x.Away, func() { x.Tensor = tape.Hold(tape.New(moving, program.Buffers, x.DType, x.Dims...)) })
+			tape.Elsewhere(x.Away, func() {
+				x.Tensor = tape.Hold(tape.New(moving, program.Buffers, x.DType, x.Dims...))
+			})
 		case mover:
 			x.afterMove(tape)
 		}

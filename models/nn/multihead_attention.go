@@ -48,7 +48,9 @@ type MultiheadArgs struct {
 
 // Attend calls m; weights is nil unless asked for. What is not used of the two
 // results must be given to [trace.Frame.Discard].
-func (m *MultiheadAttention) Attend(f *trace.Frame, query, key, value *trace.Tensor, a MultiheadArgs) (y, weights *trace.Tensor) {
+func (m *MultiheadAttention) Attend(f *trace.Frame, query, key, value *trace.Tensor, a MultiheadArgs) (y,
+	weights *trace.Tensor,
+) {
 	g := f.ModuleFrame(m, query, key, value)
 	a.KeyPaddingMask = canonicalMask(g, a.KeyPaddingMask, query)
 	a.AttnMask = canonicalMask(g, a.AttnMask, query)
@@ -96,7 +98,9 @@ func canonicalMask(f *trace.Frame, mask, like *trace.Tensor) *trace.Tensor {
 
 // forward is torch.nn.functional.multi_head_attention_forward over
 // [length, batch, embedding].
-func (m *MultiheadAttention) forward(f *trace.Frame, query, key, value *trace.Tensor, a MultiheadArgs) (y, weights *trace.Tensor) {
+func (m *MultiheadAttention) forward(f *trace.Frame, query, key, value *trace.Tensor, a MultiheadArgs) (y,
+	weights *trace.Tensor,
+) {
 	g := f.FuncFrame(query, key, value)
 	length, batch, embed := query.Size(0), query.Size(1), query.Size(2)
 	keys, size := key.Size(0), embed/m.heads
@@ -145,7 +149,9 @@ func (m *MultiheadAttention) forward(f *trace.Frame, query, key, value *trace.Te
 
 // fused is attention of [batch*heads, length, size] by scaled_dot_product_attention, whose
 // weights nobody wants: [length*batch, embedding]. All names stay bound in g.
-func (m *MultiheadAttention) fused(g *trace.Frame, batch int64, q, k, v *trace.Tensor, a trace.AttentionArgs) *trace.Tensor {
+func (m *MultiheadAttention) fused(g *trace.Frame, batch int64, q, k, v *trace.Tensor,
+	a trace.AttentionArgs,
+) *trace.Tensor {
 	length, keys, size := q.Size(1), k.Size(1), q.Size(2)
 	if a.Mask != nil {
 		if a.Mask.Size(0) == 1 && a.Mask.NDim() == 3 {
@@ -168,7 +174,9 @@ func (m *MultiheadAttention) fused(g *trace.Frame, batch int64, q, k, v *trace.T
 }
 
 // weighted is attention whose weights the caller wants; they stay bound in g.
-func (m *MultiheadAttention) weighted(g *trace.Frame, q, k, v, mask *trace.Tensor, dropout float64) (y, weights *trace.Tensor) {
+func (m *MultiheadAttention) weighted(g *trace.Frame, q, k, v, mask *trace.Tensor, dropout float64) (y,
+	weights *trace.Tensor,
+) {
 	scaled := q.MulScalar()
 	if !g.Tape().Rules().Attention.MultiheadLetsGo {
 		g.Let(scaled)
@@ -195,7 +203,8 @@ func (m *MultiheadAttention) inProjection(f *trace.Frame, query, key, value *tra
 		packed := unpack(g, query.Linear(weight, bias), 3)
 		q, k, v = packed.Select(0, 0), packed.Select(0, 1), packed.Select(0, 2)
 	case key == value:
-		w, b := g.LetAll(weight.SplitSizes([]int64{embed, 2 * embed}, 0)), g.LetAll(bias.SplitSizes([]int64{embed, 2 * embed}, 0))
+		w, b := g.LetAll(weight.SplitSizes([]int64{embed, 2 * embed}, 0)),
+			g.LetAll(bias.SplitSizes([]int64{embed, 2 * embed}, 0))
 		q = g.Let(query.Linear(w[0], b[0]))
 		packed := unpack(g, key.Linear(w[1], b[1]), 2)
 		k, v = packed.Select(0, 0), packed.Select(0, 1)

@@ -147,7 +147,9 @@ type Wrappers struct {
 }
 
 // Around runs the forward pass of a module within its wrappers; nil has none.
-func (w *Wrappers) Around(f *trace.Frame, args []*trace.Tensor, forward func(f *trace.Frame) *trace.Tensor) *trace.Tensor {
+func (w *Wrappers) Around(f *trace.Frame, args []*trace.Tensor,
+	forward func(f *trace.Frame) *trace.Tensor,
+) *trace.Tensor {
 	if w == nil || w.Outer.off {
 		return forward(f)
 	}
@@ -217,7 +219,9 @@ func (w *Wrappers) Wrapping(around *ParamWrapper) *Wrappers {
 // names, are those given, as peft does for target_parameters. rank is that beside a
 // parameter of a name; scaled says that alpha is not the rank. It returns the adapters in
 // the order of the parameters, and names for which there is none.
-func AdaptParameters(model any, names []string, rank func(own string) int64, scaled bool) (made []Adapter, missing []string) {
+func AdaptParameters(model any, names []string, rank func(own string) int64, scaled bool) (made []Adapter,
+	missing []string,
+) {
 	t, found := NewTree(model), map[string]bool{}
 	for i, l := range t.wraps {
 		path := t.wrapped[i]

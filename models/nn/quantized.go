@@ -143,7 +143,8 @@ func (l *Linear4bit) multiply(f *trace.Frame, x, bias *trace.Tensor) *trace.Tens
 	rows := x.Numel() / l.in
 	if l.in%weightBlock == 0 && fusedGemm4bit(t.Board(), x.DType(), rows, l.out, l.in) {
 		y := t.Empty(x.DType(), append(append([]int64(nil), x.Shape()[:x.NDim()-1]...), l.out)...)
-		t.Product("gemm_4bit", 2*rows*l.in*l.out, []*trace.Tensor{y}, []*trace.Tensor{x, l.Weight.Tensor, l.packed.absmax})
+		t.Product("gemm_4bit", 2*rows*l.in*l.out, []*trace.Tensor{y},
+			[]*trace.Tensor{x, l.Weight.Tensor, l.packed.absmax})
 		return y
 	}
 	g := f.FuncFrame(x, l.packed.absmax)
@@ -213,7 +214,8 @@ func (l *Linear8bit) function() *trace.Function {
 				shape[len(shape)-1] = l.in
 				d := ctx.Kept(0).DType()
 				f.Set(&grad, grad.Reshape(-1, l.out).Contiguous())
-				w := f.Let(trace.Update("mul__Tensor", 1, l.Weight.FilledLike("to_dtype", d), trace.Pointwise("mul_Tensor", 1, l.packed.scales)))
+				w := f.Let(trace.Update("mul__Tensor", 1, l.Weight.FilledLike("to_dtype", d),
+					trace.Pointwise("mul_Tensor", 1, l.packed.scales)))
 				out[0] = f.Let(grad.To(d).Matmul(w).View(shape...))
 			}
 			return out

@@ -21,9 +21,13 @@ func TestEarlyLayersKeepInputs(t *testing.T) {
 		events []int64
 	}{
 		{nn.NF4, []int64{h, half, half, -half, y, -half, y, half, half, -half, h, -half, h, -h, -y}},
-		{nn.NF4Double, []int64{h, scales, half, -scales, half, -half, y, -half, y, scales, half, -scales, half, -half, h, -half, h, -h, -y}},
+		{nn.NF4Double, []int64{
+			h, scales, half, -scales, half, -half, y, -half, y, scales, half, -scales, half, -half,
+			h, -half, h, -h, -y,
+		}},
 	} {
-		tape := trace.New(trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, stack.Default().Rules(), trace.Options{})
+		tape := trace.New(trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, stack.Default().Rules(),
+			trace.Options{})
 		q := nn.NewQuantizer(want.q, trace.BF16)
 		q.Early()
 		l := nn.NewLinear(512, 1024, false)
@@ -51,7 +55,8 @@ func TestPackedWeightsOfModelsInPartsWaitOnTheHost(t *testing.T) {
 	const stored, packed, scales = 512 * 1024 * 2, 512 * 1024 / 2, 512 * 1024 / 64 * 4
 	whole := []int64{stored, scales, packed, -stored}
 	for inParts, want := range map[bool][]int64{false: whole, true: {stored, scales, packed, -packed, -stored}} {
-		tape := trace.New(trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, stack.Default().Rules(), trace.Options{})
+		tape := trace.New(trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, stack.Default().Rules(),
+			trace.Options{})
 		l := nn.NewLinear(512, 1024, false)
 		l.Weight.DType = trace.BF16
 		model := nn.NewSequential(l)

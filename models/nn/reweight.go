@@ -123,7 +123,10 @@ type WeightParts struct {
 func NewWeightParametrization(l Reweighted, dim int) *WeightParametrization {
 	return &WeightParametrization{
 		layer: l, Bias: l.bias(),
-		Parametrizations: &struct{ Weight *WeightParts }{&WeightParts{Original0: lengths(l, dim), Original1: l.weight()}},
+		Parametrizations: &struct{ Weight *WeightParts }{&WeightParts{
+			Original0: lengths(l, dim),
+			Original1: l.weight(),
+		}},
 	}
 }
 

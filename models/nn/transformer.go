@@ -134,17 +134,22 @@ func (l *TransformerEncoderLayer) fast(x *trace.Tensor, m TransformerMasks) (w t
 }
 
 // selfAttention is _sa_block.
-func selfAttention(f *trace.Frame, a *MultiheadAttention, d *Dropout, x *trace.Tensor, m TransformerMasks) *trace.Tensor {
+func selfAttention(f *trace.Frame, a *MultiheadAttention, d *Dropout, x *trace.Tensor,
+	m TransformerMasks,
+) *trace.Tensor {
 	return attentionBlock(f, a, d, x, x, m)
 }
 
 // attentionBlock is _mha_block: x attends to memory.
-func attentionBlock(f *trace.Frame, a *MultiheadAttention, d *Dropout, x, memory *trace.Tensor, m TransformerMasks) *trace.Tensor {
+func attentionBlock(f *trace.Frame, a *MultiheadAttention, d *Dropout, x, memory *trace.Tensor,
+	m TransformerMasks,
+) *trace.Tensor {
 	g := f.FuncFrame(x)
 	if memory != x {
 		g.Let(memory)
 	}
-	y, _ := a.Attend(g, x, memory, memory, MultiheadArgs{AttnMask: m.Mask, KeyPaddingMask: m.KeyPadding, IsCausal: m.IsCausal})
+	y, _ := a.Attend(g, x, memory, memory,
+		MultiheadArgs{AttnMask: m.Mask, KeyPaddingMask: m.KeyPadding, IsCausal: m.IsCausal})
 	g.Set(&x, y)
 	y = g.Call(d, x)
 	return g.Return(y)

@@ -44,7 +44,10 @@ func live(p *program.Program) int64 {
 // and gradients stay, nothing else.
 func TestTransformerStepLeavesNothingBehind(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		o := nn.TransformerOptions{Dropout: 0.1, NormFirst: rapid.Bool().Draw(rt, "norm first"), BatchFirst: rapid.Bool().Draw(rt, "batch first")}
+		o := nn.TransformerOptions{
+			Dropout: 0.1, NormFirst: rapid.Bool().Draw(rt, "norm first"),
+			BatchFirst: rapid.Bool().Draw(rt, "batch first"),
+		}
 		encoder, decoder := nn.NewTransformerEncoderLayer(24, 4, 48, o), nn.NewTransformerDecoderLayer(24, 4, 48, o)
 		tape := trace.New(h200, stack.Default().Rules(), trace.Options{Warm: true})
 		tree := nn.NewTree([]any{encoder, decoder})

@@ -84,7 +84,8 @@ type layer struct {
 func newLayer(c *Config) *layer {
 	return &layer{
 		SelfAttn: newAttention(c), ActivationFn: hf.Activation(c.Activation), SelfAttnLayerNorm: c.norm(),
-		Fc1: nn.NewLinear(c.Width, c.Inner, c.Bias), Fc2: nn.NewLinear(c.Inner, c.Width, c.Bias), FinalLayerNorm: c.norm(), c: c,
+		Fc1: nn.NewLinear(c.Width, c.Inner, c.Bias), Fc2: nn.NewLinear(c.Inner, c.Width, c.Bias),
+		FinalLayerNorm: c.norm(), c: c,
 	}
 }
 

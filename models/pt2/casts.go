@@ -56,7 +56,8 @@ func follow(p *export.Program) {
 		n := &p.Nodes[i]
 		switch name := strings.TrimPrefix(n.Target, "torch.ops.aten."); name {
 		case "_assert_tensor_metadata.default":
-			if v, ok := find(n, "a"), find(n, "dtype"); v != nil && ok != nil && v.Kind == export.Ref && ok.Kind == export.Type {
+			if v, ok := find(n, "a"), find(n, "dtype"); v != nil && ok != nil && v.Kind == export.Ref &&
+				ok.Kind == export.Type {
 				known[v.Ref] = ok.Int
 			}
 		case "to.dtype", "to.dtype_layout", "to.device":
@@ -252,7 +253,8 @@ func castOf(n *export.Node) (x, y int32) {
 	switch strings.TrimPrefix(n.Target, "torch.ops.aten.") {
 	case "to.dtype", "to.dtype_layout", "to.device":
 		a := find(n, "self")
-		if a != nil && a.Kind == export.Ref && len(n.Outputs) == 1 && n.Outputs[0].Kind == export.Ref && n.CastsNothing {
+		if a != nil && a.Kind == export.Ref && len(n.Outputs) == 1 && n.Outputs[0].Kind == export.Ref &&
+			n.CastsNothing {
 			return a.Ref, n.Outputs[0].Ref
 		}
 	}
@@ -300,7 +302,8 @@ var goesOn = regexp.MustCompile(`(\w+)\.(?:to\([\w.]*\)|float\(\))\.\w+\(`)
 func beyond(p *export.Program, c, argument, use int) bool {
 	n := &p.Nodes[c]
 	source := n.Trace[len(n.Trace)-1].Source
-	shown := strings.Contains(source, ".to(") || strings.Contains(source, ".float()") || strings.Contains(source, ".type(")
+	shown := strings.Contains(source, ".to(") || strings.Contains(source, ".float()") ||
+		strings.Contains(source, ".type(")
 	within := func(k int) bool {
 		m := &p.Nodes[k]
 		if m.Block == export.Close || len(m.Trace) == 0 {

@@ -31,8 +31,9 @@ func leftOut(p *export.Program) []string {
 			continue
 		}
 		found[f.Name] = true
-		lines = append(lines, fmt.Sprintf("%s (%s) is a custom autograd.Function, whose backward is not in the exported graph: "+
-			"it is taken to keep the Function's tensor arguments and to make a gradient of each", f.Name, f.Line))
+		lines = append(lines,
+			fmt.Sprintf("%s (%s) is a custom autograd.Function, whose backward is not in the exported graph: "+
+				"it is taken to keep the Function's tensor arguments and to make a gradient of each", f.Name, f.Line))
 	}
 	if p.Extra != nil {
 		for _, f := range p.Extra.CustomFunctions {
@@ -43,8 +44,9 @@ func leftOut(p *export.Program) []string {
 			if f.Line != "" {
 				line += " (" + f.Line + ")"
 			}
-			lines = append(lines, line+" is a custom autograd.Function: the exported graph does not have its backward, "+
-				"so what it saves is estimated from the operators of its forward")
+			lines = append(lines,
+				line+" is a custom autograd.Function: the exported graph does not have its backward, "+
+					"so what it saves is estimated from the operators of its forward")
 		}
 	}
 	slices.Sort(lines)

@@ -203,14 +203,17 @@ func (w *walker) returned(r *region, outs []*trace.Tensor, results []aten.Value)
 }
 
 // recomputed runs a region under the kind of checkpointing that the case has.
-func (w *walker) recomputed(module string, run func(*trace.Frame, []*trace.Tensor) []*trace.Tensor, inputs []*trace.Tensor) []*trace.Tensor {
+func (w *walker) recomputed(module string, run func(*trace.Frame, []*trace.Tensor) []*trace.Tensor,
+	inputs []*trace.Tensor,
+) []*trace.Tensor {
 	if w.c.Recompute != models.Reentrant {
 		return w.frame.CheckpointAll(run, inputs...)
 	}
 	return []*trace.Tensor{w.frame.CheckpointReentrant(func(f *trace.Frame, in []*trace.Tensor) *trace.Tensor {
 		outs := run(f, in)
 		if len(outs) != 1 {
-			f.Tape().Raise(fmt.Errorf("%s returns %d tensors; reentrant checkpointing is described for modules that return one, so use --checkpointing non-reentrant", module, len(outs)))
+			f.Tape().Raise(fmt.Errorf("%s returns %d tensors; reentrant checkpointing is described for modules that "+
+				"return one, so use --checkpointing non-reentrant", module, len(outs)))
 		}
 		return outs[0]
 	}, nil, inputs...)}

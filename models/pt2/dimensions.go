@@ -79,7 +79,10 @@ func findDimensions(p *export.Program) *dimensions {
 		d.settings = append(d.settings, hf.LossSettings()...)
 	}
 	if images(p) {
-		d.settings = append(d.settings, models.Setting{Name: channelsLast, Usage: "1 to lay images and their filters out with channels last", Max: 1})
+		d.settings = append(d.settings, models.Setting{
+			Name:  channelsLast,
+			Usage: "1 to lay images and their filters out with channels last", Max: 1,
+		})
 	}
 	return d
 }
@@ -97,7 +100,9 @@ const channelsLast = "channels-last"
 
 // images reports whether a parameter is a filter of images.
 func images(p *export.Program) bool {
-	return slices.ContainsFunc(p.Inputs, func(in export.Input) bool { return in.Role == export.Parameter && len(in.Sizes) == 4 })
+	return slices.ContainsFunc(p.Inputs, func(in export.Input) bool {
+		return in.Role == export.Parameter && len(in.Sizes) == 4
+	})
 }
 
 // setting makes a setting of a symbol.
@@ -196,8 +201,10 @@ func (d *dimensions) check(file string, c models.Case) error {
 	}
 	switch low := d.bounds.Min; {
 	case !d.free() && c.Batch != d.usual():
-		return wrong("%d: %s was exported with a batch of %d alone; export it with dynamic_shapes={...: {0: torch.export.Dim(\"batch\", min=2, max=65536)}}, or use vprof capture", c.Batch, file, d.usual())
-	case d.batch != "" && low > 2 && int64(c.Batch) < low, d.batch != "" && int64(c.Batch) > cmp.Or(d.bounds.Max, math.MaxInt64):
+		return wrong("%d: %s was exported with a batch of %d alone; export it with dynamic_shapes={...: {0: "+
+			"torch.export.Dim(\"batch\", min=2, max=65536)}}, or use vprof capture", c.Batch, file, d.usual())
+	case d.batch != "" && low > 2 && int64(c.Batch) < low, d.batch != "" &&
+		int64(c.Batch) > cmp.Or(d.bounds.Max, math.MaxInt64):
 		return wrong("%d: %s was exported for batches from %d to %d", c.Batch, file, low, d.bounds.Max)
 	}
 	return nil
@@ -212,7 +219,9 @@ func (d *dimensions) scale(p *export.Program, batch int64) (*export.Program, err
 	out := *p
 	out.Inputs, out.Nodes = slices.Clone(p.Inputs), slices.Clone(p.Nodes)
 	for _, a := range d.affine.Inputs {
-		i := slices.IndexFunc(out.Inputs, func(in export.Input) bool { return in.Role == export.UserInput && in.Name == a.Name })
+		i := slices.IndexFunc(out.Inputs, func(in export.Input) bool {
+			return in.Role == export.UserInput && in.Name == a.Name
+		})
 		if i < 0 || a.Dimension < 0 || a.Dimension >= len(out.Inputs[i].Sizes) {
 			return nil, fmt.Errorf("dimension %d of %q follows the batch, and there is none", a.Dimension, a.Name)
 		}

@@ -85,7 +85,8 @@ func prepare(p *export.Program) (*graph, error) {
 	g.functions = map[int]function{}
 	for _, f := range p.Functions {
 		if f.Begin < 0 || f.Begin >= f.End || f.End > len(p.Nodes) {
-			return nil, fmt.Errorf("autograd.Function %s is said to be nodes %d to %d of %d", f.Name, f.Begin, f.End, len(p.Nodes))
+			return nil, fmt.Errorf("autograd.Function %s is said to be nodes %d to %d of %d", f.Name, f.Begin,
+				f.End, len(p.Nodes))
 		}
 		if f.Backward == 0 {
 			g.functions[f.Begin] = function{f.Name, functionRegion(p, f), nil}
@@ -99,11 +100,14 @@ func prepare(p *export.Program) (*graph, error) {
 	}
 	for _, k := range p.Kernels {
 		if k.Begin < 0 || k.Begin >= k.End || k.End > len(p.Nodes) {
-			return nil, fmt.Errorf("kernel %s is said to be of nodes %d to %d of %d", k.Kernel, k.Begin, k.End, len(p.Nodes))
+			return nil, fmt.Errorf("kernel %s is said to be of nodes %d to %d of %d", k.Kernel, k.Begin,
+				k.End, len(p.Nodes))
 		}
 	}
 	if len(unknown) > 0 {
-		list := slices.SortedFunc(maps.Values(unknown), func(a, b *UnknownOperator) int { return strings.Compare(a.Target, b.Target) })
+		list := slices.SortedFunc(maps.Values(unknown), func(a, b *UnknownOperator) int {
+			return strings.Compare(a.Target, b.Target)
+		})
 		return nil, &UnknownOperatorsError{Operators: list}
 	}
 	return g, nil
@@ -139,7 +143,8 @@ func checksAlone(p *export.Program) []bool {
 
 // isCheck reports whether a target raises an error or does nothing.
 func isCheck(target string) bool {
-	return strings.HasPrefix(target, "torch.ops.aten._assert_") || strings.HasPrefix(target, "torch.ops.aten.sym_constrain_range")
+	return strings.HasPrefix(target, "torch.ops.aten._assert_") ||
+		strings.HasPrefix(target, "torch.ops.aten.sym_constrain_range")
 }
 
 // find says what a target does, if it is known.
@@ -196,7 +201,8 @@ func (e *UnknownOperatorsError) Error() string {
 		}
 		b.WriteByte(')')
 	}
-	b.WriteString("; each needs a row in the operator table (profiler/aten) with what it allocates and keeps for backward")
+	b.WriteString(
+		"; each needs a row in the operator table (profiler/aten) with what it allocates and keeps for backward")
 	return b.String()
 }
 

@@ -11,7 +11,10 @@ import (
 func TestFunctionsAreFoundInStacks(t *testing.T) {
 	model := export.Frame{File: "/home/me/model.py", Line: 7, Func: "forward", Source: "y = Swish.apply(x)"}
 	forward := export.Frame{File: "/home/me/model.py", Line: 3, Func: "forward", Source: "return x * x.sigmoid()"}
-	apply := export.Frame{File: "/x/site-packages/torch/autograd/function.py", Line: 583, Func: "apply", Source: "return super().apply(*args, **kwargs)"}
+	apply := export.Frame{
+		File: "/x/site-packages/torch/autograd/function.py", Line: 583, Func: "apply",
+		Source: "return super().apply(*args, **kwargs)",
+	}
 	for _, c := range []struct {
 		stack      []export.Frame
 		name, line string
@@ -19,9 +22,14 @@ func TestFunctionsAreFoundInStacks(t *testing.T) {
 		{[]export.Frame{model, forward}, "Swish", "model.py:7:forward"},
 		{[]export.Frame{model, apply, forward}, "Swish", "model.py:7:forward"},
 		{[]export.Frame{forward}, "", ""},
-		{[]export.Frame{model}, "", ""},                                                       // an operator of that very line
-		{[]export.Frame{model, {File: "/home/me/model.py", Line: 9, Func: "helper"}}, "", ""}, // not a Function's forward
-		{[]export.Frame{{File: "/x/site-packages/torch/utils/checkpoint.py", Line: 1, Func: "checkpoint", Source: "CheckpointFunction.apply(f, x)"}, forward}, "", ""},
+		// an operator of that very line
+		{[]export.Frame{model}, "", ""},
+		// not a Function's forward
+		{[]export.Frame{model, {File: "/home/me/model.py", Line: 9, Func: "helper"}}, "", ""},
+		{[]export.Frame{{
+			File: "/x/site-packages/torch/utils/checkpoint.py", Line: 1, Func: "checkpoint",
+			Source: "CheckpointFunction.apply(f, x)",
+		}, forward}, "", ""},
 	} {
 		a := applicationOf(c.stack)
 		require.Equal(t, []string{c.name, c.line}, []string{a.name, a.caller.line})
@@ -35,9 +43,13 @@ func TestModulesBesideFunctionsAreNotTheirs(t *testing.T) {
 		return export.Frame{File: "/home/me/model.py", Line: line, Func: "forward", Source: source}
 	}
 	line := at(9, "y = self.proj(Swish.apply(self.block, x))")
-	swish, proj, linear := at(3, "return run(x).sigmoid()"), at(5, "return self.l(x)"), export.Frame{File: "/x/site-packages/torch/nn/modules/linear.py", Line: 134, Func: "forward"}
+	swish, proj, linear := at(3, "return run(x).sigmoid()"), at(5, "return self.l(x)"),
+		export.Frame{File: "/x/site-packages/torch/nn/modules/linear.py", Line: 134, Func: "forward"}
 	node := func(modules []string, frames ...export.Frame) export.Node {
-		return export.Node{Target: "torch.ops.aten.sin.default", Module: modules[len(modules)-1], Stack: modules, Trace: append([]export.Frame{line}, frames...)}
+		return export.Node{
+			Target: "torch.ops.aten.sin.default", Module: modules[len(modules)-1], Stack: modules,
+			Trace: append([]export.Frame{line}, frames...),
+		}
 	}
 	p := &export.Program{Nodes: []export.Node{
 		node([]string{"", "block"}, swish, linear),

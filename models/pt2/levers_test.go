@@ -33,7 +33,8 @@ func peakOf(p *program.Program) (peak, weights int64) {
 // A graph of Qwen 3 and its description in Go save the same by a lever, but for what the
 // two training loops differ in.
 func TestLeversSaveWhatTheyDoOfTheDescribedModel(t *testing.T) {
-	described, err := hfconfig.Source().Restore("hf:qwen3-tiny", `{"architectures":["Qwen3ForCausalLM"],"model_type":"qwen3","hidden_size":512,
+	described, err := hfconfig.Source().Restore("hf:qwen3-tiny",
+		`{"architectures":["Qwen3ForCausalLM"],"model_type":"qwen3","hidden_size":512,
 		"intermediate_size":1536,"num_hidden_layers":8,"num_attention_heads":8,"num_key_value_heads":4,"head_dim":64,"vocab_size":32000,"tie_word_embeddings":false}`)
 	require.NoError(t, err)
 	exported := open(t, "hf-qwen3-tiny")
@@ -48,13 +49,38 @@ func TestLeversSaveWhatTheyDoOfTheDescribedModel(t *testing.T) {
 		{"nf4", models.Case{LoRA: lora}, models.Case{LoRA: lora, Levers: models.Levers{Quantize: "nf4"}}, true},
 		{"nf4-dq", models.Case{LoRA: lora}, models.Case{LoRA: lora, Levers: models.Levers{Quantize: "nf4-dq"}}, true},
 		{"int8", models.Case{LoRA: lora}, models.Case{LoRA: lora, Levers: models.Levers{Quantize: "int8"}}, true},
-		{"nf4 under ddp", models.Case{LoRA: lora, GPUs: 2, Strategy: ddp}, models.Case{LoRA: lora, GPUs: 2, Strategy: ddp, Levers: models.Levers{Quantize: "nf4"}}, true},
+		{
+			"nf4 under ddp",
+			models.Case{LoRA: lora, GPUs: 2, Strategy: ddp},
+			models.Case{LoRA: lora, GPUs: 2, Strategy: ddp, Levers: models.Levers{Quantize: "nf4"}},
+			true,
+		},
 		{"dora", models.Case{LoRA: dora}, models.Case{LoRA: lora}, true},
 		{"save", models.Case{LoRA: saving}, models.Case{LoRA: lora}, true},
-		{"float8", models.Case{AMP: "bf16"}, models.Case{AMP: "bf16", Levers: models.Levers{Float8: "tensorwise"}}, false},
-		{"qat", models.Case{}, models.Case{Levers: models.Levers{QAT: models.QAT{Name: models.QAT8da4w, Group: 32}}}, false},
-		{"reentrant", models.Case{Checkpointing: true}, models.Case{Checkpointing: true, Levers: models.Levers{Recompute: "reentrant"}}, false},
-		{"every=2", models.Case{Checkpointing: true}, models.Case{Checkpointing: true, Levers: models.Levers{Recompute: "every=2"}}, false},
+		{
+			"float8",
+			models.Case{AMP: "bf16"},
+			models.Case{AMP: "bf16", Levers: models.Levers{Float8: "tensorwise"}},
+			false,
+		},
+		{
+			"qat",
+			models.Case{},
+			models.Case{Levers: models.Levers{QAT: models.QAT{Name: models.QAT8da4w, Group: 32}}},
+			false,
+		},
+		{
+			"reentrant",
+			models.Case{Checkpointing: true},
+			models.Case{Checkpointing: true, Levers: models.Levers{Recompute: "reentrant"}},
+			false,
+		},
+		{
+			"every=2",
+			models.Case{Checkpointing: true},
+			models.Case{Checkpointing: true, Levers: models.Levers{Recompute: "every=2"}},
+			false,
+		},
 	} {
 		on := board
 		on.Capability = 89 // which multiplies in 8-bit floats
@@ -86,11 +112,23 @@ func TestLeversThatAGraphCannotHave(t *testing.T) {
 		model string
 		c     models.Case
 	}{
-		"the model is __main__.PlainGPT":  {"own-gpt-8x768", models.Case{Levers: models.Levers{Liger: true}}},
-		"train adapters beside them":      {"hf-qwen3-tiny", models.Case{Levers: models.Levers{Quantize: "nf4"}}},
-		"does not require grad":           {"timm-vit_small_patch16_224", models.Case{Checkpointing: true, LoRA: &models.LoRA{Rank: 8}, Levers: models.Levers{Recompute: "reentrant"}}},
-		"it needs checkpointing on":       {"hf-qwen3-tiny", models.Case{Levers: models.Levers{Recompute: "reentrant"}}},
-		"no linear layer is called query": {"hf-qwen3-tiny", models.Case{LoRA: &models.LoRA{Rank: 8, Targets: []string{"query"}}, Levers: models.Levers{Quantize: "nf4"}}},
+		"the model is __main__.PlainGPT": {"own-gpt-8x768", models.Case{Levers: models.Levers{Liger: true}}},
+		"train adapters beside them":     {"hf-qwen3-tiny", models.Case{Levers: models.Levers{Quantize: "nf4"}}},
+		"does not require grad": {"timm-vit_small_patch16_224", models.Case{
+			Checkpointing: true,
+			LoRA:          &models.LoRA{Rank: 8}, Levers: models.Levers{Recompute: "reentrant"},
+		}},
+		"it needs checkpointing on": {
+			"hf-qwen3-tiny",
+			models.Case{Levers: models.Levers{Recompute: "reentrant"}},
+		},
+		"no linear layer is called query": {
+			"hf-qwen3-tiny",
+			models.Case{
+				LoRA:   &models.LoRA{Rank: 8, Targets: []string{"query"}},
+				Levers: models.Levers{Quantize: "nf4"},
+			},
+		},
 	} {
 		_, err := open(t, c.model).Record(c.c, board, models.Options{})
 		require.ErrorContains(t, err, want)

@@ -66,7 +66,9 @@ func sameLine(a, b *export.Node) bool {
 // turnedAt is the frame with the line that calls apply_rotary_pos_emb, which is the last one
 // since PyTorch 2.8; -1 if a node is of no such call.
 func turnedAt(n *export.Node) int {
-	return slices.IndexFunc(n.Trace, func(f export.Frame) bool { return strings.Contains(f.Source, "apply_rotary_pos_emb(") })
+	return slices.IndexFunc(n.Trace, func(f export.Frame) bool {
+		return strings.Contains(f.Source, "apply_rotary_pos_emb(")
+	})
 }
 
 // activationOf is the node of the activation that node i multiplies with, -1 if it is none.
@@ -81,7 +83,8 @@ func activationOf(p *export.Program, u uses, i int, activation string) int {
 			continue
 		}
 		made := u.maker[v]
-		if op, _, _ := strings.Cut(short(p.Nodes[made].Target), "."); op == activation && parent(p.Nodes[made].Module) == n.Module {
+		if op, _, _ := strings.Cut(short(p.Nodes[made].Target), "."); op == activation &&
+			parent(p.Nodes[made].Module) == n.Module {
 			return made
 		}
 	}
@@ -246,7 +249,8 @@ func castToQuery(p *export.Program, u uses, from int, query int32) {
 	for i := from; i < len(p.Nodes) && p.Nodes[i].Module == p.Nodes[from].Module; i++ {
 		n := &p.Nodes[i]
 		x, d := taken(n, "self"), find(n, "dtype")
-		if x < 0 || d == nil || d.Kind != export.TypeOf || u.maker[x] < 0 || short(p.Nodes[u.maker[x]].Target) != "softmax.int" {
+		if x < 0 || d == nil || d.Kind != export.TypeOf || u.maker[x] < 0 ||
+			short(p.Nodes[u.maker[x]].Target) != "softmax.int" {
 			continue
 		}
 		n.Inputs = slices.Clone(n.Inputs)
@@ -282,15 +286,19 @@ func ligerProblem(p *export.Program) string {
 		k, class, ok := liger.Of(n.Class)
 		switch {
 		case liger.Beyond(n.Class):
-			return fmt.Sprintf("liger-kernel 0.8 has kernels for the file of %s that vprof does not describe (experts, images, multipliers or other losses)", n.Class)
+			return fmt.Sprintf("liger-kernel 0.8 has kernels for the file of %s that vprof does not describe "+
+				"(experts, images, multipliers or other losses)", n.Class)
 		case ok && class == k.Gated && n.Target == multiply && activationOf(p, u, i, k.Activation) < 0:
-			return fmt.Sprintf("liger-kernel's %s has no other activation than %s, and %s has another", class, k.Activation, n.Module)
+			return fmt.Sprintf("liger-kernel's %s has no other activation than %s, and %s has another", class,
+				k.Activation, n.Module)
 		}
 	}
 	if len(p.Kernels) > 0 || hasLigerLoss(p) {
 		return ""
 	}
-	return fmt.Sprintf("nothing in this graph is what liger-kernel 0.8 replaces, which are classes of transformers (LlamaRMSNorm, LlamaMLP and others) by their names; the model is %s", cmp.Or(p.Class, "of no class that the file names"))
+	return fmt.Sprintf("nothing in this graph is what liger-kernel 0.8 replaces, which are classes of transformers "+
+		"(LlamaRMSNorm, LlamaMLP and others) by their names; the model is %s",
+		cmp.Or(p.Class, "of no class that the file names"))
 }
 
 // ligerFound says what of a graph liger-kernel computes in a case.
@@ -309,14 +317,17 @@ func ligerFound(p *export.Program, c models.Case) string {
 	case c.Settings[fusedLoss] == 1, hasLigerLoss(p) && c.Loss == Output && c.Settings[plainLoss] != 1:
 		parts = append(parts, "scores and loss")
 	case c.Settings[plainLoss] != 1:
-		parts = append(parts, "not the loss, which is not computed by a class of transformers whose forward it replaces (capture a causal LM with its labels, or give --set fused-loss=1)")
+		parts = append(parts,
+			"not the loss, which is not computed by a class of transformers whose forward it replaces (capture a "+
+				"causal LM with its labels, or give --set fused-loss=1)")
 	}
 	return "liger: what liger-kernel computes in this graph: " + strings.Join(parts, ", ")
 }
 
 // ligerWords are what kernels are called in messages.
 var ligerWords = map[export.Kernel]string{
-	export.RMSNorm: "norms", export.FreshRMSNorm: "norms", export.Rotary: "turns of queries and keys", export.GatedProduct: "feed-forward products",
+	export.RMSNorm: "norms", export.FreshRMSNorm: "norms", export.Rotary: "turns of queries and keys",
+	export.GatedProduct: "feed-forward products",
 }
 
 // hasLigerLoss tells whether scores and loss are computed by a class whose forward
@@ -336,7 +347,8 @@ func (t *task) useLiger() error {
 	for _, c := range t.g.Kernels {
 		for _, r := range t.regions {
 			if (r.begin <= c.Begin && c.Begin < r.end) != (r.begin < c.End && c.End <= r.end) {
-				return fmt.Errorf("liger-kernel has one kernel for %s and what is around it; leave it out of --checkpoint", t.g.Nodes[c.Begin].Module)
+				return fmt.Errorf("liger-kernel has one kernel for %s and what is around it; leave it out of "+
+					"--checkpoint", t.g.Nodes[c.Begin].Module)
 			}
 		}
 	}

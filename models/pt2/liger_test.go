@@ -50,7 +50,8 @@ func TestLigerIsThatOfTheDescribedModel(t *testing.T) {
 			c.Batch, c.Torch, c.Clip = 4, "2.15", models.ClipNone
 			of := c
 			of.Settings = models.Settings{"seq-len": 256, "packed": 1, "fused-loss": c.Settings["fused-loss"]}
-			want, got := freedTogether(largeEvents(record(t, described, of))), freedTogether(largeEvents(record(t, exported, c)))
+			want, got := freedTogether(largeEvents(record(t, described, of))),
+				freedTogether(largeEvents(record(t, exported, c)))
 			require.True(t, slices.Equal(want, got), "%s %+v: %d and %d events", name, c, len(want), len(got))
 		}
 	}
@@ -62,16 +63,29 @@ func TestLigerSaysWhatItReplaces(t *testing.T) {
 		model string
 		c     models.Case
 	}{
-		"33 norms, 8 turns of queries and keys, 8 feed-forward products, scores and loss": {"hf-qwen3-tiny", models.Case{Levers: on}},
-		"8 feed-forward products, not the loss, which is not computed by a class":         {"hf-qwen3-tiny", models.Case{Levers: on, Loss: pt2.TokenCrossEntropy, Output: "logits"}},
-		"33 norms, 8 turns of queries and keys, 8 feed-forward products":                  {"hf-qwen3-tiny", models.Case{Levers: on, Settings: models.Settings{"plain-loss": 1}}},
-		"25 norms, 6 turns of queries and keys, 6 feed-forward products, scores and loss": {"hf-gemma2-tiny", models.Case{Levers: on}},
+		"33 norms, 8 turns of queries and keys, 8 feed-forward products, scores and loss": {
+			"hf-qwen3-tiny",
+			models.Case{Levers: on},
+		},
+		"8 feed-forward products, not the loss, which is not computed by a class": {
+			"hf-qwen3-tiny",
+			models.Case{Levers: on, Loss: pt2.TokenCrossEntropy, Output: "logits"},
+		},
+		"33 norms, 8 turns of queries and keys, 8 feed-forward products": {
+			"hf-qwen3-tiny",
+			models.Case{Levers: on, Settings: models.Settings{"plain-loss": 1}},
+		},
+		"25 norms, 6 turns of queries and keys, 6 feed-forward products, scores and loss": {
+			"hf-gemma2-tiny",
+			models.Case{Levers: on},
+		},
 	} {
 		m := open(t, c.model)
 		k, err := m.Complete(c.c)
 		require.NoError(t, err)
 		require.Contains(t, m.Caveats(k)[len(m.Caveats(k))-1]+"$", want)
-		require.NotEqual(t, record(t, m, c.c).Buffers, record(t, m, models.Case{Loss: c.c.Loss, Output: c.c.Output}).Buffers)
+		require.NotEqual(t, record(t, m, c.c).Buffers,
+			record(t, m, models.Case{Loss: c.c.Loss, Output: c.c.Output}).Buffers)
 	}
 }
 
@@ -92,16 +106,45 @@ func TestLigerThatAGraphCannotHave(t *testing.T) {
 		change func(p *export.Program)
 		c      models.Case
 	}{
-		"the model is __main__.PlainGPT":                       {"own-gpt-8x768", same, models.Case{Levers: on}},
-		"vprof does not describe (experts, images":             {"hf-qwen3-tiny", class("transformers.models.qwen3.modeling_qwen3.Qwen3MLP", "transformers.models.qwen3_moe.modeling_qwen3_moe.Qwen3MoeMLP"), models.Case{Levers: on}},
-		"Gemma2ForConditionalGeneration that vprof does not":   {"hf-gemma2-tiny", class("transformers.models.gemma2.modeling_gemma2.Gemma2ForCausalLM", "transformers.models.gemma2.modeling_gemma2.Gemma2ForConditionalGeneration"), models.Case{Levers: on}},
-		"Qwen3MLP has no other activation than silu":           {"hf-qwen3-tiny", func(p *export.Program) { node(p, "silu.default").Target = "torch.ops.aten.gelu.default" }, models.Case{Levers: on}},
-		"leave it out of --checkpoint":                         {"hf-qwen3-tiny", same, models.Case{Levers: on, Checkpointing: true, Blocks: "model.layers.*.mlp.act_fn"}},
-		"which has an adapter or is packed":                    {"hf-qwen3-tiny", same, models.Case{Levers: on, LoRA: &models.LoRA{Rank: 8, Targets: []string{"lm_head"}}}},
-		"the fused loss of liger-kernel goes through chunks":   {"hf-qwen3-tiny", same, models.Case{Levers: on, Settings: models.Settings{"chunked-loss": 8}}},
-		"is about --liger without its fused loss":              {"hf-qwen3-tiny", same, models.Case{Settings: models.Settings{"plain-loss": 1}}},
-		"fused linear cross entropy of a layer without a bias": {"hf-bert-tiny", same, models.Case{Settings: models.Settings{"fused-loss": 1}}},
-		"kernel rms-norm is said to be of nodes 1 to 100000":   {"hf-qwen3-tiny", func(p *export.Program) { p.Kernels[0].Begin, p.Kernels[0].End = 1, 100000 }, models.Case{Levers: on}},
+		"the model is __main__.PlainGPT": {"own-gpt-8x768", same, models.Case{Levers: on}},
+		"vprof does not describe (experts, images": {
+			"hf-qwen3-tiny",
+			class("transformers.models.qwen3.modeling_qwen3.Qwen3MLP",
+				"transformers.models.qwen3_moe.modeling_qwen3_moe.Qwen3MoeMLP"),
+			models.Case{Levers: on},
+		},
+		"Gemma2ForConditionalGeneration that vprof does not": {
+			"hf-gemma2-tiny",
+			class("transformers.models.gemma2.modeling_gemma2.Gemma2ForCausalLM",
+				"transformers.models.gemma2.modeling_gemma2.Gemma2ForConditionalGeneration"),
+			models.Case{Levers: on},
+		},
+		"Qwen3MLP has no other activation than silu": {"hf-qwen3-tiny", func(p *export.Program) {
+			node(p, "silu.default").Target = "torch.ops.aten.gelu.default"
+		}, models.Case{Levers: on}},
+		"leave it out of --checkpoint": {
+			"hf-qwen3-tiny", same,
+			models.Case{Levers: on, Checkpointing: true, Blocks: "model.layers.*.mlp.act_fn"},
+		},
+		"which has an adapter or is packed": {
+			"hf-qwen3-tiny", same,
+			models.Case{Levers: on, LoRA: &models.LoRA{Rank: 8, Targets: []string{"lm_head"}}},
+		},
+		"the fused loss of liger-kernel goes through chunks": {
+			"hf-qwen3-tiny", same,
+			models.Case{Levers: on, Settings: models.Settings{"chunked-loss": 8}},
+		},
+		"is about --liger without its fused loss": {
+			"hf-qwen3-tiny", same,
+			models.Case{Settings: models.Settings{"plain-loss": 1}},
+		},
+		"fused linear cross entropy of a layer without a bias": {
+			"hf-bert-tiny", same,
+			models.Case{Settings: models.Settings{"fused-loss": 1}},
+		},
+		"kernel rms-norm is said to be of nodes 1 to 100000": {"hf-qwen3-tiny", func(p *export.Program) {
+			p.Kernels[0].Begin, p.Kernels[0].End = 1, 100000
+		}, models.Case{Levers: on}},
 	} {
 		m, err := pt2.Changed("testdata/"+c.model+".pt2", c.change)
 		if err == nil {

@@ -97,7 +97,9 @@ func defaultLoss(r export.Result) (string, error) {
 	case known && d.IsFloat() && r.Dims >= 2:
 		return CrossEntropy, nil
 	}
-	return "", fmt.Errorf("the output is neither a loss nor logits with a dimension of classes; name the loss with --loss: %s", strings.Join(Losses(), ", "))
+	return "",
+		fmt.Errorf("the output is neither a loss nor logits with a dimension of classes; name the loss with --loss: %s",
+			strings.Join(Losses(), ", "))
 }
 
 // checkLoss finds losses that an output of so many dimensions cannot have.
@@ -107,11 +109,14 @@ func checkLoss(name string, r export.Result) error {
 	case losses[name] == nil:
 		return fmt.Errorf("there is no loss %q; use %s", name, strings.Join(Losses(), ", "))
 	case !d.IsFloat():
-		return fmt.Errorf("the output is of type %s, of which there are no gradients; choose another with --output", d.Torch())
+		return fmt.Errorf("the output is of type %s, of which there are no gradients; choose another with --output",
+			d.Torch())
 	case name == Output && r.Dims != 0:
-		return fmt.Errorf("the output has %d dimensions, and a loss has none; use another loss, sum for instance", r.Dims)
+		return fmt.Errorf("the output has %d dimensions, and a loss has none; use another loss, sum for instance",
+			r.Dims)
 	case (name == CrossEntropy || name == TokenCrossEntropy) && r.Dims < 2:
-		return fmt.Errorf("the output has %d dimensions; cross entropy needs one of the batch and one of the classes", r.Dims)
+		return fmt.Errorf("the output has %d dimensions; cross entropy needs one of the batch and one of the classes",
+			r.Dims)
 	}
 	return nil
 }

@@ -111,7 +111,8 @@ func (m *modules) findSites(p *export.Program, root *branch) {
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
 		w := m.of[taken(n, "weight")]
-		if n.Target != linear || w == nil || w.Parameter == nil || len(w.Parameter.Dims) != 2 || m.sites[taken(n, "weight")] != nil {
+		if n.Target != linear || w == nil || w.Parameter == nil || len(w.Parameter.Dims) != 2 ||
+			m.sites[taken(n, "weight")] != nil {
 			continue
 		}
 		path := ownerOf(w, n, p)
@@ -312,7 +313,8 @@ func (m *modules) freeze(names string) error {
 	}
 	for i, ok := range found {
 		if !ok {
-			return fmt.Errorf("%q names no parameter; parameters are named like %s", globs[i], m.weights[len(m.weights)/2].name)
+			return fmt.Errorf("%q names no parameter; parameters are named like %s", globs[i],
+				m.weights[len(m.weights)/2].name)
 		}
 	}
 	if !left {

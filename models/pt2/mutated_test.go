@@ -31,7 +31,8 @@ func mutants() int {
 // Files come from strangers: whatever is wrong with one, the answer is an error.
 func TestDamagedGraphsAreErrors(t *testing.T) {
 	for _, name := range []string{
-		"hf-bert-tiny", "hf-t5-small", "timm-resnet18", "timm-swin_tiny_patch4_window7_224", "monai-UNet3d", "diffusers-unet-sd15-small",
+		"hf-bert-tiny", "hf-t5-small", "timm-resnet18", "timm-swin_tiny_patch4_window7_224", "monai-UNet3d",
+		"diffusers-unet-sd15-small",
 	} {
 		entries := unzip(t, "testdata/"+name+".pt2")
 		for seed := range mutants() {
@@ -153,8 +154,9 @@ func other(v any, r *rand.Rand) any {
 		case 1:
 			return v + "_1"
 		case 2:
-			targets := strings.Fields("view.default cat.default mm.default permute.default relu_.default conv2d.default einsum.default " +
-				"sum.dim_IntList index.Tensor to.dtype")
+			targets := strings.Fields(
+				"view.default cat.default mm.default permute.default relu_.default conv2d.default einsum.default " +
+					"sum.dim_IntList index.Tensor to.dtype")
 			return "torch.ops.aten." + targets[r.IntN(len(targets))]
 		}
 		return strings.TrimSuffix(v, v[max(len(v)-1, 0):])

@@ -11,7 +11,8 @@ import (
 
 // sizes are the functions on sizes that exported graphs call, by their names in expressions.
 var sizes = map[string]string{
-	"_operator.add": "Add", "_operator.sub": "Sub", "_operator.mul": "Mul", "_operator.neg": "Neg", "_operator.pow": "Pow",
+	"_operator.add": "Add", "_operator.sub": "Sub", "_operator.mul": "Mul", "_operator.neg": "Neg",
+	"_operator.pow":      "Pow",
 	"_operator.floordiv": "FloorDiv", "_operator.mod": "PythonMod", "_operator.truediv": "FloatTrueDiv",
 	"torch.sym_max": "Max", "torch.sym_min": "Min", "torch.sym_float": "ToFloat", "torch.sym_int": "TruncToInt",
 	"math.trunc": "TruncToInt", "math.floor": "FloorToInt", "math.ceil": "CeilToInt", "builtins.round": "RoundToInt",

@@ -35,7 +35,10 @@ var (
 		"contiguous.default": true, "clone.default": true, "alias.default": true, "transpose.int": true,
 		"to.dtype": true, "to.dtype_layout": true, "to.device": true, "_to_copy.default": true,
 	}
-	scaling = map[string]bool{"mul.Tensor": true, "mul.Scalar": true, "div.Tensor": true, "div.Scalar": true, "tanh.default": true}
+	scaling = map[string]bool{
+		"mul.Tensor": true, "mul.Scalar": true, "div.Tensor": true, "div.Scalar": true,
+		"tanh.default": true,
+	}
 )
 
 // short is the name of an operator without its namespace.
@@ -62,7 +65,10 @@ type seeker struct {
 }
 
 func newSeeker(g *graph) *seeker {
-	s := &seeker{p: g.Program, maker: usesOf(g.Program).maker, takers: make([][]int, g.Values), found: outputLayer{loss: -1, labels: -1, gone: map[int]bool{}}}
+	s := &seeker{
+		p: g.Program, maker: usesOf(g.Program).maker, takers: make([][]int, g.Values),
+		found: outputLayer{loss: -1, labels: -1, gone: map[int]bool{}},
+	}
 	for i := range g.Nodes {
 		if g.calls[i].skip {
 			continue
@@ -167,7 +173,8 @@ func (s *seeker) goes(v int32, next int) error {
 	for _, i := range s.takers[v] {
 		if i != next {
 			if s.found.loss < 0 {
-				return fmt.Errorf("%s needs the scores, too; leave out --loss if it is the loss of the model itself", said(&s.p.Nodes[i]))
+				return fmt.Errorf("%s needs the scores, too; leave out --loss if it is the loss of the model itself",
+					said(&s.p.Nodes[i]))
 			}
 			return fmt.Errorf("%s needs the scores or labels, too", said(&s.p.Nodes[i]))
 		}
@@ -185,7 +192,9 @@ func alone(n *export.Node) bool {
 func (s *seeker) layer(n *export.Node) error {
 	s.found.gone[s.found.linear] = true
 	weight := taken(n, "weight")
-	at := slices.IndexFunc(s.p.Inputs, func(in export.Input) bool { return in.Role == export.Parameter && in.Value == weight })
+	at := slices.IndexFunc(s.p.Inputs, func(in export.Input) bool {
+		return in.Role == export.Parameter && in.Value == weight
+	})
 	if at < 0 || s.found.x < 0 {
 		return fmt.Errorf("the weight of %s is computed", said(n))
 	}
@@ -252,7 +261,8 @@ func (s *seeker) labels(v int32) error {
 		v, next = taken(&s.p.Nodes[i], "self"), i
 	}
 	if v < 0 || shifted != (padded || s.cut) {
-		return errors.New("scores and labels are shifted against each other in another way than that each token predicts the next")
+		return errors.New(
+			"scores and labels are shifted against each other in another way than that each token predicts the next")
 	}
 	s.found.labels, s.found.ownLabels = v, !shifted
 	return nil

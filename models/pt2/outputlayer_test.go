@@ -52,10 +52,18 @@ func TestLossesInChunksAreThoseOfTheDescribedModel(t *testing.T) {
 		require.NoError(t, err)
 		exported := open(t, name)
 		for _, lever := range []models.Settings{{"chunked-loss": 8}, {"chunked-loss": 3}, {"linear-cross-entropy": 1}} {
-			cases := []models.Case{{}, {AMP: "bf16", Accumulate: 2}, {Weights: "bf16", Checkpointing: true}, {AMP: "fp16", LoRA: lora}, {AMP: "bf16", LoRA: beside}, {GPUs: 2, Strategy: &models.Strategy{Name: models.FSDP2}}}
+			cases := []models.Case{
+				{},
+				{AMP: "bf16", Accumulate: 2},
+				{Weights: "bf16", Checkpointing: true},
+				{AMP: "fp16", LoRA: lora},
+				{AMP: "bf16", LoRA: beside},
+				{GPUs: 2, Strategy: &models.Strategy{Name: models.FSDP2}},
+			}
 			for _, c := range cases {
 				linear := lever["linear-cross-entropy"] == 1
-				if name == "hf-gemma2-tiny" && (linear || c.Weights != "") || name == "hf-gpt2" && c.LoRA != nil || c.LoRA == beside && linear {
+				if name == "hf-gemma2-tiny" && (linear || c.Weights != "") || name == "hf-gpt2" && c.LoRA != nil ||
+					c.LoRA == beside && linear {
 					continue // refused, not the same without the lever either, or without such layers
 				}
 				c.Batch, c.Torch, c.Clip = 4, "2.15", models.ClipNone
@@ -64,7 +72,8 @@ func TestLossesInChunksAreThoseOfTheDescribedModel(t *testing.T) {
 				ofLayers.Settings = models.Settings{"seq-len": 256, "packed": 1}
 				maps.Copy(ofLayers.Settings, lever)
 				want, got := largeEvents(record(t, described, ofLayers)), largeEvents(record(t, exported, ofGraph))
-				require.True(t, slices.Equal(want, got), "%s %v %+v: %d and %d events", name, lever, c, len(want), len(got))
+				require.True(t, slices.Equal(want, got), "%s %v %+v: %d and %d events", name, lever, c,
+					len(want), len(got))
 			}
 		}
 	}
@@ -92,7 +101,9 @@ func TestLossesInChunksThatAGraphCannotHave(t *testing.T) {
 	argument := func(operator, name string, value export.Argument) func(*export.Program) {
 		return func(p *export.Program) {
 			n := node(p, operator)
-			n.Inputs = append(slices.DeleteFunc(n.Inputs, func(a export.Named) bool { return a.Name == name }), export.Named{Name: name, Argument: value})
+			n.Inputs = append(slices.DeleteFunc(n.Inputs, func(a export.Named) bool {
+				return a.Name == name
+			}), export.Named{Name: name, Argument: value})
 		}
 	}
 	for want, c := range map[string]struct {
@@ -100,24 +111,77 @@ func TestLossesInChunksThatAGraphCannotHave(t *testing.T) {
 		change func(p *export.Program)
 		c      models.Case
 	}{
-		"the scores are the result of add.Tensor, not of a linear layer":  {"hf-bart-base", same, models.Case{Settings: chunks}},
-		"the loss is the result of sum.default, not a cross entropy":      {"hf-qwen3-tiny", func(p *export.Program) { node(p, "cross_entropy_loss.default").Target = "torch.ops.aten.sum.default" }, models.Case{Settings: chunks}},
-		"the cross entropy smooths labels":                                {"hf-qwen3-tiny", argument("cross_entropy_loss.default", "label_smoothing", export.Argument{Kind: export.Real, Real: 0.1}), models.Case{Settings: chunks}},
-		"the cross entropy is not the mean over tokens":                   {"hf-qwen3-tiny", argument("cross_entropy_loss.default", "reduction", export.Argument{Kind: export.Integer, Int: 2}), models.Case{Settings: chunks}},
-		"shifted against each other in another way":                       {"hf-qwen3-tiny", argument("slice.Tensor", "start", export.Argument{Kind: export.Integer}), models.Case{Settings: chunks}},
-		"more than one cross entropy":                                     {"hf-qwen3-tiny", again, models.Case{Settings: chunks}},
-		"is called more than once":                                        {"hf-qwen3-tiny", twice, models.Case{Settings: chunks}},
-		"to.dtype needs the scores, too; leave out --loss":                {"hf-qwen3-tiny", same, models.Case{Settings: chunks, Loss: pt2.TokenCrossEntropy, Output: "logits"}},
-		"cross-entropy of 3 dimensions, not a cross entropy of every tok": {"own-gpt-8x768", same, models.Case{Settings: chunks}},
-		"this model scales or caps them; use --chunked-loss N":            {"hf-gemma2-tiny", same, models.Case{Settings: linear}},
-		"cls.predictions.decoder has one; use --chunked-loss N":           {"hf-bert-tiny", same, models.Case{Settings: linear}},
-		"has an adapter or is packed":                                     {"hf-qwen3-tiny", same, models.Case{Settings: linear, LoRA: &models.LoRA{Rank: 8, Targets: []string{"lm_head"}}}},
-		"PyTorch 2.12 has no linear_cross_entropy":                        {"hf-qwen3-tiny", same, models.Case{Settings: linear, Torch: "2.12"}},
-		"another way of computing scores and loss is asked for":           {"hf-qwen3-tiny", same, models.Case{Settings: models.Settings{"chunked-loss": 4, "linear-cross-entropy": 1}}},
-		"leave it out of --checkpoint":                                    {"hf-qwen3-tiny", same, models.Case{Settings: chunks, Checkpointing: true, Blocks: "lm_head"}},
-		"without pipelines; use another --strategy":                       {"hf-qwen3-tiny", same, models.Case{Settings: chunks, GPUs: 2, Strategy: &models.Strategy{Name: models.PP}}},
-		"ranks gather lm_head when it is called":                          {"hf-qwen3-tiny", same, models.Case{Settings: chunks, GPUs: 2, Strategy: &models.Strategy{Name: models.ZeRO3}}},
-		"use a model that returns its loss, or --strategy ddp":            {"own-gpt-8x768", same, models.Case{Settings: chunks, GPUs: 2, Strategy: &models.Strategy{Name: models.FSDP2}, Loss: pt2.TokenCrossEntropy}},
+		"the scores are the result of add.Tensor, not of a linear layer": {
+			"hf-bart-base", same,
+			models.Case{Settings: chunks},
+		},
+		"the loss is the result of sum.default, not a cross entropy": {"hf-qwen3-tiny", func(p *export.Program) {
+			node(p, "cross_entropy_loss.default").Target = "torch.ops.aten.sum.default"
+		}, models.Case{Settings: chunks}},
+		"the cross entropy smooths labels": {
+			"hf-qwen3-tiny",
+			argument("cross_entropy_loss.default", "label_smoothing", export.Argument{Kind: export.Real, Real: 0.1}),
+			models.Case{Settings: chunks},
+		},
+		"the cross entropy is not the mean over tokens": {
+			"hf-qwen3-tiny",
+			argument("cross_entropy_loss.default", "reduction", export.Argument{Kind: export.Integer, Int: 2}),
+			models.Case{Settings: chunks},
+		},
+		"shifted against each other in another way": {
+			"hf-qwen3-tiny",
+			argument("slice.Tensor", "start", export.Argument{Kind: export.Integer}),
+			models.Case{Settings: chunks},
+		},
+		"more than one cross entropy": {
+			"hf-qwen3-tiny", again,
+			models.Case{Settings: chunks},
+		},
+		"is called more than once": {
+			"hf-qwen3-tiny", twice,
+			models.Case{Settings: chunks},
+		},
+		"to.dtype needs the scores, too; leave out --loss": {
+			"hf-qwen3-tiny", same,
+			models.Case{Settings: chunks, Loss: pt2.TokenCrossEntropy, Output: "logits"},
+		},
+		"cross-entropy of 3 dimensions, not a cross entropy of every tok": {
+			"own-gpt-8x768", same,
+			models.Case{Settings: chunks},
+		},
+		"this model scales or caps them; use --chunked-loss N": {
+			"hf-gemma2-tiny", same,
+			models.Case{Settings: linear},
+		},
+		"cls.predictions.decoder has one; use --chunked-loss N": {"hf-bert-tiny", same, models.Case{Settings: linear}},
+		"has an adapter or is packed": {
+			"hf-qwen3-tiny", same,
+			models.Case{Settings: linear, LoRA: &models.LoRA{Rank: 8, Targets: []string{"lm_head"}}},
+		},
+		"PyTorch 2.12 has no linear_cross_entropy": {
+			"hf-qwen3-tiny", same,
+			models.Case{Settings: linear, Torch: "2.12"},
+		},
+		"another way of computing scores and loss is asked for": {
+			"hf-qwen3-tiny", same,
+			models.Case{Settings: models.Settings{"chunked-loss": 4, "linear-cross-entropy": 1}},
+		},
+		"leave it out of --checkpoint": {
+			"hf-qwen3-tiny", same,
+			models.Case{Settings: chunks, Checkpointing: true, Blocks: "lm_head"},
+		},
+		"without pipelines; use another --strategy": {
+			"hf-qwen3-tiny", same,
+			models.Case{Settings: chunks, GPUs: 2, Strategy: &models.Strategy{Name: models.PP}},
+		},
+		"ranks gather lm_head when it is called": {
+			"hf-qwen3-tiny", same,
+			models.Case{Settings: chunks, GPUs: 2, Strategy: &models.Strategy{Name: models.ZeRO3}},
+		},
+		"use a model that returns its loss, or --strategy ddp": {"own-gpt-8x768", same, models.Case{
+			Settings: chunks,
+			GPUs:     2, Strategy: &models.Strategy{Name: models.FSDP2}, Loss: pt2.TokenCrossEntropy,
+		}},
 	} {
 		if c.c.Torch == "" {
 			c.c.Torch = "2.15"
@@ -173,7 +237,10 @@ func TestTokensWithoutALabelAreRefused(t *testing.T) {
 		n := node(p, "alias.default")
 		n.Target = "torch.ops.aten.slice.Tensor"
 		for name, v := range map[string]int64{"dim": 1, "start": 100, "end": 1 << 62} {
-			n.Inputs = append(n.Inputs, export.Named{Name: name, Argument: export.Argument{Kind: export.Integer, Int: v}})
+			n.Inputs = append(n.Inputs, export.Named{
+				Name:     name,
+				Argument: export.Argument{Kind: export.Integer, Int: v},
+			})
 		}
 	})
 	_, err := m.Record(models.Case{Batch: 4, Settings: models.Settings{"chunked-loss": 8}}, board, models.Options{})

@@ -26,7 +26,8 @@ const (
 // readsTokens says that a program takes rows of whole numbers, as models of language do.
 func readsTokens(p *export.Program) bool {
 	for i := range p.Inputs {
-		if in := &p.Inputs[i]; in.Role == export.UserInput && !in.Number && in.Type == export.Long && len(in.Sizes) >= 2 {
+		if in := &p.Inputs[i]; in.Role == export.UserInput && !in.Number && in.Type == export.Long &&
+			len(in.Sizes) >= 2 {
 			return true
 		}
 	}
@@ -59,12 +60,16 @@ func (t *task) chunkLoss() (setting string, err error) {
 	default:
 		return "", nil
 	}
-	if t.c.Loss != Output && t.c.Loss != TokenCrossEntropy && (t.c.Loss != CrossEntropy || t.g.Results[t.output].Dims != 2) {
-		return setting, fmt.Errorf("the loss is %s of %d dimensions, not a cross entropy of every token; use --loss %s", t.c.Loss, t.g.Results[t.output].Dims, TokenCrossEntropy)
+	if t.c.Loss != Output && t.c.Loss != TokenCrossEntropy &&
+		(t.c.Loss != CrossEntropy || t.g.Results[t.output].Dims != 2) {
+		return setting, fmt.Errorf("the loss is %s of %d dimensions, not a cross entropy of every token; use --loss %s",
+			t.c.Loss, t.g.Results[t.output].Dims, TokenCrossEntropy)
 	}
 	l, err := findOutputLayer(t.g, t.g.Results[t.output].Value, t.c.Loss == Output)
 	if err != nil {
-		return setting, fmt.Errorf("vprof takes the place of a linear layer that gives the scores and of their cross entropy, and in this graph %w", err)
+		return setting,
+			fmt.Errorf("vprof takes the place of a linear layer that gives the scores and of their cross entropy, "+
+				"and in this graph %w", err)
 	}
 	h := &head{t: t, l: l, setting: setting, weight: taken(&t.g.Nodes[l.linear], "weight")}
 	if err := h.check(); err != nil {
@@ -77,7 +82,8 @@ func (t *task) chunkLoss() (setting string, err error) {
 			x, isTensor := w.values[l.x].(*trace.Tensor)
 			labels, labeled := w.values[l.labels].(*trace.Tensor)
 			if !isTensor || !labeled || x.NDim() < 2 || x.Numel() != labels.Numel()*x.Size(-1) {
-				w.fail(&t.g.Nodes[l.loss], errors.New(setting+": there is not one label for each token that the output layer sees"))
+				w.fail(&t.g.Nodes[l.loss],
+					errors.New(setting+": there is not one label for each token that the output layer sees"))
 			}
 			return []aten.Value{h.of(w.frame, x, labels)}
 		}
@@ -93,7 +99,8 @@ func (t *task) chunkLoss() (setting string, err error) {
 
 // weightReaders are the losses that multiply by the weight of the output layer themselves.
 var weightReaders = map[string]string{
-	linearLoss: "linear_cross_entropy", fusedLoss: "liger-kernel's fused linear cross entropy", ligerLoss: "liger-kernel's fused linear cross entropy",
+	linearLoss: "linear_cross_entropy", fusedLoss: "liger-kernel's fused linear cross entropy",
+	ligerLoss: "liger-kernel's fused linear cross entropy",
 }
 
 // caps tells whether scores are held down by a tanh and nothing else, which liger-kernel's
@@ -113,24 +120,30 @@ func (h *head) check() error {
 	if name, reads := weightReaders[h.setting]; reads {
 		switch {
 		case len(h.l.adjust) > 0 && (h.setting == linearLoss || !h.caps()):
-			return fmt.Errorf("%s takes the scores as the output layer gives them, and this model scales or caps them; use --chunked-loss N", name)
+			return fmt.Errorf("%s takes the scores as the output layer gives them, and this model scales or caps "+
+				"them; use --chunked-loss N", name)
 		case taken(n, "bias") >= 0:
-			return fmt.Errorf("vprof describes %s of a layer without a bias, and %s has one; use --chunked-loss N", name, n.Module)
+			return fmt.Errorf("vprof describes %s of a layer without a bias, and %s has one; use --chunked-loss N",
+				name, n.Module)
 		case h.t.replaced(h.weight):
-			return fmt.Errorf("%s multiplies by the weight of %s alone, which has an adapter or is packed; leave it out of --lora target=", name, n.Module)
+			return fmt.Errorf("%s multiplies by the weight of %s alone, which has an adapter or is packed; leave it "+
+				"out of --lora target=", name, n.Module)
 		}
 	}
 	switch s := h.t.c.Strategy; {
 	case s == nil || s.Name == models.DDP:
 	case s.Name == models.PP:
-		return errors.New("vprof describes losses in chunks of exported models without pipelines; use another --strategy")
+		return errors.New(
+			"vprof describes losses in chunks of exported models without pipelines; use another --strategy")
 	case h.l.loss < 0:
-		return errors.New("ranks gather the output layer within the model, which returns its scores; use a model that returns its loss, or --strategy ddp")
+		return errors.New("ranks gather the output layer within the model, which returns its scores; use a model " +
+			"that returns its loss, or --strategy ddp")
 	}
 	for i := range h.l.gone {
 		for _, r := range h.t.regions {
 			if r.begin <= i && i < r.end {
-				return fmt.Errorf("%s is among the modules that checkpointing recomputes; leave it out of --checkpoint", n.Module)
+				return fmt.Errorf("%s is among the modules that checkpointing recomputes; leave it out of --checkpoint",
+					n.Module)
 			}
 		}
 	}
@@ -143,7 +156,8 @@ func (h *head) wrapped(wraps []*wrapped) error {
 	for _, c := range wraps {
 		for i := range h.l.gone {
 			if c.begin <= i && i < c.end && c.end-c.begin < len(h.t.g.Nodes) {
-				return fmt.Errorf("ranks gather %s when it is called, and it is called for every chunk then; vprof describes that of models of transformers (hf:config.json)", h.t.g.Nodes[h.l.linear].Module)
+				return fmt.Errorf("ranks gather %s when it is called, and it is called for every chunk then; vprof "+
+					"describes that of models of transformers (hf:config.json)", h.t.g.Nodes[h.l.linear].Module)
 			}
 		}
 	}

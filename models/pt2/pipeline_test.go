@@ -21,7 +21,8 @@ func TestStagesShareOutTheModel(t *testing.T) {
 	var activations []int64
 	for rank := range int64(4) {
 		s := models.Strategy{Name: models.PP, Rank: &rank, Micro: 4}
-		r, err := m.Record(models.Case{Batch: 2, Loss: pt2.TokenCrossEntropy, Accumulate: 1, GPUs: 4, Strategy: &s}, board, models.Options{})
+		r, err := m.Record(models.Case{Batch: 2, Loss: pt2.TokenCrossEntropy, Accumulate: 1, GPUs: 4, Strategy: &s},
+			board, models.Options{})
 		require.NoError(t, err)
 		require.NoError(t, r.Program.Validate())
 		var held int64
@@ -39,10 +40,12 @@ func TestStagesShareOutTheModel(t *testing.T) {
 	require.Len(t, activations, 4)
 
 	s := models.Strategy{Name: models.PP}
-	worst, err := m.Record(models.Case{Batch: 2, Loss: pt2.TokenCrossEntropy, Accumulate: 1, GPUs: 4, Strategy: &s}, board, models.Options{})
+	worst, err := m.Record(models.Case{Batch: 2, Loss: pt2.TokenCrossEntropy, Accumulate: 1, GPUs: 4, Strategy: &s},
+		board, models.Options{})
 	require.NoError(t, err)
 	require.Equal(t, int64(3), *worst.Case.Strategy.Rank) // that with the scores of every token
-	_, err = m.Record(models.Case{Batch: 2, Loss: pt2.TokenCrossEntropy, Accumulate: 1, GPUs: 9, Strategy: &s}, board, models.Options{})
+	_, err = m.Record(models.Case{Batch: 2, Loss: pt2.TokenCrossEntropy, Accumulate: 1, GPUs: 9, Strategy: &s}, board,
+		models.Options{})
 	require.ErrorContains(t, err, "has at least a block in each, and the model has 8")
 }
 
@@ -85,7 +88,9 @@ func TestInterleavedStagesShareOutTheModel(t *testing.T) {
 	zero := int64(0)
 	peaks := map[string]int64{}
 	for _, schedule := range []string{"", models.Interleaved} {
-		for name, mod := range map[string]func(*models.Case){"plain": plain, "checkpointed": func(c *models.Case) { c.Checkpointing = true }} {
+		for name, mod := range map[string]func(*models.Case){"plain": plain, "checkpointed": func(c *models.Case) {
+			c.Checkpointing = true
+		}} {
 			r, err := record(models.Strategy{Name: models.PP, Rank: &zero, Micro: 4, Schedule: schedule}, mod)
 			require.NoError(t, err)
 			peaks[name+schedule] = r.Program.Peak()

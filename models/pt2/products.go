@@ -26,7 +26,8 @@ func castProducts(p *export.Program) {
 		n := &p.Nodes[i]
 		in32 = in32 && slices.Equal(n.Stack, p.Nodes[i-1].Stack)
 		if n.Target == multiply && len(n.Trace) > 0 && in32 {
-			if weight, factor := weighted(n, weights); factor != nil && !isCast(p, u, factor.Ref) && goesToLinear(p, u, result(n)) {
+			if weight, factor := weighted(n, weights); factor != nil && !isCast(p, u, factor.Ref) &&
+				goesToLinear(p, u, result(n)) {
 				casts[i] = castBefore(p, n, weight, factor)
 			}
 		}

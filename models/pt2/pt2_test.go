@@ -59,7 +59,10 @@ func TestParametersAreCountedOnce(t *testing.T) {
 }
 
 func TestEverythingIsFreedButWhatStays(t *testing.T) {
-	for _, name := range []string{"timm-resnet18", "hf-gpt2", "timm-swin_tiny_patch4_window7_224", "diffusers-unet-sd15-small"} {
+	for _, name := range []string{
+		"timm-resnet18", "hf-gpt2", "timm-swin_tiny_patch4_window7_224",
+		"diffusers-unet-sd15-small",
+	} {
 		for _, checkpointing := range []bool{false, true} {
 			m := open(t, name)
 			if checkpointing && m.Default.Blocks == "" {
@@ -84,7 +87,8 @@ func TestEverythingIsFreedButWhatStays(t *testing.T) {
 				}
 			}
 			for b := range alive {
-				require.NotContains(t, []program.Class{program.Gradients, program.Activations}, p.Buffers[b].Class, name)
+				require.NotContains(t, []program.Class{program.Gradients, program.Activations},
+					p.Buffers[b].Class, name)
 			}
 			require.Len(t, ends, 2)
 		}
@@ -104,9 +108,17 @@ func TestCasesThatCannotBeAreRefused(t *testing.T) {
 		{"timm-resnet18", models.Case{Batch: 70000}, "exported for batches from 2 to 65536"},
 		{"timm-resnet18", models.Case{Freeze: "head.*"}, `"head.*" names no parameter; parameters are named like`},
 		{"timm-resnet18", models.Case{Freeze: "*"}, "all parameters are frozen"},
-		{"timm-resnet18", models.Case{Checkpointing: true, Blocks: "stages.*"}, `"stages.*" names no module that is called`},
+		{
+			"timm-resnet18",
+			models.Case{Checkpointing: true, Blocks: "stages.*"},
+			`"stages.*" names no module that is called`,
+		},
 		{"timm-resnet18", models.Case{Settings: models.Settings{"seq-len": 8}}, "no such setting"},
-		{"hf-qwen3-tiny", models.Case{LoRA: &models.LoRA{Rank: 8, Targets: []string{"query"}}}, "no linear layer is called query; there are down_proj, gate_proj"},
+		{
+			"hf-qwen3-tiny",
+			models.Case{LoRA: &models.LoRA{Rank: 8, Targets: []string{"query"}}},
+			"no linear layer is called query; there are down_proj, gate_proj",
+		},
 		{"timm-resnet18", models.Case{Stage: "head"}, "no stage"},
 	} {
 		m := open(t, c.model)
@@ -178,7 +190,8 @@ func TestUnknownOperatorsAreNamedAllAtOnce(t *testing.T) {
 	}}
 	require.True(t, e.Usage())
 	require.Equal(t, 1, strings.Count(e.Error(), "m.pt2"))
-	require.ErrorContains(t, e, "aten.nonzero.default (2 times, first in head, m.py:3:forward); mine.op.default (1 times)")
+	require.ErrorContains(t, e,
+		"aten.nonzero.default (2 times, first in head, m.py:3:forward); mine.op.default (1 times)")
 }
 
 func BenchmarkOpen(b *testing.B) {

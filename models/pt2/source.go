@@ -40,12 +40,16 @@ func Open(path string) (models.Model, error) { return open(path, nil) }
 func open(path string, o asked.Oracle) (m models.Model, err error) {
 	defer func() {
 		if what := recover(); what != nil {
-			reason := fmt.Sprintf("the graph cannot be read: %v; it is damaged, or this is a bug of ours (please report it)", what)
+			reason := fmt.Sprintf(
+				"the graph cannot be read: %v; it is damaged, or this is a bug of ours (please report it)", what)
 			m, err = models.Model{}, &input.FormatError{File: path, Reason: reason}
 		}
 	}()
 	if path == "" {
-		return models.Model{}, &input.FormatError{File: Scheme + ":", Reason: "names no file; use --model path/to/model.pt2"}
+		return models.Model{}, &input.FormatError{
+			File:   Scheme + ":",
+			Reason: "names no file; use --model path/to/model.pt2",
+		}
 	}
 	p, err := read(path)
 	if err != nil {
@@ -111,9 +115,11 @@ func newModel(file, name, config string, p *export.Program, o asked.Oracle) (mod
 	}
 	d := findDimensions(p)
 	m := models.Model{
-		Name: name, Summary: summary(p), Torch: p.Torch, Source: "torch.export, torch " + cmp.Or(p.Torch, "of unknown version"),
+		Name: name, Summary: summary(p), Torch: p.Torch,
+		Source: "torch.export, torch " + cmp.Or(p.Torch, "of unknown version"),
 		Stages: []string{"full"}, Batches: d.batches(), BatchUnit: "sample",
-		Settings: d.settings, HalfWeights: true, Distributes: true, Description: models.Describe(config), Losses: Losses(), Free: true, Foreign: true, Adapts: true,
+		Settings: d.settings, HalfWeights: true, Distributes: true, Description: models.Describe(config),
+		Losses: Losses(), Free: true, Foreign: true, Adapts: true,
 		Levers:  models.LeverSet{Loop: models.LoopFunction, Quantize: true, Recompute: true, QAT: true},
 		Default: models.Case{Model: name, Stage: "full", Batch: d.usual(), Accumulate: 1, Blocks: p.Blocks},
 	}

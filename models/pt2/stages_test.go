@@ -33,18 +33,25 @@ func TestStagesInGoAreThoseOfTheGraph(t *testing.T) {
 			if in.Kind != program.Alloc && in.Kind != program.Free {
 				continue
 			}
-			if n := r.Program.Buffers[in.Arg].Bytes; n >= 1<<20 { // smaller ones are what Python looks at, and a graph has not
+			// smaller ones are what Python looks at, and a graph has not
+			if n := r.Program.Buffers[in.Arg].Bytes; n >= 1<<20 {
 				out = append(out, event{in.Kind, n})
 			}
 		}
 		return out
 	}
-	for _, text := range []string{"pp:rank=0", "pp:rank=1,micro=5", "pp:rank=3,schedule=gpipe", "pp:rank=2,schedule=interleaved", "pp:split=2+7+10,rank=2", "pp:split=2+7+10,rank=0,schedule=gpipe"} {
+	for _, text := range []string{
+		"pp:rank=0", "pp:rank=1,micro=5", "pp:rank=3,schedule=gpipe",
+		"pp:rank=2,schedule=interleaved", "pp:split=2+7+10,rank=2", "pp:split=2+7+10,rank=0,schedule=gpipe",
+	} {
 		for _, amp := range []models.Autocast{models.NoAutocast, "bf16"} {
 			for _, checkpointed := range []bool{false, true} {
 				s, err := models.ParseStrategy(text)
 				require.NoError(t, err)
-				c := models.Case{Batch: 2, Accumulate: 1, GPUs: 4, Strategy: &s, AMP: amp, Levers: models.Levers{Clip: models.ClipNone}}
+				c := models.Case{
+					Batch: 2, Accumulate: 1, GPUs: 4, Strategy: &s, AMP: amp,
+					Levers: models.Levers{Clip: models.ClipNone},
+				}
 				c.Checkpointing = checkpointed
 				ofGraph, ofLayers := c, c
 				ofGraph.Loss = "output"

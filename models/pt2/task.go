@@ -166,7 +166,8 @@ func (t *task) Gate(blocks []string, enter func(block string)) error {
 	for _, b := range blocks {
 		found := calls(t.plain.Program, b)
 		if len(found) != 1 {
-			return fmt.Errorf("block %s is called %d times; a pipeline needs blocks that follow each other", b, len(found))
+			return fmt.Errorf("block %s is called %d times; a pipeline needs blocks that follow each other",
+				b, len(found))
 		}
 		t.gates[found[0].begin] = b
 	}
@@ -180,7 +181,8 @@ func (t *task) recompute() (field string, err error) {
 	case !t.c.Checkpointing:
 		return "", nil
 	case t.c.Blocks == "":
-		return "checkpointing", errors.New("there is no list of equal modules; name those to recompute with --checkpoint")
+		return "checkpointing",
+			errors.New("there is no list of equal modules; name those to recompute with --checkpoint")
 	}
 	if t.regions, err = regions(t.plain.Program, t.c.Blocks); err != nil {
 		return "checkpoint", err
@@ -193,7 +195,8 @@ func (t *task) recompute() (field string, err error) {
 func ofConfigurations(c models.Case) (field string, err error) {
 	switch {
 	case c.Recompute == models.ReentrantTrained:
-		return "checkpointing", errors.New("vprof records reentrant-trained in models of transformers (hf:config.json); use reentrant")
+		return "checkpointing",
+			errors.New("vprof records reentrant-trained in models of transformers (hf:config.json); use reentrant")
 	case c.StateOfFrozen:
 		return "state-of-frozen", errors.New("vprof records it for models of transformers (hf:config.json)")
 	case c.TrainedWeights != "":

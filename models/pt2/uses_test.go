@@ -17,7 +17,10 @@ func TestNodesWithoutWhatTheyNeedAreLeftAsTheyAre(t *testing.T) {
 	one := []export.Argument{{Kind: export.Ref, Ref: 0}}
 	for _, nodes := range [][]export.Node{
 		{{Target: "torch.ops.aten.zeros.default", Inputs: []export.Named{float}}},
-		{{Target: "torch.ops.aten.zeros.default", Inputs: []export.Named{float}, Outputs: one}, {Target: attention, Inputs: []export.Named{mask}}},
+		{
+			{Target: "torch.ops.aten.zeros.default", Inputs: []export.Named{float}, Outputs: one},
+			{Target: attention, Inputs: []export.Named{mask}},
+		},
 		{{Target: multiply, Trace: []export.Frame{{}}}},
 		{{Target: where}, {Target: "torch.ops.aten.expand.default"}},
 	} {
@@ -32,7 +35,8 @@ func TestNodesWithoutWhatTheyNeedAreLeftAsTheyAre(t *testing.T) {
 
 func TestWordsAreFoundWhole(t *testing.T) {
 	for line, want := range map[string]bool{
-		"x * torch.rsqrt(v)": true, "max * y": false, "x": true, "y = x.float()": true, "xs + 1": false, "x_ + x1 + ax": false, "ax + x": true, "": false,
+		"x * torch.rsqrt(v)": true, "max * y": false, "x": true, "y = x.float()": true, "xs + 1": false,
+		"x_ + x1 + ax": false, "ax + x": true, "": false,
 	} {
 		require.Equal(t, want, hasWord(line, "x"), line)
 	}

@@ -15,7 +15,19 @@ func TestAGraphOfOneSizeIsValidatedAtThatAlone(t *testing.T) {
 }
 
 func TestEvaluationTurnsOffWhatLooksAtTheMode(t *testing.T) {
-	given := []aten.Arg{{Name: "input", Value: int64(1)}, {Name: "dropout_p", Value: 0.1}, {Name: "train", Value: true}, {Name: "training", Value: true}, {Name: "p", Value: 0.1}}
+	given := []aten.Arg{
+		{Name: "input", Value: int64(1)},
+		{Name: "dropout_p", Value: 0.1},
+		{Name: "train", Value: true},
+		{Name: "training", Value: true},
+		{Name: "p", Value: 0.1},
+	}
 	evaluate(given)
-	require.Equal(t, []aten.Arg{{Name: "input", Value: int64(1)}, {Name: "dropout_p", Value: 0.0}, {Name: "train", Value: false}, {Name: "training", Value: false}, {Name: "p", Value: 0.1}}, given)
+	require.Equal(t, []aten.Arg{
+		{Name: "input", Value: int64(1)},
+		{Name: "dropout_p", Value: 0.0},
+		{Name: "train", Value: false},
+		{Name: "training", Value: false},
+		{Name: "p", Value: 0.1},
+	}, given)
 }

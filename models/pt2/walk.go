@@ -299,7 +299,10 @@ func (w *walker) typeOf(values []export.Argument) aten.Value {
 }
 
 // memoryFormats are by their numbers in the schema.
-var memoryFormats = map[int64]aten.MemoryFormat{1: aten.ContiguousFormat, 2: aten.ChannelsLast, 3: aten.ChannelsLast, 4: aten.PreserveFormat}
+var memoryFormats = map[int64]aten.MemoryFormat{
+	1: aten.ContiguousFormat, 2: aten.ChannelsLast, 3: aten.ChannelsLast,
+	4: aten.PreserveFormat,
+}
 
 // list is a list of tensors or of numbers.
 func (w *walker) list(elements []export.Argument, tensors bool) aten.Value {

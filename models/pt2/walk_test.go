@@ -16,7 +16,8 @@ import (
 func TestIndexingLeavesOutSlicesThatTakeAll(t *testing.T) {
 	op, ok := aten.ByTarget(slice)
 	require.True(t, ok)
-	tape := trace.New(trace.Board{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, stack.Default().Rules(), trace.Options{})
+	tape := trace.New(trace.Board{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, stack.Default().Rules(),
+		trace.Options{})
 	f := tape.Frame()
 	x := f.Let(tape.New("input", program.Batch, trace.F32, 4, 6))
 	for _, c := range []struct {
@@ -24,7 +25,11 @@ func TestIndexingLeavesOutSlicesThatTakeAll(t *testing.T) {
 		args  []aten.Arg
 	}{
 		{true, nil},
-		{true, []aten.Arg{{Name: "dim", Value: int64(-1)}, {Name: "start", Value: int64(0)}, {Name: "end", Value: int64(6)}}},
+		{true, []aten.Arg{
+			{Name: "dim", Value: int64(-1)},
+			{Name: "start", Value: int64(0)},
+			{Name: "end", Value: int64(6)},
+		}},
 		{true, []aten.Arg{{Name: "dim", Value: int64(1)}, {Name: "end", Value: int64(1 << 62)}}},
 		{false, []aten.Arg{{Name: "dim", Value: int64(1)}, {Name: "end", Value: int64(5)}}},
 		{false, []aten.Arg{{Name: "dim", Value: int64(1)}, {Name: "start", Value: int64(1)}}},

@@ -63,7 +63,8 @@ func (t *task) Sharing() map[string][]string {
 		n := &t.g.Nodes[i]
 		for _, a := range n.Inputs {
 			name, ok := names[a.Ref]
-			if ok && a.Kind == export.Ref && !strings.HasPrefix(name, n.Module+".") && !slices.Contains(out[name], n.Module) {
+			if ok && a.Kind == export.Ref && !strings.HasPrefix(name, n.Module+".") &&
+				!slices.Contains(out[name], n.Module) {
 				out[name] = append(out[name], n.Module)
 			}
 		}

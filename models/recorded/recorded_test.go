@@ -39,7 +39,10 @@ func written(t require.TestingT, h recorded.Header, p *program.Program) []byte {
 func TestAWrittenProgramIsReadAgain(t *testing.T) {
 	strategy, err := models.ParseStrategy("fsdp2")
 	require.NoError(t, err)
-	for _, c := range []models.Case{{Model: "redimnet-b0", Batch: 2}, {Model: "gpt2", Batch: 1, GPUs: 4, Strategy: &strategy}} {
+	for _, c := range []models.Case{
+		{Model: "redimnet-b0", Batch: 2},
+		{Model: "gpt2", Batch: 1, GPUs: 4, Strategy: &strategy},
+	} {
 		p := programOf(t, c)
 		h, again, err := recorded.Read(bytes.NewReader(written(t, header, p)), "run.vprof")
 		require.NoError(t, err)
@@ -58,17 +61,24 @@ func TestAWrittenProgramIsReadAgain(t *testing.T) {
 // Buffers, ops and events of a drawn program come in the order in which instructions name them, as
 // they do in a program that was read.
 func draw(t *rapid.T) *program.Program {
-	p := &program.Program{Sites: []program.Site{{Op: "mm", Where: "train.py:7:step"}, {}}, Streams: []string{"compute", "copy"}}
+	p := &program.Program{
+		Sites:   []program.Site{{Op: "mm", Where: "train.py:7:step"}, {}},
+		Streams: []string{"compute", "copy"},
+	}
 	add := func(k program.Kind, arg int) {
 		p.Instructions = append(p.Instructions, program.Instruction{Kind: k, Arg: uint32(arg)})
 	}
 	stream := func() program.Stream { return program.Stream(rapid.IntRange(0, 1).Draw(t, "stream")) }
 	var living []int
 	for range rapid.IntRange(0, 40).Draw(t, "length") {
-		switch kind := rapid.SampledFrom([]program.Kind{program.Alloc, program.Free, program.Launch, program.EmptyCache, program.Record, program.Await}).Draw(t, "kind"); kind {
+		switch kind := rapid.SampledFrom([]program.Kind{
+			program.Alloc, program.Free, program.Launch, program.EmptyCache,
+			program.Record, program.Await,
+		}).Draw(t, "kind"); kind {
 		case program.Alloc:
 			p.Buffers = append(p.Buffers, program.Buffer{
-				Bytes: rapid.Int64Range(1, 1<<40).Draw(t, "bytes"), Class: program.Class(rapid.IntRange(0, program.NumClasses-1).Draw(t, "class")),
+				Bytes:  rapid.Int64Range(1, 1<<40).Draw(t, "bytes"),
+				Class:  program.Class(rapid.IntRange(0, program.NumClasses-1).Draw(t, "class")),
 				Stream: stream(), Site: uint32(rapid.IntRange(0, 1).Draw(t, "site")),
 			})
 			living = append(living, len(p.Buffers)-1)
@@ -170,9 +180,11 @@ func TestBadFilesSayWhatIsWrong(t *testing.T) {
 }
 
 func TestUnsoundProgramsAreNotWritten(t *testing.T) {
-	require.ErrorContains(t, recorded.Write(&bytes.Buffer{}, header, &program.Program{Instructions: []program.Instruction{{}}}),
+	require.ErrorContains(t, recorded.Write(&bytes.Buffer{}, header,
+		&program.Program{Instructions: []program.Instruction{{}}}),
 		"train.py: instruction 0")
-	require.ErrorContains(t, recorded.Write(&bytes.Buffer{}, recorded.Header{Torch: "2.15"}, &program.Program{}), "name: is empty")
+	require.ErrorContains(t, recorded.Write(&bytes.Buffer{}, recorded.Header{Torch: "2.15"}, &program.Program{}),
+		"name: is empty")
 }
 
 // A recorded run has its own steps, whatever is asked for; allocator settings may be others.
@@ -183,7 +195,8 @@ func TestNoCaseChangesARecordedRun(t *testing.T) {
 	m, err := all.Models().Lookup(path)
 	require.NoError(t, err)
 	for key, c := range map[string]models.Case{
-		"batch": {Batch: 3}, "optimizer": {Optimizer: "sgd"}, "amp": {AMP: "bf16"}, "torch": {Torch: "2.12"}, "lora": {LoRA: &models.LoRA{}},
+		"batch": {Batch: 3}, "optimizer": {Optimizer: "sgd"}, "amp": {AMP: "bf16"}, "torch": {Torch: "2.12"},
+		"lora":     {LoRA: &models.LoRA{}},
 		"quantize": {Levers: models.Levers{Quantize: "nf4"}},
 	} {
 		if key != "torch" {

@@ -33,7 +33,10 @@ func Source() models.Source {
 // Open makes the model of a file. The error is an [*input.FormatError] or that of reading.
 func Open(path string) (models.Model, error) {
 	if path == "" {
-		return models.Model{}, &input.FormatError{File: Scheme + ":", Reason: "names no file; use --model path/to/run.vprof"}
+		return models.Model{}, &input.FormatError{
+			File:   Scheme + ":",
+			Reason: "names no file; use --model path/to/run.vprof",
+		}
 	}
 	content, err := os.ReadFile(path)
 	var missing *fs.PathError
@@ -82,8 +85,10 @@ func newModel(file, name string, content []byte) (models.Model, error) {
 
 // caveats say what the figures of a recorded run are.
 func caveats(h *Header) []string {
-	all := []string{fmt.Sprintf("replayed: this is the program of a run of %s that was recorded on %s; on other boards "+
-		"libraries may choose other kernels, whose scratch memory differs", h.Name, h.GPU)}
+	all := []string{
+		fmt.Sprintf("replayed: this is the program of a run of %s that was recorded on %s; on other boards "+
+			"libraries may choose other kernels, whose scratch memory differs", h.Name, h.GPU),
+	}
 	if h.Allocated > 0 {
 		all = append(all, fmt.Sprintf("in the run, PyTorch itself counted %s allocated and %s reserved",
 			bytesize.Format(h.Allocated), bytesize.Format(h.Reserved)))

@@ -28,7 +28,10 @@ func Write(to io.Writer, h Header, p *program.Program) error {
 		return err
 	}
 	compressed := gzip.NewWriter(to)
-	w := &writer{Writer: bufio.NewWriter(compressed), p: p, numbers: make([]uint32, len(p.Buffers)), events: make([]uint32, len(p.Events))}
+	w := &writer{
+		Writer: bufio.NewWriter(compressed), p: p, numbers: make([]uint32, len(p.Buffers)),
+		events: make([]uint32, len(p.Events)),
+	}
 	fmt.Fprintf(w, "%s\n", first)
 	for _, in := range p.Instructions {
 		w.instruction(in)

@@ -71,7 +71,8 @@ func newStage(c config, s stage, i int64, channels, bins *int64) *stageLayers {
 	layers := []any{
 		newMixPrevious(i+1, mixed, i > 0),
 		&fold1dTo2d{f: *bins, c: *channels},
-		nn.NewConv(*channels, s.stride**channels*s.expansion, nn.ConvOptions{Kernel: []int64{s.stride, 1}, Stride: []int64{s.stride, 1}}),
+		nn.NewConv(*channels, s.stride**channels*s.expansion,
+			nn.ConvOptions{Kernel: []int64{s.stride, 1}, Stride: []int64{s.stride, 1}}),
 	}
 	*channels, *bins = s.stride**channels, *bins/s.stride
 	wide := *channels * s.expansion
@@ -84,7 +85,10 @@ func newStage(c config, s stage, i int64, channels, bins *int64) *stageLayers {
 	}
 	if s.expansion != 1 {
 		layers = append(layers, nn.NewSequential(
-			nn.NewConv(wide, *channels, nn.ConvOptions{Kernel: []int64{3, 3}, Same: true, Groups: *channels / c.groupDivisor}),
+			nn.NewConv(wide, *channels, nn.ConvOptions{
+				Kernel: []int64{3, 3}, Same: true,
+				Groups: *channels / c.groupDivisor,
+			}),
 			nn.NewBatchNorm(*channels), nn.NewGELU(),
 			nn.NewConv(*channels, *channels, nn.ConvOptions{Kernel: []int64{1, 1}})))
 	}

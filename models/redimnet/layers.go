@@ -144,7 +144,10 @@ type resBlock2d struct {
 
 func newResBlock2d(c, bins, groupDivisor int64, gate bool) *resBlock2d {
 	conv := func() *nn.Conv {
-		return nn.NewConv(c, c, nn.ConvOptions{Kernel: []int64{3, 3}, Padding: []int64{1}, Groups: c / groupDivisor, NoBias: true})
+		return nn.NewConv(c, c, nn.ConvOptions{
+			Kernel: []int64{3, 3}, Padding: []int64{1}, Groups: c / groupDivisor,
+			NoBias: true,
+		})
 	}
 	point := func() *nn.Conv { return nn.NewConv(c, c, nn.ConvOptions{Kernel: []int64{1, 1}}) }
 	b := &resBlock2d{

@@ -38,8 +38,9 @@ func entry(size string, original bool) models.Model {
 		Source:  "sappho192/redimnet-mrl, IDRnD/ReDimNet, stage tables of wespeaker",
 		Stages:  []string{"frozen", "full"},
 		Trains: map[string]string{
-			"frozen": "the MRL head alone, the backbone without gradients: stage 1, and all that the published configuration runs",
-			"full":   "all parameters: stage 2",
+			"frozen": "the MRL head alone, the backbone without gradients: stage 1, and all that the published " +
+				"configuration runs",
+			"full": "all parameters: stage 2",
 		},
 		Default:   models.Case{Model: name, Stage: "frozen", Batch: 64, Accumulate: 1},
 		Batches:   []int{8, 16, 32, 64, 128, 256},
@@ -63,7 +64,8 @@ func caveats(c models.Case) (all []string) {
 		all = append(all, "the system's trainer has no autocast: it reads no mixed_precision and trains in fp32")
 	}
 	if c.Checkpointing {
-		all = append(all, "the system has no checkpointing; these figures are for recomputing each stage of the backbone")
+		all = append(all,
+			"the system has no checkpointing; these figures are for recomputing each stage of the backbone")
 	}
 	return all
 }

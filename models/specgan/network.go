@@ -94,7 +94,8 @@ func newDiscriminator() *discriminator {
 	var layers []trace.Module
 	in := int64(1)
 	for i, out := range []int64{32, 64, 128, 256} {
-		layers = append(layers, nn.NewSpectralNorm(nn.NewConv(in, out, nn.ConvOptions{Kernel: []int64{4, 4}, Stride: []int64{2}, Padding: []int64{1}})))
+		layers = append(layers, nn.NewSpectralNorm(nn.NewConv(in, out,
+			nn.ConvOptions{Kernel: []int64{4, 4}, Stride: []int64{2}, Padding: []int64{1}})))
 		if i > 0 {
 			layers = append(layers, nn.NewBatchNorm(out))
 		}

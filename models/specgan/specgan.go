@@ -32,14 +32,20 @@ func Models() []models.Model {
 				Name: "n-mels", Usage: "mel bins of the real spectrograms; the networks are made for the default",
 				Default: mels, Min: 1, Max: 1 << 12,
 			},
-			{Name: "empty-cache", Usage: "batches from one torch.cuda.empty_cache() to the next, 0 for never", Default: 0, Min: 0, Max: 1 << 20},
+			{
+				Name: "empty-cache", Usage: "batches from one torch.cuda.empty_cache() to the next, 0 for never",
+				Default: 0, Min: 0, Max: 1 << 20,
+			},
 		},
 		Notes: []string{
-			"two discriminator steps and one generator step are recorded: the branch taken below 80 % accuracy, and the larger one",
+			"two discriminator steps and one generator step are recorded: the branch taken below 80 % accuracy, and " +
+				"the larger one",
 			"the tensors of the no_grad probe stay alive as local variables of the loop",
 			"the GAN's loop has no autocast; the notebook's mixed precision covers the ViT alone",
-			"the notebook calls torch.cuda.empty_cache() every 5 batches: --set empty-cache=5; by default the steps are those between two calls",
-			"the notebook switches cudnn.benchmark on: while it tries engines, its first steps may need more workspace than these figures, which are with it off",
+			"the notebook calls torch.cuda.empty_cache() every 5 batches: --set empty-cache=5; by default the steps " +
+				"are those between two calls",
+			"the notebook switches cudnn.benchmark on: while it tries engines, its first steps may need more " +
+				"workspace than these figures, which are with it off",
 			"two Adam optimizers, and spectral norm by the old hook; the data set may lie on the GPU: --dataset-on-gpu",
 		},
 		Caveat: func(c models.Case) []string {
@@ -172,14 +178,18 @@ func (l *loop) generate(f *frame, z *tensor) *tensor {
 	if !l.t.c.Checkpointing {
 		return l.t.model.Generator.call(f, z, l.cond)
 	}
-	return f.Checkpoint(func(g *frame, in []*tensor) *tensor { return l.t.model.Generator.call(g, in[0], in[1]) }, z, l.cond)
+	return f.Checkpoint(func(g *frame, in []*tensor) *tensor {
+		return l.t.model.Generator.call(g, in[0], in[1])
+	}, z, l.cond)
 }
 
 func (l *loop) judge(f *frame, spec *tensor) *tensor {
 	if !l.t.c.Checkpointing {
 		return l.t.model.Discriminator.call(f, spec, l.cond)
 	}
-	return f.Checkpoint(func(g *frame, in []*tensor) *tensor { return l.t.model.Discriminator.call(g, in[0], in[1]) }, spec, l.cond)
+	return f.Checkpoint(func(g *frame, in []*tensor) *tensor {
+		return l.t.model.Discriminator.call(g, in[0], in[1])
+	}, spec, l.cond)
 }
 
 // loss is binary cross entropy with logits, in fp32.

@@ -15,7 +15,8 @@ import (
 func TestCacheIsEmptiedEveryFewBatches(t *testing.T) {
 	board := trace.Board{Name: "t4", Capability: 75, SMs: 40, ThreadsPerSM: 1024, Memory: 15_828_320_256}
 	count := func(every int64) (n int) {
-		r, err := Models()[0].Record(models.Case{Batch: 2, Settings: models.Settings{"empty-cache": every}}, board, models.Options{Steps: 11})
+		r, err := Models()[0].Record(models.Case{Batch: 2, Settings: models.Settings{"empty-cache": every}}, board,
+			models.Options{Steps: 11})
 		require.NoError(t, err)
 		for _, i := range r.Program.Instructions {
 			if i.Kind == program.EmptyCache {

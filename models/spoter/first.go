@@ -66,7 +66,8 @@ func newFirstNet() *firstNet {
 	n := &firstNet{
 		Cls: nn.NewParameter(1, 1, width), Pe: nn.NewBuffer(trace.F32, positions, 1, width),
 		Embed: nn.NewLinear(features, width, true),
-		Head: nn.NewSequential(nn.NewLayerNorm(width), nn.NewDropout(dropout), nn.NewLinear(width, width/2, true), nn.NewReLU(),
+		Head: nn.NewSequential(nn.NewLayerNorm(width), nn.NewDropout(dropout),
+			nn.NewLinear(width, width/2, true), nn.NewReLU(),
 			nn.NewDropout(dropout), nn.NewLinear(width/2, classes, true)),
 	}
 	for range 6 {

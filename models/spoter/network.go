@@ -41,8 +41,10 @@ func newSpoterNet() *spoterNet {
 		Encoder: nn.NewTransformerEncoder(8, width, heads, feedForward, nn.TransformerOptions{
 			Dropout: dropout, Activation: nn.NewGELU(), BatchFirst: true,
 		}),
-		Head: nn.NewSequential(nn.NewLayerNorm(width), nn.NewLinear(width, width, true), nn.NewGELU(), nn.NewDropout(dropout),
-			nn.NewLinear(width, width/2, true), nn.NewGELU(), nn.NewDropout(dropout/2), nn.NewLinear(width/2, classes, true)),
+		Head: nn.NewSequential(nn.NewLayerNorm(width), nn.NewLinear(width, width, true), nn.NewGELU(),
+			nn.NewDropout(dropout),
+			nn.NewLinear(width, width/2, true), nn.NewGELU(), nn.NewDropout(dropout/2),
+			nn.NewLinear(width/2, classes, true)),
 	}
 }
 
@@ -57,7 +59,9 @@ func (n *spoterNet) call(f *frame, x, mask *tensor, checkpointing bool) *tensor 
 	masks := nn.TransformerMasks{KeyPadding: pad}
 	if checkpointing {
 		for _, l := range n.Encoder.Layers {
-			g.Set(&x, g.CheckpointClosure([]*tensor{pad}, func(h *frame, in []*tensor) *tensor { return l.Call(h, in[0], masks) }, x))
+			g.Set(&x, g.CheckpointClosure([]*tensor{pad}, func(h *frame, in []*tensor) *tensor {
+				return l.Call(h, in[0], masks)
+			}, x))
 		}
 	} else {
 		g.Set(&x, n.Encoder.Call(g, x, masks))

@@ -28,7 +28,9 @@ func Models() []models.Model {
 		stages, trains := []string{"full"}, map[string]string(nil)
 		if !first {
 			stages = append(stages, inference)
-			trains = map[string]string{inference: "nothing: phase 5, the evaluation of the trained network without gradients"}
+			trains = map[string]string{
+				inference: "nothing: phase 5, the evaluation of the trained network without gradients",
+			}
 		}
 		d.Model, d.Stage = name, "full"
 		return models.Model{
@@ -46,9 +48,11 @@ func Models() []models.Model {
 		}
 	}
 	return []models.Model{
-		entry("bdslw-spoter", "sign language transformer, 8 layers, 150 frames (phase 4)", false, 16, models.Case{Batch: 8, Accumulate: 2},
+		entry("bdslw-spoter", "sign language transformer, 8 layers, 150 frames (phase 4)", false, 16,
+			models.Case{Batch: 8, Accumulate: 2},
 			"head width 12 keeps fp16 off the fused attention kernels: autocast needs more memory than fp32"),
-		entry("bdslw-spoter-phase3", "sign language transformer, 6 layers, 100 frames (phase 3)", true, 0, models.Case{Batch: 16, Accumulate: 1},
+		entry("bdslw-spoter-phase3", "sign language transformer, 6 layers, 100 frames (phase 3)", true, 0,
+			models.Case{Batch: 16, Accumulate: 1},
 			"its attention is written out: it materializes the probabilities in every precision"),
 	}
 }

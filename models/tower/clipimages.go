@@ -78,7 +78,9 @@ func (q *Squares) see(f *frame, text hf.Text) States {
 	y := h.Let(x)
 	for i := range q.Size.Layers {
 		l := encoder.Part(indexed("layers", i))
-		h.Set(&y, text.CallLayer(h, int(i), l, func(k *frame, args []*tensor) *tensor { return q.layer(k, l, args[0]) }, []*tensor{y}))
+		h.Set(&y, text.CallLayer(h, int(i), l, func(k *frame, args []*tensor) *tensor {
+			return q.layer(k, l, args[0])
+		}, []*tensor{y}))
 		if q.Size.Chosen == i-q.Size.Layers {
 			states.Chosen = g.Let(y)
 		}

@@ -29,7 +29,8 @@ func clippable(p *nn.Parts, clipped bool, in, out int64, names ...string) {
 // Gemma4 is Gemma4VisionModel.
 func Gemma4(s GemmaVision) *nn.Parts {
 	p := &nn.Parts{}
-	p.In("patch_embedder").Own("position_embedding_table", 2, s.Positions, s.Width).Add("input_proj", nn.NewLinear(3*s.Patch*s.Patch, s.Width, false))
+	p.In("patch_embedder").Own("position_embedding_table", 2, s.Positions, s.Width).Add("input_proj",
+		nn.NewLinear(3*s.Patch*s.Patch, s.Width, false))
 	e := p.In("encoder")
 	inverse(e.In("rotary_emb"), s.HeadSize/4)
 	layers(e.In("layers"), s.Layers, func(l *nn.Parts) {
@@ -41,7 +42,8 @@ func Gemma4(s GemmaVision) *nn.Parts {
 		m := l.In("mlp")
 		clippable(m, s.Clipped, s.Width, s.Inner, "gate_proj", "up_proj")
 		clippable(m, s.Clipped, s.Inner, s.Width, "down_proj")
-		scales(l, s.Width, "input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm")
+		scales(l, s.Width, "input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm",
+			"post_feedforward_layernorm")
 	})
 	if s.Standardized {
 		p.BufferOfWeights(s.Width).BufferOfWeights(s.Width)
@@ -118,16 +120,21 @@ func Gemma3nAudio(s Conformer) *nn.Parts {
 		l.Buffer(trace.F32)
 		fed := func(name string) {
 			f := l.In(name).Buffer(trace.F32).Add("pre_layer_norm", scale(s.Width))
-			f.Add("ffw_layer_1", nn.NewLinear(s.Width, 4*s.Width, false)).Add("ffw_layer_2", nn.NewLinear(4*s.Width, s.Width, false)).Add("post_layer_norm", scale(s.Width))
+			f.Add("ffw_layer_1", nn.NewLinear(s.Width, 4*s.Width, false)).Add("ffw_layer_2",
+				nn.NewLinear(4*s.Width, s.Width, false)).Add("post_layer_norm", scale(s.Width))
 		}
 		fed("ffw_layer_start")
 		a := l.In("attention").Buffer(trace.F32).Add("pre_attn_norm", scale(s.Width))
-		t := a.In("attn").Own("per_dim_scale", s.Width/s.Heads).Buffer(trace.F32).Buffer(trace.Bool, s.Chunk, s.Context).Buffer(trace.F32)
-		t.In("relative_position_embedding").Add("pos_proj", nn.NewLinear(s.Width, s.Width, false)).Buffer(trace.F32, 1, 1, s.Width/2)
+		t := a.In("attn").Own("per_dim_scale", s.Width/s.Heads).Buffer(trace.F32).Buffer(trace.Bool, s.Chunk,
+			s.Context).Buffer(trace.F32)
+		t.In("relative_position_embedding").Add("pos_proj", nn.NewLinear(s.Width, s.Width, false)).Buffer(trace.F32,
+			1, 1, s.Width/2)
 		attention(t, s.Width, false, "q_proj", "k_proj", "v_proj")
 		a.Add("post", nn.NewLinear(s.Width, s.Width, false)).Add("post_norm", scale(s.Width))
-		c := l.In("lconv1d").Buffer(trace.F32).Add("pre_layer_norm", scale(s.Width)).Add("linear_start", nn.NewLinear(s.Width, 2*s.Width, false))
-		c.Add("depthwise_conv1d", depthwise(s.Width, s.Kernel)).Add("conv_norm", scale(s.Width)).Add("linear_end", nn.NewLinear(s.Width, s.Width, false))
+		c := l.In("lconv1d").Buffer(trace.F32).Add("pre_layer_norm", scale(s.Width)).Add("linear_start",
+			nn.NewLinear(s.Width, 2*s.Width, false))
+		c.Add("depthwise_conv1d", depthwise(s.Width, s.Kernel)).Add("conv_norm", scale(s.Width)).Add("linear_end",
+			nn.NewLinear(s.Width, s.Width, false))
 		fed("ffw_layer_end")
 		l.Add("norm", scale(s.Width))
 	})

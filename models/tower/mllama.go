@@ -8,9 +8,11 @@ type Tiled struct{ Tiles, Shapes, Global int64 }
 
 // Mllama is MllamaVisionModel; s.Positions are the patches of a tile.
 func Mllama(s Size, t Tiled) *nn.Parts {
-	p := (&nn.Parts{}).Own("class_embedding", s.Width).Add("patch_embedding", patches(s.Channels, s.Width, false, s.Patch, s.Patch))
+	p := (&nn.Parts{}).Own("class_embedding", s.Width).Add("patch_embedding",
+		patches(s.Channels, s.Width, false, s.Patch, s.Patch))
 	places := s.Positions + 1
-	p.In("gated_positional_embedding").Own("gate", 1).Own("embedding", places, s.Width).Add("tile_embedding", nn.NewEmbedding(t.Shapes+1, t.Tiles*places*s.Width))
+	p.In("gated_positional_embedding").Own("gate", 1).Own("embedding", places, s.Width).Add("tile_embedding",
+		nn.NewEmbedding(t.Shapes+1, t.Tiles*places*s.Width))
 	for _, name := range []string{"pre_tile_positional_embedding", "post_tile_positional_embedding"} {
 		p.In(name).Own("gate", 1).Add("embedding", nn.NewEmbedding(t.Shapes+1, t.Tiles*s.Width))
 	}

@@ -72,7 +72,8 @@ func (q *Tiles) see(f *frame) *tensor {
 	rows, images, tiles := q.pixels.Size(0), q.pixels.Size(1), q.Tiled.Tiles
 	n, places := rows*images, s.Positions+1
 	g := f.ModuleFrame(p, q.pixels, q.shapes, q.tiles)
-	patches := g.Call(q.patchEmbedding(), q.pixels.View(n*tiles, s.Channels, s.Image, s.Image).To(q.patchEmbedding().Weight.DType))
+	patches := g.Call(q.patchEmbedding(),
+		q.pixels.View(n*tiles, s.Channels, s.Image, s.Image).To(q.patchEmbedding().Weight.DType))
 	if q.grads && !patches.RequiresGrad() {
 		patches.Leaf()
 	}

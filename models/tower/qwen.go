@@ -52,11 +52,13 @@ func Qwen3VL(s Size) *nn.Parts {
 	layers(p.In("blocks"), s.Layers, func(l *nn.Parts) {
 		l.Add("norm1", nn.NewLayerNorm(s.Width)).Add("norm2", nn.NewLayerNorm(s.Width))
 		joined(l, s.Width, true)
-		l.In("mlp").Add("linear_fc1", nn.NewLinear(s.Width, s.Inner, true)).Add("linear_fc2", nn.NewLinear(s.Inner, s.Width, true))
+		l.In("mlp").Add("linear_fc1", nn.NewLinear(s.Width, s.Inner, true)).Add("linear_fc2",
+			nn.NewLinear(s.Inner, s.Width, true))
 	})
 	square := s.Width * s.Merge * s.Merge
 	merge := func(m *nn.Parts, norm int64) {
-		m.Add("norm", nn.NewLayerNorm(norm)).Add("linear_fc1", nn.NewLinear(square, square, true)).Add("linear_fc2", nn.NewLinear(square, s.Out, true))
+		m.Add("norm", nn.NewLayerNorm(norm)).Add("linear_fc1", nn.NewLinear(square, square, true)).Add("linear_fc2",
+			nn.NewLinear(square, s.Out, true))
 	}
 	merge(p.In("merger"), s.Width)
 	if s.Deep > 0 {
@@ -73,10 +75,13 @@ func GLM4V(s Size, inner int64) *nn.Parts {
 	inverse(p.In("rotary_pos_emb"), s.Width/s.Heads/4)
 	layers(p.In("blocks"), s.Layers, func(l *nn.Parts) {
 		l.Add("norm1", scale(s.Width)).Add("norm2", scale(s.Width))
-		l.In("attn").Add("qkv", nn.NewLinear(s.Width, 3*s.Width, s.Bias)).Add("proj", nn.NewLinear(s.Width, s.Width, false))
+		l.In("attn").Add("qkv", nn.NewLinear(s.Width, 3*s.Width, s.Bias)).Add("proj",
+			nn.NewLinear(s.Width, s.Width, false))
 		gated(l.In("mlp"), s.Width, s.Inner, s.Width, false)
 	})
-	m := p.In("merger").Add("proj", nn.NewLinear(s.Out, s.Out, false)).Add("post_projection_norm", nn.NewLayerNorm(s.Out))
+	m := p.In("merger").Add("proj", nn.NewLinear(s.Out, s.Out, false)).Add("post_projection_norm",
+		nn.NewLayerNorm(s.Out))
 	gated(m, s.Out, inner, s.Out, false)
-	return p.Add("post_conv_layernorm", scale(s.Width)).Add("downsample", conv(s.Width, s.Out, true, s.Merge, s.Merge)).Add("post_layernorm", scale(s.Width))
+	return p.Add("post_conv_layernorm", scale(s.Width)).Add("downsample", conv(s.Width, s.Out, true, s.Merge, s.Merge)).
+		Add("post_layernorm", scale(s.Width))
 }

@@ -129,7 +129,9 @@ func (q *Qwen) see(f *frame, pixels *tensor, text hf.Text) (last, merged *tensor
 		if s.Window > 0 && !slices.Contains(s.Whole, i) {
 			ends, spans = windows, q.windows()
 		}
-		g.Set(&x, text.CallLayer(g, int(i), l, func(h *frame, args []*tensor) *tensor { return q.block(h, l, args, spans) }, []*tensor{x}, ends, cos, sin))
+		g.Set(&x, text.CallLayer(g, int(i), l, func(h *frame, args []*tensor) *tensor {
+			return q.block(h, l, args, spans)
+		}, []*tensor{x}, ends, cos, sin))
 		if at := slices.Index(s.DeepLayers, i); at >= 0 {
 			deep = append(deep, g.Let(q.merged(g, q.Tower.Part(indexed("deepstack_merger_list", int64(at))), x)))
 		}
@@ -226,7 +228,8 @@ func (q *Qwen) block(f *frame, l *nn.Parts, args []*tensor, spans []int64) *tens
 	switch {
 	case q.Size.Gated:
 		z = called(f, m, []*tensor{z}, func(g *frame) *tensor {
-			return g.Call(m.At("down_proj"), g.Call(hf.Activation(q.Size.Activation), g.Call(m.At("gate_proj"), z)).Mul(g.Call(m.At("up_proj"), z)))
+			return g.Call(m.At("down_proj"),
+				g.Call(hf.Activation(q.Size.Activation), g.Call(m.At("gate_proj"), z)).Mul(g.Call(m.At("up_proj"), z)))
 		})
 	case q.Size.Positions > 0:
 		z = fed(f, m, "linear_fc1", q.Size.Activation, "linear_fc2", z)

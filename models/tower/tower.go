@@ -72,7 +72,8 @@ func conv(in, out int64, bias bool, kernel ...int64) nn.Layer {
 
 // gated adds a gated feed-forward half.
 func gated(p *nn.Parts, width, inner, out int64, bias bool) {
-	p.Add("gate_proj", nn.NewLinear(width, inner, bias)).Add("up_proj", nn.NewLinear(width, inner, bias)).Add("down_proj", nn.NewLinear(inner, out, bias))
+	p.Add("gate_proj", nn.NewLinear(width, inner, bias)).Add("up_proj", nn.NewLinear(width, inner, bias)).
+		Add("down_proj", nn.NewLinear(inner, out, bias))
 }
 
 // indexed is the path of an element of a list.
@@ -148,7 +149,8 @@ func siglipEncoder(p *nn.Parts, s Size) {
 		return
 	}
 	head := p.In("head").Own("probe", 1, 1, s.Width)
-	head.In("attention").Own("in_proj_weight", 3*s.Width, s.Width).Own("in_proj_bias", 3*s.Width).Add("out_proj", nn.NewLinear(s.Width, s.Width, true))
+	head.In("attention").Own("in_proj_weight", 3*s.Width, s.Width).Own("in_proj_bias", 3*s.Width).Add("out_proj",
+		nn.NewLinear(s.Width, s.Width, true))
 	head.Add("layernorm", nn.NewLayerNorm(s.Width))
 	head.In("mlp").Add("fc1", nn.NewLinear(s.Width, s.Inner, true)).Add("fc2", nn.NewLinear(s.Inner, s.Width, true))
 }
@@ -156,7 +158,8 @@ func siglipEncoder(p *nn.Parts, s Size) {
 // CLIP is CLIPVisionModel, with a place for the class of an image.
 func CLIP(s Size) *nn.Parts {
 	p := &nn.Parts{}
-	p.In("embeddings").Own("class_embedding", s.Width).Add("patch_embedding", patches(s.Channels, s.Width, false, s.Patch, s.Patch)).
+	p.In("embeddings").Own("class_embedding", s.Width).Add("patch_embedding",
+		patches(s.Channels, s.Width, false, s.Patch, s.Patch)).
 		Add("position_embedding", nn.NewEmbedding(s.Positions+1, s.Width)).Buffer(trace.I64, s.Positions+1)
 	p.Add("pre_layrnorm", nn.NewLayerNorm(s.Width))
 	encoder(p, s)
@@ -198,7 +201,8 @@ func Voxtral(s Size) *nn.Parts {
 	p := &nn.Parts{}
 	positions := nn.NewEmbedding(s.Positions, s.Width)
 	nn.Freeze(positions)
-	p.Add("conv1", conv(s.Bins, s.Width, true, 3)).Add("conv2", conv(s.Width, s.Width, true, 3)).Add("embed_positions", positions)
+	p.Add("conv1", conv(s.Bins, s.Width, true, 3)).Add("conv2", conv(s.Width, s.Width, true, 3)).
+		Add("embed_positions", positions)
 	layers(p.In("layers"), s.Layers, func(l *nn.Parts) {
 		a := l.In("self_attn").Add("k_proj", nn.NewLinear(s.Width, s.Width, false))
 		attention(a, s.Width, true, "v_proj", "q_proj", "out_proj")
@@ -221,6 +225,7 @@ func Llama4(s Size) *nn.Parts {
 		l.In("mlp").Add("fc1", nn.NewLinear(s.Width, s.Inner, true)).Add("fc2", nn.NewLinear(s.Inner, s.Width, true))
 		l.Add("input_layernorm", nn.NewLayerNorm(s.Width)).Add("post_attention_layernorm", nn.NewLayerNorm(s.Width))
 	})
-	p.In("vision_adapter").In("mlp").Add("fc1", nn.NewLinear(s.Inner, s.Out, false)).Add("fc2", nn.NewLinear(s.Out, s.Out, false))
+	p.In("vision_adapter").In("mlp").Add("fc1", nn.NewLinear(s.Inner, s.Out, false)).Add("fc2",
+		nn.NewLinear(s.Out, s.Out, false))
 	return p
 }

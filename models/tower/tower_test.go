@@ -20,9 +20,15 @@ func parameters(p *nn.Parts) (n int64) {
 // The published towers of checkpoints: openai/clip-vit-large-patch14-336 and, without the head that
 // pools, google/siglip-so400m-patch14-224 as Gemma 3 takes it at 896 pixels.
 func TestTowersHaveThePublishedParameters(t *testing.T) {
-	clip := tower.Size{Width: 1024, Inner: 4096, Layers: 24, Heads: 16, Channels: 3, Image: 336, Patch: 14, Positions: 576}
+	clip := tower.Size{
+		Width: 1024, Inner: 4096, Layers: 24, Heads: 16, Channels: 3, Image: 336, Patch: 14,
+		Positions: 576,
+	}
 	require.EqualValues(t, 303_507_456, parameters(tower.CLIP(clip)))
-	siglip := tower.Size{Width: 1152, Inner: 4304, Layers: 27, Heads: 16, Channels: 3, Image: 896, Patch: 14, Positions: 4096}
+	siglip := tower.Size{
+		Width: 1152, Inner: 4304, Layers: 27, Heads: 16, Channels: 3, Image: 896, Patch: 14,
+		Positions: 4096,
+	}
 	require.EqualValues(t, 416_866_032, parameters(tower.Siglip(siglip)))
 }
 
@@ -33,7 +39,10 @@ func TestLayersOfTowersAddUp(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		name := rapid.SampledFrom([]string{"CLIP", "Siglip", "SmolVLM"}).Draw(rt, "tower")
 		w, inner := 8*rapid.Int64Range(1, 32).Draw(rt, "width"), rapid.Int64Range(1, 512).Draw(rt, "inner")
-		s := tower.Size{Width: w, Inner: inner, Layers: rapid.Int64Range(1, 4).Draw(rt, "layers"), Heads: 8, Channels: 3, Image: 32, Patch: 8, Positions: 16}
+		s := tower.Size{
+			Width: w, Inner: inner, Layers: rapid.Int64Range(1, 4).Draw(rt, "layers"), Heads: 8,
+			Channels: 3, Image: 32, Patch: 8, Positions: 16,
+		}
 		more := s
 		more.Layers++
 		require.Equal(rt, 4*(w*w+w)+2*w*inner+inner+w+4*w, parameters(made[name](more))-parameters(made[name](s)), name)
@@ -44,7 +53,10 @@ func TestLayersOfTowersAddUp(t *testing.T) {
 // at multiples of its side, and never fewer for a larger image.
 func TestTokensOfImagesOfAnySize(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		s := tower.Size{Patch: rapid.Int64Range(1, 32).Draw(rt, "patch"), Merge: rapid.Int64Range(1, 4).Draw(rt, "merge")}
+		s := tower.Size{
+			Patch: rapid.Int64Range(1, 32).Draw(rt, "patch"),
+			Merge: rapid.Int64Range(1, 4).Draw(rt, "merge"),
+		}
 		unit, n := s.Patch*s.Merge, rapid.Int64Range(1, 64).Draw(rt, "squares")
 		require.Equal(rt, n*n, tower.QwenTokens(s, n*unit))
 		side := rapid.Int64Range(1, 4096).Draw(rt, "side")

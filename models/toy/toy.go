@@ -40,7 +40,10 @@ func Model() models.Model {
 // check wants the heads to have equal shares of the tokens.
 func check(c models.Case) error {
 	if n, heads := c.Settings["seq-len"], c.Settings["heads"]; n%heads != 0 {
-		return &models.CaseError{Model: "toy", Field: "heads", Reason: fmt.Sprintf("%d does not divide seq-len %d", heads, n)}
+		return &models.CaseError{
+			Model: "toy", Field: "heads",
+			Reason: fmt.Sprintf("%d does not divide seq-len %d", heads, n),
+		}
 	}
 	return nil
 }
@@ -59,7 +62,8 @@ func (m trainer) Counts() models.Counts {
 // Record implements [models.Trainer].
 func (m trainer) Record(t *trace.Tape, steps int) error {
 	if m.c.Batch == 1 {
-		return fmt.Errorf("norm: Expected more than 1 value per channel when training, got input size torch.Size([1, 64])")
+		return fmt.Errorf(
+			"norm: Expected more than 1 value per channel when training, got input size torch.Size([1, 64])")
 	}
 	f := t.Frame() // it does not end: weights, batch and state stay
 	f.Let(bytes(t, "to", program.Weights, 16*mib))

@@ -12,6 +12,9 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
+const noMagnitude = "vprof records DoRA beside linear layers that are neither packed nor rounded, or as torchtune " +
+	"computes it in 4 bits (dora=torchtune), and not beside Conv1D; leave out dora"
+
 // adapt puts adapters into the task's model as peft does, and returns those that come to the device
 // after the model. With checkpointing
 // on, peft has the input embeddings require gradients. Adapters are in fp32
@@ -26,18 +29,22 @@ func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
 		panic("train: " + c.Model + " is said to take adapters and does not")
 	case c.Stage != "full":
 		return wrong(fmt.Sprintf("stage %s trains what adapters freeze; use stage full", c.Stage))
+	case c.LoRA.DoRA != "" && c.Strategy != nil:
+		return wrong("vprof records DoRA on one GPU; leave out --strategy")
 	}
-	options := nn.LoRA{Rank: c.LoRA.Rank, Dropout: c.LoRA.Dropout, DoRA: c.LoRA.DoRA != "", Torchtune: c.LoRA.DoRA == models.TorchtuneDoRA, NoTowers: c.LoRA.NoTowers, Adapts: c.LoRA.Adapts()}
+	options := nn.LoRA{
+		Rank: c.LoRA.Rank, Dropout: c.LoRA.Dropout, DoRA: c.LoRA.DoRA != "",
+		Torchtune: c.LoRA.DoRA == models.TorchtuneDoRA, NoTowers: c.LoRA.NoTowers, Adapts: c.LoRA.Adapts(),
+	}
 	but := a.Unadapted()
 	saved, missing := nn.Places(a.Model(), c.LoRA.Save)
 	if len(missing) > 0 {
-		return wrong(fmt.Sprintf("no module that can be trained as a whole is called %s; there are embed_tokens and lm_head, or linear layers", strings.Join(missing, " or ")))
+		return wrong(fmt.Sprintf("no module that can be trained as a whole is called %s; there are embed_tokens and "+
+			"lm_head, or linear layers", strings.Join(missing, " or ")))
 	}
-	for _, l := range a.Saved() {
-		if !slices.Contains(saved, l) {
-			saved = append(saved, l)
-		}
-	}
+	saved = append(saved, slices.DeleteFunc(slices.Clone(a.Saved()), func(l *nn.Layer) bool {
+		return slices.Contains(saved, l)
+	})...)
 	for _, l := range saved {
 		but = append(but, *l)
 	}
@@ -57,19 +64,14 @@ func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
 		}
 		return wrong(noneAdapted(c.LoRA, paths))
 	}
-	for _, l := range made {
-		if !nn.TakesMagnitude(l) {
-			return wrong("vprof records DoRA beside linear layers that are neither packed nor rounded, or as torchtune computes it in 4 bits (dora=torchtune), and not beside Conv1D; leave out dora")
-		}
+	if slices.ContainsFunc(made, func(l nn.Adapter) bool { return !nn.TakesMagnitude(l) }) {
+		return wrong(noMagnitude)
 	}
 	for _, l := range saved {
 		*l = nn.NewModulesToSave(*l)
 	}
 	if c.Checkpointing {
 		a.RequireInputGrads()
-	}
-	if c.LoRA.DoRA != "" && c.Strategy != nil {
-		return wrong("vprof records DoRA on one GPU; leave out --strategy")
 	}
 	if c.Strategy.DeepSpeed() || c.LoRA.InWeightsType { // DeepSpeed brings all of the model to one type
 		nn.AdapterType(made, weightType(c.Weights))
@@ -95,10 +97,17 @@ func pack(a Adaptable, c models.Case, stay []nn.Layer) error {
 	}
 	q := quantizer(c)
 	if nn.QuantizeLinears(a.Model(), q, stay...) == 0 {
-		return &models.CaseError{Model: c.Model, Field: "quantize", Reason: "the model has no linear layer that bitsandbytes could hold"}
+		return &models.CaseError{
+			Model: c.Model, Field: "quantize",
+			Reason: "the model has no linear layer that bitsandbytes could hold",
+		}
 	}
 	if c.PacksExperts() && !nn.PackExperts(nn.NewTree(a.Model()), q) {
-		return &models.CaseError{Model: c.Model, Field: "quantize", Reason: fmt.Sprintf("%s holds the experts of a mixture in few bits, and the model has none; use %s", c.Quantize, c.Packing())}
+		return &models.CaseError{
+			Model: c.Model, Field: "quantize",
+			Reason: fmt.Sprintf("%s holds the experts of a mixture in few bits, and the model has none; use %s",
+				c.Quantize, c.Packing()),
+		}
 	}
 	return nil
 }
@@ -136,7 +145,8 @@ func noneAdapted(l *models.LoRA, paths []string) string {
 func besideParameters(c models.Case, n int, missing []string) string {
 	switch {
 	case len(missing) > 0:
-		return fmt.Sprintf("the model has no experts with a parameter called %s; vprof puts adapters beside the experts' gate_up_proj and down_proj", strings.Join(missing, " or "))
+		return fmt.Sprintf("the model has no experts with a parameter called %s; vprof puts adapters beside the "+
+			"experts' gate_up_proj and down_proj", strings.Join(missing, " or "))
 	case n == 0:
 		return ""
 	case c.LoRA.Dropout > 0:
@@ -148,7 +158,8 @@ func besideParameters(c models.Case, n int, missing []string) string {
 	case c.Packing() == "int8":
 		return "vprof records adapters beside experts in 4 bits, not in 8; use nf4+experts, or leave the experts out"
 	case c.Checkpointing && c.Recompute != models.Reentrant:
-		return "PyTorch raises CheckpointError there: a recomputation that is not reentrant finds experts unpacked that the first run unpacked; use --checkpointing reentrant"
+		return "PyTorch raises CheckpointError there: a recomputation that is not reentrant finds experts unpacked " +
+			"that the first run unpacked; use --checkpointing reentrant"
 	}
 	return ""
 }

@@ -18,7 +18,10 @@ import (
 // at which stages begin, trained the weights that are not frozen.
 func stagesOf(c models.Case, p *program.Program, places []int, trained []*trace.Tensor) []string {
 	all := len(places)
-	f := fingerprints{p: p, trained: map[uint32]bool{}, made: make([]int, len(p.Buffers)), read: make([]int, len(p.Buffers))}
+	f := fingerprints{
+		p: p, trained: map[uint32]bool{}, made: make([]int, len(p.Buffers)),
+		read: make([]int, len(p.Buffers)),
+	}
 	for _, x := range trained {
 		f.trained[x.Number()] = true
 	}

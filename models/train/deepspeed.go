@@ -22,7 +22,8 @@ const (
 // and under fully_shard unless it is told otherwise, no memory is allocated for the weights
 // yet, since they come to the device in parts.
 func Place(t *trace.Tape, c models.Case, to func()) {
-	if s := c.Strategy; s != nil && !s.Whole && slices.Contains([]string{models.ZeRO3, models.FSDP2, models.TP}, s.Name) {
+	if s := c.Strategy; s != nil && !s.Whole &&
+		slices.Contains([]string{models.ZeRO3, models.FSDP2, models.TP}, s.Name) {
 		t.Unplaced(to)
 		return
 	}
@@ -31,7 +32,10 @@ func Place(t *trace.Tape, c models.Case, to func()) {
 
 // deepSpeed are the options that the stages share.
 func deepSpeed(s *models.Strategy, l Layout) distributed.DeepSpeed {
-	o := distributed.DeepSpeed{Bucket: s.Bucket, Overlap: s.Overlap, OffloadOptimizer: s.Offload == models.OffloadOptimizer || s.Offload == models.OffloadAll}
+	o := distributed.DeepSpeed{
+		Bucket: s.Bucket, Overlap: s.Overlap,
+		OffloadOptimizer: s.Offload == models.OffloadOptimizer || s.Offload == models.OffloadAll,
+	}
 	if s.Bucket == models.AutoSize {
 		o.Bucket = width(l) * width(l)
 	}
@@ -68,7 +72,8 @@ func zero3(t *trace.Tape, w distributed.World, c models.Case, l Layout) (*Ranks,
 	s := c.Strategy
 	fetch := distributed.Fetching{
 		Prefetch: cmp.Or(s.Prefetch, prefetchBucket), Persist: cmp.Or(s.Persist, persistThreshold),
-		Reuse: cmp.Or(s.Reuse, mostReuseDistance), Live: cmp.Or(s.Live, mostLiveParameters), Part: cmp.Or(s.Part, subGroupSize),
+		Reuse: cmp.Or(s.Reuse, mostReuseDistance), Live: cmp.Or(s.Live, mostLiveParameters),
+		Part:           cmp.Or(s.Part, subGroupSize),
 		OffloadWeights: s.Offload == models.OffloadParams || s.Offload == models.OffloadAll,
 		Serial:         s.Serial, Scattered: s.Scattered,
 	}

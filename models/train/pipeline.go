@@ -67,7 +67,9 @@ type Pass struct {
 // apart as there are ranks. Blocks are shared out among the stages, and stage makes the
 // one that begins with the block from, unless it is the first, and ends in front of the
 // block to, unless it is the last.
-func NewPipeline(tape *trace.Tape, c models.Case, blocks []string, stage func(from, to string) (*Stage, error)) (*Pipeline, error) {
+func NewPipeline(tape *trace.Tape, c models.Case, blocks []string,
+	stage func(from, to string) (*Stage, error),
+) (*Pipeline, error) {
 	s, ranks, each := c.Strategy, c.GPUs, c.Strategy.StagesOfRank()
 	cuts, err := Cuts(c, blocks)
 	if err != nil {
@@ -78,7 +80,9 @@ func NewPipeline(tape *trace.Tape, c models.Case, blocks []string, stage func(fr
 	p.schedule = distributed.Schedule(s.Schedule, p.micro, ranks, rank)
 	if s.Schedule == models.Interleaved {
 		if rounds := distributed.Rounds(p.micro, ranks); p.micro%rounds != 0 {
-			return nil, fmt.Errorf("%d micro-batches cannot go round %d ranks in %d rounds, as the interleaved schedule has them; take a multiple", p.micro, ranks, rounds)
+			return nil,
+				fmt.Errorf("%d micro-batches cannot go round %d ranks in %d rounds, as the interleaved schedule has "+
+					"them; take a multiple", p.micro, ranks, rounds)
 		}
 		p.schedule = distributed.Interleaved(p.micro, ranks, rank, each)
 	}
@@ -108,7 +112,9 @@ func Cuts(c models.Case, blocks []string) ([]string, error) {
 	s := c.Strategy
 	stages := c.GPUs * s.StagesOfRank()
 	if len(blocks) < stages {
-		return nil, fmt.Errorf("a pipeline of %d stages has at least a block in each, and the model has %d; use fewer GPUs", stages, len(blocks))
+		return nil,
+			fmt.Errorf("a pipeline of %d stages has at least a block in each, and the model has %d; use fewer GPUs",
+				stages, len(blocks))
 	}
 	out := make([]string, stages+1)
 	if len(s.Split) == 0 {
@@ -118,7 +124,8 @@ func Cuts(c models.Case, blocks []string) ([]string, error) {
 		return out, nil
 	}
 	if len(s.Split) != stages-1 {
-		return nil, fmt.Errorf("split: %d stages have %d cuts between them, and %s has %d", stages, stages-1, strings.Join(s.Split, "+"), len(s.Split))
+		return nil, fmt.Errorf("split: %d stages have %d cuts between them, and %s has %d", stages, stages-1,
+			strings.Join(s.Split, "+"), len(s.Split))
 	}
 	last := 0
 	for i, name := range s.Split {
@@ -128,9 +135,12 @@ func Cuts(c models.Case, blocks []string) ([]string, error) {
 		}
 		switch {
 		case at < 0:
-			return nil, fmt.Errorf("split: there is no block %s; they are %s to %s, or 0 to %d", name, blocks[0], blocks[len(blocks)-1], len(blocks)-1)
+			return nil, fmt.Errorf("split: there is no block %s; they are %s to %s, or 0 to %d", name, blocks[0],
+				blocks[len(blocks)-1], len(blocks)-1)
 		case at <= last:
-			return nil, fmt.Errorf("split: %s leaves no block in front of it; every stage has one, and cuts come in order", name)
+			return nil,
+				fmt.Errorf("split: %s leaves no block in front of it; every stage has one, and cuts come in order",
+					name)
 		}
 		last, out[i+1] = at, blocks[at]
 	}
@@ -138,9 +148,13 @@ func Cuts(c models.Case, blocks []string) ([]string, error) {
 }
 
 // Optimizer makes the optimizer of a rank's parameters.
-func (p *Pipeline) Optimizer(s *Session, c models.Case, own optim.Config, trained []*trace.Tensor) (*optim.Optimizer, error) {
+func (p *Pipeline) Optimizer(s *Session, c models.Case, own optim.Config,
+	trained []*trace.Tensor,
+) (*optim.Optimizer, error) {
 	if len(trained) == 0 {
-		return nil, fmt.Errorf("rank %d has a stage in which nothing is trained, and PyTorch's optimizers refuse an empty list of parameters", *c.Strategy.Rank)
+		return nil,
+			fmt.Errorf("rank %d has a stage in which nothing is trained, and PyTorch's optimizers refuse an empty "+
+				"list of parameters", *c.Strategy.Rank)
 	}
 	return s.OptimizerOf(c, own, nil, trained)
 }

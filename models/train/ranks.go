@@ -76,7 +76,10 @@ func distribute(t *trace.Tape, c models.Case, l Layout) (*Ranks, error) {
 // dataParallel is DistributedDataParallel, with ZeroRedundancyOptimizer if the strategy
 // says so.
 func dataParallel(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout) (*Ranks, error) {
-	o := distributed.DDPOptions{Cap: s.BucketCap << 20, BucketView: s.BucketView, FindUnused: s.FindUnused, StaticGraph: s.StaticGraph}
+	o := distributed.DDPOptions{
+		Cap: s.BucketCap << 20, BucketView: s.BucketView, FindUnused: s.FindUnused,
+		StaticGraph: s.StaticGraph,
+	}
 	d, err := distributed.DistributedDataParallel(t, w, o, replicated(s, l.Params), l.Buffers)
 	if err != nil {
 		return nil, err
@@ -152,7 +155,10 @@ func fullyShard(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout
 	for i, p := range l.Params {
 		names[i] = p.Name
 	}
-	r := &Ranks{Parameters: f.Parameters(names), Wrappers: map[string]trace.Wrapper{}, sync: f.Sync, each: s.EachSync, check: f.Check}
+	r := &Ranks{
+		Parameters: f.Parameters(names), Wrappers: map[string]trace.Wrapper{}, sync: f.Sync, each: s.EachSync,
+		check: f.Check,
+	}
 	for _, g := range f.Groups() {
 		maps.Copy(r.Wrappers, g.Wrappers())
 	}

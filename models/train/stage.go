@@ -135,7 +135,8 @@ func (t *taskTrainer) survey(tape *trace.Tape, blocks []string, from, to string)
 		t.gates(scratch, blocks)
 		t.border = func(block string) {
 			if entered[block]++; entered[block] > 1 {
-				scratch.Raise(fmt.Errorf("block %s is called twice; a pipeline needs blocks that follow each other", block))
+				scratch.Raise(fmt.Errorf("block %s is called twice; a pipeline needs blocks that follow each other",
+					block))
 			}
 			switch block {
 			case from:
@@ -269,7 +270,9 @@ func (t *taskTrainer) recordPipeline(tape *trace.Tape, steps int) error {
 			b.Away = true
 		}
 		t.gates(tape, blocks)
-		p, err := NewPipeline(tape, t.c, blocks, func(from, to string) (*Stage, error) { return t.stage(tape, blocks, from, to) })
+		p, err := NewPipeline(tape, t.c, blocks, func(from, to string) (*Stage, error) {
+			return t.stage(tape, blocks, from, to)
+		})
 		if err != nil {
 			tape.Raise(err)
 		}

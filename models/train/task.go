@@ -233,7 +233,11 @@ func fakeQuantize(task Task, c models.Case) error {
 	q := nn.FakeQuantization{Group: c.QAT.Group, Legacy: c.QAT.Name == models.QAT8da4w}
 	replaced, undivided := nn.FakeQuantizeLinears(task.Model(), q, wanted, but...)
 	if replaced == 0 && undivided > 0 || undivided > 0 && !q.Legacy {
-		return &models.CaseError{Model: c.Model, Field: "qat", Reason: fmt.Sprintf("groups of %d do not divide the inputs of its linear layers; take another group", q.Group)}
+		return &models.CaseError{
+			Model: c.Model, Field: "qat",
+			Reason: fmt.Sprintf("groups of %d do not divide the inputs of its linear layers; take another group",
+				q.Group),
+		}
 	}
 	return nil
 }
@@ -248,7 +252,10 @@ func multiplyInFloat8(task Task, c models.Case) error {
 		output = a.Unadapted()
 	}
 	if nn.Float8Linears(task.Model(), output...) == 0 {
-		return &models.CaseError{Model: c.Model, Field: "float8", Reason: "the model has no linear layer whose sizes are multiples of 16"}
+		return &models.CaseError{
+			Model: c.Model, Field: "float8",
+			Reason: "the model has no linear layer whose sizes are multiples of 16",
+		}
 	}
 	return nil
 }
@@ -457,7 +464,8 @@ func (t *taskTrainer) step(s *Session, opt *optim.Optimizer, f *Names) {
 
 // errNoGrad is what PyTorch raises in backward.
 var errNoGrad = errors.New("RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn; " +
-	"reentrant checkpointing differentiates nothing whose inputs do not require gradients, so use --checkpointing non-reentrant")
+	"reentrant checkpointing differentiates nothing whose inputs do not require gradients, so use --checkpointing " +
+	"non-reentrant")
 
 // prepare runs what a task does before the micro-batches of a step.
 func (t *taskTrainer) prepare(f *trace.Frame) {

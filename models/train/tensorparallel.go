@@ -20,12 +20,18 @@ type plan struct{ columns, rows []string }
 // layers and gather nothing between them, and that of OPT, which has none. The first is
 // taken if no other is whole.
 var plans = []plan{
-	{[]string{"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "up"}, []string{"o_proj", "down_proj", "down"}}, // Llama and its like
-	{[]string{"query_key_value", "dense_h_to_4h"}, []string{"dense", "dense_4h_to_h"}},                              // GPT-NeoX
-	{[]string{"q_proj", "k_proj", "v_proj", "c_fc"}, []string{"o_proj", "c_proj"}},                                  // StarCoder2
-	{[]string{"q_proj", "k_proj", "v_proj", "fc1"}, []string{"o_proj", "fc2"}},                                      // nanochat
-	{[]string{"q_proj", "k_proj", "v_proj", "fc1"}, []string{"dense", "fc2"}},                                       // Phi
-	{[]string{"q_proj", "k_proj", "v_proj", "fc1"}, []string{"out_proj", "fc2"}},                                    // OPT
+	// Llama and its like
+	{[]string{"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "up"}, []string{"o_proj", "down_proj", "down"}},
+	// GPT-NeoX
+	{[]string{"query_key_value", "dense_h_to_4h"}, []string{"dense", "dense_4h_to_h"}},
+	// StarCoder2
+	{[]string{"q_proj", "k_proj", "v_proj", "c_fc"}, []string{"o_proj", "c_proj"}},
+	// nanochat
+	{[]string{"q_proj", "k_proj", "v_proj", "fc1"}, []string{"o_proj", "fc2"}},
+	// Phi
+	{[]string{"q_proj", "k_proj", "v_proj", "fc1"}, []string{"dense", "fc2"}},
+	// OPT
+	{[]string{"q_proj", "k_proj", "v_proj", "fc1"}, []string{"out_proj", "fc2"}},
 }
 
 // planOf is the plan of a strategy for blocks with some linear layers.
@@ -35,7 +41,9 @@ func planOf(s *models.Strategy, l Layout) plan {
 	}
 	for _, p := range plans[1:] {
 		if len(l.Blocks) > 0 && !slices.ContainsFunc(slices.Concat(p.columns, p.rows), func(name string) bool {
-			return !slices.ContainsFunc(l.Linears, func(m string) bool { return nn.Below(m, l.Blocks[0]) && strings.HasSuffix(m, "."+name) })
+			return !slices.ContainsFunc(l.Linears, func(m string) bool {
+				return nn.Below(m, l.Blocks[0]) && strings.HasSuffix(m, "."+name)
+			})
 		}) {
 			return p
 		}
@@ -73,8 +81,13 @@ func splitLayers(s *models.Strategy, l Layout) ([]distributed.Linear, error) {
 	for _, b := range l.Blocks {
 		for _, part := range plan {
 			for _, m := range l.Linears {
-				if nn.Below(m, b) && slices.ContainsFunc(part.names, func(name string) bool { return m == name || strings.HasSuffix(m, "."+name) }) {
-					out = append(out, distributed.Linear{Path: m, Split: part.split, Weight: params[m+".weight"], Bias: params[m+".bias"]})
+				if nn.Below(m, b) && slices.ContainsFunc(part.names, func(name string) bool {
+					return m == name || strings.HasSuffix(m, "."+name)
+				}) {
+					out = append(out, distributed.Linear{
+						Path: m, Split: part.split, Weight: params[m+".weight"],
+						Bias: params[m+".bias"],
+					})
 				}
 			}
 		}
@@ -83,12 +96,17 @@ func splitLayers(s *models.Strategy, l Layout) ([]distributed.Linear, error) {
 	case len(out) > 0:
 		return out, nil
 	case len(l.Blocks) == 0:
-		return nil, errors.New("tp: the model has no list of equal modules that holds a fifth of its parameters; take another strategy")
+		return nil,
+			errors.New("tp: the model has no list of equal modules that holds a fifth of its parameters; take " +
+				"another strategy")
 	}
 	inside := slices.DeleteFunc(slices.Clone(l.Linears), func(m string) bool { return !nn.Below(m, l.Blocks[0]) })
 	if len(inside) == 0 {
-		return nil, errors.New("tp: the model's blocks have no linear layers (nn.Linear), which parallelize_module shares out; take another strategy")
+		return nil,
+			errors.New("tp: the model's blocks have no linear layers (nn.Linear), which parallelize_module shares " +
+				"out; take another strategy")
 	}
-	return nil, fmt.Errorf("tp: no linear layer of the blocks is called %s; name yours with col=... and row=..., as in %s",
-		strings.Join(slices.Concat(plan[0].names, plan[1].names), ", "), inside[len(inside)/2])
+	return nil,
+		fmt.Errorf("tp: no linear layer of the blocks is called %s; name yours with col=... and row=..., as in %s",
+			strings.Join(slices.Concat(plan[0].names, plan[1].names), ", "), inside[len(inside)/2])
 }

@@ -68,14 +68,18 @@ func (s *Session) Optimizer(c models.Case, own optim.Config, groups ...[]*nn.Par
 
 // OptimizerOf is Optimizer of tensors. Of ranks that share the optimizer's state, each
 // keeps a part.
-func (s *Session) OptimizerOf(c models.Case, own optim.Config, r *Ranks, groups ...[]*trace.Tensor) (*optim.Optimizer, error) {
+func (s *Session) OptimizerOf(c models.Case, own optim.Config, r *Ranks,
+	groups ...[]*trace.Tensor,
+) (*optim.Optimizer, error) {
 	if c.InBackward { // each parameter has its own
 		groups = nil
 	}
 	return s.optimizerOf(c, own, r, groups...)
 }
 
-func (s *Session) optimizerOf(c models.Case, own optim.Config, r *Ranks, groups ...[]*trace.Tensor) (*optim.Optimizer, error) {
+func (s *Session) optimizerOf(c models.Case, own optim.Config, r *Ranks,
+	groups ...[]*trace.Tensor,
+) (*optim.Optimizer, error) {
 	if c.Optimizer != "" {
 		var err error
 		if own, err = optim.Named(c.Optimizer); err != nil {
@@ -109,17 +113,25 @@ func (s *Session) projects(c optim.Config, p *trace.Tensor) bool {
 	case c.Target == allLinear:
 		return true
 	}
-	return slices.ContainsFunc(strings.Split(c.Target, "+"), func(part string) bool { return strings.Contains(l.Path, part) })
+	return slices.ContainsFunc(strings.Split(c.Target, "+"), func(part string) bool {
+		return strings.Contains(l.Path, part)
+	})
 }
 
 // CheckProjected finds an optimizer that projects gradients, but of none of the parameters.
 // The error is a [*models.CaseError].
 func (s *Session) CheckProjected(c models.Case, params []*trace.Tensor) error {
 	own, err := optim.Named(c.Optimizer)
-	if c.Optimizer == "" || err != nil || !own.Low() || slices.ContainsFunc(params, func(p *trace.Tensor) bool { return s.projects(own, p) }) {
+	if c.Optimizer == "" || err != nil || !own.Low() || slices.ContainsFunc(params, func(p *trace.Tensor) bool {
+		return s.projects(own, p)
+	}) {
 		return nil
 	}
-	return &models.CaseError{Model: c.Model, Field: "optimizer", Reason: fmt.Sprintf("%s projects the gradients of linear layers, and none that is trained is called so", c.Optimizer)}
+	return &models.CaseError{
+		Model: c.Model, Field: "optimizer",
+		Reason: fmt.Sprintf("%s projects the gradients of linear layers, and none that is trained is called so",
+			c.Optimizer),
+	}
 }
 
 // InBackward gives every parameter an optimizer of its own, which steps as soon as

@@ -88,7 +88,8 @@ func wrapsOf(s *models.Strategy, l Layout) ([][]string, error) {
 		for _, pattern := range w.Patterns {
 			matching := Matching(pattern, l.Modules)
 			if len(matching) == 0 {
-				return nil, fmt.Errorf("wrap: %q names no module; modules are named like %s", pattern, l.Modules[len(l.Modules)/2])
+				return nil, fmt.Errorf("wrap: %q names no module; modules are named like %s", pattern,
+					l.Modules[len(l.Modules)/2])
 			}
 			for _, m := range matching {
 				if !seen[m] {
@@ -120,7 +121,8 @@ func apart(call []string) error {
 	for _, m := range call {
 		for _, outer := range call {
 			if m != outer && nn.Below(m, outer) {
-				return fmt.Errorf("wrap: %s lies in %s, and the two cannot be wrapped together; name one of them", m, outer)
+				return fmt.Errorf("wrap: %s lies in %s, and the two cannot be wrapped together; name one of them", m,
+					outer)
 			}
 		}
 	}
@@ -136,8 +138,11 @@ func untied(s *models.Strategy, l Layout, groups []distributed.Group) error {
 	for _, g := range groups {
 		for _, p := range g.Params {
 			for _, m := range l.Sharing[p.Name] {
-				if !slices.ContainsFunc(append([]string{g.Module}, g.With...), func(own string) bool { return m == own || nn.Below(m, own) }) {
-					return fmt.Errorf("wrap: %s holds %s, which %s shares and fully_shard would then give a copy of its own; leave it to the root", g.Module, p.Name, m)
+				if !slices.ContainsFunc(append([]string{g.Module}, g.With...), func(own string) bool {
+					return m == own || nn.Below(m, own)
+				}) {
+					return fmt.Errorf("wrap: %s holds %s, which %s shares and fully_shard would then give a copy of "+
+						"its own; leave it to the root", g.Module, p.Name, m)
 				}
 			}
 		}

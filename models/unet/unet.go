@@ -35,7 +35,8 @@ func Models() []models.Model {
 		Notes: []string{"checkpointing recomputes pairs of convolutions"},
 	}, 8, func(c models.Case) train.Task {
 		return &segmentation{
-			net: newUNet(c.Settings["width"], c.Settings["classes"]), size: c.Settings["image-size"], checkpointing: c.Checkpointing,
+			net: newUNet(c.Settings["width"], c.Settings["classes"]), size: c.Settings["image-size"],
+			checkpointing: c.Checkpointing,
 		}
 	})}
 }
@@ -43,7 +44,10 @@ func Models() []models.Model {
 // check wants sizes that halve at every level, or skips would not fit.
 func check(c models.Case) error {
 	if c.Settings["image-size"]%(1<<(levels-1)) != 0 {
-		return &models.CaseError{Model: c.Model, Field: "image-size", Reason: "it must be a multiple of 16: the image is halved four times"}
+		return &models.CaseError{
+			Model: c.Model, Field: "image-size",
+			Reason: "it must be a multiple of 16: the image is halved four times",
+		}
 	}
 	return nil
 }

@@ -36,7 +36,10 @@ func ImageSetting(usual int64) models.Setting {
 func wholePatches(patch int64) func(models.Case) error {
 	return func(c models.Case) error {
 		if size := c.Settings[imageSetting]; size%patch != 0 {
-			return &models.CaseError{Model: c.Model, Field: imageSetting, Reason: fmt.Sprintf("%d is not a multiple of the patch size %d", size, patch)}
+			return &models.CaseError{
+				Model: c.Model, Field: imageSetting,
+				Reason: fmt.Sprintf("%d is not a multiple of the patch size %d", size, patch),
+			}
 		}
 		return nil
 	}
@@ -50,8 +53,9 @@ func (c Config) complete(size int64) Config {
 
 func classifier(name string, config Config) models.Model {
 	return train.Model(models.Model{
-		Name:      name,
-		Summary:   fmt.Sprintf("Vision Transformer, %d layers of width %d, patches of %d, as image classifier", config.Layers, config.Width, config.Patch),
+		Name: name,
+		Summary: fmt.Sprintf("Vision Transformer, %d layers of width %d, patches of %d, as image classifier",
+			config.Layers, config.Width, config.Patch),
 		Source:    "transformers 5.23, ViTForImageClassification",
 		Batches:   []int{8, 16, 32, 64, 128, 256},
 		BatchUnit: "image",

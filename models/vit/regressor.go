@@ -55,7 +55,8 @@ func newRegressor(c Config) *regressor {
 	const hidden = 256
 	return &regressor{
 		Vit: New(c, true),
-		Head: nn.NewSequential(nn.NewLayerNorm(c.Width), nn.NewLinear(c.Width, hidden, true), nn.NewGELU(), nn.NewDropout(0.1),
+		Head: nn.NewSequential(nn.NewLayerNorm(c.Width), nn.NewLinear(c.Width, hidden, true), nn.NewGELU(),
+			nn.NewDropout(0.1),
 			nn.NewLinear(hidden, values, true)),
 	}
 }

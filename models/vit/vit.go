@@ -121,7 +121,10 @@ type layer struct {
 func newLayer(c Config) *layer {
 	return &layer{
 		Attention: newAttention(c), LayernormBefore: nn.NewLayerNorm(c.Width), LayernormAfter: nn.NewLayerNorm(c.Width),
-		Mlp:     &mlp{ActivationFn: hf.Activation(cmp.Or(c.Activation, "gelu")), Fc1: nn.NewLinear(c.Width, c.Inner, true), Fc2: nn.NewLinear(c.Inner, c.Width, true)},
+		Mlp: &mlp{
+			ActivationFn: hf.Activation(cmp.Or(c.Activation, "gelu")),
+			Fc1:          nn.NewLinear(c.Width, c.Inner, true), Fc2: nn.NewLinear(c.Inner, c.Width, true),
+		},
 		Dropout: nn.NewDropout(c.HiddenDropout),
 	}
 }

@@ -48,6 +48,7 @@ func TestPatchesMustFillTheImage(t *testing.T) {
 	_, err := Models()[0].Complete(models.Case{Settings: models.Settings{"image-size": 100}})
 	require.EqualError(t, err, "vit-b16-224: image-size: 100 is not a multiple of the patch size 16")
 	// (224/16)^2 patches and a class token have positions; 224 more pixels four times the patches.
-	small, large := counts(t, "vit-b16-224", models.Case{}), counts(t, "vit-b16-224", models.Case{Settings: models.Settings{"image-size": 448}})
+	small, large := counts(t, "vit-b16-224", models.Case{}),
+		counts(t, "vit-b16-224", models.Case{Settings: models.Settings{"image-size": 448}})
 	require.EqualValues(t, 3*196*768, large.Total-small.Total)
 }

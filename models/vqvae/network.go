@@ -30,7 +30,10 @@ type separableBlock struct {
 
 func newSeparableBlock(in, out, stride int64) *separableBlock {
 	return &separableBlock{
-		Dw:   nn.NewConv(in, in, nn.ConvOptions{Kernel: []int64{3, 3}, Stride: []int64{stride}, Padding: []int64{1}, Groups: in, NoBias: true}),
+		Dw: nn.NewConv(in, in, nn.ConvOptions{
+			Kernel: []int64{3, 3}, Stride: []int64{stride}, Padding: []int64{1},
+			Groups: in, NoBias: true,
+		}),
 		Pw:   nn.NewConv(in, out, nn.ConvOptions{Kernel: []int64{1, 1}}),
 		Bn:   nn.NewBatchNorm(out),
 		Act:  nn.NewSiLU(),
@@ -54,7 +57,8 @@ type encoder struct {
 
 func newEncoder() *encoder {
 	return &encoder{Net: nn.NewSequential(
-		nn.NewConv(1, 32, nn.ConvOptions{Kernel: []int64{3, 3}, Padding: []int64{1}, NoBias: true}), nn.NewBatchNorm(32), nn.NewSiLU(),
+		nn.NewConv(1, 32, nn.ConvOptions{Kernel: []int64{3, 3}, Padding: []int64{1}, NoBias: true}),
+		nn.NewBatchNorm(32), nn.NewSiLU(),
 		newSeparableBlock(32, 64, 2), newSeparableBlock(64, 96, 2), newSeparableBlock(96, latent, 2),
 		newSeparableBlock(latent, latent, 1), nn.NewConv(latent, latent, nn.ConvOptions{Kernel: []int64{1, 1}}))}
 }
@@ -135,7 +139,10 @@ func newDecoder() *decoder {
 	for i, in := range widths[:3] {
 		out := widths[i+1]
 		d.Up = append(d.Up, nn.NewSequential(
-			nn.NewConvTranspose(in, out, nn.ConvOptions{Kernel: []int64{4, 4}, Stride: []int64{2}, Padding: []int64{1}}),
+			nn.NewConvTranspose(in, out, nn.ConvOptions{
+				Kernel: []int64{4, 4}, Stride: []int64{2},
+				Padding: []int64{1},
+			}),
 			nn.NewBatchNorm(out), nn.NewSiLU()))
 	}
 	return d
@@ -156,7 +163,8 @@ type heads struct {
 
 func newHeads() *heads {
 	mlp := func(classes int64) *nn.Sequential {
-		return nn.NewSequential(nn.NewLinear(latent, 128, true), nn.NewSiLU(), nn.NewDropout(0.3), nn.NewLinear(128, classes, true))
+		return nn.NewSequential(nn.NewLinear(latent, 128, true), nn.NewSiLU(), nn.NewDropout(0.3),
+			nn.NewLinear(128, classes, true))
 	}
 	return &heads{Machine: mlp(machines), Transform: mlp(transforms)}
 }

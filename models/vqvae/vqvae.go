@@ -36,7 +36,10 @@ func Models() []models.Model {
 			Batches:   []int{1, 8, 16, 32, 64, 128},
 			BatchUnit: "spectrogram",
 			Settings: []models.Setting{
-				{Name: "n-patches", Usage: "patches of a spectrogram", Default: patches, Min: 1, Max: 4096, Lower: models.Fraction{Num: 1, Den: 2}},
+				{
+					Name: "n-patches", Usage: "patches of a spectrogram", Default: patches, Min: 1, Max: 4096,
+					Lower: models.Fraction{Num: 1, Den: 2},
+				},
 				{
 					Name: "stride", Usage: "frames from one patch to the next", Default: stride, Min: 1, Max: 4096,
 					Inert: "it says which patches there are, not how many; n-patches does",
@@ -44,13 +47,16 @@ func Models() []models.Model {
 			},
 			Notes: []string{
 				"stride alone does not change memory: the number of patches is fixed by n-patches",
-				"the encoder is recomputed while a head loss is active, flag or not; checkpointing lowers the peak in stage vq-only alone",
+				"the encoder is recomputed while a head loss is active, flag or not; checkpointing lowers the peak " +
+					"in stage vq-only alone",
 				"the decoder trains on detached codes and the heads run twice, once for each of their losses",
 				"the code table follows moving averages: it has a place in the optimizer and never a gradient",
 			},
 			Caveat: func(c models.Case) []string {
 				if c.Checkpointing && c.Stage != "vq-only" {
-					return []string{"checkpointing does not lower the peak in stage " + c.Stage + ": the encoder is recomputed anyway, and the recomputed decoder is whole again when backward begins"}
+					return []string{"checkpointing does not lower the peak in stage " + c.Stage +
+						": the encoder is recomputed anyway, and the recomputed decoder is whole again when " +
+						"backward begins"}
 				}
 				return nil
 			},
@@ -58,8 +64,10 @@ func Models() []models.Model {
 		}
 	}
 	return []models.Model{
-		entry("patch-vqvae", "patch VQ-VAE with semantic heads, 16 patches a spectrogram", 16, 16, models.Case{Batch: 32, Accumulate: 1}),
-		entry("patch-vqvae-p8", "patch VQ-VAE with semantic heads, 8 patches a spectrogram", 8, 16, models.Case{Batch: 32, Accumulate: 1}),
+		entry("patch-vqvae", "patch VQ-VAE with semantic heads, 16 patches a spectrogram", 16, 16,
+			models.Case{Batch: 32, Accumulate: 1}),
+		entry("patch-vqvae-p8", "patch VQ-VAE with semantic heads, 8 patches a spectrogram", 8, 16,
+			models.Case{Batch: 32, Accumulate: 1}),
 		entry("patch-vqvae-lowmem", "patch VQ-VAE as its low-memory command runs it, 4 patches a spectrogram", 4, 32,
 			models.Case{Batch: 1, Accumulate: 8, AMP: "fp16", Checkpointing: true}),
 	}
@@ -124,7 +132,10 @@ type names struct {
 
 // del is the loop's del statement.
 func (n *names) del(f *frame) {
-	for _, x := range []**tensor{&n.z, &n.q, &n.vq, &n.rec, &n.recLoss, &n.pooled, &n.machine, &n.transform, &n.ceMachine, &n.ceTransform, &n.perplexity, &n.other} {
+	for _, x := range []**tensor{
+		&n.z, &n.q, &n.vq, &n.rec, &n.recLoss, &n.pooled, &n.machine, &n.transform,
+		&n.ceMachine, &n.ceTransform, &n.perplexity, &n.other,
+	} {
 		f.Del(x)
 	}
 }
@@ -154,7 +165,8 @@ func (t *trainer) losses(f *frame, n *names, b batch) {
 	f.Set(&n.other, other)
 	f.Set(&n.transform, transform)
 	f.Set(&n.ceTransform, n.transform.CrossEntropyWith(b.transform, smooth))
-	f.Set(&n.total, n.recLoss.MulScalar().Add(n.vq.MulScalar()).Add(n.ceMachine.MulScalar()).Add(n.ceTransform.MulScalar()))
+	f.Set(&n.total, n.recLoss.MulScalar().Add(n.vq.MulScalar()).Add(n.ceMachine.MulScalar()).
+		Add(n.ceTransform.MulScalar()))
 	f.Set(&n.part, n.total) // the loop that reads the parts leaves its name on the last
 	f.Set(&n.total, n.total.MulScalar())
 	f.Tape().Mark("loss")

@@ -100,8 +100,9 @@ type encoder struct {
 
 func newEncoder(c Config) *encoder {
 	e := &encoder{
-		PosConvEmbed: newPositionalConv(c), LayerNorm: nn.NewLayerNorm(c.Width), Dropout: nn.NewDropout(c.HiddenDropout),
-		stable: c.StableLayerNorm,
+		PosConvEmbed: newPositionalConv(c), LayerNorm: nn.NewLayerNorm(c.Width),
+		Dropout: nn.NewDropout(c.HiddenDropout),
+		stable:  c.StableLayerNorm,
 	}
 	for range c.Layers {
 		e.Layers = append(e.Layers, newEncoderLayer(c))
@@ -141,7 +142,8 @@ func New(c Config) *Model {
 	m := &Model{
 		FeatureExtractor: newFeatureEncoder(c),
 		FeatureProjection: &featureProjection{
-			LayerNorm: nn.NewLayerNorm(channels), Projection: nn.NewLinear(channels, c.Width, true), Dropout: nn.NewDropout(c.FeatureDropout),
+			LayerNorm: nn.NewLayerNorm(channels), Projection: nn.NewLinear(channels, c.Width, true),
+			Dropout: nn.NewDropout(c.FeatureDropout),
 		},
 		Encoder: newEncoder(c),
 	}
@@ -174,7 +176,10 @@ type recognizer struct {
 }
 
 func newRecognizer(c Config) *recognizer {
-	return &recognizer{Wav2vec2: New(c), Dropout: nn.NewDropout(c.FinalDropout), LmHead: nn.NewLinear(c.Width, c.Vocab, true)}
+	return &recognizer{
+		Wav2vec2: New(c), Dropout: nn.NewDropout(c.FinalDropout),
+		LmHead: nn.NewLinear(c.Width, c.Vocab, true),
+	}
 }
 
 // call gives scores [batch, frames, labels].

@@ -61,7 +61,8 @@ func newConvLayer(c Config, i int) *convLayer {
 	}
 	l := c.Conv[i]
 	layer := &convLayer{
-		Conv:       nn.NewConv(in, l.Width, nn.ConvOptions{Kernel: []int64{l.Kernel}, Stride: []int64{l.Stride}, NoBias: !c.ConvBias}),
+		Conv: nn.NewConv(in, l.Width,
+			nn.ConvOptions{Kernel: []int64{l.Kernel}, Stride: []int64{l.Stride}, NoBias: !c.ConvBias}),
 		Activation: hf.Activation(c.FeatureActivation),
 	}
 	switch {
@@ -147,7 +148,10 @@ func newPositionalConv(c Config) *positionalConv {
 	conv := nn.NewConv(c.Width, c.Width, nn.ConvOptions{
 		Kernel: []int64{c.PositionKernel}, Padding: []int64{c.PositionKernel / 2}, Groups: c.PositionGroups,
 	})
-	return &positionalConv{Conv: nn.NewWeightParametrization(conv, 2), Activation: hf.Activation(c.FeatureActivation), surplus: 1 - c.PositionKernel%2}
+	return &positionalConv{
+		Conv: nn.NewWeightParametrization(conv, 2), Activation: hf.Activation(c.FeatureActivation),
+		surplus: 1 - c.PositionKernel%2,
+	}
 }
 
 func (p *positionalConv) Forward(f *frame, x *tensor) *tensor {

@@ -33,8 +33,9 @@ func (c Config) CheckClip(k models.Case) (setting, reason string) {
 	length := sampleRate * k.Settings[secondsSetting]
 	for i, l := range c.Conv {
 		if length < l.Kernel {
-			return secondsSetting, fmt.Sprintf("%d are too short: convolution %d has a kernel of %d and gets %d samples",
-				k.Settings[secondsSetting], i+1, l.Kernel, length)
+			return secondsSetting,
+				fmt.Sprintf("%d are too short: convolution %d has a kernel of %d and gets %d samples",
+					k.Settings[secondsSetting], i+1, l.Kernel, length)
 		}
 		length = (length-l.Kernel)/l.Stride + 1
 	}
@@ -77,7 +78,8 @@ func entry(name, summary string, config Config) models.Model {
 		BatchUnit: "clip",
 		Settings:  Settings(),
 		Notes: []string{
-			"the input of the convolutions requires a gradient in training, so stage head runs backward through all of them",
+			"the input of the convolutions requires a gradient in training, so stage head runs backward through all " +
+				"of them",
 			"layers are never dropped and nothing is masked, so that every step needs the same",
 		},
 		Adapts: true,
@@ -96,7 +98,8 @@ type recognition struct {
 // which has [Settings].
 func Recognition(c Config, k models.Case) train.Adaptable {
 	return &recognition{
-		net: newRecognizer(c), samples: sampleRate * k.Settings[secondsSetting], length: k.Settings[labelsSetting], checkpointing: k.Checkpointing,
+		net: newRecognizer(c), samples: sampleRate * k.Settings[secondsSetting], length: k.Settings[labelsSetting],
+		checkpointing: k.Checkpointing,
 	}
 }
 

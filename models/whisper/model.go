@@ -19,8 +19,9 @@ type encoder struct {
 
 func newEncoder(c Config) *encoder {
 	e := &encoder{
-		Conv1:          nn.NewConv(c.MelBins, c.Width, nn.ConvOptions{Kernel: []int64{3}, Padding: []int64{1}}),
-		Conv2:          nn.NewConv(c.Width, c.Width, nn.ConvOptions{Kernel: []int64{3}, Stride: []int64{2}, Padding: []int64{1}}),
+		Conv1: nn.NewConv(c.MelBins, c.Width, nn.ConvOptions{Kernel: []int64{3}, Padding: []int64{1}}),
+		Conv2: nn.NewConv(c.Width, c.Width,
+			nn.ConvOptions{Kernel: []int64{3}, Stride: []int64{2}, Padding: []int64{1}}),
 		EmbedPositions: nn.NewEmbedding(c.SourcePositions, c.Width),
 		LayerNorm:      nn.NewLayerNorm(c.Width),
 		dropout:        c.Dropout,

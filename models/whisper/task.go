@@ -36,8 +36,9 @@ func Models() []models.Model {
 
 func entry(name string, width, layers, heads int64) models.Model {
 	return train.Model(models.Model{
-		Name:      name,
-		Summary:   fmt.Sprintf("Whisper speech recognition, encoder and decoder of %d layers of width %d", layers, width),
+		Name: name,
+		Summary: fmt.Sprintf("Whisper speech recognition, encoder and decoder of %d layers of width %d",
+			layers, width),
 		Source:    "transformers 5.23, WhisperForConditionalGeneration",
 		Batches:   []int{1, 4, 8, 16, 32, 64},
 		BatchUnit: "clip",
@@ -45,13 +46,18 @@ func entry(name string, width, layers, heads int64) models.Model {
 			hf.LengthSetting(128, targetPositions),
 			{Name: "mel-bins", Usage: "bins of a log-mel frame", Default: melBins, Min: 1, Max: 1024},
 			hf.PackedSetting(1),
-			{Name: positionsSetting, Usage: "1 if the encoder's positions are trained with all other parameters, 0 if they stay sinusoids, as transformers leaves them", Default: 1, Min: 0, Max: 1},
+			{
+				Name: positionsSetting,
+				Usage: "1 if the encoder's positions are trained with all other parameters, 0 if they stay " +
+					"sinusoids, as transformers leaves them", Default: 1, Min: 0, Max: 1,
+			},
 		},
 		Notes: []string{
 			"every clip is padded to 30 s, so its length does not matter",
 			"stage head trains the output layer, whose weight is that of the token embeddings",
 			hf.PackedNote,
-			"the steps measured for vprof train the encoder's positions; those of hf:config.json do not: --set encoder-positions=0,packed=0 is the same step",
+			"the steps measured for vprof train the encoder's positions; those of hf:config.json do not: --set " +
+				"encoder-positions=0,packed=0 is the same step",
 		},
 		Adapts: true,
 	}, 16, func(c models.Case) train.Task {

@@ -100,8 +100,9 @@ type encoderLayer struct {
 
 func newEncoderLayer(c Config) *encoderLayer {
 	return &encoderLayer{
-		SelfAttn: newAttention(c, c.EncoderHeads, false), SelfAttnLayerNorm: nn.NewLayerNorm(c.Width), ActivationFn: hf.Activation(c.Activation),
-		Fc1: nn.NewLinear(c.Width, c.EncoderInner, true), Fc2: nn.NewLinear(c.EncoderInner, c.Width, true),
+		SelfAttn: newAttention(c, c.EncoderHeads, false), SelfAttnLayerNorm: nn.NewLayerNorm(c.Width),
+		ActivationFn: hf.Activation(c.Activation),
+		Fc1:          nn.NewLinear(c.Width, c.EncoderInner, true), Fc2: nn.NewLinear(c.EncoderInner, c.Width, true),
 		FinalLayerNorm: nn.NewLayerNorm(c.Width), c: c,
 	}
 }
@@ -133,8 +134,9 @@ type decoderLayer struct {
 
 func newDecoderLayer(c Config) *decoderLayer {
 	return &decoderLayer{
-		SelfAttn: newAttention(c, c.DecoderHeads, true), ActivationFn: hf.Activation(c.Activation), SelfAttnLayerNorm: nn.NewLayerNorm(c.Width),
-		EncoderAttn: newAttention(c, c.DecoderHeads, false), EncoderAttnLayerNorm: nn.NewLayerNorm(c.Width),
+		SelfAttn: newAttention(c, c.DecoderHeads, true), ActivationFn: hf.Activation(c.Activation),
+		SelfAttnLayerNorm: nn.NewLayerNorm(c.Width),
+		EncoderAttn:       newAttention(c, c.DecoderHeads, false), EncoderAttnLayerNorm: nn.NewLayerNorm(c.Width),
 		Fc1: nn.NewLinear(c.Width, c.DecoderInner, true), Fc2: nn.NewLinear(c.DecoderInner, c.Width, true),
 		FinalLayerNorm: nn.NewLayerNorm(c.Width), c: c,
 	}

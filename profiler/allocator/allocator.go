@@ -100,7 +100,8 @@ func (a *Allocator) pool(b *Block) *pool { return a.segment(b).pool }
 // error, as it does for a configuration whose sizes make no sense.
 func New(source Source, config Config) (*Allocator, error) {
 	a := &Allocator{config: config, source: source, limit: -1}
-	if config.LargeSegment <= minLargeAlloc || config.MaxSplit < config.LargeSegment || config.MaxNonSplitRounding < config.LargeSegment {
+	if config.LargeSegment <= minLargeAlloc || config.MaxSplit < config.LargeSegment ||
+		config.MaxNonSplitRounding < config.LargeSegment {
 		return nil, fmt.Errorf("allocator: %+v is not a configuration; start from DefaultConfig", config)
 	}
 	if config.Expandable {

@@ -34,8 +34,10 @@ type heapTest struct {
 
 var configs = []string{
 	"", "expandable_segments:True", "max_split_size_mb:20", "roundup_power2_divisions:[1:2,4:8,>:4]",
-	"garbage_collection_threshold:0.5,per_process_memory_fraction:0.8", "large_segment_size_mb:12,max_non_split_rounding_mb:14,max_split_size_mb:12",
-	"expandable_segments:True,roundup_power2_divisions:8", "expandable_segments:True,garbage_collection_threshold:0.3,per_process_memory_fraction:0.7",
+	"garbage_collection_threshold:0.5,per_process_memory_fraction:0.8",
+	"large_segment_size_mb:12,max_non_split_rounding_mb:14,max_split_size_mb:12",
+	"expandable_segments:True,roundup_power2_divisions:8",
+	"expandable_segments:True,garbage_collection_threshold:0.3,per_process_memory_fraction:0.7",
 }
 
 func (h *heapTest) malloc(t *rapid.T) {
@@ -84,7 +86,8 @@ func (h *heapTest) check(t *rapid.T) {
 			require.Equal(t, uint64(end), b.Address, "blocks do not tile the segment")
 			require.Positive(t, b.Size)
 			if i > 0 {
-				require.False(t, b.State == allocator.Free && s.Blocks[i-1].State == allocator.Free, "free neighbors did not merge")
+				require.False(t, b.State == allocator.Free && s.Blocks[i-1].State == allocator.Free,
+					"free neighbors did not merge")
 			}
 			if b.State == allocator.Free && len(s.Blocks) > 1 && !s.Expandable {
 				split += b.Size
@@ -93,7 +96,8 @@ func (h *heapTest) check(t *rapid.T) {
 			at[b.Address] = b
 		}
 		require.Equal(t, int64(s.Address)+s.Size, end)
-		total, allocated, active, requested = total+s.Size, allocated+s.Allocated, active+s.Active, requested+s.Requested
+		total, allocated, active, requested = total+s.Size, allocated+s.Allocated, active+s.Active,
+			requested+s.Requested
 	}
 	require.Equal(t, stats.ReservedBytes[allocator.All].Current, total)
 	require.Equal(t, stats.AllocatedBytes[allocator.All].Current, allocated)
@@ -106,9 +110,15 @@ func (h *heapTest) check(t *rapid.T) {
 	require.LessOrEqual(t, h.ideal.Peak(), stats.AllocatedBytes[allocator.All].Peak)
 	require.Equal(t, h.memory.Used(), total)
 	for b, n := range h.asked {
-		require.Equal(t, allocator.BlockInfo{Address: b.Addr(), Size: b.Size(), Requested: n, State: allocator.Allocated}, at[b.Addr()])
+		require.Equal(t, allocator.BlockInfo{
+			Address: b.Addr(), Size: b.Size(), Requested: n,
+			State: allocator.Allocated,
+		}, at[b.Addr()])
 	}
-	for _, s := range []allocator.PoolStat{stats.AllocatedBytes, stats.ReservedBytes, stats.Allocation, stats.InactiveSplitBytes} {
+	for _, s := range []allocator.PoolStat{
+		stats.AllocatedBytes, stats.ReservedBytes, stats.Allocation,
+		stats.InactiveSplitBytes,
+	} {
 		require.Equal(t, s[allocator.All].Current, s[allocator.SmallPool].Current+s[allocator.LargePool].Current)
 	}
 }
@@ -190,7 +200,9 @@ func TestOOMErrorSaysWhatWasThere(t *testing.T) {
 	_, err := heap.Malloc(60 * mib)
 	require.NoError(t, err)
 	_, err = heap.Malloc(61*mib - 5)
-	require.EqualError(t, err, "out of memory: tried to allocate 62.00 MiB for a request of 61.00 MiB; 60.00 MiB allocated, 60.00 MiB reserved")
+	require.EqualError(t, err,
+		"out of memory: tried to allocate 62.00 MiB for a request of 61.00 MiB; 60.00 MiB allocated, 60.00 MiB "+
+			"reserved")
 	require.Equal(t, &allocator.OOMError{
 		Requested: 61*mib - 5, Rounded: 61 * mib, Segment: 62 * mib,
 		Allocated: 60 * mib, Active: 60 * mib, Reserved: 60 * mib, Limit: -1,

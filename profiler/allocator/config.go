@@ -84,7 +84,8 @@ func (r Rules) Parse(s string) (Config, error) {
 				return Config{}, fmt.Errorf("allocator configuration: %s: %w", set.key, err)
 			}
 			if set.key == "max_split_size_mb" && r.MaxSplitAbove && c.MaxSplit <= c.LargeSegment {
-				return Config{}, fmt.Errorf("allocator configuration: %s: must be more than %d", set.key, c.LargeSegment/mib)
+				return Config{}, fmt.Errorf("allocator configuration: %s: must be more than %d", set.key,
+					c.LargeSegment/mib)
 			}
 		}
 		if pass {

@@ -76,17 +76,19 @@ func TestConfigIsReadAsPyTorchReadsIt(t *testing.T) {
 
 func TestConfigErrorNamesTheKey(t *testing.T) {
 	for conf, want := range map[string]string{
-		"max_split_size_mb:19":                          "max_split_size_mb: 19 is too small, it must be at least 20 MiB",
-		"max_split_size_mb:30,large_segment_size_mb:40": "max_split_size_mb: 30 is too small, it must be at least 40 MiB",
-		"large_segment_size_mb:10":                      "large_segment_size_mb: 10 is too small, it must be at least 11 MiB",
-		"expandable_segments:true":                      `expandable_segments: "true" is not True or False`,
-		"expandable_segments:True,foo:1":                `unrecognized key "foo"`,
-		"max_split_size_mb=128":                         `unrecognized key "max_split_size_mb=128"`,
-		"garbage_collection_threshold:1":                `garbage_collection_threshold: "1" is not a number between 0 and 1`,
-		"per_process_memory_fraction:1.5":               `per_process_memory_fraction: "1.5" is not a number from 0 to 1`,
-		"roundup_power2_divisions:[256:3]":              `roundup_power2_divisions: "256:3": the divisions are not 0 or a power of two`,
-		"roundup_power2_divisions:[256:2":               "roundup_power2_divisions: the list has no closing bracket",
-		"backend:cudaMallocAsync":                       "backend: cudaMallocAsync is not modeled",
+		"max_split_size_mb:19": "max_split_size_mb: 19 is too small, it must be at least " +
+			"20 MiB",
+		"max_split_size_mb:30,large_segment_size_mb:40": "max_split_size_mb: 30 is too small, it must be at least " +
+			"40 MiB",
+		"large_segment_size_mb:10":         "large_segment_size_mb: 10 is too small, it must be at least 11 MiB",
+		"expandable_segments:true":         `expandable_segments: "true" is not True or False`,
+		"expandable_segments:True,foo:1":   `unrecognized key "foo"`,
+		"max_split_size_mb=128":            `unrecognized key "max_split_size_mb=128"`,
+		"garbage_collection_threshold:1":   `garbage_collection_threshold: "1" is not a number between 0 and 1`,
+		"per_process_memory_fraction:1.5":  `per_process_memory_fraction: "1.5" is not a number from 0 to 1`,
+		"roundup_power2_divisions:[256:3]": `roundup_power2_divisions: "256:3": the divisions are not 0 or a power of two`,
+		"roundup_power2_divisions:[256:2":  "roundup_power2_divisions: the list has no closing bracket",
+		"backend:cudaMallocAsync":          "backend: cudaMallocAsync is not modeled",
 	} {
 		_, err := allocator.ParseConfig(conf)
 		require.ErrorContains(t, err, want, conf)

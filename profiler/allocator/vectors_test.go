@@ -223,8 +223,9 @@ func checkFinal(t *testing.T, want map[string]json.RawMessage, got allocator.Sta
 		"inactive_split_bytes": got.InactiveSplitBytes, "requested_bytes": got.RequestedBytes,
 	}
 	counts := map[string]int64{
-		"num_alloc_retries": got.NumAllocRetries, "num_ooms": got.NumOOMs, "num_sync_all_streams": got.NumSyncAllStreams,
-		"num_device_alloc": got.NumDeviceAlloc, "num_device_free": got.NumDeviceFree,
+		"num_alloc_retries": got.NumAllocRetries, "num_ooms": got.NumOOMs,
+		"num_sync_all_streams": got.NumSyncAllStreams,
+		"num_device_alloc":     got.NumDeviceAlloc, "num_device_free": got.NumDeviceFree,
 	}
 	oversize := map[string]allocator.Stat{
 		"oversize_allocations": got.OversizeAllocations, "oversize_segments": got.OversizeSegments,

@@ -244,7 +244,8 @@ func (c *recordedCall) outputs(out []*trace.Tensor) string {
 			same = same && (strides[d] == y.Strides()[d] || shape[d] == 1 || y.Numel() == 0)
 		}
 		if !same {
-			return fmt.Sprintf("result %d is %v %v %s, want %v %v %s", i, y.Shape(), y.Strides(), y.DType(), shape, strides, name)
+			return fmt.Sprintf("result %d is %v %v %s, want %v %v %s", i, y.Shape(), y.Strides(), y.DType(), shape,
+				strides, name)
 		}
 	}
 	return ""

@@ -31,8 +31,12 @@ func TestComposedOperatorsGiveTheirShapes(t *testing.T) {
 		{"native_channel_shuffle.default", func(f *trace.Frame) []Arg {
 			return []Arg{{"self", input(f, 2, 8, 4, 4)}, {"groups", int64(2)}}
 		}, []int64{2, 8, 4, 4}},
-		{"trapezoid.dx", func(f *trace.Frame) []Arg { return []Arg{{"y", input(f, 4, 5)}, {"dim", int64(0)}} }, []int64{5}},
-		{"hamming_window.default", func(*trace.Frame) []Arg { return []Arg{{"window_length", int64(64)}} }, []int64{64}},
+		{"trapezoid.dx", func(f *trace.Frame) []Arg {
+			return []Arg{{"y", input(f, 4, 5)}, {"dim", int64(0)}}
+		}, []int64{5}},
+		{"hamming_window.default", func(*trace.Frame) []Arg {
+			return []Arg{{"window_length", int64(64)}}
+		}, []int64{64}},
 		{"normal.float_float", func(*trace.Frame) []Arg {
 			return []Arg{{"mean", 0.0}, {"std", 1.0}, {"size", []int64{4, 5}}}
 		}, []int64{4, 5}},

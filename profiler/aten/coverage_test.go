@@ -49,8 +49,10 @@ func TestCoveragePageIsCurrent(t *testing.T) {
 	maps.DeleteFunc(unknown, func(base string, _ bool) bool { return overloads[base] != nil })
 	var b strings.Builder
 	b.WriteString(coverageIntro)
-	fmt.Fprintf(&b, "The table has %d operators of %d names. Calls of %d of them are recorded with PyTorch itself\n", rows, len(overloads), recorded)
-	b.WriteString("(profiler/aten/testdata), others through docs/conformance.md.\n\n## Known\n\nWith the overloads, where there is more than the default one:\n\n")
+	fmt.Fprintf(&b, "The table has %d operators of %d names. Calls of %d of them are recorded with PyTorch itself\n",
+		rows, len(overloads), recorded)
+	b.WriteString("(profiler/aten/testdata), others through docs/conformance.md.\n\n## Known\n\nWith the overloads, " +
+		"where there is more than the default one:\n\n")
 	for _, base := range slices.Sorted(maps.Keys(overloads)) {
 		slices.Sort(overloads[base])
 		fmt.Fprintf(&b, "- %s", base)
@@ -62,7 +64,8 @@ func TestCoveragePageIsCurrent(t *testing.T) {
 		}
 		b.WriteByte('\n')
 	}
-	b.WriteString("\n## Not known\n\nOf those a model could call; internal ones, quantized and sparse kernels and out= forms are left out.\n\n")
+	b.WriteString("\n## Not known\n\nOf those a model could call; internal ones, quantized and sparse kernels and " +
+		"out= forms are left out.\n\n")
 	b.WriteString(strings.Join(slices.Sorted(maps.Keys(unknown)), ", ") + "\n")
 	golden.Equal(t, "../../docs/operators.md", []byte(b.String()))
 }
@@ -72,7 +75,10 @@ func public(base, overload string) bool {
 	if strings.HasPrefix(base, "_") || strings.Contains(overload, "out") || strings.Contains(overload, "name") {
 		return false
 	}
-	for _, part := range []string{"backward", "sparse", "quantize", "mkldnn", "miopen", "cudnn", "fbgemm", "q_", "qparams", "_jvp", "nested", "values", "crow", "ccol", "_copy"} {
+	for _, part := range []string{
+		"backward", "sparse", "quantize", "mkldnn", "miopen", "cudnn", "fbgemm", "q_",
+		"qparams", "_jvp", "nested", "values", "crow", "ccol", "_copy",
+	} {
 		if strings.Contains(base, part) {
 			return false
 		}

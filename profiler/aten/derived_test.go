@@ -40,25 +40,47 @@ func TestDerivedOperatorsAllocateAsTheirFormulasSay(t *testing.T) {
 		{"trace.default", self(8, 8), []int64{4}, []int64{256, 64}},
 		{"histc.default", self(4, 8, 16), []int64{400}, nil},
 		{
-			"logcumsumexp.default", func(f *trace.Frame) []Arg { return []Arg{{"self", x(f, 4, 8, 16)}, {"dim", int64(1)}} },
+			"logcumsumexp.default", func(f *trace.Frame) []Arg {
+				return []Arg{{"self", x(f, 4, 8, 16)}, {"dim", int64(1)}}
+			},
 			[]int64{2048},
-			[]int64{4, 2048, 2048, 512, 2048, 512, 2048, 2048, 2048, 2048, 2048, 2048, 2048, 2048, 2048, 2048, 2048, 2048, 2048, 2048},
+			[]int64{
+				4, 2048, 2048, 512, 2048, 512, 2048, 2048, 2048, 2048, 2048, 2048, 2048, 2048, 2048, 2048, 2048,
+				2048, 2048, 2048,
+			},
 		},
-		{"xlogy.Tensor", func(f *trace.Frame) []Arg { return []Arg{{"self", x(f, 4, 8)}, {"other", x(f, 4, 8)}} }, []int64{128}, []int64{128, 128, 128, 32, 32, 32, 128}},
-		{"float_power.Tensor_Scalar", func(f *trace.Frame) []Arg { return []Arg{{"self", x(f, 4, 8)}, {"exponent", 2.0}} }, []int64{256, 256}, []int64{256, 256, 256, 128}},
-		{"cumulative_trapezoid.dx", func(f *trace.Frame) []Arg { return []Arg{{"y", x(f, 4, 8)}, {"dim", int64(1)}} }, []int64{112, 112, 112}, []int64{112, 112, 112, 112, 128, 128}},
+		{"xlogy.Tensor", func(f *trace.Frame) []Arg {
+			return []Arg{{"self", x(f, 4, 8)}, {"other", x(f, 4, 8)}}
+		}, []int64{128}, []int64{128, 128, 128, 32, 32, 32, 128}},
+		{"float_power.Tensor_Scalar", func(f *trace.Frame) []Arg {
+			return []Arg{{"self", x(f, 4, 8)}, {"exponent", 2.0}}
+		}, []int64{256, 256}, []int64{256, 256, 256, 128}},
+		{"cumulative_trapezoid.dx", func(f *trace.Frame) []Arg {
+			return []Arg{{"y", x(f, 4, 8)}, {"dim", int64(1)}}
+		}, []int64{112, 112, 112}, []int64{112, 112, 112, 112, 128, 128}},
 		{
 			"max_unpool2d.default", func(f *trace.Frame) []Arg {
-				return []Arg{{"self", x(f, 1, 2, 4, 4)}, {"indices", ids(f, 1, 2, 4, 4)}, {"output_size", []int64{8, 8}}}
+				return []Arg{
+					{"self", x(f, 1, 2, 4, 4)},
+					{"indices", ids(f, 1, 2, 4, 4)},
+					{"output_size", []int64{8, 8}},
+				}
 			}, []int64{512}, []int64{128},
 		},
 		{
 			"fractional_max_pool2d.default", func(f *trace.Frame) []Arg {
-				return []Arg{{"self", x(f, 1, 2, 8, 8)}, {"kernel_size", []int64{2, 2}}, {"output_size", []int64{4, 4}}, {"random_samples", input(f, 1, 2, 2)}}
+				return []Arg{
+					{"self", x(f, 1, 2, 8, 8)},
+					{"kernel_size", []int64{2, 2}},
+					{"output_size", []int64{4, 4}},
+					{"random_samples", input(f, 1, 2, 2)},
+				}
 			}, []int64{128, 256}, []int64{512},
 		},
 		{
-			"multi_margin_loss.default", func(f *trace.Frame) []Arg { return []Arg{{"self", x(f, 8, 16)}, {"target", ids(f, 8)}} },
+			"multi_margin_loss.default", func(f *trace.Frame) []Arg {
+				return []Arg{{"self", x(f, 8, 16)}, {"target", ids(f, 8)}}
+			},
 			[]int64{32, 4},
 			[]int64{512}, // 32: a number a sample
 		},
@@ -84,7 +106,13 @@ func TestDerivedOperatorsAllocateAsTheirFormulasSay(t *testing.T) {
 		},
 		{
 			"roi_pool.default", func(f *trace.Frame) []Arg {
-				return []Arg{{"input", x(f, 1, 2, 8, 8)}, {"rois", input(f, 5, 5)}, {"spatial_scale", 1.0}, {"pooled_height", int64(7)}, {"pooled_width", int64(7)}}
+				return []Arg{
+					{"input", x(f, 1, 2, 8, 8)},
+					{"rois", input(f, 5, 5)},
+					{"spatial_scale", 1.0},
+					{"pooled_height", int64(7)},
+					{"pooled_width", int64(7)},
+				}
 			}, []int64{1960, 1960}, []int64{1960, 512},
 		},
 		{

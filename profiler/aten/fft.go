@@ -10,20 +10,41 @@ import (
 // transforms are Fourier transforms. Their sizes and dimensions may be None:
 // all dimensions, or the last ones if there are sizes.
 var transforms = family{
-	"fft_fft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor": fourier1((*tensor).FFT), "fft_ifft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor": fourier1((*tensor).FFT),
-	"fft_rfft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor": fourier1((*tensor).RealFFT), "fft_irfft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor": fourier1((*tensor).InverseRealFFT),
-	"fft_fft2(Tensor self, SymInt[1]? s=None, int[1] dim=[-2,-1], str? norm=None) -> Tensor": fourier((*tensor).FFT), "fft_ifft2(Tensor self, SymInt[1]? s=None, int[1] dim=[-2,-1], str? norm=None) -> Tensor": fourier((*tensor).FFT),
-	"fft_rfft2(Tensor self, SymInt[1]? s=None, int[1] dim=[-2,-1], str? norm=None) -> Tensor": fourier((*tensor).RealFFT), "fft_irfft2(Tensor self, SymInt[1]? s=None, int[1] dim=[-2,-1], str? norm=None) -> Tensor": fourier((*tensor).InverseRealFFT),
-	"fft_fftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor": fourier((*tensor).FFT), "fft_ifftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor": fourier((*tensor).FFT),
-	"fft_rfftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor": fourier((*tensor).RealFFT), "fft_irfftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor": fourier((*tensor).InverseRealFFT),
-	"fft_fftshift(Tensor self, int[1]? dim=None) -> Tensor": one(shift), "fft_ifftshift(Tensor self, int[1]? dim=None) -> Tensor": one(shift),
-	"fft_fftfreq(int n, float d=1.0, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor":                                                                                                                       one(func(a *Args) *tensor { return a.filledN(a.Int("n")) }),
-	"fft_rfftfreq(int n, float d=1.0, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor":                                                                                                                      one(func(a *Args) *tensor { return a.filledN(a.Int("n")/2 + 1) }),
-	"stft(Tensor self, int n_fft, int? hop_length=None, int? win_length=None, Tensor? window=None, bool normalized=False, bool? onesided=None, bool? return_complex=None, bool? align_to_window=None) -> Tensor":                                                  one(func(a *Args) *tensor { return a.stft(a.frames()) }),
-	"stft.center(Tensor self, int n_fft, int? hop_length=None, int? win_length=None, Tensor? window=None, bool center=True, str pad_mode='reflect', bool normalized=False, bool? onesided=None, bool? return_complex=None, bool? align_to_window=None) -> Tensor": one(centeredSTFT),
-	"istft(Tensor self, int n_fft, int? hop_length=None, int? win_length=None, Tensor? window=None, bool center=True, bool normalized=False, bool? onesided=None, int? length=None, bool return_complex=False) -> Tensor":                                         one(istft),
-	"fft_hfft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor":                                                                                                                                                                                 hermitian((*tensor).HermitianFFT),
-	"fft_ihfft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor":                                                                                                                                                                                hermitian((*tensor).InverseHermitianFFT),
+	"fft_fft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor":              fourier1((*tensor).FFT),
+	"fft_ifft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor":             fourier1((*tensor).FFT),
+	"fft_rfft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor":             fourier1((*tensor).RealFFT),
+	"fft_irfft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor":            fourier1((*tensor).InverseRealFFT),
+	"fft_fft2(Tensor self, SymInt[1]? s=None, int[1] dim=[-2,-1], str? norm=None) -> Tensor":  fourier((*tensor).FFT),
+	"fft_ifft2(Tensor self, SymInt[1]? s=None, int[1] dim=[-2,-1], str? norm=None) -> Tensor": fourier((*tensor).FFT),
+	"fft_rfft2(Tensor self, SymInt[1]? s=None, int[1] dim=[-2,-1], str? norm=None) -> Tensor": fourier((*tensor).
+		RealFFT), "fft_irfft2(Tensor self, SymInt[1]? s=None, int[1] dim=[-2,-1], str? norm=None) -> Tensor": fourier((*tensor).InverseRealFFT),
+	"fft_fftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor":   fourier((*tensor).FFT),
+	"fft_ifftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor":  fourier((*tensor).FFT),
+	"fft_rfftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor":  fourier((*tensor).RealFFT),
+	"fft_irfftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor": fourier((*tensor).InverseRealFFT),
+	"fft_fftshift(Tensor self, int[1]? dim=None) -> Tensor":                                  one(shift),
+	"fft_ifftshift(Tensor self, int[1]? dim=None) -> Tensor":                                 one(shift),
+	"fft_fftfreq(int n, float d=1.0, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? " +
+		"pin_memory=None) -> Tensor": one(func(a *Args) *tensor {
+		return a.filledN(a.Int("n"))
+	}),
+	"fft_rfftfreq(int n, float d=1.0, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? " +
+		"pin_memory=None) -> Tensor": one(func(a *Args) *tensor {
+		return a.filledN(a.Int("n")/2 + 1)
+	}),
+	"stft(Tensor self, int n_fft, int? hop_length=None, int? win_length=None, Tensor? window=None, bool " +
+		"normalized=False, bool? onesided=None, bool? return_complex=None, bool? align_to_window=None) -> Tensor": one(
+		func(a *Args) *tensor {
+			return a.stft(a.frames())
+		}),
+	"stft.center(Tensor self, int n_fft, int? hop_length=None, int? win_length=None, Tensor? window=None, bool " +
+		"center=True, str pad_mode='reflect', bool normalized=False, bool? onesided=None, bool? " +
+		"return_complex=None, bool? align_to_window=None) -> Tensor": one(centeredSTFT),
+	"istft(Tensor self, int n_fft, int? hop_length=None, int? win_length=None, Tensor? window=None, bool " +
+		"center=True, bool normalized=False, bool? onesided=None, int? length=None, bool return_complex=False) -> " +
+		"Tensor": one(istft),
+	"fft_hfft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor":  hermitian((*tensor).HermitianFFT),
+	"fft_ihfft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor": hermitian((*tensor).InverseHermitianFFT),
 }
 
 type transform = func(x *tensor, sizes []int64, dims ...int) *tensor
@@ -70,7 +91,10 @@ func hermitian(f func(x *tensor, sizes []int64, dim int) *tensor) body {
 // frames are the options that both directions have; a missing hop is a quarter of a frame.
 func (a *Args) frames() trace.STFTArgs {
 	n := a.Int("n_fft")
-	s := trace.STFTArgs{FFT: n, Hop: n / 4, WindowLength: n, Window: a.Tensor("window"), OneSided: a.IsNone("onesided") || a.Bool("onesided")}
+	s := trace.STFTArgs{
+		FFT: n, Hop: n / 4, WindowLength: n, Window: a.Tensor("window"),
+		OneSided: a.IsNone("onesided") || a.Bool("onesided"),
+	}
 	if hop := a.Int("hop_length"); hop != 0 {
 		s.Hop = hop
 	}

@@ -4,36 +4,52 @@ import "github.com/vprof/vprof/profiler/trace"
 
 // pointwise are operators of each element by itself.
 var pointwise = family{
-	"polar(Tensor abs, Tensor angle) -> Tensor":                                            binary((*tensor).Polar),
-	"square(Tensor self) -> Tensor":                                                        unary((*tensor).Square),
-	"square_(Tensor(a!) self) -> Tensor(a!)":                                               unary((*tensor).SquareInPlace),
-	"pow_.Scalar(Tensor(a!) self, Scalar exponent) -> Tensor(a!)":                          one(func(a *Args) *tensor { return a.first(0).PowInPlace(a.Float("exponent")) }),
-	"positive(Tensor(a) self) -> Tensor(a)":                                                unary(itself),
-	"conj(Tensor(a) self) -> Tensor(a)":                                                    unary(itself),
-	"resolve_conj(Tensor(a) self) -> Tensor(a)":                                            unary(itself),
-	"resolve_neg(Tensor(a) self) -> Tensor(a)":                                             unary(itself),
-	"isfinite(Tensor self) -> Tensor":                                                      unary((*tensor).IsFinite),
-	"isposinf(Tensor self) -> Tensor":                                                      unary((*tensor).EqScalar),
-	"isneginf(Tensor self) -> Tensor":                                                      unary((*tensor).EqScalar),
-	"signbit(Tensor self) -> Tensor":                                                       unary((*tensor).GtScalar),
-	"add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor":                   one(func(a *Args) *tensor { return added(a, (*tensor).Add, (*tensor).AddAlpha) }),
-	"sub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor":                   one(func(a *Args) *tensor { return added(a, (*tensor).Sub, (*tensor).SubAlpha) }),
-	"rsub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor":                  binary(func(x, y *tensor) *tensor { return y.Sub(x) }),
+	"polar(Tensor abs, Tensor angle) -> Tensor": binary((*tensor).Polar),
+	"square(Tensor self) -> Tensor":             unary((*tensor).Square),
+	"square_(Tensor(a!) self) -> Tensor(a!)":    unary((*tensor).SquareInPlace),
+	"pow_.Scalar(Tensor(a!) self, Scalar exponent) -> Tensor(a!)": one(func(a *Args) *tensor {
+		return a.first(0).PowInPlace(a.Float("exponent"))
+	}),
+	"positive(Tensor(a) self) -> Tensor(a)":     unary(itself),
+	"conj(Tensor(a) self) -> Tensor(a)":         unary(itself),
+	"resolve_conj(Tensor(a) self) -> Tensor(a)": unary(itself),
+	"resolve_neg(Tensor(a) self) -> Tensor(a)":  unary(itself),
+	"isfinite(Tensor self) -> Tensor":           unary((*tensor).IsFinite),
+	"isposinf(Tensor self) -> Tensor":           unary((*tensor).EqScalar),
+	"isneginf(Tensor self) -> Tensor":           unary((*tensor).EqScalar),
+	"signbit(Tensor self) -> Tensor":            unary((*tensor).GtScalar),
+	"add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor": one(func(a *Args) *tensor {
+		return added(a, (*tensor).Add, (*tensor).AddAlpha)
+	}),
+	"sub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor": one(func(a *Args) *tensor {
+		return added(a, (*tensor).Sub, (*tensor).SubAlpha)
+	}),
+	"rsub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor": binary(func(x, y *tensor) *tensor {
+		return y.Sub(x)
+	}),
 	"floor_divide(Tensor self, Tensor other) -> Tensor":                                    one(floorDivide),
 	"floor_divide.Scalar(Tensor self, Scalar other) -> Tensor":                             number((*tensor).FloorDivide),
 	"div.Tensor_mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor":          one(divRounded),
 	"div.Scalar_mode(Tensor self, Scalar other, *, str? rounding_mode) -> Tensor":          one(divRounded),
 	"div_.Tensor_mode(Tensor(a!) self, Tensor other, *, str? rounding_mode) -> Tensor(a!)": one(divRoundedInPlace),
-	"pow.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor":                            one(func(a *Args) *tensor { return a.Tensor("self").Pow(a.Float("exponent")) }),
-	"pow.Scalar(Scalar self, Tensor exponent) -> Tensor":                                   one(func(a *Args) *tensor { return a.Tensor("exponent").NumberPow(kindOf(a.value("self"))) }),
-	"subtract.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor":              one(func(a *Args) *tensor { return added(a, (*tensor).Sub, (*tensor).SubAlpha) }),
-	"arctan2(Tensor self, Tensor other) -> Tensor":                                         binary((*tensor).Atan2),
-	"clip_(Tensor(a!) self, Scalar? min=None, Scalar? max=None) -> Tensor(a!)":             one(clampInPlace),
-	"copysign.Tensor(Tensor self, Tensor other) -> Tensor":                                 binary((*tensor).CopySign),
-	"atan2(Tensor self, Tensor other) -> Tensor":                                           binary((*tensor).Atan2),
-	"clamp(Tensor self, Scalar? min=None, Scalar? max=None) -> Tensor":                     one(clamp),
-	"clamp_(Tensor(a!) self, Scalar? min=None, Scalar? max=None) -> Tensor(a!)":            one(clampInPlace),
-	"where.self(Tensor condition, Tensor self, Tensor other) -> Tensor":                    one(func(a *Args) *tensor { return trace.Where(a.Tensor("condition"), a.Tensor("self"), a.Tensor("other")) }),
+	"pow.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor": one(func(a *Args) *tensor {
+		return a.Tensor("self").Pow(a.Float("exponent"))
+	}),
+	"pow.Scalar(Scalar self, Tensor exponent) -> Tensor": one(func(a *Args) *tensor {
+		return a.Tensor("exponent").NumberPow(kindOf(a.value("self")))
+	}),
+	"subtract.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor": one(func(a *Args) *tensor {
+		return added(a, (*tensor).Sub, (*tensor).SubAlpha)
+	}),
+	"arctan2(Tensor self, Tensor other) -> Tensor":                              binary((*tensor).Atan2),
+	"clip_(Tensor(a!) self, Scalar? min=None, Scalar? max=None) -> Tensor(a!)":  one(clampInPlace),
+	"copysign.Tensor(Tensor self, Tensor other) -> Tensor":                      binary((*tensor).CopySign),
+	"atan2(Tensor self, Tensor other) -> Tensor":                                binary((*tensor).Atan2),
+	"clamp(Tensor self, Scalar? min=None, Scalar? max=None) -> Tensor":          one(clamp),
+	"clamp_(Tensor(a!) self, Scalar? min=None, Scalar? max=None) -> Tensor(a!)": one(clampInPlace),
+	"where.self(Tensor condition, Tensor self, Tensor other) -> Tensor": one(func(a *Args) *tensor {
+		return trace.Where(a.Tensor("condition"), a.Tensor("self"), a.Tensor("other"))
+	}),
 	"where.ScalarOther(Tensor condition, Tensor self, Scalar other) -> Tensor": one(func(a *Args) *tensor {
 		return trace.WhereNumber(a.Tensor("condition"), a.Tensor("self"), kindOf(a.value("other")))
 	}),
@@ -51,35 +67,53 @@ var pointwise = family{
 		}
 		return trace.WhereNumbers(a.Tensor("condition"), d)
 	}),
-	"masked_fill.Tensor(Tensor self, Tensor mask, Tensor value) -> Tensor":                                                one(func(a *Args) *tensor { return a.first(0).MaskedFillWith(a.Tensor("mask"), a.Tensor("value")) }),
-	"masked_fill_.Tensor(Tensor(a!) self, Tensor mask, Tensor value) -> Tensor(a!)":                                       one(func(a *Args) *tensor { return a.first(0).MaskedFillInPlace(a.Tensor("mask")) }),
-	"fill.Scalar(Tensor self, Scalar value) -> Tensor":                                                                    unary(func(x *tensor) *tensor { return x.Filled("fill") }),
-	"fill_.Scalar(Tensor(a!) self, Scalar value) -> Tensor(a!)":                                                           unary(func(x *tensor) *tensor { return x.FillInPlace("fill_") }),
-	"fill_.Tensor(Tensor(a!) self, Tensor value) -> Tensor(a!)":                                                           unary(func(x *tensor) *tensor { return x.FillInPlace("fill_") }),
-	"clamp.Tensor(Tensor self, Tensor? min=None, Tensor? max=None) -> Tensor":                                             one(func(a *Args) *tensor { return a.first(0).ClampBetween(a.Tensor("min"), a.Tensor("max")) }),
-	"clamp_min.Tensor(Tensor self, Tensor min) -> Tensor":                                                                 binary((*tensor).ClampBy),
-	"clamp_max.Tensor(Tensor self, Tensor max) -> Tensor":                                                                 binary((*tensor).ClampBy),
-	"clip(Tensor self, Scalar? min=None, Scalar? max=None) -> Tensor":                                                     one(clamp),
-	"isin.Tensor_Scalar(Tensor elements, Scalar test_element, *, bool assume_unique=False, bool invert=False) -> Tensor":  unary(func(x *tensor) *tensor { return x.GtScalar() }),
-	"isin.Tensor_Tensor(Tensor elements, Tensor test_elements, *, bool assume_unique=False, bool invert=False) -> Tensor": one(func(a *Args) *tensor { return a.Tensor("elements").IsIn(a.Tensor("test_elements")) }),
-	"isclose(Tensor self, Tensor other, float rtol=1e-05, float atol=1e-08, bool equal_nan=False) -> Tensor":              binary((*tensor).IsClose),
-	"isnan(Tensor self) -> Tensor":                                                                                        unary((*tensor).IsNaN),
-	"isinf(Tensor self) -> Tensor":                                                                                        unary((*tensor).IsInf),
-	"logical_not(Tensor self) -> Tensor":                                                                                  unary((*tensor).GtScalar),
-	"bitwise_not(Tensor self) -> Tensor":                                                                                  unary(bitwiseNot),
-	"bitwise_and_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)":                                                    overwritten,
-	"bitwise_or_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)":                                                     overwritten,
-	"bitwise_xor_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)":                                                    overwritten,
-	"logical_and_(Tensor(a!) self, Tensor other) -> Tensor(a!)":                                                           overwritten,
-	"logical_or_(Tensor(a!) self, Tensor other) -> Tensor(a!)":                                                            overwritten,
-	"logical_xor_(Tensor(a!) self, Tensor other) -> Tensor(a!)":                                                           overwritten,
-	"logical_not_(Tensor(a!) self) -> Tensor(a!)":                                                                         overwritten,
-	"__iand__.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)":                                                        overwritten,
-	"__ior__.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)":                                                         overwritten,
-	"bitwise_not_(Tensor(a!) self) -> Tensor(a!)":                                                                         overwritten,
-	"logical_and(Tensor self, Tensor other) -> Tensor":                                                                    comparison,
-	"logical_or(Tensor self, Tensor other) -> Tensor":                                                                     comparison,
-	"logical_xor(Tensor self, Tensor other) -> Tensor":                                                                    comparison,
+	"masked_fill.Tensor(Tensor self, Tensor mask, Tensor value) -> Tensor": one(func(a *Args) *tensor {
+		return a.first(0).MaskedFillWith(a.Tensor("mask"), a.Tensor("value"))
+	}),
+	"masked_fill_.Tensor(Tensor(a!) self, Tensor mask, Tensor value) -> Tensor(a!)": one(func(a *Args) *tensor {
+		return a.first(0).MaskedFillInPlace(a.Tensor("mask"))
+	}),
+	"fill.Scalar(Tensor self, Scalar value) -> Tensor": unary(func(x *tensor) *tensor {
+		return x.Filled("fill")
+	}),
+	"fill_.Scalar(Tensor(a!) self, Scalar value) -> Tensor(a!)": unary(func(x *tensor) *tensor {
+		return x.FillInPlace("fill_")
+	}),
+	"fill_.Tensor(Tensor(a!) self, Tensor value) -> Tensor(a!)": unary(func(x *tensor) *tensor {
+		return x.FillInPlace("fill_")
+	}),
+	"clamp.Tensor(Tensor self, Tensor? min=None, Tensor? max=None) -> Tensor": one(func(a *Args) *tensor {
+		return a.first(0).ClampBetween(a.Tensor("min"), a.Tensor("max"))
+	}),
+	"clamp_min.Tensor(Tensor self, Tensor min) -> Tensor":             binary((*tensor).ClampBy),
+	"clamp_max.Tensor(Tensor self, Tensor max) -> Tensor":             binary((*tensor).ClampBy),
+	"clip(Tensor self, Scalar? min=None, Scalar? max=None) -> Tensor": one(clamp),
+	"isin.Tensor_Scalar(Tensor elements, Scalar test_element, *, bool assume_unique=False, bool invert=False) -> " +
+		"Tensor": unary(func(x *tensor) *tensor {
+		return x.GtScalar()
+	}),
+	"isin.Tensor_Tensor(Tensor elements, Tensor test_elements, *, bool assume_unique=False, bool invert=False) -> " +
+		"Tensor": one(func(a *Args) *tensor {
+		return a.Tensor("elements").IsIn(a.Tensor("test_elements"))
+	}),
+	"isclose(Tensor self, Tensor other, float rtol=1e-05, float atol=1e-08, bool equal_nan=False) -> Tensor": binary((*tensor).IsClose),
+	"isnan(Tensor self) -> Tensor":                                     unary((*tensor).IsNaN),
+	"isinf(Tensor self) -> Tensor":                                     unary((*tensor).IsInf),
+	"logical_not(Tensor self) -> Tensor":                               unary((*tensor).GtScalar),
+	"bitwise_not(Tensor self) -> Tensor":                               unary(bitwiseNot),
+	"bitwise_and_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)": overwritten,
+	"bitwise_or_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)":  overwritten,
+	"bitwise_xor_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)": overwritten,
+	"logical_and_(Tensor(a!) self, Tensor other) -> Tensor(a!)":        overwritten,
+	"logical_or_(Tensor(a!) self, Tensor other) -> Tensor(a!)":         overwritten,
+	"logical_xor_(Tensor(a!) self, Tensor other) -> Tensor(a!)":        overwritten,
+	"logical_not_(Tensor(a!) self) -> Tensor(a!)":                      overwritten,
+	"__iand__.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)":     overwritten,
+	"__ior__.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)":      overwritten,
+	"bitwise_not_(Tensor(a!) self) -> Tensor(a!)":                      overwritten,
+	"logical_and(Tensor self, Tensor other) -> Tensor":                 comparison,
+	"logical_or(Tensor self, Tensor other) -> Tensor":                  comparison,
+	"logical_xor(Tensor self, Tensor other) -> Tensor":                 comparison,
 }
 
 // onBits are operators that autograd does not follow: comparisons, and operators on bits, which

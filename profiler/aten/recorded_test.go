@@ -83,7 +83,10 @@ func argsOf(t *testing.T, f *trace.Frame, args [][2]any) []Arg {
 			if m := tensorText.FindStringSubmatch(v); m != nil {
 				var shape []int64
 				require.NoError(t, json.Unmarshal([]byte("["+m[2]+"]"), &shape))
-				d := map[string]trace.DType{"f32": trace.F32, "c64": trace.C64, "i64": trace.I64, "plain": trace.F32}[m[1]]
+				d := map[string]trace.DType{
+					"f32": trace.F32, "c64": trace.C64, "i64": trace.I64,
+					"plain": trace.F32,
+				}[m[1]]
 				x := f.Tape().New("x", program.Batch, d, shape...)
 				if m[1] == "f32" || m[1] == "c64" {
 					x = x.Leaf().Clone()

@@ -7,7 +7,8 @@ import (
 )
 
 func TestSchemasAreReadAsPyTorchWritesThem(t *testing.T) {
-	s, err := ParseSchema("conv2d.padding(Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] stride=1, str padding='valid', *, Scalar alpha=1) -> (Tensor(a!) values, Tensor(a)[] rest)")
+	s, err := ParseSchema("conv2d.padding(Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] stride=1, str " +
+		"padding='valid', *, Scalar alpha=1) -> (Tensor(a!) values, Tensor(a)[] rest)")
 	require.NoError(t, err)
 	require.Equal(t, &Schema{
 		Name: "aten::conv2d", Overload: "padding",
@@ -24,7 +25,11 @@ func TestSchemasAreReadAsPyTorchWritesThem(t *testing.T) {
 }
 
 func TestBadSchemasAreErrors(t *testing.T) {
-	for _, text := range []string{"", "relu", "relu(", "relu()", "relu(Tensor) -> Tensor", "relu(Tensor x, Tensor x) -> Tensor", "relu(Tensor(a x) -> Tensor", "relu(Tensor x) -> ", "relu(Tensor x,) -> Tensor"} {
+	for _, text := range []string{
+		"", "relu", "relu(", "relu()", "relu(Tensor) -> Tensor",
+		"relu(Tensor x, Tensor x) -> Tensor", "relu(Tensor(a x) -> Tensor", "relu(Tensor x) -> ",
+		"relu(Tensor x,) -> Tensor",
+	} {
 		_, err := ParseSchema(text)
 		require.Error(t, err, text)
 	}

@@ -85,7 +85,8 @@ func (g GPU) Unsupported(torch, cuda string) string {
 	case g.Capability < oldestBuilt:
 		return fmt.Sprintf("no build of PyTorch %s has kernels for compute capability %v", torch, g.Capability)
 	}
-	return fmt.Sprintf("PyTorch %s as PyPI has it, for CUDA %s, has no kernels for compute capability %v; builds for CUDA 12.6 have, where a release comes with them", torch, cuda, g.Capability)
+	return fmt.Sprintf("PyTorch %s as PyPI has it, for CUDA %s, has no kernels for compute capability %v; builds "+
+		"for CUDA 12.6 have, where a release comes with them", torch, cuda, g.Capability)
 }
 
 // Rates are dense arithmetic rates in FLOP/s, a multiply-add counting as two.
@@ -206,9 +207,21 @@ var meant = []struct {
 	hint string
 }{
 	{regexp.MustCompile(`(?i)^\W*$`), "; name a board such as rtx-4090"},
-	{regexp.MustCompile(`(?i)[1-7]g\.[0-9]+gb`), "; describe a slice of MIG by --gpu-spec, as nvidia-smi mig -lgip lists it: like: a100-80, memory: 9.5GiB, multiprocessors: 14"},
-	{regexp.MustCompile(`(?i)^(amd|radeon|instinct|mi[0-9]{2,3}|rx|intel|arc|gaudi|habana|tpu|apple|m[1-9]\b|ascend|trainium|inferentia)`), "; vprof knows NVIDIA's boards alone"},
-	{regexp.MustCompile(`(?i)^(cuda|gpu)?:?[0-9]?$|^(local|auto|this|mine)$`), "; it is the name of a board that is simulated, and --device cuda:0 of sweep, fit and smoke is a GPU of this machine"},
+	{
+		regexp.MustCompile(`(?i)[1-7]g\.[0-9]+gb`),
+		"; describe a slice of MIG by --gpu-spec, as nvidia-smi mig -lgip lists it: like: a100-80, memory: 9.5GiB, " +
+			"multiprocessors: 14",
+	},
+	{
+		regexp.MustCompile(`(?i)^(amd|radeon|instinct|mi[0-9]{2,3}|rx|intel|arc|gaudi|habana|tpu|apple|m[1-9]\b|` +
+			`ascend|trainium|inferentia)`),
+		"; vprof knows NVIDIA's boards alone",
+	},
+	{
+		regexp.MustCompile(`(?i)^(cuda|gpu)?:?[0-9]?$|^(local|auto|this|mine)$`),
+		"; it is the name of a board that is simulated, and --device cuda:0 of sweep, fit and smoke is a GPU of " +
+			"this machine",
+	},
 	{regexp.MustCompile(`(?i)^[0-9]+ ?[x*] ?[a-z]*[0-9]|[x*] ?[0-9]$`), "; several GPUs are --gpus N beside one name"},
 }
 

@@ -80,8 +80,9 @@ func TestWhatIsNoBoardIsToldSo(t *testing.T) {
 	for name, want := range map[string]string{
 		"MI300X": "NVIDIA's boards alone", "gaudi2": "NVIDIA's boards alone", "M3 Max": "NVIDIA's boards alone",
 		"A100:1g.5gb": "a slice of MIG by --gpu-spec", "MIG 1g.10gb": "a slice of MIG",
-		"8xH100": "--gpus N", "2 x 4090": "--gpus N", "4090x8": "--gpus N", "cuda:0": "--device cuda:0", "local": "--device cuda:0",
-		"": "name a board", "3080 24GB": `unknown GPU "3080 24GB" (list all`,
+		"8xH100": "--gpus N", "2 x 4090": "--gpus N", "4090x8": "--gpus N", "cuda:0": "--device cuda:0",
+		"local": "--device cuda:0",
+		"":      "name a board", "3080 24GB": `unknown GPU "3080 24GB" (list all`,
 	} {
 		_, err := device.Lookup(name)
 		require.ErrorContains(t, err, want, name)
@@ -152,8 +153,10 @@ func TestCatalogHasTheBoardsPeopleTrainOn(t *testing.T) {
 		"rtx-5060-ti", "rtx-5090", "quadro-rtx-6000", "k80", "p100", "t4", "v100-16", "v100-32", "a10", "l4", "l40s",
 		"a6000", "a100-40", "a100-80", "h100", "h200", "b200",
 		"rtx-4060", "rtx-4060-ti-8", "rtx-4060-ti-16", "rtx-4070-ti-super", "rtx-4080", "rtx-4080-super",
-		"rtx-5070", "rtx-5070-ti", "rtx-5080", "rtx-3060-ti", "rtx-2070-super", "a30", "a40", "a5000", "l40", "rtx-6000-ada",
-		"rtx-pro-6000", "a100-40-pcie", "a100-80-pcie", "h100-pcie", "a10g", "rtx-3090-ti", "quadro-rtx-8000", "h20", "gh200", "gb200", "jetson-agx-orin", "dgx-spark",
+		"rtx-5070", "rtx-5070-ti", "rtx-5080", "rtx-3060-ti", "rtx-2070-super", "a30", "a40", "a5000", "l40",
+		"rtx-6000-ada",
+		"rtx-pro-6000", "a100-40-pcie", "a100-80-pcie", "h100-pcie", "a10g", "rtx-3090-ti", "quadro-rtx-8000", "h20",
+		"gh200", "gb200", "jetson-agx-orin", "dgx-spark",
 		"rtx-4070-super", "rtx-3080-ti", "rtx-2060", "rtx-5060", "a4000", "h100-nvl", "b300", "gh200-144",
 		"rtx-5060-ti-8", "rtx-3080-12", "rtx-4090-laptop",
 	})
@@ -361,7 +364,10 @@ func TestRooflineIsTheSlowerOfMemoryAndArithmetic(t *testing.T) {
 func TestRooflineGrowsWithWork(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := rapid.SampledFrom(device.Catalog()).Draw(t, "gpu")
-		p := rapid.SampledFrom([]program.Precision{program.FP32, program.TF32, program.FP16, program.BF16, program.FP64}).Draw(t, "precision")
+		p := rapid.SampledFrom([]program.Precision{
+			program.FP32, program.TF32, program.FP16, program.BF16,
+			program.FP64,
+		}).Draw(t, "precision")
 		work := rapid.Int64Range(0, math.MaxInt32)
 		flops, bytes := work.Draw(t, "flops"), work.Draw(t, "bytes")
 		moreFlops, moreBytes := work.Draw(t, "more flops"), work.Draw(t, "more bytes")

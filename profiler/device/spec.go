@@ -99,7 +99,10 @@ func (s spec) gpu() (g GPU, err error) {
 	replace(&g.SMs, s.SMs)
 	replace(&g.ThreadsPerSM, s.Threads)
 	replace(&g.Bandwidth, s.Bandwidth*gigabyte)
-	for of, given := range map[*float64]float64{&g.Peak.FP32: s.FP32, &g.Peak.TF32: s.TF32, &g.Peak.FP16: s.FP16, &g.Peak.BF16: s.BF16, &g.Peak.FP64: s.FP64} {
+	for of, given := range map[*float64]float64{
+		&g.Peak.FP32: s.FP32, &g.Peak.TF32: s.TF32, &g.Peak.FP16: s.FP16,
+		&g.Peak.BF16: s.BF16, &g.Peak.FP64: s.FP64,
+	} {
 		replace(of, given*tera)
 	}
 	return g, g.check()
@@ -140,7 +143,8 @@ func (g GPU) check() error {
 		return fmt.Errorf("threads_per_multiprocessor: %d; want 32 to 4096", g.ThreadsPerSM)
 	}
 	for name, rate := range map[string]float64{
-		"bandwidth_gb_per_s": g.Bandwidth, "fp32_tflops": g.Peak.FP32, "tf32_tflops": g.Peak.TF32, "fp16_tflops": g.Peak.FP16,
+		"bandwidth_gb_per_s": g.Bandwidth, "fp32_tflops": g.Peak.FP32, "tf32_tflops": g.Peak.TF32,
+		"fp16_tflops": g.Peak.FP16,
 		"bf16_tflops": g.Peak.BF16, "fp64_tflops": g.Peak.FP64,
 	} {
 		if !(rate >= 0 && rate <= mostRate) {

@@ -18,7 +18,8 @@ func TestBoardOfOnesOwn(t *testing.T) {
 	like.Name, like.Product, like.Aliases, like.Memory, like.Source = "mine", "mine", nil, g.Memory, "mine.yaml"
 	require.Equal(t, like, g)
 
-	g, err = device.ReadSpec(strings.NewReader("name: new\nmemory: 20GiB\ncompute_capability: 8.7\nmultiprocessors: 20\nfp32_tflops: 7.5\n"), "new.yaml")
+	g, err = device.ReadSpec(strings.NewReader(
+		"name: new\nmemory: 20GiB\ncompute_capability: 8.7\nmultiprocessors: 20\nfp32_tflops: 7.5\n"), "new.yaml")
 	require.NoError(t, err)
 	require.Equal(t, device.Capability(87), g.Capability)
 	require.Equal(t, 1536, g.ThreadsPerSM)

@@ -110,7 +110,8 @@ func belowNext(shares []float64) float64 {
 
 // of are the residuals of a sample's allocated and reserved bytes.
 func (c Compiled) of(s Sample) (allocated, reserved Residual) {
-	kept := s.Classes[program.Weights] + s.Classes[program.Buffers] + s.Classes[program.OptimizerState] + s.Classes[program.Batch]
+	kept := s.Classes[program.Weights] + s.Classes[program.Buffers] + s.Classes[program.OptimizerState] +
+		s.Classes[program.Batch]
 	share := func(r Residual, total int64) Residual {
 		if total > 0 {
 			r.Low *= float64(total-kept) / float64(total)

@@ -50,6 +50,8 @@ func CommunicationOf(gpu device.GPU, communicators int) Coefficient {
 	bytes := float64(ncclRest + communicators*channels*ringNeighbors*ncclBuffer)
 	return Coefficient{
 		Name: "nccl_bytes:" + gpu.Name, Value: bytes, StdErr: bytes,
-		Source: fmt.Sprintf("assumption: 4 MiB for each of %d connections of %d channels of %d communicators, and 100 MiB; published totals are 0.3 to 1.6 GB a communicator (NCCL issues 864, 1685)", ringNeighbors, channels, communicators),
+		Source: fmt.Sprintf("assumption: 4 MiB for each of %d connections of %d channels of %d communicators, and "+
+			"100 MiB; published totals are 0.3 to 1.6 GB a communicator (NCCL issues 864, 1685)", ringNeighbors,
+			channels, communicators),
 	}
 }

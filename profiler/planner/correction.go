@@ -194,7 +194,10 @@ func (c *Coefficients) apply(s Sample, held relative) Estimate {
 
 // by widens an interval by the standard error of a correction.
 func (i Interval) by(stderr float64) Interval {
-	return Interval{i.Value, max(0, int64(math.Floor(float64(i.Low)-z95*stderr))), int64(math.Ceil(float64(i.High) + z95*stderr))}
+	return Interval{
+		i.Value, max(0, int64(math.Floor(float64(i.Low)-z95*stderr))),
+		int64(math.Ceil(float64(i.High) + z95*stderr)),
+	}
 }
 
 // Totals are allocated, reserved and device bytes after correction.

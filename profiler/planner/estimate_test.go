@@ -17,7 +17,8 @@ func plannerOver(t require.TestingT, memory int64, c Coefficients, batches ...in
 
 func TestComponentsSumToEveryTotal(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := plannerOver(t, 1<<30, Coefficients{Context: Coefficient{Value: rapid.Float64Range(0, 1e9).Draw(t, "context")}}, 3, 9, 80)
+		p := plannerOver(t, 1<<30,
+			Coefficients{Context: Coefficient{Value: rapid.Float64Range(0, 1e9).Draw(t, "context")}}, 3, 9, 80)
 		e, err := p.Estimate(rapid.IntRange(1, 200).Draw(t, "batch"))
 		require.NoError(t, err)
 		var classes, all int64
@@ -37,7 +38,10 @@ func TestIntervalsHoldTheirValue(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		share := rapid.Float64Range(-0.5, 0.5)
 		r := Residual{Low: share.Draw(t, "low"), High: share.Draw(t, "high")}
-		c := Coefficients{Context: Coefficient{Value: 1000, StdErr: rapid.Float64Range(0, 2000).Draw(t, "stderr")}, Allocated: r, Reserved: r}
+		c := Coefficients{
+			Context:   Coefficient{Value: 1000, StdErr: rapid.Float64Range(0, 2000).Draw(t, "stderr")},
+			Allocated: r, Reserved: r,
+		}
 		e, err := plannerOver(t, 1<<30, c, 3, 9, 80).Estimate(rapid.IntRange(1, 200).Draw(t, "batch"))
 		require.NoError(t, err)
 		for _, i := range []Interval{e.Allocated, e.Reserved, e.Device} {

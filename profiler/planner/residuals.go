@@ -202,7 +202,10 @@ func EncodeResiduals(source string, seen []Observation) ([]byte, error) {
 	}
 	f := residualFile{Schema: residualSchema, Source: source}
 	for group, a := range allocated {
-		f.Groups = append(f.Groups, residualGroup{group.Release, group.Model, len(a), middle95(a), middle95(reserved[group])})
+		f.Groups = append(f.Groups, residualGroup{
+			group.Release, group.Model, len(a), middle95(a),
+			middle95(reserved[group]),
+		})
 	}
 	slices.SortFunc(f.Groups, func(a, b residualGroup) int {
 		return cmp.Or(compareReleases(a.Release, b.Release), strings.Compare(a.Group, b.Group))

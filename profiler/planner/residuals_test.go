@@ -32,7 +32,8 @@ func TestResidualsAreTheMiddle95PercentOfTheModel(t *testing.T) {
 }
 
 func TestResidualsAreOfTheNearestGroupThatHasRecords(t *testing.T) {
-	seen := slices.Concat(observations("toy", "2.9", 40), observations("rare", "2.9", 3), observations("toy", "2.15", 5))
+	seen := slices.Concat(observations("toy", "2.9", 40), observations("rare", "2.9", 3),
+		observations("toy", "2.15", 5))
 	data, err := EncodeResiduals("test", seen)
 	require.NoError(t, err)
 	for _, c := range []struct {

@@ -137,7 +137,8 @@ const (
 )
 
 var workNames = [numWorks]string{
-	"elementwise", "copy", "reduction", "normalization", "softmax", "index", "matmul", "convolution", "attention", "optimizer-update",
+	"elementwise", "copy", "reduction", "normalization", "softmax", "index", "matmul", "convolution", "attention",
+	"optimizer-update",
 	"all-gather", "reduce-scatter", "all-reduce", "broadcast", "send", "receive",
 }
 

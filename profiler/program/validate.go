@@ -102,7 +102,8 @@ func (v *validator) launch(op uint32) error {
 				return fmt.Errorf("launch: op %d: %w", op, err)
 			}
 			if size := v.p.Buffers[x.Buffer].Bytes; x.Bytes < 0 || x.Bytes > size {
-				return fmt.Errorf("launch: op %d touches %d bytes of buffer %d, which has %d", op, x.Bytes, x.Buffer, size)
+				return fmt.Errorf("launch: op %d touches %d bytes of buffer %d, which has %d", op, x.Bytes,
+					x.Buffer, size)
 			}
 		}
 	}

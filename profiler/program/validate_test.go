@@ -10,12 +10,20 @@ import (
 // both.
 func toy() *Program {
 	return &Program{
-		Instructions: []Instruction{{Alloc, 0}, {Alloc, 1}, {Launch, 0}, {Mark, 0}, {Free, 1}, {Free, 0}, {EmptyCache, 0}},
-		Buffers:      []Buffer{{Bytes: 8, Class: Batch}, {Bytes: 16, Class: Activations}},
-		Ops:          []Op{{Work: Copy, Reads: Span{0, 1}, Writes: Span{1, 2}}},
-		Operands:     []Operand{{0, 8}, {1, 16}},
-		Sites:        []Site{{Op: "copy"}},
-		Phases:       []Phase{{Step: 0, Name: "forward"}},
+		Instructions: []Instruction{
+			{Alloc, 0},
+			{Alloc, 1},
+			{Launch, 0},
+			{Mark, 0},
+			{Free, 1},
+			{Free, 0},
+			{EmptyCache, 0},
+		},
+		Buffers:  []Buffer{{Bytes: 8, Class: Batch}, {Bytes: 16, Class: Activations}},
+		Ops:      []Op{{Work: Copy, Reads: Span{0, 1}, Writes: Span{1, 2}}},
+		Operands: []Operand{{0, 8}, {1, 16}},
+		Sites:    []Site{{Op: "copy"}},
+		Phases:   []Phase{{Step: 0, Name: "forward"}},
 	}
 }
 
@@ -40,8 +48,12 @@ func TestUnsoundProgramIsNamed(t *testing.T) {
 		spoil func(*Program)
 		want  string
 	}{
-		{"allocated twice", func(p *Program) { p.Instructions[1].Arg = 0 }, "instruction 1: alloc: buffer 0 is allocated"},
-		{"used before", func(p *Program) { p.Instructions[1], p.Instructions[2] = p.Instructions[2], p.Instructions[1] }, "instruction 1: launch: op 0: buffer 1 is not allocated yet"},
+		{"allocated twice", func(p *Program) {
+			p.Instructions[1].Arg = 0
+		}, "instruction 1: alloc: buffer 0 is allocated"},
+		{"used before", func(p *Program) {
+			p.Instructions[1], p.Instructions[2] = p.Instructions[2], p.Instructions[1]
+		}, "instruction 1: launch: op 0: buffer 1 is not allocated yet"},
 		{"freed twice", func(p *Program) { p.Instructions[5].Arg = 1 }, "instruction 5: free: buffer 1 is freed"},
 		{"no such buffer", func(p *Program) { p.Instructions[0].Arg = 9 }, "alloc: there is no buffer 9"},
 		{"no such op", func(p *Program) { p.Instructions[2].Arg = 9 }, "launch: there is no op 9"},
@@ -54,7 +66,9 @@ func TestUnsoundProgramIsNamed(t *testing.T) {
 		{"no such operand", func(p *Program) { p.Ops[0].Writes.To = 3 }, "operands 1 to 3 of 2"},
 		{"no such stream of a buffer", func(p *Program) { p.Buffers[0].Stream = 1 }, "buffer 0 is of unknown stream 1"},
 		{"no such stream of an op", func(p *Program) { p.Ops[0].Stream = 1 }, "op 0 is in unknown stream 1"},
-		{"no such event", func(p *Program) { p.Instructions[3] = Instruction{Record, 0} }, "record: there is no event 0"},
+		{"no such event", func(p *Program) {
+			p.Instructions[3] = Instruction{Record, 0}
+		}, "record: there is no event 0"},
 		{"an event twice", func(p *Program) {
 			p.Events = []Event{{}}
 			p.Instructions = []Instruction{{Record, 0}, {Record, 0}}
@@ -68,7 +82,9 @@ func TestUnsoundProgramIsNamed(t *testing.T) {
 			p.Events, p.Waits = []Event{{}}, []Wait{{Stream: 2}}
 			p.Instructions = []Instruction{{Record, 0}, {Await, 0}}
 		}, "wait: 0 is of unknown stream 2"},
-		{"more than it has", func(p *Program) { p.Operands[1].Bytes = 17 }, "touches 17 bytes of buffer 1, which has 16"},
+		{"more than it has", func(p *Program) {
+			p.Operands[1].Bytes = 17
+		}, "touches 17 bytes of buffer 1, which has 16"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -92,7 +108,15 @@ func TestCollectivesSendWhatARingDoes(t *testing.T) {
 	cases := []struct {
 		work Work
 		want int64
-	}{{AllGather, 700}, {ReduceScatter, 1400}, {AllReduce, 2 * 700}, {Broadcast, 800}, {Send, 1600}, {Receive, 800}, {Copy, 0}}
+	}{
+		{AllGather, 700},
+		{ReduceScatter, 1400},
+		{AllReduce, 2 * 700},
+		{Broadcast, 800},
+		{Send, 1600},
+		{Receive, 800},
+		{Copy, 0},
+	}
 	p := toy()
 	p.Operands = []Operand{{0, 1600}, {1, 800}}
 	for _, c := range cases {

@@ -170,7 +170,8 @@ func (c *cutter) backwards(from, to, microBatches int) []int {
 	}
 	each := len(ends) / microBatches
 	if each == 0 || len(ends)%microBatches != 0 {
-		c.err = fmt.Errorf("a step has %d backward passes, which are not those of %d micro-batches", len(ends), microBatches)
+		c.err = fmt.Errorf("a step has %d backward passes, which are not those of %d micro-batches",
+			len(ends), microBatches)
 		return nil
 	}
 	var last []int

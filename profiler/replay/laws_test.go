@@ -23,7 +23,8 @@ func drawProgram(t *rapid.T) *program.Program {
 		case op < 10:
 			name := fmt.Sprint(i)
 			bytes := rapid.OneOf(rapid.Int64Range(1, 3*mib), rapid.Int64Range(1, 40*mib)).Draw(t, "bytes")
-			s.alloc(name, rapid.SampledFrom([]program.Class{program.Weights, program.Activations, program.Workspace}).Draw(t, "class"), bytes)
+			s.alloc(name, rapid.SampledFrom([]program.Class{program.Weights, program.Activations, program.Workspace}).
+				Draw(t, "class"), bytes)
 			live = append(live, name)
 		case op < 18:
 			for range min(len(live), rapid.IntRange(1, 4).Draw(t, "frees")) {

@@ -154,7 +154,8 @@ func (l *Loop) change(h *holding, b program.Buffer) error {
 		*h = holding{block, b.Bytes}
 		return nil
 	case program.Weights, program.OptimizerState:
-		return fmt.Errorf("replay: %v of %d bytes follow such of %d: the programs are not of one model", b.Class, b.Bytes, h.bytes)
+		return fmt.Errorf("replay: %v of %d bytes follow such of %d: the programs are not of one model", b.Class,
+			b.Bytes, h.bytes)
 	default:
 		return nil
 	}

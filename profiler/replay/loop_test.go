@@ -69,7 +69,8 @@ func TestALoopIsTheProgramOfAllItsSteps(t *testing.T) {
 		memory := rapid.Int64Range(60, 400).Draw(t, "MiB") * mib
 		config := drawConfig(t)
 
-		whole, err := replay.Replay(t.Context(), training(microBatches, lengths...), replay.Options{Config: config, Total: memory})
+		whole, err := replay.Replay(t.Context(), training(microBatches, lengths...),
+			replay.Options{Config: config, Total: memory})
 		require.NoError(t, err)
 
 		recorded := min(microBatches, 2)
@@ -120,10 +121,13 @@ func TestWhatCannotBeCut(t *testing.T) {
 		program      *program.Program
 		microBatches int
 	}{
-		"are no step":                       {training(1, 3, 3), 0},
-		"not of a set-up and two":           {training(1, 3), 1},
-		"2 backward passes, which are not":  {training(2, 3, 3, 3, 3), 3},
-		"is freed but does not live":        {&program.Program{Instructions: []program.Instruction{{Kind: program.Free}, {Kind: program.Mark}}, Phases: []program.Phase{{}}, Buffers: make([]program.Buffer, 1)}, 1},
+		"are no step":                      {training(1, 3, 3), 0},
+		"not of a set-up and two":          {training(1, 3), 1},
+		"2 backward passes, which are not": {training(2, 3, 3, 3, 3), 3},
+		"is freed but does not live": {&program.Program{Instructions: []program.Instruction{
+			{Kind: program.Free},
+			{Kind: program.Mark},
+		}, Phases: []program.Phase{{}}, Buffers: make([]program.Buffer, 1)}, 1},
 		"not of a set-up and two training ": {&program.Program{}, 1},
 	} {
 		_, err := replay.Cut(c.program, c.microBatches)

@@ -247,7 +247,8 @@ type ImpossibleError struct {
 }
 
 func (e *ImpossibleError) Error() string {
-	return fmt.Sprintf("%s: a replay took %v by the device's clock, and no %s can do its work in less than %v; its times are not to be trusted",
+	return fmt.Sprintf("%s: a replay took %v by the device's clock, and no %s can do its work in less than %v; its "+
+		"times are not to be trusted",
 		e.Device, e.Took.Round(time.Microsecond), e.Product, e.Floor.Round(time.Microsecond))
 }
 
@@ -356,7 +357,8 @@ func (w *measurer) verify(ctx context.Context) error {
 	}
 	use := &verification{patterns: patterns}
 	l := &ledger{program: w.program, use: use}
-	_, err = Replay(ctx, w.program, Options{Config: w.config, Source: w.device, Hooks: Hooks{Trace: l.trace, Mark: l.mark, End: l.end}})
+	_, err = Replay(ctx, w.program,
+		Options{Config: w.config, Source: w.device, Hooks: Hooks{Trace: l.trace, Mark: l.mark, End: l.end}})
 	w.measurement.Verified = use.verified
 	return errors.Join(err, patterns.Close())
 }

@@ -18,7 +18,10 @@ import (
 
 // board has 400 MiB, of which the context takes 100, and moves a byte in a
 // nanosecond.
-var board = device.GPU{Name: "board", Memory: 400 * mib, Context: 100 * mib, Bandwidth: 1e9, Peak: device.Rates{FP32: 1e12}}
+var board = device.GPU{
+	Name: "board", Memory: 400 * mib, Context: 100 * mib, Bandwidth: 1e9,
+	Peak: device.Rates{FP32: 1e12},
+}
 
 func newBoard(t require.TestingT, taken int64) *sim.Device {
 	d, err := sim.New(board, taken)
@@ -145,7 +148,8 @@ func TestMeasuringIsReplaying(t *testing.T) {
 		m, err := replay.Measure(t.Context(), d, p, replay.Conditions{Config: config})
 		require.NoError(t, err)
 		require.Equal(t, gpu.Context, d.Used())
-		run, err := replay.Replay(t.Context(), p, replay.Options{Config: config, Total: gpu.Memory, Available: gpu.Memory - gpu.Context})
+		run, err := replay.Replay(t.Context(), p,
+			replay.Options{Config: config, Total: gpu.Memory, Available: gpu.Memory - gpu.Context})
 		require.NoError(t, err)
 		require.Equal(t, run, m.Run)
 		if m.Device > 0 {

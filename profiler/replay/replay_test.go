@@ -100,9 +100,13 @@ func TestResidualNet(t *testing.T) {
 		program.Temporaries: 2*65_536 + 512,
 	}, peak.Allocated)
 	require.Equal(t, peak.Allocated, peak.Requested, "all sizes are multiples of 512")
-	require.Equal(t, replay.Usage{Requested: 879_104, Allocated: 879_104, Active: 879_104, Reserved: 2 * mib}, peak.Usage)
+	require.Equal(t, replay.Usage{
+		Requested: 879_104, Allocated: 879_104, Active: 879_104,
+		Reserved: 2 * mib,
+	}, peak.Usage)
 	largest := peak.Largest(3)
-	require.Equal(t, []int64{131_072, 131_072, 65_536}, []int64{largest[0].Allocated, largest[1].Allocated, largest[2].Allocated})
+	require.Equal(t, []int64{131_072, 131_072, 65_536},
+		[]int64{largest[0].Allocated, largest[1].Allocated, largest[2].Allocated})
 	require.InDelta(t, 1-879_104.0/(2*mib), run.Fragmentation(), 1e-12)
 }
 
@@ -119,7 +123,10 @@ func TestWorkedExamples(t *testing.T) {
 		{"one byte", 0, []int64{1}, 512, 2 * mib, 0},
 		{"two fill a small segment", 0, []int64{mib, mib, 1}, 2*mib + 512, 4 * mib, 0},
 		{"just over 1 MiB is large", 0, []int64{mib + 1}, mib + 512, 20 * mib, 0},
-		{"ten per large segment", 0, []int64{2 * mib, 2 * mib, 2 * mib, 2 * mib, 2 * mib, 2 * mib, 2 * mib, 2 * mib, 2 * mib, 2 * mib, 2 * mib}, 22 * mib, 40 * mib, 0},
+		{"ten per large segment", 0, []int64{
+			2 * mib, 2 * mib, 2 * mib, 2 * mib, 2 * mib, 2 * mib, 2 * mib, 2 * mib,
+			2 * mib, 2 * mib, 2 * mib,
+		}, 22 * mib, 40 * mib, 0},
 		{"just under 10 MiB", 0, []int64{10*mib - 512}, 10*mib - 512, 20 * mib, 0},
 		{"just over 10 MiB", 0, []int64{10*mib + 1}, 10*mib + 512, 12 * mib, 0},
 		{"rest of at most 1 MiB is not split off", 0, []int64{20_000_000}, 20 * mib, 20 * mib, 0},
@@ -188,7 +195,9 @@ func TestOOMIsAResult(t *testing.T) {
 		},
 		At: at,
 	}, oom)
-	require.Equal(t, "out of memory in 0:forward: t asks for 31457280 bytes (temporaries); 52428800 bytes allocated, 52428800 reserved", oom.String())
+	require.Equal(t,
+		"out of memory in 0:forward: t asks for 31457280 bytes (temporaries); 52428800 bytes allocated, 52428800 "+
+			"reserved", oom.String())
 	require.Equal(t, at, run.Peak)
 	require.Len(t, run.Phases, 2)
 	require.Equal(t, replay.Phase{Phase: program.Phase{Step: 0, Name: "oom"}, End: usage, Max: usage}, run.Phases[1])
@@ -199,9 +208,12 @@ func TestOOMIsAResult(t *testing.T) {
 // TestOOMSaysWhere: as much as the program knows of the place.
 func TestOOMSaysWhere(t *testing.T) {
 	for want, site := range map[string]program.Site{
-		"0:x: conv2d of ConvolutionBackward0 in stem.0 asks": {Op: "conv2d", Node: "ConvolutionBackward0", Module: "stem.0"},
-		"0:x: in stem.0 asks":                                {Module: "stem.0"},
-		"0:x: buffer 0 asks":                                 {},
+		"0:x: conv2d of ConvolutionBackward0 in stem.0 asks": {
+			Op: "conv2d", Node: "ConvolutionBackward0",
+			Module: "stem.0",
+		},
+		"0:x: in stem.0 asks": {Module: "stem.0"},
+		"0:x: buffer 0 asks":  {},
 	} {
 		s := newScript()
 		s.alloc("a", program.Workspace, 3*mib)
@@ -261,27 +273,36 @@ func TestMalformedProgramsAreErrors(t *testing.T) {
 		return &program.Program{
 			Instructions: in,
 			Buffers:      []program.Buffer{{Bytes: 1}, {Bytes: 0}, {Bytes: 1, Class: program.NumClasses}},
-			Ops:          []program.Op{{Reads: program.Span{From: 0, To: 1}}, {Writes: program.Span{From: 1, To: 2}}, {Reads: program.Span{From: 1, To: 0}}},
-			Operands:     []program.Operand{{Buffer: 0, Bytes: 1}},
+			Ops: []program.Op{
+				{Reads: program.Span{From: 0, To: 1}},
+				{Writes: program.Span{From: 1, To: 2}},
+				{Reads: program.Span{From: 1, To: 0}},
+			},
+			Operands: []program.Operand{{Buffer: 0, Bytes: 1}},
 		}
 	}
 	in := func(k program.Kind, arg uint32) program.Instruction { return program.Instruction{Kind: k, Arg: arg} }
 	for want, p := range map[string]*program.Program{
-		"instruction 1: buffer 0 is allocated twice":             instructions(in(program.Alloc, 0), in(program.Alloc, 0)),
-		"instruction 2: buffer 0 is allocated twice":             instructions(in(program.Alloc, 0), in(program.Free, 0), in(program.Alloc, 0)),
-		"instruction 0: buffer 0 is freed but does not live":     instructions(in(program.Free, 0)),
-		"instruction 2: buffer 0 is freed but does not live":     instructions(in(program.Alloc, 0), in(program.Free, 0), in(program.Free, 0)),
-		"there is no buffer 3 to allocate":                       instructions(in(program.Alloc, 3)),
-		"buffer 3 is freed":                                      instructions(in(program.Free, 3)),
-		"buffer 1 has 0 bytes":                                   instructions(in(program.Alloc, 1)),
-		"buffer 2 has 1 bytes and the class 8":                   instructions(in(program.Alloc, 2)),
-		"there is no phase 0 to end":                             instructions(in(program.Mark, 0)),
-		"there is no instruction of kind 9":                      instructions(in(9, 0)),
-		"there is no op 3 to launch":                             instructions(in(program.Launch, 3)),
-		"op 0 uses buffer 0, which does not live":                instructions(in(program.Launch, 0)),
-		"instruction 1: op 1 has operands beyond the table":      instructions(in(program.Alloc, 0), in(program.Launch, 1)),
-		"instruction 0: op 2 has operands beyond the table":      instructions(in(program.Launch, 2)),
-		"instruction 2: op 0 uses buffer 0, which does not live": instructions(in(program.Alloc, 0), in(program.Free, 0), in(program.Launch, 0)),
+		"instruction 1: buffer 0 is allocated twice": instructions(in(program.Alloc, 0),
+			in(program.Alloc, 0)),
+		"instruction 2: buffer 0 is allocated twice": instructions(in(program.Alloc, 0),
+			in(program.Free, 0), in(program.Alloc, 0)),
+		"instruction 0: buffer 0 is freed but does not live": instructions(in(program.Free, 0)),
+		"instruction 2: buffer 0 is freed but does not live": instructions(in(program.Alloc, 0),
+			in(program.Free, 0), in(program.Free, 0)),
+		"there is no buffer 3 to allocate":        instructions(in(program.Alloc, 3)),
+		"buffer 3 is freed":                       instructions(in(program.Free, 3)),
+		"buffer 1 has 0 bytes":                    instructions(in(program.Alloc, 1)),
+		"buffer 2 has 1 bytes and the class 8":    instructions(in(program.Alloc, 2)),
+		"there is no phase 0 to end":              instructions(in(program.Mark, 0)),
+		"there is no instruction of kind 9":       instructions(in(9, 0)),
+		"there is no op 3 to launch":              instructions(in(program.Launch, 3)),
+		"op 0 uses buffer 0, which does not live": instructions(in(program.Launch, 0)),
+		"instruction 1: op 1 has operands beyond the table": instructions(in(program.Alloc, 0),
+			in(program.Launch, 1)),
+		"instruction 0: op 2 has operands beyond the table": instructions(in(program.Launch, 2)),
+		"instruction 2: op 0 uses buffer 0, which does not live": instructions(in(program.Alloc, 0),
+			in(program.Free, 0), in(program.Launch, 0)),
 	} {
 		_, err := replay.Replay(t.Context(), p, replay.Options{Hooks: replay.Hooks{
 			Launch: func(*program.Op, func(uint32) uint64) error { return nil },
@@ -296,9 +317,13 @@ func TestMalformedProgramsAreErrors(t *testing.T) {
 // both live, and every event names the instruction that made it happen.
 func TestHooksSeeTheProgram(t *testing.T) {
 	p := parse(t, outOfMemory)
-	p.Ops = []program.Op{{Work: program.Copy, Reads: program.Span{From: 0, To: 1}, Writes: program.Span{From: 1, To: 2}}}
+	p.Ops = []program.Op{{
+		Work: program.Copy, Reads: program.Span{From: 0, To: 1},
+		Writes: program.Span{From: 1, To: 2},
+	}}
 	p.Operands = []program.Operand{{Buffer: 1, Bytes: 30 * mib}, {Buffer: 2, Bytes: 30 * mib}}
-	p.Instructions = append(p.Instructions[:4:4], append([]program.Instruction{{Kind: program.Launch}}, p.Instructions[4:]...)...)
+	p.Instructions = append(p.Instructions[:4:4],
+		append([]program.Instruction{{Kind: program.Launch}}, p.Instructions[4:]...)...)
 	var log []string
 	memory := allocator.NewMemory(200*mib, 0)
 	base, err := memory.Reserve(0)
@@ -422,9 +447,10 @@ func TestEventsHoldUpStreamsOfADevice(t *testing.T) {
 	p := &program.Program{
 		Buffers:  []program.Buffer{{Bytes: 1 << 30, Stream: 1}},
 		Ops:      []program.Op{{Work: program.AllGather, Stream: 1, Group: 2, Writes: program.Span{From: 0, To: 1}}},
-		Operands: []program.Operand{{Buffer: 0, Bytes: 1 << 30}}, Sites: []program.Site{{}}, Streams: []string{"compute", "communicate"},
-		Phases: []program.Phase{{Name: "sent"}, {Name: "waited"}},
-		Events: []program.Event{{Stream: 1}}, Waits: []program.Wait{{Stream: 0, Event: 0}},
+		Operands: []program.Operand{{Buffer: 0, Bytes: 1 << 30}}, Sites: []program.Site{{}},
+		Streams: []string{"compute", "communicate"},
+		Phases:  []program.Phase{{Name: "sent"}, {Name: "waited"}},
+		Events:  []program.Event{{Stream: 1}}, Waits: []program.Wait{{Stream: 0, Event: 0}},
 		Instructions: []program.Instruction{
 			{Kind: program.Alloc, Arg: 0},
 			{Kind: program.Launch, Arg: 0},

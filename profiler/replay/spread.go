@@ -30,7 +30,10 @@ var perturbedSizes = [...]float64{.985, .99, .995, 1.005, 1.01, 1.015}
 // a limit. Equal programs have equal spreads.
 func SpreadOf(ctx context.Context, p *program.Program, config allocator.Config) (s Spread, err error) {
 	for i, scale := range perturbedSizes {
-		r := perturbed{program: p, scale: scale, chance: rand.NewPCG(uint64(i), 0), blocks: make([]*allocator.Block, len(p.Buffers))}
+		r := perturbed{
+			program: p, scale: scale, chance: rand.NewPCG(uint64(i), 0),
+			blocks: make([]*allocator.Block, len(p.Buffers)),
+		}
 		if r.heap, err = allocator.New(allocator.NewMemory(noLimit, 0), config); err != nil {
 			return s, err
 		}

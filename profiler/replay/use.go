@@ -62,5 +62,8 @@ func (t *touching) end(e entry) error {
 	if done >= bytes {
 		return nil
 	}
-	return t.device.Launch(device.Kernel{Work: program.Elementwise, Reads: []device.Range{{Addr: e.addr + uint64(done), Bytes: bytes - done}}})
+	return t.device.Launch(device.Kernel{
+		Work:  program.Elementwise,
+		Reads: []device.Range{{Addr: e.addr + uint64(done), Bytes: bytes - done}},
+	})
 }

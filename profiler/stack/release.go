@@ -44,8 +44,9 @@ var releases = []release{
 		},
 	},
 	{
-		Versions: Versions{Torch: "2.14", CUDA: "13.0", CuDNN: "9.24", Transformers: "5.23"}, asked: []string{"9.26", "9.24"},
-		change: func(r *trace.Rules) { r.LinearLoss = trace.LinearLossRules{Known: true} },
+		Versions: Versions{Torch: "2.14", CUDA: "13.0", CuDNN: "9.24", Transformers: "5.23"},
+		asked:    []string{"9.26", "9.24"},
+		change:   func(r *trace.Rules) { r.LinearLoss = trace.LinearLossRules{Known: true} },
 	},
 	torch2_15,
 }
@@ -71,7 +72,10 @@ var known = func() []*Stack {
 		if r.settings != nil {
 			r.settings(&settings)
 		}
-		all = append(all, &Stack{allocator: settings, versions: r.Versions, rulesOf: r.Torch, cudnnOf: nearest, askedFor: partOf, rules: rules})
+		all = append(all, &Stack{
+			allocator: settings, versions: r.Versions, rulesOf: r.Torch, cudnnOf: nearest,
+			askedFor: partOf, rules: rules,
+		})
 	}
 	return all
 }()

@@ -57,12 +57,15 @@ func (s *Stack) Allocator() allocator.Rules { return s.allocator }
 func (s *Stack) Note() string {
 	switch {
 	case s.rulesOf != s.versions.Torch:
-		return fmt.Sprintf("nobody measured PyTorch %s: by the rules of %s, the nearest known", s.versions.Torch, s.rulesOf)
+		return fmt.Sprintf("nobody measured PyTorch %s: by the rules of %s, the nearest known",
+			s.versions.Torch, s.rulesOf)
 	case s.askedFor != "":
-		return fmt.Sprintf("PyTorch %s comes with cuDNN %s, which was asked about compute capability %s alone; elsewhere workspaces of convolutions are those of %s",
+		return fmt.Sprintf("PyTorch %s comes with cuDNN %s, which was asked about compute capability %s alone; "+
+			"elsewhere workspaces of convolutions are those of %s",
 			s.versions.Torch, s.versions.CuDNN, s.askedFor, complete)
 	case s.cudnnOf != s.versions.CuDNN:
-		return fmt.Sprintf("PyTorch %s comes with cuDNN %s; workspaces of convolutions are those of %s, the nearest that was asked",
+		return fmt.Sprintf(
+			"PyTorch %s comes with cuDNN %s; workspaces of convolutions are those of %s, the nearest that was asked",
 			s.versions.Torch, s.versions.CuDNN, s.cudnnOf)
 	}
 	return ""
@@ -149,7 +152,8 @@ func parse(s string) (version, error) {
 type UnknownError struct{ Release string }
 
 func (e *UnknownError) Error() string {
-	return fmt.Sprintf("%q is no release of PyTorch; write it like 2.11; known are %s", e.Release, strings.Join(Releases(), ", "))
+	return fmt.Sprintf("%q is no release of PyTorch; write it like 2.11; known are %s", e.Release,
+		strings.Join(Releases(), ", "))
 }
 
 // Usage says that the user can mend it.

@@ -55,6 +55,17 @@ var cccl3_0 = trace.CUB{
 		{Key: 4, Value: 4, Threads: 256, Items: 46},
 		{Key: 4, Threads: 256, Items: 23},
 	},
-	UniqueTile: trace.ByCapability{{From: 0, Value: 64 * 5}, {From: 80, Value: 256 * 7}, {From: 81, Value: 64 * 5}, {From: 90, Value: 640 * 7}, {From: 100, Value: 384 * 10}},
-	ScanTile:   trace.ByCapability{{From: 0, Value: 128 * 7}, {From: 80, Value: 288 * 11}, {From: 81, Value: 128 * 7}, {From: 90, Value: 224 * 12}},
+	UniqueTile: trace.ByCapability{
+		{From: 0, Value: 64 * 5},
+		{From: 80, Value: 256 * 7},
+		{From: 81, Value: 64 * 5},
+		{From: 90, Value: 640 * 7},
+		{From: 100, Value: 384 * 10},
+	},
+	ScanTile: trace.ByCapability{
+		{From: 0, Value: 128 * 7},
+		{From: 80, Value: 288 * 11},
+		{From: 81, Value: 128 * 7},
+		{From: 90, Value: 224 * 12},
+	},
 }

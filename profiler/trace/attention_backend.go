@@ -17,7 +17,10 @@ const (
 )
 
 // attentionNames are the kernel families as PyTorch's users know them.
-var attentionNames = [...]string{mathAttention: "math", flashAttention: "flash", efficientAttention: "memory-efficient", cudnnAttention: "cuDNN"}
+var attentionNames = [...]string{
+	mathAttention: "math", flashAttention: "flash", efficientAttention: "memory-efficient",
+	cudnnAttention: "cuDNN",
+}
 
 // attentionBackend is select_sdp_backend of
 // ATen/native/transformers/cuda/sdp_utils.cpp with all backends enabled.
@@ -33,7 +36,9 @@ func (t *Tape) attentionBackend(q, k, v *Tensor, a AttentionArgs) (chosen attent
 	}
 	heads := q.shape[1] == k.shape[1]
 	grouped := heads || (a.EnableGQA && q.shape[1]%k.shape[1] == 0)
-	if grouped && canUseCuDNN(q, k, v, a) && onBoard(t, func(b Board) bool { return slices.Contains(t.rules.Attention.CuDNNFirst, b.Capability/10) }) {
+	if grouped && canUseCuDNN(q, k, v, a) && onBoard(t, func(b Board) bool {
+		return slices.Contains(t.rules.Attention.CuDNNFirst, b.Capability/10)
+	}) {
 		return cudnnAttention, ""
 	}
 	if !grouped {
@@ -100,7 +105,8 @@ func (t *Tape) refusesEfficient(q, k, v *Tensor, a AttentionArgs) string {
 	d, dv := q.Size(-1), v.Size(-1)
 	switch {
 	case d != k.Size(-1) || d%alignment != 0 || dv%alignment != 0:
-		return fmt.Sprintf("head width %d is no multiple of the %d that the memory-efficient kernels need", d, alignment)
+		return fmt.Sprintf("head width %d is no multiple of the %d that the memory-efficient kernels need", d,
+			alignment)
 	case a.Mask != nil && a.Mask.strides[len(a.Mask.strides)-1] != 1:
 		return "the memory-efficient kernels take no mask with such strides"
 	case q.dtype == BF16 && !t.atLeast(80):

@@ -24,7 +24,8 @@ func (q *Tensor) flashAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	kept := c.t.selected(keptAttention, func() []*Tensor { return q.flashForward(k, v, a) })
 	y, lse, rng, unused := kept[0], kept[1], kept[2], kept[3]
 	c.letAll(kept)
-	return c.end(y.derived("ScaledDotProductFlashAttentionBackward0", inputs{q, k, v}, saves{k, q, v, lse, y, rng, unused},
+	return c.end(y.derived("ScaledDotProductFlashAttentionBackward0", inputs{q, k, v},
+		saves{k, q, v, lse, y, rng, unused},
 		func(b *backward) { b.flashGradients(a) }))
 }
 
@@ -36,7 +37,9 @@ func (q *Tensor) flashForward(k, v *Tensor, a AttentionArgs) []*Tensor {
 	lse := c.let(c.t.empty(F32, batch, heads, length))
 	if a.Dropout == 0 {
 		mBlocks := batch * heads * ceil.Div(length, 64)
-		splits := onBoard(c.t, func(b Board) int64 { return flashSplits(mBlocks, 2*int64(b.SMs), ceil.Div(k.shape[2], flashBlockN(d))) })
+		splits := onBoard(c.t, func(b Board) int64 {
+			return flashSplits(mBlocks, 2*int64(b.SMs), ceil.Div(k.shape[2], flashBlockN(d)))
+		})
 		if splits > 1 {
 			lseParts := c.t.empty(F32, splits, batch, heads, length)
 			outParts := c.t.empty(F32, splits, batch, heads, length, flashHeadSize(d))
@@ -116,7 +119,8 @@ func (b *backward) flashGradients(a AttentionArgs) {
 		wideK = b.let(t.empty(q.dtype, batch, keys, heads, d))
 		wideV = b.let(t.empty(q.dtype, batch, keys, heads, d))
 	}
-	t.launchAttention(q, k, a.IsCausal, 5, []*Tensor{dq, wideK, wideV, delta, sum}, []*Tensor{grad, q, k, v, out, b.saved(3)})
+	t.launchAttention(q, k, a.IsCausal, 5, []*Tensor{dq, wideK, wideV, delta, sum},
+		[]*Tensor{grad, q, k, v, out, b.saved(3)})
 	if wideK != dk {
 		t.launchElementwise(dk, 1, dk, wideK)
 		t.launchElementwise(dv, 1, dv, wideV)
@@ -140,7 +144,8 @@ func (q *Tensor) cudnnAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	})
 	y, lse, seed, offset := kept[0], kept[1], kept[2], kept[3]
 	c.letAll([]*Tensor{y, lse, seed, offset})
-	return c.end(y.derived("ScaledDotProductCudnnAttentionBackward0", inputs{q, k, v}, saves{a.Mask, k, q, v, lse, y, offset, seed},
+	return c.end(y.derived("ScaledDotProductCudnnAttentionBackward0", inputs{q, k, v},
+		saves{a.Mask, k, q, v, lse, y, offset, seed},
 		func(b *backward) { b.cudnnGradients(a) }))
 }
 
@@ -282,7 +287,8 @@ func (b *backward) efficientGradients(a AttentionArgs) {
 	if bytes := kernel.workspace(q, k, v); bytes > 0 {
 		work = t.empty(U8, bytes).retain()
 	}
-	t.launchAttention(q, k, a.IsCausal, 5, []*Tensor{dq, dk, dv, dmask, work}, []*Tensor{grad, q, k, v, y, lse, delta, mask})
+	t.launchAttention(q, k, a.IsCausal, 5, []*Tensor{dq, dk, dv, dmask, work},
+		[]*Tensor{grad, q, k, v, y, lse, delta, mask})
 	b.drop(delta)
 	if work != nil {
 		work.release()

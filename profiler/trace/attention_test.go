@@ -76,7 +76,10 @@ func TestAttentionKernelFollowsBoardTypeAndMask(t *testing.T) {
 		// The recording says so, too, and why nothing faster served it.
 		facts := tape.Facts().Attention
 		require.Len(t, facts, 1)
-		require.Equal(t, map[string]string{"Math": "math", "Flash": "flash", "Efficient": "memory-efficient", "Cudnn": "cuDNN"}[c.want], facts[0].Backend)
+		require.Equal(t, map[string]string{
+			"Math": "math", "Flash": "flash", "Efficient": "memory-efficient",
+			"Cudnn": "cuDNN",
+		}[c.want], facts[0].Backend)
 		require.Equal(t, c.want == "Math" || c.want == "Efficient", facts[0].Why != "", "%+v: %s", c, facts[0].Why)
 		require.Equal(t, trace.Attention{
 			Backend: facts[0].Backend, DType: c.dtype, HeadWidth: c.size, Masked: c.mask, Why: facts[0].Why,
@@ -106,7 +109,8 @@ func drawAttention(rt *rapid.T) *trace.Tape {
 			a.Mask.Leaf()
 		}
 	}
-	attentionNode(tape, heads(tape, d, 2, 4, length, size), heads(tape, d, 2, 4/groups, keys, size), heads(tape, d, 2, 4/groups, keys, size), a)
+	attentionNode(tape, heads(tape, d, 2, 4, length, size), heads(tape, d, 2, 4/groups, keys, size),
+		heads(tape, d, 2, 4/groups, keys, size), a)
 	return tape
 }
 
@@ -148,6 +152,7 @@ func TestFusedAttentionGrowsWithTheLength(t *testing.T) {
 			return n
 		}
 		growth := float64(total(8192)) / float64(total(4096))
-		require.Equal(t, c.fused, growth < 2.1, "%s %s: %.2f times the bytes for twice the length", c.board.Name, c.dtype, growth)
+		require.Equal(t, c.fused, growth < 2.1, "%s %s: %.2f times the bytes for twice the length", c.board.Name,
+			c.dtype, growth)
 	}
 }

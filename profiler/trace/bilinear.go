@@ -28,7 +28,11 @@ func (x *Tensor) trilinear(z, weight *Tensor) *Tensor {
 		c.eachOutput(x.dtype, y, rows*outer, rows)
 	}
 	return c.end(y.derived("TrilinearBackward0", inputs{x, weight, z}, saves{x, weight, z}, func(b *backward) {
-		sizes := [3][]int64{{inner * outer * rows, rows * inner}, {rows * inner, inner * outer}, {rows * outer, rows * outer}}
+		sizes := [3][]int64{
+			{inner * outer * rows, rows * inner},
+			{rows * inner, inner * outer},
+			{rows * outer, rows * outer},
+		}
 		shapes := [3][]int64{{rows, inner}, {outs, inner, outer}, {rows, outer}}
 		for i := range sizes {
 			if !b.needs(i) {

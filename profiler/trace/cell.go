@@ -29,7 +29,8 @@ func (in *Tensor) fusedLSTMCell(hidden, c *Tensor, w CellWeights) (hy, cy *Tenso
 	call := t.begin("_thnn_fused_lstm_cell", in, hidden, c)
 	gates := call.let(in.emptyLike(in.dtype))
 	hy, cy = call.let(c.emptyLike(c.dtype)), call.let(c.emptyLike(c.dtype))
-	t.launch(program.Elementwise, 16*in.numel, []*Tensor{gates, hy, cy}, []*Tensor{in, hidden, c, w.InBias, w.HiddenBias})
+	t.launch(program.Elementwise, 16*in.numel, []*Tensor{gates, hy, cy},
+		[]*Tensor{in, hidden, c, w.InBias, w.HiddenBias})
 	n := t.record("ThnnFusedLstmCellBackward0", in, hidden, c, w.InBias, w.HiddenBias)
 	if n == nil {
 		return call.endPair(hy, cy)
@@ -45,7 +46,8 @@ func (in *Tensor) fusedLSTMCell(hidden, c *Tensor, w CellWeights) (hy, cy *Tenso
 		gates, c := b.saved(6), b.saved(0)
 		dgates := gates.emptyLike(gates.dtype)
 		dc := c.emptyLike(c.dtype)
-		b.t.launch(program.Elementwise, 24*gates.numel, []*Tensor{dgates, dc}, []*Tensor{gates, c, b.saved(5), b.grads[0], b.grads[1]})
+		b.t.launch(program.Elementwise, 24*gates.numel, []*Tensor{dgates, dc},
+			[]*Tensor{gates, c, b.saved(5), b.grads[0], b.grads[1]})
 		if !biased {
 			b.giveAll(dgates.retain(), dgates.retain(), dc.retain(), nil, nil)
 			return
@@ -78,7 +80,8 @@ func (in *Tensor) fusedGRUCell(hidden, h *Tensor, w CellWeights) *Tensor {
 	hy := c.let(h.emptyLike(h.dtype))
 	c.t.launch(program.Elementwise, 16*in.numel, []*Tensor{gates, hy}, []*Tensor{in, hidden, h, w.InBias, w.HiddenBias})
 	biased := w.InBias != nil
-	return c.end(hy.derived("ThnnFusedGruCellBackward0", inputs{in, hidden, h, w.InBias, w.HiddenBias}, saves{w.HiddenBias, hidden, h, w.InBias, in, gates},
+	return c.end(hy.derived("ThnnFusedGruCellBackward0", inputs{in, hidden, h, w.InBias, w.HiddenBias},
+		saves{w.HiddenBias, hidden, h, w.InBias, in, gates},
 		func(b *backward) {
 			gates := b.saved(5)
 			din, dhidden := b.t.empty(gates.dtype, batch, 3*size), b.t.empty(gates.dtype, batch, 3*size)

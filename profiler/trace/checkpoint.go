@@ -220,7 +220,9 @@ func (f *Frame) Checkpoint(fn func(f *Frame, inputs []*Tensor) *Tensor, inputs .
 
 // CheckpointClosure is Checkpoint of a function that captures variables: they
 // live as long as the function may have to run again.
-func (f *Frame) CheckpointClosure(captured []*Tensor, fn func(f *Frame, inputs []*Tensor) *Tensor, inputs ...*Tensor) *Tensor {
+func (f *Frame) CheckpointClosure(captured []*Tensor, fn func(f *Frame, inputs []*Tensor) *Tensor,
+	inputs ...*Tensor,
+) *Tensor {
 	run := func(f *Frame, inputs []*Tensor) []*Tensor { return []*Tensor{fn(f, inputs)} }
 	return f.checkpoint(captured, run, inputs)[0]
 }
@@ -230,7 +232,9 @@ func (f *Frame) CheckpointAll(fn func(f *Frame, inputs []*Tensor) []*Tensor, inp
 	return f.checkpoint(nil, fn, inputs)
 }
 
-func (f *Frame) checkpoint(captured []*Tensor, fn func(f *Frame, inputs []*Tensor) []*Tensor, inputs []*Tensor) []*Tensor {
+func (f *Frame) checkpoint(captured []*Tensor, fn func(f *Frame, inputs []*Tensor) []*Tensor,
+	inputs []*Tensor,
+) []*Tensor {
 	t := f.t
 	g := f.CallFrame(inputs...)
 	if t.noGrad {
@@ -238,7 +242,10 @@ func (f *Frame) checkpoint(captured []*Tensor, fn func(f *Frame, inputs []*Tenso
 		g.End(ys...)
 		return ys
 	}
-	r := &region{t: t, run: fn, casts: t.casts.autocastState, place: t.place, from: t.begun, selection: t.newSelection()}
+	r := &region{
+		t: t, run: fn, casts: t.casts.autocastState, place: t.place, from: t.begun,
+		selection: t.newSelection(),
+	}
 	for _, x := range inputs {
 		r.inputs = append(r.inputs, t.hooks.hold(t, x))
 	}

@@ -5,9 +5,10 @@ import "slices"
 // ViewAsReal is torch.view_as_real(x): a last dimension of two.
 func (x *Tensor) ViewAsReal() *Tensor {
 	shape, strides := append(slices.Clone(x.shape), 2), doubled(x.strides)
-	return x.retyped("view_as_real", "ViewAsRealBackward0", F32, shape, append(strides, 1), 2*x.offset, func(b *backward) {
-		b.give(0, b.grad.contiguous().ViewAsComplex())
-	})
+	return x.retyped("view_as_real", "ViewAsRealBackward0", F32, shape, append(strides, 1), 2*x.offset,
+		func(b *backward) {
+			b.give(0, b.grad.contiguous().ViewAsComplex())
+		})
 }
 
 // ViewAsComplex is torch.view_as_complex(x) of a tensor whose last dimension is
@@ -18,9 +19,10 @@ func (x *Tensor) ViewAsComplex() *Tensor {
 	for d := range strides {
 		strides[d] /= 2
 	}
-	return x.retyped("view_as_complex", "ViewAsComplexBackward0", C64, x.shape[:last], strides, x.offset/2, func(b *backward) {
-		b.give(0, b.grad.contiguous().ViewAsReal())
-	})
+	return x.retyped("view_as_complex", "ViewAsComplexBackward0", C64, x.shape[:last], strides, x.offset/2,
+		func(b *backward) {
+			b.give(0, b.grad.contiguous().ViewAsReal())
+		})
 }
 
 // Real is torch.real(x), a view of a complex tensor.
@@ -40,7 +42,9 @@ func (x *Tensor) Imag() *Tensor {
 
 // Conj is torch.conj(x): a view that the next operator conjugates.
 func (x *Tensor) Conj() *Tensor {
-	return x.viewOf("_conj", "ConjBackward0", x.shape, x.strides, x.offset, func(b *backward) { b.give(0, b.grad.Conj()) })
+	return x.viewOf("_conj", "ConjBackward0", x.shape, x.strides, x.offset, func(b *backward) {
+		b.give(0, b.grad.Conj())
+	})
 }
 
 // Complex is torch.complex(re, im).
@@ -54,7 +58,9 @@ func Complex(re, im *Tensor) *Tensor {
 }
 
 // retyped is a view of x as elements of another type.
-func (x *Tensor) retyped(op, node string, d DType, shape, strides []int64, offset int64, back func(b *backward)) *Tensor {
+func (x *Tensor) retyped(op, node string, d DType, shape, strides []int64, offset int64,
+	back func(b *backward),
+) *Tensor {
 	c := x.tape.begin(op, x)
 	y := c.t.header(x.store, d, c.t.layout(shape, strides), offset)
 	y.derived(node, inputs{x}, nil, back)

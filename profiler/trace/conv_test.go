@@ -56,7 +56,8 @@ func (c convCase) run(board trace.Board, d trace.DType) (tape *trace.Tape, x, w,
 func TestConvGradientsHaveTheShapeOfTheirTensor(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		c := drawConv(rt)
-		_, x, w, b := c.run(hopper, rapid.SampledFrom([]trace.DType{trace.F32, trace.F16, trace.BF16}).Draw(rt, "dtype"))
+		_, x, w, b := c.run(hopper, rapid.SampledFrom([]trace.DType{trace.F32, trace.F16, trace.BF16}).
+			Draw(rt, "dtype"))
 		for _, leaf := range []*tensor{x, w, b} {
 			require.Equal(t, leaf.Shape(), leaf.Grad().Shape())
 			require.Equal(t, leaf.DType(), leaf.Grad().DType())
@@ -91,7 +92,8 @@ func TestSamePaddingKeepsTheSize(t *testing.T) {
 		c.w = append([]int64{c.x[1], c.x[1] / c.args.Groups}, c.w[2:]...)
 		tape := trace.New(hopper, rules, trace.Options{Warm: true})
 		f := tape.Frame()
-		x, w := f.Let(tape.New("x", program.Batch, trace.F32, c.x...)), f.Let(tape.New("w", program.Weights, trace.F32, c.w...))
+		x, w := f.Let(tape.New("x", program.Batch, trace.F32, c.x...)),
+			f.Let(tape.New("w", program.Weights, trace.F32, c.w...))
 		require.Equal(t, c.x, f.Let(x.Conv(w, nil, c.args)).Shape())
 	})
 }
@@ -101,7 +103,10 @@ func TestSamePaddingKeepsTheSize(t *testing.T) {
 func TestDepthwiseConvsGoWhereATenSendsThem(t *testing.T) {
 	const native, cudnn = "_conv_depthwise2d", "cudnn_convolution"
 	one := func(k, stride, dilation int64) trace.ConvArgs {
-		return trace.ConvArgs{Stride: []int64{stride}, Dilation: []int64{dilation}, Padding: []int64{dilation * (k - 1) / 2}}
+		return trace.ConvArgs{
+			Stride: []int64{stride}, Dilation: []int64{dilation},
+			Padding: []int64{dilation * (k - 1) / 2},
+		}
 	}
 	for _, c := range []struct {
 		why   string

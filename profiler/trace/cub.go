@@ -89,13 +89,17 @@ func (t *Tape) scratchFor(bytes, n int64, outs, ins []*Tensor) {
 func (t *Tape) radixSort(sortedKeys, sortedValues, keys, values *Tensor, bits int) {
 	s := radixSort{n: keys.numel, key: keys.dtype.Size(), value: values.dtype.Size(), bits: bits}
 	passes := ceil.Div(int64(bits), radixBits)
-	t.scratchFor(onBoard(t, func(b Board) int64 { return b.radixStorage(&t.rules.CUB, s) }), passes*s.n, []*Tensor{sortedKeys, sortedValues}, []*Tensor{keys, values})
+	t.scratchFor(onBoard(t, func(b Board) int64 {
+		return b.radixStorage(&t.rules.CUB, s)
+	}), passes*s.n, []*Tensor{sortedKeys, sortedValues}, []*Tensor{keys, values})
 }
 
 // radixSortKeys sorts keys alone.
 func (t *Tape) radixSortKeys(sorted, keys *Tensor, bits int) {
 	s := radixSort{n: keys.numel, key: keys.dtype.Size(), bits: bits}
-	t.scratchFor(onBoard(t, func(b Board) int64 { return b.radixStorage(&t.rules.CUB, s) }), ceil.Div(int64(bits), radixBits)*s.n, []*Tensor{sorted}, []*Tensor{keys})
+	t.scratchFor(onBoard(t, func(b Board) int64 {
+		return b.radixStorage(&t.rules.CUB, s)
+	}), ceil.Div(int64(bits), radixBits)*s.n, []*Tensor{sorted}, []*Tensor{keys})
 }
 
 // uniqueByKey finds where runs of equal sorted 64-bit keys begin, and how many
@@ -104,7 +108,8 @@ func (t *Tape) uniqueByKey(keys, starts, count *Tensor) {
 	c := t.begin(t.native)
 	unwanted := c.let(t.empty(keys.dtype, keys.numel))
 	tile := onBoard(t, t.rules.CUB.UniqueTile.On)
-	t.scratchFor(scanStorage(ceil.Div(keys.numel, tile)), keys.numel, []*Tensor{unwanted, starts, count}, []*Tensor{keys})
+	t.scratchFor(scanStorage(ceil.Div(keys.numel, tile)), keys.numel, []*Tensor{unwanted, starts, count},
+		[]*Tensor{keys})
 	c.done()
 }
 

@@ -44,7 +44,10 @@ func TestSortStorage(t *testing.T) {
 // done in one block holds at least what it sorts once more.
 func TestSortStorageGrows(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		board := trace.Board{Capability: rapid.SampledFrom([]int{75, 80, 86, 90, 100, 120}).Draw(rt, "capability"), SMs: 40, ThreadsPerSM: 1024}
+		board := trace.Board{
+			Capability: rapid.SampledFrom([]int{75, 80, 86, 90, 100, 120}).Draw(rt, "capability"),
+			SMs:        40, ThreadsPerSM: 1024,
+		}
 		s := radixSort{
 			key:   rapid.SampledFrom([]int64{1, 2, 4, 8}).Draw(rt, "key"),
 			value: rapid.SampledFrom([]int64{0, 8}).Draw(rt, "value"),

@@ -61,7 +61,8 @@ func (x *Tensor) scan(op string, d DType, dim int) *Tensor {
 func (x *Tensor) Prod(keep bool, dim int) *Tensor {
 	c := x.tape.begin("prod_dim_int", x)
 	d := sumType(c.fullResult(x.dtype))
-	y := x.reduce(reduction{op: "prod_dim_int", out: d, accSize: d.accumulate().Size(), convert: true}, []int{dim}, keep)
+	y := x.reduce(reduction{op: "prod_dim_int", out: d, accSize: d.accumulate().Size(), convert: true},
+		[]int{dim}, keep)
 	return c.end(y.derived("ProdBackward1", inputs{x}, saves{x, y},
 		func(b *backward) { b.give(0, prodGrad(b.grad.to(b.saved(0).dtype), b.saved(0), b.saved(1), keep, dim)) }))
 }

@@ -97,7 +97,8 @@ func (x *Tensor) pairwiseDistances(y *Tensor, p float64, shape []int64) *Tensor 
 			b.give(0, pairwiseDistancesGrad(b.grad.contiguous(), x, y, z, p))
 		}
 		if b.needs(1) {
-			b.give(1, pairwiseDistancesGrad(b.grad.Transpose(-2, -1).contiguous(), y, x, z.Transpose(-2, -1).contiguous(), p))
+			b.give(1, pairwiseDistancesGrad(b.grad.Transpose(-2, -1).contiguous(), y, x,
+				z.Transpose(-2, -1).contiguous(), p))
 		}
 	}))
 }

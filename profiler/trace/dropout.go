@@ -40,7 +40,9 @@ func (g *Tensor) dropoutBackward(mask *Tensor) *Tensor {
 }
 
 // noisy is a dropout that is made of other operators, of noise of a shape.
-func (x *Tensor) noisy(op string, p float64, training, features bool, with func(c *call, x, noise *Tensor) *Tensor) *Tensor {
+func (x *Tensor) noisy(op string, p float64, training, features bool,
+	with func(c *call, x, noise *Tensor) *Tensor,
+) *Tensor {
 	c := x.tape.begin(op, x)
 	if !training || p == 0 {
 		return c.end(x)

@@ -22,7 +22,10 @@ const (
 var (
 	dtypeSizes = [numDTypes]int64{1, 1, 4, 8, 2, 2, 4, 8, 8}
 	dtypeNames = [numDTypes]string{"bool", "u8", "i32", "i64", "f16", "bf16", "f32", "f64", "c64"}
-	torchNames = [numDTypes]string{"bool", "uint8", "int32", "int64", "float16", "bfloat16", "float32", "float64", "complex64"}
+	torchNames = [numDTypes]string{
+		"bool", "uint8", "int32", "int64", "float16", "bfloat16", "float32",
+		"float64", "complex64",
+	}
 )
 
 // Size is the number of bytes of one element.

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Einsum is torch.einsum, of "bhid,bhjd->bhij" or "...d,d->..." for example. Operands are contracted from left to right, each pair as one
-// batched matrix product. Of a letter that an operand has twice it takes the
+// Einsum is torch.einsum, of "bhid,bhjd->bhij" or "...d,d->..." for example. Operands are contracted from left to
+// right, each pair as one batched matrix product. Of a letter that an operand has twice it takes the
 // diagonal.
 func Einsum(equation string, operands ...*Tensor) *Tensor {
 	t := operands[0].tape

@@ -63,6 +63,7 @@ func (g *Tensor) embeddingSegments(sorted, order *Tensor, rows int64) *Tensor {
 	partStarts := c.let(c.t.empty(d, n/rowsPerThread+most))
 	sums := c.let(c.t.empty(g.dtype.accumulate(), partStarts.numel, width))
 	c.t.launch(program.Index, g.numel, []*Tensor{sums}, []*Tensor{g, order, partStarts, partCount})
-	c.t.launch(program.Index, sums.numel, []*Tensor{weight.touched(sums.numel)}, []*Tensor{sums, segments, starts, count})
+	c.t.launch(program.Index, sums.numel, []*Tensor{weight.touched(sums.numel)},
+		[]*Tensor{sums, segments, starts, count})
 	return c.end(weight)
 }

@@ -35,12 +35,18 @@ func (weight *Tensor) EmbeddingBag(indices, offsets *Tensor, mode BagMode, sampl
 		most = []int64{bags, width}
 	}
 	highest := c.let(c.t.empty(indices.dtype, most...))
-	c.t.launch(program.Index, indices.numel*width, []*Tensor{y, bagOf, size}, []*Tensor{indices, offsets, weight.touched(indices.numel * width)})
+	c.t.launch(program.Index, indices.numel*width, []*Tensor{y, bagOf, size},
+		[]*Tensor{indices, offsets, weight.touched(indices.numel * width)})
 	rows := weight.shape[0]
-	y.derived("EmbeddingBagBackward0", inputs{weight, samples}, saves{indices, offsets, samples, when(samples != nil && samples.requiresGrad, weight), bagOf, size, highest},
+	y.derived("EmbeddingBagBackward0", inputs{weight, samples},
+		saves{indices, offsets, samples, when(samples != nil && samples.requiresGrad, weight), bagOf, size, highest},
 		each(
-			partial{0, func(b *backward) *Tensor { return b.grad.embeddingBagBackward(b.saved(0), b.saved(6), mode, rows) }},
-			partial{1, func(b *backward) *Tensor { return b.grad.bagWeightsBackward(b.saved(0), b.saved(2), b.saved(3)) }},
+			partial{0, func(b *backward) *Tensor {
+				return b.grad.embeddingBagBackward(b.saved(0), b.saved(6), mode, rows)
+			}},
+			partial{1, func(b *backward) *Tensor {
+				return b.grad.bagWeightsBackward(b.saved(0), b.saved(2), b.saved(3))
+			}},
 		))
 	return c.endAll(y, bagOf, size, highest)
 }

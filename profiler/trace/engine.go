@@ -90,7 +90,8 @@ func (x *Tensor) Backward() {
 
 // errNoGrad is the error that PyTorch raises in backward of a loss that depends on no
 // parameter that trains.
-var errNoGrad = errors.New("element 0 of tensors does not require grad and does not have a grad_fn: the loss does not depend on anything that is trained")
+var errNoGrad = errors.New("element 0 of tensors does not require grad and does not have a grad_fn: the loss does " +
+	"not depend on anything that is trained")
 
 // backward runs the graph behind roots, whose gradients are given.
 func (t *Tape) backward(roots, grads []*Tensor) {
@@ -135,7 +136,10 @@ func (t *Tape) backward(roots, grads []*Tensor) {
 // until giveBack.
 func (g *graphTask) borrow(n *Node) {
 	if g.outer != nil && n.visit >= g.outermost() {
-		g.shared = append(g.shared, waiting{node: n, visit: n.visit, deps: n.deps, grads: slices.Clone(n.incoming()), flags: n.flags})
+		g.shared = append(g.shared, waiting{
+			node: n, visit: n.visit, deps: n.deps, grads: slices.Clone(n.incoming()),
+			flags: n.flags,
+		})
 		clear(n.incoming())
 		n.flags &^= isQueued
 	}

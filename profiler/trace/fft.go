@@ -50,7 +50,8 @@ const mostPrime = 127
 // and of 73, on boards of two generations).
 func (t *Tape) execFFT(y, x *Tensor, dims []int) {
 	c := t.begin("_exec_fft")
-	if n := x.shape[dims[len(dims)-1]]; x.dtype != C64 && n%2 == 1 && (n > mostPrime || !big.NewInt(n).ProbablyPrime(0)) {
+	if n := x.shape[dims[len(dims)-1]]; x.dtype != C64 && n%2 == 1 &&
+		(n > mostPrime || !big.NewInt(n).ProbablyPrime(0)) {
 		t.workspace(x.numel * C64.Size())
 	}
 	length := int64(1)

@@ -9,7 +9,8 @@ import "github.com/vprof/vprof/profiler/program"
 func (x *Tensor) GroupedMM(weight, ends *Tensor) *Tensor {
 	c := x.tape.begin("_grouped_mm", x, weight, ends)
 	y := c.t.groupedProduct(x, weight, x.shape[0], weight.shape[2])
-	return c.end(y.derived("GroupedMmBackward0", inputs{x, weight}, saves{when(x.requiresGrad, weight), when(weight.requiresGrad, x), ends},
+	return c.end(y.derived("GroupedMmBackward0", inputs{x, weight},
+		saves{when(x.requiresGrad, weight), when(weight.requiresGrad, x), ends},
 		groupedBackward))
 }
 

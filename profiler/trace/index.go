@@ -74,7 +74,8 @@ func (x *Tensor) putAt(indices []*Tensor, values *Tensor, accumulate bool) {
 		x.accumulateAt(indices, values, true)
 		return
 	}
-	x.tape.launch(program.Index, values.numel, []*Tensor{x.touched(values.numel)}, append([]*Tensor{values}, given(indices)...))
+	x.tape.launch(program.Index, values.numel, []*Tensor{x.touched(values.numel)},
+		append([]*Tensor{values}, given(indices)...))
 }
 
 // indexPutGradients are those of index_put.

@@ -25,9 +25,10 @@ func (x *Tensor) nativeLayerNorm(op string, dims int, weight, bias *Tensor) []*T
 	y := c.let(c.t.empty(x.dtype, x.shape...))
 	mean, rstd := c.let(c.t.empty(acc, rows...)), c.let(c.t.empty(acc, rows...))
 	c.t.launchNormOf(y.byRow(mean.numel), y, normFLOPs, in, weight, bias)
-	y.derived("NativeLayerNormBackward0", inputs{x, weight, bias}, saves{x, mean, rstd, weight, bias}, func(b *backward) {
-		b.giveAll(layerNormBackward(b, b.saved(0), b.kept[1:3], b.kept[3:])...)
-	})
+	y.derived("NativeLayerNormBackward0", inputs{x, weight, bias}, saves{x, mean, rstd, weight, bias},
+		func(b *backward) {
+			b.giveAll(layerNormBackward(b, b.saved(0), b.kept[1:3], b.kept[3:])...)
+		})
 	return c.endAll(y, mean, rstd)
 }
 

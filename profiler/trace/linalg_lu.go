@@ -36,7 +36,8 @@ func luFactorGrad(grad, lu, pivots *Tensor) *Tensor {
 // luUnpack is lu_unpack of square matrices: permutations and both triangles.
 func luUnpack(lu, pivots *Tensor) (p, l, u *Tensor) {
 	c := lu.tape.begin("lu_unpack", lu, pivots)
-	p, l, u = c.let(c.t.byColumns(lu.dtype, lu.shape...)), c.let(c.t.byColumns(lu.dtype, lu.shape...)), c.let(c.t.byColumns(lu.dtype, lu.shape...))
+	p, l, u = c.let(c.t.byColumns(lu.dtype, lu.shape...)), c.let(c.t.byColumns(lu.dtype, lu.shape...)),
+		c.let(c.t.byColumns(lu.dtype, lu.shape...))
 	perm := c.let(c.t.Arange(lu.Size(-1)))
 	if lu.matrices() > 1 {
 		row := perm

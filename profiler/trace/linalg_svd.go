@@ -9,7 +9,8 @@ func (x *Tensor) LinalgSVD(full bool) (u, s, vh *Tensor) {
 	if full {
 		rows, columns = m, n
 	}
-	u, vh = c.let(c.t.byColumns(x.dtype, x.batched(m, rows)...)), c.let(c.t.byColumns(x.dtype, x.batched(columns, n)...))
+	u, vh = c.let(c.t.byColumns(x.dtype, x.batched(m, rows)...)),
+		c.let(c.t.byColumns(x.dtype, x.batched(columns, n)...))
 	s = c.let(c.t.empty(x.dtype, x.batched(k)...))
 	info := c.let(x.report())
 	in := c.let(c.t.byColumns(x.dtype, x.shape...))

@@ -18,9 +18,15 @@ type elementLoss struct {
 }
 
 var (
-	opMSELoss      = elementLoss{op: "mse_loss", node: "MseLossBackward0", backward: "mse_loss_backward", structured: true, flops: 2}
-	opSmoothL1Loss = elementLoss{op: "smooth_l1_loss", node: "SmoothL1LossBackward0", backward: "smooth_l1_loss_backward", structured: true, flops: 5}
-	opHuberLoss    = elementLoss{op: "huber_loss", node: "HuberLossBackward0", backward: "huber_loss_backward", flops: 5}
+	opMSELoss = elementLoss{
+		op: "mse_loss", node: "MseLossBackward0", backward: "mse_loss_backward",
+		structured: true, flops: 2,
+	}
+	opSmoothL1Loss = elementLoss{
+		op: "smooth_l1_loss", node: "SmoothL1LossBackward0",
+		backward: "smooth_l1_loss_backward", structured: true, flops: 5,
+	}
+	opHuberLoss = elementLoss{op: "huber_loss", node: "HuberLossBackward0", backward: "huber_loss_backward", flops: 5}
 )
 
 // MSELoss is torch.nn.functional.mse_loss(x, y).

@@ -142,7 +142,8 @@ func (bias *Tensor) addmmScaled(a, b *Tensor, f Factors) *Tensor {
 	c := bias.tape.begin("addmm", bias, a, b)
 	c.t.multipliable(a, b)
 	y := c.t.selected(keptAddMM, func() []*Tensor { return []*Tensor{bias.addmmProduct(a, b)} })[0]
-	return c.end(y.derived("AddmmBackward0", inputs{bias, a, b}, saves{when(b.requiresGrad, a), when(a.requiresGrad, b)},
+	return c.end(y.derived("AddmmBackward0", inputs{bias, a, b},
+		saves{when(b.requiresGrad, a), when(a.requiresGrad, b)},
 		addmmBackward(f)))
 }
 
@@ -165,8 +166,12 @@ func (bias *Tensor) addmmProduct(a, b *Tensor) *Tensor {
 // addmmBackward are the gradients of addmm.
 func addmmBackward(f Factors) func(b *backward) {
 	return each(
-		partial{1, func(w *backward) *Tensor { return mmGrad1(w.grad, w.saved(1), w.input(1).layout).scaledIf(f.Alpha) }},
-		partial{2, func(w *backward) *Tensor { return mmGrad2(w.grad, w.saved(0), w.input(2).layout).scaledIf(f.Alpha) }},
+		partial{1, func(w *backward) *Tensor {
+			return mmGrad1(w.grad, w.saved(1), w.input(1).layout).scaledIf(f.Alpha)
+		}},
+		partial{2, func(w *backward) *Tensor {
+			return mmGrad2(w.grad, w.saved(0), w.input(2).layout).scaledIf(f.Alpha)
+		}},
 		partial{0, func(w *backward) *Tensor { return w.grad.scaledIf(f.Beta) }},
 	)
 }

@@ -126,8 +126,12 @@ func TestEinsumCostsWhatItsProductCosts(t *testing.T) {
 func TestEinsumNamesWhatIsWrong(t *testing.T) {
 	tape := trace.New(hopper, rules, trace.Options{Warm: true})
 	a := leaf(tape, false, 5, 7)
-	require.PanicsWithValue(t, `trace: einsum "ij,jk->ik" has 2 operands, got 1`, func() { trace.Einsum("ij,jk->ik", a) })
-	require.PanicsWithValue(t, `trace: einsum "ijk->i": operand 0 has 2 dimensions`, func() { trace.Einsum("ijk->i", a) })
+	require.PanicsWithValue(t, `trace: einsum "ij,jk->ik" has 2 operands, got 1`, func() {
+		trace.Einsum("ij,jk->ik", a)
+	})
+	require.PanicsWithValue(t, `trace: einsum "ijk->i": operand 0 has 2 dimensions`, func() {
+		trace.Einsum("ijk->i", a)
+	})
 }
 
 // Contracting three operands, summing labels of one of them alone, and

@@ -40,12 +40,15 @@ func (t *Tape) FinishAll() (own *program.Program, others []*program.Program) {
 		spare = &program.Program{}
 	}
 	p := &program.Program{
-		Instructions: handOver(&m.prog.Instructions, spare.Instructions), Buffers: handOver(&m.prog.Buffers, spare.Buffers),
-		Ops: handOver(&m.prog.Ops, spare.Ops), Operands: handOver(&m.prog.Operands, spare.Operands),
-		Products: handOver(&m.prog.Products, spare.Products), Sites: handOver(&m.prog.Sites, spare.Sites), Phases: handOver(&m.prog.Phases, spare.Phases),
+		Instructions: handOver(&m.prog.Instructions, spare.Instructions),
+		Buffers:      handOver(&m.prog.Buffers, spare.Buffers),
+		Ops:          handOver(&m.prog.Ops, spare.Ops), Operands: handOver(&m.prog.Operands, spare.Operands),
+		Products: handOver(&m.prog.Products, spare.Products), Sites: handOver(&m.prog.Sites, spare.Sites),
+		Phases: handOver(&m.prog.Phases, spare.Phases),
 	}
 	if len(m.prog.Streams) > 0 {
-		p.Streams, p.Events, p.Waits = m.prog.Streams, handOver(&m.prog.Events, spare.Events), handOver(&m.prog.Waits, spare.Waits)
+		p.Streams, p.Events, p.Waits = m.prog.Streams, handOver(&m.prog.Events, spare.Events),
+			handOver(&m.prog.Waits, spare.Waits)
 		m.prog.Streams = nil
 	}
 	m.empty()

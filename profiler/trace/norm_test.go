@@ -91,7 +91,8 @@ func TestNormsKeepTheShape(t *testing.T) {
 		tape := trace.New(hopper, rules, trace.Options{Warm: true})
 		f := tape.Frame()
 		x := f.Let(tape.New("x", program.Batch, d, shape...).Leaf())
-		w, b := f.Let(tape.New("w", program.Weights, d, shape[1]).Leaf()), f.Let(tape.New("b", program.Weights, d, shape[1]).Leaf())
+		w, b := f.Let(tape.New("w", program.Weights, d, shape[1]).Leaf()),
+			f.Let(tape.New("b", program.Weights, d, shape[1]).Leaf())
 		y := f.Let(norm(x, w, b))
 		require.Equal(t, shape, y.Shape())
 		trace.Backward([]*tensor{y}, []*tensor{y.Incoming()})

@@ -43,7 +43,8 @@ var binaryOperators = []*Operator{
 		"grad * (1 - weight)").and("end", "grad * weight"),
 	row("lerp.Tensor(Tensor self, Tensor end, Tensor weight) -> Tensor", ofSelf, 3,
 		"grad * (1 - weight)").and("end", "grad * weight").and("weight", "grad * (end - self)").as("LerpBackward1"),
-	row("addcmul(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor", inPlace|inWidest|keepsType, 3,
+	row("addcmul(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor",
+		inPlace|inWidest|keepsType, 3,
 		"grad").and("tensor1", "grad * (tensor2 * value)").and("tensor2", "grad * (tensor1 * value)"),
 	row("addcdiv(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor", inWidest|keepsType, 6,
 		"grad").and("tensor1", "grad * (value / tensor2)").
@@ -56,15 +57,18 @@ var binaryOperators = []*Operator{
 // scalarOperators take a tensor and a number, which can lift the type of the result. Python's
 // x + 1 calls the form for tensors, and that is how it is recorded.
 var scalarOperators = []*Operator{
-	row("add.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor", inPlace|keepsType, 1, "grad").recordedAs("add_Tensor"),
+	row("add.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor", inPlace|keepsType, 1, "grad").
+		recordedAs("add_Tensor"),
 	row("sub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor", inPlace|keepsType, 1,
 		"grad", "subtract.Scalar").as("AddBackward0").recordedAs("add_Tensor"),
 	row("mul.Scalar(Tensor self, Scalar other) -> Tensor", inPlace|keepsType, 1,
 		"grad * other", "multiply.Scalar").recordedAs("mul_Tensor"),
 	row("div.Scalar(Tensor self, Scalar other) -> Tensor", inPlace, 1,
 		"grad / other", "divide.Scalar", "true_divide.Scalar").recordedAs("div_Tensor"),
-	row("rsub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor", keepsType, 1, "-grad").as("RsubBackward1").recordedAs("rsub_Scalar"),
-	row("remainder.Scalar(Tensor self, Scalar other) -> Tensor", keepsType, 1, "grad", "fmod.Scalar").recordedAs("remainder_Scalar"),
+	row("rsub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor", keepsType, 1, "-grad").as("RsubBackward1").
+		recordedAs("rsub_Scalar"),
+	row("remainder.Scalar(Tensor self, Scalar other) -> Tensor", keepsType, 1, "grad", "fmod.Scalar").
+		recordedAs("remainder_Scalar"),
 }
 
 // PointwiseOperators are the operators that are rows.

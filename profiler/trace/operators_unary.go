@@ -49,7 +49,8 @@ var unaryOperators = []*Operator{
 	row("deg2rad", 0, 1, "grad * M_PI_180"),
 	row("rad2deg", 0, 1, "grad * M_180_PI"),
 
-	row("nan_to_num(Tensor self, float? nan=None, float? posinf=None, float? neginf=None) -> Tensor", inPlace|keepsType, 2, "grad * isfinite(self)"),
+	row("nan_to_num(Tensor self, float? nan=None, float? posinf=None, float? neginf=None) -> Tensor", inPlace|keepsType,
+		2, "grad * isfinite(self)"),
 	row("clamp_min(Tensor self, Scalar min) -> Tensor", inPlace|keepsType, 1,
 		"clamp_min_backward(grad, self, min)", "clamp_max(Tensor self, Scalar max) -> Tensor"),
 	row("logit(Tensor self, float? eps=None) -> Tensor", inPlace, 10, "logit_backward(grad, self, eps)"),
@@ -72,7 +73,9 @@ var activationOperators = []*Operator{
 	row("elu(Tensor self, Scalar alpha=1, Scalar scale=1, Scalar input_scale=1) -> Tensor", 0, eluFLOPs,
 		"elu_backward(grad, self, alpha, scale, input_scale)"),
 	row("elu_(Tensor(a!) self, Scalar alpha=1, Scalar scale=1, Scalar input_scale=1) -> Tensor(a!)", 0, eluFLOPs,
-		"elu_backward(grad, result, alpha, scale, input_scale)", "celu_(Tensor(a!) self, Scalar alpha=1.0) -> Tensor(a!)", "selu_(Tensor(a!) self) -> Tensor(a!)").as("EluBackward1"),
+		"elu_backward(grad, result, alpha, scale, input_scale)",
+		"celu_(Tensor(a!) self, Scalar alpha=1.0) -> Tensor(a!)", "selu_(Tensor(a!) self) -> Tensor(a!)").
+		as("EluBackward1"),
 	row("selu", 0, eluFLOPs, "elu_backward(grad, self)").as("EluBackward0"),
 	row("celu(Tensor self, Scalar alpha=1.0) -> Tensor", 0, eluFLOPs, "elu_backward(grad, self, alpha)"),
 	row("silu", inPlace, siluFLOPs, "silu_backward(grad, self)"),

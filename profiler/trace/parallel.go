@@ -88,6 +88,8 @@ func (x *Tensor) reduced(ranks int64) *Tensor {
 // misfit is the error for a model whose shapes do not fit the part of a weight that a
 // rank has.
 func misfit(what string) error {
-	return fmt.Errorf("what a rank has of the linear layers does not fit the model's shapes (%s); take a number of ranks that divides the heads of attention, those of key and value too, or name other layers with col= and row=",
+	return fmt.Errorf("what a rank has of the linear layers does not fit the model's shapes (%s); take a number of "+
+		"ranks that divides the heads of attention, those of key and value too, or name other layers with col= and "+
+		"row=",
 		strings.TrimPrefix(what, "trace: "))
 }

@@ -25,7 +25,9 @@ var unaries = map[string]func(*tensor) *tensor{
 	"abs": (*tensor).Abs, "exp": (*tensor).Exp, "log": (*tensor).Log, "sqrt": (*tensor).Sqrt,
 	"sin": (*tensor).Sin, "erf": named("erf"), "rsqrt": (*tensor).Rsqrt, "acosh": named("acosh"),
 	"neg": (*tensor).Neg, "add_scalar": (*tensor).AddScalar, "rdiv_scalar": (*tensor).RDivScalar,
-	"rpow_scalar": func(x *tensor) *tensor { return x.NumberPow(trace.RealNumber) }, "square": (*tensor).Square, "clamp": (*tensor).Clamp,
+	"rpow_scalar": func(x *tensor) *tensor {
+		return x.NumberPow(trace.RealNumber)
+	}, "square": (*tensor).Square, "clamp": (*tensor).Clamp,
 	"relu": (*tensor).ReLU, "gelu": (*tensor).GELU, "softsign": (*tensor).Softsign,
 	"softplus": (*tensor).Softplus, "logsigmoid": (*tensor).LogSigmoid, "round": (*tensor).Round,
 	"softmax":     func(x *tensor) *tensor { return x.Softmax(-1) },
@@ -174,7 +176,8 @@ func TestNoGradKeepsResultAlone(t *testing.T) {
 // In place means in place: nothing is allocated when autograd does not look.
 func TestInPlaceAllocatesNothing(t *testing.T) {
 	inPlace := map[string]func(x, y *tensor) *tensor{
-		"add_": (*tensor).AddInPlace, "sub_": (*tensor).SubInPlace, "mul_": (*tensor).MulInPlace, "div_": (*tensor).DivInPlace,
+		"add_": (*tensor).AddInPlace, "sub_": (*tensor).SubInPlace, "mul_": (*tensor).MulInPlace,
+		"div_":         (*tensor).DivInPlace,
 		"relu_":        func(x, _ *tensor) *tensor { return x.ReLUInPlace() },
 		"clamp_":       func(x, _ *tensor) *tensor { return x.ClampInPlace() },
 		"silu_":        func(x, _ *tensor) *tensor { return x.SiLUInPlace() },
@@ -186,7 +189,8 @@ func TestInPlaceAllocatesNothing(t *testing.T) {
 		t.Run(op, func(t *testing.T) {
 			tape := trace.New(hopper, rules, trace.Options{Warm: true})
 			frame := tape.Frame()
-			x, y := frame.Let(tape.New("x", program.Batch, trace.F32, 5, 7)), frame.Let(tape.New("y", program.Batch, trace.F32, 7))
+			x, y := frame.Let(tape.New("x", program.Batch, trace.F32, 5, 7)),
+				frame.Let(tape.New("y", program.Batch, trace.F32, 7))
 			n := len(tape.Program().Buffers)
 			require.Same(t, x, f(x, y))
 			require.Len(t, tape.Program().Buffers, n)
@@ -197,7 +201,10 @@ func TestInPlaceAllocatesNothing(t *testing.T) {
 // Autocast's fp32 list runs in fp32, and so does what takes a dtype; other
 // operators run in the type they get.
 func TestAutocastChoosesType(t *testing.T) {
-	full := []string{"exp", "log", "rsqrt", "square", "softplus", "rpow_scalar", "softmax", "log_softmax", "cumsum", "cumprod", "normalize"}
+	full := []string{
+		"exp", "log", "rsqrt", "square", "softplus", "rpow_scalar", "softmax", "log_softmax", "cumsum",
+		"cumprod", "normalize",
+	}
 	kept := []string{"abs", "sqrt", "sin", "neg", "relu", "gelu", "clamp", "softsign", "std", "amax", "mean"}
 	for want, ops := range map[trace.DType][]string{trace.F32: full, trace.F16: kept} {
 		for _, op := range ops {

@@ -81,7 +81,8 @@ func (x *Tensor) MaxPoolIndices(args PoolArgs) (y, indices *Tensor) {
 		y, indices = x.Unsqueeze(-2).MaxPoolIndices(args.flat())
 		return c.endPair(y.Squeeze(-2), indices.Squeeze(-2))
 	}
-	return c.endPair(x.poolWithIndices(maxPoolNodes[len(x.shape)-2], args.outShape(x), args.window(x), x.suggestChannelsLast()))
+	return c.endPair(x.poolWithIndices(maxPoolNodes[len(x.shape)-2], args.outShape(x), args.window(x),
+		x.suggestChannelsLast()))
 }
 
 // AdaptiveMaxPoolIndices is adaptive_max_pool1d, 2d or 3d to the given spatial

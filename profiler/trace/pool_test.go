@@ -60,7 +60,10 @@ func TestResizingGradientsHaveTheInputShape(t *testing.T) {
 		"pad_circular":  func(x *tensor) *tensor { return x.PadCircular(1, 2, 3, 0) },
 	}
 	rapid.Check(t, func(rt *rapid.T) {
-		shape := []int64{2, 4, 2 * rapid.Int64Range(2, 8).Draw(rt, "height"), 2 * rapid.Int64Range(2, 8).Draw(rt, "width")}
+		shape := []int64{
+			2, 4, 2 * rapid.Int64Range(2, 8).Draw(rt, "height"),
+			2 * rapid.Int64Range(2, 8).Draw(rt, "width"),
+		}
 		f, x := fresh(shape...)
 		op := resize[rapid.SampledFrom(names(resize)).Draw(rt, "op")]
 		in := x

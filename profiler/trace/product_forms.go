@@ -27,8 +27,12 @@ func (x *Tensor) AddBMM(a, b *Tensor) *Tensor {
 	wide := []int64{a.shape[0], a.shape[1], b.shape[2]}
 	return c.end(y.derived("AddbmmBackward0", inputs{x, a, b}, saves{when(b.requiresGrad, a), when(a.requiresGrad, b)},
 		each(
-			partial{1, func(w *backward) *Tensor { return w.grad.Unsqueeze(0).Expand(wide...).bmm(w.saved(1).Transpose(1, 2)) }},
-			partial{2, func(w *backward) *Tensor { return w.saved(0).Transpose(1, 2).bmm(w.grad.Unsqueeze(0).Expand(wide...)) }},
+			partial{1, func(w *backward) *Tensor {
+				return w.grad.Unsqueeze(0).Expand(wide...).bmm(w.saved(1).Transpose(1, 2))
+			}},
+			partial{2, func(w *backward) *Tensor {
+				return w.saved(0).Transpose(1, 2).bmm(w.grad.Unsqueeze(0).Expand(wide...))
+			}},
 			partial{0, func(w *backward) *Tensor { return w.grad }},
 		)))
 }

@@ -36,7 +36,9 @@ func TestColumnSumSplitsOverBlocks(t *testing.T) {
 		{16384, 1024, 134_217_728},
 		{65536, 4096, 138_412_032},
 	} {
-		_, scratch := reduced(hopper, trace.F32, []int64{c.rows, c.cols}, func(x *tensor) *tensor { return x.Sum(false, 0) })
+		_, scratch := reduced(hopper, trace.F32, []int64{c.rows, c.cols}, func(x *tensor) *tensor {
+			return x.Sum(false, 0)
+		})
 		require.GreaterOrEqual(t, scratch, c.buffer, "%d x %d", c.rows, c.cols)
 		require.Less(t, scratch, c.buffer+512, "%d x %d: semaphores are few", c.rows, c.cols)
 	}
@@ -49,7 +51,8 @@ func TestColumnSumSplitsOverBlocks(t *testing.T) {
 // output is rounded up.
 func TestReductionScratchIsBoundedByBoard(t *testing.T) {
 	ops := map[string]func(*tensor, bool, ...int) *tensor{
-		"sum": (*tensor).Sum, "mean": (*tensor).Mean, "var": (*tensor).Var, "amax": (*tensor).AMax, "argmax": (*tensor).ArgMax,
+		"sum": (*tensor).Sum, "mean": (*tensor).Mean, "var": (*tensor).Var, "amax": (*tensor).AMax,
+		"argmax": (*tensor).ArgMax,
 	}
 	rapid.Check(t, func(rt *rapid.T) {
 		shape := rapid.SliceOfN(rapid.Int64Range(1, 64), 1, 4).Draw(rt, "shape")
@@ -59,7 +62,9 @@ func TestReductionScratchIsBoundedByBoard(t *testing.T) {
 			dims = dims[:1]
 		}
 		keep := rapid.Bool().Draw(rt, "keepdim")
-		result, scratch := reduced(hopper, trace.F32, shape, func(x *tensor) *tensor { return ops[op](x, keep, dims...) })
+		result, scratch := reduced(hopper, trace.F32, shape, func(x *tensor) *tensor {
+			return ops[op](x, keep, dims...)
+		})
 		require.LessOrEqual(rt, scratch, 2*int64(hopper.SMs*hopper.ThreadsPerSM)*(32*4*16+4))
 		other, _ := reduced(hopper, trace.F32, shape, func(x *tensor) *tensor { return ops[op](x, !keep, dims...) })
 		require.Equal(rt, other, result, "keepdim changes the shape, not the size")

@@ -5,7 +5,9 @@ package trace
 // graph: torch.utils.checkpoint.checkpoint(fn, *inputs, use_reentrant=True).
 // Nothing is differentiated unless one of the inputs requires a gradient. What fn
 // captures, some of it nil, lives as long as it may have to run again.
-func (f *Frame) CheckpointReentrant(fn func(f *Frame, inputs []*Tensor) *Tensor, captured []*Tensor, inputs ...*Tensor) *Tensor {
+func (f *Frame) CheckpointReentrant(fn func(f *Frame, inputs []*Tensor) *Tensor, captured []*Tensor,
+	inputs ...*Tensor,
+) *Tensor {
 	t := f.t
 	g := f.CallFrame(inputs...)
 	var y *Tensor

@@ -71,7 +71,8 @@ func (x *Tensor) DeformConv2D(a DeformConv2DArgs) *Tensor {
 	c.t.launchCopy(out, products)
 	y := c.let(out.emptyLike(x.dtype))
 	c.t.launchElementwise(y, 1, out, a.Bias)
-	y.derived("deform_conv2d_backward", inputs{x, a.Weight, a.Offset, a.Mask, a.Bias}, saves{x, a.Weight, a.Offset, a.Mask, a.Bias},
+	y.derived("deform_conv2d_backward", inputs{x, a.Weight, a.Offset, a.Mask, a.Bias},
+		saves{x, a.Weight, a.Offset, a.Mask, a.Bias},
 		func(b *backward) { b.giveAll(a.gradients(b, at)...) })
 	return c.end(y.to(d))
 }

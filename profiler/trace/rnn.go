@@ -82,7 +82,9 @@ const dropoutStateBytes = 24
 // the others (get_dropout_state).
 func (t *Tape) initDropout(a *RNNArgs) {
 	if a.Dropout > 0 && a.Training && t.dropoutState == nil {
-		t.dropoutState = t.workspace(onBoard(t, func(b Board) int64 { return int64(b.SMs*b.ThreadsPerSM) * dropoutStateBytes })).retain()
+		t.dropoutState = t.workspace(onBoard(t, func(b Board) int64 {
+			return int64(b.SMs*b.ThreadsPerSM) * dropoutStateBytes
+		})).retain()
 	}
 }
 
@@ -172,7 +174,8 @@ func (x *Tensor) timeFirst(a *RNNArgs) *Tensor {
 	if !a.BatchFirst {
 		return x
 	}
-	return x.alias([]int64{x.shape[1], x.shape[0], x.shape[2]}, []int64{x.strides[1], x.strides[0], x.strides[2]}, x.offset)
+	return x.alias([]int64{x.shape[1], x.shape[0], x.shape[2]},
+		[]int64{x.strides[1], x.strides[0], x.strides[2]}, x.offset)
 }
 
 // rnnGradients is _cudnn_rnn_backward.

@@ -35,7 +35,8 @@ func newRNNLayer(mode trace.RNNMode, length, batch, inputs, hidden, layers int64
 	l.args = trace.RNNArgs{Mode: mode, Hidden: hidden, Layers: layers, Bidirectional: bidirectional, Training: true}
 	for range layers {
 		for range directions {
-			l.args.Weights = append(l.args.Weights, leaf(t, true, gates*hidden, inputs), leaf(t, true, gates*hidden, hidden),
+			l.args.Weights = append(l.args.Weights, leaf(t, true, gates*hidden, inputs),
+				leaf(t, true, gates*hidden, hidden),
 				leaf(t, true, gates*hidden), leaf(t, true, gates*hidden))
 		}
 		inputs = directions * hidden
@@ -59,7 +60,8 @@ func (l rnnLayer) step() {
 func drawRNN(rt *rapid.T) rnnLayer {
 	size := func(what string) int64 { return rapid.Int64Range(1, 40).Draw(rt, what) }
 	return newRNNLayer(rapid.SampledFrom([]trace.RNNMode{trace.SimpleRNN, trace.GRU, trace.LSTM}).Draw(rt, "mode"),
-		size("length"), size("batch"), size("inputs"), size("hidden"), rapid.Int64Range(1, 3).Draw(rt, "layers"), rapid.Bool().Draw(rt, "bidirectional"))
+		size("length"), size("batch"), size("inputs"), size("hidden"), rapid.Int64Range(1, 3).Draw(rt, "layers"),
+		rapid.Bool().Draw(rt, "bidirectional"))
 }
 
 // After a step the leaves and their gradients are left; all weight gradients
@@ -93,7 +95,8 @@ func TestRecurrentWorkspaceGrowsWithTheLength(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		l := drawRNN(rt)
 		length := l.x.Size(0)
-		longer := newRNNLayer(l.args.Mode, length+1, l.x.Size(1), l.x.Size(2), l.args.Hidden, l.args.Layers, l.args.Bidirectional)
+		longer := newRNNLayer(l.args.Mode, length+1, l.x.Size(1), l.x.Size(2), l.args.Hidden, l.args.Layers,
+			l.args.Bidirectional)
 		l.step()
 		longer.step()
 		require.Less(rt, allocated(l.tape.Program()), allocated(longer.tape.Program()))

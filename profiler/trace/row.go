@@ -17,7 +17,8 @@ const (
 	keepsSize                    // the result is real, of the type of self
 )
 
-// row is an operator: its declaration, or its name if it takes a tensor alone, its traits, operations per element, the gradient of self ("" for none) and aliases.
+// row is an operator: its declaration, or its name if it takes a tensor alone, its traits, operations per element, the
+// gradient of self ("" for none) and aliases.
 func row(schema string, t traits, flops int64, gradientOfSelf string, aliases ...string) *Operator {
 	if !strings.Contains(schema, "(") {
 		schema += "(Tensor self) -> Tensor"

@@ -27,9 +27,10 @@ func (g *Tensor) putInto(op, zeros string, shape []int64, places *Tensor) *Tenso
 // Gather is x.gather(d, index).
 func (x *Tensor) Gather(index *Tensor) *Tensor {
 	c := x.tape.begin("gather", x, index)
-	return c.end(c.taken(x, index, index.shape...).derived("GatherBackward0", inputs{x}, saves{index, x}, func(b *backward) {
-		b.give(0, b.grad.putInto("gather_backward", "new_zeros", b.saved(1).shape, b.saved(0)))
-	}))
+	return c.end(c.taken(x, index, index.shape...).derived("GatherBackward0", inputs{x}, saves{index, x},
+		func(b *backward) {
+			b.give(0, b.grad.putInto("gather_backward", "new_zeros", b.saved(1).shape, b.saved(0)))
+		}))
 }
 
 // IndexSelect is x.index_select(d, index).
@@ -44,9 +45,10 @@ func (x *Tensor) IndexSelect(d int, index *Tensor) *Tensor {
 // Take is x.take(index): elements by their number in row-major order.
 func (x *Tensor) Take(index *Tensor) *Tensor {
 	c := x.tape.begin("take", x, index)
-	return c.end(c.taken(x, index, index.shape...).derived("TakeBackward0", inputs{x}, saves{index, x}, func(b *backward) {
-		b.give(0, b.grad.putInto("take_backward", "zeros_like", b.saved(1).shape, b.saved(0)))
-	}))
+	return c.end(c.taken(x, index, index.shape...).derived("TakeBackward0", inputs{x}, saves{index, x},
+		func(b *backward) {
+			b.give(0, b.grad.putInto("take_backward", "zeros_like", b.saved(1).shape, b.saved(0)))
+		}))
 }
 
 // writing is an operator that writes to places of x that an index names, in place or in a copy.
@@ -167,7 +169,10 @@ func (x *Tensor) scattered(op string, index *Tensor, src ...*Tensor) *Tensor {
 }
 
 func scatterValue(index *Tensor) writing {
-	return writing{op: "scatter.value", node: "ScatterBackward1", index: index, kept: saves{index}, gradients: each(gradCleared)}
+	return writing{
+		op: "scatter.value", node: "ScatterBackward1", index: index, kept: saves{index},
+		gradients: each(gradCleared),
+	}
 }
 
 // ScatterValue is x.scatter(d, index, number).

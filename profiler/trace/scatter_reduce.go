@@ -13,7 +13,8 @@ func (x *Tensor) ScatterReduce(how string, index, src *Tensor, withSelf bool) *T
 		n.save(index, x, src, y)
 		n.yields(y)
 		gradient := map[string]func(*backward, *Tensor) (*Tensor, *Tensor){
-			"prod": scatterProductGrads, "mean": scatterMeanGrads, "amax": scatterExtremeGrads, "amin": scatterExtremeGrads,
+			"prod": scatterProductGrads, "mean": scatterMeanGrads, "amax": scatterExtremeGrads,
+			"amin": scatterExtremeGrads,
 		}[how]
 		n.apply = func(b *backward) {
 			c := t.begin("scatter_reduce_backward", b.grad)

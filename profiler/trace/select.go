@@ -23,7 +23,9 @@ func (x *Tensor) MaskedFillWith(mask, value *Tensor) *Tensor {
 	c.t.launchElementwise(y, 1, y, mask)
 	return c.end(y.derived("MaskedFillBackward1", inputs{x, value}, saves{mask}, each(
 		partial{0, func(b *backward) *Tensor { return b.grad.MaskedFill(b.saved(0)) }},
-		partial{1, func(b *backward) *Tensor { return whereScalar("where_ScalarOther", b.saved(0), b.grad).Sum(false) }},
+		partial{1, func(b *backward) *Tensor {
+			return whereScalar("where_ScalarOther", b.saved(0), b.grad).Sum(false)
+		}},
 	)))
 }
 

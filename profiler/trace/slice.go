@@ -20,8 +20,11 @@ func with(xs []int64, d int, v int64) []int64 {
 // Slice is x[..., from:to, ...] along dimension d. As in Python, negative
 // positions count from the end, and those beyond an end are cut.
 func (x *Tensor) Slice(d int, from, to int64) *Tensor {
-	if n := x.Size(d); position(from, n) == 0 && position(to, n) == n { // Python indexing leaves out a slice that takes all
-		return x.viewOf("alias", "AliasBackward0", x.shape, x.strides, x.offset, func(b *backward) { b.give(0, b.grad) })
+	// Python indexing leaves out a slice that takes all
+	if n := x.Size(d); position(from, n) == 0 && position(to, n) == n {
+		return x.viewOf("alias", "AliasBackward0", x.shape, x.strides, x.offset, func(b *backward) {
+			b.give(0, b.grad)
+		})
 	}
 	return x.SliceStep(d, from, to, 1)
 }
@@ -55,9 +58,10 @@ func (x *Tensor) Select(d int, i int64) *Tensor {
 	if i < 0 {
 		i += whole[d]
 	}
-	return x.viewOf("select", "SelectBackward0", without(whole, d), without(x.strides, d), x.offset+i*x.strides[d], func(b *backward) {
-		b.give(0, b.grad.intoZeros("select_backward", whole))
-	})
+	return x.viewOf("select", "SelectBackward0", without(whole, d), without(x.strides, d), x.offset+i*x.strides[d],
+		func(b *backward) {
+			b.give(0, b.grad.intoZeros("select_backward", whole))
+		})
 }
 
 // intoZeros is the backward of a view that leaves elements out: zeros of the

@@ -50,7 +50,10 @@ func (x *Tensor) ShortTimeFFT(a STFTArgs) *Tensor {
 	}
 	w := c.window(&a, x.dtype, false)
 	frames := 1 + (in.shape[1]-a.FFT)/a.Hop
-	c.set(&in, in.asStrided(geometry{[]int64{in.shape[0], frames, a.FFT}, []int64{in.strides[0], a.Hop * in.strides[1], in.strides[1]}}, in.offset))
+	c.set(&in, in.asStrided(geometry{
+		[]int64{in.shape[0], frames, a.FFT},
+		[]int64{in.strides[0], a.Hop * in.strides[1], in.strides[1]},
+	}, in.offset))
 	if w != nil {
 		c.set(&in, in.Mul(w))
 	}

@@ -78,7 +78,8 @@ func (g *Tensor) asStridedBackward(whole, part geometry, offset int64) *Tensor {
 	}
 	all := c.let(c.t.Arange(storage.numel))
 	places := all.asStrided(part, offset).reshape([]int64{grad.numel})
-	c.t.launch(program.Index, grad.numel, []*Tensor{storage.touched(grad.numel)}, []*Tensor{places, grad.reshape([]int64{grad.numel})})
+	c.t.launch(program.Index, grad.numel, []*Tensor{storage.touched(grad.numel)},
+		[]*Tensor{places, grad.reshape([]int64{grad.numel})})
 	c.statement()
 	return c.end(storage.asStrided(whole, 0))
 }

@@ -17,7 +17,8 @@ func (x *Tensor) MaxUnpool(indices *Tensor, sizes ...int64) *Tensor {
 	return c.end(y.derived(node, inputs{x}, saves{indices}, func(b *backward) {
 		c := t.begin("max_unpool_backward", b.grad, b.saved(0))
 		index := c.let(b.saved(0).View(append(append([]int64(nil), from[:len(from)-len(sizes)]...), -1)...))
-		grad := c.let(b.grad.contiguousUntracked().View(append(append([]int64(nil), from[:len(from)-len(sizes)]...), -1)...))
+		grad := c.let(b.grad.contiguousUntracked().
+			View(append(append([]int64(nil), from[:len(from)-len(sizes)]...), -1)...))
 		g := c.let(t.empty(b.grad.dtype, index.shape...))
 		t.launch(program.Index, g.numel, []*Tensor{g}, []*Tensor{grad, index})
 		b.give(0, c.end(g.View(from...)))

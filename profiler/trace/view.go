@@ -169,7 +169,9 @@ func (x *Tensor) Permute(dims ...int) *Tensor {
 		shape[i], strides[i] = x.shape[d], x.strides[d]
 		inverse[d] = i
 	}
-	return x.viewOf("permute", "PermuteBackward0", shape, strides, x.offset, func(b *backward) { b.give(0, b.grad.Permute(inverse...)) })
+	return x.viewOf("permute", "PermuteBackward0", shape, strides, x.offset, func(b *backward) {
+		b.give(0, b.grad.Permute(inverse...))
+	})
 }
 
 // MoveDim is x.movedim(from, to): dimension from goes to place to, the others
@@ -193,12 +195,16 @@ func (x *Tensor) Transpose(a, b int) *Tensor {
 	shape, strides := append(s[:0], x.shape...), append(z[:0], x.strides...)
 	shape[a], shape[b] = shape[b], shape[a]
 	strides[a], strides[b] = strides[b], strides[a]
-	return x.viewOf("transpose", "TransposeBackward0", shape, strides, x.offset, func(bw *backward) { bw.give(0, bw.grad.Transpose(a, b)) })
+	return x.viewOf("transpose", "TransposeBackward0", shape, strides, x.offset, func(bw *backward) {
+		bw.give(0, bw.grad.Transpose(a, b))
+	})
 }
 
 // T is x.t() of a matrix.
 func (x *Tensor) T() *Tensor {
-	return x.viewAs("t", "TBackward0", x.matrixT(), x.offset, func(b *backward) { b.give(0, b.grad.T()) }).relayedBy(isMatrixT)
+	return x.viewAs("t", "TBackward0", x.matrixT(), x.offset, func(b *backward) {
+		b.give(0, b.grad.T())
+	}).relayedBy(isMatrixT)
 }
 
 // matrixT is the layout of the transpose of a matrix.
@@ -230,16 +236,23 @@ func (x *Tensor) Unsqueeze(d int) *Tensor {
 	}
 	shape := slices.Insert(slices.Clone(x.shape), d, 1)
 	strides := slices.Insert(slices.Clone(x.strides), d, stride)
-	return x.viewOf("unsqueeze", "UnsqueezeBackward0", shape, strides, x.offset, func(b *backward) { b.give(0, b.grad.Squeeze(d)) })
+	return x.viewOf("unsqueeze", "UnsqueezeBackward0", shape, strides, x.offset, func(b *backward) {
+		b.give(0, b.grad.Squeeze(d))
+	})
 }
 
 // Squeeze is x.squeeze(d).
 func (x *Tensor) Squeeze(d int) *Tensor {
 	d = x.dim(d)
 	if x.shape[d] != 1 {
-		return x.viewOf("squeeze", "SqueezeBackward1", x.shape, x.strides, x.offset, func(b *backward) { b.give(0, b.grad) })
+		return x.viewOf("squeeze", "SqueezeBackward1", x.shape, x.strides, x.offset, func(b *backward) {
+			b.give(0, b.grad)
+		})
 	}
-	return x.viewOf("squeeze", "SqueezeBackward1", without(x.shape, d), without(x.strides, d), x.offset, func(b *backward) { b.give(0, b.grad.Unsqueeze(d)) })
+	return x.viewOf("squeeze", "SqueezeBackward1", without(x.shape, d), without(x.strides, d), x.offset,
+		func(b *backward) {
+			b.give(0, b.grad.Unsqueeze(d))
+		})
 }
 
 // Expand is x.expand(shape); -1 keeps a size.
@@ -257,5 +270,7 @@ func (x *Tensor) Expand(shape ...int64) *Tensor {
 			to[i], strides[i] = s, 0
 		}
 	}
-	return x.viewOf("expand", "ExpandBackward0", to, strides, x.offset, func(b *backward) { b.give(0, b.grad.sumTo(b.input(0).shape)) })
+	return x.viewOf("expand", "ExpandBackward0", to, strides, x.offset, func(b *backward) {
+		b.give(0, b.grad.sumTo(b.input(0).shape))
+	})
 }

@@ -59,7 +59,9 @@ func (x *Tensor) DiagEmbed(offset int64) *Tensor {
 	c := x.tape.begin("diag_embed", x)
 	n := x.Size(-1) + max(offset, -offset)
 	z := c.t.Zeros(x.dtype, slices.Concat(x.shape[:len(x.shape)-1], []int64{n, n})...)
-	return c.end(x.copied("DiagEmbedBackward0", c.let(z), func(g *Tensor) *Tensor { return g.Diagonal(offset, -2, -1) }))
+	return c.end(x.copied("DiagEmbedBackward0", c.let(z), func(g *Tensor) *Tensor {
+		return g.Diagonal(offset, -2, -1)
+	}))
 }
 
 // MoveDims is x.movedim(from, to) for several dimensions.
@@ -169,17 +171,23 @@ func Sections(size, n int64) []int64 {
 // SelectScatter is torch.select_scatter(x, src, d, i): x with one slice
 // replaced.
 func (x *Tensor) SelectScatter(src *Tensor, d int, i int64) *Tensor {
-	return x.scatterInto("select_scatter", "SelectScatterBackward0", src, func(y *Tensor) *Tensor { return y.Select(d, i) })
+	return x.scatterInto("select_scatter", "SelectScatterBackward0", src, func(y *Tensor) *Tensor {
+		return y.Select(d, i)
+	})
 }
 
 // SliceScatter is torch.slice_scatter(x, src, d, from, to, step).
 func (x *Tensor) SliceScatter(src *Tensor, d int, from, to, step int64) *Tensor {
-	return x.scatterInto("slice_scatter", "SliceScatterBackward0", src, func(y *Tensor) *Tensor { return y.SliceStep(d, from, to, step) })
+	return x.scatterInto("slice_scatter", "SliceScatterBackward0", src, func(y *Tensor) *Tensor {
+		return y.SliceStep(d, from, to, step)
+	})
 }
 
 // DiagonalScatter is torch.diagonal_scatter(x, src, offset, a, b).
 func (x *Tensor) DiagonalScatter(src *Tensor, offset int64, a, b int) *Tensor {
-	return x.scatterInto("diagonal_scatter", "DiagonalScatterBackward0", src, func(y *Tensor) *Tensor { return y.Diagonal(offset, a, b) })
+	return x.scatterInto("diagonal_scatter", "DiagonalScatterBackward0", src, func(y *Tensor) *Tensor {
+		return y.Diagonal(offset, a, b)
+	})
 }
 
 // scatterInto is a copy of x with src written to a view of it. The gradient of

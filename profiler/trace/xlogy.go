@@ -31,7 +31,10 @@ func (x *Tensor) Renorm(p float64, d int) *Tensor {
 	y := x.emptyLike(x.dtype)
 	c.let(y)
 	c.t.NoGrad(func() {
-		norm := c.let(x.reduce(reduction{op: "linalg_vector_norm", out: x.dtype.accumulate(), accSize: x.dtype.accumulate().Size()}, dims, true))
+		norm := c.let(x.reduce(reduction{
+			op: "linalg_vector_norm", out: x.dtype.accumulate(),
+			accSize: x.dtype.accumulate().Size(),
+		}, dims, true))
 		factor := norm
 		if norm.dtype != x.dtype {
 			factor = c.let(c.t.empty(x.dtype, norm.shape...))

@@ -91,7 +91,8 @@ func build(sources map[string][]byte) (string, error) {
 		fmt.Fprintln(sum, name)
 		sum.Write(sources[name])
 	}
-	dir := filepath.Join(os.TempDir(), fmt.Sprintf("vprof-fakecuda-%d-%s", os.Getuid(), hex.EncodeToString(sum.Sum(nil))[:16]))
+	dir := filepath.Join(os.TempDir(),
+		fmt.Sprintf("vprof-fakecuda-%d-%s", os.Getuid(), hex.EncodeToString(sum.Sum(nil))[:16]))
 	path := filepath.Join(dir, "libfakecuda.so")
 	if _, err := os.Stat(path); err == nil {
 		return path, nil

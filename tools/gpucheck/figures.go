@@ -94,7 +94,10 @@ func shares(c device.Capability) map[string]float64 {
 	case c < 80:
 		products = 30
 	}
-	return map[string]float64{"fill": 85, "elementwise-f32": 80, "elementwise-f16": 80, "gemm-f16": products, "gemm-f32": 40}
+	return map[string]float64{
+		"fill": 85, "elementwise-f32": 80, "elementwise-f16": 80, "gemm-f16": products,
+		"gemm-f32": 40,
+	}
 }
 
 // No rate is above the board's: a little more is its clock, which data sheets have
@@ -153,7 +156,10 @@ func (r *result) kernels(file string) error {
 				if strings.HasPrefix(m[1], "gemm") {
 					impossible = impossibleProducts
 				}
-				r.Figures = append(r.Figures, figure{Name: m[1], Value: value, Unit: "% of the peak", AtLeast: shares(r.board().Capability)[m[1]], Impossible: impossible})
+				r.Figures = append(r.Figures, figure{
+					Name: m[1], Value: value, Unit: "% of the peak",
+					AtLeast: shares(r.board().Capability)[m[1]], Impossible: impossible,
+				})
 			case "GB/s", "TFLOP/s":
 				r.Figures = append(r.Figures, figure{Name: m[1], Value: value, Unit: unit})
 			}
@@ -182,7 +188,10 @@ func (r *result) sweep(out string) error {
 	r.Figures = append(r.Figures, figure{Name: "batch sizes of the sweep", Value: float64(ran), AtLeast: sweepBatches})
 	for _, s := range r.Steps {
 		if s.Name == "sweep" {
-			r.Figures = append(r.Figures, figure{Name: "time of the sweep", Value: s.Seconds, Unit: "s", AtMost: sweepSeconds(r.board())})
+			r.Figures = append(r.Figures, figure{
+				Name: "time of the sweep", Value: s.Seconds, Unit: "s",
+				AtMost: sweepSeconds(r.board()),
+			})
 		}
 	}
 	return nil
@@ -225,7 +234,8 @@ func (r *result) summary() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s, driver %s, CUDA %s\n\n", r.GPU, r.Driver, r.CUDA)
 	if r.Simulated {
-		b.WriteString("**SIMULATED: there was no GPU. No figure here was measured; none belongs into bench/reference.**\n\n")
+		b.WriteString(
+			"**SIMULATED: there was no GPU. No figure here was measured; none belongs into bench/reference.**\n\n")
 	}
 	if r.Verdict != "" {
 		fmt.Fprintf(&b, "**%s**\n\n", r.Verdict)
@@ -249,7 +259,8 @@ func (r *result) summary() string {
 		if !f.possible() && !r.Simulated {
 			mark = "IMPOSSIBLE"
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", f.Name, strings.TrimSpace(strconv.FormatFloat(math.Round(f.Value*100)/100, 'g', -1, 64)+" "+f.Unit), f.bar(), mark)
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", f.Name,
+			strings.TrimSpace(strconv.FormatFloat(math.Round(f.Value*100)/100, 'g', -1, 64)+" "+f.Unit), f.bar(), mark)
 	}
 	b.WriteString(r.needTable())
 	b.WriteString("\n| step | exit code | time | |\n|:--- | ---:| ---:|:--- |\n")
@@ -277,7 +288,8 @@ func (r *result) judge() error {
 		switch {
 		case r.Simulated:
 		case !f.possible():
-			found[couldNotRun] = append(found[couldNotRun], fmt.Sprintf("%s is %.4g %s, which no board can have", f.Name, f.Value, f.Unit))
+			found[couldNotRun] = append(found[couldNotRun],
+				fmt.Sprintf("%s is %.4g %s, which no board can have", f.Name, f.Value, f.Unit))
 		case !f.reached():
 			found[slow] = append(found[slow], fmt.Sprintf("%s is %.4g, not %s", f.Name, f.Value, f.bar()))
 		}
@@ -286,7 +298,8 @@ func (r *result) judge() error {
 		wanted-- // nobody knows how long it should take
 	}
 	if barred < wanted {
-		found[couldNotRun] = append(found[couldNotRun], fmt.Sprintf("%d of %d figures are missing", wanted-barred, wanted))
+		found[couldNotRun] = append(found[couldNotRun],
+			fmt.Sprintf("%d of %d figures are missing", wanted-barred, wanted))
 	}
 	worst, wrong := healthy, []string(nil)
 	for _, v := range []verdict{slow, couldNotRun, defect} {

@@ -53,7 +53,8 @@ func TestFiguresAreReadAndJudged(t *testing.T) {
 	r := &result{GPU: "a100-40", Steps: []step{{Name: "sweep", Seconds: 14}}}
 	require.NoError(t, r.read(dir))
 	f := figures(t, r)
-	require.Equal(t, figure{Name: "fill", Value: 93.1, Unit: "% of the peak", AtLeast: 85, Impossible: 110}, f["fill % of the peak"])
+	require.Equal(t, figure{Name: "fill", Value: 93.1, Unit: "% of the peak", AtLeast: 85, Impossible: 110},
+		f["fill % of the peak"])
 	require.Equal(t, figure{Name: "copy", Value: 1500, Unit: "GB/s"}, f["copy GB/s"])
 	require.Equal(t, figure{Name: "gemm-f16", Value: 400, Unit: "TFLOP/s"}, f["gemm-f16 TFLOP/s"])
 	require.Equal(t, figure{Name: "batch sizes of the sweep", Value: 8, AtLeast: 8}, f["batch sizes of the sweep "])
@@ -67,7 +68,9 @@ func TestFiguresAreReadAndJudged(t *testing.T) {
 	// The worst is named first: a step that failed says more than a slow figure.
 	r = &result{GPU: "a100-40", Steps: []step{{Name: "sweep", Seconds: 16}, {Name: "tests", Exit: 1}}}
 	require.NoError(t, r.read(folder(t, 7)))
-	require.EqualError(t, r.judge(), "could not run: tests failed; gemm-f16 is 49.9, not >= 50; batch sizes of the sweep is 7, not >= 8; time of the sweep is 16, not <= 15")
+	require.EqualError(t, r.judge(),
+		"could not run: tests failed; gemm-f16 is 49.9, not >= 50; batch sizes of the sweep is 7, not >= 8; time of "+
+			"the sweep is 16, not <= 15")
 	r.Defects = []string{"2 uncorrected memory errors while it ran"}
 	require.ErrorContains(t, r.judge(), "defect: 2 uncorrected memory errors while it ran; tests failed")
 	require.Equal(t, defect, r.Verdict)
@@ -79,7 +82,14 @@ func TestBarsAreOfTheBoard(t *testing.T) {
 		gpu      string
 		products float64
 		seconds  float64
-	}{{"t4", 30, 37}, {"a100-40", 50, 15}, {"rtx-4090", 50, 15}, {"h100", 30, 15}, {"b200", 15, 15}, {"rtx-5060-ti", 45, 15}} {
+	}{
+		{"t4", 30, 37},
+		{"a100-40", 50, 15},
+		{"rtx-4090", 50, 15},
+		{"h100", 30, 15},
+		{"b200", 15, 15},
+		{"rtx-5060-ti", 45, 15},
+	} {
 		gpu := (&result{GPU: tt.gpu}).board()
 		require.InDelta(t, tt.products, shares(gpu.Capability)["gemm-f16"], 0, tt.gpu)
 		require.InDelta(t, tt.seconds, sweepSeconds(gpu), 0, tt.gpu)
@@ -98,7 +108,8 @@ func TestRatesAbovePhysicsAreNotReached(t *testing.T) {
 	dir := folder(t, 8)
 	text, err := os.ReadFile(filepath.Join(dir, "kernels.txt"))
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "kernels.txt"), []byte(strings.Replace(string(text), "49.9", "340138", 1)), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "kernels.txt"),
+		[]byte(strings.Replace(string(text), "49.9", "340138", 1)), 0o600))
 	r := &result{GPU: "a100-40", Steps: []step{{Name: "sweep", Seconds: 14}}}
 	require.NoError(t, r.read(dir))
 	require.EqualError(t, r.judge(), "could not run: gemm-f16 is 3.401e+05 % of the peak, which no board can have")
@@ -124,7 +135,8 @@ func TestErrorsOfTheBoardAreThoseThatCameMeanwhile(t *testing.T) {
 // What a simulated driver gave is not judged, and says so wherever it stands.
 func TestASimulatedDriverMeasuresNothing(t *testing.T) {
 	r := &result{Steps: []step{{Name: "sweep", Seconds: 100}}}
-	require.NoError(t, r.diagnose([]byte(`{"driver":"580.65.06 (simulated driver)","cuda":"13.0","gpus":[{"name":"NVIDIA H200"}]}`)))
+	require.NoError(t,
+		r.diagnose([]byte(`{"driver":"580.65.06 (simulated driver)","cuda":"13.0","gpus":[{"name":"NVIDIA H200"}]}`)))
 	require.True(t, r.Simulated)
 	require.Equal(t, "NVIDIA H200", r.GPU)
 	dir := folder(t, 8)

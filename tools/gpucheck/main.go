@@ -199,22 +199,34 @@ func (c *check) steps() [][]string {
 	vprof, tests := filepath.Join(c.bin, "vprof"), filepath.Join(c.bin, "cuda.test")
 	file := func(name string) string { return filepath.Join(c.out, name) }
 	sweep := func(name string, args ...string) []string {
-		return append([]string{name, vprof, "sweep", "--device", "cuda:0", "--quiet", "--export", file(name + ".json")}, args...)
+		return append([]string{
+			name, vprof, "sweep", "--device", "cuda:0", "--quiet", "--export",
+			file(name + ".json"),
+		}, args...)
 	}
-	calibrate := []string{"calibrate", vprof, "calibrate", file("sweep.json"), "--output", file("coefficients.yaml"), "--export", file("calibration.json")}
+	calibrate := []string{
+		"calibrate", vprof, "calibrate", file("sweep.json"), "--output", file("coefficients.yaml"),
+		"--export", file("calibration.json"),
+	}
 	if c.result.Simulated {
 		calibrate = append(calibrate, "--allow-simulated")
 	}
 	return [][]string{
 		{"tests", tests, "-test.v", "-test.run", "^TestReal", "-test.timeout", "10m"},
 		{"kernels", tests, "-test.run", "^$", "-test.bench", "^BenchmarkReal", "-test.benchtime", "50x"},
-		sweep("sweep", "--model", "redimnet-b2", "--stage", "full", "--batch", batches(c.result.memory), "--warm-up", "0", "--repeat", "1"),
+		sweep("sweep", "--model", "redimnet-b2", "--stage", "full", "--batch", batches(c.result.memory), "--warm-up",
+			"0", "--repeat", "1"),
 		calibrate,
-		sweep("sweep-expandable", "--model", "redimnet-b2", "--batch", "16,64", "--alloc-conf", "expandable_segments:True"),
-		sweep("sweep-fp16", "--model", "redimnet-b2", "--amp", "fp16", "--batch", "16,64", "--repeat", "3", "--warm-up", "1"),
+		sweep("sweep-expandable", "--model", "redimnet-b2", "--batch", "16,64", "--alloc-conf",
+			"expandable_segments:True"),
+		sweep("sweep-fp16", "--model", "redimnet-b2", "--amp", "fp16", "--batch", "16,64", "--repeat", "3",
+			"--warm-up", "1"),
 		sweep("verify", "--model", "redimnet-b0", "--batch", "8", "--verify"),
 		sweep("find-max", "--model", "resnet50", "--batch", "64", "--find-max"),
-		{"fit", vprof, "fit", "--model", "redimnet-b2", "--stage", "full", "--device", "cuda:0", "--export", file("fit.json")},
+		{
+			"fit", vprof, "fit", "--model", "redimnet-b2", "--stage", "full", "--device", "cuda:0", "--export",
+			file("fit.json"),
+		},
 		{
 			"smoke", vprof, "smoke", "--model", "redimnet-b2", "--stage", "full", "--batch",
 			strconv.Itoa(min(16, largest(c.result.memory)/2)), "--device", "cuda:0", "--export", file("smoke.json"),
@@ -243,7 +255,10 @@ func (c *check) do(ctx context.Context, name string, command ...string) error {
 	cmd.Stderr = cmd.Stdout
 	began := time.Now()
 	err := cmd.Run()
-	s := step{Name: name, Command: append([]string{filepath.Base(command[0])}, command[1:]...), Seconds: time.Since(began).Seconds()}
+	s := step{
+		Name: name, Command: append([]string{filepath.Base(command[0])}, command[1:]...),
+		Seconds: time.Since(began).Seconds(),
+	}
 	var ended *exec.ExitError
 	if errors.As(err, &ended) {
 		s.Exit = ended.ExitCode()

@@ -51,7 +51,8 @@ func TestEveryStepLeavesItsOutput(t *testing.T) {
 	for _, name := range []string{"sweep.json", "kernels.txt"} {
 		text, err := os.ReadFile(filepath.Join(folder(t, 8), name))
 		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(filepath.Join(c.bin, name), bytes.ReplaceAll(text, []byte("49.9"), []byte("50")), 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(c.bin, name),
+			bytes.ReplaceAll(text, []byte("49.9"), []byte("50")), 0o600))
 	}
 	require.NoError(t, c.run(t.Context()), "%s", c.screen)
 	require.Equal(t, "NVIDIA A100-SXM4-40GB", c.result.GPU)
@@ -94,14 +95,16 @@ func TestThreeBoards(t *testing.T) {
 		wrong   bool
 	}{
 		"healthy": {works, healthy, false},
-		"sick":    {doctor + `echo "vprof: cuda:0: the GPU gives wrong results: 1 of 2304 elements of a product in f32 are wrong" >&2; exit 1`, defect, true},
-		"idle":    {strings.Replace(works, `"memory_bytes"`, `"simulated":true,"memory_bytes"`, 1), "", false},
+		"sick": {doctor +
+			`echo "vprof: cuda:0: the GPU gives wrong results: 1 of 2304 elements of a product in f32 are wrong" >&2; exit 1`, defect, true},
+		"idle": {strings.Replace(works, `"memory_bytes"`, `"simulated":true,"memory_bytes"`, 1), "", false},
 	} {
 		c := machine(t, tt.vprof, fast)
 		for _, file := range []string{"sweep.json", "kernels.txt"} {
 			text, err := os.ReadFile(filepath.Join(folder(t, 8), file))
 			require.NoError(t, err)
-			require.NoError(t, os.WriteFile(filepath.Join(c.bin, file), bytes.ReplaceAll(text, []byte("49.9"), []byte("58")), 0o600))
+			require.NoError(t, os.WriteFile(filepath.Join(c.bin, file),
+				bytes.ReplaceAll(text, []byte("49.9"), []byte("58")), 0o600))
 		}
 		require.Equal(t, tt.wrong, c.run(t.Context()) != nil, name)
 		require.Equal(t, tt.verdict, c.result.Verdict, name)

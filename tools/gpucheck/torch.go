@@ -54,16 +54,26 @@ func (c *check) torchSteps() ([][]string, error) {
 		// A dry run: its figures are no evidence, and say so.
 		device = []string{"--device", "cpu", "--gpu", "t4"}
 	}
-	steps := [][]string{{"torch", c.python, "-c", "import torch; print(torch.__version__, torch.version.cuda, torch.cuda.is_available())"}}
+	steps := [][]string{{
+		"torch", c.python, "-c",
+		"import torch; print(torch.__version__, torch.version.cuda, torch.cuda.is_available())",
+	}}
 	for _, t := range torchCases {
 		file, peaks := filepath.Join(dir, t.name+".pt2"), filepath.Join(dir, t.name+".jsonl")
 		steps = append(steps,
-			[]string{"capture-" + t.name, vprof, "capture", models + ":" + t.name, "--input", t.input, "--python", c.python, "-o", file},
+			[]string{
+				"capture-" + t.name, vprof, "capture", models + ":" + t.name, "--input", t.input, "--python",
+				c.python, "-o", file,
+			},
 			append([]string{
-				"record-" + t.name, c.python, record, "peaks", models + ":" + t.name, "--input", t.input, "--batch", "8,32",
+				"record-" + t.name, c.python, record, "peaks", models + ":" + t.name, "--input", t.input,
+				"--batch", "8,32",
 				"--amp", "none,fp16", "--case", file, "--out", peaks,
 			}, device...),
-			[]string{"accuracy-" + t.name, vprof, "accuracy", peaks, "--format", "json", "--export", filepath.Join(dir, t.name+"-accuracy.json")},
+			[]string{
+				"accuracy-" + t.name, vprof, "accuracy", peaks, "--format", "json", "--export",
+				filepath.Join(dir, t.name+"-accuracy.json"),
+			},
 		)
 		if t.swept {
 			steps = append(steps, []string{
@@ -112,7 +122,10 @@ func (r *result) torch(out string) error {
 		if t.swept {
 			errs = append(errs, r.beside(out, t.name))
 		}
-		r.Figures = append(r.Figures, figure{Name: "PyTorch, " + t.name + ": largest error of reserved bytes", Value: 100 * a.Summary.Reserved.Max, Unit: "%", AtMost: torchBar})
+		r.Figures = append(r.Figures, figure{
+			Name:  "PyTorch, " + t.name + ": largest error of reserved bytes",
+			Value: 100 * a.Summary.Reserved.Max, Unit: "%", AtMost: torchBar,
+		})
 	}
 	return errors.Join(errs...)
 }

@@ -38,7 +38,8 @@ func (e *verdictError) Error() string { return string(e.verdict) + ": " + string
 
 // defects are what commands say where the board computed or kept wrongly.
 var defects = []string{
-	"the GPU gives wrong results", "do not hold what was written", "CUDA_ERROR_ECC_UNCORRECTABLE", "CUDA_ERROR_HARDWARE_STACK_ERROR",
+	"the GPU gives wrong results", "do not hold what was written", "CUDA_ERROR_ECC_UNCORRECTABLE",
+	"CUDA_ERROR_HARDWARE_STACK_ERROR",
 	"CUDA_ERROR_NVLINK_UNCORRECTABLE",
 }
 

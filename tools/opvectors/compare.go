@@ -10,7 +10,8 @@ import (
 func compare(phase string, want, got []string) string {
 	for i := range max(len(want), len(got)) {
 		if i >= len(want) || i >= len(got) || want[i] != got[i] {
-			return fmt.Sprintf("%s event %d\n   want %s\n   got  %s", phase, i, strings.Join(want, " "), strings.Join(got, " "))
+			return fmt.Sprintf("%s event %d\n   want %s\n   got  %s", phase, i, strings.Join(want, " "),
+				strings.Join(got, " "))
 		}
 	}
 	return ""

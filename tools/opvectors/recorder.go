@@ -56,7 +56,10 @@ func (r *Recorder) Events() []string {
 // there the workspace is what is freed at once.
 const convWorkspace = "run_conv_plan"
 
-var convolution = map[string]bool{"cudnn_convolution": true, "cudnn_convolution_transpose": true, "convolution_backward": true}
+var convolution = map[string]bool{
+	"cudnn_convolution": true, "cudnn_convolution_transpose": true,
+	"convolution_backward": true,
+}
 
 // numbering gives recorded allocations new numbers when some are left out.
 type numbering struct {
@@ -84,7 +87,8 @@ func (n *numbering) tokens(events []string, but string) []string {
 		token, rest, _ := strings.Cut(e, " ")
 		if token[0] == '+' {
 			own := fmt.Sprintf("-%d", len(n.kept)) // frees it
-			if words := strings.Fields(rest); len(words) > 1 && (words[1] == but || but == convWorkspace && convolution[words[1]] && i+1 < len(events) && events[i+1] == own) {
+			if words := strings.Fields(rest); len(words) > 1 && (words[1] == but || but == convWorkspace &&
+				convolution[words[1]] && i+1 < len(events) && events[i+1] == own) {
 				n.kept = append(n.kept, -1)
 				continue
 			}

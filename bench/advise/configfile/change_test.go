@@ -11,7 +11,8 @@ import (
 
 func TestDiffIsUnified(t *testing.T) {
 	c := Change{Path: "c.yaml", Before: []byte("a: 1\nb: 2\nc: 3"), After: []byte("a: 1\nb: 5\nc: 3")}
-	require.Equal(t, "--- c.yaml\n+++ c.yaml\n@@ -1,3 +1,3 @@\n a: 1\n-b: 2\n+b: 5\n c: 3\n\\ No newline at end of file\n", c.Diff())
+	require.Equal(t,
+		"--- c.yaml\n+++ c.yaml\n@@ -1,3 +1,3 @@\n a: 1\n-b: 2\n+b: 5\n c: 3\n\\ No newline at end of file\n", c.Diff())
 	require.Empty(t, Change{Path: "c.yaml", Before: []byte("a"), After: []byte("a")}.Diff())
 }
 

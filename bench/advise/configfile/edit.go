@@ -82,7 +82,10 @@ func Splice(f Format, data []byte, edits []Edit) ([]byte, error) {
 	case !utf8.Valid(data) || bytes.IndexByte(data, 0) >= 0:
 		return nil, errors.New("not UTF-8 text")
 	}
-	splice := map[Format]func([]byte, path, Edit) ([]byte, error){YAML: spliceYAML, TOML: spliceTOML, JSON: spliceJSON}[f]
+	splice := map[Format]func([]byte, path, Edit) ([]byte, error){
+		YAML: spliceYAML, TOML: spliceTOML,
+		JSON: spliceJSON,
+	}[f]
 	if splice == nil {
 		return nil, fmt.Errorf("%q is not a format", f)
 	}
@@ -223,7 +226,10 @@ func (e Edit) choose(old kind, shown string) (any, error) {
 	if strings.Contains(shown, "${") {
 		return nil, &KeyError{Path: e.Path, Reason: fmt.Sprintf("is %s, which another key decides; change that", shown)}
 	}
-	return nil, &KeyError{Path: e.Path, Reason: fmt.Sprintf("is %s (%s), not %s; nothing was changed", shown, old, kindOf(e.Value))}
+	return nil, &KeyError{
+		Path:   e.Path,
+		Reason: fmt.Sprintf("is %s (%s), not %s; nothing was changed", shown, old, kindOf(e.Value)),
+	}
 }
 
 // items is a list of one value.

@@ -27,7 +27,10 @@ func outside(a, b []byte) (from, to []byte) {
 // Whatever the document: an edit is refused, or reading the result gives the
 // value, and one stretch of text within a line has changed.
 func FuzzYAMLSplice(f *testing.F) {
-	for _, s := range []string{naics, "a: 1\r\nb: 'x'", "a: &x 1\nb: *x", "a: {b: [1, {c: 2}]}", "? a\n: 1", "a: !!str 4", "- a: 1\n  b:\n  - c", "\ufeffa: 1", "a: |\n x", "a:\u0085b: 1"} {
+	for _, s := range []string{
+		naics, "a: 1\r\nb: 'x'", "a: &x 1\nb: *x", "a: {b: [1, {c: 2}]}", "? a\n: 1",
+		"a: !!str 4", "- a: 1\n  b:\n  - c", "\ufeffa: 1", "a: |\n x", "a:\u0085b: 1",
+	} {
 		f.Add(s, "a", int64(7), "x", byte(0))
 		f.Add(s, "a.b", int64(7), "no", byte(1))
 		f.Add(s, "training.trainer.precision", int64(7), "bf16-mixed", byte(1))
@@ -141,9 +144,15 @@ func TestOrdinaryYAMLIsAlwaysChanged(t *testing.T) {
 				indent = append(indent, key)
 				continue
 			}
-			form := rapid.SampledFrom([]string{"4", "'q # q'", `"d \" d"`, "plain text", "{in: 5, other: x}", "true", "2e-4", ""}).Draw(t, "form")
+			form := rapid.SampledFrom([]string{
+				"4", "'q # q'", `"d \" d"`, "plain text", "{in: 5, other: x}", "true",
+				"2e-4", "",
+			}).Draw(t, "form")
 			path := strings.Join(append(append([]string{}, indent...), key), ".")
-			old := map[string]any{"4": int64(1), "2e-4": int64(1), "{in: 5, other: x}": int64(1), "true": false, "": int64(1)}[form]
+			old := map[string]any{
+				"4": int64(1), "2e-4": int64(1), "{in: 5, other: x}": int64(1), "true": false,
+				"": int64(1),
+			}[form]
 			if old == nil {
 				old = "new one"
 			}

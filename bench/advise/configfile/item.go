@@ -33,7 +33,9 @@ func (s *yamlSplice) addItem(root *yaml.Node, p path) ([]byte, error) {
 		}
 	case node.Kind != yaml.SequenceNode:
 		return nil, s.wrong("line %d has %s there, not a list", node.Line, shown(node))
-	case slices.ContainsFunc(node.Content, func(n *yaml.Node) bool { return scalar(n).Kind == yaml.ScalarNode && sameYAML(n, s.edit.Value) }):
+	case slices.ContainsFunc(node.Content, func(n *yaml.Node) bool {
+		return scalar(n).Kind == yaml.ScalarNode && sameYAML(n, s.edit.Value)
+	}):
 		return s.data, nil
 	case node.Style&yaml.FlowStyle != 0:
 		at, err := s.content(node)
@@ -65,7 +67,8 @@ func (s *yamlSplice) addItem(root *yaml.Node, p path) ([]byte, error) {
 func (s *yamlSplice) behindItems(list *yaml.Node, word string) []byte {
 	start, ok := offset(s.data, list.Line, 1)
 	dash, okDash := offset(s.data, list.Line, list.Column)
-	if !ok || !okDash || strings.Trim(string(s.data[start:dash]), " ") != "" || !bytes.HasPrefix(s.data[dash:], []byte("- ")) {
+	if !ok || !okDash || strings.Trim(string(s.data[start:dash]), " ") != "" ||
+		!bytes.HasPrefix(s.data[dash:], []byte("- ")) {
 		return nil
 	}
 	lineBreak := "\n"

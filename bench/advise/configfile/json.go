@@ -31,7 +31,10 @@ func spliceJSON(data []byte, p path, e Edit) ([]byte, error) {
 	at := place{end - len(raw), end, kinds[raw.Kind()]}
 	switch {
 	case e.Item:
-		return nil, &KeyError{Path: e.Path, Reason: fmt.Sprintf("add %v to it by hand: vprof adds to lists of YAML files", e.Value)}
+		return nil, &KeyError{
+			Path:   e.Path,
+			Reason: fmt.Sprintf("add %v to it by hand: vprof adds to lists of YAML files", e.Value),
+		}
 	case raw.Kind() == '{':
 		return nil, &KeyError{Path: e.Path, Reason: "is an object, not a single value"}
 	case raw.Kind() == '[':
@@ -92,7 +95,10 @@ func insertJSON(data []byte, p path, e Edit, before any) ([]byte, error) {
 			entry = "{" + entry + "}"
 		}
 	}
-	byHand := &KeyError{Path: e.Path, Reason: fmt.Sprintf("cannot be added safely to this file; set it to %s by hand", value)}
+	byHand := &KeyError{
+		Path:   e.Path,
+		Reason: fmt.Sprintf("cannot be added safely to this file; set it to %s by hand", value),
+	}
 	object, end, times := findJSON(data, p[:has])
 	if times != 1 || object.Kind() != '{' {
 		return nil, byHand

@@ -31,17 +31,42 @@ func TestYAMLEditsChangeTheirLineAndNothingElse(t *testing.T) {
 		value                  any
 		create                 bool
 	}{
-		{"number with comment", naics, "data_loader.batch_size", strings.Replace(naics, "batch_size: 4 ", "batch_size: 46 ", 1), int64(46), false},
-		{"double quotes", naics, "training.trainer.precision", strings.Replace(naics, `"16-mixed"`, `"bf16-mixed"`, 1), "bf16-mixed", false},
-		{"single quotes in braces", naics, "data_loader.tokenization.padding", strings.Replace(naics, `'max_length'`, `'it''s'`, 1), "it's", false},
-		{"number in braces", naics, "data_loader.tokenization.max_length", strings.Replace(naics, "512", "128", 1), int64(128), false},
-		{"float becomes integer", naics, "training.learning_rate", strings.Replace(naics, "2e-4", "1", 1), int64(1), false},
+		{
+			"number with comment", naics, "data_loader.batch_size",
+			strings.Replace(naics, "batch_size: 4 ", "batch_size: 46 ", 1), int64(46), false,
+		},
+		{
+			"double quotes", naics, "training.trainer.precision",
+			strings.Replace(naics, `"16-mixed"`, `"bf16-mixed"`, 1),
+			"bf16-mixed", false,
+		},
+		{
+			"single quotes in braces", naics, "data_loader.tokenization.padding",
+			strings.Replace(naics, `'max_length'`, `'it''s'`, 1), "it's", false,
+		},
+		{
+			"number in braces", naics, "data_loader.tokenization.max_length", strings.Replace(naics, "512", "128", 1),
+			int64(128), false,
+		},
+		{
+			"float becomes integer", naics, "training.learning_rate", strings.Replace(naics, "2e-4", "1", 1),
+			int64(1), false,
+		},
 		{"item of a list", naics, "training.trainer.callbacks.0", strings.Replace(naics, "- a", "- b", 1), "b", false},
 		{"unchanged", naics, "training.trainer.devices", naics, int64(1), false},
 		{"new key in a block", naics, "training.trainer.strategy", naics + "    strategy: ddp\n", "ddp", true},
-		{"new key in the middle", naics, "data_loader.workers", strings.Replace(naics, "'max_length'}\n", "'max_length'}\n  workers: 2\n", 1), int64(2), true},
-		{"new key in braces", naics, "data_loader.tokenization.lower", strings.Replace(naics, "{max", "{lower: true, max", 1), true, true},
-		{"new group in a block", "a: 1\nb:\n  c: 1\nd: 1\n", "b.e.f.g", "a: 1\nb:\n  c: 1\n  e:\n    f:\n      g: 5\nd: 1\n", int64(5), true},
+		{
+			"new key in the middle", naics, "data_loader.workers",
+			strings.Replace(naics, "'max_length'}\n", "'max_length'}\n  workers: 2\n", 1), int64(2), true,
+		},
+		{
+			"new key in braces", naics, "data_loader.tokenization.lower",
+			strings.Replace(naics, "{max", "{lower: true, max", 1), true, true,
+		},
+		{
+			"new group in a block", "a: 1\nb:\n  c: 1\nd: 1\n", "b.e.f.g",
+			"a: 1\nb:\n  c: 1\n  e:\n    f:\n      g: 5\nd: 1\n", int64(5), true,
+		},
 		{"new group at the end, CRLF", "a: 1\r\nb: 2", "c.d", "a: 1\r\nb: 2\r\nc:\r\n  d: true", true, true},
 		{"new group in braces", "a: {b: 1}\n", "a.c.d", "a: {c: {d: x}, b: 1}\n", "x", true},
 		{"new key in empty braces", "a: {}\n", "a.b", "a: {b: 1}\n", int64(1), true},
@@ -50,14 +75,20 @@ func TestYAMLEditsChangeTheirLineAndNothingElse(t *testing.T) {
 		{"CRLF, new key", "a: 1\r\nb: x\r\n", "c", "a: 1\r\nb: x\r\nc: true\r\n", true, true},
 		{"CR only", "a: 1\rb: 2\r", "b", "a: 1\rb: 3\r", int64(3), false},
 		{"byte order mark", "\ufeffa: 1\n", "a", "\ufeffa: 2\n", int64(2), false},
-		{"characters of several bytes", "ä: 1\nü: {é: 'ß', b: 2} # ö\n", "ü.b", "ä: 1\nü: {é: 'ß', b: 3} # ö\n", int64(3), false},
+		{
+			"characters of several bytes", "ä: 1\nü: {é: 'ß', b: 2} # ö\n", "ü.b", "ä: 1\nü: {é: 'ß', b: 3} # ö\n",
+			int64(3), false,
+		},
 		{"nothing yet", "a:\nb: 1\n", "a", "a: 5\nb: 1\n", int64(5), false},
 		{"null", "a: null\nb: ~\n", "b", "a: null\nb: true\n", true, false},
 		{"nothing in braces", "a: {b: , c: 1}\n", "a.b", "a: {b: 2, c: 1}\n", int64(2), false},
 		{"anchor nobody repeats", "a: &x 1\n", "a", "a: &x 2\n", int64(2), false},
 		{"tag", "a: !!int 1\n", "a", "a: !!int 2\n", int64(2), false},
 		{"alias", "x: &x 1\na: *x\n", "a", "x: &x 1\na: 2\n", int64(2), false},
-		{"override of a merged key", "x: &x {b: 1}\na:\n  <<: *x\n  c: 1\n", "a.b", "x: &x {b: 1}\na:\n  <<: *x\n  c: 1\n  b: 2\n", int64(2), false},
+		{
+			"override of a merged key", "x: &x {b: 1}\na:\n  <<: *x\n  c: 1\n", "a.b",
+			"x: &x {b: 1}\na:\n  <<: *x\n  c: 1\n  b: 2\n", int64(2), false,
+		},
 		{"text that looks like a number", "a: x\n", "a", "a: \"16\"\n", "16", false},
 		{"text that old readers take for no", "a: x\n", "a", "a: \"no\"\n", "no", false},
 		{"precision as a number", "precision: 16\n", "precision", "precision: 16-mixed\n", "16-mixed", false},
@@ -127,16 +158,22 @@ func TestMissingKeyOfTheDefaultStaysMissing(t *testing.T) {
 
 // In every format the error says what there is, and what to do.
 func TestMissingKeysSayWhatThereIs(t *testing.T) {
-	for f, text := range map[Format]string{YAML: "train: {batch_size: 4, steps: 2}\n", TOML: "[train]\nbatch_size = 4\nsteps = 2\n", JSON: `{"train": {"batch_size": 4, "steps": 2}}`} {
+	for f, text := range map[Format]string{
+		YAML: "train: {batch_size: 4, steps: 2}\n",
+		TOML: "[train]\nbatch_size = 4\nsteps = 2\n", JSON: `{"train": {"batch_size": 4, "steps": 2}}`,
+	} {
 		_, err := Splice(f, []byte(text), []Edit{{Path: "train.batchsize", Value: int64(8)}})
-		require.EqualError(t, err, `train.batchsize: there is no key "train.batchsize" (there are batch_size, steps); add it to the file, or name another`, f)
+		require.EqualError(t, err,
+			`train.batchsize: there is no key "train.batchsize" (there are batch_size, steps); add it to the file, or name another`, f)
 		_, err = Splice(f, []byte(text), []Edit{{Path: "training.batch.size", Value: int64(8)}})
-		require.EqualError(t, err, `training.batch.size: there is no key "training" (there are train); add it to the file, or name another`, f)
+		require.EqualError(t, err,
+			`training.batch.size: there is no key "training" (there are train); add it to the file, or name another`, f)
 	}
 }
 
 func TestAllFailedEditsAreNamed(t *testing.T) {
-	_, err := Splice(YAML, []byte("a: 1\n"), []Edit{{Path: "b", Value: int64(1)}, {Path: "a", Value: int64(2)}, {Path: "c", Value: int64(1)}})
+	_, err := Splice(YAML, []byte("a: 1\n"),
+		[]Edit{{Path: "b", Value: int64(1)}, {Path: "a", Value: int64(2)}, {Path: "c", Value: int64(1)}})
 	require.ErrorContains(t, err, `b: there is no key "b"`)
 	require.ErrorContains(t, err, `c: there is no key "c"`)
 	require.NotContains(t, err.Error(), "a: ")

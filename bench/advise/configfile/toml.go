@@ -105,7 +105,10 @@ func valueTOML(parser *unstable.Parser, x *unstable.Node, above, p path, e Edit)
 	case unstable.String:
 		at.kind = text
 	default:
-		return place{}, true, &KeyError{Path: e.Path, Reason: "is " + strings.ToLower(v.Kind.String()) + ", not a single value"}
+		return place{}, true, &KeyError{
+			Path:   e.Path,
+			Reason: "is " + strings.ToLower(v.Kind.String()) + ", not a single value",
+		}
 	}
 	r := v.Raw
 	if r.Length == 0 {

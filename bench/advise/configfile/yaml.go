@@ -102,7 +102,9 @@ func (s *yamlSplice) wrong(format string, args ...any) error {
 func (s *yamlSplice) find(n *yaml.Node, p path) (parent, node *yaml.Node, lacking path, err error) {
 	for i, key := range p {
 		if again, ok := s.aliased[n]; ok {
-			return nil, nil, nil, s.wrong("is within &%s of line %d, which line %d repeats; changing one would change both", n.Anchor, n.Line, again.Line)
+			return nil, nil, nil,
+				s.wrong("is within &%s of line %d, which line %d repeats; changing one would change both", n.Anchor,
+					n.Line, again.Line)
 		}
 		var next *yaml.Node
 		switch n.Kind {
@@ -113,13 +115,15 @@ func (s *yamlSplice) find(n *yaml.Node, p path) (parent, node *yaml.Node, lackin
 		case yaml.SequenceNode:
 			at, err := strconv.Atoi(key)
 			if err != nil || at < 0 || at >= len(n.Content) {
-				return nil, nil, nil, s.wrong("line %d has a list of %d items; %q is none of them", n.Line, len(n.Content), key)
+				return nil, nil, nil, s.wrong("line %d has a list of %d items; %q is none of them", n.Line,
+					len(n.Content), key)
 			}
 			next = n.Content[at]
 		case yaml.AliasNode:
 			return nil, nil, nil, s.wrong("line %d repeats &%s there; change it where it stands", n.Line, n.Value)
 		default:
-			return nil, nil, nil, s.wrong("%q has no keys: line %d has %s there", strings.Join(p[:i], "."), n.Line, shown(n))
+			return nil, nil, nil, s.wrong("%q has no keys: line %d has %s there", strings.Join(p[:i], "."),
+				n.Line, shown(n))
 		}
 		if next == nil {
 			if s.edit.Create || i == len(p)-1 && merges(n, key) {
@@ -130,7 +134,8 @@ func (s *yamlSplice) find(n *yaml.Node, p path) (parent, node *yaml.Node, lackin
 		parent, n = n, next
 	}
 	if again, ok := s.aliased[n]; ok {
-		return nil, nil, nil, s.wrong("is &%s, which line %d repeats; changing one would change both", n.Anchor, again.Line)
+		return nil, nil, nil, s.wrong("is &%s, which line %d repeats; changing one would change both",
+			n.Anchor, again.Line)
 	}
 	return parent, n, nil, nil
 }
@@ -273,7 +278,8 @@ func yamlText(value any, style yaml.Style) (string, error) {
 		return "'" + strings.ReplaceAll(v, "'", "''") + "'", nil
 	}
 	var n yaml.Node
-	if bare.MatchString(v) && yaml.Unmarshal([]byte(v), &n) == nil && n.Content[0].ShortTag() == "!!str" && !oldBoolean.MatchString(v) {
+	if bare.MatchString(v) && yaml.Unmarshal([]byte(v), &n) == nil && n.Content[0].ShortTag() == "!!str" &&
+		!oldBoolean.MatchString(v) {
 		return v, nil
 	}
 	return quoted, nil

@@ -74,7 +74,8 @@ func lastLine(n *yaml.Node) int {
 func (s *yamlSplice) check(root *yaml.Node, out []byte, parent, node *yaml.Node, lacking path, value any) error {
 	got, err := parseYAML(out)
 	if err != nil {
-		return s.wrong("cannot be changed safely in this file; change it by hand (the result would not be YAML: %v)", err)
+		return s.wrong("cannot be changed safely in this file; change it by hand (the result would not be YAML: %v)",
+			err)
 	}
 	c := comparison{node: node, value: value, budget: maxNodes}
 	if node == nil {

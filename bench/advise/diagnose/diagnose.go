@@ -42,7 +42,8 @@ func Series(s series.Series) []report.Finding {
 	if high-p95 > noticeable && high > 1.2*p95 {
 		found = append(found, report.Finding{
 			Kind: "spike", Problem: true,
-			What:     "a few samples need far more than all others: a larger batch (validation, the last one), a longer sequence, a tensor made at once",
+			What: "a few samples need far more than all others: a larger batch (validation, the last one), a " +
+				"longer sequence, a tensor made at once",
 			Evidence: []string{fmt.Sprintf("at most %s, but 95 %% of the samples at most %s", size(high), size(p95))},
 			Advice: []string{
 				"move batches to the GPU one by one, never the data set: tensors are made on the host",
@@ -56,10 +57,14 @@ func Series(s series.Series) []report.Finding {
 	low, top := series.Quantile(filled, 0.05), series.Quantile(filled, 0.95)
 	if !growing && top-low > unsteady*series.Median(filled) && top-low > noticeable {
 		found = append(found, report.Finding{
-			Kind:     "variable input",
-			What:     "memory goes up and down from step to step, as with inputs of different lengths",
-			Evidence: []string{fmt.Sprintf("in the second half, 90 %% of the samples lie between %s and %s", size(low), size(top))},
-			Advice:   []string{"pad to a fixed length (padding: max_length)", "lower the batch by 10 to 20 %, for the longest input"},
+			Kind: "variable input",
+			What: "memory goes up and down from step to step, as with inputs of different lengths",
+			Evidence: []string{fmt.Sprintf("in the second half, 90 %% of the samples lie between %s and %s",
+				size(low), size(top))},
+			Advice: []string{
+				"pad to a fixed length (padding: max_length)",
+				"lower the batch by 10 to 20 %, for the longest input",
+			},
 		})
 	}
 	var others int64
@@ -79,7 +84,8 @@ func Series(s series.Series) []report.Finding {
 func othersUse(bytes int64, evidence []string) report.Finding {
 	return report.Finding{
 		Kind: "other processes", Problem: true, What: "other processes use the board", Evidence: evidence,
-		Advice: []string{fmt.Sprintf("end them, which frees %s: nvidia-smi or fuser -v /dev/nvidia* lists them", bytesize.Format(bytes))},
+		Advice: []string{fmt.Sprintf("end them, which frees %s: nvidia-smi or fuser -v /dev/nvidia* lists them",
+			bytesize.Format(bytes))},
 	}
 }
 
@@ -92,7 +98,8 @@ func againstLeaks() []string {
 	}
 }
 
-const leaks = "memory grows and does not stop: something keeps tensors of earlier steps (a list of losses with their graph, outputs without detach())"
+const leaks = "memory grows and does not stop: something keeps tensors of earlier steps (a list of losses with " +
+	"their graph, outputs without detach())"
 
 // leak tests for growth that continues to the end. Memory also grows while a cache fills,
 // but then stops.
@@ -105,8 +112,10 @@ func leak(s series.Series, steady []float64) (report.Finding, bool) {
 	f := report.Finding{
 		Kind: "leak", Problem: true, What: leaks, Advice: againstLeaks(),
 		Evidence: []string{
-			fmt.Sprintf("%s over %d samples, %s a sample (Theil-Sen)", size(growth), len(steady), size(whole.PerSample)),
-			fmt.Sprintf("probability of such an order without growth: %.2g (Mann-Kendall), in the second half %.2g", whole.P, end.P),
+			fmt.Sprintf("%s over %d samples, %s a sample (Theil-Sen)", size(growth), len(steady),
+				size(whole.PerSample)),
+			fmt.Sprintf("probability of such an order without growth: %.2g (Mann-Kendall), in the second half %.2g",
+				whole.P, end.P),
 		},
 	}
 	if s.Process.PID != 0 {
@@ -126,12 +135,19 @@ func use(peak, total int64) []report.Finding {
 		return nil
 	}
 	share := float64(peak) / float64(total)
-	evidence := []string{fmt.Sprintf("at most %s of %s in use (%.0f %%)", bytesize.Format(peak), bytesize.Format(total), 100*share)}
+	evidence := []string{fmt.Sprintf("at most %s of %s in use (%.0f %%)", bytesize.Format(peak),
+		bytesize.Format(total), 100*share)}
 	switch {
 	case share < underUsed:
-		return []report.Finding{{Kind: "under-use", What: "less than half of the board is in use; a larger batch would train faster", Evidence: evidence}}
+		return []report.Finding{{
+			Kind: "under-use",
+			What: "less than half of the board is in use; a larger batch would train faster", Evidence: evidence,
+		}}
 	case share > nearlyFull:
-		return []report.Finding{{Kind: "nearly full", Problem: true, What: "hardly anything is left for a longer input or another process", Evidence: evidence}}
+		return []report.Finding{{
+			Kind: "nearly full", Problem: true,
+			What: "hardly anything is left for a longer input or another process", Evidence: evidence,
+		}}
 	}
 	return nil
 }
@@ -173,12 +189,14 @@ func leakOfSteps(s snapshot.Summary) (report.Finding, bool) {
 	}
 	f := report.Finding{
 		Kind: "leak", Problem: true, What: leaks, Advice: againstLeaks(),
-		Evidence: []string{fmt.Sprintf("%d steps leave %s more and more, %s a step (Theil-Sen; probability without growth %.2g, Mann-Kendall)",
+		Evidence: []string{fmt.Sprintf(
+			"%d steps leave %s more and more, %s a step (Theil-Sen; probability without growth %.2g, Mann-Kendall)",
 			len(ends), size(growth), size(trend.PerSample), trend.P)},
 	}
 	for _, site := range s.Sites {
 		if site.Blocks >= len(ends)/2 {
-			f.Evidence = append(f.Evidence, fmt.Sprintf("%d blocks in use, %s, are of %s", site.Blocks, bytesize.Format(site.Bytes), site.Where))
+			f.Evidence = append(f.Evidence,
+				fmt.Sprintf("%d blocks in use, %s, are of %s", site.Blocks, bytesize.Format(site.Bytes), site.Where))
 		}
 	}
 	return f, true
@@ -197,21 +215,30 @@ type cache struct {
 func fragmentation(c cache) []report.Finding {
 	over := float64(c.reserved) >= cacheOverUse*float64(c.allocated) && c.reserved-c.allocated >= noticeable
 	// A little is always in pieces.
-	pieces := c.failed > 0 && c.free >= c.failed && c.largest < c.failed && float64(c.free) > inPieces*float64(c.reserved)
+	pieces := c.failed > 0 && c.free >= c.failed && c.largest < c.failed &&
+		float64(c.free) > inPieces*float64(c.reserved)
 	if !over && !pieces {
 		return nil
 	}
 	f := report.Finding{
 		Kind: "fragmentation", Problem: true,
-		What:     "the allocator holds far more than tensors need: free pieces that no request fits, or a cache from before",
-		Evidence: []string{fmt.Sprintf("%s reserved, %s allocated", bytesize.Format(c.reserved), bytesize.Format(c.allocated))},
-		Advice:   []string{"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", "torch.cuda.empty_cache() between training and validation, and after each epoch"},
+		What: "the allocator holds far more than tensors need: free pieces that no request fits, or a cache " +
+			"from before",
+		Evidence: []string{fmt.Sprintf("%s reserved, %s allocated", bytesize.Format(c.reserved),
+			bytesize.Format(c.allocated))},
+		Advice: []string{
+			"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+			"torch.cuda.empty_cache() between training and validation, and after each epoch",
+		},
 	}
 	if c.largest > 0 {
-		f.Evidence = append(f.Evidence, fmt.Sprintf("the largest free piece has %s of %s", bytesize.Format(c.largest), bytesize.Format(c.free)))
+		f.Evidence = append(f.Evidence,
+			fmt.Sprintf("the largest free piece has %s of %s", bytesize.Format(c.largest), bytesize.Format(c.free)))
 	}
 	if pieces {
-		f.Evidence = append(f.Evidence, fmt.Sprintf("%s were asked for while %s were free in the cache, in pieces too small", bytesize.Format(c.failed), bytesize.Format(c.free)))
+		f.Evidence = append(f.Evidence,
+			fmt.Sprintf("%s were asked for while %s were free in the cache, in pieces too small",
+				bytesize.Format(c.failed), bytesize.Format(c.free)))
 	}
 	return []report.Finding{f}
 }
@@ -221,7 +248,10 @@ func Run(d report.Device, u *report.Run) []report.Finding {
 	var found []report.Finding
 	c := cache{allocated: u.Allocated, reserved: u.Reserved}
 	if u.OOM != nil {
-		found = append(found, report.Finding{Kind: "out of memory", Problem: true, What: "the step does not fit", Evidence: []string{u.OOM.String()}})
+		found = append(found, report.Finding{
+			Kind: "out of memory", Problem: true, What: "the step does not fit",
+			Evidence: []string{u.OOM.String()},
+		})
 		if n := len(u.Phases); n > 0 { // the last one is when it happened
 			c.free, c.failed = u.Phases[n-1].Reserved-u.Phases[n-1].Allocated, u.OOM.Want
 		}

@@ -27,10 +27,22 @@ func TestRunsAreDiagnosed(t *testing.T) {
 		want []string
 	}{
 		{report.Run{Allocated: 700 * steptest.MiB, Reserved: 750 * steptest.MiB, Device: 800 * steptest.MiB}, nil},
-		{report.Run{Allocated: 300 * steptest.MiB, Reserved: 330 * steptest.MiB, Device: 400 * steptest.MiB}, []string{"under-use"}},
-		{report.Run{Allocated: 300 * steptest.MiB, Reserved: 800 * steptest.MiB, Device: 900 * steptest.MiB}, []string{"fragmentation"}},
-		{report.Run{Allocated: 900 * steptest.MiB, Reserved: 920 * steptest.MiB, Device: 990 * steptest.MiB, Retries: 2}, []string{"cache given back", "nearly full"}},
-		{report.Run{Allocated: 300 * steptest.MiB, Reserved: 330 * steptest.MiB, Device: 400 * steptest.MiB, Others: 300 * steptest.MiB}, []string{"other processes"}},
+		{
+			report.Run{Allocated: 300 * steptest.MiB, Reserved: 330 * steptest.MiB, Device: 400 * steptest.MiB},
+			[]string{"under-use"},
+		},
+		{
+			report.Run{Allocated: 300 * steptest.MiB, Reserved: 800 * steptest.MiB, Device: 900 * steptest.MiB},
+			[]string{"fragmentation"},
+		},
+		{report.Run{
+			Allocated: 900 * steptest.MiB, Reserved: 920 * steptest.MiB, Device: 990 * steptest.MiB,
+			Retries: 2,
+		}, []string{"cache given back", "nearly full"}},
+		{report.Run{
+			Allocated: 300 * steptest.MiB, Reserved: 330 * steptest.MiB, Device: 400 * steptest.MiB,
+			Others: 300 * steptest.MiB,
+		}, []string{"other processes"}},
 		{report.Run{OOM: &report.OOM{}}, []string{"out of memory"}},
 	} {
 		require.Equal(t, c.want, kinds(Run(board, &c.run)))
@@ -40,7 +52,10 @@ func TestRunsAreDiagnosed(t *testing.T) {
 func TestSnapshotsAreDiagnosed(t *testing.T) {
 	require.Empty(t, Snapshot(snapshot.Summary{PeakAllocated: 900 * steptest.MiB, PeakReserved: 1000 * steptest.MiB}))
 	require.Equal(t, []string{"out of memory", "fragmentation"},
-		kinds(Snapshot(snapshot.Summary{PeakAllocated: 400 * steptest.MiB, PeakReserved: 1000 * steptest.MiB, LargestFree: 20 * steptest.MiB, OOMs: 1})))
+		kinds(Snapshot(snapshot.Summary{
+			PeakAllocated: 400 * steptest.MiB, PeakReserved: 1000 * steptest.MiB,
+			LargestFree: 20 * steptest.MiB, OOMs: 1,
+		})))
 }
 
 // A cache that fills and stays is no leak, however long it took.
@@ -63,7 +78,10 @@ func steady(n int, mebibytes float64) []float64 {
 func TestLogsOfProcessesShowWhoElseIsThere(t *testing.T) {
 	s := series.Series{
 		Product: "Tesla T4", Mine: steady(50, 10000), Peak: 12000 * steptest.MiB,
-		Others: []series.Process{{PID: 7, Name: "jupyter", Peak: 1900 * steptest.MiB}, {PID: 8, Name: "nvtop", Peak: 2 * steptest.MiB}},
+		Others: []series.Process{
+			{PID: 7, Name: "jupyter", Peak: 1900 * steptest.MiB},
+			{PID: 8, Name: "nvtop", Peak: 2 * steptest.MiB},
+		},
 	}
 	found := Series(s)
 	require.Equal(t, []string{"other processes"}, kinds(found))
@@ -85,7 +103,10 @@ func TestSnapshotsOfSeveralStepsShowWhatLeaks(t *testing.T) {
 	}
 	s := snapshot.Summary{
 		PeakAllocated: 900 * steptest.MiB, PeakReserved: 1000 * steptest.MiB, Troughs: grows,
-		Sites: []snapshot.Site{{Where: "model.py:3 forward", Blocks: 2, Bytes: 400 * steptest.MiB}, {Where: "train.py:12 main", Blocks: 11, Bytes: 110 * steptest.MiB}},
+		Sites: []snapshot.Site{
+			{Where: "model.py:3 forward", Blocks: 2, Bytes: 400 * steptest.MiB},
+			{Where: "train.py:12 main", Blocks: 11, Bytes: 110 * steptest.MiB},
+		},
 	}
 	found := Snapshot(s)
 	require.Equal(t, []string{"leak"}, kinds(found))
@@ -99,12 +120,20 @@ func TestSnapshotsOfSeveralStepsShowWhatLeaks(t *testing.T) {
 
 // 300 MiB are free and 100 are asked for, but no piece has more than 60.
 func TestFreePiecesThatNoRequestFitsAreFragments(t *testing.T) {
-	s := snapshot.Summary{PeakAllocated: 900 * steptest.MiB, PeakReserved: 1000 * steptest.MiB, OOMs: 1, Failed: 100 * steptest.MiB, Free: 300 * steptest.MiB, LargestFree: 60 * steptest.MiB}
+	s := snapshot.Summary{
+		PeakAllocated: 900 * steptest.MiB, PeakReserved: 1000 * steptest.MiB, OOMs: 1,
+		Failed: 100 * steptest.MiB, Free: 300 * steptest.MiB, LargestFree: 60 * steptest.MiB,
+	}
 	found := Snapshot(s)
 	require.Equal(t, []string{"out of memory", "fragmentation"}, kinds(found))
-	require.Contains(t, found[1].Evidence, "100.00 MiB were asked for while 300.00 MiB were free in the cache, in pieces too small")
+	require.Contains(t, found[1].Evidence,
+		"100.00 MiB were asked for while 300.00 MiB were free in the cache, in pieces too small")
 	s.LargestFree = 150 * steptest.MiB
 	require.Equal(t, []string{"out of memory"}, kinds(Snapshot(s)))
-	run := report.Run{Allocated: 900 * steptest.MiB, Reserved: 1000 * steptest.MiB, OOM: &report.OOM{Want: 100 * steptest.MiB}, Phases: []report.Phase{{Allocated: 700 * steptest.MiB, Reserved: 1000 * steptest.MiB}}}
+	run := report.Run{
+		Allocated: 900 * steptest.MiB, Reserved: 1000 * steptest.MiB,
+		OOM:    &report.OOM{Want: 100 * steptest.MiB},
+		Phases: []report.Phase{{Allocated: 700 * steptest.MiB, Reserved: 1000 * steptest.MiB}},
+	}
 	require.Equal(t, []string{"out of memory", "fragmentation"}, kinds(Run(report.Device{}, &run)))
 }

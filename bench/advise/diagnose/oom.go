@@ -34,7 +34,8 @@ func (s shortage) evidence() []string {
 	if s.free+s.cached == 0 {
 		return lines
 	}
-	left := fmt.Sprintf("%s were free on the device and %s in PyTorch's cache", bytesize.Format(s.free), bytesize.Format(s.cached))
+	left := fmt.Sprintf("%s were free on the device and %s in PyTorch's cache", bytesize.Format(s.free),
+		bytesize.Format(s.cached))
 	fits := s.free
 	if s.largest >= 0 {
 		left += ", in pieces of up to " + bytesize.Format(s.largest)
@@ -42,7 +43,8 @@ func (s shortage) evidence() []string {
 	}
 	lines = append(lines, left, "an allocation of up to "+bytesize.Format(fits)+" would have fitted")
 	if missing := s.missing(); missing > 0 {
-		lines = append(lines, fmt.Sprintf("with the cache in one piece, %s would still have been missing", bytesize.Format(missing)))
+		lines = append(lines, fmt.Sprintf("with the cache in one piece, %s would still have been missing",
+			bytesize.Format(missing)))
 	} else {
 		lines = append(lines, "with the cache in one piece, it would have fitted")
 	}
@@ -53,22 +55,29 @@ func (s shortage) evidence() []string {
 func (s shortage) advice() []string {
 	var todo []string
 	if s.cached > 0 && s.cached+s.free >= s.want {
-		todo = append(todo, "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: the free memory is in pieces, which that avoids")
+		todo = append(todo,
+			"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: the free memory is in pieces, which that avoids")
 	} else if s.cached >= noticeable {
-		todo = append(todo, "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: a part of what was missing lay in the cache in pieces")
+		todo = append(todo,
+			"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: a part of what was missing lay in the cache in pieces")
 	}
 	if grows := s.held + s.want; s.missing() > 0 && grows > s.missing() {
-		todo = append(todo, fmt.Sprintf("a batch that is smaller by %.0f %% or more, in more micro-batches: so much if all that tensors have grows with the batch, which weights and state do not",
-			math.Ceil(100*float64(s.missing())/float64(grows))))
+		todo = append(todo,
+			fmt.Sprintf("a batch that is smaller by %.0f %% or more, in more micro-batches: so much if all that "+
+				"tensors have grows with the batch, which weights and state do not",
+				math.Ceil(100*float64(s.missing())/float64(grows))))
 	}
-	return append(todo, "vprof fit --model M --gpu G finds the largest batch that is safe; --model, --batch and --gpu here show what each remedy would save")
+	return append(todo,
+		"vprof fit --model M --gpu G finds the largest batch that is safe; --model, --batch and --gpu here show "+
+			"what each remedy would save")
 }
 
 // holders are what has the memory, for people.
 func holders(of string, places []snapshot.Site) []string {
 	var lines []string
 	for _, p := range places[:min(len(places), mostHolders)] {
-		lines = append(lines, fmt.Sprintf("%s holds %s in %s", of+" "+p.Where, bytesize.Format(p.Bytes), plural(p.Blocks, "tensor")))
+		lines = append(lines, fmt.Sprintf("%s holds %s in %s", of+" "+p.Where, bytesize.Format(p.Bytes),
+			plural(p.Blocks, "tensor")))
 	}
 	return lines
 }
@@ -103,7 +112,8 @@ func outOfMemory(s snapshot.Summary) report.Finding {
 	f.Evidence = append(f.Evidence, holders("line", s.Sites)...)
 	f.Evidence = append(f.Evidence, holders("module", s.Modules)...)
 	if len(s.Sites) == 0 && s.Allocated > 0 {
-		f.Evidence = append(f.Evidence, "no stacks were recorded; torch.cuda.memory._record_memory_history() before the first step records them")
+		f.Evidence = append(f.Evidence,
+			"no stacks were recorded; torch.cuda.memory._record_memory_history() before the first step records them")
 	}
 	f.Advice = short.advice()
 	return f
@@ -120,7 +130,8 @@ func Errors(messages []oomtext.Message) []report.Finding {
 		seen[m] = true
 		found = append(found, errorOf(m))
 		if m.Others > noticeable {
-			found = append(found, othersUse(m.Others, []string{bytesize.Format(m.Others) + " were theirs when it failed"}))
+			found = append(found, othersUse(m.Others,
+				[]string{bytesize.Format(m.Others) + " were theirs when it failed"}))
 			found[len(found)-1].GPU = found[len(found)-2].GPU
 		}
 	}
@@ -130,11 +141,13 @@ func Errors(messages []oomtext.Message) []report.Finding {
 // HostMemory is the finding of a text that says that a process was killed for the host's memory.
 func HostMemory(line string) report.Finding {
 	return report.Finding{
-		Kind: "out of host memory", Problem: true, What: "a process was killed, as is done where the host's memory (RAM) runs out; it is not the GPU's",
+		Kind: "out of host memory", Problem: true,
+		What:     "a process was killed, as is done where the host's memory (RAM) runs out; it is not the GPU's",
 		Evidence: []string{line},
 		Advice: []string{
 			"ask for more memory of the host: sbatch --mem or --mem-per-cpu, resources.limits.memory of a pod",
-			"need less of it: fewer workers of the DataLoader, less that is offloaded to the host, weights loaded by one rank",
+			"need less of it: fewer workers of the DataLoader, less that is offloaded to the host, weights loaded " +
+				"by one rank",
 		},
 	}
 }
@@ -177,12 +190,16 @@ func errorOf(m oomtext.Message) report.Finding {
 		f.Evidence = append(f.Evidence, held)
 	}
 	if m.Allowed > 0 {
-		f.Evidence = append(f.Evidence, "the process may have "+bytesize.Format(m.Allowed)+" (set_per_process_memory_fraction)")
+		f.Evidence = append(f.Evidence,
+			"the process may have "+bytesize.Format(m.Allowed)+" (set_per_process_memory_fraction)")
 	}
 	if beside := m.Process - m.Allocated - m.Cached; m.Process > 0 && m.Allocated > 0 && beside > noticeable {
-		f.Evidence = append(f.Evidence, bytesize.Format(beside)+" of the process are outside of PyTorch's allocator: the CUDA context, libraries, NCCL")
+		f.Evidence = append(f.Evidence, bytesize.Format(beside)+
+			" of the process are outside of PyTorch's allocator: the CUDA context, libraries, NCCL")
 	}
-	f.Advice = append(s.advice(), "a snapshot says who holds it: torch.cuda.memory._record_memory_history() before, torch.cuda.memory._dump_snapshot(\"oom.pickle\") when it fails, then vprof diagnose oom.pickle")
+	f.Advice = append(s.advice(),
+		"a snapshot says who holds it: torch.cuda.memory._record_memory_history() before, "+
+			"torch.cuda.memory._dump_snapshot(\"oom.pickle\") when it fails, then vprof diagnose oom.pickle")
 	return f
 }
 
@@ -207,8 +224,12 @@ func Ranks(names []string, peaks []int64) []report.Finding {
 		return nil
 	}
 	return []report.Finding{{
-		Kind: "ranks differ", What: "one rank needs far more than another: uneven batches, or what only the first rank does",
-		Evidence: []string{fmt.Sprintf("%s peaks at %s, %s at %s", names[high], bytesize.Format(peaks[high]), names[low], bytesize.Format(peaks[low]))},
-		Advice:   []string{"map checkpoints to the rank's own device (map_location), and give all ranks samples of like length"},
+		Kind: "ranks differ",
+		What: "one rank needs far more than another: uneven batches, or what only the first rank does",
+		Evidence: []string{fmt.Sprintf("%s peaks at %s, %s at %s", names[high], bytesize.Format(peaks[high]),
+			names[low], bytesize.Format(peaks[low]))},
+		Advice: []string{
+			"map checkpoints to the rank's own device (map_location), and give all ranks samples of like length",
+		},
 	}}
 }

@@ -38,7 +38,10 @@ func TestSnapshotsSayWhoAskedAndWhoHolds(t *testing.T) {
 }
 
 func TestErrorsSayWhatWouldHaveFitted(t *testing.T) {
-	m := oomtext.Message{Rank: -1, GPU: 0, Tried: 2 * gib, Total: 16 * gib, Free: gib / 2, Process: 15 * gib, Allocated: 13 * gib, Cached: gib / 2}
+	m := oomtext.Message{
+		Rank: -1, GPU: 0, Tried: 2 * gib, Total: 16 * gib, Free: gib / 2, Process: 15 * gib,
+		Allocated: 13 * gib, Cached: gib / 2,
+	}
 	found := Errors([]oomtext.Message{m, m})
 	require.Len(t, found, 1, "a log repeats itself")
 	said := strings.Join(found[0].Evidence, "\n")
@@ -61,5 +64,6 @@ func TestErrorsSayWhatWouldHaveFitted(t *testing.T) {
 func TestRanksThatDifferAreFound(t *testing.T) {
 	require.Empty(t, Ranks([]string{"a"}, []int64{gib}))
 	require.Empty(t, Ranks([]string{"a", "b"}, []int64{gib, gib + gib/50}))
-	require.Equal(t, []string{"b peaks at 2.00 GiB, a at 1.00 GiB"}, Ranks([]string{"a", "b"}, []int64{gib, 2 * gib})[0].Evidence)
+	require.Equal(t, []string{"b peaks at 2.00 GiB, a at 1.00 GiB"},
+		Ranks([]string{"a", "b"}, []int64{gib, 2 * gib})[0].Evidence)
 }

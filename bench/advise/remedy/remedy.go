@@ -36,7 +36,12 @@ func mitigations(s *step.Setup, batch int) []mitigation {
 		if old := s.Case().AllocConf; old != "" {
 			conf = old + "," + conf
 		}
-		all = append(all, mitigation{what: "PYTORCH_CUDA_ALLOC_CONF=" + conf, batch: batch, change: func(c *models.Case) { c.AllocConf = conf }})
+		all = append(all, mitigation{
+			what: "PYTORCH_CUDA_ALLOC_CONF=" + conf, batch: batch,
+			change: func(c *models.Case) {
+				c.AllocConf = conf
+			},
+		})
 	}
 	half, micro := batch/2, 2*s.Case().Accumulate
 	if half > 0 {
@@ -46,7 +51,9 @@ func mitigations(s *step.Setup, batch int) []mitigation {
 		})
 	}
 	if !s.Case().Checkpointing {
-		all = append(all, mitigation{"gradient checkpointing", batch, "checkpointing", func(c *models.Case) { c.Checkpointing = true }})
+		all = append(all, mitigation{"gradient checkpointing", batch, "checkpointing", func(c *models.Case) {
+			c.Checkpointing = true
+		}})
 	}
 	if s.Case().AMP == models.NoAutocast {
 		all = append(all, mitigation{"autocast in fp16", batch, "amp", func(c *models.Case) { c.AMP = "fp16" }})
@@ -57,10 +64,13 @@ func mitigations(s *step.Setup, batch int) []mitigation {
 	for _, setting := range s.Model().Settings {
 		if now := s.Case().Settings[setting.Name]; now > 1 && setting.Lower.Num > 0 {
 			to := now * setting.Lower.Num / setting.Lower.Den
-			all = append(all, mitigation{fmt.Sprintf("%s %d instead of %d", setting.Name, to, now), batch, "", func(c *models.Case) {
-				c.Settings = maps.Clone(c.Settings)
-				c.Settings[setting.Name] = to
-			}})
+			all = append(all, mitigation{
+				fmt.Sprintf("%s %d instead of %d", setting.Name, to, now), batch, "",
+				func(c *models.Case) {
+					c.Settings = maps.Clone(c.Settings)
+					c.Settings[setting.Name] = to
+				},
+			})
 		}
 	}
 	return all
@@ -88,7 +98,10 @@ func For(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) ([]repor
 			return nil, err
 		}
 		if known && r.reads != "" && !system.Reads(r.reads) {
-			dear = append(dear, report.Remedy{What: r.what, Saves: now - then, Needs: "a change of the code: " + system.Project + " does not read its " + r.reads})
+			dear = append(dear, report.Remedy{
+				What: r.what, Saves: now - then,
+				Needs: "a change of the code: " + system.Project + " does not read its " + r.reads,
+			})
 			continue
 		}
 		out = append(out, report.Remedy{What: r.what, Saves: now - then})
@@ -126,7 +139,8 @@ func Enlarge(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) (str
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("batch %d instead of %d needs %s more; vprof fit finds the largest that is safe", more, batch, bytesize.Format(then-now)), nil
+	return fmt.Sprintf("batch %d instead of %d needs %s more; vprof fit finds the largest that is safe", more, batch,
+		bytesize.Format(then-now)), nil
 }
 
 func deviceBytes(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) (int64, error) {

@@ -40,7 +40,8 @@ func TestRemediesOfAModelIncludeItsOwn(t *testing.T) {
 	require.NoError(t, err)
 	remedies, err := For(t.Context(), setup, gpu, 1)
 	require.NoError(t, err)
-	require.Equal(t, "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", remedies[0].What, "what costs nothing comes first")
+	require.Equal(t, "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", remedies[0].What,
+		"what costs nothing comes first")
 	own := slices.IndexFunc(remedies, func(r report.Remedy) bool { return r.What == "n-negatives 16 instead of 24" })
 	require.Positive(t, own)
 	require.Positive(t, remedies[own].Saves)
@@ -54,7 +55,8 @@ func TestRemediesOfAModelIncludeItsOwn(t *testing.T) {
 func TestRemediesSayWhatTheTrainerDoesNotRead(t *testing.T) {
 	m, err := all.Models().Lookup("redimnet-b2")
 	require.NoError(t, err)
-	setup, err := step.New(m, models.Case{Batch: 4, Accumulate: 1, Stage: "full", AllocConf: "max_split_size_mb:128"}, steptest.Exact())
+	setup, err := step.New(m, models.Case{Batch: 4, Accumulate: 1, Stage: "full", AllocConf: "max_split_size_mb:128"},
+		steptest.Exact())
 	require.NoError(t, err)
 	gpu, err := device.Lookup("t4")
 	require.NoError(t, err)

@@ -201,7 +201,8 @@ func Map(pairs []string, v Values) ([]configfile.Edit, error) {
 		}
 		value, ok := v.value(name)
 		if !ok {
-			return nil, fmt.Errorf("there is no %q to write; use %s or a setting of the model that --tune names", name, strings.Join(Names(), ", "))
+			return nil, fmt.Errorf("there is no %q to write; use %s or a setting of the model that --tune names", name,
+				strings.Join(Names(), ", "))
 		}
 		e := configfile.Edit{Path: at, Value: value}
 		if name == "amp" {

@@ -11,7 +11,10 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-var values = Values{models.Case{Model: "naics-embedder-stage01", Batch: 15, Accumulate: 17, AMP: "fp16", Checkpointing: true}, 255}
+var values = Values{models.Case{
+	Model: "naics-embedder-stage01", Batch: 15, Accumulate: 17, AMP: "fp16",
+	Checkpointing: true,
+}, 255}
 
 func TestEverySystemSaysWhereToWrite(t *testing.T) {
 	all, err := All()
@@ -45,7 +48,10 @@ func TestEverySystemSaysWhereToWrite(t *testing.T) {
 }
 
 func TestLookupTakesPatterns(t *testing.T) {
-	for model, want := range map[string]string{"redimnet-b2": "sappho192/redimnet-mrl", "redimnet-M-orig": "sappho192/redimnet-mrl", "bdslw-spoter": "sayad-dot/BDSLW_SPOTER"} {
+	for model, want := range map[string]string{
+		"redimnet-b2":     "sappho192/redimnet-mrl",
+		"redimnet-M-orig": "sappho192/redimnet-mrl", "bdslw-spoter": "sayad-dot/BDSLW_SPOTER",
+	} {
 		s, ok, err := Lookup(model)
 		require.NoError(t, err)
 		require.True(t, ok)
@@ -72,7 +78,8 @@ func TestNAICSWritesTheConfigurationAndTheCurriculum(t *testing.T) {
 	require.Equal(t, File{Path: "my/conf/text_curriculum/01_stage.yaml", Optional: true, Edits: []configfile.Edit{
 		{Path: "n_positives", Value: int64(32)}, {Path: "n_negatives", Value: int64(12)},
 	}}, files[1])
-	require.Equal(t, []configfile.Edit{{Path: "n_positives", Value: int64(16)}, {Path: "n_negatives", Value: int64(8)}}, files[5].Edits)
+	require.Equal(t, []configfile.Edit{{Path: "n_positives", Value: int64(16)}, {Path: "n_negatives", Value: int64(8)}},
+		files[5].Edits)
 }
 
 func TestVQVAESnippetIsItsCommandLine(t *testing.T) {
@@ -80,17 +87,23 @@ func TestVQVAESnippetIsItsCommandLine(t *testing.T) {
 	require.NoError(t, err)
 	text, err := s.Paste(Values{Case: models.Case{Batch: 4, Accumulate: 8}})
 	require.NoError(t, err)
-	require.Equal(t, "python -m src.main --device cuda \\\n  --batch_size 4 --n_patches 8 \\\n  --gradient_accumulation_steps 8\n", text)
+	require.Equal(t,
+		"python -m src.main --device cuda \\\n  --batch_size 4 --n_patches 8 \\\n  --gradient_accumulation_steps 8\n",
+		text)
 	text, err = s.Paste(values)
 	require.NoError(t, err)
 	require.Contains(t, text, "--use_amp --use_gradient_checkpointing\n")
 }
 
 func TestMapMakesEdits(t *testing.T) {
-	edits, err := Map([]string{"batch=a.b", "amp=c", "effective=d", "n=e"}, Values{models.Case{Batch: 2, Accumulate: 3, AMP: "bf16", Settings: models.Settings{"n": 5}}, 6})
+	edits, err := Map([]string{"batch=a.b", "amp=c", "effective=d", "n=e"},
+		Values{models.Case{Batch: 2, Accumulate: 3, AMP: "bf16", Settings: models.Settings{"n": 5}}, 6})
 	require.NoError(t, err)
 	require.Equal(t, []configfile.Edit{
-		{Path: "a.b", Value: int64(2)}, {Path: "c", Value: "bf16", Or: true}, {Path: "d", Value: int64(6)}, {Path: "e", Value: int64(5)},
+		{Path: "a.b", Value: int64(2)},
+		{Path: "c", Value: "bf16", Or: true},
+		{Path: "d", Value: int64(6)},
+		{Path: "e", Value: int64(5)},
 	}, edits)
 	for _, bad := range []string{"batch", "batch=", "batch=a..b", "size=a"} {
 		_, err := Map([]string{bad}, values)
@@ -109,7 +122,11 @@ func TestReadTakesTheConfigurationInOurWords(t *testing.T) {
 	got, err := read("data_loader: {batch_size: 45}\ntraining: {trainer: {precision: bf16-mixed}}\n")
 	require.NoError(t, err)
 	require.Equal(t, map[string]any{"batch": int64(45), "accumulate": int64(1), "amp": "bf16"}, got)
-	for _, bad := range []string{"data_loader: {batch_size: 0}", "data_loader: {batch_size: many}", "data_loader: {batch_size: 4611686018427387904}", "data_loader: {batch_size: 9223372036854775808}", "training: {trainer: {precision: 8}}"} {
+	for _, bad := range []string{
+		"data_loader: {batch_size: 0}", "data_loader: {batch_size: many}",
+		"data_loader: {batch_size: 4611686018427387904}", "data_loader: {batch_size: 9223372036854775808}",
+		"training: {trainer: {precision: 8}}",
+	} {
 		_, err := read(bad)
 		require.Error(t, err, bad)
 	}
@@ -121,7 +138,10 @@ func TestStagesAreReadFromTheCurriculum(t *testing.T) {
 	dir := t.TempDir()
 	config := filepath.Join(dir, "config.yaml")
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "text_curriculum"), 0o755))
-	for name, text := range map[string]string{"01": "n_negatives: 64\n", "02": "n_negatives: 8\n", "04": "n_negatives: 12\nn_positives: 3\n"} {
+	for name, text := range map[string]string{
+		"01": "n_negatives: 64\n", "02": "n_negatives: 8\n",
+		"04": "n_negatives: 12\nn_positives: 3\n",
+	} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "text_curriculum", name+"_stage.yaml"), []byte(text), 0o600))
 	}
 	s, _, err := Lookup("naics-embedder")
@@ -129,13 +149,18 @@ func TestStagesAreReadFromTheCurriculum(t *testing.T) {
 	got, err := s.ReadStages(config, "naics-embedder")
 	require.NoError(t, err)
 	require.Equal(t, map[string]int64{"n-negatives": 12, "n-positives": 3}, got)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "text_curriculum", "01_stage.yaml"), []byte("n_negatives: many\n"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "text_curriculum", "01_stage.yaml"),
+		[]byte("n_negatives: many\n"), 0o600))
 	_, err = s.ReadStages(config, "naics-embedder-stage01")
 	require.ErrorContains(t, err, "n_negatives: many is not a whole number")
 }
 
 func TestPrecisionIsReadInManyWords(t *testing.T) {
-	for word, want := range map[any]string{true: "fp16", false: "none", int64(16): "fp16", int64(32): "none", "bf16-mixed": "bf16", "16-mixed": "fp16", "32-true": "none", "no": "none", "float32": "none", "bfloat16": "bf16"} {
+	for word, want := range map[any]string{
+		true: "fp16", false: "none", int64(16): "fp16", int64(32): "none",
+		"bf16-mixed": "bf16", "16-mixed": "fp16", "32-true": "none", "no": "none", "float32": "none",
+		"bfloat16": "bf16",
+	} {
 		got, err := precision(word)
 		require.NoError(t, err)
 		require.Equal(t, want, got, word)

@@ -33,9 +33,15 @@ var launches = []launch{
 	{words: []string{"trl", "sft"}, trainer: "TRL"},
 	{words: []string{"trl", "dpo"}, trainer: "TRL", says: facts{"objective": {value: "dpo"}}},
 	{words: []string{"trl", "grpo"}, trainer: "TRL", says: facts{"objective": {value: "grpo"}}},
-	{words: []string{"trl", "rloo"}, trainer: "TRL", says: facts{"objective": {value: "grpo"}, "method": {value: "rloo"}}},
+	{
+		words: []string{"trl", "rloo"}, trainer: "TRL",
+		says: facts{"objective": {value: "grpo"}, "method": {value: "rloo"}},
+	},
 	{words: []string{"trl", "kto"}, trainer: "TRL", says: facts{"objective": {value: "kto"}}},
-	{words: []string{"trl", "reward"}, trainer: "TRL", says: facts{"objective": {value: "reward"}, "task": {value: "classification"}, "num-labels": {value: "1"}}},
+	{
+		words: []string{"trl", "reward"}, trainer: "TRL",
+		says: facts{"objective": {value: "reward"}, "task": {value: "classification"}, "num-labels": {value: "1"}},
+	},
 }
 
 // starters run a Python program, on one GPU or several. Their own options stand
@@ -65,10 +71,14 @@ var modules = map[string][]string{
 }
 
 // wrappers run what is after their own options as it is.
-var wrappers = []string{"srun", "nohup", "time", "exec", "nice", "uv", "poetry", "conda", "singularity", "apptainer", "numactl", "stdbuf", "timeout", "sudo"}
+var wrappers = []string{
+	"srun", "nohup", "time", "exec", "nice", "uv", "poetry", "conda", "singularity", "apptainer",
+	"numactl", "stdbuf", "timeout", "sudo",
+}
 
 // startsNothing says what vprof knows, of a command that is none of it.
-const startsNothing = "starts no trainer that vprof knows: swift sft, trl sft, llamafactory-cli train, axolotl train, tune run, or a Python program by accelerate launch, torchrun, deepspeed or python"
+const startsNothing = "starts no trainer that vprof knows: swift sft, trl sft, llamafactory-cli train, axolotl " +
+	"train, tune run, or a Python program by accelerate launch, torchrun, deepspeed or python"
 
 // words are the tokens of one command with their lines.
 type token struct {
@@ -91,7 +101,8 @@ func parseScript(file, script string) (*document, error) {
 			continue
 		}
 		if found != nil {
-			return nil, d.wrong(c[0].line, "", "starts a second trainer; vprof plans one at a time, so put each into a script of its own")
+			return nil, d.wrong(c[0].line, "",
+				"starts a second trainer; vprof plans one at a time, so put each into a script of its own")
 		}
 		for name, v := range vars {
 			one.environment(name, v)
@@ -133,7 +144,10 @@ func (d *document) environment(name string, v token) {
 		d.visible(v)
 		return
 	}
-	fact, ok := map[string]string{"NPROC_PER_NODE": "gpus", "MAX_NEGATIVE_SAMPLES": "negatives", "PYTORCH_CUDA_ALLOC_CONF": "alloc-conf", "PYTORCH_ALLOC_CONF": "alloc-conf", "MAX_PIXELS": imagePixels}[name]
+	fact, ok := map[string]string{
+		"NPROC_PER_NODE": "gpus", "MAX_NEGATIVE_SAMPLES": "negatives",
+		"PYTORCH_CUDA_ALLOC_CONF": "alloc-conf", "PYTORCH_ALLOC_CONF": "alloc-conf", "MAX_PIXELS": imagePixels,
+	}[name]
 	if ok && d.facts[fact].value == "" {
 		d.facts.set(fact, v.text, origin{d.file, name, v.line})
 	}
@@ -146,8 +160,9 @@ func (d *document) visible(v token) {
 	switch {
 	case n == 1 || d.facts["gpus"].value != "":
 	case d.onePython:
-		d.notes = append(d.notes, fmt.Sprintf("%s: python starts one process, which shares each batch out among the %d GPUs (DataParallel); "+
-			"planned is one GPU, so start it with torchrun or accelerate launch", d.file, n))
+		d.notes = append(d.notes,
+			fmt.Sprintf("%s: python starts one process, which shares each batch out among the %d GPUs (DataParallel); "+
+				"planned is one GPU, so start it with torchrun or accelerate launch", d.file, n))
 	default:
 		d.facts.set("gpus", strconv.Itoa(n), origin{d.file, "CUDA_VISIBLE_DEVICES", v.line})
 	}
@@ -242,7 +257,8 @@ func started(file string, starter []string, c []token) *document {
 
 // configuration tells a configuration file from an argument.
 func configuration(name string) bool {
-	return !strings.HasPrefix(name, "-") && slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(name)))
+	return !strings.HasPrefix(name, "-") &&
+		slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(name)))
 }
 
 // takeConfig takes the file that --config names, over which the other arguments stand:
@@ -257,7 +273,9 @@ func (d *document) takeConfig() {
 // tuneRun has the keys and values of torchtune's command
 // "tune run [options of torchrun] RECIPE --config FILE [key=value ...]"; nil if c is none.
 func tuneRun(file string, c []token) *document {
-	at := slices.IndexFunc(c, func(t token) bool { return t.text == "--config" || strings.HasPrefix(t.text, "--config=") })
+	at := slices.IndexFunc(c, func(t token) bool {
+		return t.text == "--config" || strings.HasPrefix(t.text, "--config=")
+	})
 	if at < 1 {
 		return nil
 	}

@@ -11,22 +11,66 @@ import (
 
 func TestLaunchersSayHowGPUsShareTheWork(t *testing.T) {
 	t.Chdir(t.TempDir())
-	require.NoError(t, os.WriteFile("fsdp.yaml", []byte("distributed_type: FSDP\nnum_processes: 8\nmixed_precision: bf16\nfsdp_config: {fsdp_version: 2, fsdp_offload_params: true}\n"), 0o600))
+	require.NoError(t, os.WriteFile("fsdp.yaml",
+		[]byte("distributed_type: FSDP\nnum_processes: 8\nmixed_precision: bf16\nfsdp_config: {fsdp_version: 2, "+
+			"fsdp_offload_params: true}\n"), 0o600))
 	require.NoError(t, os.WriteFile("ds.json", []byte(`{"zero_optimization": {"stage": 3}}`), 0o600))
 	program := []string{"train.py", "--model_name_or_path", "a/b", "--per_device_train_batch_size", "1"}
 	for name, k := range map[string]struct {
 		words, more []string
 		want        map[string]string
 	}{
-		"FSDP by options":        {[]string{"accelerate", "launch", "--num_processes", "2", "--use_fsdp", "--fsdp_sharding_strategy", "FULL_SHARD", "--mixed_precision", "bf16"}, nil, map[string]string{"gpus": "2", "amp": "bf16", "strategy": "fsdp2:mp=bf16,reduce=bf16"}},
-		"gradients kept":         {[]string{"accelerate", "launch", "--num-processes=2", "--use_fsdp", "--fsdp_sharding_strategy", "SHARD_GRAD_OP", "--multi_gpu"}, nil, map[string]string{"strategy": "fsdp2:reshard=false"}},
-		"options over a file":    {[]string{"accelerate", "launch", "--config_file", "fsdp.yaml", "--num_processes", "4"}, nil, map[string]string{"gpus": "4", "strategy": "fsdp2:mp=bf16,reduce=bf16,offload=all"}},
-		"several GPUs, not FSDP": {[]string{"accelerate", "launch", "--multi_gpu", "--num_processes", "2", "--mixed_precision", "no"}, nil, map[string]string{"gpus": "2", "strategy": "ddp", "amp": "none"}},
-		"DeepSpeed by options":   {[]string{"accelerate", "launch", "--use_deepspeed", "--zero_stage", "3", "--offload_optimizer_device", "cpu", "--num_processes", "2"}, nil, map[string]string{"gpus": "2", "strategy": "zero3:offload=optimizer"}},
-		"DeepSpeed's file":       {[]string{"deepspeed", "--num_gpus", "2"}, []string{"--deepspeed", "ds.json", "--bf16"}, map[string]string{"gpus": "2", "strategy": "zero3"}},
-		"machines":               {[]string{"torchrun", "--nnodes", "2", "--nproc-per-node", "4"}, nil, map[string]string{"gpus": "8"}},
-		"behind srun":            {[]string{"srun", "--gres=gpu:2", "torchrun", "--nproc_per_node=2"}, nil, map[string]string{"gpus": "2"}},
-		"words of the Trainer":   {[]string{"torchrun", "--nproc_per_node=2"}, []string{"--fsdp", "full_shard auto_wrap", "--block_size", "1024"}, map[string]string{"strategy": "fsdp2", "seq-len": "1024"}},
+		"FSDP by options": {
+			[]string{
+				"accelerate", "launch", "--num_processes", "2", "--use_fsdp",
+				"--fsdp_sharding_strategy", "FULL_SHARD", "--mixed_precision", "bf16",
+			},
+			nil,
+			map[string]string{"gpus": "2", "amp": "bf16", "strategy": "fsdp2:mp=bf16,reduce=bf16"},
+		},
+		"gradients kept": {
+			[]string{
+				"accelerate", "launch", "--num-processes=2", "--use_fsdp",
+				"--fsdp_sharding_strategy", "SHARD_GRAD_OP", "--multi_gpu",
+			},
+			nil,
+			map[string]string{"strategy": "fsdp2:reshard=false"},
+		},
+		"options over a file": {[]string{
+			"accelerate", "launch", "--config_file", "fsdp.yaml", "--num_processes",
+			"4",
+		}, nil, map[string]string{"gpus": "4", "strategy": "fsdp2:mp=bf16,reduce=bf16,offload=all"}},
+		"several GPUs, not FSDP": {[]string{
+			"accelerate", "launch", "--multi_gpu", "--num_processes", "2",
+			"--mixed_precision", "no",
+		}, nil, map[string]string{"gpus": "2", "strategy": "ddp", "amp": "none"}},
+		"DeepSpeed by options": {
+			[]string{
+				"accelerate", "launch", "--use_deepspeed", "--zero_stage", "3",
+				"--offload_optimizer_device", "cpu", "--num_processes", "2",
+			},
+			nil,
+			map[string]string{"gpus": "2", "strategy": "zero3:offload=optimizer"},
+		},
+		"DeepSpeed's file": {
+			[]string{"deepspeed", "--num_gpus", "2"},
+			[]string{"--deepspeed", "ds.json", "--bf16"},
+			map[string]string{"gpus": "2", "strategy": "zero3"},
+		},
+		"machines": {
+			[]string{"torchrun", "--nnodes", "2", "--nproc-per-node", "4"},
+			nil,
+			map[string]string{"gpus": "8"},
+		},
+		"behind srun": {
+			[]string{"srun", "--gres=gpu:2", "torchrun", "--nproc_per_node=2"},
+			nil,
+			map[string]string{"gpus": "2"},
+		},
+		"words of the Trainer": {[]string{"torchrun", "--nproc_per_node=2"}, []string{
+			"--fsdp", "full_shard auto_wrap",
+			"--block_size", "1024",
+		}, map[string]string{"strategy": "fsdp2", "seq-len": "1024"}},
 	} {
 		c, err := Command(append(append(k.words, program...), k.more...))
 		require.NoError(t, err, name)
@@ -37,7 +81,8 @@ func TestLaunchersSayHowGPUsShareTheWork(t *testing.T) {
 	}
 	c, err := Command(append([]string{"torchrun", "--nnodes", "$SLURM_NNODES", "--nproc_per_node", "4"}, program...))
 	require.NoError(t, err)
-	require.Contains(t, c.Notes, "command line: --nnodes $SLURM_NNODES is taken for 1; --gpus says how many GPUs there are in all")
+	require.Contains(t, c.Notes,
+		"command line: --nnodes $SLURM_NNODES is taken for 1; --gpus says how many GPUs there are in all")
 }
 
 func TestCommandsCountTheirGPUs(t *testing.T) {
@@ -54,8 +99,10 @@ func TestCommandsCountTheirGPUs(t *testing.T) {
 		c, err := Command(append(strings.Fields(words), program...))
 		require.NoError(t, err, words)
 		require.Equal(t, want, setting(c, "gpus"), words)
-		require.Equal(t, strings.HasSuffix(words, " python"), strings.Contains(strings.Join(c.Notes, ""), "DataParallel"), words)
-		require.Equal(t, [2]string{"transformers", "bf16"}, [2]string{c.Trainer, setting(c, "weights")}, "a key of TRL's does not make the script TRL's")
+		require.Equal(t, strings.HasSuffix(words, " python"),
+			strings.Contains(strings.Join(c.Notes, ""), "DataParallel"), words)
+		require.Equal(t, [2]string{"transformers", "bf16"}, [2]string{c.Trainer, setting(c, "weights")},
+			"a key of TRL's does not make the script TRL's")
 		require.Empty(t, c.Unknown)
 	}
 	require.NoError(t, os.Mkdir(filepath.Join(cache, "accelerate"), 0o755))
@@ -73,7 +120,8 @@ func TestCommandsNameTheirConfigurations(t *testing.T) {
 		"ax.yaml": "base_model: x/y\nmicro_batch_size: 4\nsequence_len: 512\n",
 		"lf.yaml": "model_name_or_path: x/y\nstage: sft\ncutoff_len: 512\nper_device_train_batch_size: 4\n",
 		"trl.yml": "model_name_or_path: x/y\nmax_length: 512\nper_device_train_batch_size: 4\n",
-		"tt.yaml": "model: {_component_: torchtune.models.llama3.llama3_8b}\ntokenizer: {_component_: t, max_seq_len: 512}\noptimizer: {_component_: torch.optim.AdamW, fused: True}\nbatch_size: 4\n",
+		"tt.yaml": "model: {_component_: torchtune.models.llama3.llama3_8b}\ntokenizer: {_component_: t, " +
+			"max_seq_len: 512}\noptimizer: {_component_: torch.optim.AdamW, fused: True}\nbatch_size: 4\n",
 	} {
 		require.NoError(t, os.WriteFile(name, []byte(content), 0o600))
 	}
@@ -87,7 +135,10 @@ func TestCommandsNameTheirConfigurations(t *testing.T) {
 		"a script's file":  {[]string{"torchrun", "src/train.py", "lf.yaml", "per_device_train_batch_size=2"}, "2"},
 		"--config":         {[]string{"trl", "sft", "--config", "trl.yml", "--per_device_train_batch_size", "2"}, "2"},
 		"script, --config": {[]string{"accelerate", "launch", "sft.py", "--config", "trl.yml"}, "4"},
-		"torchtune":        {[]string{"tune", "run", "--nproc_per_node", "2", "full_finetune_distributed", "--config", "tt.yaml", "batch_size=2", "optimizer=torch.optim.SGD", "~optimizer.fused"}, "2"},
+		"torchtune": {[]string{
+			"tune", "run", "--nproc_per_node", "2", "full_finetune_distributed", "--config",
+			"tt.yaml", "batch_size=2", "optimizer=torch.optim.SGD", "~optimizer.fused",
+		}, "2"},
 	} {
 		c, err := Command(k.words)
 		require.NoError(t, err, name)
@@ -109,8 +160,14 @@ func TestCommandsNameTheirConfigurations(t *testing.T) {
 		words []string
 		want  string
 	}{
-		{[]string{"tune", "run", "r", "--config", "llama3/8B_full"}, `command line: --config: llama3/8B_full is one of torchtune's own files; "tune cp llama3/8B_full mine.yaml" copies it, then name --config mine.yaml`},
-		{[]string{"tune", "run", "r", "--config", "tt.yaml", "batch_size=many"}, `command line: batch_size: "many" is not a whole number from 1 on`},
+		{
+			[]string{"tune", "run", "r", "--config", "llama3/8B_full"},
+			`command line: --config: llama3/8B_full is one of torchtune's own files; "tune cp llama3/8B_full mine.yaml" copies it, then name --config mine.yaml`,
+		},
+		{
+			[]string{"tune", "run", "r", "--config", "tt.yaml", "batch_size=many"},
+			`command line: batch_size: "many" is not a whole number from 1 on`,
+		},
 		{[]string{"tune", "run", "r"}, "command line: starts no trainer that vprof knows"},
 		{[]string{"axolotl", "train", "none.yaml"}, "none.yaml: no such file or directory"},
 	} {
@@ -122,9 +179,15 @@ func TestCommandsNameTheirConfigurations(t *testing.T) {
 func TestMisspelledKeysAreGuessed(t *testing.T) {
 	c, err := one(t, "c.yaml", "base_model: x/y\nmicro_batch_size: 1\nlora_alpah: 3\nmy_own_key: 3\n")
 	require.NoError(t, err)
-	require.Equal(t, []UnknownKey{{Key{"c.yaml", 3, "lora_alpah"}, "lora_alpha"}, {Key{"c.yaml", 4, "my_own_key"}, ""}}, c.Unknown)
+	require.Equal(t, []UnknownKey{
+		{Key{"c.yaml", 3, "lora_alpah"}, "lora_alpha"},
+		{Key{"c.yaml", 4, "my_own_key"}, ""},
+	}, c.Unknown)
 	_, err = one(t, "c.yaml", "base_model: x/y\nadapter: lora\nlora_r: 4\nlearning_rate: 1\nmicro_batch_sise: 1\n")
-	require.EqualError(t, err, "c.yaml: has keys of axolotl, but none of what tells its configurations: base_model and micro_batch_size; base_model and sequence_len; base_model and datasets (line 5: did you mean micro_batch_size for micro_batch_sise?)")
+	require.EqualError(t, err,
+		"c.yaml: has keys of axolotl, but none of what tells its configurations: base_model and micro_batch_size; "+
+			"base_model and sequence_len; base_model and datasets (line 5: did you mean micro_batch_size for "+
+			"micro_batch_sise?)")
 	_, err = one(t, "config.json", `{"model_type": "llama", "hidden_size": 8}`)
 	require.ErrorContains(t, err, "it is a model's configuration: --model hf:config.json")
 	_, err = one(t, "c.yaml", "a:\n\tb: 1\n")

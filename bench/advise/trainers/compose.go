@@ -14,8 +14,10 @@ import (
 // line.
 var flags = []string{
 	"task", "batch", "accumulate", "seq-len", "weights", "amp", "checkpointing", "optimizer", "lora", "quantize",
-	"objective", "train-only", "trained-weights", "state-of-frozen", "qat", "float8", "liger", "chunked-loss", "torch-compile",
-	"offload", "tiled-mlp", "optimizer-in-backward", "loop", "empty-cache", "clip", "gpus", "strategy", "alloc-conf", "gpu-memory",
+	"objective", "train-only", "trained-weights", "state-of-frozen", "qat", "float8", "liger", "chunked-loss",
+	"torch-compile",
+	"offload", "tiled-mlp", "optimizer-in-backward", "loop", "empty-cache", "clip", "gpus", "strategy",
+	"alloc-conf", "gpu-memory",
 }
 
 // The settings of models (--set) that a file may ask for: how attention is computed, and how
@@ -39,7 +41,17 @@ func OfSome(setting string) bool {
 }
 
 // sets are facts that --set takes, by the names of the settings.
-var sets = []struct{ fact, setting string }{{"packed", "packed"}, {"padding", "padding"}, {"num-labels", "classes"}, {"head-dropout", "head-dropout"}, {"fused-loss", "fused-loss"}, {repeated, repeated}, {separate, separate}, {"plain-loss", "plain-loss"}, {linearized, linearized}}
+var sets = []struct{ fact, setting string }{
+	{"packed", "packed"},
+	{"padding", "padding"},
+	{"num-labels", "classes"},
+	{"head-dropout", "head-dropout"},
+	{"fused-loss", "fused-loss"},
+	{repeated, repeated},
+	{separate, separate},
+	{"plain-loss", "plain-loss"},
+	{linearized, linearized},
+}
 
 // imagePixels is the fact of how many pixels an image has at the most, ImageSize the flag of
 // the side of a square of as many.
@@ -61,11 +73,15 @@ func (c *Config) compose() error {
 		if strings.Contains(m.value, "$") {
 			return m.wrong("%s is a variable, whose value stands in no file; write the value", m.value)
 		}
-		c.Model = Model{Name: m.value, Revision: c.facts["revision"].value, Folder: c.facts["folder"].value, from: m.from}
+		c.Model = Model{
+			Name: m.value, Revision: c.facts["revision"].value,
+			Folder: c.facts["folder"].value, from: m.from,
+		}
 	}
 	c.Teacher = Model{Name: c.facts["teacher"].value, from: c.facts["teacher"].from}
 	for _, complete := range []func() error{
-		c.adapters, c.unfreeze, c.checkFreeze, c.generate, c.prefer, c.round, c.mesh, c.shard, c.deepSpeed, c.share, c.project,
+		c.adapters, c.unfreeze, c.checkFreeze, c.generate, c.prefer, c.round, c.mesh, c.shard, c.deepSpeed,
+		c.share, c.project,
 	} {
 		if err := complete(); err != nil {
 			return err
@@ -269,11 +285,13 @@ func (c *Config) deepSpeed() error {
 		}
 		list = append(list, name+"="+size)
 	}
-	if on := c.facts["zero-overlap"].value; on == strconv.FormatBool(s.value != "zero3") { // which stage 3 has by itself
+	// which stage 3 has by itself
+	if on := c.facts["zero-overlap"].value; on == strconv.FormatBool(s.value != "zero3") {
 		list = append(list, "overlap="+on)
 	}
 	if f := c.facts["zero-gradients"]; f.value == "fp32" && s.value != "zero2" {
-		return f.wrong("vprof records gradients of stages 1 and 3 that are added up in the type of the weights; leave it out")
+		return f.wrong(
+			"vprof records gradients of stages 1 and 3 that are added up in the type of the weights; leave it out")
 	}
 	if f := c.facts["zero-contiguous"]; f.value == "false" {
 		if s.value != "zero3" {
@@ -281,7 +299,8 @@ func (c *Config) deepSpeed() error {
 		}
 		list = append(list, "contiguous=false")
 	}
-	optimizer, params := c.facts["zero-optimizer"].value == "host", c.facts["zero-params"].value == "host" && s.value == "zero3"
+	optimizer, params := c.facts["zero-optimizer"].value == "host", c.facts["zero-params"].value == "host" &&
+		s.value == "zero3"
 	switch {
 	case optimizer && params:
 		list = append(list, "offload=all")
@@ -330,7 +349,8 @@ func (c *Config) adapters() error {
 		options = append(options, "target=all-linear")
 	case strings.ContainsAny(t.value, expression):
 		if _, err := regexp.Compile(t.value); err != nil {
-			return t.wrong("is a regular expression that vprof cannot read; list the names of the layers instead, or say all-linear with --lora")
+			return t.wrong("is a regular expression that vprof cannot read; list the names of the layers instead, " +
+				"or say all-linear with --lora")
 		}
 		options = append(options, "match="+t.value)
 	default:

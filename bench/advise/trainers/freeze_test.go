@@ -19,8 +19,10 @@ func TestLayersThatTakeTurnsAreCounted(t *testing.T) {
 	require.NoError(t, c.ChooseLayers(config))
 	only := regexp.MustCompile(setting(c, "train-only"))
 	for name, trained := range map[string]bool{
-		"model.layers.7.mlp.up_proj.weight": true, "model.layers.6.input_layernorm.weight": true, "model.layers.5.mlp.up_proj.weight": false,
-		"model.embed_tokens.weight": true, "lm_head.weight": true, "model.norm.weight": true, "model.layers.0.mlp.experts.7.w": false,
+		"model.layers.7.mlp.up_proj.weight": true, "model.layers.6.input_layernorm.weight": true,
+		"model.layers.5.mlp.up_proj.weight": false,
+		"model.embed_tokens.weight":         true, "lm_head.weight": true, "model.norm.weight": true,
+		"model.layers.0.mlp.experts.7.w": false,
 	} {
 		require.Equal(t, trained, only.MatchString(name), name)
 	}
@@ -39,7 +41,8 @@ func TestLayersThatTakeTurnsAreCounted(t *testing.T) {
 
 // Trainers freeze what sees unless they are told otherwise, and say how large images are.
 func TestTowersAreFrozenWhereTrainersFreezeThem(t *testing.T) {
-	const factory = "model_name_or_path: a/b\nstage: sft\nper_device_train_batch_size: 1\nbf16: true\nimage_max_pixels: 262144\n"
+	const factory = "model_name_or_path: a/b\nstage: sft\nper_device_train_batch_size: 1\nbf16: " +
+		"true\nimage_max_pixels: 262144\n"
 	config := filepath.Join(t.TempDir(), "config.json")
 	for _, row := range []struct{ keys, config, want string }{
 		{"finetuning_type: full\n", `{"text_config": {"num_hidden_layers": 8}}`, languageModel},
@@ -59,21 +62,43 @@ func TestTowersAreFrozenWhereTrainersFreezeThem(t *testing.T) {
 
 // LLaMA-Factory looks for ".31." and ".31.mlp" in the names of parameters.
 func TestFrozenLayersAreCounted(t *testing.T) {
-	const begin = "model_name_or_path: a/b\nstage: sft\nfinetuning_type: freeze\nper_device_train_batch_size: 1\nbf16: true\n"
+	const begin = "model_name_or_path: a/b\nstage: sft\nfinetuning_type: freeze\nper_device_train_batch_size: " +
+		"1\nbf16: true\n"
 	config := filepath.Join(t.TempDir(), "config.json")
 	for _, row := range []struct{ keys, config, want, wrong string }{
 		{"", `{"num_hidden_layers": 8}`, `\.(?:6|7)\.`, ""},
 		{"freeze_trainable_layers: -3\n", `{"n_layer": 8}`, `\.(?:0|1|2)\.`, ""},
 		{"freeze_trainable_layers: 99\n", `{"num_layers": 2}`, `\.(?:0|1)\.`, ""},
 		{"freeze_trainable_layers: 2\nuse_llama_pro: true\n", `{"num_hidden_layers": 8}`, `\.(?:3|7)\.`, ""},
-		{"freeze_trainable_modules: mlp,self_attn\nfreeze_extra_modules: lm_head\n", `{"num_hidden_layers": 8}`, `\.(?:6|7)\.mlp|\.(?:6|7)\.self_attn|lm_head`, ""},
-		{"freeze_trainable_layers: 1\n", `{"text_config": {"num_hidden_layers": 4}}`, `language_model\..*\.(?:3)\.`, ""},
+		{
+			"freeze_trainable_modules: mlp,self_attn\nfreeze_extra_modules: lm_head\n", `{"num_hidden_layers": 8}`,
+			`\.(?:6|7)\.mlp|\.(?:6|7)\.self_attn|lm_head`, "",
+		},
+		{
+			"freeze_trainable_layers: 1\n", `{"text_config": {"num_hidden_layers": 4}}`,
+			`language_model\..*\.(?:3)\.`, "",
+		},
 		{"freeze_trainable_layers: 0\nfreeze_extra_modules: lm_head\n", `{"num_hidden_layers": 8}`, `lm_head`, ""},
-		{"freeze_trainable_layers: 0\n", `{"num_hidden_layers": 8}`, "", "c.yaml:6: freeze_trainable_layers: is 0: nothing is trained"},
-		{"freeze_trainable_layers: 3\nuse_llama_pro: true\n", `{"num_hidden_layers": 8}`, "", "c.yaml:6: freeze_trainable_layers: is 3, which does not divide the model's 8 layers"},
-		{"freeze_trainable_layers: many\n", `{}`, "", "c.yaml:6: freeze_trainable_layers: many is not a number of layers"},
-		{"freeze_vision_tower: false\n", `{}`, "", "c.yaml:6: freeze_vision_tower: vprof plans finetuning_type: freeze of language models alone"},
-		{"", `{"vocab_size": 8}`, "", "c.yaml:3: finetuning_type: the layers that are trained are counted in the model's config.json"},
+		{
+			"freeze_trainable_layers: 0\n", `{"num_hidden_layers": 8}`, "",
+			"c.yaml:6: freeze_trainable_layers: is 0: nothing is trained",
+		},
+		{
+			"freeze_trainable_layers: 3\nuse_llama_pro: true\n", `{"num_hidden_layers": 8}`, "",
+			"c.yaml:6: freeze_trainable_layers: is 3, which does not divide the model's 8 layers",
+		},
+		{
+			"freeze_trainable_layers: many\n", `{}`, "",
+			"c.yaml:6: freeze_trainable_layers: many is not a number of layers",
+		},
+		{
+			"freeze_vision_tower: false\n", `{}`, "",
+			"c.yaml:6: freeze_vision_tower: vprof plans finetuning_type: freeze of language models alone",
+		},
+		{
+			"", `{"vocab_size": 8}`, "",
+			"c.yaml:3: finetuning_type: the layers that are trained are counted in the model's config.json",
+		},
 		{"", `[`, "", "is no JSON of a model"},
 	} {
 		require.NoError(t, os.WriteFile(config, []byte(row.config), 0o600))
@@ -87,12 +112,15 @@ func TestFrozenLayersAreCounted(t *testing.T) {
 		}
 		require.NoError(t, err, row.keys)
 		require.Equal(t, row.want, setting(c, "train-only"))
-		require.Equal(t, [3]string{"bf16", "fp32", "reentrant-trained"}, [3]string{setting(c, "weights"), setting(c, "trained-weights"), setting(c, "checkpointing")})
+		require.Equal(t, [3]string{"bf16", "fp32", "reentrant-trained"},
+			[3]string{setting(c, "weights"), setting(c, "trained-weights"), setting(c, "checkpointing")})
 	}
 	c, err := one(t, "c.yaml", begin)
 	require.NoError(t, err)
 	require.ErrorContains(t, c.ChooseLayers(filepath.Join(t.TempDir(), "none")), "cannot be read")
-	pure, err := one(t, "c.yaml", "model_name_or_path: a/b\nstage: sft\nfinetuning_type: freeze\npure_bf16: true\nper_device_train_batch_size: 1\n")
+	pure, err := one(t, "c.yaml",
+		"model_name_or_path: a/b\nstage: sft\nfinetuning_type: freeze\npure_bf16: "+
+			"true\nper_device_train_batch_size: 1\n")
 	require.NoError(t, err)
 	require.Empty(t, setting(pure, "trained-weights"))
 }

@@ -51,7 +51,8 @@ func (c *Config) generate() error {
 	}
 	left := strconv.FormatFloat(100-100*share, 'f', -1, 64)
 	c.facts.set("gpu-memory", left+"%", f.from)
-	c.Notes = append(c.Notes, fmt.Sprintf("%s: vLLM holds %s of the same board; planned is with the other %s%%", c.place(f), f.value, left))
+	c.Notes = append(c.Notes, fmt.Sprintf("%s: vLLM holds %s of the same board; planned is with the other %s%%",
+		c.place(f), f.value, left))
 	return nil
 }
 
@@ -87,7 +88,10 @@ func (c *Config) count(name string, otherwise int64) (int64, error) {
 }
 
 func (c *Config) malformed(f fact, reason string) error {
-	return &input.FormatError{File: orFile(f.from.file, c.File), Line: f.from.line, Key: f.from.key, Reason: fmt.Sprintf("%q %s", f.value, reason)}
+	return &input.FormatError{
+		File: orFile(f.from.file, c.File), Line: f.from.line, Key: f.from.key,
+		Reason: fmt.Sprintf("%q %s", f.value, reason),
+	}
 }
 
 // place is where a fact stands.

@@ -30,19 +30,22 @@ func (m Model) Find() (path string, err error) {
 			return path, nil
 		}
 	}
-	reason := fmt.Sprintf("the model's %s is not in this machine's caches; get it with: hf download %s %s", usualName, m.Name, usualName)
+	reason := fmt.Sprintf("the model's %s is not in this machine's caches; get it with: hf download %s %s", usualName,
+		m.Name, usualName)
 	if m.Revision != "" {
 		reason += " --revision " + m.Revision
 	}
 	if !m.repository() {
-		reason = fmt.Sprintf("there is no %s in the folder %s; name the model's with --model hf:FOLDER", usualName, m.Name)
+		reason = fmt.Sprintf("there is no %s in the folder %s; name the model's with --model hf:FOLDER",
+			usualName, m.Name)
 	}
 	return "", m.from.wrong("%s: %s", m.Name, reason)
 }
 
 // repository tells whether the name can be that of a repository.
 func (m Model) repository() bool {
-	return strings.Count(m.Name, "/") <= 1 && !strings.HasPrefix(m.Name, ".") && !strings.HasPrefix(m.Name, "/") && !strings.Contains(m.Name, "..")
+	return strings.Count(m.Name, "/") <= 1 && !strings.HasPrefix(m.Name, ".") && !strings.HasPrefix(m.Name, "/") &&
+		!strings.Contains(m.Name, "..")
 }
 
 func (m Model) folders() []string {

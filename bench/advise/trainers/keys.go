@@ -21,7 +21,9 @@ func (r *reader) group(path string, v *value) error {
 	for _, e := range v.entries {
 		key := path + e.key
 		if e.twice > 0 {
-			r.config.Notes = append(r.config.Notes, fmt.Sprintf("%s:%d: %s stands in line %d, too; the trainer takes the later one", r.doc.file, e.line, key, e.twice))
+			r.config.Notes = append(r.config.Notes,
+				fmt.Sprintf("%s:%d: %s stands in line %d, too; the trainer takes the later one", r.doc.file, e.line,
+					key, e.twice))
 		}
 		if err := r.key(key, e); err != nil {
 			return err
@@ -68,7 +70,8 @@ func (r *reader) row(key string, row Row, e entry) error {
 	texts, ok := v.scalars()
 	switch {
 	case len(row.Unless) > 0 || row.Needs != "" || row.Bound != "":
-		if v.kind == null || ok && len(texts) == 1 && slices.Contains(row.Unless, texts[0]) || (v.kind == list || v.kind == group) && len(v.items)+len(v.entries) == 0 {
+		if v.kind == null || ok && len(texts) == 1 && slices.Contains(row.Unless, texts[0]) ||
+			(v.kind == list || v.kind == group) && len(v.items)+len(v.entries) == 0 {
 			return nil
 		}
 		if row.Needs != "" {

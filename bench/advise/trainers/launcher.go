@@ -18,13 +18,17 @@ var starterOptions = []string{"nproc_per_node", "num_gpus", "num_processes"}
 // they begin.
 var accelerateGroups = map[string]string{
 	"fsdp_": "fsdp_config", "dynamo_": "dynamo_config", "parallelism_config_": "parallelism_config",
-	"zero_": "deepspeed_config", "zero3_": "deepspeed_config", "offload_optimizer_": "deepspeed_config", "offload_param_": "deepspeed_config",
-	"deepspeed_": "deepspeed_config", "gradient_": "deepspeed_config",
+	"zero_": "deepspeed_config", "zero3_": "deepspeed_config", "offload_optimizer_": "deepspeed_config",
+	"offload_param_": "deepspeed_config",
+	"deepspeed_":     "deepspeed_config", "gradient_": "deepspeed_config",
 }
 
 // distributedTypes are the options of accelerate that say how GPUs share the work, and what
 // its file says in their place.
-var distributedTypes = map[string]string{"use_fsdp": "FSDP", "use_deepspeed": "DEEPSPEED", "use_megatron_lm": "MEGATRON_LM", "multi_gpu": "MULTI_GPU"}
+var distributedTypes = map[string]string{
+	"use_fsdp": "FSDP", "use_deepspeed": "DEEPSPEED",
+	"use_megatron_lm": "MEGATRON_LM", "multi_gpu": "MULTI_GPU",
+}
 
 // launch takes the options of the starter of a document's program.
 func (d *document) launch(starter []string, options *value) {
@@ -41,7 +45,8 @@ func (d *document) launch(starter []string, options *value) {
 			n, err := strconv.Atoi(e.value.text)
 			if nodes = n; err != nil {
 				nodes = 1
-				d.notes = append(d.notes, d.file+": --"+e.key+" "+e.value.text+" is taken for 1; --gpus says how many GPUs there are in all")
+				d.notes = append(d.notes, d.file+": --"+e.key+" "+e.value.text+
+					" is taken for 1; --gpus says how many GPUs there are in all")
 			}
 		}
 	}
@@ -96,7 +101,8 @@ func acceleratesOwn() string {
 	if err != nil {
 		return ""
 	}
-	cache := cmp.Or(os.Getenv("HF_HOME"), filepath.Join(cmp.Or(os.Getenv("XDG_CACHE_HOME"), filepath.Join(home, ".cache")), "huggingface"))
+	cache := cmp.Or(os.Getenv("HF_HOME"),
+		filepath.Join(cmp.Or(os.Getenv("XDG_CACHE_HOME"), filepath.Join(home, ".cache")), "huggingface"))
 	for _, ending := range []string{"yaml", "yml", "json"} {
 		path := filepath.Join(cache, "accelerate", "default_config."+ending)
 		if _, err := os.Stat(path); err == nil {

@@ -17,7 +17,8 @@ const (
 
 // projected are the optimizers that GaLore has of others; APOLLO has AdamW alone.
 var projected = map[string]string{
-	"adamw": "galore-adamw", "adamw-fused": "galore-adamw", "adamw8bit": "galore-adamw8bit", "paged-adamw8bit": "galore-adamw8bit",
+	"adamw": "galore-adamw", "adamw-fused": "galore-adamw", "adamw8bit": "galore-adamw8bit",
+	"paged-adamw8bit":        "galore-adamw8bit",
 	"adafactor-transformers": "galore-adafactor",
 }
 
@@ -70,7 +71,9 @@ func (c *Config) projection() (options []string, err error) {
 		case key == "rank":
 			rank = fact{value, args.from}
 		case key == "proj_type" && value != "std", key == "proj" && value != "random":
-			return nil, args.wrong("is %s: vprof records GaLore's matrices on the shorter side of a weight, and APOLLO's of random numbers", arg)
+			return nil,
+				args.wrong("is %s: vprof records GaLore's matrices on the shorter side of a weight, and APOLLO's of "+
+					"random numbers", arg)
 		}
 	}
 	if rank.value != "" {

@@ -13,14 +13,29 @@ func TestOptimizersThatProjectGradients(t *testing.T) {
 	)
 	for _, c := range []struct{ config, optimizer, inBackward, wrong string }{
 		{factory + "use_galore: true\ngalore_layerwise: true\ngalore_rank: 64\n", "galore-adamw:rank=64", "true", ""},
-		{factory + "use_galore: true\ngalore_target: mlp,self_attn\noptim: adamw_8bit\n", "galore-adamw8bit:rank=16,target=mlp+self_attn", "", ""},
+		{
+			factory + "use_galore: true\ngalore_target: mlp,self_attn\noptim: adamw_8bit\n",
+			"galore-adamw8bit:rank=16,target=mlp+self_attn", "", "",
+		},
 		{factory + "use_apollo: true\n", "apollo-adamw:rank=16", "", ""},
-		{factory + "use_apollo: true\noptim: adafactor\n", "", "", "vprof does not record apollo with optimizer adafactor-transformers"},
+		{
+			factory + "use_apollo: true\noptim: adafactor\n", "", "",
+			"vprof does not record apollo with optimizer adafactor-transformers",
+		},
 		{factory + "use_badam: true\n", "badam-fused", "", ""},
 		{factory + "use_badam: true\noptim: lion_8bit\n", "", "", "vprof records BAdam around AdamW"},
-		{"model_name_or_path: m\nstage: sft\nfinetuning_type: lora\nuse_galore: true\n", "", "", "use finetuning_type: full"},
-		{trainer + "optim: galore_adamw\noptim_target_modules: all-linear\noptim_args: rank=8, scale=2\n", "galore-adamw:rank=8,target=all-linear", "", ""},
-		{trainer + "optim: galore_adafactor_layerwise\noptim_target_modules: [attn, mlp]\n", "galore-adafactor:target=attn+mlp", "true", ""},
+		{
+			"model_name_or_path: m\nstage: sft\nfinetuning_type: lora\nuse_galore: true\n", "", "",
+			"use finetuning_type: full",
+		},
+		{
+			trainer + "optim: galore_adamw\noptim_target_modules: all-linear\noptim_args: rank=8, scale=2\n",
+			"galore-adamw:rank=8,target=all-linear", "", "",
+		},
+		{
+			trainer + "optim: galore_adafactor_layerwise\noptim_target_modules: [attn, mlp]\n",
+			"galore-adafactor:target=attn+mlp", "true", "",
+		},
 		{trainer + "optim: apollo_adamw\noptim_target_modules: [attn]\noptim_args: proj=svd\n", "", "", "is proj=svd"},
 		{trainer + "optim: apollo_adamw\noptim_target_modules: .*attn.*\n", "", "", "is a regular expression"},
 		{trainer + "optim: lomo\n", "lomo", "true", ""},

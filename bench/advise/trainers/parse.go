@@ -60,7 +60,8 @@ func parse(path string, data []byte) (*document, error) {
 		return nil, err
 	}
 	if d.root.kind != group {
-		return nil, d.wrong(d.root.line, "", "is %s, not a group of keys; it is no trainer's configuration", d.root.shown())
+		return nil, d.wrong(d.root.line, "", "is %s, not a group of keys; it is no trainer's configuration",
+			d.root.shown())
 	}
 	return d, nil
 }
@@ -87,7 +88,8 @@ func parseYAML(d *document, data []byte) (root *value, err error) {
 			line, _ = strconv.Atoi(m[1])
 			reason = m[2]
 		}
-		if lines := bytes.Split(data, []byte("\n")); line > 0 && line <= len(lines) && bytes.HasPrefix(bytes.TrimLeft(lines[line-1], " "), []byte("\t")) {
+		if lines := bytes.Split(data, []byte("\n")); line > 0 && line <= len(lines) &&
+			bytes.HasPrefix(bytes.TrimLeft(lines[line-1], " "), []byte("\t")) {
 			return nil, d.wrong(line, "", "is not YAML: the line begins with a tab; indent it with spaces")
 		}
 		return nil, d.wrong(line, "", "is not YAML: %s", reason)

@@ -77,7 +77,10 @@ type Setting struct {
 
 // Wrong is an error about the setting, at its place in the file.
 func (s Setting) Wrong(format string, args ...any) error {
-	return &input.FormatError{File: s.From.File, Line: s.From.Line, Key: cmp.Or(s.From.Path, "--"+s.Flag), Reason: fmt.Sprintf(format, args...)}
+	return &input.FormatError{
+		File: s.From.File, Line: s.From.Line, Key: cmp.Or(s.From.Path, "--"+s.Flag),
+		Reason: fmt.Sprintf(format, args...),
+	}
 }
 
 // Open reads the configuration files of one training: that of the trainer, and those
@@ -121,7 +124,8 @@ func read(docs []*document) (*Config, error) {
 		}
 	}
 	if c.table == nil {
-		return nil, docs[0].wrong(0, "", "says how several GPUs share the work and not what is trained; name the trainer's configuration, too")
+		return nil, docs[0].wrong(0, "",
+			"says how several GPUs share the work and not what is trained; name the trainer's configuration, too")
 	}
 	if err := c.strategy(); err != nil {
 		return nil, err
@@ -171,7 +175,9 @@ func (d *document) overFile() (*document, error) {
 	}
 	path := beside(d.file, d.config)
 	if _, err := os.Stat(path); err != nil && d.trainer == "torchtune" && filepath.Ext(path) == "" {
-		return nil, d.wrong(0, "--config", "%s is one of torchtune's own files; \"tune cp %s mine.yaml\" copies it, then name --config mine.yaml", d.config, d.config)
+		return nil, d.wrong(0, "--config",
+			"%s is one of torchtune's own files; \"tune cp %s mine.yaml\" copies it, then name --config mine.yaml",
+			d.config, d.config)
 	}
 	file, err := open(path)
 	if err != nil {
@@ -219,7 +225,8 @@ func (c *Config) take(d *document) error {
 		}
 	} else {
 		if c.table != nil {
-			return d.wrong(0, "", "is a configuration of %s, and %s is one of %s; plan one training at a time", t.Trainer, c.File, c.Trainer)
+			return d.wrong(0, "", "is a configuration of %s, and %s is one of %s; plan one training at a time",
+				t.Trainer, c.File, c.Trainer)
 		}
 		c.table, c.doc, c.File, c.Trainer, c.Version, c.Several = t, d, d.file, t.Trainer, t.Version, t.Several
 	}
@@ -230,7 +237,8 @@ func (c *Config) take(d *document) error {
 				continue
 			}
 			return f.from.wrong(
-				"says %s, and %s:%d: %s says %s; make them agree", f.value, old.from.file, old.from.line, old.from.key, old.value)
+				"says %s, and %s:%d: %s says %s; make them agree", f.value, old.from.file, old.from.line,
+				old.from.key, old.value)
 		}
 		c.facts[name] = f
 	}
@@ -256,13 +264,15 @@ func unknownTrainer(d *document) error {
 		}
 	}
 	if like == nil {
-		return d.wrong(0, "", "has the keys of no trainer that vprof knows: %s%s", strings.Join(names, ", "), misspelled(d, Tables()))
+		return d.wrong(0, "", "has the keys of no trainer that vprof knows: %s%s", strings.Join(names, ", "),
+			misspelled(d, Tables()))
 	}
 	var ways []string
 	for _, keys := range like.Recognized {
 		ways = append(ways, strings.Join(keys, " and "))
 	}
-	return d.wrong(0, "", "has keys of %s, but none of what tells its configurations: %s%s", like.Trainer, strings.Join(ways, "; "), misspelled(d, []*Table{like}))
+	return d.wrong(0, "", "has keys of %s, but none of what tells its configurations: %s%s", like.Trainer,
+		strings.Join(ways, "; "), misspelled(d, []*Table{like}))
 }
 
 // misspelled says which key may have been meant for one by which a trainer is recognized.

@@ -31,7 +31,9 @@ func TestCodeOfRepositoriesIsNoted(t *testing.T) {
 			require.Len(t, c.Notes, before, row)
 			continue
 		}
-		require.Contains(t, c.Notes, "c.yaml:4: trust_remote_code: the model's config.json names code of its repository (auto_map), which the trainer runs; planned is transformers' own class, and the two may differ")
+		require.Contains(t, c.Notes,
+			"c.yaml:4: trust_remote_code: the model's config.json names code of its repository (auto_map), which "+
+				"the trainer runs; planned is transformers' own class, and the two may differ")
 	}
 	c, err := one(t, "c.yaml", "base_model: a/b\nmicro_batch_size: 1\nsequence_len: 512\ntrust_remote_code: true\n")
 	require.NoError(t, err)

@@ -27,7 +27,15 @@ func spliced(t *testing.T, path string, data []byte, edits []configfile.Edit) []
 
 // A table says one thing of a key, in words that something makes use of.
 func TestTablesAreConsistent(t *testing.T) {
-	used := []string{"refuse", freezeLayers, freezeModules, freezeExtra, lisaAttribute, "llama-pro", "note", "model", "revision", "folder", "deepspeed", "file", "tuner", "lora-r", "lora-alpha", "lora-dropout", "lora-target", "lora-save", "lora-towers", "dora", "lora-type", "gpus", "reentrant", "reshard", "replicate", "shards", "reference", "objective-as", "answer", "prompt", "compared", "old", "generated-steps", "iterations", "vllm-share", "teacher", "objective-chunks", "text-pairs", "unpadded", "negatives", "unfrozen", "qat-group", "grouped", "multiple", "to-length", "zero-overlap", "zero-contiguous", "zero-optimizer", "zero-params", meshContextBy}
+	used := []string{
+		"refuse", freezeLayers, freezeModules, freezeExtra, lisaAttribute, "llama-pro", "note", "model",
+		"revision", "folder", "deepspeed", "file", "tuner", "lora-r", "lora-alpha", "lora-dropout", "lora-target",
+		"lora-save", "lora-towers", "dora", "lora-type", "gpus", "reentrant", "reshard", "replicate", "shards",
+		"reference", "objective-as", "answer", "prompt", "compared", "old", "generated-steps", "iterations",
+		"vllm-share", "teacher", "objective-chunks", "text-pairs", "unpadded", "negatives", "unfrozen", "qat-group",
+		"grouped", "multiple", "to-length", "zero-overlap", "zero-contiguous", "zero-optimizer", "zero-params",
+		meshContextBy,
+	}
 	used = append(used, low, lowRank, lowTarget, optimArgs, badam)
 	used = append(used, frozenTowers, imagePixels)
 	used = append(used, "zero-gradients")
@@ -61,14 +69,16 @@ func TestTablesAreConsistent(t *testing.T) {
 				require.Contains(t, read, row.Is, "%s: %s", table.Trainer, key)
 			}
 			for word, w := range row.Words {
-				require.False(t, w.Own != "" && row.Is == "", "%s: %s: %s says a word of no fact", table.Trainer, key, word)
+				require.False(t, w.Own != "" && row.Is == "", "%s: %s: %s says a word of no fact",
+					table.Trainer, key, word)
 				for fact := range w.Facts {
 					require.Contains(t, read, fact, "%s: %s: %s", table.Trainer, key, word)
 				}
 			}
 		}
 		for _, r := range table.Rules {
-			require.True(t, r.Refuse != "" || r.Note != "" || len(r.Set) > 0 || len(r.Clear) > 0, "%s: a rule does nothing: %v", table.Trainer, r.When)
+			require.True(t, r.Refuse != "" || r.Note != "" || len(r.Set) > 0 || len(r.Clear) > 0,
+				"%s: a rule does nothing: %v", table.Trainer, r.When)
 			for fact := range r.Set {
 				require.Contains(t, read, fact, "%s", table.Trainer)
 			}

@@ -41,7 +41,11 @@ func (c *Config) turned(levers map[string]string) (edits []configfile.Edit, err 
 		}
 		keys, known := c.table.Turned[name+"="+levers[name]]
 		if !known {
-			return nil, &input.FormatError{File: c.File, Reason: fmt.Sprintf("vprof does not know how %s is told --%s %s; turn it yourself, and run fit on the file again", c.Trainer, name, levers[name])}
+			return nil, &input.FormatError{
+				File: c.File,
+				Reason: fmt.Sprintf("vprof does not know how %s is told --%s %s; turn it yourself, and run fit on "+
+					"the file again", c.Trainer, name, levers[name]),
+			}
 		}
 		for _, key := range slices.Sorted(maps.Keys(keys)) {
 			item, isItem := strings.CutPrefix(keys[key], "+")
@@ -164,7 +168,8 @@ func (c *Config) Paste(v Values) (string, error) {
 // says so already.
 func (c *Config) written(name string, v Values) (key string, value any, same bool, err error) {
 	ours := map[string]string{
-		"batch": strconv.Itoa(v.Batch), "accumulate": strconv.Itoa(v.Accumulate), "checkpointing": strconv.FormatBool(v.Checkpointing),
+		"batch": strconv.Itoa(v.Batch), "accumulate": strconv.Itoa(v.Accumulate),
+		"checkpointing": strconv.FormatBool(v.Checkpointing),
 	}[name]
 	f := c.facts[name]
 	key = c.table.Written[name]
@@ -176,7 +181,8 @@ func (c *Config) written(name string, v Values) (key string, value any, same boo
 	case f.value == ours:
 		same = true
 	case f.from.file != "" && f.from.file != c.doc.file:
-		return "", nil, false, f.wrong("decides %s, and vprof writes the trainer's own file only; change it there to %s", name, ours)
+		return "", nil, false,
+			f.wrong("decides %s, and vprof writes the trainer's own file only; change it there to %s", name, ours)
 	}
 	if row.Is == totalBatch {
 		total := int64(v.Batch) * int64(v.Accumulate)

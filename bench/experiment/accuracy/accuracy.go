@@ -53,7 +53,9 @@ type Replayable interface {
 // estimates are from PyTorch, on all cores. Records of one case and board
 // share a recording. After each recording, progress is called with how many
 // records are done; calls do not overlap.
-func Compare(ctx context.Context, records []reference.Record, r Replayer, progress progress.Func) (*report.Accuracy, error) {
+func Compare(ctx context.Context, records []reference.Record, r Replayer,
+	progress progress.Func,
+) (*report.Accuracy, error) {
 	results := make([]result, len(records))
 	work, ctx := errgroup.WithContext(ctx)
 	work.SetLimit(runtime.GOMAXPROCS(0))
@@ -141,7 +143,10 @@ func replayGroup(ctx context.Context, records []reference.Record, group []int, r
 
 // judge makes the rows of the report: each record beside its result.
 func judge(records []reference.Record, results []result) *report.Accuracy {
-	a := &report.Accuracy{Schema: report.AccuracySchema, Rows: []report.AccuracyRow{}, Unknown: []report.UnknownRecord{}}
+	a := &report.Accuracy{
+		Schema: report.AccuracySchema, Rows: []report.AccuracyRow{},
+		Unknown: []report.UnknownRecord{},
+	}
 	for i := range records {
 		rec, res := &records[i], &results[i]
 		row := rowOf(rec)
@@ -164,7 +169,8 @@ func judge(records []reference.Record, results []result) *report.Accuracy {
 func rowOf(rec *reference.Record) report.AccuracyRow {
 	row := report.AccuracyRow{
 		AccuracyCase: report.AccuracyCase{
-			File: rec.File, Line: rec.Line, Case: rec.Model, Stage: rec.Stage, Batch: rec.Batch, AMP: optional(string(rec.AMP)),
+			File: rec.File, Line: rec.Line, Case: rec.Model, Stage: rec.Stage, Batch: rec.Batch,
+			AMP:           optional(string(rec.AMP)),
 			Checkpointing: rec.Checkpointing, Accumulate: rec.Accumulate, Optimizer: optional(rec.Optimizer),
 			GPU: rec.GPU, AllocConf: rec.AllocConf, Torch: rec.ReleaseName(),
 		},

@@ -46,7 +46,8 @@ func (r scriptedRecording) Replay(_ context.Context, conf string) (Outcome, erro
 // toyRecord is an OK record with one phase, of the given peaks.
 func toyRecord(allocated, reserved int64) reference.Record {
 	return reference.Record{
-		File: "toy.jsonl", Line: 2, Case: models.Case{Model: "toy", Stage: "full", Batch: 8, Accumulate: 1}, GPU: "t4", Status: reference.OK,
+		File: "toy.jsonl", Line: 2, Case: models.Case{Model: "toy", Stage: "full", Batch: 8, Accumulate: 1}, GPU: "t4",
+		Status:        reference.OK,
 		PeakAllocated: allocated, PeakReserved: reserved,
 		Phases: []reference.Phase{{Step: 0, Name: "forward", MaxAllocated: allocated, MaxReserved: reserved}},
 	}
@@ -75,7 +76,8 @@ func TestErrorIsRelativeToTheReference(t *testing.T) {
 }
 
 func TestNegligibleDifferencesCountAsZero(t *testing.T) {
-	row := compareOne(t, toyRecord(100*steptest.MiB, 200*steptest.MiB), toyOutcome(104*steptest.MiB-1, 180*steptest.MiB+1))
+	row := compareOne(t, toyRecord(100*steptest.MiB, 200*steptest.MiB),
+		toyOutcome(104*steptest.MiB-1, 180*steptest.MiB+1))
 	require.Equal(t, &report.RelativeError{}, row.Error)
 	row = compareOne(t, toyRecord(100*steptest.MiB, 200*steptest.MiB), toyOutcome(104*steptest.MiB, 180*steptest.MiB))
 	require.Equal(t, &report.RelativeError{Allocated: 0.04, Reserved: -0.1}, row.Error)
@@ -86,7 +88,10 @@ func TestOOMRecordHasAVerdictButNoError(t *testing.T) {
 	rec.Status = reference.OOM
 	row := compareOne(t, rec, Outcome{OOM: true, Allocated: 50 * steptest.MiB, Reserved: 60 * steptest.MiB})
 	require.Nil(t, row.Error)
-	require.Equal(t, report.AccuracySide{OOM: true, Allocated: 50 * steptest.MiB, Reserved: 60 * steptest.MiB}, row.Estimate)
+	require.Equal(t, report.AccuracySide{
+		OOM: true, Allocated: 50 * steptest.MiB,
+		Reserved: 60 * steptest.MiB,
+	}, row.Estimate)
 	require.True(t, row.Reference.OOM)
 }
 
@@ -101,7 +106,9 @@ func TestRecordsOfOneCaseShareARecording(t *testing.T) {
 		},
 	}
 	var done []int
-	a, err := Compare(t.Context(), []reference.Record{plain, other, expandable}, s, func(_ string, n, _ int) { done = append(done, n) })
+	a, err := Compare(t.Context(), []reference.Record{plain, other, expandable}, s, func(_ string, n, _ int) {
+		done = append(done, n)
+	})
 	require.NoError(t, err)
 	require.Len(t, s.recorded, 2)
 	require.Equal(t, 3, done[len(done)-1])
@@ -123,7 +130,8 @@ func TestUnknownRecordsAreListedWithTheReason(t *testing.T) {
 
 func TestRefusalIsRightIfItGivesPyTorchsReason(t *testing.T) {
 	rec := toyRecord(1, 1)
-	rec.Status, rec.Error, rec.Phases = reference.Error, "ValueError: Expected more than 1 value per channel when training", nil
+	rec.Status, rec.Error, rec.Phases = reference.Error,
+		"ValueError: Expected more than 1 value per channel when training", nil
 	for said, want := range map[string]report.Verdicts{
 		"head.norm: Expected more than 1 value per channel when training": {Right: 1},
 		"batch too small": {Wrong: 1},

@@ -42,7 +42,10 @@ func TestParameterCountsAreThoseOfPyTorch(t *testing.T) {
 				counts = trainer.Counts()
 				seen[key] = counts
 			}
-			want := models.Counts{Total: r.Params.Total, Trainable: r.Params.Trainable, Criterion: r.Params.Criterion, Buffers: r.Params.Buffers, Gradients: 4 * r.Params.Trainable}
+			want := models.Counts{
+				Total: r.Params.Total, Trainable: r.Params.Trainable, Criterion: r.Params.Criterion,
+				Buffers: r.Params.Buffers, Gradients: 4 * r.Params.Trainable,
+			}
 			require.Equal(t, want, counts, "%s stage %s", r.Model, r.Stage)
 		}
 	}

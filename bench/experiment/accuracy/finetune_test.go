@@ -20,7 +20,8 @@ func TestFineTuningNeedsWhatPyTorchSays(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, f.Records, 56)
 	records := sample.Of(f.Records)
-	a, err := accuracy.Compare(t.Context(), records, accuracy.Recorder{Models: all.Models().With(reference.FineTuned())}, nil)
+	a, err := accuracy.Compare(t.Context(), records,
+		accuracy.Recorder{Models: all.Models().With(reference.FineTuned())}, nil)
 	require.NoError(t, err)
 	require.Empty(t, a.Unknown)
 	require.Len(t, a.Rows, len(records))
@@ -40,7 +41,8 @@ func TestLoopsNeedWhatPyTorchSays(t *testing.T) {
 	f, err := reference.Open("../../reference/data/finetune/loops.jsonl")
 	require.NoError(t, err)
 	require.Len(t, f.Records, 30)
-	a, err := accuracy.Compare(t.Context(), f.Records, accuracy.Recorder{Models: all.Models().With(reference.FineTuned())}, nil)
+	a, err := accuracy.Compare(t.Context(), f.Records,
+		accuracy.Recorder{Models: all.Models().With(reference.FineTuned())}, nil)
 	require.NoError(t, err)
 	require.Empty(t, a.Unknown)
 	require.Len(t, a.Rows, len(f.Records))

@@ -47,8 +47,9 @@ func TestPreferencesNeedWhatPyTorchAllocates(t *testing.T) {
 		{models.Reward, "", nil, 1051821568, 1069632000},
 	} {
 		c := models.Case{
-			Batch: 2, AMP: k.amp, LoRA: k.lora, Weights: "bf16", Optimizer: "sgd", Torch: "2.11", Settings: models.Settings{"seq-len": 512},
-			Levers: models.Levers{Objective: models.Objective{Name: k.objective}, Clip: models.ClipNone},
+			Batch: 2, AMP: k.amp, LoRA: k.lora, Weights: "bf16", Optimizer: "sgd", Torch: "2.11",
+			Settings: models.Settings{"seq-len": 512},
+			Levers:   models.Levers{Objective: models.Objective{Name: k.objective}, Clip: models.ClipNone},
 		}
 		switch k.objective {
 		case models.KTO:
@@ -57,7 +58,8 @@ func TestPreferencesNeedWhatPyTorchAllocates(t *testing.T) {
 			c.Task, c.Settings["classes"], c.Settings["padding"] = "classification", 1, 0
 		}
 		peaks := peaksOfSecondStep(t, m, c)
-		require.InEpsilon(t, k.forward, max(peaks["forward"], peaks["loss"]), 0.0001, "%s %v %v forward", k.objective, k.amp, k.lora)
+		require.InEpsilon(t, k.forward, max(peaks["forward"], peaks["loss"]), 0.0001, "%s %v %v forward", k.objective,
+			k.amp, k.lora)
 		within := 0.0003 // the allocator leaves up to 1 MB of a block unsplit, by what the cache holds
 		if k.objective == models.DPO {
 			within = 0.0001
@@ -91,14 +93,28 @@ func TestGeneratedAnswersNeedWhatPyTorchAllocates(t *testing.T) {
 		{models.Objective{Reference: true}, "bf16", lora, 1, 1, false, 402392064, 626810880, 677533184},
 		{models.Objective{Reference: true}, "bf16", nil, 2, 2, true, 810452992, 1167660032, 1248905728},
 		{models.Objective{Reference: true, Old: true}, "bf16", lora, 4, 2, true, 665512960, 695578624, 910624256},
-		{models.Objective{Reference: true, Old: true, As: models.AsSwift}, "bf16", lora, 4, 1, false, 534195200, 1347025408, 1677563392},
-		{models.Objective{Reference: true, Old: true, As: models.AsSwift}, "bf16", lora, 4, 2, true, 533392384, 580086272, 910624256},
-		{models.Objective{Reference: true, Old: true, As: models.AsSwift}, "", nil, 4, 1, false, 744662528, 1543439872, 1674748416},
+		{
+			models.Objective{Reference: true, Old: true, As: models.AsSwift},
+			"bf16", lora, 4, 1, false, 534195200,
+			1347025408, 1677563392,
+		},
+		{
+			models.Objective{Reference: true, Old: true, As: models.AsSwift},
+			"bf16", lora, 4, 2, true, 533392384,
+			580086272, 910624256,
+		},
+		{
+			models.Objective{Reference: true, Old: true, As: models.AsSwift},
+			"", nil, 4, 1, false, 744662528,
+			1543439872, 1674748416,
+		},
 	} {
 		k.objective.Name, k.objective.Completion = models.GRPO, 256
 		c := models.Case{
-			Batch: k.batch, Accumulate: k.micro, AMP: k.amp, LoRA: k.lora, Weights: "bf16", Optimizer: "sgd", Torch: "2.11", Checkpointing: k.checkpointing,
-			Settings: models.Settings{"seq-len": 512}, Levers: models.Levers{Objective: k.objective, Clip: models.ClipNone},
+			Batch: k.batch, Accumulate: k.micro, AMP: k.amp, LoRA: k.lora, Weights: "bf16", Optimizer: "sgd",
+			Torch: "2.11", Checkpointing: k.checkpointing,
+			Settings: models.Settings{"seq-len": 512},
+			Levers:   models.Levers{Objective: k.objective, Clip: models.ClipNone},
 		}
 		peaks := peaksOfSecondStep(t, m, c)
 		name := []any{k.objective, k.amp, k.lora, k.batch, k.checkpointing}
@@ -122,10 +138,15 @@ func TestFeaturesNeedWhatPyTorchAllocates(t *testing.T) {
 		features float64
 	}{{lora, 1, 531309056}, {lora, 2, 723431936}, {nil, 1, 726183424}} {
 		c := models.Case{
-			Batch: 4, Accumulate: k.micro, AMP: "bf16", LoRA: k.lora, Weights: "bf16", Optimizer: "sgd", Torch: "2.11", Settings: models.Settings{"seq-len": 512},
-			Checkpointing: k.micro > 1, Levers: models.Levers{Objective: models.Objective{Name: models.EBFT, Completion: 256, Old: k.lora != nil}, Clip: models.ClipNone},
+			Batch: 4, Accumulate: k.micro, AMP: "bf16", LoRA: k.lora, Weights: "bf16", Optimizer: "sgd", Torch: "2.11",
+			Settings:      models.Settings{"seq-len": 512},
+			Checkpointing: k.micro > 1, Levers: models.Levers{Objective: models.Objective{
+				Name:       models.EBFT,
+				Completion: 256, Old: k.lora != nil,
+			}, Clip: models.ClipNone},
 		}
-		require.InEpsilon(t, k.features, peaksOfSecondStep(t, m, c)["features"], 0.0002, "%v, %d micro-batches", k.lora, k.micro)
+		require.InEpsilon(t, k.features, peaksOfSecondStep(t, m, c)["features"], 0.0002, "%v, %d micro-batches",
+			k.lora, k.micro)
 	}
 }
 
@@ -149,8 +170,9 @@ func TestStudentsNeedWhatPyTorchAllocates(t *testing.T) {
 		{gkd, "bf16", nil, 3493514240, 2899471360},
 	} {
 		peaks := peaksOfSecondStep(t, m, models.Case{
-			Batch: 4, AMP: k.amp, LoRA: k.lora, Weights: "bf16", Optimizer: "sgd", Torch: "2.11", Settings: models.Settings{"seq-len": 512},
-			Levers: models.Levers{Objective: k.objective, Clip: models.ClipNone},
+			Batch: 4, AMP: k.amp, LoRA: k.lora, Weights: "bf16", Optimizer: "sgd", Torch: "2.11",
+			Settings: models.Settings{"seq-len": 512},
+			Levers:   models.Levers{Objective: k.objective, Clip: models.ClipNone},
 		})
 		require.InEpsilon(t, k.forward, peaks["forward"], 0.0001, "forward of %v, %v", k.objective, k.lora)
 		require.InEpsilon(t, k.backward, peaks["backward"], 0.0001, "backward of %v, %v", k.objective, k.lora)
@@ -171,7 +193,10 @@ func TestSharedReferencesNeedWhatPyTorchAllocates(t *testing.T) {
 		c := models.Case{
 			Batch: 4, Weights: "bf16", Optimizer: "sgd", Torch: "2.11", Settings: models.Settings{"seq-len": 512},
 			GPUs: 4, Strategy: &models.Strategy{Name: models.FSDP2, Whole: true, Reshard: reshard, Rank: &rank},
-			Levers: models.Levers{Objective: models.Objective{Name: models.GRPO, Completion: 256, Reference: true}, Clip: models.ClipNone},
+			Levers: models.Levers{
+				Objective: models.Objective{Name: models.GRPO, Completion: 256, Reference: true},
+				Clip:      models.ClipNone,
+			},
 		}
 		peaks := peaksOfSecondStep(t, m, c)
 		for i, phase := range []string{"score", "forward", "backward"} {

@@ -23,8 +23,12 @@ import (
 
 // The committed records of PyTorch 2.11 and of 2.15, compared once for all tests.
 var (
-	committed     = sync.OnceValues(func() (*report.Accuracy, error) { return accuracyOf("../../reference/data/*.jsonl") })
-	committed2_15 = sync.OnceValues(func() (*report.Accuracy, error) { return accuracyOf("../../reference/data/2.15/*.jsonl.gz") })
+	committed = sync.OnceValues(func() (*report.Accuracy, error) {
+		return accuracyOf("../../reference/data/*.jsonl")
+	})
+	committed2_15 = sync.OnceValues(func() (*report.Accuracy, error) {
+		return accuracyOf("../../reference/data/2.15/*.jsonl.gz")
+	})
 )
 
 func accuracyOf(files string) (*report.Accuracy, error) {
@@ -75,7 +79,8 @@ func TestEveryRecordIsComparedOrListedAsUnknown(t *testing.T) {
 	require.Equal(t, records, a.Summary.Records)
 	require.Equal(t, records, len(a.Rows)+len(a.Unknown))
 	for _, u := range a.Unknown {
-		require.NotContains(t, all.Models().Names(), u.Case, "%s:%d is of a model we have: %s", u.File, u.Line, u.Reason)
+		require.NotContains(t, all.Models().Names(), u.Case, "%s:%d is of a model we have: %s", u.File,
+			u.Line, u.Reason)
 	}
 }
 
@@ -120,7 +125,8 @@ func TestPlannersResidualsAreThoseOfTheReferenceRecords(t *testing.T) {
 			ReferenceAllocated: r.Reference.Allocated, ReferenceReserved: r.Reference.Reserved,
 		})
 	}
-	data, err := planner.EncodeResiduals("bench/reference/data: PyTorch 2.11.0+cu130 and 2.15.0+cu132 on a simulated driver", seen)
+	data, err := planner.EncodeResiduals(
+		"bench/reference/data: PyTorch 2.11.0+cu130 and 2.15.0+cu132 on a simulated driver", seen)
 	require.NoError(t, err)
 	golden.Equal(t, "../../../profiler/planner/residuals.json", data)
 }
@@ -135,7 +141,8 @@ func TestAccuracyTablesOfTheDocsAreCurrent(t *testing.T) {
 	require.True(t, found)
 	_, after, found := strings.Cut(rest, "<!-- /accuracy -->\n")
 	require.True(t, found)
-	golden.Equal(t, "../../../docs/accuracy.md", []byte(before+"<!-- accuracy -->\n"+tables+"<!-- /accuracy -->\n"+after))
+	golden.Equal(t, "../../../docs/accuracy.md",
+		[]byte(before+"<!-- accuracy -->\n"+tables+"<!-- /accuracy -->\n"+after))
 }
 
 // accuracyTable is the table of docs/accuracy.md, in Markdown.

@@ -31,7 +31,8 @@ func TestSelectiveCheckpointingNeedsWhatPyTorchAllocates(t *testing.T) {
 		{"selective=mm", "", "bf16", lora, 1953927680, 2079723520},
 	} {
 		peaks := peaksOfSecondStep(t, m, models.Case{
-			Batch: 2, AMP: k.amp, Weights: k.weights, LoRA: k.lora, Optimizer: "sgd", Torch: "2.11", Settings: models.Settings{"seq-len": 1024},
+			Batch: 2, AMP: k.amp, Weights: k.weights, LoRA: k.lora, Optimizer: "sgd", Torch: "2.11",
+			Settings:      models.Settings{"seq-len": 1024},
 			Checkpointing: true, Levers: models.Levers{Clip: models.ClipNone, Recompute: k.how},
 		})
 		require.InEpsilon(t, k.forward, max(peaks["forward"], peaks["loss"]), 0.00003, "%v forward", k)

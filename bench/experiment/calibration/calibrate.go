@@ -145,7 +145,10 @@ func (c *Calibration) observe(ctx context.Context, gpu device.GPU) ([]calibrate.
 		for _, load := range r.Loads {
 			timed[o.Synthetic] = append(timed[o.Synthetic], calibrate.Timed{Load: load, Seconds: o.StepSeconds})
 		}
-		seen = append(seen, calibrate.Observation{Label: o.Label, Sample: r.Sample(), Allocated: o.Allocated, Reserved: o.Reserved, Device: o.Device, Communication: communication(o, gpu)})
+		seen = append(seen, calibrate.Observation{
+			Label: o.Label, Sample: r.Sample(), Allocated: o.Allocated,
+			Reserved: o.Reserved, Device: o.Device, Communication: communication(o, gpu),
+		})
 	}
 	return seen, timed, from, nil
 }
@@ -181,7 +184,9 @@ func (e *FewError) Unwrap() error { return e.ConditionError }
 
 // advise makes a [FewError] that names the further run that would help most, among those
 // whose replay fits the board.
-func (c *Calibration) advise(ctx context.Context, gpu device.GPU, few *calibrate.ConditionError, seen []calibrate.Observation) error {
+func (c *Calibration) advise(ctx context.Context, gpu device.GPU, few *calibrate.ConditionError,
+	seen []calibrate.Observation,
+) error {
 	o := c.Runs[0]
 	m, err := c.Models.Of(o.Case, o.Description)
 	if err != nil {
@@ -235,7 +240,8 @@ func (c *Calibration) entry(gpu device.GPU, r *calibrate.Result) *coefficients.E
 		e.Memory[t.String()] = coefficients.Number{Value: round(k.Value), StdErr: round(k.StdErr), Source: k.Source}
 		for _, u := range r.Terms[:i] {
 			if rho := r.Coefficients.Correlation[t][u]; rho != 0 {
-				e.Correlations = append(e.Correlations, coefficients.Correlation{Between: [2]string{u.String(), t.String()}, Value: round(rho)})
+				e.Correlations = append(e.Correlations,
+					coefficients.Correlation{Between: [2]string{u.String(), t.String()}, Value: round(rho)})
 			}
 		}
 	}
@@ -295,7 +301,8 @@ func summary(errs []float64) coefficients.Error {
 
 func (c *Calibration) report(e *coefficients.Entry, r *calibrate.Result) *report.Calibration {
 	out := &report.Calibration{
-		Schema: report.CalibrationSchema, Tool: c.Tool, Started: c.Now, Entry: e.Name, GPU: e.GPU, Stack: e.Stack.String(),
+		Schema: report.CalibrationSchema, Tool: c.Tool, Started: c.Now, Entry: e.Name, GPU: e.GPU,
+		Stack:  e.Stack.String(),
 		Models: e.Models, Simulated: e.Simulated, Errors: report.CalibrationErrors{
 			Before: report.ErrorSummary(e.Errors.Before), After: report.ErrorSummary(e.Errors.After),
 		},
@@ -307,7 +314,8 @@ func (c *Calibration) report(e *coefficients.Entry, r *calibrate.Result) *report
 	}
 	for _, t := range r.Terms {
 		k := r.Coefficients.Term(t)
-		out.Coefficients = append(out.Coefficients, report.Coefficient{Name: t.String(), Value: k.Value, StdErr: k.StdErr, Source: k.Source})
+		out.Coefficients = append(out.Coefficients,
+			report.Coefficient{Name: t.String(), Value: k.Value, StdErr: k.StdErr, Source: k.Source})
 	}
 	speeds := speeds(e)
 	for _, name := range slices.Sorted(maps.Keys(speeds)) {

@@ -100,7 +100,10 @@ func predictLarger(t *testing.T, runs []Observed, onlyDevice bool) (out []predic
 		if onlyDevice {
 			o.Allocated, o.Reserved = 0, 0
 		}
-		seen = append(seen, calibrate.Observation{Label: o.Label, Sample: s, Allocated: o.Allocated, Reserved: o.Reserved, Device: o.Device})
+		seen = append(seen, calibrate.Observation{
+			Label: o.Label, Sample: s, Allocated: o.Allocated,
+			Reserved: o.Reserved, Device: o.Device,
+		})
 	}
 	from, err := setup.Coefficients(gpu)
 	require.NoError(t, err)
@@ -110,9 +113,12 @@ func predictLarger(t *testing.T, runs []Observed, onlyDevice bool) (out []predic
 		if at(batch) < 0 {
 			continue
 		}
-		curve, err := planner.Draw([]int{batch}, func(b int) (planner.Sample, error) { return sampled(t, setup, gpu, b), nil })
+		curve, err := planner.Draw([]int{batch}, func(b int) (planner.Sample, error) {
+			return sampled(t, setup, gpu, b), nil
+		})
 		require.NoError(t, err)
-		e, err := (&planner.Planner{Curve: curve, Coefficients: fitted.Coefficients, Memory: gpu.Memory}).Estimate(batch)
+		e, err := (&planner.Planner{Curve: curve, Coefficients: fitted.Coefficients, Memory: gpu.Memory}).
+			Estimate(batch)
 		require.NoError(t, err)
 		truth := runs[at(batch)].Device
 		out = append(out, prediction{
@@ -176,7 +182,10 @@ func TestSnapshotsThatShowNoStepTeachLittleOrNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, o.Allocated, "without events there is no peak")
 	require.EqualValues(t, 400*steptest.MiB, o.Reserved)
-	for name, want := range map[string]string{"oom.pickle": "did not get through", "code.pickle": "nothing of this file was run"} {
+	for name, want := range map[string]string{
+		"oom.pickle":  "did not get through",
+		"code.pickle": "nothing of this file was run",
+	} {
 		_, _, err := snapshotRun(t, name, 8)
 		require.ErrorAs(t, err, new(*input.FormatError))
 		require.ErrorContains(t, err, want)

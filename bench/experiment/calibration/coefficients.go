@@ -46,7 +46,10 @@ func ShowCoefficients(f *coefficients.File) *report.Coefficients {
 		e := &f.Entries[i]
 		all := numbers(e)
 		for _, name := range slices.Sorted(maps.Keys(all)) {
-			out.Rows = append(out.Rows, report.CoefficientRow{Entry: e.Name, Name: name, Now: coefficientOf(name, all[name])})
+			out.Rows = append(out.Rows, report.CoefficientRow{
+				Entry: e.Name, Name: name,
+				Now: coefficientOf(name, all[name]),
+			})
 		}
 		kind := "measured"
 		if e.Simulated {

@@ -31,12 +31,19 @@ func ReadDescribedRuns(r io.Reader, name string, c models.Case, gpu string) ([]O
 		return nil, in, err
 	}
 	if len(all) > max(1, c.GPUs) {
-		return nil, in, &input.FormatError{File: name, Reason: fmt.Sprintf("has %d GPUs, and the step is said to run on %d; say so with --gpus and --strategy", len(all), max(1, c.GPUs))}
+		return nil, in, &input.FormatError{
+			File: name,
+			Reason: fmt.Sprintf("has %d GPUs, and the step is said to run on %d; say so with --gpus and --strategy",
+				len(all), max(1, c.GPUs)),
+		}
 	}
 	in.Kind, in.Source, in.Batches = "log", "GPU memory over time", []int{c.Batch}
 	var runs []Observed
 	for i, s := range all {
-		o := Observed{File: name, Label: fmt.Sprintf("%s: %s: batch %d", name, s.GPU, c.Batch), Case: c, GPU: gpu, Board: s.GPU}
+		o := Observed{
+			File: name, Label: fmt.Sprintf("%s: %s: batch %d", name, s.GPU, c.Batch), Case: c,
+			GPU: gpu, Board: s.GPU,
+		}
 		if c.Strategy != nil && c.Strategy.Rank == nil {
 			strategy, rank := *c.Strategy, int64(i)
 			strategy.Rank = &rank

@@ -30,8 +30,10 @@ type ResidualError struct {
 }
 
 func (e *ResidualError) Error() string {
-	return fmt.Sprintf("%s: %s are %s, and vprof says %s (%.0f %% off, %.0f %% may be): it is of another model, batch size or setting, or has no whole step; --force learns from it nevertheless",
-		e.Label, e.What, bytesize.Format(e.Observed), bytesize.Format(e.Says), 100*residual(e.Observed, e.Says), 100*e.Bound)
+	return fmt.Sprintf("%s: %s are %s, and vprof says %s (%.0f %% off, %.0f %% may be): it is of another model, "+
+		"batch size or setting, or has no whole step; --force learns from it nevertheless",
+		e.Label, e.What, bytesize.Format(e.Observed), bytesize.Format(e.Says),
+		100*residual(e.Observed, e.Says), 100*e.Bound)
 }
 
 // Usage marks the error as bad input.

@@ -61,13 +61,18 @@ func ReadObserved(r io.Reader, name string) ([]Observed, coefficients.Input, err
 	var runs []Observed
 	switch head := data[:min(len(data), 4096)]; {
 	case snapshot.Is(head):
-		err = &input.FormatError{File: name, Reason: "a memory snapshot does not say what was trained; name the batch size with BATCH=" + name + ", and the rest with --model and --gpu"}
+		err = &input.FormatError{
+			File: name,
+			Reason: "a memory snapshot does not say what was trained; name the batch size with BATCH=" + name +
+				", and the rest with --model and --gpu",
+		}
 	case strings.Contains(string(head), `"`+reference.Schema+`"`):
 		runs, err = fromReference(data, name, &in)
 	case strings.Contains(string(head), `"`+report.Schema+`"`):
 		runs, err = fromReports(data, name, &in)
 	default:
-		err = &input.FormatError{File: name, Reason: "neither a report of vprof (" + report.Schema + ") nor reference records (" + reference.Schema + ")"}
+		err = &input.FormatError{File: name, Reason: "neither a report of vprof (" + report.Schema +
+			") nor reference records (" + reference.Schema + ")"}
 	}
 	if err != nil {
 		return nil, in, err
@@ -110,7 +115,10 @@ func ReadSnapshotRun(r io.Reader, name string, c models.Case, gpu string) (Obser
 		return Observed{}, in, err
 	}
 	if sum.OOMs > 0 {
-		return Observed{}, in, &input.FormatError{File: name, Reason: "an allocation failed while it was recorded; a step that did not get through teaches nothing"}
+		return Observed{}, in, &input.FormatError{
+			File:   name,
+			Reason: "an allocation failed while it was recorded; a step that did not get through teaches nothing",
+		}
 	}
 	in.Kind, in.Source, in.Batches = "snapshot", "torch.cuda.memory._dump_snapshot", []int{c.Batch}
 	if s.SimulatedBy != "" {

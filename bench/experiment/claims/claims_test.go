@@ -54,7 +54,8 @@ func TestGuidesAreSetAgainstWhatIsTrue(t *testing.T) {
 	naics := claimsOf(t, "naics-embedder-stage01")
 	require.Equal(t, "wrong", find(t, naics, "Quadro RTX 6000", "fits", "45").Judge())
 	require.Equal(t, "quadro-rtx-6000", find(t, naics, "Quadro RTX 6000", "device", "45").Answer.GPU)
-	require.InDelta(t, 0.139, find(t, naics, "optimization techniques", "trainable", "").Answer.Share.Low, 0.001, "14,689,413 of 105,542,277")
+	require.InDelta(t, 0.139, find(t, naics, "optimization techniques", "trainable", "").Answer.Share.Low, 0.001,
+		"14,689,413 of 105,542,277")
 
 	redimnet := claimsOf(t, "redimnet-b2")
 	ultra := find(t, redimnet, "section 3, ultra", "device", "96")
@@ -99,7 +100,10 @@ func TestPointsHaveTheClaimsOfTheirCase(t *testing.T) {
 	require.NoError(t, err)
 	setup, err := step.New(m, models.Case{}, steptest.Exact())
 	require.NoError(t, err)
-	r, err := sweep.Run(t.Context(), setup, steptest.On(t, gpu), sweep.Options{Batches: []int{8, 9, 16}}, func(*report.Report) error { return nil })
+	r, err := sweep.Run(t.Context(), setup, steptest.On(t, gpu), sweep.Options{Batches: []int{8, 9, 16}},
+		func(*report.Report) error {
+			return nil
+		})
 	require.NoError(t, err)
 	require.Equal(t, "~2.5-3 GB", r.Points[0].Claims[0].Says)
 	require.Equal(t, report.ByteRange{Low: 5 << 29, High: 3 << 30}, *r.Points[0].Claims[0].Bytes)

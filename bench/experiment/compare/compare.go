@@ -66,7 +66,10 @@ func Read(r io.Reader, name, label string) (*Side, error) {
 	case strings.Contains(string(head), `"`+report.Schema+`"`):
 		err = side.reports(whole, name)
 	default:
-		err = &input.FormatError{File: name, Reason: "neither a report of vprof, nor reference records, nor a memory snapshot of PyTorch"}
+		err = &input.FormatError{
+			File:   name,
+			Reason: "neither a report of vprof, nor reference records, nor a memory snapshot of PyTorch",
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -104,7 +107,8 @@ func (s *Side) reference(r io.Reader, name string) error {
 		rec := &f.Records[i]
 		if rec.Status == reference.OK {
 			s.Steps = append(s.Steps, Amounts{
-				Of: stepName(rec.Case, rec.Batch), Release: rec.ReleaseName(), Anyway: anyway(rec.Case, rec.Batch), Batch: rec.Batch, GPU: rec.GPU, Kind: "reference",
+				Of: stepName(rec.Case, rec.Batch), Release: rec.ReleaseName(), Anyway: anyway(rec.Case, rec.Batch),
+				Batch: rec.Batch, GPU: rec.GPU, Kind: "reference",
 				Allocated: rec.PeakAllocated, Reserved: rec.PeakReserved, Device: rec.PeakDevice,
 			})
 		}
@@ -122,8 +126,10 @@ func (s *Side) reports(r io.Reader, name string) error {
 		for _, p := range r.Points {
 			d, _ := r.Find(p.Device)
 			a := Amounts{
-				Of: stepName(r.Case.Case, p.Batch), Release: r.Case.ReleaseName(), Anyway: anyway(r.Case.Case, p.Batch), Batch: p.Batch,
-				GPU: d.GPU, Board: d.Name, UUID: d.UUID, Script: r.Script != nil || strings.HasPrefix(r.Case.Model, "vprof:"),
+				Of: stepName(r.Case.Case, p.Batch), Release: r.Case.ReleaseName(), Anyway: anyway(r.Case.Case, p.Batch),
+				Batch: p.Batch,
+				GPU:   d.GPU, Board: d.Name, UUID: d.UUID, Script: r.Script != nil ||
+					strings.HasPrefix(r.Case.Model, "vprof:"),
 			}
 			switch {
 			case p.Run != nil && p.Run.Fits:
@@ -134,7 +140,8 @@ func (s *Side) reports(r io.Reader, name string) error {
 				a.Allocated, a.Reserved, a.Device = p.Run.Allocated, p.Run.Reserved, p.Run.Device
 			case p.Run == nil && p.Estimate != nil:
 				a.Kind = "estimate"
-				a.Allocated, a.Reserved, a.Device = p.Estimate.Allocated.Bytes, p.Estimate.Reserved.Bytes, p.Estimate.Device.Bytes
+				a.Allocated, a.Reserved, a.Device = p.Estimate.Allocated.Bytes, p.Estimate.Reserved.Bytes,
+					p.Estimate.Device.Bytes
 			default:
 				continue
 			}
@@ -169,14 +176,19 @@ func Sides(a, b *Side, tolerance float64, batch int) (*report.Comparison, error)
 	as, bs := ofBatch(a.Steps, batch), ofBatch(b.Steps, batch)
 	if a.Snapshot != nil || b.Snapshot != nil {
 		if len(as) != 1 || len(bs) != 1 {
-			return nil, &NothingToCompareError{fmt.Sprintf("a snapshot does not say what was trained, so it can be compared with one step only; choose one with --batch (%s has %d, %s has %d)", a.Label, len(as), b.Label, len(bs))}
+			return nil,
+				&NothingToCompareError{fmt.Sprintf("a snapshot does not say what was trained, so it can be compared "+
+					"with one step only; choose one with --batch (%s has %d, %s has %d)", a.Label, len(as),
+					b.Label, len(bs))}
 		}
 		out.Match(as[0].row(), bs[0].row(), cmpName(as[0], bs[0]))
 	} else if pair(out, as, bs); len(out.Rows) == 0 && len(as) == 1 && len(bs) == 1 && as[0].Script && bs[0].Script {
 		out.Match(as[0].row(), bs[0].row(), as[0].Of+" and "+bs[0].Of) // runs of commands are what their user compares
 	}
 	if len(out.Rows) == 0 {
-		return nil, &NothingToCompareError{fmt.Sprintf("no step is in both files: %s has %s, %s has %s; vprof report shows two ways of training side by side", a.Label, example(as), b.Label, example(bs))}
+		return nil,
+			&NothingToCompareError{fmt.Sprintf("no step is in both files: %s has %s, %s has %s; vprof report shows "+
+				"two ways of training side by side", a.Label, example(as), b.Label, example(bs))}
 	}
 	for _, s := range []*Side{a, b} {
 		if s.Snapshot != nil {
@@ -200,7 +212,8 @@ func ofBatch(steps []Amounts, batch int) []Amounts {
 func pair(out *report.Comparison, as, bs []Amounts) {
 	several := boardsOf(as) > 1 || boardsOf(bs) > 1
 	step := func(a Amounts) string { return a.Of }
-	if releases := [2]string{releaseOf(as), releaseOf(bs)}; releases[0] != releases[1] && releases[0] != "" && releases[1] != "" {
+	if releases := [2]string{releaseOf(as), releaseOf(bs)}; releases[0] != releases[1] && releases[0] != "" &&
+		releases[1] != "" {
 		step = func(a Amounts) string { return a.Anyway }
 	}
 	name := func(a Amounts) string {
@@ -283,7 +296,10 @@ func boardsOf(steps []Amounts) int {
 }
 
 func (a Amounts) row() report.Amounts {
-	return report.Amounts{GPU: a.GPU, Torch: a.Release, Kind: a.Kind, Allocated: a.Allocated, Reserved: a.Reserved, Device: a.Device}
+	return report.Amounts{
+		GPU: a.GPU, Torch: a.Release, Kind: a.Kind, Allocated: a.Allocated, Reserved: a.Reserved,
+		Device: a.Device,
+	}
 }
 
 func cmpName(a, b Amounts) string {
@@ -305,8 +321,10 @@ func example(steps []Amounts) string {
 
 func snapshotOf(label string, s *snapshot.Summary) report.SnapshotSummary {
 	out := report.SnapshotSummary{
-		Label: label, Allocated: s.Allocated, Reserved: s.Reserved, Requested: s.Requested, Events: s.Traced, OOMs: s.OOMs,
-		Free: s.Free, LargestFree: s.LargestFree, Fragmentation: math.Round(s.Fragmentation()*1e4) / 1e4, Segments: s.Segments,
+		Label: label, Allocated: s.Allocated, Reserved: s.Reserved, Requested: s.Requested,
+		Events: s.Traced, OOMs: s.OOMs,
+		Free: s.Free, LargestFree: s.LargestFree, Fragmentation: math.Round(s.Fragmentation()*1e4) / 1e4,
+		Segments: s.Segments,
 	}
 	for _, c := range s.Categories {
 		out.Categories = append(out.Categories, report.Component{Name: c.Name, Bytes: c.Bytes})

@@ -17,7 +17,10 @@ import (
 
 // amounts returns the byte counts of a made-up step of batch 8 on a T4.
 func amounts(of string, allocated int64) compare.Amounts {
-	return compare.Amounts{Of: of, Anyway: of, Release: "2.15", Batch: 8, GPU: "t4", Board: "sim:t4", Kind: "simulated", Allocated: allocated, Reserved: 2 * allocated}
+	return compare.Amounts{
+		Of: of, Anyway: of, Release: "2.15", Batch: 8, GPU: "t4", Board: "sim:t4", Kind: "simulated",
+		Allocated: allocated, Reserved: 2 * allocated,
+	}
 }
 
 func side(label string, steps ...compare.Amounts) *compare.Side {
@@ -41,7 +44,8 @@ func TestDifferencesAreRelativeToA(t *testing.T) {
 }
 
 func TestStepsOfOneSideAreNamed(t *testing.T) {
-	c, err := compare.Sides(side("a", amounts("x", 1), amounts("y", 1)), side("b", amounts("y", 1), amounts("z", 1)), 0, 0)
+	c, err := compare.Sides(side("a", amounts("x", 1), amounts("y", 1)),
+		side("b", amounts("y", 1), amounts("z", 1)), 0, 0)
 	require.NoError(t, err)
 	require.Equal(t, []string{"x"}, c.OnlyA)
 	require.Equal(t, []string{"z"}, c.OnlyB)
@@ -65,14 +69,17 @@ func TestBoardsAreMatchedByNearness(t *testing.T) {
 		return a
 	}
 	c, err := compare.Sides(
-		side("a", on("t4", "cuda:0", "GPU-1", 100), on("t4", "cuda:1", "GPU-2", 200), on("h100", "cuda:2", "GPU-3", 300)),
-		side("b", on("t4", "cuda:1", "GPU-1", 100), on("t4", "cuda:0", "GPU-2", 200), on("l4", "cuda:2", "GPU-4", 300)), 0, 0)
+		side("a", on("t4", "cuda:0", "GPU-1", 100), on("t4", "cuda:1", "GPU-2", 200),
+			on("h100", "cuda:2", "GPU-3", 300)),
+		side("b", on("t4", "cuda:1", "GPU-1", 100), on("t4", "cuda:0", "GPU-2", 200),
+			on("l4", "cuda:2", "GPU-4", 300)), 0, 0)
 	require.NoError(t, err)
 	require.Zero(t, c.Over, "the driver's names of the boards decide, not their numbers")
 	require.Equal(t, []string{"x on cuda:2"}, c.OnlyA)
 	require.Equal(t, []string{"x on cuda:2"}, c.OnlyB)
 
-	c, err = compare.Sides(side("a", on("t4", "cuda:0", "GPU-1", 100)), side("b", on("h100", "cuda:0", "GPU-9", 150)), 0, 0)
+	c, err = compare.Sides(side("a", on("t4", "cuda:0", "GPU-1", 100)),
+		side("b", on("h100", "cuda:0", "GPU-9", 150)), 0, 0)
 	require.NoError(t, err)
 	require.Equal(t, 2, c.Over)
 }
@@ -97,7 +104,8 @@ func TestReleasesAreComparedWhereEachSideIsOfOne(t *testing.T) {
 func TestEveryStepIsAccountedFor(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		drawn := func(label string) *compare.Side {
-			names := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"u", "v", "w", "x", "y"}), 1, 5, rapid.ID[string]).Draw(t, label)
+			names := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"u", "v", "w", "x", "y"}), 1, 5,
+				rapid.ID[string]).Draw(t, label)
 			s := side(label)
 			for _, n := range names {
 				s.Steps = append(s.Steps, amounts(n, rapid.Int64Range(1, 1000).Draw(t, n)))
@@ -122,12 +130,19 @@ func TestEveryStepIsAccountedFor(t *testing.T) {
 // Runs count before estimates, and what did not fit is no step.
 func TestReadTakesRunsBeforeEstimates(t *testing.T) {
 	r := report.Report{
-		Schema: report.Schema, Kind: report.Sweep, Case: report.Case{Case: models.Case{Model: "toy", Stage: "full", Accumulate: 1}},
+		Schema: report.Schema, Kind: report.Sweep,
+		Case:    report.Case{Case: models.Case{Model: "toy", Stage: "full", Accumulate: 1}},
 		Devices: []report.Device{{Name: "sim:t4", GPU: "t4", Simulated: true, Memory: 1 << 34}},
 		Points: []report.Point{
-			{Batch: 8, Device: "sim:t4", Estimate: estimate(5), Run: &report.Run{Simulated: true, Fits: true, Allocated: 7, Reserved: 8, Device: 9}},
+			{
+				Batch: 8, Device: "sim:t4", Estimate: estimate(5),
+				Run: &report.Run{Simulated: true, Fits: true, Allocated: 7, Reserved: 8, Device: 9},
+			},
 			{Batch: 16, Device: "sim:t4", Estimate: estimate(6)},
-			{Batch: 32, Device: "sim:t4", Estimate: estimate(6), Run: &report.Run{Simulated: true, Allocated: 7, Reserved: 8, Device: 9}},
+			{
+				Batch: 32, Device: "sim:t4", Estimate: estimate(6),
+				Run: &report.Run{Simulated: true, Allocated: 7, Reserved: 8, Device: 9},
+			},
 		},
 	}
 	text, err := json.Marshal(r)
@@ -151,5 +166,8 @@ func TestReadNamesTheFileThatIsNone(t *testing.T) {
 
 func estimate(n int64) *report.Estimate {
 	at := report.Interval{Bytes: n, Low: n, High: n}
-	return &report.Estimate{Allocated: at, Reserved: at, Device: at, Components: []report.Component{{Name: "weights", Bytes: n}}, Verdict: report.Fits}
+	return &report.Estimate{
+		Allocated: at, Reserved: at, Device: at,
+		Components: []report.Component{{Name: "weights", Bytes: n}}, Verdict: report.Fits,
+	}
 }

@@ -59,7 +59,9 @@ func (*LengthError) Usage() bool { return true }
 // Run replays epochs over samples of different lengths on a simulated board, at a batch
 // size: the steps of each in one allocator, from the first on. Samples longer than what
 // the case says are cut off, as trainers do. The same input gives the same result.
-func Run(ctx context.Context, s *step.Setup, gpu device.GPU, batch int, l *Lengths, o Options) (*report.Lengths, error) {
+func Run(ctx context.Context, s *step.Setup, gpu device.GPU, batch int, l *Lengths,
+	o Options,
+) (*report.Lengths, error) {
 	if o.Epochs == 0 {
 		o.Epochs = usualEpochs
 	}
@@ -98,11 +100,16 @@ func settingOf(m models.Model, name string) (models.Setting, error) {
 	}
 	switch {
 	case len(lengths) == 0:
-		return models.Setting{}, &LengthError{fmt.Sprintf("the samples of %s have one size; lengths are of models that take sequences", m.Name)}
+		return models.Setting{}, &LengthError{
+			fmt.Sprintf("the samples of %s have one size; lengths are of models that take sequences", m.Name),
+		}
 	case name != "":
-		return models.Setting{}, &LengthError{fmt.Sprintf("%s has no setting %q; its settings are %s", m.Name, name, strings.Join(lengths, ", "))}
+		return models.Setting{}, &LengthError{fmt.Sprintf("%s has no setting %q; its settings are %s", m.Name, name,
+			strings.Join(lengths, ", "))}
 	}
-	return models.Setting{}, &LengthError{fmt.Sprintf("which setting of %s is the length of a sample? Write %s=FILE; its settings are %s", m.Name, lengths[0], strings.Join(lengths, ", "))}
+	return models.Setting{},
+		&LengthError{fmt.Sprintf("which setting of %s is the length of a sample? Write %s=FILE; its settings are %s",
+			m.Name, lengths[0], strings.Join(lengths, ", "))}
 }
 
 // An experiment is a Run in progress.
@@ -315,8 +322,9 @@ func (e *experiment) most(s *step.Setup, worst planner.Sample, all report.Epochs
 // lengths, padding, numbers of steps.
 func (e *experiment) describe() *report.Lengths {
 	out := &report.Lengths{
-		Simulated: true, Source: e.lengths.Source, Setting: e.setting.Name, Batching: string(e.lengths.Batching), Multiple: e.lengths.Multiple,
-		Rounded: e.multiple, Limit: e.limit,
+		Simulated: true, Source: e.lengths.Source, Setting: e.setting.Name, Batching: string(e.lengths.Batching),
+		Multiple: e.lengths.Multiple,
+		Rounded:  e.multiple, Limit: e.limit,
 	}
 	var tokens, positions, total, samples int64
 	for _, p := range e.plans {

@@ -43,8 +43,12 @@ func lengths(t *testing.T, text string, b epoch.Batching) *epoch.Lengths {
 // a step has.
 func TestEqualLengthsNeedWhatTheirPlanSays(t *testing.T) {
 	for _, accumulate := range []int{1, 3} {
-		s := setupOf(t, "llama-tiny", models.Case{Accumulate: accumulate, Settings: models.Settings{"seq-len": 64, "packed": 0}})
-		r, err := epoch.Run(t.Context(), s, board(t, "t4"), 2, lengths(t, "uniform:min=64,max=64,samples=40", epoch.Padded), few)
+		s := setupOf(t, "llama-tiny", models.Case{
+			Accumulate: accumulate,
+			Settings:   models.Settings{"seq-len": 64, "packed": 0},
+		})
+		r, err := epoch.Run(t.Context(), s, board(t, "t4"), 2,
+			lengths(t, "uniform:min=64,max=64,samples=40", epoch.Padded), few)
 		require.NoError(t, err)
 		require.Zero(t, r.Padding)
 		require.Equal(t, int64(64), r.WorstLength)
@@ -59,8 +63,12 @@ func TestEqualLengthsNeedWhatTheirPlanSays(t *testing.T) {
 // What ranks make anew in their second step, such as the buckets of DDP, is made once.
 func TestRanksSettleDown(t *testing.T) {
 	for _, strategy := range []string{models.DDP, models.FSDP2} {
-		s := setupOf(t, "llama-tiny", models.Case{GPUs: 2, Strategy: &models.Strategy{Name: strategy}, Settings: models.Settings{"seq-len": 64, "packed": 0}})
-		r, err := epoch.Run(t.Context(), s, board(t, "t4"), 2, lengths(t, "uniform:min=64,max=64,samples=80", epoch.Padded), few)
+		s := setupOf(t, "llama-tiny", models.Case{
+			GPUs: 2, Strategy: &models.Strategy{Name: strategy},
+			Settings: models.Settings{"seq-len": 64, "packed": 0},
+		})
+		r, err := epoch.Run(t.Context(), s, board(t, "t4"), 2,
+			lengths(t, "uniform:min=64,max=64,samples=80", epoch.Padded), few)
 		require.NoError(t, err)
 		by := r.Epochs.Reserved
 		require.Equal(t, by[len(by)-2].Most, by[len(by)-1].Most, strategy) // steps 10 and 40
@@ -135,6 +143,7 @@ func TestWhatHasNoLengthsSaysSo(t *testing.T) {
 func TestAnEpochCanBeStopped(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := epoch.Run(ctx, setupOf(t, "llama-tiny", models.Case{}), board(t, "t4"), 4, lengths(t, "uniform:max=9", epoch.Padded), few)
+	_, err := epoch.Run(ctx, setupOf(t, "llama-tiny", models.Case{}), board(t, "t4"), 4,
+		lengths(t, "uniform:max=9", epoch.Padded), few)
 	require.ErrorIs(t, err, context.Canceled)
 }

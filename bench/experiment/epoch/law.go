@@ -42,7 +42,8 @@ const quantile95 = 1.6448536269514722
 func parseLaw(text string) (law *Law, ok bool, err error) {
 	name, rest, ok := strings.Cut(text, ":")
 	keys := map[string][]string{
-		LogNormal: {"mean", "median", "p95", "min", "max", "samples"}, Normal: {"mean", "p95", "min", "max", "samples"}, Uniform: {"min", "max", "samples"},
+		LogNormal: {"mean", "median", "p95", "min", "max", "samples"}, Normal: {"mean", "p95", "min", "max", "samples"},
+		Uniform: {"min", "max", "samples"},
 	}[name]
 	if !ok || keys == nil {
 		return nil, false, nil
@@ -105,7 +106,9 @@ func lawOf(name string, given map[string]float64) (*Law, error) {
 		// the smaller root of s^2/2 - 1.64 s + ln(q/m) = 0.
 		under := quantile95*quantile95 - 2*math.Log(p95/mean)
 		if under < 0 {
-			return nil, fmt.Errorf("no such law has a 95th percentile of %.2f times its mean, 3.86 is the most; give median in place of mean", p95/mean)
+			return nil,
+				fmt.Errorf("no such law has a 95th percentile of %.2f times its mean, 3.86 is the most; give median "+
+					"in place of mean", p95/mean)
 		}
 		l.Scale = quantile95 - math.Sqrt(under)
 		l.Location = math.Log(mean) - l.Scale*l.Scale/2
@@ -121,7 +124,8 @@ func (l *Law) check() error {
 		return fmt.Errorf("lengths from %d to %d are no range within 1 to %d", l.Least, l.Most, maxLength)
 	case l.Samples < 1 || l.Samples > maxSamples:
 		return fmt.Errorf("%d is not a number of samples from 1 to %d", l.Samples, maxSamples)
-	case math.IsNaN(l.Location) || math.IsNaN(l.Scale) || l.Scale < 0 || math.IsInf(l.Location, 0) || math.IsInf(l.Scale, 0):
+	case math.IsNaN(l.Location) || math.IsNaN(l.Scale) || l.Scale < 0 || math.IsInf(l.Location, 0) ||
+		math.IsInf(l.Scale, 0):
 		return fmt.Errorf("%g and %g are no numbers of a law", l.Location, l.Scale)
 	}
 	return nil
@@ -140,7 +144,8 @@ func (l *Law) draw(r *rand.Rand) []int32 {
 		default:
 			v = math.Exp(l.Location + l.Scale*r.NormFloat64())
 		}
-		all[i] = int32(min(max(math.Round(v), float64(l.Least)), float64(l.Most))) //nolint:gosec // bounded by maxLength
+		all[i] = int32(min(max(math.Round(v), float64(l.Least)),
+			float64(l.Most))) //nolint:gosec // bounded by maxLength
 	}
 	return all
 }

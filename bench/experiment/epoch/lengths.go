@@ -63,7 +63,8 @@ func ParseLengths(text string) (*Lengths, error) {
 	}
 	f, err := os.Open(text)
 	if err != nil {
-		return nil, fmt.Errorf("%w; name a file with a length on each line, or a law such as lognormal:mean=512,p95=1500", err)
+		return nil,
+			fmt.Errorf("%w; name a file with a length on each line, or a law such as lognormal:mean=512,p95=1500", err)
 	}
 	defer f.Close()
 	counts, err := readLengths(text, f)
@@ -154,7 +155,8 @@ func (l *Lengths) samples(r *rand.Rand) []int32 {
 	}
 	var all []int32
 	for _, c := range l.Counts {
-		all = append(all, slices.Repeat([]int32{int32(c.Length)}, int(c.Samples))...) //nolint:gosec // bounded by maxLength
+		all = append(all, slices.Repeat([]int32{int32(c.Length)},
+			int(c.Samples))...) //nolint:gosec // bounded by maxLength
 	}
 	return all
 }

@@ -64,7 +64,10 @@ func FuzzReadLengths(f *testing.F) {
 }
 
 func FuzzParseLaw(f *testing.F) {
-	for _, seed := range []string{"lognormal:mean=512,p95=1500", "normal:mean=5,p95=6,min=2", "uniform:min=1,max=2,samples=7", "lognormal:median=1,p95=NaN"} {
+	for _, seed := range []string{
+		"lognormal:mean=512,p95=1500", "normal:mean=5,p95=6,min=2",
+		"uniform:min=1,max=2,samples=7", "lognormal:median=1,p95=NaN",
+	} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -123,7 +126,10 @@ func TestBadLawsAreNamed(t *testing.T) {
 // the longest comes.
 func TestEveryEpochHasItsLongestBatch(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		l := &Lengths{Batching: rapid.SampledFrom(Batchings()).Draw(t, "batching"), Multiple: rapid.Int64Range(0, 9).Draw(t, "multiple")}
+		l := &Lengths{
+			Batching: rapid.SampledFrom(Batchings()).Draw(t, "batching"),
+			Multiple: rapid.Int64Range(0, 9).Draw(t, "multiple"),
+		}
 		n := rapid.IntRange(1, 80).Draw(t, "samples")
 		longest := int64(0)
 		for range n {

@@ -129,7 +129,10 @@ func summary(outcomes []outcome, at []int) report.Epochs {
 			break
 		}
 		slices.Sort(reserved)
-		e.Reserved = append(e.Reserved, report.ReservedBy{Step: step, Epochs: len(reserved), Median: reserved[len(reserved)/2], Most: reserved[len(reserved)-1]})
+		e.Reserved = append(e.Reserved, report.ReservedBy{
+			Step: step, Epochs: len(reserved),
+			Median: reserved[len(reserved)/2], Most: reserved[len(reserved)-1],
+		})
 	}
 	return e
 }

@@ -52,7 +52,8 @@ type trial struct {
 // taken for its largest parameter, which is all of it but biases.
 func sizesOf(r *step.Result, e planner.Estimate) parallel.Model {
 	return parallel.Model{
-		Weights: e.Components[program.Weights], Gradients: r.Counts.Gradients, Trainable: r.Counts.Trainable, LargestLayer: r.LargestWeight,
+		Weights: e.Components[program.Weights], Gradients: r.Counts.Gradients, Trainable: r.Counts.Trainable,
+		LargestLayer: r.LargestWeight,
 	}
 }
 
@@ -61,7 +62,11 @@ func (s *Search) batchSearch(setup *step.Setup, gpu device.GPU) (*batchSearch, e
 	if err != nil {
 		return nil, err
 	}
-	q := &batchSearch{setup: setup, gpu: gpu, others: s.Others, budget: budget, begin: planner.Start{Batch: s.Model.Default.Batch}, max: s.MaxBatch, given: s.Batch, multiple: s.Multiple, parallel: s.Parallel, tried: map[trialOf]*trial{}}
+	q := &batchSearch{
+		setup: setup, gpu: gpu, others: s.Others, budget: budget,
+		begin: planner.Start{Batch: s.Model.Default.Batch}, max: s.MaxBatch, given: s.Batch, multiple: s.Multiple,
+		parallel: s.Parallel, tried: map[trialOf]*trial{},
+	}
 	if q.speed, err = s.Speed(gpu, s.Model.Name); err != nil {
 		return nil, err
 	}

@@ -73,7 +73,10 @@ func (s *Search) throughEpochs(ctx context.Context, gpu device.GPU, c *report.Ch
 	defer q.end()
 	q.max = c.Batch
 	gpus := s.batchesOf(c.Case.Case)
-	e := epochSearch{search: s, batch: q, whole: whole, gpu: gpu, samples: (s.Effective + gpus - 1) / gpus, of: map[int]*report.Lengths{}}
+	e := epochSearch{
+		search: s, batch: q, whole: whole, gpu: gpu, samples: (s.Effective + gpus - 1) / gpus,
+		of: map[int]*report.Lengths{},
+	}
 	batch, steps, err := e.find(ctx, c.Batch)
 	if err != nil {
 		return err
@@ -141,7 +144,8 @@ func (e *epochSearch) need(ctx context.Context, batch, steps int, o epoch.Option
 		return math.MaxInt64, nil
 	}
 	d := l.MostDevice
-	return e.batch.budget.Need(planner.Estimate{Device: planner.Interval{Value: d.Bytes, Low: d.Low, High: d.High}}), nil
+	return e.batch.budget.Need(planner.Estimate{Device: planner.Interval{Value: d.Bytes, Low: d.Low, High: d.High}}),
+		nil
 }
 
 // shared is the batch up to a size that shares out the samples of an optimizer step among

@@ -54,7 +54,8 @@ func TestRecommendedBatchesGetThroughEpochs(t *testing.T) {
 	require.NotNil(t, best.Lengths)
 	require.False(t, best.Lengths.Epochs.Strained())
 	require.LessOrEqual(t, best.Lengths.MostDevice.Bytes, int64(1<<30))
-	require.Equal(t, whole.Choices[0].Case.Settings, best.Case.Settings, "the case keeps the length at which samples are cut off")
+	require.Equal(t, whole.Choices[0].Case.Settings, best.Case.Settings,
+		"the case keeps the length at which samples are cut off")
 
 	// One larger is over the budget, or does not get through.
 	f, err = Run(t.Context(), overLengths(t, law, func(s *Search) { s.Batch = best.Batch + 1 }))

@@ -84,8 +84,8 @@ func (s Slots) take() (giveBack func()) {
 
 // Run finds the largest batch within the budget for every configuration on
 // every board, and recommends the fastest for each stage of a board: the one
-// with the most samples per second, or the plainest strategy that is as fast. What it recommends has been replayed on the
-// simulated board at that very batch. A configuration that PyTorch or the model
+// with the most samples per second, or the plainest strategy that is as fast. What it recommends has been replayed on
+// the simulated board at that very batch. A configuration that PyTorch or the model
 // refuses is part of the result, unless all are: then the first's error is
 // returned.
 func Run(ctx context.Context, s Search) (*report.Fit, error) {
@@ -135,8 +135,12 @@ func Run(ctx context.Context, s Search) (*report.Fit, error) {
 // begin is the result before any configuration was looked at.
 func (s *Search) begin() *report.Fit {
 	f := &report.Fit{
-		Schema: report.FitSchema, Model: s.Model.Name, BatchUnit: s.Model.BatchUnit, Config: json.RawMessage(s.Model.Description.Text()),
-		Budget:  report.Budget{Margin: s.Budget.Margin, Risk: s.Budget.Risk, Others: s.Others, EffectiveBatch: s.Effective, MaxBatch: s.MaxBatch, Multiple: s.Multiple, Batch: s.Batch},
+		Schema: report.FitSchema, Model: s.Model.Name, BatchUnit: s.Model.BatchUnit,
+		Config: json.RawMessage(s.Model.Description.Text()),
+		Budget: report.Budget{
+			Margin: s.Budget.Margin, Risk: s.Budget.Risk, Others: s.Others,
+			EffectiveBatch: s.Effective, MaxBatch: s.MaxBatch, Multiple: s.Multiple, Batch: s.Batch,
+		},
 		Choices: make([]report.Choice, len(s.Cases)*len(s.GPUs)),
 	}
 	if s.Ranks.GPUs > 1 {
@@ -148,7 +152,10 @@ func (s *Search) begin() *report.Fit {
 		f.Parallel = &r
 	}
 	if p := s.Parallel; p.GPUs > 1 {
-		f.Parallel = &report.Parallel{GPUs: p.GPUs, Strategy: string(p.Strategy), BucketView: p.BucketView, Bandwidth: p.Bandwidth}
+		f.Parallel = &report.Parallel{
+			GPUs: p.GPUs, Strategy: string(p.Strategy), BucketView: p.BucketView,
+			Bandwidth: p.Bandwidth,
+		}
 	}
 	for _, gpu := range s.GPUs {
 		f.Devices = append(f.Devices, step.DeviceOf(gpu))
@@ -244,7 +251,9 @@ func plainer(a, b *report.Choice) bool {
 
 // choice finds the largest batch size of one configuration on one board, from where the
 // search begins. refused says why PyTorch or the model would not train it.
-func (s *Search) choice(ctx context.Context, gpu device.GPU, c models.Case, begin planner.Start) (out report.Choice, refused, err error) {
+func (s *Search) choice(ctx context.Context, gpu device.GPU, c models.Case, begin planner.Start) (out report.Choice,
+	refused, err error,
+) {
 	defer s.Slots.take()()
 	given, err := step.New(s.Model, c, s.Evidence)
 	if err != nil {
@@ -281,7 +290,10 @@ func (s *Search) refuse(gpu device.GPU, c models.Case, cause error) (report.Choi
 	if !step.Refused(cause) {
 		return report.Choice{}, nil, cause
 	}
-	return report.Choice{Device: step.SimName(gpu), Case: report.CaseOf(s.Model, c).Short(), Refused: cause.Error()}, cause, nil
+	return report.Choice{
+		Device: step.SimName(gpu), Case: report.CaseOf(s.Model, c).Short(),
+		Refused: cause.Error(),
+	}, cause, nil
 }
 
 // own tells whether the case is trained as the model's authors do: with their precision,
@@ -297,5 +309,6 @@ func (s *Search) own(c models.Case) bool {
 			return false
 		}
 	}
-	return c.AMP == d.AMP && c.Weights == d.Weights && c.Checkpointing == d.Checkpointing && c.Optimizer == d.Optimizer && c.Levers == d.Levers && c.LoRA == nil && c.Task == d.Task
+	return c.AMP == d.AMP && c.Weights == d.Weights && c.Checkpointing == d.Checkpointing &&
+		c.Optimizer == d.Optimizer && c.Levers == d.Levers && c.LoRA == nil && c.Task == d.Task
 }

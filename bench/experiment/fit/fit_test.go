@@ -33,7 +33,8 @@ func toySearch(free int64, cases ...models.Case) Search {
 // board and on several.
 func TestTrialsOfASearchCanRunElsewhere(t *testing.T) {
 	for _, boards := range [][]string{{"rtx-3060"}, {"t4", "rtx-3060"}} {
-		s := toySearch(600, steptest.Full(models.Case{}), steptest.Full(models.Case{AMP: "fp16", Accumulate: 4}), steptest.Full(models.Case{Settings: models.Settings{"seq-len": 4}}))
+		s := toySearch(600, steptest.Full(models.Case{}), steptest.Full(models.Case{AMP: "fp16", Accumulate: 4}),
+			steptest.Full(models.Case{Settings: models.Settings{"seq-len": 4}}))
 		s.GPUs = steptest.Boards(t, boards...)
 		here, err := Run(t.Context(), s)
 		require.NoError(t, err)
@@ -51,7 +52,8 @@ func TestTrialsOfASearchCanRunElsewhere(t *testing.T) {
 func TestFitIsTheEdgeOfTheBudget(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := toySearch(rapid.Int64Range(200, 4000).Draw(t, "free"), steptest.Full(models.Case{
-			AMP: rapid.SampledFrom(models.Precisions()).Draw(t, "amp"), Checkpointing: rapid.Bool().Draw(t, "checkpointing"),
+			AMP:           rapid.SampledFrom(models.Precisions()).Draw(t, "amp"),
+			Checkpointing: rapid.Bool().Draw(t, "checkpointing"),
 		}))
 		s.Budget.Margin = rapid.Float64Range(0.7, 1).Draw(t, "margin")
 		f, err := Run(context.Background(), s)
@@ -202,7 +204,8 @@ func TestFitRanksByStageThenSpeed(t *testing.T) {
 	gpu, err := device.Lookup("rtx-3060")
 	require.NoError(t, err)
 	s := Search{
-		Model: m, GPUs: []device.GPU{gpu}, Budget: planner.Budget{Margin: 0.85}, MaxBatch: 512, Evidence: steptest.Exact(),
+		Model: m, GPUs: []device.GPU{gpu}, Budget: planner.Budget{Margin: 0.85}, MaxBatch: 512,
+		Evidence: steptest.Exact(),
 	}
 	for _, stage := range []string{"vq-only", "full"} {
 		for _, amp := range []models.Autocast{models.NoAutocast, "fp16"} {
@@ -283,8 +286,10 @@ func TestSeveralGPUsScaleAsFarAsLinksLet(t *testing.T) {
 	require.NoError(t, err)
 	speed := func(gpus int, bandwidth float64) report.Choice {
 		f, err := Run(t.Context(), Search{
-			Model: m, Cases: []models.Case{{Stage: "full", Accumulate: 1}}, GPUs: []device.GPU{gpu}, Budget: planner.Budget{Margin: 0.85},
-			MaxBatch: 4, Evidence: steptest.Exact(), Parallel: parallel.Setup{GPUs: gpus, Strategy: parallel.DDP, BucketView: true, Bandwidth: bandwidth},
+			Model: m, Cases: []models.Case{{Stage: "full", Accumulate: 1}}, GPUs: []device.GPU{gpu},
+			Budget:   planner.Budget{Margin: 0.85},
+			MaxBatch: 4, Evidence: steptest.Exact(),
+			Parallel: parallel.Setup{GPUs: gpus, Strategy: parallel.DDP, BucketView: true, Bandwidth: bandwidth},
 		})
 		require.NoError(t, err)
 		return f.Choices[0]
@@ -324,7 +329,13 @@ func TestLongWorkSaysHowFarItIs(t *testing.T) {
 // Batches are multiples where they are not smaller than one, and a given batch is the
 // only one tried.
 func TestBatchesAreMultiplesOrGiven(t *testing.T) {
-	for _, c := range []struct{ batch, multiple, want int }{{81, 8, 80}, {7, 8, 7}, {80, 8, 80}, {81, 0, 81}, {81, 1, 81}} {
+	for _, c := range []struct{ batch, multiple, want int }{
+		{81, 8, 80},
+		{7, 8, 7},
+		{80, 8, 80},
+		{81, 0, 81},
+		{81, 1, 81},
+	} {
 		require.Equal(t, c.want, rounded(c.batch, c.multiple))
 	}
 	batch, steps := split(256, 60, 8)

@@ -23,20 +23,30 @@ type turn struct {
 // turns are the levers, those that cost least time first.
 func turns() []turn {
 	optimizer := func(name string) turn {
-		return turn{name, "optimizer", func(c *models.Case) { c.Optimizer = name }, func(c *models.Case) bool { return c.Optimizer == name }}
+		return turn{name, "optimizer", func(c *models.Case) {
+			c.Optimizer = name
+		}, func(c *models.Case) bool { return c.Optimizer == name }}
 	}
 	quantize := func(kind string) turn {
-		return turn{kind, "quantize", func(c *models.Case) { c.Quantize = kind }, func(c *models.Case) bool { return c.Quantize == kind }}
+		return turn{kind, "quantize", func(c *models.Case) {
+			c.Quantize = kind
+		}, func(c *models.Case) bool { return c.Quantize == kind }}
 	}
 	return []turn{
 		{"liger", "liger", func(c *models.Case) { c.Liger = true }, func(c *models.Case) bool { return c.Liger }},
-		{"optimizer in backward", "optimizer-in-backward", func(c *models.Case) { c.InBackward, c.Clip = true, "" }, func(c *models.Case) bool { return c.InBackward }},
+		{"optimizer in backward", "optimizer-in-backward", func(c *models.Case) {
+			c.InBackward, c.Clip = true, ""
+		}, func(c *models.Case) bool { return c.InBackward }},
 		optimizer("adamw8bit"),
 		optimizer("paged-adamw8bit"),
 		quantize("nf4"),
 		quantize("nf4-dq"),
-		{"checkpointing", "checkpointing", func(c *models.Case) { c.Checkpointing = true }, func(c *models.Case) bool { return c.Checkpointing }},
-		{"offload", "offload", func(c *models.Case) { c.Offload = true }, func(c *models.Case) bool { return c.Offload }},
+		{"checkpointing", "checkpointing", func(c *models.Case) {
+			c.Checkpointing = true
+		}, func(c *models.Case) bool { return c.Checkpointing }},
+		{"offload", "offload", func(c *models.Case) {
+			c.Offload = true
+		}, func(c *models.Case) bool { return c.Offload }},
 	}
 }
 

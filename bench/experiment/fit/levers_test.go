@@ -46,7 +46,8 @@ func TestWaterfallsAddUp(t *testing.T) {
 	require.NoError(t, err)
 	gpu.Memory = 2 << 30
 	f, err := Run(t.Context(), Search{
-		Model: m, Cases: Levered(m, m.Default, nothingFixed), GPUs: []device.GPU{gpu}, Budget: planner.Budget{Margin: 0.85},
+		Model: m, Cases: Levered(m, m.Default, nothingFixed), GPUs: []device.GPU{gpu},
+		Budget:    planner.Budget{Margin: 0.85},
 		Effective: 16, MaxBatch: 16, Evidence: steptest.Exact(), Levers: true,
 	})
 	require.NoError(t, err)

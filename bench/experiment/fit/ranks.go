@@ -66,7 +66,8 @@ func dropRefused(f *report.Fit) {
 	})
 	for _, name := range []string{models.TP, models.PP} {
 		if why := reasons[name]; why != "" && !works[name] {
-			f.Warnings = append(f.Warnings, report.Warning{What: fmt.Sprintf("%s is left out of the search: %s", name, why)})
+			f.Warnings = append(f.Warnings,
+				report.Warning{What: fmt.Sprintf("%s is left out of the search: %s", name, why)})
 		}
 	}
 }
@@ -140,7 +141,8 @@ func frugality(c models.Case) int {
 	if c.Checkpointing {
 		n += 2
 	}
-	if c.Strategy != nil && c.Strategy.Name == models.FSDP2 && c.Strategy.Resharding() == "true" && !c.Strategy.RootAlone() {
+	if c.Strategy != nil && c.Strategy.Name == models.FSDP2 && c.Strategy.Resharding() == "true" &&
+		!c.Strategy.RootAlone() {
 		n++
 	}
 	return n

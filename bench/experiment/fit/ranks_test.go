@@ -18,7 +18,8 @@ func TestASearchOfStrategiesTriesWhatPyTorchTakes(t *testing.T) {
 	exported := models.Model{Free: true, Distributes: true}
 	own := models.Model{Distributes: true}
 	fp32 := models.Case{Accumulate: 1, AMP: models.NoAutocast, Weights: models.FP32}
-	require.Subset(t, StrategiesFor(exported, fp32, 8), []string{"fsdp2", "fsdp2:wrap=none", "fsdp2:mp=bf16,wrap=none", "tp:tp=2,mp=bf16", "tp:tp=4", "pp:micro=8"})
+	require.Subset(t, StrategiesFor(exported, fp32, 8),
+		[]string{"fsdp2", "fsdp2:wrap=none", "fsdp2:mp=bf16,wrap=none", "tp:tp=2,mp=bf16", "tp:tp=4", "pp:micro=8"})
 	require.NotContains(t, StrategiesFor(exported, fp32, 8), "tp:tp=8", "nothing would be left for fully_shard")
 	require.NotContains(t, StrategiesFor(exported, fp32, 6), "tp:tp=4", "four do not divide six")
 	for _, s := range StrategiesFor(own, fp32, 8) {
@@ -43,7 +44,10 @@ func TestASearchLooksAroundTheBest(t *testing.T) {
 	require.NoError(t, err)
 	c := m.Default
 	c.Clip, c.Accumulate, c.Settings = models.ClipNone, 1, models.Settings{"vocab": 3000}
-	s := Search{Model: m, GPUs: []device.GPU{steptest.Card(80 << 10)}, Ranks: report.Parallel{GPUs: 4, Strategy: AnyStrategy}, MaxBatch: 64, Budget: planner.Budget{Margin: 0.85}, Evidence: steptest.Exact()}
+	s := Search{Model: m, GPUs: []device.GPU{steptest.Card(80 << 10)}, Ranks: report.Parallel{
+		GPUs:     4,
+		Strategy: AnyStrategy,
+	}, MaxBatch: 64, Budget: planner.Budget{Margin: 0.85}, Evidence: steptest.Exact()}
 	for _, text := range StrategiesFor(m, c, 4) {
 		strategy, err := models.ParseStrategy(text)
 		require.NoError(t, err)
@@ -79,7 +83,10 @@ func TestASearchOfStrategiesIsExactAtTheSmallestBatch(t *testing.T) {
 	m, err := all.Models().Lookup("llama-tiny")
 	require.NoError(t, err)
 	of := func(ranks report.Parallel, strategies ...string) []report.Choice {
-		s := Search{Model: m, GPUs: []device.GPU{steptest.Card(900)}, Ranks: ranks, MaxBatch: 64, Budget: planner.Budget{Margin: 0.85}, Evidence: steptest.Exact()}
+		s := Search{
+			Model: m, GPUs: []device.GPU{steptest.Card(900)}, Ranks: ranks, MaxBatch: 64,
+			Budget: planner.Budget{Margin: 0.85}, Evidence: steptest.Exact(),
+		}
 		for _, text := range strategies {
 			strategy, err := models.ParseStrategy(text)
 			require.NoError(t, err)
@@ -114,13 +121,17 @@ func TestRefusedStrategiesOfASearchAreLeftOut(t *testing.T) {
 		return c
 	}
 	f := &report.Fit{Parallel: &report.Parallel{Strategy: AnyStrategy}, Choices: []report.Choice{
-		choice("fsdp2", ""), choice("tp:tp=2", "no such layer"), choice("tp:tp=4", "no such layer"), choice("pp", "fp16"), choice("pp", ""), choice("ddp", "no"),
+		choice("fsdp2", ""), choice("tp:tp=2", "no such layer"), choice("tp:tp=4", "no such layer"),
+		choice("pp", "fp16"), choice("pp", ""), choice("ddp", "no"),
 	}}
 	dropRefused(f)
 	require.Len(t, f.Choices, 3)
 	require.Len(t, f.Warnings, 1)
 	require.Equal(t, "tp is left out of the search: no such layer", f.Warnings[0].What)
-	told := &report.Fit{Parallel: &report.Parallel{Strategy: "tp:tp=2"}, Choices: []report.Choice{choice("tp:tp=2", "no such layer")}}
+	told := &report.Fit{
+		Parallel: &report.Parallel{Strategy: "tp:tp=2"},
+		Choices:  []report.Choice{choice("tp:tp=2", "no such layer")},
+	}
 	dropRefused(told)
 	require.Len(t, told.Choices, 1)
 }

@@ -40,7 +40,10 @@ func (s *Search) refine(ctx context.Context, f *report.Fit) error {
 	if len(closer.Cases) == 0 {
 		return nil
 	}
-	v := &survey{search: &closer, choices: make([]report.Choice, len(closer.Cases)*len(s.GPUs)), refusals: make([]error, len(closer.Cases)*len(s.GPUs))}
+	v := &survey{
+		search: &closer, choices: make([]report.Choice, len(closer.Cases)*len(s.GPUs)),
+		refusals: make([]error, len(closer.Cases)*len(s.GPUs)),
+	}
 	if err := v.run(ctx); err != nil {
 		return err
 	}
@@ -83,7 +86,8 @@ func leaders(f *report.Fit) []models.Case {
 		if c.Refused != "" || c.Case.Strategy == nil {
 			continue
 		}
-		k := kind{c.Device, c.Case.Stage, c.Case.Strategy.Name, c.Case.Checkpointing && c.Case.Strategy.Name == models.FSDP2}
+		k := kind{c.Device, c.Case.Stage, c.Case.Strategy.Name, c.Case.Checkpointing &&
+			c.Case.Strategy.Name == models.FSDP2}
 		on := board{c.Device, c.Case.Stage}
 		fastest[on] = max(fastest[on], c.SamplesPerSecond)
 		b, found := best[k]
@@ -97,7 +101,8 @@ func leaders(f *report.Fit) []models.Case {
 	var out []models.Case
 	for _, k := range order {
 		c := best[k]
-		if possible := c.SamplesPerSecond * c.Case.Strategy.Bubble(c.Case.GPUs); possible >= nearlyAsFast*fastest[board{k.device, k.stage}] {
+		if possible := c.SamplesPerSecond * c.Case.Strategy.Bubble(
+			c.Case.GPUs); possible >= nearlyAsFast*fastest[board{k.device, k.stage}] {
 			out = append(out, c.Case.Case)
 		}
 	}
@@ -113,7 +118,8 @@ func better(a, b report.Choice) bool {
 	if n := cmp.Compare(a.SamplesPerSecond, b.SamplesPerSecond); n != 0 {
 		return n > 0
 	}
-	return !a.Fits() && !b.Fits() && a.Estimate != nil && b.Estimate != nil && a.Estimate.Device.Bytes < b.Estimate.Device.Bytes
+	return !a.Fits() && !b.Fits() && a.Estimate != nil && b.Estimate != nil &&
+		a.Estimate.Device.Bytes < b.Estimate.Device.Bytes
 }
 
 // finer are strategies like that of a case, with other options.

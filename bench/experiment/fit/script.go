@@ -57,8 +57,9 @@ func Script(ctx context.Context, s Search, lookup func(string) (models.Model, er
 	for _, p := range script.Parts() {
 		advice := script.Recommend(p, s.GPUs[0].Memory, effective)
 		g := report.GuideProfile{
-			Profile: p.Name, Batch: advice.Batch, Accumulate: advice.Accumulate, EffectiveBatch: advice.Batch * advice.Accumulate,
-			Utilization: advice.Utilization,
+			Profile: p.Name, Batch: advice.Batch, Accumulate: advice.Accumulate,
+			EffectiveBatch: advice.Batch * advice.Accumulate,
+			Utilization:    advice.Utilization,
 		}
 		for _, c := range advice.Components {
 			g.Components = append(g.Components, report.Component(c))

@@ -21,7 +21,10 @@ func TestProfilesAreSafeWhereTheScriptIsNot(t *testing.T) {
 	require.NoError(t, err)
 	m, err := all.Models().Lookup("naics-embedder")
 	require.NoError(t, err)
-	s := Search{Model: m, GPUs: []device.GPU{gpu}, Budget: planner.Budget{Margin: 0.85}, MaxBatch: 4096, Evidence: steptest.Exact()}
+	s := Search{
+		Model: m, GPUs: []device.GPU{gpu}, Budget: planner.Budget{Margin: 0.85}, MaxBatch: 4096,
+		Evidence: steptest.Exact(),
+	}
 	s.Cases, s.Slots = []models.Case{{Stage: "full", Torch: "2.15"}}, make(Slots, 1)
 	profiles, err := Profiles(t.Context(), s, all.Models().Lookup)
 	require.NoError(t, err)

@@ -196,7 +196,9 @@ func (v *survey) approach(ctx context.Context, setup *step.Setup, gpu device.GPU
 }
 
 // estimator estimates batch sizes on a board by a configuration's line.
-func (v *survey) estimator(setup *step.Setup, gpu device.GPU, l line) (func(batch int) (planner.Estimate, error), error) {
+func (v *survey) estimator(setup *step.Setup, gpu device.GPU,
+	l line,
+) (func(batch int) (planner.Estimate, error), error) {
 	p, err := setup.Planner(gpu, slices.Collect(maps.Values(l.samples))...)
 	return func(batch int) (planner.Estimate, error) {
 		e, err := p.Estimate(batch)
@@ -211,7 +213,10 @@ func (v *survey) estimator(setup *step.Setup, gpu device.GPU, l line) (func(batc
 func (v *survey) batches() []int {
 	s := v.search
 	var batches []int
-	for _, batch := range []int{max(2, s.Model.Default.Batch/4), max(4, 2*s.Model.Default.Batch), max(8, 16*s.Model.Default.Batch)} {
+	for _, batch := range []int{
+		max(2, s.Model.Default.Batch/4), max(4, 2*s.Model.Default.Batch),
+		max(8, 16*s.Model.Default.Batch),
+	} {
 		batches = append(batches, min(batch, s.MaxBatch))
 	}
 	return slices.Compact(batches)
@@ -332,7 +337,8 @@ func (s *Search) confirm(ctx context.Context, f *report.Fit) error {
 		}
 		g.Go(func() error {
 			defer done(1)
-			exact, refused, err := s.choice(ctx, byName[c.Device], c.Case.Case, planner.Start{Batch: c.Largest, Near: true})
+			exact, refused, err := s.choice(ctx, byName[c.Device], c.Case.Case,
+				planner.Start{Batch: c.Largest, Near: true})
 			if err = errors.Join(refused, err); err != nil {
 				return err
 			}

@@ -19,11 +19,17 @@ import (
 func everyWay(t testing.TB, model string, maxBatch int, gpus ...string) Search {
 	m, err := all.Models().Lookup(model)
 	require.NoError(t, err)
-	s := Search{Model: m, Budget: planner.Budget{Margin: 0.85}, MaxBatch: maxBatch, Evidence: steptest.Exact(), GPUs: steptest.Boards(t, gpus...)}
+	s := Search{
+		Model: m, Budget: planner.Budget{Margin: 0.85}, MaxBatch: maxBatch, Evidence: steptest.Exact(),
+		GPUs: steptest.Boards(t, gpus...),
+	}
 	for _, stage := range m.Stages {
 		for _, amp := range models.Precisions() {
 			for _, checkpointing := range []bool{false, true} {
-				s.Cases = append(s.Cases, models.Case{Stage: stage, AMP: amp, Checkpointing: checkpointing, Accumulate: 1})
+				s.Cases = append(s.Cases, models.Case{
+					Stage: stage, AMP: amp, Checkpointing: checkpointing,
+					Accumulate: 1,
+				})
 			}
 		}
 	}
@@ -70,7 +76,8 @@ func TestSurveyRecommendsWhatASearchOfFewWould(t *testing.T) {
 }
 
 func TestSurveySaysWhatIsRefused(t *testing.T) {
-	s := toySearch(1000, steptest.Full(models.Case{Settings: models.Settings{"seq-len": 3, "heads": 2}}), steptest.Full(models.Case{}))
+	s := toySearch(1000, steptest.Full(models.Case{Settings: models.Settings{"seq-len": 3, "heads": 2}}),
+		steptest.Full(models.Case{}))
 	other := steptest.Card(500)
 	other.Name = "other"
 	s.GPUs = append(s.GPUs, other)

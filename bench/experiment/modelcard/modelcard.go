@@ -35,7 +35,10 @@ func Describe(ctx context.Context, m models.Model, gpu device.GPU, residuals ste
 			if err != nil {
 				return nil, err
 			}
-			out.Parameters = append(out.Parameters, report.Stage{Task: task, Stage: stage, Trains: m.StageNote(stage), Parameters: step.ParametersOf(counts)})
+			out.Parameters = append(out.Parameters, report.Stage{
+				Task: task, Stage: stage, Trains: m.StageNote(stage),
+				Parameters: step.ParametersOf(counts),
+			})
 		}
 	}
 	var err error
@@ -130,7 +133,8 @@ func attentionOf(ctx context.Context, m models.Model, gpu device.GPU) ([]report.
 		}
 		for _, a := range facts.Attention {
 			out = append(out, report.Attention{
-				Precision: cmp.Or(string(amp), "fp32"), Backend: a.Backend, HeadWidth: a.HeadWidth, Masked: a.Masked, Why: a.Why,
+				Precision: cmp.Or(string(amp), "fp32"), Backend: a.Backend, HeadWidth: a.HeadWidth,
+				Masked: a.Masked, Why: a.Why,
 			})
 		}
 	}

@@ -59,8 +59,14 @@ func TestPageSaysWhatABatchIsMadeOf(t *testing.T) {
 		require.NoError(t, err)
 		return in
 	}
-	require.Equal(t, []report.Input{{Type: "float32", Shape: []string{"B", "1", "48000"}, Count: 1}, {Type: "int64", Shape: []string{"B"}, Count: 1}}, inputs("redimnet-b2"))
-	require.Equal(t, []report.Input{{Type: "int64", Shape: []string{"B", "512"}, Count: 16}, {Type: "int64", Shape: []string{"24·B", "512"}, Count: 8}}, inputs("naics-embedder-stage01"))
+	require.Equal(t, []report.Input{
+		{Type: "float32", Shape: []string{"B", "1", "48000"}, Count: 1},
+		{Type: "int64", Shape: []string{"B"}, Count: 1},
+	}, inputs("redimnet-b2"))
+	require.Equal(t, []report.Input{
+		{Type: "int64", Shape: []string{"B", "512"}, Count: 16},
+		{Type: "int64", Shape: []string{"24·B", "512"}, Count: 8},
+	}, inputs("naics-embedder-stage01"))
 	require.Equal(t, "2 × int64 [B]", inputs("patch-vqvae")[1].String())
 	require.Equal(t, "7 at B=2", sizeOf(7, 9, 2, 3), "neither constant nor in proportion")
 }

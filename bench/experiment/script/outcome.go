@@ -160,7 +160,8 @@ func (o *Outcome) Kind() Kind {
 	return Fits
 }
 
-// enough tells whether vprof ended the training, which a program around it, such as a notebook's, may take for a failure.
+// enough tells whether vprof ended the training, which a program around it, such as a notebook's, may take for a
+// failure.
 func (o *Outcome) enough() bool {
 	reason := o.End().Reason
 	return reason != "" && reason != "exit"

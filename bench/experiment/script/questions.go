@@ -43,7 +43,9 @@ func parseQuestion(line string) (question, error) {
 	switch words[0] {
 	case "conv":
 		q, err := convolution(words[1], given)
-		return question{asked: q.String(), rule: func(r *cudnn.Rules, b cudnn.Board) int64 { return workspaceOf(r, b, q) }}, err
+		return question{asked: q.String(), rule: func(r *cudnn.Rules, b cudnn.Board) int64 {
+			return workspaceOf(r, b, q)
+		}}, err
 	case "rnn":
 		n, err := recurrent(words[1], given)
 		return question{rule: constant(n)}, err
@@ -77,7 +79,8 @@ func recurrent(what string, given map[string]string) (int64, error) {
 	}
 	r := cudnn.RNN{Mode: mode, Element: element, Training: given["training"] == "1"}
 	for key, to := range map[string]*int64{
-		"length": &r.Length, "batch": &r.Batch, "inputs": &r.Inputs, "hidden": &r.Hidden, "layers": &r.Layers, "directions": &r.Directions,
+		"length": &r.Length, "batch": &r.Batch, "inputs": &r.Inputs, "hidden": &r.Hidden, "layers": &r.Layers,
+		"directions": &r.Directions,
 	} {
 		var err error
 		if *to, err = strconv.ParseInt(given[key], 10, 64); err != nil {
@@ -149,7 +152,14 @@ func configOf(sizes map[string][]int64) (cudnn.Config, error) {
 	for _, part := range []struct {
 		to   *[3]int64
 		from []int64
-	}{{&c.In, x[2:]}, {&c.K, w[2:]}, {&c.Out, y[2:]}, {&c.Stride, sizes["stride"]}, {&c.Pad, sizes["pad"]}, {&c.Dilation, sizes["dilation"]}} {
+	}{
+		{&c.In, x[2:]},
+		{&c.K, w[2:]},
+		{&c.Out, y[2:]},
+		{&c.Stride, sizes["stride"]},
+		{&c.Pad, sizes["pad"]},
+		{&c.Dilation, sizes["dilation"]},
+	} {
 		if len(part.from) != dims {
 			return c, fmt.Errorf("%d numbers for %d dimensions", len(part.from), dims)
 		}

@@ -76,14 +76,16 @@ func (rec *recording) line(text []byte) error {
 // turns adds the beginnings of phases.
 func (rec *recording) turns(events []Event) {
 	for _, e := range events {
-		rec.moments = append(rec.moments, moment{kind: "turn", at: e.At, phase: program.Phase{Step: e.Step, Name: e.Phase}})
+		rec.moments = append(rec.moments,
+			moment{kind: "turn", at: e.At, phase: program.Phase{Step: e.Step, Name: e.Phase}})
 	}
 }
 
 // marks adds the ends of phases.
 func (rec *recording) marks(events []Event) {
 	for _, e := range events {
-		rec.moments = append(rec.moments, moment{kind: "mark", at: e.At, phase: program.Phase{Step: e.Step, Name: e.Phase}})
+		rec.moments = append(rec.moments,
+			moment{kind: "mark", at: e.At, phase: program.Phase{Step: e.Step, Name: e.Phase}})
 	}
 }
 
@@ -126,7 +128,8 @@ func (rec *recording) program() (*program.Program, *Failure) {
 	slices.SortStableFunc(rec.moments, func(a, b moment) int { return cmp.Compare(a.at, b.at) })
 	a := &assembly{
 		p:    &program.Program{Sites: rec.sites},
-		live: map[uint64]uint32{}, stream: map[uint64]program.Stream{0: 0}, phase: program.Phase{Step: -1, Name: "set-up"},
+		live: map[uint64]uint32{}, stream: map[uint64]program.Stream{0: 0},
+		phase: program.Phase{Step: -1, Name: "set-up"},
 	}
 	for _, m := range rec.moments {
 		a.add(m)

@@ -53,7 +53,8 @@ func (o *Outcome) warnings() []report.Warning {
 	release, err := stack.Lookup(o.Torch().Version)
 	if err == nil && !slices.Contains(known, release.Release()) {
 		warn("library functions that it alone calls do nothing; replays for other boards go by the nearest release",
-			"PyTorch %s is not among the releases that vprof knows, %s to %s", o.Torch().Version, known[0], known[len(known)-1])
+			"PyTorch %s is not among the releases that vprof knows, %s to %s", o.Torch().Version, known[0],
+			known[len(known)-1])
 	}
 	if o.Sizes.Unknown > 0 {
 		warn("the figures lack them", "libraries were asked for %d workspaces whose size nobody knows", o.Sizes.Unknown)
@@ -119,10 +120,15 @@ func (o *Outcome) run(ctx context.Context, r *report.Report) (*report.Run, error
 		out.Others, out.Device = o.Others, max(o.used()-o.Others, end.Reserved)
 		out.Context = out.Device - end.Reserved
 	}
-	highest := slices.MaxFunc(out.Phases, func(a, b report.Phase) int { return cmp.Compare(a.PeakAllocated, b.PeakAllocated) })
+	highest := slices.MaxFunc(out.Phases, func(a, b report.Phase) int {
+		return cmp.Compare(a.PeakAllocated, b.PeakAllocated)
+	})
 	out.PeakPhase = step.PhaseName(program.Phase{Step: highest.Step, Name: highest.Name})
 	if f := o.OOM; f != nil && o.OOMs() > 0 {
-		out.OOM = &report.OOM{Want: f.Want, Free: f.Free, Class: program.Temporaries.String(), Op: "allocation", Line: f.Where, Phase: step.PhaseName(f.Phase)}
+		out.OOM = &report.OOM{
+			Want: f.Want, Free: f.Free, Class: program.Temporaries.String(), Op: "allocation",
+			Line: f.Where, Phase: step.PhaseName(f.Phase),
+		}
 	}
 	breakdown, err := o.breakdown(ctx)
 	if err != nil {
@@ -135,7 +141,8 @@ func (o *Outcome) run(ctx context.Context, r *report.Report) (*report.Run, error
 	}
 	if rest := out.Allocated - total; rest != 0 {
 		r.Warnings = append(r.Warnings, report.Warning{
-			What: fmt.Sprintf("replayed, the recording needs %d bytes less than PyTorch said (%d): they count as temporaries", rest, out.Allocated),
+			What: fmt.Sprintf("replayed, the recording needs %d bytes less than PyTorch said (%d): they count as "+
+				"temporaries", rest, out.Allocated),
 		})
 		out.Classes[program.Temporaries].Bytes += rest
 	}

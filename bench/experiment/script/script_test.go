@@ -91,7 +91,10 @@ func TestPeaksPhasesAndClasses(t *testing.T) {
 	for _, p := range run.Phases {
 		names = append(names, p.Name)
 	}
-	require.Equal(t, []string{"set-up", "forward", "backward", "optimizer", "forward", "backward", "optimizer", "forward"}, names)
+	require.Equal(t, []string{
+		"set-up", "forward", "backward", "optimizer", "forward", "backward", "optimizer",
+		"forward",
+	}, names)
 	require.EqualValues(t, 1064, run.Phases[0].PeakAllocated)
 	classes := map[string]int64{}
 	for _, c := range run.Classes {

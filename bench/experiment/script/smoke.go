@@ -15,9 +15,13 @@ var moments = []struct {
 }{
 	{"set-up", "until the last optimizer is made", func(p report.Phase) bool { return p.Step < 0 }},
 	{"forward", "the first", func(p report.Phase) bool { return p.Step == 0 && p.Name == "forward" }},
-	{"first optimizer step", "which makes its state", func(p report.Phase) bool { return p.Step == 0 && p.Name == "optimizer" }},
+	{"first optimizer step", "which makes its state", func(p report.Phase) bool {
+		return p.Step == 0 && p.Name == "optimizer"
+	}},
 	{trainingStep, "the highest of all steps", trains},
-	{"validation", "a module that is trained is in evaluation mode", func(p report.Phase) bool { return p.Name == "evaluation" }},
+	{"validation", "a module that is trained is in evaluation mode", func(p report.Phase) bool {
+		return p.Name == "evaluation"
+	}},
 	{"checkpoint save", "", func(p report.Phase) bool { return p.Name == "saving" }},
 }
 

@@ -35,7 +35,8 @@ type server struct {
 // serve begins to answer questions about the board. Without stand-ins nobody asks.
 func (c *Command) serve(ctx context.Context, r *room) (*server, error) {
 	s := &server{
-		ctx: ctx, board: boardOf(c.Board), rules: stack.Default().Rules().Convolutions, driver: filepath.Join(c.StandIns, "13", "libcuda.so.1"),
+		ctx: ctx, board: boardOf(c.Board), rules: stack.Default().Rules().Convolutions,
+		driver: filepath.Join(c.StandIns, "13", "libcuda.so.1"),
 		asking: map[string]*capture.Conversation{}, known: map[string]string{},
 	}
 	if c.StandIns == "" {
@@ -144,7 +145,8 @@ func (s *server) converse(q question) *capture.Conversation {
 	c, tried := s.asking[driver]
 	if !tried {
 		var err error
-		if c, err = (capture.Asking{Python: s.python, Driver: driver}).Converse(s.ctx, cudnn.Generation(s.board)); err != nil {
+		if c, err = (capture.Asking{Python: s.python, Driver: driver}).Converse(s.ctx,
+			cudnn.Generation(s.board)); err != nil {
 			c = nil
 		}
 		s.asking[driver] = c

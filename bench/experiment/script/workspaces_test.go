@@ -23,7 +23,8 @@ func questionAbout(line string) (oracle.Question, error) {
 }
 
 func TestQuestionsAboutConvolutions(t *testing.T) {
-	q, err := questionAbout("conv dgrad dtype=half compute=float x=8,4,64,32;s=8192,1,128,4 w=16,2,3,3;s=18,9,3,1 y=8,16,64,32;s=1,1,1,1 pad=1,1 stride=1,1 dilation=1,1")
+	q, err := questionAbout("conv dgrad dtype=half compute=float x=8,4,64,32;s=8192,1,128,4 w=16,2,3,3;s=18,9,3,1 " +
+		"y=8,16,64,32;s=1,1,1,1 pad=1,1 stride=1,1 dilation=1,1")
 	require.NoError(t, err)
 	require.Equal(t, cudnn.GradInput, q.Operation)
 	c := q.Config
@@ -32,7 +33,9 @@ func TestQuestionsAboutConvolutions(t *testing.T) {
 	require.Equal(t, cudnn.ChannelsLast, c.Layout)
 	require.Equal(t, [3]int64{3, 3, 1}, c.K)
 	for _, line := range []string{
-		"", "nothing", "conv fprop", "rnn workspace mode=lstm dtype=half", "rnn reserve mode=what dtype=float", "norm forward dtype=half x=1,2", "conv up dtype=half", "conv fprop dtype=other x=1,1,1,1 w=1,1,1,1 y=1,1,1,1 pad=0,0 stride=1,1 dilation=1,1",
+		"", "nothing", "conv fprop", "rnn workspace mode=lstm dtype=half", "rnn reserve mode=what dtype=float",
+		"norm forward dtype=half x=1,2", "conv up dtype=half",
+		"conv fprop dtype=other x=1,1,1,1 w=1,1,1,1 y=1,1,1,1 pad=0,0 stride=1,1 dilation=1,1",
 		"conv fprop dtype=half x=1,3,8,8 w=4,2,3,3 y=1,4,8,8 pad=1,1 stride=1,1 dilation=1,1",
 		"conv fprop dtype=half x=1,2,8,8 w=4,0,3,3 y=1,4,8,8 pad=1,1 stride=1,1 dilation=1,1",
 		"conv fprop dtype=half x=1,2,8,8 w=4,2,3,3 y=1,4,8,8 pad=1 stride=1,1 dilation=1,1",
@@ -44,7 +47,10 @@ func TestQuestionsAboutConvolutions(t *testing.T) {
 
 // Sizes of layers are those of package cudnn, which holds them against recordings.
 func TestQuestionsAboutLayers(t *testing.T) {
-	lstm := cudnn.RNN{Mode: cudnn.LSTM, Element: 2, Length: 30, Batch: 8, Inputs: 40, Hidden: 64, Layers: 2, Directions: 2, Training: true}
+	lstm := cudnn.RNN{
+		Mode: cudnn.LSTM, Element: 2, Length: 30, Batch: 8, Inputs: 40, Hidden: 64, Layers: 2,
+		Directions: 2, Training: true,
+	}
 	norm := cudnn.BatchNorm{Channels: 12, Rows: 4 * 8 * 8}
 	layers := " mode=lstm dtype=half length=30 batch=8 inputs=40 hidden=64 projected=0 layers=2 directions=2 training=1"
 	s := &server{known: map[string]string{}}

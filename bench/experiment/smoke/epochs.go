@@ -48,7 +48,8 @@ func (m *checks) epochs(ctx context.Context) error {
 // replayEpochs replays epochs over the data set's lengths at a batch size. need is the number
 // of bytes of the device that they take, which is compared with the limit of the budget.
 func (m *checks) replayEpochs(ctx context.Context, batch int) (l *report.Lengths, need int64, err error) {
-	l, err = epoch.Run(ctx, m.whole, m.gpu, batch, m.test.Lengths, epoch.Options{Others: m.test.Others, Progress: m.test.Progress})
+	l, err = epoch.Run(ctx, m.whole, m.gpu, batch, m.test.Lengths,
+		epoch.Options{Others: m.test.Others, Progress: m.test.Progress})
 	if err != nil {
 		return nil, 0, err
 	}

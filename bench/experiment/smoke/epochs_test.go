@@ -31,7 +31,10 @@ func epochsOf(t *testing.T, memory int64, batch int) *report.Smoke {
 	l, err := epoch.ParseLengths("uniform:min=8,max=64,samples=64")
 	require.NoError(t, err)
 	l.Batching = epoch.Padded
-	s, err := Run(t.Context(), Test{Model: m, Case: c, GPU: gpu, Budget: planner.Budget{Margin: 1}, Evidence: steptest.Exact(), Lengths: l})
+	s, err := Run(t.Context(), Test{
+		Model: m, Case: c, GPU: gpu, Budget: planner.Budget{Margin: 1},
+		Evidence: steptest.Exact(), Lengths: l,
+	})
 	require.NoError(t, err)
 	return s
 }

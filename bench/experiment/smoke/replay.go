@@ -40,7 +40,8 @@ func (m *checks) onBoard(ctx context.Context, r *step.Result, training bool) (*r
 func (m *checks) measuredCheck(name, note string, t *replayed, of replay.PhaseUsage) report.Check {
 	c := report.Check{
 		Name: name, Note: note, Simulated: t.Measured.Run.Simulated,
-		Allocated: of.Allocated, Reserved: of.Reserved, Device: of.Reserved + t.Measured.Run.Device - t.Measured.Run.Reserved,
+		Allocated: of.Allocated, Reserved: of.Reserved,
+		Device: of.Reserved + t.Measured.Run.Device - t.Measured.Run.Reserved,
 	}
 	c.Need = c.Device
 	if of.Missed {

@@ -63,7 +63,8 @@ func Run(ctx context.Context, t Test) (*report.Smoke, error) {
 		return nil, err
 	}
 	s := &report.Smoke{
-		Schema: report.SmokeSchema, Case: report.CaseOf(t.Model, setup.Case()), Batch: setup.Case().Batch, Device: step.DeviceOf(t.GPU),
+		Schema: report.SmokeSchema, Case: report.CaseOf(t.Model, setup.Case()), Batch: setup.Case().Batch,
+		Device: step.DeviceOf(t.GPU),
 		Budget: report.Budget{Margin: t.Budget.Margin, Risk: t.Budget.Risk, Others: t.Others},
 		Limit:  budget.Limit(), Safe: true,
 	}
@@ -193,8 +194,10 @@ func (m *checks) add(name, note string, t *replayed, of moment) error {
 	need := m.budget.Need(e)
 	why := m.budget.Why(e)
 	check := report.Check{
-		Name: name, Note: note, Simulated: true, Allocated: e.Allocated.Value, Reserved: e.Reserved.Value, Device: e.Device.Value,
-		Need: need, Safe: why == "", Reason: report.Reason(why), Fits: e.Device.Value-e.Paged.Value <= m.budget.Memory,
+		Name: name, Note: note, Simulated: true, Allocated: e.Allocated.Value, Reserved: e.Reserved.Value,
+		Device: e.Device.Value,
+		Need:   need, Safe: why == "", Reason: report.Reason(why),
+		Fits: e.Device.Value-e.Paged.Value <= m.budget.Memory,
 	}
 	t.ended(&check, of)
 	m.smoke.Checks = append(m.smoke.Checks, check)
@@ -258,7 +261,8 @@ func (m *checks) later(ctx context.Context) error {
 			return err
 		}
 		name := "training step, loop " + string(k.Loop)
-		if err := m.add(name, "where the loop keeps the model's output; --loop says it", kept.training, whole); err != nil {
+		if err := m.add(name, "where the loop keeps the model's output; --loop says it", kept.training,
+			whole); err != nil {
 			return err
 		}
 	}
@@ -269,7 +273,8 @@ func (m *checks) later(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := m.add("checkpoint save", "copies to the host; the device holds what it held", r.training, endOf(1, "")); err != nil {
+	if err := m.add("checkpoint save", "copies to the host; the device holds what it held", r.training,
+		endOf(1, "")); err != nil {
 		return err
 	}
 	for _, stage := range m.otherStages() {

@@ -21,7 +21,8 @@ import (
 
 func toySmoke(free int64, c models.Case) Test {
 	return Test{
-		Model: toy.Model(), Case: steptest.Full(c), GPU: steptest.Card(free), Budget: planner.Budget{Margin: 1}, Evidence: steptest.Exact(),
+		Model: toy.Model(), Case: steptest.Full(c), GPU: steptest.Card(free), Budget: planner.Budget{Margin: 1},
+		Evidence: steptest.Exact(),
 	}
 }
 
@@ -40,7 +41,8 @@ func TestSmokeAddsUpTheMomentsOfTraining(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, s.Safe)
 	for name, want := range map[string]int64{
-		"model size": 16, "forward": 16 + 8 + 80, "training step": 64 + 15*8, "validation, batch 8": 16 + 32 + 2*8 + 4*8, "checkpoint save": 16 + 8 + 32,
+		"model size": 16, "forward": 16 + 8 + 80, "training step": 64 + 15*8,
+		"validation, batch 8": 16 + 32 + 2*8 + 4*8, "checkpoint save": 16 + 8 + 32,
 		"stage frozen": 16 + 15*8,
 	} {
 		c, ok := byName(s)[name]
@@ -192,7 +194,10 @@ func TestSmokeOnADeviceCountsWhatTheDeviceSees(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, s.Safe)
 	require.True(t, byName(s)["model size"].Safe)
-	for _, name := range []string{"forward", "first optimizer step", "training step", "validation, batch 40", "checkpoint save", "stage frozen"} {
+	for _, name := range []string{
+		"forward", "first optimizer step", "training step", "validation, batch 40",
+		"checkpoint save", "stage frozen",
+	} {
 		c := byName(s)[name]
 		require.NotNil(t, c.OOM, name)
 		require.False(t, c.Safe || c.Fits, name)
@@ -222,7 +227,8 @@ func TestGrowthIsNamedByComponent(t *testing.T) {
 	more, err := Run(t.Context(), toySmoke(1000, models.Case{Batch: 9}))
 	require.NoError(t, err)
 	require.NoError(t, more.Compare(before, "base.json", 0.01))
-	require.Contains(t, more.Baseline.Grown, report.Growth{Name: "activations", Before: 80 * steptest.MiB, Now: 90 * steptest.MiB})
+	require.Contains(t, more.Baseline.Grown,
+		report.Growth{Name: "activations", Before: 80 * steptest.MiB, Now: 90 * steptest.MiB})
 	require.Equal(t, []string{"batch 8 -> 9"}, more.Baseline.Changed)
 	require.NoError(t, more.Compare(before, "base.json", 0.5))
 	require.Empty(t, more.Baseline.Grown)
@@ -236,13 +242,17 @@ var _ report.Document = (*report.Smoke)(nil)
 func BenchmarkSmoke(b *testing.B) {
 	gpu, err := device.Lookup("rtx-5060-ti")
 	require.NoError(b, err)
-	for _, name := range []string{"redimnet-b2", "patch-vqvae", "spectrogram-gan", "vit-b16-224", "bdslw-spoter", "naics-embedder", "naics-embedder-stage01"} {
+	for _, name := range []string{
+		"redimnet-b2", "patch-vqvae", "spectrogram-gan", "vit-b16-224", "bdslw-spoter",
+		"naics-embedder", "naics-embedder-stage01",
+	} {
 		m, err := all.Models().Lookup(name)
 		require.NoError(b, err)
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				_, err := Run(b.Context(), Test{
-					Model: m, Case: m.Default, GPU: gpu, Budget: planner.Budget{Margin: 0.85}, Evidence: step.Evidence{Residuals: planner.Residuals},
+					Model: m, Case: m.Default, GPU: gpu, Budget: planner.Budget{Margin: 0.85},
+					Evidence: step.Evidence{Residuals: planner.Residuals},
 				})
 				require.NoError(b, err)
 			}
@@ -272,10 +282,12 @@ func TestExportedModelsAreValidated(t *testing.T) {
 		m, err := registry.Lookup("../../../models/pt2/testdata/" + want.file + ".pt2")
 		require.NoError(t, err)
 		s, err := Run(t.Context(), Test{
-			Model: m, Case: models.Case{Model: m.Name, Batch: 4, AMP: want.amp, Loss: want.loss, Torch: "2.11"}, GPU: a100, Validation: want.batch,
+			Model: m, Case: models.Case{Model: m.Name, Batch: 4, AMP: want.amp, Loss: want.loss, Torch: "2.11"},
+			GPU: a100, Validation: want.batch,
 			Budget: planner.Budget{Margin: 1}, Evidence: steptest.Exact(),
 		})
 		require.NoError(t, err)
-		require.InEpsilon(t, want.allocated, byName(s)[fmt.Sprintf("validation, batch %d", want.batch)].Allocated, 0.001, "%s %s", want.file, want.amp)
+		require.InEpsilon(t, want.allocated, byName(s)[fmt.Sprintf("validation, batch %d", want.batch)].Allocated,
+			0.001, "%s %s", want.file, want.amp)
 	}
 }

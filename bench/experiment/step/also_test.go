@@ -105,7 +105,10 @@ func TestATrialOnFurtherBoardsGivesWhatEachWouldAlone(t *testing.T) {
 	m, err := all.Models().Lookup("redimnet-b0")
 	require.NoError(t, err)
 	boards := steptest.Boards(t, "t4", "a100-80", "v100-16", "h100", "rtx-5090")
-	for _, e := range []step.Evidence{steptest.Exact(), {Residuals: steptest.Exact().Residuals, Trials: &steptest.Wire{Models: all.Models()}}} {
+	for _, e := range []step.Evidence{
+		steptest.Exact(),
+		{Residuals: steptest.Exact().Residuals, Trials: &steptest.Wire{Models: all.Models()}},
+	} {
 		setup, err := step.New(m, m.Default, e)
 		require.NoError(t, err)
 		trial := setup.Trial(boards[0], 8)

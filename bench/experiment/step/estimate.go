@@ -115,7 +115,9 @@ const (
 
 // Expandable estimates what the device would show with expandable segments; nil if they
 // are on already, or would spare little of the estimate of a trial.
-func (s *Setup) Expandable(ctx context.Context, e *report.Estimate, gpu device.GPU, r *Result) (*report.Interval, error) {
+func (s *Setup) Expandable(ctx context.Context, e *report.Estimate, gpu device.GPU,
+	r *Result,
+) (*report.Interval, error) {
 	worth := max(sparedBytes, int64(sparedShare*float64(e.Device.Bytes)))
 	if s.conf.Expandable || e.Reserved.Bytes-e.Allocated.Bytes < worth {
 		return nil, nil

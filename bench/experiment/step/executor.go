@@ -172,7 +172,8 @@ func (l Local) measure(ctx context.Context, p *program.Program, r *Result) error
 	if l.Device == nil || l.Device.Name() != how.Device {
 		return fmt.Errorf("there is no device %s here to run on", how.Device)
 	}
-	m, err := replay.Measure(ctx, l.Device, p, replay.Conditions{Config: &conf, WarmUp: how.WarmUp, Repeat: how.Repeat, Verify: how.Verify})
+	m, err := replay.Measure(ctx, l.Device, p,
+		replay.Conditions{Config: &conf, WarmUp: how.WarmUp, Repeat: how.Repeat, Verify: how.Verify})
 	if err != nil {
 		return err
 	}

@@ -72,7 +72,8 @@ func reportOf(run *replay.Run, free int64) *report.Run {
 	if o := run.OOM; o != nil {
 		out.OOM = &report.OOM{
 			Want: o.Requested, Free: free - o.Cause.Reserved,
-			Class: o.Class.String(), Op: o.Site.Op, Node: o.Site.Node, Module: o.Site.Module, Line: o.Site.Where, Phase: PhaseName(o.Phase),
+			Class: o.Class.String(), Op: o.Site.Op, Node: o.Site.Node, Module: o.Site.Module, Line: o.Site.Where,
+			Phase: PhaseName(o.Phase),
 		}
 	}
 	return out

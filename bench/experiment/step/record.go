@@ -14,7 +14,8 @@ import (
 // BoardOf is what a recording needs to know of a GPU.
 func BoardOf(gpu device.GPU) trace.Board {
 	return trace.Board{
-		Name: gpu.Name, Capability: int(gpu.Capability), SMs: gpu.SMs, ThreadsPerSM: gpu.ThreadsPerSM, Memory: gpu.Memory,
+		Name: gpu.Name, Capability: int(gpu.Capability), SMs: gpu.SMs, ThreadsPerSM: gpu.ThreadsPerSM,
+		Memory: gpu.Memory,
 	}
 }
 
@@ -28,7 +29,9 @@ func (s *Setup) Record(ctx context.Context, batch int, gpu device.GPU) (*models.
 }
 
 // RecordCase records any case of the setup's model, as Record does.
-func (s *Setup) RecordCase(ctx context.Context, c models.Case, gpu device.GPU, o models.Options) (*models.Recording, error) {
+func (s *Setup) RecordCase(ctx context.Context, c models.Case, gpu device.GPU,
+	o models.Options,
+) (*models.Recording, error) {
 	o.Context = ctx
 	rec, err := s.model.Record(c, BoardOf(gpu), o)
 	var impossible *models.CaseError

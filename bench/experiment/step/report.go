@@ -108,7 +108,8 @@ func outside(r *Result) []report.Warning {
 	var all []report.Warning
 	if n := r.Facts.Managed; n > 0 {
 		all = append(all, report.Warning{
-			What: fmt.Sprintf("%s of optimizer state are in managed memory: not in allocated or reserved bytes, and on the device as far as there is room", bytesize.Format(n)),
+			What: fmt.Sprintf("%s of optimizer state are in managed memory: not in allocated or reserved bytes, and "+
+				"on the device as far as there is room", bytesize.Format(n)),
 		})
 	}
 	if n := r.Facts.HostSaved; n > 0 {
@@ -165,14 +166,20 @@ func IntervalOf(i planner.Interval) report.Interval {
 
 // DeviceOf is a simulated board as reports show it.
 func DeviceOf(gpu device.GPU) report.Device {
-	return report.Device{Name: SimName(gpu), GPU: gpu.Name, Title: gpu.Product, Simulated: true, Memory: gpu.Memory, Context: gpu.Context}
+	return report.Device{
+		Name: SimName(gpu), GPU: gpu.Name, Title: gpu.Product, Simulated: true, Memory: gpu.Memory,
+		Context: gpu.Context,
+	}
 }
 
 // DeviceOn is a device as reports show it: with its driver and the context that it measured, if it
 // is a real one.
 func DeviceOn(d device.Device) report.Device {
 	gpu := d.GPU()
-	out := report.Device{Name: d.Name(), GPU: gpu.Name, Title: gpu.Product, Simulated: d.Simulated(), Memory: gpu.Memory, Context: gpu.Context}
+	out := report.Device{
+		Name: d.Name(), GPU: gpu.Name, Title: gpu.Product, Simulated: d.Simulated(),
+		Memory: gpu.Memory, Context: gpu.Context,
+	}
 	if o, ok := d.(device.Observer); ok {
 		out.Context = o.Baseline().Context
 	}

@@ -152,16 +152,19 @@ func (s *Safety) search(ctx context.Context, begin planner.Start, to int) *plann
 	if s.known == nil {
 		s.known = map[int]int64{}
 	}
-	return &planner.Search{From: 1, Begin: begin, To: to, Limit: s.Budget.Limit(), Need: func(batch int) (int64, error) {
-		if n, ok := s.known[batch]; ok {
-			return n, nil
-		}
-		n, err := s.need(ctx, batch)
-		if err == nil {
-			s.known[batch] = n
-		}
-		return n, err
-	}}
+	return &planner.Search{
+		From: 1, Begin: begin, To: to, Limit: s.Budget.Limit(),
+		Need: func(batch int) (int64, error) {
+			if n, ok := s.known[batch]; ok {
+				return n, nil
+			}
+			n, err := s.need(ctx, batch)
+			if err == nil {
+				s.known[batch] = n
+			}
+			return n, err
+		},
+	}
 }
 
 // Safe tells whether a batch of a search is safe, from one, or from two if PyTorch refuses one.

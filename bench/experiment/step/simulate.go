@@ -20,7 +20,9 @@ type Simulation struct {
 
 // Simulate replays a program on a simulated board of which other processes
 // hold some bytes.
-func Simulate(ctx context.Context, p *program.Program, gpu device.GPU, conf allocator.Config, others int64) (*Simulation, error) {
+func Simulate(ctx context.Context, p *program.Program, gpu device.GPU, conf allocator.Config,
+	others int64,
+) (*Simulation, error) {
 	board, err := sim.New(gpu, others)
 	if err != nil {
 		return nil, err

@@ -75,7 +75,11 @@ func TestATrialSentElsewhereGivesTheSame(t *testing.T) {
 			trial.Timed = []device.GPU{gpu}
 			first, err := s.Try(t.Context(), trial)
 			require.NoError(t, err)
-			second, err := s.Try(t.Context(), first.Again(step.Replay{Within: true, Others: gpu.Memory - gpu.Context - 64*steptest.MiB, Expandable: true}))
+			second, err := s.Try(t.Context(),
+				first.Again(step.Replay{
+					Within: true, Others: gpu.Memory - gpu.Context - 64*steptest.MiB,
+					Expandable: true,
+				}))
 			require.NoError(t, err)
 			require.NotNil(t, second.Run.OOM)
 			text, err := json.Marshal([]any{first, first.Sample(), first.Report(), second, second.Report()})

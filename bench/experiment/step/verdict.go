@@ -50,6 +50,7 @@ func (s *Setup) keepMost(ctx context.Context, out *report.Estimate, r *Result, o
 	if err != nil || judged.Device.Bytes <= out.Device.Bytes {
 		return err
 	}
-	out.Open, out.Verdict = &report.OpenLoop{Loop: s.model.Levers.Loop, Device: judged.Device}, out.Verdict.Worse(judged.Verdict)
+	out.Open, out.Verdict = &report.OpenLoop{Loop: s.model.Levers.Loop, Device: judged.Device},
+		out.Verdict.Worse(judged.Verdict)
 	return nil
 }

@@ -18,7 +18,10 @@ const MiB = 1 << 20
 
 // Card is a board with this many MiB left after a context of 100 MiB.
 func Card(free int64) device.GPU {
-	return device.GPU{Name: "card", Product: "Card", Capability: 80, SMs: 100, ThreadsPerSM: 2048, Memory: (free + 100) * MiB, Context: 100 * MiB}
+	return device.GPU{
+		Name: "card", Product: "Card", Capability: 80, SMs: 100, ThreadsPerSM: 2048,
+		Memory: (free + 100) * MiB, Context: 100 * MiB,
+	}
 }
 
 // Boards are boards of the catalog.

@@ -91,7 +91,10 @@ func TestFactorRangeIsGeometric(t *testing.T) {
 }
 
 func FuzzParseBatches(f *testing.F) {
-	for _, s := range []string{"8,16,32", "8..128x2", "8..64+8", "1..9999999x2", "0..5+1", "..", "x", "1..2x99999999999"} {
+	for _, s := range []string{
+		"8,16,32", "8..128x2", "8..64+8", "1..9999999x2", "0..5+1", "..", "x",
+		"1..2x99999999999",
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, list string) {

@@ -48,8 +48,9 @@ func TestCaseOfAReportRecordsTheSameAgain(t *testing.T) {
 	m, err := all.Models().Lookup("llama-tiny")
 	require.NoError(t, err)
 	setup, err := step.New(m, models.Case{
-		Stage: "full", AMP: "bf16", Checkpointing: true, Accumulate: 3, Optimizer: "sgd", Settings: models.Settings{"seq-len": 64},
-		LoRA: &models.LoRA{Rank: 4, Alpha: 8, Targets: []string{"q_proj"}}, Dataset: 1 << 30,
+		Stage: "full", AMP: "bf16", Checkpointing: true, Accumulate: 3, Optimizer: "sgd",
+		Settings: models.Settings{"seq-len": 64},
+		LoRA:     &models.LoRA{Rank: 4, Alpha: 8, Targets: []string{"q_proj"}}, Dataset: 1 << 30,
 		AllocConf: "expandable_segments:True",
 	}, steptest.Exact())
 	require.NoError(t, err)

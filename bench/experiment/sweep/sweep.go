@@ -48,7 +48,9 @@ const maxFound = maxBatch
 // After each point, each is called with the report so far; its error ends the
 // sweep. A sweep that is interrupted, or that the device fails, returns the
 // points it has with the error.
-func Run(ctx context.Context, s *step.Setup, d device.Device, o Options, each func(*report.Report) error) (*report.Report, error) {
+func Run(ctx context.Context, s *step.Setup, d device.Device, o Options,
+	each func(*report.Report) error,
+) (*report.Report, error) {
 	o.Batches = slices.Compact(slices.Sorted(slices.Values(o.Batches)))
 	w := &sweeper{setup: s.On(d), device: d, options: o, each: each, report: s.Report(report.Sweep)}
 	w.report.Devices = append(w.report.Devices, step.DeviceOn(d))
@@ -104,7 +106,8 @@ func (w *sweeper) resume() error {
 	}
 	for _, p := range old.Points {
 		if p.Run == nil || p.Device != d.Name {
-			return &ResumeError{fmt.Sprintf("its batch %d on %s is no run on %s; it would be lost", p.Batch, p.Device, d.Name)}
+			return &ResumeError{fmt.Sprintf("its batch %d on %s is no run on %s; it would be lost", p.Batch,
+				p.Device, d.Name)}
 		}
 		if (!p.Run.Simulated || d.Driver != "") && p.Run.At.IsZero() {
 			run := *p.Run
@@ -176,7 +179,9 @@ type saveError struct{ error }
 // try runs a batch size, unless the report has its point, and adds it. If it does not
 // fit, the sizes left will not run.
 func (w *sweeper) try(ctx context.Context, batch int, left []int) (fits bool, err error) {
-	at, done := slices.BinarySearchFunc(w.report.Points, batch, func(p report.Point, batch int) int { return cmp.Compare(p.Batch, batch) })
+	at, done := slices.BinarySearchFunc(w.report.Points, batch, func(p report.Point, batch int) int {
+		return cmp.Compare(p.Batch, batch)
+	})
 	if !done {
 		point, err := w.point(ctx, batch)
 		if err != nil {
@@ -208,13 +213,15 @@ func (w *sweeper) point(ctx context.Context, batch int) (report.Point, error) {
 		return report.Point{}, err
 	}
 	o := w.options
-	on, err := w.setup.Try(ctx, r.Again(step.Replay{Device: w.device.Name(), WarmUp: o.WarmUp, Repeat: o.Repeat, Verify: o.Verify}))
+	on, err := w.setup.Try(ctx,
+		r.Again(step.Replay{Device: w.device.Name(), WarmUp: o.WarmUp, Repeat: o.Repeat, Verify: o.Verify}))
 	if err != nil {
 		return report.Point{}, fmt.Errorf("batch %d: %w", batch, err)
 	}
 	m := on.Measured
 	if m.Varied {
-		w.warn("batch "+fmt.Sprint(batch)+" did not need the same memory in every run", "what else uses the board may change; repeat it")
+		w.warn("batch "+fmt.Sprint(batch)+" did not need the same memory in every run",
+			"what else uses the board may change; repeat it")
 	}
 	w.report.Warnings = append(w.report.Warnings, w.neighbors.Warnings(w.device, m.Neighbors...)...)
 	m.Run.Repeat = m.Timed

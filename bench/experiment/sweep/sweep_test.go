@@ -25,11 +25,12 @@ func quietly(*report.Report) error { return nil }
 // allocation that fails are the 256 MiB of temporaries, after 720.
 func TestSweepStopsAtTheFirstBatchThatDoesNotFit(t *testing.T) {
 	seen := 0
-	r, err := Run(t.Context(), steptest.Toy(t, models.Case{}, ""), steptest.On(t, steptest.Card(800)), batches(128, 8, 64, 32, 8), func(r *report.Report) error {
-		seen++
-		require.Len(t, r.Points, seen)
-		return nil
-	})
+	r, err := Run(t.Context(), steptest.Toy(t, models.Case{}, ""), steptest.On(t, steptest.Card(800)),
+		batches(128, 8, 64, 32, 8), func(r *report.Report) error {
+			seen++
+			require.Len(t, r.Points, seen)
+			return nil
+		})
 	require.NoError(t, err)
 	require.Equal(t, 3, seen)
 	require.Equal(t, &report.Stopped{Batch: 64, Left: []int{128}, Reason: "out of memory at batch 64"}, r.Stopped)
@@ -54,10 +55,13 @@ func TestSweepStopsAtTheFirstBatchThatDoesNotFit(t *testing.T) {
 func TestClassesOfARunSumToItsPeak(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := models.Case{
-			Stage: rapid.SampledFrom([]string{"full", "frozen"}).Draw(t, "stage"), AMP: rapid.SampledFrom(models.Precisions()).Draw(t, "amp"),
-			Checkpointing: rapid.Bool().Draw(t, "checkpointing"), Accumulate: rapid.IntRange(1, 3).Draw(t, "accumulate"),
+			Stage:         rapid.SampledFrom([]string{"full", "frozen"}).Draw(t, "stage"),
+			AMP:           rapid.SampledFrom(models.Precisions()).Draw(t, "amp"),
+			Checkpointing: rapid.Bool().Draw(t, "checkpointing"),
+			Accumulate:    rapid.IntRange(1, 3).Draw(t, "accumulate"),
 		}
-		r, err := Run(context.Background(), steptest.Toy(t, c, ""), steptest.On(t, steptest.Card(4000)), batches(rapid.IntRange(2, 200).Draw(t, "batch")), quietly)
+		r, err := Run(context.Background(), steptest.Toy(t, c, ""), steptest.On(t, steptest.Card(4000)),
+			batches(rapid.IntRange(2, 200).Draw(t, "batch")), quietly)
 		require.NoError(t, err)
 		var sum int64
 		for _, part := range r.Points[0].Run.Classes {
@@ -68,7 +72,8 @@ func TestClassesOfARunSumToItsPeak(t *testing.T) {
 }
 
 func TestEstimateOfAReplayedBatchIsWhatTheRunNeeds(t *testing.T) {
-	r, err := Run(t.Context(), steptest.Toy(t, models.Case{}, ""), steptest.On(t, steptest.Card(4000)), batches(8, 16, 32, 64), quietly)
+	r, err := Run(t.Context(), steptest.Toy(t, models.Case{}, ""), steptest.On(t, steptest.Card(4000)),
+		batches(8, 16, 32, 64), quietly)
 	require.NoError(t, err)
 	for _, p := range r.Points {
 		require.False(t, p.Estimate.Interpolated)
@@ -121,7 +126,8 @@ func TestPlanEstimatesBeyondTheBoard(t *testing.T) {
 
 func TestAllocatorSettingsReachTheRun(t *testing.T) {
 	reserved := func(conf string) int64 {
-		r, err := Run(t.Context(), steptest.Toy(t, models.Case{}, conf), steptest.On(t, steptest.Card(4000)), batches(9), quietly)
+		r, err := Run(t.Context(), steptest.Toy(t, models.Case{}, conf), steptest.On(t, steptest.Card(4000)),
+			batches(9), quietly)
 		require.NoError(t, err)
 		require.Equal(t, conf, r.Case.AllocConf)
 		return r.Points[0].Run.Reserved
@@ -161,10 +167,11 @@ func TestRefusedBatchIsAnErrorBeforeAnyPoint(t *testing.T) {
 
 func TestInterruptedSweepReturnsWhatItHas(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	r, err := Run(ctx, steptest.Toy(t, models.Case{}, ""), steptest.On(t, steptest.Card(4000)), batches(8, 16, 32), func(*report.Report) error {
-		cancel()
-		return nil
-	})
+	r, err := Run(ctx, steptest.Toy(t, models.Case{}, ""), steptest.On(t, steptest.Card(4000)), batches(8, 16, 32),
+		func(*report.Report) error {
+			cancel()
+			return nil
+		})
 	require.ErrorIs(t, err, context.Canceled)
 	require.Len(t, r.Points, 1)
 	require.Equal(t, []int{16, 32}, r.Stopped.Left)
@@ -200,7 +207,10 @@ func TestPointsOfAnEarlierSweepStay(t *testing.T) {
 
 func TestSweepEndsWhenAResultCannotBeSaved(t *testing.T) {
 	cause := errors.New("disk full")
-	r, err := Run(t.Context(), steptest.Toy(t, models.Case{}, ""), steptest.On(t, steptest.Card(4000)), batches(8, 16), func(*report.Report) error { return cause })
+	r, err := Run(t.Context(), steptest.Toy(t, models.Case{}, ""), steptest.On(t, steptest.Card(4000)), batches(8, 16),
+		func(*report.Report) error {
+			return cause
+		})
 	require.ErrorIs(t, err, cause)
 	require.Len(t, r.Points, 1)
 }

@@ -47,7 +47,10 @@ func (t *Table) Run(ctx context.Context, gpus []device.GPU) (*report.Times, erro
 		names = append(names, s.Name)
 	}
 	r.Case.Stage = strings.Join(names, ", then ")
-	out := &report.Times{Schema: report.TimesSchema, Case: r.Case, Devices: r.Devices, Dataset: t.Dataset, Rows: []report.TimeRow{}}
+	out := &report.Times{
+		Schema: report.TimesSchema, Case: r.Case, Devices: r.Devices, Dataset: t.Dataset,
+		Rows: []report.TimeRow{},
+	}
 	done := t.Progress.Counting("boards", len(gpus))
 	for _, gpu := range gpus {
 		speed, err := first.Evidence().Speed(gpu, first.Model().Name)
@@ -83,7 +86,9 @@ func (t *Table) Run(ctx context.Context, gpus []device.GPU) (*report.Times, erro
 	return out, nil
 }
 
-func (t *Table) row(ctx context.Context, gpu device.GPU, stage Stage, speed steptime.Efficiency) (report.TimeRow, error) {
+func (t *Table) row(ctx context.Context, gpu device.GPU, stage Stage,
+	speed steptime.Efficiency,
+) (report.TimeRow, error) {
 	row := report.TimeRow{Device: step.SimName(gpu), Stage: stage.Name, Batch: t.Batch, Epochs: stage.Epochs}
 	var err error
 	if row.Batch == 0 {
@@ -137,7 +142,9 @@ type timedStep struct {
 	asked  *report.Workspaces
 }
 
-func timed(ctx context.Context, s *step.Setup, gpu device.GPU, batch int, speed steptime.Efficiency) (timedStep, error) {
+func timed(ctx context.Context, s *step.Setup, gpu device.GPU, batch int,
+	speed steptime.Efficiency,
+) (timedStep, error) {
 	t := s.Trial(gpu, batch)
 	t.Timed = []device.GPU{gpu}
 	r, err := s.Try(ctx, t)
@@ -163,7 +170,10 @@ func timed(ctx context.Context, s *step.Setup, gpu device.GPU, batch int, speed 
 		}
 		load = eager.Loads[0]
 	}
-	return timedStep{load, speed.Time(load), e.Device.Value, judged.Verdict == report.Fits, step.WorkspacesOf(r.Facts)}, nil
+	return timedStep{
+		load, speed.Time(load), e.Device.Value, judged.Verdict == report.Fits,
+		step.WorkspacesOf(r.Facts),
+	}, nil
 }
 
 // largest is the largest safe batch size; zero if none is.

@@ -23,7 +23,8 @@ func TestCheckpointingCostsASecondForward(t *testing.T) {
 	require.NoError(t, err)
 	var setups []*step.Setup
 	for _, on := range []bool{false, true} {
-		setup, err := step.New(m, models.Case{Stage: "full", Checkpointing: on}, step.Evidence{Residuals: planner.Residuals})
+		setup, err := step.New(m, models.Case{Stage: "full", Checkpointing: on},
+			step.Evidence{Residuals: planner.Residuals})
 		require.NoError(t, err)
 		setups = append(setups, setup)
 	}

@@ -34,9 +34,15 @@ func Check(file string, k fleet.Kubernetes) error {
 	case k.Image == "":
 		return &input.FormatError{File: file, Key: "kubernetes.image", Reason: "is missing: the image that has vprof"}
 	case k.Claim == "":
-		return &input.FormatError{File: file, Key: "kubernetes.claim", Reason: "is missing: the volume claim that the fleet's folder is on"}
+		return &input.FormatError{
+			File: file, Key: "kubernetes.claim",
+			Reason: "is missing: the volume claim that the fleet's folder is on",
+		}
 	case slices.Contains(strings.Split(k.Path, "/"), ".."):
-		return &input.FormatError{File: file, Key: "kubernetes.path", Reason: fmt.Sprintf("%q leads out of the claim; name a folder in it", k.Path)}
+		return &input.FormatError{
+			File: file, Key: "kubernetes.path",
+			Reason: fmt.Sprintf("%q leads out of the claim; name a folder in it", k.Path),
+		}
 	}
 	return nil
 }
@@ -72,9 +78,15 @@ func job(f *fleet.Folder, b fleet.BoardTasks) object {
 		"name": "vprof", "image": k.Image,
 		"command": []string{"vprof", "fleet", "task", mount + "/" + b.Key, "--shard", fmt.Sprintf("auto/%d", b.Tasks)},
 		// A pod's own name says nothing of the machine that has the board.
-		"env":          []object{{"name": "VPROF_NODE", "valueFrom": object{"fieldRef": object{"fieldPath": "spec.nodeName"}}}},
-		"resources":    object{"limits": limits, "requests": requests},
-		"volumeMounts": []object{{"name": "fleet", "mountPath": mount, "subPath": strings.Trim(cmp.Or(k.Path, f.Name), "/")}},
+		"env": []object{{
+			"name":      "VPROF_NODE",
+			"valueFrom": object{"fieldRef": object{"fieldPath": "spec.nodeName"}},
+		}},
+		"resources": object{"limits": limits, "requests": requests},
+		"volumeMounts": []object{{
+			"name": "fleet", "mountPath": mount,
+			"subPath": strings.Trim(cmp.Or(k.Path, f.Name), "/"),
+		}},
 	}
 	pod := object{
 		"restartPolicy": "Never", "containers": []object{container},
@@ -111,7 +123,10 @@ func policy() object {
 	return object{"rules": []object{
 		{"action": "Ignore", "onPodConditions": []object{{"type": "DisruptionTarget", "status": "True"}}},
 		{"action": "Ignore", "onExitCodes": object{"containerName": "vprof", "operator": "In", "values": []int{130}}},
-		{"action": "FailIndex", "onExitCodes": object{"containerName": "vprof", "operator": "In", "values": []int{1, 2, 3}}},
+		{"action": "FailIndex", "onExitCodes": object{
+			"containerName": "vprof", "operator": "In",
+			"values": []int{1, 2, 3},
+		}},
 		{"action": "Count", "onExitCodes": object{"containerName": "vprof", "operator": "In", "values": []int{4}}},
 	}}
 }
@@ -157,7 +172,8 @@ func (e *Engine) kubectl(ctx context.Context, stdin []byte, args ...string) ([]b
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case err != nil:
-		return nil, fmt.Errorf("kubectl %s: %s", args[0], cmp.Or(strings.Join(strings.Fields(said.String()), " "), err.Error()))
+		return nil, fmt.Errorf("kubectl %s: %s", args[0],
+			cmp.Or(strings.Join(strings.Fields(said.String()), " "), err.Error()))
 	}
 	return out.Bytes(), nil
 }

@@ -124,7 +124,10 @@ func TestActiveTasksAreThoseThatHaveNotEnded(t *testing.T) {
 		{"metadata":{"labels":{"vprof.dev/board":"t4"}},"status":{"active":3,"ready":2,"completedIndexes":"0,2-3","failedIndexes":"5"}},
 		{"metadata":{"labels":{"vprof.dev/board":"a100-80-big-ones"}},"status":{"conditions":[{"type":"Failed","status":"True"}]}}]}`), f.Boards)
 	require.NoError(t, err)
-	require.Equal(t, map[fleet.Task]string{{Board: "t4", Index: 1}: fleet.Running, {Board: "t4", Index: 4}: fleet.Running}, tasks)
+	require.Equal(t, map[fleet.Task]string{
+		{Board: "t4", Index: 1}: fleet.Running,
+		{Board: "t4", Index: 4}: fleet.Running,
+	}, tasks)
 	_, err = active([]byte("no"), f.Boards)
 	require.Error(t, err)
 }
@@ -133,12 +136,17 @@ func TestRequestsCountGPUs(t *testing.T) {
 	r := &report.Report{
 		Case:    report.Case{Case: models.Case{GPUs: 16}},
 		Devices: []report.Device{{Name: "sim:h100", GPU: "h100", Memory: 79 << 30}},
-		Points:  []report.Point{{Device: "sim:h100", Estimate: &report.Estimate{Device: report.Interval{High: 60 << 30}, Verdict: report.Fits}}},
+		Points: []report.Point{{
+			Device:   "sim:h100",
+			Estimate: &report.Estimate{Device: report.Interval{High: 60 << 30}, Verdict: report.Fits},
+		}},
 	}
 	for name, want := range map[string]string{
-		"slurm": "#SBATCH --nodes=2\n#SBATCH --gres=gpu:8\n", "k8s": "nvidia.com/gpu: 8\n", "kai": "nvidia.com/gpu: 8 ", "dra": "count: 8\n",
+		"slurm": "#SBATCH --nodes=2\n#SBATCH --gres=gpu:8\n", "k8s": "nvidia.com/gpu: 8\n", "kai": "nvidia.com/gpu: 8 ",
+		"dra":   "count: 8\n",
 		"kueue": "nvidia.com/gpu: 8\n", "skypilot": "num_nodes: 2\nresources:\n  accelerators: nvidia:79GB+:8\n",
-		"dstack": "nodes: 2\nresources:\n  gpu:\n    vendor: nvidia\n    memory: 79GB..\n    count: 8\n", "ray": "num_workers=16",
+		"dstack": "nodes: 2\nresources:\n  gpu:\n    vendor: nvidia\n    memory: 79GB..\n    count: 8\n",
+		"ray":    "num_workers=16",
 	} {
 		var out bytes.Buffer
 		require.NoError(t, fleet.WriteRequests(&out, r, name))
@@ -154,13 +162,21 @@ func TestRequestsAreTheUpperEndOfTheInterval(t *testing.T) {
 	r := &report.Report{
 		Devices: []report.Device{{Name: "sim:t4", GPU: "t4", Memory: 15 << 30}},
 		Points: []report.Point{
-			{Batch: 8, Device: "sim:t4", Estimate: &report.Estimate{Device: report.Interval{Bytes: 900 * mib, Low: 800 * mib, High: 1024*mib + 1}, Verdict: report.Fits}},
-			{Batch: 16, Device: "sim:t4", Estimate: &report.Estimate{Device: report.Interval{High: 99 << 30}, Verdict: report.DoesNotFit}},
+			{Batch: 8, Device: "sim:t4", Estimate: &report.Estimate{Device: report.Interval{
+				Bytes: 900 * mib,
+				Low:   800 * mib, High: 1024*mib + 1,
+			}, Verdict: report.Fits}},
+			{Batch: 16, Device: "sim:t4", Estimate: &report.Estimate{
+				Device:  report.Interval{High: 99 << 30},
+				Verdict: report.DoesNotFit,
+			}},
 		},
 	}
 	for name, want := range map[string]string{
-		"kueue": "nvidia.com/gpu: 1\n", "skypilot": "accelerators: nvidia:15GB+:1\n", "dstack": "memory: 15GB..\n    count: 1\n",
-		"ray": "@ray.remote(num_gpus=0.07)\n", "slurm": "#SBATCH --gres=shard:2\n", "k8s": "nvidia.com/gpumem: 1025 ", "kai": `gpu-memory: "1025"`, "dra": `compareTo(quantity("1025Mi")) >= 0`,
+		"kueue": "nvidia.com/gpu: 1\n", "skypilot": "accelerators: nvidia:15GB+:1\n",
+		"dstack": "memory: 15GB..\n    count: 1\n",
+		"ray":    "@ray.remote(num_gpus=0.07)\n", "slurm": "#SBATCH --gres=shard:2\n",
+		"k8s": "nvidia.com/gpumem: 1025 ", "kai": `gpu-memory: "1025"`, "dra": `compareTo(quantity("1025Mi")) >= 0`,
 	} {
 		var out bytes.Buffer
 		require.NoError(t, fleet.WriteRequests(&out, r, name))

@@ -64,9 +64,11 @@ AccountingStorageType=accounting_storage/none
 	gres := ""
 	for i, n := range c.nodes {
 		require.NoError(t, os.MkdirAll(filepath.Join(c.dir, "d."+n), 0o755))
-		conf += fmt.Sprintf("NodeName=%s NodeHostname=%s NodeAddr=127.0.0.1 Port=%d CPUs=1 RealMemory=1000 Gres=gpu:%s:1 State=UNKNOWN\n", n, host, 16831+i, n)
+		conf += fmt.Sprintf("NodeName=%s NodeHostname=%s NodeAddr=127.0.0.1 Port=%d CPUs=1 RealMemory=1000 "+
+			"Gres=gpu:%s:1 State=UNKNOWN\n", n, host, 16831+i, n)
 		conf += fmt.Sprintf("PartitionName=%s Nodes=%s MaxTime=INFINITE State=UP\n", n, n)
-		gres += fmt.Sprintf("NodeName=%s Name=gpu Type=%s File=%s\n", n, n, []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random"}[i%4])
+		gres += fmt.Sprintf("NodeName=%s Name=gpu Type=%s File=%s\n", n, n,
+			[]string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random"}[i%4])
 	}
 	c.write("slurm.conf", conf)
 	c.write("gres.conf", gres)
@@ -129,5 +131,7 @@ func startMunge(t *testing.T) {
 	munged.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
 	require.NoError(t, munged.Start())
 	t.Cleanup(func() { _ = munged.Process.Kill(); _ = munged.Wait() })
-	require.Eventually(t, func() bool { return exec.Command("munge", "-n").Run() == nil }, 10*time.Second, 200*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return exec.Command("munge", "-n").Run() == nil
+	}, 10*time.Second, 200*time.Millisecond)
 }

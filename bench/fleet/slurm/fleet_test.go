@@ -53,7 +53,8 @@ func newMachine(t *testing.T) *machine {
 		script += ";;\n"
 	}
 	// A task stays long enough to be met.
-	script += "esac\nexport FAKECUDA_STATS=$(mktemp)\nsleep ${LINGER:-0}\n" + `"` + m.vprof + `" "$@"` + "\ncode=$?\nrm -f $FAKECUDA_STATS\nexit $code\n"
+	script += "esac\nexport FAKECUDA_STATS=$(mktemp)\nsleep ${LINGER:-0}\n" + `"` + m.vprof + `" "$@"` +
+		"\ncode=$?\nrm -f $FAKECUDA_STATS\nexit $code\n"
 	m.node = filepath.Join(m.dir, "vprof-node")
 	require.NoError(t, os.WriteFile(m.node, []byte(script), 0o755))
 	return m
@@ -62,7 +63,8 @@ func newMachine(t *testing.T) *machine {
 // fleet writes a fleet of 3 models, 4 boards and 6 batch sizes.
 func (m *machine) fleet(name string) string {
 	file := filepath.Join(m.dir, name+".yaml")
-	text := fmt.Sprintf("name: %s\nmodels: [resnet18, vit-ti16-224, llama-tiny]\nbatches: 16..512x2\nboards: [%s]\nslurm:\n  vprof: %s\n", name, strings.Join(boards, ", "), m.node)
+	text := fmt.Sprintf("name: %s\nmodels: [resnet18, vit-ti16-224, llama-tiny]\nbatches: 16..512x2\nboards: "+
+		"[%s]\nslurm:\n  vprof: %s\n", name, strings.Join(boards, ", "), m.node)
 	require.NoError(m.t, os.WriteFile(file, []byte(text), 0o644))
 	return file
 }
@@ -139,7 +141,10 @@ func TestAFleetOnSlurm(t *testing.T) {
 	require.NoError(t, cmd.Start())
 	met := func(board string) []int {
 		var pids []int
-		require.Eventually(t, func() bool { pids = m.tasks("rough", board); return len(pids) > 0 }, 60*time.Second, 200*time.Millisecond, board)
+		require.Eventually(t, func() bool {
+			pids = m.tasks("rough", board)
+			return len(pids) > 0
+		}, 60*time.Second, 200*time.Millisecond, board)
 		return pids
 	}
 	m.killNode("a100-40", met("a100-40"))
@@ -155,7 +160,8 @@ func TestAFleetOnSlurm(t *testing.T) {
 	require.Eventually(t, func() bool {
 		var err error
 		text, err = exec.Command(m.vprof, "fleet", "status", rough).CombinedOutput()
-		return err == nil && bytes.Contains(text, []byte("no space left on device")) && bytes.Contains(text, []byte("t4               3 of 3 jobs"))
+		return err == nil && bytes.Contains(text, []byte("no space left on device")) &&
+			bytes.Contains(text, []byte("t4               3 of 3 jobs"))
 	}, 60*time.Second, time.Second)
 	other, code := m.run("fleet", "run", rough, "--on", "slurm")
 	require.Equal(t, 2, code, other)

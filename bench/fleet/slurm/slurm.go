@@ -39,7 +39,8 @@ func (e *CommandError) Error() string { return e.Command + ": " + e.Reason }
 type MissingError struct{ Command string }
 
 func (e *MissingError) Error() string {
-	return fmt.Sprintf("there is no %s on this machine; run the fleet where jobs are submitted, on a login node", e.Command)
+	return fmt.Sprintf("there is no %s on this machine; run the fleet where jobs are submitted, on a login node",
+		e.Command)
 }
 
 // Usage marks the error as bad input.
@@ -72,7 +73,8 @@ type PartitionError struct {
 
 func (e *PartitionError) Error() string {
 	near := nearest.Hint(e.Name, e.There, 3)
-	return fmt.Sprintf("board %s: there is no partition %q%s (sinfo lists %s); name it with partition:", e.Board, e.Name, near, strings.Join(e.There, ", "))
+	return fmt.Sprintf("board %s: there is no partition %q%s (sinfo lists %s); name it with partition:", e.Board,
+		e.Name, near, strings.Join(e.There, ", "))
 }
 
 // Usage marks the error as bad input.
@@ -160,7 +162,8 @@ func (e *Engine) Start(ctx context.Context, b fleet.BoardTasks, tasks []int, avo
 type OptionError struct{ Option, Value string }
 
 func (e *OptionError) Error() string {
-	return fmt.Sprintf("#SBATCH --%s=%q: Slurm reads no quotes, backslashes and line ends in it; use another name", e.Option, e.Value)
+	return fmt.Sprintf("#SBATCH --%s=%q: Slurm reads no quotes, backslashes and line ends in it; use another name",
+		e.Option, e.Value)
 }
 
 // Usage marks the error as bad input.
@@ -172,7 +175,9 @@ func option(name, value string) (string, error) {
 	switch {
 	case value == "":
 		return "", nil
-	case strings.ContainsFunc(value, func(r rune) bool { return unicode.IsControl(r) || strings.ContainsRune("\"'\\", r) }):
+	case strings.ContainsFunc(value, func(r rune) bool {
+		return unicode.IsControl(r) || strings.ContainsRune("\"'\\", r)
+	}):
 		return "", &OptionError{name, value}
 	case strings.ContainsAny(value, " #"):
 		value = `"` + value + `"`
@@ -213,10 +218,12 @@ func (e *Engine) Script(b fleet.BoardTasks, tasks []int, avoid []string) (string
 	if s.Setup != "" {
 		out.WriteString(strings.TrimSpace(s.Setup) + "\n")
 	}
-	task := fmt.Sprintf("%s fleet task %s --shard \"$SLURM_ARRAY_TASK_ID/%d\"", quote(cmp.Or(s.Vprof, e.Program)), quote(dir), b.Tasks)
+	task := fmt.Sprintf("%s fleet task %s --shard \"$SLURM_ARRAY_TASK_ID/%d\"", quote(cmp.Or(s.Vprof, e.Program)),
+		quote(dir), b.Tasks)
 	switch {
 	case s.Container != "" && s.Runtime == "pyxis":
-		task = fmt.Sprintf("srun --container-image=%s --container-mounts=%s %s", quote(s.Container), quote(e.Folder.Dir+":"+e.Folder.Dir), task)
+		task = fmt.Sprintf("srun --container-image=%s --container-mounts=%s %s", quote(s.Container),
+			quote(e.Folder.Dir+":"+e.Folder.Dir), task)
 	case s.Container != "":
 		task = fmt.Sprintf("apptainer exec --nv --bind %s %s %s", quote(e.Folder.Dir), quote(s.Container), task)
 	}
@@ -262,7 +269,8 @@ func indices(tasks []int, atOnce int) string {
 // quote makes one word of the shell.
 func quote(s string) string {
 	if s != "" && !strings.ContainsFunc(s, func(r rune) bool {
-		return !strings.ContainsRune("/._-+=:,@%", r) && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
+		return !strings.ContainsRune("/._-+=:,@%", r) && (r < '0' || r > '9') && (r < 'a' || r > 'z') &&
+			(r < 'A' || r > 'Z')
 	}) {
 		return s
 	}
@@ -299,7 +307,8 @@ func active(out string, boards map[string]string) map[fleet.Task]string {
 		switch cells[2] {
 		case "RUNNING":
 			tasks[t] = fleet.Running
-		case "PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT":
+		case "PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "SUSPENDED",
+			"STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT":
 			tasks[t] = strings.ToLower(cells[2])
 			if reason := cells[3]; reason != "" && reason != "None" {
 				tasks[t] += ": " + reason

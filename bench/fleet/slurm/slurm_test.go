@@ -50,7 +50,8 @@ func TestScripts(t *testing.T) {
 	pyxis := engine(t, strings.Replace(config, "  account", "  container-runtime: pyxis\n  account", 1))
 	more, err := pyxis.Script(pyxis.Folder.Boards[0], []int{0}, nil)
 	require.NoError(t, err)
-	require.Contains(t, more, `exec srun --container-image='/images/it'\''s vprof.sif' --container-mounts='/shared/my lab.fleet:/shared/my lab.fleet' /usr/bin/vprof fleet task`)
+	require.Contains(t, more,
+		`exec srun --container-image='/images/it'\''s vprof.sif' --container-mounts='/shared/my lab.fleet:/shared/my lab.fleet' /usr/bin/vprof fleet task`)
 	for _, script := range []string{text, more} {
 		file := filepath.Join(t.TempDir(), "job.sh")
 		require.NoError(t, os.WriteFile(file, []byte(script), 0o600))
@@ -80,10 +81,12 @@ func TestOptionsOfSbatchStayOptions(t *testing.T) {
 }
 
 func TestActiveTasksAreReadFromSqueue(t *testing.T) {
-	tasks := active("12|0|RUNNING|None\n12|1|PENDING|Resources\n12|2|COMPLETING|None\n13|0|PENDING|None\n12|N/A|PENDING|x\n99|3|RUNNING|None\nnonsense\n",
+	tasks := active(
+		"12|0|RUNNING|None\n12|1|PENDING|Resources\n12|2|COMPLETING|None\n13|0|PENDING|None\n12|N/A|PENDING|x\n99|3|RUNNING|None\nnonsense\n",
 		map[string]string{"12": "t4", "13": "h100"})
 	require.Equal(t, map[fleet.Task]string{
-		{Board: "t4", Index: 0}: fleet.Running, {Board: "t4", Index: 1}: "pending: Resources", {Board: "h100", Index: 0}: "pending",
+		{Board: "t4", Index: 0}: fleet.Running, {Board: "t4", Index: 1}: "pending: Resources",
+		{Board: "h100", Index: 0}: "pending",
 	}, tasks)
 }
 

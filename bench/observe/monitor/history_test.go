@@ -12,7 +12,10 @@ import (
 
 // at is a sample of a board.
 func at(t time.Time, used int64, processes ...monitor.Process) monitor.Look {
-	return monitor.Look{Samples: []monitor.Sample{{Time: t, Total: 1000, Used: used, Highest: used, Processes: processes}}}
+	return monitor.Look{Samples: []monitor.Sample{{
+		Time: t, Total: 1000, Used: used, Highest: used,
+		Processes: processes,
+	}}}
 }
 
 func TestAnEntryIsTheMostOfItsTime(t *testing.T) {
@@ -31,9 +34,13 @@ func TestHolesAreWhereNothingWasRead(t *testing.T) {
 	var h monitor.History
 	h.Add(at(after(0), 5))
 	h.Add(at(after(201), 7))
-	h.Add(monitor.Look{Samples: []monitor.Sample{{Time: after(300), Error: "lost"}}, Notices: []string{"gpu 0 is lost"}})
+	h.Add(monitor.Look{
+		Samples: []monitor.Sample{{Time: after(300), Error: "lost"}},
+		Notices: []string{"gpu 0 is lost"},
+	})
 	h.Add(at(after(601), 8))
-	require.Equal(t, []int64{5, 5, 7, monitor.None, monitor.None, monitor.None, 8}, h.Trace(0, 0, 0, 7, after(600)).Used)
+	require.Equal(t, []int64{5, 5, 7, monitor.None, monitor.None, monitor.None, 8},
+		h.Trace(0, 0, 0, 7, after(600)).Used)
 	last, notices := h.Latest()
 	require.Equal(t, int64(8), last.Samples[0].Used)
 	require.Equal(t, []monitor.Notice{{Time: after(300), Text: "gpu 0 is lost"}}, notices)

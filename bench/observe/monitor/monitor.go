@@ -108,7 +108,10 @@ func (m *Monitor) Look(now time.Time) Look {
 		if err != nil {
 			b.missed++
 			m.markLost(b, now, err)
-			out.Samples[i] = Sample{Time: now.UTC(), GPU: b.Index, Name: b.Name, UUID: b.UUID, Peak: b.seen.held(m.watched), Error: err.Error()}
+			out.Samples[i] = Sample{
+				Time: now.UTC(), GPU: b.Index, Name: b.Name, UUID: b.UUID,
+				Peak: b.seen.held(m.watched), Error: err.Error(),
+			}
 			continue
 		}
 		m.found(b, now)
@@ -214,7 +217,8 @@ func (m *Monitor) noteEnded(b *watchedBoard, now []Process) {
 			continue
 		}
 		if m.watched != nil {
-			m.note("%s no longer uses gpu %d; it was seen with at most %s", p.Title(), b.Index, amount(b.processesPeak[p.PID]))
+			m.note("%s no longer uses gpu %d; it was seen with at most %s", p.Title(), b.Index,
+				amount(b.processesPeak[p.PID]))
 		}
 		delete(b.processesPeak, p.PID)
 	}

@@ -90,8 +90,12 @@ func TestPeakIsTheMostThatAnyLookSaw(t *testing.T) {
 	require.Equal(t, int64(700*mib), last.Peak)
 	require.InDelta(t, 3, last.Gap, 0, "looks at 0, 1 and 4 seconds")
 	require.Nil(t, last.Watched)
-	require.Equal(t, []monitor.Process{{7, "python", 100 * mib, 350 * mib}, {9, "", 100 * mib, 350 * mib}}, last.Processes)
-	require.Equal(t, []monitor.Seen{{Name: "Card", UUID: "GPU-1", Samples: 3, Gap: 3 * time.Second, First: 300 * mib, Peak: 700 * mib, WatchedPeak: 700 * mib}}, m.Seen())
+	require.Equal(t, []monitor.Process{{7, "python", 100 * mib, 350 * mib}, {9, "", 100 * mib, 350 * mib}},
+		last.Processes)
+	require.Equal(t, []monitor.Seen{{
+		Name: "Card", UUID: "GPU-1", Samples: 3, Gap: 3 * time.Second, First: 300 * mib,
+		Peak: 700 * mib, WatchedPeak: 700 * mib,
+	}}, m.Seen())
 	require.Equal(t, int64(400*mib), m.Seen()[0].Rise())
 }
 
@@ -183,7 +187,8 @@ func TestMonitorOpensNVMLAgainAndSaysWhatItMissed(t *testing.T) {
 	require.Empty(t, back.Samples[0].Error)
 	require.Equal(t, int64(300*mib), back.Samples[0].Peak, "peaks stay")
 	require.InDelta(t, 3.2, back.Samples[0].Gap, 1e-9)
-	require.Equal(t, []string{"gpu 0 is back after 3.1s; 5 looks missed it, and a peak in that time is not known"}, back.Notices)
+	require.Equal(t, []string{"gpu 0 is back after 3.1s; 5 looks missed it, and a peak in that time is not known"},
+		back.Notices)
 	require.Equal(t, 5, m.Seen()[0].Lost)
 	require.NoError(t, m.Close())
 	require.NoError(t, m.Close(), "twice is once")
@@ -204,7 +209,10 @@ func TestPausesBetweenAttemptsGrowToAMinute(t *testing.T) {
 
 func TestABoardThatIsGoneForGoodLeavesTheOthers(t *testing.T) {
 	one, two := &card{reading(300, 100, 200)}, &card{reading(200, 100, 100)}
-	both := monitor.Session{Boards: []monitor.Board{{Index: 0, UUID: "GPU-1", Reader: one}, {Index: 1, UUID: "GPU-2", Reader: two}}}
+	both := monitor.Session{Boards: []monitor.Board{
+		{Index: 0, UUID: "GPU-1", Reader: one},
+		{Index: 1, UUID: "GPU-2", Reader: two},
+	}}
 	m := monitor.New(both, func() (monitor.Session, error) {
 		return monitor.Session{Boards: both.Boards[1:], Missing: errors.New("board 0: GPU is lost")}, nil
 	}, nil)
@@ -245,7 +253,8 @@ func TestWatchedProcessesAreMissed(t *testing.T) {
 			require.Empty(t, notices)
 			continue
 		}
-		require.Equal(t, []string{"process 7 (python) no longer uses gpu 0; it was seen with at most 200.00 MiB"}, notices)
+		require.Equal(t, []string{"process 7 (python) no longer uses gpu 0; it was seen with at most 200.00 MiB"},
+			notices)
 	}
 }
 
@@ -256,18 +265,25 @@ func TestRecordsHaveACellForEachHead(t *testing.T) {
 	c.says = nil
 	lost := m.Look(start).Samples[0].Record()
 	require.Len(t, full, len(monitor.Header()))
-	require.Equal(t, "2026-11-05T06:07:08Z,0,Card,GPU-1,943718400,104857600,314572800,314572800,,314572800,0,80,,,123.456,300,,", strings.Join(full, ","))
+	require.Equal(t,
+		"2026-11-05T06:07:08Z,0,Card,GPU-1,943718400,104857600,314572800,314572800,,314572800,0,80,,,123.456,300,,",
+		strings.Join(full, ","))
 	require.Len(t, lost, len(monitor.Header()))
-	require.Equal(t, "2026-11-05T06:07:08Z,0,Card,GPU-1,,,,,,314572800,0,,,,,,,"+errLost.Error(), strings.Join(lost, ","))
+	require.Equal(t, "2026-11-05T06:07:08Z,0,Card,GPU-1,,,,,,314572800,0,,,,,,,"+errLost.Error(),
+		strings.Join(lost, ","))
 }
 
 func TestALineHasWhatIsKnown(t *testing.T) {
 	c := &card{reading(300, 100, 200)}
 	m := monitor.New(session(c), nil, func(pid int) bool { return pid == 7 })
-	require.Equal(t, "06:07:08.000 gpu 0  300.00 MiB of 900.00 MiB (33 %)  watched 100.00 MiB  peak 100.00 MiB  busy 80 %  123 of 300 W", m.Look(start).Samples[0].Line())
+	require.Equal(t,
+		"06:07:08.000 gpu 0  300.00 MiB of 900.00 MiB (33 %)  watched 100.00 MiB  peak 100.00 MiB  busy 80 %  123 "+
+			"of 300 W", m.Look(start).Samples[0].Line())
 	celsius := 71
 	c.says = &nvml.Reading{Memory: c.says.Memory, Celsius: &celsius}
-	require.Equal(t, "06:07:20.346 gpu 0  300.00 MiB of 900.00 MiB (33 %)  watched 0 B  peak 100.00 MiB (looks up to 12.4s apart)  71 °C", m.Look(after(12346)).Samples[0].Line())
+	require.Equal(t,
+		"06:07:20.346 gpu 0  300.00 MiB of 900.00 MiB (33 %)  watched 0 B  peak 100.00 MiB (looks up to 12.4s "+
+			"apart)  71 °C", m.Look(after(12346)).Samples[0].Line())
 }
 
 // Whatever a board or process calls itself, a line of JSON is valid.
@@ -292,7 +308,8 @@ func TestPrometheusGetsWhatIsKnown(t *testing.T) {
 	problems, err := promlint.New(answer.Body).Lint()
 	require.NoError(t, err)
 	for _, p := range problems { // dcgm-exporter's names and labels are as they are
-		require.True(t, strings.HasPrefix(p.Metric, "DCGM_FI_DEV_") || strings.HasPrefix(p.Text, "label names"), "%v", p)
+		require.True(t, strings.HasPrefix(p.Metric, "DCGM_FI_DEV_") ||
+			strings.HasPrefix(p.Text, "label names"), "%v", p)
 	}
 	require.NoError(t, testutil.ScrapeAndCompare(served.URL, strings.NewReader(`
 # HELP DCGM_FI_DEV_FB_USED Framebuffer memory used (in MiB).

@@ -37,7 +37,10 @@ func newServer() *server {
 			if s.opened != s.reloads {
 				return api.Memory_v2{}, api.ERROR_GPU_IS_LOST
 			}
-			return api.Memory_v2{Total: 40 << 30, Reserved: 1 << 30, Used: s.used[i], Free: 39<<30 - s.used[i]}, api.SUCCESS
+			return api.Memory_v2{
+				Total: 40 << 30, Reserved: 1 << 30, Used: s.used[i],
+				Free: 39<<30 - s.used[i],
+			}, api.SUCCESS
 		}
 		device.GetComputeModeFunc = func() (api.ComputeMode, api.Return) { return api.COMPUTEMODE_DEFAULT, api.SUCCESS }
 		device.GetComputeRunningProcessesFunc = func() ([]api.ProcessInfo, api.Return) {
@@ -79,7 +82,8 @@ func TestEightBoardsGoOnAfterTheDriverWasLoadedAnew(t *testing.T) {
 	look := m.Look(start)
 	require.Len(t, look.Samples, 8)
 	require.Equal(t, int64(39<<30), look.Samples[0].Total)
-	require.Equal(t, []monitor.Process{{PID: 103, Name: "python3\uFFFD", Used: 30 << 30, Peak: 30 << 30}}, look.Samples[3].Processes)
+	require.Equal(t, []monitor.Process{{PID: 103, Name: "python3\uFFFD", Used: 30 << 30, Peak: 30 << 30}},
+		look.Samples[3].Processes)
 
 	s.reloads++
 	s.used[3] = 1 << 30

@@ -49,19 +49,41 @@ func readable(of func(Sample) float64) func(Sample) (float64, bool) {
 }
 
 var metrics = []metric{
-	{"DCGM_FI_DEV_FB_USED", "Framebuffer memory used (in MiB).", readable(func(s Sample) float64 { return float64(s.Used) / mib })},
-	{"DCGM_FI_DEV_FB_FREE", "Framebuffer memory free (in MiB).", readable(func(s Sample) float64 { return float64(s.Total-s.Used) / mib })},
-	{"DCGM_FI_DEV_FB_RESERVED", "Framebuffer memory reserved by the driver (in MiB).", readable(func(s Sample) float64 { return float64(s.Driver) / mib })},
+	{"DCGM_FI_DEV_FB_USED", "Framebuffer memory used (in MiB).", readable(func(s Sample) float64 {
+		return float64(s.Used) / mib
+	})},
+	{"DCGM_FI_DEV_FB_FREE", "Framebuffer memory free (in MiB).", readable(func(s Sample) float64 {
+		return float64(s.Total-s.Used) / mib
+	})},
+	{"DCGM_FI_DEV_FB_RESERVED", "Framebuffer memory reserved by the driver (in MiB).", readable(func(s Sample) float64 {
+		return float64(s.Driver) / mib
+	})},
 	{"DCGM_FI_DEV_GPU_UTIL", "GPU utilization (in %).", func(s Sample) (float64, bool) { return known(s.GPUPercent) }},
-	{"DCGM_FI_DEV_MEM_COPY_UTIL", "Memory utilization (in %).", func(s Sample) (float64, bool) { return known(s.MemPercent) }},
+	{"DCGM_FI_DEV_MEM_COPY_UTIL", "Memory utilization (in %).", func(s Sample) (float64, bool) {
+		return known(s.MemPercent)
+	}},
 	{"DCGM_FI_DEV_GPU_TEMP", "GPU temperature (in C).", func(s Sample) (float64, bool) { return known(s.Celsius) }},
 	{"DCGM_FI_DEV_POWER_USAGE", "Power draw (in W).", func(s Sample) (float64, bool) { return known(s.Watts) }},
-	{"DCGM_FI_DEV_POWER_MGMT_LIMIT", "Power limit (in W).", func(s Sample) (float64, bool) { return known(s.LimitWatts) }},
+	{"DCGM_FI_DEV_POWER_MGMT_LIMIT", "Power limit (in W).", func(s Sample) (float64, bool) {
+		return known(s.LimitWatts)
+	}},
 	{"DCGM_FI_DEV_SM_CLOCK", "SM clock frequency (in MHz).", func(s Sample) (float64, bool) { return known(s.SMMHz) }},
-	{"vprof_memory_total_bytes", "Memory that programs can have.", readable(func(s Sample) float64 { return float64(s.Total) })},
+	{"vprof_memory_total_bytes", "Memory that programs can have.", readable(func(s Sample) float64 {
+		return float64(s.Total)
+	})},
 	{"vprof_memory_used_bytes", "Memory in use.", readable(func(s Sample) float64 { return float64(s.Used) })},
-	{"vprof_memory_peak_bytes", "Most memory of what is watched that a look saw since the monitor began.", func(s Sample) (float64, bool) { return float64(s.Peak), true }},
-	{"vprof_sampling_gap_seconds", "Longest time between two looks; a peak shorter than that may have escaped.", readable(func(s Sample) float64 { return s.Gap })},
+	{
+		"vprof_memory_peak_bytes", "Most memory of what is watched that a look saw since the monitor began.",
+		func(s Sample) (float64, bool) {
+			return float64(s.Peak), true
+		},
+	},
+	{
+		"vprof_sampling_gap_seconds", "Longest time between two looks; a peak shorter than that may have escaped.",
+		readable(func(s Sample) float64 {
+			return s.Gap
+		}),
+	},
 	{"vprof_watched_memory_bytes", "Memory of the watched processes.", func(s Sample) (float64, bool) {
 		if s.Watched == nil || *s.Watched < 0 {
 			return 0, false

@@ -82,7 +82,8 @@ func (s Sample) Line() string {
 		return fmt.Sprintf("%s gpu %d  lost: %s", at, s.GPU, s.Error)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s gpu %d  %s of %s (%.0f %%)", at, s.GPU, bytesize.Format(s.Used), bytesize.Format(s.Total), 100*s.Share())
+	fmt.Fprintf(&b, "%s gpu %d  %s of %s (%.0f %%)", at, s.GPU, bytesize.Format(s.Used), bytesize.Format(s.Total),
+		100*s.Share())
 	if s.Watched != nil {
 		if *s.Watched < 0 {
 			b.WriteString("  watched: NVML does not tell")
@@ -132,7 +133,8 @@ func Apart(d time.Duration) string {
 func Header() []string {
 	return []string{
 		"time", "gpu", "name", "uuid", "total_bytes", "driver_reserved_bytes", "used_bytes", "highest_bytes",
-		"watched_bytes", "peak_bytes", "longest_gap_seconds", "gpu_percent", "memory_percent", "celsius", "watts", "limit_watts", "sm_mhz", "error",
+		"watched_bytes", "peak_bytes", "longest_gap_seconds", "gpu_percent", "memory_percent", "celsius", "watts",
+		"limit_watts", "sm_mhz", "error",
 	}
 }
 
@@ -148,7 +150,8 @@ func (s Sample) Record() []string {
 		s.Time.Format(time.RFC3339Nano), strconv.Itoa(s.GPU), s.Name, s.UUID,
 		bytes(s.Total), bytes(s.Driver), bytes(s.Used), bytes(s.Highest),
 		cell(s.Watched), strconv.FormatInt(s.Peak, 10), strconv.FormatFloat(s.Gap, 'f', -1, 64),
-		cell(s.GPUPercent), cell(s.MemPercent), cell(s.Celsius), cell(s.Watts), cell(s.LimitWatts), cell(s.SMMHz), s.Error,
+		cell(s.GPUPercent), cell(s.MemPercent), cell(s.Celsius), cell(s.Watts), cell(s.LimitWatts),
+		cell(s.SMMHz), s.Error,
 	}
 }
 

@@ -34,7 +34,8 @@ type Message struct {
 
 // wordings are what errors begin with. Those without sizes are the driver's and cuBLAS's.
 var wordings = []string{
-	"CUDA out of memory. Tried to allocate", "HIP out of memory. Tried to allocate", "XPU out of memory. Tried to allocate",
+	"CUDA out of memory. Tried to allocate", "HIP out of memory. Tried to allocate",
+	"XPU out of memory. Tried to allocate",
 	"CUDA error: out of memory", "CUDA driver error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED",
 }
 
@@ -57,15 +58,20 @@ var parts = []struct {
 	{regexp.MustCompile(`of which ` + size + ` is free`), func(m *Message, n int64) { m.Free = n }},
 	{regexp.MustCompile(`this process has ` + size + ` memory in use`), func(m *Message, n int64) { m.Process = n }},
 	{regexp.MustCompile(size + ` allowed;`), func(m *Message, n int64) { m.Allowed = n }},
-	{regexp.MustCompile(`Of the allocated memory ` + size + ` is allocated by PyTorch`), func(m *Message, n int64) { m.Allocated = n }},
+	{regexp.MustCompile(`Of the allocated memory ` + size + ` is allocated by PyTorch`), func(m *Message, n int64) {
+		m.Allocated = n
+	}},
 	{regexp.MustCompile(`with ` + size + ` allocated in private pools`), func(m *Message, n int64) { m.Pools = n }},
 	{regexp.MustCompile(size + ` is reserved by PyTorch but unallocated`), func(m *Message, n int64) { m.Cached = n }},
-	// Until 2.0: (GPU 0; 7.79 GiB total capacity; 6.52 GiB already allocated; 17.06 MiB free; 6.65 GiB reserved in total by PyTorch)
+	// Until 2.0: (GPU 0; 7.79 GiB total capacity; 6.52 GiB already allocated; 17.06 MiB free; 6.65 GiB reserved in
+	// total by PyTorch)
 	{regexp.MustCompile(`GPU [0-9]{1,4}; ` + size + ` total capacity`), func(m *Message, n int64) { m.Total = n }},
 	{regexp.MustCompile(size + ` already allocated`), func(m *Message, n int64) { m.Allocated = n }},
 	{regexp.MustCompile(size + ` free;`), func(m *Message, n int64) { m.Free = n }},
 	{regexp.MustCompile(size + ` cached\)`), func(m *Message, n int64) { m.Cached = n }},
-	{regexp.MustCompile(size + ` reserved in total by PyTorch`), func(m *Message, n int64) { m.Cached = max(0, n-m.Allocated) }},
+	{regexp.MustCompile(size + ` reserved in total by PyTorch`), func(m *Message, n int64) {
+		m.Cached = max(0, n-m.Allocated)
+	}},
 }
 
 var (
@@ -165,8 +171,10 @@ func (m *Message) recognize(listed []int64) {
 // hostWordings are parts of messages that say that a process was killed because the host's
 // memory ran out: by Slurm, Linux, PyTorch's loaders, its CPU allocator and torchrun.
 var hostWordings = []string{
-	"oom_kill event", "oom-kill", "OOM Killed", "OOMKilled", "Exceeded job memory limit", "Out of memory: Kill", "is killed by signal: Killed",
-	"DefaultCPUAllocator: can't allocate memory", "DefaultCPUAllocator: not enough memory", "Signal 9 (SIGKILL)", "exitcode: -9", "exitcode  : -9",
+	"oom_kill event", "oom-kill", "OOM Killed", "OOMKilled", "Exceeded job memory limit", "Out of memory: Kill",
+	"is killed by signal: Killed",
+	"DefaultCPUAllocator: can't allocate memory", "DefaultCPUAllocator: not enough memory", "Signal 9 (SIGKILL)",
+	"exitcode: -9", "exitcode  : -9",
 }
 
 // mostLine is the largest number of bytes of a line that is quoted.

@@ -28,8 +28,12 @@ func readMonitor(data []byte) (*journal, error) {
 		if s.GPU, err = strconv.Atoi(cell["gpu"]); err != nil {
 			return fmt.Errorf("gpu: %q is not a number", cell["gpu"])
 		}
-		for column, to := range map[string]*int64{"total_bytes": &s.Total, "used_bytes": &s.Used, "highest_bytes": &s.Highest} {
-			if *to, err = strconv.ParseInt(cell[column], 10, 64); err != nil && cell[column] != "" || cell["used_bytes"] == "" {
+		for column, to := range map[string]*int64{
+			"total_bytes": &s.Total, "used_bytes": &s.Used,
+			"highest_bytes": &s.Highest,
+		} {
+			if *to, err = strconv.ParseInt(cell[column], 10, 64); err != nil && cell[column] != "" ||
+				cell["used_bytes"] == "" {
 				return fmt.Errorf("%s: %q is no number of bytes", column, cell[column])
 			}
 		}
@@ -95,7 +99,8 @@ func (j *journal) add(s monitor.Sample) error {
 	seen := map[int]bool{}
 	for _, p := range s.Processes {
 		if p.PID < 1 || seen[p.PID] || p.Used < -1 || p.Used > maxBytes {
-			return fmt.Errorf("processes: %d of process %d: a process has a number of its own and bytes, or -1 where the driver does not tell", p.Used, p.PID)
+			return fmt.Errorf("processes: %d of process %d: a process has a number of its own and bytes, or -1 "+
+				"where the driver does not tell", p.Used, p.PID)
 		}
 		seen[p.PID] = true
 	}

@@ -98,7 +98,10 @@ func Read(r io.Reader, name string) ([]Series, error) {
 	first, _, _ := bytes.Cut(data, []byte("\n"))
 	read := formatOf(first)
 	if read == nil {
-		return nil, &input.FormatError{File: name, Line: 1, Reason: "there is no column memory.used, used_memory or used_bytes (log with the header)"}
+		return nil, &input.FormatError{
+			File: name, Line: 1,
+			Reason: "there is no column memory.used, used_memory or used_bytes (log with the header)",
+		}
 	}
 	j, err := read(data)
 	if err != nil {
@@ -177,7 +180,9 @@ func (b *board) series() Series {
 	for pid, peak := range peaks {
 		s.Others = append(s.Others, Process{pid, names[pid], peak})
 	}
-	slices.SortFunc(s.Others, func(x, y Process) int { return cmp.Or(cmp.Compare(y.Peak, x.Peak), cmp.Compare(x.PID, y.PID)) })
+	slices.SortFunc(s.Others, func(x, y Process) int {
+		return cmp.Or(cmp.Compare(y.Peak, x.Peak), cmp.Compare(x.PID, y.PID))
+	})
 	mine := func(m moment) float64 { return m.used }
 	switch {
 	case watched:

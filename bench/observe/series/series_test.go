@@ -32,7 +32,8 @@ func read(t *testing.T, text string) []Series {
 func TestLogOfNvidiaSMIIsRead(t *testing.T) {
 	require.False(t, Is([]byte("a,b\nmemory.used,1")))
 	want := Series{
-		GPU: "Tesla T4", Product: "Tesla T4", Mine: []float64{100 * mib, 300 * mib}, Peak: 300 * mib, Last: 300 * mib, Total: 15360 * mib, Elapsed: 10 * time.Second,
+		GPU: "Tesla T4", Product: "Tesla T4", Mine: []float64{100 * mib, 300 * mib}, Peak: 300 * mib, Last: 300 * mib,
+		Total: 15360 * mib, Elapsed: 10 * time.Second,
 	}
 	require.Equal(t, []Series{want}, read(t, smi))
 	// A log that was continued has its header twice, and the last line may be cut.
@@ -46,7 +47,8 @@ func TestLogOfNvidiaSMIIsRead(t *testing.T) {
 func TestEveryGPUIsASeries(t *testing.T) {
 	all := read(t, "index,memory.used\n0,1\n1,2\n0,3\n")
 	require.Equal(t, []Series{
-		{GPU: "0", Mine: []float64{1 * mib, 3 * mib}, Peak: 3 * mib, Last: 3 * mib}, {GPU: "1", Mine: []float64{2 * mib}, Peak: 2 * mib, Last: 2 * mib},
+		{GPU: "0", Mine: []float64{1 * mib, 3 * mib}, Peak: 3 * mib, Last: 3 * mib},
+		{GPU: "1", Mine: []float64{2 * mib}, Peak: 2 * mib, Last: 2 * mib},
 	}, all)
 	// Without numbers, boards of one name follow each other at one time.
 	all = read(t, `timestamp, name, memory.used [MiB]
@@ -74,9 +76,10 @@ func TestProcessesAreToldApart(t *testing.T) {
 2026/11/05 06:00:30.000, Tesla T4, 0:3B:0.0, 7, /usr/bin/notebook, 500 MiB
 `)
 	require.Equal(t, []Series{{
-		GPU: "Tesla T4 0:3B:0.0", Product: "Tesla T4", Mine: []float64{1000 * mib, 3000 * mib}, Process: Process{9, "python", 3000 * mib},
-		Others: []Process{{7, "/usr/bin/notebook", 600 * mib}, {11, "nvtop", 10 * mib}},
-		Peak:   3510 * mib, Last: 500 * mib, Elapsed: 10 * time.Second,
+		GPU: "Tesla T4 0:3B:0.0", Product: "Tesla T4", Mine: []float64{1000 * mib, 3000 * mib},
+		Process: Process{9, "python", 3000 * mib},
+		Others:  []Process{{7, "/usr/bin/notebook", 600 * mib}, {11, "nvtop", 10 * mib}},
+		Peak:    3510 * mib, Last: 500 * mib, Elapsed: 10 * time.Second,
 	}}, all)
 	// Without a clock, a process that comes again begins the next moment.
 	all = read(t, "pid,used_memory\n7,5\n9,10\n7,5\n9,30\n")
@@ -92,7 +95,8 @@ func TestLogOfTheMonitorIsRead(t *testing.T) {
 	start := time.Date(2026, 11, 5, 6, 0, 0, 0, time.UTC)
 	sample := func(seconds int, used int64) monitor.Sample {
 		return monitor.Sample{
-			Time: start.Add(time.Duration(seconds) * time.Second), GPU: 1, Name: "Card", UUID: "GPU-1", Total: 900 * mib, Used: used * mib, Highest: (used + 50) * mib,
+			Time: start.Add(time.Duration(seconds) * time.Second), GPU: 1, Name: "Card", UUID: "GPU-1",
+			Total: 900 * mib, Used: used * mib, Highest: (used + 50) * mib,
 		}
 	}
 	watched := int64(150 * mib)
@@ -103,12 +107,19 @@ func TestLogOfTheMonitorIsRead(t *testing.T) {
 		want    Series
 	}{
 		"board": {
-			[]monitor.Sample{sample(0, 100), {Time: start, GPU: 1, Name: "Card", UUID: "GPU-1", Error: "GPU is lost"}, sample(4, 200)},
+			[]monitor.Sample{
+				sample(0, 100),
+				{Time: start, GPU: 1, Name: "Card", UUID: "GPU-1", Error: "GPU is lost"},
+				sample(4, 200),
+			},
 			Series{Mine: []float64{100 * mib, 200 * mib}, Peak: 250 * mib, Last: 200 * mib, Elapsed: 4 * time.Second},
 		},
 		"watched": {
 			[]monitor.Sample{with, with},
-			Series{Mine: []float64{150 * mib, 150 * mib}, Others: []Process{{Peak: 150 * mib}}, Peak: 350 * mib, Last: 300 * mib},
+			Series{
+				Mine: []float64{150 * mib, 150 * mib}, Others: []Process{{Peak: 150 * mib}}, Peak: 350 * mib,
+				Last: 300 * mib,
+			},
 		},
 	} {
 		c.want.GPU, c.want.Product, c.want.Total = "1 Card", "Card", 900*mib
@@ -125,7 +136,11 @@ func TestLogOfTheMonitorIsRead(t *testing.T) {
 	}
 	// JSON has the processes besides.
 	both := sample(0, 300)
-	both.Processes = []monitor.Process{{PID: 7, Name: "jupyter", Used: 100 * mib}, {PID: 9, Name: "python", Used: 200 * mib}, {PID: 11, Used: -1}}
+	both.Processes = []monitor.Process{
+		{PID: 7, Name: "jupyter", Used: 100 * mib},
+		{PID: 9, Name: "python", Used: 200 * mib},
+		{PID: 11, Used: -1},
+	}
 	text, err := json.Marshal(both)
 	require.NoError(t, err)
 	got := read(t, string(text)+"\n")[0]
@@ -150,11 +165,12 @@ func TestDamageIsNamed(t *testing.T) {
 		"memory.used\n\"1\n":             "log:2:",
 		"pid,used_memory\nx,1\n":         `log:2: pid: "x" is not the number`,
 		"time,gpu,used_bytes\nnow,0,1\n": `log:2: time: "now"`,
-		"time,gpu,used_bytes\n2026-11-05T06:00:00Z,0,\n":                 "log:2: ",
-		"{\"used_bytes\": 1}\n{\"used_bytes\": \"x\"}\n":                 "log:2: json",
-		"memory.used [GiB]\n1\n":                                         "memory.used is in [GiB]",
-		"memory.used,memory.used\n1,2\n":                                 "memory.used appears twice",
-		"memory.used,memory.total\n3,2\n":                                "memory.used: 3 is more than the memory.total of 2",
+		"time,gpu,used_bytes\n2026-11-05T06:00:00Z,0,\n": "log:2: ",
+		"{\"used_bytes\": 1}\n{\"used_bytes\": \"x\"}\n": "log:2: json",
+		"memory.used [GiB]\n1\n":                         "memory.used is in [GiB]",
+		"memory.used,memory.used\n1,2\n":                 "memory.used appears twice",
+		"memory.used,memory.total\n3,2\n": "memory.used: 3 is more than the " +
+			"memory.total of 2",
 		"{\"used_bytes\": 1, \"used_bytes\": 2}\n":                       "used_bytes appears twice",
 		"{\"used_bytes\": 3, \"total_bytes\": 2}\n":                      "3 is more than the total_bytes of 2",
 		"{\"used_bytes\": 3, \"watched_bytes\": -2}\n":                   "watched_bytes: -2",
@@ -208,7 +224,8 @@ func FuzzRead(f *testing.F) {
 	f.Add("index,memory.used\n0,1\n1,2\n0,3\n")
 	f.Add("pid, used_gpu_memory [MiB], gpu_name\n7, 5 MiB, T4\n9, 10 MiB, T4\n7, [N/A], T4\n")
 	f.Add("time,gpu,used_bytes,watched_bytes\n2026-11-05T06:00:00Z,0,100,50\n")
-	f.Add(`{"time": "2026-11-05T06:00:00Z", "gpu": 0, "used_bytes": 10, "processes": [{"pid": 7, "used_bytes": 5}]}` + "\n")
+	f.Add(`{"time": "2026-11-05T06:00:00Z", "gpu": 0, "used_bytes": 10, "processes": [{"pid": 7, "used_bytes": 5}]}` +
+		"\n")
 	f.Add(`{"processes": [{"pid": 7, "used_bytes": 5}]}` + "\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		all, err := Read(strings.NewReader(text), "fuzz")

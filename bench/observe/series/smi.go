@@ -87,7 +87,8 @@ func readBoards(data []byte) (*journal, error) {
 		b, err := j.board(key, name, product)
 		when := smiTime(cell["timestamp"])
 		// Boards of one name and no number follow each other.
-		for n := 2; err == nil && !when.IsZero() && len(b.moments) > 0 && b.moments[len(b.moments)-1].when.Equal(when); n++ {
+		for n := 2; err == nil && !when.IsZero() && len(b.moments) > 0 &&
+			b.moments[len(b.moments)-1].when.Equal(when); n++ {
 			b, err = j.board(fmt.Sprint(key, "#", n), fmt.Sprintf("%s #%d", name, n), product)
 		}
 		if err != nil {
@@ -99,7 +100,8 @@ func readBoards(data []byte) (*journal, error) {
 				return err
 			}
 			if used > total {
-				return fmt.Errorf("memory.used: %s is more than the memory.total of %s", cell["memory.used"], cell["memory.total"])
+				return fmt.Errorf("memory.used: %s is more than the memory.total of %s", cell["memory.used"],
+					cell["memory.total"])
 			}
 			b.total = max(b.total, int64(total))
 		}
@@ -133,7 +135,8 @@ func readProcesses(data []byte) (*journal, error) {
 			return fmt.Errorf("pid: %q is not the number of a process", cell["pid"])
 		}
 		product := cell["gpu_name"]
-		b, err := j.board(product+cell["gpu_uuid"]+cell["gpu_bus_id"], strings.TrimSpace(product+" "+cell["gpu_bus_id"]), product)
+		b, err := j.board(product+cell["gpu_uuid"]+cell["gpu_bus_id"],
+			strings.TrimSpace(product+" "+cell["gpu_bus_id"]), product)
 		if err != nil {
 			return err
 		}
@@ -146,7 +149,8 @@ func readProcesses(data []byte) (*journal, error) {
 		return nil
 	})
 	if err == nil && len(j.boards) == 0 && untold > 0 {
-		err = errors.New("nvidia-smi does not tell here what processes have; log the board with --query-gpu=timestamp,name,memory.used,memory.total")
+		err = errors.New("nvidia-smi does not tell here what processes have; log the board with " +
+			"--query-gpu=timestamp,name,memory.used,memory.total")
 	}
 	return j, err
 }

@@ -68,7 +68,8 @@ func attacks(n int) map[string]struct {
 		"nested":     {pickled("]" + strings.Repeat("\x85", n)), "would take more"},
 		"references": {shotOf("}q\x00"+strings.Repeat("h\x00", n/32), ""), "twice"},
 		"frames": {
-			shotOf(dictOf(str("blocks"), listOf(dictOf(str("frames"), oneStack(strings.Repeat("h\x00", min(n/2, pickle.MaxStacked/2)))))), ""),
+			shotOf(dictOf(str("blocks"),
+				listOf(dictOf(str("frames"), oneStack(strings.Repeat("h\x00", min(n/2, pickle.MaxStacked/2)))))), ""),
 			"would take more",
 		},
 		"stacks": {shotOf(dictOf(str("total_size"), num(1<<40), str("blocks"),

@@ -33,7 +33,8 @@ func TestEveryProtocolReadsTheSame(t *testing.T) {
 		// The peak is before the 20 MiB went: 16 + 32 + 20.
 		require.Equal(t, Summary{
 			Allocated: 48 * mib, Requested: 48*mib - 100, Reserved: 84 * mib,
-			PeakAllocated: 68 * mib, PeakReserved: 84 * mib, Traced: 9, OOMs: 1, Failed: 1 << 40, Failure: &Failure{Requested: 1 << 40, Free: 100}, Troughs: []int64{48 * mib},
+			PeakAllocated: 68 * mib, PeakReserved: 84 * mib, Traced: 9, OOMs: 1, Failed: 1 << 40,
+			Failure: &Failure{Requested: 1 << 40, Free: 100}, Troughs: []int64{48 * mib},
 			LargestFree: 20 * mib, Free: 24 * mib, Segments: 2,
 			Categories: []Category{{"optimizer state", 32 * mib}, {"weights", 16 * mib}},
 			Largest:    []Block{s.Segments[0].Blocks[1], s.Segments[0].Blocks[0]},

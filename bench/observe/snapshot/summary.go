@@ -138,7 +138,10 @@ func top(places map[string]Site) []Site {
 func (s *Snapshot) Only(name string) (Summary, error) {
 	devices := s.Devices()
 	if len(devices) != 1 {
-		return Summary{}, &input.FormatError{File: name, Reason: fmt.Sprintf("has memory of %d devices, want one", len(devices))}
+		return Summary{}, &input.FormatError{
+			File:   name,
+			Reason: fmt.Sprintf("has memory of %d devices, want one", len(devices)),
+		}
 	}
 	return s.Of(devices[0]), nil
 }
@@ -243,7 +246,8 @@ func (s stacks) of(b Block) stack {
 // line; empty outside of any.
 func module(b Block) string {
 	for _, f := range b.Frames {
-		if f.Name != "forward" && !strings.HasSuffix(f.Name, ".forward") || strings.HasSuffix(f.File, "torch/nn/modules/module.py") {
+		if f.Name != "forward" && !strings.HasSuffix(f.Name, ".forward") ||
+			strings.HasSuffix(f.File, "torch/nn/modules/module.py") {
 			continue
 		}
 		file := f.File

@@ -33,7 +33,8 @@ func Write(w io.Writer, p *program.Program) error {
 			ids[in.Arg] = last
 			b := p.Buffers[in.Arg]
 			s := p.Sites[b.Site]
-			fmt.Fprintf(out, "a %d %d %s %s %s %s", last, b.Bytes, word(s.Op), word(s.Native), word(s.Node), word(s.Where))
+			fmt.Fprintf(out, "a %d %d %s %s %s %s", last, b.Bytes, word(s.Op), word(s.Native), word(s.Node),
+				word(s.Where))
 			if b.Stream != 0 {
 				fmt.Fprintf(out, " %s%d", streamField, b.Stream)
 			}

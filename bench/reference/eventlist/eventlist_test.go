@@ -14,8 +14,11 @@ import (
 func toy() *program.Program {
 	return &program.Program{
 		Buffers: []program.Buffer{{Bytes: 8}, {Bytes: 693504, Site: 1, Stream: 2}},
-		Sites:   []program.Site{{Op: "to_dtype_layout"}, {Op: "mm", Native: "gpu reduce", Node: "MmBackward0", Where: "models/toy.go:3:Forward"}},
-		Phases:  []program.Phase{{Step: -1, Name: "model"}, {Step: 0, Name: "forward"}},
+		Sites: []program.Site{
+			{Op: "to_dtype_layout"},
+			{Op: "mm", Native: "gpu reduce", Node: "MmBackward0", Where: "models/toy.go:3:Forward"},
+		},
+		Phases: []program.Phase{{Step: -1, Name: "model"}, {Step: 0, Name: "forward"}},
 		Instructions: []program.Instruction{
 			{Kind: program.Alloc, Arg: 0},
 			{Kind: program.Mark, Arg: 0},
@@ -47,7 +50,10 @@ func TestReadUndoesWrite(t *testing.T) {
 	require.Equal(t, []Event{
 		{Kind: Alloc, ID: 1, Bytes: 8, Site: program.Site{Op: "to_dtype_layout"}},
 		{Kind: Mark, Phase: program.Phase{Step: -1, Name: "model"}},
-		{Kind: Alloc, ID: 2, Bytes: 693504, Site: program.Site{Op: "mm", Native: "gpu_reduce", Node: "MmBackward0", Where: "models/toy.go:3:Forward"}, Stream: 2},
+		{Kind: Alloc, ID: 2, Bytes: 693504, Site: program.Site{
+			Op: "mm", Native: "gpu_reduce", Node: "MmBackward0",
+			Where: "models/toy.go:3:Forward",
+		}, Stream: 2},
 		{Kind: Free, ID: 2},
 		{Kind: Mark, Phase: program.Phase{Step: 0, Name: "forward"}},
 	}, events)

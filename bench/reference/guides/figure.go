@@ -27,7 +27,8 @@ type Figure struct {
 // units of figures. What the guides call MB and GB is a quotient by 1024**2 and
 // 1024**3 in their code.
 var units = map[string]float64{
-	"B": 1, "KB": bytesize.KiB, "KiB": bytesize.KiB, "MB": bytesize.MiB, "MiB": bytesize.MiB, "GB": bytesize.GiB, "GiB": bytesize.GiB,
+	"B": 1, "KB": bytesize.KiB, "KiB": bytesize.KiB, "MB": bytesize.MiB, "MiB": bytesize.MiB, "GB": bytesize.GiB,
+	"GiB": bytesize.GiB,
 }
 
 var figure = sync.OnceValue(func() *regexp.Regexp {

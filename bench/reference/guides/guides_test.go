@@ -96,7 +96,10 @@ func TestFiguresAreReadWithTheirLimits(t *testing.T) {
 		require.InDelta(t, want.Low, f.Low, 1e-9, text)
 		require.InDelta(t, want.High, f.High, 1e-9, text)
 	}
-	for _, text := range []string{"", "many", "5 TB", "6-5 GB", "-1 GB", "140 %", "1048577 GB", "5", "5 iB", "1e3 MB", "~~5 GB", "5 GB or more"} {
+	for _, text := range []string{
+		"", "many", "5 TB", "6-5 GB", "-1 GB", "140 %", "1048577 GB", "5", "5 iB", "1e3 MB",
+		"~~5 GB", "5 GB or more",
+	} {
 		_, err := guides.ParseFigure(text)
 		require.Error(t, err, text)
 	}
@@ -151,8 +154,10 @@ func TestReadSaysWhichClaimIsWrong(t *testing.T) {
 
 // FuzzRead: whatever is read either is refused or has claims with limits.
 func FuzzRead(f *testing.F) {
-	f.Add("{title: G, project: p, models: [m], claims: [{where: a, of: device, figure: ~5-6 GB, batch: 8-16, than: {batch: 32}}]}")
-	f.Add("{title: G, project: p, models: [m], claims: [{where: a, of: weights, figure: 1 MB, checkpointing: true, settings: {n: 3}, dataset: 1 GB}]}")
+	f.Add("{title: G, project: p, models: [m], claims: [{where: a, of: device, figure: ~5-6 GB, batch: 8-16, than: " +
+		"{batch: 32}}]}")
+	f.Add("{title: G, project: p, models: [m], claims: [{where: a, of: weights, figure: 1 MB, checkpointing: true, " +
+		"settings: {n: 3}, dataset: 1 GB}]}")
 	f.Fuzz(func(t *testing.T, text string) {
 		g, err := guides.Read([]byte(text))
 		if err != nil {
@@ -189,8 +194,10 @@ func says(t *testing.T, name, gpu string, c models.Case) []string {
 
 func TestClaimsMatchOnlyTheirConditions(t *testing.T) {
 	full := models.Case{Stage: "full", Batch: 32}
-	require.Equal(t, []string{"~4-6 GB", "~5-6 GB", "~2-3 GB", "~2-3 GB", "~2.5 GB"}, says(t, "redimnet-b2", "t4", full), "what says most comes first")
-	require.Equal(t, []string{"~2-4 GB", "~3-4 GB", "~2-3 GB", "~2.5 GB"}, says(t, "redimnet-b2", "t4", models.Case{Stage: "frozen", Batch: 32}))
+	require.Equal(t, []string{"~4-6 GB", "~5-6 GB", "~2-3 GB", "~2-3 GB", "~2.5 GB"},
+		says(t, "redimnet-b2", "t4", full), "what says most comes first")
+	require.Equal(t, []string{"~2-4 GB", "~3-4 GB", "~2-3 GB", "~2.5 GB"},
+		says(t, "redimnet-b2", "t4", models.Case{Stage: "frozen", Batch: 32}))
 	half := full
 	half.AMP = "fp16"
 	require.Equal(t, []string{"~4-5 GB"}, says(t, "redimnet-b2", "rtx-5060-ti", half), "of that board alone")
@@ -207,12 +214,18 @@ func TestClaimsMatchOnlyTheirConditions(t *testing.T) {
 	full.Accumulate = 4
 	require.Len(t, says(t, "redimnet-b2", "t4", full), 5, "accumulation is no condition")
 	require.Empty(t, says(t, "redimnet-b0", "t4", full))
-	require.Empty(t, says(t, "redimnet-b2", "rtx-5060-ti", models.Case{Stage: "full", Batch: 96, AMP: "fp16"}), "said of torch.compile")
+	require.Empty(t, says(t, "redimnet-b2", "rtx-5060-ti", models.Case{Stage: "full", Batch: 96, AMP: "fp16"}),
+		"said of torch.compile")
 
-	require.Equal(t, []string{"~2.5-3 GB", "~31-98 MB", "~4-6 GB"}, says(t, "bdslw-spoter", "t4", models.Case{Batch: 8}))
-	require.Equal(t, []string{"~19.8 GB", "~20 GB"}, says(t, "naics-embedder-stage01", "quadro-rtx-6000", models.Case{Batch: 45, AMP: "fp16"}))
-	require.Empty(t, says(t, "naics-embedder-stage01", "quadro-rtx-6000", models.Case{Batch: 45, AMP: "fp16", Settings: models.Settings{"max-length": 128}}))
-	require.Equal(t, []string{"~15.0 GB", "was 15 GB"}, says(t, "spectrogram-gan", "t4", models.Case{Batch: 32, Dataset: 13 << 30}))
+	require.Equal(t, []string{"~2.5-3 GB", "~31-98 MB", "~4-6 GB"},
+		says(t, "bdslw-spoter", "t4", models.Case{Batch: 8}))
+	require.Equal(t, []string{"~19.8 GB", "~20 GB"},
+		says(t, "naics-embedder-stage01", "quadro-rtx-6000", models.Case{Batch: 45, AMP: "fp16"}))
+	require.Empty(t, says(t, "naics-embedder-stage01", "quadro-rtx-6000",
+		models.Case{Batch: 45, AMP: "fp16", Settings: models.Settings{"max-length": 128}}))
+	require.Equal(t, []string{"~15.0 GB", "was 15 GB"},
+		says(t, "spectrogram-gan", "t4", models.Case{Batch: 32, Dataset: 13 << 30}))
 	require.Equal(t, []string{"~4 GiB or less"}, says(t, "patch-vqvae", "t4",
-		models.Case{Batch: 1, AMP: "fp16", Checkpointing: true, Settings: models.Settings{"n-patches": 4}}), "stride does not matter")
+		models.Case{Batch: 1, AMP: "fp16", Checkpointing: true, Settings: models.Settings{"n-patches": 4}}),
+		"stride does not matter")
 }

@@ -180,7 +180,8 @@ func allocations(tokens []string) int {
 // Print writes the comparison for people, with at most show differences.
 func (c *Comparison) Print(w io.Writer, show int) {
 	for _, p := range c.Phases {
-		fmt.Fprintf(w, "%-16s allocations %d/%d  events %d/%d\n", p.Name, p.Allocations.Matched, p.Allocations.Of, p.Events.Matched, p.Events.Of)
+		fmt.Fprintf(w, "%-16s allocations %d/%d  events %d/%d\n", p.Name, p.Allocations.Matched, p.Allocations.Of,
+			p.Events.Matched, p.Events.Of)
 		for _, d := range p.Differences[:min(show, len(p.Differences))] {
 			fmt.Fprintf(w, "   reference %v (%s)  ours %v\n", first(d.Reference), d.Where, first(d.Ours))
 			show--

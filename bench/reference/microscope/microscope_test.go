@@ -48,7 +48,10 @@ func caseOf(t *testing.T, name string) (models.Case, device.GPU) {
 }
 
 func board(g device.GPU) trace.Board {
-	return trace.Board{Name: g.Name, Capability: int(g.Capability), SMs: g.SMs, ThreadsPerSM: g.ThreadsPerSM, Memory: g.Memory}
+	return trace.Board{
+		Name: g.Name, Capability: int(g.Capability), SMs: g.SMs, ThreadsPerSM: g.ThreadsPerSM,
+		Memory: g.Memory,
+	}
 }
 
 func readList(t *testing.T, path string) []eventlist.Event {

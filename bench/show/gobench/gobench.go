@@ -44,7 +44,8 @@ func Write(w io.Writer, reports []*report.Report) error {
 				add(word+"-device-B", u.Device)
 			}
 			if len(values) > 0 {
-				fmt.Fprintf(&b, "BenchmarkStep/%s/device=%s/batch=%d 1 %s\n", caseName(r.Case), deviceName(r, p), p.Batch, strings.Join(values, " "))
+				fmt.Fprintf(&b, "BenchmarkStep/%s/device=%s/batch=%d 1 %s\n", caseName(r.Case), deviceName(r, p),
+					p.Batch, strings.Join(values, " "))
 			}
 		}
 	}

@@ -23,11 +23,20 @@ func estimate(n int64) *report.Estimate {
 // sweep is of two batch sizes, of which the second does not fit.
 func sweep() *report.Report {
 	return &report.Report{
-		Case:    report.Case{Case: models.Case{Model: "toy", Stage: "full", AMP: "fp16", Accumulate: 4, Checkpointing: true, AllocConf: "expandable_segments:True"}},
+		Case: report.Case{Case: models.Case{
+			Model: "toy", Stage: "full", AMP: "fp16", Accumulate: 4,
+			Checkpointing: true, AllocConf: "expandable_segments:True",
+		}},
 		Devices: []report.Device{{Name: "sim:card", GPU: "card", Simulated: true}},
 		Points: []report.Point{
-			{Batch: 8, Device: "sim:card", Estimate: estimate(200), Run: &report.Run{Simulated: true, Fits: true, Allocated: 200 * mib, Reserved: 212 * mib, Device: 312 * mib}},
-			{Batch: 16, Device: "sim:card", Estimate: estimate(400), Run: &report.Run{Simulated: true, Allocated: 301 * mib}},
+			{Batch: 8, Device: "sim:card", Estimate: estimate(200), Run: &report.Run{
+				Simulated: true, Fits: true,
+				Allocated: 200 * mib, Reserved: 212 * mib, Device: 312 * mib,
+			}},
+			{
+				Batch: 16, Device: "sim:card", Estimate: estimate(400),
+				Run: &report.Run{Simulated: true, Allocated: 301 * mib},
+			},
 		},
 	}
 }
@@ -56,7 +65,9 @@ func TestGoBenchHasALineForEachPoint(t *testing.T) {
 		}
 	}
 	require.Equal(t, []string{
-		name + "batch=8 1 209715200 estimate-allocated-B 220200960 estimate-reserved-B 325058560 estimate-device-B 209715200 simulated-allocated-B 222298112 simulated-reserved-B 327155712 simulated-device-B",
+		name +
+			"batch=8 1 209715200 estimate-allocated-B 220200960 estimate-reserved-B 325058560 estimate-device-B " +
+			"209715200 simulated-allocated-B 222298112 simulated-reserved-B 327155712 simulated-device-B",
 		name + "batch=16 1 419430400 estimate-allocated-B 429916160 estimate-reserved-B 534773760 estimate-device-B",
 	}, lines)
 	require.Contains(t, b.String(), "Unit simulated-device-B assume=exact better=lower\n")

@@ -55,7 +55,8 @@ func openText(t testing.TB, text string, width, height int64, actions ...chromed
 	}
 	path := filepath.Join(t.TempDir(), "report.html")
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(found), chromedp.NoSandbox, chromedp.DisableGPU)
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(found), chromedp.NoSandbox,
+		chromedp.DisableGPU)
 	ctx, cancel := chromedp.NewExecAllocator(t.Context(), options...)
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewContext(ctx)
@@ -102,7 +103,9 @@ func TestEveryPartIsDrawn(t *testing.T) {
 	require.Equal(t, 4, js[int](t, b, `document.querySelectorAll(".peaks .row[role=listitem]").length`))
 	// The canvases are not of one color, and the flame has its root.
 	for _, canvas := range []string{".timeline", ".heap"} {
-		require.Greater(t, js[int](t, b, `(() => { const c = document.querySelector("`+canvas+` canvas"), d = c.getContext("2d").getImageData(0, 0, c.width, c.height).data, s = new Set(); for (let i = 0; i < d.length; i += 4) s.add(d[i] << 16 | d[i+1] << 8 | d[i+2]); return s.size; })()`), 5, canvas)
+		require.Greater(t, js[int](t, b,
+			`(() => { const c = document.querySelector("`+canvas+
+				` canvas"), d = c.getContext("2d").getImageData(0, 0, c.width, c.height).data, s = new Set(); for (let i = 0; i < d.length; i += 4) s.add(d[i] << 16 | d[i+1] << 8 | d[i+2]); return s.size; })()`), 5, canvas)
 	}
 	require.Contains(t, js[string](t, b, `document.querySelector(".flame button").getAttribute("aria-label")`), "toy: ")
 	b.quiet(t)
@@ -112,9 +115,11 @@ func TestHoverAndKeysShowTheTensor(t *testing.T) {
 	p := swept(t, redimnetB2(), 16<<30, 8)
 	b := open(t, p, 1100, 900)
 	// The pointer over the middle of the timeline.
-	js[any](t, b, `(() => { const c = document.querySelector(".timeline canvas"); c.scrollIntoView(); const r = c.getBoundingClientRect();
+	js[any](t, b,
+		`(() => { const c = document.querySelector(".timeline canvas"); c.scrollIntoView(); const r = c.getBoundingClientRect();
 		c.dispatchEvent(new PointerEvent("pointermove", {clientX: r.left + r.width / 2, clientY: r.top + 150, bubbles: true})); return null; })()`)
-	tip := js[string](t, b, `(() => { const t = document.querySelector(".timeline .tip"); return t.hidden ? "hidden" : t.textContent; })()`)
+	tip := js[string](t, b,
+		`(() => { const t = document.querySelector(".timeline .tip"); return t.hidden ? "hidden" : t.textContent; })()`)
 	require.Regexp(t, `(allocates|frees) \S+ \S+ of [a-z ]+.*event \d+ of \d+.*allocated, .* reserved`, tip)
 	require.Contains(t, tip, " in ", "the tip names the module")
 
@@ -162,7 +167,8 @@ func TestThirtyThousandEventsArePainted(t *testing.T) {
 
 // painted waits for the page to be painted and is when that was, ms after it began.
 func (b *browser) painted(t testing.TB) float64 {
-	return js[float64](t, b, `new Promise(done => { const look = () => document.documentElement.dataset.painted ? done(+document.documentElement.dataset.painted) : setTimeout(look, 5); look(); })`)
+	return js[float64](t, b,
+		`new Promise(done => { const look = () => document.documentElement.dataset.painted ? done(+document.documentElement.dataset.painted) : setTimeout(look, 5); look(); })`)
 }
 
 // BenchmarkLongTimeline opens a page of 30,000 events: until it is drawn, until it is
@@ -173,7 +179,8 @@ func BenchmarkLongTimeline(b *testing.B) {
 		w := open(b, long(b, 30000), 1100, 900)
 		drawn += js[float64](b, w, `+document.documentElement.dataset.drawn`)
 		painted += w.painted(b)
-		move += js[float64](b, w, `(() => { const c = document.querySelector(".timeline canvas"), r = c.getBoundingClientRect(), t = performance.now();
+		move += js[float64](b, w,
+			`(() => { const c = document.querySelector(".timeline canvas"), r = c.getBoundingClientRect(), t = performance.now();
 		for (let i = 0; i < 20; i++) c.dispatchEvent(new PointerEvent("pointermove", {clientX: r.left + 100 + 40 * i, clientY: r.top + 150, bubbles: true}));
 		return (performance.now() - t) / 20; })()`)
 	}
@@ -208,16 +215,19 @@ func TestPageIsWholeOnPaper(t *testing.T) {
 		})
 		require.NoError(t, err)
 	}
-	b := open(t, swept(t, redimnetB2(), 16<<30, 8, 16), 700, 990, chromedp.Func(func(ctx context.Context, _ *chromedp.Target) error {
-		media(ctx, "screen")
-		return nil
-	}))
+	b := open(t, swept(t, redimnetB2(), 16<<30, 8, 16), 700, 990,
+		chromedp.Func(func(ctx context.Context, _ *chromedp.Target) error {
+			media(ctx, "screen")
+			return nil
+		}))
 	corner := `(() => { const c = document.querySelector(".timeline canvas"); return c.getContext("2d").getImageData(c.width - 1, c.height - 1, 1, 1).data.slice(0, 3).join(); })()`
 	dark := js[string](t, b, corner)
 	media(b, "print")
 	js[any](t, b, `(window.dispatchEvent(new Event("beforeprint")), null)`)
 	require.Equal(t, "255,255,255", js[string](t, b, corner))
-	require.Zero(t, js[int](t, b, `[...document.querySelectorAll("main *")].filter(e => e.getBoundingClientRect().right > 701 && !e.closest("svg")).length`), "nothing is cut off")
+	require.Zero(t,
+		js[int](t, b,
+			`[...document.querySelectorAll("main *")].filter(e => e.getBoundingClientRect().right > 701 && !e.closest("svg")).length`), "nothing is cut off")
 	require.Zero(t, js[int](t, b, `document.querySelectorAll("details:not([open])").length`))
 	media(b, "screen")
 	js[any](t, b, `(window.dispatchEvent(new Event("afterprint")), null)`)
@@ -236,7 +246,8 @@ func TestScreenshot(t *testing.T) {
 	records, err := reference.Open("../../reference/data/redimnet-b2.jsonl")
 	require.NoError(t, err)
 	for _, r := range records.Records {
-		if c := p.Runs[0].Case; r.Stage == c.Stage && r.AMP == "" && !r.Checkpointing && r.Accumulate == 1 && r.AllocConf == "" {
+		if c := p.Runs[0].Case; r.Stage == c.Stage && r.AMP == "" && !r.Checkpointing && r.Accumulate == 1 &&
+			r.AllocConf == "" {
 			p.References = append(p.References, r)
 		}
 	}
@@ -267,7 +278,10 @@ func TestGuidesFigureIsDrawnToScale(t *testing.T) {
 	require.InDelta(t, float64(claim.Bytes.Low-context)*perByte, px[1], 2)
 	require.InDelta(t, float64(claim.Bytes.High-context)*perByte, px[2], 2)
 	require.InDelta(t, (px[1]+px[2])/2, px[3], 2)
-	require.Contains(t, js[string](t, b, `document.querySelector(".peaks .row[role=listitem]:nth-child(2)").getAttribute("aria-label")`), "guide ~4-6 GB (drawn less the context), section 2, stage 2")
-	require.Contains(t, js[string](t, b, `document.querySelector("ul.legend").textContent`), "what the project's guide says")
+	require.Contains(t, js[string](t, b,
+		`document.querySelector(".peaks .row[role=listitem]:nth-child(2)").getAttribute("aria-label")`),
+		"guide ~4-6 GB (drawn less the context), section 2, stage 2")
+	require.Contains(t, js[string](t, b, `document.querySelector("ul.legend").textContent`),
+		"what the project's guide says")
 	b.quiet(t)
 }

@@ -77,12 +77,15 @@ func (s series) verdict(model string) (clause string, v report.Verdict) {
 	board := s.device.String()
 	switch {
 	case best == nil && unsure == nil:
-		return fmt.Sprintf("%s does not fit a %s, not even with batch %d", model, board, s.points[0].Batch), report.DoesNotFit
+		return fmt.Sprintf("%s does not fit a %s, not even with batch %d", model, board, s.points[0].Batch),
+			report.DoesNotFit
 	case best == nil:
-		return fmt.Sprintf("%s on a %s: batch %d %s", model, board, unsure.Batch, unsureWords[unsure.Verdict()]), unsure.Verdict()
+		return fmt.Sprintf("%s on a %s: batch %d %s", model, board, unsure.Batch, unsureWords[unsure.Verdict()]),
+			unsure.Verdict()
 	}
 	need := deviceBytes(*best)
-	clause = fmt.Sprintf("%s fits a %s up to batch %d, which needs %s and leaves %s", model, board, best.Batch, bytesize.Format(need), bytesize.Format(max(0, s.device.Memory-need)))
+	clause = fmt.Sprintf("%s fits a %s up to batch %d, which needs %s and leaves %s", model, board, best.Batch,
+		bytesize.Format(need), bytesize.Format(max(0, s.device.Memory-need)))
 	if unsure != nil {
 		clause += fmt.Sprintf("; batch %d %s", unsure.Batch, unsureWords[unsure.Verdict()])
 	}
@@ -228,7 +231,10 @@ func (p *Page) peakRow(c *peakChart, d report.Device, point report.Point, share 
 	if claim, ok := claimed(point, d.Context); ok {
 		c.Claims = true
 		row.Claim = &span{share(claim.Low), share(claim.High) - share(claim.Low)}
-		row.Marks = append(row.Marks, mark{"claim", (share(claim.Low) + share(claim.High)) / 2, lanes["claim"], claimLabel(point.Claims[0])})
+		row.Marks = append(row.Marks, mark{
+			"claim", (share(claim.Low) + share(claim.High)) / 2, lanes["claim"],
+			claimLabel(point.Claims[0]),
+		})
 	}
 	var words []string
 	for _, m := range row.Marks {
@@ -322,7 +328,10 @@ func breakdownOf(s series, least int64) breakdown {
 	for _, p := range s.points {
 		row := breakdownRow{Batch: fmt.Sprint(p.Batch)}
 		for _, c := range p.Components() {
-			row.Parts = append(row.Parts, part{Name: c.Name, Key: key(c.Name), Bytes: c.Bytes, From: float64(row.Total)})
+			row.Parts = append(row.Parts, part{
+				Name: c.Name, Key: key(c.Name), Bytes: c.Bytes,
+				From: float64(row.Total),
+			})
 			row.Total += c.Bytes
 		}
 		b.Rows = append(b.Rows, row)
@@ -380,7 +389,8 @@ func timesOf(s series, unit string) times {
 		step := p.Run.Step
 		most = max(most, step.SamplesPerSecond)
 		t.Rows = append(t.Rows, timeRow{
-			fmt.Sprint(p.Batch), fmt.Sprintf("%.3g ms", 1e3*step.Seconds), fmt.Sprintf("%.4g %ss/s", step.SamplesPerSecond, unit), step.SamplesPerSecond,
+			fmt.Sprint(p.Batch), fmt.Sprintf("%.3g ms", 1e3*step.Seconds),
+			fmt.Sprintf("%.4g %ss/s", step.SamplesPerSecond, unit), step.SamplesPerSecond,
 		})
 	}
 	for i := range t.Rows {

@@ -67,8 +67,12 @@ func cellOf(r report.MatrixCell) matrixCell {
 		return matrixCell{Class: "refused", Largest: "x", Words: r.Refused}
 	}
 	c := matrixCell{Largest: fmt.Sprint(r.Batch), Needs: bytesize.Format(r.Needs.Bytes)}
-	c.Class = map[report.Verdict]string{report.Fits: "fits", report.Tight: "tight", report.Unrecorded: "tight", report.DoesNotFit: "not"}[r.Fits]
-	c.Words = fmt.Sprintf("%s, %s, on %s: batch %d %s and needs %s, %s", r.Model, r.Case, r.Title, r.Batch, r.Fits, c.Needs, r.Run)
+	c.Class = map[report.Verdict]string{
+		report.Fits: "fits", report.Tight: "tight", report.Unrecorded: "tight",
+		report.DoesNotFit: "not",
+	}[r.Fits]
+	c.Words = fmt.Sprintf("%s, %s, on %s: batch %d %s and needs %s, %s", r.Model, r.Case, r.Title, r.Batch, r.Fits,
+		c.Needs, r.Run)
 	if r.Largest > 0 {
 		c.Largest += fmt.Sprintf(" (%d)", r.Largest)
 		c.Words += fmt.Sprintf("; the largest safe batch is %d", r.Largest)

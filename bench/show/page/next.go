@@ -28,13 +28,16 @@ func (p *Page) next() (todo []string, command string) {
 	if best != nil {
 		todo = append(todo, fmt.Sprintf("Largest safe batch of those shown: %d.", best.Batch))
 	} else {
-		todo = append(todo, "None of the batch sizes shown is safe: try a smaller one, gradient checkpointing or a half precision.")
+		todo = append(todo,
+			"None of the batch sizes shown is safe: try a smaller one, gradient checkpointing or a half precision.")
 	}
 	if remedied != nil {
-		todo = append(todo, fmt.Sprintf("Cheapest remedy: PYTORCH_CUDA_ALLOC_CONF=%s; batch %d then needs %s of the device.",
-			report.ExpandableSegments, remedied.Batch, bytesize.Format(remedied.Expandable.Bytes)))
+		todo = append(todo,
+			fmt.Sprintf("Cheapest remedy: PYTORCH_CUDA_ALLOC_CONF=%s; batch %d then needs %s of the device.",
+				report.ExpandableSegments, remedied.Batch, bytesize.Format(remedied.Expandable.Bytes)))
 	}
-	return append(todo, "The largest batch that leaves a margin, over precision and checkpointing:"), fitCommand(p.Runs[0].Case, s.device)
+	return append(todo, "The largest batch that leaves a margin, over precision and checkpointing:"),
+		fitCommand(p.Runs[0].Case, s.device)
 }
 
 // fitCommand is the line that searches the case's largest batch.

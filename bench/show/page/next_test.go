@@ -11,10 +11,13 @@ import (
 
 func TestFitCommandHasTheCase(t *testing.T) {
 	c := report.Case{Case: models.Case{
-		Model: "gpt2", Stage: "full", Torch: "2.15", Accumulate: 2, Optimizer: "adamw", AllocConf: "expandable_segments:True",
-		Settings: models.Settings{"seq-len": 512},
+		Model: "gpt2", Stage: "full", Torch: "2.15", Accumulate: 2, Optimizer: "adamw",
+		AllocConf: "expandable_segments:True",
+		Settings:  models.Settings{"seq-len": 512},
 	}}
-	require.Equal(t, "vprof fit --model gpt2 --stage full --gpu t4 --torch 2.15 --accumulate 2 --optimizer adamw --alloc-conf expandable_segments:True --set seq-len=512",
+	require.Equal(t,
+		"vprof fit --model gpt2 --stage full --gpu t4 --torch 2.15 --accumulate 2 --optimizer adamw --alloc-conf "+
+			"expandable_segments:True --set seq-len=512",
 		fitCommand(c, report.Device{GPU: "t4"}))
 	c.ConfigHash = "abc"
 	require.Contains(t, fitCommand(c, report.Device{GPU: "t4"}), "--model FILE ")

@@ -166,7 +166,8 @@ func (p *Page) view(least scales) (*view, error) {
 			return nil, err
 		}
 		v.Runs = append(v.Runs, provenance{
-			strings.TrimSpace("vprof " + r.Tool.Version), r.Tool.Commit, r.Started.UTC().Format("2006-01-02 15:04:05 UTC"),
+			strings.TrimSpace("vprof " + r.Tool.Version), r.Tool.Commit,
+			r.Started.UTC().Format("2006-01-02 15:04:05 UTC"),
 			r.Kind, r.Devices, r.Coefficients, r.Warnings, string(text),
 		})
 	}
@@ -188,11 +189,13 @@ func (p *Page) differs() string {
 		for _, point := range r.Points {
 			d, _ := r.Find(point.Device)
 			u := point.Run
-			if u == nil || point.Batch != p.Step.Batch || d.GPU != p.Step.GPU.Name || u.Fits != (p.Step.Run.OOM == nil) {
+			if u == nil || point.Batch != p.Step.Batch || d.GPU != p.Step.GPU.Name ||
+				u.Fits != (p.Step.Run.OOM == nil) {
 				continue
 			}
 			if now := p.Step.Run.Max.Allocated; now != u.Allocated {
-				return fmt.Sprintf("This vprof records another step than the one of the run did: it peaks at %s, the run at %s.", bytesize.Format(now), bytesize.Format(u.Allocated))
+				return fmt.Sprintf("This vprof records another step than the one of the run did: it peaks at %s, "+
+					"the run at %s.", bytesize.Format(now), bytesize.Format(u.Allocated))
 			}
 		}
 	}
@@ -206,9 +209,15 @@ func (p *Page) facts() []fact {
 	if r.Case.Task != "" {
 		facts = append(facts, fact{"Task", r.Case.Task})
 	}
-	facts = append(facts, fact{"Stage", r.Case.Stage}, fact{"Precision", map[bool]string{true: "fp32", false: r.Case.AMP.String() + " autocast"}[r.Case.AMP == models.NoAutocast]})
+	facts = append(facts, fact{"Stage", r.Case.Stage}, fact{
+		"Precision",
+		map[bool]string{true: "fp32", false: r.Case.AMP.String() + " autocast"}[r.Case.AMP == models.NoAutocast],
+	})
 	if r.Parameters.Total > 0 {
-		facts = append(facts, fact{"Parameters", fmt.Sprintf("%s, %s trainable", count(r.Parameters.Total), count(r.Parameters.Trainable))})
+		facts = append(facts, fact{
+			"Parameters",
+			fmt.Sprintf("%s, %s trainable", count(r.Parameters.Total), count(r.Parameters.Trainable)),
+		})
 	}
 	facts = append(facts, fact{"Weights", cmp.Or(r.Case.Weights.String(), "fp32")})
 	if r.Case.Checkpointing {

@@ -45,7 +45,10 @@ func sweptWith(t testing.TB, residuals step.Residuals, m models.Model, memory in
 	board, err := sim.New(gpu, 0)
 	require.NoError(t, err)
 	defer board.Close()
-	r, err := sweep.Run(t.Context(), setup, board, sweep.Options{Batches: batches, Repeat: 1}, func(*report.Report) error { return nil })
+	r, err := sweep.Run(t.Context(), setup, board, sweep.Options{Batches: batches, Repeat: 1},
+		func(*report.Report) error {
+			return nil
+		})
 	require.NoError(t, err)
 	r.Tool, r.Started = report.Tool{Version: "v1.2.3"}, time.Date(2026, 11, 5, 6, 7, 8, 0, time.UTC)
 	step, err := setup.Profile(t.Context(), gpu, batches[0])
@@ -85,7 +88,8 @@ func TestPolicyAllowsThePageAndNothingElse(t *testing.T) {
 }
 
 func allowsItselfAlone(t *testing.T, text string) {
-	policy := regexp.MustCompile(`<meta http-equiv="Content-Security-Policy" content="([^"]*)">`).FindStringSubmatch(text)
+	policy := regexp.MustCompile(`<meta http-equiv="Content-Security-Policy" content="([^"]*)">`).
+		FindStringSubmatch(text)
 	require.NotNil(t, policy)
 	allowed := html.UnescapeString(policy[1])
 	require.Contains(t, allowed, "default-src 'none'")
@@ -107,9 +111,11 @@ func TestPageSaysTheVerdictInASentence(t *testing.T) {
 		return m[1]
 	}
 	// 64 MiB and 15 MiB a sample, 1 GiB less the context.
-	require.Regexp(t, `^toy fits a simulated NVIDIA GeForce RTX 5060 Ti with 1.00 GiB up to batch 32, which needs \S+ MiB and leaves \S+ MiB; batch 64 runs out of memory in backward of step 0\.$`,
+	require.Regexp(t,
+		`^toy fits a simulated NVIDIA GeForce RTX 5060 Ti with 1.00 GiB up to batch 32, which needs \S+ MiB and leaves \S+ MiB; batch 64 runs out of memory in backward of step 0\.$`,
 		verdict(toyPage(t)))
-	require.Contains(t, verdict(swept(t, toy.Model(), 1<<30, 64)), "toy does not fit a simulated NVIDIA GeForce RTX 5060 Ti with 1.00 GiB, not even with batch 64.")
+	require.Contains(t, verdict(swept(t, toy.Model(), 1<<30, 64)),
+		"toy does not fit a simulated NVIDIA GeForce RTX 5060 Ti with 1.00 GiB, not even with batch 64.")
 	require.NotContains(t, verdict(swept(t, toy.Model(), 1<<34, 8)), ";")
 }
 
@@ -118,10 +124,12 @@ func TestTightIsNotFitting(t *testing.T) {
 	p := toyPage(t)
 	points := p.Runs[0].Points
 	for i := range points {
-		points[i].Run, points[i].Estimate.Verdict = nil, []report.Verdict{report.Fits, report.Fits, report.Tight, report.DoesNotFit}[i]
+		points[i].Run, points[i].Estimate.Verdict = nil,
+			[]report.Verdict{report.Fits, report.Fits, report.Tight, report.DoesNotFit}[i]
 	}
 	html := written(t, p)
-	require.Regexp(t, `class="verdict good">toy fits a .* up to batch 16, which needs .*; batch 32 is tight: [^;]*; batch 64 does not fit\.`, html)
+	require.Regexp(t,
+		`class="verdict good">toy fits a .* up to batch 16, which needs .*; batch 32 is tight: [^;]*; batch 64 does not fit\.`, html)
 	require.Equal(t, 1, strings.Count(html, "<b>tight</b>"))
 	points[0].Estimate.Verdict, points[1].Estimate.Verdict = report.Tight, report.Tight
 	require.Regexp(t, `class="verdict">toy on a .*: batch 32 is tight`, written(t, p))
@@ -133,7 +141,8 @@ func TestSlowIsNotFitting(t *testing.T) {
 	p.Runs[0].Points = p.Runs[0].Points[:1]
 	p.Runs[0].Points[0].Run.Retries = 3
 	html := written(t, p)
-	require.Regexp(t, `class="verdict">toy on a .*: batch 8 fits slowly: only since PyTorch gives back cached memory\.`, html)
+	require.Regexp(t, `class="verdict">toy on a .*: batch 8 fits slowly: only since PyTorch gives back cached memory\.`,
+		html)
 	require.Equal(t, 1, strings.Count(html, "<b>fits slowly</b>"))
 }
 
@@ -160,11 +169,18 @@ func TestPageShowsWhatThereIs(t *testing.T) {
 		{Case: models.Case{Batch: 16}, GPU: "rtx-5060-ti", Status: reference.OOM, PeakReserved: 222 << 20},
 	}
 	p.Runs[0].Points[0].Claims = []report.Claim{
-		{Of: "device", Says: "~500-600 MB", Where: "section 1", Bytes: &report.ByteRange{Low: 500 << 20, High: 600 << 20}},
+		{
+			Of: "device", Says: "~500-600 MB", Where: "section 1",
+			Bytes: &report.ByteRange{Low: 500 << 20, High: 600 << 20},
+		},
 		{Of: "allocated", Says: "7 GB", Where: "section 2", Bytes: &report.ByteRange{Low: 7 << 30, High: 7 << 30}},
 	}
 	html := written(t, p)
-	for _, want := range []string{"PyTorch 300.00 MiB", "guide ~500-600 MB (drawn less the context), section 1", "what the project's guide says", "0.49–0.59", "class=\"mark simulated\"", "vprof v1.2.3", "2026-11-05 06:07:08 UTC", "What the memory is made of"} {
+	for _, want := range []string{
+		"PyTorch 300.00 MiB", "guide ~500-600 MB (drawn less the context), section 1",
+		"what the project's guide says", "0.49–0.59", "class=\"mark simulated\"", "vprof v1.2.3",
+		"2026-11-05 06:07:08 UTC", "What the memory is made of",
+	} {
 		require.True(t, strings.Contains(html, want), want)
 	}
 	for _, not := range []string{"111.00 MiB", "222.00 MiB", "mark measured", "7 GB"} {
@@ -235,9 +251,15 @@ func BenchmarkPageOfEightBatches(b *testing.B) {
 // long is a page whose step has n allocations and frees: n/2 buffers of which
 // about a hundred live at a time.
 func long(t testing.TB, n int) *page.Page {
-	p := &program.Program{Sites: []program.Site{{Op: "conv2d", Module: "stem"}}, Phases: []program.Phase{{Step: 0, Name: "forward"}}}
+	p := &program.Program{
+		Sites:  []program.Site{{Op: "conv2d", Module: "stem"}},
+		Phases: []program.Phase{{Step: 0, Name: "forward"}},
+	}
 	for i := range n / 2 {
-		p.Buffers = append(p.Buffers, program.Buffer{Bytes: int64(1+i%97) << 18, Class: program.Class(i % program.NumClasses)})
+		p.Buffers = append(p.Buffers, program.Buffer{
+			Bytes: int64(1+i%97) << 18,
+			Class: program.Class(i % program.NumClasses),
+		})
 		p.Instructions = append(p.Instructions, program.Instruction{Kind: program.Alloc, Arg: uint32(i)})
 		if i >= 100 {
 			p.Instructions = append(p.Instructions, program.Instruction{Kind: program.Free, Arg: uint32(i - 100)})
@@ -266,7 +288,9 @@ func TestPageSaysWhatToDoNext(t *testing.T) {
 	require.Contains(t, html, `"top":"`)
 
 	p.Runs[0].Points[3].Expandable = &report.Interval{Bytes: 512 << 20}
-	require.Contains(t, written(t, p), "Cheapest remedy: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; batch 64 then needs 512.00 MiB of the device.")
+	require.Contains(t, written(t, p),
+		"Cheapest remedy: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; batch 64 then needs 512.00 MiB of the "+
+			"device.")
 	for i := range p.Runs[0].Points {
 		p.Runs[0].Points[i].Run.Retries = 1
 	}

@@ -150,7 +150,8 @@ func (p *Pair) verdict(a, b report.Point) string {
 	needA, needB := deviceBytes(a), deviceBytes(b)
 	words := "as much as A"
 	if d := needB - needA; d != 0 {
-		words = fmt.Sprintf("%s %s than A", bytesize.Format(max(d, -d)), map[bool]string{true: "more", false: "less"}[d > 0])
+		words = fmt.Sprintf("%s %s than A", bytesize.Format(max(d, -d)),
+			map[bool]string{true: "more", false: "less"}[d > 0])
 		if share := 100 * float64(d) / float64(max(1, needA)); max(share, -share) >= 0.1 {
 			words += fmt.Sprintf(" (%+.1f %%)", share)
 		}
@@ -163,7 +164,8 @@ func (p *Pair) verdict(a, b report.Point) string {
 	if upTo(p.A) == upTo(p.B) {
 		fit = upTo(p.A) + " with either"
 	}
-	return fmt.Sprintf("%s, B needs %s of the device, %s. Of the batch sizes shown, %s.", at, bytesize.Format(needB), words, fit)
+	return fmt.Sprintf("%s, B needs %s of the device, %s. Of the batch sizes shown, %s.", at,
+		bytesize.Format(needB), words, fit)
 }
 
 // upTo says which of the page's batch sizes is the largest that fits.

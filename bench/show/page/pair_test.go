@@ -48,7 +48,8 @@ func TestPairSaysTheVerdict(t *testing.T) {
 	}
 	need := &p.B.Runs[0].Points[1].Run.Device
 	*need = p.A.Runs[0].Points[1].Run.Device / 2
-	require.Regexp(t, `^At batch 16, B needs \S+ MiB of the device, \S+ MiB less than A \(-50.0 %\)\. Of the batch sizes shown, 32 is the largest that fits with A and 24 is the largest that fits with B\.$`, verdict())
+	require.Regexp(t,
+		`^At batch 16, B needs \S+ MiB of the device, \S+ MiB less than A \(-50.0 %\)\. Of the batch sizes shown, 32 is the largest that fits with A and 24 is the largest that fits with B\.$`, verdict())
 	*need = p.A.Runs[0].Points[1].Run.Device
 	require.Contains(t, verdict(), "as much as A.")
 	*need += 1 << 10
@@ -63,8 +64,14 @@ func TestPairSaysTheVerdict(t *testing.T) {
 func TestPairComparesComponents(t *testing.T) {
 	p := toyPair(t)
 	p.A.Step, p.B.Step = nil, nil
-	p.A.Runs[0].Points[1].Estimate.Components = []report.Component{{Name: "weights", Bytes: 3 << 20}, {Name: "context", Bytes: 1 << 20}}
-	p.B.Runs[0].Points[1].Estimate.Components = []report.Component{{Name: "weights", Bytes: 1 << 20}, {Name: "gradients", Bytes: 2 << 20}}
+	p.A.Runs[0].Points[1].Estimate.Components = []report.Component{
+		{Name: "weights", Bytes: 3 << 20},
+		{Name: "context", Bytes: 1 << 20},
+	}
+	p.B.Runs[0].Points[1].Estimate.Components = []report.Component{
+		{Name: "weights", Bytes: 1 << 20},
+		{Name: "gradients", Bytes: 2 << 20},
+	}
 	text := writtenPair(t, p)
 	for _, row := range []string{
 		`weights</td><td class="num">3.00 MiB</td><td class="num">1.00 MiB</td><td class="num">-2.00 MiB</td>`,
@@ -110,8 +117,10 @@ func TestPairInABrowser(t *testing.T) {
 	require.Equal(t, 2, js[int](t, b, `document.querySelectorAll(".side .timeline canvas").length`))
 	require.Equal(t, 2, js[int](t, b, `document.querySelectorAll(".side .flame button:first-child").length`))
 	b.press(t, ".side:nth-child(2) .timeline canvas", "p")
-	require.Contains(t, js[string](t, b, `document.querySelectorAll(".timeline ~ .controls .live")[1].textContent`), "(the peak)")
-	require.NotContains(t, js[string](t, b, `document.querySelectorAll(".timeline ~ .controls .live")[0].textContent`), "(the peak)")
+	require.Contains(t, js[string](t, b,
+		`document.querySelectorAll(".timeline ~ .controls .live")[1].textContent`), "(the peak)")
+	require.NotContains(t, js[string](t, b,
+		`document.querySelectorAll(".timeline ~ .controls .live")[0].textContent`), "(the peak)")
 	sameRow := `document.querySelectorAll(".side")[0].offsetTop === document.querySelectorAll(".side")[1].offsetTop`
 	require.True(t, js[bool](t, b, sameRow))
 	b.quiet(t)

@@ -15,7 +15,11 @@ func TestStreamsHaveLanesOfTheirMost(t *testing.T) {
 		Streams: []string{"compute", "all-gather", "idle"},
 		Buffers: []program.Buffer{{Bytes: 1 << 30}, {Bytes: 1 << 20, Stream: 1}, {Bytes: 3 << 20, Stream: 1}},
 		Instructions: []program.Instruction{
-			{Kind: program.Alloc, Arg: 0}, {Kind: program.Alloc, Arg: 1}, {Kind: program.Free, Arg: 1}, {Kind: program.Alloc, Arg: 2}, {Kind: program.Free, Arg: 2},
+			{Kind: program.Alloc, Arg: 0},
+			{Kind: program.Alloc, Arg: 1},
+			{Kind: program.Free, Arg: 1},
+			{Kind: program.Alloc, Arg: 2},
+			{Kind: program.Free, Arg: 2},
 		},
 	}}
 	lanes := lanesOf(p, 1, 5)
@@ -23,7 +27,8 @@ func TestStreamsHaveLanesOfTheirMost(t *testing.T) {
 	require.Equal(t, "compute", lanes[0].Name)
 	require.Equal(t, "1.00 GiB", lanes[0].Most) // from before the step
 	require.Equal(t, "3.00 MiB", lanes[1].Most)
-	require.True(t, strings.HasPrefix(lanes[1].Path, "M0 40L0.0 26.7L250.0 26.7"), lanes[1].Path) // a third of the height
+	// a third of the height
+	require.True(t, strings.HasPrefix(lanes[1].Path, "M0 40L0.0 26.7L250.0 26.7"), lanes[1].Path)
 
 	p.Program.Streams = nil
 	require.Empty(t, lanesOf(p, 0, 5))

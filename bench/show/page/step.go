@@ -96,14 +96,21 @@ const largest = 20
 
 func stepOf(p *profile.Profile) *step {
 	number, from, to := p.PeakStep()
-	s := &step{Batch: p.Batch, Step: number, Peak: bytesize.Format(p.Run.Peak.Usage.Allocated), Phase: p.Run.Peak.Phase.Name}
+	s := &step{
+		Batch: p.Batch, Step: number, Peak: bytesize.Format(p.Run.Peak.Usage.Allocated),
+		Phase: p.Run.Peak.Phase.Name,
+	}
 	if p.Run.OOM != nil {
-		s.OOM = fmt.Sprintf("%s asked for %s and did not get it", profile.Operator(p.Run.OOM.Site), bytesize.Format(p.Run.OOM.Requested))
+		s.OOM = fmt.Sprintf("%s asked for %s and did not get it", profile.Operator(p.Run.OOM.Site),
+			bytesize.Format(p.Run.OOM.Requested))
 	}
 	total := p.Run.Peak.Usage.Allocated
 	for _, h := range p.Run.Peak.Largest(largest) {
 		site := p.Site(h.Buffer)
-		s.Largest = append(s.Largest, tensor{h.Allocated, h.Class.String(), key(h.Class.String()), profile.Operator(site), place(site), float64(h.Allocated) / float64(max(1, total))})
+		s.Largest = append(s.Largest, tensor{
+			h.Allocated, h.Class.String(), key(h.Class.String()),
+			profile.Operator(site), place(site), float64(h.Allocated) / float64(max(1, total)),
+		})
 	}
 	if more := len(p.Run.Peak.Live) - len(s.Largest); more > 0 {
 		var rest int64
@@ -115,7 +122,8 @@ func stepOf(p *profile.Profile) *step {
 	s.Data = timeline(p, from, to)
 	if len(s.Largest) > 0 {
 		t := s.Largest[0]
-		s.Data.Top = fmt.Sprintf("%s of %s, %s", bytesize.Format(t.Bytes), t.Class, strings.TrimSpace(t.Op+" "+t.Module))
+		s.Data.Top = fmt.Sprintf("%s of %s, %s", bytesize.Format(t.Bytes), t.Class,
+			strings.TrimSpace(t.Op+" "+t.Module))
 	}
 	s.Lanes = lanesOf(p, from, to)
 	s.Data.Flame = flame(p)
@@ -298,7 +306,10 @@ func heapMap(p *profile.Profile, d *stepData) ([][][3]int64, heapSums) {
 			sums.Blocks++
 			sums.Tensors += b.Requested
 			sums.Rounding += b.Size - b.Requested
-			blocks = append(blocks, [3]int64{b.Size, int64(p.Program.Buffers[buffer].Class), int64(numbered.of(p, buffer))})
+			blocks = append(blocks, [3]int64{
+				b.Size, int64(p.Program.Buffers[buffer].Class),
+				int64(numbered.of(p, buffer)),
+			})
 		}
 		segments = append(segments, blocks)
 	}

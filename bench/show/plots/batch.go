@@ -38,7 +38,8 @@ func Batch(r *report.Report) (*plot.Plot, error) {
 			return nil, err
 		}
 		free := d.Memory - d.Context
-		limit, err := dashed(plotter.XY{Y: float64(free) / gib}, plotter.XY{X: last, Y: float64(free) / gib}, limitColor)
+		limit, err := dashed(plotter.XY{Y: float64(free) / gib},
+			plotter.XY{X: last, Y: float64(free) / gib}, limitColor)
 		if err != nil {
 			return nil, err
 		}

@@ -26,7 +26,10 @@ const memory = 1 << 30
 // drawn are all kinds of plots of the toy's plan.
 func drawn(t *testing.T) map[string]*plot.Plot {
 	m := toy.Model()
-	setup, err := step.New(m, m.Default, step.Evidence{Residuals: func(planner.Subject) (allocated, reserved planner.Residual, err error) { return }})
+	setup, err := step.New(m, m.Default,
+		step.Evidence{Residuals: func(planner.Subject) (allocated, reserved planner.Residual, err error) {
+			return
+		}})
 	require.NoError(t, err)
 	gpu, err := device.Lookup("rtx-5060-ti")
 	require.NoError(t, err)
@@ -93,7 +96,10 @@ func TestRunsWithoutPointsCannotBeDrawn(t *testing.T) {
 // A plan for two boards has a curve, and bars, for each.
 func TestBoardsStandApart(t *testing.T) {
 	m := toy.Model()
-	setup, err := step.New(m, m.Default, step.Evidence{Residuals: func(planner.Subject) (allocated, reserved planner.Residual, err error) { return }})
+	setup, err := step.New(m, m.Default,
+		step.Evidence{Residuals: func(planner.Subject) (allocated, reserved planner.Residual, err error) {
+			return
+		}})
 	require.NoError(t, err)
 	var boards []*report.Report
 	for _, name := range []string{"t4", "rtx-5060-ti"} {

@@ -28,7 +28,8 @@ type moment struct {
 // the peak.
 func Timeline(pr *profile.Profile) (*plot.Plot, error) {
 	step, from, to := pr.PeakStep()
-	p := newPlot(fmt.Sprintf("%v, batch %d, step %d (simulated)", pr.Case, pr.Batch, step), "allocations and frees", "allocated (GiB)")
+	p := newPlot(fmt.Sprintf("%v, batch %d, step %d (simulated)", pr.Case, pr.Batch, step), "allocations and frees",
+		"allocated (GiB)")
 	all := moments(pr, from, to)
 	if len(all) == 0 {
 		return nil, fmt.Errorf("%s: the step allocates nothing", pr.Case.Model)
@@ -148,7 +149,10 @@ func markPhases(p *plot.Plot, pr *profile.Profile, all []moment) error {
 		if end-begin < float64(len(all))/12 {
 			continue
 		}
-		label, err := plotter.NewLabels(plotter.XYLabels{XYs: plotter.XYs{{X: begin, Y: p.Y.Max}}, Labels: []string{" " + s.Name}})
+		label, err := plotter.NewLabels(plotter.XYLabels{
+			XYs:    plotter.XYs{{X: begin, Y: p.Y.Max}},
+			Labels: []string{" " + s.Name},
+		})
 		if err != nil {
 			return err
 		}

@@ -40,8 +40,14 @@ func (p *Profile) WritePerfetto(w io.Writer) error {
 	})
 	out.raw(`,"traceEvents":[`)
 	out.event(traceEvent{Phase: "M", Name: "process_name", Process: 1, Arguments: map[string]any{"name": p.String()}})
-	out.event(traceEvent{Phase: "M", Name: "thread_name", Process: 1, Thread: phaseThread, Arguments: map[string]any{"name": "phases"}})
-	out.event(traceEvent{Phase: "M", Name: "thread_name", Process: 1, Thread: kernelThread, Arguments: map[string]any{"name": "kernels (simulated)"}})
+	out.event(traceEvent{
+		Phase: "M", Name: "thread_name", Process: 1, Thread: phaseThread,
+		Arguments: map[string]any{"name": "phases"},
+	})
+	out.event(traceEvent{
+		Phase: "M", Name: "thread_name", Process: 1, Thread: kernelThread,
+		Arguments: map[string]any{"name": "kernels (simulated)"},
+	})
 	for _, s := range p.Spans() {
 		out.event(p.slice(phaseName(s.Phase), phaseThread, s.From, s.To))
 	}
@@ -94,7 +100,10 @@ func (p *Profile) counters(out *events) {
 		}
 		ts := p.micros(at.Instruction)
 		out.event(traceEvent{Phase: "C", Name: "allocated bytes", Process: 1, Time: ts, Arguments: args})
-		out.event(traceEvent{Phase: "C", Name: "reserved bytes", Process: 1, Time: ts, Arguments: map[string]any{"reserved": at.Usage.Reserved}})
+		out.event(traceEvent{
+			Phase: "C", Name: "reserved bytes", Process: 1, Time: ts,
+			Arguments: map[string]any{"reserved": at.Usage.Reserved},
+		})
 	}
 }
 

@@ -52,7 +52,9 @@ type Event struct {
 func Of(ctx context.Context, p *program.Program, gpu device.GPU, conf allocator.Config) (*Profile, error) {
 	pr := &Profile{GPU: gpu, Program: p, Clock: clock(p, gpu)}
 	o := replay.Options{Config: &conf, Total: gpu.Memory, Available: gpu.Memory - gpu.Context, Timeline: true}
-	o.Hooks.Trace = func(instruction int, e allocator.TraceEvent) { pr.Events = append(pr.Events, Event{instruction, e}) }
+	o.Hooks.Trace = func(instruction int, e allocator.TraceEvent) {
+		pr.Events = append(pr.Events, Event{instruction, e})
+	}
 	var err error
 	if pr.Run, err = replay.Replay(ctx, p, o); err != nil {
 		return nil, err

@@ -75,7 +75,8 @@ func TestDamagedAnswersAreRefused(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add([]byte(`{"format": "vprof.cudnn/v1", "answers": [{"cudnn": "9.19", "capability": 86, "bytes": {"0 0 0 2": 5}}]}`))
+	f.Add([]byte(
+		`{"format": "vprof.cudnn/v1", "answers": [{"cudnn": "9.19", "capability": 86, "bytes": {"0 0 0 2": 5}}]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		all, err := asked.Parse("m.cudnn.json", text)
 		if err != nil {

@@ -22,7 +22,8 @@ const (
 )
 
 // howTo is the end of messages about files of other kinds: how to make a .pt2 file.
-const howTo = "; vprof reads what torch.export.save(torch.export.export(model, args), \"model.pt2\") writes, or vprof capture"
+const howTo = "; vprof reads what torch.export.save(torch.export.export(model, args), \"model.pt2\") writes, or " +
+	"vprof capture"
 
 // Open reads the program of a file. Its errors are [*input.FormatError] or those of
 // reading the file.
@@ -64,7 +65,8 @@ func Read(r io.ReaderAt, size int64) (*Program, error) {
 		switch {
 		case strings.HasSuffix(f.Name, "/models/model.json"):
 			model = f
-		case strings.HasSuffix(f.Name, "/serialized_exported_program.json"), f.Name == "serialized_exported_program.json":
+		case strings.HasSuffix(f.Name, "/serialized_exported_program.json"),
+			f.Name == "serialized_exported_program.json":
 			return nil, errors.New("is in the format of torch before 2.7; export it again with a newer one" + howTo)
 		case strings.HasSuffix(f.Name, "/extra/vprof.json"):
 			extra = f

@@ -49,7 +49,10 @@ type graph struct {
 
 // Decode reads the program of a model.json. Errors are of one sentence.
 func Decode(data []byte) (*Program, error) {
-	d := &decoder{scanner: scanner{data: data}, p: &Program{Ranges: map[string]Range{}}, traces: map[string][]Frame{}, paths: map[string]modulePath{}, same: map[int32]int32{}}
+	d := &decoder{
+		scanner: scanner{data: data}, p: &Program{Ranges: map[string]Range{}}, traces: map[string][]Frame{},
+		paths: map[string]modulePath{}, same: map[int32]int32{},
+	}
 	major := -1
 	sawGraph := false
 	d.object(func(key string) {
@@ -90,7 +93,8 @@ func Decode(data []byte) (*Program, error) {
 }
 
 func schemaError(major int) error {
-	return fmt.Errorf("is written in version %d of the export schema; vprof reads version %d (torch 2.6 to 2.15): export the model with one of these", major, schemaMajor)
+	return fmt.Errorf("is written in version %d of the export schema; vprof reads version %d (torch 2.6 to 2.15): "+
+		"export the model with one of these", major, schemaMajor)
 }
 
 // optionalText is a string, or "" for null.

@@ -99,21 +99,37 @@ func TestBadFilesAreRefused(t *testing.T) {
 		{"no graph", archive(t, "m/models/model.json", `{"schema_version": {"major": 8}}`), "graph_module"},
 		{"other schema", change(`"major": 8`, `"major": 9`), "version 9 of the export schema"},
 		{"deep", archive(t, "m/models/model.json", strings.Repeat(`{"a":`, 1000)), "nested more than"},
-		{"many values", archive(t, "m/models/model.json", `{"x": [`+strings.Repeat("0,", 5_000_000)+`0]}`), "more than 3000000 values"},
-		{"missing tensor", change(`"p_w": {"dtype": 7, "sizes": [{"as_int": 4}], "requires_grad": true},`, ""), "does not say what w is"},
-		{"unmade", change(`{"name": "self", "arg": {"as_tensor": {"name": "x"}}`, `{"name": "self", "arg": {"as_tensor": {"name": "z"}}`), "takes z, which no node before it makes"},
-		{"circle", change(`{"name": "self", "arg": {"as_tensor": {"name": "x"}}`, `{"name": "self", "arg": {"as_tensor": {"name": "y"}}`), "takes y"},
+		{
+			"many values", archive(t, "m/models/model.json", `{"x": [`+strings.Repeat("0,", 5_000_000)+`0]}`),
+			"more than 3000000 values",
+		},
+		{
+			"missing tensor", change(`"p_w": {"dtype": 7, "sizes": [{"as_int": 4}], "requires_grad": true},`, ""),
+			"does not say what w is",
+		},
+		{"unmade", change(`{"name": "self", "arg": {"as_tensor": {"name": "x"}}`,
+			`{"name": "self", "arg": {"as_tensor": {"name": "z"}}`), "takes z, which no node before it makes"},
+		{"circle", change(`{"name": "self", "arg": {"as_tensor": {"name": "x"}}`,
+			`{"name": "self", "arg": {"as_tensor": {"name": "y"}}`), "takes y"},
 		{"twice", change(`"outputs": [{"as_tensor": {"name": "y"}}],
 		"metadata"`, `"outputs": [{"as_tensor": {"name": "x"}}],
 		"metadata"`), "which is there already"},
 		{"no result", change(`"outputs": [{"as_tensor": {"name": "y"}}],
 	"nodes"`, `"outputs": [{"as_tensor": {"name": "q"}}],
 	"nodes"`), "forward returns q"},
-		{"negative size", change(`[{"as_int": 4}], "requires_grad"`, `[{"as_int": -4}], "requires_grad"`), "dimension of -4"},
-		{"absurd size", change(`[{"as_int": 4}], "requires_grad"`, `[{"as_int": 4000000000000000000}], "requires_grad"`), "dimension of 4000000000000000000"},
-		{"large number", change(`[{"as_int": 4}], "requires_grad"`, `[{"as_int": 40000000000000000000}], "requires_grad"`), "no whole number"},
+		{
+			"negative size", change(`[{"as_int": 4}], "requires_grad"`, `[{"as_int": -4}], "requires_grad"`),
+			"dimension of -4",
+		},
+		{"absurd size", change(`[{"as_int": 4}], "requires_grad"`,
+			`[{"as_int": 4000000000000000000}], "requires_grad"`), "dimension of 4000000000000000000"},
+		{"large number", change(`[{"as_int": 4}], "requires_grad"`,
+			`[{"as_int": 40000000000000000000}], "requires_grad"`), "no whole number"},
 		{"expression", change(`"Symbol('s0', positive=True)"`, `"Symbol('s0'"`), "no expression that vprof reads"},
-		{"inputs", change(`{"parameter": {"arg": {"name": "p_w"}, "parameter_name": "w"}},`, ""), "2 inputs and its signature 1"},
+		{
+			"inputs", change(`{"parameter": {"arg": {"name": "p_w"}, "parameter_name": "w"}},`, ""),
+			"2 inputs and its signature 1",
+		},
 		{"extra", archive(t, "m/models/model.json", program, "m/extra/vprof.json", `{"version": 7}`), "version 7"},
 		{"no extra", archive(t, "m/models/model.json", program, "m/extra/vprof.json", `[`), "extra/vprof.json"},
 	} {
@@ -199,7 +215,10 @@ func TestExpressions(t *testing.T) {
 		_, err = export.Size{Expr: e}.Eval(at)
 		require.ErrorContains(t, err, want, text)
 	}
-	for _, text := range []string{"", "s0", "Foo(Integer(1))", "Add()", "Mod(Integer(1))", "Integer(x)", "Integer(1) 2", "Symbol('')", "Add(Integer(1)", strings.Repeat("Add(", 100) + "Integer(1)" + strings.Repeat(")", 100)} {
+	for _, text := range []string{
+		"", "s0", "Foo(Integer(1))", "Add()", "Mod(Integer(1))", "Integer(x)", "Integer(1) 2",
+		"Symbol('')", "Add(Integer(1)", strings.Repeat("Add(", 100) + "Integer(1)" + strings.Repeat(")", 100),
+	} {
 		_, err := export.ParseExpr(text)
 		require.Error(t, err, text)
 	}

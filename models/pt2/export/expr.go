@@ -82,7 +82,8 @@ func (p *exprParser) next() byte {
 func (p *exprParser) word() string {
 	p.next()
 	start := p.at
-	for p.at < len(p.text) && (p.text[p.at] == '_' || p.text[p.at] == '.' || p.text[p.at] == '-' || p.text[p.at] == '+' ||
+	for p.at < len(p.text) && (p.text[p.at] == '_' || p.text[p.at] == '.' || p.text[p.at] == '-' ||
+		p.text[p.at] == '+' ||
 		p.text[p.at] >= '0' && p.text[p.at] <= '9' || p.text[p.at]|0x20 >= 'a' && p.text[p.at]|0x20 <= 'z') {
 		p.at++
 	}

@@ -43,7 +43,8 @@ func Restore(data []byte) (*Program, error) {
 		return nil, fmt.Errorf("no description of a graph: %w", err)
 	}
 	if d.Format != graphFormat {
-		return nil, fmt.Errorf("a description in the format %q; this vprof reads %s: run it again on the file", d.Format, graphFormat)
+		return nil, fmt.Errorf("a description in the format %q; this vprof reads %s: run it again on the file",
+			d.Format, graphFormat)
 	}
 	model, err := unpacked(d.Model, mostModel)
 	var extra []byte

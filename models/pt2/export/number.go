@@ -52,14 +52,17 @@ var functions = map[string]function{
 	"Min": {-1, fold(func(a, b int64) (int64, error) { return min(a, b), nil }, math.Min)},
 	"Neg": {1, func(args []Number) (Number, error) { return negative(args[0]), nil }},
 
-	"FloorDiv":  {2, divide(floorDivide, func(a, b float64) float64 { return math.Floor(a / b) })},
-	"CleanDiv":  {2, divide(floorDivide, func(a, b float64) float64 { return math.Floor(a / b) })},
-	"CeilDiv":   {2, divide(func(a, b int64) int64 { return -floorDivide(-a, b) }, func(a, b float64) float64 { return math.Ceil(a / b) })},
+	"FloorDiv": {2, divide(floorDivide, func(a, b float64) float64 { return math.Floor(a / b) })},
+	"CleanDiv": {2, divide(floorDivide, func(a, b float64) float64 { return math.Floor(a / b) })},
+	"CeilDiv": {2, divide(func(a, b int64) int64 {
+		return -floorDivide(-a, b)
+	}, func(a, b float64) float64 { return math.Ceil(a / b) })},
 	"Mod":       {2, divide(modulo, floatModulo)},
 	"PythonMod": {2, divide(modulo, floatModulo)},
 
-	"Rational": {2, divide(nil, quotient)}, "IntTrueDiv": {2, divide(nil, quotient)}, "FloatTrueDiv": {2, divide(nil, quotient)},
-	"Pow": {2, power}, "PowByNatural": {2, power}, "FloatPow": {2, power},
+	"Rational": {2, divide(nil, quotient)}, "IntTrueDiv": {2, divide(nil, quotient)},
+	"FloatTrueDiv": {2, divide(nil, quotient)},
+	"Pow":          {2, power}, "PowByNatural": {2, power}, "FloatPow": {2, power},
 
 	"ToFloat":            {1, func(args []Number) (Number, error) { return Fraction(args[0].Real()), nil }},
 	"OpaqueUnaryFn_sqrt": {1, func(args []Number) (Number, error) { return Fraction(math.Sqrt(args[0].Real())), nil }},
@@ -69,7 +72,9 @@ var functions = map[string]function{
 	"CeilToInt":          {1, round(math.Ceil)},
 	"ceiling":            {1, round(math.Ceil)},
 	"RoundToInt":         {1, round(math.RoundToEven)},
-	"Abs":                {1, func(args []Number) (Number, error) { return larger([]Number{args[0], negative(args[0])}) }},
+	"Abs": {1, func(args []Number) (Number, error) {
+		return larger([]Number{args[0], negative(args[0])})
+	}},
 }
 
 var (

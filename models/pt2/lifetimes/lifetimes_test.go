@@ -13,9 +13,12 @@ import (
 
 func TestStatementsSayWhatTheyBind(t *testing.T) {
 	for line, want := range map[string]statement{
-		"x = self.norm(x)":                         {names: []string{"x"}, uses: []string{"x"}, single: true},
-		"x = x + self.drop(self.attn(x))":          {names: []string{"x"}, uses: []string{"x"}},
-		"q, k, v = qkv.unbind(0)":                  {names: []string{"q", "k", "v"}, uses: []string{"qkv"}, single: true},
+		"x = self.norm(x)":                {names: []string{"x"}, uses: []string{"x"}, single: true},
+		"x = x + self.drop(self.attn(x))": {names: []string{"x"}, uses: []string{"x"}},
+		"q, k, v = qkv.unbind(0)": {
+			names: []string{"q", "k", "v"}, uses: []string{"qkv"},
+			single: true,
+		},
 		"h: Tensor = f(a, b=c)":                    {names: []string{"h"}, uses: []string{"a", "c"}, single: true},
 		"x += shortcut":                            {names: []string{"x"}, uses: []string{"shortcut"}},
 		"return self.fc(x)":                        {},
@@ -43,7 +46,10 @@ type traced struct {
 func program(calls []traced) *export.Program {
 	p := &export.Program{Values: len(calls) + 1, Inputs: []export.Input{{Role: export.UserInput, Value: 0}}}
 	for i, c := range calls {
-		n := export.Node{Target: "f", Number: int32(i), Outputs: []export.Argument{{Kind: export.Ref, Ref: int32(i + 1)}}}
+		n := export.Node{
+			Target: "f", Number: int32(i),
+			Outputs: []export.Argument{{Kind: export.Ref, Ref: int32(i + 1)}},
+		}
 		for _, v := range c.takes {
 			n.Inputs = append(n.Inputs, export.Named{Argument: export.Argument{Kind: export.Ref, Ref: v}})
 		}
@@ -54,7 +60,10 @@ func program(calls []traced) *export.Program {
 			if err != nil {
 				panic(err)
 			}
-			n.Trace = append(n.Trace, export.Frame{File: fmt.Sprint("m", d, ".py"), Line: number, Func: "forward", Source: source})
+			n.Trace = append(n.Trace, export.Frame{
+				File: fmt.Sprint("m", d, ".py"), Line: number, Func: "forward",
+				Source: source,
+			})
 			n.Stack = append(n.Stack, module)
 		}
 		n.Module = n.Stack[len(n.Stack)-1]
@@ -109,9 +118,16 @@ func TestCallsOfModulesHoldTheirArguments(t *testing.T) {
 }
 
 func TestWhatWasObservedWins(t *testing.T) {
-	p := program([]traced{{[]int32{0}, []string{"/1: y = f(x)"}}, {[]int32{1}, []string{"/2: y = f(y)"}}, {[]int32{2}, []string{"/3: return f(y)"}}})
+	p := program([]traced{
+		{[]int32{0}, []string{"/1: y = f(x)"}},
+		{[]int32{1}, []string{"/2: y = f(y)"}},
+		{[]int32{2}, []string{"/3: return f(y)"}},
+	})
 	p.Names = []string{"x", "a", "b", "c"}
-	p.Extra = &export.Extra{Dies: []export.Death{{Node: 0, Values: []string{"b"}}, {Node: 2, Values: []string{"a", "c"}}}}
+	p.Extra = &export.Extra{Dies: []export.Death{
+		{Node: 0, Values: []string{"b"}},
+		{Node: 2, Values: []string{"a", "c"}},
+	}}
 	require.NoError(t, Find(p))
 	require.Equal(t, [][]int32{nil, nil, {2, 1}}, dies(p), "b is used after node 0, and c is a result")
 	for _, d := range []export.Death{{Node: 9, Values: []string{"a"}}, {Node: 1, Values: []string{"q"}}} {

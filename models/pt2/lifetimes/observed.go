@@ -92,7 +92,8 @@ func aliases(p *export.Program) one {
 	same := one{}
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
-		if !inPlace(n.Target) || len(n.Inputs) == 0 || len(n.Outputs) == 0 || n.Inputs[0].Kind != export.Ref || n.Outputs[0].Kind != export.Ref {
+		if !inPlace(n.Target) || len(n.Inputs) == 0 || len(n.Outputs) == 0 || n.Inputs[0].Kind != export.Ref ||
+			n.Outputs[0].Kind != export.Ref {
 			continue
 		}
 		a, b := n.Inputs[0].Ref, n.Outputs[0].Ref

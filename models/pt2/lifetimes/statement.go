@@ -90,7 +90,8 @@ func isName(text string) bool {
 // keywords are words of Python that are no names of tensors.
 var keywords = map[string]bool{
 	"self": true, "if": true, "else": true, "not": true, "and": true, "or": true, "in": true, "is": true, "for": true,
-	"lambda": true, "None": true, "True": true, "False": true, "torch": true, "F": true, "nn": true, "math": true, "dim": true,
+	"lambda": true, "None": true, "True": true, "False": true, "torch": true, "F": true, "nn": true,
+	"math": true, "dim": true,
 }
 
 // plainNames are the names in an expression that are neither called nor

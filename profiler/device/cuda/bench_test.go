@@ -33,7 +33,10 @@ func BenchmarkMeasure(b *testing.B) {
 	d := quiet(b)
 	gpu := d.GPU()
 	rec, err := all.Models().Record(models.Case{Model: "redimnet-b2", Batch: 32},
-		trace.Board{Name: gpu.Name, Capability: int(gpu.Capability), SMs: gpu.SMs, ThreadsPerSM: gpu.ThreadsPerSM, Memory: gpu.Memory}, models.Options{})
+		trace.Board{
+			Name: gpu.Name, Capability: int(gpu.Capability), SMs: gpu.SMs, ThreadsPerSM: gpu.ThreadsPerSM,
+			Memory: gpu.Memory,
+		}, models.Options{})
 	require.NoError(b, err)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -41,7 +44,8 @@ func BenchmarkMeasure(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(rec.Program.Instructions)), "ns/instruction")
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(rec.Program.Instructions)),
+		"ns/instruction")
 }
 
 // BenchmarkLaunch is an op with two inputs and an output.

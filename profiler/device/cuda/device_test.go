@@ -76,7 +76,10 @@ func TestEveryBoardOfTheCatalogDescribesItself(t *testing.T) {
 
 // What the catalog does not know has the driver's figures and no rates.
 func TestAnUnknownBoardIsDescribedByTheDriver(t *testing.T) {
-	fakecuda.Simulated(device.GPU{Product: "NVIDIA Future X1 (2 TB)", Capability: 150, SMs: 500, ThreadsPerSM: 4096, Memory: 1 << 41}).Restart(t)
+	fakecuda.Simulated(device.GPU{
+		Product: "NVIDIA Future X1 (2 TB)", Capability: 150, SMs: 500, ThreadsPerSM: 4096,
+		Memory: 1 << 41,
+	}).Restart(t)
 	d := open(t)
 	defer d.Close()
 	require.Equal(t, device.GPU{
@@ -144,17 +147,26 @@ func TestCloseGivesEverythingBack(t *testing.T) {
 func TestWhatIsInUseIsToldApart(t *testing.T) {
 	setup := small(t)
 	setup.Boards[0].Module = 8 * mib
-	setup.Boards[0].Others = []fakecuda.Process{{PID: 7, Name: "python3", Used: 100 * mib}, {PID: 9, Name: "Xorg", Used: 200 * mib}}
+	setup.Boards[0].Others = []fakecuda.Process{
+		{PID: 7, Name: "python3", Used: 100 * mib},
+		{PID: 9, Name: "Xorg", Used: 200 * mib},
+	}
 	driver := setup.Restart(t)
 	d := open(t)
-	require.Equal(t, device.Baseline{Others: 300 * mib, OthersKnown: true, Context: 100 * mib, Kernels: 8 * mib}, d.Baseline())
+	require.Equal(t, device.Baseline{
+		Others: 300 * mib, OthersKnown: true, Context: 100 * mib,
+		Kernels: 8 * mib,
+	}, d.Baseline())
 	require.Equal(t, int64(616*mib), available(t, d))
 	_, err := d.Get(10 * mib)
 	require.NoError(t, err)
 	own, ok := d.ProcessMemory()
 	require.True(t, ok)
 	require.Equal(t, int64(118*mib), own)
-	require.Equal(t, []device.Neighbor{{PID: 7, Name: "python3", Used: 100 * mib, Computes: true}, {PID: 9, Name: "Xorg", Used: 200 * mib, Computes: true}}, d.Neighbors())
+	require.Equal(t, []device.Neighbor{
+		{PID: 7, Name: "python3", Used: 100 * mib, Computes: true},
+		{PID: 9, Name: "Xorg", Used: 200 * mib, Computes: true},
+	}, d.Neighbors())
 	require.NoError(t, d.Close())
 	requireClean(t, driver)
 	require.Zero(t, driver.Stats(t).NVML, "NVML is given back too")
@@ -246,7 +258,9 @@ func TestEventsTellTheTimeOfTheDevice(t *testing.T) {
 		from, to device.Event
 		want     time.Duration
 	}{
-		{before, between, 2 * time.Microsecond}, {between, after, 3 * time.Microsecond}, {before, after, 5 * time.Microsecond},
+		{before, between, 2 * time.Microsecond},
+		{between, after, 3 * time.Microsecond},
+		{before, after, 5 * time.Microsecond},
 	} {
 		took, err := tt.to.Since(tt.from)
 		require.NoError(t, err)
@@ -263,7 +277,10 @@ func TestEventsTellTheTimeOfTheDevice(t *testing.T) {
 }
 
 func TestTheCachingAllocatorRunsOnTheDevice(t *testing.T) {
-	for _, conf := range []string{"", "expandable_segments:True", "max_split_size_mb:20", "garbage_collection_threshold:0.5,per_process_memory_fraction:0.9"} {
+	for _, conf := range []string{
+		"", "expandable_segments:True", "max_split_size_mb:20",
+		"garbage_collection_threshold:0.5,per_process_memory_fraction:0.9",
+	} {
 		t.Run(conf, func(t *testing.T) {
 			driver := small(t).Restart(t)
 			d := open(t)
@@ -334,7 +351,10 @@ func session() (err error) {
 		w := device.Range{Addr: blocks[2].Addr(), Bytes: mib}
 		if err := errors.Join(
 			d.Fill(r.Addr, 7, r.Bytes), d.Copy(w.Addr, r.Addr, mib),
-			d.Launch(device.Kernel{Work: program.Elementwise, FLOPs: 1 << 18, Reads: []device.Range{r}, Writes: []device.Range{w}}),
+			d.Launch(device.Kernel{
+				Work: program.Elementwise, FLOPs: 1 << 18, Reads: []device.Range{r},
+				Writes: []device.Range{w},
+			}),
 		); err != nil {
 			return err
 		}
@@ -402,7 +422,10 @@ func TestEveryCallMayFail(t *testing.T) {
 			switch {
 			case call == "cuDriverGetVersion" || call == "cuDeviceGetUuid_v2":
 				continue // cu does not tell of the one, the other is for NVML
-			case code.result == 2 && slices.Contains([]string{"cuMemAlloc", "cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemRelease"}, call):
+			case code.result == 2 && slices.Contains([]string{
+				"cuMemAlloc", "cuMemCreate", "cuMemMap", "cuMemSetAccess",
+				"cuMemRelease",
+			}, call):
 				continue // the allocator empties its cache and tries again
 			case call == "cuModuleLoadDataEx" && code.result != 2 && !code.fatal:
 				continue // the driver compiles the kernels then
@@ -421,7 +444,17 @@ func TestTheDriverCompilesOnlyWhatWasNotAssembled(t *testing.T) {
 		capability device.Capability
 		refused    bool
 		loads      int
-	}{{70, false, 1}, {75, false, 1}, {86, false, 1}, {87, false, 1}, {90, false, 1}, {103, false, 1}, {121, false, 1}, {110, false, 1}, {90, true, 2}} {
+	}{
+		{70, false, 1},
+		{75, false, 1},
+		{86, false, 1},
+		{87, false, 1},
+		{90, false, 1},
+		{103, false, 1},
+		{121, false, 1},
+		{110, false, 1},
+		{90, true, 2},
+	} {
 		setup := small(t)
 		setup.Boards[0].Capability, setup.Backed = tt.capability, true
 		if tt.refused {

@@ -46,7 +46,10 @@ func TestLaunchesHaveTheArithmeticOfTheProgram(t *testing.T) {
 
 // eachOp calls do with the ops of a case's recording and the launches for each.
 func eachOp(t *testing.T, c models.Case, gpu device.GPU, do func(*program.Op, []kernels.Launch)) {
-	board := trace.Board{Name: gpu.Name, Capability: int(gpu.Capability), SMs: gpu.SMs, ThreadsPerSM: gpu.ThreadsPerSM, Memory: gpu.Memory}
+	board := trace.Board{
+		Name: gpu.Name, Capability: int(gpu.Capability), SMs: gpu.SMs, ThreadsPerSM: gpu.ThreadsPerSM,
+		Memory: gpu.Memory,
+	}
 	rec, err := registry.Models().Record(c, board, models.Options{})
 	require.NoError(t, err)
 	var w kernels.Work
@@ -61,8 +64,9 @@ func eachOp(t *testing.T, c models.Case, gpu device.GPU, do func(*program.Op, []
 			return r
 		}
 		w = workOf(w, device.Kernel{
-			Work: op.Work, Precision: op.Precision, FLOPs: op.FLOPs, M: x.M, N: x.N, K: x.K, Batch: x.Batch, Window: x.Window,
-			Reads: ranges(op.Reads), Writes: ranges(op.Writes),
+			Work: op.Work, Precision: op.Precision, FLOPs: op.FLOPs, M: x.M, N: x.N, K: x.K, Batch: x.Batch,
+			Window: x.Window,
+			Reads:  ranges(op.Reads), Writes: ranges(op.Writes),
 		})
 		launches = w.Append(launches[:0], int(gpu.Capability))
 		do(op, launches)

@@ -37,7 +37,8 @@ func start() error {
 	if v := cu.Version(); v > 0 && v < needed {
 		return &device.UnusableError{
 			Device: all,
-			Reason: fmt.Sprintf("the driver is too old: it speaks CUDA %s, the kernels need %s", cudaVersion(v), cudaVersion(needed)),
+			Reason: fmt.Sprintf("the driver is too old: it speaks CUDA %s, the kernels need %s", cudaVersion(v),
+				cudaVersion(needed)),
 			Remedy: "install driver " + driverOf + " or newer",
 		}
 	}
@@ -66,14 +67,18 @@ func cudaVersion(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) 
 
 // loadError says why there is no driver library.
 func loadError(err error) error {
-	u := &device.UnusableError{Device: all, Reason: "no NVIDIA driver", Remedy: "install NVIDIA's driver; in a container, start it with the GPUs (--gpus all)"}
+	u := &device.UnusableError{
+		Device: all, Reason: "no NVIDIA driver",
+		Remedy: "install NVIDIA's driver; in a container, start it with the GPUs (--gpus all)",
+	}
 	var load *cudalib.LoadError
 	switch {
 	case !errors.As(err, &load):
 	case strings.Contains(load.Reason, "ermission denied"):
 		u.Reason, u.Remedy = "the driver library cannot be read", "see that this user may read it"
 	case strings.Contains(load.Reason, "annot allocate memory"), strings.Contains(load.Reason, "failed to map segment"):
-		u.Reason, u.Remedy = "there is not enough host memory to load the driver", "raise the memory limit of this process or container"
+		u.Reason, u.Remedy = "there is not enough host memory to load the driver",
+			"raise the memory limit of this process or container"
 	case strings.Contains(load.Reason, "ELF"), strings.Contains(load.Reason, "file too short"):
 		u.Reason, u.Remedy = "the driver library is damaged or for another processor", "install NVIDIA's driver again"
 	}
@@ -91,7 +96,8 @@ func initError(err error) error {
 	switch c.Code {
 	case noDevice:
 		u.Reason, u.Err = "the driver shows no GPU", nil
-		u.Remedy = "see nvidia-smi, and whether CUDA_VISIBLE_DEVICES hides it; a board in MIG mode needs slices (nvidia-smi mig -cgi)"
+		u.Remedy = "see nvidia-smi, and whether CUDA_VISIBLE_DEVICES hides it; a board in MIG mode needs slices " +
+			"(nvidia-smi mig -cgi)"
 		if denied := denied(openNode); denied != "" {
 			u.Reason = "no permission to use " + denied
 			u.Remedy = "add the user to the group of the file, or start the container with the GPUs"

@@ -88,10 +88,13 @@ var _ device.Divided = (*Device)(nil)
 func (d *Device) Shared() []string {
 	var ways []string
 	if mps, err := d.id.Attribute(multiProcess); err == nil && mps != 0 {
-		ways = append(ways, d.name+" is shared through MPS: its server limits what a client may take, and what clients take counts as others' memory")
+		ways = append(ways,
+			d.name+" is shared through MPS: its server limits what a client may take, and what clients take counts "+
+				"as others' memory")
 	}
 	if virtual.MatchString(d.gpu.Product) {
-		ways = append(ways, d.name+" is a vGPU: the hypervisor gives it a part of a board's memory, and others' work slows it")
+		ways = append(ways,
+			d.name+" is a vGPU: the hypervisor gives it a part of a board's memory, and others' work slows it")
 	}
 	return ways
 }

@@ -84,7 +84,10 @@ func TestADisplayKeepsItsShare(t *testing.T) {
 func TestABoardWithADisplayTakesLongProductsInParts(t *testing.T) {
 	const m, n, k = 1 << 16, 1 << 10, 1 << 9 // 69 billion operations
 	for display, launches := range map[bool]uint64{false: 1, true: 2} {
-		setup := fakecuda.Simulated(device.GPU{Product: "NVIDIA Future X1 (2 TB)", Capability: 86, SMs: 50, ThreadsPerSM: 1536, Memory: 1 << 31})
+		setup := fakecuda.Simulated(device.GPU{
+			Product: "NVIDIA Future X1 (2 TB)", Capability: 86, SMs: 50,
+			ThreadsPerSM: 1536, Memory: 1 << 31,
+		})
 		setup.Boards[0].Display = display
 		driver := setup.Restart(t)
 		d := open(t)
@@ -116,7 +119,10 @@ func TestWhatSharesABoardIsSaid(t *testing.T) {
 		{"NVIDIA A10-24Q", false, []string{"cuda:0 is a vGPU"}},
 		{"GRID A100D-40C", true, []string{"cuda:0 is shared through MPS", "cuda:0 is a vGPU"}},
 	} {
-		setup := fakecuda.Simulated(device.GPU{Product: tt.product, Capability: 86, SMs: 50, ThreadsPerSM: 1536, Memory: 1 << 31})
+		setup := fakecuda.Simulated(device.GPU{
+			Product: tt.product, Capability: 86, SMs: 50, ThreadsPerSM: 1536,
+			Memory: 1 << 31,
+		})
 		setup.Boards[0].MPS = tt.mps
 		setup.Restart(t)
 		d := open(t)
@@ -157,8 +163,15 @@ func TestTheContextOfAnUnknownBoardIsMeasured(t *testing.T) {
 // order, and reserved ones differ by little.
 func TestTheOrderOfAddressesHardlyMatters(t *testing.T) {
 	gpu := board(t, "rtx-3090")
-	spec := trace.Board{Name: gpu.Name, Capability: int(gpu.Capability), SMs: gpu.SMs, ThreadsPerSM: gpu.ThreadsPerSM, Memory: gpu.Memory}
-	for _, c := range []models.Case{{Model: "redimnet-b2", Batch: 16}, {Model: "resnet50", Batch: 32, AMP: "fp16"}, {Model: "gpt2", Batch: 4}} {
+	spec := trace.Board{
+		Name: gpu.Name, Capability: int(gpu.Capability), SMs: gpu.SMs, ThreadsPerSM: gpu.ThreadsPerSM,
+		Memory: gpu.Memory,
+	}
+	for _, c := range []models.Case{
+		{Model: "redimnet-b2", Batch: 16},
+		{Model: "resnet50", Batch: 32, AMP: "fp16"},
+		{Model: "gpt2", Batch: 4},
+	} {
 		rec, err := registry.Models().Record(c, spec, models.Options{})
 		require.NoError(t, err)
 		want, err := replay.Replay(t.Context(), rec.Program, replay.Options{})
@@ -172,7 +185,8 @@ func TestTheOrderOfAddressesHardlyMatters(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, d.Close())
 			require.Equal(t, want.Max.Requested, m.Max.Requested)
-			t.Logf("%s %s: reserved %+.2f %%", c.Model, order, 100*(float64(m.Max.Reserved)/float64(want.Max.Reserved)-1))
+			t.Logf("%s %s: reserved %+.2f %%", c.Model, order,
+				100*(float64(m.Max.Reserved)/float64(want.Max.Reserved)-1))
 			require.InEpsilon(t, want.Max.Allocated, m.Max.Allocated, 0.01, "%s %s", c.Model, order)
 			require.InEpsilon(t, want.Max.Reserved, m.Max.Reserved, 0.05, "%s %s", c.Model, order)
 			if order == "" {

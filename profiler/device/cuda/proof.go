@@ -30,7 +30,10 @@ const (
 func (d *Device) prove() (err error) {
 	addr, err := d.Get(trialBytes)
 	if errors.Is(err, allocator.ErrOutOfMemory) {
-		return &device.UnusableError{Device: d.name, Reason: "the board has no room to try the kernels", Remedy: "other processes fill it (see nvidia-smi)"}
+		return &device.UnusableError{
+			Device: d.name, Reason: "the board has no room to try the kernels",
+			Remedy: "other processes fill it (see nvidia-smi)",
+		}
 	} else if err != nil {
 		return err
 	}
@@ -124,7 +127,10 @@ func (d *Device) warmUp() error {
 	const side, room = 64, 1 << 20
 	addr, err := d.Get(room)
 	if errors.Is(err, allocator.ErrOutOfMemory) {
-		return &device.UnusableError{Device: d.name, Reason: "the board has no room to try the kernels", Remedy: "other processes fill it (see nvidia-smi)"}
+		return &device.UnusableError{
+			Device: d.name, Reason: "the board has no room to try the kernels",
+			Remedy: "other processes fill it (see nvidia-smi)",
+		}
 	} else if err != nil {
 		return err
 	}
@@ -132,7 +138,10 @@ func (d *Device) warmUp() error {
 	for work := program.Elementwise; work <= program.OptimizerUpdate; work++ {
 		for _, p := range []program.Precision{program.FP32, program.TF32, program.FP16, program.BF16} {
 			bytes := side * side * elementSize(p)
-			k := device.Kernel{Work: work, Precision: p, FLOPs: 4 * side * side * side, M: side, N: side, K: side, Batch: 1}
+			k := device.Kernel{
+				Work: work, Precision: p, FLOPs: 4 * side * side * side, M: side, N: side,
+				K: side, Batch: 1,
+			}
 			for i := range int64(3) {
 				k.Reads = append(k.Reads, device.Range{Addr: addr + uint64(i*bytes), Bytes: bytes})
 			}

@@ -33,7 +33,8 @@ func TestKernelsThatDoNotRunMakeADeviceSimulated(t *testing.T) {
 			if tt.backed || tt.genuine {
 				require.NoError(t, err)
 			} else {
-				require.EqualError(t, err, "cuda:0: its driver runs no kernels, so no pattern can be written or found again")
+				require.EqualError(t, err,
+					"cuda:0: its driver runs no kernels, so no pattern can be written or found again")
 			}
 			require.NoError(t, d.Close())
 			requireClean(t, driver)
@@ -74,10 +75,13 @@ func TestAWrongResultIsADefect(t *testing.T) {
 func TestTimesThatNoBoardCanHaveAreRefused(t *testing.T) {
 	p := &program.Program{
 		Phases: []program.Phase{{Step: 1, Name: "step"}}, Sites: []program.Site{{}},
-		Buffers:      []program.Buffer{{Bytes: 48 * mib}},
-		Products:     []program.Product{{M: 2048, N: 2048, K: 2048, Batch: 1}},
-		Operands:     []program.Operand{{Bytes: 16 * mib}, {Bytes: 16 * mib}, {Bytes: 16 * mib}},
-		Ops:          []program.Op{{Work: program.Matmul, FLOPs: 2 << 33, Product: 1, Reads: program.Span{To: 2}, Writes: program.Span{From: 2, To: 3}}},
+		Buffers:  []program.Buffer{{Bytes: 48 * mib}},
+		Products: []program.Product{{M: 2048, N: 2048, K: 2048, Batch: 1}},
+		Operands: []program.Operand{{Bytes: 16 * mib}, {Bytes: 16 * mib}, {Bytes: 16 * mib}},
+		Ops: []program.Op{{
+			Work: program.Matmul, FLOPs: 2 << 33, Product: 1, Reads: program.Span{To: 2},
+			Writes: program.Span{From: 2, To: 3},
+		}},
 		Instructions: []program.Instruction{{Kind: program.Alloc}, {Kind: program.Launch}, {Kind: program.Mark}},
 	}
 	for _, slow := range []bool{false, true} {

@@ -20,7 +20,8 @@ func (d *Device) Fill(dst uint64, value byte, bytes int64) error {
 // Copy implements [device.Device].
 func (d *Device) Copy(dst, src uint64, bytes int64) error {
 	d.queued = true
-	return d.check("cuMemcpyDtoDAsync", bytes, cu.MemcpyDtoDAsync(cu.DevicePtr(dst), cu.DevicePtr(src), bytes, d.stream))
+	return d.check("cuMemcpyDtoDAsync", bytes,
+		cu.MemcpyDtoDAsync(cu.DevicePtr(dst), cu.DevicePtr(src), bytes, d.stream))
 }
 
 // Synchronize implements [device.Device].

@@ -206,7 +206,8 @@ func TestRealMeasurementsAreSimulations(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, run.Max.Allocated, m.Max.Allocated)
 		require.Equal(t, 200, m.Verified)
-		t.Logf("expandable %v: reserved %d, simulated %d; device %d beyond baseline", expandable, m.Max.Reserved, run.Max.Reserved, m.Device-m.Baseline.Total())
+		t.Logf("expandable %v: reserved %d, simulated %d; device %d beyond baseline", expandable, m.Max.Reserved,
+			run.Max.Reserved, m.Device-m.Baseline.Total())
 		require.InDelta(t, m.Max.Reserved, m.Device-m.Baseline.Total(), 4*mib+kept(d))
 	}
 }
@@ -214,15 +215,20 @@ func TestRealMeasurementsAreSimulations(t *testing.T) {
 // peaks are the kernels whose speed is measured: of fills, copies and
 // elementwise work over a number of bytes, and of square matrix products.
 func peaks(bytes, side int64) map[string]device.Kernel {
-	x, y, z := device.Range{Bytes: bytes}, device.Range{Addr: uint64(bytes), Bytes: bytes}, device.Range{Addr: uint64(2 * bytes), Bytes: bytes}
+	x, y, z := device.Range{Bytes: bytes}, device.Range{Addr: uint64(bytes), Bytes: bytes},
+		device.Range{Addr: uint64(2 * bytes), Bytes: bytes}
 	elementwise := func(p program.Precision, size int64) device.Kernel {
-		return device.Kernel{Work: program.Elementwise, Precision: p, FLOPs: bytes / size, Reads: []device.Range{x, y}, Writes: []device.Range{z}}
+		return device.Kernel{
+			Work: program.Elementwise, Precision: p, FLOPs: bytes / size, Reads: []device.Range{x, y},
+			Writes: []device.Range{z},
+		}
 	}
 	square := func(p program.Precision, size int64) device.Kernel {
 		n := side * side * size
 		return device.Kernel{
 			Work: program.Matmul, Precision: p, FLOPs: 2 * side * side * side, M: side, N: side, K: side, Batch: 1,
-			Reads: []device.Range{{Bytes: n}, {Addr: y.Addr, Bytes: n}}, Writes: []device.Range{{Addr: z.Addr, Bytes: n}},
+			Reads:  []device.Range{{Bytes: n}, {Addr: y.Addr, Bytes: n}},
+			Writes: []device.Range{{Addr: z.Addr, Bytes: n}},
 		}
 	}
 	return map[string]device.Kernel{

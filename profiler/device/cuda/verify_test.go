@@ -65,7 +65,10 @@ func TestEveryByteOfAnOpIsWritten(t *testing.T) {
 		return r
 	}
 	for work := program.Elementwise; work <= program.OptimizerUpdate; work++ {
-		for _, precision := range []program.Precision{program.FP32, program.FP16, program.BF16, program.TF32, program.FP64} {
+		for _, precision := range []program.Precision{
+			program.FP32, program.FP16, program.BF16, program.TF32,
+			program.FP64,
+		} {
 			k := device.Kernel{Work: work, Precision: precision, FLOPs: 30_000, M: 16, N: 24, K: 32, Batch: 2}
 			operands := int64(2)
 			if work == program.OptimizerUpdate {

@@ -35,7 +35,8 @@ func (d *Device) load() (*workload, error) {
 	if capability < kernels.MinCapability {
 		return nil, &device.UnusableError{
 			Device: d.name,
-			Reason: fmt.Sprintf("%s is too old: it has compute capability %v, the kernels need %v", d.gpu.Product, capability, device.Capability(kernels.MinCapability)),
+			Reason: fmt.Sprintf("%s is too old: it has compute capability %v, the kernels need %v", d.gpu.Product,
+				capability, device.Capability(kernels.MinCapability)),
 			Remedy: "simulate it with --device sim:" + d.gpu.Name,
 		}
 	}

@@ -273,7 +273,8 @@ func (b *Board) Memory() (Memory, error) {
 		return Memory{}, check("nvmlDeviceGetMemoryInfo_v2", code)
 	}
 	m, code := b.device.GetMemoryInfo()
-	return Memory{Total: int64(m.Total), Used: int64(m.Used), Free: int64(m.Free)}, check("nvmlDeviceGetMemoryInfo", code)
+	return Memory{Total: int64(m.Total), Used: int64(m.Used), Free: int64(m.Free)},
+		check("nvmlDeviceGetMemoryInfo", code)
 }
 
 // noValue is what NVML says for a figure that it does not have.

@@ -22,20 +22,34 @@ func answer[T any](v T, code api.Return) func() (T, api.Return) {
 // busy is a board at work, with everything told.
 func busy() *mock.Device {
 	return &mock.Device{
-		GetNameFunc:                         answer("NVIDIA Test", api.SUCCESS),
-		GetUUIDFunc:                         answer("GPU-1", api.SUCCESS),
-		GetComputeModeFunc:                  answer(api.COMPUTEMODE_DEFAULT, api.SUCCESS),
-		GetMigModeFunc:                      func() (int, int, api.Return) { return 0, 0, api.ERROR_NOT_SUPPORTED },
-		GetMemoryInfo_v2Func:                answer(api.Memory_v2{Total: 100 * mib, Reserved: 10 * mib, Used: 60 * mib, Free: 30 * mib}, api.SUCCESS),
-		GetComputeRunningProcessesFunc:      answer([]api.ProcessInfo{{Pid: 9, UsedGpuMemory: 40 * mib}, {Pid: 7, UsedGpuMemory: 20 * mib}}, api.SUCCESS),
-		GetMPSComputeRunningProcessesFunc:   answer([]api.ProcessInfo{{Pid: 8, UsedGpuMemory: 5 * mib}}, api.SUCCESS),
-		GetGraphicsRunningProcessesFunc:     answer([]api.ProcessInfo{{Pid: 9, UsedGpuMemory: 40 * mib}, {Pid: 3, UsedGpuMemory: noValue}}, api.SUCCESS),
-		GetUtilizationRatesFunc:             answer(api.Utilization{Gpu: 90, Memory: 50}, api.SUCCESS),
-		GetClockInfoFunc:                    func(t api.ClockType) (uint32, api.Return) { return 1000 + uint32(t), api.SUCCESS },
-		GetTemperatureFunc:                  func(api.TemperatureSensors) (uint32, api.Return) { return 83, api.SUCCESS },
-		GetPowerUsageFunc:                   answer(uint32(299_000), api.SUCCESS),
-		GetEnforcedPowerLimitFunc:           answer(uint32(300_000), api.SUCCESS),
-		GetCurrentClocksThrottleReasonsFunc: answer(uint64(api.ClocksThrottleReasonSwPowerCap|api.ClocksThrottleReasonHwThermalSlowdown), api.SUCCESS),
+		GetNameFunc:        answer("NVIDIA Test", api.SUCCESS),
+		GetUUIDFunc:        answer("GPU-1", api.SUCCESS),
+		GetComputeModeFunc: answer(api.COMPUTEMODE_DEFAULT, api.SUCCESS),
+		GetMigModeFunc:     func() (int, int, api.Return) { return 0, 0, api.ERROR_NOT_SUPPORTED },
+		GetMemoryInfo_v2Func: answer(api.Memory_v2{
+			Total: 100 * mib, Reserved: 10 * mib, Used: 60 * mib,
+			Free: 30 * mib,
+		}, api.SUCCESS),
+		GetComputeRunningProcessesFunc: answer([]api.ProcessInfo{
+			{Pid: 9, UsedGpuMemory: 40 * mib},
+			{Pid: 7, UsedGpuMemory: 20 * mib},
+		}, api.SUCCESS),
+		GetMPSComputeRunningProcessesFunc: answer([]api.ProcessInfo{{Pid: 8, UsedGpuMemory: 5 * mib}}, api.SUCCESS),
+		GetGraphicsRunningProcessesFunc: answer([]api.ProcessInfo{
+			{Pid: 9, UsedGpuMemory: 40 * mib},
+			{Pid: 3, UsedGpuMemory: noValue},
+		}, api.SUCCESS),
+		GetUtilizationRatesFunc: answer(api.Utilization{Gpu: 90, Memory: 50}, api.SUCCESS),
+		GetClockInfoFunc: func(t api.ClockType) (uint32, api.Return) {
+			return 1000 + uint32(t), api.SUCCESS
+		},
+		GetTemperatureFunc: func(api.TemperatureSensors) (uint32, api.Return) {
+			return 83, api.SUCCESS
+		},
+		GetPowerUsageFunc:         answer(uint32(299_000), api.SUCCESS),
+		GetEnforcedPowerLimitFunc: answer(uint32(300_000), api.SUCCESS),
+		GetCurrentClocksThrottleReasonsFunc: answer(
+			uint64(api.ClocksThrottleReasonSwPowerCap|api.ClocksThrottleReasonHwThermalSlowdown), api.SUCCESS),
 	}
 }
 
@@ -88,7 +102,12 @@ func TestAReadingHasEverythingThatIsTold(t *testing.T) {
 		Memory: Memory{Total: 100 * mib, Reserved: 10 * mib, Used: 60 * mib, Free: 30 * mib},
 		// 9 computes and draws, and is listed once; 3 is somebody else's, 8 a
 		// client of an MPS server.
-		Processes:  []Process{{3, "", -1, false}, {7, "python3", 20 * mib, true}, {8, "python3", 5 * mib, true}, {9, "python3", 40 * mib, true}},
+		Processes: []Process{
+			{3, "", -1, false},
+			{7, "python3", 20 * mib, true},
+			{8, "python3", 5 * mib, true},
+			{9, "python3", 40 * mib, true},
+		},
 		GPUPercent: ptr(90), MemoryPercent: ptr(50),
 		SMMHz: ptr(1001), MemoryMHz: ptr(1002), Celsius: ptr(83),
 		Milliwatts: ptr(299_000), LimitMilliwatts: ptr(300_000),
@@ -115,7 +134,10 @@ func TestWhatIsNotToldIsNil(t *testing.T) {
 		d.GetCurrentClocksThrottleReasonsFunc = answer(uint64(0), code)
 		r, err := only(t, d).Read()
 		require.NoError(t, err)
-		require.Equal(t, Reading{At: time.Unix(1, 0), Memory: Memory{Total: 100 * mib, Used: 70 * mib, Free: 30 * mib}}, r)
+		require.Equal(t, Reading{
+			At:     time.Unix(1, 0),
+			Memory: Memory{Total: 100 * mib, Used: 70 * mib, Free: 30 * mib},
+		}, r)
 	}
 }
 
@@ -126,20 +148,30 @@ func TestALostBoardIsAnError(t *testing.T) {
 	number := answer(uint32(0), lost)
 	processes := answer[[]api.ProcessInfo](nil, lost)
 	for call, breakIt := range map[string]func(*mock.Device){
-		"nvmlDeviceGetMemoryInfo_v2":              func(d *mock.Device) { d.GetMemoryInfo_v2Func = answer(api.Memory_v2{}, lost) },
-		"nvmlDeviceGetComputeRunningProcesses":    func(d *mock.Device) { d.GetComputeRunningProcessesFunc = processes },
-		"nvmlDeviceGetMPSComputeRunningProcesses": func(d *mock.Device) { d.GetMPSComputeRunningProcessesFunc = processes },
-		"nvmlDeviceGetGraphicsRunningProcesses":   func(d *mock.Device) { d.GetGraphicsRunningProcessesFunc = processes },
-		"nvmlDeviceGetUtilizationRates":           func(d *mock.Device) { d.GetUtilizationRatesFunc = answer(api.Utilization{}, lost) },
+		"nvmlDeviceGetMemoryInfo_v2": func(d *mock.Device) {
+			d.GetMemoryInfo_v2Func = answer(api.Memory_v2{}, lost)
+		},
+		"nvmlDeviceGetComputeRunningProcesses": func(d *mock.Device) {
+			d.GetComputeRunningProcessesFunc = processes
+		},
+		"nvmlDeviceGetMPSComputeRunningProcesses": func(d *mock.Device) {
+			d.GetMPSComputeRunningProcessesFunc = processes
+		},
+		"nvmlDeviceGetGraphicsRunningProcesses": func(d *mock.Device) { d.GetGraphicsRunningProcessesFunc = processes },
+		"nvmlDeviceGetUtilizationRates": func(d *mock.Device) {
+			d.GetUtilizationRatesFunc = answer(api.Utilization{}, lost)
+		},
 		"nvmlDeviceGetClockInfo": func(d *mock.Device) {
 			d.GetClockInfoFunc = func(api.ClockType) (uint32, api.Return) { return 0, lost }
 		},
 		"nvmlDeviceGetTemperature": func(d *mock.Device) {
 			d.GetTemperatureFunc = func(api.TemperatureSensors) (uint32, api.Return) { return 0, lost }
 		},
-		"nvmlDeviceGetPowerUsage":                   func(d *mock.Device) { d.GetPowerUsageFunc = number },
-		"nvmlDeviceGetEnforcedPowerLimit":           func(d *mock.Device) { d.GetEnforcedPowerLimitFunc = number },
-		"nvmlDeviceGetCurrentClocksThrottleReasons": func(d *mock.Device) { d.GetCurrentClocksThrottleReasonsFunc = answer(uint64(0), lost) },
+		"nvmlDeviceGetPowerUsage":         func(d *mock.Device) { d.GetPowerUsageFunc = number },
+		"nvmlDeviceGetEnforcedPowerLimit": func(d *mock.Device) { d.GetEnforcedPowerLimitFunc = number },
+		"nvmlDeviceGetCurrentClocksThrottleReasons": func(d *mock.Device) {
+			d.GetCurrentClocksThrottleReasonsFunc = answer(uint64(0), lost)
+		},
 	} {
 		d := busy()
 		breakIt(d)
@@ -147,8 +179,12 @@ func TestALostBoardIsAnError(t *testing.T) {
 		require.EqualError(t, err, call+": "+lost.Error())
 	}
 	for call, breakIt := range map[string]func(*mock.Device){
-		"nvmlDeviceGetComputeMode": func(d *mock.Device) { d.GetComputeModeFunc = answer(api.COMPUTEMODE_DEFAULT, lost) },
-		"nvmlDeviceGetMigMode":     func(d *mock.Device) { d.GetMigModeFunc = func() (int, int, api.Return) { return 0, 0, lost } },
+		"nvmlDeviceGetComputeMode": func(d *mock.Device) {
+			d.GetComputeModeFunc = answer(api.COMPUTEMODE_DEFAULT, lost)
+		},
+		"nvmlDeviceGetMigMode": func(d *mock.Device) {
+			d.GetMigModeFunc = func() (int, int, api.Return) { return 0, 0, lost }
+		},
 	} {
 		d := busy()
 		breakIt(d)
@@ -242,7 +278,8 @@ func TestAMissingLibraryIsNoDriver(t *testing.T) {
 
 func TestComputeModes(t *testing.T) {
 	for mode, want := range map[api.ComputeMode]Mode{
-		api.COMPUTEMODE_DEFAULT: Default, api.COMPUTEMODE_PROHIBITED: Prohibited, api.COMPUTEMODE_EXCLUSIVE_PROCESS: Exclusive,
+		api.COMPUTEMODE_DEFAULT: Default, api.COMPUTEMODE_PROHIBITED: Prohibited,
+		api.COMPUTEMODE_EXCLUSIVE_PROCESS: Exclusive,
 	} {
 		d := busy()
 		d.GetComputeModeFunc = answer(mode, api.SUCCESS)
@@ -256,8 +293,9 @@ func TestSlowdownsHaveNames(t *testing.T) {
 		api.ClocksThrottleReasonGpuIdle: Idle, api.ClocksThrottleReasonApplicationsClocksSetting: Setting,
 		api.ClocksThrottleReasonSwPowerCap: PowerCap, api.ClocksThrottleReasonHwSlowdown: Hardware,
 		api.ClocksThrottleReasonSyncBoost: SyncBoost, api.ClocksThrottleReasonSwThermalSlowdown: Thermal,
-		api.ClocksThrottleReasonHwThermalSlowdown: HardwareHeat, api.ClocksThrottleReasonHwPowerBrakeSlowdown: PowerBrake,
-		api.ClocksThrottleReasonDisplayClockSetting: Display,
+		api.ClocksThrottleReasonHwThermalSlowdown:    HardwareHeat,
+		api.ClocksThrottleReasonHwPowerBrakeSlowdown: PowerBrake,
+		api.ClocksThrottleReasonDisplayClockSetting:  Display,
 	} {
 		require.Equal(t, []Slowdown{want}, slowdownsOf(mask))
 	}
@@ -269,7 +307,9 @@ func TestSlowdownsHaveNames(t *testing.T) {
 func TestSlicesOfABoard(t *testing.T) {
 	d := busy()
 	require.Empty(t, must(only(t, d).Slices()))
-	d.GetMigModeFunc = func() (int, int, api.Return) { return api.DEVICE_MIG_ENABLE, api.DEVICE_MIG_ENABLE, api.SUCCESS }
+	d.GetMigModeFunc = func() (int, int, api.Return) {
+		return api.DEVICE_MIG_ENABLE, api.DEVICE_MIG_ENABLE, api.SUCCESS
+	}
 	d.GetMaxMigDeviceCountFunc = answer(3, api.SUCCESS)
 	d.GetMigDeviceHandleByIndexFunc = func(i int) (api.Device, api.Return) {
 		if i == 1 {
@@ -280,7 +320,9 @@ func TestSlicesOfABoard(t *testing.T) {
 		slice.GetMemoryInfo_v2Func = answer(api.Memory_v2{Total: 20 * mib, Used: uint64(i) * mib}, api.SUCCESS)
 		// A slice has no figures of its own but these.
 		slice.GetUtilizationRatesFunc = answer(api.Utilization{}, api.ERROR_NOT_SUPPORTED)
-		slice.GetTemperatureFunc = func(api.TemperatureSensors) (uint32, api.Return) { return 0, api.ERROR_NOT_SUPPORTED }
+		slice.GetTemperatureFunc = func(api.TemperatureSensors) (uint32, api.Return) {
+			return 0, api.ERROR_NOT_SUPPORTED
+		}
 		return slice, api.SUCCESS
 	}
 	b := only(t, d)

@@ -18,7 +18,8 @@ var (
 	// ErrNoDriver says that there is no NVIDIA driver on this machine.
 	ErrNoDriver = errors.New("no NVIDIA driver")
 	// ErrNotBuilt says that the binary cannot ask NVML.
-	ErrNotBuilt = errors.New("this vprof was built without cgo and cannot ask NVML; build it with a C compiler (make build)")
+	ErrNotBuilt = errors.New(
+		"this vprof was built without cgo and cannot ask NVML; build it with a C compiler (make build)")
 )
 
 // Versions are what the driver says of itself.

@@ -22,9 +22,11 @@ func TestDrive(t *testing.T) {
 	libraries, err := Unpack(dir)
 	require.NoError(t, err)
 	program, board := filepath.Join(dir, "drive"), filepath.Join(dir, "board")
-	out, err := exec.Command(compiler, "-Wall", "-Wextra", "-Werror", "-o", program, "testdata/drive.c", "-ldl").CombinedOutput()
+	out, err := exec.Command(compiler, "-Wall", "-Wextra", "-Werror", "-o", program, "testdata/drive.c", "-ldl").
+		CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	require.NoError(t, os.WriteFile(board, []byte("name Board\nmemory 1073741824\ncontext 268435456\ncount 2\n"), 0o600))
+	require.NoError(t, os.WriteFile(board,
+		[]byte("name Board\nmemory 1073741824\ncontext 268435456\ncount 2\n"), 0o600))
 
 	cmd := exec.Command(program, filepath.Join(libraries, "13"))
 	log := filepath.Join(dir, "log")

@@ -26,7 +26,8 @@ var archive []byte
 // and 13.
 func Unpack(cache string) (string, error) {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
-		return "", fmt.Errorf("scripts run on a simulated GPU on Linux x86-64 alone, not on %s/%s", runtime.GOOS, runtime.GOARCH)
+		return "", fmt.Errorf("scripts run on a simulated GPU on Linux x86-64 alone, not on %s/%s", runtime.GOOS,
+			runtime.GOARCH)
 	}
 	sum := sha256.Sum256(archive)
 	dir := filepath.Join(cache, "standins-"+hex.EncodeToString(sum[:8]))

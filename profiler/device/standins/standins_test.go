@@ -35,7 +35,10 @@ func TestWriteBoard(t *testing.T) {
 	require.NoError(t, err)
 	var text strings.Builder
 	require.NoError(t, WriteBoard(&text, gpu, 2, 13020))
-	for _, line := range []string{"name NVIDIA GeForce RTX 3090", "cc_major 8", "cc_minor 6", "sms 82", "shared_per_block 101376", "count 2", "driver 13020"} {
+	for _, line := range []string{
+		"name NVIDIA GeForce RTX 3090", "cc_major 8", "cc_minor 6", "sms 82",
+		"shared_per_block 101376", "count 2", "driver 13020",
+	} {
 		require.Contains(t, strings.Split(text.String(), "\n"), line)
 	}
 }

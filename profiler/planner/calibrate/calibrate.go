@@ -99,7 +99,8 @@ func (e *ConditionError) Error() string {
 	if math.IsInf(e.Condition, 1) {
 		return fmt.Sprintf("%s cannot tell %s", batchList(e.Batches), e.What)
 	}
-	return fmt.Sprintf("%s are too close to tell %s (condition number %.0f; up to %d will do)", batchList(e.Batches), e.What, e.Condition, maxCondition)
+	return fmt.Sprintf("%s are too close to tell %s (condition number %.0f; up to %d will do)", batchList(e.Batches),
+		e.What, e.Condition, maxCondition)
 }
 
 // Usage marks the error as bad input.
@@ -128,7 +129,10 @@ func Fit(observations []Observation, from planner.Coefficients) (*Result, error)
 		return nil, err
 	}
 	for i, o := range observations {
-		p := Point{Label: o.Label, Batch: o.Sample.Batch, Observed: o.observed(), Before: o.estimated(from), After: o.estimated(r.Coefficients)}
+		p := Point{
+			Label: o.Label, Batch: o.Sample.Batch, Observed: o.observed(), Before: o.estimated(from),
+			After: o.estimated(r.Coefficients),
+		}
 		rest := slices.Delete(slices.Clone(observations), i, i+1)
 		if without, err := fit(rest, from); err == nil {
 			p.HeldOut = o.estimated(without.Coefficients)
@@ -154,7 +158,8 @@ func check(observations []Observation) error {
 		case o.Reserved > 0 && o.Allocated > o.Reserved:
 			return fmt.Errorf("%s: %d bytes allocated of %d reserved", o.Label, o.Allocated, o.Reserved)
 		case o.Device > 0 && max(o.Allocated, o.Reserved) > o.Device:
-			return fmt.Errorf("%s: %d bytes held of the %d that the device shows in use", o.Label, max(o.Allocated, o.Reserved), o.Device)
+			return fmt.Errorf("%s: %d bytes held of the %d that the device shows in use", o.Label,
+				max(o.Allocated, o.Reserved), o.Device)
 		}
 	}
 	return nil
@@ -163,7 +168,10 @@ func check(observations []Observation) error {
 // fit solves level after level, each with what the one before it left open.
 func fit(observations []Observation, from planner.Coefficients) (*Result, error) {
 	r := &Result{Coefficients: from}
-	for _, level := range []func([]Observation, *planner.Coefficients) *system{allocatedLevel, reservedLevel, deviceLevel} {
+	for _, level := range []func([]Observation, *planner.Coefficients) *system{
+		allocatedLevel, reservedLevel,
+		deviceLevel,
+	} {
 		s := level(observations, &r.Coefficients)
 		if len(s.rows) == 0 {
 			continue
@@ -200,7 +208,8 @@ func (r *Result) adopt(s *solution, runs int) {
 	}
 	for i, t := range s.terms {
 		r.Coefficients.Set(t, planner.Coefficient{
-			Name: t.String(), Value: s.values[i], StdErr: s.stderr[i], Source: fmt.Sprintf("fitted to %d %s", runs, word),
+			Name: t.String(), Value: s.values[i], StdErr: s.stderr[i],
+			Source: fmt.Sprintf("fitted to %d %s", runs, word),
 		})
 		for j, u := range s.terms {
 			if i != j {
@@ -218,7 +227,8 @@ func allocatedLevel(observations []Observation, c *planner.Coefficients) *system
 	s := &system{terms: []planner.Term{planner.LibraryWorkspace, planner.AllocatedSlack}, what: constantFromGrowing}
 	for _, o := range observations {
 		if o.Allocated > 0 {
-			s.add(o, o.Sample.AllocatedRow(), o.Allocated-o.Sample.Allocated(), noise(o.Sample.Allocated(), c.Allocated))
+			s.add(o, o.Sample.AllocatedRow(), o.Allocated-o.Sample.Allocated(),
+				noise(o.Sample.Allocated(), c.Allocated))
 		}
 	}
 	return s
@@ -250,7 +260,9 @@ func deviceLevel(observations []Observation, c *planner.Coefficients) *system {
 	alone := slices.ContainsFunc(observations, func(o Observation) bool { return o.Device > 0 && o.Communication == 0 })
 	if !alone { // nothing tells the context from NCCL: it is taken as it was
 		s.terms, s.optional, s.what = []planner.Term{planner.CommunicationShare}, nil, "anything of NCCL"
-	} else if slices.ContainsFunc(observations, func(o Observation) bool { return o.Device > 0 && o.Communication > 0 }) {
+	} else if slices.ContainsFunc(observations, func(o Observation) bool {
+		return o.Device > 0 && o.Communication > 0
+	}) {
 		s.terms = append(s.terms, planner.CommunicationShare)
 	}
 	for _, o := range observations {

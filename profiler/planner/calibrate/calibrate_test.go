@@ -43,7 +43,8 @@ func TestFitRecoversWhatMadeTheRuns(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		share := rapid.Float64Range(0, 0.2)
 		bytes := rapid.Float64Range(0, 2e9)
-		want := coefficients(bytes.Draw(t, "context"), bytes.Draw(t, "workspace"), share.Draw(t, "allocated"), share.Draw(t, "reserved"), share.Draw(t, "device"))
+		want := coefficients(bytes.Draw(t, "context"), bytes.Draw(t, "workspace"), share.Draw(t, "allocated"),
+			share.Draw(t, "reserved"), share.Draw(t, "device"))
 		r, err := Fit([]Observation{truth(want, 8), truth(want, 32), truth(want, 64)}, planner.Coefficients{})
 		require.NoError(t, err)
 		for _, batch := range []int{1, 16, 256} {
@@ -68,7 +69,10 @@ func TestFitTakesNothingAway(t *testing.T) {
 			s := replayed(batch)
 			allocated := rapid.Int64Range(s.Allocated()/2, 2*s.Allocated()).Draw(t, "allocated")
 			reserved := allocated + rapid.Int64Range(0, s.Reserved).Draw(t, "reserved")
-			seen = append(seen, Observation{Label: "run", Sample: s, Allocated: allocated, Reserved: reserved, Device: reserved + rapid.Int64Range(0, 1e9).Draw(t, "device")})
+			seen = append(seen, Observation{
+				Label: "run", Sample: s, Allocated: allocated, Reserved: reserved,
+				Device: reserved + rapid.Int64Range(0, 1e9).Draw(t, "device"),
+			})
 		}
 		r, err := Fit(seen, planner.Coefficients{})
 		require.NoError(t, err)
@@ -113,7 +117,10 @@ func TestRunsThatDoNotDetermineTheTermsAreRefused(t *testing.T) {
 	for want, batches := range map[string][]int{
 		"batch 8 alone cannot tell what is constant from what grows with the batch": {8},
 		"batch 16 alone cannot tell": {16, 16, 16},
-		"batches 64, 65 are too close to tell what is constant from what grows with the batch (condition number 2": {64, 65},
+		"batches 64, 65 are too close to tell what is constant from what grows with the batch (condition number 2": {
+			64,
+			65,
+		},
 	} {
 		var seen []Observation
 		for _, b := range batches {

@@ -61,7 +61,8 @@ func (s *activeSet) steepest(tolerance float64) int {
 	w.MulVec(s.a.T(), &r)
 	best := -1
 	for j := range s.x {
-		if !s.passive[j] && w.AtVec(j) > tolerance && !slices.Contains(s.refused, j) && (best < 0 || w.AtVec(j) > w.AtVec(best)) {
+		if !s.passive[j] && w.AtVec(j) > tolerance && !slices.Contains(s.refused, j) &&
+			(best < 0 || w.AtVec(j) > w.AtVec(best)) {
 			best = j
 		}
 	}

@@ -115,7 +115,9 @@ func conditionOf(a *mat.Dense) float64 {
 
 // scaled applies the factors: a share that takes twice as long is half as
 // large.
-func scaled(e steptime.Efficiency, g [steptime.NumWorks + 1]int, factors []float64, inverse *mat.SymDense, steps int) steptime.Efficiency {
+func scaled(e steptime.Efficiency, g [steptime.NumWorks + 1]int, factors []float64, inverse *mat.SymDense,
+	steps int,
+) steptime.Efficiency {
 	source := fmt.Sprintf("fitted to the times of %d steps, in %d groups", steps, len(factors))
 	// Beyond its own size, an error says nothing more.
 	relative := func(i int) float64 { return min(1, math.Sqrt(inverse.At(i, i))/factors[i]) }

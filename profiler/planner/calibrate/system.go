@@ -60,16 +60,21 @@ func (s *solution) correlation(i, j int) float64 {
 func (s *system) solve() (*solution, error) {
 	terms := s.terms
 	if k := s.condition(terms); k > maxCondition {
-		return nil, &ConditionError{What: s.what, Batches: slices.Compact(slices.Sorted(slices.Values(s.batches))), Condition: k}
+		return nil, &ConditionError{
+			What:    s.what,
+			Batches: slices.Compact(slices.Sorted(slices.Values(s.batches))), Condition: k,
+		}
 	}
 	var undetermined []string
 	for _, t := range s.optional {
 		more := append(slices.Clone(terms), t)
 		switch k := s.condition(more); {
 		case len(s.rows) <= len(more):
-			undetermined = append(undetermined, fmt.Sprintf("%v: needs %d runs, there are %d", t, len(more)+1, len(s.rows)))
+			undetermined = append(undetermined,
+				fmt.Sprintf("%v: needs %d runs, there are %d", t, len(more)+1, len(s.rows)))
 		case k > maxCondition:
-			undetermined = append(undetermined, fmt.Sprintf("%v: goes with the other terms in these runs (condition number %.0f)", t, k))
+			undetermined = append(undetermined,
+				fmt.Sprintf("%v: goes with the other terms in these runs (condition number %.0f)", t, k))
 		default:
 			terms = more
 		}

@@ -24,7 +24,8 @@ func (e *NoEntryError) Error() string {
 	case len(e.Found) == 0:
 		return fmt.Sprintf("there are no coefficients for %s", e.GPU)
 	}
-	return fmt.Sprintf("there are several coefficients for %s; add # and the name of one: %s", e.GPU, strings.Join(e.Found, ", "))
+	return fmt.Sprintf("there are several coefficients for %s; add # and the name of one: %s", e.GPU,
+		strings.Join(e.Found, ", "))
 }
 
 // Unknown tells whether nobody asked for an entry by name and the board has none, so
@@ -82,7 +83,10 @@ func (e *Entry) Apply(model string, c *planner.Coefficients) {
 		if !ok || !mine && !slices.Contains(boardTerms, t) {
 			continue
 		}
-		c.Set(t, planner.Coefficient{Name: t.String() + ":" + e.GPU, Value: n.Value, StdErr: n.StdErr, Source: e.source(n)})
+		c.Set(t, planner.Coefficient{
+			Name: t.String() + ":" + e.GPU, Value: n.Value, StdErr: n.StdErr,
+			Source: e.source(n),
+		})
 	}
 	if !mine {
 		return

@@ -77,7 +77,12 @@ type Stack struct {
 // String is the stack in a few words, for names and messages.
 func (s Stack) String() string {
 	var words []string
-	for _, w := range []struct{ name, value string }{{"torch", s.Torch}, {"cuda", s.CUDA}, {"cudnn", s.CUDNN}, {"driver", s.Driver}} {
+	for _, w := range []struct{ name, value string }{
+		{"torch", s.Torch},
+		{"cuda", s.CUDA},
+		{"cudnn", s.CUDNN},
+		{"driver", s.Driver},
+	} {
 		if w.value != "" {
 			words = append(words, w.name+"-"+w.value)
 		}
@@ -148,7 +153,10 @@ func Read(r io.Reader, name string) (*File, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	if len(data) > maxFile {
-		return nil, &input.FormatError{File: name, Reason: fmt.Sprintf("longer than %d bytes; this is no coefficients file", maxFile)}
+		return nil, &input.FormatError{
+			File:   name,
+			Reason: fmt.Sprintf("longer than %d bytes; this is no coefficients file", maxFile),
+		}
 	}
 	d := yaml.NewDecoder(bytes.NewReader(data))
 	d.KnownFields(true)
@@ -157,7 +165,8 @@ func Read(r io.Reader, name string) (*File, error) {
 		if errors.Is(err, io.EOF) {
 			return nil, &input.FormatError{File: name, Reason: "empty; \"vprof calibrate\" makes coefficients files"}
 		}
-		return nil, &input.FormatError{File: name, Reason: "not a coefficients file: " + strings.Join(strings.Fields(strings.TrimPrefix(err.Error(), "yaml: ")), " ")}
+		return nil, &input.FormatError{File: name, Reason: "not a coefficients file: " +
+			strings.Join(strings.Fields(strings.TrimPrefix(err.Error(), "yaml: ")), " ")}
 	}
 	if err := d.Decode(new(any)); !errors.Is(err, io.EOF) {
 		return nil, &input.FormatError{File: name, Reason: "more than one YAML document in it"}

@@ -31,7 +31,10 @@ func sample() *File {
 		Efficiency:   map[string]Number{"matmul": {0.6, 0.1, "default"}, "launch": {5e-6, 1e-6, "default"}},
 		Errors:       Errors{Before: Error{0.2, 0.3}, After: Error{0.001, 0.002}, HeldOut: &Error{0.01, 0.02}},
 		Undetermined: []string{"granularity: every run has as many segments"},
-		Inputs:       []Input{{File: "b2.json", SHA256: strings.Repeat("0", 64), Kind: "report", Source: "vprof v1.0.0", Batches: []int{8, 32}}},
+		Inputs: []Input{{
+			File: "b2.json", SHA256: strings.Repeat("0", 64), Kind: "report", Source: "vprof v1.0.0",
+			Batches: []int{8, 32},
+		}},
 	}}}
 }
 
@@ -53,12 +56,16 @@ func TestAnyFileReadsBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := sample()
 		e := &f.Entries[0]
-		text := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"\t\n", " \n", "\n\t", "true", "1", "- a", "\u2028"}))
+		text := rapid.OneOf(rapid.String(),
+			rapid.SampledFrom([]string{"\t\n", " \n", "\n\t", "true", "1", "- a", "\u2028"}))
 		e.Name = "n" + text.Draw(t, "name")
 		e.Stack.Driver = text.Draw(t, "driver")
 		e.Models = rapid.SliceOf(text).Draw(t, "models")
 		for term := range planner.Term(planner.NumTerms) {
-			e.Memory[term.String()] = Number{rapid.Float64Range(0, 1000).Draw(t, "value"), rapid.Float64Range(0, 10).Draw(t, "stderr"), text.Draw(t, "source")}
+			e.Memory[term.String()] = Number{
+				rapid.Float64Range(0, 1000).Draw(t, "value"),
+				rapid.Float64Range(0, 10).Draw(t, "stderr"), text.Draw(t, "source"),
+			}
 		}
 		text2 := encode(t, f)
 		back, err := Read(bytes.NewReader(text2), "f")

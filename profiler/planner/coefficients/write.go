@@ -64,7 +64,10 @@ func (f *File) Encode(w io.Writer) error {
 }
 
 // onOneLine are the keys whose lists and mappings stay in flow style.
-var onOneLine = map[string]bool{"models": true, "batches": true, "between": true, "before": true, "after": true, "held_out": true}
+var onOneLine = map[string]bool{
+	"models": true, "batches": true, "between": true, "before": true, "after": true,
+	"held_out": true,
+}
 
 // layOut gives each key a line, and a comment above where there is one.
 func layOut(n *yaml.Node, depth int) {

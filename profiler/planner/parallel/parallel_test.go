@@ -14,7 +14,8 @@ import (
 // states are the model states of one GPU in an estimate.
 func states(weights, gradients, state int64) planner.Estimate {
 	var e planner.Estimate
-	e.Components[program.Weights], e.Components[program.Gradients], e.Components[program.OptimizerState] = weights, gradients, state
+	e.Components[program.Weights], e.Components[program.Gradients], e.Components[program.OptimizerState] = weights,
+		gradients, state
 	e.Allocated.Value = weights + gradients + state
 	e.Reserved, e.Device = e.Allocated, e.Allocated
 	return e
@@ -33,7 +34,10 @@ func held(e planner.Estimate) (sum int64) {
 func TestModelStatesAreThoseOfTheZeROPaper(t *testing.T) {
 	const p = 7_500_000_000
 	e := states(2*p, 2*p, 12*p)
-	for strategy, want := range map[Strategy]string{DDP: "120.0", ZeRO1: "31.4", ZeRO2: "16.6", ZeRO3: "1.9", FSDP1: "1.9"} {
+	for strategy, want := range map[Strategy]string{
+		DDP: "120.0", ZeRO1: "31.4", ZeRO2: "16.6", ZeRO3: "1.9",
+		FSDP1: "1.9",
+	} {
 		got := Setup{GPUs: 64, Strategy: strategy, BucketView: true, Bandwidth: 1}.Apply(e, Model{})
 		require.Equal(t, want, fmt.Sprintf("%.1f", float64(held(got))/1e9), strategy)
 	}
@@ -49,7 +53,10 @@ func TestModelStatesFollowTheFormulasOfTheZeROPaper(t *testing.T) {
 		for strategy, want := range map[Strategy]float64{
 			ZeRO1: 4*float64(p) + 12*share, ZeRO2: 2*float64(p) + 14*share, ZeRO3: 16 * share, FSDP1: 16 * share,
 		} {
-			got := Setup{GPUs: n, Strategy: strategy, BucketView: true, Bandwidth: 1}.Apply(states(2*p, 2*p, 12*p), Model{})
+			got := Setup{
+				GPUs: n, Strategy: strategy, BucketView: true,
+				Bandwidth: 1,
+			}.Apply(states(2*p, 2*p, 12*p), Model{})
 			require.InDelta(t, want, float64(held(got)), 3, strategy) // each of three shares is rounded up
 		}
 	})
@@ -111,7 +118,8 @@ func TestEachGPUByHand(t *testing.T) {
 func TestOneGPUIsLeftAlone(t *testing.T) {
 	e := states(1, 2, 3)
 	for _, s := range Strategies() {
-		require.Equal(t, e, Setup{GPUs: 1, Strategy: s}.Apply(e, Model{Weights: 9, Gradients: 9, Trainable: 9, LargestLayer: 9}))
+		require.Equal(t, e, Setup{GPUs: 1, Strategy: s}.Apply(e,
+			Model{Weights: 9, Gradients: 9, Trainable: 9, LargestLayer: 9}))
 	}
 }
 
@@ -144,7 +152,12 @@ func TestCommunicationByHand(t *testing.T) {
 }
 
 func TestSetupsThatMakeNoSenseAreRefused(t *testing.T) {
-	for _, s := range []Setup{{}, {GPUs: 2, Strategy: "ring", Bandwidth: 1}, {GPUs: -1, Strategy: DDP, Bandwidth: 1}, {GPUs: 2, Strategy: DDP}} {
+	for _, s := range []Setup{
+		{},
+		{GPUs: 2, Strategy: "ring", Bandwidth: 1},
+		{GPUs: -1, Strategy: DDP, Bandwidth: 1},
+		{GPUs: 2, Strategy: DDP},
+	} {
 		require.Error(t, s.Check(), "%+v", s)
 	}
 	require.NoError(t, Setup{GPUs: 2, Strategy: DDP, Bandwidth: 1}.Check())

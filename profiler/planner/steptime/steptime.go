@@ -128,7 +128,10 @@ func Assumed() Efficiency {
 	}
 	for w := range e.Share {
 		v := share[program.Work(w)]
-		e.Share[w] = planner.Coefficient{Name: "efficiency:" + program.Work(w).String(), Value: v, StdErr: v / 4, Source: unmeasured}
+		e.Share[w] = planner.Coefficient{
+			Name: "efficiency:" + program.Work(w).String(), Value: v, StdErr: v / 4,
+			Source: unmeasured,
+		}
 	}
 	// A kernel's launch and tail, when the queue never runs empty.
 	e.Launch = planner.Coefficient{Name: "efficiency:launch", Value: 4e-6, StdErr: 2e-6, Source: unmeasured}

@@ -19,8 +19,11 @@ func twoSteps() *program.Program {
 	return &program.Program{
 		Buffers:  []program.Buffer{{Bytes: 6}},
 		Operands: []program.Operand{{Buffer: 0, Bytes: 6}},
-		Ops:      []program.Op{{Work: program.Matmul, FLOPs: 100}, {Work: program.Copy, Reads: program.Span{From: 0, To: 1}}},
-		Phases:   []program.Phase{{Step: 0, Name: "forward"}, {Step: 1, Name: "forward"}},
+		Ops: []program.Op{
+			{Work: program.Matmul, FLOPs: 100},
+			{Work: program.Copy, Reads: program.Span{From: 0, To: 1}},
+		},
+		Phases: []program.Phase{{Step: 0, Name: "forward"}, {Step: 1, Name: "forward"}},
 		Instructions: []program.Instruction{
 			{Kind: program.Launch, Arg: 0},
 			{Kind: program.Mark, Arg: 0},
@@ -69,7 +72,8 @@ func TestNoStepBeatsItsRoofline(t *testing.T) {
 func TestCommunicationHidesBehindKernels(t *testing.T) {
 	gpu := device.GPU{Bandwidth: 1e12, Peak: device.Rates{FP32: 1e12}, Link: 1e9}
 	p := &program.Program{
-		Buffers: []program.Buffer{{Bytes: 2e9, Stream: 1}}, Operands: []program.Operand{{Buffer: 0, Bytes: 2e9}}, Sites: []program.Site{{}},
+		Buffers: []program.Buffer{{Bytes: 2e9, Stream: 1}}, Operands: []program.Operand{{Buffer: 0, Bytes: 2e9}},
+		Sites: []program.Site{{}},
 		Ops: []program.Op{
 			{Work: program.AllGather, Stream: 1, Group: 2, Writes: program.Span{From: 0, To: 1}},
 			{Work: program.Matmul, FLOPs: 1e9},

@@ -48,11 +48,12 @@ func TestAnswersAreAskedInCuDNNsTerms(t *testing.T) {
 		Dim: 1, Transposed: true, N: 2, Ci: 8, Co: 4, Groups: 1, In: [3]int64{50}, K: [3]int64{4}, Stride: [3]int64{2},
 		Pad: [3]int64{1}, Dilation: [3]int64{1},
 	}
-	rules.Answered(transposed, cudnn.Forward, cudnn.Board{Capability: 86, Memory: 24 << 30}, func(c cudnn.Config, d cudnn.Direction) (int64, bool) {
-		require.Equal(t, cudnn.GradInput, d)
-		require.False(t, c.Transposed)
-		require.Equal(t, [2]int64{4, 8}, [2]int64{c.Ci, c.Co})
-		require.Equal(t, 2, c.Dim)
-		return 0, false
-	})
+	rules.Answered(transposed, cudnn.Forward, cudnn.Board{Capability: 86, Memory: 24 << 30},
+		func(c cudnn.Config, d cudnn.Direction) (int64, bool) {
+			require.Equal(t, cudnn.GradInput, d)
+			require.False(t, c.Transposed)
+			require.Equal(t, [2]int64{4, 8}, [2]int64{c.Ci, c.Co})
+			require.Equal(t, 2, c.Dim)
+			return 0, false
+		})
 }

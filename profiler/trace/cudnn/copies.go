@@ -102,7 +102,8 @@ func (p *problem) layoutCopies(h habits) int64 {
 	x := s.c != p.cg || s.groups != p.Groups || (strided && p.xs > 1 && p.c > 1) || (round && p.kind != dgrad)
 	w := s.c != p.cg || s.k != p.kg || s.groups != p.Groups || h.widened ||
 		(strided && p.taps > 1 && (p.cg > 1 || h.pad == padNone)) || (round && p.kind != wgrad)
-	y := s.k != p.kg || s.groups != p.Groups || (strided && p.ys > 1 && p.k > 1) || (round && p.kind != fprop) || h.widened
+	y := s.k != p.kg || s.groups != p.Groups || (strided && p.ys > 1 && p.k > 1) ||
+		(round && p.kind != fprop) || h.widened
 	if h.contiguousResult {
 		switch p.kind {
 		case fprop:

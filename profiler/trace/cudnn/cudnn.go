@@ -32,8 +32,8 @@
 // A few kernels for few channels in half precision are proposed only where there
 // is a device; where they run is learned from what PyTorch was recorded to ask
 // for on six boards. Nothing else is: TestRecordedCalls sets the model against
-// these records and holds the figures, which say how far to trust it. Between boards of one architecture cuDNN makes no difference, so
-// a board counts by its architecture only.
+// these records and holds the figures, which say how far to trust it. Between boards of one architecture cuDNN makes no
+// difference, so a board counts by its architecture only.
 //
 // A transposed convolution runs as the ordinary one's data gradient and the
 // reverse; 1-D runs as 2-D with one row.

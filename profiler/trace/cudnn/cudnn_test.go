@@ -28,17 +28,33 @@ func TestWorkedExamples(t *testing.T) {
 		want   []int64
 	}{
 		// x and y: 8*64*28*28*2 = 802816; w: 64*64*9*2 = 73728; 16 to align.
-		{"half copies x, w and y", conv(8, 64, 64, 28, 28, 3, 1, cudnn.F16), cudnn.Forward, []int64{2*802816 + 73728 + 16}},
+		{
+			"half copies x, w and y", conv(8, 64, 64, 28, 28, 3, 1, cudnn.F16), cudnn.Forward,
+			[]int64{2*802816 + 73728 + 16},
+		},
 		// 4 channels per group stay 4 in the grouped kernel.
-		{"groups of four are not padded", conv(16, 64, 64, 18, 301, 3, 16, cudnn.F16), cudnn.Forward, []int64{2*11096064 + 4608 + 16}},
+		{
+			"groups of four are not padded", conv(16, 64, 64, 18, 301, 3, 16, cudnn.F16), cudnn.Forward,
+			[]int64{2*11096064 + 4608 + 16},
+		},
 		// The two next differ in height only: the heuristics leave matrix
 		// products for copies of x and y (16*64*36*301*2 each) in between.
 		{"a 1x1 forward can be a matrix product", conv(16, 64, 64, 72, 301, 1, 1, cudnn.F16), cudnn.Forward, nil},
-		{"a 1x1 filter is the same in both layouts", conv(16, 64, 64, 36, 301, 1, 1, cudnn.F16), cudnn.Forward, []int64{2*22192128 + 16}},
+		{
+			"a 1x1 filter is the same in both layouts", conv(16, 64, 64, 36, 301, 1, 1, cudnn.F16), cudnn.Forward,
+			[]int64{2*22192128 + 16},
+		},
 		// PyTorch's own convolution of bfloat16 before Ampere: one sample's windows.
-		{"without cuDNN a sample's columns", conv(8, 64, 64, 28, 28, 3, 1, cudnn.BF16), cudnn.GradInput, []int64{64 * 9 * 28 * 28 * 2}},
+		{
+			"without cuDNN a sample's columns", conv(8, 64, 64, 28, 28, 3, 1, cudnn.BF16), cudnn.GradInput,
+			[]int64{64 * 9 * 28 * 28 * 2},
+		},
 		// One product of each sample: 16*96*96 numbers of fp32.
-		{"a 1x1 grad weight keeps the product of each sample", conv(16, 96, 96, 12, 301, 1, 1, cudnn.F32), cudnn.GradWeight, []int64{16 * 96 * 96 * 4}},
+		{
+			"a 1x1 grad weight keeps the product of each sample", conv(16, 96, 96, 12, 301, 1, 1, cudnn.F32),
+			cudnn.GradWeight,
+			[]int64{16 * 96 * 96 * 4},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			board := vectors.Boards["rtx-5060-ti"]
@@ -114,7 +130,8 @@ func TestTransposedForwardCopiesWhatTheDataGradientCopies(t *testing.T) {
 	up := down
 	up.Transposed, up.Ci, up.Co, up.In = true, 256, 128, [3]int64{32, 32}
 	for _, e := range cudnn.Engines() {
-		require.Equal(t, cudnn.NewStudy(down, cudnn.GradInput, b).Bytes(cudnn.Choice{Engine: e}), cudnn.NewStudy(up, cudnn.Forward, b).Bytes(cudnn.Choice{Engine: e}), e)
+		require.Equal(t, cudnn.NewStudy(down, cudnn.GradInput, b).Bytes(cudnn.Choice{Engine: e}),
+			cudnn.NewStudy(up, cudnn.Forward, b).Bytes(cudnn.Choice{Engine: e}), e)
 	}
 }
 

@@ -97,7 +97,8 @@ var engineNames = [numEngines]string{
 	"looped", "looped-serial", "grouped", "contiguous-out", "unpadded",
 	"group-pairs", "unrounded", "hopper", "folded", "batched-gemm", "winograd4", "winograd9",
 	"winograd-fused", "fft1d-32", "fft1d-256", "fft2d-16", "fft2d-32",
-	"fft2d-64", "whole-fft", "turns-fft", "depthwise-tiles", "offsets", "offset-copies", "planar", "indices", "counters", "im2col", "kept",
+	"fft2d-64", "whole-fft", "turns-fft", "depthwise-tiles", "offsets", "offset-copies", "planar", "indices",
+	"counters", "im2col", "kept",
 }
 
 func (e Engine) String() string {
@@ -175,7 +176,8 @@ func (p *problem) plain() bool {
 // splits says whether engines of the class may split the reduction.
 func (e Engine) splits() bool {
 	switch e {
-	case Copies, Serial, Looped, LoopedSerial, Grouped, ContiguousOut, Unpadded, Widened, WidenedUnpadded, Hopper, DepthwiseTiles:
+	case Copies, Serial, Looped, LoopedSerial, Grouped, ContiguousOut, Unpadded, Widened, WidenedUnpadded, Hopper,
+		DepthwiseTiles:
 		return true
 	}
 	return false

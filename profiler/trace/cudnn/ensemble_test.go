@@ -69,10 +69,22 @@ func TestEnsembleThatCannotChooseAreRefused(t *testing.T) {
 		{"unknown engine", "warp-drive", nil, `unknown engine "warp-drive"`},
 		{"half a tile", "copies/64", nil, `choice "copies/64"`},
 		{"no votes on splits", "copies@1", nil, "splits of copies@1: no votes"},
-		{"votes on another's splits", "copies@1", map[string]*forest.Forest{"copies@2": steps(0, "1")}, "splits of copies@1: no votes"},
-		{"a count of zero", "copies@1", map[string]*forest.Forest{"copies@1": steps(0, "2", "0")}, `splits of copies@1: count "0": want a number above zero`},
+		{
+			"votes on another's splits", "copies@1",
+			map[string]*forest.Forest{"copies@2": steps(0, "1")},
+			"splits of copies@1: no votes",
+		},
+		{
+			"a count of zero", "copies@1",
+			map[string]*forest.Forest{"copies@1": steps(0, "2", "0")},
+			`splits of copies@1: count "0": want a number above zero`,
+		},
 		{"a negative count", "copies@1", map[string]*forest.Forest{"copies@1": steps(0, "-1")}, `count "-1"`},
-		{"a count that is no number", "copies@1", map[string]*forest.Forest{"copies@1": steps(0, "many")}, `count "many"`},
+		{
+			"a count that is no number", "copies@1",
+			map[string]*forest.Forest{"copies@1": steps(0, "many")},
+			`count "many"`,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := NewEnsemble(steps(0, "direct", c.variant), c.counts)
@@ -220,7 +232,8 @@ func TestCorrectionsHoldWhereTheyDoNotKeepTheRules(t *testing.T) {
 	leaf := func(class int) *forest.Branch { return &forest.Branch{Class: class} }
 	first, err := NewEnsemble(forest.New([]string{"copies"}, leaf(0)), nil)
 	require.NoError(t, err)
-	corrections, err := NewEnsemble(forest.New([]string{"kept", "direct"}, &forest.Branch{Threshold: 10, Less: leaf(0), Other: leaf(1)}), nil)
+	corrections, err := NewEnsemble(forest.New([]string{"kept", "direct"},
+		&forest.Branch{Threshold: 10, Less: leaf(0), Other: leaf(1)}), nil)
 	require.NoError(t, err)
 
 	rules, err := DecodeRules(first.Append(nil))
@@ -232,7 +245,8 @@ func TestCorrectionsHoldWhereTheyDoNotKeepTheRules(t *testing.T) {
 	require.Equal(t, Direct, rules.Choose(large).Engine)
 
 	// Those after them, as of another release, are asked before them.
-	others, err := NewEnsemble(forest.New([]string{"kept", "serial"}, &forest.Branch{Threshold: 200, Less: leaf(0), Other: leaf(1)}), nil)
+	others, err := NewEnsemble(forest.New([]string{"kept", "serial"},
+		&forest.Branch{Threshold: 200, Less: leaf(0), Other: leaf(1)}), nil)
 	require.NoError(t, err)
 	rules, err = DecodeRules(others.Append(corrections.Append(first.Append(nil))))
 	require.NoError(t, err)

@@ -64,7 +64,9 @@ type bucket struct {
 }
 
 // DistributedDataParallel makes the buckets of a model's parameters and hooks them.
-func DistributedDataParallel(t *trace.Tape, w World, o DDPOptions, params []Param, buffers []*trace.Tensor) (*DDP, error) {
+func DistributedDataParallel(t *trace.Tape, w World, o DDPOptions, params []Param,
+	buffers []*trace.Tensor,
+) (*DDP, error) {
 	if err := w.Check(); err != nil {
 		return nil, err
 	}

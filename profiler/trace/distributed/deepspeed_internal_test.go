@@ -110,7 +110,8 @@ func TestNothingTrainedIsRefused(t *testing.T) {
 // Weights in fp32 are their own master weights under stage 3.
 func TestWeightsInFullPrecisionHaveNoCopyUnderStage3(t *testing.T) {
 	tape := newTape()
-	_, err := FullyPartitioned(tape, World{Size: 4}, DeepSpeed{Bucket: 16}, Fetching{Part: 1 << 40}, []Group{{Params: params(tape, []int64{64, 32})}})
+	_, err := FullyPartitioned(tape, World{Size: 4}, DeepSpeed{Bucket: 16}, Fetching{Part: 1 << 40},
+		[]Group{{Params: params(tape, []int64{64, 32})}})
 	require.NoError(t, err)
 	require.EqualValues(t, 64*32*4/4, held(tape.Finish())[program.Weights])
 }
@@ -121,7 +122,8 @@ func TestStage3WithoutBucketsOrStreams(t *testing.T) {
 		tape := newTape()
 		fetch.Part, fetch.Reuse, fetch.Live, fetch.Prefetch = 1<<40, 1<<40, 1<<40, 1<<40
 		ps := halves(tape, 4096, 8192)
-		z, err := FullyPartitioned(tape, World{Size: 4}, DeepSpeed{Bucket: 1 << 20}, fetch, []Group{{Module: "a", Params: ps}})
+		z, err := FullyPartitioned(tape, World{Size: 4}, DeepSpeed{Bucket: 1 << 20}, fetch,
+			[]Group{{Module: "a", Params: ps}})
 		require.NoError(t, err)
 		z.gather(z.modules[0].params)
 		return tape.Finish()
@@ -137,13 +139,15 @@ func TestStage3WithoutBucketsOrStreams(t *testing.T) {
 	plain := record(Fetching{})
 	require.Positive(t, streams(plain))
 	require.Zero(t, streams(record(Fetching{Serial: true})))
-	require.EqualValues(t, 2<<20, held(plain)[program.Gradients]-held(record(Fetching{Scattered: true}))[program.Gradients])
+	require.EqualValues(t, 2<<20,
+		held(plain)[program.Gradients]-held(record(Fetching{Scattered: true}))[program.Gradients])
 }
 
 // Without room for two copies the weights go by way of the host.
 func TestFlatWeightsGoByTheHostWhereTheBoardIsSmall(t *testing.T) {
 	ops := func(memory int64) (out []string) {
-		tape := trace.New(trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048, Memory: memory}, trace.Rules{}, trace.Options{})
+		tape := trace.New(trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048, Memory: memory}, trace.Rules{},
+			trace.Options{})
 		_, err := Partitioned(tape, World{Size: 4}, DeepSpeed{}, 2, halves(tape, 4096, 8192))
 		require.NoError(t, err)
 		p := tape.Finish()

@@ -2,7 +2,8 @@
 // together: PyTorch's fully_shard (FSDP2), DistributedDataParallel and
 // ZeroRedundancyOptimizer. Each follows its original of PyTorch 2.11 statement by
 // statement (torch/distributed/fsdp/_fully_shard, torch/csrc/distributed/c10d/reducer.cpp,
-// torch/distributed/optim), and DeepSpeed's ZeRO that of its release 0.19.8. What NCCL allocates itself is not in a recording.
+// torch/distributed/optim), and DeepSpeed's ZeRO that of its release 0.19.8. What NCCL allocates itself is not in a
+// recording.
 package distributed
 
 import (

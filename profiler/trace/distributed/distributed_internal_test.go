@@ -14,7 +14,8 @@ import (
 )
 
 func newTape() *trace.Tape {
-	return trace.New(trace.Board{Name: "a100-80", Capability: 80, SMs: 108, ThreadsPerSM: 2048, Memory: 80 << 30}, stack.Default().Rules(), trace.Options{})
+	return trace.New(trace.Board{Name: "a100-80", Capability: 80, SMs: 108, ThreadsPerSM: 2048, Memory: 80 << 30},
+		stack.Default().Rules(), trace.Options{})
 }
 
 // The shares of a rank of eight, in bytes, of a block of width 768, and the tables that
@@ -149,7 +150,8 @@ func TestRanksShareLinearLayers(t *testing.T) {
 
 	tape = newTape()
 	p = params(tape, []int64{9, 6})
-	err := ParallelizeModule(tape, World{Size: 2}, []Linear{{Path: "up", Split: trace.ByColumn, Weight: p[0].Tensor}}, false)
+	err := ParallelizeModule(tape, World{Size: 2},
+		[]Linear{{Path: "up", Split: trace.ByColumn, Weight: p[0].Tensor}}, false)
 	require.ErrorContains(t, err, "2 ranks cannot share the 9 outputs of up evenly")
 }
 
@@ -191,9 +193,15 @@ func TestSchedulesAreThoseOfPyTorch(t *testing.T) {
 		}
 		return strings.TrimSpace(b.String())
 	}
-	require.Equal(t, "F0.0 F0.1 F0.2 F0.3 F1.0 F1.1 F1.2 F1.3 F0.4 F0.5 F0.6 B1.0 F0.7 B1.1 F1.4 B1.2 F1.5 B1.3 F1.6 B0.0 F1.7 B0.1 B0.2 B0.3 B1.4 B1.5 B1.6 B1.7 B0.4 B0.5 B0.6 B0.7", staged(Interleaved(8, 4, 0, 2)))
-	require.Equal(t, "F0.0 F0.1 F0.2 F1.0 F1.1 F1.2 B1.0 F0.3 B1.1 F0.4 B1.2 F0.5 B0.0 F1.3 B0.1 F1.4 B0.2 F1.5 B1.3 B1.4 B1.5 B0.3 B0.4 B0.5", staged(Interleaved(6, 3, 1, 2)))
-	require.Equal(t, "F0.0 F0.1 F1.0 F1.1 F2.0 F2.1 F0.2 B2.0 F0.3 B2.1 F1.2 B1.0 F1.3 B1.1 F2.2 B0.0 F2.3 B0.1 B2.2 B2.3 B1.2 B1.3 B0.2 B0.3", staged(Interleaved(4, 2, 0, 3)))
+	require.Equal(t,
+		"F0.0 F0.1 F0.2 F0.3 F1.0 F1.1 F1.2 F1.3 F0.4 F0.5 F0.6 B1.0 F0.7 B1.1 F1.4 B1.2 F1.5 B1.3 F1.6 B0.0 F1.7 "+
+			"B0.1 B0.2 B0.3 B1.4 B1.5 B1.6 B1.7 B0.4 B0.5 B0.6 B0.7", staged(Interleaved(8, 4, 0, 2)))
+	require.Equal(t,
+		"F0.0 F0.1 F0.2 F1.0 F1.1 F1.2 B1.0 F0.3 B1.1 F0.4 B1.2 F0.5 B0.0 F1.3 B0.1 F1.4 B0.2 F1.5 B1.3 B1.4 B1.5 "+
+			"B0.3 B0.4 B0.5", staged(Interleaved(6, 3, 1, 2)))
+	require.Equal(t,
+		"F0.0 F0.1 F1.0 F1.1 F2.0 F2.1 F0.2 B2.0 F0.3 B2.1 F1.2 B1.0 F1.3 B1.1 F2.2 B0.0 F2.3 B0.1 B2.2 B2.3 B1.2 "+
+			"B1.3 B0.2 B0.3", staged(Interleaved(4, 2, 0, 3)))
 	require.Equal(t, "F0.0 F0.1 F1.0 F1.1 B1.0 B1.1 B0.0 B0.1", staged(Interleaved(2, 4, 0, 2)))
 }
 
@@ -201,7 +209,8 @@ func TestSchedulesAreThoseOfPyTorch(t *testing.T) {
 func TestOffloadedShardsAreOnTheHost(t *testing.T) {
 	for _, offload := range []bool{false, true} {
 		tape := newTape()
-		_, err := FullyShard(tape, World{Size: 4}, Options{Offload: offload}, []Group{{Params: params(tape, []int64{64, 32})}})
+		_, err := FullyShard(tape, World{Size: 4}, Options{Offload: offload},
+			[]Group{{Params: params(tape, []int64{64, 32})}})
 		require.NoError(t, err)
 		want := int64(64 / 4 * 32 * 4)
 		if offload {

@@ -111,7 +111,9 @@ func FullyShard(t *trace.Tape, w World, o Options, groups []Group) (*FSDP, error
 	}
 	f := &FSDP{tape: t, world: World{Size: each, Rank: w.Rank % each}, copies: o.Replicate, options: o, syncs: true}
 	if rows := mostRows(groups); rows < each {
-		return nil, fmt.Errorf("%d ranks share out rows of parameters, and the longest has %d: some ranks would hold nothing; use fewer GPUs, or replicas", each, rows)
+		return nil,
+			fmt.Errorf("%d ranks share out rows of parameters, and the longest has %d: some ranks would hold "+
+				"nothing; use fewer GPUs, or replicas", each, rows)
 	}
 	if o.Beside {
 		t.Streams(append(slices.Clone(streamNames), "frozen all-gather copy-in", "frozen all-gather")...)
@@ -124,7 +126,10 @@ func FullyShard(t *trace.Tape, w World, o Options, groups []Group) (*FSDP, error
 			world.Size /= g.Among
 			world.Rank %= world.Size
 		}
-		p := &ParamGroup{fsdp: f, world: world, modules: append([]string{g.Module}, g.With...), reshards: o.Reshard == ReshardAll || o.Reshard == ReshardAuto && i < len(groups)-1}
+		p := &ParamGroup{
+			fsdp: f, world: world, modules: append([]string{g.Module}, g.With...),
+			reshards: o.Reshard == ReshardAll || o.Reshard == ReshardAuto && i < len(groups)-1,
+		}
 		var old []*trace.Tensor
 		for _, param := range g.Params {
 			s, err := newShardedParam(param, world, o)
@@ -254,7 +259,8 @@ func (f *FSDP) Check() error {
 	for _, g := range f.groups {
 		for _, s := range g.params {
 			if !s.used {
-				return fmt.Errorf("the forward pass of module %q is never called, and so fully_shard never gathers its parameters, such as %s; wrap another module", g.modules[0], s.name)
+				return fmt.Errorf("the forward pass of module %q is never called, and so fully_shard never gathers "+
+					"its parameters, such as %s; wrap another module", g.modules[0], s.name)
 			}
 		}
 	}

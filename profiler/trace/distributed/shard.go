@@ -42,7 +42,10 @@ func newShardedParam(p Param, w World, o Options) (*shardedParam, error) {
 	if len(shape) == 0 {
 		return nil, fmt.Errorf("AssertionError: Shard dim 0 is invalid for 0D tensor: %s; give it a dimension", p.Name)
 	}
-	s := &shardedParam{name: p.Name, shape: shape, row: 1, dtype: x.DType(), gathered: x.DType(), trains: x.RequiresGrad()}
+	s := &shardedParam{
+		name: p.Name, shape: shape, row: 1, dtype: x.DType(), gathered: x.DType(),
+		trains: x.RequiresGrad(),
+	}
 	for _, d := range shape[1:] {
 		s.row *= d
 	}

@@ -29,7 +29,8 @@ func ParallelizeModule(t *trace.Tape, w World, layers []Linear, meta bool) error
 			dim = 1
 		}
 		if n := (*l.Weight).Size(dim); n%w.Size != 0 {
-			return fmt.Errorf("%d ranks cannot share the %d %s of %s evenly", w.Size, n, []string{"outputs", "inputs"}[dim], l.Path)
+			return fmt.Errorf("%d ranks cannot share the %d %s of %s evenly", w.Size, n,
+				[]string{"outputs", "inputs"}[dim], l.Path)
 		}
 		split := split
 		if meta {

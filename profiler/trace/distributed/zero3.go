@@ -140,7 +140,10 @@ func (z *ZeRO3) external(x *trace.Tensor) {
 // partition takes a parameter apart.
 func (z *ZeRO3) partition(p Param) *zeroParam {
 	t, old := z.tape, *p.Tensor
-	q := &zeroParam{name: p.Name, numel: old.Numel(), part: ceil.Div(old.Numel(), z.world.Size), trains: old.RequiresGrad()}
+	q := &zeroParam{
+		name: p.Name, numel: old.Numel(), part: ceil.Div(old.Numel(), z.world.Size),
+		trains: old.RequiresGrad(),
+	}
 	q.stays = q.numel <= z.fetch.Persist
 	old.FreeStorage()
 	if !q.trains && !z.fetch.OffloadWeights {
@@ -190,7 +193,8 @@ func (z *ZeRO3) allocate() {
 	if !z.options.OffloadOptimizer {
 		z.grads = t.Hold(t.New("zeros", program.Gradients, d, total))
 	}
-	for _, q := range z.trained { // gathered once, so that a hook finds its gradient (create_reduce_and_remove_grad_hooks)
+	// gathered once, so that a hook finds its gradient (create_reduce_and_remove_grad_hooks)
+	for _, q := range z.trained {
 		f := t.Frame()
 		f.Let(empty(t, program.Temporaries, d, q.part*z.world.Size))
 		f.End()

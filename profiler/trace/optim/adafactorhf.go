@@ -33,7 +33,8 @@ func factored(f *trace.Frame, s *slot, grad *trace.Tensor, update **trace.Tensor
 		trace.Update("add__Tensor", 2, trace.Update("mul__Tensor", 1, s.state[cameSquare]), *update)
 		f.Set(update, trace.Update("mul__Tensor", 1, trace.Pointwise("rsqrt", 4, s.state[cameSquare]), grad))
 	}
-	trace.Update("div__Tensor", 4, *update, trace.Update("clamp_", 1, trace.Pointwise("div_Tensor", 4, rootMeanSquare(*update))))
+	trace.Update("div__Tensor", 4, *update,
+		trace.Update("clamp_", 1, trace.Pointwise("div_Tensor", 4, rootMeanSquare(*update))))
 }
 
 // singleAdafactorHF is Adafactor.step of transformers 5.23, and GaLore's copy of it, which

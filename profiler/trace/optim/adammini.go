@@ -41,7 +41,8 @@ func singleAdamMini(o *Optimizer, f *trace.Frame, l *lists) {
 			trace.Update("mul__Tensor", 1, p)
 		}
 		trace.Update("lerp__Scalar", 3, l.state[miniFirst][i], grad)
-		f.Set(&step, trace.Update("add__Tensor", 1, trace.Pointwise("div_Tensor", 4, trace.Pointwise("sqrt", 4, second))))
+		f.Set(&step, trace.Update("add__Tensor", 1,
+			trace.Pointwise("div_Tensor", 4, trace.Pointwise("sqrt", 4, second))))
 		f.Set(&size, trace.Pointwise("mul_Tensor", 1, trace.Pointwise("reciprocal", 4, step)))
 		f.Set(&update, trace.Pointwise("mul_Tensor", 1, l.state[miniFirst][i], size))
 		trace.Update("mul__Tensor", 1, update)

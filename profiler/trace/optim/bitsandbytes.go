@@ -59,7 +59,9 @@ func (o *Optimizer) initBits8Of(s *slot, p *trace.Tensor) {
 	}
 	if bits8 {
 		for k := range states {
-			s.state[bnbScale1+k] = o.keep(func() *trace.Tensor { return o.tape.Zeros(trace.F32, copies[k]*ceil.Div(p.Numel(), block)) })
+			s.state[bnbScale1+k] = o.keep(func() *trace.Tensor {
+				return o.tape.Zeros(trace.F32, copies[k]*ceil.Div(p.Numel(), block))
+			})
 		}
 	}
 }
@@ -92,7 +94,8 @@ func (o *Optimizer) updateBits8(s *slot, p, grad *trace.Tensor) {
 			written = append(written, x)
 		}
 	}
-	o.tape.Kernel("optimizer_update_8bit_blockwise", flops*p.Numel(), written, append([]*trace.Tensor{grad}, written...))
+	o.tape.Kernel("optimizer_update_8bit_blockwise", flops*p.Numel(), written,
+		append([]*trace.Tensor{grad}, written...))
 }
 
 // The optimizers of torchao: elements of a block that share a scale, and values that a code
@@ -116,7 +119,9 @@ func initTorchao(o *Optimizer, s *slot) {
 	}
 	for k := range 2 {
 		if n < min8bit || n%elements != 0 {
-			s.state[bnbState1+k] = o.keep(func() *trace.Tensor { return s.param.FilledLike("zeros_like", s.param.DType()) })
+			s.state[bnbState1+k] = o.keep(func() *trace.Tensor {
+				return s.param.FilledLike("zeros_like", s.param.DType())
+			})
 			continue
 		}
 		s.state[bnbState1+k] = o.keep(func() *trace.Tensor { return o.tape.Zeros(trace.U8, bytes) })

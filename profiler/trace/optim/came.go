@@ -56,7 +56,8 @@ func singleCAME(o *Optimizer, f *trace.Frame, l *lists) {
 		trace.Update("div__Tensor", 4, update, trace.Update("clamp_", 1, divideScalar(rootMeanSquare(update))))
 		first := s.state[cameFirst]
 		trace.Update("add__Tensor", 2, trace.Update("mul__Tensor", 1, first), update)
-		f.Set(&residual, trace.Pointwise("add_Tensor", 1, trace.Pointwise("pow_Tensor_Scalar", 1, trace.Pointwise("sub_Tensor", 2, update, first))))
+		f.Set(&residual, trace.Pointwise("add_Tensor", 1,
+			trace.Pointwise("pow_Tensor_Scalar", 1, trace.Pointwise("sub_Tensor", 2, update, first))))
 		if factored {
 			average(s.state[cameResidualRows], s.state[cameResidualColumns], residual)
 			f.Set(&approximated, approximate(f, s.state[cameResidualRows], s.state[cameResidualColumns]))

@@ -26,7 +26,8 @@ var named = []namedConfig{
 	{"rmsprop", Config{Algorithm: RMSprop}},
 	{"adagrad", Config{Algorithm: Adagrad}},
 	{"adadelta", Config{Algorithm: Adadelta}},
-	{"adafactor", Config{Algorithm: Adafactor, Implementation: SingleTensor}}, // unlike the others, not foreach unless told
+	// unlike the others, not foreach unless told
+	{"adafactor", Config{Algorithm: Adafactor, Implementation: SingleTensor}},
 	{"adafactor-foreach", Config{Algorithm: Adafactor}},
 	{"adamax", Config{Algorithm: Adamax}},
 	{"nadam", Config{Algorithm: NAdam}},
@@ -61,7 +62,8 @@ var named = []namedConfig{
 	{"badam", Config{Algorithm: BAdam, WeightDecay: true}}, // of the block that is trained
 	{"adamw8bit-torchao", Config{Algorithm: AdamW8bitAO, Implementation: SingleTensor}},
 	{"adamw-fp8", Config{Algorithm: AdamWFp8, Implementation: SingleTensor}},
-	{"adamw4bit", Config{Algorithm: AdamW4bit, Implementation: SingleTensor}}, // of torchao; temporaries of its compiled kernel are not known
+	// of torchao; temporaries of its compiled kernel are not known
+	{"adamw4bit", Config{Algorithm: AdamW4bit, Implementation: SingleTensor}},
 }
 
 // usualRank is the rank of GaLore and APOLLO in transformers.

@@ -60,7 +60,8 @@ var algorithmNames = [numAlgorithms]string{
 	"RMSprop", "Adagrad", "Adadelta", "Rprop", "Adafactor",
 	"Muon", "AdamW8bit", "AdamW32bit", "Lion8bit", "Lion32bit", "AdEMAMix8bit", "AdEMAMix32bit",
 	"AdamW4bit", "AdamWScheduleFree", "Adam_mini", "CAME",
-	"GaLoreAdamW", "GaLoreAdamW8bit", "GaLoreAdafactor", "APOLLOAdamW", "transformers.Adafactor", "GrokAdamW", "StableAdamW",
+	"GaLoreAdamW", "GaLoreAdamW8bit", "GaLoreAdafactor", "APOLLOAdamW", "transformers.Adafactor", "GrokAdamW",
+	"StableAdamW",
 	"SGDScheduleFree", "Lomo", "AdaLomo", "torchao.AdamW8bit", "AdamWFp8", "BlockOptimizer",
 }
 

@@ -50,11 +50,14 @@ func TestStateIsAllThatAStepLeaves(t *testing.T) {
 		"adam": 800, "adam-wd": 800, "adamw": 800, "adamw-single": 800, "amsgrad": 1200, "adamw-fused": 804,
 		"nadam": 800, "radam": 800, "adamax": 800, "adadelta": 800, "rprop": 800, "rmsprop": 400, "adagrad": 400,
 		"adafactor": 80, "adafactor-foreach": 80, // a row and a column of ten
-		"muon": 400, "adamw8bit": 800, "paged-adamw8bit": 800, "paged-adamw32bit": 800, "lion8bit": 400, "adamw4bit": 800, // below 4096 elements
+		// below 4096 elements
+		"muon": 400, "adamw8bit": 800, "paged-adamw8bit": 800, "paged-adamw32bit": 800, "lion8bit": 400,
+		"adamw4bit": 800,
 		"lion32bit": 400, "paged-lion8bit": 400, "paged-lion32bit": 400,
 		"ademamix8bit": 1200, "ademamix32bit": 1200, "paged-ademamix8bit": 1200, "paged-ademamix32bit": 1200,
 		"schedule-free-adamw": 800, "adam-mini": 440, "came": 564, // rows and columns of ten, a root mean square
-		"galore-adamw": 800, "galore-adafactor": 84, "apollo-adamw": 800, "galore-adamw8bit": 800, // without layers that are projected
+		// without layers that are projected
+		"galore-adamw": 800, "galore-adafactor": 84, "apollo-adamw": 800, "galore-adamw8bit": 800,
 		"adafactor-transformers": 84, "grokadamw": 0, "stable-adamw": 809, "schedule-free-sgd": 400,
 		"lomo": 0, "adalomo": 80, "badam": 1200, "badam-fused": 1200, "adamw8bit-torchao": 800, "adamw-fp8": 800,
 	}
@@ -122,7 +125,8 @@ func TestScalerKeepsScaleAndGrowthAlone(t *testing.T) {
 				s.Step(o)
 				s.Update()
 				after := live(tape.Program())
-				require.Equal(t, before.Total()+8, after.Total(), "scale and growth tracker, %s, unscaled %v", name, unscale)
+				require.Equal(t, before.Total()+8, after.Total(), "scale and growth tracker, %s, unscaled %v",
+					name, unscale)
 			}
 		}
 	}

@@ -49,9 +49,11 @@ func Unscales(inKernel bool, groups ...[]*trace.Tensor) error {
 		switch {
 		case !p.RequiresGrad():
 		case p.DType() == trace.F16 && !inKernel:
-			return errors.New("ValueError: Attempting to unscale FP16 gradients: autocast in fp16 needs weights in fp32")
+			return errors.New(
+				"ValueError: Attempting to unscale FP16 gradients: autocast in fp16 needs weights in fp32")
 		case p.DType() == trace.BF16:
-			return errors.New("NotImplementedError: \"_amp_foreach_non_finite_check_and_unscale_cuda\" not implemented for 'BFloat16': autocast in fp16 needs weights in fp32; use autocast in bf16")
+			return errors.New("NotImplementedError: \"_amp_foreach_non_finite_check_and_unscale_cuda\" not " +
+				"implemented for 'BFloat16': autocast in fp16 needs weights in fp32; use autocast in bf16")
 		}
 	}
 	return nil

@@ -29,7 +29,8 @@ func main() {
 	log.SetPrefix("questions: ")
 	known := flag.Bool("models", false, "ask about the models that vprof knows, not about drawn shapes")
 	list := flag.String("list", "", "draw from the convolutions in `file`")
-	sizes := flag.String("batches", "", "batch `sizes` to ask models with, separated by commas (default: 35 from 1 to 1024)")
+	sizes := flag.String("batches", "",
+		"batch `sizes` to ask models with, separated by commas (default: 35 from 1 to 1024)")
 	n := flag.Int("n", 100_000, "draw that many `questions`")
 	seed := flag.Uint64("seed", 1, "`number` that the draw starts from")
 	flag.Parse()

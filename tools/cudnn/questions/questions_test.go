@@ -144,7 +144,10 @@ func TestModelsAreAskedInAllBatchesAndPrecisionsWithEachSettingHalvedAndDoubled(
 	for _, settings := range []models.Settings{nil, {"side": 50}, {"side": 200}} {
 		for _, amp := range models.Precisions() {
 			for _, batch := range batches {
-				require.Contains(t, cases, models.Case{Model: "made-up", Stage: "full", Batch: batch, AMP: amp, Settings: settings})
+				require.Contains(t, cases, models.Case{
+					Model: "made-up", Stage: "full", Batch: batch, AMP: amp,
+					Settings: settings,
+				})
 			}
 		}
 	}
@@ -163,7 +166,8 @@ func TestOneChannelAndOneRowHaveOneLayout(t *testing.T) {
 
 func TestListsAreDrawnFromAtAnyBatch(t *testing.T) {
 	list := filepath.Join(t.TempDir(), "libraries.txt")
-	text := "2 0 1 3 64 1 224 224 7 7 2 2 3 3 1 1 112 112\n1 0 4 8 8 8 100 5 1 2 1 100\n3 1 1 16 8 1 8 8 8 2 2 2 2 2 2 0 0 0 1 1 1 16 16 16\n"
+	text := "2 0 1 3 64 1 224 224 7 7 2 2 3 3 1 1 112 112\n1 0 4 8 8 8 100 5 1 2 1 100\n3 1 1 16 8 1 8 8 8 2 2 2 2 " +
+		"2 2 0 0 0 1 1 1 16 16 16\n"
 	require.NoError(t, os.WriteFile(list, []byte(text), 0o600))
 	asked, err := chosen(false, nil, list, "2,4", 500, 1)
 	require.NoError(t, err)

@@ -44,11 +44,15 @@ func main() {
 	flag.IntVar(&f.support, "support", 1, "fewest cases behind a leaf that names an engine")
 	flag.IntVar(&f.splitSupport, "split-support", 1, "the same for how often engines split")
 	flag.StringVar(&f.check, "check", "", "tell how well the rules do on the answers in `file`")
-	flag.Int64Var(&f.fold, "held-out", -1, "leave out `fold` 0 to 4 of the geometries, and tell how well the rules do on it")
-	flag.BoolVar(&f.correct, "correct", false, "keep the rules that there are, and find where they are wrong on the answers")
+	flag.Int64Var(&f.fold, "held-out", -1,
+		"leave out `fold` 0 to 4 of the geometries, and tell how well the rules do on it")
+	flag.BoolVar(&f.correct, "correct", false,
+		"keep the rules that there are, and find where they are wrong on the answers")
 	flag.StringVar(&f.trusted, "trusted", "", "with -correct: `file` of questions that the rules were grown from")
-	flag.StringVar(&f.over, "over", "", "with -correct: the rules that there are lie in another `directory`, and stay there")
-	records := flag.String("records", "", "find from recorded calls in `file` where kernels run that cuDNN proposes only if there is a device")
+	flag.StringVar(&f.over, "over", "",
+		"with -correct: the rules that there are lie in another `directory`, and stay there")
+	records := flag.String("records", "",
+		"find from recorded calls in `file` where kernels run that cuDNN proposes only if there is a device")
 	flag.Parse()
 	if f.trees < 1 || f.trees > forest.MostTrees {
 		log.Fatalf("-trees %d: want 1 to %d", f.trees, forest.MostTrees)
@@ -126,7 +130,10 @@ func (f *fitter) fit(generation int, paths []string) error {
 	if f.check != "" {
 		err := oracle.Read(f.check, func(a oracle.Answer) {
 			o := operationOf(&a)
-			cases[o] = append(cases[o], labeled{Answer: a, study: cudnn.NewStudy(a.Config, a.Operation, board), check: true})
+			cases[o] = append(cases[o], labeled{
+				Answer: a,
+				study:  cudnn.NewStudy(a.Config, a.Operation, board), check: true,
+			})
 		})
 		if err != nil {
 			return err
@@ -136,7 +143,10 @@ func (f *fitter) fit(generation int, paths []string) error {
 		err := oracle.ReadQuestions(f.trusted, func(q oracle.Question) {
 			a := oracle.Answer{Question: q}
 			o := operationOf(&a)
-			cases[o] = append(cases[o], labeled{Answer: a, study: cudnn.NewStudy(q.Config, q.Operation, board), trusted: true})
+			cases[o] = append(cases[o], labeled{
+				Answer: a, study: cudnn.NewStudy(q.Config, q.Operation, board),
+				trusted: true,
+			})
 		})
 		if err != nil {
 			return err
@@ -192,7 +202,8 @@ func (f *fitter) operation(generation int, o operation, cases []labeled, variant
 	if len(held) > 0 {
 		log.Printf("sm%d %v: held out %d cases, %v", generation, o, len(held), examine(first, ensemble, held))
 	}
-	log.Printf("sm%d %v: %d cases, %d more without a formula, %d KiB", generation, o, len(train), unexplained, len(rules)>>10)
+	log.Printf("sm%d %v: %d cases, %d more without a formula, %d KiB", generation, o, len(train), unexplained,
+		len(rules)>>10)
 	return os.WriteFile(filepath.Join(f.dir, f.file(generation, cases[0].study.Operation(), o)), rules, 0o644)
 }
 

@@ -77,7 +77,10 @@ func TestTheChoiceBehindAnAnswerIsAmongItsExplanations(t *testing.T) {
 }
 
 func TestABufferOfNoSplitsIsOneSplit(t *testing.T) {
-	a := oracle.Answer{Question: oracle.Of(square(4, 64, 64, 16, 1), cudnn.GradWeight), Knobs: map[int]int64{knobSplitBuf: -1}}
+	a := oracle.Answer{
+		Question: oracle.Of(square(4, 64, 64, 16, 1), cudnn.GradWeight),
+		Knobs:    map[int]int64{knobSplitBuf: -1},
+	}
 	s := cudnn.NewStudy(a.Config, a.Operation, board)
 	want := cudnn.Choice{Engine: cudnn.Copies, Splits: 1}
 	a.Bytes = s.Bytes(want)
@@ -117,7 +120,10 @@ func TestFoldsKeepAGeometryTogether(t *testing.T) {
 // samples, splitting the reduction the more often the more channels there are,
 // and beyond that copies in one piece.
 func madeUp(t require.TestingT, n, ci, side int64) oracle.Answer {
-	a := oracle.Answer{Question: oracle.Of(square(n, ci, 64, side, 1), cudnn.GradWeight), Engine: 1, Knobs: map[int]int64{knobTile: 5}}
+	a := oracle.Answer{
+		Question: oracle.Of(square(n, ci, 64, side, 1), cudnn.GradWeight), Engine: 1,
+		Knobs: map[int]int64{knobTile: 5},
+	}
 	want := cudnn.Choice{Engine: cudnn.Copies}
 	if n <= 24 {
 		a.Engine, a.Knobs = 2, map[int]int64{knobTile: 7, knobSplitK: 2}
@@ -364,7 +370,9 @@ func TestVotesNameEachClassOnce(t *testing.T) {
 		return &forest.Branch{Threshold: cut, Less: less, Other: other}
 	}
 	named := func(names ...string) *forest.Forest {
-		return vote([]*forest.Branch{fork(1, leaf(0), fork(2, leaf(1), leaf(2)))}, len(names), func(i int) string { return names[i] })
+		return vote([]*forest.Branch{fork(1, leaf(0), fork(2, leaf(1), leaf(2)))}, len(names), func(i int) string {
+			return names[i]
+		})
 	}
 	require.Equal(t, forest.New([]string{"a", "b"}, fork(1, leaf(0), leaf(1))), named("a", "b", "b"))
 	require.Equal(t, forest.New([]string{"a", "b"}, fork(1, leaf(0), fork(2, leaf(1), leaf(0)))), named("a", "b", "a"))

@@ -67,7 +67,9 @@ type Tick time.Time
 // next waits for the next picture. Drawing one takes longer than many looks, so
 // there are at most two in a second.
 func (m Model) next() tea.Cmd {
-	return tea.Tick(max(500*time.Millisecond, min(m.o.Interval, time.Second)), func(t time.Time) tea.Msg { return Tick(t) })
+	return tea.Tick(max(500*time.Millisecond, min(m.o.Interval, time.Second)), func(t time.Time) tea.Msg {
+		return Tick(t)
+	})
 }
 
 // Init implements [tea.Model].

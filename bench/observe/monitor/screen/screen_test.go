@@ -48,11 +48,19 @@ func (d *desk) look(second int64) {
 	used, load, celsius, watts, limit := second*gib/3, int(second), 71, 285.0, 450.0
 	d.history.Add(monitor.Look{Samples: []monitor.Sample{
 		{
-			Time: d.now, GPU: 0, Name: "NVIDIA GeForce RTX 4090", Total: 24 * gib, Driver: 400 << 20, Used: used, Highest: used, Peak: used, Gap: 1.002,
+			Time: d.now, GPU: 0, Name: "NVIDIA GeForce RTX 4090", Total: 24 * gib, Driver: 400 << 20, Used: used,
+			Highest: used, Peak: used, Gap: 1.002,
 			GPUPercent: &load, Celsius: &celsius, Watts: &watts, LimitWatts: &limit,
-			Processes: []monitor.Process{{PID: 7, Name: "Xorg", Used: gib / 8, Peak: gib / 4}, {PID: 77, Name: "python3", Used: used, Peak: used}, {PID: 9, Used: -1}},
+			Processes: []monitor.Process{
+				{PID: 7, Name: "Xorg", Used: gib / 8, Peak: gib / 4},
+				{PID: 77, Name: "python3", Used: used, Peak: used},
+				{PID: 9, Used: -1},
+			},
 		},
-		{Time: d.now, GPU: 1, Name: "NVIDIA H100", Total: 80 * gib, Used: 76 * gib, Highest: 76 * gib, Peak: 79 * gib, Gap: 1.002},
+		{
+			Time: d.now, GPU: 1, Name: "NVIDIA H100", Total: 80 * gib, Used: 76 * gib, Highest: 76 * gib,
+			Peak: 79 * gib, Gap: 1.002,
+		},
 	}})
 }
 
@@ -91,12 +99,15 @@ func TestScreenShowsBoardsHistoryAndProcesses(t *testing.T) {
 	require.Contains(t, lines[0], "a look every 1s")
 	require.Regexp(t, `0 GeForce RTX 4090 █+.*│ + 83 % +load  60 % +71 °C +285 of 450 W`, lines[1])
 	require.Regexp(t, `1 H100 +█+.*│ + 95 %`, lines[2])
-	require.Contains(t, lines[4], "gpu 0: peak 20.00 GiB, looks up to 1.002s apart, 20.00 GiB now, the last 87 s, the driver keeps 400")
+	require.Contains(t, lines[4],
+		"gpu 0: peak 20.00 GiB, looks up to 1.002s apart, 20.00 GiB now, the last 87 s, the driver keeps 400")
 	require.Regexp(t, `24.00 GiB ┄+`, lines[5], "the limit")
 	require.Regexp(t, `peak ·+[▁-█]`, d.text())
 	require.Regexp(t, `\n +load +▁+▂+▃+▄+▅+`, d.text())
 	// By memory, the largest first.
-	require.Regexp(t, `(?s)77 +20.00 GiB +20.00 GiB +83 % +python3.*7 +128.00 MiB +256.00 MiB +1 % +Xorg.*9 +unknown +unknown`, d.text())
+	require.Regexp(t,
+		`(?s)77 +20.00 GiB +20.00 GiB +83 % +python3.*7 +128.00 MiB +256.00 MiB +1 % +Xorg.*9 +unknown +unknown`,
+		d.text())
 	require.Contains(t, lines[23], "q quit  p pause")
 }
 
@@ -175,7 +186,10 @@ func TestALostBoardSaysWhy(t *testing.T) {
 	d := sit(100, 24)
 	d.now = d.now.Add(time.Second)
 	d.history.Add(monitor.Look{
-		Samples: []monitor.Sample{{Time: d.now, Name: "NVIDIA GeForce RTX 4090", Peak: 20 * gib, Error: "nvmlInit: Driver Not Loaded"}},
+		Samples: []monitor.Sample{{
+			Time: d.now, Name: "NVIDIA GeForce RTX 4090", Peak: 20 * gib,
+			Error: "nvmlInit: Driver Not Loaded",
+		}},
 		Notices: []string{"gpu 0 is lost: nvmlInit: Driver Not Loaded"},
 	})
 	d.tell(screen.Tick(d.now))
@@ -206,7 +220,9 @@ func TestScreenFitsEveryTerminal(t *testing.T) {
 }
 
 func TestScreenWithoutALook(t *testing.T) {
-	m := screen.New(screen.Options{History: &monitor.History{}, Interval: time.Second, Limit: func(n int64) int64 { return n }, Now: time.Now})
+	m := screen.New(screen.Options{History: &monitor.History{}, Interval: time.Second, Limit: func(n int64) int64 {
+		return n
+	}, Now: time.Now})
 	require.Contains(t, ansi.Strip(m.View().Content), "vprof monitor")
 }
 
@@ -215,7 +231,8 @@ func TestProgramDrawsAndQuits(t *testing.T) {
 	for _, key := range []string{"q", "\x03"} {
 		d := sit(80, 24)
 		var out bytes.Buffer
-		p := tea.NewProgram(d.Model, tea.WithInput(strings.NewReader(key)), tea.WithOutput(&out), tea.WithWindowSize(80, 24), tea.WithoutSignals(), tea.WithEnvironment([]string{"TERM=xterm-256color"}))
+		p := tea.NewProgram(d.Model, tea.WithInput(strings.NewReader(key)), tea.WithOutput(&out),
+			tea.WithWindowSize(80, 24), tea.WithoutSignals(), tea.WithEnvironment([]string{"TERM=xterm-256color"}))
 		_, err := p.Run()
 		require.False(t, err != nil && !errors.Is(err, tea.ErrInterrupted), "%v", err)
 		require.Contains(t, out.String(), "\x1b[?1049h", "the alternate screen")

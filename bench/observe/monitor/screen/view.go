@@ -152,9 +152,11 @@ func (m Model) table(s monitor.Sample) []string {
 	for _, p := range all[first : first+room] {
 		used, peak, share := "unknown", "unknown", "-"
 		if p.Used >= 0 {
-			used, peak, share = bytesize.Format(p.Used), bytesize.Format(p.Peak), fmt.Sprintf("%.0f %%", 100*float64(p.Used)/float64(max(1, s.Total)))
+			used, peak, share = bytesize.Format(p.Used), bytesize.Format(p.Peak),
+				fmt.Sprintf("%.0f %%", 100*float64(p.Used)/float64(max(1, s.Total)))
 		}
-		line := fmt.Sprintf(" %8d  %11s  %11s  %5s  %s", p.PID, used, peak, share, printable.Line(p.Name)) // a program chooses its own name
+		// a program chooses its own name
+		line := fmt.Sprintf(" %8d  %11s  %11s  %5s  %s", p.PID, used, peak, share, printable.Line(p.Name))
 		if p.PID == m.process {
 			line = chosen.Render(line)
 		}

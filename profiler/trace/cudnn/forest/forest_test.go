@@ -179,7 +179,10 @@ func TestLargeForestsVoteAsTheirTreesDo(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	lopsided := &forest.Branch{}
 	for i := range 300 {
-		b := &forest.Branch{Feature: i % numFeatures, Threshold: random.Float32(), Less: lopsided, Other: &forest.Branch{Class: i % 20}}
+		b := &forest.Branch{
+			Feature: i % numFeatures, Threshold: random.Float32(), Less: lopsided,
+			Other: &forest.Branch{Class: i % 20},
+		}
 		if i%3 == 0 {
 			b.Less, b.Other = b.Other, b.Less
 		}
@@ -252,10 +255,15 @@ func TestTreesThatCannotBeWalkedAreRefused(t *testing.T) {
 		want   string
 	}{
 		{"a feature that is none", func(p *parts) { p.features[1] = 1 }, "cut 1: feature 1 of 1"},
-		{"a cut that is none", func(p *parts) { p.features = append(p.features, 0); p.asked[0] = 3 }, "tree 0: question 0: cut 3 of 3"},
+		{"a cut that is none", func(p *parts) {
+			p.features = append(p.features, 0)
+			p.asked[0] = 3
+		}, "tree 0: question 0: cut 3 of 3"},
 		{"no cut", func(p *parts) { p.features = nil }, "tree 0: question 0: cut 0 of 0"},
 		{"half a tree", func(p *parts) { p.classified = nil }, "4 bytes are missing"},
-		{"questions before the first", func(p *parts) { p.blocks[0] = 1 }, "tree 0: block at node 0: 1 questions before it, not 0"},
+		{"questions before the first", func(p *parts) {
+			p.blocks[0] = 1
+		}, "tree 0: block at node 0: 1 questions before it, not 0"},
 		{"a question below a leaf", func(p *parts) { p.blocks[4] = 0b010 }, "tree 0: node 1 hangs on none"},
 		{"more questions than there are", func(p *parts) { p.blocks[4] = 0b011 }, "tree 0: 2 questions, not 1"},
 	} {
@@ -290,7 +298,10 @@ func FuzzDecode(f *testing.F) {
 	f.Add(stump(func(*parts) {}), uint64(1))
 	f.Add(stump(func(p *parts) { p.blocks[4] = 0b010 }), uint64(2))
 	f.Add(grown(3).Append(nil), uint64(3))
-	nan := forest.New(names(2), &forest.Branch{Threshold: float32(math.NaN()), Less: &forest.Branch{}, Other: &forest.Branch{Class: 1}})
+	nan := forest.New(names(2), &forest.Branch{
+		Threshold: float32(math.NaN()), Less: &forest.Branch{},
+		Other: &forest.Branch{Class: 1},
+	})
 	f.Add(nan.Append(nil), uint64(4))
 	f.Fuzz(func(t *testing.T, b []byte, seed uint64) {
 		first, rest, err := forest.Decode(b, numFeatures)

@@ -40,7 +40,10 @@ func (q *Question) sizes() [6]*[3]int64 {
 func (q Question) String() string {
 	c := q.Config
 	line := make([]byte, 0, 96)
-	for _, n := range [...]int64{int64(q.Operation), int64(c.DType), int64(c.Layout), int64(c.Dim), c.N, c.Ci, c.Co, c.Groups} {
+	for _, n := range [...]int64{
+		int64(q.Operation), int64(c.DType), int64(c.Layout), int64(c.Dim), c.N, c.Ci,
+		c.Co, c.Groups,
+	} {
 		line = append(strconv.AppendInt(line, n, 10), ' ')
 	}
 	for _, v := range q.sizes() {
