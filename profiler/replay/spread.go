@@ -3,6 +3,9 @@ package replay
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/vprof/vprof/profiler/allocator"
 	"github.com/vprof/vprof/profiler/program"
@@ -28,24 +31,28 @@ var perturbedSizes = [...]float64{.985, .99, .995, 1.005, 1.01, 1.015}
 
 // SpreadOf replays a program with its sizes and the order of its frees perturbed, on memory without
 // a limit. Equal programs have equal spreads.
-func SpreadOf(ctx context.Context, p *program.Program, config allocator.Config) (s Spread, err error) {
+func SpreadOf(ctx context.Context, p *program.Program, config allocator.Config) (Spread, error) {
+	var reserved [len(perturbedSizes)]int64
+	all, ctx := errgroup.WithContext(ctx)
 	for i, scale := range perturbedSizes {
-		r := perturbed{
-			program: p, scale: scale, chance: rand.NewPCG(uint64(i), 0),
-			blocks: make([]*allocator.Block, len(p.Buffers)),
-		}
-		if r.heap, err = allocator.New(allocator.NewMemory(noLimit, 0), config); err != nil {
-			return s, err
-		}
-		if err = r.run(ctx); err != nil {
-			return s, err
-		}
-		most := r.heap.Stats().ReservedBytes[allocator.All].Peak
-		if s.High = max(s.High, most); i == 0 || most < s.Low {
-			s.Low = most
-		}
+		all.Go(func() error {
+			heap, err := allocator.New(allocator.NewMemory(noLimit, 0), config)
+			if err != nil {
+				return err
+			}
+			r := perturbed{
+				program: p, heap: heap, scale: scale, chance: rand.NewPCG(uint64(i), 0),
+				blocks: make([]*allocator.Block, len(p.Buffers)),
+			}
+			err = r.run(ctx)
+			reserved[i] = heap.Stats().ReservedBytes[allocator.All].Peak
+			return err
+		})
 	}
-	return s, nil
+	if err := all.Wait(); err != nil {
+		return Spread{}, err
+	}
+	return Spread{slices.Min(reserved[:]), slices.Max(reserved[:])}, nil
 }
 
 // perturbed is a replay in which something is different.
