@@ -12,22 +12,22 @@ import (
 	"github.com/vprof/vprof/internal/printable"
 )
 
-// ask is what a scheduler is asked for: GPUs of a kind, on each of which the step takes so much by the upper
-// end of its interval.
+// ask fills the text of a request: how many GPUs are asked for, and how much memory the step needs on each, by
+// the upper end of the estimate's interval.
 type ask struct {
 	GPUs, Nodes, PerNode int
 	Board                string
-	// BoardGiB is what a GPU has at least to be one of these, MiB and GiB what is taken of it, Share the
-	// latter as a part of the former.
+	// BoardGiB is the memory of the board, MiB and GiB what the step needs of it, rounded up, and Share the
+	// need as a part of the board's memory, from 0 to 1.
 	BoardGiB, MiB, GiB int64
 	Share              float64
-	// Parts says that a part of one GPU does.
+	// Parts says that a part of one GPU is enough.
 	Parts bool
 	// Next says that another request stands before this one.
 	Next bool
 }
 
-// mostOnANode is how many GPUs machines of clouds and clusters have at most.
+// mostOnANode is how many GPUs one machine is taken to have at most, as those of clouds and clusters do.
 const mostOnANode = 8
 
 // request is the text that one scheduler takes.

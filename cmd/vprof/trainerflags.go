@@ -132,8 +132,9 @@ func (f *caseFlags) follow(cmd *cobra.Command, a *app, searched []string) error 
 		flag := f.flags.Lookup(s.Flag)
 		name, _, _ := strings.Cut(s.Value, "=")
 		switch {
-		case slices.Contains(searched, s.Flag), given[s.Flag] && s.Flag != "set", s.Flag == trainers.ImageSize &&
-			!f.onImages(a):
+		case slices.Contains(searched, s.Flag),
+			given[s.Flag] && s.Flag != "set",
+			s.Flag == trainers.ImageSize && !f.onImages(a):
 			continue
 		case s.Flag == "set" && slices.ContainsFunc(f.settings.pairs, func(pair string) bool {
 			return strings.HasPrefix(pair, name+"=")
