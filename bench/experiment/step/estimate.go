@@ -44,7 +44,7 @@ func (s *Setup) Estimate(gpu device.GPU, sample planner.Sample) (planner.Estimat
 
 // Estimated tries the case at a batch size and estimates what it needs on a board.
 func (s *Setup) Estimated(ctx context.Context, gpu device.GPU, batch int) (planner.Estimate, *Result, error) {
-	r, err := s.Settled(ctx, s.Trial(gpu, batch))
+	r, err := s.Settled(ctx, s.training(s.Trial(gpu, batch), 0))
 	if err != nil {
 		return planner.Estimate{}, nil, err
 	}
@@ -56,13 +56,23 @@ func (s *Setup) Estimated(ctx context.Context, gpu device.GPU, batch int) (plann
 // the cache had to grow in the second step, a third finds it in another order: it may have it
 // grow once more, or take blocks that are larger than what it asks for.
 func (s *Setup) Settled(ctx context.Context, t Trial) (*Result, error) {
-	r, err := s.Try(ctx, t)
-	for last := steadyStep; err == nil && r.Run != nil && last < mostSteps-1 && grows(r.Run, last); last++ {
+	key := t.Key()
+	if r := s.recent.get(key, t); r != nil {
+		return r, nil
+	}
+	for last := steadyStep; ; last++ {
+		t.Replay.Settling = last < mostSteps-1
+		r, err := s.Try(ctx, t)
+		if err != nil {
+			return nil, err
+		}
+		if !t.Replay.Settling || r.Run == nil || !grows(r.Run, last) {
+			s.recent.put(key, r)
+			return r, nil
+		}
 		r.Discard()
 		t.Steps = last + 2
-		r, err = s.Try(ctx, t)
 	}
-	return r, err
 }
 
 // mostSteps bounds how long a cache is given to settle.

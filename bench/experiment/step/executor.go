@@ -160,7 +160,8 @@ func simulate(ctx context.Context, p *program.Program, r *Result) error {
 		return err
 	}
 	r.Run, r.Device = run.Run, run.Device
-	if !t.Replay.Within && !t.Replay.Nominal {
+	goesOn := t.Replay.Settling && grows(run.Run, max(t.Steps-1, steadyStep))
+	if !t.Replay.Within && !t.Replay.Nominal && !goesOn {
 		r.Spread, err = replay.SpreadOf(ctx, p, conf)
 	}
 	return err

@@ -47,8 +47,7 @@ type Course struct {
 // Course tries a batch size with as many steps as it takes until further ones need no more, and
 // with validation after them.
 func (s *Setup) Course(ctx context.Context, t Trial, validation int) (*Course, error) {
-	t.Validation = cmp.Or(validation, s.model.Validation, t.Batch)
-	t.Replay.Training = true
+	t = s.training(t, validation)
 	training, err := s.Settled(ctx, t)
 	if err != nil {
 		return nil, err
@@ -65,6 +64,13 @@ func (s *Setup) Course(ctx context.Context, t Trial, validation int) (*Course, e
 		c.With, err = s.Try(ctx, training.Again(how))
 	}
 	return c, err
+}
+
+// training is a trial with its validation recorded and training alone replayed.
+func (s *Setup) training(t Trial, validation int) Trial {
+	t.Validation = cmp.Or(validation, s.model.Validation, t.Batch)
+	t.Replay.Training = true
+	return t
 }
 
 // withSpread is a course whose validation reserves nothing beyond what training has.

@@ -9,8 +9,8 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// Setup is a complete case of a model, ready to be tried and estimated. It is immutable:
-// results and recordings are returned, and another case is another setup.
+// Setup is a complete case of a model, ready to be tried and estimated. Results and recordings
+// are returned, and another case is another setup.
 type Setup struct {
 	model    models.Model
 	c        models.Case
@@ -18,6 +18,8 @@ type Setup struct {
 	evidence Evidence
 	// reported is the case as reports have it.
 	reported report.Case
+	// recent are results of this setup and of others that were made of it.
+	recent *recent
 }
 
 // New completes a case of the model. The error is a [*models.CaseError] or an
@@ -35,7 +37,7 @@ func New(m models.Model, c models.Case, e Evidence) (*Setup, error) {
 	if err != nil {
 		return nil, &AllocConfError{err}
 	}
-	return &Setup{model: m, c: c, conf: conf, evidence: e, reported: report.CaseOf(m, c)}, nil
+	return &Setup{model: m, c: c, conf: conf, evidence: e, reported: report.CaseOf(m, c), recent: &recent{}}, nil
 }
 
 // Of makes the setup of a report's case, of which the report holds everything. The error

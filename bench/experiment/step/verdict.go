@@ -32,7 +32,7 @@ func (s *Setup) keepMost(ctx context.Context, out *report.Estimate, r *Result, o
 		return nil
 	}
 	most, gpu := s.For(c), r.trial.Board
-	tried, err := most.Settled(ctx, most.Trial(gpu, r.trial.Batch))
+	tried, err := most.Settled(ctx, most.training(most.Trial(gpu, r.trial.Batch), 0))
 	if err != nil {
 		return err
 	}
