@@ -17,7 +17,7 @@ CUDA_PKG := $(CUDA_LIB) ./cmd/... ./tools/gpucheck
 # Tests of the command line that drive a device: those with the tag. The others
 # are the plain build's.
 CUDA_RUN  = '^($(shell grep -l '^//go:build cuda' cmd/vprof/*_test.go | xargs grep -oh '^func Test[[:alnum:]]*' | cut -c6- | paste -sd '|'))$$'
-.PHONY: all build static cuda test test-cuda test-slurm gpu-check gpu-check-build race lint fmt record-check run-check bench fuzz fuzz-nightly golden pictures cover kernels kernels-check cuda-header standins standins-check wheel wheels wheel-check clean
+.PHONY: all build static cuda test test-cuda test-slurm gpu-check gpu-check-build race lint fmt record-check run-check bench fuzz fuzz-nightly golden pictures cover kernels kernels-check cuda-header standins standins-check wheel wheels wheel-check dist clean
 
 all: build lint test
 
@@ -102,6 +102,12 @@ wheel-check: wheel ## the wheel installs into an empty environment and plans the
 	dist/empty/bin/vprof plan --model gpt2 --gpu rtx-4090
 	cd python && ../dist/empty/bin/python -m unittest discover -s tests
 	@for f in dist/*.whl; do [ $$(stat -c %s $$f) -le 40000000 ] || { echo "$$f is larger than 40 MB"; exit 1; }; done
+
+GORELEASER := $(GO) run github.com/goreleaser/goreleaser/v2@v2.12.7
+
+dist: ## dist/release: the archives of a release as they would be, with checksums and SBOMs; publishes nothing
+	$(GORELEASER) check
+	$(GORELEASER) release --snapshot --clean --skip=publish
 
 run-check: build ## training scripts under vprof run; needs a PYTHON with PyTorch for CUDA, torchvision, transformers, peft, timm, lightning and scipy
 	python3 tools/evidence/run_check.py --vprof ./vprof --python $(PYTHON)
