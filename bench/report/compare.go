@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/vprof/vprof/internal/bytesize"
@@ -25,6 +26,28 @@ type Comparison struct {
 	OnlyA     []string          `json:"only_a,omitempty"`
 	OnlyB     []string          `json:"only_b,omitempty"`
 	Snapshots []SnapshotSummary `json:"snapshots,omitempty"`
+	// Changes are what makes A's step B's where both train the same model otherwise, in the order in
+	// which they are made.
+	Changes []Change `json:"changes,omitempty"`
+}
+
+// Change is a setting in which two steps differ, and what it costs.
+type Change struct {
+	// Field is what tables call it; A and B are its values, empty where the model decides.
+	Field string `json:"field"`
+	A     string `json:"a"`
+	B     string `json:"b"`
+	// Device is how many bytes more the device holds with B's value, simulated, beside B's of the changes
+	// before; absent where that cannot be simulated.
+	Device *int64 `json:"device_bytes,omitempty"`
+}
+
+func (c Change) String() string {
+	cost := "?"
+	if c.Device != nil {
+		cost = signed(*c.Device)
+	}
+	return fmt.Sprintf("%s: %s %s -> %s", cost, c.Field, cmp.Or(c.A, "default"), cmp.Or(c.B, "default"))
 }
 
 // ComparisonRow is one count of one step.
@@ -139,6 +162,12 @@ func (c *Comparison) Sheets() []Sheet {
 		s.Notes = append(s.Notes, fmt.Sprintf("%s is %s, %s is %s; %d of %d rows differ by more than %.4g %%.",
 			c.A, kindOn(r.KindA, r.GPUA)+withA, c.B, kindOn(r.KindB, r.GPUB)+withB, c.Over, len(c.Rows),
 			100*c.Tolerance))
+	}
+	for _, change := range c.Changes {
+		s.Notes = append(s.Notes, change.String())
+	}
+	if len(c.Changes) > 0 {
+		s.Notes = append(s.Notes, "the costs are of the device, simulated, one change after the other.")
 	}
 	s.Notes = append(s.Notes, onlyIn(c.A, c.OnlyA)...)
 	s.Notes = append(s.Notes, onlyIn(c.B, c.OnlyB)...)

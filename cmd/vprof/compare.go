@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -10,6 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vprof/vprof/bench/experiment/compare"
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/device"
 )
 
 type compareOptions struct {
@@ -25,7 +29,7 @@ func newCompareCmd(a *app) *cobra.Command {
 		Use:   "compare [LABEL=]A [LABEL=]B",
 		Short: "Compare two runs, plans, references or PyTorch memory snapshots",
 		Args:  between(2, 2, "name two files to compare"),
-		RunE:  func(_ *cobra.Command, args []string) error { return runCompare(o, args) },
+		RunE:  func(cmd *cobra.Command, args []string) error { return runCompare(cmd.Context(), o, args) },
 	}
 	cmd.Flags().StringVar(&o.tolerance, "tolerance", "5%",
 		"largest relative `difference` that counts as none, like 2% or 0.02")
@@ -34,7 +38,7 @@ func newCompareCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-func runCompare(o *compareOptions, args []string) error {
+func runCompare(ctx context.Context, o *compareOptions, args []string) error {
 	tolerance, err := parseTolerance(o.tolerance)
 	if err != nil {
 		return usagef("--tolerance: %w", err)
@@ -57,7 +61,7 @@ func runCompare(o *compareOptions, args []string) error {
 	if err := o.out.open(); err != nil {
 		return err
 	}
-	c, err := compare.Sides(sides[0], sides[1], tolerance, o.batch)
+	c, err := compare.Sides(sides[0], sides[1], tolerance, o.batch, o.app.priced(ctx))
 	if err != nil {
 		return usageError{err}
 	}
@@ -69,6 +73,34 @@ func runCompare(o *compareOptions, args []string) error {
 		return negative{fmt.Errorf("%d of %d rows differ by more than %s", c.Over, len(c.Rows), o.tolerance)}
 	}
 	return nil
+}
+
+// priced simulates what a case needs.
+func (a *app) priced(ctx context.Context) compare.Price {
+	return func(c models.Case, batch int, name string) (int64, error) {
+		gpu, err := device.Lookup(name)
+		if err != nil {
+			return 0, err
+		}
+		m, err := a.models().Lookup(c.Model)
+		if err != nil {
+			return 0, err
+		}
+		setup, err := step.New(m, c, step.Evidence{Residuals: a.residuals})
+		if err != nil {
+			return 0, err
+		}
+		result, err := setup.Try(ctx, setup.Trial(gpu, batch))
+		if err != nil {
+			return 0, err
+		}
+		defer result.Discard()
+		e, err := setup.Estimate(gpu, result.Sample())
+		if err != nil {
+			return 0, err
+		}
+		return e.Device.Value, nil
+	}
 }
 
 // readSide reads LABEL=FILE or FILE.

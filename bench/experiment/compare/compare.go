@@ -36,8 +36,10 @@ type Amounts struct {
 	Release, Anyway string
 	// Script tells a run of a command, which is compared with another whatever their names are.
 	Script bool
-	Batch  int
-	GPU    string
+	// Case is what was trained; without a model where the file does not say.
+	Case  models.Case
+	Batch int
+	GPU   string
 	// Board is the name of the very board, and UUID the driver's; empty where
 	// the file does not say.
 	Board, UUID string
@@ -108,7 +110,7 @@ func (s *Side) reference(r io.Reader, name string) error {
 		if rec.Status == reference.OK {
 			s.Steps = append(s.Steps, Amounts{
 				Of: stepName(rec.Case, rec.Batch), Release: rec.ReleaseName(), Anyway: anyway(rec.Case, rec.Batch),
-				Batch: rec.Batch, GPU: rec.GPU, Kind: "reference",
+				Case: rec.Case, Batch: rec.Batch, GPU: rec.GPU, Kind: "reference",
 				Allocated: rec.PeakAllocated, Reserved: rec.PeakReserved, Device: rec.PeakDevice,
 			})
 		}
@@ -127,8 +129,8 @@ func (s *Side) reports(r io.Reader, name string) error {
 			d, _ := r.Find(p.Device)
 			a := Amounts{
 				Of: stepName(r.Case.Case, p.Batch), Release: r.Case.ReleaseName(), Anyway: anyway(r.Case.Case, p.Batch),
-				Batch: p.Batch,
-				GPU:   d.GPU, Board: d.Name, UUID: d.UUID, Script: r.Script != nil ||
+				Case: r.Case.Case, Batch: p.Batch,
+				GPU: d.GPU, Board: d.Name, UUID: d.UUID, Script: r.Script != nil ||
 					strings.HasPrefix(r.Case.Model, "vprof:"),
 			}
 			switch {
@@ -168,8 +170,9 @@ func (e *NothingToCompareError) Error() string { return e.Reason }
 
 // Sides puts b beside a. Differences are relative to a; a row is over the
 // tolerance if the larger side is off by more than that. Batch, if not zero,
-// chooses the steps of that batch size.
-func Sides(a, b *Side, tolerance float64, batch int) (*report.Comparison, error) {
+// chooses the steps of that batch size. Where each side has one step of the same model, trained
+// otherwise, the comparison says what differs and, by price, what it costs.
+func Sides(a, b *Side, tolerance float64, batch int, price Price) (*report.Comparison, error) {
 	out := &report.Comparison{
 		Schema: report.ComparisonSchema, A: a.Label, B: b.Label, Tolerance: tolerance, Rows: []report.ComparisonRow{},
 	}
@@ -184,11 +187,16 @@ func Sides(a, b *Side, tolerance float64, batch int) (*report.Comparison, error)
 		out.Match(as[0].row(), bs[0].row(), cmpName(as[0], bs[0]))
 	} else if pair(out, as, bs); len(out.Rows) == 0 && len(as) == 1 && len(bs) == 1 && as[0].Script && bs[0].Script {
 		out.Match(as[0].row(), bs[0].row(), as[0].Of+" and "+bs[0].Of) // runs of commands are what their user compares
+	} else if len(out.Rows) == 0 && oneModel(as, bs) {
+		out.OnlyA, out.OnlyB = nil, nil
+		out.Match(as[0].row(), bs[0].row(), as[0].Case.Model)
+		out.Changes = changes(as[0], bs[0], price)
 	}
 	if len(out.Rows) == 0 {
 		return nil,
-			&NothingToCompareError{fmt.Sprintf("no step is in both files: %s has %s, %s has %s; vprof report shows "+
-				"two ways of training side by side", a.Label, example(as), b.Label, example(bs))}
+			&NothingToCompareError{fmt.Sprintf("no step is in both files: %s has %s, %s has %s; --batch leaves one "+
+				"step of each, and vprof report shows two ways of training side by side", a.Label, example(as),
+				b.Label, example(bs))}
 	}
 	for _, s := range []*Side{a, b} {
 		if s.Snapshot != nil {

@@ -28,7 +28,7 @@ func side(label string, steps ...compare.Amounts) *compare.Side {
 }
 
 func TestDifferencesAreRelativeToA(t *testing.T) {
-	c, err := compare.Sides(side("old", amounts("x", 1000)), side("new", amounts("x", 1060)), 0.05, 0)
+	c, err := compare.Sides(side("old", amounts("x", 1000)), side("new", amounts("x", 1060)), 0.05, 0, nil)
 	require.NoError(t, err)
 	require.Equal(t, "old", c.A)
 	require.Equal(t, "new", c.B)
@@ -38,24 +38,24 @@ func TestDifferencesAreRelativeToA(t *testing.T) {
 	require.True(t, c.Rows[0].Over)
 	require.Equal(t, 2, c.Over)
 
-	c, err = compare.Sides(side("old", amounts("x", 1000)), side("new", amounts("x", 1050)), 0.05, 0)
+	c, err = compare.Sides(side("old", amounts("x", 1000)), side("new", amounts("x", 1050)), 0.05, 0, nil)
 	require.NoError(t, err)
 	require.Zero(t, c.Over, "the tolerance itself counts as no difference")
 }
 
 func TestStepsOfOneSideAreNamed(t *testing.T) {
 	c, err := compare.Sides(side("a", amounts("x", 1), amounts("y", 1)),
-		side("b", amounts("y", 1), amounts("z", 1)), 0, 0)
+		side("b", amounts("y", 1), amounts("z", 1)), 0, 0, nil)
 	require.NoError(t, err)
 	require.Equal(t, []string{"x"}, c.OnlyA)
 	require.Equal(t, []string{"z"}, c.OnlyB)
 	require.Equal(t, "y", c.Rows[0].Step)
 
 	var nothing *compare.NothingToCompareError
-	_, err = compare.Sides(side("a", amounts("x", 1)), side("b", amounts("z", 1)), 0, 0)
+	_, err = compare.Sides(side("a", amounts("x", 1)), side("b", amounts("z", 1)), 0, 0, nil)
 	require.ErrorAs(t, err, &nothing)
 	require.ErrorContains(t, err, `a has "x", b has "z"`)
-	_, err = compare.Sides(side("a", amounts("x", 1)), side("b", amounts("x", 1)), 0, 16)
+	_, err = compare.Sides(side("a", amounts("x", 1)), side("b", amounts("x", 1)), 0, 16, nil)
 	require.ErrorAs(t, err, &nothing)
 	require.ErrorContains(t, err, "none of that batch size")
 }
@@ -72,14 +72,14 @@ func TestBoardsAreMatchedByNearness(t *testing.T) {
 		side("a", on("t4", "cuda:0", "GPU-1", 100), on("t4", "cuda:1", "GPU-2", 200),
 			on("h100", "cuda:2", "GPU-3", 300)),
 		side("b", on("t4", "cuda:1", "GPU-1", 100), on("t4", "cuda:0", "GPU-2", 200),
-			on("l4", "cuda:2", "GPU-4", 300)), 0, 0)
+			on("l4", "cuda:2", "GPU-4", 300)), 0, 0, nil)
 	require.NoError(t, err)
 	require.Zero(t, c.Over, "the driver's names of the boards decide, not their numbers")
 	require.Equal(t, []string{"x on cuda:2"}, c.OnlyA)
 	require.Equal(t, []string{"x on cuda:2"}, c.OnlyB)
 
 	c, err = compare.Sides(side("a", on("t4", "cuda:0", "GPU-1", 100)),
-		side("b", on("h100", "cuda:0", "GPU-9", 150)), 0, 0)
+		side("b", on("h100", "cuda:0", "GPU-9", 150)), 0, 0, nil)
 	require.NoError(t, err)
 	require.Equal(t, 2, c.Over)
 }
@@ -91,11 +91,11 @@ func TestReleasesAreComparedWhereEachSideIsOfOne(t *testing.T) {
 		a.Anyway, a.Release = "x", release
 		return a
 	}
-	c, err := compare.Sides(side("a", of("2.11")), side("b", of("2.15")), 0, 0)
+	c, err := compare.Sides(side("a", of("2.11")), side("b", of("2.15")), 0, 0, nil)
 	require.NoError(t, err)
 	require.Equal(t, []string{"2.11", "2.15"}, []string{c.Rows[0].TorchA, c.Rows[0].TorchB})
 	var nothing *compare.NothingToCompareError
-	_, err = compare.Sides(side("a", of("2.11"), of("2.12")), side("b", of("2.15")), 0, 0)
+	_, err = compare.Sides(side("a", of("2.11"), of("2.12")), side("b", of("2.15")), 0, 0, nil)
 	require.ErrorAs(t, err, &nothing)
 }
 
@@ -113,8 +113,8 @@ func TestEveryStepIsAccountedFor(t *testing.T) {
 			return s
 		}
 		a, b := drawn("a"), drawn("b")
-		c, err := compare.Sides(a, b, 0, 0)
-		d, swapped := compare.Sides(b, a, 0, 0)
+		c, err := compare.Sides(a, b, 0, 0, nil)
+		d, swapped := compare.Sides(b, a, 0, 0, nil)
 		require.Equal(t, err == nil, swapped == nil)
 		if err != nil {
 			return
