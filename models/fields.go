@@ -96,7 +96,9 @@ var fields = []Field{
 		Usage: "train low-rank adapters instead of the model: `options` like r=8,alpha=16,target=all-linear, " +
 			"or target=q_proj,v_proj; dora=true; towers=false leaves out what sees or hears; " +
 			"parameters=experts.gate_up_proj,experts.down_proj is beside those of experts; " +
-			"save=embed_tokens,lm_head trains modules as a whole, match=REGEX goes by whole paths, and last",
+			"save=embed_tokens,lm_head trains modules as a whole, match=REGEX goes by whole paths, and last; " +
+			"method=NAME, first, is another method of peft, with the options of its configuration, like " +
+			"method=oft,oft_block_size=32,target=q_proj,v_proj",
 		form: pointed(ParseLoRA, func(c *Case) **LoRA { return &c.LoRA }, (*LoRA).String), say: after("LoRA "),
 	},
 	{

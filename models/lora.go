@@ -3,6 +3,7 @@ package models
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -10,8 +11,13 @@ import (
 )
 
 // LoRA are low-rank adapters beside linear layers of a frozen model, as
-// peft.LoraConfig describes them.
+// peft.LoraConfig describes them, or what another method of peft puts there.
 type LoRA struct {
+	// Method is another method than LoRA, and Options are what its configuration says beside
+	// what all methods have: the layers, and modules to save. Rank and what follows up to Dropout
+	// are of LoRA alone.
+	Method  string
+	Options map[string]string
 	// Rank is r, Alpha lora_alpha, which has no influence on memory.
 	Rank, Alpha int64
 	// Dropout of what goes into the adapters.
@@ -74,6 +80,9 @@ func ParseLoRA(text string) (LoRA, error) {
 		}
 	}
 	all := false
+	if i := strings.Index(text, "method="); i > 0 {
+		return LoRA{}, errors.New("method: it comes first, as what follows are its options")
+	}
 	for field := range strings.SplitSeq(text, ",") {
 		key, value, ok := strings.Cut(strings.TrimSpace(field), "=")
 		switch {
@@ -89,7 +98,7 @@ func ParseLoRA(text string) (LoRA, error) {
 			return LoRA{}, fmt.Errorf("%q is not key=value; %s", field, keysOfLoRA)
 		}
 		last, seen[key] = key, true
-		if err := l.set(key, value); err != nil {
+		if err := l.put(key, value); err != nil {
 			return LoRA{}, fmt.Errorf("%s: %w", key, err)
 		}
 		all = all || key == "target" && value == allLinear
@@ -103,7 +112,28 @@ func ParseLoRA(text string) (LoRA, error) {
 	return l, nil
 }
 
-const keysOfLoRA = "the keys are r, alpha, dropout, dtype, dora, target, towers, parameters, save and match"
+const keysOfLoRA = "the keys are method, r, alpha, dropout, dtype, dora, target, towers, parameters, save and match"
+
+// ofAllMethods are the keys that mean the same for each method of peft.
+var ofAllMethods = []string{"method", "dtype", "target", "towers", "save", "match"}
+
+// put sets what a key says, of another method than LoRA among its options.
+func (l *LoRA) put(key, value string) error {
+	switch {
+	case key == "method":
+		if l.Method = value; value == "lora" {
+			l.Method = ""
+		}
+		return nil
+	case l.Method == "" || slices.Contains(ofAllMethods, key):
+		return l.set(key, value)
+	}
+	if l.Options == nil {
+		l.Options = map[string]string{}
+	}
+	l.Options[key] = value
+	return nil
+}
 
 func (l *LoRA) set(key, value string) (err error) {
 	switch key {
@@ -204,6 +234,13 @@ func (l *LoRA) String() string {
 	}
 	if l.NoTowers {
 		dropout += "towers=false,"
+	}
+	if l.Method != "" {
+		options := ""
+		for _, key := range slices.Sorted(maps.Keys(l.Options)) {
+			options += key + "=" + l.Options[key] + ","
+		}
+		return fmt.Sprintf("method=%s,%s%s%s", l.Method, options, dropout, target)
 	}
 	return fmt.Sprintf("r=%d,alpha=%d,%s%s", l.Rank, l.Alpha, dropout, target)
 }

@@ -41,7 +41,7 @@ func TestLoRAIsReadAsPeftNamesIt(t *testing.T) {
 
 func TestLoRAErrorsNameTheKey(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                       `"" is not key=value; the keys are r, alpha, dropout, dtype, dora, target, towers, parameters, save and match`,
+		"":                       `"" is not key=value; the keys are method, r, alpha, dropout, dtype, dora, target, towers, parameters, save and match`,
 		"8":                      `"8" is not key=value`,
 		"r=0":                    `r: "0" is not a whole number from 1 to 65536`,
 		"r=many":                 `r: "many" is not a whole number`,
@@ -53,7 +53,7 @@ func TestLoRAErrorsNameTheKey(t *testing.T) {
 		"target=q_proj+":         `target: "q_proj+" has an empty name`,
 		"target=q_proj,":         `target: "q_proj+" has an empty name`,
 		"target=q_proj,r=2,k":    `"k" is not key=value`,
-		"rank=8": "rank: there is no such key; the keys are r, alpha, dropout, dtype, dora, target, " +
+		"rank=8": "rank: there is no such key; the keys are method, r, alpha, dropout, dtype, dora, target, " +
 			"towers, parameters, save and match",
 		"save=":             `save: "" has an empty name; use names like embed_tokens+lm_head`,
 		"towers=no":         `towers: "no" is neither true nor false`,

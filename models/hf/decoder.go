@@ -90,7 +90,7 @@ func CausalLM(net any, m Decoder, inputs *nn.Embedding, output *nn.Layer, text T
 // plainWeight is the weight of an output layer that is not called: of one with an adapter
 // the library reads it as well, and trains no adapter.
 func plainWeight(f *frame, output nn.Layer) *tensor {
-	if _, adapted := output.(*nn.LoRALinear); adapted {
+	if nn.Base(output) != nn.Trained(output) {
 		f.Tape().Raise(
 			errors.New("the loss in chunks reads the weight of the output layer, and leaves out the adapter " +
 				"beside it; leave the layer out of the targets of --lora, or take another loss"))

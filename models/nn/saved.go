@@ -63,7 +63,10 @@ func Trained(l Layer) Layer {
 // Base is the layer that stands below a copy or an adapter.
 func Base(l Layer) Layer {
 	l = Trained(l)
-	if a, ok := l.(*LoRALinear); ok {
+	switch a := l.(type) {
+	case *LoRALinear:
+		return a.BaseLayer
+	case *Tuned:
 		return a.BaseLayer
 	}
 	return l
@@ -129,6 +132,8 @@ func WithoutAdapters(model any, f func()) {
 		w := layerWalk{seen: map[uintptr]bool{}, wanted: func(l Layer, _ string) bool {
 			switch x := l.(type) {
 			case *LoRALinear:
+				x.off = off
+			case *Tuned:
 				x.off = off
 			case *ModulesToSave:
 				x.off = off

@@ -52,17 +52,16 @@ func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
 		return nil, err
 	}
 	but = leftAlone(c.LoRA, a, but)
-	made := nn.AdaptLinears(a.Model(), options, but...)
+	made, err := adapters(a, c, options, but)
+	if err != nil {
+		return nil, err
+	}
 	parameters, missing := nn.AdaptParameters(a.Model(), c.LoRA.Parameters, c.LoRA.RankOf, c.LoRA.Alpha != c.LoRA.Rank)
 	if reason := besideParameters(c, len(parameters), missing); reason != "" {
 		return wrong(reason)
 	}
 	if made = append(made, parameters...); len(made) == 0 {
-		paths := nn.LinearPaths(a.Model(), but...)
-		if len(paths) == 0 {
-			paths = nn.LinearPaths(a.Model())
-		}
-		return wrong(noneAdapted(c.LoRA, paths))
+		return wrong(noneAdapted(c.LoRA, pathsOf(a.Model(), but)))
 	}
 	if slices.ContainsFunc(made, func(l nn.Adapter) bool { return !nn.TakesMagnitude(l) }) {
 		return wrong(noMagnitude)
@@ -80,6 +79,33 @@ func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
 		return nil, nil
 	}
 	nn.Later(made)
+	return made, nil
+}
+
+// adapters puts those of LoRA beside linear layers, or what another method puts there.
+func adapters(a Adaptable, c models.Case, o nn.LoRA, but []nn.Layer) ([]nn.Adapter, error) {
+	if c.LoRA.Method == "" {
+		return nn.AdaptLinears(a.Model(), o, but...), nil
+	}
+	wrong := func(reason string) ([]nn.Adapter, error) {
+		return nil, &models.CaseError{Model: c.Model, Field: "lora", Reason: reason}
+	}
+	switch _, graph := a.(Graph); {
+	case graph:
+		return wrong("vprof records methods of peft other than LoRA in models of transformers; leave out method, or " +
+			"use \"vprof run\"")
+	case c.Quantize != "" || !c.QAT.IsZero() || c.Float8 != "" || c.Strategy != nil || c.Liger:
+		return wrong("vprof records methods of peft other than LoRA on one GPU, beside weights that are neither " +
+			"packed nor rounded, and without liger-kernel; leave those out, or use \"vprof run\"")
+	}
+	t, err := nn.NewTuning(c.LoRA.Method, c.LoRA.Options)
+	if err != nil {
+		return wrong(err.Error())
+	}
+	made, err := nn.Tune(a.Model(), t, c.LoRA.Adapts(), but...)
+	if err != nil {
+		return wrong(err.Error())
+	}
 	return made, nil
 }
 
@@ -119,6 +145,14 @@ func leftAlone(l *models.LoRA, a Adaptable, stay []nn.Layer) []nn.Layer {
 		return stay
 	}
 	return stay[len(a.Unadapted()):]
+}
+
+// pathsOf are those of the linear layers of a model but some, or of all where there are no others.
+func pathsOf(model any, but []nn.Layer) []string {
+	if paths := nn.LinearPaths(model, but...); len(paths) > 0 {
+		return paths
+	}
+	return nn.LinearPaths(model)
 }
 
 // noneAdapted says that none of the layers of the given paths gets an adapter. peft raises

@@ -1,0 +1,201 @@
+package nn
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// Method is one of peft's methods beside LoRA, at a linear layer that is frozen.
+type Method struct {
+	// Options are the keys of its configuration that bear on memory, with their defaults:
+	// "r=8 module_dropout=0".
+	Options string
+	// add gives a site its parameters, in the order in which peft registers them.
+	add func(s *Tuned) error
+	// share makes what all sites have in common, nil for most.
+	share func(sites []*Tuned)
+	// forward is that of peft's layer, of which x is the argument.
+	forward func(s *Tuned, f *trace.Frame, x *trace.Tensor) *trace.Tensor
+}
+
+// Methods are the names of the methods beside LoRA, as peft's PeftType has them in small letters.
+func Methods() []string { return slices.Sorted(maps.Keys(methods)) }
+
+// Tuned is a frozen linear layer with what a method of peft has put there, as peft 0.21 does.
+type Tuned struct {
+	Module
+	BaseLayer Projection
+	// Own has the method's parameters and buffers under the names that peft gives them.
+	Own     *Parts `torch:""`
+	Dropout Layer
+
+	method  *Method
+	options map[string]string
+	path    string
+	in, out int64
+	// shared are tensors of all sites, in the order in which the method's share has made them.
+	shared []*Buffer
+	bank   *Parameter
+	bases  int64 // of RandLoRA
+	off    bool
+}
+
+// Tuning is a method with values for its options.
+type Tuning struct {
+	method  *Method
+	options map[string]string
+}
+
+// NewTuning reads the options of a method; those that are not given have peft's defaults. The
+// error names what there is.
+func NewTuning(name string, given map[string]string) (Tuning, error) {
+	m, ok := methods[name]
+	if !ok {
+		return Tuning{}, fmt.Errorf("vprof has no rules for the method %s of peft; there are %s, and \"vprof run\" "+
+			"takes any", name, strings.Join(Methods(), ", "))
+	}
+	options, keys := map[string]string{}, []string{}
+	for field := range strings.FieldsSeq(m.Options) {
+		key, value, _ := strings.Cut(field, "=")
+		options[key], keys = value, append(keys, key)
+	}
+	for key, value := range given {
+		standard, ok := options[key]
+		switch {
+		case !ok:
+			return Tuning{}, fmt.Errorf("%s has no option %s that bears on memory; there are %s", name, key,
+				strings.Join(keys, ", "))
+		case !sameKind(standard, value):
+			return Tuning{}, fmt.Errorf("%s=%s of %s cannot be read; it is something like %s", key, value, name,
+				standard)
+		}
+		options[key] = value
+	}
+	return Tuning{m, options}, nil
+}
+
+// sameKind tells whether a value of an option is a number where its default is one, and a truth
+// value where that is one.
+func sameKind(standard, value string) bool {
+	if _, err := strconv.ParseFloat(standard, 64); err == nil {
+		n, err := strconv.ParseFloat(value, 64)
+		return err == nil && n >= -1
+	}
+	if _, err := strconv.ParseBool(standard); err == nil {
+		_, err := strconv.ParseBool(value)
+		return err == nil
+	}
+	return value != ""
+}
+
+// Tune is peft.get_peft_model with a method beside LoRA: it freezes the model and replaces its
+// linear layers that are wanted by their paths, but not those given. The error is of a layer that
+// the method does not take with these options.
+func Tune(model any, t Tuning, wanted func(path string) bool, but ...Layer) (made []Adapter, err error) {
+	Freeze(model)
+	var sites []*Tuned
+	walkLinears(model, true, but, func(v reflect.Value, path string) {
+		base, linear := v.Interface().(*Linear)
+		if err != nil || !wanted(path) {
+			return
+		}
+		if !linear {
+			err = fmt.Errorf("%s is no linear layer as PyTorch has it, beside which vprof has rules for LoRA alone",
+				path)
+			return
+		}
+		s := &Tuned{
+			BaseLayer: base, Own: &Parts{}, Dropout: NewIdentity(), method: t.method, options: t.options, path: path,
+		}
+		s.in, s.out = base.widths()
+		if wrong := s.method.add(s); wrong != nil {
+			err = fmt.Errorf("%s: %w", path, wrong)
+		}
+		sites, made = append(sites, s), append(made, s)
+		v.Set(reflect.ValueOf(s))
+	})
+	if err == nil && len(sites) > 0 && t.method.share != nil {
+		t.method.share(sites)
+	}
+	return made, err
+}
+
+func (s *Tuned) trained() []*Parameter { return s.Own.weights }
+
+func (s *Tuned) baseType() trace.DType { return s.BaseLayer.adapterType() }
+
+// Forward maps [..., in] to [..., out].
+func (s *Tuned) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
+	if s.off {
+		return f.Call(s.BaseLayer, x)
+	}
+	return s.method.forward(s, f, x)
+}
+
+// weight gives the site a parameter.
+func (s *Tuned) weight(name string, dims ...int64) { s.Own.Own(name, dims...) }
+
+// w is the parameter or the shared one of a name.
+func (s *Tuned) w(name string) *trace.Tensor { return s.Own.Owned(name) }
+
+// plain is the layer as PyTorch has it.
+func (s *Tuned) plain() *Linear { return s.BaseLayer.(*Linear) }
+
+// dtype is the type of the method's parameters.
+func (s *Tuned) dtype() trace.DType { return s.Own.weights[0].DType }
+
+func (s *Tuned) text(key string) string {
+	value, ok := s.options[key]
+	if !ok {
+		panic("nn: no option is called " + key)
+	}
+	return value
+}
+
+// number is an option that is one.
+func (s *Tuned) number(key string) float64 {
+	n, err := strconv.ParseFloat(s.text(key), 64)
+	if err != nil {
+		panic("nn: " + key + " is no number")
+	}
+	return n
+}
+
+// count is an option that is a whole number.
+func (s *Tuned) count(key string) int64 { return int64(s.number(key)) }
+
+// on is an option that is a truth value.
+func (s *Tuned) on(key string) bool { return strings.EqualFold(s.text(key), "true") }
+
+// drops has the method drop out what goes into it, by an option.
+func (s *Tuned) drops(key string) {
+	if p := s.number(key); p > 0 {
+		s.Dropout = NewDropout(p)
+	}
+}
+
+// positive says what is wrong with options that must be whole numbers above zero.
+func (s *Tuned) positive(keys ...string) error {
+	for _, key := range keys {
+		if s.number(key) < 1 {
+			return fmt.Errorf("%s=%s must be above zero", key, s.text(key))
+		}
+	}
+	return nil
+}
+
+// divides says what is wrong with a number that must divide the widths given.
+func divides(what string, n int64, widths ...int64) error {
+	for _, w := range widths {
+		if n < 1 || w%n != 0 {
+			return fmt.Errorf("peft raises there: %s %d does not divide %d", what, n, w)
+		}
+	}
+	return nil
+}
