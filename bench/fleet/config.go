@@ -114,6 +114,11 @@ type Kubernetes struct {
 	ServiceAccount string `yaml:"service-account"`
 	RuntimeClass   string `yaml:"runtime-class"`
 	Queue          string `yaml:"queue"`
+	// Selector are labels of nodes for all boards, beside those of each; Tolerations are as a pod has them.
+	Selector    map[string]string `yaml:"node-selector"`
+	Tolerations []map[string]any  `yaml:"tolerations"`
+	// Pod are further fields of the pod's spec, which stand in place of those that vprof writes.
+	Pod map[string]any `yaml:"pod"`
 }
 
 // Batches are batch sizes: a number, a list of them, or text as --batch takes it.

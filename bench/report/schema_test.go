@@ -22,7 +22,7 @@ func TestSchemaIsMadeFromTheTypes(t *testing.T) {
 		"report": &Report{}, "accuracy": &Accuracy{}, "fit": &Fit{}, "smoke": &Smoke{}, "times": &Times{},
 		"comparison": &Comparison{}, "diagnosis": &Diagnosis{}, "calibration": &Calibration{},
 		"coefficients": &Coefficients{}, "response": &Response{},
-		"published": &Published{},
+		"published": &Published{}, "matrix": &Matrix{},
 	} {
 		r := &jsonschema.Reflector{AllowAdditionalProperties: true, Mapper: texts}
 		require.NoError(t, r.AddGoComments("github.com/vprof/vprof/bench/report", "./"))

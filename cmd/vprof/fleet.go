@@ -229,7 +229,7 @@ func runFleet(ctx context.Context, o *fleetRunOptions, path string) (err error) 
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := makeFolder(dir, name); err != nil {
 		return err
 	}
 	f := &fleet.Folder{Dir: dir}
@@ -258,6 +258,16 @@ func runFleet(ctx context.Context, o *fleetRunOptions, path string) (err error) 
 		return err
 	}
 	return o.wait(ctx, path, &fleet.Runner{Folder: f, Engine: engine, Poll: o.poll})
+}
+
+// makeFolder makes the folder of a fleet, unless it would become that of an engine that is not here.
+func makeFolder(dir, engine string) error {
+	if _, err := os.Stat(dir); err != nil && engine == fleet.OnSlurm {
+		if err := slurm.Here(); err != nil {
+			return err
+		}
+	}
+	return os.MkdirAll(dir, 0o755)
 }
 
 // engineOf is what runs the tasks of a folder.

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os/exec"
 	"slices"
 	"strings"
@@ -42,6 +43,13 @@ func Check(file string, k fleet.Kubernetes) error {
 		return &input.FormatError{
 			File: file, Key: "kubernetes.path",
 			Reason: fmt.Sprintf("%q leads out of the claim; name a folder in it", k.Path),
+		}
+	}
+	for _, key := range []string{"containers", "volumes", "restartPolicy"} {
+		if _, given := k.Pod[key]; given {
+			return &input.FormatError{
+				File: file, Key: "kubernetes.pod", Reason: fmt.Sprintf("%s is what vprof writes; leave it out", key),
+			}
 		}
 	}
 	return nil
@@ -92,8 +100,14 @@ func job(f *fleet.Folder, b fleet.BoardTasks) object {
 		"restartPolicy": "Never", "containers": []object{container},
 		"volumes": []object{{"name": "fleet", "persistentVolumeClaim": object{"claimName": k.Claim}}},
 	}
-	if len(b.Selector) > 0 {
-		pod["nodeSelector"] = b.Selector
+	selector := map[string]string{}
+	maps.Copy(selector, k.Selector)
+	maps.Copy(selector, b.Selector)
+	if len(selector) > 0 {
+		pod["nodeSelector"] = selector
+	}
+	if len(k.Tolerations) > 0 {
+		pod["tolerations"] = k.Tolerations
 	}
 	if k.ServiceAccount != "" {
 		pod["serviceAccountName"] = k.ServiceAccount
@@ -101,6 +115,7 @@ func job(f *fleet.Folder, b fleet.BoardTasks) object {
 	if k.RuntimeClass != "" {
 		pod["runtimeClassName"] = k.RuntimeClass
 	}
+	maps.Copy(pod, k.Pod)
 	metadata := object{"name": "vprof-" + f.Name + "-" + label(b.Key), "labels": labels}
 	if k.Namespace != "" {
 		metadata["namespace"] = k.Namespace

@@ -36,6 +36,9 @@ kubernetes:
   service-account: runner
   runtime-class: nvidia
   queue: team-a
+  node-selector: {disk: ssd}
+  tolerations: [{key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}]
+  pod: {priorityClassName: low}
 `
 
 func folder(t *testing.T, text string) *fleet.Folder {
@@ -115,7 +118,10 @@ func TestTheSmallestManifestIsTaken(t *testing.T) {
 func TestWhatManifestsNeedIsAskedFor(t *testing.T) {
 	require.ErrorContains(t, Check("lab.yaml", fleet.Kubernetes{}), "lab.yaml: kubernetes.image: is missing")
 	require.ErrorContains(t, Check("lab.yaml", fleet.Kubernetes{Image: "i"}), "kubernetes.claim: is missing")
-	require.NoError(t, Check("lab.yaml", fleet.Kubernetes{Image: "i", Claim: "c"}))
+	k := fleet.Kubernetes{Image: "i", Claim: "c"}
+	require.NoError(t, Check("lab.yaml", k))
+	k.Pod = map[string]any{"containers": nil}
+	require.ErrorContains(t, Check("lab.yaml", k), "kubernetes.pod: containers is what vprof writes")
 }
 
 func TestActiveTasksAreThoseThatHaveNotEnded(t *testing.T) {

@@ -80,12 +80,20 @@ func (e *PartitionError) Error() string {
 // Usage marks the error as bad input.
 func (*PartitionError) Usage() bool { return true }
 
-// Check implements [fleet.Engine].
-func (e *Engine) Check(ctx context.Context) error {
+// Here finds out whether this machine has Slurm's commands. The error is a [*MissingError].
+func Here() error {
 	for _, name := range []string{"sbatch", "squeue", "scancel"} {
 		if _, err := exec.LookPath(name); err != nil {
 			return &MissingError{name}
 		}
+	}
+	return nil
+}
+
+// Check implements [fleet.Engine].
+func (e *Engine) Check(ctx context.Context) error {
+	if err := Here(); err != nil {
+		return err
 	}
 	out, err := run(ctx, "", "sinfo", "--noheader", "--format=%R")
 	if err != nil {
