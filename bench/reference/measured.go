@@ -3,49 +3,125 @@ package reference
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
+	"slices"
+	"strings"
 
+	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
 )
 
-// A wireMeasured is what somebody's PyTorch needed for a case of ours, as plans have it: the line
-// that callbacks of the Python package write.
-type wireMeasured struct {
-	Case          models.Case `json:"case"`
-	Batch         int         `json:"batch"`
-	GPU           string      `json:"gpu"`
-	Torch         string      `json:"torch"`
-	Status        Status      `json:"status"`
-	Steps         int         `json:"steps"`
-	PeakAllocated int64       `json:"peak_allocated"`
-	PeakReserved  int64       `json:"peak_reserved"`
+// Measured is what somebody's GPU needed for a case of ours: a line that callbacks of the Python package write,
+// and, without names, what people share.
+type Measured struct {
+	// By is what ran: callback, a trainer that told a callback; run, a script under vprof run; sweep, vprof's own
+	// tensors and kernels.
+	By    string      `json:"by,omitempty"`
+	Case  report.Case `json:"case"`
+	Batch int         `json:"batch"`
+	// GPU is the board's name in the catalog, Torch, CUDA and Driver are the versions that ran, as far as known.
+	GPU    string `json:"gpu"`
+	Torch  string `json:"torch,omitempty"`
+	CUDA   string `json:"cuda,omitempty"`
+	Driver string `json:"driver,omitempty"`
+	// Simulated tells that the GPU was none: such a line is no measurement.
+	Simulated bool   `json:"simulated,omitempty"`
+	Status    Status `json:"status"`
+	Steps     int    `json:"steps"`
+	// The peaks in bytes; zero where nobody asked.
+	PeakRequested int64 `json:"peak_requested,omitempty"`
+	PeakAllocated int64 `json:"peak_allocated"`
+	PeakReserved  int64 `json:"peak_reserved"`
+	PeakDevice    int64 `json:"peak_device,omitempty"`
+}
+
+// MeasuredBy are the runs on real GPUs that a report has.
+func MeasuredBy(r *report.Report) []Measured {
+	var all []Measured
+	by, steps, torch := "sweep", 1, r.Case.Torch
+	if s := r.Script; s != nil {
+		by, steps, torch = "run", slices.Max(append(s.Steps, 1)), s.Torch
+	}
+	for _, p := range r.Points {
+		d, ok := r.Find(p.Device)
+		if !ok || p.Run == nil || p.Run.Simulated {
+			continue
+		}
+		m := Measured{
+			By: by, Case: r.Case, Batch: p.Batch, GPU: d.GPU, Torch: torch, CUDA: d.CUDA, Driver: d.Driver,
+			Status: OK, Steps: steps, PeakRequested: p.Run.Requested, PeakAllocated: p.Run.Allocated,
+			PeakReserved: p.Run.Reserved, PeakDevice: p.Run.Device,
+		}
+		if !p.Run.Fits {
+			m.Status = OOM
+		}
+		all = append(all, m)
+	}
+	return all
+}
+
+// Anonymous is the line without what tells who trained what: names, paths, patterns of names, and the text of
+// models that are nobody else's. Listed models and configurations of transformers can still be planned again.
+func (m Measured) Anonymous(listed bool) Measured {
+	c := m.Case
+	switch {
+	case listed:
+	case strings.HasPrefix(c.Model, "hf:"):
+		c.Model = "hf:" + modelType(c.Config)
+	default:
+		kind := "captured"
+		if m.By == "run" {
+			kind = "script"
+		}
+		c.Case = models.Case{
+			Model: kind, Stage: c.Stage, AMP: c.AMP, Weights: c.Weights, Checkpointing: c.Checkpointing,
+			Accumulate: c.Accumulate, Optimizer: c.Optimizer, GPUs: c.GPUs, Strategy: c.Strategy, Torch: c.Torch,
+			AllocConf: c.AllocConf,
+		}
+		c.Config = nil
+	}
+	m.Case = c
+	return m
+}
+
+// modelType is the model_type of a configuration of transformers.
+func modelType(config json.RawMessage) string {
+	var c struct {
+		Type string `json:"model_type"`
+	}
+	if json.Unmarshal(config, &c) != nil {
+		return ""
+	}
+	return c.Type
 }
 
 // isMeasured reports whether a line has a case as an object, where records of ours have its name.
 func isMeasured(line []byte) bool {
-	_, rest, found := bytes.Cut(line, []byte(`"case"`))
+	before, rest, found := bytes.Cut(line, []byte(`"case"`))
 	rest = bytes.TrimLeft(rest, " :")
-	return found && bytes.HasPrefix(rest, []byte("{"))
+	return found && bytes.HasPrefix(rest, []byte("{")) && !bytes.Contains(before, []byte(`"schema"`))
 }
 
 // decodeMeasured reads such a line. The case says the release that was planned for; the run's own counts.
 func decodeMeasured(line []byte) (Record, error) {
-	var w wireMeasured
-	if err := unmarshal(line, &w); err != nil {
+	m := Measured{By: "callback"}
+	if err := unmarshal(line, &m); err != nil {
 		return Record{}, err
 	}
 	r := Record{
-		Case: w.Case, GPU: w.GPU, Status: cmp.Or(w.Status, OK), Runs: w.Steps,
-		PeakAllocated: w.PeakAllocated, PeakReserved: w.PeakReserved,
+		Case: m.Case.Case, GPU: m.GPU, Status: cmp.Or(m.Status, OK), Runs: m.Steps, Measured: &m,
+		PeakRequested: m.PeakRequested, PeakAllocated: m.PeakAllocated, PeakReserved: m.PeakReserved,
+		PeakDevice: m.PeakDevice,
 	}
-	r.Batch, r.Accumulate = w.Batch, max(1, r.Accumulate)
+	r.Batch, r.Accumulate = m.Batch, max(1, r.Accumulate)
 	switch {
-	case r.Status == OK && w.PeakAllocated < 1:
-		return r, bad("peak_allocated", "want bytes, found %d", w.PeakAllocated)
-	case w.Steps < 1:
-		return r, bad("steps", "want the number of optimizer steps, found %d", w.Steps)
+	case r.Status == OK && m.PeakAllocated < 1:
+		return r, bad("peak_allocated", "want bytes, found %d", m.PeakAllocated)
+	case m.Steps < 1:
+		return r, bad("steps", "want the number of optimizer steps, found %d", m.Steps)
 	}
-	if w.Torch != "" {
-		release, err := models.ParseRelease(w.Torch)
+	if m.Torch != "" {
+		release, err := models.ParseRelease(m.Torch)
 		if err != nil {
 			return r, bad("torch", "%v", err)
 		}

@@ -72,6 +72,8 @@ type Record struct {
 	FineTuned bool
 	// Runs is how many steps were run, of records without phases.
 	Runs int
+	// Measured is the line itself, of a run of somebody's; nil for records of ours.
+	Measured *Measured
 
 	Status Status
 	// Error is what PyTorch raised; set unless Status is OK.
@@ -88,6 +90,15 @@ type Record struct {
 	PeakPhase           string
 	Retries             int64
 	Phases              []Phase
+}
+
+// Description is what the record's model was made of; empty for models that vprof lists, and of which only
+// the name is known.
+func (r *Record) Description() models.Description {
+	if r.Measured == nil {
+		return models.Description{}
+	}
+	return r.Measured.Case.Description()
 }
 
 // Steps is the number of training steps a replay must run to be comparable:

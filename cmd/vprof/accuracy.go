@@ -19,6 +19,8 @@ type accuracyOptions struct {
 	cases []string
 	// models is the folder of the files of exported models.
 	models string
+	// shared is the file for lines without names, "-" for none.
+	shared string
 	part   shardFlags
 	out    output
 	quiet  bool
@@ -33,12 +35,17 @@ func newAccuracyCmd(a *app) *cobra.Command {
 			"name the reference files to compare with (there are some in bench/reference/data)"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.files = args
+			if o.shared != "" {
+				return o.share()
+			}
 			return runAccuracy(cmd.Context(), o)
 		},
 	}
 	cmd.Flags().StringSliceVar(&o.cases, "case", nil, "only records of these `cases`")
 	cmd.Flags().StringVar(&o.models, "models", "",
 		"`folder` with the .pt2 files of records of exported models, such as timm-resnet18.pt2 for timm:resnet18")
+	cmd.Flags().StringVar(&o.shared, "share", "",
+		"write what was measured on GPUs to `file` as lines without names or paths, and show them; - only shows them")
 	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "no progress on standard error")
 	o.part.register(cmd.Flags())
 	o.out.register(cmd)

@@ -108,11 +108,15 @@ func located(path string) string {
 // hubName is what a model is called on the Hugging Face hub.
 var hubName = regexp.MustCompile(`^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$`)
 
-// howToGet says where the configuration of a model on the hub comes from: nothing is
-// fetched. It is empty for what is no model's name.
+// howToGet says where the configuration of a model comes from, of the hub, too: nothing is
+// fetched. It is empty for what can only be a file.
 func howToGet(path string) string {
-	if !hubName.MatchString(path) || strings.HasSuffix(path, ".json") {
+	switch {
+	case strings.HasSuffix(path, ".json"):
 		return ""
+	case !hubName.MatchString(path):
+		return fmt.Sprintf("; name a %s, a folder that has one, or a model of the hub with its organization, like "+
+			"%s:Qwen/Qwen3-8B, whose %[1]s is in the hub's cache", usualName, Scheme)
 	}
 	folder := filepath.Base(path)
 	return fmt.Sprintf(", nor in the caches of the hub; vprof fetches nothing: \"hf download %s config.json "+

@@ -79,7 +79,9 @@ class WatchTest(unittest.TestCase):
     def torch(self, allocated, reserved, memory):
         cuda = types.SimpleNamespace(
             is_available=lambda: True, current_device=lambda: 0, max_memory_allocated=lambda: allocated,
-            max_memory_reserved=lambda: reserved, get_device_name=lambda: "NVIDIA GeForce RTX 4090",
+            max_memory_reserved=lambda: reserved, memory_reserved=lambda: reserved,
+            mem_get_info=lambda: (memory - reserved, memory), memory_stats=lambda: {"requested_bytes.all.peak": allocated},
+            get_device_name=lambda: "NVIDIA GeForce RTX 4090",
             get_device_properties=lambda device: types.SimpleNamespace(total_memory=memory),
         )
         return mock.patch.dict(sys.modules, torch=types.SimpleNamespace(cuda=cuda, __version__="2.15.0"))
@@ -98,6 +100,8 @@ class WatchTest(unittest.TestCase):
             with open(path) as f:
                 lines = [json.loads(line) for line in f]
             self.assertEqual([line["peak_reserved"] for line in lines], [p.reserved.bytes])
+            self.assertEqual([line["peak_device"] for line in lines], [p.reserved.bytes])
+            self.assertFalse(lines[0]["simulated"])
 
     def test_a_margin_that_shrinks_is_warned_of_once(self):
         p = self.plan.points[0]

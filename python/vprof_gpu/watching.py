@@ -61,10 +61,15 @@ class Watch:
         warnings.warn(f"PyTorch has reserved {reserved / GIB:.2f} GiB: {left}", ResourceWarning, stacklevel=2)
 
     def write(self, allocated: int, reserved: int, torch: Any) -> None:
+        free, total = torch.cuda.mem_get_info()
         line = {
-            "case": self.plan.case, "batch": self.point.batch, "gpu": self.point.gpu,
-            "device": torch.cuda.get_device_name(), "torch": torch.__version__, "status": "ok",
-            "steps": self.step, "peak_allocated": allocated, "peak_reserved": reserved,
+            "by": "callback", "case": self.plan.case, "batch": self.point.batch, "gpu": self.point.gpu,
+            "device": torch.cuda.get_device_name(), "torch": torch.__version__, "status": "ok", "steps": self.step,
+            "simulated": bool(os.environ.get("VPROF_STANDINS")),
+            "peak_requested": torch.cuda.memory_stats().get("requested_bytes.all.peak", 0),
+            "peak_allocated": allocated, "peak_reserved": reserved,
+            # What the driver counts now, other processes included, and what the cache has given back since its peak.
+            "peak_device": total - free + reserved - torch.cuda.memory_reserved(),
         }
         with open(self.record, "a", encoding="utf-8") as f:
             f.write(json.dumps(line) + "\n")

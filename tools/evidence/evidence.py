@@ -18,6 +18,8 @@ import statistics
 import subprocess
 import sys
 
+import shared
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 MIB = 2**20
 
@@ -193,6 +195,7 @@ def write(opts, peaks, brackets, more=({}, {})):
             text += ["", f"Of {len(ooms)} runs that ended out of memory, vprof says of {right} that they do not fit: " + "; ".join(f"{name}, batch {batch}" for name, batch, _ in ooms) + "."]
     if brackets:
         text += fitting(brackets)
+    text += shared.section(opts.vprof, os.path.join(HERE, "shared"))
     with open(opts.out, "w") as f:
         f.write("\n".join(text) + "\n")
 

@@ -9,9 +9,12 @@ import unittest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import evidence
 import models
+import shared
 
 VPROF = """#!/bin/sh
 case "$*" in
+gpus*) echo '{"gpus": [{"name": "t4", "memory_bytes": 1000}]}'; exit ;;
+accuracy*) echo '{"rows": [{"line": 1, "error": {"allocated": -0.01}}, {"line": 2, "error": null}]}'; exit ;;
 *bad*) echo "vprof: no" >&2; exit 2 ;;
 esac
 echo '{"points": [{"batch": 8, "estimate": {"reserved": {"bytes": 800}, "device": {"bytes": 900}, "verdict": "fits"}},
@@ -70,6 +73,32 @@ class EvidenceTest(unittest.TestCase):
         for row in (r for by in (peaks, brackets, evidence.others()) for rows in by.values() for r in rows):
             self.assertTrue(row["source"] and row["gpu"], json.dumps(row))
         self.assertGreater(sum(map(len, peaks.values())), 2000)
+
+
+class SharedTest(unittest.TestCase):
+    LINE = {"by": "run", "gpu": "t4", "batch": 1, "peak_requested": 90, "peak_allocated": 100, "peak_reserved": 200, "peak_device": 300}
+
+    def test_lines_that_cannot_be_are_left_out(self):
+        self.assertEqual(shared.implausible(self.LINE, {"t4": 1000}), "")
+        for change in (
+            {"simulated": True}, {"gpu": "toaster"}, {"by": "me"}, {"batch": 0}, {"peak_allocated": 0},
+            {"peak_reserved": 50}, {"peak_device": 2000}, {"peak_requested": 500},
+        ):
+            self.assertNotEqual(shared.implausible({**self.LINE, **change}, {"t4": 1000}), "", change)
+
+    def test_people_are_counted_by_their_files(self):
+        with tempfile.TemporaryDirectory() as folder:
+            vprof = os.path.join(folder, "vprof")
+            with open(vprof, "w") as f:
+                f.write(VPROF)
+            os.chmod(vprof, 0o700)
+            self.assertEqual(shared.section(vprof, folder), [])
+            with open(os.path.join(folder, "ann.jsonl"), "w") as f:
+                for line in (self.LINE, self.LINE, {**self.LINE, "gpu": "toaster"}):
+                    f.write(json.dumps(line) + "\n")
+            text = "\n".join(shared.section(vprof, folder))
+        self.assertIn("2 figures by 1 people", text)
+        self.assertIn("| ann | t4 | 2 | 1 | 1 | 1.00% |", text)
 
 
 class ModelsTest(unittest.TestCase):

@@ -40,7 +40,7 @@ type Outcome struct {
 type Replayer interface {
 	// Record records a case for a board. A [*step.RefusedError] says that PyTorch
 	// would not run it, any other error that vprof does not know the case.
-	Record(c models.Case, gpu device.GPU, steps int) (Replayable, error)
+	Record(c models.Case, d models.Description, gpu device.GPU, steps int) (Replayable, error)
 }
 
 // Replayable is a recorded case that can be replayed under several allocator settings.
@@ -97,7 +97,7 @@ func shareRecordings(records []reference.Record) [][]int {
 	at := map[recordingKey]int{}
 	for i := range records {
 		c := records[i].Case
-		c.AllocConf = ""
+		c.AllocConf, c.ConfigHash = "", records[i].Description().Hash()
 		key := recordingKey{c.Key(), records[i].GPU, stepsOf(&records[i])}
 		g, seen := at[key]
 		if !seen {
@@ -131,7 +131,7 @@ func replayGroup(ctx context.Context, records []reference.Record, group []int, r
 		fail(err)
 		return
 	}
-	recording, err := r.Record(first.Case, gpu, stepsOf(first))
+	recording, err := r.Record(first.Case, first.Description(), gpu, stepsOf(first))
 	if err != nil {
 		fail(err)
 		return

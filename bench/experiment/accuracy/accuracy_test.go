@@ -29,7 +29,7 @@ type scriptedRecording struct {
 	c models.Case
 }
 
-func (s *scripted) Record(c models.Case, _ device.GPU, _ int) (Replayable, error) {
+func (s *scripted) Record(c models.Case, _ models.Description, _ device.GPU, _ int) (Replayable, error) {
 	if s.recorded != nil {
 		s.recorded <- c
 	}
@@ -198,13 +198,13 @@ func TestSummaryDescribesTheErrors(t *testing.T) {
 func TestRecorderTellsRefusalsFromUnknownCases(t *testing.T) {
 	r := Recorder{models.NewRegistry([]models.Model{toy.Model()})}
 	var refused *step.RefusedError
-	_, err := r.Record(models.Case{Model: "toy", Batch: 1}, steptest.Card(600), 3)
+	_, err := r.Record(models.Case{Model: "toy", Batch: 1}, models.Description{}, steptest.Card(600), 3)
 	require.ErrorAs(t, err, &refused)
-	_, err = r.Record(models.Case{Model: "chair"}, steptest.Card(600), 3)
+	_, err = r.Record(models.Case{Model: "chair"}, models.Description{}, steptest.Card(600), 3)
 	require.Error(t, err)
 	require.False(t, errors.As(err, &refused))
 
-	rec, err := r.Record(models.Case{Model: "toy", Batch: 8}, steptest.Card(600), 3)
+	rec, err := r.Record(models.Case{Model: "toy", Batch: 8}, models.Description{}, steptest.Card(600), 3)
 	require.NoError(t, err)
 	o, err := rec.Replay(t.Context(), "")
 	require.NoError(t, err)

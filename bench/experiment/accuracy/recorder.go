@@ -16,8 +16,12 @@ import (
 type Recorder struct{ Models *models.Registry }
 
 // Record implements [Replayer].
-func (r Recorder) Record(c models.Case, gpu device.GPU, steps int) (Replayable, error) {
-	rec, err := r.Models.Record(c, step.BoardOf(gpu), models.Options{Steps: steps})
+func (r Recorder) Record(c models.Case, d models.Description, gpu device.GPU, steps int) (Replayable, error) {
+	m, err := r.Models.Of(c, d)
+	var rec *models.Recording
+	if err == nil {
+		rec, err = m.Record(c, step.BoardOf(gpu), models.Options{Steps: steps})
+	}
 	var unknown *models.UnknownModelError
 	var impossible *models.CaseError
 	switch {
