@@ -26,45 +26,17 @@ func (a *Accuracy) Lines() []any {
 // Records are the rows, then the unknown records with a reason in the last
 // column.
 func (a *Accuracy) Records() [][]string {
-	rows := [][]string{{
-		"file", "line", "case", "stage", "batch", "amp", "checkpointing", "accumulate", "optimizer", "gpu",
-		"alloc_conf", "torch",
-		"reference_oom", "reference_allocated_bytes", "reference_reserved_bytes",
-		"estimate_oom", "estimate_allocated_bytes", "estimate_reserved_bytes",
-		"error_allocated", "error_reserved", "reason",
-	}}
+	var rows [][]any
 	for i := range a.Rows {
 		r := &a.Rows[i]
-		row := append(r.record(), r.Reference.record()...)
-		row = append(row, r.Estimate.record()...)
-		if r.Error != nil {
-			row = append(row, number(r.Error.Allocated), number(r.Error.Reserved))
-		} else {
-			row = append(row, "", "")
-		}
-		rows = append(rows, append(row, r.Estimate.Refused))
+		rows = append(rows, []any{r, extra{"amp": ampName(r.AMP), "reason": r.Estimate.Refused}})
 	}
 	for i := range a.Unknown {
-		u := &a.Unknown[i]
-		rows = append(rows, append(append(u.record(), make([]string, 8)...), u.Reason))
+		rows = append(rows, []any{&a.Unknown[i], extra{"amp": ampName(a.Unknown[i].AMP)}})
 	}
-	return rows
-}
-
-func (c *AccuracyCase) record() []string {
-	optimizer := ""
-	if c.Optimizer != nil {
-		optimizer = *c.Optimizer
-	}
-	return []string{
-		c.File, strconv.Itoa(c.Line), c.Case, c.Stage, strconv.Itoa(c.Batch), ampName(c.AMP),
-		strconv.FormatBool(c.Checkpointing),
-		strconv.Itoa(c.Accumulate), optimizer, c.GPU, c.AllocConf, c.Torch,
-	}
-}
-
-func (s *AccuracySide) record() []string {
-	return []string{strconv.FormatBool(s.OOM), integer(s.Allocated), integer(s.Reserved)}
+	return Rows(`file line case stage batch amp checkpointing accumulate optimizer gpu alloc_conf torch
+		reference_oom reference_allocated_bytes reference_reserved_bytes
+		estimate_oom estimate_allocated_bytes estimate_reserved_bytes error_allocated error_reserved reason`, rows)
 }
 
 func percent(f float64) string { return fmt.Sprintf("%.2f%%", 100*f) }

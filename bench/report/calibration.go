@@ -158,13 +158,5 @@ func (c *Calibration) Lines() []any {
 
 // Records implement [Document].
 func (c *Calibration) Records() [][]string {
-	return recordsOf([]field[CalibrationPoint]{
-		{"entry", func(CalibrationPoint) any { return c.Entry }},
-		{"label", func(p CalibrationPoint) any { return p.Label }},
-		{"batch", func(p CalibrationPoint) any { return p.Batch }},
-		{"observed_bytes", func(p CalibrationPoint) any { return p.Observed }},
-		{"before_bytes", func(p CalibrationPoint) any { return p.Before }},
-		{"after_bytes", func(p CalibrationPoint) any { return p.After }},
-		{"held_out_bytes", func(p CalibrationPoint) any { return p.HeldOut }},
-	}, c.Points)
+	return Rows("entry label batch observed_bytes before_bytes after_bytes held_out_bytes", c.Points, c)
 }

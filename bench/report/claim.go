@@ -320,12 +320,3 @@ func (r *Report) claimNote() string {
 	}
 	return ""
 }
-
-// claimRecord are the cells of the point's claim, empty without one.
-func (p Point) claimRecord() []string {
-	if len(p.Claims) == 0 || p.Claims[0].Bytes == nil {
-		return make([]string, 4)
-	}
-	c := p.Claims[0]
-	return []string{c.Of, integer(c.Bytes.Low), integer(c.Bytes.High), c.Source()}
-}

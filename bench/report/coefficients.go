@@ -82,36 +82,17 @@ func (c *Coefficients) Lines() []any {
 
 // Records implement [Document].
 func (c *Coefficients) Records() [][]string {
-	return recordsOf([]field[CoefficientRow]{
-		{"entry", func(r CoefficientRow) any { return r.Entry }},
-		{"name", func(r CoefficientRow) any { return r.Name }},
-		{"value", func(r CoefficientRow) any { return r.Now.value() }},
-		{"stderr", func(r CoefficientRow) any { return r.Now.stdErr() }},
-		{"source", func(r CoefficientRow) any { return r.Now.source() }},
-		{"old_value", func(r CoefficientRow) any { return r.Old.value() }},
-		{"old_stderr", func(r CoefficientRow) any { return r.Old.stdErr() }},
-		{"significant", func(r CoefficientRow) any { return r.Significant }},
-	}, c.Rows)
+	rows := make([][]any, len(c.Rows))
+	for i, r := range c.Rows {
+		rows[i] = []any{r, r.Now.exact("now"), r.Old.exact("old")}
+	}
+	return Rows(`entry name value=now_value stderr=now_stderr source=now_source old_value old_stderr significant`, rows)
 }
 
-// Cells of a coefficient, empty for none.
-func (c *Coefficient) value() any {
+// exact are the figures of a coefficient with all of their digits.
+func (c *Coefficient) exact(of string) extra {
 	if c == nil {
 		return nil
 	}
-	return fmt.Sprint(c.Value)
-}
-
-func (c *Coefficient) stdErr() any {
-	if c == nil {
-		return nil
-	}
-	return fmt.Sprint(c.StdErr)
-}
-
-func (c *Coefficient) source() any {
-	if c == nil {
-		return nil
-	}
-	return c.Source
+	return extra{of + "_value": fmt.Sprint(c.Value), of + "_stderr": fmt.Sprint(c.StdErr)}
 }

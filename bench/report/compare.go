@@ -241,20 +241,5 @@ func (c *Comparison) Lines() []any {
 
 // Records implement [Document].
 func (c *Comparison) Records() [][]string {
-	return recordsOf([]field[ComparisonRow]{
-		{"step", func(r ComparisonRow) any { return r.Step }},
-		{"count", func(r ComparisonRow) any { return r.Count }},
-		{"a", func(ComparisonRow) any { return c.A }},
-		{"a_kind", func(r ComparisonRow) any { return r.KindA }},
-		{"a_gpu", func(r ComparisonRow) any { return r.GPUA }},
-		{"a_torch", func(r ComparisonRow) any { return r.TorchA }},
-		{"a_bytes", func(r ComparisonRow) any { return r.A }},
-		{"b", func(ComparisonRow) any { return c.B }},
-		{"b_kind", func(r ComparisonRow) any { return r.KindB }},
-		{"b_gpu", func(r ComparisonRow) any { return r.GPUB }},
-		{"b_torch", func(r ComparisonRow) any { return r.TorchB }},
-		{"b_bytes", func(r ComparisonRow) any { return r.B }},
-		{"difference", func(r ComparisonRow) any { return r.Difference }},
-		{"over", func(r ComparisonRow) any { return r.Over }},
-	}, c.Rows)
+	return Rows("step count a a_kind a_gpu a_torch a_bytes b b_kind b_gpu b_torch b_bytes difference over", c.Rows, c)
 }

@@ -249,41 +249,15 @@ func (f *Fit) Lines() []any {
 
 // Records implements [Document].
 func (f *Fit) Records() [][]string {
-	rows := [][]string{{
-		"model", "device", "device_memory_bytes", "stage", "amp", "checkpointing", "settings", "own", "recommended",
-		"largest_batch", "capped",
-		"batch", "accumulate", "effective_batch", "estimate_allocated_bytes", "estimate_reserved_bytes",
-		"estimate_device_bytes",
-		"estimate_device_low_bytes", "estimate_device_high_bytes", "utilization", "step_seconds", "samples_per_second",
-		"run", "run_device_bytes", "refused",
-		"gpus", "strategy", "rank",
-	}}
-	for _, c := range f.Choices {
-		row := []string{
-			f.Model, c.Device, integer(f.memory(c.Device)), c.Case.Stage, c.Case.AMP.String(),
-			strconv.FormatBool(c.Case.Checkpointing), strings.Join(c.Case.Settings.Words(), " "),
-			strconv.FormatBool(c.Own), strconv.FormatBool(c.Recommended), strconv.Itoa(c.Largest),
-			strconv.FormatBool(c.Capped),
-			strconv.Itoa(c.Batch), strconv.Itoa(c.Case.Accumulate), strconv.Itoa(c.EffectiveBatch),
-		}
-		if e := c.Estimate; e != nil {
-			row = append(row, integer(e.Allocated.Bytes), integer(e.Reserved.Bytes), integer(e.Device.Bytes),
-				integer(e.Device.Low), integer(e.Device.High))
-		} else {
-			row = append(row, "", "", "", "", "")
-		}
-		row = append(row, fmt.Sprintf("%.4f", c.Utilization), fmt.Sprintf("%.6f", c.StepSeconds),
-			fmt.Sprintf("%.3f", c.SamplesPerSecond))
-		if c.Run != nil {
-			word := "measured"
-			if c.Run.Simulated {
-				word = "simulated"
-			}
-			row = append(row, word, integer(c.Run.Device))
-		} else {
-			row = append(row, "", "")
-		}
-		rows = append(rows, append(append(row, c.Refused), c.Case.ranksRecord()...))
+	rows := make([][]any, len(f.Choices))
+	for i, c := range f.Choices {
+		rows[i] = []any{c, c.Case.words(), extra{"device_memory_bytes": f.memory(c.Device), "run": c.Run.kind()}}
 	}
-	return rows
+	return Rows(`model device device_memory_bytes
+		stage=case_stage amp=case_amp checkpointing=case_checkpointing settings own recommended
+		largest_batch capped batch accumulate=case_accumulate effective_batch
+		estimate_allocated_bytes estimate_reserved_bytes
+		estimate_device_bytes estimate_device_low_bytes estimate_device_high_bytes
+		utilization step_seconds samples_per_second run run_device_bytes refused
+		gpus strategy rank`, rows, f)
 }

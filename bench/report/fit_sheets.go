@@ -286,11 +286,7 @@ func (f *Fit) Recommendation(c Choice) string {
 			100*c.Scaling, f.Parallel.GPUs)
 	}
 	if c.Run != nil {
-		word := "measured"
-		if c.Run.Simulated {
-			word = "simulated"
-		}
-		line += fmt.Sprintf("; %s at this batch: %s", word, bytesize.Format(c.Run.Device))
+		line += fmt.Sprintf("; %s at this batch: %s", c.Run.kind(), bytesize.Format(c.Run.Device))
 		if !c.Run.Fits {
 			line += ", out of memory"
 		}

@@ -361,23 +361,8 @@ func (m *Matrix) Lines() []any {
 
 // Records implement [Document].
 func (m *Matrix) Records() [][]string {
-	rows := [][]string{{
-		"model", "case", "gpu", "device", "board", "host", "board_uuid", "board_memory_bytes", "run", "fits",
-		"batch", "largest",
-		"needs_bytes", "needs_low_bytes", "needs_high_bytes", "error", "refused",
-	}}
-	for _, c := range m.Rows {
-		share := ""
-		if c.Error != nil {
-			share = number(*c.Error)
-		}
-		rows = append(rows, []string{
-			c.Model, c.Case, c.GPU, c.Device, c.Title, c.Host, c.UUID, integer(c.Memory), c.Run, string(c.Fits),
-			strconv.Itoa(c.Batch), strconv.Itoa(c.Largest),
-			integer(c.Needs.Bytes), integer(c.Needs.Low), integer(c.Needs.High), share, c.Refused,
-		})
-	}
-	return rows
+	return Rows(`model case gpu device board=title host board_uuid=uuid board_memory_bytes=memory_bytes run fits
+		batch largest needs_bytes needs_low_bytes needs_high_bytes error refused`, m.Rows)
 }
 
 // Cell is what a report of one device says, in a cell: of a sweep what ran, of a plan

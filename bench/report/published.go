@@ -101,21 +101,8 @@ func (d *Published) Lines() []any {
 
 // Records are the rows.
 func (d *Published) Records() [][]string {
-	rows := [][]string{{
-		"group", "source", "what", "torch_published", "gpu", "kind", "published_bytes", "rounding_bytes", "command",
-		"estimate_bytes", "estimate_low_bytes", "estimate_high_bytes", "refused",
-	}}
-	for _, r := range d.Rows {
-		row := []string{
-			r.Group, r.Source, r.What, r.Torch, r.GPU, r.Kind, integer(r.Bytes), integer(r.Rounding), r.Command,
-			"", "", "", r.Refused,
-		}
-		if e := r.Estimate; e != nil {
-			copy(row[9:], []string{integer(e.Bytes), integer(e.Low), integer(e.High)})
-		}
-		rows = append(rows, row)
-	}
-	return rows
+	return Rows(`group source what torch_published gpu kind published_bytes rounding_bytes command
+		estimate_bytes estimate_low_bytes estimate_high_bytes refused`, d.Rows)
 }
 
 // Sheets are the errors of each group, and the figures furthest off.

@@ -1,11 +1,6 @@
 package report
 
-import (
-	"slices"
-	"strconv"
-	"strings"
-	"time"
-)
+import "strings"
 
 // Lines are reports of one point each, so that files of lines can be cut and
 // put together freely.
@@ -24,74 +19,68 @@ func (r *Report) Lines() []any {
 	return lines
 }
 
-// ranksRecord are the number of ranks, their strategy and the one that is shown; empty for
-// one GPU, and the last for the rank that needs most.
-func (c Case) ranksRecord() []string {
-	if c.Strategy == nil {
-		return []string{"", "", ""}
+// words are the cells of what the case's JSON does not say in a word: the settings, and of several ranks their
+// number, their strategy and the one that is shown, empty for the one that needs most.
+func (c Case) words() extra {
+	all := extra{"settings": strings.Join(c.Settings.Words(), " ")}
+	if c.Strategy != nil {
+		s := *c.Strategy
+		if s.Rank != nil {
+			all["rank"], s.Rank = *s.Rank, nil
+		}
+		all["gpus"], all["strategy"] = c.GPUs, s.String()
 	}
-	s, rank := *c.Strategy, ""
-	if s.Rank != nil {
-		rank, s.Rank = strconv.FormatInt(*s.Rank, 10), nil
-	}
-	return []string{strconv.Itoa(c.GPUs), s.String(), rank}
+	return all
 }
 
-// Records are the points with everything that a spreadsheet can use, one a
-// row. Cells of what a point does not have are empty.
+// Records are the points with everything that a spreadsheet can use, one a row.
 func (r *Report) Records() [][]string {
-	head := []string{
-		"model", "task", "stage", "amp", "weights", "checkpointing", "accumulate", "optimizer", "lora", "settings",
-		"alloc_conf", "batch", "device",
-		"estimate_allocated_bytes", "estimate_allocated_low_bytes", "estimate_allocated_high_bytes",
-		"estimate_reserved_bytes", "estimate_reserved_low_bytes", "estimate_reserved_high_bytes",
-		"estimate_device_bytes", "estimate_device_low_bytes", "estimate_device_high_bytes",
-		"estimate_peak_phase", "estimate_verdict", "estimate_interpolated",
-	}
-	components := r.componentNames()
-	for _, name := range components {
-		head = append(head, "estimate_"+strings.ReplaceAll(name, " ", "_")+"_bytes")
+	columns := `model=case_model task=case_task stage=case_stage amp=case_amp weights=case_weights
+		checkpointing=case_checkpointing accumulate=case_accumulate optimizer=case_optimizer lora=case_lora settings
+		alloc_conf=case_alloc_conf batch device
+		estimate_allocated_bytes estimate_allocated_low_bytes estimate_allocated_high_bytes
+		estimate_reserved_bytes estimate_reserved_low_bytes estimate_reserved_high_bytes
+		estimate_device_bytes estimate_device_low_bytes estimate_device_high_bytes
+		estimate_peak_phase estimate_verdict estimate_interpolated `
+	for _, name := range r.componentNames() {
+		part := strings.ReplaceAll(name, " ", "_") + "_bytes"
+		columns += "estimate_" + part + "=estimate_components_" + part + " "
 	}
 	if r.Kind == Sweep {
-		head = append(head, "run", "run_fits", "run_requested_bytes", "run_allocated_bytes", "run_reserved_bytes",
-			"run_device_bytes",
-			"run_peak_phase", "run_retries", "oom_phase", "oom_op", "oom_class", "oom_want_bytes",
-			"device_error", "step_seconds", "samples_per_second",
-			"run_context_bytes", "run_kernels_bytes", "run_others_bytes", "run_process_bytes")
+		columns += `run run_fits run_requested_bytes run_allocated_bytes run_reserved_bytes run_device_bytes
+			run_peak_phase run_retries oom_phase=run_oom_phase oom_op=run_oom_op oom_class=run_oom_class
+			oom_want_bytes=run_oom_want_bytes device_error step_seconds=run_step_seconds
+			samples_per_second=run_step_samples_per_second
+			run_context_bytes run_kernels_bytes run_others_bytes run_process_bytes `
 	}
-	rows := [][]string{append(head, "dataset_bytes", "streamed_device_bytes",
-		"claim_of", "claim_low_bytes", "claim_high_bytes", "claim_source",
-		"gpu", "board", "board_memory_bytes", "board_uuid", "board_mig", "host", "driver", "cuda", "run_at", "gpus",
-		"strategy", "rank")}
-	for _, p := range r.Points {
-		row := []string{
-			r.Case.Model, r.Case.Task, r.Case.Stage, r.Case.AMP.String(), r.Case.Weights.String(),
-			strconv.FormatBool(r.Case.Checkpointing), strconv.Itoa(r.Case.Accumulate),
-			r.Case.Optimizer, r.Case.LoRA.String(), strings.Join(r.Case.Settings.Words(), " "), r.Case.AllocConf,
-			strconv.Itoa(p.Batch), p.Device,
-		}
-		row = append(row, p.Estimate.record(len(components))...)
-		if r.Kind == Sweep {
-			row = append(row, p.Run.record()...)
-			row = append(row, p.timing()...)
-		}
-		rows = append(rows, slices.Concat(row, r.dataset(p), p.claimRecord(), r.boardRecord(p), r.Case.ranksRecord()))
+	columns += `dataset_bytes streamed_device_bytes claim_of claim_low_bytes claim_high_bytes claim_source
+		gpu=board_gpu board=board_title board_memory_bytes board_uuid board_mig=mig host=board_host driver=board_driver
+		cuda=board_cuda run_at gpus strategy rank`
+	rows := make([][]any, len(r.Points))
+	for i, p := range r.Points {
+		rows[i] = []any{p, r.pointWords(p)}
 	}
-	return rows
+	return Rows(columns, rows, extra{"case": r.Case}, r.Case.words())
 }
 
-// boardRecord are the cells of which board a point is of, and when it ran.
-func (r *Report) boardRecord(p Point) []string {
+// pointWords are the cells of a point that its JSON does not have.
+func (r *Report) pointWords(p Point) extra {
 	d, _ := r.Find(p.Device)
-	at := ""
-	if p.Run != nil && !p.Run.At.IsZero() {
-		at = p.Run.At.UTC().Format(time.RFC3339)
-	}
-	mig := ""
+	all := extra{"board": d, "run": p.Run.kind()}
 	if d.UUID != "" {
-		mig = strconv.FormatBool(d.MIG)
+		all["mig"] = d.MIG
 	}
-	return []string{d.GPU, d.Title, integer(d.Memory), d.UUID, mig, d.Host, d.Driver, d.CUDA, at}
+	if share, ok := p.Error(); ok {
+		all["device_error"] = share
+	}
+	if r.Case.Dataset > 0 {
+		all["dataset_bytes"] = r.Case.Dataset
+	}
+	if len(p.Claims) > 0 && p.Claims[0].Bytes != nil {
+		c := p.Claims[0]
+		all["claim_of"], all["claim"], all["claim_source"] = c.Of, *c.Bytes, c.Source()
+	}
+	return all
 }
 
 // componentNames are the names of the components of every estimate, which has
@@ -109,59 +98,3 @@ func (r *Report) componentNames() []string {
 	}
 	return names
 }
-
-func (e *Estimate) record(components int) []string {
-	if e == nil {
-		return make([]string, 12+components)
-	}
-	var cells []string
-	for _, i := range []Interval{e.Allocated, e.Reserved, e.Device} {
-		cells = append(cells, integer(i.Bytes), integer(i.Low), integer(i.High))
-	}
-	cells = append(cells, e.PeakPhase, string(e.Verdict), strconv.FormatBool(e.Interpolated))
-	for _, c := range e.Components {
-		cells = append(cells, integer(c.Bytes))
-	}
-	return cells
-}
-
-func (u *Run) record() []string {
-	if u == nil {
-		return make([]string, 12)
-	}
-	kind := "measured"
-	if u.Simulated {
-		kind = "simulated"
-	}
-	cells := []string{
-		kind, strconv.FormatBool(u.Fits), integer(u.Requested), integer(u.Allocated), integer(u.Reserved),
-		integer(u.Device),
-		u.PeakPhase, integer(u.Retries), "", "", "", "",
-	}
-	if o := u.OOM; o != nil {
-		copy(cells[8:], []string{o.Phase, o.Op, o.Class, integer(o.Want)})
-	}
-	return cells
-}
-
-// timing are the cells of what a run shows besides peaks.
-func (p Point) timing() []string {
-	cells := make([]string, 7)
-	if share, ok := p.Error(); ok {
-		cells[0] = number(share)
-	}
-	if p.Run == nil {
-		return cells
-	}
-	if t := p.Run.Step; t != nil {
-		cells[1], cells[2] = number(t.Seconds), number(t.SamplesPerSecond)
-	}
-	for i, bytes := range []int64{p.Run.Context, p.Run.Kernels, p.Run.Others, p.Run.Process} {
-		cells[3+i] = integer(bytes)
-	}
-	return cells
-}
-
-func number(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
-
-func integer(n int64) string { return strconv.FormatInt(n, 10) }

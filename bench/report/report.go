@@ -323,6 +323,14 @@ type Run struct {
 	OOM     *OOM        `json:"oom,omitempty"`
 }
 
+// kind is what the run is called; empty for none.
+func (u *Run) kind() string {
+	if u == nil {
+		return ""
+	}
+	return ranAs(u.Simulated)
+}
+
 // Strained tells whether the run was out of memory, or only got through by giving
 // cached memory back: no batch that does is safe.
 func (u *Run) Strained() bool { return !u.Fits || u.Retries > 0 }

@@ -54,9 +54,12 @@ func (r *Report) on(d Device) *Report {
 	return &part
 }
 
-// word for a run: a simulated one is never called measured.
-func (d Device) run() string {
-	if d.Simulated {
+// run is what a run on the device is called.
+func (d Device) run() string { return ranAs(d.Simulated) }
+
+// ranAs is what a run is called: a simulated one is never called measured.
+func ranAs(simulated bool) string {
+	if simulated {
 		return "simulated"
 	}
 	return measured

@@ -278,16 +278,6 @@ func (s *Smoke) Lines() []any { return []any{s} }
 
 // Records implements [Document].
 func (s *Smoke) Records() [][]string {
-	return recordsOf([]field[Check]{
-		{"model", func(Check) any { return s.Case.Model }},
-		{"batch", func(Check) any { return s.Batch }},
-		{"device", func(Check) any { return s.Device.Name }},
-		{"limit_bytes", func(Check) any { return s.Limit }},
-		{"check", func(c Check) any { return c.Name }},
-		{"allocated_bytes", func(c Check) any { return c.Allocated }},
-		{"reserved_bytes", func(c Check) any { return c.Reserved }},
-		{"device_bytes", func(c Check) any { return c.Device }},
-		{"safe", func(c Check) any { return c.Safe }},
-		{"fits", func(c Check) any { return c.Fits }},
-	}, s.Checks)
+	return Rows(`model=case_model batch device=device_name limit_bytes
+		check=name allocated_bytes reserved_bytes device_bytes safe fits`, s.Checks, s)
 }

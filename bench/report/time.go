@@ -178,37 +178,15 @@ func (t *Times) Lines() []any {
 
 // Records implement [Document].
 func (t *Times) Records() [][]string {
-	rows := [][]string{{
-		"model", "device", "stage", "batch", "fits", "device_bytes", "step_seconds", "step_low_seconds",
-		"step_high_seconds",
-		"roofline_seconds", "samples_per_second", "epoch_seconds", "epochs", "total_seconds", "checkpointing_time",
-		"checkpointing_bytes",
-		"gpus", "strategy", "rank",
-	}}
-	for _, r := range t.Rows {
-		row := make([]string, len(rows[0]))
-		copy(row, []string{
-			t.Case.Model, r.Device, r.Stage, strconv.Itoa(r.Batch), strconv.FormatBool(r.Fits),
-			integer(r.Memory),
-		})
-		if r.Step != nil {
-			copy(row[6:], []string{
-				number(r.Step.Seconds), number(r.Step.Low), number(r.Step.High), number(r.Roofline),
-				number(r.SamplesPerSecond),
-			})
+	rows := make([][]any, len(t.Rows))
+	for i, r := range t.Rows {
+		rows[i] = []any{r}
+		if r.Step == nil {
+			rows[i] = append(rows[i], extra{"roofline_seconds": "", "samples_per_second": ""})
 		}
-		if r.Epoch != nil {
-			row[11] = number(r.Epoch.Seconds)
-		}
-		row[12] = number(r.Epochs)
-		if r.Total != nil {
-			row[13] = number(r.Total.Seconds)
-		}
-		if c := r.Checkpointing; c != nil {
-			row[14], row[15] = number(c.Time), integer(c.Memory)
-		}
-		copy(row[16:], t.Case.ranksRecord())
-		rows = append(rows, row)
 	}
-	return rows
+	return Rows(`model=case_model device stage batch fits device_bytes
+		step_seconds step_low_seconds step_high_seconds roofline_seconds samples_per_second
+		epoch_seconds epochs total_seconds checkpointing_time checkpointing_bytes=checkpointing_device_bytes
+		gpus strategy rank`, rows, t, t.Case.words())
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -230,15 +229,6 @@ func (d *diagnosis) Lines() []any { return []any{d} }
 
 // Records implements [report.Document].
 func (d *diagnosis) Records() [][]string {
-	rows := [][]string{{
-		"device", "name", "compute_capability", "memory_bytes", "context_bytes", "kernels_bytes",
-		"others_bytes", "usable",
-	}}
-	for _, g := range d.GPUs {
-		rows = append(rows, []string{
-			g.Device, g.Name, g.Capability, strconv.FormatInt(g.Memory, 10), strconv.FormatInt(g.Context, 10),
-			strconv.FormatInt(g.Kernels, 10), strconv.FormatInt(g.Others, 10), strconv.FormatBool(g.Usable),
-		})
-	}
-	return rows
+	return report.Rows(`device name compute_capability memory_bytes context_bytes kernels_bytes others_bytes usable`,
+		d.GPUs)
 }

@@ -112,15 +112,6 @@ func (l gpuList) Lines() []any {
 
 // Records implements [report.Document].
 func (l gpuList) Records() [][]string {
-	rows := [][]string{{
-		"name", "product", "generation", "compute_capability", "sms", "memory_bytes", "context_bytes",
-		"bandwidth_bytes_per_second",
-	}}
-	for _, g := range l.GPUs {
-		rows = append(rows, []string{
-			g.Name, g.Product, g.Generation, g.Capability, strconv.Itoa(g.SMs),
-			fmt.Sprint(g.Memory), fmt.Sprint(g.Context), fmt.Sprintf("%.0f", g.Bandwidth),
-		})
-	}
-	return rows
+	return report.Rows(`name product generation compute_capability sms memory_bytes context_bytes
+		bandwidth_bytes_per_second`, l.GPUs)
 }

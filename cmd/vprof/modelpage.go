@@ -133,12 +133,5 @@ func (p modelPage) Lines() []any { return []any{p} }
 
 // Records implements [report.Document]: a row a stage.
 func (p modelPage) Records() [][]string {
-	rows := [][]string{{"name", "task", "stage", "total", "trainable", "criterion", "buffers"}}
-	for _, s := range p.Parameters {
-		rows = append(rows, []string{
-			p.Name, s.Task, s.Stage, fmt.Sprint(s.Total), fmt.Sprint(s.Trainable), fmt.Sprint(s.Criterion),
-			fmt.Sprint(s.Buffers),
-		})
-	}
-	return rows
+	return report.Rows("name task stage total trainable criterion buffers", p.Parameters, p)
 }

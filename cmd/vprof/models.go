@@ -122,16 +122,5 @@ func (l modelList) Lines() []any {
 
 // Records implements [report.Document].
 func (l modelList) Records() [][]string {
-	rows := [][]string{{
-		"name", "summary", "source", "stages", "batch", "batch_unit", "amp", "checkpointing",
-		"accumulate",
-	}}
-	for _, m := range l.Models {
-		rows = append(rows, []string{
-			m.Name, m.Summary, m.Source, strings.Join(m.Stages, " "), strconv.Itoa(m.Batch), m.BatchUnit,
-			m.AMP.String(),
-			strconv.FormatBool(m.Checkpointing), strconv.Itoa(m.Accumulate),
-		})
-	}
-	return rows
+	return report.Rows("name summary source stages batch batch_unit amp checkpointing accumulate", l.Models)
 }

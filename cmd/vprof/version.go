@@ -109,8 +109,5 @@ func (v version) Lines() []any { return []any{v} }
 
 // Records implements [report.Document].
 func (v version) Records() [][]string {
-	return [][]string{
-		{"version", "commit", "modified", "go", "platform"},
-		{v.Version, v.Commit, fmt.Sprint(v.Modified), v.Go, v.Platform},
-	}
+	return report.Rows("version commit modified go platform", []version{v})
 }
