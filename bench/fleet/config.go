@@ -43,9 +43,12 @@ type Config struct {
 }
 
 // Case is a model or a part of a case: what is left out is the model's. Its keys are those of
-// [models.Fields], beside model and settings.
+// [models.Fields], beside model, trainer and settings.
 type Case struct {
 	Model string
+	// Trainer are the configuration files of a trainer, seen from the fleet's folder, which say the model and how
+	// it is trained; other keys change that.
+	Trainer Files
 	// patch is what the file says, settings those of the model.
 	patch    models.Patch
 	settings models.Settings
@@ -124,6 +127,18 @@ type Kubernetes struct {
 // Batches are batch sizes: a number, a list of them, or text as --batch takes it.
 type Batches []int
 
+// Files are paths: one, or a list of them.
+type Files []string
+
+// UnmarshalYAML implements [yaml.Unmarshaler].
+func (f *Files) UnmarshalYAML(n *yaml.Node) error {
+	if n.Kind == yaml.ScalarNode {
+		*f = Files{n.Value}
+		return nil
+	}
+	return n.Decode((*[]string)(f))
+}
+
 // UnmarshalYAML implements [yaml.Unmarshaler].
 func (b *Batches) UnmarshalYAML(n *yaml.Node) error {
 	text := n.Value
@@ -144,7 +159,7 @@ func (b *Batches) UnmarshalYAML(n *yaml.Node) error {
 
 // Keys implements [yamlkeys.Keyed].
 func (*Case) Keys() []string {
-	keys := []string{"model", "settings"}
+	keys := []string{"model", "trainer", "settings"}
 	for _, f := range models.Fields() {
 		if f.Name != "" && f.JSON != "settings" {
 			keys = append(keys, f.Name)
@@ -176,6 +191,8 @@ func (c *Case) take(key, value *yaml.Node) error {
 	switch key.Value {
 	case "model":
 		return value.Decode(&c.Model)
+	case "trainer":
+		return value.Decode(&c.Trainer)
 	case "settings":
 		return value.Decode(&c.settings)
 	}
@@ -260,14 +277,15 @@ func (c *Config) check(file string) error {
 		return wrong(0, "slurm.container-runtime", "%q is neither apptainer nor pyxis", c.Slurm.Runtime)
 	}
 	for i, m := range c.Models {
-		if m.Model == "" {
+		if m.Model == "" && len(m.Trainer) == 0 {
 			return wrong(m.line, fmt.Sprintf("models[%d]", i), "names no model")
 		}
 	}
 	for i, k := range c.Cases {
-		if k.Model != "" {
+		if k.Model != "" || len(k.Trainer) > 0 {
 			return wrong(k.line, fmt.Sprintf("cases[%d]", i),
-				"names a model (%s); cases are how each of the models is trained", k.Model)
+				"names a model (%s); cases are how each of the models is trained",
+				cmp.Or(k.Model, strings.Join(k.Trainer, ", ")))
 		}
 	}
 	seen := map[string]bool{}
@@ -352,6 +370,8 @@ func (c *Config) batchesOf(m models.Model, k models.Case) []int {
 	switch {
 	case len(c.Batches) > 0:
 		return slices.Compact(slices.Sorted(slices.Values(c.Batches)))
+	case k.Batch != m.Default.Batch: // that of a trainer's configuration
+		return []int{k.Batch}
 	case len(m.Batches) > 0:
 		return slices.Sorted(slices.Values(m.Batches))
 	}

@@ -50,7 +50,7 @@ func TestUnitsAreModelsByCases(t *testing.T) {
 	c, err := Read(strings.NewReader("models: [toy, {model: toy, stage: frozen}]\ncases: [{amp: fp16}, "+
 		"{checkpointing: true, settings: {seq_len: 4}}]\nbatches: [64, 8, 64]\nboards: [t4]"), "f.yaml")
 	require.NoError(t, err)
-	units, err := c.Units("f.yaml", models.NewRegistry([]models.Model{toy.Model()}))
+	units, err := c.Units("f.yaml", models.NewRegistry([]models.Model{toy.Model()}), nil)
 	require.NoError(t, err)
 	require.Len(t, units, 4)
 	require.Equal(t, []int{8, 64}, units[0].Batches)
@@ -59,7 +59,7 @@ func TestUnitsAreModelsByCases(t *testing.T) {
 	require.EqualValues(t, 4, units[3].Case.Settings["seq-len"])
 
 	c.Cases = append(c.Cases, c.Cases[0])
-	_, err = c.Units("f.yaml", models.NewRegistry([]models.Model{toy.Model()}))
+	_, err = c.Units("f.yaml", models.NewRegistry([]models.Model{toy.Model()}), nil)
 	require.ErrorContains(t, err, "is the same case as f.yaml:2")
 }
 
@@ -131,7 +131,7 @@ func TestTasksAreBegunAgainByTheirExitCodes(t *testing.T) {
 	c, err := Read(strings.NewReader("models: [toy, {model: toy, stage: frozen}, {model: toy, amp: fp16}, {model: "+
 		"toy, amp: bf16}, {model: toy, checkpointing: true}]\nbatches: 8\nboards: [t4]"), "f.yaml")
 	require.NoError(t, err)
-	units, err := c.Units("f.yaml", models.NewRegistry([]models.Model{toy.Model()}))
+	units, err := c.Units("f.yaml", models.NewRegistry([]models.Model{toy.Model()}), nil)
 	require.NoError(t, err)
 	dir := t.TempDir()
 	f, err := Prepare(dir, OnSlurm, c, units, nil, report.Tool{Version: "v1"}, time.Time{})

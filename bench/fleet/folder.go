@@ -11,13 +11,16 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
+	"github.com/vprof/vprof/bench/advise/trainers"
 	"github.com/vprof/vprof/bench/job"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/bench/shard"
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/hfconfig"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner/coefficients"
 	"github.com/vprof/vprof/profiler/stack"
@@ -31,46 +34,103 @@ type Unit struct {
 	Model   models.Model
 	Case    models.Case
 	Batches []int
+	// Refused is why the case cannot be trained; nil if it can, as far as can be told without recording it.
+	Refused error
 }
 
-// Units are all models in all cases, in the order of the file.
-func (c *Config) Units(file string, r *models.Registry) ([]Unit, error) {
+// Units are all models in all cases, in the order of the file. tell is called for each trainer's configuration
+// that was read.
+func (c *Config) Units(file string, r *models.Registry, tell func(*trainers.Config)) ([]Unit, error) {
 	cases := c.Cases
 	if len(cases) == 0 {
 		cases = []Case{{}}
 	}
-	release, err := models.ParseRelease(stack.Default().Release())
-	if err != nil {
-		return nil, err
-	}
 	var units []Unit
 	seen := map[models.Key]string{}
 	for _, of := range c.Models {
-		m, err := r.Lookup(of.Model)
+		m, trained, err := of.open(filepath.Dir(file), r, tell)
 		if err != nil {
 			return nil, &input.FormatError{File: file, Line: of.line, Key: "models", Reason: err.Error()}
 		}
 		for _, k := range cases {
-			full := m.Default
-			full.Model, full.Torch = m.Name, cmp.Or(m.Torch, release)
-			for _, part := range []Case{of, k} {
-				full = part.over(full)
-			}
-			if full, err = m.Complete(full); err != nil {
+			u := Unit{Model: m, Case: k.over(of.over(trained))}
+			full, err := m.Complete(u.Case)
+			if u.Refused = err; err != nil && !refused(err) {
 				return nil, fmt.Errorf("%s: %w", place(file, of, k), err)
 			}
-			key := m.Canonical(full).Key()
+			if err == nil {
+				u.Case = full
+			}
+			u.Batches = c.batchesOf(m, u.Case)
+			key := m.Canonical(u.Case).Key()
 			if before, twice := seen[key]; twice {
 				return nil, &input.FormatError{
 					File:   place(file, of, k),
-					Reason: fmt.Sprintf("is the same case as %s: %v", before, full),
+					Reason: fmt.Sprintf("is the same case as %s: %v", before, u.Case),
 				}
 			}
 			seen[key] = place(file, of, k)
-			units = append(units, Unit{Model: m, Case: full, Batches: c.batchesOf(m, full)})
+			units = append(units, u)
 		}
 	}
 	return units, nil
+}
+
+// open finds the model, and the case that is its own or its trainer's.
+func (c Case) open(folder string, r *models.Registry, tell func(*trainers.Config)) (models.Model, models.Case, error) {
+	release, err := models.ParseRelease(stack.Default().Release())
+	if err != nil {
+		return models.Model{}, models.Case{}, err
+	}
+	name := c.Model
+	var t *trainers.Config
+	if len(c.Trainer) > 0 {
+		if t, name, err = c.trainer(folder); err != nil {
+			return models.Model{}, models.Case{}, err
+		}
+	}
+	m, err := r.Lookup(name)
+	if err != nil {
+		return models.Model{}, models.Case{}, err
+	}
+	trained := m.Default
+	trained.Model, trained.Torch = m.Name, cmp.Or(m.Torch, release)
+	if t == nil {
+		return m, trained, nil
+	}
+	settings, err := t.Shared("", false)
+	if err == nil {
+		settings, err = t.Suited(m, settings)
+	}
+	if err == nil {
+		err = trainers.Apply(settings, &trained)
+	}
+	tell(t)
+	return m, trained, err
+}
+
+// trainer reads the trainer's configuration, and the name of the model that it, or the case, trains.
+func (c Case) trainer(folder string) (*trainers.Config, string, error) {
+	var paths []string
+	for _, p := range c.Trainer {
+		if !filepath.IsAbs(p) {
+			p = filepath.Join(folder, p)
+		}
+		paths = append(paths, p)
+	}
+	t, err := trainers.Open(paths)
+	if err != nil {
+		return nil, "", err
+	}
+	name := c.Model
+	if name == "" {
+		if name, err = t.Described(); err != nil {
+			return nil, "", err
+		}
+	}
+	path := strings.TrimPrefix(name, hfconfig.Scheme+":")
+	t.CheckRemoteCode(path)
+	return t, name, t.ChooseLayers(path)
 }
 
 // Engines are the names of what runs tasks.

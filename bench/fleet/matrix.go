@@ -129,8 +129,12 @@ func (u Unit) estimate(ctx context.Context, row []report.MatrixCell, boards []in
 			Memory: gpu.Memory, Run: "estimated", Batch: u.Batches[0],
 		}
 	}
-	setup, err := step.New(u.Model, u.Case, e)
+	var setup *step.Setup
 	var samples []planner.Sample
+	err := u.Refused
+	if err == nil {
+		setup, err = step.New(u.Model, u.Case, e)
+	}
 	if err == nil {
 		samples, err = known.samples(ctx, u, setup, gpus[boards[0]])
 	}

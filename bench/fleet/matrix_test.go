@@ -26,7 +26,7 @@ func many(t testing.TB, cases int) []Unit {
 	}
 	c, err := Read(strings.NewReader(text.String()), "f.yaml")
 	require.NoError(t, err)
-	units, err := c.Units("f.yaml", models.NewRegistry([]models.Model{toy.Model()}))
+	units, err := c.Units("f.yaml", models.NewRegistry([]models.Model{toy.Model()}), nil)
 	require.NoError(t, err)
 	return units
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/vprof/vprof/bench/advise/trainers"
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/fleet"
 	"github.com/vprof/vprof/bench/fleet/kubernetes"
@@ -56,7 +57,7 @@ func readFleet(a *app, path string) (*fleet.Config, []fleet.Unit, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	units, err := c.Units(path, a.models())
+	units, err := c.Units(path, a.models(), func(t *trainers.Config) { say(a, t) })
 	return c, units, err
 }
 
@@ -216,6 +217,9 @@ func runFleet(ctx context.Context, o *fleetRunOptions, path string) (err error) 
 	if err != nil {
 		return err
 	}
+	if units = leftOut(o.app, units); len(units) == 0 {
+		return usagef("%s: no case is left to run", path)
+	}
 	if name == fleet.OnKubernetes {
 		if err := kubernetes.Check(path, c.Kubernetes); err != nil {
 			return err
@@ -258,6 +262,16 @@ func runFleet(ctx context.Context, o *fleetRunOptions, path string) (err error) 
 		return err
 	}
 	return o.wait(ctx, path, &fleet.Runner{Folder: f, Engine: engine, Poll: o.poll})
+}
+
+// leftOut are the units that can run; the others are named.
+func leftOut(a *app, units []fleet.Unit) []fleet.Unit {
+	return slices.DeleteFunc(units, func(u fleet.Unit) bool {
+		if u.Refused != nil {
+			printable.Fprintf(a.stderr, "vprof: left out: %v\n", u.Refused)
+		}
+		return u.Refused != nil
+	})
 }
 
 // makeFolder makes the folder of a fleet, unless it would become that of an engine that is not here.

@@ -32,7 +32,11 @@ func (o *accuracyOptions) share() error {
 	if o.shared == "-" {
 		return nil
 	}
-	if err := report.WriteFile(o.shared, func(w io.Writer) error { _, err := text.WriteTo(w); return err }); err != nil {
+	err = report.WriteFile(o.shared, func(w io.Writer) error {
+		_, err := text.WriteTo(w)
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	printable.Fprintf(o.app.stderr, "vprof: these %d lines are in %s; docs/evidence.md says where they may go\n",
@@ -78,8 +82,8 @@ func (o *accuracyOptions) measured() ([]reference.Measured, error) {
 		}
 	}
 	if len(all) == 0 {
-		return nil, usagef("--share: nothing in these files was measured on a GPU; what was simulated is no evidence. " +
-			"Lines of the callbacks of vprof_gpu, and results of sweep --device, run --device and run --both are")
+		return nil, usagef("--share: nothing in these files was measured on a GPU, and what was simulated is no " +
+			"evidence. Lines of the callbacks of vprof_gpu, and results of sweep --device, run --device and run --both are")
 	}
 	return all, nil
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,7 +13,6 @@ import (
 	"github.com/vprof/vprof/bench/advise/trainers"
 	"github.com/vprof/vprof/internal/printable"
 	"github.com/vprof/vprof/models"
-	"github.com/vprof/vprof/models/hfconfig"
 )
 
 // takesTrainer makes a command take the configuration of a trainer as its arguments:
@@ -81,17 +79,6 @@ func looksLikeFile(arg string) bool {
 		})
 }
 
-// described is the path of the description of a configuration's model, with that of its
-// teacher.
-func described(t *trainers.Config) (string, error) {
-	path, err := t.Model.Find()
-	if err != nil || t.Teacher.Name == "" {
-		return path, err
-	}
-	teacher, err := t.Teacher.Find()
-	return path + hfconfig.TeacherMark + teacher, err
-}
-
 // modelOf is the model that the trainer's configuration names, where no flag does, and the words that say so.
 func (f *caseFlags) modelOf(t *trainers.Config) (words []string, err error) {
 	switch {
@@ -100,11 +87,9 @@ func (f *caseFlags) modelOf(t *trainers.Config) (words []string, err error) {
 	case t.Model.Name == "":
 		return nil, usagef("%s: says not which model is trained; name it with --model", t.File)
 	}
-	path, err := described(t)
-	if err != nil {
+	if f.model, err = t.Described(); err != nil {
 		return nil, err
 	}
-	f.model = "hf:" + path
 	return []string{"--model " + f.model}, nil
 }
 
@@ -123,35 +108,27 @@ func (f *caseFlags) follow(cmd *cobra.Command, a *app, searched []string) error 
 	for _, s := range t.Settings {
 		given[s.Flag] = f.flags.Changed(s.Flag)
 	}
-	settings, err := f.shared(cmd, t.Settings)
+	settings, err := f.shared(cmd)
 	if err != nil {
 		return err
 	}
-	settings = f.described(a, settings)
+	settings = slices.DeleteFunc(settings, func(s trainers.Setting) bool {
+		name, _, _ := strings.Cut(s.Value, "=")
+		set := s.Flag == "set"
+		return slices.Contains(searched, s.Flag) || given[s.Flag] && !set ||
+			s.Flag == trainers.ImageSize && !f.onImages(a) ||
+			set && slices.ContainsFunc(f.settings.pairs, func(pair string) bool {
+				return strings.HasPrefix(pair, name+"=")
+			})
+	})
+	if m, err := a.models().Lookup(f.model); err == nil { // the case says what is wrong with a model
+		if settings, err = t.Suited(m, settings); err != nil {
+			return err
+		}
+	}
 	for _, s := range settings {
 		flag := f.flags.Lookup(s.Flag)
-		name, _, _ := strings.Cut(s.Value, "=")
-		switch {
-		case slices.Contains(searched, s.Flag),
-			given[s.Flag] && s.Flag != "set",
-			s.Flag == trainers.ImageSize && !f.onImages(a):
-			continue
-		case s.Flag == "set" && slices.ContainsFunc(f.settings.pairs, func(pair string) bool {
-			return strings.HasPrefix(pair, name+"=")
-		}):
-			continue
-		case s.Flag == "set" && trainers.OfSome(name) && !f.has(a, name):
-			continue
-		case s.Flag == "set" && name == trainers.Eager && !f.has(a, name):
-			if m, err := a.models().Lookup(f.model); err == nil && !m.Levers.Eager {
-				return s.Wrong("vprof does not describe the eager attention of %s; plan it with the attention that "+
-					"it is loaded with", f.model)
-			}
-			continue
-		case s.Flag == "set" && name == trainers.Flex && !f.has(a, name):
-			return s.Wrong("vprof does not describe flex_attention for %s, or transformers has none; plan it with "+
-				"another attention", f.model)
-		case flag == nil:
+		if flag == nil {
 			return s.Wrong("needs --%s %s, which %s does not have", s.Flag, s.Value, cmd.CommandPath())
 		}
 		if of, ok := flag.Value.(*fieldFlag); ok && s.Change.Field != nil {
@@ -163,15 +140,15 @@ func (f *caseFlags) follow(cmd *cobra.Command, a *app, searched []string) error 
 		f.followed = append(f.followed, s.Flag)
 		words = append(words, "--"+s.Flag+separator(flag.NoOptDefVal)+s.Value)
 	}
-	say(a, t, words)
+	say(a, t)
+	printable.Fprintf(a.stderr, "vprof: as flags: %s\n", strings.Join(words, " "))
 	return nil
 }
 
 // say tells what a trainer's configuration was read as.
-func say(a *app, t *trainers.Config, words []string) {
+func say(a *app, t *trainers.Config) {
 	printable.Fprintf(a.stderr, "vprof: %s is of %s (read as of %s): %d keys matter, %d do not\n", t.File, t.Trainer,
 		t.Version, t.Mapped, t.Harmless)
-	printable.Fprintf(a.stderr, "vprof: as flags: %s\n", strings.Join(words, " "))
 	for _, note := range t.Notes {
 		printable.Fprintf(a.stderr, "vprof: warning: %s\n", note)
 	}
@@ -204,74 +181,23 @@ func (f *caseFlags) onImages(a *app) bool {
 	})
 }
 
-// described leaves of liger-kernel what vprof describes for the model: of most the loss alone.
-func (f *caseFlags) described(a *app, settings []trainers.Setting) []trainers.Setting {
-	m, err := a.models().Lookup(f.model)
-	if err != nil || m.Levers.Liger || !f.has(a, fusedLoss) {
-		return settings
-	}
-	layersAlone := func(s trainers.Setting) bool { return s.Flag == "set" && s.Value == "plain-loss=1" }
-	if slices.ContainsFunc(settings, layersAlone) {
-		return slices.DeleteFunc(settings, func(s trainers.Setting) bool {
-			if s.Flag == "liger" {
-				f.trainer.Notes = append(f.trainer.Notes,
-					fmt.Sprintf("%s: vprof does not describe liger-kernel's norms and feed-forward layers for this "+
-						"model, which keep less than what is planned", s.From))
-			}
-			return s.Flag == "liger" || layersAlone(s)
-		})
-	}
-	for i, s := range settings {
-		if s.Flag == "liger" && s.Value == "true" && !f.flags.Changed("liger") {
-			settings[i].Flag, settings[i].Value = "set", fusedLoss+"=1"
-			f.trainer.Notes = append(f.trainer.Notes,
-				fmt.Sprintf("%s: vprof describes liger-kernel's loss for this model and not its norms and "+
-					"feed-forward layers, which keep less than what is planned", s.From))
-		}
-	}
-	return settings
-}
-
-// fusedLoss is the setting that computes the loss alone by liger-kernel.
-const fusedLoss = "fused-loss"
-
 // shared are the settings with those about several GPUs as the command takes them.
-func (f *caseFlags) shared(cmd *cobra.Command, settings []trainers.Setting) ([]trainers.Setting, error) {
+func (f *caseFlags) shared(cmd *cobra.Command) ([]trainers.Setting, error) {
 	gpus := ""
-	for _, s := range settings {
-		if s.Flag == "gpus" {
-			gpus = s.Value
-		}
-	}
 	if f.flags.Changed("gpus") {
 		gpus = f.flags.Lookup("gpus").Value.String()
 	}
-	var out []trainers.Setting
+	chosen := f.flags.Changed("strategy")
+	settings, err := f.trainer.Shared(gpus, chosen)
 	for _, s := range settings {
-		switch {
-		case s.Flag == "gpus" && s.Value == "1", s.Flag == "strategy" && gpus == "1":
-			continue
-		case s.Flag != "strategy" || f.flags.Changed("strategy"):
-		case gpus == "":
-			return nil,
-				s.Wrong("several GPUs share the work (%s), and no file says how many; say so with --gpus N", s.Value)
-		case cmd.Name() != "fit":
+		if s.Flag == "strategy" && !chosen && cmd.Name() != "fit" {
 			if _, err := models.ParseStrategy(s.Value); err != nil {
 				return nil, s.Wrong("vprof records %s, and not %s; vprof fit has a formula for it",
 					strings.Join(models.Strategies(), ", "), s.Value)
 			}
 		}
-		out = append(out, s)
 	}
-	shares := slices.ContainsFunc(out, func(s trainers.Setting) bool { return s.Flag == "strategy" })
-	if n, err := strconv.Atoi(gpus); err == nil && n > 1 && !shares && !f.flags.Changed("strategy") &&
-		f.trainer.Several != "" {
-		out = append(out, trainers.Setting{
-			Flag: "strategy", Value: f.trainer.Several,
-			From: trainers.Key{File: f.trainer.File},
-		})
-	}
-	return out, nil
+	return settings, err
 }
 
 // separator stands between a flag and its value on a command line.

@@ -21,14 +21,14 @@ var flags = []string{
 }
 
 // The settings of models (--set) that a file may ask for: how attention is computed, and how
-// weights are laid out. flash is for models whose attention is eager by default, Eager for
-// those whose attention is not, Flex for those that flex_attention can serve. linearized has
+// weights are laid out. flash is for models whose attention is eager by default, eager for
+// those whose attention is not, flex for those that flex_attention can serve. linearized has
 // experts as lists of linear layers, repeated has keys and values repeated for all heads that
 // share them, separate has projections apart that the model joins in one.
 const (
 	flash      = "flash"
-	Eager      = "eager"
-	Flex       = "flex"
+	eager      = "eager"
+	flex       = "flex"
 	linearized = "linearized-experts"
 	repeated   = "repeated-heads"
 	separate   = "separate-projections"
@@ -117,7 +117,7 @@ func (c *Config) settle() error {
 			return err
 		}
 	}
-	if f = c.facts["attention"]; slices.Contains([]string{flash, Eager, Flex}, f.value) {
+	if f = c.facts["attention"]; slices.Contains([]string{flash, eager, flex}, f.value) {
 		return c.add("set", f.value+"=1", f.from)
 	}
 	return nil

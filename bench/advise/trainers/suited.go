@@ -1,0 +1,154 @@
+package trainers
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/hfconfig"
+)
+
+// fusedLoss is the setting that computes the loss alone by liger-kernel, plainLoss the one that has
+// everything but the loss computed by it.
+const (
+	fusedLoss = "fused-loss"
+	plainLoss = "plain-loss=1"
+)
+
+// Described is the name under which vprof opens the model that is trained, with its teacher; the model's
+// config.json must be on this machine.
+func (c *Config) Described() (string, error) {
+	path, err := c.Model.Find()
+	if err != nil || c.Teacher.Name == "" {
+		return hfconfig.Scheme + ":" + path, err
+	}
+	teacher, err := c.Teacher.Find()
+	return hfconfig.Scheme + ":" + path + hfconfig.TeacherMark + teacher, err
+}
+
+// Shared are the settings with those about several GPUs as they are for a number of them: "" leaves it to the
+// file. Where neither the file nor whoever calls says how the work is shared, the trainer's own way is added.
+func (c *Config) Shared(gpus string, chosen bool) ([]Setting, error) {
+	var out []Setting
+	for _, s := range c.Settings {
+		if gpus == "" && s.Flag == "gpus" {
+			gpus = s.Value
+		}
+	}
+	for _, s := range c.Settings {
+		switch {
+		case s.Flag == "gpus" && s.Value == "1", s.Flag == "strategy" && gpus == "1":
+			continue
+		case s.Flag == "strategy" && gpus == "" && !chosen:
+			return nil,
+				s.Wrong("several GPUs share the work (%s), and no file says how many; say so with --gpus N", s.Value)
+		}
+		chosen = chosen || s.Flag == "strategy"
+		out = append(out, s)
+	}
+	if n, err := strconv.Atoi(gpus); err == nil && n > 1 && !chosen && c.Several != "" {
+		out = append(out, Setting{Flag: "strategy", Value: c.Several, From: Key{File: c.File}})
+	}
+	return out, nil
+}
+
+// Suited are those of the settings that a model takes: what only other models need is left out, what vprof does
+// not describe for this one is refused or, of liger-kernel, noted.
+func (c *Config) Suited(m models.Model, settings []Setting) ([]Setting, error) {
+	has := func(name string) bool {
+		return slices.ContainsFunc(m.Settings, func(s models.Setting) bool { return s.Name == name })
+	}
+	var out []Setting
+	for _, s := range c.ligerOf(m, has(fusedLoss), settings) {
+		name, _, _ := strings.Cut(s.Value, "=")
+		if s.Flag == "set" && !has(name) {
+			switch {
+			case OfSome(name):
+				continue
+			case name == eager && m.Levers.Eager:
+				continue
+			case name == eager:
+				return nil, s.Wrong("vprof does not describe the eager attention of %s; plan it with the attention "+
+					"that it is loaded with", m.Name)
+			case name == flex:
+				return nil, s.Wrong("vprof does not describe flex_attention for %s, or transformers has none; plan it "+
+					"with another attention", m.Name)
+			}
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+// ligerOf leaves of liger-kernel what vprof describes for the model: of most the loss alone.
+func (c *Config) ligerOf(m models.Model, lossDescribed bool, settings []Setting) []Setting {
+	if m.Levers.Liger || !lossDescribed {
+		return settings
+	}
+	sets := func(value string) bool {
+		return slices.ContainsFunc(settings, func(s Setting) bool { return s.Flag == "set" && s.Value == value })
+	}
+	lossLeft, lossTaken := sets(plainLoss), sets(fusedLoss+"=1")
+	var out []Setting
+	for _, s := range settings {
+		note := ""
+		switch {
+		case lossLeft && s.Flag == "set" && s.Value == plainLoss:
+			continue
+		case lossLeft && s.Flag == "liger":
+			note = "vprof does not describe liger-kernel's norms and feed-forward layers for this model, which keep " +
+				"less than what is planned"
+		case s.Flag == "liger" && s.Value == "true":
+			note = "vprof describes liger-kernel's loss for this model and not its norms and feed-forward layers, " +
+				"which keep less than what is planned"
+			s.Flag, s.Value, s.Change = "set", fusedLoss+"=1", models.Change{}
+		}
+		if note != "" {
+			c.Notes = append(c.Notes, fmt.Sprintf("%s: %s", s.From, note))
+		}
+		if note == "" || !lossLeft && !lossTaken {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// Apply puts the settings into a case of the model, the batch size too.
+func Apply(settings []Setting, c *models.Case) error {
+	patch := models.Patch{}
+	own := models.Settings{} // the case's may be those of its model's default
+	maps.Copy(own, c.Settings)
+	c.Settings = own
+	for _, s := range settings {
+		switch f := models.FieldNamed(s.Flag); {
+		case s.Change.Field != nil:
+			patch.Set(s.Change)
+		case s.Flag == "batch":
+			n, err := strconv.Atoi(s.Value)
+			if err != nil {
+				return s.Wrong("%q is no batch size", s.Value)
+			}
+			c.Batch = n
+		case s.Flag == "set":
+			name, text, _ := strings.Cut(s.Value, "=")
+			n, err := strconv.ParseInt(text, 10, 64)
+			if err != nil {
+				return s.Wrong("%q is no value of the setting %s", text, name)
+			}
+			c.Settings[name] = n
+		case f != nil:
+			change, err := f.Parse(s.Value)
+			if err != nil {
+				return s.Wrong("%v", err)
+			}
+			patch.Set(change)
+		default:
+			return s.Wrong("needs --%s %s, which a case has not", s.Flag, s.Value)
+		}
+	}
+	patch.Apply(c)
+	return nil
+}
