@@ -278,8 +278,11 @@ func (a *Args) Ints(name string) []int64 {
 	return ns
 }
 
-// Dims is a list of dimensions.
+// Dims is a list of dimensions, or one; nil for None.
 func (a *Args) Dims(name string) []int {
+	if n, one := a.value(name).(int64); one {
+		return []int{int(n)}
+	}
 	var out []int
 	for _, n := range a.Ints(name) {
 		out = append(out, int(n))

@@ -5,68 +5,33 @@ import "github.com/vprof/vprof/profiler/trace"
 // composed are operators that PyTorch makes of others (CompositeImplicitAutograd), each
 // as its source has it.
 var composed = family{
-	"addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor": one(
-		func(a *Args) *tensor {
-			return a.first(0).AddR(a.Tensor("vec1"), a.Tensor("vec2"))
-		}),
-	"cartesian_prod(Tensor[] tensors) -> Tensor":                              one(cartesianProduct),
-	"cumulative_trapezoid.dx(Tensor y, *, Scalar dx=1, int dim=-1) -> Tensor": one(cumulativeTrapezoid),
-	"float_power.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor": one(func(a *Args) *tensor {
-		return a.first(0).To(trace.F64).Pow(a.Float("exponent"))
-	}),
-	"ldexp.Tensor(Tensor self, Tensor other) -> Tensor": binary(func(x, y *tensor) *tensor {
-		return x.Mul(y.NumberPow(trace.RealNumber))
-	}),
-	"feature_alpha_dropout(Tensor input, float p, bool train) -> Tensor": one(func(a *Args) *tensor {
-		return a.first(0).FeatureAlphaDropout(a.Float("p"), a.Bool("train"))
-	}),
-	"blackman_window(int window_length, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? " +
-		"pin_memory=None) -> Tensor": one(func(a *Args) *tensor {
-		return a.Tape().Window("blackman_window", a.Int("window_length"), true, 4)
-	}),
-	"blackman_window.periodic(int window_length, bool periodic, *, ScalarType? dtype=None, Layout? layout=None, " +
-		"Device? device=None, bool? pin_memory=None) -> Tensor": one(func(a *Args) *tensor {
-		return a.Tape().Window("blackman_window", a.Int("window_length"), a.Bool("periodic"), 4)
-	}),
-	"bartlett_window(int window_length, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? " +
-		"pin_memory=None) -> Tensor": one(func(a *Args) *tensor {
-		return a.Tape().Window("bartlett_window", a.Int("window_length"), true, 0)
-	}),
-	"bartlett_window.periodic(int window_length, bool periodic, *, ScalarType? dtype=None, Layout? layout=None, " +
-		"Device? device=None, bool? pin_memory=None) -> Tensor": one(func(a *Args) *tensor {
-		return a.Tape().Window("bartlett_window", a.Int("window_length"), a.Bool("periodic"), 0)
-	}),
-	"kaiser_window(int window_length, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? " +
-		"pin_memory=None) -> Tensor": one(func(a *Args) *tensor {
-		return a.Tape().Window("kaiser_window", a.Int("window_length"), true, 1)
-	}),
-	"kaiser_window.periodic(int window_length, bool periodic, *, ScalarType? dtype=None, Layout? layout=None, " +
-		"Device? device=None, bool? pin_memory=None) -> Tensor": one(func(a *Args) *tensor {
-		return a.Tape().Window("kaiser_window", a.Int("window_length"), a.Bool("periodic"), 1)
-	}),
-	"kaiser_window.beta(int window_length, bool periodic, float beta, *, ScalarType? dtype=None, Layout? " +
-		"layout=None, Device? device=None, bool? pin_memory=None) -> Tensor": one(func(a *Args) *tensor {
-		return a.Tape().Window("kaiser_window", a.Int("window_length"), a.Bool("periodic"), 1)
-	}),
-	"atleast_3d(Tensor self) -> Tensor":  unary(atLeast3D),
-	"dstack(Tensor[] tensors) -> Tensor": one(depthStack),
-	"diagflat(Tensor self, int offset=0) -> Tensor": one(func(a *Args) *tensor {
+	"addr":                      (*tensor).AddR,
+	"cartesian_prod":            cartesianProduct,
+	"cumulative_trapezoid.dx":   cumulativeTrapezoid,
+	"float_power.Tensor_Scalar": func(a *Args) *tensor { return a.first(0).To(trace.F64).Pow(a.Float("exponent")) },
+	"ldexp.Tensor":              func(x, y *tensor) *tensor { return x.Mul(y.NumberPow(trace.RealNumber)) },
+	"feature_alpha_dropout":     (*tensor).FeatureAlphaDropout,
+	"blackman_window blackman_window.periodic":                window(4),
+	"bartlett_window bartlett_window.periodic":                window(0),
+	"kaiser_window kaiser_window.periodic kaiser_window.beta": window(1),
+	"atleast_3d": atLeast3D,
+	"dstack":     depthStack,
+	"diagflat": func(a *Args) *tensor {
 		return a.first(0).Contiguous().View(-1).DiagEmbed(a.Int("offset"))
-	}),
-	"native_channel_shuffle(Tensor self, SymInt groups) -> Tensor": one(func(a *Args) *tensor {
-		return a.first(0).ChannelShuffle(a.Int("groups"))
-	}),
-	"trapz.dx(Tensor y, *, float dx=1, int dim=-1) -> Tensor":      one(trapezoid),
-	"trapezoid.dx(Tensor y, *, Scalar dx=1, int dim=-1) -> Tensor": one(trapezoid),
-	"normal.float_float(float mean, float std, SymInt[] size, *, Generator? generator=None, ScalarType? dtype=None, " +
-		"Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor": one(func(a *Args) *tensor {
-		return a.filled("normal")
-	}),
-	// A window is that of Hann with other constants.
-	"hamming_window(int window_length, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? " +
-		"pin_memory=None) -> Tensor": one(func(a *Args) *tensor {
-		return a.Tape().HannWindow(a.Int("window_length"))
-	}),
+	},
+	"native_channel_shuffle": (*tensor).ChannelShuffle,
+	"trapz.dx trapezoid.dx":  trapezoid,
+	"normal.float_float":     filled,
+	"hamming_window":         (*trace.Tape).HannWindow, // with other constants
+}
+
+// window is a window of a signal that is computed in so many further operations; it is periodic unless the
+// call says otherwise.
+func window(operations int) func(a *Args) *tensor {
+	return func(a *Args) *tensor {
+		periodic := a.op.index("periodic") < 0 || a.Bool("periodic")
+		return a.tape.Window(a.op.base(), a.Int("window_length"), periodic, operations)
+	}
 }
 
 func atLeast3D(x *tensor) *tensor {

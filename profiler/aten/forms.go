@@ -63,7 +63,7 @@ func inPlaceForm(name string, f *entry) *entry {
 		return nil
 	}
 	return f.as(name, func(a *Args) []Value {
-		return []Value{a.first(0).CopyInPlace(f.run(a)[0].(*tensor))}
+		return []Value{a.first(0).CopyInPlace(f.operator().run(a)[0].(*tensor))}
 	})
 }
 
@@ -81,7 +81,7 @@ func outForm(name string, f *entry) *entry {
 				f.row.CallInPlace(append([]*tensor{out}, xs[1:len(xs)-1]...)...)
 				return
 			}
-			out.CopyInPlace(f.run(a)[0].(*tensor))
+			out.CopyInPlace(f.operator().run(a)[0].(*tensor))
 		})
 		return []Value{out}
 	}, Argument{Name: "out", Type: "Tensor", KeywordOnly: true})
@@ -92,7 +92,7 @@ func (e *entry) as(name string, run body, further ...Argument) *entry {
 	s := e.operator().Schema
 	s.Name, s.Overload, _ = strings.Cut(name, ".")
 	s.Arguments = append(slices.Clone(s.Arguments), further...)
-	form := &entry{run: run}
+	form := &entry{}
 	form.once.Do(func() { form.op = &Operator{Schema: s, run: run} })
 	return form
 }

@@ -9,112 +9,44 @@ import (
 
 // indexing are operators that pick elements by number.
 var indexing = family{
-	"masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor": one(func(a *Args) *tensor {
-		return a.first(0).MaskedScatter(a.Tensor("mask"), a.Tensor("source"))
-	}),
-	"embedding_bag(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, bool " +
-		"sparse=False, Tensor? per_sample_weights=None, bool include_last_offset=False) -> (Tensor, Tensor, Tensor, " +
-		"Tensor)": several(embeddingBag),
-	"embedding_bag.padding_idx(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq, int mode, " +
-		"bool sparse, Tensor? per_sample_weights, bool include_last_offset, int? padding_idx) -> (Tensor, Tensor, " +
-		"Tensor, Tensor)": several(embeddingBag),
-	"index.Tensor(Tensor self, Tensor?[] indices) -> Tensor": one(picked),
-	"index_select(Tensor self, int dim, Tensor index) -> Tensor": one(func(a *Args) *tensor {
-		return a.first(0).IndexSelect(a.Dim("dim"), a.Tensor("index"))
-	}),
-	"index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor": one(
-		func(a *Args) *tensor {
-			return a.first(0).IndexAdd(a.Dim("dim"), a.Tensor("index"), a.Tensor("source"))
-		}),
-	"index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor": one(
-		func(a *Args) *tensor {
-			return a.first(0).IndexPut(a.Tensors("indices"), a.Tensor("values"), a.Bool("accumulate"))
-		}),
-	"index_put_(Tensor(a!) self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor(a!)": one(
-		func(a *Args) *tensor {
-			return a.first(0).IndexPutInPlace(a.Tensors("indices"), a.Tensor("values"), a.Bool("accumulate"))
-		}),
-	"index_add_(Tensor(a!) self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor(a!)": one(
-		func(a *Args) *tensor {
-			return a.first(0).IndexAddInPlace(a.Dim("dim"), a.Tensor("index"), a.Tensor("source"))
-		}),
-	"index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor": one(func(a *Args) *tensor {
-		return a.first(0).IndexCopy(a.Dim("dim"), a.Tensor("index"), a.Tensor("source"))
-	}),
-	"index_copy_(Tensor(a!) self, int dim, Tensor index, Tensor source) -> Tensor(a!)": one(func(a *Args) *tensor {
-		return a.first(0).IndexCopyInPlace(a.Dim("dim"), a.Tensor("index"), a.Tensor("source"))
-	}),
-	"index_fill.int_Scalar(Tensor self, int dim, Tensor index, Scalar value) -> Tensor": one(func(a *Args) *tensor {
-		return a.first(0).IndexFill(a.Tensor("index"))
-	}),
-	"index_fill_.int_Scalar(Tensor(a!) self, int dim, Tensor index, Scalar value) -> Tensor(a!)": one(
-		func(a *Args) *tensor {
-			return a.first(0).IndexFillInPlace(a.Tensor("index"))
-		}),
-	"scatter.value(Tensor self, int dim, Tensor index, Scalar value) -> Tensor": one(func(a *Args) *tensor {
-		return a.first(0).ScatterValue(a.Tensor("index"))
-	}),
-	"scatter_.src(Tensor(a!) self, int dim, Tensor index, Tensor src) -> Tensor(a!)": one(func(a *Args) *tensor {
-		return a.first(0).ScatterFromInPlace(a.Tensor("index"), a.Tensor("src"))
-	}),
-	"scatter_add_(Tensor(a!) self, int dim, Tensor index, Tensor src) -> Tensor(a!)": one(func(a *Args) *tensor {
-		return a.first(0).ScatterAddInPlace(a.Tensor("index"), a.Tensor("src"))
-	}),
-	"scatter_reduce.two(Tensor self, int dim, Tensor index, Tensor src, str reduce, *, bool include_self=True) -> " +
-		"Tensor": one(scatterReduce),
-	"scatter_reduce_.two(Tensor(a!) self, int dim, Tensor index, Tensor src, str reduce, *, bool include_self=True) " +
-		"-> Tensor(a!)": one(scatterReduceInPlace),
-	"repeat_interleave.Tensor(Tensor repeats, *, SymInt? output_size=None) -> Tensor": one(func(a *Args) *tensor {
-		return a.first(0).InterleavedPlaces(a.outputSize())
-	}),
-	"repeat_interleave.self_Tensor(Tensor self, Tensor repeats, int? dim=None, *, SymInt? output_size=None) -> " +
-		"Tensor": one(func(a *Args) *tensor {
+	"masked_scatter": (*tensor).MaskedScatter,
+	"embedding_bag embedding_bag.padding_idx": embeddingBag,
+	"index.Tensor":             picked,
+	"index_select":             (*tensor).IndexSelect,
+	"index_add":                (*tensor).IndexAdd,
+	"index_put":                (*tensor).IndexPut,
+	"index_put_":               (*tensor).IndexPutInPlace,
+	"index_add_":               (*tensor).IndexAddInPlace,
+	"index_copy":               (*tensor).IndexCopy,
+	"index_copy_":              (*tensor).IndexCopyInPlace,
+	"index_fill.int_Scalar":    with((*tensor).IndexFill, "index"),
+	"index_fill_.int_Scalar":   with((*tensor).IndexFillInPlace, "index"),
+	"scatter.value":            with((*tensor).ScatterValue, "index"),
+	"scatter_.src":             with((*tensor).ScatterFromInPlace, "index", "src"),
+	"scatter_add_":             with((*tensor).ScatterAddInPlace, "index", "src"),
+	"scatter_reduce.two":       scatterReduce,
+	"scatter_reduce_.two":      scatterReduceInPlace,
+	"repeat_interleave.Tensor": func(a *Args) *tensor { return a.first(0).InterleavedPlaces(a.outputSize()) },
+	"repeat_interleave.self_Tensor": func(a *Args) *tensor {
 		return a.first(0).RepeatInterleaveBy(a.Tensor("repeats"), a.Dim("dim"), a.outputSize())
-	}),
-	"take(Tensor self, Tensor index) -> Tensor": one(func(a *Args) *tensor {
-		return a.first(0).Take(a.Tensor("index"))
-	}),
-	"take_along_dim(Tensor self, Tensor indices, int? dim=None) -> Tensor": one(func(a *Args) *tensor {
-		return a.first(0).Gather(a.Tensor("indices"))
-	}),
-	"select_scatter(Tensor self, Tensor src, int dim, SymInt index) -> Tensor": one(func(a *Args) *tensor {
-		return a.first(0).SelectScatter(a.Tensor("src"), a.Dim("dim"), a.Int("index"))
-	}),
-	"slice_scatter(Tensor self, Tensor src, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1) -> " +
-		"Tensor": one(func(a *Args) *tensor {
+	},
+	"take":           (*tensor).Take,
+	"take_along_dim": (*tensor).Gather,
+	"select_scatter": (*tensor).SelectScatter,
+	"slice_scatter": func(a *Args) *tensor {
 		return a.first(0).SliceScatter(a.Tensor("src"), a.Dim("dim"), a.Int("start"), a.sliceEnd(), a.Int("step"))
-	}),
-	"diagonal_scatter(Tensor self, Tensor src, int offset=0, int dim1=0, int dim2=1) -> Tensor": one(
-		func(a *Args) *tensor {
-			return a.first(0).DiagonalScatter(a.Tensor("src"), a.Int("offset"), a.Dim("dim1"), a.Dim("dim2"))
-		}),
-	"bucketize.Tensor(Tensor self, Tensor boundaries, *, bool out_int32=False, bool right=False) -> Tensor": one(
-		func(a *Args) *tensor {
-			return a.first(0).Search(a.Tensor("boundaries"), a.indexType())
-		}),
-	"searchsorted.Tensor(Tensor sorted_sequence, Tensor self, *, bool out_int32=False, bool right=False, str? " +
-		"side=None, Tensor? sorter=None) -> Tensor": one(func(a *Args) *tensor {
+	},
+	"diagonal_scatter": (*tensor).DiagonalScatter,
+	"bucketize.Tensor": func(a *Args) *tensor { return a.first(0).Search(a.Tensor("boundaries"), a.indexType()) },
+	"searchsorted.Tensor": func(a *Args) *tensor {
 		return a.first(1).Search(a.Tensor("sorted_sequence"), a.indexType())
-	}),
-	"gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor": one(func(a *Args) *tensor {
-		return a.first(0).Gather(a.Tensor("index"))
-	}),
-	"scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor": one(func(a *Args) *tensor {
-		return a.first(0).Scatter(a.Tensor("index"), a.Tensor("src"))
-	}),
-	"scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor": one(func(a *Args) *tensor {
-		return a.first(0).ScatterAdd(a.Tensor("index"), a.Tensor("src"))
-	}),
-	"scatter_.value(Tensor(a!) self, int dim, Tensor index, Scalar value) -> Tensor(a!)": one(func(a *Args) *tensor {
-		return a.first(0).ScatterInPlace(a.Tensor("index"))
-	}),
-	"one_hot(Tensor self, int num_classes=-1) -> Tensor": one(func(a *Args) *tensor {
-		return a.first(0).OneHot(a.Int("num_classes"))
-	}),
-	"embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, bool scale_grad_by_freq=False, bool " +
-		"sparse=False) -> Tensor": one(func(a *Args) *tensor {
-		return a.Tensor("indices").Embedding(a.Tensor("weight"))
-	}),
+	},
+	"gather":         with((*tensor).Gather, "index"),
+	"scatter.src":    with((*tensor).Scatter, "index", "src"),
+	"scatter_add":    with((*tensor).ScatterAdd, "index", "src"),
+	"scatter_.value": with((*tensor).ScatterInPlace, "index"),
+	"one_hot":        (*tensor).OneHot,
+	"embedding":      with((*tensor).Embedding, "indices", "weight"),
 }
 
 // indexType is the type of places among sorted values.

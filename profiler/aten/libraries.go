@@ -4,35 +4,24 @@ import "github.com/vprof/vprof/profiler/trace"
 
 // libraries are operators that torchvision and transformers add to PyTorch.
 var libraries = family{
-	// An export on the CPU or on meta tensors has this in place of _grouped_mm, which
-	// transformers calls on a GPU.
-	"transformers::grouped_mm_fallback(Tensor input, Tensor weight, Tensor offs) -> Tensor": one(func(a *Args) *tensor {
-		return a.first(0).GroupedMM(a.Tensor("weight"), a.Tensor("offs"))
-	}),
-
-	"torchvision::roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt " +
-		"pooled_width, int sampling_ratio, bool aligned) -> Tensor": one(func(a *Args) *tensor {
+	"transformers::grouped_mm_fallback": (*tensor).GroupedMM,
+	"torchvision::roi_align": func(a *Args) *tensor {
 		y, _ := a.regions("roi_align", a.first(0).Size(1), false)
 		return y
-	}),
-	"torchvision::roi_pool(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt " +
-		"pooled_width) -> (Tensor, Tensor)": pair(func(a *Args) (*tensor, *tensor) {
+	},
+	"torchvision::roi_pool": func(a *Args) (*tensor, *tensor) {
 		return a.regions("roi_pool", a.first(0).Size(1), true)
-	}),
-	"torchvision::ps_roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt " +
-		"pooled_width, int sampling_ratio) -> (Tensor, Tensor)": pair(positionSensitive("ps_roi_align")),
-	"torchvision::ps_roi_pool(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt " +
-		"pooled_width) -> (Tensor, Tensor)": pair(positionSensitive("ps_roi_pool")),
-	"torchvision::deform_conv2d(Tensor input, Tensor weight, Tensor offset, Tensor mask, Tensor bias, SymInt " +
-		"stride_h, SymInt stride_w, SymInt pad_h, SymInt pad_w, SymInt dilation_h, SymInt dilation_w, SymInt " +
-		"groups, SymInt offset_groups, bool use_mask) -> Tensor": one(func(a *Args) *tensor {
+	},
+	"torchvision::ps_roi_align": positionSensitive("ps_roi_align"),
+	"torchvision::ps_roi_pool":  positionSensitive("ps_roi_pool"),
+	"torchvision::deform_conv2d": func(a *Args) *tensor {
 		return a.first(0).DeformConv2D(trace.DeformConv2DArgs{
 			Weight: a.Tensor("weight"), Offset: a.Tensor("offset"), Mask: a.Tensor("mask"), Bias: a.Tensor("bias"),
 			Stride: a.twoOf("stride_h", "stride_w"), Padding: a.twoOf("pad_h", "pad_w"),
 			Dilation: a.twoOf("dilation_h", "dilation_w"),
 			Groups:   a.Int("groups"),
 		})
-	}),
+	},
 }
 
 // regions is an operator on regions of interest; places says that it tells where values are

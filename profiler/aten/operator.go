@@ -1,6 +1,7 @@
 package aten
 
 import (
+	_ "embed" // of schemas
 	"fmt"
 	"strings"
 	"sync"
@@ -15,7 +16,7 @@ type Operator struct {
 }
 
 // body records a call. Results are in the order of the schema's returns.
-type body func(a *Args) []Value
+type body = func(a *Args) []Value
 
 // Call records the operator. What PyTorch would raise, and arguments whose
 // shapes do not go together, come back as errors; the recording is of no use
@@ -33,45 +34,59 @@ func (o *Operator) Call(t *trace.Tape, a Args) (out []Value, err error) {
 	return out, nil
 }
 
-// family is a part of the table: schemas and their bodies.
-type family map[string]body
-
 // families are in the files named after them.
 var families = []family{
-	pointwise, onBits, activations, reductions, shapes, indexing, products, linearAlgebra, norms, resizing, creation,
+	pointwise, activations, reductions, shapes, indexing, products, linearAlgebra, norms, resizing, creation,
 	losses, recurrent, transforms, queries, composed, special, libraries,
 }
 
-// index finds the text of a schema by its qualified name and overload:
-// "aten::add.Tensor". Texts are parsed when first asked for.
+// schemas are the declarations of the operators in families, one a line, as PyTorch's native_functions.yaml
+// and the libraries have them.
+//
+//go:embed schemas.txt
+var schemas string
+
+// index finds an operator by its qualified name and overload: "aten::add.Tensor". Schemas are
+// parsed when first asked for.
 var index = sync.OnceValue(func() map[string]*entry {
 	all := make(map[string]*entry, 1024)
-	add := func(text string, run body) *entry {
-		name, _, _ := strings.Cut(text, "(")
-		if !strings.Contains(name, "::") {
-			name = "aten::" + name
-		}
-		all[name] = &entry{text: text, run: run}
-		return all[name]
+	add := func(schema string) *entry {
+		name, _, _ := strings.Cut(schema, "(")
+		e := &entry{text: schema}
+		all[qualified(name)] = e
+		return e
 	}
 	for _, o := range trace.PointwiseOperators() {
 		for _, f := range o.Forms() {
-			e := add(f.Schema, rowBody(o, f.InPlace))
-			e.row = o
+			e := add(f.Schema)
+			e.function, e.row = rowBody(o, f.InPlace), o
 		}
 	}
+	for schema := range strings.Lines(schemas) {
+		add(strings.TrimSuffix(schema, "\n"))
+	}
 	for _, f := range families {
-		for text, run := range f {
-			add(text, run)
+		for names, function := range f {
+			for name := range strings.FieldsSeq(names) {
+				all[qualified(name)].function = function
+			}
 		}
 	}
 	return all
 })
 
+// qualified is a name with its namespace, which is aten's unless it has one.
+func qualified(name string) string {
+	if strings.Contains(name, "::") {
+		return name
+	}
+	return "aten::" + name
+}
+
 // rowBody is the body of an operator that is a row of the recorder. Its overload for numbers
 // is taken where a number stands in for a tensor.
 func rowBody(o *trace.Operator, inPlace bool) body {
-	return one(func(a *Args) *tensor {
+	return func(a *Args) []Value {
 		xs, n, lacking := a.operands()
 		op := o
 		if lacking {
@@ -81,11 +96,11 @@ func rowBody(o *trace.Operator, inPlace bool) body {
 		case op == nil:
 			panic("a number where there must be a tensor")
 		case inPlace:
-			return op.CallInPlace(xs...)
+			return []Value{op.CallInPlace(xs...)}
 		default:
-			return op.CallWith(n, xs...)
+			return []Value{op.CallWith(n, xs...)}
 		}
-	})
+	}
 }
 
 // operands are the tensors of a call, and the kind of the number that is its argument "other";
@@ -107,11 +122,11 @@ func (a *Args) operands() (xs []*tensor, n trace.Number, lacking bool) {
 }
 
 type entry struct {
-	text string
-	run  body
-	row  *trace.Operator // of pointwise operators
-	once sync.Once
-	op   *Operator
+	text     string
+	function any             // as in a family
+	row      *trace.Operator // of pointwise operators
+	once     sync.Once
+	op       *Operator
 }
 
 func (e *entry) operator() *Operator {
@@ -120,7 +135,7 @@ func (e *entry) operator() *Operator {
 		if err != nil {
 			panic("aten: " + err.Error()) // a mistake of the table, found by its test
 		}
-		e.op = &Operator{Schema: *s, run: e.run}
+		e.op = &Operator{Schema: *s, run: bind(s, e.function)}
 	})
 	return e.op
 }
@@ -174,46 +189,6 @@ func All() []*Schema {
 }
 
 type tensor = trace.Tensor
-
-// one is a body with one result.
-func one(f func(a *Args) *tensor) body {
-	return func(a *Args) []Value { return []Value{f(a)} }
-}
-
-// list is a body whose one result is a list.
-func list(f func(a *Args) []*tensor) body {
-	return func(a *Args) []Value { return []Value{f(a)} }
-}
-
-// pair is a body with two results.
-func pair(f func(a *Args) (x, y *tensor)) body {
-	return func(a *Args) []Value {
-		x, y := f(a)
-		return []Value{x, y}
-	}
-}
-
-// several is a body with as many results as f has.
-func several(f func(a *Args) []*tensor) body {
-	return func(a *Args) []Value {
-		var out []Value
-		for _, x := range f(a) {
-			out = append(out, x)
-		}
-		return out
-	}
-}
-
-// unary is the body of an operator whose result depends on the first argument
-// alone.
-func unary(f func(x *tensor) *tensor) body {
-	return func(a *Args) []Value { return []Value{f(a.first(0))} }
-}
-
-// binary is the body of an operator of its first two arguments, which are tensors.
-func binary(f func(x, y *tensor) *tensor) body {
-	return func(a *Args) []Value { return []Value{f(a.first(0), a.first(1))} }
-}
 
 // first is argument i, a tensor.
 func (a *Args) first(i int) *tensor {

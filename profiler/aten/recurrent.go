@@ -4,31 +4,16 @@ import "github.com/vprof/vprof/profiler/trace"
 
 // recurrent layers run in cuDNN, all of them of a stack at once.
 var recurrent = family{
-	"lstm.input(Tensor input, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool " +
-		"train, bool bidirectional, bool batch_first) -> (Tensor, Tensor, Tensor)": lstm,
-	"gru.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool " +
-		"train, bool bidirectional, bool batch_first) -> (Tensor, Tensor)": rnn(trace.GRU),
-	"rnn_tanh.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool " +
-		"train, bool bidirectional, bool batch_first) -> (Tensor, Tensor)": rnn(trace.SimpleRNN),
-	"lstm_cell(Tensor input, Tensor[] hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> " +
-		"(Tensor, Tensor)": pair(func(a *Args) (*tensor, *tensor) {
+	"lstm.input":                    lstm,
+	"gru.input":                     rnn(trace.GRU),
+	"rnn_tanh.input rnn_relu.input": rnn(trace.SimpleRNN),
+	"lstm_cell": func(a *Args) (*tensor, *tensor) {
 		states := a.Tensors("hx")
 		return a.first(0).LSTMCell(states[0], states[1], a.cellWeights())
-	}),
-	"gru_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor": one(
-		func(a *Args) *tensor {
-			return a.first(0).GRUCell(a.Tensor("hx"), a.cellWeights())
-		}),
-	"rnn_tanh_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> " +
-		"Tensor": one(func(a *Args) *tensor {
-		return a.first(0).RNNCell(a.Tensor("hx"), a.cellWeights(), false)
-	}),
-	"rnn_relu_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> " +
-		"Tensor": one(func(a *Args) *tensor {
-		return a.first(0).RNNCell(a.Tensor("hx"), a.cellWeights(), true)
-	}),
-	"rnn_relu.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool " +
-		"train, bool bidirectional, bool batch_first) -> (Tensor, Tensor)": rnn(trace.SimpleRNN),
+	},
+	"rnn_tanh_cell": func(a *Args) *tensor { return a.first(0).RNNCell(a.Tensor("hx"), a.cellWeights(), false) },
+	"rnn_relu_cell": func(a *Args) *tensor { return a.first(0).RNNCell(a.Tensor("hx"), a.cellWeights(), true) },
+	"gru_cell":      (*tensor).GRUCell,
 }
 
 // cellWeights are the parameters of a cell.

@@ -35,6 +35,9 @@ func (s *Schema) String() string {
 	return s.Name + "." + s.Overload
 }
 
+// base is the name alone: "add".
+func (s *Schema) base() string { return s.Name[strings.LastIndexByte(s.Name, ':')+1:] }
+
 // index is the place of an argument, -1 if there is none of the name.
 func (s *Schema) index(name string) int {
 	for i := range s.Arguments {
@@ -55,9 +58,7 @@ func ParseSchema(text string) (*Schema, error) {
 	}
 	s := new(Schema)
 	s.Name, s.Overload, _ = strings.Cut(text[:open], ".")
-	if !strings.Contains(s.Name, "::") {
-		s.Name = "aten::" + s.Name
-	}
+	s.Name = qualified(s.Name)
 	args, rest, err := cutParenthesized(text[open:])
 	if err != nil {
 		return nil, fmt.Errorf("schema %q: %w", text, err)

@@ -1,0 +1,136 @@
+package aten
+
+import (
+	"fmt"
+	"reflect"
+
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// family is a part of the table. Its keys are names of operators with their overloads, apart by spaces
+// where several are the same to the recorder; their schemas are in schemas.txt. A value is a function
+// of [*Args], or one of the recorder whose parameters are the operator's first arguments, in order;
+// [with] names them where they are others. Parameters of the types in composite take none.
+type family map[string]any
+
+// with is a function of the recorder whose last parameters are the arguments of these names.
+func with(f any, last ...string) named { return named{f, last} }
+
+type named struct {
+	function any
+	last     []string
+}
+
+// composite makes parameters that stand for several arguments, whose names are always the same, or for none.
+var composite = map[reflect.Type]func(a *Args) any{
+	reflect.TypeFor[*Args]():           func(a *Args) any { return a },
+	reflect.TypeFor[*trace.Tape]():     func(a *Args) any { return a.tape },
+	reflect.TypeFor[trace.Reduction](): func(a *Args) any { return a.reduction() },
+	reflect.TypeFor[trace.PoolArgs]():  func(a *Args) any { return a.pool() },
+	reflect.TypeFor[trace.Factors]():   func(a *Args) any { return a.factors() },
+	reflect.TypeFor[trace.CellWeights](): func(a *Args) any {
+		return a.cellWeights()
+	},
+}
+
+// bind makes the body of an operator from its row. A row that does not go with the schema is a mistake
+// of the table, which its test finds.
+func bind(s *Schema, row any) body {
+	if run, ok := row.(body); ok {
+		return run
+	}
+	n, ok := row.(named)
+	if !ok {
+		n.function = row
+	}
+	f := reflect.ValueOf(n.function)
+	call := f.Call
+	if f.Type().IsVariadic() {
+		call = f.CallSlice
+	}
+	parameters := s.parameters(f.Type(), n.last)
+	return func(a *Args) (out []Value) {
+		in := make([]reflect.Value, len(parameters))
+		for i, value := range parameters {
+			in[i] = value(a)
+		}
+		for _, result := range call(in) {
+			if list, ok := result.Interface().([]*tensor); ok && len(s.Returns) > 1 {
+				for _, x := range list {
+					out = append(out, x)
+				}
+				continue
+			}
+			out = append(out, result.Interface())
+		}
+		return out
+	}
+}
+
+// parameters give the parameters of a function of type t their values; last are the names of the last ones.
+func (s *Schema) parameters(t reflect.Type, last []string) []func(a *Args) reflect.Value {
+	out := make([]func(a *Args) reflect.Value, t.NumIn())
+	var ofArguments []int
+	for i := range out {
+		if make := composite[t.In(i)]; make != nil {
+			out[i] = func(a *Args) reflect.Value { return reflect.ValueOf(make(a)) }
+		} else {
+			ofArguments = append(ofArguments, i)
+		}
+	}
+	for k, i := range ofArguments {
+		in := t.In(i)
+		j := k
+		if named := k - (len(ofArguments) - len(last)); named >= 0 {
+			j = s.index(last[named])
+		}
+		switch {
+		case j >= 0 && j < len(s.Arguments):
+			out[i] = s.Arguments[j].parameter(j, in)
+		case j > 0 && t.IsVariadic() && i == t.NumIn()-1: // dimensions that this overload does not have
+			out[i] = func(*Args) reflect.Value { return reflect.Zero(in) }
+		default:
+			panic(fmt.Sprintf("aten: %s has no argument for parameter %d of %s", s, i, t))
+		}
+	}
+	return out
+}
+
+// parameter gives a parameter of type t the value of argument i, which is p. None is zero.
+func (p *Argument) parameter(i int, t reflect.Type) func(a *Args) reflect.Value {
+	value := func(a *Args) any { return reflect.Zero(t).Interface() }
+	switch reflect.Zero(t).Interface().(type) {
+	case *tensor:
+		value = func(a *Args) any { return a.Tensor(p.Name) }
+		if p.Type == "Tensor" {
+			value = func(a *Args) any { return a.first(i) }
+		}
+	case []*tensor:
+		value = func(a *Args) any { return a.Tensors(p.Name) }
+	case int64:
+		value = func(a *Args) any { return a.Int(p.Name) }
+	case []int64:
+		value = func(a *Args) any { return a.Ints(p.Name) }
+	case int:
+		value = func(a *Args) any { return a.Dim(p.Name) }
+	case []int:
+		value = func(a *Args) any { return a.Dims(p.Name) }
+	case float64:
+		value = func(a *Args) any { return a.Float(p.Name) }
+	case bool:
+		value = func(a *Args) any { return a.Bool(p.Name) }
+	case string:
+		value = func(a *Args) any { return a.Text(p.Name) }
+	case trace.Number:
+		value = func(a *Args) any { return kindOf(a.values[i]) }
+	case trace.DType:
+		value = func(a *Args) any { return a.DType(p.Name, trace.F32) }
+	case trace.BagMode:
+		value = func(a *Args) any { return trace.BagMode(a.Int(p.Name)) }
+	case trace.Products:
+		value = func(a *Args) any { return trace.Products(a.Int(p.Name)) }
+	default:
+		panic(fmt.Sprintf("aten: argument %q cannot be a %s", p.Name, t))
+	}
+	return func(a *Args) reflect.Value { return reflect.ValueOf(value(a)) }
+}
