@@ -8,32 +8,35 @@ import (
 
 // resizing are pooling, interpolation and sampling.
 var resizing = family{
-	"max_unpool2d max_unpool3d":                                   (*tensor).MaxUnpool,
-	"fractional_max_pool2d fractional_max_pool3d":                 fractionalMaxPool,
-	"max_pool1d max_pool2d max_pool3d":                            batched((*tensor).MaxPool),
-	"avg_pool1d avg_pool2d avg_pool3d":                            batched((*tensor).AvgPool),
-	"adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d": adaptiveAvgPool,
-	"_adaptive_avg_pool2d _adaptive_avg_pool3d":                   adaptiveAvgPool,
+	"fractional_max_pool2d fractional_max_pool3d":                             fractionalMaxPool,
+	"max_pool1d max_pool2d max_pool3d":                                        batched((*tensor).MaxPool),
+	"adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d":             adaptiveMaxPool,
+	"max_pool1d_with_indices max_pool2d_with_indices max_pool3d_with_indices": (*tensor).MaxPoolIndices,
+	"max_unpool2d max_unpool3d":                                               (*tensor).MaxUnpool,
+	"avg_pool1d avg_pool2d avg_pool3d":                                        batched((*tensor).AvgPool),
+	"adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d":             adaptiveAvgPool,
+	"_adaptive_avg_pool2d _adaptive_avg_pool3d":                               adaptiveAvgPool,
+	"im2col": (*tensor).Im2Col,
 	"col2im": func(a *Args) *tensor {
 		size := a.Ints("output_size")
 		return a.first(0).Col2Im(size[0], size[len(size)-1], a.pool())
 	},
-	"adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d":             adaptiveMaxPool,
-	"upsample_linear1d.vec upsample_linear1d upsample_bilinear2d.vec":         resized((*tensor).UpsampleLinear),
-	"upsample_bilinear2d upsample_trilinear3d.vec upsample_trilinear3d":       resized((*tensor).UpsampleLinear),
-	"upsample_bicubic2d.vec upsample_bicubic2d":                               resized((*tensor).UpsampleBicubic),
-	"_upsample_nearest_exact1d _upsample_nearest_exact2d":                     resized((*tensor).UpsampleNearestExact),
-	"_upsample_nearest_exact3d":                                               resized((*tensor).UpsampleNearestExact),
-	"_upsample_bilinear2d_aa.vec _upsample_bilinear2d_aa":                     resized((*tensor).UpsampleLinearAntialiased),
-	"_upsample_bicubic2d_aa.vec _upsample_bicubic2d_aa":                       resized((*tensor).UpsampleBicubicAntialiased),
-	"grid_sampler_2d grid_sampler_3d grid_sampler":                            (*tensor).GridSample,
-	"affine_grid_generator":                                                   (*tensor).AffineGrid,
-	"max_pool1d_with_indices max_pool2d_with_indices max_pool3d_with_indices": (*tensor).MaxPoolIndices,
-	"im2col": (*tensor).Im2Col,
+	"grid_sampler_2d grid_sampler_3d grid_sampler": (*tensor).GridSample,
+	"affine_grid_generator":                        (*tensor).AffineGrid,
+
 	"upsample_nearest1d upsample_nearest2d upsample_nearest3d":             resized((*tensor).UpsampleNearest),
 	"upsample_nearest1d.vec upsample_nearest2d.vec upsample_nearest3d.vec": resized((*tensor).UpsampleNearest),
-	"_upsample_nearest_exact1d.vec _upsample_nearest_exact2d.vec":          resized((*tensor).UpsampleNearestExact),
-	"_upsample_nearest_exact3d.vec":                                        resized((*tensor).UpsampleNearestExact),
+
+	"_upsample_nearest_exact1d _upsample_nearest_exact2d":         resized((*tensor).UpsampleNearestExact),
+	"_upsample_nearest_exact3d":                                   resized((*tensor).UpsampleNearestExact),
+	"_upsample_nearest_exact1d.vec _upsample_nearest_exact2d.vec": resized((*tensor).UpsampleNearestExact),
+	"_upsample_nearest_exact3d.vec":                               resized((*tensor).UpsampleNearestExact),
+
+	"upsample_linear1d.vec upsample_linear1d upsample_bilinear2d.vec":   resized((*tensor).UpsampleLinear),
+	"upsample_bilinear2d upsample_trilinear3d.vec upsample_trilinear3d": resized((*tensor).UpsampleLinear),
+	"_upsample_bilinear2d_aa.vec _upsample_bilinear2d_aa":               resized((*tensor).UpsampleLinearAntialiased),
+	"upsample_bicubic2d.vec upsample_bicubic2d":                         resized((*tensor).UpsampleBicubic),
+	"_upsample_bicubic2d_aa.vec _upsample_bicubic2d_aa":                 resized((*tensor).UpsampleBicubicAntialiased),
 }
 
 // pool are the arguments of a pooling.
