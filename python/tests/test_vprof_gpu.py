@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.util
+import io
 import json
 import os
 import sys
@@ -14,6 +15,8 @@ from unittest import mock
 import vprof_gpu
 from vprof_gpu import command
 from vprof_gpu.watching import Watch
+
+NOTEBOOK = os.path.abspath(os.path.join(os.path.dirname(__file__), "../../docs/python.ipynb"))
 
 
 class CommandTest(unittest.TestCase):
@@ -113,6 +116,24 @@ class WatchTest(unittest.TestCase):
                     peaks.after(step)
             self.assertEqual(len(seen), 1)
             self.assertIn(words, str(seen[0].message))
+
+
+class NotebookTest(unittest.TestCase):
+    """Runs the cells of docs/python.ipynb as Jupyter would; those about PyTorch where it is."""
+
+    def test_every_cell_runs(self):
+        with open(NOTEBOOK, encoding="utf-8") as f:
+            cells = [c for c in json.load(f)["cells"] if c["cell_type"] == "code"]
+        self.assertGreater(len(cells), 3)
+        names = {}
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+            self.addCleanup(os.chdir, os.getcwd())
+            os.chdir(folder)
+            for cell in cells:
+                if "needs-torch" not in cell["metadata"].get("tags", ()) or importlib.util.find_spec("torch"):
+                    exec("".join(cell["source"]), names)
+            os.chdir(os.path.dirname(NOTEBOOK))
+        self.assertTrue(names["smoke"].safe)
 
 
 @unittest.skipUnless(importlib.util.find_spec("torch"), "this Python has no PyTorch")
