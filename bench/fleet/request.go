@@ -23,8 +23,6 @@ type ask struct {
 	Share              float64
 	// Parts says that a part of one GPU is enough.
 	Parts bool
-	// Next says that another request stands before this one.
-	Next bool
 }
 
 // mostOnANode is how many GPUs one machine is taken to have at most, as those of clouds and clusters do.
@@ -34,32 +32,40 @@ const mostOnANode = 8
 type request struct {
 	name string
 	text *template.Template
+	// lines says that it is lines of a script and no document of YAML.
+	lines bool
 }
 
-func requested(name, text string) request {
-	return request{name, template.Must(template.New(name).Parse(text))}
+// document is a request in YAML, lines one that stands in a script.
+func document(name, text string) request {
+	return request{name: name, text: template.Must(template.New(name).Parse(text))}
+}
+
+func lines(name, text string) request {
+	r := document(name, text)
+	r.lines = true
+	return r
 }
 
 var requests = []request{
-	requested("slurm", `{{if gt .Nodes 1}}#SBATCH --nodes={{.Nodes}}
+	lines("slurm", `{{if gt .Nodes 1}}#SBATCH --nodes={{.Nodes}}
 {{end}}#SBATCH --gres=gpu:{{.PerNode}}
 {{if .Parts}}# or a part of one, where gres.conf has a shard for each GiB ({{.BoardGiB}} of a {{.Board}}):
 #SBATCH --gres=shard:{{.GiB}}
 {{end}}`),
-	requested("k8s", `resources:
+	document("k8s", `resources:
   limits:
     nvidia.com/gpu: {{.PerNode}}
     nvidia.com/gpumem: {{.MiB}}  # MiB of each, as HAMi's device plugin counts
 `),
-	requested("kai", `{{if eq .GPUs 1}}metadata:
+	document("kai", `{{if eq .GPUs 1}}metadata:
   annotations:
     gpu-memory: "{{.MiB}}"  # MiB
 {{else}}resources:
   limits:
     nvidia.com/gpu: {{.PerNode}}  # KAI shares out parts of one GPU only
 {{end}}`),
-	requested("dra", `{{if .Next}}---
-{{end}}apiVersion: resource.k8s.io/v1
+	document("dra", `apiVersion: resource.k8s.io/v1
 kind: ResourceClaimTemplate
 metadata:
   name: vprof
@@ -75,7 +81,7 @@ spec:
               - cel:
                   expression: device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("{{.MiB}}Mi")) >= 0
 `),
-	requested("kueue", `metadata:
+	document("kueue", `metadata:
   labels:
     kueue.x-k8s.io/queue-name: default  # the name of your LocalQueue
 spec:
@@ -89,18 +95,18 @@ spec:
             limits:
               nvidia.com/gpu: {{.PerNode}}
 `),
-	requested("skypilot", `{{if gt .Nodes 1}}num_nodes: {{.Nodes}}
+	document("skypilot", `{{if gt .Nodes 1}}num_nodes: {{.Nodes}}
 {{end}}resources:
   accelerators: nvidia:{{.BoardGiB}}GB+:{{.PerNode}}
 `),
-	requested("dstack", `{{if gt .Nodes 1}}nodes: {{.Nodes}}
+	document("dstack", `{{if gt .Nodes 1}}nodes: {{.Nodes}}
 {{end}}resources:
   gpu:
     vendor: nvidia
     memory: {{.BoardGiB}}GB..
     count: {{.PerNode}}
 `),
-	requested("ray", `from ray.train import ScalingConfig
+	lines("ray", `from ray.train import ScalingConfig
 
 scaling_config = ScalingConfig(num_workers={{.GPUs}}, use_gpu=True)
 {{if .Parts}}# or a part of one, where others share it: @ray.remote(num_gpus={{printf "%.2f" .Share}})
@@ -124,7 +130,7 @@ func WriteRequests(w io.Writer, r *report.Report, to string) error {
 		d, _ := r.Find(p.Device)
 		need := p.Estimate.Device.High
 		a := ask{
-			GPUs: max(1, r.Case.GPUs), Next: i > 0, Board: printable.Line(d.GPU), // a line end would leave the comment
+			GPUs: max(1, r.Case.GPUs), Board: printable.Line(d.GPU), // a line end would leave the comment
 			BoardGiB: ceil.Div(d.Memory, bytesize.GiB), MiB: ceil.Div(need, bytesize.MiB),
 			GiB:   ceil.Div(need, bytesize.GiB),
 			Share: min(1, float64(ceil.Div(100*need, max(1, d.Memory)))/100),
@@ -132,6 +138,9 @@ func WriteRequests(w io.Writer, r *report.Report, to string) error {
 		a.Parts = a.GPUs == 1 && need < d.Memory
 		a.Nodes = ceil.Div(a.GPUs, mostOnANode)
 		a.PerNode = ceil.Div(a.GPUs, a.Nodes)
+		if i > 0 && !requests[at].lines {
+			fmt.Fprintln(w, "---")
+		}
 		fmt.Fprintf(w, "# %s, batch %d on %s: up to %s of each\n", printable.Line(r.Case.String()), p.Batch, a.Board,
 			bytesize.Format(need))
 		if a.Nodes > 1 {
