@@ -23,7 +23,7 @@ func (r *Report) loopNote() string {
 	if len(r.Points) > 1 {
 		note += fmt.Sprintf(" (batch %d)", most.Batch)
 	}
-	return note + "; the verdict is by that."
+	return note + "; the verdict is of that loop."
 }
 
 // open is what a loop that keeps more needs beside the estimate's device bytes; zero where the loop is said.

@@ -14,9 +14,8 @@ func (r *Report) notes() []string {
 	var notes []string
 	for _, c := range r.Coefficients {
 		if c.Name == "allocated_residual" {
-			notes = append(notes, "[low, high]: 95 % of "+c.Source+" lie in such a range; "+
-				"reserved adds replays with slightly other sizes and later frees, device what is not known of the "+
-				"context.")
+			notes = append(notes, "[low, high] holds 95 % of "+c.Source+"; of reserved also replays with slightly "+
+				"different sizes and later frees, of device also what is unknown of the CUDA context.")
 		}
 	}
 	if slices.ContainsFunc(r.Points, func(p Point) bool { return p.Run == nil && p.Verdict() == Slow }) {

@@ -157,8 +157,9 @@ func (r *Report) besides() []string {
 
 // verdict says in a line whether the command fits the board.
 func (s *Script) verdict(r *Report) string {
+	ended := strings.TrimSuffix(s.Result+": "+s.Error, ": ")
 	if len(r.Points) == 0 || r.Points[0].Run == nil || len(r.Devices) == 0 {
-		return s.Result + ": " + s.Error
+		return ended
 	}
 	run, d := r.Points[0].Run, r.Devices[0]
 	switch {
@@ -167,7 +168,7 @@ func (s *Script) verdict(r *Report) string {
 	case run.OOM != nil:
 		return "fits, after the script caught an OutOfMemoryError: " + run.OOM.String()
 	case s.Result != "fits":
-		return s.Result + ": " + s.Error
+		return ended
 	}
 	return fmt.Sprintf("fits: %s of %s, with the CUDA context.", bytesize.Format(run.Device), bytesize.Format(d.Memory))
 }

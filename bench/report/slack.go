@@ -12,7 +12,7 @@ const ExpandableSegments = "expandable_segments:True"
 
 // slackWords says what expandable segments would change in an estimate.
 func slackWords(e *Estimate, expandable Interval) string {
-	return fmt.Sprintf("%s of its %s are the cache's slack; with PYTORCH_CUDA_ALLOC_CONF=%s it needs %s",
+	return fmt.Sprintf("%s of its %s are slack of the caching allocator; with PYTORCH_CUDA_ALLOC_CONF=%s it needs %s",
 		bytesize.Format(e.slack()), bytesize.Format(e.Device.Bytes), ExpandableSegments,
 		bytesize.Format(expandable.Bytes))
 }

@@ -70,6 +70,11 @@ func (f *fieldFlag) Set(text string) error {
 		return nil
 	}
 	change, err := f.field.Parse(text)
+	if err != nil { // names are in lower case: BF16 is bf16
+		if lower, again := f.field.Parse(strings.ToLower(text)); again == nil {
+			change, err = lower, nil
+		}
+	}
 	if err == nil {
 		f.patch.Set(change)
 	}

@@ -60,7 +60,7 @@ func newFitCmd(a *app) *cobra.Command {
 	f.StringArrayVar(&o.tune, "tune", nil,
 		"also search a setting of the model, as `name=values` with values like 8..24+8 (repeatable)")
 	f.BoolVar(&o.levers, "levers", false,
-		"search what makes fine-tuning fit instead: liger-kernel, 8-bit and paged optimizers, the optimizer in "+
+		"search the levers that make fine-tuning fit: liger-kernel, 8-bit and paged optimizers, the optimizer in "+
 			"backward, quantized layers, offload; and explain what each saves")
 	f.StringVar(&o.formula, "formula", "", "`guide`: also what the project's own script would say, where it has one")
 	complete(cmd, "formula", func() []string { return []string{"guide"} })

@@ -59,6 +59,11 @@ var verbFlags = []models.Field{
 	{Name: "map", Group: models.GroupOutput},
 	{Name: "into", Group: models.GroupOutput},
 	{Name: "shard", Group: models.GroupOutput},
+	{Name: "activation-memory-budget", Group: models.GroupHow},
+	{Name: "print-hook", Group: models.GroupHow},
+	{Name: "print-script", Group: models.GroupHow},
+	{Name: "triton", Group: models.GroupHow},
+	{Name: "verbose", Group: models.GroupHow},
 }
 
 // named finds the row of a flag. The flag of a field of a case is in that table alone: other
@@ -147,13 +152,27 @@ func (h help) about(cmd *cobra.Command) string {
 		text = cmd.Short + "."
 	}
 	if h.all {
-		return text
+		return h.fill(text)
 	}
 	first, _, _ := strings.Cut(text, "\n\n")
-	if strings.Count(first, "\n") >= mostParagraph {
+	if before, ok := strings.CutSuffix(first, ":"); ok { // of a list that is not shown
+		first = before + "."
+	}
+	if first = h.fill(first); strings.Count(first, "\n") >= mostParagraph {
 		return cmd.Short + "."
 	}
-	return strings.TrimSuffix(first, ":")
+	return first
+}
+
+// fill breaks paragraphs anew for the width; those with indented lines are lists, and stay as they are.
+func (h help) fill(text string) string {
+	paragraphs := strings.Split(text, "\n\n")
+	for i, p := range paragraphs {
+		if !strings.Contains("\n"+p, "\n ") {
+			paragraphs[i] = strings.Join(wrapped(p, h.width), "\n")
+		}
+	}
+	return strings.Join(paragraphs, "\n\n")
 }
 
 // example are the examples of the command, or the first of them.
@@ -256,9 +275,6 @@ func brief(text string, width int) string {
 	best := 0
 	for _, stop := range []string{"; ", ": ", " ("} {
 		best = max(best, strings.LastIndex(text[:width], stop))
-	}
-	if best < width/3 {
-		best = strings.LastIndex(text[:width], ", ")
 	}
 	if best < width/3 {
 		return wrapped(text, width-1)[0] + "…"
