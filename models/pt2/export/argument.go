@@ -14,7 +14,6 @@ func (d *decoder) tagged(tag string) Argument {
 	}
 	switch tag {
 	case "as_none":
-		d.skip()
 		return Argument{}
 	case "as_tensor":
 		return d.reference()
@@ -53,7 +52,6 @@ func (d *decoder) tagged(tag string) Argument {
 			return d.list(func() Argument { return Argument{Kind: Integer, Int: d.integer()} })
 		})
 	default: // devices, layouts, objects, strings of operators
-		d.skip()
 		return Argument{Kind: Opaque}
 	}
 }
@@ -78,8 +76,6 @@ func (d *decoder) reference() Argument {
 	d.object(func(key string) {
 		if key == "name" {
 			a = Argument{Kind: Ref, Ref: d.valueOf(d.text())}
-		} else {
-			d.skip()
 		}
 	})
 	return a
@@ -98,8 +94,6 @@ func (d *decoder) symbolic() Argument {
 			a = Argument{Kind: Real, Real: d.number()}
 		case "as_bool":
 			a = d.truth()
-		default:
-			d.skip()
 		}
 	})
 	return a

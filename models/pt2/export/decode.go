@@ -70,8 +70,6 @@ func Decode(data []byte) (*Program, error) {
 					major = int(n)
 				}
 			})
-		default:
-			d.skip()
 		}
 		if major >= 0 && major != schemaMajor && d.err == nil {
 			d.err = schemaError(major)
@@ -135,8 +133,6 @@ func (d *decoder) module() {
 			d.signature()
 		case "module_call_graph":
 			d.moduleCalls()
-		default:
-			d.skip()
 		}
 	})
 	if d.err == nil {
@@ -157,12 +153,8 @@ func (d *decoder) graph(g *graph) {
 			d.array(func() { g.outputs = append(g.outputs, d.argument()) })
 		case "tensor_values":
 			g.metas = d.at
-			d.skip()
 		case "sym_int_values":
 			g.symbols = d.at
-			d.skip()
-		default:
-			d.skip()
 		}
 	})
 	d.graphs = d.graphs[:len(d.graphs)-1]
@@ -206,12 +198,8 @@ func (d *decoder) node() {
 					n.Module, n.Class, n.Stack, n.Classes = m.path, m.class, m.stack, m.classes
 				case "stack_trace":
 					trace = d.optionalText()
-				default:
-					d.skip()
 				}
 			})
-		default:
-			d.skip()
 		}
 	})
 	if d.err != nil {

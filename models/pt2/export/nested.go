@@ -35,8 +35,6 @@ func (d *decoder) nodeInputs(n *Node) *nested {
 					a.Argument = Argument{Kind: Opaque}
 					inner = &nested{graph: d.nestedGraph(), at: len(n.Inputs)}
 				})
-			default:
-				d.skip()
 			}
 		})
 		n.Inputs = append(n.Inputs, a)
@@ -51,8 +49,6 @@ func (d *decoder) nestedGraph() *graph {
 	d.object(func(key string) {
 		if key == "graph" {
 			d.graph(g)
-		} else {
-			d.skip()
 		}
 	})
 	return g

@@ -102,12 +102,17 @@ func (s *scanner) members(open, end byte, each func()) {
 	}
 }
 
-// object calls member for each key; member must consume the value.
+// object calls member for each key; a value that member does not consume is passed over.
 func (s *scanner) object(member func(key string)) {
 	s.members('{', '}', func() {
 		key := s.text()
-		if s.take(':') {
-			member(key)
+		if !s.take(':') {
+			return
+		}
+		s.peek()
+		begin := s.at
+		if member(key); s.at == begin {
+			s.skip()
 		}
 	})
 }

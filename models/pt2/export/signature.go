@@ -13,13 +13,8 @@ func (d *decoder) signature() {
 			d.array(func() { d.object(d.inputSpec) })
 		case "output_specs":
 			d.array(func() {
-				d.object(func(kind string) {
-					d.outputs = append(d.outputs, kind)
-					d.skip()
-				})
+				d.object(func(kind string) { d.outputs = append(d.outputs, kind) })
 			})
-		default:
-			d.skip()
 		}
 	})
 }
@@ -35,8 +30,6 @@ func (d *decoder) inputSpec(kind string) {
 		switch key {
 		case "parameter_name", "buffer_name", "tensor_constant_name", "name":
 			in.Name = d.text()
-		default:
-			d.skip()
 		}
 	})
 	d.inputs = append(d.inputs, in)
@@ -58,12 +51,8 @@ func (d *decoder) moduleCalls() {
 				d.object(func(key string) {
 					if key == "out_spec" && path == "" {
 						spec = d.text()
-					} else {
-						d.skip()
 					}
 				})
-			default:
-				d.skip()
 			}
 		})
 		d.p.Modules = append(d.p.Modules, path)
@@ -183,8 +172,6 @@ func (d *decoder) metas(g *graph, wanted map[int32]int) {
 			var m Input
 			d.meta(&m)
 			r.Type, r.Dims = m.Type, len(m.Sizes)
-		default:
-			d.skip()
 		}
 	})
 	d.at = end
@@ -200,8 +187,6 @@ func (d *decoder) meta(in *Input) {
 		case "sizes":
 			in.Sizes = nil
 			d.array(func() { in.Sizes = append(in.Sizes, d.size()) })
-		default:
-			d.skip()
 		}
 	})
 }
@@ -216,11 +201,9 @@ func (d *decoder) symbols(g *graph, wanted map[int32]int) {
 	d.object(func(name string) {
 		v, known := g.names[name]
 		i, input := wanted[v]
-		if !known || !input {
-			d.skip()
-			return
+		if known && input {
+			d.inputs[i].Size = d.size()
 		}
-		d.inputs[i].Size = d.size()
 	})
 	d.at = end
 }
@@ -235,7 +218,6 @@ func (d *decoder) size() Size {
 		case "as_expr":
 			d.object(func(key string) {
 				if key != "expr_str" {
-					d.skip()
 					return
 				}
 				text := d.text()
@@ -248,8 +230,6 @@ func (d *decoder) size() Size {
 				}
 				s = Size{Expr: e}
 			})
-		default:
-			d.skip()
 		}
 	})
 	return s
