@@ -76,8 +76,7 @@ class Finder(importlib.abc.MetaPathFinder):
         self.imported = dict(imported)
 
     def find_spec(self, name, path, target=None):
-        then = self.imported.pop(name, None)
-        if then is None:
+        if name not in self.imported:
             return None
         spec = None
         for finder in sys.meta_path:
@@ -87,21 +86,22 @@ class Finder(importlib.abc.MetaPathFinder):
             if spec is not None:
                 break
         if spec is not None and spec.loader is not None:
-            spec.loader = Loader(spec.loader, name, then)
+            spec.loader = Loader(spec.loader, name, self.imported)  # many ask whether there is a module before it is imported
         return spec
 
 
 class Loader(importlib.abc.Loader):
     """Loads a module as another loader does, and calls a function then."""
 
-    def __init__(self, loader, name, then):
-        self.loader, self.name, self.then = loader, name, then
+    def __init__(self, loader, name, imported):
+        self.loader, self.name, self.imported = loader, name, imported
 
     def create_module(self, spec):
         return self.loader.create_module(spec)
 
     def exec_module(self, module):
         began = time.monotonic()
+        then = self.imported.pop(self.name, None)
         if self.name == "torch":
             events.send("importing", module="torch")
             from . import libraries
@@ -111,7 +111,8 @@ class Loader(importlib.abc.Loader):
         self.loader.exec_module(module)
         if self.name == "torch":
             events.send("imported", module="torch", seconds=time.monotonic() - began)
-        self.then(module)
+        if then is not None:
+            then(module)
 
     def __getattr__(self, name):
         return getattr(self.loader, name)

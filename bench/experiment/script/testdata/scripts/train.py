@@ -2,12 +2,14 @@
 
 import ctypes
 import glob
+import importlib.util
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
 
+assert importlib.util.find_spec("torch")  # as transformers asks before anybody imports it
 import torch
 
 
