@@ -113,15 +113,15 @@ func requestOf(text []byte) (r request, err error) {
 	return r, err
 }
 
-// said is what a verb said to a request.
-type said struct {
+// verbAnswer is the result of a verb for a request.
+type verbAnswer struct {
 	code    exitCode
 	result  json.RawMessage
 	message string
 }
 
-// ask runs a verb, whose flags are given, in this process.
-func (a *app) ask(ctx context.Context, verb string, flags *pflag.FlagSet, r request) said {
+// runVerb runs a verb, whose flags are given, in this process.
+func (a *app) runVerb(ctx context.Context, verb string, flags *pflag.FlagSet, r request) verbAnswer {
 	var out, errs bytes.Buffer
 	own := &app{
 		stdin: strings.NewReader(""), stdout: &out, stderr: &errs, now: a.now, models: a.models,
@@ -129,10 +129,10 @@ func (a *app) ask(ctx context.Context, verb string, flags *pflag.FlagSet, r requ
 	}
 	args, err := r.line(verb, flags)
 	if err != nil {
-		return said{code: codeOf(err), message: err.Error()}
+		return verbAnswer{code: codeOf(err), message: err.Error()}
 	}
 	code := run(ctx, own, args)
-	s := said{code: code, message: strings.TrimPrefix(strings.TrimSpace(errs.String()), "vprof: ")}
+	s := verbAnswer{code: code, message: strings.TrimPrefix(strings.TrimSpace(errs.String()), "vprof: ")}
 	if json.Valid(out.Bytes()) {
 		s.result = out.Bytes()
 	}
@@ -140,7 +140,7 @@ func (a *app) ask(ctx context.Context, verb string, flags *pflag.FlagSet, r requ
 }
 
 // planned is the answer to a request for a plan.
-func (s said) planned() (*report.Response, error) {
+func (s verbAnswer) planned() (*report.Response, error) {
 	answer := &report.Response{Schema: report.ResponseSchema, ExitCode: int(s.code), Message: s.message}
 	if s.result == nil {
 		return answer, nil
@@ -180,11 +180,11 @@ func (a *app) answerPlan(ctx context.Context, flags *pflag.FlagSet, text []byte)
 	r, err := requestOf(text)
 	switch {
 	case len(text) > longestRequest:
-		return said{code: exitUsage, message: fmt.Sprintf("a request has at most %d bytes", longestRequest)}.planned()
+		return verbAnswer{code: exitUsage, message: fmt.Sprintf("a request has at most %d bytes", longestRequest)}.planned()
 	case err != nil:
-		return said{code: exitUsage, message: "the request is no JSON object of options: " + err.Error()}.planned()
+		return verbAnswer{code: exitUsage, message: "the request is no JSON object of options: " + err.Error()}.planned()
 	}
-	return a.ask(ctx, "plan", flags, r).planned()
+	return a.runVerb(ctx, "plan", flags, r).planned()
 }
 
 // inOrder answers lines beside each other and writes the answers in the order of the lines.

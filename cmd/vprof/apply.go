@@ -66,10 +66,10 @@ func (f *applyFlags) check(boards int) error {
 	return nil
 }
 
-// hold fixes in the case what the user's file fixes and --map does not reach: the
+// fixByFile fixes in the case what the user's file fixes and --map does not reach: the
 // recommendation must hold with the rest of the file as it is. It returns the names, in
 // our words, that were fixed.
-func (f *applyFlags) hold(c *models.Case) (held map[string]bool, err error) {
+func (f *applyFlags) fixByFile(c *models.Case) (held map[string]bool, err error) {
 	held = map[string]bool{}
 	if !f.apply || len(f.pairs) == 0 {
 		return held, nil
@@ -95,12 +95,12 @@ func (f *applyFlags) hold(c *models.Case) (held map[string]bool, err error) {
 	return held, nil
 }
 
-// alike is the relative loss of speed up to which the user's own setting is kept.
-const alike = 0.99
+// sameSpeed is the share of the best speed with which the user's own precision is kept.
+const sameSpeed = 0.99
 
-// keep prefers the choice with the precision that the user's file has, if it is about as
+// preferPrecision prefers the choice with the precision that the user's file has, if it is about as
 // good.
-func (f *applyFlags) keep(fit *report.Fit, best report.Choice) report.Choice {
+func (f *applyFlags) preferPrecision(fit *report.Fit, best report.Choice) report.Choice {
 	if !systems.Mapped(f.pairs, "amp") {
 		return best
 	}
@@ -125,7 +125,7 @@ func (f *applyFlags) keep(fit *report.Fit, best report.Choice) report.Choice {
 			theirs.Choices = append(theirs.Choices, c)
 		}
 	}
-	if c, ok := theirs.Overall(best.Device); ok && c.SamplesPerSecond >= alike*best.SamplesPerSecond {
+	if c, ok := theirs.Overall(best.Device); ok && c.SamplesPerSecond >= sameSpeed*best.SamplesPerSecond {
 		return c
 	}
 	return best
@@ -153,7 +153,7 @@ func (f *applyFlags) choose(fit *report.Fit, s systems.System) (c report.Choice,
 	if !ok {
 		return c, "", errors.New("no configuration fits in every stage; choose one with --stage")
 	}
-	return f.keep(fit, c), note, nil
+	return f.preferPrecision(fit, c), note, nil
 }
 
 // run writes the recommended changes, or shows them with --dry-run.
@@ -234,8 +234,8 @@ func (f *applyFlags) paste(to io.Writer, s systems.System, v systems.Values) err
 	return err
 }
 
-// cannot tells whether a lever, by its flag, cannot be written where it is to be written.
-func (f *applyFlags) cannot(flag string) bool {
+// unwritable tells whether a lever, by its flag, cannot be written where it is to be written.
+func (f *applyFlags) unwritable(flag string) bool {
 	return f.apply && f.trainer != nil && len(f.pairs) == 0 && flag != "checkpointing" && !f.trainer.Turns(flag)
 }
 

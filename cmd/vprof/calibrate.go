@@ -23,7 +23,7 @@ import (
 type calibrateOptions struct {
 	app            *app
 	c              caseFlags
-	described      []string // names of the flags of c
+	snapshotFlags      []string // of c: they say what snapshots are of
 	runs           []string
 	gpu            string
 	batch          batchFlag
@@ -51,7 +51,7 @@ func newCalibrateCmd(a *app) *cobra.Command {
 	o.c.register(cmd, a)
 	f.VisitAll(func(flag *pflag.Flag) {
 		if flag.Name != "model" {
-			o.described = append(o.described, flag.Name)
+			o.snapshotFlags = append(o.snapshotFlags, flag.Name)
 			flag.Usage = "of snapshots: " + flag.Usage
 		}
 	})
@@ -113,7 +113,7 @@ func (o *calibrateOptions) read() ([]calibration.Observed, []coefficients.Input,
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := o.checkDescribed(); err != nil {
+	if err := o.checkSnapshotFlags(); err != nil {
 		return nil, nil, err
 	}
 	var runs []calibration.Observed
@@ -156,12 +156,12 @@ func batchAndFile(arg string) (batch int, path string) {
 	return n, after
 }
 
-// checkDescribed refuses descriptions of a case where the runs have their own.
-func (o *calibrateOptions) checkDescribed() error {
+// checkSnapshotFlags refuses descriptions of a case where the runs have their own.
+func (o *calibrateOptions) checkSnapshotFlags() error {
 	if slices.ContainsFunc(o.runs, func(arg string) bool { n, _ := batchAndFile(arg); return n != 0 }) {
 		return nil
 	}
-	for _, name := range o.described {
+	for _, name := range o.snapshotFlags {
 		if o.c.flags.Changed(name) {
 			return usagef("--%s describes what a memory snapshot is of; reports and records say it themselves", name)
 		}

@@ -91,14 +91,14 @@ func runCapture(ctx context.Context, o *captureOptions, args []string) error {
 			return err
 		}
 	}
-	if o.boards == askNobody {
+	if o.boards == noBoards {
 		return nil
 	}
 	return askAbout(ctx, o, made.File)
 }
 
-// askNobody leaves cuDNN alone.
-const askNobody = "none"
+// noBoards leaves cuDNN alone.
+const noBoards = "none"
 
 // askedBoards are one of each architecture that cuDNN answers about quickly.
 var askedBoards = []string{"a100-80", "rtx-3090", "rtx-4090", "h100", "rtx-5090"}

@@ -43,8 +43,8 @@ type caseFlags struct {
 	// trainer is the trainer's configuration that flags come from; nil if there is
 	// none.
 	trainer *trainers.Config
-	// followed are the flags that were set from it.
-	followed []string
+	// fromTrainer are the flags that were set from it.
+	fromTrainer []string
 	// script is a command with a {batch} that is run; nil if there is none.
 	script []string
 }
@@ -102,7 +102,7 @@ func (f *caseFlags) register(cmd *cobra.Command, a *app) {
 	for i := range models.Fields() {
 		field := &models.Fields()[i]
 		taken := f.writes && field.Name == "output"
-		if field.Name != "" && !taken && !slices.Contains(apart, field.Name) {
+		if field.Name != "" && !taken && !slices.Contains(registeredElsewhere, field.Name) {
 			f.add(cmd, field)
 		}
 	}
@@ -113,17 +113,17 @@ func (f *caseFlags) register(cmd *cobra.Command, a *app) {
 	f.complete(cmd, a)
 }
 
-// apart are the fields whose flags take more than a value of the field, or are not of every
+// registeredElsewhere are the fields whose flags take more than a value of the field, or are not of every
 // verb.
-var apart = []string{"torch", "gpus", "strategy", "alloc-conf"}
+var registeredElsewhere = []string{"torch", "gpus", "strategy", "alloc-conf"}
 
-// known are the values of fields that depend on more than the table knows.
-var known = map[string]func() []string{"task": hfconfig.Tasks, "loss": pt2.Losses}
+// otherValues are the values of fields that depend on more than the table knows.
+var otherValues = map[string]func() []string{"task": hfconfig.Tasks, "loss": pt2.Losses}
 
 // add adds the flag of a field.
 func (f *caseFlags) add(cmd *cobra.Command, field *models.Field) {
 	values := field.Values
-	if all := known[field.Name]; all != nil {
+	if all := otherValues[field.Name]; all != nil {
 		values = all
 	}
 	var words []string
@@ -193,8 +193,8 @@ func (f *caseFlags) resolve(a *app) (models.Model, models.Case, error) {
 	return m, c, f.blame(err)
 }
 
-// chosen are the settings of the model that flags choose; nil if there are none.
-func (f *caseFlags) chosen() (models.Settings, error) {
+// givenSettings are the settings of the model that flags choose; nil if there are none.
+func (f *caseFlags) givenSettings() (models.Settings, error) {
 	own, err := f.settings.values()
 	c := models.Case{Settings: own}
 	f.patch.Apply(&c)
@@ -253,8 +253,8 @@ func (f *boardFlags) given() bool {
 	return slices.ContainsFunc([]string{"gpu", "gpu-spec", "gpu-memory"}, f.flags.Changed)
 }
 
-// unchosen is the board that is simulated by default, where nobody named one.
-func (f *boardFlags) unchosen(gpus []device.GPU) string {
+// defaultBoard is the board that is simulated by default, where nobody named one.
+func (f *boardFlags) defaultBoard(gpus []device.GPU) string {
 	if f.given() || len(gpus) != 1 {
 		return ""
 	}
@@ -273,7 +273,7 @@ func (f *boardFlags) register(cmd *cobra.Command, gpuUsage string) {
 
 // board finds the one board.
 func (f *boardFlags) board() (device.GPU, error) {
-	gpu, err := f.described()
+	gpu, err := f.fromSpec()
 	if err == nil && f.spec == "" {
 		gpu, err = device.Lookup(f.gpu)
 	}
@@ -283,8 +283,8 @@ func (f *boardFlags) board() (device.GPU, error) {
 	return f.resize(gpu)
 }
 
-// described is the board of --gpu-spec; the zero GPU without it.
-func (f *boardFlags) described() (device.GPU, error) {
+// fromSpec is the board of --gpu-spec; the zero GPU without it.
+func (f *boardFlags) fromSpec() (device.GPU, error) {
 	if f.spec == "" {
 		return device.GPU{}, nil
 	}

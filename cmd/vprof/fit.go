@@ -111,7 +111,7 @@ func runFit(cmd *cobra.Command, o *fitOptions) (err error) {
 			return err
 		}
 	}
-	if err := verdictOf(f, o.wayOut()); err != nil {
+	if err := verdictOf(f, o.advice()); err != nil {
 		return err
 	}
 	if o.apply.apply {
@@ -121,15 +121,15 @@ func runFit(cmd *cobra.Command, o *fitOptions) (err error) {
 }
 
 // verdictOf is an error if nothing fits, which says what else could be tried.
-func verdictOf(f *report.Fit, wayOut string) error {
+func verdictOf(f *report.Fit, advice string) error {
 	if !slices.ContainsFunc(f.Choices, report.Choice.Fits) {
-		return negative{fmt.Errorf("%s does not fit; %s", f.Model, wayOut)}
+		return negative{fmt.Errorf("%s does not fit; %s", f.Model, advice)}
 	}
 	return nil
 }
 
-// wayOut advises which further flags of fit may find a configuration that fits.
-func (o *fitOptions) wayOut() string {
+// advice advises which further flags of fit may find a configuration that fits.
+func (o *fitOptions) advice() string {
 	switch {
 	case !o.levers:
 		return "--levers also tries liger-kernel, 8-bit and paged optimizers, quantized layers and offload"

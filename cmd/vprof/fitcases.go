@@ -43,7 +43,7 @@ func (o *fitOptions) search() (s fit.Search, err error) {
 	if s, err = o.searchFlags.search(o.app, m, c); err != nil {
 		return s, err
 	}
-	o.out.unchosen = o.local.unchosen(&o.board, s.GPUs)
+	o.out.defaultBoard = o.local.defaultBoard(&o.board, s.GPUs)
 	s.Levers, s.Effective, s.MaxBatch = o.levers, o.effective, min(o.maxBatch, models.MaxBatch)
 	s.Batch, s.Multiple = o.batch, o.multiple
 	if s.Multiple == 1 {
@@ -60,7 +60,7 @@ func (o *fitOptions) search() (s fit.Search, err error) {
 		return s, err
 	}
 	for i, c := range s.Cases {
-		s.Cases[i] = o.out.judged(m, c)
+		s.Cases[i] = o.out.withWorstLoop(m, c)
 	}
 	return s, nil
 }
@@ -82,7 +82,7 @@ func (o *fitOptions) recomputed(m models.Model, c models.Case, cases []models.Ca
 
 // cases are the configurations: everything that no flag fixes.
 func (o *fitOptions) cases(m models.Model, c models.Case) ([]models.Case, error) {
-	held, err := o.apply.hold(&c)
+	held, err := o.apply.fixByFile(&c)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func (o *fitOptions) cases(m models.Model, c models.Case) ([]models.Case, error)
 			return nil, usagef("--levers and --tune: search one of the two")
 		}
 		cases := fit.Levered(m, c, func(flag string) bool {
-			return o.c.fixed(flag) || held[flag] || o.apply.cannot(flag)
+			return o.c.fixed(flag) || held[flag] || o.apply.unwritable(flag)
 		})
 		return o.recomputed(m, c, cases), nil
 	}

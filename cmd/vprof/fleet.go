@@ -57,7 +57,7 @@ func readFleet(a *app, path string) (*fleet.Config, []fleet.Unit, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	units, err := c.Units(path, a.models(), func(t *trainers.Config) { say(a, t) })
+	units, err := c.Units(path, a.models(), func(t *trainers.Config) { tellTrainer(a, t) })
 	return c, units, err
 }
 
@@ -80,9 +80,9 @@ func (f *matrixFlags) register(cmd *cobra.Command) {
 // apply chooses, and writes the page.
 func (f *matrixFlags) apply(m *report.Matrix) error {
 	for flag, do := range map[string]func() error{
-		"--filter": func() error {
-			return m.Filter(f.filter)
-		}, "--sort": func() error { return m.Sort(f.sort) }, "--columns": func() error { return m.Columns(f.columns) },
+		"--filter":  func() error { return m.Filter(f.filter) },
+		"--sort":    func() error { return m.Sort(f.sort) },
+		"--columns": func() error { return m.Columns(f.columns) },
 	} {
 		if err := do(); err != nil {
 			return usagef("%s: %w", flag, err)

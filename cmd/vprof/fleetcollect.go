@@ -91,7 +91,7 @@ func runFleetCollect(ctx context.Context, o *fleetCollectOptions, path string) (
 	if err := o.write(collect, each); err != nil {
 		return err
 	}
-	tellApart(m)
+	nameApart(m)
 	if err := o.show.apply(m); err != nil {
 		return err
 	}
@@ -121,8 +121,8 @@ func warnOfOtherBoard(m *report.Matrix, b fleet.BoardTasks, c report.MatrixCell)
 	m.Warnings = append(m.Warnings, w)
 }
 
-// tellApart calls measured boards by names that no other has, as reports do.
-func tellApart(m *report.Matrix) {
+// nameApart calls measured boards by names that no other has, as reports do.
+func nameApart(m *report.Matrix) {
 	var all []*report.Report
 	for _, c := range m.Rows {
 		all = append(all, &report.Report{Devices: []report.Device{{

@@ -99,13 +99,13 @@ func mergePlan(_ *app, set *shard.Set) (report.Document, error) {
 	if err != nil {
 		return nil, err
 	}
-	began(r, parts)
+	setStart(r, parts)
 	r.Warnings = append(r.Warnings, warnings...)
 	return r, nil
 }
 
-// began gives the whole the time at which the first of its parts began.
-func began(r *report.Report, parts []*report.Report) {
+// setStart gives the whole the time at which the first of its parts began.
+func setStart(r *report.Report, parts []*report.Report) {
 	for _, p := range parts {
 		if p.Started.Before(r.Started) {
 			r.Started = p.Started
@@ -123,7 +123,7 @@ func mergeSweep(_ *app, set *shard.Set) (report.Document, error) {
 		return nil, err
 	}
 	for _, r := range sweeps {
-		began(r, parts)
+		setStart(r, parts)
 	}
 	if len(sweeps) == 1 {
 		return sweeps[0], nil

@@ -35,8 +35,8 @@ func (f *lengthFlags) register(cmd *cobra.Command) {
 	})
 }
 
-// follow takes what was not given from the configuration of a trainer.
-func (f *lengthFlags) follow(cmd *cobra.Command, c *caseFlags) error {
+// applyTrainer takes what was not given from the configuration of a trainer.
+func (f *lengthFlags) applyTrainer(cmd *cobra.Command, c *caseFlags) error {
 	if c.trainer == nil {
 		return nil
 	}
@@ -64,7 +64,7 @@ func (f *lengthFlags) read(cmd *cobra.Command, c *caseFlags, m models.Model) (*e
 		}
 		return nil, nil
 	}
-	if err := f.follow(cmd, c); err != nil {
+	if err := f.applyTrainer(cmd, c); err != nil {
 		return nil, err
 	}
 	if !slices.Contains(epoch.Batchings(), epoch.Batching(f.batching)) {
@@ -84,7 +84,7 @@ func (f *lengthFlags) read(cmd *cobra.Command, c *caseFlags, m models.Model) (*e
 	if err != nil {
 		return nil, usagef("--lengths: %w", err)
 	}
-	given, err := c.chosen()
+	given, err := c.givenSettings()
 	if err != nil {
 		return nil, err
 	}

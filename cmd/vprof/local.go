@@ -48,9 +48,9 @@ func computing(d device.Device) []device.Neighbor {
 	return slices.DeleteFunc(o.Neighbors(), func(n device.Neighbor) bool { return !n.Computes })
 }
 
-// spare has a GPU leave memory free for others that compute on it, enough for a training of
-// theirs that needs a little more: 1 GiB, of which a full board has only a part.
-func spare(d device.Device) {
+// leaveRoom keeps memory of a GPU free for other processes that compute on it, in case their training needs a
+// little more: 1 GiB, or an eighth of what they leave where that is less.
+func leaveRoom(d device.Device) {
 	const most, part = 1 << 30, 8
 	if limiter, ok := d.(device.Limiter); ok && len(computing(d)) > 0 {
 		limiter.Leave(max(limiter.Left(), min(most, (d.GPU().Memory-othersOn(d))/part)))
@@ -94,12 +94,12 @@ func (l *localFlags) close() error {
 	return l.device.Close()
 }
 
-// unchosen is the board that the verdict is about where neither flags nor this machine chose it.
-func (l *localFlags) unchosen(b *boardFlags, gpus []device.GPU) string {
+// defaultBoard is the board that the verdict is about where neither flags nor this machine chose it.
+func (l *localFlags) defaultBoard(b *boardFlags, gpus []device.GPU) string {
 	if l.auto || l.profile || l.name != "" {
 		return ""
 	}
-	return b.unchosen(gpus)
+	return b.defaultBoard(gpus)
 }
 
 // boards are the boards that the flags name, and what others hold of each. The
@@ -119,7 +119,7 @@ func (l *localFlags) boards(a *app, b *boardFlags) ([]device.GPU, int64, error) 
 		if l.device, err = a.openGPU(named.index); err != nil {
 			return nil, 0, err
 		}
-		spare(l.device)
+		leaveRoom(l.device)
 		found = localGPU{l.device.GPU(), othersOn(l.device)}
 	case l.auto:
 		if found, err = a.detect(0); err != nil {

@@ -54,7 +54,7 @@ func (a *app) callTool(ctx context.Context, cmd *cobra.Command, arguments json.R
 	if err != nil && len(arguments) > 0 {
 		return toolError("the arguments are no JSON object: " + err.Error())
 	}
-	s := a.ask(ctx, cmd.Name(), cmd.Flags(), r)
+	s := a.runVerb(ctx, cmd.Name(), cmd.Flags(), r)
 	if s.code != exitFine && s.code != exitNegative || s.result == nil {
 		return toolError(s.message)
 	}

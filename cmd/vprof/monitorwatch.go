@@ -199,12 +199,12 @@ func (w *watch) summarize() {
 			peak = s.WatchedPeak
 		}
 		printable.Fprintf(w.options.app.stderr, "vprof: gpu %d: peak %s (%s)\n", s.GPU,
-			bytesize.Format(peak), effort(s))
+			bytesize.Format(peak), readings(s))
 	}
 }
 
-// effort describes how closely a board was watched.
-func effort(s monitor.Seen) string {
+// readings describes how closely a board was watched.
+func readings(s monitor.Seen) string {
 	text := fmt.Sprintf("%d readings, up to %s apart", s.Samples, monitor.Apart(s.Gap))
 	if s.Samples == 1 {
 		text = "1 reading"
@@ -228,7 +228,7 @@ func (w *watch) conclude() {
 	to := w.options.app.stderr
 	for _, s := range all {
 		if peak := held(s); peak > 0 || s.GPU == most.GPU {
-			fmt.Fprintf(to, "vprof: gpu %d: %s %s (%s)\n", s.GPU, what, bytesize.Format(peak), effort(s))
+			fmt.Fprintf(to, "vprof: gpu %d: %s %s (%s)\n", s.GPU, what, bytesize.Format(peak), readings(s))
 		}
 	}
 	peak := held(most)

@@ -24,11 +24,10 @@ type output struct {
 	format  string
 	exports []string
 	wide    bool
-	// defaults say what nobody chose and decides.
+	// defaults say which settings decide what a step needs and were left to the model.
 	defaults string
-	// unchosen names the board that a verdict is about and that nobody chose; empty if somebody
-	// did.
-	unchosen string
+	// defaultBoard names the board that a verdict is about where no flag names one; empty otherwise.
+	defaultBoard string
 	// ownLoop is the loop of a model that nobody chose, where a verdict is by one that needs more; empty else.
 	ownLoop models.Loop
 
@@ -78,17 +77,17 @@ func (o *output) print(d report.Document) error {
 				"judged by a loop that keeps a step's outputs until the next forward pass has returned "+
 					"(no --loop given; --loop %s keeps less)\n", o.ownLoop)
 		}
-		if err == nil && o.unchosen != "" {
-			_, err = fmt.Fprintf(o.app.stdout, "judged on an %s (no --gpu given; see vprof gpus)\n", o.unchosen)
+		if err == nil && o.defaultBoard != "" {
+			_, err = fmt.Fprintf(o.app.stdout, "judged on an %s (no --gpu given; see vprof gpus)\n", o.defaultBoard)
 		}
 		return err
 	}
 	return report.Write(o.app.stdout, o.chosen, d)
 }
 
-// judged is a case as it is judged: by the loop that keeps the most of a step, where nobody has said
+// withWorstLoop is a case as it is judged: by the loop that keeps the most of a step, where nobody has said
 // one.
-func (o *output) judged(m models.Model, c models.Case) models.Case {
+func (o *output) withWorstLoop(m models.Model, c models.Case) models.Case {
 	most, open := m.KeepingMost(c)
 	if !open {
 		return c

@@ -33,10 +33,10 @@ type planOptions struct {
 	lengths lengthFlags
 	// request is the scheduler that is to be asked for the memory; empty for none.
 	request string
-	// questions is the file of requests that machines make (see [request]); empty for none.
-	// questionLines says that each line of it is one.
-	questions     string
-	questionLines bool
+	// requestFile is the file of requests that machines make (see [request]); empty for none.
+	// requestLines says that each line of it is one.
+	requestFile     string
+	requestLines bool
 }
 
 func newPlanCmd(a *app) *cobra.Command {
@@ -65,18 +65,18 @@ func planCmd(a *app) (*cobra.Command, *planOptions) {
 		"print how to ask a `scheduler` for the memory, by the upper end of the estimate: "+
 			strings.Join(fleet.Requests(), ", "))
 	complete(cmd, "request", fleet.Requests)
-	cmd.Flags().StringVar(&o.questions, "json-request", "",
+	cmd.Flags().StringVar(&o.requestFile, "json-request", "",
 		"answer the request in a JSON `file` (- for standard input): an object of options by name, \"files\" for "+
 			"trainers' files")
-	cmd.Flags().BoolVar(&o.questionLines, "json-lines", false, "with --json-request, answer each line")
+	cmd.Flags().BoolVar(&o.requestLines, "json-lines", false, "with --json-request, answer each line")
 	o.out.register(cmd)
 	return cmd, o
 }
 
 func runPlan(cmd *cobra.Command, o *planOptions) error {
 	ctx := cmd.Context()
-	if o.questions != "" || o.questionLines {
-		return o.answer(ctx)
+	if o.requestFile != "" || o.requestLines {
+		return o.answerRequests(ctx)
 	}
 	if o.request != "" && !slices.Contains(fleet.Requests(), o.request) {
 		return usagef("--request: there is no request %q; use %s", o.request, strings.Join(fleet.Requests(), ", "))
@@ -131,28 +131,28 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 	return o.run(ctx, here, jobs, warnings)
 }
 
-// answer answers the requests of a file.
-func (o *planOptions) answer(ctx context.Context) error {
-	switch o.questions {
+// answerRequests answers the requests of a file.
+func (o *planOptions) answerRequests(ctx context.Context) error {
+	switch o.requestFile {
 	case "":
 		return usagef("--json-lines: say where the requests are with --json-request FILE, or - for standard input")
 	case "-":
 		defer o.app.reads()()
-		return o.app.answerPlans(ctx, o.app.stdin, o.questionLines)
+		return o.app.answerPlans(ctx, o.app.stdin, o.requestLines)
 	}
-	f, err := os.Open(o.questions)
+	f, err := os.Open(o.requestFile)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	return o.app.answerPlans(ctx, f, o.questionLines)
+	return o.app.answerPlans(ctx, f, o.requestLines)
 }
 
 // boards are those that the flags name, or this machine's with what others leave of it.
 func (o *planOptions) boards() ([]device.GPU, error) {
 	if !o.auto {
 		gpus, err := o.board.boards()
-		o.out.unchosen = o.board.unchosen(gpus)
+		o.out.defaultBoard = o.board.defaultBoard(gpus)
 		return gpus, err
 	}
 	if o.board.given() {
@@ -180,7 +180,7 @@ func (o *planOptions) run(ctx context.Context, here *job.Local, jobs [][]job.Job
 	case err != nil:
 		return err
 	case o.request != "":
-		return o.ask(plans)
+		return o.printRequests(plans)
 	case len(plans) == 1:
 		err = o.out.finish(plans[0])
 	default:
@@ -268,8 +268,8 @@ func (o *planOptions) shard(ctx context.Context, here *job.Local, jobs []job.Job
 		})
 }
 
-// ask prints requests in place of the plans, which go to files alone.
-func (o *planOptions) ask(plans report.Releases) error {
+// printRequests prints requests in place of the plans, which go to files alone.
+func (o *planOptions) printRequests(plans report.Releases) error {
 	var d report.Document = plans
 	if len(plans) == 1 {
 		d = plans[0]

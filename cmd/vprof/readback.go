@@ -54,15 +54,15 @@ func (f *applyFlags) readBack(changes []configfile.Change, c report.Choice) erro
 	return nil
 }
 
-// given are the flags of a case that fit fits to and does not write.
-var given = []string{
+// unwrittenFlags are the flags of a case that fit keeps to and does not write.
+var unwrittenFlags = []string{
 	"task", "seq-len", "weights", "amp", "lora", "optimizer", "objective", "train-only", "trained-weights", "qat",
 	"chunked-loss",
 	"linear-cross-entropy", "torch-compile", "tiled-mlp", "clip", "strategy", "alloc-conf",
 }
 
-// facts are what tables of trainers call what such a flag says, where that is not the flag.
-var facts = map[string]string{"amp": "mixed", "lora": "lora-r"}
+// factNames are what tables of trainers call what such a flag says, where that is not the flag.
+var factNames = map[string]string{"amp": "mixed", "lora": "lora-r"}
 
 // unwritten says which flags, given beside a trainer's file, the file does not say, after a
 // note if there is one.
@@ -78,13 +78,13 @@ func (f *applyFlags) unwritten(c report.Choice, note string) (lines []string) {
 		said[s.Flag] = s.Value
 	}
 	levers := trainerValues(c).Levers
-	for _, name := range given {
+	for _, name := range unwrittenFlags {
 		flag := f.flags.Lookup(name)
 		if flag == nil || !f.fixed(name) || levers[name] != "" || said[name] == flag.Value.String() {
 			continue
 		}
 		lines = append(lines, fmt.Sprintf("%s: --%s %s was given beside the file and is not written; set %s by hand",
-			f.trainer.File, name, flag.Value, cmp.Or(f.trainer.Decides(name), f.trainer.Decides(facts[name]), "it")))
+			f.trainer.File, name, flag.Value, cmp.Or(f.trainer.Decides(name), f.trainer.Decides(factNames[name]), "it")))
 	}
 	return lines
 }

@@ -101,12 +101,12 @@ func (o *runOptions) register(cmd *cobra.Command) {
 		"keep what was allocated in a `file` like train.vprof, which other verbs take as a model: vprof plan "+
 			"--model train.vprof --gpu all")
 	f.BoolVar(&o.print, "print-hook", false, "print the Python that runs beside the script and do nothing")
-	complete(cmd, "until", func() []string { return untils })
+	complete(cmd, "until", func() []string { return untilEvents })
 	complete(cmd, "device", deviceNames)
 }
 
-// untils are the values of --until.
-var untils = []string{"eval", "save", "end"}
+// untilEvents are the values of --until.
+var untilEvents = []string{"eval", "save", "end"}
 
 func runCommand(ctx context.Context, o *runOptions, args []string) error {
 	if o.print {
@@ -153,7 +153,7 @@ func runCommand(ctx context.Context, o *runOptions, args []string) error {
 func (o *runOptions) check() error {
 	c := &o.command
 	switch {
-	case c.Until != "" && !slices.Contains(untils, c.Until):
+	case c.Until != "" && !slices.Contains(untilEvents, c.Until):
 		return usagef("--until: %q is none of eval, save and end", c.Until)
 	case c.ActivationBudget < 0 || c.ActivationBudget > 1:
 		return usagef("--activation-memory-budget %v: it is a share from 0 to 1", c.ActivationBudget)

@@ -74,7 +74,7 @@ func (o *runOptions) places() ([]script.Command, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.out.unchosen = o.board.unchosen(gpus)
+	o.out.defaultBoard = o.board.defaultBoard(gpus)
 	return o.simulated(gpus), nil
 }
 

@@ -41,8 +41,8 @@ func (f *caseFlags) takeScript(cmd *cobra.Command, words []string) error {
 	return nil
 }
 
-// chosen are the values of --set by their names.
-func chosen(settings []string) map[string]string {
+// settingValues are the values of --set by their names.
+func settingValues(settings []string) map[string]string {
 	values := map[string]string{}
 	for _, s := range settings {
 		name, value, _ := strings.Cut(s, "=")
@@ -51,8 +51,8 @@ func chosen(settings []string) map[string]string {
 	return values
 }
 
-// fill puts values in the places of their names.
-func fill(words []string, values map[string]string) ([]string, error) {
+// substitute puts values in the places of their names.
+func substitute(words []string, values map[string]string) ([]string, error) {
 	var missing error
 	filled := make([]string, len(words))
 	for i, w := range words {
@@ -98,9 +98,9 @@ type batchRuns struct {
 }
 
 func newBatchRuns(a *app, words, settings []string, board device.GPU) (*batchRuns, error) {
-	b := &batchRuns{app: a, words: words, values: chosen(settings), board: board, tried: map[int]bool{}}
+	b := &batchRuns{app: a, words: words, values: settingValues(settings), board: board, tried: map[int]bool{}}
 	b.values["batch"] = "1"
-	_, err := fill(words, b.values)
+	_, err := substitute(words, b.values)
 	return b, err
 }
 
@@ -110,7 +110,7 @@ func (b *batchRuns) try(ctx context.Context, batch int) (bool, error) {
 		return fits, nil
 	}
 	b.values["batch"] = strconv.Itoa(batch)
-	words, err := fill(b.words, b.values)
+	words, err := substitute(b.words, b.values)
 	if err != nil {
 		return false, err
 	}

@@ -27,8 +27,8 @@ func namedSettings() []string {
 type settingFlags struct {
 	flags *pflag.FlagSet
 	pairs []string
-	// taken are values that a project's file gives.
-	taken map[string]any
+	// fromFile are values that a project's file gives.
+	fromFile map[string]any
 }
 
 func (f *settingFlags) register(flags *pflag.FlagSet) {
@@ -74,7 +74,7 @@ func (f *settingFlags) pairValues(flag string) (models.Settings, error) {
 // defaults says which settings decide what a step takes and were neither given, nor taken
 // from a file, nor searched in the cases; empty if the model has none that have a flag.
 func (f *caseFlags) defaults(m models.Model, cases ...models.Case) string {
-	given, _ := f.chosen() // an error has been told by then
+	given, _ := f.givenSettings() // an error has been told by then
 	var words []string
 	for _, name := range namedSettings() {
 		i := slices.IndexFunc(m.Settings, func(s models.Setting) bool { return s.Name == name && s.Inert == "" })
@@ -82,7 +82,7 @@ func (f *caseFlags) defaults(m models.Model, cases ...models.Case) string {
 			continue
 		}
 		_, isGiven := given[name]
-		_, isTaken := f.settings.taken[name]
+		_, isTaken := f.settings.fromFile[name]
 		chosen := func(c models.Case) bool {
 			v, given := c.Settings[name]
 			return given && v != m.Settings[i].Default

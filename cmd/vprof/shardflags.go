@@ -60,14 +60,13 @@ func (f *shardFlags) parse() (bool, error) {
 	return true, nil
 }
 
-// A stint does the units of work from one on, at most to another, and returns how many
-// it did and what they gave. Partial is what an earlier process has of them, and keep
-// keeps that for a later one.
-type stint func(ctx context.Context, from, to int, partial json.RawMessage, keep func(any) error) (units int,
+// A shardWork does units of work, beginning with from and before to, and returns how many it did and their
+// result. Partial is the unfinished result that an earlier process has saved; keep saves one for a later process.
+type shardWork func(ctx context.Context, from, to int, partial json.RawMessage, keep func(any) error) (units int,
 	result any, err error)
 
 // run does the part of the work. Common is what is said of the whole.
-func (f *shardFlags) run(ctx context.Context, a *app, p shard.Plan, common any, do stint) (err error) {
+func (f *shardFlags) run(ctx context.Context, a *app, p shard.Plan, common any, do shardWork) (err error) {
 	p.Tool = tool()
 	h := shard.Header{
 		Plan: p, Shard: f.part.Index, Of: f.part.Of, Started: a.now().UTC().Truncate(time.Second),

@@ -58,7 +58,7 @@ func newSmokeCmd(a *app) *cobra.Command {
 	f.BoolVar(&o.run, "run", false,
 		"run the command behind -- on the simulated board, as vprof run does, instead of reading it")
 	f.StringVar(&o.until, "until", "", "with --run, go on until an `event`: eval, save or end")
-	complete(cmd, "until", func() []string { return untils })
+	complete(cmd, "until", func() []string { return untilEvents })
 	f.BoolVar(&o.json, "json", false, "the same as --format json")
 	f.StringVar(&o.baseline, "watch-baseline", "", "also compare with `file`, an earlier result of --format json")
 	f.StringVar(&o.tolerance, "tolerance", "1%", "growth since the baseline that does not matter, as a `share`")
@@ -142,12 +142,12 @@ func (o *smokeOptions) test() (t smoke.Test, err error) {
 		c.Batch = o.batch
 	}
 	o.out.defaults = o.c.defaults(m, c)
-	c = o.out.judged(m, c)
+	c = o.out.withWorstLoop(m, c)
 	s, err := o.search(o.app, m, c)
 	if err != nil {
 		return t, err
 	}
-	o.out.unchosen = o.local.unchosen(&o.board, s.GPUs)
+	o.out.defaultBoard = o.local.defaultBoard(&o.board, s.GPUs)
 	if len(s.GPUs) != 1 {
 		return t, usagef("--gpu: a smoke test is for one board")
 	}
@@ -185,8 +185,8 @@ func (o *smokeOptions) configured(m models.Model, c models.Case) (models.Case, e
 	if on, ok := values["checkpointing"].(bool); ok && !o.c.flags.Changed("checkpointing") {
 		c.Checkpointing = on
 	}
-	o.c.settings.taken = values
-	given, err := o.c.chosen()
+	o.c.settings.fromFile = values
+	given, err := o.c.givenSettings()
 	if err != nil {
 		return c, err
 	}

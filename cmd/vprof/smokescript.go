@@ -9,24 +9,24 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// ofModels are flags of smoke that mean nothing for a command that is run.
-var ofModels = []string{
+// modelFlags are flags of smoke that mean nothing for a command that is run.
+var modelFlags = []string{
 	"model", "config-path", "map", "longest", "lengths", "validation-batch", "device", "auto", "profile",
 	"other-processes", "risk",
 }
 
 // runScript is smoke of a command that is run.
 func (o *smokeOptions) runScript(cmd *cobra.Command) error {
-	for _, name := range ofModels {
+	for _, name := range modelFlags {
 		if cmd.Flags().Changed(name) {
 			return usagef("--%s is about models; a command is run as it is, on the board of --gpu", name)
 		}
 	}
-	values := chosen(o.c.settings.pairs)
+	values := settingValues(o.c.settings.pairs)
 	if o.batch > 0 {
 		values["batch"] = strconv.Itoa(o.batch)
 	}
-	words, err := fill(o.c.script, values)
+	words, err := substitute(o.c.script, values)
 	if err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func (o *smokeOptions) runScript(cmd *cobra.Command) error {
 	if runs.command.Board, err = o.board.board(); err != nil {
 		return err
 	}
-	o.out.unchosen = o.board.unchosen([]device.GPU{runs.command.Board})
+	o.out.defaultBoard = o.board.defaultBoard([]device.GPU{runs.command.Board})
 	started := o.app.now().UTC()
 	outcome, err := runs.execute(cmd.Context(), runs.command)
 	if err != nil {

@@ -78,7 +78,7 @@ func runSweep(cmd *cobra.Command, o *sweepOptions) error {
 		return err
 	}
 	o.out.defaults = o.c.defaults(m, c)
-	c = o.out.judged(m, c)
+	c = o.out.withWorstLoop(m, c)
 	here := &job.Local{Models: o.app.models()}
 	if here.Evidence, err = o.c.evidence(o.app); err != nil {
 		return err
@@ -162,7 +162,7 @@ func (o *sweepOptions) openDevice(name string) (d device.Device, err error) {
 	if limiter, ok := d.(device.Limiter); ok && o.leave != "" {
 		limiter.Leave(o.leaves)
 	} else {
-		spare(d)
+		leaveRoom(d)
 	}
 	return d, nil
 }

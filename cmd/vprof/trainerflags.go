@@ -54,7 +54,7 @@ func (f *caseFlags) takesTrainer(cmd *cobra.Command, a *app, searched ...string)
 		if err != nil {
 			return err
 		}
-		return f.follow(cmd, a, searched)
+		return f.applyTrainer(cmd, a, searched)
 	}
 }
 
@@ -93,8 +93,8 @@ func (f *caseFlags) modelOf(t *trainers.Config) (words []string, err error) {
 	return []string{"--model " + f.model}, nil
 }
 
-// follow sets the flags that the trainer's configuration stands for, and says so.
-func (f *caseFlags) follow(cmd *cobra.Command, a *app, searched []string) error {
+// applyTrainer sets the flags that the trainer's configuration stands for, and says so.
+func (f *caseFlags) applyTrainer(cmd *cobra.Command, a *app, searched []string) error {
 	t := f.trainer
 	words, err := f.modelOf(t)
 	if err != nil {
@@ -137,16 +137,16 @@ func (f *caseFlags) follow(cmd *cobra.Command, a *app, searched []string) error 
 		} else if err := f.flags.Set(s.Flag, s.Value); err != nil {
 			return s.Wrong("%q is no value of --%s", s.Value, s.Flag)
 		}
-		f.followed = append(f.followed, s.Flag)
+		f.fromTrainer = append(f.fromTrainer, s.Flag)
 		words = append(words, "--"+s.Flag+separator(flag.NoOptDefVal)+s.Value)
 	}
-	say(a, t)
+	tellTrainer(a, t)
 	printable.Fprintf(a.stderr, "vprof: as flags: %s\n", strings.Join(words, " "))
 	return nil
 }
 
-// say tells what a trainer's configuration was read as.
-func say(a *app, t *trainers.Config) {
+// tellTrainer tells what a trainer's configuration was read as.
+func tellTrainer(a *app, t *trainers.Config) {
 	printable.Fprintf(a.stderr, "vprof: %s is of %s (read as of %s): %d keys matter, %d do not\n", t.File, t.Trainer,
 		t.Version, t.Mapped, t.Harmless)
 	for _, note := range t.Notes {
@@ -165,7 +165,7 @@ func say(a *app, t *trainers.Config) {
 
 // fixed reports whether the user has given a flag, and no trainer's configuration.
 func (f *caseFlags) fixed(flag string) bool {
-	return f.flags.Changed(flag) && !slices.Contains(f.followed, flag)
+	return f.flags.Changed(flag) && !slices.Contains(f.fromTrainer, flag)
 }
 
 // has reports whether the model has a setting.
