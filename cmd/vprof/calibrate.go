@@ -23,7 +23,7 @@ import (
 type calibrateOptions struct {
 	app            *app
 	c              caseFlags
-	snapshotFlags      []string // of c: they say what snapshots are of
+	snapshotFlags  []string // of c: they say what snapshots are of
 	runs           []string
 	gpu            string
 	batch          batchFlag

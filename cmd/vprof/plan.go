@@ -35,7 +35,7 @@ type planOptions struct {
 	request string
 	// requestFile is the file of requests that machines make (see [request]); empty for none.
 	// requestLines says that each line of it is one.
-	requestFile     string
+	requestFile  string
 	requestLines bool
 }
 
