@@ -44,7 +44,7 @@ func (a *RNNArgs) of(x *Tensor) cudnn.RNN {
 	}
 	return cudnn.RNN{
 		Mode: a.Mode, Element: x.dtype.Size(), Length: length, Batch: batch, Inputs: x.shape[2], Hidden: a.Hidden,
-		Layers: a.Layers, Directions: a.directions(), Training: a.Training,
+		Layers: a.Layers, Directions: a.directions(), Training: a.Training, Dropout: a.Dropout > 0 && a.Training,
 	}
 }
 
@@ -141,7 +141,7 @@ func (x *Tensor) cudnnRNN(h, c *Tensor, a *RNNArgs) []*Tensor {
 	if c != nil {
 		outs = append(outs, call.let(t.empty(c.dtype, c.shape...)))
 	}
-	work := t.workspace(size.Workspace())
+	work := t.rnnWorkspace(size)
 	var reserve *Tensor
 	if a.Training {
 		reserve = t.workspace(size.Reserve()).retain()
@@ -166,6 +166,11 @@ func (x *Tensor) cudnnRNN(h, c *Tensor, a *RNNArgs) []*Tensor {
 		reserve.release()
 	}
 	return call.endAll(outs...)
+}
+
+// rnnWorkspace is what cuDNN asks for in a pass of recurrent layers.
+func (t *Tape) rnnWorkspace(r cudnn.RNN) *Tensor {
+	return t.workspace(onBoard(t, func(b Board) int64 { return r.Workspace(b.Capability) }))
 }
 
 // timeFirst swaps the first two dimensions if the batch comes first, below
@@ -209,7 +214,7 @@ func (b *backward) rnnGradients(a *RNNArgs, size cudnn.RNN, weights int) {
 	for i, s := range states {
 		out[1+weights+i] = b.let(t.empty(s.dtype, s.shape...)).retain()
 	}
-	work := t.workspace(size.Workspace())
+	work := t.rnnWorkspace(size)
 	t.launch(program.Matmul, 2*size.FLOPs(), []*Tensor{dx}, append([]*Tensor{dy, y, reserve, work}, states...))
 	b.statement()
 	b.drop(dx)
@@ -251,7 +256,7 @@ func (b *backward) rnnWeightGradients(a *RNNArgs, size cudnn.RNN, out []*Tensor)
 		total += b.saved(3 + i).numel
 	}
 	flat := b.let(t.Zeros(b.saved(3).dtype, total))
-	work := t.workspace(size.Workspace())
+	work := t.rnnWorkspace(size)
 	t.launch(program.Matmul, 2*size.FLOPs(), []*Tensor{flat}, []*Tensor{in, b.saved(3 + len(out)), work})
 	b.statement()
 	at := int64(0)

@@ -47,8 +47,13 @@ func parseQuestion(line string) (question, error) {
 			return workspaceOf(r, b, q)
 		}}, err
 	case "rnn":
-		n, err := recurrent(words[1], given)
-		return question{rule: constant(n)}, err
+		r, err := recurrent(given)
+		return question{rule: func(_ *cudnn.Rules, b cudnn.Board) int64 {
+			if words[1] == "reserve" {
+				return r.Reserve()
+			}
+			return r.Workspace(b.Capability)
+		}}, err
 	case "norm":
 		n, err := batchNorm(words[1], given)
 		return question{rule: constant(n)}, err
@@ -69,13 +74,13 @@ func workspaceOf(r *cudnn.Rules, b cudnn.Board, q oracle.Question) int64 {
 	return allocations[len(allocations)-1] // copies of tensors come before it
 }
 
-// recurrent is the workspace of recurrent layers, or the space that they reserve for backward.
-func recurrent(what string, given map[string]string) (int64, error) {
+// recurrent reads what is asked about recurrent layers.
+func recurrent(given map[string]string) (cudnn.RNN, error) {
 	modes := map[string]cudnn.RNNMode{"rnn": cudnn.SimpleRNN, "gru": cudnn.GRU, "lstm": cudnn.LSTM}
 	mode, known := modes[given["mode"]]
 	element, sized := sizes[given["dtype"]]
 	if !known || !sized {
-		return 0, fmt.Errorf("recurrent layers of kind %q in %q", given["mode"], given["dtype"])
+		return cudnn.RNN{}, fmt.Errorf("recurrent layers of kind %q in %q", given["mode"], given["dtype"])
 	}
 	r := cudnn.RNN{Mode: mode, Element: element, Training: given["training"] == "1"}
 	for key, to := range map[string]*int64{
@@ -84,13 +89,10 @@ func recurrent(what string, given map[string]string) (int64, error) {
 	} {
 		var err error
 		if *to, err = strconv.ParseInt(given[key], 10, 64); err != nil {
-			return 0, fmt.Errorf("%s: %w", key, err)
+			return r, fmt.Errorf("%s: %w", key, err)
 		}
 	}
-	if what == "reserve" {
-		return r.Reserve(), nil
-	}
-	return r.Workspace(), nil
+	return r, nil
 }
 
 // batchNorm is the workspace of a batch norm over a tensor whose channels lie side by side.

@@ -53,12 +53,12 @@ func TestQuestionsAboutLayers(t *testing.T) {
 	}
 	norm := cudnn.BatchNorm{Channels: 12, Rows: 4 * 8 * 8}
 	layers := " mode=lstm dtype=half length=30 batch=8 inputs=40 hidden=64 projected=0 layers=2 directions=2 training=1"
-	s := &server{known: map[string]string{}}
+	s := &server{known: map[string]string{}, board: cudnn.Board{Capability: 86}}
 	for _, c := range []struct {
 		line string
 		want int64
 	}{
-		{"rnn workspace" + layers, lstm.Workspace()},
+		{"rnn workspace" + layers, lstm.Workspace(86)},
 		{"rnn reserve" + layers, lstm.Reserve()},
 		{"norm forward dtype=float x=4,12,8,8", norm.Forward()},
 		{"norm backward dtype=float x=4,12,8,8", norm.Backward()},

@@ -23,66 +23,155 @@ type RNN struct {
 	Inputs, Hidden     int64
 	Layers, Directions int64
 	Training           bool
+	Dropout            bool // between layers, while training
+	// Packed is the sum of the lengths of packed sequences, 0 of padded ones.
+	Packed int64
 }
 
-// Parts of the sizes that cuDNN 9 reports (cudnnGetRNNTempSpaceSizes), in bytes.
+// Parts of the sizes that cuDNN 9 reports (cudnnGetRNNTempSpaceSizes).
 const (
-	rnnReserveSlack    = 256
-	rnnWorkspaceSlack  = 384
-	rnnStreamWorkspace = 8 << 20 // of each layer and direction: they run on streams of their own
+	rnnSlack           = 256     // bytes, of both spaces
+	rnnStreamWorkspace = 8 << 20 // bytes, of each layer and direction: they run on streams of their own
+	rnnSteps           = 256     // of one direction: the gates of so many are computed at once
+	rnnRecorded        = 10 * 10 // capability from which on the sizes are those of recordings
 )
 
 // Reserve is the space in bytes that a forward pass in training keeps for backward. It holds per
 // step and hidden unit one value of a simple RNN, six of a GRU, five of an LSTM, and one between
-// layers.
+// layers; with dropout a bit for each input of a layer behind the first, in each of its directions.
 func (r RNN) Reserve() int64 {
 	kept := r.kept()
-	return r.Element*r.Length*r.Batch*r.Hidden*r.Directions*(kept*r.Layers+r.Layers-1) + rnnReserveSlack
+	space := r.Element*r.steps()*r.Hidden*r.Directions*(kept*r.Layers+r.Layers-1) + rnnSlack
+	if r.Dropout {
+		space += (r.Layers - 1) * r.Directions * ceil.Multiple(ceil.Div(r.Length*r.Batch*r.Hidden*r.Directions, 8), 32)
+	}
+	return space
 }
 
 func (r RNN) kept() int64 { return [...]int64{1, 6, 5}[r.Mode] }
+
+// states is the number of tensors that a layer hands from step to step.
+func (r RNN) states() int64 { return [...]int64{1, 1, 2}[r.Mode] }
+
+// steps is the number of steps of all sequences.
+func (r RNN) steps() int64 {
+	if r.Packed > 0 {
+		return r.Packed
+	}
+	return r.Length * r.Batch
+}
 
 // FLOPs is the work of a pass, in multiplications with their additions.
 func (r RNN) FLOPs() int64 {
 	flops, in := int64(0), r.Inputs
 	for range r.Layers {
-		flops += r.Directions * r.Length * r.Batch * r.Mode.Gates() * r.Hidden * (in + r.Hidden)
+		flops += r.Directions * r.steps() * r.Mode.Gates() * r.Hidden * (in + r.Hidden)
 		in = r.Directions * r.Hidden
 	}
 	return flops
 }
 
-// Workspace is what any pass asks for in bytes.
+// Workspace is what any pass asks for in bytes, on a board of a compute capability (times ten).
+// Training asks for the larger of what forward and backward need.
 //
-// It holds the matrices, the inputs and outputs of all layers, products of the gates, and states.
-// Training asks for the larger of what forward and backward need. The counts are read off
-// recordings of ten layers (each kind with one layer, GRU and LSTM with two bidirectional ones,
-// for training and not), which they give to the byte; no document confirms them. Boards of 98
+// The counts were fitted to 13,000 answers of cuDNN 9.10, 9.19, 9.20, 9.24 and 9.26 and give them to the byte
+// where all sizes are multiples of 16, to 256 bytes elsewhere. These answers come without a board; peaks that PyTorch
+// 2.15 reached on an RTX 3090 agree, recordings of an RTX 5060 Ti (12.0) do not. Boards of 98
 // multiprocessors and more may run persistent kernels instead, whose workspaces have not been
 // seen.
-func (r RNN) Workspace() int64 {
-	e, hidden, layers, d := r.Element, r.Hidden, r.Layers, r.Directions
-	gates, kept, steps := r.Mode.Gates(), r.kept(), r.Length*r.Batch
-	matrices := int64(0) // bytes
-	in, widest, all := r.Inputs, r.Inputs, int64(0)
-	for range layers {
-		matrices += d * (ceil.Multiple(e*gates*hidden*in, 16) + ceil.Multiple(e*gates*hidden*hidden, 16))
-		all += in
-		widest = max(widest, in)
-		in = d * hidden
+func (r RNN) Workspace(capability int) int64 {
+	forward, backward := r.forward(), r.backward()
+	if capability >= rnnRecorded {
+		forward, backward = r.recorded()
 	}
-	states := [...]int64{1, 1, 2}[r.Mode]
-	forward := steps*(all+hidden*(layers*d+(4+d)*gates)) +
-		r.Batch*hidden*(4*states*layers*d+2*d*(layers-1))
-	backward := steps*(all+r.Inputs+widest+hidden*(8+kept+layers*d+2*d)) +
-		r.Batch*hidden*((4*states+2)*layers*d+2*d*(layers-1))
 	elements := forward
 	if r.Training {
 		elements = max(forward, backward)
 	}
-	workspace := rnnStreamWorkspace*layers*d + rnnWorkspaceSlack + matrices + e*elements
-	if hidden%8 != 0 {
+	workspace := rnnStreamWorkspace*r.Layers*r.Directions + rnnSlack + r.matrices() + r.Element*elements
+	if r.Packed == 0 {
+		workspace += 2 * ceil.Multiple(4*r.Batch, 16) // lengths of sequences
+	}
+	if capability >= rnnRecorded && r.Hidden%8 != 0 {
 		workspace += 16 // matrices that are not aligned
 	}
 	return workspace
+}
+
+// matrices are the bytes of the weights, each aligned.
+func (r RNN) matrices() int64 {
+	bytes, in := int64(0), r.Inputs
+	each := r.Element * r.Mode.Gates() * r.Hidden
+	for range r.Layers {
+		bytes += r.Directions * (ceil.Multiple(each*in, 16) + ceil.Multiple(each*r.Hidden, 16))
+		in = r.Directions * r.Hidden
+	}
+	return bytes
+}
+
+// forward are the elements of a pass forward: the gates, and of padded sequences packed copies of
+// the input, the output and the states. Two directions hold their inputs and outputs as well.
+func (r RNN) forward() int64 {
+	gates, d, states := r.Mode.Gates(), r.Directions, r.states()
+	steps, layers := r.steps(), r.Batch*r.Hidden*r.Layers
+	elements := min(steps, rnnSteps*r.Batch)*r.Hidden*gates + layers*(gates+2*(states-1))
+	switch {
+	case d == 2:
+		elements = steps*r.Hidden*(2*gates+4) + layers*(2*gates+4*states)
+	case r.Dropout:
+		elements += steps * r.Hidden // what is left of a layer's output
+	}
+	if r.Packed == 0 {
+		elements += steps*(r.Inputs+d*r.Hidden) + layers*d*2*states
+	}
+	return elements
+}
+
+// backward are the elements of a pass backward: gradients of the inputs and outputs of the layers,
+// of which several in one direction run behind each other within a window of steps, and of
+// padded sequences packed copies of what goes in and out.
+func (r RNN) backward() int64 {
+	d, states := r.Directions, r.states()
+	steps, layers, widest := r.steps(), r.Batch*r.Hidden*r.Layers, max(r.Inputs, r.Hidden)
+	var elements int64
+	switch {
+	case d == 2:
+		elements = steps*(2*r.Hidden*min(r.Layers, 2)+4*widest) + layers*(4*states+2)
+	case r.Layers == 1:
+		elements = steps*(r.Hidden+widest) + layers*(2*states-1)
+	default:
+		elements = steps*widest + min(steps, r.window()*r.Batch)*r.Hidden + layers*(2*states-1)
+	}
+	if r.Packed == 0 {
+		elements += steps*2*(r.Inputs+d*r.Hidden) + layers*d*4*states
+	}
+	return elements
+}
+
+// window is how many steps the first of several layers runs ahead of the last.
+func (r RNN) window() int64 {
+	ahead := int64(2)
+	for _, row := range [][2]int64{{1, 32}, {8, 16}, {16, 8}, {96, 4}} {
+		if r.Batch <= row[0] {
+			ahead = row[1]
+			break
+		}
+	}
+	return max(8, ahead) + r.Layers*ahead
+}
+
+// recorded are the elements of a pass forward and one backward as they were on an RTX 5060 Ti: the
+// inputs and outputs of all layers, products of the gates, and states. They are read off
+// recordings of ten layers (each kind with one layer, GRU and LSTM with two bidirectional ones,
+// for training and not), which they give to the byte.
+func (r RNN) recorded() (forward, backward int64) {
+	layers, d, gates, states, hidden := r.Layers, r.Directions, r.Mode.Gates(), r.states(), r.Hidden
+	all, widest := r.Inputs+(layers-1)*d*hidden, r.Inputs
+	if layers > 1 {
+		widest = max(widest, d*hidden)
+	}
+	forward = r.steps()*(all+hidden*(layers*d+(4+d)*gates)) + r.Batch*hidden*(4*states*layers*d+2*d*(layers-1))
+	backward = r.steps()*(all+r.Inputs+widest+hidden*(8+r.kept()+layers*d+2*d)) +
+		r.Batch*hidden*((4*states+2)*layers*d+2*d*(layers-1))
+	return forward, backward
 }
