@@ -3,6 +3,7 @@ package hfconfig
 import (
 	"encoding/json"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -25,7 +26,8 @@ func TestMethodsAllocateWhatPeftDoes(t *testing.T) {
 	require.NoError(t, err)
 	var peaks struct {
 		Rows []struct {
-			LoRA                 string
+			// Type is another model than Llama.
+			Type, LoRA           string
 			Trainable, Allocated int64
 		}
 	}
@@ -39,7 +41,11 @@ func TestMethodsAllocateWhatPeftDoes(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, row.LoRA, l.String())
 		seen[l.Method] = true
-		m := model(t, methodsModel)
+		config := methodsModel
+		if row.Type == "qwen2" {
+			config = strings.NewReplacer("llama", "qwen2", "Llama", "Qwen2").Replace(config)
+		}
+		m := model(t, config)
 		c := complete(t, m, models.Case{
 			Batch: 4, Weights: "bf16", Optimizer: "adamw", LoRA: &l,
 			Settings: models.Settings{"seq-len": 256, hf.SharedLabels: 1},

@@ -13,8 +13,9 @@ import (
 
 // Method is one of peft's methods beside LoRA, at a linear layer that is frozen.
 type Method struct {
-	// Options are the keys of its configuration that bear on memory, with their defaults:
-	// "r=8 module_dropout=0".
+	name string
+	// Options are the keys of its configuration that bear on memory, with their defaults, and
+	// with what else there is where it is one of a few words: "r=8 variant=road_1|road_2".
 	Options string
 	// add gives a site its parameters, in the order in which peft registers them.
 	add func(s *Tuned) error
@@ -22,7 +23,17 @@ type Method struct {
 	share func(sites []*Tuned)
 	// forward is that of peft's layer, of which x is the argument.
 	forward func(s *Tuned, f *trace.Frame, x *trace.Tensor) *trace.Tensor
+	// penalty adds to the loss what the method's model does, nil for most.
+	penalty func(f *trace.Frame, sites []*Tuned, loss *trace.Tensor)
 }
+
+func init() {
+	for name, m := range methods {
+		m.name = name
+	}
+}
+
+func (m *Method) is(name string) bool { return m.name == name }
 
 // Methods are the names of the methods beside LoRA, as peft's PeftType has them in small letters.
 func Methods() []string { return slices.Sorted(maps.Keys(methods)) }
@@ -39,9 +50,10 @@ type Tuned struct {
 	options map[string]string
 	path    string
 	in, out int64
-	// shared are tensors of all sites, in the order in which the method's share has made them.
+	// shared are tensors of all sites, in the order in which the method's share has made them;
+	// lent are parameters that another site has.
 	shared []*Buffer
-	bank   *Parameter
+	lent   map[string]*Parameter
 	bases  int64 // of RandLoRA
 	off    bool
 }
@@ -66,18 +78,53 @@ func NewTuning(name string, given map[string]string) (Tuning, error) {
 		options[key], keys = value, append(keys, key)
 	}
 	for key, value := range given {
+		if key == "dropout" {
+			key = dropoutOf(keys)
+		}
 		standard, ok := options[key]
+		if !ok && bearsNotOnMemory(key) {
+			continue
+		}
+		choices := strings.Split(standard, "|")
 		switch {
 		case !ok:
 			return Tuning{}, fmt.Errorf("%s has no option %s that bears on memory; there are %s", name, key,
 				strings.Join(keys, ", "))
+		case len(choices) > 1 && !slices.Contains(choices, value):
+			return Tuning{}, fmt.Errorf("%s=%s of %s is not one of %s", key, value, name, strings.Join(choices, ", "))
 		case !sameKind(standard, value):
 			return Tuning{}, fmt.Errorf("%s=%s of %s cannot be read; it is something like %s", key, value, name,
 				standard)
 		}
 		options[key] = value
 	}
+	for key, value := range options {
+		options[key], _, _ = strings.Cut(value, "|")
+	}
 	return Tuning{m, options}, nil
+}
+
+// dropoutOf is the key that a method has for what its adapters drop out.
+func dropoutOf(keys []string) string {
+	i := slices.IndexFunc(keys, func(key string) bool { return strings.HasSuffix(key, "dropout") })
+	if i < 0 {
+		return "dropout"
+	}
+	return keys[i]
+}
+
+// bearsNotOnMemory tells of keys of configurations that say how adapters begin, how much they
+// count and what is saved, and so change no allocation of a step.
+func bearsNotOnMemory(key string) bool {
+	for _, part := range []string{"alpha", "init", "scaling", "seed", "save_", "prng_key", "eps", "lambda", "beta"} {
+		if strings.Contains(key, part) {
+			return true
+		}
+	}
+	return slices.Contains([]string{
+		"bias", "fan_in_fan_out", "target_r", "tinit", "tfinal", "deltaT", "total_step", "orth_reg_weight",
+		"mask_type", "select_top", "wavelet_family", "psoft_svd", "ab_svd_init",
+	}, key)
 }
 
 // sameKind tells whether a value of an option is a number where its default is one, and a truth
@@ -126,6 +173,19 @@ func Tune(model any, t Tuning, wanted func(path string) bool, but ...Layer) (mad
 	return made, err
 }
 
+// Penalize adds to the loss of a step what the method of the adapters adds to it, for most nothing.
+func Penalize(f *trace.Frame, adapters []Adapter, loss *trace.Tensor) {
+	var sites []*Tuned
+	for _, a := range adapters {
+		if s, ok := a.(*Tuned); ok && s.method.penalty != nil {
+			sites = append(sites, s)
+		}
+	}
+	if len(sites) > 0 {
+		sites[0].method.penalty(f, sites, loss)
+	}
+}
+
 func (s *Tuned) trained() []*Parameter { return s.Own.weights }
 
 func (s *Tuned) baseType() trace.DType { return s.BaseLayer.adapterType() }
@@ -141,8 +201,37 @@ func (s *Tuned) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 // weight gives the site a parameter.
 func (s *Tuned) weight(name string, dims ...int64) { s.Own.Own(name, dims...) }
 
-// w is the parameter or the shared one of a name.
-func (s *Tuned) w(name string) *trace.Tensor { return s.Own.Owned(name) }
+// w is the parameter of a name, the site's own or one that it borrows.
+func (s *Tuned) w(name string) *trace.Tensor {
+	if p, ok := s.lent[name]; ok {
+		return p.Tensor
+	}
+	return s.Own.Owned(name)
+}
+
+// has tells whether there is a parameter of a name.
+func (s *Tuned) has(name string) bool {
+	_, lent := s.lent[name]
+	return lent || slices.Contains(s.Own.own, name)
+}
+
+// borrow has the site use the parameter of another site, in place of its own if it has one.
+func (s *Tuned) borrow(name string, from *Tuned) {
+	if s == from {
+		return
+	}
+	if s.lent == nil {
+		s.lent = map[string]*Parameter{}
+	}
+	if p, ok := from.lent[name]; ok {
+		s.lent[name] = p
+	} else {
+		s.lent[name] = from.Own.weights[slices.Index(from.Own.own, name)]
+	}
+	if i := slices.Index(s.Own.own, name); i >= 0 {
+		s.Own.own, s.Own.weights = slices.Delete(s.Own.own, i, i+1), slices.Delete(s.Own.weights, i, i+1)
+	}
+}
 
 // plain is the layer as PyTorch has it.
 func (s *Tuned) plain() *Linear { return s.BaseLayer.(*Linear) }

@@ -10,31 +10,90 @@ import (
 // methods are those of peft by their names. What each computes follows tuners/NAME/layer.py of
 // peft 0.21.
 var methods = map[string]*Method{
-	"boft":      {Options: "boft_block_size=4", add: (*Tuned).addBOFT, forward: (*Tuned).boft},
-	"c3a":       {Options: "block_size=256", add: (*Tuned).addC3A, forward: (*Tuned).c3a},
+	"adalora": {
+		Options: "init_r=12 lora_dropout=0 importance=false",
+		add:     (*Tuned).addAdaLoRA, forward: (*Tuned).adalora, penalty: orthogonal,
+	},
+	"bdlora": {
+		Options: "r=8 nblocks=1 target_modules_bd_a=none target_modules_bd_b=none lora_dropout=0",
+		add:     (*Tuned).addLoRAVariant, forward: (*Tuned).loraVariant,
+	},
+	"beft": {add: (*Tuned).addBEFT, forward: (*Tuned).beft},
+	"boft": {Options: "boft_block_size=4 boft_n_butterfly_factor=1", add: (*Tuned).addBOFT, forward: (*Tuned).boft},
+	"c3a":  {Options: "block_size=256", add: (*Tuned).addC3A, forward: (*Tuned).c3a},
+	"deft": {
+		Options: "r=8 para=false decomposition_method=relu|qr deft_dropout=0",
+		add:     (*Tuned).addDEFT, forward: (*Tuned).deft,
+	},
 	"delora":    {Options: "r=8 module_dropout=0", add: (*Tuned).addDeLoRA, forward: (*Tuned).delora},
 	"fourierft": {Options: "n_frequency=1000", add: (*Tuned).addFourierFT, forward: (*Tuned).fourierFT},
-	"gralora":   {Options: "r=32 gralora_k=2 gralora_dropout=0", add: (*Tuned).addGraLoRA, forward: (*Tuned).gralora},
-	"hra":       {Options: "r=8", add: (*Tuned).addHRA, forward: (*Tuned).hra},
-	"ia3":       {Options: "feedforward_modules=none", add: (*Tuned).addIA3, forward: (*Tuned).ia3},
-	"loha":      {Options: "r=8", add: (*Tuned).addLoHa, forward: (*Tuned).loha},
+	"glora": {
+		Options: "r=8 config_A_B=lora|vector|constant|none config_C=lora|vector|none config_D_E=constant|vector|none",
+		add:     (*Tuned).addGLoRA, forward: (*Tuned).glora,
+	},
+	"gralora": {Options: "r=32 gralora_k=2 gralora_dropout=0", add: (*Tuned).addGraLoRA, forward: (*Tuned).gralora},
+	"hira":    {Options: "r=32 hira_dropout=0", add: (*Tuned).addHiRA, forward: (*Tuned).hira},
+	"hra":     {Options: "r=8", add: (*Tuned).addHRA, forward: (*Tuned).hra},
+	"ia3":     {Options: "feedforward_modules=none", add: (*Tuned).addIA3, forward: (*Tuned).ia3},
+	"kasa":    {Options: "r=8 lora_dropout=0", add: (*Tuned).addLoRAVariant, forward: (*Tuned).loraVariant},
+	"lily": {
+		Options: "r=32 stride_A=1 num_B=2", add: (*Tuned).addLily, share: shareLily, forward: (*Tuned).lily,
+	},
+	"loha": {Options: "r=8", add: (*Tuned).addLoHa, forward: (*Tuned).loha},
 	"lokr": {
 		Options: "r=8 decompose_both=false decompose_factor=-1", add: (*Tuned).addLoKr, forward: (*Tuned).lokr,
 	},
-	"miss": {Options: "r=64 miss_dropout=0", add: (*Tuned).addMiSS, forward: (*Tuned).miss},
-	"oft": {
-		Options: "oft_block_size=32 num_cayley_neumann_terms=5", add: (*Tuned).addOFT, forward: (*Tuned).oft,
+	"lorafa": {Options: "r=8 lora_dropout=0", add: (*Tuned).addLoRAVariant, forward: (*Tuned).loraVariant},
+	"mica":   {Options: "r=8 lora_dropout=0", add: (*Tuned).addLoRAVariant, forward: (*Tuned).loraVariant},
+	"miss": {
+		Options: "r=64 mini_r=1 miss_dropout=0 init_weights=true|bat|mini",
+		add:     (*Tuned).addMiSS, forward: (*Tuned).miss,
 	},
+	"oft": {
+		Options: "r=0 oft_block_size=32 use_cayley_neumann=true num_cayley_neumann_terms=5",
+		add:     (*Tuned).addOFT, forward: (*Tuned).oft,
+	},
+	"osf": {Options: "effective_rank=none rank_pattern=none", add: (*Tuned).addOSF, forward: (*Tuned).osf},
+	"peanut": {
+		Options: "r=32 depth=0 act_fn=relu|gelu|silu|tanh|identity", add: (*Tuned).addPEANuT, forward: (*Tuned).peanut,
+	},
+	"psoft": {
+		Options: "r=32 psoft_orth=true psoft_mag_a=true psoft_mag_b=true use_cayley_neumann=false " +
+			"num_cayley_neumann_terms=5 psoft_dropout=0",
+		add: (*Tuned).addPSOFT, forward: (*Tuned).psoft,
+	},
+	"pvera": {Options: "r=256 pvera_dropout=0", add: (*Tuned).addPVeRA, share: sharePVeRA, forward: (*Tuned).pvera},
 	"randlora": {
 		Options: "r=32 randlora_dropout=0", add: (*Tuned).addRandLoRA, share: shareRandLoRA, forward: (*Tuned).randlora,
 	},
-	"road": {Options: "group_size=64", add: (*Tuned).addRoAd, forward: (*Tuned).road},
+	"road": {
+		Options: "variant=road_1|road_2|road_4 group_size=64", add: (*Tuned).addRoAd, forward: (*Tuned).road,
+	},
+	"shira": {Options: "r=32", add: (*Tuned).addSHiRA, forward: (*Tuned).shira},
+	"supertuning": {
+		Options: "sparsity=0.99 r=none rank_pattern=none lora_dropout=0",
+		add:     (*Tuned).addSupertuning, forward: (*Tuned).supertuning,
+	},
+	"tinylora": {
+		Options: "r=2 u=64 weight_tying=0 tinylora_dropout=0",
+		add:     (*Tuned).addTinyLoRA, share: shareTinyLoRA, forward: (*Tuned).tinylora,
+	},
+	"unilora": {
+		Options: "r=4 theta_d_length=256 unilora_dropout=0",
+		add:     (*Tuned).addUniLoRA, share: shareUniLoRA, forward: (*Tuned).unilora,
+	},
 	"vblora": {
 		Options: "r=4 num_vectors=256 vector_length=256 topk=2 vblora_dropout=0",
 		add:     (*Tuned).addVBLoRA, share: shareVBLoRA, forward: (*Tuned).vblora,
 	},
 	"vera": {Options: "r=256 vera_dropout=0", add: (*Tuned).addVeRA, share: shareVeRA, forward: (*Tuned).vera},
+	"waveft": {
+		Options: "n_frequency=2592 use_idwt=true", add: (*Tuned).addWaveFT, forward: (*Tuned).waveft,
+	},
 }
+
+// none is the value of an option that is not set.
+const none = "none"
 
 type (
 	frame  = trace.Frame
@@ -230,8 +289,21 @@ func (s *Tuned) ia3(f *frame, x *tensor) *tensor {
 }
 
 func (s *Tuned) addMiSS() error {
-	r := s.count("r")
-	s.weight("miss_block", r, s.out)
+	r, mini := s.count("r"), s.count("mini_r")
+	switch s.text("init_weights") {
+	case "bat":
+		if err := divides("r", r, s.in, s.out); err != nil {
+			return err
+		}
+		s.weight("miss_block", s.out/r, r, r)
+	case "mini":
+		if err := divides("mini_r", mini, s.out); err != nil {
+			return err
+		}
+		s.weight("miss_block", r, mini)
+	default:
+		s.weight("miss_block", r, s.out)
+	}
 	s.drops("miss_dropout")
 	if r > s.in {
 		return fmt.Errorf("peft raises there: r=%d is more than the layer's %d inputs", r, s.in)
@@ -240,8 +312,14 @@ func (s *Tuned) addMiSS() error {
 }
 
 func (s *Tuned) miss(f *frame, x *tensor) *tensor {
+	if s.text("init_weights") == "bat" {
+		return s.missBat(f, x)
+	}
 	dtype, block := x.DType(), s.w("miss_block")
 	result := f.Let(f.Call(s.BaseLayer, x))
+	if n := s.out / block.Size(1); n > 1 {
+		block = f.Let(block.Repeat(1, n))
+	}
 	r := block.Size(0)
 	if over := x.Size(-1) % r; over != 0 {
 		f.Set(&x, x.Pad(0, r-over))

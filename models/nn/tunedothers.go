@@ -1,23 +1,22 @@
 package nn
 
 import (
-	"strings"
+	"errors"
 
 	"github.com/vprof/vprof/profiler/trace"
 )
 
 // feedsForward tells whether (IA)^3 scales what goes into the layer and not what comes out.
-func (s *Tuned) feedsForward() bool {
-	for name := range strings.SplitSeq(s.text("feedforward_modules"), "+") {
-		if s.path == name || strings.HasSuffix(s.path, "."+name) {
-			return true
-		}
-	}
-	return false
-}
+func (s *Tuned) feedsForward() bool { return s.named("feedforward_modules") }
 
 func (s *Tuned) addOFT() error {
 	n := s.count("oft_block_size")
+	if r := s.count("r"); r > 0 { // blocks
+		if err := divides("r", r, s.in); err != nil {
+			return err
+		}
+		n = s.in / r
+	}
 	if err := divides("oft_block_size", n, s.in); err != nil {
 		return err
 	}
@@ -31,7 +30,7 @@ func (s *Tuned) oft(f *frame, x *tensor) *tensor {
 	dtype := x.DType()
 	f.Set(&x, x.To(s.dtype()))
 	g := f.CallFrame(x)
-	n := s.count("oft_block_size")
+	n := s.in / s.w("oft_R").Size(0)
 	rotation := g.Let(s.cayleyNeumann(g, n))
 	lead := x.Shape()[:x.NDim()-1]
 	blocks := g.Let(x.Reshape(append(append([]int64{}, lead...), s.in/n, n)...))
@@ -51,24 +50,20 @@ func (s *Tuned) cayleyNeumann(f *frame, n int64) *tensor {
 	q.SetItem(vec, nil, s.Own.Held(0), s.Own.Held(1))
 	h.Set(&q, q.Sub(q.Transpose(-2, -1)))
 	g.Let(h.Return(q))
+	if !s.on("use_cayley_neumann") {
+		id := g.Let(t.Filled("eye", vec.DType(), n, n).Unsqueeze(0).Expand(vec.Size(0), n, n))
+		return g.Return(id.Add(q).LinalgSolve(id.Sub(q), false))
+	}
 	r := g.Let(t.Filled("eye", vec.DType(), n, n).Repeat(vec.Size(0), 1, 1))
-	terms := s.count("num_cayley_neumann_terms")
-	if terms > 1 {
-		r.AddInPlace(q)
-	}
-	if terms > 2 {
-		power := g.Let(q.BMM(q))
-		r.AddInPlace(power)
-		for range terms - 3 {
-			g.Set(&power, power.BMM(q))
-			r.AddInPlace(power)
-		}
-	}
+	series(g, r, q, s.count("num_cayley_neumann_terms"), (*tensor).BMM)
 	return g.Return(r)
 }
 
 func (s *Tuned) addBOFT() error {
 	n := s.count("boft_block_size")
+	if s.count("boft_n_butterfly_factor") != 1 {
+		return errors.New("vprof has rules for boft_n_butterfly_factor=1, which is peft's default")
+	}
 	if err := divides("boft_block_size", n, s.in); err != nil {
 		return err
 	}
@@ -120,10 +115,7 @@ func (s *Tuned) addVeRA() error {
 
 // shareVeRA makes the two frozen matrices, which are as wide as the widest of the layers.
 func shareVeRA(sites []*Tuned) {
-	var in, out int64
-	for _, s := range sites {
-		in, out = max(in, s.in), max(out, s.out)
-	}
+	in, out := widest(sites)
 	r, first := sites[0].count("r"), sites[0].Own
 	first.Buffer(trace.F32, r, in).Buffer(trace.F32, out, r)
 	for _, s := range sites {
@@ -162,7 +154,7 @@ func shareVBLoRA(sites []*Tuned) {
 	first := sites[0]
 	first.weight("vblora_vector_bank", first.count("num_vectors"), first.count("vector_length"))
 	for _, s := range sites {
-		s.bank = first.Own.weights[len(first.Own.weights)-1]
+		s.borrow("vblora_vector_bank", first)
 	}
 }
 
@@ -177,7 +169,7 @@ func (s *Tuned) vblora(f *frame, x *tensor) *tensor {
 	g.End(left, right)
 	f.Let(left)
 	f.Let(right)
-	f.Set(&x, x.To(s.bank.Tensor.DType()))
+	f.Set(&x, x.To(s.w("vblora_vector_bank").DType()))
 	f.Set(&result, result.Add(f.Call(s.Dropout, x).Linear(left, nil).Linear(right, nil)))
 	f.Set(&result, result.To(dtype))
 	return result
@@ -190,7 +182,7 @@ func (s *Tuned) mixed(f *frame, logits *tensor) *tensor {
 	g.Let(top)
 	g.Let(places)
 	weights := g.Let(top.Softmax(-1))
-	return g.Return(weights.Unsqueeze(-1).Mul(s.bank.Index(places)).Sum(false, -2))
+	return g.Return(weights.Unsqueeze(-1).Mul(s.w("vblora_vector_bank").Index(places)).Sum(false, -2))
 }
 
 func (s *Tuned) addRandLoRA() error {
@@ -208,10 +200,7 @@ func (s *Tuned) addRandLoRA() error {
 
 // shareRandLoRA makes the frozen bases, which are as large as the largest of the layers needs.
 func shareRandLoRA(sites []*Tuned) {
-	var in, out int64
-	for _, s := range sites {
-		in, out = max(in, s.in), max(out, s.out)
-	}
+	in, out := widest(sites)
 	r, first, least := sites[0].count("r"), sites[0].Own, min(in, out)
 	first.Buffer(trace.F32, r, 1, least).Buffer(trace.F32, max(in, out), (least+r-1)/r, r)
 	for _, s := range sites {
@@ -304,35 +293,63 @@ func (s *Tuned) c3a(f *frame, x *tensor) *tensor {
 }
 
 func (s *Tuned) addRoAd() error {
-	n := s.count("group_size")
+	n, size := s.count("group_size"), s.out/2
 	if err := divides("group_size", n, s.out); err != nil {
 		return err
 	}
-	s.weight("road_theta", s.out/2)
-	s.weight("road_alpha", s.out/2)
+	switch s.text("variant") {
+	case "road_2":
+		size = s.out
+	case "road_4":
+		size = 2 * s.out
+	}
+	s.weight("road_theta", size)
+	s.weight("road_alpha", size)
 	return divides("two", 2, n)
 }
 
-// road rotates and scales pairs of what comes out of the layer, as the variant road_1 does.
+// road rotates and scales pairs of what comes out of the layer.
 func (s *Tuned) road(f *frame, x *tensor) *tensor {
 	result := f.Let(f.Call(s.BaseLayer, x))
 	dtype, half := result.DType(), s.count("group_size")/2
 	f.Set(&result, result.To(s.dtype()))
 	g := f.FuncFrame(result)
-	h := g.FuncFrame()
-	theta := h.Let(s.w("road_theta").Reshape(-1, half).RepeatInterleave(2, 0).Flatten(0, -1))
-	alpha := h.Let(s.w("road_alpha").Reshape(-1, half).RepeatInterleave(2, 0).Flatten(0, -1))
-	cos, sin := h.Let(theta.Cos()), h.Let(theta.Sin())
-	first, second := h.Let(alpha.Mul(cos)), h.Let(alpha.Mul(sin))
-	h.End(first, second)
-	g.Let(first)
-	g.Let(second)
+	first, second := s.roadColumns(g)
 	grouped := g.Let(result.Reshape(-1, 2, half))
 	x1, x2 := g.Let(grouped.Select(1, 0)), g.Let(grouped.Select(1, 1))
 	turned := g.Let(trace.Stack(1, x2.Neg(), x1).Reshape(result.Shape()...))
 	f.Set(&result, g.Return(g.Let(result.Mul(first).Add(turned.Mul(second)))))
 	f.Set(&result, result.To(dtype))
 	return result
+}
+
+// roadColumns is _prepare_cols: what the two of a pair are multiplied by.
+func (s *Tuned) roadColumns(g *frame) (first, second *tensor) {
+	h, n := g.FuncFrame(), s.count("group_size")
+	theta, alpha := s.w("road_theta"), s.w("road_alpha")
+	spread := func(x *tensor) *tensor {
+		return h.Let(x.Reshape(-1, n/2).RepeatInterleave(2, 0).Flatten(0, -1))
+	}
+	part := func(x *tensor, i int64) *tensor { return x.Select(1, i) }
+	var cos, sin, one, two *tensor
+	switch s.text("variant") {
+	case "road_4":
+		theta = h.Let(theta.Reshape(-1, 2, n))
+		cos = h.Let(part(theta, 0).Cos().Flatten(0, -1))
+		sin = h.Let(part(theta, 1).Sin().Flatten(0, -1))
+		alpha = h.Let(alpha.Reshape(-1, 2, n))
+		one, two = h.Let(part(alpha, 0).Flatten(0, -1)), h.Let(part(alpha, 1).Flatten(0, -1))
+	case "road_1":
+		theta, alpha = spread(theta), spread(alpha)
+		fallthrough
+	default:
+		cos, sin, one, two = h.Let(theta.Cos()), h.Let(theta.Sin()), alpha, alpha
+	}
+	first, second = h.Let(one.Mul(cos)), h.Let(two.Mul(sin))
+	h.End(first, second)
+	g.Let(first)
+	g.Let(second)
+	return first, second
 }
 
 func (s *Tuned) addGraLoRA() error {

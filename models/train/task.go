@@ -431,6 +431,7 @@ func (t *taskTrainer) step(s *Session, opt *optim.Optimizer, f *Names) {
 				t.graph.Compute(f.Frame, &f.Outputs, &f.Loss)
 			} else {
 				t.task.Loss(f.Frame, &f.Loss)
+				nn.Penalize(f.Frame, t.adapters, f.Loss)
 			}
 			if f.Trainer() || t.c.Accumulate > 1 { // which divides by the number of micro-batches, be it one
 				f.Set(&f.Loss, f.Loss.DivScalar())
