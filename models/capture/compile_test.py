@@ -1,5 +1,8 @@
 """Tests of compile.py. They need PyTorch, no GPU:  python -m unittest models/capture/compile_test.py"""
 
+import contextlib
+import importlib.util
+import io
 import os
 import sys
 import types
@@ -14,8 +17,21 @@ import capture
 sys.modules["vprof_capture"] = capture  # which is its name beside compile.py
 import compile as compiling_script
 import torch
+import vprof_hook
 from torch import nn
 from vprof_hook import compiling
+
+
+class Imports(unittest.TestCase):
+    def test_who_only_asks_for_a_module_does_not_import_it(self):
+        seen = []
+        finder = vprof_hook.Finder({"this": seen.append})
+        with unittest.mock.patch.object(sys, "meta_path", [finder, *sys.meta_path]), contextlib.redirect_stdout(io.StringIO()):
+            sys.modules.pop("this", None)
+            self.assertIsNotNone(importlib.util.find_spec("this"))
+            self.assertEqual([], seen)
+            import this
+        self.assertEqual([this], seen)
 
 
 class Lines(unittest.TestCase):
@@ -87,6 +103,18 @@ class Kernels(unittest.TestCase):
         with unittest.mock.patch.dict(os.environ, VPROF_TRITON="1"):
             compiling.spare_triton(module)
         self.assertEqual("machine code", module.CachingAutotuner()._precompile_config("config"))
+
+    def test_candidates_take_the_same_time_in_few_iterations(self):
+        class InductorBenchmarker:
+            def benchmark_gpu(self, run, estimation_iters=5, memory_warmup_iters=100, benchmark_iters=100, **_):
+                times = [run() for _ in range(estimation_iters + benchmark_iters)]
+                return times if memory_warmup_iters else min(times)
+
+        compiling.spare_benchmarks(types.SimpleNamespace(InductorBenchmarker=InductorBenchmarker))
+        calls, benchmark = [], InductorBenchmarker().benchmark_gpu
+        self.assertEqual(benchmark(lambda: 3.0), benchmark(lambda: calls.append(1) or 7.0, rep=40))
+        self.assertEqual(2, len(calls))
+        self.assertEqual(float("inf"), benchmark(lambda: float("inf")))  # an invalid configuration never wins
 
     def test_kernels_of_the_host_are_compiled(self):
         module = self.heuristics()

@@ -37,6 +37,7 @@ def watch():
         "torch.distributed.launcher.api": ranks.start_one_rank,
         "deepspeed.launcher.runner": ranks.start_one_of_deepspeed,
         "torch._inductor.runtime.triton_heuristics": compiling.spare_triton,
+        "torch._inductor.runtime.benchmarking": compiling.spare_benchmarks,
         "torch._inductor.codegen.wrapper": compiling.name_lines,
         "torch._functorch.config": compiling.keep_share,
         "torchvision": values.compute_detection,

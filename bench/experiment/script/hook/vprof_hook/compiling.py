@@ -50,6 +50,40 @@ def spare_triton(heuristics):
     tuner._precompile_config = spared
 
 
+def spare_benchmarks(benchmarking):
+    """Called when torch._inductor.runtime.benchmarking has been imported.
+
+    Kernels that do nothing take no time, and what the host needs to launch them is noise by which no decision may go:
+    all candidates take the same time. What a benchmark allocates it allocates again in each of its hundreds of
+    iterations, of which two are enough: one before the buffer that flushes the cache is there, and one with it.
+    """
+    few = {
+        "InductorBenchmarker": {"estimation_iters": 1, "memory_warmup_iters": 0, "benchmark_iters": 1},
+        "TritonBenchmarker": {"warmup": 0, "rep": 0},
+    }
+    for name, iterations in few.items():
+        benchmarker = getattr(benchmarking, name, None)
+        if benchmarker is not None and "benchmark_gpu" in vars(benchmarker):
+            benchmarker.benchmark_gpu = without_time(benchmarker.benchmark_gpu, iterations)
+
+
+def without_time(benchmark, iterations):
+    """A benchmark of few iterations, after each of which the same time has passed."""
+
+    @functools.wraps(benchmark)
+    def spared(self, *args, **kwargs):
+        took = benchmark(self, *args, **{**kwargs, **iterations})
+        if isinstance(took, (list, tuple)):
+            return type(took)(MILLISECOND for _ in took)
+        return took if took == float("inf") else MILLISECOND  # infinite: the configuration is invalid
+
+    return spared
+
+
+# What each benchmark finds.
+MILLISECOND = 1.0
+
+
 def keep_share(config):
     """Called when torch._functorch.config has been imported: sets what vprof run --activation-memory-budget says."""
     share = os.environ.get("VPROF_ACTIVATION_BUDGET")

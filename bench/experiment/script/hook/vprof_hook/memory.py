@@ -21,6 +21,7 @@ class Memory:
         self.libraries = (*LIBRARIES, os.path.join(os.path.dirname(torch.__file__), ""))
         self.used = False  # whether there is a device at all
         self.highest = {}  # peaks of the whole run
+        self.earlier = {}  # peaks of this phase before the script has reset them
         self.since = {}  # peaks since the script has reset them
         self.labels = []
         self.batch = {}
@@ -35,6 +36,9 @@ class Memory:
         self.read, self.reset = self.torch._C._cuda_memoryStats, self.torch._C._cuda_resetPeakMemoryStats
         self.torch._C._cuda_memoryStats = self.stats_of_script
         self.torch._C._cuda_resetPeakMemoryStats = self.reset_of_script
+        if hasattr(self.torch._C, "_accelerator_getDeviceStats"):  # Inductor's tuning goes by these peaks
+            self.torch._C._accelerator_getDeviceStats = self.stats_of_script
+            self.torch._C._accelerator_resetPeakStats = self.reset_of_script
         cuda.empty_cache = self.noting_empty_cache(cuda.empty_cache)
         events.send("cuda", device=cuda.get_device_name(), allocator=os.environ.get("PYTORCH_CUDA_ALLOC_CONF", os.environ.get("PYTORCH_ALLOC_CONF", "")))
 
@@ -50,8 +54,9 @@ class Memory:
         facts = {}
         for name, key in AMOUNTS.items():
             amount = stats[key]["all"]
-            facts[name], facts["peak_" + name] = amount["current"], amount["peak"]
-            self.highest[name] = max(self.highest.get(name, 0), amount["peak"])
+            peak = max(amount["peak"], self.earlier.pop(name, 0))
+            facts[name], facts["peak_" + name] = amount["current"], peak
+            self.highest[name] = max(self.highest.get(name, 0), peak)
         self.keep(device, stats)
         self.reset(device)
         free, total = self.torch.cuda.mem_get_info(device)
@@ -79,8 +84,11 @@ class Memory:
 
     def reset_of_script(self, device):
         """The script resets the peaks."""
+        stats = self.read(device)
         for name, key in AMOUNTS.items():
-            self.highest[name] = max(self.highest.get(name, 0), self.read(device)[key]["all"]["peak"])
+            for peaks in (self.earlier, self.highest):
+                peaks[name] = max(peaks.get(name, 0), stats[key]["all"]["peak"])
+        self.reset(device)
         self.since = {place: peak for place, peak in self.since.items() if place[0] != device}
 
     def noting_empty_cache(self, call):
