@@ -37,6 +37,24 @@ func (c Case) checkContext(m Model) error {
 	return nil
 }
 
+// checkTokens says what does not go together with tokens and scores that tensor-parallel ranks share.
+func (c Case) checkTokens(m Model) error {
+	s := c.Strategy
+	switch {
+	case !s.Sequence && !s.ParallelLoss:
+		return nil
+	case !m.Levers.Context:
+		return errors.New("vprof records sequence and loss of tensor parallelism for transformers' decoders with " +
+			"plain attention (hf:config.json)")
+	case s.CP > 0:
+		return errors.New("vprof records sequence and loss of tensor parallelism without context parallelism; leave " +
+			"out cp")
+	case c.Task != "" && len(m.Tasks) > 0 && c.Task != m.Tasks[0] || !c.Objective.IsZero():
+		return errors.New("vprof records sequence and loss of tensor parallelism for learning the next token")
+	}
+	return nil
+}
+
 // checkExperts says what does not go together with experts that ranks share out.
 func (c Case) checkExperts(m Model) error {
 	s := c.Strategy

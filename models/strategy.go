@@ -36,6 +36,10 @@ type Strategy struct {
 	// row-wise, none for those of Llama and its like.
 	TP       int64
 	Col, Row []string
+	// Sequence has the ranks of such a group share the tokens, too, where layers are not shared
+	// (sequence parallelism): outside of attention and feed-forward halves. ParallelLoss has them
+	// share the scores of words, and compute the loss of those (loss_parallel).
+	Sequence, ParallelLoss bool
 
 	// CP is the number of ranks that share each sequence, and CPBy how, one of
 	// [ContextWays]; empty is the first.
@@ -162,9 +166,11 @@ func (s *Strategy) checkTensorParallel(gpus int64) error {
 	case gpus/s.TP%max(1, s.Replicate) != 0:
 		return fmt.Errorf("%d GPUs in groups of %d (tp=%d) cannot be divided into %d replicas", gpus, s.TP,
 			s.TP, s.Replicate)
+	case gpus == s.TP && s.Sequence:
 	case gpus == s.TP*max(1, s.Replicate):
 		return fmt.Errorf("with tp=%d on %d GPUs nothing is left for fully_shard, and PyTorch's optimizers refuse a "+
-			"mix of sharded and plain parameters; take a multiple of %d GPUs", s.TP, gpus, s.TP)
+			"mix of sharded and plain parameters; take a multiple of %d GPUs, or sequence=true, which leaves no "+
+			"parameter plain", s.TP, gpus, s.TP)
 	}
 	return nil
 }
@@ -211,9 +217,13 @@ func (c Case) checkRanks(m Model) error {
 		case c.LoRA != nil || c.Quantize != "":
 			return fmt.Errorf("adapters and packed weights stand in the place of linear layers, which " +
 				"parallelize_module then does not find; use another strategy")
-		case c.Clip == ClipNorm || c.Clip == "" && !m.Free:
+		case !c.Strategy.Sequence && (c.Clip == ClipNorm || c.Clip == "" && !m.Free):
 			return fmt.Errorf("clip_grad_norm_ raises under tensor parallelism (\"All operands in " +
-				"aten.stack.default must have the same mesh\"); train with --clip none")
+				"aten.stack.default must have the same mesh\") unless all parameters are shared; take " +
+				"sequence=true, or train with --clip none")
+		}
+		if err := c.checkTokens(m); err != nil {
+			return err
 		}
 	}
 	return c.Strategy.check(c.GPUs)

@@ -48,6 +48,7 @@ func strategies() *rapid.Generator[Strategy] {
 		if s.Name == TP {
 			s.TP, s.Replicate = rapid.Int64Range(2, 8).Draw(t, "tp"),
 				rapid.SampledFrom([]int64{0, 2, 4}).Draw(t, "replicate")
+			s.Sequence, s.ParallelLoss = rapid.Bool().Draw(t, "sequence"), rapid.Bool().Draw(t, "loss")
 			s.Col = rapid.SampledFrom([][]string{nil, {"query"}, {"query", "output.dense"}}).Draw(t, "col")
 		} else {
 			s.EP, s.Replicate = rapid.SampledFrom([]int64{0, 4}).Draw(t, "ep"),

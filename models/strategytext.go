@@ -16,7 +16,7 @@ var strategyKeys = map[string][]string{
 	FSDP2: {"reshard", "mp", "reduce", "replicate", "wrap", "init", "offload", "no_sync", "cp", "cp_by", "ep", "rank"},
 	PP:    {"schedule", "micro", "stages", "split", "rank"},
 	TP: {
-		"tp", "col", "row", "reshard", "mp", "reduce", "replicate", "wrap", "init", "no_sync", "cp",
+		"tp", "sequence", "loss", "col", "row", "reshard", "mp", "reduce", "replicate", "wrap", "init", "no_sync", "cp",
 		"cp_by", "rank",
 	},
 	ZeRO1: {
@@ -102,12 +102,12 @@ func (s *Strategy) set(key, value string) (err error) {
 		if s.Replicate, err = parseWithin(value, 1, mostRanks); s.Replicate == 1 {
 			s.Replicate = 0
 		}
-	case "bucket_view":
-		s.BucketView, err = parseTruth(value)
-	case "static_graph":
-		s.StaticGraph, err = parseTruth(value)
-	case "find_unused":
-		s.FindUnused, err = parseTruth(value)
+	case "bucket_view", "static_graph", "find_unused", "sequence", "loss":
+		on := map[string]*bool{
+			"bucket_view": &s.BucketView, "static_graph": &s.StaticGraph, "find_unused": &s.FindUnused,
+			"sequence": &s.Sequence, "loss": &s.ParallelLoss,
+		}[key]
+		*on, err = parseTruth(value)
 	case "no_sync":
 		var on bool
 		on, err = parseTruth(value)
@@ -251,6 +251,12 @@ func parseNames(value string) ([]string, error) {
 }
 
 func parseTruth(value string) (bool, error) {
+	switch value {
+	case "1":
+		return true, nil
+	case "0":
+		return false, nil
+	}
 	word, err := oneOf(strings.ToLower(value), "true", "false")
 	return word == "true", err
 }
@@ -284,6 +290,8 @@ func (s *Strategy) String() string {
 	add("replicate", strconv.FormatInt(s.Replicate, 10), s.Replicate > 1)
 	add("wrap", strings.Join(s.Wrap, "+"), len(s.Wrap) > 0)
 	add("tp", strconv.FormatInt(s.TP, 10), s.TP > 0)
+	add("sequence", "true", s.Sequence)
+	add("loss", "true", s.ParallelLoss)
 	add("col", strings.Join(s.Col, "+"), len(s.Col) > 0)
 	add("row", strings.Join(s.Row, "+"), len(s.Row) > 0)
 	add("cp", strconv.FormatInt(s.CP, 10), s.CP > 0)

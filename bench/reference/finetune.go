@@ -42,6 +42,10 @@ type wireFineTune struct {
 	PeakAllocated int64           `json:"peak_allocated"`
 	PeakReserved  int64           `json:"peak_reserved"`
 	ByStep        [][3]int64      `json:"by_step"`
+	// Those of one rank of several.
+	GPUs     int              `json:"gpus"`
+	Strategy *models.Strategy `json:"strategy"`
+	Clip     bool             `json:"clip"`
 }
 
 // isFineTune reports whether a line is a record of fine-tuning.
@@ -98,6 +102,10 @@ func decodeFineTune(line []byte) (Record, error) {
 	}
 	if w.Optimizer != "adamw" {
 		r.Optimizer = w.Optimizer
+	}
+	r.GPUs, r.Strategy = w.GPUs, w.Strategy
+	if w.Clip {
+		r.Clip = models.ClipNorm
 	}
 	if err := w.checkpointing(&r.Case); err != nil {
 		return r, err

@@ -2,6 +2,7 @@ package hf
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/liger"
@@ -13,6 +14,20 @@ import (
 // nil, to hidden states [batch, length, width].
 type Decoder interface {
 	Call(f *frame, ids, padding *tensor, text Text) *tensor
+}
+
+// sharedIn is the text of a batch, and refuses what tensor-parallel ranks cannot share.
+func (t Text) sharedIn(f *frame, b TextBatch) Text {
+	switch {
+	case t.Tokens > 1 && b.IDs.Size(1)%t.Tokens != 0:
+		f.Tape().Raise(fmt.Errorf("sequence: %d ranks cannot share rows of %d tokens evenly; take a length that %d "+
+			"divides", t.Tokens, b.IDs.Size(1), t.Tokens))
+	case t.Words > 1 && (t.FusedLoss || t.LinearLoss || t.LossChunks > 1):
+		f.Tape().Raise(errors.New("loss: loss_parallel takes the scores of the output layer; leave out the fused or " +
+			"chunked loss, or the strategy's loss"))
+	}
+	t.positions = b.Positions
+	return t
 }
 
 // checkLinearLoss refuses a loss of the output layer's weight where the scores are not what that layer gives.
@@ -32,6 +47,7 @@ func CausalLM(net any, m Decoder, inputs *nn.Embedding, output *nn.Layer, text T
 			g := f.ModuleFrame(net, b.IDs, b.Padding, b.Labels)
 			text.Begin(g)
 			text.Context.cut(g, &b)
+			text := text.sharedIn(g, b)
 			x := g.Let(m.Call(g, b.IDs, b.Padding, text))
 			switch {
 			case text.FusedLoss:
@@ -45,7 +61,7 @@ func CausalLM(net any, m Decoder, inputs *nn.Embedding, output *nn.Layer, text T
 			}
 			logits := g.Let(text.scores(g, *output, x))
 			text.adjustScores(g, &logits)
-			return text.Taken(g, g.Let(CausalLMLoss(g, logits, b.Labels)), logits)
+			return text.Taken(g, g.Let(text.causalLMLoss(g, logits, b.Labels)), logits)
 		},
 	}
 	c := &caller{net, m, output, text}

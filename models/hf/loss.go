@@ -13,6 +13,16 @@ func CausalLMLoss(f *frame, logits, labels *tensor) *tensor {
 	})
 }
 
+// causalLMLoss is [CausalLMLoss], under loss_parallel where ranks share the scores.
+func (t Text) causalLMLoss(f *frame, logits, labels *tensor) *tensor {
+	if t.Words == 0 {
+		return CausalLMLoss(f, logits, labels)
+	}
+	return shiftedLoss(f, logits, labels, func(_ *frame, source, target *tensor) *tensor {
+		return source.CrossEntropyAmong(target, t.Words)
+	})
+}
+
 // shiftedLoss is what a loss makes of scores in fp32, as rows, and of the labels that follow,
 // of which the last of a row is none.
 func shiftedLoss(f *frame, logits, labels *tensor, of func(f *frame, source, target *tensor) *tensor) *tensor {

@@ -177,5 +177,18 @@ func TextOf(c models.Case) Text {
 		Liger: c.Liger, Objective: c.Objective, AMP: c.AMP, Adapted: c.LoRA != nil,
 		Micro: int64(max(1, c.Accumulate)), Ranks: int64(max(1, c.GPUs)),
 		Tiles: tilesOf(c), Context: contextOf(c), ExpertRanks: expertRanks(c),
+		Tokens: tensorRanks(c, func(s *models.Strategy) bool { return s.Sequence }),
+		Words:  tensorRanks(c, func(s *models.Strategy) bool { return s.ParallelLoss }),
 	}
 }
+
+// tensorRanks is how many ranks are in a tensor-parallel group that does something, else zero.
+func tensorRanks(c models.Case, does func(s *models.Strategy) bool) int64 {
+	if c.Strategy == nil || !does(c.Strategy) {
+		return 0
+	}
+	return c.Strategy.TP
+}
+
+// Positions are those of tokens, nil if the model counts them itself.
+func (t Text) Positions() *tensor { return t.positions }

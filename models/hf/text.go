@@ -36,6 +36,11 @@ type Text struct {
 	Tiles Tiles
 	// Context has ranks share each sequence.
 	Context Context
+	// Tokens is how many ranks share tokens outside of layers that they share (sequence
+	// parallelism), Words how many share the scores of words; zero none.
+	Tokens, Words int64
+	// positions are those of tokens [1, length], nil if the model counts them.
+	positions *tensor
 	// Cache has the keys and values of all layers; nil for none.
 	Cache *Cache
 	// ExpertRanks is how many ranks share out the experts of a mixture, zero none.
@@ -72,7 +77,9 @@ type Scores struct {
 // last tokens that scores are computed for (logits_to_keep), zero for all.
 type TextBatch struct {
 	IDs, Padding, Labels *tensor
-	Keep                 int64
+	// Positions are those of tokens [1, length], nil where the model counts them.
+	Positions *tensor
+	Keep      int64
 }
 
 // TextTask is a task over texts; it implements [train.Adaptable].
@@ -179,6 +186,9 @@ func (t *TextTask) Load(tape *trace.Tape, n int64) {
 		return
 	}
 	t.batch = TextBatch{IDs: fresh("randint", n, t.Length)}
+	if t.Tokens > 1 { // by the embeddings of which the model would count those of the rank alone
+		t.batch.Positions = fresh("arange", 1, t.Length)
+	}
 	if t.Bidirectional || t.Padded {
 		t.batch.Padding = fresh("ones", n, t.Length)
 	}

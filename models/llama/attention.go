@@ -57,6 +57,7 @@ func newAttention(c *Config, i int) *attention {
 
 func (a *attention) call(f *frame, x *tensor, in inputs) (y, weights *tensor) {
 	g := f.ModuleFrame(a, x, in.mask, in.positions, in.cos, in.sin)
+	x = g.Placed(x)
 	var q, k, v, gate *tensor
 	switch {
 	case a.c.GateProjected:

@@ -85,7 +85,7 @@ func (m *Model) through(g *frame, seen tower.DecoderInputs, padding *tensor, tex
 	if m.c.Words == ByNumber {
 		g.Set(&words, words.MulScalar())
 	}
-	positions := m.counted(g, seen, words)
+	positions := m.counted(g, seen, words, text)
 	full, window := seen.Full, seen.Window
 	// rows are not looked at for several sequences
 	if full == nil && (seen.Positions == nil || padding != nil || m.c.Eager) {
@@ -144,10 +144,13 @@ func (l *layer) run(f *frame, i int, in inputs, images []*tensor, text hf.Text) 
 }
 
 // counted are the positions of tokens [1, length], which the model counts unless it is given
-// those of images.
-func (m *Model) counted(g *frame, seen tower.DecoderInputs, words *tensor) *tensor {
-	if seen.Positions != nil {
+// them, or those of images.
+func (m *Model) counted(g *frame, seen tower.DecoderInputs, words *tensor, text hf.Text) *tensor {
+	switch {
+	case seen.Positions != nil:
 		return g.Let(seen.Positions.Select(0, 0))
+	case text.Positions() != nil:
+		return g.Let(text.Positions())
 	}
 	positions := g.Let(g.Tape().Arange(words.Size(1)).AddScalar())
 	g.Set(&positions, positions.Unsqueeze(0))

@@ -16,6 +16,8 @@ import (
 type Ranks struct {
 	// Parameters are what the optimizer is given, in the order of parameters().
 	Parameters []*trace.Tensor
+	// styles are what parallelize_module puts around the calls of modules, by their paths.
+	styles map[string]trace.Style
 	// Wrappers are to be called around the forward passes of modules, by their paths.
 	Wrappers map[string]trace.Wrapper
 
@@ -84,11 +86,9 @@ func dataParallel(t *trace.Tape, w distributed.World, s *models.Strategy, l Layo
 	if err != nil {
 		return nil, err
 	}
-	r := &Ranks{Wrappers: map[string]trace.Wrapper{"": d}, sync: d.Sync, sinks: d.Sinks, each: s.EachSync}
-	for _, p := range l.Params {
-		if x := *p.Tensor; x.RequiresGrad() {
-			r.Parameters = append(r.Parameters, x)
-		}
+	r := &Ranks{
+		Parameters: trained(l), Wrappers: map[string]trace.Wrapper{"": d}, sync: d.Sync, sinks: d.Sinks,
+		each: s.EachSync,
 	}
 	if s.Name == models.ZeRO1 {
 		parts := distributed.Partition(r.Parameters, w.Size)
@@ -272,6 +272,9 @@ func (s *Session) wrap(_ *trace.Tape, net *nn.Tree, r *Ranks) error {
 			w = sinking{w, s.Tape, r.sinks}
 		}
 		s.Tape.Wrap(p, w)
+	}
+	for m, style := range r.styles {
+		s.Tape.Parallelize(net.Path(m), style)
 	}
 	return nil
 }

@@ -54,39 +54,130 @@ func planOf(s *models.Strategy, l Layout) plan {
 // tensorParallel is parallelize_module of each block over the ranks of a group, then
 // fully_shard over the groups. Ranks of a group are next to each other.
 func tensorParallel(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout) (*Ranks, error) {
-	layers, err := splitLayers(s, l)
+	group := distributed.World{Size: s.TP, Rank: w.Rank % s.TP}
+	blocks, err := splitLayers(s, l)
 	if err != nil {
 		return nil, err
 	}
-	group := distributed.World{Size: s.TP, Rank: w.Rank % s.TP}
-	if err := distributed.ParallelizeModule(t, group, layers, !s.Whole); err != nil {
+	layers, styles, err := around(s, l)
+	if err == nil {
+		err = distributed.ParallelizeModule(t, group, append(layers, blocks...), !s.Whole)
+	}
+	if err != nil {
 		return nil, err
 	}
-	return fullyShard(t, distributed.World{Size: w.Size / s.TP, Rank: w.Rank / s.TP}, s, l)
+	var r *Ranks
+	if groups := w.Size / s.TP; groups > 1 {
+		r, err = fullyShard(t, distributed.World{Size: groups, Rank: w.Rank / s.TP}, s, l)
+	} else {
+		r = &Ranks{Parameters: trained(l)}
+		distributed.ToDevice(l.Params)
+	}
+	if err == nil {
+		r.styles = styles
+	}
+	return r, err
 }
 
-// splitLayers are the linear layers of the blocks that ranks share: in each block those
-// column by column first.
-func splitLayers(s *models.Strategy, l Layout) ([]distributed.Linear, error) {
+// The names of modules in torchtitan's plan of sequence parallelism (apply_non_moe_tp) as Llama and its
+// like have them in transformers: halves of a block, which see all tokens, and the output layer.
+var (
+	halves      = []string{"self_attn", "mlp"}
+	outputLayer = "lm_head"
+	embeddings  = "embed_tokens"
+)
+
+// around are the layers that ranks share beside the linear ones of the blocks: embeddings and output
+// layer with sequence parallelism, the latter with a parallel loss, and norms, which each rank has whole;
+// and what is put around modules.
+func around(s *models.Strategy, l Layout) (layers []distributed.Shared, styles map[string]trace.Style, err error) {
+	params := paramsOf(l)
+	share := func(m string, how trace.Sharing) {
+		layers = append(layers, distributed.Shared{
+			Path: m, Sharing: how, Weight: params[m+".weight"], Bias: params[m+".bias"],
+		})
+	}
+	styles = map[string]trace.Style{}
+	found := map[string]int{}
+	for _, m := range l.Modules {
+		last := m[strings.LastIndexByte(m, '.')+1:]
+		inBlock := slices.ContainsFunc(l.Blocks, func(b string) bool { return nn.Below(m, b) })
+		switch {
+		case !s.Sequence && (!s.ParallelLoss || last != outputLayer):
+			continue
+		case last == outputLayer && !inBlock:
+			share(m, trace.Sharing{Split: trace.ByColumn, Tokens: s.Sequence, Gathered: !s.ParallelLoss})
+		case last == embeddings && !inBlock:
+			share(m, trace.Sharing{Split: trace.ByWord, Tokens: true})
+		case strings.HasSuffix(last, "norm") && params[m+".weight"] != nil:
+			share(m, trace.Sharing{Tokens: true})
+			styles[m] = trace.Style{Ranks: s.TP}
+			last = "norm"
+		case slices.Contains(halves, last) && inBlock:
+			styles[m] = trace.Style{Ranks: s.TP, Gathers: true}
+		}
+		found[last]++
+	}
+	return layers, styles, wanting(s, l, found)
+}
+
+// wanting says which modules of the plan a model does not have.
+func wanting(s *models.Strategy, l Layout, found map[string]int) error {
+	blocks := len(l.Blocks)
+	switch {
+	case !s.Sequence && !s.ParallelLoss:
+		return nil
+	case found[outputLayer] != 1:
+		return fmt.Errorf("tp: the plan of sequence and loss parallelism shares the output layer %s, and the model "+
+			"has none", outputLayer)
+	case len(l.Sharing[outputLayer+".weight"]) > 0, len(l.Sharing["model."+embeddings+".weight"]) > 0:
+		return errors.New("tp: embeddings and output layer share a weight, of which parallelize_module makes two; " +
+			"take a model whose weights are not tied, or leave out sequence and loss")
+	case s.Sequence && (found[embeddings] != 1 || found[halves[0]] != blocks || found[halves[1]] != blocks):
+		return fmt.Errorf("tp: the plan of sequence parallelism knows blocks with %s, norms, and embeddings %s, and "+
+			"the model has others; leave out sequence", strings.Join(halves, " and "), embeddings)
+	}
+	return nil
+}
+
+// paramsOf are the places of parameters by their names.
+func paramsOf(l Layout) map[string]**trace.Tensor {
 	params := map[string]**trace.Tensor{}
 	for _, p := range l.Params {
 		params[p.Name] = p.Tensor
 	}
+	return params
+}
+
+// trained are the parameters that train.
+func trained(l Layout) (out []*trace.Tensor) {
+	for _, p := range l.Params {
+		if x := *p.Tensor; x.RequiresGrad() {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+// splitLayers are the linear layers of the blocks that ranks share: in each block those
+// column by column first.
+func splitLayers(s *models.Strategy, l Layout) ([]distributed.Shared, error) {
+	params := paramsOf(l)
 	chosen := planOf(s, l)
 	plan := []struct {
 		names []string
 		split trace.Split
 	}{{chosen.columns, trace.ByColumn}, {chosen.rows, trace.ByRow}}
-	var out []distributed.Linear
+	var out []distributed.Shared
 	for _, b := range l.Blocks {
 		for _, part := range plan {
 			for _, m := range l.Linears {
 				if nn.Below(m, b) && slices.ContainsFunc(part.names, func(name string) bool {
 					return m == name || strings.HasSuffix(m, "."+name)
 				}) {
-					out = append(out, distributed.Linear{
-						Path: m, Split: part.split, Weight: params[m+".weight"],
-						Bias: params[m+".bias"],
+					out = append(out, distributed.Shared{
+						Path: m, Weight: params[m+".weight"], Bias: params[m+".bias"],
+						Sharing: trace.Sharing{Split: part.split, Tokens: s.Sequence, Inside: s.Sequence},
 					})
 				}
 			}

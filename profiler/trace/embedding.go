@@ -9,6 +9,9 @@ import (
 
 // Embedding is torch.nn.functional.embedding(x, weight): rows of the weight.
 func (x *Tensor) Embedding(weight *Tensor) *Tensor {
+	if of, shared := x.tape.splits[weight]; shared {
+		return x.parallelEmbedding(weight, of)
+	}
 	c := x.tape.begin("embedding", x, weight)
 	flat := x.reshape([]int64{x.numel}) // an expanded x is copied
 	y := c.t.empty(weight.dtype, slices.Concat(x.shape, weight.shape[1:])...)

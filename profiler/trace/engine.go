@@ -205,7 +205,7 @@ func (g *graphTask) deliver(e edge, x *Tensor) {
 	}
 	c := g.t.begin("add_")
 	var sum *Tensor
-	if old.isDense() && old.refs == 1 && old.store.refs == 1 {
+	if old.isDense() && old.refs == 1 && old.store.refs == 1 && e.node.flags&isSubclassed == 0 {
 		old.AddInPlace(x)
 		sum = old
 	} else {

@@ -12,9 +12,11 @@ type Frame struct {
 	held  []*Tensor // the argument tuple of a module call
 	// wrapper is that of the module that runs in the frame, nil for most.
 	wrapper Wrapper
+	// style is how the module that runs in the frame gets its argument.
+	style Style
 	// activation to return to
-	python bool
-	place  *place
+	python, subclassed bool
+	place              *place
 }
 
 // Frame opens the outermost frame of a recording.
@@ -24,9 +26,9 @@ func (t *Tape) enter() *Frame {
 	var f *Frame
 	if last := len(t.frames) - 1; last >= 0 {
 		f, t.frames = t.frames[last], t.frames[:last]
-		f.python, f.place = t.python, t.place
+		f.python, f.place, f.subclassed = t.python, t.place, t.subclassed
 	} else {
-		f = &Frame{t: t, python: t.python, place: t.place}
+		f = &Frame{t: t, python: t.python, place: t.place, subclassed: t.subclassed}
 	}
 	t.python = true
 	return f
@@ -156,7 +158,7 @@ func (f *Frame) End(results ...*Tensor) {
 		f.wrapper = nil
 		t.Aside(func() { w.Leave(results) })
 	}
-	t.python, t.place = f.python, f.place
+	t.python, t.place, t.subclassed, f.style = f.python, f.place, f.subclassed, Style{}
 	for _, x := range f.held {
 		x.release()
 	}
@@ -186,7 +188,7 @@ type Module interface {
 // Call runs m on x. The argument tuple holds x until the call returns.
 func (f *Frame) Call(m Module, x *Tensor) *Tensor {
 	g := f.ModuleFrame(m, x)
-	return g.Return(m.Forward(g, x))
+	return g.Return(m.Forward(g, g.Placed(x)))
 }
 
 // CallFrame opens the frame of a module call with any number of arguments;
@@ -238,6 +240,9 @@ func (f *Frame) In(m any) {
 		f.t.place = f.t.placeOn(p.ModulePath())
 		if f.t.wrappers != nil {
 			f.wrapped(p.ModulePath())
+		}
+		if f.t.styles != nil {
+			f.style = f.t.styles[p.ModulePath()]
 		}
 	}
 }

@@ -34,13 +34,14 @@ type Node struct {
 type nodeFlags uint8
 
 const (
-	isQueued   nodeFlags = 1 << iota // it waits to be run
-	isLeafNode                       // it is an AccumulateGrad
-	isSpent                          // it has let go of what it kept
-	isReshape                        // its gradient is the one that came, in the shape of the input
-	isMatrixT                        // its gradient is the one that came, a matrix, transposed
-	isHooked                         // functions are called when it runs, see [Tape.hooked]
-	isBefore                         // it was made before the rank's own part, see [Part]
+	isQueued     nodeFlags = 1 << iota // it waits to be run
+	isLeafNode                         // it is an AccumulateGrad
+	isSpent                            // it has let go of what it kept
+	isReshape                          // its gradient is the one that came, in the shape of the input
+	isMatrixT                          // its gradient is the one that came, a matrix, transposed
+	isHooked                           // functions are called when it runs, see [Tape.hooked]
+	isBefore                           // it was made before the rank's own part, see [Part]
+	isSubclassed                       // its gradients are DTensors, which are not added in place
 )
 
 // exceeding is the number of inputs of a node whose lists are elsewhere.
@@ -84,6 +85,9 @@ func (t *Tape) newNode(name string, inputs int) *Node {
 	n.t, n.name, n.seq, n.place = t, name, t.seq, t.place
 	if t.borders.part == Before {
 		n.flags = isBefore
+	}
+	if t.subclassed {
+		n.flags |= isSubclassed
 	}
 	if inputs <= len(n.edges) {
 		n.inputs = uint8(inputs)

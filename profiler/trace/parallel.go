@@ -21,21 +21,31 @@ const (
 	// ByRow gives each rank some of the inputs (RowwiseParallel, Shard(1)): the output
 	// is the sum over the ranks.
 	ByRow
+	// ByWord gives each rank some of the rows of embeddings (RowwiseParallel, Shard(0)): the
+	// output is the sum over the ranks, which have zeros for words that others have.
+	ByWord
 )
 
-// splitAmong is a weight that ranks share.
-type splitAmong struct {
-	split Split
-	ranks int64
+// Sharing is how the ranks of a group share a parameter and what it is multiplied with.
+type Sharing struct {
+	Split Split
+	Ranks int64
+	// Tokens says that ranks share the tokens of sequences outside of the layer (sequence
+	// parallelism): all are gathered before a layer that is split by column, unless the module
+	// around has done so (Inside), and sums over the ranks are given back by tokens. A Whole
+	// parameter then has a part of its gradient on every rank.
+	Tokens, Inside bool
+	// Gathered has all ranks get all outputs of a layer that is split by column.
+	Gathered bool
 }
 
-// SplitAmong marks x as the part of a weight that one of several ranks has.
-func (x *Tensor) SplitAmong(ranks int64, s Split) {
+// ShareAmong marks x as what one of several ranks has of a parameter.
+func (x *Tensor) ShareAmong(s Sharing) {
 	t := x.tape
 	if t.splits == nil {
-		t.splits = map[*Tensor]splitAmong{}
+		t.splits = map[*Tensor]Sharing{}
 	}
-	t.splits[x] = splitAmong{s, ranks}
+	t.splits[x] = s
 }
 
 // SplitLike gives x the mark of y, whose place it takes.
@@ -47,18 +57,30 @@ func (x *Tensor) SplitLike(y *Tensor) {
 	}
 }
 
-// parallelLinear is a linear layer under parallelize_module: its weight is a DTensor,
-// what comes in and goes out are plain tensors.
-func (x *Tensor) parallelLinear(weight, bias *Tensor, of splitAmong) *Tensor {
+// parallelLinear is a linear layer under parallelize_module: its weight is a DTensor. What comes
+// in and goes out are plain tensors, or DTensors of which the rank has a part.
+func (x *Tensor) parallelLinear(weight, bias *Tensor, of Sharing) *Tensor {
 	f := x.tape.funcFrame()
-	var y *Tensor
-	if of.split == ByColumn {
-		y = f.Let(x).fromReplicas(of.ranks).linearOf(weight, bias, false)
-	} else {
-		y = f.Let(x.linearOf(weight, bias, true)).sumOverRanks(of.ranks)
+	f.Let(x)
+	if of.Split == ByColumn {
+		switch {
+		case of.Inside:
+		case of.Tokens:
+			x = f.Let(x.gatherTokens(of.Ranks))
+		default:
+			x = x.fromReplicas(of.Ranks)
+		}
+		y := x.linearOf(weight, bias, false)
+		if of.Gathered {
+			y = f.Let(y).gatherOutputs(of.Ranks)
+		}
+		return f.Return(y)
 	}
-	f.End(y)
-	return y
+	y := f.Let(x.linearOf(weight, bias, true))
+	if of.Tokens {
+		return f.Return(y.scatterTokens(of.Ranks))
+	}
+	return f.Return(y.sumOverRanks(of.Ranks))
 }
 
 // fromReplicas is DTensor.from_local(x, mesh, [Replicate()]): what comes back in
@@ -71,10 +93,16 @@ func (x *Tensor) fromReplicas(ranks int64) *Tensor {
 
 // sumOverRanks is redistribute(Replicate()) of a part of a sum, and to_local().
 func (x *Tensor) sumOverRanks(ranks int64) *Tensor {
-	c := x.tape.begin("all_reduce", x)
+	return x.redistributed("all_reduce", func(x *Tensor) *Tensor { return x.reduced(ranks) },
+		func(g *Tensor) *Tensor { return g })
+}
+
+// redistributed is DTensor.redistribute: what a collective makes of x, and of a gradient.
+func (x *Tensor) redistributed(op string, forward, back func(*Tensor) *Tensor) *Tensor {
+	c := x.tape.begin(op, x)
 	var y *Tensor
-	c.t.NoGrad(func() { y = x.reduced(ranks) })
-	return c.end(y.derived("RedistributeBackward", inputs{x}, nil, func(b *backward) { b.give(0, b.grad) }))
+	c.t.NoGrad(func() { y = forward(x) })
+	return c.end(y.derived("RedistributeBackward", inputs{x}, nil, func(b *backward) { b.give(0, back(b.grad)) }))
 }
 
 // reduced is _c10d_functional.all_reduce: a copy, which is reduced in place. The compute
@@ -83,6 +111,68 @@ func (x *Tensor) reduced(ranks int64) *Tensor {
 	y := x.CloneContiguous()
 	x.tape.Collective(program.AllReduce, ranks, y, y)
 	return y
+}
+
+// parallelEmbedding is an embedding layer whose rows ranks share: words of other ranks are looked
+// up as the first row, and what that gives is filled with zeros before the sum over the ranks.
+func (x *Tensor) parallelEmbedding(weight *Tensor, of Sharing) *Tensor {
+	t := x.tape
+	f := t.funcFrame()
+	var mask, y *Tensor
+	t.NoGrad(func() {
+		var own *Tensor
+		mask, own = f.ownIndices(x)
+		f.Let(mask)
+		f.Let(own)
+		y = f.Let(own.Embedding(weight.detached()))
+		f.Del(&own)
+	})
+	rows := weight.shape[0] * of.Ranks
+	y.derived("EmbeddingBackward0", inputs{weight}, saves{x},
+		func(b *backward) { b.give(0, b.grad.embeddingBackward(b.saved(0), rows)) })
+	forward, back := func(y *Tensor) *Tensor { return y.reduced(of.Ranks) }, func(g *Tensor) *Tensor { return g }
+	if of.Tokens {
+		forward = func(y *Tensor) *Tensor { return y.scatterAsync(of.Ranks) }
+		back = func(g *Tensor) *Tensor { return g.gathered(of.Ranks, 1) }
+	}
+	return f.Return(y.redistributed("all_reduce", func(y *Tensor) *Tensor {
+		y.MaskedFillInPlace(mask)
+		f.Del(&mask)
+		return forward(y)
+	}, back))
+}
+
+// ownIndices is _MaskPartial._partition_value: which of indices other ranks have, and the indices
+// as the rank has them.
+func (f *Frame) ownIndices(indices *Tensor) (mask, own *Tensor) {
+	g := f.FuncFrame(indices)
+	low := g.Let(indices.GtScalar())
+	high := g.Let(indices.GtScalar())
+	mask = g.Let(low.And(high))
+	g.Del(&high)
+	g.Del(&low)
+	copied := g.Let(indices.Clone())
+	own = g.Let(copied.AddScalar())
+	g.Del(&copied)
+	own.MaskedFillInPlace(mask)
+	g.End(mask, own)
+	return mask, own
+}
+
+// OwnGradient is what fully_shard takes for the gradient of x where the ranks of another group
+// share x: g, or what its redistribution makes of it.
+func (x *Tensor) OwnGradient(g *Tensor) *Tensor {
+	of, shared := x.tape.splits[x]
+	switch {
+	case !shared || !of.Tokens:
+		return g
+	case of.Split == Whole:
+		return g.reduced(of.Ranks)
+	case of.Split == ByWord:
+		f := x.tape.funcFrame(g)
+		return f.Return(f.Let(g.Narrow(0, 0, g.Size(0)/of.Ranks)).Clone())
+	}
+	return g
 }
 
 // misfit is the error for a model whose shapes do not fit the part of a weight that a

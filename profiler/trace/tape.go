@@ -69,8 +69,14 @@ type Tape struct {
 	absent   func(x *Tensor)
 	unplaced bool
 	// splits are the weights that ranks share; nil if there are none.
-	splits  map[*Tensor]splitAmong
+	splits  map[*Tensor]Sharing
 	borders borders
+	// styles are what is put around the calls of modules whose ranks share tokens, nil if there
+	// are none; subclassed says that tensors are DTensors.
+	styles     map[*Path]Style
+	subclassed bool
+	// flights are collectives that nothing has waited for.
+	flights []flight
 
 	// Autograd state.
 	noGrad bool
@@ -202,6 +208,9 @@ func (t *Tape) allocate(bytes int64) *storage {
 	}
 	if bytes < 0 {
 		panic(fmt.Sprintf("trace: %s asks for %d bytes", t.op, bytes))
+	}
+	if len(t.flights) > 0 {
+		t.land()
 	}
 	s.buffer = uint32(len(t.prog.Buffers))
 	push(&t.prog.Buffers, program.Buffer{Bytes: bytes, Class: t.class, Stream: t.stream, Site: t.site()})

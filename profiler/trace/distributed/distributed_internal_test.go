@@ -118,12 +118,45 @@ func TestWhatRanksCannotShareIsRefused(t *testing.T) {
 	require.ErrorContains(t, f.Check(), `the forward pass of module "head" is never called`)
 }
 
+// Of tokens that two ranks share, each half of a block sees all: they are gathered before it, and sums are given
+// back by tokens; backward does the reverse.
+func TestRanksShareTokensOutsideOfHalves(t *testing.T) {
+	tape := newTape()
+	p := params(tape, []int64{8, 6}, []int64{6, 8}, []int64{10, 6})
+	layers := []Shared{
+		{Path: "up", Sharing: trace.Sharing{Split: trace.ByColumn, Tokens: true}, Weight: p[0].Tensor},
+		{Path: "down", Sharing: trace.Sharing{Split: trace.ByRow, Tokens: true}, Weight: p[1].Tensor},
+		{Path: "words", Sharing: trace.Sharing{Split: trace.ByWord, Tokens: true}, Weight: p[2].Tensor},
+	}
+	require.NoError(t, ParallelizeModule(tape, World{Size: 2}, layers, true))
+	ToDevice(p)
+	f := tape.Frame()
+	ids := f.Let(tape.New("zeros", program.Batch, trace.I64, 3, 4))
+	x := f.Let(ids.Embedding(*p[2].Tensor))
+	require.Equal(t, []int64{3, 2, 6}, x.Shape())
+	y := f.Let(x.Linear(*p[0].Tensor, nil))
+	require.Equal(t, []int64{3, 4, 4}, y.Shape())
+	z := f.Let(y.Linear(*p[1].Tensor, nil))
+	require.Equal(t, []int64{3, 2, 6}, z.Shape())
+	f.Let(z.Sum(false)).Backward()
+	require.Equal(t, []int64{4, 6}, (*p[0].Tensor).Grad().Shape())
+	f.End()
+	var works []program.Work
+	for _, op := range tape.Finish().Ops {
+		if op.Group == 2 {
+			works = append(works, op.Work)
+		}
+	}
+	sum, all := program.ReduceScatter, program.AllGather
+	require.Equal(t, []program.Work{sum, all, sum, all, sum, all}, works)
+}
+
 func TestRanksShareLinearLayers(t *testing.T) {
 	tape := newTape()
 	p := params(tape, []int64{8, 6}, []int64{8}, []int64{6, 8}, []int64{6})
-	layers := []Linear{
-		{Path: "up", Split: trace.ByColumn, Weight: p[0].Tensor, Bias: p[1].Tensor},
-		{Path: "down", Split: trace.ByRow, Weight: p[2].Tensor, Bias: p[3].Tensor},
+	layers := []Shared{
+		{Path: "up", Sharing: trace.Sharing{Split: trace.ByColumn}, Weight: p[0].Tensor, Bias: p[1].Tensor},
+		{Path: "down", Sharing: trace.Sharing{Split: trace.ByRow}, Weight: p[2].Tensor, Bias: p[3].Tensor},
 	}
 	require.NoError(t, ParallelizeModule(tape, World{Size: 2, Rank: 1}, layers, false))
 	for i, want := range [][]int64{{4, 6}, {4}, {6, 4}, {6}} {
@@ -151,7 +184,7 @@ func TestRanksShareLinearLayers(t *testing.T) {
 	tape = newTape()
 	p = params(tape, []int64{9, 6})
 	err := ParallelizeModule(tape, World{Size: 2},
-		[]Linear{{Path: "up", Split: trace.ByColumn, Weight: p[0].Tensor}}, false)
+		[]Shared{{Path: "up", Sharing: trace.Sharing{Split: trace.ByColumn}, Weight: p[0].Tensor}}, false)
 	require.ErrorContains(t, err, "2 ranks cannot share the 9 outputs of up evenly")
 }
 

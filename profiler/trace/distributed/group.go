@@ -260,7 +260,7 @@ func (g *ParamGroup) postBackward() {
 			x = s.whole.TakeGrad()
 		}
 		if x != nil {
-			with, grads = append(with, s), append(grads, x)
+			with, grads = append(with, s), append(grads, s.own(x))
 		}
 	}
 	g.reshard()
@@ -272,6 +272,19 @@ func (g *ParamGroup) postBackward() {
 	r := g.reduce(with, grads)
 	f.reducing = r
 	t.Release(grads[len(grads)-1])
+}
+
+// own is what is reduced of gradient x where the ranks of another group share the parameter. It
+// takes over the reference to x.
+func (s *shardedParam) own(x *trace.Tensor) *trace.Tensor {
+	t := x.Tape()
+	y := x
+	t.NoGrad(func() { y = s.whole.OwnGradient(x) })
+	if y != x {
+		t.Hold(y)
+		t.Release(x)
+	}
+	return y
 }
 
 // accumulate adds a gradient to what earlier micro-batches have left in the type of

@@ -7,27 +7,36 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Linear is a linear layer whose weight ranks share.
-type Linear struct {
+// Shared is a layer whose weight the ranks of a group share.
+type Shared struct {
 	// Path is that of its module.
-	Path  string
-	Split trace.Split
+	Path string
+	trace.Sharing
 	// Weight and Bias are where the model finds its parameters; Bias may be nil.
 	Weight, Bias **trace.Tensor
 }
 
-// ParallelizeModule shares the weights of linear layers out among the ranks of a world,
-// one layer after the other (parallelize_module with ColwiseParallel and
-// RowwiseParallel). With meta the weights are on the meta device: nothing is allocated.
-func ParallelizeModule(t *trace.Tape, w World, layers []Linear, meta bool) error {
+// splitDim is the dimension of a weight that ranks have parts of, by how they share it.
+var splitDim = map[trace.Split]int{trace.ByColumn: 0, trace.ByWord: 0, trace.ByRow: 1}
+
+// ParallelizeModule shares the weights of layers out among the ranks of a world, one layer after the
+// other (parallelize_module with ColwiseParallel, RowwiseParallel and SequenceParallel). With meta the
+// weights are on the meta device: nothing is allocated.
+func ParallelizeModule(t *trace.Tape, w World, layers []Shared, meta bool) error {
 	if err := w.Check(); err != nil {
 		return err
 	}
 	for _, l := range layers {
-		dim := 0
-		if l.Split == trace.ByRow {
-			dim = 1
+		l.Ranks = w.Size
+		if l.Split == trace.Whole {
+			for _, p := range []**trace.Tensor{l.Weight, l.Bias} {
+				if p != nil {
+					(*p).ShareAmong(l.Sharing)
+				}
+			}
+			continue
 		}
+		dim := splitDim[l.Split]
 		if n := (*l.Weight).Size(dim); n%w.Size != 0 {
 			return fmt.Errorf("%d ranks cannot share the %d %s of %s evenly", w.Size, n,
 				[]string{"outputs", "inputs"}[dim], l.Path)
@@ -37,12 +46,19 @@ func ParallelizeModule(t *trace.Tape, w World, layers []Linear, meta bool) error
 			split = splitOnMeta
 		}
 		split(t, w, l.Weight, dim)
-		(*l.Weight).SplitAmong(w.Size, l.Split)
+		(*l.Weight).ShareAmong(l.Sharing)
 		if l.Bias != nil && l.Split == trace.ByColumn {
 			split(t, w, l.Bias, 0)
 		}
 	}
 	return nil
+}
+
+// ToDevice allocates the parameters that are on the meta device (to_empty).
+func ToDevice(params []Param) {
+	for _, p := range params {
+		(*p.Tensor).AllocStorage("empty_like", program.Weights)
+	}
 }
 
 // splitOnMeta puts the rank's chunk in a parameter's place where neither has memory.

@@ -1,0 +1,153 @@
+package trace
+
+import (
+	"slices"
+
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// Style is what parallelize_module puts around the calls of a module.
+type Style struct {
+	Ranks int64
+	// Gathers has the module see the tokens of all ranks (PrepareModuleInput); else it works on
+	// those of the rank, as a DTensor (SequenceParallel).
+	Gathers bool
+}
+
+// Parallelize puts a style around the calls of a module.
+func (t *Tape) Parallelize(p *Path, s Style) {
+	if t.styles == nil {
+		t.styles = map[*Path]Style{}
+	}
+	t.styles[p] = s
+}
+
+// Placed is argument x of the module that runs in the frame as its code gets it under the style of
+// [Tape.Parallelize].
+func (f *Frame) Placed(x *Tensor) *Tensor {
+	switch {
+	case f.style.Ranks == 0:
+		return x
+	case f.style.Gathers:
+		return f.Let(x.gatherTokens(f.style.Ranks))
+	}
+	f.t.subclassed = true // until the frame ends
+	return f.Let(x.viewAs("_FromTorchTensor", "_FromTorchTensorBackward", x.layout, x.offset, func(b *backward) {
+		b.give(0, b.grad)
+	}))
+}
+
+// gatherTokens is redistribute(Replicate()) of the tokens of all ranks: [batch, tokens, ...]. What
+// comes back is a part of the gradient, which is summed and given back by tokens.
+func (x *Tensor) gatherTokens(ranks int64) *Tensor {
+	was := x.tape.subclassed
+	x.tape.subclassed = true
+	y := x.redistributed("all_gather_into_tensor", func(x *Tensor) *Tensor { return x.gathered(ranks, 1) },
+		func(g *Tensor) *Tensor { return g.scatterSum(ranks, 1) })
+	x.tape.subclassed = was
+	return y
+}
+
+// scatterTokens is redistribute(Shard(1)) of a part of a sum, and to_local().
+func (x *Tensor) scatterTokens(ranks int64) *Tensor {
+	return x.redistributed("reduce_scatter_tensor", func(x *Tensor) *Tensor { return x.scatterAsync(ranks) },
+		func(g *Tensor) *Tensor { return g.gathered(ranks, 1) })
+}
+
+// gatherOutputs is redistribute(Replicate()) of the last dimension, and to_local().
+func (x *Tensor) gatherOutputs(ranks int64) *Tensor {
+	last := x.NDim() - 1
+	return x.redistributed("all_gather_into_tensor", func(x *Tensor) *Tensor { return x.gathered(ranks, last) },
+		func(g *Tensor) *Tensor {
+			f := g.tape.funcFrame(g)
+			return f.Return(f.Let(g.Narrow(last, 0, g.Size(last)/ranks)).Contiguous())
+		})
+}
+
+// flight is a collective whose result is there before it has ended (AsyncCollectiveTensor): the first
+// operator that reads it waits, and only then is the input let go of.
+type flight struct {
+	result *storage
+	input  *Tensor
+}
+
+// flies has the input of a collective live until its result, y, is read.
+func (y *Tensor) flies(input *Tensor) {
+	y.tape.flights = append(y.tape.flights, flight{y.store, input.retain()})
+}
+
+// land ends the collectives whose results the running operators read.
+func (t *Tape) land() {
+	for i := len(t.flights) - 1; i >= 0; i-- {
+		if f := t.flights[i]; t.reads(f.result) {
+			t.flights = slices.Delete(t.flights, i, i+1)
+			f.input.release()
+		}
+	}
+}
+
+// reads tells whether a running operator has a tensor over a storage as argument.
+func (t *Tape) reads(s *storage) bool {
+	for _, c := range t.calls[:t.depth] {
+		for _, x := range c.args[:c.nargs] {
+			if x.store == s {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// gathered is all_gather_single: ranks lie one after the other in what comes of the collective,
+// which is put in order unless only dimensions of size one stand before dim.
+func (x *Tensor) gathered(ranks int64, dim int) *Tensor {
+	t := x.tape
+	f := t.funcFrame(x)
+	all := append([]int64{}, x.shape...)
+	all[0] *= ranks
+	flat := f.Let(t.empty(x.dtype, all...))
+	t.Collective(program.AllGather, ranks, flat, x)
+	switch {
+	case dim == 0:
+		return f.Return(flat)
+	case numel(x.shape[:dim]) == 1:
+		all[0] = 1
+		all[dim] *= ranks
+		return f.Return(flat.View(all...))
+	}
+	return f.Return(Cat(dim, f.LetAll(flat.Chunk(ranks, 0))...))
+}
+
+// scatterSum is reduce_scatter_single: the sum over the ranks of their parts of dim.
+func (x *Tensor) scatterSum(ranks int64, dim int) *Tensor {
+	f := x.tape.funcFrame(x)
+	parts := f.Let(x.byRank(ranks, dim))
+	return f.Return(parts.sumOwn(ranks))
+}
+
+// scatterAsync is scatterSum of tokens that nothing waits for before its result is read.
+func (x *Tensor) scatterAsync(ranks int64) *Tensor {
+	f := x.tape.funcFrame(x)
+	parts := f.Let(x.byRank(ranks, 1))
+	y := parts.sumOwn(ranks)
+	y.flies(parts)
+	return f.Return(y)
+}
+
+// byRank has the parts of dim one after the other.
+func (x *Tensor) byRank(ranks int64, dim int) *Tensor {
+	f := x.tape.funcFrame(x)
+	if !x.isContiguous() {
+		x = f.Let(x.Contiguous())
+	}
+	return f.Return(Cat(0, f.LetAll(x.Chunk(ranks, dim))...))
+}
+
+// sumOwn is the rank's part of the sum over the ranks.
+func (x *Tensor) sumOwn(ranks int64) *Tensor {
+	own := append([]int64{}, x.shape...)
+	own[0] /= ranks
+	y := x.tape.empty(x.dtype, own...)
+	x.tape.Collective(program.ReduceScatter, ranks, y, x)
+	return y
+}
