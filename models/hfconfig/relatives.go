@@ -1,6 +1,10 @@
 package hfconfig
 
-import "github.com/vprof/vprof/models/llama"
+import (
+	"maps"
+
+	"github.com/vprof/vprof/models/llama"
+)
 
 // relative is a model_type of Llama's family: what transformers takes where a file says
 // nothing, and what its classes do otherwise than Llama's.
@@ -42,11 +46,15 @@ var lfmNames = llama.Names{
 	"post_attention_layernorm": "ffn_norm", "norm": "embedding_norm",
 }
 
-// sharedNames is the name of the experts that see all tokens.
-var sharedNames = llama.Names{"shared_expert": "shared_experts"}
-
 // relatives are the types of Llama's family, as transformers defines them.
-var relatives = map[string]relative{
+var relatives = func() map[string]relative {
+	all := maps.Clone(dense)
+	maps.Copy(all, mixtures)
+	return all
+}()
+
+// dense are those without experts.
+var dense = map[string]relative{
 	"llama": {
 		name: "Llama", flex: true, tokens: true, vocab: 32000, inner: 11008, positions: 2048, liger: true,
 		read: readLlama,
@@ -272,36 +280,6 @@ var relatives = map[string]relative{
 			Interleaved: true,
 		}}, read: (*reader).latent,
 	},
-	"dots1": {
-		name: "Dots1", flex: true, vocab: 152064, width: 4608, layers: 62, heads: 32, kvHeads: 32, inner: 10944,
-		positions: 2048, noClasses: true, fused: fusedByQwen,
-		base: llama.Config{
-			QKNorm: llama.HeadsNorm, Names: sharedNames,
-			Experts: llama.Experts{
-				Routing: llama.RouteGroups, Count: 128, PerToken: 6, Inner: 1408,
-				Groups: llama.Groups{Count: 1, Chosen: 1},
-			},
-		}, read: readDots1,
-	},
-	"solar_open": {
-		name: "SolarOpen", flex: true, vocab: 196608, layers: 48, heads: 64, kvHeads: 8, headSize: 128, inner: 10240,
-		positions: 131072, noClasses: true, fused: fusedByQwen,
-		base: llama.Config{
-			Names: sharedNames,
-			Experts: llama.Experts{
-				Routing: llama.RouteGroups, Count: 128, PerToken: 8, Inner: 1280, Normalized: true,
-				Groups: llama.Groups{Count: 1, Chosen: 1},
-			},
-		}, read: readSolarOpen,
-	},
-	"granitemoeshared": {
-		name: "GraniteMoeShared", flex: true, vocab: 32000, inner: 11008, positions: 2048, noClasses: true,
-		base: llama.Config{
-			Scaling: llama.Scaling{Words: llama.ByNumber, ResidualScaled: true, ScoreScaled: true},
-			Experts: llama.Experts{Routing: llama.RouteTop},
-			Names:   llama.Names{"mlp": "block_sparse_moe", "gate": "router"},
-		}, read: readGraniteShared,
-	},
 	"hunyuan_v1_dense": {
 		name: "HunYuanDenseV1", flex: true, vocab: 290943, inner: 11008, positions: 2048,
 		base: llama.Config{
@@ -328,14 +306,6 @@ var relatives = map[string]relative{
 		base:      llama.Config{Order: llama.LFM2, QKNorm: llama.HeadsNorm, Activation: "silu", Names: lfmNames},
 		read:      readLFM2,
 	},
-	"lfm2_moe": {
-		name: "Lfm2Moe", flex: true, vocab: 65536, width: 2048, kvHeads: 8, inner: 7168, positions: 128000, tied: true,
-		noClasses: true,
-		base: llama.Config{
-			Order: llama.LFM2, QKNorm: llama.HeadsNorm, Activation: "silu", Names: lfmNames,
-			Experts: llama.Experts{Routing: llama.RouteSigmoid},
-		}, read: readLFM2MoE,
-	},
 	"qwen3_5_text": {
 		name: "Qwen3_5", tokens: true, noClasses: true, vocab: 248320, heads: 16, kvHeads: 4, headSize: 256,
 		inner: 12288, positions: 32768, part: 0.25,
@@ -343,24 +313,6 @@ var relatives = map[string]relative{
 			Norm: llama.GemmaNorm, QKNorm: llama.HeadsNorm, Gated: true, Activation: "silu",
 			Rotary: llama.Rotary{Inside: true, Stepwise: true, Grids: 3},
 		}, read: readQwen35,
-	},
-	"qwen3_5_moe_text": {
-		name: "Qwen3_5Moe", noClasses: true, vocab: 248320, width: 2048, layers: 40, heads: 16, kvHeads: 2,
-		headSize: 256, inner: 512, positions: 32768, part: 0.25,
-		base: llama.Config{
-			Norm: llama.GemmaNorm, QKNorm: llama.HeadsNorm, Gated: true, Activation: "silu",
-			Rotary:  llama.Rotary{Inside: true, Stepwise: true, Grids: 3},
-			Experts: llama.Experts{Normalized: true, SharedGate: true},
-		}, read: readQwen35MoE,
-	},
-	"qwen3_next": {
-		name: "Qwen3Next", tokens: true, vocab: 151936, width: 2048, layers: 48, heads: 16, kvHeads: 2, headSize: 256,
-		inner: 5632, positions: 32768, part: 0.25, fused: fusedByQwen,
-		base: llama.Config{
-			Norm: llama.GemmaNorm, QKNorm: llama.HeadsNorm, Gated: true, Activation: "silu",
-			Rotary:   llama.Rotary{Inside: true, Stepwise: true},
-			DeltaNet: llama.DeltaNet{Fused: true}, Experts: llama.Experts{SharedGate: true},
-		}, read: readQwen3Next,
 	},
 	"apertus": {
 		name: "Apertus", flex: true, tokens: true, vocab: 131072, inner: 14336, positions: 65536,
@@ -371,90 +323,6 @@ var relatives = map[string]relative{
 				"post_attention_layernorm": "feedforward_layernorm",
 			},
 		}, read: (*reader).biases,
-	},
-	"mixtral": {
-		name: "Mixtral", flex: true, tokens: true, vocab: 32000, kvHeads: 8, inner: 14336, positions: 131072,
-		base:  llama.Config{Experts: llama.Experts{Routing: llama.RouteSoftmaxFloat, Normalized: true}},
-		fused: fusedByMixtral, read: readMixtral,
-	},
-	"minimax_m2": {
-		name: "MiniMaxM2", flex: true, vocab: 200064, width: 3072, layers: 62, heads: 48, kvHeads: 8, headSize: 128,
-		inner: 1536, positions: 196608, noClasses: true, fused: fusedByMixtral,
-		base: llama.Config{
-			QKNorm: llama.ProjectionNorm, Activation: "silu", Rotary: llama.Rotary{Inside: true, Stepwise: true},
-			Experts: llama.Experts{Routing: llama.RouteBiasedSigmoid, Normalized: true},
-		}, read: readMiniMaxM2,
-	},
-	"qwen2_moe": {
-		name: "Qwen2Moe", flex: true, tokens: true, vocab: 151936, width: 2048, layers: 24, heads: 16,
-		kvHeads: 16, inner: 5632, positions: 32768, read: readQwen2MoE,
-	},
-	"qwen3_moe": {
-		name: "Qwen3Moe", flex: true, tokens: true, vocab: 151936, width: 2048, layers: 24, heads: 32,
-		kvHeads: 4, inner: 6144, positions: 32768, base: llama.Config{QKNorm: llama.HeadsNorm}, fused: fusedByQwen,
-		read: readQwen3MoE,
-	},
-	"olmoe": {
-		name: "Olmoe", vocab: 50304, width: 2048, layers: 16, heads: 16, inner: 2048, positions: 4096,
-		base: llama.Config{QKNorm: llama.ProjectionNorm}, noClasses: true, fused: fusedByQwen, read: readOlmoe,
-	},
-	"deepseek_v2": {
-		name: "DeepseekV2", flex: true, vocab: 102400, inner: 11008, positions: 2048, fused: fusedByQwen,
-		base: llama.Config{
-			Latent: llama.Latent{QueryRank: 1536, Rank: 512, NoPE: 128, RoPE: 64, Value: 128},
-			Rotary: llama.Rotary{Complex: true}, Names: sharedNames,
-			Experts: llama.Experts{
-				Routing: llama.RouteGreedy, Count: 64, PerToken: 6, Inner: 1407,
-				Groups: llama.Groups{Count: 1, Chosen: 1},
-			},
-		}, read: readDeepseekV2,
-	},
-	"deepseek_v3": {
-		name: "DeepseekV3", flex: true, tokens: true, vocab: 129280, width: 7168, layers: 61, heads: 128, kvHeads: 128,
-		inner: 18432, positions: 4096, fused: fusedByQwen,
-		base: llama.Config{
-			Latent: llama.Latent{QueryRank: 1536, Rank: 512, NoPE: 128, RoPE: 64, Value: 128, Interleaved: true},
-			Names:  sharedNames,
-			Experts: llama.Experts{
-				Routing: llama.RouteGroups, Count: 256, PerToken: 8, Inner: 2048, Normalized: true,
-				Groups: llama.Groups{Count: 8, Chosen: 4},
-			},
-		}, read: readLatentExperts(3),
-	},
-	"glm4_moe": {
-		name: "Glm4Moe", flex: true, vocab: 151552, width: 4096, layers: 46, heads: 96, kvHeads: 8, inner: 10944,
-		positions: 131072, part: 0.5, noClasses: true, fused: fusedByQwen,
-		base: llama.Config{
-			Rotary: llama.Rotary{Inside: true, Stepwise: true}, Names: sharedNames,
-			Experts: llama.Experts{
-				Routing: llama.RouteGroups, Count: 128, PerToken: 8, Inner: 1408, Normalized: true,
-				Groups: llama.Groups{Count: 1, Chosen: 1},
-			},
-		}, read: readGLM4MoE,
-	},
-	"glm4_moe_lite": {
-		name: "Glm4MoeLite", flex: true, vocab: 154880, width: 2048, layers: 47, heads: 20, kvHeads: 20, inner: 10240,
-		positions: 202752, noClasses: true, fused: fusedByQwen,
-		base: llama.Config{
-			Latent: llama.Latent{QueryRank: 768, Rank: 512, NoPE: 192, RoPE: 64, Value: 256, Interleaved: true},
-			Names:  sharedNames,
-			Experts: llama.Experts{
-				Routing: llama.RouteGroups, Count: 64, PerToken: 4, Inner: 1536, Normalized: true,
-				Groups: llama.Groups{Count: 1, Chosen: 1},
-			},
-		}, read: readGLM4MoELite,
-	},
-	"mistral4": {
-		name: "Mistral4", flex: true, tokens: true, vocab: 131072, layers: 36, kvHeads: 32, inner: 12288,
-		positions: 1048576,
-		base: llama.Config{
-			Latent:  llama.Latent{QueryRank: 1024, Rank: 256, NoPE: 64, RoPE: 64, Value: 128, Interleaved: true},
-			Scaling: llama.Scaling{QueryScaled: true}, Names: sharedNames,
-			Experts: llama.Experts{
-				Routing: llama.RouteGroupsSoftmax, Count: 128, PerToken: 4, Inner: 2048,
-				Normalized: true, Groups: llama.Groups{Count: 1, Chosen: 1},
-			},
-		}, read: readLatentExperts(0),
 	},
 	"falcon": {
 		name: "Falcon", vocab: 65024, width: 4544, heads: 71, positions: 2048, tied: true, noClasses: true,
@@ -485,66 +353,6 @@ var relatives = map[string]relative{
 			},
 		}, read: readMPT,
 	},
-	"jamba": {
-		name: "Jamba", vocab: 65536, kvHeads: 8, inner: 14336, positions: 262144,
-		base: llama.Config{Names: llama.Names{
-			"mlp": "feed_forward", "post_attention_layernorm": "pre_ff_layernorm",
-			"norm": "final_layernorm", "gate": "router",
-		}, Experts: llama.Experts{Routing: llama.RouteInput}},
-		read: readJamba,
-	},
-	"dbrx": {
-		name: "Dbrx", vocab: 32000, width: 2048, layers: 24, heads: 16, inner: 3584, positions: 2048, noClasses: true,
-		also: map[string]string{
-			"hidden_size": "d_model", "num_hidden_layers": "n_layers",
-			"num_attention_heads": "n_heads", positionsKey: "max_seq_len",
-		},
-		base: llama.Config{
-			Norm: llama.LayerNormNoBias, Order: llama.Dbrx, Activation: "silu",
-			Names: llama.Names{
-				"model": "transformer", "embed_tokens": "wte", "layers": "blocks", "norm": "norm_f",
-				"mlp": "ffn",
-			},
-		}, read: readDbrx,
-	},
-	"kimi_linear": {
-		name: "KimiLinear", vocab: 163840, width: 2304, layers: 27, heads: 32, kvHeads: 32, inner: 9216,
-		positions: 1048576, noClasses: true,
-		also: map[string]string{
-			positionsKey: "model_max_length", "norm_topk_prob": "moe_renormalize", "n_group": "num_expert_group",
-			"num_experts_per_tok": "num_experts_per_token",
-			"n_shared_experts":    "num_shared_experts",
-		},
-		base: llama.Config{
-			NoRotary: true, Latent: llama.Latent{Rank: 512, NoPE: 128, RoPE: 64, Value: 128},
-			Experts: llama.Experts{Routing: llama.RouteGroups, BiasCast: true},
-			Names:   llama.Names{"shared_expert": "shared_experts", "mamba": "self_attn"},
-		}, read: readKimiLinear,
-	},
-	"nemotron_h": {
-		name: "NemotronH", vocab: 131072, kvHeads: 8, headSize: 128, inner: 21504, positions: 4096, noClasses: true,
-		base: llama.Config{
-			Norm: llama.FloatNorm, Order: llama.NemotronBlock, MLP: llama.Ungated, NoRotary: true, ScoresFloat: true,
-			Experts: llama.Experts{Routing: llama.RouteGroups, NoGate: true},
-			Names: llama.Names{
-				"embed_tokens": "embeddings", "norm": "norm_f", "input_layernorm": "norm",
-				"mamba": "mixer", "self_attn": "mixer", "mlp": "mixer",
-			},
-		}, read: readNemotronH,
-	},
-	"afmoe": {
-		name: "Afmoe", flex: true, vocab: 200192, width: 2048, heads: 16, headSize: 128, inner: 6144, positions: 16384,
-		noClasses: true, fused: fusedByQwen,
-		base: llama.Config{
-			Norm: llama.OlmoNorm, Order: llama.NormAround, GateProjected: true, QKNorm: llama.HeadsNorm,
-			Activation: "silu",
-			Experts:    llama.Experts{Routing: llama.RouteTokenChoice},
-			Names: llama.Names{
-				"pre_feedforward_layernorm":  "pre_mlp_layernorm",
-				"post_feedforward_layernorm": "post_mlp_layernorm",
-			},
-		}, read: readAfmoe,
-	},
 	"mamba": {
 		name: "Mamba", vocab: 50280, width: 768, heads: 1, inner: 1, positions: 2048, tied: true, noClasses: true,
 		base: llama.Config{
@@ -554,14 +362,6 @@ var relatives = map[string]relative{
 				"input_layernorm": "norm", "mamba": "mixer",
 			},
 		}, read: readMamba,
-	},
-	"granitemoehybrid": {
-		name: "GraniteMoeHybrid", flex: true, vocab: 32000, inner: 11008, positions: 2048, noClasses: true,
-		base: llama.Config{
-			Scaling: llama.Scaling{Words: llama.ByNumber, ResidualScaled: true, ScoreScaled: true},
-			Experts: llama.Experts{Routing: llama.RouteTop},
-			Names:   llama.Names{"mlp": "block_sparse_moe", "gate": "router"},
-		}, read: readGraniteHybrid,
 	},
 	"gptj": {
 		name: "GPTJ", vocab: 50400, layers: 28, heads: 16, inner: 16384, positions: 2048, noClasses: true,
@@ -579,31 +379,5 @@ var relatives = map[string]relative{
 				"o_proj":    "out_proj", "up_proj": "fc_in", "down_proj": "fc_out", "act_fn": "act",
 			},
 		}, read: readGPTJ,
-	},
-	"gpt_oss": {
-		name: "GptOss", tokens: true, vocab: 201088, width: 2880, layers: 36, heads: 64, kvHeads: 8, headSize: 64,
-		inner: 2880, positions: 131072,
-		base: llama.Config{
-			Norm: llama.OlmoNorm, Activation: "silu", Rotary: llama.Rotary{Halves: true},
-			Kernels: llama.Kernels{Eager: true}, Sinks: true,
-			Experts: llama.Experts{Routing: llama.RouteBiased, Clamped: true}, Names: llama.Names{"gate": "router"},
-		}, read: readGPTOSS,
-	},
-	"llama4_text": {
-		name: "Llama4", flex: true, vocab: 202048, width: 5120, layers: 48, heads: 40, kvHeads: 8, headSize: 128,
-		inner: 8192, positions: 131072, noClasses: true, liger: true,
-		base: llama.Config{
-			Norm: llama.Llama4Norm, Order: llama.Llama4Order, Rotary: llama.Rotary{Complex: true},
-			Llama4: llama.Llama4{On: true, Chunked: true},
-			Names:  llama.Names{"mlp": "feed_forward"},
-		}, read: readLlama4,
-	},
-	"granitemoe": {
-		name: "GraniteMoe", flex: true, vocab: 32000, inner: 11008, positions: 2048, noClasses: true,
-		base: llama.Config{
-			Scaling: llama.Scaling{Words: llama.ByNumber, ResidualScaled: true, ScoreScaled: true},
-			Experts: llama.Experts{Routing: llama.RouteTop},
-			Names:   llama.Names{"mlp": "block_sparse_moe", "gate": "router"},
-		}, read: readGraniteMoE,
 	},
 }
