@@ -137,8 +137,13 @@ type rule struct {
 	// eager says that the constructor makes the state, matrices that only matrices
 	// are updated.
 	eager, matrices bool
-	// lags says that a step in backward comes with the next parameter's gradient.
-	lags bool
+	// inBackward says that the algorithm steps as gradients come and cannot do otherwise. Its step
+	// comes one parameter late, with the next one's gradient.
+	inBackward bool
+	// whole says that what one rank has of sharded parameters and gradients is not enough for a step.
+	whole bool
+	// block says that a part of the model's layers is trained at a time.
+	block bool
 }
 
 var rules = [numAlgorithms]rule{
@@ -172,15 +177,15 @@ var rules = [numAlgorithms]rule{
 	GaLoreAdamW8bit: {init: initNothing, single: singleGaLore8bit},
 	GaLoreAdafactor: {init: initNothing, single: singleAdafactorHF},
 	APOLLOAdamW:     {init: initNothing, single: singleAPOLLO},
-	AdafactorHF:     {init: initNothing, single: singleAdafactorHF},
-	GrokAdamW:       {init: initNothing, single: singleGrokAdamW},
+	AdafactorHF:     {init: initNothing, single: singleAdafactorHF, whole: true},
+	GrokAdamW:       {init: initNothing, single: singleGrokAdamW, whole: true},
 	StableAdamW:     {init: initStableAdamW, single: stepBits8},
 	SGDScheduleFree: {init: initScheduleFreeSGD, foreach: foreachScheduleFreeSGD},
-	LOMO:            {init: initNothing, single: singleLOMO, lags: true},
-	AdaLOMO:         {init: initAdaLOMO, single: singleAdaLOMO, eager: true, lags: true},
+	LOMO:            {init: initNothing, single: singleLOMO, inBackward: true, whole: true},
+	AdaLOMO:         {init: initAdaLOMO, single: singleAdaLOMO, eager: true, inBackward: true, whole: true},
 	AdamW8bitAO:     {init: initTorchao, single: stepBits8},
 	AdamWFp8:        {init: initTorchao, single: stepBits8},
-	BAdam:           {init: initBAdam, foreach: stepBAdam, fused: stepBAdam, eager: true},
+	BAdam:           {init: initBAdam, foreach: stepBAdam, fused: stepBAdam, eager: true, whole: true, block: true},
 }
 
 // initNothing is of algorithms that keep nothing, on the device, or make state as they step.
@@ -254,8 +259,17 @@ func (o *Optimizer) ZeroGradInPlace() {
 	}
 }
 
+// InBackward says that the algorithm steps as gradients come, one parameter late, and cannot do otherwise.
+func (c Config) InBackward() bool { return rules[c.Algorithm].inBackward }
+
+// Whole says that a step needs parameters and gradients as a whole, not the shards of a rank.
+func (c Config) Whole() bool { return rules[c.Algorithm].whole }
+
+// Block says that a part of the model's layers is trained at a time.
+func (c Config) Block() bool { return rules[c.Algorithm].block }
+
 // Lags says that steps in backward come one parameter late, with the next one's gradient.
-func (o *Optimizer) Lags() bool { return o.rule.lags }
+func (o *Optimizer) Lags() bool { return o.rule.inBackward }
 
 // Step is step(): it updates every parameter that has a gradient and makes
 // what state is missing.
