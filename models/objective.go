@@ -329,7 +329,7 @@ func (c *Case) checkObjective(m *Model) (field, reason string) {
 		return at, fmt.Sprintf("%s is learnt by a language model; use --task causal-lm", o.Name)
 	case o.Packed && o.As != AsSwift:
 		return at, "packed: pairs in one row are ms-swift's; add as=ms-swift"
-	case (o.Unpadded || o.Packed) && (c.Settings["padding"] == 1 || c.Settings["packed"] == 1):
+	case (o.Unpadded || o.Packed) && (c.On("padding") || c.On("packed")):
 		return at, "texts in one row have neither padding nor a mask here; leave out padding=1 and packed=1"
 	case o.Matches() && c.Strategy != nil && c.Strategy.Name == TP:
 		return at, "vprof does not record texts that belong together under tensor parallelism; take another strategy"
@@ -351,7 +351,7 @@ func (c *Case) checkObjective(m *Model) (field, reason string) {
 		return at,
 			fmt.Sprintf("answers of %d tokens leave no prompt in rows of %d; say %s:completion=N with less than "+
 				"seq-len", o.Answer(), c.Settings["seq-len"], o.Name)
-	case c.Settings["chunked-loss"] > 1 || c.Settings["fused-loss"] == 1 || c.Settings["linear-cross-entropy"] == 1:
+	case c.Settings["chunked-loss"] > 1 || c.On("fused-loss") || c.On("linear-cross-entropy"):
 		return at, "the fused and chunked losses are those of the next token; leave them out"
 	}
 	return "", ""

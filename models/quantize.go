@@ -10,7 +10,7 @@ const (
 )
 
 // EarlyLayers says that 4-bit layers are those of bitsandbytes 0.42.
-func (c Case) EarlyLayers() bool { return c.Settings[EarlySetting] == 1 }
+func (c Case) EarlyLayers() bool { return c.On(EarlySetting) }
 
 // PacksHead says that the output layer is quantized with the others.
-func (c Case) PacksHead() bool { return c.Settings[PackedHeadSetting] == 1 }
+func (c Case) PacksHead() bool { return c.On(PackedHeadSetting) }

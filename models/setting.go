@@ -28,6 +28,14 @@ type Setting struct {
 	Lower Fraction
 }
 
+// Switch is a setting that is 1 or 0, for yes or no; usage says what each means.
+func Switch(name string, usual int64, usage string) Setting {
+	return Setting{Name: name, Usage: usage, Default: usual, Min: 0, Max: 1}
+}
+
+// On tells whether a case has a switch at 1.
+func (c Case) On(name string) bool { return c.Settings[name] == 1 }
+
 // A Fraction is a rational number.
 type Fraction struct{ Num, Den int64 }
 

@@ -74,7 +74,7 @@ func packingOf(c models.Case) Packing {
 	switch {
 	case c.Caches():
 		return Unseen
-	case c.Settings[packedSetting] == 1:
+	case c.On(packedSetting):
 		return Several
 	}
 	return Single

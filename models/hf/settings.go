@@ -25,10 +25,7 @@ const Padding = "padding"
 
 // PaddingSetting says whether rows are padded, which needs a mask.
 func PaddingSetting(usual int64) models.Setting {
-	return models.Setting{
-		Name: Padding, Usage: "1 if a sequence of the batch is padded, 0 if none is", Default: usual,
-		Min: 0, Max: 1,
-	}
+	return models.Switch(Padding, usual, "1 if a sequence of the batch is padded, 0 if none is")
 }
 
 // PaddingNote tells what padding costs.
@@ -37,10 +34,7 @@ const PaddingNote = "a batch without padding needs no attention mask, and flash 
 
 // PackedSetting says whether rows hold several sequences, which needs a mask.
 func PackedSetting(usual int64) models.Setting {
-	return models.Setting{
-		Name: packedSetting, Usage: "1 if rows hold several sequences, 0 if each holds one",
-		Default: usual, Min: 0, Max: 1,
-	}
+	return models.Switch(packedSetting, usual, "1 if rows hold several sequences, 0 if each holds one")
 }
 
 // An Implementation of attention is a value of transformers' attn_implementation that a case may choose
@@ -66,11 +60,11 @@ var implementationUsage = map[Implementation]string{
 
 // Setting lets a case choose the implementation.
 func (i Implementation) Setting() models.Setting {
-	return models.Setting{Name: string(i), Usage: implementationUsage[i], Default: 0, Min: 0, Max: 1}
+	return models.Switch(string(i), 0, implementationUsage[i])
 }
 
 // Chosen tells whether a case has chosen it.
-func (i Implementation) Chosen(c models.Case) bool { return c.Settings[string(i)] == 1 }
+func (i Implementation) Chosen(c models.Case) bool { return c.On(string(i)) }
 
 // PackedNote tells what packing costs.
 const PackedNote = "rows that hold one sequence each need no attention mask, and flash attention serves them in " +
@@ -83,22 +77,17 @@ const SharedLabels = "shared-labels"
 func SharedLabelsSetting() models.Setting {
 	const usage = "1 if labels are the very tensor of the token ids (labels=input_ids), 0 if they are another, " +
 		"as data collators make them"
-	return models.Setting{Name: SharedLabels, Usage: usage, Default: 0, Min: 0, Max: 1}
+	return models.Switch(SharedLabels, 0, usage)
 }
 
 // LossSettings are how the scores of a language model and their loss are computed.
 func LossSettings() []models.Setting {
 	return append(ChunkSettings(),
-		models.Setting{
-			Name: plainSetting,
-			Usage: "1 if PyTorch computes scores and loss where --liger replaces layers, 0 if liger-kernel's fused " +
-				"loss does", Default: 0, Min: 0, Max: 1,
-		},
-		models.Setting{
-			Name:    fusedSetting,
-			Usage:   "1 if liger-kernel's fused linear cross entropy computes scores and loss, 0 if PyTorch does",
-			Default: 0, Min: 0, Max: 1,
-		},
+		models.Switch(plainSetting, 0,
+			"1 if PyTorch computes scores and loss where --liger replaces layers, 0 if liger-kernel's fused loss "+
+				"does"),
+		models.Switch(fusedSetting, 0,
+			"1 if liger-kernel's fused linear cross entropy computes scores and loss, 0 if PyTorch does"),
 	)
 }
 
@@ -111,12 +100,9 @@ func ChunkSettings() []models.Setting {
 			Usage: "chunks of tokens whose scores and loss are computed one after the other, as torchtune's " +
 				"LinearCrossEntropyLoss does; 0 for all at once", Default: 0, Min: 0, Max: 1 << 12,
 		},
-		{
-			Name: linearSetting,
-			Usage: "1 if torch.nn.functional.linear_cross_entropy of PyTorch 2.13 and newer computes scores and " +
-				"loss in chunks of tokens, with LinearCrossEntropyOptions() as it is; 0 if not", Default: 0,
-			Min: 0, Max: 1,
-		},
+		models.Switch(linearSetting, 0,
+			"1 if torch.nn.functional.linear_cross_entropy of PyTorch 2.13 and newer computes scores and loss in "+
+				"chunks of tokens, with LinearCrossEntropyOptions() as it is; 0 if not"),
 	}
 }
 
@@ -127,13 +113,13 @@ func LossSettingNames() []string {
 
 // CheckLoss finds settings of the loss that do not go together, and says why.
 func CheckLoss(c models.Case) (setting, reason string) {
-	if c.Settings[plainSetting] == 1 && (!c.Liger || c.Settings[fusedSetting] == 1) {
+	if c.On(plainSetting) && (!c.Liger || c.On(fusedSetting)) {
 		return plainSetting, "is about --liger without its fused loss; leave it out, or give --liger alone"
 	}
 	if c.Settings[chunksSetting] > 1 && fusedLoss(c) {
 		return chunksSetting, "the fused loss of liger-kernel goes through chunks of its own; give one of the two"
 	}
-	if c.Settings[linearSetting] != 1 {
+	if !c.On(linearSetting) {
 		return "", ""
 	}
 	if fusedLoss(c) || c.Settings[chunksSetting] > 1 {
@@ -148,22 +134,22 @@ func CheckLoss(c models.Case) (setting, reason string) {
 
 // fusedLoss says that liger-kernel computes scores and loss.
 func fusedLoss(c models.Case) bool {
-	return c.Liger && c.Settings[plainSetting] != 1 || c.Settings[fusedSetting] == 1
+	return c.Liger && !c.On(plainSetting) || c.On(fusedSetting)
 }
 
 // ReadsHead tells whether the loss reads the weight of the output layer instead of calling the
 // layer.
-func ReadsHead(c models.Case) bool { return fusedLoss(c) || c.Settings[linearSetting] == 1 }
+func ReadsHead(c models.Case) bool { return fusedLoss(c) || c.On(linearSetting) }
 
 // LigerLoss tells whether the fused loss comes with liger-kernel's replacement of modules
 // (--liger), and not from a setting of its own.
-func LigerLoss(c models.Case) bool { return fusedLoss(c) && c.Settings[fusedSetting] != 1 }
+func LigerLoss(c models.Case) bool { return fusedLoss(c) && !c.On(fusedSetting) }
 
 // TextOf reads the settings of a case.
 func TextOf(c models.Case) Text {
 	return Text{
-		Length: c.Settings[lengthSetting], Padded: c.Settings[Padding] == 1,
-		SharedLabels: c.Settings[SharedLabels] == 1,
+		Length: c.Settings[lengthSetting], Padded: c.On(Padding),
+		SharedLabels: c.On(SharedLabels),
 		Packed:       packingOf(c), Cache: CacheOf(c),
 		Recomputation: Recomputation{
 			Checkpointing: c.Checkpointing, Every: c.EveryLayers(),
@@ -172,7 +158,7 @@ func TextOf(c models.Case) Text {
 		},
 		Scores: Scores{
 			FusedLoss: fusedLoss(c), LossChunks: c.Settings[chunksSetting],
-			LinearLoss: c.Settings[linearSetting] == 1,
+			LinearLoss: c.On(linearSetting),
 		},
 		Liger: c.Liger, Objective: c.Objective, AMP: c.AMP, Adapted: c.LoRA != nil,
 		Micro: int64(max(1, c.Accumulate)), Ranks: int64(max(1, c.GPUs)),

@@ -19,16 +19,13 @@ const headDropout = "head-dropout"
 
 // HeadDropoutSetting says whether what goes into the head is dropped out.
 func HeadDropoutSetting() models.Setting {
-	return models.Setting{
-		Name:    headDropout,
-		Usage:   "1 if the head of token classification has its dropout, 0 if it is off (TRL's disable_dropout)",
-		Default: 1, Min: 0, Max: 1,
-	}
+	return models.Switch(headDropout, 1,
+		"1 if the head of token classification has its dropout, 0 if it is off (TRL's disable_dropout)")
 }
 
 // HeadDropout is the dropout of such a head: what the configuration says, or none.
 func HeadDropout(c models.Case, p float64) *nn.Dropout {
-	if c.Settings[headDropout] == 0 {
+	if !c.On(headDropout) {
 		p = 0
 	}
 	return nn.NewDropout(p)

@@ -21,9 +21,9 @@ func (d relative) chosen(c llama.Config, k models.Case) llama.Config {
 	if hf.Flash.Chosen(k) {
 		c.Eager, c.MaskKept, c.Windowed = false, false, nil // its kernels need no masks
 	}
-	c.Llama4.Linearized = k.Settings[linearizedSetting] == 1
-	c.Repeated = k.Settings[repeatedSetting] == 1
-	if k.Settings[separateSetting] == 1 {
+	c.Llama4.Linearized = k.On(linearizedSetting)
+	c.Repeated = k.On(repeatedSetting)
+	if k.On(separateSetting) {
 		c.QKV, c.MLP = llama.ThreeProjections, llama.Gated
 	}
 	c.Eager = c.Eager || hf.Eager.Chosen(k)

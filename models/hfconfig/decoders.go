@@ -32,7 +32,7 @@ func decoder(name string, layers, width, classes int64, length models.Setting) a
 }
 
 func refusePackedPadding(c models.Case) (setting, reason string) {
-	if c.Settings["padding"] == 1 && c.Settings["packed"] == 1 {
+	if c.On("padding") && c.On("packed") {
 		return "packed", "rows that come with a padding mask are not looked at for several sequences; leave out padding"
 	}
 	return "", ""

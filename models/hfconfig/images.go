@@ -121,7 +121,7 @@ func (s *vision) check(c models.Case) (setting, reason string) {
 			"vprof does not record images in sequences that ranks share (cp); leave out one of the two"
 	case c.Strategy != nil && c.Strategy.Name == models.PP:
 		return imagesSetting, "vprof does not record images in pipelines (pp); leave out one of the two"
-	case c.Settings["packed"] == 1:
+	case c.On("packed"):
 		return imagesSetting,
 			"vprof does not record images in rows that hold several sequences; leave out --set packed=1"
 	}

@@ -53,7 +53,7 @@ func (d relative) architecture(r *reader) architecture {
 	}
 	a.task = func(k models.Case) train.Task {
 		c := d.chosen(c, k)
-		c.Selective.Kernels, c.Selective.Quantized = k.Settings[kernelsSetting] == 1, k.Quantize != ""
+		c.Selective.Kernels, c.Selective.Quantized = k.On(kernelsSetting), k.Quantize != ""
 		switch k.Task {
 		case tokens:
 			return llama.TokenClassification(c, classesOf(k, problem), hf.HeadDropout(k, dropout), hf.TextOf(k))

@@ -59,11 +59,9 @@ func (r *reader) tuned() bool {
 
 // llama4 says of an architecture what Llama 4 brings with it.
 func llama4(a *architecture) {
-	a.settings = append(a.settings, models.Setting{
-		Name: linearizedSetting,
-		Usage: "1 if experts are lists of linear layers, as axolotl's llama4_linearized_experts has them, 0 if they " +
-			"are parameters of all", Default: 0, Min: 0, Max: 1,
-	})
+	a.settings = append(a.settings, models.Switch(linearizedSetting, 0,
+		"1 if experts are lists of linear layers, as axolotl's llama4_linearized_experts has them, 0 if they are "+
+			"parameters of all"))
 	a.settings = append(a.settings, hf.Flash.Setting())
 	a.refuse(func(c models.Case) (setting, reason string) {
 		switch {

@@ -79,10 +79,8 @@ const mostScanned = 1 << 17
 
 // selective says what there is to know of selective state spaces.
 func (a *architecture) selective(m llama.Config) {
-	a.settings = append(a.settings, models.Setting{
-		Name: kernelsSetting, Default: 1, Min: 0, Max: 1,
-		Usage: "1 if mamba_ssm and causal_conv1d are installed, 0 if transformers goes from token to token in PyTorch",
-	})
+	a.settings = append(a.settings, models.Switch(kernelsSetting, 1,
+		"1 if mamba_ssm and causal_conv1d are installed, 0 if transformers goes from token to token in PyTorch"))
 	a.note("Mamba is recorded with the kernels of mamba_ssm 2.3 and causal_conv1d 1.6, without which transformers " +
 		"goes from token to token: --set mamba-kernels=0")
 	scans := int64(0)
@@ -92,7 +90,7 @@ func (a *architecture) selective(m llama.Config) {
 		}
 	}
 	a.refuse(func(c models.Case) (setting, reason string) {
-		if tokens := scans * hf.TextOf(c).Length; c.Settings[kernelsSetting] == 0 && tokens > mostScanned {
+		if tokens := scans * hf.TextOf(c).Length; !c.On(kernelsSetting) && tokens > mostScanned {
 			return kernelsSetting,
 				fmt.Sprintf("is 0: %d layers go over %d tokens one after the other; vprof records %d of such steps "+
 					"at the most. Use --set mamba-kernels=1, or shorter sequences", scans,

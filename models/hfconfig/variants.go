@@ -17,31 +17,21 @@ const (
 func variants(c llama.Config) []models.Setting {
 	var all []models.Setting
 	if c.KVHeads < c.Heads && !c.Eager && c.Latent.Rank == 0 {
-		all = append(all, models.Setting{
-			Name: repeatedSetting,
-			Usage: "1 if keys and values are repeated for every head of the query, as torchtune does, 0 if " +
-				"attention shares them", Default: 0, Min: 0, Max: 1,
-		})
+		all = append(all, models.Switch(repeatedSetting, 0,
+			"1 if keys and values are repeated for every head of the query, as torchtune does, 0 if attention "+
+				"shares them"))
 	}
 	if c.QKV == llama.OneProjection {
-		all = append(all, models.Setting{
-			Name: separateSetting,
-			Usage: "1 if query, key, value, gate and up are projected one by one, as torchtune does, 0 if some at " +
-				"once",
-			Default: 0, Min: 0, Max: 1,
-		})
+		all = append(all, models.Switch(separateSetting, 0,
+			"1 if query, key, value, gate and up are projected one by one, as torchtune does, 0 if some at once"))
 	}
-	all = append(all, models.Setting{
-		Name: models.EarlySetting,
-		Usage: "1 if layers in 4 bits unpack to fp16 first and keep their inputs, as those of bitsandbytes 0.42 do, " +
-			"0 if they are today's", Default: 0, Min: 0, Max: 1,
-	})
+	all = append(all, models.Switch(models.EarlySetting, 0,
+		"1 if layers in 4 bits unpack to fp16 first and keep their inputs, as those of bitsandbytes 0.42 do, 0 "+
+			"if they are today's"))
 	if !c.Tied {
-		all = append(all, models.Setting{
-			Name: models.PackedHeadSetting,
-			Usage: "1 if --quantize holds the output layer, too, as litgpt has it, 0 if it leaves that alone, as " +
-				"transformers does", Default: 0, Min: 0, Max: 1,
-		})
+		all = append(all, models.Switch(models.PackedHeadSetting, 0,
+			"1 if --quantize holds the output layer, too, as litgpt has it, 0 if it leaves that alone, as "+
+				"transformers does"))
 	}
 	return all
 }

@@ -52,10 +52,7 @@ func entry(name string, s shape) models.Model {
 			},
 			{Name: "inner", Usage: "width of the feed-forward layers", Default: s.inner, Min: 1, Max: 1 << 20},
 			{Name: "vocab", Usage: "tokens in the vocabulary", Default: s.vocab, Min: 1, Max: 1 << 24},
-			{
-				Name: "tied", Usage: "1 if the output layer shares the weight of the embeddings, 0 if not", Default: 0,
-				Min: 0, Max: 1,
-			},
+			models.Switch("tied", 0, "1 if the output layer shares the weight of the embeddings, 0 if not"),
 			hf.PackedSetting(1),
 			hf.SharedLabelsSetting(),
 		},

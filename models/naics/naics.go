@@ -39,11 +39,8 @@ func Models() []models.Model {
 					Name: "max-length", Usage: "tokens of a text", Length: true, Default: maxPositions, Min: 1,
 					Max: maxPositions,
 				},
-				{
-					Name:    "adapter-dropout",
-					Usage:   "1 if adapters drop out beside frozen encoders in evaluation mode, 0 if they do not",
-					Default: 0, Min: 0, Max: 1,
-				},
+				models.Switch("adapter-dropout", 0,
+					"1 if adapters drop out beside frozen encoders in evaluation mode, 0 if they do not"),
 			},
 			Notes: []string{
 				"an anchor brings one positive and n-negatives negatives, each with four texts of --max-length tokens",
@@ -83,7 +80,7 @@ type trainer struct {
 }
 
 func newTrainer(c models.Case) *trainer {
-	m := newNetwork(c.Checkpointing, c.Settings["adapter-dropout"] == 1)
+	m := newNetwork(c.Checkpointing, c.On("adapter-dropout"))
 	t := &trainer{negatives: c.Settings["n-negatives"], length: c.Settings["max-length"], model: m}
 	t.Own = train.Own[*batch]{
 		Case: c, Net: nn.NewTree(m), Load: t.load, Step: t.step,

@@ -79,10 +79,8 @@ func findDimensions(p *export.Program) *dimensions {
 		d.settings = append(d.settings, hf.LossSettings()...)
 	}
 	if images(p) {
-		d.settings = append(d.settings, models.Setting{
-			Name:  channelsLast,
-			Usage: "1 to lay images and their filters out with channels last", Max: 1,
-		})
+		d.settings = append(d.settings, models.Switch(channelsLast, 0,
+			"1 to lay images and their filters out with channels last"))
 	}
 	return d
 }

@@ -314,9 +314,9 @@ func ligerFound(p *export.Program, c models.Case) string {
 		}
 	}
 	switch {
-	case c.Settings[fusedLoss] == 1, hasLigerLoss(p) && c.Loss == Output && c.Settings[plainLoss] != 1:
+	case c.On(fusedLoss), hasLigerLoss(p) && c.Loss == Output && !c.On(plainLoss):
 		parts = append(parts, "scores and loss")
-	case c.Settings[plainLoss] != 1:
+	case !c.On(plainLoss):
 		parts = append(parts,
 			"not the loss, which is not computed by a class of transformers whose forward it replaces (capture a "+
 				"causal LM with its labels, or give --set fused-loss=1)")

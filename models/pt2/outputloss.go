@@ -47,15 +47,15 @@ type head struct {
 // it: the nodes that do it for all at once go. The error is of the setting that it names.
 func (t *task) chunkLoss() (setting string, err error) {
 	switch {
-	case t.c.Settings[linearLoss] == 1:
+	case t.c.On(linearLoss):
 		setting = linearLoss
 	case t.c.Settings[chunkedLoss] > 1:
 		setting = chunkedLoss
 	case !t.Training() && t.c.Loss == Output: // liger-kernel's forward has all scores then
 		return "", nil
-	case t.c.Settings[fusedLoss] == 1:
+	case t.c.On(fusedLoss):
 		setting = fusedLoss
-	case t.c.Liger && t.c.Settings[plainLoss] != 1 && t.c.Loss == Output && hasLigerLoss(t.g.Program):
+	case t.c.Liger && !t.c.On(plainLoss) && t.c.Loss == Output && hasLigerLoss(t.g.Program):
 		setting = ligerLoss
 	default:
 		return "", nil

@@ -285,7 +285,7 @@ func (t *task) Load(tape *trace.Tape, n int64) {
 
 // channelsLast says that parameters and images of four dimensions are laid out
 // with their channels last.
-func (t *task) channelsLast() bool { return t.c.Settings[channelsLast] == 1 }
+func (t *task) channelsLast() bool { return t.c.On(channelsLast) }
 
 // inputsChannelsLast is {k: v.contiguous(memory_format=torch.channels_last)} of
 // the images among the inputs.

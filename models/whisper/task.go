@@ -46,11 +46,9 @@ func entry(name string, width, layers, heads int64) models.Model {
 			hf.LengthSetting(128, targetPositions),
 			{Name: "mel-bins", Usage: "bins of a log-mel frame", Default: melBins, Min: 1, Max: 1024},
 			hf.PackedSetting(1),
-			{
-				Name: positionsSetting,
-				Usage: "1 if the encoder's positions are trained with all other parameters, 0 if they stay " +
-					"sinusoids, as transformers leaves them", Default: 1, Min: 0, Max: 1,
-			},
+			models.Switch(positionsSetting, 1,
+				"1 if the encoder's positions are trained with all other parameters, 0 if they stay sinusoids, "+
+					"as transformers leaves them"),
 		},
 		Notes: []string{
 			"every clip is padded to 30 s, so its length does not matter",
@@ -65,7 +63,7 @@ func entry(name string, width, layers, heads int64) models.Model {
 			Vocab: vocab, Width: width, MelBins: c.Settings["mel-bins"], EncoderLayers: layers, DecoderLayers: layers,
 			EncoderHeads: heads, DecoderHeads: heads, EncoderInner: 4 * width, DecoderInner: 4 * width,
 			SourcePositions: sourcePositions, TargetPositions: targetPositions, Activation: "gelu",
-			FixedPositions: c.Settings[positionsSetting] == 0,
+			FixedPositions: !c.On(positionsSetting),
 		}, hf.TextOf(c))
 	})
 }
