@@ -4,10 +4,12 @@ package input
 
 import (
 	"bytes"
+	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"strconv"
 	"strings"
 )
@@ -15,6 +17,39 @@ import (
 // MaxFile is the longest file of results, logs or snapshots that is read, in bytes.
 // What it is decoded to takes a few times as much memory.
 const MaxFile = 256 << 20
+
+// Open opens the file that someone has named. The error is a [*FormatError] where it cannot be opened.
+func Open(path string) (*os.File, error) {
+	f, err := os.Open(path)
+	var at *fs.PathError
+	if errors.As(err, &at) {
+		return nil, &FormatError{File: path, Reason: at.Err.Error()}
+	}
+	return f, err
+}
+
+// ReadFile is [ReadAll] of the file that someone has named.
+func ReadFile(path string) ([]byte, error) {
+	f, err := Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return ReadAll(f, path)
+}
+
+// Expand is what gzip has compressed to data, which must not be more than so many bytes.
+func Expand(data []byte, most int64) ([]byte, error) {
+	z, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		return nil, err
+	}
+	out, err := io.ReadAll(io.LimitReader(z, most+1))
+	if err == nil && int64(len(out)) > most {
+		err = fmt.Errorf("it unpacks to more than %d MiB", most>>20)
+	}
+	return out, err
+}
 
 // ReadAll reads all of r, at most [MaxFile]; name is used in messages. A file is read into
 // memory of its size. The error is a [*FormatError] if r is longer.

@@ -1,7 +1,6 @@
 package compiled
 
 import (
-	"bytes"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
@@ -115,13 +114,9 @@ func Read(content []byte, name string) (*File, error) {
 			Reason: reason + "; record it again with vprof capture --compile",
 		}
 	}
-	packed, err := gzip.NewReader(bytes.NewReader(content))
+	text, err := input.Expand(content, mostBytes)
 	if err != nil {
-		return bad("", "is not compressed by gzip")
-	}
-	text, err := io.ReadAll(io.LimitReader(packed, mostBytes+1))
-	if err != nil || len(text) > mostBytes {
-		return bad("", "is damaged, or has more than 256 MiB")
+		return bad("", "is damaged: "+err.Error())
 	}
 	f := new(File)
 	if err := json.Unmarshal(text, f); err != nil {

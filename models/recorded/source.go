@@ -4,10 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -38,11 +35,7 @@ func Open(path string) (models.Model, error) {
 			Reason: "names no file; use --model path/to/run.vprof",
 		}
 	}
-	content, err := os.ReadFile(path)
-	var missing *fs.PathError
-	if errors.As(err, &missing) {
-		return models.Model{}, &input.FormatError{File: path, Reason: missing.Err.Error()}
-	}
+	content, err := input.ReadFile(path)
 	if err != nil {
 		return models.Model{}, err
 	}

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"strings"
 
 	"github.com/vprof/vprof/internal/input"
@@ -28,11 +26,7 @@ const howTo = "; vprof reads what torch.export.save(torch.export.export(model, a
 // Open reads the program of a file. Its errors are [*input.FormatError] or those of
 // reading the file.
 func Open(path string) (*Program, error) {
-	f, err := os.Open(path)
-	var missing *fs.PathError
-	if errors.As(err, &missing) {
-		return nil, &input.FormatError{File: path, Reason: missing.Err.Error()}
-	}
+	f, err := input.Open(path)
 	if err != nil {
 		return nil, err
 	}

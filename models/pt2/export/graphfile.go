@@ -5,8 +5,8 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"fmt"
-	"io"
 
+	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/models/pt2/asked"
 )
 
@@ -46,10 +46,10 @@ func Restore(data []byte) (*Program, error) {
 		return nil, fmt.Errorf("a description in the format %q; this vprof reads %s: run it again on the file",
 			d.Format, graphFormat)
 	}
-	model, err := unpacked(d.Model, mostModel)
+	model, err := input.Expand(d.Model, mostModel)
 	var extra []byte
 	if err == nil && d.Extra != nil {
-		extra, err = unpacked(d.Extra, mostExtra)
+		extra, err = input.Expand(d.Extra, mostExtra)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("a damaged description: %w", err)
@@ -73,16 +73,4 @@ func packed(data []byte) ([]byte, error) {
 	}
 	err = z.Close()
 	return b.Bytes(), err
-}
-
-func unpacked(data []byte, most int64) ([]byte, error) {
-	z, err := gzip.NewReader(bytes.NewReader(data))
-	if err != nil {
-		return nil, err
-	}
-	out, err := io.ReadAll(io.LimitReader(z, most+1))
-	if err == nil && int64(len(out)) > most {
-		err = fmt.Errorf("it unpacks to more than %d MiB", most>>20)
-	}
-	return out, err
 }
