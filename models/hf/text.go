@@ -1,6 +1,8 @@
 package hf
 
 import (
+	"errors"
+
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/program"
@@ -117,6 +119,8 @@ type TextTask struct {
 	valued *valuedModel
 	// policy learns from generated answers; nil for most.
 	policy *policy
+	// tuned is a method of peft at the words; nil for most.
+	tuned *nn.Tuned
 }
 
 // Extra is what comes with texts, such as images.
@@ -226,6 +230,42 @@ func (t *TextTask) Casts() bool { return t.scores != nil }
 
 // Loss implements [train.Task].
 func (t *TextTask) Loss(f *trace.Frame, loss **trace.Tensor) {
-	f.Set(loss, t.Call(f, t.batch))
+	if t.tuned == nil {
+		f.Set(loss, t.Call(f, t.batch))
+	} else {
+		f.Set(loss, t.prompted(f))
+	}
 	f.Tape().Mark("forward")
+}
+
+// TuneWords implements [train.Worded].
+func (t *TextTask) TuneWords(method nn.Tuning) (nn.Adapter, error) {
+	switch {
+	case t.Classes != nil || t.Extra != nil || !t.Objective.IsZero() || t.Packed == Several || t.Context.Ranks > 1:
+		return nil, errors.New("vprof records methods of peft at the words of language models that learn the next token " +
+			"of rows with one text each; use \"vprof run\"")
+	}
+	tuned, err := nn.TuneWords(t.Net, method, t.Inputs, t.Output)
+	if err != nil {
+		return nil, err
+	}
+	t.tuned = tuned
+	return tuned, nil
+}
+
+// prompted is the loss of a batch with virtual tokens before each row, whose labels and mask say
+// that they are there (PeftModelForCausalLM.forward).
+func (t *TextTask) prompted(f *frame) *tensor {
+	b, g := t.batch, f.FuncFrame(t.batch.IDs, t.batch.Labels, t.batch.Padding)
+	t.tuned.Within(g)
+	if n := t.tuned.Tokens(); n > 0 {
+		rows := b.IDs.Size(0)
+		if b.Padding != nil {
+			seen := g.Let(g.Tape().New("to_device", program.Temporaries, trace.F32, rows, n))
+			b.Padding = g.Let(trace.Cat(1, seen, b.Padding))
+		}
+		unread := g.Let(g.Tape().New("to_device", program.Temporaries, trace.I64, rows, n))
+		b.Labels = g.Let(trace.Cat(1, unread, b.Labels))
+	}
+	return g.Return(t.Call(g, b))
 }

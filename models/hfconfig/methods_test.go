@@ -1,6 +1,7 @@
 package hfconfig
 
 import (
+	"cmp"
 	"encoding/json"
 	"os"
 	"strings"
@@ -17,7 +18,8 @@ import (
 
 // methodsModel is a small Llama, with fewer heads for keys than for queries.
 const methodsModel = `{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 2048,
-	"hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 3, "num_attention_heads": 8, "num_key_value_heads": 4,
+	"hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 3, "num_attention_heads": 8,
+	"num_key_value_heads": 4,
 	"tie_word_embeddings": false, "use_cache": false}`
 
 // Each method of peft allocates at the peak of a step what peft itself does, to the byte.
@@ -28,6 +30,7 @@ func TestMethodsAllocateWhatPeftDoes(t *testing.T) {
 		Rows []struct {
 			// Type is another model than Llama.
 			Type, LoRA           string
+			Tokens               int64
 			Trainable, Allocated int64
 		}
 	}
@@ -48,7 +51,7 @@ func TestMethodsAllocateWhatPeftDoes(t *testing.T) {
 		m := model(t, config)
 		c := complete(t, m, models.Case{
 			Batch: 4, Weights: "bf16", Optimizer: "adamw", LoRA: &l,
-			Settings: models.Settings{"seq-len": 256, hf.SharedLabels: 1},
+			Settings: models.Settings{"seq-len": cmp.Or(row.Tokens, 256), hf.SharedLabels: 1},
 		})
 		c.Clip, c.Loop = models.ClipNone, models.LoopTrainer
 		r, err := m.Record(c, board, models.Options{Stack: release})

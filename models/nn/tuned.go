@@ -17,6 +17,8 @@ type Method struct {
 	// Options are the keys of its configuration that bear on memory, with their defaults, and
 	// with what else there is where it is one of a few words: "r=8 variant=road_1|road_2".
 	Options string
+	// words says that it is at the input embeddings.
+	words bool
 	// add gives a site its parameters, in the order in which peft registers them.
 	add func(s *Tuned) error
 	// share makes what all sites have in common, nil for most.
@@ -55,6 +57,7 @@ type Tuned struct {
 	shared []*Buffer
 	lent   map[string]*Parameter
 	bases  int64 // of RandLoRA
+	around *trace.Frame
 	off    bool
 }
 
@@ -123,7 +126,8 @@ func bearsNotOnMemory(key string) bool {
 	}
 	return slices.Contains([]string{
 		"bias", "fan_in_fan_out", "target_r", "tinit", "tfinal", "deltaT", "total_step", "orth_reg_weight",
-		"mask_type", "select_top", "wavelet_family", "psoft_svd", "ab_svd_init",
+		"mask_type", "select_top", "token_dim", "num_layers", "num_attention_heads", "num_transformer_submodules",
+		"encoder_num_layers", "encoder_dropout", "wavelet_family", "psoft_svd", "ab_svd_init",
 	}, key)
 }
 

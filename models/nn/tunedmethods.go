@@ -57,6 +57,13 @@ var methods = map[string]*Method{
 	"peanut": {
 		Options: "r=32 depth=0 act_fn=relu|gelu|silu|tanh|identity", add: (*Tuned).addPEANuT, forward: (*Tuned).peanut,
 	},
+	"p_tuning": {
+		Options: "num_virtual_tokens=20 encoder_hidden_size=0 encoder_reparameterization_type=MLP|LSTM",
+		words:   true, add: (*Tuned).addPTuning, forward: (*Tuned).prompted,
+	},
+	"prompt_tuning": {
+		Options: "num_virtual_tokens=20", words: true, add: (*Tuned).addPromptTuning, forward: (*Tuned).prompted,
+	},
 	"psoft": {
 		Options: "r=32 psoft_orth=true psoft_mag_a=true psoft_mag_b=true use_cayley_neumann=false " +
 			"num_cayley_neumann_terms=5 psoft_dropout=0",
@@ -77,6 +84,9 @@ var methods = map[string]*Method{
 	"tinylora": {
 		Options: "r=2 u=64 weight_tying=0 tinylora_dropout=0",
 		add:     (*Tuned).addTinyLoRA, share: shareTinyLoRA, forward: (*Tuned).tinylora,
+	},
+	"trainable_tokens": {
+		Options: "token_indices=none", words: true, add: (*Tuned).addTrainableTokens, forward: (*Tuned).trainableTokens,
 	},
 	"unilora": {
 		Options: "r=4 theta_d_length=256 unilora_dropout=0",

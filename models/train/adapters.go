@@ -102,6 +102,17 @@ func adapters(a Adaptable, c models.Case, o nn.LoRA, but []nn.Layer) ([]nn.Adapt
 	if err != nil {
 		return wrong(err.Error())
 	}
+	if t.AtWords() {
+		w, ok := a.(Worded)
+		if !ok {
+			return wrong("the model has no words for " + c.LoRA.Method)
+		}
+		made, err := w.TuneWords(t)
+		if err != nil {
+			return wrong(err.Error())
+		}
+		return []nn.Adapter{made}, nil
+	}
 	made, err := nn.Tune(a.Model(), t, c.LoRA.Adapts(), but...)
 	if err != nil {
 		return wrong(err.Error())

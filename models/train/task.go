@@ -41,6 +41,12 @@ type Adaptable interface {
 	RequireInputGrads()
 }
 
+// Worded is a task over words, at whose embeddings methods of peft can be.
+type Worded interface {
+	// TuneWords puts a method there. The error says what it does not take.
+	TuneWords(t nn.Tuning) (nn.Adapter, error)
+}
+
 // Recomputing is a task whose model prepares itself for recomputation.
 type Recomputing interface {
 	// PrepareRecomputation is what transformers' activation_checkpointing_enable does beside
