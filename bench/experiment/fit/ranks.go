@@ -17,7 +17,8 @@ const AnyStrategy = "auto"
 // StrategiesFor are the strategies that a search of a case of a model goes through on so
 // many GPUs. Parameters in half precision are for cases without autocast, which they take
 // the place of. Tensor parallelism is for cases that PyTorch would not refuse, which clips
-// no gradients over two meshes; groups have eight ranks at most, as machines have GPUs.
+// no gradients over two meshes; where ranks can share tokens and scores, too, they do (as
+// torchtitan has it), and clip. Groups have eight ranks at most, as machines have GPUs.
 // Pipelines have as many micro-batches as stages. What comes out best is looked at more
 // closely, see [finer].
 func StrategiesFor(m models.Model, c models.Case, gpus int) []string {
@@ -26,18 +27,37 @@ func StrategiesFor(m models.Model, c models.Case, gpus int) []string {
 	if half {
 		all = append(all, "fsdp2:mp=bf16", "fsdp2:mp=bf16,reshard=false", "fsdp2:mp=bf16,wrap=none")
 	}
+	all = append(all, tensorParallel(m, c, gpus, half)...)
+	if gpus > 1 && gpus <= mostStages && c.AMP != "fp16" && c.Accumulate == 1 && !c.Offload && c.Objective.IsZero() {
+		all = append(all, fmt.Sprintf("pp:micro=%d", gpus))
+	}
+	return all
+}
+
+// tensorParallel are the strategies of tensor parallelism that are searched.
+func tensorParallel(m models.Model, c models.Case, gpus int, half bool) (all []string) {
+	if c.LoRA != nil || c.Quantize != "" {
+		return nil
+	}
 	clips := c.Clip == models.ClipNorm || c.Clip == "" && !m.Free
-	for n := 2; n <= 8 && n < gpus && !clips && c.LoRA == nil && c.Quantize == ""; n *= 2 {
+	titan := m.Levers.Context && c.Objective.IsZero() && !c.Liger
+	for n := 2; n <= gpusOfNode && n <= gpus; n *= 2 {
+		ways := []string{fmt.Sprintf("tp:tp=%d", n)}
+		if titan {
+			ways = append(ways, ways[0]+",sequence=true,loss=true")
+		}
+		if clips || n == gpus {
+			ways = ways[1:]
+		}
 		if gpus%n > 0 {
 			continue
 		}
-		all = append(all, fmt.Sprintf("tp:tp=%d", n))
-		if half {
-			all = append(all, fmt.Sprintf("tp:tp=%d,mp=bf16", n))
+		for _, way := range ways {
+			all = append(all, way)
+			if half && n < gpus { // param_dtype is fully_shard's
+				all = append(all, way+",mp=bf16")
+			}
 		}
-	}
-	if gpus > 1 && gpus <= mostStages && c.AMP != "fp16" && c.Accumulate == 1 && !c.Offload && c.Objective.IsZero() {
-		all = append(all, fmt.Sprintf("pp:micro=%d", gpus))
 	}
 	return all
 }

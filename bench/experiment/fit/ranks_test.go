@@ -29,6 +29,10 @@ func TestASearchOfStrategiesTriesWhatPyTorchTakes(t *testing.T) {
 	unclipped := fp32
 	unclipped.Clip = models.ClipNone
 	require.Contains(t, StrategiesFor(own, unclipped, 8), "tp:tp=2")
+	titan := own
+	titan.Levers.Context = true
+	require.Subset(t, StrategiesFor(titan, fp32, 8),
+		[]string{"tp:tp=2,sequence=true,loss=true,mp=bf16", "tp:tp=8,sequence=true,loss=true"}, "all parameters are shared")
 	scaled := fp32
 	scaled.AMP = "fp16"
 	for _, s := range StrategiesFor(exported, scaled, 8) {
