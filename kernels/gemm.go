@@ -68,7 +68,7 @@ func (k GEMM) Launch(capability int) Launch {
 	return l
 }
 
-// wholeVectors tells whether rows can be read by 16 bytes.
+// wholeVectors reports whether rows can be read by 16 bytes.
 func wholeVectors(m Matrix, rows, batch, size int64) bool {
 	lanes := vectorBytes / size
 	return m.Addr%vectorBytes == 0 && (m.Row%lanes == 0 || rows <= 1) && (m.Batch%lanes == 0 || batch <= 1)

@@ -17,7 +17,7 @@ func (p *plan) matmul(w *Work) {
 	p.multiply(0, min(1, len(p.reads)-1), w.M, w.N, w.K, w.Batch)
 }
 
-// tiled tells whether a product is worth its tiles. They are computed as wholes;
+// tiled reports whether a product is worth its tiles. They are computed as wholes;
 // where most of one would be for nothing, it is no kernel for the work: products
 // with a vector, and convolutions of each channel by itself, are bound by memory.
 // Tensor cores are so fast that more may be for nothing.
@@ -133,7 +133,7 @@ func (p *plan) convolve(w *Work) {
 	}
 }
 
-// fits tells whether a range holds so many elements.
+// fits reports whether a range holds so many elements.
 func (p *plan) fits(r Range, elements int64) bool { return r.Bytes == elements*p.t.Size() }
 
 // A convolution is its sizes, per group, and the memory of its operands.

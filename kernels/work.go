@@ -132,7 +132,7 @@ const (
 	streamShift = 0
 )
 
-// begun tells whether the work has a launch already. Its remaining memory is then
+// begun reports whether the work has a launch already. Its remaining memory is then
 // streamed without arithmetic, because it may be too small to take much.
 func (p *plan) begun() bool { return len(p.launches) > p.before }
 

@@ -25,7 +25,7 @@ func (f *Folder) Results(each func(b BoardTasks, r Result) error) error {
 	for i, b := range f.Boards {
 		set, err := shard.ReadDir(f.Path(b))
 		if err == nil && (set.Hash != b.Hash || set.Of != b.Tasks) {
-			err = &FolderError{f.Path(b), "its shards are of another fleet"}
+			err = input.Errorf("%s: its shards are of another fleet", f.Path(b))
 		}
 		if err == nil {
 			err = set.Incomplete()

@@ -194,14 +194,6 @@ func (c *Config) jobsOf(b Board, engine string, units []Unit, learned *coefficie
 	return jobs, nil
 }
 
-// A FolderError says that a folder is not the fleet's.
-type FolderError struct{ Dir, Reason string }
-
-func (e *FolderError) Error() string { return e.Dir + ": " + e.Reason }
-
-// Usage marks the error as bad input.
-func (*FolderError) Usage() bool { return true }
-
 const (
 	manifestName = "fleet.json"
 	configName   = "fleet.yaml"
@@ -235,20 +227,13 @@ func Prepare(dir, engine string, c *Config, units []Unit, learned *coefficients.
 	case err != nil:
 		return nil, err
 	case was.Tool != tool:
-		return nil,
-			&FolderError{
-				dir,
-				fmt.Sprintf("was made by vprof %s, this is %s; go on with that one, or use another folder (--dir)",
-					was.Tool.Version, tool.Version),
-			}
+		return nil, input.Errorf("%s: was made by vprof %s, this is %s; go on with that one, or use another folder "+
+			"(--dir)", dir, was.Tool.Version, tool.Version)
 	case was.Engine != engine:
-		return nil,
-			&FolderError{dir, fmt.Sprintf("runs on %s, not on %s; use another folder (--dir)", was.Engine, engine)}
+		return nil, input.Errorf("%s: runs on %s, not on %s; use another folder (--dir)", dir, was.Engine, engine)
 	case !sameJobs(was.Boards, f.Boards):
-		return nil, &FolderError{
-			dir,
-			"holds another fleet, or this one before its file was changed; use another folder (--dir), or remove it",
-		}
+		return nil, input.Errorf("%s: holds another fleet, or this one before its file was changed; use another "+
+			"folder (--dir), or remove it", dir)
 	default:
 		f.Created = was.Created
 		return f, f.write() // what is asked of the scheduler may have changed
@@ -341,7 +326,7 @@ func Open(dir string) (*Folder, error) {
 	}
 	source, err := os.Open(filepath.Join(dir, configName))
 	if err != nil {
-		return nil, &FolderError{dir, err.Error()}
+		return nil, input.Errorf("%s: %w", dir, err)
 	}
 	defer source.Close()
 	if f.Config, err = Read(source, filepath.Join(dir, configName)); err != nil {
@@ -354,7 +339,7 @@ func Open(dir string) (*Folder, error) {
 			}
 		}
 		if f.Boards[i].GPU == "" {
-			return nil, &FolderError{dir, "its fleet.yaml has no board " + f.Boards[i].Key + "; it was changed"}
+			return nil, input.Errorf("%s: its fleet.yaml has no board %s; it was changed", dir, f.Boards[i].Key)
 		}
 	}
 	return f, nil
@@ -424,8 +409,8 @@ func (f *Folder) readJob(text []byte) (job.Job, error) {
 func (f *Folder) Lock(who string) (release func() error, err error) {
 	release, by, err := shard.Lock(filepath.Join(f.Dir, "lock"), who)
 	if errors.Is(err, shard.ErrLocked) {
-		return nil, &FolderError{f.Dir, "another command is at work on this fleet (" + by +
-			"); look on with \"vprof fleet status\", or wait for it"}
+		return nil, input.Errorf("%s: another command is at work on this fleet (%s); look on with "+
+			"\"vprof fleet status\", or wait for it", f.Dir, by)
 	}
 	return release, err
 }

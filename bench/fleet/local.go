@@ -135,7 +135,7 @@ func (l *Local) Cancel(context.Context) (int, error) {
 	return n, nil
 }
 
-// isTask tells whether a process is a task of the fleet.
+// isTask reports whether a process is a task of the fleet.
 func (l *Local) isTask(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/vprof/vprof/bench/shard"
+	"github.com/vprof/vprof/internal/input"
 )
 
 // An Engine has tasks run: a scheduler, or this machine. Task i of a board is shard i
@@ -25,7 +26,7 @@ type Engine interface {
 	Active(ctx context.Context) (map[Task]string, error)
 	// Cancel ends all tasks that wait or run, and says how many there were.
 	Cancel(ctx context.Context) (int, error)
-	// Again tells whether the engine itself begins failed tasks anew.
+	// Again reports whether the engine itself begins failed tasks anew.
 	Again() bool
 }
 
@@ -59,12 +60,12 @@ type BoardStatus struct {
 	failure map[int]*shard.Failure
 }
 
-// Complete tells whether all is done.
+// Complete reports whether all is done.
 func (s *Status) Complete() bool {
 	return !slices.ContainsFunc(s.Boards, func(b BoardStatus) bool { return b.Whole < b.Tasks })
 }
 
-// Active tells whether tasks wait or run.
+// Active reports whether tasks wait or run.
 func (s *Status) Active() bool {
 	return slices.ContainsFunc(s.Boards, func(b BoardStatus) bool { return b.Running+b.Waiting > 0 })
 }
@@ -90,7 +91,7 @@ func (f *Folder) Status(active map[Task]string) (*Status, error) {
 		case err != nil:
 			return nil, err
 		case set.Hash != b.Hash || set.Of != b.Tasks:
-			return nil, &FolderError{f.Path(b), "its shards are of another fleet; use another folder (--dir)"}
+			return nil, input.Errorf("%s: its shards are of another fleet; use another folder (--dir)", f.Path(b))
 		default:
 			states = set.States()
 		}
@@ -250,7 +251,7 @@ func (r *Runner) start(ctx context.Context, s *Status) (settled bool, err error)
 // looks is how often a task must be seen gone before it counts as ended.
 const looks = 2
 
-// again tells whether a task is begun, or begun anew after a failure.
+// again reports whether a task is begun, or begun anew after a failure.
 func (r *Runner) again(t Task, f *shard.Failure) bool {
 	n := r.attempts[t]
 	if n == 0 {

@@ -3,7 +3,6 @@ package job
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"strings"
 	"testing"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/bench/shard"
+	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/toy"
 	"github.com/vprof/vprof/profiler/device"
@@ -200,8 +200,7 @@ func TestReportsOfDifferentWorkDoNotMerge(t *testing.T) {
 		"batch 8 on sim:t4 appears twice": run(toyCase(t), report.Plan, "t4", 8),
 	} {
 		_, err := report.Merge(one, r)
-		var merge *report.MergeError
-		require.True(t, errors.As(err, &merge), want)
+		require.True(t, input.Bad(err), want)
 		require.ErrorContains(t, err, want)
 	}
 	merged, err := report.Merge(one, smaller)

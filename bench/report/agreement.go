@@ -51,7 +51,7 @@ func (r *Report) Agree(tolerance float64) (Agreement, bool) {
 	return a, true
 }
 
-// Beyond tells whether a figure was further off than the tolerance.
+// Beyond reports whether a figure was further off than the tolerance.
 func (a Agreement) Beyond() bool {
 	apart := float64(max(a.Predicted-a.Found, a.Found-a.Predicted))
 	return a.Within < a.Of || apart > a.Tolerance*float64(a.Found)

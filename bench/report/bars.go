@@ -24,7 +24,7 @@ type Bar struct {
 	Tone  Tone
 }
 
-// Tone is the meaning of a color. The text beside it always says the same.
+// Tone is the meaning of a color, which the text next to it repeats.
 type Tone uint8
 
 // The tones.
@@ -119,7 +119,7 @@ func (r *Report) bars() Bars {
 	return b
 }
 
-// Verdict tells whether the point fits its device: as its run went, or else as
+// Verdict reports whether the point fits its device: as its run went, or else as
 // estimated.
 func (p Point) Verdict() Verdict {
 	switch {

@@ -278,7 +278,7 @@ func ClaimSheets(claims []Claim) []Sheet {
 	return sheets
 }
 
-// claimed tells whether a guide says something of any point.
+// claimed reports whether a guide says something of any point.
 func (r *Report) claimed() bool {
 	return slices.ContainsFunc(r.Points, func(p Point) bool { return len(p.Claims) > 0 })
 }

@@ -41,10 +41,10 @@ type Finding struct {
 // short are the kinds that less memory would help against.
 var short = []string{"out of memory", "cache given back", "nearly full", "spike", "variable input", "fragmentation"}
 
-// Short tells whether something was found that less memory would help against.
+// Short reports whether something was found that less memory would help against.
 func (d *Diagnosis) Short() bool { return d.Has(short...) }
 
-// Has tells whether something of one of the kinds was found.
+// Has reports whether something of one of the kinds was found.
 func (d *Diagnosis) Has(kinds ...string) bool {
 	return slices.ContainsFunc(d.Findings, func(f Finding) bool { return slices.Contains(kinds, f.Kind) })
 }

@@ -129,8 +129,8 @@ type Choice struct {
 	// Lengths are the epochs over samples of different lengths that were replayed at Batch,
 	// or at a batch of one if none gets through; absent unless lengths were given.
 	Lengths *Lengths `json:"lengths,omitempty"`
-	// Workspaces says of how many convolutions cuDNN itself told the workspace; absent
-	// where nobody asked it about the model.
+	// Workspaces counts the convolutions whose workspace is cuDNN's own answer; absent where cuDNN was not
+	// asked about the model.
 	Workspaces *Workspaces `json:"convolution_workspaces,omitempty"`
 	// Run is the step at Batch, replayed on the device.
 	Run *Run `json:"run,omitempty"`
@@ -152,7 +152,7 @@ type Lever struct {
 	SamplesPerSecond float64 `json:"samples_per_second"`
 }
 
-// Fits tells whether a batch was found.
+// Fits reports whether a batch was found.
 func (c Choice) Fits() bool { return c.Batch > 0 && c.Refused == "" }
 
 // configuration is the part of a case that choices of several stages can share.
@@ -177,7 +177,7 @@ func (c Choice) levers() string {
 	return strings.Join(words, " + ")
 }
 
-// SameConfiguration tells whether two choices differ in nothing but the stage,
+// SameConfiguration reports whether two choices differ in nothing but the stage,
 // the device and the batch.
 func (c Choice) SameConfiguration(other Choice) bool {
 	return c.configuration() == other.configuration()

@@ -25,7 +25,7 @@ func (r *Report) Measured(host string, at time.Time) {
 	}
 }
 
-// Driven tells whether the device had a driver, a simulated one included. Such a device is a
+// Driven reports whether the device had a driver, a simulated one included. Such a device is a
 // board of a certain machine, and others are boards of the catalog.
 func (d Device) Driven() bool { return !d.Simulated || d.Driver != "" || d.UUID != "" }
 
@@ -133,7 +133,7 @@ func distinct(boards []Device) []string {
 	return names
 }
 
-// qualify tells the boards of a group apart that have one name.
+// qualify gives boards that share a name different ones.
 func qualify(boards []Device, names []string, group []int) {
 	for _, i := range group {
 		if host := boards[i].Host; host != "" && boards[i].Driven() {

@@ -80,7 +80,7 @@ type ReservedBy struct {
 	Most   int64 `json:"most_reserved_bytes"`
 }
 
-// Strained tells whether an epoch ran out of memory or gave cached memory back.
+// Strained reports whether an epoch ran out of memory or gave cached memory back.
 func (e *Epochs) Strained() bool { return e.OutOfMemory > 0 || e.Slow > 0 }
 
 // lengthsSheets are tables of what epochs came to, one for each point that has any.

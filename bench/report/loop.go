@@ -7,8 +7,8 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// loopNote says which loop was taken that nobody has said, and what another needs more, where that is
-// most; empty where it is nothing.
+// loopNote names the loop that was assumed since no flag chose one, and how much more another needs at the batch size
+// where that is most; empty if none needs more.
 func (r *Report) loopNote() string {
 	var most Point
 	for _, p := range r.Points {
@@ -26,7 +26,7 @@ func (r *Report) loopNote() string {
 	return note + "; the verdict is of that loop."
 }
 
-// open is what a loop that keeps more needs beside the estimate's device bytes; zero where the loop is said.
+// open is how many device bytes more a loop that keeps more needs; zero where a loop was chosen.
 func (p Point) open() int64 {
 	if p.Estimate == nil || p.Estimate.Open == nil {
 		return 0
@@ -34,7 +34,7 @@ func (p Point) open() int64 {
 	return p.Estimate.Open.Device.Bytes - p.Estimate.Device.Bytes
 }
 
-// note says what the loop is and what a plain one needs more, in bytes.
+// note names the assumed loop and how many bytes more the plain one needs.
 func (o *OpenLoop) note(more int64) string {
 	where := "a loop of your own that keeps `outputs`"
 	if o.Loop == models.LoopFunction {

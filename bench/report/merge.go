@@ -5,23 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/vprof/vprof/internal/input"
 )
 
-// A MergeError says why reports are not parts of one.
-type MergeError struct{ Reason string }
-
-func (e *MergeError) Error() string { return "the reports are not parts of one: " + e.Reason }
-
-// Usage marks the error as bad input.
-func (*MergeError) Usage() bool { return true }
+// notOne begins what is wrong with reports that do not merge.
+const notOne = "the reports are not parts of one"
 
 // Merge puts the reports of jobs of one case together, in their order: what one
 // job for all of their devices and batch sizes would have given. Parts of a sweep that
-// found where its board ends are of that one board; see [MergeSweeps] for several. The
-// error is a [*MergeError].
+// found where its board ends are of that one board; see [MergeSweeps] for several. The error means bad input.
 func Merge(reports ...*Report) (*Report, error) {
 	if len(reports) == 0 {
-		return nil, &MergeError{"there are none"}
+		return nil, input.Errorf("%s: there are none", notOne)
 	}
 	reports = slices.Clone(reports)
 	for i, r := range reports {
@@ -35,14 +31,14 @@ func Merge(reports ...*Report) (*Report, error) {
 	whole.Points, whole.Warnings = slices.Clone(whole.Points), slices.Clone(whole.Warnings)
 	for _, r := range reports[1:] {
 		if err := whole.add(r); err != nil {
-			return nil, &MergeError{err.Error()}
+			return nil, input.Errorf("%s: %w", notOne, err)
 		}
 	}
 	if err := whole.checkPoints(); err != nil {
-		return nil, &MergeError{err.Error()}
+		return nil, input.Errorf("%s: %w", notOne, err)
 	}
 	if err := whole.end(reports); err != nil {
-		return nil, &MergeError{err.Error()}
+		return nil, input.Errorf("%s: %w", notOne, err)
 	}
 	return &whole, nil
 }
@@ -124,8 +120,7 @@ func union[T comparable](a, b []T) []T {
 }
 
 // MergeSweeps merges the parts of sweeps board by board: a board's parts give what one
-// process would have given, which ends at the first batch size that does not fit. The
-// error is a [*MergeError].
+// process would have given, which ends at the first batch size that does not fit. The error means bad input.
 func MergeSweeps(parts ...*Report) ([]*Report, error) {
 	parts = slices.Clone(parts)
 	for i, r := range parts {
@@ -152,7 +147,7 @@ func MergeSweeps(parts ...*Report) ([]*Report, error) {
 		sweeps = append(sweeps, whole)
 	}
 	if len(sweeps) == 0 {
-		return nil, &MergeError{"there are none"}
+		return nil, input.Errorf("%s: there are none", notOne)
 	}
 	return sweeps, nil
 }

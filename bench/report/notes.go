@@ -91,13 +91,13 @@ func (r *Report) workspaceNote() string {
 	return answers.note()
 }
 
-// workspaceAnswers collects of how many convolutions cuDNN told the workspace.
+// workspaceAnswers collects, by batch size, for how many convolutions cuDNN itself answered.
 type workspaceAnswers struct {
 	batches []int
 	of      []Workspaces
 }
 
-// add takes up the step at a batch size; nil if nobody asked about the model.
+// add adds the answers for a batch size; nil if cuDNN was not asked about the model.
 func (a *workspaceAnswers) add(batch int, w *Workspaces) {
 	if w != nil && !slices.Contains(a.batches, batch) {
 		a.batches, a.of = append(a.batches, batch), append(a.of, *w)

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 )
 
-// pending is a file on its way: it has a hidden name beside its own until it is whole.
+// pending is a file that is being written: under a hidden name in the same folder until it is complete.
 type pending struct {
 	file *os.File
 	out  *bufio.Writer

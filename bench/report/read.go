@@ -129,7 +129,7 @@ func join(reports []*Report, r *Report) []*Report {
 	return append(reports, r)
 }
 
-// agrees tells whether devices of one name are one device in two reports.
+// agrees reports whether devices of one name are one device in two reports.
 func (r *Report) agrees(other *Report) bool {
 	return !slices.ContainsFunc(other.Devices, func(d Device) bool {
 		known, ok := r.Find(d.Name)

@@ -94,7 +94,7 @@ func (c Case) Short() Case {
 // Description is the description of the case's model, empty for models of the registry.
 func (c Case) Description() models.Description { return models.Describe(string(compact(c.Config))) }
 
-// Same tells whether two cases are one.
+// Same reports whether two cases are one.
 func (c Case) Same(d Case) bool { return c.Key() == d.Key() }
 
 // Parameters are numbers of elements.
@@ -153,8 +153,8 @@ type Point struct {
 	// Expandable estimates the bytes that the device would show with expandable
 	// segments; absent where they are on already or would spare little.
 	Expandable *Interval `json:"expandable_device,omitempty"`
-	// Workspaces says of how many convolutions cuDNN itself told the workspace; absent
-	// where nobody asked it about the model.
+	// Workspaces counts the convolutions whose workspace is cuDNN's own answer; absent where cuDNN was not
+	// asked about the model.
 	Workspaces *Workspaces `json:"convolution_workspaces,omitempty"`
 	// Lengths is what epochs over samples of different lengths come to; absent where all
 	// are taken to have one.
@@ -234,7 +234,7 @@ func (r Reason) String() string {
 	return reasons[r]
 }
 
-// ofOther is the reason as said of another batch than the one that was asked for.
+// ofOther words the reason for another batch than the one asked for.
 func (r Reason) ofOther() string {
 	if r == "smaller-batch" {
 		return "not safe"
@@ -258,12 +258,12 @@ type Estimate struct {
 	Unsafe Reason `json:"unsafe,omitempty" jsonschema:"enum=over-share,enum=board-full,enum=oom,enum=gives-back,enum=not-recorded,enum=smaller-batch"`
 	// Interpolated is false where this very batch size was replayed.
 	Interpolated bool `json:"interpolated"`
-	// Open is what another training loop needs, where nobody has said the loop and that needs more: the
+	// Open is what another training loop needs, where no flag chose one and another needs more: the
 	// verdict is by it.
 	Open *OpenLoop `json:"open_loop,omitempty"`
 }
 
-// OpenLoop says that an estimate is of a loop that nobody chose.
+// OpenLoop says that an estimate assumes a loop, since no flag chose one.
 type OpenLoop struct {
 	// Loop is the one that the estimate is of, Device what the loop "plain" needs, which keeps the most of a step.
 	Loop   models.Loop `json:"loop"`
@@ -299,7 +299,7 @@ type Run struct {
 	Unexplained int64 `json:"unexplained_bytes,omitempty"`
 	// Others is what other processes held beside Device, Process what NVML
 	// charged this one with; absent if that is not known. Shared is set if
-	// others used the board during the run, OthersAssumed if nobody told what they held, so
+	// others used the board during the run, OthersAssumed if it is not known what they held, so
 	// that Context and Others may be mixed.
 	Others        int64 `json:"others_bytes,omitempty"`
 	OthersAssumed bool  `json:"others_assumed,omitempty"`
@@ -331,7 +331,7 @@ func (u *Run) kind() string {
 	return ranAs(u.Simulated)
 }
 
-// Strained tells whether the run was out of memory, or only got through by giving
+// Strained reports whether the run was out of memory, or only got through by giving
 // cached memory back: no batch that does is safe.
 func (u *Run) Strained() bool { return !u.Fits || u.Retries > 0 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/vprof/vprof/internal/bytesize"
 )
 
-// Script is a command of the user's that was run, and what was seen of it beside the
+// Script is a command of the user's that was run, and what was seen of it besides the
 // memory of the board.
 type Script struct {
 	Command []string `json:"command"`
@@ -125,7 +125,7 @@ func (r *Report) scriptNotes() []string {
 	return append(notes, r.besides()...)
 }
 
-// besides are what a reader must know beside the figures.
+// besides are the notes below the figures.
 func (r *Report) besides() []string {
 	s, notes := r.Script, []string(nil)
 	if w := s.Workspaces; w != nil {

@@ -43,7 +43,7 @@ type Layout struct {
 	Color bool
 	// Width is what lines have room for, in characters; zero is any.
 	Width int
-	// Defaults say what nobody chose and decides; they end the first title.
+	// Defaults name the settings that were left to the model and decide the figures; they end the first title.
 	Defaults string
 }
 

@@ -45,8 +45,8 @@ type Smoke struct {
 	Components []Component `json:"components"`
 	// Baseline is the comparison with an earlier result, if there was one.
 	Baseline *Baseline `json:"baseline,omitempty"`
-	// Workspaces says of how many convolutions of the training step cuDNN itself told the
-	// workspace; absent where nobody asked it about the model.
+	// Workspaces counts the convolutions of the training step whose workspace is cuDNN's own answer; absent
+	// where cuDNN was not asked about the model.
 	Workspaces *Workspaces `json:"convolution_workspaces,omitempty"`
 	// Warnings are about other processes on the device, and what the figures do
 	// not show of the case.
@@ -69,7 +69,7 @@ type Check struct {
 	Fits bool `json:"fits"`
 	// Reason is why the check is not safe; absent if it is.
 	Reason Reason `json:"reason,omitempty" jsonschema:"enum=over-share,enum=board-full,enum=oom,enum=gives-back,enum=not-recorded,enum=smaller-batch"`
-	// Aside says that the check is shown and not judged: of a stage that nobody asked for.
+	// Aside says that the check is shown and does not decide the verdict: it is of a stage that was not asked for.
 	Aside bool `json:"aside,omitempty"`
 	// GivesBack says that training gets past the moment only since PyTorch gives
 	// cached memory back, which is slow.

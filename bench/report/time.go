@@ -19,7 +19,7 @@ type Times struct {
 	Started time.Time `json:"started"`
 	Case    Case      `json:"case"`
 	Devices []Device  `json:"devices"`
-	// Dataset is the number of samples of an epoch; absent if nobody said.
+	// Dataset is the number of samples of an epoch; absent if it was not given.
 	Dataset int64     `json:"dataset_size,omitempty"`
 	Rows    []TimeRow `json:"rows"`
 	// Coefficients are the efficiencies on the first board.
@@ -51,8 +51,8 @@ type TimeRow struct {
 	Epoch            *Seconds `json:"epoch,omitempty"`
 	Epochs           float64  `json:"epochs,omitempty"`
 	Total            *Seconds `json:"total,omitempty"`
-	// Workspaces says of how many convolutions cuDNN itself told the workspace; absent
-	// where nobody asked it about the model.
+	// Workspaces counts the convolutions whose workspace is cuDNN's own answer; absent where cuDNN was not
+	// asked about the model.
 	Workspaces *Workspaces `json:"convolution_workspaces,omitempty"`
 	// Checkpointing is the cost of recomputing activations at this batch size.
 	Checkpointing *Checkpointing `json:"checkpointing,omitempty"`

@@ -12,7 +12,7 @@ func lock(f *os.File) error {
 	return unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
 }
 
-// held tells whether another process has locked the file. Asking locks nothing.
+// held reports whether another process has locked the file. Asking locks nothing.
 func held(f *os.File) bool {
 	l := unix.Flock_t{Type: unix.F_RDLCK}
 	return unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &l) == nil && l.Type != unix.F_UNLCK

@@ -122,9 +122,9 @@ func (e *FolderError) Error() string { return e.Dir + ": " + e.Reason }
 // Usage marks the error as bad input.
 func (*FolderError) Usage() bool { return true }
 
-// ReadDir looks at the shards of a folder. The error is a [*PlanError] if they are of
-// different plans or of several versions of vprof, an [*input.FormatError] if one is
-// no shard, a [*FolderError] if there is none.
+// ReadDir looks at the shards of a folder. The error means bad input if they
+// are of different plans or of several versions of vprof; it is an [*input.FormatError] if one is no shard, a
+// [*FolderError] if there is none.
 func ReadDir(dir string) (*Set, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -157,20 +157,11 @@ func ReadDir(dir string) (*Set, error) {
 		}
 		switch {
 		case h.Tool != s.Tool:
-			return nil,
-				&PlanError{
-					path,
-					fmt.Sprintf("was made by vprof %s, and %s by %s; run the older ones again with one version",
-						nameOf(h.Tool), filepath.Base(first), nameOf(s.Tool)),
-				}
+			return nil, input.Errorf("%s: was made by vprof %s, and %s by %s; run the older ones again with one "+
+				"version", path, nameOf(h.Tool), filepath.Base(first), nameOf(s.Tool))
 		case h.Plan != s.Plan || h.Of != s.Of:
-			return nil,
-				&PlanError{
-					path,
-					fmt.Sprintf("is of another plan than %s: %s of %d units in %d shards, not %s of %d in %d; a "+
-						"folder holds one plan",
-						filepath.Base(first), h.Verb, h.Units, h.Of, s.Verb, s.Units, s.Of),
-				}
+			return nil, input.Errorf("%s: is of another plan than %s: %s of %d units in %d shards, not %s of %d in "+
+				"%d; a folder holds one plan", path, filepath.Base(first), h.Verb, h.Units, h.Of, s.Verb, s.Units, s.Of)
 		}
 		state := &s.states[h.Shard]
 		switch {

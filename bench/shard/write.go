@@ -26,21 +26,6 @@ func Hash(work any) (string, error) {
 	return hex.EncodeToString(sum[:16]), nil
 }
 
-// A PlanError says that a folder has shards of something else.
-type PlanError struct{ File, Reason string }
-
-func (e *PlanError) Error() string { return e.File + ": " + e.Reason }
-
-// Usage marks the error as bad input.
-func (*PlanError) Usage() bool { return true }
-
-// A BusyError says that another process works on the shard.
-type BusyError struct{ File string }
-
-func (e *BusyError) Error() string {
-	return e.File + ": another process is at work on this shard; wait for it, or end it"
-}
-
 // A File is a shard under way. It is not safe for concurrent use.
 type File struct {
 	header  Header
@@ -51,9 +36,8 @@ type File struct {
 }
 
 // Open goes on with a shard in a folder, which is made if it is not there, or begins
-// it. Nil says that the shard is whole already. The error is a [*PlanError] if the
-// folder has shards of another plan or of another version, a [*BusyError] if another
-// process is at work on the shard.
+// it. Nil says that the shard is whole already. The error means bad input if the
+// folder has shards of another plan or of another version; it is another error if a process is at work on the shard.
 func Open(dir string, h Header) (*File, error) {
 	h.Schema = Schema
 	h.From, h.To = Part{h.Shard, h.Of}.Range(h.Units)
@@ -76,19 +60,15 @@ func Open(dir string, h Header) (*File, error) {
 	return s, nil
 }
 
-// same tells whether a file of a header goes on as another.
+// same reports whether a file of a header goes on as another.
 func (h Header) same(path string, other Header) error {
 	switch {
 	case h.Tool != other.Tool:
-		return &PlanError{path, fmt.Sprintf("was made by vprof %s, this is %s; use another folder, or remove it",
-			nameOf(h.Tool), nameOf(other.Tool))}
+		return input.Errorf("%s: was made by vprof %s, this is %s; use another folder, or remove it", path,
+			nameOf(h.Tool), nameOf(other.Tool))
 	case h.Plan != other.Plan:
-		return &PlanError{
-			path,
-			fmt.Sprintf("is of another plan (%s of %d units, not %s of %d: other flags, files or models); use "+
-				"another folder, or remove it",
-				h.Verb, h.Units, other.Verb, other.Units),
-		}
+		return input.Errorf("%s: is of another plan (%s of %d units, not %s of %d: other flags, files or models); use "+
+			"another folder, or remove it", path, h.Verb, h.Units, other.Verb, other.Units)
 	}
 	return nil
 }
@@ -97,7 +77,7 @@ func (h Header) same(path string, other Header) error {
 // get to write to its end is cut off.
 func (s *File) resume() error {
 	if err := lock(s.f); err != nil {
-		return &BusyError{s.path + unfinished}
+		return fmt.Errorf("%s: another process is at work on this shard; wait for it, or end it", s.path+unfinished)
 	}
 	s.next = s.header.From
 	r := newReader(s.path+unfinished, s.f)
@@ -135,7 +115,7 @@ func (s *File) resume() error {
 	}
 }
 
-// ended tells whether a line is one that its writer did not get to write: without an
+// ended reports whether a line is one that its writer did not get to write: without an
 // end, or with something else where a disk was full or lost its power.
 func ended(err error) bool {
 	var damaged *input.FormatError

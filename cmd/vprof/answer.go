@@ -58,7 +58,7 @@ func (r request) line(verb string, flags *pflag.FlagSet) ([]string, error) {
 	return append(append(args, "--format=json", "--"), files...), nil
 }
 
-// requestable tells whether requests may have a flag.
+// requestable reports whether requests may have a flag.
 func requestable(flag *pflag.Flag) bool {
 	return !flag.Hidden && groupOf(flag) != models.GroupOutput &&
 		!slices.Contains([]string{helpAllFlag, "help", "json-request", "json-lines", "request"}, flag.Name)

@@ -218,7 +218,7 @@ func newHelpCmd() *cobra.Command {
 	}
 }
 
-// asksForAll tells whether a command line asks for the whole help.
+// asksForAll reports whether a command line asks for the whole help.
 func asksForAll(args []string) bool {
 	if i := slices.Index(args, "--"); i >= 0 {
 		args = args[:i]

@@ -234,7 +234,7 @@ func (f *applyFlags) paste(to io.Writer, s systems.System, v systems.Values) err
 	return err
 }
 
-// unwritable tells whether a lever, by its flag, cannot be written where it is to be written.
+// unwritable reports whether a lever, by its flag, cannot be written where it is to be written.
 func (f *applyFlags) unwritable(flag string) bool {
 	return f.apply && f.trainer != nil && len(f.pairs) == 0 && flag != "checkpointing" && !f.trainer.Turns(flag)
 }

@@ -248,7 +248,7 @@ type boardFlags struct {
 	flags             *pflag.FlagSet
 }
 
-// given tells whether the user named a board.
+// given reports whether the user named a board.
 func (f *boardFlags) given() bool {
 	return slices.ContainsFunc([]string{"gpu", "gpu-spec", "gpu-memory"}, f.flags.Changed)
 }

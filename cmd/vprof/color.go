@@ -35,7 +35,7 @@ func (c *colorChoice) Set(s string) error {
 // Type implements pflag.Value.
 func (*colorChoice) Type() string { return "when" }
 
-// colored tells whether tables on standard output are in color. NO_COLOR and a
+// colored reports whether tables on standard output are in color. NO_COLOR and a
 // dumb terminal turn it off, unless the command line insists.
 func (a *app) colored() bool {
 	switch a.color {
@@ -47,7 +47,7 @@ func (a *app) colored() bool {
 	return os.Getenv("NO_COLOR") == "" && a.interactive()
 }
 
-// interactive tells whether standard output is a terminal that can do more
+// interactive reports whether standard output is a terminal that can do more
 // than print.
 func (a *app) interactive() bool { return terminal(a.stdout) }
 

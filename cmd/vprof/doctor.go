@@ -16,7 +16,7 @@ import (
 // diagnosis is the result of "vprof doctor".
 type diagnosis struct {
 	Schema string `json:"schema"`
-	// Built tells whether this vprof can drive a GPU at all.
+	// Built reports whether this vprof can drive a GPU at all.
 	Built bool `json:"built_with_cuda"`
 	// Driver, NVML and CUDA are the versions found; empty where nothing was.
 	Driver  string `json:"driver,omitempty"`

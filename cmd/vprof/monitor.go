@@ -160,7 +160,7 @@ func (c ceiling) of(total int64) int64 {
 	return c.bytes
 }
 
-// exceeded tells whether a board was fuller than allowed at some moment since
+// exceeded reports whether a board was fuller than allowed at some moment since
 // the look before.
 func (c ceiling) exceeded(s monitor.Sample) bool {
 	return c.text != "" && s.Highest > c.of(s.Total)
@@ -238,7 +238,7 @@ func openNVML() (monitor.Session, error) {
 	return session, nil
 }
 
-// alive tells whether this machine has a process with a number.
+// alive reports whether this machine has a process with a number.
 func alive(pid int) bool {
 	p, err := os.FindProcess(pid)
 	if err != nil {

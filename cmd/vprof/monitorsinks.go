@@ -117,7 +117,7 @@ func regular(f *os.File) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// isLog tells whether a file is a log to be continued; an empty one is none.
+// isLog reports whether a file is a log to be continued; an empty one is none.
 func isLog(f *os.File, begins string) (bool, error) {
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
@@ -203,7 +203,7 @@ func serve(address string, e *monitor.Exporter) (net.Listener, error) {
 	return l, nil
 }
 
-// loopback tells whether an address is reached from this machine alone.
+// loopback reports whether an address is reached from this machine alone.
 func loopback(a net.Addr) bool {
 	tcp, ok := a.(*net.TCPAddr)
 	return ok && tcp.IP.IsLoopback()

@@ -126,7 +126,7 @@ func (w *watch) loop(ctx context.Context, done <-chan struct{}) error {
 	}
 }
 
-// follow tells whether a process belongs to the command.
+// follow reports whether a process belongs to the command.
 func (w *watch) follow(pid int) bool {
 	// Going through /proc takes its time.
 	if w.root != 0 && time.Since(w.fresh) > 200*time.Millisecond {

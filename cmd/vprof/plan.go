@@ -194,7 +194,7 @@ func (o *planOptions) run(ctx context.Context, here *job.Local, jobs [][]job.Job
 	return err
 }
 
-// nothingFits tells whether no batch of any plan fits its board.
+// nothingFits reports whether no batch of any plan fits its board.
 func nothingFits(plans report.Releases) bool {
 	for _, r := range plans {
 		if slices.ContainsFunc(r.Points, func(p report.Point) bool {

@@ -97,7 +97,7 @@ func (o *reportOptions) fill(ctx context.Context, p *page.Page, problem error, b
 	return nil
 }
 
-// isOf tells whether a record is of the case, whatever its batch size.
+// isOf reports whether a record is of the case, whatever its batch size.
 func isOf(r reference.Record, c report.Case) bool {
 	k := r.Case
 	k.Batch = 0

@@ -45,7 +45,7 @@ func TestEveryKindOfErrorHasItsExitCode(t *testing.T) {
 		exitNoGPU:       {noGPUError{"no driver", instead}},
 		exitUsage: {
 			usagef("no"), &models.UnknownModelError{}, &device.UnknownGPUError{}, &models.CaseError{},
-			&step.RefusedError{Err: errors.New("batch norm")}, &step.AllocConfError{Err: errors.New("key")},
+			&step.RefusedError{Err: errors.New("batch norm")}, input.Errorf("no such key"),
 			errors.Join(errors.New("other"), &input.FormatError{}),
 		},
 	} {

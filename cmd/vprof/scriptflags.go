@@ -22,10 +22,10 @@ import (
 // placeholder is what stands in a command for a value: {batch}, or a name of --set.
 var placeholder = regexp.MustCompile(`\{[A-Za-z_][\w.-]*\}`)
 
-// templated tells whether a command has a placeholder, and is therefore run and not read.
+// templated reports whether a command has a placeholder, and is therefore run and not read.
 func templated(words []string) bool { return slices.ContainsFunc(words, placeholder.MatchString) }
 
-// isRun tells whether a command is run and not read: it has a placeholder, or the verb's --run says so.
+// isRun reports whether a command is run and not read: it has a placeholder, or the verb's --run says so.
 func isRun(cmd *cobra.Command, words []string) bool {
 	run := cmd.Flags().Lookup("run")
 	return templated(words) || run != nil && run.Changed
@@ -104,7 +104,7 @@ func newBatchRuns(a *app, words, settings []string, board device.GPU) (*batchRun
 	return b, err
 }
 
-// try runs the command at a batch size, once, and tells whether it fits.
+// try runs the command at a batch size, once, and reports whether it fits.
 func (b *batchRuns) try(ctx context.Context, batch int) (bool, error) {
 	if fits, done := b.tried[batch]; done {
 		return fits, nil

@@ -174,7 +174,7 @@ func (f *caseFlags) has(a *app, setting string) bool {
 	return err == nil && slices.ContainsFunc(m.Settings, func(s models.Setting) bool { return s.Name == setting })
 }
 
-// onImages tells whether the user has the model trained on images, of which it takes any size.
+// onImages reports whether the user has the model trained on images, of which it takes any size.
 func (f *caseFlags) onImages(a *app) bool {
 	return f.has(a, trainers.ImageSize) && slices.ContainsFunc(f.settings.pairs, func(pair string) bool {
 		return strings.HasPrefix(pair, "images=") && pair != "images=0"

@@ -14,7 +14,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite golden files")
 
-// Updating tells whether the test run rewrites golden files.
+// Updating reports whether the test run rewrites golden files.
 func Updating() bool { return *update }
 
 // Equal fails the test unless the file at path holds got.

@@ -80,7 +80,19 @@ type usage interface {
 	Usage() bool
 }
 
-// Bad tells whether err, or an error that it wraps, means bad input.
+// Errorf is an error in words that means bad input. It wraps what %w names, as [fmt.Errorf] does.
+func Errorf(format string, args ...any) error { return wrong{fmt.Errorf(format, args...)} }
+
+// wrong is an error that means bad input, and nothing that a caller could tell apart from others.
+type wrong struct{ error }
+
+// Unwrap returns what the words are about.
+func (e wrong) Unwrap() error { return e.error }
+
+// Usage marks the error as bad input.
+func (wrong) Usage() bool { return true }
+
+// Bad reports whether err, or an error that it wraps, means bad input.
 func Bad(err error) bool {
 	var u usage
 	return errors.As(err, &u) && u.Usage()

@@ -106,7 +106,7 @@ type pickleError struct {
 
 func (e *pickleError) Error() string { return fmt.Sprintf("byte %d: %s", e.at, e.reason) }
 
-// Is tells whether a file that begins with head is a pickle of protocol 2 or newer.
+// Is reports whether a file that begins with head is a pickle of protocol 2 or newer.
 func Is(head []byte) bool { return len(head) > 1 && head[0] == 0x80 && head[1] <= 5 }
 
 // Read reads the one value of a pickle of protocol 2 to 5. Of dicts it keeps the

@@ -56,7 +56,7 @@ func Line(s string) string {
 	return Text(strings.NewReplacer("\r\n", " ", "\n", " ", "\t", " ").Replace(s))
 }
 
-// obeyed tells whether a terminal obeys a character. Bytes that are no UTF-8
+// obeyed reports whether a terminal obeys a character. Bytes that are no UTF-8
 // are among them: some terminals take 0x9b for the beginning of a command.
 func obeyed(r rune) bool {
 	return unicode.IsControl(r) && r != '\n' && r != '\t' ||

@@ -15,7 +15,7 @@ import (
 // A Process is a command at work.
 type Process struct {
 	cmd *exec.Cmd
-	// group tells whether the command has a process group of its own.
+	// group reports whether the command has a process group of its own.
 	group     bool
 	forwarded atomic.Bool
 	done      chan struct{}
@@ -70,7 +70,7 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 // Err is how the command ended, as [exec.Cmd.Wait] says it; after Done.
 func (p *Process) Err() error { return p.err }
 
-// Forwarded tells whether a signal was handed on.
+// Forwarded reports whether a signal was handed on.
 func (p *Process) Forwarded() bool { return p.forwarded.Load() }
 
 // End interrupts the command, and kills it if it has not ended after patience.

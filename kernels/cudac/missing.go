@@ -2,7 +2,7 @@
 
 package cudac
 
-// Available tells whether kernels can be run here.
+// Available reports whether kernels can be run here.
 const Available = false
 
 // Missing is what kernels would need.

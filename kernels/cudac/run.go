@@ -15,7 +15,7 @@ import (
 	"unsafe"
 )
 
-// Available tells whether kernels can be run here.
+// Available reports whether kernels can be run here.
 const Available = true
 
 // Missing is what kernels would need.

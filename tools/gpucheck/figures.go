@@ -60,12 +60,12 @@ type figure struct {
 	Impossible float64 `json:"impossible,omitempty"`
 }
 
-// reached tells whether the value is on the right side of its bar.
+// reached reports whether the value is on the right side of its bar.
 func (f figure) reached() bool {
 	return f.Value >= f.AtLeast && (f.AtMost == 0 || f.Value <= f.AtMost) && f.possible()
 }
 
-// possible tells whether a board can have the value.
+// possible reports whether a board can have the value.
 func (f figure) possible() bool { return f.Impossible == 0 || f.Value <= f.Impossible }
 
 func (f figure) bar() string {

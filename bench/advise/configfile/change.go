@@ -44,7 +44,7 @@ func Prepare(path string, edits []Edit) (Change, error) {
 	return c, nil
 }
 
-// Changed tells whether anything is to be written.
+// Changed reports whether anything is to be written.
 func (c Change) Changed() bool { return !bytes.Equal(c.Before, c.After) }
 
 // Diff is the change as a unified diff; empty if there is none.

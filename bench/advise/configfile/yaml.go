@@ -155,7 +155,7 @@ func (s *yamlSplice) entry(n *yaml.Node, key string) (*yaml.Node, error) {
 	return found, nil
 }
 
-// merges tells whether a mapping has a key by a merge (<<: *base); an entry of
+// merges reports whether a mapping has a key by a merge (<<: *base); an entry of
 // its own then takes precedence.
 func merges(n *yaml.Node, key string) bool {
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -221,7 +221,7 @@ func shown(n *yaml.Node) string {
 	return n.Value
 }
 
-// sameYAML tells whether the node has the value already.
+// sameYAML reports whether the node has the value already.
 func sameYAML(n *yaml.Node, value any) bool {
 	n = scalar(n)
 	switch v := value.(type) {

@@ -145,7 +145,7 @@ func (c *comparison) equal(a, b *yaml.Node) bool {
 	return true
 }
 
-// isAdded tells whether an entry is the keys, each within the one before it, with
+// isAdded reports whether an entry is the keys, each within the one before it, with
 // the value in the last.
 func (c *comparison) isAdded(entry []*yaml.Node) bool {
 	for i, key := range c.keys {

@@ -18,7 +18,7 @@ var beside = map[string][]string{
 	"amp":           {"bf16", "fp16", "precision", "mixed_precision"},
 }
 
-// Mapped tells whether pairs of "name=path" reach a name.
+// Mapped reports whether pairs of "name=path" reach a name.
 func Mapped(pairs []string, name string) bool {
 	return slices.ContainsFunc(pairs, func(pair string) bool { return strings.HasPrefix(pair, name+"=") })
 }

@@ -125,7 +125,7 @@ func Lookup(model string) (System, bool, error) {
 	return System{}, false, err
 }
 
-// Reads tells whether the project lets its users choose what the name says.
+// Reads reports whether the project lets its users choose what the name says.
 func (s System) Reads(name string) bool { return !slices.Contains(s.Unread, name) }
 
 // File is a file with the edits to make.

@@ -62,7 +62,7 @@ func checked(name, value string) string {
 	return ""
 }
 
-// matches tells whether the facts are as a rule says.
+// matches reports whether the facts are as a rule says.
 func (f facts) matches(when map[string]Any) bool {
 	for name, values := range when {
 		is := f[name].value

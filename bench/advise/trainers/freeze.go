@@ -35,7 +35,7 @@ const unnumbered = `^(?:[^.]*[^.0-9][^.]*(?:\.|$))+$`
 // mostLayers bounds the numbers of layers that are chosen and that models have.
 const mostLayers = 4096
 
-// freezes tells whether it takes the model's number of layers to say which parameters are
+// freezes reports whether it takes the model's number of layers to say which parameters are
 // trained.
 func (c *Config) freezes() bool { return c.facts["tuner"].value == "freeze" }
 

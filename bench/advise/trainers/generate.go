@@ -56,7 +56,7 @@ func (c *Config) generate() error {
 	return nil
 }
 
-// outdated tells whether answers may come from an earlier state of the model than the one
+// outdated reports whether answers may come from an earlier state of the model than the one
 // that learns from them: several steps do, or those that vLLM gives are weighed.
 func (c *Config) outdated() (bool, error) {
 	if c.facts["old"].value == "true" {

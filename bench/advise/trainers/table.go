@@ -221,7 +221,7 @@ func Named(trainer string) *Table {
 	return nil
 }
 
-// recognizes tells whether a document is the trainer's.
+// recognizes reports whether a document is the trainer's.
 func (t *Table) recognizes(d *document) bool {
 	return slices.ContainsFunc(t.Recognized, func(keys []string) bool {
 		for _, k := range keys {
@@ -235,7 +235,7 @@ func (t *Table) recognizes(d *document) bool {
 	})
 }
 
-// harmless tells whether a key, or a group that it is in, changes nothing.
+// harmless reports whether a key, or a group that it is in, changes nothing.
 func (t *Table) harmless(key string) bool {
 	return slices.ContainsFunc(t.Harmless, func(h string) bool {
 		if begins, ok := strings.CutSuffix(h, "*"); ok {
@@ -245,7 +245,7 @@ func (t *Table) harmless(key string) bool {
 	})
 }
 
-// holds tells whether some key of the table is inside the group.
+// holds reports whether some key of the table is inside the group.
 func (t *Table) holds(group string) bool {
 	for key := range t.Keys {
 		if strings.HasPrefix(key, group+".") {

@@ -21,7 +21,7 @@ type Values struct {
 	Levers map[string]string
 }
 
-// Turns tells whether the trainer has a key for a lever, which is given as the name of its
+// Turns reports whether the trainer has a key for a lever, which is given as the name of its
 // flag without dashes.
 func (c *Config) Turns(flag string) bool {
 	for lever := range c.table.Turned {
@@ -81,7 +81,7 @@ func (c *Config) Effective(gpus int) int {
 	return n
 }
 
-// Writable tells whether values can be written into the file; those of a command
+// Writable reports whether values can be written into the file; those of a command
 // line are pasted.
 func (c *Config) Writable() bool { return !c.doc.command }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/reference"
+	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/allocator"
 	"github.com/vprof/vprof/profiler/device"
@@ -47,7 +48,7 @@ type recorded struct {
 func (r recorded) Replay(ctx context.Context, allocConf string) (Outcome, error) {
 	conf, err := r.settings.Parse(allocConf)
 	if err != nil {
-		return Outcome{}, &step.AllocConfError{Err: err}
+		return Outcome{}, input.Errorf("%w", err)
 	}
 	run, err := step.Simulate(ctx, r.p, r.gpu, conf, 0)
 	if err != nil {

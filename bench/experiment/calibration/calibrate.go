@@ -14,6 +14,7 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
@@ -43,15 +44,16 @@ type Calibration struct {
 	Now   time.Time
 }
 
-// Run fits coefficients to the runs. The error is a [*MixError] for runs that
-// do not belong together, a [*ResidualError] for those that are not of their case, a
-// [*calibrate.ConditionError] for too few.
+// Run fits coefficients to the runs. Runs that do not belong together, or are not of their case, are an error that
+// means bad input, too few a [*calibrate.ConditionError].
 func (c *Calibration) Run(ctx context.Context) (*report.Calibration, *coefficients.Entry, error) {
 	if err := together(c.Runs, c.Pool); err != nil {
 		return nil, nil, err
 	}
 	if i := slices.IndexFunc(c.Runs, func(o Observed) bool { return o.OthersAssumed }); i >= 0 && !c.Force {
-		return nil, nil, &AssumedError{c.Runs[i].Label}
+		return nil, nil, input.Errorf("%s: what other processes held of the board was not known, so its device "+
+			"bytes may be theirs in part; run it where NVML answers (vprof doctor), or learn from it all the "+
+			"same with --force", c.Runs[i].Label)
 	}
 	gpu, err := device.Lookup(c.Runs[0].GPU)
 	if known := c.Runs[0].Known; err != nil && known.Name != "" {
@@ -91,17 +93,6 @@ func (c *Calibration) Run(ctx context.Context) (*report.Calibration, *coefficien
 	}
 	return c.report(entry, fitted), entry, nil
 }
-
-// An AssumedError says that of a run nobody told what other processes held of the board.
-type AssumedError struct{ Label string }
-
-func (e *AssumedError) Error() string {
-	return e.Label + ": what other processes held of the board was not known, so its device bytes may be theirs in " +
-		"part; run it where NVML answers (vprof doctor), or learn from it all the same with --force"
-}
-
-// Usage marks the error as bad input.
-func (*AssumedError) Usage() bool { return true }
 
 // setupKey identifies runs of the same case at different batch sizes.
 func setupKey(o Observed) models.Key {

@@ -1,10 +1,10 @@
 package calibration
 
 import (
-	"fmt"
 	"math"
 
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/planner/calibrate"
 )
@@ -21,39 +21,28 @@ const (
 	hiddenBytes = 128 << 20
 )
 
-// A ResidualError says that a run is not of the case that it is called.
-type ResidualError struct {
-	Label          string
-	What           string
-	Observed, Says int64
-	Bound          float64
-}
-
-func (e *ResidualError) Error() string {
-	return fmt.Sprintf("%s: %s are %s, and vprof says %s (%.0f %% off, %.0f %% may be): it is of another model, "+
+// tooFar says that a run is not of the case that it is called.
+func tooFar(label, what string, observed, says int64, bound float64) error {
+	return input.Errorf("%s: %s are %s, and vprof says %s (%.0f %% off, %.0f %% may be): it is of another model, "+
 		"batch size or setting, or has no whole step; --force learns from it nevertheless",
-		e.Label, e.What, bytesize.Format(e.Observed), bytesize.Format(e.Says),
-		100*residual(e.Observed, e.Says), 100*e.Bound)
+		label, what, bytesize.Format(observed), bytesize.Format(says), 100*residual(observed, says), 100*bound)
 }
-
-// Usage marks the error as bad input.
-func (*ResidualError) Usage() bool { return true }
 
 func residual(observed, says int64) float64 { return math.Abs(share(says, observed)) }
 
-// beyond tells whether a figure is further from what was seen than a bound.
+// beyond reports whether a figure is further from what was seen than a bound.
 func beyond(observed, says int64, bound float64) bool {
 	return observed > 0 && residual(observed, says) > bound && math.Abs(float64(says-observed)) > hiddenBytes
 }
 
-// ofCase finds runs whose replays are not theirs.
+// ofCase finds runs that differ too much from the replays of their case.
 func ofCase(seen []calibrate.Observation) error {
 	for _, o := range seen {
 		switch {
 		case beyond(o.Allocated, o.Sample.Allocated(), MaxReplay):
-			return &ResidualError{o.Label, "its allocated bytes", o.Allocated, o.Sample.Allocated(), MaxReplay}
+			return tooFar(o.Label, "its allocated bytes", o.Allocated, o.Sample.Allocated(), MaxReplay)
 		case beyond(o.Reserved, o.Sample.Reserved, MaxReplay) && o.Allocated == 0:
-			return &ResidualError{o.Label, "its reserved bytes", o.Reserved, o.Sample.Reserved, MaxReplay}
+			return tooFar(o.Label, "its reserved bytes", o.Reserved, o.Sample.Reserved, MaxReplay)
 		}
 	}
 	return nil
@@ -63,7 +52,7 @@ func ofCase(seen []calibrate.Observation) error {
 func ofOneKind(points []calibrate.Point) error {
 	for _, p := range points {
 		if beyond(p.Observed, p.After, MaxFitted) {
-			return &ResidualError{p.Label, "even after calibration its bytes", p.Observed, p.After, MaxFitted}
+			return tooFar(p.Label, "even after calibration its bytes", p.Observed, p.After, MaxFitted)
 		}
 	}
 	return nil

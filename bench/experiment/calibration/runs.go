@@ -37,8 +37,8 @@ type Observed struct {
 	Board     string
 	Stack     coefficients.Stack
 	Simulated bool
-	// OthersAssumed says that nobody told what others held of the board, so that Device may
-	// be theirs in part.
+	// OthersAssumed says that it is not known what other processes held of the board, so that Device may include
+	// their memory.
 	OthersAssumed bool
 	// Synthetic says that kernels of vprof's own ran in place of PyTorch's, which
 	// know nothing of what cuBLAS and cuDNN load.
@@ -236,18 +236,12 @@ func Apart(runs []Observed) [][]Observed {
 	return groups
 }
 
-// A MixError says that runs cannot be calibrated together, because they are of different
-// GPUs, models, software stacks or kinds.
-type MixError struct{ Of, A, B string }
-
-func (e *MixError) Error() string {
-	return fmt.Sprintf("runs of different %s: %s and %s; calibrate them apart", e.Of, e.A, e.B)
+// mixed says what differs in runs that cannot be calibrated together.
+func mixed(what, a, b string) error {
+	return input.Errorf("runs of different %s: %s and %s; calibrate them apart", what, a, b)
 }
 
-// Usage marks the error as bad input.
-func (*MixError) Usage() bool { return true }
-
-// together returns a [*MixError] for runs that cannot be calibrated together.
+// together returns an error for runs that cannot be calibrated together.
 func together(runs []Observed, pool bool) error {
 	if len(runs) == 0 {
 		return errors.New("there are no runs to learn from")
@@ -256,13 +250,13 @@ func together(runs []Observed, pool bool) error {
 	for _, r := range runs[1:] {
 		switch {
 		case r.GPU != first.GPU:
-			return &MixError{"GPUs", cmp.Or(first.Board, first.GPU), cmp.Or(r.Board, r.GPU)}
+			return mixed("GPUs", cmp.Or(first.Board, first.GPU), cmp.Or(r.Board, r.GPU))
 		case r.Stack != first.Stack:
-			return &MixError{"software stacks", first.Stack.String(), r.Stack.String()}
+			return mixed("software stacks", first.Stack.String(), r.Stack.String())
 		case r.Case.Model != first.Case.Model && !pool:
-			return &MixError{"models", first.Case.Model, r.Case.Model}
+			return mixed("models", first.Case.Model, r.Case.Model)
 		case r.Simulated != first.Simulated:
-			return &MixError{"kinds", "measured", "simulated"}
+			return mixed("kinds", "measured", "simulated")
 		}
 	}
 	return nil

@@ -102,8 +102,8 @@ type projection struct {
 	time    steptime.Estimate
 }
 
-// takes is how long what a claim about a case speaks of takes: a step, or those over its samples.
-func (o *projection) takes(c guides.Claim, k models.Case) steptime.Estimate {
+// duration is the time that a claim about a case is compared with: of a step, or of the steps over its samples.
+func (o *projection) duration(c guides.Claim, k models.Case) steptime.Estimate {
 	if c.Samples == 0 {
 		return o.time
 	}
@@ -131,7 +131,7 @@ func (a *answers) answer(ctx context.Context, c guides.Claim, gpu device.GPU) (*
 			return nil, err
 		}
 		if c.Of == guides.Time {
-			out.AddTime(report.Seconds(seen.takes(c, k)))
+			out.AddTime(report.Seconds(seen.duration(c, k)))
 			continue
 		}
 		value, share := seen.value(c), c.Of == guides.Trainable

@@ -18,7 +18,7 @@ func oneModel(as, bs []Amounts) bool {
 
 // changes are what makes one step the other, one after another: fields of the case, the batch size
 // and the board. Each costs what the device holds more once it is made beside those before it.
-// Costs are left out from the first that has no price, since those after it would not be theirs alone.
+// After the first change whose cost cannot be simulated none is given, since it would include that change's.
 func changes(a, b Amounts, price Price) []report.Change {
 	type state struct {
 		c     models.Case

@@ -34,7 +34,7 @@ type Amounts struct {
 	// Release is that of PyTorch, and Anyway the name of the step without it: steps
 	// of different releases are compared where each side is of one.
 	Release, Anyway string
-	// Script tells a run of a command, which is compared with another whatever their names are.
+	// Script says that it is a run of a command, which is compared with another whatever their names are.
 	Script bool
 	// Case is what was trained; without a model where the file does not say.
 	Case  models.Case

@@ -14,6 +14,7 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/internal/progress"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
@@ -47,14 +48,6 @@ const (
 	// fewest and most are the steps of an epoch that are replayed.
 	fewestSteps, mostSteps = 40, 5000
 )
-
-// A LengthError says that a model or a case cannot have lengths.
-type LengthError struct{ reason string }
-
-func (e *LengthError) Error() string { return e.reason }
-
-// Usage marks the error as bad input.
-func (*LengthError) Usage() bool { return true }
 
 // Run replays epochs over samples of different lengths on a simulated board, at a batch
 // size: the steps of each in one allocator, from the first on. Samples longer than what
@@ -100,16 +93,15 @@ func settingOf(m models.Model, name string) (models.Setting, error) {
 	}
 	switch {
 	case len(lengths) == 0:
-		return models.Setting{}, &LengthError{
-			fmt.Sprintf("the samples of %s have one size; lengths are of models that take sequences", m.Name),
-		}
+		return models.Setting{}, input.Errorf("the samples of %s have one size; lengths are of models that take "+
+			"sequences", m.Name)
 	case name != "":
-		return models.Setting{}, &LengthError{fmt.Sprintf("%s has no setting %q; its settings are %s", m.Name, name,
-			strings.Join(lengths, ", "))}
+		return models.Setting{}, input.Errorf("%s has no setting %q; its settings are %s", m.Name, name,
+			strings.Join(lengths, ", "))
 	}
 	return models.Setting{},
-		&LengthError{fmt.Sprintf("which setting of %s is the length of a sample? Write %s=FILE; its settings are %s",
-			m.Name, lengths[0], strings.Join(lengths, ", "))}
+		input.Errorf("which setting of %s is the length of a sample? Write %s=FILE; its settings are %s",
+			m.Name, lengths[0], strings.Join(lengths, ", "))
 }
 
 // An experiment is a Run in progress.
@@ -198,7 +190,7 @@ func (l *Lengths) batchOf(m models.Model, c models.Case, setting string, batch i
 }
 
 // Longest is the case with batches of the greatest length that usual epochs over the data set
-// have, at most the length that the case allows. The error is a [*LengthError].
+// have, at most the length that the case allows. The error means bad input.
 func (l *Lengths) Longest(m models.Model, c models.Case) (models.Case, error) {
 	setting, err := settingOf(m, l.Setting)
 	if err != nil {

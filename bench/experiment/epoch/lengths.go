@@ -117,7 +117,7 @@ func readLengths(name string, r io.Reader) ([]Count, error) {
 	return counts, nil
 }
 
-// heading tells whether a line has no number: "length,count".
+// heading reports whether a line has no number: "length,count".
 func heading(line string) bool { return !strings.ContainsAny(line, "0123456789") }
 
 // parseCount reads "512" or "512,1000"; a tab or a semicolon separates as well.

@@ -60,7 +60,7 @@ func (e *experiment) steps(batches int) int {
 	return (batches + e.microBatches - 1) / e.microBatches
 }
 
-// epoch replays the steps of an epoch on a board of its own.
+// epoch replays the steps of an epoch in an allocator of its own.
 func (e *experiment) epoch(ctx context.Context, conf allocator.Config, lengths []int64) (o outcome, err error) {
 	board, err := sim.New(e.gpu, e.options.Others)
 	if err != nil {

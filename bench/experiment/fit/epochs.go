@@ -13,7 +13,7 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 )
 
-// A quick look at an epoch tells most batches that do not get through it.
+// Bounds of the first, quick replay of an epoch, which finds most batches that run out of memory.
 const (
 	quickEpochs  = 4
 	quickActions = 8_000_000

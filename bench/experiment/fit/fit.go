@@ -60,7 +60,7 @@ type Search struct {
 	// Lengths are the lengths of the data set's samples, nil if all are alike: what is
 	// recommended gets through whole epochs over them. On one simulated board alone.
 	Lengths *epoch.Lengths
-	// Slots are shared with searches that run beside this one; nil if there are none.
+	// Slots are shared with searches that run at the same time; nil if there are none.
 	Slots Slots
 	// Progress is told how many configurations are done.
 	Progress progress.Func
@@ -238,7 +238,7 @@ func rank(f *report.Fit, stages []string) {
 	}
 }
 
-// plainer tells whether a choice is as fast as another, within a hundredth, and differs from
+// plainer reports whether a choice is as fast as another, within a hundredth, and differs from
 // it by a strategy with fewer options.
 func plainer(a, b *report.Choice) bool {
 	if a.Case.Strategy == nil || b.Case.Strategy == nil || a.SamplesPerSecond < 0.99*b.SamplesPerSecond {
@@ -296,7 +296,7 @@ func (s *Search) refuse(gpu device.GPU, c models.Case, cause error) (report.Choi
 	}, cause, nil
 }
 
-// own tells whether the case is trained as the model's authors do: with their precision,
+// own reports whether the case is trained as the model's authors do: with their precision,
 // settings, optimizer and checkpointing.
 func (s *Search) own(c models.Case) bool {
 	d, err := s.Model.Complete(s.Model.Default)

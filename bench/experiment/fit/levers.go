@@ -71,7 +71,7 @@ func Levered(m models.Model, c models.Case, fixed func(flag string) bool) []mode
 	return cases
 }
 
-// Turned tells whether a case has a lever that a search turns by a flag.
+// Turned reports whether a case has a lever that a search turns by a flag.
 func Turned(flag string, c *models.Case) bool {
 	return slices.ContainsFunc(turns(), func(t turn) bool { return t.flag == flag && t.is(c) })
 }

@@ -113,7 +113,7 @@ func leaders(f *report.Fit) []models.Case {
 // looked around: finer options seldom gain more than the rest.
 const nearlyAsFast = 0.9
 
-// better tells whether a choice trains faster than another, or needs less where neither fits.
+// better reports whether a choice trains faster than another, or needs less where neither fits.
 func better(a, b report.Choice) bool {
 	if n := cmp.Compare(a.SamplesPerSecond, b.SamplesPerSecond); n != 0 {
 		return n > 0

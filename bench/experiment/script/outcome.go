@@ -33,8 +33,8 @@ type Outcome struct {
 	fault  string // what Python said of a crash in native code
 }
 
-// Sizes counts sizes of workspaces: those that the library itself told, those that vprof's
-// rules gave, and those that nobody knows and that count as nothing.
+// Sizes counts sizes of workspaces: answers of the library itself, results of vprof's rules, and unknown ones, which
+// count as zero.
 type Sizes struct{ Asked, Modeled, Unknown int }
 
 // Failure is an allocation that the board had no room for.
@@ -160,14 +160,14 @@ func (o *Outcome) Kind() Kind {
 	return Fits
 }
 
-// enough tells whether vprof ended the training, which a program around it, such as a notebook's, may take for a
+// enough reports whether vprof ended the training, which a program around it, such as a notebook's, may take for a
 // failure.
 func (o *Outcome) enough() bool {
 	reason := o.End().Reason
 	return reason != "" && reason != "exit"
 }
 
-// supported tells whether there are stand-ins for the libraries of a release of CUDA.
+// supported reports whether there are stand-ins for the libraries of a release of CUDA.
 func supported(cuda string) bool {
 	major, _, _ := strings.Cut(cuda, ".")
 	return slices.Contains([]string{"12", "13"}, major)

@@ -15,5 +15,5 @@ func hostPeak(state *os.ProcessState) int64 {
 	return 0
 }
 
-// gone tells whether there is no process of a number.
+// gone reports whether there is no process of a number.
 func gone(pid int) bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }

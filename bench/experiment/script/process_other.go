@@ -7,5 +7,5 @@ import "os"
 // hostPeak is not known.
 func hostPeak(*os.ProcessState) int64 { return 0 }
 
-// gone is false: nobody knows.
+// gone is always false: this system does not say.
 func gone(int) bool { return false }

@@ -170,7 +170,7 @@ func configOf(sizes map[string][]int64) (cudnn.Config, error) {
 	return c, nil
 }
 
-// channelsLast tells whether the channels of a tensor lie side by side: its strides say so.
+// channelsLast reports whether the channels of a tensor lie side by side: its strides say so.
 func channelsLast(tensor string) bool {
 	dims, strides, _ := strings.Cut(tensor, ";s=")
 	d, err := numbers(dims)

@@ -8,12 +8,12 @@ package script
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"time"
 
+	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/internal/supervisor"
 	"github.com/vprof/vprof/profiler/device"
 )
@@ -55,22 +55,11 @@ type Command struct {
 	Told func(Event)
 }
 
-// A NotFoundError says that there is no such program.
-type NotFoundError struct{ Err error }
-
-func (e *NotFoundError) Error() string { return e.Err.Error() }
-
-// Unwrap returns what the system said.
-func (e *NotFoundError) Unwrap() error { return e.Err }
-
-// Usage tells that the input is wrong, and not vprof.
-func (*NotFoundError) Usage() bool { return true }
-
 // patience is how long a command has to end once it was interrupted.
 const patience = 10 * time.Second
 
 // Run runs the command to its end. That it fails is a result; the error is about what
-// stands around it, and a [*NotFoundError] if there is no such program.
+// stands around it, and means bad input if there is no such program.
 func Run(ctx context.Context, c Command) (*Outcome, error) {
 	room, err := openRoom()
 	if err != nil {
@@ -91,7 +80,7 @@ func Run(ctx context.Context, c Command) (*Outcome, error) {
 	began := time.Now()
 	p, err := supervisor.Start(cmd, c.Foreground)
 	if err != nil {
-		return nil, &NotFoundError{fmt.Errorf("cannot start %s: %w", c.Args[0], err)}
+		return nil, input.Errorf("cannot start %s: %w", c.Args[0], err)
 	}
 	log := newLog(room.path("events.jsonl"), c.told(server))
 	late := c.await(ctx, p, log)
@@ -108,7 +97,7 @@ func Run(ctx context.Context, c Command) (*Outcome, error) {
 	return o, errors.Join(o.readNative(room), o.readTrace())
 }
 
-// told hands events on, and tells the server which Python there is.
+// told passes events on, and the Python to the server that answers for cuDNN.
 func (c *Command) told(s *server) func(Event) {
 	return func(e Event) {
 		if e.Name == "torch" {
@@ -120,7 +109,7 @@ func (c *Command) told(s *server) func(Event) {
 	}
 }
 
-// await reads the log until the command has ended, and tells whether it was ended for
+// await reads the log until the command has ended, and reports whether it was ended for
 // want of time.
 func (c *Command) await(ctx context.Context, p *supervisor.Process, log *log) (late bool) {
 	var timeout <-chan time.Time

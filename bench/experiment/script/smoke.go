@@ -27,7 +27,7 @@ var moments = []struct {
 
 const trainingStep = "training step"
 
-// trains tells a phase of training from set-up, evaluation and saving.
+// trains reports whether a phase is training, not set-up, evaluation or saving.
 func trains(p report.Phase) bool {
 	return p.Step >= 0 && slices.Contains([]string{"forward", "backward", "optimizer"}, p.Name)
 }

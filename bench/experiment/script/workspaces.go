@@ -32,7 +32,7 @@ type server struct {
 	counted Sizes
 }
 
-// serve begins to answer questions about the board. Without stand-ins nobody asks.
+// serve begins to answer questions about the board, which only stand-ins ask.
 func (c *Command) serve(ctx context.Context, r *room) (*server, error) {
 	s := &server{
 		ctx: ctx, board: boardOf(c.Board), rules: stack.Default().Rules().Convolutions,

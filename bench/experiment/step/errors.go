@@ -6,22 +6,13 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// Refused tells whether an error says that the case cannot be trained, since PyTorch or the
+// Refused reports whether an error says that the case cannot be trained, since PyTorch or the
 // model refuses it. Other errors are failures.
 func Refused(err error) bool {
 	var refused *RefusedError
 	var impossible *models.CaseError
 	return errors.As(err, &refused) || errors.As(err, &impossible)
 }
-
-// An AllocConfError says that PyTorch would refuse the allocator settings.
-type AllocConfError struct{ Err error }
-
-func (e *AllocConfError) Error() string { return e.Err.Error() }
-func (e *AllocConfError) Unwrap() error { return e.Err }
-
-// Usage marks the error as bad input.
-func (*AllocConfError) Usage() bool { return true }
 
 // A RefusedError says that PyTorch would raise an error instead of running a
 // case, in its words.

@@ -78,7 +78,7 @@ func (s *Setup) Settled(ctx context.Context, t Trial) (*Result, error) {
 // mostSteps bounds how long a cache is given to settle.
 const mostSteps = 5
 
-// grows tells whether the last step of a run, of this number, has the cache grow.
+// grows reports whether the last step of a run, of this number, has the cache grow.
 func grows(r *replay.Run, last int) bool {
 	before := int64(0)
 	for step := -1; step < last; step++ {

@@ -19,7 +19,7 @@ type Evidence struct {
 	// Calibrated are coefficients that vprof calibrate has fitted; nil for none,
 	// which leaves the shipped defaults.
 	Calibrated *coefficients.Selection
-	// Missed, if not nil, is told of a board that Calibrated has no coefficients of.
+	// Missed, if not nil, is called for a board that Calibrated has no coefficients of.
 	Missed func(error)
 }
 

@@ -82,7 +82,7 @@ func withSpread(c *Course) *Course {
 }
 
 // Need is what a course needs of a budget at most, in bytes; [math.MaxInt64] if it does not get
-// through. Where nobody has said the loop, it is that of the loop that needs more.
+// through. Where no flag chose a loop, it is that of the loop that needs more.
 func (s *Setup) Need(ctx context.Context, gpu device.GPU, b planner.Budget, c *Course) (most int64, err error) {
 	if open := s.open(c); open != nil {
 		kept, err := open.Course(ctx, open.Trial(gpu, c.Training.trial.Batch), c.Validation)
@@ -107,7 +107,7 @@ func (s *Setup) Need(ctx context.Context, gpu device.GPU, b planner.Budget, c *C
 	return most, nil
 }
 
-// open is the setup with the loop that keeps the most of a step, nil where the loop is said or the
+// open is the setup with the loop that keeps the most of a step, nil where a loop was chosen or the
 // model returns the loss alone.
 func (s *Setup) open(c *Course) *Setup {
 	k, open := s.model.KeepingMost(s.c)
@@ -173,7 +173,7 @@ func (s *Safety) search(ctx context.Context, begin planner.Start, to int) *plann
 	}
 }
 
-// Safe tells whether a batch of a search is safe, from one, or from two if PyTorch refuses one.
+// Safe reports whether a batch of a search is safe, from one, or from two if PyTorch refuses one.
 func Safe(s *planner.Search, batch int) (bool, error) {
 	safe, _, err := safeAt(s, batch)
 	return safe, err

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/allocator"
 	"github.com/vprof/vprof/profiler/device"
@@ -22,8 +23,8 @@ type Setup struct {
 	recent *recent
 }
 
-// New completes a case of the model. The error is a [*models.CaseError] or an
-// [*AllocConfError].
+// New completes a case of the model. The error is a [*models.CaseError], or means that PyTorch would refuse the
+// allocator settings.
 func New(m models.Model, c models.Case, e Evidence) (*Setup, error) {
 	c, err := m.Complete(c)
 	if err != nil {
@@ -35,14 +36,13 @@ func New(m models.Model, c models.Case, e Evidence) (*Setup, error) {
 	}
 	conf, err := release.Allocator().Parse(c.AllocConf)
 	if err != nil {
-		return nil, &AllocConfError{err}
+		return nil, input.Errorf("%w", err)
 	}
 	return &Setup{model: m, c: c, conf: conf, evidence: e, reported: report.CaseOf(m, c), recent: &recent{}}, nil
 }
 
 // Of makes the setup of a report's case, of which the report holds everything. The error
-// is a [*models.UnknownModelError], a [*models.CaseError], an [*AllocConfError], or that
-// of a source of models.
+// is a [*models.UnknownModelError], that of [New], or that of a source of models.
 func Of(r *models.Registry, c report.Case, e Evidence) (*Setup, error) {
 	m, err := r.Of(c.Case, c.Description())
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 // gives. Where the board's memory lies within the estimate's interval, a replay on the board
 // decides, of which other processes hold some bytes: the case does not fit if the replay runs
 // out of memory, however wide the interval is, and is slow if the replay has to give cached
-// memory back. Where nobody has said the loop, the verdict is by the one that needs more.
+// memory back. Where no flag chose a loop, the verdict is that of the loop that needs more.
 func (s *Setup) Judge(ctx context.Context, e planner.Estimate, r *Result, others int64) (*report.Estimate, error) {
 	out := EstimateOf(e)
 	if out.Verdict == report.Tight {
@@ -25,7 +25,7 @@ func (s *Setup) Judge(ctx context.Context, e planner.Estimate, r *Result, others
 }
 
 // keepMost adds to the estimate of a trial what the loop needs that keeps the most of a step, and
-// its verdict if that is worse. Where the loop is said, or the model returns the loss alone, there is nothing to add.
+// its verdict if that is worse. Where a loop was chosen, or the model returns the loss alone, there is nothing to add.
 func (s *Setup) keepMost(ctx context.Context, out *report.Estimate, r *Result, others int64) error {
 	c, open := s.model.KeepingMost(s.c)
 	if !open || r.Facts.Outputs == 0 {

@@ -59,7 +59,7 @@ func unsafe(
 	return report.Reason(why), err
 }
 
-// complete adds to a point with an estimate what a trial tells besides: claims of guides,
+// complete adds to a point with an estimate what else a trial shows: claims of guides,
 // answered convolutions, and what other settings would need.
 func complete(ctx context.Context, s *step.Setup, gpu device.GPU, r *step.Result, p *report.Point) (err error) {
 	p.Claims, p.Workspaces = claims.Of(s, gpu, p.Batch), step.WorkspacesOf(r.Facts)

@@ -117,7 +117,7 @@ func (w *sweeper) resume() error {
 	}
 	slices.SortStableFunc(now.Points, func(a, b report.Point) int { return cmp.Compare(a.Batch, b.Batch) })
 	if len(now.Points) > 0 {
-		// Unless a batch size is left to record, nothing else tells of them.
+		// They are reported nowhere else, unless a batch size is left to record.
 		now.Parameters, now.Coefficients = old.Parameters, slices.Clone(old.Coefficients)
 		now.Largest = old.Largest
 	}

@@ -161,15 +161,11 @@ type Engine struct{ Folder *fleet.Folder }
 
 var _ fleet.Engine = (*Engine)(nil)
 
-// A MissingError says that this machine has no kubectl.
-type MissingError struct{}
-
-func (*MissingError) Error() string {
-	return "there is no kubectl on this machine; without --apply the manifests are printed, to be applied elsewhere"
+// noKubectl says that this machine has no kubectl.
+func noKubectl() error {
+	return input.Errorf("there is no kubectl on this machine; without --apply the manifests are printed, to be " +
+		"applied elsewhere")
 }
-
-// Usage marks the error as bad input.
-func (*MissingError) Usage() bool { return true }
 
 // kubectl runs a command in the namespace of the fleet.
 func (e *Engine) kubectl(ctx context.Context, stdin []byte, args ...string) ([]byte, error) {
@@ -183,7 +179,7 @@ func (e *Engine) kubectl(ctx context.Context, stdin []byte, args ...string) ([]b
 	err := cmd.Run()
 	switch {
 	case errors.Is(err, exec.ErrNotFound):
-		return nil, &MissingError{}
+		return nil, noKubectl()
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case err != nil:
@@ -196,7 +192,7 @@ func (e *Engine) kubectl(ctx context.Context, stdin []byte, args ...string) ([]b
 // Check implements [fleet.Engine].
 func (e *Engine) Check(context.Context) error {
 	if _, err := exec.LookPath("kubectl"); err != nil {
-		return &MissingError{}
+		return noKubectl()
 	}
 	return nil
 }
@@ -241,7 +237,7 @@ type status struct {
 	} `json:"conditions"`
 }
 
-// over tells whether the Job has ended.
+// over reports whether the Job has ended.
 func (s status) over() bool {
 	for _, c := range s.Conditions {
 		if c.Status == "True" && (c.Type == "Complete" || c.Type == "Failed") {

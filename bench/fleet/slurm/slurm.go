@@ -18,6 +18,7 @@ import (
 	"unicode"
 
 	"github.com/vprof/vprof/bench/fleet"
+	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/internal/nearest"
 )
 
@@ -35,16 +36,11 @@ type CommandError struct{ Command, Reason string }
 
 func (e *CommandError) Error() string { return e.Command + ": " + e.Reason }
 
-// A MissingError says that this machine does not have Slurm.
-type MissingError struct{ Command string }
-
-func (e *MissingError) Error() string {
-	return fmt.Sprintf("there is no %s on this machine; run the fleet where jobs are submitted, on a login node",
-		e.Command)
+// missing says that this machine does not have a command of Slurm.
+func missing(command string) error {
+	return input.Errorf("there is no %s on this machine; run the fleet where jobs are submitted, on a login node",
+		command)
 }
-
-// Usage marks the error as bad input.
-func (*MissingError) Usage() bool { return true }
 
 // run runs a command of Slurm and returns what it prints.
 func run(ctx context.Context, stdin, name string, args ...string) (string, error) {
@@ -55,7 +51,7 @@ func run(ctx context.Context, stdin, name string, args ...string) (string, error
 	err := cmd.Run()
 	switch {
 	case errors.Is(err, exec.ErrNotFound):
-		return "", &MissingError{name}
+		return "", missing(name)
 	case ctx.Err() != nil:
 		return "", ctx.Err()
 	case err != nil:
@@ -65,26 +61,11 @@ func run(ctx context.Context, stdin, name string, args ...string) (string, error
 	return strings.TrimSpace(out.String()), nil
 }
 
-// A PartitionError says that there is no partition of a name.
-type PartitionError struct {
-	Board, Name string
-	There       []string
-}
-
-func (e *PartitionError) Error() string {
-	near := nearest.Hint(e.Name, e.There, 3)
-	return fmt.Sprintf("board %s: there is no partition %q%s (sinfo lists %s); name it with partition:", e.Board,
-		e.Name, near, strings.Join(e.There, ", "))
-}
-
-// Usage marks the error as bad input.
-func (*PartitionError) Usage() bool { return true }
-
-// Here finds out whether this machine has Slurm's commands. The error is a [*MissingError].
+// Here finds out whether this machine has Slurm's commands.
 func Here() error {
 	for _, name := range []string{"sbatch", "squeue", "scancel"} {
 		if _, err := exec.LookPath(name); err != nil {
-			return &MissingError{name}
+			return missing(name)
 		}
 	}
 	return nil
@@ -102,7 +83,8 @@ func (e *Engine) Check(ctx context.Context) error {
 	there := slices.Compact(slices.Sorted(slices.Values(strings.Fields(out))))
 	for _, b := range e.Folder.Boards {
 		if !slices.Contains(there, b.Partition) {
-			return &PartitionError{b.GPU, b.Partition, there}
+			return input.Errorf("board %s: there is no partition %q%s (sinfo lists %s); name it with partition:", b.GPU,
+				b.Partition, nearest.Hint(b.Partition, there, 3), strings.Join(there, ", "))
 		}
 		if _, err := e.Script(b, []int{0}, nil); err != nil {
 			return err
@@ -166,17 +148,6 @@ func (e *Engine) Start(ctx context.Context, b fleet.BoardTasks, tasks []int, avo
 	return errors.Join(err, f.Close())
 }
 
-// An OptionError is a value that no line of #SBATCH can hold.
-type OptionError struct{ Option, Value string }
-
-func (e *OptionError) Error() string {
-	return fmt.Sprintf("#SBATCH --%s=%q: Slurm reads no quotes, backslashes and line ends in it; use another name",
-		e.Option, e.Value)
-}
-
-// Usage marks the error as bad input.
-func (*OptionError) Usage() bool { return true }
-
 // option is a line of #SBATCH as sbatch reads it: blanks and comments end a value that is
 // not quoted. It is empty without a value.
 func option(name, value string) (string, error) {
@@ -186,14 +157,15 @@ func option(name, value string) (string, error) {
 	case strings.ContainsFunc(value, func(r rune) bool {
 		return unicode.IsControl(r) || strings.ContainsRune("\"'\\", r)
 	}):
-		return "", &OptionError{name, value}
+		return "", input.Errorf("#SBATCH --%s=%q: Slurm reads no quotes, backslashes and line ends in it; use "+
+			"another name", name, value)
 	case strings.ContainsAny(value, " #"):
 		value = `"` + value + `"`
 	}
 	return "#SBATCH --" + name + "=" + value + "\n", nil
 }
 
-// Script is the batch script of some tasks of a board. The error is an [*OptionError].
+// Script is the batch script of some tasks of a board.
 func (e *Engine) Script(b fleet.BoardTasks, tasks []int, avoid []string) (string, error) {
 	c, s := e.Folder.Config, e.Folder.Config.Slurm
 	dir := e.Folder.Path(b)

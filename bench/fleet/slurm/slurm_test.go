@@ -11,6 +11,7 @@ import (
 
 	"github.com/vprof/vprof/bench/fleet"
 	"github.com/vprof/vprof/internal/golden"
+	"github.com/vprof/vprof/internal/input"
 )
 
 const config = `name: lab
@@ -66,12 +67,11 @@ func TestOptionsOfSbatchStayOptions(t *testing.T) {
 		e := engine(t, config)
 		e.Folder.Config.Slurm.Account = value
 		_, err := e.Script(e.Folder.Boards[0], []int{0}, nil)
-		var wrong *OptionError
-		require.ErrorAs(t, err, &wrong)
+		require.True(t, input.Bad(err))
 		e = engine(t, config)
 		e.Folder.Dir = "/shared/" + value
 		_, err = e.Script(e.Folder.Boards[0], []int{0}, nil)
-		require.ErrorAs(t, err, &wrong)
+		require.True(t, input.Bad(err))
 	}
 	e := engine(t, config)
 	e.Folder.Dir = "/shared/100% #1"

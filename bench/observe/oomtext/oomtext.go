@@ -82,7 +82,7 @@ var (
 	prefix = regexp.MustCompile(`(?m)^\[rank[0-9]+\]: ?`)
 )
 
-// Is tells whether a text has such an error in it.
+// Is reports whether a text has such an error in it.
 func Is(text []byte) bool {
 	return slices.ContainsFunc(wordings, func(w string) bool { return bytes.Contains(text, []byte(w)) })
 }

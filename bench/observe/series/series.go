@@ -57,7 +57,7 @@ func (p Process) String() string {
 	return fmt.Sprintf("process %d (%s)", p.PID, p.Name)
 }
 
-// Is tells whether a file that begins with head looks like a log of memory.
+// Is reports whether a file that begins with head looks like a log of memory.
 func Is(head []byte) bool {
 	first, _, _ := bytes.Cut(head, []byte("\n"))
 	return formatOf(first) != nil

@@ -48,10 +48,10 @@ type Block struct {
 	Frames    []Frame
 }
 
-// InUse tells whether a tensor has the block.
+// InUse reports whether a tensor has the block.
 func (b Block) InUse() bool { return b.State == "active_allocated" }
 
-// Free tells whether the block could be given to a tensor.
+// Free reports whether the block could be given to a tensor.
 func (b Block) Free() bool { return b.State == "inactive" }
 
 // Frame is a line of the stack at which a block was allocated.
@@ -81,7 +81,7 @@ type Failure struct {
 // String is where it was asked for; see [Block.String].
 func (f Failure) String() string { return Block{Frames: f.Frames}.String() }
 
-// Is tells whether a file that begins with head is a pickle of protocol 2 or
+// Is reports whether a file that begins with head is a pickle of protocol 2 or
 // newer, as snapshots are.
 func Is(head []byte) bool { return pickle.Is(head) }
 

@@ -100,7 +100,7 @@ func (k Conditions) Over(c models.Case) models.Case {
 	return c
 }
 
-// hold tells whether the conditions hold for a complete case of the model on a board.
+// hold reports whether the conditions hold for a complete case of the model on a board.
 func (k Conditions) hold(m models.Model, c models.Case, gpu string) bool {
 	said, err := m.Complete(k.Over(m.Default))
 	if err != nil || k.Compile || !k.Batch.Holds(c.Batch) || k.GPU != "" && k.GPU != gpu {

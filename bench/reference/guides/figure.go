@@ -109,7 +109,7 @@ func (s *Span) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// Holds tells whether a batch size is one of the range.
+// Holds reports whether a batch size is one of the range.
 func (r Range) Holds(batch int) bool { return r.From <= batch && batch <= r.To }
 
 // String writes the range as it is read.

@@ -108,7 +108,7 @@ func (q Quantity) Component() (planner.Component, bool) {
 	return 0, false
 }
 
-// Total tells whether the quantity is all that a training step needs: what
+// Total reports whether the quantity is all that a training step needs: what
 // tables show beside the estimate of the whole.
 func (q Quantity) Total() bool { return q == Device || q == Allocated }
 
@@ -138,7 +138,7 @@ func (c Claim) Says() string {
 	return c.Figure.Text
 }
 
-// About tells whether the claim is about a model.
+// About reports whether the claim is about a model.
 func (c Claim) About(model string) bool { return slices.Contains(c.Models, model) }
 
 // check finds what makes no sense.
