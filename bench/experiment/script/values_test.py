@@ -29,7 +29,7 @@ class ValuesTest(unittest.TestCase):
     def setUp(self):
         self.host = values.Host.__new__(values.Host)
         self.host.torch, self.host.library, self.host.generator = torch, Library(), torch.Generator()
-        self.host.whole, self.host.telling = {torch.bool, torch.int64}, False
+        self.host.whole, self.host.telling, self.host.readings = {torch.bool, torch.int64}, False, 0
 
     def test_whole_results_are_computed(self):
         mask = torch.tensor([True, False, True])
@@ -59,6 +59,28 @@ class ValuesTest(unittest.TestCase):
         out = torch.tensor(False)
         with unittest.mock.patch.object(torch.Tensor, "is_cuda", True), unittest.mock.patch.object(self.host, "mark"):
             self.assertTrue(self.host.asserted(lambda tensor: out)(torch.zeros(2)))
+
+    def test_unknown_numbers_that_are_read_are_positive_and_fall(self):
+        self.host.level = lambda tensor: values.NOTHING
+        run = self.host.read(None, lambda keys, x: x.item())
+        first, second, third = (run(None, torch.tensor(x)) for x in (0.0, float("nan"), 3.0))
+        self.assertTrue(1 > first > second > 0)
+        self.assertEqual(third, 3)
+
+    def test_lbfgs_has_not_come_to_its_end(self):
+        self.host.level = lambda tensor: values.NOTHING
+        dot, lbfgs, calls = torch.Tensor.dot, sys.modules["torch.optim.lbfgs"], []
+        product = self.host.product(None, lambda keys, x, y: dot(x, y))
+        for search, evaluations in (None, 20), ("strong_wolfe", 21):
+            p = torch.nn.Parameter(torch.zeros(3))
+            p.grad = torch.zeros(3)  # by which it would end at once
+            optimizer = torch.optim.LBFGS([p], line_search_fn=search)
+            calls.clear()
+            with unittest.mock.patch.object(torch.Tensor, "dot", lambda x, y: product(None, x, y)), \
+                    unittest.mock.patch.object(lbfgs, "_strong_wolfe", self.host.accepting(lbfgs._strong_wolfe)):
+                self.host.descending(torch.optim.LBFGS.step)(optimizer, lambda: calls.append(1) or 0.0)
+            self.assertEqual((len(calls), len(optimizer.state[p]["old_dirs"])), (evaluations, 19))
+            self.assertEqual(optimizer.param_groups[0]["tolerance_change"], 1e-9)
 
     def test_large_ones_stay(self):
         run = self.host.result(aten.eq.Scalar, idle(lambda x, y: torch.zeros(1, dtype=torch.bool).expand(values.MOST + 1)))

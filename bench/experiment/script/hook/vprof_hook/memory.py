@@ -33,6 +33,8 @@ class Memory:
         cuda = self.torch.cuda
         self.used = True
         cuda.memory._record_memory_history(enabled="all", context="alloc", stacks="python", max_entries=sys.maxsize)
+        # What the script turns on is on, and is not turned off: a snapshot of its own holds all that was recorded.
+        self.torch._C._cuda_record_memory_history = lambda *_, **__: None
         self.read, self.reset = self.torch._C._cuda_memoryStats, self.torch._C._cuda_resetPeakMemoryStats
         self.torch._C._cuda_memoryStats = self.stats_of_script
         self.torch._C._cuda_resetPeakMemoryStats = self.reset_of_script

@@ -10,6 +10,9 @@ wrote others. The storage of each tensor remembers how much of it is known.
 
 import contextlib
 import ctypes
+import functools
+import importlib
+import math
 import os
 import sys
 import warnings
@@ -68,7 +71,11 @@ def compute(torch):
             host.override(name, with_numbers)
     host.override("_local_scalar_dense", host.read)
     host.override("_coalesce", host.coalesced, key="SparseCUDA")
+    host.override("dot", host.product)
     torch._is_all_true = host.asserted(torch._is_all_true)
+    optimizers = importlib.import_module("torch.optim.lbfgs")
+    optimizers.LBFGS.step = host.descending(optimizers.LBFGS.step)
+    optimizers._strong_wolfe = host.accepting(optimizers._strong_wolfe)
 
 
 def compute_detection(_torchvision):
@@ -95,6 +102,8 @@ class Host:
         self.whole = {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
         self.generator = torch.Generator().manual_seed(0)
         self.telling = False
+        self.descends = False  # while L-BFGS steps
+        self.readings = 0
         self.lines = set()
 
     def override(self, name, with_numbers, namespace="aten", key="CUDA"):
@@ -235,7 +244,7 @@ class Host:
         return holds
 
     def read(self, _op, kernel):
-        """A number that the script reads: finite, and noted if it is true or false and nobody knows it."""
+        """A number that the script reads: positive where nobody knows it; noted if it is true or false."""
 
         def run(keys, tensor):
             number = kernel(keys, tensor)
@@ -243,7 +252,44 @@ class Host:
                 return number
             if isinstance(number, bool):
                 self.guessed()
-            return 0.0 if isinstance(number, float) and number - number != 0 else number
+            if isinstance(number, float) and (number == 0 or number - number != 0):
+                # Scripts divide by losses and take their logarithms; loops that wait for a small one end.
+                self.readings += 1
+                return max(0.9 ** self.readings, 1e-30)
+            return number
+
+        return run
+
+    # L-BFGS goes by gradients, which nobody knows: it has not come to its end yet, keeps each direction as one of
+    # positive curvature, and its line search takes the first step.
+
+    def descending(self, step):
+        @functools.wraps(step)
+        def wrapped(optimizer, *args, **kwargs):
+            group = optimizer.param_groups[0]
+            tolerances = {key: group[key] for key in ("tolerance_grad", "tolerance_change")}
+            group.update(dict.fromkeys(tolerances, -math.inf))
+            self.descends = True
+            try:
+                return step(optimizer, *args, **kwargs)
+            finally:
+                self.descends = False
+                group.update(tolerances)
+
+        return wrapped
+
+    def accepting(self, search):
+        def wrapped(objective, x, t, d, _loss, gradient, _slope, **options):
+            return search(objective, x, t, d, math.inf, gradient, -math.inf, **options)
+
+        return wrapped
+
+    def product(self, _op, kernel):
+        def run(keys, *args):
+            out = kernel(keys, *args)
+            if self.descends and self.known(*args) < ALL:
+                self.write(out, self.torch.ones((), dtype=out.dtype))
+            return out
 
         return run
 
