@@ -82,6 +82,14 @@ class ValuesTest(unittest.TestCase):
             self.assertEqual((len(calls), len(optimizer.state[p]["old_dirs"])), (evaluations, 19))
             self.assertEqual(optimizer.param_groups[0]["tolerance_change"], 1e-9)
 
+    def test_memory_that_nobody_wrote_is_zeros(self):
+        stale = torch.ones(2)
+        with unittest.mock.patch.object(torch.Tensor, "is_cuda", True):
+            self.assertEqual(self.host.seen([stale])[0].tolist(), [0, 0])
+            self.host.blank(stale)
+            self.assertEqual(self.host.seen(stale).data_ptr(), stale.data_ptr())
+        self.assertEqual(stale.tolist(), [0, 0])
+
     def test_large_ones_stay(self):
         run = self.host.result(aten.eq.Scalar, idle(lambda x, y: torch.zeros(1, dtype=torch.bool).expand(values.MOST + 1)))
         self.assertFalse(run(None, torch.zeros(1).expand(values.MOST + 1), 0).any())

@@ -157,9 +157,11 @@ class Host:
             if overwrites and not whole:
                 known = min(known, max(self.known(out), SOME))
             if self.is_small(out, args, known):
+                self.blank(out)
                 self.computed(op, args, kwargs)
             else:
                 known = NOTHING
+                self.note_copy(out, args)
             self.mark(out, known)
             return out
 
@@ -252,7 +254,7 @@ class Host:
                 return number
             if isinstance(number, bool):
                 self.guessed()
-            if isinstance(number, float) and (number == 0 or number - number != 0):
+            if isinstance(number, float) and (number == 0 or number - number != 0 or not self.is_written(tensor)):
                 # Scripts divide by losses and take their logarithms; loops that wait for a small one end.
                 self.readings += 1
                 return max(0.9 ** self.readings, 1e-30)
@@ -294,9 +296,12 @@ class Host:
         return run
 
     def seen_by_host(self, out, args):
-        """What the script copies to the host: finite where nobody knows it."""
+        """What the script copies to the host: zeros where nobody wrote anything, and finite where nobody knows it."""
         if out.is_floating_point() and out.numel() <= MOST and self.known(*args[1:]) < ALL:
-            self.torch.nan_to_num_(out, 0.0, 0.0, 0.0)
+            if all(self.is_written(t) for t in self.tensors(args[1:])):
+                self.torch.nan_to_num_(out, 0.0, 0.0, 0.0)
+            else:
+                out.zero_()
         return out
 
     def guessed(self):
@@ -356,6 +361,27 @@ class Host:
             elif isinstance(a, (list, tuple)):
                 yield from self.tensors(a)
 
+    def is_written(self, tensor):
+        """Tells whether the memory of a tensor holds more than what was there before: unknown floating-point numbers are zeros."""
+        if not tensor.is_cuda or tensor.dtype in self.whole:
+            return True
+        try:
+            return hasattr(tensor.untyped_storage(), "vprof")
+        except (RuntimeError, NotImplementedError):  # a tensor without storage
+            return True
+
+    def note_copy(self, out, args):
+        """PyTorch itself copies from the host what is too large to be computed with."""
+        if not self.is_written(out) and not self.in_backward() and any(t.is_cpu and t.dim() for t in self.tensors(args[1:])):
+            out.untyped_storage().vprof = NOTHING
+
+    def blank(self, out):
+        """Makes the memory of a tensor that is about to be written zeros."""
+        storage = out.untyped_storage()
+        if not self.is_written(out) and not self.in_backward():
+            ctypes.memset(storage.data_ptr(), 0, min(storage.nbytes(), 4 * MOST))
+            storage.vprof = NOTHING
+
     # Numbers.
 
     def is_small(self, out, args, known):
@@ -378,7 +404,9 @@ class Host:
 
     def seen(self, value):
         if isinstance(value, self.torch.Tensor):
-            return self.view(value) if value.is_cuda else value
+            if not value.is_cuda:
+                return value
+            return self.view(value) if self.is_written(value) else self.torch.zeros((), dtype=value.dtype).expand(value.shape)
         if isinstance(value, (list, tuple)):
             return type(value)(self.seen(v) for v in value)
         return value
