@@ -17,8 +17,8 @@ for file in "$here"/*.c; do
 done
 $CC -shared -Wl,-soname,libvprof_gpu.so -Wl,-s -o "$out/libvprof_gpu.so" "$work"/*.o -pthread -ldl
 case $cuda in
-  12) own="libcudart.so.12 libcublas.so.12 libcublasLt.so.12 libcufft.so.11 libcusolver.so.11 libcupti.so.12" ;;
-  13) own="libcudart.so.13 libcublas.so.13 libcublasLt.so.13 libcufft.so.12 libcusolver.so.12 libcupti.so.13" ;;
+  12) own="libcudart.so.12 libcublas.so.12 libcublasLt.so.12 libcufft.so.11 libcusolver.so.11 libcupti.so.12 libnvrtc.so.12" ;;
+  13) own="libcudart.so.13 libcublas.so.13 libcublasLt.so.13 libcufft.so.12 libcusolver.so.12 libcupti.so.13 libnvrtc.so.13" ;;
 esac
 echo 'extern int vprof_empty; int vprof_empty;' >"$work/empty.c"
 for soname in $own libcusparse.so.12 libcudnn.so.9 libnccl.so.2 libcufile.so.0 libcusparseLt.so.0 \

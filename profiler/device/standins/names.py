@@ -12,7 +12,7 @@ import pathlib, re, subprocess, sys
 TABLE = pathlib.Path(__file__).with_name("source") / "names.inc"
 # What is exported as data, and so not in the table.
 DATA = {"nvshmem_selected_device_transport"}
-PREFIX = r"(?:__cuda|cuda|cublas(?:Lt)?|cudnn|cufft(?:Xt)?|cusparse(?:Lt)?|cusolver|nccl|cupti|cuFile|nvml|nvshmem\w*|cu)[A-Z_a-z]\w*"
+PREFIX = r"(?:__cuda|cuda|cublas(?:Lt)?|cudnn|cufft(?:Xt)?|cusparse(?:Lt)?|cusolver|nccl|cupti|cuFile|nvml|nvrtc|nvshmem\w*|cu)[A-Z_a-z]\w*"
 OUT_SIZES = {"size_t": 8, "int": 4, "unsigned": 4, "int64_t": 8, "uint64_t": 8, "int32_t": 4, "uint32_t": 4, "long long": 8}
 FLOATS = {"float", "double", "cuComplex", "cuDoubleComplex", "cufftReal", "cufftDoubleReal"}
 

@@ -31,8 +31,12 @@ def load():
         return  # PyTorch finds no GPU then, which vprof reports
     tell_versions()
     os.environ["TRITON_LIBCUDA_PATH"] = folder
+    compiles = installed("nvidia-cuda-nvrtc")
+    if not compiles:
+        os.environ["USE_PYTORCH_KERNEL_CACHE"] = "0"  # in which the stand-in's empty kernels would stay
     for name in sorted(os.listdir(folder)):
-        ctypes.CDLL(os.path.join(folder, name), ctypes.RTLD_GLOBAL)
+        if not compiles or "nvrtc" not in name:
+            ctypes.CDLL(os.path.join(folder, name), ctypes.RTLD_GLOBAL)
 
 
 def cuda_of_torch():
