@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"math"
 
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
@@ -42,7 +41,11 @@ type trial struct {
 	result *step.Result
 	// need is what must be within the budget: the most at any point of training.
 	need int64
-	// run is the replay as reports have it; nil of several boards.
+	// alone is the need of one board by itself.
+	alone int64
+	// course is what the trial came to, until it is complete.
+	course *step.Course
+	// run is the replay as reports have it; nil of several boards, and before the trial is complete.
 	run *report.Run
 	// sizes are what communication depends on, of several boards.
 	sizes parallel.Model
@@ -121,8 +124,8 @@ func (q *batchSearch) largest(ctx context.Context, accumulate int) (int, error) 
 		if err != nil {
 			return 0, err
 		}
-		if t.run != nil && t.run.Strained() {
-			return math.MaxInt64, nil
+		if t.need <= q.budget.Limit() && t.run != nil && t.run.Strained() {
+			return q.budget.Limit() + 1, nil
 		}
 		return t.need, nil
 	}
@@ -159,30 +162,51 @@ func (q *batchSearch) try(ctx context.Context, batch, accumulate int) (*trial, e
 	if err != nil {
 		return nil, err
 	}
-	r := course.Training
-	t := &trial{result: r}
-	if t.Estimate, err = setup.Estimate(q.gpu, r.Sample()); err != nil {
+	t := &trial{result: course.Training, course: course}
+	if t.alone, err = setup.Need(ctx, q.gpu, q.budget, course); err != nil {
 		return nil, err
 	}
-	if t.need, err = setup.Need(ctx, q.gpu, q.budget, course); err != nil {
-		return nil, err
-	}
-	if q.parallel.GPUs > 1 {
-		// The replay was of one board alone.
-		t.sizes = sizesOf(r, t.Estimate)
-		alone := q.budget.Need(t.Estimate)
-		t.Estimate = q.parallel.Apply(t.Estimate, t.sizes)
-		t.need = max(t.need, t.need-alone+q.budget.Need(t.Estimate))
-	} else if t.run, err = q.run(ctx, setup, r); err != nil {
+	if err := q.estimate(setup, t); err != nil {
 		return nil, err
 	}
 	q.tried[key] = t
-	if t.need <= q.budget.Limit() {
-		q.keep(t)
-	} else {
+	if t.need > q.budget.Limit() {
 		t.result.Discard()
+		return t, nil
 	}
-	return t, nil
+	q.keep(t)
+	return t, q.complete(ctx, setup, t)
+}
+
+// estimate sets what a trial needs, by what is known of its spread.
+func (q *batchSearch) estimate(setup *step.Setup, t *trial) (err error) {
+	t.need = t.alone
+	if t.Estimate, err = setup.Estimate(q.gpu, t.result.Sample()); err != nil || q.parallel.GPUs < 2 {
+		return err
+	}
+	// The replay was of one board alone.
+	t.sizes = sizesOf(t.result, t.Estimate)
+	alone := q.budget.Need(t.Estimate)
+	t.Estimate = q.parallel.Apply(t.Estimate, t.sizes)
+	t.need = max(t.need, t.need-alone+q.budget.Need(t.Estimate))
+	return nil
+}
+
+// complete adds what only a trial that is shown or within the budget is asked for: its whole
+// interval, and its run on the board.
+func (q *batchSearch) complete(ctx context.Context, setup *step.Setup, t *trial) (err error) {
+	if t.course == nil {
+		return nil
+	}
+	if err := setup.Perturb(ctx, t.course); err != nil {
+		return err
+	}
+	t.course = nil
+	if err := q.estimate(setup, t); err != nil || q.parallel.GPUs > 1 {
+		return err
+	}
+	t.run, err = q.run(ctx, setup, t.result)
+	return err
 }
 
 // run is the run of a trial on the board. Where the board's end would change what the
@@ -212,7 +236,7 @@ func (q *batchSearch) end() { q.keep(nil) }
 
 // seconds is how long a step of a trial takes; zero if that is not known.
 func (q *batchSearch) seconds(ctx context.Context, t *trial) (float64, error) {
-	of := t.result.Again(step.Replay{Omit: true, Training: true})
+	of := t.result.Again(step.Replay{Omit: true, Nominal: true, Training: true})
 	of.Timed = []device.GPU{q.gpu}
 	r, err := q.setup.Try(ctx, of)
 	if err != nil {
@@ -237,6 +261,9 @@ func (q *batchSearch) describe(ctx context.Context, out *report.Choice, steps in
 		t, err = q.try(ctx, 2, step.RecordedSteps(steps))
 	}
 	if err != nil {
+		return err
+	}
+	if err := q.complete(ctx, q.setup.Accumulating(step.RecordedSteps(steps)), t); err != nil {
 		return err
 	}
 	out.Estimate = step.EstimateOf(t.Estimate)

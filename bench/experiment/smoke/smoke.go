@@ -135,6 +135,9 @@ func (m *checks) replayCase(ctx context.Context, c models.Case) (*caseReplay, er
 	if err != nil {
 		return nil, err
 	}
+	if err := m.setup.Perturb(ctx, course); err != nil {
+		return nil, err
+	}
 	r := &caseReplay{Course: course}
 	if r.training, err = m.onBoard(ctx, course.Training, true); err != nil {
 		return nil, err

@@ -54,25 +54,49 @@ func (s *Setup) Estimated(ctx context.Context, gpu device.GPU, batch int) (plann
 
 // Settled tries a trial with as many steps as it takes until further ones need no more. Where
 // the cache had to grow in the second step, a third finds it in another order: it may have it
-// grow once more, or take blocks that are larger than what it asks for.
+// grow once more, or take blocks that are larger than what it asks for. The last results are
+// held, so that of one board only one goroutine may ask.
 func (s *Setup) Settled(ctx context.Context, t Trial) (*Result, error) {
-	key := t.Key()
-	if r := s.recent.get(key, t); r != nil {
+	r, err := s.nominal(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	return r, s.perturb(ctx, r)
+}
+
+// nominal is a settled trial whose [Result.Spread] may be missing.
+func (s *Setup) nominal(ctx context.Context, t Trial) (*Result, error) {
+	t.Replay.Nominal = true
+	key := keyOf(t)
+	if r := s.recent.get(key); r != nil {
 		return r, nil
 	}
 	for last := steadyStep; ; last++ {
-		t.Replay.Settling = last < mostSteps-1
 		r, err := s.Try(ctx, t)
 		if err != nil {
 			return nil, err
 		}
-		if !t.Replay.Settling || r.Run == nil || !grows(r.Run, last) {
+		if last == mostSteps-1 || r.Run == nil || !grows(r.Run, last) {
 			s.recent.put(key, r)
 			return r, nil
 		}
 		r.Discard()
 		t.Steps = last + 2
 	}
+}
+
+// perturb completes a result that was tried without its perturbed replays, unless it is of a device.
+func (s *Setup) perturb(ctx context.Context, r *Result) error {
+	if r.Spread.High > 0 || r.Measured != nil {
+		return nil
+	}
+	how := r.trial.Replay
+	how.Omit, how.Nominal = true, false
+	perturbed, err := s.Try(ctx, r.Again(how))
+	if err == nil {
+		r.Spread = perturbed.Spread
+	}
+	return err
 }
 
 // mostSteps bounds how long a cache is given to settle.

@@ -94,7 +94,6 @@ func (l Local) result(ctx context.Context, t Trial) (*Result, error) {
 	}
 	var err error
 	switch {
-	case t.Replay.Omit:
 	case t.Replay.Device != "":
 		err = l.measure(ctx, p, r)
 	default:
@@ -155,15 +154,18 @@ func simulate(ctx context.Context, p *program.Program, r *Result) error {
 		gpu.Memory = unlimited
 		conf.MemoryFraction, conf.GarbageCollection = 1, 0
 	}
-	run, err := Simulate(ctx, p, gpu, conf, t.Replay.Others)
-	if err != nil {
-		return err
+	if !t.Replay.Omit {
+		run, err := Simulate(ctx, p, gpu, conf, t.Replay.Others)
+		if err != nil {
+			return err
+		}
+		r.Run, r.Device = run.Run, run.Device
 	}
-	r.Run, r.Device = run.Run, run.Device
-	goesOn := t.Replay.Settling && grows(run.Run, max(t.Steps-1, steadyStep))
-	if !t.Replay.Within && !t.Replay.Nominal && !goesOn {
-		r.Spread, err = replay.SpreadOf(ctx, p, conf)
+	if t.Replay.Within || t.Replay.Nominal {
+		return nil
 	}
+	var err error
+	r.Spread, err = replay.SpreadOf(ctx, p, conf)
 	return err
 }
 

@@ -3,6 +3,9 @@ package step
 import (
 	"slices"
 	"sync"
+
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/trace"
 )
 
 // recent holds the results of the last settled trials of a setup, since an estimate, its verdict
@@ -19,28 +22,36 @@ const mostRecent = 4
 
 // settled is the result of a trial with this key.
 type settled struct {
-	key    string
+	key    trialKey
 	result *Result
 }
 
-// get is the result of a trial, nil if it is not held. Its recording is made again where it is
-// needed, since that of the first result may be discarded at any time.
-func (r *recent) get(key string, t Trial) *Result {
+// trialKey identifies a trial among those of one model that ask for no loads and no further boards.
+type trialKey struct {
+	c                        models.Key
+	batch, validation, steps int
+	board                    trace.Board
+	context                  int64
+	replay                   Replay
+}
+
+func keyOf(t Trial) trialKey {
+	return trialKey{t.setup.c.Key(), t.Batch, t.Validation, t.Steps, BoardOf(t.Board), t.Board.Context, t.Replay}
+}
+
+// get is the result of a trial, nil if it is not held.
+func (r *recent) get(key trialKey) *Result {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	at := slices.IndexFunc(r.results, func(s settled) bool { return s.key == key })
 	if at < 0 {
 		return nil
 	}
-	result := *r.results[at].result
-	steps := result.trial.Steps
-	result.trial = t
-	result.trial.Steps = steps
-	return &result
+	return r.results[at].result
 }
 
 // put holds a result, in place of the oldest.
-func (r *recent) put(key string, result *Result) {
+func (r *recent) put(key trialKey, result *Result) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.results) == mostRecent {

@@ -45,10 +45,10 @@ type Course struct {
 }
 
 // Course tries a batch size with as many steps as it takes until further ones need no more, and
-// with validation after them.
+// with validation after them. What hangs on chance is left to [Setup.Perturb].
 func (s *Setup) Course(ctx context.Context, t Trial, validation int) (*Course, error) {
 	t = s.training(t, validation)
-	training, err := s.Settled(ctx, t)
+	training, err := s.nominal(ctx, t)
 	if err != nil {
 		return nil, err
 	}
@@ -57,13 +57,20 @@ func (s *Setup) Course(ctx context.Context, t Trial, validation int) (*Course, e
 		how := t.Replay
 		how.Training, how.Nominal = false, true
 		c.With, err = s.Try(ctx, training.Again(how))
-		if err != nil || c.With.Measured != nil || c.With.Run.Max.Reserved <= training.Run.Max.Reserved {
-			return withSpread(c), err
-		}
-		how.Nominal = false
-		c.With, err = s.Try(ctx, training.Again(how))
 	}
 	return c, err
+}
+
+// Perturb completes the results of a course by their perturbed replays. A validation that
+// reserves nothing beyond what training has leaves the spread as it is.
+func (s *Setup) Perturb(ctx context.Context, c *Course) error {
+	if err := s.perturb(ctx, c.Training); err != nil {
+		return err
+	}
+	if c.With.Measured == nil && c.With.Run.Max.Reserved <= c.Training.Run.Max.Reserved {
+		c.With.Spread = c.Training.Spread
+	}
+	return s.perturb(ctx, c.With)
 }
 
 // training is a trial with its validation recorded and training alone replayed.
@@ -73,16 +80,9 @@ func (s *Setup) training(t Trial, validation int) Trial {
 	return t
 }
 
-// withSpread is a course whose validation reserves nothing beyond what training has.
-func withSpread(c *Course) *Course {
-	if c.With != nil {
-		c.With.Spread = c.Training.Spread
-	}
-	return c
-}
-
 // Need is what a course needs of a budget at most, in bytes; [math.MaxInt64] if it does not get
-// through. Where no flag chose a loop, it is that of the loop that needs more.
+// through. Where nobody has said the loop, it is that of the loop that needs more. A need beyond
+// the limit may be less than the most: what was beyond it first, without the perturbed replays.
 func (s *Setup) Need(ctx context.Context, gpu device.GPU, b planner.Budget, c *Course) (most int64, err error) {
 	if open := s.open(c); open != nil {
 		kept, err := open.Course(ctx, open.Trial(gpu, c.Training.trial.Batch), c.Validation)
@@ -94,6 +94,19 @@ func (s *Setup) Need(ctx context.Context, gpu device.GPU, b planner.Budget, c *C
 			return most, err
 		}
 	}
+	nominal, err := s.needOf(gpu, b, c)
+	if err != nil || nominal > b.Limit() {
+		return nominal, err
+	}
+	if err := s.Perturb(ctx, c); err != nil {
+		return 0, err
+	}
+	perturbed, err := s.needOf(gpu, b, c)
+	return max(most, perturbed), err
+}
+
+// needOf is what the results of a course need of a budget, by what is known of their spread.
+func (s *Setup) needOf(gpu device.GPU, b planner.Budget, c *Course) (most int64, err error) {
 	for _, r := range []*Result{c.Training, c.With} {
 		if r.Run.OOM != nil {
 			return math.MaxInt64, nil

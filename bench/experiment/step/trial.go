@@ -64,10 +64,7 @@ type Replay struct {
 	Expandable bool `json:"expandable,omitempty"`
 	// Nominal leaves out the perturbed replays, and with them [Result.Spread].
 	Nominal bool `json:"nominal,omitempty"`
-	// Settling says that a trial of more steps follows where the last step has the cache grow: then
-	// too the perturbed replays are left out.
-	Settling bool `json:"settling,omitempty"`
-	// Omit leaves the replay out: the result has what the recording alone shows.
+	// Omit leaves out the replay of the recording as it is, and with it [Result.Run].
 	Omit bool `json:"omit,omitempty"`
 	// Device is the name of the executor's device to replay on, with its own memory and a
 	// kernel for every operator; empty to simulate. WarmUp, Repeat and Verify are those of

@@ -32,10 +32,10 @@ func Plan(ctx context.Context, s *step.Setup, gpu device.GPU, batches []int) (*r
 		if point.Estimate, err = s.Judge(ctx, e, tried, 0); err != nil {
 			return nil, err
 		}
-		if point.Estimate.Unsafe, err = unsafe(ctx, s, gpu, e, 0); err != nil {
+		if err := complete(ctx, s, gpu, tried, &point); err != nil {
 			return nil, err
 		}
-		if err := complete(ctx, s, gpu, tried, &point); err != nil {
+		if point.Estimate.Unsafe, err = unsafe(ctx, s, gpu, e, 0); err != nil {
 			return nil, err
 		}
 		r.Points = append(r.Points, point)
