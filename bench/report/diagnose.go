@@ -21,8 +21,10 @@ type Diagnosis struct {
 	// Remedies are in the order to try them; absent if it is not known what
 	// was trained.
 	Remedies []Remedy `json:"remedies,omitempty"`
-	// Case is the case that the remedies were estimated for.
-	Case string `json:"case,omitempty"`
+	// Case is the case that the remedies were estimated for, and Board how its board was found, or that
+	// it was not; absent where the user or the file names it.
+	Case  string `json:"case,omitempty"`
+	Board string `json:"board,omitempty"`
 }
 
 // Finding is one observation about a run.
@@ -59,9 +61,11 @@ func (f Finding) name() string {
 // Remedy is a change that may help.
 type Remedy struct {
 	What string `json:"what"`
-	// Saves are the device bytes that this case would need less, by the
-	// estimate; negative if it would need more.
+	// Saves are the device bytes that this case would need less, by the estimate.
 	Saves int64 `json:"saves_bytes"`
+	// Then is what the device would need, and Unsafe why that is not safe; absent if it is.
+	Then   Interval `json:"then_device"`
+	Unsafe Reason   `json:"unsafe,omitempty" jsonschema:"enum=over-share,enum=board-full,enum=oom,enum=gives-back,enum=not-recorded,enum=smaller-batch"`
 	// Needs is what has to be done first, because the project's own trainer does not
 	// read the setting; absent if it does.
 	Needs string `json:"needs,omitempty"`
@@ -95,23 +99,34 @@ func (d *Diagnosis) Sheets() []Sheet {
 	}
 	sheets := []Sheet{s}
 	if len(d.Remedies) > 0 {
-		r := Sheet{Title: "remedies for " + d.Case, Columns: []Column{{Head: "remedy"}, {Head: "saves", Right: true}}}
+		r := Sheet{Title: "remedies for " + d.Case, Columns: []Column{
+			{Head: "remedy"}, {Head: "saves", Right: true}, {Head: "then needs", Right: true}, {Head: "fits then"},
+		}}
 		for _, remedy := range d.Remedies {
-			saves := bytesize.Format(remedy.Saves)
-			if remedy.Saves < 0 {
-				saves = "needs " + bytesize.Format(-remedy.Saves) + " more"
+			fits := "yes"
+			if remedy.Unsafe != "" {
+				fits = "no: " + string(remedy.Unsafe)
 			}
 			what := remedy.What
 			if remedy.Needs != "" {
 				what += " (needs " + remedy.Needs + ")"
 			}
-			r.Rows = append(r.Rows, []string{what, saves})
+			r.Rows = append(r.Rows, []string{
+				what, bytesize.Format(remedy.Saves), bytesize.Format(remedy.Then.High), fits,
+			})
 		}
 		r.Notes = []string{
-			"estimates of device bytes at the peak, each remedy alone, in the order to try them.",
-			"empty_cache() does not lower the peak: it gives back at least so much after it.",
+			"estimates of device bytes at the peak, each remedy alone, in the order to try them; then needs: at most.",
+		}
+		if !slices.ContainsFunc(d.Remedies, func(r Remedy) bool { return r.Unsafe == "" }) {
+			r.Notes = append(r.Notes, "none is enough alone; vprof fit looks for the largest batch of several together.")
+		}
+		if d.Board != "" {
+			r.Notes = append(r.Notes, d.Board+".")
 		}
 		sheets = append(sheets, r)
+	} else if d.Board != "" {
+		sheets[0].Notes = append(sheets[0].Notes, d.Board+".")
 	} else if d.Case == "" && (d.Short() || d.Has("under-use")) {
 		sheets[0].Notes = append(sheets[0].Notes,
 			"--model, --batch and --gpu say what was trained; then there are remedies with their savings.")
@@ -130,18 +145,20 @@ func (d *Diagnosis) Lines() []any {
 
 // Records implement [Document].
 func (d *Diagnosis) Records() [][]string {
-	rows := [][]string{{"of", "type", "name", "problem", "text", "saves_bytes"}}
+	rows := [][]string{{"of", "type", "name", "problem", "text", "saves_bytes", "then_device_bytes", "unsafe"}}
 	for _, f := range d.Findings {
 		rows = append(rows, []string{
 			d.Of, "finding", f.name(), strconv.FormatBool(f.Problem),
-			strings.Join(f.Evidence, "; "), "",
+			strings.Join(f.Evidence, "; "), "", "", "",
 		})
 		for _, a := range f.Advice {
-			rows = append(rows, []string{d.Of, "advice", f.name(), "", a, ""})
+			rows = append(rows, []string{d.Of, "advice", f.name(), "", a, "", "", ""})
 		}
 	}
 	for _, r := range d.Remedies {
-		rows = append(rows, []string{d.Of, "remedy", "", "", r.What, fmt.Sprint(r.Saves)})
+		rows = append(rows, []string{
+			d.Of, "remedy", "", "", r.What, fmt.Sprint(r.Saves), fmt.Sprint(r.Then.High), string(r.Unsafe),
+		})
 	}
 	return rows
 }

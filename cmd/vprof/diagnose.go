@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -20,6 +21,7 @@ import (
 	"github.com/vprof/vprof/bench/observe/series"
 	"github.com/vprof/vprof/bench/observe/snapshot"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/profiler/device"
 )
@@ -110,7 +112,7 @@ func (o *diagnoseOptions) ranks(ctx context.Context, d *report.Diagnosis, paths 
 	}
 	d.Of = strings.Join(names, ", ")
 	d.Findings = append(d.Findings, diagnose.Ranks(names, peaks)...)
-	return o.remedy(ctx, d, "")
+	return o.remedy(ctx, d, device.GPU{})
 }
 
 // diagnose diagnoses one file.
@@ -131,12 +133,13 @@ func (o *diagnoseOptions) diagnose(ctx context.Context, d *report.Diagnosis, pat
 	case series.Is(head):
 		err = o.series(ctx, d, data, name)
 	case oomtext.Is(data), oomtext.Host(data) != "":
-		d.Findings = append(d.Findings, diagnose.Errors(oomtext.Parse(string(data)))...)
+		messages := oomtext.Parse(string(data))
+		d.Findings = append(d.Findings, diagnose.Errors(messages)...)
 		if line := oomtext.Host(data); line != "" {
 			d.Findings = append(d.Findings, diagnose.HostMemory(line))
 		}
 		if oomtext.Is(data) {
-			err = o.remedy(ctx, d, "")
+			err = o.remedy(ctx, d, boardOf(messages, d))
 		}
 	default:
 		err = &input.FormatError{
@@ -208,7 +211,7 @@ func (o *diagnoseOptions) snapshot(ctx context.Context, d *report.Diagnosis, dat
 		}
 		d.Findings = append(d.Findings, found...)
 	}
-	return o.remedy(ctx, d, "")
+	return o.remedy(ctx, d, device.GPU{})
 }
 
 func (o *diagnoseOptions) series(ctx context.Context, d *report.Diagnosis, data []byte, name string) error {
@@ -229,7 +232,34 @@ func (o *diagnoseOptions) series(ctx context.Context, d *report.Diagnosis, data 
 		}
 		d.Findings = append(d.Findings, found...)
 	}
-	return o.remedy(ctx, d, product)
+	board, err := device.Lookup(product)
+	if err != nil {
+		board = device.GPU{} // a board that the catalog does not have cannot be planned for
+	}
+	return o.remedy(ctx, d, board)
+}
+
+// boardOf is the board on which memory ran out, by its size: the first of those in the catalog that
+// have so much. The zero GPU if none has.
+func boardOf(messages []oomtext.Message, d *report.Diagnosis) device.GPU {
+	for _, m := range messages {
+		var same []string
+		var found device.GPU
+		for _, gpu := range device.Catalog() {
+			// PyTorch says it in GiB with two digits.
+			if m.Total > 0 && math.Abs(float64(gpu.Memory-m.Total)) <= 0.005*bytesize.GiB {
+				if same = append(same, gpu.Name); found.Name == "" {
+					found = gpu
+				}
+			}
+		}
+		if len(same) > 0 {
+			d.Board = fmt.Sprintf("the board is taken for an %s by its %s (%s); --gpu names another", found.Name,
+				bytesize.Format(m.Total), strings.Join(same, ", "))
+			return found
+		}
+	}
+	return device.GPU{}
 }
 
 func (o *diagnoseOptions) report(ctx context.Context, d *report.Diagnosis, data []byte, name string) error {
@@ -249,10 +279,14 @@ func (o *diagnoseOptions) report(ctx context.Context, d *report.Diagnosis, data 
 	if at == nil {
 		return usagef("%s: there is no run in it to diagnose", name)
 	}
-	board, _ := of.Find(at.Device)
-	d.Findings = append(d.Findings, diagnose.Run(board, at.Run)...)
+	ran, _ := of.Find(at.Device)
+	d.Findings = append(d.Findings, diagnose.Run(ran, at.Run)...)
+	board, err := step.GPUOf(ran)
+	if err != nil {
+		board = device.GPU{}
+	}
 	if o.c.model != "" {
-		return o.remedy(ctx, d, board.GPU)
+		return o.remedy(ctx, d, board)
 	}
 	evidence, err := o.c.evidence(o.app)
 	if err != nil {
@@ -262,13 +296,14 @@ func (o *diagnoseOptions) report(ctx context.Context, d *report.Diagnosis, data 
 	if err != nil {
 		return err
 	}
-	return o.remedyFor(ctx, d, setup, of.Case.Model, at.Batch, board.GPU)
+	return o.remedyFor(ctx, d, setup, of.Case.Model, at.Batch, board)
 }
 
 // remedy adds what could be done about what the flags say was trained, if they
 // do; the board is that of --gpu, or else of the file.
-func (o *diagnoseOptions) remedy(ctx context.Context, d *report.Diagnosis, board string) error {
+func (o *diagnoseOptions) remedy(ctx context.Context, d *report.Diagnosis, board device.GPU) error {
 	if o.c.model == "" {
+		d.Board = ""
 		return nil
 	}
 	setup, c, err := o.c.setup(o.app)
@@ -279,19 +314,21 @@ func (o *diagnoseOptions) remedy(ctx context.Context, d *report.Diagnosis, board
 }
 
 func (o *diagnoseOptions) remedyFor(ctx context.Context, d *report.Diagnosis, setup *step.Setup, model string,
-	batch int, board string,
+	batch int, gpu device.GPU,
 ) error {
 	enlarge := slices.IndexFunc(d.Findings, func(f report.Finding) bool { return f.Kind == "under-use" })
 	if enlarge < 0 && !d.Short() {
 		return nil
 	}
-	if !o.board.given() {
-		if _, err := device.Lookup(board); err != nil {
-			return nil // a board that the catalog does not have cannot be planned for
-		}
-		o.board.gpu = board
+	var err error
+	switch {
+	case o.board.given():
+		gpu, err = o.board.board()
+		d.Board = ""
+	case gpu.Name == "":
+		d.Board = "no board is known here: --gpu says which, and then there are remedies with their savings"
+		return nil
 	}
-	gpu, err := o.board.board()
 	if err != nil {
 		return err
 	}

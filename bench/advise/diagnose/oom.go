@@ -68,8 +68,7 @@ func (s shortage) advice() []string {
 				math.Ceil(100*float64(s.missing())/float64(grows))))
 	}
 	return append(todo,
-		"vprof fit --model M --gpu G finds the largest batch that is safe; --model, --batch and --gpu here show "+
-			"what each remedy would save")
+		"vprof fit finds the largest batch that is safe; --model and --batch here show what each remedy would save")
 }
 
 // holders are what has the memory, for people.

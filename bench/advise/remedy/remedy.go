@@ -3,9 +3,11 @@
 package remedy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/vprof/vprof/bench/advise/systems"
 	"github.com/vprof/vprof/bench/experiment/step"
@@ -76,52 +78,71 @@ func mitigations(s *step.Setup, batch int) []mitigation {
 	return all
 }
 
-// For returns the mitigations for a case at a batch size, in their order, each with the
-// device bytes that it saves. Those that PyTorch or the model refuses are left out.
+// For returns the mitigations for a case at a batch size, each planned: what it saves of the device
+// bytes, what is then needed, and whether that is safe. Those that then are safe come first, then
+// those that help; each kind by what it costs the user. Left out are those that save nothing, and
+// those that PyTorch or the model refuses.
 func For(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) ([]report.Remedy, error) {
-	e, r, err := s.Estimated(ctx, gpu, batch)
+	now, err := deviceBytes(ctx, s, gpu, batch)
 	if err != nil {
 		return nil, err
 	}
-	now, slack := e.Device.Value, r.Sample().Slack()
 	system, known, err := systems.Lookup(s.Model().Name)
 	if err != nil {
 		return nil, err
 	}
-	var out, dear []report.Remedy
-	for _, r := range mitigations(s, batch) {
-		then, err := bytesAfter(ctx, s, gpu, r)
+	var out []report.Remedy
+	for _, m := range mitigations(s, batch) {
+		r, err := tried(ctx, s, gpu, m)
 		if step.Refused(err) {
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		if known && r.reads != "" && !system.Reads(r.reads) {
-			dear = append(dear, report.Remedy{
-				What: r.what, Saves: now - then,
-				Needs: "a change of the code: " + system.Project + " does not read its " + r.reads,
-			})
+		if r.Saves = now - r.Then.Bytes; r.Saves <= 0 {
 			continue
 		}
-		out = append(out, report.Remedy{What: r.what, Saves: now - then})
+		if known && m.reads != "" && !system.Reads(m.reads) {
+			r.Needs = "a change of the code: " + system.Project + " does not read its " + m.reads
+		}
+		out = append(out, r)
 	}
-	// What the cache does not use at the peak is the least that it can spare.
-	out = append(out, report.Remedy{What: "torch.cuda.empty_cache(), until the next peak", Saves: slack})
-	return append(out, dear...), nil
+	slices.SortStableFunc(out, func(a, b report.Remedy) int {
+		return cmp.Or(order(a.Unsafe != "", b.Unsafe != ""), order(a.Needs != "", b.Needs != ""))
+	})
+	return out, nil
 }
 
-// bytesAfter is the device bytes that the case needs after a mitigation.
-func bytesAfter(ctx context.Context, s *step.Setup, gpu device.GPU, r mitigation) (int64, error) {
+// order compares two remedies by what speaks against them.
+func order(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
+// tried is the case after a mitigation.
+func tried(ctx context.Context, s *step.Setup, gpu device.GPU, m mitigation) (report.Remedy, error) {
+	out := report.Remedy{What: m.what}
 	c := s.Case()
-	if r.change != nil {
-		r.change(&c)
+	if m.change != nil {
+		m.change(&c)
 	}
 	other, err := step.New(s.Model(), c, s.Evidence())
 	if err != nil {
-		return 0, err
+		return out, err
 	}
-	return deviceBytes(ctx, other, gpu, r.batch)
+	e, _, err := other.Estimated(ctx, gpu, m.batch)
+	if err != nil {
+		return out, err
+	}
+	out.Then = step.IntervalOf(e.Device)
+	out.Unsafe, err = other.Unsafe(ctx, gpu, e, 0)
+	return out, err
 }
 
 // Enlarge describes what a quarter more samples a batch would need: the advice for a

@@ -12,6 +12,7 @@ import (
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
 	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
 )
 
 // The toy's batch 16 needs 304 MiB allocated: 64 and 15 per sample. Batch 8
@@ -19,12 +20,22 @@ import (
 // cache and what lies in it may add to that.
 func TestRemediesSaveWhatTheCaseWouldNeedLess(t *testing.T) {
 	saves := map[string]int64{}
-	remedies, err := For(t.Context(), steptest.Toy(t, models.Case{}, ""), steptest.Card(800), 16)
+	setup, card := steptest.Toy(t, models.Case{}, ""), steptest.Card(280)
+	remedies, err := For(t.Context(), setup, card, 16)
 	require.NoError(t, err)
+	now, _, err := setup.Estimated(t.Context(), card, 16)
+	require.NoError(t, err)
+	helped := true
 	for _, r := range remedies {
 		saves[r.What] = r.Saves
+		require.Equal(t, now.Device.Value-r.Saves, r.Then.Bytes)
+		require.Positive(t, r.Saves)
+		require.True(t, r.Unsafe != "" || float64(r.Then.High) <= planner.DefaultMargin*float64(card.Memory), r.What)
+		require.True(t, helped || r.Unsafe != "", "what is enough comes first")
+		helped = r.Unsafe == ""
 	}
-	require.Len(t, remedies, 6)
+	require.True(t, remedies[0].Unsafe == "" && !helped, "the card takes some remedies, and not all")
+	require.Len(t, remedies, 5)
 	require.GreaterOrEqual(t, saves["batch 8 instead of 16"], int64(120*steptest.MiB))
 	require.GreaterOrEqual(t, saves["gradient checkpointing"], int64(8*16*steptest.MiB))
 	require.GreaterOrEqual(t, saves["autocast in fp16"], int64(5*16*steptest.MiB))
@@ -55,12 +66,12 @@ func TestRemediesOfAModelIncludeItsOwn(t *testing.T) {
 func TestRemediesSayWhatTheTrainerDoesNotRead(t *testing.T) {
 	m, err := all.Models().Lookup("redimnet-b2")
 	require.NoError(t, err)
-	setup, err := step.New(m, models.Case{Batch: 4, Accumulate: 1, Stage: "full", AllocConf: "max_split_size_mb:128"},
+	setup, err := step.New(m, models.Case{Batch: 16, Accumulate: 1, Stage: "full", AllocConf: "max_split_size_mb:128"},
 		steptest.Exact())
 	require.NoError(t, err)
 	gpu, err := device.Lookup("t4")
 	require.NoError(t, err)
-	remedies, err := For(t.Context(), setup, gpu, 4)
+	remedies, err := For(t.Context(), setup, gpu, 16)
 	require.NoError(t, err)
 	require.Equal(t, "PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128,expandable_segments:True", remedies[0].What)
 	last := remedies[len(remedies)-2:]

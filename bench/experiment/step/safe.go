@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math"
 
+	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
 )
@@ -165,6 +166,22 @@ func (s *Safety) Judge(ctx context.Context, batch int) (why planner.Reason, at i
 		return planner.SmallerBatch, at, nil
 	}
 	return s.Budget.Judge(s.known[at]), at, nil
+}
+
+// Unsafe is why a batch is not safe on a board, of which others hold some bytes, by its estimate, or if
+// that is, by what else decides; empty if it is safe.
+func (s *Setup) Unsafe(
+	ctx context.Context, gpu device.GPU, e planner.Estimate, others int64,
+) (report.Reason, error) {
+	safety, err := s.Safety(gpu, planner.Budget{Margin: planner.DefaultMargin}, others)
+	if err != nil { // nothing is left of the board
+		return report.Reason(planner.BoardFull), nil
+	}
+	why := safety.Budget.Why(e)
+	if why == "" {
+		why, _, err = safety.Judge(ctx, e.Batch)
+	}
+	return report.Reason(why), err
 }
 
 func (s *Safety) search(ctx context.Context, begin planner.Start, to int) *planner.Search {

@@ -7,7 +7,6 @@ import (
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/profiler/device"
-	"github.com/vprof/vprof/profiler/planner"
 )
 
 // Plan estimates every batch size on a board. Warnings that depend on all boards of a
@@ -35,28 +34,12 @@ func Plan(ctx context.Context, s *step.Setup, gpu device.GPU, batches []int) (*r
 		if err := complete(ctx, s, gpu, tried, &point); err != nil {
 			return nil, err
 		}
-		if point.Estimate.Unsafe, err = unsafe(ctx, s, gpu, e, 0); err != nil {
+		if point.Estimate.Unsafe, err = s.Unsafe(ctx, gpu, e, 0); err != nil {
 			return nil, err
 		}
 		r.Points = append(r.Points, point)
 	}
 	return r, nil
-}
-
-// unsafe is why a batch is not safe on a board by its estimate, or if that is, by what else
-// decides; empty if it is safe.
-func unsafe(
-	ctx context.Context, s *step.Setup, gpu device.GPU, e planner.Estimate, others int64,
-) (report.Reason, error) {
-	safety, err := s.Safety(gpu, planner.Budget{Margin: planner.DefaultMargin}, others)
-	if err != nil { // nothing is left of the board
-		return report.Reason(planner.BoardFull), nil
-	}
-	why := safety.Budget.Why(e)
-	if why == "" {
-		why, _, err = safety.Judge(ctx, e.Batch)
-	}
-	return report.Reason(why), err
 }
 
 // complete adds to a point with an estimate what else a trial shows: claims of guides,

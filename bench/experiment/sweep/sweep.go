@@ -256,7 +256,7 @@ func (w *sweeper) estimate(ctx context.Context, r *step.Result, others int64) (*
 	if err != nil {
 		return nil, err
 	}
-	out.Unsafe, err = unsafe(ctx, w.setup, gpu, e, others)
+	out.Unsafe, err = w.setup.Unsafe(ctx, gpu, e, others)
 	return out, err
 }
 
