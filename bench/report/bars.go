@@ -92,6 +92,9 @@ func (b Bars) render(out *strings.Builder, l Layout) {
 	}
 }
 
+// wholeBoard is from which share of a board's memory on a bar says 100 %: nothing is left for anything else.
+const wholeBoard = 0.995
+
 // mostBars is how many bars help; more are a wall.
 const mostBars = 30
 
@@ -114,7 +117,11 @@ func (r *Report) bars() Bars {
 			label = r.called(d) + ", " + label
 		}
 		bytes, tone := p.need()
-		b.Bars = append(b.Bars, Bar{label, float64(bytes) / float64(d.Memory), tone})
+		share := float64(bytes) / float64(d.Memory)
+		if share >= wholeBoard {
+			tone = Bad
+		}
+		b.Bars = append(b.Bars, Bar{label, share, tone})
 	}
 	return b
 }
@@ -135,9 +142,12 @@ func (p Point) Verdict() Verdict {
 var tones = map[Verdict]Tone{Fits: Good, Tight: Doubtful, Slow: Doubtful, Unrecorded: Doubtful, DoesNotFit: Bad}
 
 // need is what a point needs of the device: what its run took, or else what is
-// estimated.
+// estimated. What fits and is not safe is not good.
 func (p Point) need() (int64, Tone) {
 	tone := tones[p.Verdict()]
+	if tone == Good && p.Estimate != nil && p.Estimate.Unsafe != "" {
+		tone = Doubtful
+	}
 	if p.Run != nil && (p.Run.Fits || p.Estimate == nil) {
 		return p.Run.Device, tone
 	}

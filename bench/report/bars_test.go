@@ -61,3 +61,19 @@ func TestBarsOfSeveralBoardsNameThem(t *testing.T) {
 	}
 	require.Empty(t, r.bars().Bars)
 }
+
+// A bar that says 100 % is red, and one that fits without being safe is not green.
+func TestBarsOfFullBoardsAreRed(t *testing.T) {
+	r := toyPlan(1)
+	p := &r.Points[0]
+	tone := func(bytes int64, unsafe Reason) Tone {
+		e := *p.Estimate
+		e.Device.Bytes, e.Verdict, e.Unsafe, p.Estimate = bytes, Fits, unsafe, &e
+		return r.bars().Bars[0].Tone
+	}
+	memory := r.Devices[0].Memory
+	require.Equal(t, Good, tone(memory/2, ""))
+	require.Equal(t, Doubtful, tone(memory/10*9, "over-share"))
+	require.Equal(t, Bad, tone(memory, "over-share"))
+	require.Equal(t, Bad, tone(memory-memory/300, "over-share"))
+}

@@ -103,16 +103,12 @@ func (d *Diagnosis) Sheets() []Sheet {
 			{Head: "remedy"}, {Head: "saves", Right: true}, {Head: "then needs", Right: true}, {Head: "fits then"},
 		}}
 		for _, remedy := range d.Remedies {
-			fits := "yes"
-			if remedy.Unsafe != "" {
-				fits = "no: " + string(remedy.Unsafe)
-			}
 			what := remedy.What
 			if remedy.Needs != "" {
 				what += " (needs " + remedy.Needs + ")"
 			}
 			r.Rows = append(r.Rows, []string{
-				what, bytesize.Format(remedy.Saves), bytesize.Format(remedy.Then.High), fits,
+				what, bytesize.Format(remedy.Saves), bytesize.Format(remedy.Then.High), remedy.Unsafe.safe(),
 			})
 		}
 		r.Notes = []string{

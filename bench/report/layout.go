@@ -1,6 +1,7 @@
 package report
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -12,7 +13,7 @@ const leastText = 20
 
 // fitted are tables that show the sheet within a width: columns of text wrap, then the
 // columns that matter least are left out, and what is still too wide goes on below with
-// the first column again. Left are the heads of what was left out.
+// the first column again, which then tells rows apart. Left are the heads of what was left out.
 func (s Sheet) fitted(width int, show func(string) string) (tables []string, left []string) {
 	if width <= 0 {
 		return []string{s.drawn(show, nil)}, nil
@@ -111,8 +112,9 @@ func (s Sheet) without(at int) Sheet {
 }
 
 // split takes the sheet apart into ones that are not too wide, each with the first
-// column.
+// column, in which rows have numbers where it does not tell them apart.
 func (s Sheet) split(width int, show func(string) string) []Sheet {
+	s = s.numbered()
 	var parts []Sheet
 	for from := 1; from < len(s.Columns); {
 		to := from + 1
@@ -126,6 +128,24 @@ func (s Sheet) split(width int, show func(string) string) []Sheet {
 		from = to
 	}
 	return parts
+}
+
+// numbered is the sheet with numbers of its rows in the first column, unless that tells them apart.
+func (s Sheet) numbered() Sheet {
+	seen := map[string]bool{}
+	for _, r := range s.Rows {
+		seen[r[0]] = true
+	}
+	if len(seen) == len(s.Rows) {
+		return s
+	}
+	rows := make([][]string, len(s.Rows))
+	for i, r := range s.Rows {
+		rows[i] = slices.Clone(r)
+		rows[i][0] = strings.TrimSpace(fmt.Sprintf("%d %s", i+1, r[0]))
+	}
+	s.Rows = rows
+	return s
 }
 
 // part is the sheet with its first column and those from one up to another.

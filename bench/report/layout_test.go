@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/vprof/vprof/internal/printable"
 )
 
 // Tables fit, and what matters most is never left out.
@@ -84,3 +86,22 @@ type sheets []Sheet
 func (s sheets) Sheets() []Sheet   { return s }
 func (sheets) Lines() []any        { return nil }
 func (sheets) Records() [][]string { return nil }
+
+// Parts of a table say of which row each cell is, also where rows begin alike.
+func TestPartsOfATableTellRowsApart(t *testing.T) {
+	s := Sheet{
+		Columns: []Column{{Head: "gpu"}, {Head: "stage"}, {Head: "precision"}, {Head: "batch", Right: true}},
+		Rows: [][]string{
+			{"rtx-3060", "frozen", "fp16 autocast", "512"}, {"rtx-3060", "full", "fp32", "128"},
+		},
+	}
+	tables, _ := s.fitted(24, printable.Text)
+	require.Greater(t, len(tables), 1)
+	for _, table := range tables {
+		require.Contains(t, table, " 1 rtx-3060 ")
+		require.Contains(t, table, " 2 rtx-3060 ")
+	}
+	s.Rows[1][0] = "t4"
+	tables, _ = s.fitted(24, printable.Text)
+	require.NotContains(t, strings.Join(tables, ""), "1 rtx-3060", "names tell them apart")
+}

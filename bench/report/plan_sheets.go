@@ -32,6 +32,10 @@ func (r *Report) componentsSheet() Sheet {
 	if claimed {
 		totals = slices.Insert(totals, len(totals)-2, "guide")
 	}
+	unsafe := slices.ContainsFunc(r.Points, func(p Point) bool { return p.Estimate.Unsafe != "" })
+	if unsafe {
+		totals = append(totals, "safe")
+	}
 	for _, name := range totals {
 		s.Rows = append(s.Rows, []string{name})
 		s.Totals++
@@ -51,6 +55,9 @@ func (r *Report) componentsSheet() Sheet {
 			cells = append(cells, p.claim(c))
 		}
 		cells = append(cells, e.PeakPhase, string(e.Verdict))
+		if unsafe {
+			cells = append(cells, e.Unsafe.safe())
+		}
 		for i, cell := range cells {
 			s.Rows[i] = append(s.Rows[i], cell)
 		}

@@ -216,6 +216,14 @@ func (v Verdict) Worse(w Verdict) Verdict {
 // training, also with every smaller batch.
 type Reason string
 
+// safe is the answer of a table to whether a batch is safe.
+func (r Reason) safe() string {
+	if r == "" {
+		return "yes"
+	}
+	return "no: " + string(r)
+}
+
 // reasons are the reasons in words.
 var reasons = map[Reason]string{
 	"over-share":    "over the limit",

@@ -65,7 +65,7 @@ func newCalibrateCmd(a *app) *cobra.Command {
 	f.BoolVar(&o.allowSimulated, "allow-simulated", false,
 		"learn from simulated devices and drivers, too; the entry says so")
 	f.BoolVar(&o.force, "force", false,
-		"learn from runs, too, that are further from the replay than other work of the same kind can be")
+		"learn from runs, too, that are further from the replay than other work of the same kind can be, or too few")
 	f.BoolVar(&o.dryRun, "dry-run", false, "write nothing")
 	o.batch.register(cmd, "all in the runs")
 	o.out.register(cmd)

@@ -38,14 +38,14 @@ type Calibration struct {
 	// Pool lets runs of several models share one set of coefficients.
 	Pool bool
 	// Force learns from runs that are further from their replays than [MaxReplay]
-	// and [MaxFitted] allow.
+	// and [MaxFitted] allow, from too few, and what no board can have.
 	Force bool
 	Tool  report.Tool
 	Now   time.Time
 }
 
-// Run fits coefficients to the runs. Runs that do not belong together, or are not of their case, are an error that
-// means bad input, too few a [*calibrate.ConditionError].
+// Run fits coefficients to the runs. Runs that do not belong together, are not of their case, are too few or give what
+// no board has, are an error that means bad input, those that do not determine them a [*calibrate.ConditionError].
 func (c *Calibration) Run(ctx context.Context) (*report.Calibration, *coefficients.Entry, error) {
 	if err := together(c.Runs, c.Pool); err != nil {
 		return nil, nil, err
@@ -76,8 +76,10 @@ func (c *Calibration) Run(ctx context.Context) (*report.Calibration, *coefficien
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := ofOneKind(fitted.Points); err != nil && !c.Force {
-		return nil, nil, err
+	for _, err := range []error{ofOneKind(fitted.Points), enough(fitted), possible(fitted)} {
+		if err != nil && !c.Force {
+			return nil, nil, err
+		}
 	}
 	ofVprof := func(o Observed) bool { return o.Synthetic }
 	if slices.Contains(fitted.Terms, planner.ContextBytes) && slices.ContainsFunc(c.Runs, ofVprof) {

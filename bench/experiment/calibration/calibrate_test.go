@@ -157,7 +157,7 @@ func TestSnapshotsTeachWhatLibrariesAndTheCacheTake(t *testing.T) {
 		runs, inputs = append(runs, o), append(inputs, in)
 	}
 	known := models.NewRegistry([]models.Model{toy.Model()})
-	c := Calibration{Models: known, Residuals: steptest.Exactly, Runs: runs, Inputs: inputs}
+	c := Calibration{Models: known, Residuals: steptest.Exactly, Runs: runs, Inputs: inputs, Force: true}
 	r, entry, err := c.Run(t.Context())
 	require.NoError(t, err)
 

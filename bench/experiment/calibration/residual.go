@@ -1,7 +1,9 @@
 package calibration
 
 import (
+	"fmt"
 	"math"
+	"slices"
 
 	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/internal/input"
@@ -53,6 +55,59 @@ func ofOneKind(points []calibrate.Point) error {
 	for _, p := range points {
 		if beyond(p.Observed, p.After, MaxFitted) {
 			return tooFar(p.Label, "even after calibration its bytes", p.Observed, p.After, MaxFitted)
+		}
+	}
+	return nil
+}
+
+// spareRuns is how many more runs there must be than coefficients: with fewer, what is learned without
+// one of them says nothing of that one.
+const spareRuns = 3
+
+// levels are the coefficients that are fitted together, to the runs that saw that level.
+var levels = [][]planner.Term{
+	{planner.LibraryWorkspace, planner.AllocatedSlack},
+	{planner.ReservedSlack},
+	{planner.ContextBytes, planner.DeviceSlack, planner.CommunicationShare},
+}
+
+// enough finds coefficients that were learned from too few runs.
+func enough(r *calibrate.Result) error {
+	for _, level := range levels {
+		n := 0
+		for _, t := range r.Terms {
+			if slices.Contains(level, t) {
+				n++
+			}
+		}
+		if n > 0 && len(r.Points) < n+spareRuns {
+			return input.Errorf("%d runs are too few for %d coefficients: each must be foretold by the others, so it "+
+				"takes %d; run a sweep of more batch sizes, or learn from these nevertheless with --force",
+				len(r.Points), n, n+spareRuns)
+		}
+	}
+	return nil
+}
+
+// maxContext is more than CUDA's context and the kernels of PyTorch's libraries take of any board, in bytes.
+const maxContext = 4 << 30
+
+// impossible says that a coefficient is beyond what any board has.
+func impossible(t planner.Term, value, most string) error {
+	return input.Errorf("%s would be %s, and %s is the most that it can be: the runs are of something else, or another "+
+		"process was on the board; --force learns it nevertheless", t, value, most)
+}
+
+// possible finds coefficients that no board has: a context that is not one, and shares of slack beyond
+// how far a run may be from its replay.
+func possible(r *calibrate.Result) error {
+	for _, t := range r.Terms {
+		v := r.Coefficients.Term(t).Value
+		switch {
+		case t == planner.ContextBytes && v > maxContext:
+			return impossible(t, bytesize.Format(int64(v)), bytesize.Format(maxContext))
+		case (t == planner.AllocatedSlack || t == planner.ReservedSlack || t == planner.DeviceSlack) && v > MaxReplay:
+			return impossible(t, fmt.Sprintf("%.0f %%", 100*v), fmt.Sprintf("%.0f %%", 100*MaxReplay))
 		}
 	}
 	return nil

@@ -1,6 +1,7 @@
 package calibration
 
 import (
+	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -21,7 +22,7 @@ func toyRuns(t *testing.T, factor float64) []Observed {
 	require.NoError(t, err)
 	setup := steptest.Toy(t, models.Case{}, "")
 	var runs []Observed
-	for _, batch := range []int{32, 128} {
+	for _, batch := range []int{32, 64, 96, 128, 160} {
 		s := sampled(t, setup, gpu, batch)
 		c := setup.Case()
 		c.Batch = batch
@@ -54,7 +55,7 @@ func TestRunsOfSomethingElseAreRefused(t *testing.T) {
 	_, _, err = calibrationOf(toyRuns(t, 1.2)).Run(t.Context())
 	require.NoError(t, err, "what libraries may hide is learned")
 
-	// Two runs of which no coefficients can be true.
+	// Runs of which no coefficients can be true.
 	bent := toyRuns(t, 1)
 	bent[0].Device = bent[1].Device
 	_, _, err = calibrationOf(bent).Run(t.Context())
@@ -82,4 +83,30 @@ func TestSyntheticRunsLeaveTheErrorOfTheContext(t *testing.T) {
 	for i, k := range synthetic.Correlations {
 		require.LessOrEqual(t, math.Abs(k.Value), math.Abs(measured.Correlations[i].Value))
 	}
+}
+
+// Coefficients take more runs than there are of them and two, each of which the others foretell, and
+// none is beyond what a board can have.
+func TestTooFewRunsAndImpossibleCoefficientsAreRefused(t *testing.T) {
+	runs := toyRuns(t, 1.05)
+	for n := 2; n < len(runs); n++ {
+		_, _, err := calibrationOf(runs[:n]).Run(t.Context())
+		require.True(t, input.Bad(err))
+		require.ErrorContains(t, err, fmt.Sprintf("%d runs are too few for 2 coefficients", n))
+	}
+	r, _, err := calibrationOf(runs).Run(t.Context())
+	require.NoError(t, err)
+	require.NotNil(t, r.Errors.HeldOut)
+
+	beside := toyRuns(t, 1)
+	for i := range beside {
+		beside[i].Device += beside[i].Reserved * 2
+	}
+	_, _, err = calibrationOf(beside).Run(t.Context())
+	require.ErrorContains(t, err, "device_slack would be 200 %, and 25 % is the most that it can be")
+	for i := range beside {
+		beside[i].Device = beside[i].Reserved + 5<<30
+	}
+	_, _, err = calibrationOf(beside).Run(t.Context())
+	require.ErrorContains(t, err, "context would be 5.00 GiB, and 4.00 GiB is the most that it can be")
 }

@@ -223,30 +223,59 @@ func rank(f *report.Fit, stages []string) {
 			cmp.Compare(a.Refused, b.Refused),
 		)
 	})
-	best := map[[2]string]*report.Choice{}
+	type group struct{ device, stage string }
+	best, fastest := map[group]*report.Choice{}, map[group]float64{}
 	for i := range f.Choices {
 		c := &f.Choices[i]
-		key := [2]string{c.Device, c.Case.Stage}
-		switch b := best[key]; {
+		g := group{c.Device, c.Case.Stage}
+		switch b := best[g]; {
 		case !c.Fits():
-		case b == nil || plainer(c, b):
-			best[key] = c
+		case b == nil:
+			best[g], fastest[g] = c, c.SamplesPerSecond
+		case c.SamplesPerSecond >= asFast*fastest[g] && plainer(c, b):
+			best[g] = c
 		}
 	}
 	for _, c := range best {
 		c.Recommended = true
 	}
+	// What is recommended comes first of its stage, though others may be a little faster.
+	slices.SortStableFunc(f.Choices, func(a, b report.Choice) int {
+		if a.Device != b.Device || a.Case.Stage != b.Case.Stage || a.Recommended == b.Recommended {
+			return 0
+		}
+		if a.Recommended {
+			return -1
+		}
+		return 1
+	})
 }
 
-// plainer reports whether a choice is as fast as another, within a hundredth, and differs from
-// it by a strategy with fewer options.
+// asFast is the share of the fastest choice's samples per second from which on a choice is as fast.
+const asFast = 0.99
+
+// plainer tells whether of two choices that are as fast the first takes less from those who train: it is
+// trained as its authors do, or with fewer levers, or differs only by a strategy with fewer options.
 func plainer(a, b *report.Choice) bool {
-	if a.Case.Strategy == nil || b.Case.Strategy == nil || a.SamplesPerSecond < 0.99*b.SamplesPerSecond {
-		return false
-	}
 	like := a.Case.Case
 	like.Strategy = b.Case.Strategy
-	return keyOf(like) == keyOf(b.Case.Case) && len(a.Case.Strategy.String()) < len(b.Case.Strategy.String())
+	switch {
+	case a.Case.Strategy != nil && b.Case.Strategy != nil:
+		return keyOf(like) == keyOf(b.Case.Case) && len(a.Case.Strategy.String()) < len(b.Case.Strategy.String())
+	case a.Own != b.Own:
+		return a.Own
+	}
+	return turned(a) < turned(b)
+}
+
+// turned is how many levers of a search a choice has.
+func turned(c *report.Choice) (n int) {
+	for _, t := range turns() {
+		if t.is(&c.Case.Case) {
+			n++
+		}
+	}
+	return n
 }
 
 // choice finds the largest batch size of one configuration on one board, from where the

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/bench/experiment/steptest"
+	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
@@ -87,4 +88,27 @@ func TestOptimizersInBackwardDoNotAccumulate(t *testing.T) {
 	require.Less(t, best.Batch, 64)
 	require.Equal(t, 1, max(1, best.Case.Accumulate))
 	require.Equal(t, best.Batch, best.EffectiveBatch)
+}
+
+// A lever that gains less than a hundredth is not recommended before the case as its authors train it,
+// and what is recommended comes first.
+func TestLeversThatGainNothingAreNotRecommended(t *testing.T) {
+	choice := func(speed float64, own bool, optimizer string, checkpointing bool) report.Choice {
+		c := report.Choice{Device: "sim:card", Own: own, Batch: 8, SamplesPerSecond: speed}
+		c.Case.Stage, c.Case.Optimizer, c.Case.Checkpointing = "full", optimizer, checkpointing
+		return c
+	}
+	first := func(choices ...report.Choice) report.Choice {
+		f := &report.Fit{Devices: []report.Device{{Name: "sim:card"}}, Choices: choices}
+		rank(f, []string{"full"})
+		require.True(t, f.Choices[0].Recommended)
+		return f.Choices[0]
+	}
+	paged, plain := choice(100, false, "paged-adamw8bit", false), choice(99.5, true, "", false)
+	require.Equal(t, plain.SamplesPerSecond, first(paged, plain).SamplesPerSecond)
+	recomputed := choice(100.2, false, "paged-adamw8bit", true)
+	require.Equal(t, "paged-adamw8bit", first(recomputed, paged).Case.Optimizer)
+	require.False(t, first(recomputed, paged).Case.Checkpointing)
+	slower := choice(98, true, "", false)
+	require.Equal(t, "paged-adamw8bit", first(paged, slower).Case.Optimizer, "two hundredths are a gain")
 }

@@ -280,14 +280,12 @@ func (m *checks) later(ctx context.Context) error {
 		endOf(1, "")); err != nil {
 		return err
 	}
-	for _, stage := range m.otherStages() {
-		k := c
-		k.Stage = stage
+	for _, k := range m.otherStages(c) {
 		r, err := m.replayCase(ctx, k)
 		if err != nil {
-			return fmt.Errorf("stage %s: %w", stage, err)
+			return fmt.Errorf("stage %s: %w", k.Stage, err)
 		}
-		if err := m.add("stage "+stage, "if training goes on to it with this batch", r.training, whole); err != nil {
+		if err := m.add("stage "+k.Stage, "if training goes on to it with this batch", r.training, whole); err != nil {
 			return err
 		}
 		m.smoke.Checks[len(m.smoke.Checks)-1].Aside = m.test.Alone
@@ -376,14 +374,23 @@ func (m *checks) measuredNeed(ctx context.Context, batch int) (worst int64, err 
 	return worst, nil
 }
 
-// otherStages are the stages that training may go on to. A case with adapters stays in
-// its own.
-func (m *checks) otherStages() []string {
-	c := m.setup.Case()
+// otherStages is a case in each of the stages that training may go on to, with an optimizer where the
+// stage has one. A case with adapters stays in its own.
+func (m *checks) otherStages(c models.Case) (others []models.Case) {
 	if c.LoRA != nil {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(m.test.Model.Stages), func(stage string) bool { return stage == c.Stage })
+	for _, stage := range m.test.Model.Stages {
+		k := c
+		k.Stage = stage
+		if _, err := m.test.Model.Complete(k); err != nil {
+			k.Optimizer = ""
+		}
+		if stage != c.Stage {
+			others = append(others, k)
+		}
+	}
+	return others
 }
 
 // variants are the cases that a batch size must be safe in: all stages, and the longest
@@ -392,13 +399,8 @@ func (m *checks) variants(batch int) []models.Case {
 	c := m.setup.Case()
 	c.Batch = batch
 	cases := []models.Case{c}
-	for _, stage := range m.otherStages() {
-		if m.test.Alone {
-			break
-		}
-		k := c
-		k.Stage = stage
-		cases = append(cases, k)
+	if !m.test.Alone {
+		cases = append(cases, m.otherStages(c)...)
 	}
 	if len(m.test.Longest) > 0 {
 		if k, err := m.stretched(c); err == nil { // an error was found before

@@ -2,6 +2,7 @@ package smoke
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -290,4 +291,16 @@ func TestExportedModelsAreValidated(t *testing.T) {
 		require.InEpsilon(t, want.allocated, byName(s)[fmt.Sprintf("validation, batch %d", want.batch)].Allocated,
 			0.001, "%s %s", want.file, want.amp)
 	}
+}
+
+// A stage without an optimizer is looked at without one, whatever the case trains with.
+func TestOtherStagesMayHaveNoOptimizer(t *testing.T) {
+	m, err := all.Models().Lookup("bdslw-spoter")
+	require.NoError(t, err)
+	s, err := Run(t.Context(), Test{
+		Model: m, Case: models.Case{Batch: 4, Stage: "full", Optimizer: "sgd"},
+		GPU: steptest.Boards(t, "t4")[0], Budget: planner.Budget{Margin: 1}, Evidence: steptest.Exact(),
+	})
+	require.NoError(t, err)
+	require.True(t, slices.ContainsFunc(s.Checks, func(c report.Check) bool { return c.Name == "stage inference" }))
 }
