@@ -44,9 +44,18 @@ type Script struct {
 	Guessed []string `json:"guessed_lines,omitempty"`
 	// Workspaces counts the sizes that libraries decide.
 	Workspaces *Workspaces `json:"workspaces,omitempty"`
+	// Private are the pools of CUDA graphs; absent if there are none.
+	Private *PrivatePools `json:"private_pools,omitempty"`
 	// GPUs is the number of ranks of which Rank was run; absent for one.
 	GPUs int `json:"gpus,omitempty"`
 	Rank int `json:"rank,omitempty"`
+}
+
+// PrivatePools are pools of the allocator that nothing else may use, such as CUDA graphs have: how many there are at the
+// end, and what of the reserved bytes they hold.
+type PrivatePools struct {
+	Count int   `json:"count"`
+	Bytes int64 `json:"reserved_bytes"`
 }
 
 // scriptSheets are the phases of a command, what the peak is made of, and how it ended.
@@ -132,6 +141,10 @@ func (r *Report) besides() []string {
 		notes = append(notes,
 			fmt.Sprintf("workspaces of libraries: %d are cuDNN's own answer, %d are modeled, %d are not known.",
 				w.Asked, w.Modeled, w.Unknown))
+	}
+	if p := s.Private; p != nil {
+		notes = append(notes, fmt.Sprintf("private pools of CUDA graphs: %d hold %s of what is reserved.", p.Count,
+			bytesize.Format(p.Bytes)))
 	}
 	if n := len(s.Diverted); n > 0 {
 		notes = append(notes, fmt.Sprintf(

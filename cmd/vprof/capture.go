@@ -75,6 +75,8 @@ func runCapture(ctx context.Context, o *captureOptions, args []string) error {
 	if o.Output == "" {
 		o.Output = captureName(o.Spec)
 	}
+	compiling := o.compileBeside(ctx)
+	defer compiling.stop()
 	bar := startProgress(o.app, o.Verbose)
 	bar.step("Python exports "+o.Spec, 0, 0)
 	made, err := capture.Run(ctx, o.Options)
@@ -87,7 +89,7 @@ func runCapture(ctx context.Context, o *captureOptions, args []string) error {
 	}
 	tellCaptured(o.app, made)
 	if o.compile.Form != "" {
-		if err := recordCompiled(ctx, o); err != nil {
+		if err := tellCompiled(o, compiling); err != nil {
 			return err
 		}
 	}

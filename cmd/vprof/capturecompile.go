@@ -73,55 +73,84 @@ func (f *compileFlags) check() error {
 // plentyOfMemory is that of the board while compiling: no step is to end for want of it.
 const plentyOfMemory = 1 << 44
 
-// recordCompiled runs the step of a captured model under torch.compile on a simulated board, and writes what it
-// allocated beside the model's file.
-func recordCompiled(ctx context.Context, o *captureOptions) error {
+// compilation is a step of a model that is recorded under torch.compile while the model is exported, since each keeps
+// one core busy for most of its time.
+type compilation struct {
+	cancel context.CancelFunc
+	done   chan struct{} // closed at the end, when the others are there
+	made   *compiled.File
+	err    error
+}
+
+// compileBeside begins to record the compiled step, if that is asked for.
+func (o *captureOptions) compileBeside(ctx context.Context) *compilation {
+	c := &compilation{done: make(chan struct{})}
+	ctx, c.cancel = context.WithCancel(ctx)
+	go func() {
+		defer close(c.done)
+		if o.compile.Form != "" {
+			c.made, c.err = o.recordCompiled(ctx)
+		}
+	}()
+	return c
+}
+
+// stop ends the recording, if it goes on.
+func (c *compilation) stop() {
+	c.cancel()
+	<-c.done
+}
+
+// recordCompiled runs the step of a model under torch.compile on a simulated board.
+func (o *captureOptions) recordCompiled(ctx context.Context) (*compiled.File, error) {
 	board, err := o.compile.board.board()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return fmt.Errorf("no folder to keep libraries in: %w; set HOME or XDG_CACHE_HOME", err)
+		return nil, fmt.Errorf("no folder to keep libraries in: %w; set HOME or XDG_CACHE_HOME", err)
 	}
 	folder, err := standins.Unpack(filepath.Join(cache, "vprof"))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	c, err := o.Compile(o.compile.Compile)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer c.Close()
-	bar := startProgress(o.app, o.Verbose)
-	bar.step("Python compiles "+o.Spec, 0, 0)
 	command := script.Command{Args: c.Args, Board: board, StandIns: folder, Until: "end"}
 	command.Board.Memory = plentyOfMemory
 	if o.Verbose {
 		command.Stdout, command.Stderr = o.app.stderr, o.app.stderr
 	}
 	ran, err := script.Run(ctx, command)
-	bar.end()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	made, err := c.Result(board.Name)
 	refused := (*capture.RefusedError)(nil)
 	switch {
 	case errors.As(err, &refused):
-		return usageError{err}
+		return nil, usageError{err}
 	case err != nil && ran.Torch().Version != "" && ran.Torch().CUDA == "":
-		return usagef("PyTorch of this Python is not built for CUDA, which --compile needs; install a build that is " +
+		return nil, usagef("PyTorch of this Python is not built for CUDA, which --compile needs; install a build that is " +
 			"(no GPU is needed)")
-	case err != nil:
-		return err
 	}
-	return tellCompiled(o, made)
+	return made, err
 }
 
-// tellCompiled writes the recordings, and says what they are.
-func tellCompiled(o *captureOptions, made *compiled.File) error {
-	path := compiled.Beside(o.Output)
+// tellCompiled waits for the recordings, writes them beside the model's file, and says what they are.
+func tellCompiled(o *captureOptions, c *compilation) error {
+	bar := startProgress(o.app, o.Verbose)
+	bar.step("Python compiles "+o.Spec, 0, 0)
+	<-c.done
+	bar.end()
+	if c.err != nil {
+		return c.err
+	}
+	made, path := c.made, compiled.Beside(o.Output)
 	if err := report.WriteFile(path, made.Write); err != nil {
 		return err
 	}

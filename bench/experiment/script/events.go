@@ -65,6 +65,9 @@ type Event struct {
 	Trace      string   `json:"trace"`
 	Retries    int64    `json:"retries"`
 	OOMs       int64    `json:"ooms"`
+	// PrivatePools are the pools of CUDA graphs and their like at the end, PrivateBytes what they have reserved.
+	PrivatePools int   `json:"private_pools"`
+	PrivateBytes int64 `json:"private_bytes"`
 }
 
 // A log is the file that the hook appends events to.

@@ -92,6 +92,9 @@ func (o *Outcome) script() *report.Script {
 	if o.Sizes != (Sizes{}) {
 		s.Workspaces = &report.Workspaces{Asked: o.Sizes.Asked, Modeled: o.Sizes.Modeled, Unknown: o.Sizes.Unknown}
 	}
+	if end.PrivatePools > 0 {
+		s.Private = &report.PrivatePools{Count: end.PrivatePools, Bytes: end.PrivateBytes}
+	}
 	if o.GPUs > 1 {
 		s.GPUs, s.Rank = o.GPUs, o.Rank
 	}

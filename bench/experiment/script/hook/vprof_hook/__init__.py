@@ -39,6 +39,7 @@ def watch():
         "torch._inductor.runtime.triton_heuristics": compiling.spare_triton,
         "torch._inductor.runtime.benchmarking": compiling.spare_benchmarks,
         "torch._inductor.codegen.wrapper": compiling.name_lines,
+        "torch._dynamo.trace_rules": compiling.hide_from_dynamo,
         "torch._functorch.config": compiling.keep_share,
         "torchvision": values.compute_detection,
     }))

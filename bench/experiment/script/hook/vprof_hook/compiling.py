@@ -84,6 +84,15 @@ def without_time(benchmark, iterations):
 MILLISECOND = 1.0
 
 
+def hide_from_dynamo(trace_rules):
+    """Called when torch._dynamo.trace_rules has been imported.
+
+    Where code runs eagerly in a function that is compiled, between two graphs, PyTorch calls what values.py has put in
+    the place of kernels, and Dynamo would compile that, too.
+    """
+    trace_rules.add(__package__)
+
+
 def keep_share(config):
     """Called when torch._functorch.config has been imported: sets what vprof run --activation-memory-budget says."""
     share = os.environ.get("VPROF_ACTIVATION_BUDGET")

@@ -106,7 +106,17 @@ class Memory:
         if not self.used:
             return {}
         stats = self.read(self.device())
-        return {**self.highest, "retries": stats["num_alloc_retries"], "ooms": stats["num_ooms"]}
+        return {**self.highest, "retries": stats["num_alloc_retries"], "ooms": stats["num_ooms"], **self.private()}
+
+    def private(self):
+        """How many private pools there are, those of CUDA graphs for instance, and what they have reserved."""
+        segments = self.torch.cuda.memory._snapshot()["segments"]
+        pools = {}
+        for s in segments:
+            pool = tuple(s.get("segment_pool_id", (0, 0)))
+            if pool != (0, 0):
+                pools[pool] = pools.get(pool, 0) + s["total_size"]
+        return {"private_pools": len(pools), "private_bytes": sum(pools.values())}
 
     # What tensors are for.
 
