@@ -33,7 +33,13 @@ class Net(nn.Module):
         self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH)) for _ in range(BLOCKS))
 
     def forward(self, x):
-        for i, block in enumerate(self.blocks):
+        x = self.through(x, self.blocks[: BLOCKS // 2])
+        if self.form == "break":
+            torch._dynamo.graph_break()
+        return self.through(x, self.blocks[BLOCKS // 2 :])
+
+    def through(self, x, blocks):
+        for block in blocks:
             if self.form == "checkpoint":
                 x = x + checkpoint(block, x, use_reentrant=False)
             elif self.form == "policy":
@@ -41,8 +47,6 @@ class Net(nn.Module):
                 x = x + checkpoint(block, x, use_reentrant=False, context_fn=contexts)
             else:
                 x = x + block(x)
-            if self.form == "break" and i == 1:
-                torch._dynamo.graph_break()
             if self.form == "function":
                 x = Clipped.apply(x)
         return x

@@ -17,6 +17,7 @@ class Counter:
     def __init__(self):
         self.now = self.peak = 0
         self.trace = []
+        self.segments = [{"segment_pool_id": pool, "total_size": size} for pool, size in (((0, 0), 8192), ((0, 1), 4096), ((0, 1), 4096))]
         self.next = 4096
         self.limit = 1 << 40
 
@@ -85,7 +86,7 @@ def reset(_device):
 _C = types.SimpleNamespace(_cuda_memoryStats=stats, _cuda_resetPeakMemoryStats=reset, _cuda_getDevice=lambda: 0)
 cuda = types.SimpleNamespace(
     is_available=lambda: os.environ.get("CUDA_VISIBLE_DEVICES") != "9", _lazy_call=lambda call: call(), empty_cache=lambda: None, get_device_name=lambda: "fake",
-    memory=types.SimpleNamespace(_record_memory_history=lambda **_: None, _snapshot=lambda: {"device_traces": [counter.trace]}),
+    memory=types.SimpleNamespace(_record_memory_history=lambda **_: None, _snapshot=lambda: {"device_traces": [counter.trace], "segments": counter.segments}),
     mem_get_info=lambda _: ((1 << 34) - 4096 - counter.peak, 1 << 34),
     max_memory_allocated=lambda: _C._cuda_memoryStats(0)["allocated_bytes"]["all"]["peak"],
 )
