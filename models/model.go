@@ -6,7 +6,6 @@ import (
 	"context"
 
 	"github.com/vprof/vprof/profiler/program"
-	"github.com/vprof/vprof/profiler/stack"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
@@ -174,9 +173,6 @@ func (r *Recording) Discard() {
 
 // Options say how to record.
 type Options struct {
-	// Stack is the release of PyTorch that the steps run on; nil is
-	// [stack.Default].
-	Stack *stack.Stack
 	// Context ends a recording early, with its error; nil does not.
 	Context context.Context
 	// Steps is the number of training steps; zero means two: the first, and

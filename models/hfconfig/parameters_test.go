@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/models"
-	"github.com/vprof/vprof/profiler/stack"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
@@ -29,8 +28,6 @@ func TestAdaptersBesideParameters(t *testing.T) {
 	small := strings.Replace(packedMixture, "8192", "512", 1)
 	const both = "target=q_proj+v_proj,parameters=experts.gate_up_proj+experts.down_proj"
 	const layers = "target=q_proj+v_proj+gate_proj+up_proj+down_proj"
-	release, err := stack.Lookup("2.11")
-	require.NoError(t, err)
 	for _, want := range []struct {
 		config, lora, weights, quantize, recompute string
 		checkpointing                              bool
@@ -63,7 +60,7 @@ func TestAdaptersBesideParameters(t *testing.T) {
 			Levers: models.Levers{Quantize: want.quantize, Recompute: want.recompute, Clip: models.ClipNone},
 		})
 		r, err := m.Record(c, trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048},
-			models.Options{Steps: 2, Stack: release})
+			models.Options{Steps: 2})
 		require.NoError(t, err)
 		forward, backward := secondStep(r.Program)
 		require.Equal(t, want.forward+labels, forward, "%+v", want)

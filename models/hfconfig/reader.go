@@ -172,30 +172,27 @@ func (r *reader) sizes(key string, otherwise []int64, most int64) []int64 {
 	if !ok {
 		return otherwise
 	}
-	var list []json.RawMessage
-	if err := json.Unmarshal(value, &list); err != nil || len(list) == 0 {
+	switch out := r.list(value, name, 1, most); {
+	case len(out) > mostConvolutions:
+		r.wrong(name, "has %d numbers; vprof takes %d at the most", len(out), mostConvolutions)
+	case len(out) > 0:
+		return out
+	default:
 		r.wrong(name, "%s is not a list of whole numbers", shown(value))
-		return otherwise
 	}
-	if len(list) > mostConvolutions {
-		r.wrong(name, "has %d numbers; vprof takes %d at the most", len(list), mostConvolutions)
-		return otherwise
-	}
-	out := make([]int64, len(list))
-	for i, v := range list {
-		if out[i], ok = r.whole(v, name, 1, most); !ok {
-			return otherwise
-		}
-	}
-	return out
+	return otherwise
 }
 
 // numbers is a list of whole numbers within bounds; nil if there is none.
 func (r *reader) numbers(key string, least, most int64) []int64 {
-	value, name, ok := r.get(key)
-	if !ok || null(value) {
-		return nil
+	if value, name, ok := r.get(key); ok && !null(value) {
+		return r.list(value, name, least, most)
 	}
+	return nil
+}
+
+// list parses a list of whole numbers within bounds; nil if it is none.
+func (r *reader) list(value json.RawMessage, name string, least, most int64) []int64 {
 	var list []json.RawMessage
 	if err := json.Unmarshal(value, &list); err != nil || len(list) > mostLayers {
 		r.wrong(name, "%s is not a list of whole numbers", shown(value))
@@ -203,6 +200,7 @@ func (r *reader) numbers(key string, least, most int64) []int64 {
 	}
 	out := make([]int64, len(list))
 	for i, v := range list {
+		var ok bool
 		if out[i], ok = r.whole(v, name, least, most); !ok {
 			return nil
 		}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/program"
-	"github.com/vprof/vprof/profiler/stack"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
@@ -47,8 +46,6 @@ func requestedSteps(t *testing.T, file string) {
 	}
 	require.NoError(t, json.Unmarshal(data, &ran))
 	require.NotEmpty(t, ran.Models)
-	release, err := stack.Lookup("2.11")
-	require.NoError(t, err)
 	boards := map[string]trace.Board{
 		"":   {Name: "a100-80", Capability: 80, SMs: 108, ThreadsPerSM: 2048, Memory: 84_987_740_160},
 		"t4": {Name: "t4", Capability: 75, SMs: 40, ThreadsPerSM: 1024, Memory: 15_828_320_256},
@@ -66,7 +63,7 @@ func requestedSteps(t *testing.T, file string) {
 				require.NoError(t, err)
 				c.LoRA = &l
 			}
-			r, err := m.Record(c, boards[want.Board], models.Options{Stack: release})
+			r, err := m.Record(c, boards[want.Board], models.Options{})
 			require.NoError(t, err)
 			require.Equal(t, want.Total, r.Counts.Total, "%s %+v", of.Config, c)
 			require.Equal(t, want.Trainable, r.Counts.Trainable, "%s %+v", of.Config, c)

@@ -6,7 +6,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/models"
-	"github.com/vprof/vprof/profiler/stack"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
@@ -18,8 +17,6 @@ func TestTokenClassification(t *testing.T) {
 	qwen := `{"model_type": "qwen2", ` + sizes +
 		`, "num_key_value_heads": 4, "tie_word_embeddings": false, "use_sliding_window": false}`
 	encoder := models.Settings{"seq-len": 512, "classes": 2, "padding": 0}
-	release, err := stack.Lookup("2.11")
-	require.NoError(t, err)
 	for _, want := range []struct {
 		config            string
 		weights           models.WeightType
@@ -49,12 +46,12 @@ func TestTokenClassification(t *testing.T) {
 			Settings: want.settings, Levers: models.Levers{Clip: models.ClipNone},
 		})
 		r, err := m.Record(c, trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048},
-			models.Options{Steps: 2, Stack: release})
+			models.Options{Steps: 2})
 		require.NoError(t, err)
 		forward, backward := secondStep(r.Program)
 		require.Equal(t, want.forward+want.beside, forward, want.config)
 		require.Equal(t, want.backward+want.beside, backward, want.config)
 	}
-	_, err = model(t, qwen).Complete(models.Case{Task: causalLM, Settings: models.Settings{"head-dropout": 0}})
+	_, err := model(t, qwen).Complete(models.Case{Task: causalLM, Settings: models.Settings{"head-dropout": 0}})
 	require.ErrorContains(t, err, "head-dropout: has no influence on task causal-lm")
 }

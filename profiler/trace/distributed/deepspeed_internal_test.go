@@ -125,7 +125,7 @@ func TestStage3WithoutBucketsOrStreams(t *testing.T) {
 		z, err := FullyPartitioned(tape, World{Size: 4}, DeepSpeed{Bucket: 1 << 20}, fetch,
 			[]Group{{Module: "a", Params: ps}})
 		require.NoError(t, err)
-		z.gather(z.modules[0].params)
+		z.enter(z.modules[0])
 		return tape.Finish()
 	}
 	streams := func(p *program.Program) (n int) {

@@ -53,7 +53,6 @@ type ZeRO3 struct {
 
 // zeroParam is a parameter of which the rank has a part.
 type zeroParam struct {
-	name          string
 	numel, part   int64
 	trains, stays bool
 	flat, whole   *trace.Tensor
@@ -141,7 +140,7 @@ func (z *ZeRO3) external(x *trace.Tensor) {
 func (z *ZeRO3) partition(p Param) *zeroParam {
 	t, old := z.tape, *p.Tensor
 	q := &zeroParam{
-		name: p.Name, numel: old.Numel(), part: ceil.Div(old.Numel(), z.world.Size),
+		numel: old.Numel(), part: ceil.Div(old.Numel(), z.world.Size),
 		trains: old.RequiresGrad(),
 	}
 	q.stays = q.numel <= z.fetch.Persist
@@ -402,14 +401,6 @@ func (z *ZeRO3) land(q *zeroParam) {
 	})
 	if f.left--; f.left == 0 && f.flat != nil {
 		t.Release(f.flat)
-	}
-}
-
-// gather makes parameters whole.
-func (z *ZeRO3) gather(params []*zeroParam) {
-	z.launch(params)
-	for _, q := range params {
-		z.land(q)
 	}
 }
 
