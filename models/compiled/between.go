@@ -7,14 +7,15 @@ import (
 	"strings"
 )
 
-// mostAlone is the share of a step's bytes that may have no counterpart at another batch size: buffers of reductions
-// that Inductor splits at one of them, for instance.
-const mostAlone = 0.05
+// mostUnmatched is the largest share of a step's allocated bytes that may have no counterpart at another batch size,
+// such as the buffers of a reduction that Inductor splits at one size and not at the other.
+const mostUnmatched = 0.05
 
-// At is the step in a precision at a batch size: a recording, or what follows from two. The events are those of the
-// recording whose batch is nearer, since the order in which Inductor schedules kernels depends on sizes. Each
-// allocation has a counterpart in the other recording, and its size lies on a line through both.
-func (f *File) At(amp string, batch int) (*Recording, error) {
+// AtBatch returns the recording of a precision at a batch size, interpolated between two recordings where there is none
+// of that size. The order of events is taken from the recording whose batch size is nearer, since the order in which
+// Inductor schedules kernels depends on sizes. Each allocation is matched with one of the other recording, and its size
+// is interpolated linearly.
+func (f *File) AtBatch(amp string, batch int) (*Recording, error) {
 	amp = strings.TrimPrefix(amp, "none")
 	var all []*Recording
 	for i := range f.Recordings {
@@ -40,34 +41,34 @@ func (f *File) At(amp string, batch int) (*Recording, error) {
 	if float64(batch) > math.Sqrt(float64(near.Batch)*float64(far.Batch)) {
 		near, far = far, near
 	}
-	return near.toward(far, batch)
+	return near.interpolate(far, batch)
 }
 
-// toward is a recording on the line from this one through another. It is an error if much of a step has no
-// counterpart there.
-func (r *Recording) toward(far *Recording, batch int) (*Recording, error) {
+// interpolate returns the recording at a batch size between, or beyond, this one and another. It is an error if more
+// than [mostUnmatched] of a step has no counterpart in the other one.
+func (r *Recording) interpolate(far *Recording, batch int) (*Recording, error) {
 	out := *r
 	out.Batch = batch
 	share := float64(batch-r.Batch) / float64(far.Batch-r.Batch)
-	var bytes, alone int64
-	for i := range out.Steps { // the last decides: what tuning takes in the first differs more
-		bytes, alone = 0, 0
+	var bytes, unmatched int64
+	for i := range out.Steps { // the last step decides: the first also holds the memory of Inductor's tuning
+		bytes, unmatched = 0, 0
 		s, other := &out.Steps[i], &far.Steps[i]
 		found := s.counterparts(other, int64(r.Batch), int64(far.Batch))
 		s.Allocations = slices.Clone(s.Allocations)
-		lasts := s.lasting()
+		used := s.used()
 		for n, a := range s.Allocations {
 			if m := found[n]; m >= 0 {
 				s.Allocations[n][0] = max(0, a[0]+int64(math.Round(share*float64(other.Allocations[m][0]-a[0]))))
-			} else if lasts[n] {
-				alone += a[0]
+			} else if used[n] {
+				unmatched += a[0]
 			}
-			if lasts[n] {
+			if used[n] {
 				bytes += a[0]
 			}
 		}
 	}
-	if float64(alone) > mostAlone*float64(bytes) {
+	if float64(unmatched) > mostUnmatched*float64(bytes) {
 		return nil,
 			fmt.Errorf("nothing follows for batch %d: Inductor decided otherwise at batch %d than at %d; record "+
 				"more with vprof capture --compile --batch",
@@ -76,30 +77,30 @@ func (r *Recording) toward(far *Recording, batch int) (*Recording, error) {
 	return &out, nil
 }
 
-// lasting tells of each allocation whether anything happens before it is freed. Nothing does to workspaces of
-// libraries, which choose among algorithms by the batch.
-func (s *Step) lasting() []bool {
-	lasts := make([]bool, len(s.Allocations))
+// used tells of each allocation whether another event comes between it and its free. None does for the workspaces of
+// libraries, which depend on the algorithm that a library picks for the batch size and need no counterpart.
+func (s *Step) used() []bool {
+	used := make([]bool, len(s.Allocations))
 	for i, n := range s.Order {
 		if n >= 0 {
-			lasts[n] = i+1 == len(s.Order) || s.Order[i+1] != ^n
+			used[n] = i+1 == len(s.Order) || s.Order[i+1] != ^n
 		}
 	}
-	return lasts
+	return used
 }
 
-// place is what an allocation has in common with its counterpart: the line that it comes from, and the phases in
-// which it comes and goes.
-type place struct {
-	site     int64
-	from, to int
+// A matchKey is what two allocations at different batch sizes must share to be counterparts: the line of code, and the
+// phases (0 forward, 1 backward, 2 the rest) in which they are allocated and freed; -1 for never.
+type matchKey struct {
+	site                 int64
+	allocatedIn, freedIn int
 }
 
-// places are the allocations of a step by their places.
-func (r *Step) places() map[place][]int {
-	all := make([]place, len(r.Allocations))
+// byMatchKey groups the allocations of a step by their keys.
+func (r *Step) byMatchKey() map[matchKey][]int {
+	keys := make([]matchKey, len(r.Allocations))
 	for n, a := range r.Allocations {
-		all[n] = place{site: a[1], to: -1}
+		keys[n] = matchKey{site: a[1], freedIn: -1}
 	}
 	for i, n := range r.Order {
 		phase := 0
@@ -109,25 +110,25 @@ func (r *Step) places() map[place][]int {
 			}
 		}
 		if n >= 0 {
-			all[n].from = phase
+			keys[n].allocatedIn = phase
 		} else {
-			all[^n].to = phase
+			keys[^n].freedIn = phase
 		}
 	}
-	of := map[place][]int{}
-	for n, p := range all {
-		of[p] = append(of[p], n)
+	groups := map[matchKey][]int{}
+	for n, k := range keys {
+		groups[k] = append(groups[k], n)
 	}
-	return of
+	return groups
 }
 
-// counterparts are the allocations of a step at another batch size that stand for those of this one, -1 for those
-// without. Of a place those whose size grows with the batch find theirs first, then those of a fixed size; what is left
-// goes by size.
+// counterparts returns for each allocation the one of the step at another batch size that stands for it, -1 for none.
+// Among allocations of one key, those whose size is proportional to the batch are matched first, then those of equal
+// size; the rest are matched in the order of their sizes.
 func (r *Step) counterparts(far *Step, batch, farBatch int64) []int {
 	found := make([]int, len(r.Allocations))
-	others := far.places()
-	for p, own := range r.places() {
+	others := far.byMatchKey()
+	for p, own := range r.byMatchKey() {
 		free := map[int64][]int{}
 		for _, m := range others[p] {
 			free[far.Allocations[m][0]] = append(free[far.Allocations[m][0]], m)
@@ -148,13 +149,13 @@ func (r *Step) counterparts(far *Step, batch, farBatch int64) []int {
 			}
 		}
 		rest = slices.DeleteFunc(rest, func(n int) bool { return take(n, r.Allocations[n][0]) })
-		match(found, rest, r.Allocations, free)
+		matchBySize(found, rest, r.Allocations, free)
 	}
 	return found
 }
 
-// match has allocations find those of the same rank by size, if there are as many.
-func match(found, own []int, allocations [][2]int64, free map[int64][]int) {
+// matchBySize matches allocations with those of the same rank in the order of sizes, if there are as many.
+func matchBySize(found, own []int, allocations [][2]int64, free map[int64][]int) {
 	slices.SortStableFunc(own, func(a, b int) int { return int(allocations[a][0] - allocations[b][0]) })
 	sizes := make([]int64, 0, len(free))
 	for size := range free {
@@ -172,8 +173,8 @@ func match(found, own []int, allocations [][2]int64, free map[int64][]int) {
 	}
 }
 
-// reach are the smallest and the largest batch recorded in a precision.
-func (f *File) reach(amp string) (from, to int) {
+// batchRange returns the smallest and the largest batch size recorded in a precision.
+func (f *File) batchRange(amp string) (from, to int) {
 	from = math.MaxInt
 	for i := range f.Recordings {
 		if r := &f.Recordings[i]; r.AMP == amp {

@@ -63,7 +63,7 @@ func TestSizesFollowTheBatch(t *testing.T) {
 	f := file(step(4), step(16))
 	rapid.Check(t, func(t *rapid.T) {
 		batch := rapid.IntRange(1, 4096).Draw(t, "batch")
-		r, err := f.At("bf16", batch)
+		r, err := f.AtBatch("bf16", batch)
 		require.NoError(t, err)
 		require.Equal(t, step(batch), *r)
 	})
@@ -78,10 +78,10 @@ func TestOrderOfTheNearer(t *testing.T) {
 	far.Order = []int{0, 1, 2, 3, 4, 5, ^5, ^1, ^4, ^2, ^0}
 	far.Backward = 9
 	f := file(step(4), last)
-	r, err := f.At("bf16", 10)
+	r, err := f.AtBatch("bf16", 10)
 	require.NoError(t, err)
 	require.Equal(t, step(10), *r)
-	r, err = f.At("bf16", 40)
+	r, err = f.AtBatch("bf16", 40)
 	require.NoError(t, err)
 	require.Equal(t, far.Order, r.Steps[1].Order)
 	require.Equal(t, append(step(40).Steps[1].Allocations, [2]int64{16, 1}), r.Steps[1].Allocations)
@@ -90,13 +90,13 @@ func TestOrderOfTheNearer(t *testing.T) {
 
 // Nothing follows from one recording, nor from two steps that have little in common.
 func TestWhereNothingFollows(t *testing.T) {
-	_, err := file(step(4)).At("bf16", 5)
+	_, err := file(step(4)).AtBatch("bf16", 5)
 	require.ErrorContains(t, err, "record two batch sizes")
 	other := step(8)
 	for i := range other.Steps[1].Allocations {
 		other.Steps[1].Allocations[i][1] = 1 - other.Steps[1].Allocations[i][1]
 	}
-	_, err = file(step(4), other).At("bf16", 5)
+	_, err = file(step(4), other).AtBatch("bf16", 5)
 	require.ErrorContains(t, err, "Inductor decided otherwise at batch 4 than at 8")
 }
 
@@ -164,9 +164,9 @@ func TestCasesThatWereNotRecorded(t *testing.T) {
 		c := toyCase(4)
 		k.change(&c)
 		if k.want == "" {
-			require.Empty(t, f.lacks(c, usual))
+			require.Empty(t, f.missing(c, usual))
 		} else {
-			require.Contains(t, f.lacks(c, usual), k.want)
+			require.Contains(t, f.missing(c, usual), k.want)
 		}
 	}
 }

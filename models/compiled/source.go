@@ -30,7 +30,7 @@ func Source(of models.Source) models.Source {
 		if err != nil {
 			return m, err
 		}
-		return with(m, path, content)
+		return withCompiled(m, path, content)
 	}
 	of.Restore = func(name, description string) (models.Model, error) {
 		var d described
@@ -41,7 +41,7 @@ func Source(of models.Source) models.Source {
 		if err != nil {
 			return m, err
 		}
-		return with(m, name, d.Compiled)
+		return withCompiled(m, name, d.Compiled)
 	}
 	return of
 }
@@ -55,8 +55,8 @@ type described struct {
 // describedBegins is how the JSON of a [described] begins, and that of no other description.
 const describedBegins = `{"compiled":"`
 
-// with is a model that plans compiled steps by the content of a file.
-func with(m models.Model, path string, content []byte) (models.Model, error) {
+// withCompiled returns the model with compiled steps planned by the content of a file.
+func withCompiled(m models.Model, path string, content []byte) (models.Model, error) {
 	f, err := Read(content, path)
 	if err != nil {
 		return m, err
@@ -66,14 +66,14 @@ func with(m models.Model, path string, content []byte) (models.Model, error) {
 		return m, err
 	}
 	m.Description = models.Describe(string(text))
-	m.Settings = f.sized(m.Settings)
+	m.Settings = f.recordedSizes(m.Settings)
 	usual, build, caveat := m.Default, m.Build, m.Caveat
-	m.Unrecorded = func(c models.Case) string { return f.lacks(c, usual) }
+	m.Unrecorded = func(c models.Case) string { return f.missing(c, usual) }
 	m.Build = func(c models.Case) (models.Trainer, error) {
-		if !c.Compile || f.lacks(c, usual) != "" {
+		if !c.Compile || f.missing(c, usual) != "" {
 			return build(c)
 		}
-		r, err := f.At(string(c.AMP), c.Batch)
+		r, err := f.AtBatch(string(c.AMP), c.Batch)
 		if err != nil {
 			return nil, &input.FormatError{File: path, Reason: err.Error()}
 		}
@@ -84,7 +84,7 @@ func with(m models.Model, path string, content []byte) (models.Model, error) {
 		if caveat != nil {
 			all = caveat(c)
 		}
-		if c.Compile && f.lacks(c, usual) == "" {
+		if c.Compile && f.missing(c, usual) == "" {
 			all = append(all, f.caveats(c)...)
 		}
 		return all
@@ -92,8 +92,8 @@ func with(m models.Model, path string, content []byte) (models.Model, error) {
 	return m, nil
 }
 
-// sized are settings whose default is the size that was recorded.
-func (f *File) sized(all []models.Setting) []models.Setting {
+// recordedSizes returns the settings with the recorded sizes as their defaults.
+func (f *File) recordedSizes(all []models.Setting) []models.Setting {
 	all = slices.Clone(all)
 	for i := range all {
 		if at, ok := f.Sizes[strings.TrimSuffix(all[i].Name, "-len")]; ok {
@@ -103,14 +103,15 @@ func (f *File) sized(all []models.Setting) []models.Setting {
 	return all
 }
 
-// free are the fields of a case, by their keys in files, that a recording of forward and backward leaves open.
-var free = []string{
+// leftOpen are the fields of a case, by their keys in files, that may differ from the recorded one: what they decide is
+// not a part of the recorded forward and backward passes.
+var leftOpen = []string{
 	"model", "batch", "accumulate", "optimizer", "clip", "alloc_conf", "torch_compile", "config_sha256",
 	"dataset_bytes", "amp", "loss", "torch", "settings", "blocks",
 }
 
-// lacks says why the compiled step of a case was not recorded, empty if it was; usual is the model's default case.
-func (f *File) lacks(c, usual models.Case) string {
+// missing says why the file has no recording for a case, empty if it has one; usual is the model's default case.
+func (f *File) missing(c, usual models.Case) string {
 	compiled, err := stack.Lookup(f.Torch)
 	if err != nil || compiled.Release() != c.ReleaseName() {
 		return fmt.Sprintf("PyTorch %s compiled what is recorded, and another release compiles otherwise", f.Torch)
@@ -132,25 +133,26 @@ func (f *File) lacks(c, usual models.Case) string {
 			return "recorded without --set " + name
 		}
 	}
-	if key := differs(c, usual); key != "" {
+	if key := firstDifference(c, usual); key != "" {
 		return "recorded without " + key
 	}
 	if c.Batch > 0 {
-		if _, err := f.At(string(c.AMP), c.Batch); err != nil {
+		if _, err := f.AtBatch(string(c.AMP), c.Batch); err != nil {
 			return err.Error()
 		}
 	}
 	return ""
 }
 
-// differs is the first field, by its key in files, in which two cases differ that a recording does not leave open.
-func differs(c, usual models.Case) string {
+// firstDifference returns the first key, in alphabetical order, of a field in which two cases differ and that is not
+// [leftOpen].
+func firstDifference(c, usual models.Case) string {
 	fields := func(c models.Case) map[string]json.RawMessage {
 		var all map[string]json.RawMessage
 		if json.Unmarshal([]byte(c.Key()), &all) != nil {
 			return nil
 		}
-		for _, key := range free {
+		for _, key := range leftOpen {
 			delete(all, key)
 		}
 		return all
@@ -159,7 +161,7 @@ func differs(c, usual models.Case) string {
 	first := ""
 	for _, keys := range []map[string]json.RawMessage{own, other} {
 		for key := range keys {
-			if string(own[key]) != string(other[key]) && !vacuous(own[key],
+			if string(own[key]) != string(other[key]) && !bothEmpty(own[key],
 				other[key]) && (first == "" || key < first) {
 				first = key
 			}
@@ -168,8 +170,8 @@ func differs(c, usual models.Case) string {
 	return first
 }
 
-// vacuous tells that one of two values is absent and the other says nothing.
-func vacuous(a, b json.RawMessage) bool {
+// bothEmpty tells whether two values of a field both mean its default: each is absent or a zero value.
+func bothEmpty(a, b json.RawMessage) bool {
 	nothing := func(v json.RawMessage) bool {
 		return len(v) == 0 || slices.Contains([]string{`""`, "false", "0", "1", `"full"`}, string(v))
 	}
@@ -194,7 +196,7 @@ func (f *File) caveats(c models.Case) []string {
 	}
 	all := []string{fmt.Sprintf("torch-compile: %s as Inductor of PyTorch %s compiled it for %s", forms[f.Form],
 		f.Torch, f.GPU)}
-	r, err := f.At(string(c.AMP), c.Batch)
+	r, err := f.AtBatch(string(c.AMP), c.Batch)
 	if err != nil {
 		return all
 	}
@@ -202,7 +204,7 @@ func (f *File) caveats(c models.Case) []string {
 		all = append(all, fmt.Sprintf("torch-compile: %d graph breaks; what lies between the graphs ran eagerly",
 			r.Breaks))
 	}
-	if from, to := f.reach(precision(c.AMP)); c.Batch < from || c.Batch > to {
+	if from, to := f.batchRange(precision(c.AMP)); c.Batch < from || c.Batch > to {
 		all = append(all, fmt.Sprintf("torch-compile: recorded from batch %d to %d, and continued in a line", from, to))
 	}
 	return all

@@ -68,7 +68,7 @@ type loop struct {
 	live       []*trace.Tensor // by its allocations
 }
 
-// play plays forward and backward, with the gradients that they leave.
+// play plays the recorded forward and backward passes, and sets the gradients that they leave.
 func (l *loop) play(r *Recording) {
 	l.end()
 	l.now = &r.Steps[min(l.played, len(r.Steps)-1)]
@@ -78,7 +78,7 @@ func (l *loop) play(r *Recording) {
 	l.tape.Mark("forward")
 	l.events(l.now.Order[l.now.Forward:l.now.Backward])
 	for _, g := range l.now.Gradients {
-		l.give(l.parameters[g.Parameter].Tensor, l.live[g.Allocation], g.Offset)
+		l.setGrad(l.parameters[g.Parameter].Tensor, l.live[g.Allocation], g.Offset)
 	}
 	for _, g := range l.now.Gradients {
 		l.drop(g.Allocation) // the parameter holds it, or has added it to what it had
@@ -86,8 +86,8 @@ func (l *loop) play(r *Recording) {
 	l.tape.Mark("backward")
 }
 
-// give gives a parameter its gradient, unless it has one from the micro-batch before.
-func (l *loop) give(p, at *trace.Tensor, offset int64) {
+// setGrad sets a parameter's gradient, unless it has one from the micro-batch before.
+func (l *loop) setGrad(p, at *trace.Tensor, offset int64) {
 	if p.Grad() != nil {
 		return
 	}
@@ -113,8 +113,8 @@ func (l *loop) events(order []int) {
 	}
 }
 
-// end plays what goes when the step's function returns. What the first step has left then stays, and of that of
-// others the next makes its own.
+// end plays the frees at the end of a step, when the function that holds its tensors returns. What the first step
+// leaves allocated stays for good; what later steps leave is freed, since the next step allocates its own.
 func (l *loop) end() {
 	if l.now == nil {
 		return
@@ -135,19 +135,19 @@ func (l *loop) drop(i int) {
 	}
 }
 
-// classes are what the allocations of a step are for: what lives from forward to backward is kept for it, and what
-// stays and is no gradient is of libraries.
+// classes returns the class of each allocation of a step: what is allocated in forward and freed in backward is an
+// activation, what is freed earlier is temporary, and what is never freed and is no gradient is a library's workspace.
 func (s *Step) classes() []program.Class {
 	classes := make([]program.Class, len(s.Allocations))
-	made := 0 // in the forward pass
+	forward := 0 // allocations of the forward pass
 	for i, n := range s.Order {
 		switch {
 		case n >= 0:
 			classes[n] = program.Workspace // unless it is freed
 			if i < s.Forward {
-				made = n + 1
+				forward = n + 1
 			}
-		case i >= s.Forward && ^n < made:
+		case i >= s.Forward && ^n < forward:
 			classes[^n] = program.Activations
 		default:
 			classes[^n] = program.Temporaries
