@@ -228,8 +228,9 @@ func Linears(model any) map[string]*Linear {
 // hold others, those of [Parts] if held says so.
 func walkLinears(model any, held bool, but []Layer, visit func(v reflect.Value, path string)) {
 	w := layerWalk{seen: map[uintptr]bool{}, visit: visit, called: !held, wanted: func(l Layer, _ string) bool {
-		_, linear := l.(Projection)
-		return linear
+		_, projects := l.(Projection)
+		_, words := l.(*Embedding) // a projection to methods at the words alone
+		return projects && !words
 	}}
 	for _, l := range but {
 		w.seen[reflect.ValueOf(l).Pointer()] = true
