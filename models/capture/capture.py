@@ -133,6 +133,7 @@ class Observation:
         self.deaths = []  # (last operator called by then, values of the tensor that died)
         self.regions = []  # checkpointed calls: (module or None, first operator, last, reentrant)
         self.functions = None  # calls of custom autograd.Functions
+        self.assigned = []  # operators that are copies and stand for tensor.data = value
         self.notes = []  # what the user must know
 
 
@@ -199,6 +200,7 @@ def observe(model, example, place, symbols, fake=None):
     with fake:
         args, kwargs = example.tensors(place, symbols)
         numbers.adopt(model)
+        numbers.assigned = lambda: seen.assigned.append(len(seen.ops))
         answers_of[model] = numbers
         with torch.enable_grad(), watching(model, seen), known.asking(numbers), known.OneDevice(place), enable_python_dispatcher(), torch._C._EnablePreDispatch(), Mode():
             out = model(*args, **kwargs)
@@ -544,6 +546,8 @@ def write(opts, build, model, example, place, seen, program, free, symbols):
     named = {n: [isinstance(d, tuple) and d[0] == "batch" for d in i.dims] for n, i in example.inputs.items() if isinstance(i, Input)}
     extra["batch_dims"] = {n: dims.index(True) for n, dims in named.items() if True in dims[1:] and not dims[0]}
     extra["autocast"] = types_under_autocast(build, example, seen, nodes)
+    number = align(seen.ops, nodes)
+    extra["assigned"] = [number[k] for k in seen.assigned if k in number]
     extra["symbols"] = symbols_of(example, graph)
     extra["checkpointed"] = list(dict.fromkeys(m for m, _, _, reentrant in seen.regions if m and not reentrant))
     extra["reentrant"] = list(dict.fromkeys(m for m, _, _, reentrant in seen.regions if m and reentrant))

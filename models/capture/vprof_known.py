@@ -37,6 +37,7 @@ class Numbers:
         self.lost = set()  # ids of those that something unknown was written to
         self.of_buffers = of_buffers or {}
         self.answers = collections.defaultdict(list)  # place in the code -> what was read there
+        self.assigned = lambda: None  # is told that the next operator is a copy that stands for tensor.data = value
 
     def of(self, tensor):
         if id(tensor) in self.kept:
@@ -119,6 +120,7 @@ class Answers:
 
     def __init__(self, numbers):
         self.left = {where: list(answers) for where, answers in numbers.answers.items()}
+        self.assigned = lambda: None
 
     def read(self, where, reader, args, kwargs):
         answers = self.left.get(where)
@@ -215,10 +217,11 @@ def watch_readers():
         if looking is None or not looking.forward:
             base.__set__(tensor, value)
             return
-        with torch.no_grad():  # memory of the same size comes, and as much goes
-            tensor.detach().copy_(value)
+        looking.assigned()
+        with torch.no_grad():
+            tensor.copy_(value)
 
-    # The graph does not see tensor.data, which is detach() to it.
+    # The graph does not see tensor.data: read it is detach() to it, written a copy.
     torch.Tensor.data = property(lambda tensor: tensor.detach() if looking is not None and looking.forward else base.__get__(tensor), write)
     for name in ("tensor", "as_tensor"):  # which make what they are given without an operator
         setattr(torch, name, keeping(getattr(torch, name)))

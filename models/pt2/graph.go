@@ -82,6 +82,7 @@ func prepare(p *export.Program) (*graph, error) {
 			open = append(open, i)
 		}
 	}
+	g.assignData()
 	g.functions = map[int]function{}
 	for _, f := range p.Functions {
 		if f.Begin < 0 || f.Begin >= f.End || f.End > len(p.Nodes) {

@@ -99,3 +99,11 @@ func (x *Tensor) Detach() *Tensor {
 	c := x.tape.begin("detach", x)
 	return c.end(x.detached())
 }
+
+// SetData is x.data = y: x takes the shape, the type and the storage of y, and its own storage
+// has one holder less.
+func (x *Tensor) SetData(y *Tensor) {
+	y.store.refs++
+	x.tape.drop(x.store)
+	x.store, x.offset, x.layout, x.dtype = y.store, y.offset, y.layout, y.dtype
+}

@@ -120,12 +120,10 @@ func (t *Tape) FlattenRNNWeights(weights []*Tensor) {
 	at := int64(0)
 	for _, w := range weights {
 		t.launchCopy(flat, w)
-		old := w.store
-		w.store, w.offset = flat.store, at
-		w.layout = w.tape.contiguous(w.shape)
-		flat.store.refs++
+		view := flat.alias(w.shape, contiguousStrides(nil, w.shape), at)
+		w.SetData(view)
+		view.release()
 		at += w.numel
-		t.drop(old)
 	}
 	flat.release()
 }

@@ -41,6 +41,8 @@ type Extra struct {
 	BatchDims map[string]int `json:"batch_dims,omitempty"`
 	// Autocast has types that are float32 in the graph.
 	Autocast []TypeMark `json:"autocast,omitempty"`
+	// Assigned are copy_ nodes that stand for p.data = x.
+	Assigned []int32 `json:"assigned,omitempty"`
 	// Symbols are the sizes that are open, by the symbols of the graph.
 	Symbols map[string]Symbol `json:"symbols,omitempty"`
 }
