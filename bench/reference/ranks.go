@@ -33,9 +33,9 @@ type wireRank struct {
 	GPU           string                     `json:"gpu"`
 }
 
-// isRank reports whether a file begins with a record of a rank.
+// isRank reports whether a file begins with a record of a rank, of an exported model.
 func isRank(line []byte) bool {
-	return bytes.HasPrefix(line, []byte(`{"model"`)) && bytes.Contains(line, []byte(`"strategy"`))
+	return bytes.HasPrefix(line, []byte(`{"model"`)) && bytes.Contains(line, []byte(`"strategy"`)) && !isFineTune(line)
 }
 
 // single is what records call the strategy of one GPU alone.

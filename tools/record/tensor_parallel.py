@@ -5,7 +5,7 @@
 
 With sequence the plan is that of torchtitan (apply_non_moe_tp), by the names that transformers has; positions are
 given, since the model would count them by embeddings of which the rank has a part. With loss the output layer keeps
-its part of the scores, and loss and backward run under loss_parallel. ep, cp: see the functions.
+its part of the scores, and loss and backward run under loss_parallel.
 """
 import contextlib
 import json
@@ -74,7 +74,7 @@ def shard(model, mesh, o):
 
 def main():
     o = dict(tp=2, sequence=False, loss=False, batch=2, seq=512, mp="", checkpointing="", clip=False, replicate=1,
-             reshard="auto", accumulate=1, **{})
+             reshard="auto", accumulate=1)
     o.update(json.loads(sys.argv[2]))
     dist.init_process_group("nccl")
     torch.cuda.set_device(0)

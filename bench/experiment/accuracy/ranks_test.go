@@ -60,6 +60,19 @@ func TestRanksNeedWhatPyTorchSays(t *testing.T) {
 	require.LessOrEqual(t, at(reserved, 1), 0.1)
 }
 
+// TestTensorParallelRanksNeedWhatPyTorchSays estimates records of ranks that share tokens and scores, too.
+func TestTensorParallelRanksNeedWhatPyTorchSays(t *testing.T) {
+	f, err := reference.Open("../../reference/data/ranks/tensor.jsonl")
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, len(f.Records), 10)
+	a, err := accuracy.Compare(t.Context(), f.Records,
+		accuracy.Recorder{Models: all.Models().With(reference.FineTuned())}, nil)
+	require.NoError(t, err)
+	allocated, reserved := errorsOf(t, a, len(f.Records))
+	require.LessOrEqual(t, at(allocated, 1), 0.0001)
+	require.LessOrEqual(t, at(reserved, 1), 0.01)
+}
+
 // errorsOf are the sizes of the relative errors of an estimate for each of so many
 // records, all of which it must be for.
 func errorsOf(t *testing.T, a *report.Accuracy, records int) (allocated, reserved []float64) {
