@@ -134,11 +134,13 @@ class Observation:
         self.regions = []  # checkpointed calls: (module or None, first operator, last, reentrant)
         self.functions = None  # calls of custom autograd.Functions
         self.assigned = []  # operators that are copies and stand for tensor.data = value
+        self.differs = None  # where it began to take another way than expected: the line
         self.notes = []  # what the user must know
 
 
-def observe(model, example, place, symbols, fake=None):
-    """Runs forward once, and sees each operator and the death of each tensor.
+def observe(model, example, place, symbols, fake=None, expected=None):
+    """Runs forward once, and sees each operator and the death of each tensor. Where operators are expected,
+    it notes the first line that calls another.
 
     Operators are seen where torch.export sees them (the PreDispatch key: before
     autograd and before compound operators are taken apart), so that both name the same ones.
@@ -189,6 +191,8 @@ def observe(model, example, place, symbols, fake=None):
                 for tensor in filter(vprof_backward.differentiable, tensors_of(out)):
                     tensor.requires_grad_()
             numbers.follow(op, args, kwargs or {}, out)
+            if expected is not None and seen.differs is None and expected[len(seen.ops) : len(seen.ops) + 1] != ["torch.ops." + str(op)]:
+                seen.differs = line_of(traceback.extract_stack())
             seen.types.append({name: v for name, v in given.items() if isinstance(v, torch.dtype)})
             seen.ops.append(("torch.ops." + str(op), arguments))
             for i, tensor in enumerate(tensors_of(out)):
@@ -209,6 +213,25 @@ def observe(model, example, place, symbols, fake=None):
     del out
     seen.deaths = deaths
     return seen
+
+
+OTHER_BATCH = 1031  # more than samples are usually put together by, and a multiple of nothing
+
+
+def other_way(model, example, place, symbols, seen):
+    """[batch, line] where forward calls other operators at another batch than that of symbols, else None. The
+    number of parts that a batch is cut into, say, is a number like others in the graph."""
+    expected = [name for name, _ in seen.ops]
+    if "batch" not in symbols:
+        return None
+    try:
+        found = observe(model, example, place, {**symbols, "batch": OTHER_BATCH}, expected=expected)
+        if found.differs is None and len(found.ops) == len(expected):
+            return None
+        again = observe(model, example, place, symbols, expected=expected)  # unless it never does the same twice
+    except Exception:  # as when it takes the example's batch alone
+        return None
+    return [OTHER_BATCH, found.differs or ""] if again.differs is None and len(again.ops) == len(expected) else None
 
 
 def types_under_autocast(build, example, seen, nodes):
@@ -549,6 +572,10 @@ def write(opts, build, model, example, place, seen, program, free, symbols):
     number = align(seen.ops, nodes)
     extra["assigned"] = [number[k] for k in seen.assigned if k in number]
     extra["symbols"] = symbols_of(example, graph)
+    extra["other_way"] = other_way(model, example, place, symbols, seen)
+    if extra["other_way"]:
+        batch, line = extra["other_way"]
+        notes.append(f"forward does something else at batch {batch} than at {symbols['batch']}, from {line} on: other batches than {symbols['batch']} are planned as if it did the same (--input 'NAME=TYPE[batch=N,...]' captures at N)")
     extra["checkpointed"] = list(dict.fromkeys(m for m, _, _, reentrant in seen.regions if m and not reentrant))
     extra["reentrant"] = list(dict.fromkeys(m for m, _, _, reentrant in seen.regions if m and reentrant))
     unknown = dict.fromkeys(seen.functions.unknown)

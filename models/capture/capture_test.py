@@ -231,6 +231,12 @@ class CaptureTest(unittest.TestCase):
         self.assertEqual(batch["args"], [[view, "size", 0, 0, 16]])
         self.assertTrue(self.outcome["batch"])
 
+    def test_what_hangs_on_the_batch_is_told(self):
+        made = self.forward("parts = [self.lin(p) for p in x.chunk(-(-x.shape[0] // 128))]\nreturn torch.cat(parts)")
+        self.assertEqual(made.extra["other_way"][0], capture.OTHER_BATCH)
+        self.assertRegex(made.extra["other_way"][1], r"m\d+\.py:\d+$")
+        self.assertIsNone(self.forward("return self.lin(x) * x.shape[0]").extra["other_way"])
+
     def test_other_dimensions_stay_open_too(self):
         self.capture("model = nn.Linear(8, 8)", inputs="input=float32[batch,seq=16,8]")
         self.assertEqual(self.outcome["symbols"], ["batch", "seq"])

@@ -15,11 +15,34 @@ import (
 func caveats(p *export.Program) func(models.Case) []string {
 	lines := leftOut(p)
 	return func(c models.Case) []string {
+		lines := slices.Clip(lines)
 		if c.Liger {
-			return append(slices.Clone(lines), ligerFound(p, c))
+			lines = append(lines, ligerFound(p, c))
+		}
+		if p.Extra != nil && p.Extra.OtherWay != nil && int64(c.Batch) != captured(p.Extra) {
+			lines = append(lines, otherWay(p.Extra))
 		}
 		return lines
 	}
+}
+
+// captured is the batch of the example that a model was captured with.
+func captured(x *export.Extra) int64 {
+	for _, s := range x.Symbols {
+		if s.Name == "batch" {
+			return s.Example
+		}
+	}
+	if x.Batch != nil {
+		return x.Batch.Exported
+	}
+	return 0
+}
+
+func otherWay(x *export.Extra) string {
+	return fmt.Sprintf("forward does something else at batch %d than at %d, with which it was captured, from %s on: "+
+		"figures are of what it does at %[2]d; capture it with --input 'NAME=TYPE[batch=N,...]' for batch N",
+		x.OtherWay.Batch, captured(x), x.OtherWay.Line)
 }
 
 // leftOut are the Functions of which the graph has no backward.

@@ -43,6 +43,8 @@ type Extra struct {
 	Autocast []TypeMark `json:"autocast,omitempty"`
 	// Assigned are copy_ nodes that stand for p.data = x.
 	Assigned []int32 `json:"assigned,omitempty"`
+	// OtherWay says that forward calls other operators at another batch; nil if it does not, or nobody looked.
+	OtherWay *OtherWay `json:"other_way,omitempty"`
 	// Symbols are the sizes that are open, by the symbols of the graph.
 	Symbols map[string]Symbol `json:"symbols,omitempty"`
 }
@@ -63,6 +65,20 @@ func (m *TypeMark) UnmarshalJSON(data []byte) error {
 func (m TypeMark) MarshalJSON() ([]byte, error) {
 	return json.Marshal([]any{m.Node, m.Argument, m.Half})
 }
+
+// OtherWay is a batch at which forward does something else than in the graph, and the first line of it.
+type OtherWay struct {
+	Batch int64
+	Line  string
+}
+
+// UnmarshalJSON reads [1031, "model.py:30"].
+func (o *OtherWay) UnmarshalJSON(data []byte) error {
+	return json.Unmarshal(data, &[]any{&o.Batch, &o.Line})
+}
+
+// MarshalJSON writes what UnmarshalJSON reads.
+func (o OtherWay) MarshalJSON() ([]byte, error) { return json.Marshal([]any{o.Batch, o.Line}) }
 
 // Symbol is how the user called a size, and what it is in the example.
 type Symbol struct {
