@@ -22,11 +22,13 @@ type Lengths struct {
 	// length is a multiple of; absent for one.
 	Batching string `json:"batching" jsonschema:"enum=padded,enum=grouped,enum=packed"`
 	Multiple int64  `json:"multiple,omitempty"`
-	// Samples is the number of samples of an epoch, Mean, P95 and Longest are their lengths
-	// once cut off, and Cut is how many are.
+	// Samples is the number of samples of an epoch, Mean, Longest and the quantiles are their lengths
+	// once cut off, and Cut is how many are. P99 and P999 are those of 99 and 99.9 %.
 	Samples int64   `json:"samples"`
 	Mean    float64 `json:"mean_length"`
 	P95     int64   `json:"p95_length"`
+	P99     int64   `json:"p99_length,omitempty"`
+	P999    int64   `json:"p999_length,omitempty"`
 	Longest int64   `json:"longest"`
 	Cut     int64   `json:"cut_samples,omitempty"`
 	// Padding is the share of the batches' positions that no sample fills.
@@ -108,8 +110,8 @@ func (l *Lengths) sheet(batch int, d Device) Sheet {
 		cut = fmt.Sprintf("; %d cut off at %d", l.Cut, l.Limit)
 	}
 	row("lengths", "%s, %s", l.Source, l.Batching)
-	row("samples", "%d, of length %.0f on average, 95 %% up to %d, the longest %d%s", l.Samples, l.Mean, l.P95,
-		l.Longest, cut)
+	row("samples", "%d, of length %.0f on average, 95 %% up to %d, 99 %% up to %d, 99.9 %% up to %d, the longest %d%s",
+		l.Samples, l.Mean, l.P95, l.P99, l.P999, l.Longest, cut)
 	row("padding", "%.0f %% of all positions", 100*l.Padding)
 	epochs := "in one epoch"
 	if l.Epochs.Count > 1 {

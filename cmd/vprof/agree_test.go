@@ -91,9 +91,13 @@ func (c training) on(boards ...string) []string {
 
 // answer runs a verb and decodes its JSON.
 func answer[T any](t *rapid.T, registry *models.Registry, verb string, flags ...string) (out T, code exitCode) {
+	form := "--format=json"
+	if verb == "report" {
+		form = "--to=json"
+	}
 	a, stdout, stderr := desk()
 	a.models, a.residuals = sync.OnceValue(func() *models.Registry { return registry }), planner.Residuals
-	code = run(t.Context(), a, append([]string{verb, "--format=json"}, flags...))
+	code = run(t.Context(), a, append([]string{verb, form}, flags...))
 	require.Contains(t, []exitCode{exitFine, exitNegative}, code, "%s %v: %s", verb, flags, stderr)
 	require.NoError(t, json.Unmarshal(stdout.Bytes(), &out))
 	return out, code

@@ -63,7 +63,7 @@ func runMonitor(ctx context.Context, o *monitorOptions, command []string) (err e
 	if err != nil {
 		return err
 	}
-	planned, err := o.planned()
+	planned, err := o.planned(ctx)
 	if err != nil {
 		return err
 	}
@@ -167,11 +167,11 @@ func (c ceiling) exceeded(s monitor.Sample) bool {
 }
 
 // planned is the point to compare with; nil for none.
-func (o *monitorOptions) planned() (*report.Point, error) {
+func (o *monitorOptions) planned(ctx context.Context) (*report.Point, error) {
 	if o.run == "" {
 		return nil, nil
 	}
-	runs, err := readRuns(o.app, []string{o.run})
+	runs, err := readRuns(ctx, o.app, []string{o.run})
 	if err != nil {
 		return nil, err
 	}

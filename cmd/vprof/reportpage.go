@@ -12,7 +12,7 @@ import (
 
 // pageOf makes the HTML page of runs.
 func pageOf(ctx context.Context, o *reportOptions, paths []string) (writer, error) {
-	runs, err := readRuns(o.app, paths)
+	runs, err := readRuns(ctx, o.app, paths)
 	if err != nil {
 		return nil, err
 	}

@@ -87,8 +87,8 @@ func (o *reportOptions) view() (view, error) {
 // rowsAs writes every batch size of runs as rows of what other programs read.
 func rowsAs(write func(io.Writer, []*report.Report) error) func(context.Context, *reportOptions,
 	[]string) (writer, error) {
-	return func(_ context.Context, o *reportOptions, paths []string) (writer, error) {
-		runs, err := readRuns(o.app, paths)
+	return func(ctx context.Context, o *reportOptions, paths []string) (writer, error) {
+		runs, err := readRuns(ctx, o.app, paths)
 		if err != nil {
 			return nil, err
 		}
@@ -117,8 +117,8 @@ func stepAs(write func(*profile.Profile, io.Writer) error) func(context.Context,
 // pictureOf draws one run.
 func pictureOf(draw func(*report.Report) (*plot.Plot, error)) func(context.Context, *reportOptions,
 	[]string) (writer, error) {
-	return func(_ context.Context, o *reportOptions, paths []string) (writer, error) {
-		run, err := o.oneRun(paths)
+	return func(ctx context.Context, o *reportOptions, paths []string) (writer, error) {
+		run, err := o.oneRun(ctx, paths)
 		if err != nil {
 			return nil, err
 		}
@@ -152,8 +152,8 @@ func (o *reportOptions) picture(p *plot.Plot, err error) (writer, error) {
 }
 
 // oneRun reads the one run that can be shown.
-func (o *reportOptions) oneRun(paths []string) (*report.Report, error) {
-	runs, err := readRuns(o.app, paths)
+func (o *reportOptions) oneRun(ctx context.Context, paths []string) (*report.Report, error) {
+	runs, err := readRuns(ctx, o.app, paths)
 	if err == nil && len(runs) != 1 {
 		err = usagef("this form shows one run; there are %d", len(runs))
 	}
@@ -166,7 +166,7 @@ func (o *reportOptions) oneRun(paths []string) (*report.Report, error) {
 // profile is that of the one run, or of the case that the flags describe.
 func (o *reportOptions) profile(ctx context.Context, paths []string) (*profile.Profile, error) {
 	if len(paths) > 0 {
-		run, err := o.oneRun(paths)
+		run, err := o.oneRun(ctx, paths)
 		if err != nil {
 			return nil, err
 		}

@@ -1,28 +1,32 @@
 package main
 
 import (
+	"bytes"
 	"context"
-	"errors"
+	"fmt"
 	"io"
-	"os"
 	"slices"
 
 	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/experiment/sweep"
 	"github.com/vprof/vprof/bench/observe/snapshot"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/bench/show/profile"
 	"github.com/vprof/vprof/internal/input"
 )
 
-// readRuns reads the reports of files that sweep and plan wrote; "-" is
-// standard input.
-func readRuns(a *app, paths []string) ([]*report.Report, error) {
-	defer a.reads()()
+// readRuns reads the reports of files that sweep and plan wrote, and plans anew what files of fit and of smoke are
+// about; "-" is standard input.
+func readRuns(ctx context.Context, a *app, paths []string) ([]*report.Report, error) {
 	var all []*report.Report
 	for _, path := range paths {
-		reports, err := readRun(a, path)
+		data, name, err := a.readAll(path)
 		if err != nil {
 			return nil, usageError{err}
+		}
+		reports, err := runsOf(ctx, a, data, name)
+		if err != nil {
+			return nil, err
 		}
 		all = append(all, reports...)
 	}
@@ -30,29 +34,55 @@ func readRuns(a *app, paths []string) ([]*report.Report, error) {
 	return all, nil
 }
 
-func readRun(a *app, path string) ([]*report.Report, error) {
-	if path == "-" {
-		return report.Read("standard input", a.stdin)
+// runsOf are the reports of one file.
+func runsOf(ctx context.Context, a *app, data []byte, name string) ([]*report.Report, error) {
+	// A snapshot is no run, but people have both.
+	if snapshot.Is(data[:min(len(data), 16)]) {
+		return nil, &input.FormatError{
+			File: name,
+			Reason: "a memory snapshot of PyTorch, or another binary file, and no run of vprof; \"vprof diagnose " +
+				name + "\" says what is in a snapshot, https://docs.pytorch.org/memory_viz draws it, and " +
+				"\"vprof sweep --export run.json\" makes a run",
+		}
 	}
-	f, err := os.Open(path)
+	tried, err := report.ReadTried(name, data)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	// A snapshot is no run, but people have both.
-	head := make([]byte, 16)
-	n, err := f.ReadAt(head, 0)
-	if err == nil || errors.Is(err, io.EOF) {
-		if snapshot.Is(head[:n]) || isGzip(head[:n]) {
-			return nil, &input.FormatError{
-				File: path,
-				Reason: "a memory snapshot of PyTorch, or another binary file, and no run of vprof; \"vprof diagnose " +
-					path + "\" says what is in a snapshot, https://docs.pytorch.org/memory_viz draws it, and " +
-					"\"vprof sweep --export run.json\" makes a run",
-			}
+	if len(tried) == 0 {
+		reports, err := report.Read(name, bytes.NewReader(data))
+		if err != nil {
+			return nil, usageError{err}
 		}
+		return reports, nil
 	}
-	return report.Read(path, f)
+	var all []*report.Report
+	for _, t := range tried {
+		r, err := plannedAgain(ctx, a, t)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		all = append(all, r)
+	}
+	return all, nil
+}
+
+// plannedAgain is the plan of what another experiment has tried.
+func plannedAgain(ctx context.Context, a *app, t report.Tried) (*report.Report, error) {
+	gpu, err := step.GPUOf(t.Device)
+	if err != nil {
+		return nil, err
+	}
+	setup, err := step.Of(a.models(), t.Case, step.Evidence{Residuals: a.residuals})
+	if err != nil {
+		return nil, err
+	}
+	r, err := sweep.Plan(ctx, setup, gpu, []int{t.Batch})
+	if err != nil {
+		return nil, err
+	}
+	r.Tool, r.Started = tool(), a.now().UTC()
+	return r, nil
 }
 
 // profileOf makes the profile of a report's case on its first device. A run

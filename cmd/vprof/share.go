@@ -62,7 +62,11 @@ func (o *accuracyOptions) measured() ([]reference.Measured, error) {
 	var all []reference.Measured
 	for _, path := range o.files {
 		if isReport(path) {
-			reports, err := readRun(o.app, path)
+			data, name, err := o.app.readAll(path)
+			if err != nil {
+				return nil, err
+			}
+			reports, err := report.Read(name, bytes.NewReader(data))
 			if err != nil {
 				return nil, usageError{err}
 			}

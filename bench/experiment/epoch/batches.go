@@ -39,7 +39,8 @@ type plan struct {
 	// longest is the length of the longest sample, cut the number of those that were cut
 	// off at the limit, total the length of all samples.
 	longest, cut, total int64
-	p95                 int64
+	// p95, p99 and p999 are the lengths that 95, 99 and 99.9 % of the samples are no longer than.
+	p95, p99, p999 int64
 }
 
 // epoch plans an epoch of batches of a size: no batch is longer than a limit, at which
@@ -57,7 +58,8 @@ func (l *Lengths) epoch(r *rand.Rand, size int, limit int64, most int) plan {
 	}
 	sorted := slices.Clone(samples)
 	slices.Sort(sorted)
-	p.longest, p.p95 = int64(sorted[len(sorted)-1]), int64(sorted[(len(sorted)-1)*95/100])
+	quantile := func(thousandths int) int64 { return int64(sorted[(len(sorted)-1)*thousandths/1000]) }
+	p.longest, p.p95, p.p99, p.p999 = quantile(1000), quantile(950), quantile(990), quantile(999)
 	if l.Batching == Packed {
 		l.pack(&p, sorted, size, limit, most)
 		return p

@@ -322,6 +322,7 @@ func (e *experiment) describe() *report.Lengths {
 	for _, p := range e.plans {
 		tokens, positions = tokens+p.tokens, positions+p.positions
 		total, samples = total+p.total, samples+int64(p.samples)
+		out.P99, out.P999 = max(out.P99, p.p99), max(out.P999, p.p999)
 		out.Longest, out.P95, out.Cut = max(out.Longest, p.longest), max(out.P95, p.p95), max(out.Cut, p.cut)
 	}
 	first := e.plans[0]

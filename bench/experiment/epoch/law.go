@@ -1,16 +1,18 @@
 package epoch
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 )
 
 // Law is a distribution that the lengths of a data set are drawn by.
 type Law struct {
-	// Name is [LogNormal], [Normal] or [Uniform].
+	// Name is [LogNormal], [Normal], [Uniform] or [Quantiles].
 	Name string `json:"name"`
 	// Location and Scale are the mean and the standard deviation, of a log-normal law
 	// those of the logarithm; of a uniform law the ends.
@@ -21,6 +23,14 @@ type Law struct {
 	Most  int64 `json:"most"`
 	// Samples is the number of samples of an epoch.
 	Samples int64 `json:"samples"`
+	// Points are the quantiles of a law that is given by them, ascending, from the least length to the most.
+	Points []Quantile `json:"points,omitempty"`
+}
+
+// Quantile says that a share of all samples is no longer than a length.
+type Quantile struct {
+	Share  float64 `json:"share"`
+	Length float64 `json:"length"`
 }
 
 // The names of laws.
@@ -28,7 +38,12 @@ const (
 	LogNormal = "lognormal"
 	Normal    = "normal"
 	Uniform   = "uniform"
+	Quantiles = "quantiles"
 )
+
+// shares are the quantiles that a law may be given by: with the last, one sample in a thousand decides
+// what the longest batch is.
+var shares = map[string]float64{"p50": .5, "p75": .75, "p90": .9, "p95": .95, "p99": .99, "p99.9": .999}
 
 // usualSamples is the number of samples of an epoch where the law gives none.
 const usualSamples = 10_000
@@ -38,12 +53,13 @@ const quantile95 = 1.6448536269514722
 
 // parseLaw reads "lognormal:mean=512,p95=1500,max=4096,samples=50000"; ok tells that the
 // text begins as a law does. Of mean and median one is given; uniform:min=64,max=512 has
-// neither.
+// neither, and of quantiles:p50=300,p99=2000,p99.9=4096,max=8192 all but max may be left out.
 func parseLaw(text string) (law *Law, ok bool, err error) {
 	name, rest, ok := strings.Cut(text, ":")
 	keys := map[string][]string{
 		LogNormal: {"mean", "median", "p95", "min", "max", "samples"}, Normal: {"mean", "p95", "min", "max", "samples"},
-		Uniform: {"min", "max", "samples"},
+		Uniform:   {"min", "max", "samples"},
+		Quantiles: {"p50", "p75", "p90", "p95", "p99", "p99.9", "min", "max", "samples"},
 	}[name]
 	if !ok || keys == nil {
 		return nil, false, nil
@@ -86,8 +102,17 @@ func lawOf(name string, given map[string]float64) (*Law, error) {
 	}
 	mean, median, p95 := given["mean"], given["median"], given["p95"]
 	switch {
-	case name == Uniform && given["max"] == 0:
+	case (name == Uniform || name == Quantiles) && given["max"] == 0:
 		return nil, fmt.Errorf("max is missing")
+	case name == Quantiles:
+		l.Points = []Quantile{{0, float64(l.Least)}, {1, float64(l.Most)}}
+		for key, share := range shares {
+			if v, ok := given[key]; ok {
+				l.Points = append(l.Points, Quantile{share, v})
+			}
+		}
+		slices.SortFunc(l.Points, func(a, b Quantile) int { return cmp.Compare(a.Share, b.Share) })
+		return l, nil
 	case name == Uniform:
 		l.Location, l.Scale = float64(l.Least), float64(l.Most)
 		return l, nil
@@ -118,8 +143,10 @@ func lawOf(name string, given map[string]float64) (*Law, error) {
 
 func (l *Law) check() error {
 	switch {
-	case l.Name != LogNormal && l.Name != Normal && l.Name != Uniform:
+	case !slices.Contains([]string{LogNormal, Normal, Uniform, Quantiles}, l.Name):
 		return fmt.Errorf("there is no law %q", l.Name)
+	case (l.Name == Quantiles) != (len(l.Points) >= 2):
+		return fmt.Errorf("%d quantiles are no law", len(l.Points))
 	case l.Least < 1 || l.Least > l.Most || l.Most > maxLength:
 		return fmt.Errorf("lengths from %d to %d are no range within 1 to %d", l.Least, l.Most, maxLength)
 	case l.Samples < 1 || l.Samples > maxSamples:
@@ -128,7 +155,23 @@ func (l *Law) check() error {
 		math.IsInf(l.Scale, 0):
 		return fmt.Errorf("%g and %g are no numbers of a law", l.Location, l.Scale)
 	}
+	for i, p := range l.Points {
+		switch {
+		case i == 0 && p.Share != 0, i == len(l.Points)-1 && p.Share != 1, !(p.Length >= 1 && p.Length <= maxLength):
+			return fmt.Errorf("quantiles go from share 0 to 1, of lengths from 1 to %d", maxLength)
+		case i > 0 && (p.Share <= l.Points[i-1].Share || p.Length < l.Points[i-1].Length):
+			return fmt.Errorf("a quantile of %g is below one of %g", p.Length, l.Points[i-1].Length)
+		}
+	}
 	return nil
+}
+
+// quantile is the length that a share of all samples is below, on the lines between the points.
+func (l *Law) quantile(share float64) float64 {
+	at, _ := slices.BinarySearchFunc(l.Points, share, func(p Quantile, s float64) int { return cmp.Compare(p.Share, s) })
+	at = min(max(at, 1), len(l.Points)-1)
+	a, b := l.Points[at-1], l.Points[at]
+	return a.Length + (share-a.Share)/(b.Share-a.Share)*(b.Length-a.Length)
 }
 
 // draw draws the lengths of an epoch.
@@ -139,6 +182,8 @@ func (l *Law) draw(r *rand.Rand) []int32 {
 		switch l.Name {
 		case Uniform:
 			v = l.Location + r.Float64()*(l.Scale-l.Location)
+		case Quantiles:
+			v = l.quantile(r.Float64())
 		case Normal:
 			v = l.Location + l.Scale*r.NormFloat64()
 		default:

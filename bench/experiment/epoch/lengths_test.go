@@ -67,6 +67,7 @@ func FuzzParseLaw(f *testing.F) {
 	for _, seed := range []string{
 		"lognormal:mean=512,p95=1500", "normal:mean=5,p95=6,min=2",
 		"uniform:min=1,max=2,samples=7", "lognormal:median=1,p95=NaN",
+		"quantiles:p50=2,p99.9=9,max=10",
 	} {
 		f.Add(seed)
 	}
@@ -103,6 +104,21 @@ func TestLawsHaveTheirMeanAndPercentile(t *testing.T) {
 	}
 }
 
+// A law by quantiles keeps each of them, the tail of a thousandth among them.
+func TestQuantilesAreKept(t *testing.T) {
+	l, err := ParseLengths("quantiles:p50=300,p90=900,p99=2000,p99.9=4096,max=8192,min=16,samples=400000")
+	require.NoError(t, err)
+	all := l.samples(random(1))
+	slices.Sort(all)
+	for thousandths, want := range map[int]float64{0: 16, 500: 300, 900: 900, 990: 2000, 999: 4096} {
+		require.InEpsilon(t, want, float64(all[(len(all)-1)*thousandths/1000]), 0.02, thousandths)
+	}
+	require.InEpsilon(t, 8192, float64(all[len(all)-1]), 0.02)
+	p := l.epoch(random(1), 4, 1<<20, 10)
+	require.InEpsilon(t, 2000, float64(p.p99), 0.02)
+	require.InEpsilon(t, 4096, float64(p.p999), 0.02)
+}
+
 func TestBadLawsAreNamed(t *testing.T) {
 	for text, want := range map[string]string{
 		"lognormal:mean=512":                   "lognormal: p95 is missing",
@@ -113,6 +129,9 @@ func TestBadLawsAreNamed(t *testing.T) {
 		"lognormal:mean=100,p95=NaN":           `"NaN" is not a number from 1`,
 		"normal:median=5,p95=7":                `there is no "median"; its keys are mean, p95`,
 		"uniform:min=5":                        "max is missing",
+		"quantiles:p50=5":                      "max is missing",
+		"quantiles:p50=50,p99=40,max=60":       "a quantile of 40 is below one of 50",
+		"quantiles:p99=40,max=30":              "a quantile of 30 is below one of 40",
 		"uniform:min=5,max=4":                  "lengths from 5 to 4",
 		"uniform:max=4,max=5":                  "max is given twice",
 		"normal:mean=5,p95=7,samples=16777216": "16777216 is not a number of samples",
