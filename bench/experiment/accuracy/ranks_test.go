@@ -62,15 +62,29 @@ func TestRanksNeedWhatPyTorchSays(t *testing.T) {
 
 // TestTensorParallelRanksNeedWhatPyTorchSays estimates records of ranks that share tokens and scores, too.
 func TestTensorParallelRanksNeedWhatPyTorchSays(t *testing.T) {
-	f, err := reference.Open("../../reference/data/ranks/tensor.jsonl")
+	allocated, reserved := errorsOfDecoders(t, "tensor.jsonl", 10)
+	require.LessOrEqual(t, at(allocated, 1), 0.0001)
+	require.LessOrEqual(t, at(reserved, 1), 0.01)
+}
+
+// TestZeROHoldsWhatDeepSpeedHolds estimates records of DeepSpeed with each way of checkpointing: what stays gathered
+// behind a layer.
+func TestZeROHoldsWhatDeepSpeedHolds(t *testing.T) {
+	allocated, reserved := errorsOfDecoders(t, "zero.jsonl", 8)
+	require.LessOrEqual(t, at(allocated, 1), 0.001)
+	require.LessOrEqual(t, at(reserved, 0.5), 0.01)
+	require.LessOrEqual(t, at(reserved, 1), 0.05)
+}
+
+// errorsOfDecoders estimates the records of a file of single ranks with configurations, at least so many.
+func errorsOfDecoders(t *testing.T, file string, least int) (allocated, reserved []float64) {
+	f, err := reference.Open("../../reference/data/ranks/" + file)
 	require.NoError(t, err)
-	require.GreaterOrEqual(t, len(f.Records), 10)
+	require.GreaterOrEqual(t, len(f.Records), least)
 	a, err := accuracy.Compare(t.Context(), f.Records,
 		accuracy.Recorder{Models: all.Models().With(reference.FineTuned())}, nil)
 	require.NoError(t, err)
-	allocated, reserved := errorsOf(t, a, len(f.Records))
-	require.LessOrEqual(t, at(allocated, 1), 0.0001)
-	require.LessOrEqual(t, at(reserved, 1), 0.01)
+	return errorsOf(t, a, len(f.Records))
 }
 
 // errorsOf are the sizes of the relative errors of an estimate for each of so many

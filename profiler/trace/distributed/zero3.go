@@ -57,7 +57,9 @@ type zeroParam struct {
 	trains, stays bool
 	flat, whole   *trace.Tensor
 	at            int64 // in the buffer of gradients
-	users         int   // modules that run
+	// users are the modules that run with it (ds_active_sub_modules): a set, so that one whose forward a
+	// checkpoint runs again, and breaks off before the hook behind it, has let go of it after its backward.
+	users map[*ZeROModule]bool
 	// isWhole says that it is, or on its way, with which flight.
 	isWhole, used bool
 	flight        *flight
@@ -125,7 +127,7 @@ func (z *ZeRO3) external(x *trace.Tensor) {
 	for _, m := range z.modules {
 		for _, q := range m.params {
 			if q.whole.SharesStorage(x) {
-				q.users++
+				q.users[nil] = true // no module's hook lets go of it
 				if q.flight == nil {
 					z.launch([]*zeroParam{q})
 				}
@@ -141,7 +143,7 @@ func (z *ZeRO3) partition(p Param) *zeroParam {
 	t, old := z.tape, *p.Tensor
 	q := &zeroParam{
 		numel: old.Numel(), part: ceil.Div(old.Numel(), z.world.Size),
-		trains: old.RequiresGrad(),
+		trains: old.RequiresGrad(), users: map[*ZeROModule]bool{},
 	}
 	q.stays = q.numel <= z.fetch.Persist
 	old.FreeStorage()
@@ -303,7 +305,7 @@ func (z *ZeRO3) enter(m *ZeROModule) {
 		z.prefetch()
 	}
 	for _, q := range m.params {
-		q.users++
+		q.users[m] = true
 		if !q.isWhole {
 			need = append(need, q)
 		}
@@ -416,8 +418,8 @@ func (q *zeroParam) allocate() {
 // uses, or that come again soon (release_sub_module).
 func (z *ZeRO3) leave(m *ZeROModule) {
 	for _, q := range m.params {
-		q.users--
-		if q.isWhole && q.users <= 0 && !q.stays && !z.soon(q) {
+		delete(q.users, m)
+		if q.isWhole && len(q.users) == 0 && !q.stays && !z.soon(q) {
 			z.free(q)
 		}
 	}

@@ -70,7 +70,7 @@ func (z *ZeRO3) finish() {
 	for _, m := range z.modules {
 		m.running = 0
 		for _, q := range m.params {
-			q.users = 0
+			clear(q.users)
 			if q.isWhole && !q.stays {
 				z.free(q)
 			}
