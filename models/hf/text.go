@@ -240,10 +240,10 @@ func (t *TextTask) Loss(f *trace.Frame, loss **trace.Tensor) {
 
 // TuneWords implements [train.Worded].
 func (t *TextTask) TuneWords(method nn.Tuning) (nn.Adapter, error) {
-	switch {
-	case t.Classes != nil || t.Extra != nil || !t.Objective.IsZero() || t.Packed == Several || t.Context.Ranks > 1:
-		return nil, errors.New("vprof records methods of peft at the words of language models that learn the next token " +
-			"of rows with one text each; use \"vprof run\"")
+	plain := t.Classes == nil && t.Extra == nil && t.Objective.IsZero()
+	if !plain || t.Packed == Several || t.Context.Ranks > 1 {
+		return nil, errors.New("vprof records methods of peft at the words of language models that learn the next " +
+			"token of rows with one text each; use \"vprof run\"")
 	}
 	tuned, err := nn.TuneWords(t.Net, method, t.Inputs, t.Output)
 	if err != nil {

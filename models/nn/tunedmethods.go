@@ -19,8 +19,11 @@ var methods = map[string]*Method{
 		add:     (*Tuned).addLoRAVariant, forward: (*Tuned).loraVariant,
 	},
 	"beft": {add: (*Tuned).addBEFT, forward: (*Tuned).beft},
-	"boft": {Options: "boft_block_size=4 boft_n_butterfly_factor=1", add: (*Tuned).addBOFT, forward: (*Tuned).boft},
-	"c3a":  {Options: "block_size=256", add: (*Tuned).addC3A, forward: (*Tuned).c3a},
+	"boft": {
+		Options: "boft_block_size=4 boft_n_butterfly_factor=1 boft_P=gpu|cpu",
+		add:     (*Tuned).addBOFT, forward: (*Tuned).boft,
+	},
+	"c3a": {Options: "block_size=256", add: (*Tuned).addC3A, forward: (*Tuned).c3a},
 	"deft": {
 		Options: "r=8 para=false decomposition_method=relu|qr deft_dropout=0",
 		add:     (*Tuned).addDEFT, forward: (*Tuned).deft,

@@ -3,6 +3,7 @@ package nn
 import (
 	"errors"
 
+	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
@@ -69,7 +70,9 @@ func (s *Tuned) addBOFT() error {
 	}
 	s.weight("boft_R", 1, s.in/n, n, n)
 	s.weight("boft_s", s.out, 1)
-	s.Own.Buffer(trace.F32, 1, s.in, s.in) // boft_P
+	if s.text("boft_P") == "gpu" { // and not of a model that was there before it had adapters, as with device_map
+		s.Own.Buffer(trace.F32, 1, s.in, s.in)
+	}
 	return nil
 }
 
@@ -87,7 +90,12 @@ func (s *Tuned) boft(f *frame, x *tensor) *tensor {
 	orthogonal := f.Let(g.Return(q))
 	whole := f.Let(trace.BlockDiag(orthogonal.Unbind(0)...))
 	f.Set(&whole, whole.Unsqueeze(0))
-	p := f.Let(s.Own.Held(0).To(dtype))
+	var p *tensor
+	if s.text("boft_P") == "gpu" {
+		p = f.Let(s.Own.Held(0).To(dtype))
+	} else {
+		p = f.Let(t.New("to_device", program.Activations, dtype, 1, s.in, s.in))
+	}
 	f.Set(&whole, whole.To(dtype))
 	batch := f.Let(whole.BMM(p.Permute(0, 2, 1)))
 	f.Set(&batch, p.BMM(batch))

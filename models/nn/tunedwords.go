@@ -13,9 +13,19 @@ import (
 // Methods that are at the input embeddings: virtual tokens before those of each row, and rows of
 // the table that are trained.
 
-func (e *Embedding) widths() (in, out int64) { return e.Weight.Dims[0], e.Weight.Dims[1] }
+// table is the input embeddings as what a method is put at. Embeddings themselves are no
+// [Projection], beside which adapters are put by default.
+type table struct {
+	Module
+	Words *Embedding `torch:""`
+}
 
-func (e *Embedding) adapterType() trace.DType { return e.Weight.DType }
+func (t *table) widths() (in, out int64) { return t.Words.Weight.Dims[0], t.Words.Weight.Dims[1] }
+
+func (t *table) adapterType() trace.DType { return t.Words.Weight.DType }
+
+// Forward maps a tensor of indices to their rows.
+func (t *table) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor { return f.Call(t.Words, x) }
 
 // AtWords tells whether a method is at the input embeddings, and not at linear layers.
 func (t Tuning) AtWords() bool { return t.method.words }
@@ -25,8 +35,9 @@ func (t Tuning) AtWords() bool { return t.method.words }
 // their weight. The error says what the method does not take.
 func TuneWords(model any, t Tuning, words *Embedding, output Layer) (*Tuned, error) {
 	Freeze(model)
-	s := &Tuned{BaseLayer: words, Own: &Parts{}, Dropout: NewIdentity(), method: t.method, options: t.options}
-	s.in, s.out = words.widths()
+	base := &table{Words: words}
+	s := &Tuned{BaseLayer: base, Own: &Parts{}, Dropout: NewIdentity(), method: t.method, options: t.options}
+	s.in, s.out = base.widths()
 	if err := s.method.add(s); err != nil {
 		return nil, err
 	}
@@ -62,7 +73,7 @@ func (s *Tuned) Tokens() int64 {
 // Within has the frame of peft's model hold what that names in a forward pass.
 func (s *Tuned) Within(f *trace.Frame) { s.around = f }
 
-func (s *Tuned) table() *Embedding { return s.BaseLayer.(*Embedding) }
+func (s *Tuned) words() *Embedding { return s.BaseLayer.(*table).Words }
 
 func (s *Tuned) addPromptTuning() error {
 	s.weight("embedding", s.Tokens(), s.out)
@@ -118,14 +129,14 @@ func (s *Tuned) addTrainableTokens() error {
 
 // merged is get_merged_weights: a copy of the table with the rows that are trained.
 func (s *Tuned) merged(f *frame) *tensor {
-	g, w, delta := f.FuncFrame(), s.table().Weight.T(), s.w("trainable_tokens_delta")
+	g, w, delta := f.FuncFrame(), s.words().Weight.T(), s.w("trainable_tokens_delta")
 	index := g.Let(g.Tape().New("to_device", program.Temporaries, trace.I64, delta.Size(0)))
 	rows := g.Let(delta.To(w.DType()))
 	return f.Let(g.Return(w.IndexCopy(0, index, rows)))
 }
 
 func (s *Tuned) trainableTokens(f *frame, ids *tensor) *tensor {
-	return s.table().Hook(ids.Embedding(s.merged(f)))
+	return s.words().Hook(ids.Embedding(s.merged(f)))
 }
 
 // tiedTokens is the output layer of a model whose input embeddings have tokens that are trained,
