@@ -1,5 +1,5 @@
 // Package report is the public form of a result: the vprof.report/v1 schema
-// and the writers that print it. It computes nothing; whoever has a result
+// and the writers that print it. It computes nothing: the package that has a result
 // fills a [Report] and picks a [Format].
 package report
 

@@ -34,7 +34,7 @@ type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	// color is the choice of --color.
-	color colorChoice
+	color string
 	now   func() time.Time
 	// models opens the registry. It is a function so that commands that do
 	// not need it do not pay for it.
@@ -61,6 +61,18 @@ type app struct {
 func (a *app) reads() (done func()) {
 	a.reading.Add(1)
 	return func() { a.reading.Add(-1) }
+}
+
+// open opens a file that a command line names, or standard input for "-"; name is what messages call it.
+func (a *app) open(path string) (r io.ReadCloser, name string, err error) {
+	if path == "-" {
+		return io.NopCloser(a.stdin), "stdin", nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, path, usageError{err}
+	}
+	return f, path, nil
 }
 
 // system is the app of the running process. SOURCE_DATE_EPOCH, seconds since
@@ -132,10 +144,16 @@ func newRootCmd(a *app) *cobra.Command {
 		SilenceUsage:  true,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 
-		PersistentPreRunE:          func(cmd *cobra.Command, _ []string) error { return emptyFlag(cmd) },
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if !slices.Contains(colorChoices, a.color) {
+				return usagef("--color: %q: use %s", a.color, strings.Join(colorChoices, ", "))
+			}
+			return emptyFlag(cmd)
+		},
 		SuggestionsMinimumDistance: 2,
 	}
-	root.PersistentFlags().Var(&a.color, "color", "color tables: `when` is auto (on terminals), always or never")
+	root.PersistentFlags().StringVar(&a.color, "color", "auto",
+		"color tables: `when` is auto (on terminals), always or never")
 	complete(root, "color", func() []string { return colorChoices })
 	root.PersistentFlags().Bool(helpAllFlag, false, "help with all flags")
 	plain := root.HelpFunc()

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -192,15 +190,11 @@ func (o *calibrateOptions) wanted() (func(calibration.Observed) bool, error) {
 func (o *calibrateOptions) readRun(arg string) ([]calibration.Observed, coefficients.Input, error) {
 	batch, path := batchAndFile(arg)
 	defer o.app.reads()()
-	from, name := o.app.stdin, "stdin"
-	if path != "-" {
-		f, err := os.Open(path)
-		if err != nil {
-			return nil, coefficients.Input{}, usageError{err}
-		}
-		defer f.Close()
-		from, name = io.Reader(f), path
+	from, name, err := o.app.open(path)
+	if err != nil {
+		return nil, coefficients.Input{}, err
 	}
+	defer from.Close()
 	if batch == 0 {
 		return calibration.ReadObserved(from, name)
 	}

@@ -7,53 +7,42 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vprof/vprof/bench/experiment/calibration"
+	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/profiler/planner/coefficients"
 )
 
 func newCoefficientsShowCmd(a *app) *cobra.Command {
-	out := output{app: a}
 	cmd := &cobra.Command{
 		Use:   "show [FILE]",
 		Short: "Show every coefficient of a file with its error and source",
 		Args:  between(0, 1, "name one: a coefficients file"),
-		RunE: func(_ *cobra.Command, args []string) error {
-			f, err := a.openCoefficients(args)
-			if err != nil {
-				return err
-			}
-			if err := out.open(); err != nil {
-				return err
-			}
-			return out.finish(calibration.ShowCoefficients(f))
-		},
 	}
-	out.register(cmd)
-	return cmd
+	return (&output{app: a}).showing(cmd, func(args []string) (report.Document, error) {
+		f, err := a.openCoefficients(args)
+		if err != nil {
+			return nil, err
+		}
+		return calibration.ShowCoefficients(f), nil
+	})
 }
 
 func newCoefficientsDiffCmd(a *app) *cobra.Command {
-	out := output{app: a}
 	cmd := &cobra.Command{
 		Use:   "diff OLD [NEW]",
 		Short: "Compare two files, coefficient by coefficient",
 		Args:  between(1, 2, "name one or two coefficients files"),
-		RunE: func(_ *cobra.Command, args []string) error {
-			old, err := a.openCoefficients(args[:1])
-			if err != nil {
-				return err
-			}
-			now, err := a.openCoefficients(args[1:])
-			if err != nil {
-				return err
-			}
-			if err := out.open(); err != nil {
-				return err
-			}
-			return out.finish(calibration.DiffCoefficients(old, now))
-		},
 	}
-	out.register(cmd)
-	return cmd
+	return (&output{app: a}).showing(cmd, func(args []string) (report.Document, error) {
+		old, err := a.openCoefficients(args[:1])
+		if err != nil {
+			return nil, err
+		}
+		now, err := a.openCoefficients(args[1:])
+		if err != nil {
+			return nil, err
+		}
+		return calibration.DiffCoefficients(old, now), nil
+	})
 }
 
 // openCoefficients reads the file named, or else the project's.

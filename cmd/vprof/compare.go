@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -111,18 +109,15 @@ func (a *app) readSide(arg string) (*compare.Side, error) {
 		label = strings.TrimSuffix(filepath.Base(arg), filepath.Ext(arg))
 	}
 	defer a.reads()()
-	if path == "-" {
-		if !labeled {
-			label = "stdin"
-		}
-		return compare.Read(a.stdin, "stdin", label)
-	}
-	f, err := os.Open(path)
+	f, name, err := a.open(path)
 	if err != nil {
-		return nil, usageError{err}
+		return nil, err
 	}
 	defer f.Close()
-	return compare.Read(io.Reader(f), path, label)
+	if path == "-" && !labeled {
+		label = name
+	}
+	return compare.Read(f, name, label)
 }
 
 // parseTolerance reads a share that can be as large as a hundred.

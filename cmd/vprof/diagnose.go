@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"slices"
 	"strings"
 
@@ -155,16 +154,11 @@ func (o *diagnoseOptions) diagnose(ctx context.Context, d *report.Diagnosis, pat
 // readAll reads a file, or standard input for "-".
 func (a *app) readAll(path string) (data []byte, name string, err error) {
 	defer a.reads()()
-	from := a.stdin
-	name = "stdin"
-	if path != "-" {
-		f, err := os.Open(path)
-		if err != nil {
-			return nil, path, usageError{err}
-		}
-		defer f.Close()
-		from, name = f, path
+	from, name, err := a.open(path)
+	if err != nil {
+		return nil, name, err
 	}
+	defer from.Close()
 	data, err = input.ReadAll(from, name)
 	if err == nil && isGzip(data) {
 		data, err = gunzip(data, name)

@@ -49,7 +49,7 @@ func flagError(cmd *cobra.Command, err error) error {
 }
 
 // emptyFlag is an error about a flag that was given with nothing in it, as a script gives one
-// whose variable is not set: whoever names an option does not want to go without.
+// whose variable is not set: a user who names an option wants it to have a value.
 func emptyFlag(cmd *cobra.Command) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		values := []string{f.Value.String()}

@@ -43,29 +43,19 @@ type gpuList struct {
 }
 
 func newGPUsCmd(a *app) *cobra.Command {
-	out := output{app: a}
-	cmd := &cobra.Command{
-		Use:   "gpus",
-		Short: "List the boards that vprof can simulate",
-		Args:  noArgs,
-		RunE: func(*cobra.Command, []string) error {
-			if err := out.open(); err != nil {
-				return err
-			}
-			list := gpuList{Schema: "vprof.gpus/v1"}
-			for _, g := range device.Catalog() {
-				list.GPUs = append(list.GPUs, gpuEntry{
-					Name: g.Name, Product: g.Product, Aliases: g.Aliases, Generation: g.Generation,
-					Capability: g.Capability.String(),
-					SMs:        g.SMs, Memory: g.Memory, Bandwidth: g.Bandwidth, FLOPS: rates(g.Peak),
-					Context: g.Context, ContextSource: g.ContextSource, Source: g.Source,
-				})
-			}
-			return out.finish(list)
-		},
-	}
-	out.register(cmd)
-	return cmd
+	cmd := &cobra.Command{Use: "gpus", Short: "List the boards that vprof can simulate", Args: noArgs}
+	return (&output{app: a}).showing(cmd, func([]string) (report.Document, error) {
+		list := gpuList{Schema: "vprof.gpus/v1"}
+		for _, g := range device.Catalog() {
+			list.GPUs = append(list.GPUs, gpuEntry{
+				Name: g.Name, Product: g.Product, Aliases: g.Aliases, Generation: g.Generation,
+				Capability: g.Capability.String(),
+				SMs:        g.SMs, Memory: g.Memory, Bandwidth: g.Bandwidth, FLOPS: rates(g.Peak),
+				Context: g.Context, ContextSource: g.ContextSource, Source: g.Source,
+			})
+		}
+		return list, nil
+	})
 }
 
 // Sheets implements [report.Document].

@@ -69,25 +69,15 @@ type modelList struct {
 }
 
 func newModelsCmd(a *app) *cobra.Command {
-	out := output{app: a}
-	cmd := &cobra.Command{
-		Use:   "models",
-		Short: "List the models that vprof knows",
-		Args:  noArgs,
-		RunE: func(*cobra.Command, []string) error {
-			if err := out.open(); err != nil {
-				return err
-			}
-			list := modelList{Schema: "vprof.models/v1", Models: []modelEntry{}}
-			for _, m := range a.models().All() {
-				list.Models = append(list.Models, entryOf(m))
-			}
-			return out.finish(list)
-		},
-	}
-	out.register(cmd)
+	cmd := &cobra.Command{Use: "models", Short: "List the models that vprof knows", Args: noArgs}
 	cmd.AddCommand(newModelsShowCmd(a))
-	return cmd
+	return (&output{app: a}).showing(cmd, func([]string) (report.Document, error) {
+		list := modelList{Schema: "vprof.models/v1", Models: []modelEntry{}}
+		for _, m := range a.models().All() {
+			list.Models = append(list.Models, entryOf(m))
+		}
+		return list, nil
+	})
 }
 
 // Sheets implements [report.Document].

@@ -121,6 +121,22 @@ func (o *output) finish(d report.Document) error {
 	return o.print(d)
 }
 
+// showing completes a command whose flags are those of its output alone, and which shows what make returns.
+func (o *output) showing(cmd *cobra.Command, make func(args []string) (report.Document, error)) *cobra.Command {
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		if err := o.open(); err != nil {
+			return err
+		}
+		d, err := make(args)
+		if err != nil {
+			return err
+		}
+		return o.finish(d)
+	}
+	o.register(cmd)
+	return cmd
+}
+
 // hide keeps a flag out of the help.
 func hide(flags *pflag.FlagSet, name string) {
 	if err := flags.MarkHidden(name); err != nil {

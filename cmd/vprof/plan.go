@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
@@ -133,18 +132,15 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 
 // answerRequests answers the requests of a file.
 func (o *planOptions) answerRequests(ctx context.Context) error {
-	switch o.requestFile {
-	case "":
+	if o.requestFile == "" {
 		return usagef("--json-lines: say where the requests are with --json-request FILE, or - for standard input")
-	case "-":
-		defer o.app.reads()()
-		return o.app.answerPlans(ctx, o.app.stdin, o.requestLines)
 	}
-	f, err := os.Open(o.requestFile)
+	f, _, err := o.app.open(o.requestFile)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
+	defer o.app.reads()()
 	return o.app.answerPlans(ctx, f, o.requestLines)
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,43 +26,15 @@ type runOptions struct {
 	device  string
 	both    bool
 	rank    string
-	steps   stepsFlag
+	steps   string
 	out     output
 	quiet   bool
 	print   bool
 	record  string
 }
 
-// stepsFlag is a number of steps, or all, which is zero.
-type stepsFlag int
-
-// String implements pflag.Value.
-func (s *stepsFlag) String() string {
-	if *s == 0 {
-		return "all"
-	}
-	return fmt.Sprint(int(*s))
-}
-
-// Set implements pflag.Value.
-func (s *stepsFlag) Set(text string) error {
-	if text == "all" {
-		*s = 0
-		return nil
-	}
-	n := 0
-	if _, err := fmt.Sscanf(text, "%d", &n); err != nil || n < 1 || fmt.Sprint(n) != text {
-		return errors.New("it is a number of steps from 1, or all")
-	}
-	*s = stepsFlag(n)
-	return nil
-}
-
-// Type implements pflag.Value.
-func (*stepsFlag) Type() string { return "steps" }
-
 func newRunCmd(a *app) *cobra.Command {
-	o := &runOptions{app: a, out: output{app: a}, steps: 3}
+	o := &runOptions{app: a, out: output{app: a}}
 	cmd := &cobra.Command{
 		Use:   "run -- COMMAND ARGS...",
 		Short: "Run your own training command on a GPU that you do not have",
@@ -84,7 +57,7 @@ func (o *runOptions) register(cmd *cobra.Command) {
 	f.StringVar(&o.device, "device", "", "run on this `device` and measure: cuda:0; or sim:NAME, as --gpu")
 	f.BoolVar(&o.both, "both", false, "simulate this machine's GPU, run on it, too, and compare")
 	f.SetInterspersed(false) // what follows the command is its own
-	f.Var(&o.steps, "steps", "end training after so many `steps` of each optimizer, or all")
+	f.StringVar(&o.steps, "steps", "3", "end training after so many `steps` of each optimizer, or all")
 	f.StringVar(&o.command.Until, "until", "",
 		"go on until an `event`: eval, save, or end, which lets the script end by itself")
 	f.DurationVar(&o.command.Timeout, "timeout", 0, "end the command after this `time`")
@@ -165,7 +138,13 @@ func (o *runOptions) check() error {
 	if o.record != "" && filepath.Ext(o.record) != ".vprof" {
 		return usagef("--record: %s: the name of a recorded program ends in .vprof", o.record)
 	}
-	c.Steps = int(o.steps)
+	if o.steps == "all" {
+		return nil
+	}
+	var err error
+	if c.Steps, err = strconv.Atoi(o.steps); err != nil || c.Steps < 1 {
+		return usagef("--steps: %q is neither a number of steps from 1 nor all", o.steps)
+	}
 	return nil
 }
 

@@ -75,20 +75,8 @@ func tool() report.Tool {
 }
 
 func newVersionCmd(a *app) *cobra.Command {
-	out := output{app: a}
-	cmd := &cobra.Command{
-		Use:   "version",
-		Short: "Print the version of vprof",
-		Args:  noArgs,
-		RunE: func(*cobra.Command, []string) error {
-			if err := out.open(); err != nil {
-				return err
-			}
-			return out.finish(thisVersion())
-		},
-	}
-	out.register(cmd)
-	return cmd
+	cmd := &cobra.Command{Use: "version", Short: "Print the version of vprof", Args: noArgs}
+	return (&output{app: a}).showing(cmd, func([]string) (report.Document, error) { return thisVersion(), nil })
 }
 
 // Sheets implements [report.Document].

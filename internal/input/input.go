@@ -1,5 +1,4 @@
-// Package input has the errors that mean bad input: whoever started the program can
-// mend them, in a flag or in a file.
+// Package input has the errors that mean bad input: the user can mend them, in a flag or in a file.
 package input
 
 import (

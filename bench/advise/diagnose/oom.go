@@ -10,11 +10,10 @@ import (
 	"github.com/vprof/vprof/internal/bytesize"
 )
 
-// shortage is an allocation that failed, whoever tells of it. Bytes that nobody tells
-// of are zero.
+// shortage is an allocation that failed, as a log or a snapshot describes it. Bytes that are not known are zero.
 type shortage struct {
 	want, free, cached int64
-	// largest is the largest free piece of the cache; -1 if nobody tells.
+	// largest is the largest free piece of the cache; -1 if that is not known.
 	largest int64
 	// held is what tensors have.
 	held  int64

@@ -12,7 +12,7 @@ import (
 	"github.com/vprof/vprof/profiler/replay"
 )
 
-// Executor runs trials. Experiments plan trials and read results; whoever runs them may
+// Executor runs trials. Experiments plan trials and read results; the program that runs them may
 // be elsewhere. Several may be asked for at a time, but for those on a device.
 type Executor interface {
 	// Try runs a trial. The error is a [*models.CaseError] if the case is impossible, a
