@@ -53,9 +53,6 @@ func (f *Fit) choicesSheet() Sheet {
 	for _, c := range f.Choices {
 		s.Rows = append(s.Rows, f.choiceRow(c, unit))
 	}
-	for _, at := range []int{6, 5, 4} {
-		s.Rows, s.Columns = dropEmpty(s.Rows, s.Columns, at)
-	}
 	var answers workspaceAnswers
 	for _, c := range f.Choices {
 		if c.Recommended {
@@ -63,7 +60,7 @@ func (f *Fit) choicesSheet() Sheet {
 		}
 	}
 	s.Notes = slices.Concat(f.notes(), answers.notes(), warningNotes(f.Warnings))
-	return s
+	return s.filled()
 }
 
 // choiceColumns are what tables of choices have in common, in the order of choiceRow's
@@ -73,9 +70,9 @@ func choiceColumns(unit column) []Column {
 		{Head: "stage"},
 		{Head: "precision"},
 		{Head: "checkpointing"},
-		{Head: "settings"},
-		{Head: "strategy"},
-		{Head: "levers"},
+		{Head: "settings", Sparse: true},
+		{Head: "strategy", Sparse: true},
+		{Head: "levers", Sparse: true},
 		{Head: "batch", Right: true},
 		{Head: "micro-batches", Right: true, Minor: 2},
 		{Head: "effective", Right: true, Minor: 4},
@@ -315,25 +312,9 @@ func (f *Fit) boardsSheet() Sheet {
 			s.Rows = append(s.Rows, row)
 		}
 	}
-	for _, at := range []int{7, 6, 5} {
-		s.Rows, s.Columns = dropEmpty(s.Rows, s.Columns, at)
-	}
 	s.Notes = append([]string{"The fastest configuration of each stage. samples/s ~: an estimate that ranks; vprof " +
 		"time shows how uncertain it is."}, warningNotes(f.Warnings)...)
-	return s
-}
-
-// dropEmpty leaves out a column if all its cells are empty.
-func dropEmpty(rows [][]string, columns []Column, at int) ([][]string, []Column) {
-	for _, r := range rows {
-		if r[at] != "" {
-			return rows, columns
-		}
-	}
-	for i, r := range rows {
-		rows[i] = append(r[:at:at], r[at+1:]...)
-	}
-	return rows, append(columns[:at:at], columns[at+1:]...)
+	return s.filled()
 }
 
 func yes(b bool) string {

@@ -97,6 +97,17 @@ func (s Sheet) least() int {
 	return at
 }
 
+// filled is the sheet without sparse columns that have nothing in them.
+func (s Sheet) filled() Sheet {
+	for at := len(s.Columns) - 1; at >= 0; at-- {
+		says := func(row []string) bool { return row[at] != "" && row[at] != "-" }
+		if s.Columns[at].Sparse && !slices.ContainsFunc(s.Rows, says) {
+			s = s.without(at)
+		}
+	}
+	return s
+}
+
 // without is the sheet without a column.
 func (s Sheet) without(at int) Sheet {
 	s.Columns = slices.Delete(slices.Clone(s.Columns), at, at+1)

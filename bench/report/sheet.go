@@ -32,6 +32,8 @@ type Column struct {
 	Group string
 	// Right aligns numbers by their last digit.
 	Right bool
+	// Sparse leaves the column out where no cell has anything in it but "-".
+	Sparse bool
 	// Minor is how little the column matters where not all have room: the highest
 	// is left out first, zero never.
 	Minor int

@@ -18,53 +18,41 @@ func (r *Report) sweepSheet() Sheet {
 	}
 	c := columnOf(r.highest()...)
 	s.Columns = []Column{{Head: "batch", Right: true}}
-	estimated := []string{"allocated", "reserved", "device"}
-	if r.Case.Dataset > 0 {
-		estimated = append(estimated, "streamed")
+	add := func(group, head string, minor int) {
+		s.Columns = append(s.Columns, Column{Head: head, Group: c.head(group), Right: true, Minor: minor})
 	}
-	minor := map[string]int{"allocated": 5, "reserved": 4, "streamed": 1}
-	for _, head := range estimated {
-		s.Columns = append(s.Columns, Column{Head: head, Group: c.head("estimate"), Right: true, Minor: minor[head]})
+	add("estimate", "allocated", 5)
+	add("estimate", "reserved", 4)
+	add("estimate", "device", 0)
+	add("estimate", "streamed", 1)
+	s.Columns[len(s.Columns)-1].Sparse = true
+	replayed := word
+	if word == measured {
+		replayed = "replayed" // by the allocator of vprof's own, whatever the GPU did
 	}
-	for _, head := range []string{"allocated", "reserved", "device"} {
-		group := word
-		if word == measured && head != "device" {
-			group = "replayed" // by the allocator of vprof's own, whatever the GPU did
-		}
-		s.Columns = append(s.Columns, Column{Head: head, Group: c.head(group), Right: true, Minor: minor[head]})
-	}
-	claimed := r.claimed()
-	if claimed {
-		s.Columns = append(s.Columns, Column{Head: "guide " + c.scale.Unit(), Right: true, Minor: 2})
-	}
-	// On a simulated board the run is what the estimate was made of.
-	_, driven := r.driven()
-	if driven {
-		s.Columns = append(s.Columns, Column{Head: "error", Right: true, Minor: 2})
-	}
+	add(replayed, "allocated", 5)
+	add(replayed, "reserved", 4)
+	add(word, "device", 0)
 	s.Columns = append(s.Columns,
+		Column{Head: "guide " + c.scale.Unit(), Right: true, Minor: 2, Sparse: true},
+		Column{Head: "error", Right: true, Minor: 2, Sparse: true},
 		Column{Head: r.stepHead(), Right: true, Minor: 3},
 		Column{Head: r.Case.BatchUnit + "s/s", Right: true, Minor: 3},
 		Column{Head: "peak in", Minor: 2}, Column{Head: "fits"})
+	_, driven := r.driven()
 	for _, p := range r.Points {
-		row := append([]string{strconv.Itoa(p.Batch)}, estimateCells(p.Estimate, c)...)
-		if r.Case.Dataset > 0 {
-			row = append(row, streamedCell(p, c))
+		wrong := "-"
+		if driven { // on a simulated board the run is what the estimate was made of
+			wrong = errorCell(p)
 		}
-		row = append(row, runCells(p.Run, c)...)
-		if claimed {
-			row = append(row, p.claim(c))
-		}
-		if driven {
-			row = append(row, errorCell(p))
-		}
-		row = append(row, timeCells(p.Run)...)
-		s.Rows = append(s.Rows, append(row, peakCell(p), fitsCell(p)))
+		s.Rows = append(s.Rows, slices.Concat([]string{strconv.Itoa(p.Batch)}, estimateCells(p.Estimate, c),
+			[]string{streamedCell(p, c)}, runCells(p.Run, c), []string{p.claim(c), wrong}, timeCells(p.Run),
+			[]string{peakCell(p), fitsCell(p)}))
 	}
 	s.Rows = r.refusedRows(s.Rows, len(s.Columns))
 	s.Bars = r.bars()
 	s.Notes = append(r.findingNotes(word), r.notes()...)
-	return s
+	return s.filled()
 }
 
 // highest are the largest device bytes of each point, which the scale of the columns goes by.
