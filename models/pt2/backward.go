@@ -67,7 +67,7 @@ func ownBackwardOf(p *export.Program, c export.FunctionCall) (*ownBackward, erro
 		if i < c.Begin || i >= c.End || p.Nodes[i].Target != target {
 			return 0, 0, false
 		}
-		of, made = taken(&p.Nodes[i], "self"), result(&p.Nodes[i])
+		of, made = inputOf(&p.Nodes[i], "self"), result(&p.Nodes[i])
 		return of, made, of >= 0 && made >= 0
 	}
 	var arguments []int32
@@ -113,10 +113,10 @@ func (f *ownBackward) find(p *export.Program, arguments []int32) {
 	f.borders(p)
 	made, known := map[int32]bool{}, map[int32]bool{}
 	for i := f.forward; i < f.call.Backward; i++ {
-		makes(&p.Nodes[i], func(v int32) { made[v] = true })
+		eachOutput(&p.Nodes[i], func(v int32) { made[v] = true })
 	}
 	use := func(i int, list *[]int32, inside map[int32]bool) {
-		takes(&p.Nodes[i], func(v int32) { addOnce(list, v, !inside[v]) })
+		eachInput(&p.Nodes[i], func(v int32) { addOnce(list, v, !inside[v]) })
 	}
 	f.inputs = nil
 	for _, v := range arguments {
@@ -130,7 +130,7 @@ func (f *ownBackward) find(p *export.Program, arguments []int32) {
 	}
 	for i := f.from; i < f.to; i++ {
 		use(i, &f.saved, known)
-		makes(&p.Nodes[i], func(v int32) { known[v] = true })
+		eachOutput(&p.Nodes[i], func(v int32) { known[v] = true })
 	}
 	for _, v := range f.saved { // what comes from before forward goes into it, too
 		addOnce(&f.inputs, v, !made[v])

@@ -110,10 +110,10 @@ func maskedQuery(p *export.Program, u uses, i int) (query int32, ok bool) {
 	for mask >= 0 && len(u.takers[mask]) > 0 {
 		n := &p.Nodes[u.takers[mask][0]]
 		switch {
-		case n.Target == where && taken(n, "self") == mask:
+		case n.Target == where && inputOf(n, "self") == mask:
 			mask = result(n)
-		case n.Target == attention && taken(n, "attn_mask") == mask:
-			q := taken(n, "query")
+		case n.Target == attention && inputOf(n, "attn_mask") == mask:
+			q := inputOf(n, "query")
 			return q, q >= 0 && u.maker[q] >= 0 && u.maker[q] < i
 		default:
 			return 0, false
@@ -159,26 +159,25 @@ func calledWith(p *export.Program, i int) []export.Argument {
 	var out []export.Argument
 	for k := first; k <= i; k++ {
 		n := &p.Nodes[k]
-		takes(n, func(v int32) {
+		eachInput(n, func(v int32) {
 			if !own[v] {
 				out = append(out, export.Argument{Kind: export.Ref, Ref: v})
 			}
 			own[v] = true
 		})
-		makes(n, func(v int32) { own[v] = true })
+		eachOutput(n, func(v int32) { own[v] = true })
 	}
 	return out
 }
 
 func isPrefix(a, b []string) bool { return len(a) <= len(b) && slices.Equal(a, b[:len(a)]) }
 
-// lookThrough gives what a cast that changed nothing returned back its two
-// names. Export knows tensors by their identity, and such a cast returns its
-// argument: from there on the graph calls that by the name of the cast, also
-// where the model means what went into it, such as the residual stream around a
-// norm. Uses outside of the code that made the cast, of what came from outside
-// of it, mean the argument.
-func lookThrough(p *export.Program) {
+// restoreCastArguments undoes an effect of tracing. A cast that changes nothing returns its argument itself, and
+// export names tensors by their identity: once such a cast has run, the graph refers to the argument by the name of
+// the cast, also where the model's code uses the argument, such as the residual stream around a norm. Where a use is
+// outside of the code that made the cast, and the argument was made outside of it, too, it refers to the argument
+// again.
+func restoreCastArguments(p *export.Program) {
 	born := make([]int, p.Values)
 	for i := range born {
 		born[i] = -1
@@ -189,7 +188,7 @@ func lookThrough(p *export.Program) {
 		for k := range n.Inputs {
 			rename(&n.Inputs[k].Argument, means, i, p, born)
 		}
-		makes(n, func(v int32) { born[v] = i })
+		eachOutput(n, func(v int32) { born[v] = i })
 		likeArgument(n, means, p, born)
 		if x, y := castOf(n); x >= 0 && len(n.Trace) > 0 {
 			means[y] = x
@@ -199,7 +198,7 @@ func lookThrough(p *export.Program) {
 		r := &p.Results[i]
 		for range len(means) {
 			x, ok := means[r.Value]
-			if !ok || !beyond(p, born[r.Value], born[x], len(p.Nodes)) {
+			if !ok || !usedOutside(p, born[r.Value], born[x], len(p.Nodes)) {
 				break
 			}
 			r.Value = x
@@ -266,7 +265,8 @@ func rename(a *export.Argument, means map[int32]int32, i int, p *export.Program,
 	if a.Kind == export.Ref {
 		for range len(means) {
 			x, ok := means[a.Ref]
-			if !ok || !beyond(p, born[a.Ref], born[x], i) && !unnamed(&p.Nodes[born[a.Ref]], &p.Nodes[i]) {
+			if !ok || !usedOutside(p, born[a.Ref], born[x], i) &&
+				!withinExpression(&p.Nodes[born[a.Ref]], &p.Nodes[i]) {
 				return
 			}
 			a.Ref = x
@@ -277,10 +277,10 @@ func rename(a *export.Argument, means map[int32]int32, i int, p *export.Program,
 	}
 }
 
-// unnamed reports whether the line of a cast goes on with its result, so that nothing is called
-// by it, and another line of the same function uses what was cast:
+// withinExpression reports whether the result of a cast is used in the same expression and gets no name, and another
+// line of the same function uses the tensor that was cast:
 // variance = x.to(torch.float32).pow(2).mean(-1), and then x * torch.rsqrt(variance).
-func unnamed(cast, use *export.Node) bool {
+func withinExpression(cast, use *export.Node) bool {
 	depth := len(cast.Trace) - 1
 	if len(use.Trace) <= depth {
 		return false
@@ -295,11 +295,10 @@ func unnamed(cast, use *export.Node) bool {
 
 var goesOn = regexp.MustCompile(`(\w+)\.(?:to\([\w.]*\)|float\(\))\.\w+\(`)
 
-// beyond reports whether the code that made the cast at node c ended before node
-// use, and began after the argument of the cast was made. That is the call of
-// the module; if the line does not show the cast, it is the function that the
-// line calls.
-func beyond(p *export.Program, c, argument, use int) bool {
+// usedOutside reports whether node use is outside of the code that made the cast at node c, and the argument of the
+// cast was made outside of it: the code ended before use and began after the argument was made. The code is that of
+// the module's call, or, if the line of source does not show the cast, the function that the line calls.
+func usedOutside(p *export.Program, c, argument, use int) bool {
 	n := &p.Nodes[c]
 	source := n.Trace[len(n.Trace)-1].Source
 	shown := strings.Contains(source, ".to(") || strings.Contains(source, ".float()") ||

@@ -110,8 +110,8 @@ func (r *region) borders(p *export.Program) {
 	}
 	for i := r.begin; i < r.end; i++ {
 		n := &p.Nodes[i]
-		takes(n, func(v int32) { addOnce(&r.inputs, v, !inside[v] && !fixed[v]) })
-		makes(n, func(v int32) { inside[v] = true })
+		eachInput(n, func(v int32) { addOnce(&r.inputs, v, !inside[v] && !fixed[v]) })
+		eachOutput(n, func(v int32) { inside[v] = true })
 		for _, v := range n.Dies {
 			if !inside[v] {
 				r.after = append(r.after, v)
@@ -120,7 +120,7 @@ func (r *region) borders(p *export.Program) {
 	}
 	note := func(v int32) { addOnce(&r.outputs, v, inside[v]) }
 	for i := r.end; i < len(p.Nodes); i++ {
-		takes(&p.Nodes[i], note)
+		eachInput(&p.Nodes[i], note)
 	}
 	for _, x := range p.Results {
 		note(x.Value)

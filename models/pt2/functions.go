@@ -131,7 +131,7 @@ func functionRegion(p *export.Program, c export.FunctionCall) *region {
 		parameters[p.Inputs[i].Value] = p.Inputs[i].Role == export.Parameter
 	}
 	for i := r.begin; i < r.end; i++ {
-		takes(&p.Nodes[i], func(v int32) { addOnce(&r.inputs, v, parameters[v]) })
+		eachInput(&p.Nodes[i], func(v int32) { addOnce(&r.inputs, v, parameters[v]) })
 	}
 	return r
 }

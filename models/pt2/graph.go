@@ -133,10 +133,10 @@ func checksAlone(p *export.Program) []bool {
 		out[i] = isCheck(n.Target)
 		if n.Target == item || numberOf(n.Target) != nil {
 			out[i] = true
-			makes(n, func(v int32) { out[i] = out[i] && !taken[v] })
+			eachOutput(n, func(v int32) { out[i] = out[i] && !taken[v] })
 		}
 		if !out[i] {
-			takes(n, func(v int32) { taken[v] = true })
+			eachInput(n, func(v int32) { taken[v] = true })
 		}
 	}
 	return out

@@ -78,7 +78,7 @@ func activationOf(p *export.Program, u uses, i int, activation string) int {
 		return -1
 	}
 	for _, name := range []string{"self", "other"} {
-		v := taken(n, name)
+		v := inputOf(n, name)
 		if v < 0 || u.maker[v] < 0 || len(u.takers[v]) != 1 {
 			continue
 		}
@@ -171,8 +171,8 @@ func origins(p *export.Program, r *region, v int32) map[int32]bool {
 	for i := r.end - 1; i >= r.begin; i-- {
 		n := &p.Nodes[i]
 		needs := false
-		makes(n, func(v int32) { needs = needs || needed[v] })
-		takes(n, func(v int32) { needed[v] = needed[v] || needs })
+		eachOutput(n, func(v int32) { needs = needs || needed[v] })
+		eachInput(n, func(v int32) { needed[v] = needed[v] || needs })
 	}
 	return needed
 }
@@ -181,10 +181,10 @@ func origins(p *export.Program, r *region, v int32) map[int32]bool {
 // and its product.
 func gatedKernel(p *export.Program, c export.KernelCall) *kernel {
 	act, product := &p.Nodes[c.Begin], &p.Nodes[c.End-1]
-	gate, active := taken(act, "self"), result(act)
-	up := taken(product, "self")
+	gate, active := inputOf(act, "self"), result(act)
+	up := inputOf(product, "self")
 	if up == active {
-		up = taken(product, "other")
+		up = inputOf(product, "other")
 	}
 	if gate < 0 || active < 0 || up < 0 || up == active || result(product) < 0 || c.Begin == c.End-1 {
 		return nil
@@ -224,7 +224,7 @@ func (g *graph) withKernels() *graph {
 		made := map[int32]bool{}
 		for _, i := range k.nodes {
 			n := &p.Nodes[i]
-			makes(n, func(v int32) { made[v] = !slices.Contains(k.outputs, v) })
+			eachOutput(n, func(v int32) { made[v] = !slices.Contains(k.outputs, v) })
 			dies = append(dies, n.Dies...)
 			n.Dies, out.calls[i].skip = nil, true
 		}
@@ -248,7 +248,7 @@ func (g *graph) withKernels() *graph {
 func castToQuery(p *export.Program, u uses, from int, query int32) {
 	for i := from; i < len(p.Nodes) && p.Nodes[i].Module == p.Nodes[from].Module; i++ {
 		n := &p.Nodes[i]
-		x, d := taken(n, "self"), find(n, "dtype")
+		x, d := inputOf(n, "self"), find(n, "dtype")
 		if x < 0 || d == nil || d.Kind != export.TypeOf || u.maker[x] < 0 ||
 			short(p.Nodes[u.maker[x]].Target) != "softmax.int" {
 			continue

@@ -108,7 +108,7 @@ func positions(nodes []export.Node) (made map[int32]bool, causal, ok bool) {
 				return nil, false, false // something else than positions
 			}
 		}
-		makes(n, func(v int32) { made[v] = true })
+		eachOutput(n, func(v int32) { made[v] = true })
 	}
 	return made, causal, causal != all
 }
@@ -126,7 +126,7 @@ func forAllRows(p *export.Program, begin, end int) {
 // bypass has whoever takes the result of a node take its argument self, and leaves nothing
 // of the node.
 func bypass(p *export.Program, n *export.Node) {
-	if v, x := result(n), taken(n, "self"); v >= 0 && x >= 0 {
+	if v, x := result(n), inputOf(n, "self"); v >= 0 && x >= 0 {
 		replace(p, v, x)
 		n.Inputs, n.Outputs, n.Target = nil, nil, ""
 	}

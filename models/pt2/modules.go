@@ -110,9 +110,9 @@ func newWeight(in *export.Input) *weight {
 func (m *modules) findSites(p *export.Program, root *branch) {
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
-		w := m.of[taken(n, "weight")]
+		w := m.of[inputOf(n, "weight")]
 		if n.Target != linear || w == nil || w.Parameter == nil || len(w.Parameter.Dims) != 2 ||
-			m.sites[taken(n, "weight")] != nil {
+			m.sites[inputOf(n, "weight")] != nil {
 			continue
 		}
 		path := ownerOf(w, n, p)
@@ -123,7 +123,7 @@ func (m *modules) findSites(p *export.Program, root *branch) {
 					b.linear.Bias = b.own[1].Parameter
 				}
 			}
-			m.sites[taken(n, "weight")] = &site{Linear: b.linear, name: path}
+			m.sites[inputOf(n, "weight")] = &site{Linear: b.linear, name: path}
 		}
 	}
 }

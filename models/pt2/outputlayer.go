@@ -73,7 +73,7 @@ func newSeeker(g *graph) *seeker {
 		if g.calls[i].skip {
 			continue
 		}
-		takes(&g.Nodes[i], func(v int32) { s.takers[v] = append(s.takers[v], i) })
+		eachInput(&g.Nodes[i], func(v int32) { s.takers[v] = append(s.takers[v], i) })
 	}
 	return s
 }
@@ -89,7 +89,7 @@ func findOutputLayer(g *graph, result int32, returnsLoss bool) (*outputLayer, er
 		if err != nil {
 			return nil, err
 		}
-		if scores = taken(n, "self"); scores < 0 {
+		if scores = inputOf(n, "self"); scores < 0 {
 			return nil, errors.New("the cross entropy has no scores")
 		}
 	}
@@ -100,7 +100,7 @@ func findOutputLayer(g *graph, result int32, returnsLoss bool) (*outputLayer, er
 		s.found.ownLabels = true
 		return &s.found, nil
 	}
-	return &s.found, s.labels(taken(&s.p.Nodes[s.found.loss], "target"))
+	return &s.found, s.labels(inputOf(&s.p.Nodes[s.found.loss], "target"))
 }
 
 // crossEntropy finds the one cross entropy of a program.
@@ -148,7 +148,7 @@ func (s *seeker) scores(v int32) error {
 		switch name := short(n.Target); {
 		case n.Target == linear:
 			s.found.linear = i
-			s.found.x = taken(n, "input")
+			s.found.x = inputOf(n, "input")
 			return s.layer(n)
 		case scaling[name] && alone(n):
 			s.found.adjust = append([]int{i}, s.found.adjust...)
@@ -160,7 +160,7 @@ func (s *seeker) scores(v int32) error {
 			s.found.adjust = append([]int{i}, s.found.adjust...)
 		}
 		s.found.gone[i] = true
-		v, next = taken(n, "self"), i
+		v, next = inputOf(n, "self"), i
 		if v < 0 {
 			return fmt.Errorf("%s takes no tensor", said(n))
 		}
@@ -191,7 +191,7 @@ func alone(n *export.Node) bool {
 // layer checks the layer: its weight is a parameter, which no other layer has.
 func (s *seeker) layer(n *export.Node) error {
 	s.found.gone[s.found.linear] = true
-	weight := taken(n, "weight")
+	weight := inputOf(n, "weight")
 	at := slices.IndexFunc(s.p.Inputs, func(in export.Input) bool {
 		return in.Role == export.Parameter && in.Value == weight
 	})
@@ -258,7 +258,7 @@ func (s *seeker) labels(v int32) error {
 			return err
 		}
 		s.found.gone[i] = true
-		v, next = taken(&s.p.Nodes[i], "self"), i
+		v, next = inputOf(&s.p.Nodes[i], "self"), i
 	}
 	if v < 0 || shifted != (padded || s.cut) {
 		return errors.New(
@@ -271,7 +271,7 @@ func (s *seeker) labels(v int32) error {
 // shapes says that a node brings labels into the form of the cross entropy, and notes
 // whether it appends a label, or takes the first one away.
 func shapes(n *export.Node, padded, shifted *bool) bool {
-	if taken(n, "self") < 0 {
+	if inputOf(n, "self") < 0 {
 		return false
 	}
 	switch name := short(n.Target); name {
@@ -301,7 +301,7 @@ func (l *outputLayer) without(g *graph) *graph {
 			continue
 		}
 		n := &p.Nodes[i]
-		makes(n, func(v int32) { made[v] = true })
+		eachOutput(n, func(v int32) { made[v] = true })
 		out.calls[i].skip = true
 		later = append(later, n.Dies...)
 		n.Dies = nil
@@ -325,7 +325,7 @@ func returned(p *export.Program) map[int]bool {
 			if !scaling[short(n.Target)] || !alone(n) {
 				break
 			}
-			v = taken(n, "self")
+			v = inputOf(n, "self")
 		}
 	}
 	return out

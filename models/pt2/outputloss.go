@@ -71,7 +71,7 @@ func (t *task) chunkLoss() (setting string, err error) {
 			fmt.Errorf("vprof takes the place of a linear layer that gives the scores and of their cross entropy, "+
 				"and in this graph %w", err)
 	}
-	h := &head{t: t, l: l, setting: setting, weight: taken(&t.g.Nodes[l.linear], "weight")}
+	h := &head{t: t, l: l, setting: setting, weight: inputOf(&t.g.Nodes[l.linear], "weight")}
 	if err := h.check(); err != nil {
 		return setting, err
 	}
@@ -122,7 +122,7 @@ func (h *head) check() error {
 		case len(h.l.adjust) > 0 && (h.setting == linearLoss || !h.caps()):
 			return fmt.Errorf("%s takes the scores as the output layer gives them, and this model scales or caps "+
 				"them; use --chunked-loss N", name)
-		case taken(n, "bias") >= 0:
+		case inputOf(n, "bias") >= 0:
 			return fmt.Errorf("vprof describes %s of a layer without a bias, and %s has one; use --chunked-loss N",
 				name, n.Module)
 		case h.t.replaced(h.weight):
@@ -184,7 +184,7 @@ func (h *head) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 		return s.layer().Forward(f, x)
 	}
 	var bias *trace.Tensor
-	if b := h.t.of[taken(&h.t.g.Nodes[h.l.linear], "bias")]; b != nil {
+	if b := h.t.of[inputOf(&h.t.g.Nodes[h.l.linear], "bias")]; b != nil {
 		bias = b.tensor()
 	}
 	return x.Linear(h.t.of[h.weight].tensor(), bias)

@@ -88,10 +88,10 @@ func goesToLinear(p *export.Program, u uses, v int32) bool {
 		for _, k := range u.takers[v] {
 			n := &p.Nodes[k]
 			switch {
-			case n.Target == linear && taken(n, "input") == v:
+			case n.Target == linear && inputOf(n, "input") == v:
 				found = true
 				continue
-			case n.Target == "torch.ops.aten.dropout.default", n.Target == multiply && taken(n, "other") < 0:
+			case n.Target == "torch.ops.aten.dropout.default", n.Target == multiply && inputOf(n, "other") < 0:
 				next = result(n)
 			default:
 				return false

@@ -91,7 +91,7 @@ func restore(name, config string, o asked.Oracle) (models.Model, error) {
 // kernels of the model.
 func complete(file string, p *export.Program) error {
 	followTypes(p)
-	lookThrough(p)
+	restoreCastArguments(p)
 	castProducts(p)
 	dropMasks(p)
 	if err := lifetimes.Find(p); err != nil {

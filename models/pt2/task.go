@@ -120,7 +120,7 @@ func (t *task) Head() any { return nil }
 // Unadapted implements [train.Adaptable]: the layers whose results the model returns.
 func (t *task) Unadapted() (layers []nn.Layer) {
 	for i := range returned(t.plain.Program) {
-		if s := t.sites[taken(&t.plain.Nodes[i], "weight")]; s != nil && t.plain.Nodes[i].Target == linear {
+		if s := t.sites[inputOf(&t.plain.Nodes[i], "weight")]; s != nil && t.plain.Nodes[i].Target == linear {
 			layers = append(layers, s.Linear)
 		}
 	}

@@ -2,7 +2,7 @@ package pt2
 
 import "github.com/vprof/vprof/models/pt2/export"
 
-// uses says where the values of a program are made and taken.
+// uses says which nodes of a program make and use its values.
 type uses struct {
 	maker  []int   // the node that makes a value, -1 if none does
 	takers [][]int // the nodes that have a value as an argument of its own, in order
@@ -29,14 +29,15 @@ func usesOf(p *export.Program) uses {
 	return u
 }
 
-// takes calls f for the values among a node's arguments, makes for those among its results.
-func takes(n *export.Node, f func(v int32)) {
+// eachInput calls f for the values among a node's arguments.
+func eachInput(n *export.Node, f func(v int32)) {
 	for _, a := range n.Inputs {
 		values(a.Argument, f)
 	}
 }
 
-func makes(n *export.Node, f func(v int32)) {
+// eachOutput calls f for the values among a node's results.
+func eachOutput(n *export.Node, f func(v int32)) {
 	for _, o := range n.Outputs {
 		values(o, f)
 	}
@@ -50,8 +51,8 @@ func result(n *export.Node) int32 {
 	return -1
 }
 
-// taken is the value that a node has as an argument, -1 if that is none.
-func taken(n *export.Node, name string) int32 {
+// inputOf is the value that a node has as the argument of a name, -1 if it has none.
+func inputOf(n *export.Node, name string) int32 {
 	if a := find(n, name); a != nil && a.Kind == export.Ref {
 		return a.Ref
 	}

@@ -144,8 +144,8 @@ func (w *walker) call(n *export.Node, c *call) {
 		return
 	}
 	if n.Target == linear {
-		x, isTensor := w.values[max(0, taken(n, "input"))].(*trace.Tensor)
-		if weight := taken(n, "weight"); isTensor && w.replaced(weight) {
+		x, isTensor := w.values[max(0, inputOf(n, "input"))].(*trace.Tensor)
+		if weight := inputOf(n, "weight"); isTensor && w.replaced(weight) {
 			w.bind(n, []aten.Value{w.frame.Call(w.sites[weight].layer(), x)})
 			return
 		}

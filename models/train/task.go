@@ -332,7 +332,7 @@ func (t *taskTrainer) Record(tape *trace.Tape, steps int) error {
 		opt := t.optimizer(s, trained)
 		t.task.Load(tape, int64(t.c.Batch))
 		tape.Mark("batch")
-		names := s.Names(t.c, t.loop())
+		names := s.Variables(t.c, t.loop())
 		for i := range steps {
 			tape.SetStep(i)
 			t.step(s, opt, names)
@@ -424,7 +424,7 @@ func (t *taskTrainer) Validate(tape *trace.Tape, n int) error {
 }
 
 // step is one update: micro-batches, then unscale, clip, step.
-func (t *taskTrainer) step(s *Session, opt *optim.Optimizer, f *Names) {
+func (t *taskTrainer) step(s *Session, opt *optim.Optimizer, f *Variables) {
 	f.Begin(s.Tape, opt)
 	t.net.Train(true)
 	for i := range t.c.Accumulate {
@@ -439,16 +439,16 @@ func (t *taskTrainer) step(s *Session, opt *optim.Optimizer, f *Names) {
 				t.task.Loss(f.Frame, &f.Loss)
 				nn.Penalize(f.Frame, t.adapters, f.Loss)
 			}
-			if f.Trainer() || t.c.Accumulate > 1 { // which divides by the number of micro-batches, be it one
+			if f.KeepsLossAlone() || t.c.Accumulate > 1 { // which divides by the number of micro-batches, be it one
 				f.Set(&f.Loss, f.Loss.DivScalar())
 			}
-			f.Taken()
+			f.AfterLoss()
 			s.Tape.Mark("loss")
 		})
 		if !f.Loss.RequiresGrad() {
 			s.Tape.Raise(errNoGrad)
 		}
-		f.Forwarded(i, opt)
+		f.AfterForward(i, opt)
 		s.Backward(f.Loss)
 		if !t.c.Objective.IsZero() { // training_step of transformers' Trainer returns a copy
 			f.Del(&f.Loss)

@@ -167,5 +167,5 @@ func (t *Tape) launchAttention(q, k *Tensor, causal bool, passes int64, writes, 
 	if causal {
 		flops /= 2
 	}
-	t.amountsTo(t.launch(program.Attention, flops, writes, reads), p)
+	t.setProduct(t.launch(program.Attention, flops, writes, reads), p)
 }

@@ -223,7 +223,7 @@ func (q *Tensor) efficientAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 		n.keep(lse, true)
 		n.save(y)
 		n.save(seeds...)
-		n.yields(y)
+		n.setOutputs(y)
 		n.apply = func(b *backward) { b.efficientGradients(a) }
 	}
 	slices.Reverse(seeds)

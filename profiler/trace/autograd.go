@@ -114,9 +114,9 @@ func holdForBackward(x *Tensor) *Tensor {
 	return y.retain()
 }
 
-// yields records that n has made outs, so that their gradients come to it. A nil node
+// setOutputs records that n has made outs, so that their gradients come to it. A nil node
 // leaves them untracked.
-func (n *Node) yields(outs ...*Tensor) {
+func (n *Node) setOutputs(outs ...*Tensor) {
 	if n == nil {
 		return
 	}

@@ -95,7 +95,7 @@ func (c *call) statement() {
 		x.listed--
 		switch {
 		case x.dead && x.listed == 0:
-			t.expire(x)
+			t.retire(x)
 		case x.refs == 0:
 			x.die()
 		}
@@ -163,7 +163,7 @@ func (c *call) end(out *Tensor) *Tensor {
 	out.refs++
 	c.leave()
 	c.unwind(out)
-	c.giveBackArguments()
+	c.releaseArguments()
 	out.refs--
 	c.returnTo(out)
 	return out
@@ -186,7 +186,7 @@ func (c *call) endAll(outs ...*Tensor) []*Tensor {
 	for _, x := range outs {
 		c.unwind(x)
 	}
-	c.giveBackArguments()
+	c.releaseArguments()
 	for _, x := range outs {
 		x.refs--
 		c.returnTo(x)
@@ -231,7 +231,7 @@ func (c *call) returnTo(x *Tensor) {
 // which die if a Python caller was their only holder.
 func (c *call) finish() {
 	c.leave()
-	c.giveBackArguments()
+	c.releaseArguments()
 }
 
 // leave ends temporaries and locals and returns to the caller.
@@ -250,16 +250,16 @@ func (c *call) leave() {
 	t.scope, t.casts.enabled, t.noGrad = c.caller, c.casts, c.noGrad
 }
 
-func (c *call) giveBackArguments() {
+func (c *call) releaseArguments() {
 	for _, x := range c.args[:c.nargs] {
-		c.giveBack(x)
+		c.releaseArgument(x)
 	}
 	for i := len(c.list) - 1; i >= 0; i-- { // as Python lets go of a list's elements
-		c.giveBack(c.list[i])
+		c.releaseArgument(c.list[i])
 	}
 }
 
-func (c *call) giveBack(x *Tensor) {
+func (c *call) releaseArgument(x *Tensor) {
 	x.refs--
 	if x.refs == 0 && c.caller.python {
 		x.die()

@@ -38,7 +38,7 @@ func Cat(dim int, xs ...*Tensor) *Tensor {
 	}
 	t.launch(program.Copy, 0, []*Tensor{y}, xs)
 	if n := t.record("CatBackward0", xs...); n != nil {
-		n.yields(y)
+		n.setOutputs(y)
 		sizes := make([]int64, len(xs))
 		for i, x := range xs {
 			sizes[i] = x.shape[min(dim, len(x.shape)-1)]

@@ -40,7 +40,7 @@ func (in *Tensor) fusedLSTMCell(hidden, c *Tensor, w CellWeights) (hy, cy *Tenso
 	n.save(hidden)
 	n.keep(w.InBias, true)
 	n.save(in, cy, gates)
-	n.yields(hy, cy)
+	n.setOutputs(hy, cy)
 	biased := w.InBias != nil
 	n.apply = func(b *backward) {
 		gates, c := b.saved(6), b.saved(0)

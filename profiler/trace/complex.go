@@ -64,7 +64,7 @@ func (x *Tensor) retyped(op, node string, d DType, shape, strides []int64, offse
 	c := x.tape.begin(op, x)
 	y := c.t.header(x.store, d, c.t.layout(shape, strides), offset)
 	y.derived(node, inputs{x}, nil, back)
-	y.watch(x)
+	y.setBase(x)
 	return c.end(y)
 }
 

@@ -192,7 +192,7 @@ func (a ConvArgs) launch(x, w, y *Tensor, dir convDirection, out *Tensor, ins ..
 		p.M, p.N, p.K = taps, positions, filters
 	}
 	op := x.tape.launch(program.Convolution, 2*features.numel*taps, []*Tensor{out}, ins)
-	x.tape.amountsTo(op, p)
+	x.tape.setProduct(op, p)
 	if op != nil && x.dtype == F32 && !a.nativeDepthwise(x, w) && x.tape.atLeast(80) {
 		op.Precision = program.TF32 // torch.backends.cudnn.allow_tf32 is on by default
 	}

@@ -15,7 +15,7 @@ func (t *Tape) derive(outs outputs, name string, in inputs, kept saves, gradient
 		return
 	}
 	n.save(kept...)
-	n.yields(outs...)
+	n.setOutputs(outs...)
 	n.apply = gradients
 }
 

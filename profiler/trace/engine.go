@@ -123,7 +123,7 @@ func (t *Tape) backward(roots, grads []*Tensor) {
 		n.flags &^= isQueued
 		task.run(n)
 	}
-	task.giveBack()
+	task.restoreNodes()
 	for _, f := range task.after {
 		t.hook(f)
 	}
@@ -131,10 +131,10 @@ func (t *Tape) backward(roots, grads []*Tensor) {
 	t.noGrad, t.node, t.place, t.python, t.thread = noGrad, node, place, python, thread
 }
 
-// borrow prepares a node for this call of backward(). Such calls nest (a checkpointed
+// enterNode prepares a node for this call of backward(). Such calls nest (a checkpointed
 // region runs one inside of another): what an outer one has noted in the node is put aside
-// until giveBack.
-func (g *graphTask) borrow(n *Node) {
+// until restoreNodes.
+func (g *graphTask) enterNode(n *Node) {
 	if g.outer != nil && n.visit >= g.outermost() {
 		g.shared = append(g.shared, waiting{
 			node: n, visit: n.visit, deps: n.deps, grads: slices.Clone(n.incoming()),
@@ -154,8 +154,8 @@ func (g *graphTask) outermost() int32 {
 	return g.visit
 }
 
-// giveBack restores what borrow has put aside.
-func (g *graphTask) giveBack() {
+// restoreNodes restores what enterNode has put aside.
+func (g *graphTask) restoreNodes() {
 	for i := range g.shared {
 		s := &g.shared[i]
 		n := s.node
@@ -169,7 +169,7 @@ func (g *graphTask) count(root *Node) {
 	if root.visit == g.visit {
 		return
 	}
-	g.borrow(root)
+	g.enterNode(root)
 	stack := []*Node{root}
 	for len(stack) > 0 {
 		n := stack[len(stack)-1]
@@ -180,7 +180,7 @@ func (g *graphTask) count(root *Node) {
 				continue
 			}
 			if m.visit != g.visit {
-				g.borrow(m)
+				g.enterNode(m)
 				stack = append(stack, m)
 			}
 			m.deps++
@@ -226,7 +226,7 @@ func (g *graphTask) run(n *Node) {
 	if n.flags&(isLeafNode|isHooked) != 0 && g.runHooked(n, grads) {
 		return
 	}
-	if x := n.relayed(); x != nil {
+	if x := n.viewBackward(); x != nil {
 		g.pass(n.edges[0], x)
 		n.release()
 		return
@@ -275,11 +275,11 @@ func (g *graphTask) pass(e edge, x *Tensor) {
 	}
 }
 
-// relayed runs the backward of a reshape or a transposition without an activation of its
+// viewBackward runs the backward of a reshape or a transposition without an activation of its
 // own: the result is a view of the gradient that came in, and nothing is allocated. It is
 // a shortcut for speed, since many nodes of a graph are such. It returns nil for all other
 // nodes, and where a view does not do.
-func (n *Node) relayed() *Tensor {
+func (n *Node) viewBackward() *Tensor {
 	x := n.grads[0]
 	if n.flags&(isReshape|isMatrixT) == 0 || x == nil || n.apply == nil || n.edges[0].node == nil {
 		return nil
@@ -295,7 +295,7 @@ func (n *Node) relayed() *Tensor {
 		return nil
 	}
 	y := n.t.bareHeader(x.store, x.dtype, l, x.offset)
-	y.watch(x)
+	y.setBase(x)
 	n.grads[0] = nil
 	n.releaseSaved()
 	x.release()

@@ -29,7 +29,7 @@ func (x *Tensor) copySlices(n *Node) *Node {
 		}
 	}
 	n.retain()
-	cs.exceed().inner = n
+	cs.growable().inner = n
 	cs.addOutput(base)
 	whole, part, offset := base.geometry, x.geometry, x.offset-base.offset
 	cs.apply = func(b *backward) { b.copySlices(whole, part, offset) }

@@ -39,10 +39,10 @@ func (t *Tape) touch(xs []*Tensor) {
 	}
 }
 
-// amountsTo says that an op, if there is one, is a matrix product. Products of the
+// setProduct says that an op, if there is one, is a matrix product. Products of the
 // same sizes follow each other closely: one that is in the table and has not been
 // displaced by another is not added again.
-func (t *Tape) amountsTo(op *program.Op, p program.Product) {
+func (t *Tape) setProduct(op *program.Op, p program.Product) {
 	if op == nil {
 		return
 	}

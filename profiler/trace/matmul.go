@@ -8,7 +8,7 @@ import (
 
 func (t *Tape) launchGEMM(y *Tensor, batch, m, n, k int64, ins ...*Tensor) {
 	op := t.launch(program.Matmul, 2*batch*m*n*k, []*Tensor{y}, ins)
-	t.amountsTo(op, program.Product{M: m, N: n, K: k, Batch: batch})
+	t.setProduct(op, program.Product{M: m, N: n, K: k, Batch: batch})
 }
 
 // MM is torch.mm of two matrices.

@@ -26,8 +26,8 @@ type Node struct {
 
 	kept [5]*Tensor // saved for backward
 	t    *Tape
-	more *nodeExcess // its lists, if it has more than there is room for
-	leaf *Tensor     // AccumulateGrad: the tensor whose gradient this is
+	more *nodeLists // its lists, if it has more than there is room for
+	leaf *Tensor    // AccumulateGrad: the tensor whose gradient this is
 }
 
 // nodeFlags has what is true of a node.
@@ -47,9 +47,9 @@ const (
 // exceeding is the number of inputs of a node whose lists are elsewhere.
 const exceeding = 255
 
-// nodeExcess holds the lists of a node with many inputs or outputs, or with
+// nodeLists holds the lists of a node with many inputs or outputs, or with
 // saved tensors that went through hooks.
-type nodeExcess struct {
+type nodeLists struct {
 	edges []edge
 	saved []saved
 	metas []meta
@@ -92,16 +92,16 @@ func (t *Tape) newNode(name string, inputs int) *Node {
 	if inputs <= len(n.edges) {
 		n.inputs = uint8(inputs)
 	} else {
-		e := n.exceed()
+		e := n.growable()
 		e.edges = append(e.edges, make([]edge, inputs)...)
 	}
 	return n
 }
 
-// exceed moves the lists of n to where they can grow.
-func (n *Node) exceed() *nodeExcess {
+// growable moves the lists of n to where they can grow, and returns them.
+func (n *Node) growable() *nodeLists {
 	if n.inputs != exceeding {
-		e := n.t.excess()
+		e := n.t.newLists()
 		e.edges = append(e.edges, n.edges[:n.inputs]...)
 		for _, x := range n.kept[:n.saves] {
 			e.saved = append(e.saved, saved{x: x})
@@ -112,14 +112,14 @@ func (n *Node) exceed() *nodeExcess {
 	return n.more
 }
 
-// excess are empty lists for a node.
-func (t *Tape) excess() *nodeExcess {
-	last := len(t.excesses) - 1
+// newLists returns empty lists for a node.
+func (t *Tape) newLists() *nodeLists {
+	last := len(t.freeLists) - 1
 	if last < 0 {
-		return &nodeExcess{}
+		return &nodeLists{}
 	}
-	e := t.excesses[last]
-	t.excesses = t.excesses[:last]
+	e := t.freeLists[last]
+	t.freeLists = t.freeLists[:last]
 	return e
 }
 
@@ -136,7 +136,7 @@ func (n *Node) end(t *Tape) {
 		clear(e.edges)
 		clear(e.grads)
 		e.edges, e.saved, e.metas, e.grads = e.edges[:0], e.saved[:0], e.metas[:0], e.grads[:0]
-		t.excesses = append(t.excesses, e)
+		t.freeLists = append(t.freeLists, e)
 	}
 	t.nodes.give(n)
 }
@@ -156,7 +156,7 @@ func (n *Node) addSaved(s saved) {
 		n.saves++
 		return
 	}
-	e := n.exceed()
+	e := n.growable()
 	e.saved = append(e.saved, s)
 }
 
@@ -214,7 +214,7 @@ func (n *Node) addOutput(x *Tensor) {
 		n.yield++
 		return
 	}
-	e := n.exceed()
+	e := n.growable()
 	e.metas = append(e.metas, m)
 }
 

@@ -36,7 +36,7 @@ func (t *Tape) launchNorm(y *Tensor, flops int64, ins ...*Tensor) *program.Op {
 // launchNormOf records one over groups of y's elements, as [program.Product] has
 // them.
 func (t *Tape) launchNormOf(groups program.Product, y *Tensor, flops int64, ins ...*Tensor) {
-	t.amountsTo(t.launchNorm(y, flops, ins...), groups)
+	t.setProduct(t.launchNorm(y, flops, ins...), groups)
 }
 
 // byChannel are the groups of batch norm: a channel of all images.

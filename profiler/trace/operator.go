@@ -180,7 +180,7 @@ func (o *Operator) CallWith(n Number, xs ...*Tensor) *Tensor {
 			for _, s := range o.saves {
 				node.keep(s.of(xs, z), s.only < 0 || node.needs(s.only))
 			}
-			node.yields(z)
+			node.setOutputs(z)
 			node.apply = o.apply
 		}
 	}

@@ -88,7 +88,7 @@ func (x *Tensor) constantPad(pads []int64) *Tensor {
 	}
 	c.t.launchCopy(y, x)
 	if n := c.t.record("ConstantPadNdBackward0", x); n != nil {
-		n.yields(y)
+		n.setOutputs(y)
 		back := make([]int64, len(pads))
 		for i, p := range pads {
 			back[i] = -p

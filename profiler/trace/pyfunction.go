@@ -96,9 +96,9 @@ func (f *Frame) Apply(fn *Function, inputs ...*Tensor) []*Tensor {
 	if n := t.record(fn.Name, inputs...); n != nil {
 		n.save(ctx.saved...)
 		if len(ctx.attrs) > 0 {
-			n.exceed().attrs = ctx.attrs
+			n.growable().attrs = ctx.attrs
 		}
-		n.yields(ys...)
+		n.setOutputs(ys...)
 		r := &functionCall{fn: fn, needs: ctx.needs, attrs: ctx.attrs, casts: state, place: t.place}
 		n.apply = r.backward
 	} else {

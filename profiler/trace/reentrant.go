@@ -18,13 +18,13 @@ func (f *Frame) CheckpointReentrant(fn func(f *Frame, inputs []*Tensor) *Tensor,
 	})
 	if n := t.record("CheckpointFunctionBackward", inputs...); n != nil {
 		n.save(inputs...)
-		more := n.exceed()
+		more := n.growable()
 		for _, x := range captured {
 			if x != nil {
 				more.attrs = append(more.attrs, x.retain())
 			}
 		}
-		n.yields(y)
+		n.setOutputs(y)
 		r := &rerun{fn: fn, casts: t.casts.autocastState, place: t.place}
 		n.apply = r.backward
 	}

@@ -155,7 +155,7 @@ func (x *Tensor) cudnnRNN(h, c *Tensor, a *RNNArgs) []*Tensor {
 		n.save(y)
 		n.keep(reserve, reserve != nil)
 		n.save(a.Weights[0]) // the flat buffer
-		n.yields(outs...)
+		n.setOutputs(outs...)
 		kept := *a
 		kept.Weights = nil
 		n.apply = func(b *backward) { b.rnnGradients(&kept, size, len(a.Weights)) }

@@ -95,7 +95,7 @@ func BlockDiag(xs ...*Tensor) *Tensor {
 	y := t.Filled("block_diag", d, rows, columns)
 	t.launch(program.Copy, 0, []*Tensor{y}, xs)
 	if n := t.record("BlockDiagBackward0", xs...); n != nil {
-		n.yields(y)
+		n.setOutputs(y)
 		shapes := make([][]int64, len(xs))
 		for i, x := range xs {
 			shapes[i] = x.shape

@@ -11,7 +11,7 @@ func (x *Tensor) ScatterReduce(how string, index, src *Tensor, withSelf bool) *T
 	}
 	if n := t.record("ScatterReduceBackward0", x, src); n != nil {
 		n.save(index, x, src, y)
-		n.yields(y)
+		n.setOutputs(y)
 		gradient := map[string]func(*backward, *Tensor) (*Tensor, *Tensor){
 			"prod": scatterProductGrads, "mean": scatterMeanGrads, "amax": scatterExtremeGrads,
 			"amin": scatterExtremeGrads,

@@ -101,7 +101,7 @@ func (x *Tensor) split(op, node string, sizes []int64, d int) []*Tensor {
 	at := x.offset
 	for i, size := range sizes {
 		outs[i] = x.alias(with(x.shape, d, size), x.strides, at)
-		outs[i].watch(x)
+		outs[i].setBase(x)
 		at += size * x.strides[d]
 	}
 	dtype := x.dtype
@@ -117,7 +117,7 @@ func (x *Tensor) Unbind(d int) []*Tensor {
 	outs := make([]*Tensor, x.shape[d])
 	for i := range outs {
 		outs[i] = x.alias(without(x.shape, d), without(x.strides, d), x.offset+int64(i)*x.strides[d])
-		outs[i].watch(x)
+		outs[i].setBase(x)
 	}
 	dtype := x.dtype
 	c.t.derive(outs, "UnbindBackward0", inputs{x}, nil,

@@ -110,7 +110,7 @@ type Tape struct {
 
 	// What has ended, for the next to use.
 	frames    []*Frame
-	excesses  []*nodeExcess
+	freeLists []*nodeLists
 	backwards []*backward
 }
 
@@ -256,11 +256,11 @@ func (t *Tape) list(x *Tensor) {
 	t.temps = append(t.temps, x)
 }
 
-// expire puts a tensor whose last reference went into quarantine: only after 64
+// retire puts off the reuse of a tensor whose last reference went: only after 64
 // others may a new tensor take its memory, so that a model that goes on using it is
 // found out. Tensors that end while a recomputation unwinds are left alone, because
 // the unwinding looks at them again.
-func (t *Tape) expire(x *Tensor) {
+func (t *Tape) retire(x *Tensor) {
 	if t.hooks.muted {
 		return
 	}

@@ -127,7 +127,7 @@ func (x *Tensor) die() {
 		v.release()
 	}
 	if x.listed == 0 {
-		x.tape.expire(x)
+		x.tape.retire(x)
 	}
 }
 

@@ -16,12 +16,12 @@ func (x *Tensor) viewAs(op, node string, l *layout, offset int64, back func(b *b
 	t := x.tape
 	if !t.python {
 		y := x.trackedAlias(node, l, offset, back)
-		y.watch(x)
+		y.setBase(x)
 		return y
 	}
 	c := t.begin(op, x)
 	y := x.trackedAlias(node, l, offset, back)
-	y.watch(x)
+	y.setBase(x)
 	return c.end(y)
 }
 
@@ -32,8 +32,8 @@ func (x *Tensor) trackedAlias(node string, l *layout, offset int64, back func(b 
 	return y
 }
 
-// watch makes y a view of x, or of what x is a view of.
-func (y *Tensor) watch(x *Tensor) {
+// setBase makes y a view of x, or of what x is a view of.
+func (y *Tensor) setBase(x *Tensor) {
 	y.view, y.version = x.base().retain(), x.store.version
 }
 
@@ -51,7 +51,7 @@ func (x *Tensor) View(shape ...int64) *Tensor {
 	if l == nil {
 		panic("trace: view of a tensor whose strides do not allow it; use Reshape")
 	}
-	return x.viewAs("view", "ViewBackward0", l, x.offset, reshapeBackward).relayedBy(isReshape)
+	return x.viewAs("view", "ViewBackward0", l, x.offset, reshapeBackward).ofViewKind(isReshape)
 }
 
 // Viewable says whether View(shape) is possible without a copy.
@@ -80,7 +80,7 @@ func (x *Tensor) Reshape(shape ...int64) *Tensor {
 
 func (x *Tensor) reshape(shape []int64) *Tensor {
 	if l := x.viewed(shape); l != nil {
-		return x.viewAs("reshape", "ViewBackward0", l, x.offset, reshapeBackward).relayedBy(isReshape)
+		return x.viewAs("reshape", "ViewBackward0", l, x.offset, reshapeBackward).ofViewKind(isReshape)
 	}
 	// _unsafe_view of a clone.
 	c := x.tape.begin("reshape", x)
@@ -105,7 +105,7 @@ func (x *Tensor) unsafeView(shape []int64) *Tensor {
 	if l == nil {
 		panic("trace: _unsafe_view of a tensor whose strides do not allow it")
 	}
-	return x.trackedAlias("UnsafeViewBackward0", l, x.offset, reshapeBackward).relayedBy(isReshape)
+	return x.trackedAlias("UnsafeViewBackward0", l, x.offset, reshapeBackward).ofViewKind(isReshape)
 }
 
 // inferShape fills in the one size given as -1.
@@ -204,7 +204,7 @@ func (x *Tensor) Transpose(a, b int) *Tensor {
 func (x *Tensor) T() *Tensor {
 	return x.viewAs("t", "TBackward0", x.matrixT(), x.offset, func(b *backward) {
 		b.give(0, b.grad.T())
-	}).relayedBy(isMatrixT)
+	}).ofViewKind(isMatrixT)
 }
 
 // matrixT is the layout of the transpose of a matrix.
@@ -215,9 +215,9 @@ func (x *Tensor) matrixT() *layout {
 	return x.transposed
 }
 
-// relayedBy notes which kind of view x is, so that [Node.relayed] finds its
+// ofViewKind notes which kind of view x is, so that [Node.viewBackward] finds its
 // gradient.
-func (x *Tensor) relayedBy(kind nodeFlags) *Tensor {
+func (x *Tensor) ofViewKind(kind nodeFlags) *Tensor {
 	if x.node != nil {
 		x.node.flags |= kind
 	}

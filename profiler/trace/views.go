@@ -98,7 +98,7 @@ func (x *Tensor) ViewType(d DType) *Tensor {
 	}
 	c := x.tape.begin("view_dtype", x)
 	y := x.tape.header(x.store, d, x.tape.contiguous(shape), x.offset*x.dtype.Size()/d.Size())
-	y.watch(x)
+	y.setBase(x)
 	return c.end(y)
 }
 
