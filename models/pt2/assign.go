@@ -18,7 +18,7 @@ func (g *graph) assignData() {
 	}
 	for i := range g.Nodes {
 		n := &g.Nodes[i]
-		to, from := taken(n, "self"), taken(n, "src")
+		to, from := inputOf(n, "self"), inputOf(n, "src")
 		if n.Block != export.Call || !assigned[n.Number] || to < 0 || from < 0 {
 			continue
 		}
