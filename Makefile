@@ -17,7 +17,7 @@ CUDA_PKG := $(CUDA_LIB) ./cmd/... ./tools/gpucheck
 # Tests of the command line that drive a device: those with the tag. The others
 # are the plain build's.
 CUDA_RUN  = '^($(shell grep -l '^//go:build cuda' cmd/vprof/*_test.go | xargs grep -oh '^func Test[[:alnum:]]*' | cut -c6- | paste -sd '|'))$$'
-.PHONY: all build static cuda test test-cuda test-slurm gpu-check gpu-check-build race lint fmt record-check run-check bench fuzz fuzz-nightly golden pictures cover kernels kernels-check cuda-header standins standins-check wheel wheels wheel-check dist clean
+.PHONY: all build static cuda test test-cuda test-slurm gpu-check gpu-check-build race lint fmt record-check run-check run-alone bench fuzz fuzz-nightly golden pictures cover kernels kernels-check cuda-header standins standins-check wheel wheels wheel-check dist clean
 
 all: build lint test
 
@@ -203,6 +203,16 @@ standins: $(STANDIN_WHEELS)/standins.tar.bz2 ## the libraries that stand in for 
 
 standins-check: $(STANDIN_WHEELS)/standins.tar.bz2 ## these libraries are those of the sources
 	cmp $< $(STANDINS)/standins.tar.bz2
+
+# PyTorch and what it imports, none of NVIDIA's packages.
+$(WHEELS)/torch/installed:
+	rm -rf $(@D)
+	PIP_ROOT_USER_ACTION=ignore $(PYTHON) -m pip install --quiet --no-deps --no-compile --no-cache-dir --target $(@D) torch==2.15.0 \
+	  filelock fsspec jinja2 markupsafe mpmath networkx sympy typing_extensions
+	touch $@
+
+run-alone: $(WHEELS)/torch/installed ## two training scripts under vprof run with PyTorch from pip alone; needs a build of vprof
+	PYTHONPATH=$(CURDIR)/$(WHEELS)/torch $(PYTHON) tools/evidence/run_check.py --vprof ./vprof --python $(PYTHON) --first nanogpt fsdp2_gpt
 
 clean:
 	rm -f vprof coverage.out

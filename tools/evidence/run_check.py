@@ -76,12 +76,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--vprof", default="./vprof")
     parser.add_argument("--python", default=sys.executable, help="a Python with PyTorch and what the scripts import")
+    parser.add_argument("--first", action="store_true", help="only the first setting of each script")
     parser.add_argument("names", nargs="*", help="scripts, without .py (default: all)")
     options = parser.parse_args()
-    bad = 0
+    bad, seen = 0, set()
     for script, args, flags, record in cases():
-        if options.names and script.stem not in options.names:
+        if options.names and script.stem not in options.names or options.first and script in seen:
             continue
+        seen.add(script)
         report = run(options.vprof, options.python, script, args, flags)
         wrong = judge(report, record)
         bad += bool(wrong)
