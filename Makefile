@@ -17,7 +17,7 @@ CUDA_PKG := $(CUDA_LIB) ./cmd/... ./tools/gpucheck
 # Tests of the command line that drive a device: those with the tag. The others
 # are the plain build's.
 CUDA_RUN  = '^($(shell grep -l '^//go:build cuda' cmd/vprof/*_test.go | xargs grep -oh '^func Test[[:alnum:]]*' | cut -c6- | paste -sd '|'))$$'
-.PHONY: all build static cuda test test-cuda test-slurm gpu-check gpu-check-build race lint fmt record-check run-check run-alone bench fuzz fuzz-nightly golden pictures cover kernels kernels-check cuda-header standins standins-check wheel wheels wheel-check dist clean
+.PHONY: all build static cuda test test-cuda test-slurm gpu-check gpu-check-build race lint fmt record-check run-check run-alone evidence bench fuzz fuzz-nightly golden pictures cover kernels kernels-check cuda-header standins standins-check wheel wheels wheel-check dist clean
 
 all: build lint test
 
@@ -111,6 +111,11 @@ dist: ## dist/release: the archives of a release as they would be, with checksum
 
 run-check: build ## training scripts under vprof run; needs a PYTHON with PyTorch for CUDA, torchvision, transformers, peft, timm, lightning and scipy
 	python3 tools/evidence/run_check.py --vprof ./vprof --python $(PYTHON)
+
+EVIDENCE := bench/reference/data/2.15/zoo.jsonl.gz
+
+evidence: build ## records bench/reference's zoo again with the PyTorch of PYTHON (transformers, timm), and compares; of 2.11 with EVIDENCE=bench/reference/data/zoo.jsonl
+	python3 tools/evidence/run_check.py --vprof ./vprof --python $(PYTHON) --records $(EVIDENCE)
 
 lint: ## formatting, vet and the linters of .golangci.yml
 	@unformatted="$$($(TOOL) gofumpt -l .)"; \

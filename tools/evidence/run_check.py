@@ -4,9 +4,12 @@ Records are of the same scripts with NVIDIA's own libraries (bench/reference/scr
 run to their end; scripts without one have to make three steps. Nothing of it needs a GPU.
 
     python3 tools/evidence/run_check.py --vprof ./vprof --python VENV/bin/python [NAME...]
+
+With --records FILE it records the zoo of bench/reference/data again (zoo.py), and says where a run differs.
 """
 
 import argparse
+import gzip
 import json
 import os
 import pathlib
@@ -15,6 +18,9 @@ import sys
 import tempfile
 
 SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "bench/reference/scripts"
+
+# The models of zoo.py.
+ZOO = ("resnet50", "bert-base", "gpt2", "llama-tiny", "whisper-tiny", "wav2vec2-base")
 
 # What a record and a run may differ by: the shares that docs/run.md promises.
 ALLOCATED, RESERVED = 0.02, 0.02
@@ -32,6 +38,17 @@ def cases(folder=SCRIPTS):
         ranks = ["--gpus", "2"] if "init_process_group" in script.read_text() else []
         whole = ["--steps", "all"] if script.stem.startswith("compiled") else []  # they look at the end whether all went well
         yield script, [], ["--gpu", "rtx-3090", *ranks, *whole], None
+
+
+def zoo(path):
+    """The same of a file of bench/reference/data: runs of the models that zoo.py has."""
+    with (gzip.open if path.endswith(".gz") else open)(path, "rt") as lines:
+        records = [json.loads(line) for line in lines]
+    for record in records:
+        if record.get("case") in ZOO and record["status"] == "ok" and not record["checkpointing"]:
+            args = [record["case"], "--batch", str(record["batch"]), "--stage", record["stage"]]
+            args += ["--amp", record["amp"]] if record["amp"] else []
+            yield SCRIPTS.parents[2] / "tools/evidence/zoo.py", args, ["--gpu", record["gpu"], "--steps", "all"], record
 
 
 def judge(report, record):
@@ -77,13 +94,15 @@ def main():
     parser.add_argument("--vprof", default="./vprof")
     parser.add_argument("--python", default=sys.executable, help="a Python with PyTorch and what the scripts import")
     parser.add_argument("--first", action="store_true", help="only the first setting of each script")
-    parser.add_argument("names", nargs="*", help="scripts, without .py (default: all)")
+    parser.add_argument("--records", metavar="FILE", help="record the runs of this file of bench/reference/data again")
+    parser.add_argument("names", nargs="*", help="scripts, without .py, or models (default: all)")
     options = parser.parse_args()
     bad, seen = 0, set()
-    for script, args, flags, record in cases():
-        if options.names and script.stem not in options.names or options.first and script in seen:
+    for script, args, flags, record in zoo(options.records) if options.records else cases():
+        name = args[0] if options.records else script.stem
+        if options.names and name not in options.names or options.first and name in seen:
             continue
-        seen.add(script)
+        seen.add(name)
         report = run(options.vprof, options.python, script, args, flags)
         wrong = judge(report, record)
         bad += bool(wrong)

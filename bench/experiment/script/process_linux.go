@@ -3,6 +3,7 @@ package script
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"syscall"
 )
 
@@ -17,3 +18,6 @@ func hostPeak(state *os.ProcessState) int64 {
 
 // gone reports whether there is no process of a number.
 func gone(pid int) bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
+
+// endWith has the system end a command with the thread that starts it, so that it does not go on when vprof is killed.
+func endWith(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"time"
 
 	"github.com/vprof/vprof/internal/input"
@@ -77,6 +78,9 @@ func Run(ctx context.Context, c Command) (*Outcome, error) {
 	defer server.Close()
 	cmd := exec.Command(c.Args[0], c.Args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = c.Stdin, c.Stdout, c.Stderr, env
+	runtime.LockOSThread() // endWith goes by it
+	defer runtime.UnlockOSThread()
+	endWith(cmd)
 	began := time.Now()
 	p, err := supervisor.Start(cmd, c.Foreground)
 	if err != nil {

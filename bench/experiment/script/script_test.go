@@ -2,6 +2,8 @@ package script_test
 
 import (
 	"bytes"
+	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -191,6 +193,35 @@ func TestFilesAreFoundAgainAndOthersSpared(t *testing.T) {
 	log, err := os.ReadFile("log.txt")
 	require.NoError(t, err)
 	require.Equal(t, "old line\n", string(log))
+}
+
+// What is run ends with vprof, even if that is killed.
+func TestNothingGoesOnAfterAKill(t *testing.T) {
+	if os.Getenv("VPROF_TEST_RUNS") != "" {
+		board, err := device.Lookup("t4")
+		require.NoError(t, err)
+		_, err = script.Run(t.Context(), script.Command{
+			Args: []string{"sh", "-c", "echo; exec sleep 30"}, Board: board, Stdout: os.Stdout,
+		})
+		require.NoError(t, err)
+		return
+	}
+	if runtime.GOOS != "linux" {
+		t.Skip("other systems do not end children")
+	}
+	self := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$")
+	self.Env = append(os.Environ(), "VPROF_TEST_RUNS=1", "TMPDIR="+t.TempDir())
+	out, err := self.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, self.Start())
+	_, err = fmt.Fscanln(out)
+	require.NoError(t, err, "it runs")
+	require.NoError(t, self.Process.Kill())
+	began := time.Now()
+	_, err = io.Copy(io.Discard, out) // until nobody has it any more
+	require.NoError(t, err)
+	require.Less(t, time.Since(began), 20*time.Second)
+	_ = self.Wait() // it was killed
 }
 
 func TestProgramsThatAreNotThere(t *testing.T) {
