@@ -81,8 +81,8 @@ func enough(r *calibrate.Result) error {
 			}
 		}
 		if n > 0 && len(r.Points) < n+spareRuns {
-			return input.Errorf("%d runs are too few for %d coefficients: each must be foretold by the others, so it "+
-				"takes %d; run a sweep of more batch sizes, or learn from these nevertheless with --force",
+			return input.Errorf("%d runs are too few for %d coefficients: each is compared with a fit to the others, "+
+				"which takes %d; run a sweep of more batch sizes, or learn from these nevertheless with --force",
 				len(r.Points), n, n+spareRuns)
 		}
 	}
