@@ -455,8 +455,10 @@ def line_of(frames):
     return ""
 
 
+SCRIPT_DOOR = "run the training script itself, which needs no capture: vprof run --gpu BOARD -- python train.py"
 ADVICE = [
-    (r"data.?dependent|GuardOnDataDependent|item\(\) cannot be called|Could not guard|nonzero|_local_scalar_dense|Cannot cast .* to number", "what runs here depends on the numbers in a tensor, which a file cannot hold. Decide it by a plain Python value or by shapes, or capture the part of the model without it"),
+    (r"pack_padded_sequence|'lengths' argument should be", f"how long packed sequences are depends on the numbers in a tensor. Give the layers the padded tensor, which needs no less, or {SCRIPT_DOOR}"),
+    (r"data.?dependent|GuardOnDataDependent|item\(\) cannot be called|Could not guard|nonzero|_local_scalar_dense|Cannot cast .* to number", f"what runs here depends on the numbers in a tensor, which a file cannot hold. Decide it by a plain Python value or by shapes, capture the part of the model without it, or {SCRIPT_DOOR}"),
     (r"missing \d+ required|unexpected keyword|required positional", "forward takes other inputs: name them as forward does, --input NAME=dtype[...]"),
     (r"not a supported value|unsupported (input|output) type|pytree|type is unsupported", "forward takes or gives something that is no tensor. Return tensors, tuples or dicts (use_cache=False, return_dict=True)"),
     (r"mat1 and mat2|size mismatch|Invalid channel|must match the size|Expected .* channels|expected input|invalid for input of size|shape", "the inputs have sizes that the model does not take: change --input, --size or --seq"),
@@ -621,7 +623,7 @@ def capture_apart(opts):
         return outcome
     where, _, number = line_of([traceback.FrameSummary(path, int(n), "") for path, n in reversed(crashed.frames)]).rpartition(":")
     line = f"{where}:{number}: {linecache.getline(where, int(number)).strip()}\n  " if where else ""
-    return told(Refusal(f"{line}Python ended by {crashed} while this ran", "it does so on tensors without numbers: write the line another way, or run it as a script: vprof run -- python train.py"))
+    return told(Refusal(f"{line}Python ended by {crashed} while this ran", f"it does so on tensors without numbers: write the line another way, or {SCRIPT_DOOR}"))
 
 
 def arguments(argv):

@@ -368,6 +368,14 @@ class CaptureTest(unittest.TestCase):
         self.assertRegex(str(said), r"m0\.py:8: if x\.sum\(\) > 0:")
         self.assertIn("depends on the numbers", said.do)
 
+        said = self.refusal("""
+            class model(nn.Module):
+                def forward(self, x):
+                    return nn.utils.rnn.pack_padded_sequence(x, x.sum(1).long().cpu(), batch_first=True).data
+            """)
+        self.assertIn("packed sequences", said.do)
+        self.assertIn("vprof run", said.do)
+
         said = self.refusal("class model(nn.Module):\n    def forward(self, x, mask): return x")
         self.assertIn("missing 1 required", str(said))
         self.assertIn("--input NAME", said.do)

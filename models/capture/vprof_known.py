@@ -152,7 +152,7 @@ class Building(TorchDispatchMode):
 
 
 class OneDevice(TorchFunctionMode):
-    """Has tensors stay where the model is captured when its code moves them to a GPU."""
+    """Has tensors stay where the model is captured when its code moves them to a GPU, or back to the host."""
 
     def __init__(self, place):
         super().__init__()
@@ -161,7 +161,7 @@ class OneDevice(TorchFunctionMode):
     def __torch_function__(self, function, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
         if self.place.type != "cuda":
-            if function is torch.Tensor.cuda:
+            if function is torch.Tensor.cuda or function is torch.Tensor.cpu and isinstance(args[0], torch.Tensor):
                 return args[0]
             if function is torch.Tensor.to:
                 args = (args[0], *(self.place if ongpu(a) else a for a in args[1:]))
