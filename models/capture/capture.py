@@ -46,7 +46,7 @@ def find_parts(texts):
     sys.meta_path.insert(0, Parts())
 
 
-from vprof_graph import affine, align, functions, lifetimes, names_in, nodes_of, rewire
+from vprof_graph import affine, align, functions, lifetimes, names_in, nodes_of, replaced, rewire
 from vprof_model import TASKS, Input, Refusal, first_line, resolve
 
 # ---------------------------------------------------------------- building
@@ -134,6 +134,7 @@ class Observation:
         self.regions = []  # checkpointed calls: (module or None, first operator, last, reentrant)
         self.functions = None  # calls of custom autograd.Functions
         self.assigned = []  # operators that are copies and stand for tensor.data = value
+        self.replaced = []  # (last operator of the next forward, values of the tensor of this one that died there)
         self.differs = None  # where it began to take another way than expected: the line
         self.notes = []  # what the user must know
 
@@ -206,13 +207,32 @@ def observe(model, example, place, symbols, fake=None, expected=None):
         numbers.adopt(model)
         numbers.assigned = lambda: seen.assigned.append(len(seen.ops))
         answers_of[model] = numbers
-        with torch.enable_grad(), watching(model, seen), known.asking(numbers), known.OneDevice(place), enable_python_dispatcher(), torch._C._EnablePreDispatch(), Mode():
-            out = model(*args, **kwargs)
+
+        def run(args, kwargs):
+            with torch.enable_grad(), watching(model, seen), known.asking(numbers), known.OneDevice(place), enable_python_dispatcher(), torch._C._EnablePreDispatch(), Mode():
+                return model(*args, **kwargs)
+
+        out = run(args, kwargs)
         seen.results = [values.get(id(t), []) for t in torch.utils._pytree.tree_leaves(out) if isinstance(t, torch.Tensor)]
-    deaths, seen.deaths = seen.deaths, []  # what dies from here on outlives forward
-    del out
-    seen.deaths = deaths
+        deaths, seen.deaths = seen.deaths, []  # what dies from here on outlives forward
+        del out
+        if values and expected is None and place != "cuda":
+            observe_next(seen, lambda: run(*example.tensors(place, symbols)))
+        seen.deaths = deaths
     return seen
+
+
+def observe_next(seen, forward):
+    """Runs forward again, to see which tensors that modules keep (self.attention = a) it replaces, and when."""
+    count, functions = len(seen.ops), seen.functions
+    with contextlib.suppress(Exception):  # what does not run twice keeps nothing that is known
+        seen.deaths = []
+        forward()
+        seen.replaced = [(k - count, values) for k, values in seen.deaths if k >= count and values[0][0] < count]
+    seen.functions = functions
+    del seen.ops[count:], seen.types[count:]
+    seen.regions = [r for r in seen.regions if r[1] < count]
+    seen.assigned = [k for k in seen.assigned if k < count]
 
 
 OTHER_BATCH = 1031  # more than samples are usually put together by, and a multiple of nothing
@@ -571,6 +591,7 @@ def write(opts, build, model, example, place, seen, program, free, symbols):
     named = {n: [isinstance(d, tuple) and d[0] == "batch" for d in i.dims] for n, i in example.inputs.items() if isinstance(i, Input)}
     extra["batch_dims"] = {n: dims.index(True) for n, dims in named.items() if True in dims[1:] and not dims[0]}
     extra["autocast"] = types_under_autocast(build, example, seen, nodes)
+    extra["replaced"] = replaced(seen, nodes)
     number = align(seen.ops, nodes)
     extra["assigned"] = [number[k] for k in seen.assigned if k in number]
     extra["symbols"] = symbols_of(example, graph)

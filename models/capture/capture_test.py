@@ -132,6 +132,7 @@ class CaptureTest(unittest.TestCase):
             return torch.cos(self.kept)
             """)
         self.assertEqual(made.deaths(), {})
+        self.assertEqual(made.extra["replaced"], [[0, ["sin"]]])
 
     def test_graphs_within_graphs_are_numbered_through(self):
         made = self.forward("""

@@ -74,6 +74,16 @@ def lifetimes(seen, nodes, program):
     return [[n, dies[n]] for n in sorted(dies) if dies[n]], len(seen.ops) - len(number)
 
 
+def replaced(seen, nodes):
+    """The list "replaced" of the file: [number of a node, values of the forward before that die then]."""
+    number, out = align(seen.ops, nodes), []
+    for k, values in seen.replaced:
+        names = [nodes[number[op]][2][i] for op, i in values if op in number and i < len(nodes[number[op]][2])]
+        if names and k in number:
+            out.append([number[k], names[:1]])
+    return out
+
+
 def rewire(seen, nodes, program):
     """Lets the graph name the tensors that Python used. Where an operator had nothing to do and gave its
     argument (x.float() of a float32), export takes the two for one from there on, and the graph says the later

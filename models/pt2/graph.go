@@ -19,11 +19,13 @@ type graph struct {
 	functions map[int]function
 	// autocast is the type of autocast, 0 without.
 	autocast trace.DType
+	// kept are the values that modules keep after forward.
+	kept []kept
 }
 
 // of is the graph with another program of the same nodes.
 func (g *graph) of(p *export.Program) *graph {
-	return &graph{Program: p, calls: slices.Clone(g.calls), functions: g.functions, autocast: g.autocast}
+	return &graph{Program: p, calls: slices.Clone(g.calls), functions: g.functions, autocast: g.autocast, kept: g.kept}
 }
 
 // function is the nodes of a call of an autograd.Function.
@@ -83,6 +85,7 @@ func prepare(p *export.Program) (*graph, error) {
 		}
 	}
 	g.assignData()
+	g.kept = keptOf(p)
 	g.functions = map[int]function{}
 	for _, f := range p.Functions {
 		if f.Begin < 0 || f.Begin >= f.End || f.End > len(p.Nodes) {

@@ -31,6 +31,7 @@ type task struct {
 	half    trace.DType        // of the weights, if they are in half precision
 	regions []region           // that are recomputed
 	inputs  []*trace.Tensor    // by place among the program's inputs
+	kept    []kept             // by modules, of the last forward
 	gates   map[int]string     // blocks by their first nodes
 	enter   func(block string) // is called there
 	// inputGrads has the results of embeddings require gradients.
@@ -100,7 +101,10 @@ func (t *task) sized(batch int) error {
 	if err != nil {
 		return wrong("batch", err)
 	}
-	t.g = &graph{Program: p, calls: t.plain.calls, functions: t.plain.functions, autocast: autocasts[t.c.AMP]}
+	t.g = &graph{
+		Program: p, calls: t.plain.calls, functions: t.plain.functions, autocast: autocasts[t.c.AMP],
+		kept: t.plain.kept,
+	}
 	t.symbols, t.loss, t.head = t.sizes.at(t.c), losses[t.c.Loss], nil
 	if err := t.useLiger(); err != nil {
 		return wrong("liger", err)
@@ -216,6 +220,7 @@ func everyNth(all []region, n int) []region {
 
 // Begin implements [train.Graph].
 func (t *task) Begin(tape *trace.Tape, net *nn.Tree) {
+	t.kept = nil
 	if err := t.answerConvolutions(tape); err != nil {
 		tape.Raise(err)
 	}
@@ -352,6 +357,7 @@ func (t *task) Compute(f *trace.Frame, results *[]*trace.Tensor, loss **trace.Te
 	g := f.CallFrame()
 	w := t.walker(g)
 	w.run(0, len(t.g.Nodes))
+	w.keep()
 	outs := make([]*trace.Tensor, len(t.g.Results))
 	var alive []*trace.Tensor
 	for i, r := range t.g.Results {

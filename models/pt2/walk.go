@@ -65,6 +65,9 @@ func (w *walker) run(begin, end int) {
 			i = c.end
 		}
 		w.release(i)
+		if len(w.kept) > 0 {
+			w.replace(n.Number)
+		}
 		if len(w.open) > 0 {
 			w.leave(i)
 		}

@@ -41,6 +41,9 @@ type Extra struct {
 	BatchDims map[string]int `json:"batch_dims,omitempty"`
 	// Autocast has types that are float32 in the graph.
 	Autocast []TypeMark `json:"autocast,omitempty"`
+	// Replaced says of values that modules keep after forward (self.attention = a) behind which node of the
+	// next forward they go.
+	Replaced []Death `json:"replaced,omitempty"`
 	// Assigned are copy_ nodes that stand for p.data = x.
 	Assigned []int32 `json:"assigned,omitempty"`
 	// OtherWay says that forward calls other operators at another batch; nil if it does not, or nobody looked.
