@@ -248,7 +248,12 @@ var fields = []Field{
 		Usage: "how the ranks share the work, by `name` and options like fsdp2:mp=bf16,replicate=2: {values} " +
 			"(see vprof help strategies)",
 		form: pointed(ParseStrategy, func(c *Case) **Strategy { return &c.Strategy }, (*Strategy).String),
-		say:  func(c *Case, text string) string { return fmt.Sprintf("%d GPUs with %s", c.GPUs, text) },
+		say: func(c *Case, text string) string {
+			if c.GPUs == 1 {
+				return "1 GPU with " + text
+			}
+			return fmt.Sprintf("%d GPUs with %s", c.GPUs, text)
+		},
 	},
 	{
 		Name: "torch", JSON: "torch", Group: GroupWhere, Main: true,

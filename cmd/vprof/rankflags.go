@@ -44,7 +44,7 @@ func (f *rankFlags) check() error {
 	if f.flags.Changed("link") && !f.linkable {
 		return usagef("--link: this verb goes by the links of the board; plan, smoke, time and fit take another speed")
 	}
-	if f.gpus > 1 {
+	if f.gpus > 1 || f.alone() {
 		return nil
 	}
 	for _, name := range []string{"strategy", "rank", "link"} {
@@ -55,12 +55,20 @@ func (f *rankFlags) check() error {
 	return nil
 }
 
+// alone tells of a strategy that one GPU can have, too, where the user says that there is one:
+// DeepSpeed's engine trains on one as on several.
+func (f *rankFlags) alone() bool {
+	s, err := models.ParseStrategy(f.strategy)
+	return f.flags.Changed("gpus") && f.flags.Changed("strategy") && err == nil && s.DeepSpeed() &&
+		!f.flags.Changed("link")
+}
+
 // apply puts the strategy into a case.
 func (f *rankFlags) apply(c *models.Case) error {
 	if f.flags == nil {
 		return nil
 	}
-	if err := f.check(); err != nil || f.gpus == 1 {
+	if err := f.check(); err != nil || f.gpus == 1 && !f.alone() {
 		return err
 	}
 	s, err := models.ParseStrategy(f.strategy)
