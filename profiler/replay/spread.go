@@ -11,17 +11,16 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Spread is how far reserved bytes hang on chance, in bytes: the least and the most that the
-// perturbed replays of a program reserve. A run of another shape or order is not known to the
-// byte, and the cache answers small differences with whole segments.
+// Spread is the range of the reserved bytes of a program when its sizes and the order of its frees are perturbed a
+// little. A real run differs from its recording in such details, and the caching allocator may answer a small
+// difference with a whole segment.
 type Spread struct {
 	Low  int64 `json:"low"`
 	High int64 `json:"high"`
 }
 
-// The perturbations: what depends on the batch is scaled, as if samples were a little longer or
-// shorter, and of the frees one in lateOf comes after up to lateBy further allocations, as where
-// Python or another stream lets go of a tensor later.
+// The perturbations. Sizes that depend on the batch are scaled, as if samples were a little longer or shorter. One free
+// in lateOf comes after up to lateBy further allocations, as where Python or another stream releases a tensor late.
 const (
 	lateOf = 20
 	lateBy = 16
