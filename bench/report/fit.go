@@ -40,6 +40,8 @@ type Fit struct {
 	// Guide is what the formula of the project's own script says, if asked for.
 	Guide    []GuideProfile `json:"guide,omitempty"`
 	Warnings []Warning      `json:"warnings,omitempty"`
+	// Origins says where settings come from.
+	Origins Origins `json:"settings_from,omitzero"`
 }
 
 // Budget says how much of a device a batch may take.

@@ -53,6 +53,8 @@ type Report struct {
 	// Script is the command that was run, of a result of vprof run.
 	Script   *Script   `json:"script,omitempty"`
 	Warnings []Warning `json:"warnings,omitempty"`
+	// Origins says where settings come from.
+	Origins Origins `json:"settings_from,omitzero"`
 }
 
 // Tool is the program that made the report.

@@ -24,6 +24,8 @@ type Times struct {
 	Rows    []TimeRow `json:"rows"`
 	// Coefficients are the efficiencies on the first board.
 	Coefficients []Coefficient `json:"coefficients"`
+	// Origins says where settings come from.
+	Origins Origins `json:"settings_from,omitzero"`
 }
 
 // Seconds is a time and the range that it is expected in.

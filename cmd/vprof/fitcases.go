@@ -55,7 +55,7 @@ func (o *fitOptions) search() (s fit.Search, err error) {
 	if s.Cases, err = o.cases(m, c); err != nil {
 		return s, err
 	}
-	o.out.defaults = o.c.defaults(m, s.Cases...)
+	o.out.from(m, o.c.origins(m, s.Cases...))
 	if err := o.group.apply(&s); err != nil {
 		return s, err
 	}

@@ -26,6 +26,8 @@ type output struct {
 	wide    bool
 	// defaults say which settings decide what a step needs and were left to the model.
 	defaults string
+	// origins are where settings come from.
+	origins report.Origins
 	// defaultBoard names the board that a verdict is about where no flag names one; empty otherwise.
 	defaultBoard string
 	// ownLoop is the loop of a model that nobody chose, where a verdict is by one that needs more; empty else.
@@ -60,6 +62,9 @@ func (o *output) open() (err error) {
 
 // save writes the files.
 func (o *output) save(d report.Document) error {
+	if d, ok := d.(interface{ SetOrigins(report.Origins) }); ok {
+		d.SetOrigins(o.origins)
+	}
 	for _, f := range o.files {
 		if err := f.Write(d); err != nil {
 			return err
@@ -111,6 +116,11 @@ func (o *output) layout() report.Layout {
 		}
 	}
 	return l
+}
+
+// from notes where the settings of a model come from.
+func (o *output) from(m models.Model, origins report.Origins) {
+	o.origins, o.defaults = origins, defaults(m, origins)
 }
 
 // finish writes everything once.

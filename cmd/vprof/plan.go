@@ -216,7 +216,7 @@ func (o *planOptions) cases() (m models.Model, cases []report.Case, batch int, e
 			return m, nil, 0, usagef("--torch: PyTorch %s is named twice in %q", c.ReleaseName(), o.c.torch)
 		}
 		cases, batch = append(cases, report.CaseOf(m, c)), c.Batch
-		o.out.defaults = o.c.defaults(m, c)
+		o.out.from(m, o.c.origins(m, c))
 	}
 	return m, cases, batch, nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
 )
 
@@ -71,14 +72,21 @@ func (f *settingFlags) pairValues(flag string) (models.Settings, error) {
 	return s, nil
 }
 
-// defaults says which settings decide what a step takes and were neither given, nor taken
-// from a file, nor searched in the cases; empty if the model has none that have a flag.
-func (f *caseFlags) defaults(m models.Model, cases ...models.Case) string {
+// origins says of the settings that decide what a step takes where they come from: flags, a file, or the model, where
+// they were not searched in the cases either.
+func (f *caseFlags) origins(m models.Model, cases ...models.Case) report.Origins {
 	given, _ := f.givenSettings() // an error has been told by then
-	var words []string
-	for _, name := range namedSettings() {
+	var out report.Origins
+	named := namedSettings()
+	flags := len(named)
+	for _, s := range m.Settings {
+		if !slices.Contains(named, s.Name) {
+			named = append(named, s.Name)
+		}
+	}
+	for at, name := range named {
 		i := slices.IndexFunc(m.Settings, func(s models.Setting) bool { return s.Name == name && s.Inert == "" })
-		if i < 0 || m.Settings[i].Default == 0 { // none: a lever that is not turned
+		if i < 0 {
 			continue
 		}
 		_, isGiven := given[name]
@@ -87,9 +95,24 @@ func (f *caseFlags) defaults(m models.Model, cases ...models.Case) string {
 			v, given := c.Settings[name]
 			return given && v != m.Settings[i].Default
 		}
-		if !isGiven && !isTaken && !slices.ContainsFunc(cases, chosen) {
-			words = append(words, fmt.Sprintf("%s %d", name, m.Settings[i].Default))
+		switch {
+		case isGiven:
+			out.Given = append(out.Given, name)
+		case isTaken:
+			out.FromFile = append(out.FromFile, name)
+		case at < flags && m.Settings[i].Default != 0 && !slices.ContainsFunc(cases, chosen): // zero is a lever that is not turned
+			out.Assumed = append(out.Assumed, name)
 		}
+	}
+	return out
+}
+
+// defaults says which settings were left to the model; empty if none that decide were.
+func defaults(m models.Model, from report.Origins) string {
+	var words []string
+	for _, name := range from.Assumed {
+		i := slices.IndexFunc(m.Settings, func(s models.Setting) bool { return s.Name == name })
+		words = append(words, fmt.Sprintf("%s %d", name, m.Settings[i].Default))
 	}
 	if len(words) == 0 {
 		return ""

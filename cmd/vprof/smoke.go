@@ -141,7 +141,7 @@ func (o *smokeOptions) test() (t smoke.Test, err error) {
 	if o.batch > 0 {
 		c.Batch = o.batch
 	}
-	o.out.defaults = o.c.defaults(m, c)
+	o.out.from(m, o.c.origins(m, c))
 	c = o.out.withWorstLoop(m, c)
 	s, err := o.search(o.app, m, c)
 	if err != nil {

@@ -77,7 +77,7 @@ func runSweep(cmd *cobra.Command, o *sweepOptions) error {
 	if err != nil {
 		return err
 	}
-	o.out.defaults = o.c.defaults(m, c)
+	o.out.from(m, o.c.origins(m, c))
 	c = o.out.withWorstLoop(m, c)
 	here := &job.Local{Models: o.app.models()}
 	if here.Evidence, err = o.c.evidence(o.app); err != nil {

@@ -142,7 +142,7 @@ func (o *timeOptions) timedStage(stage string, epochs float64) (timing.Stage, er
 	if err != nil {
 		return timing.Stage{}, err
 	}
-	o.out.defaults = o.c.defaults(m, c)
+	o.out.from(m, o.c.origins(m, c))
 	out := timing.Stage{Name: c.Stage, Epochs: epochs}
 	if out.Setup, err = step.New(m, c, evidence); err != nil {
 		return out, err
