@@ -115,7 +115,8 @@ func (d *Diagnosis) Sheets() []Sheet {
 			"estimates of device bytes at the peak, each remedy alone, in the order to try them; then needs: at most.",
 		}
 		if !slices.ContainsFunc(d.Remedies, func(r Remedy) bool { return r.Unsafe == "" }) {
-			r.Notes = append(r.Notes, "none is enough alone; vprof fit looks for the largest batch of several together.")
+			r.Notes = append(r.Notes,
+				"none is enough alone; vprof fit looks for the largest batch of several together.")
 		}
 		if d.Board != "" {
 			r.Notes = append(r.Notes, d.Board+".")

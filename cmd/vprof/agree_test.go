@@ -141,10 +141,10 @@ func TestVerbsAgreeOnWhatIsSafe(t *testing.T) {
 				require.Equal(t, largest, smoke.LargestBatch, "smoke at %d", batch)
 			}
 			plan, _ := answer[report.Report](t, registry, "plan", append(c.on(board), at)...)
-			require.Equal(t, safe, plan.Points[0].Estimate.Unsafe == "", "plan at %d, where fit says %d", batch, largest)
+			require.Equal(t, safe, plan.Points[0].Estimate.Unsafe == "", "plan at %d, fit says %d", batch, largest)
 			file := filepath.Join(folder, "run.json")
 			sweep, _ := answer[report.Report](t, registry, "sweep", append(c.on(board), at, "--export="+file)...)
-			require.Equal(t, safe, sweep.Points[0].Estimate.Unsafe == "", "sweep at %d, where fit says %d", batch, largest)
+			require.Equal(t, safe, sweep.Points[0].Estimate.Unsafe == "", "sweep at %d, fit says %d", batch, largest)
 			again, _ := answer[report.Report](t, registry, "report", file)
 			require.Equal(t, sweep.Points, again.Points)
 		}

@@ -100,7 +100,8 @@ func (f *caseFlags) origins(m models.Model, cases ...models.Case) report.Origins
 			out.Given = append(out.Given, name)
 		case isTaken:
 			out.FromFile = append(out.FromFile, name)
-		case at < flags && m.Settings[i].Default != 0 && !slices.ContainsFunc(cases, chosen): // zero is a lever that is not turned
+		case at < flags && m.Settings[i].Default != 0 && // zero is a lever that is not turned
+			!slices.ContainsFunc(cases, chosen):
 			out.Assumed = append(out.Assumed, name)
 		}
 	}

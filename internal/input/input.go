@@ -53,9 +53,17 @@ func Expand(data []byte, most int64) ([]byte, error) {
 // ReadAll reads all of r, at most [MaxFile]; name is used in messages. A file is read into
 // memory of its size. The error is a [*FormatError] if r is longer.
 func ReadAll(r io.Reader, name string) ([]byte, error) {
+	tooLong := &FormatError{
+		File:   name,
+		Reason: fmt.Sprintf("longer than %d MiB; cut it, or record fewer events", MaxFile>>20),
+	}
 	var b bytes.Buffer
 	if f, ok := r.(interface{ Stat() (fs.FileInfo, error) }); ok {
-		if info, err := f.Stat(); err == nil && info.Size() <= MaxFile {
+		switch info, err := f.Stat(); {
+		case err != nil:
+		case info.Mode().IsRegular() && info.Size() > MaxFile:
+			return nil, tooLong
+		case info.Size() <= MaxFile:
 			b.Grow(int(info.Size()) + bytes.MinRead) // the end is found without growing
 		}
 	}
@@ -64,10 +72,7 @@ func ReadAll(r io.Reader, name string) ([]byte, error) {
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", name, err)
 	case b.Len() > MaxFile:
-		return nil, &FormatError{
-			File:   name,
-			Reason: fmt.Sprintf("longer than %d MiB; cut it, or record fewer events", MaxFile>>20),
-		}
+		return nil, tooLong
 	}
 	return b.Bytes(), nil
 }

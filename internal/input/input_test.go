@@ -3,6 +3,9 @@ package input_test
 import (
 	"errors"
 	"fmt"
+	"io"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -55,4 +58,17 @@ func TestWhatHasNoEndIsRefused(t *testing.T) {
 	_, err := input.ReadAll(endless{}, "pipe")
 	require.True(t, input.Bad(err))
 	require.ErrorContains(t, err, "pipe: longer than 256 MiB")
+}
+
+// A file that is too long is refused by its size, before it is read.
+func TestLongFilesAreNotRead(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "long"))
+	require.NoError(t, err)
+	defer f.Close()
+	require.NoError(t, f.Truncate(input.MaxFile+1))
+	_, err = input.ReadAll(f, "long")
+	require.ErrorContains(t, err, "long: longer than")
+	at, err := f.Seek(0, io.SeekCurrent)
+	require.NoError(t, err)
+	require.Zero(t, at)
 }

@@ -168,7 +168,8 @@ func (l *Law) check() error {
 
 // quantile is the length that a share of all samples is below, on the lines between the points.
 func (l *Law) quantile(share float64) float64 {
-	at, _ := slices.BinarySearchFunc(l.Points, share, func(p Quantile, s float64) int { return cmp.Compare(p.Share, s) })
+	at, _ := slices.BinarySearchFunc(l.Points, share,
+		func(p Quantile, s float64) int { return cmp.Compare(p.Share, s) })
 	at = min(max(at, 1), len(l.Points)-1)
 	a, b := l.Points[at-1], l.Points[at]
 	return a.Length + (share-a.Share)/(b.Share-a.Share)*(b.Length-a.Length)
