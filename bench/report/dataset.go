@@ -43,18 +43,6 @@ func streamedCell(p Point, c column) string {
 	return c.interval(*p.Streamed)
 }
 
-// dataset are the cells of a data set on the GPU, empty without one.
-func (r *Report) dataset(p Point) []string {
-	cells := make([]string, 2)
-	if r.Case.Dataset > 0 {
-		cells[0] = integer(r.Case.Dataset)
-	}
-	if p.Streamed != nil {
-		cells[1] = integer(p.Streamed.Bytes)
-	}
-	return cells
-}
-
 // subject is the model and what all choices have in common: its task, adapters,
 // the PyTorch that was asked for, and what of its data lies on the GPU.
 func (f *Fit) subject() string {

@@ -120,6 +120,9 @@ type verbAnswer struct {
 	message string
 }
 
+// refuse is the answer to a request that is wrong.
+func refuse(message string) verbAnswer { return verbAnswer{code: exitUsage, message: message} }
+
 // runVerb runs a verb, whose flags are given, in this process.
 func (a *app) runVerb(ctx context.Context, verb string, flags *pflag.FlagSet, r request) verbAnswer {
 	var out, errs bytes.Buffer
@@ -180,9 +183,9 @@ func (a *app) answerPlan(ctx context.Context, flags *pflag.FlagSet, text []byte)
 	r, err := requestOf(text)
 	switch {
 	case len(text) > longestRequest:
-		return verbAnswer{code: exitUsage, message: fmt.Sprintf("a request has at most %d bytes", longestRequest)}.planned()
+		return refuse(fmt.Sprintf("a request has at most %d bytes", longestRequest)).planned()
 	case err != nil:
-		return verbAnswer{code: exitUsage, message: "the request is no JSON object of options: " + err.Error()}.planned()
+		return refuse("the request is no JSON object of options: " + err.Error()).planned()
 	}
 	return a.runVerb(ctx, "plan", flags, r).planned()
 }

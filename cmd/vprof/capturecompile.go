@@ -135,8 +135,8 @@ func (o *captureOptions) recordCompiled(ctx context.Context) (*compiled.File, er
 	case errors.As(err, &refused):
 		return nil, usageError{err}
 	case err != nil && ran.Torch().Version != "" && ran.Torch().CUDA == "":
-		return nil, usagef("PyTorch of this Python is not built for CUDA, which --compile needs; install a build that is " +
-			"(no GPU is needed)")
+		return nil, usagef("PyTorch of this Python is not built for CUDA, which --compile needs; install a build " +
+			"that is (no GPU is needed)")
 	}
 	return made, err
 }

@@ -84,7 +84,8 @@ func (f *applyFlags) unwritten(c report.Choice, note string) (lines []string) {
 			continue
 		}
 		lines = append(lines, fmt.Sprintf("%s: --%s %s was given beside the file and is not written; set %s by hand",
-			f.trainer.File, name, flag.Value, cmp.Or(f.trainer.Decides(name), f.trainer.Decides(factNames[name]), "it")))
+			f.trainer.File, name, flag.Value,
+			cmp.Or(f.trainer.Decides(name), f.trainer.Decides(factNames[name]), "it")))
 	}
 	return lines
 }

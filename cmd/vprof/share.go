@@ -87,7 +87,8 @@ func (o *accuracyOptions) measured() ([]reference.Measured, error) {
 	}
 	if len(all) == 0 {
 		return nil, usagef("--share: nothing in these files was measured on a GPU, and what was simulated is no " +
-			"evidence. Lines of the callbacks of vprof_gpu, and results of sweep --device, run --device and run --both are")
+			"evidence. Lines of the callbacks of vprof_gpu, and results of sweep --device, run --device and " +
+			"run --both are")
 	}
 	return all, nil
 }
