@@ -143,6 +143,24 @@ func TestStage3WithoutBucketsOrStreams(t *testing.T) {
 		held(plain)[program.Gradients]-held(record(Fetching{Scattered: true}))[program.Gradients])
 }
 
+// A module that is entered again before it is left, as when a checkpoint breaks off its second forward, lets go
+// of its weights when it is left once; those that another module uses, too, stay.
+func TestAModuleThatIsEnteredTwiceIsLeftOnce(t *testing.T) {
+	tape := newTape()
+	ps := halves(tape, 4096, 8192)
+	z, err := FullyPartitioned(tape, World{Size: 4}, DeepSpeed{Bucket: 1 << 20},
+		Fetching{Part: 1 << 40, Live: 1 << 40}, []Group{{Module: "a", Params: ps}, {Module: "b", Params: ps[:1]}})
+	require.NoError(t, err)
+	a := z.modules[0]
+	z.enter(a)
+	z.enter(a)
+	a.params[0].users[z.modules[1]] = true
+	z.leave(a)
+	require.True(t, a.params[0].isWhole)
+	require.False(t, a.params[1].isWhole)
+	tape.Finish()
+}
+
 // Without room for two copies the weights go by way of the host.
 func TestFlatWeightsGoByTheHostWhereTheBoardIsSmall(t *testing.T) {
 	ops := func(memory int64) (out []string) {
