@@ -51,8 +51,8 @@ type Script struct {
 	Rank int `json:"rank,omitempty"`
 }
 
-// PrivatePools are pools of the allocator that nothing else may use, such as CUDA graphs have: how many there are at the
-// end, and what of the reserved bytes they hold.
+// PrivatePools are pools of the allocator that nothing else may use, such as CUDA graphs have: how many there are at
+// the end, and what of the reserved bytes they hold.
 type PrivatePools struct {
 	Count int   `json:"count"`
 	Bytes int64 `json:"reserved_bytes"`
