@@ -369,6 +369,22 @@ def hide_tracing():
             setattr(torch.compiler, name, shy(getattr(torch.compiler, name)))
 
 
+def shape_recurrent_layers():
+    """Has recurrent layers give tensors of their shapes at once where tensors have no numbers: torch takes them apart
+    step by step there, which takes minutes."""
+    import torch
+
+    def layers(x, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first):
+        states = hx if isinstance(hx, (list, tuple)) else [hx]
+        half = {"dtype": torch.get_autocast_dtype("cuda")} if x.is_cuda and torch.is_autocast_enabled("cuda") else {}
+        y = x.new_empty((*x.shape[:-1], states[0].shape[-1] * (2 if bidirectional else 1)), **half)
+        return y, *(s.new_empty(s.shape, **half) for s in states)
+
+    for name in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
+        kernels = getattr(torch.ops.aten, name).input.py_kernels
+        kernels.update((key, layers) for key in (torch._C.DispatchKey.CompositeImplicitAutograd, torch._C.DispatchKey.Autograd) if key in kernels)
+
+
 def export(model, example, place, symbols, free):
     import torch
 
@@ -681,6 +697,7 @@ def main(argv):
         sys.argv = [opts.spec]  # for a script that parses its own
         watch_checkpoint()
         hide_tracing()
+        shape_recurrent_layers()
         import vprof_known as known
 
         known.watch_readers()

@@ -16,6 +16,7 @@ import vprof_known
 
 capture.watch_checkpoint()
 capture.hide_tracing()
+capture.shape_recurrent_layers()
 vprof_known.watch_readers()
 
 
@@ -288,6 +289,20 @@ class CaptureTest(unittest.TestCase):
     def test_data_of_a_parameter_can_be_replaced(self):
         made = self.forward("self.lin.bias.data = self.lin.bias.data * 0.9\nreturn self.lin(x)")
         self.assertEqual(made.extra["assigned"], [made.targets.index("copy_.default")])
+
+    def test_recurrent_layers_are_not_taken_apart(self):
+        made = self.capture(
+            """
+            class model(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.a, self.b = nn.LSTM(8, 6, bidirectional=True, proj_size=3), nn.GRU(6, 5, batch_first=True)
+                def forward(self, x):
+                    return self.b(self.a(x)[0])[0]
+            """,
+            inputs="x=float32[batch,5000,8]",
+        )
+        self.assertEqual([t for t in made.targets if t.endswith(".input")], ["lstm.input", "gru.input"])
 
     def test_forward_may_ask_what_requires_gradients(self):
         made = self.forward("y = self.lin(x)\nreturn y.relu() if y.requires_grad and torch.is_grad_enabled() else y")
