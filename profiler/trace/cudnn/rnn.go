@@ -74,11 +74,11 @@ func (r RNN) FLOPs() int64 {
 // Workspace is what any pass asks for in bytes, on a board of a compute capability (times ten).
 // Training asks for the larger of what forward and backward need.
 //
-// The counts were fitted to 13,000 answers of cuDNN 9.10, 9.19, 9.20, 9.24 and 9.26 and give them to the byte
-// where all sizes are multiples of 16, to 256 bytes elsewhere. These answers come without a board; peaks that PyTorch
-// 2.15 reached on an RTX 3090 agree, recordings of an RTX 5060 Ti (12.0) do not. Boards of 98
-// multiprocessors and more may run persistent kernels instead, whose workspaces have not been
-// seen.
+// The counts were fitted to thousands of answers of cuDNN 9.10, 9.19, 9.20, 9.24 and 9.26, and give
+// them to the byte where sizes are multiples of 16, within 256 bytes elsewhere. cuDNN gave these
+// answers without a board; peaks of PyTorch 2.15 on an RTX 3090 agree, recordings of an RTX 5060 Ti
+// (12.0) do not. Boards of 98 multiprocessors and more may run persistent kernels instead, whose
+// workspaces have not been seen.
 func (r RNN) Workspace(capability int) int64 {
 	forward, backward := r.forward(), r.backward()
 	if capability >= rnnRecorded {
