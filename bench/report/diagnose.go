@@ -98,37 +98,43 @@ func (d *Diagnosis) Sheets() []Sheet {
 		s.Notes = []string{"nothing found."}
 	}
 	sheets := []Sheet{s}
-	if len(d.Remedies) > 0 {
-		r := Sheet{Title: "remedies for " + d.Case, Columns: []Column{
-			{Head: "remedy"}, {Head: "saves", Right: true}, {Head: "then needs", Right: true}, {Head: "fits then"},
-		}}
-		for _, remedy := range d.Remedies {
-			what := remedy.What
-			if remedy.Needs != "" {
-				what += " (needs " + remedy.Needs + ")"
-			}
-			r.Rows = append(r.Rows, []string{
-				what, bytesize.Format(remedy.Saves), bytesize.Format(remedy.Then.High), remedy.Unsafe.safe(),
-			})
-		}
-		r.Notes = []string{
-			"estimates of device bytes at the peak, each remedy alone, in the order to try them; then needs: at most.",
-		}
-		if !slices.ContainsFunc(d.Remedies, func(r Remedy) bool { return r.Unsafe == "" }) {
-			r.Notes = append(r.Notes,
-				"none is enough alone; vprof fit looks for the largest batch of several together.")
-		}
-		if d.Board != "" {
-			r.Notes = append(r.Notes, d.Board+".")
-		}
-		sheets = append(sheets, r)
-	} else if d.Board != "" {
+	switch {
+	case len(d.Remedies) > 0:
+		sheets = append(sheets, d.remedySheet())
+	case d.Board != "":
 		sheets[0].Notes = append(sheets[0].Notes, d.Board+".")
-	} else if d.Case == "" && (d.Short() || d.Has("under-use")) {
+	case d.Case == "" && (d.Short() || d.Has("under-use")):
 		sheets[0].Notes = append(sheets[0].Notes,
 			"--model, --batch and --gpu say what was trained; then there are remedies with their savings.")
 	}
 	return sheets
+}
+
+// remedySheet has a row for each remedy.
+func (d *Diagnosis) remedySheet() Sheet {
+	r := Sheet{Title: "remedies for " + d.Case, Columns: []Column{
+		{Head: "remedy"}, {Head: "saves", Right: true}, {Head: "then needs", Right: true}, {Head: "fits then"},
+	}}
+	for _, remedy := range d.Remedies {
+		what := remedy.What
+		if remedy.Needs != "" {
+			what += " (needs " + remedy.Needs + ")"
+		}
+		r.Rows = append(r.Rows, []string{
+			what, bytesize.Format(remedy.Saves), bytesize.Format(remedy.Then.High), remedy.Unsafe.safe(),
+		})
+	}
+	r.Notes = []string{
+		"estimates of device bytes at the peak, each remedy alone, in the order to try them; then needs: at most.",
+	}
+	if !slices.ContainsFunc(d.Remedies, func(r Remedy) bool { return r.Unsafe == "" }) {
+		r.Notes = append(r.Notes,
+			"none is enough alone; vprof fit looks for the largest batch of several together.")
+	}
+	if d.Board != "" {
+		r.Notes = append(r.Notes, d.Board+".")
+	}
+	return r
 }
 
 // Lines implement [Document].
