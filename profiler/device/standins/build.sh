@@ -21,7 +21,7 @@ case $cuda in
   13) own="libcudart.so.13 libcublas.so.13 libcublasLt.so.13 libcufft.so.12 libcusolver.so.12 libcupti.so.13 libnvrtc.so.13" ;;
 esac
 echo 'extern int vprof_empty; int vprof_empty;' >"$work/empty.c"
-for soname in $own libcusparse.so.12 libcudnn.so.9 libnccl.so.2 libcufile.so.0 libcusparseLt.so.0 \
+for soname in $own libcusparse.so.12 libcudnn.so.9 libnccl.so.2 libcufile.so.0 libcusparseLt.so.0 libcurand.so.10 \
   libnvshmem_host.so.3 libcuda.so.1 libnvidia-ml.so.1; do
   file=vprof-${soname#lib}
   case $soname in libcuda.so.1 | libnvidia-ml.so.1) file=$soname ;; esac

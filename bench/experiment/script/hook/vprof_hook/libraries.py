@@ -17,6 +17,9 @@ PACKAGES = {
     "nccl": ("nvidia-nccl", (10000, 100, 1)),
 }
 
+# Libraries that work without a GPU, and their packages: they are only stood in for where they are missing.
+KEPT = {"nvrtc": "nvidia-cuda-nvrtc", "curand": "nvidia-curand"}
+
 
 def load():
     """Loads every library of the folder for PyTorch's CUDA, in the order of their names.
@@ -31,11 +34,11 @@ def load():
         return  # PyTorch finds no GPU then, which vprof reports
     tell_versions()
     os.environ["TRITON_LIBCUDA_PATH"] = folder
-    compiles = installed("nvidia-cuda-nvrtc")
-    if not compiles:
+    own = [name for name, package in KEPT.items() if installed(package)]
+    if "nvrtc" not in own:
         os.environ["USE_PYTORCH_KERNEL_CACHE"] = "0"  # in which the stand-in's empty kernels would stay
     for name in sorted(os.listdir(folder)):
-        if not compiles or "nvrtc" not in name:
+        if not any(kept in name for kept in own):
             ctypes.CDLL(os.path.join(folder, name), ctypes.RTLD_GLOBAL)
 
 
