@@ -26,8 +26,9 @@ type output struct {
 	wide    bool
 	// defaults say which settings decide what a step needs and were left to the model.
 	defaults string
-	// origins are where settings come from.
-	origins report.Origins
+	// origins are where settings come from, of the verbs that choose them; others leave what files say.
+	origins   report.Origins
+	fromModel bool
 	// defaultBoard names the board that a verdict is about where no flag names one; empty otherwise.
 	defaultBoard string
 	// ownLoop is the loop of a model that nobody chose, where a verdict is by one that needs more; empty else.
@@ -62,7 +63,7 @@ func (o *output) open() (err error) {
 
 // save writes the files.
 func (o *output) save(d report.Document) error {
-	if d, ok := d.(interface{ SetOrigins(report.Origins) }); ok {
+	if d, ok := d.(interface{ SetOrigins(report.Origins) }); ok && o.fromModel {
 		d.SetOrigins(o.origins)
 	}
 	for _, f := range o.files {
@@ -120,7 +121,7 @@ func (o *output) layout() report.Layout {
 
 // from notes where the settings of a model come from.
 func (o *output) from(m models.Model, origins report.Origins) {
-	o.origins, o.defaults = origins, defaults(m, origins)
+	o.origins, o.fromModel, o.defaults = origins, true, defaults(m, origins)
 }
 
 // finish writes everything once.

@@ -260,6 +260,7 @@ func (o *planOptions) shard(ctx context.Context, here *job.Local, jobs []job.Job
 				return 0, nil, err
 			}
 			o.app.stamp(r, o.app.now().UTC())
+			r.SetOrigins(o.out.origins)
 			return len(j.Batches), r, nil
 		})
 }
