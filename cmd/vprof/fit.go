@@ -198,6 +198,7 @@ func (o *fitOptions) shard(ctx context.Context, s fit.Search) error {
 		return err
 	}
 	head.Started = o.app.now().UTC().Truncate(time.Second)
+	head.SetOrigins(o.out.origins)
 	return o.part.run(ctx, o.app, p, fitHead{head, s.Model.Stages},
 		func(ctx context.Context, from, to int, _ json.RawMessage, _ func(any) error) (int, any, error) {
 			mine := s
