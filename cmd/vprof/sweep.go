@@ -137,6 +137,7 @@ func (o *sweepOptions) verdict(r *report.Report) error {
 // stamp says in a report when it was made, by what, and which GPU was left out.
 func (o *sweepOptions) stamp(r *report.Report, started time.Time) {
 	o.app.stamp(r, started)
+	r.SetOrigins(o.out.origins)
 	if o.unused != nil {
 		r.Warn(*o.unused)
 	}
