@@ -138,7 +138,8 @@ func (f *Fit) notes() []string {
 	}
 	for _, c := range f.Choices {
 		if n := f.Budget.Multiple; c.Recommended && n > 1 && c.Batch%n != 0 {
-			notes = append(notes, fmt.Sprintf("stage %s: batch %d is no multiple of %d, since no larger one than %d is safe.",
+			notes = append(notes, fmt.Sprintf(
+				"stage %s: batch %d is no multiple of %d, since no larger one than %d is safe.",
 				c.Case.Stage, c.Batch, n, c.Largest))
 		}
 	}

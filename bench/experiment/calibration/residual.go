@@ -94,8 +94,8 @@ const maxContext = 4 << 30
 
 // impossible says that a coefficient is beyond what any board has.
 func impossible(t planner.Term, value, most string) error {
-	return input.Errorf("%s would be %s, and %s is the most that it can be: the runs are of something else, or another "+
-		"process was on the board; --force learns it nevertheless", t, value, most)
+	return input.Errorf("%s would be %s, and %s is the most that it can be: the runs are of something else, or "+
+		"another process was on the board; --force learns it nevertheless", t, value, most)
 }
 
 // possible finds coefficients that no board has: a context that is not one, and shares of slack beyond

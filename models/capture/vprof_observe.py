@@ -1,0 +1,222 @@
+"""Watches a model's forward in plain Python: its operators, and when Python lets go of each tensor.
+
+An exported graph does not say the second, and on it hangs what is in memory at the same time.
+"""
+
+import contextlib
+import os
+import random
+import traceback
+import weakref
+
+numbers_of = weakref.WeakKeyDictionary()  # model -> numbers of its buffers
+answers_of = weakref.WeakKeyDictionary()  # model -> what it read of numbers when it was observed
+
+
+def seed():
+    """Export and observation must take the same way where models draw lots in Python."""
+    import torch
+
+    random.seed(0)
+    torch.manual_seed(0)
+
+
+def line_of(frames):
+    """The innermost line that is neither torch's nor ours, as file:line."""
+    import torch
+
+    ours = (os.path.dirname(torch.__file__) + os.sep, line_of.__code__.co_filename, "<", os.path.dirname(os.__file__) + os.sep + "contextlib")
+    for f in reversed(frames):
+        if not f.filename.startswith(ours) and not os.path.basename(f.filename).startswith("vprof_"):
+            return f"{f.filename}:{f.lineno}"
+    return ""
+
+
+class Observation:
+    """What one forward in plain Python showed. A tensor is a list of values (operator, result):
+    of the operator that made it, and of those that wrote to it in place."""
+
+    def __init__(self):
+        self.ops = []  # name of each ATen operator called from Python, and its tensor arguments: {name: [values or None]}
+        self.types = []  # of each operator the arguments that are types
+        self.results = []  # values of the tensors that forward returned
+        self.deaths = []  # (last operator called by then, values of the tensor that died)
+        self.regions = []  # checkpointed calls: (module or None, first operator, last, reentrant)
+        self.functions = None  # calls of custom autograd.Functions
+        self.assigned = []  # operators that are copies and stand for tensor.data = value
+        self.replaced = []  # (last operator of the next forward, values of the tensor of this one that died there)
+        self.differs = None  # where it began to take another way than expected: the line
+        self.notes = []  # what the user must know
+
+
+def observe(model, example, place, symbols, fake=None, expected=None):
+    """Runs forward once, and sees each operator and the death of each tensor. Where operators are expected,
+    it notes the first line that calls another.
+
+    Operators are seen where torch.export sees them (the PreDispatch key: before
+    autograd and before compound operators are taken apart), so that both name the same ones.
+    Autograd, which would hold tensors, sees none of them; what it would tell of a tensor is told
+    all the same, since forward may go by it (x.requires_grad, torch.is_grad_enabled())."""
+    import torch
+    from torch._dispatch.python import enable_python_dispatcher
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch._subclasses.schema_check_mode import SchemaCheckMode
+
+    import vprof_backward
+    import vprof_known as known
+
+    seen = Observation()
+    values = {}  # id of a living tensor -> its values
+    numbers = known.Numbers(numbers_of.get(model))
+
+    def born(tensor, value):
+        if id(tensor) in values:  # an operator in place gives its argument
+            values[id(tensor)].append(value)
+            return
+        values[id(tensor)] = [value]
+        weakref.finalize(tensor, died, id(tensor))
+
+    def died(key):
+        numbers.gone(key)
+        seen.deaths.append((len(seen.ops) - 1, values.pop(key)))
+
+    def below():
+        return torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView))
+
+    class Mode(SchemaCheckMode):  # the one kind of mode of others that this key admits
+        def __init__(self):
+            super(SchemaCheckMode, self).__init__(torch._C.DispatchKey.PreDispatch)
+
+        def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+            given = {**dict(zip((a.name for a in op._schema.arguments), args)), **(kwargs or {})}
+            arguments = {name: [values.get(id(t), [])[:] for t in tensors_of(v)] for name, v in given.items()}
+            differentiable = torch.is_grad_enabled() and any(t.requires_grad for v in given.values() for t in tensors_of(v))
+            with below(), torch.no_grad():  # where views do not hold what they look at
+                out = op(*args, **(kwargs or {}))
+            # An operator that had nothing to do (contiguous, to) gives its argument. With another precision or
+            # memory format it makes a tensor, which dies at its own time; so make another one here, too.
+            if isinstance(out, torch.Tensor) and not op._schema.is_mutable and any(out is a for a in args):
+                with below(), torch.no_grad():
+                    out = torch.ops.aten.alias.default(out)
+            if differentiable and op not in (torch.ops.aten.detach.default, torch.ops.aten.detach_.default):
+                for tensor in filter(vprof_backward.differentiable, tensors_of(out)):
+                    tensor.requires_grad_()
+            numbers.follow(op, args, kwargs or {}, out)
+            if expected is not None and seen.differs is None and expected[len(seen.ops) : len(seen.ops) + 1] != ["torch.ops." + str(op)]:
+                seen.differs = line_of(traceback.extract_stack())
+            seen.types.append({name: v for name, v in given.items() if isinstance(v, torch.dtype)})
+            seen.ops.append(("torch.ops." + str(op), arguments))
+            for i, tensor in enumerate(tensors_of(out)):
+                born(tensor, (len(seen.ops) - 1, i))
+            return out
+
+    seed()
+    fake = contextlib.nullcontext() if place == "meta" else (fake or fake_mode_of(model) or FakeTensorMode(allow_non_fake_inputs=True))
+    with fake:
+        args, kwargs = example.tensors(place, symbols)
+        numbers.adopt(model)
+        numbers.assigned = lambda: seen.assigned.append(len(seen.ops))
+        answers_of[model] = numbers
+
+        def run(args, kwargs):
+            with torch.enable_grad(), watching(model, seen), known.asking(numbers), known.OneDevice(place), enable_python_dispatcher(), torch._C._EnablePreDispatch(), Mode():
+                return model(*args, **kwargs)
+
+        out = run(args, kwargs)
+        seen.results = [values.get(id(t), []) for t in torch.utils._pytree.tree_leaves(out) if isinstance(t, torch.Tensor)]
+        deaths, seen.deaths = seen.deaths, []  # what dies from here on outlives forward
+        del out
+        if values and expected is None and place != "cuda":
+            observe_next(seen, lambda: run(*example.tensors(place, symbols)))
+        seen.deaths = deaths
+    return seen
+
+
+def observe_next(seen, forward):
+    """Runs forward again, to see which tensors that modules keep (self.attention = a) it replaces, and when."""
+    count, functions = len(seen.ops), seen.functions
+    with contextlib.suppress(Exception):  # what does not run twice keeps nothing that is known
+        seen.deaths = []
+        forward()
+        seen.replaced = [(k - count, values) for k, values in seen.deaths if k >= count and values[0][0] < count]
+    seen.functions = functions
+    del seen.ops[count:], seen.types[count:]
+    seen.regions = [r for r in seen.regions if r[1] < count]
+    seen.assigned = [k for k in seen.assigned if k < count]
+
+
+OTHER_BATCH = 1031  # more than samples are usually put together by, and a multiple of nothing
+
+
+def other_way(model, example, place, symbols, seen):
+    """[batch, line] where forward calls other operators at another batch than that of symbols, else None. The
+    number of parts that a batch is cut into, say, is a number like others in the graph."""
+    expected = [name for name, _ in seen.ops]
+    if "batch" not in symbols:
+        return None
+    try:
+        found = observe(model, example, place, {**symbols, "batch": OTHER_BATCH}, expected=expected)
+        if found.differs is None and len(found.ops) == len(expected):
+            return None
+        again = observe(model, example, place, symbols, expected=expected)  # unless it never does the same twice
+    except Exception:  # as when it takes the example's batch alone
+        return None
+    return [OTHER_BATCH, found.differs or ""] if again.differs is None and len(again.ops) == len(expected) else None
+
+
+def tensors_of(out):
+    import torch
+
+    if isinstance(out, torch.Tensor):
+        return [out]
+    return [t for o in out for t in tensors_of(o)] if isinstance(out, (tuple, list)) else []
+
+
+def fake_mode_of(model):
+    return next((p.fake_mode for p in model.parameters() if hasattr(p, "fake_mode")), None)
+
+
+watched = None  # the Observation under way, and the model
+
+
+def watch_checkpoint():
+    """Puts a checkpoint() in place of torch's that just runs the function, and notes that it did while
+    somebody looks. Before the model's code is imported, which may take the function by its name. The
+    reentrant one would leave the rest of an exported graph under no_grad."""
+    import torch.utils.checkpoint as module
+
+    def checkpoint(function, *args, use_reentrant=None, **kwargs):
+        for option in ("preserve_rng_state", "context_fn", "determinism_check", "debug", "early_stop"):
+            kwargs.pop(option, None)
+        if watched is None:
+            return function(*args, **kwargs)
+        seen, names = watched
+        first = len(seen.ops)
+        out = function(*args, **kwargs)
+        seen.regions.append((names.get(module_of(function)), first, len(seen.ops) - 1, bool(use_reentrant)))
+        return out
+
+    module.checkpoint = checkpoint
+
+
+def module_of(function):
+    """The module whose call is checkpointed, if it is one."""
+    while not hasattr(function, "__self__") and hasattr(function, "func"):  # functools.partial
+        function = function.func
+    return getattr(function, "__self__", function)
+
+
+@contextlib.contextmanager
+def watching(model, seen):
+    """Notes checkpointed calls and custom autograd.Functions in seen."""
+    import torch
+    import vprof_backward
+
+    global watched
+    watched = seen, {m: n for n, m in model.named_modules()}
+    seen.functions = vprof_backward.Calls(lambda: len(seen.ops), line_of, torch.no_grad)
+    try:
+        with vprof_backward.recording(seen.functions):
+            yield
+    finally:
+        watched = None
