@@ -48,7 +48,7 @@ var captured = population{"73 of other people's models", 356, [2]float64{-.006, 
 // measured on a T4, an RTX 4080 and an L40S (docs/evidence.md).
 var populations = map[string]population{
 	"pt2": captured,
-	"hf":  {"others' loops on real GPUs", 53, [2]float64{-.0011, .0097}, [2]float64{-.028, .027}},
+	"hf":  {"others' loops on real GPUs", 78, [2]float64{-.0011, .0097}, [2]float64{-.018, .027}},
 }
 
 func (p population) residuals() (allocated, reserved Residual) {
