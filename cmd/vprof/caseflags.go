@@ -226,7 +226,7 @@ func (f *caseFlags) setup(a *app) (*step.Setup, models.Case, error) {
 type batchFlag struct{ list string }
 
 func (f *batchFlag) register(cmd *cobra.Command, otherwise string) {
-	cmd.Flags().StringVar(&f.list, "batch", "",
+	cmd.Flags().Var(&once{to: &f.list}, "batch",
 		"batch sizes: a `list` like 8,16,32 or ranges like 8..128x2 and 8..64+8 (default: "+otherwise+")")
 }
 
@@ -263,10 +263,11 @@ func (f *boardFlags) defaultBoard(gpus []device.GPU) string {
 
 func (f *boardFlags) register(cmd *cobra.Command, gpuUsage string) {
 	f.flags = cmd.Flags()
-	cmd.Flags().StringVar(&f.gpu, "gpu", defaultGPU, gpuUsage)
-	cmd.Flags().StringVar(&f.memory, "gpu-memory", "",
+	f.gpu = defaultGPU
+	cmd.Flags().Var(&once{to: &f.gpu}, "gpu", gpuUsage)
+	cmd.Flags().Var(&once{to: &f.memory}, "gpu-memory",
 		"replace the board's total memory by `size`, like 12GiB; a bare number counts GiB, 70% is a part of it")
-	cmd.Flags().StringVar(&f.spec, "gpu-spec", "",
+	cmd.Flags().Var(&once{to: &f.spec}, "gpu-spec",
 		"instead of --gpu: a board of your own, described in a YAML `file` (see vprof help gpu-spec)")
 	complete(cmd, "gpu", device.Names)
 }
