@@ -530,7 +530,7 @@ func TestABoardThatTheCatalogDoesNotKnowIsCalibrated(t *testing.T) {
 	fakecuda.Genuine(gpu).Restart(t)
 	dir := t.TempDir()
 	file, learned := filepath.Join(dir, "sweep.json"), filepath.Join(dir, "coefficients.yaml")
-	r := swept(t, "--model", "toy", "--batch", "8,32,64", "--export", file)
+	r := swept(t, "--model", "toy", "--batch", "8,16,32,48,64", "--export", file)
 	d := r.Devices[0]
 	require.Equal(t, []any{"future-x1", "12.1", 48, 1536, 3000}, []any{
 		d.GPU, d.Capability, d.SMs, d.ThreadsPerSM,

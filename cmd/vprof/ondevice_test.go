@@ -219,7 +219,7 @@ func TestAnInterruptOfFitAndSmokeLeavesNothing(t *testing.T) {
 func TestMeasuredOnASimulatedDriverIsNoCalibration(t *testing.T) {
 	fakecuda.Simulated(board(t, "t4")).Restart(t)
 	file, learned := filepath.Join(t.TempDir(), "sweep.json"), filepath.Join(t.TempDir(), "coefficients.yaml")
-	r := swept(t, "--model", "toy", "--batch", "8,32", "--device", "cuda:0", "--export", file)
+	r := swept(t, "--model", "toy", "--batch", "8,16,32,48,64", "--device", "cuda:0", "--export", file)
 	require.Equal(t, "580.65.06 (simulated driver)", r.Devices[0].Driver)
 	require.Equal(t, "13.0", r.Devices[0].CUDA)
 	require.Equal(t, "GPU-fa000000-0000-0000-0000-000000000000", r.Devices[0].UUID)
