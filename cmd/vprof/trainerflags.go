@@ -116,7 +116,7 @@ func (f *caseFlags) applyTrainer(cmd *cobra.Command, a *app, searched []string) 
 		name, _, _ := strings.Cut(s.Value, "=")
 		set := s.Flag == "set"
 		return slices.Contains(searched, s.Flag) || given[s.Flag] && !set ||
-			s.Flag == trainers.ImageSize && !f.onImages(a) ||
+			s.Flag == trainers.ImageSize && !f.onImages() ||
 			set && slices.ContainsFunc(f.settings.pairs, func(pair string) bool {
 				return strings.HasPrefix(pair, name+"=")
 			})
@@ -168,15 +168,9 @@ func (f *caseFlags) fixed(flag string) bool {
 	return f.flags.Changed(flag) && !slices.Contains(f.fromTrainer, flag)
 }
 
-// has reports whether the model has a setting.
-func (f *caseFlags) has(a *app, setting string) bool {
-	m, err := a.models().Lookup(f.model)
-	return err == nil && slices.ContainsFunc(m.Settings, func(s models.Setting) bool { return s.Name == setting })
-}
-
 // onImages reports whether the user has the model trained on images, of which it takes any size.
-func (f *caseFlags) onImages(a *app) bool {
-	return f.has(a, trainers.ImageSize) && slices.ContainsFunc(f.settings.pairs, func(pair string) bool {
+func (f *caseFlags) onImages() bool {
+	return slices.ContainsFunc(f.settings.pairs, func(pair string) bool {
 		return strings.HasPrefix(pair, "images=") && pair != "images=0"
 	})
 }

@@ -63,6 +63,9 @@ func (c *Config) Suited(m models.Model, settings []Setting) ([]Setting, error) {
 	}
 	var out []Setting
 	for _, s := range c.ligerOf(m, has(fusedLoss), settings) {
+		if s.Flag == ImageSize && !has(ImageSize) {
+			continue
+		}
 		name, _, _ := strings.Cut(s.Value, "=")
 		if s.Flag == "set" && !has(name) {
 			switch {
