@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/vprof/vprof/bench/advise/trainers"
+	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/job"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/bench/shard"
@@ -55,7 +56,7 @@ func (c *Config) Units(file string, r *models.Registry, tell func(*trainers.Conf
 		for _, k := range cases {
 			u := Unit{Model: m, Case: k.over(of.over(trained))}
 			full, err := m.Complete(u.Case)
-			if u.Refused = err; err != nil && !refused(err) {
+			if u.Refused = err; err != nil && !step.Refused(err) {
 				return nil, fmt.Errorf("%s: %w", place(file, of, k), err)
 			}
 			if err == nil {

@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -138,7 +137,7 @@ func (u Unit) estimate(ctx context.Context, row []report.MatrixCell, boards []in
 	if err == nil {
 		samples, err = known.samples(ctx, u, setup, gpus[boards[0]])
 	}
-	if refused(err) {
+	if step.Refused(err) {
 		for _, i := range boards {
 			row[i].Refused = err.Error()
 		}
@@ -158,20 +157,13 @@ func (u Unit) estimate(ctx context.Context, row []report.MatrixCell, boards []in
 		if !exact {
 			continue
 		}
-		if err := u.fillExactly(ctx, &row[i], setup, gpus[i], known); refused(err) {
+		if err := u.fillExactly(ctx, &row[i], setup, gpus[i], known); step.Refused(err) {
 			row[i].Refused = err.Error()
 		} else if err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// refused reports whether PyTorch or the model would not train a case.
-func refused(err error) bool {
-	var r *step.RefusedError
-	var impossible *models.CaseError
-	return errors.As(err, &r) || errors.As(err, &impossible)
 }
 
 // recordings are the results of those that were made: units that differ in their number

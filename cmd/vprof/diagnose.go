@@ -127,7 +127,7 @@ func (o *diagnoseOptions) diagnose(ctx context.Context, d *report.Diagnosis, pat
 	switch head := data[:min(len(data), 4096)]; {
 	case snapshot.Is(head):
 		err = o.snapshot(ctx, d, data, name)
-	case strings.Contains(string(head), `"`+report.Schema+`"`):
+	case isReport(head):
 		err = o.report(ctx, d, data, name)
 	case series.Is(head):
 		err = o.series(ctx, d, data, name)

@@ -44,16 +44,19 @@ func (o *accuracyOptions) share() error {
 	return nil
 }
 
-// isReport reports whether a file begins as a result of vprof.
-func isReport(path string) bool {
+// isReport reports whether a file that begins so is a result of vprof's sweep, plan or run.
+func isReport(head []byte) bool { return bytes.Contains(head, []byte(`"`+report.Schema+`"`)) }
+
+// beginning are the first bytes of a file; what is wrong with it is said by whoever reads it.
+func beginning(path string) []byte {
 	f, err := os.Open(path)
 	if err != nil {
-		return false
+		return nil
 	}
 	defer f.Close()
-	head := make([]byte, 128)
+	head := make([]byte, 4096)
 	n, _ := io.ReadFull(f, head)
-	return bytes.Contains(head[:n], []byte(report.Schema))
+	return head[:n]
 }
 
 // measured are the runs on real GPUs that the files hold: results of vprof, and lines of callbacks.
@@ -61,7 +64,7 @@ func (o *accuracyOptions) measured() ([]reference.Measured, error) {
 	defer o.app.reads()()
 	var all []reference.Measured
 	for _, path := range o.files {
-		if isReport(path) {
+		if isReport(beginning(path)) {
 			data, name, err := o.app.readAll(path)
 			if err != nil {
 				return nil, err

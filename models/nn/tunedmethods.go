@@ -222,9 +222,13 @@ func (s *Tuned) lokr(f *frame, x *tensor) *tensor {
 	})
 }
 
-func (s *Tuned) addFourierFT() error {
+func (s *Tuned) addFourierFT() error { return s.addSpectrum("fourierft_spectrum") }
+func (s *Tuned) addWaveFT() error    { return s.addSpectrum("waveft_spectrum") }
+
+// addSpectrum adds n_frequency coefficients, each at a place of the weight.
+func (s *Tuned) addSpectrum(name string) error {
 	n := s.count("n_frequency")
-	s.weight("fourierft_spectrum", n)
+	s.weight(name, n)
 	if n > s.in*s.out {
 		return fmt.Errorf("peft raises there: n_frequency %d is more than the %d elements of the weight", n, s.in*s.out)
 	}

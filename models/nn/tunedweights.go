@@ -249,15 +249,6 @@ func (s *Tuned) supertuning(f *frame, x *tensor) *tensor {
 	return result
 }
 
-func (s *Tuned) addWaveFT() error {
-	n := s.count("n_frequency")
-	s.weight("waveft_spectrum", n)
-	if n > s.in*s.out {
-		return fmt.Errorf("peft raises there: n_frequency %d is more than the %d elements of the weight", n, s.in*s.out)
-	}
-	return s.positive("n_frequency")
-}
-
 // waveft transforms coefficients at some places of a matrix back from wavelets of the family db1.
 func (s *Tuned) waveft(f *frame, x *tensor) *tensor {
 	return s.withWeight(f, x, func(g *frame) *tensor {

@@ -381,14 +381,15 @@ func (m *checks) otherStages(c models.Case) (others []models.Case) {
 		return nil
 	}
 	for _, stage := range m.test.Model.Stages {
+		if stage == c.Stage {
+			continue
+		}
 		k := c
 		k.Stage = stage
 		if _, err := m.test.Model.Complete(k); err != nil {
 			k.Optimizer = ""
 		}
-		if stage != c.Stage {
-			others = append(others, k)
-		}
+		others = append(others, k)
 	}
 	return others
 }
