@@ -11,11 +11,11 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// Measured is what somebody's GPU needed for a case of ours: a line that callbacks of the Python package write,
-// and, without names, what people share.
+// Measured is the peak memory of a training step on a user's GPU: a line that callbacks of the Python package
+// write, and, without names, a line of vprof accuracy --share.
 type Measured struct {
-	// By is what ran: callback, a trainer that told a callback; run, a script under vprof run; sweep, vprof's own
-	// tensors and kernels.
+	// By is what was measured: "callback", a trainer with a callback of the Python package; "run", a script under
+	// vprof run; "sweep", tensors and kernels that vprof launched itself.
 	By    string      `json:"by,omitempty"`
 	Case  report.Case `json:"case"`
 	Batch int         `json:"batch"`

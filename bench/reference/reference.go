@@ -92,8 +92,8 @@ type Record struct {
 	Phases              []Phase
 }
 
-// Description is what the record's model was made of; empty for models that vprof lists, and of which only
-// the name is known.
+// Description is the configuration or graph that the record's model was built from. It is empty for models that
+// vprof knows by name, and where the record does not hold it.
 func (r *Record) Description() models.Description {
 	if r.Measured == nil {
 		return models.Description{}

@@ -63,7 +63,7 @@ type Remedy struct {
 	What string `json:"what"`
 	// Saves are the device bytes that this case would need less, by the estimate.
 	Saves int64 `json:"saves_bytes"`
-	// Then is what the device would need, and Unsafe why that is not safe; absent if it is.
+	// Then are the device bytes with the remedy applied, and Unsafe the reason why they are not safe; absent if safe.
 	Then   Interval `json:"then_device"`
 	Unsafe Reason   `json:"unsafe,omitempty" jsonschema:"enum=over-share,enum=board-full,enum=oom,enum=gives-back,enum=not-recorded,enum=smaller-batch"`
 	// Needs is what has to be done first, because the project's own trainer does not

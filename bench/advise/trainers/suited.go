@@ -55,8 +55,8 @@ func (c *Config) Shared(gpus string, chosen bool) ([]Setting, error) {
 	return out, nil
 }
 
-// Suited are those of the settings that a model takes: what only other models need is left out, what vprof does
-// not describe for this one is refused or, of liger-kernel, noted.
+// Suited returns the settings that apply to a model. Settings that only other models have are dropped. Attention
+// that vprof cannot record for this model is an error; liger-kernel layers that it cannot record become a note.
 func (c *Config) Suited(m models.Model, settings []Setting) ([]Setting, error) {
 	has := func(name string) bool {
 		return slices.ContainsFunc(m.Settings, func(s models.Setting) bool { return s.Name == name })

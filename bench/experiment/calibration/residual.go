@@ -60,8 +60,8 @@ func ofOneKind(points []calibrate.Point) error {
 	return nil
 }
 
-// spareRuns is how many more runs there must be than coefficients: with fewer, what is learned without
-// one of them says nothing of that one.
+// spareRuns is how many more runs than coefficients are needed. Each run is held out once and compared with a fit
+// to the others, which still needs more runs than coefficients to have an error of its own.
 const spareRuns = 3
 
 // levels are the coefficients that are fitted together, to the runs that saw that level.

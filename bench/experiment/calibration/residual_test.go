@@ -85,8 +85,8 @@ func TestSyntheticRunsLeaveTheErrorOfTheContext(t *testing.T) {
 	}
 }
 
-// Coefficients take more runs than there are of them and two, each of which the others foretell, and
-// none is beyond what a board can have.
+// Calibration needs three runs more than coefficients, so that each run can be held out and predicted by the others,
+// and refuses values that no board can have, unless it is forced.
 func TestTooFewRunsAndImpossibleCoefficientsAreRefused(t *testing.T) {
 	runs := toyRuns(t, 1.05)
 	for n := 2; n < len(runs); n++ {

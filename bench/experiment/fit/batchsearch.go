@@ -43,7 +43,7 @@ type trial struct {
 	need int64
 	// alone is the need of one board by itself.
 	alone int64
-	// course is what the trial came to, until it is complete.
+	// course has the replays that are still to be perturbed; nil once the trial is complete.
 	course *step.Course
 	// run is the replay as reports have it; nil of several boards, and before the trial is complete.
 	run *report.Run

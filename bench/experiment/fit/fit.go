@@ -268,7 +268,7 @@ func plainer(a, b *report.Choice) bool {
 	return turned(a) < turned(b)
 }
 
-// turned is how many levers of a search a choice has.
+// turned counts the memory-saving settings (liger, 8-bit optimizers, ...) that a choice has turned on.
 func turned(c *report.Choice) (n int) {
 	for _, t := range turns() {
 		if t.is(&c.Case.Case) {

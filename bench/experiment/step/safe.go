@@ -106,7 +106,8 @@ func (s *Setup) Need(ctx context.Context, gpu device.GPU, b planner.Budget, c *C
 	return max(most, perturbed), err
 }
 
-// needOf is what the results of a course need of a budget, by what is known of their spread.
+// needOf is the device memory in bytes that a budget compares with its limit: the most of the replays of a course,
+// with the spread of those that were perturbed.
 func (s *Setup) needOf(gpu device.GPU, b planner.Budget, c *Course) (most int64, err error) {
 	for _, r := range []*Result{c.Training, c.With} {
 		if r.Run.OOM != nil {
