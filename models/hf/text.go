@@ -5,6 +5,7 @@ import (
 
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/models/peft"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -120,7 +121,7 @@ type TextTask struct {
 	// policy learns from generated answers; nil for most.
 	policy *policy
 	// tuned is a method of peft at the words; nil for most.
-	tuned *nn.Tuned
+	tuned *peft.Site
 }
 
 // Extra is what comes with texts, such as images.
@@ -238,14 +239,14 @@ func (t *TextTask) Loss(f *trace.Frame, loss **trace.Tensor) {
 	f.Tape().Mark("forward")
 }
 
-// TuneWords implements [train.Worded].
-func (t *TextTask) TuneWords(method nn.Tuning) (nn.Adapter, error) {
+// AdaptEmbeddings implements [train.Worded].
+func (t *TextTask) AdaptEmbeddings(method peft.Config) (nn.Adapter, error) {
 	plain := t.Classes == nil && t.Extra == nil && t.Objective.IsZero()
 	if !plain || t.Packed == Several || t.Context.Ranks > 1 {
 		return nil, errors.New("vprof records methods of peft at the words of language models that learn the next " +
 			"token of rows with one text each; use \"vprof run\"")
 	}
-	tuned, err := nn.TuneWords(t.Net, method, t.Inputs, t.Output)
+	tuned, err := peft.AdaptEmbeddings(t.Net, method, t.Inputs, t.Output)
 	if err != nil {
 		return nil, err
 	}
@@ -257,8 +258,8 @@ func (t *TextTask) TuneWords(method nn.Tuning) (nn.Adapter, error) {
 // that they are there (PeftModelForCausalLM.forward).
 func (t *TextTask) prompted(f *frame) *tensor {
 	b, g := t.batch, f.FuncFrame(t.batch.IDs, t.batch.Labels, t.batch.Padding)
-	t.tuned.Within(g)
-	if n := t.tuned.Tokens(); n > 0 {
+	t.tuned.CalledFrom(g)
+	if n := t.tuned.VirtualTokens(); n > 0 {
 		rows := b.IDs.Size(0)
 		if b.Padding != nil {
 			seen := g.Let(g.Tape().New("to_device", program.Temporaries, trace.F32, rows, n))

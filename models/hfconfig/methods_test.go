@@ -11,7 +11,7 @@ import (
 
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/hf"
-	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/models/peft"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
@@ -60,5 +60,5 @@ func TestMethodsAllocateWhatPeftDoes(t *testing.T) {
 		}
 		require.Equal(t, row.Allocated, peak, row.LoRA)
 	}
-	require.Len(t, seen, len(nn.Methods()), "methods without a figure of peft")
+	require.Len(t, seen, len(peft.Methods()), "methods without a figure of peft")
 }

@@ -8,8 +8,8 @@ type magnitude struct {
 	Weight *Parameter
 }
 
-// trained are the adapter's own parameters.
-func (l *LoRALinear) trained() []*Parameter {
+// Trained implements [Adapter].
+func (l *LoRALinear) Trained() []*Parameter {
 	all := []*Parameter{l.LoraA.Weight, l.LoraB.Weight}
 	if l.Magnitude != nil {
 		all = append(all, l.Magnitude.Weight)
@@ -57,7 +57,7 @@ func (l *LoRALinear) directed(f *trace.Frame, x, base *trace.Tensor) *trace.Tens
 func (l *LoRALinear) byTorchtune(f *trace.Frame, x, base *trace.Tensor) *trace.Tensor {
 	g := f.FuncFrame(x, base)
 	g.In(l.Magnitude)
-	in, _ := l.BaseLayer.widths()
+	in, _ := l.BaseLayer.Widths()
 	g.Set(&x, g.Call(l.LoraDropout, x))
 	adapted := g.Let(g.Call(l.LoraB, g.Call(l.LoraA, x)))
 	eye := g.Let(g.Tape().Filled("eye", x.DType(), in, in))
@@ -88,7 +88,7 @@ func (l *LoRALinear) wholeWeight(f *trace.Frame) *trace.Tensor {
 
 // delta is get_lora_weight: the adapter's weight, by way of its layers.
 func (l *LoRALinear) delta(f *trace.Frame) *trace.Tensor {
-	in, _ := l.BaseLayer.widths()
+	in, _ := l.BaseLayer.Widths()
 	g := f.FuncFrame()
 	eye := g.Let(f.Tape().Filled("eye", l.LoraA.Weight.DType, in, in))
 	return g.Return(g.Let(g.Call(l.LoraB, g.Call(l.LoraA, eye)).Transpose(0, 1)))

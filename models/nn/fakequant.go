@@ -37,7 +37,7 @@ func FakeQuantizeLinears(model any, q FakeQuantization, wanted func(path string)
 		}
 		w.walk(reflect.ValueOf(model), "")
 	}
-	walkLinears(model, true, but, func(v reflect.Value, path string) {
+	WalkLinears(model, true, but, func(v reflect.Value, path string) {
 		l, ok := v.Interface().(*Linear)
 		switch {
 		case !ok || words[l.Weight] || !wanted(path):
@@ -60,9 +60,11 @@ type FakeQuantizedLinear struct {
 	inputs, weights [2]*trace.Tensor
 }
 
-func (l *FakeQuantizedLinear) widths() (in, out int64) { return l.Weight.Dims[1], l.Weight.Dims[0] }
+// Widths implements [Projection].
+func (l *FakeQuantizedLinear) Widths() (in, out int64) { return l.Weight.Dims[1], l.Weight.Dims[0] }
 
-func (l *FakeQuantizedLinear) adapterType() trace.DType { return l.Weight.DType }
+// AdapterType implements [Projection].
+func (l *FakeQuantizedLinear) AdapterType() trace.DType { return l.Weight.DType }
 
 // OutputWeight is the weight of an output layer, for losses that multiply by it themselves.
 func OutputWeight(l Layer) *trace.Tensor {

@@ -21,7 +21,7 @@ const float8Multiple = 16
 // Float8Linears replaces the linear layers of a model that 8-bit floats serve, without those
 // in but, and returns how many there are.
 func Float8Linears(model any, but ...Layer) (replaced int) {
-	walkLinears(model, true, but, func(v reflect.Value, _ string) {
+	WalkLinears(model, true, but, func(v reflect.Value, _ string) {
 		l, ok := v.Interface().(*Linear)
 		if ok && l.Weight.Dims[0]%float8Multiple == 0 && l.Weight.Dims[1]%float8Multiple == 0 {
 			v.Set(reflect.ValueOf(&Float8Linear{Weight: l.Weight, Bias: l.Bias}))
@@ -31,9 +31,11 @@ func Float8Linears(model any, but ...Layer) (replaced int) {
 	return replaced
 }
 
-func (l *Float8Linear) widths() (in, out int64) { return l.Weight.Dims[1], l.Weight.Dims[0] }
+// Widths implements [Projection].
+func (l *Float8Linear) Widths() (in, out int64) { return l.Weight.Dims[1], l.Weight.Dims[0] }
 
-func (l *Float8Linear) adapterType() trace.DType { return l.Weight.DType }
+// AdapterType implements [Projection].
+func (l *Float8Linear) AdapterType() trace.DType { return l.Weight.DType }
 
 // errFloat8 is what PyTorch raises.
 var errFloat8 = errors.New("RuntimeError: torch._scaled_mm is only supported on CUDA devices with compute " +

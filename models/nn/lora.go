@@ -33,15 +33,17 @@ type LoRA struct {
 // Projection is a layer that an adapter can be put beside.
 type Projection interface {
 	Layer
-	// widths are those of its input and its output.
-	widths() (in, out int64)
-	// adapterType is the type that peft makes adapters beside it in.
-	adapterType() trace.DType
+	// Widths are those of its input and its output.
+	Widths() (in, out int64)
+	// AdapterType is the type that peft makes adapters beside it in.
+	AdapterType() trace.DType
 }
 
-func (l *Linear) widths() (in, out int64) { return l.Weight.Dims[1], l.Weight.Dims[0] }
+// Widths implements [Projection].
+func (l *Linear) Widths() (in, out int64) { return l.Weight.Dims[1], l.Weight.Dims[0] }
 
-func (l *Linear) adapterType() trace.DType { return l.Weight.DType }
+// AdapterType implements [Projection].
+func (l *Linear) AdapterType() trace.DType { return l.Weight.DType }
 
 // Conv1D is transformers' Conv1D: a linear layer with its weight transposed.
 type Conv1D struct {
@@ -54,9 +56,11 @@ func NewConv1D(out, in int64) *Conv1D {
 	return &Conv1D{Weight: NewParameter(in, out), Bias: NewParameter(out)}
 }
 
-func (c *Conv1D) widths() (in, out int64) { return c.Weight.Dims[0], c.Weight.Dims[1] }
+// Widths implements [Projection].
+func (c *Conv1D) Widths() (in, out int64) { return c.Weight.Dims[0], c.Weight.Dims[1] }
 
-func (c *Conv1D) adapterType() trace.DType { return c.Weight.DType }
+// AdapterType implements [Projection].
+func (c *Conv1D) AdapterType() trace.DType { return c.Weight.DType }
 
 // Forward maps [..., in] to [..., out].
 func (c *Conv1D) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
@@ -83,7 +87,7 @@ type LoRALinear struct {
 
 // adapt puts an adapter beside a layer that is frozen.
 func adapt(base Projection, o LoRA) *LoRALinear {
-	in, out := base.widths()
+	in, out := base.Widths()
 	l := &LoRALinear{
 		BaseLayer:   base,
 		LoraDropout: NewIdentity(),
@@ -101,19 +105,28 @@ func adapt(base Projection, o LoRA) *LoRALinear {
 
 // Adapter is an adapter of any kind.
 type Adapter interface {
-	// trained are its own parameters, in their order.
-	trained() []*Parameter
-	// baseType is the type of what it is beside, in which peft makes it.
-	baseType() trace.DType
+	// Trained are its own parameters, in their order.
+	Trained() []*Parameter
+	// BaseType is the type of what it is beside, in which peft makes it.
+	BaseType() trace.DType
+	// Disable turns it off, or on again (disable_adapter).
+	Disable(off bool)
 }
 
-func (l *LoRALinear) baseType() trace.DType { return l.BaseLayer.adapterType() }
+// BaseType implements [Adapter].
+func (l *LoRALinear) BaseType() trace.DType { return l.BaseLayer.AdapterType() }
+
+// Disable implements [Adapter].
+func (l *LoRALinear) Disable(off bool) { l.off = off }
+
+// Frozen is the layer beside which the adapter is.
+func (l *LoRALinear) Frozen() Layer { return l.BaseLayer }
 
 // Later leaves adapters out when the model is moved to a device, until [MoveAdapters] moves
 // them.
 func Later(adapters []Adapter) {
 	for _, l := range adapters {
-		for _, p := range l.trained() {
+		for _, p := range l.Trained() {
 			p.added = true
 		}
 	}
@@ -122,7 +135,7 @@ func Later(adapters []Adapter) {
 // AdapterType gives the parameters of adapters a type.
 func AdapterType(adapters []Adapter, d trace.DType) {
 	for _, l := range adapters {
-		for _, p := range l.trained() {
+		for _, p := range l.Trained() {
 			p.DType = d
 		}
 	}
@@ -133,8 +146,8 @@ func AdapterType(adapters []Adapter, d trace.DType) {
 // (autocast_adapter_dtype).
 func MoveAdapters(tape *trace.Tape, model *Tree, adapters []Adapter) {
 	for _, l := range adapters {
-		d := l.baseType()
-		for _, p := range l.trained() {
+		d := l.BaseType()
+		for _, p := range l.Trained() {
 			tape.Elsewhere(p.Away, func() {
 				p.Tensor = tape.Hold(tape.New("to_device", program.Weights, d, p.Dims...))
 			})
@@ -186,7 +199,7 @@ func (l *LoRALinear) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 func AdaptLinears(model any, o LoRA, but ...Layer) []Adapter {
 	Freeze(model)
 	var made []Adapter
-	walkLinears(model, !o.NoTowers, but, func(v reflect.Value, path string) {
+	WalkLinears(model, !o.NoTowers, but, func(v reflect.Value, path string) {
 		if o.targets(path) {
 			l := adapt(v.Interface().(Projection), o)
 			made = append(made, l)
@@ -209,14 +222,14 @@ func (o LoRA) targets(path string) bool {
 // LinearPaths are those of the layers that [AdaptLinears] could put adapters beside, in
 // their order.
 func LinearPaths(model any, but ...Layer) (paths []string) {
-	walkLinears(model, true, but, func(_ reflect.Value, path string) { paths = append(paths, path) })
+	WalkLinears(model, true, but, func(_ reflect.Value, path string) { paths = append(paths, path) })
 	return paths
 }
 
 // Linears are the linear layers of a model by their paths, without those that are packed.
 func Linears(model any) map[string]*Linear {
 	all := map[string]*Linear{}
-	walkLinears(model, true, nil, func(v reflect.Value, path string) {
+	WalkLinears(model, true, nil, func(v reflect.Value, path string) {
 		if l, ok := v.Interface().(*Linear); ok {
 			all[path] = l
 		}
@@ -224,18 +237,27 @@ func Linears(model any) map[string]*Linear {
 	return all
 }
 
-// walkLinears visits the places of a model that hold linear layers and could
+// WalkLinears visits the places of a model that hold linear layers and could
 // hold others, those of [Parts] if held says so.
-func walkLinears(model any, held bool, but []Layer, visit func(v reflect.Value, path string)) {
+func WalkLinears(model any, held bool, but []Layer, visit func(v reflect.Value, path string)) {
 	w := layerWalk{seen: map[uintptr]bool{}, visit: visit, called: !held, wanted: func(l Layer, _ string) bool {
 		_, projects := l.(Projection)
-		_, words := l.(*Embedding) // a projection to methods at the words alone
-		return projects && !words
+		return projects
 	}}
 	for _, l := range but {
 		w.seen[reflect.ValueOf(l).Pointer()] = true
 	}
 	w.walk(reflect.ValueOf(model), "")
+}
+
+// HoldersOf are the fields and list elements of type [Layer] that hold a layer.
+func HoldersOf(model any, l Layer) (holders []*Layer) {
+	w := layerWalk{
+		seen: map[uintptr]bool{}, wanted: func(other Layer, _ string) bool { return other == l },
+		visit: func(v reflect.Value, _ string) { holders = append(holders, v.Addr().Interface().(*Layer)) },
+	}
+	w.walk(reflect.ValueOf(model), "")
+	return holders
 }
 
 // layerWalk visits the places of a model that hold layers that are wanted.

@@ -46,9 +46,14 @@ func newParamWrapper(p *Parameter, rank int64, swapped, scaled bool) *ParamWrapp
 	return w
 }
 
-func (w *ParamWrapper) trained() []*Parameter { return []*Parameter{w.LoraA.Weight, w.LoraB.Weight} }
+// Trained implements [Adapter].
+func (w *ParamWrapper) Trained() []*Parameter { return []*Parameter{w.LoraA.Weight, w.LoraB.Weight} }
 
-func (w *ParamWrapper) baseType() trace.DType { return w.whole.DType }
+// BaseType implements [Adapter].
+func (w *ParamWrapper) BaseType() trace.DType { return w.whole.DType }
+
+// Disable implements [Adapter].
+func (w *ParamWrapper) Disable(off bool) { w.off = off }
 
 // prepare makes what the parametrization adds to the parameter: two factors of a product
 // (get_delta_factors), or, beside a packed parameter, the product itself. peft 0.21 makes

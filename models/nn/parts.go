@@ -1,6 +1,7 @@
 package nn
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/vprof/vprof/profiler/trace"
@@ -84,15 +85,34 @@ func (p *Parts) At(path string) Layer {
 // Part is the module below this one at a path.
 func (p *Parts) Part(path string) *Parts { return p.At(path).(*Parts) }
 
-// Owned is the module's own parameter of a name.
+// Parameter is the module's own parameter of a name, nil if there is none.
+func (p *Parts) Parameter(name string) *Parameter {
+	if i := slices.Index(p.own, name); i >= 0 {
+		return p.weights[i]
+	}
+	return nil
+}
+
+// Owned is the value of the module's own parameter of a name.
 func (p *Parts) Owned(name string) *trace.Tensor {
-	for i, own := range p.own {
-		if own == name {
-			return p.weights[i].T()
-		}
+	if w := p.Parameter(name); w != nil {
+		return w.T()
 	}
 	panic("nn: no parameter is called " + name)
 }
+
+// Remove takes the module's own parameter of a name out of it, if there is one.
+func (p *Parts) Remove(name string) {
+	if i := slices.Index(p.own, name); i >= 0 {
+		p.own, p.weights = slices.Delete(p.own, i, i+1), slices.Delete(p.weights, i, i+1)
+	}
+}
+
+// Parameters are the module's own.
+func (p *Parts) Parameters() []*Parameter { return p.weights }
+
+// Buffers are the module's own.
+func (p *Parts) Buffers() []*Buffer { return p.buffers }
 
 // Held is the module's own buffer of a place.
 func (p *Parts) Held(i int) *trace.Tensor { return p.buffers[i].T() }

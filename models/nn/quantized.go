@@ -22,7 +22,7 @@ const (
 // QuantizeLinears holds the linear layers of a model as bitsandbytes does, but not
 // those given: it replaces them with layers that cannot be trained, and returns how many there are.
 func QuantizeLinears(model any, q *Quantizer, but ...Layer) (replaced int) {
-	walkLinears(model, true, but, func(v reflect.Value, _ string) {
+	WalkLinears(model, true, but, func(v reflect.Value, _ string) {
 		l, ok := v.Interface().(*Linear)
 		if !ok {
 			return // transformers leaves other layers alone
@@ -74,17 +74,18 @@ type Linear4bit struct {
 }
 
 func newLinear4bit(l *Linear, double bool, compute trace.DType, shared *bool) *Linear4bit {
-	in, out := l.widths()
+	in, out := l.Widths()
 	q := &Linear4bit{Bias: l.Bias, in: in, out: out, compute: compute}
 	q.packed = newPacked4bit(l.Weight, double, compute, shared)
 	q.Weight = q.packed.weight
 	return q
 }
 
-func (l *Linear4bit) widths() (in, out int64) { return l.in, l.out }
+// Widths implements [Projection].
+func (l *Linear4bit) Widths() (in, out int64) { return l.in, l.out }
 
-// adapterType is the type that peft makes adapters beside the layer in.
-func (l *Linear4bit) adapterType() trace.DType { return l.compute }
+// AdapterType implements [Projection].
+func (l *Linear4bit) AdapterType() trace.DType { return l.compute }
 
 // Forward maps [..., in] to [..., out] in the type of x; it computes in another.
 func (l *Linear4bit) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
@@ -170,16 +171,17 @@ type Linear8bit struct {
 }
 
 func newLinear8bit(l *Linear) *Linear8bit {
-	in, out := l.widths()
+	in, out := l.Widths()
 	q := &Linear8bit{Bias: l.Bias, in: in, out: out, packed: newPacked8bit(l.Weight)}
 	q.Weight = q.packed.weight
 	return q
 }
 
-func (l *Linear8bit) widths() (in, out int64) { return l.in, l.out }
+// Widths implements [Projection].
+func (l *Linear8bit) Widths() (in, out int64) { return l.in, l.out }
 
-// adapterType is the type that peft makes adapters beside the layer in.
-func (l *Linear8bit) adapterType() trace.DType { return trace.F32 }
+// AdapterType implements [Projection].
+func (l *Linear8bit) AdapterType() trace.DType { return trace.F32 }
 
 // Forward maps [..., in] to [..., out].
 func (l *Linear8bit) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {

@@ -63,11 +63,8 @@ func Trained(l Layer) Layer {
 // Base is the layer that stands below a copy or an adapter.
 func Base(l Layer) Layer {
 	l = Trained(l)
-	switch a := l.(type) {
-	case *LoRALinear:
-		return a.BaseLayer
-	case *Tuned:
-		return a.BaseLayer
+	if a, ok := l.(interface{ Frozen() Layer }); ok {
+		return a.Frozen()
 	}
 	return l
 }
@@ -84,6 +81,9 @@ func BiasOf(l Layer) *trace.Tensor {
 	}
 	return Base(l).(*Linear).Bias.T()
 }
+
+// Disable turns the copy off, or on again.
+func (m *ModulesToSave) Disable(off bool) { m.off = off }
 
 // Forward is the copy's.
 func (m *ModulesToSave) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
@@ -130,16 +130,11 @@ func copied(v reflect.Value) reflect.Value {
 func WithoutAdapters(model any, f func()) {
 	turn := func(off bool) {
 		w := layerWalk{seen: map[uintptr]bool{}, wanted: func(l Layer, _ string) bool {
-			switch x := l.(type) {
-			case *LoRALinear:
-				x.off = off
-			case *Tuned:
-				x.off = off
-			case *ModulesToSave:
-				x.off = off
+			if a, ok := l.(interface{ Disable(off bool) }); ok {
+				a.Disable(off)
 			}
 			return false
-		}, visit: func(reflect.Value, string) {}, wrapper: func(x *ParamWrapper) { x.off = off }}
+		}, visit: func(reflect.Value, string) {}, wrapper: func(w *ParamWrapper) { w.Disable(off) }}
 		w.walk(reflect.ValueOf(model), "")
 	}
 	turn(true)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/models/peft"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
@@ -98,22 +99,22 @@ func adapters(a Adaptable, c models.Case, o nn.LoRA, but []nn.Layer) ([]nn.Adapt
 		return wrong("vprof records methods of peft other than LoRA on one GPU, beside weights that are neither " +
 			"packed nor rounded, and without liger-kernel; leave those out, or use \"vprof run\"")
 	}
-	t, err := nn.NewTuning(c.LoRA.Method, c.LoRA.Options)
+	t, err := peft.NewConfig(c.LoRA.Method, c.LoRA.Options)
 	if err != nil {
 		return wrong(err.Error())
 	}
-	if t.AtWords() {
+	if t.AtEmbeddings() {
 		w, ok := a.(Worded)
 		if !ok {
 			return wrong("the model has no words for " + c.LoRA.Method)
 		}
-		made, err := w.TuneWords(t)
+		made, err := w.AdaptEmbeddings(t)
 		if err != nil {
 			return wrong(err.Error())
 		}
 		return []nn.Adapter{made}, nil
 	}
-	made, err := nn.Tune(a.Model(), t, c.LoRA.Adapts(), but...)
+	made, err := peft.Adapt(a.Model(), t, c.LoRA.Adapts(), but...)
 	if err != nil {
 		return wrong(err.Error())
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/models/peft"
 	"github.com/vprof/vprof/profiler/trace"
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
@@ -44,7 +45,7 @@ type Adaptable interface {
 // Worded is a task over words, at whose embeddings methods of peft can be.
 type Worded interface {
 	// TuneWords puts a method there. The error says what it does not take.
-	TuneWords(t nn.Tuning) (nn.Adapter, error)
+	AdaptEmbeddings(c peft.Config) (nn.Adapter, error)
 }
 
 // Recomputing is a task whose model prepares itself for recomputation.
@@ -437,7 +438,7 @@ func (t *taskTrainer) step(s *Session, opt *optim.Optimizer, f *Variables) {
 				t.graph.Compute(f.Frame, &f.Outputs, &f.Loss)
 			} else {
 				t.task.Loss(f.Frame, &f.Loss)
-				nn.Penalize(f.Frame, t.adapters, f.Loss)
+				peft.AddPenalty(f.Frame, t.adapters, f.Loss)
 			}
 			if f.KeepsLossAlone() || t.c.Accumulate > 1 { // which divides by the number of micro-batches, be it one
 				f.Set(&f.Loss, f.Loss.DivScalar())

@@ -1,8 +1,7 @@
-package nn
+package peft
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
@@ -10,15 +9,121 @@ import (
 
 // Methods that compute another weight for the layer, as large as its own.
 
-func (s *Tuned) addHiRA() error {
+// withWeight adds a linear layer with a computed weight (_get_delta_activations).
+func (s *Site) withWeight(f *frame, x *tensor, weight func(g *frame) *tensor) *tensor {
+	dtype := x.DType()
+	result := f.Let(f.Call(s.BaseLayer, x))
+	g := f.FuncFrame(x)
+	delta := g.Let(weight(g))
+	input := x
+	g.Set(&input, input.To(delta.DType()))
+	f.Set(&result, result.Add(g.Return(input.Linear(delta, nil))))
+	f.Set(&result, result.To(dtype))
+	return result
+}
+
+func (s *Site) addLoHa() error {
 	r := s.count("r")
-	s.weight("hira_A", r, s.in)
-	s.weight("hira_B", s.out, r)
-	s.drops("hira_dropout")
+	for _, i := range []string{"1", "2"} {
+		s.weight("hada_w"+i+"_a", s.out, r)
+		s.weight("hada_w"+i+"_b", r, s.in)
+	}
 	return s.positive("r")
 }
 
-func (s *Tuned) hira(f *frame, x *tensor) *tensor {
+// hadaWeight is HadaWeight: the elementwise product of two products of low rank.
+var hadaWeight = &trace.Function{
+	Name: "HadaWeightBackward",
+	Forward: func(_ *frame, ctx *trace.FunctionContext, w []*tensor) []*tensor {
+		ctx.SaveForBackward(w...)
+		return []*tensor{w[0].MM(w[1]).Mul(w[2].MM(w[3])).MulScalar()}
+	},
+	Backward: func(g *frame, ctx *trace.FunctionContext, grads []*tensor) []*tensor {
+		w, grad := ctx.Saved, grads[0]
+		g.Set(&grad, grad.MulScalar())
+		temp := g.Let(grad.Mul(w(2).MM(w(3))))
+		a1 := g.Let(temp.MM(w(1).T()))
+		b1 := g.Let(w(0).T().MM(temp))
+		g.Set(&temp, grad.Mul(w(0).MM(w(1))))
+		a2 := g.Let(temp.MM(w(3).T()))
+		b2 := g.Let(w(2).T().MM(temp))
+		return []*tensor{a1, b1, a2, b2}
+	},
+}
+
+func (s *Site) loha(f *frame, x *tensor) *tensor {
+	return s.withWeight(f, x, func(g *frame) *tensor {
+		return g.Apply(hadaWeight, s.w("hada_w1_a"), s.w("hada_w1_b"), s.w("hada_w2_a"), s.w("hada_w2_b"))[0]
+	})
+}
+
+// factorization is how LoKr splits a width in two factors, the smaller one first.
+func factorization(n, factor int64) (small, large int64) {
+	if factor > 0 && n%factor == 0 {
+		return factor, n / factor
+	}
+	if factor == -1 {
+		factor = n
+	}
+	small, large = 1, n
+	length := small + large
+	for small < large {
+		next := small + 1
+		for n%next != 0 {
+			next++
+		}
+		if next+n/next > length || next > factor {
+			break
+		}
+		small, large = next, n/next
+	}
+	return min(small, large), max(small, large)
+}
+
+func (s *Site) addLoKr() error {
+	r, factor := s.count("r"), s.count("decompose_factor")
+	if factor != -1 && factor < 1 {
+		return fmt.Errorf("decompose_factor=%d must be -1 or above zero", factor)
+	}
+	m, n := factorization(s.in, factor)
+	l, k := factorization(s.out, factor)
+	s.factor("lokr_w1", l, m, r, s.on("decompose_both"))
+	s.factor("lokr_w2", k, n, r, true)
+	return s.positive("r")
+}
+
+// factor is a matrix, or two of low rank where that is smaller.
+func (s *Site) factor(name string, rows, columns, r int64, splits bool) {
+	if splits && 2*r < max(rows, columns) {
+		s.weight(name+"_a", rows, r)
+		s.weight(name+"_b", r, columns)
+		return
+	}
+	s.weight(name, rows, columns)
+}
+
+func (s *Site) lokr(f *frame, x *tensor) *tensor {
+	return s.withWeight(f, x, func(g *frame) *tensor {
+		h := g.FuncFrame()
+		factor := func(name string) *tensor {
+			if s.has(name) {
+				return s.w(name)
+			}
+			return h.Let(s.w(name + "_a").Matmul(s.w(name + "_b")))
+		}
+		left, right := factor("lokr_w1"), factor("lokr_w2")
+		return h.Return(h.Let(left.Kron(right)).MulScalar())
+	})
+}
+
+func (s *Site) addHiRA() error {
+	r := s.count("r")
+	s.weight("hira_A", r, s.in)
+	s.weight("hira_B", s.out, r)
+	return s.positive("r")
+}
+
+func (s *Site) hira(f *frame, x *tensor) *tensor {
 	result := f.Let(f.Call(s.BaseLayer, x))
 	dtype, a, b := result.DType(), s.w("hira_A"), s.w("hira_B")
 	product := f.Let(a.T().MM(b.T()))
@@ -30,7 +135,7 @@ func (s *Tuned) hira(f *frame, x *tensor) *tensor {
 	return result
 }
 
-func (s *Tuned) addGLoRA() error {
+func (s *Site) addGLoRA() error {
 	r, biased := s.count("r"), s.plain().Bias != nil
 	path := func(name, kind string, rows, columns int64, inverted bool) {
 		switch {
@@ -44,9 +149,9 @@ func (s *Tuned) addGLoRA() error {
 		case kind == "constant":
 			s.weight(name, 1)
 		case inverted:
-			s.Own.Buffer(s.baseType(), rows)
+			s.Own.Buffer(s.BaseType(), rows)
 		default:
-			s.Own.Buffer(s.baseType(), rows, columns)
+			s.Own.Buffer(s.BaseType(), rows, columns)
 		}
 	}
 	withBias := func(kind string) string {
@@ -63,25 +168,7 @@ func (s *Tuned) addGLoRA() error {
 	return s.positive("r")
 }
 
-// path is what a path of GLoRA gives: parameters, or else the buffer of a place, which goes on to
-// the next.
-func (s *Tuned) gloraPath(f *frame, name, kind string, place *int) *tensor {
-	var y *tensor
-	switch {
-	case s.has(name + "d"):
-		y = s.w(name + "d").Matmul(s.w(name + "u"))
-	case s.has(name) && kind == "constant":
-		y = s.w(name).Select(0, 0)
-	case s.has(name):
-		y = s.w(name)
-	default:
-		y = s.Own.Held(*place)
-		*place++
-	}
-	return f.Let(y.To(s.plain().Weight.T().DType()))
-}
-
-func (s *Tuned) glora(f *frame, x *tensor) *tensor {
+func (s *Site) glora(f *frame, x *tensor) *tensor {
 	base := f.Let(f.Call(s.BaseLayer, x))
 	dtype, result, held := base.DType(), f.Let(base), 0
 	w, bias := s.plain().Weight.T(), s.plain().Bias.T()
@@ -100,8 +187,69 @@ func (s *Tuned) glora(f *frame, x *tensor) *tensor {
 	return result
 }
 
+func (s *Site) addMiSS() error {
+	r, mini := s.count("r"), s.count("mini_r")
+	switch s.text("init_weights") {
+	case "bat":
+		if err := divides("r", r, s.in, s.out); err != nil {
+			return err
+		}
+		s.weight("miss_block", s.out/r, r, r)
+	case "mini":
+		if err := divides("mini_r", mini, s.out); err != nil {
+			return err
+		}
+		s.weight("miss_block", r, mini)
+	default:
+		s.weight("miss_block", r, s.out)
+	}
+	if r > s.in {
+		return fmt.Errorf("peft raises there: r=%d is more than the layer's %d inputs", r, s.in)
+	}
+	return s.positive("r")
+}
+
+func (s *Site) miss(f *frame, x *tensor) *tensor {
+	if s.text("init_weights") == "bat" {
+		return s.missBat(f, x)
+	}
+	dtype, block := x.DType(), s.w("miss_block")
+	result := f.Let(f.Call(s.BaseLayer, x))
+	if n := s.out / block.Size(1); n > 1 {
+		block = f.Let(block.Repeat(1, n))
+	}
+	r := block.Size(0)
+	if over := x.Size(-1) % r; over != 0 {
+		f.Set(&x, x.Pad(0, r-over))
+	}
+	f.Set(&x, x.To(block.DType()))
+	lead := x.Shape()[:x.NDim()-1]
+	blocks := f.Call(s.Dropout, x).Reshape(append(append([]int64{}, lead...), x.Size(-1)/r, r)...)
+	f.Set(&result, result.Add(blocks.Sum(false, -2).Matmul(block)))
+	f.Set(&result, result.To(dtype))
+	return result
+}
+
+// path is what a path of GLoRA gives: parameters, or else the buffer of a place, which goes on to
+// the next.
+func (s *Site) gloraPath(f *frame, name, kind string, place *int) *tensor {
+	var y *tensor
+	switch {
+	case s.has(name + "d"):
+		y = s.w(name + "d").Matmul(s.w(name + "u"))
+	case s.has(name) && kind == "constant":
+		y = s.w(name).Select(0, 0)
+	case s.has(name):
+		y = s.w(name)
+	default:
+		y = s.Own.Held(*place)
+		*place++
+	}
+	return f.Let(y.To(s.plain().Weight.T().DType()))
+}
+
 // missBat is MiSS whose blocks change the weight itself.
-func (s *Tuned) missBat(f *frame, x *tensor) *tensor {
+func (s *Site) missBat(f *frame, x *tensor) *tensor {
 	dtype, base, block := x.DType(), s.plain(), s.w("miss_block")
 	weight, r := f.Let(base.Weight.Clone()), block.Size(-1)
 	g := f.FuncFrame()
@@ -120,7 +268,7 @@ func (s *Tuned) missBat(f *frame, x *tensor) *tensor {
 	return result
 }
 
-func (s *Tuned) addPEANuT() error {
+func (s *Site) addPEANuT() error {
 	r := s.count("r")
 	s.weight("peanut_A", r, s.out)
 	s.weight("peanut_B", s.out, r)
@@ -133,7 +281,7 @@ func (s *Tuned) addPEANuT() error {
 }
 
 // peanut computes what is added to the weight from the weight itself.
-func (s *Tuned) peanut(f *frame, x *tensor) *tensor {
+func (s *Site) peanut(f *frame, x *tensor) *tensor {
 	result := f.Let(f.Call(s.BaseLayer, x))
 	dtype := result.DType()
 	g := f.FuncFrame()
@@ -170,7 +318,7 @@ func (s *Tuned) peanut(f *frame, x *tensor) *tensor {
 	return result
 }
 
-func (s *Tuned) addSHiRA() error {
+func (s *Site) addSHiRA() error {
 	n := s.count("r") * (s.in + s.out)
 	s.weight("shira_weight", n)
 	s.Own.Buffer(trace.I32, 2, n) // shira_indices
@@ -181,7 +329,7 @@ func (s *Tuned) addSHiRA() error {
 }
 
 // shira adds values at places of the weight, given as a sparse tensor.
-func (s *Tuned) shira(f *frame, x *tensor) *tensor {
+func (s *Site) shira(f *frame, x *tensor) *tensor {
 	base, values := s.plain(), s.w("shira_weight")
 	weight := f.Let(f.Apply(s.sparseSum(), values.MulScalar())[0])
 	return f.Let(x.Linear(weight, base.Bias.T()))
@@ -189,7 +337,7 @@ func (s *Tuned) shira(f *frame, x *tensor) *tensor {
 
 // sparseSum is weight.clone() += torch.sparse_coo_tensor(indices, values), as
 // add_out_dense_sparse_cuda does it where the values are of another type than the weight.
-func (s *Tuned) sparseSum() *trace.Function {
+func (s *Site) sparseSum() *trace.Function {
 	w := s.plain().Weight.T()
 	return &trace.Function{
 		Name: "AddBackward0",
@@ -214,7 +362,7 @@ func (s *Tuned) sparseSum() *trace.Function {
 	}
 }
 
-func (s *Tuned) addSupertuning() error {
+func (s *Site) addSupertuning() error {
 	n := int64(float64(s.in*s.out) * (1 - s.number("sparsity")))
 	s.Own.Buffer(trace.I32, n) // supertuning_indices
 	s.weight("supertuning_values", n)
@@ -226,14 +374,13 @@ func (s *Tuned) addSupertuning() error {
 		s.weight("supertuning_lora_A", r, s.in)
 		s.weight("supertuning_lora_B", s.out, r)
 	}
-	s.drops("lora_dropout")
 	if n < 1 {
 		return fmt.Errorf("peft raises there: sparsity=%s leaves nothing to train", s.text("sparsity"))
 	}
 	return nil
 }
 
-func (s *Tuned) supertuning(f *frame, x *tensor) *tensor {
+func (s *Site) supertuning(f *frame, x *tensor) *tensor {
 	base := s.plain()
 	whole := f.Let(base.Weight.Reshape(-1))
 	indices := f.Let(s.Own.Held(0).To(trace.I64))
@@ -247,134 +394,4 @@ func (s *Tuned) supertuning(f *frame, x *tensor) *tensor {
 		f.Set(&result, result.Add(low.MulScalar().To(result.DType())))
 	}
 	return result
-}
-
-// waveft transforms coefficients at some places of a matrix back from wavelets of the family db1.
-func (s *Tuned) waveft(f *frame, x *tensor) *tensor {
-	return s.withWeight(f, x, func(g *frame) *tensor {
-		h, t, spectrum := g.FuncFrame(), g.Tape(), s.w("waveft_spectrum")
-		n := spectrum.Numel()
-		indices := h.Let(t.New("to_device", program.Temporaries, trace.I64, 2, n))
-		rows, columns := s.out+s.out%2, s.in+s.in%2
-		dense := h.Let(t.Zeros(spectrum.DType(), rows, columns))
-		if !s.on("use_idwt") {
-			dense.SetItem(spectrum, indices.Select(0, 0), indices.Select(0, 1))
-			return h.Return(dense.MulScalar())
-		}
-		padded := h.Let(indices.Clone())
-		mask := h.Let(padded.Select(0, 0).GtScalar().And(padded.Select(0, 1).GtScalar()))
-		kept := h.Let(t.New("index", program.Temporaries, trace.I64, 2, n))
-		values := h.Let(h.Apply(masked, spectrum, mask)[0])
-		dense.SetItem(values, kept.Select(0, 0), kept.Select(0, 1))
-		a, b := rows/2, columns/2
-		parts := make([]*tensor, 4)
-		for i, r := range []int64{0, a} {
-			for j, c := range []int64{0, b} {
-				parts[2*i+j] = dense.Slice(0, r, r+a).Slice(1, c, c+b).Unsqueeze(0)
-			}
-		}
-		stacked := trace.Stack(1, parts...)
-		filter := h.Let(t.Zeros(spectrum.DType(), 4, 1, 2, 2))
-		whole := stacked.Conv(filter, nil, trace.ConvArgs{Stride: []int64{2, 2}, Transposed: true})
-		return h.Return(whole.Squeeze(1).Squeeze(0).MulScalar())
-	})
-}
-
-// masked is the index of a vector by a mask of which all is true.
-var masked = &trace.Function{
-	Name: "IndexBackward0",
-	Forward: func(g *frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {
-		ctx.SaveForBackward(in[1])
-		places := g.Let(g.Tape().New("nonzero", program.Temporaries, trace.I64, in[0].Numel()))
-		return []*tensor{in[0].IndexSelect(0, places)}
-	},
-	Backward: func(g *frame, ctx *trace.FunctionContext, grads []*tensor) []*tensor {
-		places := g.Let(g.Tape().New("nonzero", program.Temporaries, trace.I64, ctx.Saved(0).Numel()))
-		grad := g.Let(grads[0].ZerosLike())
-		grad.IndexCopyInPlace(0, places, grads[0])
-		return []*tensor{grad, nil}
-	},
-}
-
-// addLoRAVariant gives a site the parameters of a variant of LoRA.
-func (s *Tuned) addLoRAVariant() error {
-	r := s.count("r")
-	down, up := []int64{r, s.in}, []int64{s.out, r}
-	if s.method.is("bdlora") {
-		n := s.count("nblocks")
-		if s.named("target_modules_bd_a") {
-			down[1] /= n
-		} else if s.named("target_modules_bd_b") {
-			up[1] /= n
-		}
-		if err := divides("nblocks", n, s.in, s.out, r); err != nil {
-			return err
-		}
-	}
-	frozen := map[string]string{"lorafa": "lora_A", "mica": "lora_B"}[s.method.name]
-	for _, p := range []struct {
-		name string
-		dims []int64
-	}{{"lora_A", down}, {"lora_B", up}} {
-		if p.name == frozen {
-			s.Own.Buffer(trace.F32, p.dims...)
-		} else {
-			s.weight(p.name, p.dims...)
-		}
-	}
-	if s.method.is("kasa") {
-		s.weight("lora_diag", r)
-	}
-	s.drops("lora_dropout")
-	return s.positive("r")
-}
-
-// named tells whether an option that is a list of names joined by "+" has one that the layer's
-// path ends in.
-func (s *Tuned) named(key string) bool {
-	for name := range strings.SplitSeq(s.text(key), "+") {
-		if s.path == name || strings.HasSuffix(s.path, "."+name) {
-			return true
-		}
-	}
-	return false
-}
-
-func (s *Tuned) loraVariant(f *frame, x *tensor) *tensor {
-	result := f.Let(f.Call(s.BaseLayer, x))
-	dtype := result.DType()
-	f.Set(&x, x.To(s.dtype()))
-	through := func(name string, y *tensor, in, out int64) *tensor {
-		if !s.has(name) {
-			return y.Linear(s.Own.Held(0), nil)
-		}
-		w := s.w(name)
-		if n := in / w.Size(1); n > 1 {
-			return s.blockDiagonal(f, y, w, n, out)
-		}
-		return y.Linear(w, nil)
-	}
-	r := s.count("r")
-	low := through("lora_A", f.Call(s.Dropout, x), s.in, r)
-	if s.has("lora_diag") {
-		f.Let(low)
-		low = low.Mul(s.w("lora_diag"))
-	}
-	more := through("lora_B", low, r, s.out).MulScalar()
-	if s.method.is("bdlora") {
-		result.AddInPlace(more)
-	} else {
-		f.Set(&result, result.Add(more))
-	}
-	f.Set(&result, result.To(dtype))
-	return result
-}
-
-// blockDiagonal is BlockDiagonalLinear: n products beside each other.
-func (s *Tuned) blockDiagonal(f *frame, x, w *tensor, n, out int64) *tensor {
-	g, shape := f.CallFrame(x), append(append([]int64{}, x.Shape()[:x.NDim()-1]...), -1)
-	g.Set(&x, x.Reshape(-1, x.Size(-1)))
-	g.Set(&x, x.Reshape(-1, n, x.Size(-1)/n))
-	y := g.Let(trace.Einsum("bim,inm->bin", x, w.View(n, out/n, w.Size(1))))
-	return g.Return(y.Reshape(shape...))
 }

@@ -1,0 +1,171 @@
+// Package peft has the methods of peft beside LoRA: what each puts in the place of a frozen layer, and what its forward
+// pass, and with it autograd, makes of that. It follows peft 0.21.
+package peft
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// method is one of peft's methods beside LoRA, at a frozen layer.
+type method struct {
+	name string
+	// options are the keys of its configuration that bear on memory, with their defaults, and
+	// with what else there is where it is one of a few words: "r=8 variant=road_1|road_2".
+	options string
+	// atEmbeddings says that it is at the input embeddings and not at linear layers.
+	atEmbeddings bool
+	// add gives a site its parameters, in the order in which peft registers them.
+	add func(s *Site) error
+	// share makes what all sites have in common, nil for most.
+	share func(sites []*Site)
+	// forward is that of peft's layer, of which x is the argument.
+	forward func(s *Site, f *trace.Frame, x *trace.Tensor) *trace.Tensor
+	// penalty adds to the loss what the method's model does, nil for most.
+	penalty func(f *trace.Frame, sites []*Site, loss *trace.Tensor)
+}
+
+func init() {
+	for name, m := range methods {
+		m.name = name
+	}
+}
+
+// Methods are the names of the methods beside LoRA, as peft's PeftType has them in small letters.
+func Methods() []string { return slices.Sorted(maps.Keys(methods)) }
+
+// Config is a method with values for its options.
+type Config struct {
+	method *method
+	options
+}
+
+// options are values by their keys, as text.
+type options map[string]string
+
+// NewConfig reads the options of a method; those that are not given have peft's defaults. The
+// error names what there is.
+func NewConfig(name string, given map[string]string) (Config, error) {
+	m, ok := methods[name]
+	if !ok {
+		return Config{}, fmt.Errorf("vprof has no rules for the method %s of peft; there are %s, and \"vprof run\" "+
+			"takes any", name, strings.Join(Methods(), ", "))
+	}
+	values, keys := options{}, []string{}
+	for field := range strings.FieldsSeq(m.options) {
+		key, value, _ := strings.Cut(field, "=")
+		values[key], keys = value, append(keys, key)
+	}
+	for key, value := range given {
+		if key == "dropout" {
+			key = dropoutOf(keys)
+		}
+		standard, ok := values[key]
+		if !ok && withoutEffect(key) {
+			continue
+		}
+		choices := strings.Split(standard, "|")
+		switch {
+		case !ok:
+			return Config{}, fmt.Errorf("%s has no option %s that bears on memory; there are %s", name, key,
+				strings.Join(keys, ", "))
+		case len(choices) > 1 && !slices.Contains(choices, value):
+			return Config{}, fmt.Errorf("%s=%s of %s is not one of %s", key, value, name, strings.Join(choices, ", "))
+		case !sameType(standard, value):
+			return Config{}, fmt.Errorf("%s=%s of %s cannot be read; it is something like %s", key, value, name,
+				standard)
+		}
+		values[key] = value
+	}
+	for key, value := range values {
+		values[key], _, _ = strings.Cut(value, "|")
+	}
+	return Config{m, values}, nil
+}
+
+// dropoutOf is the key that a method has for the dropout of its adapters.
+func dropoutOf(keys []string) string {
+	i := slices.IndexFunc(keys, func(key string) bool { return strings.HasSuffix(key, "dropout") })
+	if i < 0 {
+		return "dropout"
+	}
+	return keys[i]
+}
+
+// withoutEffect tells of keys of configurations that say how adapters are initialized and scaled and what is saved:
+// they change no allocation of a step.
+func withoutEffect(key string) bool {
+	for _, part := range []string{"alpha", "init", "scaling", "seed", "save_", "prng_key", "eps", "lambda", "beta"} {
+		if strings.Contains(key, part) {
+			return true
+		}
+	}
+	return slices.Contains([]string{
+		"bias", "fan_in_fan_out", "target_r", "tinit", "tfinal", "deltaT", "total_step", "orth_reg_weight",
+		"mask_type", "select_top", "token_dim", "num_layers", "num_attention_heads", "num_transformer_submodules",
+		"encoder_num_layers", "encoder_dropout", "wavelet_family", "psoft_svd", "ab_svd_init",
+	}, key)
+}
+
+// sameType tells whether a value of an option is a number where its default is one, and a boolean
+// where that is one.
+func sameType(standard, value string) bool {
+	if _, err := strconv.ParseFloat(standard, 64); err == nil {
+		n, err := strconv.ParseFloat(value, 64)
+		return err == nil && n >= -1
+	}
+	if _, err := strconv.ParseBool(standard); err == nil {
+		_, err := strconv.ParseBool(value)
+		return err == nil
+	}
+	return value != ""
+}
+
+// text is an option as it was given.
+func (o options) text(key string) string {
+	value, ok := o[key]
+	if !ok {
+		panic("peft: no option is called " + key)
+	}
+	return value
+}
+
+// number is an option that is a number.
+func (o options) number(key string) float64 {
+	n, err := strconv.ParseFloat(o.text(key), 64)
+	if err != nil {
+		panic("peft: " + key + " is no number")
+	}
+	return n
+}
+
+// count is an option that is a whole number.
+func (o options) count(key string) int64 { return int64(o.number(key)) }
+
+// on is an option that is a boolean.
+func (o options) on(key string) bool { return strings.EqualFold(o.text(key), "true") }
+
+// positive is the error of options that must be whole numbers above zero and are not.
+func (o options) positive(keys ...string) error {
+	for _, key := range keys {
+		if o.number(key) < 1 {
+			return fmt.Errorf("%s=%s must be above zero", key, o.text(key))
+		}
+	}
+	return nil
+}
+
+// divides is the error of a number that must divide the widths given and does not.
+func divides(what string, n int64, widths ...int64) error {
+	for _, w := range widths {
+		if n < 1 || w%n != 0 {
+			return fmt.Errorf("peft raises there: %s %d does not divide %d", what, n, w)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,149 @@
+package peft
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// Methods that are at the input embeddings: virtual tokens before those of each row, and rows of
+// the table that are trained.
+
+// table is the input embeddings as the base layer of a site.
+type table struct {
+	nn.Module
+	Embeddings *nn.Embedding `torch:""`
+}
+
+// Widths are the number of tokens and the width of a row.
+func (t *table) Widths() (in, out int64) {
+	return t.Embeddings.Weight.Dims[0], t.Embeddings.Weight.Dims[1]
+}
+
+// AdapterType implements [nn.Projection].
+func (t *table) AdapterType() trace.DType { return t.Embeddings.Weight.DType }
+
+// Forward maps a tensor of indices to their rows.
+func (t *table) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
+	return f.Call(t.Embeddings, x)
+}
+
+// AtEmbeddings tells whether the method is at the input embeddings, and not at linear layers.
+func (c Config) AtEmbeddings() bool { return c.method.atEmbeddings }
+
+// AdaptEmbeddings is peft.get_peft_model with a method at the input embeddings: it freezes
+// the model and puts the method in the place of the embeddings, and of an output layer that shares
+// their weight. The error says what the method does not take.
+func AdaptEmbeddings(model any, c Config, embeddings *nn.Embedding, output nn.Layer) (*Site, error) {
+	nn.Freeze(model)
+	s, err := newSite(&table{Embeddings: embeddings}, c, "")
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range nn.HoldersOf(model, embeddings) {
+		*p = s
+	}
+	if l, ok := output.(*nn.Linear); ok && l.Weight == embeddings.Weight && s.has("trainable_tokens_delta") {
+		for _, p := range nn.HoldersOf(model, output) {
+			*p = &tiedTokens{BaseLayer: l, embeddings: s}
+		}
+	}
+	return s, nil
+}
+
+// VirtualTokens is how many the method puts before those of each row.
+func (s *Site) VirtualTokens() int64 {
+	if _, ok := s.options["num_virtual_tokens"]; ok {
+		return s.count("num_virtual_tokens")
+	}
+	return 0
+}
+
+// CalledFrom gives the site the frame of PeftModel.forward, whose variables the virtual tokens are.
+func (s *Site) CalledFrom(f *trace.Frame) { s.caller = f }
+
+func (s *Site) embeddings() *nn.Embedding { return s.BaseLayer.(*table).Embeddings }
+
+func (s *Site) addPromptTuning() error {
+	s.weight("embedding", s.VirtualTokens(), s.out)
+	return s.positive("num_virtual_tokens")
+}
+
+func (s *Site) addPTuning() error {
+	hidden := s.count("encoder_hidden_size")
+	if hidden == 0 {
+		hidden = s.out
+	}
+	if s.text("encoder_reparameterization_type") != "MLP" {
+		return errors.New("vprof has rules for encoder_reparameterization_type=MLP, which is peft's default")
+	}
+	widths := []int64{s.out, hidden, hidden, s.out}
+	for i := range 3 {
+		s.weight(fmt.Sprint("mlp_head.weight", i), widths[i+1], widths[i])
+		s.weight(fmt.Sprint("mlp_head.bias", i), widths[i+1])
+	}
+	return s.addPromptTuning()
+}
+
+// prompted looks embeddings up and puts those of the virtual tokens before them, which an encoder may compute.
+func (s *Site) prompted(f *frame, ids *tensor) *tensor {
+	rows := f.Let(f.Call(s.BaseLayer, ids))
+	g := f.FuncFrame()
+	tokens := g.Let(g.Tape().New("to_device", program.Temporaries, trace.I64, ids.Size(0), s.VirtualTokens()))
+	y := g.Let(tokens.Slice(0, 0, 1).Embedding(s.w("embedding")))
+	for i := range 3 {
+		if !s.has(fmt.Sprint("mlp_head.weight", i)) {
+			break
+		}
+		if i > 0 {
+			g.Set(&y, y.ReLU())
+		}
+		g.Set(&y, y.Linear(s.w(fmt.Sprint("mlp_head.weight", i)), s.w(fmt.Sprint("mlp_head.bias", i))))
+	}
+	prompts := f.Let(g.Return(y.Repeat(ids.Size(0), 1, 1)))
+	cast := s.caller.Let(prompts.To(rows.DType()))
+	f.Del(&prompts)
+	return s.caller.Let(trace.Cat(1, cast, rows))
+}
+
+func (s *Site) addTrainableTokens() error {
+	n := int64(len(strings.Split(s.text("token_indices"), "+")))
+	if s.text("token_indices") == none || n > s.in {
+		return fmt.Errorf("token_indices are numbers of the %d tokens, joined by \"+\"", s.in)
+	}
+	s.weight("trainable_tokens_delta", n, s.out)
+	s.Own.Buffer(trace.F32, n, s.out) // trainable_tokens_original
+	return nil
+}
+
+// merged is get_merged_weights: a copy of the table with the rows that are trained.
+func (s *Site) merged(f *frame) *tensor {
+	g, w, delta := f.FuncFrame(), s.embeddings().Weight.T(), s.w("trainable_tokens_delta")
+	index := g.Let(g.Tape().New("to_device", program.Temporaries, trace.I64, delta.Size(0)))
+	rows := g.Let(delta.To(w.DType()))
+	return f.Let(g.Return(w.IndexCopy(0, index, rows)))
+}
+
+func (s *Site) trainableTokens(f *frame, ids *tensor) *tensor {
+	return s.embeddings().Hook(ids.Embedding(s.merged(f)))
+}
+
+// tiedTokens is the output layer of a model whose input embeddings have tokens that are trained,
+// and whose weight is theirs.
+type tiedTokens struct {
+	nn.Module
+	BaseLayer  *nn.Linear
+	embeddings *Site
+}
+
+// Forward maps [..., width] to [..., tokens].
+func (l *tiedTokens) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
+	if l.embeddings.disabled {
+		return f.Call(l.BaseLayer, x)
+	}
+	return x.Linear(l.embeddings.merged(f), nil)
+}

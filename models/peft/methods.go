@@ -1,0 +1,112 @@
+package peft
+
+import (
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// methods are those of peft by their names. What each computes follows tuners/NAME/layer.py of
+// peft 0.21.
+var methods = map[string]*method{
+	"adalora": {
+		options: "init_r=12 lora_dropout=0 importance=false",
+		add:     (*Site).addAdaLoRA, forward: (*Site).adalora, penalty: orthogonal,
+	},
+	"bdlora": {
+		options: "r=8 nblocks=1 target_modules_bd_a=none target_modules_bd_b=none lora_dropout=0",
+		add:     (*Site).addLoRAVariant, forward: (*Site).loraVariant,
+	},
+	"beft": {add: (*Site).addBEFT, forward: (*Site).beft},
+	"boft": {
+		options: "boft_block_size=4 boft_n_butterfly_factor=1 boft_P=gpu|cpu",
+		add:     (*Site).addBOFT, forward: (*Site).boft,
+	},
+	"c3a": {options: "block_size=256", add: (*Site).addC3A, forward: (*Site).c3a},
+	"deft": {
+		options: "r=8 para=false decomposition_method=relu|qr deft_dropout=0",
+		add:     (*Site).addDEFT, forward: (*Site).deft,
+	},
+	"delora":    {options: "r=8 module_dropout=0", add: (*Site).addDeLoRA, forward: (*Site).delora},
+	"fourierft": {options: "n_frequency=1000", add: (*Site).addSpectrum, forward: (*Site).fourierFT},
+	"glora": {
+		options: "r=8 config_A_B=lora|vector|constant|none config_C=lora|vector|none config_D_E=constant|vector|none",
+		add:     (*Site).addGLoRA, forward: (*Site).glora,
+	},
+	"gralora": {options: "r=32 gralora_k=2 gralora_dropout=0", add: (*Site).addGraLoRA, forward: (*Site).gralora},
+	"hira":    {options: "r=32 hira_dropout=0", add: (*Site).addHiRA, forward: (*Site).hira},
+	"hra":     {options: "r=8", add: (*Site).addHRA, forward: (*Site).hra},
+	"ia3":     {options: "feedforward_modules=none", add: (*Site).addIA3, forward: (*Site).ia3},
+	"kasa":    {options: "r=8 lora_dropout=0", add: (*Site).addLoRAVariant, forward: (*Site).loraVariant},
+	"lily": {
+		options: "r=32 stride_A=1 num_B=2", add: (*Site).addLily, share: shareLily, forward: (*Site).lily,
+	},
+	"loha": {options: "r=8", add: (*Site).addLoHa, forward: (*Site).loha},
+	"lokr": {
+		options: "r=8 decompose_both=false decompose_factor=-1", add: (*Site).addLoKr, forward: (*Site).lokr,
+	},
+	"lorafa": {options: "r=8 lora_dropout=0", add: (*Site).addLoRAVariant, forward: (*Site).loraVariant},
+	"mica":   {options: "r=8 lora_dropout=0", add: (*Site).addLoRAVariant, forward: (*Site).loraVariant},
+	"miss": {
+		options: "r=64 mini_r=1 miss_dropout=0 init_weights=true|bat|mini",
+		add:     (*Site).addMiSS, forward: (*Site).miss,
+	},
+	"oft": {
+		options: "r=0 oft_block_size=32 use_cayley_neumann=true num_cayley_neumann_terms=5",
+		add:     (*Site).addOFT, forward: (*Site).oft,
+	},
+	"osf": {options: "effective_rank=none rank_pattern=none", add: (*Site).addOSF, forward: (*Site).osf},
+	"peanut": {
+		options: "r=32 depth=0 act_fn=relu|gelu|silu|tanh|identity", add: (*Site).addPEANuT, forward: (*Site).peanut,
+	},
+	"p_tuning": {
+		options:      "num_virtual_tokens=20 encoder_hidden_size=0 encoder_reparameterization_type=MLP|LSTM",
+		atEmbeddings: true, add: (*Site).addPTuning, forward: (*Site).prompted,
+	},
+	"prompt_tuning": {
+		options: "num_virtual_tokens=20", atEmbeddings: true, add: (*Site).addPromptTuning, forward: (*Site).prompted,
+	},
+	"psoft": {
+		options: "r=32 psoft_orth=true psoft_mag_a=true psoft_mag_b=true use_cayley_neumann=false " +
+			"num_cayley_neumann_terms=5 psoft_dropout=0",
+		add: (*Site).addPSOFT, forward: (*Site).psoft,
+	},
+	"pvera": {options: "r=256 pvera_dropout=0", add: (*Site).addPVeRA, share: sharePVeRA, forward: (*Site).pvera},
+	"randlora": {
+		options: "r=32 randlora_dropout=0", add: (*Site).addRandLoRA, share: shareRandLoRA, forward: (*Site).randlora,
+	},
+	"road": {
+		options: "variant=road_1|road_2|road_4 group_size=64", add: (*Site).addRoAd, forward: (*Site).road,
+	},
+	"shira": {options: "r=32", add: (*Site).addSHiRA, forward: (*Site).shira},
+	"supertuning": {
+		options: "sparsity=0.99 r=none rank_pattern=none lora_dropout=0",
+		add:     (*Site).addSupertuning, forward: (*Site).supertuning,
+	},
+	"tinylora": {
+		options: "r=2 u=64 weight_tying=0 tinylora_dropout=0",
+		add:     (*Site).addTinyLoRA, share: shareTinyLoRA, forward: (*Site).tinylora,
+	},
+	"trainable_tokens": {
+		options: "token_indices=none", atEmbeddings: true,
+		add: (*Site).addTrainableTokens, forward: (*Site).trainableTokens,
+	},
+	"unilora": {
+		options: "r=4 theta_d_length=256 unilora_dropout=0",
+		add:     (*Site).addUniLoRA, share: shareUniLoRA, forward: (*Site).unilora,
+	},
+	"vblora": {
+		options: "r=4 num_vectors=256 vector_length=256 topk=2 vblora_dropout=0",
+		add:     (*Site).addVBLoRA, share: shareVBLoRA, forward: (*Site).vblora,
+	},
+	"vera": {options: "r=256 vera_dropout=0", add: (*Site).addVeRA, share: shareVeRA, forward: (*Site).vera},
+	"waveft": {
+		options: "n_frequency=2592 use_idwt=true", add: (*Site).addSpectrum, forward: (*Site).waveft,
+	},
+}
+
+// none is the value of an option that is not set.
+const none = "none"
+
+type (
+	frame  = trace.Frame
+	tensor = trace.Tensor
+)

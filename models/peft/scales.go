@@ -1,0 +1,40 @@
+package peft
+
+// Methods that scale what the layer takes or gives, or add to it, by a vector.
+
+func (s *Site) addIA3() error {
+	if s.feedsForward() {
+		s.weight("ia3_l", 1, s.in)
+	} else {
+		s.weight("ia3_l", s.out, 1)
+	}
+	return nil
+}
+
+func (s *Site) ia3(f *frame, x *tensor) *tensor {
+	l := s.w("ia3_l")
+	scaling := f.Let(l.Flatten(0, -1).MulScalar())
+	if s.feedsForward() {
+		dtype := x.DType()
+		f.Set(&x, x.To(l.DType()))
+		return f.Let(f.Call(s.BaseLayer, f.Let(x.Mul(scaling).To(dtype))))
+	}
+	result := f.Let(f.Call(s.BaseLayer, x))
+	f.Set(&result, result.Mul(scaling).To(result.DType()))
+	return result
+}
+
+// feedsForward tells whether (IA)^3 scales what goes into the layer and not what comes out.
+func (s *Site) feedsForward() bool { return s.named("feedforward_modules") }
+
+func (s *Site) addBEFT() error {
+	s.weight("beft_bias", 1, s.out)
+	return nil
+}
+
+func (s *Site) beft(f *frame, x *tensor) *tensor {
+	bias := f.Let(s.w("beft_bias").Flatten(0, -1))
+	result := f.Let(f.Call(s.BaseLayer, x))
+	f.Set(&result, result.Add(bias).To(result.DType()))
+	return result
+}

@@ -1,0 +1,255 @@
+package peft
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// Methods whose sites share matrices or vectors.
+
+func (s *Site) addVeRA() error {
+	s.weight("vera_lambda_b", s.out)
+	s.weight("vera_lambda_d", s.count("r"))
+	return s.positive("r")
+}
+
+// shareVeRA makes the two frozen matrices, which are as wide as the widest of the layers.
+func shareVeRA(sites []*Site) {
+	in, out := widest(sites)
+	r, first := sites[0].count("r"), sites[0].Own
+	first.Buffer(trace.F32, r, in).Buffer(trace.F32, out, r)
+	for _, s := range sites {
+		s.shared = first.Buffers()
+	}
+}
+
+func (s *Site) vera(f *frame, x *tensor) *tensor {
+	before := x.DType()
+	result := f.Let(f.Call(s.BaseLayer, x))
+	dtype := result.DType()
+	a, b := s.shared[0].Slice(1, 0, s.in), s.shared[1].Slice(0, 0, s.out)
+	f.Let(a)
+	f.Let(b)
+	f.Set(&x, x.To(s.dtype()))
+	low := s.w("vera_lambda_d").Mul(f.Call(s.Dropout, x).Linear(a, nil))
+	f.Set(&result, result.Add(s.w("vera_lambda_b").Mul(low.Linear(b, nil))))
+	f.Set(&result, result.To(dtype))
+	f.Set(&result, result.To(before))
+	return result
+}
+
+func (s *Site) addPVeRA() error {
+	s.weight("pvera_lambda_b", s.out)
+	s.weight("pvera_lambda_d", 2*s.count("r"))
+	return s.positive("r")
+}
+
+// sharePVeRA makes the two frozen matrices, of which the first has rows for means and variances.
+func sharePVeRA(sites []*Site) {
+	in, out := widest(sites)
+	r, first := sites[0].count("r"), sites[0].Own
+	first.Buffer(trace.F32, 2*r, in).Buffer(trace.F32, out, r)
+	for _, s := range sites {
+		s.shared = first.Buffers()
+	}
+}
+
+func (s *Site) pvera(f *frame, x *tensor) *tensor {
+	before := x.DType()
+	result := f.Let(f.Call(s.BaseLayer, x))
+	a, b := s.shared[0].Slice(1, 0, s.in), s.shared[1].Slice(0, 0, s.out)
+	f.Let(a)
+	f.Let(b)
+	d := s.w("pvera_lambda_d")
+	f.Set(&x, x.To(d.DType()))
+	parts := d.Mul(f.Call(s.Dropout, x).Linear(a, nil)).Chunk(2, -1)
+	mean, variance := f.Let(parts[0]), f.Let(parts[1])
+	g := f.FuncFrame(mean, variance)
+	deviation := g.Let(variance.MulScalar().Exp())
+	noise := g.Let(deviation.FilledLike("randn_like", deviation.DType()))
+	drawn := g.Return(mean.Add(noise.Mul(deviation)))
+	f.Set(&result, result.Add(s.w("pvera_lambda_b").Mul(drawn.Linear(b, nil))))
+	f.Set(&result, result.To(before))
+	return result
+}
+
+func (s *Site) addVBLoRA() error {
+	r, n, l := s.count("r"), s.count("num_vectors"), s.count("vector_length")
+	if err := divides("vector_length", l, s.in, s.out); err != nil {
+		return err
+	}
+	s.weight("vblora_logits_A", r, s.in/l, n)
+	s.weight("vblora_logits_B", s.out/l, r, n)
+	return s.positive("r", "topk")
+}
+
+// shareVBLoRA makes the bank of vectors.
+func shareVBLoRA(sites []*Site) {
+	first := sites[0]
+	first.weight("vblora_vector_bank", first.count("num_vectors"), first.count("vector_length"))
+	for _, s := range sites {
+		s.borrow("vblora_vector_bank", first)
+	}
+}
+
+func (s *Site) vblora(f *frame, x *tensor) *tensor {
+	dtype := x.DType()
+	result := f.Let(f.Call(s.BaseLayer, x))
+	a, b := s.w("vblora_logits_A"), s.w("vblora_logits_B")
+	g := f.FuncFrame()
+	g.Discard(a.Select(0, 0).Select(0, 0).IsInf().Any(false))
+	left := g.Let(s.mixed(g, a).Reshape(a.Size(0), -1))
+	right := g.Let(s.mixed(g, b).Transpose(1, 2).Reshape(-1, b.Size(1)))
+	g.End(left, right)
+	f.Let(left)
+	f.Let(right)
+	f.Set(&x, x.To(s.w("vblora_vector_bank").DType()))
+	f.Set(&result, result.Add(f.Call(s.Dropout, x).Linear(left, nil).Linear(right, nil)))
+	f.Set(&result, result.To(dtype))
+	return result
+}
+
+// mixed is _get_low_rank_matrix: mixtures of the vectors with the highest scores.
+func (s *Site) mixed(f *frame, logits *tensor) *tensor {
+	g := f.FuncFrame(logits)
+	top, places := logits.TopK(s.count("topk"), -1)
+	g.Let(top)
+	g.Let(places)
+	weights := g.Let(top.Softmax(-1))
+	return g.Return(weights.Unsqueeze(-1).Mul(s.w("vblora_vector_bank").Index(places)).Sum(false, -2))
+}
+
+func (s *Site) addRandLoRA() error {
+	r := s.count("r")
+	if err := s.positive("r"); err != nil {
+		return err
+	}
+	least := min(s.in, s.out)
+	s.bases = (least + r - 1) / r
+	s.weight("randlora_lambda", r, s.bases)
+	s.weight("randlora_gamma", s.bases, least)
+	return nil
+}
+
+// shareRandLoRA makes the frozen bases, which are as large as the largest of the layers needs.
+func shareRandLoRA(sites []*Site) {
+	in, out := widest(sites)
+	r, first, least := sites[0].count("r"), sites[0].Own, min(in, out)
+	first.Buffer(trace.F32, r, 1, least).Buffer(trace.F32, max(in, out), (least+r-1)/r, r)
+	for _, s := range sites {
+		s.shared = first.Buffers()
+	}
+}
+
+// uniqueBase is UniqueBaseGrad: frozen bases scaled along two dimensions.
+var uniqueBase = &trace.Function{
+	Name: "UniqueBaseGradBackward",
+	Forward: func(g *frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {
+		out := g.Let(in[1].Unsqueeze(2).Mul(in[0]).Mul(in[2].Unsqueeze(0)))
+		ctx.SaveForBackward(in...)
+		return []*tensor{out}
+	},
+	Backward: func(g *frame, ctx *trace.FunctionContext, grads []*tensor) []*tensor {
+		a, lambda, gamma := ctx.Saved(0), ctx.Saved(1), ctx.Saved(2)
+		byLambda := g.Let(trace.Einsum("kbj,kvj,bj->kb", grads[0], a, gamma))
+		return []*tensor{nil, byLambda, g.Let(trace.Einsum("kbj,kvj,kb->bj", grads[0], a, lambda))}
+	},
+}
+
+func (s *Site) randlora(f *frame, x *tensor) *tensor {
+	dtype := x.DType()
+	result := f.Let(f.Call(s.BaseLayer, x))
+	g := f.FuncFrame()
+	least, most := min(s.in, s.out), max(s.in, s.out)
+	a := g.Let(s.shared[0].Slice(1, 0, s.bases).Slice(2, 0, least))
+	b := g.Let(s.shared[1].Slice(0, 0, most).Slice(1, 0, s.bases))
+	down := g.Let(b.Flatten(1, -1))
+	up := g.Let(g.Apply(uniqueBase, a, s.w("randlora_lambda"), s.w("randlora_gamma"))[0].Flatten(0, 1))
+	if least == s.in {
+		down, up = up, down
+	} else {
+		down, up = g.Let(down.T()), g.Let(up.T())
+	}
+	g.End(down, up)
+	f.Let(down)
+	f.Let(up)
+	f.Set(&x, x.To(up.DType()))
+	f.Set(&result, result.Add(f.Call(s.Dropout, x).Linear(down, nil).Linear(up, nil).MulScalar()))
+	f.Set(&result, result.To(dtype))
+	return result
+}
+
+func (s *Site) addTinyLoRA() error {
+	r, u := min(s.count("r"), s.in, s.out), s.count("u")
+	s.Own.Buffer(trace.F32, r, s.in).Buffer(trace.F32, s.out, r).Buffer(trace.F32, u, r, r)
+	s.weight("tinylora_v", u)
+	if tied := s.number("weight_tying"); tied < 0 || tied > 1 {
+		return fmt.Errorf("weight_tying=%s is no share from 0 to 1", s.text("weight_tying"))
+	}
+	return s.positive("r", "u")
+}
+
+// shareTinyLoRA has neighboring layers share a vector, as many as weight_tying says.
+func shareTinyLoRA(sites []*Site) {
+	n := len(sites)
+	groups := max(1, int(math.RoundToEven(float64(n)*(1-sites[0].number("weight_tying")))))
+	size := max(1, n/groups)
+	for i, s := range sites {
+		s.borrow("tinylora_v", sites[min(i/size, groups-1)*size])
+	}
+}
+
+func (s *Site) tinylora(f *frame, x *tensor) *tensor {
+	before, a, b := x.DType(), s.Own.Held(0), s.Own.Held(1)
+	result := f.Let(f.Call(s.BaseLayer, x))
+	r := f.Let(trace.Einsum("i,ijk->jk", s.w("tinylora_v"), s.Own.Held(2)))
+	dropped := f.Let(f.Call(s.Dropout, x))
+	f.Set(&dropped, dropped.To(a.DType()))
+	h := f.Let(dropped.Linear(a, nil))
+	f.Set(&h, h.Linear(r, nil))
+	delta := f.Let(h.Linear(b, nil))
+	f.Set(&result, result.Add(delta))
+	f.Set(&result, result.To(before))
+	return result
+}
+
+func (s *Site) addUniLoRA() error {
+	r := s.count("r")
+	s.Own.Buffer(trace.I64, r, s.in).Buffer(trace.I64, s.out, r)
+	s.Own.Buffer(trace.F32, r, s.in).Buffer(trace.F32, s.out, r) // the scales
+	return s.positive("r", "theta_d_length")
+}
+
+// shareUniLoRA makes the vector that all matrices are taken from.
+func shareUniLoRA(sites []*Site) {
+	sites[0].weight("unilora_theta_d", sites[0].count("theta_d_length"))
+	for _, s := range sites {
+		s.borrow("unilora_theta_d", sites[0])
+	}
+}
+
+func (s *Site) unilora(f *frame, x *tensor) *tensor {
+	before, theta := x.DType(), s.w("unilora_theta_d")
+	result := f.Let(f.Call(s.BaseLayer, x))
+	g := f.FuncFrame()
+	a := g.Let(theta.Index(s.Own.Held(0)).Mul(s.Own.Held(2)))
+	b := g.Let(theta.Index(s.Own.Held(1)).Mul(s.Own.Held(3)))
+	g.End(a, b)
+	f.Let(a)
+	f.Let(b)
+	f.Set(&x, x.To(theta.DType()))
+	dropped := f.Call(s.Dropout, x)
+	f.Set(&result, result.Add(dropped.Linear(a, nil).Linear(b, nil)))
+	f.Set(&result, result.To(before))
+	return result
+}
+
+// widest are the largest widths of all layers.
+func widest(sites []*Site) (in, out int64) {
+	for _, s := range sites {
+		in, out = max(in, s.in), max(out, s.out)
+	}
+	return in, out
+}

@@ -1,0 +1,144 @@
+package peft
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// Site is a frozen layer with what a method has put in its place.
+type Site struct {
+	nn.Module
+	BaseLayer nn.Projection
+	// Own has the method's parameters and buffers under the names that peft gives them.
+	Own     *nn.Parts `torch:""`
+	Dropout nn.Layer
+
+	method *method
+	options
+	path    string
+	in, out int64
+	// shared are buffers of all sites, in the order in which the method's share has made them;
+	// borrowed are parameters that another site has.
+	shared   []*nn.Buffer
+	borrowed map[string]*nn.Parameter
+	bases    int64 // of RandLoRA
+	// caller is the frame of PeftModel.forward, which holds what a method at the embeddings makes.
+	caller   *trace.Frame
+	disabled bool
+}
+
+// Adapt is peft.get_peft_model with a method at linear layers: it freezes the model and replaces the
+// linear layers whose paths are wanted, but not those given. The error is of a layer that
+// the method does not take with these options.
+func Adapt(
+	model any, c Config, wanted func(path string) bool, but ...nn.Layer,
+) (made []nn.Adapter, err error) {
+	nn.Freeze(model)
+	var sites []*Site
+	nn.WalkLinears(model, true, but, func(v reflect.Value, path string) {
+		base, linear := v.Interface().(*nn.Linear)
+		if err != nil || !wanted(path) {
+			return
+		}
+		if !linear {
+			err = fmt.Errorf("%s is no linear layer as PyTorch has it, beside which vprof has rules for LoRA alone",
+				path)
+			return
+		}
+		s, wrong := newSite(base, c, path)
+		if wrong != nil {
+			err = fmt.Errorf("%s: %w", path, wrong)
+		}
+		sites, made = append(sites, s), append(made, s)
+		v.Set(reflect.ValueOf(s))
+	})
+	if err == nil && len(sites) > 0 && c.method.share != nil {
+		c.method.share(sites)
+	}
+	return made, err
+}
+
+func newSite(base nn.Projection, c Config, path string) (*Site, error) {
+	s := &Site{
+		BaseLayer: base, Own: &nn.Parts{}, Dropout: nn.NewIdentity(), method: c.method, options: c.options, path: path,
+	}
+	s.in, s.out = base.Widths()
+	for key := range c.options {
+		if strings.HasSuffix(key, "dropout") && s.number(key) > 0 {
+			s.Dropout = nn.NewDropout(s.number(key))
+		}
+	}
+	return s, s.method.add(s)
+}
+
+// AddPenalty adds to the loss of a step the penalty that the method of the adapters has; most have none.
+func AddPenalty(f *trace.Frame, adapters []nn.Adapter, loss *trace.Tensor) {
+	var sites []*Site
+	for _, a := range adapters {
+		if s, ok := a.(*Site); ok && s.method.penalty != nil {
+			sites = append(sites, s)
+		}
+	}
+	if len(sites) > 0 {
+		sites[0].method.penalty(f, sites, loss)
+	}
+}
+
+// Trained implements [nn.Adapter].
+func (s *Site) Trained() []*nn.Parameter { return s.Own.Parameters() }
+
+// BaseType implements [nn.Adapter].
+func (s *Site) BaseType() trace.DType { return s.BaseLayer.AdapterType() }
+
+// Frozen implements [nn.Adapter].
+func (s *Site) Frozen() nn.Layer { return s.BaseLayer }
+
+// Disable implements [nn.Adapter].
+func (s *Site) Disable(off bool) { s.disabled = off }
+
+// Forward maps [..., in] to [..., out].
+func (s *Site) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
+	if s.disabled {
+		return f.Call(s.BaseLayer, x)
+	}
+	return s.method.forward(s, f, x)
+}
+
+// weight gives the site a parameter.
+func (s *Site) weight(name string, dims ...int64) { s.Own.Own(name, dims...) }
+
+// parameter is that of a name, the site's own or one that it borrows; nil if there is none.
+func (s *Site) parameter(name string) *nn.Parameter {
+	if p, ok := s.borrowed[name]; ok {
+		return p
+	}
+	return s.Own.Parameter(name)
+}
+
+// w is the value of the parameter of a name.
+func (s *Site) w(name string) *trace.Tensor { return s.parameter(name).T() }
+
+// has tells whether there is a parameter of a name.
+func (s *Site) has(name string) bool { return s.parameter(name) != nil }
+
+// borrow has the site use the parameter of another site, in place of its own if it has one.
+func (s *Site) borrow(name string, from *Site) {
+	if s == from {
+		return
+	}
+	if s.borrowed == nil {
+		s.borrowed = map[string]*nn.Parameter{}
+	}
+	s.borrowed[name] = from.parameter(name)
+	s.Own.Remove(name)
+}
+
+// plain is the frozen layer.
+func (s *Site) plain() *nn.Linear { return s.BaseLayer.(*nn.Linear) }
+
+// dtype is the type of the method's parameters.
+func (s *Site) dtype() trace.DType { return s.Own.Parameters()[0].DType }

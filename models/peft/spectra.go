@@ -1,0 +1,124 @@
+package peft
+
+import (
+	"fmt"
+
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// Methods that train coefficients of a transform.
+
+// addSpectrum adds n_frequency coefficients, each at a place of the weight.
+func (s *Site) addSpectrum() error {
+	n := s.count("n_frequency")
+	s.weight(s.method.name+"_spectrum", n)
+	if n > s.in*s.out {
+		return fmt.Errorf("peft raises there: n_frequency %d is more than the %d elements of the weight", n, s.in*s.out)
+	}
+	return s.positive("n_frequency")
+}
+
+func (s *Site) fourierFT(f *frame, x *tensor) *tensor {
+	return s.withWeight(f, x, func(g *frame) *tensor {
+		h, t, spectrum := g.FuncFrame(), g.Tape(), s.w("fourierft_spectrum")
+		places := h.Let(t.New("to_device", program.Temporaries, trace.I64, 2, spectrum.Numel()))
+		dense := h.Let(t.Zeros(trace.F32, s.out, s.in))
+		dense.SetItem(spectrum.To(trace.F32), places.Select(0, 0), places.Select(0, 1))
+		delta := h.Let(dense.FFT(nil, -2, -1).Real().MulScalar())
+		return h.Return(delta.To(spectrum.DType()))
+	})
+}
+
+// waveft transforms coefficients at some places of a matrix back from wavelets of the family db1.
+func (s *Site) waveft(f *frame, x *tensor) *tensor {
+	return s.withWeight(f, x, func(g *frame) *tensor {
+		h, t, spectrum := g.FuncFrame(), g.Tape(), s.w("waveft_spectrum")
+		n := spectrum.Numel()
+		indices := h.Let(t.New("to_device", program.Temporaries, trace.I64, 2, n))
+		rows, columns := s.out+s.out%2, s.in+s.in%2
+		dense := h.Let(t.Zeros(spectrum.DType(), rows, columns))
+		if !s.on("use_idwt") {
+			dense.SetItem(spectrum, indices.Select(0, 0), indices.Select(0, 1))
+			return h.Return(dense.MulScalar())
+		}
+		padded := h.Let(indices.Clone())
+		mask := h.Let(padded.Select(0, 0).GtScalar().And(padded.Select(0, 1).GtScalar()))
+		kept := h.Let(t.New("index", program.Temporaries, trace.I64, 2, n))
+		values := h.Let(h.Apply(masked, spectrum, mask)[0])
+		dense.SetItem(values, kept.Select(0, 0), kept.Select(0, 1))
+		a, b := rows/2, columns/2
+		parts := make([]*tensor, 4)
+		for i, r := range []int64{0, a} {
+			for j, c := range []int64{0, b} {
+				parts[2*i+j] = dense.Slice(0, r, r+a).Slice(1, c, c+b).Unsqueeze(0)
+			}
+		}
+		stacked := trace.Stack(1, parts...)
+		filter := h.Let(t.Zeros(spectrum.DType(), 4, 1, 2, 2))
+		whole := stacked.Conv(filter, nil, trace.ConvArgs{Stride: []int64{2, 2}, Transposed: true})
+		return h.Return(whole.Squeeze(1).Squeeze(0).MulScalar())
+	})
+}
+
+// masked is the index of a vector by a mask of which all is true.
+var masked = &trace.Function{
+	Name: "IndexBackward0",
+	Forward: func(g *frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {
+		ctx.SaveForBackward(in[1])
+		places := g.Let(g.Tape().New("nonzero", program.Temporaries, trace.I64, in[0].Numel()))
+		return []*tensor{in[0].IndexSelect(0, places)}
+	},
+	Backward: func(g *frame, ctx *trace.FunctionContext, grads []*tensor) []*tensor {
+		places := g.Let(g.Tape().New("nonzero", program.Temporaries, trace.I64, ctx.Saved(0).Numel()))
+		grad := g.Let(grads[0].ZerosLike())
+		grad.IndexCopyInPlace(0, places, grads[0])
+		return []*tensor{grad, nil}
+	},
+}
+
+func (s *Site) addC3A() error {
+	n := s.count("block_size")
+	if err := divides("block_size", n, s.in, s.out); err != nil {
+		return err
+	}
+	s.weight("c3a_kernel", s.out/n, s.in/n, n)
+	return nil
+}
+
+// circular is BlockCircularConvolution.
+var circular = &trace.Function{
+	Name: "BlockCircularConvolutionBackward",
+	Forward: func(g *frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {
+		x, w := in[0], in[1]
+		lead := x.Shape()[:x.NDim()-1]
+		g.Set(&x, x.Reshape(append(append([]int64{}, lead...), w.Size(1), w.Size(2))...))
+		ctx.SaveForBackward(x, w)
+		g.Set(&x, trace.Einsum("...nb,mnb->...mb", x.FFT(nil, -1), w.FFT(nil, -1)))
+		g.Set(&x, x.FFT(nil, -1).Real())
+		g.Set(&x, x.Reshape(append(append([]int64{}, lead...), -1)...))
+		return []*tensor{x}
+	},
+	Backward: func(g *frame, ctx *trace.FunctionContext, grads []*tensor) []*tensor {
+		x, w, grad := ctx.Saved(0), ctx.Saved(1), grads[0]
+		lead := grad.Shape()[:grad.NDim()-1]
+		flat := append(append([]int64{}, lead...), -1)
+		g.Set(&grad, grad.Reshape(append(append([]int64{}, lead...), w.Size(0), w.Size(2))...))
+		spectrum := g.Let(grad.FFT(nil, -1))
+		gx := g.Let(trace.Einsum("...mb,mnb->...nb", spectrum, w.FFT(nil, -1)).FFT(nil, -1).Real())
+		g.Set(&gx, gx.Reshape(flat...))
+		gw := g.Let(trace.Einsum("...mb,...nb->mnb", spectrum, x.FFT(nil, -1)).FFT(nil, -1).Real())
+		return []*tensor{gx, gw}
+	},
+}
+
+func (s *Site) c3a(f *frame, x *tensor) *tensor {
+	dtype := x.DType()
+	result := f.Let(f.Call(s.BaseLayer, x))
+	f.Set(&x, x.To(trace.F32))
+	kernel := f.Let(s.w("c3a_kernel").To(trace.F32))
+	f.Set(&x, f.Apply(circular, x, kernel)[0].DivScalar())
+	result.AddInPlace(x.To(result.DType()))
+	f.Set(&result, result.To(dtype))
+	return result
+}

@@ -1,0 +1,345 @@
+package peft
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// Methods that add a product of low rank to what the layer gives.
+
+// addLoRAVariant gives a site the parameters of a variant of LoRA.
+func (s *Site) addLoRAVariant() error {
+	r := s.count("r")
+	down, up := []int64{r, s.in}, []int64{s.out, r}
+	if s.method.name == "bdlora" {
+		n := s.count("nblocks")
+		if s.named("target_modules_bd_a") {
+			down[1] /= n
+		} else if s.named("target_modules_bd_b") {
+			up[1] /= n
+		}
+		if err := divides("nblocks", n, s.in, s.out, r); err != nil {
+			return err
+		}
+	}
+	frozen := map[string]string{"lorafa": "lora_A", "mica": "lora_B"}[s.method.name]
+	for _, p := range []struct {
+		name string
+		dims []int64
+	}{{"lora_A", down}, {"lora_B", up}} {
+		if p.name == frozen {
+			s.Own.Buffer(trace.F32, p.dims...)
+		} else {
+			s.weight(p.name, p.dims...)
+		}
+	}
+	if s.method.name == "kasa" {
+		s.weight("lora_diag", r)
+	}
+	return s.positive("r")
+}
+
+// named tells whether an option that is a list of names joined by "+" has one that the layer's
+// path ends in.
+func (s *Site) named(key string) bool {
+	for name := range strings.SplitSeq(s.text(key), "+") {
+		if s.path == name || strings.HasSuffix(s.path, "."+name) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *Site) loraVariant(f *frame, x *tensor) *tensor {
+	result := f.Let(f.Call(s.BaseLayer, x))
+	dtype := result.DType()
+	f.Set(&x, x.To(s.dtype()))
+	through := func(name string, y *tensor, in, out int64) *tensor {
+		if !s.has(name) {
+			return y.Linear(s.Own.Held(0), nil)
+		}
+		w := s.w(name)
+		if n := in / w.Size(1); n > 1 {
+			return s.blockDiagonal(f, y, w, n, out)
+		}
+		return y.Linear(w, nil)
+	}
+	r := s.count("r")
+	low := through("lora_A", f.Call(s.Dropout, x), s.in, r)
+	if s.has("lora_diag") {
+		f.Let(low)
+		low = low.Mul(s.w("lora_diag"))
+	}
+	more := through("lora_B", low, r, s.out).MulScalar()
+	if s.method.name == "bdlora" {
+		result.AddInPlace(more)
+	} else {
+		f.Set(&result, result.Add(more))
+	}
+	f.Set(&result, result.To(dtype))
+	return result
+}
+
+// blockDiagonal is BlockDiagonalLinear: n products beside each other.
+func (s *Site) blockDiagonal(f *frame, x, w *tensor, n, out int64) *tensor {
+	g, shape := f.CallFrame(x), append(append([]int64{}, x.Shape()[:x.NDim()-1]...), -1)
+	g.Set(&x, x.Reshape(-1, x.Size(-1)))
+	g.Set(&x, x.Reshape(-1, n, x.Size(-1)/n))
+	y := g.Let(trace.Einsum("bim,inm->bin", x, w.View(n, out/n, w.Size(1))))
+	return g.Return(y.Reshape(shape...))
+}
+
+func (s *Site) addAdaLoRA() error {
+	r := s.count("init_r")
+	s.weight("lora_A", r, s.in)
+	s.weight("lora_B", s.out, r)
+	s.weight("lora_E", r, 1)
+	s.weight("ranknum", 1)  // which has a gradient, too, and none is meant
+	if s.on("importance") { // what RankAllocator.update_ipt keeps of each matrix
+		for range 3 {
+			s.Own.Buffer(trace.F32, r, s.in).Buffer(trace.F32, s.out, r).Buffer(trace.F32, r, 1)
+		}
+	}
+	return s.positive("init_r")
+}
+
+func (s *Site) adalora(f *frame, x *tensor) *tensor {
+	a := s.w("lora_A")
+	result := f.Let(f.Call(s.BaseLayer, x))
+	ranks := f.Let(s.w("ranknum").AddScalar())
+	f.Set(&x, x.To(a.DType()))
+	low := f.Call(s.Dropout, x).Matmul(a.Mul(s.w("lora_E")).T()).Matmul(s.w("lora_B").T())
+	result.AddInPlace(low.MulScalar().Div(ranks))
+	return result
+}
+
+// orthogonal is what AdaLoraModel.forward adds to the loss: how far the singular vectors of all
+// layers are from being orthogonal.
+func orthogonal(f *frame, sites []*Site, loss *tensor) {
+	g := f.FuncFrame()
+	var sum, product, id *tensor
+	for _, s := range sites {
+		a, b := s.w("lora_A"), s.w("lora_B")
+		for _, covariance := range []func() *tensor{
+			func() *tensor { return a.Matmul(a.T()) }, func() *tensor { return b.T().Matmul(b) },
+		} {
+			next := covariance()
+			if product == nil {
+				product, id = g.Let(next), g.Let(next.FilledLike("eye", next.DType()))
+			} else {
+				g.Set(&product, next)
+				g.Set(&id, next.FilledLike("eye", next.DType()))
+			}
+			norm := product.Sub(id).Norm(2, false)
+			if sum == nil {
+				sum = g.Let(norm.AddScalar())
+			} else {
+				sum.AddInPlace(norm)
+			}
+		}
+	}
+	g.Set(&sum, sum.DivScalar())
+	loss.AddInPlace(sum.MulScalar())
+	g.End()
+}
+
+func (s *Site) addDeLoRA() error {
+	r := s.count("r")
+	s.weight("delora_A", r, s.in)
+	s.weight("delora_B", s.out, r)
+	s.weight("delora_lambda", 1)
+	s.Own.Buffer(trace.F32, s.in) // delora_w_norm
+	return s.positive("r")
+}
+
+func (s *Site) delora(f *frame, x *tensor) *tensor {
+	dtype, a, b := x.DType(), s.w("delora_A"), s.w("delora_B")
+	base := f.Let(f.Call(s.BaseLayer, x))
+	sum := f.Let(base.ZerosLike())
+	dropped := f.Let(f.Call(s.Dropout, x))
+	h := f.Let(dropped.Mul(s.Own.Held(0)).Linear(a, nil))
+	an := f.Let(a.Norm(2, false, 1).ClampMin())
+	bn := f.Let(b.Norm(2, false, 0).ClampMin())
+	scaling := f.Let(s.w("delora_lambda").DivScalar().Div(an.Mul(bn)))
+	f.Set(&h, h.Mul(scaling))
+	f.Set(&h, h.Linear(b, nil))
+	sum.AddInPlace(h)
+	result := f.Let(base.Add(sum.To(base.DType())))
+	f.Set(&result, result.To(dtype))
+	return result
+}
+
+func (s *Site) addGraLoRA() error {
+	r, k := s.count("r"), s.count("gralora_k")
+	if err := divides("gralora_k", k, s.in, s.out, r); err != nil {
+		return err
+	}
+	s.weight("gralora_A", k, s.in/k, r)
+	s.weight("gralora_B", k, r, s.out/k)
+	return s.positive("r")
+}
+
+func (s *Site) gralora(f *frame, x *tensor) *tensor {
+	before, r, k := x.DType(), s.count("r"), s.count("gralora_k")
+	result := f.Let(f.Call(s.BaseLayer, x))
+	n, l := x.Size(0), x.Size(1)
+	parts := f.Call(s.Dropout, x.To(s.dtype())).View(n, l, k, s.in/k)
+	mixed := trace.Einsum("blni,nir->blnr", parts, s.w("gralora_A")).View(n, l, k, k, r/k).
+		Permute(0, 1, 3, 2, 4).Reshape(n, l, k, r)
+	output := f.Let(trace.Einsum("bljr,jro->bljo", mixed, s.w("gralora_B")).Reshape(n, l, -1))
+	result.AddInPlace(output.To(result.DType()).MulScalar())
+	f.Set(&result, result.To(before))
+	return result
+}
+
+func (s *Site) addLily() error {
+	r, n := s.count("r"), s.count("num_B")
+	s.weight("lily_A", r, s.in)
+	s.weight("lily_B", n*r, s.out)
+	s.weight("lily_router", n, r)
+	return s.positive("r", "num_B", "stride_A")
+}
+
+// shareLily has layers of one name and shape use the second matrix of the first of them, and the
+// first matrix of one in so many.
+func shareLily(sites []*Site) {
+	type group struct {
+		name    string
+		in, out int64
+	}
+	groups := map[group][]*Site{}
+	for _, s := range sites {
+		g := group{s.path[strings.LastIndexByte(s.path, '.')+1:], s.in, s.out}
+		groups[g] = append(groups[g], s)
+		i := int64(len(groups[g]) - 1)
+		s.borrow("lily_B", groups[g][0])
+		s.borrow("lily_A", groups[g][i-i%s.count("stride_A")])
+	}
+}
+
+func (s *Site) lily(f *frame, x *tensor) *tensor {
+	result := f.Let(f.Call(s.BaseLayer, x))
+	dtype, n, all := result.DType(), s.count("num_B"), s.w("lily_B")
+	b := f.Let(all.Reshape(n, -1, all.Size(1)))
+	f.Set(&x, x.To(all.DType()))
+	hidden := f.Let(x.Linear(s.w("lily_A"), nil))
+	logits := f.Let(hidden.Linear(s.w("lily_router"), nil))
+	shares := f.Let(logits.Softmax(-1))
+	experts := f.Let(shares.Reshape(-1, n).Mean(false, 0))
+	combined := f.Let(trace.Einsum("e,eio->io", experts, b))
+	delta := f.Let(hidden.Matmul(combined))
+	f.Set(&result, result.Add(delta.MulScalar().To(dtype)))
+	return result
+}
+
+func (s *Site) addOSF() error {
+	least := min(s.in, s.out)
+	high, err := s.ranked("effective_rank")
+	if err != nil {
+		return err
+	}
+	if high == 0 {
+		high = least / 2
+	}
+	high = min(high, least)
+	low := least - high
+	if low == 0 {
+		return fmt.Errorf("effective_rank=%d leaves nothing to train of a layer of %d x %d", high, s.in, s.out)
+	}
+	s.weight("U_low", s.out, low)
+	s.weight("S_low", low)
+	s.weight("V_low", low, s.in)
+	s.Own.Buffer(trace.F32, s.out, low).Buffer(trace.F32, low).Buffer(trace.F32, low, s.in)
+	if s.out > s.in {
+		s.Own.Buffer(trace.F32, s.out, high)
+	}
+	if s.in > s.out {
+		s.Own.Buffer(trace.F32, high, s.in)
+	}
+	return nil
+}
+
+// osf adds what the small singular vectors have become, less what they were.
+func (s *Site) osf(f *frame, x *tensor) *tensor {
+	dtype := x.DType()
+	result := f.Let(f.Call(s.BaseLayer, x))
+	now := s.w("U_low").Mul(s.w("S_low").Unsqueeze(0))
+	then := s.Own.Held(0).Mul(s.Own.Held(1).Unsqueeze(0)).Neg()
+	a := f.Let(trace.Cat(1, now, then))
+	b := f.Let(trace.Cat(0, s.w("V_low"), s.Own.Held(2)))
+	f.Set(&x, x.To(a.DType()))
+	h := f.Let(x.Linear(b, nil))
+	delta := f.Let(h.Linear(a, nil))
+	f.Set(&result, result.Add(delta.To(dtype)))
+	return result
+}
+
+// ranked is the rank that rank_pattern ("q_proj:2944+k_proj:896") has for the layer, or else that
+// of an option, zero if that is none.
+func (s *Site) ranked(key string) (int64, error) {
+	if pattern := s.text("rank_pattern"); pattern != none {
+		for entry := range strings.SplitSeq(pattern, "+") {
+			name, rank, _ := strings.Cut(entry, ":")
+			n, err := strconv.ParseInt(rank, 10, 64)
+			if err != nil || n < 1 {
+				return 0, fmt.Errorf("rank_pattern: %q is not a layer's name and a rank, as in q_proj:2944", entry)
+			}
+			if strings.Contains(s.path, name) {
+				return n, nil
+			}
+		}
+	}
+	if s.text(key) == none {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(s.text(key), 10, 64)
+	if err != nil || n < 1 {
+		return 0, fmt.Errorf("%s=%s must be a whole number above zero", key, s.text(key))
+	}
+	return n, nil
+}
+
+func (s *Site) addDEFT() error {
+	r := min(s.count("r"), s.out)
+	s.weight("deft_P", s.out, r)
+	if !s.on("para") {
+		s.weight("deft_R", r, s.in)
+	}
+	return s.positive("r")
+}
+
+// deft takes away what of the layer's result lies in a subspace, and adds something else there.
+func (s *Site) deft(f *frame, x *tensor) *tensor {
+	before, bias := x.DType(), s.plain().Bias.T()
+	base := f.Let(f.Call(s.BaseLayer, x))
+	result := f.Let(base.To(trace.F32))
+	product := result
+	if bias != nil {
+		product = result.Sub(bias.To(trace.F32))
+	}
+	f.Let(product)
+	f.Set(&x, x.To(trace.F32))
+	into := f.Let(s.w("deft_P").To(trace.F32))
+	var along *tensor
+	if s.text("decomposition_method") == "relu" {
+		along = f.Let(into.ReLU())
+	} else {
+		q, r := into.LinalgQR(false)
+		f.Discard(r)
+		f.Set(&into, q)
+		along = f.Let(q)
+	}
+	correction := f.Let(product.Matmul(along).Matmul(into.Transpose(0, 1)))
+	f.Set(&result, result.Sub(correction))
+	if !s.on("para") {
+		r := f.Let(s.w("deft_R").To(trace.F32))
+		f.Set(&r, r.MulScalar())
+		dropped := f.Let(f.Call(s.Dropout, x))
+		f.Set(&result, result.Add(dropped.Linear(r, nil).Matmul(into.Transpose(0, 1))))
+	}
+	f.Set(&result, result.To(before))
+	return result
+}
