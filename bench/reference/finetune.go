@@ -21,6 +21,7 @@ type wireFineTune struct {
 	Adapter       string          `json:"adapter"`
 	Rank          int64           `json:"rank"`
 	Targets       string          `json:"targets"`
+	Dropout       *float64        `json:"dropout"`
 	Optimizer     string          `json:"optimizer"`
 	Checkpointing json.RawMessage `json:"checkpointing"`
 	Liger         bool            `json:"liger"`
@@ -156,6 +157,9 @@ func (w *wireFineTune) adapter(c *models.Case) error {
 	}
 	c.Quantize = quantize
 	c.LoRA = &models.LoRA{Rank: w.Rank, Alpha: 2 * w.Rank, Dropout: adapterDropout}
+	if w.Dropout != nil {
+		c.LoRA.Dropout = *w.Dropout
+	}
 	if w.Targets != "all-linear" && w.Targets != "" {
 		c.LoRA.Targets = strings.Split(w.Targets, ",")
 	}

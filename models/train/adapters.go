@@ -73,7 +73,8 @@ func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
 	if c.Checkpointing {
 		a.RequireInputGrads()
 	}
-	if c.Strategy.DeepSpeed() || c.LoRA.InWeightsType { // DeepSpeed brings all of the model to one type
+	// DeepSpeed brings a model to one type but one that zero.Init has made, as it is under stage 3.
+	if c.Strategy.DeepSpeed() && c.Strategy.Name != models.ZeRO3 || c.LoRA.InWeightsType {
 		nn.AdapterType(made, weightType(c.Weights))
 	}
 	if _, exported := task.(Graph); exported { // which has its adapters before it comes to the device

@@ -3,6 +3,7 @@ package train
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/trace"
@@ -116,10 +117,17 @@ func frozen3(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout) (
 	return wrapping(z), nil
 }
 
-// owners are the modules with parameters of their own, and those parameters.
+// owners are the modules with parameters of their own, and those parameters, and the modules around
+// adapters, whose code reads an adapter's weight (peft's _cast_input_dtype).
 func owners(l Layout) []distributed.Group {
 	var groups []distributed.Group
 	at := map[string]int{}
+	for _, m := range l.Modules {
+		if around, found := strings.CutSuffix(m, ".lora_A.default"); found {
+			groups = append(groups, distributed.Group{Module: around})
+			at[around] = len(groups) - 1
+		}
+	}
 	for _, p := range l.Params {
 		m := owner(p.Name)
 		i, known := at[m]

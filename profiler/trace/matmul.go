@@ -181,8 +181,15 @@ func (x *Tensor) Linear(weight, bias *Tensor) *Tensor {
 	if of, split := x.tape.splits[weight]; split {
 		return x.parallelLinear(weight, bias, of)
 	}
+	if by := x.tape.linear; by != nil {
+		f := x.tape.funcFrame()
+		return f.Return(by(f, x, weight, bias))
+	}
 	return x.linearOf(weight, bias, false)
 }
+
+// LinearBy has f take the place of torch.nn.functional.linear, whose bias may be nil.
+func (t *Tape) LinearBy(f func(f *Frame, x, weight, bias *Tensor) *Tensor) { t.linear = f }
 
 // linearOf is Linear of what a rank has of the weight. Where the result is a part of a
 // sum over ranks, so must the bias be: it is divided.

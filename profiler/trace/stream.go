@@ -109,6 +109,9 @@ func (t *Tape) OnAbsent(f func(x *Tensor)) {
 	}
 }
 
+// Touch has the code that runs look at x, as an op that reads it does.
+func (x *Tensor) Touch() { x.tape.fetch([]*Tensor{x}) }
+
 // fetch has what an op reads there.
 func (t *Tape) fetch(reads []*Tensor) {
 	for _, x := range reads {

@@ -68,6 +68,8 @@ type Tape struct {
 	// absent has what an op reads and is not there allocated; unplaced weights get no memory.
 	absent   func(x *Tensor)
 	unplaced bool
+	// linear takes the place of linear layers, if it is not nil.
+	linear func(f *Frame, x, weight, bias *Tensor) *Tensor
 	// splits are the weights that ranks share; nil if there are none.
 	splits  map[*Tensor]Sharing
 	borders borders

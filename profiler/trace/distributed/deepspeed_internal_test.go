@@ -107,13 +107,13 @@ func TestNothingTrainedIsRefused(t *testing.T) {
 	require.ErrorIs(t, err, errNothingTrained)
 }
 
-// Weights in fp32 are their own master weights under stage 3.
-func TestWeightsInFullPrecisionHaveNoCopyUnderStage3(t *testing.T) {
+// Weights in fp32 have master weights beside them under stage 3, too, as others have.
+func TestWeightsInFullPrecisionAreCopiedUnderStage3(t *testing.T) {
 	tape := newTape()
 	_, err := FullyPartitioned(tape, World{Size: 4}, DeepSpeed{Bucket: 16}, Fetching{Part: 1 << 40},
 		[]Group{{Params: params(tape, []int64{64, 32})}})
 	require.NoError(t, err)
-	require.EqualValues(t, 64*32*4/4, held(tape.Finish())[program.Weights])
+	require.EqualValues(t, 2*64*32*4/4, held(tape.Finish())[program.Weights])
 }
 
 // Without contiguous_gradients there is no bucket, and without overlap_comm no other stream.
@@ -189,4 +189,39 @@ func TestSlicesOfABucketAreThoseOfRanks(t *testing.T) {
 	z.members = []int{2, 0}
 	require.Equal(t, []int64{1000, 1000}, z.slices())
 	tape.Finish()
+}
+
+// What trains in fp32 beside weights in bf16 is gathered apart, and its gradients are in bf16.
+func TestAdaptersInFullPrecisionShareGradientsInTheTypeOfTheWeights(t *testing.T) {
+	tape := newTape()
+	frozen := tape.Hold(tape.New("to", program.Weights, trace.BF16, 4096))
+	adapter := params(tape, []int64{64, 16})
+	fetch := Fetching{Part: 1 << 40, Reuse: 1 << 40, Live: 1 << 40, Prefetch: 1 << 40}
+	z, err := FullyPartitioned(tape, World{Size: 4}, DeepSpeed{Bucket: 1 << 10}, fetch,
+		[]Group{{Module: "a", Params: append([]Param{{Name: "a.weight", Tensor: &frozen}}, adapter...)}})
+	require.NoError(t, err)
+	z.enter(z.modules[0])
+	gathered := map[int64]int{}
+	for _, b := range tape.Finish().Buffers {
+		if b.Stream == gatheringStream {
+			gathered[b.Bytes]++
+		}
+	}
+	require.Equal(t, map[int64]int{2 * 4096: 2, 4 * 1024: 2}, gathered, "a buffer and a copy of each type")
+	require.Equal(t, trace.BF16, z.grads.DType())
+	require.Equal(t, trace.BF16, z.bucket.DType())
+}
+
+// The only rank of stage 3 uses its parts themselves.
+func TestOneRankGathersNothing(t *testing.T) {
+	tape := newTape()
+	ps := halves(tape, 4096, 8192)
+	z, err := FullyPartitioned(tape, World{Size: 1}, DeepSpeed{Bucket: 16}, Fetching{Part: 1 << 40},
+		[]Group{{Module: "a", Params: ps}})
+	require.NoError(t, err)
+	z.enter(z.modules[0])
+	z.leave(z.modules[0])
+	for _, b := range tape.Finish().Buffers {
+		require.Zero(t, b.Stream)
+	}
 }

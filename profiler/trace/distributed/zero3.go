@@ -32,6 +32,9 @@ type ZeRO3 struct {
 	options DeepSpeed
 	fetch   Fetching
 
+	// dtype is the type that the engine trains in. Parameters that peft adds beside those of zero.Init
+	// keep theirs, fp32 (_cast_module_mixed_precision); their gradients are exchanged in this one.
+	dtype   trace.DType
 	modules []*ZeROModule
 	trained []*zeroParam
 	groups  [][]*zeroParam // that the optimizer steps one after the other
@@ -49,12 +52,15 @@ type ZeRO3 struct {
 	used, ahead int
 	within      int   // the parameters of the module where fetching is
 	live        int64 // elements that are whole
+	// running are the modules whose forward runs, active those whose backward has begun and not ended.
+	running, active []*ZeROModule
 }
 
 // zeroParam is a parameter of which the rank has a part.
 type zeroParam struct {
 	numel, part   int64
 	trains, stays bool
+	alone         bool // the only rank uses its part itself: nothing is gathered (NoGatherHandle)
 	flat, whole   *trace.Tensor
 	at            int64 // in the buffer of gradients
 	// users are the modules that run with it (ds_active_sub_modules): a set, so that one whose forward a
@@ -73,6 +79,9 @@ type ZeROModule struct {
 	params  []*zeroParam
 	restore []func()
 	running int // in backward
+	// recomputed are the frozen parameters of modules that ran again, in a checkpoint, while this was the
+	// last whose backward had begun (ds_recompute_parameters): it has them until that ends.
+	recomputed []*zeroParam
 }
 
 // FullyPartitioned puts a model under stage 3. Its weights must not be on the device yet:
@@ -92,6 +101,9 @@ func FullyPartitioned(t *trace.Tape, w World, o DeepSpeed, fetch Fetching, group
 		}
 		z.modules = append(z.modules, m)
 	}
+	if len(olds) > 0 {
+		z.dtype = olds[0].DType()
+	}
 	for _, x := range olds {
 		t.Release(x)
 	}
@@ -102,6 +114,7 @@ func FullyPartitioned(t *trace.Tape, w World, o DeepSpeed, fetch Fetching, group
 		z.allocate()
 	}
 	t.OnAbsent(z.external)
+	t.LinearBy(linear)
 	return z, nil
 }
 
@@ -121,19 +134,25 @@ func (z *ZeRO3) gathering() program.Stream {
 	return gatheringStream
 }
 
-// external gathers a parameter that the code of another module reads, which has it until
-// backward ends (register_external_parameter).
+// external gathers a parameter that the code of another module reads, which has it like its own from
+// then on (register_external_parameter).
 func (z *ZeRO3) external(x *trace.Tensor) {
 	for _, m := range z.modules {
 		for _, q := range m.params {
-			if q.whole.SharesStorage(x) {
-				q.users[nil] = true // no module's hook lets go of it
-				if q.flight == nil {
-					z.launch([]*zeroParam{q})
-				}
-				z.land(q)
-				return
+			if !q.whole.SharesStorage(x) {
+				continue
 			}
+			z.land(q)
+			if !q.isWhole {
+				q.allocate()
+				z.tape.Collective(program.AllGather, z.world.Size, q.flat, q.flat)
+				q.isWhole = true
+			}
+			if len(z.running) > 0 && !z.known {
+				reader := z.running[len(z.running)-1]
+				reader.params = append(reader.params, q)
+			}
+			return
 		}
 	}
 }
@@ -147,11 +166,11 @@ func (z *ZeRO3) partition(p Param) *zeroParam {
 	}
 	q.stays = q.numel <= z.fetch.Persist
 	old.FreeStorage()
-	if !q.trains && !z.fetch.OffloadWeights {
-		t.Hold(empty(t, program.Weights, old.DType(), q.part))
-	}
 	q.flat = t.Hold(t.Unallocated(old.DType(), q.part*z.world.Size))
 	q.whole = t.Hold(q.flat.PartLike(0, old))
+	if !q.trains && !z.fetch.OffloadWeights {
+		z.own(q, t.Hold(empty(t, program.Weights, old.DType(), q.part)), 0)
+	}
 	q.whole.SplitLike(old)
 	if q.trains {
 		q.whole.Leaf()
@@ -159,6 +178,17 @@ func (z *ZeRO3) partition(p Param) *zeroParam {
 	}
 	*p.Tensor = q.whole
 	return q
+}
+
+// own is where the rank has its part of a parameter: all of it if it trains alone.
+func (z *ZeRO3) own(q *zeroParam, part *trace.Tensor, at int64) {
+	if z.world.Size > 1 {
+		return
+	}
+	f := z.tape.Frame()
+	q.whole.SetData(f.Let(part.PartLike(at, q.whole)))
+	f.End()
+	q.isWhole, q.alone = true, true
 }
 
 // allocate makes what the rank holds of weights, gradients and master weights.
@@ -175,6 +205,9 @@ func (z *ZeRO3) allocate() {
 		flat = t.Hold(t.New("to_device", program.Weights, d, total))
 	}
 	for i, q := range z.trained {
+		if flat != nil {
+			z.own(q, flat, q.at)
+		}
 		if inGroup == 0 {
 			z.groups = append(z.groups, nil)
 		}
@@ -186,13 +219,13 @@ func (z *ZeRO3) allocate() {
 		q.whole.OnAccumulated(func() { z.accumulated(z.trained[i]) })
 	}
 	if !z.options.OffloadOptimizer {
-		z.hold(d, flat)
+		z.hold(d)
 	}
 	if !z.fetch.Scattered {
-		z.bucket = t.Hold(empty(t, program.Gradients, d, z.options.bucket()))
+		z.bucket = t.Hold(empty(t, program.Gradients, z.dtype, z.options.bucket()))
 	}
 	if !z.options.OffloadOptimizer {
-		z.grads = t.Hold(t.New("zeros", program.Gradients, d, total))
+		z.grads = t.Hold(t.New("zeros", program.Gradients, z.dtype, total))
 	}
 	// gathered once, so that a hook finds its gradient (create_reduce_and_remove_grad_hooks)
 	for _, q := range z.trained {
@@ -204,8 +237,9 @@ func (z *ZeRO3) allocate() {
 
 // hold makes the master weights of each group, by a copy in fp32 that ends with the next one,
 // and for a moment their gradients (_create_fp32_partitions, initialize_optimizer_states).
-// Weights in fp32, which lie in flat, are their own.
-func (z *ZeRO3) hold(d trace.DType, flat *trace.Tensor) {
+// Weights in fp32 are copied too: DeepSpeed means to leave them where they are, and compares a
+// torch.device with a string, which are never equal.
+func (z *ZeRO3) hold(d trace.DType) {
 	t, largest := z.tape, int64(0)
 	t.NoGrad(func() {
 		f := t.Frame()
@@ -213,11 +247,9 @@ func (z *ZeRO3) hold(d trace.DType, flat *trace.Tensor) {
 		for _, g := range z.groups {
 			n := sizeOf(g)
 			largest = max(largest, n)
-			if d == trace.F32 && flat != nil {
-				z.masters.parts = append(z.masters.parts, t.Hold(flat.Part(g[0].at, n)).Leaf())
-				continue
+			if d != trace.F32 {
+				f.Set(&converted, t.New("to_dtype", program.Temporaries, trace.F32, n))
 			}
-			f.Set(&converted, t.New("to_dtype", program.Temporaries, trace.F32, n))
 			z.masters.parts = append(z.masters.parts, t.Hold(t.New("clone", program.Weights, trace.F32, n)).Leaf())
 		}
 		f.End()
@@ -251,8 +283,13 @@ func (m *ZeROModule) Inputs() (d trace.DType, cast bool) { return d, false }
 func (m *ZeROModule) Enter(args []*trace.Tensor) {
 	t := m.zero.tape
 	restore := func() {}
+	z := m.zero
+	z.running = append(z.running, m)
 	if !t.Unwinding() {
-		t.Aside(func() { m.zero.enter(m) })
+		t.Aside(func() {
+			z.enter(m)
+			z.attribute(m)
+		})
 		restore = t.BeforeInputs("PostBackwardFunctionModuleBackward", m.backwardDone, args)
 	}
 	m.restore = append(m.restore, restore)
@@ -264,6 +301,7 @@ func (m *ZeROModule) Leave(results []*trace.Tensor) {
 	m.restore[last]()
 	m.restore = m.restore[:last]
 	z := m.zero
+	z.running = z.running[:len(z.running)-1]
 	if z.tape.Unwinding() {
 		return // an exception passes by the hooks
 	}
@@ -286,21 +324,52 @@ func (m *ZeROModule) backwardBegins() {
 		z.tape.AfterBackward(z.finish)
 	}
 	m.running++
+	if !slices.Contains(z.active, m) {
+		z.active = append(z.active, m)
+	}
 	z.enter(m)
+}
+
+// attribute has the last module whose backward has begun use what module m, which runs again in a
+// checkpoint, has of frozen parameters (update_recompute_parameters).
+func (z *ZeRO3) attribute(m *ZeROModule) {
+	if !z.queued || len(z.active) == 0 {
+		return
+	}
+	owner := z.active[len(z.active)-1]
+	for _, q := range m.params {
+		if !q.trains {
+			q.users[owner] = true
+			owner.recomputed = append(owner.recomputed, q)
+		}
+	}
 }
 
 // backwardDone runs when those of its inputs are there.
 func (m *ZeROModule) backwardDone() {
-	if m.running > 0 {
-		m.running--
-		m.zero.leave(m)
+	if m.running == 0 {
+		return
 	}
+	m.running--
+	z := m.zero
+	z.active = slices.DeleteFunc(z.active, func(a *ZeROModule) bool { return a == m })
+	z.leave(m)
+	for _, q := range m.recomputed {
+		delete(q.users, m)
+		if !q.stays {
+			z.free(q)
+		}
+	}
+	m.recomputed = nil
 }
 
 // enter has a module's parameters whole, and those of the modules that follow on their
 // way (fetch_sub_module).
 func (z *ZeRO3) enter(m *ZeROModule) {
 	var need []*zeroParam
+	if z.used == 0 { // what small parameters take that stay is not counted (reset_step)
+		z.live = 0
+	}
 	if z.known && z.used == 0 && m.module != "" { // the model's own forward begins before
 		z.prefetch()
 	}
@@ -346,12 +415,12 @@ func (z *ZeRO3) prefetch() {
 	z.launch(next)
 }
 
-// A flight is parameters that are gathered together: one in its own buffer, several in one,
-// from which all are copied when the first of them is needed, and which stays until all were
-// (AllGatherCoalescedHandle).
+// A flight is parameters that are gathered together: one in its own buffer; several in one for
+// those of a type, from which all are copied when the first of them is needed, and which stay until
+// all were (AllGatherCoalescedHandle).
 type flight struct {
-	params []*zeroParam
-	flat   *trace.Tensor
+	types  [][]*zeroParam
+	flats  []*trace.Tensor
 	landed bool
 	left   int // parameters that were not needed yet
 }
@@ -362,15 +431,15 @@ func (z *ZeRO3) launch(params []*zeroParam) {
 		return
 	}
 	t := z.tape
-	f := &flight{params: params, left: len(params)}
+	f := &flight{left: len(params)}
 	t.NoGrad(func() {
 		t.WaitStream(z.gathering(), 0)
 		t.On(z.gathering(), func() {
-			if len(params) > 1 {
-				f.flat = t.Hold(empty(t, program.Temporaries, params[0].whole.DType(), sizeOf(params)*z.world.Size))
-				t.Collective(program.AllGather, z.world.Size, f.flat, f.flat)
-			} else {
-				q := params[0]
+			if len(params) > 1 && z.world.Size > 1 {
+				f.coalesce(z, params)
+				return
+			}
+			for _, q := range params { // several of one rank are copied from the host, each on its own
 				q.allocate()
 				t.Collective(program.AllGather, z.world.Size, q.flat, q.flat)
 			}
@@ -379,6 +448,24 @@ func (z *ZeRO3) launch(params []*zeroParam) {
 	for _, q := range params {
 		q.isWhole, q.flight = true, f
 		z.live += q.numel
+	}
+}
+
+// coalesce makes the buffers of a flight, those of bf16 first (sort_dtypes).
+func (f *flight) coalesce(z *ZeRO3, params []*zeroParam) {
+	for _, d := range []trace.DType{trace.BF16, trace.F16, trace.F32} {
+		var same []*zeroParam
+		for _, q := range params {
+			if q.flat.DType() == d {
+				same = append(same, q)
+			}
+		}
+		if len(same) == 0 {
+			continue
+		}
+		flat := z.tape.Hold(empty(z.tape, program.Temporaries, d, sizeOf(same)*z.world.Size))
+		z.tape.Collective(program.AllGather, z.world.Size, flat, flat)
+		f.types, f.flats = append(f.types, same), append(f.flats, flat)
 	}
 }
 
@@ -391,18 +478,23 @@ func (z *ZeRO3) land(q *zeroParam) {
 	q.flight = nil
 	t.NoGrad(func() {
 		t.On(z.gathering(), func() {
-			if f.flat != nil && !f.landed {
-				for _, p := range f.params {
+			if f.landed {
+				return
+			}
+			for i, same := range f.types {
+				for _, p := range same {
 					p.allocate()
-					trace.ForeachUpdate("_foreach_copy_", 0, []*trace.Tensor{p.flat}, []*trace.Tensor{f.flat})
+					trace.ForeachUpdate("_foreach_copy_", 0, []*trace.Tensor{p.flat}, f.flats[i:i+1])
 				}
 			}
 			f.landed = true
 		})
 		t.WaitStream(0, z.gathering())
 	})
-	if f.left--; f.left == 0 && f.flat != nil {
-		t.Release(f.flat)
+	if f.left--; f.left == 0 {
+		for _, flat := range f.flats {
+			t.Release(flat)
+		}
 	}
 }
 
@@ -419,13 +511,17 @@ func (q *zeroParam) allocate() {
 func (z *ZeRO3) leave(m *ZeROModule) {
 	for _, q := range m.params {
 		delete(q.users, m)
-		if q.isWhole && len(q.users) == 0 && !q.stays && !z.soon(q) {
+		if !(q.stays && z.known) && !z.soon(q) {
 			z.free(q)
 		}
 	}
 }
 
+// free lets go of a parameter that no module uses.
 func (z *ZeRO3) free(q *zeroParam) {
+	if !q.isWhole || q.alone || len(q.users) > 0 {
+		return
+	}
 	z.land(q)
 	q.flat.FreeStorage()
 	q.isWhole = false

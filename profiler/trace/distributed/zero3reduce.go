@@ -64,14 +64,14 @@ func (z *ZeRO3) deliver(q *zeroParam, flat *trace.Tensor) {
 // finish ends a backward.
 func (z *ZeRO3) finish() {
 	t := z.tape
-	z.queued = false
+	z.queued, z.active = false, nil
 	t.NoGrad(z.reduce)
 	t.WaitStream(0, z.reduction())
 	for _, m := range z.modules {
-		m.running = 0
+		m.running, m.recomputed = 0, nil
 		for _, q := range m.params {
 			clear(q.users)
-			if q.isWhole && !q.stays {
+			if !(q.stays && z.known) {
 				z.free(q)
 			}
 		}
@@ -84,6 +84,14 @@ func (z *ZeRO3) finish() {
 // norm of the gradients is computed.
 func (z *ZeRO3) Step(clip bool, step func()) {
 	t := z.tape
+	z.persistent(z.free)
+	defer z.persistent(func(q *zeroParam) {
+		if !q.isWhole {
+			q.allocate()
+			t.Collective(program.AllGather, z.world.Size, q.flat, q.flat)
+			q.isWhole = true
+		}
+	})
 	for i, g := range z.groups {
 		if z.grads == nil {
 			return
@@ -100,5 +108,17 @@ func (z *ZeRO3) Step(clip bool, step func()) {
 		f.End()
 		step()
 		z.masters.parts[i].ZeroGrad()
+	}
+}
+
+// persistent goes through the small parameters that stay between modules: all are let go of before the
+// optimizer steps, and gathered anew behind it (_partition_all_parameters, _post_step).
+func (z *ZeRO3) persistent(f func(q *zeroParam)) {
+	for _, m := range z.modules {
+		for _, q := range m.params {
+			if q.stays {
+				f(q)
+			}
+		}
 	}
 }
