@@ -209,6 +209,13 @@ var fields = []Field{
 		form: typed(ParseTiles, func(c *Case) *Tiles { return &c.TiledMLP }), say: after("tiled mlp "),
 	},
 	{
+		Name: "evaluate", JSON: "evaluate", Group: GroupHow,
+		Usage: "what runs between training steps without gradients, by `options` like batch=8,scores=4: the samples of " +
+			"a batch, and of how many batches the scores stay on the GPU at a time for metrics, as transformers' " +
+			"Trainer keeps them (eval_accumulation_steps, or else all; default: the loss alone, in the batch of training)",
+		form: typed(ParseEvaluation, func(c *Case) *Evaluation { return &c.Evaluate }), say: after("evaluation "),
+	},
+	{
 		Name: "dataset-on-gpu", JSON: "dataset_bytes", Label: "data set", Group: GroupWhat,
 		Usage: "also count training data that lies on the GPU for the whole run, as `size` like 3.2GiB " +
 			"(default: it comes from the host)",

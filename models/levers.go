@@ -60,6 +60,8 @@ type Levers struct {
 	Compile bool `json:"torch_compile,omitempty"`
 	// TiledMLP has feed-forward layers see a part of the tokens at a time.
 	TiledMLP Tiles `json:"tiled_mlp,omitzero" jsonschema:"type=string"`
+	// Evaluate is the evaluation between training steps; absent for that of the model's own system.
+	Evaluate Evaluation `json:"evaluate,omitzero" jsonschema:"type=string"`
 }
 
 // ownLoop is why a model refuses levers of the training loop.
@@ -231,6 +233,9 @@ func (l Levers) checkLevers(m *Model, c *Case) (field, reason string) {
 		return field, reason
 	}
 	if field, reason := l.checkLoop(m, c); reason != "" {
+		return field, reason
+	}
+	if field, reason := l.checkEvaluation(m, c); reason != "" {
 		return field, reason
 	}
 	switch {

@@ -133,7 +133,7 @@ func (e *Estimate) check() error {
 		}
 	}
 	return cmp.Or(
-		e.Allocated.check("its estimate: allocated"), e.Reserved.check("its estimate: reserved"),
+		e.Evaluation.check(), e.Allocated.check("its estimate: allocated"), e.Reserved.check("its estimate: reserved"),
 		e.Device.check("its estimate: device"),
 		sum("its estimate: components", e.Components, "device", e.Device.Bytes),
 	)

@@ -62,7 +62,10 @@ func (r *Report) communicationNote() string {
 
 // sideNotes say what streaming and expandable segments would save, and where the guide's figures stand.
 func (r *Report) sideNotes() []string {
-	all := []string{r.StreamingNote(), r.setUpNote(), r.slackNote(), r.loopNote(), r.workspaceNote(), r.claimNote()}
+	all := []string{
+		r.StreamingNote(), r.setUpNote(), r.slackNote(), r.loopNote(), r.evaluationNote(),
+		r.workspaceNote(), r.claimNote(),
+	}
 	return slices.DeleteFunc(all, func(note string) bool { return note == "" })
 }
 

@@ -271,6 +271,8 @@ type Estimate struct {
 	// Open is what another training loop needs, where no flag chose one and another needs more: the
 	// verdict is by it.
 	Open *OpenLoop `json:"open_loop,omitempty"`
+	// Evaluation is what the evaluation needs that the case asks for, which the verdict counts; absent for none.
+	Evaluation *Evaluation `json:"evaluation,omitempty"`
 }
 
 // OpenLoop says that an estimate assumes a loop, since no flag chose one.

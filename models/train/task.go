@@ -413,17 +413,6 @@ func referenceWeights(c models.Case) models.WeightType {
 	return c.Weights
 }
 
-// Validate implements [models.Validator].
-func (t *taskTrainer) Validate(tape *trace.Tape, n int) error {
-	var loss *trace.Tensor
-	return validate(tape, t.net, t.c, func() { t.task.Load(tape, int64(n)) }, func(f *trace.Frame) {
-		if p, ok := t.task.(Preparing); ok {
-			p.Prepare(f)
-		}
-		t.task.Loss(f, &loss)
-	})
-}
-
 // step is one update: micro-batches, then unscale, clip, step.
 func (t *taskTrainer) step(s *Session, opt *optim.Optimizer, f *Variables) {
 	f.Begin(s.Tape, opt)

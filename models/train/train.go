@@ -191,22 +191,6 @@ func Tensors(params []*nn.Parameter) []*trace.Tensor {
 	return out
 }
 
-// validate records a validation batch on the tape: load brings it to the device, evaluate runs the
-// forward pass and the loss.
-func validate(t *trace.Tape, net *nn.Tree, c models.Case, load func(), evaluate func(f *trace.Frame)) error {
-	return t.Try(func() {
-		net.Train(false)
-		load()
-		t.Mark("batch")
-		f := t.Frame()
-		t.NoGrad(func() {
-			(&Session{Tape: t, amp: c.AMP}).Autocast(func() { evaluate(f) })
-		})
-		f.End()
-		t.Mark("step_end")
-	})
-}
-
 // Autocast runs f in the case's precision.
 func (s *Session) Autocast(f func()) { Autocast(s.Tape, s.amp, f) }
 

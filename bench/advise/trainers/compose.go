@@ -16,7 +16,7 @@ var flags = []string{
 	"task", "batch", "accumulate", "seq-len", "weights", "amp", "checkpointing", "optimizer", "lora", "quantize",
 	"objective", "train-only", "trained-weights", "state-of-frozen", "qat", "float8", "liger", "chunked-loss",
 	"torch-compile",
-	"offload", "tiled-mlp", "optimizer-in-backward", "loop", "empty-cache", "clip", "gpus", "strategy",
+	"offload", "tiled-mlp", "optimizer-in-backward", "loop", "empty-cache", "clip", "evaluate", "gpus", "strategy",
 	"alloc-conf", "gpu-memory",
 }
 
@@ -80,7 +80,7 @@ func (c *Config) compose() error {
 	}
 	c.Teacher = Model{Name: c.facts["teacher"].value, from: c.facts["teacher"].from}
 	for _, complete := range []func() error{
-		c.adapters, c.unfreeze, c.checkFreeze, c.generate, c.prefer, c.round, c.mesh, c.shard, c.deepSpeed,
+		c.adapters, c.evaluation, c.unfreeze, c.checkFreeze, c.generate, c.prefer, c.round, c.mesh, c.shard, c.deepSpeed,
 		c.share, c.project,
 	} {
 		if err := complete(); err != nil {
@@ -212,6 +212,20 @@ func (c *Config) unfreeze() error {
 		return f.wrong("has a regular expression that vprof cannot read; name the parameters with --train-only")
 	}
 	c.facts.set("train-only", all, f.from)
+	return nil
+}
+
+// evaluation makes the options of --evaluate.
+func (c *Config) evaluation() error {
+	on, batch := c.facts["evaluates"], c.facts["eval-batch"]
+	if on.value != "true" {
+		return nil
+	}
+	if batch.from.key == "" {
+		batch.from = on.from
+	}
+	options := c.facts.options("batch", "eval-batch", "scores", "eval-scores")
+	c.facts.set("evaluate", strings.Join(options, ","), batch.from)
 	return nil
 }
 

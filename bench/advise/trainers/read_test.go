@@ -695,3 +695,37 @@ func TestResultsThatAreKeptAreNamed(t *testing.T) {
 		require.Equal(t, want, setting(c, "checkpointing"), text)
 	}
 }
+
+func TestEvaluationIsASetting(t *testing.T) {
+	const transformers = `{"output_dir": "a", "optim": "sgd", "per_device_train_batch_size": 1, `
+	const axolotl = "base_model: a/b\nmicro_batch_size: 2\nsequence_len: 512\n"
+	const torchtune = "model: {_component_: torchtune.models.llama3.llama3_8b}\noptimizer: {_component_: " +
+		"torch.optim.AdamW}\nbatch_size: 4\n"
+	for name, k := range map[string]struct{ file, content, want string }{
+		"none":          {"c.json", transformers + `"eval_strategy": "no", "per_device_eval_batch_size": 4}`, ""},
+		"the Trainer's": {"c.json", transformers + `"eval_strategy": "steps"}`, "batch=8"},
+		"its own batch": {"c.json", transformers + `"do_eval": true, "per_device_eval_batch_size": 4}`, "batch=4"},
+		"scores":        {"c.json", transformers + `"do_eval": true, "eval_accumulation_steps": 2}`, "batch=8,scores=2"},
+		"loss alone": {
+			"c.json", transformers + `"do_eval": true, "eval_accumulation_steps": 2, "prediction_loss_only": true}`, "batch=8",
+		},
+		"axolotl":             {"c.yaml", axolotl + "val_set_size: 0.05\n", "batch=2"},
+		"axolotl without any": {"c.yaml", axolotl + "val_set_size: 0\nevals_per_epoch: 2\n", ""},
+		"torchtune":           {"c.yaml", torchtune + "run_val_every_n_steps: 10\nbatch_size_val: 8\n", "batch=8"},
+		"ms-swift": {
+			"c.json", `{"model": "a/b", "tuner_type": "lora", "dataset": ["a"], "eval_strategy": "epoch"}`, "batch=1",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := one(t, k.file, k.content)
+			require.NoError(t, err)
+			found := ""
+			for _, s := range c.Settings {
+				if s.Flag == "evaluate" {
+					found = s.Value
+				}
+			}
+			require.Equal(t, k.want, found)
+		})
+	}
+}

@@ -16,7 +16,6 @@ import (
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
-	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/replay"
 )
 
@@ -154,19 +153,9 @@ func (m *checks) replayCase(ctx context.Context, c models.Case) (*caseReplay, er
 	return r, nil
 }
 
-// estimate is the memory in use at a point of a run as an estimate: corrected by the
-// coefficients, with an interval. Managed memory is not in it: the driver takes it away
-// where there is no room.
+// estimate is the memory in use at a point of a run as an estimate.
 func (m *checks) estimate(r *step.Result, u replay.Usage) (planner.Estimate, error) {
-	s := r.Sample()
-	if u != r.Run.Max {
-		// Of other moments only the sum is known, not what it is made of.
-		s.Classes, s.Managed = program.Breakdown{program.Activations: u.Allocated}, 0
-	}
-	if s.Reserved != u.Reserved { // the spread is that of the peak
-		s.Reserved, s.Below, s.Above = u.Reserved, 0, 0
-	}
-	return m.setup.Estimate(m.gpu, s)
+	return m.setup.EstimateAt(m.gpu, r, u)
 }
 
 // moment is a moment of a run.

@@ -76,7 +76,7 @@ func (s *Setup) Perturb(ctx context.Context, c *Course) error {
 
 // training is a trial with its validation recorded and training alone replayed.
 func (s *Setup) training(t Trial, validation int) Trial {
-	t.Validation = cmp.Or(validation, s.model.Validation, t.Batch)
+	t.Validation = cmp.Or(validation, s.c.Evaluate.Batch, s.model.Validation, t.Batch)
 	t.Replay.Training = true
 	return t
 }

@@ -14,14 +14,25 @@ import (
 // memory back. Where no flag chose a loop, the verdict is that of the loop that needs more.
 func (s *Setup) Judge(ctx context.Context, e planner.Estimate, r *Result, others int64) (*report.Estimate, error) {
 	out := EstimateOf(e)
-	if out.Verdict == report.Tight {
-		on, err := s.Try(ctx, r.Again(Replay{Within: true, Others: others, Training: true}))
-		if err != nil {
-			return nil, err
-		}
-		out.Verdict = on.Report().Judge(out.Verdict)
+	if err := s.onBoard(ctx, out, r, Replay{Within: true, Others: others, Training: true}); err != nil {
+		return nil, err
+	}
+	if err := s.evaluate(ctx, out, r, others); err != nil {
+		return nil, err
 	}
 	return out, s.keepMost(ctx, out, r, others)
+}
+
+// onBoard has a replay on the board decide where the board's memory lies within the interval of an estimate.
+func (s *Setup) onBoard(ctx context.Context, out *report.Estimate, r *Result, how Replay) error {
+	if out.Verdict != report.Tight {
+		return nil
+	}
+	on, err := s.Try(ctx, r.Again(how))
+	if err == nil {
+		out.Verdict = on.Report().Judge(out.Verdict)
+	}
+	return err
 }
 
 // keepMost adds to the estimate of a trial what the loop needs that keeps the most of a step, and

@@ -1,0 +1,53 @@
+package step
+
+import (
+	"context"
+
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/replay"
+)
+
+// EstimateAt is the memory in use at a moment of a result's run as an estimate: corrected by the
+// coefficients, with an interval. Managed memory is in that of the peak alone: the driver takes it away
+// where there is no room.
+func (s *Setup) EstimateAt(gpu device.GPU, r *Result, u replay.Usage) (planner.Estimate, error) {
+	sample := r.Sample()
+	if u != r.Run.Max {
+		// Of other moments only the sum is known, not what it is made of.
+		sample.Classes, sample.Managed = program.Breakdown{program.Activations: u.Allocated}, 0
+	}
+	if sample.Reserved != u.Reserved { // the spread is that of the peak
+		sample.Reserved, sample.Below, sample.Above = u.Reserved, 0, 0
+	}
+	return s.Estimate(gpu, sample)
+}
+
+// evaluate adds to the estimate of a trial what the evaluation needs that the case asks for, and its verdict if that
+// is worse. A system that does not validate has none.
+func (s *Setup) evaluate(ctx context.Context, out *report.Estimate, r *Result, others int64) error {
+	if s.c.Evaluate.IsZero() || r.ValidationStep == 0 {
+		return nil
+	}
+	with, err := s.Try(ctx, r.Again(Replay{Nominal: true}))
+	if err != nil {
+		return err
+	}
+	gpu := r.trial.Board
+	gpu.Memory -= others
+	e, err := s.EstimateAt(gpu, with, with.Run.PeakOf(with.ValidationStep, "").Usage)
+	if err != nil {
+		return err
+	}
+	judged := EstimateOf(e)
+	if err := s.onBoard(ctx, judged, r, Replay{Within: true, Others: others}); err != nil {
+		return err
+	}
+	out.Evaluation = &report.Evaluation{
+		Batch: r.trial.Validation, Allocated: judged.Allocated, Reserved: judged.Reserved, Device: judged.Device,
+	}
+	out.Verdict = out.Verdict.Worse(judged.Verdict)
+	return nil
+}

@@ -1,0 +1,88 @@
+package models
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Evaluation is what a trainer does between training steps: batches without gradients, in evaluation
+// mode, as transformers' Trainer has them. The zero value is what the model's own system does.
+type Evaluation struct {
+	// Batch is the number of samples of a batch; zero is that of the model's system, or of training.
+	Batch int
+	// Scores is the number of batches whose scores are on the GPU at a time, as the Trainer keeps them for
+	// compute_metrics: eval_accumulation_steps, or all batches. Zero is that the loss alone is kept.
+	Scores int
+}
+
+// mostEvaluated bounds the numbers of an evaluation, mostKept the batches whose scores are kept, each of
+// which is recorded.
+const (
+	mostEvaluated = 1 << 20
+	mostKept      = 256
+)
+
+// ParseEvaluation reads an evaluation like "batch=8,scores=4".
+func ParseEvaluation(text string) (e Evaluation, err error) {
+	for option := range strings.SplitSeq(text, ",") {
+		name, value, _ := strings.Cut(option, "=")
+		at, most := &e.Batch, mostEvaluated
+		switch name {
+		case "batch":
+		case "scores":
+			at, most = &e.Scores, mostKept
+		default:
+			return e, fmt.Errorf("%q is no option of an evaluation; write batch=8,scores=4", option)
+		}
+		n, err := strconv.Atoi(value)
+		if err != nil || n < 1 || n > most {
+			return e, fmt.Errorf("%s: %q is not a number from 1 to %d", name, value, most)
+		}
+		if *at != 0 {
+			return e, fmt.Errorf("%s is given twice", name)
+		}
+		*at = n
+	}
+	return e, nil
+}
+
+// String is the evaluation as [ParseEvaluation] reads it.
+func (e Evaluation) String() string {
+	var words []string
+	for _, o := range []struct {
+		name string
+		n    int
+	}{{"batch", e.Batch}, {"scores", e.Scores}} {
+		if o.n != 0 {
+			words = append(words, o.name+"="+strconv.Itoa(o.n))
+		}
+	}
+	return strings.Join(words, ",")
+}
+
+// IsZero tells that nothing was said of evaluation.
+func (e Evaluation) IsZero() bool { return e == Evaluation{} }
+
+// MarshalText implements [encoding.TextMarshaler].
+func (e Evaluation) MarshalText() ([]byte, error) { return []byte(e.String()), nil }
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (e *Evaluation) UnmarshalText(text []byte) (err error) {
+	*e, err = ParseEvaluation(string(text))
+	return err
+}
+
+// checkEvaluation finds an evaluation that the model or the strategy cannot have.
+func (l Levers) checkEvaluation(m *Model, c *Case) (field, reason string) {
+	field = "evaluate"
+	switch {
+	case l.Evaluate.IsZero():
+		return "", ""
+	case c.Strategy != nil && c.Strategy.Name == PP:
+		return field, "evaluation by the stages of a pipeline is not recorded"
+	case l.Evaluate.Scores > 0 && m.Levers.Loop == "":
+		return field, "the scores that are kept for metrics are those of transformers' Trainer; " + ownLoop
+	}
+	return "", ""
+}

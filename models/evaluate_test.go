@@ -1,0 +1,33 @@
+package models
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+func TestEvaluationsComeBackFromTheirText(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		e := Evaluation{
+			Batch:  rapid.IntRange(1, mostEvaluated).Draw(t, "batch"),
+			Scores: rapid.IntRange(0, mostKept).Draw(t, "scores"),
+		}
+		again, err := ParseEvaluation(e.String())
+		require.NoError(t, err)
+		require.Equal(t, e, again)
+	})
+}
+
+func TestBadEvaluationsAreNamed(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                `"" is no option of an evaluation`,
+		"8":               `"8" is no option of an evaluation; write batch=8,scores=4`,
+		"batch=0":         `batch: "0" is not a number from 1`,
+		"scores=1000":     `scores: "1000" is not a number from 1 to 256`,
+		"batch=8,batch=8": "batch is given twice",
+	} {
+		_, err := ParseEvaluation(text)
+		require.ErrorContains(t, err, want, text)
+	}
+}

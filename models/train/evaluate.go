@@ -1,0 +1,103 @@
+package train
+
+import (
+	"errors"
+
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// validate records a validation batch on the tape: load brings it to the device, evaluate runs the
+// forward pass and the loss.
+func validate(t *trace.Tape, net *nn.Tree, c models.Case, load func(), evaluate func(f *trace.Frame)) error {
+	return evaluated(t, net, load, func(f *trace.Frame) {
+		(&Session{Tape: t, amp: c.AMP}).Autocast(func() { evaluate(f) })
+	})
+}
+
+// evaluated records what f does without gradients, in evaluation mode, after load has brought a batch to the device.
+func evaluated(t *trace.Tape, net *nn.Tree, load func(), f func(f *trace.Frame)) error {
+	return t.Try(func() {
+		net.Train(false)
+		load()
+		t.Mark("batch")
+		frame := t.Frame()
+		t.NoGrad(func() { f(frame) })
+		frame.End()
+		t.Mark("step_end")
+	})
+}
+
+// Validate implements [models.Validator].
+func (t *taskTrainer) Validate(tape *trace.Tape, n int) error {
+	load := func() { t.task.Load(tape, int64(n)) }
+	if t.c.Evaluate.Scores > 0 {
+		return evaluated(tape, t.net, load, t.evaluationLoop)
+	}
+	var loss *trace.Tensor
+	return validate(tape, t.net, t.c, load, func(f *trace.Frame) {
+		t.prepare(f)
+		t.task.Loss(f, &loss)
+	})
+}
+
+// evaluationLoop is Trainer.evaluation_loop with metrics: the scores of a batch live until those of the next are there,
+// and are joined with those of the batches before.
+func (t *taskTrainer) evaluationLoop(f *trace.Frame) {
+	var scores, all []*trace.Tensor
+	for range t.c.Evaluate.Scores {
+		f.SetAll(&scores, t.predict(f.Tape()))
+		if all == nil {
+			f.SetAll(&all, scores)
+			continue
+		}
+		joined := make([]*trace.Tensor, len(all))
+		for i := range all {
+			joined[i] = trace.Cat(0, all[i], scores[i])
+		}
+		f.SetAll(&all, joined)
+	}
+}
+
+// predict is Trainer.prediction_step: the scores of a batch. Under autocast accelerate makes all that a model returns
+// fp32 (convert_outputs_to_fp32).
+func (t *taskTrainer) predict(tape *trace.Tape) []*trace.Tensor {
+	f := tape.Frame()
+	var loss *trace.Tensor
+	var outputs []*trace.Tensor
+	keep := func(xs []*trace.Tensor) { f.SetAll(&outputs, xs) }
+	(&Session{Tape: tape, amp: t.c.AMP}).Autocast(func() {
+		tape.KeepOutputs(keep)
+		t.prepare(f)
+		if t.graph != nil {
+			t.graph.Compute(f, &outputs, &loss)
+		} else {
+			t.task.Loss(f, &loss)
+		}
+		tape.KeepOutputs(nil)
+		if t.c.AMP != models.NoAutocast {
+			converted := make([]*trace.Tensor, len(outputs))
+			for i, x := range outputs {
+				converted[i] = x
+				if x.DType().IsFloat() {
+					converted[i] = x.To(trace.F32)
+				}
+			}
+			keep(converted)
+		}
+	})
+	scores := outputs
+	if t.graph == nil && len(outputs) > 0 {
+		scores = outputs[1:2] // behind the loss; keys and values are no scores (keys_to_ignore_at_inference)
+	}
+	if len(scores) == 0 {
+		tape.Raise(errNoScores)
+	}
+	f.End(scores...)
+	return scores
+}
+
+// errNoScores is of losses that compute scores by themselves.
+var errNoScores = errors.New("evaluate: the model returns its loss and no scores, so there are none to keep; " +
+	"leave out scores")
