@@ -64,6 +64,8 @@ type Budget struct {
 	Multiple int `json:"batch_multiple,omitempty"`
 	// Batch is the one batch size that was tried; absent for the largest that fits.
 	Batch int `json:"batch,omitempty"`
+	// SeqLen says that the longest row was searched, at that batch.
+	SeqLen bool `json:"search_seq_len,omitempty"`
 }
 
 // Parallel is a group of GPUs.
@@ -112,6 +114,9 @@ type Choice struct {
 	// Batch is the one to use: Largest, unless the effective batch is met
 	// more evenly by less. Accumulate is in Case.
 	Batch int `json:"batch"`
+	// SeqLen is the number of tokens of the longest row within the budget, which Case has, too; absent where the
+	// batch was searched.
+	SeqLen int `json:"seq_len,omitempty"`
 	// EffectiveBatch is the number of samples of one optimizer step.
 	EffectiveBatch int `json:"effective_batch"`
 	// Estimate is for Batch, or for the smallest batch if none fits.

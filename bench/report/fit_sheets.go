@@ -108,6 +108,9 @@ func (f *Fit) choiceRow(c Choice, unit column) []string {
 		return append(row, batch, "", "", device, use, "-")
 	}
 	batch := strconv.Itoa(c.Batch)
+	if c.SeqLen > 0 {
+		batch += fmt.Sprintf(" x %d", c.SeqLen)
+	}
 	if c.Capped && c.Batch == c.Largest {
 		batch += "+"
 	}
@@ -126,14 +129,18 @@ func (f *Fit) notes() []string {
 	switch all, ok := f.Overall(f.Devices[0].Name); {
 	case len(notes) == 0:
 		notes = append(notes, f.nothing())
-	case len(notes) > 1 && ok:
+	case len(notes) > 1 && ok && !f.Budget.SeqLen: // stages do not share the longest row
 		notes = append(notes, "  for all stages: "+f.Recommendation(all))
 	}
 	for _, c := range f.Choices {
 		if c.Recommended && c.Expandable != nil {
+			more := "a larger batch"
+			if f.Budget.SeqLen {
+				more = "longer rows"
+			}
 			notes = append(notes,
-				fmt.Sprintf("stage %s, batch %d: %s, which leaves room for a larger batch (--alloc-conf %s).",
-					c.Case.Stage, c.Batch, slackWords(c.Estimate, *c.Expandable), ExpandableSegments))
+				fmt.Sprintf("stage %s, batch %d: %s, which leaves room for %s (--alloc-conf %s).",
+					c.Case.Stage, c.Batch, slackWords(c.Estimate, *c.Expandable), more, ExpandableSegments))
 		}
 	}
 	for _, c := range f.Choices {
@@ -151,6 +158,11 @@ func (f *Fit) notes() []string {
 	}
 	notes = append(notes, f.refusals()...)
 	for _, c := range f.Choices {
+		if c.Capped && c.SeqLen > 0 {
+			notes = append(notes, fmt.Sprintf("+ the search ends at rows of %d tokens, the longest that vprof takes of the "+
+				"model.", c.SeqLen))
+			break
+		}
 		if c.Capped {
 			notes = append(notes, fmt.Sprintf("+ the search ends at batch %d (--max-batch).", f.Budget.MaxBatch))
 			break
@@ -242,7 +254,10 @@ func (c Choice) throughEpochs() string {
 
 // nothing says why nothing is recommended.
 func (f *Fit) nothing() string {
-	least := int64(-1)
+	least, smallest := int64(-1), "the smallest batch"
+	if f.Budget.Batch > 0 && f.Budget.SeqLen {
+		smallest = fmt.Sprintf("batch %d of single tokens", f.Budget.Batch)
+	}
 	for _, c := range f.Choices {
 		if c.Estimate != nil && (least < 0 || c.Estimate.Device.Bytes < least) {
 			least = c.Estimate.Device.Bytes
@@ -251,13 +266,15 @@ func (f *Fit) nothing() string {
 	if least < 0 {
 		return "nothing fits."
 	}
-	return fmt.Sprintf("nothing fits: the smallest batch of the most frugal configuration takes %s.",
-		bytesize.Format(least))
+	return fmt.Sprintf("nothing fits: %s of the most frugal configuration takes %s.", smallest, bytesize.Format(least))
 }
 
 // Recommendation says a choice in a line.
 func (f *Fit) Recommendation(c Choice) string {
 	line := fmt.Sprintf("stage %s: %s", c.Case.Stage, count(c.Batch, f.BatchUnit))
+	if c.SeqLen > 0 {
+		line += fmt.Sprintf(" of %d tokens", c.SeqLen)
+	}
 	if c.Case.Accumulate > 1 {
 		line += fmt.Sprintf(" x %d micro-batches", c.Case.Accumulate)
 	}

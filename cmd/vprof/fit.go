@@ -24,6 +24,8 @@ type fitOptions struct {
 	searchFlags
 	apply applyFlags
 	tune  []string
+	// along is what is searched: batch or seq-len.
+	along string
 	// levers says to search the levers of fine-tuning, too.
 	levers bool
 	group  groupFlags
@@ -47,10 +49,13 @@ func newFitCmd(a *app) *cobra.Command {
 	}
 	o.c.alone = true
 	o.register(cmd, a, "`boards`: one like rtx-3060, a list, or all (see vprof gpus)")
-	o.c.takesTrainer(cmd, a, "batch", "accumulate", "checkpointing")
+	o.c.takesTrainer(cmd, a, o.searched)
 	o.apply.register(cmd)
 	o.group.register(cmd)
 	f := cmd.Flags()
+	f.StringVar(&o.along, "search", "batch", "`what` to search the largest of: batch, or seq-len, the longest row that fits "+
+		"at --batch")
+	complete(cmd, "search", func() []string { return searches })
 	f.IntVar(&o.effective, "target-effective-batch", 0,
 		"samples `n` that an optimizer step should see (default: any; the accumulation stays)")
 	f.IntVar(&o.maxBatch, "max-batch", planner.SearchedBatch, "largest batch `n` to try")
@@ -72,6 +77,17 @@ func newFitCmd(a *app) *cobra.Command {
 	return cmd
 }
 
+// searches are the values of --search.
+var searches = []string{"batch", fit.SeqLen}
+
+// searched are the flags that a trainer's configuration does not set, since fit searches what they say.
+func (o *fitOptions) searched() []string {
+	if o.along == fit.SeqLen {
+		return []string{fit.SeqLen, "checkpointing"}
+	}
+	return []string{"batch", "accumulate", "checkpointing"}
+}
+
 func runFit(cmd *cobra.Command, o *fitOptions) (err error) {
 	defer func() { err = errors.Join(err, o.local.close()) }()
 	ctx := cmd.Context()
@@ -84,6 +100,9 @@ func runFit(cmd *cobra.Command, o *fitOptions) (err error) {
 	}
 	if s.Lengths, err = o.lengths.read(cmd, &o.c, s.Model); err != nil {
 		return err
+	}
+	if s.Lengths != nil && s.SeqLen {
+		return usagef("--lengths and --search seq-len: the longest row is what --lengths says; give one of the two")
 	}
 	if s.Lengths != nil && (len(s.GPUs) > 1 || s.Device != nil || s.Parallel.GPUs > 1 ||
 		s.Ranks.Strategy == fit.AnyStrategy) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/vprof/vprof/bench/experiment/fit"
@@ -20,6 +21,9 @@ func (o *fitOptions) search() (s fit.Search, err error) {
 		return s, usagef("--batch and --batch-multiple are numbers of samples; the smallest is 1, the largest %d",
 			models.MaxBatch)
 	}
+	if err := o.alongRows(); err != nil {
+		return s, err
+	}
 	if o.batch > 0 && (o.effective > 0 || o.multiple > 1 || o.c.flags.Changed("max-batch")) {
 		return s,
 			usagef("--batch names the one batch to try; leave --target-effective-batch, --batch-multiple and " +
@@ -33,7 +37,7 @@ func (o *fitOptions) search() (s fit.Search, err error) {
 		return s, err
 	}
 	o.apply.trainer, o.apply.fixed = o.c.trainer, o.c.fixed
-	if t := o.c.trainer; t != nil && o.effective == 0 && !o.c.flags.Changed("accumulate") {
+	if t := o.c.trainer; t != nil && o.effective == 0 && o.along != fit.SeqLen && !o.c.flags.Changed("accumulate") {
 		o.effective = t.Effective(o.group.gpus) // what is learned should stay as it is
 	}
 	if o.effective < 0 || o.effective > mostEffective {
@@ -45,7 +49,10 @@ func (o *fitOptions) search() (s fit.Search, err error) {
 	}
 	o.out.defaultBoard = o.local.defaultBoard(&o.board, s.GPUs)
 	s.Levers, s.Effective, s.MaxBatch = o.levers, o.effective, min(o.maxBatch, models.MaxBatch)
-	s.Batch, s.Multiple = o.batch, o.multiple
+	s.Batch, s.Multiple, s.SeqLen = o.batch, o.multiple, o.along == fit.SeqLen
+	if s.SeqLen && s.Batch == 0 {
+		s.Batch = max(1, c.Batch)
+	}
 	if s.Multiple == 1 {
 		s.Multiple = 0 // any
 	}
@@ -63,6 +70,31 @@ func (o *fitOptions) search() (s fit.Search, err error) {
 		s.Cases[i] = o.out.withWorstLoop(m, c)
 	}
 	return s, nil
+}
+
+// alongRows refuses what is no search, and flags that do not go with a search for the longest row.
+func (o *fitOptions) alongRows() error {
+	switch {
+	case !slices.Contains(searches, o.along):
+		return usagef("--search: there is no search for %q; use %s", o.along, strings.Join(searches, " or "))
+	case o.along != fit.SeqLen:
+		return nil
+	case o.effective > 0 || o.multiple > 1 || o.c.flags.Changed("max-batch"):
+		return usagef("--search seq-len keeps the batch (--batch); leave --target-effective-batch, --batch-multiple and " +
+			"--max-batch out")
+	case o.c.fixed(fit.SeqLen):
+		return usagef("--seq-len is what --search seq-len looks for; leave one of them out")
+	case o.apply.apply:
+		return usagef("--apply writes batches; with --search seq-len write the length into the file yourself")
+	case o.group.gpus > 1 && o.group.strategy == fit.AnyStrategy:
+		return usagef("--search seq-len: name one strategy; --strategy auto searches batches")
+	}
+	for _, flag := range []string{"device", "profile", "formula"} {
+		if o.c.flags.Changed(flag) {
+			return usagef("--search seq-len is of simulated boards, without the project's script; leave out --%s", flag)
+		}
+	}
+	return nil
 }
 
 // recomputed has the cases whose layers a search of levers has checkpointed do it as the

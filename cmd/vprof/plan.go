@@ -53,7 +53,7 @@ func planCmd(a *app) (*cobra.Command, *planOptions) {
 	}
 	o.c.register(cmd, a)
 	o.c.ranks.tabled, o.c.ranks.linkable = true, true
-	o.c.takesTrainer(cmd, a)
+	o.c.takesTrainer(cmd, a, searchNothing)
 	o.c.registerAllocConf()
 	o.batch.register(cmd, "the model's own batch")
 	o.board.register(cmd, "`boards`: a list like rtx-3060,a100-80, or all (see vprof gpus)")

@@ -44,7 +44,7 @@ func newSmokeCmd(a *app) *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return runSmoke(cmd, o) },
 	}
 	o.register(cmd, a, "`board` to simulate (see vprof gpus)")
-	o.c.takesTrainer(cmd, a)
+	o.c.takesTrainer(cmd, a, searchNothing)
 	f := cmd.Flags()
 	f.IntVar(&o.batch, "batch", 0, "batch size `n` (default: the configuration's, or the model's)")
 	f.IntVar(&o.validation, "validation-batch", 0,

@@ -47,7 +47,7 @@ func newSweepCmd(a *app) *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return runSweep(cmd, o) },
 	}
 	o.c.register(cmd, a)
-	o.c.takesTrainer(cmd, a, "batch")
+	o.c.takesTrainer(cmd, a, func() []string { return []string{"batch"} })
 	o.c.registerAllocConf()
 	o.batch.register(cmd, "the model's own")
 	o.on.register(cmd)

@@ -39,7 +39,7 @@ func newTimeCmd(a *app) *cobra.Command {
 	}
 	o.c.register(cmd, a)
 	o.c.ranks.linkable = true
-	o.c.takesTrainer(cmd, a)
+	o.c.takesTrainer(cmd, a, searchNothing)
 	o.c.registerAllocConf()
 	o.board.register(cmd, "`boards`: a list like rtx-3060,a100-80, or all (see vprof gpus)")
 	o.budget.register(cmd)

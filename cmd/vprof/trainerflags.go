@@ -15,9 +15,12 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
+// searchNothing is of commands that take all that a trainer's configuration says.
+func searchNothing() []string { return nil }
+
 // takesTrainer makes a command take the configuration of a trainer as its arguments:
 // what it says is then set as flags, but for those that the command searches itself.
-func (f *caseFlags) takesTrainer(cmd *cobra.Command, a *app, searched ...string) {
+func (f *caseFlags) takesTrainer(cmd *cobra.Command, a *app, searched func() []string) {
 	cmd.Use += " [config...] [-- command]"
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if f.model != "" && len(args) > 0 && cmd.ArgsLenAtDash() < 0 && !looksLikeFile(args[0]) {
@@ -54,7 +57,7 @@ func (f *caseFlags) takesTrainer(cmd *cobra.Command, a *app, searched ...string)
 		if err != nil {
 			return err
 		}
-		return f.applyTrainer(cmd, a, searched)
+		return f.applyTrainer(cmd, a, searched())
 	}
 }
 

@@ -4,9 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
+	"slices"
 
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/planner/parallel"
@@ -23,6 +26,8 @@ type batchSearch struct {
 	begin  planner.Start
 	// max is where to end; given is the one batch to try, zero for none.
 	max, given int
+	// row is the batch of a search for the longest row; zero where the batch is searched.
+	row int
 	multiple   int
 	speed      steptime.Efficiency
 	parallel   parallel.Setup
@@ -32,7 +37,7 @@ type batchSearch struct {
 }
 
 // trialOf identifies a trial of a batchSearch.
-type trialOf struct{ batch, accumulate int }
+type trialOf struct{ size, accumulate int }
 
 // trial is what one replay of the configuration came to.
 type trial struct {
@@ -70,14 +75,45 @@ func (s *Search) batchSearch(setup *step.Setup, gpu device.GPU) (*batchSearch, e
 		begin: planner.Start{Batch: s.Model.Default.Batch}, max: s.MaxBatch, given: s.Batch, multiple: s.Multiple,
 		parallel: s.Parallel, tried: map[trialOf]*trial{},
 	}
-	if q.speed, err = s.Speed(gpu, s.Model.Name); err != nil {
-		return nil, err
+	if s.SeqLen {
+		if err := q.alongRows(s); err != nil {
+			return nil, err
+		}
 	}
-	return q, nil
+	q.speed, err = s.Speed(gpu, s.Model.Name)
+	return q, err
 }
 
-// find returns the batch size to use and its number of micro-batches, and the largest
-// batch size with that many. Both sizes are zero if nothing fits.
+// SeqLen is the setting that a search for the longest row goes along.
+const SeqLen = "seq-len"
+
+// alongRows has the search go along the length of rows, up to the longest that the model takes.
+func (q *batchSearch) alongRows(s *Search) error {
+	i := slices.IndexFunc(s.Model.Settings, func(set models.Setting) bool { return set.Name == SeqLen })
+	if i < 0 {
+		return &models.CaseError{
+			Model: s.Model.Name, Field: "search", Reason: "the model has no rows of tokens (" + SeqLen + ") to search",
+		}
+	}
+	q.row, q.given, q.multiple = s.Batch, 0, 0
+	q.max, q.begin = int(s.Model.Settings[i].Max), planner.Start{Batch: int(q.setup.Case().Settings[SeqLen])}
+	return nil
+}
+
+// setupOf is what a size of the search is of: the case with so many micro-batches, and its batch.
+func (q *batchSearch) setupOf(size, accumulate int) (*step.Setup, int) {
+	setup := q.setup.Accumulating(accumulate)
+	if q.row == 0 {
+		return setup, size
+	}
+	c := setup.Case()
+	c.Settings = maps.Clone(c.Settings)
+	c.Settings[SeqLen] = int64(size)
+	return setup.For(c), q.row
+}
+
+// find returns the size to use, a batch or the length of rows, and its number of micro-batches, and the largest
+// size with that many. Both sizes are zero if nothing fits.
 func (q *batchSearch) find(ctx context.Context, effective, steps int) (batch, largest, n int, err error) {
 	if effective == 0 {
 		largest, err = q.largest(ctx, step.RecordedSteps(steps))
@@ -150,14 +186,14 @@ func (q *batchSearch) shown(batch int) int {
 	return cmp.Or(batch, q.given, 1)
 }
 
-// try replays a batch size with a number of recorded micro-batches. On a board that
+// try replays a size with a number of recorded micro-batches. On a board that
 // it does not fit the replay goes on all the same, for an estimate of what it needs.
-func (q *batchSearch) try(ctx context.Context, batch, accumulate int) (*trial, error) {
-	key := trialOf{batch, accumulate}
+func (q *batchSearch) try(ctx context.Context, size, accumulate int) (*trial, error) {
+	key := trialOf{size, accumulate}
 	if t, done := q.tried[key]; done {
 		return t, nil
 	}
-	setup := q.setup.Accumulating(accumulate)
+	setup, batch := q.setupOf(size, accumulate)
 	course, err := setup.Course(ctx, setup.Trial(q.gpu, batch), 0)
 	if err != nil {
 		return nil, err
@@ -251,19 +287,20 @@ func (q *batchSearch) seconds(ctx context.Context, t *trial) (float64, error) {
 	return q.speed.Time(load).Seconds + hostSeconds(r.Facts.HostSaved, load), nil
 }
 
-// describe completes the choice with the estimate and the time of its batch size; if
+// describe completes the choice with the estimate and the time of the size that was found; if
 // nothing fits, with the estimate of the smallest one.
-func (q *batchSearch) describe(ctx context.Context, out *report.Choice, steps int) error {
-	batch := q.shown(out.Batch)
-	t, err := q.try(ctx, batch, step.RecordedSteps(steps))
+func (q *batchSearch) describe(ctx context.Context, out *report.Choice, found, steps int) error {
+	size := q.shown(found)
+	t, err := q.try(ctx, size, step.RecordedSteps(steps))
 	var refused *step.RefusedError
-	if errors.As(err, &refused) && batch == 1 && out.Batch == 0 {
+	if errors.As(err, &refused) && size == 1 && found == 0 {
 		t, err = q.try(ctx, 2, step.RecordedSteps(steps))
 	}
 	if err != nil {
 		return err
 	}
-	if err := q.complete(ctx, q.setup.Accumulating(step.RecordedSteps(steps)), t); err != nil {
+	setup, _ := q.setupOf(size, step.RecordedSteps(steps))
+	if err := q.complete(ctx, setup, t); err != nil {
 		return err
 	}
 	out.Estimate = step.EstimateOf(t.Estimate)
@@ -271,7 +308,7 @@ func (q *batchSearch) describe(ctx context.Context, out *report.Choice, steps in
 		out.Estimate.Verdict = t.run.Judge(out.Estimate.Verdict)
 	}
 	out.Utilization = float64(t.Device.Value) / float64(q.gpu.Memory)
-	if out.Batch == 0 {
+	if found == 0 {
 		return nil
 	}
 	out.Run, out.Workspaces = t.run, step.WorkspacesOf(t.result.Facts)
@@ -283,7 +320,7 @@ func (q *batchSearch) describe(ctx context.Context, out *report.Choice, steps in
 	}
 	if steps > 2 {
 		// Every further micro-batch takes as long as the second.
-		one, err := q.try(ctx, batch, 1)
+		one, err := q.try(ctx, size, 1)
 		if err != nil {
 			return err
 		}

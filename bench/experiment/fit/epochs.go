@@ -95,7 +95,7 @@ func (s *Search) throughEpochs(ctx context.Context, gpu device.GPU, c *report.Ch
 	}
 	c.EffectiveBatch = batch * steps * gpus
 	c.Case.Accumulate = steps
-	return q.describe(ctx, c, steps)
+	return q.describe(ctx, c, c.Batch, steps)
 }
 
 // epochSearch is the search for the largest batch with which epochs get through.

@@ -43,6 +43,8 @@ type Search struct {
 	Multiple int
 	// Batch is the one batch size to try; zero is the largest that fits.
 	Batch int
+	// SeqLen searches the longest safe row ([SeqLen]) at Batch, in place of the batch.
+	SeqLen bool
 	step.Evidence
 	// Parallel is how several boards of a kind share the work; its zero value
 	// is one board.
@@ -140,6 +142,7 @@ func (s *Search) begin() *report.Fit {
 		Budget: report.Budget{
 			Margin: s.Budget.Margin, Risk: s.Budget.Risk, Others: s.Others,
 			EffectiveBatch: s.Effective, MaxBatch: s.MaxBatch, Multiple: s.Multiple, Batch: s.Batch,
+			SeqLen: s.SeqLen,
 		},
 		Choices: make([]report.Choice, len(s.Cases)*len(s.GPUs)),
 	}
@@ -219,6 +222,7 @@ func rank(f *report.Fit, stages []string) {
 		return cmp.Or(
 			cmp.Compare(at[a.Device], at[b.Device]),
 			cmp.Compare(slices.Index(stages, a.Case.Stage), slices.Index(stages, b.Case.Stage)),
+			-cmp.Compare(a.SeqLen, b.SeqLen),
 			-cmp.Compare(a.SamplesPerSecond, b.SamplesPerSecond),
 			cmp.Compare(a.Refused, b.Refused),
 		)
@@ -232,7 +236,7 @@ func rank(f *report.Fit, stages []string) {
 		case !c.Fits():
 		case b == nil:
 			best[g], fastest[g] = c, c.SamplesPerSecond
-		case c.SamplesPerSecond >= asFast*fastest[g] && plainer(c, b):
+		case c.SeqLen == b.SeqLen && c.SamplesPerSecond >= asFast*fastest[g] && plainer(c, b):
 			best[g] = c
 		}
 	}
@@ -300,17 +304,20 @@ func (s *Search) choice(ctx context.Context, gpu device.GPU, c models.Case, begi
 	defer q.end()
 	q.begin = begin
 	gpus := s.batchesOf(c)
-	batch, largest, steps, err := q.find(ctx, (s.Effective+gpus-1)/gpus, c.Accumulate)
+	size, largest, steps, err := q.find(ctx, (s.Effective+gpus-1)/gpus, c.Accumulate)
 	if err != nil {
 		c.Accumulate = step.RecordedSteps(c.Accumulate)
 		return s.refuse(gpu, c, err)
 	}
+	out = report.Choice{Device: step.SimName(gpu), Capped: largest == q.max, Largest: largest, Batch: size}
 	whole := given.Accumulating(steps).Case()
-	out = report.Choice{
-		Device: step.SimName(gpu), Case: report.CaseOf(s.Model, whole).Short(), Own: s.own(whole),
-		Largest: largest, Capped: largest == s.MaxBatch, Batch: batch, EffectiveBatch: batch * steps * gpus,
+	if q.row > 0 && size > 0 {
+		found, batch := q.setupOf(size, steps)
+		whole, out.SeqLen, out.Largest, out.Batch = found.Case(), size, batch, batch
 	}
-	return out, nil, q.describe(ctx, &out, steps)
+	out.Case, out.Own = report.CaseOf(s.Model, whole).Short(), s.own(whole)
+	out.EffectiveBatch = out.Batch * steps * gpus
+	return out, nil, q.describe(ctx, &out, size, steps)
 }
 
 // refuse makes the choice of a configuration that PyTorch or the model refuses; other
