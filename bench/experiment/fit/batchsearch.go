@@ -27,11 +27,11 @@ type batchSearch struct {
 	// max is where to end; given is the one batch to try, zero for none.
 	max, given int
 	// row is the batch of a search for the longest row; zero where the batch is searched.
-	row int
-	multiple   int
-	speed      steptime.Efficiency
-	parallel   parallel.Setup
-	tried      map[trialOf]*trial
+	row      int
+	multiple int
+	speed    steptime.Efficiency
+	parallel parallel.Setup
+	tried    map[trialOf]*trial
 	// kept is the trial that has a recording; nil for none.
 	kept *trial
 }
