@@ -72,6 +72,10 @@ type Strategy struct {
 	// Serial is overlap_comm=false of stage 3, which has it by itself, and Scattered
 	// contiguous_gradients=false of it.
 	Serial, Scattered bool
+	// TorchLinear is memory_efficient_linear=false of stage 3: linear layers are PyTorch's, which keep the
+	// gathered weights that they save until their backward. Before release 0.19.5 (August 2026) it was so
+	// for every model made outside of zero.Init.
+	TorchLinear bool
 	// Engine is "deepspeed" where ZeRO-1 is DeepSpeed's and not PyTorch's.
 	Engine string
 	// Offload is what waits in the host's memory: "optimizer", "params" or "all".

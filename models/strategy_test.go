@@ -86,6 +86,7 @@ func TestStrategiesAreReadAsPyTorchNamesTheirOptions(t *testing.T) {
 		},
 		"zero3:persist=0,overlap=true,contiguous=true":    {Name: ZeRO3, Persist: 1},
 		"zero3:overlap=false,contiguous=false":            {Name: ZeRO3, Serial: true, Scattered: true},
+		"zero3:linear=torch":                              {Name: ZeRO3, TorchLinear: true},
 		"tp:tp=4,reshard=true":                            {Name: TP, TP: 4, Reshard: "true"},
 		"tp:tp=2,replicate=2,init=meta":                   {Name: TP, TP: 2, Replicate: 2},
 		"tp:tp=2,init=device":                             {Name: TP, TP: 2, Whole: true},

@@ -25,7 +25,7 @@ var strategyKeys = map[string][]string{
 	},
 	ZeRO2: {"bucket", "overlap", "offload", "cp", "cp_by", "rank"},
 	ZeRO3: {
-		"bucket", "prefetch", "persist", "reuse", "live", "part", "overlap", "contiguous", "offload", "cp",
+		"bucket", "prefetch", "persist", "reuse", "live", "part", "overlap", "contiguous", "linear", "offload", "cp",
 		"cp_by", "rank",
 	},
 }
@@ -145,6 +145,9 @@ func (s *Strategy) set(key, value string) (err error) {
 		var on bool
 		on, err = parseTruth(value)
 		s.Scattered = !on
+	case "linear":
+		_, err = oneOf(value, "torch")
+		s.TorchLinear = true
 	case "offload":
 		return s.setOffload(value)
 	default:
@@ -315,6 +318,7 @@ func (s *Strategy) String() string {
 	}
 	add("overlap", strconv.FormatBool(s.Overlap), s.Overlap || s.Serial)
 	add("contiguous", "false", s.Scattered)
+	add("linear", "torch", s.TorchLinear)
 	add("init", "device", s.Whole)
 	add("offload", s.Offload, s.Offload != "")
 	if s.Rank != nil {

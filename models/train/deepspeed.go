@@ -76,7 +76,7 @@ func zero3(t *trace.Tape, w distributed.World, c models.Case, l Layout) (*Ranks,
 		Reuse: cmp.Or(s.Reuse, mostReuseDistance), Live: cmp.Or(s.Live, mostLiveParameters),
 		Part:           cmp.Or(s.Part, subGroupSize),
 		OffloadWeights: s.Offload == models.OffloadParams || s.Offload == models.OffloadAll,
-		Serial:         s.Serial, Scattered: s.Scattered,
+		Serial:         s.Serial, Scattered: s.Scattered, TorchLinear: s.TorchLinear,
 	}
 	if s.Prefetch == models.AutoSize { // as transformers' HfTrainerDeepSpeedConfig has it
 		fetch.Prefetch = width(l) * width(l) * 9 / 10

@@ -313,6 +313,9 @@ func (c *Config) deepSpeed() error {
 		}
 		list = append(list, "contiguous=false")
 	}
+	if c.facts["zero-linear"].value == "false" && s.value == "zero3" {
+		list = append(list, "linear=torch")
+	}
 	optimizer, params := c.facts["zero-optimizer"].value == "host", c.facts["zero-params"].value == "host" &&
 		s.value == "zero3"
 	switch {

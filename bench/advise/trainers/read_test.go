@@ -367,6 +367,7 @@ func TestDeepSpeedsFileIsTheStrategy(t *testing.T) {
 		`"stage": 2, "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}`:            "zero2:offload=optimizer",
 		`"stage": 3, "reduce_bucket_size": "auto", "sub_group_size": 0, "stage3_max_live_parameters": 1000`: "zero3:bucket=auto,live=1000,part=1",
 		`"stage": 3, "overlap_comm": true, "contiguous_gradients": true`:                                    "zero3",
+		`"stage": 3, "memory_efficient_linear": false`:                                                      "zero3:linear=torch",
 		`"stage": 3, "overlap_comm": false, "contiguous_gradients": false`:                                  "zero3:overlap=false,contiguous=false",
 		`"stage": 2, "overlap_comm": false, "cpu_offload": true, "contiguous_gradients": true`:              "zero2:offload=optimizer",
 		`"stage": 3, "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}`:            "zero3:offload=all",

@@ -33,7 +33,7 @@ func TestTablesAreConsistent(t *testing.T) {
 		"lora-save", "lora-towers", "dora", "lora-type", "gpus", "reentrant", "reshard", "replicate", "shards",
 		"reference", "objective-as", "answer", "prompt", "compared", "old", "generated-steps", "iterations",
 		"vllm-share", "teacher", "objective-chunks", "text-pairs", "unpadded", "negatives", "unfrozen", "qat-group",
-		"grouped", "multiple", "to-length", "zero-overlap", "zero-contiguous", "zero-optimizer", "zero-params",
+		"grouped", "multiple", "to-length", "zero-overlap", "zero-contiguous", "zero-linear", "zero-optimizer", "zero-params",
 		meshContextBy,
 	}
 	used = append(used, low, lowRank, lowTarget, optimArgs, badam)

@@ -225,3 +225,22 @@ func TestOneRankGathersNothing(t *testing.T) {
 		require.Zero(t, b.Stream)
 	}
 }
+
+// PyTorch's linear layers hold gathered weights until backward, by what they save of them; DeepSpeed's do not.
+func TestTorchsLinearLayersHoldGatheredWeights(t *testing.T) {
+	weights := map[bool]int64{}
+	for _, torch := range []bool{false, true} {
+		tape := newTape()
+		w := tape.Hold(tape.New("to", program.Weights, trace.BF16, 512, 512)).Leaf()
+		x := tape.Hold(tape.New("x", program.Batch, trace.BF16, 64, 512)).Leaf()
+		z, err := FullyPartitioned(tape, World{Size: 4}, DeepSpeed{Bucket: 16},
+			Fetching{Part: 1 << 40, TorchLinear: torch},
+			[]Group{{Module: "a", Params: []Param{{Name: "a.weight", Tensor: &w}}}})
+		require.NoError(t, err)
+		z.enter(z.modules[0])
+		tape.Hold(x.Linear(w, nil))
+		z.leave(z.modules[0])
+		weights[torch] = held(tape.Finish())[program.Weights]
+	}
+	require.Equal(t, weights[false]+2*512*512, weights[true])
+}

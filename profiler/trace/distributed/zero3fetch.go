@@ -1,0 +1,198 @@
+package distributed
+
+import (
+	"slices"
+
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// enter has a module's parameters whole, and those of the modules that follow on their
+// way (fetch_sub_module).
+func (z *ZeRO3) enter(m *ZeROModule) {
+	var need []*zeroParam
+	if z.used == 0 { // what small parameters take that stay is not counted (reset_step)
+		z.live = 0
+	}
+	if z.known && z.used == 0 && m.module != "" { // the model's own forward begins before
+		z.prefetch()
+	}
+	for _, q := range m.params {
+		q.users[m] = true
+		if !q.isWhole {
+			need = append(need, q)
+		}
+	}
+	z.launch(need)
+	for _, q := range m.params {
+		z.land(q)
+	}
+	if !z.known {
+		z.order = append(z.order, m)
+	}
+	z.used++
+	if z.known {
+		z.prefetch()
+	}
+}
+
+// prefetch gathers for the next modules, up to the bucket's size.
+func (z *ZeRO3) prefetch() {
+	most := min(z.fetch.Prefetch, z.fetch.Live-z.live)
+	var next []*zeroParam
+	n := int64(0)
+	if z.ahead < z.used {
+		z.ahead, z.within = z.used, 0
+	}
+	for z.ahead < len(z.order) && n < most {
+		params := z.order[z.ahead].params
+		if z.within == len(params) {
+			z.ahead, z.within = z.ahead+1, 0
+			continue
+		}
+		if q := params[z.within]; !q.isWhole && !slices.Contains(next, q) {
+			next = append(next, q)
+			n += q.numel
+		}
+		z.within++
+	}
+	z.launch(next)
+}
+
+// A flight is parameters that are gathered together: one in its own buffer; several in one for
+// those of a type, from which all are copied when the first of them is needed, and which stay until
+// all were (AllGatherCoalescedHandle).
+type flight struct {
+	types  [][]*zeroParam
+	flats  []*trace.Tensor
+	landed bool
+	left   int // parameters that were not needed yet
+}
+
+// launch begins to gather parameters.
+func (z *ZeRO3) launch(params []*zeroParam) {
+	if len(params) == 0 {
+		return
+	}
+	t := z.tape
+	f := &flight{left: len(params)}
+	t.NoGrad(func() {
+		t.WaitStream(z.gathering(), 0)
+		t.On(z.gathering(), func() {
+			if len(params) > 1 && z.world.Size > 1 {
+				f.coalesce(z, params)
+				return
+			}
+			for _, q := range params { // several of one rank are copied from the host, each on its own
+				q.allocate()
+				t.Collective(program.AllGather, z.world.Size, q.flat, q.flat)
+			}
+		})
+	})
+	for _, q := range params {
+		q.isWhole, q.flight = true, f
+		z.live += q.numel
+	}
+}
+
+// coalesce makes the buffers of a flight, those of bf16 first (sort_dtypes).
+func (f *flight) coalesce(z *ZeRO3, params []*zeroParam) {
+	for _, d := range []trace.DType{trace.BF16, trace.F16, trace.F32} {
+		var same []*zeroParam
+		for _, q := range params {
+			if q.flat.DType() == d {
+				same = append(same, q)
+			}
+		}
+		if len(same) == 0 {
+			continue
+		}
+		flat := z.tape.Hold(empty(z.tape, program.Temporaries, d, sizeOf(same)*z.world.Size))
+		z.tape.Collective(program.AllGather, z.world.Size, flat, flat)
+		f.types, f.flats = append(f.types, same), append(f.flats, flat)
+	}
+}
+
+// land waits for a parameter that is on its way.
+func (z *ZeRO3) land(q *zeroParam) {
+	f, t := q.flight, z.tape
+	if f == nil {
+		return
+	}
+	q.flight = nil
+	t.NoGrad(func() {
+		t.On(z.gathering(), func() {
+			if f.landed {
+				return
+			}
+			for i, same := range f.types {
+				for _, p := range same {
+					p.allocate()
+					trace.ForeachUpdate("_foreach_copy_", 0, []*trace.Tensor{p.flat}, f.flats[i:i+1])
+				}
+			}
+			f.landed = true
+		})
+		t.WaitStream(0, z.gathering())
+	})
+	if f.left--; f.left == 0 {
+		for _, flat := range f.flats {
+			t.Release(flat)
+		}
+	}
+}
+
+func (q *zeroParam) allocate() {
+	op := "resize_bytes_cuda"
+	if !q.used {
+		op, q.used = "empty_memory_format", true
+	}
+	q.flat.AllocStorage(op, program.Weights)
+}
+
+// leave lets go of a module's parameters, but of those that persist, that another module
+// uses, or that come again soon (release_sub_module).
+func (z *ZeRO3) leave(m *ZeROModule) {
+	for _, q := range m.params {
+		delete(q.users, m)
+		if !(q.stays && z.known) && !z.soon(q) {
+			z.free(q)
+		}
+	}
+}
+
+// free lets go of a parameter that no module uses.
+func (z *ZeRO3) free(q *zeroParam) {
+	if !q.isWhole || q.alone || len(q.users) > 0 {
+		return
+	}
+	z.land(q)
+	if z.fetch.TorchLinear { // param.data = torch.empty(0): views that were saved have the memory still
+		f := z.tape.Frame()
+		q.flat.SetData(f.Let(z.tape.Unallocated(q.flat.DType(), q.flat.Numel())))
+		q.whole.SetData(f.Let(q.flat.PartLike(0, q.whole)))
+		f.End()
+	} else {
+		q.flat.FreeStorage()
+	}
+	q.isWhole = false
+	z.live -= q.numel
+}
+
+// soon tells whether a parameter is used again within the distance of reuse, or was
+// skipped by fetching since it was whole.
+func (z *ZeRO3) soon(q *zeroParam) bool {
+	if !z.known {
+		return false
+	}
+	n := int64(0)
+	for i := z.used; i < len(z.order) && (n < z.fetch.Reuse || i < z.ahead); i++ {
+		for _, p := range z.order[i].params {
+			if p == q {
+				return true
+			}
+			n += p.numel
+		}
+	}
+	return false
+}
