@@ -154,7 +154,7 @@ func (o *Outcome) Kind() Kind {
 		return Failed
 	case torch.Version == "":
 		return NoCUDA
-	case len(o.Steps()) == 0:
+	case len(o.Steps()) == 0 || o.End().Allocated == 0:
 		return Untrained
 	}
 	return Fits
@@ -213,7 +213,7 @@ func (o *Outcome) readTrace() error {
 func (o *Outcome) Seen() string {
 	switch {
 	case len(o.named("step")) > 0:
-		return "an optimizer stepped, and PyTorch did not use CUDA"
+		return "an optimizer stepped, and nothing was put on the board: does the command ask for the GPU by a flag?"
 	case len(o.named("cuda")) > 0:
 		return "PyTorch used the board, and no optimizer was called"
 	}

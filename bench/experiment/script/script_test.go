@@ -133,6 +133,12 @@ func TestFailuresHaveTheirKind(t *testing.T) {
 	require.Contains(t, []script.Kind{script.TimedOut, script.Fits}, o.Kind())
 }
 
+func TestTrainingOnTheHostIsNone(t *testing.T) {
+	o, _ := trial(t, script.Command{}, "host")
+	require.Equal(t, script.Untrained, o.Kind())
+	require.Contains(t, o.Seen(), "nothing was put on the board")
+}
+
 func TestCrashesOfNativeCodeNameTheLine(t *testing.T) {
 	o, _ := trial(t, script.Command{Steps: 3}, "crash")
 	require.Equal(t, script.Failed, o.Kind())
