@@ -11,6 +11,8 @@ import (
 	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/internal/printable"
 	"github.com/vprof/vprof/models/capture"
+	"github.com/vprof/vprof/models/compiled"
+	"github.com/vprof/vprof/models/pt2"
 )
 
 // captureOptions are what is captured, and what cuDNN is asked about it.
@@ -68,12 +70,18 @@ func runCapture(ctx context.Context, o *captureOptions, args []string) error {
 		_, err := io.WriteString(o.app.stdout, capture.Script)
 		return err
 	}
-	if err := o.compile.check(); err != nil {
+	if err := o.compile.complete(); err != nil {
 		return err
 	}
 	o.Spec = args[0]
 	if o.Output == "" {
 		o.Output = captureName(o.Spec)
+		if o.compile.step {
+			o.Output = strings.TrimSuffix(o.Output, pt2.Suffix) + compiled.StepSuffix
+		}
+	}
+	if o.compile.step {
+		return recordStep(ctx, o)
 	}
 	compiling := o.compileBeside(ctx)
 	defer compiling.stop()

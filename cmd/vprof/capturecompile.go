@@ -23,6 +23,8 @@ import (
 // compileFlags say whether the compiled step is recorded, and how.
 type compileFlags struct {
 	capture.Compile
+	// step records the step as it is, in place of a graph.
+	step  bool
 	board boardFlags
 }
 
@@ -32,26 +34,39 @@ func (f *compileFlags) register(cmd *cobra.Command) {
 		"also record the step under torch.compile, for --torch-compile: compile the `whole` model, "+
 			"the model with its loss, or its blocks one by one: whole, loss, blocks")
 	flags.Lookup("compile").NoOptDefVal = compiled.Forms()[0]
+	flags.BoolVar(&f.step, "step", false,
+		"record a training step as it runs, in place of a graph: for models that torch.export refuses, such as those "+
+			"whose sizes depend on the numbers in a batch")
 	flags.StringSliceVar(&f.AMP, "amp", []string{"bf16"},
-		"with --compile, `precisions` of autocast to record: none, fp16, bf16")
-	flags.IntSliceVar(&f.Batches, "batch", []int{16, 128},
-		"with --compile, batch `sizes` to record; sizes between and beyond follow from two")
+		"with --compile or --step, `precisions` of autocast to record: none, fp16, bf16")
+	flags.IntSliceVar(&f.Batches, "batch", nil,
+		"with --compile or --step, batch `sizes` to record; sizes between and beyond follow from two (default 16,128; "+
+			"with --step 4,16,64)")
 	flags.StringVar(&f.Loss, "loss", "",
-		"with --compile, the loss of a model that returns none: a `name` that --loss of vprof plan takes")
+		"with --compile or --step, the loss of a model that returns none: a `name` that --loss of vprof plan takes")
 	flags.BoolVar(&f.Dynamic, "dynamic", false, "with --compile, compile by torch.compile(dynamic=True)")
 	flags.Float64Var(&f.Budget, "activation-memory-budget", 0,
 		"with --compile, the `share` of activations to keep for backward, as "+
 			"torch._functorch.config.activation_memory_budget has it (default: PyTorch's own)")
-	f.board.register(cmd, "with --compile, the `board` that PyTorch finds (see vprof gpus)")
+	f.board.register(cmd, "with --compile or --step, the `board` that PyTorch finds (see vprof gpus)")
 	complete(cmd, "compile", compiled.Forms)
 }
 
-// check refuses values that make no sense.
-func (f *compileFlags) check() error {
-	if f.Form == "" {
+// complete fills in defaults, and refuses values that make no sense.
+func (f *compileFlags) complete() error {
+	batches := []int{16, 128}
+	switch {
+	case f.step && f.Form != "":
+		return usagef("--step and --compile: the one records a step as it is, the other a compiled one beside a graph")
+	case f.step:
+		f.Form, batches = compiled.Eager, []int{4, 16, 64}
+	case f.Form == "":
 		return nil
 	}
-	if !slices.Contains(compiled.Forms(), f.Form) {
+	if len(f.Batches) == 0 {
+		f.Batches = batches
+	}
+	if !f.step && !slices.Contains(compiled.Forms(), f.Form) {
 		return usagef("--compile=%s: it is whole, loss or blocks", f.Form)
 	}
 	for _, amp := range f.AMP {
@@ -130,6 +145,9 @@ func (o *captureOptions) recordCompiled(ctx context.Context) (*compiled.File, er
 		return nil, err
 	}
 	made, err := c.Result(board.Name)
+	if made != nil {
+		made.Guessed = ran.Guessed()
+	}
 	refused := (*capture.RefusedError)(nil)
 	switch {
 	case errors.As(err, &refused):

@@ -48,5 +48,10 @@ func Consulting(o asked.Oracle) *models.Registry {
 
 // WithFiles adds the sources of models that users bring.
 func WithFiles(r *models.Registry, o asked.Oracle) *models.Registry {
-	return r.With(compiled.Source(hfconfig.Source())).With(compiled.Source(pt2.Source(o))).With(recorded.Source())
+	for _, s := range []models.Source{
+		compiled.Source(hfconfig.Source()), compiled.Source(pt2.Source(o)), compiled.Steps(), recorded.Source(),
+	} {
+		r = r.With(s)
+	}
+	return r
 }

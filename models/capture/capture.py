@@ -89,12 +89,15 @@ class Example:
     def tensors(self, place, symbols):
         import torch
 
-        def one(i):
-            if not isinstance(i, Input):
-                return i
-            return torch.zeros(i.sizes(symbols), dtype=i.dtype, device=place if place in ("meta", "cuda") else "cpu")
+        place = place if place in ("meta", "cuda") else "cpu"
+        return self.arguments(lambda i: torch.zeros(i.sizes(symbols), dtype=i.dtype, device=place))
 
-        made = {n: one(i) for n, i in self.inputs.items()}
+    def repeated(self, symbols):
+        """Tensors of the host with the numbers of the user's example."""
+        return self.arguments(lambda i: i.repeated(symbols))
+
+    def arguments(self, make):
+        made = {n: make(i) if isinstance(i, Input) else i for n, i in self.inputs.items()}
         return ((), made) if self.by_name else (tuple(made.values()), {})
 
     def shapes(self, free):
@@ -274,7 +277,7 @@ def symbols_of(example, program):
     return found
 
 
-SCRIPT_DOOR = "run the training script itself, which needs no capture: vprof run --gpu BOARD -- python train.py"
+SCRIPT_DOOR = "record a training step as it runs, by the same command with --step, or run the training script itself: vprof run --gpu BOARD -- python train.py"
 ADVICE = [
     (r"pack_padded_sequence|'lengths' argument should be", f"how long packed sequences are depends on the numbers in a tensor. Give the layers the padded tensor, which needs no less, or {SCRIPT_DOOR}"),
     (r"data.?dependent|GuardOnDataDependent|item\(\) cannot be called|Could not guard|nonzero|_local_scalar_dense|Cannot cast .* to number", f"what runs here depends on the numbers in a tensor, which a file cannot hold. Decide it by a plain Python value or by shapes, capture the part of the model without it, or {SCRIPT_DOOR}"),

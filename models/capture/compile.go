@@ -20,7 +20,7 @@ var compileScript string
 
 // Compile says how a model's step is compiled, and for what it is recorded.
 type Compile struct {
-	// Form is one of [compiled.Forms], Loss the name of a loss or empty for the model's own.
+	// Form is one of [compiled.Forms] or [compiled.Eager], Loss the name of a loss or empty for the model's own.
 	Form, Loss string
 	// AMP are the precisions of autocast, "bf16" or "none" for instance, and Batches the batch sizes.
 	AMP     []string

@@ -1,4 +1,4 @@
-"""Records what a model's compiled step allocates, for vprof capture --compile.
+"""Records what a model's step allocates, compiled for vprof capture --compile, or as it is for vprof capture --step.
 
 It runs under the hook of vprof run, which gives PyTorch a board and spares Triton: Dynamo, AOTAutograd and Inductor
 are the user's own. Of each batch size two steps run, forward, loss and backward, in a process of their own: the first,
@@ -32,15 +32,14 @@ def blocks(model):
     return best
 
 
-def first_tensor(out):
-    """The first tensor of what a model returned, which the loss is of."""
+def loss_or_scores(out):
+    """Of what a model returned the first scalar that can be trained, which is a loss, or else the first tensor."""
     import torch
 
-    values = list(out.values()) if isinstance(out, dict) else torch.utils._pytree.tree_leaves(out)
-    found = next((v for v in values if isinstance(v, torch.Tensor)), None)
-    if found is None:
-        raise capture.Refusal("forward returns no tensor", "return the loss, or scores, or a dict or tuple that begins with one")
-    return found
+    values = [v for v in torch.utils._pytree.tree_leaves(dict(out) if isinstance(out, dict) else out) if isinstance(v, torch.Tensor)]
+    if not values:
+        raise capture.Refusal("forward returns no tensor", "return the loss, or scores, or a dict or tuple of them")
+    return next((v for v in values if v.dim() == 0 and v.requires_grad), values[0])
 
 
 def loss_of(name):
@@ -71,14 +70,14 @@ def loss_of(name):
         raise capture.Refusal(f"there is no loss {name!r}", f"choose one of {', '.join(losses)}")
 
     def loss(out):
-        out = first_tensor(out)
+        out = loss_or_scores(out)
         return losses[name or ("cross-entropy" if out.dim() else "output")](out)
 
     return loss
 
 
 class Recorder:
-    """A model on the board, compiled, and its steps."""
+    """A model on the board and its steps."""
 
     def __init__(self, opts):
         import torch
@@ -93,8 +92,8 @@ class Recorder:
         self.loss = loss_of(opts.loss)
         self.sites = {}
 
-    def compiled(self):
-        """The step's forward pass and loss, compiled anew: a function of the model's arguments."""
+    def forward(self):
+        """The step's forward pass and loss, compiled anew unless the form is eager: a function of the model's arguments."""
         torch, model, loss = self.torch, self.model, self.loss
         options = {"dynamic": True} if self.opts.dynamic else {}
         if self.opts.form == "blocks":
@@ -113,10 +112,8 @@ class Recorder:
     def step(self, call, args, kwargs, amp, before):
         """What a step allocates, as a function of a script has it: what the model returned lives to its end."""
         torch = self.torch
-        history = torch.cuda.memory._record_memory_history
-        history(enabled=None)
-        history(enabled="all", context="alloc", stacks="python", max_entries=1 << 22)
-        ends = []
+        self.before = 0
+        self.before, ends = len(self.trace()), []
 
         def run():
             kind = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(amp)
@@ -148,15 +145,16 @@ class Recorder:
         torch = self.torch
         self.model.to("cuda")
         symbols = {**self.example.symbols, "batch": batch}
-        args, kwargs = torch.utils._pytree.tree_map_only(torch.Tensor, lambda t: t.to("cuda"), self.example.tensors("cpu", symbols))
-        call = self.compiled()
+        args, kwargs = torch.utils._pytree.tree_map_only(torch.Tensor, lambda t: t.to("cuda"), self.example.repeated(symbols))
+        call = self.forward()
         first, live = self.step(call, args, kwargs, amp, {})
-        breaks = sum(torch._dynamo.utils.counters["graph_break"].values())
+        breaks = sum(torch._dynamo.utils.counters["graph_break"].values()) if self.opts.form != "eager" else 0
         second, _ = self.step(call, args, kwargs, amp, {address: (n, first["order"]) for address, n in live.items()})
         return {"amp": "" if amp == "none" else amp, "batch": batch, "breaks": breaks, "steps": [first, second], "sites": list(self.sites)}
 
     def trace(self):
-        return self.torch.cuda.memory._snapshot()["device_traces"][0]
+        """What has happened in this step, of all that vprof_hook has PyTorch record."""
+        return self.torch.cuda.memory._snapshot()["device_traces"][0][self.before:]
 
     def written(self, trace, ends, gradients, before):
         """The events of a step: allocations by number, frees as their complement; and what is left, by address.
@@ -211,12 +209,14 @@ class Recorder:
 def apart(tell, jobs):
     """What tell says of jobs, each in a forked process: a board is used there for the first time."""
     import torch
+    import vprof_hook
 
     def begin(job):
         read, write = os.pipe()
         pid = os.fork()
         if pid == 0:
             torch.set_num_threads(1)  # the threads of this process are not there
+            vprof_hook.events.quiet = False  # what lines go by numbers that nobody knows is told from here, too
             with os.fdopen(write, "w") as f:
                 json.dump(tell(*job), f)
             os._exit(0)
@@ -280,7 +280,7 @@ def attempt(opts, run):
 
 def main(argv):
     p = argparse.ArgumentParser(description=__doc__)
-    p.add_argument("--form", required=True, choices=["whole", "loss", "blocks"])
+    p.add_argument("--form", required=True, choices=["eager", "whole", "loss", "blocks"])
     p.add_argument("--amp", default="bf16")
     p.add_argument("--batches", default="16,128")
     p.add_argument("--loss", default="")

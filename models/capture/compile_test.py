@@ -18,6 +18,7 @@ sys.modules["vprof_capture"] = capture  # which is its name beside compile.py
 import compile as compiling_script
 import torch
 import vprof_hook
+import vprof_model
 from torch import nn
 from vprof_hook import compiling
 
@@ -43,13 +44,19 @@ class Lines(unittest.TestCase):
 
 
 class Steps(unittest.TestCase):
-    def test_the_loss_is_of_the_first_tensor(self):
+    def test_the_loss_is_a_scalar_or_of_the_first_tensor(self):
         loss = compiling_script.loss_of("")
+        self.assertEqual(3, loss((torch.zeros(2, 5), {"n": torch.tensor(7.0), "loss": torch.tensor(3.0, requires_grad=True)})))
         self.assertEqual(3, loss({"loss": torch.tensor(3.0), "logits": torch.zeros(2, 5)}))
         self.assertEqual((), loss((torch.zeros(2, 5),)).shape)
         self.assertEqual((), loss(torch.zeros(2, 5)).shape)
         with self.assertRaises(capture.Refusal):
             compiling_script.loss_of("hinge")
+
+    def test_numbers_are_those_of_the_users_example(self):
+        one = vprof_model.Input(torch.int64, [("batch", 2), 3], torch.tensor([[1, 2, 3], [4, 5, 6]]))
+        self.assertEqual([[1, 2, 3], [4, 5, 6], [1, 2, 3]], one.repeated({"batch": 3}).tolist())
+        self.assertEqual([[0, 0]], vprof_model.Input(torch.int64, [("batch", 2), 2]).repeated({"batch": 1}).tolist())
 
     def test_blocks_are_the_longest_list_of_one_class(self):
         model = nn.Sequential(nn.ModuleList([nn.Linear(2, 2) for _ in range(3)]), nn.ReLU())

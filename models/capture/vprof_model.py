@@ -33,11 +33,22 @@ class Refusal(Exception):
         self.do = do
 
 
-class Input(collections.namedtuple("Input", "dtype dims")):
-    """An input of the model. A dimension is a number, or (symbol, example size)."""
+class Input(collections.namedtuple("Input", "dtype dims numbers", defaults=(None,))):
+    """An input of the model. A dimension is a number, or (symbol, example size); numbers are those of the user's example."""
 
     def sizes(self, symbols):
         return [symbols[d[0]] if isinstance(d, tuple) else d for d in self.dims]
+
+    def repeated(self, symbols):
+        """The user's numbers, again and again where there are fewer; zeros where there are none."""
+        import torch
+
+        if self.numbers is None:
+            return torch.zeros(self.sizes(symbols), dtype=self.dtype)
+        numbers = self.numbers.detach().cpu()
+        for k, size in enumerate(self.sizes(symbols)):
+            numbers = numbers.index_select(k, torch.arange(size) % numbers.shape[k])
+        return numbers
 
 
 def parse_input(text):
@@ -248,7 +259,7 @@ def of_batch(batch, model, where):
     if first is None:
         raise Refusal(f"{where} gives no tensor", "return the inputs of forward: a tensor, a tuple or a dict of them")
     n = first.shape[0]
-    return {k: Input(t.dtype, [("batch", max(n, 2)) if i == 0 and s == n else s for i, s in enumerate(t.shape)]) if isinstance(t, torch.Tensor) else t for k, t in batch.items()}
+    return {k: Input(t.dtype, [("batch", max(n, 2)) if i == 0 and s == n else s for i, s in enumerate(t.shape)], t) if isinstance(t, torch.Tensor) else t for k, t in batch.items()}
 
 
 def one_by_one(batch, model):

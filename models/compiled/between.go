@@ -2,6 +2,7 @@ package compiled
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -29,8 +30,7 @@ func (f *File) AtBatch(amp string, batch int) (*Recording, error) {
 	}
 	if len(all) < 2 {
 		return nil,
-			fmt.Errorf("nothing follows for batch %d: record two batch sizes with vprof capture --compile --batch",
-				batch)
+			fmt.Errorf("nothing follows for batch %d: record two batch sizes with --batch of vprof capture", batch)
 	}
 	slices.SortFunc(all, func(a, b *Recording) int { return a.Batch - b.Batch })
 	i := 1
@@ -41,12 +41,12 @@ func (f *File) AtBatch(amp string, batch int) (*Recording, error) {
 	if float64(batch) > math.Sqrt(float64(near.Batch)*float64(far.Batch)) {
 		near, far = far, near
 	}
-	return near.interpolate(far, batch)
+	return near.interpolate(far, batch, f.Form == Eager)
 }
 
 // interpolate returns the recording at a batch size between, or beyond, this one and another. It is an error if more
-// than [mostUnmatched] of a step has no counterpart in the other one.
-func (r *Recording) interpolate(far *Recording, batch int) (*Recording, error) {
+// than [mostUnmatched] of a step has no counterpart in the other one. Eager steps run their lines in the same order.
+func (r *Recording) interpolate(far *Recording, batch int, eager bool) (*Recording, error) {
 	out := *r
 	out.Batch = batch
 	share := float64(batch-r.Batch) / float64(far.Batch-r.Batch)
@@ -54,7 +54,7 @@ func (r *Recording) interpolate(far *Recording, batch int) (*Recording, error) {
 	for i := range out.Steps { // the last step decides: the first also holds the memory of Inductor's tuning
 		bytes, unmatched = 0, 0
 		s, other := &out.Steps[i], &far.Steps[i]
-		found := s.counterparts(other, int64(r.Batch), int64(far.Batch))
+		found := s.counterparts(other, int64(r.Batch), int64(far.Batch), eager)
 		s.Allocations = slices.Clone(s.Allocations)
 		used := s.used()
 		for n, a := range s.Allocations {
@@ -70,9 +70,8 @@ func (r *Recording) interpolate(far *Recording, batch int) (*Recording, error) {
 	}
 	if float64(unmatched) > mostUnmatched*float64(bytes) {
 		return nil,
-			fmt.Errorf("nothing follows for batch %d: Inductor decided otherwise at batch %d than at %d; record "+
-				"more with vprof capture --compile --batch",
-				batch, r.Batch, far.Batch)
+			fmt.Errorf("nothing follows for batch %d: the steps at batch %d and %d have too little in common; record "+
+				"more sizes with --batch of vprof capture", batch, r.Batch, far.Batch)
 	}
 	return &out, nil
 }
@@ -123,10 +122,17 @@ func (r *Step) byMatchKey() map[matchKey][]int {
 }
 
 // counterparts returns for each allocation the one of the step at another batch size that stands for it, -1 for none.
-// Among allocations of one key, those whose size is proportional to the batch are matched first, then those of equal
-// size; the rest are matched in the order of their sizes.
-func (r *Step) counterparts(far *Step, batch, farBatch int64) []int {
+// Steps of the same course match event by event. Else, among allocations of one key, those whose size is proportional to
+// the batch are matched first, then those of equal size; the rest are matched in the order of their sizes, or, if one
+// step has more of them and both are eager, in the order in which they come.
+func (r *Step) counterparts(far *Step, batch, farBatch int64, eager bool) []int {
 	found := make([]int, len(r.Allocations))
+	if r.sameCourse(far) {
+		for n := range found {
+			found[n] = n
+		}
+		return found
+	}
 	others := far.byMatchKey()
 	for p, own := range r.byMatchKey() {
 		free := map[int64][]int{}
@@ -149,26 +155,73 @@ func (r *Step) counterparts(far *Step, batch, farBatch int64) []int {
 			}
 		}
 		rest = slices.DeleteFunc(rest, func(n int) bool { return take(n, r.Allocations[n][0]) })
-		matchBySize(found, rest, r.Allocations, free)
+		left := bySize(free)
+		if eager && len(left) != len(rest) {
+			matchInOrder(found, rest, left, r, far, batch, farBatch)
+		} else {
+			matchBySize(found, rest, left, r.Allocations)
+		}
 	}
 	return found
 }
 
+// sameCourse reports whether two steps differ in nothing but sizes.
+func (r *Step) sameCourse(other *Step) bool {
+	return slices.Equal(r.Order, other.Order) && r.Forward == other.Forward && r.Backward == other.Backward &&
+		slices.EqualFunc(r.Allocations, other.Allocations, func(a, b [2]int64) bool { return a[1] == b[1] })
+}
+
+// bySize are all allocations of a map from sizes, smaller ones first.
+func bySize(free map[int64][]int) []int {
+	var all []int
+	for _, size := range slices.Sorted(maps.Keys(free)) {
+		all = append(all, free[size]...)
+	}
+	return all
+}
+
 // matchBySize matches allocations with those of the same rank in the order of sizes, if there are as many.
-func matchBySize(found, own []int, allocations [][2]int64, free map[int64][]int) {
+func matchBySize(found, own, left []int, allocations [][2]int64) {
 	slices.SortStableFunc(own, func(a, b int) int { return int(allocations[a][0] - allocations[b][0]) })
-	sizes := make([]int64, 0, len(free))
-	for size := range free {
-		sizes = append(sizes, size)
-	}
-	slices.Sort(sizes)
-	var left []int
-	for _, size := range sizes {
-		left = append(left, free[size]...)
-	}
 	for i, n := range own {
 		if found[n] = -1; len(left) == len(own) {
 			found[n] = left[i]
+		}
+	}
+}
+
+// matchInOrder matches as many allocations of a step as can be with such of the other step that come in the same order,
+// and whose size is between an equal one and a proportional one.
+func matchInOrder(found, own, left []int, r, far *Step, batch, farBatch int64) {
+	slices.Sort(own)
+	slices.Sort(left)
+	fits := func(n, m int) bool {
+		size := r.Allocations[n][0]
+		low, high := min(size, size*farBatch/batch), max(size, size*farBatch/batch+1)
+		return low <= far.Allocations[m][0] && far.Allocations[m][0] <= high
+	}
+	// most[i][j] is the number of pairs among own[i:] and left[j:].
+	most := make([][]int32, len(own)+1)
+	for i := range most {
+		most[i] = make([]int32, len(left)+1)
+	}
+	for i, n := range slices.Backward(own) {
+		for j, m := range slices.Backward(left) {
+			most[i][j] = max(most[i+1][j], most[i][j+1])
+			if fits(n, m) {
+				most[i][j] = max(most[i][j], most[i+1][j+1]+1)
+			}
+		}
+	}
+	for i, j := 0, 0; i < len(own); {
+		switch found[own[i]] = -1; {
+		case j == len(left) || most[i][j] == most[i+1][j]:
+			i++
+		case most[i][j] == most[i][j+1]:
+			j++
+		default:
+			found[own[i]] = left[j]
+			i, j = i+1, j+1
 		}
 	}
 }

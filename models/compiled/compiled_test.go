@@ -97,7 +97,93 @@ func TestWhereNothingFollows(t *testing.T) {
 		other.Steps[1].Allocations[i][1] = 1 - other.Steps[1].Allocations[i][1]
 	}
 	_, err = file(step(4), other).AtBatch("bf16", 5)
-	require.ErrorContains(t, err, "Inductor decided otherwise at batch 4 than at 8")
+	require.ErrorContains(t, err, "the steps at batch 4 and 8 have too little in common")
+}
+
+// Of eager steps, what one batch size has more of is left out, and the rest is matched in its order.
+func TestEagerStepsKeepTheirOrder(t *testing.T) {
+	sized := func(batch int, sizes ...int64) Recording {
+		r := step(batch)
+		s := &r.Steps[1]
+		for i, size := range sizes {
+			n := len(s.Allocations)
+			s.Allocations = append(s.Allocations, [2]int64{size, 1})
+			s.Order = slices.Insert(s.Order, s.Forward+2*i, n, ^n)
+		}
+		s.Forward, s.Backward = s.Forward+2*len(sizes), s.Backward+2*len(sizes)
+		s.renumber()
+		return r
+	}
+	f := file(sized(4, 1000, 100), sized(8, 40, 1500, 30, 150))
+	f.Form = Eager
+	r, err := f.AtBatch("bf16", 5)
+	require.NoError(t, err)
+	want := sized(5, 1125, 113)
+	require.Equal(t, want.Steps[1], r.Steps[1])
+	require.Positive(t, file(step(4), sized(8, 1<<20), step(16)).offTheLine("bf16"), "a step that is larger than its neighbors")
+}
+
+// renumber numbers the allocations in the order in which they happen.
+func (s *Step) renumber() {
+	numbers, allocations := map[int]int{}, make([][2]int64, 0, len(s.Allocations))
+	for i, n := range s.Order {
+		if n >= 0 {
+			numbers[n] = len(allocations)
+			allocations = append(allocations, s.Allocations[n])
+			s.Order[i] = numbers[n]
+		} else {
+			s.Order[i] = ^numbers[^n]
+		}
+	}
+	for i := range s.Gradients {
+		s.Gradients[i].Allocation = numbers[s.Gradients[i].Allocation]
+	}
+	s.Allocations = allocations
+}
+
+// A model of a recorded step plans what was recorded and what lies between, survives being written into results, and
+// refuses what would take another recording.
+func TestModelsOfSteps(t *testing.T) {
+	f := file(step(4), step(16), step(64))
+	f.Form = Eager
+	path := filepath.Join(t.TempDir(), "toy.step")
+	require.NoError(t, os.WriteFile(path, written(t, f), 0o600))
+	m, err := Steps().Open(path)
+	require.NoError(t, err)
+	require.Equal(t, "step:toy", m.Name)
+	again, err := Steps().Restore(m.Name, m.Description.Text())
+	require.NoError(t, err)
+	require.Equal(t, m.Description, again.Description)
+	require.Equal(t, []int{4, 16, 64}, m.Batches)
+	require.False(t, m.Partial)
+	require.Contains(t, f.Line("bf16"), "sizes follow the batch in a line")
+	c := m.Default
+	c.Batch = 10
+	require.NoError(t, m.Check(c))
+	trainer, err := m.Build(c)
+	require.NoError(t, err)
+	tape := trace.New(trace.Board{}, trace.Rules{}, trace.Options{Warm: true})
+	require.NoError(t, trainer.Record(tape, 2))
+	require.NoError(t, tape.Program().Validate())
+	c.Batch = 200
+	require.Contains(t, m.Caveat(c)[1], "beyond batch 4 to 64 goes on in a line")
+	for _, change := range []func(*models.Case){
+		func(c *models.Case) { c.Compile = true }, func(c *models.Case) { c.AMP = "fp16" },
+		func(c *models.Case) { c.Checkpointing = true }, func(c *models.Case) { c.Torch = "2.14" },
+	} {
+		c := m.Default
+		change(&c)
+		require.ErrorContains(t, m.Check(c), "recorded")
+	}
+	_, err = stepModel("x.step", "step:x", written(t, file(step(4))))
+	require.ErrorContains(t, err, "a compiled step")
+}
+
+// written is the content of a file.
+func written(t *testing.T, f *File) []byte {
+	var content bytes.Buffer
+	require.NoError(t, f.Write(&content))
+	return content.Bytes()
 }
 
 // A step is what was recorded, the optimizer's step in between, and leaves weights, state and what libraries keep.

@@ -29,7 +29,8 @@ type File struct {
 	GPU   string `json:"gpu"`
 	// Model is what was captured, as the user named it.
 	Model string `json:"model"`
-	// Form is what was compiled: "whole" is the model, "loss" the model and its loss, "blocks" each block by itself.
+	// Form is what was compiled: "whole" is the model, "loss" the model and its loss, "blocks" each block by itself;
+	// [Eager] if nothing was.
 	Form string `json:"form"`
 	// Loss is the one that --loss names; empty for the model's own.
 	Loss string `json:"loss"`
@@ -45,6 +46,8 @@ type File struct {
 	Inputs     []Tensor    `json:"inputs"`
 	Sites      []string    `json:"sites"`
 	Recordings []Recording `json:"recordings"`
+	// Guessed are the lines, "net.py:12", whose course hung on numbers that were never computed.
+	Guessed []string `json:"guessed,omitempty"`
 }
 
 // Tensor is a tensor of the model or of the batch.
@@ -136,8 +139,8 @@ func (f *File) check() (key string, err error) {
 	if _, err := stack.Lookup(f.Torch); err != nil {
 		return "torch", err
 	}
-	if !slices.Contains(Forms(), f.Form) {
-		return "form", fmt.Errorf("is %q, and none of %s", f.Form, strings.Join(Forms(), ", "))
+	if f.Form != Eager && !slices.Contains(Forms(), f.Form) {
+		return "form", fmt.Errorf("is %q, and none of %s, %s", f.Form, strings.Join(Forms(), ", "), Eager)
 	}
 	known := map[string]int64{}
 	for _, list := range [][]Tensor{f.Parameters, f.Buffers, f.Inputs} {

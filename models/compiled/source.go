@@ -112,10 +112,15 @@ var leftOpen = []string{
 
 // missing says why the file has no recording for a case, empty if it has one; usual is the model's default case.
 func (f *File) missing(c, usual models.Case) string {
-	compiled, err := stack.Lookup(f.Torch)
-	if err != nil || compiled.Release() != c.ReleaseName() {
+	recordedBy, err := stack.Lookup(f.Torch)
+	if err != nil || recordedBy.Release() != c.ReleaseName() {
 		return fmt.Sprintf("PyTorch %s compiled what is recorded, and another release compiles otherwise", f.Torch)
 	}
+	return f.differs(c, usual)
+}
+
+// differs says in what a case differs from what was recorded, empty if in nothing that decides the step.
+func (f *File) differs(c, usual models.Case) string {
 	if c.Loss != f.Loss && c.Loss != usual.Loss {
 		return "recorded with another loss"
 	}

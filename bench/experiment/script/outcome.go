@@ -107,6 +107,9 @@ func (o *Outcome) allocConf() string {
 // Diverted are the files that went elsewhere, as the script knows them.
 func (o *Outcome) Diverted() []string { return o.paths("diverted") }
 
+// Guessed are the user's lines, file:line, whose course hung on a number that was never computed.
+func (o *Outcome) Guessed() []string { return o.paths("guessed") }
+
 // paths are those of all events of a name.
 func (o *Outcome) paths(event string) []string {
 	var paths []string

@@ -84,7 +84,7 @@ func (o *Outcome) script() *report.Script {
 		Command: o.Args, Torch: torch.Version, CUDA: torch.CUDA, Result: results[o.Kind()], ExitCode: o.ExitCode,
 		Steps: nonNil(o.Steps()), Optimizers: nonNil(end.Optimizers), Ended: end.Reason,
 		Seconds: o.Seconds, Host: o.HostPeak, Lines: []report.Component{},
-		Diverted: nonNil(o.Diverted()), Spared: o.paths("kept"), Idle: o.Idle, Guessed: o.paths("guessed"),
+		Diverted: nonNil(o.Diverted()), Spared: o.paths("kept"), Idle: o.Idle, Guessed: o.Guessed(),
 	}
 	if failure.Kind != "" {
 		s.Error, s.Traceback = failure.Kind+": "+failure.Text, failure.Traceback

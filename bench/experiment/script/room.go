@@ -16,7 +16,7 @@ import (
 	"github.com/vprof/vprof/profiler/device/standins"
 )
 
-//go:embed hook/*.py hook/vprof_hook/*.py
+//go:embed hook/*.py hook/vprof_hook/*.py hook/bin
 var hook embed.FS
 
 // Hook is the Python that runs in the user's process, all files one after the other.
@@ -57,7 +57,11 @@ func openRoom() (*room, error) {
 			return cmp.Or(err, os.MkdirAll(target, 0o700))
 		}
 		text, err := hook.ReadFile(path)
-		return cmp.Or(err, os.WriteFile(target, text, 0o600))
+		mode := fs.FileMode(0o600)
+		if filepath.Base(filepath.Dir(target)) == "bin" {
+			mode = 0o700
+		}
+		return cmp.Or(err, os.WriteFile(target, text, mode))
 	})
 	if err != nil {
 		return nil, errors.Join(err, r.Close())
@@ -168,7 +172,7 @@ func (c *Command) withBoard(r *room, env []string) ([]string, error) {
 		return nil, err
 	}
 	env = slices.DeleteFunc(env, func(v string) bool { return strings.HasPrefix(v, "CUDA_VISIBLE_DEVICES=") })
-	env = append(env, "VPROF_STANDINS="+c.StandIns, "VPROF_BOARD="+r.path("board"),
+	env = append(env, "PATH="+prepended(r.path("hook/bin"), os.Getenv("PATH")), "VPROF_STANDINS="+c.StandIns, "VPROF_BOARD="+r.path("board"),
 		"VPROF_STANDIN_LOG="+r.path("missing"), "VPROF_ORACLE="+r.path("oracle"))
 	return env, nil
 }

@@ -139,6 +139,11 @@ func TestTrainingOnTheHostIsNone(t *testing.T) {
 	require.Contains(t, o.Seen(), "nothing was put on the board")
 }
 
+func TestNvidiaSmiKnowsTheBoard(t *testing.T) {
+	_, said := trial(t, script.Command{StandIns: t.TempDir(), Steps: 1}, "smi")
+	require.Contains(t, said, "NVIDIA GeForce RTX 3090, 24259\n")
+}
+
 func TestCrashesOfNativeCodeNameTheLine(t *testing.T) {
 	o, _ := trial(t, script.Command{Steps: 3}, "crash")
 	require.Equal(t, script.Failed, o.Kind())
