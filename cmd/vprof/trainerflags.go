@@ -70,13 +70,13 @@ func noFile(cmd *cobra.Command, a *app, args []string) error {
 	if _, err := a.models().Lookup(args[0]); err == nil {
 		hint = fmt.Sprintf("; a model is named by --model %s", args[0])
 	}
-	return usagef("%s takes flags, and files of trainers (.yaml, .json, .sh), not %q%s", cmd.CommandPath(),
+	return usagef("%s takes flags, and files of trainers (.yaml, .json, .toml, .sh), not %q%s", cmd.CommandPath(),
 		args[0], hint)
 }
 
 // looksLikeFile tells a file from a mistyped flag.
 func looksLikeFile(arg string) bool {
-	return slices.ContainsFunc([]string{".yaml", ".yml", ".json", ".sh", ".bash", ".slurm", ".sbatch"},
+	return slices.ContainsFunc([]string{".yaml", ".yml", ".json", ".toml", ".sh", ".bash", ".slurm", ".sbatch"},
 		func(suffix string) bool {
 			return strings.HasSuffix(strings.ToLower(arg), suffix)
 		})

@@ -30,6 +30,7 @@ var launches = []launch{
 	{words: []string{"swift", "rlhf"}, trainer: "ms-swift", says: facts{"method": {value: "rlhf"}}},
 	{words: []string{"llamafactory-cli", "train"}, trainer: "LLaMA-Factory", reads: true},
 	{words: []string{"axolotl", "train"}, trainer: "axolotl", reads: true},
+	{words: []string{"torchtitan", "train"}, trainer: "torchtitan"},
 	{words: []string{"trl", "sft"}, trainer: "TRL"},
 	{words: []string{"trl", "dpo"}, trainer: "TRL", says: facts{"objective": {value: "dpo"}}},
 	{words: []string{"trl", "grpo"}, trainer: "TRL", says: facts{"objective": {value: "grpo"}}},
@@ -60,6 +61,7 @@ var starters = [][]string{
 var modules = map[string][]string{
 	"axolotl.cli.train": {"axolotl", "train"},
 	"llamafactory.cli":  {"llamafactory-cli"},
+	"torchtitan.train":  {"torchtitan", "train"},
 	"swift.cli.sft":     {"swift", "sft"},
 	"swift.cli.pt":      {"swift", "pt"},
 	"swift.cli.rlhf":    {"swift", "rlhf"},
@@ -258,15 +260,17 @@ func started(file string, starter []string, c []token) *document {
 // configuration tells a configuration file from an argument.
 func configuration(name string) bool {
 	return !strings.HasPrefix(name, "-") &&
-		slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(name)))
+		slices.Contains([]string{".yaml", ".yml", ".json", ".toml"}, strings.ToLower(filepath.Ext(name)))
 }
 
 // takeConfig takes the file that --config names, over which the other arguments stand:
-// TRL's and torchtune's way.
+// TRL's, torchtune's and torchtitan's way.
 func (d *document) takeConfig() {
-	if v := d.root.own("config"); d.config == "" && v != nil && configuration(v.text) {
-		d.config = v.text
-		d.root.remove("config")
+	for _, key := range []string{"config", "job.config_file"} {
+		if v := d.root.own(key); d.config == "" && v != nil && configuration(v.text) {
+			d.config = v.text
+			d.root.remove(key)
+		}
 	}
 }
 

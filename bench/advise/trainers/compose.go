@@ -16,7 +16,8 @@ var flags = []string{
 	"task", "batch", "accumulate", "seq-len", "weights", "amp", "checkpointing", "optimizer", "lora", "quantize",
 	"objective", "train-only", "trained-weights", "state-of-frozen", "qat", "float8", "liger", "chunked-loss",
 	"torch-compile",
-	"offload", "tiled-mlp", "optimizer-in-backward", "loop", "empty-cache", "clip", "evaluate", "gpus", "strategy",
+	"offload", "tiled-mlp", "optimizer-in-backward", "loop", "empty-cache", "clip", "evaluate",
+	"gpus", "strategy",
 	"alloc-conf", "gpu-memory",
 }
 
@@ -176,8 +177,11 @@ func (c *Config) shard() error {
 	}
 	if v := c.facts[meshTensor]; v.value != "" {
 		name = "tp"
-		list = append([]string{"tp=" + v.value}, list...)
-		c.facts.set("clip", "none", v.from)
+		whole := c.facts.options("sequence", "tensor-sequence", "loss", "tensor-loss")
+		list = slices.Concat([]string{"tp=" + v.value}, whole, list)
+		if len(whole) == 0 { // clip_grad_norm_ then raises
+			c.facts.set("clip", "none", v.from)
+		}
 	}
 	for _, o := range []string{"reshard", meshCopies} {
 		if v := c.facts[o].value; v != "" && v != "1" {

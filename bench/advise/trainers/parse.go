@@ -36,7 +36,7 @@ func open(path string) (*document, error) {
 	return parse(path, data)
 }
 
-// parse reads data as what the file's suffix says: JSON, a shell script, or else
+// parse reads data as what the file's suffix says: JSON, TOML, a shell script, or else
 // YAML.
 func parse(path string, data []byte) (*document, error) {
 	d := &document{file: path}
@@ -51,6 +51,8 @@ func parse(path string, data []byte) (*document, error) {
 	switch strings.ToLower(filepath.Ext(path)) {
 	case ".json":
 		d.root, err = parseJSON(d, data)
+	case ".toml":
+		d.root, err = parseTOML(d, data)
 	case ".sh", ".bash", ".slurm", ".sbatch":
 		return parseScript(path, string(data))
 	default:

@@ -209,7 +209,7 @@ func (c *Config) take(d *document) error {
 		}
 	}
 	if t == nil {
-		return unknownTrainer(d)
+		return cmp.Or(unplanned(d), unknownTrainer(d))
 	}
 	c.Notes = append(c.Notes, d.notes...)
 	r := reader{doc: d, table: t, config: c, facts: facts{}}
@@ -243,6 +243,25 @@ func (c *Config) take(d *document) error {
 		c.facts[name] = f
 	}
 	return nil
+}
+
+// megatron are keys of Megatron-LM and Megatron-Bridge, and of NeMo above it.
+var megatron = []string{
+	"tensor_model_parallel_size", "pipeline_model_parallel_size", "model.tensor_model_parallel_size",
+	"model.pipeline_model_parallel_size", "trainer.strategy.tensor_model_parallel_size",
+}
+
+// unplanned is an error about a trainer that vprof knows and does not plan; nil if it is none.
+func unplanned(d *document) error {
+	isOne := strings.HasPrefix(d.script, "pretrain_") || slices.ContainsFunc(megatron, func(key string) bool {
+		return d.root.at(key) != nil
+	})
+	if !isOne {
+		return nil
+	}
+	return d.wrong(0, "", "is of Megatron, whose layers, pipelines and distributed optimizer are its own and are not "+
+		"planned; vprof run takes its command as it is: vprof run --gpus N -- torchrun ... pretrain_gpt.py "+
+		"--transformer-impl local ... (kernels of Transformer Engine do not run without a GPU)")
 }
 
 // unknownTrainer says what there is in place of a trainer that vprof knows: which one has most

@@ -27,6 +27,8 @@ var examples = [][]string{
 	{"llamafactory-qlora.yaml"},
 	{"torchtune-lora.yaml"},
 	{"torchtune-full.yaml"},
+	{"torchtitan-8b.toml"},
+	{"torchtitan-70b.toml"},
 	{"swift.sh"},
 	{"trl.yaml"},
 	{"arguments.json"},
@@ -118,6 +120,30 @@ func TestBadConfigurationsAreNamedByFileLineAndKey(t *testing.T) {
 		"unfrozen, not a regex": {
 			"c.yaml", axolotl + "unfrozen_parameters:\n  - (\n",
 			"c.yaml:5: unfrozen_parameters: has a regular expression",
+		},
+		"toml": {
+			"c.toml", "[model]\nflavor = \"8B\"\n[training]\nseq_len = \n",
+			"c.toml:4: is not TOML: unexpected character",
+		},
+		"toml twice": {
+			"c.toml", "[training]\nseq_len = 1\nseq_len = 2\n",
+			"c.toml:3: is not TOML: ",
+		},
+		"pipeline of torchtitan": {
+			"c.toml", "[model]\nflavor = \"8B\"\n[training]\nseq_len = 8\n[parallelism]\npipeline_parallel_degree = 2\n",
+			"c.toml:6: parallelism.pipeline_parallel_degree: is 2: vprof records pipelines of one GPU a stage",
+		},
+		"torchtitan in Python": {
+			"c.sh", "torchrun -m torchtitan.train --module llama3 --config llama3_8b\n",
+			"c.sh:1: module: is \"llama3\": torchtitan has its configurations in Python from 0.3 on",
+		},
+		"Megatron": {
+			"c.sh", "torchrun pretrain_gpt.py --tensor-model-parallel-size 2\n",
+			"c.sh: is of Megatron, whose layers",
+		},
+		"Megatron-Bridge": {
+			"c.yaml", "model:\n  tensor_model_parallel_size: 2\n",
+			"c.yaml: is of Megatron, whose layers",
 		},
 		"unknown word": {
 			"c.yaml", axolotl + "optimizer: adamw_torch_fuse\n",
@@ -541,7 +567,7 @@ func TestWrittenValuesAreReadAgain(t *testing.T) {
 		c, err := Open([]string{path})
 		require.NoError(t, err)
 		v := Values{Batch: 7, Accumulate: 3, Checkpointing: setting(c, "checkpointing") == "false"}
-		if setting(c, "optimizer-in-backward") != "" {
+		if setting(c, "optimizer-in-backward") != "" || c.table.Written["accumulate"] == "" {
 			v.Accumulate = 1
 		}
 		if !c.Writable() {

@@ -34,7 +34,7 @@ func TestTablesAreConsistent(t *testing.T) {
 		"reference", "objective-as", "answer", "prompt", "compared", "old", "generated-steps", "iterations",
 		"vllm-share", "teacher", "objective-chunks", "text-pairs", "unpadded", "negatives", "unfrozen", "qat-group",
 		"grouped", "multiple", "to-length", "zero-overlap", "zero-contiguous", "zero-linear", "zero-optimizer", "zero-params",
-		meshContextBy,
+		meshContextBy, "tensor-sequence", "tensor-loss",
 	}
 	used = append(used, low, lowRank, lowTarget, optimArgs, badam)
 	used = append(used, frozenTowers, imagePixels)
@@ -101,14 +101,14 @@ func FuzzConfigurations(f *testing.F) {
 	for _, file := range files {
 		data, err := os.ReadFile("testdata/configs/" + file.Name())
 		require.NoError(f, err)
-		for kind := range byte(3) {
+		for kind := range byte(4) {
 			f.Add(string(data), kind)
 		}
 	}
 	f.Add("a: &a\n  <<: *a\n", byte(0))
 	f.Add("A=$A$A\nA=$A$A\nswift sft --model $(expr 3 / 0) '", byte(2))
 	f.Fuzz(func(t *testing.T, data string, kind byte) {
-		name := []string{"c.yaml", "c.json", "c.sh"}[kind%3]
+		name := []string{"c.yaml", "c.json", "c.sh", "c.toml"}[kind%4]
 		d, err := parse(name, []byte(data))
 		if err == nil && d.config == "" && (d.sharing == nil || d.sharing.config == "") {
 			var c *Config

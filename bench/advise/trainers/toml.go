@@ -1,0 +1,150 @@
+package trainers
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+	"github.com/pelletier/go-toml/v2/unstable"
+)
+
+// parseTOML reads a TOML document. The tables of an array ([[name]]) are the groups of a list.
+func parseTOML(d *document, data []byte) (*value, error) {
+	if err := toml.Unmarshal(data, &map[string]any{}); err != nil { // which the parser below leaves to it: keys that stand twice
+		line := 0
+		if bad := (*toml.DecodeError)(nil); errors.As(err, &bad) {
+			line, _ = bad.Position()
+		}
+		return nil, d.wrong(line, "", "is not TOML: %s", strings.TrimPrefix(err.Error(), "toml: "))
+	}
+	t := tomlReader{d: d}
+	t.parser.Reset(data)
+	root := &value{kind: group}
+	at := root
+	for t.parser.NextExpression() {
+		x := t.parser.Expression()
+		var err error
+		switch x.Kind {
+		case unstable.Table, unstable.ArrayTable:
+			at, err = t.table(root, x)
+		case unstable.KeyValue:
+			err = t.pair(at, x, 0)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return root, t.parser.Error()
+}
+
+type tomlReader struct {
+	d      *document
+	parser unstable.Parser
+	count  int
+}
+
+// line is where a node stands.
+func (t *tomlReader) line(n *unstable.Node) int { return t.parser.Shape(n.Raw).Start.Line }
+
+// bounded refuses documents that hold or nest too much.
+func (t *tomlReader) bounded(line, depth int) error {
+	if t.count++; t.count > mostValues || depth > mostDepth {
+		return t.d.wrong(line, "", "nests its values too deep, or has too many")
+	}
+	return nil
+}
+
+// within is the group under a key, which is made where it is not there; of an array of tables the last.
+func (t *tomlReader) within(at *value, key *unstable.Node) (*value, error) {
+	name, line := string(key.Data), t.line(key)
+	in := at.own(name)
+	if in == nil {
+		in = &value{kind: group, line: line}
+		at.add(entry{key: name, line: line, value: in})
+	}
+	if in.kind == list && len(in.items) > 0 {
+		in = in.items[len(in.items)-1]
+	}
+	if in.kind != group {
+		return nil, t.d.wrong(line, name, "is %s, and keys stand below it", in.shown())
+	}
+	return in, t.bounded(line, 0)
+}
+
+// table is the group that a header begins.
+func (t *tomlReader) table(root *value, x *unstable.Node) (at *value, err error) {
+	at = root
+	for keys := x.Key(); keys.Next(); {
+		key := keys.Node()
+		if keys.IsLast() && x.Kind == unstable.ArrayTable {
+			name, line := string(key.Data), t.line(key)
+			all := at.own(name)
+			if all == nil {
+				all = &value{kind: list, line: line}
+				at.add(entry{key: name, line: line, value: all})
+			}
+			item := &value{kind: group, line: line}
+			all.items = append(all.items, item)
+			return item, t.bounded(line, 0)
+		}
+		if at, err = t.within(at, key); err != nil {
+			return nil, err
+		}
+	}
+	return at, nil
+}
+
+// pair adds a key, which may have dots, and its value.
+func (t *tomlReader) pair(at *value, x *unstable.Node, depth int) (err error) {
+	for keys := x.Key(); keys.Next(); {
+		key := keys.Node()
+		if !keys.IsLast() {
+			if at, err = t.within(at, key); err != nil {
+				return err
+			}
+			continue
+		}
+		v, err := t.value(x.Value(), t.line(key), depth+1)
+		if err != nil {
+			return err
+		}
+		at.add(entry{key: string(key.Data), line: v.line, value: v})
+	}
+	return nil
+}
+
+func (t *tomlReader) value(n *unstable.Node, line, depth int) (*value, error) {
+	v := &value{kind: text, text: string(n.Data), line: line}
+	if err := t.bounded(line, depth); err != nil {
+		return nil, err
+	}
+	switch n.Kind {
+	case unstable.Array:
+		v.kind, v.text = list, ""
+		for items := n.Children(); items.Next(); {
+			item, err := t.value(items.Node(), line, depth+1)
+			if err != nil {
+				return nil, err
+			}
+			v.items = append(v.items, item)
+		}
+	case unstable.InlineTable:
+		v.kind, v.text = group, ""
+		for pairs := n.Children(); pairs.Next(); {
+			if err := t.pair(v, pairs.Node(), depth+1); err != nil {
+				return nil, err
+			}
+		}
+	case unstable.Bool:
+		v.kind = boolean
+	case unstable.Float:
+		v.kind, v.text = number, strings.ReplaceAll(v.text, "_", "")
+	case unstable.Integer:
+		v.kind = number
+		if whole, err := strconv.ParseInt(v.text, 0, 64); err == nil {
+			v.text = strconv.FormatInt(whole, 10)
+		}
+	}
+	return v, nil
+}
