@@ -1,5 +1,118 @@
 package models
 
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vprof/vprof/internal/nearest"
+)
+
+// QAT is torchao's training for quantization: linear layers round their weights and inputs
+// to few bits, in the types that they have. The zero value rounds nothing.
+type QAT struct {
+	// Name is one of [QATs].
+	Name string
+	// Group is how many weights of a row share a scale.
+	Group int64
+}
+
+// The kinds of training for quantization.
+const (
+	// QAT8da4w is Int8DynActInt4WeightQATQuantizer, as torchtune has it.
+	QAT8da4w = "8da4w"
+	// QATInt8Int4 has Int4WeightFakeQuantizeConfig for weights and 8 bits for each token of
+	// inputs, as axolotl has it.
+	QATInt8Int4 = "int8-int4"
+)
+
+// QATs are the names of the kinds.
+func QATs() []string { return []string{QAT8da4w, QATInt8Int4} }
+
+// usualGroup is the group of each kind that names none.
+var usualGroup = map[string]int64{QAT8da4w: 256, QATInt8Int4: 32}
+
+// ParseQAT reads a kind like "8da4w" or "int8-int4:group=32".
+func ParseQAT(text string) (QAT, error) {
+	name, option, some := strings.Cut(text, ":")
+	if !slices.Contains(QATs(), name) {
+		return QAT{}, fmt.Errorf("there is no training for quantization %q%s; all: %s", name,
+			nearest.Hint(name, QATs(), 2), strings.Join(QATs(), ", "))
+	}
+	q := QAT{Name: name, Group: usualGroup[name]}
+	if !some {
+		return q, nil
+	}
+	value, ok := strings.CutPrefix(option, "group=")
+	if !ok {
+		return QAT{}, fmt.Errorf("%q is no option of %s; write %s:group=N", option, name, name)
+	}
+	var err error
+	if q.Group, err = parseWithin(value, 2, 1<<16); err != nil {
+		return QAT{}, fmt.Errorf("group: %w", err)
+	}
+	return q, nil
+}
+
+// String is what [ParseQAT] reads; empty for none.
+func (q QAT) String() string {
+	if q.IsZero() || q.Group == usualGroup[q.Name] {
+		return q.Name
+	}
+	return q.Name + ":group=" + strconv.FormatInt(q.Group, 10)
+}
+
+// IsZero tells whether nothing is rounded.
+func (q QAT) IsZero() bool { return q.Name == "" }
+
+// MarshalText implements [encoding.TextMarshaler].
+func (q QAT) MarshalText() ([]byte, error) { return []byte(q.String()), nil }
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (q *QAT) UnmarshalText(text []byte) (err error) {
+	*q, err = ParseQAT(string(text))
+	return err
+}
+
+// checkQAT finds what does not go together with training for quantization.
+func (l Levers) checkQAT(m *Model, c *Case) (field, reason string) {
+	const at = "qat"
+	switch {
+	case l.QAT.IsZero():
+	case !m.Levers.QAT:
+		return at,
+			"vprof puts rounded layers in the place of those of transformers (hf:config.json) and of exported " +
+				"models (.pt2)"
+	case l.Quantize != "":
+		return at, "layers in few bits have nothing to round; leave out --quantize"
+	case c.Strategy != nil && c.Strategy.Name == TP:
+		return at, "parallelize_module does not find rounded layers; use another strategy"
+	}
+	return "", ""
+}
+
+// Float8s are how linear layers multiply in 8-bit floats: torchao's recipes.
+func Float8s() []string { return []string{"tensorwise"} }
+
+// checkFloat8 finds what does not go together with products in 8-bit floats.
+func (l Levers) checkFloat8(m *Model, c *Case) (field, reason string) {
+	const at = "float8"
+	switch {
+	case l.Float8 == "":
+	case !m.Levers.QAT:
+		return at,
+			"vprof puts layers in 8-bit floats in the place of those of transformers (hf:config.json) and of " +
+				"exported models (.pt2)"
+	case l.Quantize != "" || !l.QAT.IsZero() || c.LoRA != nil:
+		return at,
+			"vprof records 8-bit floats in models that are trained as a whole; leave out --lora, --quantize and --qat"
+	case c.Strategy != nil && c.Strategy.Name != DDP && c.Strategy.Name != FSDP2:
+		return at, "vprof records layers in 8-bit floats on one GPU, under ddp and under fsdp2"
+	}
+	return "", ""
+}
+
 // Settings of decoders whose layers bitsandbytes holds in another way than it does now, or
 // others of them than transformers has it do.
 const (

@@ -4,11 +4,18 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"runtime/debug"
 	"syscall"
+
+	"golang.org/x/term"
+
+	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/profiler/device"
 )
 
 func main() {
@@ -33,4 +40,79 @@ func runInterruptibly(a *app, args []string) exitCode {
 		}
 	})
 	return run(ctx, a, args)
+}
+
+// exitCode is the exit status of the process. Scripts rely on the numbers.
+type exitCode int
+
+const (
+	exitFine        exitCode = 0
+	exitFailure     exitCode = 1
+	exitUsage       exitCode = 2
+	exitNegative    exitCode = 3
+	exitNoGPU       exitCode = 4
+	exitInterrupted exitCode = 130
+)
+
+// A usageError says that the command line is wrong.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// Usage marks the error as bad input.
+func (usageError) Usage() bool { return true }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// codeOf returns the exit code for the error of a command.
+func codeOf(err error) exitCode {
+	if err == nil {
+		return exitFine
+	}
+	if errors.Is(err, context.Canceled) {
+		return exitInterrupted
+	}
+	var (
+		watched  commandError
+		verdict  negative
+		noGPU    noGPUError
+		unusable *device.UnusableError
+	)
+	switch {
+	case errors.As(err, &watched):
+		return watched.code
+	case errors.Is(err, syscall.EISDIR): // a folder for a file
+		return exitUsage
+	case errors.As(err, &verdict):
+		return exitNegative
+	case errors.As(err, &noGPU), errors.As(err, &unusable):
+		return exitNoGPU
+	case input.Bad(err):
+		return exitUsage
+	}
+	return exitFailure
+}
+
+// colorChoices are the values of --color.
+var colorChoices = []string{"auto", "always", "never"}
+
+// colored reports whether tables on standard output are in color. NO_COLOR and a
+// dumb terminal turn it off, unless the command line insists.
+func (a *app) colored() bool {
+	switch a.color {
+	case "always":
+		return true
+	case "never":
+		return false
+	}
+	return os.Getenv("NO_COLOR") == "" && a.interactive()
+}
+
+// interactive reports whether standard output is a terminal that can do more
+// than print.
+func (a *app) interactive() bool { return terminal(a.stdout) }
+
+func terminal(w io.Writer) bool {
+	out, isFile := w.(*os.File)
+	return isFile && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(out.Fd()))
 }

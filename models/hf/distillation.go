@@ -1,6 +1,9 @@
 package hf
 
-import "github.com/vprof/vprof/profiler/trace"
+import (
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
 
 // distillation learns from the scores of a teacher and from labels, as the recipes
 // knowledge_distillation of torchtune 0.7 do (recipes/knowledge_distillation_*.py,
@@ -51,4 +54,66 @@ func forwardKL(f *frame, student, teacher, labels *tensor) *tensor {
 	product := g.Let(prob.Mul(log).MaskedFill(infinite))
 	x := g.Let(product.Sum(false, -1).View(-1))
 	return g.Return(x.Mul(g.Let(labels.EqScalar())).Sum(false).Neg())
+}
+
+// generalized learns from the scores that a teacher gives to answers, by the generalized
+// Jensen-Shannon divergence, as GKD of ms-swift 4.6 does (swift/rlhf_trainers/gkd_trainer.py,
+// gkd_loss.py): scores of the tokens that count are picked, scaled, and compared in chunks, in
+// their own type.
+type generalized struct {
+	task   *TextTask
+	answer int64
+}
+
+// comparedTokens is the chunk_size of jsd_loss.
+const comparedTokens = 512
+
+// loss is compute_loss.
+func (d *generalized) loss(f *frame, b TextBatch) *tensor {
+	b.Keep = d.answer + 1
+	g := f.FuncFrame(b.IDs, b.Padding)
+	student := g.Let(d.task.scores(g, b))
+	var teacher *tensor
+	f.Tape().NoGrad(func() { teacher = g.Let(d.task.Reference.scores(g, b)) })
+	h := g.FuncFrame(student, teacher)
+	own, theirs := h.Let(d.active(h, student)), h.Let(d.active(h, teacher))
+	x, y := h.Let(own.DivScalar()), h.Let(theirs.DivScalar())
+	total := h.Let(divergence(h, x, y))
+	h.End(total)
+	return g.Return(g.Let(total).DivScalar())
+}
+
+// active are the scores [tokens, vocabulary] of tokens whose next one counts, all of the
+// answers.
+func (d *generalized) active(f *frame, scores *tensor) *tensor {
+	n := scores.Size(0) * d.answer
+	g := f.FuncFrame(scores)
+	rows := g.Let(f.Tape().New("nonzero", program.Activations, trace.I64, n))
+	tokens := g.Let(f.Tape().New("nonzero", program.Activations, trace.I64, n))
+	return g.Return(scores.Index(rows, tokens))
+}
+
+// divergence is jsd_loss, where beta is neither 0 nor 1.
+func divergence(f *frame, student, teacher *tensor) *tensor {
+	g := f.FuncFrame(student, teacher)
+	var total, x, y, mean, each *tensor
+	for from := int64(0); from < student.Size(0); from += comparedTokens {
+		to := min(from+comparedTokens, student.Size(0))
+		g.Set(&x, student.Slice(0, from, to).LogSoftmax(-1))
+		g.Set(&y, teacher.Slice(0, from, to).LogSoftmax(-1))
+		g.Set(&mean, trace.Stack(0, x.AddScalar(), y.AddScalar()).LogSumExp(false, 0))
+		g.Set(&each, kullbackLeibler(g, mean, y).MulScalar().Add(kullbackLeibler(g, mean, x).MulScalar()))
+		if total == nil {
+			total = g.Let(each.Sum(false))
+			continue
+		}
+		g.Set(&total, total.Add(each.Sum(false)))
+	}
+	return g.Return(total)
+}
+
+// kullbackLeibler is default_kl_div.
+func kullbackLeibler(f *frame, x, target *tensor) *tensor {
+	g := f.FuncFrame(x, target)
+	return g.Return(target.Exp().Mul(target.Sub(x)).Sum(false, -1))
 }

@@ -1,6 +1,10 @@
 package hfconfig
 
-import "github.com/vprof/vprof/models/llama"
+import (
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/hf"
+	"github.com/vprof/vprof/models/llama"
+)
 
 // readInternLM3 reads a decoder for which transformers takes Llama's classes.
 func readInternLM3(r *reader, c *llama.Config) {
@@ -68,4 +72,61 @@ func readGraniteShared(r *reader, c *llama.Config) {
 func readHyperCLOVAX(r *reader, c *llama.Config) {
 	readLlama(r, c)
 	c.HalvesNormed = r.flag("use_post_norm", true)
+}
+
+// Settings of decoders that are built in another way than transformers does it, as
+// torchtune's are.
+const (
+	repeatedSetting = "repeated-heads"
+	separateSetting = "separate-projections"
+)
+
+// variants are those that make a difference to a configuration.
+func variants(c llama.Config) []models.Setting {
+	var all []models.Setting
+	if c.KVHeads < c.Heads && !c.Eager && c.Latent.Rank == 0 {
+		all = append(all, models.Switch(repeatedSetting, 0,
+			"1 if keys and values are repeated for every head of the query, as torchtune does, 0 if attention "+
+				"shares them"))
+	}
+	if c.QKV == llama.OneProjection {
+		all = append(all, models.Switch(separateSetting, 0,
+			"1 if query, key, value, gate and up are projected one by one, as torchtune does, 0 if some at once"))
+	}
+	all = append(all, models.Switch(models.EarlySetting, 0,
+		"1 if layers in 4 bits unpack to fp16 first and keep their inputs, as those of bitsandbytes 0.42 do, 0 "+
+			"if they are today's"))
+	if !c.Tied {
+		all = append(all, models.Switch(models.PackedHeadSetting, 0,
+			"1 if --quantize holds the output layer, too, as litgpt has it, 0 if it leaves that alone, as "+
+				"transformers does"))
+	}
+	return all
+}
+
+// varied has the variants of a configuration chosen.
+func (a *architecture) varied(c llama.Config) {
+	a.settings = append(a.settings, variants(c)...)
+	a.only[models.PackedHeadSetting] = []string{causalLM}
+	a.refuse(checkPacked)
+}
+
+// checkPacked finds what does not go together with settings of quantized layers.
+func checkPacked(c models.Case) (setting, reason string) {
+	switch {
+	case c.EarlyLayers() && c.Quantize != "nf4" && c.Quantize != "nf4-dq":
+		return models.EarlySetting, "is about linear layers in 4 bits; give it with --quantize nf4 or nf4-dq"
+	case c.EarlyLayers() && c.LoRA != nil && c.LoRA.DoRA != "":
+		return models.EarlySetting, "vprof records DoRA beside the layers of newer releases; leave out dora"
+	case c.PacksHead() && c.Quantize == "":
+		return models.PackedHeadSetting, "is about --quantize, which is not given"
+	case c.PacksHead() && c.LoRA != nil && len(c.LoRA.Save) > 0:
+		return models.PackedHeadSetting,
+			"what --lora save=... names is trained as a whole, which packed layers cannot be; give one of them"
+	case c.PacksHead() && (hf.ReadsHead(c) || !c.Objective.IsZero()):
+		return models.PackedHeadSetting,
+			"another loss reads the weight of the output layer itself; leave it out, or give the packed layer the " +
+				"plain loss of the next token"
+	}
+	return "", ""
 }

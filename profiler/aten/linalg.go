@@ -1,6 +1,11 @@
 package aten
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+
+	"github.com/vprof/vprof/profiler/trace"
+)
 
 // linearAlgebra are factorizations of matrices and what is made of them. What cuSOLVER asks
 // for as its workspace is not published and is left out.
@@ -34,4 +39,110 @@ var linearAlgebra = family{
 		u, s, vh := a.first(0).LinalgSVD(!a.Bool("some"))
 		return u, s, vh.Transpose(-2, -1)
 	},
+}
+
+// transforms are Fourier transforms. Their sizes and dimensions may be None:
+// all dimensions, or the last ones if there are sizes.
+var transforms = family{
+	"fft_fft fft_ifft":                      fourier1((*tensor).FFT),
+	"fft_rfft":                              fourier1((*tensor).RealFFT),
+	"fft_irfft":                             fourier1((*tensor).InverseRealFFT),
+	"fft_fft2 fft_ifft2 fft_fftn fft_ifftn": fourier((*tensor).FFT),
+	"fft_rfft2":                             fourier((*tensor).RealFFT),
+	"fft_irfft2 fft_irfftn":                 fourier((*tensor).InverseRealFFT),
+	"fft_rfftn":                             fourier((*tensor).RealFFT),
+	"fft_fftshift fft_ifftshift":            shift,
+	"fft_fftfreq":                           func(a *Args) *tensor { return a.filledN(a.Int("n")) },
+	"fft_rfftfreq":                          func(a *Args) *tensor { return a.filledN(a.Int("n")/2 + 1) },
+	"stft":                                  func(a *Args) *tensor { return a.stft(a.frames()) },
+	"stft.center":                           centeredSTFT,
+	"istft":                                 istft,
+	"fft_hfft":                              hermitian((*tensor).HermitianFFT),
+	"fft_ihfft":                             hermitian((*tensor).InverseHermitianFFT),
+}
+
+type transform = func(x *tensor, sizes []int64, dims ...int) *tensor
+
+// fourier1 is the body of a transform along one dimension.
+func fourier1(f transform) func(a *Args) *tensor {
+	return func(a *Args) *tensor {
+		if a.IsNone("n") {
+			return f(a.first(0), nil, a.Dim("dim"))
+		}
+		return f(a.first(0), []int64{a.Int("n")}, a.Dim("dim"))
+	}
+}
+
+// fourier is the body of a transform along several dimensions.
+func fourier(f transform) func(a *Args) *tensor {
+	return func(a *Args) *tensor {
+		dims, sizes := a.Dims("dim"), a.Ints("s")
+		if dims == nil {
+			for i := range sizes {
+				dims = append(dims, i-len(sizes))
+			}
+		}
+		return f(a.first(0), sizes, dims...)
+	}
+}
+
+func shift(a *Args) *tensor { return a.first(0).FFTShift(a.Dims("dim")...) }
+
+func (a *Args) filledN(n int64) *tensor {
+	return a.Tape().Filled("fft_fftfreq", a.DType("dtype", trace.F32), n)
+}
+
+// hermitian is the body of a transform between a real signal and half a spectrum.
+func hermitian(f func(x *tensor, sizes []int64, dim int) *tensor) func(a *Args) *tensor {
+	return func(a *Args) *tensor {
+		if a.IsNone("n") {
+			return f(a.first(0), nil, a.Dim("dim"))
+		}
+		return f(a.first(0), []int64{a.Int("n")}, a.Dim("dim"))
+	}
+}
+
+// frames are the options that both directions have; a missing hop is a quarter of a frame.
+func (a *Args) frames() trace.STFTArgs {
+	n := a.Int("n_fft")
+	s := trace.STFTArgs{
+		FFT: n, Hop: n / 4, WindowLength: n, Window: a.Tensor("window"),
+		OneSided: a.IsNone("onesided") || a.Bool("onesided"),
+	}
+	if hop := a.Int("hop_length"); hop != 0 {
+		s.Hop = hop
+	}
+	if length := a.Int("win_length"); length != 0 {
+		s.WindowLength = length
+	}
+	return s
+}
+
+// stft gives real and imaginary parts apart where it is not told to return complex numbers.
+func (a *Args) stft(s trace.STFTArgs) *tensor {
+	x := a.first(0)
+	s.Complex = a.Bool("return_complex")
+	if x.DType() == trace.C64 {
+		s.OneSided, s.Complex = false, true
+	}
+	return x.ShortTimeFFT(s)
+}
+
+func centeredSTFT(a *Args) *tensor {
+	s := a.frames()
+	mode := a.Text("pad_mode")
+	if mode != "constant" && mode != "reflect" {
+		a.Tape().Raise(fmt.Errorf("stft is described for pad_mode 'reflect' and 'constant', not %q", mode))
+	}
+	s.Center, s.Constant = a.Bool("center"), mode == "constant"
+	return a.stft(s)
+}
+
+func istft(a *Args) *tensor {
+	if a.Bool("return_complex") {
+		a.Tape().Raise(errors.New("istft is described for real signals"))
+	}
+	s := a.frames()
+	s.Center, s.Length = a.Bool("center"), a.Int("length")
+	return a.first(0).InverseSTFT(s)
 }

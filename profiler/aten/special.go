@@ -1,6 +1,11 @@
 package aten
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+
+	"github.com/vprof/vprof/profiler/trace"
+)
 
 // special are operators with two names, and those that few models call.
 var special = family{
@@ -41,4 +46,68 @@ var special = family{
 		return a.first(0).SegmentReduce(a.Tensor("lengths"), a.Tensor("offsets"))
 	},
 	"row_stack": joined(0, 2),
+}
+
+// libraries are operators that torchvision and transformers add to PyTorch.
+var libraries = family{
+	"transformers::grouped_mm_fallback": (*tensor).GroupedMM,
+	"torchvision::roi_align": func(a *Args) *tensor {
+		y, _ := a.regions("roi_align", a.first(0).Size(1), false)
+		return y
+	},
+	"torchvision::roi_pool": func(a *Args) (*tensor, *tensor) {
+		return a.regions("roi_pool", a.first(0).Size(1), true)
+	},
+	"torchvision::ps_roi_align": positionSensitive("ps_roi_align"),
+	"torchvision::ps_roi_pool":  positionSensitive("ps_roi_pool"),
+	"torchvision::deform_conv2d": func(a *Args) *tensor {
+		return a.first(0).DeformConv2D(trace.DeformConv2DArgs{
+			Weight: a.Tensor("weight"), Offset: a.Tensor("offset"), Mask: a.Tensor("mask"), Bias: a.Tensor("bias"),
+			Stride: a.twoOf("stride_h", "stride_w"), Padding: a.twoOf("pad_h", "pad_w"),
+			Dilation: a.twoOf("dilation_h", "dilation_w"),
+			Groups:   a.Int("groups"),
+		})
+	},
+}
+
+// regions is an operator on regions of interest; places says that it tells where values are
+// from.
+func (a *Args) regions(op string, channels int64, places bool) (y, from *tensor) {
+	return a.first(0).Regions(a.Tensor("rois"), trace.RegionArgs{
+		Op: op, Height: a.Int("pooled_height"), Width: a.Int("pooled_width"), Channels: channels, Places: places,
+	})
+}
+
+// positionSensitive is an operator that takes each place of a region's result from
+// channels of its own.
+func positionSensitive(op string) func(a *Args) (y, from *tensor) {
+	return func(a *Args) (*tensor, *tensor) {
+		return a.regions(op, a.first(0).Size(1)/(a.Int("pooled_height")*a.Int("pooled_width")), true)
+	}
+}
+
+func (a *Args) twoOf(height, width string) [2]int64 { return [2]int64{a.Int(height), a.Int(width)} }
+
+// queries are operators without results, and those that tell of a tensor what
+// is known before it is computed. They take no memory.
+var queries = family{
+	"_assert_tensor_metadata _assert_async _assert_async.msg _assert_scalar sym_constrain_range": nothing,
+	"sym_constrain_range_for_size": nothing,
+	"sym_size.int size.int":        (*tensor).Size,
+	"sym_stride.int stride.int":    stride,
+	"sym_numel":                    (*tensor).Numel,
+	"is_floating_point":            func(x *tensor) bool { return x.DType().IsFloat() },
+	"is_complex":                   func(x *tensor) bool { return x.DType() == trace.C64 },
+	"is_same_size":                 func(x, y *tensor) bool { return slices.Equal(x.Shape(), y.Shape()) },
+}
+
+func nothing(*Args) []Value { return nil }
+
+func stride(a *Args) Value {
+	x := a.first(0)
+	d := a.Dim("dim")
+	if d < 0 {
+		d += x.NDim()
+	}
+	return x.Strides()[d]
 }

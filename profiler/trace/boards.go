@@ -135,3 +135,18 @@ func withoutBuffers(all []program.Instruction, gone map[uint32]bool) []program.I
 	}
 	return kept
 }
+
+// Board is the figures of a GPU that PyTorch and its libraries look at before they decide
+// how much to allocate. The GPU catalog has them.
+type Board struct {
+	// Name is the catalog's name, such as "rtx-5060-ti".
+	Name string
+	// Capability is the compute capability times ten: 120 for 12.0.
+	Capability int
+	// SMs is the number of streaming multiprocessors.
+	SMs int
+	// ThreadsPerSM is the largest number of resident threads of one of them.
+	ThreadsPerSM int
+	// Memory is the memory the driver reports, in bytes.
+	Memory int64
+}

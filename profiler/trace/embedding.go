@@ -70,3 +70,75 @@ func (g *Tensor) embeddingSegments(sorted, order *Tensor, rows int64) *Tensor {
 		[]*Tensor{sums, segments, starts, count})
 	return c.end(weight)
 }
+
+// BagMode is how an embedding bag makes one row of several.
+type BagMode int64
+
+// The modes, as torch.nn.functional.embedding_bag numbers them.
+const (
+	BagSum BagMode = iota
+	BagMean
+	BagMax
+)
+
+// EmbeddingBag is torch.embedding_bag(weight, indices, offsets): for each bag of
+// indices, which begin at its offset, the sum, mean or maximum of those rows of the
+// weight [rows, width]. Samples may have weights of their own, nil for none. With last,
+// the last offset is where the last bag ends. The results are output [bags, width],
+// offset2bag, bag_size and max_indices.
+func (weight *Tensor) EmbeddingBag(indices, offsets *Tensor, mode BagMode, samples *Tensor, last bool) []*Tensor {
+	c := weight.tape.begin("_embedding_bag", weight, indices, offsets, samples)
+	bags, width := offsets.numel, weight.Size(1)
+	if last {
+		bags--
+	}
+	size := c.let(c.t.empty(indices.dtype, offsets.shape...))
+	bagOf := c.let(c.t.empty(indices.dtype, indices.numel))
+	y := c.let(c.t.empty(weight.dtype, bags, width))
+	most := []int64{0}
+	if mode == BagMax {
+		most = []int64{bags, width}
+	}
+	highest := c.let(c.t.empty(indices.dtype, most...))
+	c.t.launch(program.Index, indices.numel*width, []*Tensor{y, bagOf, size},
+		[]*Tensor{indices, offsets, weight.touched(indices.numel * width)})
+	rows := weight.shape[0]
+	y.derived("EmbeddingBagBackward0", inputs{weight, samples},
+		saves{indices, offsets, samples, when(samples != nil && samples.requiresGrad, weight), bagOf, size, highest},
+		each(
+			partial{0, func(b *backward) *Tensor {
+				return b.grad.embeddingBagBackward(b.saved(0), b.saved(6), mode, rows)
+			}},
+			partial{1, func(b *backward) *Tensor {
+				return b.grad.bagWeightsBackward(b.saved(0), b.saved(2), b.saved(3))
+			}},
+		))
+	return c.endAll(y, bagOf, size, highest)
+}
+
+// embeddingBagBackward is _embedding_bag_dense_backward_cuda: of sums and means the sorted
+// parts of the embedding's gradient, of maxima the rows where these were.
+func (g *Tensor) embeddingBagBackward(indices, highest *Tensor, mode BagMode, rows int64) *Tensor {
+	c := g.tape.begin("_embedding_bag_dense_backward", g, indices)
+	grad := c.let(g.contiguousUntracked())
+	if mode == BagMax {
+		weight := c.let(c.t.Zeros(g.dtype, rows, g.Size(-1)))
+		c.t.launch(program.Index, g.numel, []*Tensor{weight.touched(g.numel)}, []*Tensor{grad, highest})
+		return c.end(weight)
+	}
+	sorted := c.let(c.t.empty(indices.dtype, indices.numel))
+	order := c.let(c.t.empty(indices.dtype, indices.numel))
+	positions := c.let(c.t.Arange(indices.numel))
+	c.t.radixSort(sorted, order, indices, positions, bits.Len64(uint64(rows-1)))
+	c.drop(positions)
+	return c.end(grad.embeddingSegments(sorted, order, rows))
+}
+
+// bagWeightsBackward is _embedding_bag_per_sample_weights_backward: a product for each
+// index.
+func (g *Tensor) bagWeightsBackward(indices, samples, weight *Tensor) *Tensor {
+	c := g.tape.begin("_embedding_bag_per_sample_weights_backward", g, indices, weight)
+	y := c.t.empty(samples.dtype, indices.numel)
+	c.t.launch(program.Index, indices.numel*g.Size(-1), []*Tensor{y}, []*Tensor{g, indices, weight})
+	return c.end(y)
+}

@@ -1,6 +1,9 @@
 package trace
 
-import "github.com/vprof/vprof/profiler/program"
+import (
+	"github.com/vprof/vprof/internal/ceil"
+	"github.com/vprof/vprof/profiler/program"
+)
 
 // launch records a kernel that reads and writes the given tensors and computes
 // in the type of the first it writes. A tensor that is its own input and output
@@ -75,4 +78,132 @@ func (t *Tape) launchFill(out *Tensor) {
 // of it.
 func (x *Tensor) touched(n int64) *Tensor {
 	return x.alias([]int64{min(n, x.numel)}, []int64{1}, x.offset)
+}
+
+// The temporary storage that CUB's device-wide algorithms ask for: sizes as in
+// dispatch_radix_sort.cuh and its sisters, tunings (tuning_radix_sort.cuh) by
+// Rules.CUB. Offsets have 64 bits, as ATen's wrappers pass them.
+
+// cubBlob is the size of one allocation that holds several pieces
+// (AliasTemporaries): each is aligned, and so can the start be.
+func cubBlob(pieces ...int64) int64 {
+	const align = 256
+	total := int64(align - 1)
+	for _, p := range pieces {
+		total += ceil.Div(p, align) * align
+	}
+	return total
+}
+
+// cubTile is how many elements a block handles that is tuned to the given
+// threads and items of four bytes (RegBoundScaling): wider elements get fewer
+// items, and no more threads than 48 KiB of shared memory hold.
+func cubTile(threads, items, width int64) int64 {
+	items = max(1, items*4/max(4, width))
+	return min(threads, ceil.Div(48<<10/(width*items), 32)*32) * items
+}
+
+// radixSort is the parameters that determine the storage of a radix sort.
+type radixSort struct {
+	n          int64
+	key, value int64 // bytes; no value if 0
+	bits       int   // of the key that are looked at
+}
+
+const (
+	radixBits   = 8 // per pass
+	radixDigits = 1 << radixBits
+)
+
+// radixStorage is the temporary storage of DeviceRadixSort.
+func (b Board) radixStorage(cub *CUB, s radixSort) int64 {
+	width := max(s.key, s.value)
+	if s.n <= cubTile(256, 19, width) {
+		return 1 // one block does it all
+	}
+	passes := ceil.Div(int64(s.bits), radixBits)
+	copies := int64(1) // the buffers that passes alternate with
+	if passes <= 1 {
+		copies = 0
+	}
+	keys, values := copies*s.n*s.key, copies*s.n*s.value
+	threads, items := cub.radix(b, s)
+	if items == 0 {
+		return cubBlob(b.radixSpine(s)*8, s.n*s.key, s.n*s.value)
+	}
+	tile := cubTile(threads, items, width)
+	portion := (1<<28 - 1) / tile * tile
+	portions := ceil.Div(s.n, portion)
+	blocks := ceil.Div(min(s.n, portion), tile)
+	return cubBlob(portions*passes*radixDigits*8, blocks*radixDigits*4, keys, values, portions*passes*4)
+}
+
+// radixSpine is the number of digit counts of a sort that goes up and down
+// over its input, on boards before Hopper for keys of less than four bytes:
+// a row of digits for every block, five for each that fits the board.
+func (b Board) radixSpine(s radixSort) int64 {
+	const threads, subscription, scanTile = 512, 5, 512 * 23 / 2
+	digits := int64(128)
+	if s.key == 1 {
+		digits = 32
+	}
+	blocks := int64(b.SMs) * (int64(b.ThreadsPerSM) / threads) * subscription
+	return blocks*digits + scanTile
+}
+
+// scratchFor holds CUB's temporary storage while the kernels run that fill
+// outs from ins.
+func (t *Tape) scratchFor(bytes, n int64, outs, ins []*Tensor) {
+	c := t.begin(t.native)
+	c.let(t.scratch(bytes))
+	t.launch(program.Index, n, outs, ins)
+	c.done()
+}
+
+// radixSort sorts keys, by the given number of low bits, and values with them.
+func (t *Tape) radixSort(sortedKeys, sortedValues, keys, values *Tensor, bits int) {
+	s := radixSort{n: keys.numel, key: keys.dtype.Size(), value: values.dtype.Size(), bits: bits}
+	passes := ceil.Div(int64(bits), radixBits)
+	t.scratchFor(onBoard(t, func(b Board) int64 {
+		return b.radixStorage(&t.rules.CUB, s)
+	}), passes*s.n, []*Tensor{sortedKeys, sortedValues}, []*Tensor{keys, values})
+}
+
+// radixSortKeys sorts keys alone.
+func (t *Tape) radixSortKeys(sorted, keys *Tensor, bits int) {
+	s := radixSort{n: keys.numel, key: keys.dtype.Size(), bits: bits}
+	t.scratchFor(onBoard(t, func(b Board) int64 {
+		return b.radixStorage(&t.rules.CUB, s)
+	}), ceil.Div(int64(bits), radixBits)*s.n, []*Tensor{sorted}, []*Tensor{keys})
+}
+
+// uniqueByKey finds where runs of equal sorted 64-bit keys begin, and how many
+// there are. The keys themselves are not wanted but need a place.
+func (t *Tape) uniqueByKey(keys, starts, count *Tensor) {
+	c := t.begin(t.native)
+	unwanted := c.let(t.empty(keys.dtype, keys.numel))
+	tile := onBoard(t, t.rules.CUB.UniqueTile.On)
+	t.scratchFor(scanStorage(ceil.Div(keys.numel, tile)), keys.numel, []*Tensor{unwanted, starts, count},
+		[]*Tensor{keys})
+	c.done()
+}
+
+// scan is a prefix sum, as that of 64-bit integers is tuned.
+func (t *Tape) scan(in, out *Tensor) {
+	tile := onBoard(t, t.rules.CUB.ScanTile.On)
+	t.scratchFor(scanStorage(ceil.Div(in.numel, tile)), in.numel, []*Tensor{out}, []*Tensor{in})
+}
+
+// A tile of a scan publishes its state in words of this many bytes; there are
+// as many more as a warp has lanes.
+const tileState, tilePadding = 16, 32
+
+// scanStorage is the temporary storage of a scan over 64-bit integers.
+func scanStorage(tiles int64) int64 { return cubBlob(cubBlob(tileState * (tiles + tilePadding))) }
+
+// inclusiveSumByKey is a prefix sum of 32-bit integers, in place, that begins
+// anew with every key.
+func (t *Tape) inclusiveSumByKey(x *Tensor) {
+	tiles := ceil.Div(x.numel, 256*9)
+	t.scratchFor(cubBlob(tileState*(tiles+tilePadding), 4*(tiles+1)), x.numel, []*Tensor{x}, []*Tensor{x})
 }

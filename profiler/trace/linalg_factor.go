@@ -162,3 +162,121 @@ func (x *Tensor) gaps() *Tensor {
 	c.t.launch(program.Elementwise, x.numel, []*Tensor{y}, nil)
 	return c.end(y)
 }
+
+// LUFactor is torch.linalg.lu_factor(x).
+func (x *Tensor) LUFactor() (lu, pivots *Tensor) {
+	c := x.tape.begin("linalg_lu_factor", x)
+	lu, pivots, info := x.LUFactorEx()
+	c.letAll([]*Tensor{lu, pivots, info})
+	info.mustBeZero()
+	return c.endPair(lu, pivots)
+}
+
+// LUFactorEx is torch.linalg.lu_factor_ex(x).
+func (x *Tensor) LUFactorEx() (lu, pivots, info *Tensor) {
+	c := x.tape.begin("linalg_lu_factor_ex", x)
+	lu, pivots, info = c.luOf(x)
+	c.t.derive(outputs{lu, pivots, info}, "LinalgLuFactorExBackward0", inputs{x}, saves{lu, pivots},
+		func(b *backward) { b.give(0, luFactorGrad(b.grad, b.saved(0), b.saved(1))) })
+	c.endAll(lu, pivots, info)
+	return lu, pivots, info
+}
+
+// luFactorGrad is lu_factor_ex_backward of square matrices.
+func luFactorGrad(grad, lu, pivots *Tensor) *Tensor {
+	c := grad.tape.begin("lu_factor_ex_backward", grad, lu, pivots)
+	p, l, u := luUnpack(lu, pivots)
+	c.letAll([]*Tensor{u, l, p})
+	g := c.let(l.mT().matmul(grad).Tril())
+	c.set(&g, g.Add(grad.matmul(u.mT()).Triu()))
+	c.set(&g, c.t.solveTriangular(u, g))
+	c.set(&g, c.t.solveTriangular(l, g))
+	return c.end(p.matmul(g))
+}
+
+// luUnpack is lu_unpack of square matrices: permutations and both triangles.
+func luUnpack(lu, pivots *Tensor) (p, l, u *Tensor) {
+	c := lu.tape.begin("lu_unpack", lu, pivots)
+	p, l, u = c.let(c.t.byColumns(lu.dtype, lu.shape...)), c.let(c.t.byColumns(lu.dtype, lu.shape...)),
+		c.let(c.t.byColumns(lu.dtype, lu.shape...))
+	perm := c.let(c.t.Arange(lu.Size(-1)))
+	if lu.matrices() > 1 {
+		row := perm
+		perm = c.let(c.t.empty(I64, pivots.shape...))
+		c.t.launchCopy(perm, row)
+		c.drop(row)
+	}
+	c.t.launchCopy(l, lu)
+	c.t.launchCopy(u, lu)
+	c.t.launch(program.Index, perm.numel, []*Tensor{p}, []*Tensor{perm, pivots})
+	c.endAll(p, l, u)
+	return p, l, u
+}
+
+// SolveTriangular is torch.linalg.solve_triangular(a, b, left=left): x of a @ x = b, or of
+// x @ a = b, for batches of triangles a [..., n, n] and of right-hand sides b.
+func (a *Tensor) SolveTriangular(b *Tensor, left bool) *Tensor {
+	c := a.tape.begin("linalg_solve_triangular", a, b)
+	y := c.t.solveTriangular(a, b)
+	return c.end(y.derived("LinalgSolveTriangularBackward0", inputs{a, b}, saves{a, y}, func(w *backward) {
+		ga, gb := triangularGrads(w.grad, w.saved(0), w.saved(1), left, w.needs(0))
+		w.givePair(ga, gb)
+	}))
+}
+
+// triangularGrads is linalg_solve_triangular_backward.
+func triangularGrads(grad, a, x *Tensor, left, wantA bool) (ga, gb *Tensor) {
+	c := grad.tape.begin("linalg_solve_triangular_backward", grad, a, x)
+	gb = c.let(c.t.solveTriangular(a, grad))
+	if wantA {
+		if left {
+			ga = c.let(gb.matmul(x.mT()))
+		} else {
+			ga = c.let(x.mT().matmul(gb))
+		}
+		c.set(&ga, ga.Neg())
+		c.set(&ga, ga.Tril())
+	}
+	return c.endPair(ga, gb)
+}
+
+// TriangularSolve is torch.triangular_solve(b, a), which gives a copy of a, too.
+func (b *Tensor) TriangularSolve(a *Tensor) (x, clone *Tensor) {
+	t := b.tape
+	c := t.begin("triangular_solve", b, a)
+	x = c.let(t.byColumns(b.dtype, b.shape...))
+	clone = c.let(t.byColumns(a.dtype, a.shape...))
+	t.launchCopy(clone, a)
+	t.trianglePointers(a)
+	t.launch(program.Matmul, b.numel*b.Size(-2), []*Tensor{x}, []*Tensor{a, b})
+	t.derive(outputs{x, clone}, "TriangularSolveBackward0", inputs{b, a}, saves{a, x}, func(w *backward) {
+		c := t.begin("triangular_solve_backward", w.grad)
+		gb, copied := w.grad.TriangularSolve(w.saved(0))
+		c.letAll([]*Tensor{gb, copied})
+		c.drop(copied)
+		var ga *Tensor
+		if w.needs(1) {
+			ga = c.let(gb.matmul(w.saved(1).mT()))
+			c.set(&ga, ga.Neg())
+			c.set(&ga, ga.Triu())
+		}
+		c.endPair(gb, ga)
+		w.givePair(gb, ga)
+	})
+	return c.endPair(x, clone)
+}
+
+// solveTriangular computes column by column, so the result is laid out by columns, and a
+// is copied if it is dense neither by rows nor by columns.
+func (t *Tape) solveTriangular(a, b *Tensor) *Tensor {
+	c := t.begin("linalg_solve_triangular", a, b)
+	y := c.let(t.byColumns(b.dtype, b.shape...))
+	if !a.isContiguous() && !c.let(a.mT()).isContiguous() {
+		dense := c.let(t.byColumns(a.dtype, a.shape...))
+		t.launchCopy(dense, a)
+		a = dense
+	}
+	t.trianglePointers(a)
+	t.launch(program.Matmul, b.numel*b.Size(-2), []*Tensor{y}, []*Tensor{a, b})
+	return c.end(y)
+}

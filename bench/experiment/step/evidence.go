@@ -2,7 +2,11 @@ package step
 
 import (
 	"errors"
+	"fmt"
 
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/planner/coefficients"
@@ -50,4 +54,70 @@ func (e Evidence) Coefficients(gpu device.GPU, of planner.Subject) (planner.Coef
 // has found, else [steptime.Assumed]. The error is a [*coefficients.NoEntryError].
 func (e Evidence) Speed(gpu device.GPU, model string) (steptime.Efficiency, error) {
 	return e.Calibrated.Speed(gpu.Name, model)
+}
+
+// Refused reports whether an error says that the case cannot be trained, since PyTorch or the
+// model refuses it. Other errors are failures.
+func Refused(err error) bool {
+	var refused *RefusedError
+	var impossible *models.CaseError
+	return errors.As(err, &refused) || errors.As(err, &impossible)
+}
+
+// A RefusedError says that PyTorch would raise an error instead of running a
+// case, in its words.
+type RefusedError struct{ Err error }
+
+func (e *RefusedError) Error() string { return e.Err.Error() }
+func (e *RefusedError) Unwrap() error { return e.Err }
+
+// Usage marks the error as bad input.
+func (*RefusedError) Usage() bool { return true }
+
+// Shared warns of software that shares the device, and of others that nobody tells of.
+func Shared(d device.Device) []report.Warning {
+	var all []report.Warning
+	if o, ok := d.(device.Observer); ok && !o.Baseline().OthersKnown {
+		b := o.Baseline()
+		all = append(all, report.Warning{
+			What: fmt.Sprintf("what other processes hold of %s is not known, since NVML does not tell: %s are "+
+				"taken for the context and %s for theirs",
+				d.Name(), bytesize.Format(b.Context), bytesize.Format(b.Others)),
+			Hint: "nothing is learned from such runs (calibrate); in a container, start it with " +
+				"NVIDIA_DRIVER_CAPABILITIES=compute,utility",
+		})
+	}
+	if s, ok := d.(device.Divided); ok {
+		for _, way := range s.Shared() {
+			all = append(all, report.Warning{What: way})
+		}
+	}
+	return all
+}
+
+// A Neighborhood is the set of other processes on a device that were warned of, by
+// process id.
+type Neighborhood map[int]bool
+
+// Warnings returns a warning for each process that uses the device now, or was seen on
+// it, and was not warned of before.
+func (n *Neighborhood) Warnings(d device.Device, seen ...device.Neighbor) []report.Warning {
+	if o, ok := d.(device.Observer); ok {
+		seen = append(seen, o.Neighbors()...)
+	}
+	if *n == nil {
+		*n = Neighborhood{}
+	}
+	var all []report.Warning
+	for _, p := range seen {
+		if (*n)[p.PID] {
+			continue
+		}
+		(*n)[p.PID] = true
+		all = append(all, report.Warning{
+			What: fmt.Sprintf("%s is also used by %v", d.Name(), p),
+			Hint: "what fits depends on it; end it and try again to be sure",
+		})
+	}
+	return all
 }

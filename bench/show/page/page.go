@@ -9,10 +9,13 @@ package page
 
 import (
 	"cmp"
-	_ "embed" // the page
+	"crypto/sha256"
+	_ "embed" // the pages and their parts
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"html/template"
 	"io"
 	"slices"
 	"strings"
@@ -21,6 +24,7 @@ import (
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/bench/show/profile"
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/printable"
 	"github.com/vprof/vprof/models"
 )
 
@@ -255,4 +259,85 @@ func count(n int64) string {
 		return fmt.Sprintf("%.1f thousand", float64(n)/1e3)
 	}
 	return fmt.Sprint(n)
+}
+
+//go:embed parts.html.tmpl
+var parts string
+
+//go:embed page.css
+var style string
+
+//go:embed page.js
+var script string
+
+// frame is what every page has around its content.
+type frame struct {
+	Title string
+	// Policy allows the page its own style and script, by their digests, and
+	// nothing from outside.
+	Policy string
+	Style  template.CSS
+	Script template.JS
+}
+
+// framed is the frame of a page, with the script or without.
+func framed(title string, scripted bool) frame {
+	f := frame{Title: title, Style: template.CSS(style)} //nolint:gosec // it is ours
+	allowed := "style-src " + digest(style)
+	if scripted {
+		f.Script = template.JS(script) //nolint:gosec // it is ours
+		allowed = "script-src " + digest(script) + "; " + allowed
+	}
+	f.Policy = "default-src 'none'; " + allowed + "; img-src data:; base-uri 'none'; form-action 'none'"
+	return f
+}
+
+// digest is how a policy names a text of a page.
+func digest(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+}
+
+// execute writes a page: the markup, which may use the parts, with a view of its data.
+func execute(w io.Writer, markup string, view any) error {
+	t := template.New("page").Funcs(template.FuncMap{
+		"bytes":       bytesize.Format,
+		"coefficient": amount,
+		"percent":     func(x float64) string { return fmt.Sprintf("%.2f%%", 100*x) },
+	})
+	for _, text := range []string{parts, markup} {
+		template.Must(t.Parse(text)) // the templates are ours
+	}
+	var b strings.Builder
+	if err := t.Execute(&b, view); err != nil {
+		return err
+	}
+	// Names from files may hold what a terminal would obey, where pages go, too.
+	_, err := io.WriteString(w, printable.Text(b.String()))
+	return err
+}
+
+// Fit is a page of a search for what fits: what is recommended first, and what each lever
+// saves and costs.
+type Fit struct{ *report.Fit }
+
+//go:embed fit.html.tmpl
+var fitMarkup string
+
+// fitView is what the template shows.
+type fitView struct {
+	*report.Fit
+	frame
+	Tables []report.Sheet
+}
+
+// Write writes the page.
+func (f *Fit) Write(w io.Writer) error {
+	v := fitView{Fit: f.Fit, Tables: f.Sheets()}
+	title := "What fits"
+	if len(v.Tables) > 0 && v.Tables[0].Title != "" {
+		title = v.Tables[0].Title
+	}
+	v.frame = framed(title, false)
+	return execute(w, fitMarkup, v)
 }

@@ -65,3 +65,83 @@ func fusedSGD(o *Optimizer, _ *trace.Frame, l *lists) {
 	}
 	trace.ForeachUpdate("_fused_sgd_", 6, l.params, l.grads, l.state[momentumBuffer])
 }
+
+// newtonSchulzSteps are the iterations that make an update orthogonal.
+const newtonSchulzSteps = 5
+
+func initMuon(o *Optimizer, s *slot) {
+	s.state[0] = o.keep(s.param.Grad().ZerosLike)
+}
+
+// singleMuon is _single_tensor_muon. Its names live on from one matrix to the next.
+func singleMuon(o *Optimizer, f *trace.Frame, l *lists) {
+	var update *trace.Tensor
+	for i, p := range l.params {
+		buf := l.slots[i].state[0]
+		trace.Update("lerp__Scalar", 3, buf, l.grads[i])
+		f.Set(&update, trace.Pointwise("lerp_Scalar", 3, l.grads[i], buf))
+		f.Set(&update, orthogonal(o, f, update))
+		trace.Update("mul__Tensor", 1, p)
+		trace.Update("add__Tensor", 2, p, update)
+	}
+}
+
+// orthogonal is _zeropower_via_newtonschulz of a matrix.
+func orthogonal(o *Optimizer, f *trace.Frame, grad *trace.Tensor) *trace.Tensor {
+	g := f.FuncFrame(grad)
+	tall := grad.Size(0) > grad.Size(1)
+	x := g.Let(grad.To(trace.BF16))
+	if tall {
+		g.Set(&x, x.T())
+	}
+	norm := trace.VectorNorm(x, false)
+	trace.Update("div__Tensor", 4, x, trace.Pointwise("clamp", 1, norm))
+	var gram, step *trace.Tensor
+	for range newtonSchulzSteps {
+		g.Set(&gram, x.Matmul(x.T()))
+		g.Set(&step, gram.AddMM(gram, gram))
+		g.Set(&x, x.AddMM(step, x))
+	}
+	if tall {
+		g.Set(&x, x.T())
+	}
+	g.End(x)
+	return x
+}
+
+// The state of BAdam beside AdamW's: a copy of a parameter in fp32.
+const badamCopy = maxExpAvgSq
+
+// initBAdam makes a parameter's copy, with the optimizer.
+func initBAdam(o *Optimizer, s *slot) {
+	s.state[badamCopy] = o.keep(func() *trace.Tensor { return s.param.Clone().To(trace.F32) })
+}
+
+// stepBAdam is BlockOptimizer.step of badam 1.4 around torch.optim.AdamW, which sees copies
+// in fp32 of the parameters of the block that is trained.
+func stepBAdam(o *Optimizer, f *trace.Frame, l *lists) {
+	for i, s := range l.slots {
+		l.grads[i] = f.Let(l.grads[i].To(trace.F32))
+		l.params[i].ZeroGrad()
+		if s.state[expAvg] == nil {
+			s.state[expAvg] = o.keep(s.state[badamCopy].ZerosLike)
+			s.state[expAvgSq] = o.keep(s.state[badamCopy].ZerosLike)
+		}
+	}
+	lower := l.params
+	inner := lists{slots: l.slots, params: l.state[badamCopy], grads: l.grads}
+	for _, s := range l.slots {
+		inner.state[expAvg] = append(inner.state[expAvg], s.state[expAvg])
+		inner.state[expAvgSq] = append(inner.state[expAvgSq], s.state[expAvgSq])
+	}
+	if o.config.Implementation == Fused {
+		fusedAdam(o, f, &inner)
+	} else {
+		g := o.tape.Frame()
+		foreachAdam(o, g, &inner)
+		g.End()
+	}
+	for i, p := range lower {
+		trace.Update("copy_", 0, p, inner.params[i].To(p.DType()))
+	}
+}

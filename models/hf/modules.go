@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/trace"
 )
 
 // NewGELU is NewGELUActivation, the tanh form of GELU written out.
@@ -50,3 +51,39 @@ func Activations() []string { return slices.Sorted(maps.Keys(activations)) }
 
 // Activation is ACT2FN[name]; a name not in [Activations] is a bug and panics.
 func Activation(name string) *nn.Func { return activations[name]() }
+
+// RMSNormalize binds x to what LlamaRMSNorm makes of it in fp32 before its weight, in the frame of the
+// norm.
+func RMSNormalize(f *frame, x **tensor) {
+	f.Set(x, (*x).To(trace.F32))
+	variance := f.Let((*x).Pow(2).Mean(true, -1))
+	f.Set(x, (*x).Mul(variance.AddScalar().Rsqrt()))
+}
+
+// GemmaNormalized is GemmaRMSNorm._norm over x in fp32.
+func GemmaNormalized(f *frame, x *tensor) *tensor {
+	g := f.FuncFrame(x)
+	return g.Return(x.Mul(x.Pow(2).Mean(true, -1).AddScalar().Rsqrt()))
+}
+
+// Frequencies are the buffers of rotary positions for one kind of layers, each [head size/2].
+type Frequencies struct {
+	nn.Module
+	InvFreq, OriginalInvFreq *nn.Buffer
+}
+
+// NewFrequencies makes those of heads of a size, in fp32.
+func NewFrequencies(headSize int64) *Frequencies {
+	half := headSize / 2
+	return &Frequencies{InvFreq: nn.NewBuffer(trace.F32, half), OriginalInvFreq: nn.NewBuffer(trace.F32, half)}
+}
+
+// RotateHalf is rotate_half: the halves of x's last dimension change places, and what was the
+// second is negated.
+func RotateHalf(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
+	g := f.FuncFrame(x)
+	half := x.Size(-1) / 2
+	first := g.Let(x.Slice(-1, 0, half))
+	second := g.Let(x.Slice(-1, half, x.Size(-1)))
+	return g.Return(trace.Cat(-1, second.Neg(), first))
+}

@@ -1,0 +1,140 @@
+package aten
+
+import "github.com/vprof/vprof/profiler/trace"
+
+// norms bring activations to mean zero and variance one, or to length one.
+var norms = family{
+	"batch_norm": func(a *Args) *tensor {
+		return a.first(0).BatchNorm(trace.BatchNormState{
+			Weight: a.Tensor("weight"), Bias: a.Tensor("bias"), Mean: a.Tensor("running_mean"),
+			Var:      a.Tensor("running_var"),
+			Training: a.Bool("training"),
+		})
+	},
+	"layer_norm": func(a *Args) *tensor {
+		return a.first(0).LayerNorm(len(a.Ints("normalized_shape")), a.Tensor("weight"), a.Tensor("bias"))
+	},
+	"native_layer_norm": func(a *Args) []*tensor {
+		return a.first(0).NativeLayerNorm(len(a.Ints("normalized_shape")), a.Tensor("weight"), a.Tensor("bias"))
+	},
+	"rms_norm": func(a *Args) *tensor {
+		return a.first(0).RMSNorm(len(a.Ints("normalized_shape")), a.Tensor("weight"))
+	},
+	"group_norm": (*tensor).GroupNorm,
+	"instance_norm": func(a *Args) *tensor {
+		return a.first(0).InstanceNorm(trace.BatchNormState{
+			Weight: a.Tensor("weight"), Bias: a.Tensor("bias"), Mean: a.Tensor("running_mean"),
+			Var:      a.Tensor("running_var"),
+			Training: a.Bool("use_input_stats"),
+		})
+	},
+	"_weight_norm":      trace.WeightNorm,
+	"native_group_norm": with((*tensor).NativeGroupNorm, "group", "weight", "bias"),
+}
+
+// activations are the nonlinearities of torch.nn.functional, and dropout.
+var activations = family{
+	"glu":              (*tensor).GLU,
+	"prelu":            (*tensor).PReLU,
+	"threshold_":       (*tensor).ReLUInPlace,
+	"rrelu":            with((*tensor).RReLU, "training"),
+	"_softmax":         (*tensor).Softmax,
+	"_log_softmax":     (*tensor).LogSoftmax,
+	"feature_dropout_": (*tensor).FeatureDropoutInPlace,
+	"native_dropout":   (*tensor).NativeDropout,
+	"softmax.int":      func(a *Args) *tensor { return softmax(a, (*tensor).Softmax, (*tensor).SoftmaxTo) },
+	"log_softmax.int":  func(a *Args) *tensor { return softmax(a, (*tensor).LogSoftmax, (*tensor).LogSoftmaxTo) },
+	"dropout":          (*tensor).Dropout,
+	"dropout_":         (*tensor).DropoutInPlace,
+	"feature_dropout":  (*tensor).FeatureDropout,
+	"alpha_dropout":    (*tensor).AlphaDropout,
+}
+
+func softmax(a *Args, plain func(*tensor, int) *tensor, to func(*tensor, int, trace.DType) *tensor) *tensor {
+	x := a.Tensor("self")
+	if a.IsNone("dtype") {
+		return plain(x, a.Dim("dim"))
+	}
+	return to(x, a.Dim("dim"), a.DType("dtype", x.DType()))
+}
+
+// losses are the operators of the losses in torch.nn.functional.
+var losses = family{
+	"ctc_loss.Tensor ctc_loss.IntList": ctc,
+	"cross_entropy_loss": func(a *Args) *tensor {
+		return a.first(0).CrossEntropyWith(a.Tensor("target"), trace.CrossEntropyArgs{
+			Weight: a.Tensor("weight"), LabelSmoothing: a.Float("label_smoothing"), Reduction: a.reduction(),
+		})
+	},
+	"soft_margin_loss":                 (*tensor).SoftMarginLoss,
+	"multilabel_margin_loss":           (*tensor).MultiLabelMarginLoss,
+	"multi_margin_loss":                with((*tensor).MultiMarginLoss, "target", "weight"),
+	"hinge_embedding_loss":             (*tensor).HingeEmbeddingLoss,
+	"poisson_nll_loss":                 (*tensor).PoissonNLLLoss,
+	"nll_loss nll_loss_nd nll_loss2d":  (*tensor).NLLLossWith,
+	"mse_loss":                         (*tensor).MSELoss,
+	"l1_loss":                          (*tensor).L1Loss,
+	"smooth_l1_loss":                   (*tensor).SmoothL1Loss,
+	"huber_loss":                       (*tensor).HuberLoss,
+	"binary_cross_entropy":             (*tensor).BCELoss,
+	"binary_cross_entropy_with_logits": with((*tensor).BCEWithLogits, "target", "pos_weight"),
+	"margin_ranking_loss":              trace.MarginRankingLoss,
+	"kl_div":                           with((*tensor).KLDiv, "target", "log_target"),
+	"cosine_embedding_loss":            (*tensor).CosineEmbeddingLoss,
+	"triplet_margin_loss":              trace.TripletMarginLoss,
+}
+
+// reduction is the reduction argument: at::Reduction counts none, mean, sum.
+func (a *Args) reduction() trace.Reduction {
+	return [...]trace.Reduction{trace.ReduceNone, trace.ReduceMean, trace.ReduceSum}[a.Int("reduction")]
+}
+
+func ctc(a *Args) *tensor {
+	return a.Tensor("log_probs").CTCLoss(a.Tensor("targets"),
+		trace.CTCLossArgs{Reduction: a.reduction(), ZeroInfinity: a.Bool("zero_infinity")})
+}
+
+// recurrent layers run in cuDNN, all of them of a stack at once.
+var recurrent = family{
+	"lstm.input":                    lstm,
+	"gru.input":                     rnn(trace.GRU),
+	"rnn_tanh.input rnn_relu.input": rnn(trace.SimpleRNN),
+	"lstm_cell": func(a *Args) (*tensor, *tensor) {
+		states := a.Tensors("hx")
+		return a.first(0).LSTMCell(states[0], states[1], a.cellWeights())
+	},
+	"rnn_tanh_cell": func(a *Args) *tensor { return a.first(0).RNNCell(a.Tensor("hx"), a.cellWeights(), false) },
+	"rnn_relu_cell": func(a *Args) *tensor { return a.first(0).RNNCell(a.Tensor("hx"), a.cellWeights(), true) },
+	"gru_cell":      (*tensor).GRUCell,
+}
+
+// cellWeights are the parameters of a cell.
+func (a *Args) cellWeights() trace.CellWeights {
+	return trace.CellWeights{
+		InWeight: a.Tensor("w_ih"), HiddenWeight: a.Tensor("w_hh"), InBias: a.Tensor("b_ih"),
+		HiddenBias: a.Tensor("b_hh"),
+	}
+}
+
+func lstm(a *Args) []Value {
+	states := a.Tensors("hx")
+	y, h, c := a.first(0).RNN(states[0], states[1], a.rnn(trace.LSTM, states[0]))
+	return []Value{y, h, c}
+}
+
+func rnn(mode trace.RNNMode) body {
+	return func(a *Args) []Value {
+		state := a.Tensor("hx")
+		y, h, _ := a.first(0).RNN(state, nil, a.rnn(mode, state))
+		return []Value{y, h}
+	}
+}
+
+// rnn are the arguments of a stack of layers that begins with the given state.
+func (a *Args) rnn(mode trace.RNNMode, state *tensor) trace.RNNArgs {
+	return trace.RNNArgs{
+		Mode: mode, Hidden: state.Size(-1), Layers: a.Int("num_layers"),
+		Bidirectional: a.Bool("bidirectional"), BatchFirst: a.Bool("batch_first"), Training: a.Bool("train"),
+		Dropout: a.Float("dropout"), Weights: a.Tensors("params"),
+	}
+}
