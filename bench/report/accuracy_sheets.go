@@ -56,10 +56,9 @@ func (a *Accuracy) Sheets() []Sheet {
 
 func (a *Accuracy) summarySheet() Sheet {
 	s := Sheet{
-		Title: fmt.Sprintf("peaks of %d records against PyTorch", a.Summary.Compared),
-		Columns: append(append([]Column{{}, {Head: "records", Right: true}}, figureColumns()...),
-			Column{Head: "OOM right", Right: true}),
-		Totals: 1,
+		Title:   fmt.Sprintf("peaks of %d records against PyTorch", a.Summary.Compared),
+		Columns: Columns(" | records> | " + figureHeads + " | OOM right>"),
+		Totals:  1,
 	}
 	add := func(kind string, groups []AccuracyGroup) {
 		for _, g := range groups {
@@ -89,16 +88,10 @@ func (a *Accuracy) summarySheet() Sheet {
 	return s
 }
 
-// figureColumns are the columns of two ErrorFigures.
-func figureColumns() []Column {
-	var columns []Column
-	for _, group := range []string{"allocated", "reserved"} {
-		for _, head := range []string{"median", "p90", "p95", "max", "mean", "<-5%"} {
-			columns = append(columns, Column{Head: head, Group: group, Right: true})
-		}
-	}
-	return columns
-}
+// figureHeads are the columns of two ErrorFigures.
+const figureHeads = "allocated: median> | allocated: p90> | allocated: p95> | allocated: max> | allocated: mean> | " +
+	"allocated: <-5%> | reserved: median> | reserved: p90> | reserved: p95> | reserved: max> | reserved: mean> | " +
+	"reserved: <-5%>"
 
 func figureCells(n int, f AccuracyFigures) []string {
 	cells := []string{strconv.Itoa(n)}
@@ -116,7 +109,7 @@ func figureCells(n int, f AccuracyFigures) []string {
 func (a *Accuracy) phaseSheet() Sheet {
 	s := Sheet{
 		Title:   "peaks within phases",
-		Columns: append([]Column{{Head: "phase"}, {Head: "phases", Right: true}}, figureColumns()...),
+		Columns: Columns("phase | phases> | " + figureHeads),
 	}
 	for _, g := range a.Summary.ByPhase {
 		cells := figureCells(g.Compared, g.AccuracyFigures)
@@ -133,15 +126,8 @@ func (a *Accuracy) phaseSheet() Sheet {
 func (a *Accuracy) worstSheet(n int) Sheet {
 	rows := slices.DeleteFunc(slices.Clone(a.Rows), func(r AccuracyRow) bool { return badness(&r) == 0 })
 	slices.SortStableFunc(rows, func(x, y AccuracyRow) int { return cmp.Compare(badness(&y), badness(&x)) })
-	s := Sheet{
-		Title:   "furthest off",
-		Columns: []Column{{Head: "record"}, {Head: "case"}},
-	}
-	for _, group := range []string{"allocated", "reserved"} {
-		for _, head := range []string{"PyTorch", "estimate", "error"} {
-			s.Columns = append(s.Columns, Column{Head: head, Group: group, Right: true})
-		}
-	}
+	s := Sheet{Title: "furthest off", Columns: Columns("record | case | allocated: PyTorch> | allocated: estimate> | " +
+		"allocated: error> | reserved: PyTorch> | reserved: estimate> | reserved: error>")}
 	if len(rows) == 0 && len(a.Rows) > 0 {
 		s.Notes = []string{"no record is off."}
 	}
@@ -201,7 +187,7 @@ func (c AccuracyCase) String() string {
 }
 
 func (a *Accuracy) unknownSheet() Sheet {
-	s := Sheet{Title: "unknown", Columns: []Column{{Head: "record"}, {Head: "case"}, {Head: "reason"}}}
+	s := Sheet{Title: "unknown", Columns: Columns("record | case | reason")}
 	for _, u := range a.Unknown {
 		s.Rows = append(s.Rows, []string{fmt.Sprintf("%s:%d", u.File, u.Line), u.String(), u.Reason})
 	}

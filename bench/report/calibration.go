@@ -67,13 +67,8 @@ func (c *Calibration) Sheets() []Sheet {
 		what = "SIMULATED"
 	}
 	values := Sheet{
-		Title: fmt.Sprintf("%s: %s, %s runs of %s", c.Entry, c.Stack, what, strings.Join(c.Models, ", ")),
-		Columns: []Column{
-			{Head: "coefficient"},
-			{Head: "value", Right: true},
-			{Head: "95 % interval", Right: true},
-			{Head: "source"},
-		},
+		Title:   fmt.Sprintf("%s: %s, %s runs of %s", c.Entry, c.Stack, what, strings.Join(c.Models, ", ")),
+		Columns: Columns("coefficient | value> | 95 % interval> | source"),
 	}
 	for _, k := range c.Coefficients {
 		values.Rows = append(values.Rows,
@@ -105,15 +100,8 @@ func (c *Calibration) pointSheet() Sheet {
 		all = append(all, p.Observed, p.Before, p.After)
 	}
 	col := columnOf(all...)
-	s := Sheet{Columns: []Column{
-		{Head: "run"},
-		{Head: "observed", Group: col.head("bytes"), Right: true},
-		{Head: "default", Group: col.head("bytes"), Right: true, Minor: 3},
-		{Head: "calibrated", Group: col.head("bytes"), Right: true},
-		{Head: "default", Group: "error", Right: true, Minor: 2},
-		{Head: "calibrated", Group: "error", Right: true},
-		{Head: "held out", Group: "error", Right: true},
-	}}
+	s := Sheet{Columns: col.columns("run | bytes {}: observed> | bytes {}: default>-3 | bytes {}: calibrated> | " +
+		"error: default>-2 | error: calibrated> | error: held out>")}
 	for _, p := range c.Points {
 		s.Rows = append(s.Rows, []string{
 			p.Label, col.scale.Format(p.Observed), col.scale.Format(p.Before), col.scale.Format(p.After),

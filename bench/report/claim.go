@@ -252,16 +252,8 @@ func ClaimSheets(claims []Claim) []Sheet {
 		title := fmt.Sprintf("What the guide says: %s (%s)", c.Guide, c.Project)
 		if title != last {
 			last = title
-			sheets = append(sheets, Sheet{Title: title, Columns: []Column{
-				{Head: "section"},
-				{Head: "figure of"},
-				{Head: "batch", Right: true},
-				{Head: "said of"},
-				{Head: "guide", Right: true},
-				{Head: "vprof", Right: true},
-				{Head: "the guide is", Right: true},
-				{Head: ""},
-			}})
+			columns := Columns("section | figure of | batch> | said of | guide> | vprof> | the guide is> | ")
+			sheets = append(sheets, Sheet{Title: title, Columns: columns})
 		}
 		s := &sheets[len(sheets)-1]
 		of, conditions := c.Of, c.Conditions

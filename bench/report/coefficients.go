@@ -27,13 +27,9 @@ type CoefficientRow struct {
 
 // Sheets implement [Document].
 func (c *Coefficients) Sheets() []Sheet {
-	s := Sheet{Columns: []Column{{Head: "entry"}, {Head: "coefficient"}}, Notes: c.Notes}
+	s := Sheet{Columns: Columns("entry | coefficient | value> | 95 % interval> | source"), Notes: c.Notes}
 	if c.Compared {
-		s.Columns = append(s.Columns, Column{Head: "old", Right: true}, Column{Head: "new", Right: true},
-			Column{Head: "change"})
-	} else {
-		s.Columns = append(s.Columns, Column{Head: "value", Right: true}, Column{Head: "95 % interval", Right: true},
-			Column{Head: "source"})
+		s.Columns = Columns("entry | coefficient | old> | new> | change")
 	}
 	for _, r := range c.Rows {
 		row := []string{r.Entry, r.Name}

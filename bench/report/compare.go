@@ -126,15 +126,8 @@ func (c *Comparison) Sheets() []Sheet {
 		all = append(all, r.A, r.B)
 	}
 	col := columnOf(all...)
-	s := Sheet{Columns: []Column{
-		{Head: "step"},
-		{Head: "count"},
-		{Head: col.head(c.A), Right: true},
-		{Head: col.head(c.B), Right: true},
-		{Head: "difference", Right: true},
-		{Head: "relative", Right: true},
-		{Head: "verdict"},
-	}}
+	s := Sheet{Columns: Columns("step | count | > | > | difference> | relative> | verdict")}
+	s.Columns[2].Head, s.Columns[3].Head = col.head(c.A), col.head(c.B)
 	before := ""
 	for _, r := range c.Rows {
 		step, verdict := r.Step, "same"
@@ -204,7 +197,7 @@ func signed(n int64) string {
 }
 
 func (s SnapshotSummary) sheet() Sheet {
-	out := Sheet{Title: "snapshot " + s.Label, Columns: []Column{{Head: "in use"}, {Head: "bytes", Right: true}}}
+	out := Sheet{Title: "snapshot " + s.Label, Columns: Columns("in use | bytes>")}
 	for _, c := range s.Categories {
 		out.Rows = append(out.Rows, []string{c.Name, bytesize.Format(c.Bytes)})
 	}

@@ -84,7 +84,7 @@ func (d *Diagnosis) Problems() int {
 
 // Sheets implement [Document].
 func (d *Diagnosis) Sheets() []Sheet {
-	s := Sheet{Title: d.Of, Columns: []Column{{Head: "finding"}, {Head: "what"}}}
+	s := Sheet{Title: d.Of, Columns: Columns("finding | what")}
 	for _, f := range d.Findings {
 		s.Rows = append(s.Rows, []string{f.name(), f.What})
 		for _, e := range f.Evidence {
@@ -112,9 +112,7 @@ func (d *Diagnosis) Sheets() []Sheet {
 
 // remedySheet has a row for each remedy.
 func (d *Diagnosis) remedySheet() Sheet {
-	r := Sheet{Title: "remedies for " + d.Case, Columns: []Column{
-		{Head: "remedy"}, {Head: "saves", Right: true}, {Head: "then needs", Right: true}, {Head: "fits then"},
-	}}
+	r := Sheet{Title: "remedies for " + d.Case, Columns: Columns("remedy | saves> | then needs> | fits then")}
 	for _, remedy := range d.Remedies {
 		what := remedy.What
 		if remedy.Needs != "" {

@@ -28,14 +28,8 @@ func (f *Fit) waterfall(c Choice) Sheet {
 	}
 	unit := columnOf(most)
 	s := Sheet{
-		Title: fmt.Sprintf("What each lever saves at batch %d on %s", c.Batch, f.deviceTitle(c.Device)),
-		Columns: []Column{
-			{Head: "lever"},
-			{Head: unit.head("saves"), Right: true},
-			{Head: unit.head("needs"), Right: true},
-			{Head: "samples/s ~", Right: true},
-			{Head: ""},
-		},
+		Title:   fmt.Sprintf("What each lever saves at batch %d on %s", c.Batch, f.deviceTitle(c.Device)),
+		Columns: unit.columns("lever | saves {}> | needs {}> | samples/s ~> | "),
 	}
 	for i, l := range c.Waterfall {
 		name, saves := l.Name, unit.signed(l.Saves)

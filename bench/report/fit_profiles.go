@@ -37,7 +37,7 @@ type GuideProfile struct {
 
 // guideSheet has a column for each profile of the guide's formula.
 func (f *Fit) guideSheet() Sheet {
-	s := Sheet{Title: "by the formula of the project's own script", Columns: []Column{{Head: "MiB"}}}
+	s := Sheet{Title: "by the formula of the project's own script", Columns: Columns("MiB")}
 	names := []string{"batch", "micro-batches", "effective"}
 	for _, c := range f.Guide[0].Components {
 		names = append(names, c.Name)
@@ -74,18 +74,12 @@ func (f *Fit) profilesSheet() Sheet {
 		high = append(high, p.Choice.Estimate.Device.High)
 	}
 	unit := columnOf(high...)
-	s.Columns = []Column{{Head: "profile"}}
+	s.Columns = Columns("profile")
 	settings := slices.Sorted(maps.Keys(f.Profiles[0].Settings))
 	for _, name := range settings {
 		s.Columns = append(s.Columns, Column{Head: name, Right: true})
 	}
-	s.Columns = append(s.Columns,
-		Column{Head: "batch", Right: true},
-		Column{Head: "micro-batches", Right: true},
-		Column{Head: "effective", Right: true},
-		Column{Head: unit.head("device"), Right: true},
-		Column{Head: "use", Right: true},
-	)
+	s.Columns = append(s.Columns, unit.columns("batch> | micro-batches> | effective> | device {}> | use>")...)
 	for _, p := range f.Profiles {
 		c := p.Choice
 		batch, steps, effective := "none fits", "-", "-"

@@ -66,20 +66,8 @@ func (f *Fit) choicesSheet() Sheet {
 // choiceColumns are what tables of choices have in common, in the order of choiceRow's
 // cells after the first.
 func choiceColumns(unit column) []Column {
-	return []Column{
-		{Head: "stage"},
-		{Head: "precision"},
-		{Head: "checkpointing"},
-		{Head: "settings", Sparse: true},
-		{Head: "strategy", Sparse: true},
-		{Head: "levers", Sparse: true},
-		{Head: "batch", Right: true},
-		{Head: "micro-batches", Right: true, Minor: 2},
-		{Head: "effective", Right: true, Minor: 4},
-		{Head: unit.head("device"), Right: true},
-		{Head: "use", Right: true, Minor: 3},
-		{Head: "samples/s ~", Right: true, Minor: 1},
-	}
+	return unit.columns("stage | precision | checkpointing | settings? | strategy? | levers? | batch> | " +
+		"micro-batches>-2 | effective>-4 | device {}> | use>-3 | samples/s ~>-1")
 }
 
 func (f *Fit) choiceRow(c Choice, unit column) []string {

@@ -268,7 +268,7 @@ func (m *Matrix) list() Sheet {
 
 // square has a row for each case and a column for each board.
 func (m *Matrix) square() Sheet {
-	s := Sheet{Title: m.Name, Columns: []Column{{Head: "model"}, {Head: "case"}}, Notes: m.notes()}
+	s := Sheet{Title: m.Name, Columns: Columns("model | case"), Notes: m.notes()}
 	boards, cases := map[string]int{}, map[[2]string]int{}
 	for _, r := range m.Rows {
 		if _, seen := boards[r.Device]; !seen {

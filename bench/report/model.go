@@ -64,14 +64,7 @@ type Attention struct {
 
 // StageSheet has the stages with their element counts.
 func (m *Model) StageSheet() Sheet {
-	s := Sheet{Columns: []Column{
-		{Head: "stage"},
-		{Head: "parameters", Right: true},
-		{Head: "trainable", Right: true},
-		{Head: "criterion", Right: true},
-		{Head: "buffers", Right: true},
-		{Head: "trains"},
-	}}
+	s := Sheet{Columns: Columns("stage | parameters> | trainable> | criterion> | buffers> | trains")}
 	tasks := slices.ContainsFunc(m.Parameters, func(p Stage) bool { return p.Task != "" })
 	if tasks {
 		s.Columns = slices.Insert(s.Columns, 0, Column{Head: "task"})
@@ -100,13 +93,7 @@ func (m *Model) InputSheet(unit string) Sheet {
 
 // AttentionSheet has what attention runs on; it has no rows without any.
 func (m *Model) AttentionSheet() Sheet {
-	s := Sheet{Columns: []Column{
-		{Head: "attention in"},
-		{Head: "runs on"},
-		{Head: "head width", Right: true},
-		{Head: "mask"},
-		{Head: "why on " + m.GPU},
-	}}
+	s := Sheet{Columns: Columns("attention in | runs on | head width> | mask | why on " + m.GPU)}
 	for _, a := range m.Attention {
 		s.Rows = append(s.Rows, []string{
 			a.Precision, a.Backend, strconv.FormatInt(a.HeadWidth, 10),

@@ -72,7 +72,6 @@ func (r *Report) componentsSheet() Sheet {
 func (r *Report) boardsSheet() Sheet {
 	s := Sheet{
 		Title: r.Case.String(), Bars: r.bars(), Notes: warningNotes(r.Warnings),
-		Columns: []Column{{Head: "gpu"}},
 	}
 	var high, total []int64
 	for _, d := range r.Devices {
@@ -86,7 +85,7 @@ func (r *Report) boardsSheet() Sheet {
 		}
 	}
 	c, m := columnOf(high...), columnOf(total...)
-	s.Columns = append(s.Columns, Column{Head: m.head("memory"), Right: true})
+	s.Columns = m.columns("gpu | memory {}>")
 	heads := make([]Column, len(batches))
 	for b, i := range batches {
 		heads[i] = Column{Head: "batch " + strconv.Itoa(b), Group: c.head("device"), Right: true}

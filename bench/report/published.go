@@ -109,12 +109,8 @@ func (d *Published) Records() [][]string {
 func (d *Published) Sheets() []Sheet {
 	s := Sheet{
 		Title: fmt.Sprintf("%d published figures of real GPUs", len(d.Rows)),
-		Columns: []Column{
-			{Head: "figures of"},
-			{Head: "bytes"},
-			right("figures"), right("planned"), right("median"), right("p95"), right("largest"), right("signed mean"),
-			right("in the interval"),
-		},
+		Columns: Columns("figures of | bytes | figures> | planned> | median> | p95> | largest> | signed mean> | " +
+			"in the interval>"),
 	}
 	for _, g := range d.Groups {
 		row := []string{g.Group, g.Kind, strconv.Itoa(g.Figures), strconv.Itoa(g.Planned), "", "", "", "", ""}
@@ -127,14 +123,9 @@ func (d *Published) Sheets() []Sheet {
 	return []Sheet{s, d.worst(10)}
 }
 
-// right is a column of numbers.
-func right(head string) Column { return Column{Head: head, Right: true} }
-
 // worst are the figures that plans are furthest from.
 func (d *Published) worst(most int) Sheet {
-	s := Sheet{Title: "furthest off", Columns: []Column{
-		{Head: "figures of"}, {Head: "what"}, {Head: "bytes"}, right("published"), right("planned"), right("error"),
-	}}
+	s := Sheet{Title: "furthest off", Columns: Columns("figures of | what | bytes | published> | planned> | error>")}
 	rows := slices.DeleteFunc(slices.Clone(d.Rows), func(r PublishedRow) bool { return r.Estimate == nil })
 	slices.SortStableFunc(rows, func(a, b PublishedRow) int {
 		return cmp.Compare(math.Abs(b.off()), math.Abs(a.off()))

@@ -72,7 +72,7 @@ func (r Ranks) sheet() Sheet {
 	col := columnOf(all...)
 	s := Sheet{
 		Title:   fmt.Sprintf("%s; %s", c, first.Devices[0]),
-		Columns: []Column{{Head: "batch", Right: true}, {Head: col.scale.Unit() + " of rank"}},
+		Columns: col.columns("batch> | {} of rank"),
 	}
 	differ := r.differing()
 	for _, name := range append(slices.Clone(differ), "allocated", "reserved", "device") {

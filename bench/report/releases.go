@@ -51,7 +51,7 @@ func (r Releases) sheet() Sheet {
 	c.Torch = ""
 	s := Sheet{
 		Title:   fmt.Sprintf("%s; %s", c, r[0].Devices[0]),
-		Columns: []Column{{Head: "batch", Right: true}, {Head: col.scale.Unit()}},
+		Columns: col.columns("batch> | {}"),
 	}
 	for i, release := range r {
 		s.Columns = append(s.Columns, Column{Head: "PyTorch " + release.Case.ReleaseName(), Right: true})

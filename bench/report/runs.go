@@ -37,15 +37,13 @@ func (r Runs) Sheets() []Sheet {
 		}
 	}
 	c := columnOf(sizes...)
-	s := Sheet{Title: strings.Join(r[0].Script.Command, " "), Columns: []Column{{Head: "GPU"}}}
+	s := Sheet{Title: strings.Join(r[0].Script.Command, " "), Columns: Columns("GPU")}
 	ranks := slices.ContainsFunc(r, func(one *Report) bool { return one.Script.GPUs > 1 })
 	if ranks {
 		s.Columns = append(s.Columns, Column{Head: "rank", Right: true})
 	}
-	for _, head := range []string{"allocated", "reserved", "device"} {
-		s.Columns = append(s.Columns, Column{Head: head, Group: c.head("peak"), Right: true})
-	}
-	s.Columns = append(s.Columns, Column{Head: "at"}, Column{Head: "result"})
+	s.Columns = append(s.Columns,
+		c.columns("peak {}: allocated> | peak {}: reserved> | peak {}: device> | at | result")...)
 	for _, one := range r {
 		row := []string{one.Devices[0].GPU + ", " + one.Devices[0].run()}
 		if ranks {

@@ -80,11 +80,7 @@ func (r *Report) phaseSheet(run *Run) Sheet {
 	if len(r.Devices) > 0 {
 		s.Title += "; " + r.Devices[0].String()
 	}
-	s.Columns = []Column{{Head: "step", Right: true}, {Head: "phase"}}
-	for _, head := range []string{"allocated", "reserved"} {
-		s.Columns = append(s.Columns, Column{Head: head, Group: c.head("peak"), Right: true})
-	}
-	s.Columns = append(s.Columns, Column{Head: "allocated", Group: c.head("at its end"), Right: true, Minor: 1})
+	s.Columns = c.columns("step> | phase | peak {}: allocated> | peak {}: reserved> | at its end {}: allocated>-1")
 	for _, p := range run.Phases {
 		step := strconv.Itoa(p.Step + 1)
 		if p.Step < 0 {
@@ -103,11 +99,7 @@ func (r *Report) phaseSheet(run *Run) Sheet {
 // holdersSheet shows parts of a total, those that are not zero.
 func holdersSheet(title, head string, parts []Component, total int64) Sheet {
 	c := columnOf(total)
-	s := Sheet{Title: title, Columns: []Column{
-		{Head: head},
-		{Head: c.scale.Unit(), Right: true},
-		{Head: "%", Right: true},
-	}}
+	s := Sheet{Title: title, Columns: c.columns(head + " | {}> | %>")}
 	for _, p := range parts {
 		if p.Bytes != 0 {
 			s.Rows = append(s.Rows, []string{

@@ -2,6 +2,8 @@ package report
 
 import (
 	"fmt"
+	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -37,6 +39,21 @@ type Column struct {
 	// Minor is how little the column matters where not all have room: the highest
 	// is left out first, zero never.
 	Minor int
+}
+
+// columnText is a column as [Columns] reads it.
+var columnText = regexp.MustCompile(`^(?:(.+): )?(.*?)(>)?(\?)?(?:-(\d))?$`)
+
+// Columns reads columns from their heads, which " | " separates. "group: head" has a group. Marks
+// follow a head: ">" aligns right, "?" is sparse, and "-2" is how little the column matters.
+func Columns(heads string) []Column {
+	var all []Column
+	for text := range strings.SplitSeq(heads, " | ") {
+		m := columnText.FindStringSubmatch(text)
+		minor, _ := strconv.Atoi(m[5])
+		all = append(all, Column{Group: m[1], Head: m[2], Right: m[3] != "", Sparse: m[4] != "", Minor: minor})
+	}
+	return all
 }
 
 // Layout is how tables are shown.
@@ -165,6 +182,11 @@ type column struct{ scale bytesize.Scale }
 func columnOf(values ...int64) column { return column{bytesize.ScaleOf(values...)} }
 
 func (c column) head(name string) string { return name + " " + c.scale.Unit() }
+
+// columns are [Columns] in whose heads "{}" is the unit.
+func (c column) columns(heads string) []Column {
+	return Columns(strings.ReplaceAll(heads, "{}", c.scale.Unit()))
+}
 
 // interval shows a value and, where it has a width to be seen, its range.
 func (c column) interval(i Interval) string {

@@ -205,14 +205,7 @@ func (s *Smoke) Sheets() []Sheet {
 		high = append(high, c.Device)
 	}
 	unit := columnOf(high...)
-	sheet.Columns = []Column{
-		{Head: "check"},
-		{Head: unit.head("allocated"), Right: true, Minor: 3},
-		{Head: unit.head("reserved"), Right: true, Minor: 2},
-		{Head: unit.head("device"), Right: true},
-		{Head: "verdict"},
-		{Head: "", Minor: 1},
-	}
+	sheet.Columns = unit.columns("check | allocated {}>-3 | reserved {}>-2 | device {}> | verdict | -1")
 	for i, c := range s.Checks {
 		note := c.Note
 		if c.Aside {

@@ -16,29 +16,15 @@ func (r *Report) sweepSheet() Sheet {
 		word = r.Devices[0].run()
 		s.Title += "; " + r.Devices[0].String()
 	}
-	c := columnOf(r.highest()...)
-	s.Columns = []Column{{Head: "batch", Right: true}}
-	add := func(group, head string, minor int) {
-		s.Columns = append(s.Columns, Column{Head: head, Group: c.head(group), Right: true, Minor: minor})
-	}
-	add("estimate", "allocated", 5)
-	add("estimate", "reserved", 4)
-	add("estimate", "device", 0)
-	add("estimate", "streamed", 1)
-	s.Columns[len(s.Columns)-1].Sparse = true
 	replayed := word
 	if word == measured {
 		replayed = "replayed" // by the allocator of vprof's own, whatever the GPU did
 	}
-	add(replayed, "allocated", 5)
-	add(replayed, "reserved", 4)
-	add(word, "device", 0)
-	s.Columns = append(s.Columns,
-		Column{Head: "guide " + c.scale.Unit(), Right: true, Minor: 2, Sparse: true},
-		Column{Head: "error", Right: true, Minor: 2, Sparse: true},
-		Column{Head: r.stepHead(), Right: true, Minor: 3},
-		Column{Head: r.Case.BatchUnit + "s/s", Right: true, Minor: 3},
-		Column{Head: "peak in", Minor: 2}, Column{Head: "fits"})
+	c := columnOf(r.highest()...)
+	s.Columns = c.columns("batch> | estimate {}: allocated>-5 | estimate {}: reserved>-4 | estimate {}: device> | " +
+		"estimate {}: streamed>?-1 | " + replayed + " {}: allocated>-5 | " + replayed + " {}: reserved>-4 | " +
+		word + " {}: device> | guide {}>?-2 | error>?-2 | " + r.stepHead() + ">-3 | " +
+		r.Case.BatchUnit + "s/s>-3 | peak in-2 | fits")
 	_, driven := r.driven()
 	for _, p := range r.Points {
 		wrong := "-"

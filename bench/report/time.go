@@ -71,18 +71,8 @@ type Checkpointing struct {
 
 // Sheets implement [Document].
 func (t *Times) Sheets() []Sheet {
-	s := Sheet{Title: t.Case.String(), Columns: []Column{
-		{Head: "gpu"},
-		{Head: "memory", Right: true},
-		{Head: "stage"},
-		{Head: "batch", Right: true},
-		{Head: "needs", Right: true},
-		{Head: "step", Right: true},
-		{Head: t.Case.BatchUnit + "s/s", Right: true},
-		{Head: "epoch", Right: true},
-		{Head: "training", Right: true},
-		{Head: "checkpointing"},
-	}}
+	s := Sheet{Title: t.Case.String(), Columns: Columns("gpu | memory> | stage | batch> | needs> | step> | " +
+		t.Case.BatchUnit + "s/s> | epoch> | training> | checkpointing")}
 	memory := map[string]Device{}
 	for _, d := range t.Devices {
 		memory[d.Name] = d

@@ -195,16 +195,7 @@ func (d *diagnosis) Sheets() []report.Sheet {
 			{"NVML", or(d.NVML)},
 		},
 	}
-	gpus := report.Sheet{Columns: []report.Column{
-		{Head: "gpu"},
-		{Head: "name"},
-		{Head: "compute", Right: true},
-		{Head: "memory", Right: true},
-		{Head: "context", Right: true},
-		{Head: "kernels", Right: true},
-		{Head: "others", Right: true},
-		{Head: "usable"},
-	}}
+	gpus := report.Sheet{Columns: report.Columns("gpu | name | compute> | memory> | context> | kernels> | others> | usable")}
 	for _, g := range d.GPUs {
 		usable := "no"
 		if g.Usable {

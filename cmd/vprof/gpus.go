@@ -60,18 +60,8 @@ func newGPUsCmd(a *app) *cobra.Command {
 
 // Sheets implements [report.Document].
 func (l gpuList) Sheets() []report.Sheet {
-	s := report.Sheet{Columns: []report.Column{
-		{Head: "gpu"},
-		{Head: "product"},
-		{Head: "generation"},
-		{Head: "cc", Right: true},
-		{Head: "SMs", Right: true},
-		{Head: "memory GiB", Right: true},
-		{Head: "context MiB", Right: true},
-		{Head: "GB/s", Right: true},
-		{Head: "fp32 TFLOP/s", Right: true},
-		{Head: "16-bit TFLOP/s", Right: true},
-	}}
+	s := report.Sheet{Columns: report.Columns("gpu | product | generation | cc> | SMs> | memory GiB> | " +
+		"context MiB> | GB/s> | fp32 TFLOP/s> | 16-bit TFLOP/s>")}
 	for _, g := range l.GPUs {
 		s.Rows = append(s.Rows, []string{
 			g.Name, g.Product, g.Generation, g.Capability, strconv.Itoa(g.SMs),

@@ -104,13 +104,7 @@ func (p modelPage) about() report.Sheet {
 
 // settings has the model's free numbers and how to choose them.
 func (p modelPage) settings() report.Sheet {
-	s := report.Sheet{Columns: []report.Column{
-		{Head: "setting"},
-		{Head: "default", Right: true},
-		{Head: "from", Right: true},
-		{Head: "to", Right: true},
-		{Head: "is"},
-	}}
+	s := report.Sheet{Columns: report.Columns("setting | default> | from> | to> | is")}
 	for _, e := range p.Settings {
 		flag := "--set " + e.Name + "="
 		if slices.Contains(namedSettings(), e.Name) {

@@ -82,15 +82,7 @@ func newModelsCmd(a *app) *cobra.Command {
 
 // Sheets implements [report.Document].
 func (l modelList) Sheets() []report.Sheet {
-	s := report.Sheet{Columns: []report.Column{
-		{Head: "model"},
-		{Head: "trains"},
-		{Head: "stages"},
-		{Head: "batch", Right: true},
-		{Head: "of"},
-		{Head: "amp"},
-		{Head: "micro-batches", Right: true},
-	}}
+	s := report.Sheet{Columns: report.Columns("model | trains | stages | batch> | of | amp | micro-batches>")}
 	for _, m := range l.Models {
 		s.Rows = append(s.Rows, []string{
 			m.Name, m.Summary, strings.Join(m.Stages, ", "), strconv.Itoa(m.Batch), m.BatchUnit + "s", m.AMP.String(),
