@@ -122,9 +122,9 @@ func (r *Step) byMatchKey() map[matchKey][]int {
 }
 
 // counterparts returns for each allocation the one of the step at another batch size that stands for it, -1 for none.
-// Steps of the same course match event by event. Else, among allocations of one key, those whose size is proportional to
-// the batch are matched first, then those of equal size; the rest are matched in the order of their sizes, or, if one
-// step has more of them and both are eager, in the order in which they come.
+// Steps of the same course match event by event. Else, among allocations of one key, those whose size is proportional
+// to the batch are matched first, then those of equal size; the rest are matched in the order of their sizes, or, if
+// one step has more of them and both are eager, in the order in which they come.
 func (r *Step) counterparts(far *Step, batch, farBatch int64, eager bool) []int {
 	found := make([]int, len(r.Allocations))
 	if r.sameCourse(far) {

@@ -120,7 +120,8 @@ func TestEagerStepsKeepTheirOrder(t *testing.T) {
 	require.NoError(t, err)
 	want := sized(5, 1125, 113)
 	require.Equal(t, want.Steps[1], r.Steps[1])
-	require.Positive(t, file(step(4), sized(8, 1<<20), step(16)).offTheLine("bf16"), "a step that is larger than its neighbors")
+	larger := file(step(4), sized(8, 1<<20), step(16))
+	require.Positive(t, larger.offTheLine("bf16"), "a step that needs more than its neighbors")
 }
 
 // renumber numbers the allocations in the order in which they happen.

@@ -119,8 +119,9 @@ func (f *File) batches(amp string) []int {
 // stepCaveats say what the figures of a recorded step are.
 func (f *File) stepCaveats(c models.Case) []string {
 	amp := precision(c.AMP)
-	all := []string{fmt.Sprintf("recorded: the step as it ran under PyTorch %s on a simulated %s at batch %s; on other "+
-		"boards libraries may choose other kernels", f.Torch, f.GPU, strings.Trim(fmt.Sprint(f.batches(amp)), "[]"))}
+	batches := strings.Trim(fmt.Sprint(f.batches(amp)), "[]")
+	all := []string{fmt.Sprintf("recorded: the step as it ran under PyTorch %s on a simulated %s at batch %s; on "+
+		"other boards libraries may choose other kernels", f.Torch, f.GPU, batches)}
 	if from, to := f.batchRange(amp); c.Batch < from || c.Batch > to {
 		all = append(all, fmt.Sprintf("recorded: what lies beyond batch %d to %d goes on in a line", from, to))
 	}
@@ -143,8 +144,8 @@ func (f *File) Line(amp string) string {
 	case math.IsInf(off, 1):
 		return "amp " + name + ": steps of different batch sizes have too little in common to follow from each other"
 	case off > 0:
-		return fmt.Sprintf("amp %s: sizes do not follow the batch in a line, peaks between recorded ones are up to %.2g %% off",
-			name, 100*off)
+		return fmt.Sprintf("amp %s: sizes do not follow the batch in a line, peaks between recorded ones are up to "+
+			"%.2g %% off", name, 100*off)
 	}
 	return "amp " + name + ": sizes follow the batch in a line"
 }

@@ -2,6 +2,7 @@ package script
 
 import (
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"syscall"
@@ -18,6 +19,15 @@ func hostPeak(state *os.ProcessState) int64 {
 
 // gone reports whether there is no process of a number.
 func gone(pid int) bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
+
+// holdOpen makes a named pipe and holds it open until it is closed, or this process ends. Whoever reads it learns of
+// that.
+func holdOpen(path string) (io.Closer, error) {
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		return nil, &os.PathError{Op: "mkfifo", Path: path, Err: err}
+	}
+	return os.OpenFile(path, os.O_RDWR, 0)
+}
 
 // endWith has the system end a command with the thread that starts it, so that it does not go on when vprof is killed.
 func endWith(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

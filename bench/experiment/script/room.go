@@ -6,6 +6,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -38,7 +39,11 @@ func Hook() string {
 
 // A room is the folder of one run, which holds the hook, what it has seen and what the
 // script has saved.
-type room struct{ dir string }
+type room struct {
+	dir string
+	// running is open as long as the run goes on, by which the processes of the command know that it does.
+	running io.Closer
+}
 
 // roomPrefix begins the names of rooms; the number of the process that made one follows.
 const roomPrefix = "vprof-run-"
@@ -50,7 +55,10 @@ func openRoom() (*room, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &room{dir}
+	r := &room{dir: dir}
+	if r.running, err = holdOpen(r.path("running")); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
 	err = fs.WalkDir(hook, "hook", func(path string, d fs.DirEntry, err error) error {
 		target := filepath.Join(dir, filepath.FromSlash(path))
 		if err != nil || d.IsDir() {
@@ -72,8 +80,8 @@ func openRoom() (*room, error) {
 // path is a file of the room.
 func (r *room) path(name string) string { return filepath.Join(r.dir, name) }
 
-// Close removes the room.
-func (r *room) Close() error { return os.RemoveAll(r.dir) }
+// Close removes the room, and ends what still runs in it.
+func (r *room) Close() error { return errors.Join(r.running.Close(), os.RemoveAll(r.dir)) }
 
 // removeAbandoned removes the rooms of processes that are no more.
 func removeAbandoned() {
@@ -172,7 +180,8 @@ func (c *Command) withBoard(r *room, env []string) ([]string, error) {
 		return nil, err
 	}
 	env = slices.DeleteFunc(env, func(v string) bool { return strings.HasPrefix(v, "CUDA_VISIBLE_DEVICES=") })
-	env = append(env, "PATH="+prepended(r.path("hook/bin"), os.Getenv("PATH")), "VPROF_STANDINS="+c.StandIns, "VPROF_BOARD="+r.path("board"),
+	env = append(env, "PATH="+prepended(r.path("hook/bin"), os.Getenv("PATH")),
+		"VPROF_STANDINS="+c.StandIns, "VPROF_BOARD="+r.path("board"),
 		"VPROF_STANDIN_LOG="+r.path("missing"), "VPROF_ORACLE="+r.path("oracle"))
 	return env, nil
 }

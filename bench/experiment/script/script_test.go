@@ -206,19 +206,20 @@ func TestFilesAreFoundAgainAndOthersSpared(t *testing.T) {
 	require.Equal(t, "old line\n", string(log))
 }
 
-// What is run ends with vprof, even if that is killed.
+// What is run ends with vprof, even if that is killed, and so do Python's processes that it has started.
 func TestNothingGoesOnAfterAKill(t *testing.T) {
 	if os.Getenv("VPROF_TEST_RUNS") != "" {
 		board, err := device.Lookup("t4")
 		require.NoError(t, err)
 		_, err = script.Run(t.Context(), script.Command{
-			Args: []string{"sh", "-c", "echo; exec sleep 30"}, Board: board, Stdout: os.Stdout,
+			Args:  []string{"sh", "-c", "python3 -c 'import time; print(flush=True); time.sleep(30)'; true"},
+			Board: board, Stdout: os.Stdout,
 		})
 		require.NoError(t, err)
 		return
 	}
-	if runtime.GOOS != "linux" {
-		t.Skip("other systems do not end children")
+	if _, err := exec.LookPath("python3"); err != nil || runtime.GOOS != "linux" {
+		t.Skip("needs Linux, where children are ended, with python3")
 	}
 	self := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$")
 	self.Env = append(os.Environ(), "VPROF_TEST_RUNS=1", "TMPDIR="+t.TempDir())
