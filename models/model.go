@@ -57,6 +57,9 @@ type Model struct {
 	// Partial says that the file lacks something that training needs, such as the backward pass of
 	// a custom autograd.Function, which is then estimated.
 	Partial bool
+	// Sized says that batches have the very sizes that a case says, as those of a captured model have: what differs
+	// between its runs is the order of frees.
+	Sized bool
 	// Free says that cases may freeze any parameters and recompute any modules,
 	// by patterns.
 	Free bool

@@ -47,6 +47,7 @@ func (m Model) settings(s Settings) (Settings, error) {
 	if len(m.Settings) == 0 && len(s) == 0 {
 		return nil, nil
 	}
+	s = m.sides(s)
 	full := Settings{}
 	for _, d := range m.Settings {
 		full[d.Name] = d.Default
@@ -71,6 +72,21 @@ func (m Model) settings(s Settings) (Settings, error) {
 		}
 	}
 	return full, nil
+}
+
+// sides has image-size stand for height and width, of models that have both and no such setting.
+func (m Model) sides(s Settings) Settings {
+	has := func(name string) bool {
+		return slices.ContainsFunc(m.Settings, func(d Setting) bool { return d.Name == name })
+	}
+	n, given := s["image-size"]
+	if !given || has("image-size") || !has("height") || !has("width") {
+		return s
+	}
+	s = maps.Clone(s)
+	delete(s, "image-size")
+	s["height"], s["width"] = n, n
+	return s
 }
 
 // settingNames says what there is in place of the setting that is not.

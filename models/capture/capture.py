@@ -100,11 +100,12 @@ class Example:
         made = {n: make(i) if isinstance(i, Input) else i for n, i in self.inputs.items()}
         return ((), made) if self.by_name else (tuple(made.values()), {})
 
-    def shapes(self, free):
-        """dynamic_shapes of torch.export, with the symbols in free kept open."""
+    def shapes(self, free, derived=()):
+        """dynamic_shapes of torch.export, with the symbols in free kept open, and those in derived if it can."""
         import torch
 
         dims = {s: torch.export.Dim(s, min=2, max=max(65536, 1024 * self.symbols[s])) for s in free}
+        dims |= dict.fromkeys(derived, torch.export.Dim.AUTO)
         shapes = {n: {k: dims[d[0]] for k, d in enumerate(i.dims) if isinstance(d, tuple) and d[0] in dims} if isinstance(i, Input) else None for n, i in self.inputs.items()}
         return shapes if self.by_name else tuple(shapes.values())
 
@@ -182,7 +183,7 @@ def shape_recurrent_layers():
         kernels.update((key, layers) for key in (torch._C.DispatchKey.CompositeImplicitAutograd, torch._C.DispatchKey.Autograd) if key in kernels)
 
 
-def export(model, example, place, symbols, free):
+def export(model, example, place, symbols, free, derived=()):
     import torch
 
     seed()
@@ -195,7 +196,7 @@ def export(model, example, place, symbols, free):
 
     torch._export.config.error_on_lifted_constant_tensors = False  # no number of theirs matters
     with known.asking(known.Answers(answers_of[model])), known.OneDevice(place), vprof_backward.recording(vprof_backward.Calls(lambda: 0, line_of)):
-        return torch.export.export(model, args, kwargs, dynamic_shapes=example.shapes(free) if free else None, strict=False)
+        return torch.export.export(model, args, kwargs, dynamic_shapes=example.shapes(free, derived) if free or derived else None, strict=False)
 
 
 def saved(program, name):
@@ -278,7 +279,13 @@ def symbols_of(example, program):
 
 
 SCRIPT_DOOR = "record a training step as it runs, by the same command with --step, or run the training script itself: vprof run --gpu BOARD -- python train.py"
+BUILDING = [  # what to do where a constructor fails
+    (r"missing \d+ required|required positional", "the model is built without arguments: write a function that gives them, def build(): return Model(width=64), and capture file.py:build"),
+    (r"No such file|not find|offline|connect|resolve|URLError", "capture needs no weights: build the model without those that it loads (weights=None, pretrained=False, from a configuration), in a function of its own"),
+    (r"cuda|nvidia|gpu", f"capture builds the model without a GPU: leave moving it there to who builds it, or {SCRIPT_DOOR}"),
+]
 ADVICE = [
+    (r"differentiated Tensor|autograd\.grad|element 0 of tensors does not require grad", f"torch.export has no words for gradients that forward takes itself (torch.autograd.grad). Capture the model without them, or {SCRIPT_DOOR}"),
     (r"pack_padded_sequence|'lengths' argument should be", f"how long packed sequences are depends on the numbers in a tensor. Give the layers the padded tensor, which needs no less, or {SCRIPT_DOOR}"),
     (r"data.?dependent|GuardOnDataDependent|item\(\) cannot be called|Could not guard|nonzero|_local_scalar_dense|Cannot cast .* to number", f"what runs here depends on the numbers in a tensor, which a file cannot hold. Decide it by a plain Python value or by shapes, capture the part of the model without it, or {SCRIPT_DOOR}"),
     (r"missing \d+ required|unexpected keyword|required positional", "forward takes other inputs: name them as forward does, --input NAME=dtype[...]"),
@@ -298,10 +305,9 @@ def refusal(e, opts, doing):
         path, _, line = where.rpartition(":")
         what = f"{os.path.relpath(path) if path.startswith(os.getcwd()) else path}:{line}: {linecache.getline(path, int(line)).strip()}\n  {what}"
     text = f"{type(e).__name__}: {e}"
-    otherwise = "try the same with torch.export.export(model, inputs, strict=False) in Python to see all of it"
-    if doing == "building the model":
-        otherwise = "run what builds it by itself in Python; --verbose shows all of the error"
-    return Refusal(what, next((do for pattern, do in ADVICE if re.search(pattern, text, re.I)), otherwise))
+    building = doing == "building the model"
+    otherwise = "run what builds it by itself in Python; --verbose shows all of the error" if building else "try the same with torch.export.export(model, inputs, strict=False) in Python to see all of it"
+    return Refusal(what, next((do for pattern, do in BUILDING if building and re.search(pattern, text, re.I)), None) or next((do for pattern, do in ADVICE if not building and re.search(pattern, text, re.I)), otherwise))
 
 
 # ---------------------------------------------------------------- the whole of it
@@ -355,17 +361,21 @@ def observe_with_loss(model, inputs, place, opts):
 
 
 def freest(model, example, place, symbols):
-    """Exports with as many symbols open as the model lets be: all, the batch alone, none."""
-    tries = [list(symbols)] if symbols else [[]]
-    if "batch" in symbols:
-        tries += [["batch"]] if len(symbols) > 1 else []
-        tries.append([])
-    for free in tries:
-        sizes = symbols if free else {**symbols, **({"batch": 2} if "batch" in symbols else {})}
+    """Exports with as many symbols open as the model lets be: all, the batch and what torch.export finds (a Dim must
+    be right for every size in its range, and sizes that are divided, or may be too small, are not), the batch, none."""
+    batch = [s for s in symbols if s == "batch"]
+    others = [s for s in symbols if s != "batch"]
+    tries = [(list(symbols), [])]
+    if others:
+        tries += [(batch, others), (batch, [])]
+    if tries[-1][0]:
+        tries.append(([], []))
+    for free, derived in tries:
+        sizes = symbols if free or derived or not batch else {**symbols, "batch": 2}
         try:
-            return export(model, example, place, sizes, free), free, sizes
+            return export(model, example, place, sizes, free, derived), free, sizes
         except Exception:
-            if free == tries[-1]:
+            if (free, derived) == tries[-1]:
                 raise
 
 
@@ -397,6 +407,9 @@ def write(opts, build, model, example, place, seen, program, free, symbols):
     number = align(seen.ops, nodes)
     extra["assigned"] = [number[k] for k in seen.assigned if k in number]
     extra["symbols"] = symbols_of(example, graph)
+    fixed = {s: n for s, n in symbols.items() if s not in [name for name, *_ in extra["symbols"].values()] and (s != "batch" or not extra.get("batch"))}
+    if fixed:
+        notes.append(f"the model takes no other {' or '.join(fixed)} than in the example ({', '.join(f'{s}={n}' for s, n in fixed.items())}): capture it with others in --input to plan them")
     extra["other_way"] = other_way(model, example, place, symbols, seen)
     if extra["other_way"]:
         batch, line = extra["other_way"]
@@ -414,7 +427,7 @@ def write(opts, build, model, example, place, seen, program, free, symbols):
         for n, data in entries.items():
             z.writestr(n, data)
     os.replace(temporary, opts.output)
-    return {"file": opts.output, "bytes": os.path.getsize(opts.output), "nodes": len(nodes), "symbols": free, "batch": bool(free) or "batch" in extra, "place": place, "notes": notes}
+    return {"file": opts.output, "bytes": os.path.getsize(opts.output), "nodes": len(nodes), "symbols": [s for s in symbols if s not in fixed], "batch": "batch" not in fixed, "place": place, "notes": notes}
 
 
 def told(refused):

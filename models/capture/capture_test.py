@@ -244,9 +244,29 @@ class CaptureTest(unittest.TestCase):
         self.capture("model = nn.Linear(8, 8)", inputs="input=float32[batch,seq=16,8]")
         self.assertEqual(self.outcome["symbols"], ["batch", "seq"])
 
+    def test_sizes_that_are_divided_stay_open(self):
+        source = """
+            class model(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.lin = nn.Linear(8, 8)
+                def forward(self, x, y):
+                    b, t, d = x.shape
+                    return self.lin((x + y).view(b, t // 4, 4, d).mean(2))
+            """
+        made = self.capture(source, "--input=y=float32[batch,seq=16,8]", inputs="x=float32[batch,seq=16,8]")
+        self.assertEqual((self.outcome["symbols"], self.outcome["notes"]), (["batch", "seq"], []))
+        self.assertEqual({tuple(s) for s in made.extra["symbols"].values()}, {("batch", 4), ("seq", 16, True)})
+
+    def test_sizes_that_the_model_fixes_are_told(self):
+        self.forward("return self.lin(x.view(x.shape[0], 8)) if x.shape[1] == 8 else x")
+        self.capture("class model(nn.Module):\n    def forward(self, x):\n        return x * len(range(x.shape[1])) if int(x.shape[1]) in (8, 9) else x", inputs="x=float32[batch,n=8]")
+        self.assertEqual(self.outcome["symbols"], ["batch"])
+        self.assertIn("no other n than in the example (n=8)", self.outcome["notes"][-1])
+
     def test_sizes_keep_the_names_that_the_user_gave_them(self):
         made = self.capture("model = nn.Linear(8, 8)", inputs="input=float32[nodes=10,seq=16,8]")
-        self.assertEqual(sorted(made.extra["symbols"].values()), [["nodes", 10], ["seq", 16]])
+        self.assertEqual(sorted(made.extra["symbols"].values()), [["nodes", 10, True], ["seq", 16, True]])
 
     def test_crashes_are_told_with_the_line_that_was_running(self):
         path = os.path.join(self.folder, "crash.py")
@@ -274,6 +294,16 @@ class CaptureTest(unittest.TestCase):
             """)
         self.assertIn("cos.default", made.targets)
         self.assertEqual(self.outcome["place"], "meta")
+
+    def test_checks_that_raise_are_passed(self):
+        made = self.forward("""
+            if torch.isnan(x).any() or (x > 9).any():
+                raise ValueError("x")
+            assert not (x < 0).any(), "negative"
+            p = torch.distributions.Normal(self.lin(x), F.softplus(x) + 1)
+            return p.log_prob(p.rsample()).sum()
+            """)
+        self.assertIn("softplus.default", made.targets)
 
     def test_what_is_written_over_is_not_known_any_more(self):
         said = self.refusal("""
@@ -392,6 +422,15 @@ class CaptureTest(unittest.TestCase):
             """)
         self.assertIn("packed sequences", said.do)
         self.assertIn("vprof run", said.do)
+
+        said = self.refusal("class model(nn.Module):\n    def forward(self, x):\n        x.requires_grad_()\n        return torch.autograd.grad(x.sin().sum(), x, create_graph=True)[0].sum()")
+        self.assertIn("gradients that forward takes itself", said.do)
+
+        said = self.refusal("class model(nn.Module):\n    def __init__(self, width): super().__init__()")
+        self.assertIn("def build(): return Model(width=64)", said.do)
+
+        said = self.refusal("import argparse\np = argparse.ArgumentParser()\np.add_argument('--data', required=True)\nargs = p.parse_args([])")
+        self.assertIn("give those that it needs a default", said.do)
 
         said = self.refusal("class model(nn.Module):\n    def forward(self, x, mask): return x")
         self.assertIn("missing 1 required", str(said))

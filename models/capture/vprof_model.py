@@ -34,7 +34,8 @@ class Refusal(Exception):
 
 
 class Input(collections.namedtuple("Input", "dtype dims numbers", defaults=(None,))):
-    """An input of the model. A dimension is a number, or (symbol, example size); numbers are those of the user's example."""
+    """An input of the model. A dimension is a number, or (symbol, example size), with True behind where the user gave the
+    size; numbers are those of the user\'s example."""
 
     def sizes(self, symbols):
         return [symbols[d[0]] if isinstance(d, tuple) else d for d in self.dims]
@@ -67,7 +68,7 @@ def parse_input(text):
         if symbol.isdigit():
             parsed.append(int(symbol))
         elif symbol.isidentifier() and (not example or example.isdigit()):
-            parsed.append((symbol, int(example or (EXAMPLE_BATCH if symbol == "batch" else 64))))
+            parsed.append((symbol, int(example), True) if example else (symbol, EXAMPLE_BATCH if symbol == "batch" else 64))
         else:
             raise Refusal(f"--input {text!r}: {d!r} is not a dimension", "write a number, a name, or name=example")
     return name, Input(getattr(torch, dtype), parsed)
@@ -219,6 +220,8 @@ def load(spec):
         raise Refusal(f"{spec}: there is no file {where}") from e
     except ModuleNotFoundError as e:
         raise Refusal(f"{spec}: {e}", "install it into this Python, or run where it can be imported") from e
+    except SystemExit as e:
+        raise Refusal(f"{spec}: {where} ends Python when it is imported ({e.code})", 'it gets no arguments here: give those that it needs a default, or parse them under if __name__ == "__main__"') from e
     if not hasattr(module, name):
         raise Refusal(f"{spec}: {where} has no {name!r}")
     return getattr(module, name)

@@ -3,6 +3,7 @@ package pt2
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -17,13 +18,14 @@ import (
 type dimensions struct {
 	// batch is its symbol, "" if the file has one size, fixed.
 	batch  string
+	also   []string // other symbols that are the same size
 	bounds export.Range
 	fixed  int
 	// affine has the sizes that depend on a fixed batch; nil if nobody has seen
 	// which do.
 	affine   *export.Batch
 	settings []models.Setting
-	symbols  map[string]string // of settings
+	symbols  map[string]string // the setting that a symbol is
 	// named are the names that the user gave symbols; unit is that of the batch where it is
 	// called otherwise, "" for most.
 	named map[string]export.Symbol
@@ -42,8 +44,8 @@ func findDimensions(p *export.Program) *dimensions {
 		d.affine, at = p.Extra.Batch, p.Extra.BatchDims
 		d.named = p.Extra.Symbols
 	}
-	for symbol, s := range d.named {
-		if s.Name == "batch" {
+	for _, symbol := range slices.Sorted(maps.Keys(d.named)) {
+		if d.named[symbol].Name == "batch" && d.batch == "" {
 			d.batch, d.bounds = symbol, p.Ranges[symbol]
 		}
 	}
@@ -68,6 +70,12 @@ func findDimensions(p *export.Program) *dimensions {
 		d.settings = append(d.settings, models.Setting{Name: d.unit, Usage: usage, Max: bounded(d.bounds.Max)})
 	}
 	seen := map[string]bool{d.batch: true}
+	for symbol, s := range d.named {
+		if s.Name == d.named[d.batch].Name && symbol != d.batch {
+			d.also = append(d.also, symbol)
+			seen[symbol] = true
+		}
+	}
 	for i := range p.Inputs {
 		in := &p.Inputs[i]
 		for dim, s := range in.Sizes {
@@ -110,19 +118,41 @@ func (d *dimensions) setting(p *export.Program, in *export.Input, dim int, symbo
 	}
 	seen[symbol] = true
 	name, usage := nameOf(in, dim)
-	example := usual(in, dim)
-	if given := d.named[symbol]; given.Name != "" && (d.unusual(given.Name) || strings.HasPrefix(name, in.Name)) {
+	example, given := usual(in, dim), d.named[symbol]
+	if given.Given {
+		example = given.Example
+	}
+	if other := d.alike(symbol); other != "" {
+		d.symbols[symbol] = other
+		return
+	}
+	if given.Name != "" && (d.unusual(given.Name) || strings.HasPrefix(name, in.Name)) {
 		name, usage = strings.ReplaceAll(given.Name, "_", "-"), fmt.Sprintf("size %s of %s", given.Name, in.Name)
 		example = given.Example
 	}
-	for d.symbols[name] != "" {
+	for d.taken(name) {
 		name += "-" + in.Name
 	}
-	d.symbols[name] = symbol
+	d.symbols[symbol] = name
 	r := p.Ranges[symbol]
 	s := models.Setting{Name: name, Usage: usage, Length: name == textLength, Min: max(r.Min, 1), Max: bounded(r.Max)}
 	s.Default = min(max(example, s.Min), s.Max)
 	d.settings = append(d.settings, s)
+}
+
+func (d *dimensions) taken(name string) bool {
+	return slices.ContainsFunc(d.settings, func(s models.Setting) bool { return s.Name == name })
+}
+
+// alike is the setting of a symbol that the user called the same, "" if there is none: torch.export may have several
+// for what is one size.
+func (d *dimensions) alike(symbol string) string {
+	for other, name := range d.symbols {
+		if given := d.named[symbol].Name; given != "" && given == d.named[other].Name {
+			return name
+		}
+	}
+	return ""
 }
 
 // nameOf is the usual name of a dimension: the tokens of a sequence, the height and
@@ -268,8 +298,11 @@ func (d *dimensions) at(c models.Case) map[string]int64 {
 		if n := c.Settings[d.unit]; d.unit != "" && n > 0 {
 			out[d.batch] = n
 		}
+		for _, symbol := range d.also {
+			out[symbol] = out[d.batch]
+		}
 	}
-	for name, symbol := range d.symbols {
+	for symbol, name := range d.symbols {
 		out[symbol] = c.Settings[name]
 	}
 	return out

@@ -119,7 +119,7 @@ func newModel(file, name, config string, p *export.Program, o asked.Oracle) (mod
 		Source: "torch.export, torch " + cmp.Or(p.Torch, "of unknown version"),
 		Stages: []string{"full"}, Batches: d.batches(), BatchUnit: "sample",
 		Settings: d.settings, HalfWeights: true, Distributes: true, Description: models.Describe(config),
-		Losses: Losses(), Free: true, Foreign: true, Adapts: true,
+		Losses: Losses(), Free: true, Foreign: true, Adapts: true, Sized: true,
 		Levers:  models.LeverSet{Loop: models.LoopFunction, Quantize: true, Recompute: true, QAT: true},
 		Default: models.Case{Model: name, Stage: "full", Batch: d.usual(), Accumulate: 1, Blocks: p.Blocks},
 	}

@@ -27,6 +27,8 @@ type Sample struct {
 	PeakPhase string
 	// Managed is the state in managed memory, which the allocator knows nothing of.
 	Managed int64
+	// Modeled says that the workspace of some convolution is modeled, since cuDNN was not asked about it.
+	Modeled bool
 }
 
 // Allocated is the peak of allocated bytes.

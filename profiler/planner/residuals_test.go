@@ -79,6 +79,26 @@ func TestShippedResidualsHoldEveryGroupTheyName(t *testing.T) {
 	require.LessOrEqual(t, reserved.Low, reserved.High)
 }
 
+// A captured model whose convolutions cuDNN was not asked about is known less well than one with its answers, and so
+// is one whose file lacks something.
+func TestWhatIsModeledWidensTheIntervalOfCapturedModels(t *testing.T) {
+	width := func(s Subject) (allocated, reserved float64) {
+		a, r, err := Residuals(s)
+		require.NoError(t, err)
+		return a.High - a.Low, r.High - r.Low
+	}
+	of := Subject{Model: "pt2:mine", Release: "2.15"}
+	asked, askedReserved := width(of)
+	of.Modeled = true
+	modeled, modeledReserved := width(of)
+	require.Less(t, asked, modeled)
+	require.Less(t, askedReserved, modeledReserved)
+	of.Partial = true
+	partial, partialReserved := width(of)
+	require.Less(t, modeled, partial)
+	require.Less(t, modeledReserved, partialReserved)
+}
+
 func TestDamagedResidualsAreRefused(t *testing.T) {
 	for data, want := range map[string]string{
 		"{":                               "residuals: unexpected end",

@@ -11,15 +11,15 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Spread is the range of the reserved bytes of a program when its sizes and the order of its frees are perturbed a
-// little. A real run differs from its recording in such details, and the caching allocator may answer a small
+// Spread is the range of the reserved bytes of a program when the order of its frees, and where they are not known
+// to the byte its sizes, are perturbed a little. A real run differs from its recording in such details, and the caching allocator may answer a small
 // difference with a whole segment.
 type Spread struct {
 	Low  int64 `json:"low"`
 	High int64 `json:"high"`
 }
 
-// The perturbations. Sizes that depend on the batch are scaled, as if samples were a little longer or shorter. One free
+// The perturbations. Sizes that depend on the batch may be scaled, as if samples were a little longer or shorter. One free
 // in lateOf comes after up to lateBy further allocations, as where Python or another stream releases a tensor late.
 const (
 	lateOf = 20
@@ -28,12 +28,15 @@ const (
 
 var perturbedSizes = [...]float64{.985, .99, .995, 1.005, 1.01, 1.015}
 
-// SpreadOf replays a program with its sizes and the order of its frees perturbed, on memory without
-// a limit. Equal programs have equal spreads.
-func SpreadOf(ctx context.Context, p *program.Program, config allocator.Config) (Spread, error) {
+// SpreadOf replays a program with the order of its frees perturbed, and its sizes where those of a batch are not
+// known to the byte, on memory without a limit. Equal programs have equal spreads.
+func SpreadOf(ctx context.Context, p *program.Program, config allocator.Config, sizes bool) (Spread, error) {
 	var reserved [len(perturbedSizes)]int64
 	all, ctx := errgroup.WithContext(ctx)
 	for i, scale := range perturbedSizes {
+		if !sizes {
+			scale = 1
+		}
 		all.Go(func() error {
 			heap, err := allocator.New(allocator.NewMemory(noLimit, 0), config)
 			if err != nil {

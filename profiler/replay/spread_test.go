@@ -25,7 +25,7 @@ func weightsAnd(class program.Class, sizes ...int64) *program.Program {
 }
 
 func TestWhatDoesNotDependOnTheBatchHasNoSpread(t *testing.T) {
-	s, err := SpreadOf(t.Context(), weightsAnd(program.Gradients, 30<<20, 50<<20), allocator.DefaultConfig())
+	s, err := SpreadOf(t.Context(), weightsAnd(program.Gradients, 30<<20, 50<<20), allocator.DefaultConfig(), true)
 	require.NoError(t, err)
 	require.Equal(t, Spread{144 << 20, 144 << 20}, s)
 }
@@ -33,17 +33,37 @@ func TestWhatDoesNotDependOnTheBatchHasNoSpread(t *testing.T) {
 // 1.5 % of 200 MiB are 3 MiB, in segments of 2 MiB.
 func TestSpreadFollowsTheSizesOfSamples(t *testing.T) {
 	p := weightsAnd(program.Activations, 200<<20)
-	s, err := SpreadOf(t.Context(), p, allocator.DefaultConfig())
+	s, err := SpreadOf(t.Context(), p, allocator.DefaultConfig(), true)
 	require.NoError(t, err)
 	require.Equal(t, Spread{262 << 20, 268 << 20}, s)
-	again, err := SpreadOf(t.Context(), p, allocator.DefaultConfig())
+	again, err := SpreadOf(t.Context(), p, allocator.DefaultConfig(), true)
 	require.NoError(t, err)
 	require.Equal(t, s, again)
+}
+
+// Where sizes are known to the byte, the order of frees alone decides.
+func TestSpreadOfKnownSizesIsThatOfFrees(t *testing.T) {
+	s, err := SpreadOf(t.Context(), weightsAnd(program.Activations, 200<<20), allocator.DefaultConfig(), false)
+	require.NoError(t, err)
+	require.Equal(t, Spread{264 << 20, 264 << 20}, s)
+
+	p := weightsAnd(program.Activations, 200<<20)
+	again := program.Buffer{Bytes: 200 << 20, Class: program.Activations}
+	for range 40 { // of so many frees some come after the next allocation
+		p.Buffers = append(p.Buffers, again)
+		at := uint32(len(p.Buffers) - 1)
+		p.Instructions = append(p.Instructions, program.Instruction{Kind: program.Alloc, Arg: at},
+			program.Instruction{Kind: program.Free, Arg: at})
+	}
+	s, err = SpreadOf(t.Context(), p, allocator.DefaultConfig(), false)
+	require.NoError(t, err)
+	require.EqualValues(t, 264<<20, s.Low)
+	require.Greater(t, s.High, s.Low)
 }
 
 func TestSpreadEndsWithTheContext(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	_, err := SpreadOf(ctx, weightsAnd(program.Batch, 1), allocator.DefaultConfig())
+	_, err := SpreadOf(ctx, weightsAnd(program.Batch, 1), allocator.DefaultConfig(), true)
 	require.ErrorIs(t, err, context.Canceled)
 }

@@ -123,7 +123,7 @@ func (c *Calibration) observe(ctx context.Context, gpu device.GPU) ([]calibrate.
 				return nil, nil, from, fmt.Errorf("%s: %w", o.Label, err)
 			}
 			setups[setupKey(o)] = setup
-			if from, err = setup.Coefficients(gpu); err != nil {
+			if from, err = setup.Coefficients(gpu, false); err != nil {
 				return nil, nil, from, err
 			}
 		}

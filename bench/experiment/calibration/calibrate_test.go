@@ -105,7 +105,7 @@ func predictLarger(t *testing.T, runs []Observed, onlyDevice bool) (out []predic
 			Reserved: o.Reserved, Device: o.Device,
 		})
 	}
-	from, err := setup.Coefficients(gpu)
+	from, err := setup.Coefficients(gpu, false)
 	require.NoError(t, err)
 	fitted, err := calibrate.Fit(seen, from)
 	require.NoError(t, err)

@@ -3,6 +3,7 @@ package step
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/profiler/device"
@@ -23,7 +24,7 @@ func (s *Setup) Planner(gpu device.GPU, samples ...planner.Sample) (*planner.Pla
 	if err != nil {
 		return nil, err
 	}
-	c, err := s.Coefficients(gpu)
+	c, err := s.Coefficients(gpu, slices.ContainsFunc(samples, func(s planner.Sample) bool { return s.Modeled }))
 	if err != nil {
 		return nil, err
 	}
@@ -111,9 +112,12 @@ func grows(r *replay.Run, last int) bool {
 	return r.Max.Reserved > before && r.Phases[len(r.Phases)-1].Step == last
 }
 
-// Coefficients are the planner's coefficients for the case on a board.
-func (s *Setup) Coefficients(gpu device.GPU) (planner.Coefficients, error) {
-	of := planner.Subject{Model: s.model.Name, Release: s.c.ReleaseName(), Partial: s.model.Partial}
+// Coefficients are the planner's coefficients for the case on a board, where the workspaces of some convolutions
+// are modeled or none are.
+func (s *Setup) Coefficients(gpu device.GPU, modeled bool) (planner.Coefficients, error) {
+	of := planner.Subject{
+		Model: s.model.Name, Release: s.c.ReleaseName(), Partial: s.model.Partial, Modeled: modeled,
+	}
 	c, err := s.evidence.Coefficients(gpu, of)
 	if s.model.NotRecorded(s.c) != "" {
 		c.Compile(s.model.ReadsText())

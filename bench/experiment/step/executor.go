@@ -165,7 +165,7 @@ func simulate(ctx context.Context, p *program.Program, r *Result) error {
 		return nil
 	}
 	var err error
-	r.Spread, err = replay.SpreadOf(ctx, p, conf)
+	r.Spread, err = replay.SpreadOf(ctx, p, conf, !t.setup.model.Sized)
 	return err
 }
 

@@ -77,7 +77,7 @@ func Unsupported(gpus []device.GPU, cases ...models.Case) []report.Warning {
 // coefficients, without those that the report has already, and the element counts of the
 // model.
 func (s *Setup) Describe(r *report.Report, gpu device.GPU, of *Result) error {
-	k, err := s.Coefficients(gpu)
+	k, err := s.Coefficients(gpu, of.modeled())
 	if err != nil {
 		return err
 	}

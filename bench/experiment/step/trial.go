@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"slices"
 
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
@@ -146,11 +147,16 @@ func (r *Result) Sample() planner.Sample {
 		Batch: r.trial.Batch, Classes: r.Run.Peak.Allocated, Reserved: r.Run.Max.Reserved,
 		Segments: r.Run.Stats.Segment[allocator.All].Current, PeakPhase: PhaseName(r.Run.Peak.Phase),
 	}
-	s.Managed = r.Facts.Managed
+	s.Managed, s.Modeled = r.Facts.Managed, r.modeled()
 	if r.Spread.High > 0 {
 		s.Below, s.Above = max(0, s.Reserved-r.Spread.Low), max(0, r.Spread.High-s.Reserved)
 	}
 	return s
+}
+
+// modeled reports whether cuDNN was not asked about some convolution of the steps.
+func (r *Result) modeled() bool {
+	return slices.ContainsFunc(r.Facts.Convolutions, func(c trace.Convolution) bool { return !c.Asked })
 }
 
 // Report converts the run for a report.

@@ -83,19 +83,20 @@ func (o *OtherWay) UnmarshalJSON(data []byte) error {
 // MarshalJSON writes what UnmarshalJSON reads.
 func (o OtherWay) MarshalJSON() ([]byte, error) { return json.Marshal([]any{o.Batch, o.Line}) }
 
-// Symbol is how the user called a size, and what it is in the example.
+// Symbol is how the user called a size, and what it is in the example; Given says that the user chose that.
 type Symbol struct {
 	Name    string
 	Example int64
+	Given   bool
 }
 
-// UnmarshalJSON reads ["seq", 512].
+// UnmarshalJSON reads ["seq", 512] and ["seq", 512, true].
 func (s *Symbol) UnmarshalJSON(data []byte) error {
-	return json.Unmarshal(data, &[]any{&s.Name, &s.Example})
+	return json.Unmarshal(data, &[]any{&s.Name, &s.Example, &s.Given})
 }
 
 // MarshalJSON writes what UnmarshalJSON reads.
-func (s Symbol) MarshalJSON() ([]byte, error) { return json.Marshal([]any{s.Name, s.Example}) }
+func (s Symbol) MarshalJSON() ([]byte, error) { return json.Marshal([]any{s.Name, s.Example, s.Given}) }
 
 // CustomFunction is an autograd.Function and the line that called it.
 type CustomFunction struct {
