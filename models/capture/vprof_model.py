@@ -35,7 +35,7 @@ class Refusal(Exception):
 
 class Input(collections.namedtuple("Input", "dtype dims numbers", defaults=(None,))):
     """An input of the model. A dimension is a number, or (symbol, example size), with True behind where the user gave the
-    size; numbers are those of the user\'s example."""
+    size; numbers are those of the user's example."""
 
     def sizes(self, symbols):
         return [symbols[d[0]] if isinstance(d, tuple) else d for d in self.dims]
