@@ -38,6 +38,22 @@ func TestCompleteLeavesTheGivenSettingsAlone(t *testing.T) {
 	require.Equal(t, Settings{"heads": 8}, given)
 }
 
+// Images of captured models have two sides, which one number sets; a model with a setting of that name keeps it.
+func TestImageSizeIsHeightAndWidth(t *testing.T) {
+	m := toyModel("toy")
+	m.Settings = []Setting{{Name: "height", Default: 224, Max: 512}, {Name: "width", Default: 224, Max: 512}}
+	given := Settings{"image-size": 96}
+	c, err := m.Complete(Case{Settings: given})
+	require.NoError(t, err)
+	require.Equal(t, Settings{"height": 96, "width": 96}, c.Settings)
+	require.Equal(t, Settings{"image-size": 96}, given)
+
+	m.Settings = append(m.Settings, Setting{Name: "image-size", Default: 32, Max: 512})
+	c, err = m.Complete(Case{Settings: given})
+	require.NoError(t, err)
+	require.Equal(t, Settings{"height": 224, "width": 224, "image-size": 96}, c.Settings)
+}
+
 func TestImpossibleSettingsNameTheRule(t *testing.T) {
 	for want, s := range map[string]Settings{
 		"toy: width: 0 is out of range: features, from 1 to 128":                               {"width": 0},
