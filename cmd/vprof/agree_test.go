@@ -8,12 +8,12 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/vprof/vprof/bench/experiment/steptest"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
@@ -49,21 +49,31 @@ var (
 	}
 )
 
-// A training is a case as flags, and the memory of its board.
+// A training is a case as flags, on boards that are taken to have some memory.
 type training struct {
-	models.Model
+	*judges
 	flags  []string
 	boards []string
-	// memory is what the board is taken to have, in MiB.
+	// memory is that of the boards, in MiB.
 	memory int
 }
 
-func drawTraining(t *rapid.T, registry *models.Registry) training {
-	m, err := registry.Lookup(rapid.SampledFrom(judgedModels).Draw(t, "model"))
+// judges are the verbs, which share what they try.
+type judges struct {
+	registry *models.Registry
+	trials   steptest.Shared
+	folder   string
+}
+
+// memories is how many memories of its boards a training is judged with: cases of the property.
+const memories = 8
+
+func (j *judges) draw(t *rapid.T) training {
+	j.trials.Forget()
+	m, err := j.registry.Lookup(rapid.SampledFrom(judgedModels).Draw(t, "model"))
 	require.NoError(t, err)
 	out := training{
-		Model: m, boards: rapid.Permutation(judgedBoards).Draw(t, "boards")[:2],
-		memory: rapid.IntRange(1200, 12<<10).Draw(t, "MiB"),
+		judges: j, boards: rapid.Permutation(judgedBoards).Draw(t, "boards")[:2],
 		flags: []string{
 			"--model=" + m.Name, "--stage=" + rapid.SampledFrom(m.Stages).Draw(t, "stage"),
 			"--amp=" + rapid.SampledFrom([]string{"none", "fp16", "bf16"}).Draw(t, "amp"),
@@ -83,20 +93,26 @@ func drawTraining(t *rapid.T, registry *models.Registry) training {
 	return out
 }
 
-// on are the flags of the training on one of its boards.
+// drawMemory is the training on boards with some memory.
+func (c training) drawMemory(t *rapid.T) training {
+	c.memory = rapid.IntRange(1200, 12<<10).Draw(t, "MiB")
+	return c
+}
+
+// on are the flags of the training on boards.
 func (c training) on(boards ...string) []string {
 	return append(c.flags[:len(c.flags):len(c.flags)], "--gpu="+strings.Join(boards, ","),
 		fmt.Sprintf("--gpu-memory=%dMiB", c.memory))
 }
 
 // answer runs a verb and decodes its JSON.
-func answer[T any](t *rapid.T, registry *models.Registry, verb string, flags ...string) (out T, code exitCode) {
+func answer[T any](t *rapid.T, c training, verb string, flags ...string) (out T, code exitCode) {
 	form := "--format=json"
 	if verb == "report" {
 		form = "--to=json"
 	}
 	a, stdout, stderr := desk()
-	a.models, a.residuals = sync.OnceValue(func() *models.Registry { return registry }), planner.Residuals
+	a.models, a.residuals, a.trials = func() *models.Registry { return c.registry }, planner.Residuals, &c.trials
 	code = run(t.Context(), a, append([]string{verb, form}, flags...))
 	require.Contains(t, []exitCode{exitFine, exitNegative}, code, "%s %v: %s", verb, flags, stderr)
 	require.NoError(t, json.Unmarshal(stdout.Bytes(), &out))
@@ -104,58 +120,65 @@ func answer[T any](t *rapid.T, registry *models.Registry, verb string, flags ...
 }
 
 // largestOn is the largest safe batch by fit, on each of some boards, with further flags.
-func (c training) largestOn(t *rapid.T, registry *models.Registry, boards []string, flags ...string) []report.Choice {
-	f, _ := answer[report.Fit](t, registry, "fit", append(c.on(boards...), flags...)...)
+func (c training) largestOn(t *rapid.T, boards []string, flags ...string) []report.Choice {
+	f, _ := answer[report.Fit](t, c, "fit", append(c.on(boards...), flags...)...)
 	require.Len(t, f.Choices, len(boards))
 	return f.Choices
 }
 
 // Safe is one thing: whichever verb is asked, however much else is asked with it.
 func TestVerbsAgreeOnWhatIsSafe(t *testing.T) {
-	aFewCases(t, 3)
-	registry := all.Models()
-	folder := t.TempDir()
+	aFewCases(t, 1)
+	j := &judges{registry: all.Models(), folder: t.TempDir()}
 	rapid.Check(t, func(t *rapid.T) {
-		c := drawTraining(t, registry)
-		board := c.boards[0]
-		fit := c.largestOn(t, registry, []string{board})[0]
-		if fit.Refused != "" {
-			t.Skip(fit.Refused)
-		}
-		largest := fit.Largest
-
-		times, _ := answer[report.Times](t, registry, "time", c.on(board)...)
-		require.Equal(t, largest, times.Rows[0].Batch, "time")
-		for _, both := range c.largestOn(t, registry, c.boards) {
-			if both.Device == fit.Device {
-				require.Equal(t, largest, both.Largest, "fit of %v", c.boards)
-			}
-		}
-		judge := func(batch int, safe bool) {
-			at := fmt.Sprintf("--batch=%d", batch)
-			smoke, code := answer[report.Smoke](t, registry, "smoke", append(c.on(board), at)...)
-			require.Equal(t, safe, smoke.Safe, "smoke at %d, where fit says %d", batch, largest)
-			require.Equal(t, safe, code == exitFine)
-			require.Equal(t, safe, smoke.Reason == "")
-			if !safe && smoke.LargestBatch > 0 {
-				require.Equal(t, largest, smoke.LargestBatch, "smoke at %d", batch)
-			}
-			plan, _ := answer[report.Report](t, registry, "plan", append(c.on(board), at)...)
-			require.Equal(t, safe, plan.Points[0].Estimate.Unsafe == "", "plan at %d, fit says %d", batch, largest)
-			file := filepath.Join(folder, "run.json")
-			sweep, _ := answer[report.Report](t, registry, "sweep", append(c.on(board), at, "--export="+file)...)
-			require.Equal(t, safe, sweep.Points[0].Estimate.Unsafe == "", "sweep at %d, fit says %d", batch, largest)
-			again, _ := answer[report.Report](t, registry, "report", file)
-			require.Equal(t, sweep.Points, again.Points)
-		}
-		if largest > 0 {
-			judge(largest, true)
-			judge(rapid.IntRange(least(fit), largest).Draw(t, "below"), true)
-		}
-		if largest < planner.SearchedBatch {
-			judge(max(largest+1, least(fit)), false)
+		c := j.draw(t)
+		for range memories {
+			c.drawMemory(t).agree(t)
 		}
 	})
+}
+
+// agree asks every verb about the training.
+func (c training) agree(t *rapid.T) {
+	board := c.boards[0]
+	fit := c.largestOn(t, []string{board})[0]
+	if fit.Refused != "" {
+		t.Skip(fit.Refused)
+	}
+	largest := fit.Largest
+	times, _ := answer[report.Times](t, c, "time", c.on(board)...)
+	require.Equal(t, largest, times.Rows[0].Batch, "time")
+	for _, both := range c.largestOn(t, c.boards) {
+		if both.Device == fit.Device {
+			require.Equal(t, largest, both.Largest, "fit of %v", c.boards)
+		}
+	}
+	if largest > 0 {
+		c.judge(t, largest, largest, true)
+		c.judge(t, rapid.IntRange(least(fit), largest).Draw(t, "below"), largest, true)
+	}
+	if largest < planner.SearchedBatch {
+		c.judge(t, max(largest+1, least(fit)), largest, false)
+	}
+}
+
+// judge asks the verbs that take a batch whether it is safe.
+func (c training) judge(t *rapid.T, batch, largest int, safe bool) {
+	flags := append(c.on(c.boards[0]), fmt.Sprintf("--batch=%d", batch))
+	smoke, code := answer[report.Smoke](t, c, "smoke", flags...)
+	require.Equal(t, safe, smoke.Safe, "smoke at %d, where fit says %d", batch, largest)
+	require.Equal(t, safe, code == exitFine)
+	require.Equal(t, safe, smoke.Reason == "")
+	if !safe && smoke.LargestBatch > 0 {
+		require.Equal(t, largest, smoke.LargestBatch, "smoke at %d", batch)
+	}
+	plan, _ := answer[report.Report](t, c, "plan", flags...)
+	require.Equal(t, safe, plan.Points[0].Estimate.Unsafe == "", "plan at %d, fit says %d", batch, largest)
+	file := filepath.Join(c.folder, "run.json")
+	sweep, _ := answer[report.Report](t, c, "sweep", append(flags, "--export="+file)...)
+	require.Equal(t, safe, sweep.Points[0].Estimate.Unsafe == "", "sweep at %d, fit says %d", batch, largest)
+	again, _ := answer[report.Report](t, c, "report", file)
+	require.Equal(t, sweep.Points, again.Points)
 }
 
 // least is the smallest batch that PyTorch takes: batch norm refuses one sample.
@@ -170,11 +193,11 @@ func least(c report.Choice) int {
 // of the batch that is safe.
 func TestTheLargestSafeBatchGrowsWithWhatIsAllowed(t *testing.T) {
 	aFewCases(t, 3)
-	registry := all.Models()
+	j := &judges{registry: all.Models()}
 	rapid.Check(t, func(t *rapid.T) {
-		c := drawTraining(t, registry)
+		c := j.draw(t).drawMemory(t)
 		find := func(c training, flags ...string) report.Choice {
-			return c.largestOn(t, registry, c.boards[:1], flags...)[0]
+			return c.largestOn(t, c.boards[:1], flags...)[0]
 		}
 		fit := find(c)
 		if fit.Refused != "" {

@@ -43,6 +43,8 @@ type app struct {
 	oracle *capture.Oracle
 	// residuals returns how far replays of a model are from PyTorch.
 	residuals step.Residuals
+	// trials runs the trials of estimates; nil for this process.
+	trials step.Executor
 	// detect finds a GPU of this machine by its number. The error is a noGPUError.
 	detect func(index int) (localGPU, error)
 	// openGPU opens a GPU of this machine by its index. The error is a

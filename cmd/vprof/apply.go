@@ -148,6 +148,9 @@ func (f *applyFlags) choose(fit *report.Fit, s systems.System) (c report.Choice,
 		}
 		note = s.Project + " does not read its " + strings.Join(s.Unread, " and ") +
 			"; make sure that your code does what was asked for here"
+		if left := s.Left(); len(left) > 0 {
+			note += "; left as they are: " + strings.Join(left, " and ")
+		}
 	}
 	c, ok := fit.Overall(device)
 	if !ok {

@@ -210,7 +210,7 @@ func (f *caseFlags) givenSettings() (models.Settings, error) {
 func (f *caseFlags) evidence(a *app) (step.Evidence, error) {
 	calibrated, err := f.learned.selection()
 	missed := func(err error) { printable.Fprintf(a.stderr, "vprof: %v; the defaults stand\n", err) }
-	return step.Evidence{Residuals: a.residuals, Calibrated: calibrated, Missed: missed}, err
+	return step.Evidence{Trials: a.trials, Residuals: a.residuals, Calibrated: calibrated, Missed: missed}, err
 }
 
 // setup resolves the flags and makes the setup of the case.

@@ -51,8 +51,12 @@ func (f *caseFlags) takesTrainer(cmd *cobra.Command, a *app, searched func() []s
 			f.trainer, err = trainers.Open(args)
 		}
 		if model, ok := systems.Of(args[0]); ok && err != nil {
+			one := ""
+			if strings.Contains(model, "*") {
+				one = ", with one of these models"
+			}
 			return usagef("%s is the configuration of a project that vprof knows by its model: vprof smoke --model "+
-				"%s --config-path %s", args[0], model, args[0])
+				"%s --config-path %s%s", args[0], model, args[0], one)
 		}
 		if err != nil {
 			return err

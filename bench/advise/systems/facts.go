@@ -70,8 +70,9 @@ func (f Fact) scaled(v any) (int64, bool) {
 	return int64(n), ok && n >= 1 && n < 1<<31
 }
 
-// Of finds the system that a file configures, by the key of its batch size, and a model that
-// it trains; false if it is of none.
+// Of finds the system that a file configures, by the key of its batch size and, if it has a family of models, another
+// of its keys. The model is one that the file trains: the family, as redimnet-*, if the file does not say which. It is
+// false if the file is of none.
 func Of(config string) (model string, found bool) {
 	all, err := All()
 	if err != nil {
@@ -82,12 +83,17 @@ func Of(config string) (model string, found bool) {
 		if s.Config == "" || err != nil || len(have) == 0 {
 			continue
 		}
+		model, found = s.Models[0], !strings.Contains(s.Models[0], "*")
 		for _, f := range s.Facts {
-			if have, err := configfile.Read(config, []string{f.Path}); f.Model != "" && err == nil && len(have) > 0 {
+			have, err := configfile.Read(config, []string{f.Path})
+			if err != nil || len(have) == 0 {
+				continue
+			}
+			if found = true; f.Model != "" {
 				return fmt.Sprintf(f.Model, have[f.Path]), true
 			}
 		}
-		return s.Models[0], !strings.Contains(s.Models[0], "*")
+		return model, found
 	}
 	return "", false
 }

@@ -61,6 +61,12 @@ func TestAFileIsKnownByItsKeys(t *testing.T) {
 	model, found = Of(single(t, "data_loader.batch_size", 8))
 	require.True(t, found)
 	require.Equal(t, "naics-embedder", model)
-	_, found = Of(single(t, "batch", 8))
-	require.False(t, found)
+	require.NoError(t, os.WriteFile(path, []byte("training: {batch_size: 8}\nhardware: {compile: true}\n"), 0o600))
+	model, found = Of(path)
+	require.True(t, found, "one of its models, which the command line must name")
+	require.Equal(t, "redimnet-*", model)
+	for _, other := range []string{"batch", "training.batch_size"} {
+		_, found = Of(single(t, other, 8))
+		require.False(t, found, other)
+	}
 }

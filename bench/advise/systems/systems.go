@@ -136,13 +136,23 @@ type File struct {
 	Optional bool
 }
 
+// Left are the keys of values that the project does not read, which stay as they are.
+func (s System) Left() (keys []string) {
+	for _, name := range s.Unread {
+		if key, ok := s.Keys[name]; ok {
+			keys = append(keys, key.Path)
+		}
+	}
+	return keys
+}
+
 // Files are the edits of the configuration, found at config, and of the stages
 // beside it.
 func (s System) Files(config string, v Values) ([]File, error) {
 	f := File{Path: config}
 	for _, name := range Names() {
 		key, ok := s.Keys[name]
-		if !ok {
+		if !ok || !s.Reads(name) {
 			continue
 		}
 		e, err := key.edit(name, v)

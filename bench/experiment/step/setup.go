@@ -21,6 +21,8 @@ type Setup struct {
 	reported report.Case
 	// recent are results of this setup and of others that were made of it.
 	recent *recent
+	// device is what trials may name; nil for none.
+	device device.Device
 }
 
 // New completes a case of the model. The error is a [*models.CaseError], or means that PyTorch would refuse the
@@ -71,8 +73,8 @@ func (s *Setup) Trial(gpu device.GPU, batch int) Trial {
 
 // Try has a trial run. Errors are those of [Executor].
 func (s *Setup) Try(ctx context.Context, t Trial) (*Result, error) {
-	var e Executor = Local{}
-	if s.evidence.Trials != nil {
+	var e Executor = Local{Device: s.device}
+	if s.evidence.Trials != nil && t.Replay.Device == "" {
 		e = s.evidence.Trials
 	}
 	r, err := e.Try(ctx, t)
@@ -86,11 +88,10 @@ func (s *Setup) Try(ctx context.Context, t Trial) (*Result, error) {
 	return r, err
 }
 
-// On returns the setup with its trials run in this process, which has a device that they
-// may name.
+// On returns the setup with a device that its trials may name, which then run in this process.
 func (s *Setup) On(d device.Device) *Setup {
 	other := *s
-	other.evidence.Trials = Local{Device: d}
+	other.device = d
 	return &other
 }
 
