@@ -113,6 +113,9 @@ func Quantizations() []string {
 // Packing is the quantization of linear layers, of [Levers.Quantize].
 func (l Levers) Packing() string { return strings.TrimSuffix(l.Quantize, withExperts) }
 
+// AlsoExperts is the quantization of linear layers and of the experts of a mixture, of [Levers.Quantize].
+func (l Levers) AlsoExperts() string { return l.Packing() + withExperts }
+
 // PacksExperts tells whether the experts of a mixture are quantized as well.
 func (l Levers) PacksExperts() bool { return strings.HasSuffix(l.Quantize, withExperts) }
 

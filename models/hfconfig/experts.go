@@ -28,6 +28,15 @@ func (d relative) mixture(c llama.Config, a *architecture) {
 	}
 	a.notes = append(a.notes,
 		"experts run by grouped products, transformers' grouped_mm: no size depends on how tokens are routed")
+	a.caveat(func(c models.Case) []string {
+		if c.Quantize == "" || c.PacksExperts() {
+			return nil
+		}
+		return []string{
+			"quantize: the experts are not packed, since bitsandbytes packs linear layers and transformers 5 holds " +
+				"experts in parameters; --quantize " + c.AlsoExperts() + " packs them, too (quantize_moe_experts of axolotl)",
+		}
+	})
 	if len(d.fused) == 0 {
 		return
 	}

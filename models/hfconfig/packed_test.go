@@ -1,6 +1,7 @@
 package hfconfig
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -52,6 +53,24 @@ func TestExpertsInFewBits(t *testing.T) {
 	}, board, models.Options{})
 	require.ErrorContains(t, err,
 		"quantize: nf4+experts holds the experts of a mixture in few bits, and the model has none; use nf4")
+}
+
+// Experts lie in parameters, which bitsandbytes leaves alone: it is said how they are packed, too.
+func TestExpertsThatAreNotPackedAreNamed(t *testing.T) {
+	const note = "--quantize nf4+experts packs them, too"
+	for quantize, said := range map[string]bool{"": false, "nf4": true, "nf4+experts": false} {
+		for text, mixture := range map[string]bool{
+			packedMixture: true,
+			`{"model_type": "gemma4_text", "enable_moe_block": true, "num_experts": 8}`: true,
+			`{"model_type": "llama", "num_hidden_layers": 1}`:                           false,
+		} {
+			m := model(t, text)
+			c := complete(t, m, models.Case{
+				LoRA: &models.LoRA{Rank: 8, Targets: []string{"q_proj"}}, Levers: models.Levers{Quantize: quantize},
+			})
+			require.Equal(t, said && mixture, strings.Contains(strings.Join(m.Caveats(c), "\n"), note), "%s %s", quantize, text)
+		}
+	}
 }
 
 func TestWeightsStoredInFewBits(t *testing.T) {

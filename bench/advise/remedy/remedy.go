@@ -60,6 +60,12 @@ func mitigations(s *step.Setup, batch int) []mitigation {
 	if s.Case().AMP == models.NoAutocast {
 		all = append(all, mitigation{"autocast in fp16", batch, "amp", func(c *models.Case) { c.AMP = "fp16" }})
 	}
+	if c := s.Case(); c.Quantize != "" && !c.PacksExperts() && s.Model().Levers.Experts > 0 {
+		packed := c.AlsoExperts()
+		all = append(all, mitigation{
+			"the experts packed, too: --quantize " + packed, batch, "", func(c *models.Case) { c.Quantize = packed },
+		})
+	}
 	if half > 0 {
 		all = append(all, mitigation{what: fmt.Sprintf("batch %d instead of %d", half, batch), batch: half})
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
+	"github.com/vprof/vprof/models/hfconfig"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
 )
@@ -80,5 +81,30 @@ func TestRemediesSayWhatTheTrainerDoesNotRead(t *testing.T) {
 	require.Equal(t, "autocast in fp16", last[1].What)
 	for _, r := range remedies[:len(remedies)-2] {
 		require.Empty(t, r.Needs)
+	}
+}
+
+// Experts that 4-bit loading leaves alone are packed for a try; a model without experts has no such remedy.
+func TestExpertsArePackedForATry(t *testing.T) {
+	for text, mixture := range map[string]bool{
+		`{"model_type": "mixtral", "hidden_size": 256, "num_hidden_layers": 6, "num_attention_heads": 4,
+			"num_key_value_heads": 4, "intermediate_size": 8192, "vocab_size": 512}`: true,
+		`{"model_type": "llama", "hidden_size": 256, "num_hidden_layers": 6, "num_attention_heads": 4}`: false,
+	} {
+		m, err := hfconfig.Parse("config.json", []byte(text))
+		require.NoError(t, err)
+		setup, err := step.New(m, models.Case{
+			Batch: 1, Accumulate: 1, Weights: "bf16", Checkpointing: true,
+			LoRA:     &models.LoRA{Rank: 8, Targets: []string{"q_proj"}},
+			Levers:   models.Levers{Quantize: "nf4-dq", Recompute: models.Reentrant},
+			Settings: models.Settings{"seq-len": 64},
+		}, steptest.Exact())
+		require.NoError(t, err)
+		remedies, err := For(t.Context(), setup, steptest.Card(280), 1)
+		require.NoError(t, err)
+		packed := slices.ContainsFunc(remedies, func(r report.Remedy) bool {
+			return r.What == "the experts packed, too: --quantize nf4-dq+experts" && r.Saves > 0
+		})
+		require.Equal(t, mixture, packed, "%+v", remedies)
 	}
 }

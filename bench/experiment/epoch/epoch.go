@@ -32,6 +32,9 @@ type Options struct {
 	Actions int
 	// Others is the number of bytes that other processes hold on the board.
 	Others int64
+	// Within, if not zero, ends the replays where an epoch does not get through, gets through only by giving cached
+	// memory back, or reserves more than these bytes: a search for a batch size asks for no more.
+	Within int64
 	// Progress is told how far it is.
 	Progress progress.Func
 }
@@ -39,6 +42,8 @@ type Options struct {
 const (
 	usualEpochs  = 20
 	usualActions = 100_000_000
+	quickEpochs  = 4
+	quickActions = 8_000_000
 	// maxRecorded limits the number of different lengths that are recorded: with more,
 	// lengths are rounded up until they are that few.
 	maxRecorded = 160
@@ -48,6 +53,12 @@ const (
 	// fewest and most are the steps of an epoch that are replayed.
 	fewestSteps, mostSteps = 40, 5000
 )
+
+// Quick has narrower bounds: a first look, which finds most batches that run out of memory.
+func (o Options) Quick() Options {
+	o.Epochs, o.Actions = quickEpochs, quickActions
+	return o
+}
 
 // Run replays epochs over samples of different lengths on a simulated board, at a batch
 // size: the steps of each in one allocator, from the first on. Samples longer than what
@@ -287,7 +298,7 @@ func (e *experiment) report(ctx context.Context, s *step.Setup) (*report.Lengths
 	if out.MostDevice, err = e.most(alone, tried.Sample(), out.Epochs); err != nil {
 		return nil, err
 	}
-	if !conf.Expandable && out.Epochs.Strained() {
+	if !conf.Expandable && out.Epochs.Strained() && e.options.Within == 0 {
 		conf.Expandable = true
 		expandable, err := e.epochs(ctx, conf)
 		if err != nil {

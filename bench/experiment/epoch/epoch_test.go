@@ -104,6 +104,33 @@ func TestTheCacheGrowsOverLengths(t *testing.T) {
 	require.LessOrEqual(t, late.Expandable.OutOfMemory, late.Epochs.OutOfMemory)
 }
 
+// A search that ends at the first epoch beyond a limit finds what all epochs say of it.
+func TestAnEpochBeyondALimitEndsTheReplays(t *testing.T) {
+	s := setupOf(t, "llama-tiny", models.Case{Settings: models.Settings{"seq-len": 512, "packed": 0}})
+	l := lengths(t, "lognormal:mean=100,p95=400,samples=160", epoch.Padded)
+	gpu := board(t, "a100-80")
+	all, err := epoch.Run(t.Context(), s, gpu, 4, l, few)
+	require.NoError(t, err)
+	for _, limit := range []int64{all.Epochs.Most / 2, all.Epochs.Most - 1, all.Epochs.Most, 2 * all.Epochs.Most} {
+		within := few
+		within.Within = limit
+		r, err := epoch.Run(t.Context(), s, gpu, 4, l, within)
+		require.NoError(t, err)
+		require.Equal(t, all.Epochs.Most > limit, r.Epochs.Most > limit, "%d", limit)
+		if all.Epochs.Most <= limit {
+			require.Equal(t, all, r)
+		}
+	}
+	small := gpu
+	small.Memory = all.Worst.Device.Bytes / 2
+	few := few
+	few.Within = small.Memory
+	strained, err := epoch.Run(t.Context(), s, small, 4, l, few)
+	require.NoError(t, err)
+	require.True(t, strained.Epochs.Strained())
+	require.Nil(t, strained.Expandable, "nobody asks for it")
+}
+
 func TestABatchThatDoesNotFitRunsOutOfMemory(t *testing.T) {
 	s := setupOf(t, "llama-tiny", models.Case{Settings: models.Settings{"seq-len": 512, "packed": 0}})
 	small := board(t, "t4")

@@ -26,6 +26,15 @@ type outcome struct {
 	oomLength int64
 }
 
+// beyond says that memory ran out, cached memory was given back, or more was reserved than these bytes; never of zero
+// bytes, which stand for no limit.
+func (o outcome) beyond(bytes int64) bool {
+	return bytes > 0 && (o.oomStep > 0 || o.retries > 0 || o.peak > bytes)
+}
+
+// errBeyond ends the replay of further epochs.
+var errBeyond = errors.New("an epoch is beyond what was allowed")
+
 // milestones are the steps after which growth is reported: 1, 10, 100 and so on, and the
 // last.
 func milestones(steps int) []int {
@@ -43,9 +52,12 @@ func (e *experiment) epochs(ctx context.Context, conf allocator.Config) (report.
 	err := e.each(ctx, len(e.plans), func(ctx context.Context, i int) (err error) {
 		outcomes[i], err = e.epoch(ctx, conf, e.plans[i].lengths)
 		done(1)
+		if err == nil && outcomes[i].beyond(e.options.Within) {
+			return errBeyond
+		}
 		return err
 	})
-	if err != nil {
+	if err != nil && !errors.Is(err, errBeyond) {
 		return report.Epochs{}, err
 	}
 	all := summary(outcomes, milestones(e.steps(len(e.plans[0].lengths))))
@@ -89,6 +101,8 @@ func (e *experiment) epoch(ctx context.Context, conf allocator.Config, lengths [
 			return o, nil
 		case err != nil:
 			return o, err
+		case o.beyond(e.options.Within):
+			return o, nil
 		case len(at) > 0 && n == at[0]:
 			o.reserved, at = append(o.reserved, o.peak), at[1:]
 		}

@@ -13,12 +13,6 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 )
 
-// Bounds of the first, quick replay of an epoch, which finds most batches that run out of memory.
-const (
-	quickEpochs  = 4
-	quickActions = 8_000_000
-)
-
 // longest is a case with the longest samples that there are, if they differ in length:
 // what a batch size is searched for.
 func (s *Search) longest(c models.Case) (models.Case, error) {
@@ -113,7 +107,7 @@ type epochSearch struct {
 // find returns the largest batch up to one that was found without epochs: a quick look
 // leads there, all epochs must then agree. Both are zero if there is none.
 func (e *epochSearch) find(ctx context.Context, to int) (batch, steps int, err error) {
-	quick := epoch.Options{Others: e.search.Others, Epochs: quickEpochs, Actions: quickActions}
+	quick := epoch.Options{Others: e.search.Others}.Quick()
 	begin := planner.Start{Batch: to, Near: true}
 	largest, err := e.batch.search(&planner.Search{Begin: begin, Runs: true, Need: func(batch int) (int64, error) {
 		_, steps := e.shared(batch)

@@ -41,6 +41,7 @@ func turns() []turn {
 		optimizer("paged-adamw8bit"),
 		quantize("nf4"),
 		quantize("nf4-dq"),
+		quantize("nf4-dq+experts"),
 		{"checkpointing", "checkpointing", func(c *models.Case) {
 			c.Checkpointing = true
 		}, func(c *models.Case) bool { return c.Checkpointing }},
@@ -55,7 +56,7 @@ func turns() []turn {
 func Levered(m models.Model, c models.Case, fixed func(flag string) bool) []models.Case {
 	cases := []models.Case{c}
 	for _, t := range turns() {
-		if fixed(t.flag) || !worthwhile(t, c) {
+		if fixed(t.flag) || !worthwhile(t, m, c) {
 			continue
 		}
 		for _, k := range cases {
@@ -76,10 +77,12 @@ func Turned(flag string, c *models.Case) bool {
 	return slices.ContainsFunc(turns(), func(t turn) bool { return t.flag == flag && t.is(c) })
 }
 
-// worthwhile says whether a lever could spare much in a case: the state and the
-// gradients of adapters are small.
-func worthwhile(t turn, c models.Case) bool {
+// worthwhile says whether a lever could spare much in a case of a model: the state and the
+// gradients of adapters are small, and few models are mixtures of experts.
+func worthwhile(t turn, m models.Model, c models.Case) bool {
 	switch t.flag {
+	case "quantize":
+		return m.Levers.Experts > 0 || !models.Levers{Quantize: t.name}.PacksExperts()
 	case "optimizer":
 		return c.LoRA == nil
 	case "optimizer-in-backward":

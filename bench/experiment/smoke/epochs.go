@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/vprof/vprof/bench/experiment/epoch"
+	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/profiler/planner"
 )
@@ -18,7 +19,7 @@ func (m *checks) epochs(ctx context.Context) error {
 		return nil
 	}
 	c := m.setup.Case()
-	l, need, err := m.replayEpochs(ctx, c.Batch)
+	l, need, err := m.replayEpochs(ctx, c.Batch, epoch.Options{})
 	if err != nil {
 		return err
 	}
@@ -45,11 +46,13 @@ func (m *checks) epochs(ctx context.Context) error {
 	return nil
 }
 
-// replayEpochs replays epochs over the data set's lengths at a batch size. need is the number
-// of bytes of the device that they take, which is compared with the limit of the budget.
-func (m *checks) replayEpochs(ctx context.Context, batch int) (l *report.Lengths, need int64, err error) {
-	l, err = epoch.Run(ctx, m.whole, m.gpu, batch, m.test.Lengths,
-		epoch.Options{Others: m.test.Others, Progress: m.test.Progress})
+// replayEpochs replays epochs over the data set's lengths at a batch size. need is the number of bytes of the device
+// that they take, which is compared with the limit of the budget.
+func (m *checks) replayEpochs(ctx context.Context, batch int, o epoch.Options) (
+	l *report.Lengths, need int64, err error,
+) {
+	o.Others, o.Progress = m.test.Others, m.test.Progress
+	l, err = epoch.Run(ctx, m.whole, m.gpu, batch, m.test.Lengths, o)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -60,14 +63,30 @@ func (m *checks) replayEpochs(ctx context.Context, batch int) (l *report.Lengths
 	return l, m.budget.Need(planner.Estimate{Device: planner.Interval{Value: d.Bytes, Low: d.Low, High: d.High}}), nil
 }
 
-// needOfEpochs is the number of bytes that must stay within the limit at a batch size for
-// epochs; zero where all samples are alike, [math.MaxInt64] if an epoch runs out of memory
-// or gets through only by giving back cached memory.
-func (m *checks) needOfEpochs(ctx context.Context, batch int) (int64, error) {
-	if m.test.Lengths == nil {
-		return 0, nil
+// largestOfEpochs is the largest batch up to one with which epochs get through within the limit; zero if none is. A
+// quick look leads there, and all epochs must then agree.
+func (m *checks) largestOfEpochs(ctx context.Context, to int) (int, error) {
+	all := epoch.Options{Within: m.budget.Limit()}
+	largest, err := step.Largest(&planner.Search{
+		From: 1, To: to, Begin: planner.Start{Batch: to, Near: true}, Limit: m.budget.Limit(), Runs: true,
+		Need: func(batch int) (int64, error) { return m.needOfEpochs(ctx, batch, all.Quick()) },
+	})
+	for ; err == nil && largest > 0; largest-- {
+		var need int64
+		if need, err = m.needOfEpochs(ctx, largest, all); need <= m.budget.Limit() {
+			break
+		}
 	}
-	l, need, err := m.replayEpochs(ctx, batch)
+	return largest, err
+}
+
+// needOfEpochs is the number of bytes that must stay within the limit at a batch size for
+// epochs: [math.MaxInt64] if one runs out of memory or gets through only by giving back cached memory.
+func (m *checks) needOfEpochs(ctx context.Context, batch int, o epoch.Options) (int64, error) {
+	l, need, err := m.epoch.Lengths, m.epoch.Need, error(nil)
+	if batch != m.smoke.Batch {
+		l, need, err = m.replayEpochs(ctx, batch, o)
+	}
 	if err == nil && l.Epochs.Strained() {
 		need = math.MaxInt64
 	}

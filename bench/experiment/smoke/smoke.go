@@ -332,18 +332,18 @@ func (m *checks) smaller(ctx context.Context) error {
 // largest is the largest batch below the one that was tested that is safe; zero if none is.
 func (m *checks) largest(ctx context.Context) (int, error) {
 	batch := m.setup.Case().Batch
-	s := planner.Search{From: 1, To: batch, Begin: planner.Start{Batch: batch}, Limit: m.budget.Limit(), Runs: true}
+	begin := planner.Start{Batch: batch}
 	if m.test.Device != nil {
-		s.Need = func(batch int) (int64, error) { return m.measuredNeed(ctx, batch) }
-		return step.Largest(&s)
+		return step.Largest(&planner.Search{
+			From: 1, To: batch, Begin: begin, Limit: m.budget.Limit(), Runs: true,
+			Need: func(batch int) (int64, error) { return m.measuredNeed(ctx, batch) },
+		})
 	}
-	largest, err := m.safety().Largest(ctx, s.Begin, batch)
+	largest, err := m.safety().Largest(ctx, begin, batch)
 	if err != nil || largest == 0 || m.test.Lengths == nil {
 		return largest, err
 	}
-	s.To, s.Begin = largest, planner.Start{Batch: largest, Near: true}
-	s.Need = func(batch int) (int64, error) { return m.needOfEpochs(ctx, batch) }
-	return step.Largest(&s)
+	return m.largestOfEpochs(ctx, largest)
 }
 
 // measuredNeed is what a batch needs of the device.
