@@ -162,6 +162,17 @@ type Lever struct {
 // Fits reports whether a batch was found.
 func (c Choice) Fits() bool { return c.Batch > 0 && c.Refused == "" }
 
+// TrueFirst orders what is recommended by a condition: what meets it comes first.
+func TrueFirst(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
+}
+
 // configuration is the part of a case that choices of several stages can share.
 type configuration struct {
 	amp           models.Autocast

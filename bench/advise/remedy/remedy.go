@@ -115,20 +115,9 @@ func For(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) ([]repor
 		out = append(out, r)
 	}
 	slices.SortStableFunc(out, func(a, b report.Remedy) int {
-		return cmp.Or(order(a.Unsafe != "", b.Unsafe != ""), order(a.Needs != "", b.Needs != ""))
+		return cmp.Or(report.TrueFirst(a.Unsafe == "", b.Unsafe == ""), report.TrueFirst(a.Needs == "", b.Needs == ""))
 	})
 	return out, nil
-}
-
-// order compares two remedies by what speaks against them.
-func order(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
-	}
-	return 1
 }
 
 // tried is the case after a mitigation.

@@ -218,10 +218,15 @@ func rank(f *report.Fit, stages []string) {
 	for i, d := range f.Devices {
 		at[d.Name] = i
 	}
-	slices.SortStableFunc(f.Choices, func(a, b report.Choice) int {
+	grouped := func(a, b report.Choice) int {
 		return cmp.Or(
 			cmp.Compare(at[a.Device], at[b.Device]),
 			cmp.Compare(slices.Index(stages, a.Case.Stage), slices.Index(stages, b.Case.Stage)),
+		)
+	}
+	slices.SortStableFunc(f.Choices, func(a, b report.Choice) int {
+		return cmp.Or(
+			grouped(a, b),
 			-cmp.Compare(a.SeqLen, b.SeqLen),
 			-cmp.Compare(a.SamplesPerSecond, b.SamplesPerSecond),
 			cmp.Compare(a.Refused, b.Refused),
@@ -245,13 +250,7 @@ func rank(f *report.Fit, stages []string) {
 	}
 	// What is recommended comes first of its stage, though others may be a little faster.
 	slices.SortStableFunc(f.Choices, func(a, b report.Choice) int {
-		if a.Device != b.Device || a.Case.Stage != b.Case.Stage || a.Recommended == b.Recommended {
-			return 0
-		}
-		if a.Recommended {
-			return -1
-		}
-		return 1
+		return cmp.Or(grouped(a, b), report.TrueFirst(a.Recommended, b.Recommended))
 	})
 }
 
