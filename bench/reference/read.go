@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/vprof/vprof/internal/input"
@@ -41,7 +40,7 @@ func Open(path string) (*File, error) {
 
 // opened is the text of a file, which is gzipped if the name ends in .gz.
 func opened(path string) (io.ReadCloser, error) {
-	f, err := os.Open(path)
+	f, err := input.OpenFile(path)
 	if err != nil {
 		return nil, err
 	}

@@ -87,7 +87,7 @@ func runAccuracy(ctx context.Context, o *accuracyOptions) error {
 
 // read reads all files, and reports what is wrong with any of them together.
 func (o *accuracyOptions) read() ([]reference.Record, error) {
-	defer o.app.reads()()
+	defer input.Begin()()
 	var records []reference.Record
 	var errs []error
 	for _, path := range o.files {

@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/observe/monitor"
+	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/internal/printable"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
@@ -54,15 +54,6 @@ type app struct {
 	dev string
 	// boards opens NVML for monitor.
 	boards monitor.Source
-	// reading counts the inputs that are being read.
-	reading atomic.Int32
-}
-
-// reads says that input is being read until the function that it returns is called. A pipe
-// may never come to its end, so a signal ends the process meanwhile.
-func (a *app) reads() (done func()) {
-	a.reading.Add(1)
-	return func() { a.reading.Add(-1) }
 }
 
 // open opens a file that a command line names, or standard input for "-"; name is what messages call it.
@@ -70,7 +61,7 @@ func (a *app) open(path string) (r io.ReadCloser, name string, err error) {
 	if path == "-" {
 		return io.NopCloser(a.stdin), "stdin", nil
 	}
-	f, err := os.Open(path)
+	f, err := input.OpenFile(path)
 	if err != nil {
 		return nil, path, usageError{err}
 	}

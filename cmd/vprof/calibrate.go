@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/vprof/vprof/bench/experiment/calibration"
+	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner/coefficients"
@@ -189,7 +190,7 @@ func (o *calibrateOptions) wanted() (func(calibration.Observed) bool, error) {
 // readRun reads the runs of a file, or of standard input for "-".
 func (o *calibrateOptions) readRun(arg string) ([]calibration.Observed, coefficients.Input, error) {
 	batch, path := batchAndFile(arg)
-	defer o.app.reads()()
+	defer input.Begin()()
 	from, name, err := o.app.open(path)
 	if err != nil {
 		return nil, coefficients.Input{}, err

@@ -18,6 +18,7 @@ import (
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/experiment/sweep"
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/internal/printable"
 	"github.com/vprof/vprof/internal/requirements"
 	"github.com/vprof/vprof/models"
@@ -177,7 +178,7 @@ func (f *caseFlags) resolve(a *app) (models.Model, models.Case, error) {
 	if f.model == "" {
 		return models.Model{}, models.Case{}, usagef(`--model is missing (list the models with "vprof models")`)
 	}
-	defer a.reads()()
+	defer input.Begin()()
 	m, err := a.models().Lookup(f.model)
 	if err != nil {
 		return models.Model{}, models.Case{}, err
@@ -297,7 +298,7 @@ func (f *boardFlags) fromSpec() (device.GPU, error) {
 	if f.flags.Changed("gpu") {
 		return device.GPU{}, usagef("--gpu and --gpu-spec both name the board; give one")
 	}
-	file, err := os.Open(f.spec)
+	file, err := input.OpenFile(f.spec)
 	if err != nil {
 		return device.GPU{}, usagef("--gpu-spec: %w", err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment/compare"
 	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 )
@@ -108,7 +109,7 @@ func (a *app) readSide(arg string) (*compare.Side, error) {
 		path = arg
 		label = strings.TrimSuffix(filepath.Base(arg), filepath.Ext(arg))
 	}
-	defer a.reads()()
+	defer input.Begin()()
 	f, name, err := a.open(path)
 	if err != nil {
 		return nil, err

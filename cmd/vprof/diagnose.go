@@ -153,7 +153,7 @@ func (o *diagnoseOptions) diagnose(ctx context.Context, d *report.Diagnosis, pat
 
 // readAll reads a file, or standard input for "-".
 func (a *app) readAll(path string) (data []byte, name string, err error) {
-	defer a.reads()()
+	defer input.Begin()()
 	from, name, err := a.open(path)
 	if err != nil {
 		return nil, name, err

@@ -21,6 +21,7 @@ import (
 	"github.com/vprof/vprof/bench/fleet/slurm"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/bench/show/page"
+	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/internal/printable"
 	"github.com/vprof/vprof/profiler/device"
 )
@@ -47,8 +48,8 @@ func oneFile(cmd *cobra.Command, args []string) error {
 
 // readFleet reads the file and all its cases.
 func readFleet(a *app, path string) (*fleet.Config, []fleet.Unit, error) {
-	defer a.reads()()
-	f, err := os.Open(path)
+	defer input.Begin()()
+	f, err := input.OpenFile(path)
 	if err != nil {
 		return nil, nil, usageError{err}
 	}
@@ -322,7 +323,7 @@ func (o *fleetRunOptions) wait(ctx context.Context, path string, r *fleet.Runner
 
 // openFleet opens the folder of a fleet that was run.
 func openFleet(path, dir string) (*fleet.Folder, error) {
-	file, err := os.Open(path)
+	file, err := input.OpenFile(path)
 	if err != nil {
 		return nil, usageError{err}
 	}

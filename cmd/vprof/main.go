@@ -34,7 +34,7 @@ func runInterruptibly(a *app, args []string) exitCode {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, func() {
 		stop()
-		if a.reading.Load() > 0 {
+		if input.Reading() {
 			fmt.Fprintln(a.stderr, "vprof: interrupted")
 			os.Exit(int(exitInterrupted))
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/vprof/vprof/bench/job"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 )
@@ -140,7 +141,7 @@ func (o *planOptions) answerRequests(ctx context.Context) error {
 		return err
 	}
 	defer f.Close()
-	defer o.app.reads()()
+	defer input.Begin()()
 	return o.app.answerPlans(ctx, f, o.requestLines)
 }
 

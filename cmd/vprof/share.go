@@ -4,10 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
-	"os"
 
 	"github.com/vprof/vprof/bench/reference"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/internal/printable"
 )
 
@@ -49,7 +49,7 @@ func isReport(head []byte) bool { return bytes.Contains(head, []byte(`"`+report.
 
 // beginning are the first bytes of a file; what is wrong with it is said by whoever reads it.
 func beginning(path string) []byte {
-	f, err := os.Open(path)
+	f, err := input.OpenFile(path)
 	if err != nil {
 		return nil
 	}
@@ -61,7 +61,7 @@ func beginning(path string) []byte {
 
 // measured are the runs on real GPUs that the files hold: results of vprof, and lines of callbacks.
 func (o *accuracyOptions) measured() ([]reference.Measured, error) {
-	defer o.app.reads()()
+	defer input.Begin()()
 	var all []reference.Measured
 	for _, path := range o.files {
 		if isReport(beginning(path)) {

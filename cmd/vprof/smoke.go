@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"github.com/vprof/vprof/bench/experiment/script"
 	"github.com/vprof/vprof/bench/experiment/smoke"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 )
@@ -284,7 +284,7 @@ func (o *smokeOptions) before() (*report.Smoke, float64, error) {
 	if o.baseline == "" {
 		return nil, tolerance, nil
 	}
-	f, err := os.Open(o.baseline)
+	f, err := input.OpenFile(o.baseline)
 	if err != nil {
 		return nil, 0, usagef("--watch-baseline: %w", err)
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"slices"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/job"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 )
@@ -194,7 +194,7 @@ func (o *sweepOptions) check() error {
 	if f, err := report.FormatOf(o.resume); err != nil || f != report.JSON && f != report.JSONL {
 		return usagef("--resume: %s: a sweep goes on from a .json or .jsonl file", o.resume)
 	}
-	file, err := os.Open(o.resume)
+	file, err := input.OpenFile(o.resume)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // it begins
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/vprof/vprof/bench/advise/systems"
 	"github.com/vprof/vprof/bench/advise/trainers"
+	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/internal/printable"
 	"github.com/vprof/vprof/models"
 )
@@ -35,7 +36,7 @@ func (f *caseFlags) takesTrainer(cmd *cobra.Command, a *app, searched func() []s
 		if cmd.ArgsLenAtDash() < 0 && !looksLikeFile(args[0]) {
 			return noFile(cmd, a, args)
 		}
-		defer a.reads()()
+		defer input.Begin()()
 		var err error
 		if at := cmd.ArgsLenAtDash(); at >= 0 {
 			if at > 0 {

@@ -11,15 +11,52 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 )
 
 // MaxFile is the longest file of results, logs or snapshots that is read, in bytes.
 // What it is decoded to takes a few times as much memory.
 const MaxFile = 256 << 20
 
-// Open opens the file that someone has named. The error is a [*FormatError] where it cannot be opened.
-func Open(path string) (*os.File, error) {
+// reading counts the inputs that are being read.
+var reading atomic.Int32
+
+// Reading reports whether input is being read. A pipe may never come to its end, so that a signal must end the process
+// meanwhile.
+func Reading() bool { return reading.Load() > 0 }
+
+// Begin says that input is being read until the function that it returns is called.
+func Begin() (end func()) {
+	reading.Add(1)
+	return func() { reading.Add(-1) }
+}
+
+// File is a file that is being read until it is closed.
+type File struct {
+	*os.File
+	end func()
+}
+
+// Close closes the file. It must be called once.
+func (f *File) Close() error {
+	f.end()
+	return f.File.Close()
+}
+
+// OpenFile is [os.Open] of the file that someone has named.
+func OpenFile(path string) (*File, error) {
+	end := Begin()
 	f, err := os.Open(path)
+	if err != nil {
+		end()
+		return nil, err
+	}
+	return &File{f, end}, nil
+}
+
+// Open is [OpenFile], whose error is a [*FormatError] where the file cannot be opened.
+func Open(path string) (*File, error) {
+	f, err := OpenFile(path)
 	var at *fs.PathError
 	if errors.As(err, &at) {
 		return nil, &FormatError{File: path, Reason: at.Err.Error()}

@@ -6,9 +6,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"regexp"
+
+	"github.com/vprof/vprof/internal/input"
 )
 
 // A Pin is what a file asks for.
@@ -47,7 +48,7 @@ func Find(dir, name string) (Pin, error) {
 }
 
 func read(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := input.OpenFile(path)
 	if err != nil {
 		return nil, err
 	}

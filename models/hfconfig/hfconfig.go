@@ -126,7 +126,7 @@ func howToGet(path string) string {
 
 // read reads a file of bounded size.
 func read(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := input.OpenFile(path)
 	if err != nil {
 		return nil, err
 	}

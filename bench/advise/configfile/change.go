@@ -5,10 +5,10 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/pmezard/go-difflib/difflib"
 
+	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/internal/rewrite"
 )
 
@@ -29,7 +29,7 @@ func Prepare(path string, edits []Edit) (Change, error) {
 	if err := rewrite.Recover(path); err != nil {
 		return Change{}, err
 	}
-	f, err := os.Open(path)
+	f, err := input.OpenFile(path)
 	if err != nil {
 		return Change{}, err
 	}

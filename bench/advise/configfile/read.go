@@ -3,10 +3,11 @@ package configfile
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
+
+	"github.com/vprof/vprof/internal/input"
 )
 
 // GroupError is a path that has no single value.
@@ -24,7 +25,7 @@ func Read(file string, paths []string) (map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.Open(file)
+	f, err := input.OpenFile(file)
 	if err != nil {
 		return nil, err
 	}

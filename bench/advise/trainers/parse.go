@@ -20,7 +20,7 @@ import (
 
 // open reads a configuration or a script, by its suffix.
 func open(path string) (*document, error) {
-	f, err := os.Open(path)
+	f, err := input.OpenFile(path)
 	if err != nil {
 		var at *os.PathError
 		if errors.As(err, &at) {

@@ -9,11 +9,11 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/hf"
 )
@@ -61,7 +61,7 @@ func ParseLengths(text string) (*Lengths, error) {
 		}
 		return &Lengths{Source: text, Law: law}, nil
 	}
-	f, err := os.Open(text)
+	f, err := input.OpenFile(text)
 	if err != nil {
 		return nil,
 			fmt.Errorf("%w; name a file with a length on each line, or a law such as lognormal:mean=512,p95=1500", err)

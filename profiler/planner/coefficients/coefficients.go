@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -137,7 +136,7 @@ type Input struct {
 // Open reads the coefficients file at path. The error is a [*input.FormatError] unless
 // the file cannot be read.
 func Open(path string) (*File, error) {
-	f, err := os.Open(path)
+	f, err := input.OpenFile(path)
 	if err != nil {
 		return nil, err
 	}
