@@ -12,12 +12,16 @@ import (
 	"github.com/vprof/vprof/internal/jsonkeys"
 )
 
+// maxFile is the longest file of reports, in bytes: some thirty thousand batch sizes. What it is decoded to may take
+// twenty times as much memory.
+const maxFile = 64 << 20
+
 // Read reads the reports of a file: one as JSON, or one a line, or a list. Lines of the
 // same work are put together again. File is the name for errors, which are
 // [*input.FormatError].
 func Read(file string, r io.Reader) ([]*Report, error) {
 	var reports []*Report
-	bounded := &io.LimitedReader{R: r, N: input.MaxFile}
+	bounded := &io.LimitedReader{R: r, N: maxFile}
 	d := json.NewDecoder(bounded)
 	for n := 1; ; {
 		next, err := values(d)
@@ -25,7 +29,7 @@ func Read(file string, r io.Reader) ([]*Report, error) {
 			break
 		}
 		if bounded.N <= 0 {
-			return nil, &input.FormatError{File: file, Reason: fmt.Sprintf("longer than %d MiB", input.MaxFile>>20)}
+			return nil, &input.FormatError{File: file, Reason: fmt.Sprintf("longer than %d MiB", maxFile>>20)}
 		}
 		if err != nil {
 			return nil, notAReport(file, n, err)

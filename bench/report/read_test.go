@@ -3,6 +3,7 @@ package report
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"strings"
 	"testing"
 
@@ -223,4 +224,21 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 	})
+}
+
+// What a file of reports is decoded to takes many times its size.
+func TestLongFilesOfReportsAreNotRead(t *testing.T) {
+	endless := io.MultiReader(strings.NewReader(`{"schema": "`), letters{})
+	_, err := Read("run.json", endless)
+	require.EqualError(t, err, "run.json: longer than 64 MiB")
+}
+
+// letters is a text without an end.
+type letters struct{}
+
+func (letters) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = 'a'
+	}
+	return len(p), nil
 }
