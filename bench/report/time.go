@@ -72,7 +72,7 @@ type Checkpointing struct {
 // Sheets implement [Document].
 func (t *Times) Sheets() []Sheet {
 	s := Sheet{Title: t.Case.String(), Columns: Columns("gpu | memory> | stage | batch> | needs> | step> | " +
-		t.Case.BatchUnit + "s/s> | epoch> | training> | checkpointing")}
+		"samples/s ~> | epoch> | training> | checkpointing")}
 	memory := map[string]Device{}
 	for _, d := range t.Devices {
 		memory[d.Name] = d

@@ -143,6 +143,7 @@ func (o *timeOptions) timedStage(stage string, epochs float64) (timing.Stage, er
 		return timing.Stage{}, err
 	}
 	o.out.from(m, o.c.origins(m, c))
+	c = o.out.withWorstLoop(m, c)
 	out := timing.Stage{Name: c.Stage, Epochs: epochs}
 	if out.Setup, err = step.New(m, c, evidence); err != nil {
 		return out, err
