@@ -56,6 +56,9 @@ type Case struct {
 	// Dataset is the size in bytes of training data that stays on the GPU for the whole
 	// run, beside the batch; absent if all of it comes from the host.
 	Dataset int64 `json:"dataset_bytes,omitempty"`
+	// Workers is the number of processes of the DataLoader beside each process that trains; they need memory of
+	// the host alone.
+	Workers int `json:"workers,omitempty"`
 	// Settings are the model's free numbers; those left out have its defaults.
 	Settings Settings `json:"settings,omitempty"`
 	// AllocConf is the PYTORCH_CUDA_ALLOC_CONF; absent means the defaults.

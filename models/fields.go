@@ -222,6 +222,12 @@ var fields = []Field{
 		form: form{parseDataset, func(c *Case) string { return number(c.Dataset) }},
 		say:  func(c *Case, _ string) string { return bytesize.Format(c.Dataset) + " of data on the GPU" },
 	},
+	{
+		Name: "workers", JSON: "workers", Group: GroupWhere,
+		Usage: "processes `n` of the DataLoader for each GPU (num_workers), which take memory of the host " +
+			"(default: none)",
+		form: form{parseWorkers, func(c *Case) string { return number(c.Workers) }}, say: silent,
+	},
 	settingField("seq-len", "tokens `n` of a sequence, where the model has any", true),
 	settingField("image-size", "height and width `n` of an image in pixels, where the model has any", false),
 	settingField("audio-seconds", "seconds `n` of a clip, where the model has any", false),
@@ -343,6 +349,17 @@ func parseGPUs(text string) (func(*Case), error) {
 		err = fmt.Errorf("%d is not a number of GPUs from 1 to %d", n, mostRanks)
 	}
 	return func(c *Case) { c.GPUs = n }, err
+}
+
+// mostWorkers is more than any machine has threads.
+const mostWorkers = 1024
+
+func parseWorkers(text string) (func(*Case), error) {
+	n, err := parseCount(text)
+	if err == nil && (n < 0 || n > mostWorkers) {
+		err = fmt.Errorf("%d is not a number of workers from 0 to %d", n, mostWorkers)
+	}
+	return func(c *Case) { c.Workers = n }, err
 }
 
 // parseCount reads a whole number.

@@ -10,6 +10,7 @@ import (
 	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/internal/ceil"
 	"github.com/vprof/vprof/internal/printable"
+	"github.com/vprof/vprof/profiler/planner/host"
 )
 
 // ask fills the text of a request: how many GPUs are asked for, and how much memory the step needs on each, by
@@ -21,12 +22,12 @@ type ask struct {
 	// need as a part of the board's memory, from 0 to 1.
 	BoardGiB, MiB, GiB int64
 	Share              float64
+	// HostMiB and HostGiB are what each machine needs of its own memory, ProcessBytes what of it is each
+	// process's; zero where that is not known.
+	HostMiB, HostGiB, ProcessBytes int64
 	// Parts says that a part of one GPU is enough.
 	Parts bool
 }
-
-// mostOnANode is how many GPUs one machine is taken to have at most, as those of clouds and clusters do.
-const mostOnANode = 8
 
 // request is the text that one scheduler takes.
 type request struct {
@@ -50,10 +51,13 @@ func lines(name, text string) request {
 var requests = []request{
 	lines("slurm", `{{if gt .Nodes 1}}#SBATCH --nodes={{.Nodes}}
 {{end}}#SBATCH --gres=gpu:{{.PerNode}}
-{{if .Parts}}# or a part of one, where gres.conf has a shard for each GiB ({{.BoardGiB}} of a {{.Board}}):
+{{if .HostMiB}}#SBATCH --mem={{.HostMiB}}M
+{{end}}{{if .Parts}}# or a part of one, where gres.conf has a shard for each GiB ({{.BoardGiB}} of a {{.Board}}):
 #SBATCH --gres=shard:{{.GiB}}
 {{end}}`),
-	document("k8s", `resources:
+	document("k8s", `resources:{{if .HostMiB}}
+  requests:
+    memory: {{.HostMiB}}Mi{{end}}
   limits:
     nvidia.com/gpu: {{.PerNode}}
     nvidia.com/gpumem: {{.MiB}}  # MiB of each, as HAMi's device plugin counts
@@ -61,7 +65,12 @@ var requests = []request{
 	document("kai", `{{if eq .GPUs 1}}metadata:
   annotations:
     gpu-memory: "{{.MiB}}"  # MiB
-{{else}}resources:
+{{if .HostMiB}}resources:
+  requests:
+    memory: {{.HostMiB}}Mi
+{{end}}{{else}}resources:{{if .HostMiB}}
+  requests:
+    memory: {{.HostMiB}}Mi{{end}}
   limits:
     nvidia.com/gpu: {{.PerNode}}  # KAI shares out parts of one GPU only
 {{end}}`),
@@ -93,22 +102,27 @@ spec:
         - name: train
           resources:
             limits:
-              nvidia.com/gpu: {{.PerNode}}
+              nvidia.com/gpu: {{.PerNode}}{{if .HostMiB}}
+            requests:
+              memory: {{.HostMiB}}Mi{{end}}
 `),
 	document("skypilot", `{{if gt .Nodes 1}}num_nodes: {{.Nodes}}
 {{end}}resources:
   accelerators: nvidia:{{.BoardGiB}}GB+:{{.PerNode}}
-`),
+{{if .HostMiB}}  memory: {{.HostGiB}}+  # GiB of each machine
+{{end}}`),
 	document("dstack", `{{if gt .Nodes 1}}nodes: {{.Nodes}}
 {{end}}resources:
   gpu:
     vendor: nvidia
     memory: {{.BoardGiB}}GB..
     count: {{.PerNode}}
-`),
+{{if .HostMiB}}  memory: {{.HostGiB}}GB..
+{{end}}`),
 	lines("ray", `from ray.train import ScalingConfig
 
-scaling_config = ScalingConfig(num_workers={{.GPUs}}, use_gpu=True)
+scaling_config = ScalingConfig(num_workers={{.GPUs}}, use_gpu=True{{if .HostMiB}}, {{/*
+*/}}resources_per_worker={"GPU": 1, "memory": {{.ProcessBytes}}}{{end}})
 {{if .Parts}}# or a part of one, where others share it: @ray.remote(num_gpus={{printf "%.2f" .Share}})
 {{end}}`),
 }
@@ -136,8 +150,11 @@ func WriteRequests(w io.Writer, r *report.Report, to string) error {
 			Share: min(1, float64(ceil.Div(100*need, max(1, d.Memory)))/100),
 		}
 		a.Parts = a.GPUs == 1 && need < d.Memory
-		a.Nodes = ceil.Div(a.GPUs, mostOnANode)
-		a.PerNode = ceil.Div(a.GPUs, a.Nodes)
+		a.Nodes, a.PerNode = host.Machines(a.GPUs)
+		if h := p.Estimate.Host; h != nil {
+			a.HostMiB, a.HostGiB = ceil.Div(h.High, bytesize.MiB), ceil.Div(h.High, bytesize.GiB)
+			a.ProcessBytes = ceil.Div(h.High, int64(a.PerNode))
+		}
 		if i > 0 && !requests[at].lines {
 			fmt.Fprintln(w, "---")
 		}

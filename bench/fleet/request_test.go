@@ -27,7 +27,12 @@ func planned(t *rapid.T) *report.Report {
 	for range rapid.IntRange(1, 3).Draw(t, "points") {
 		need := rapid.Int64Range(1, 2*memory).Draw(t, "need")
 		r.Points = append(r.Points, report.Point{
-			Batch: 8, Device: "sim", Estimate: &report.Estimate{Device: report.Interval{High: need}, Verdict: report.Fits},
+			Batch: 8, Device: "sim", Estimate: &report.Estimate{
+				Device: report.Interval{High: need}, Verdict: report.Fits, Host: rapid.Ptr(rapid.Map(
+					rapid.Int64Range(1, 1<<44), func(n int64) report.HostMemory {
+						return report.HostMemory{Interval: report.Interval{High: n}}
+					}), true).Draw(t, "host"),
+			},
 		})
 	}
 	return r

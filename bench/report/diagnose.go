@@ -65,7 +65,7 @@ type Remedy struct {
 	Saves int64 `json:"saves_bytes"`
 	// Then are the device bytes with the remedy applied, and Unsafe the reason why they are not safe; absent if safe.
 	Then   Interval `json:"then_device"`
-	Unsafe Reason   `json:"unsafe,omitempty" jsonschema:"enum=over-share,enum=board-full,enum=oom,enum=gives-back,enum=not-recorded,enum=smaller-batch"`
+	Unsafe Reason   `json:"unsafe,omitempty" jsonschema:"enum=over-share,enum=board-full,enum=oom,enum=gives-back,enum=not-recorded,enum=host-full,enum=smaller-batch"`
 	// Needs is what has to be done first, because the project's own trainer does not
 	// read the setting; absent if it does.
 	Needs string `json:"needs,omitempty"`

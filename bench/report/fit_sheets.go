@@ -139,6 +139,13 @@ func (f *Fit) notes() []string {
 		}
 	}
 	for _, c := range f.Choices {
+		d := f.Devices[max(0, slices.IndexFunc(f.Devices, func(d Device) bool { return d.Name == c.Device }))]
+		if (c.Recommended || c.Batch == 0) && c.Estimate.Host.worthSaying(d) {
+			notes = append(notes, c.Estimate.Host.note(max(1, c.Batch)))
+			break
+		}
+	}
+	for _, c := range f.Choices {
 		if c.Own && !c.Recommended {
 			notes = append(notes, "· as its authors train it.")
 			break

@@ -66,6 +66,7 @@ func (r *Report) sideNotes() []string {
 		r.StreamingNote(), r.setUpNote(), r.slackNote(), r.loopNote(), r.evaluationNote(),
 		r.workspaceNote(), r.claimNote(),
 	}
+	all = append(all, r.hostNotes()...)
 	return slices.DeleteFunc(all, func(note string) bool { return note == "" })
 }
 

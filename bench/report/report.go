@@ -226,6 +226,9 @@ func (r Reason) safe() string {
 	return "no: " + string(r)
 }
 
+// hostFull is the reason that the machine, and not the board, may have too little memory.
+const hostFull Reason = "host-full"
+
 // reasons are the reasons in words.
 var reasons = map[Reason]string{
 	"over-share":    "over the limit",
@@ -233,6 +236,7 @@ var reasons = map[Reason]string{
 	"gives-back":    string(Slow),
 	"oom":           "out of memory",
 	"not-recorded":  string(Unrecorded),
+	hostFull:        "over the host's memory",
 	"smaller-batch": "a smaller batch is not",
 }
 
@@ -262,10 +266,12 @@ type Estimate struct {
 	Device    Interval `json:"device"`
 	// Components sum to Device.Bytes.
 	Components []Component `json:"components"`
-	PeakPhase  string      `json:"peak_phase"`
-	Verdict    Verdict     `json:"verdict" jsonschema:"enum=fits,enum=tight,enum=fits slowly,enum=not known without a recording,enum=does not fit"`
+	// Host is what the machine needs; absent of scripts and in files of before.
+	Host      *HostMemory `json:"host,omitempty"`
+	PeakPhase string      `json:"peak_phase"`
+	Verdict   Verdict     `json:"verdict" jsonschema:"enum=fits,enum=tight,enum=fits slowly,enum=not known without a recording,enum=does not fit"`
 	// Unsafe is why the batch is not safe; absent if it is, or in files of before.
-	Unsafe Reason `json:"unsafe,omitempty" jsonschema:"enum=over-share,enum=board-full,enum=oom,enum=gives-back,enum=not-recorded,enum=smaller-batch"`
+	Unsafe Reason `json:"unsafe,omitempty" jsonschema:"enum=over-share,enum=board-full,enum=oom,enum=gives-back,enum=not-recorded,enum=host-full,enum=smaller-batch"`
 	// Interpolated is false where this very batch size was replayed.
 	Interpolated bool `json:"interpolated"`
 	// Open is what another training loop needs, where no flag chose one and another needs more: the

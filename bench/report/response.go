@@ -43,6 +43,9 @@ type ResponsePoint struct {
 	// Device is what each GPU has to have, in bytes: the estimate, and its upper bound.
 	Device int64 `json:"device_bytes"`
 	Upper  int64 `json:"device_upper_bytes"`
+	// Host is what each machine has to have, in bytes: the estimate, and its upper bound; absent where it is not known.
+	Host      int64 `json:"host_bytes,omitempty"`
+	HostUpper int64 `json:"host_upper_bytes,omitempty"`
 }
 
 // Of takes the answer from a plan.
@@ -60,6 +63,9 @@ func (a *Response) Of(r *Report) {
 		}
 		if p.Estimate != nil {
 			point.Device, point.Upper = p.Estimate.Device.Bytes, p.Estimate.Device.High
+			if h := p.Estimate.Host; h != nil {
+				point.Host, point.HostUpper = h.Bytes, h.High
+			}
 		}
 		a.Fits = a.Fits && point.Fits
 		a.Points = append(a.Points, point)

@@ -33,7 +33,7 @@ type Smoke struct {
 	Safe bool `json:"safe"`
 	// Reason is why it is not safe; absent if it is. Judged is the batch size that is not, if
 	// all checks of Batch are within the limit: a smaller one, or the next that is looked at.
-	Reason Reason `json:"reason,omitempty" jsonschema:"enum=over-share,enum=board-full,enum=oom,enum=gives-back,enum=not-recorded,enum=smaller-batch"`
+	Reason Reason `json:"reason,omitempty" jsonschema:"enum=over-share,enum=board-full,enum=oom,enum=gives-back,enum=not-recorded,enum=host-full,enum=smaller-batch"`
 	Judged int    `json:"judged_batch,omitempty"`
 	// LargestBatch is the largest that would be, if this one is not; absent if
 	// none is.
@@ -43,6 +43,8 @@ type Smoke struct {
 	Streamed int64 `json:"streamed_device_bytes,omitempty"`
 	// Components are what the training step is made of at its peak.
 	Components []Component `json:"components"`
+	// Host is what the machine needs; absent where that is not known.
+	Host *HostMemory `json:"host,omitempty"`
 	// Baseline is the comparison with an earlier result, if there was one.
 	Baseline *Baseline `json:"baseline,omitempty"`
 	// Workspaces counts the convolutions of the training step whose workspace is cuDNN's own answer; absent
@@ -70,7 +72,7 @@ type Check struct {
 	Safe bool `json:"safe"`
 	Fits bool `json:"fits"`
 	// Reason is why the check is not safe; absent if it is.
-	Reason Reason `json:"reason,omitempty" jsonschema:"enum=over-share,enum=board-full,enum=oom,enum=gives-back,enum=not-recorded,enum=smaller-batch"`
+	Reason Reason `json:"reason,omitempty" jsonschema:"enum=over-share,enum=board-full,enum=oom,enum=gives-back,enum=not-recorded,enum=host-full,enum=smaller-batch"`
 	// Aside says that the check is shown and does not decide the verdict: it is of a stage that was not asked for.
 	Aside bool `json:"aside,omitempty"`
 	// GivesBack says that training gets past the moment only since PyTorch gives
@@ -155,6 +157,10 @@ func (s *Smoke) Verdict() string {
 	case w.Need > w.Device:
 		needs = "may need " + bytesize.Format(w.Need)
 	}
+	if s.Reason == hostFull {
+		return fmt.Sprintf("NOT SAFE: %s%s on %s: the machine may need %s of host memory and has %s",
+			s.Case.Model, s.batchWords(), s.Device.GPU, bytesize.Format(s.Host.High), bytesize.Format(s.Host.Memory))
+	}
 	what := fmt.Sprintf("%s%s on %s: %s %s, %s may be filled",
 		s.Case.Model, s.batchWords(), s.Device.GPU, w.Name, needs, bytesize.Format(s.Limit))
 	grown := s.Baseline != nil && len(s.Baseline.Grown) > 0
@@ -226,6 +232,9 @@ func (s *Smoke) Sheets() []Sheet {
 		for _, g := range s.Baseline.Grown {
 			sheet.Notes = append(sheet.Notes, g.String())
 		}
+	}
+	if s.Host.worthSaying(s.Device) {
+		sheet.Notes = append(sheet.Notes, s.Host.note(s.Batch))
 	}
 	if s.Streamed > 0 {
 		sheet.Notes = append(sheet.Notes,

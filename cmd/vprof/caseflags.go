@@ -250,8 +250,8 @@ func (f *batchFlag) sizes(otherwise []int) ([]int, error) {
 
 // boardFlags are the flags that choose simulated boards.
 type boardFlags struct {
-	gpu, spec, memory string
-	flags             *pflag.FlagSet
+	gpu, spec, memory, host string
+	flags                   *pflag.FlagSet
 }
 
 // given reports whether the user named a board.
@@ -276,6 +276,12 @@ func (f *boardFlags) register(cmd *cobra.Command, gpuUsage string) {
 	cmd.Flags().Var(&once{to: &f.spec}, "gpu-spec",
 		"instead of --gpu: a board of your own, described in a YAML `file` (see vprof help gpu-spec)")
 	complete(cmd, "gpu", device.Names)
+}
+
+// judgesHost adds the memory of the machine that the boards are in.
+func (f *boardFlags) judgesHost() {
+	f.flags.Var(&once{to: &f.host}, "host-memory",
+		"`size` of the memory of the machine, like 64GiB, which is then judged, too; a bare number counts GiB")
 }
 
 // board finds the one board.
@@ -337,8 +343,9 @@ func (f *boardFlags) boards() ([]device.GPU, error) {
 }
 
 func (f *boardFlags) resize(gpu device.GPU) (device.GPU, error) {
-	if f.memory == "" {
-		return gpu, nil
+	gpu, err := f.within(gpu)
+	if err != nil || f.memory == "" {
+		return gpu, err
 	}
 	total, err := parseMemory(f.memory, gpu.Memory)
 	if err != nil {
@@ -349,6 +356,22 @@ func (f *boardFlags) resize(gpu device.GPU) (device.GPU, error) {
 			bytesize.Format(total), bytesize.Format(gpu.Context), gpu.Name)
 	}
 	gpu.Memory = total
+	return gpu, nil
+}
+
+// within is the board in a machine whose memory the user has said.
+func (f *boardFlags) within(gpu device.GPU) (device.GPU, error) {
+	if f.host == "" {
+		return gpu, nil
+	}
+	total, err := parseMemory(f.host, 0)
+	if err == nil && total <= 0 {
+		err = fmt.Errorf("%q is no size of memory", f.host)
+	}
+	if err != nil {
+		return gpu, usagef("--host-memory: %w", err)
+	}
+	gpu.HostMemory = total
 	return gpu, nil
 }
 

@@ -138,7 +138,8 @@ func (l *localFlags) boards(a *app, b *boardFlags) ([]device.GPU, int64, error) 
 	if l.others == "" {
 		others = found.Others
 	}
-	return []device.GPU{found.GPU}, others, nil
+	gpu, err := b.within(found.GPU)
+	return []device.GPU{gpu}, others, err
 }
 
 // named is what --device and --profile name. The board of a simulated one goes

@@ -58,6 +58,7 @@ func planCmd(a *app) (*cobra.Command, *planOptions) {
 	o.c.registerAllocConf()
 	o.batch.register(cmd, "the model's own batch")
 	o.board.register(cmd, "`boards`: a list like rtx-3060,a100-80, or all (see vprof gpus)")
+	o.board.judgesHost()
 	cmd.Flags().BoolVar(&o.auto, "auto", false, autoUsage)
 	o.lengths.register(cmd)
 	o.part.register(cmd.Flags(), "request", "auto")
@@ -164,7 +165,8 @@ func (o *planOptions) boards() ([]device.GPU, error) {
 		return nil, negative{fmt.Errorf("other processes hold %s of %s and leave nothing to train in",
 			bytesize.Format(found.Others), gpu.Product)}
 	}
-	return []device.GPU{gpu}, nil
+	gpu, err = o.board.within(gpu)
+	return []device.GPU{gpu}, err
 }
 
 // run does the jobs of each release and shows their reports.

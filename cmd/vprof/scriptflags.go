@@ -229,6 +229,9 @@ func runFitScript(ctx context.Context, o *fitOptions) error {
 
 // runScripts runs a command at several batch sizes and shows them together.
 func runScripts(a *app, c *caseFlags, board *boardFlags, out *output, search func(*batchRuns) error) error {
+	if board.host != "" {
+		return usagef("--host-memory is about models; what a command needs of the host, vprof does not estimate")
+	}
 	gpu, err := board.board()
 	if err != nil {
 		return err

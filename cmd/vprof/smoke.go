@@ -298,7 +298,7 @@ func (o *smokeOptions) before() (*report.Smoke, float64, error) {
 
 // modelFlags are flags of smoke that mean nothing for a command that is run.
 var modelFlags = []string{
-	"model", "config-path", "map", "longest", "lengths", "validation-batch", "device", "auto", "profile",
+	"model", "config-path", "map", "longest", "lengths", "validation-batch", "device", "auto", "profile", "host-memory",
 	"other-processes", "risk",
 }
 

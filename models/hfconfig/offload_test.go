@@ -38,3 +38,43 @@ func TestWhatCheckpointsSaveOnTheHost(t *testing.T) {
 		require.Equal(t, want.backward, all[phase(1, "backward")].peak-before, "%+v", want)
 	}
 }
+
+// offloadedLlama has 28,645,888 parameters in fp32, and no ties.
+const offloadedLlama = `{"architectures":["LlamaForCausalLM"],"model_type":"llama","vocab_size":8000,"hidden_size":512,
+"intermediate_size":1536,"num_hidden_layers":6,"num_attention_heads":8,"num_key_value_heads":8,
+"tie_word_embeddings":false,"max_position_embeddings":512}`
+
+// What PyTorch 2.15 and DeepSpeed 0.19.8 hold in page-locked memory on one rank, by torch.cuda.host_memory_stats()
+// after two steps: blocks in use (active_bytes), and with those that were freed and stay (allocated_bytes).
+func TestOffloadingPinsWhatPyTorchDoes(t *testing.T) {
+	const n = 28645888
+	for _, want := range []struct {
+		strategy   string
+		accumulate int
+		pinned     int64
+		plain      int64 // master weights that are not page-locked
+		state      int64
+	}{
+		{"fsdp2:offload=all", 1, 268488704, 0, 8 * n},
+		{"zero2:offload=optimizer", 1, 343932928, 0, 8 * n},
+		{"zero2:offload=optimizer", 2, 411055104, 0, 8 * n},
+		{"zero3:offload=optimizer", 1, 201326592, 4 * n, 8 * n},
+		{"zero3:offload=all", 1, 335557632, 4 * n, 8 * n},
+	} {
+		strategy, err := models.ParseStrategy(want.strategy)
+		require.NoError(t, err)
+		m := model(t, offloadedLlama)
+		c := models.Case{
+			Batch: 1, Accumulate: want.accumulate, GPUs: 1, Strategy: &strategy, Settings: models.Settings{"seq-len": 32},
+		}
+		if strategy.DeepSpeed() {
+			c.Weights = "bf16"
+		}
+		r, err := m.Record(complete(t, m, c), trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048},
+			models.Options{Steps: 2})
+		require.NoError(t, err)
+		h := r.Facts.Host
+		require.Equal(t, want.pinned, h.Weights-want.plain+h.Gradients+h.Rounding, want.strategy)
+		require.EqualValues(t, want.state, h.State, want.strategy)
+	}
+}

@@ -92,6 +92,9 @@ func (s *Session) optimizerOf(c models.Case, own optim.Config, r *Ranks,
 			return nil, err
 		}
 	}
+	if h := s.Tape.Host(); h.State == 0 {
+		h.State = own.Moments() * h.Stepped
+	}
 	o, err := optim.NewShare(s.Tape, own, r.Shared(), groups...)
 	if err == nil && own.Low() {
 		o.Project(func(p *trace.Tensor) bool { return s.projects(own, p) })

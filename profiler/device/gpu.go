@@ -55,6 +55,8 @@ type GPU struct {
 	ContextSource string
 	// Source says where the other figures come from.
 	Source string
+	// HostMemory is the memory of the machine that the board is in, in bytes; zero if that is not known.
+	HostMemory int64 `json:",omitempty"`
 }
 
 // Capability is a compute capability times ten: 120 for 12.0.

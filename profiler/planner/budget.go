@@ -70,6 +70,8 @@ const (
 	// NotRecorded is a need that depends on what torch.compile makes of the step, which nobody
 	// has recorded.
 	NotRecorded Reason = "not-recorded"
+	// HostFull is a need of the machine's memory beyond what it has.
+	HostFull Reason = "host-full"
 	// SmallerBatch is a batch that would be safe itself, while a smaller one is not, whose
 	// blocks leave more of the cache unused.
 	SmallerBatch Reason = "smaller-batch"

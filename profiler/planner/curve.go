@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/vprof/vprof/profiler/planner/host"
 	"github.com/vprof/vprof/profiler/program"
 )
 
@@ -29,6 +30,8 @@ type Sample struct {
 	Managed int64
 	// Modeled says that the workspace of some convolution is modeled, since cuDNN was not asked about it.
 	Modeled bool
+	// Host is what the step needs of the machine; zero if that is not known.
+	Host host.Need
 }
 
 // Allocated is the peak of allocated bytes.
@@ -101,6 +104,7 @@ func between(a, b Sample, batch int) Sample {
 	s.Segments = line(a.Segments, b.Segments)
 	s.Below, s.Above = line(a.Below, b.Below), line(a.Above, b.Above)
 	s.Managed = line(a.Managed, b.Managed)
+	s.Host = b.Host // of the larger batch, which needs no less
 	return s
 }
 

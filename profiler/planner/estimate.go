@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/vprof/vprof/profiler/planner/host"
 	"github.com/vprof/vprof/profiler/program"
 )
 
@@ -57,7 +58,9 @@ type Estimate struct {
 	Device     Interval
 	// Paged is the part of Device that the driver takes away where there is no room: state in
 	// managed memory.
-	Paged     Interval
+	Paged Interval
+	// Host is what the machine needs; zero if that is not known.
+	Host      host.Estimate
 	PeakPhase string
 	// Interpolated is false where this very batch size was replayed.
 	Interpolated bool
@@ -107,6 +110,15 @@ func (p *Planner) Estimate(batch int) (Estimate, error) {
 	e.Batch, e.PeakPhase, e.Interpolated = batch, s.PeakPhase, !exact
 	e.Verdict = p.verdict(e)
 	e.page(s.Managed, p.Memory)
+	if s.Host.Processes > 0 {
+		e.Host = s.Host.Estimate(e.Paged.Value)
+		switch {
+		case e.Host.Hopeless():
+			e.Verdict = DoesNotFit
+		case e.Host.Exceeds():
+			e.Verdict = max(e.Verdict, Tight)
+		}
+	}
 	return e, nil
 }
 

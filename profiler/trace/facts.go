@@ -26,6 +26,10 @@ type Facts struct {
 	// HostSaved is the most that lay in the host's memory for backward at a time, in
 	// bytes.
 	HostSaved int64
+	// HostPinned is as much of page-locked blocks.
+	HostPinned int64
+	// Host is what is offloaded for the whole of training.
+	Host Host
 	// Outputs is the size of what a forward pass has returned beside the loss, in bytes: the loop
 	// decides how long it lives.
 	Outputs int64

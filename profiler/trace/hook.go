@@ -192,13 +192,12 @@ func (offload) pack(t *Tape, x *Tensor) saved {
 		t.launchCopy(t.empty(x.dtype, x.shape...), x)
 		c.done()
 	}
-	t.hostSaved += x.Bytes()
-	t.facts.HostSaved = max(t.facts.HostSaved, t.hostSaved)
+	t.saveOnHost(x.Bytes(), 1)
 	return saved{pack: &packed{host: &hostCopy{t, x.dtype, l, x.requiresGrad}}}
 }
 
 // release is called when the node that held the copy lets go of it.
-func (h *hostCopy) release() { h.tape.hostSaved -= h.layout.numel * h.dtype.Size() }
+func (h *hostCopy) release() { h.tape.saveOnHost(h.layout.numel*h.dtype.Size(), -1) }
 
 // back copies the tensor to the device again. The caller releases it.
 func (h *hostCopy) back(t *Tape) *Tensor {

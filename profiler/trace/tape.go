@@ -101,8 +101,8 @@ type Tape struct {
 	convs        map[convCall][][]int64 // workspaces of cuDNN, once found, by board
 	// answer is what cuDNN said of convolutions; nil if it was not asked.
 	answers func(Board) cudnn.Answer
-	// hostSaved is what lies in the host's memory for backward, in bytes.
-	hostSaved int64
+	// savedOnHost is what lies in the host's memory for backward.
+	savedOnHost onHost
 
 	// quarantine is a ring of the tensors that ended last, oldest at the index
 	// oldest. Their memory is not used again while they are in it.

@@ -88,6 +88,9 @@ func Run(ctx context.Context, t Test) (*report.Smoke, error) {
 	for _, check := range s.Checks {
 		s.Safe = s.Safe && (check.Safe || check.Aside)
 	}
+	if err := m.host(ctx); err != nil {
+		return nil, err
+	}
 	if err := m.smaller(ctx); err != nil || s.Safe {
 		return s, err
 	}
@@ -315,6 +318,20 @@ func (m *checks) safety() *step.Safety {
 		s.Cases = append(s.Cases, m.setup.For(c))
 	}
 	return s
+}
+
+// host adds what the machine needs, and has the verdict say if it may have too little memory.
+func (m *checks) host(ctx context.Context) error {
+	r, err := m.replayCase(ctx, m.setup.Case())
+	if err != nil {
+		return err
+	}
+	e, err := m.estimate(r.Training, r.Training.Run.Max)
+	m.smoke.Host = step.EstimateOf(e).Host
+	if err == nil && m.smoke.Safe && e.Host.Exceeds() {
+		m.smoke.Safe, m.smoke.Reason = false, report.Reason(planner.HostFull)
+	}
+	return err
 }
 
 // smaller has the verdict say if a smaller batch, or the next size of the search, is not safe.

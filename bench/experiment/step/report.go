@@ -147,7 +147,8 @@ func ParametersOf(c models.Counts) report.Parameters {
 func EstimateOf(e planner.Estimate) *report.Estimate {
 	out := &report.Estimate{
 		Allocated: IntervalOf(e.Allocated), Reserved: IntervalOf(e.Reserved), Device: IntervalOf(e.Device),
-		PeakPhase: e.PeakPhase, Verdict: report.Verdict(e.Verdict.String()), Interpolated: e.Interpolated,
+		Host: hostOf(e.Host), PeakPhase: e.PeakPhase,
+		Verdict: report.Verdict(e.Verdict.String()), Interpolated: e.Interpolated,
 	}
 	for i, bytes := range e.Components {
 		c := planner.Component(i)

@@ -117,6 +117,9 @@ func (s *Setup) needOf(gpu device.GPU, b planner.Budget, c *Course) (most int64,
 		if err != nil {
 			return 0, err
 		}
+		if e.Host.Exceeds() {
+			return math.MaxInt64, nil
+		}
 		most = max(most, b.Need(e))
 	}
 	return most, nil
@@ -174,6 +177,9 @@ func (s *Safety) Judge(ctx context.Context, batch int) (why planner.Reason, at i
 func (s *Setup) Unsafe(
 	ctx context.Context, gpu device.GPU, e planner.Estimate, others int64,
 ) (report.Reason, error) {
+	if e.Host.Exceeds() {
+		return report.Reason(planner.HostFull), nil
+	}
 	safety, err := s.Safety(gpu, planner.Budget{Margin: planner.DefaultMargin}, others)
 	if err != nil { // nothing is left of the board
 		return report.Reason(planner.BoardFull), nil

@@ -147,7 +147,7 @@ func (r *Result) Sample() planner.Sample {
 		Batch: r.trial.Batch, Classes: r.Run.Peak.Allocated, Reserved: r.Run.Max.Reserved,
 		Segments: r.Run.Stats.Segment[allocator.All].Current, PeakPhase: PhaseName(r.Run.Peak.Phase),
 	}
-	s.Managed, s.Modeled = r.Facts.Managed, r.modeled()
+	s.Managed, s.Modeled, s.Host = r.Facts.Managed, r.modeled(), r.host()
 	if r.Spread.High > 0 {
 		s.Below, s.Above = max(0, s.Reserved-r.Spread.Low), max(0, r.Spread.High-s.Reserved)
 	}

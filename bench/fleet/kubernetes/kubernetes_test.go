@@ -147,6 +147,11 @@ func TestRequestsCountGPUs(t *testing.T) {
 			Estimate: &report.Estimate{Device: report.Interval{High: 60 << 30}, Verdict: report.Fits},
 		}},
 	}
+	hosts := map[string]string{
+		"slurm": "\n#SBATCH --mem=40961M\n", "k8s": "  requests:\n    memory: 40961Mi\n",
+		"kai": "  requests:\n    memory: 40961Mi\n", "kueue": "            requests:\n              memory: 40961Mi\n",
+		"skypilot": "\n  memory: 41+ ", "dstack": "\n  memory: 41GB..\n", "ray": `{"GPU": 1, "memory": 5368709121}`, "dra": "",
+	}
 	for name, want := range map[string]string{
 		"slurm": "#SBATCH --nodes=2\n#SBATCH --gres=gpu:8\n", "k8s": "nvidia.com/gpu: 8\n", "kai": "nvidia.com/gpu: 8 ",
 		"dra":   "count: 8\n",
@@ -159,6 +164,15 @@ func TestRequestsCountGPUs(t *testing.T) {
 		require.Contains(t, out.String(), want)
 		require.Contains(t, out.String(), "# 2 machines of 8 GPUs\n")
 		require.NotContains(t, out.String(), "part of one,", "parts are of one GPU")
+		require.NotContains(t, out.String(), "memory: 4", "nobody knows what the machine needs")
+
+		with := *r
+		e := *r.Points[0].Estimate
+		e.Host = &report.HostMemory{Interval: report.Interval{High: 40<<30 + 1}}
+		with.Points = []report.Point{{Device: "sim:h100", Estimate: &e}}
+		out.Reset()
+		require.NoError(t, fleet.WriteRequests(&out, &with, name))
+		require.Contains(t, out.String(), hosts[name])
 	}
 }
 

@@ -62,6 +62,7 @@ func (s *shardedParam) shard(t *trace.Tape, w World, onHost bool) {
 	var x *trace.Tensor
 	if onHost {
 		x = t.Hold(t.Unallocated(s.dtype, s.rows*s.row))
+		s.offload(t.Host(), x.Bytes())
 	} else {
 		x = t.Hold(t.New("new_zeros", program.Weights, s.dtype, padded...))
 	}
@@ -74,6 +75,16 @@ func (s *shardedParam) shard(t *trace.Tape, w World, onHost bool) {
 	if s.trains {
 		s.local.Leaf()
 		s.whole.Leaf()
+	}
+}
+
+// offload counts the rank's rows in the host's memory: weights that are page-locked
+// (FSDPParam._init_sharded_param), gradients that are, too, since they come by a copy that does not wait.
+func (s *shardedParam) offload(h *trace.Host, bytes int64) {
+	h.Pin(&h.Weights, bytes)
+	if s.trains {
+		h.Pin(&h.Gradients, bytes)
+		h.Stepped += bytes
 	}
 }
 

@@ -32,7 +32,9 @@ type ZeRO2 struct {
 	reduced      *trace.Tensor // the buffer that kept lies in
 	at           int64
 	queued       bool
-	last         bool // micro-batch of a step
+	last         bool   // micro-batch of a step
+	several      bool   // a step has more than one
+	summing      []bool // parameters whose gradients of several the host sums
 }
 
 // HeaviestRank is the rank whose part of the flat buffer touches most elements of
@@ -91,12 +93,25 @@ func Partitioned(t *trace.Tape, w World, o DeepSpeed, stage int, params []Param)
 			most = max(most, x.Numel())
 		}
 		t.Hold(t.New("zeros", program.Workspace, z.params[0].DType(), most))
+		z.offload(t.Host(), z.params[0].DType(), most)
 	}
 	for i, x := range z.params {
 		x.OnAccumulated(func() { z.accumulated(i) })
 	}
+	z.summing = make([]bool, len(z.params))
 	z.kept, z.summed = make([]*trace.Tensor, len(z.params)), make([]*trace.Tensor, len(z.params))
 	return z, nil
+}
+
+// offload counts what stages 1 and 2 keep in page-locked memory of the host (DeepSpeedZeroOptimizer.__init__):
+// the rank's master weights, their copy in the type of the model, their gradients, and room for the largest gradient.
+func (z *ZeRO2) offload(h *trace.Host, d trace.DType, largest int64) {
+	n := z.own.end - z.own.begin
+	h.Pin(&h.Weights, n*trace.F32.Size())
+	h.Pin(&h.Weights, n*d.Size())
+	h.Pin(&h.Gradients, n*trace.F32.Size())
+	h.Pin(&h.Gradients, largest*d.Size())
+	h.Stepped += n * trace.F32.Size()
 }
 
 // flatten lays the weights that train out in one buffer: on the device if it has room for
@@ -161,7 +176,7 @@ func bytesOf(params []Param) (bytes int64) {
 func (z *ZeRO2) Masters() []*trace.Tensor { return z.masters.parts }
 
 // Sync says whether the next micro-batch is a step's last.
-func (z *ZeRO2) Sync(on bool) { z.last = on }
+func (z *ZeRO2) Sync(on bool) { z.last, z.several = on, z.several || !on }
 
 // mine tells whether some of a parameter is this rank's.
 func (z *ZeRO2) mine(i int) bool { return z.spans[i].overlap(z.own) > 0 }
@@ -300,6 +315,10 @@ func (z *ZeRO2) keep(i int) {
 		}
 		return
 	case z.options.OffloadOptimizer:
+		if h := t.Host(); z.several && !z.summing[i] { // accumulated_grads_in_cpu
+			h.Pin(&h.Gradients, x.Bytes())
+			z.summing[i] = true
+		}
 		f := t.Frame()
 		n := z.spans[i].overlap(z.own)
 		g := f.FuncFrame()

@@ -170,6 +170,13 @@ func (z *ZeRO3) partition(p Param) *zeroParam {
 	}
 	q.stays = q.numel <= z.fetch.Persist
 	old.FreeStorage()
+	switch bytes, h := q.part*old.DType().Size(), t.Host(); {
+	case !z.fetch.OffloadWeights:
+	case q.trains: // until all are in one buffer
+		h.Cache(bytes)
+	default:
+		h.Pin(&h.Weights, bytes)
+	}
 	q.flat = t.Hold(t.Unallocated(old.DType(), q.part*z.world.Size))
 	q.whole = t.Hold(q.flat.PartLike(0, old))
 	if !q.trains && !z.fetch.OffloadWeights {
@@ -205,7 +212,9 @@ func (z *ZeRO3) allocate() {
 	}
 	d := z.trained[0].whole.DType()
 	var flat *trace.Tensor
-	if !z.fetch.OffloadWeights {
+	if h := t.Host(); z.fetch.OffloadWeights {
+		h.Pin(&h.Weights, total*d.Size())
+	} else {
 		flat = t.Hold(t.New("to_device", program.Weights, d, total))
 	}
 	for i, q := range z.trained {
@@ -224,6 +233,8 @@ func (z *ZeRO3) allocate() {
 	}
 	if !z.options.OffloadOptimizer {
 		z.hold(d)
+	} else {
+		z.offload(t.Host())
 	}
 	if !z.fetch.Scattered {
 		z.bucket = t.Hold(empty(t, program.Gradients, z.dtype, z.options.bucket()))
@@ -237,6 +248,20 @@ func (z *ZeRO3) allocate() {
 		f.Let(empty(t, program.Temporaries, d, q.part*z.world.Size))
 		f.End()
 	}
+}
+
+// offload counts what stage 3 keeps in the host's memory of the optimizer (_create_fp32_partitions,
+// initialize_optimizer_states): master weights, their gradients in page-locked memory for each group, and
+// those of all parameters in the type that they are reduced in.
+func (z *ZeRO3) offload(h *trace.Host) {
+	total := sizeOf(z.trained)
+	for _, g := range z.groups {
+		n := sizeOf(g) * trace.F32.Size()
+		h.Weights += n
+		h.Pin(&h.Gradients, n)
+		h.Stepped += n
+	}
+	h.Pin(&h.Gradients, total*z.dtype.Size())
 }
 
 // hold makes the master weights of each group, by a copy in fp32 that ends with the next one,

@@ -103,6 +103,19 @@ type Config struct {
 	Target string
 }
 
+// Moments is how many tensors of a parameter's size the state of an optimizer has that steps on the host.
+func (c Config) Moments() int64 {
+	switch {
+	case c.Algorithm == SGD && !c.Momentum, c.Algorithm == Adafactor, c.Algorithm == AdafactorHF:
+		return 0
+	case c.Algorithm == SGD, c.Algorithm == RMSprop, c.Algorithm == Adagrad, c.Algorithm == Muon:
+		return 1
+	case c.AMSGrad:
+		return 3
+	}
+	return 2
+}
+
 // Optimizer owns the state of its parameters.
 type Optimizer struct {
 	config Config

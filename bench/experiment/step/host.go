@@ -1,0 +1,75 @@
+package step
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/planner/host"
+)
+
+// host is what the trial needs of the machine that its board is in; zero where the steps are those of a run that is
+// over, whose counts nobody knows.
+func (r *Result) host() host.Need {
+	c := r.trial.Case.Case
+	if r.Counts.Total == 0 {
+		return host.Need{}
+	}
+	_, processes := host.Machines(c.GPUs)
+	n := host.Need{
+		Processes: processes, Workers: c.Workers, Loading: r.loading(c, int64(processes)), Saving: r.Counts.Gradients,
+		Weights: r.Facts.Host.Weights, Gradients: r.Facts.Host.Gradients, State: r.Facts.Host.State,
+		Rounding: r.Facts.Host.Rounding, Activations: r.Facts.HostSaved, Pinned: r.Facts.HostPinned,
+		Managed: r.Facts.Managed, Memory: r.trial.Board.HostMemory,
+	}
+	for _, in := range r.Facts.Inputs {
+		bytes := in.DType.Size()
+		for _, d := range in.Shape {
+			bytes *= d
+		}
+		n.Batch += bytes
+	}
+	return n
+}
+
+// loading are the copies of the weights that processes of a machine have while they load the model. transformers maps
+// files, whose pages the kernel takes back, and copies what gets another type; other code makes a module on the
+// host, and often reads a checkpoint beside it. Layers that are packed come from the file one by one. Where ranks
+// share the weights, the first loads them for all.
+func (r *Result) loading(c models.Case, processes int64) host.Interval {
+	if s := c.Strategy; s != nil && !s.Whole &&
+		slices.Contains([]string{models.ZeRO3, models.FSDP2, models.TP}, s.Name) {
+		processes = 1
+	}
+	size := int64(4)
+	if c.Weights != models.FP32 {
+		size = 2
+	}
+	weights := processes * (r.Counts.Gradients + (r.Counts.Total-r.Counts.Trainable)*size)
+	switch {
+	case c.Quantize != "":
+		return host.Interval{Value: processes * r.LargestWeight, High: weights / 2}
+	case strings.HasPrefix(c.Model, "hf:"):
+		return host.Interval{Value: weights, High: weights}
+	}
+	return host.Interval{Value: weights, Low: weights, High: 2 * weights}
+}
+
+// hostOf is what a machine needs, as reports show it; nil if that is not known.
+func hostOf(e host.Estimate) *report.HostMemory {
+	if e.Processes == 0 {
+		return nil
+	}
+	out := &report.HostMemory{
+		Interval: hostInterval(e.Interval), Processes: e.Processes, Peak: e.Peak, Memory: e.Memory,
+	}
+	for _, p := range e.Parts {
+		out.Parts = append(out.Parts, report.HostPart{Name: p.Name, Interval: hostInterval(p.Interval)})
+	}
+	return out
+}
+
+func hostInterval(i host.Interval) report.Interval {
+	return report.Interval{Bytes: i.Value, Low: i.Low, High: i.High}
+}

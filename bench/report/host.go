@@ -1,0 +1,92 @@
+package report
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/vprof/vprof/internal/bytesize"
+)
+
+// HostMemory is what training needs of the memory of each machine: resident bytes that the kernel cannot take back.
+type HostMemory struct {
+	Interval
+	// Processes train on a machine, one for each of its GPUs.
+	Processes int `json:"processes"`
+	// Peak is the moment that needs most: "loading" or "training".
+	Peak string `json:"peak" jsonschema:"enum=loading,enum=training"`
+	// Parts sum to the interval.
+	Parts []HostPart `json:"parts"`
+	// Memory is what the machine has; absent if nobody said.
+	Memory int64 `json:"memory_bytes,omitempty"`
+}
+
+// HostPart is a named part of what a machine needs.
+type HostPart struct {
+	Name string `json:"name"`
+	Interval
+}
+
+// check finds what no estimate has: ranges that are none, and parts that do not sum to the whole.
+func (h *HostMemory) check() error {
+	var sum Interval
+	if len(h.Parts) == 0 {
+		return errors.New("its estimate: host has no parts")
+	}
+	for _, p := range h.Parts {
+		if err := p.check("its estimate: host: " + p.Name); err != nil {
+			return err
+		}
+		sum = Interval{sum.Bytes + p.Bytes, sum.Low + p.Low, sum.High + p.High}
+	}
+	if sum != h.Interval {
+		return fmt.Errorf("its estimate: the parts of host sum to %d bytes, not %d", sum.Bytes, h.Bytes)
+	}
+	return h.Interval.check("its estimate: host")
+}
+
+// worthSaying reports whether a plan says what the machine needs: where its memory is known, or the need beside the
+// processes themselves is more than the memory of the GPUs in it, which no machine may be counted on to have.
+func (h *HostMemory) worthSaying(d Device) bool {
+	return h != nil && (h.Memory > 0 || h.High-h.Parts[0].High > d.Memory*int64(h.Processes))
+}
+
+// note says what each machine needs, and of what.
+func (h *HostMemory) note(batch int) string {
+	var parts []string
+	for _, p := range h.Parts {
+		parts = append(parts, fmt.Sprintf("%s %s", p.Name, p.words()))
+	}
+	of := ""
+	switch {
+	case h.Memory > 0 && h.High > h.Memory:
+		of = fmt.Sprintf(", more than its %s", bytesize.Format(h.Memory))
+	case h.Memory > 0:
+		of = fmt.Sprintf(" of its %s", bytesize.Format(h.Memory))
+	}
+	machine := "the machine"
+	if h.Processes > 1 {
+		machine = fmt.Sprintf("each machine, with %d processes,", h.Processes)
+	}
+	return fmt.Sprintf("batch %d: %s needs %s of host memory%s, most while %s: %s.", batch, machine, h.words(), of,
+		h.Peak, strings.Join(parts, ", "))
+}
+
+// words are the interval for a line of text.
+func (i Interval) words() string {
+	if i.Low == i.High {
+		return bytesize.Format(i.Bytes)
+	}
+	return fmt.Sprintf("%s [%s, %s]", bytesize.Format(i.Bytes), bytesize.Format(i.Low), bytesize.Format(i.High))
+}
+
+// hostNotes are what the machine needs by the points of a report, of the last where several are worth saying.
+func (r *Report) hostNotes() []string {
+	for i := len(r.Points) - 1; i >= 0; i-- {
+		p := r.Points[i]
+		if d, _ := r.Find(p.Device); p.Estimate != nil && p.Estimate.Host.worthSaying(d) {
+			return []string{p.Estimate.Host.note(p.Batch)}
+		}
+	}
+	return nil
+}

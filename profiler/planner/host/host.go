@@ -1,0 +1,127 @@
+// Package host estimates what training needs of the memory of the machine that the GPUs are in: resident bytes that
+// the kernel cannot take back. Pages of files that are mapped, such as those of safetensors, are none.
+package host
+
+import "github.com/vprof/vprof/internal/ceil"
+
+// Interval is a number of bytes and the range it is expected in.
+type Interval struct{ Value, Low, High int64 }
+
+// plus adds n times another interval.
+func (i Interval) plus(o Interval, n int64) Interval {
+	return Interval{i.Value + n*o.Value, i.Low + n*o.Low, i.High + n*o.High}
+}
+
+const mib = 1 << 20
+
+// Process and Worker are what a process of training and one of its DataLoader's take by themselves.
+var (
+	Process = Interval{Value: 1300 * mib, Low: 550 * mib, High: 2560 * mib}
+	Worker  = Interval{Value: 150 * mib, Low: 14 * mib, High: 660 * mib}
+)
+
+// Source says where the figures of [Process] and [Worker] come from.
+const Source = "PyTorch 2.15, transformers 5 and Linux without a GPU: 545 MiB after import torch, 879 with Trainer; " +
+	"a driver's part is assumed. A worker has 14 to 37 MiB of its own after a fork, 151 to 198 with its share of " +
+	"what it has in common, 619 to 658 MiB where it imports all again (forkserver)"
+
+// Ahead is how many batches each worker has ready (DataLoader's prefetch_factor).
+const Ahead = 2
+
+// MostOnAMachine is how many GPUs one machine is taken to have at most, as those of clouds and clusters do.
+const MostOnAMachine = 8
+
+// Machines is how many machines have so many GPUs, and how many of them are in each.
+func Machines(gpus int) (machines, each int) {
+	gpus = max(1, gpus)
+	machines = ceil.Div(gpus, MostOnAMachine)
+	return machines, ceil.Div(gpus, machines)
+}
+
+// Need is what a training needs of a machine, in bytes. All but Loading is of one process.
+type Need struct {
+	// Processes train on the machine, one for each GPU, each with Workers of its DataLoader.
+	Processes, Workers int
+	// Loading are copies of the weights that the processes have together while they load.
+	Loading Interval
+	// Saving is what one process copies to write a checkpoint: the trained weights.
+	Saving int64
+	// Weights, Gradients and State are offloaded for the whole of training, and Rounding is what page-locked
+	// memory takes beyond them.
+	Weights, Gradients, State, Rounding int64
+	// Activations wait for backward, and take Pinned where they are page-locked.
+	Activations, Pinned int64
+	// Managed is state that the driver moves between the board and the host.
+	Managed int64
+	// Batch is the size of one batch.
+	Batch int64
+	// Memory is what the machine has; zero if that is not known.
+	Memory int64
+}
+
+// Part is a named part of an estimate.
+type Part struct {
+	Name string
+	Interval
+}
+
+// Estimate is what a training needs of a machine at the moment whose upper end is higher. Parts sum to it.
+type Estimate struct {
+	Interval
+	Processes int
+	// Peak is the moment: "loading" or "training".
+	Peak   string
+	Parts  []Part
+	Memory int64
+}
+
+// Exceeds reports whether the machine may have too little memory.
+func (e Estimate) Exceeds() bool { return e.Memory > 0 && e.High > e.Memory }
+
+// Hopeless reports whether it has too little for certain.
+func (e Estimate) Hopeless() bool { return e.Memory > 0 && e.Low > e.Memory }
+
+// Estimate is the need at its peak, where so much of the managed memory is on the board.
+func (n Need) Estimate(onBoard int64) Estimate {
+	all := int64(max(1, n.Processes))
+	loading := []Part{
+		{"processes", Interval{}.plus(Process, all)},
+		{"weights while they load", n.Loading},
+	}
+	training := []Part{
+		loading[0],
+		{"offloaded weights", exactly(all * n.Weights)},
+		{"offloaded gradients", exactly(all * n.Gradients)},
+		{"offloaded optimizer state", exactly(all * n.State)},
+		{"rounding of pinned memory", Interval{all * n.Rounding, 0, all * n.Rounding}},
+		{"activations", Interval{all * n.Activations, all * n.Activations, all * n.Pinned}},
+		{"paged optimizer state", Interval{}.plus(Interval{max(0, n.Managed-onBoard), 0, n.Managed}, all)},
+		{"workers", n.workers()},
+		{"copy for a checkpoint", Interval{n.Saving, 0, n.Saving}},
+	}
+	load, train := n.at("loading", loading), n.at("training", training)
+	if load.High > train.High {
+		return load
+	}
+	return train
+}
+
+// workers are the DataLoader's of all processes, with the batches that they have ready.
+func (n Need) workers() Interval {
+	each := Interval{}.plus(Worker, 1).plus(exactly(n.Batch), Ahead)
+	return Interval{}.plus(each, int64(n.Workers*max(1, n.Processes)))
+}
+
+func exactly(bytes int64) Interval { return Interval{bytes, bytes, bytes} }
+
+// at sums the parts of a moment, and leaves out those that are nothing.
+func (n Need) at(moment string, parts []Part) Estimate {
+	e := Estimate{Processes: max(1, n.Processes), Peak: moment, Memory: n.Memory}
+	for _, p := range parts {
+		if p.High > 0 {
+			e.Interval = e.plus(p.Interval, 1)
+			e.Parts = append(e.Parts, p)
+		}
+	}
+	return e
+}
