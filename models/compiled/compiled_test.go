@@ -100,6 +100,15 @@ func TestWhereNothingFollows(t *testing.T) {
 	require.ErrorContains(t, err, "the steps at batch 4 and 8 have too little in common")
 }
 
+// Under autocast in fp16 a scaler scales the loss and unscales the gradients.
+func TestScaledSteps(t *testing.T) {
+	c, r := toyCase(6), step(6)
+	c.AMP = "fp16"
+	tape := trace.New(trace.Board{}, trace.Rules{}, trace.Options{Warm: true})
+	require.NoError(t, newTrainer(file(r), &r, c).Record(tape, 2))
+	require.NoError(t, tape.Program().Validate())
+}
+
 // Of eager steps, what one batch size has more of is left out, and the rest is matched in its order.
 func TestEagerStepsKeepTheirOrder(t *testing.T) {
 	sized := func(batch int, sizes ...int64) Recording {

@@ -43,7 +43,7 @@ func newTrainer(f *File, r *Recording, c models.Case) models.Trainer {
 	}
 	own.Step = func(s *train.Session, opt *optim.Optimizer, l *loop) {
 		for range c.Accumulate {
-			l.play(r)
+			l.play(r, s.Scaler)
 		}
 		var clipped []*nn.Parameter
 		if c.Clip == models.ClipNorm {
@@ -68,14 +68,20 @@ type loop struct {
 	live       []*trace.Tensor // by its allocations
 }
 
-// play plays the recorded forward and backward passes, and sets the gradients that they leave.
-func (l *loop) play(r *Recording) {
+// play plays the recorded forward and backward passes, and sets the gradients that they leave. The scaler, nil if there
+// is none, scales the loss in between.
+func (l *loop) play(r *Recording, scaler *optim.GradScaler) {
 	l.end()
 	l.now = &r.Steps[min(l.played, len(r.Steps)-1)]
 	l.live = make([]*trace.Tensor, len(l.now.Allocations))
 	l.played++
 	l.events(l.now.Order[:l.now.Forward])
 	l.tape.Mark("forward")
+	if scaler != nil {
+		loss := l.tape.Hold(l.tape.New("empty", program.Temporaries, trace.F32))
+		defer l.tape.Release(l.tape.Hold(scaler.Scale(loss)))
+		l.tape.Release(loss)
+	}
 	l.events(l.now.Order[l.now.Forward:l.now.Backward])
 	for _, g := range l.now.Gradients {
 		l.setGrad(l.parameters[g.Parameter].Tensor, l.live[g.Allocation], g.Offset)
