@@ -51,6 +51,7 @@ class ResultsTest(unittest.TestCase):
             self.assertEqual(p.device.bytes, sum(p.components.values()))
             self.assertLessEqual(p.allocated.bytes, p.reserved.bytes)
             self.assertLessEqual(p.device.low_bytes, p.device.bytes)
+            self.assertGreater(p.host.high_bytes, p.host.low_bytes)
             self.assertTrue(p.fits)
         self.assertEqual(plan.case["amp"], "fp16")
         self.assertIn("<td>rtx-4090</td>", plan._repr_html_())

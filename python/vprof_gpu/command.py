@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import PurePath
 from typing import Any
 
 
@@ -25,13 +24,10 @@ def binary() -> str:
     named = os.environ.get("VPROF_BINARY")
     if named:
         return named
-    try:
-        files = importlib.metadata.files("vprof-gpu") or []
-    except importlib.metadata.PackageNotFoundError:
-        files = []
-    for file in files:
-        if PurePath(file).name in ("vprof", "vprof.exe"):
-            return os.fspath(file.locate())
+    for installed in importlib.metadata.distributions(name="vprof-gpu"):
+        for file in installed.files or []:
+            if file.name in ("vprof", "vprof.exe"):
+                return os.fspath(file.locate())
     found = shutil.which("vprof")
     if found is None:
         raise VprofError("there is no vprof: pip install vprof-gpu, or say where it is with VPROF_BINARY", 1)
@@ -42,8 +38,6 @@ def flags(options: Mapping[str, Any]) -> Iterator[str]:
     """The flags of options by their Python names: lists are joined by commas, None is not given."""
     for name, value in options.items():
         flag = "--" + name.rstrip("_").replace("_", "-")
-        if value is None:
-            continue
         if isinstance(value, Mapping):
             for key, part in value.items():
                 yield f"{flag}={key}={part}"
@@ -51,7 +45,7 @@ def flags(options: Mapping[str, Any]) -> Iterator[str]:
             yield flag if value else flag + "=false"
         elif isinstance(value, Iterable) and not isinstance(value, str):
             yield f"{flag}={','.join(map(str, value))}"
-        else:
+        elif value is not None:
             yield f"{flag}={value}"
 
 

@@ -1,7 +1,5 @@
 """A callback of Lightning's Trainer."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from lightning.pytorch import Callback

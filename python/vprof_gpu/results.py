@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any
@@ -23,12 +23,24 @@ class Interval:
         return cls(d["bytes"], d["low_bytes"], d["high_bytes"])
 
     def __str__(self) -> str:
-        return f"{self.bytes / GIB:.2f} [{self.low_bytes / GIB:.2f}, {self.high_bytes / GIB:.2f}] GiB"
+        return f"{gib(self.bytes)} [{gib(self.low_bytes)}, {gib(self.high_bytes)}] GiB"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What vprof said, whole."""
+
+    document: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        return tuple(w["what"] for w in self.document.get("warnings", ()))
 
 
 @dataclass(frozen=True)
 class Point:
-    """A batch size on a board: allocated and reserved as PyTorch counts them, device as the driver does."""
+    """A batch size on a board: allocated and reserved as PyTorch counts them, device as the driver does, and what
+    each machine needs of its own memory, None where that is not known."""
 
     batch: int
     gpu: str
@@ -36,6 +48,7 @@ class Point:
     allocated: Interval
     reserved: Interval
     device: Interval
+    host: Interval | None
     components: Mapping[str, int]
     peak_phase: str
     verdict: str
@@ -46,13 +59,11 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Result):
     """What each batch size needs on each board."""
 
     case: Mapping[str, Any]
     points: Sequence[Point]
-    warnings: Sequence[str]
-    document: Mapping[str, Any] = field(repr=False)
 
     @classmethod
     def read(cls, d: Mapping[str, Any]) -> Plan:
@@ -62,19 +73,17 @@ class Plan:
             e, board = p["estimate"], boards[p["device"]]
             points.append(Point(
                 p["batch"], board["gpu"], board["memory_bytes"],
-                Interval.read(e["allocated"]), Interval.read(e["reserved"]), Interval.read(e["device"]),
+                *(Interval.read(e[k]) if k in e else None for k in ("allocated", "reserved", "device", "host")),
                 {c["name"]: c["bytes"] for c in e["components"]}, e["peak_phase"], e["verdict"],
             ))
-        return cls(d["case"], tuple(points), warnings_of(d), d)
+        return cls(d, d["case"], tuple(points))
 
     def _repr_html_(self) -> str:
-        rows = [
-            (p.gpu, p.batch, gib(p.allocated.bytes), gib(p.reserved.bytes), str(p.device),
-             bar(p.device.bytes, p.memory_bytes), p.verdict)
-            for p in self.points
-        ]
-        head = ("gpu", "batch", "allocated GiB", "reserved GiB", "device", "share of the board", "verdict")
-        return table(self.case["model"], head, rows, self.warnings)
+        return table(self.case["model"], self.warnings, [{
+            "gpu": p.gpu, "batch": p.batch, "allocated GiB": gib(p.allocated.bytes),
+            "reserved GiB": gib(p.reserved.bytes), "device": p.device,
+            "share of the board": p.device.bytes / p.memory_bytes, "verdict": p.verdict,
+        } for p in self.points])
 
 
 @dataclass(frozen=True)
@@ -90,25 +99,19 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Fit:
+class Fit(Result):
     """The configurations that were tried, the best first."""
 
     model: str
     choices: Sequence[Choice]
-    warnings: Sequence[str]
-    document: Mapping[str, Any] = field(repr=False)
 
     @classmethod
     def read(cls, d: Mapping[str, Any]) -> Fit:
         boards = {b["name"]: b["gpu"] for b in d["devices"]}
-        choices = [
-            Choice(
-                boards[c["device"]], c["case"], c.get("largest_batch", 0), c.get("recommended", False),
-                Interval.read(c["estimate"]["device"]) if c.get("estimate") else None, c.get("samples_per_second"),
-            )
-            for c in d["choices"]
-        ]
-        return cls(d["model"], tuple(choices), warnings_of(d), d)
+        return cls(d, d["model"], tuple(Choice(
+            boards[c["device"]], c["case"], c.get("largest_batch", 0), c.get("recommended", False),
+            Interval.read(c["estimate"]["device"]) if c.get("estimate") else None, c.get("samples_per_second"),
+        ) for c in d["choices"]))
 
     @property
     def best(self) -> Choice | None:
@@ -116,13 +119,12 @@ class Fit:
         return next((c for c in self.choices if c.recommended), None)
 
     def _repr_html_(self) -> str:
-        rows = [
-            (c.gpu, c.case.get("stage", ""), c.case.get("amp", ""), "yes" if c.case.get("checkpointing") else "no",
-             c.largest_batch or "none", str(c.device or "-"), "recommended" if c.recommended else "")
-            for c in self.choices
-        ]
-        head = ("gpu", "stage", "autocast", "checkpointing", "largest batch", "needs", "")
-        return table(self.model, head, rows, self.warnings)
+        return table(self.model, self.warnings, [{
+            "gpu": c.gpu, "stage": c.case.get("stage", ""), "autocast": c.case.get("amp", ""),
+            "checkpointing": "yes" if c.case.get("checkpointing") else "no",
+            "largest batch": c.largest_batch or "none", "needs": c.device or "-",
+            "": "recommended" if c.recommended else "",
+        } for c in self.choices])
 
 
 @dataclass(frozen=True)
@@ -136,32 +138,29 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Smoke:
+class Smoke(Result):
     """Whether a configuration is safe at every point of training."""
 
     safe: bool
     batch: int
     limit_bytes: int
     checks: Sequence[Check]
-    warnings: Sequence[str]
-    document: Mapping[str, Any] = field(repr=False)
 
     @classmethod
     def read(cls, d: Mapping[str, Any]) -> Smoke:
         checks = tuple(Check(c["name"], c["need_bytes"], c["safe"], c.get("note", "")) for c in d["checks"])
-        return cls(d["safe"], d["batch"], d["limit_bytes"], checks, warnings_of(d), d)
+        return cls(d, d["safe"], d["batch"], d["limit_bytes"], checks)
 
     def _repr_html_(self) -> str:
-        rows = [
-            (c.name, gib(c.need_bytes), bar(c.need_bytes, self.limit_bytes), "safe" if c.safe else "not safe", c.note)
-            for c in self.checks
-        ]
-        title = f"batch {self.batch}: " + ("safe" if self.safe else "not safe")
-        return table(title, ("check", "needs GiB", "share of what may be filled", "verdict", ""), rows, self.warnings)
+        return table(f"batch {self.batch}: " + ("safe" if self.safe else "not safe"), self.warnings, [{
+            "check": c.name, "needs GiB": gib(c.need_bytes),
+            "share of what may be filled": c.need_bytes / self.limit_bytes,
+            "verdict": "safe" if c.safe else "not safe", "": c.note,
+        } for c in self.checks])
 
 
 @dataclass(frozen=True)
-class Run:
+class Run(Result):
     """What a script needed on a simulated GPU: the largest counts of the whole run, as its PyTorch had them."""
 
     command: Sequence[str]
@@ -172,49 +171,39 @@ class Run:
     device_bytes: int
     fits: bool
     exit_code: int
-    document: Mapping[str, Any] = field(repr=False)
 
     @classmethod
     def read(cls, d: Mapping[str, Any]) -> Run:
         script, peak, board = d["script"], d["points"][0]["run"], d["devices"][0]
         return cls(
-            script["command"], board["gpu"], board["memory_bytes"], peak["allocated_bytes"], peak["reserved_bytes"],
-            peak["device_bytes"], peak["fits"], script.get("exit_code", 0), d,
+            d, script["command"], board["gpu"], board["memory_bytes"], peak["allocated_bytes"], peak["reserved_bytes"],
+            peak["device_bytes"], peak["fits"], script.get("exit_code", 0),
         )
 
     def _repr_html_(self) -> str:
-        row = (self.gpu, gib(self.allocated_bytes), gib(self.reserved_bytes), gib(self.device_bytes),
-               bar(self.device_bytes, self.memory_bytes), "fits" if self.fits else "does not fit")
-        head = ("gpu", "allocated GiB", "reserved GiB", "device GiB", "share of the board", "verdict")
-        return table("simulated", head, [row], ())
-
-
-def warnings_of(d: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(w["what"] for w in d.get("warnings", ()))
+        return table("simulated", self.warnings, [{
+            "gpu": self.gpu, "allocated GiB": gib(self.allocated_bytes), "reserved GiB": gib(self.reserved_bytes),
+            "device GiB": gib(self.device_bytes), "share of the board": self.device_bytes / self.memory_bytes,
+            "verdict": "fits" if self.fits else "does not fit",
+        }])
 
 
 def gib(n: int) -> str:
     return f"{n / GIB:.2f}"
 
 
-class Markup(str):
-    """Text that is HTML already."""
+def bar(share: float) -> str:
+    filled = f"width:{min(share, 1):.0%};background:{'#c62828' if share > 1 else '#2e7d32'}"
+    return f'<div style="width:10em;border:1px solid #999"><div style="{filled}">&nbsp;</div></div>{share:.0%}'
 
 
-def bar(part: int, whole: int) -> Markup:
-    share = part / whole if whole else 0
-    color = "#c62828" if share > 1 else "#2e7d32"
-    return Markup(
-        f'<div style="width:10em;border:1px solid #999"><div style="width:{min(share, 1):.0%};background:{color}">'
-        f"&nbsp;</div></div>{share:.0%}"
-    )
+def table(title: str, notes: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
+    """A table whose columns are the keys of the rows, and shares, which are bars."""
 
-
-def table(title: str, head: Sequence[str], rows: Sequence[Sequence[Any]], notes: Sequence[str]) -> str:
-    def cells(tag: str, row: Sequence[Any]) -> str:
-        shown = (c if isinstance(c, Markup) else escape(str(c)) for c in row)
+    def line(tag: str, cells: Iterable[Any]) -> str:
+        shown = (bar(c) if isinstance(c, float) else escape(str(c)) for c in cells)
         return "<tr>" + "".join(f"<{tag}>{c}</{tag}>" for c in shown) + "</tr>"
 
-    body = "".join(cells("td", row) for row in rows)
+    lines = [line("th", row) for row in rows[:1]] + [line("td", row.values()) for row in rows]
     below = "".join(f"<p>{escape(note)}</p>" for note in notes)
-    return f"<p><b>{escape(title)}</b></p><table>{cells('th', head)}{body}</table>{below}"
+    return f"<p><b>{escape(title)}</b></p><table>{''.join(lines)}</table>{below}"

@@ -1,7 +1,5 @@
 """A callback of transformers' Trainer."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from transformers import Trainer, TrainerCallback

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from .results import GIB, Plan, Point
+from .results import GIB, Plan
 
 
 class Watch:
@@ -21,12 +21,8 @@ class Watch:
     def __init__(
         self, plan: Plan, step: int = 3, margin: float = 0.05, record: str | os.PathLike[str] | None = None
     ) -> None:
-        self.plan, self.step, self.margin, self.record = plan, step, margin, record
-        self.warned = False
-
-    @property
-    def point(self) -> Point:
-        return self.plan.points[0]
+        self.case, self.point, self.warned = plan.case, plan.points[0], False
+        self.step, self.margin, self.record = step, margin, record
 
     def after(self, step: int) -> Mapping[str, float]:
         """What there is to log after an optimizer step: nothing, but at the step that is compared."""
@@ -48,22 +44,19 @@ class Watch:
         }
 
     def watch(self, reserved: int, memory: int) -> None:
-        if self.warned:
-            return
-        most = self.point.reserved.high_bytes
+        most, left = self.point.reserved.high_bytes, ""
         if reserved > (1 - self.margin) * memory:
             left = f"{(memory - reserved) / GIB:.2f} of {memory / GIB:.2f} GiB are left"
         elif reserved > most:
             left = f"the plan's upper end was {most / GIB:.2f} GiB"
-        else:
-            return
-        self.warned = True
-        warnings.warn(f"PyTorch has reserved {reserved / GIB:.2f} GiB: {left}", ResourceWarning, stacklevel=2)
+        if left and not self.warned:
+            self.warned = True
+            warnings.warn(f"PyTorch has reserved {reserved / GIB:.2f} GiB: {left}", ResourceWarning, stacklevel=2)
 
     def write(self, allocated: int, reserved: int, torch: Any) -> None:
         free, total = torch.cuda.mem_get_info()
         line = {
-            "by": "callback", "case": self.plan.case, "batch": self.point.batch, "gpu": self.point.gpu,
+            "by": "callback", "case": self.case, "batch": self.point.batch, "gpu": self.point.gpu,
             "device": torch.cuda.get_device_name(), "torch": torch.__version__, "status": "ok", "steps": self.step,
             "simulated": bool(os.environ.get("VPROF_STANDINS")),
             "peak_requested": torch.cuda.memory_stats().get("requested_bytes.all.peak", 0),
