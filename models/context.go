@@ -15,10 +15,13 @@ const (
 	Llama3 = "llama3"
 	// Ring sends keys and values round (ring_flash_attn of ring-flash-attn).
 	Ring = "ring"
+	// RingOfTorch gathers keys and values at once, and gives each rank a part of the head and one of the tail
+	// (PyTorch's own context_parallel, which transformers' Trainer takes with accelerate's cp_size).
+	RingOfTorch = "torch"
 )
 
 // ContextWays are the values of [Strategy.CPBy].
-func ContextWays() []string { return []string{Ulysses, Llama3, Ring} }
+func ContextWays() []string { return []string{Ulysses, Llama3, Ring, RingOfTorch} }
 
 // ContextWay is how ranks share sequences.
 func (s *Strategy) ContextWay() string { return cmp.Or(s.CPBy, Ulysses) }

@@ -74,7 +74,8 @@ func packingOf(c models.Case) Packing {
 	switch {
 	case c.Caches():
 		return Unseen
-	case c.On(packedSetting):
+	case c.On(packedSetting),
+		contextOf(c).By == models.RingOfTorch: // positions jump from the head of a row to its tail
 		return Several
 	}
 	return Single

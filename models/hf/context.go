@@ -1,6 +1,7 @@
 package hf
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/vprof/vprof/internal/ceil"
@@ -43,13 +44,43 @@ func (t Text) perToken() bool {
 
 // cut leaves of a batch, whose labels may be nil, what the rank has of its tokens.
 func (c Context) cut(f *frame, b *TextBatch) {
-	if !c.On() {
+	switch {
+	case !c.On():
+		return
+	case c.By == models.RingOfTorch:
+		c.shrink(f, b)
 		return
 	}
 	b.IDs = f.Let(c.local(f, b.IDs))
 	if b.Labels != nil {
 		b.Labels = f.Let(c.local(f, b.Labels))
 	}
+}
+
+// shrink leaves of a batch what context_parallel does: buffers of whole sequences whose beginnings have the
+// rank's tokens (Tensor.resize_). Labels are shifted before.
+func (c Context) shrink(f *frame, b *TextBatch) {
+	n, length := b.IDs.Size(0), b.IDs.Size(1)
+	if length%(2*c.Ranks) != 0 {
+		f.Tape().Raise(fmt.Errorf("cp: context_parallel shares rows in %d parts, two for each rank, and %d tokens "+
+			"are no multiple of that; take another length", 2*c.Ranks, length))
+	}
+	for _, x := range []**tensor{&b.IDs, &b.Labels, &b.Positions} {
+		if *x != nil {
+			*x = f.Let((*x).Part(0, n, length/c.Ranks))
+		}
+	}
+	b.Shifted = true
+}
+
+// beside makes what context_parallel has beside a batch of n rows: positions, and the rank's tokens of each buffer,
+// which are copied to its beginning.
+func (c Context) beside(fresh func(op string, shape ...int64) *tensor, n, length int64) (positions *tensor) {
+	positions = fresh("arange", n, length)
+	for range 4 { // the last is a copy, which its name keeps
+		fresh("clone", n, length/c.Ranks)
+	}
+	return positions
 }
 
 // local is a rank's part of token ids or labels [batch, length], which are padded to a
@@ -73,7 +104,7 @@ func (c Context) part(x *tensor) *tensor {
 // size].
 func (c Context) Attention(f *frame, q, k, v, mask *tensor, o AttentionOptions) *tensor {
 	switch {
-	case mask != nil:
+	case mask != nil && c.By != models.RingOfTorch: // for which a hook takes it away (_attach_context_parallel_hooks)
 		f.Tape().Raise(fmt.Errorf("cp: attention over sequences that ranks share takes no mask, and this model needs " +
 			"one; plan rows without padding that hold one sequence each (--set packed=0), and no windows"))
 	case c.By != models.Ulysses && o.Dropout > 0:
@@ -83,6 +114,13 @@ func (c Context) Attention(f *frame, q, k, v, mask *tensor, o AttentionOptions) 
 	}
 	if half, casting := f.Tape().Autocasting(); casting {
 		q, k, v = f.Let(q.To(half)), f.Let(k.To(half)), f.Let(v.To(half))
+	}
+	if c.By == models.RingOfTorch {
+		if !q.DType().IsHalf() {
+			f.Tape().Raise(errors.New("cp: vprof records context_parallel with FlashAttention, which takes half " +
+				"precision; train in bf16"))
+		}
+		return c.rotated(f, q, k, v, o)
 	}
 	q, k, v = q.Transpose(1, 2), k.Transpose(1, 2), v.Transpose(1, 2)
 	g := f.FuncFrame(q, k, v)

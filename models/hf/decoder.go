@@ -61,7 +61,7 @@ func CausalLM(net any, m Decoder, inputs *nn.Embedding, output *nn.Layer, text T
 			}
 			logits := g.Let(text.scores(g, *output, x))
 			text.adjustScores(g, &logits)
-			return text.Taken(g, g.Let(text.causalLMLoss(g, logits, b.Labels)), logits)
+			return text.Taken(g, g.Let(text.causalLMLoss(g, logits, b)), logits)
 		},
 	}
 	c := &caller{net, m, output, text}

@@ -13,9 +13,16 @@ func CausalLMLoss(f *frame, logits, labels *tensor) *tensor {
 	})
 }
 
-// causalLMLoss is [CausalLMLoss], under loss_parallel where ranks share the scores.
-func (t Text) causalLMLoss(f *frame, logits, labels *tensor) *tensor {
-	if t.Words == 0 {
+// causalLMLoss is [CausalLMLoss] of a batch, under loss_parallel where ranks share the scores.
+func (t Text) causalLMLoss(f *frame, logits *tensor, b TextBatch) *tensor {
+	labels := b.Labels
+	switch {
+	case b.Shifted:
+		g := f.FuncFrame(logits, labels)
+		g.Set(&logits, logits.To(trace.F32))
+		g.Set(&logits, logits.View(-1, logits.Size(-1)))
+		return g.Return(logits.CrossEntropy(g.Let(labels.View(-1))))
+	case t.Words == 0:
 		return CausalLMLoss(f, logits, labels)
 	}
 	return shiftedLoss(f, logits, labels, func(_ *frame, source, target *tensor) *tensor {

@@ -80,9 +80,11 @@ type Scores struct {
 // last tokens that scores are computed for (logits_to_keep), zero for all.
 type TextBatch struct {
 	IDs, Padding, Labels *tensor
-	// Positions are those of tokens [1, length], nil where the model counts them.
+	// Positions are those of tokens [1 or batch, length], nil where the model counts them.
 	Positions *tensor
-	Keep      int64
+	// Shifted says that labels are those of the next tokens already.
+	Shifted bool
+	Keep    int64
 }
 
 // TextTask is a task over texts; it implements [train.Adaptable].
@@ -194,6 +196,9 @@ func (t *TextTask) Load(tape *trace.Tape, n int64) {
 	if t.Tokens > 1 { // by the embeddings of which the model would count those of the rank alone
 		t.batch.Positions = fresh("arange", 1, t.Length)
 	}
+	if t.Context.On() && t.Context.By == models.RingOfTorch {
+		t.batch.Positions = t.Context.beside(fresh, n, t.Length)
+	}
 	if t.Bidirectional || t.Padded {
 		t.batch.Padding = fresh("ones", n, t.Length)
 	}
@@ -202,7 +207,7 @@ func (t *TextTask) Load(tape *trace.Tape, n int64) {
 		t.batch.Labels = tape.Hold(tape.New("clone", program.Batch, trace.F32, samples*(t.Objective.Rows()-1)))
 	case t.Objective.Name == models.Reranker:
 		t.batch.Labels = fresh("clone", n)
-	case t.SharedLabels:
+	case t.SharedLabels && t.batch.Positions == nil:
 		t.batch.Labels = t.batch.IDs
 	case t.Classes == nil || t.Classes.Tokens || !t.Objective.IsZero():
 		t.batch.Labels = fresh("clone", n, t.Length)

@@ -157,3 +157,19 @@ func TestExpertsThatRanksShareOut(t *testing.T) {
 		require.ErrorContains(t, err, reason)
 	}
 }
+
+// Rows are cut into two parts for each rank under PyTorch's context_parallel, which takes half precision.
+func TestPyTorchsContextParallelSaysWhatItCannotShare(t *testing.T) {
+	m := model(t, shortLlama)
+	record := func(length int64, weights models.WeightType) error {
+		_, err := m.Record(models.Case{
+			Batch: 1, GPUs: 4, Weights: weights,
+			Strategy: &models.Strategy{Name: models.FSDP2, CP: 4, CPBy: models.RingOfTorch},
+			Settings: models.Settings{"seq-len": length}, Levers: models.Levers{Clip: models.ClipNone},
+		}, board, models.Options{})
+		return err
+	}
+	require.NoError(t, record(64, "bf16"))
+	require.ErrorContains(t, record(60, "bf16"), "in 8 parts, two for each rank")
+	require.ErrorContains(t, record(64, "fp32"), "train in bf16")
+}

@@ -55,6 +55,22 @@ func (q *Tensor) flashForward(k, v *Tensor, a AttentionArgs) []*Tensor {
 	return c.endAll(out.headsTransposed(), lse, rng, unused)
 }
 
+// FlashAttentionForward is aten::_scaled_dot_product_flash_attention where autograd does not look: the
+// result, its log-sum-exp [batch, heads, length] in fp32, and two tensors for random numbers.
+func (q *Tensor) FlashAttentionForward(k, v *Tensor, causal bool) []*Tensor {
+	return q.flashForward(k, v, AttentionArgs{IsCausal: causal})
+}
+
+// FlashAttentionBackward is aten::_scaled_dot_product_flash_attention_backward: the gradients of query,
+// key and value, given that of the result y and its log-sum-exp.
+func (q *Tensor) FlashAttentionBackward(k, v, y, lse, grad *Tensor, causal bool) []*Tensor {
+	c := q.tape.begin("_flash_attention_backward", q, k, v, grad) // autograd holds y and lse
+	g := c.let(grad.headsTransposed().contiguousUntracked())
+	out := c.let(y.headsTransposed().contiguousUntracked())
+	d := q.flashKernels(flashInputs{k, v, out, lse, g, causal}, c.let, c.drop)
+	return c.endAll(d[0].headsTransposed(), d[1].headsTransposed(), d[2].headsTransposed())
+}
+
 // flashBlockN is the number of keys a block of the split kernel handles.
 func flashBlockN(d int64) int64 {
 	switch {
@@ -100,38 +116,50 @@ func flashSplits(mBlocks, sms, nBlocks int64) int64 {
 	return 1
 }
 
-// flashGradients is _flash_attention_backward: it wants contiguous BSHD
-// gradients and outputs, and sums the gradient of the query in fp32.
+// flashGradients is _flash_attention_backward: it wants contiguous BSHD gradients and outputs.
 func (b *backward) flashGradients(a AttentionArgs) {
-	t := b.t
 	k, q, v, y := b.saved(0), b.saved(1), b.saved(2), b.saved(4)
 	grad := b.let(b.grad.headsTransposed().contiguousUntracked())
 	out := b.let(y.headsTransposed().contiguousUntracked())
-	dq := b.let(q.headsTransposed().emptyLike(q.dtype))
-	dk := b.let(k.headsTransposed().emptyLike(k.dtype))
-	dv := b.let(v.headsTransposed().emptyLike(v.dtype))
+	d := q.flashKernels(flashInputs{k, v, out, b.saved(3), grad, a.IsCausal}, b.let, b.drop)
+	b.giveAll(d[0].headsTransposed().retain(), d[1].headsTransposed().retain(), d[2].headsTransposed().retain())
+	b.drop(out)
+	b.drop(grad)
+}
+
+// flashInputs are what the kernels of the gradients read beside the query.
+type flashInputs struct {
+	k, v, out, lse, grad *Tensor
+	causal               bool
+}
+
+// flashKernels make the gradients in BSHD, of which that of the query is summed in fp32. let and drop begin
+// and end what is allocated.
+func (q *Tensor) flashKernels(in flashInputs, let func(x *Tensor) *Tensor, drop func(x *Tensor)) []*Tensor {
+	t, k, v := q.tape, in.k, in.v
+	dq := let(q.headsTransposed().emptyLike(q.dtype))
+	dk := let(k.headsTransposed().emptyLike(k.dtype))
+	dv := let(v.headsTransposed().emptyLike(v.dtype))
 	batch, heads, keys, d := q.shape[0], q.shape[1], k.shape[2], q.shape[3]
 	rows := ceil.Multiple(q.shape[2], 128)
-	delta := b.let(t.empty(F32, batch, heads, rows))
-	sum := b.let(t.empty(F32, batch, rows, heads, flashHeadSize(d)))
+	delta := let(t.empty(F32, batch, heads, rows))
+	sum := let(t.empty(F32, batch, rows, heads, flashHeadSize(d)))
 	wideK, wideV := dk, dv
 	if k.shape[1] != heads {
-		wideK = b.let(t.empty(q.dtype, batch, keys, heads, d))
-		wideV = b.let(t.empty(q.dtype, batch, keys, heads, d))
+		wideK = let(t.empty(q.dtype, batch, keys, heads, d))
+		wideV = let(t.empty(q.dtype, batch, keys, heads, d))
 	}
-	t.launchAttention(q, k, a.IsCausal, 5, []*Tensor{dq, wideK, wideV, delta, sum},
-		[]*Tensor{grad, q, k, v, out, b.saved(3)})
+	t.launchAttention(q, k, in.causal, 5, []*Tensor{dq, wideK, wideV, delta, sum},
+		[]*Tensor{in.grad, q, k, v, in.out, in.lse})
 	if wideK != dk {
 		t.launchElementwise(dk, 1, dk, wideK)
 		t.launchElementwise(dv, 1, dv, wideV)
-		b.drop(wideV)
-		b.drop(wideK)
+		drop(wideV)
+		drop(wideK)
 	}
-	b.drop(sum)
-	b.drop(delta)
-	b.giveAll(dq.headsTransposed().retain(), dk.headsTransposed().retain(), dv.headsTransposed().retain())
-	b.drop(out)
-	b.drop(grad)
+	drop(sum)
+	drop(delta)
+	return []*Tensor{dq, dk, dv}
 }
 
 // cudnnAttention is _scaled_dot_product_cudnn_attention.

@@ -134,6 +134,30 @@ func (x *Tensor) scatterAsync(ranks int64) *Tensor {
 	return f.Return(y)
 }
 
+// GatherAsync is all_gather_single(x, gather_dim=0), which lets go of x when its result is waited for.
+func (x *Tensor) GatherAsync(ranks int64) *Tensor {
+	all := slices.Clone(x.shape)
+	all[0] *= ranks
+	return x.async(program.AllGather, ranks, all)
+}
+
+// PermuteAsync is permute_tensor: what another rank sends for x.
+func (x *Tensor) PermuteAsync(ranks int64) *Tensor { return x.async(program.Send, ranks, x.shape) }
+
+func (x *Tensor) async(how program.Work, ranks int64, shape []int64) *Tensor {
+	y := x.tape.empty(x.dtype, shape...)
+	x.tape.Collective(how, ranks, y, x)
+	y.flies(x)
+	return y
+}
+
+// Wait ends the collective that makes x, if it has not ended (AsyncCollectiveTensor.wait).
+func (x *Tensor) Wait() {
+	c := x.tape.begin("wait_tensor", x)
+	c.t.land()
+	c.done()
+}
+
 // byRank has the parts of dim one after the other.
 func (x *Tensor) byRank(ranks int64, dim int) *Tensor {
 	f := x.tape.funcFrame(x)

@@ -1,0 +1,208 @@
+package hf
+
+import "github.com/vprof/vprof/profiler/trace"
+
+// rotating is attention under PyTorch's context_parallel (torch/distributed/tensor/experimental/_context_parallel,
+// _templated_ring_attention) over query, key and value [batch, heads, local length, head size], as it is unless told
+// otherwise: keys and values of all ranks are gathered at once, and each rank has a part from the head and one from the
+// tail of a sequence, so that all have as much to do. What the blocks give is put together in fp32.
+func (c Context) rotating() *trace.Function {
+	return &trace.Function{
+		Name: "ScaledDotProductFlashAttentionBackward0",
+		Forward: func(f *frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {
+			r := &rotation{Context: c, f: f.FuncFrame(in...), q: in[0], k: in[1], v: in[2]}
+			kept := r.forward()
+			r.f.End(kept...)
+			f.LetAll(kept)
+			ctx.SaveForBackward(append([]*tensor{in[1], in[0], in[2]}, kept...)...)
+			return kept[:1]
+		},
+		Backward: func(f *frame, ctx *trace.FunctionContext, grads []*tensor) []*tensor {
+			r := &rotation{Context: c, f: f.FuncFrame(), q: ctx.Saved(1), k: ctx.Saved(0), v: ctx.Saved(2)}
+			d := r.backward(ctx.Saved(3), ctx.Saved(4), grads[0])
+			r.f.End(d...)
+			return d
+		},
+	}
+}
+
+// rotated is the attention interface with it.
+func (c Context) rotated(f *frame, q, k, v *tensor, o AttentionOptions) *tensor {
+	g := f.FuncFrame(q, k, v)
+	if o.Groups > 1 && o.Repeated {
+		g.Set(&k, repeatHeads(g, k, o.Groups))
+		g.Set(&v, repeatHeads(g, v, o.Groups))
+	}
+	y := g.Let(g.Apply(c.rotating(), q, k, v)[0])
+	g.Set(&y, y.Transpose(1, 2).Contiguous())
+	return g.Return(y)
+}
+
+// rotation is one call of it. key and value are those of a step, all those of all ranks, joined the ones that were
+// joined last.
+type rotation struct {
+	Context
+	f                       *frame
+	q, k, v                 *tensor
+	key, value, all, joined *tensor
+}
+
+// tokens is the dimension of tokens.
+const tokens = 2
+
+// half is one of the two parts that a rank has of a sequence.
+func half(f *frame, x *tensor, i int64) *tensor {
+	n := x.Size(tokens) / 2
+	return f.Let(x.Slice(tokens, i*n, (i+1)*n))
+}
+
+// joined is torch.cat([x.flatten(), y.flatten()]).
+func joined(f *frame, x, y *tensor) *tensor {
+	g := f.FuncFrame(x, y)
+	return g.Return(trace.Cat(0, g.Let(x.Reshape(-1)), g.Let(y.Reshape(-1))))
+}
+
+// split has views of the first half of a flat tensor, shaped as x, in first, and of the rest in second.
+func (r *rotation) split(joined, x *tensor, first, second **tensor) {
+	n := x.Numel()
+	r.f.Set(first, joined.Slice(0, 0, n).Reshape(x.Shape()...))
+	r.f.Set(second, joined.Slice(0, n, 2*n).Reshape(x.Shape()...))
+}
+
+// turn has the keys and values of step i, and those of all ranks on their way in the first. With keep the name of what
+// was joined lasts, as in backward.
+func (r *rotation) turn(i int64, keep bool) {
+	switch {
+	case i == 0:
+		r.f.Set(&r.key, r.k.Contiguous())
+		r.f.Set(&r.value, r.v.Contiguous())
+	default:
+		r.all.Wait()
+		from := (r.Rank - i + r.Ranks) % r.Ranks
+		n := 2 * r.k.Numel()
+		r.split(r.f.Let(r.all.Slice(0, from*n, (from+1)*n)), r.k, &r.key, &r.value)
+	}
+	if i == r.Ranks-1 {
+		return
+	}
+	r.f.Set(&r.joined, joined(r.f, r.key, r.value))
+	if r.all == nil {
+		r.f.Set(&r.all, r.joined.GatherAsync(r.Ranks))
+	}
+	if !keep {
+		r.f.Del(&r.joined)
+	}
+}
+
+// forward gives the result, its log-sum-exp, and what the first step has for random numbers.
+func (r *rotation) forward() []*tensor {
+	var y, lse, out, sums, state, unused *tensor
+	var kept []*tensor
+	for i := range r.Ranks {
+		r.turn(i, false)
+		q, k, v, late := r.q, r.key, r.value, false
+		switch {
+		case i == 0:
+		case i <= r.Rank:
+			k, v = half(r.f, k, 0), half(r.f, v, 0)
+		default:
+			q, late = half(r.f, q, 1), true
+		}
+		got := q.FlashAttentionForward(k, v, i == 0)
+		r.f.Set(&y, got[0])
+		r.f.Set(&lse, got[1])
+		r.f.Set(&state, got[2])
+		r.f.Set(&unused, got[3])
+		if i == 0 {
+			kept = r.f.LetAll(got[2:])
+		}
+		r.merge(y, lse, late, &out, &sums)
+	}
+	return append([]*tensor{out.To(y.DType()), sums.Squeeze(-1)}, kept...)
+}
+
+// merge is _SDPAMerger.step: of late blocks the second half of the tokens alone.
+func (r *rotation) merge(y, lse *tensor, late bool, out, sums **tensor) {
+	g := r.f.FuncFrame(y, lse)
+	wide := g.Let(y.To(trace.F32))
+	block := g.Let(lse.Unsqueeze(-1))
+	if *out == nil {
+		r.f.Set(out, wide)
+		r.f.Set(sums, block)
+		g.End()
+		return
+	}
+	was, wasSums := *out, *sums
+	if late {
+		was, wasSums = half(g, was, 1), half(g, wasSums, 1)
+	}
+	now := g.Let(was.Sub(block.Sub(wasSums).Sigmoid().Mul(was.Sub(wide))))
+	nowSums := g.Let(wasSums.Sub(wasSums.Sub(block).LogSigmoid()))
+	if late {
+		r.f.Set(sums, trace.Cat(tokens, half(g, *sums, 0), nowSums))
+		r.f.Set(out, trace.Cat(tokens, half(g, *out, 0), now))
+	} else {
+		r.f.Set(sums, nowSums)
+		r.f.Set(out, now)
+	}
+	g.End()
+}
+
+// added is _partial_update(x, part, add=True): half i of x is added to in place, and the halves are joined anew.
+func added(f *frame, x, part *tensor, i int) *tensor {
+	g := f.FuncFrame(x, part)
+	halves := g.LetAll(x.Chunk(2, tokens))
+	halves[i].AddInPlace(part)
+	return g.Return(trace.Cat(tokens, halves...))
+}
+
+// backward is _templated_ring_attention_backward: gradients of keys and values go round in fp32.
+func (r *rotation) backward(y, lse, grad *tensor) []*tensor {
+	f := r.f
+	var dq, dk, dv, blockQ, blockK, blockV, sums, arriving, sent *tensor
+	f.Set(&dq, r.q.FilledLike("zeros_like", trace.F32))
+	f.Set(&dk, r.k.FilledLike("zeros_like", trace.F32))
+	f.Set(&dv, r.v.FilledLike("zeros_like", trace.F32))
+	for i := range r.Ranks {
+		r.turn(i, true)
+		q, k, v, out, g, lse := r.q, r.key, r.value, y, grad, lse
+		early := i <= r.Rank
+		switch {
+		case i == 0:
+		case early:
+			k, v = half(r.f, k, 0), half(r.f, v, 0)
+		default:
+			q, out, g = half(f, q, 1), half(f, out, 1), half(f, g, 1)
+			f.Set(&sums, half(f, lse, 1).Contiguous())
+			lse = sums
+		}
+		d := q.FlashAttentionBackward(k, v, out, lse, g, i == 0)
+		f.Set(&blockQ, d[0])
+		f.Set(&blockK, d[1])
+		f.Set(&blockV, d[2])
+		if i > 0 {
+			arriving.Wait()
+			f.Set(&sent, arriving)
+			r.split(sent, r.k, &dk, &dv)
+		}
+		if i > 0 && early {
+			f.Set(&dk, added(f, dk, blockK, 0))
+			f.Set(&dv, added(f, dv, blockV, 0))
+		} else {
+			dk.AddInPlace(blockK)
+			dv.AddInPlace(blockV)
+		}
+		f.Set(&sent, joined(f, dk, dv))
+		f.Set(&arriving, sent.PermuteAsync(r.Ranks))
+		if early {
+			dq.AddInPlace(blockQ)
+		} else {
+			f.Set(&dq, added(f, dq, blockQ, 1))
+		}
+	}
+	f.Set(&dq, dq.To(r.q.DType()))
+	arriving.Wait()
+	f.Set(&sent, arriving.To(r.k.DType()))
+	r.split(sent, r.k, &dk, &dv)
+	return []*tensor{dq, dk, dv}
+}
