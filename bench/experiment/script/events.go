@@ -65,6 +65,8 @@ type Event struct {
 	Trace      string   `json:"trace"`
 	Retries    int64    `json:"retries"`
 	OOMs       int64    `json:"ooms"`
+	// Benchmark tells that torch.backends.cudnn.benchmark is on.
+	Benchmark bool `json:"benchmark"`
 	// PrivatePools are the pools of CUDA graphs and their like at the end, PrivateBytes what they have reserved.
 	PrivatePools int   `json:"private_pools"`
 	PrivateBytes int64 `json:"private_bytes"`

@@ -198,7 +198,11 @@ class Watch:
         steps = sorted((n for _, n in self.tally), reverse=True) + [0 for n in self.counts.values() if n == 0]
         kinds = sorted({name for name, _ in self.tally})
         trace = self.memory.write() if any(steps) or self.memory.used else None
-        events.send("end", reason=reason, steps=steps, optimizers=kinds, trace=trace, **self.memory.peaks())
+        backends = getattr(self.torch, "backends", None)
+        events.send(
+            "end", reason=reason, steps=steps, optimizers=kinds, trace=trace,
+            benchmark=bool(backends and backends.cudnn.benchmark), **self.memory.peaks(),
+        )
 
     def exit(self):
         """Called when Python ends."""
