@@ -343,7 +343,7 @@ func (b Board) Key() string {
 		key += "." + b.Partition
 	}
 	return strings.Map(func(r rune) rune {
-		if r == '/' || r == '\\' || r <= ' ' {
+		if r <= ' ' || strings.ContainsRune(`/\:*?"<>|`, r) { // what some system takes for no name of a folder
 			return '_'
 		}
 		return r

@@ -117,8 +117,8 @@ var askedBoards = []string{"a100-80", "rtx-3090", "rtx-4090", "h100", "rtx-5090"
 // its spec.
 func captureName(spec string) string {
 	spec, _, _ = strings.Cut(spec, "@")
-	spec = strings.TrimSuffix(spec, "/config.json")
-	return strings.TrimSuffix(spec[strings.LastIndexAny(spec, `:/\`)+1:], ".json") + ".pt2"
+	spec = strings.TrimSuffix(strings.ReplaceAll(spec, `\`, "/"), "/config.json")
+	return strings.TrimSuffix(spec[strings.LastIndexAny(spec, ":/")+1:], ".json") + ".pt2"
 }
 
 // tellCaptured says what has been written and what can be done with it.

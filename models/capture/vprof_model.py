@@ -212,7 +212,7 @@ def module_at(where):
 def load(spec):
     """pkg.module:name or file.py:name -> the object."""
     where, _, name = spec.rpartition(":")
-    if not where or not name:
+    if not where or not name or name.endswith(".py"):  # the colon of a drive names nothing
         raise Refusal(f"{spec!r} is not a model", "write timm:NAME, torchvision:NAME, hf:config.json, pkg.module:callable or file.py:callable")
     try:
         module = module_at(where)

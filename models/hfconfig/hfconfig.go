@@ -90,7 +90,7 @@ func Open(path string) (models.Model, error) {
 // located is where the config.json is that a path or a name of the hub stands for. No shell
 // sees the home directory behind "hf:".
 func located(path string) string {
-	if rest, ok := strings.CutPrefix(path, "~/"); ok {
+	if rest, ok := strings.CutPrefix(filepath.ToSlash(path), "~/"); ok {
 		if home, err := os.UserHomeDir(); err == nil {
 			path = filepath.Join(home, rest)
 		}

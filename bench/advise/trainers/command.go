@@ -186,7 +186,7 @@ func assignments(c []token) (env map[string]token, rest []token) {
 
 // fromWords reads the arguments of a trainer; nil if the command is another.
 func fromWords(file string, c []token) *document {
-	if len(c) > 0 && slices.Contains(wrappers, filepath.Base(c[0].text)) {
+	if len(c) > 0 && slices.Contains(wrappers, programName(c[0].text)) {
 		for i := range c[1:] {
 			if d := fromWords(file, c[1+i:]); d != nil {
 				return d
@@ -240,7 +240,7 @@ func started(file string, starter []string, c []token) *document {
 				return nil
 			}
 		case filepath.Ext(t.text) == ".py":
-			d = &document{file: file, command: true, facts: facts{}, script: filepath.Base(t.text)}
+			d = &document{file: file, command: true, facts: facts{}, script: programName(t.text)}
 			rest := c[at+1:]
 			if len(rest) > 0 && configuration(rest[0].text) { // as HfArgumentParser takes it
 				d.config, rest = rest[0].text, rest[1:]
@@ -300,6 +300,11 @@ func tuneRun(file string, c []token) *document {
 	return d
 }
 
+// programName is what a program is called without its folder, on any system.
+func programName(path string) string {
+	return strings.TrimSuffix(path[strings.LastIndexAny(path, `/\`)+1:], ".exe")
+}
+
 func starts(c []token, words []string) bool {
 	if len(c) < len(words) {
 		return false
@@ -307,7 +312,7 @@ func starts(c []token, words []string) bool {
 	for i, w := range words {
 		text := c[i].text
 		if i == 0 {
-			text = filepath.Base(text)
+			text = programName(text)
 		}
 		if text != w {
 			return false

@@ -114,6 +114,22 @@ func TestCommandsCountTheirGPUs(t *testing.T) {
 	require.Contains(t, c.Notes, "command line: accelerate launch without --config_file goes by "+own)
 }
 
+// Programs are found by their names on Windows, too, and a folder there is no repository of the hub.
+func TestCommandsOfWindowsAreRead(t *testing.T) {
+	for words, gpus := range map[string]string{
+		`C:\Python311\python.exe D:\work\run_clm.py`:                                 "",
+		`C:\venv\Scripts\accelerate.exe launch --num_processes 2 D:\work\run_clm.py`: "2",
+		`C:/venv/Scripts/torchrun.exe --nproc_per_node 4 run_clm.py`:                 "4",
+		`uv.exe run .venv\Scripts\python.exe work\run_clm.py`:                        "",
+	} {
+		c, err := Command(append(strings.Fields(words), "--model_name_or_path", `D:\models\llama`, "--dataset_name", "d"))
+		require.NoError(t, err, words)
+		require.Equal(t, [2]string{"transformers", gpus}, [2]string{c.Trainer, setting(c, "gpus")}, words)
+		_, err = c.Model.Find()
+		require.ErrorContains(t, err, `there is no config.json in the folder D:\models\llama`)
+	}
+}
+
 func TestCommandsNameTheirConfigurations(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for name, content := range map[string]string{

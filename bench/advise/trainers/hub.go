@@ -45,7 +45,7 @@ func (m Model) Find() (path string, err error) {
 // repository reports whether the name can be that of a repository.
 func (m Model) repository() bool {
 	return strings.Count(m.Name, "/") <= 1 && !strings.HasPrefix(m.Name, ".") && !strings.HasPrefix(m.Name, "/") &&
-		!strings.Contains(m.Name, "..")
+		!strings.Contains(m.Name, "..") && !strings.ContainsAny(m.Name, `\:`)
 }
 
 func (m Model) folders() []string {
