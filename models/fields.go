@@ -162,6 +162,12 @@ var fields = []Field{
 		form: form{parseClip, func(c *Case) string { return c.Clip }}, say: after("clip "),
 	},
 	{
+		Name: "routing", JSON: "routing", Group: GroupHow,
+		Usage: "how the routers of a mixture choose experts that ranks share out (--strategy with ep=N): `way` is balanced, " +
+			"skew=F for F times as many tokens on the rank, or worst for all tokens of its group (default: balanced)",
+		form: form{parseRouting, func(c *Case) string { return c.Routing }}, say: after("routing "),
+	},
+	{
 		Name: "objective", JSON: "objective", Group: GroupWhat, Values: Objectives,
 		Usage: "learn from answers that were compared or judged, in place of the next token, by `name`: {values}; " +
 			"options like dpo:precomputed,as=llama-factory",

@@ -39,6 +39,10 @@ type Levers struct {
 	// Clip is whether gradients are clipped to a norm before the optimizer's step:
 	// "norm", "none", or absent for what the model's own system does.
 	Clip string `json:"clip,omitempty"`
+
+	// Routing is how the routers of a mixture choose among experts that ranks share out: empty for all
+	// equally often, "worst" for those of one rank alone, or "skew=F" for F times as many tokens as that.
+	Routing string `json:"routing,omitempty"`
 	// Objective is what is learnt in place of the next token, from pairs of answers or
 	// from judged ones.
 	Objective Objective `json:"objective,omitzero"`
@@ -265,6 +269,9 @@ func (l Levers) checkLevers(m *Model, c *Case) (field, reason string) {
 	case l.InBackward && l.Clip == ClipNorm:
 		return "clip",
 			"the norm of all gradients is not known while the optimizer steps in backward; leave out clipping"
+	case l.Routing != "" && (c.Strategy == nil || c.Strategy.EP == 0):
+		return "routing", "it says how many tokens come to a rank that has a part of the experts; it needs a strategy " +
+			"with ep=N"
 	case m.Levers.Loop == "" && l.ofLoop() != "":
 		return l.ofLoop(), ownLoop
 	}

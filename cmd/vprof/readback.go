@@ -58,7 +58,7 @@ func (f *applyFlags) readBack(changes []configfile.Change, c report.Choice) erro
 var unwrittenFlags = []string{
 	"task", "seq-len", "weights", "amp", "lora", "optimizer", "objective", "train-only", "trained-weights", "qat",
 	"chunked-loss",
-	"linear-cross-entropy", "torch-compile", "tiled-mlp", "clip", "strategy", "alloc-conf",
+	"linear-cross-entropy", "torch-compile", "tiled-mlp", "clip", "routing", "strategy", "alloc-conf",
 }
 
 // factNames are what tables of trainers call what such a flag says, where that is not the flag.

@@ -162,7 +162,7 @@ func TextOf(c models.Case) Text {
 		},
 		Liger: c.Liger, Objective: c.Objective, AMP: c.AMP, Adapted: c.LoRA != nil,
 		Micro: int64(max(1, c.Accumulate)), Ranks: int64(max(1, c.GPUs)),
-		Tiles: tilesOf(c), Context: contextOf(c), ExpertRanks: expertRanks(c),
+		Tiles: tilesOf(c), Context: contextOf(c), ExpertRanks: expertRanks(c), ExpertSkew: c.Skew(),
 		Tokens: tensorRanks(c, func(s *models.Strategy) bool { return s.Sequence }),
 		Words:  tensorRanks(c, func(s *models.Strategy) bool { return s.ParallelLoss }),
 	}

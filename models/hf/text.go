@@ -48,6 +48,8 @@ type Text struct {
 	Cache *Cache
 	// ExpertRanks is how many ranks share out the experts of a mixture, zero none.
 	ExpertRanks int64
+	// ExpertSkew is how many times as many tokens come to the rank as to others on average.
+	ExpertSkew float64
 }
 
 // Recomputation is which layers run again in backward (activation checkpointing).

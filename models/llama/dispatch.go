@@ -20,14 +20,15 @@ func (c *Config) SharedExperts() int64 {
 // local is how many experts the rank has.
 func (e Experts) local() int64 { return e.Count / max(1, e.Ranks) }
 
-// received is how many tokens come to a rank where every rank has some and all choices of
-// experts are equally likely: those that choose at least one of the rank's, each once.
+// received is how many tokens come to a rank where every rank has some: those that choose at least one
+// of the rank's, each once, where all choices of experts are equally likely, times the skew.
 func (e Experts) received(tokens int64) int64 {
 	missed := 1.0
 	for i := range e.PerToken {
 		missed *= float64(e.Count-e.local()-i) / float64(e.Count-i)
 	}
-	return int64(math.Round(float64(tokens*e.Ranks) * (1 - max(0, missed))))
+	share := min(1, (1-max(0, missed))*e.Skew)
+	return int64(math.Round(float64(tokens*e.Ranks) * share))
 }
 
 // dispatched is deep_ep_grouped_mm_experts_forward of axolotl: tokens go to the ranks that have

@@ -13,6 +13,9 @@ type Experts struct {
 	Count, PerToken, Inner int64
 	// Ranks is how many ranks share the experts out, zero none.
 	Ranks int64
+	// Skew is how many times as many tokens come to the rank as if all experts were chosen equally often, 1 or
+	// more; as many as its group has at most.
+	Skew float64
 	// Dense says of each layer whether it has a feed-forward half like that of Llama
 	// instead; nil says that none has.
 	Dense   []bool

@@ -270,8 +270,8 @@ func (m *Model) partMask(f *frame, words, positions, padding *tensor, packed hf.
 
 // trained takes over what a case says of how the model is trained.
 func (c *Config) trained(text hf.Text) {
-	c.Liger, c.Tiles, c.Context, c.Experts.Ranks, c.Cache = text.Liger, text.Tiles, text.Context,
-		text.ExpertRanks, text.Cache
+	c.Liger, c.Tiles, c.Context, c.Cache = text.Liger, text.Tiles, text.Context, text.Cache
+	c.Experts.Ranks, c.Experts.Skew = text.ExpertRanks, text.ExpertSkew
 }
 
 // languageModel is LlamaForCausalLM.
