@@ -1,6 +1,7 @@
 package models
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -14,6 +15,9 @@ type Evaluation struct {
 	// Scores is the number of batches whose scores are on the GPU at a time, as the Trainer keeps them for
 	// compute_metrics: eval_accumulation_steps, or all batches. Zero is that the loss alone is kept.
 	Scores int
+	// NewTokens is the number of tokens that are generated behind each row (predict_with_generate), in place of a loss;
+	// zero is none.
+	NewTokens int
 }
 
 // mostEvaluated bounds the numbers of an evaluation, mostKept the batches whose scores are kept, each of
@@ -32,8 +36,10 @@ func ParseEvaluation(text string) (e Evaluation, err error) {
 		case "batch":
 		case "scores":
 			at, most = &e.Scores, mostKept
+		case "new-tokens":
+			at = &e.NewTokens
 		default:
-			return e, fmt.Errorf("%q is no option of an evaluation; write batch=8,scores=4", option)
+			return e, fmt.Errorf("%q is no option of an evaluation; write batch=8,scores=4 or batch=8,new-tokens=128", option)
 		}
 		n, err := strconv.Atoi(value)
 		if err != nil || n < 1 || n > most {
@@ -44,6 +50,9 @@ func ParseEvaluation(text string) (e Evaluation, err error) {
 		}
 		*at = n
 	}
+	if e.Scores > 0 && e.NewTokens > 0 {
+		return e, errors.New("scores and new-tokens: a trainer that generates takes no scores; give one of them")
+	}
 	return e, nil
 }
 
@@ -53,7 +62,7 @@ func (e Evaluation) String() string {
 	for _, o := range []struct {
 		name string
 		n    int
-	}{{"batch", e.Batch}, {"scores", e.Scores}} {
+	}{{"batch", e.Batch}, {"scores", e.Scores}, {"new-tokens", e.NewTokens}} {
 		if o.n != 0 {
 			words = append(words, o.name+"="+strconv.Itoa(o.n))
 		}
@@ -81,6 +90,11 @@ func (l Levers) checkEvaluation(m *Model, c *Case) (field, reason string) {
 		return "", ""
 	case c.Strategy != nil && c.Strategy.Name == PP:
 		return field, "evaluation by the stages of a pipeline is not recorded"
+	case l.Evaluate.NewTokens > 0 && (!m.Levers.Cache || !c.Objective.IsZero() || len(m.Tasks) > 0 && c.Task != m.Tasks[0]):
+		return field, "vprof records generation (new-tokens) of decoders of transformers that learn the next token and have " +
+			"attention in every layer; this is none"
+	case l.Evaluate.NewTokens > 0 && c.On("padding"):
+		return field, "vprof records generation (new-tokens) behind rows without padding; leave out padding"
 	case l.Evaluate.Scores > 0 && m.Levers.Loop == "":
 		return field, "the scores that are kept for metrics are those of transformers' Trainer; " + ownLoop
 	}

@@ -2,6 +2,7 @@ package hf
 
 import (
 	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
@@ -10,12 +11,16 @@ import (
 type Cache struct {
 	model *frame
 	kept  []*tensor
+	// layer is the place in kept of the layer that comes next, of a cache over several calls.
+	layer int
+	// off says that steps of training have none.
+	off bool
 }
 
-// CacheOf is the cache of the models of a case; nil if they have none.
+// CacheOf is the cache of the models of a case; nil if they never have one.
 func CacheOf(c models.Case) *Cache {
-	if c.Caches() {
-		return &Cache{}
+	if c.Caches() || c.Evaluate.NewTokens > 0 {
+		return &Cache{off: !c.Caches()}
 	}
 	return nil
 }
@@ -23,8 +28,15 @@ func CacheOf(c models.Case) *Cache {
 // begin empties the cache at the beginning of a call, whose frame keeps what layers put in.
 func (c *Cache) begin(model *frame) {
 	if c != nil {
-		*c = Cache{model: model}
+		*c = Cache{model: model, off: c.off}
 	}
+}
+
+// over has several calls, from first to last, share the cache, which the frame keeps; it returns what ends that.
+func (c *Cache) over(f *frame) (end func()) {
+	before := *c
+	*c = Cache{model: f}
+	return func() { *c = before }
 }
 
 // returned is what the model returns of the cache.
@@ -36,16 +48,36 @@ func (c *Cache) returned() []*tensor {
 }
 
 // Update is DynamicLayer.update, which an attention module calls in its frame: keys and values
-// behind those of earlier calls, of which there are none. What it gives are copies.
+// behind those of earlier calls. What it gives are copies.
 func (c *Cache) Update(f *frame, k, v *tensor) (keys, values *tensor) {
-	if c == nil {
+	if c == nil || c.off {
 		return k, v
 	}
-	c.kept = append(c.kept, c.model.Let(trace.Cat(-2, k)), c.model.Let(trace.Cat(-2, v)))
-	last := c.kept[len(c.kept)-2:]
+	if c.layer == len(c.kept) {
+		c.kept = append(c.kept, c.model.Let(trace.Cat(-2, k)), c.model.Let(trace.Cat(-2, v)))
+	} else {
+		c.add(c.layer, k)
+		c.add(c.layer+1, v)
+	}
+	last := c.kept[c.layer : c.layer+2]
+	c.layer += 2
 	f.Set(&k, last[0])
 	f.Set(&v, last[1])
 	return k, v
+}
+
+// add puts keys or values behind those that are kept.
+func (c *Cache) add(at int, x *tensor) {
+	c.model.Set(&c.kept[at], trace.Cat(-2, c.kept[at], x))
+}
+
+// grow adds a token to all layers, as a call does.
+func (c *Cache) grow() {
+	for i, x := range c.kept {
+		g := c.model.FuncFrame()
+		c.add(i, g.Let(x.Tape().New("cat", program.Activations, x.DType(), x.Size(0), x.Size(1), 1, x.Size(3))))
+		g.End()
+	}
 }
 
 // Packing is whether rows hold several sequences, as those see it who make masks.

@@ -65,6 +65,7 @@ func CausalLM(net any, m Decoder, inputs *nn.Embedding, output *nn.Layer, text T
 		},
 	}
 	c := &caller{net, m, output, text}
+	task.next = c.scores
 	switch {
 	case text.perToken():
 		task.Call = func(f *frame, b TextBatch) *tensor { return text.Context.loss(f, c, b) }

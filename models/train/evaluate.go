@@ -32,7 +32,12 @@ func evaluated(t *trace.Tape, net *nn.Tree, load func(), f func(f *trace.Frame))
 // Validate implements [models.Validator].
 func (t *taskTrainer) Validate(tape *trace.Tape, n int) error {
 	load := func() { t.task.Load(tape, int64(n)) }
-	if t.c.Evaluate.Scores > 0 {
+	switch g, generates := t.task.(Generating); {
+	case t.c.Evaluate.NewTokens > 0 && generates:
+		return evaluated(tape, t.net, load, func(f *trace.Frame) { g.Generate(f, int64(t.c.Evaluate.NewTokens)) })
+	case t.c.Evaluate.NewTokens > 0:
+		return errNoWords
+	case t.c.Evaluate.Scores > 0:
 		return evaluated(tape, t.net, load, t.evaluationLoop)
 	}
 	var loss *trace.Tensor
@@ -97,6 +102,15 @@ func (t *taskTrainer) predict(tape *trace.Tape) []*trace.Tensor {
 	f.End(scores...)
 	return scores
 }
+
+// Generating is a task whose model can write on.
+type Generating interface {
+	// Generate adds n tokens to each row of the batch that was loaded last, in the precision of training.
+	Generate(f *trace.Frame, n int64)
+}
+
+// errNoWords is of models that generate nothing.
+var errNoWords = errors.New("evaluate: this model generates no words; leave out new-tokens")
 
 // errNoScores is of losses that compute scores by themselves.
 var errNoScores = errors.New("evaluate: the model returns its loss and no scores, so there are none to keep; " +

@@ -228,7 +228,7 @@ func (c *Config) evaluation() error {
 	if batch.from.key == "" {
 		batch.from = on.from
 	}
-	options := c.facts.options("batch", "eval-batch", "scores", "eval-scores")
+	options := c.facts.options("batch", "eval-batch", "scores", "eval-scores", "new-tokens", "new-tokens")
 	c.facts.set("evaluate", strings.Join(options, ","), batch.from)
 	return nil
 }

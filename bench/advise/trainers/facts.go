@@ -48,7 +48,7 @@ func (f facts) options(pairs ...string) (list []string) {
 var counts = []string{
 	"batch", "accumulate", "seq-len", "lora-r", "lora-alpha", "gpus", "chunked-loss", "num-labels",
 	meshCopies, meshShard, meshTensor, meshContext, meshExperts, "qat-group", "every", lisaLayers, totalBatch,
-	"empty-cache", "eval-batch", "eval-scores",
+	"empty-cache", "eval-batch", "eval-scores", "new-tokens",
 }
 
 // checked is what is wrong with the value of a fact; empty if nothing is.

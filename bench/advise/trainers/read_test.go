@@ -739,6 +739,10 @@ func TestEvaluationIsASetting(t *testing.T) {
 		"axolotl":             {"c.yaml", axolotl + "val_set_size: 0.05\n", "batch=2"},
 		"axolotl without any": {"c.yaml", axolotl + "val_set_size: 0\nevals_per_epoch: 2\n", ""},
 		"torchtune":           {"c.yaml", torchtune + "run_val_every_n_steps: 10\nbatch_size_val: 8\n", "batch=8"},
+		"generation": {
+			"c.yaml", "model_name_or_path: a\nstage: sft\nfinetuning_type: lora\neval_strategy: steps\n" +
+				"predict_with_generate: true\nmax_new_tokens: 64\n", "batch=8,new-tokens=64",
+		},
 		"ms-swift": {
 			"c.json", `{"model": "a/b", "tuner_type": "lora", "dataset": ["a"], "eval_strategy": "epoch"}`, "batch=1",
 		},

@@ -268,8 +268,7 @@ func (m *checks) later(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := m.add("checkpoint save", "copies to the host; the device holds what it held", r.training,
-		endOf(1, "")); err != nil {
+	if err := m.add("checkpoint save", saves(c), r.training, endOf(1, "")); err != nil {
 		return err
 	}
 	for _, k := range m.otherStages(c) {
@@ -283,6 +282,16 @@ func (m *checks) later(ctx context.Context) error {
 		m.smoke.Checks[len(m.smoke.Checks)-1].Aside = m.test.Alone
 	}
 	return nil
+}
+
+// saves says what the device holds while a checkpoint is saved. Whoever asks for whole weights of ranks that share them
+// out (full_state_dict of torch.distributed.checkpoint, stage3_gather_16bit_weights_on_model_save) has one after the
+// other gathered and copied.
+func saves(c models.Case) string {
+	if s := c.Strategy; s != nil && (s.Name == models.FSDP2 || s.Name == models.TP || s.Name == models.ZeRO3) {
+		return "copies to the host; a whole checkpoint gathers one weight at a time beside what it held"
+	}
+	return "copies to the host; the device holds what it held"
 }
 
 // longest checks a batch of the longest samples, if samples differ in length.
