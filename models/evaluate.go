@@ -21,10 +21,11 @@ type Evaluation struct {
 }
 
 // mostEvaluated bounds the numbers of an evaluation, mostKept the batches whose scores are kept, each of
-// which is recorded.
+// which is recorded, and mostWritten the tokens that are generated.
 const (
 	mostEvaluated = 1 << 20
 	mostKept      = 256
+	mostWritten   = 1 << 17
 )
 
 // ParseEvaluation reads an evaluation like "batch=8,scores=4".
@@ -37,9 +38,10 @@ func ParseEvaluation(text string) (e Evaluation, err error) {
 		case "scores":
 			at, most = &e.Scores, mostKept
 		case "new-tokens":
-			at = &e.NewTokens
+			at, most = &e.NewTokens, mostWritten
 		default:
-			return e, fmt.Errorf("%q is no option of an evaluation; write batch=8,scores=4 or batch=8,new-tokens=128", option)
+			return e, fmt.Errorf("%q is no option of an evaluation; write batch=8,scores=4 or batch=8,new-tokens=128",
+				option)
 		}
 		n, err := strconv.Atoi(value)
 		if err != nil || n < 1 || n > most {
@@ -70,6 +72,17 @@ func (e Evaluation) String() string {
 	return strings.Join(words, ",")
 }
 
+// Words are what an evaluation keeps or makes beside its loss.
+func (e Evaluation) Words() string {
+	switch {
+	case e.Scores > 0:
+		return fmt.Sprintf("the scores of %d batches are kept", e.Scores)
+	case e.NewTokens > 0:
+		return fmt.Sprintf("%d tokens are generated behind each row", e.NewTokens)
+	}
+	return ""
+}
+
 // IsZero tells that nothing was said of evaluation.
 func (e Evaluation) IsZero() bool { return e == Evaluation{} }
 
@@ -90,9 +103,10 @@ func (l Levers) checkEvaluation(m *Model, c *Case) (field, reason string) {
 		return "", ""
 	case c.Strategy != nil && c.Strategy.Name == PP:
 		return field, "evaluation by the stages of a pipeline is not recorded"
-	case l.Evaluate.NewTokens > 0 && (!m.Levers.Cache || !c.Objective.IsZero() || len(m.Tasks) > 0 && c.Task != m.Tasks[0]):
-		return field, "vprof records generation (new-tokens) of decoders of transformers that learn the next token and have " +
-			"attention in every layer; this is none"
+	case l.Evaluate.NewTokens > 0 && (!m.Levers.Cache || !c.Objective.IsZero() ||
+		len(m.Tasks) > 0 && c.Task != m.Tasks[0]):
+		return field, "vprof records generation (new-tokens) of decoders of transformers that learn the next token " +
+			"and have attention in every layer; this is none"
 	case l.Evaluate.NewTokens > 0 && c.On("padding"):
 		return field, "vprof records generation (new-tokens) behind rows without padding; leave out padding"
 	case l.Evaluate.Scores > 0 && m.Levers.Loop == "":

@@ -13,6 +13,9 @@ func TestEvaluationsComeBackFromTheirText(t *testing.T) {
 			Batch:  rapid.IntRange(1, mostEvaluated).Draw(t, "batch"),
 			Scores: rapid.IntRange(0, mostKept).Draw(t, "scores"),
 		}
+		if e.Scores == 0 {
+			e.NewTokens = rapid.IntRange(0, mostWritten).Draw(t, "new-tokens")
+		}
 		again, err := ParseEvaluation(e.String())
 		require.NoError(t, err)
 		require.Equal(t, e, again)
@@ -21,11 +24,12 @@ func TestEvaluationsComeBackFromTheirText(t *testing.T) {
 
 func TestBadEvaluationsAreNamed(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                `"" is no option of an evaluation`,
-		"8":               `"8" is no option of an evaluation; write batch=8,scores=4`,
-		"batch=0":         `batch: "0" is not a number from 1`,
-		"scores=1000":     `scores: "1000" is not a number from 1 to 256`,
-		"batch=8,batch=8": "batch is given twice",
+		"":                      `"" is no option of an evaluation`,
+		"8":                     `"8" is no option of an evaluation; write batch=8,scores=4`,
+		"batch=0":               `batch: "0" is not a number from 1`,
+		"scores=1000":           `scores: "1000" is not a number from 1 to 256`,
+		"batch=8,batch=8":       "batch is given twice",
+		"scores=2,new-tokens=8": "a trainer that generates takes no scores",
 	} {
 		_, err := ParseEvaluation(text)
 		require.ErrorContains(t, err, want, text)

@@ -20,7 +20,10 @@ func (r *Report) evaluationNote() string {
 	var most *Estimate
 	for _, p := range r.Points {
 		e := p.Estimate
-		if e != nil && e.Evaluation != nil && (most == nil || e.Evaluation.Device.Bytes > most.Evaluation.Device.Bytes) {
+		if e == nil || e.Evaluation == nil {
+			continue
+		}
+		if most == nil || e.Evaluation.Device.Bytes > most.Evaluation.Device.Bytes {
 			most = e
 		}
 	}
@@ -30,6 +33,9 @@ func (r *Report) evaluationNote() string {
 	e := most.Evaluation
 	note := fmt.Sprintf("evaluation, batch %d: %s allocated, %s on the device", e.Batch,
 		bytesize.Format(e.Allocated.Bytes), bytesize.Format(e.Device.Bytes))
+	if w := r.Case.Evaluate.Words(); w != "" {
+		note += " (" + w + ")"
+	}
 	switch {
 	case e.Device.Bytes > most.Device.Bytes:
 		return note + ", more than training; the verdict counts it."

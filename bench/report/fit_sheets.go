@@ -154,8 +154,8 @@ func (f *Fit) notes() []string {
 	notes = append(notes, f.refusals()...)
 	for _, c := range f.Choices {
 		if c.Capped && c.SeqLen > 0 {
-			notes = append(notes, fmt.Sprintf("+ the search ends at rows of %d tokens, the longest that vprof takes of the "+
-				"model.", c.SeqLen))
+			notes = append(notes, fmt.Sprintf("+ the search ends at rows of %d tokens, the longest that vprof takes of "+
+				"the model.", c.SeqLen))
 			break
 		}
 		if c.Capped {

@@ -53,8 +53,8 @@ func newFitCmd(a *app) *cobra.Command {
 	o.apply.register(cmd)
 	o.group.register(cmd)
 	f := cmd.Flags()
-	f.StringVar(&o.along, "search", "batch", "`what` to search the largest of: batch, or seq-len, the longest row that fits "+
-		"at --batch")
+	f.StringVar(&o.along, "search", "batch",
+		"`what` to search the largest of: batch, or seq-len, the longest row that fits at --batch")
 	complete(cmd, "search", func() []string { return searches })
 	f.IntVar(&o.effective, "target-effective-batch", 0,
 		"samples `n` that an optimizer step should see (default: any; the accumulation stays)")

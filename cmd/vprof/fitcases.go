@@ -80,8 +80,8 @@ func (o *fitOptions) alongRows() error {
 	case o.along != fit.SeqLen:
 		return nil
 	case o.effective > 0 || o.multiple > 1 || o.c.flags.Changed("max-batch"):
-		return usagef("--search seq-len keeps the batch (--batch); leave --target-effective-batch, --batch-multiple and " +
-			"--max-batch out")
+		return usagef("--search seq-len keeps the batch (--batch); leave --target-effective-batch, " +
+			"--batch-multiple and --max-batch out")
 	case o.c.fixed(fit.SeqLen):
 		return usagef("--seq-len is what --search seq-len looks for; leave one of them out")
 	case o.apply.apply:

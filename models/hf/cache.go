@@ -71,11 +71,11 @@ func (c *Cache) add(at int, x *tensor) {
 	c.model.Set(&c.kept[at], trace.Cat(-2, c.kept[at], x))
 }
 
-// grow adds a token to all layers, as a call does.
-func (c *Cache) grow() {
+// grow adds tokens to all layers, as calls do.
+func (c *Cache) grow(tokens int64) {
 	for i, x := range c.kept {
 		g := c.model.FuncFrame()
-		c.add(i, g.Let(x.Tape().New("cat", program.Activations, x.DType(), x.Size(0), x.Size(1), 1, x.Size(3))))
+		c.add(i, g.Let(x.Tape().New("cat", program.Activations, x.DType(), x.Size(0), x.Size(1), tokens, x.Size(3))))
 		g.End()
 	}
 }

@@ -117,7 +117,7 @@ type TextTask struct {
 	// chunks are the scores of chunks of tokens.
 	chunks func(f *trace.Frame, b TextBatch, n int64) []*trace.Tensor
 	// next gives the scores of the words that follow a batch; nil of tasks that generate nothing.
-	next func(f *trace.Frame, b TextBatch) *trace.Tensor
+	next   func(f *trace.Frame, b TextBatch) *trace.Tensor
 	states func(f *trace.Frame, b TextBatch, visit func(x *trace.Tensor), scores bool) *trace.Tensor
 	batch  TextBatch
 	// Extra is what a batch has beside its texts; nil for most.

@@ -130,7 +130,8 @@ func TestBadConfigurationsAreNamedByFileLineAndKey(t *testing.T) {
 			"c.toml:3: is not TOML: ",
 		},
 		"pipeline of torchtitan": {
-			"c.toml", "[model]\nflavor = \"8B\"\n[training]\nseq_len = 8\n[parallelism]\npipeline_parallel_degree = 2\n",
+			"c.toml", "[model]\nflavor = \"8B\"\n[training]\nseq_len = 8\n" +
+				"[parallelism]\npipeline_parallel_degree = 2\n",
 			"c.toml:6: parallelism.pipeline_parallel_degree: is 2: vprof records pipelines of one GPU a stage",
 		},
 		"torchtitan in Python": {
@@ -732,9 +733,12 @@ func TestEvaluationIsASetting(t *testing.T) {
 		"none":          {"c.json", transformers + `"eval_strategy": "no", "per_device_eval_batch_size": 4}`, ""},
 		"the Trainer's": {"c.json", transformers + `"eval_strategy": "steps"}`, "batch=8"},
 		"its own batch": {"c.json", transformers + `"do_eval": true, "per_device_eval_batch_size": 4}`, "batch=4"},
-		"scores":        {"c.json", transformers + `"do_eval": true, "eval_accumulation_steps": 2}`, "batch=8,scores=2"},
+		"scores": {
+			"c.json", transformers + `"do_eval": true, "eval_accumulation_steps": 2}`, "batch=8,scores=2",
+		},
 		"loss alone": {
-			"c.json", transformers + `"do_eval": true, "eval_accumulation_steps": 2, "prediction_loss_only": true}`, "batch=8",
+			"c.json", transformers + `"do_eval": true, "eval_accumulation_steps": 2, "prediction_loss_only": true}`,
+			"batch=8",
 		},
 		"axolotl":             {"c.yaml", axolotl + "val_set_size: 0.05\n", "batch=2"},
 		"axolotl without any": {"c.yaml", axolotl + "val_set_size: 0\nevals_per_epoch: 2\n", ""},

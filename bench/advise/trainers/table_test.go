@@ -33,8 +33,8 @@ func TestTablesAreConsistent(t *testing.T) {
 		"lora-save", "lora-towers", "dora", "lora-type", "gpus", "reentrant", "reshard", "replicate", "shards",
 		"reference", "objective-as", "answer", "prompt", "compared", "old", "generated-steps", "iterations",
 		"vllm-share", "teacher", "objective-chunks", "text-pairs", "unpadded", "negatives", "unfrozen", "qat-group",
-		"grouped", "multiple", "to-length", "zero-overlap", "zero-contiguous", "zero-linear", "zero-optimizer", "zero-params",
-		meshContextBy, "tensor-sequence", "tensor-loss",
+		"grouped", "multiple", "to-length", "zero-overlap", "zero-contiguous", "zero-linear", "zero-optimizer",
+		"zero-params", meshContextBy, "tensor-sequence", "tensor-loss",
 	}
 	used = append(used, low, lowRank, lowTarget, optimArgs, badam)
 	used = append(used, frozenTowers, imagePixels)

@@ -11,7 +11,7 @@ import (
 
 // parseTOML reads a TOML document. The tables of an array ([[name]]) are the groups of a list.
 func parseTOML(d *document, data []byte) (*value, error) {
-	if err := toml.Unmarshal(data, &map[string]any{}); err != nil { // which the parser below leaves to it: keys that stand twice
+	if err := toml.Unmarshal(data, &map[string]any{}); err != nil { // which also finds keys that stand twice
 		line := 0
 		if bad := (*toml.DecodeError)(nil); errors.As(err, &bad) {
 			line, _ = bad.Position()

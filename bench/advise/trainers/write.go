@@ -185,7 +185,8 @@ func (c *Config) written(name string, v Values) (key string, value any, same boo
 			f.wrong("decides %s, and vprof writes the trainer's own file only; change it there to %s", name, ours)
 	}
 	if key == "" && !same {
-		return "", nil, false, (origin{file: c.File}).wrong("%s has no key for --%s %s; set it yourself", c.Trainer, name, ours)
+		return "", nil, false, origin{file: c.File}.wrong("%s has no key for --%s %s; set it yourself", c.Trainer, name,
+			ours)
 	}
 	if row.Is == totalBatch {
 		total := int64(v.Batch) * int64(v.Accumulate)

@@ -98,7 +98,8 @@ func (s *Search) batchesOf(c models.Case) int { return max(1, s.Parallel.GPUs, c
 // surveys reports whether configurations are read off lines, and what is recommended
 // is confirmed.
 func (s *Search) surveys() bool {
-	return s.Ranks.Strategy == AnyStrategy || !s.SeqLen && len(s.GPUs) > 1 && len(s.GPUs)*max(s.Whole, len(s.Cases)) > mostExact
+	return s.Ranks.Strategy == AnyStrategy || !s.SeqLen && len(s.GPUs) > 1 &&
+		len(s.GPUs)*max(s.Whole, len(s.Cases)) > mostExact
 }
 
 // mostExact is how many configurations on several boards are searched exactly, so that each row

@@ -264,7 +264,11 @@ func (m *checks) later(ctx context.Context) error {
 	if r.With.ValidationStep > 0 {
 		name := fmt.Sprintf("validation, batch %d", r.Validation)
 		of := peakOf(r.With.ValidationStep, "")
-		if err := m.add(name, "without gradients, after training steps", r.with, of); err != nil {
+		note := "without gradients, after training steps"
+		if w := c.Evaluate.Words(); w != "" {
+			note += ", " + w
+		}
+		if err := m.add(name, note, r.with, of); err != nil {
 			return err
 		}
 	}
