@@ -19,7 +19,8 @@ func TestEveryFileThatIsReadCountsAsInput(t *testing.T) {
 	for _, line := range []string{
 		"report FIFO.json", "diagnose FIFO.json", "compare FIFO.json FIFO.json", "accuracy FIFO.json",
 		"accuracy --share x.jsonl FIFO.json",
-		"calibrate FIFO.json", "calibrate show FIFO.json", "fleet plan FIFO.yaml", "fleet status FIFO.yaml", "plan FIFO.yaml",
+		"calibrate FIFO.json", "calibrate show FIFO.json",
+		"fleet plan FIFO.yaml", "fleet status FIFO.yaml", "plan FIFO.yaml",
 		"plan --json-request FIFO.json", "plan --model hf:FIFO.json", "plan --model FIFO.pt2",
 		"plan --model gpt2 --gpu-spec FIFO.json", "plan --model gpt2 --coefficients FIFO.json",
 		"plan --model gpt2 --batch 1 --lengths FIFO.csv", "smoke --model gpt2 --batch 1 --watch-baseline FIFO.json",

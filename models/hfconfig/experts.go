@@ -34,7 +34,8 @@ func (d relative) mixture(c llama.Config, a *architecture) {
 		}
 		return []string{
 			"quantize: the experts are not packed, since bitsandbytes packs linear layers and transformers 5 holds " +
-				"experts in parameters; --quantize " + c.AlsoExperts() + " packs them, too (quantize_moe_experts of axolotl)",
+				"experts in parameters; --quantize " + c.AlsoExperts() +
+				" packs them, too (quantize_moe_experts of axolotl)",
 		}
 	})
 	if len(d.fused) == 0 {
