@@ -10,6 +10,7 @@ import (
 	"github.com/vprof/vprof/bench/observe/snapshot"
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner/coefficients"
 )
 
@@ -39,7 +40,14 @@ func ReadDescribedRuns(r io.Reader, name string, c models.Case, gpu string) ([]O
 	}
 	in.Kind, in.Source, in.Batches = "log", "GPU memory over time", []int{c.Batch}
 	var runs []Observed
+	named, _ := device.Lookup(gpu) // a board of one's own is in no catalog, and none is of its name
 	for i, s := range all {
+		if logged, err := device.Lookup(s.Product); err == nil && named.Product != "" && logged.Product != named.Product {
+			return nil, in, &input.FormatError{
+				File:   name,
+				Reason: fmt.Sprintf("is a log of %s, not of %s; name the board that it was with --gpu", logged.Product, gpu),
+			}
+		}
 		o := Observed{
 			File: name, Label: fmt.Sprintf("%s: %s: batch %d", name, s.GPU, c.Batch), Case: c,
 			GPU: gpu, Board: s.GPU,
