@@ -172,13 +172,19 @@ def section(rows):
     return out
 
 
+def verdicts(rows, column, right, what):
+    """How many rows have the one verdict that is right, and which others there are."""
+    counts = {v: sum(r[column] == v for r in rows) for v in ("fits", "fits slowly", "tight", "does not fit")}
+    said = [right] + [v for v in counts if v != right and counts[v]]
+    return f"Of {len(rows)} batch sizes that {what}, vprof says " + ", ".join(f'"{v}" of {counts[v]}' for v in said) + "."
+
+
 def fitting(brackets):
     """What fits and what does not, model by model."""
     brackets = sorted(set(brackets), key=str)  # several releases gave the same
     fits = [r for r in brackets if r[4]]
     fails = [r for r in brackets if r[5]]
-    right = [sum(r[4] != "does not fit" for r in fits), sum(r[5] != "fits" for r in fails)]
-    out = ["", "## What fits on an RTX 3090", "", f"Of {len(fits)} batch sizes that fitted, vprof says of {right[0]} that they fit or may; of {len(fails)} that did not, of {right[1]} that they do not or may not.", ""]
+    out = ["", "## What fits on an RTX 3090", "", f"{verdicts(fits, 4, 'fits', 'fitted')} {verdicts(fails, 5, 'does not fit', 'ran out of memory')}", ""]
     out += ["| model | precision | fitted | vprof | out of memory | vprof |", "|:--- |:--- | ---:|:--- | ---:|:--- |"]
     return out + [f"| {m} | {p} | {fit} | {a or ''} | {oom or 'not tried'} | {b or ''} |" for m, p, fit, oom, a, b in brackets]
 

@@ -46,7 +46,7 @@ class EvidenceTest(unittest.TestCase):
         self.assertEqual(found, [("net (64)", "amp", 8, 16, "fits", "does not fit")])
         evidence.write(self.opts, rows, found)
         with open(self.opts.out) as f:
-            self.assertIn("Of 1 batch sizes that fitted, vprof says of 1", f.read())
+            self.assertIn("Of 1 batch sizes that fitted, vprof says \"fits\" of 1.", f.read())
 
     def test_other_sources_are_compared_apart(self):
         row = {"model": "torchvision:net", "image": 86, "batch": 8, "bytes": 1000, "oom": False, "optimizer": "adam", "gpu": "a100-40", "source": "lab"}
@@ -117,6 +117,11 @@ class ModelsTest(unittest.TestCase):
             f.write("timm-a-b4-none-adamw   allocations  99.00 %  events  98 %\ntimm-a-b4-bf16-adamw   allocations  97.50 %  events  98 %\n")
         self.addCleanup(os.remove, f.name)
         self.assertEqual(models.lists(f.name), {"timm-a": 97.5})
+
+    def test_one_verdict_alone_is_right(self):
+        fits = [("m", "amp", n, None, v, "") for n, v in enumerate(["fits", "fits slowly", "tight"])]
+        text = evidence.verdicts(fits, 4, "fits", "fitted")
+        self.assertEqual(text, 'Of 3 batch sizes that fitted, vprof says "fits" of 1, "fits slowly" of 1, "tight" of 1.')
 
 
 if __name__ == "__main__":
