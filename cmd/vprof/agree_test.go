@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -105,8 +106,14 @@ func (c training) on(boards ...string) []string {
 		fmt.Sprintf("--gpu-memory=%dMiB", c.memory))
 }
 
+// tester is a test, or a case of a property.
+type tester interface {
+	require.TestingT
+	Context() context.Context
+}
+
 // answer runs a verb and decodes its JSON.
-func answer[T any](t *rapid.T, c training, verb string, flags ...string) (out T, code exitCode) {
+func answer[T any](t tester, c training, verb string, flags ...string) (out T, code exitCode) {
 	form := "--format=json"
 	if verb == "report" {
 		form = "--to=json"
@@ -120,7 +127,7 @@ func answer[T any](t *rapid.T, c training, verb string, flags ...string) (out T,
 }
 
 // largestOn is the largest safe batch by fit, on each of some boards, with further flags.
-func (c training) largestOn(t *rapid.T, boards []string, flags ...string) []report.Choice {
+func (c training) largestOn(t tester, boards []string, flags ...string) []report.Choice {
 	f, _ := answer[report.Fit](t, c, "fit", append(c.on(boards...), flags...)...)
 	require.Len(t, f.Choices, len(boards))
 	return f.Choices
@@ -163,7 +170,7 @@ func (c training) agree(t *rapid.T) {
 }
 
 // judge asks the verbs that take a batch whether it is safe.
-func (c training) judge(t *rapid.T, batch, largest int, safe bool) {
+func (c training) judge(t tester, batch, largest int, safe bool) {
 	flags := append(c.on(c.boards[0]), fmt.Sprintf("--batch=%d", batch))
 	smoke, code := answer[report.Smoke](t, c, "smoke", flags...)
 	require.Equal(t, safe, smoke.Safe, "smoke at %d, where fit says %d", batch, largest)
@@ -233,5 +240,22 @@ func TestABatchIsNotSafeWhereASmallerOneIsNot(t *testing.T) {
 			"--checkpointing=false", "--gpu=t4", "--gpu-memory=3400MiB", "--batch=" + batch,
 		})
 		require.Equal(t, exitNegative, code, "%s %s", batch, stderr)
+	}
+}
+
+// The trainer's loop keeps less than one that keeps outputs, and yet may need more of this board: where nobody has
+// said the loop, a batch is safe if it is so in both.
+func TestABatchIsSafeInBothLoops(t *testing.T) {
+	c := training{
+		judges: &judges{registry: all.Models(), folder: t.TempDir()}, boards: []string{"h20"}, memory: 2701,
+		flags: []string{
+			"--model=gpt2", "--stage=head", "--amp=bf16", "--checkpointing=false", "--torch=2.11", "--optimizer=adamw",
+			"--seq-len=150",
+		},
+	}
+	require.Zero(t, c.largestOn(t, c.boards)[0].Largest)
+	c.judge(t, 1, 0, false)
+	for loop, safe := range map[string]bool{"trainer": false, "plain": true} {
+		require.Equal(t, safe, c.largestOn(t, c.boards, "--loop="+loop)[0].Largest > 0, loop)
 	}
 }

@@ -69,6 +69,7 @@ func (o *fitOptions) search() (s fit.Search, err error) {
 	for i, c := range s.Cases {
 		s.Cases[i] = o.out.withWorstLoop(m, c)
 	}
+	s.OwnLoop = o.out.ownLoop
 	return s, nil
 }
 

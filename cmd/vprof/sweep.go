@@ -83,6 +83,7 @@ func runSweep(cmd *cobra.Command, o *sweepOptions) error {
 	if here.Evidence, err = o.c.evidence(o.app); err != nil {
 		return err
 	}
+	here.Evidence.OwnLoop = o.out.ownLoop
 	batches, err := o.batch.sizes(presets(m, c))
 	if err != nil {
 		return err

@@ -250,14 +250,13 @@ func (m *checks) later(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if k, open := m.test.Model.KeepingMost(c); open && r.Training.Facts.Outputs > 0 {
-		kept, err := m.replayCase(ctx, k)
+	if k, open := m.setup.OtherLoop(c); open && r.Training.Facts.Outputs > 0 {
+		other, err := m.replayCase(ctx, k)
 		if err != nil {
 			return err
 		}
 		name := "training step, loop " + string(k.Loop)
-		if err := m.add(name, "where the loop keeps the model's output; --loop says it", kept.training,
-			whole); err != nil {
+		if err := m.add(name, "nobody has said the loop; --loop says it", other.training, whole); err != nil {
 			return err
 		}
 	}

@@ -23,6 +23,9 @@ type Evidence struct {
 	// Calibrated are coefficients that vprof calibrate has fitted; nil for none,
 	// which leaves the shipped defaults.
 	Calibrated *coefficients.Selection
+	// OwnLoop is the model's own loop where nobody has said one and cases have the loop that keeps the most instead:
+	// a batch must be safe in both. It is empty elsewhere.
+	OwnLoop models.Loop
 	// Missed, if not nil, is called for a board that Calibrated has no coefficients of.
 	Missed func(error)
 }

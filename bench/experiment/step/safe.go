@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
 )
@@ -82,7 +83,7 @@ func (s *Setup) training(t Trial, validation int) Trial {
 }
 
 // Need is what a course needs of a budget at most, in bytes; [math.MaxInt64] if it does not get
-// through. Where nobody has said the loop, it is that of the loop that needs more. A need beyond
+// through. Where nobody has said the loop, it is the most of both. A need beyond
 // the limit may be less than the most: what was beyond it first, without the perturbed replays.
 func (s *Setup) Need(ctx context.Context, gpu device.GPU, b planner.Budget, c *Course) (most int64, err error) {
 	if open := s.open(c); open != nil {
@@ -125,10 +126,19 @@ func (s *Setup) needOf(gpu device.GPU, b planner.Budget, c *Course) (most int64,
 	return most, nil
 }
 
-// open is the setup with the loop that keeps the most of a step, nil where a loop was chosen or the
-// model returns the loss alone.
+// OtherLoop is a case with the loop that is judged beside its own, where nobody has said one: of the model's own and
+// the one that keeps the most of a step the other. It is false where someone has said the loop.
+func (s *Setup) OtherLoop(c models.Case) (models.Case, bool) {
+	if own := s.evidence.OwnLoop; own != "" && c.Loop != own {
+		c.Loop = own
+		return c, true
+	}
+	return s.model.KeepingMost(c)
+}
+
+// open is the setup with the other loop, nil where a loop was chosen or the model returns the loss alone.
 func (s *Setup) open(c *Course) *Setup {
-	k, open := s.model.KeepingMost(s.c)
+	k, open := s.OtherLoop(s.c)
 	if !open || c.Training.Facts.Outputs == 0 {
 		return nil
 	}
