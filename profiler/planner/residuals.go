@@ -44,7 +44,9 @@ type population struct {
 
 // modeled are other people's models that torch.export wrote (docs/models.md), of whose convolutions, some of them
 // in three dimensions, cuDNN was not asked.
-var modeled = population{"73 captured models without cuDNN's answers", 335, [2]float64{-.0084, .0063}, [2]float64{-.0335, .0147}}
+var modeled = population{
+	"73 captured models without cuDNN's answers", 335, [2]float64{-.0084, .0063}, [2]float64{-.0335, .0147},
+}
 
 // populations are by what a model's name begins with. Captured models are those that have no convolution, or
 // cuDNN's answers about each. Figures of configurations are those that others measured on a T4, an RTX 4080 and

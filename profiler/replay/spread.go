@@ -12,15 +12,15 @@ import (
 )
 
 // Spread is the range of the reserved bytes of a program when the order of its frees, and where they are not known
-// to the byte its sizes, are perturbed a little. A real run differs from its recording in such details, and the caching allocator may answer a small
-// difference with a whole segment.
+// to the byte its sizes, are perturbed a little. A real run differs from its recording in such details, and the
+// caching allocator may answer a small difference with a whole segment.
 type Spread struct {
 	Low  int64 `json:"low"`
 	High int64 `json:"high"`
 }
 
-// The perturbations. Sizes that depend on the batch may be scaled, as if samples were a little longer or shorter. One free
-// in lateOf comes after up to lateBy further allocations, as where Python or another stream releases a tensor late.
+// The perturbations. Sizes that depend on the batch may be scaled, as if samples were a little longer or shorter. One
+// free in lateOf comes after up to lateBy further allocations, as where Python or another stream releases a tensor late.
 const (
 	lateOf = 20
 	lateBy = 16
