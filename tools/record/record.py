@@ -12,6 +12,7 @@ dry run: what it writes is no evidence.
 import argparse
 import bz2
 import concurrent.futures
+import ctypes
 import gzip
 import importlib.util
 import itertools
@@ -60,8 +61,15 @@ def header(opts):
         "cudnn": torch.backends.cudnn.version() or 0 if gpu else 0,
         "source": "PyTorch on a GPU" if gpu else "a dry run on the CPU, which is no evidence",
         "gpu": board(opts),
-        **({"device": torch.cuda.get_device_name(), "driver": torch._C._cuda_getDriverVersion()} if gpu else {}),
+        **({"device": torch.cuda.get_device_name(), "driver": driver()} if gpu else {}),
     }
+
+
+def driver():
+    """The CUDA version of the driver, 13020 for 13.2."""
+    version = ctypes.c_int()
+    ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
+    return version.value
 
 
 class Counters:
