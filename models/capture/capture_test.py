@@ -429,6 +429,9 @@ class CaptureTest(unittest.TestCase):
         said = self.refusal("class model(nn.Module):\n    def __init__(self, width): super().__init__()")
         self.assertIn("def build(): return Model(width=64)", said.do)
 
+        said = self.refusal("class model(nn.Module): pass")
+        self.assertIn("training_step((x, y), 0)", said.do)
+
         said = self.refusal("import argparse\np = argparse.ArgumentParser()\np.add_argument('--data', required=True)\nargs = p.parse_args([])")
         self.assertIn("give those that it needs a default", said.do)
 

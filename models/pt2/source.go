@@ -123,6 +123,7 @@ func newModel(file, name, config string, p *export.Program, o asked.Oracle) (mod
 		Levers:  models.LeverSet{Loop: models.LoopFunction, Quantize: true, Recompute: true, QAT: true},
 		Default: models.Case{Model: name, Stage: "full", Batch: d.usual(), Accumulate: 1, Blocks: p.Blocks},
 	}
+	m.Default.Weights = halfWeights(p)
 	if x := p.Extra; x != nil && len(x.Checkpointed)+len(x.Reentrant) > 0 {
 		m.Default.Checkpointing = true
 		m.Default.Blocks = strings.Join(append(slices.Clone(x.Checkpointed), x.Reentrant...), ",")
@@ -141,10 +142,44 @@ func newModel(file, name, config string, p *export.Program, o asked.Oracle) (mod
 		if field, reason := hf.CheckLoss(c); reason != "" {
 			return &models.CaseError{Model: c.Model, Field: field, Reason: reason}
 		}
+		if half := halfWeights(p); half != "" && c.Weights == "" {
+			return &models.CaseError{Model: c.Model, Field: "weights", Reason: fmt.Sprintf(
+				"%s was captured with weights in %s: capture it with weights in fp32, or say --weights %[2]s", file, half)}
+		}
 		return d.check(file, c)
 	}
-	m.Build = func(c models.Case) (models.Trainer, error) { return newTrainer(g, d, c) }
+	half := m.Default.Weights
+	m.Build = func(c models.Case) (models.Trainer, error) {
+		if c.Weights == half { // they are so: nothing is cast, neither buffers nor inputs
+			c.Weights = ""
+		}
+		return newTrainer(g, d, c)
+	}
 	return m, nil
+}
+
+// halfWeights is the type that all floating-point parameters of a program have, "" if it is not half precision.
+func halfWeights(p *export.Program) models.WeightType {
+	found := map[models.WeightType]bool{}
+	for _, in := range p.Inputs {
+		if in.Role != export.Parameter {
+			continue
+		}
+		switch in.Type {
+		case export.BFloat16:
+			found["bf16"] = true
+		case export.Half:
+			found["fp16"] = true
+		case export.Float, export.Double:
+			found[models.FP32] = true
+		}
+	}
+	for w := range found {
+		if len(found) == 1 {
+			return w
+		}
+	}
+	return models.FP32
 }
 
 // summary is the one-line description of a program: the class of its model, if the file
