@@ -285,7 +285,7 @@ BUILDING = [  # what to do where a constructor fails
     (r"cuda|nvidia|gpu", f"capture builds the model without a GPU: leave moving it there to who builds it, or {SCRIPT_DOOR}"),
 ]
 ADVICE = [
-    (r"_forward_unimplemented", "the model has no forward: capture a module whose forward calls what training calls, such as self.lit.training_step((x, y), 0) of a LightningModule"),
+    (r"_forward_unimplemented|missing the required \"forward\"", "the model has no forward: capture a module whose forward calls what training calls, such as self.lit.training_step((x, y), 0) of a LightningModule"),
     (r"differentiated Tensor|autograd\.grad|element 0 of tensors does not require grad", f"torch.export has no words for gradients that forward takes itself (torch.autograd.grad). Capture the model without them, or {SCRIPT_DOOR}"),
     (r"pack_padded_sequence|'lengths' argument should be", f"how long packed sequences are depends on the numbers in a tensor. Give the layers the padded tensor, which needs no less, or {SCRIPT_DOOR}"),
     (r"data.?dependent|GuardOnDataDependent|item\(\) cannot be called|Could not guard|nonzero|_local_scalar_dense|Cannot cast .* to number", f"what runs here depends on the numbers in a tensor, which a file cannot hold. Decide it by a plain Python value or by shapes, capture the part of the model without it, or {SCRIPT_DOOR}"),

@@ -109,8 +109,13 @@ func (t *Tape) OnAbsent(f func(x *Tensor)) {
 	}
 }
 
-// Touch has the code that runs look at x, as an op that reads it does.
-func (x *Tensor) Touch() { x.tape.fetch([]*Tensor{x}) }
+// Touch has the code that runs look at x, as an op that reads it does. Where nobody brings what is absent, as where
+// shapes alone are looked for, it does nothing.
+func (x *Tensor) Touch() {
+	if x.tape.absent != nil {
+		x.tape.fetch([]*Tensor{x})
+	}
+}
 
 // fetch has what an op reads there.
 func (t *Tape) fetch(reads []*Tensor) {
