@@ -270,8 +270,8 @@ func (l Levers) checkLevers(m *Model, c *Case) (field, reason string) {
 		return "clip",
 			"the norm of all gradients is not known while the optimizer steps in backward; leave out clipping"
 	case l.Routing != "" && (c.Strategy == nil || c.Strategy.EP == 0):
-		return "routing", "it says how many tokens come to a rank that has a part of the experts; it needs a strategy " +
-			"with ep=N"
+		return "routing",
+			"it says how many tokens come to a rank that has a part of the experts; it needs a strategy with ep=N"
 	case m.Levers.Loop == "" && l.ofLoop() != "":
 		return l.ofLoop(), ownLoop
 	}

@@ -1,8 +1,11 @@
 package models
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
+
+	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
 // Strategy is how the ranks of a job train a model together: one rank on each GPU.
@@ -170,13 +173,23 @@ func (s *Strategy) checkTensorParallel(gpus int64) error {
 	case gpus/s.TP%max(1, s.Replicate) != 0:
 		return fmt.Errorf("%d GPUs in groups of %d (tp=%d) cannot be divided into %d replicas", gpus, s.TP,
 			s.TP, s.Replicate)
-	case gpus == s.TP && s.Sequence:
-	case gpus == s.TP*max(1, s.Replicate):
-		return fmt.Errorf("with tp=%d on %d GPUs nothing is left for fully_shard, and PyTorch's optimizers refuse a "+
-			"mix of sharded and plain parameters; take a multiple of %d GPUs, or sequence=true, which leaves no "+
-			"parameter plain", s.TP, gpus, s.TP)
+	case gpus == s.TP*s.Replicate:
+		return fmt.Errorf("with tp=%d and replicate=%d on %d GPUs nothing is left for fully_shard; take a multiple of %d "+
+			"GPUs, or leave out replicate", s.TP, s.Replicate, gpus, s.TP*s.Replicate)
 	}
 	return nil
+}
+
+// checkMix says that optimizers that step many parameters at once take no mix of sharded and plain ones.
+func (c Case) checkMix() error {
+	s := c.Strategy
+	o, err := optim.Named(c.Optimizer)
+	if s.Sequence || int64(c.GPUs) != s.TP || err == nil && o.Implementation == optim.SingleTensor {
+		return nil
+	}
+	return fmt.Errorf("with tp=%d on %d GPUs nothing is left for fully_shard, and PyTorch's optimizers refuse a mix of "+
+		"sharded and plain parameters; take a multiple of %d GPUs, sequence=true, which leaves no parameter plain, or "+
+		"--optimizer adamw-single (foreach=False), which steps them one by one", s.TP, c.GPUs, s.TP)
 }
 
 // checkRanks says what is wrong with the strategy of a case of model m.
@@ -226,7 +239,7 @@ func (c Case) checkRanks(m Model) error {
 				"aten.stack.default must have the same mesh\") unless all parameters are shared; take " +
 				"sequence=true, or train with --clip none")
 		}
-		if err := c.checkTokens(m); err != nil {
+		if err := cmp.Or(c.checkTokens(m), c.checkMix()); err != nil {
 			return err
 		}
 	}

@@ -73,6 +73,7 @@ func TestTensorParallelRanksHaveTheirPart(t *testing.T) {
 	for text, want := range map[string]string{
 		"tp:tp=2,col=q,row=o": "no linear layer of the blocks is called q, o",
 		"tp:tp=8,col=q":       "nothing is left for fully_shard",
+		"tp:tp=4,replicate=2": "nothing is left for fully_shard; take a multiple of 8 GPUs, or leave out replicate",
 		"tp:tp=3":             "8 GPUs cannot be divided into groups of 3",
 		"tp:col=q_proj":       "needs the number of ranks",
 	} {

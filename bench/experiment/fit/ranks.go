@@ -20,7 +20,7 @@ const AnyStrategy = "auto"
 // no gradients over two meshes; where ranks can share tokens and scores, too, they do (as
 // torchtitan has it), and clip. Groups have eight ranks at most, as machines have GPUs.
 // Pipelines have as many micro-batches as stages. What comes out best is looked at more
-// closely, see [finer].
+// closely, see [finer]. The experts of mixtures are shared out, and rows that are long.
 func StrategiesFor(m models.Model, c models.Case, gpus int) []string {
 	all := []string{"ddp:bucket_view=true", "zero1:bucket_view=true", "fsdp2", "fsdp2:reshard=false", "fsdp2:wrap=none"}
 	half := c.AMP == models.NoAutocast && c.Weights == models.FP32
@@ -28,6 +28,8 @@ func StrategiesFor(m models.Model, c models.Case, gpus int) []string {
 		all = append(all, "fsdp2:mp=bf16", "fsdp2:mp=bf16,reshard=false", "fsdp2:mp=bf16,wrap=none")
 	}
 	all = append(all, tensorParallel(m, c, gpus, half)...)
+	all = append(all, expertParallel(m, c, gpus)...)
+	all = append(all, contextParallel(m, c, gpus)...)
 	if gpus > 1 && gpus <= mostStages && c.AMP != "fp16" && c.Accumulate == 1 && !c.Offload && c.Objective.IsZero() {
 		all = append(all, fmt.Sprintf("pp:micro=%d", gpus))
 	}
@@ -62,8 +64,65 @@ func tensorParallel(m models.Model, c models.Case, gpus int, half bool) (all []s
 	return all
 }
 
+// expertParallel are those that share out experts: over as many ranks of a node as can be, with groups of
+// them left for fully_shard, or over all of them.
+func expertParallel(m models.Model, c models.Case, gpus int) (all []string) {
+	if m.Levers.Experts == 0 || c.Quantize != "" {
+		return nil
+	}
+	for n := gpusOfNode; n > 1; n /= 2 {
+		switch {
+		case gpus%n > 0 || m.Levers.Experts%int64(n) > 0:
+		case n == gpus:
+			all = append(all, fmt.Sprintf("ddp:ep=%d", n))
+		default:
+			return append(all, fmt.Sprintf("fsdp2:ep=%d", n))
+		}
+	}
+	return all
+}
+
+// longRow is the number of tokens from which rows are shared by ranks, too.
+const longRow = 32_768
+
+// contextParallel are those that share each row (PyTorch's context_parallel, which takes half precision).
+func contextParallel(m models.Model, c models.Case, gpus int) (all []string) {
+	length := c.Settings["seq-len"]
+	fp32 := c.AMP == models.NoAutocast && c.Weights != "bf16" && c.Weights != "fp16"
+	if !m.Levers.Context || length < longRow || fp32 || !c.Objective.IsZero() {
+		return nil
+	}
+	for n := 2; n <= gpusOfNode && n <= gpus; n *= 2 {
+		if gpus%n == 0 && length%int64(2*n) == 0 {
+			all = append(all, fmt.Sprintf("fsdp2:cp=%d,cp_by=%s", n, models.RingOfTorch))
+		}
+	}
+	return all
+}
+
 // mostStages is the largest number of stages of a pipeline that is searched.
 const mostStages = 64
+
+// What is shared by ranks, as messages say it.
+const (
+	sharedRows    = "context parallelism"
+	sharedExperts = "expert parallelism"
+)
+
+// selective is what a strategy does that not every model can; empty for none.
+func selective(s *models.Strategy) string {
+	switch {
+	case s == nil:
+		return ""
+	case s.EP > 0:
+		return sharedExperts
+	case s.CP > 0:
+		return sharedRows
+	case s.Name == models.TP, s.Name == models.PP:
+		return s.Name
+	}
+	return ""
+}
 
 // dropRefused leaves out what only a search of all strategies has tried and the model
 // cannot do, and says why where nothing is left of a strategy.
@@ -73,18 +132,18 @@ func dropRefused(f *report.Fit) {
 	}
 	reasons, works := map[string]string{}, map[string]bool{}
 	f.Choices = slices.DeleteFunc(f.Choices, func(c report.Choice) bool {
-		s := c.Case.Strategy
-		if s == nil || s.Name != models.TP && s.Name != models.PP {
+		name := selective(c.Case.Strategy)
+		switch {
+		case name == "":
+			return false
+		case c.Refused == "":
+			works[name] = true
 			return false
 		}
-		if c.Refused == "" {
-			works[s.Name] = true
-			return false
-		}
-		reasons[s.Name] = c.Refused
+		reasons[name] = c.Refused
 		return true
 	})
-	for _, name := range []string{models.TP, models.PP} {
+	for _, name := range []string{models.TP, models.PP, sharedRows, sharedExperts} {
 		if why := reasons[name]; why != "" && !works[name] {
 			f.Warnings = append(f.Warnings,
 				report.Warning{What: fmt.Sprintf("%s is left out of the search: %s", name, why)})

@@ -33,6 +33,15 @@ func TestASearchOfStrategiesTriesWhatPyTorchTakes(t *testing.T) {
 	titan.Levers.Context = true
 	require.Subset(t, StrategiesFor(titan, fp32, 8),
 		[]string{"tp:tp=2,sequence=true,loss=true,mp=bf16", "tp:tp=8,sequence=true,loss=true"}, "all parameters are shared")
+	mixture := own
+	mixture.Levers.Experts = 12
+	require.Subset(t, StrategiesFor(mixture, fp32, 4), []string{"ddp:ep=4", "fsdp2:ep=2"})
+	require.Contains(t, StrategiesFor(mixture, fp32, 16), "fsdp2:ep=4", "eight do not divide twelve")
+	long := fp32
+	long.Weights, long.Settings = "bf16", models.Settings{"seq-len": 65536}
+	require.Subset(t, StrategiesFor(titan, long, 4), []string{"fsdp2:cp=2,cp_by=torch", "fsdp2:cp=4,cp_by=torch"})
+	long.Settings = models.Settings{"seq-len": 4096}
+	require.NotContains(t, StrategiesFor(titan, long, 4), "fsdp2:cp=2,cp_by=torch", "such rows fit")
 	scaled := fp32
 	scaled.AMP = "fp16"
 	for _, s := range StrategiesFor(exported, scaled, 8) {
