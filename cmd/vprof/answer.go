@@ -34,14 +34,18 @@ const longestRequest = 1 << 20
 // line is the command line of a request. Flags that write files or choose how results look are not taken.
 func (r request) line(verb string, flags *pflag.FlagSet) ([]string, error) {
 	args := []string{verb}
-	var files []string
 	for _, name := range slices.Sorted(maps.Keys(r)) {
 		values, err := valuesOf(r[name])
 		if err != nil {
 			return nil, usagef("%s: %w", name, err)
 		}
 		if name == requestFiles {
-			files = values
+			for _, file := range values {
+				if strings.HasPrefix(file, "-") { // it is no flag
+					file = "./" + file
+				}
+				args = append(args, file)
+			}
 			continue
 		}
 		flag := flags.Lookup(name)
@@ -55,7 +59,7 @@ func (r request) line(verb string, flags *pflag.FlagSet) ([]string, error) {
 			args = append(args, "--"+name+"="+v)
 		}
 	}
-	return append(append(args, "--format=json", "--"), files...), nil
+	return append(args, "--format=json"), nil
 }
 
 // requestable reports whether requests may have a flag.

@@ -234,7 +234,7 @@ func runFleet(ctx context.Context, o *fleetRunOptions, path string) (err error) 
 	if err != nil {
 		return err
 	}
-	if err := makeFolder(dir, name); err != nil {
+	if err := makeFolder(ctx, dir, name); err != nil {
 		return err
 	}
 	f := &fleet.Folder{Dir: dir}
@@ -276,9 +276,9 @@ func leftOut(a *app, units []fleet.Unit) []fleet.Unit {
 }
 
 // makeFolder makes the folder of a fleet, unless it would become that of an engine that is not here.
-func makeFolder(dir, engine string) error {
+func makeFolder(ctx context.Context, dir, engine string) error {
 	if _, err := os.Stat(dir); err != nil && engine == fleet.OnSlurm {
-		if err := slurm.Here(); err != nil {
+		if _, err := slurm.Here(ctx); err != nil {
 			return err
 		}
 	}

@@ -61,26 +61,24 @@ func run(ctx context.Context, stdin, name string, args ...string) (string, error
 	return strings.TrimSpace(out.String()), nil
 }
 
-// Here finds out whether this machine has Slurm's commands.
-func Here() error {
+// Here are the partitions of the cluster that this machine is of. It is an error if Slurm's commands are missing or
+// find no cluster.
+func Here(ctx context.Context) ([]string, error) {
 	for _, name := range []string{"sbatch", "squeue", "scancel"} {
 		if _, err := exec.LookPath(name); err != nil {
-			return missing(name)
+			return nil, missing(name)
 		}
 	}
-	return nil
+	out, err := run(ctx, "", "sinfo", "--noheader", "--format=%R")
+	return slices.Compact(slices.Sorted(slices.Values(strings.Fields(out)))), err
 }
 
 // Check implements [fleet.Engine].
 func (e *Engine) Check(ctx context.Context) error {
-	if err := Here(); err != nil {
-		return err
-	}
-	out, err := run(ctx, "", "sinfo", "--noheader", "--format=%R")
+	there, err := Here(ctx)
 	if err != nil {
 		return err
 	}
-	there := slices.Compact(slices.Sorted(slices.Values(strings.Fields(out))))
 	for _, b := range e.Folder.Boards {
 		if !slices.Contains(there, b.Partition) {
 			return input.Errorf("board %s: there is no partition %q%s (sinfo lists %s); name it with partition:", b.GPU,
