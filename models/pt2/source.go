@@ -143,8 +143,11 @@ func newModel(file, name, config string, p *export.Program, o asked.Oracle) (mod
 			return &models.CaseError{Model: c.Model, Field: field, Reason: reason}
 		}
 		if half := halfWeights(p); half != "" && c.Weights == "" {
-			return &models.CaseError{Model: c.Model, Field: "weights", Reason: fmt.Sprintf(
-				"%s was captured with weights in %s: capture it with weights in fp32, or say --weights %[2]s", file, half)}
+			return &models.CaseError{
+				Model: c.Model, Field: "weights",
+				Reason: fmt.Sprintf("%s was captured with weights in %s: capture it with weights in fp32, or say "+
+					"--weights %[2]s", file, half),
+			}
 		}
 		return d.check(file, c)
 	}

@@ -20,7 +20,8 @@ type Spread struct {
 }
 
 // The perturbations. Sizes that depend on the batch may be scaled, as if samples were a little longer or shorter. One
-// free in lateOf comes after up to lateBy further allocations, as where Python or another stream releases a tensor late.
+// free in lateOf comes after up to lateBy further allocations, as where Python or another stream releases a tensor
+// late.
 const (
 	lateOf = 20
 	lateBy = 16
