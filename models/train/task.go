@@ -1,7 +1,6 @@
 package train
 
 import (
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -436,7 +435,7 @@ func (t *taskTrainer) step(s *Session, opt *optim.Optimizer, f *Variables) {
 			s.Tape.Mark("loss")
 		})
 		if !f.Loss.RequiresGrad() {
-			s.Tape.Raise(errNoGrad)
+			s.Tape.Raise(noGrad(t.c))
 		}
 		f.AfterForward(i, opt)
 		s.Backward(f.Loss)
@@ -459,10 +458,16 @@ func (t *taskTrainer) step(s *Session, opt *optim.Optimizer, f *Variables) {
 	f.EndStep(s.Tape, opt)
 }
 
-// errNoGrad is what PyTorch raises in backward.
-var errNoGrad = errors.New("RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn; " +
-	"reentrant checkpointing differentiates nothing whose inputs do not require gradients, so use --checkpointing " +
-	"non-reentrant")
+// noGrad is what PyTorch raises in backward, with the reason where it can be told.
+func noGrad(c models.Case) error {
+	why := "the loss hangs on nothing that is trained; where an autograd.Function of the model trains parameters that " +
+		"are not its arguments, record its steps: vprof capture --step"
+	if c.Checkpointing && c.Recompute == models.Reentrant {
+		why = "reentrant checkpointing differentiates nothing whose inputs do not require gradients, so use " +
+			"--checkpointing non-reentrant"
+	}
+	return fmt.Errorf("RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn; %s", why)
+}
 
 // prepare runs what a task does before the micro-batches of a step.
 func (t *taskTrainer) prepare(f *trace.Frame) {
