@@ -10,6 +10,7 @@ var torch2_15 = release{
 		r.Products.PerCall = true
 		r.Products.Epilogue = 1 << 20
 		r.Attention.EfficientGrouped = true
+		r.Attention.OneHead = true
 		r.Attention.EfficientSeeds = true
 		r.Attention.MultiheadLetsGo = true
 		r.Operators = trace.Operators{

@@ -35,7 +35,7 @@ func (t *Tape) attentionBackend(q, k, v *Tensor, a AttentionArgs) (chosen attent
 		return mathAttention, "shapes or strides that only math takes"
 	}
 	heads := q.shape[1] == k.shape[1]
-	grouped := heads || (a.EnableGQA && q.shape[1]%k.shape[1] == 0)
+	grouped := heads || a.EnableGQA && q.shape[1]%k.shape[1] == 0 || t.rules.Attention.OneHead && k.shape[1] == 1
 	if grouped && canUseCuDNN(q, k, v, a) && onBoard(t, func(b Board) bool {
 		return slices.Contains(t.rules.Attention.CuDNNFirst, b.Capability/10)
 	}) {

@@ -87,6 +87,40 @@ func TestAttentionKernelFollowsBoardTypeAndMask(t *testing.T) {
 	}
 }
 
+// From 2.15 on one head of key and value serves all of the query without enable_gqa, as torch._fused_sdp_choice of PyTorch
+// 2.15 says for heads of 64 on an A100; several do not, nor does one batch for all.
+func TestOneHeadOfKeysIsTakenForAll(t *testing.T) {
+	later := rules
+	later.Attention.OneHead, later.Attention.EfficientGrouped = true, true
+	for _, c := range []struct {
+		dtype       trace.DType
+		mask        bool
+		batch, keys int64 // of 2 and 4
+		gqa         bool
+		want        string
+	}{
+		{trace.F32, false, 2, 1, false, "Efficient"},
+		{trace.F32, true, 2, 1, false, "Efficient"},
+		{trace.BF16, false, 2, 1, false, "Flash"},
+		{trace.BF16, true, 2, 1, false, "Efficient"},
+		{trace.BF16, true, 2, 1, true, "Efficient"},
+		{trace.BF16, true, 2, 2, false, "Math"},
+		{trace.BF16, false, 2, 2, false, "Math"},
+		{trace.BF16, false, 2, 2, true, "Flash"},
+		{trace.BF16, false, 1, 4, false, "Math"},
+		{trace.F32, true, 1, 1, false, "Math"},
+	} {
+		tape := trace.New(trace.Board{Capability: 80, SMs: 108}, later, trace.Options{Warm: true})
+		q := heads(tape, c.dtype, 2, 4, 64, 64)
+		k, v := heads(tape, c.dtype, c.batch, c.keys, 64, 64), heads(tape, c.dtype, c.batch, c.keys, 64, 64)
+		a := trace.AttentionArgs{EnableGQA: c.gqa}
+		if c.mask {
+			a.Mask = tape.Frame().Let(tape.New("mask", program.Batch, trace.Bool, 2, 1, 64, 64))
+		}
+		require.Equal(t, c.want, attentionNode(tape, q, k, v, a), "%+v", c)
+	}
+}
+
 // drawAttention records a step of attention over random shapes.
 func drawAttention(rt *rapid.T) *trace.Tape {
 	board := rapid.SampledFrom([]trace.Board{turing, ada, blackwell, hopper}).Draw(rt, "board")

@@ -39,6 +39,8 @@ type AttentionRules struct {
 	// EfficientGrouped: the memory-efficient kernels take fewer heads of key and
 	// value than of the query.
 	EfficientGrouped bool
+	// OneHead: one head of key and value is taken for all of the query, also without enable_gqa.
+	OneHead bool
 	// EfficientSeeds: without dropout, they allocate a seed and an offset of the
 	// random generator on the device, 8 bytes each, and keep them for backward.
 	EfficientSeeds bool
