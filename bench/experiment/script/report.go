@@ -60,8 +60,8 @@ func (o *Outcome) warnings() []report.Warning {
 		warn("the figures lack them", "libraries were asked for %d workspaces whose size nobody knows", o.Sizes.Unknown)
 	}
 	if o.End().Benchmark && o.Device == "" && o.Sizes != (Sizes{}) {
-		warn("a GPU may reserve more", "torch.backends.cudnn.benchmark is on: PyTorch tries several algorithms of each "+
-			"convolution then, whose workspaces are not counted here but for the first")
+		warn("a GPU may reserve more", "torch.backends.cudnn.benchmark is on: PyTorch tries several algorithms of "+
+			"each convolution then, whose workspaces are not counted here but for the first")
 	}
 	if o.OOMs() > 0 && o.Kind() != OutOfMemory {
 		warn("", "the script caught %d errors for want of memory", o.OOMs())

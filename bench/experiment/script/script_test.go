@@ -72,6 +72,7 @@ func TestTrainingEndsAfterTheStepsThatAreAskedFor(t *testing.T) {
 		{"to its own end", nil, 3, "end", []int{40}, "exit"},
 		{"an optimizer that never steps is not waited for", []string{"never"}, 2, "", []int{20}, "steps"},
 		{"a program around it fails", []string{"within"}, 2, "", []int{2}, "steps"},
+		{"without an optimizer backward passes count", []string{"bare"}, 2, "", []int{20}, "steps"},
 		{"one that wraps another is not", []string{"wrapped"}, 2, "", []int{2}, "steps"},
 		{"to the evaluation", []string{"eval"}, 2, "eval", []int{5}, "eval"},
 		{"to the first file", []string{"save"}, 2, "save", []int{1}, "save"},

@@ -37,6 +37,7 @@ def watch():
         "torch": watch_torch,
         "safetensors": files.divert_safetensors,
         "safetensors.torch": files.divert_safetensors_torch,
+        "torch.distributed.checkpoint.default_planner": ranks.accept_plans,
         "torch.distributed.launcher.api": ranks.start_one_rank,
         "deepspeed.launcher.runner": ranks.start_one_of_deepspeed,
         "torch._inductor.runtime.triton_heuristics": compiling.spare_triton,

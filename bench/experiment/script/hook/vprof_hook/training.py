@@ -32,6 +32,7 @@ class Watch:
         # The name and the steps of each optimizer that stepped; the list outlives what a function has made.
         self.stepped = weakref.WeakKeyDictionary()
         self.tally = []
+        self.alone = 0  # backward passes before there was any optimizer: scripts may change their parameters by themselves
         self.phases = ["set-up"]  # those that are running, innermost last
         self.seen = set()  # "eval" and "save", once they have ended
         self.evaluated = None  # the module that is being evaluated
@@ -89,11 +90,21 @@ class Watch:
                 self.leave()
             if phase == "saving":
                 self.saw("save")
+            if phase == "backward":
+                self.went_back()
             return result
 
         return wrapped
 
     # Steps.
+
+    def went_back(self):
+        """Counts a backward pass where there is no optimizer, and ends training if there still is none after many."""
+        if self.counts or self.tally:
+            return
+        self.alone += 1
+        if not self.until and 0 < PATIENCE * self.wanted <= self.alone:
+            self.end("steps")
 
     def made(self, optimizer):
         """An optimizer has been made: set-up ends with the last one before the first step."""
@@ -197,6 +208,8 @@ class Watch:
         self.ended = True
         steps = sorted((n for _, n in self.tally), reverse=True) + [0 for n in self.counts.values() if n == 0]
         kinds = sorted({name for name, _ in self.tally})
+        if not steps and self.alone:
+            steps, kinds = [self.alone], ["no optimizer"]
         trace = self.memory.write() if any(steps) or self.memory.used else None
         backends = getattr(self.torch, "backends", None)
         events.send(
