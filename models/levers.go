@@ -224,26 +224,12 @@ func (l Levers) EveryLayers() int {
 // checkLevers finds levers that do not go together, with the model, or with the rest of
 // the case.
 func (l Levers) checkLevers(m *Model, c *Case) (field, reason string) {
-	if field, reason := c.checkObjective(m); reason != "" {
-		return field, reason
-	}
-	if field, reason := l.checkTrainOnly(m, c); reason != "" {
-		return field, reason
-	}
-	if field, reason := l.checkQAT(m, c); reason != "" {
-		return field, reason
-	}
-	if field, reason := l.checkFloat8(m, c); reason != "" {
-		return field, reason
-	}
-	if field, reason := l.checkTiles(m, c); reason != "" {
-		return field, reason
-	}
-	if field, reason := l.checkLoop(m, c); reason != "" {
-		return field, reason
-	}
-	if field, reason := l.checkEvaluation(m, c); reason != "" {
-		return field, reason
+	for _, check := range []func(m *Model, c *Case) (field, reason string){
+		l.checkObjective, l.checkTrainOnly, l.checkQAT, l.checkFloat8, l.checkTiles, l.checkLoop, l.checkEvaluation,
+	} {
+		if field, reason := check(m, c); reason != "" {
+			return field, reason
+		}
 	}
 	switch {
 	case l.Quantize != "" && !m.Levers.Quantize:

@@ -306,7 +306,7 @@ func (c Case) ReferenceModel() bool {
 }
 
 // checkObjective finds what does not go together with an objective.
-func (c *Case) checkObjective(m *Model) (field, reason string) {
+func (Levers) checkObjective(m *Model, c *Case) (field, reason string) {
 	o := c.Objective
 	const at = "objective"
 	switch {

@@ -69,11 +69,11 @@ func prefixed(prefix, s string) string {
 	return prefix + s
 }
 
-// Apart gives each board of the reports a name of its own, and the same board the
+// NameDevices gives each board of the reports a name of its own, and the same board the
 // same name in all of them: "cuda:0" of five machines becomes "n1/cuda:0" and so on.
 // Where files do not say which board it was, the first of their reports gets a
 // warning: what may be several boards is then taken for one.
-func Apart(reports ...*Report) {
+func NameDevices(reports ...*Report) {
 	var boards []Device // one for each identity, in order
 	at := map[identity]int{}
 	first := map[identity]*Report{} // that has it

@@ -86,7 +86,7 @@ func TestBoardsOfOneNameAreToldApart(t *testing.T) {
 			for _, d := range c.devices {
 				reports = append(reports, measuredOn(d))
 			}
-			Apart(reports...)
+			NameDevices(reports...)
 			require.Equal(t, c.want, names(reports...))
 			if c.untold {
 				require.Len(t, reports[0].Warnings, 1)
@@ -117,7 +117,7 @@ func TestNamesAreIdentities(t *testing.T) {
 		for _, r := range reports {
 			before = append(before, r.Devices[0].identity())
 		}
-		Apart(reports...)
+		NameDevices(reports...)
 		for i, r := range reports {
 			for j, other := range reports {
 				require.Equal(t, before[i] == before[j], r.Devices[0].Name == other.Devices[0].Name,
@@ -125,7 +125,7 @@ func TestNamesAreIdentities(t *testing.T) {
 			}
 		}
 		once := names(reports...)
-		Apart(reports...)
+		NameDevices(reports...)
 		require.Equal(t, once, names(reports...))
 	})
 }

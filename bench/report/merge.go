@@ -24,7 +24,7 @@ func Merge(reports ...*Report) (*Report, error) {
 		part := *r
 		reports[i] = &part
 	}
-	Apart(reports...)
+	NameDevices(reports...)
 	whole := *reports[0]
 	whole.Agreement = nil // which was a part's
 	whole.Devices, whole.Coefficients = slices.Clone(whole.Devices), slices.Clone(whole.Coefficients)
@@ -127,7 +127,7 @@ func MergeSweeps(parts ...*Report) ([]*Report, error) {
 		part := *r
 		parts[i] = &part
 	}
-	Apart(parts...)
+	NameDevices(parts...)
 	var sweeps []*Report
 	of := map[Device][]*Report{}
 	var devices []Device

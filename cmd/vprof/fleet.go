@@ -302,7 +302,7 @@ func engineOf(f *fleet.Folder, most int) (fleet.Engine, error) {
 
 // wait has the tasks run and shows how far they are.
 func (o *fleetRunOptions) wait(ctx context.Context, path string, r *fleet.Runner) error {
-	screen := startFleetScreen(o.app, o.quiet)
+	screen := &fleetScreen{app: o.app, quiet: o.quiet}
 	r.Tell = screen.show
 	err := r.Run(ctx)
 	screen.end()

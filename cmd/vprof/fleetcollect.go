@@ -130,7 +130,7 @@ func nameApart(m *report.Matrix) {
 			Simulated: c.Run != "measured",
 		}}})
 	}
-	report.Apart(all...)
+	report.NameDevices(all...)
 	for i, r := range all {
 		m.Rows[i].Device = r.Devices[0].Name
 	}

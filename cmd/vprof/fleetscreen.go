@@ -20,8 +20,6 @@ type fleetScreen struct {
 	last  string
 }
 
-func startFleetScreen(a *app, quiet bool) *fleetScreen { return &fleetScreen{app: a, quiet: quiet} }
-
 func (s *fleetScreen) show(status *fleet.Status) {
 	text := fleetText(status)
 	if s.quiet || text == s.last {

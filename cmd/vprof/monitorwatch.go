@@ -205,7 +205,7 @@ func (w *watch) summarize() {
 
 // readings describes how closely a board was watched.
 func readings(s monitor.Seen) string {
-	text := fmt.Sprintf("%d readings, up to %s apart", s.Samples, monitor.Apart(s.Gap))
+	text := fmt.Sprintf("%d readings, up to %s apart", s.Samples, monitor.FormatInterval(s.Gap))
 	if s.Samples == 1 {
 		text = "1 reading"
 	}

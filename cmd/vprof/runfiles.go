@@ -30,7 +30,7 @@ func readRuns(ctx context.Context, a *app, paths []string) ([]*report.Report, er
 		}
 		all = append(all, reports...)
 	}
-	report.Apart(all...)
+	report.NameDevices(all...)
 	return all, nil
 }
 

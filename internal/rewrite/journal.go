@@ -51,7 +51,7 @@ func journalOf(targets []*target) *journal {
 		if t.before != nil {
 			e.Before = digest(t.before)
 		}
-		j.Dirs, j.Files = append(j.Dirs, t.dir()), append(j.Files, e)
+		j.Dirs, j.Files = append(j.Dirs, filepath.Dir(t.path)), append(j.Files, e)
 	}
 	slices.Sort(j.Dirs)
 	j.Dirs = slices.Compact(j.Dirs)

@@ -122,8 +122,6 @@ type target struct {
 	inPlace bool
 }
 
-func (t *target) dir() string { return filepath.Dir(t.path) }
-
 func write(ctx context.Context, files []File, d disk) (backups []string, err error) {
 	targets, err := openAll(files)
 	if err != nil {

@@ -180,7 +180,7 @@ func DistilledMaskedLM(c DistilledConfig, text hf.Text) *hf.TextTask {
 			scores := g.Let(g.Call(net.VocabTransform, states))
 			g.Pass(&scores, net.Activation, net.VocabLayerNorm, net.VocabProjector)
 			loss := g.Let(scores.View(-1, scores.Size(-1)).CrossEntropy(b.Labels.View(-1)))
-			return hf.Taken(g, loss, scores)
+			return hf.EndWithLoss(g, loss, scores)
 		},
 	}
 }
@@ -214,7 +214,7 @@ func DistilledClassification(c DistilledConfig, classes hf.Classes, dropout floa
 			g.Set(&x, x.ReLU())
 			g.Set(&x, g.Call(net.Dropout, x))
 			logits := g.Let(g.Call(net.Classifier, x))
-			return hf.Taken(g, g.Let(classes.Loss(logits, b.Labels)), logits)
+			return hf.EndWithLoss(g, g.Let(classes.Loss(logits, b.Labels)), logits)
 		},
 	}
 }

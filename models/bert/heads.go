@@ -39,7 +39,7 @@ func MaskedLM(c Config, text hf.Text) *hf.TextTask {
 		x := g.Let(m.Call(g, b.IDs, b.Padding, text.Padded, text.Checkpointing))
 		scores := g.Let(g.Call(head, x))
 		loss := g.Let(scores.View(-1, scores.Size(-1)).CrossEntropy(b.Labels.View(-1)))
-		return hf.Taken(g, loss, scores)
+		return hf.EndWithLoss(g, loss, scores)
 	}
 	return task
 }
@@ -131,7 +131,7 @@ func Classification(c Config, classes hf.Classes, dropout float64, text hf.Text)
 			g := f.ModuleFrame(net, b.IDs, b.Padding, b.Labels)
 			x := g.Let(m.Call(g, b.IDs, b.Padding, text.Padded, text.Checkpointing))
 			logits := g.Let(g.Call(net.Classifier, x))
-			return hf.Taken(g, g.Let(classes.Loss(logits, b.Labels)), logits)
+			return hf.EndWithLoss(g, g.Let(classes.Loss(logits, b.Labels)), logits)
 		}
 		return task
 	}
@@ -144,7 +144,7 @@ func Classification(c Config, classes hf.Classes, dropout float64, text hf.Text)
 		g.Let(pooled)
 		x := g.Let(g.Call(net.Dropout, pooled))
 		logits := g.Let(g.Call(net.Classifier, x))
-		return hf.Taken(g, g.Let(classes.Loss(logits, b.Labels)), logits)
+		return hf.EndWithLoss(g, g.Let(classes.Loss(logits, b.Labels)), logits)
 	}
 	return task
 }

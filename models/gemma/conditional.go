@@ -7,9 +7,9 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Senses is the sizes of the embedders of Gemma 3n, which a step on text calls, too: how
+// EmbedderSizes is the sizes of the embedders of Gemma 3n, which a step on text calls, too: how
 // many words those for images and for sound know, and how wide they are.
-type Senses struct{ VisionVocab, VisionWidth, AudioVocab, AudioWidth int64 }
+type EmbedderSizes struct{ VisionVocab, VisionWidth, AudioVocab, AudioWidth int64 }
 
 // wrapped is Gemma4Model, and those of Gemma 3n and of Gemma 4 Unified, trained on text.
 type wrapped struct {
@@ -21,16 +21,9 @@ type wrapped struct {
 	c                       *Config
 }
 
-// conditional is Gemma4ForConditionalGeneration.
-type conditional struct {
-	nn.Module
-	Model  *wrapped
-	LmHead nn.Layer
-}
-
 // ConditionalGeneration is the task of predicting each next token of a text with a decoder
-// that has other modules beside it. Senses are zero but for Gemma 3n.
-func ConditionalGeneration(c Config, w llama.Wrapper, s Senses, text hf.Text) *hf.TextTask {
+// that has other modules beside it. EmbedderSizes are zero but for Gemma 3n.
+func ConditionalGeneration(c Config, w llama.Wrapper, s EmbedderSizes, text hf.Text) *hf.TextTask {
 	c.Liger, c.Cache = text.Liger, text.Cache
 	m := newDecoder(&c)
 	model := &wrapped{Before: w.Before, LanguageModel: m, After: w.After, c: &c}
@@ -38,33 +31,32 @@ func ConditionalGeneration(c Config, w llama.Wrapper, s Senses, text hf.Text) *h
 		model.EmbedVision, model.EmbedAudio = newEmbedder(&c, s.VisionVocab, s.VisionWidth),
 			newEmbedder(&c, s.AudioVocab, s.AudioWidth)
 	}
-	net := &conditional{Model: model, LmHead: head(&c, m)}
 	text.ScoreCap = c.ScoreCap
-	return hf.CausalLM(net, model, m.inner().embed.words, &net.LmHead, text)
+	return hf.CausalLM(nil, model, model, m.inner().embed.words, head(&c, m), text)
 }
 
 // Call implements [hf.Decoder].
 func (w *wrapped) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	g := f.ModuleFrame(w, ids, padding)
-	var in looked
+	var in decoderInputs
 	if w.EmbedVision != nil {
-		in = w.heard(g, ids)
+		in = w.embedMultimodal(g, ids)
 	} else {
-		in = w.looked(g, ids)
-		w.prepared(g, &in, padding, text)
+		in = w.embedTokens(g, ids)
+		w.prepareMasks(g, &in, padding, text)
 	}
-	return g.Return(w.calls(g, in, padding, text))
+	return g.Return(w.callDecoder(g, in, padding, text))
 }
 
-// calls runs the decoder.
-func (w *wrapped) calls(f *frame, in looked, padding *tensor, text hf.Text) *tensor {
+// callDecoder runs the decoder.
+func (w *wrapped) callDecoder(f *frame, in decoderInputs, padding *tensor, text hf.Text) *tensor {
 	g := f.ModuleFrame(w.LanguageModel, in.words, in.perLayer, padding)
 	return g.Return(w.LanguageModel.run(g, in, padding, text))
 }
 
-// looked looks words up, but for those that stand for images and sound, of which a text
+// embedTokens looks words up, but for those that stand for images and sound, of which a text
 // has none.
-func (w *wrapped) looked(g *frame, ids *tensor) (in looked) {
+func (w *wrapped) embedTokens(g *frame, ids *tensor) (in decoderInputs) {
 	m := w.LanguageModel.inner()
 	senses := g.LetAll([]*tensor{ids.EqScalar(), ids.EqScalar(), ids.EqScalar()})
 	mask := g.Let(senses[0].And(senses[1]).And(senses[2]))
@@ -80,8 +72,8 @@ func (w *wrapped) looked(g *frame, ids *tensor) (in looked) {
 	return in
 }
 
-// prepared makes positions and masks outside of the decoder.
-func (w *wrapped) prepared(g *frame, in *looked, padding *tensor, text hf.Text) {
+// prepareMasks makes positions and masks outside of the decoder.
+func (w *wrapped) prepareMasks(g *frame, in *decoderInputs, padding *tensor, text hf.Text) {
 	in.made, in.positions = true, positions(g, in.words)
 	var blocks *tensor
 	if w.c.Blocks && !w.c.Flash {
@@ -91,9 +83,9 @@ func (w *wrapped) prepared(g *frame, in *looked, padding *tensor, text hf.Text) 
 	in.full, in.window = masks[0], masks[1]
 }
 
-// heard is what Gemma3nModel makes of ids: words that stand for images and sound are looked
+// embedMultimodal is what Gemma3nModel makes of ids: words that stand for images and sound are looked
 // up in tables of their own, whether there are any or not.
-func (w *wrapped) heard(g *frame, ids *tensor) (in looked) {
+func (w *wrapped) embedMultimodal(g *frame, ids *tensor) (in decoderInputs) {
 	m := w.LanguageModel.(*gemma3n)
 	in.words = g.Let(m.EmbedTokens.call(g, ids))
 	in.perLayer = g.Let(m.perLayerInputs(g, ids))

@@ -80,13 +80,13 @@ type decoder interface {
 	hf.Decoder
 	inner() *textModel
 	// run gives the last hidden states, in a frame of the model's own.
-	run(g *frame, in looked, padding *tensor, text hf.Text) *tensor
+	run(g *frame, in decoderInputs, padding *tensor, text hf.Text) *tensor
 }
 
-// looked is what a decoder begins with: words [batch, length, width], those of all layers
+// decoderInputs is what a decoder begins with: words [batch, length, width], those of all layers
 // [batch, length, layers, width], and what the model around it has made: positions and
 // masks, where made says so.
-type looked struct {
+type decoderInputs struct {
 	words, perLayer *tensor
 	made            bool
 	positions       *tensor
@@ -101,20 +101,12 @@ func newDecoder(c *Config) decoder {
 	return newGemma4(c)
 }
 
-// causal is Gemma4ForCausalLM, and that of Gemma 3n.
-type causal struct {
-	nn.Module
-	Model  decoder
-	LmHead nn.Layer
-}
-
 // CausalLM is the task of predicting each next token.
 func CausalLM(c Config, text hf.Text) *hf.TextTask {
 	c.Liger, c.Cache = text.Liger, text.Cache
 	m := newDecoder(&c)
-	net := &causal{Model: m, LmHead: head(&c, m)}
 	text.ScoreCap = c.ScoreCap
-	return hf.CausalLM(net, m, m.inner().embed.words, &net.LmHead, text)
+	return hf.CausalLM(nil, m, m, m.inner().embed.words, head(&c, m), text)
 }
 
 // head is the output layer.
@@ -130,18 +122,18 @@ func head(c *Config, m decoder) *nn.Linear {
 type textModel struct {
 	nn.Module
 	RotaryEmb               *rotary
-	EmbedTokensPerLayer     *scaled
+	EmbedTokensPerLayer     *scaledEmbedding
 	PerLayerModelProjection nn.Layer
 	PerLayerProjectionNorm  *norm
-	embed                   *scaled
+	embed                   *scaledEmbedding
 	c                       *Config
 }
 
 func newTextModel(c *Config) *textModel {
-	m := &textModel{embed: newScaled(c.Vocab, c.Width), RotaryEmb: newRotary(c), c: c}
+	m := &textModel{embed: newScaledEmbedding(c.Vocab, c.Width), RotaryEmb: newRotary(c), c: c}
 	if c.PerLayer > 0 {
 		all := int64(len(c.Layers)) * c.PerLayer
-		m.EmbedTokensPerLayer = newScaled(c.PerLayerVocab, all)
+		m.EmbedTokensPerLayer = newScaledEmbedding(c.PerLayerVocab, all)
 		m.PerLayerModelProjection = nn.NewLinear(c.Width, all, false)
 		m.PerLayerProjectionNorm = newNorm(c, c.PerLayer)
 	}
@@ -161,7 +153,7 @@ type state struct {
 type keysValues struct{ key, value *trace.Slot }
 
 // masks binds positions and masks, if the model around has not.
-func (m *textModel) masks(g *frame, in looked, padding *tensor, text hf.Text) *state {
+func (m *textModel) masks(g *frame, in decoderInputs, padding *tensor, text hf.Text) *state {
 	s := &state{positions: in.positions, padding: padding, text: text, mask: [2]*tensor{in.full, in.window}}
 	if !in.made {
 		s.positions = positions(g, in.words)
@@ -235,8 +227,8 @@ func (l Layer) kind() int {
 	return 0
 }
 
-// named are the arguments that a layer of a kind is called with by name.
-func (s *state) named(kind int) []*tensor {
+// keywordArguments are the arguments that a layer of a kind is called with by name.
+func (s *state) keywordArguments(kind int) []*tensor {
 	out := []*tensor{s.mask[kind], s.positions, s.cos[kind], s.sin[kind]}
 	for _, kv := range s.shared {
 		if kv.key != nil {
@@ -253,8 +245,8 @@ func (m *textModel) perLayerInputs(f *frame, ids *tensor) *tensor {
 	return g.Return(m.EmbedTokensPerLayer.call(g, ids).Reshape(ids.Size(0), ids.Size(1), -1, m.c.PerLayer))
 }
 
-// projected is project_per_layer_inputs.
-func (m *textModel) projected(f *frame, words, perLayer *tensor) *tensor {
+// projectPerLayer is project_per_layer_inputs.
+func (m *textModel) projectPerLayer(f *frame, words, perLayer *tensor) *tensor {
 	g := f.FuncFrame(words, perLayer)
 	p := g.Let(g.Call(m.PerLayerModelProjection, words).MulScalar())
 	g.Set(&p, p.Reshape(words.Size(0), words.Size(1), -1, m.c.PerLayer))

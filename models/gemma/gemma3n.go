@@ -9,7 +9,7 @@ import (
 // gemma3n is Gemma3nTextModel.
 type gemma3n struct {
 	nn.Module
-	EmbedTokens                               *scaled
+	EmbedTokens                               *scaledEmbedding
 	Layers                                    []*layer3n
 	Norm                                      *norm
 	Rest                                      *textModel `torch:""`
@@ -40,7 +40,7 @@ func (m *gemma3n) inner() *textModel { return m.Rest }
 // Call implements [hf.Decoder].
 func (m *gemma3n) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	g := f.CallFrame(ids, padding)
-	in := looked{words: g.Let(m.EmbedTokens.call(g, ids))}
+	in := decoderInputs{words: g.Let(m.EmbedTokens.call(g, ids))}
 	in.perLayer = g.Let(m.perLayerInputs(g, ids))
 	return g.Return(m.run(g, in, padding, text))
 }
@@ -53,8 +53,8 @@ func (m *gemma3n) perLayerInputs(f *frame, ids *tensor) *tensor {
 	return g.Return(m.Rest.EmbedTokensPerLayer.call(g, ids).Reshape(ids.Size(0), ids.Size(1), -1, m.c.PerLayer))
 }
 
-// projected is project_per_layer_inputs.
-func (m *gemma3n) projected(f *frame, words, perLayer *tensor) *tensor {
+// projectPerLayer is project_per_layer_inputs.
+func (m *gemma3n) projectPerLayer(f *frame, words, perLayer *tensor) *tensor {
 	g := f.FuncFrame(words, perLayer)
 	p := g.Let(g.Call(m.Rest.PerLayerModelProjection, words))
 	p.MulInPlace(m.PerLayerProjectionScale.To(words.DType()))
@@ -63,22 +63,23 @@ func (m *gemma3n) projected(f *frame, words, perLayer *tensor) *tensor {
 	return g.Return(p.Add(perLayer).Mul(m.PerLayerInputScale.To(words.DType())))
 }
 
-func (m *gemma3n) run(g *frame, in looked, padding *tensor, text hf.Text) *tensor {
-	g.Set(&in.perLayer, m.projected(g, in.words, in.perLayer))
+func (m *gemma3n) run(g *frame, in decoderInputs, padding *tensor, text hf.Text) *tensor {
+	g.Set(&in.perLayer, m.projectPerLayer(g, in.words, in.perLayer))
 	s := m.Rest.masks(g, in, padding, text)
 	first := g.Let(in.words)
 	var st streams
-	x := g.Let(st.made(g, first.DType(), m.AltupProjections, func(int) *tensor { return first }))
+	x := g.Let(st.stack(g, first.DType(), m.AltupProjections, func(int) *tensor { return first }))
 	m.Rest.angles(g, s, x)
 	var own *tensor
 	for i, l := range m.Layers {
 		g.Set(&own, in.perLayer.Select(2, int64(i)))
 		kind := l.l.kind()
 		forward := func(f *frame, args []*tensor) *tensor { return l.forward(f, args, s) }
-		g.Set(&x, text.CallLayer(g, i, l, forward, []*tensor{x, s.cos[kind], s.sin[kind], own}, s.named(kind)...))
+		args := []*tensor{x, s.cos[kind], s.sin[kind], own}
+		g.Set(&x, text.CallLayer(g, i, l, forward, args, s.keywordArguments(kind)...))
 	}
 	last := x
-	g.Set(&x, st.made(g, first.DType(), m.AltupUnembedProjections, func(i int) *tensor {
+	g.Set(&x, st.stack(g, first.DType(), m.AltupUnembedProjections, func(i int) *tensor {
 		return last.Select(0, int64(i))
 	}))
 	g.Set(&x, x.Mean(false, 0))
@@ -93,8 +94,8 @@ type streams struct {
 	list                       []*tensor
 }
 
-// made gives the streams in one tensor [streams, batch, length, width].
-func (st *streams) made(g *frame, d trace.DType, projections []nn.Layer, of func(i int) *tensor) *tensor {
+// stack gives the streams in one tensor [streams, batch, length, width].
+func (st *streams) stack(g *frame, d trace.DType, projections []nn.Layer, of func(i int) *tensor) *tensor {
 	g.Set(&st.target, of(0).Pow(2).Mean(true, -1).Pow(0.5))
 	g.SetAll(&st.list, []*tensor{of(0)})
 	for i, p := range projections {
@@ -156,7 +157,7 @@ func (l *layer3n) forward(f *frame, args []*tensor, s *state) *tensor {
 	corrected := f.Let(l.Altup.correct(f, predictions, activated))
 	first := f.Let(corrected.Select(0, 0).Clone())
 	if l.c.AltUp.Scaled {
-		f.Set(&first, l.Altup.scaled(f, first))
+		f.Set(&first, l.Altup.scaleCorrected(f, first))
 	}
 	f.Pass(&first, l.PerLayerInputGate, l.ActFn)
 	f.Set(&first, first.Mul(perLayer))
@@ -246,8 +247,8 @@ func (m *altUp) correct(f *frame, predictions, activated *tensor) *tensor {
 	return g.Return(y.Contiguous().To(activated.DType()))
 }
 
-// scaled is scale_corrected_output.
-func (m *altUp) scaled(f *frame, x *tensor) *tensor {
+// scaleCorrected is scale_corrected_output.
+func (m *altUp) scaleCorrected(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
 	return g.Return(x.To(m.CorrectOutputScale.DType).Mul(m.CorrectOutputScale.Tensor).To(x.DType()))
 }
@@ -256,15 +257,15 @@ func (m *altUp) scaled(f *frame, x *tensor) *tensor {
 func (m *mlp) gemma3n(f *frame, x *tensor) *tensor {
 	gate := f.Let(f.Call(m.GateProj, x))
 	if m.sparse {
-		f.Set(&gate, cutOff(f, gate))
+		f.Set(&gate, gaussianTopK(f, gate))
 	}
 	activations := f.Let(f.Call(m.ActFn, gate))
 	up := f.Let(f.Call(m.UpProj, x))
 	return f.Let(f.Call(m.DownProj, activations.Mul(up)))
 }
 
-// cutOff is _gaussian_topk.
-func cutOff(f *frame, x *tensor) *tensor {
+// gaussianTopK is _gaussian_topk.
+func gaussianTopK(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
 	t := g.Tape()
 	target := g.Let(t.Filled("tensor", trace.F32))

@@ -11,7 +11,7 @@ import (
 // gemma4 is Gemma4TextModel.
 type gemma4 struct {
 	nn.Module
-	EmbedTokens *scaled
+	EmbedTokens *scaledEmbedding
 	Layers      []*layer4
 	Norm        *norm
 	Rest        *textModel `torch:""`
@@ -32,16 +32,16 @@ func (m *gemma4) inner() *textModel { return m.Rest }
 // Call implements [hf.Decoder].
 func (m *gemma4) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	g := f.CallFrame(ids, padding)
-	in := looked{words: g.Let(m.EmbedTokens.call(g, ids))}
+	in := decoderInputs{words: g.Let(m.EmbedTokens.call(g, ids))}
 	if m.c.PerLayer > 0 {
 		in.perLayer = g.Let(m.Rest.perLayerInputs(g, ids))
 	}
 	return g.Return(m.run(g, in, padding, text))
 }
 
-func (m *gemma4) run(g *frame, in looked, padding *tensor, text hf.Text) *tensor {
+func (m *gemma4) run(g *frame, in decoderInputs, padding *tensor, text hf.Text) *tensor {
 	if m.c.PerLayer > 0 {
-		g.Set(&in.perLayer, m.Rest.projected(g, in.words, in.perLayer))
+		g.Set(&in.perLayer, m.Rest.projectPerLayer(g, in.words, in.perLayer))
 	}
 	s := m.Rest.masks(g, in, padding, text)
 	x := g.Let(in.words)
@@ -54,7 +54,7 @@ func (m *gemma4) run(g *frame, in looked, padding *tensor, text hf.Text) *tensor
 			inputs = append(inputs, own)
 		}
 		forward := func(f *frame, args []*tensor) *tensor { return l.forward(f, args, s) }
-		g.Set(&x, text.CallLayer(g, i, l, forward, inputs, s.named(l.l.kind())...))
+		g.Set(&x, text.CallLayer(g, i, l, forward, inputs, s.keywordArguments(l.l.kind())...))
 	}
 	g.Set(&x, g.Call(m.Norm, x))
 	return x
@@ -121,7 +121,7 @@ func (l *layer4) forward(f *frame, args []*tensor, s *state) *tensor {
 	f.Set(&residual, x)
 	f.Pass(&x, l.PreFeedforwardLayernorm, l.Mlp)
 	if l.Router != nil {
-		f.Set(&x, l.mixed(f, x, residual))
+		f.Set(&x, l.addExperts(f, x, residual))
 	}
 	f.Set(&x, f.Call(l.PostFeedforwardLayernorm, x))
 	f.Set(&x, residual.Add(x))
@@ -135,9 +135,9 @@ func (l *layer4) forward(f *frame, args []*tensor, s *state) *tensor {
 	return x.MulInPlace(l.LayerScalar.Tensor)
 }
 
-// mixed adds what the experts make of the residual stream to what the feed-forward half
+// addExperts adds what the experts make of the residual stream to what the feed-forward half
 // has made of it.
-func (l *layer4) mixed(f *frame, x, residual *tensor) *tensor {
+func (l *layer4) addExperts(f *frame, x, residual *tensor) *tensor {
 	first := f.Let(f.Call(l.PostFeedforwardLayernorm1, x))
 	flat := f.Let(residual.Reshape(-1, residual.Size(-1)))
 	probabilities, weights, chosen := l.Router.call(f, flat)

@@ -22,35 +22,35 @@ func (n *norm) Forward(f *frame, x *tensor) *tensor {
 	if n.liger && n.Weight != nil {
 		return liger.Norm{Fresh: true}.RMSNorm(f, x, n.Weight.Tensor)
 	}
-	y := f.Let(normalized(f, x.To(trace.F32)))
+	y := f.Let(normalize(f, x.To(trace.F32)))
 	if n.Weight != nil {
 		f.Set(&y, y.Mul(n.Weight.To(trace.F32)))
 	}
 	return y.To(x.DType())
 }
 
-// normalized is Gemma4RMSNorm._norm.
-func normalized(f *frame, x *tensor) *tensor {
+// normalize is Gemma4RMSNorm._norm.
+func normalize(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
 	squared := g.Let(x.Pow(2).Mean(true, -1).AddScalar())
 	return g.Return(x.Mul(squared.Pow(-0.5)))
 }
 
-// scaled is Gemma4TextScaledWordEmbedding.
-type scaled struct {
+// scaledEmbedding is Gemma4TextScaledWordEmbedding.
+type scaledEmbedding struct {
 	nn.Module
 	Table      nn.Layer `torch:""`
 	EmbedScale *nn.Buffer
 	words      *nn.Embedding
 }
 
-func newScaled(n, width int64) *scaled {
+func newScaledEmbedding(n, width int64) *scaledEmbedding {
 	words := nn.NewEmbedding(n, width)
-	return &scaled{Table: words, words: words, EmbedScale: nn.NewBuffer(trace.F32)}
+	return &scaledEmbedding{Table: words, words: words, EmbedScale: nn.NewBuffer(trace.F32)}
 }
 
 // call looks ids up; what a hook of the table makes of it is scaled by then.
-func (s *scaled) call(f *frame, ids *tensor) *tensor {
+func (s *scaledEmbedding) call(f *frame, ids *tensor) *tensor {
 	g := f.CallFrame(ids)
 	words := nn.Trained(s.Table).(*nn.Embedding)
 	g.In(words)
@@ -87,8 +87,8 @@ func (m *rotary) call(f *frame, kind int, x, positions *tensor) (cos, sin *tenso
 	return cos, sin
 }
 
-// turned is apply_rotary_pos_emb over [batch, length, heads, size].
-func turned(f *frame, x, cos, sin *tensor) *tensor {
+// applyRotary is apply_rotary_pos_emb over [batch, length, heads, size].
+func applyRotary(f *frame, x, cos, sin *tensor) *tensor {
 	g := f.FuncFrame(x, cos, sin)
 	g.Set(&cos, cos.Unsqueeze(2))
 	g.Set(&sin, sin.Unsqueeze(2))
@@ -128,7 +128,7 @@ func (a *attention) call(f *frame, x, mask, cos, sin *tensor, shared keysValues)
 	g := f.ModuleFrame(a, x, mask, cos, sin)
 	q := g.Let(a.heads(g, a.QProj, x))
 	g.Set(&q, g.Call(a.QNorm, q))
-	g.Set(&q, turned(g, q, cos, sin))
+	g.Set(&q, applyRotary(g, q, cos, sin))
 	g.Set(&q, q.Transpose(1, 2))
 	var k, v *tensor
 	if a.l.Shares {
@@ -164,7 +164,7 @@ func (a *attention) keysValues(g *frame, x, cos, sin *tensor) (k, v *tensor) {
 		g.Let(v)
 	}
 	g.Set(&k, g.Call(a.KNorm, k))
-	g.Set(&k, turned(g, k, cos, sin))
+	g.Set(&k, applyRotary(g, k, cos, sin))
 	g.Set(&k, k.Transpose(1, 2))
 	if !early {
 		v = g.Let(a.heads(g, a.VProj, x))

@@ -152,12 +152,8 @@ func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	return g.Return(x)
 }
 
-// languageModel is GPT2LMHeadModel.
-type languageModel struct {
-	nn.Module
-	Transformer *Model
-	LmHead      nn.Layer
-}
+// names are those of GPT2LMHeadModel and GPT2ForSequenceClassification.
+var names = nn.Names{"model": "transformer"}
 
 // CausalLM is the task of predicting each next token.
 func CausalLM(c Config, text hf.Text) *hf.TextTask {
@@ -167,15 +163,7 @@ func CausalLM(c Config, text hf.Text) *hf.TextTask {
 	if c.Untied {
 		head = nn.NewLinear(c.Width, c.Vocab, false)
 	}
-	net := &languageModel{Transformer: m, LmHead: head}
-	return hf.CausalLM(net, m, m.Wte, &net.LmHead, text)
-}
-
-// classifier is GPT2ForSequenceClassification.
-type classifier struct {
-	nn.Module
-	Transformer *Model
-	Score       nn.Layer
+	return hf.CausalLM(names, m, m, m.Wte, head, text)
 }
 
 // Classification is the task of telling something of each sequence. padToken
@@ -183,8 +171,7 @@ type classifier struct {
 func Classification(c Config, classes hf.Classes, padToken bool, text hf.Text) *hf.TextTask {
 	c.Cache = text.Cache
 	m := New(c)
-	net := &classifier{Transformer: m, Score: nn.NewLinear(c.Width, classes.Count, false)}
-	return hf.SequenceClassification(net, m, m.Wte, &net.Score, classes, padToken, text)
+	return hf.SequenceClassification(names, m, m, m.Wte, c.Width, classes, padToken, text)
 }
 
 // GPT2Config's defaults beside the sizes.

@@ -23,9 +23,9 @@ type AttentionOptions struct {
 	Groups int64
 	// OwnType has the softmax of eager attention in the type of the scores, as Llama 4 has.
 	OwnType bool
-	// Repeated says that keys and values are repeated for every head of the query, even
+	// RepeatKV says that keys and values are repeated for every head of the query, even
 	// where the kernel would not need it, as torchtune does.
-	Repeated bool
+	RepeatKV bool
 }
 
 // Attention is sdpa_attention_forward over [batch, heads, length, head size];
@@ -34,7 +34,7 @@ func Attention(f *frame, q, k, v, mask *tensor, o AttentionOptions) *tensor {
 	g := f.FuncFrame(q, k, v, mask)
 	gqa := false
 	if o.Groups > 1 {
-		if gqa = mask == nil && !o.Repeated && k.Size(-1) == v.Size(-1) && v.Size(-1) <= 256; !gqa {
+		if gqa = mask == nil && !o.RepeatKV && k.Size(-1) == v.Size(-1) && v.Size(-1) <= 256; !gqa {
 			g.Set(&k, repeatHeads(g, k, o.Groups))
 			g.Set(&v, repeatHeads(g, v, o.Groups))
 		}

@@ -92,9 +92,9 @@ const (
 	Unseen
 )
 
-// Unread is that of masks that are made of other positions than those of the batch, and so take a row
+// WithoutPositions is that of masks that are made of other positions than those of the batch, and so take a row
 // for one sequence.
-func (p Packing) Unread() Packing {
+func (p Packing) WithoutPositions() Packing {
 	if p == Several {
 		return Single
 	}

@@ -17,7 +17,7 @@ type caller struct {
 // logits are the model's scores, of the last tokens alone if the batch says so.
 func (c *caller) logits(f *frame, b TextBatch) *tensor {
 	g := f.ModuleFrame(c.net, b.IDs, b.Padding)
-	c.text.Context.cut(g, &b)
+	c.text.Context.shard(g, &b)
 	x := g.Let(c.decoder.Call(g, b.IDs, b.Padding, c.text))
 	kept := x
 	if b.Keep > 0 {

@@ -143,7 +143,7 @@ func TokenClassification(net any, inputs *nn.Embedding, head TokenHead, classes 
 			x := g.Let(outputs)
 			g.Set(&x, g.Call(head.Dropout, x))
 			logits := g.Let(g.Call(*head.Score, x))
-			return Taken(g, g.Let(tokenLoss(g, logits, b.Labels, head.Whole)), logits)
+			return EndWithLoss(g, g.Let(tokenLoss(g, logits, b.Labels, head.Whole)), logits)
 		},
 	}
 }

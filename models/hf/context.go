@@ -42,8 +42,8 @@ func (t Text) perToken() bool {
 	return t.Context.By == models.Ulysses && t.Objective.IsZero() && !t.FusedLoss && !t.LinearLoss && t.LossChunks < 2
 }
 
-// cut leaves of a batch, whose labels may be nil, what the rank has of its tokens.
-func (c Context) cut(f *frame, b *TextBatch) {
+// shard leaves of a batch, whose labels may be nil, what the rank has of its tokens.
+func (c Context) shard(f *frame, b *TextBatch) {
 	switch {
 	case !c.On():
 		return

@@ -16,13 +16,13 @@ type Decoder interface {
 	Call(f *frame, ids, padding *tensor, text Text) *tensor
 }
 
-// sharedIn is the text of a batch, and refuses what tensor-parallel ranks cannot share.
-func (t Text) sharedIn(f *frame, b TextBatch) Text {
+// forBatch is the text of a batch, and refuses what tensor-parallel ranks cannot share.
+func (t Text) forBatch(f *frame, b TextBatch) Text {
 	switch {
-	case t.Tokens > 1 && b.IDs.Size(1)%t.Tokens != 0:
+	case t.TokenRanks > 1 && b.IDs.Size(1)%t.TokenRanks != 0:
 		f.Tape().Raise(fmt.Errorf("sequence: %d ranks cannot share rows of %d tokens evenly; take a length that %d "+
-			"divides", t.Tokens, b.IDs.Size(1), t.Tokens))
-	case t.Words > 1 && (t.FusedLoss || t.LinearLoss || t.LossChunks > 1):
+			"divides", t.TokenRanks, b.IDs.Size(1), t.TokenRanks))
+	case t.VocabRanks > 1 && (t.FusedLoss || t.LinearLoss || t.LossChunks > 1):
 		f.Tape().Raise(errors.New("loss: loss_parallel takes the scores of the output layer; leave out the fused or " +
 			"chunked loss, or the strategy's loss"))
 	}
@@ -38,30 +38,46 @@ func (t Text) checkLinearLoss(f *frame) {
 	}
 }
 
-// CausalLM is the task of predicting each next token with a decoder and an
-// output layer, which net holds and adapters may replace.
-func CausalLM(net any, m Decoder, inputs *nn.Embedding, output *nn.Layer, text Text) *TextTask {
+// headed is a model with what a task puts on it, as the classes of transformers for tasks hold both.
+type headed struct {
+	nn.Module
+	nn.Names
+	Model         any
+	Dropout       *nn.Dropout
+	LmHead, Score nn.Layer
+}
+
+// CausalLM is the task of predicting each next token with a decoder and an output layer. names are
+// those of the classes of transformers where they are not model and lm_head; holder holds the
+// decoder there, and is the decoder itself for most.
+func CausalLM(names nn.Names, holder any, m Decoder, inputs *nn.Embedding, output nn.Layer, text Text) *TextTask {
+	net := &headed{Names: names, Model: holder, LmHead: output}
+	return CausalLMOf(net, m, inputs, &net.LmHead, text)
+}
+
+// CausalLMOf is [CausalLM] with a decoder and an output layer that net holds. Adapters may replace the layer.
+func CausalLMOf(net any, m Decoder, inputs *nn.Embedding, output *nn.Layer, text Text) *TextTask {
 	task := &TextTask{
 		Text: text, Net: net, Inputs: inputs, Output: *output,
 		Call: func(f *frame, b TextBatch) *tensor {
 			g := f.ModuleFrame(net, b.IDs, b.Padding, b.Labels)
 			text.Begin(g)
-			text.Context.cut(g, &b)
-			text := text.sharedIn(g, b)
+			text.Context.shard(g, &b)
+			text := text.forBatch(g, b)
 			x := g.Let(m.Call(g, b.IDs, b.Padding, text))
 			switch {
 			case text.FusedLoss:
-				return text.Taken(g, g.Let(liger.CausalLMLoss(g, x, plainWeight(g, *output), b.Labels)))
+				return text.EndWithLoss(g, g.Let(liger.CausalLMLoss(g, x, plainWeight(g, *output), b.Labels)))
 			case text.LinearLoss:
 				text.checkLinearLoss(f)
-				return text.Taken(g, g.Let(OutputLoss{}.Linear(g, x, plainWeight(g, *output), b.Labels)))
+				return text.EndWithLoss(g, g.Let(OutputLoss{}.Linear(g, x, plainWeight(g, *output), b.Labels)))
 			case text.LossChunks > 1:
-				return text.Taken(g, g.Let(OutputLoss{Output: *output, Adjust: text.adjustScores}.Chunked(g, x,
+				return text.EndWithLoss(g, g.Let(OutputLoss{Output: *output, Adjust: text.adjustScores}.Chunked(g, x,
 					b.Labels, text.LossChunks)))
 			}
 			logits := g.Let(text.scores(g, *output, x))
 			text.adjustScores(g, &logits)
-			return text.Taken(g, g.Let(text.causalLMLoss(g, logits, b)), logits)
+			return text.EndWithLoss(g, g.Let(text.causalLMLoss(g, logits, b)), logits)
 		},
 	}
 	c := &caller{net, m, output, text}
@@ -138,31 +154,33 @@ func (t Text) adjustScores(f *frame, scores **tensor) {
 }
 
 // SequenceClassification is the task of predicting classes, or a number, for each row
-// with a decoder and a linear layer of scores, which net holds and adapters may
-// replace. padToken says that the model knows which token is padding.
-func SequenceClassification(net any, m Decoder, inputs *nn.Embedding, score *nn.Layer, classes Classes, padToken bool,
-	text Text,
+// with a decoder and a linear layer of scores, see [CausalLM]. padToken says that the model knows
+// which token is padding.
+func SequenceClassification(names nn.Names, holder any, m Decoder, inputs *nn.Embedding, width int64, classes Classes,
+	padToken bool, text Text,
 ) *TextTask {
+	net := &headed{Names: names, Model: holder, Score: nn.NewLinear(width, classes.Count, false)}
+	score := &net.Score
 	return &TextTask{
 		Text: text, Net: net, Inputs: inputs, Output: *score, Classes: &classes, Heads: []*nn.Layer{score},
 		Call: func(f *frame, b TextBatch) *tensor {
 			g := f.ModuleFrame(net, b.IDs, b.Padding, b.Labels)
 			text.Begin(g)
 			x := g.Let(m.Call(g, b.IDs, b.Padding, text))
-			g.Set(&x, apart(g, x, text))
+			g.Set(&x, revertPaddingFree(g, x, text))
 			scores := g.Let(g.Call(*score, x))
 			if text.Objective.Unpadded {
-				return text.Taken(g, g.Let(rankingLoss(g, g.Let(scores.Select(1, -1)), b.Labels)))
+				return text.EndWithLoss(g, g.Let(rankingLoss(g, g.Let(scores.Select(1, -1)), b.Labels)))
 			}
 			// TRL and ms-swift set one
 			logits := lastTokenScores(g, b.IDs, scores, padToken || !text.Objective.IsZero())
 			switch text.Objective.Name {
 			case models.Reward:
-				return text.Taken(g, g.Let(rewardLoss(g, logits)), logits)
+				return text.EndWithLoss(g, g.Let(rewardLoss(g, logits)), logits)
 			case models.Reranker:
-				return text.Taken(g, g.Let(rankingLoss(g, logits, b.Labels)), logits)
+				return text.EndWithLoss(g, g.Let(rankingLoss(g, logits, b.Labels)), logits)
 			}
-			return text.Taken(g, g.Let(classes.Loss(logits, b.Labels)), logits)
+			return text.EndWithLoss(g, g.Let(classes.Loss(logits, b.Labels)), logits)
 		},
 	}
 }

@@ -28,14 +28,14 @@ func callLayer(f *frame, m any, checkpointing bool, forward func(f *frame, args 
 	if !checkpointing {
 		return g.Return(forward(g, args))
 	}
-	y := g.CheckpointClosure(given(named), func(h *frame, in []*tensor) *tensor {
+	y := g.CheckpointClosure(withoutNil(named), func(h *frame, in []*tensor) *tensor {
 		return forward(h, append(inPlace(in, inputs), named...))
-	}, given(inputs)...)
+	}, withoutNil(inputs)...)
 	return g.Return(y)
 }
 
-// given are the arguments that are not None.
-func given(args []*tensor) []*tensor {
+// withoutNil are the arguments that are not None.
+func withoutNil(args []*tensor) []*tensor {
 	return slices.DeleteFunc(slices.Clone(args), func(x *tensor) bool { return x == nil })
 }
 
@@ -70,7 +70,7 @@ func (t Text) callLayer(f *frame, i int, m any, forward func(f *frame, args []*t
 	named []*tensor,
 ) *tensor {
 	on := t.Checkpointing && i%max(t.Every, 1) == 0
-	if on && t.OfTrained {
+	if on && t.TrainedOnly {
 		if on = trains(m); on && !inputs[0].RequiresGrad() {
 			inputs[0].Leaf()
 		}
@@ -82,7 +82,7 @@ func (t Text) callLayer(f *frame, i int, m any, forward func(f *frame, args []*t
 	g.In(m)
 	y := g.CheckpointReentrant(func(h *frame, in []*tensor) *tensor {
 		return forward(h, append(inPlace(in, inputs), named...))
-	}, named, given(inputs)...)
+	}, named, withoutNil(inputs)...)
 	return g.Return(y)
 }
 

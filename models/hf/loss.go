@@ -22,11 +22,11 @@ func (t Text) causalLMLoss(f *frame, logits *tensor, b TextBatch) *tensor {
 		g.Set(&logits, logits.To(trace.F32))
 		g.Set(&logits, logits.View(-1, logits.Size(-1)))
 		return g.Return(logits.CrossEntropy(g.Let(labels.View(-1))))
-	case t.Words == 0:
+	case t.VocabRanks == 0:
 		return CausalLMLoss(f, logits, labels)
 	}
 	return shiftedLoss(f, logits, labels, func(_ *frame, source, target *tensor) *tensor {
-		return source.CrossEntropyAmong(target, t.Words)
+		return source.CrossEntropyAmong(target, t.VocabRanks)
 	})
 }
 
@@ -96,9 +96,9 @@ func (l OutputLoss) Linear(f *trace.Frame, x, weight, labels *trace.Tensor) *tra
 	return g.Return(g.LinearCrossEntropy(x, weight, labels))
 }
 
-// Taken ends the frame of a model that returns an output object with a loss. What else the object
+// EndWithLoss ends the frame of a model that returns an output object with a loss. What else the object
 // holds, such as the scores, lives as long as the training loop keeps the object.
-func Taken(f *frame, loss *tensor, rest ...*tensor) *tensor {
+func EndWithLoss(f *frame, loss *tensor, rest ...*tensor) *tensor {
 	f.End(append([]*tensor{loss}, rest...)...)
 	f.Tape().Output(append([]*tensor{loss}, rest...)...)
 	return loss
@@ -107,9 +107,9 @@ func Taken(f *frame, loss *tensor, rest ...*tensor) *tensor {
 // Begin begins the frame of a model that returns a cache, if the text has one.
 func (t Text) Begin(f *frame) { t.Cache.begin(f) }
 
-// Taken is [Taken] of a model that returns its cache, too, if the text has one.
-func (t Text) Taken(f *frame, loss *tensor, rest ...*tensor) *tensor {
-	return Taken(f, loss, append(rest, t.Cache.returned()...)...)
+// EndWithLoss is [EndWithLoss] of a model that returns its cache, too, if the text has one.
+func (t Text) EndWithLoss(f *frame, loss *tensor, rest ...*tensor) *tensor {
+	return EndWithLoss(f, loss, append(rest, t.Cache.returned()...)...)
 }
 
 // loss is per_token_loss_func_sp of ms-swift, outside of the model's own frame: a loss for

@@ -73,7 +73,7 @@ func (m *matching) states(f *frame, b TextBatch) *tensor {
 func (m *matching) pooled(f *frame, x, padding *tensor) *tensor {
 	g := f.FuncFrame(padding)
 	g.Let(x)
-	g.Set(&x, apart(g, x, m.model.text))
+	g.Set(&x, revertPaddingFree(g, x, m.model.text))
 	last := g.Let(lastPlaces(g, x, padding))
 	y := g.Let(x.Index(f.Tape().Arange(x.Size(0)), last))
 	g.Set(&y, y.Normalize(1))
@@ -84,7 +84,7 @@ func (m *matching) pooled(f *frame, x, padding *tensor) *tensor {
 func (m *matching) scores(f *frame, b TextBatch) *tensor {
 	g := f.ModuleFrame(m.model.net, b.IDs, b.Padding)
 	x := g.Let(m.model.decoder.Call(g, b.IDs, b.Padding, m.model.text))
-	g.Set(&x, apart(g, x, m.model.text))
+	g.Set(&x, revertPaddingFree(g, x, m.model.text))
 	h := g.CallFrame(x)
 	words := h.Let(f.Tape().New("to_device", program.Temporaries, trace.I64, 2))
 	both := h.Let(x.Linear(h.Let(nn.OutputWeight(*m.model.output).Index(words)), nil))
@@ -94,9 +94,9 @@ func (m *matching) scores(f *frame, b TextBatch) *tensor {
 	return g.Return(y)
 }
 
-// apart is revert_padding_free of states [1, rows*length, width], where rows come as one without
+// revertPaddingFree is revert_padding_free of states [1, rows*length, width], where rows come as one without
 // padding: copies of each, and all of them again. Elsewhere it is x.
-func apart(f *frame, x *tensor, text Text) *tensor {
+func revertPaddingFree(f *frame, x *tensor, text Text) *tensor {
 	if !text.Objective.Unpadded {
 		return x
 	}

@@ -25,8 +25,8 @@ func (c Context) gathered() *trace.Function {
 	}
 }
 
-// seen is how many keys the tokens of the rank see, those of ranks before it and their own.
-func (c Context) seen(local int64) int64 { return (c.Rank + 1) * local }
+// keysSeen is how many keys the tokens of the rank see, those of ranks before it and their own.
+func (c Context) keysSeen(local int64) int64 { return (c.Rank + 1) * local }
 
 // gatheredForward is llama3_flash_attn_varlen_forward.
 func (c Context) gatheredForward(f *frame, q, k, v *tensor) (y, lse *tensor) {
@@ -44,7 +44,7 @@ func (c Context) gatheredForward(f *frame, q, k, v *tensor) (y, lse *tensor) {
 		t.Collective(program.AllGather, c.Ranks, all, value)
 		h.End()
 		h = g.FuncFrame()
-		out, s := flash{h}.forward(part, c.seen(local), heads/keyHeads, local)
+		out, s := flash{h}.forward(part, c.keysSeen(local), heads/keyHeads, local)
 		ys, sums = append(ys, g.Let(out)), append(sums, g.Let(s))
 		h.End()
 	}
@@ -70,7 +70,7 @@ func (c Context) gatheredBackward(f *frame, q, k, v *tensor) []*tensor {
 		t.Kernel("copy_", own.Numel(), []*tensor{own}, []*tensor{k, v})
 		t.Collective(program.AllGather, c.Ranks, all, own)
 		part := g.Let(q.Slice(1, i*heads/keyHeads, (i+1)*heads/keyHeads))
-		flash{g}.backward(part, local+128, heads/keyHeads, c.seen(local), 1)
+		flash{g}.backward(part, local+128, heads/keyHeads, c.keysSeen(local), 1)
 		t.Collective(program.ReduceScatter, c.Ranks, own, sums)
 		t.Kernel("copy_", own.Numel(), []*tensor{dk, dv}, []*tensor{own})
 	}

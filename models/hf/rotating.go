@@ -29,7 +29,7 @@ func (c Context) rotating() *trace.Function {
 // rotated is the attention interface with it.
 func (c Context) rotated(f *frame, q, k, v *tensor, o AttentionOptions) *tensor {
 	g := f.FuncFrame(q, k, v)
-	if o.Groups > 1 && o.Repeated {
+	if o.Groups > 1 && o.RepeatKV {
 		g.Set(&k, repeatHeads(g, k, o.Groups))
 		g.Set(&v, repeatHeads(g, v, o.Groups))
 	}

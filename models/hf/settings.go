@@ -153,8 +153,8 @@ func TextOf(c models.Case) Text {
 		Packed:       packingOf(c), Cache: CacheOf(c),
 		Recomputation: Recomputation{
 			Checkpointing: c.Checkpointing, Every: c.EveryLayers(),
-			Reentrant: c.Recompute == models.Reentrant || c.Recompute == models.ReentrantTrained,
-			OfTrained: c.Recompute == models.ReentrantTrained,
+			Reentrant:   c.Recompute == models.Reentrant || c.Recompute == models.ReentrantTrained,
+			TrainedOnly: c.Recompute == models.ReentrantTrained,
 		},
 		Scores: Scores{
 			FusedLoss: fusedLoss(c), LossChunks: c.Settings[chunksSetting],
@@ -163,8 +163,8 @@ func TextOf(c models.Case) Text {
 		Liger: c.Liger, Objective: c.Objective, AMP: c.AMP, Adapted: c.LoRA != nil,
 		Micro: int64(max(1, c.Accumulate)), Ranks: int64(max(1, c.GPUs)),
 		Tiles: tilesOf(c), Context: contextOf(c), ExpertRanks: expertRanks(c), ExpertSkew: c.Skew(),
-		Tokens: tensorRanks(c, func(s *models.Strategy) bool { return s.Sequence }),
-		Words:  tensorRanks(c, func(s *models.Strategy) bool { return s.ParallelLoss }),
+		TokenRanks: tensorRanks(c, func(s *models.Strategy) bool { return s.Sequence }),
+		VocabRanks: tensorRanks(c, func(s *models.Strategy) bool { return s.ParallelLoss }),
 	}
 }
 

@@ -39,9 +39,9 @@ type Text struct {
 	Tiles Tiles
 	// Context has ranks share each sequence.
 	Context Context
-	// Tokens is how many ranks share tokens outside of layers that they share (sequence
-	// parallelism), Words how many share the scores of words; zero none.
-	Tokens, Words int64
+	// TokenRanks is how many ranks share tokens outside of layers that they share (sequence
+	// parallelism), VocabRanks how many share the scores of words; zero none.
+	TokenRanks, VocabRanks int64
 	// positions are those of tokens [1, length], nil if the model counts them.
 	positions *tensor
 	// Cache has the keys and values of all layers; nil for none.
@@ -57,9 +57,9 @@ type Recomputation struct {
 	// Checkpointing recomputes every layer, or every Every-th.
 	Checkpointing bool
 	Every         int
-	// Reentrant has torch.utils.checkpoint's reentrant variant do it; OfTrained leaves out layers
+	// Reentrant has torch.utils.checkpoint's reentrant variant do it; TrainedOnly leaves out layers
 	// that have nothing to train.
-	Reentrant, OfTrained bool
+	Reentrant, TrainedOnly bool
 }
 
 // Scores is how the scores of words (logits) and their loss are computed.
@@ -197,7 +197,7 @@ func (t *TextTask) Load(tape *trace.Tape, n int64) {
 		return
 	}
 	t.batch = TextBatch{IDs: fresh("randint", n, t.Length)}
-	if t.Tokens > 1 { // by the embeddings of which the model would count those of the rank alone
+	if t.TokenRanks > 1 { // by the embeddings of which the model would count those of the rank alone
 		t.batch.Positions = fresh("arange", 1, t.Length)
 	}
 	if t.Context.On() && t.Context.By == models.RingOfTorch {

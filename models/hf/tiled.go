@@ -13,8 +13,8 @@ type Tiles struct {
 	// Count is how many parts there are, [models.AutoTiles] one for every 32768 tokens;
 	// zero is that they see all at once.
 	Count int64
-	// Agreed says that several ranks agree on how many parts there are.
-	Agreed bool
+	// Synchronized says that several ranks agree on how many parts there are.
+	Synchronized bool
 }
 
 // tokensOfTile is how many tokens axolotl gives a tile if it is not told.
@@ -22,7 +22,7 @@ const tokensOfTile = 32768
 
 // tilesOf reads the lever of a case.
 func tilesOf(c models.Case) Tiles {
-	return Tiles{Count: c.TiledMLP.Count(), Agreed: c.GPUs > 1}
+	return Tiles{Count: c.TiledMLP.Count(), Synchronized: c.GPUs > 1}
 }
 
 // Tiled is the forward of a feed-forward layer under axolotl's patch_tiled_mlp, over x
@@ -33,7 +33,7 @@ func Tiled(f *frame, x *tensor, tiles Tiles, params []*nn.Parameter, half func(f
 	n := tiles.Count
 	if n == models.AutoTiles {
 		n = ceil.Div(x.Size(-2), tokensOfTile)
-		if tiles.Agreed {
+		if tiles.Synchronized {
 			f.Let(t.New("tensor", program.Temporaries, trace.I64))
 		}
 	}

@@ -11,7 +11,7 @@ import (
 
 // flashed has FlashAttention chosen where it needs another step than PyTorch's attention.
 func (a *architecture) flashed(c llama.Config) {
-	if !c.Llama4.On && (c.Eager || c.MaskKept || slices.Contains(c.Windowed, true)) {
+	if !c.Llama4.Enabled && (c.Eager || c.MaterializedMask || slices.Contains(c.Windowed, true)) {
 		a.settings = append(a.settings, hf.Flash.Setting())
 	}
 }
@@ -19,10 +19,10 @@ func (a *architecture) flashed(c llama.Config) {
 // chosen is a configuration as the settings of a case have it.
 func (d relative) chosen(c llama.Config, k models.Case) llama.Config {
 	if hf.Flash.Chosen(k) {
-		c.Eager, c.MaskKept, c.Windowed = false, false, nil // its kernels need no masks
+		c.Eager, c.MaterializedMask, c.Windowed = false, false, nil // its kernels need no masks
 	}
 	c.Llama4.Linearized = k.On(linearizedSetting)
-	c.Repeated = k.On(repeatedSetting)
+	c.RepeatKV = k.On(repeatedSetting)
 	if k.On(separateSetting) {
 		c.QKV, c.MLP = llama.ThreeProjections, llama.Gated
 	}

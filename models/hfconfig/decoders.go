@@ -50,18 +50,6 @@ func onlyDecoders() map[string][]string {
 // positionsKey is how many tokens a model is made for.
 const positionsKey = "max_position_embeddings"
 
-func gptFamily() family {
-	return family{
-		heads: map[string]string{"GPT2LMHeadModel": causalLM, "GPT2ForSequenceClassification": classification},
-		usual: causalLM, half: true,
-		also: map[string]string{
-			"n_embd": "hidden_size", "n_positions": "max_position_embeddings", "n_head": "num_attention_heads",
-			"n_layer": "num_hidden_layers",
-		},
-		read: readGPT,
-	}
-}
-
 func readGPT(r *reader) architecture {
 	r.refuse("add_cross_attention", "false")
 	c := gpt.Config{

@@ -84,55 +84,24 @@ func (r *reader) bertTask(c bert.Config, labels int64) func(models.Case) train.T
 	}
 }
 
-func bertFamily() family {
-	return family{
-		heads: map[string]string{
-			"BertForMaskedLM": maskedLM, "BertForSequenceClassification": classification,
-			"BertForTokenClassification": tokens,
-		}, usual: maskedLM, half: true,
-		read: func(r *reader) architecture {
-			c, labels := r.bertConfig(30522, false), r.labels()
-			r.token("pad_token_id", 0, c.Vocab)
-			a := encoder("BERT", c.Layers, c.Width, c.Positions, labels)
-			a.task = r.bertTask(c, labels)
-			return a
-		},
-	}
+func readBERT(r *reader) architecture {
+	c, labels := r.bertConfig(30522, false), r.labels()
+	r.token("pad_token_id", 0, c.Vocab)
+	a := encoder("BERT", c.Layers, c.Width, c.Positions, labels)
+	a.task = r.bertTask(c, labels)
+	return a
 }
 
-func robertaFamily() family {
-	return family{
-		heads: map[string]string{
-			"RobertaForMaskedLM": maskedLM, "RobertaForSequenceClassification": classification,
-			"RobertaForTokenClassification": tokens,
-		}, usual: maskedLM, half: true,
-		read: func(r *reader) architecture {
-			c, labels := r.bertConfig(50265, true), r.labels()
-			pad, some := r.token("pad_token_id", 1, c.Vocab)
-			r.must(some && pad >= 0, "pad_token_id", "absent: RoBERTa counts positions from it")
-			most := c.Positions - pad - 1
-			r.must(most > 0, "max_position_embeddings",
-				"%d leaves no position: they are counted from pad_token_id %d on", c.Positions, pad)
-			a := encoder("RoBERTa", c.Layers, c.Width, max(1, most), labels)
-			a.task = r.bertTask(c, labels)
-			return a
-		},
-	}
-}
-
-func distilFamily() family {
-	return family{
-		heads: map[string]string{
-			"DistilBertForMaskedLM":               maskedLM,
-			"DistilBertForSequenceClassification": classification, "DistilBertForTokenClassification": tokens,
-		},
-		usual: maskedLM, half: true,
-		also: map[string]string{
-			"dim": "hidden_size", "n_heads": "num_attention_heads",
-			"n_layers": "num_hidden_layers",
-		},
-		read: readDistil,
-	}
+func readRoBERTa(r *reader) architecture {
+	c, labels := r.bertConfig(50265, true), r.labels()
+	pad, some := r.token("pad_token_id", 1, c.Vocab)
+	r.must(some && pad >= 0, "pad_token_id", "absent: RoBERTa counts positions from it")
+	most := c.Positions - pad - 1
+	r.must(most > 0, "max_position_embeddings",
+		"%d leaves no position: they are counted from pad_token_id %d on", c.Positions, pad)
+	a := encoder("RoBERTa", c.Layers, c.Width, max(1, most), labels)
+	a.task = r.bertTask(c, labels)
+	return a
 }
 
 func readDistil(r *reader) architecture {

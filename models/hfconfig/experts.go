@@ -192,7 +192,8 @@ func readQwen2MoE(r *reader, c *llama.Config) {
 	c.Experts.Shared, c.Experts.SharedGate = r.size("shared_expert_intermediate_size", 5632, mostInner), true
 	c.QKVBias = r.flag("qkv_bias", true)
 	r.sparseLayers(c)
-	c.BothMasks, c.WindowMask = true, true // of no tokens, which hides all: transformers makes it for nothing
+	// The window is of no tokens and its mask hides all: transformers makes it for nothing.
+	c.AlwaysFullMask, c.AlwaysWindowMask = true, true
 	r.refuse("use_sliding_window", "false")
 }
 
@@ -224,7 +225,7 @@ func readGraniteMoE(r *reader, c *llama.Config) {
 
 func readGPTOSS(r *reader, c *llama.Config) {
 	c.QKVBias = r.flag("attention_bias", true)
-	c.OutputBias, c.BothMasks = c.QKVBias, true
+	c.OutputBias, c.AlwaysFullMask = c.QKVBias, true
 	r.experts(c, 128, "num_local_experts", "num_experts", 4, c.Inner, "intermediate_size")
 	r.windows(c, 128, func(i int64) bool { return i%2 == 0 })
 }
@@ -237,9 +238,9 @@ func readAfmoe(r *reader, c *llama.Config) {
 	c.Experts.Dense = layers(c, func(i int64) bool { return i < dense })
 	c.Experts.Shared = c.Experts.Inner * r.size("num_shared_experts", 2, mostExperts)
 	if r.flag("mup_enabled", false) {
-		c.Words = llama.ByNumberApart
+		c.EmbedScale = llama.ByNumberApart
 	}
-	c.BothMasks, c.PositionsUnseen = true, true
+	c.AlwaysFullMask, c.MaskWithoutPositions = true, true
 	every := r.size("global_attn_every_n_layers", 4, mostLayers)
 	r.windows(c, 1024, func(i int64) bool { return (i+1)%every != 0 })
 	c.Unrotated = layers(c, func(i int64) bool { return int(i) < len(c.Windowed) && !c.Windowed[i] })
@@ -262,7 +263,7 @@ func readDbrx(r *reader, c *llama.Config) {
 	c.Experts.PerToken = feed.size("moe_top_k", 1, mostExperts)
 	feed.must(c.Experts.PerToken <= c.Experts.Count, "moe_top_k", "%d is more than the %d experts that there are",
 		c.Experts.PerToken, c.Experts.Count)
-	c.Experts.Normalized = feed.unlessNull("moe_normalize_expert_weights")
+	c.Experts.Normalized = feed.notNull("moe_normalize_expert_weights")
 	c.Experts.Jittered = feed.has("moe_jitter_eps")
 	r.refuse("output_router_logits", "false")
 }

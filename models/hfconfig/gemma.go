@@ -17,7 +17,7 @@ type gemmaType struct {
 	name string
 	// config reads the text; beside, if there is one, what the model around it has.
 	config func(r *reader) gemma.Config
-	towers func(r *reader, c *gemma.Config) func() (llama.Wrapper, gemma.Senses)
+	towers func(r *reader, c *gemma.Config) func() (llama.Wrapper, gemma.EmbedderSizes)
 	senses string
 	// clippable says that the towers have layers that hold what goes in within bounds.
 	clippable bool
@@ -54,7 +54,7 @@ func (d gemmaType) architecture(r *reader) architecture {
 		t.common()
 	}
 	c := d.config(t)
-	a := decoder(d.name, int64(len(c.Layers)), c.Width, 1, t.turnedLength(131072))
+	a := decoder(d.name, int64(len(c.Layers)), c.Width, 1, t.rotaryLength(131072))
 	a.settings, a.only = slices.DeleteFunc(a.settings, func(s models.Setting) bool {
 		return s.Name == hf.ClassesSetting(1).Name
 	}), nil
@@ -234,7 +234,7 @@ func (r *reader) gemmaExperts(c *gemma.Config) {
 func readGemma3n(r *reader) gemma.Config {
 	r.number(positionsKey, 32768, 1, mostPositions)
 	c, l, n := r.gemmaText(262400, 2048, 35, 8, 2, 512)
-	c.ScoreCap = r.unlessNull("final_logit_softcapping")
+	c.ScoreCap = r.notNull("final_logit_softcapping")
 	c.PerLayer, c.PerLayerVocab = r.size("hidden_size_per_layer_input", 256, mostWidth),
 		r.size("vocab_size_per_layer_input", 262144, mostVocab)
 	r.refuse("altup_active_idx", "0")
@@ -280,7 +280,7 @@ func (r *reader) sparsity(n int64) []bool {
 	}
 	var pattern []float64
 	if json.Unmarshal(value, &pattern) != nil || int64(len(pattern)) != n {
-		r.wrong(name, "%s is not a list of a number for each of %d layers", shown(value), n)
+		r.wrong(name, "%s is not a list of a number for each of %d layers", excerpt(value), n)
 		return out
 	}
 	for i, p := range pattern {

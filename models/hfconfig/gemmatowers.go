@@ -14,7 +14,7 @@ func (r *reader) some(key string) bool {
 }
 
 // towersGemma4 reads the towers of Gemma 4, either of which may not be there.
-func towersGemma4(r *reader, c *gemma.Config) func() (llama.Wrapper, gemma.Senses) {
+func towersGemma4(r *reader, c *gemma.Config) func() (llama.Wrapper, gemma.EmbedderSizes) {
 	sees, hears := r.some("vision_config"), r.some("audio_config")
 	v, a := r.sub("vision_config"), r.sub("audio_config")
 	v.word("model_type", "gemma4_vision", []string{"gemma4_vision"})
@@ -32,7 +32,7 @@ func towersGemma4(r *reader, c *gemma.Config) func() (llama.Wrapper, gemma.Sense
 	h := conformer(a, 1024, "", "subsampling_conv_channels")
 	h.Bins, h.Out, h.Clipped = h.Channels[0]/4, a.size("output_proj_dims", 1536, mostWidth),
 		a.flag("use_clipped_linears", true)
-	return func() (llama.Wrapper, gemma.Senses) {
+	return func() (llama.Wrapper, gemma.EmbedderSizes) {
 		before, after := &nn.Parts{}, &nn.Parts{}
 		if sees {
 			before.Add("vision_tower", tower.Gemma4(s))
@@ -46,7 +46,7 @@ func towersGemma4(r *reader, c *gemma.Config) func() (llama.Wrapper, gemma.Sense
 		if hears {
 			after.In("embed_audio").Add("embedding_projection", nn.NewLinear(h.Out, c.Width, false))
 		}
-		return llama.Wrapper{Before: before, After: after}, gemma.Senses{}
+		return llama.Wrapper{Before: before, After: after}, gemma.EmbedderSizes{}
 	}
 }
 
@@ -70,7 +70,7 @@ func conformer(a *reader, width int64, prefix, channels string) tower.Conformer 
 }
 
 // towersGemma4Unified reads what takes the place of towers in Gemma 4 Unified.
-func towersGemma4Unified(r *reader, c *gemma.Config) func() (llama.Wrapper, gemma.Senses) {
+func towersGemma4Unified(r *reader, c *gemma.Config) func() (llama.Wrapper, gemma.EmbedderSizes) {
 	sees, hears := r.some("vision_config"), r.some("audio_config")
 	v, a := r.sub("vision_config"), r.sub("audio_config")
 	side := v.size("patch_size", 16, mostImage) * v.size("pooling_kernel_size", 3, mostMerged)
@@ -79,7 +79,7 @@ func towersGemma4Unified(r *reader, c *gemma.Config) func() (llama.Wrapper, gemm
 	sound := a.size("audio_embed_dim", 640, mostWidth)
 	value, _, ok := r.sub("text_config").get("use_bidirectional_attention")
 	c.Blocks = !ok || !null(value)
-	return func() (llama.Wrapper, gemma.Senses) {
+	return func() (llama.Wrapper, gemma.EmbedderSizes) {
 		after := &nn.Parts{}
 		if sees {
 			e := after.In("embed_vision").Own("pos_embedding", places, 2, width)
@@ -91,22 +91,22 @@ func towersGemma4Unified(r *reader, c *gemma.Config) func() (llama.Wrapper, gemm
 		if hears {
 			after.In("embed_audio").Add("embedding_projection", nn.NewLinear(sound, c.Width, false))
 		}
-		return llama.Wrapper{After: after}, gemma.Senses{}
+		return llama.Wrapper{After: after}, gemma.EmbedderSizes{}
 	}
 }
 
 // towersGemma3n reads the towers of Gemma 3n.
-func towersGemma3n(r *reader, _ *gemma.Config) func() (llama.Wrapper, gemma.Senses) {
+func towersGemma3n(r *reader, _ *gemma.Config) func() (llama.Wrapper, gemma.EmbedderSizes) {
 	v, a := r.sub("vision_config"), r.sub("audio_config")
 	v.word("architecture", mobileNet, []string{mobileNet})
 	v.refuse("model_args")
-	s := gemma.Senses{
+	s := gemma.EmbedderSizes{
 		VisionVocab: v.size("vocab_size", 128, mostVocab), VisionWidth: v.size("hidden_size", 2048, mostWidth),
 		AudioVocab: a.size("vocab_size", 128, mostVocab), AudioWidth: a.size("hidden_size", 1536, mostWidth),
 	}
 	h := conformer(a, 1536, "conf_", "sscp_conv_channel_size")
 	h.Bins = (a.size("input_feat_size", 128, mostChannels) + 3) / 4
-	return func() (llama.Wrapper, gemma.Senses) {
+	return func() (llama.Wrapper, gemma.EmbedderSizes) {
 		return llama.Wrapper{
 			Before: (&nn.Parts{}).Add("vision_tower", tower.MobileNetV5()),
 			After:  (&nn.Parts{}).Add("audio_tower", tower.Gemma3nAudio(h)),

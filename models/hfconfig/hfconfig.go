@@ -156,7 +156,7 @@ func parse(file, name string, data []byte) (models.Model, error) {
 	if err != nil {
 		return models.Model{}, err
 	}
-	r.also = f.also
+	r.aliases = f.aliases
 	r.common()
 	a := f.read(r)
 	if a.teacher, err = r.teacher(); err != nil {
@@ -323,42 +323,6 @@ func (a *architecture) leverSet() models.LeverSet {
 	return l
 }
 
-// A family is a model_type of transformers.
-type family struct {
-	// heads are the tasks by the names that stand in architectures.
-	heads map[string]string
-	// usual is the task if a file has no architectures.
-	usual string
-	// half says that weights may be in half precision.
-	half bool
-	// also are further names of keys: the attribute_map, turned around.
-	also map[string]string
-	read func(*reader) architecture
-}
-
-func families() map[string]family {
-	all := map[string]family{
-		"bert":       bertFamily(),
-		"roberta":    robertaFamily(),
-		"distilbert": distilFamily(),
-		"gpt2":       gptFamily(),
-		"opt":        optFamily(),
-		"vit":        vitFamily(),
-		"whisper":    whisperFamily(),
-		"wav2vec2":   wav2vec2Family(),
-	}
-	for kind, d := range relatives {
-		all[kind] = d.family()
-	}
-	for kind, w := range wrappers {
-		all[kind] = w.family()
-	}
-	for kind, d := range gemmas {
-		all[kind] = d.family()
-	}
-	return all
-}
-
 // Types are the model types that vprof describes, sorted.
 func Types() []string { return slices.Sorted(maps.Keys(families())) }
 
@@ -375,7 +339,7 @@ func (r *reader) family() (kind string, f family, err error) {
 	if json.Unmarshal(value, &kind) != nil {
 		return "", f, &input.FormatError{
 			File: r.file, Key: "model_type",
-			Reason: shown(value) + " is not a name; " + supported,
+			Reason: excerpt(value) + " is not a name; " + supported,
 		}
 	}
 	kind = r.renamed(kind)
@@ -383,7 +347,7 @@ func (r *reader) family() (kind string, f family, err error) {
 		return "", f, &input.FormatError{File: r.file, Key: "model_type", Reason: fmt.Sprintf(
 			"vprof does not describe %s; it describes %s. Of others your own Python makes a file that --model "+
 				"takes: vprof capture %s:%s -o model.pt2",
-			shown(value), strings.Join(Types(), ", "), Scheme, r.file)}
+			excerpt(value), strings.Join(Types(), ", "), Scheme, r.file)}
 	}
 	return kind, f, nil
 }

@@ -21,7 +21,7 @@ func (d relative) family() family {
 	if d.tokens {
 		heads[d.name+"ForTokenClassification"] = tokens
 	}
-	return family{heads: heads, usual: causalLM, half: true, also: d.also, read: d.architecture}
+	return family{heads: heads, usual: causalLM, half: true, aliases: d.aliases, read: d.architecture}
 }
 
 func (d relative) architecture(r *reader) architecture {
@@ -29,7 +29,7 @@ func (d relative) architecture(r *reader) architecture {
 	_, padded := r.token("pad_token_id", -1, c.Vocab)
 	labels := r.labels()
 	problem := r.problem(labels)
-	length := r.turnedLength(d.positions)
+	length := r.rotaryLength(d.positions)
 	if most := max(c.AngleTable, c.ALiBi); most > 0 {
 		length = rowLength(2048, most, positionsKey)
 	}
@@ -65,9 +65,9 @@ func (d relative) architecture(r *reader) architecture {
 	return a
 }
 
-// turnedLength is the setting of the tokens of a row where positions turn queries: they
+// rotaryLength is the setting of the tokens of a row of models with rotary positions: they
 // are computed for any number, whatever the model was made for.
-func (r *reader) turnedLength(positions int64) models.Setting {
+func (r *reader) rotaryLength(positions int64) models.Setting {
 	const most = 1 << 20
 	made := r.size(positionsKey, positions, mostPositions)
 	s := hf.LengthSetting(min(2048, made), most)
@@ -88,7 +88,7 @@ func (d relative) config(r *reader) llama.Config {
 	if c.Latent.Rank > 0 {
 		r.rotary(1, true) // the part of a head that is turned has a key of its own
 	} else {
-		d.turnedHeads(r, &c)
+		d.readHeads(r, &c)
 	}
 	c.AttentionDropout = r.probability("attention_dropout", 0)
 	c.Tied = r.flag("tie_word_embeddings", d.tied)
@@ -106,8 +106,8 @@ func (d relative) config(r *reader) llama.Config {
 	return c
 }
 
-// turnedHeads reads how wide heads are, and which part of them positions turn.
-func (d relative) turnedHeads(r *reader, c *llama.Config) {
+// readHeads reads how wide heads are, and which part of them has rotary positions.
+func (d relative) readHeads(r *reader, c *llama.Config) {
 	if c.HeadSize = r.sizeOr("head_dim", d.headSize, 0, mostWidth); c.HeadSize == 0 {
 		r.heads("num_attention_heads", c.Heads, "hidden_size", c.Width)
 		c.HeadSize = max(1, c.Width/c.Heads)
@@ -149,7 +149,7 @@ func (r *reader) allWindowed(c *llama.Config, window int64) {
 }
 
 func readMinistral(r *reader, c *llama.Config) {
-	c.BothMasks = true
+	c.AlwaysFullMask = true
 	r.windows(c, 4096, func(int64) bool { return true })
 }
 
@@ -179,8 +179,8 @@ func readGemma2(r *reader, c *llama.Config) {
 	r.refuse("use_bidirectional_attention", "false")
 	r.biases(c)
 	c.Activation = r.word("hidden_activation", "gelu_pytorch_tanh", hf.Activations())
-	c.BothMasks = true
-	c.AttentionCap, c.ScoreCap = r.unlessNull("attn_logit_softcapping"), r.unlessNull("final_logit_softcapping")
+	c.AlwaysFullMask = true
+	c.AttentionCap, c.ScoreCap = r.notNull("attn_logit_softcapping"), r.notNull("final_logit_softcapping")
 	r.windows(c, 4096, func(i int64) bool { return i%2 == 0 })
 }
 
@@ -189,7 +189,7 @@ func readGemma3(r *reader, c *llama.Config) {
 	r.refuse("attn_logit_softcapping")
 	r.biases(c)
 	c.Activation = r.word("hidden_activation", "gelu_pytorch_tanh", hf.Activations())
-	c.ScoreCap, c.BothMasks = r.has("final_logit_softcapping"), true
+	c.ScoreCap, c.AlwaysFullMask = r.has("final_logit_softcapping"), true
 	every := r.size("_sliding_window_pattern", r.size("sliding_window_pattern", 6, mostLayers), mostLayers)
 	r.windows(c, 4096, func(i int64) bool { return (i+1)%every != 0 })
 	c.Rotary.Kinds = kindsOf(c.Windowed)
@@ -218,7 +218,7 @@ func readPhi3(r *reader, c *llama.Config) {
 
 func readOlmo3(r *reader, c *llama.Config) {
 	r.biases(c)
-	c.BothMasks = true
+	c.AlwaysFullMask = true
 	r.windows(c, 4096, func(i int64) bool { return (i+1)%4 != 0 })
 	c.Rotary.Kinds = kindsOf(c.Windowed)
 }
@@ -234,7 +234,7 @@ func readCohere(r *reader, c *llama.Config) {
 func readCohere2(r *reader, c *llama.Config) {
 	c.HeadSize = max(2, c.Width/c.Heads) // whatever head_dim says
 	r.biases(c)
-	c.BothMasks = true
+	c.AlwaysFullMask = true
 	every := r.size("_sliding_window_pattern", r.size("sliding_window_pattern", 4, mostLayers), mostLayers)
 	r.windows(c, 4096, func(i int64) bool { return (i+1)%every != 0 })
 	c.Unrotated = layers(c, func(i int64) bool { return int(i) < len(c.Windowed) && !c.Windowed[i] })
@@ -316,16 +316,16 @@ func readSeedOSS(r *reader, c *llama.Config) {
 		r.probability("residual_dropout", 0.1)
 }
 
-// unlessNull says of what transformers has by default whether the file leaves it: by another value than
+// notNull says of what transformers has by default whether the file leaves it: by another value than
 // null, or by none.
-func (r *reader) unlessNull(key string) bool {
+func (r *reader) notNull(key string) bool {
 	value, _, ok := r.get(key)
 	return !ok || !null(value)
 }
 
 // qwenWindows reads which layers see a window.
 func (r *reader) qwenWindows(c *llama.Config) {
-	c.BothMasks = true
+	c.AlwaysFullMask = true
 	window, from := r.sizeOr("sliding_window", 4096, 0, mostPositions),
 		r.number("max_window_layers", 28, 0, mostPositions)
 	if r.flag("use_sliding_window", false) {
@@ -419,7 +419,7 @@ func (r *reader) rotary(part float64, some bool) float64 {
 		}
 		var kinds map[string]json.RawMessage
 		if json.Unmarshal(value, &kinds) != nil {
-			r.wrong(name, "%s is not an object with rope_type", shown(value))
+			r.wrong(name, "%s is not an object with rope_type", excerpt(value))
 			continue
 		}
 		ropes := []json.RawMessage{value}
@@ -454,7 +454,7 @@ func (r *reader) rope(value json.RawMessage, name string, part *float64) {
 		return
 	}
 	if json.Unmarshal(value, &rope) != nil {
-		r.wrong(name, "%s is not an object with rope_type", shown(value))
+		r.wrong(name, "%s is not an object with rope_type", excerpt(value))
 		return
 	}
 	if rope.Type == nil {
@@ -480,7 +480,7 @@ func (r *reader) rope(value json.RawMessage, name string, part *float64) {
 func (r *reader) fraction(value json.RawMessage, name string, otherwise float64) float64 {
 	var p float64
 	if json.Unmarshal(value, &p) != nil || !(p > 0 && p <= 1) {
-		r.wrong(name, "%s is not a number above 0, up to 1", shown(value))
+		r.wrong(name, "%s is not a number above 0, up to 1", excerpt(value))
 		return otherwise
 	}
 	return p

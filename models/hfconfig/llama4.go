@@ -24,8 +24,8 @@ func readLlama4(r *reader, c *llama.Config) {
 	r.must(c.Experts.PerToken <= c.Experts.Count, "num_experts_per_tok",
 		"%d is more than the %d experts that there are", c.Experts.PerToken, c.Experts.Count)
 	r.refuse("output_router_logits", "false")
-	c.Llama4.Normalized = r.flag("use_qk_norm", true)
-	c.Llama4.Tuned = r.tuned()
+	c.Llama4.QKNorm = r.flag("use_qk_norm", true)
+	c.Llama4.TemperatureTuning = r.tuned()
 	every := r.size("no_rope_layer_interval", 4, mostLayers)
 	c.Unrotated = layers(c, func(i int64) bool { return (i+1)%every == 0 })
 	if turned := r.numbers("no_rope_layers", 0, 1); len(turned) > 0 {
@@ -106,6 +106,6 @@ func towersLlama4(r *reader, text llama.Config) func() llama.Wrapper {
 	return func() llama.Wrapper {
 		p := (&nn.Parts{}).Add("vision_model", tower.Llama4(s))
 		p.In("multi_modal_projector").Add("linear_1", nn.NewLinear(out, text.Width, false))
-		return llama.Wrapper{Before: p, Whole: true}
+		return llama.Wrapper{Before: p, WithHead: true}
 	}
 }

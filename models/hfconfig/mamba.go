@@ -30,7 +30,7 @@ func (a *architecture) note(note string) {
 func (d relative) special(c llama.Config, a *architecture) {
 	d.attention(c, a)
 	switch {
-	case c.Llama4.On:
+	case c.Llama4.Enabled:
 		llama4(a)
 	case c.Experts.Count > 0:
 		d.mixture(c, a)
@@ -254,7 +254,7 @@ func readLFM2MoE(r *reader, c *llama.Config) {
 func (r *reader) positive(value json.RawMessage, name string, most float64) float64 {
 	var p float64
 	if json.Unmarshal(value, &p) != nil || !(p > 0 && p <= most) {
-		r.wrong(name, "%s is not a number above 0, up to %g", shown(value), most)
+		r.wrong(name, "%s is not a number above 0, up to %g", excerpt(value), most)
 		return 1
 	}
 	return p
@@ -304,7 +304,7 @@ func readNemotronH(r *reader, c *llama.Config) {
 	c.Blocks = r.layerBlocks()
 	c.Layers = int64(len(c.Blocks))
 	r.experts(c, 8, "n_routed_experts", "num_local_experts", 2, 7688, "moe_intermediate_size")
-	c.Experts.Shared, c.Experts.Narrow = r.size("moe_shared_expert_intermediate_size", 7688, mostInner),
+	c.Experts.Shared, c.Experts.LatentWidth = r.size("moe_shared_expert_intermediate_size", 7688, mostInner),
 		r.sizeOr("moe_latent_size", 0, 0, mostWidth)
 	c.Experts.Normalized = r.flag("norm_topk_prob", true)
 	r.expertGroups(&c.Experts, llama.Groups{Count: 1, Chosen: 1})

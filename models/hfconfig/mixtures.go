@@ -32,7 +32,7 @@ var mixtures = map[string]relative{
 	"granitemoeshared": {
 		name: "GraniteMoeShared", flex: true, vocab: 32000, inner: 11008, positions: 2048, noClasses: true,
 		base: llama.Config{
-			Scaling: llama.Scaling{Words: llama.ByNumber, ResidualScaled: true, ScoreScaled: true},
+			Scaling: llama.Scaling{EmbedScale: llama.ByNumber, ResidualScaled: true, ScoreScaled: true},
 			Experts: llama.Experts{Routing: llama.RouteTop},
 			Names:   llama.Names{"mlp": "block_sparse_moe", "gate": "router"},
 		}, read: readGraniteShared,
@@ -49,7 +49,7 @@ var mixtures = map[string]relative{
 		name: "Qwen3_5Moe", noClasses: true, vocab: 248320, width: 2048, layers: 40, heads: 16, kvHeads: 2,
 		headSize: 256, inner: 512, positions: 32768, part: 0.25,
 		base: llama.Config{
-			Norm: llama.GemmaNorm, QKNorm: llama.HeadsNorm, Gated: true, Activation: "silu",
+			Norm: llama.GemmaNorm, QKNorm: llama.HeadsNorm, AttentionGate: true, Activation: "silu",
 			Rotary:  llama.Rotary{Inside: true, Stepwise: true, Grids: 3},
 			Experts: llama.Experts{Normalized: true, SharedGate: true},
 		}, read: readQwen35MoE,
@@ -58,7 +58,7 @@ var mixtures = map[string]relative{
 		name: "Qwen3Next", tokens: true, vocab: 151936, width: 2048, layers: 48, heads: 16, kvHeads: 2, headSize: 256,
 		inner: 5632, positions: 32768, part: 0.25, fused: fusedByQwen,
 		base: llama.Config{
-			Norm: llama.GemmaNorm, QKNorm: llama.HeadsNorm, Gated: true, Activation: "silu",
+			Norm: llama.GemmaNorm, QKNorm: llama.HeadsNorm, AttentionGate: true, Activation: "silu",
 			Rotary:   llama.Rotary{Inside: true, Stepwise: true},
 			DeltaNet: llama.DeltaNet{Fused: true}, Experts: llama.Experts{SharedGate: true},
 		}, read: readQwen3Next,
@@ -157,7 +157,7 @@ var mixtures = map[string]relative{
 	},
 	"dbrx": {
 		name: "Dbrx", vocab: 32000, width: 2048, layers: 24, heads: 16, inner: 3584, positions: 2048, noClasses: true,
-		also: map[string]string{
+		aliases: map[string]string{
 			"hidden_size": "d_model", "num_hidden_layers": "n_layers",
 			"num_attention_heads": "n_heads", positionsKey: "max_seq_len",
 		},
@@ -172,7 +172,7 @@ var mixtures = map[string]relative{
 	"kimi_linear": {
 		name: "KimiLinear", vocab: 163840, width: 2304, layers: 27, heads: 32, kvHeads: 32, inner: 9216,
 		positions: 1048576, noClasses: true,
-		also: map[string]string{
+		aliases: map[string]string{
 			positionsKey: "model_max_length", "norm_topk_prob": "moe_renormalize", "n_group": "num_expert_group",
 			"num_experts_per_tok": "num_experts_per_token",
 			"n_shared_experts":    "num_shared_experts",
@@ -198,7 +198,7 @@ var mixtures = map[string]relative{
 		name: "Afmoe", flex: true, vocab: 200192, width: 2048, heads: 16, headSize: 128, inner: 6144, positions: 16384,
 		noClasses: true, fused: fusedByQwen,
 		base: llama.Config{
-			Norm: llama.OlmoNorm, Order: llama.NormAround, GateProjected: true, QKNorm: llama.HeadsNorm,
+			Norm: llama.OlmoNorm, Order: llama.NormAround, AttentionGateProjection: true, QKNorm: llama.HeadsNorm,
 			Activation: "silu",
 			Experts:    llama.Experts{Routing: llama.RouteTokenChoice},
 			Names: llama.Names{
@@ -210,7 +210,7 @@ var mixtures = map[string]relative{
 	"granitemoehybrid": {
 		name: "GraniteMoeHybrid", flex: true, vocab: 32000, inner: 11008, positions: 2048, noClasses: true,
 		base: llama.Config{
-			Scaling: llama.Scaling{Words: llama.ByNumber, ResidualScaled: true, ScoreScaled: true},
+			Scaling: llama.Scaling{EmbedScale: llama.ByNumber, ResidualScaled: true, ScoreScaled: true},
 			Experts: llama.Experts{Routing: llama.RouteTop},
 			Names:   llama.Names{"mlp": "block_sparse_moe", "gate": "router"},
 		}, read: readGraniteHybrid,
@@ -229,14 +229,14 @@ var mixtures = map[string]relative{
 		inner: 8192, positions: 131072, noClasses: true, liger: true,
 		base: llama.Config{
 			Norm: llama.Llama4Norm, Order: llama.Llama4Order, Rotary: llama.Rotary{Complex: true},
-			Llama4: llama.Llama4{On: true, Chunked: true},
+			Llama4: llama.Llama4{Enabled: true, Chunked: true},
 			Names:  llama.Names{"mlp": "feed_forward"},
 		}, read: readLlama4,
 	},
 	"granitemoe": {
 		name: "GraniteMoe", flex: true, vocab: 32000, inner: 11008, positions: 2048, noClasses: true,
 		base: llama.Config{
-			Scaling: llama.Scaling{Words: llama.ByNumber, ResidualScaled: true, ScoreScaled: true},
+			Scaling: llama.Scaling{EmbedScale: llama.ByNumber, ResidualScaled: true, ScoreScaled: true},
 			Experts: llama.Experts{Routing: llama.RouteTop},
 			Names:   llama.Names{"mlp": "block_sparse_moe", "gate": "router"},
 		}, read: readGraniteMoE,

@@ -16,13 +16,6 @@ import (
 // layerDropNote is for models that may leave layers out of a step at random.
 const layerDropNote = "layers are never dropped: what is shown is the most that a step needs"
 
-func vitFamily() family {
-	return family{
-		heads: map[string]string{"ViTForImageClassification": classification}, usual: classification,
-		read: readViT,
-	}
-}
-
 func readViT(r *reader) architecture {
 	c := vit.Config{
 		Image: r.square("image_size", 224, mostImage), Patch: r.square("patch_size", 16, mostImage),
@@ -52,17 +45,6 @@ func readViT(r *reader) architecture {
 			own.Image = k.Settings[vit.ImageSetting(0).Name]
 			return vit.Classification(own, classesOf(k, problem), k.Checkpointing)
 		},
-	}
-}
-
-func whisperFamily() family {
-	return family{
-		heads: map[string]string{"WhisperForConditionalGeneration": transcription}, usual: transcription,
-		also: map[string]string{
-			"d_model": "hidden_size", "encoder_attention_heads": "num_attention_heads",
-			"encoder_layers": "num_hidden_layers",
-		},
-		read: readWhisper,
 	}
 }
 
@@ -98,10 +80,6 @@ func readWhisper(r *reader) architecture {
 		},
 		task: func(k models.Case) train.Task { return whisper.Transcription(c, hf.TextOf(k)) },
 	}
-}
-
-func wav2vec2Family() family {
-	return family{heads: map[string]string{"Wav2Vec2ForCTC": ctc}, usual: ctc, read: readWav2Vec2}
 }
 
 func readWav2Vec2(r *reader) architecture {
@@ -178,14 +156,6 @@ func readFalcon(r *reader, c *llama.Config) {
 	r.must(c.Heads%c.KVHeads == 0, "num_kv_heads", "%d do not divide num_attention_heads %d", c.KVHeads, c.Heads)
 	if r.sizeOr("num_ln_in_parallel_attn", 2, 2, 2) == 2 {
 		c.Order = llama.FalconTwice
-	}
-}
-
-func optFamily() family {
-	return family{
-		heads: map[string]string{"OPTForCausalLM": causalLM, "OPTForSequenceClassification": classification},
-		usual: causalLM, half: true,
-		read: readOPT,
 	}
 }
 

@@ -19,7 +19,7 @@ type reader struct {
 	file string
 	raw  map[string]json.RawMessage
 	// also are further names of keys, which win over the first.
-	also map[string]string
+	aliases map[string]string
 	// used are the keys that were read, with the values that the file gives.
 	used map[string]json.RawMessage
 	err  *input.FormatError
@@ -61,7 +61,7 @@ func (r *reader) sub(key string) *reader {
 	}
 	r.under[key] = child
 	if value, ok := r.raw[key]; ok && !null(value) && json.Unmarshal(value, &child.raw) != nil {
-		r.wrong(key, "%s is not a configuration", shown(value))
+		r.wrong(key, "%s is not a configuration", excerpt(value))
 	}
 	return child
 }
@@ -101,7 +101,7 @@ func (r *reader) must(holds bool, key, format string, args ...any) {
 
 // get finds the value of a key, and the name under which it stands.
 func (r *reader) get(key string) (value json.RawMessage, name string, ok bool) {
-	for _, name := range []string{r.also[key], key} {
+	for _, name := range []string{r.aliases[key], key} {
 		if value, ok := r.raw[name]; ok && name != "" {
 			r.used[name] = value
 			return value, name, true
@@ -119,8 +119,8 @@ func (r *reader) has(key string) bool {
 // null tells whether a value is JSON's null, Python's None.
 func null(value json.RawMessage) bool { return string(value) == "null" }
 
-// shown is a value as messages show it: not all of a long one.
-func shown(value json.RawMessage) string {
+// excerpt is a value as messages show it: not all of a long one.
+func excerpt(value json.RawMessage) string {
 	const most = 40
 	if text := string(value); len(text) <= most {
 		return text
@@ -134,9 +134,9 @@ func (r *reader) whole(value json.RawMessage, name string, least, most int64) (n
 	n, err := strconv.ParseInt(string(value), 10, 64)
 	switch {
 	case errors.Is(err, strconv.ErrRange), err == nil && (n < least || n > most):
-		r.wrong(name, "%s is out of range: from %d to %d", shown(value), least, most)
+		r.wrong(name, "%s is out of range: from %d to %d", excerpt(value), least, most)
 	case err != nil:
-		r.wrong(name, "%s is not a whole number", shown(value))
+		r.wrong(name, "%s is not a whole number", excerpt(value))
 	default:
 		return n, true
 	}
@@ -178,7 +178,7 @@ func (r *reader) sizes(key string, otherwise []int64, most int64) []int64 {
 	case len(out) > 0:
 		return out
 	default:
-		r.wrong(name, "%s is not a list of whole numbers", shown(value))
+		r.wrong(name, "%s is not a list of whole numbers", excerpt(value))
 	}
 	return otherwise
 }
@@ -195,7 +195,7 @@ func (r *reader) numbers(key string, least, most int64) []int64 {
 func (r *reader) list(value json.RawMessage, name string, least, most int64) []int64 {
 	var list []json.RawMessage
 	if err := json.Unmarshal(value, &list); err != nil || len(list) > mostLayers {
-		r.wrong(name, "%s is not a list of whole numbers", shown(value))
+		r.wrong(name, "%s is not a list of whole numbers", excerpt(value))
 		return nil
 	}
 	out := make([]int64, len(list))
@@ -216,7 +216,7 @@ func (r *reader) square(key string, otherwise, most int64) int64 {
 	}
 	sides := r.sizes(key, []int64{otherwise, otherwise}, most)
 	if len(sides) != 2 || sides[0] != sides[1] {
-		r.wrong(name, "%s is not square, and vprof describes square ones only", shown(value))
+		r.wrong(name, "%s is not square, and vprof describes square ones only", excerpt(value))
 	}
 	return sides[0]
 }
@@ -246,7 +246,7 @@ func (r *reader) probability(key string, otherwise float64) float64 {
 	}
 	p, err := strconv.ParseFloat(string(value), 64)
 	if err != nil || !(p >= 0 && p <= 1) {
-		r.wrong(name, "%s is not a probability from 0 to 1", shown(value))
+		r.wrong(name, "%s is not a probability from 0 to 1", excerpt(value))
 		return otherwise
 	}
 	return p
@@ -263,7 +263,7 @@ func (r *reader) flag(key string, otherwise bool) bool {
 	case string(value) == "false":
 		return false
 	}
-	r.wrong(name, "%s is neither true nor false", shown(value))
+	r.wrong(name, "%s is neither true nor false", excerpt(value))
 	return otherwise
 }
 
@@ -275,7 +275,7 @@ func (r *reader) word(key, otherwise string, known []string) string {
 	}
 	var w string
 	if json.Unmarshal(value, &w) != nil || !slices.Contains(known, w) {
-		r.wrong(name, "vprof does not know %s; it knows %s", shown(value), strings.Join(known, ", "))
+		r.wrong(name, "vprof does not know %s; it knows %s", excerpt(value), strings.Join(known, ", "))
 		return otherwise
 	}
 	return w
@@ -289,7 +289,7 @@ func (r *reader) words(key string) []string {
 	}
 	var list []string
 	if json.Unmarshal(value, &list) != nil {
-		r.wrong(name, "%s is not a list of names", shown(value))
+		r.wrong(name, "%s is not a list of names", excerpt(value))
 	}
 	return list
 }
@@ -299,7 +299,7 @@ func (r *reader) words(key string) []string {
 func (r *reader) refuse(key string, harmless ...string) {
 	value, name, ok := r.get(key)
 	if ok && !null(value) && !slices.Contains(harmless, string(value)) {
-		r.wrong(name, "%s: vprof does not describe models with it", shown(value))
+		r.wrong(name, "%s: vprof does not describe models with it", excerpt(value))
 	}
 }
 
@@ -312,7 +312,7 @@ func (r *reader) labels() int64 {
 	}
 	var labels map[string]json.RawMessage
 	if json.Unmarshal(value, &labels) != nil || len(labels) == 0 || len(labels) > mostClasses {
-		r.wrong(name, "%s is not an object with 1 to %d labels", shown(value), mostClasses)
+		r.wrong(name, "%s is not an object with 1 to %d labels", excerpt(value), mostClasses)
 		return usual
 	}
 	// Their number is all that matters.

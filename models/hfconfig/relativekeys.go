@@ -71,7 +71,7 @@ func readGraniteShared(r *reader, c *llama.Config) {
 
 func readHyperCLOVAX(r *reader, c *llama.Config) {
 	readLlama(r, c)
-	c.HalvesNormed = r.flag("use_post_norm", true)
+	c.OutputNorms = r.flag("use_post_norm", true)
 }
 
 // Settings of decoders that are built in another way than transformers does it, as

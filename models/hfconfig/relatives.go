@@ -33,7 +33,7 @@ type relative struct {
 	// that peft puts adapters beside as such; see [relative.mixture].
 	fused []string
 	// also are the names of keys by those of Llama: the attribute_map, turned around.
-	also map[string]string
+	aliases map[string]string
 	// base is what its classes do otherwise; read reads keys of its own.
 	base llama.Config
 	read func(r *reader, c *llama.Config)
@@ -92,7 +92,7 @@ var dense = map[string]relative{
 		name: "Gemma", flex: true, hiddenAct: true, tokens: true, vocab: 256000, width: 3072, layers: 28, heads: 16,
 		headSize: 256, inner: 24576, positions: 8192, tied: true,
 		base: llama.Config{
-			Norm: llama.GemmaNorm, Scaling: llama.Scaling{Words: llama.ByBuffer},
+			Norm: llama.GemmaNorm, Scaling: llama.Scaling{EmbedScale: llama.ByBuffer},
 			Activation: "gelu_pytorch_tanh",
 		}, read: readGemma,
 	},
@@ -101,7 +101,7 @@ var dense = map[string]relative{
 		inner: 9216, positions: 8192, tied: true, liger: true,
 		base: llama.Config{
 			Norm: llama.GemmaNorm, Order: llama.NormAround,
-			Scaling: llama.Scaling{Words: llama.ByBuffer}, Kernels: llama.Kernels{Eager: true},
+			Scaling: llama.Scaling{EmbedScale: llama.ByBuffer}, Kernels: llama.Kernels{Eager: true},
 		}, read: readGemma2,
 	},
 	"gemma3_text": {
@@ -109,7 +109,7 @@ var dense = map[string]relative{
 		headSize: 256, inner: 9216, positions: 131072, tied: true, liger: true,
 		base: llama.Config{
 			Norm: llama.GemmaNorm, Order: llama.NormAround,
-			Scaling: llama.Scaling{Words: llama.ByBuffer}, QKNorm: llama.TransposedNorm,
+			Scaling: llama.Scaling{EmbedScale: llama.ByBuffer}, QKNorm: llama.TransposedNorm,
 		}, read: readGemma3,
 	},
 	"phi": {
@@ -132,21 +132,21 @@ var dense = map[string]relative{
 	},
 	"granite": {
 		name: "Granite", flex: true, vocab: 32000, inner: 11008, positions: 2048, noClasses: true,
-		base: llama.Config{Scaling: llama.Scaling{Words: llama.ByNumber, ResidualScaled: true, ScoreScaled: true}},
+		base: llama.Config{Scaling: llama.Scaling{EmbedScale: llama.ByNumber, ResidualScaled: true, ScoreScaled: true}},
 		read: readLlama,
 	},
 	"olmo2": {
 		name: "Olmo2", flex: true, vocab: 50304, inner: 11008, positions: 2048,
 		base: llama.Config{
 			Norm: llama.OlmoNorm, Order: llama.NormLast, QKNorm: llama.ProjectionNorm,
-			Rotary: llama.Rotary{Angles: true},
+			Rotary: llama.Rotary{AnglesInFloat32: true},
 		}, read: (*reader).biases,
 	},
 	"olmo3": {
 		name: "Olmo3", flex: true, vocab: 50304, inner: 11008, positions: 2048,
 		base: llama.Config{
 			Norm: llama.OlmoNorm, Order: llama.NormLast, QKNorm: llama.ProjectionNorm,
-			Rotary: llama.Rotary{Angles: true},
+			Rotary: llama.Rotary{AnglesInFloat32: true},
 		}, read: readOlmo3,
 	},
 	"cohere": {
@@ -154,7 +154,7 @@ var dense = map[string]relative{
 		tied: true, noClasses: true,
 		base: llama.Config{
 			Norm: llama.CohereNorm, Order: llama.CohereParallel,
-			Scaling: llama.Scaling{ScoreScaled: true}, Rotary: llama.Rotary{Interleaved: true, Whole: true},
+			Scaling: llama.Scaling{ScoreScaled: true}, Rotary: llama.Rotary{Interleaved: true, InFloat32: true},
 		},
 		read: readCohere,
 	},
@@ -163,7 +163,7 @@ var dense = map[string]relative{
 		tied: true, noClasses: true,
 		base: llama.Config{
 			Norm: llama.CohereNorm, Order: llama.CohereParallel,
-			Scaling: llama.Scaling{ScoreScaled: true}, Rotary: llama.Rotary{Interleaved: true, Whole: true},
+			Scaling: llama.Scaling{ScoreScaled: true}, Rotary: llama.Rotary{Interleaved: true, InFloat32: true},
 		},
 		read: readCohere2,
 	},
@@ -240,32 +240,36 @@ var dense = map[string]relative{
 	"internlm3": {
 		name: "InternLM3", vocab: 128512, layers: 48, kvHeads: 2, headSize: 128, inner: 10240, positions: 32768,
 		noClasses: true,
-		also:      map[string]string{"attention_bias": "qkv_bias", "mlp_bias": "bias"}, read: readInternLM3,
+		aliases:   map[string]string{"attention_bias": "qkv_bias", "mlp_bias": "bias"}, read: readInternLM3,
 	},
 	"olmo": {
 		name: "Olmo", flex: true, vocab: 50304, inner: 11008, positions: 2048,
-		base: llama.Config{Norm: llama.LayerNormFloat, Rotary: llama.Rotary{Angles: true}}, read: readOlmo,
+		base: llama.Config{Norm: llama.LayerNormFloat, Rotary: llama.Rotary{AnglesInFloat32: true}}, read: readOlmo,
 	},
 	"ernie4_5": {
 		name: "Ernie4_5", flex: true, vocab: 103424, width: 1024, layers: 18, heads: 16, kvHeads: 2, headSize: 128,
 		inner: 3072, positions: 131072, tied: true, noClasses: true,
-		base: llama.Config{Rotary: llama.Rotary{Interleaved: true, Doubled: true, Angles: true, Each: true}},
+		base: llama.Config{Rotary: llama.Rotary{
+			Interleaved: true, Doubled: true, AnglesInFloat32: true, ProductsInFloat32: true,
+		}},
 		read: readErnie,
 	},
 	"exaone4": {
 		name: "Exaone4", flex: true, vocab: 102400, inner: 16384, positions: 2048,
-		base: llama.Config{Order: llama.NormLast, QKNorm: llama.TransposedNorm, Masks: llama.Masks{BothMasks: true}},
+		base: llama.Config{
+			Order: llama.NormLast, QKNorm: llama.TransposedNorm, Masks: llama.Masks{AlwaysFullMask: true},
+		},
 		read: readExaone4,
 	},
 	"hyperclovax": {
 		name: "HyperCLOVAX", vocab: 32000, inner: 11008, positions: 2048, noClasses: true,
-		base: llama.Config{Scaling: llama.Scaling{Words: llama.ByNumber, ResidualScaled: true, ScoreScaled: true}},
+		base: llama.Config{Scaling: llama.Scaling{EmbedScale: llama.ByNumber, ResidualScaled: true, ScoreScaled: true}},
 		read: readHyperCLOVAX,
 	},
 	"cwm": {
 		name: "Cwm", flex: true, vocab: 128256, width: 6144, layers: 64, heads: 48, kvHeads: 8, headSize: 128,
 		inner: 21504, positions: 131072, noClasses: true,
-		base: llama.Config{Masks: llama.Masks{BothMasks: true}}, read: readCWM,
+		base: llama.Config{Masks: llama.Masks{AlwaysFullMask: true}}, read: readCWM,
 	},
 	"jais2": {
 		name: "Jais2", flex: true, vocab: 150272, width: 3328, heads: 26, inner: 26624, positions: 8192,
@@ -291,7 +295,7 @@ var dense = map[string]relative{
 		name: "FalconH1", vocab: 128000, kvHeads: 8, inner: 14336, positions: 8192, noClasses: true,
 		base: llama.Config{
 			Order: llama.FalconH1, Scaling: llama.Scaling{
-				Words: llama.ByNumber, ScoreScaled: true, KeyScaled: true,
+				EmbedScale: llama.ByNumber, ScoreScaled: true, KeyScaled: true,
 				GateScaled: true,
 			},
 			Names: llama.Names{
@@ -310,7 +314,7 @@ var dense = map[string]relative{
 		name: "Qwen3_5", tokens: true, noClasses: true, vocab: 248320, heads: 16, kvHeads: 4, headSize: 256,
 		inner: 12288, positions: 32768, part: 0.25,
 		base: llama.Config{
-			Norm: llama.GemmaNorm, QKNorm: llama.HeadsNorm, Gated: true, Activation: "silu",
+			Norm: llama.GemmaNorm, QKNorm: llama.HeadsNorm, AttentionGate: true, Activation: "silu",
 			Rotary: llama.Rotary{Inside: true, Stepwise: true, Grids: 3},
 		}, read: readQwen35,
 	},
@@ -328,7 +332,7 @@ var dense = map[string]relative{
 		name: "Falcon", vocab: 65024, width: 4544, heads: 71, positions: 2048, tied: true, noClasses: true,
 		base: llama.Config{
 			Norm: llama.LayerNorm, MLP: llama.Ungated, QKV: llama.FalconProjection, Order: llama.Falcon,
-			Activation: "gelu", Masks: llama.Masks{MaskKept: true},
+			Activation: "gelu", Masks: llama.Masks{MaterializedMask: true},
 			Names: llama.Names{
 				"model": "transformer", "embed_tokens": "word_embeddings", "layers": "h", "norm": "ln_f",
 				"self_attn": "self_attention",
@@ -340,7 +344,7 @@ var dense = map[string]relative{
 	"mpt": {
 		name: "Mpt", vocab: 50368, width: 2048, layers: 24, heads: 16, inner: 8192, positions: 2048, tied: true,
 		noClasses: true,
-		also: map[string]string{
+		aliases: map[string]string{
 			"hidden_size": "d_model", "num_hidden_layers": "n_layers",
 			"num_attention_heads": "n_heads", positionsKey: "max_seq_len",
 		},
@@ -365,7 +369,7 @@ var dense = map[string]relative{
 	},
 	"gptj": {
 		name: "GPTJ", vocab: 50400, layers: 28, heads: 16, inner: 16384, positions: 2048, noClasses: true,
-		also: map[string]string{
+		aliases: map[string]string{
 			"hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head",
 			positionsKey: "n_positions", "hidden_act": "activation_function",
 		},

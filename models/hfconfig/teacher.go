@@ -58,7 +58,7 @@ func (r *reader) teacher() (*architecture, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.also = f.also
+	t.aliases = f.aliases
 	t.common()
 	t.weights()
 	a := f.read(t)

@@ -13,7 +13,7 @@ import (
 func unquoted(value json.RawMessage) string {
 	var s string
 	if json.Unmarshal(value, &s) != nil {
-		return shown(value)
+		return excerpt(value)
 	}
 	return s
 }
@@ -102,9 +102,9 @@ func (r *reader) llavaVision() (s tower.Size, kind string) {
 	v, s, kind := r.vision(tower.Size{Width: 1024, Inner: 4096, Layers: 24, Heads: 16, Image: 336, Patch: 14},
 		"clip_vision_model", "pixtral")
 	r.refuse("vision_feature_layer", "-1", "-2")
-	s.Chosen = -2
+	s.FeatureLayer = -2
 	if value, _, ok := r.get("vision_feature_layer"); ok && string(value) == "-1" {
-		s.Chosen = -1
+		s.FeatureLayer = -1
 	}
 	if kind == "clip_vision_model" {
 		s.Activation = v.word("hidden_act", "quick_gelu", hf.Activations())
@@ -134,9 +134,10 @@ func readQwen25Vision(r *reader) tower.Size {
 	s.Width, s.Inner, s.Out = v.size("hidden_size", 3584, mostWidth), v.size("intermediate_size", 3420, mostInner),
 		v.size("out_hidden_size", 3584, mostWidth)
 	s.Activation, s.Gated = v.word("hidden_act", "silu", hf.Activations()), true
-	s.Window, s.Whole = v.size("window_size", 112, mostImage), v.numbers("fullatt_block_indexes", 0, mostLayers)
-	if s.Whole == nil {
-		s.Whole = []int64{7, 15, 23, 31}
+	s.Window = v.size("window_size", 112, mostImage)
+	s.FullAttentionLayers = v.numbers("fullatt_block_indexes", 0, mostLayers)
+	if s.FullAttentionLayers == nil {
+		s.FullAttentionLayers = []int64{7, 15, 23, 31}
 	}
 	v.must(s.Window >= s.Patch*s.Merge, "window_size", "%d has no room for a square of %d patches of %d pixels",
 		s.Window, s.Merge, s.Patch)
@@ -223,7 +224,7 @@ func towersPaddleOCR(r *reader, text llama.Config) func() llama.Wrapper {
 
 func towersVoxtral(r *reader, text llama.Config) func() llama.Wrapper {
 	a := r.sub("audio_config")
-	a.also = map[string]string{
+	a.aliases = map[string]string{
 		"hidden_size": "d_model", "intermediate_size": "encoder_ffn_dim",
 		"num_hidden_layers": "encoder_layers",
 	}
@@ -276,7 +277,7 @@ func towersMllama(r *reader, text llama.Config) func() llama.Wrapper {
 // mllamaVision reads a tower that sees tiles, and which of its layers hand on their states.
 func (r *reader) mllamaVision() (s tower.Size, t tower.Tiled, states []int64) {
 	v := r.sub("vision_config")
-	v.also = map[string]string{"num_attention_heads": "attention_heads"}
+	v.aliases = map[string]string{"num_attention_heads": "attention_heads"}
 	v, s, _ = r.vision(tower.Size{Width: 1280, Inner: 5120, Layers: 32, Heads: 16, Image: 448, Patch: 14},
 		"mllama_vision_model")
 	s.Activation = v.word("hidden_act", "gelu", hf.Activations())
@@ -287,7 +288,7 @@ func (r *reader) mllamaVision() (s tower.Size, t tower.Tiled, states []int64) {
 	if value, _, ok := v.get("supported_aspect_ratios"); ok && !null(value) {
 		var shapes []json.RawMessage
 		v.must(json.Unmarshal(value, &shapes) == nil && len(shapes) <= mostMerged, "supported_aspect_ratios",
-			"%s is not a list of up to %d shapes", shown(value), mostMerged)
+			"%s is not a list of up to %d shapes", excerpt(value), mostMerged)
 		t.Shapes = int64(len(shapes))
 	}
 	if states = v.numbers("intermediate_layers_indices", 0, mostLayers); states == nil {

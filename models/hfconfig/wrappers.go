@@ -177,7 +177,7 @@ func (w wrapper) architecture(r *reader) architecture {
 	c := d.config(t)
 	c.Tied = r.flag("tie_word_embeddings", w.tied) || w.flat && t.flag("tie_word_embeddings", false)
 	beside := w.towers(r, c)
-	a := decoder(w.name, c.Layers, c.Width, 1, t.turnedLength(d.positions))
+	a := decoder(w.name, c.Layers, c.Width, 1, t.rotaryLength(d.positions))
 	a.settings, a.only = slices.DeleteFunc(a.settings, func(s models.Setting) bool {
 		return s.Name == hf.ClassesSetting(1).Name
 	}), nil
@@ -193,7 +193,7 @@ func (w wrapper) architecture(r *reader) architecture {
 	a.seeing(w.senses, seen)
 	a.flashed(c)
 	d.special(c, &a)
-	if c.Llama4.On {
+	if c.Llama4.Enabled {
 		withoutLigerLoss(&a)
 	}
 	a.task = func(k models.Case) train.Task {
@@ -222,11 +222,11 @@ func (w wrapper) decoder(t *reader) (d relative, kind string) {
 // readMllama reads a decoder some of whose layers look at images, which a step on text alone
 // leaves out.
 func readMllama(r *reader, c *llama.Config) {
-	c.ExtraWords = 8
+	c.ExtraTokens = 8
 	c.AttentionDropout = r.probability("dropout", 0)
 	crossing := r.numbers("cross_attention_layers", 0, mostLayers)
 	if crossing == nil {
 		crossing = []int64{3, 8, 13, 18, 23, 28, 33, 38}
 	}
-	c.Crossing = layers(c, func(i int64) bool { return slices.Contains(crossing, i) })
+	c.CrossAttention = layers(c, func(i int64) bool { return slices.Contains(crossing, i) })
 }

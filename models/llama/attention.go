@@ -20,12 +20,12 @@ type attention struct {
 	QNorm, KNorm               nn.Layer
 	GateProj                   nn.Layer
 	c                          *Config
-	turned                     bool
+	rotates                    bool
 }
 
 func newAttention(c *Config, i int) *attention {
 	query, shared := c.Heads*c.HeadSize, c.KVHeads*c.HeadSize
-	a := &attention{Names: c.Names, c: c, turned: c.turned(i)}
+	a := &attention{Names: c.Names, c: c, rotates: c.rotates(i)}
 	if c.QKV == ThreeProjections {
 		a.QProj = nn.NewLinear(c.Width, query, c.QKVBias)
 		a.KProj, a.VProj = nn.NewLinear(c.Width, shared, c.QKVBias), nn.NewLinear(c.Width, shared, c.QKVBias)
@@ -36,10 +36,10 @@ func newAttention(c *Config, i int) *attention {
 	if c.Sinks {
 		a.Sinks = nn.NewParameter(c.Heads)
 	}
-	if c.Gated {
+	if c.AttentionGate {
 		a.QProj = nn.NewLinear(c.Width, 2*query, c.QKVBias)
 	}
-	if c.GateProjected {
+	if c.AttentionGateProjection {
 		a.GateProj = nn.NewLinear(c.Width, query, false)
 	}
 	switch c.QKNorm {
@@ -60,17 +60,17 @@ func (a *attention) call(f *frame, x *tensor, in inputs) (y, weights *tensor) {
 	x = g.Placed(x)
 	var q, k, v, gate *tensor
 	switch {
-	case a.c.GateProjected:
-		q, k, v, gate = a.besideProjected(g, x)
-	case a.c.Gated:
+	case a.c.AttentionGateProjection:
+		q, k, v, gate = a.projectWithGate(g, x)
+	case a.c.AttentionGate:
 		q, gate = a.gated(g, x)
 		k = g.Let(a.heads(g, a.KProj, a.KNorm, x))
 		v = g.Let(hf.Heads(g.Call(a.VProj, x), a.c.HeadSize))
 	default:
 		q, k, v = a.project(g, x)
 	}
-	if a.turned {
-		a.turn(g, &q, &k, in.cos, in.sin)
+	if a.rotates {
+		a.applyRotary(g, &q, &k, in.cos, in.sin)
 	}
 	if a.c.QKNorm == RotatedNorm {
 		g.Set(&q, g.Call(a.QNorm, q))
@@ -108,7 +108,7 @@ func (a *attention) gated(f *frame, x *tensor) (q, gate *tensor) {
 // attend is the attention interface.
 func (a *attention) attend(f *frame, q, k, v *tensor, in inputs) (y, weights *tensor) {
 	mask, o := in.mask, hf.AttentionOptions{
-		Causal: true, Groups: q.Size(1) / k.Size(1), Repeated: a.c.Repeated,
+		Causal: true, Groups: q.Size(1) / k.Size(1), RepeatKV: a.c.RepeatKV,
 		Dropout: hf.DropoutIn(a, a.c.AttentionDropout),
 	}
 	if a.c.Context.On() {
@@ -221,8 +221,8 @@ func (a *attention) heads(f *frame, project, norm nn.Layer, x *tensor) *tensor {
 	}
 }
 
-// turn binds query and key to what rotary positions make of them.
-func (a *attention) turn(f *frame, q, k **tensor, cos, sin *tensor) {
+// applyRotary binds query and key to what rotary positions make of them.
+func (a *attention) applyRotary(f *frame, q, k **tensor, cos, sin *tensor) {
 	if a.c.Liger {
 		turnedQ, turnedK := liger.Rotate(f, *q, *k, cos, sin)
 		f.Set(q, turnedQ)
@@ -236,7 +236,7 @@ func (a *attention) turn(f *frame, q, k **tensor, cos, sin *tensor) {
 		f.Set(k, turnedK)
 		return
 	}
-	qs, ks := r.cut(f, *q, r.Size), r.cut(f, *k, r.Size)
+	qs, ks := r.split(f, *q, r.Size), r.split(f, *k, r.Size)
 	turnedQ, turnedK := r.rotate(f, qs[0], ks[0], cos, sin)
 	f.Set(&qs[0], turnedQ)
 	f.Set(&ks[0], turnedK)

@@ -61,9 +61,9 @@ func (r *choiceRouter) call(f *frame, x, bias *tensor) (scores, weights, chosen 
 	return scores, weights, chosen
 }
 
-// besideProjected gives query, key and value as AfmoeAttention does, and the gate that has a
+// projectWithGate gives query, key and value as AfmoeAttention does, and the gate that has a
 // layer of its own.
-func (a *attention) besideProjected(f *frame, x *tensor) (q, k, v, gate *tensor) {
+func (a *attention) projectWithGate(f *frame, x *tensor) (q, k, v, gate *tensor) {
 	split := func(l nn.Layer) *tensor { return f.Let(f.Call(l, x).View(x.Size(0), x.Size(1), -1, a.c.HeadSize)) }
 	q, k, v = split(a.QProj), split(a.KProj), split(a.VProj)
 	gate = f.Let(f.Call(a.GateProj, x))

@@ -1,6 +1,9 @@
 package llama
 
-import "github.com/vprof/vprof/models/hf"
+import (
+	"github.com/vprof/vprof/models/hf"
+	"github.com/vprof/vprof/models/nn"
+)
 
 // Config is what the configuration of a decoder holds that matters to memory. What is
 // left out is as in Llama.
@@ -21,8 +24,8 @@ type Config struct {
 	QKNorm QKNorm
 	QKV    QKV
 	MLP    MLP
-	// Rotary is how positions turn query and key; Unrotated says of each layer whether they do not
-	// (nil: they do in all), NoRotary that they do in none.
+	// Rotary is the rotary position embedding of query and key; Unrotated says of each layer whether it
+	// has none (nil: all have it), NoRotary that no layer has it.
 	Rotary    Rotary
 	Unrotated []bool
 	NoRotary  bool
@@ -36,17 +39,17 @@ type Config struct {
 	AttentionCap bool
 	// Sinks has a learned sink for each head take part in the softmax of scores, as GPT-OSS does.
 	Sinks bool
-	// Gated has a gate projected with the query, by which what attention gives is multiplied;
-	// GateProjected has a layer of its own for that gate, as AFMoE does.
-	Gated, GateProjected bool
+	// AttentionGate has a gate projected with the query, by which the result of attention is multiplied;
+	// AttentionGateProjection has a layer of its own for that gate, as AFMoE does.
+	AttentionGate, AttentionGateProjection bool
 	// Clipped clamps query, key and value (clip_qkv).
 	Clipped bool
 	// Latent is multi-head latent attention, in the place of the other.
 	Latent Latent
-	// Crossing says of each layer whether it attends to images, as some of Llama 3.2 Vision do;
-	// ExtraWords is how many words the embeddings have more than the output layer.
-	Crossing   []bool
-	ExtraWords int64
+	// CrossAttention says of each layer whether it attends to images, as some of Llama 3.2 Vision do;
+	// ExtraTokens is how many words the embeddings have more than the output layer.
+	CrossAttention []bool
+	ExtraTokens    int64
 
 	// Mamba is the mixer beside attention or in its place; the others stand in its place.
 	Mamba     Mamba
@@ -99,22 +102,22 @@ type Masks struct {
 	// Window before them; nil says that none does.
 	Windowed []bool
 	Window   int64
-	// PositionsUnseen has masks made without the positions, so that rows that hold several
+	// MaskWithoutPositions has masks made without the positions, so that rows that hold several
 	// sequences are taken for one.
-	PositionsUnseen bool
-	// BothMasks makes the mask of full attention even if no layer has it, WindowMask that of a
+	MaskWithoutPositions bool
+	// AlwaysFullMask makes the mask of full attention even if no layer has it, AlwaysWindowMask that of a
 	// window.
-	BothMasks, WindowMask bool
-	// MaskKept has the mask of full attention made even where the kernels need none.
-	MaskKept bool
+	AlwaysFullMask, AlwaysWindowMask bool
+	// MaterializedMask has the mask of full attention made even where the kernels need none.
+	MaterializedMask bool
 }
 
 // Scaling is what is multiplied by a number of the configuration, or held within bounds by one.
 type Scaling struct {
-	// Words says how the embeddings are scaled.
-	Words Scale
-	// ResidualScaled scales what the halves of a layer give, HalvesNormed normalizes it before.
-	ResidualScaled, HalvesNormed bool
+	// EmbedScale says how the embeddings are scaled.
+	EmbedScale Scale
+	// ResidualScaled scales what the halves of a layer give, OutputNorms normalizes it before.
+	ResidualScaled, OutputNorms bool
 	// ScoreCap bounds the scores of words by a tanh (final_logit_softcapping), ScoreScaled scales
 	// them.
 	ScoreCap, ScoreScaled bool
@@ -136,8 +139,8 @@ type Kernels struct {
 	// Eager has attention scores computed and kept, Flex has TorchInductor's kernels of
 	// flex_attention serve attention.
 	Eager, Flex bool
-	// Repeated says that keys and values are repeated for every head of the query.
-	Repeated bool
+	// RepeatKV says that keys and values are repeated for every head of the query.
+	RepeatKV bool
 	// Cache has the keys and values of all layers; nil for none.
 	Cache *hf.Cache
 }
@@ -266,11 +269,11 @@ type Rotary struct {
 	Split, Inside, Stepwise, Kept bool
 	// Interleaved turns neighbors; Doubled has their angles repeated each time, as GLM does.
 	Interleaved, Doubled bool
-	// Whole turns in fp32: query and key, as Cohere does, or, with Angles, cosines and
+	// InFloat32 rotates in fp32: query and key, as Cohere does, or, with AnglesInFloat32, cosines and
 	// sines alone, as OLMo 2 does.
-	Whole, Angles bool
-	// Each brings to fp32 what of query and key is multiplied, as Ernie 4.5 does.
-	Each bool
+	InFloat32, AnglesInFloat32 bool
+	// ProductsInFloat32 brings to fp32 what of query and key is multiplied, as Ernie 4.5 does.
+	ProductsInFloat32 bool
 	// Kinds is the number of kinds of layers that have angles of their own; zero is one.
 	Kinds int
 	// Grids is how many grids a token has a place in, as in models that see: its angles
@@ -297,15 +300,7 @@ const (
 )
 
 // Names are the names of modules in PyTorch, by the names that they have here.
-type Names map[string]string
-
-// TorchName is the name of a module in PyTorch, its own unless there is another.
-func (n Names) TorchName(own string) string {
-	if other, ok := n[own]; ok {
-		return other
-	}
-	return own
-}
+type Names = nn.Names
 
 // kinds tell whether layer i has attention, and whether it has what wants the mask of padded
 // rows itself.
@@ -340,5 +335,7 @@ func (c *Config) Attends() bool {
 // windowed reports whether the tokens of layer i see a window.
 func (c *Config) windowed(i int) bool { return i < len(c.Windowed) && c.Windowed[i] }
 
-// turned reports whether layer i has rotary positions.
-func (c *Config) turned(i int) bool { return !c.NoRotary && (i >= len(c.Unrotated) || !c.Unrotated[i]) }
+// rotates reports whether layer i has rotary positions.
+func (c *Config) rotates(i int) bool {
+	return !c.NoRotary && (i >= len(c.Unrotated) || !c.Unrotated[i])
+}

@@ -49,7 +49,7 @@ func (l *layer) crossing(f *frame, args []*tensor) *tensor {
 }
 
 // crosses reports whether layer i looks at images.
-func (c *Config) crosses(i int) bool { return i < len(c.Crossing) && c.Crossing[i] }
+func (c *Config) crosses(i int) bool { return i < len(c.CrossAttention) && c.CrossAttention[i] }
 
 // newCrossing is MllamaCrossAttentionDecoderLayer.
 func newCrossing(c *Config) *layer {

@@ -77,7 +77,7 @@ func (l *layer) dbrx(f *frame, in inputs) *tensor {
 	residual, y := l.NormAttnNorm.call(f, in)
 	f.LetAll([]*tensor{residual, y})
 	f.Set(&y, f.Call(l.Mlp, y))
-	f.Set(&y, l.drop(y))
+	f.Set(&y, l.dropout(y))
 	f.Set(&y, residual.Add(y))
 	return y
 }

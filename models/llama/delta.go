@@ -118,7 +118,7 @@ func (d *deltaNet) unmixed(f *frame, x *tensor) (mixed, z, b, a *tensor) {
 	g.End(append(parts, pair...)...)
 	z, b, a = f.Let(parts[3]), f.Let(pair[0]), f.Let(pair[1])
 	qkv := f.LetAll(parts[:3])
-	rebound(f, func(x *tensor) *tensor { return x.Reshape(batch, length, -1) }, &qkv[0], &qkv[1], &qkv[2])
+	rebind(f, func(x *tensor) *tensor { return x.Reshape(batch, length, -1) }, &qkv[0], &qkv[1], &qkv[2])
 	mixed = f.Let(trace.Cat(-1, qkv...))
 	f.Set(&mixed, mixed.Transpose(1, 2))
 	for i := range qkv { // names that are bound anew before much else is made
@@ -146,15 +146,15 @@ func (d *deltaNet) rule(f *frame, query, key, value, decay, beta *tensor) *tenso
 		g.Set(x, fresh[i])
 		g.Del(&fresh[i])
 	}
-	g.Set(&query, unitLength(g, query))
-	g.Set(&key, unitLength(g, key))
+	g.Set(&query, l2Normalize(g, query))
+	g.Set(&key, l2Normalize(g, key))
 	g.Set(&query, query.MulScalar())
 	pad := (deltaChunk - length%deltaChunk) % deltaChunk
-	rebound(g, func(x *tensor) *tensor { return x.Pad(0, 0, 0, pad) }, &query, &key, &value)
-	rebound(g, func(x *tensor) *tensor { return x.Pad(0, pad) }, &beta, &decay)
+	rebind(g, func(x *tensor) *tensor { return x.Pad(0, 0, 0, pad) }, &query, &key, &value)
+	rebind(g, func(x *tensor) *tensor { return x.Pad(0, pad) }, &beta, &decay)
 	values := g.Let(value.Mul(beta.Unsqueeze(-1)))
 	keys := g.Let(key.Mul(beta.Unsqueeze(-1)))
-	rebound(g, func(x *tensor) *tensor {
+	rebind(g, func(x *tensor) *tensor {
 		return x.Reshape(x.Size(0), x.Size(1), -1, deltaChunk, x.Size(-1))
 	}, &query, &key, &keys, &values)
 	g.Set(&decay, decay.Reshape(decay.Size(0), decay.Size(1), -1, deltaChunk))
@@ -165,8 +165,8 @@ func (d *deltaNet) rule(f *frame, query, key, value, decay, beta *tensor) *tenso
 	return g.Return(y)
 }
 
-// rebound is "a, b = (made(x) for x in (a, b))": all are made before a name is bound.
-func rebound(f *frame, made func(x *tensor) *tensor, names ...**tensor) {
+// rebind is "a, b = (made(x) for x in (a, b))": all are made before a name is bound.
+func rebind(f *frame, made func(x *tensor) *tensor, names ...**tensor) {
 	fresh := make([]*tensor, len(names))
 	for i, x := range names {
 		fresh[i] = f.Let(made(*x))
@@ -207,8 +207,8 @@ func (d *deltaNet) chunks(f *frame, query, key **tensor, keys, values, decay *te
 	return y
 }
 
-// unitLength is l2norm.
-func unitLength(f *frame, x *tensor) *tensor {
+// l2Normalize is l2norm.
+func l2Normalize(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
 	inverse := g.Let(x.Mul(x).Sum(true, -1).AddScalar().Rsqrt())
 	return g.Return(x.Mul(inverse))

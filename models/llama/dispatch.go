@@ -11,7 +11,7 @@ import (
 // parallelism), zero for models of which vprof does not describe that.
 func (c *Config) SharedExperts() int64 {
 	e := c.Experts
-	if e.Clamped || e.NoGate || c.Llama4.On || c.Order == Dbrx || e.Routing == RouteTokenChoice {
+	if e.Clamped || e.NoGate || c.Llama4.Enabled || c.Order == Dbrx || e.Routing == RouteTokenChoice {
 		return 0
 	}
 	return e.Count

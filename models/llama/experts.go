@@ -30,10 +30,10 @@ type Experts struct {
 	SharedGate bool
 	// SharedLast has that expert see tokens after the others.
 	SharedLast bool
-	// NoGate has experts of one layer in and one out. Narrow is how wide the tokens are that
+	// NoGate has experts of one layer in and one out. LatentWidth is how wide the tokens are that
 	// they see; zero is as wide as all.
-	NoGate bool
-	Narrow int64
+	NoGate      bool
+	LatentWidth int64
 	// BiasCast has the bias that takes part in the choice in the type of the weights.
 	BiasCast bool
 	// Jittered multiplies what the router sees by random numbers.
@@ -173,7 +173,7 @@ var routers = map[Routing]func(r *router, f *frame, x *tensor) (scores, weights,
 	RouteGroups:        (*router).grouped,
 	RouteGroupsSoftmax: (*router).grouped,
 	RouteGreedy:        (*router).greedy,
-	RouteBiasedSigmoid: (*router).beside,
+	RouteBiasedSigmoid: (*router).biasedSigmoid,
 }
 
 func (r *router) call(f *frame, x *tensor) (scores, weights, chosen *tensor) {
@@ -225,8 +225,8 @@ func (r *router) topBiased(f *frame, x *tensor) (scores, weights, chosen *tensor
 	return scores, f.Let(best.SoftmaxTo(1, best.DType())), chosen
 }
 
-// beside is MiniMaxM2TopKRouter.forward over tokens [tokens, width].
-func (r *router) beside(f *frame, x *tensor) (scores, weights, chosen *tensor) {
+// biasedSigmoid is MiniMaxM2TopKRouter.forward over tokens [tokens, width].
+func (r *router) biasedSigmoid(f *frame, x *tensor) (scores, weights, chosen *tensor) {
 	scores = f.Let(x.To(r.Weight.Tensor.DType()).Linear(r.Weight.Tensor, nil))
 	all := f.Let(scores.To(trace.F32).Sigmoid())
 	biased := f.Let(all.Add(r.bias.Tensor))
@@ -282,8 +282,8 @@ func newExperts(c *Config) *experts {
 	}
 	if e.NoGate {
 		in := c.Width
-		if e.Narrow > 0 {
-			in = e.Narrow
+		if e.LatentWidth > 0 {
+			in = e.LatentWidth
 		}
 		return &experts{
 			UpProj:   nn.NewParameter(e.local(), e.Inner, in),

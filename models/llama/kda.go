@@ -94,7 +94,7 @@ func (n *forgetGate) call(f *frame, x *tensor) *tensor {
 func (d *kimiDelta) rule(f *frame, query, key, value, decay, beta *tensor) *tensor {
 	g := f.FuncFrame(query, key, value, decay, beta)
 	s, dtype, length := d.c.KDA, query.DType(), query.Size(1)
-	rebound(g, func(x *tensor) *tensor {
+	rebind(g, func(x *tensor) *tensor {
 		return x.Transpose(1, 2).Contiguous().To(trace.F32)
 	}, &query, &key, &value, &beta, &decay)
 	g.Set(&query, unitRoot(g, query))
@@ -107,7 +107,7 @@ func (d *kimiDelta) rule(f *frame, query, key, value, decay, beta *tensor) *tens
 	g.Set(&beta, beta.Pad(0, pad))
 	values := g.Let(value.Mul(beta.Unsqueeze(-1)))
 	keys := g.Let(key.Mul(beta.Unsqueeze(-1)))
-	rebound(g, func(x *tensor) *tensor {
+	rebind(g, func(x *tensor) *tensor {
 		return x.Reshape(x.Size(0), x.Size(1), -1, deltaChunk, x.Size(-1))
 	}, &query, &key, &value, &decay, &keys, &values)
 	g.Set(&beta, beta.Reshape(beta.Size(0), beta.Size(1), -1, deltaChunk))

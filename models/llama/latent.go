@@ -35,7 +35,7 @@ func newSelfAttention(c *Config, i int) selfAttention {
 	if c.ALiBi > 0 {
 		return newBiasedAttention(c)
 	}
-	if c.Llama4.On {
+	if c.Llama4.Enabled {
 		return newLlama4Attention(c, i)
 	}
 	return newAttention(c, i)
@@ -86,7 +86,7 @@ func (l *latent) call(f *frame, x *tensor, in inputs) (y, weights *tensor) {
 	g.Set(&ks[1], ks[1].View(batch, 1, length, s.RoPE))
 	query := q
 	if !l.c.NoRotary {
-		a, b := l.turn(g, qs[1], ks[1], in.cos, in.sin)
+		a, b := l.applyRotary(g, qs[1], ks[1], in.cos, in.sin)
 		g.Set(&qs[1], a)
 		g.Set(&ks[1], b)
 	}
@@ -113,19 +113,19 @@ func (l *latent) queries(f *frame, x *tensor) *tensor {
 	return f.Call(l.QBProj, f.Call(l.QALayernorm, f.Call(l.QAProj, x)))
 }
 
-// turn gives what rotary positions make of parts of query and key.
-func (l *latent) turn(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor) {
+// applyRotary gives what rotary positions make of parts of query and key.
+func (l *latent) applyRotary(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor) {
 	switch {
 	case l.c.Rotary.Complex:
-		return turnComplex(f, q, k, cos)
+		return rotateComplex(f, q, k, cos)
 	case l.c.Latent.Interleaved:
-		return turnPairs(f, q, k, cos, sin)
+		return rotatePairs(f, q, k, cos, sin)
 	}
 	return l.c.Rotary.rotate(f, q, k, cos, sin)
 }
 
-// turnPairs is apply_rotary_pos_emb_interleave.
-func turnPairs(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor) {
+// rotatePairs is apply_rotary_pos_emb_interleave.
+func rotatePairs(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor) {
 	g := f.FuncFrame(q, k, cos, sin)
 	half := cos.Size(-1) / 2
 	g.Set(&cos, cos.Slice(-1, 0, half).Unsqueeze(1))
@@ -144,8 +144,8 @@ func turnPairs(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor) {
 	return a, b
 }
 
-// turnComplex is apply_rotary_emb of DeepSeek V2: neighbors are complex numbers.
-func turnComplex(f *frame, q, k, angles *tensor) (*tensor, *tensor) {
+// rotateComplex is apply_rotary_emb of DeepSeek V2: neighbors are complex numbers.
+func rotateComplex(f *frame, q, k, angles *tensor) (*tensor, *tensor) {
 	g := f.FuncFrame(q, k, angles)
 	numbers := func(x *tensor) *tensor {
 		shape := x.Shape()

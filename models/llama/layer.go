@@ -50,7 +50,7 @@ func newLayer(c *Config, i int) *layer {
 		l.SharedMlp = newSharedMLP(c)
 	}
 	switch {
-	case c.sparse(i) && c.Llama4.On:
+	case c.sparse(i) && c.Llama4.Enabled:
 		l.Mlp = newLlama4Experts(c)
 	case c.Order == MambaBlock:
 	case c.sparse(i) && c.Experts.Routing == RouteTokenChoice:
@@ -106,7 +106,7 @@ func oneNorm(l *layer, norm func() nn.Layer) { l.InputLayernorm = norm() }
 
 func twoNorms(l *layer, norm func() nn.Layer) {
 	l.InputLayernorm, l.PostAttentionLayernorm = norm(), norm()
-	if l.c.HalvesNormed {
+	if l.c.OutputNorms {
 		l.PostNorm1, l.PostNorm2 = norm(), norm()
 	}
 }
@@ -142,22 +142,22 @@ func (l *layer) normFirst(f *frame, in inputs) *tensor {
 	residual := f.Let(x)
 	f.Set(&x, f.Call(l.InputLayernorm, x))
 	f.Set(&x, l.attend(f, x, in))
-	if l.c.HalvesNormed {
+	if l.c.OutputNorms {
 		f.Set(&x, f.Call(l.PostNorm1, x))
 	}
-	f.Set(&x, residual.Add(l.scaled(l.drop(x))))
+	f.Set(&x, residual.Add(l.scaleResidual(l.dropout(x))))
 	f.Set(&residual, x)
 	f.Set(&x, f.Call(l.PostAttentionLayernorm, x))
-	f.Set(&x, l.fed(f, x))
-	if l.c.HalvesNormed {
+	f.Set(&x, l.feedForward(f, x))
+	if l.c.OutputNorms {
 		f.Set(&x, f.Call(l.PostNorm2, x))
 	}
-	f.Set(&x, residual.Add(l.scaled(l.drop(x))))
+	f.Set(&x, residual.Add(l.scaleResidual(l.dropout(x))))
 	return x
 }
 
-// fed is what the feed-forward half gives: the experts, what stands beside them, or both.
-func (l *layer) fed(f *frame, x *tensor) *tensor {
+// feedForward is what the feed-forward half gives: the experts, what stands beside them, or both.
+func (l *layer) feedForward(f *frame, x *tensor) *tensor {
 	switch {
 	case l.SharedMlp == nil:
 		return f.Call(l.Mlp, x)
@@ -193,9 +193,9 @@ func (l *layer) parallel(f *frame, in inputs) *tensor {
 	f.Set(&x, f.Call(l.InputLayernorm, x))
 	attended := f.Let(l.attend(f, x, in))
 	if l.c.Order == PhiParallel {
-		f.Set(&attended, l.drop(attended))
+		f.Set(&attended, l.dropout(attended))
 	}
-	fed := f.Let(l.drop(f.Call(l.Mlp, x)))
+	fed := f.Let(l.dropout(f.Call(l.Mlp, x)))
 	if l.c.Order == PhiParallel {
 		f.Set(&x, attended.Add(fed).Add(residual))
 	} else {
@@ -212,7 +212,7 @@ func (l *layer) stable(f *frame, in inputs) *tensor {
 	attended := f.Let(l.attend(f, x, in))
 	f.Set(&residual, residual.Add(attended))
 	fed := f.Let(f.Call(l.Mlp, f.Call(l.PostAttentionLayernorm, residual)))
-	f.Set(&fed, l.drop(fed))
+	f.Set(&fed, l.dropout(fed))
 	f.Set(&x, residual.Add(fed))
 	return x
 }
@@ -221,16 +221,16 @@ func (l *layer) stable(f *frame, in inputs) *tensor {
 func (l *layer) neox(f *frame, in inputs) *tensor {
 	x := in.x
 	attended := f.Let(l.attend(f, f.Call(l.InputLayernorm, x), in))
-	f.Set(&attended, l.drop(attended))
+	f.Set(&attended, l.dropout(attended))
 	if l.c.Order == NeoXParallel {
 		fed := f.Let(f.Call(l.Mlp, f.Call(l.PostAttentionLayernorm, x)))
-		f.Set(&fed, l.drop(fed))
+		f.Set(&fed, l.dropout(fed))
 		f.Set(&x, fed.Add(attended).Add(x))
 		return x
 	}
 	f.Set(&attended, attended.Add(x))
 	fed := f.Let(f.Call(l.Mlp, f.Call(l.PostAttentionLayernorm, attended)))
-	f.Set(&fed, l.drop(fed))
+	f.Set(&fed, l.dropout(fed))
 	f.Set(&x, fed.Add(attended))
 	return x
 }
@@ -284,16 +284,16 @@ func (l *layer) lfm2(f *frame, in inputs) *tensor {
 	return x
 }
 
-// drop is the layer's dropout.
-func (l *layer) drop(x *tensor) *tensor {
+// dropout is the layer's dropout.
+func (l *layer) dropout(x *tensor) *tensor {
 	if l.c.DropoutInside {
 		return x
 	}
 	return x.Dropout(l.c.ResidualDropout, l.Training())
 }
 
-// scaled is what goes to the residual stream.
-func (l *layer) scaled(x *tensor) *tensor {
+// scaleResidual is what goes to the residual stream.
+func (l *layer) scaleResidual(x *tensor) *tensor {
 	if !l.c.ResidualScaled {
 		return x
 	}

@@ -36,12 +36,12 @@ type Model struct {
 
 // New builds the model.
 func New(c Config) *Model {
-	words := nn.NewEmbedding(c.Vocab+c.ExtraWords, c.Width)
+	words := nn.NewEmbedding(c.Vocab+c.ExtraTokens, c.Width)
 	m := &Model{Names: c.Names, EmbedTokens: words, words: words, Norm: newNorm(&c, c.Width), c: &c}
 	if c.AngleTable == 0 && c.ALiBi == 0 && !c.NoRotary {
 		m.RotaryEmb = newRotary(&c)
 	}
-	if c.Words == ByBuffer {
+	if c.EmbedScale == ByBuffer {
 		m.EmbedScale = nn.NewBuffer(trace.F32)
 	}
 	for i := range c.Layers {
@@ -57,22 +57,21 @@ func New(c Config) *Model {
 func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	g := f.CallFrame(ids, padding)
 	words := g.Let(m.embed(g, ids))
-	return g.Return(m.through(g, tower.DecoderInputs{Words: words}, padding, text))
+	return g.Return(m.runLayers(g, tower.DecoderInputs{Words: words}, padding, text))
 }
 
-// run is [Model.Call] of words that have been looked up, unless layers of their own look at
-// images.
+// run is [Model.Call] of embedded words; of ids where layers of cross-attention see the images.
 func (m *Model) run(f *frame, ids *tensor, seen tower.DecoderInputs, padding *tensor, text hf.Text) *tensor {
-	g := f.CallFrame(slices.Concat([]*tensor{seen.Words, padding, seen.Positions, seen.Places, seen.Full, seen.Window},
-		seen.Deep, seen.Cross)...)
+	args := []*tensor{seen.Words, padding, seen.Positions, seen.ImageTokens, seen.Full, seen.Window}
+	g := f.CallFrame(slices.Concat(args, seen.Deepstack, seen.Cross)...)
 	if seen.Words == nil {
 		seen.Words = g.Let(m.embed(g, ids))
 	}
-	return g.Return(m.through(g, seen, padding, text))
+	return g.Return(m.runLayers(g, seen, padding, text))
 }
 
-// through takes words through the layers, in the frame of the model.
-func (m *Model) through(g *frame, seen tower.DecoderInputs, padding *tensor, text hf.Text) *tensor {
+// runLayers takes words through the layers, in the frame of the model.
+func (m *Model) runLayers(g *frame, seen tower.DecoderInputs, padding *tensor, text hf.Text) *tensor {
 	words := seen.Words
 	if m.c.Order == MambaBlock {
 		return m.recurrent(g, words, padding, func(i int, x, rows *tensor) *tensor {
@@ -82,10 +81,10 @@ func (m *Model) through(g *frame, seen tower.DecoderInputs, padding *tensor, tex
 			return text.CallLayer(g, i, m.Layers[i], forward, []*tensor{x}, rows)
 		})
 	}
-	if m.c.Words == ByNumber {
+	if m.c.EmbedScale == ByNumber {
 		g.Set(&words, words.MulScalar())
 	}
-	positions := m.counted(g, seen, words, text)
+	positions := m.positionIDs(g, seen, words, text)
 	full, window := seen.Full, seen.Window
 	// rows are not looked at for several sequences
 	if full == nil && (seen.Positions == nil || padding != nil || m.c.Eager) {
@@ -93,7 +92,7 @@ func (m *Model) through(g *frame, seen tower.DecoderInputs, padding *tensor, tex
 	}
 	blocks := m.blockMasks(g, words, positions, padding, text.Packed)
 	x := g.Let(words)
-	if m.c.Words == ByNumberApart {
+	if m.c.EmbedScale == ByNumberApart {
 		g.Set(&x, x.MulScalar())
 	}
 	g.Set(&x, x.Dropout(m.c.EmbedDropout, m.Training()))
@@ -124,8 +123,8 @@ func (m *Model) through(g *frame, seen tower.DecoderInputs, padding *tensor, tex
 			in.rows = nil
 		}
 		g.Set(&x, l.run(g, i, in, seen.Cross, text))
-		if i < len(seen.Deep) {
-			g.Set(&x, seen.Deepened(g, x, i))
+		if i < len(seen.Deepstack) {
+			g.Set(&x, seen.AddDeepstack(g, x, i))
 		}
 	}
 	g.Set(&x, g.Call(m.Norm, x))
@@ -143,9 +142,9 @@ func (l *layer) run(f *frame, i int, in inputs, images []*tensor, text hf.Text) 
 	return text.CallLayer(f, i, l, forward, []*tensor{in.x}, append(named, images...)...)
 }
 
-// counted are the positions of tokens [1, length], which the model counts unless it is given
+// positionIDs are the positions of tokens [1, length], which the model counts unless it is given
 // them, or those of images.
-func (m *Model) counted(g *frame, seen tower.DecoderInputs, words *tensor, text hf.Text) *tensor {
+func (m *Model) positionIDs(g *frame, seen tower.DecoderInputs, words *tensor, text hf.Text) *tensor {
 	switch {
 	case seen.Positions != nil:
 		return g.Let(seen.Positions.Select(0, 0))
@@ -192,10 +191,10 @@ func (m *Model) masks(f *frame, words, positions, padding *tensor, packed hf.Pac
 	c := m.c
 	switch {
 	case c.ALiBi > 0:
-		return hidden(f, words, positions, padding, packed), nil
+		return invertedMask(f, words, positions, padding, packed), nil
 	case c.Flex:
 		return nil, nil
-	case c.MaskKept && !c.Eager:
+	case c.MaterializedMask && !c.Eager:
 		return f.Let(hf.MaterializedCausalMask(f, words.Size(0), positions, padding, packed)), nil
 	}
 	packed = c.packing(packed)
@@ -232,8 +231,8 @@ func (m *Model) blockMasks(f *frame, words, positions, padding *tensor, packed h
 
 // packing is that of rows as masks have it.
 func (c *Config) packing(p hf.Packing) hf.Packing {
-	if c.PositionsUnseen {
-		return p.Unread()
+	if c.MaskWithoutPositions {
+		return p.WithoutPositions()
 	}
 	return p
 }
@@ -241,11 +240,11 @@ func (c *Config) packing(p hf.Packing) hf.Packing {
 // fullyMasked says that there is a mask of all that is before a token, partlyMasked that there
 // is one of a part of it.
 func (c *Config) fullyMasked() bool {
-	return c.BothMasks || len(c.Windowed) == 0 || slices.Contains(c.Windowed, false)
+	return c.AlwaysFullMask || len(c.Windowed) == 0 || slices.Contains(c.Windowed, false)
 }
 
 func (c *Config) partlyMasked() bool {
-	return c.Llama4.Chunked || c.WindowMask || slices.Contains(c.Windowed, true)
+	return c.Llama4.Chunked || c.AlwaysWindowMask || slices.Contains(c.Windowed, true)
 }
 
 func (m *Model) fullMask(f *frame, words, positions, padding *tensor, packed hf.Packing) *tensor {
@@ -268,48 +267,30 @@ func (m *Model) partMask(f *frame, words, positions, padding *tensor, packed hf.
 	return hf.WindowMask(f, words.Size(0), positions, padding, packed, m.c.Window)
 }
 
-// trained takes over what a case says of how the model is trained.
-func (c *Config) trained(text hf.Text) {
+// applyTraining takes over what a case says of how the model is trained.
+func (c *Config) applyTraining(text hf.Text) {
 	c.Liger, c.Tiles, c.Context, c.Cache = text.Liger, text.Tiles, text.Context, text.Cache
 	c.Experts.Ranks, c.Experts.Skew = text.ExpertRanks, text.ExpertSkew
 }
 
-// languageModel is LlamaForCausalLM.
-type languageModel struct {
-	nn.Module
-	Names
-	Model  *Model
-	LmHead nn.Layer
-}
-
 // CausalLM is the task of predicting each next token.
 func CausalLM(c Config, text hf.Text) *hf.TextTask {
-	c.trained(text)
+	c.applyTraining(text)
 	m := New(c)
 	head := nn.NewLinear(c.Width, c.Vocab, c.HeadBias)
 	if c.Tied {
 		head.Weight = m.words.Weight
 	}
 	text.ScoreCap, text.ScoreScaled, text.ScoresFloat = c.ScoreCap, c.ScoreScaled, c.ScoresFloat
-	net := &languageModel{Names: c.Names, Model: m, LmHead: head}
-	return hf.CausalLM(net, m, m.words, &net.LmHead, text)
-}
-
-// classifier is LlamaForSequenceClassification.
-type classifier struct {
-	nn.Module
-	Names
-	Model *Model
-	Score nn.Layer
+	return hf.CausalLM(c.Names, m, m, m.words, head, text)
 }
 
 // Classification is the task of telling something of each sequence. padToken
 // says that the model knows which token is padding.
 func Classification(c Config, classes hf.Classes, padToken bool, text hf.Text) *hf.TextTask {
-	c.trained(text)
+	c.applyTraining(text)
 	m := New(c)
-	net := &classifier{Names: c.Names, Model: m, Score: nn.NewLinear(c.Width, classes.Count, false)}
-	return hf.SequenceClassification(net, m, m.words, &net.Score, classes, padToken, text)
+	return hf.SequenceClassification(c.Names, m, m, m.words, c.Width, classes, padToken, text)
 }
 
 // tokenClassifier is LlamaForTokenClassification.
@@ -323,7 +304,7 @@ type tokenClassifier struct {
 
 // TokenClassification is the task of telling something of each token.
 func TokenClassification(c Config, classes hf.Classes, dropout *nn.Dropout, text hf.Text) *hf.TextTask {
-	c.trained(text)
+	c.applyTraining(text)
 	m := New(c)
 	net := &tokenClassifier{
 		Names: c.Names, Model: m, Dropout: dropout,

@@ -9,11 +9,11 @@ import (
 
 // Llama4 is what Llama 4 does otherwise than Llama, beside its norms and experts.
 type Llama4 struct {
-	// On says that the decoder is one of Llama 4.
-	On bool
-	// Normalized has queries and keys that positions turn normalized without a weight,
-	// Tuned has queries that they do not turn scaled by how far on they stand.
-	Normalized, Tuned bool
+	// Enabled says that the decoder is one of Llama 4.
+	Enabled bool
+	// QKNorm has queries and keys with rotary positions normalized without a weight,
+	// TemperatureTuning scales queries without them by their positions (attn_temperature_tuning).
+	QKNorm, TemperatureTuning bool
 	// Linearized has experts as lists of linear layers, as axolotl's llama4_linearized_experts
 	// has them.
 	Linearized bool
@@ -26,7 +26,7 @@ type llama4Attention struct {
 	nn.Module
 	QProj, KProj, VProj, OProj nn.Layer
 	c                          *Config
-	turned                     bool
+	rotates                    bool
 }
 
 func newLlama4Attention(c *Config, i int) *llama4Attention {
@@ -34,7 +34,7 @@ func newLlama4Attention(c *Config, i int) *llama4Attention {
 	return &llama4Attention{
 		QProj: nn.NewLinear(c.Width, query, c.QKVBias), KProj: nn.NewLinear(c.Width, shared, c.QKVBias),
 		VProj: nn.NewLinear(c.Width, shared, c.QKVBias),
-		OProj: nn.NewLinear(query, c.Width, c.OutputBias), c: c, turned: c.turned(i),
+		OProj: nn.NewLinear(query, c.Width, c.OutputBias), c: c, rotates: c.rotates(i),
 	}
 }
 
@@ -46,8 +46,8 @@ func (a *llama4Attention) call(f *frame, x *tensor, in inputs) (y, weights *tens
 	q := g.Let(heads(a.QProj))
 	k := g.Let(heads(a.KProj))
 	v := g.Let(heads(a.VProj).Transpose(1, 2))
-	if a.turned {
-		turn := a.turn
+	if a.rotates {
+		turn := a.applyRotary
 		if a.c.Liger {
 			turn = liger.RotateComplex
 		}
@@ -55,11 +55,11 @@ func (a *llama4Attention) call(f *frame, x *tensor, in inputs) (y, weights *tens
 		g.Set(&q, turnedQ)
 		g.Set(&k, turnedK)
 	}
-	if a.turned && a.c.Llama4.Normalized {
+	if a.rotates && a.c.Llama4.QKNorm {
 		g.Set(&q, unweighted(g, q))
 		g.Set(&k, unweighted(g, k))
 	}
-	if a.c.Llama4.Tuned && !a.turned {
+	if a.c.Llama4.TemperatureTuning && !a.rotates {
 		places := g.Let(g.Tape().Arange(length).AddScalar())
 		scales := g.Let(places.To(trace.F32).AddScalar().DivScalar().Function("floor").Function("log1p").
 			MulScalar().AddScalar())
@@ -78,8 +78,8 @@ func (a *llama4Attention) call(f *frame, x *tensor, in inputs) (y, weights *tens
 	return y, weights
 }
 
-// turn is apply_rotary_emb over query and key [batch, length, heads, size].
-func (a *llama4Attention) turn(f *frame, q, k, angles *tensor) (*tensor, *tensor) {
+// applyRotary is apply_rotary_emb over query and key [batch, length, heads, size].
+func (a *llama4Attention) applyRotary(f *frame, q, k, angles *tensor) (*tensor, *tensor) {
 	g := f.FuncFrame(q, k, angles)
 	numbers := func(x *tensor) *tensor {
 		shape := x.Shape()

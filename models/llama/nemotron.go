@@ -90,7 +90,7 @@ func newPlainExperts(c *Config) *plainExperts {
 		SharedExperts: newMLP(&shared),
 	}
 	s.Gate.ScoreBias = nn.NewBuffer(trace.F32, c.Experts.Count)
-	if n := c.Experts.Narrow; n > 0 {
+	if n := c.Experts.LatentWidth; n > 0 {
 		s.In, s.Out = nn.NewLinear(c.Width, n, c.MLPBias), nn.NewLinear(n, c.Width, c.MLPBias)
 	}
 	return s

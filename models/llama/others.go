@@ -117,16 +117,16 @@ func (l *layer) mpt(f *frame, in inputs) *tensor {
 	seen := f.Let(f.Call(l.InputLayernorm, x))
 	residual := f.Let(x)
 	attended := f.Let(l.attend(f, seen, in))
-	f.Set(&x, l.drop(attended).Add(residual))
+	f.Set(&x, l.dropout(attended).Add(residual))
 	f.Set(&seen, f.Call(l.PostAttentionLayernorm, x))
 	f.Set(&residual, x)
 	out := f.Let(f.Call(l.Mlp, seen))
-	f.Set(&out, l.drop(out).Add(residual))
+	f.Set(&out, l.dropout(out).Add(residual))
 	return out
 }
 
-// hidden is the causal mask as MPT takes it: of what is not seen.
-func hidden(f *frame, words, positions, padding *tensor, packed hf.Packing) *tensor {
+// invertedMask is the causal mask as MPT takes it: of what is not seen.
+func invertedMask(f *frame, words, positions, padding *tensor, packed hf.Packing) *tensor {
 	return f.Let(hf.EagerCausalMask(f, words, positions, padding, packed).To(trace.Bool))
 }
 
@@ -160,10 +160,10 @@ func (a *tableAttention) call(f *frame, x *tensor, in inputs) (y, weights *tenso
 	angles := g.Let(table.Gather(places).To(k.DType()))
 	halves := g.LetAll(angles.Split(angles.Size(-1)/2, -1))
 	size := a.c.rotarySize()
-	ks := a.c.Rotary.cut(g, k, size)
-	qs := a.c.Rotary.cut(g, q, size)
-	g.Set(&ks[0], turnNeighbors(g, ks[0], halves[0], halves[1]))
-	g.Set(&qs[0], turnNeighbors(g, qs[0], halves[0], halves[1]))
+	ks := a.c.Rotary.split(g, k, size)
+	qs := a.c.Rotary.split(g, q, size)
+	g.Set(&ks[0], rotateNeighbors(g, ks[0], halves[0], halves[1]))
+	g.Set(&qs[0], rotateNeighbors(g, qs[0], halves[0], halves[1]))
 	g.Set(&k, trace.Cat(-1, ks[0], ks[1]))
 	g.Set(&q, trace.Cat(-1, qs[0], qs[1]))
 	g.Set(&k, k.Permute(0, 2, 1, 3))
@@ -200,8 +200,8 @@ func (a *tableAttention) attend(f *frame, q, k, v, mask *tensor) (y, weights *te
 	return y, weights
 }
 
-// turnNeighbors is apply_rotary_pos_emb of GPT-J, over x [batch, length, heads, size].
-func turnNeighbors(f *frame, x, sin, cos *tensor) *tensor {
+// rotateNeighbors is apply_rotary_pos_emb of GPT-J, over x [batch, length, heads, size].
+func rotateNeighbors(f *frame, x, sin, cos *tensor) *tensor {
 	g := f.FuncFrame(x, sin, cos)
 	g.Set(&sin, sin.Unsqueeze(2).RepeatInterleave(2, 3))
 	g.Set(&cos, cos.Unsqueeze(2).RepeatInterleave(2, 3))

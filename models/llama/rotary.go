@@ -53,7 +53,7 @@ func (m *rotary) call(f *frame, kind int, x, positions *tensor) (cos, sin *tenso
 		}
 		cos = g.Let(emb.Cos().MulScalar())
 		sin = g.Let(emb.Sin().MulScalar())
-		if !m.r.Angles {
+		if !m.r.AnglesInFloat32 {
 			cos, sin = cos.To(x.DType()), sin.To(x.DType())
 		}
 	})
@@ -115,7 +115,7 @@ func (r Rotary) rotate(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor) {
 	}
 	g := f.FuncFrame(q, k, cos, sin)
 	d := q.DType()
-	if r.Whole {
+	if r.InFloat32 {
 		g.Set(&q, q.To(trace.F32))
 		g.Set(&k, k.To(trace.F32))
 	}
@@ -125,20 +125,20 @@ func (r Rotary) rotate(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor) {
 		g.Set(&cos, twice(cos))
 		g.Set(&sin, twice(sin))
 	}
-	a := g.Let(r.turn(g, q, cos, sin))
-	b := g.Let(r.turn(g, k, cos, sin))
-	if r.Whole || r.Angles {
+	a := g.Let(r.apply(g, q, cos, sin))
+	b := g.Let(r.apply(g, k, cos, sin))
+	if r.InFloat32 || r.AnglesInFloat32 {
 		a, b = a.To(d), b.To(d)
 	}
 	g.End(a, b)
 	return a, b
 }
 
-func (r Rotary) turn(f *frame, x, cos, sin *tensor) *tensor {
+func (r Rotary) apply(f *frame, x, cos, sin *tensor) *tensor {
 	if r.Halves {
-		return turnHalves(f, x, cos, sin)
+		return rotateHalves(f, x, cos, sin)
 	}
-	if r.Each {
+	if r.ProductsInFloat32 {
 		return x.To(trace.F32).Mul(cos).Add(r.rotateHalf(f, x).To(trace.F32).Mul(sin))
 	}
 	return x.Mul(cos).Add(r.rotateHalf(f, x).Mul(sin))
@@ -147,8 +147,8 @@ func (r Rotary) turn(f *frame, x, cos, sin *tensor) *tensor {
 // twice has each of the first half of the angles two times, for neighbors.
 func twice(x *tensor) *tensor { return x.Slice(-1, 0, x.Size(-1)/2).RepeatInterleave(2, -1) }
 
-// turnHalves is _apply_rotary_emb of GPT-OSS.
-func turnHalves(f *frame, x, cos, sin *tensor) *tensor {
+// rotateHalves is _apply_rotary_emb of GPT-OSS.
+func rotateHalves(f *frame, x, cos, sin *tensor) *tensor {
 	g := f.FuncFrame(x, cos, sin)
 	parts := g.LetAll(x.Chunk(2, -1))
 	first := g.Let(parts[0].Mul(cos).Sub(parts[1].Mul(sin)))
@@ -165,16 +165,16 @@ func (r Rotary) rotateParts(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor)
 		g.Set(&cos, twice(cos))
 		g.Set(&sin, twice(sin))
 	}
-	qs := r.cut(g, q, cos.Size(-1))
-	ks := r.cut(g, k, cos.Size(-1))
+	qs := r.split(g, q, cos.Size(-1))
+	ks := r.split(g, k, cos.Size(-1))
 	if !r.Stepwise {
-		a := g.Let(trace.Cat(-1, r.turn(g, qs[0], cos, sin), qs[1]))
-		b := g.Let(trace.Cat(-1, r.turn(g, ks[0], cos, sin), ks[1]))
+		a := g.Let(trace.Cat(-1, r.apply(g, qs[0], cos, sin), qs[1]))
+		b := g.Let(trace.Cat(-1, r.apply(g, ks[0], cos, sin), ks[1]))
 		g.End(a, b)
 		return a, b
 	}
-	a := g.Let(r.turn(g, qs[0], cos, sin))
-	b := g.Let(r.turn(g, ks[0], cos, sin))
+	a := g.Let(r.apply(g, qs[0], cos, sin))
+	b := g.Let(r.apply(g, ks[0], cos, sin))
 	if r.Kept {
 		joinedQ, joinedK := g.Let(trace.Cat(-1, a, qs[1])), g.Let(trace.Cat(-1, b, ks[1]))
 		g.End(joinedQ, joinedK)
@@ -186,7 +186,7 @@ func (r Rotary) rotateParts(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor)
 	return a, b
 }
 
-// cut gives the elements of each head that are turned, and the others.
-func (r Rotary) cut(f *frame, x *tensor, size int64) []*tensor {
+// split gives the elements of each head that are turned, and the others.
+func (r Rotary) split(f *frame, x *tensor, size int64) []*tensor {
 	return slices.Clone([]*tensor{f.Let(x.Slice(-1, 0, size)), f.Let(x.Slice(-1, size, x.Size(-1)))})
 }

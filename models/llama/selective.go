@@ -210,12 +210,12 @@ func fusedConv(f *frame, x *tensor, conv *nn.Conv) *tensor {
 			}
 			return out
 		},
-	}, present(x, conv.Weight.Squeeze(1), conv.Bias.T())...)[0]
+	}, withoutNil(x, conv.Weight.Squeeze(1), conv.Bias.T())...)[0]
 	return g.Return(y)
 }
 
-// present are those that there are.
-func present(xs ...*tensor) (out []*tensor) {
+// withoutNil are those that there are.
+func withoutNil(xs ...*tensor) (out []*tensor) {
 	for _, x := range xs {
 		if x != nil {
 			out = append(out, x)

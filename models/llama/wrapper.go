@@ -12,8 +12,8 @@ type Wrapper struct {
 	// Decoder is the name of the decoder, "language_model" if empty.
 	Decoder       string
 	Before, After *nn.Parts
-	// Whole says that the decoder comes with its output layer, as Llama 4's does.
-	Whole bool
+	// WithHead says that the decoder comes with its output layer, as Llama 4's does.
+	WithHead bool
 	// Vision brings images among the words; nil for a step on text alone.
 	Vision tower.Vision
 }
@@ -45,17 +45,10 @@ func (w *wrapped) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	return g.Return(w.LanguageModel.Call(g, ids, padding, text))
 }
 
-// conditional is Mistral3ForConditionalGeneration.
-type conditional struct {
-	nn.Module
-	Model  *wrapped
-	LmHead nn.Layer
-}
-
 // ConditionalGeneration is the task of predicting each next token of a text with a decoder
 // beside other modules. The step does not call those, so that they get no gradient.
 func ConditionalGeneration(c Config, w Wrapper, text hf.Text) *hf.TextTask {
-	c.trained(text)
+	c.applyTraining(text)
 	m := New(c)
 	model := &wrapped{Before: w.Before, LanguageModel: m, After: w.After, vision: w.Vision}
 	if w.Decoder != "" {
@@ -65,34 +58,41 @@ func ConditionalGeneration(c Config, w Wrapper, text hf.Text) *hf.TextTask {
 	if c.Tied {
 		head.Weight = m.words.Weight
 	}
-	if w.Whole {
-		return wholeDecoder(w, &languageModel{Names: c.Names, Model: m, LmHead: head}, text)
+	if w.WithHead {
+		return causalLMWithHead(w, &languageModel{Names: c.Names, Model: m, LmHead: head}, text)
 	}
 	text.ScoreCap, text.ScoreScaled = c.ScoreCap, c.ScoreScaled
-	net := &conditional{Model: model, LmHead: head}
-	task := hf.CausalLM(net, model, m.words, &net.LmHead, text)
+	task := hf.CausalLM(nil, model, model, m.words, head, text)
 	if w.Vision != nil {
 		task.Extra = w.Vision
 	}
 	return task
 }
 
-// wholeConditional is Llama4ForConditionalGeneration, around a model with its output layer.
-type wholeConditional struct {
+// languageModel is Llama4ForCausalLM.
+type languageModel struct {
+	nn.Module
+	Names
+	Model  *Model
+	LmHead nn.Layer
+}
+
+// conditionalWithHead is Llama4ForConditionalGeneration, around a model with its output layer.
+type conditionalWithHead struct {
 	nn.Module
 	Before        *nn.Parts `torch:""`
 	LanguageModel *languageModel
 }
 
 // Call implements [hf.Decoder].
-func (w *wholeConditional) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
+func (w *conditionalWithHead) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	return w.LanguageModel.Model.Call(f, ids, padding, text)
 }
 
-// wholeDecoder is the task of [ConditionalGeneration] of a decoder with its output layer.
-func wholeDecoder(w Wrapper, m *languageModel, text hf.Text) *hf.TextTask {
-	net := &wholeConditional{Before: w.Before, LanguageModel: m}
-	task := hf.CausalLM(net, net, m.Model.words, &m.LmHead, text)
+// causalLMWithHead is the task of [ConditionalGeneration] of a decoder with its output layer.
+func causalLMWithHead(w Wrapper, m *languageModel, text hf.Text) *hf.TextTask {
+	net := &conditionalWithHead{Before: w.Before, LanguageModel: m}
+	task := hf.CausalLMOf(net, net, m.Model.words, &m.LmHead, text)
 	if text.FusedLoss || text.LinearLoss || text.LossChunks > 1 || !text.Objective.IsZero() {
 		return task
 	}
@@ -101,7 +101,7 @@ func wholeDecoder(w Wrapper, m *languageModel, text hf.Text) *hf.TextTask {
 		text.Begin(g)
 		words := g.Let(m.Model.embed(g, b.IDs)) // kept to the end, as the scores are
 		logits := g.Let(m.scores(g, b, words, text))
-		return text.Taken(g, g.Let(hf.CausalLMLoss(g, logits, b.Labels)), logits)
+		return text.EndWithLoss(g, g.Let(hf.CausalLMLoss(g, logits, b.Labels)), logits)
 	}
 	return task
 }

@@ -40,6 +40,18 @@ func (m *Module) Parameters() (below []*Parameter) {
 
 func (m *Module) base() *Module { return m }
 
+// Names are the names of modules in PyTorch, by the names that they have here. A module that embeds
+// them has its children under those names.
+type Names map[string]string
+
+// TorchName is the name of a module in PyTorch, its own unless there is another.
+func (n Names) TorchName(own string) string {
+	if other, ok := n[own]; ok {
+		return other
+	}
+	return own
+}
+
 // Parameter is a trained tensor: its shape is known from the start, the tensor
 // when the model has been moved to a device.
 type Parameter struct {

@@ -159,8 +159,8 @@ func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	// masks know nothing of positions, and so of rows that hold several sequences
 	var mask *tensor
 	if m.c.Eager {
-		mask = g.Let(hf.EagerCausalMask(g, words, positions, padding, text.Packed.Unread()))
-	} else if mask = hf.CausalMask(g, ids.Size(0), positions, padding, text.Packed.Unread()); mask != nil {
+		mask = g.Let(hf.EagerCausalMask(g, words, positions, padding, text.Packed.WithoutPositions()))
+	} else if mask = hf.CausalMask(g, ids.Size(0), positions, padding, text.Packed.WithoutPositions()); mask != nil {
 		g.Let(mask)
 	}
 	places := g.Let(g.Call(m.EmbedPositions, positions.AddScalar()))
@@ -186,13 +186,6 @@ type body struct {
 	Decoder *Model
 }
 
-// languageModel is OPTForCausalLM.
-type languageModel struct {
-	nn.Module
-	Model  *body
-	LmHead nn.Layer
-}
-
 // CausalLM is the task of predicting each next token.
 func CausalLM(c Config, text hf.Text) *hf.TextTask {
 	c.Cache = text.Cache
@@ -201,15 +194,7 @@ func CausalLM(c Config, text hf.Text) *hf.TextTask {
 	if !c.Untied {
 		head.Weight = m.words.Weight
 	}
-	net := &languageModel{Model: &body{Decoder: m}, LmHead: head}
-	return hf.CausalLM(net, m, m.words, &net.LmHead, text)
-}
-
-// classifier is OPTForSequenceClassification.
-type classifier struct {
-	nn.Module
-	Model *body
-	Score nn.Layer
+	return hf.CausalLM(nil, &body{Decoder: m}, m, m.words, head, text)
 }
 
 // Classification is the task of telling something of each sequence. padToken says that the
@@ -217,6 +202,5 @@ type classifier struct {
 func Classification(c Config, classes hf.Classes, padToken bool, text hf.Text) *hf.TextTask {
 	c.Cache = text.Cache
 	m := New(c)
-	net := &classifier{Model: &body{Decoder: m}, Score: nn.NewLinear(c.Words, classes.Count, false)}
-	return hf.SequenceClassification(net, m, m.words, &net.Score, classes, padToken, text)
+	return hf.SequenceClassification(nil, &body{Decoder: m}, m, m.words, c.Words, classes, padToken, text)
 }

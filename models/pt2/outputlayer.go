@@ -44,8 +44,8 @@ var (
 // short is the name of an operator without its namespace.
 func short(target string) string { return strings.TrimPrefix(target, "torch.ops.aten.") }
 
-// said names a node and its module, as in a message.
-func said(n *export.Node) string {
+// describe names a node and its module, as in a message.
+func describe(n *export.Node) string {
 	if n.Module == "" {
 		return short(n.Target)
 	}
@@ -116,7 +116,7 @@ func (s *seeker) crossEntropy(result int32) (*export.Node, error) {
 	}
 	if s.found.loss < 0 {
 		if i := s.maker[result]; i >= 0 {
-			return nil, fmt.Errorf("the loss is the result of %s, not a cross entropy", said(&s.p.Nodes[i]))
+			return nil, fmt.Errorf("the loss is the result of %s, not a cross entropy", describe(&s.p.Nodes[i]))
 		}
 		return nil, errors.New("the loss is an input of the model, not a cross entropy")
 	}
@@ -155,14 +155,14 @@ func (s *seeker) scores(v int32) error {
 		case name == "slice.Tensor" && (keepsAll(n) || cutsLast(n)):
 			s.cut = s.cut || cutsLast(n)
 		case !shaping[name]:
-			return fmt.Errorf("the scores are the result of %s, not of a linear layer", said(n))
+			return fmt.Errorf("the scores are the result of %s, not of a linear layer", describe(n))
 		case len(s.found.adjust) > 0 && strings.HasPrefix(name, "to."):
 			s.found.adjust = append([]int{i}, s.found.adjust...)
 		}
 		s.found.gone[i] = true
 		v, next = inputOf(n, "self"), i
 		if v < 0 {
-			return fmt.Errorf("%s takes no tensor", said(n))
+			return fmt.Errorf("%s takes no tensor", describe(n))
 		}
 	}
 	return nil
@@ -174,9 +174,9 @@ func (s *seeker) goes(v int32, next int) error {
 		if i != next {
 			if s.found.loss < 0 {
 				return fmt.Errorf("%s needs the scores, too; leave out --loss if it is the loss of the model itself",
-					said(&s.p.Nodes[i]))
+					describe(&s.p.Nodes[i]))
 			}
-			return fmt.Errorf("%s needs the scores or labels, too", said(&s.p.Nodes[i]))
+			return fmt.Errorf("%s needs the scores or labels, too", describe(&s.p.Nodes[i]))
 		}
 	}
 	return nil
@@ -196,11 +196,11 @@ func (s *seeker) layer(n *export.Node) error {
 		return in.Role == export.Parameter && in.Value == weight
 	})
 	if at < 0 || s.found.x < 0 {
-		return fmt.Errorf("the weight of %s is computed", said(n))
+		return fmt.Errorf("the weight of %s is computed", describe(n))
 	}
 	for _, i := range s.takers[weight] {
 		if i != s.found.linear && s.p.Nodes[i].Target == linear {
-			return fmt.Errorf("%s is called more than once", said(n))
+			return fmt.Errorf("%s is called more than once", describe(n))
 		}
 	}
 	return nil

@@ -168,7 +168,7 @@ func (w *walker) call(n *export.Node, c *call) {
 	if err != nil {
 		w.fail(n, err)
 	}
-	out := takenWhole(n, &args)
+	out := wholeSlice(n, &args)
 	if out == nil {
 		if out, err = c.op.Call(w.frame.Tape(), args); err != nil {
 			w.fail(n, err)
@@ -190,9 +190,9 @@ const (
 // slice is what indexing by a range is in a graph.
 const slice = "torch.ops.aten.slice.Tensor"
 
-// takenWhole is the result of x[:], which Python's indexing does not slice; nil for all
+// wholeSlice is the result of x[:], which Python's indexing does not slice; nil for all
 // else. A graph has it as a slice where sizes were open, or where an older PyTorch wrote it (2.6 does).
-func takenWhole(n *export.Node, a *aten.Args) []aten.Value {
+func wholeSlice(n *export.Node, a *aten.Args) []aten.Value {
 	if n.Target != slice || a.Int("step") != 1 || !a.IsNone("start") && a.Int("start") != 0 {
 		return nil
 	}

@@ -38,7 +38,7 @@ func TestIndexingLeavesOutSlicesThatTakeAll(t *testing.T) {
 	} {
 		args, err := op.Bind(append([]aten.Arg{{Name: "self", Value: x}}, c.args...)...)
 		require.NoError(t, err)
-		require.Equal(t, c.whole, takenWhole(&export.Node{Target: slice}, &args) != nil, "%v", c.args)
-		require.Nil(t, takenWhole(&export.Node{Target: linear}, &args))
+		require.Equal(t, c.whole, wholeSlice(&export.Node{Target: slice}, &args) != nil, "%v", c.args)
+		require.Nil(t, wholeSlice(&export.Node{Target: linear}, &args))
 	}
 }

@@ -47,7 +47,7 @@ func (q *Squares) ReplacesTokens() bool { return true }
 // Encode implements [Vision], as LlavaModel.forward and Gemma3Model.forward do.
 func (q *Squares) Encode(f *frame, ids, padding, words *tensor, text hf.Text) DecoderInputs {
 	g := f.CallFrame(q.pixels)
-	states := q.see(g, text)
+	states := q.encodeImages(g, text)
 	features := g.Let(q.Projected(g, states))
 	held := append(states.held(), features)
 	g.End(held...)
@@ -65,10 +65,10 @@ func (q *Squares) Encode(f *frame, ids, padding, words *tensor, text hf.Text) De
 	return seen
 }
 
-// see is forward of the tower.
-func (q *Squares) see(f *frame, text hf.Text) States {
+// encodeImages is forward of the tower.
+func (q *Squares) encodeImages(f *frame, text hf.Text) States {
 	g := f.ModuleFrame(q.Tower, q.pixels)
-	x := g.Let(q.embedded(g))
+	x := g.Let(q.patchEmbeddings(g))
 	if q.Classed {
 		g.Set(&x, g.Call(q.Tower.At("pre_layrnorm"), x))
 	}
@@ -81,7 +81,7 @@ func (q *Squares) see(f *frame, text hf.Text) States {
 		h.Set(&y, text.CallLayer(h, int(i), l, func(k *frame, args []*tensor) *tensor {
 			return q.layer(k, l, args[0])
 		}, []*tensor{y}))
-		if q.Size.Chosen == i-q.Size.Layers {
+		if q.Size.FeatureLayer == i-q.Size.Layers {
 			states.Chosen = g.Let(y)
 		}
 	}
@@ -105,10 +105,10 @@ func (s States) held() []*tensor {
 	return []*tensor{s.Last, s.Chosen}
 }
 
-// embedded is forward of the embeddings of patches.
-func (q *Squares) embedded(f *frame) *tensor {
+// patchEmbeddings is forward of the embeddings of patches.
+func (q *Squares) patchEmbeddings(f *frame) *tensor {
 	m := q.Tower.Part("embeddings")
-	return called(f, m, []*tensor{q.pixels}, func(g *frame) *tensor {
+	return callModule(f, m, []*tensor{q.pixels}, func(g *frame) *tensor {
 		conv := m.At("patch_embedding").(*nn.Conv)
 		x := g.Call(conv, q.pixels.To(conv.Weight.DType))
 		if q.grads && !x.RequiresGrad() {
@@ -129,11 +129,11 @@ func (q *Squares) embedded(f *frame) *tensor {
 func (q *Squares) layer(f *frame, l *nn.Parts, x *tensor) *tensor {
 	residual := f.Let(x)
 	f.Set(&x, f.Call(l.At("layer_norm1"), x))
-	f.Set(&x, attended(f, l.Part("self_attn"), x, nil, q.Size, "out_proj", q.Classed))
+	f.Set(&x, selfAttention(f, l.Part("self_attn"), x, nil, q.Size, "out_proj", q.Classed))
 	f.Set(&x, residual.Add(x))
 	f.Set(&residual, x)
 	f.Set(&x, f.Call(l.At("layer_norm2"), x))
-	f.Set(&x, fedInSteps(f, l.Part("mlp"), q.Size.Activation, x))
+	f.Set(&x, feedForwardInSteps(f, l.Part("mlp"), q.Size.Activation, x))
 	f.Set(&x, residual.Add(x))
 	return x
 }
@@ -150,7 +150,7 @@ func LlavaProjected(p *nn.Parts, activation string, cut bool) func(f *frame, sta
 		if cut {
 			f.Set(&x, x.Slice(1, 1, x.Size(1)))
 		}
-		return called(f, p, []*tensor{x}, func(g *frame) *tensor {
+		return callModule(f, p, []*tensor{x}, func(g *frame) *tensor {
 			y := g.Let(g.Call(p.At("linear_1"), x))
 			g.Pass(&y, hf.Activation(activation), p.At("linear_2"))
 			return y
@@ -162,7 +162,7 @@ func LlavaProjected(p *nn.Parts, activation string, cut bool) func(f *frame, sta
 // of the patches of each square, of which there are tokens of an image.
 func Gemma3Projected(p *nn.Parts, s Size, tokens int64) func(f *frame, states States) *tensor {
 	return func(f *frame, states States) *tensor {
-		return called(f, p, []*tensor{states.Last}, func(g *frame) *tensor {
+		return callModule(f, p, []*tensor{states.Last}, func(g *frame) *tensor {
 			x, side := states.Last, s.Image/s.Patch
 			square := side / tokens
 			y := g.Let(x.Transpose(1, 2))

@@ -71,8 +71,8 @@ type Conformer struct {
 	Clipped        bool
 }
 
-// sampled adds the convolutions that come first.
-func (s Conformer) sampled(p *nn.Parts, first, second string) {
+// subsample adds the convolutions that come first.
+func (s Conformer) subsample(p *nn.Parts, first, second string) {
 	c := p.In("subsample_conv_projection")
 	in := int64(1)
 	for i, name := range []string{first, second} {
@@ -85,7 +85,7 @@ func (s Conformer) sampled(p *nn.Parts, first, second string) {
 // Gemma4Audio is Gemma4AudioModel.
 func Gemma4Audio(s Conformer) *nn.Parts {
 	p := &nn.Parts{}
-	s.sampled(p, "layer0", "layer1")
+	s.subsample(p, "layer0", "layer1")
 	p.In("rel_pos_enc").Buffer(trace.F32, 1, 1, s.Width/2)
 	layers(p.In("layers"), s.Layers, func(l *nn.Parts) {
 		for _, name := range []string{"feed_forward1", "feed_forward2"} {
@@ -115,7 +115,7 @@ func depthwise(channels int64, kernel ...int64) nn.Layer {
 // Gemma3nAudio is Gemma3nAudioEncoder.
 func Gemma3nAudio(s Conformer) *nn.Parts {
 	p := &nn.Parts{}
-	s.sampled(p, "conv_0", "conv_1")
+	s.subsample(p, "conv_0", "conv_1")
 	layers(p.In("conformer"), s.Layers, func(l *nn.Parts) {
 		l.Buffer(trace.F32)
 		fed := func(name string) {

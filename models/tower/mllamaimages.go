@@ -40,7 +40,7 @@ func (q *Tiles) RequireGrads() { q.grads = true }
 
 // Encode implements [Vision], as MllamaModel.forward does.
 func (q *Tiles) Encode(f *frame, _, _, _ *tensor, _ hf.Text) DecoderInputs {
-	out := f.Let(q.see(f))
+	out := f.Let(q.encodeImages(f))
 	places := q.Size.Positions + 1
 	states := f.Call(q.Projector.At("multi_modal_projector"), out)
 	states = f.Let(states.Reshape(-1, places, states.Size(-1)))
@@ -66,8 +66,8 @@ func (q *Tiles) crossMask(f *frame, places int64) (mask, rows *tensor) {
 
 func (q *Tiles) patchEmbedding() *nn.Conv { return q.Tower.At("patch_embedding").(*nn.Conv) }
 
-// see is forward of MllamaVisionModel: [rows, images, tiles, places, width of all states].
-func (q *Tiles) see(f *frame) *tensor {
+// encodeImages is forward of MllamaVisionModel: [rows, images, tiles, places, width of all states].
+func (q *Tiles) encodeImages(f *frame) *tensor {
 	s, p := q.Size, q.Tower
 	rows, images, tiles := q.pixels.Size(0), q.pixels.Size(1), q.Tiled.Tiles
 	n, places := rows*images, s.Positions+1
@@ -118,7 +118,7 @@ func (q *Tiles) see(f *frame) *tensor {
 
 // tile is forward of MllamaPrecomputedAspectRatioEmbedding.
 func (q *Tiles) tile(f *frame, m *nn.Parts, x *tensor) *tensor {
-	return called(f, m, []*tensor{x, q.shapes}, func(g *frame) *tensor {
+	return callModule(f, m, []*tensor{x, q.shapes}, func(g *frame) *tensor {
 		e := g.Let(g.Call(m.At("embedding"), q.shapes.View(-1, 1)))
 		g.Set(&e, e.Reshape(-1, q.Tiled.Tiles, 1, q.Size.Width))
 		g.Set(&e, e.Mul(m.Owned("gate").Tanh()))
@@ -138,7 +138,7 @@ func (q *Tiles) classed(f *frame, x *tensor) *tensor {
 // placed is forward of MllamaPrecomputedPositionEmbedding.
 func (q *Tiles) placed(f *frame, m *nn.Parts, x *tensor) *tensor {
 	places := q.Size.Positions + 1
-	return called(f, m, []*tensor{x, q.shapes}, func(g *frame) *tensor {
+	return callModule(f, m, []*tensor{x, q.shapes}, func(g *frame) *tensor {
 		gated := g.Let(m.Owned("gate").Tanh().RSubScalar().Mul(m.Owned("embedding")))
 		g.Set(&x, x.Add(gated.View(1, 1, places, q.Size.Width)))
 		tile := g.Let(g.Call(m.At("tile_embedding"), q.shapes.View(-1, 1)))
@@ -169,7 +169,7 @@ func (q *Tiles) encoded(f *frame, m *nn.Parts, layers int64, gated bool, x, mask
 	var states []*tensor
 	for i := range layers {
 		l := m.Part(indexed("layers", i))
-		g.Set(&x, called(g, l, []*tensor{x, mask}, func(h *frame) *tensor { return q.layer(h, l, x, mask, gated) }))
+		g.Set(&x, callModule(g, l, []*tensor{x, mask}, func(h *frame) *tensor { return q.layer(h, l, x, mask, gated) }))
 		states = append(states, g.Let(x))
 	}
 	g.End(states...)
@@ -185,12 +185,12 @@ func (q *Tiles) layer(f *frame, l *nn.Parts, x, mask *tensor, gated bool) *tenso
 	}
 	residual := f.Let(x)
 	f.Set(&x, f.Call(l.At("input_layernorm"), x))
-	f.Set(&x, attended(f, l.Part("self_attn"), x, mask, q.Size, "o_proj", true))
+	f.Set(&x, selfAttention(f, l.Part("self_attn"), x, mask, q.Size, "o_proj", true))
 	through("gate_attn")
 	f.Set(&x, residual.Add(x))
 	f.Set(&residual, x)
 	f.Set(&x, f.Call(l.At("post_attention_layernorm"), x))
-	f.Set(&x, fedInSteps(f, l.Part("mlp"), q.Size.Activation, x))
+	f.Set(&x, feedForwardInSteps(f, l.Part("mlp"), q.Size.Activation, x))
 	through("gate_ffn")
 	f.Set(&x, residual.Add(x))
 	return x

@@ -62,9 +62,9 @@ func (q *Qwen) Encode(f *frame, ids, _, words *tensor, text hf.Text) DecoderInpu
 	seen := DecoderInputs{Words: words}
 	if q.Size.Deep > 0 {
 		f.Set(&masks[0], masks[0].Select(-1, 0))
-		seen.Places = masks[0]
+		seen.ImageTokens = masks[0]
 		for _, d := range deep {
-			seen.Deep = append(seen.Deep, f.Let(trace.Cat(0, d...)))
+			seen.Deepstack = append(seen.Deepstack, f.Let(trace.Cat(0, d...)))
 		}
 	}
 	seen.Positions = f.Let(f.Tape().Zeros(trace.I64, 3, ids.Size(0), ids.Size(1)))
@@ -76,7 +76,7 @@ func (q *Qwen) Encode(f *frame, ids, _, words *tensor, text hf.Text) DecoderInpu
 func (q *Qwen) features(f *frame, text hf.Text) (last *tensor, images []*tensor, deep [][]*tensor) {
 	g := f.CallFrame(q.pixels, q.grid)
 	pixels := g.Let(q.pixels.To(q.patchEmbed().DType))
-	last, merged, each := q.see(g, pixels, text)
+	last, merged, each := q.encodeImages(g, pixels, text)
 	g.LetAll(append([]*tensor{last, merged}, each...))
 	per := merged.Size(0) / q.images()
 	images = g.LetAll(merged.Split(per, 0))
@@ -93,9 +93,9 @@ func (q *Qwen) features(f *frame, text hf.Text) (last *tensor, images []*tensor,
 // patchEmbed is the weight of the convolution of patches.
 func (q *Qwen) patchEmbed() *nn.Parameter { return q.Tower.At("patch_embed.proj").(*nn.Conv).Weight }
 
-// see is forward of the tower: what its last layer makes, one token of each square, and what
+// encodeImages is forward of the tower: what its last layer makes, one token of each square, and what
 // deeper layers make.
-func (q *Qwen) see(f *frame, pixels *tensor, text hf.Text) (last, merged *tensor, deep []*tensor) {
+func (q *Qwen) encodeImages(f *frame, pixels *tensor, text hf.Text) (last, merged *tensor, deep []*tensor) {
 	s := q.Size
 	g := f.ModuleFrame(q.Tower, pixels, q.grid)
 	var taps, weights *tensor
@@ -125,8 +125,8 @@ func (q *Qwen) see(f *frame, pixels *tensor, text hf.Text) (last, merged *tensor
 		g.Set(&sin, q.ordered(sin, order))
 	}
 	for i := range s.Layers {
-		l, ends, spans := q.layer(i), ends, q.whole()
-		if s.Window > 0 && !slices.Contains(s.Whole, i) {
+		l, ends, spans := q.layer(i), ends, []int64{q.side() * q.side()}
+		if s.Window > 0 && !slices.Contains(s.FullAttentionLayers, i) {
 			ends, spans = windows, q.windows()
 		}
 		g.Set(&x, text.CallLayer(g, int(i), l, func(h *frame, args []*tensor) *tensor {
@@ -149,7 +149,7 @@ func (q *Qwen) layer(i int64) *nn.Parts { return q.Tower.Part(indexed("blocks", 
 // patched is the forward of what makes a row of each patch.
 func (q *Qwen) patched(f *frame, pixels *tensor) *tensor {
 	s, m := q.Size, q.Tower.Part("patch_embed")
-	y := called(f, m, []*tensor{pixels}, func(g *frame) *tensor {
+	y := callModule(f, m, []*tensor{pixels}, func(g *frame) *tensor {
 		x := g.Let(pixels.View(-1, s.Channels, s.Frames, s.Patch, s.Patch))
 		return g.Call(m.At("proj"), x.To(q.patchEmbed().DType)).View(-1, s.Width)
 	})
@@ -202,9 +202,7 @@ func (q *Qwen) angles(f *frame, positions *tensor) (cos, sin *tensor) {
 	return cos, sin
 }
 
-// whole are the patches of each image, windows those of each window of an image.
-func (q *Qwen) whole() []int64 { return []int64{q.side() * q.side()} }
-
+// windows are the numbers of patches of each window of an image.
 func (q *Qwen) windows() (lengths []int64) {
 	n, side := q.side()/q.Size.Merge, q.Size.Window/q.Size.Patch/q.Size.Merge
 	for y := int64(0); y < n; y += side {
@@ -221,20 +219,20 @@ func (q *Qwen) block(f *frame, l *nn.Parts, args []*tensor, spans []int64) *tens
 	x, attn := args[0], l.Part("attn")
 	lengths := slices.Repeat(spans, int(q.images()))
 	y := f.Call(l.At("norm1"), x)
-	f.Set(&x, x.Add(called(f, attn, []*tensor{y, args[1], args[2], args[3]}, func(g *frame) *tensor {
+	f.Set(&x, x.Add(callModule(f, attn, []*tensor{y, args[1], args[2], args[3]}, func(g *frame) *tensor {
 		return q.attend(g, attn, y, args[2], args[3], lengths)
 	})))
 	m, z := l.Part("mlp"), f.Call(l.At("norm2"), x)
 	switch {
 	case q.Size.Gated:
-		z = called(f, m, []*tensor{z}, func(g *frame) *tensor {
+		z = callModule(f, m, []*tensor{z}, func(g *frame) *tensor {
 			return g.Call(m.At("down_proj"),
 				g.Call(hf.Activation(q.Size.Activation), g.Call(m.At("gate_proj"), z)).Mul(g.Call(m.At("up_proj"), z)))
 		})
 	case q.Size.Positions > 0:
-		z = fed(f, m, "linear_fc1", q.Size.Activation, "linear_fc2", z)
+		z = feedForward(f, m, "linear_fc1", q.Size.Activation, "linear_fc2", z)
 	default:
-		z = fed(f, m, "fc1", q.Size.Activation, "fc2", z)
+		z = feedForward(f, m, "fc1", q.Size.Activation, "fc2", z)
 	}
 	f.Set(&x, x.Add(z))
 	return x
@@ -244,7 +242,7 @@ func (q *Qwen) block(f *frame, l *nn.Parts, args []*tensor, spans []int64) *tens
 func (q *Qwen) attend(f *frame, m *nn.Parts, x, cos, sin *tensor, lengths []int64) *tensor {
 	n := x.Size(0)
 	parts := f.LetAll(f.Call(m.At("qkv"), x).Reshape(n, 3, q.Size.Heads, -1).Permute(1, 0, 2, 3).Unbind(0))
-	turned := turnedPair(f, parts[0], parts[1], cos, sin)
+	turned := applyRotary(f, parts[0], parts[1], cos, sin)
 	f.Set(&parts[0], turned[0])
 	f.Set(&parts[1], turned[1])
 	var spans [3][]*tensor
@@ -265,15 +263,15 @@ func (q *Qwen) attend(f *frame, m *nn.Parts, x, cos, sin *tensor, lengths []int6
 	return y
 }
 
-// turnedPair is apply_rotary_pos_emb_vision.
-func turnedPair(f *frame, q, k, cos, sin *tensor) []*tensor {
+// applyRotary is apply_rotary_pos_emb_vision.
+func applyRotary(f *frame, q, k, cos, sin *tensor) []*tensor {
 	g := f.FuncFrame(q, k, cos, sin)
 	d := q.DType()
 	g.Set(&q, q.To(trace.F32))
 	g.Set(&k, k.To(trace.F32))
 	g.Set(&cos, cos.Unsqueeze(-2).To(trace.F32))
 	g.Set(&sin, sin.Unsqueeze(-2).To(trace.F32))
-	turn := func(x *tensor) *tensor { return x.Mul(cos).Add(rotatedHalf(g, x).Mul(sin)) }
+	turn := func(x *tensor) *tensor { return x.Mul(cos).Add(rotateHalf(g, x).Mul(sin)) }
 	a := g.Let(turn(q))
 	b := g.Let(turn(k))
 	g.Set(&a, a.To(d))
@@ -282,8 +280,8 @@ func turnedPair(f *frame, q, k, cos, sin *tensor) []*tensor {
 	return []*tensor{a, b}
 }
 
-// rotatedHalf is rotate_half.
-func rotatedHalf(f *frame, x *tensor) *tensor {
+// rotateHalf is rotate_half.
+func rotateHalf(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
 	half := x.Size(-1) / 2
 	x1, x2 := g.Let(x.Slice(-1, 0, half)), g.Let(x.Slice(-1, half, x.Size(-1)))
@@ -293,10 +291,10 @@ func rotatedHalf(f *frame, x *tensor) *tensor {
 // merged makes one token of the patches of each square.
 func (q *Qwen) merged(f *frame, m *nn.Parts, x *tensor) *tensor {
 	square := q.Size.Width * q.Size.Merge * q.Size.Merge
-	return called(f, m, []*tensor{x}, func(g *frame) *tensor {
+	return callModule(f, m, []*tensor{x}, func(g *frame) *tensor {
 		if q.Size.Positions == 0 {
 			y, mlp := g.Call(m.At("ln_q"), x).View(-1, square), m.Part("mlp")
-			g.Set(&x, called(g, mlp, []*tensor{y}, func(h *frame) *tensor {
+			g.Set(&x, callModule(g, mlp, []*tensor{y}, func(h *frame) *tensor {
 				h.Set(&y, h.Call(mlp.At("0"), y))
 				h.Set(&y, y.GELU())
 				h.Set(&y, h.Call(mlp.At("2"), y))

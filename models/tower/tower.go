@@ -31,17 +31,17 @@ type Size struct {
 	// Pooled says that there is a head that pools, Bias that projections have a bias.
 	Pooled, Bias bool
 	// Activation is the name of a function, see [hf.Activations]. Window is the side of the
-	// square of pixels that most layers see, those of Whole all of the image; zero is none.
-	Activation string
-	Window     int64
-	Whole      []int64
+	// square of pixels that most layers see, those of FullAttentionLayers all of the image; zero is none.
+	Activation          string
+	Window              int64
+	FullAttentionLayers []int64
 	// DeepLayers are the layers that hand what they make to the decoder, too. Gated says that
 	// feed-forward halves are.
 	DeepLayers []int64
 	Gated      bool
-	// Chosen is the layer whose states are looked at, counted from the last one's, -1; zero is
+	// FeatureLayer is the layer whose states are looked at, counted from the last one's, -1; zero is
 	// what the tower itself gives.
-	Chosen int64
+	FeatureLayer int64
 }
 
 // rmsNorm is a norm that has a weight alone, as Llama's.

@@ -33,10 +33,10 @@ type DecoderInputs struct {
 	// Positions are those in time, height and width [3, rows, length]; nil where the decoder
 	// counts its tokens.
 	Positions *tensor
-	// Places says which tokens are of images [rows, length]; Deep are features that are added
+	// ImageTokens says which tokens are of images [rows, length]; Deepstack are features that are added
 	// there to what the first layers make.
-	Places *tensor
-	Deep   []*tensor
+	ImageTokens *tensor
+	Deepstack   []*tensor
 	// Full and Window are the masks of layers that see all before them and of those that see a
 	// window; both nil where the decoder makes its own.
 	Full, Window *tensor
@@ -47,11 +47,11 @@ type DecoderInputs struct {
 	Kept []*tensor
 }
 
-// Deepened is _deepstack_process: x [rows, length, width] with the features of layer i added
+// AddDeepstack is _deepstack_process: x [rows, length, width] with the features of layer i added
 // where images are.
-func (s DecoderInputs) Deepened(f *frame, x *tensor, i int) *tensor {
-	g := f.FuncFrame(x, s.Places, s.Deep[i])
-	deep := g.Let(s.Deep[i].To(x.DType()))
+func (s DecoderInputs) AddDeepstack(f *frame, x *tensor, i int) *tensor {
+	g := f.FuncFrame(x, s.ImageTokens, s.Deepstack[i])
+	deep := g.Let(s.Deepstack[i].To(x.DType()))
 	g.Set(&x, x.Clone())
 	there := func() []*tensor {
 		found := g.Tape().New("nonzero", program.Temporaries, trace.I64, deep.Size(0), 2)
@@ -86,32 +86,32 @@ func imagePlaces(f *frame, ids *tensor, kinds int) []*tensor {
 	return masks
 }
 
-// called runs the body of a module in a frame of its own.
-func called(f *frame, m any, args []*tensor, body func(g *frame) *tensor) *tensor {
+// callModule runs the body of a module in a frame of its own.
+func callModule(f *frame, m any, args []*tensor, body func(g *frame) *tensor) *tensor {
 	g := f.ModuleFrame(m, args...)
 	return g.Return(body(g))
 }
 
-// fed is a feed-forward half of two layers with a function between them.
-func fed(f *frame, m *nn.Parts, first, activation, second string, x *tensor) *tensor {
-	return called(f, m, []*tensor{x}, func(g *frame) *tensor {
+// feedForward is a feed-forward half of two layers with a function between them.
+func feedForward(f *frame, m *nn.Parts, first, activation, second string, x *tensor) *tensor {
+	return callModule(f, m, []*tensor{x}, func(g *frame) *tensor {
 		return g.Call(m.At(second), g.Call(hf.Activation(activation), g.Call(m.At(first), x)))
 	})
 }
 
-// fedInSteps is such a half whose class binds what each step gives to a name.
-func fedInSteps(f *frame, m *nn.Parts, activation string, x *tensor) *tensor {
-	return called(f, m, []*tensor{x}, func(g *frame) *tensor {
+// feedForwardInSteps is such a half whose class binds what each step gives to a name.
+func feedForwardInSteps(f *frame, m *nn.Parts, activation string, x *tensor) *tensor {
+	return callModule(f, m, []*tensor{x}, func(g *frame) *tensor {
 		g.Pass(&x, m.At("fc1"), hf.Activation(activation), m.At("fc2"))
 		return x
 	})
 }
 
-// attended is forward of an attention module that projects query, key and value one by one, and what
+// selfAttention is forward of an attention module that projects query, key and value one by one, and what
 // comes of them by the layer output; splitLast splits heads when all three are there.
-func attended(f *frame, m *nn.Parts, x, mask *tensor, s Size, output string, splitLast bool) *tensor {
+func selfAttention(f *frame, m *nn.Parts, x, mask *tensor, s Size, output string, splitLast bool) *tensor {
 	heads := func(y *tensor) *tensor { return hf.Heads(y, s.Width/s.Heads) }
-	return called(f, m, []*tensor{x, mask}, func(g *frame) *tensor {
+	return callModule(f, m, []*tensor{x, mask}, func(g *frame) *tensor {
 		var qkv [3]*tensor
 		for i, name := range []string{"q_proj", "k_proj", "v_proj"} {
 			if qkv[i] = g.Call(m.At(name), x); !splitLast {

@@ -52,7 +52,7 @@ func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
 	if err := pack(a, c, but); err != nil {
 		return nil, err
 	}
-	but = leftAlone(c.LoRA, a, but)
+	but = withoutAdapters(c.LoRA, a, but)
 	made, err := adapters(a, c, options, but)
 	if err != nil {
 		return nil, err
@@ -151,9 +151,9 @@ func pack(a Adaptable, c models.Case, stay []nn.Layer) error {
 	return nil
 }
 
-// leftAlone are the layers that adapters are not put beside, of those that stay as they are:
+// withoutAdapters are the layers that adapters are not put beside, of those that stay as they are:
 // the output layer, which comes first, is left out of all-linear and not of names.
-func leftAlone(l *models.LoRA, a Adaptable, stay []nn.Layer) []nn.Layer {
+func withoutAdapters(l *models.LoRA, a Adaptable, stay []nn.Layer) []nn.Layer {
 	if l.All() {
 		return stay
 	}

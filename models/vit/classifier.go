@@ -87,7 +87,7 @@ func (m *imageClassifier) call(f *frame, pixels, labels *tensor, classes hf.Clas
 	class := g.Let(x.Select(1, 0))
 	logits := g.Let(g.Call(m.Classifier, class))
 	loss := g.Let(classes.Loss(logits, labels))
-	return hf.Taken(g, loss, logits)
+	return hf.EndWithLoss(g, loss, logits)
 }
 
 // classification is the task of an image classifier.

@@ -148,7 +148,7 @@ func (m *generation) call(f *frame, features, labels *tensor, packed hf.Packing,
 	g.Let(x)
 	logits := g.Let(g.Call(m.ProjOut, x))
 	loss := g.Let(logits.View(-1, logits.Size(-1)).CrossEntropy(labels.Reshape(-1)))
-	return hf.Taken(g, loss, logits, states)
+	return hf.EndWithLoss(g, loss, logits, states)
 }
 
 // shiftRight is shift_tokens_right: what the decoder reads to predict labels.

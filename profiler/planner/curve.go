@@ -68,7 +68,7 @@ func Draw(batches []int, replay func(batch int) (Sample, error)) (*Curve, error)
 		s.Batch = b
 		c.samples = append(c.samples, s)
 	}
-	c.held = c.heldOut()
+	c.held = c.crossValidationError()
 	return c, nil
 }
 
@@ -108,10 +108,10 @@ func between(a, b Sample, batch int) Sample {
 	return s
 }
 
-// heldOut is the largest relative error with which the curve predicts one of its inner
+// crossValidationError is the largest relative error with which the curve predicts one of its inner
 // samples from the others: an estimate of its error between samples. It is zero if there
 // is no inner sample.
-func (c *Curve) heldOut() relative {
+func (c *Curve) crossValidationError() relative {
 	var worst relative
 	for i := 1; i < len(c.samples)-1; i++ {
 		truth := c.samples[i]

@@ -421,8 +421,8 @@ func (g *gauge) read(addr uint64, size int64) error {
 	return nil
 }
 
-// gone notes that what is at an address is given back.
-func (g *gauge) gone(addr uint64, size int64) {
+// noteFree notes that what is at an address is given back.
+func (g *gauge) noteFree(addr uint64, size int64) {
 	g.used -= size + g.added[addr]
 	delete(g.added, addr)
 }
@@ -430,14 +430,14 @@ func (g *gauge) gone(addr uint64, size int64) {
 // Put implements [allocator.Source].
 func (g *gauge) Put(addr uint64, size int64) error {
 	g.of.see()
-	g.gone(addr, size)
+	g.noteFree(addr, size)
 	return g.PagedSource.Put(addr, size)
 }
 
 // Unmap implements [allocator.PagedSource].
 func (g *gauge) Unmap(addr uint64, size int64) error {
 	g.of.see()
-	g.gone(addr, size)
+	g.noteFree(addr, size)
 	return g.PagedSource.Unmap(addr, size)
 }
 

@@ -11,11 +11,11 @@ import (
 // whole. Trailing dimensions need no entry.
 func (x *Tensor) Index(indices ...*Tensor) *Tensor {
 	t := x.tape
-	c := t.beginList("index_Tensor", append(given(indices), x))
+	c := t.beginList("index_Tensor", append(indicesGiven(indices), x))
 	picks := x.picks(indices)
-	c.alignIndices(given(indices))
+	c.alignIndices(indicesGiven(indices))
 	y := t.empty(x.dtype, picks.shape...)
-	t.launch(program.Index, y.numel, []*Tensor{y}, append([]*Tensor{x.touched(y.numel)}, given(indices)...))
+	t.launch(program.Index, y.numel, []*Tensor{y}, append([]*Tensor{x.touched(y.numel)}, indicesGiven(indices)...))
 	from, d := x.shape, x.dtype
 	return c.end(y.derived("IndexBackward0", inputs{x}, indices, func(b *backward) {
 		c := t.begin("index_backward", b.grad)
@@ -45,7 +45,7 @@ func (c *call) alignIndices(indices []*Tensor) {
 // IndexPut is x.index_put(indices, values), or with accumulate a sum.
 func (x *Tensor) IndexPut(indices []*Tensor, values *Tensor, accumulate bool) *Tensor {
 	t := x.tape
-	c := t.beginList("index_put", slices.Concat([]*Tensor{values}, given(indices), []*Tensor{x}))
+	c := t.beginList("index_put", slices.Concat([]*Tensor{values}, indicesGiven(indices), []*Tensor{x}))
 	y := c.let(x.emptyLike(x.dtype))
 	t.launchCopy(y, x)
 	y.putAt(indices, values, accumulate)
@@ -55,7 +55,7 @@ func (x *Tensor) IndexPut(indices []*Tensor, values *Tensor, accumulate bool) *T
 // SetItem is x[indices] = values. Like Tensor.__setitem__ it drops the leading
 // dimensions of size one from values.
 func (x *Tensor) SetItem(values *Tensor, indices ...*Tensor) {
-	c := x.tape.beginList("index_put_", slices.Concat([]*Tensor{values}, given(indices), []*Tensor{x}))
+	c := x.tape.beginList("index_put_", slices.Concat([]*Tensor{values}, indicesGiven(indices), []*Tensor{x}))
 	sliced := values.shape
 	for len(sliced) > 0 && sliced[0] == 1 {
 		sliced = sliced[1:]
@@ -75,7 +75,7 @@ func (x *Tensor) putAt(indices []*Tensor, values *Tensor, accumulate bool) {
 		return
 	}
 	x.tape.launch(program.Index, values.numel, []*Tensor{x.touched(values.numel)},
-		append([]*Tensor{values}, given(indices)...))
+		append([]*Tensor{values}, indicesGiven(indices)...))
 }
 
 // indexPutGradients are those of index_put.
@@ -92,8 +92,8 @@ func indexPutGradients(values *Tensor, accumulate bool) func(b *backward) {
 	)
 }
 
-// given are the indices of dimensions that are not taken whole.
-func given(indices []*Tensor) []*Tensor {
+// indicesGiven are the indices of dimensions that are not taken whole.
+func indicesGiven(indices []*Tensor) []*Tensor {
 	var out []*Tensor
 	for _, i := range indices {
 		if i != nil {
@@ -123,7 +123,7 @@ func (x *Tensor) picks(indices []*Tensor) picks {
 			}
 		}
 	}
-	all := given(indices)
+	all := indicesGiven(indices)
 	var rest []int64
 	for d, s := range x.shape {
 		if d >= len(indices) || indices[d] == nil {
@@ -172,7 +172,7 @@ func adjacent(indices []*Tensor) bool {
 			}
 		}
 	}
-	return last-first+1 == len(given(indices))
+	return last-first+1 == len(indicesGiven(indices))
 }
 
 // linearIndex is computeLinearIndex: one number for every position that the
@@ -180,7 +180,7 @@ func adjacent(indices []*Tensor) bool {
 func (x *Tensor) linearIndex(indices []*Tensor, check bool) *Tensor {
 	c := x.tape.begin("computeLinearIndex")
 	var linear *Tensor
-	shape := broadcast(given(indices)...)
+	shape := broadcast(indicesGiven(indices)...)
 	for _, i := range indices {
 		if i == nil {
 			continue

@@ -8,7 +8,7 @@ import (
 
 // IndexPutInPlace is x.index_put_(indices, values).
 func (x *Tensor) IndexPutInPlace(indices []*Tensor, values *Tensor, accumulate bool) *Tensor {
-	c := x.tape.beginList("index_put_", slices.Concat([]*Tensor{values}, given(indices), []*Tensor{x}))
+	c := x.tape.beginList("index_put_", slices.Concat([]*Tensor{values}, indicesGiven(indices), []*Tensor{x}))
 	x.putAt(indices, values, accumulate)
 	return c.end(x.rederived("IndexPutBackward0", inputs{x, values}, indices, indexPutGradients(values, accumulate)))
 }

@@ -116,7 +116,7 @@ func (smooth *Tensor) smoothMean(target, ignored *Tensor, a CrossEntropyArgs) *T
 // pick is x.gather(0, index) without autograd.
 func (x *Tensor) pick(index *Tensor) *Tensor {
 	c := x.tape.begin("gather", x, index)
-	return c.end(c.taken(x, index, index.numel))
+	return c.end(c.gathered(x, index, index.numel))
 }
 
 // classDim is the dimension of x that holds the classes.

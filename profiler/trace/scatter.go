@@ -9,8 +9,8 @@ import (
 
 // Operators that take elements of x from places that an index names, or write to them.
 
-// taken is a fresh tensor of elements of x, at the places that index names.
-func (c *call) taken(x, index *Tensor, shape ...int64) *Tensor {
+// gathered is a fresh tensor of elements of x, at the places that index names.
+func (c *call) gathered(x, index *Tensor, shape ...int64) *Tensor {
 	y := c.let(c.t.empty(x.dtype, shape...))
 	c.t.launch(program.Index, y.numel, []*Tensor{y}, []*Tensor{x.touched(y.numel), index})
 	return y
@@ -27,7 +27,7 @@ func (g *Tensor) putInto(op, zeros string, shape []int64, places *Tensor) *Tenso
 // Gather is x.gather(d, index).
 func (x *Tensor) Gather(index *Tensor) *Tensor {
 	c := x.tape.begin("gather", x, index)
-	return c.end(c.taken(x, index, index.shape...).derived("GatherBackward0", inputs{x}, saves{index, x},
+	return c.end(c.gathered(x, index, index.shape...).derived("GatherBackward0", inputs{x}, saves{index, x},
 		func(b *backward) {
 			b.give(0, b.grad.putInto("gather_backward", "new_zeros", b.saved(1).shape, b.saved(0)))
 		}))
@@ -36,7 +36,7 @@ func (x *Tensor) Gather(index *Tensor) *Tensor {
 // IndexSelect is x.index_select(d, index).
 func (x *Tensor) IndexSelect(d int, index *Tensor) *Tensor {
 	c := x.tape.begin("index_select", x, index)
-	y, from := c.taken(x, index, with(x.shape, x.dim(d), index.numel)...), x.shape
+	y, from := c.gathered(x, index, with(x.shape, x.dim(d), index.numel)...), x.shape
 	return c.end(y.derived("IndexSelectBackward0", inputs{x}, saves{index}, func(b *backward) {
 		b.give(0, b.grad.putInto("index_select_backward", "new_zeros", from, b.saved(0)))
 	}))
@@ -45,7 +45,7 @@ func (x *Tensor) IndexSelect(d int, index *Tensor) *Tensor {
 // Take is x.take(index): elements by their number in row-major order.
 func (x *Tensor) Take(index *Tensor) *Tensor {
 	c := x.tape.begin("take", x, index)
-	return c.end(c.taken(x, index, index.shape...).derived("TakeBackward0", inputs{x}, saves{index, x},
+	return c.end(c.gathered(x, index, index.shape...).derived("TakeBackward0", inputs{x}, saves{index, x},
 		func(b *backward) {
 			b.give(0, b.grad.putInto("take_backward", "zeros_like", b.saved(1).shape, b.saved(0)))
 		}))

@@ -54,7 +54,7 @@ func (x *Tensor) ClampBetween(lo, hi *Tensor) *Tensor {
 		t.Raise(errors.New("torch.clamp: At least one of 'min' or 'max' must not be None"))
 	}
 	c := t.begin("clamp_Tensor", x, lo, hi)
-	operands := append([]*Tensor{x}, given([]*Tensor{lo, hi})...)
+	operands := append([]*Tensor{x}, indicesGiven([]*Tensor{lo, hi})...)
 	z := t.map1("clamp", resultType(operands...), 2, operands...)
 	return c.end(z.derived("ClampBackward0", inputs{x}, saves{hi, lo, x}, func(b *backward) {
 		hi, lo, x := b.saved(0), b.saved(1), b.saved(2)

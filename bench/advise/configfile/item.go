@@ -32,7 +32,7 @@ func (s *yamlSplice) addItem(root *yaml.Node, p path) ([]byte, error) {
 			return nil, err
 		}
 	case node.Kind != yaml.SequenceNode:
-		return nil, s.wrong("line %d has %s there, not a list", node.Line, shown(node))
+		return nil, s.wrong("line %d has %s there, not a list", node.Line, excerpt(node))
 	case slices.ContainsFunc(node.Content, func(n *yaml.Node) bool {
 		return scalar(n).Kind == yaml.ScalarNode && sameYAML(n, s.edit.Value)
 	}):

@@ -36,7 +36,7 @@ func spliceYAML(data []byte, p path, e Edit) ([]byte, error) {
 		value = e.Value
 		out, err = s.insert(parent, lacking)
 	} else {
-		if value, err = e.choose(yamlKind(node), shown(node)); err != nil {
+		if value, err = e.choose(yamlKind(node), excerpt(node)); err != nil {
 			return nil, err
 		}
 		if sameYAML(node, value) {
@@ -123,7 +123,7 @@ func (s *yamlSplice) find(n *yaml.Node, p path) (parent, node *yaml.Node, lackin
 			return nil, nil, nil, s.wrong("line %d repeats &%s there; change it where it stands", n.Line, n.Value)
 		default:
 			return nil, nil, nil, s.wrong("%q has no keys: line %d has %s there", strings.Join(p[:i], "."),
-				n.Line, shown(n))
+				n.Line, excerpt(n))
 		}
 		if next == nil {
 			if s.edit.Create || i == len(p)-1 && merges(n, key) {
@@ -207,8 +207,8 @@ func yamlKind(n *yaml.Node) kind {
 	return text
 }
 
-// shown is a node's value as messages show it.
-func shown(n *yaml.Node) string {
+// excerpt is a node's value as messages show it.
+func excerpt(n *yaml.Node) string {
 	n = scalar(n)
 	switch {
 	case n.Kind == yaml.MappingNode:
@@ -356,7 +356,7 @@ func (s *yamlSplice) end(n *yaml.Node, from int) (int, error) {
 	case n.Kind == yaml.AliasNode:
 		return from + len("*") + len(n.Value), nil
 	case n.Kind != yaml.ScalarNode:
-		return 0, s.wrong("line %d has %s there", n.Line, shown(n))
+		return 0, s.wrong("line %d has %s there", n.Line, excerpt(n))
 	case n.Style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0:
 		return 0, multi
 	case n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0:

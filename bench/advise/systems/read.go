@@ -36,7 +36,7 @@ func (s System) Read(config string) (map[string]any, error) {
 			}
 			continue
 		}
-		if values[name], err = k.ours(name, v); err != nil {
+		if values[name], err = k.translate(name, v); err != nil {
 			return nil, fmt.Errorf("%s: %s: %w", config, k.Path, err)
 		}
 	}
@@ -100,7 +100,7 @@ func ReadMapped(config string, pairs []string) (map[string]any, error) {
 				return nil, fmt.Errorf("%s: %s: %w", config, at, err)
 			}
 		}
-		if values[name], err = k.ours(name, v); err != nil {
+		if values[name], err = k.translate(name, v); err != nil {
 			return nil, fmt.Errorf("%s: %s: %w", config, at, err)
 		}
 	}
@@ -120,8 +120,8 @@ func precision(v any) (string, error) {
 	return "", fmt.Errorf("%v is no precision; use none, fp16 or bf16", v)
 }
 
-// ours is a value of the file in our words.
-func (k Key) ours(name string, v any) (any, error) {
+// translate is a value of the file in our words.
+func (k Key) translate(name string, v any) (any, error) {
 	if len(k.Values) > 0 {
 		var words []string
 		for _, ours := range []string{"none", "fp16", "bf16"} {

@@ -75,12 +75,12 @@ func (r *reader) row(key string, row Row, e entry) error {
 			return nil
 		}
 		if row.Needs != "" {
-			return wrong("is %s: %s", v.shown(), row.Needs)
+			return wrong("is %s: %s", v.excerpt(), row.Needs)
 		}
 		r.config.Notes = append(r.config.Notes, at.String()+": "+row.Bound)
 		return nil
 	case !ok:
-		return wrong("is %s, where a value is expected", v.shown())
+		return wrong("is %s, where a value is expected", v.excerpt())
 	case len(row.Words) > 0:
 		return r.words(row, v, texts, from)
 	case v.kind == null:
@@ -88,7 +88,7 @@ func (r *reader) row(key string, row Row, e entry) error {
 	}
 	joined := strings.Join(texts, ",")
 	if reason := checked(row.Is, joined); reason != "" {
-		return wrong("%s %s", v.shown(), reason)
+		return wrong("%s %s", v.excerpt(), reason)
 	}
 	if row.Is == loraTarget && len(texts) > 1 && strings.ContainsAny(joined, expression) {
 		return wrong("lists regular expressions, which peft takes for names; give one as text, or list names")
@@ -100,7 +100,7 @@ func (r *reader) row(key string, row Row, e entry) error {
 // words takes the facts that words stand for.
 func (r *reader) words(row Row, v *value, texts []string, from origin) error {
 	if len(texts) > 1 && !row.Each {
-		return from.wrong("is %s, where one value is expected", v.shown())
+		return from.wrong("is %s, where one value is expected", v.excerpt())
 	}
 	if row.Each && len(texts) == 1 { // as transformers splits "full_shard auto_wrap"
 		texts = strings.Fields(texts[0])
@@ -117,7 +117,7 @@ func (r *reader) words(row Row, v *value, texts []string, from origin) error {
 			return from.wrong("vprof does not know what %q needs; it knows %s", t, known(t, row.Words))
 		}
 		if reason := checked(row.Is, w.Own); w.Own != "" && reason != "" {
-			return from.wrong("%s %s", v.shown(), reason)
+			return from.wrong("%s %s", v.excerpt(), reason)
 		}
 		if err := r.say(row, t, w, from); err != nil {
 			return err
@@ -203,7 +203,8 @@ func (r *reader) resolved(key string, v *value, depth int) (*value, error) {
 			return r.resolved(key, other, depth+1)
 		}
 	}
-	return nil, r.doc.wrong(v.line, key, "%s is a variable, whose value stands in no file; write the value", v.shown())
+	const wrong = "%s is a variable, whose value stands in no file; write the value"
+	return nil, r.doc.wrong(v.line, key, wrong, v.excerpt())
 }
 
 // rules applies a table's rules to facts.

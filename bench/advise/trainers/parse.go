@@ -63,7 +63,7 @@ func parse(path string, data []byte) (*document, error) {
 	}
 	if d.root.kind != group {
 		return nil, d.wrong(d.root.line, "", "is %s, not a group of keys; it is no trainer's configuration",
-			d.root.shown())
+			d.root.excerpt())
 	}
 	return d, nil
 }
@@ -177,7 +177,7 @@ func (y *yamlReader) merge(into, in *value, line int) error {
 	}
 	for _, g := range groups {
 		if g.kind != group {
-			return y.d.wrong(line, "<<", "merges %s, which is no group", g.shown())
+			return y.d.wrong(line, "<<", "merges %s, which is no group", g.excerpt())
 		}
 		for _, e := range g.entries {
 			if into.own(e.key) == nil {

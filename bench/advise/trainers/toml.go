@@ -67,7 +67,7 @@ func (t *tomlReader) within(at *value, key *unstable.Node) (*value, error) {
 		in = in.items[len(in.items)-1]
 	}
 	if in.kind != group {
-		return nil, t.d.wrong(line, name, "is %s, and keys stand below it", in.shown())
+		return nil, t.d.wrong(line, name, "is %s, and keys stand below it", in.excerpt())
 	}
 	return in, t.bounded(line, 0)
 }

@@ -115,8 +115,8 @@ func (v *value) remove(key string) {
 	v.entries = slices.DeleteFunc(v.entries, func(e entry) bool { return e.key == key })
 }
 
-// shown is a value in a message.
-func (v *value) shown() string {
+// excerpt is a value in a message.
+func (v *value) excerpt() string {
 	const most = 40
 	switch v.kind {
 	case null:

@@ -124,7 +124,7 @@ func (s *Side) reports(r io.Reader, name string) error {
 	if err != nil {
 		return err
 	}
-	report.Apart(reports...)
+	report.NameDevices(reports...)
 	for _, r := range reports {
 		for _, p := range r.Points {
 			d, _ := r.Find(p.Device)

@@ -125,39 +125,36 @@ func (l *Lengths) pack(p *plan, sorted []int32, size int, limit int64, most int)
 			rows++
 			left = limit
 		}
-		room.put(left - int64(n))
+		room.change(left-int64(n), 1)
 	}
 	p.batches = ceil.Div(rows, size)
 	p.tokens, p.positions = p.total, int64(rows)*limit
 	p.lengths = slices.Repeat([]int64{limit}, min(p.batches, most))
 }
 
-// rooms are the rows that are being filled, by the tokens that they have room for: a tree
+// freeSpace are the rows that are being filled, by the tokens that they have room for: a tree
 // of how many rows there are in each half of the sizes, and in each half of that.
-type rooms struct {
+type freeSpace struct {
 	tree []int32
 	base int // where the leaves begin, one for each size
 }
 
-func newRooms(limit int64) *rooms {
+func newRooms(limit int64) *freeSpace {
 	base := 1
 	for int64(base) <= limit {
 		base *= 2
 	}
-	return &rooms{tree: make([]int32, 2*base), base: base}
+	return &freeSpace{tree: make([]int32, 2*base), base: base}
 }
 
-// put adds a row with so many free tokens.
-func (r *rooms) put(free int64) { r.change(free, 1) }
-
-func (r *rooms) change(free int64, by int32) {
+func (r *freeSpace) change(free int64, by int32) {
 	for i := r.base + int(free); i > 0; i /= 2 {
 		r.tree[i] += by
 	}
 }
 
 // take removes the row with the least room for n tokens, and says how much it has.
-func (r *rooms) take(n int64) (free int64, ok bool) {
+func (r *freeSpace) take(n int64) (free int64, ok bool) {
 	i := r.base + int(n)
 	// Up, until a tree to the right has a row; then down to its first.
 	for r.tree[i] == 0 {

@@ -181,8 +181,8 @@ func (q *batchSearch) search(s *planner.Search) (int, error) {
 	return q.given, nil
 }
 
-// shown is the batch to describe: what was found, or else the given or the smallest.
-func (q *batchSearch) shown(batch int) int {
+// describedBatch is the batch to describe: what was found, or else the given or the smallest.
+func (q *batchSearch) describedBatch(batch int) int {
 	return cmp.Or(batch, q.given, 1)
 }
 
@@ -290,7 +290,7 @@ func (q *batchSearch) seconds(ctx context.Context, t *trial) (float64, error) {
 // describe completes the choice with the estimate and the time of the size that was found; if
 // nothing fits, with the estimate of the smallest one.
 func (q *batchSearch) describe(ctx context.Context, out *report.Choice, found, steps int) error {
-	size := q.shown(found)
+	size := q.describedBatch(found)
 	t, err := q.try(ctx, size, step.RecordedSteps(steps))
 	var refused *step.RefusedError
 	if errors.As(err, &refused) && size == 1 && found == 0 {

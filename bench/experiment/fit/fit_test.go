@@ -354,6 +354,6 @@ func TestBatchesAreMultiplesOrGiven(t *testing.T) {
 		n, err = q.search(&planner.Search{Begin: planner.Start{Batch: 16}, Need: need})
 		require.NoError(t, err)
 		require.Equal(t, want, n)
-		require.Equal(t, given, q.shown(n))
+		require.Equal(t, given, q.describedBatch(n))
 	}
 }

@@ -183,7 +183,7 @@ func (v *survey) approach(ctx context.Context, setup *step.Setup, gpu device.GPU
 		return q.budget.Need(e), err
 	}})
 	if err == nil {
-		_, err = estimate(q.shown(largest))
+		_, err = estimate(q.describedBatch(largest))
 	}
 	if step.Refused(err) { // maybe one sample alone
 		_, err = estimate(2)
@@ -278,7 +278,7 @@ func (v *survey) choice(setup *step.Setup, l line, boards []int, board, steps in
 		Device: step.SimName(gpu), Case: c, Own: s.own(setup.Case()), Largest: largest, Capped: largest == s.MaxBatch,
 		Batch: batch, EffectiveBatch: batch * steps * gpus,
 	}
-	e, err := estimate(q.shown(batch))
+	e, err := estimate(q.describedBatch(batch))
 	if err != nil {
 		return out, err
 	}

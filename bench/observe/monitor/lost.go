@@ -30,7 +30,7 @@ func (m *Monitor) found(b *watchedBoard, now time.Time) {
 		return
 	}
 	m.note("gpu %d is back after %s; %d looks missed it, and a peak in that time is not known", b.Index,
-		Apart(now.Sub(b.lostSince)), b.missed)
+		FormatInterval(now.Sub(b.lostSince)), b.missed)
 	b.lostSince, b.missed = time.Time{}, 0
 	m.pause = 0
 }

@@ -93,7 +93,7 @@ func (s Sample) Line() string {
 	}
 	fmt.Fprintf(&b, "  peak %s", bytesize.Format(s.Peak))
 	if s.Gap > 0 {
-		fmt.Fprintf(&b, " (looks up to %s apart)", Apart(time.Duration(s.Gap*float64(time.Second))))
+		fmt.Fprintf(&b, " (looks up to %s apart)", FormatInterval(time.Duration(s.Gap*float64(time.Second))))
 	}
 	if s.GPUPercent != nil {
 		fmt.Fprintf(&b, "  busy %d %%", *s.GPUPercent)
@@ -119,9 +119,9 @@ func (s Sample) Power() string {
 	return fmt.Sprintf("%.0f of %.0f W", *s.Watts, *s.LimitWatts)
 }
 
-// Apart shows the time between looks in milliseconds, or in tenths of a second from ten
+// FormatInterval shows the time between looks in milliseconds, or in tenths of a second from ten
 // seconds on, rounded up.
-func Apart(d time.Duration) string {
+func FormatInterval(d time.Duration) string {
 	unit := time.Millisecond
 	if d >= 10*time.Second {
 		unit = 100 * time.Millisecond

@@ -59,10 +59,6 @@ type decoder struct {
 // maxFailures is how many failed allocations are kept.
 const maxFailures = 1024
 
-func newDecoder(b *pickle.Budget) *decoder {
-	return &decoder{budget: b, stacks: map[*pickle.List][]Frame{}}
-}
-
 // A place says where in a snapshot something is, for messages: an item of what
 // is at the place above it.
 type place struct {
@@ -179,7 +175,7 @@ func (d *decoder) snapshot(v any) *Snapshot {
 	}
 	s := &Snapshot{SimulatedBy: text(m, "simulated_by")}
 	s.Segments = each(d, m.Get("segments"), nil, "segments", costSegment, d.segment)
-	d.apart(s.Segments)
+	d.checkOverlap(s.Segments)
 	traces := d.list(m.Get("device_traces"), root.at("device_traces", -1))
 	if len(traces) > maxDevices {
 		d.fail(root.at("device_traces", -1), "%d devices; PyTorch has at most %d", len(traces), maxDevices)
@@ -197,8 +193,8 @@ func (d *decoder) snapshot(v any) *Snapshot {
 	return s
 }
 
-// apart checks that no two segments of a device share addresses.
-func (d *decoder) apart(segments []Segment) {
+// checkOverlap checks that no two segments of a device share addresses.
+func (d *decoder) checkOverlap(segments []Segment) {
 	order := make([]int, len(segments))
 	for i := range order {
 		order[i] = i

@@ -106,7 +106,7 @@ func Parse(data []byte, name string) (*Snapshot, error) {
 	if err != nil {
 		return nil, &input.FormatError{File: name, Reason: "not a memory snapshot: " + err.Error()}
 	}
-	d := newDecoder(b)
+	d := &decoder{budget: b, stacks: map[*pickle.List][]Frame{}}
 	s := d.snapshot(v)
 	if d.err != nil {
 		return nil, &input.FormatError{File: name, Reason: "not a memory snapshot: " + d.err.Error()}
