@@ -49,7 +49,8 @@ func (r *Result) loading(c models.Case, processes int64) host.Interval {
 	weights := processes * (r.Counts.Gradients + (r.Counts.Total-r.Counts.Trainable)*size)
 	switch {
 	case c.Quantize != "":
-		return host.Interval{Value: processes * r.LargestWeight, High: weights / 2}
+		largest := processes * r.LargestWeight
+		return host.Interval{Value: largest, High: max(largest, weights/2)}
 	case strings.HasPrefix(c.Model, "hf:"):
 		return host.Interval{Value: weights, High: weights}
 	}
