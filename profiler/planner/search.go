@@ -43,9 +43,9 @@ const (
 )
 
 // clearShare is the share of the limit below which a need says that those of all smaller batches
-// are within the limit. No bound is proven: over all sizes of 556 cases (32 models in Go, their stages,
-// precisions and checkpointing, up to 20 or 80 GiB, with the spread of perturbed replays) no batch needs more
-// than 1.45 times what a larger one does (redimnet-b6-orig, frozen, PyTorch 2.11 on a T4: 16 and 17).
+// are within the limit. No bound is proven, and docs/internals.md says why: over all sizes of 556 cases (32 models in
+// Go, their stages, precisions and checkpointing, up to 20 or 80 GiB, with the spread of perturbed replays) no batch
+// needs more than 1.45 times what a larger one does (redimnet-b6-orig, frozen, PyTorch 2.11 on a T4: 16 and 17).
 const clearShare = 0.66
 
 // gap is the distance between the sizes around a batch.

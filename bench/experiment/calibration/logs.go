@@ -42,10 +42,12 @@ func ReadDescribedRuns(r io.Reader, name string, c models.Case, gpu string) ([]O
 	var runs []Observed
 	named, _ := device.Lookup(gpu) // a board of one's own is in no catalog, and none is of its name
 	for i, s := range all {
-		if logged, err := device.Lookup(s.Product); err == nil && named.Product != "" && logged.Product != named.Product {
+		logged, err := device.Lookup(s.Product)
+		if err == nil && named.Product != "" && logged.Product != named.Product {
 			return nil, in, &input.FormatError{
-				File:   name,
-				Reason: fmt.Sprintf("is a log of %s, not of %s; name the board that it was with --gpu", logged.Product, gpu),
+				File: name,
+				Reason: fmt.Sprintf("is a log of %s, not of %s; name the board that it was with --gpu",
+					logged.Product, gpu),
 			}
 		}
 		o := Observed{
