@@ -87,8 +87,8 @@ func TestAttentionKernelFollowsBoardTypeAndMask(t *testing.T) {
 	}
 }
 
-// From 2.15 on one head of key and value serves all of the query without enable_gqa, as torch._fused_sdp_choice of PyTorch
-// 2.15 says for heads of 64 on an A100; several do not, nor does one batch for all.
+// From 2.15 on one head of key and value serves all of the query without enable_gqa, as torch._fused_sdp_choice says
+// there for heads of 64 on an A100; several do not, nor does one batch for all.
 func TestOneHeadOfKeysIsTakenForAll(t *testing.T) {
 	later := rules
 	later.Attention.OneHead, later.Attention.EfficientGrouped = true, true
