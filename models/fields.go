@@ -164,7 +164,8 @@ var fields = []Field{
 	{
 		Name: "routing", JSON: "routing", Group: GroupHow,
 		Usage: "how the routers of a mixture choose experts that ranks share out (--strategy with ep=N): `way` is " +
-			"balanced, skew=F for F times as many tokens on the rank, or worst for all tokens of its group (default: balanced)",
+			"balanced, skew=F for F times as many tokens on the rank, or worst for all tokens of its group (default: " +
+			"balanced)",
 		form: form{parseRouting, func(c *Case) string { return c.Routing }}, say: after("routing "),
 	},
 	{

@@ -174,8 +174,8 @@ func (s *Strategy) checkTensorParallel(gpus int64) error {
 		return fmt.Errorf("%d GPUs in groups of %d (tp=%d) cannot be divided into %d replicas", gpus, s.TP,
 			s.TP, s.Replicate)
 	case gpus == s.TP*s.Replicate:
-		return fmt.Errorf("with tp=%d and replicate=%d on %d GPUs nothing is left for fully_shard; take a multiple of %d "+
-			"GPUs, or leave out replicate", s.TP, s.Replicate, gpus, s.TP*s.Replicate)
+		return fmt.Errorf("with tp=%d and replicate=%d on %d GPUs nothing is left for fully_shard; take a multiple of "+
+			"%d GPUs, or leave out replicate", s.TP, s.Replicate, gpus, s.TP*s.Replicate)
 	}
 	return nil
 }
@@ -187,9 +187,9 @@ func (c Case) checkMix() error {
 	if s.Sequence || int64(c.GPUs) != s.TP || err == nil && o.Implementation == optim.SingleTensor {
 		return nil
 	}
-	return fmt.Errorf("with tp=%d on %d GPUs nothing is left for fully_shard, and PyTorch's optimizers refuse a mix of "+
-		"sharded and plain parameters; take a multiple of %d GPUs, sequence=true, which leaves no parameter plain, or "+
-		"--optimizer adamw-single (foreach=False), which steps them one by one", s.TP, c.GPUs, s.TP)
+	return fmt.Errorf("with tp=%d on %d GPUs nothing is left for fully_shard, and PyTorch's optimizers refuse a mix "+
+		"of sharded and plain parameters; take a multiple of %d GPUs, sequence=true, which leaves no parameter plain, "+
+		"or --optimizer adamw-single (foreach=False), which steps them one by one", s.TP, c.GPUs, s.TP)
 }
 
 // checkRanks says what is wrong with the strategy of a case of model m.
@@ -266,15 +266,18 @@ func (c Case) checkDeepSpeed() error {
 	return nil
 }
 
-// Communicators is how many groups of ranks a rank communicates with.
-func (s *Strategy) Communicators() int {
-	n := 1
-	for _, ranks := range []int64{s.Replicate, s.TP, s.CP, s.EP} {
+// Communicators is how many groups of ranks a rank of so many communicates with, for each of which NCCL makes a
+// communicator at its first collective: those that share layers, rows or experts, replicas, and those that share
+// the rest. It is at least one.
+func (s *Strategy) Communicators(gpus int) int {
+	n := 0
+	rest := int64(gpus) / max(1, s.TP) / max(1, s.Replicate)
+	for _, ranks := range []int64{s.Replicate, s.TP, s.CP, s.EP, rest} {
 		if ranks > 1 {
 			n++
 		}
 	}
-	return n
+	return max(1, n)
 }
 
 // Batches is how many batches all ranks train on together, in the time in which each rank is

@@ -179,3 +179,14 @@ func FuzzParseStrategy(f *testing.F) {
 		require.Equal(t, s, again)
 	})
 }
+
+func TestCommunicatorsOfARank(t *testing.T) {
+	for text, want := range map[string]int{
+		"ddp": 1, "fsdp2": 1, "zero3": 1, "pp:micro=8": 1, "hsdp:replicate=2": 2, "fsdp2:replicate=8": 1,
+		"tp:tp=2": 2, "tp:tp=8,sequence=true": 1, "tp:tp=2,replicate=2": 3, "fsdp2:cp=4": 2, "fsdp2:ep=4": 2,
+	} {
+		s, err := ParseStrategy(text)
+		require.NoError(t, err, text)
+		require.Equal(t, want, s.Communicators(8), text)
+	}
+}

@@ -152,7 +152,7 @@ func communication(o Observed, gpu device.GPU) float64 {
 	if o.Case.Strategy == nil || o.Synthetic {
 		return 0
 	}
-	return planner.CommunicationOf(gpu, o.Case.Strategy.Communicators()).Value
+	return planner.CommunicationOf(gpu, o.Case.Strategy.Communicators(o.Case.GPUs)).Value
 }
 
 // largestAdvised is the largest batch size that [FewError.Add] may name.

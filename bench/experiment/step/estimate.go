@@ -123,7 +123,7 @@ func (s *Setup) Coefficients(gpu device.GPU, modeled bool) (planner.Coefficients
 		c.Compile(s.model.ReadsText())
 	}
 	if r := s.c.Strategy; r != nil {
-		c.Communicate(planner.CommunicationOf(gpu, r.Communicators()))
+		c.Communicate(planner.CommunicationOf(gpu, r.Communicators(s.c.GPUs)))
 	}
 	return c, err
 }
