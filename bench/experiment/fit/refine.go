@@ -73,7 +73,8 @@ func appendNew(xs []string, x string) []string {
 // strategy, and of fully_shard the fastest with and the fastest without checkpointing. Left
 // out are those much slower than the fastest of all; a pipeline is compared as if its stages
 // never waited for each other (see [models.Strategy.Bubble]), since more micro-batches come
-// near to that.
+// near to that. A pipeline that does not fit with single samples does not with more of them either, whose
+// buffers and outputs come on top, nor with more stages a rank, which hold more samples at a time.
 func leaders(f *report.Fit) []models.Case {
 	type kind struct {
 		device, stage, strategy string
@@ -101,6 +102,9 @@ func leaders(f *report.Fit) []models.Case {
 	var out []models.Case
 	for _, k := range order {
 		c := best[k]
+		if k.strategy == models.PP && !c.Fits() {
+			continue
+		}
 		if possible := c.SamplesPerSecond * c.Case.Strategy.Bubble(
 			c.Case.GPUs); possible >= nearlyAsFast*fastest[board{k.device, k.stage}] {
 			out = append(out, c.Case.Case)
