@@ -1,6 +1,7 @@
 package train
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -460,13 +461,13 @@ func (t *taskTrainer) step(s *Session, opt *optim.Optimizer, f *Variables) {
 
 // noGrad is what PyTorch raises in backward, with the reason where it can be told.
 func noGrad(c models.Case) error {
-	why := "the loss hangs on nothing that is trained; where an autograd.Function of the model trains parameters that " +
-		"are not its arguments, record its steps: vprof capture --step"
+	why := "the loss hangs on nothing that is trained; where an autograd.Function of the model trains parameters " +
+		"that are not its arguments, record its steps: vprof capture --step"
 	if c.Checkpointing && c.Recompute == models.Reentrant {
 		why = "reentrant checkpointing differentiates nothing whose inputs do not require gradients, so use " +
 			"--checkpointing non-reentrant"
 	}
-	return fmt.Errorf("RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn; %s", why)
+	return errors.New("RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn; " + why)
 }
 
 // prepare runs what a task does before the micro-batches of a step.
