@@ -96,6 +96,8 @@ def cached(folder):
     """Tells whether a folder is of a cache, of the system, or for temporary files."""
     if within(folder, events.folder()) or within(folder, "/dev") or within(folder, "/proc"):
         return True
+    if folder.startswith(os.path.join(tempfile.gettempdir(), "torchinductor_")):
+        return True  # Inductor's headers, which a compiler reads, also where the script was started in a folder for temporary files
     inner = folder[len(OWN):] if within(folder, OWN) else folder
     if "site-packages" in inner or any(part.startswith(".") for part in inner.split(os.sep)):
         return True

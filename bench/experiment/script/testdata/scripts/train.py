@@ -8,6 +8,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import tempfile
 
 assert importlib.util.find_spec("torch")  # as transformers asks before anybody imports it
 import torch
@@ -57,6 +58,14 @@ def files():
     shutil.copytree("out", "copy")
     shutil.rmtree("copy")
     assert not os.path.exists("copy/ckpt/best.pt")
+    tempfile.tempdir, before = os.path.dirname(os.getcwd()), tempfile.tempdir
+    headers = os.path.join(tempfile.mkdtemp(prefix="torchinductor_"), "precompiled")
+    os.makedirs(headers)
+    pathlib.Path(headers, "a.tmp").write_text("")
+    os.rename(os.path.join(headers, "a.tmp"), os.path.join(headers, "a.h"))
+    subprocess.run(["test", "-e", os.path.join(headers, "a.h")], check=True)
+    shutil.rmtree(os.path.dirname(headers))
+    tempfile.tempdir = before
     os.rename("out", "new")
     script = "import torch; assert torch.load('new/ckpt/best.pt') == {'a': 1}"
     subprocess.run([sys.executable, "-c", script], check=True)
