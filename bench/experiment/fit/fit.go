@@ -338,7 +338,7 @@ func (s *Search) own(c models.Case) bool {
 	if err != nil {
 		return false
 	}
-	d.Loop = c.Loop // which users choose for themselves
+	d.Loop, d.Evaluate = c.Loop, c.Evaluate // which users choose for themselves
 	for name, v := range d.Settings {
 		if c.Settings[name] != v {
 			return false
