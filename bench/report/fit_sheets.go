@@ -138,13 +138,7 @@ func (f *Fit) notes() []string {
 				c.Case.Stage, c.Batch, n, c.Largest))
 		}
 	}
-	for _, c := range f.Choices {
-		d := f.Devices[max(0, slices.IndexFunc(f.Devices, func(d Device) bool { return d.Name == c.Device }))]
-		if (c.Recommended || c.Batch == 0) && c.Estimate.Host.worthSaying(d) {
-			notes = append(notes, c.Estimate.Host.note(max(1, c.Batch)))
-			break
-		}
-	}
+	notes = append(notes, f.hostNotes()...)
 	for _, c := range f.Choices {
 		if c.Own && !c.Recommended {
 			notes = append(notes, "· as its authors train it.")

@@ -3,6 +3,7 @@ package report
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/vprof/vprof/internal/bytesize"
@@ -86,6 +87,17 @@ func (r *Report) hostNotes() []string {
 		p := r.Points[i]
 		if d, _ := r.Find(p.Device); p.Estimate != nil && p.Estimate.Host.worthSaying(d) {
 			return []string{p.Estimate.Host.note(p.Batch)}
+		}
+	}
+	return nil
+}
+
+// hostNotes are what the machine needs by the first choice of a fit that is recommended, or that does not fit.
+func (f *Fit) hostNotes() []string {
+	for _, c := range f.Choices {
+		d := f.Devices[max(0, slices.IndexFunc(f.Devices, func(d Device) bool { return d.Name == c.Device }))]
+		if (c.Recommended || c.Batch == 0) && c.Estimate.Host.worthSaying(d) {
+			return []string{c.Estimate.Host.note(max(1, c.Batch))}
 		}
 	}
 	return nil
