@@ -137,21 +137,28 @@ func (s *Strategy) set(key, value string) (err error) {
 		var where string
 		where, err = oneOf(value, "meta", "device")
 		s.Whole = where == "device"
-	case "overlap":
-		var on bool
-		on, err = parseTruth(value)
-		s.Overlap, s.Serial = on && s.Name != ZeRO3, !on && s.Name == ZeRO3
-	case "contiguous":
-		var on bool
-		on, err = parseTruth(value)
-		s.Scattered = !on
-	case "linear":
-		_, err = oneOf(value, "torch")
-		s.TorchLinear = true
+	case "overlap", "contiguous", "linear":
+		return s.setZeRO(key, value)
 	case "offload":
 		return s.setOffload(value)
 	default:
 		return s.setSize(key, value)
+	}
+	return err
+}
+
+// setZeRO sets how DeepSpeed reduces gradients and multiplies with gathered weights.
+func (s *Strategy) setZeRO(key, value string) (err error) {
+	if key == "linear" {
+		_, err = oneOf(value, "torch")
+		s.TorchLinear = true
+		return err
+	}
+	on, err := parseTruth(value)
+	if key == "overlap" {
+		s.Overlap, s.Serial = on && s.Name != ZeRO3, !on && s.Name == ZeRO3
+	} else {
+		s.Scattered = !on
 	}
 	return err
 }

@@ -72,11 +72,10 @@ func (r *rotation) split(joined, x *tensor, first, second **tensor) {
 // turn has the keys and values of step i, and those of all ranks on their way in the first. With keep the name of what
 // was joined lasts, as in backward.
 func (r *rotation) turn(i int64, keep bool) {
-	switch {
-	case i == 0:
+	if i == 0 {
 		r.f.Set(&r.key, r.k.Contiguous())
 		r.f.Set(&r.value, r.v.Contiguous())
-	default:
+	} else {
 		r.all.Wait()
 		from := (r.Rank - i + r.Ranks) % r.Ranks
 		n := 2 * r.k.Numel()

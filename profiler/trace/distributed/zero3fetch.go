@@ -155,11 +155,14 @@ func (q *zeroParam) allocate() {
 func (z *ZeRO3) leave(m *ZeROModule) {
 	for _, q := range m.params {
 		delete(q.users, m)
-		if !(q.stays && z.known) && !z.soon(q) {
+		if !z.keeps(q) && !z.soon(q) {
 			z.free(q)
 		}
 	}
 }
+
+// keeps tells whether a parameter stays between modules, which it does once their order is known.
+func (z *ZeRO3) keeps(q *zeroParam) bool { return q.stays && z.known }
 
 // free lets go of a parameter that no module uses.
 func (z *ZeRO3) free(q *zeroParam) {

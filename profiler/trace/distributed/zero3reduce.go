@@ -71,7 +71,7 @@ func (z *ZeRO3) finish() {
 		m.running, m.recomputed = 0, nil
 		for _, q := range m.params {
 			clear(q.users)
-			if !(q.stays && z.known) {
+			if !z.keeps(q) {
 				z.free(q)
 			}
 		}
