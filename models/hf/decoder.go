@@ -97,14 +97,13 @@ func CausalLMOf(net any, m Decoder, inputs *nn.Embedding, output *nn.Layer, text
 	case models.GKD:
 		task.Call = (&generalized{task, text.Objective.Answer()}).loss
 		return task
+	case models.Reward:
+		task.valued = &valuedModel{PretrainedModel: net, VHead: newValueHead(inputs.Weight.Dims[1])}
+		task.Call = (&valued{c, task.valued}).loss
+		return task
 	}
 	if text.Objective.Weighs() {
 		task.Call = (&weighted{text.Objective, task, c}).loss
-		return task
-	}
-	if text.Objective.Name == models.Reward {
-		task.valued = &valuedModel{PretrainedModel: net, VHead: newValueHead(inputs.Weight.Dims[1])}
-		task.Call = (&valued{c, task.valued}).loss
 		return task
 	}
 	if text.Objective.Matches() {
