@@ -36,7 +36,7 @@ var reductions = family{
 	"min":                               (*tensor).Min,
 	"max.dim min.dim":                   with((*tensor).MaxDim, "keepdim", "dim"),
 	"all.dim any.dims all.dims any.dim": with((*tensor).Any, "keepdim", "dim"),
-	"all":                               func(x *tensor) *tensor { return x.Any(false) },
+	"all _is_all_true _is_any_true":     func(x *tensor) *tensor { return x.Any(false) },
 	"var_mean":                          func(a *Args) (*tensor, *tensor) { return a.first(0).VarMean(false) },
 	"std_mean":                          func(a *Args) (*tensor, *tensor) { return a.first(0).StdMean(false) },
 	"msort": func(x *tensor) *tensor {
