@@ -90,33 +90,30 @@ func CausalLMOf(net any, m Decoder, inputs *nn.Embedding, output *nn.Layer, text
 		return task
 	}
 	task.scores, task.states, task.chunks = c.scores, c.states, c.chunks
-	switch text.Objective.Name {
-	case models.KD:
-		task.Call = (&distillation{task, text.Objective.Chunks}).loss
-		return task
-	case models.GKD:
-		task.Call = (&generalized{task, text.Objective.Answer()}).loss
-		return task
-	case models.Reward:
-		task.valued = &valuedModel{PretrainedModel: net, VHead: newValueHead(inputs.Weight.Dims[1])}
-		task.Call = (&valued{c, task.valued}).loss
-		return task
-	}
-	if text.Objective.Weighs() {
-		task.Call = (&weighted{text.Objective, task, c}).loss
-		return task
-	}
-	if text.Objective.Matches() {
-		task.Call = (&matching{text.Objective, c, text.Ranks}).loss
-		return task
-	}
-	if text.Objective.Generates() {
-		task.policy = &policy{task: task, objective: text.Objective}
-		task.Call = func(f *frame, _ TextBatch) *tensor { return task.policy.loss(f) }
-		return task
-	}
-	task.Call = (&preferences{text.Objective, task, task.scores}).loss
+	task.objective(c)
 	return task
+}
+
+// objective sets the loss of what is learnt in place of the next token.
+func (t *TextTask) objective(c *caller) {
+	switch o := t.Objective; {
+	case o.Name == models.KD:
+		t.Call = (&distillation{t, o.Chunks}).loss
+	case o.Name == models.GKD:
+		t.Call = (&generalized{t, o.Answer()}).loss
+	case o.Weighs():
+		t.Call = (&weighted{o, t, c}).loss
+	case o.Name == models.Reward:
+		t.valued = &valuedModel{PretrainedModel: t.Net, VHead: newValueHead(t.Inputs.Weight.Dims[1])}
+		t.Call = (&valued{c, t.valued}).loss
+	case o.Matches():
+		t.Call = (&matching{o, c, t.Ranks}).loss
+	case o.Generates():
+		t.policy = &policy{task: t, objective: o}
+		t.Call = func(f *frame, _ TextBatch) *tensor { return t.policy.loss(f) }
+	default:
+		t.Call = (&preferences{o, t, t.scores}).loss
+	}
 }
 
 // plainWeight is the weight of an output layer that is not called: of one with an adapter
