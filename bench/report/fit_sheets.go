@@ -120,12 +120,35 @@ func (f *Fit) notes() []string {
 	case len(notes) > 1 && ok && !f.Budget.SeqLen: // stages do not share the longest row
 		notes = append(notes, "  for all stages: "+f.Recommendation(all))
 	}
+	notes = append(notes, f.roomNotes()...)
+	notes = append(notes, f.hostNotes()...)
+	for _, c := range f.Choices {
+		if c.Own && !c.Recommended {
+			notes = append(notes, "· as its authors train it.")
+			break
+		}
+	}
+	notes = append(notes, f.refusals()...)
+	if i := slices.IndexFunc(f.Choices, func(c Choice) bool { return c.Capped }); i >= 0 {
+		end := fmt.Sprintf("batch %d (--max-batch)", f.Budget.MaxBatch)
+		if n := f.Choices[i].SeqLen; n > 0 {
+			end = fmt.Sprintf("rows of %d tokens, the longest that vprof takes of the model", n)
+		}
+		notes = append(notes, "+ the search ends at "+end+".")
+	}
+	notes = append(notes, f.throughEpochs()...)
+	notes = append(notes, f.parallelNotes()...)
+	return append(notes, "samples/s ~: an estimate that ranks; vprof time shows how uncertain it is.")
+}
+
+// roomNotes say what expandable segments would leave room for, and why a batch is no multiple of what was asked for.
+func (f *Fit) roomNotes() (notes []string) {
+	more := "a larger batch"
+	if f.Budget.SeqLen {
+		more = "longer rows"
+	}
 	for _, c := range f.Choices {
 		if c.Recommended && c.Expandable != nil {
-			more := "a larger batch"
-			if f.Budget.SeqLen {
-				more = "longer rows"
-			}
 			notes = append(notes,
 				fmt.Sprintf("stage %s, batch %d: %s, which leaves room for %s (--alloc-conf %s).",
 					c.Case.Stage, c.Batch, slackWords(c.Estimate, *c.Expandable), more, ExpandableSegments))
@@ -138,28 +161,7 @@ func (f *Fit) notes() []string {
 				c.Case.Stage, c.Batch, n, c.Largest))
 		}
 	}
-	notes = append(notes, f.hostNotes()...)
-	for _, c := range f.Choices {
-		if c.Own && !c.Recommended {
-			notes = append(notes, "· as its authors train it.")
-			break
-		}
-	}
-	notes = append(notes, f.refusals()...)
-	for _, c := range f.Choices {
-		if c.Capped && c.SeqLen > 0 {
-			notes = append(notes, fmt.Sprintf("+ the search ends at rows of %d tokens, the longest that vprof takes of "+
-				"the model.", c.SeqLen))
-			break
-		}
-		if c.Capped {
-			notes = append(notes, fmt.Sprintf("+ the search ends at batch %d (--max-batch).", f.Budget.MaxBatch))
-			break
-		}
-	}
-	notes = append(notes, f.throughEpochs()...)
-	notes = append(notes, f.parallelNotes()...)
-	return append(notes, "samples/s ~: an estimate that ranks; vprof time shows how uncertain it is.")
+	return notes
 }
 
 // refusals say why configurations are refused, each reason once.

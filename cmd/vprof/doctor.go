@@ -195,7 +195,9 @@ func (d *diagnosis) Sheets() []report.Sheet {
 			{"NVML", or(d.NVML)},
 		},
 	}
-	gpus := report.Sheet{Columns: report.Columns("gpu | name | compute> | memory> | context> | kernels> | others> | usable")}
+	gpus := report.Sheet{
+		Columns: report.Columns("gpu | name | compute> | memory> | context> | kernels> | others> | usable"),
+	}
 	for _, g := range d.GPUs {
 		usable := "no"
 		if g.Usable {

@@ -37,33 +37,39 @@ func (f *caseFlags) takesTrainer(cmd *cobra.Command, a *app, searched func() []s
 			return noFile(cmd, a, args)
 		}
 		defer input.Begin()()
-		var err error
-		if at := cmd.ArgsLenAtDash(); at >= 0 {
-			if at > 0 {
-				return usagef("%s: give files before --, or a command behind it, not both", cmd.CommandPath())
-			}
-			if isRun(cmd, args[at:]) {
-				return f.takeScript(cmd, args[at:])
-			}
-			if f.trainer, err = trainers.Command(args[at:]); err != nil {
-				return cmp.Or(asScript(cmd, args[at:]), err)
-			}
-		} else {
-			f.trainer, err = trainers.Open(args)
+		at := cmd.ArgsLenAtDash()
+		if at == 0 && isRun(cmd, args) {
+			return f.takeScript(cmd, args)
 		}
-		if model, ok := systems.Of(args[0]); ok && err != nil {
-			one := ""
-			if strings.Contains(model, "*") {
-				one = ", with one of these models"
-			}
-			return usagef("%s is the configuration of a project that vprof knows by its model: vprof smoke --model "+
-				"%s --config-path %s%s", args[0], model, args[0], one)
-		}
-		if err != nil {
+		if err := f.openTrainer(cmd, args, at); err != nil {
 			return err
 		}
 		return f.applyTrainer(cmd, a, searched())
 	}
+}
+
+// openTrainer reads the configuration that stands in files, or in a command behind --, which is at a place of the
+// arguments.
+func (f *caseFlags) openTrainer(cmd *cobra.Command, args []string, at int) (err error) {
+	switch {
+	case at > 0:
+		return usagef("%s: give files before --, or a command behind it, not both", cmd.CommandPath())
+	case at == 0:
+		if f.trainer, err = trainers.Command(args); err != nil {
+			return cmp.Or(asScript(cmd, args), err)
+		}
+		return nil
+	}
+	f.trainer, err = trainers.Open(args)
+	if model, ok := systems.Of(args[0]); ok && err != nil {
+		one := ""
+		if strings.Contains(model, "*") {
+			one = ", with one of these models"
+		}
+		return usagef("%s is the configuration of a project that vprof knows by its model: vprof smoke --model "+
+			"%s --config-path %s%s", args[0], model, args[0], one)
+	}
+	return err
 }
 
 // noFile says what an argument may be that is no file of a trainer.

@@ -176,7 +176,7 @@ func (l *LoRALinear) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 		return result
 	}
 	dtype := result.DType()
-	l.LoraA.Weight.Tensor.Touch()
+	l.LoraA.Weight.Touch()
 	f.Set(&x, x.To(l.LoraA.Weight.Tensor.DType()))
 	if l.torchtune {
 		return l.byTorchtune(f, x, result)

@@ -44,6 +44,27 @@ func findDimensions(p *export.Program) *dimensions {
 		d.affine, at = p.Extra.Batch, p.Extra.BatchDims
 		d.named = p.Extra.Symbols
 	}
+	seen := d.findBatch(p, at)
+	for i := range p.Inputs {
+		in := &p.Inputs[i]
+		for dim, s := range in.Sizes {
+			s.Expr.Symbols(func(name string) { d.setting(p, in, dim, name, seen) })
+		}
+		in.Size.Expr.Symbols(func(name string) { d.setting(p, in, -1, name, seen) })
+	}
+	if readsTokens(p) {
+		d.settings = append(d.settings, hf.LossSettings()...)
+	}
+	if images(p) {
+		d.settings = append(d.settings, models.Switch(channelsLast, 0,
+			"1 to lay images and their filters out with channels last"))
+	}
+	return d
+}
+
+// findBatch finds the symbol of the batch, which is in one dimension of each input, and those that the user called the
+// same. It returns both.
+func (d *dimensions) findBatch(p *export.Program, at map[string]int) (seen map[string]bool) {
 	for _, symbol := range slices.Sorted(maps.Keys(d.named)) {
 		if d.named[symbol].Name == "batch" && d.batch == "" {
 			d.batch, d.bounds = symbol, p.Ranges[symbol]
@@ -69,28 +90,14 @@ func findDimensions(p *export.Program) *dimensions {
 		usage := "size " + unit + ", instead of --batch"
 		d.settings = append(d.settings, models.Setting{Name: d.unit, Usage: usage, Max: bounded(d.bounds.Max)})
 	}
-	seen := map[string]bool{d.batch: true}
+	seen = map[string]bool{d.batch: true}
 	for symbol, s := range d.named {
 		if s.Name == d.named[d.batch].Name && symbol != d.batch {
 			d.also = append(d.also, symbol)
 			seen[symbol] = true
 		}
 	}
-	for i := range p.Inputs {
-		in := &p.Inputs[i]
-		for dim, s := range in.Sizes {
-			s.Expr.Symbols(func(name string) { d.setting(p, in, dim, name, seen) })
-		}
-		in.Size.Expr.Symbols(func(name string) { d.setting(p, in, -1, name, seen) })
-	}
-	if readsTokens(p) {
-		d.settings = append(d.settings, hf.LossSettings()...)
-	}
-	if images(p) {
-		d.settings = append(d.settings, models.Switch(channelsLast, 0,
-			"1 to lay images and their filters out with channels last"))
-	}
-	return d
+	return seen
 }
 
 // textLength is the setting of the length of a text.
