@@ -1,9 +1,15 @@
 package peft
 
 import (
+	"maps"
+	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/vprof/vprof/models/nn"
 )
 
 // Every default of every method can be given, and means what leaving it out means.
@@ -40,4 +46,38 @@ func TestConfigTakesOtherKeys(t *testing.T) {
 	c, err := NewConfig("hira", map[string]string{"dropout": "0.1", "hira_alpha": "64", "init_weights": "false"})
 	require.NoError(t, err)
 	require.InDelta(t, 0.1, c.number("hira_dropout"), 0)
+}
+
+// Whatever numbers options have, a method is put at a layer or says why not.
+func TestOptionsAreTakenOrRefused(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		name := rapid.SampledFrom(Methods()).Draw(t, "method")
+		standard, err := NewConfig(name, nil)
+		require.NoError(t, err)
+		given := map[string]string{}
+		for _, key := range slices.Sorted(maps.Keys(standard.options)) {
+			value := standard.options[key]
+			if _, err := strconv.ParseInt(value, 10, 64); err == nil {
+				given[key] = strconv.Itoa(rapid.SampledFrom([]int{-1, 0, 1, 2, 3, 8, 1000}).Draw(t, key))
+			} else if value == none {
+				given[key] = rapid.SampledFrom([]string{none, "up", "3"}).Draw(t, key)
+			}
+		}
+		c, err := NewConfig(name, given)
+		require.NoError(t, err)
+		require.NotPanics(t, func() {
+			if c.AtEmbeddings() {
+				embeddings := nn.NewEmbedding(32, 16)
+				_, _ = AdaptEmbeddings(&struct {
+					nn.Module
+					Embeddings nn.Layer
+				}{Embeddings: embeddings}, c, embeddings, nil)
+				return
+			}
+			_, _ = Adapt(&struct {
+				nn.Module
+				Up, Down nn.Layer
+			}{Up: nn.NewLinear(16, 24, true), Down: nn.NewLinear(24, 16, false)}, c, func(string) bool { return true })
+		}, "%v", given)
+	})
 }

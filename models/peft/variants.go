@@ -16,13 +16,13 @@ func (s *Site) addLoRAVariant() error {
 	down, up := []int64{r, s.in}, []int64{s.out, r}
 	if s.method.name == "bdlora" {
 		n := s.count("nblocks")
+		if err := divides("nblocks", n, s.in, s.out, r); err != nil {
+			return err
+		}
 		if s.named("target_modules_bd_a") {
 			down[1] /= n
 		} else if s.named("target_modules_bd_b") {
 			up[1] /= n
-		}
-		if err := divides("nblocks", n, s.in, s.out, r); err != nil {
-			return err
 		}
 	}
 	frozen := map[string]string{"lorafa": "lora_A", "mica": "lora_B"}[s.method.name]
