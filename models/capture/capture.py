@@ -25,6 +25,7 @@ import os
 import re
 import sys
 import traceback
+import types
 import warnings
 import zipfile
 
@@ -110,16 +111,13 @@ class Example:
         return shapes if self.by_name else tuple(shapes.values())
 
 
-def types_under_autocast(build, example, seen, nodes):
-    """[number of a node, argument, whether it is half precision]: types that are float32 in the graph, as they are
-    under autocast. x.to(y.dtype) is a type of its own there, which the graph does not show."""
+def observe_on_gpu(build, example, seen):
+    """What forward shows under autocast on a GPU that is not there, and which operator of it is which of those seen.
+    Where the model asks for the board, it is one of compute capability 8.9. None where this does not run."""
     import torch
     import vprof_backward
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    wanted = {(k, a) for k, types in enumerate(seen.types) for a, t in types.items() if t is torch.float32}
-    if not wanted:
-        return []
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     enabled, dtype = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
     try:
@@ -133,15 +131,50 @@ def types_under_autocast(build, example, seen, nodes):
         torch.set_autocast_enabled("cuda", True)
         torch.set_autocast_dtype("cuda", torch.bfloat16)
         cast = vprof_backward.until_known(lambda: observe(model, example, "cuda", dict(example.symbols), fake))
-    except Exception:  # the graph's types are taken as they are
-        return []
+    except Exception:
+        return None, {}
     finally:
         torch.set_autocast_enabled("cuda", enabled)
         torch.set_autocast_dtype("cuda", dtype)
-    number, other = align(seen.ops, nodes), {}
-    for i, j, size in difflib.SequenceMatcher(None, [n for n, _ in seen.ops], [n for n, _ in cast.ops], autojunk=False).get_matching_blocks() if [n for n, _ in seen.ops] != [n for n, _ in cast.ops] else [(0, 0, len(seen.ops))]:
+    ours, theirs, other = [n for n, _ in seen.ops], [n for n, _ in cast.ops], {}
+    for i, j, size in difflib.SequenceMatcher(None, ours, theirs, autojunk=False).get_matching_blocks() if ours != theirs else [(0, 0, len(ours))]:
         other.update((i + k, j + k) for k in range(size))
-    return [[number[k], a, cast.types[other[k]].get(a) is torch.bfloat16] for k, a in sorted(wanted) if k in number and k in other]
+    return cast, other
+
+
+@contextlib.contextmanager
+def described_board():
+    """Answers questions about the board as if there were one."""
+    import torch
+
+    board = types.SimpleNamespace(name="a board that is described", major=8, minor=9, multi_processor_count=128, total_memory=24 << 30)
+    answers = {"is_available": True, "device_count": 1, "current_device": 0, "get_device_name": board.name, "get_device_capability": (8, 9), "get_device_properties": board}
+    was = {name: getattr(torch.cuda, name) for name in answers}
+    try:
+        for name, answer in answers.items():
+            setattr(torch.cuda, name, lambda *_, answer=answer, **__: answer)
+        yield
+    finally:
+        for name, function in was.items():
+            setattr(torch.cuda, name, function)
+
+
+def marks_of_gpu(build, example, seen, nodes):
+    """What the graph does not show, since it was made without a GPU and without autocast: [number of a node, argument,
+    whether it is half precision] of types that are float32 in the graph (x.to(y.dtype) is a type of its own under
+    autocast), and [number, kernels] of attention that may not use all kernels."""
+    import torch
+
+    wanted = sorted((k, a) for k, given in enumerate(seen.types) for a, t in given.items() if t is torch.float32)
+    attends = [k for k, (name, _) in enumerate(seen.ops) if name == "torch.ops.aten.scaled_dot_product_attention.default"]
+    cast, other = observe_on_gpu(build, example, seen) if wanted or attends else (None, {})
+    if cast is None and (wanted or attends):
+        with described_board():
+            cast, other = observe_on_gpu(build, example, seen)
+    number = align(seen.ops, nodes)
+    marks = [[number[k], a, cast.types[other[k]].get(a) is torch.bfloat16] for k, a in wanted if k in number and k in other]
+    allowed = {k: cast.attention.get(other[k]) if k in other else seen.attention.get(k) for k in attends}
+    return marks, [[number[k], kernels] for k, kernels in allowed.items() if kernels and k in number]
 
 
 # ---------------------------------------------------------------- export
@@ -403,7 +436,7 @@ def write(opts, build, model, example, place, seen, program, free, symbols):
         notes.append(f"{unseen} of {len(seen.ops)} operators of forward are not in the exported graph; lifetimes around them are a guess")
     named = {n: [isinstance(d, tuple) and d[0] == "batch" for d in i.dims] for n, i in example.inputs.items() if isinstance(i, Input)}
     extra["batch_dims"] = {n: dims.index(True) for n, dims in named.items() if True in dims[1:] and not dims[0]}
-    extra["autocast"] = types_under_autocast(build, example, seen, nodes)
+    extra["autocast"], extra["attention"] = marks_of_gpu(build, example, seen, nodes)
     extra["replaced"] = replaced(seen, nodes)
     number = align(seen.ops, nodes)
     extra["assigned"] = [number[k] for k in seen.assigned if k in number]

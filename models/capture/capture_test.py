@@ -208,6 +208,30 @@ class CaptureTest(unittest.TestCase):
         made = self.forward("y = self.lin(x)\nreturn x.to(y.dtype) + x.to(torch.float32)")
         self.assertEqual([half for _, _, half in made.extra["autocast"]], [True, False])
 
+    def test_kernels_of_attention_that_are_turned_off(self):
+        made = self.forward("""
+            y = F.scaled_dot_product_attention(x, x, x)
+            with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+                return y + F.scaled_dot_product_attention(x, x, x)
+            """)
+        (mark,) = made.extra["attention"]
+        self.assertEqual(mark[1], ["math"])
+        self.assertEqual(mark[0], [n for n, t in enumerate(made.targets) if t.startswith("scaled_dot")][1])
+
+    def test_kernels_of_attention_that_hang_on_the_board(self):
+        made = self.forward(
+            """
+            with torch.backends.cuda.sdp_kernel(**(self.config if x.is_cuda else {})):
+                return F.scaled_dot_product_attention(x, x, x)
+            """,
+            init="""
+            self.config = None
+            if torch.cuda.is_available():
+                self.config = {"enable_flash": torch.cuda.get_device_properties(0).major == 7}
+            """,
+        )
+        self.assertEqual([kernels for _, kernels in made.extra["attention"]], [["memory-efficient", "cuDNN", "math"]])
+
     def test_frozen_tied_and_the_order_of_moving(self):
         made = self.forward(
             "return self.out(self.lin(x))",

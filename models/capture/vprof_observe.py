@@ -32,6 +32,16 @@ def line_of(frames):
     return ""
 
 
+ATTENTION = {"flash": "flash_sdp_enabled", "memory-efficient": "mem_efficient_sdp_enabled", "cuDNN": "cudnn_sdp_enabled", "math": "math_sdp_enabled"}
+
+
+def attention_allowed():
+    """The kernels of attention that torch.nn.attention.sdpa_kernel and torch.backends.cuda leave."""
+    import torch
+
+    return [name for name, enabled in ATTENTION.items() if getattr(torch.backends.cuda, enabled)()]
+
+
 class Observation:
     """What one forward in plain Python showed. A tensor is a list of values (operator, result):
     of the operator that made it, and of those that wrote to it in place."""
@@ -39,6 +49,7 @@ class Observation:
     def __init__(self):
         self.ops = []  # name of each ATen operator called from Python, and its tensor arguments: {name: [values or None]}
         self.types = []  # of each operator the arguments that are types
+        self.attention = {}  # operator -> kernels of attention that are allowed there (sdpa_kernel), where not all are
         self.results = []  # values of the tensors that forward returned
         self.deaths = []  # (last operator called by then, values of the tensor that died)
         self.regions = []  # checkpointed calls: (module or None, first operator, last, reentrant)
@@ -104,6 +115,8 @@ def observe(model, example, place, symbols, fake=None, expected=None):
             numbers.follow(op, args, kwargs or {}, out)
             if expected is not None and seen.differs is None and expected[len(seen.ops) : len(seen.ops) + 1] != ["torch.ops." + str(op)]:
                 seen.differs = line_of(traceback.extract_stack())
+            if op is torch.ops.aten.scaled_dot_product_attention.default and len(allowed := attention_allowed()) < len(ATTENTION):
+                seen.attention[len(seen.ops)] = allowed
             seen.types.append({name: v for name, v in given.items() if isinstance(v, torch.dtype)})
             seen.ops.append(("torch.ops." + str(op), arguments))
             for i, tensor in enumerate(tensors_of(out)):

@@ -42,6 +42,8 @@ type call struct {
 	number func(args []aten.Value) (aten.Value, error)
 	// instead computes the results in place of the node; nil of most.
 	instead func(w *walker) []aten.Value
+	// kernels are those that attention may use; nil for all.
+	kernels []string
 	// skip says that nothing happens: checks of the graph.
 	skip bool
 	// end is the node that closes the block that this one opens.
@@ -85,6 +87,7 @@ func prepare(p *export.Program) (*graph, error) {
 		}
 	}
 	g.assignData()
+	g.limitAttention()
 	g.kept = keptOf(p)
 	g.functions = map[int]function{}
 	for _, f := range p.Functions {
@@ -115,6 +118,20 @@ func prepare(p *export.Program) (*graph, error) {
 		return nil, &UnknownOperatorsError{Operators: list}
 	}
 	return g, nil
+}
+
+// limitAttention says which kernels calls of attention may use.
+func (g *graph) limitAttention() {
+	if g.Extra == nil {
+		return
+	}
+	kernels := map[int32][]string{}
+	for _, m := range g.Extra.Attention {
+		kernels[m.Node] = m.Kernels
+	}
+	for i, n := range g.Nodes {
+		g.calls[i].kernels = kernels[n.Number]
+	}
 }
 
 // item is the number in a tensor of one element. Of numbers that depend on data a

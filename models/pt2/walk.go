@@ -170,7 +170,13 @@ func (w *walker) call(n *export.Node, c *call) {
 	}
 	out := wholeSlice(n, &args)
 	if out == nil {
-		if out, err = c.op.Call(w.frame.Tape(), args); err != nil {
+		t := w.frame.Tape()
+		if c.kernels == nil {
+			out, err = c.op.Call(t, args)
+		} else {
+			t.AttentionKernels(c.kernels, func() { out, err = c.op.Call(t, args) })
+		}
+		if err != nil {
 			w.fail(n, err)
 		}
 	}

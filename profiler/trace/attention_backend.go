@@ -3,6 +3,7 @@ package trace
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // attentionBackend is the kernel family that scaled_dot_product_attention
@@ -22,11 +23,35 @@ var attentionNames = [...]string{
 	cudnnAttention: "cuDNN",
 }
 
-// attentionBackend is select_sdp_backend of
-// ATen/native/transformers/cuda/sdp_utils.cpp with all backends enabled.
+// AttentionKernels runs f where attention may use kernels of these names alone: "flash", "memory-efficient", "cuDNN"
+// and "math" (torch.nn.attention.sdpa_kernel). Where none of them can be used, the recording ends with an error.
+func (t *Tape) AttentionKernels(allowed []string, f func()) {
+	was := t.attentionKernels
+	t.attentionKernels = allowed
+	f()
+	t.attentionKernels = was
+}
+
+// allows reports whether attention may use a family of kernels.
+func (t *Tape) allows(b attentionBackend) bool {
+	return t.attentionKernels == nil || slices.Contains(t.attentionKernels, attentionNames[b])
+}
+
+// attentionBackend is the backend that PyTorch chooses of those that are allowed.
+func (t *Tape) attentionBackend(q, k, v *Tensor, a AttentionArgs) (chosen attentionBackend, why string) {
+	chosen, why = t.selectAttention(q, k, v, a)
+	if !t.allows(chosen) {
+		t.Raise(fmt.Errorf("PyTorch raises there: of the kernels of attention that sdpa_kernel allows (%s) none takes "+
+			"these tensors: %s", strings.Join(t.attentionKernels, ", "), why))
+	}
+	return chosen, why
+}
+
+// selectAttention is select_sdp_backend of
+// ATen/native/transformers/cuda/sdp_utils.cpp.
 //
 // Why says what keeps the faster ones off; it is empty for the fastest.
-func (t *Tape) attentionBackend(q, k, v *Tensor, a AttentionArgs) (chosen attentionBackend, why string) {
+func (t *Tape) selectAttention(q, k, v *Tensor, a AttentionArgs) (chosen attentionBackend, why string) {
 	if len(q.shape) != 4 || len(k.shape) != 4 || len(v.shape) != 4 ||
 		q.shape[0] != k.shape[0] || q.shape[0] != v.shape[0] || // no broadcasting
 		q.Size(-2) == 0 || k.Size(-2) == 0 ||
@@ -36,7 +61,7 @@ func (t *Tape) attentionBackend(q, k, v *Tensor, a AttentionArgs) (chosen attent
 	}
 	heads := q.shape[1] == k.shape[1]
 	grouped := heads || a.EnableGQA && q.shape[1]%k.shape[1] == 0 || t.rules.Attention.OneHead && k.shape[1] == 1
-	if grouped && canUseCuDNN(q, k, v, a) && onBoard(t, func(b Board) bool {
+	if t.allows(cudnnAttention) && grouped && canUseCuDNN(q, k, v, a) && onBoard(t, func(b Board) bool {
 		return slices.Contains(t.rules.Attention.CuDNNFirst, b.Capability/10)
 	}) {
 		return cudnnAttention, ""
@@ -73,6 +98,8 @@ func canUseCuDNN(q, k, v *Tensor, a AttentionArgs) bool {
 func (t *Tape) refusesFlash(q, k, v *Tensor, a AttentionArgs) string {
 	d := q.Size(-1)
 	switch {
+	case !t.allows(flashAttention):
+		return "flash is turned off"
 	case a.Mask != nil:
 		return "flash takes no mask"
 	case !q.dtype.IsHalf():
@@ -104,6 +131,8 @@ func (t *Tape) refusesEfficient(q, k, v *Tensor, a AttentionArgs) string {
 	})
 	d, dv := q.Size(-1), v.Size(-1)
 	switch {
+	case !t.allows(efficientAttention):
+		return "the memory-efficient kernels are turned off"
 	case d != k.Size(-1) || d%alignment != 0 || dv%alignment != 0:
 		return fmt.Sprintf("head width %d is no multiple of the %d that the memory-efficient kernels need", d,
 			alignment)

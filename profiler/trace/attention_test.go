@@ -121,6 +121,33 @@ func TestOneHeadOfKeysIsTakenForAll(t *testing.T) {
 	}
 }
 
+// sdpa_kernel leaves the next best of the kernels that it allows; where none of these takes the tensors, PyTorch raises.
+func TestAttentionGoesByTheKernelsAllowed(t *testing.T) {
+	for _, c := range []struct {
+		dtype   trace.DType
+		allowed []string
+		want    string
+	}{
+		{trace.BF16, []string{"memory-efficient", "cuDNN", "math"}, "Efficient"},
+		{trace.BF16, []string{"flash", "math"}, "Flash"},
+		{trace.BF16, []string{"math"}, "Math"},
+		{trace.F32, []string{"flash", "cuDNN", "math"}, "Math"},
+	} {
+		tape := trace.New(ada, rules, trace.Options{Warm: true})
+		q := heads(tape, c.dtype, 2, 4, 64, 64)
+		k, v := heads(tape, c.dtype, 2, 4, 64, 64), heads(tape, c.dtype, 2, 4, 64, 64)
+		tape.AttentionKernels(c.allowed, func() {
+			require.Equal(t, c.want, attentionNode(tape, q, k, v, trace.AttentionArgs{}), "%+v", c)
+		})
+	}
+	tape := trace.New(ada, rules, trace.Options{})
+	x := heads(tape, trace.F32, 2, 4, 64, 64)
+	err := tape.Try(func() {
+		tape.AttentionKernels([]string{"flash"}, func() { x.ScaledDotProductAttention(x, x, trace.AttentionArgs{}) })
+	})
+	require.ErrorContains(t, err, "of the kernels of attention that sdpa_kernel allows (flash) none takes these tensors")
+}
+
 // drawAttention records a step of attention over random shapes.
 func drawAttention(rt *rapid.T) *trace.Tape {
 	board := rapid.SampledFrom([]trace.Board{turing, ada, blackwell, hopper}).Draw(rt, "board")

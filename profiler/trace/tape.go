@@ -95,6 +95,8 @@ type Tape struct {
 	kept      []Kept
 	selection *selection
 	casts     autocast
+	// attentionKernels are those that attention may use; nil for all.
+	attentionKernels []string
 
 	dropoutState *Tensor // of cuDNN's recurrent layers; nil before the first that drop out
 	library      libraries

@@ -38,7 +38,7 @@ class CommandTest(unittest.TestCase):
     def test_without_a_command_the_error_says_what_to_do(self):
         with mock.patch.dict(os.environ, {"PATH": ""}):
             os.environ.pop("VPROF_BINARY", None)
-            with mock.patch.object(command.importlib.metadata, "files", return_value=None):
+            with mock.patch.object(command.importlib.metadata, "distributions", return_value=[]):
                 with self.assertRaisesRegex(vprof_gpu.VprofError, "pip install vprof-gpu"):
                     command.binary()
 

@@ -41,6 +41,8 @@ type Extra struct {
 	BatchDims map[string]int `json:"batch_dims,omitempty"`
 	// Autocast has types that are float32 in the graph.
 	Autocast []TypeMark `json:"autocast,omitempty"`
+	// Attention has the kernels that scaled_dot_product_attention may use, where not all are allowed.
+	Attention []AttentionMark `json:"attention,omitempty"`
 	// Replaced says of values that modules keep after forward (self.attention = a) behind which node of the
 	// next forward they go.
 	Replaced []Death `json:"replaced,omitempty"`
@@ -68,6 +70,20 @@ func (m *TypeMark) UnmarshalJSON(data []byte) error {
 func (m TypeMark) MarshalJSON() ([]byte, error) {
 	return json.Marshal([]any{m.Node, m.Argument, m.Half})
 }
+
+// AttentionMark says which kernels of attention a node may use (torch.nn.attention.sdpa_kernel).
+type AttentionMark struct {
+	Node    int32
+	Kernels []string
+}
+
+// UnmarshalJSON reads [12, ["math"]].
+func (m *AttentionMark) UnmarshalJSON(data []byte) error {
+	return json.Unmarshal(data, &[]any{&m.Node, &m.Kernels})
+}
+
+// MarshalJSON writes what UnmarshalJSON reads.
+func (m AttentionMark) MarshalJSON() ([]byte, error) { return json.Marshal([]any{m.Node, m.Kernels}) }
 
 // OtherWay is a batch at which forward does something else than in the graph, and the first line of it.
 type OtherWay struct {
