@@ -113,7 +113,7 @@ class Example:
 
 def observe_on_gpu(build, example, seen):
     """What forward shows under autocast on a GPU that is not there, and which operator of it is which of those seen.
-    Where the model asks for the board, it is one of compute capability 8.9. None where this does not run."""
+    None where this does not run."""
     import torch
     import vprof_backward
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -144,7 +144,7 @@ def observe_on_gpu(build, example, seen):
 
 @contextlib.contextmanager
 def described_board():
-    """Answers questions about the board as if there were one."""
+    """Answers a model's questions about the board as if there were one, of compute capability 8.9."""
     import torch
 
     board = types.SimpleNamespace(name="a board that is described", major=8, minor=9, multi_processor_count=128, total_memory=24 << 30)
@@ -167,10 +167,12 @@ def marks_of_gpu(build, example, seen, nodes):
 
     wanted = sorted((k, a) for k, given in enumerate(seen.types) for a, t in given.items() if t is torch.float32)
     attends = [k for k, (name, _) in enumerate(seen.ops) if name == "torch.ops.aten.scaled_dot_product_attention.default"]
-    cast, other = observe_on_gpu(build, example, seen) if wanted or attends else (None, {})
-    if cast is None and (wanted or attends):
-        with described_board():
-            cast, other = observe_on_gpu(build, example, seen)
+    if not wanted and not attends:
+        return [], []
+    with described_board():
+        cast, other = observe_on_gpu(build, example, seen)
+    if cast is None:  # what the model does with a GPU needs one
+        cast, other = observe_on_gpu(build, example, seen)
     number = align(seen.ops, nodes)
     marks = [[number[k], a, cast.types[other[k]].get(a) is torch.bfloat16] for k, a in wanted if k in number and k in other]
     allowed = {k: cast.attention.get(other[k]) if k in other else seen.attention.get(k) for k in attends}
