@@ -12,7 +12,6 @@ added to the file as extra/vprof.json. Needs PyTorch 2.6 or newer; no GPU, no ne
 
 import argparse
 import contextlib
-import difflib
 import importlib
 import importlib.abc
 import importlib.metadata
@@ -25,7 +24,6 @@ import os
 import re
 import sys
 import traceback
-import types
 import warnings
 import zipfile
 
@@ -45,6 +43,7 @@ def find_parts(texts):
     sys.meta_path.insert(0, Parts())
 
 
+from vprof_board import described_board, marks_of_gpu
 from vprof_graph import affine, align, functions, lifetimes, names_in, nodes_of, replaced, rewire
 from vprof_model import TASKS, Input, Refusal, first_line, resolve
 from vprof_observe import answers_of, fake_mode_of, line_of, numbers_of, observe, other_way, seed, watch_checkpoint
@@ -69,12 +68,19 @@ def build_on(place, build):
 
     import vprof_known as known
 
-    seed()
-    numbers = known.Numbers()
-    with {"meta": lambda: torch.device("meta"), "fake": FakeTensorMode, "cpu": contextlib.nullcontext}[place](), known.Building(numbers), known.OneDevice(place):
-        model = as_eager(build())
-    numbers_of[model] = numbers.buffers(model)
-    return model
+    failure = None
+    for board in (contextlib.nullcontext, described_board):  # some constructors insist on a GPU
+        seed()
+        numbers = known.Numbers()
+        try:
+            with {"meta": lambda: torch.device("meta"), "fake": FakeTensorMode, "cpu": contextlib.nullcontext}[place](), known.Building(numbers), known.OneDevice(place), board():
+                model = as_eager(build())
+        except Exception as e:
+            failure = failure or e
+            continue
+        numbers_of[model] = numbers.buffers(model)
+        return model
+    raise failure
 
 
 class Example:
@@ -109,74 +115,6 @@ class Example:
         dims |= dict.fromkeys(derived, torch.export.Dim.AUTO)
         shapes = {n: {k: dims[d[0]] for k, d in enumerate(i.dims) if isinstance(d, tuple) and d[0] in dims} if isinstance(i, Input) else None for n, i in self.inputs.items()}
         return shapes if self.by_name else tuple(shapes.values())
-
-
-def observe_on_gpu(build, example, seen):
-    """What forward shows under autocast on a GPU that is not there, and which operator of it is which of those seen.
-    None where this does not run."""
-    import torch
-    import vprof_backward
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    fake = FakeTensorMode(allow_non_fake_inputs=True)
-    enabled, dtype = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
-    try:
-        with fake:
-            seed()
-            with torch.device("cuda"):
-                model = as_eager(build())
-            for module in model.modules():
-                for tensors in (module._parameters, module._buffers):
-                    tensors.update({n: type(t)(t.to("cuda")) if isinstance(t, torch.nn.Parameter) else t.to("cuda") for n, t in tensors.items() if t is not None and t.device.type != "cuda"})
-        torch.set_autocast_enabled("cuda", True)
-        torch.set_autocast_dtype("cuda", torch.bfloat16)
-        cast = vprof_backward.until_known(lambda: observe(model, example, "cuda", dict(example.symbols), fake))
-    except Exception:
-        return None, {}
-    finally:
-        torch.set_autocast_enabled("cuda", enabled)
-        torch.set_autocast_dtype("cuda", dtype)
-    ours, theirs, other = [n for n, _ in seen.ops], [n for n, _ in cast.ops], {}
-    for i, j, size in difflib.SequenceMatcher(None, ours, theirs, autojunk=False).get_matching_blocks() if ours != theirs else [(0, 0, len(ours))]:
-        other.update((i + k, j + k) for k in range(size))
-    return cast, other
-
-
-@contextlib.contextmanager
-def described_board():
-    """Answers a model's questions about the board as if there were one, of compute capability 8.9."""
-    import torch
-
-    board = types.SimpleNamespace(name="a board that is described", major=8, minor=9, multi_processor_count=128, total_memory=24 << 30)
-    answers = {"is_available": True, "device_count": 1, "current_device": 0, "get_device_name": board.name, "get_device_capability": (8, 9), "get_device_properties": board}
-    was = {name: getattr(torch.cuda, name) for name in answers}
-    try:
-        for name, answer in answers.items():
-            setattr(torch.cuda, name, lambda *_, answer=answer, **__: answer)
-        yield
-    finally:
-        for name, function in was.items():
-            setattr(torch.cuda, name, function)
-
-
-def marks_of_gpu(build, example, seen, nodes):
-    """What the graph does not show, since it was made without a GPU and without autocast: [number of a node, argument,
-    whether it is half precision] of types that are float32 in the graph (x.to(y.dtype) is a type of its own under
-    autocast), and [number, kernels] of attention that may not use all kernels."""
-    import torch
-
-    wanted = sorted((k, a) for k, given in enumerate(seen.types) for a, t in given.items() if t is torch.float32)
-    attends = [k for k, (name, _) in enumerate(seen.ops) if name == "torch.ops.aten.scaled_dot_product_attention.default"]
-    if not wanted and not attends:
-        return [], []
-    with described_board():
-        cast, other = observe_on_gpu(build, example, seen)
-    if cast is None:  # what the model does with a GPU needs one
-        cast, other = observe_on_gpu(build, example, seen)
-    number = align(seen.ops, nodes)
-    marks = [[number[k], a, cast.types[other[k]].get(a) is torch.bfloat16] for k, a in wanted if k in number and k in other]
-    allowed = {k: cast.attention.get(other[k]) if k in other else seen.attention.get(k) for k in attends}
-    return marks, [[number[k], kernels] for k, kernels in allowed.items() if kernels and k in number]
 
 
 # ---------------------------------------------------------------- export
@@ -438,7 +376,7 @@ def write(opts, build, model, example, place, seen, program, free, symbols):
         notes.append(f"{unseen} of {len(seen.ops)} operators of forward are not in the exported graph; lifetimes around them are a guess")
     named = {n: [isinstance(d, tuple) and d[0] == "batch" for d in i.dims] for n, i in example.inputs.items() if isinstance(i, Input)}
     extra["batch_dims"] = {n: dims.index(True) for n, dims in named.items() if True in dims[1:] and not dims[0]}
-    extra["autocast"], extra["attention"] = marks_of_gpu(build, example, seen, nodes)
+    extra["autocast"], extra["attention"] = marks_of_gpu(lambda: as_eager(build()), example, seen, nodes)
     extra["replaced"] = replaced(seen, nodes)
     number = align(seen.ops, nodes)
     extra["assigned"] = [number[k] for k in seen.assigned if k in number]

@@ -208,6 +208,10 @@ class CaptureTest(unittest.TestCase):
         made = self.forward("y = self.lin(x)\nreturn x.to(y.dtype) + x.to(torch.float32)")
         self.assertEqual([half for _, _, half in made.extra["autocast"]], [True, False])
 
+    def test_constructors_may_insist_on_a_gpu(self):
+        made = self.forward("return self.lin(x)", init="assert torch.cuda.is_available()")
+        self.assertIn("linear.default", made.targets)
+
     def test_kernels_of_attention_that_are_turned_off(self):
         made = self.forward("""
             y = F.scaled_dot_product_attention(x, x, x)
