@@ -14,9 +14,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
 )
@@ -127,12 +129,15 @@ type verbAnswer struct {
 // refuse is the answer to a request that is wrong.
 func refuse(message string) verbAnswer { return verbAnswer{code: exitUsage, message: message} }
 
-// runVerb runs a verb, whose flags are given, in this process.
-func (a *app) runVerb(ctx context.Context, verb string, flags *pflag.FlagSet, r request) verbAnswer {
+// runVerb runs a verb, whose flags are given, in this process. With only, no other verb is made.
+func (a *app) runVerb(
+	ctx context.Context, verb string, only func(*app) *cobra.Command, flags *pflag.FlagSet, r request,
+) verbAnswer {
 	var out, errs bytes.Buffer
 	own := &app{
 		stdin: strings.NewReader(""), stdout: &out, stderr: &errs, now: a.now, models: a.models,
-		residuals: a.residuals, detect: a.detect, openGPU: a.openGPU, boards: a.boards,
+		residuals: a.residuals, detect: a.detect, openGPU: a.openGPU, boards: a.boards, trials: a.trials,
+		only: only,
 	}
 	args, err := r.line(verb, flags)
 	if err != nil {
@@ -160,8 +165,16 @@ func (s verbAnswer) planned() (*report.Response, error) {
 	return answer, nil
 }
 
+// rememberTrials has requests of the same answered from what earlier ones recorded.
+func (a *app) rememberTrials() {
+	if a.trials == nil {
+		a.trials = &step.Remembered{}
+	}
+}
+
 // answerPlans answers requests for plans: one document, or one for each line, in their order.
 func (a *app) answerPlans(ctx context.Context, in io.Reader, lines bool) error {
+	a.rememberTrials()
 	flags := newPlanCmd(a).Flags()
 	if !lines {
 		text, err := io.ReadAll(io.LimitReader(in, longestRequest+1))
@@ -191,7 +204,7 @@ func (a *app) answerPlan(ctx context.Context, flags *pflag.FlagSet, text []byte)
 	case err != nil:
 		return refuse("the request is no JSON object of options: " + err.Error()).planned()
 	}
-	return a.runVerb(ctx, "plan", flags, r).planned()
+	return a.runVerb(ctx, "plan", newPlanCmd, flags, r).planned()
 }
 
 // inOrder answers lines beside each other and writes the answers in the order of the lines.

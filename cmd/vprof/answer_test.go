@@ -115,17 +115,35 @@ func TestAgentsUseVerbsAsTools(t *testing.T) {
 	require.True(t, refused, "agents write no files")
 }
 
+// Whoever asks for a step again has the answer of the first time, whatever was asked between.
+func TestRequestsOfOneStepHaveOneAnswer(t *testing.T) {
+	const line = `{"model": "resnet18", "batch": 8, "gpu": ["t4", "rtx-4090"], "amp": "fp16"}`
+	const other = `{"model": "resnet18", "batch": 16, "gpu": "t4"}`
+	answers := responses(t, line, other, line, line)
+	for _, again := range answers[2:] {
+		require.Equal(t, answers[0].Points, again.Points)
+	}
+	require.NotEqual(t, answers[0].Points, answers[1].Points)
+}
+
+// BenchmarkRequests answers requests for steps that no other has asked for, and for a few that many have.
 func BenchmarkRequests(b *testing.B) {
-	a, _, _ := desk()
-	a.models = sync.OnceValue(all.Models)
-	flags := newPlanCmd(a).Flags()
-	for n := 0; b.Loop(); n++ {
-		answer, err := a.answerPlan(
-			b.Context(),
-			flags,
-			fmt.Appendf(nil, `{"model":"resnet18","batch":%d,"gpu":"t4"}`, n%100+1),
-		)
-		require.NoError(b, err)
-		require.Zero(b, answer.ExitCode, answer.Message)
+	for name, different := range map[string]int{"new": 1 << 20, "recorded": 40} {
+		b.Run(name, func(b *testing.B) {
+			a, _, _ := desk()
+			a.models = sync.OnceValue(all.Models)
+			a.rememberTrials()
+			flags := newPlanCmd(a).Flags()
+			for n := 0; b.Loop(); n++ {
+				answer, err := a.answerPlan(
+					b.Context(),
+					flags,
+					fmt.Appendf(nil, `{"model":"resnet18","batch":%d,"gpu":"h200","set":["classes=%d"]}`,
+						n%different%40+1, 10+n%different/40),
+				)
+				require.NoError(b, err)
+				require.Zero(b, answer.ExitCode, answer.Message)
+			}
+		})
 	}
 }

@@ -54,6 +54,8 @@ type app struct {
 	dev string
 	// boards opens NVML for monitor.
 	boards monitor.Source
+	// only makes the one verb there is, where a request is for it; nil for all verbs.
+	only func(*app) *cobra.Command
 }
 
 // open opens a file that a command line names, or standard input for "-"; name is what messages call it.
@@ -166,7 +168,11 @@ func newRootCmd(a *app) *cobra.Command {
 	root.SetGlobalNormalizationFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-")) // as trainers' command lines have them
 	})
-	addVerbs(root, a)
+	if a.only != nil {
+		root.AddCommand(a.only(a))
+	} else {
+		addVerbs(root, a)
+	}
 	for _, cmd := range root.Commands() {
 		cmd.SuggestFor, cmd.SuggestionsMinimumDistance = synonyms[cmd.Name()], root.SuggestionsMinimumDistance
 	}

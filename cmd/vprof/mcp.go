@@ -25,6 +25,7 @@ func newMCPCmd(a *app) *cobra.Command {
 
 // agentServer has a tool for each verb of [agentTools].
 func (a *app) agentServer() *mcp.Server {
+	a.rememberTrials()
 	server := mcp.NewServer(&mcp.Implementation{Name: "vprof", Version: thisVersion().Version}, nil)
 	root := newRootCmd(a)
 	addPages(root)
@@ -54,7 +55,7 @@ func (a *app) callTool(ctx context.Context, cmd *cobra.Command, arguments json.R
 	if err != nil && len(arguments) > 0 {
 		return toolError("the arguments are no JSON object: " + err.Error())
 	}
-	s := a.runVerb(ctx, cmd.Name(), cmd.Flags(), r)
+	s := a.runVerb(ctx, cmd.Name(), nil, cmd.Flags(), r)
 	if s.code != exitFine && s.code != exitNegative || s.result == nil {
 		return toolError(s.message)
 	}

@@ -93,10 +93,7 @@ func (s *Shared) try(ctx context.Context, t step.Trial) outcome {
 		}
 		s.recorded = append(s.recorded, recorded{key, o})
 	}
-	o.result = &step.Result{ // without the trial, which is that of whoever asks
-		Counts: r.Counts, Facts: r.Facts, ValidationStep: r.ValidationStep, LargestWeight: r.LargestWeight,
-		Loads: r.Loads, Run: r.Run, Spread: r.Spread, Device: r.Device, Also: r.Also,
-	}
+	o.result = r.Plain()
 	return o
 }
 
