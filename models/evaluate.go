@@ -3,6 +3,7 @@ package models
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -28,29 +29,38 @@ const (
 	mostWritten   = 1 << 17
 )
 
+// evaluationNumber is a number of an evaluation as its text has it, and the largest that it may be.
+type evaluationNumber struct {
+	name  string
+	value *int
+	most  int
+}
+
+func (e *Evaluation) numbers() []evaluationNumber {
+	return []evaluationNumber{
+		{"batch", &e.Batch, mostEvaluated}, {"scores", &e.Scores, mostKept}, {"new-tokens", &e.NewTokens, mostWritten},
+	}
+}
+
 // ParseEvaluation reads an evaluation like "batch=8,scores=4".
 func ParseEvaluation(text string) (e Evaluation, err error) {
+	numbers := e.numbers()
 	for option := range strings.SplitSeq(text, ",") {
 		name, value, _ := strings.Cut(option, "=")
-		at, most := &e.Batch, mostEvaluated
-		switch name {
-		case "batch":
-		case "scores":
-			at, most = &e.Scores, mostKept
-		case "new-tokens":
-			at, most = &e.NewTokens, mostWritten
-		default:
+		i := slices.IndexFunc(numbers, func(o evaluationNumber) bool { return o.name == name })
+		if i < 0 {
 			return e, fmt.Errorf("%q is no option of an evaluation; write batch=8,scores=4 or batch=8,new-tokens=128",
 				option)
 		}
+		o := numbers[i]
 		n, err := strconv.Atoi(value)
-		if err != nil || n < 1 || n > most {
-			return e, fmt.Errorf("%s: %q is not a number from 1 to %d", name, value, most)
+		if err != nil || n < 1 || n > o.most {
+			return e, fmt.Errorf("%s: %q is not a number from 1 to %d", name, value, o.most)
 		}
-		if *at != 0 {
+		if *o.value != 0 {
 			return e, fmt.Errorf("%s is given twice", name)
 		}
-		*at = n
+		*o.value = n
 	}
 	if e.Scores > 0 && e.NewTokens > 0 {
 		return e, errors.New("scores and new-tokens: a trainer that generates takes no scores; give one of them")
@@ -61,12 +71,9 @@ func ParseEvaluation(text string) (e Evaluation, err error) {
 // String is the evaluation as [ParseEvaluation] reads it.
 func (e Evaluation) String() string {
 	var words []string
-	for _, o := range []struct {
-		name string
-		n    int
-	}{{"batch", e.Batch}, {"scores", e.Scores}, {"new-tokens", e.NewTokens}} {
-		if o.n != 0 {
-			words = append(words, o.name+"="+strconv.Itoa(o.n))
+	for _, o := range e.numbers() {
+		if *o.value != 0 {
+			words = append(words, o.name+"="+strconv.Itoa(*o.value))
 		}
 	}
 	return strings.Join(words, ",")

@@ -132,13 +132,9 @@ func (e *Estimate) check() error {
 			return err
 		}
 	}
-	if h := e.Host; h != nil {
-		if err := h.check(); err != nil {
-			return err
-		}
-	}
 	return cmp.Or(
-		e.Evaluation.check(), e.Allocated.check("its estimate: allocated"), e.Reserved.check("its estimate: reserved"),
+		e.Host.check(), e.Evaluation.check(),
+		e.Allocated.check("its estimate: allocated"), e.Reserved.check("its estimate: reserved"),
 		e.Device.check("its estimate: device"),
 		sum("its estimate: components", e.Components, "device", e.Device.Bytes),
 	)

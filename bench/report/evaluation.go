@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/vprof/vprof/internal/bytesize"
@@ -49,13 +50,8 @@ func (e *Evaluation) check() error {
 	if e == nil {
 		return nil
 	}
-	for _, i := range []struct {
-		name string
-		Interval
-	}{{"allocated", e.Allocated}, {"reserved", e.Reserved}, {"device", e.Device}} {
-		if err := i.check("its evaluation: " + i.name); err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(
+		e.Allocated.check("its evaluation: allocated"), e.Reserved.check("its evaluation: reserved"),
+		e.Device.check("its evaluation: device"),
+	)
 }

@@ -30,6 +30,9 @@ type HostPart struct {
 
 // check finds what no estimate has: ranges that are none, and parts that do not sum to the whole.
 func (h *HostMemory) check() error {
+	if h == nil {
+		return nil
+	}
 	var sum Interval
 	if len(h.Parts) == 0 {
 		return errors.New("its estimate: host has no parts")

@@ -156,7 +156,7 @@ func (r *Step) counterparts(far *Step, batch, farBatch int64, eager bool) []int 
 		}
 		rest = slices.DeleteFunc(rest, func(n int) bool { return take(n, r.Allocations[n][0]) })
 		left := bySize(free)
-		if eager && len(left) != len(rest) {
+		if eager && len(left) != len(rest) && len(left)*len(rest) <= mostPairs {
 			matchInOrder(found, rest, left, r, far, batch, farBatch)
 		} else {
 			matchBySize(found, rest, left, r.Allocations)
@@ -189,6 +189,9 @@ func matchBySize(found, own, left []int, allocations [][2]int64) {
 		}
 	}
 }
+
+// mostPairs bounds the table of [matchInOrder]: 64 MiB.
+const mostPairs = 1 << 24
 
 // matchInOrder matches as many allocations of a step as can be with such of the other step that come in the same order,
 // and whose size is between an equal one and a proportional one.

@@ -69,7 +69,9 @@ var methods = map[string]*method{
 			"num_cayley_neumann_terms=5 psoft_dropout=0",
 		add: (*Site).addPSOFT, forward: (*Site).psoft,
 	},
-	"pvera": {options: "r=256 pvera_dropout=0", add: (*Site).addPVeRA, share: sharePVeRA, forward: (*Site).pvera},
+	"pvera": { // whose first matrix has rows for means and for variances
+		options: "r=256 pvera_dropout=0", add: (*Site).addPVeRA, share: shareVeRA(2), forward: (*Site).pvera,
+	},
 	"randlora": {
 		options: "r=32 randlora_dropout=0", add: (*Site).addRandLoRA, share: shareRandLoRA, forward: (*Site).randlora,
 	},
@@ -97,7 +99,7 @@ var methods = map[string]*method{
 		options: "r=4 num_vectors=256 vector_length=256 topk=2 vblora_dropout=0",
 		add:     (*Site).addVBLoRA, share: shareVBLoRA, forward: (*Site).vblora,
 	},
-	"vera": {options: "r=256 vera_dropout=0", add: (*Site).addVeRA, share: shareVeRA, forward: (*Site).vera},
+	"vera": {options: "r=256 vera_dropout=0", add: (*Site).addVeRA, share: shareVeRA(1), forward: (*Site).vera},
 	"waveft": {
 		options: "n_frequency=2592 use_idwt=true", add: (*Site).addSpectrum, forward: (*Site).waveft,
 	},

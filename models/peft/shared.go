@@ -15,13 +15,29 @@ func (s *Site) addVeRA() error {
 	return s.positive("r")
 }
 
-// shareVeRA makes the two frozen matrices, which are as wide as the widest of the layers.
-func shareVeRA(sites []*Site) {
-	in, out := widest(sites)
-	r, first := sites[0].count("r"), sites[0].Own
-	first.Buffer(trace.F32, r, in).Buffer(trace.F32, out, r)
+// shareVeRA makes two frozen matrices that are as wide as the widest of the layers. The first has n rows for each of
+// the rank.
+func shareVeRA(n int64) func(sites []*Site) {
+	return func(sites []*Site) {
+		in, out := widest(sites)
+		r := sites[0].count("r")
+		sites[0].Own.Buffer(trace.F32, n*r, in).Buffer(trace.F32, out, r)
+		shareBuffers(sites)
+	}
+}
+
+// shareBuffers has all sites use the buffers of the first.
+func shareBuffers(sites []*Site) {
 	for _, s := range sites {
-		s.shared = first.Buffers()
+		s.shared = sites[0].Own.Buffers()
+	}
+}
+
+// shareWeight gives the first site a parameter that all use.
+func shareWeight(sites []*Site, name string, dims ...int64) {
+	sites[0].weight(name, dims...)
+	for _, s := range sites {
+		s.borrow(name, sites[0])
 	}
 }
 
@@ -44,16 +60,6 @@ func (s *Site) addPVeRA() error {
 	s.weight("pvera_lambda_b", s.out)
 	s.weight("pvera_lambda_d", 2*s.count("r"))
 	return s.positive("r")
-}
-
-// sharePVeRA makes the two frozen matrices, of which the first has rows for means and variances.
-func sharePVeRA(sites []*Site) {
-	in, out := widest(sites)
-	r, first := sites[0].count("r"), sites[0].Own
-	first.Buffer(trace.F32, 2*r, in).Buffer(trace.F32, out, r)
-	for _, s := range sites {
-		s.shared = first.Buffers()
-	}
 }
 
 func (s *Site) pvera(f *frame, x *tensor) *tensor {
@@ -87,11 +93,7 @@ func (s *Site) addVBLoRA() error {
 
 // shareVBLoRA makes the bank of vectors.
 func shareVBLoRA(sites []*Site) {
-	first := sites[0]
-	first.weight("vblora_vector_bank", first.count("num_vectors"), first.count("vector_length"))
-	for _, s := range sites {
-		s.borrow("vblora_vector_bank", first)
-	}
+	shareWeight(sites, "vblora_vector_bank", sites[0].count("num_vectors"), sites[0].count("vector_length"))
 }
 
 func (s *Site) vblora(f *frame, x *tensor) *tensor {
@@ -136,11 +138,9 @@ func (s *Site) addRandLoRA() error {
 // shareRandLoRA makes the frozen bases, which are as large as the largest of the layers needs.
 func shareRandLoRA(sites []*Site) {
 	in, out := widest(sites)
-	r, first, least := sites[0].count("r"), sites[0].Own, min(in, out)
-	first.Buffer(trace.F32, r, 1, least).Buffer(trace.F32, max(in, out), (least+r-1)/r, r)
-	for _, s := range sites {
-		s.shared = first.Buffers()
-	}
+	r, least := sites[0].count("r"), min(in, out)
+	sites[0].Own.Buffer(trace.F32, r, 1, least).Buffer(trace.F32, max(in, out), (least+r-1)/r, r)
+	shareBuffers(sites)
 }
 
 // uniqueBase is UniqueBaseGrad: frozen bases scaled along two dimensions.
@@ -224,10 +224,7 @@ func (s *Site) addUniLoRA() error {
 
 // shareUniLoRA makes the vector that all matrices are taken from.
 func shareUniLoRA(sites []*Site) {
-	sites[0].weight("unilora_theta_d", sites[0].count("theta_d_length"))
-	for _, s := range sites {
-		s.borrow("unilora_theta_d", sites[0])
-	}
+	shareWeight(sites, "unilora_theta_d", sites[0].count("theta_d_length"))
 }
 
 func (s *Site) unilora(f *frame, x *tensor) *tensor {

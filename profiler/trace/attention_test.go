@@ -121,7 +121,8 @@ func TestOneHeadOfKeysIsTakenForAll(t *testing.T) {
 	}
 }
 
-// sdpa_kernel leaves the next best of the kernels that it allows; where none of these takes the tensors, PyTorch raises.
+// sdpa_kernel leaves the next best of the kernels that it allows; where none of these takes the tensors, PyTorch
+// raises.
 func TestAttentionGoesByTheKernelsAllowed(t *testing.T) {
 	for _, c := range []struct {
 		dtype   trace.DType

@@ -300,7 +300,7 @@ func tuneRun(file string, c []token) *document {
 	return d
 }
 
-// programName is what a program is called without its folder, on any system.
+// programName is the file name of a program without its folder and without ".exe", of paths of Linux and of Windows.
 func programName(path string) string {
 	return strings.TrimSuffix(path[strings.LastIndexAny(path, `/\`)+1:], ".exe")
 }

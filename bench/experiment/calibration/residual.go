@@ -60,8 +60,9 @@ func ofOneKind(points []calibrate.Point) error {
 	return nil
 }
 
-// spareRuns is how many more runs than coefficients are needed. Each run is held out once and compared with a fit
-// to the others, which still needs more runs than coefficients to have an error of its own.
+// spareRuns is how many more runs than coefficients calibration needs. Each run is left out once and predicted by
+// coefficients that were fitted to the others; that fit, too, needs more runs than coefficients for its standard
+// errors.
 const spareRuns = 3
 
 // levels are the coefficients that are fitted together, to the runs that saw that level.

@@ -344,8 +344,8 @@ func snapshotOf(label string, s *snapshot.Summary) report.SnapshotSummary {
 	return out
 }
 
-// Price is how many bytes the device holds when a case is trained with a batch size on a board of
-// the catalog.
+// Price estimates the device memory in bytes of training a case with a batch size on a board of the catalog, which
+// is given by its name.
 type Price func(c models.Case, batch int, gpu string) (int64, error)
 
 // oneModel reports whether each side is one step, and both are of the same model.
@@ -353,9 +353,9 @@ func oneModel(as, bs []Amounts) bool {
 	return len(as) == 1 && len(bs) == 1 && as[0].Case.Model != "" && as[0].Case.Model == bs[0].Case.Model
 }
 
-// changes are what makes one step the other, one after another: fields of the case, the batch size
-// and the board. Each costs what the device holds more once it is made beside those before it.
-// After the first change whose cost cannot be simulated none is given, since it would include that change's.
+// changes lists what differs from step a to step b: fields of the case, the batch size, the board. They are applied to
+// a one after another, and the cost of each is the difference in device memory that it makes then. After the first
+// whose cost cannot be simulated no further cost is given, since it would include that one's.
 func changes(a, b Amounts, price Price) []report.Change {
 	type state struct {
 		c     models.Case

@@ -117,7 +117,7 @@ func group(samples []int32, size int) {
 // pack fills rows of the limit's length, the longest samples first, each into the fullest
 // row that has room for it (best fit decreasing, as TRL and axolotl pack).
 func (l *Lengths) pack(p *plan, sorted []int32, size int, limit int64, most int) {
-	room := newRooms(limit)
+	room := newFreeSpace(limit)
 	rows := 0
 	for _, n := range slices.Backward(sorted) {
 		left, ok := room.take(int64(n))
@@ -139,7 +139,7 @@ type freeSpace struct {
 	base int // where the leaves begin, one for each size
 }
 
-func newRooms(limit int64) *freeSpace {
+func newFreeSpace(limit int64) *freeSpace {
 	base := 1
 	for int64(base) <= limit {
 		base *= 2

@@ -100,7 +100,8 @@ func (q *batchSearch) alongRows(s *Search) error {
 	return nil
 }
 
-// setupOf is what a size of the search is of: the case with so many micro-batches, and its batch.
+// setupOf is the case with a number of micro-batches, and the batch size, that a size of the search stands for: the
+// size is the batch itself, or the length of rows.
 func (q *batchSearch) setupOf(size, accumulate int) (*step.Setup, int) {
 	setup := q.setup.Accumulating(accumulate)
 	if q.row == 0 {

@@ -109,7 +109,8 @@ const (
 	sharedExperts = "expert parallelism"
 )
 
-// selective is what a strategy does that not every model can; empty for none.
+// selective names the kind of parallelism of a strategy that only some models can have; empty for strategies that
+// all can.
 func selective(s *models.Strategy) string {
 	switch {
 	case s == nil:

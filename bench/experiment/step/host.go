@@ -9,8 +9,8 @@ import (
 	"github.com/vprof/vprof/profiler/planner/host"
 )
 
-// host is what the trial needs of the machine that its board is in; zero where the steps are those of a run that is
-// over, whose counts nobody knows.
+// host is the host memory that the trial needs. It is zero for steps that were recorded from a script's run, whose
+// numbers of parameters are not known.
 func (r *Result) host() host.Need {
 	c := r.trial.Case.Case
 	if r.Counts.Total == 0 {
@@ -57,7 +57,7 @@ func (r *Result) loading(c models.Case, processes int64) host.Interval {
 	return host.Interval{Value: weights, Low: weights, High: 2 * weights}
 }
 
-// hostOf is what a machine needs, as reports show it; nil if that is not known.
+// hostOf converts an estimate of host memory for a report; nil if there is none.
 func hostOf(e host.Estimate) *report.HostMemory {
 	if e.Processes == 0 {
 		return nil

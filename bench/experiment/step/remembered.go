@@ -12,7 +12,8 @@ type Remembered struct {
 	results map[string]*Result
 }
 
-// mostRemembered is how many results are kept, of some ten to a hundred KiB. One more, and all are forgotten.
+// mostRemembered bounds the results that are kept, of which each takes 10 to 100 KiB. When it is reached, all are
+// dropped and keeping begins anew.
 const mostRemembered = 2048
 
 // Try implements [Executor].

@@ -21,7 +21,7 @@ type Setup struct {
 	reported report.Case
 	// recent are results of this setup and of others that were made of it.
 	recent *recent
-	// device is what trials may name; nil for none.
+	// device runs the trials that name it (Replay.Device); nil if there is none.
 	device device.Device
 }
 

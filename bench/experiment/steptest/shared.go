@@ -20,7 +20,7 @@ type Shared struct {
 	recorded []recorded
 }
 
-// outcome is what a trial came to, on boards with no less than this memory.
+// outcome is the result or the error of a trial; it holds for boards with at least this much memory.
 type outcome struct {
 	least  int64
 	result *step.Result
@@ -33,7 +33,7 @@ type recorded struct {
 	outcome
 }
 
-// mostRecorded is how many recordings are kept, which are large.
+// mostRecorded bounds the recordings that are kept in memory, each of some MiB.
 const mostRecorded = 8
 
 // Try implements [step.Executor].
