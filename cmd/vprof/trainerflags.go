@@ -77,17 +77,17 @@ func noFile(cmd *cobra.Command, a *app, args []string) error {
 	if err := asScript(cmd, args); err != nil {
 		return err
 	}
-	hint := ""
-	if _, err := a.models().Lookup(args[0]); err == nil {
-		hint = fmt.Sprintf("; a model is named by --model %s", args[0])
+	hint := "; a model is named by --model " + args[0]
+	if _, err := a.models().Lookup(args[0]); err != nil {
+		hint = fmt.Sprintf("; --model would say: %v", err)
 	}
 	return usagef("%s takes flags, and files of trainers (.yaml, .json, .toml, .sh), not %q%s", cmd.CommandPath(),
 		args[0], hint)
 }
 
-// looksLikeFile tells a file from a mistyped flag.
+// looksLikeFile tells a trainer's file from a mistyped flag and from a model.
 func looksLikeFile(arg string) bool {
-	return slices.ContainsFunc([]string{".yaml", ".yml", ".json", ".toml", ".sh", ".bash", ".slurm", ".sbatch"},
+	return !strings.HasPrefix(arg, "hf:") && slices.ContainsFunc([]string{".yaml", ".yml", ".json", ".toml", ".sh", ".bash", ".slurm", ".sbatch"},
 		func(suffix string) bool {
 			return strings.HasSuffix(strings.ToLower(arg), suffix)
 		})
