@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -87,10 +88,8 @@ func noFile(cmd *cobra.Command, a *app, args []string) error {
 
 // looksLikeFile tells a trainer's file from a mistyped flag and from a model.
 func looksLikeFile(arg string) bool {
-	return !strings.HasPrefix(arg, "hf:") && slices.ContainsFunc([]string{".yaml", ".yml", ".json", ".toml", ".sh", ".bash", ".slurm", ".sbatch"},
-		func(suffix string) bool {
-			return strings.HasSuffix(strings.ToLower(arg), suffix)
-		})
+	kinds := []string{".yaml", ".yml", ".json", ".toml", ".sh", ".bash", ".slurm", ".sbatch"}
+	return !strings.HasPrefix(arg, "hf:") && slices.Contains(kinds, strings.ToLower(filepath.Ext(arg)))
 }
 
 // modelOf is the model that the trainer's configuration names, where no flag does, and the words that say so.
