@@ -36,7 +36,14 @@ func newCaptureCmd(a *app) *cobra.Command {
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return runCapture(cmd.Context(), o, args) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			err := runCapture(cmd.Context(), o, args)
+			if refused := (*capture.RefusedError)(nil); errors.As(err, &refused) {
+				refused.Do = strings.Replace(refused.Do, capture.SameCommand, stepCommand(cmd, args), 1)
+				return usageError{err}
+			}
+			return err
+		},
 	}
 	o.register(cmd)
 	cmd.AddCommand(newCaptureAskCmd(a))
@@ -89,9 +96,6 @@ func runCapture(ctx context.Context, o *captureOptions, args []string) error {
 	bar.step("Python exports "+o.Spec, 0, 0)
 	made, err := capture.Run(ctx, o.Options)
 	bar.end()
-	if refused := (*capture.RefusedError)(nil); errors.As(err, &refused) {
-		return usageError{err}
-	}
 	if err != nil {
 		return err
 	}

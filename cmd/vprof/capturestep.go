@@ -4,10 +4,35 @@ import (
 	"context"
 	"strings"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/printable"
+	"github.com/vprof/vprof/internal/shellword"
 	"github.com/vprof/vprof/models/compiled"
 )
+
+// stepCommand is the command that was given, with --step: what can be done where a graph cannot be made.
+func stepCommand(cmd *cobra.Command, args []string) string {
+	words := append([]string{"vprof", "capture"}, args...)
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		values := []string{f.Value.String()}
+		if several, ok := f.Value.(pflag.SliceValue); ok {
+			values = several.GetSlice()
+		}
+		switch {
+		case f.Name == "output" || f.Name == "compile": // of a graph
+		case f.NoOptDefVal != "":
+			words = append(words, "--"+f.Name)
+		default:
+			for _, v := range values {
+				words = append(words, "--"+f.Name, v)
+			}
+		}
+	})
+	return shellword.Join(append(words, "--step"))
+}
 
 // recordStep records training steps of a model as they run on a simulated board, in place of its graph, writes them and
 // says what they are.

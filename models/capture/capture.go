@@ -80,6 +80,9 @@ type Outcome struct {
 	Notes []string `json:"notes"`
 }
 
+// SameCommand is how a refusal names the command that records a step in place of a graph.
+const SameCommand = "the same command with --step"
+
 // A RefusedError is something in the user's hands that stands against a capture.
 type RefusedError struct {
 	// What is wrong, and what to Do about it; Do may be empty.

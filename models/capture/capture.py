@@ -251,7 +251,7 @@ def symbols_of(example, program):
     return found
 
 
-SCRIPT_DOOR = "record a training step as it runs, by the same command with --step, or run the training script itself: vprof run --gpu BOARD -- python train.py"
+SCRIPT_DOOR = "record a training step as it runs (the same command with --step), or run the training script itself: vprof run --gpu BOARD -- python train.py"
 BUILDING = [  # what to do where a constructor fails
     (r"missing \d+ required|required positional", "the model is built without arguments: write a function that gives them, def build(): return Model(width=64), and capture file.py:build"),
     (r"No such file|not find|offline|connect|resolve|URLError", "capture needs no weights: build the model without those that it loads (weights=None, pretrained=False, from a configuration), in a function of its own"),

@@ -50,6 +50,10 @@ echo '{"file": "m.pt2", "bytes": 12, "nodes": 3, "symbols": ["batch"], "batch": 
 	require.Equal(t, "--output m.pt2 --input=x=int64[batch] --inputs-from=a.py:g --seq 8 -- a.py:f\n", string(args))
 }
 
+func TestRefusalsNameTheCommandThatRecordsAStep(t *testing.T) {
+	require.Contains(t, capture.Script, capture.SameCommand)
+}
+
 func TestRefusalsSayWhatToDo(t *testing.T) {
 	var refused *capture.RefusedError
 	_, err := capture.Run(t.Context(),

@@ -20,6 +20,7 @@ import (
 	"github.com/vprof/vprof/bench/fleet"
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/internal/nearest"
+	"github.com/vprof/vprof/internal/shellword"
 )
 
 // Engine is Slurm.
@@ -196,14 +197,14 @@ func (e *Engine) Script(b fleet.BoardTasks, tasks []int, avoid []string) (string
 	if s.Setup != "" {
 		out.WriteString(strings.TrimSpace(s.Setup) + "\n")
 	}
-	task := fmt.Sprintf("%s fleet task %s --shard \"$SLURM_ARRAY_TASK_ID/%d\"", quote(cmp.Or(s.Vprof, e.Program)),
-		quote(dir), b.Tasks)
+	task := fmt.Sprintf("%s fleet task %s --shard \"$SLURM_ARRAY_TASK_ID/%d\"", shellword.Quote(cmp.Or(s.Vprof, e.Program)),
+		shellword.Quote(dir), b.Tasks)
 	switch {
 	case s.Container != "" && s.Runtime == "pyxis":
-		task = fmt.Sprintf("srun --container-image=%s --container-mounts=%s %s", quote(s.Container),
-			quote(e.Folder.Dir+":"+e.Folder.Dir), task)
+		task = fmt.Sprintf("srun --container-image=%s --container-mounts=%s %s", shellword.Quote(s.Container),
+			shellword.Quote(e.Folder.Dir+":"+e.Folder.Dir), task)
 	case s.Container != "":
-		task = fmt.Sprintf("apptainer exec --nv --bind %s %s %s", quote(e.Folder.Dir), quote(s.Container), task)
+		task = fmt.Sprintf("apptainer exec --nv --bind %s %s %s", shellword.Quote(e.Folder.Dir), shellword.Quote(s.Container), task)
 	}
 	out.WriteString("exec " + task + "\n")
 	return out.String(), nil
@@ -242,17 +243,6 @@ func indices(tasks []int, atOnce int) string {
 		text += "%" + strconv.Itoa(atOnce)
 	}
 	return text
-}
-
-// quote makes one word of the shell.
-func quote(s string) string {
-	if s != "" && !strings.ContainsFunc(s, func(r rune) bool {
-		return !strings.ContainsRune("/._-+=:,@%", r) && (r < '0' || r > '9') && (r < 'a' || r > 'z') &&
-			(r < 'A' || r > 'Z')
-	}) {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
 // Active implements [fleet.Engine].
