@@ -192,6 +192,8 @@ type Options struct {
 	// Others are further boards. The recording serves those, too, on which the step differs
 	// in scratch memory alone.
 	Others []trace.Board
+	// Ceiling ends a recording with [trace.ErrBeyond] once more bytes than this live at a time; zero does not.
+	Ceiling int64
 	// Annotate records the line of the model that caused each event. It is
 	// slower; only people who read event lists need it.
 	Annotate bool

@@ -384,7 +384,7 @@ func (m Model) Record(c Case, board trace.Board, o Options) (rec *Recording, err
 	if err != nil {
 		return nil, err
 	}
-	options := trace.Options{Annotate: o.Annotate, Others: o.Others}
+	options := trace.Options{Annotate: o.Annotate, Others: o.Others, Ceiling: o.Ceiling}
 	if o.Context != nil {
 		options.Done = o.Context.Done()
 		defer func() {

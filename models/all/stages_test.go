@@ -7,6 +7,8 @@ import (
 
 	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
 )
 
 // Ranks that are not recorded, since one before does the same, never need more than it.
@@ -51,5 +53,56 @@ func TestTheWorstRankOfAPipelineIsThatOfAllRanks(t *testing.T) {
 		bubble := worst.Stretch * float64(flops) / float64(busiest)
 		require.Greater(t, bubble, 1.0)
 		require.Less(t, bubble, 2.0)
+	}
+}
+
+// Layers of other stages run for the first micro-batch alone; what the rank itself allocates is the same for all.
+func TestMicroBatchesOfAStageAreAlike(t *testing.T) {
+	for _, name := range sample.Of([]string{"gemma3_text", "qwen3", "cohere2", "afmoe"}) {
+		m, err := Models().Lookup("hf:../hfconfig/testdata/configs/" + name)
+		require.NoError(t, err)
+		c := m.Default
+		c.Batch, c.GPUs, c.Checkpointing = 1, 3, true
+		s, err := models.ParseStrategy("pp:micro=4,schedule=gpipe,rank=1")
+		require.NoError(t, err)
+		c.Strategy = &s
+		r, err := m.Record(c, board, models.Options{})
+		require.NoError(t, err, name)
+		var passes [][]program.Buffer // what each forward pass allocates, from its first receive on
+		sent := true
+		for _, in := range r.Program.Instructions {
+			switch {
+			case in.Kind == program.Launch && r.Program.Ops[in.Arg].Work == program.Receive && sent:
+				passes, sent = append(passes, nil), false
+			case in.Kind == program.Launch && r.Program.Ops[in.Arg].Work == program.Send:
+				sent = true
+			case in.Kind == program.Alloc && !sent && r.Program.Buffers[in.Arg].Class != program.Workspace:
+				passes[len(passes)-1] = append(passes[len(passes)-1], r.Program.Buffers[in.Arg])
+			}
+		}
+		for i, p := range passes[1:4] {
+			require.NotEmpty(t, p)
+			require.Equal(t, passes[0], p, "%s: micro-batch %d", name, i+1)
+		}
+	}
+}
+
+// A recording ends where more bytes live than its ceiling, and is the same below it.
+func TestRecordingsEndAtTheirCeiling(t *testing.T) {
+	m, err := Models().Lookup("hf:../hfconfig/testdata/configs/qwen3")
+	require.NoError(t, err)
+	for _, text := range []string{"fsdp2", "pp", "zero2"} {
+		c := m.Default
+		s, err := models.ParseStrategy(text)
+		require.NoError(t, err)
+		c.GPUs, c.Strategy = 2, &s
+		r, err := m.Record(c, board, models.Options{})
+		require.NoError(t, err)
+		peak := r.Program.Peak()
+		under, err := m.Record(c, board, models.Options{Ceiling: peak})
+		require.NoError(t, err)
+		require.Equal(t, r.Program.Instructions, under.Program.Instructions)
+		_, err = m.Record(c, board, models.Options{Ceiling: peak - 1})
+		require.ErrorIs(t, err, trace.ErrBeyond)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/trace"
 )
 
 // CallLayer calls a GradientCheckpointingLayer with all arguments by position: it runs forward
@@ -56,7 +57,13 @@ func inPlace(in, all []*tensor) []*tensor {
 func (t Text) CallLayer(f *frame, i int, m any, forward func(f *frame, args []*tensor) *tensor, inputs []*tensor,
 	named ...*tensor,
 ) *tensor {
-	y := t.callLayer(f, i, m, forward, inputs, named)
+	call := func() *tensor { return t.callLayer(f, i, m, forward, inputs, named) }
+	var y *tensor
+	if l, ok := m.(leavingNothing); ok && l.LeavesNothing() {
+		y = f.Tape().Around(l.ModulePath(), inputs[0], call)
+	} else {
+		y = call()
+	}
 	if t.hidden != nil {
 		if i == 0 {
 			t.hidden(inputs[0])
@@ -64,6 +71,12 @@ func (t Text) CallLayer(f *frame, i int, m any, forward func(f *frame, args []*t
 		t.hidden(y)
 	}
 	return y
+}
+
+// leavingNothing are layers whose calls may leave nothing behind but their output.
+type leavingNothing interface {
+	ModulePath() *trace.Path
+	LeavesNothing() bool
 }
 
 func (t Text) callLayer(f *frame, i int, m any, forward func(f *frame, args []*tensor) *tensor, inputs,

@@ -120,6 +120,10 @@ func fourNorms(l *layer, norm func() nn.Layer) {
 	l.PreFeedforwardLayernorm, l.PostFeedforwardLayernorm = norm(), norm()
 }
 
+// LeavesNothing reports whether calls leave nothing behind but their output, as those of routers might, whose scores
+// a loss may read.
+func (l *layer) LeavesNothing() bool { return l.c.Experts.Count == 0 }
+
 func (l *layer) forward(f *frame, in inputs) *tensor { return orders[l.c.Order].forward(l, f, in) }
 
 // attend is what mixes the tokens of x in this layer: attention, whose weights the layer's frame

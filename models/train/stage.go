@@ -18,6 +18,8 @@ type layers struct {
 	from, to string
 	// numbers are those of the storages from before that the stage receives.
 	numbers []uint32
+	// detours are what passes have found out about the layers of other stages.
+	detours trace.Detours
 
 	pass *Pass
 	// outs has the places of what departs among the pass's, by storage.
@@ -111,7 +113,7 @@ func (s *survey) Root(x *trace.Tensor) {
 }
 
 // Depart implements [trace.Border].
-func (s *survey) Depart(*trace.Tensor) {}
+func (s *survey) Depart(*trace.Tensor) bool { return false }
 
 // survey finds what crosses the border in front of block from, all of the model's weights
 // and buffers if there is none, and says what is used by those in front of block to.
@@ -147,7 +149,7 @@ func (t *taskTrainer) survey(tape *trace.Tape, blocks []string, from, to string)
 			}
 		}
 		t.net.Train(true)
-		scratch.Across(s, nil)
+		scratch.Across(s, nil, nil)
 		if from != "" {
 			scratch.Enter(trace.Before)
 		}
@@ -176,7 +178,7 @@ func (t *taskTrainer) stage(tape *trace.Tape, blocks []string, from, to string) 
 	if err != nil {
 		return nil, err
 	}
-	l := &layers{t: t, tape: tape, from: from, to: to, numbers: s.numbers}
+	l := &layers{t: t, tape: tape, from: from, to: to, numbers: s.numbers, detours: trace.Detours{}}
 	for _, p := range s.parameters {
 		p.Away = false
 	}
@@ -204,7 +206,7 @@ func (l *layers) forward(s *Session, received []*trace.Tensor) Pass {
 		lent[l.numbers[i]] = x
 	}
 	l.pass, l.outs = &Pass{}, map[any]int{}
-	l.tape.Across(l, lent)
+	l.tape.Across(l, lent, l.detours)
 	if l.from != "" {
 		l.tape.Enter(trace.Before)
 	}
@@ -223,7 +225,7 @@ func (l *layers) forward(s *Session, received []*trace.Tensor) Pass {
 	}
 	f.End()
 	l.t.border = nil
-	l.tape.Across(nil, nil)
+	l.tape.Across(nil, nil, nil)
 	return *l.pass
 }
 
@@ -236,7 +238,7 @@ func (l *layers) Arrive(x *trace.Tensor) {
 func (l *layers) Root(x *trace.Tensor) { l.pass.Roots = append(l.pass.Roots, l.tape.Hold(x)) }
 
 // Depart implements [trace.Border].
-func (l *layers) Depart(x *trace.Tensor) {
+func (l *layers) Depart(x *trace.Tensor) bool {
 	i, found := l.outs[x.Storage()]
 	switch {
 	case !found:
@@ -246,7 +248,10 @@ func (l *layers) Depart(x *trace.Tensor) {
 		old := l.pass.Outs[i]
 		l.pass.Outs[i] = l.tape.Hold(x)
 		l.tape.Release(old)
+	default:
+		return false
 	}
+	return true
 }
 
 // stages is a trainer of a pipeline: its schedules are those of training, and validate

@@ -3,6 +3,7 @@ package planner
 import (
 	"fmt"
 	"slices"
+	"sync"
 )
 
 // A Search looks for the largest safe batch: the last of the sizes up to which all are safe.
@@ -23,6 +24,8 @@ type Search struct {
 	// Runs says that each need is a run of minutes, so that no size is run for the sake of
 	// larger ones alone.
 	Runs bool
+	// Together is how many needs may be asked at a time; zero is one.
+	Together int
 
 	known map[int]int64
 }
@@ -80,11 +83,15 @@ func (s *Search) need(batch int) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
+	s.know(batch, n)
+	return n, nil
+}
+
+func (s *Search) know(batch int, need int64) {
 	if s.known == nil {
 		s.known = map[int]int64{}
 	}
-	s.known[batch] = n
-	return n, nil
+	s.known[batch] = need
 }
 
 // Safe tells whether a batch is safe. If not, at is the size that is over the limit: that of
@@ -110,6 +117,7 @@ func (s *Search) judged(batch int) int {
 // unsafeBelow is the smallest size below a safe one that is not; zero if all are.
 func (s *Search) unsafeBelow(size int) (at int, err error) {
 	for b := size; !s.Runs; {
+		s.ahead(b)
 		n, err := s.need(b)
 		switch {
 		case err != nil:
@@ -125,6 +133,30 @@ func (s *Search) unsafeBelow(size int) (at int, err error) {
 		b = max(s.From, b-gap(b))
 	}
 	return 0, nil
+}
+
+// ahead asks for the needs of a size and of those below it at a time. What fails is left to whoever asks for it.
+func (s *Search) ahead(size int) {
+	if _, known := s.known[size]; known || s.Together < 2 {
+		return
+	}
+	var wait sync.WaitGroup
+	sizes, needs, errs := make([]int, s.Together), make([]int64, s.Together), make([]error, s.Together)
+	for i := range sizes {
+		sizes[i] = size
+		wait.Go(func() { needs[i], errs[i] = s.Need(sizes[i]) })
+		if size == s.From {
+			sizes = sizes[:i+1]
+			break
+		}
+		size = max(s.From, size-gap(size))
+	}
+	wait.Wait()
+	for i, b := range sizes {
+		if errs[i] == nil {
+			s.know(b, needs[i])
+		}
+	}
 }
 
 // Largest is the largest safe batch; zero if none is, and To if that is. It asks for few needs:

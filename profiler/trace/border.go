@@ -21,8 +21,8 @@ type Border interface {
 	// from now on.
 	Root(x *Tensor)
 	// Depart is called when code of ranks after this one reads a tensor that the rank has, or
-	// follows it in autograd; several times, and with views.
-	Depart(x *Tensor)
+	// follows it in autograd; several times, and with views. It reports whether that is new.
+	Depart(x *Tensor) bool
 }
 
 // borders is where a recording stands among the parts of a model.
@@ -33,12 +33,62 @@ type borders struct {
 	// others.
 	made uint32
 	lent map[uint32]*Tensor
+	// crossed counts what the border was told of while the part after runs.
+	crossed int
+	detours Detours
 }
 
+// Detours are the calls of modules by other ranks in which nothing crosses a border, as a pass through a model has
+// found them; passes after it need not run them.
+type Detours map[*Path]detour
+
+// detour is the number of a call's output, and that of the storage made next (see [Tensor.Number]).
+type detour struct{ output, next uint32 }
+
 // Across begins a pass through all parts of a model. Some storages of the part before are
-// taken from lent, by their numbers (see [Tensor.Number]). A nil border ends the pass.
-func (t *Tape) Across(b Border, lent map[uint32]*Tensor) {
-	t.borders = borders{border: b, lent: lent}
+// taken from lent, by their numbers (see [Tensor.Number]). What is found out about calls of other ranks
+// is noted in detours, unless that is nil, and used in passes after it. A nil border ends the pass.
+func (t *Tape) Across(b Border, lent map[uint32]*Tensor, detours Detours) {
+	t.borders = borders{border: b, lent: lent, detours: detours}
+}
+
+// Around runs the call of a module with x, which leaves nothing behind but its output. Where it is known that other
+// ranks run it, and that nothing in it crosses a border, one operator takes its place.
+func (t *Tape) Around(p *Path, x *Tensor, call func() *Tensor) *Tensor {
+	b := &t.borders
+	if b.detours == nil || b.part == Own {
+		return call()
+	}
+	if d, known := b.detours[p]; known {
+		b.made = d.output
+		y := x.MulScalar()
+		b.made = d.next
+		return y
+	}
+	part, made, crossed := b.part, b.made, b.crossed
+	y := call()
+	if b.part == part && b.crossed == crossed && !b.lends(made) && y.layout.sameShape(x.layout) &&
+		y.dtype == x.dtype && y.requiresGrad == x.requiresGrad {
+		b.detours[p] = detour{y.Number(), b.made}
+	}
+	return y
+}
+
+// lends reports whether storages of the part before are lent from a number on that are made already.
+func (b *borders) lends(from uint32) bool {
+	for n := from; n < b.made; n++ {
+		if b.lent[n] != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// depart tells the border of a tensor that a rank after this one reads.
+func (b *borders) depart(x *Tensor) {
+	if b.border.Depart(x) {
+		b.crossed++
+	}
 }
 
 // Enter says which part runs from here on.
@@ -90,7 +140,7 @@ func (t *Tape) crosses(reads []*Tensor) bool {
 		case b.part == Own && x.store.blank:
 			b.border.Arrive(x)
 		case b.part == After && x.departs():
-			b.border.Depart(x)
+			b.depart(x)
 		}
 	}
 	return b.part != Own
@@ -120,8 +170,9 @@ func (t *Tape) follow(x *Tensor) {
 			v.release()
 		}
 		b.border.Root(x)
+		b.crossed++
 	}
 	if b.part == After && x.departs() {
-		b.border.Depart(x)
+		b.depart(x)
 	}
 }

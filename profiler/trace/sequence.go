@@ -73,24 +73,29 @@ type flight struct {
 
 // flies has the input of a collective live until its result, y, is read.
 func (y *Tensor) flies(input *Tensor) {
+	y.store.flying = true
 	y.tape.flights = append(y.tape.flights, flight{y.store, input.retain()})
 }
 
 // land ends the collectives whose results the running operators read.
 func (t *Tape) land() {
+	if !t.reads(func(s *storage) bool { return s.flying }) {
+		return
+	}
 	for i := len(t.flights) - 1; i >= 0; i-- {
-		if f := t.flights[i]; t.reads(f.result) {
+		if f := t.flights[i]; t.reads(func(s *storage) bool { return s == f.result }) {
+			f.result.flying = false
 			t.flights = slices.Delete(t.flights, i, i+1)
 			f.input.release()
 		}
 	}
 }
 
-// reads tells whether a running operator has a tensor over a storage as argument.
-func (t *Tape) reads(s *storage) bool {
+// reads tells whether a running operator has a tensor over such a storage as argument.
+func (t *Tape) reads(such func(s *storage) bool) bool {
 	for _, c := range t.calls[:t.depth] {
 		for _, x := range c.args[:c.nargs] {
-			if x.store == s {
+			if such(x.store) {
 				return true
 			}
 		}

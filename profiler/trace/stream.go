@@ -56,6 +56,7 @@ func (t *Tape) Collective(w program.Work, group int64, out, in *Tensor) {
 func (x *Tensor) FreeStorage() {
 	s := x.store
 	if !s.blank {
+		x.tape.live -= s.bytes
 		x.tape.emit(program.Free, s.buffer)
 		s.blank = true
 	}

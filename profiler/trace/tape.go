@@ -24,10 +24,15 @@ type Options struct {
 	// Others are further boards. The recording serves those, too, on which the step differs
 	// in scratch memory alone.
 	Others []Board
+	// Ceiling is how many bytes may live at a time: more raise [ErrBeyond]. Zero is no end.
+	Ceiling int64
 }
 
 // ErrStopped is the panic of a recording that was told to stop.
 var ErrStopped = errors.New("the recording was stopped")
+
+// ErrBeyond is what a recording raises at its ceiling.
+var ErrBeyond = errors.New("the step needs more memory than was asked about")
 
 // checkEvery is how many activations pass between two looks at Done: some 100 µs.
 const checkEvery = 1024
@@ -65,6 +70,7 @@ type Tape struct {
 	step   int
 	begun  int           // activations so far, but for casts
 	class  program.Class // of new buffers
+	live   int64         // bytes
 	stream program.Stream
 	// wrappers are called around the forward passes of modules; nil if there are none.
 	wrappers map[*Path]Wrapper
@@ -222,6 +228,9 @@ func (t *Tape) allocate(bytes int64) *storage {
 	s.buffer = uint32(len(t.prog.Buffers))
 	push(&t.prog.Buffers, program.Buffer{Bytes: bytes, Class: t.class, Stream: t.stream, Site: t.site()})
 	t.emit(program.Alloc, s.buffer)
+	if t.live += bytes; t.opts.Ceiling > 0 && t.live > t.opts.Ceiling {
+		t.Raise(ErrBeyond)
+	}
 	return s
 }
 
@@ -232,6 +241,7 @@ func (t *Tape) drop(s *storage) {
 		return
 	}
 	if !s.blank && !s.lent {
+		t.live -= s.bytes
 		t.emit(program.Free, s.buffer)
 	}
 	if !t.hooks.muted {

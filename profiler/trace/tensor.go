@@ -18,6 +18,8 @@ type storage struct {
 	blank bool
 	// lent marks one that lies in the memory of another, see [Tape.Across].
 	lent bool
+	// flying marks what a collective is still to fill, see [Tape.land].
+	flying bool
 }
 
 // Tensor has a shape, strides, an element type and a storage, but no data.

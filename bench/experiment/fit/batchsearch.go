@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
@@ -29,8 +30,13 @@ type batchSearch struct {
 	// row is the batch of a search for the longest row; zero where the batch is searched.
 	row      int
 	multiple int
+	// ceiling is the bytes beyond which trials end early ([step.Trial.Ceiling]).
+	ceiling  int64
 	speed    steptime.Efficiency
 	parallel parallel.Setup
+	// together is how many sizes are tried at a time, which share tried and kept.
+	together int
+	mu       sync.Mutex
 	tried    map[trialOf]*trial
 	// kept is the trial that has a recording; nil for none.
 	kept *trial
@@ -166,7 +172,7 @@ func (q *batchSearch) largest(ctx context.Context, accumulate int) (int, error) 
 		}
 		return t.need, nil
 	}
-	return q.search(&planner.Search{Begin: q.begin, Need: need})
+	return q.search(&planner.Search{Begin: q.begin, Need: need, Together: q.together})
 }
 
 // search is the largest batch that is safe in the budget, or the given one if it is; zero if
@@ -191,28 +197,38 @@ func (q *batchSearch) describedBatch(batch int) int {
 // it does not fit the replay goes on all the same, for an estimate of what it needs.
 func (q *batchSearch) try(ctx context.Context, size, accumulate int) (*trial, error) {
 	key := trialOf{size, accumulate}
-	if t, done := q.tried[key]; done {
+	q.mu.Lock()
+	t, done := q.tried[key]
+	q.mu.Unlock()
+	if done {
 		return t, nil
 	}
 	setup, batch := q.setupOf(size, accumulate)
-	course, err := setup.Course(ctx, setup.Trial(q.gpu, batch), 0)
+	planned := setup.Trial(q.gpu, batch)
+	planned.Ceiling = q.ceiling
+	course, err := setup.Course(ctx, planned, 0)
 	if err != nil {
 		return nil, err
 	}
-	t := &trial{result: course.Training, course: course}
+	t = &trial{result: course.Training, course: course}
 	if t.alone, err = setup.Need(ctx, q.gpu, q.budget, course); err != nil {
 		return nil, err
 	}
 	if err := q.estimate(setup, t); err != nil {
 		return nil, err
 	}
-	q.tried[key] = t
 	if t.need > q.budget.Limit() {
 		t.result.Discard()
-		return t, nil
+	} else {
+		err = q.complete(ctx, setup, t)
 	}
-	q.keep(t)
-	return t, q.complete(ctx, setup, t)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.tried[key] = t
+	if t.need <= q.budget.Limit() {
+		q.keep(t)
+	}
+	return t, err
 }
 
 // estimate sets what a trial needs, by what is known of its spread.

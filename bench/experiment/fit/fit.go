@@ -104,14 +104,9 @@ func Run(ctx context.Context, s Search) (*report.Fit, error) {
 		if err := s.refine(ctx, f); err != nil {
 			return nil, err
 		}
-		if slices.ContainsFunc(f.Choices, func(c report.Choice) bool { return c.Fits() }) {
-			if f.Parallel.Least, err = s.leastGPUs(ctx); err != nil {
-				return nil, err
-			}
-		}
 	}
 	if s.surveys() {
-		if err := s.confirm(ctx, f); err != nil {
+		if err := s.conclude(ctx, f); err != nil {
 			return f, err
 		}
 	}
@@ -132,6 +127,20 @@ func Run(ctx context.Context, s Search) (*report.Fit, error) {
 		return f, s.onDevice(ctx, f)
 	}
 	return f, nil
+}
+
+// conclude replays what a survey recommends, and looks for the smallest number of GPUs where strategies are searched.
+func (s *Search) conclude(ctx context.Context, f *report.Fit) error {
+	fits := slices.ContainsFunc(f.Choices, func(c report.Choice) bool { return c.Fits() })
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.confirm(ctx, f) })
+	if s.Ranks.Strategy == AnyStrategy && fits {
+		g.Go(func() (err error) {
+			f.Parallel.Least, err = s.leastGPUs(ctx)
+			return err
+		})
+	}
+	return g.Wait()
 }
 
 // begin is the result before any configuration was looked at.
@@ -301,7 +310,9 @@ func (s *Search) choice(ctx context.Context, gpu device.GPU, c models.Case, begi
 		return out, nil, err
 	}
 	defer q.end()
-	q.begin = begin
+	if q.begin = begin; begin.Near && s.Slots == nil { // a few choices are looked at at the end
+		q.together = runtime.GOMAXPROCS(0)
+	}
 	gpus := s.batchesOf(c)
 	size, largest, steps, err := q.find(ctx, (s.Effective+gpus-1)/gpus, c.Accumulate)
 	if err != nil {

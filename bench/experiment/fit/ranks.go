@@ -3,12 +3,14 @@ package fit
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/trace"
 )
 
 // AnyStrategy is the strategy of a search that goes through several.
@@ -238,12 +240,13 @@ func (s *Search) fitsOne(ctx context.Context, c models.Case) (bool, error) {
 			return false, err
 		}
 		defer q.end()
+		q.ceiling = q.budget.Limit()
 		t, tried := q.try(ctx, 1, c.Accumulate)
 		if err = tried; err == nil {
 			return q.budget.Need(t.Estimate) <= q.budget.Limit(), nil
 		}
 	}
-	if step.Refused(err) {
+	if step.Refused(err) || errors.Is(err, trace.ErrBeyond) {
 		return false, nil
 	}
 	return false, err

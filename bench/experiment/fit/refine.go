@@ -23,11 +23,15 @@ func (s *Search) refine(ctx context.Context, f *report.Fit) error {
 	}
 	closer := *s
 	closer.Cases = nil
-	for _, c := range leaders(f) {
+	for _, l := range leaders(f) {
+		c := l.Case
 		for _, text := range s.finer(c) {
 			strategy, err := models.ParseStrategy(text)
 			if err != nil {
 				return err
+			}
+			if l.possible < l.enough*strategy.Bubble(c.GPUs) { // such a pipeline still waits too long
+				continue
 			}
 			c.Strategy = &strategy
 			if !seen[keyOf(c)] {
@@ -69,13 +73,20 @@ func appendNew(xs []string, x string) []string {
 	return append(xs, x)
 }
 
+// leader is a case to look around: what it could do in samples per second if no stage of a pipeline ever waited, and
+// what is enough for that.
+type leader struct {
+	models.Case
+	possible, enough float64
+}
+
 // leaders are the cases to look around, of every stage on every board: the fastest of each
 // strategy, and of fully_shard the fastest with and the fastest without checkpointing. Left
 // out are those much slower than the fastest of all; a pipeline is compared as if its stages
 // never waited for each other (see [models.Strategy.Bubble]), since more micro-batches come
 // near to that. A pipeline that does not fit with single samples does not with more of them either, whose
 // buffers and outputs come on top, nor with more stages a rank, which hold more samples at a time.
-func leaders(f *report.Fit) []models.Case {
+func leaders(f *report.Fit) []leader {
 	type kind struct {
 		device, stage, strategy string
 		recomputed              bool
@@ -99,15 +110,18 @@ func leaders(f *report.Fit) []models.Case {
 			best[k] = c
 		}
 	}
-	var out []models.Case
+	var out []leader
 	for _, k := range order {
 		c := best[k]
 		if k.strategy == models.PP && !c.Fits() {
 			continue
 		}
-		if possible := c.SamplesPerSecond * c.Case.Strategy.Bubble(
-			c.Case.GPUs); possible >= nearlyAsFast*fastest[board{k.device, k.stage}] {
-			out = append(out, c.Case.Case)
+		l := leader{
+			c.Case.Case, c.SamplesPerSecond * c.Case.Strategy.Bubble(c.Case.GPUs),
+			nearlyAsFast * fastest[board{k.device, k.stage}],
+		}
+		if l.possible >= l.enough {
+			out = append(out, l)
 		}
 	}
 	return out

@@ -72,6 +72,12 @@ func (s *Setup) nominal(ctx context.Context, t Trial) (*Result, error) {
 	if r := s.recent.get(key); r != nil {
 		return r, nil
 	}
+	if r, err := s.likeTheLast(ctx, t); err != nil {
+		return nil, err
+	} else if r != nil {
+		s.recent.put(key, r)
+		return r, nil
+	}
 	for last := steadyStep; ; last++ {
 		r, err := s.Try(ctx, t)
 		if err != nil {
@@ -83,7 +89,31 @@ func (s *Setup) nominal(ctx context.Context, t Trial) (*Result, error) {
 		}
 		r.Discard()
 		t.Steps = last + 2
+		s.recent.took(key.c, t.Steps)
 	}
+}
+
+// likeTheLast is the settled trial with as many steps as another size of the case took beyond the usual ones; nil if
+// none did, or if this one takes another number.
+func (s *Setup) likeTheLast(ctx context.Context, t Trial) (*Result, error) {
+	steps := s.recent.steps(t.setup.c.Key())
+	if t.Steps > 0 || steps == 0 {
+		return nil, nil
+	}
+	t.Steps = steps
+	r, err := s.Try(ctx, t)
+	if err != nil || r.Run == nil {
+		return r, err
+	}
+	settled := steadyStep
+	for settled < steps && grewIn(r.Run, settled) {
+		settled++
+	}
+	if settled == steps-1 || settled == mostSteps {
+		return r, nil
+	}
+	r.Discard()
+	return nil, nil
 }
 
 // perturb completes a result that was tried without its perturbed replays, unless it is of a device.
@@ -105,11 +135,16 @@ const mostSteps = 5
 
 // grows reports whether the last step of a run, of this number, has the cache grow.
 func grows(r *replay.Run, last int) bool {
+	return r.Phases[len(r.Phases)-1].Step == last && grewIn(r, last)
+}
+
+// grewIn reports whether a step of a run has the cache grow.
+func grewIn(r *replay.Run, step int) bool {
 	before := int64(0)
-	for step := -1; step < last; step++ {
-		before = max(before, r.PeakOf(step, "").Reserved)
+	for s := -1; s < step; s++ {
+		before = max(before, r.PeakOf(s, "").Reserved)
 	}
-	return r.Max.Reserved > before && r.Phases[len(r.Phases)-1].Step == last
+	return r.PeakOf(step, "").Reserved > before
 }
 
 // Coefficients are the planner's coefficients for the case on a board, where the workspaces of some convolutions

@@ -14,6 +14,8 @@ import (
 type recent struct {
 	mu      sync.Mutex
 	results []settled // the latest last
+	// longest are the steps that the last trial of a case took, if it took more than the usual ones.
+	longest map[models.Key]int
 }
 
 // mostRecent is how many results are held: a case and the same with another loop, for training
@@ -58,4 +60,21 @@ func (r *recent) put(key trialKey, result *Result) {
 		r.results = slices.Delete(r.results, 0, 1)
 	}
 	r.results = append(r.results, settled{key, result})
+}
+
+// steps are those that the last trial of a case took beyond the usual ones; zero if none did.
+func (r *recent) steps(c models.Key) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.longest[c]
+}
+
+// took notes the steps that a trial of a case takes.
+func (r *recent) took(c models.Key, steps int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.longest == nil {
+		r.longest = map[models.Key]int{}
+	}
+	r.longest[c] = steps
 }

@@ -35,7 +35,7 @@ func (s *Setup) Record(ctx context.Context, batch int, gpu device.GPU) (*models.
 	return s.RecordCase(ctx, c, gpu, models.Options{})
 }
 
-// RecordCase records any case of the setup's model, as Record does.
+// RecordCase records any case of the setup's model, as Record does; the error is [trace.ErrBeyond] at a ceiling.
 func (s *Setup) RecordCase(ctx context.Context, c models.Case, gpu device.GPU,
 	o models.Options,
 ) (*models.Recording, error) {
@@ -43,7 +43,7 @@ func (s *Setup) RecordCase(ctx context.Context, c models.Case, gpu device.GPU,
 	rec, err := s.model.Record(c, BoardOf(gpu), o)
 	var impossible *models.CaseError
 	switch {
-	case errors.As(err, &impossible), err != nil && ctx.Err() != nil:
+	case errors.As(err, &impossible), errors.Is(err, trace.ErrBeyond), err != nil && ctx.Err() != nil:
 		return nil, err
 	case err != nil:
 		return nil, &RefusedError{fmt.Errorf("%s: batch %d: %w", s.model.Name, c.Batch, err)}

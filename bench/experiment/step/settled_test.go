@@ -37,3 +37,28 @@ func TestStepsAreRecordedUntilTheCacheIsSettled(t *testing.T) {
 		require.GreaterOrEqual(t, settled.Run.Max.Reserved, plain.Run.Max.Reserved, text)
 	}
 }
+
+// What a size comes to does not hang on the sizes that were tried before it.
+func TestSizesSettleAsIfTheyWereAlone(t *testing.T) {
+	gpu, err := device.Lookup("a100-80")
+	require.NoError(t, err)
+	m, err := all.Models().Lookup("redimnet-b0")
+	require.NoError(t, err)
+	c := m.Default
+	fresh := func() *step.Setup {
+		s, err := step.New(m, c, step.Evidence{})
+		require.NoError(t, err)
+		return s
+	}
+	setup, lengths := fresh(), map[int]bool{}
+	for batch := 2; batch <= 20; batch++ {
+		after, err := setup.Settled(t.Context(), setup.Trial(gpu, batch))
+		require.NoError(t, err)
+		alone := fresh()
+		first, err := alone.Settled(t.Context(), alone.Trial(gpu, batch))
+		require.NoError(t, err)
+		require.Equal(t, first.Run, after.Run, batch)
+		lengths[first.Run.Phases[len(first.Run.Phases)-1].Step] = true
+	}
+	require.Greater(t, len(lengths), 1, "some settle sooner than others")
+}

@@ -31,8 +31,11 @@ type Trial struct {
 	Validation int `json:"validation,omitempty"`
 	// Steps is the number of training steps that are recorded, zero as many as
 	// [models.Options] has by itself.
-	Steps  int    `json:"steps,omitempty"`
-	Replay Replay `json:"replay,omitzero"`
+	Steps int `json:"steps,omitempty"`
+	// Ceiling ends the trial with [trace.ErrBeyond] once the case has more bytes at a time than this, which no
+	// board's memory limit would; zero does not.
+	Ceiling int64  `json:"ceiling,omitempty"`
+	Replay  Replay `json:"replay,omitzero"`
 	// Timed are the boards whose [Result.Loads] are wanted.
 	Timed []device.GPU `json:"timed,omitempty"`
 	// Also are further boards that the same is tried on: mostly by the same recording.
