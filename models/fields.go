@@ -112,7 +112,8 @@ var fields = []Field{
 		form:  truth(func(c *Case) *bool { return &c.Liger }), say: just("liger"),
 	},
 	{
-		JSON: "recompute", form: form{text: func(c *Case) string { return c.Recompute }}, say: after("recompute "),
+		JSON: "recompute", say: after("recompute "),
+		form: form{text: func(c *Case) string { return string(c.Recompute) }},
 	},
 	{
 		Name: "offload", JSON: "offload", Group: GroupHow, Bare: "true",
@@ -330,7 +331,7 @@ func parseCheckpointing(text string) (func(*Case), error) {
 
 func checkpointingText(c *Case) string {
 	if c.Recompute != "" {
-		return c.Recompute
+		return string(c.Recompute)
 	}
 	return strconv.FormatBool(c.Checkpointing)
 }

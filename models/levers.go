@@ -19,9 +19,9 @@ type Levers struct {
 	// Liger replaces norms, rotary positions, gated feed-forward layers and the loss
 	// with the kernels of liger-kernel.
 	Liger bool `json:"liger,omitempty"`
-	// Recompute is how checkpointing does it, see [ParseRecompute]; absent is
+	// Recompute is how checkpointing does it; absent is
 	// non-reentrant, every layer.
-	Recompute string `json:"recompute,omitempty"`
+	Recompute Recompute `json:"recompute,omitempty"`
 	// Offload keeps what backward needs in the host's memory (save_on_cpu).
 	Offload bool `json:"offload,omitempty"`
 	// InBackward steps the optimizer of each parameter as soon as its gradient is
@@ -129,12 +129,15 @@ const (
 	ClipNone = "none"
 )
 
-// Reentrant and ReentrantTrained are values of [Levers.Recompute]. The second runs again
-// layers alone that have something to train, and has their inputs require gradients, as
-// LLaMA-Factory does.
+// Recompute is how checkpointing does it: "" and "non-reentrant" are PyTorch's default in every layer, "every=N" is
+// that in every N-th, and "selective=mm/2,sdpa" that with the results of some operators kept.
+type Recompute string
+
+// Reentrant is torch.utils.checkpoint's reentrant variant. ReentrantTrained runs again layers alone that have something
+// to train, and has their inputs require gradients, as LLaMA-Factory does.
 const (
-	Reentrant        = "reentrant"
-	ReentrantTrained = "reentrant-trained"
+	Reentrant        Recompute = "reentrant"
+	ReentrantTrained Recompute = "reentrant-trained"
 )
 
 const (
@@ -143,24 +146,20 @@ const (
 	selectivePrefix = "selective="
 )
 
-// ParseRecompute reads how checkpointing is done: "non-reentrant" (which is ""),
-// "reentrant", "reentrant-trained", "every=N" for every N-th layer, or "selective=" with the operators whose
-// results are kept, such as "selective=mm/2,sdpa".
-func ParseRecompute(text string) (string, error) {
-	if ops, selective := strings.CutPrefix(text, selectivePrefix); selective {
-		if _, err := parseKept(ops); err != nil {
-			return "", err
-		}
-		return text, nil
-	}
+// ParseRecompute reads how checkpointing is done; "non-reentrant" and "every=1" are "".
+func ParseRecompute(text string) (Recompute, error) {
+	ops, selective := strings.CutPrefix(text, selectivePrefix)
 	n, every := strings.CutPrefix(text, everyPrefix)
-	switch {
+	switch r := Recompute(text); {
+	case selective:
+		_, err := parseKept(ops)
+		return r, err
 	case text == nonReentrant:
 		return "", nil
-	case text == Reentrant, text == ReentrantTrained:
-		return text, nil
+	case r.Reentrant():
+		return r, nil
 	case every:
-		k, err := strconv.ParseInt(n, 10, 64)
+		k, err := strconv.Atoi(n)
 		if err != nil || k < 1 || k > mostLayersApart {
 			return "", fmt.Errorf("%q is not a number of layers from 1 to %d; write every=2 for every second layer", n,
 				mostLayersApart)
@@ -168,10 +167,40 @@ func ParseRecompute(text string) (string, error) {
 		if k == 1 {
 			return "", nil
 		}
-		return everyPrefix + strconv.FormatInt(k, 10), nil
+		return Recompute(everyPrefix + strconv.Itoa(k)), nil
 	}
 	return "", fmt.Errorf("there is no such checkpointing as %q; use %s, %s, %s, every=N or selective=mm,sdpa", text,
 		nonReentrant, Reentrant, ReentrantTrained)
+}
+
+// UnmarshalText reads what stands in a file.
+func (r *Recompute) UnmarshalText(text []byte) (err error) {
+	if len(text) > 0 {
+		*r, err = ParseRecompute(string(text))
+	}
+	return err
+}
+
+// Reentrant reports whether it is the reentrant variant, in whatever layers.
+func (r Recompute) Reentrant() bool { return r == Reentrant || r == ReentrantTrained }
+
+// EveryLayers is the N of every=N; 1 if every layer is recomputed.
+func (r Recompute) EveryLayers() int {
+	n, err := strconv.Atoi(strings.TrimPrefix(string(r), everyPrefix))
+	if err != nil {
+		return 1
+	}
+	return n
+}
+
+// KeptOperators are the operators whose results checkpointed layers keep.
+func (r Recompute) KeptOperators() []trace.Kept {
+	ops, selective := strings.CutPrefix(string(r), selectivePrefix)
+	if !selective {
+		return nil
+	}
+	all, _ := parseKept(ops) // what is wrong was said when it was parsed
+	return all
 }
 
 // parseKept reads the operators whose results checkpointed layers keep: "mm/2,sdpa", where
@@ -196,30 +225,8 @@ func parseKept(text string) (all []trace.Kept, err error) {
 	return all, nil
 }
 
-// KeptOperators are the operators whose results checkpointed layers keep.
-func (l Levers) KeptOperators() []trace.Kept {
-	ops, selective := strings.CutPrefix(l.Recompute, selectivePrefix)
-	if !selective {
-		return nil
-	}
-	all, err := parseKept(ops)
-	if err != nil {
-		return nil
-	}
-	return all
-}
-
 // mostLayersApart bounds every=N.
 const mostLayersApart = 1 << 10
-
-// EveryLayers is the N of every=N; 1 if every layer is recomputed.
-func (l Levers) EveryLayers() int {
-	n, err := strconv.Atoi(strings.TrimPrefix(l.Recompute, everyPrefix))
-	if err != nil {
-		return 1
-	}
-	return n
-}
 
 // checkLevers finds levers that do not go together, with the model, or with the rest of
 // the case.
@@ -243,7 +250,7 @@ func (l Levers) checkLevers(m *Model, c *Case) (field, reason string) {
 			"liger-kernel has nothing for this model that vprof describes; it has for decoders of transformers "+
 				"(hf:config.json, and exported ones), whose modules it replaces")
 	case l.Recompute != "" && !c.Checkpointing:
-		return "checkpointing", l.Recompute + " says how to recompute; it needs checkpointing on"
+		return "checkpointing", string(l.Recompute) + " says how to recompute; it needs checkpointing on"
 	case l.Recompute != "" && !m.Levers.Recompute:
 		return "checkpointing",
 			"vprof describes how this model recomputes; the decoders of transformers and exported models (.pt2) " +

@@ -1,13 +1,14 @@
 package models
 
 import (
+	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
 func TestRecomputingIsReadAsItIsWritten(t *testing.T) {
-	for text, want := range map[string]string{
+	for text, want := range map[string]Recompute{
 		"non-reentrant": "", "reentrant": "reentrant", "every=1": "",
 		"every=02": "every=2",
 	} {
@@ -15,12 +16,16 @@ func TestRecomputingIsReadAsItIsWritten(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 	}
-	require.Equal(t, 2, Levers{Recompute: "every=2"}.EveryLayers())
-	require.Equal(t, 1, Levers{Recompute: "reentrant"}.EveryLayers())
+	require.Equal(t, 2, Recompute("every=2").EveryLayers())
+	require.Equal(t, 1, Reentrant.EveryLayers())
 	for _, text := range []string{"", "every=0", "every=x", "every=9999999", "sometimes"} {
 		_, err := ParseRecompute(text)
 		require.Error(t, err, text)
 	}
+	var c Case
+	require.NoError(t, json.Unmarshal([]byte(`{"recompute": "every=02"}`), &c))
+	require.Equal(t, Recompute("every=2"), c.Recompute)
+	require.ErrorContains(t, json.Unmarshal([]byte(`{"recompute": "sometimes"}`), &c), "no such checkpointing")
 }
 
 func TestLeversThatContradictAreExplained(t *testing.T) {

@@ -398,7 +398,7 @@ func (m Model) Record(c Case, board trace.Board, o Options) (rec *Recording, err
 		}()
 	}
 	tape := trace.New(board, release.Rules(), options)
-	tape.KeepInRegions(c.KeptOperators())
+	tape.KeepInRegions(c.Recompute.KeptOperators())
 	if c.Dataset > 0 {
 		tape.Hold(tape.New("to", program.Batch, trace.U8, c.Dataset))
 		tape.Mark("dataset")

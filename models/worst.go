@@ -60,7 +60,7 @@ func (m Model) ranksOf(c Case, board trace.Board, o Options) []string {
 	}
 	scratch := trace.New(board, release.Rules(), trace.Options{})
 	defer func() { trace.Recycle(scratch.Finish()) }()
-	scratch.KeepInRegions(c.KeptOperators())
+	scratch.KeepInRegions(c.Recompute.KeptOperators())
 	does, err := staged.Ranks(scratch)
 	if err != nil {
 		return nil

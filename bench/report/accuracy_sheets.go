@@ -62,7 +62,7 @@ func (a *Accuracy) summarySheet() Sheet {
 	}
 	add := func(kind string, groups []AccuracyGroup) {
 		for _, g := range groups {
-			s.Rows = append(s.Rows, append([]string{kind + g.Name}, figureCells(g.Compared, g.AccuracyFigures)...))
+			s.Row(kind+g.Name, figureCells(g.Compared, g.AccuracyFigures))
 		}
 	}
 	add("", a.Summary.ByModel)
@@ -72,18 +72,15 @@ func (a *Accuracy) summarySheet() Sheet {
 	if len(a.Summary.ByTorch) > 1 {
 		add("PyTorch ", a.Summary.ByTorch)
 	}
-	s.Rows = append(s.Rows, append([]string{"all"}, figureCells(a.Summary.Compared, a.Summary.AccuracyFigures)...))
-	s.Notes = []string{
-		"median, p95 and max of the absolute relative error, mean with its sign; <-5%: share of estimates more than " +
-			"5 % too low.",
-		"differences below 4 MiB allocated and 20 MiB reserved count as zero.",
-	}
+	s.Row("all", figureCells(a.Summary.Compared, a.Summary.AccuracyFigures))
+	s.Note("median, p95 and max of the absolute relative error, mean with its sign; <-5%%: share of estimates more " +
+		"than 5 %% too low.")
+	s.Note("differences below 4 MiB allocated and 20 MiB reserved count as zero.")
 	if r := a.Summary.Refusals; r.Right+r.Wrong > 0 {
-		s.Notes = append(s.Notes, fmt.Sprintf(
-			"PyTorch refuses a further %d; vprof refuses %d of them for the same reason.", r.Right+r.Wrong, r.Right))
+		s.Note("PyTorch refuses a further %d; vprof refuses %d of them for the same reason.", r.Right+r.Wrong, r.Right)
 	}
 	if n := a.Summary.Unknown; n > 0 {
-		s.Notes = append(s.Notes, fmt.Sprintf("%d could not be estimated and are listed below.", n))
+		s.Note("%d could not be estimated and are listed below.", n)
 	}
 	return s
 }
@@ -113,10 +110,10 @@ func (a *Accuracy) phaseSheet() Sheet {
 	}
 	for _, g := range a.Summary.ByPhase {
 		cells := figureCells(g.Compared, g.AccuracyFigures)
-		s.Rows = append(s.Rows, append([]string{g.Name}, cells[:len(cells)-1]...))
+		s.Row(g.Name, cells[:len(cells)-1])
 	}
 	if n := a.Summary.PhasesDiffer; n > 0 {
-		s.Notes = []string{fmt.Sprintf("%d records ran other phases than the estimate.", n)}
+		s.Note("%d records ran other phases than the estimate.", n)
 	}
 	return s
 }
@@ -132,15 +129,13 @@ func (a *Accuracy) worstSheet(n int) Sheet {
 		s.Notes = []string{"no record is off."}
 	}
 	for _, r := range rows[:min(n, len(rows))] {
-		cells := []string{fmt.Sprintf("%s:%d", r.File, r.Line), r.String()}
 		var errs [2]string
 		if r.Error != nil {
 			errs = [2]string{percent(r.Error.Allocated), percent(r.Error.Reserved)}
 		}
-		cells = append(cells,
+		s.Row(fmt.Sprintf("%s:%d", r.File, r.Line), r.AccuracyCase,
 			sideCell(r.Reference, r.Reference.Allocated), sideCell(r.Estimate, r.Estimate.Allocated), errs[0],
 			sideCell(r.Reference, r.Reference.Reserved), sideCell(r.Estimate, r.Estimate.Reserved), errs[1])
-		s.Rows = append(s.Rows, cells)
 	}
 	return s
 }
@@ -189,7 +184,7 @@ func (c AccuracyCase) String() string {
 func (a *Accuracy) unknownSheet() Sheet {
 	s := Sheet{Title: "unknown", Columns: Columns("record | case | reason")}
 	for _, u := range a.Unknown {
-		s.Rows = append(s.Rows, []string{fmt.Sprintf("%s:%d", u.File, u.Line), u.String(), u.Reason})
+		s.Row(fmt.Sprintf("%s:%d", u.File, u.Line), u.AccuracyCase, u.Reason)
 	}
 	return s
 }

@@ -71,11 +71,10 @@ func (c *Calibration) Sheets() []Sheet {
 		Columns: Columns("coefficient | value> | 95 % interval> | source"),
 	}
 	for _, k := range c.Coefficients {
-		values.Rows = append(values.Rows,
-			[]string{k.Name, amount(k.Name, k.Value), "± " + amount(k.Name, 1.96*k.StdErr), k.Source})
+		values.Row(k.Name, amount(k.Name, k.Value), "± "+amount(k.Name, 1.96*k.StdErr), k.Source)
 	}
 	for _, u := range c.Undetermined {
-		values.Notes = append(values.Notes, "not determined: "+u+".")
+		values.Note("not determined: %s.", u)
 	}
 	return []Sheet{values, c.pointSheet()}
 }
@@ -95,26 +94,20 @@ func amount(name string, v float64) string {
 }
 
 func (c *Calibration) pointSheet() Sheet {
-	var all []int64
+	s := sheetIn("", "run | bytes {}: observed> | bytes {}: default>-3 | bytes {}: calibrated> | "+
+		"error: default>-2 | error: calibrated> | error: held out>",
+		largest(c.Points, func(p CalibrationPoint) int64 { return max(p.Observed, p.Before, p.After) }))
 	for _, p := range c.Points {
-		all = append(all, p.Observed, p.Before, p.After)
+		s.Row(p.Label, p.Observed, p.Before, p.After,
+			percentOff(p.Before, p.Observed), percentOff(p.After, p.Observed), percentOff(p.HeldOut, p.Observed))
 	}
-	col := columnOf(all...)
-	s := Sheet{Columns: col.columns("run | bytes {}: observed> | bytes {}: default>-3 | bytes {}: calibrated> | " +
-		"error: default>-2 | error: calibrated> | error: held out>")}
-	for _, p := range c.Points {
-		s.Rows = append(s.Rows, []string{
-			p.Label, col.scale.Format(p.Observed), col.scale.Format(p.Before), col.scale.Format(p.After),
-			percentOff(p.Before, p.Observed), percentOff(p.After, p.Observed), percentOff(p.HeldOut, p.Observed),
-		})
-	}
-	s.Notes = []string{fmt.Sprintf("median and largest error: default %s, calibrated %s, held out %s.",
-		&c.Errors.Before, &c.Errors.After, c.Errors.HeldOut)}
+	s.Note("median and largest error: default %s, calibrated %s, held out %s.",
+		&c.Errors.Before, &c.Errors.After, c.Errors.HeldOut)
 	if c.File != "" {
-		s.Notes = append(s.Notes, "written to "+c.File+".")
+		s.Note("written to %s.", c.File)
 	}
 	if c.Backup != "" {
-		s.Notes = append(s.Notes, "what was there before is in "+c.Backup+".")
+		s.Note("what was there before is in %s.", c.Backup)
 	}
 	return s
 }
@@ -137,11 +130,7 @@ func percentOff(estimate, observed int64) string {
 
 // Lines implement [Document].
 func (c *Calibration) Lines() []any {
-	return linesOf(c.Points, func(points []CalibrationPoint) any {
-		line := *c
-		line.Points = points
-		return line
-	})
+	return linesOf(*c, func(c *Calibration) *[]CalibrationPoint { return &c.Points })
 }
 
 // Records implement [Document].

@@ -261,7 +261,7 @@ func ClaimSheets(claims []Claim) []Sheet {
 			of = "saving of " + of
 			conditions = strings.TrimPrefix(conditions+" instead of "+c.Than, " ")
 		}
-		s.Rows = append(s.Rows, []string{c.Where, of, c.Batch, conditions, c.Says, c.Answer.says(), c.Judge(), c.Note})
+		s.Row(c.Where, of, c.Batch, conditions, c.Says, c.Answer.says(), c.Judge(), c.Note)
 	}
 	for i := range sheets {
 		sheets[i].Notes = []string{"The guide's MB and GB are quotients by 1024² and 1024³. vprof's figures are " +
@@ -280,8 +280,8 @@ func (p Point) claim(c column) string {
 	if len(p.Claims) == 0 || p.Claims[0].Bytes == nil {
 		return "-"
 	}
-	b, high := p.Claims[0].Bytes, c.scale.Format(p.Claims[0].Bytes.High)
-	low := c.scale.Format(b.Low)
+	b, high := p.Claims[0].Bytes, c.amount(p.Claims[0].Bytes.High)
+	low := c.amount(b.Low)
 	if strings.HasPrefix(p.Claims[0].Says, "≥") {
 		low = "≥ " + low
 	}

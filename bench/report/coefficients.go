@@ -32,13 +32,11 @@ func (c *Coefficients) Sheets() []Sheet {
 		s.Columns = Columns("entry | coefficient | old> | new> | change")
 	}
 	for _, r := range c.Rows {
-		row := []string{r.Entry, r.Name}
 		if c.Compared {
-			row = append(row, r.cell(r.Old), r.cell(r.Now), r.change())
+			s.Row(r.Entry, r.Name, r.cell(r.Old), r.cell(r.Now), r.change())
 		} else {
-			row = append(row, r.cell(r.Now), "± "+amount(r.Name, 1.96*r.Now.StdErr), r.Now.Source)
+			s.Row(r.Entry, r.Name, r.cell(r.Now), "± "+amount(r.Name, 1.96*r.Now.StdErr), r.Now.Source)
 		}
-		s.Rows = append(s.Rows, row)
 	}
 	if len(s.Rows) == 0 {
 		s.Notes = append([]string{"no coefficients."}, s.Notes...)
@@ -69,11 +67,7 @@ func (r CoefficientRow) change() string {
 
 // Lines implement [Document].
 func (c *Coefficients) Lines() []any {
-	return linesOf(c.Rows, func(rows []CoefficientRow) any {
-		line := *c
-		line.Rows = rows
-		return line
-	})
+	return linesOf(*c, func(c *Coefficients) *[]CoefficientRow { return &c.Rows })
 }
 
 // Records implement [Document].

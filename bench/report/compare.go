@@ -121,13 +121,9 @@ func (c *Comparison) Match(a, b Amounts, step string) {
 
 // Sheets implement [Document].
 func (c *Comparison) Sheets() []Sheet {
-	var all []int64
-	for _, r := range c.Rows {
-		all = append(all, r.A, r.B)
-	}
-	col := columnOf(all...)
-	s := Sheet{Columns: Columns("step | count | > | > | difference> | relative> | verdict")}
-	s.Columns[2].Head, s.Columns[3].Head = col.head(c.A), col.head(c.B)
+	s := sheetIn("", "step | count | > | > | difference> | relative> | verdict",
+		largest(c.Rows, func(r ComparisonRow) int64 { return max(r.A, r.B) }))
+	s.Columns[2].Head, s.Columns[3].Head = s.unit.head(c.A), s.unit.head(c.B)
 	before := ""
 	for _, r := range c.Rows {
 		step, verdict := r.Step, "same"
@@ -141,10 +137,7 @@ func (c *Comparison) Sheets() []Sheet {
 		case r.A != r.B:
 			verdict = "within"
 		}
-		s.Rows = append(s.Rows, []string{
-			step, r.Count, col.scale.Format(r.A), col.scale.Format(r.B), signed(r.B - r.A),
-			fmt.Sprintf("%+.2f %%", 100*r.Difference), verdict,
-		})
+		s.Row(step, r.Count, r.A, r.B, signed(r.B-r.A), fmt.Sprintf("%+.2f %%", 100*r.Difference), verdict)
 	}
 	if len(c.Rows) > 0 {
 		r := c.Rows[0]
@@ -152,15 +145,14 @@ func (c *Comparison) Sheets() []Sheet {
 		if r.TorchA != r.TorchB && r.TorchA != "" && r.TorchB != "" {
 			withA, withB = " with PyTorch "+r.TorchA, " with PyTorch "+r.TorchB
 		}
-		s.Notes = append(s.Notes, fmt.Sprintf("%s is %s, %s is %s; %d of %d rows differ by more than %.4g %%.",
-			c.A, kindOn(r.KindA, r.GPUA)+withA, c.B, kindOn(r.KindB, r.GPUB)+withB, c.Over, len(c.Rows),
-			100*c.Tolerance))
+		s.Note("%s is %s, %s is %s; %d of %d rows differ by more than %.4g %%.", c.A, kindOn(r.KindA, r.GPUA)+withA,
+			c.B, kindOn(r.KindB, r.GPUB)+withB, c.Over, len(c.Rows), 100*c.Tolerance)
 	}
 	for _, change := range c.Changes {
 		s.Notes = append(s.Notes, change.String())
 	}
 	if len(c.Changes) > 0 {
-		s.Notes = append(s.Notes, "the costs are of the device, simulated, one change after the other.")
+		s.Note("the costs are of the device, simulated, one change after the other.")
 	}
 	s.Notes = append(s.Notes, onlyIn(c.A, c.OnlyA)...)
 	s.Notes = append(s.Notes, onlyIn(c.B, c.OnlyB)...)
@@ -197,27 +189,24 @@ func signed(n int64) string {
 }
 
 func (s SnapshotSummary) sheet() Sheet {
-	out := Sheet{Title: "snapshot " + s.Label, Columns: Columns("in use | bytes>")}
+	out := Sheet{Title: "snapshot " + s.Label, Columns: Columns("in use | bytes>"), Totals: 2}
 	for _, c := range s.Categories {
-		out.Rows = append(out.Rows, []string{c.Name, bytesize.Format(c.Bytes)})
+		out.Row(c.Name, c.Bytes)
 	}
-	out.Rows = append(out.Rows, []string{"allocated", bytesize.Format(s.Allocated)},
-		[]string{"reserved", bytesize.Format(s.Reserved)})
-	out.Totals = 2
-	out.Notes = []string{fmt.Sprintf(
-		"%s of the cache are free, the largest piece of it is %s (fragmentation %.0f %%), in %d segments.",
-		bytesize.Format(s.Free), bytesize.Format(s.LargestFree), 100*s.Fragmentation, s.Segments)}
+	out.Row("allocated", s.Allocated)
+	out.Row("reserved", s.Reserved)
+	out.Note("%s of the cache are free, the largest piece of it is %s (fragmentation %.0f %%), in %d segments.",
+		bytesize.Format(s.Free), bytesize.Format(s.LargestFree), 100*s.Fragmentation, s.Segments)
 	if s.Events == 0 {
-		out.Notes = append(out.Notes,
-			"no events were recorded, so its peaks are those of the moment; "+
-				"torch.cuda.memory._record_memory_history() records them.")
+		out.Note("no events were recorded, so its peaks are those of the moment; " +
+			"torch.cuda.memory._record_memory_history() records them.")
 	}
 	if s.OOMs > 0 {
-		out.Notes = append(out.Notes, fmt.Sprintf("%d allocations failed for want of memory.", s.OOMs))
+		out.Note("%d allocations failed for want of memory.", s.OOMs)
 	}
 	for i, b := range s.Largest {
 		if b.Name != "" && i < 5 {
-			out.Notes = append(out.Notes, fmt.Sprintf("%s at %s.", bytesize.Format(b.Bytes), b.Name))
+			out.Note("%s at %s.", bytesize.Format(b.Bytes), b.Name)
 		}
 	}
 	return out
@@ -225,11 +214,7 @@ func (s SnapshotSummary) sheet() Sheet {
 
 // Lines implement [Document].
 func (c *Comparison) Lines() []any {
-	return linesOf(c.Rows, func(rows []ComparisonRow) any {
-		line := *c
-		line.Rows = rows
-		return line
-	})
+	return linesOf(*c, func(c *Comparison) *[]ComparisonRow { return &c.Rows })
 }
 
 // Records implement [Document].

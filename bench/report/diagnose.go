@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/vprof/vprof/internal/bytesize"
 )
 
 // DiagnosisSchema names the format of a diagnosis.
@@ -86,12 +84,12 @@ func (d *Diagnosis) Problems() int {
 func (d *Diagnosis) Sheets() []Sheet {
 	s := Sheet{Title: d.Of, Columns: Columns("finding | what")}
 	for _, f := range d.Findings {
-		s.Rows = append(s.Rows, []string{f.name(), f.What})
+		s.Row(f.name(), f.What)
 		for _, e := range f.Evidence {
-			s.Rows = append(s.Rows, []string{"", "evidence: " + e})
+			s.Row("", "evidence: "+e)
 		}
 		for _, a := range f.Advice {
-			s.Rows = append(s.Rows, []string{"", "do: " + a})
+			s.Row("", "do: "+a)
 		}
 	}
 	if len(d.Findings) == 0 {
@@ -102,10 +100,9 @@ func (d *Diagnosis) Sheets() []Sheet {
 	case len(d.Remedies) > 0:
 		sheets = append(sheets, d.remedySheet())
 	case d.Board != "":
-		sheets[0].Notes = append(sheets[0].Notes, d.Board+".")
+		sheets[0].Note("%s.", d.Board)
 	case d.Case == "" && (d.Short() || d.Has("under-use")):
-		sheets[0].Notes = append(sheets[0].Notes,
-			"--model, --batch and --gpu say what was trained; then there are remedies with their savings.")
+		sheets[0].Note("--model, --batch and --gpu say what was trained; then there are remedies with their savings.")
 	}
 	return sheets
 }
@@ -118,30 +115,21 @@ func (d *Diagnosis) remedySheet() Sheet {
 		if remedy.Needs != "" {
 			what += " (needs " + remedy.Needs + ")"
 		}
-		r.Rows = append(r.Rows, []string{
-			what, bytesize.Format(remedy.Saves), bytesize.Format(remedy.Then.High), remedy.Unsafe.safe(),
-		})
+		r.Row(what, remedy.Saves, remedy.Then.High, remedy.Unsafe.safe())
 	}
-	r.Notes = []string{
-		"estimates of device bytes at the peak, each remedy alone, in the order to try them; then needs: at most.",
-	}
+	r.Note("estimates of device bytes at the peak, each remedy alone, in the order to try them; then needs: at most.")
 	if !slices.ContainsFunc(d.Remedies, func(r Remedy) bool { return r.Unsafe == "" }) {
-		r.Notes = append(r.Notes,
-			"none is enough alone; vprof fit looks for the largest batch of several together.")
+		r.Note("none is enough alone; vprof fit looks for the largest batch of several together.")
 	}
 	if d.Board != "" {
-		r.Notes = append(r.Notes, d.Board+".")
+		r.Note("%s.", d.Board)
 	}
 	return r
 }
 
 // Lines implement [Document].
 func (d *Diagnosis) Lines() []any {
-	return linesOf(d.Findings, func(findings []Finding) any {
-		line := *d
-		line.Findings = findings
-		return line
-	})
+	return linesOf(*d, func(d *Diagnosis) *[]Finding { return &d.Findings })
 }
 
 // Records implement [Document].

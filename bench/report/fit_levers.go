@@ -22,35 +22,18 @@ func (f *Fit) waterfalls() []Sheet {
 
 // waterfall has a row for each lever, in the order in which they are turned.
 func (f *Fit) waterfall(c Choice) Sheet {
-	most := int64(1)
-	for _, l := range c.Waterfall {
-		most = max(most, l.Device)
-	}
-	unit := columnOf(most)
-	s := Sheet{
-		Title:   fmt.Sprintf("What each lever saves at batch %d on %s", c.Batch, f.deviceTitle(c.Device)),
-		Columns: unit.columns("lever | saves {}> | needs {}> | samples/s ~> | "),
-	}
+	most := max(1, largest(c.Waterfall, func(l Lever) int64 { return l.Device }))
+	s := sheetIn(fmt.Sprintf("What each lever saves at batch %d on %s", c.Batch, f.deviceTitle(c.Device)),
+		"lever | saves {}> | needs {}> | samples/s ~> | ", most)
 	for i, l := range c.Waterfall {
-		name, saves := l.Name, unit.signed(l.Saves)
+		name, saves := l.Name, s.unit.amount(l.Saves)
 		if i == 0 {
 			name, saves = "without", ""
 		}
-		s.Rows = append(s.Rows, []string{
-			name, saves, unit.scale.Format(l.Device), rate(l.SamplesPerSecond),
-			strings.Repeat("█", waterfallCells(l.Device, most)),
-		})
+		s.Row(name, saves, l.Device, rate(l.SamplesPerSecond), strings.Repeat("█", waterfallCells(l.Device, most)))
 	}
 	s.Notes = []string{c.explanation(f.memory(c.Device))}
 	return s
-}
-
-// signed is a number of bytes that may be negative.
-func (c column) signed(bytes int64) string {
-	if bytes < 0 {
-		return "-" + c.scale.Format(-bytes)
-	}
-	return c.scale.Format(bytes)
 }
 
 // waterfallCells is how long the bar of a need is.
@@ -63,13 +46,13 @@ func waterfallCells(bytes, most int64) int {
 // its device.
 func (c Choice) explanation(memory int64) string {
 	unit := columnOf(memory)
-	words := []string{fmt.Sprintf("batch %d needs %s of %s %s", c.Batch, unit.scale.Format(c.Waterfall[0].Device),
-		unit.scale.Format(memory), unit.scale.Unit())}
+	words := []string{fmt.Sprintf("batch %d needs %s of %s %s", c.Batch, unit.amount(c.Waterfall[0].Device),
+		unit.amount(memory), unit.scale.Unit())}
 	for _, l := range c.Waterfall[1:] {
-		words = append(words, fmt.Sprintf("%s saves %s", l.Name, unit.signed(l.Saves)))
+		words = append(words, fmt.Sprintf("%s saves %s", l.Name, unit.amount(l.Saves)))
 	}
 	last := c.Waterfall[len(c.Waterfall)-1]
-	return strings.Join(words, "; ") + fmt.Sprintf("; that leaves %s.", unit.scale.Format(last.Device))
+	return strings.Join(words, "; ") + fmt.Sprintf("; that leaves %s.", unit.amount(last.Device))
 }
 
 // deviceTitle is how people call a device of the result.

@@ -37,63 +37,52 @@ type GuideProfile struct {
 
 // guideSheet has a column for each profile of the guide's formula.
 func (f *Fit) guideSheet() Sheet {
-	s := Sheet{Title: "by the formula of the project's own script", Columns: Columns("MiB")}
-	names := []string{"batch", "micro-batches", "effective"}
-	for _, c := range f.Guide[0].Components {
-		names = append(names, c.Name)
+	s := Sheet{
+		Title: "by the formula of the project's own script",
+		Columns: Columns("MiB | batch | micro-batches | effective | total | total GB | use | true need of this batch | " +
+			"true largest batch"),
 	}
-	names = append(names, "total", "total GB", "use", "true need of this batch", "true largest batch")
-	for _, n := range names {
-		s.Rows = append(s.Rows, []string{n})
+	for i, c := range f.Guide[0].Components {
+		s.Columns = slices.Insert(s.Columns, 4+i, Column{Head: c.Name})
 	}
+	mib := func(bytes int64) string { return fmt.Sprintf("%.1f", float64(bytes)/bytesize.MiB) }
 	for _, g := range f.Guide {
-		s.Columns = append(s.Columns, Column{Head: g.Profile, Right: true})
-		cells := []string{strconv.Itoa(g.Batch), strconv.Itoa(g.Accumulate), strconv.Itoa(g.EffectiveBatch)}
+		var parts []string
 		for _, c := range g.Components {
-			cells = append(cells, fmt.Sprintf("%.1f", float64(c.Bytes)/bytesize.MiB))
+			parts = append(parts, mib(c.Bytes))
 		}
 		need, largest := "-", "-"
 		if g.True != nil {
-			need, largest = fmt.Sprintf("%.1f", float64(g.True.Device.Bytes)/bytesize.MiB), strconv.Itoa(g.TrueLargest)
+			need, largest = mib(g.True.Device.Bytes), strconv.Itoa(g.TrueLargest)
 		}
-		cells = append(cells, fmt.Sprintf("%.1f", float64(g.Total)/bytesize.MiB),
-			fmt.Sprintf("%.2f", float64(g.Total)/bytesize.GiB),
-			fmt.Sprintf("%.1f%%", 100*g.Utilization), need, largest)
-		for i, cell := range cells {
-			s.Rows[i] = append(s.Rows[i], cell)
-		}
+		s.Row(g.Profile, g.Batch, g.Accumulate, g.EffectiveBatch, parts, mib(g.Total),
+			fmt.Sprintf("%.2f", float64(g.Total)/bytesize.GiB), fmt.Sprintf("%.1f%%", 100*g.Utilization), need,
+			largest)
 	}
-	return s
+	return s.turned()
 }
 
 // profilesSheet has a row for each part of the curriculum.
 func (f *Fit) profilesSheet() Sheet {
-	s := Sheet{Title: "the parts of the project's curriculum, as its authors train them"}
-	var high []int64
-	for _, p := range f.Profiles {
-		high = append(high, p.Choice.Estimate.Device.High)
-	}
-	unit := columnOf(high...)
-	s.Columns = Columns("profile")
+	s := sheetIn("the parts of the project's curriculum, as its authors train them",
+		"profile | batch> | micro-batches> | effective> | device {}> | use>",
+		largest(f.Profiles, func(p Profile) int64 { return p.Choice.Estimate.Device.High }))
 	settings := slices.Sorted(maps.Keys(f.Profiles[0].Settings))
-	for _, name := range settings {
-		s.Columns = append(s.Columns, Column{Head: name, Right: true})
+	for i, name := range settings {
+		s.Columns = slices.Insert(s.Columns, 1+i, Column{Head: name, Right: true})
 	}
-	s.Columns = append(s.Columns, unit.columns("batch> | micro-batches> | effective> | device {}> | use>")...)
 	for _, p := range f.Profiles {
 		c := p.Choice
-		batch, steps, effective := "none fits", "-", "-"
+		found := []string{"none fits", "-", "-"}
 		if c.Batch > 0 {
-			batch, steps, effective = strconv.Itoa(c.Batch), strconv.Itoa(c.Case.Accumulate),
-				strconv.Itoa(c.EffectiveBatch)
+			found = []string{strconv.Itoa(c.Batch), strconv.Itoa(c.Case.Accumulate), strconv.Itoa(c.EffectiveBatch)}
 		}
-		row := []string{p.Name}
+		var values []string
 		for _, name := range settings {
-			row = append(row, strconv.FormatInt(p.Settings[name], 10))
+			values = append(values, strconv.FormatInt(p.Settings[name], 10))
 		}
-		s.Rows = append(s.Rows, append(row, batch, steps, effective, unit.interval(c.Estimate.Device),
-			fmt.Sprintf("%.0f%%", 100*c.Utilization)))
+		s.Row(p.Name, values, found, c.Estimate.Device, fmt.Sprintf("%.0f%%", 100*c.Utilization))
 	}
-	s.Notes = []string{"--formula guide shows beside it what the project's own script would say."}
+	s.Note("--formula guide shows beside it what the project's own script would say.")
 	return s
 }

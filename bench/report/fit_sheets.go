@@ -38,48 +38,40 @@ func (f *Fit) memory(device string) int64 {
 
 // choicesSheet has a row for every configuration on the one device.
 func (f *Fit) choicesSheet() Sheet {
-	s := Sheet{Title: fmt.Sprintf("%s on %s; the device may fill %s", f.subject(), f.Devices[0], f.Budget)}
+	s := sheetIn(fmt.Sprintf("%s on %s; the device may fill %s", f.subject(), f.Devices[0], f.Budget),
+		" | "+choiceHeads, largest(f.Choices, func(c Choice) int64 {
+			if c.Estimate == nil {
+				return 0
+			}
+			return c.Estimate.Device.High
+		}))
 	if f.Parallel != nil {
 		s.Title += "; " + f.Parallel.String() + ", figures of each"
 	}
-	var high []int64
-	for _, c := range f.Choices {
-		if c.Estimate != nil {
-			high = append(high, c.Estimate.Device.High)
-		}
-	}
-	unit := columnOf(high...)
-	s.Columns = append([]Column{{Head: ""}}, choiceColumns(unit)...)
-	for _, c := range f.Choices {
-		s.Rows = append(s.Rows, f.choiceRow(c, unit))
-	}
 	var answers workspaceAnswers
 	for _, c := range f.Choices {
-		if c.Recommended {
+		mark := ""
+		switch {
+		case c.Recommended:
+			mark = "▶"
 			answers.add(c.Batch, c.Workspaces)
+		case c.Own:
+			mark = "·"
 		}
+		s.Row(mark, c.cells(s.unit))
 	}
 	s.Notes = slices.Concat(f.notes(), answers.notes(), warningNotes(f.Warnings))
 	return s.filled()
 }
 
-// choiceColumns are what tables of choices have in common, in the order of choiceRow's
-// cells after the first.
-func choiceColumns(unit column) []Column {
-	return unit.columns("stage | precision | checkpointing | settings? | strategy? | levers? | batch> | " +
-		"micro-batches>-2 | effective>-4 | device {}> | use>-3 | samples/s ~>-1")
-}
+// choiceHeads are the heads of a choice's cells.
+const choiceHeads = "stage | precision | checkpointing | settings? | strategy? | levers? | batch> | " +
+	"micro-batches>-2 | effective>-4 | device {}> | use>-3 | samples/s ~>-1"
 
-func (f *Fit) choiceRow(c Choice, unit column) []string {
+func (c Choice) cells(unit column) []string {
 	row := []string{
-		"", c.Case.Stage, c.Case.Precision(), yes(c.Case.Checkpointing),
+		c.Case.Stage, c.Case.Precision(), yes(c.Case.Checkpointing),
 		strings.Join(c.Case.Settings.Words(), " "), c.Case.Strategy.String(), c.levers(),
-	}
-	switch {
-	case c.Recommended:
-		row[0] = "▶"
-	case c.Own:
-		row[0] = "·"
 	}
 	if c.Refused != "" {
 		return append(row, "refused", "", "", "-", "-", "-")
@@ -108,25 +100,21 @@ func (f *Fit) choiceRow(c Choice, unit column) []string {
 
 // notes say what the marks mean and what is recommended.
 func (f *Fit) notes() []string {
-	var notes []string
+	var notes notes
 	for _, c := range f.Choices {
 		if c.Recommended {
-			notes = append(notes, "▶ "+f.Recommendation(c))
+			notes.add("▶ %s", f.Recommendation(c))
 		}
 	}
 	switch all, ok := f.Overall(f.Devices[0].Name); {
 	case len(notes) == 0:
-		notes = append(notes, f.nothing())
+		notes.add("%s", f.nothing())
 	case len(notes) > 1 && ok && !f.Budget.SeqLen: // stages do not share the longest row
-		notes = append(notes, "  for all stages: "+f.Recommendation(all))
+		notes.add("  for all stages: %s", f.Recommendation(all))
 	}
-	notes = append(notes, f.roomNotes()...)
-	notes = append(notes, f.hostNotes()...)
-	for _, c := range f.Choices {
-		if c.Own && !c.Recommended {
-			notes = append(notes, "· as its authors train it.")
-			break
-		}
+	notes = slices.Concat(notes, f.roomNotes(), f.hostNotes())
+	if slices.ContainsFunc(f.Choices, func(c Choice) bool { return c.Own && !c.Recommended }) {
+		notes.add("· as its authors train it.")
 	}
 	notes = append(notes, f.refusals()...)
 	if i := slices.IndexFunc(f.Choices, func(c Choice) bool { return c.Capped }); i >= 0 {
@@ -134,31 +122,28 @@ func (f *Fit) notes() []string {
 		if n := f.Choices[i].SeqLen; n > 0 {
 			end = fmt.Sprintf("rows of %d tokens, the longest that vprof takes of the model", n)
 		}
-		notes = append(notes, "+ the search ends at "+end+".")
+		notes.add("+ the search ends at %s.", end)
 	}
-	notes = append(notes, f.throughEpochs()...)
-	notes = append(notes, f.parallelNotes()...)
-	return append(notes, "samples/s ~: an estimate that ranks; vprof time shows how uncertain it is.")
+	return slices.Concat(notes, f.throughEpochs(), f.parallelNotes(),
+		[]string{"samples/s ~: an estimate that ranks; vprof time shows how uncertain it is."})
 }
 
 // roomNotes say what expandable segments would leave room for, and why a batch is no multiple of what was asked for.
-func (f *Fit) roomNotes() (notes []string) {
+func (f *Fit) roomNotes() (notes notes) {
 	more := "a larger batch"
 	if f.Budget.SeqLen {
 		more = "longer rows"
 	}
 	for _, c := range f.Choices {
 		if c.Recommended && c.Expandable != nil {
-			notes = append(notes,
-				fmt.Sprintf("stage %s, batch %d: %s, which leaves room for %s (--alloc-conf %s).",
-					c.Case.Stage, c.Batch, slackWords(c.Estimate, *c.Expandable), more, ExpandableSegments))
+			notes.add("stage %s, batch %d: %s, which leaves room for %s (--alloc-conf %s).",
+				c.Case.Stage, c.Batch, slackWords(c.Estimate, *c.Expandable), more, ExpandableSegments)
 		}
 	}
 	for _, c := range f.Choices {
 		if n := f.Budget.Multiple; c.Recommended && n > 1 && c.Batch%n != 0 {
-			notes = append(notes, fmt.Sprintf(
-				"stage %s: batch %d is no multiple of %d, since no larger one than %d is safe.",
-				c.Case.Stage, c.Batch, n, c.Largest))
+			notes.add("stage %s: batch %d is no multiple of %d, since no larger one than %d is safe.",
+				c.Case.Stage, c.Batch, n, c.Largest)
 		}
 	}
 	return notes
@@ -178,42 +163,37 @@ func (f *Fit) refusals() []string {
 			others[why]++
 		}
 	}
-	var notes []string
+	var notes notes
 	for _, why := range reasons {
 		who := first[why]
 		if n := others[why]; n > 0 {
 			who += fmt.Sprintf(", and %d more", n)
 		}
-		notes = append(notes, fmt.Sprintf("refused, %s: %s", who, why))
+		notes.add("refused, %s: %s", who, why)
 	}
 	return notes
 }
 
 // parallelNotes say what the figures of several GPUs rest on.
 func (f *Fit) parallelNotes() []string {
-	var notes []string
-	switch {
-	case f.Parallel == nil:
-	case f.Parallel.Recorded:
-		notes = append(notes,
-			fmt.Sprintf("each of several GPUs: a rank is recorded; NCCL's memory, where no coefficients have it, "+
-				"and links at their full %.0f GB/s beside the kernels are assumptions.", f.Parallel.Bandwidth/1e9))
-		if len(f.Parallel.Searched) > 0 {
-			notes = append(notes, "searched, with every precision and checkpointing above: "+
-				strings.Join(f.Parallel.Searched, " ")+".")
+	var notes notes
+	switch p := f.Parallel; {
+	case p == nil:
+	case p.Recorded:
+		notes.add("each of several GPUs: a rank is recorded; NCCL's memory, where no coefficients have it, and links "+
+			"at their full %.0f GB/s beside the kernels are assumptions.", p.Bandwidth/1e9)
+		if len(p.Searched) > 0 {
+			notes.add("searched, with every precision and checkpointing above: %s.", strings.Join(p.Searched, " "))
 		}
-		if len(f.Parallel.Around) > 0 {
-			notes = append(notes, "and with those of them that came out best: "+
-				strings.Join(f.Parallel.Around, " ")+".")
+		if len(p.Around) > 0 {
+			notes.add("and with those of them that came out best: %s.", strings.Join(p.Around, " "))
 		}
-		if f.Parallel.Least > 0 {
-			notes = append(notes, fmt.Sprintf("the smallest number of GPUs that does it (of powers of two): %d.",
-				f.Parallel.Least))
+		if p.Least > 0 {
+			notes.add("the smallest number of GPUs that does it (of powers of two): %d.", p.Least)
 		}
 	default:
-		notes = append(notes,
-			fmt.Sprintf("each of several GPUs: by arithmetic from the replay of one; NCCL's memory and links of "+
-				"%.0f GB/s are assumptions.", f.Parallel.Bandwidth/1e9))
+		notes.add("each of several GPUs: by arithmetic from the replay of one; NCCL's memory and links of %.0f GB/s "+
+			"are assumptions.", p.Bandwidth/1e9)
 	}
 	return notes
 }
@@ -308,27 +288,22 @@ func (f *Fit) Recommendation(c Choice) string {
 
 // boardsSheet has a row for what is recommended for each device and stage.
 func (f *Fit) boardsSheet() Sheet {
-	s := Sheet{Title: fmt.Sprintf("%s; a device may fill %s", f.subject(), f.Budget)}
-	gib := columnOf(bytesize.GiB)
-	s.Columns = append([]Column{{Head: "gpu"}, {Head: "memory GiB", Right: true, Minor: 3}}, choiceColumns(gib)...)
+	s := sheetIn(fmt.Sprintf("%s; a device may fill %s", f.subject(), f.Budget), "gpu | memory {}>-3 | "+choiceHeads,
+		bytesize.GiB)
 	for _, d := range f.Devices {
-		found := false
+		before := len(s.Rows)
 		for _, c := range f.Choices {
-			if c.Device != d.Name || !c.Recommended {
-				continue
+			if c.Device == d.Name && c.Recommended {
+				s.Row(d.GPU, d.Memory, c.cells(s.unit))
 			}
-			found = true
-			s.Rows = append(s.Rows, append([]string{d.GPU, gib.scale.Format(d.Memory)}, f.choiceRow(c, gib)[1:]...))
 		}
-		if !found {
-			row := make([]string, len(s.Columns))
-			row[0], row[1] = d.GPU, gib.scale.Format(d.Memory)
-			row[slices.IndexFunc(s.Columns, func(c Column) bool { return c.Head == "batch" })] = "none"
-			s.Rows = append(s.Rows, row)
+		if len(s.Rows) == before {
+			s.Row(d.GPU, d.Memory, slices.Insert(make([]string, 11), 6, "none")) // below batch
 		}
 	}
-	s.Notes = append([]string{"The fastest configuration of each stage. samples/s ~: an estimate that ranks; vprof " +
-		"time shows how uncertain it is."}, warningNotes(f.Warnings)...)
+	s.Note("The fastest configuration of each stage. samples/s ~: an estimate that ranks; vprof time shows how " +
+		"uncertain it is.")
+	s.Notes = append(s.Notes, warningNotes(f.Warnings)...)
 	return s.filled()
 }
 

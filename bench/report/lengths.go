@@ -108,7 +108,7 @@ func (l *Lengths) sheet(batch int, d Device) Sheet {
 		Columns: []Column{{Head: fmt.Sprintf("epoch at batch %d", batch)}, {Head: "simulated"}},
 	}
 	row := func(name, format string, args ...any) {
-		s.Rows = append(s.Rows, []string{name, fmt.Sprintf(format, args...)})
+		s.Row(name, fmt.Sprintf(format, args...))
 	}
 	cut := ""
 	if l.Cut > 0 {
@@ -191,24 +191,21 @@ func (e *Epochs) words() string {
 }
 
 func (l *Lengths) notes() []string {
-	notes := []string{"simulated: training steps in one allocator, in random orders of a fixed seed; the range " +
+	notes := notes{"simulated: training steps in one allocator, in random orders of a fixed seed; the range " +
 		"holds the probability with 95 % (Clopper-Pearson) and is of the order of samples alone."}
 	if l.Epochs.Low == l.Epochs.High {
-		notes = []string{"simulated: training steps in one allocator."}
+		notes[0] = "simulated: training steps in one allocator."
 	}
 	if l.Epochs.OutOfMemory > 0 && l.Worst.Verdict != DoesNotFit && l.Worst.Verdict != Slow {
-		notes = append(notes,
-			"the worst batch fits a process that begins with it; what runs out of memory late is the cache that "+
-				"batches of other lengths have left in pieces.")
+		notes.add("the worst batch fits a process that begins with it; what runs out of memory late is the cache " +
+			"that batches of other lengths have left in pieces.")
 	}
 	if l.Replayed < l.Steps && l.Epochs.Low != l.Epochs.High {
-		notes = append(notes,
-			fmt.Sprintf("of %d steps the first %d are replayed, with the longest batch at their end if it is not "+
-				"among them.", l.Steps, l.Replayed))
+		notes.add("of %d steps the first %d are replayed, with the longest batch at their end if it is not among them.",
+			l.Steps, l.Replayed)
 	}
 	if l.Rounded > 0 {
-		notes = append(notes,
-			fmt.Sprintf("lengths are rounded up to multiples of %d, so that few enough are recorded.", l.Rounded))
+		notes.add("lengths are rounded up to multiples of %d, so that few enough are recorded.", l.Rounded)
 	}
 	return notes
 }

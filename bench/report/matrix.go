@@ -261,7 +261,7 @@ func (m *Matrix) list() Sheet {
 		for _, c := range of {
 			row = append(row, c.text(r))
 		}
-		s.Rows = append(s.Rows, row)
+		s.Row(row)
 	}
 	return s
 }
@@ -285,7 +285,7 @@ func (m *Matrix) square() Sheet {
 		key := [2]string{r.Model, r.Case}
 		if _, seen := cases[key]; !seen {
 			cases[key] = len(cases)
-			s.Rows = append(s.Rows, []string{r.Model, r.Case})
+			s.Row(r.Model, r.Case)
 		}
 	}
 	for i := range s.Rows {
@@ -333,15 +333,15 @@ func (c MatrixCell) String() string {
 }
 
 func (m *Matrix) notes() []string {
-	notes := slices.Clone(m.Notes)
+	notes := notes(slices.Clone(m.Notes))
 	if note := m.simulated(); note != "" {
-		notes = append(notes, note)
+		notes.add("%s", note)
 	}
 	seen := map[string]bool{}
 	for _, r := range m.Rows {
 		if r.Refused != "" && !seen[r.Refused] && len(seen) < 5 {
 			seen[r.Refused] = true
-			notes = append(notes, fmt.Sprintf("x %s, %s on %s: %s", r.Model, r.Case, r.GPU, r.Refused))
+			notes.add("x %s, %s on %s: %s", r.Model, r.Case, r.GPU, r.Refused)
 		}
 	}
 	return append(notes, warningNotes(m.Warnings)...)

@@ -2,7 +2,6 @@ package report
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -64,29 +63,19 @@ type Attention struct {
 
 // StageSheet has the stages with their element counts.
 func (m *Model) StageSheet() Sheet {
-	s := Sheet{Columns: Columns("stage | parameters> | trainable> | criterion> | buffers> | trains")}
-	tasks := slices.ContainsFunc(m.Parameters, func(p Stage) bool { return p.Task != "" })
-	if tasks {
-		s.Columns = slices.Insert(s.Columns, 0, Column{Head: "task"})
-	}
+	s := Sheet{Columns: Columns("task? | stage | parameters> | trainable> | criterion> | buffers> | trains")}
 	for _, p := range m.Parameters {
-		row := []string{
-			p.Stage, grouped(p.Total), grouped(p.Trainable), grouped(p.Criterion),
-			grouped(p.Buffers), p.Trains,
-		}
-		if tasks {
-			row = slices.Insert(row, 0, p.Task)
-		}
-		s.Rows = append(s.Rows, row)
+		s.Row(p.Task, p.Stage, grouped(p.Total), grouped(p.Trainable), grouped(p.Criterion), grouped(p.Buffers),
+			p.Trains)
 	}
-	return s
+	return s.filled()
 }
 
 // InputSheet has what a batch is made of; unit is one element of it.
 func (m *Model) InputSheet(unit string) Sheet {
 	s := Sheet{Columns: []Column{{Head: fmt.Sprintf("a batch of B %ss", unit)}}}
 	for _, in := range m.Inputs {
-		s.Rows = append(s.Rows, []string{in.String()})
+		s.Row(in)
 	}
 	return s
 }
@@ -95,10 +84,7 @@ func (m *Model) InputSheet(unit string) Sheet {
 func (m *Model) AttentionSheet() Sheet {
 	s := Sheet{Columns: Columns("attention in | runs on | head width> | mask | why on " + m.GPU)}
 	for _, a := range m.Attention {
-		s.Rows = append(s.Rows, []string{
-			a.Precision, a.Backend, strconv.FormatInt(a.HeadWidth, 10),
-			map[bool]string{true: "yes", false: "no"}[a.Masked], a.Why,
-		})
+		s.Row(a.Precision, a.Backend, integer(a.HeadWidth), map[bool]string{true: "yes", false: "no"}[a.Masked], a.Why)
 	}
 	return s
 }

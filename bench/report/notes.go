@@ -3,7 +3,6 @@ package report
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/vprof/vprof/internal/bytesize"
@@ -11,18 +10,18 @@ import (
 
 // notes are the lines below tables that show intervals.
 func (r *Report) notes() []string {
-	var notes []string
+	var notes notes
 	for _, c := range r.Coefficients {
 		if c.Name == "allocated_residual" {
-			notes = append(notes, "[low, high] holds 95 % of "+c.Source+"; of reserved also replays with slightly "+
-				"different sizes and later frees, of device also what is unknown of the CUDA context.")
+			notes.add("[low, high] holds 95 %% of %s; of reserved also replays with slightly different sizes and "+
+				"later frees, of device also what is unknown of the CUDA context.", c.Source)
 		}
 	}
 	if slices.ContainsFunc(r.Points, func(p Point) bool { return p.Run == nil && p.Verdict() == Slow }) {
-		notes = append(notes, slowWords)
+		notes.add(slowWords)
 	}
-	notes = append(notes, r.rankNotes(slices.ContainsFunc(r.Points, func(p Point) bool { return p.Run != nil }))...)
-	return append(append(notes, r.sideNotes()...), warningNotes(r.Warnings)...)
+	ran := slices.ContainsFunc(r.Points, func(p Point) bool { return p.Run != nil })
+	return slices.Concat(notes, r.rankNotes(ran), r.sideNotes(), warningNotes(r.Warnings))
 }
 
 // rankNotes say what figures of several GPUs are of, and what runs of them are.
@@ -35,17 +34,15 @@ func (r *Report) rankNotes(runs bool) []string {
 	if c.Strategy.Rank != nil {
 		which = fmt.Sprintf("rank %d", *c.Strategy.Rank)
 	}
-	notes := []string{fmt.Sprintf("figures are of %s of %d; samples per second are of all. %s", which, c.GPUs,
-		r.communicationNote())}
+	var notes notes
+	notes.add("figures are of %s of %d; samples per second are of all. %s", which, c.GPUs, r.communicationNote())
 	if c.Strategy.DeepSpeed() {
-		notes = append(notes,
-			"DeepSpeed's steps are those of its release 0.19.8, held against its own allocations; the ranges are "+
-				"those of PyTorch's own.")
+		notes.add("DeepSpeed's steps are those of its release 0.19.8, held against its own allocations; the ranges " +
+			"are those of PyTorch's own.")
 	}
 	if runs {
-		notes = append(notes,
-			"a run has one rank on one board: its buffers are there, and collectives are copies of the same bytes; "+
-				"NCCL itself is not.")
+		notes.add("a run has one rank on one board: its buffers are there, and collectives are copies of the same " +
+			"bytes; NCCL itself is not.")
 	}
 	return notes
 }
@@ -136,9 +133,9 @@ func (a *workspaceAnswers) notes() []string {
 
 // warningNotes is a line for each warning.
 func warningNotes(warnings []Warning) []string {
-	var notes []string
+	var notes notes
 	for _, w := range warnings {
-		notes = append(notes, "warning: "+w.String())
+		notes.add("warning: %s", w)
 	}
 	return notes
 }
@@ -146,43 +143,38 @@ func warningNotes(warnings []Warning) []string {
 // findingNotes say what fits at most, what hardly fits, what failed first, what
 // was left out because of it, and what the times mean.
 func (r *Report) findingNotes(word string) []string {
-	var notes []string
+	var notes notes
 	if r.Agreement != nil {
-		notes = append(notes, r.Agreement.String()+".")
+		notes.add("%s.", r.Agreement)
 	}
-	if l := r.Largest; l != nil {
-		notes = append(notes, l.String()+".")
+	if r.Largest != nil {
+		notes.add("%s.", r.Largest)
 	}
 	for _, refused := range r.Refused {
-		notes = append(notes, "refused: "+refused.Reason+".")
+		notes.add("refused: %s.", refused.Reason)
 	}
 	for _, p := range r.Points {
 		switch {
 		case p.Run == nil:
 		case p.Run.OOM != nil:
-			notes = append(notes, fmt.Sprintf("batch %d is out of memory (%s): %s.", p.Batch, word, p.Run.OOM))
+			notes.add("batch %d is out of memory (%s): %s.", p.Batch, word, p.Run.OOM)
 		case p.Run.Retries > 0:
-			notes = append(notes,
-				fmt.Sprintf("batch %d fits only since PyTorch gives back cached memory, %s in these steps; that is "+
-					"slow.", p.Batch, timesOver(p.Run.Retries)))
+			notes.add("batch %d fits only since PyTorch gives back cached memory, %s in these steps; that is slow.",
+				p.Batch, timesOver(p.Run.Retries))
 		}
 	}
 	if r.Stopped != nil && len(r.Stopped.Left) > 0 {
-		left := make([]string, len(r.Stopped.Left))
-		for i, b := range r.Stopped.Left {
-			left[i] = strconv.Itoa(b)
+		left := strings.Trim(strings.ReplaceAll(fmt.Sprint(r.Stopped.Left), " ", ", "), "[]")
+		notes.add("not run: batch %s (%s).", left, r.Stopped.Reason)
+	}
+	for _, note := range []string{r.stepNote(), r.besidesNote()} {
+		if note != "" {
+			notes.add("%s", note)
 		}
-		notes = append(notes, fmt.Sprintf("not run: batch %s (%s).", strings.Join(left, ", "), r.Stopped.Reason))
-	}
-	if note := r.stepNote(); note != "" {
-		notes = append(notes, note)
-	}
-	if note := r.besidesNote(); note != "" {
-		notes = append(notes, note)
 	}
 	if i := slices.IndexFunc(r.Points, func(p Point) bool { return p.Run != nil && p.Run.Verified > 0 }); i >= 0 {
-		notes = append(notes, fmt.Sprintf("verified: each tensor's pattern was found again, %d at batch %d.",
-			r.Points[i].Run.Verified, r.Points[i].Batch))
+		notes.add("verified: each tensor's pattern was found again, %d at batch %d.",
+			r.Points[i].Run.Verified, r.Points[i].Batch)
 	}
 	return notes
 }

@@ -11,111 +11,72 @@ import (
 // componentsSheet has a column for every batch size and a row for every
 // component of the device's memory.
 func (r *Report) componentsSheet() Sheet {
-	s := Sheet{Title: r.Case.String(), Columns: []Column{{}}, Bars: r.bars(), Notes: r.notes()}
+	s := sheetIn(r.Case.String(), "{} at the peak | allocated | reserved | device | device, streamed? | guide? | "+
+		"peak in | verdict | safe?", largest(r.Points, func(p Point) int64 { return p.Estimate.Device.High }))
 	if len(r.Devices) > 0 {
 		s.Title += "; " + r.Devices[0].String()
 	}
+	s.Bars, s.Notes = r.bars(), r.notes()
 	if len(r.Points) == 0 {
+		s.Columns = s.Columns[:1]
+		s.Columns[0].Head = ""
 		return s
 	}
-	var high []int64
-	for _, p := range r.Points {
-		high = append(high, p.Estimate.Device.High)
-	}
-	c := columnOf(high...)
-	s.Columns[0].Head = c.scale.Unit() + " at the peak"
-	for i := range r.Points[0].Estimate.Components {
-		s.Rows = append(s.Rows, []string{r.Points[0].Estimate.Components[i].Name})
-	}
-	totals := []string{"allocated", "reserved", "device", "peak in", "verdict"}
-	if r.Case.Dataset > 0 {
-		totals = slices.Insert(totals, 3, "device, streamed")
-	}
-	claimed := r.claimed()
-	if claimed {
-		totals = slices.Insert(totals, len(totals)-2, "guide")
+	for i, name := range r.componentNames() {
+		s.Columns = slices.Insert(s.Columns, 1+i, Column{Head: name})
 	}
 	unsafe := slices.ContainsFunc(r.Points, func(p Point) bool { return p.Estimate.Unsafe != "" })
-	if unsafe {
-		totals = append(totals, "safe")
-	}
-	for _, name := range totals {
-		s.Rows = append(s.Rows, []string{name})
-		s.Totals++
-	}
 	for _, p := range r.Points {
-		e := p.Estimate
-		s.Columns = append(s.Columns, Column{Head: "batch " + strconv.Itoa(p.Batch), Right: true})
-		var cells []string
-		for _, part := range e.Components {
-			cells = append(cells, c.scale.Format(part.Bytes))
-		}
-		cells = append(cells, c.interval(e.Allocated), c.interval(e.Reserved), c.interval(e.Device))
-		if r.Case.Dataset > 0 {
-			cells = append(cells, streamedCell(p, c))
-		}
-		if claimed {
-			cells = append(cells, p.claim(c))
-		}
-		cells = append(cells, e.PeakPhase, string(e.Verdict))
+		e, safe := p.Estimate, ""
 		if unsafe {
-			cells = append(cells, e.Unsafe.safe())
+			safe = e.Unsafe.safe()
 		}
-		for i, cell := range cells {
-			s.Rows[i] = append(s.Rows[i], cell)
+		var parts []string
+		for _, c := range e.Components {
+			parts = append(parts, s.unit.amount(c.Bytes))
 		}
+		s.Row("batch "+strconv.Itoa(p.Batch), parts, e.Allocated, e.Reserved, e.Device, streamedCell(p, s.unit),
+			p.claim(s.unit), e.PeakPhase, e.Verdict, safe)
 	}
+	s = s.filled().turned()
+	s.Totals = len(s.Rows) - len(r.componentNames())
 	return s
 }
 
 // boardsSheet has a row for every board and a column for every batch size.
 func (r *Report) boardsSheet() Sheet {
-	s := Sheet{
-		Title: r.Case.String(), Bars: r.bars(), Notes: warningNotes(r.Warnings),
-	}
-	var high, total []int64
-	for _, d := range r.Devices {
-		total = append(total, d.Memory)
-	}
-	batches := map[int]int{} // batch to column
+	c := columnOf(largest(r.Points, func(p Point) int64 { return p.Estimate.Device.High }))
+	s := sheetIn(r.Case.String(), "gpu | memory {}>", largest(r.Devices, func(d Device) int64 { return d.Memory }))
+	s.Bars, s.Notes = r.bars(), slices.Concat([]string{marks}, r.sideNotes(), warningNotes(r.Warnings))
+	var needs, claims []int // batch sizes, and those that a guide says something of
 	for _, p := range r.Points {
-		high = append(high, p.Estimate.Device.High)
-		if _, seen := batches[p.Batch]; !seen {
-			batches[p.Batch] = len(batches)
+		if !slices.Contains(needs, p.Batch) {
+			needs = append(needs, p.Batch)
+		}
+		if len(p.Claims) > 0 && !slices.Contains(claims, p.Batch) {
+			claims = append(claims, p.Batch)
 		}
 	}
-	c, m := columnOf(high...), columnOf(total...)
-	s.Columns = m.columns("gpu | memory {}>")
-	heads := make([]Column, len(batches))
-	for b, i := range batches {
-		heads[i] = Column{Head: "batch " + strconv.Itoa(b), Group: c.head("device"), Right: true}
-	}
-	s.Columns = append(s.Columns, heads...)
-	claims := map[int]int{} // batch to column, of those that a guide says something of
-	for _, p := range r.Points {
-		if _, seen := claims[p.Batch]; len(p.Claims) > 0 && !seen {
-			claims[p.Batch] = len(s.Columns)
-			s.Columns = append(s.Columns, Column{
-				Head:  "batch " + strconv.Itoa(p.Batch),
-				Group: c.head("guide"), Right: true,
-			})
+	for i, b := range slices.Concat(needs, claims) {
+		group := c.head("device")
+		if i >= len(needs) {
+			group = c.head("guide")
 		}
+		s.Columns = append(s.Columns, Column{Head: "batch " + strconv.Itoa(b), Group: group, Right: true})
 	}
 	for _, d := range r.Devices {
-		row := make([]string, len(s.Columns))
-		row[0], row[1] = r.called(d), m.scale.Format(d.Memory)
+		need, claim := make([]string, len(needs)), make([]string, len(claims))
 		for _, p := range r.Points {
 			if p.Device != d.Name {
 				continue
 			}
-			row[2+batches[p.Batch]] = c.scale.Format(p.Estimate.Device.Bytes) + mark(p.Estimate.Verdict)
-			if at, ok := claims[p.Batch]; ok {
-				row[at] = p.claim(c)
+			need[slices.Index(needs, p.Batch)] = c.amount(p.Estimate.Device.Bytes) + mark(p.Estimate.Verdict)
+			if i := slices.Index(claims, p.Batch); i >= 0 {
+				claim[i] = p.claim(c)
 			}
 		}
-		s.Rows = append(s.Rows, row)
+		s.Row(r.called(d), d.Memory, need, claim)
 	}
-	s.Notes = append([]string{marks}, append(r.sideNotes(), s.Notes...)...)
 	return s
 }
 

@@ -113,12 +113,11 @@ func (d *Published) Sheets() []Sheet {
 			"in the interval>"),
 	}
 	for _, g := range d.Groups {
-		row := []string{g.Group, g.Kind, strconv.Itoa(g.Figures), strconv.Itoa(g.Planned), "", "", "", "", ""}
+		errs := make([]string, 5)
 		if e := g.Errors; g.Planned > 0 {
-			errs := []string{percent(e.Median), percent(e.P95), percent(e.Max), percent(e.Mean)}
-			copy(row[4:], append(errs, strconv.Itoa(g.Within)))
+			errs = []string{percent(e.Median), percent(e.P95), percent(e.Max), percent(e.Mean), strconv.Itoa(g.Within)}
 		}
-		s.Rows = append(s.Rows, row)
+		s.Row(g.Group, g.Kind, g.Figures, g.Planned, errs)
 	}
 	return []Sheet{s, d.worst(10)}
 }
@@ -131,8 +130,7 @@ func (d *Published) worst(most int) Sheet {
 		return cmp.Compare(math.Abs(b.off()), math.Abs(a.off()))
 	})
 	for _, r := range rows[:min(most, len(rows))] {
-		bytes := []string{integer(r.Bytes), integer(r.Estimate.Bytes)}
-		s.Rows = append(s.Rows, []string{r.Group, r.What, r.Kind, bytes[0], bytes[1], percent(r.off())})
+		s.Row(r.Group, r.What, r.Kind, integer(r.Bytes), integer(r.Estimate.Bytes), percent(r.off()))
 	}
 	return s
 }

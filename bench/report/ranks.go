@@ -63,17 +63,8 @@ func (r Ranks) sheet() Sheet {
 	strategy := *c.Strategy
 	strategy.Rank = nil
 	c.Strategy = &strategy
-	var all []int64
-	for _, p := range r {
-		for _, point := range p.Plan.Points {
-			all = append(all, point.Estimate.Device.Bytes)
-		}
-	}
-	col := columnOf(all...)
-	s := Sheet{
-		Title:   fmt.Sprintf("%s; %s", c, first.Devices[0]),
-		Columns: col.columns("batch> | {} of rank"),
-	}
+	s := sheetIn(fmt.Sprintf("%s; %s", c, first.Devices[0]), "batch> | {} of rank",
+		largest(r, func(p RankPlan) int64 { return p.Plan.largestDevice() }))
 	differ := r.differing()
 	for _, name := range append(slices.Clone(differ), "allocated", "reserved", "device") {
 		s.Columns = append(s.Columns, Column{Head: name, Right: true})
@@ -83,25 +74,20 @@ func (r Ranks) sheet() Sheet {
 		batch := strconv.Itoa(first.Points[at].Batch)
 		for _, p := range r {
 			e := p.Plan.Points[at].Estimate
-			row := []string{batch, p.String()}
+			var parts []string
 			for _, name := range differ {
-				row = append(row, col.scale.Format(component(e, name)))
+				parts = append(parts, s.unit.amount(component(e, name)))
 			}
-			for _, n := range []int64{e.Allocated.Bytes, e.Reserved.Bytes, e.Device.Bytes} {
-				row = append(row, col.scale.Format(n))
-			}
-			s.Rows = append(s.Rows, append(row, string(e.Verdict)))
+			s.Row(batch, p.RankRange, parts, e.Allocated.Bytes, e.Reserved.Bytes, e.Device.Bytes, e.Verdict)
 			batch = ""
 		}
 	}
-	s.Notes = append(s.Notes,
-		fmt.Sprintf("all that differ of %d ranks, the one that needs most first; components that are alike in all "+
-			"are left out.", c.GPUs))
+	s.Note("all that differ of %d ranks, the one that needs most first; components that are alike in all are left out.",
+		c.GPUs)
 	if strategy.Replicate > 1 {
-		s.Notes = append(s.Notes, fmt.Sprintf("each of %d replicas has such ranks.", strategy.Replicate))
+		s.Note("each of %d replicas has such ranks.", strategy.Replicate)
 	}
-	s.Notes = append(s.Notes, first.communicationNote())
-	s.Notes = append(s.Notes, warningNotes(first.Warnings)...)
+	s.Notes = slices.Concat(s.Notes, []string{first.communicationNote()}, warningNotes(first.Warnings))
 	return s
 }
 

@@ -40,19 +40,9 @@ func (r Releases) on(d Device) Releases {
 
 // sheet is the table of one board.
 func (r Releases) sheet() Sheet {
-	var all []int64
-	for _, release := range r {
-		for _, p := range release.Points {
-			all = append(all, p.Estimate.Device.Bytes)
-		}
-	}
-	col := columnOf(all...)
 	c := r[0].Case
 	c.Torch = ""
-	s := Sheet{
-		Title:   fmt.Sprintf("%s; %s", c, r[0].Devices[0]),
-		Columns: col.columns("batch> | {}"),
-	}
+	s := sheetIn(fmt.Sprintf("%s; %s", c, r[0].Devices[0]), "batch> | {}", largest(r, (*Report).largestDevice))
 	for i, release := range r {
 		s.Columns = append(s.Columns, Column{Head: "PyTorch " + release.Case.ReleaseName(), Right: true})
 		if i > 0 {
@@ -62,21 +52,25 @@ func (r Releases) sheet() Sheet {
 	for at, p := range r[0].Points {
 		batch := strconv.Itoa(p.Batch)
 		for _, part := range r.parts(at) {
-			s.Rows = append(s.Rows, append([]string{batch, part.name}, part.cells(col)...))
+			s.Row(batch, part.name, part.cells(s.unit))
 			batch = ""
 		}
-		verdict := []string{batch, "verdict", string(p.Estimate.Verdict)}
+		verdict := []string{string(p.Estimate.Verdict)}
 		for _, release := range r[1:] {
 			verdict = append(verdict, string(release.Points[at].Estimate.Verdict), "")
 		}
-		s.Rows = append(s.Rows, verdict)
+		s.Row(batch, "verdict", verdict)
 	}
-	s.Notes = append(s.Notes, fmt.Sprintf(
-		"percentages are relative to PyTorch %s; parts that are alike in all are left out.", r[0].Case.ReleaseName()))
+	s.Note("percentages are relative to PyTorch %s; parts that are alike in all are left out.", r[0].Case.ReleaseName())
 	for _, release := range r {
 		s.Notes = append(s.Notes, warningNotes(release.Warnings)...)
 	}
 	return s
+}
+
+// largestDevice is the largest estimate of device bytes.
+func (r *Report) largestDevice() int64 {
+	return largest(r.Points, func(p Point) int64 { return p.Estimate.Device.Bytes })
 }
 
 // releasesPart is a count of bytes, or a component of one, by release.
@@ -111,13 +105,13 @@ func (r Releases) parts(at int) []releasesPart {
 // cells are the bytes of a part by release, each but the first with its difference
 // from the first.
 func (p releasesPart) cells(col column) []string {
-	cells := []string{col.scale.Format(p.bytes[0])}
+	cells := []string{col.amount(p.bytes[0])}
 	for _, bytes := range p.bytes[1:] {
 		difference := ""
 		if p.bytes[0] != 0 {
 			difference = fmt.Sprintf("%+.1f %%", 100*float64(bytes-p.bytes[0])/float64(p.bytes[0]))
 		}
-		cells = append(cells, col.scale.Format(bytes), difference)
+		cells = append(cells, col.amount(bytes), difference)
 	}
 	return cells
 }

@@ -131,11 +131,13 @@ func number(v float64) string {
 func integer(n int64) string { return strconv.FormatInt(n, 10) }
 
 // linesOf are documents of one row each, so that files of lines can be cut and put together
-// freely.
-func linesOf[R any](rows []R, document func([]R) any) []any {
-	lines := make([]any, len(rows))
-	for i := range rows {
-		lines[i] = document(rows[i : i+1 : i+1])
+// freely; rows is where a document has them.
+func linesOf[D, R any](document D, rows func(*D) *[]R) []any {
+	all := *rows(&document)
+	lines := make([]any, len(all))
+	for i := range all {
+		*rows(&document) = all[i : i+1 : i+1]
+		lines[i] = document
 	}
 	return lines
 }

@@ -30,41 +30,34 @@ func (r Runs) Records() [][]string { return Several(r).Records() }
 
 // Sheets is a table with a row for each run.
 func (r Runs) Sheets() []Sheet {
-	var sizes []int64
-	for _, one := range r {
-		if run := one.only(); run != nil {
-			sizes = append(sizes, run.Device)
-		}
-	}
-	c := columnOf(sizes...)
-	s := Sheet{Title: strings.Join(r[0].Script.Command, " "), Columns: Columns("GPU")}
-	ranks := slices.ContainsFunc(r, func(one *Report) bool { return one.Script.GPUs > 1 })
-	if ranks {
-		s.Columns = append(s.Columns, Column{Head: "rank", Right: true})
-	}
-	s.Columns = append(s.Columns,
-		c.columns("peak {}: allocated> | peak {}: reserved> | peak {}: device> | at | result")...)
-	for _, one := range r {
-		row := []string{one.Devices[0].GPU + ", " + one.Devices[0].run()}
-		if ranks {
-			row = append(row, strconv.Itoa(one.Script.Rank))
-		}
-		cells := []string{"", "", "", ""}
-		if run := one.only(); run != nil {
-			for i, n := range []int64{run.Allocated, run.Reserved, run.Device} {
-				cells[i] = c.scale.Format(n)
+	s := sheetIn(strings.Join(r[0].Script.Command, " "),
+		"GPU | rank>? | peak {}: allocated> | peak {}: reserved> | peak {}: device> | at | result",
+		largest(r, func(one *Report) int64 {
+			if run := one.only(); run != nil {
+				return run.Device
 			}
-			cells[3] = run.PeakPhase
+			return 0
+		}))
+	ranks := slices.ContainsFunc(r, func(one *Report) bool { return one.Script.GPUs > 1 })
+	for _, one := range r {
+		rank, peaks := "", []string{"", "", "", ""}
+		if ranks {
+			rank = strconv.Itoa(one.Script.Rank)
 		}
-		s.Rows = append(s.Rows, append(append(row, cells...), one.Script.Result))
+		if run := one.only(); run != nil {
+			peaks = []string{
+				s.unit.amount(run.Allocated), s.unit.amount(run.Reserved), s.unit.amount(run.Device), run.PeakPhase,
+			}
+		}
+		s.Row(one.Devices[0].GPU+", "+one.Devices[0].run(), rank, peaks, one.Script.Result)
 	}
 	s.Notes = r.notes()
-	return []Sheet{s}
+	return []Sheet{s.filled()}
 }
 
 // notes are what is to be said of the runs, each once, and how simulated and measured ones compare.
 func (r Runs) notes() []string {
-	var notes []string
+	var notes notes
 	for _, one := range r {
 		for _, note := range one.besides() {
 			if !slices.Contains(notes, note) {
@@ -74,7 +67,7 @@ func (r Runs) notes() []string {
 	}
 	for _, one := range r {
 		if one.Script.Result != "fits" {
-			notes = append(notes, one.Devices[0].Name+": "+one.Script.verdict(one))
+			notes.add("%s: %s", one.Devices[0].Name, one.Script.verdict(one))
 		}
 	}
 	if len(r) == 2 && r[0].Devices[0].Simulated && !r[1].Devices[0].Simulated {

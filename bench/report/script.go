@@ -75,37 +75,29 @@ func (r *Report) scriptSheets() []Sheet {
 
 // phaseSheet has a row for each phase of each step.
 func (r *Report) phaseSheet(run *Run) Sheet {
-	c := columnOf(run.Device)
-	s := Sheet{Title: strings.Join(r.Script.Command, " ")}
+	s := sheetIn(strings.Join(r.Script.Command, " "),
+		"step> | phase | peak {}: allocated> | peak {}: reserved> | at its end {}: allocated>-1", run.Device)
 	if len(r.Devices) > 0 {
 		s.Title += "; " + r.Devices[0].String()
 	}
-	s.Columns = c.columns("step> | phase | peak {}: allocated> | peak {}: reserved> | at its end {}: allocated>-1")
 	for _, p := range run.Phases {
 		step := strconv.Itoa(p.Step + 1)
 		if p.Step < 0 {
 			step = ""
 		}
-		s.Rows = append(s.Rows, []string{
-			step, p.Name, c.scale.Format(p.PeakAllocated), c.scale.Format(p.PeakReserved),
-			c.scale.Format(p.Allocated),
-		})
+		s.Row(step, p.Name, p.PeakAllocated, p.PeakReserved, p.Allocated)
 	}
-	s.Rows = append(s.Rows, []string{"", "whole run", c.scale.Format(run.Allocated), c.scale.Format(run.Reserved), ""})
+	s.Row("", "whole run", run.Allocated, run.Reserved, "")
 	s.Totals = 1
 	return s
 }
 
 // holdersSheet shows parts of a total, those that are not zero.
 func holdersSheet(title, head string, parts []Component, total int64) Sheet {
-	c := columnOf(total)
-	s := Sheet{Title: title, Columns: c.columns(head + " | {}> | %>")}
+	s := sheetIn(title, head+" | {}> | %>", total)
 	for _, p := range parts {
 		if p.Bytes != 0 {
-			s.Rows = append(s.Rows, []string{
-				p.Name, c.scale.Format(p.Bytes),
-				fmt.Sprintf("%.1f", 100*float64(p.Bytes)/float64(max(total, 1))),
-			})
+			s.Row(p.Name, p.Bytes, fmt.Sprintf("%.1f", 100*float64(p.Bytes)/float64(max(total, 1))))
 		}
 	}
 	return s
@@ -114,40 +106,35 @@ func holdersSheet(title, head string, parts []Component, total int64) Sheet {
 // scriptNotes say how the command ended and what became of its files.
 func (r *Report) scriptNotes() []string {
 	s := r.Script
-	notes := []string{s.verdict(r)}
+	notes := notes{s.verdict(r)}
 	if len(s.Steps) > 0 {
-		notes = append(notes, fmt.Sprintf("%s: %s; host memory at most %s; %.0f s.",
-			strings.Join(s.Optimizers, ", "), s.stepWords(), bytesize.Format(s.Host), s.Seconds))
+		notes.add("%s: %s; host memory at most %s; %.0f s.", strings.Join(s.Optimizers, ", "), s.stepWords(),
+			bytesize.Format(s.Host), s.Seconds)
 	}
 	if s.GPUs > 1 {
-		notes = append(notes, fmt.Sprintf("figures are of rank %d of %d; what NCCL takes is not in them.",
-			s.Rank, s.GPUs))
+		notes.add("figures are of rank %d of %d; what NCCL takes is not in them.", s.Rank, s.GPUs)
 	}
 	return append(notes, r.besides()...)
 }
 
 // besides are the notes below the figures.
 func (r *Report) besides() []string {
-	s, notes := r.Script, []string(nil)
+	s, notes := r.Script, notes(nil)
 	if w := s.Workspaces; w != nil {
-		notes = append(notes,
-			fmt.Sprintf("workspaces of libraries: %d are cuDNN's own answer, %d are modeled, %d are not known.",
-				w.Asked, w.Modeled, w.Unknown))
+		notes.add("workspaces of libraries: %d are cuDNN's own answer, %d are modeled, %d are not known.",
+			w.Asked, w.Modeled, w.Unknown)
 	}
 	if p := s.Private; p != nil {
-		notes = append(notes, fmt.Sprintf("private pools of CUDA graphs: %d hold %s of what is reserved.", p.Count,
-			bytesize.Format(p.Bytes)))
+		notes.add("private pools of CUDA graphs: %d hold %s of what is reserved.", p.Count, bytesize.Format(p.Bytes))
 	}
 	if n := len(s.Diverted); n > 0 {
-		notes = append(notes, fmt.Sprintf(
-			"not kept: %d files that the script saved, such as %s (--keep-files keeps them).", n, s.Diverted[0]))
+		notes.add("not kept: %d files that the script saved, such as %s (--keep-files keeps them).", n, s.Diverted[0])
 	}
 	if n := len(s.Spared); n > 0 {
-		notes = append(notes, fmt.Sprintf("not removed: %d checkpoints of before, such as %s.", n, s.Spared[0]))
+		notes.add("not removed: %d checkpoints of before, such as %s.", n, s.Spared[0])
 	}
 	if n := len(s.Guessed); n > 0 {
-		notes = append(notes, fmt.Sprintf("%d lines went by numbers that were never computed, such as %s.", n,
-			s.Guessed[0]))
+		notes.add("%d lines went by numbers that were never computed, such as %s.", n, s.Guessed[0])
 	}
 	if n := len(s.Idle); n > 0 && s.Result != "fits" {
 		shown := s.Idle[:min(n, 6)]
@@ -155,7 +142,7 @@ func (r *Report) besides() []string {
 		if n > len(shown) {
 			line += fmt.Sprintf(" and %d more", n-len(shown))
 		}
-		notes = append(notes, line+".")
+		notes.add("%s.", line)
 	}
 	return append(notes, warningNotes(r.Warnings)...)
 }

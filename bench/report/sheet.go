@@ -25,7 +25,71 @@ type Sheet struct {
 	Bars Bars
 	// Notes stand below all, one a line.
 	Notes []string
+
+	unit column // of amounts of bytes; each has its own without one
 }
+
+// sheetIn is a sheet whose amounts of bytes all have the unit that suits the largest of some. "{}" in heads, which
+// are those of [Columns], is that unit.
+func sheetIn(title, heads string, amounts ...int64) Sheet {
+	unit := columnOf(amounts...)
+	return Sheet{Title: title, Columns: unit.columns(heads), unit: unit}
+}
+
+// largest is the largest amount that the elements of a list have, zero of none.
+func largest[T any](list []T, amount func(T) int64) (most int64) {
+	for _, of := range list {
+		most = max(most, amount(of))
+	}
+	return most
+}
+
+// Row adds a row of values. An int64 is an amount of bytes and an [Interval] one with its range, in the unit of the
+// sheet; a list of texts is a cell each, true is yes, and all else is written as [fmt.Sprint] does.
+func (s *Sheet) Row(values ...any) {
+	row := make([]string, 0, len(values))
+	for _, value := range values {
+		switch v := value.(type) {
+		case []string:
+			row = append(row, v...)
+		case int64:
+			row = append(row, s.unit.amount(v))
+		case Interval:
+			row = append(row, s.unit.interval(v))
+		case bool:
+			row = append(row, yes(v))
+		default:
+			row = append(row, fmt.Sprint(v))
+		}
+	}
+	s.Rows = append(s.Rows, row)
+}
+
+// Note adds a note.
+func (s *Sheet) Note(format string, args ...any) {
+	s.Notes = append(s.Notes, fmt.Sprintf(format, args...))
+}
+
+// turned is the sheet with a column for each row and a row for each column.
+func (s Sheet) turned() Sheet {
+	columns, rows := s.Columns[:1:1], make([][]string, len(s.Columns)-1)
+	for i, c := range s.Columns[1:] {
+		rows[i] = []string{c.Head}
+	}
+	for _, r := range s.Rows {
+		columns = append(columns, Column{Head: r[0], Right: true})
+		for i, cell := range r[1:] {
+			rows[i] = append(rows[i], cell)
+		}
+	}
+	s.Columns, s.Rows = columns, rows
+	return s
+}
+
+// notes are lines below a table.
+type notes []string
+
+func (n *notes) add(format string, args ...any) { *n = append(*n, fmt.Sprintf(format, args...)) }
 
 // Column is the head of a column.
 type Column struct {
@@ -176,10 +240,10 @@ func (s Sheet) table(f Format, show func(string) string, most []int) table.Write
 	return t
 }
 
-// column shows amounts of bytes in one scale. The unit belongs in the head.
+// column shows amounts of bytes in one scale, whose unit belongs in the head; the zero value shows each with its own.
 type column struct{ scale bytesize.Scale }
 
-func columnOf(values ...int64) column { return column{bytesize.ScaleOf(values...)} }
+func columnOf(amounts ...int64) column { return column{bytesize.ScaleOf(amounts...)} }
 
 func (c column) head(name string) string { return name + " " + c.scale.Unit() }
 
@@ -188,9 +252,20 @@ func (c column) columns(heads string) []Column {
 	return Columns(strings.ReplaceAll(heads, "{}", c.scale.Unit()))
 }
 
+// amount shows a number of bytes, which may be negative.
+func (c column) amount(bytes int64) string {
+	switch {
+	case c == column{}:
+		return bytesize.Format(bytes)
+	case bytes < 0:
+		return "-" + c.scale.Format(-bytes)
+	}
+	return c.scale.Format(bytes)
+}
+
 // interval shows a value and, where it has a width to be seen, its range.
 func (c column) interval(i Interval) string {
-	value, low, high := c.scale.Format(i.Bytes), c.scale.Format(i.Low), c.scale.Format(i.High)
+	value, low, high := c.amount(i.Bytes), c.amount(i.Low), c.amount(i.High)
 	if low == value && high == value {
 		return value
 	}

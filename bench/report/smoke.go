@@ -205,13 +205,8 @@ func (s *Smoke) title() string {
 
 // Sheets implements [Document].
 func (s *Smoke) Sheets() []Sheet {
-	sheet := Sheet{Title: s.title()}
-	var high []int64
-	for _, c := range s.Checks {
-		high = append(high, c.Device)
-	}
-	unit := columnOf(high...)
-	sheet.Columns = unit.columns("check | allocated {}>-3 | reserved {}>-2 | device {}> | verdict | -1")
+	sheet := sheetIn(s.title(), "check | allocated {}>-3 | reserved {}>-2 | device {}> | verdict | -1",
+		largest(s.Checks, func(c Check) int64 { return c.Device }))
 	for i, c := range s.Checks {
 		note := c.Note
 		if c.Aside {
@@ -223,35 +218,31 @@ func (s *Smoke) Sheets() []Sheet {
 				note = "does not get there"
 			}
 		}
-		sheet.Rows = append(sheet.Rows, []string{
-			c.Name, unit.scale.Format(c.Allocated), unit.scale.Format(c.Reserved), unit.scale.Format(c.Device),
-			c.Reason.String(), note,
-		})
+		sheet.Row(c.Name, c.Allocated, c.Reserved, c.Device, c.Reason, note)
 	}
 	if s.Baseline != nil {
 		for _, g := range s.Baseline.Grown {
-			sheet.Notes = append(sheet.Notes, g.String())
+			sheet.Note("%s", g)
 		}
 	}
 	if s.Host.worthSaying(s.Device) {
-		sheet.Notes = append(sheet.Notes, s.Host.note(s.Batch))
+		sheet.Note("%s", s.Host.note(s.Batch))
 	}
 	if s.Streamed > 0 {
-		sheet.Notes = append(sheet.Notes,
-			fmt.Sprintf("with the %s of data on the host and a batch at a time on the GPU, the training step needs %s",
-				bytesize.Format(s.Case.Dataset), bytesize.Format(s.Streamed)))
+		sheet.Note("with the %s of data on the host and a batch at a time on the GPU, the training step needs %s",
+			bytesize.Format(s.Case.Dataset), bytesize.Format(s.Streamed))
 	}
 	if slices.ContainsFunc(s.Checks, func(c Check) bool { return c.GivesBack }) {
-		sheet.Notes = append(sheet.Notes, slowWords)
+		sheet.Note(slowWords)
 	}
 	var answers workspaceAnswers
 	answers.add(s.Batch, s.Workspaces)
 	sheet.Notes = append(sheet.Notes, answers.notes()...)
 	sheet.Notes = append(sheet.Notes, warningNotes(s.Warnings)...)
 	if !slices.ContainsFunc(s.Checks, func(c Check) bool { return strings.HasPrefix(c.Name, "validation") }) {
-		sheet.Notes = append(sheet.Notes, s.unvalidated())
+		sheet.Note("%s", s.unvalidated())
 	}
-	sheet.Notes = append(sheet.Notes, s.Verdict())
+	sheet.Note("%s", s.Verdict())
 	return append(s.lengthsSheets(), sheet)
 }
 

@@ -10,30 +10,27 @@ import (
 // sweepSheet has a row for every batch size: the estimate, and beside it what
 // the run needed.
 func (r *Report) sweepSheet() Sheet {
-	word := "simulated"
-	s := Sheet{Title: r.Case.String()}
+	word, title := "simulated", r.Case.String()
 	if len(r.Devices) > 0 {
 		word = r.Devices[0].run()
-		s.Title += "; " + r.Devices[0].String()
+		title += "; " + r.Devices[0].String()
 	}
 	replayed := word
 	if word == measured {
 		replayed = "replayed" // by the allocator of vprof's own, whatever the GPU did
 	}
-	c := columnOf(r.highest()...)
-	s.Columns = c.columns("batch> | estimate {}: allocated>-5 | estimate {}: reserved>-4 | estimate {}: device> | " +
-		"estimate {}: streamed>?-1 | " + replayed + " {}: allocated>-5 | " + replayed + " {}: reserved>-4 | " +
-		word + " {}: device> | guide {}>?-2 | error>?-2 | " + r.stepHead() + ">-3 | " +
-		r.Case.BatchUnit + "s/s>-3 | peak in-2 | fits")
+	s := sheetIn(title, "batch> | estimate {}: allocated>-5 | estimate {}: reserved>-4 | estimate {}: device> | "+
+		"estimate {}: streamed>?-1 | "+replayed+" {}: allocated>-5 | "+replayed+" {}: reserved>-4 | "+
+		word+" {}: device> | guide {}>?-2 | error>?-2 | "+r.stepHead()+">-3 | "+
+		r.Case.BatchUnit+"s/s>-3 | peak in-2 | fits", largest(r.Points, Point.highest))
 	_, driven := r.driven()
 	for _, p := range r.Points {
 		wrong := "-"
 		if driven { // on a simulated board the run is what the estimate was made of
 			wrong = errorCell(p)
 		}
-		s.Rows = append(s.Rows, slices.Concat([]string{strconv.Itoa(p.Batch)}, estimateCells(p.Estimate, c),
-			[]string{streamedCell(p, c)}, runCells(p.Run, c), []string{p.claim(c), wrong}, timeCells(p.Run),
-			[]string{peakCell(p), fitsCell(p)}))
+		s.Row(p.Batch, estimateCells(p.Estimate, s.unit), streamedCell(p, s.unit), runCells(p.Run, s.unit),
+			p.claim(s.unit), wrong, timeCells(p.Run), peakCell(p), fitsCell(p))
 	}
 	s.Rows = r.refusedRows(s.Rows, len(s.Columns))
 	s.Bars = r.bars()
@@ -41,18 +38,15 @@ func (r *Report) sweepSheet() Sheet {
 	return s.filled()
 }
 
-// highest are the largest device bytes of each point, which the scale of the columns goes by.
-func (r *Report) highest() []int64 {
-	var all []int64
-	for _, p := range r.Points {
-		if p.Estimate != nil {
-			all = append(all, p.Estimate.Device.High)
-		}
-		if p.Run != nil {
-			all = append(all, p.Run.Device)
-		}
+// highest is the largest number of device bytes, which the unit of the columns goes by.
+func (p Point) highest() (most int64) {
+	if p.Estimate != nil {
+		most = p.Estimate.Device.High
 	}
-	return all
+	if p.Run != nil {
+		most = max(most, p.Run.Device)
+	}
+	return most
 }
 
 // refusedRows puts a row for each refused batch size where it belongs.
@@ -77,7 +71,7 @@ func estimateCells(e *Estimate, c column) []string {
 	if e == nil {
 		return []string{"-", "-", "-"}
 	}
-	return []string{c.scale.Format(e.Allocated.Bytes), c.scale.Format(e.Reserved.Bytes), c.interval(e.Device)}
+	return []string{c.amount(e.Allocated.Bytes), c.amount(e.Reserved.Bytes), c.interval(e.Device)}
 }
 
 func runCells(u *Run, c column) []string {
@@ -87,7 +81,7 @@ func runCells(u *Run, c column) []string {
 	case !u.Fits:
 		return []string{"OOM", "OOM", "OOM"}
 	}
-	return []string{c.scale.Format(u.Allocated), c.scale.Format(u.Reserved), c.scale.Format(u.Device)}
+	return []string{c.amount(u.Allocated), c.amount(u.Reserved), c.amount(u.Device)}
 }
 
 // Error is how far the estimate of the device's bytes is from what the run

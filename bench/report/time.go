@@ -80,18 +80,15 @@ func (t *Times) Sheets() []Sheet {
 	for _, r := range t.Rows {
 		d := memory[r.Device]
 		if r.Stage == "all" && r.Batch == 0 && r.Total != nil {
-			s.Rows = append(s.Rows, []string{d.GPU, "", "all", "", "", "", "", "", r.Total.String(), ""})
+			s.Row(d.GPU, "", "all", "", "", "", "", "", r.Total, "")
 			continue
 		}
-		s.Rows = append(s.Rows, append([]string{d.GPU, bytesize.Format(d.Memory), r.Stage}, r.cells()...))
+		s.Row(d.GPU, d.Memory, r.Stage, r.cells())
 	}
-	s.Notes = []string{
-		"time on the GPU alone, an estimate: data loading, validation and logging come on top. " + t.source(),
-	}
+	s.Note("time on the GPU alone, an estimate: data loading, validation and logging come on top. %s", t.source())
 	if t.Case.Strategy != nil {
-		s.Notes = append(s.Notes,
-			fmt.Sprintf("%d GPUs have %d batches of that size at a time; communication is at the full speed of the "+
-				"links, beside the kernels that do not wait for it.", t.Case.GPUs, t.Case.Batches()))
+		s.Note("%d GPUs have %d batches of that size at a time; communication is at the full speed of the links, "+
+			"beside the kernels that do not wait for it.", t.Case.GPUs, t.Case.Batches())
 	}
 	var answers workspaceAnswers
 	for _, r := range t.Rows {
@@ -99,10 +96,10 @@ func (t *Times) Sheets() []Sheet {
 	}
 	s.Notes = append(s.Notes, answers.notes()...)
 	if slices.ContainsFunc(t.Rows, func(r TimeRow) bool { return r.Batch > 0 && !r.Fits }) {
-		s.Notes = append(s.Notes, "!: the batch does not fit the board; its time is as if it did.")
+		s.Note("!: the batch does not fit the board; its time is as if it did.")
 	}
 	if t.Dataset == 0 {
-		s.Notes = append(s.Notes, "--dataset-size N and --epochs N give the time of an epoch and of all.")
+		s.Note("--dataset-size N and --epochs N give the time of an epoch and of all.")
 	}
 	return []Sheet{s}
 }
@@ -160,13 +157,7 @@ func timeUnit(seconds float64) (string, float64) {
 }
 
 // Lines implement [Document].
-func (t *Times) Lines() []any {
-	return linesOf(t.Rows, func(rows []TimeRow) any {
-		line := *t
-		line.Rows = rows
-		return line
-	})
-}
+func (t *Times) Lines() []any { return linesOf(*t, func(t *Times) *[]TimeRow { return &t.Rows }) }
 
 // Records implement [Document].
 func (t *Times) Records() [][]string {

@@ -5,12 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/vprof/vprof/bench/experiment/accuracy"
 	"github.com/vprof/vprof/bench/reference"
+	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/internal/progress"
 )
 
 type accuracyOptions struct {
@@ -72,17 +75,10 @@ func runAccuracy(ctx context.Context, o *accuracyOptions) error {
 		}
 		return o.shard(ctx, records)
 	}
-	if err := o.out.open(); err != nil {
-		return err
-	}
-	bar := startProgress(o.app, o.quiet)
-	a, err := accuracy.Compare(ctx, records,
-		accuracy.Recorder{Models: o.app.models().With(reference.FineTuned())}, bar.step)
-	bar.end()
-	if err != nil {
-		return err
-	}
-	return o.out.finish(a)
+	return o.out.work(o.quiet, func(step progress.Func) (report.Document, error) {
+		return accuracy.Compare(ctx, records,
+			accuracy.Recorder{Models: o.app.models().With(reference.FineTuned())}, step)
+	})
 }
 
 // read reads all files, and reports what is wrong with any of them together.
@@ -128,15 +124,7 @@ func (o *accuracyOptions) read() ([]reference.Record, error) {
 }
 
 func (o *accuracyOptions) wanted(name string) bool {
-	if len(o.cases) == 0 {
-		return true
-	}
-	for _, c := range o.cases {
-		if c == name {
-			return true
-		}
-	}
-	return false
+	return len(o.cases) == 0 || slices.Contains(o.cases, name)
 }
 
 // atOnce is how many records are compared before what they gave is written.

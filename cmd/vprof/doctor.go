@@ -1,13 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"github.com/vprof/vprof/bench/report"
-	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/device/cuda"
 	"github.com/vprof/vprof/profiler/device/nvml"
@@ -175,44 +175,25 @@ func (d *diagnosis) problem(err error) {
 
 // Sheets implements [report.Document].
 func (d *diagnosis) Sheets() []report.Sheet {
-	or := func(s string) string {
-		if s == "" {
-			return "not found"
-		}
-		return s
-	}
-	built := "yes"
-	if !d.Built {
-		built = "no"
-	}
-	versions := report.Sheet{
-		Columns: []report.Column{{Head: "what"}, {Head: "found"}},
-		Rows: [][]string{
-			{"vprof with CUDA", built},
-			{"driver", or(d.Driver)},
-			{"CUDA of the driver", or(d.CUDA)},
-			{"libcuda", or(d.Library)},
-			{"NVML", or(d.NVML)},
-		},
+	yesNo := map[bool]string{true: "yes", false: "no"}
+	versions := report.Sheet{Columns: report.Columns("what | found")}
+	versions.Row("vprof with CUDA", yesNo[d.Built])
+	for _, v := range [][2]string{
+		{"driver", d.Driver}, {"CUDA of the driver", d.CUDA}, {"libcuda", d.Library}, {"NVML", d.NVML},
+	} {
+		versions.Row(v[0], cmp.Or(v[1], "not found"))
 	}
 	gpus := report.Sheet{
 		Columns: report.Columns("gpu | name | compute> | memory> | context> | kernels> | others> | usable"),
 	}
 	for _, g := range d.GPUs {
-		usable := "no"
-		if g.Usable {
-			usable = "yes"
-		}
-		gpus.Rows = append(gpus.Rows, []string{
-			g.Device, g.Name, g.Capability, bytesize.Format(g.Memory),
-			bytesize.Format(g.Context), bytesize.Format(g.Kernels), bytesize.Format(g.Others), usable,
-		})
+		gpus.Row(g.Device, g.Name, g.Capability, g.Memory, g.Context, g.Kernels, g.Others, yesNo[g.Usable])
 	}
 	for _, p := range d.Problems {
-		gpus.Notes = append(gpus.Notes, p.String())
+		gpus.Note("%s", p)
 	}
 	if len(gpus.Notes) == 0 {
-		gpus.Notes = []string{"nothing is missing."}
+		gpus.Note("nothing is missing.")
 	}
 	return []report.Sheet{versions, gpus}
 }

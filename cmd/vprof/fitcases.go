@@ -141,7 +141,7 @@ func (o *fitOptions) cases(m models.Model, c models.Case) ([]models.Case, error)
 	if o.c.flags.Changed("amp") || held["amp"] {
 		amps = []models.Autocast{c.AMP}
 	}
-	how := map[bool]string{true: c.Recompute}
+	how := map[bool]models.Recompute{true: c.Recompute}
 	if o.c.flags.Changed("checkpointing") || held["checkpointing"] {
 		recompute = []bool{c.Checkpointing}
 	} else if o.c.trainer != nil {

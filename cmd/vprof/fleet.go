@@ -23,6 +23,7 @@ import (
 	"github.com/vprof/vprof/bench/show/page"
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/internal/printable"
+	"github.com/vprof/vprof/internal/progress"
 	"github.com/vprof/vprof/profiler/device"
 )
 
@@ -135,20 +136,19 @@ func runFleetPlan(ctx context.Context, o *fleetPlanOptions, path string) error {
 	if evidence.Calibrated, err = o.learned.selection(); err != nil {
 		return err
 	}
-	if err := o.out.open(); err != nil {
-		return err
-	}
-	bar := startProgress(o.app, false)
-	m, err := fleet.Matrix(ctx, units, gpus, evidence, bar.step)
-	bar.end()
-	if err != nil {
-		return err
-	}
-	m.Name, m.Tool, m.Started = c.Name+", simulated", tool(), o.app.now().UTC().Truncate(time.Second)
-	if err := o.show.apply(m); err != nil {
-		return err
-	}
-	return o.out.finish(m)
+	return o.out.work(false, func(step progress.Func) (report.Document, error) {
+		m, err := fleet.Matrix(ctx, units, gpus, evidence, step)
+		if err != nil {
+			return nil, err
+		}
+		m.Name, m.Tool, m.Started = c.Name+", simulated", tool(), o.app.now().UTC().Truncate(time.Second)
+		return m, o.show.apply(m)
+	})
+}
+
+// folderFlag names the folder of a fleet.
+func folderFlag(cmd *cobra.Command, dir *string) {
+	cmd.Flags().StringVar(dir, "dir", "", "`folder` of the fleet (default: NAME.fleet beside its file)")
 }
 
 // fleetDir finds the folder of a fleet: that of --dir, or NAME.fleet beside its file.
@@ -285,6 +285,16 @@ func makeFolder(ctx context.Context, dir, engine string) error {
 	return os.MkdirAll(dir, 0o755)
 }
 
+// fleetAndEngine opens the folder of a fleet that was run, and what runs its tasks.
+func fleetAndEngine(path, dir string) (*fleet.Folder, fleet.Engine, error) {
+	f, err := openFleet(path, dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	engine, err := engineOf(f, 1)
+	return f, engine, err
+}
+
 // engineOf is what runs the tasks of a folder.
 func engineOf(f *fleet.Folder, most int) (fleet.Engine, error) {
 	program, err := os.Executable()
@@ -354,11 +364,7 @@ func newFleetStatusCmd(a *app) *cobra.Command {
 			if format != "table" && format != "json" {
 				return usagef("--format: there is no format %q; use table, json", format)
 			}
-			f, err := openFleet(args[0], dir)
-			if err != nil {
-				return err
-			}
-			engine, err := engineOf(f, 1)
+			f, engine, err := fleetAndEngine(args[0], dir)
 			if err != nil {
 				return err
 			}
@@ -375,7 +381,7 @@ func newFleetStatusCmd(a *app) *cobra.Command {
 			return writeFleetStatus(a, s, format)
 		},
 	}
-	cmd.Flags().StringVar(&dir, "dir", "", "`folder` of the fleet (default: NAME.fleet beside its file)")
+	folderFlag(cmd, &dir)
 	cmd.Flags().StringVar(&format, "format", "table", "output `format`: table, json")
 	return cmd
 }
@@ -387,11 +393,7 @@ func newFleetCancelCmd(a *app) *cobra.Command {
 		Short: "End the tasks of a fleet that wait or run",
 		Args:  oneFile,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			f, err := openFleet(args[0], dir)
-			if err != nil {
-				return err
-			}
-			engine, err := engineOf(f, 1)
+			_, engine, err := fleetAndEngine(args[0], dir)
 			if err != nil {
 				return err
 			}
@@ -405,6 +407,6 @@ func newFleetCancelCmd(a *app) *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&dir, "dir", "", "`folder` of the fleet (default: NAME.fleet beside its file)")
+	folderFlag(cmd, &dir)
 	return cmd
 }

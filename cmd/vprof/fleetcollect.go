@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -36,7 +37,7 @@ func newFleetCollectCmd(a *app) *cobra.Command {
 		RunE:  func(cmd *cobra.Command, args []string) error { return runFleetCollect(cmd.Context(), o, args[0]) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.dir, "dir", "", "`folder` of the fleet (default: NAME.fleet beside its file)")
+	folderFlag(cmd, &o.dir)
 	f.StringVarP(&o.path, "output", "o", "",
 		"write all sweeps to `file`, .jsonl or .json, or to pages in a folder (NAME/)")
 	f.StringVar(&o.calibrate, "calibrate", "", "add coefficients of each board to `file`")
@@ -113,12 +114,9 @@ func warnOfOtherBoard(m *report.Matrix, b fleet.BoardTasks, c report.MatrixCell)
 		What: fmt.Sprintf("%s was asked for as %s, and is %s", b.Partition, b.GPU, c.Title),
 		Hint: "its figures are of what it is",
 	}
-	for _, before := range m.Warnings {
-		if before == w {
-			return
-		}
+	if !slices.Contains(m.Warnings, w) {
+		m.Warnings = append(m.Warnings, w)
 	}
-	m.Warnings = append(m.Warnings, w)
 }
 
 // nameApart calls measured boards by names that no other has, as reports do.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -63,14 +62,11 @@ func (l gpuList) Sheets() []report.Sheet {
 	s := report.Sheet{Columns: report.Columns("gpu | product | generation | cc> | SMs> | memory GiB> | " +
 		"context MiB> | GB/s> | fp32 TFLOP/s> | 16-bit TFLOP/s>")}
 	for _, g := range l.GPUs {
-		s.Rows = append(s.Rows, []string{
-			g.Name, g.Product, g.Generation, g.Capability, strconv.Itoa(g.SMs),
-			fmt.Sprintf("%.2f", float64(g.Memory)/bytesize.GiB), fmt.Sprintf("%d", g.Context/bytesize.MiB),
-			fmt.Sprintf("%.0f", g.Bandwidth/1e9),
-			tera(g.FLOPS.FP32), tera(max(g.FLOPS.FP16, g.FLOPS.BF16)),
-		})
+		s.Row(g.Name, g.Product, g.Generation, g.Capability, g.SMs,
+			fmt.Sprintf("%.2f", float64(g.Memory)/bytesize.GiB), int(g.Context/bytesize.MiB),
+			fmt.Sprintf("%.0f", g.Bandwidth/1e9), tera(g.FLOPS.FP32), tera(max(g.FLOPS.FP16, g.FLOPS.BF16)))
 	}
-	s.Notes = []string{"memory: what the driver reports to programs. 16-bit: tensor cores, dense."}
+	s.Note("memory: what the driver reports to programs. 16-bit: tensor cores, dense.")
 	return []report.Sheet{s}
 }
 

@@ -29,43 +29,29 @@ const helpAllFlag = "help-all"
 
 // verbFlags are the groups of flags that are no fields of a case; those of Main are shown
 // first, in this order, ahead of the main fields of cases.
-var verbFlags = []models.Field{
-	{Name: "model", Group: models.GroupWhat, Main: true},
-	{Name: "batch", Group: models.GroupWhat, Main: true},
-	{Name: "gpu", Group: models.GroupWhere, Main: true},
-	{Name: "to", Group: models.GroupOutput, Main: true},
-	{Name: "format", Group: models.GroupOutput, Main: true},
-	{Name: "export", Group: models.GroupOutput, Main: true},
-	{Name: "output", Group: models.GroupOutput, Main: true},
-	{Name: "auto", Group: models.GroupWhere, Main: true},
-	{Name: "levers", Group: models.GroupHow, Main: true},
-	{Name: "apply", Group: models.GroupOutput, Main: true},
-	{Name: "set", Group: models.GroupWhat},
-	{Name: "lengths", Group: models.GroupWhat},
-	{Name: "batching", Group: models.GroupWhat},
-	{Name: "pad-to-multiple-of", Group: models.GroupWhat},
-	{Name: "gpu-memory", Group: models.GroupWhere},
-	{Name: "gpu-spec", Group: models.GroupWhere},
-	{Name: "device", Group: models.GroupWhere},
-	{Name: "profile", Group: models.GroupWhere},
-	{Name: "link", Group: models.GroupWhere},
-	{Name: "rank", Group: models.GroupWhere},
-	{Name: "bucket-view", Group: models.GroupWhere},
-	{Name: "wide", Group: models.GroupOutput},
-	{Name: "color", Group: models.GroupOutput},
-	{Name: "page", Group: models.GroupOutput},
-	{Name: "request", Group: models.GroupOutput},
-	{Name: "dry-run", Group: models.GroupOutput},
-	{Name: "config-path", Group: models.GroupOutput},
-	{Name: "map", Group: models.GroupOutput},
-	{Name: "into", Group: models.GroupOutput},
-	{Name: "shard", Group: models.GroupOutput},
-	{Name: "activation-memory-budget", Group: models.GroupHow},
-	{Name: "print-hook", Group: models.GroupHow},
-	{Name: "print-script", Group: models.GroupHow},
-	{Name: "triton", Group: models.GroupHow},
-	{Name: "verbose", Group: models.GroupHow},
-}
+var verbFlags = func() (all []models.Field) {
+	for _, row := range []struct {
+		names string
+		group models.Group
+		main  bool
+	}{
+		{"model batch", models.GroupWhat, true},
+		{"gpu", models.GroupWhere, true},
+		{"to format export output", models.GroupOutput, true},
+		{"auto", models.GroupWhere, true},
+		{"levers", models.GroupHow, true},
+		{"apply", models.GroupOutput, true},
+		{"set lengths batching pad-to-multiple-of", models.GroupWhat, false},
+		{"gpu-memory gpu-spec device profile link rank bucket-view", models.GroupWhere, false},
+		{"wide color page request dry-run config-path map into shard", models.GroupOutput, false},
+		{"activation-memory-budget print-hook print-script triton verbose", models.GroupHow, false},
+	} {
+		for name := range strings.FieldsSeq(row.names) {
+			all = append(all, models.Field{Name: name, Group: row.group, Main: row.main})
+		}
+	}
+	return all
+}()
 
 // named finds the row of a flag. The flag of a field of a case is in that table alone: other
 // verbs may have one of the same name for something else.

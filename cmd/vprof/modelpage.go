@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -70,7 +69,8 @@ func (p modelPage) Sheets() []report.Sheet {
 
 // about is what the page says in words.
 func (p modelPage) about() report.Sheet {
-	s := report.Sheet{Title: p.Name + ": " + p.Summary, Notes: []string{"source: " + p.Source}}
+	s := report.Sheet{Title: p.Name + ": " + p.Summary}
+	s.Note("source: %s", p.Source)
 	words := []string{
 		"stage " + p.Stages[0], fmt.Sprintf("batch %d (%s)", p.Batch, p.BatchUnit),
 		"amp " + p.AMP.String(),
@@ -87,16 +87,12 @@ func (p modelPage) about() report.Sheet {
 	if p.Validation > 0 {
 		words = append(words, fmt.Sprintf("validation in batches of %d", p.Validation))
 	}
-	s.Notes = append(s.Notes, "by default: "+strings.Join(words, ", "))
+	s.Note("by default: %s", strings.Join(words, ", "))
 	if len(p.Batches) > 0 {
-		sizes := make([]string, len(p.Batches))
-		for i, b := range p.Batches {
-			sizes[i] = strconv.Itoa(b)
-		}
-		s.Notes = append(s.Notes, "vprof sweep tries batch "+strings.Join(sizes, ", "))
+		s.Note("vprof sweep tries batch %s", strings.Trim(strings.ReplaceAll(fmt.Sprint(p.Batches), " ", ", "), "[]"))
 	}
 	if p.Adapts {
-		s.Notes = append(s.Notes, "--lora trains adapters instead")
+		s.Note("--lora trains adapters instead")
 	}
 	s.Notes = append(s.Notes, p.Notes...)
 	return s
@@ -114,10 +110,7 @@ func (p modelPage) settings() report.Sheet {
 		if e.Inert != "" {
 			is += "; does not change memory: " + e.Inert
 		}
-		s.Rows = append(s.Rows, []string{
-			flag, strconv.FormatInt(e.Default, 10), strconv.FormatInt(e.Min, 10),
-			strconv.FormatInt(e.Max, 10), is,
-		})
+		s.Row(flag, int(e.Default), int(e.Min), int(e.Max), is)
 	}
 	return s
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -84,12 +83,9 @@ func newModelsCmd(a *app) *cobra.Command {
 func (l modelList) Sheets() []report.Sheet {
 	s := report.Sheet{Columns: report.Columns("model | trains | stages | batch> | of | amp | micro-batches>")}
 	for _, m := range l.Models {
-		s.Rows = append(s.Rows, []string{
-			m.Name, m.Summary, strings.Join(m.Stages, ", "), strconv.Itoa(m.Batch), m.BatchUnit + "s", m.AMP.String(),
-			strconv.Itoa(m.Accumulate),
-		})
+		s.Row(m.Name, m.Summary, strings.Join(m.Stages, ", "), m.Batch, m.BatchUnit+"s", m.AMP, m.Accumulate)
 	}
-	s.Notes = []string{"hf:PATH is the model of a config.json of transformers: " + hfTypes()}
+	s.Note("hf:PATH is the model of a config.json of transformers: %s", hfTypes())
 	return []report.Sheet{s}
 }
 

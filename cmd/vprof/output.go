@@ -14,6 +14,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/progress"
 	"github.com/vprof/vprof/models"
 )
 
@@ -130,6 +131,20 @@ func (o *output) finish(d report.Document) error {
 		return err
 	}
 	return o.print(d)
+}
+
+// work opens everything, does a verb's work under a line of progress, and writes what it returns.
+func (o *output) work(quiet bool, do func(progress.Func) (report.Document, error)) error {
+	if err := o.open(); err != nil {
+		return err
+	}
+	bar := startProgress(o.app, quiet)
+	d, err := do(bar.step)
+	bar.end()
+	if err != nil {
+		return err
+	}
+	return o.finish(d)
 }
 
 // showing completes a command whose flags are those of its output alone, and which shows what make returns.

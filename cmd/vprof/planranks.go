@@ -84,11 +84,7 @@ func ranksOf(ctx context.Context, a *app, r *report.Report, batch int) (report.R
 	if batch == 0 {
 		batch = largestFit(r)
 	}
-	gpu, err := step.GPUOf(r.Devices[0])
-	if err != nil {
-		return nil, err
-	}
-	setup, err := step.Of(a.models(), r.Case, step.Evidence{Residuals: a.residuals})
+	setup, gpu, err := a.again(r.Case, r.Devices[0])
 	if err != nil {
 		return nil, err
 	}

@@ -16,9 +16,9 @@ const (
 	pace = 200 * time.Millisecond
 )
 
-// progress is a line on standard error that says how far long work is and how
+// progressLine is a line on standard error that says how far long work is and how
 // long it will take. It is on a terminal only: a log has no use for it.
-type progress struct {
+type progressLine struct {
 	to   io.Writer
 	stop chan struct{}
 	drew sync.WaitGroup
@@ -32,8 +32,8 @@ type progress struct {
 
 // startProgress begins to show progress, unless the user or the terminal does
 // not want it. The end must be said.
-func startProgress(a *app, quiet bool) *progress {
-	p := &progress{to: a.stderr, stop: make(chan struct{}), began: time.Now()}
+func startProgress(a *app, quiet bool) *progressLine {
+	p := &progressLine{to: a.stderr, stop: make(chan struct{}), began: time.Now()}
 	if !quiet && terminal(a.stderr) {
 		p.show()
 	}
@@ -41,7 +41,7 @@ func startProgress(a *app, quiet bool) *progress {
 }
 
 // show draws the line from time to time until the end.
-func (p *progress) show() {
+func (p *progressLine) show() {
 	p.drew.Go(func() {
 		wait := silence
 		for {
@@ -57,7 +57,7 @@ func (p *progress) show() {
 }
 
 // step says that so many of a total are done.
-func (p *progress) step(what string, done, total int) {
+func (p *progressLine) step(what string, done, total int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if what != p.what {
@@ -67,7 +67,7 @@ func (p *progress) step(what string, done, total int) {
 }
 
 // end removes the line. Results may follow.
-func (p *progress) end() {
+func (p *progressLine) end() {
 	close(p.stop)
 	p.drew.Wait()
 	if p.shown {
@@ -75,7 +75,7 @@ func (p *progress) end() {
 	}
 }
 
-func (p *progress) draw(now time.Time) {
+func (p *progressLine) draw(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.shown = true
@@ -84,7 +84,7 @@ func (p *progress) draw(now time.Time) {
 
 // line is how far the work is after a time. What is left is taken to go on as
 // fast as what is done.
-func (p *progress) line(elapsed time.Duration) string {
+func (p *progressLine) line(elapsed time.Duration) string {
 	switch {
 	case p.total == 0:
 		return fmt.Sprintf("vprof: %s, %v", cmp.Or(p.what, "working"), elapsed.Round(time.Second))

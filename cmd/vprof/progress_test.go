@@ -19,7 +19,7 @@ func TestProgressSaysHowLongItWillTake(t *testing.T) {
 		{12, 12, 3 * time.Second, "vprof: 12 of 12 boards, about 1s left"},
 		{10, 1000, time.Minute, "vprof: 10 of 1000 boards, about 1h39m0s left"},
 	} {
-		require.Equal(t, c.want, (&progress{what: "boards", done: c.done, total: c.total}).line(c.elapsed))
+		require.Equal(t, c.want, (&progressLine{what: "boards", done: c.done, total: c.total}).line(c.elapsed))
 	}
 }
 
@@ -27,15 +27,15 @@ func TestProgressSaysHowLongItWillTake(t *testing.T) {
 // gone when results come.
 func TestProgressWaitsAndLeavesNothing(t *testing.T) {
 	var out bytes.Buffer
-	p := &progress{to: &out, stop: make(chan struct{}), began: time.Now()}
+	p := &progressLine{to: &out, stop: make(chan struct{}), began: time.Now()}
 	p.show()
 	p.step("boards", 1, 4)
 	p.end()
 	require.Empty(t, out.String())
 
-	require.Equal(t, "vprof: working, 3s", (&progress{}).line(3*time.Second))
-	require.Equal(t, "vprof: Python exports m, 3s", (&progress{what: "Python exports m"}).line(3*time.Second))
-	p = &progress{to: &out, stop: make(chan struct{}), began: time.Now()}
+	require.Equal(t, "vprof: working, 3s", (&progressLine{}).line(3*time.Second))
+	require.Equal(t, "vprof: Python exports m, 3s", (&progressLine{what: "Python exports m"}).line(3*time.Second))
+	p = &progressLine{to: &out, stop: make(chan struct{}), began: time.Now()}
 	p.step("boards", 1, 4)
 	p.draw(p.began.Add(2 * time.Second))
 	p.step("records", 0, 9) // begins anew

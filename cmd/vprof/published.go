@@ -8,27 +8,32 @@ import (
 	"github.com/vprof/vprof/bench/job"
 	"github.com/vprof/vprof/bench/reference"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/progress"
 )
 
 // published plans what others have measured, and shows how far off that is.
 func (o *accuracyOptions) published(ctx context.Context, rows []reference.Published, folder string) error {
-	if err := o.out.open(); err != nil {
-		return err
-	}
-	bar := startProgress(o.app, o.quiet)
+	return o.out.work(o.quiet, func(step progress.Func) (report.Document, error) {
+		all, err := o.app.publishedRows(ctx, rows, folder, step)
+		return report.PublishedOf(all), err
+	})
+}
+
+// publishedRows are figures beside their plans.
+func (a *app) publishedRows(ctx context.Context, rows []reference.Published, folder string, step progress.Func) (
+	all []report.PublishedRow, err error,
+) {
 	planned := map[string]*report.Estimate{}
 	refused := map[string]string{"": ""}
-	var all []report.PublishedRow
 	for i, p := range rows {
-		bar.step("figures", i, len(rows))
+		step("figures", i, len(rows))
 		if ctx.Err() != nil {
-			bar.end()
-			return context.Cause(ctx)
+			return nil, context.Cause(ctx)
 		}
 		row := p.PublishedRow
 		row.Refused = p.Missing
 		if _, tried := planned[p.Command]; !tried && p.Command != "" {
-			e, err := o.app.planned(ctx, p.Command, folder)
+			e, err := a.planned(ctx, p.Command, folder)
 			if planned[p.Command] = e; err != nil {
 				refused[p.Command] = err.Error()
 			}
@@ -41,8 +46,7 @@ func (o *accuracyOptions) published(ctx context.Context, rows []reference.Publis
 		}
 		all = append(all, row)
 	}
-	bar.end()
-	return o.out.finish(report.PublishedOf(all))
+	return all, nil
 }
 
 // planned is the estimate of a plan on one board at one batch size, whose files are in a folder.

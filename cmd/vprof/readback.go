@@ -31,7 +31,7 @@ func (f *applyFlags) readBack(changes []configfile.Change, c report.Choice) erro
 		"checkpointing": "false",
 	}
 	if k.Checkpointing {
-		meant["checkpointing"] = cmp.Or(k.Recompute, "true")
+		meant["checkpointing"] = cmp.Or(string(k.Recompute), "true")
 	}
 	for _, lever := range []string{"liger", "offload", "optimizer-in-backward", "quantize"} {
 		meant[lever] = cmp.Or(v.Levers[lever], "false")
@@ -44,7 +44,7 @@ func (f *applyFlags) readBack(changes []configfile.Change, c report.Choice) erro
 		if is := cmp.Or(said[flag], usual[flag], "false"); is != meant[flag] {
 			key := again.Decides(flag)
 			if flag == "checkpointing" && is != "false" && k.Checkpointing {
-				key, meant[flag] = again.Decides("reentrant"), cmp.Or(k.Recompute, "non-reentrant")
+				key, meant[flag] = again.Decides("reentrant"), cmp.Or(string(k.Recompute), "non-reentrant")
 			}
 			return fmt.Errorf("%s: with what would be written, a plan reads --%s %s where fit has chosen %s; set %s "+
 				"by hand, and run fit on the file again (nothing was written)",

@@ -13,6 +13,7 @@ import (
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/bench/show/profile"
 	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/profiler/device"
 )
 
 // readRuns reads the reports of files that sweep and plan wrote, and plans anew what files of fit and of smoke are
@@ -67,13 +68,19 @@ func runsOf(ctx context.Context, a *app, data []byte, name string) ([]*report.Re
 	return all, nil
 }
 
+// again is the setup of a result's case, and its board.
+func (a *app) again(c report.Case, d report.Device) (*step.Setup, device.GPU, error) {
+	gpu, err := step.GPUOf(d)
+	if err != nil {
+		return nil, gpu, err
+	}
+	setup, err := step.Of(a.models(), c, step.Evidence{Residuals: a.residuals})
+	return setup, gpu, err
+}
+
 // plannedAgain is the plan of what another experiment has tried.
 func plannedAgain(ctx context.Context, a *app, t report.Tried) (*report.Report, error) {
-	gpu, err := step.GPUOf(t.Device)
-	if err != nil {
-		return nil, err
-	}
-	setup, err := step.Of(a.models(), t.Case, step.Evidence{Residuals: a.residuals})
+	setup, gpu, err := a.again(t.Case, t.Device)
 	if err != nil {
 		return nil, err
 	}
@@ -100,21 +107,15 @@ func profileOf(ctx context.Context, a *app, r *report.Report, batch int) (*profi
 		return nil, usagef("--batch: the run has no batch size %d; it has %v", batch, r.Batches())
 	}
 	d, _ := r.Find(r.Points[at].Device)
-	gpu, err := step.GPUOf(d)
-	if err != nil {
-		return nil, err
-	}
-	setup, err := step.Of(a.models(), r.Case, step.Evidence{Residuals: a.residuals})
+	setup, gpu, err := a.again(r.Case, d)
 	if err != nil {
 		return nil, err
 	}
 	p, err := setup.Profile(ctx, gpu, batch)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		p.Tool = tool()
 	}
-	v := thisVersion()
-	p.Tool = report.Tool{Version: v.Version, Commit: v.Commit}
-	return p, nil
+	return p, err
 }
 
 // largestFit is the largest batch size that fits the first device, or else one

@@ -11,6 +11,8 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/experiment/timing"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/progress"
 	"github.com/vprof/vprof/models"
 )
 
@@ -72,19 +74,15 @@ func runTime(ctx context.Context, o *timeOptions) error {
 	if err != nil {
 		return err
 	}
-	if err := o.out.open(); err != nil {
-		return err
-	}
 	started := o.app.now().UTC()
-	bar := startProgress(o.app, false)
-	t := timing.Table{Stages: stages, Batch: o.batch, Budget: budget, Dataset: o.dataset, Progress: bar.step}
-	r, err := t.Run(ctx, gpus)
-	bar.end()
-	if err != nil {
-		return err
-	}
-	r.Tool, r.Started = tool(), started
-	return o.out.finish(r)
+	return o.out.work(false, func(step progress.Func) (report.Document, error) {
+		t := timing.Table{Stages: stages, Batch: o.batch, Budget: budget, Dataset: o.dataset, Progress: step}
+		r, err := t.Run(ctx, gpus)
+		if err == nil {
+			r.Tool, r.Started = tool(), started
+		}
+		return r, err
+	})
 }
 
 func (o *timeOptions) check() error {

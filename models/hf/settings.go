@@ -152,8 +152,7 @@ func TextOf(c models.Case) Text {
 		SharedLabels: c.On(SharedLabels),
 		Packed:       packingOf(c), Cache: CacheOf(c),
 		Recomputation: Recomputation{
-			Checkpointing: c.Checkpointing, Every: c.EveryLayers(),
-			Reentrant:   c.Recompute == models.Reentrant || c.Recompute == models.ReentrantTrained,
+			Checkpointing: c.Checkpointing, Every: c.Recompute.EveryLayers(), Reentrant: c.Recompute.Reentrant(),
 			TrainedOnly: c.Recompute == models.ReentrantTrained,
 		},
 		Scores: Scores{

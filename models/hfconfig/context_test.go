@@ -23,7 +23,7 @@ func TestSequencesThatRanksShare(t *testing.T) {
 		ranks     int64
 		batch     int
 		length    int64
-		recompute string
+		recompute models.Recompute
 		peak      int64
 	}{
 		{models.Ulysses, 4, 2, 8192, "", 326377472},
@@ -53,7 +53,7 @@ func TestSequencesThatRanksShare(t *testing.T) {
 func TestShardsOnTheHost(t *testing.T) {
 	for _, want := range []struct {
 		batch     int
-		recompute string
+		recompute models.Recompute
 		peak      int64
 	}{{2, "", 313778176}, {1, models.Reentrant, 91072512}} {
 		m, last := model(t, shortLlama), int64(3)

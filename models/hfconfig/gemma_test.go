@@ -66,7 +66,7 @@ func TestSharedKeysOutliveCheckpoints(t *testing.T) {
 		`{"model_type": "gemma4_text", "vocab_size": 64, "vocab_size_per_layer_input": 64, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 4,
 		"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32, "global_head_dim": 64, "hidden_size_per_layer_input": 8, "num_kv_shared_layers": 2,
 		"layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"]}`)
-	for _, recompute := range []string{"", models.Reentrant} {
+	for _, recompute := range []models.Recompute{"", models.Reentrant} {
 		for _, offload := range []bool{false, true} {
 			r, err := m.Record(models.Case{Batch: 2, Checkpointing: true, Levers: models.Levers{
 				Recompute: recompute,

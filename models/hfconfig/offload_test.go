@@ -15,7 +15,7 @@ import (
 // transformers 5.23, torch 2.11, two rows of 1024 tokens in bf16.
 func TestWhatCheckpointsSaveOnTheHost(t *testing.T) {
 	for _, want := range []struct {
-		recompute       string
+		recompute       models.Recompute
 		packed          int64
 		after, backward int64
 	}{

@@ -21,9 +21,10 @@ const packedMixture = `{"model_type": "qwen3_moe", "vocab_size": 8192, "hidden_s
 func TestExpertsInFewBits(t *testing.T) {
 	const labels = 2 * 512 * 8 // were those of the input
 	for _, want := range []struct {
-		quantize, recompute string
-		checkpointing       bool
-		forward, backward   int64
+		quantize          string
+		recompute         models.Recompute
+		checkpointing     bool
+		forward, backward int64
 	}{
 		{"nf4-dq+experts", "", false, 270693888, 286389248},
 		{"nf4-dq+experts", models.Reentrant, true, 140694528, 156320256},

@@ -29,9 +29,10 @@ func TestAdaptersBesideParameters(t *testing.T) {
 	const both = "target=q_proj+v_proj,parameters=experts.gate_up_proj+experts.down_proj"
 	const layers = "target=q_proj+v_proj+gate_proj+up_proj+down_proj"
 	for _, want := range []struct {
-		config, lora, weights, quantize, recompute string
-		checkpointing                              bool
-		forward, backward                          int64
+		config, lora, weights, quantize string
+		recompute                       models.Recompute
+		checkpointing                   bool
+		forward, backward               int64
 	}{
 		{packedMixture, "r=8,alpha=16," + both, "bf16", "", "", false, 349893632, 365588992},
 		{packedMixture, "r=8,alpha=8," + both, "bf16", "", "", false, 349893632, 365588992},

@@ -82,8 +82,9 @@ func TestTrainedLayersRequestWhatPyTorchDoes(t *testing.T) {
 	m := model(t,
 		`{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 6, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 2000, "tie_word_embeddings": false, "max_position_embeddings": 4096, "pad_token_id": 0}`)
 	for _, row := range []struct {
-		only, how string
-		want      int64
+		only string
+		how  models.Recompute
+		want int64
 	}{
 		{`\.(2|5)\.`, models.ReentrantTrained, 118_997_688},
 		{`\.(4|5)\.`, "", 136_020_664},

@@ -16,7 +16,8 @@ const smallLlama = `{"model_type": "llama", "vocab_size": 4096, "hidden_size": 5
 // allocations in blocks of 512 bytes.
 func TestTrainingForQuantization(t *testing.T) {
 	for _, want := range []struct {
-		qat, recompute    string
+		qat               string
+		recompute         models.Recompute
 		checkpointing     bool
 		amp, weights      string
 		forward, backward int64

@@ -20,7 +20,7 @@ func TestFeedForwardLayersInTiles(t *testing.T) {
 		tiles             models.Tiles
 		batch             int
 		checkpointing     bool
-		recompute         string
+		recompute         models.Recompute
 		amp, weights      string
 		forward, backward int64
 	}{

@@ -20,7 +20,7 @@ func TestValuesBesideWords(t *testing.T) {
 		weights           models.WeightType
 		amp               models.Autocast
 		lora              *models.LoRA
-		checkpointing     string
+		checkpointing     models.Recompute
 		forward, backward int64
 	}{
 		{"", "bf16", nil, "", 102497354, 104595556},
@@ -36,7 +36,7 @@ func TestValuesBesideWords(t *testing.T) {
 			Checkpointing: want.checkpointing != "", Optimizer: "sgd",
 			Settings: models.Settings{"seq-len": 256, "packed": 0, "padding": 0}, Levers: models.Levers{
 				Objective: o,
-				Clip:      models.ClipNone, Recompute: strings.TrimPrefix(want.checkpointing, "on"),
+				Clip:      models.ClipNone, Recompute: models.Recompute(strings.TrimPrefix(string(want.checkpointing), "on")),
 			},
 		})
 		forward, backward := growth(t, m, c)

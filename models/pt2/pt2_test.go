@@ -217,7 +217,7 @@ func TestCustomFunctionsAreWarnedOf(t *testing.T) {
 func TestCapturedCheckpointingIsTheDefault(t *testing.T) {
 	for _, c := range []struct {
 		extra export.Extra
-		how   string
+		how   models.Recompute
 	}{
 		{export.Extra{Checkpointed: []string{"layer1"}}, ""},
 		{export.Extra{Reentrant: []string{"layer1", "layer2"}}, models.Reentrant},

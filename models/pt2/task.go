@@ -191,7 +191,7 @@ func (t *task) recompute() (field string, err error) {
 	if t.regions, err = regions(t.plain.Program, t.c.Blocks); err != nil {
 		return "checkpoint", err
 	}
-	t.regions = everyNth(t.regions, t.c.EveryLayers())
+	t.regions = everyNth(t.regions, t.c.Recompute.EveryLayers())
 	return "", nil
 }
 

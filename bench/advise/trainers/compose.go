@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/vprof/vprof/models"
 )
 
 // flags are the facts that have the name and the value of a flag, in the order of a command
@@ -99,7 +101,7 @@ func (c *Config) settle() error {
 			continue
 		}
 		if how := c.Recompute(); name == "checkpointing" && f.value == "true" && how != "" {
-			f.value = how
+			f.value = string(how)
 		}
 		if err := c.add(name, f.value, f.from); err != nil {
 			return err
@@ -124,20 +126,19 @@ func (c *Config) settle() error {
 	return nil
 }
 
-// Recompute is the value of --checkpointing that says how activations are recomputed; empty
-// for PyTorch's default, non-reentrant in every layer.
-func (c *Config) Recompute() string {
+// Recompute is how activations are recomputed where they are.
+func (c *Config) Recompute() models.Recompute {
 	if kept := c.facts["kept"].value; kept != "" {
-		return "selective=" + kept
+		return models.Recompute("selective=" + kept)
 	}
 	switch c.facts["reentrant"].value {
 	case "true":
-		return "reentrant"
+		return models.Reentrant
 	case "trained":
-		return "reentrant-trained"
+		return models.ReentrantTrained
 	}
 	if n := c.facts["every"].value; n != "" && n != "0" && n != "1" {
-		return "every=" + n
+		return models.Recompute("every=" + n)
 	}
 	return ""
 }

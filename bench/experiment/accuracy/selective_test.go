@@ -18,7 +18,7 @@ func TestSelectiveCheckpointingNeedsWhatPyTorchAllocates(t *testing.T) {
 	require.NoError(t, err)
 	lora := &models.LoRA{Rank: 8, Alpha: 16}
 	for _, k := range []struct {
-		how               string
+		how               models.Recompute
 		amp               models.Autocast
 		weights           models.WeightType
 		lora              *models.LoRA
