@@ -232,36 +232,21 @@ func (o Objective) Answer() int64 {
 // String is what [ParseObjective] reads; empty for none.
 func (o Objective) String() string {
 	var options []string
-	if o.Completion != 0 {
-		options = append(options, "completion="+strconv.FormatInt(o.Completion, 10))
+	add := func(given bool, option string) {
+		if given {
+			options = append(options, option)
+		}
 	}
-	if o.Reference {
-		options = append(options, "reference")
-	}
-	if o.Old {
-		options = append(options, "old")
-	}
-	if o.Chunks != 0 {
-		options = append(options, "chunks="+strconv.FormatInt(o.Chunks, 10))
-	}
-	if o.Negatives != 0 {
-		options = append(options, "negatives="+strconv.FormatInt(o.Negatives, 10))
-	}
-	if o.Pairs {
-		options = append(options, "pairs")
-	}
-	if o.Unpadded {
-		options = append(options, "unpadded")
-	}
-	if o.Precomputed {
-		options = append(options, "precomputed")
-	}
-	if o.Packed {
-		options = append(options, "packed")
-	}
-	if o.As != "" {
-		options = append(options, "as="+o.As)
-	}
+	add(o.Completion != 0, fmt.Sprintf("completion=%d", o.Completion))
+	add(o.Reference, "reference")
+	add(o.Old, "old")
+	add(o.Chunks != 0, fmt.Sprintf("chunks=%d", o.Chunks))
+	add(o.Negatives != 0, fmt.Sprintf("negatives=%d", o.Negatives))
+	add(o.Pairs, "pairs")
+	add(o.Unpadded, "unpadded")
+	add(o.Precomputed, "precomputed")
+	add(o.Packed, "packed")
+	add(o.As != "", "as="+o.As)
 	if len(options) == 0 {
 		return o.Name
 	}

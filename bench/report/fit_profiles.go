@@ -39,8 +39,8 @@ type GuideProfile struct {
 func (f *Fit) guideSheet() Sheet {
 	s := Sheet{
 		Title: "by the formula of the project's own script",
-		Columns: Columns("MiB | batch | micro-batches | effective | total | total GB | use | true need of this batch | " +
-			"true largest batch"),
+		Columns: Columns("MiB | batch | micro-batches | effective | total | total GB | use | " +
+			"true need of this batch | true largest batch"),
 	}
 	for i, c := range f.Guide[0].Components {
 		s.Columns = slices.Insert(s.Columns, 4+i, Column{Head: c.Name})

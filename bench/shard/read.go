@@ -225,7 +225,7 @@ type IncompleteError struct {
 func (e *IncompleteError) Error() string {
 	var words []string
 	if len(e.Missing) > 0 {
-		words = append(words, fmt.Sprintf("missing: shard %s of %d", ranges(e.Missing), e.Of))
+		words = append(words, fmt.Sprintf("missing: shard %s of %d", strings.Join(Ranges(e.Missing), ", "), e.Of))
 	}
 	for i, s := range e.Unfinished {
 		if i == 5 {

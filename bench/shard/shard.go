@@ -170,23 +170,22 @@ func (h Header) check() error {
 	return nil
 }
 
-// ranges says shards in few words: "0-3, 7".
-func ranges(shards []int) string {
-	slices.Sort(shards)
-	var words []string
-	for i := 0; i < len(shards); {
+// Ranges says numbers in few words: "0-3", "7".
+func Ranges(numbers []int) (words []string) {
+	numbers = slices.Sorted(slices.Values(numbers))
+	for i := 0; i < len(numbers); {
 		j := i
-		for j+1 < len(shards) && shards[j+1] == shards[j]+1 {
+		for j+1 < len(numbers) && numbers[j+1] == numbers[j]+1 {
 			j++
 		}
-		word := strconv.Itoa(shards[i])
+		word := strconv.Itoa(numbers[i])
 		if j > i {
-			word += "-" + strconv.Itoa(shards[j])
+			word += "-" + strconv.Itoa(numbers[j])
 		}
 		words = append(words, word)
 		i = j + 1
 	}
-	return strings.Join(words, ", ")
+	return words
 }
 
 // nameOf is the version of a program, with what it was built of.

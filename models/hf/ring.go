@@ -10,17 +10,24 @@ import (
 // query, key and value [local length, heads, head size]: one head of keys and values after
 // the other is gathered from all ranks.
 func (c Context) gathered() *trace.Function {
+	return sharedAttention("Llama3FlashAttnVarlenFuncBackward", c.gatheredForward, c.gatheredBackward)
+}
+
+// sharedAttention is an autograd function of ring-flash-attn, which saves its inputs and what it gives.
+func sharedAttention(name string, forward func(f *frame, q, k, v *tensor) (y, lse *tensor),
+	backward func(f *frame, q, k, v *tensor) []*tensor,
+) *trace.Function {
 	return &trace.Function{
-		Name: "Llama3FlashAttnVarlenFuncBackward",
+		Name: name,
 		Forward: func(f *frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {
 			q, k, v := in[0], f.Let(in[1].Contiguous()), f.Let(in[2].Contiguous())
-			y, lse := c.gatheredForward(f, q, k, v)
+			y, lse := forward(f, q, k, v)
 			f.LetAll([]*tensor{y, lse})
 			ctx.SaveForBackward(q, k, v, y, lse)
 			return []*tensor{y}
 		},
 		Backward: func(f *frame, ctx *trace.FunctionContext, _ []*tensor) []*tensor {
-			return c.gatheredBackward(f, ctx.Saved(0), ctx.Saved(1), ctx.Saved(2))
+			return backward(f, ctx.Saved(0), ctx.Saved(1), ctx.Saved(2))
 		},
 	}
 }
@@ -82,19 +89,7 @@ func (c Context) gatheredBackward(f *frame, q, k, v *tensor) []*tensor {
 // length, heads, head size]: keys and values go round, and what each block gives is put
 // together in fp32.
 func (c Context) ring() *trace.Function {
-	return &trace.Function{
-		Name: "RingFlashAttnFuncBackward",
-		Forward: func(f *frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {
-			q, k, v := in[0], f.Let(in[1].Contiguous()), f.Let(in[2].Contiguous())
-			y, lse := c.ringForward(f, q, k, v)
-			f.LetAll([]*tensor{y, lse})
-			ctx.SaveForBackward(q, k, v, y, lse)
-			return []*tensor{y}
-		},
-		Backward: func(f *frame, ctx *trace.FunctionContext, _ []*tensor) []*tensor {
-			return c.ringBackward(f, ctx.Saved(0), ctx.Saved(1), ctx.Saved(2))
-		},
-	}
+	return sharedAttention("RingFlashAttnFuncBackward", c.ringForward, c.ringBackward)
 }
 
 // next receives what the rank before sends while x goes to the one behind.

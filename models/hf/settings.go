@@ -148,22 +148,22 @@ func LigerLoss(c models.Case) bool { return fusedLoss(c) && !c.On(fusedSetting) 
 // TextOf reads the settings of a case.
 func TextOf(c models.Case) Text {
 	return Text{
-		Length: c.Settings[lengthSetting], Padded: c.On(Padding),
-		SharedLabels: c.On(SharedLabels),
-		Packed:       packingOf(c), Cache: CacheOf(c),
+		Rows: Rows{
+			Length: c.Settings[lengthSetting], SharedLabels: c.On(SharedLabels),
+			Padded: c.On(Padding), Packed: packingOf(c),
+		},
 		Recomputation: Recomputation{
 			Checkpointing: c.Checkpointing, Every: c.Recompute.EveryLayers(), Reentrant: c.Recompute.Reentrant(),
 			TrainedOnly: c.Recompute == models.ReentrantTrained,
 		},
-		Scores: Scores{
-			FusedLoss: fusedLoss(c), LossChunks: c.Settings[chunksSetting],
-			LinearLoss: c.On(linearSetting),
+		Scores: Scores{FusedLoss: fusedLoss(c), LossChunks: c.Settings[chunksSetting], LinearLoss: c.On(linearSetting)},
+		Sharing: Sharing{
+			Ranks: int64(max(1, c.GPUs)), Context: contextOf(c), ExpertRanks: expertRanks(c), ExpertSkew: c.Skew(),
+			TokenRanks: tensorRanks(c, func(s *models.Strategy) bool { return s.Sequence }),
+			VocabRanks: tensorRanks(c, func(s *models.Strategy) bool { return s.ParallelLoss }),
 		},
-		Liger: c.Liger, Objective: c.Objective, AMP: c.AMP, Adapted: c.LoRA != nil,
-		Micro: int64(max(1, c.Accumulate)), Ranks: int64(max(1, c.GPUs)),
-		Tiles: tilesOf(c), Context: contextOf(c), ExpertRanks: expertRanks(c), ExpertSkew: c.Skew(),
-		TokenRanks: tensorRanks(c, func(s *models.Strategy) bool { return s.Sequence }),
-		VocabRanks: tensorRanks(c, func(s *models.Strategy) bool { return s.ParallelLoss }),
+		Objective: c.Objective, AMP: c.AMP, Micro: int64(max(1, c.Accumulate)), Liger: c.Liger, Adapted: c.LoRA != nil,
+		Tiles: tilesOf(c), Cache: CacheOf(c),
 	}
 }
 

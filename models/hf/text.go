@@ -10,8 +10,36 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Text is how a model over token ids is trained.
+// Text is how a model over token ids is trained: what its rows are, what of a step runs again, how scores and their
+// loss are computed, and what ranks share.
 type Text struct {
+	Rows
+	Recomputation
+	Scores
+	Sharing
+	// Objective is what is learnt in place of the next token.
+	Objective models.Objective
+	// AMP is the precision of autocast.
+	AMP models.Autocast
+	// Micro is the number of micro-batches of a step.
+	Micro int64
+	// Liger has the kernels of liger-kernel.
+	Liger bool
+	// Adapted says that peft's model is around it.
+	Adapted bool
+	// Tiles has feed-forward layers see a part of the tokens at a time.
+	Tiles Tiles
+	// Cache has the keys and values of all layers; nil for none.
+	Cache *Cache
+
+	// hidden is shown the words and what every layer makes of them (output_hidden_states).
+	hidden func(x *tensor)
+	// positions are those of tokens [1, length], nil if the model counts them.
+	positions *tensor
+}
+
+// Rows is what the rows of a batch hold.
+type Rows struct {
 	// Length is the number of tokens of a row.
 	Length int64
 	// SharedLabels says that the labels of tokens are the very tensor of the ids.
@@ -20,32 +48,17 @@ type Text struct {
 	// sequences. Attention needs a mask in both cases.
 	Padded bool
 	Packed Packing
-	Recomputation
-	Scores
-	// Liger has the kernels of liger-kernel.
-	Liger bool
-	// Objective is what is learnt in place of the next token.
-	Objective models.Objective
-	// hidden is shown the words and what every layer makes of them (output_hidden_states).
-	hidden func(x *tensor)
-	// AMP is the precision of autocast.
-	AMP models.Autocast
-	// Micro is the number of micro-batches of a step, Ranks that of GPUs with batches of
-	// their own.
-	Micro, Ranks int64
-	// Adapted says that peft's model is around it.
-	Adapted bool
-	// Tiles has feed-forward layers see a part of the tokens at a time.
-	Tiles Tiles
+}
+
+// Sharing is what several GPUs have of a step each.
+type Sharing struct {
+	// Ranks is the number of GPUs with batches of their own.
+	Ranks int64
 	// Context has ranks share each sequence.
 	Context Context
 	// TokenRanks is how many ranks share tokens outside of layers that they share (sequence
 	// parallelism), VocabRanks how many share the scores of words; zero none.
 	TokenRanks, VocabRanks int64
-	// positions are those of tokens [1, length], nil if the model counts them.
-	positions *tensor
-	// Cache has the keys and values of all layers; nil for none.
-	Cache *Cache
 	// ExpertRanks is how many ranks share out the experts of a mixture, zero none.
 	ExpertRanks int64
 	// ExpertSkew is how many times as many tokens come to the rank as to others on average.

@@ -50,11 +50,8 @@ func (d relative) attention(c llama.Config, a *architecture) {
 // eager has eager attention chosen.
 func (a *architecture) eager() {
 	a.settings = append(a.settings, hf.Eager.Setting())
-	a.refuse(func(c models.Case) (setting, reason string) {
-		if hf.Eager.Chosen(c) && hf.Flash.Chosen(c) {
-			return "eager", "attention is eager or served by FlashAttention; choose one"
-		}
-		return "", ""
+	a.refuse("eager", "attention is eager or served by FlashAttention; choose one", func(c models.Case) bool {
+		return hf.Eager.Chosen(c) && hf.Flash.Chosen(c)
 	})
 }
 
@@ -69,16 +66,8 @@ func (a *architecture) flexed(dropout float64) {
 		}
 		return notes
 	})
-	a.refuse(func(c models.Case) (setting, reason string) {
-		switch {
-		case hf.Flex.Chosen(c) && (hf.Eager.Chosen(c) || hf.Flash.Chosen(c)):
-			return "flex",
-				"attention is served by flex_attention, or it is eager, or FlashAttention serves it; choose one"
-		case hf.Flex.Chosen(c) && dropout > 0:
-			return "flex",
-				fmt.Sprintf("transformers raises \"flex_attention does not support dropout\", and attention_dropout "+
-					"is %g", dropout)
-		}
-		return "", ""
-	})
+	a.refuse("flex", fmt.Sprintf("transformers raises \"flex_attention does not support dropout\", and "+
+		"attention_dropout is %g", dropout), func(c models.Case) bool { return hf.Flex.Chosen(c) && dropout > 0 })
+	a.refuse("flex", "attention is served by flex_attention, or it is eager, or FlashAttention serves it; choose one",
+		func(c models.Case) bool { return hf.Flex.Chosen(c) && (hf.Eager.Chosen(c) || hf.Flash.Chosen(c)) })
 }

@@ -27,15 +27,12 @@ func decoder(name string, layers, width, classes int64, length models.Setting) a
 			"rows that are padded, or hold several sequences, need an attention mask, which flash attention does " +
 				"not take: --set padding=1, --set packed=1",
 		},
-		rules: []rule{refusePackedPadding, hf.CheckLoss},
+		rules: []rule{
+			refusing("packed", "rows that come with a padding mask are not looked at for several sequences; leave out "+
+				"padding", func(c models.Case) bool { return c.On("padding") && c.On("packed") }),
+			hf.CheckLoss,
+		},
 	}
-}
-
-func refusePackedPadding(c models.Case) (setting, reason string) {
-	if c.On("padding") && c.On("packed") {
-		return "packed", "rows that come with a padding mask are not looked at for several sequences; leave out padding"
-	}
-	return "", ""
 }
 
 // onlyDecoders are the settings of decoders that one task alone has a use for.

@@ -41,7 +41,7 @@ func (d relative) mixture(c llama.Config, a *architecture) {
 	if len(d.fused) == 0 {
 		return
 	}
-	a.refuse(func(c models.Case) (setting, reason string) {
+	a.rule(func(c models.Case) (setting, reason string) {
 		if c.LoRA != nil {
 			if _, err := d.converted(*c.LoRA); err != "" {
 				return "lora", err
@@ -198,7 +198,6 @@ func readQwen2MoE(r *reader, c *llama.Config) {
 }
 
 func readQwen3MoE(r *reader, c *llama.Config) {
-	r.biases(c)
 	r.experts(c, 128, "num_experts", "num_local_experts", 8, 768, "moe_intermediate_size")
 	c.Experts.Normalized = r.flag("norm_topk_prob", false)
 	r.sparseLayers(c)
@@ -206,20 +205,17 @@ func readQwen3MoE(r *reader, c *llama.Config) {
 }
 
 func readQwen3VLMoE(r *reader, c *llama.Config) {
-	r.biases(c)
 	r.experts(c, 60, "num_experts", "num_local_experts", 4, 1408, "moe_intermediate_size")
 	r.sparseLayers(c)
 }
 
 func readOlmoe(r *reader, c *llama.Config) {
-	r.biases(c)
 	r.refuse("clip_qkv")
 	r.experts(c, 64, "num_experts", "num_local_experts", 8, c.Inner, "intermediate_size")
 	c.Experts.Normalized = r.flag("norm_topk_prob", false)
 }
 
 func readGraniteMoE(r *reader, c *llama.Config) {
-	r.biases(c)
 	r.experts(c, 8, "num_local_experts", "num_experts", 2, c.Inner, "intermediate_size")
 }
 
@@ -232,7 +228,6 @@ func readGPTOSS(r *reader, c *llama.Config) {
 
 // readAfmoe reads a mixture some of whose layers know no positions and all tokens.
 func readAfmoe(r *reader, c *llama.Config) {
-	r.biases(c)
 	r.experts(c, 64, "num_experts", "num_local_experts", 6, 1408, "moe_intermediate_size")
 	dense := r.number("num_dense_layers", 1, 0, mostLayers)
 	c.Experts.Dense = layers(c, func(i int64) bool { return i < dense })

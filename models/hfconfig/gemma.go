@@ -92,7 +92,7 @@ func (d gemmaType) architecture(r *reader) architecture {
 
 // noClippable refuses adapters by names that the towers have, too.
 func (a *architecture) noClippable() {
-	a.refuse(func(c models.Case) (setting, reason string) {
+	a.rule(func(c models.Case) (setting, reason string) {
 		if c.LoRA == nil {
 			return "", ""
 		}

@@ -260,8 +260,22 @@ func check(c models.Case, a architecture) error {
 // for other cases.
 type rule func(models.Case) (field, reason string)
 
-// refuse adds a rule, which is asked before those that are there.
-func (a *architecture) refuse(r rule) { a.rules = append([]rule{r}, a.rules...) }
+// rule adds a rule, which is asked before those that are there.
+func (a *architecture) rule(r rule) { a.rules = append([]rule{r}, a.rules...) }
+
+// refuse adds the rule that some cases cannot be planned, for a reason that is the same for all.
+func (a *architecture) refuse(field, reason string, is func(models.Case) bool) {
+	a.rule(refusing(field, reason, is))
+}
+
+func refusing(field, reason string, is func(models.Case) bool) rule {
+	return func(c models.Case) (string, string) {
+		if is(c) {
+			return field, reason
+		}
+		return "", ""
+	}
+}
 
 // caveat adds notes that some cases have beside their results.
 func (a *architecture) caveat(notes func(models.Case) []string) { a.caveats = append(a.caveats, notes) }
@@ -282,7 +296,7 @@ type architecture struct {
 	caveats []func(models.Case) []string
 	// levers are those that cases may turn.
 	levers models.LeverSet
-	// rules refuse cases, see [architecture.refuse].
+	// rules refuse cases, see [architecture.rule].
 	rules []rule
 	task  func(models.Case) train.Task
 	// towers says that there are layers that a step on text does not call.

@@ -90,7 +90,7 @@ func (a *architecture) seeing(senses string, s *vision) {
 			fmt.Sprintf("images are of %d x %d pixels, and each is %d of the tokens of a row (%d images)", p.Side,
 				p.Side, s.tokens(p.Side), p.PerRow))
 	})
-	a.refuse(s.check)
+	a.rule(s.check)
 }
 
 // check finds what does not go together with images.

@@ -15,7 +15,7 @@ func (r *reader) latent(c *llama.Config) {
 	r.must(s.RoPE%2 == 0, "qk_rope_head_dim", "%d is odd; rotary positions need an even number", s.RoPE)
 	r.must(c.KVHeads == c.Heads, "num_key_value_heads",
 		"%d: latent attention has as many as num_attention_heads", c.KVHeads)
-	r.biases(c)
+	r.fields(c, biases)
 	c.Rotary.Size = s.RoPE
 }
 

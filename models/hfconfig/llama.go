@@ -4,7 +4,10 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/hf"
@@ -92,6 +95,7 @@ func (d relative) config(r *reader) llama.Config {
 	}
 	c.AttentionDropout = r.probability("attention_dropout", 0)
 	c.Tied = r.flag("tie_word_embeddings", d.tied)
+	r.fields(&c, d.keys)
 	if d.read != nil {
 		d.read(r, &c)
 	}
@@ -125,18 +129,38 @@ func (d relative) readHeads(r *reader, c *llama.Config) {
 	}
 }
 
-// biases reads attention_bias, which is off unless given.
-func (r *reader) biases(c *llama.Config) {
-	c.QKVBias = r.flag("attention_bias", false)
-	c.OutputBias = c.QKVBias
+// The biases that are off unless a file says otherwise: those of attention, and those of feed-forward layers, too.
+const (
+	biases    = "QKVBias+OutputBias=attention_bias:false "
+	allBiases = biases + "MLPBias=mlp_bias:false "
+)
+
+// fields reads fields of a configuration that are keys of the file: "QKVBias+OutputBias=attention_bias:false" has two
+// fields be what that key says, or else false. Numbers are probabilities.
+func (r *reader) fields(c *llama.Config, rows string) {
+	for row := range strings.FieldsSeq(rows) {
+		names, key, _ := strings.Cut(row, "=")
+		key, usual, _ := strings.Cut(key, ":")
+		p, err := strconv.ParseFloat(usual, 64)
+		for name := range strings.SplitSeq(names, "+") {
+			if field := reflect.ValueOf(c).Elem().FieldByName(name); err == nil {
+				field.SetFloat(r.probability(key, p))
+			} else {
+				field.SetBool(r.flag(key, usual == "true"))
+			}
+		}
+	}
 }
 
 func readLlama(r *reader, c *llama.Config) {
-	r.biases(c)
-	c.MLPBias = r.flag("mlp_bias", false)
 	if c.MLP != llama.Ungated {
 		r.heads("num_attention_heads", c.Heads, "hidden_size", c.Width)
 	}
+}
+
+// windowed has all layers see a window, if there is one.
+func windowed(window int64) func(r *reader, c *llama.Config) {
+	return func(r *reader, c *llama.Config) { r.allWindowed(c, window) }
 }
 
 // allWindowed has all layers see a window, if there is one.
@@ -160,15 +184,9 @@ func readMiMo(r *reader, c *llama.Config) {
 	c.NextLayers = r.number("num_nextn_predict_layers", 0, 0, mostLayers)
 }
 
-func readQwen3(r *reader, c *llama.Config) {
-	r.biases(c)
-	r.qwenWindows(c)
-}
-
 // readGemma reads keys of the first Gemma.
 func readGemma(r *reader, c *llama.Config) {
 	r.refuse("use_bidirectional_attention", "false")
-	r.biases(c)
 	if value, _, ok := r.get("hidden_activation"); ok && !null(value) {
 		c.Activation = r.word("hidden_activation", c.Activation, hf.Activations())
 	}
@@ -177,7 +195,6 @@ func readGemma(r *reader, c *llama.Config) {
 // readGemma2 reads a decoder whose attention is eager: that of PyTorch knows no tanh.
 func readGemma2(r *reader, c *llama.Config) {
 	r.refuse("use_bidirectional_attention", "false")
-	r.biases(c)
 	c.Activation = r.word("hidden_activation", "gelu_pytorch_tanh", hf.Activations())
 	c.AlwaysFullMask = true
 	c.AttentionCap, c.ScoreCap = r.notNull("attn_logit_softcapping"), r.notNull("final_logit_softcapping")
@@ -187,7 +204,6 @@ func readGemma2(r *reader, c *llama.Config) {
 func readGemma3(r *reader, c *llama.Config) {
 	r.refuse("use_bidirectional_attention", "false")
 	r.refuse("attn_logit_softcapping")
-	r.biases(c)
 	c.Activation = r.word("hidden_activation", "gelu_pytorch_tanh", hf.Activations())
 	c.ScoreCap, c.AlwaysFullMask = r.has("final_logit_softcapping"), true
 	every := r.size("_sliding_window_pattern", r.size("sliding_window_pattern", 6, mostLayers), mostLayers)
@@ -211,20 +227,13 @@ func readPhi(r *reader, c *llama.Config) {
 	c.ResidualDropout, c.EmbedDropout = r.probability("resid_pdrop", 0), r.probability("embd_pdrop", 0)
 }
 
-func readPhi3(r *reader, c *llama.Config) {
-	c.ResidualDropout = r.probability("resid_pdrop", 0)
-	r.allWindowed(c, 0)
-}
-
 func readOlmo3(r *reader, c *llama.Config) {
-	r.biases(c)
 	c.AlwaysFullMask = true
 	r.windows(c, 4096, func(i int64) bool { return (i+1)%4 != 0 })
 	c.Rotary.Kinds = kindsOf(c.Windowed)
 }
 
 func readCohere(r *reader, c *llama.Config) {
-	r.biases(c)
 	if r.flag("use_qk_norm", false) {
 		c.QKNorm = llama.ViewedNorm
 	}
@@ -233,18 +242,10 @@ func readCohere(r *reader, c *llama.Config) {
 // readCohere2 reads a decoder whose layers with full attention know no positions.
 func readCohere2(r *reader, c *llama.Config) {
 	c.HeadSize = max(2, c.Width/c.Heads) // whatever head_dim says
-	r.biases(c)
 	c.AlwaysFullMask = true
 	every := r.size("_sliding_window_pattern", r.size("sliding_window_pattern", 4, mostLayers), mostLayers)
 	r.windows(c, 4096, func(i int64) bool { return (i+1)%every != 0 })
 	c.Unrotated = layers(c, func(i int64) bool { return int(i) < len(c.Windowed) && !c.Windowed[i] })
-}
-
-func readStarcoder2(r *reader, c *llama.Config) {
-	c.QKVBias = r.flag("use_bias", true)
-	c.OutputBias, c.MLPBias = c.QKVBias, c.QKVBias
-	c.ResidualDropout, c.EmbedDropout = r.probability("residual_dropout", 0), r.probability("embedding_dropout", 0)
-	r.allWindowed(c, 0)
 }
 
 func readStableLM(r *reader, c *llama.Config) {
@@ -280,8 +281,6 @@ func readGPTJ(r *reader, c *llama.Config) {
 	c.ResidualDropout, c.EmbedDropout = r.probability("resid_pdrop", 0), r.probability("embd_pdrop", 0)
 }
 
-func readGLM(r *reader, c *llama.Config) { c.QKVBias = r.flag("attention_bias", true) }
-
 func readNeoX(r *reader, c *llama.Config) {
 	c.QKVBias = r.flag("attention_bias", true)
 	c.OutputBias = c.QKVBias
@@ -307,13 +306,6 @@ func readSmolLM3(r *reader, c *llama.Config) {
 		}
 		c.Unrotated = layers(c, func(i int64) bool { return turned[i] == 0 })
 	}
-}
-
-func readSeedOSS(r *reader, c *llama.Config) {
-	c.QKVBias, c.OutputBias, c.MLPBias = r.flag("attention_bias", true), r.flag("attention_out_bias", false),
-		r.flag("mlp_bias", false)
-	c.AttentionDropout, c.ResidualDropout = r.probability("attention_dropout", 0.1),
-		r.probability("residual_dropout", 0.1)
 }
 
 // notNull says of what transformers has by default whether the file leaves it: by another value than

@@ -17,7 +17,6 @@ const linearizedSetting = "linearized-experts"
 
 // readLlama4 reads a decoder whose layers see chunks or know no positions.
 func readLlama4(r *reader, c *llama.Config) {
-	r.biases(c)
 	c.Experts.Count = r.size("num_local_experts", 16, mostExperts)
 	c.Experts.PerToken = r.size("num_experts_per_tok", 1, mostExperts)
 	c.Experts.Inner, c.Inner = c.Inner, r.size("intermediate_size_mlp", 16384, mostInner)
@@ -63,20 +62,13 @@ func llama4(a *architecture) {
 		"1 if experts are lists of linear layers, as axolotl's llama4_linearized_experts has them, 0 if they are "+
 			"parameters of all"))
 	a.settings = append(a.settings, hf.Flash.Setting())
-	a.refuse(func(c models.Case) (setting, reason string) {
-		switch {
-		case hf.Flash.Chosen(c):
-			return "flash",
-				"transformers has no FlashAttention for Llama 4 and raises \"does not support Flash Attention\"; " +
-					"use attn_implementation sdpa"
-		case c.LoRA != nil && c.LoRA.Match == "" &&
-			(len(c.LoRA.Targets) == 0 || slices.ContainsFunc(c.LoRA.Targets, isRouter)):
-			return "lora",
-				"peft puts an adapter in the place of the router, too, a linear layer that gives two results, and " +
-					"the step fails; name the other layers, such as q_proj+k_proj+v_proj+o_proj"
-		}
-		return "", ""
+	a.refuse("lora", "peft puts an adapter in the place of the router, too, a linear layer that gives two results, "+
+		"and the step fails; name the other layers, such as q_proj+k_proj+v_proj+o_proj", func(c models.Case) bool {
+		return c.LoRA != nil && c.LoRA.Match == "" &&
+			(len(c.LoRA.Targets) == 0 || slices.ContainsFunc(c.LoRA.Targets, isRouter))
 	})
+	a.refuse("flash", "transformers has no FlashAttention for Llama 4 and raises \"does not support Flash "+
+		"Attention\"; use attn_implementation sdpa", hf.Flash.Chosen)
 	a.note("all experts see all tokens, weighed by zeros where they are not chosen: no size depends on how tokens " +
 		"are routed")
 }
@@ -86,14 +78,8 @@ func isRouter(name string) bool { return name[strings.LastIndexByte(name, '.')+1
 
 // withoutLigerLoss refuses the loss that liger-kernel has for the decoder alone.
 func withoutLigerLoss(a *architecture) {
-	a.refuse(func(c models.Case) (setting, reason string) {
-		if hf.LigerLoss(c) {
-			return "liger",
-				"what liger-kernel's fused loss gives has no router_logits, which Llama4ForConditionalGeneration of " +
-					"transformers 5.23 asks for; leave the loss to PyTorch with --set plain-loss=1"
-		}
-		return "", ""
-	})
+	a.refuse("liger", "what liger-kernel's fused loss gives has no router_logits, which "+
+		"Llama4ForConditionalGeneration of transformers 5.23 asks for; leave the loss to PyTorch with --set plain-loss=1", hf.LigerLoss)
 }
 
 func towersLlama4(r *reader, text llama.Config) func() llama.Wrapper {

@@ -52,7 +52,8 @@ func (d relative) special(c llama.Config, a *architecture) {
 		a.noAdaptersBeside("model.layers.0.mixer.out_proj")
 	case llama.MambaBlock:
 		a.noAdaptersBeside("backbone.layers.0.mixer.out_proj")
-		a.refuse(refuseQuantizedMamba)
+		a.refuse("quantize", "transformers' Mamba multiplies by the weights of its layers itself, which fails where "+
+			"they are packed", func(c models.Case) bool { return c.Quantize != "" })
 	}
 	if c.Mamba.Heads > 0 {
 		a.withoutKernels("Mamba", "mamba_ssm and causal_conv1d")
@@ -60,14 +61,6 @@ func (d relative) special(c llama.Config, a *architecture) {
 			a.noAdaptersBeside("model.layers.0.mamba.out_proj")
 		}
 	}
-}
-
-func refuseQuantizedMamba(c models.Case) (setting, reason string) {
-	if c.Quantize != "" {
-		return "quantize",
-			"transformers' Mamba multiplies by the weights of its layers itself, which fails where they are packed"
-	}
-	return "", ""
 }
 
 // kernelsSetting is the name of the setting of models with selective state spaces.
@@ -89,7 +82,7 @@ func (a *architecture) selective(m llama.Config) {
 			scans++
 		}
 	}
-	a.refuse(func(c models.Case) (setting, reason string) {
+	a.rule(func(c models.Case) (setting, reason string) {
 		if tokens := scans * hf.TextOf(c).Length; !c.On(kernelsSetting) && tokens > mostScanned {
 			return kernelsSetting,
 				fmt.Sprintf("is 0: %d layers go over %d tokens one after the other; vprof records %d of such steps "+
@@ -118,19 +111,14 @@ func (r *reader) deltaNets(c *llama.Config) {
 	c.DeltaNet = d
 }
 
-func readQwen35(r *reader, c *llama.Config) {
-	r.biases(c)
-	r.deltaNets(c)
-}
-
 func readQwen35MoE(r *reader, c *llama.Config) {
-	readQwen35(r, c)
+	r.deltaNets(c)
 	r.experts(c, 256, "num_experts", "num_local_experts", 8, 512, "moe_intermediate_size")
 	c.Experts.Shared = r.size("shared_expert_intermediate_size", 512, mostInner)
 }
 
 func readQwen3Next(r *reader, c *llama.Config) {
-	readQwen35(r, c)
+	r.deltaNets(c)
 	r.experts(c, 512, "num_experts", "num_local_experts", 10, 512, "moe_intermediate_size")
 	c.Experts.Normalized = r.flag("norm_topk_prob", true)
 	c.Experts.Shared = r.size("shared_expert_intermediate_size", 512, mostInner)
@@ -140,14 +128,9 @@ func readQwen3Next(r *reader, c *llama.Config) {
 // noAdaptersBeside refuses adapters where peft does: the kernels of Mamba take the weight of
 // that layer and would not see them.
 func (a *architecture) noAdaptersBeside(path string) {
-	a.refuse(func(c models.Case) (setting, reason string) {
-		if c.LoRA != nil && c.LoRA.Adapts()(path) {
-			return "lora",
-				fmt.Sprintf("peft puts no adapters beside %s of Mamba models; name other layers, such as "+
-					"target=in_proj", path[strings.LastIndexByte(path, '.')+1:])
-		}
-		return "", ""
-	})
+	a.refuse("lora", fmt.Sprintf("peft puts no adapters beside %s of Mamba models; name other layers, such as "+
+		"target=in_proj", path[strings.LastIndexByte(path, '.')+1:]),
+		func(c models.Case) bool { return c.LoRA != nil && c.LoRA.Adapts()(path) })
 }
 
 // The bounds of mixers.
@@ -159,7 +142,6 @@ const (
 // readGraniteHybrid reads a decoder whose layers have attention or a mixer, and experts beside
 // a feed-forward half.
 func readGraniteHybrid(r *reader, c *llama.Config) {
-	r.biases(c)
 	c.SharedInner = r.size("shared_intermediate_size", 1024, mostInner)
 	if r.number("num_local_experts", 8, 0, mostExperts) > 0 {
 		r.experts(c, 8, "num_local_experts", "num_experts", 2, c.Inner, "intermediate_size")
@@ -176,8 +158,6 @@ func readGraniteHybrid(r *reader, c *llama.Config) {
 
 // readFalconH1 reads a decoder whose layers have attention and a mixer side by side.
 func readFalconH1(r *reader, c *llama.Config) {
-	r.biases(c)
-	c.MLPBias = r.flag("mlp_bias", false)
 	inner := r.sizeOr("mamba_d_ssm", 1024, 0, mostInner)
 	if inner == 0 {
 		inner = r.size("mamba_expand", 2, mostMerged) * c.Width

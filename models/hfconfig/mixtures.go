@@ -16,7 +16,7 @@ var mixtures = map[string]relative{
 				Routing: llama.RouteGroups, Count: 128, PerToken: 6, Inner: 1408,
 				Groups: llama.Groups{Count: 1, Chosen: 1},
 			},
-		}, read: readDots1,
+		}, keys: biases, read: readDots1,
 	},
 	"solar_open": {
 		name: "SolarOpen", flex: true, vocab: 196608, layers: 48, heads: 64, kvHeads: 8, headSize: 128, inner: 10240,
@@ -27,7 +27,8 @@ var mixtures = map[string]relative{
 				Routing: llama.RouteGroups, Count: 128, PerToken: 8, Inner: 1280, Normalized: true,
 				Groups: llama.Groups{Count: 1, Chosen: 1},
 			},
-		}, read: readSolarOpen,
+		}, keys: "QKVBias=attention_bias:false",
+		read: func(r *reader, c *llama.Config) { r.groupedExperts(c, 1) },
 	},
 	"granitemoeshared": {
 		name: "GraniteMoeShared", flex: true, vocab: 32000, inner: 11008, positions: 2048, noClasses: true,
@@ -35,7 +36,7 @@ var mixtures = map[string]relative{
 			Scaling: llama.Scaling{EmbedScale: llama.ByNumber, ResidualScaled: true, ScoreScaled: true},
 			Experts: llama.Experts{Routing: llama.RouteTop},
 			Names:   llama.Names{"mlp": "block_sparse_moe", "gate": "router"},
-		}, read: readGraniteShared,
+		}, keys: biases, read: readGraniteShared,
 	},
 	"lfm2_moe": {
 		name: "Lfm2Moe", flex: true, vocab: 65536, width: 2048, kvHeads: 8, inner: 7168, positions: 128000, tied: true,
@@ -52,7 +53,7 @@ var mixtures = map[string]relative{
 			Norm: llama.GemmaNorm, QKNorm: llama.HeadsNorm, AttentionGate: true, Activation: "silu",
 			Rotary:  llama.Rotary{Inside: true, Stepwise: true, Grids: 3},
 			Experts: llama.Experts{Normalized: true, SharedGate: true},
-		}, read: readQwen35MoE,
+		}, keys: biases, read: readQwen35MoE,
 	},
 	"qwen3_next": {
 		name: "Qwen3Next", tokens: true, vocab: 151936, width: 2048, layers: 48, heads: 16, kvHeads: 2, headSize: 256,
@@ -61,7 +62,7 @@ var mixtures = map[string]relative{
 			Norm: llama.GemmaNorm, QKNorm: llama.HeadsNorm, AttentionGate: true, Activation: "silu",
 			Rotary:   llama.Rotary{Inside: true, Stepwise: true},
 			DeltaNet: llama.DeltaNet{Fused: true}, Experts: llama.Experts{SharedGate: true},
-		}, read: readQwen3Next,
+		}, keys: biases, read: readQwen3Next,
 	},
 	"mixtral": {
 		name: "Mixtral", flex: true, tokens: true, vocab: 32000, kvHeads: 8, inner: 14336, positions: 131072,
@@ -83,11 +84,12 @@ var mixtures = map[string]relative{
 	"qwen3_moe": {
 		name: "Qwen3Moe", flex: true, tokens: true, vocab: 151936, width: 2048, layers: 24, heads: 32,
 		kvHeads: 4, inner: 6144, positions: 32768, base: llama.Config{QKNorm: llama.HeadsNorm}, fused: fusedByQwen,
-		read: readQwen3MoE,
+		keys: biases, read: readQwen3MoE,
 	},
 	"olmoe": {
 		name: "Olmoe", vocab: 50304, width: 2048, layers: 16, heads: 16, inner: 2048, positions: 4096,
-		base: llama.Config{QKNorm: llama.ProjectionNorm}, noClasses: true, fused: fusedByQwen, read: readOlmoe,
+		base: llama.Config{QKNorm: llama.ProjectionNorm}, noClasses: true, fused: fusedByQwen,
+		keys: biases, read: readOlmoe,
 	},
 	"deepseek_v2": {
 		name: "DeepseekV2", flex: true, vocab: 102400, inner: 11008, positions: 2048, fused: fusedByQwen,
@@ -205,7 +207,7 @@ var mixtures = map[string]relative{
 				"pre_feedforward_layernorm":  "pre_mlp_layernorm",
 				"post_feedforward_layernorm": "post_mlp_layernorm",
 			},
-		}, read: readAfmoe,
+		}, keys: biases, read: readAfmoe,
 	},
 	"granitemoehybrid": {
 		name: "GraniteMoeHybrid", flex: true, vocab: 32000, inner: 11008, positions: 2048, noClasses: true,
@@ -213,7 +215,7 @@ var mixtures = map[string]relative{
 			Scaling: llama.Scaling{EmbedScale: llama.ByNumber, ResidualScaled: true, ScoreScaled: true},
 			Experts: llama.Experts{Routing: llama.RouteTop},
 			Names:   llama.Names{"mlp": "block_sparse_moe", "gate": "router"},
-		}, read: readGraniteHybrid,
+		}, keys: biases, read: readGraniteHybrid,
 	},
 	"gpt_oss": {
 		name: "GptOss", tokens: true, vocab: 201088, width: 2880, layers: 36, heads: 64, kvHeads: 8, headSize: 64,
@@ -231,7 +233,7 @@ var mixtures = map[string]relative{
 			Norm: llama.Llama4Norm, Order: llama.Llama4Order, Rotary: llama.Rotary{Complex: true},
 			Llama4: llama.Llama4{Enabled: true, Chunked: true},
 			Names:  llama.Names{"mlp": "feed_forward"},
-		}, read: readLlama4,
+		}, keys: biases, read: readLlama4,
 	},
 	"granitemoe": {
 		name: "GraniteMoe", flex: true, vocab: 32000, inner: 11008, positions: 2048, noClasses: true,
@@ -239,6 +241,6 @@ var mixtures = map[string]relative{
 			Scaling: llama.Scaling{EmbedScale: llama.ByNumber, ResidualScaled: true, ScoreScaled: true},
 			Experts: llama.Experts{Routing: llama.RouteTop},
 			Names:   llama.Names{"mlp": "block_sparse_moe", "gate": "router"},
-		}, read: readGraniteMoE,
+		}, keys: biases, read: readGraniteMoE,
 	},
 }

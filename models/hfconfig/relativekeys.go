@@ -13,15 +13,11 @@ func readInternLM3(r *reader, c *llama.Config) {
 }
 
 func readOlmo(r *reader, c *llama.Config) {
-	r.biases(c)
 	c.Clipped = r.has("clip_qkv")
 }
 
-// readErnie reads a decoder that has no dropout of attention, whatever its file says.
-func readErnie(r *reader, c *llama.Config) {
-	c.QKVBias, c.AttentionDropout = r.flag("use_bias", false), 0
-	c.OutputBias, c.MLPBias = c.QKVBias, c.QKVBias
-}
+// readErnie has no dropout of attention, whatever the file says.
+func readErnie(_ *reader, c *llama.Config) { c.AttentionDropout = 0 }
 
 // readExaone4 reads a decoder whose layers with full attention know no positions where others
 // see a window.
@@ -41,37 +37,20 @@ func readExaone4(r *reader, c *llama.Config) {
 }
 
 func readCWM(r *reader, c *llama.Config) {
-	c.MLPBias = r.flag("mlp_bias", false)
 	r.windows(c, 8192, func(i int64) bool { return i%4 != 0 })
-}
-
-func readJais2(r *reader, c *llama.Config) {
-	c.QKVBias, c.MLPBias = r.flag("attention_bias", true), r.flag("mlp_bias", true)
-	c.OutputBias = c.QKVBias
 }
 
 // readDots1 reads a mixture like DeepSeek's below attention like Qwen's.
 func readDots1(r *reader, c *llama.Config) {
-	r.biases(c)
 	r.groupedExperts(c, 2)
 	r.firstDense(c, 0)
 	from := r.number("max_window_layers", 62, 0, mostPositions)
 	r.windows(c, 4096, func(i int64) bool { return c.Window > 0 && i >= from })
 }
 
-func readSolarOpen(r *reader, c *llama.Config) {
-	c.QKVBias = r.flag("attention_bias", false)
-	r.groupedExperts(c, 1)
-}
-
 func readGraniteShared(r *reader, c *llama.Config) {
 	readGraniteMoE(r, c)
 	c.SharedInner = r.number("shared_intermediate_size", 0, 0, mostInner)
-}
-
-func readHyperCLOVAX(r *reader, c *llama.Config) {
-	readLlama(r, c)
-	c.OutputNorms = r.flag("use_post_norm", true)
 }
 
 // Settings of decoders that are built in another way than transformers does it, as
@@ -108,7 +87,7 @@ func variants(c llama.Config) []models.Setting {
 func (a *architecture) varied(c llama.Config) {
 	a.settings = append(a.settings, variants(c)...)
 	a.only[models.PackedHeadSetting] = []string{causalLM}
-	a.refuse(checkPacked)
+	a.rule(checkPacked)
 }
 
 // checkPacked finds what does not go together with settings of quantized layers.

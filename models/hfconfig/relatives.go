@@ -34,8 +34,10 @@ type relative struct {
 	fused []string
 	// also are the names of keys by those of Llama: the attribute_map, turned around.
 	aliases map[string]string
-	// base is what its classes do otherwise; read reads keys of its own.
+	// base is what its classes do otherwise, keys are fields of it that a file decides, as [reader.fields] reads
+	// them, and read reads what is more than that.
 	base llama.Config
+	keys string
 	read func(r *reader, c *llama.Config)
 }
 
@@ -57,13 +59,11 @@ var relatives = func() map[string]relative {
 var dense = map[string]relative{
 	"llama": {
 		name: "Llama", flex: true, tokens: true, vocab: 32000, inner: 11008, positions: 2048, liger: true,
-		read: readLlama,
+		keys: allBiases, read: readLlama,
 	},
 	"mistral": {
 		name: "Mistral", flex: true, tokens: true, vocab: 32000, kvHeads: 8, inner: 14336, positions: 131072,
-		liger: true, read: func(r *reader, c *llama.Config) {
-			r.allWindowed(c, 4096)
-		},
+		liger: true, read: windowed(4096),
 	},
 	"ministral": {
 		name: "Ministral", flex: true, tokens: true, vocab: 32000, kvHeads: 8, inner: 14336,
@@ -72,9 +72,7 @@ var dense = map[string]relative{
 	"ministral3": {
 		name: "Ministral3", flex: true, tokens: true, vocab: 131072, layers: 34, kvHeads: 8, headSize: 128,
 		inner: 14336, positions: 262144, base: llama.Config{Scaling: llama.Scaling{QueryScaled: true}},
-		read: func(r *reader, c *llama.Config) {
-			r.allWindowed(c, 0)
-		},
+		read: windowed(0),
 	},
 	"qwen2": {
 		name: "Qwen2", flex: true, tokens: true, vocab: 151936, kvHeads: 32, inner: 22016, positions: 32768,
@@ -82,7 +80,8 @@ var dense = map[string]relative{
 	},
 	"qwen3": {
 		name: "Qwen3", flex: true, tokens: true, vocab: 151936, kvHeads: 32, headSize: 128, inner: 22016,
-		positions: 32768, liger: true, base: llama.Config{QKNorm: llama.HeadsNorm}, read: readQwen3,
+		positions: 32768, liger: true, base: llama.Config{QKNorm: llama.HeadsNorm}, keys: biases,
+		read: (*reader).qwenWindows,
 	},
 	"mimo": {
 		name: "MiMo", vocab: 151936, kvHeads: 32, inner: 22016, positions: 32768, noClasses: true,
@@ -94,7 +93,7 @@ var dense = map[string]relative{
 		base: llama.Config{
 			Norm: llama.GemmaNorm, Scaling: llama.Scaling{EmbedScale: llama.ByBuffer},
 			Activation: "gelu_pytorch_tanh",
-		}, read: readGemma,
+		}, keys: biases, read: readGemma,
 	},
 	"gemma2": {
 		name: "Gemma2", tokens: true, vocab: 256000, width: 2304, layers: 26, heads: 8, kvHeads: 4, headSize: 256,
@@ -102,7 +101,7 @@ var dense = map[string]relative{
 		base: llama.Config{
 			Norm: llama.GemmaNorm, Order: llama.NormAround,
 			Scaling: llama.Scaling{EmbedScale: llama.ByBuffer}, Kernels: llama.Kernels{Eager: true},
-		}, read: readGemma2,
+		}, keys: biases, read: readGemma2,
 	},
 	"gemma3_text": {
 		name: "Gemma3", flex: true, classes: "Gemma3Text", vocab: 262208, width: 2304, layers: 26, heads: 8, kvHeads: 4,
@@ -110,7 +109,7 @@ var dense = map[string]relative{
 		base: llama.Config{
 			Norm: llama.GemmaNorm, Order: llama.NormAround,
 			Scaling: llama.Scaling{EmbedScale: llama.ByBuffer}, QKNorm: llama.TransposedNorm,
-		}, read: readGemma3,
+		}, keys: biases, read: readGemma3,
 	},
 	"phi": {
 		name: "Phi", flex: true, tokens: true, vocab: 51200, width: 2048, layers: 24, inner: 8192,
@@ -128,26 +127,26 @@ var dense = map[string]relative{
 	"phi3": {
 		name: "Phi3", flex: true, tokens: true, vocab: 32064, width: 3072, inner: 8192, positions: 4096,
 		base: llama.Config{QKV: llama.OneProjection, MLP: llama.FusedGated, Rotary: llama.Rotary{Inside: true}},
-		read: readPhi3,
+		keys: "ResidualDropout=resid_pdrop:0", read: windowed(0),
 	},
 	"granite": {
 		name: "Granite", flex: true, vocab: 32000, inner: 11008, positions: 2048, noClasses: true,
 		base: llama.Config{Scaling: llama.Scaling{EmbedScale: llama.ByNumber, ResidualScaled: true, ScoreScaled: true}},
-		read: readLlama,
+		keys: allBiases, read: readLlama,
 	},
 	"olmo2": {
 		name: "Olmo2", flex: true, vocab: 50304, inner: 11008, positions: 2048,
 		base: llama.Config{
 			Norm: llama.OlmoNorm, Order: llama.NormLast, QKNorm: llama.ProjectionNorm,
 			Rotary: llama.Rotary{AnglesInFloat32: true},
-		}, read: (*reader).biases,
+		}, keys: biases,
 	},
 	"olmo3": {
 		name: "Olmo3", flex: true, vocab: 50304, inner: 11008, positions: 2048,
 		base: llama.Config{
 			Norm: llama.OlmoNorm, Order: llama.NormLast, QKNorm: llama.ProjectionNorm,
 			Rotary: llama.Rotary{AnglesInFloat32: true},
-		}, read: readOlmo3,
+		}, keys: biases, read: readOlmo3,
 	},
 	"cohere": {
 		name: "Cohere", flex: true, vocab: 256000, width: 8192, layers: 40, heads: 64, inner: 22528, positions: 8192,
@@ -156,7 +155,7 @@ var dense = map[string]relative{
 			Norm: llama.CohereNorm, Order: llama.CohereParallel,
 			Scaling: llama.Scaling{ScoreScaled: true}, Rotary: llama.Rotary{Interleaved: true, InFloat32: true},
 		},
-		read: readCohere,
+		keys: biases, read: readCohere,
 	},
 	"cohere2": {
 		name: "Cohere2", flex: true, vocab: 256000, width: 8192, layers: 40, heads: 64, inner: 22528, positions: 8192,
@@ -165,7 +164,7 @@ var dense = map[string]relative{
 			Norm: llama.CohereNorm, Order: llama.CohereParallel,
 			Scaling: llama.Scaling{ScoreScaled: true}, Rotary: llama.Rotary{Interleaved: true, InFloat32: true},
 		},
-		read: readCohere2,
+		keys: biases, read: readCohere2,
 	},
 	"starcoder2": {
 		name: "Starcoder2", flex: true, tokens: true, vocab: 49152, width: 3072, layers: 30, heads: 24, kvHeads: 2,
@@ -174,7 +173,9 @@ var dense = map[string]relative{
 			Norm: llama.LayerNorm, MLP: llama.Ungated, Activation: "gelu_pytorch_tanh",
 			Dropouts: llama.Dropouts{DropoutInside: true},
 			Names:    llama.Names{"up_proj": "c_fc", "down_proj": "c_proj", "act_fn": "act"},
-		}, read: readStarcoder2,
+		},
+		keys: "QKVBias+OutputBias+MLPBias=use_bias:true ResidualDropout=residual_dropout:0 " +
+			"EmbedDropout=embedding_dropout:0", read: windowed(0),
 	},
 	"stablelm": {
 		name: "StableLm", tokens: true, settledHead: true, vocab: 50304, width: 2560, inner: 6912,
@@ -188,7 +189,7 @@ var dense = map[string]relative{
 		base: llama.Config{
 			MLP:    llama.FusedGated,
 			Rotary: llama.Rotary{Inside: true, Stepwise: true, Interleaved: true, Doubled: true},
-		}, read: readGLM,
+		}, keys: "QKVBias=attention_bias:true",
 	},
 	"glm4": {
 		name: "Glm4", flex: true, tokens: true, vocab: 151552, layers: 40, kvHeads: 2, headSize: 128, inner: 13696,
@@ -200,7 +201,7 @@ var dense = map[string]relative{
 				"pre_feedforward_layernorm":  "post_attention_layernorm",
 				"post_feedforward_layernorm": "post_mlp_layernorm",
 			},
-		}, read: readGLM,
+		}, keys: "QKVBias=attention_bias:true",
 	},
 	"gpt_neox": {
 		name: "GPTNeoX", flex: true, vocab: 50432, width: 6144, layers: 44, heads: 64, inner: 24576,
@@ -222,29 +223,35 @@ var dense = map[string]relative{
 		base: llama.Config{
 			Norm: llama.LayerNorm1P, MLP: llama.Ungated, Activation: "relu2",
 			Rotary: llama.Rotary{Inside: true, Stepwise: true, Kept: true},
-		}, read: readLlama,
+		}, keys: allBiases, read: readLlama,
 	},
 	"arcee": {
 		name: "Arcee", flex: true, tokens: true, vocab: 32000, width: 2560, inner: 18432, positions: 4096,
-		base: llama.Config{MLP: llama.Ungated, Activation: "relu2"}, read: readLlama,
+		base: llama.Config{MLP: llama.Ungated, Activation: "relu2"}, keys: allBiases,
+		read: readLlama,
 	},
 	"smollm3": {
 		name: "SmolLM3", flex: true, tokens: true, vocab: 128256, width: 2048, layers: 36, heads: 16,
-		kvHeads: 4, inner: 11008, positions: 32768, tied: true, read: readSmolLM3,
+		kvHeads: 4, inner: 11008, positions: 32768, tied: true,
+		keys: allBiases, read: readSmolLM3,
 	},
 	"seed_oss": {
 		name: "SeedOss", flex: true, tokens: true, vocab: 155136, layers: 64, heads: 80, kvHeads: 8, headSize: 128,
 		inner: 27648, positions: 524288,
-		base: llama.Config{Dropouts: llama.Dropouts{DropoutInside: true}}, read: readSeedOSS,
+		base: llama.Config{Dropouts: llama.Dropouts{DropoutInside: true}},
+		keys: "QKVBias=attention_bias:true OutputBias=attention_out_bias:false MLPBias=mlp_bias:false " +
+			"AttentionDropout=attention_dropout:0.1 ResidualDropout=residual_dropout:0.1",
 	},
 	"internlm3": {
 		name: "InternLM3", vocab: 128512, layers: 48, kvHeads: 2, headSize: 128, inner: 10240, positions: 32768,
 		noClasses: true,
-		aliases:   map[string]string{"attention_bias": "qkv_bias", "mlp_bias": "bias"}, read: readInternLM3,
+		aliases:   map[string]string{"attention_bias": "qkv_bias", "mlp_bias": "bias"}, keys: allBiases,
+		read: readInternLM3,
 	},
 	"olmo": {
 		name: "Olmo", flex: true, vocab: 50304, inner: 11008, positions: 2048,
-		base: llama.Config{Norm: llama.LayerNormFloat, Rotary: llama.Rotary{AnglesInFloat32: true}}, read: readOlmo,
+		base: llama.Config{Norm: llama.LayerNormFloat, Rotary: llama.Rotary{AnglesInFloat32: true}}, keys: biases,
+		read: readOlmo,
 	},
 	"ernie4_5": {
 		name: "Ernie4_5", flex: true, vocab: 103424, width: 1024, layers: 18, heads: 16, kvHeads: 2, headSize: 128,
@@ -252,7 +259,7 @@ var dense = map[string]relative{
 		base: llama.Config{Rotary: llama.Rotary{
 			Interleaved: true, Doubled: true, AnglesInFloat32: true, ProductsInFloat32: true,
 		}},
-		read: readErnie,
+		keys: "QKVBias+OutputBias+MLPBias=use_bias:false", read: readErnie,
 	},
 	"exaone4": {
 		name: "Exaone4", flex: true, vocab: 102400, inner: 16384, positions: 2048,
@@ -264,17 +271,19 @@ var dense = map[string]relative{
 	"hyperclovax": {
 		name: "HyperCLOVAX", vocab: 32000, inner: 11008, positions: 2048, noClasses: true,
 		base: llama.Config{Scaling: llama.Scaling{EmbedScale: llama.ByNumber, ResidualScaled: true, ScoreScaled: true}},
-		read: readHyperCLOVAX,
+		keys: allBiases + "OutputNorms=use_post_norm:true", read: readLlama,
 	},
 	"cwm": {
 		name: "Cwm", flex: true, vocab: 128256, width: 6144, layers: 64, heads: 48, kvHeads: 8, headSize: 128,
 		inner: 21504, positions: 131072, noClasses: true,
-		base: llama.Config{Masks: llama.Masks{AlwaysFullMask: true}}, read: readCWM,
+		base: llama.Config{Masks: llama.Masks{AlwaysFullMask: true}}, keys: "MLPBias=mlp_bias:false",
+		read: readCWM,
 	},
 	"jais2": {
 		name: "Jais2", flex: true, vocab: 150272, width: 3328, heads: 26, inner: 26624, positions: 8192,
 		noClasses: true,
-		base:      llama.Config{Norm: llama.LayerNorm, MLP: llama.Ungated, Activation: "relu2"}, read: readJais2,
+		base:      llama.Config{Norm: llama.LayerNorm, MLP: llama.Ungated, Activation: "relu2"},
+		keys:      "QKVBias+OutputBias=attention_bias:true MLPBias=mlp_bias:true",
 	},
 	"youtu": {
 		name: "Youtu", flex: true, vocab: 128256, width: 2048, heads: 16, kvHeads: 16, inner: 6144, positions: 131072,
@@ -289,7 +298,7 @@ var dense = map[string]relative{
 		base: llama.Config{
 			QKNorm: llama.RotatedNorm,
 			Names:  llama.Names{"q_norm": "query_layernorm", "k_norm": "key_layernorm"},
-		}, read: (*reader).biases,
+		}, keys: biases,
 	},
 	"falcon_h1": {
 		name: "FalconH1", vocab: 128000, kvHeads: 8, inner: 14336, positions: 8192, noClasses: true,
@@ -302,7 +311,7 @@ var dense = map[string]relative{
 				"mlp": "feed_forward", "post_attention_layernorm": "pre_ff_layernorm",
 				"norm": "final_layernorm",
 			},
-		}, read: readFalconH1,
+		}, keys: allBiases, read: readFalconH1,
 	},
 	"lfm2": {
 		name: "Lfm2", flex: true, vocab: 65536, width: 2560, kvHeads: 8, inner: 12288, positions: 128000, tied: true,
@@ -316,7 +325,7 @@ var dense = map[string]relative{
 		base: llama.Config{
 			Norm: llama.GemmaNorm, QKNorm: llama.HeadsNorm, AttentionGate: true, Activation: "silu",
 			Rotary: llama.Rotary{Inside: true, Stepwise: true, Grids: 3},
-		}, read: readQwen35,
+		}, keys: biases, read: (*reader).deltaNets,
 	},
 	"apertus": {
 		name: "Apertus", flex: true, tokens: true, vocab: 131072, inner: 14336, positions: 65536,
@@ -326,7 +335,7 @@ var dense = map[string]relative{
 				"input_layernorm":          "attention_layernorm",
 				"post_attention_layernorm": "feedforward_layernorm",
 			},
-		}, read: (*reader).biases,
+		}, keys: biases,
 	},
 	"falcon": {
 		name: "Falcon", vocab: 65024, width: 4544, heads: 71, positions: 2048, tied: true, noClasses: true,

@@ -110,7 +110,7 @@ var textOnly = map[string]relative{
 	"qwen3_vl_text": {
 		name: "Qwen3VLText", vocab: 151936, kvHeads: 32, headSize: 128, inner: 22016,
 		positions: 128000, base: llama.Config{QKNorm: llama.HeadsNorm, Rotary: llama.Rotary{Grids: 3}},
-		read: (*reader).biases,
+		keys: biases,
 	},
 	"mllama_text_model": {
 		name: "MllamaText", vocab: 128256, layers: 40, kvHeads: 8, inner: 14336, positions: 131072,
@@ -122,7 +122,7 @@ var textOnly = map[string]relative{
 		base: llama.Config{
 			QKNorm: llama.HeadsNorm, Rotary: llama.Rotary{Grids: 3},
 			Experts: llama.Experts{Normalized: true},
-		}, read: readQwen3VLMoE,
+		}, keys: biases, read: readQwen3VLMoE,
 	},
 	"glm4v_text": {
 		name: "Glm4vText", vocab: 151552, layers: 40, kvHeads: 2, inner: 13696, positions: 32768,
@@ -138,10 +138,8 @@ var textOnly = map[string]relative{
 	"paddleocr_vl_text": {
 		name: "PaddleOCRText", flex: true, vocab: 103424, width: 1024, layers: 18, heads: 16, kvHeads: 2, headSize: 128,
 		inner: 3072, positions: 131072, tied: true,
-		base: llama.Config{Rotary: llama.Rotary{Grids: 3}}, read: func(r *reader, c *llama.Config) {
-			c.QKVBias = r.flag("use_bias", false)
-			c.OutputBias, c.MLPBias = c.QKVBias, c.QKVBias
-		},
+		base: llama.Config{Rotary: llama.Rotary{Grids: 3}},
+		keys: "QKVBias+OutputBias+MLPBias=use_bias:false",
 	},
 }
 

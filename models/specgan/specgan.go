@@ -211,13 +211,20 @@ func (l *loop) trainDiscriminator(last bool) {
 		f.Set(&l.fakeD, l.loss(l.fakeOut, l.zeros))
 		f.Set(&l.lossD, l.real.Add(l.fakeD).DivScalar())
 	})
-	l.Tape.Mark("d_forward")
-	l.Backward(l.lossD)
-	l.Tape.Mark("d_backward")
+	l.learn("d", l.lossD, l.optD, l.t.critics, "d_optimizer", last)
+}
+
+// learn runs backward from a loss whose forward pass is over, and in the last micro-batch a step.
+func (l *loop) learn(of string, loss *trace.Tensor, o *optim.Optimizer, trained []*nn.Parameter, phase string,
+	last bool,
+) {
+	l.Tape.Mark(of + "_forward")
+	l.Backward(loss)
+	l.Tape.Mark(of + "_backward")
 	if last {
-		l.Step(l.optD, l.t.critics)
-		l.optD.ZeroGrad()
-		l.Tape.Mark("d_optimizer")
+		l.Step(o, trained)
+		o.ZeroGrad()
+		l.Tape.Mark(phase)
 	}
 }
 
@@ -229,12 +236,5 @@ func (l *loop) trainGenerator(last bool) {
 		f.Set(&l.fakeOut, l.judge(f, l.fake))
 		f.Set(&l.lossG, l.loss(l.fakeOut, l.ones).DivScalar())
 	})
-	l.Tape.Mark("g_forward")
-	l.Backward(l.lossG)
-	l.Tape.Mark("g_backward")
-	if last {
-		l.Step(l.optG, l.t.generator)
-		l.optG.ZeroGrad()
-		l.Tape.Mark("optimizer")
-	}
+	l.learn("g", l.lossG, l.optG, l.t.generator, "optimizer", last)
 }

@@ -18,6 +18,7 @@ import (
 	"unicode"
 
 	"github.com/vprof/vprof/bench/fleet"
+	"github.com/vprof/vprof/bench/shard"
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/internal/nearest"
 	"github.com/vprof/vprof/internal/shellword"
@@ -224,21 +225,7 @@ func (e *Engine) jobName(b fleet.BoardTasks) string {
 
 // indices are tasks as --array takes them: "0-3,7%2".
 func indices(tasks []int, atOnce int) string {
-	tasks = slices.Sorted(slices.Values(tasks))
-	var words []string
-	for i := 0; i < len(tasks); {
-		j := i
-		for j+1 < len(tasks) && tasks[j+1] == tasks[j]+1 {
-			j++
-		}
-		word := strconv.Itoa(tasks[i])
-		if j > i {
-			word += "-" + strconv.Itoa(tasks[j])
-		}
-		words = append(words, word)
-		i = j + 1
-	}
-	text := strings.Join(words, ",")
+	text := strings.Join(shard.Ranges(tasks), ",")
 	if atOnce > 0 {
 		text += "%" + strconv.Itoa(atOnce)
 	}
