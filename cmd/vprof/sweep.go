@@ -123,6 +123,9 @@ func runSweep(cmd *cobra.Command, o *sweepOptions) error {
 	}
 	// One that ends early shows what it has.
 	o.stamp(r, started)
+	if d := r.Devices; target.Device == job.Auto && len(d) > 0 && !d[0].Driven() {
+		o.out.defaultBoard = d[0].Title
+	}
 	return errors.Join(err, o.out.print(r), o.verdict(r))
 }
 
