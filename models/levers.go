@@ -173,14 +173,6 @@ func ParseRecompute(text string) (Recompute, error) {
 		nonReentrant, Reentrant, ReentrantTrained)
 }
 
-// UnmarshalText reads what stands in a file.
-func (r *Recompute) UnmarshalText(text []byte) (err error) {
-	if len(text) > 0 {
-		*r, err = ParseRecompute(string(text))
-	}
-	return err
-}
-
 // Reentrant reports whether it is the reentrant variant, in whatever layers.
 func (r Recompute) Reentrant() bool { return r == Reentrant || r == ReentrantTrained }
 

@@ -1,7 +1,6 @@
 package models
 
 import (
-	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -22,10 +21,6 @@ func TestRecomputingIsReadAsItIsWritten(t *testing.T) {
 		_, err := ParseRecompute(text)
 		require.Error(t, err, text)
 	}
-	var c Case
-	require.NoError(t, json.Unmarshal([]byte(`{"recompute": "every=02"}`), &c))
-	require.Equal(t, Recompute("every=2"), c.Recompute)
-	require.ErrorContains(t, json.Unmarshal([]byte(`{"recompute": "sometimes"}`), &c), "no such checkpointing")
 }
 
 func TestLeversThatContradictAreExplained(t *testing.T) {
