@@ -41,6 +41,38 @@ func (c *Config) mesh() error {
 	return nil
 }
 
+// globalBatch is the fact of the samples that all ranks take before a step.
+const globalBatch = "global-batch"
+
+// accumulations finds how many batches a rank takes before a step from the samples that all ranks take, where the
+// file says how many GPUs train.
+func (c *Config) accumulations() error {
+	all, given := c.facts[globalBatch]
+	if !given {
+		return nil
+	}
+	size := func(name string) int64 {
+		n, err := strconv.ParseInt(c.facts[name].value, 10, 32)
+		if err != nil {
+			return 1
+		}
+		return max(1, n)
+	}
+	if c.facts["gpus"].value == "" {
+		c.Notes = append(c.Notes, Key{all.from.file, all.from.line, all.from.key}.String()+": planned is one batch "+
+			"before a step, as nothing says how many GPUs train; say with --accumulate how many a rank takes")
+		return nil
+	}
+	// Ranks that share layers or sequences train on the same samples.
+	c.groups = max(1, size("gpus")/(size(meshTensor)*size(meshContext)))
+	once := c.groups * size("batch")
+	if size(globalBatch)%once != 0 {
+		return all.wrong("is %s, and all ranks take %d samples at a time; make it a multiple of that", all.value, once)
+	}
+	c.facts.set("accumulate", strconv.FormatInt(size(globalBatch)/once, 10), all.from)
+	return nil
+}
+
 // share adds to the strategy how many ranks share each sequence, and how, and how many share
 // out the experts.
 func (c *Config) share() error {

@@ -41,6 +41,8 @@ type Config struct {
 	facts facts
 	// total is the batch of a whole step, if that is what the file says.
 	total int
+	// groups is how many groups of ranks train on samples of their own, where the file says the samples of all.
+	groups int64
 }
 
 // UnknownKey is a key that a table does not have, and the one that it may have meant; empty

@@ -27,6 +27,7 @@ var examples = [][]string{
 	{"torchtune-full.yaml"},
 	{"torchtitan-8b.toml"},
 	{"torchtitan-70b.toml"},
+	{"torchtitan-long.toml"},
 	{"swift.sh"},
 	{"trl.yaml"},
 	{"arguments.json"},

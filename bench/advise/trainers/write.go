@@ -192,6 +192,10 @@ func (c *Config) written(name string, v Values) (key string, value any, same boo
 		total := int64(v.Batch) * int64(v.Accumulate)
 		return key, total, total == int64(c.total), nil
 	}
+	if row.Is == globalBatch {
+		total := int64(v.Batch) * int64(v.Accumulate) * c.groups
+		return key, total, c.groups == 0 || strconv.FormatInt(total, 10) == c.facts[globalBatch].value, nil
+	}
 	if len(row.Words) == 0 {
 		n, err := strconv.ParseInt(ours, 10, 64)
 		return key, n, same, err
