@@ -23,6 +23,17 @@ const (
 // ContextWays are the values of [Strategy.CPBy].
 func ContextWays() []string { return []string{Ulysses, Llama3, Ring, RingOfTorch} }
 
+// The values of [Strategy.EPBy]: how tokens come to the ranks that have their experts.
+const (
+	// DeepEP sends each token once to a rank (axolotl's ExpertParallelPlugin).
+	DeepEP = "deepep"
+	// TorchExperts sends each pair of a token and an expert by all-to-all of torch.distributed (transformers' ep_size).
+	TorchExperts = "torch"
+)
+
+// ExpertWays are the values of [Strategy.EPBy].
+func ExpertWays() []string { return []string{DeepEP, TorchExperts} }
+
 // ContextWay is how ranks share sequences.
 func (s *Strategy) ContextWay() string { return cmp.Or(s.CPBy, Ulysses) }
 

@@ -49,8 +49,10 @@ type Strategy struct {
 	CP   int64
 	CPBy string
 
-	// EP is the number of ranks that share out the experts of a mixture.
-	EP int64
+	// EP is the number of ranks that share out the experts of a mixture, and EPBy how they exchange tokens, one of
+	// [ExpertWays]; empty is the first.
+	EP   int64
+	EPBy string
 
 	// Schedule is that of a pipeline, "1f1b", "gpipe" or [Interleaved], Micro how many
 	// micro-batches it has in a step, zero as many as ranks, and Stages how many stages a
@@ -87,6 +89,9 @@ type Strategy struct {
 	// the model is made on the meta device or in the host's memory and comes shard by shard,
 	// as transformers, accelerate, torchtitan, torchtune and axolotl do it.
 	Whole bool
+	// OnHost is init=host: every process makes the whole model in the host's memory first. Without it one of a
+	// machine does, for all (accelerate's cpu_ram_efficient_loading), or none.
+	OnHost bool
 }
 
 // AutoSize is the value of a size that DeepSpeed is to derive from the width of the model
@@ -135,6 +140,9 @@ func (s *Strategy) check(gpus int) error {
 	case s.CP > 0 && int64(gpus)%(s.CP*max(1, s.TP)) != 0:
 		return fmt.Errorf("%d GPUs cannot be divided into groups of %d that share a sequence (cp=%d)", gpus,
 			s.CP*max(1, s.TP), s.CP)
+	case s.EPBy != "" && s.EP == 0:
+		return fmt.Errorf("ep_by=%s says how ranks exchange tokens; say how many share out the experts with ep=N",
+			s.EPBy)
 	case s.StaticGraph && s.FindUnused:
 		return fmt.Errorf("static_graph and find_unused exclude each other")
 	case s.ReshardAmong() > 0 && s.checkReshard(int64(gpus)) != nil:

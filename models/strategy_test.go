@@ -89,6 +89,7 @@ func TestStrategiesAreReadAsPyTorchNamesTheirOptions(t *testing.T) {
 		"zero3:linear=torch":                              {Name: ZeRO3, TorchLinear: true},
 		"tp:tp=4,reshard=true":                            {Name: TP, TP: 4, Reshard: "true"},
 		"tp:tp=2,replicate=2,init=meta":                   {Name: TP, TP: 2, Replicate: 2},
+		"fsdp2:init=host":                                 {Name: FSDP2, OnHost: true},
 		"tp:tp=2,init=device":                             {Name: TP, TP: 2, Whole: true},
 		"ddp:find_unused=true,bucket_view=false,rank=005": {Name: DDP, FindUnused: true, Rank: &five},
 	} {

@@ -12,9 +12,14 @@ import (
 // strategyKeys are the options of each strategy, in the order in which they are
 // written.
 var strategyKeys = map[string][]string{
-	DDP:   {"bucket_view", "bucket_cap_mb", "static_graph", "find_unused", "no_sync", "cp", "cp_by", "ep", "rank"},
-	FSDP2: {"reshard", "mp", "reduce", "replicate", "wrap", "init", "offload", "no_sync", "cp", "cp_by", "ep", "rank"},
-	PP:    {"schedule", "micro", "stages", "split", "rank"},
+	DDP: {
+		"bucket_view", "bucket_cap_mb", "static_graph", "find_unused", "no_sync", "cp", "cp_by", "ep", "ep_by", "rank",
+	},
+	FSDP2: {
+		"reshard", "mp", "reduce", "replicate", "wrap", "init", "offload", "no_sync", "cp", "cp_by", "ep", "ep_by",
+		"rank",
+	},
+	PP: {"schedule", "micro", "stages", "split", "rank"},
 	TP: {
 		"tp", "sequence", "loss", "col", "row", "reshard", "mp", "reduce", "replicate", "wrap", "init", "no_sync", "cp",
 		"cp_by", "rank",
@@ -125,7 +130,7 @@ func (s *Strategy) set(key, value string) (err error) {
 		return s.setPipeline(key, value)
 	case "wrap":
 		s.Wrap, err = parseWraps(value)
-	case "tp", "cp", "cp_by", "ep":
+	case "tp", "cp", "cp_by", "ep", "ep_by":
 		return s.setShared(key, value)
 	case "col":
 		s.Col, err = parseNames(value)
@@ -135,8 +140,8 @@ func (s *Strategy) set(key, value string) (err error) {
 		s.Engine, err = oneOf(value, "deepspeed")
 	case "init":
 		var where string
-		where, err = oneOf(value, "meta", "device")
-		s.Whole = where == "device"
+		where, err = oneOf(value, "meta", "host", "device")
+		s.Whole, s.OnHost = where == "device", where == "host"
 	case "overlap", "contiguous", "linear":
 		return s.setZeRO(key, value)
 	case "offload":
@@ -186,8 +191,12 @@ func (s *Strategy) setShared(key, value string) (err error) {
 		*n, err = parseWithin(value, 2, mostRanks)
 		return err
 	}
-	if s.CPBy, err = oneOf(value, ContextWays()...); s.CPBy == Ulysses {
-		s.CPBy = ""
+	to, ways := &s.CPBy, ContextWays()
+	if key == "ep_by" {
+		to, ways = &s.EPBy, ExpertWays()
+	}
+	if *to, err = oneOf(value, ways...); *to == ways[0] {
+		*to = ""
 	}
 	return err
 }
@@ -307,6 +316,7 @@ func (s *Strategy) String() string {
 	add("cp", strconv.FormatInt(s.CP, 10), s.CP > 0)
 	add("cp_by", s.CPBy, s.CPBy != "")
 	add("ep", strconv.FormatInt(s.EP, 10), s.EP > 0)
+	add("ep_by", s.EPBy, s.EPBy != "")
 	add("schedule", s.Schedule, s.Schedule != "")
 	add("micro", strconv.FormatInt(s.Micro, 10), s.Micro > 0)
 	add("stages", strconv.FormatInt(s.Stages, 10), s.Stages > 0)
@@ -327,6 +337,7 @@ func (s *Strategy) String() string {
 	add("contiguous", "false", s.Scattered)
 	add("linear", "torch", s.TorchLinear)
 	add("init", "device", s.Whole)
+	add("init", "host", s.OnHost)
 	add("offload", s.Offload, s.Offload != "")
 	if s.Rank != nil {
 		add("rank", strconv.FormatInt(*s.Rank, 10), true)

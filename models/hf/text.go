@@ -63,6 +63,8 @@ type Sharing struct {
 	ExpertRanks int64
 	// ExpertSkew is how many times as many tokens come to the rank as to others on average.
 	ExpertSkew float64
+	// ExpertsByAllToAll has the ranks exchange tokens by all-to-all ([models.TorchExperts]).
+	ExpertsByAllToAll bool
 }
 
 // Recomputation is which layers run again in backward (activation checkpointing).

@@ -58,9 +58,63 @@ func (e *experts) masked(f *frame, x, chosen, weights *tensor) *tensor {
 	h.End(safe, left)
 	g.LetAll([]*tensor{safe, left})
 	k := g.FuncFrame(x, safe, left)
-	y := e.products(k, x, safe, left)
+	y := e.products(k, x, safe, left, false)
 	k.End(y)
 	return g.Return(y)
+}
+
+// exchanged is AllToAllEP of transformers: each pair of a token and an expert goes to the rank of the expert, and what
+// that gives comes back to be weighed and summed.
+func (e *experts) exchanged(f *frame, x, chosen, weights *tensor) *tensor {
+	g := f.ModuleFrame(e, x, chosen, weights)
+	h := g.FuncFrame(x, chosen, weights)
+	tokens, numbers, ones, order := e.dispatch(h, x, chosen)
+	k := h.FuncFrame(tokens, numbers, ones)
+	y := h.Let(k.Return(e.products(k, tokens, numbers, ones, true)))
+	out := g.Let(h.Return(e.weighed(h, y, order, weights)))
+	return g.Return(out.To(x.DType()))
+}
+
+// dispatch is _dispatch_tokens: the rows that the rank's experts run on, the numbers of their experts and weights of
+// one, and the order in which the rank's own pairs went.
+func (e *experts) dispatch(f *frame, x, chosen *tensor) (tokens, numbers, ones, order *tensor) {
+	g := f.FuncFrame(x, chosen)
+	t, n := g.Tape(), e.c.Experts.Ranks
+	pairs := g.Let(chosen.Reshape(-1))
+	order = g.Let(pairs.ArgSort(0))
+	sent := g.Let(x.Index(order.FloorDivide(trace.IntNumber)))
+	counts := g.Let(t.Zeros(trace.I64, e.c.Experts.Count))
+	counts.ScatterAddInPlace(pairs, pairs.OnesLike())
+	g.Set(&counts, counts.View(n, e.c.Experts.local()))
+	coming := g.Let(counts.EmptyLike())
+	t.Collective(program.Send, n, coming, counts)
+	g.Discard(trace.Stack(0, counts.Sum(false, 1), coming.Sum(false, 1)))
+	tokens = g.Let(sent.AllToAll(n, e.c.Experts.arriving(chosen.Numel())))
+	tokens.Wait()
+	numbers = g.Let(t.Arange(e.c.Experts.local()).Repeat(n))
+	g.Set(&numbers, numbers.RepeatInterleaveBy(coming.Reshape(-1), 0, tokens.Size(0)))
+	g.Set(&numbers, numbers.Unsqueeze(-1))
+	ones = g.Let(numbers.FilledLike("ones_like", tokens.DType()))
+	g.End(tokens, numbers, ones, order)
+	f.LetAll([]*tensor{tokens, numbers, ones, order})
+	return tokens, numbers, ones, order
+}
+
+// weighed is _combine_tokens: what experts give for the rank's own pairs, in the order of its tokens.
+func (e *experts) weighed(f *frame, y, order, weights *tensor) *tensor {
+	g := f.FuncFrame(y, order, weights)
+	back := g.Let(y.AllToAll(e.c.Experts.Ranks, order.Size(0)))
+	pairs := g.Let(back.EmptyLike())
+	g.Set(&pairs, pairs.IndexPutInPlace([]*tensor{order}, back, false))
+	g.Set(&pairs, pairs.View(weights.Size(0), weights.Size(1), y.Size(1)))
+	return g.Return(g.Let(pairs.Mul(weights.Unsqueeze(-1)).Sum(false, 1)))
+}
+
+// arriving is how many pairs of a token and an expert come to a rank where every rank has some: as many as it has
+// itself where all experts are chosen equally often, times the skew; a token chooses each of the rank's at most once.
+func (e Experts) arriving(pairs int64) int64 {
+	most := float64(e.Ranks) * min(1, float64(e.local())/float64(e.PerToken))
+	return int64(math.Round(float64(pairs) * min(e.Skew, most)))
 }
 
 // send is _DeepEPDispatch: tokens, the numbers of their experts and weights go to other ranks;

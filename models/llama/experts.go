@@ -13,6 +13,8 @@ type Experts struct {
 	Count, PerToken, Inner int64
 	// Ranks is how many ranks share the experts out, zero none.
 	Ranks int64
+	// AllToAll has them exchange pairs of tokens and experts by all-to-all, not by DeepEP.
+	AllToAll bool
 	// Skew is how many times as many tokens come to the rank as if all experts were chosen equally often, 1 or
 	// more; as many as its group has at most.
 	Skew float64
@@ -325,7 +327,10 @@ func (e *experts) Wrap(beside func(own string, p *nn.Parameter, swapped bool) *n
 // call runs the experts within what is around their parameters.
 func (e *experts) call(f *frame, x, chosen, weights *tensor) *tensor {
 	return e.Wrappers.Around(f, []*tensor{x, chosen, weights}, func(f *frame) *tensor {
-		if e.c.Experts.Ranks > 1 {
+		switch {
+		case e.c.Experts.AllToAll:
+			return e.exchanged(f, x, chosen, weights)
+		case e.c.Experts.Ranks > 1:
 			return e.dispatched(f, x, chosen, weights)
 		}
 		return e.grouped(f, x, chosen, weights)
@@ -336,11 +341,11 @@ func (e *experts) call(f *frame, x, chosen, weights *tensor) *tensor {
 // their experts. Nothing in it has a size that depends on how many tokens an expert sees.
 func (e *experts) grouped(f *frame, x, chosen, weights *tensor) *tensor {
 	g := f.ModuleFrame(e, x, chosen, weights)
-	return g.Return(e.products(g, x, chosen, weights))
+	return g.Return(e.products(g, x, chosen, weights, false))
 }
 
-// products is grouped_mm_experts_forward in its frame.
-func (e *experts) products(g *frame, x, chosen, weights *tensor) *tensor {
+// products is grouped_mm_experts_forward in its frame. Of a part of the experts, rows of others are masked.
+func (e *experts) products(g *frame, x, chosen, weights *tensor, part bool) *tensor {
 	t := g.Tape()
 	tokens, each, width := x.Size(0), chosen.Size(-1), x.Size(-1)
 	flat := g.Let(weights.Reshape(-1))
@@ -350,9 +355,21 @@ func (e *experts) products(g *frame, x, chosen, weights *tensor) *tensor {
 	rows := g.Let(x.Index(order.FloorDivide(trace.IntNumber)))
 	ordered := g.Let(flat.Index(order))
 	ends := e.ends(g, sorted)
+	var others *tensor
+	if part {
+		others = g.Let(g.Let(trace.Compare("ge_Scalar", sorted)).Unsqueeze(-1))
+		sorted.ClampInPlace()
+		rows.MaskedFillInPlace(others)
+	}
+	masked := func(y **tensor) {
+		if part {
+			g.Set(y, (*y).MaskedFill(others))
+		}
+	}
 	up := (*e.in()).Access(g)
 	bias := e.biases(g, e.GateUpProjBias, sorted)
 	y := g.Let(e.linear(g, rows, up, bias, ends))
+	masked(&y)
 	if e.c.Experts.NoGate {
 		g.Set(&y, g.Call(e.ActFn, y))
 	} else {
@@ -363,6 +380,7 @@ func (e *experts) products(g *frame, x, chosen, weights *tensor) *tensor {
 		g.Set(&bias, e.DownProjBias.Index(sorted))
 	}
 	g.Set(&y, e.linear(g, y, down, bias, ends))
+	masked(&y)
 	weighted := g.Let(y.Mul(ordered.Unsqueeze(-1)))
 	back := g.Let(order.EmptyLike())
 	back.IndexPutInPlace([]*tensor{order}, t.Arange(order.Size(0)), false)

@@ -270,7 +270,7 @@ func (m *Model) partMask(f *frame, words, positions, padding *tensor, packed hf.
 // applyTraining takes over what a case says of how the model is trained.
 func (c *Config) applyTraining(text hf.Text) {
 	c.Liger, c.Tiles, c.Context, c.Cache = text.Liger, text.Tiles, text.Context, text.Cache
-	c.Experts.Ranks, c.Experts.Skew = text.ExpertRanks, text.ExpertSkew
+	c.Experts.Ranks, c.Experts.Skew, c.Experts.AllToAll = text.ExpertRanks, text.ExpertSkew, text.ExpertsByAllToAll
 }
 
 // CausalLM is the task of predicting each next token.

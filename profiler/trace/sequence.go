@@ -156,6 +156,26 @@ func (x *Tensor) async(how program.Work, ranks int64, shape []int64) *Tensor {
 	return y
 }
 
+// AllToAll is all_to_all_single: rows go to the ranks of a group, and so many come. Nothing waits for them before they
+// are read; in backward gradients go back.
+func (x *Tensor) AllToAll(ranks, rows int64) *Tensor {
+	c := x.tape.begin("all_to_all_single", x)
+	exchange := func(x *Tensor, rows int64) *Tensor {
+		shape := slices.Clone(x.shape)
+		shape[0] = rows
+		return x.async(program.Send, ranks, shape)
+	}
+	var y *Tensor
+	c.t.NoGrad(func() { y = exchange(x, rows) })
+	sent := x.shape[0]
+	return c.end(y.derived("AllToAllSingleBackward", inputs{x}, nil, func(b *backward) {
+		f := b.grad.tape.funcFrame(b.grad)
+		g := f.Let(exchange(f.Let(b.grad.Contiguous()), sent))
+		g.Wait()
+		b.give(0, f.Return(g))
+	}))
+}
+
 // Wait ends the collective that makes x, if it has not ended (AsyncCollectiveTensor.wait).
 func (x *Tensor) Wait() {
 	c := x.tape.begin("wait_tensor", x)

@@ -176,6 +176,9 @@ func (c *Config) shard() error {
 	if c.facts["shards"].value == "host" {
 		list = append(list, "offload=all")
 	}
+	if c.facts["loading"].value == "each" {
+		list = append(list, "init=host")
+	}
 	if v := c.facts[meshTensor]; v.value != "" {
 		name = "tp"
 		whole := c.facts.options("sequence", "tensor-sequence", "loss", "tensor-loss")

@@ -3,6 +3,7 @@ package step_test
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -141,4 +142,30 @@ func TestRefusedTellsErrorsOfACase(t *testing.T) {
 	_, err = setup.Try(ctx, setup.Trial(steptest.Card(600), 8))
 	require.ErrorIs(t, err, context.Canceled)
 	require.False(t, step.Refused(err))
+}
+
+// Where every process loads the model on the host, a machine needs a copy for each.
+func TestEachProcessMayLoadTheModel(t *testing.T) {
+	gpu, err := device.Lookup("a100-80")
+	require.NoError(t, err)
+	m, err := all.Models().Lookup("gpt2")
+	require.NoError(t, err)
+	loading := func(text string) int64 {
+		s, err := models.ParseStrategy(text)
+		require.NoError(t, err)
+		setup, err := step.New(m, models.Case{
+			GPUs: 4, Strategy: &s, Settings: models.Settings{"layers": 2, "seq-len": 64},
+		}, steptest.Exact())
+		require.NoError(t, err)
+		e, _, err := setup.Estimated(t.Context(), gpu, 1)
+		require.NoError(t, err)
+		for _, p := range step.EstimateOf(e).Host.Parts {
+			if strings.Contains(p.Name, "load") {
+				return p.Bytes
+			}
+		}
+		return 0
+	}
+	require.Equal(t, 4*loading("fsdp2"), loading("fsdp2:init=host"))
+	require.Positive(t, loading("fsdp2"))
 }
