@@ -103,15 +103,22 @@ func (o *diagnoseOptions) ranks(ctx context.Context, d *report.Diagnosis, paths 
 			}
 			sum := s.Of(device)
 			names, peaks = append(names, label), append(peaks, sum.PeakAllocated)
-			for _, f := range diagnose.Snapshot(sum) {
-				f.GPU = label
-				d.Findings = append(d.Findings, f)
-			}
+			d.Findings = append(d.Findings, of(label, true, diagnose.Snapshot(sum))...)
 		}
 	}
 	d.Of = strings.Join(names, ", ")
 	d.Findings = append(d.Findings, diagnose.Ranks(names, peaks)...)
 	return o.remedy(ctx, d, device.GPU{})
+}
+
+// of are findings of a board, which they name where there are several.
+func of(gpu string, several bool, found []report.Finding) []report.Finding {
+	for i := range found {
+		if several {
+			found[i].GPU = gpu
+		}
+	}
+	return found
 }
 
 // diagnose diagnoses one file.
@@ -197,13 +204,7 @@ func (o *diagnoseOptions) snapshot(ctx context.Context, d *report.Diagnosis, dat
 	}
 	devices := s.Devices()
 	for _, device := range devices {
-		found := diagnose.Snapshot(s.Of(device))
-		for i := range found {
-			if len(devices) > 1 {
-				found[i].GPU = fmt.Sprint(device)
-			}
-		}
-		d.Findings = append(d.Findings, found...)
+		d.Findings = append(d.Findings, of(fmt.Sprint(device), len(devices) > 1, diagnose.Snapshot(s.Of(device)))...)
 	}
 	return o.remedy(ctx, d, device.GPU{})
 }
@@ -216,15 +217,10 @@ func (o *diagnoseOptions) series(ctx context.Context, d *report.Diagnosis, data 
 	product := ""
 	for _, s := range all {
 		found := diagnose.Series(s)
-		for i := range found {
-			if product == "" {
-				product = s.Product
-			}
-			if len(all) > 1 {
-				found[i].GPU = s.GPU
-			}
+		if product == "" && len(found) > 0 {
+			product = s.Product
 		}
-		d.Findings = append(d.Findings, found...)
+		d.Findings = append(d.Findings, of(s.GPU, len(all) > 1, found)...)
 	}
 	board, err := device.Lookup(product)
 	if err != nil {

@@ -17,25 +17,13 @@ type family struct {
 func families() map[string]family {
 	all := map[string]family{
 		"bert": {
-			heads: map[string]string{
-				"BertForMaskedLM": maskedLM, "BertForSequenceClassification": classification,
-				"BertForTokenClassification": tokens,
-			},
-			usual: maskedLM, half: true, read: readBERT,
+			heads: headsOf("Bert", maskedLM, classification, tokens), usual: maskedLM, half: true, read: readBERT,
 		},
 		"roberta": {
-			heads: map[string]string{
-				"RobertaForMaskedLM": maskedLM, "RobertaForSequenceClassification": classification,
-				"RobertaForTokenClassification": tokens,
-			},
-			usual: maskedLM, half: true, read: readRoBERTa,
+			heads: headsOf("Roberta", maskedLM, classification, tokens), usual: maskedLM, half: true, read: readRoBERTa,
 		},
 		"distilbert": {
-			heads: map[string]string{
-				"DistilBertForMaskedLM": maskedLM, "DistilBertForSequenceClassification": classification,
-				"DistilBertForTokenClassification": tokens,
-			},
-			usual: maskedLM, half: true, read: readDistil,
+			heads: headsOf("DistilBert", maskedLM, classification, tokens), usual: maskedLM, half: true, read: readDistil,
 			aliases: map[string]string{
 				"dim": "hidden_size", "n_heads": "num_attention_heads", "n_layers": "num_hidden_layers",
 			},
@@ -48,22 +36,18 @@ func families() map[string]family {
 				"n_layer": "num_hidden_layers",
 			},
 		},
-		"opt": {
-			heads: map[string]string{"OPTForCausalLM": causalLM, "OPTForSequenceClassification": classification},
-			usual: causalLM, half: true, read: readOPT,
-		},
+		"opt": {heads: headsOf("OPT", causalLM, classification), usual: causalLM, half: true, read: readOPT},
 		"vit": {
 			heads: map[string]string{"ViTForImageClassification": classification}, usual: classification, read: readViT,
 		},
 		"whisper": {
-			heads: map[string]string{"WhisperForConditionalGeneration": transcription}, usual: transcription,
-			read: readWhisper,
+			heads: headsOf("Whisper", transcription), usual: transcription, read: readWhisper,
 			aliases: map[string]string{
 				"d_model": "hidden_size", "encoder_attention_heads": "num_attention_heads",
 				"encoder_layers": "num_hidden_layers",
 			},
 		},
-		"wav2vec2": {heads: map[string]string{"Wav2Vec2ForCTC": ctc}, usual: ctc, read: readWav2Vec2},
+		"wav2vec2": {heads: headsOf("Wav2Vec2", ctc), usual: ctc, read: readWav2Vec2},
 	}
 	for kind, d := range relatives {
 		all[kind] = d.family()
@@ -75,4 +59,17 @@ func families() map[string]family {
 		all[kind] = d.family()
 	}
 	return all
+}
+
+// headsOf are the classes of transformers for some tasks, whose names begin alike.
+func headsOf(name string, tasks ...string) map[string]string {
+	ends := map[string]string{
+		causalLM: "CausalLM", maskedLM: "MaskedLM", classification: "SequenceClassification",
+		tokens: "TokenClassification", transcription: "ConditionalGeneration", ctc: "CTC",
+	}
+	heads := map[string]string{}
+	for _, task := range tasks {
+		heads[name+"For"+ends[task]] = task
+	}
+	return heads
 }
