@@ -13,19 +13,21 @@ import (
 // sequence, the number of layers.
 type Setting struct {
 	// Name is its name on the command line: "seq-len".
-	Name string
+	Name string `json:"name"`
 	// Usage says what the number counts: "tokens of a sequence".
-	Usage string
+	Usage string `json:"usage"`
 	// Inert says why it does not change memory; empty if it does.
-	Inert string
+	Inert string `json:"inert,omitempty"`
 	// Length says that the samples of a data set differ in it, and that a batch is as long
 	// as its longest.
-	Length bool
+	Length bool `json:"-"`
 	// Default is the value of the real system, Min and Max bound it.
-	Default, Min, Max int64
+	Default int64 `json:"default"`
+	Min     int64 `json:"min"`
+	Max     int64 `json:"max"`
 	// Lower is the share of its value that the system's guide recommends when memory is
 	// short; zero for a setting that it does not name.
-	Lower Fraction
+	Lower Fraction `json:"-"`
 }
 
 // Switch is a setting that is 1 or 0, for yes or no; usage says what each means.

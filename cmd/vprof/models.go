@@ -28,34 +28,19 @@ type modelEntry struct {
 	// training, or if there is none.
 	Validation int `json:"validation,omitempty"`
 	// Adapts says that --lora works.
-	Adapts   bool           `json:"adapts"`
-	Settings []settingEntry `json:"settings"`
-	Notes    []string       `json:"notes"`
-}
-
-// settingEntry is a number that a case of the model may choose.
-type settingEntry struct {
-	Name  string `json:"name"`
-	Usage string `json:"usage"`
-	// Inert says why it does not change memory; absent if it does.
-	Inert   string `json:"inert,omitempty"`
-	Default int64  `json:"default"`
-	Min     int64  `json:"min"`
-	Max     int64  `json:"max"`
+	Adapts   bool             `json:"adapts"`
+	Settings []models.Setting `json:"settings"`
+	Notes    []string         `json:"notes"`
 }
 
 func entryOf(m models.Model) modelEntry {
-	e := modelEntry{
+	return modelEntry{
 		Name: m.Name, Summary: m.Summary, Source: m.Source, Stages: m.Stages, Tasks: m.Tasks,
 		Batch: m.Default.Batch, BatchUnit: m.BatchUnit, AMP: m.Default.AMP, Weights: m.Default.Weights,
 		Checkpointing: m.Default.Checkpointing,
 		Accumulate:    max(1, m.Default.Accumulate), Batches: m.Batches, Validation: m.Validation, Adapts: m.Adapts,
-		Settings: []settingEntry{}, Notes: m.Notes,
+		Settings: append([]models.Setting{}, m.Settings...), Notes: m.Notes,
 	}
-	for _, s := range m.Settings {
-		e.Settings = append(e.Settings, settingEntry{s.Name, s.Usage, s.Inert, s.Default, s.Min, s.Max})
-	}
-	return e
 }
 
 // hfTypes are the model types of configurations, for people.
