@@ -40,32 +40,35 @@ func (p *Page) next() (todo []string, command string) {
 		fitCommand(p.Runs[0].Case, s.device)
 }
 
-// fitCommand is the line that searches the case's largest batch.
+// fitCommand is the line that searches the case's largest batch: with all that its fields say, but for what fit tries.
 func fitCommand(c report.Case, d report.Device) string {
-	words := []string{"vprof", "fit", "--model", c.Model}
+	words := []string{"vprof", "fit", "--model", c.Model, "--gpu", d.GPU}
 	if c.ConfigHash != "" {
 		words[3] = "FILE" // what it was made of has a name that the run does not keep
 	}
-	words = append(words, "--stage", c.Stage, "--gpu", d.GPU)
-	if c.Torch != "" {
-		words = append(words, "--torch", c.Torch)
-	}
-	if c.Accumulate > 1 {
-		words = append(words, "--accumulate", fmt.Sprint(c.Accumulate))
-	}
-	if c.Weights != models.FP32 {
-		words = append(words, "--weights", c.Weights.String())
-	}
-	if c.Optimizer != "" {
-		words = append(words, "--optimizer", c.Optimizer)
-	}
-	if c.AllocConf != "" {
-		words = append(words, "--alloc-conf", c.AllocConf)
+	for _, f := range models.Fields() {
+		text := f.Text(c.Case)
+		switch {
+		case f.JSON == "settings", slices.Contains([]string{"", "amp", "checkpointing"}, f.Name):
+		case text == "", text == "1" && f.Name == "accumulate", text == "fp32" && f.Name == "weights":
+		case f.Bare != "":
+			words = append(words, "--"+f.Name+"="+quoted(text))
+		default:
+			words = append(words, "--"+f.Name, quoted(text))
+		}
 	}
 	for _, word := range c.Settings.Words() {
 		words = append(words, "--set", word)
 	}
 	return strings.Join(words, " ")
+}
+
+// quoted is a word of a command as a shell takes it.
+func quoted(word string) string {
+	if strings.ContainsAny(word, " *?[](){}|&;<>$`\"'\\!~#") {
+		return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+	}
+	return word
 }
 
 // byteTerms are the coefficients that are bytes; the others are shares, or seconds.

@@ -16,9 +16,14 @@ func TestFitCommandHasTheCase(t *testing.T) {
 		Settings:  models.Settings{"seq-len": 512},
 	}}
 	require.Equal(t,
-		"vprof fit --model gpt2 --stage full --gpu t4 --torch 2.15 --accumulate 2 --optimizer adamw --alloc-conf "+
+		"vprof fit --model gpt2 --gpu t4 --stage full --accumulate 2 --optimizer adamw --torch 2.15 --alloc-conf "+
 			"expandable_segments:True --set seq-len=512",
 		fitCommand(c, report.Device{GPU: "t4"}))
+	c.LoRA, c.Liger, c.GPUs, c.Strategy = &models.LoRA{Rank: 8, Match: "layers.*q_proj"}, true, 2, &models.Strategy{
+		Name: models.DDP,
+	}
+	require.Contains(t, fitCommand(c, report.Device{GPU: "t4"}),
+		" --lora 'r=8,alpha=0,match=layers.*q_proj' --liger=true --gpus 2 --strategy ddp ")
 	c.ConfigHash = "abc"
 	require.Contains(t, fitCommand(c, report.Device{GPU: "t4"}), "--model FILE ")
 }

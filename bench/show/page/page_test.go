@@ -282,7 +282,7 @@ func TestPageSaysWhatToDoNext(t *testing.T) {
 	p := toyPage(t)
 	html := written(t, p)
 	require.Contains(t, html, "Largest safe batch of those shown: 16.")
-	require.Contains(t, html, "vprof fit --model toy --stage full --gpu rtx-5060-ti")
+	require.Contains(t, html, "vprof fit --model toy --gpu rtx-5060-ti --stage full")
 	require.Contains(t, html, `<path class="limit-mark"`)
 	require.Regexp(t, `<dt>Weights</dt><dd>fp32</dd>`, html)
 	require.Contains(t, html, `"top":"`)
