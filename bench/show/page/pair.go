@@ -1,7 +1,6 @@
 package page
 
 import (
-	"bytes"
 	"cmp"
 	_ "embed" // the page of two runs
 	"encoding/json"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/models"
 )
 
 // Pair is a page that shows two results side by side, A and B, on axes of one scale.
@@ -90,9 +90,7 @@ func (p *Pair) view() (*pairView, error) {
 			v.Facts = append(v.Facts, f)
 		}
 	}
-	if v.Differs, err = p.differs(); err != nil {
-		return nil, err
-	}
+	v.Differs = p.differs()
 	x, y := p.shown()
 	v.Verdict = p.verdict(x, y)
 	v.At = fmt.Sprintf("batch %d", x.Batch)
@@ -218,46 +216,47 @@ func signed(n int64) string {
 	return "+" + bytesize.Format(n)
 }
 
-// differs is everything that is not the same of both cases, under the names that run
-// files have for it, and then of the boards and of the vprof that made the runs.
-func (p *Pair) differs() ([]difference, error) {
-	var sides [2]map[string]string
-	for i, page := range []*Page{p.A, p.B} {
-		r := page.Runs[0]
-		text, err := json.Marshal(r.Case)
-		if err != nil {
-			return nil, err
-		}
-		d := json.NewDecoder(bytes.NewReader(text))
-		d.UseNumber()
-		var tree any
-		if err := d.Decode(&tree); err != nil {
-			return nil, err
-		}
-		sides[i] = map[string]string{}
-		flatten(sides[i], "", tree)
-		delete(sides[i], "config_hash") // the keys of the configuration say more
-		// What is not in the case comes after it.
-		sides[i]["~PyTorch"] = r.Case.ReleaseName()
-		sides[i]["~kind"] = string(r.Kind)
-		sides[i]["~made by"] = strings.TrimSpace("vprof " + r.Tool.Version + " " + r.Tool.Commit)
-		var boards []string
-		for _, s := range page.series() {
-			boards = append(boards, s.device.String())
-		}
-		sides[i]["~device"] = strings.Join(boards, ", ")
-	}
-	keys := maps.Clone(sides[0])
-	maps.Copy(keys, sides[1])
-	var out []difference
-	for _, k := range slices.Sorted(maps.Keys(keys)) {
-		a, b := sides[0][k], sides[1][k]
-		if a != b && k != "torch" {
-			name := strings.ReplaceAll(strings.TrimPrefix(k, "~"), "_", " ")
+// differs is everything that is not the same of both cases, of their boards, and of the vprof that made the runs.
+func (p *Pair) differs() (out []difference) {
+	add := func(name, a, b string) {
+		if a != b {
 			out = append(out, difference{Name: name, A: cmp.Or(a, "–"), B: cmp.Or(b, "–")})
 		}
 	}
-	return out, nil
+	a, b := p.A.Runs[0], p.B.Runs[0]
+	add("model", a.Case.Model, b.Case.Model)
+	for _, d := range models.Differences(a.Case.Case, b.Case.Case) {
+		if d.About != "torch" { // which is said below, whoever decided it
+			add(d.About, d.A, d.B)
+		}
+	}
+	keys := [2]map[string]string{{}, {}}
+	for i, r := range []*report.Report{a, b} {
+		var config any
+		if json.Unmarshal(r.Case.Config, &config) == nil {
+			flatten(keys[i], "config", config)
+		}
+	}
+	all := maps.Clone(keys[0])
+	maps.Copy(all, keys[1])
+	for _, k := range slices.Sorted(maps.Keys(all)) {
+		add(strings.ReplaceAll(k, "_", " "), keys[0][k], keys[1][k])
+	}
+	add("PyTorch", a.Case.ReleaseName(), b.Case.ReleaseName())
+	add("device", p.A.boards(), p.B.boards())
+	add("kind", string(a.Kind), string(b.Kind))
+	add("made by", strings.TrimSpace("vprof "+a.Tool.Version+" "+a.Tool.Commit),
+		strings.TrimSpace("vprof "+b.Tool.Version+" "+b.Tool.Commit))
+	return out
+}
+
+// boards are those of the page in words.
+func (p *Page) boards() string {
+	var all []string
+	for _, s := range p.series() {
+		all = append(all, s.device.String())
+	}
+	return strings.Join(all, ", ")
 }
 
 // flatten puts the values of a JSON tree under their paths: "settings.length".

@@ -30,14 +30,14 @@ func TestPairSaysWhatDiffers(t *testing.T) {
 	p := toyPair(t)
 	require.Equal(t, 16, p.Batch(), "the largest that both have and that fits both")
 	text := writtenPair(t, p)
-	require.Contains(t, text, `<th scope="row">amp</th><td>none</td><td>bf16</td>`)
+	require.Contains(t, text, `<th scope="row">precision</th><td>none</td><td>bf16</td>`)
 	require.Regexp(t, `<th scope="row">device</th><td>[^<]*1.00 GiB</td><td>[^<]*2.00 GiB</td>`, text)
 	require.NotContains(t, text, `<th scope="row">stage</th>`, "what is the same is not said")
 	require.Contains(t, text, "<dt>Stage</dt>")
 	require.NotContains(t, text, "<dt>Precision</dt>", "what differs is no fact of both")
 
 	p.B.Runs[0].Case.AMP = ""
-	require.NotContains(t, writtenPair(t, p), `<th scope="row">amp</th>`)
+	require.NotContains(t, writtenPair(t, p), `<th scope="row">precision</th>`)
 }
 
 func TestPairSaysTheVerdict(t *testing.T) {
