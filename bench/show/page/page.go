@@ -8,7 +8,6 @@
 package page
 
 import (
-	"cmp"
 	"crypto/sha256"
 	_ "embed" // the pages and their parts
 	"encoding/base64"
@@ -206,44 +205,28 @@ func (p *Page) differs() string {
 	return ""
 }
 
-// facts are the numbers of the case.
+// facts are what the fields of the case say, by their names in tables.
 func (p *Page) facts() []fact {
 	r := p.Runs[0]
 	facts := []fact{{"Model", r.Case.Model}}
-	if r.Case.Task != "" {
-		facts = append(facts, fact{"Task", r.Case.Task})
-	}
-	facts = append(facts, fact{"Stage", r.Case.Stage}, fact{
-		"Precision",
-		map[bool]string{true: "fp32", false: r.Case.AMP.String() + " autocast"}[r.Case.AMP == models.NoAutocast],
-	})
 	if r.Parameters.Total > 0 {
 		facts = append(facts, fact{
 			"Parameters",
 			fmt.Sprintf("%s, %s trainable", count(r.Parameters.Total), count(r.Parameters.Trainable)),
 		})
 	}
-	facts = append(facts, fact{"Weights", cmp.Or(r.Case.Weights.String(), "fp32")})
-	if r.Case.Checkpointing {
-		facts = append(facts, fact{"Checkpointing", "on"})
-	}
-	if r.Case.Accumulate > 1 {
-		facts = append(facts, fact{"Accumulation", fmt.Sprintf("%d micro-batches a step", r.Case.Accumulate)})
-	}
-	if r.Case.Dataset > 0 {
-		facts = append(facts, fact{"Data on the GPU", bytesize.Format(r.Case.Dataset)})
-		if note := r.StreamingNote(); note != "" {
-			facts = append(facts, fact{"If streamed", strings.TrimPrefix(note, "streamed: ")})
+	for _, f := range models.Fields() {
+		text, name := f.Text(r.Case.Case), f.About()
+		switch {
+		case f.JSON == "amp":
+			text = r.Case.Precision()
+		case f.JSON == "settings" && f.Name != "", f.JSON == "accumulate" && text == "1", text == "", text == "false":
+			continue
 		}
+		facts = append(facts, fact{strings.ToUpper(name[:1]) + name[1:], text})
 	}
-	if r.Case.Optimizer != "" {
-		facts = append(facts, fact{"Optimizer", r.Case.Optimizer})
-	}
-	if r.Case.LoRA != nil {
-		facts = append(facts, fact{"LoRA", r.Case.LoRA.String()})
-	}
-	if r.Case.AllocConf != "" {
-		facts = append(facts, fact{"Allocator", r.Case.AllocConf})
+	if note := r.StreamingNote(); note != "" && r.Case.Dataset > 0 {
+		facts = append(facts, fact{"If streamed", strings.TrimPrefix(note, "streamed: ")})
 	}
 	return facts
 }
