@@ -235,10 +235,7 @@ func Read(r io.Reader, file string) (*Config, error) {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	if len(data) > maxConfig {
-		return nil, &input.FormatError{
-			File:   file,
-			Reason: fmt.Sprintf("longer than %d MiB; this is no fleet", maxConfig>>20),
-		}
+		return nil, input.FileErrorf(file, "longer than %d MiB; this is no fleet", maxConfig>>20)
 	}
 	c := &Config{source: data}
 	if err := yamlkeys.Decode(file, data, c); err != nil {

@@ -65,10 +65,7 @@ func (c *Config) Units(file string, r *models.Registry, tell func(*trainers.Conf
 			u.Batches = c.batchesOf(m, u.Case)
 			key := m.Canonical(u.Case).Key()
 			if before, twice := seen[key]; twice {
-				return nil, &input.FormatError{
-					File:   place(file, of, k),
-					Reason: fmt.Sprintf("is the same case as %s: %v", before, u.Case),
-				}
+				return nil, input.FileErrorf(place(file, of, k), "is the same case as %s: %v", before, u.Case)
 			}
 			seen[key] = place(file, of, k)
 			units = append(units, u)

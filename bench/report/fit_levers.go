@@ -107,18 +107,14 @@ func ReadTried(file string, data []byte) ([]Tried, error) {
 			}
 		}
 		if len(all) == 0 {
-			return nil, &input.FormatError{
-				File: file, Reason: "no configuration of the search is safe, so none is recommended",
-			}
+			return nil, input.FileErrorf(file, "no configuration of the search is safe, so none is recommended")
 		}
 	}
 	for _, t := range all {
 		if t.Batch < 1 || t.Batch > models.MaxBatch || t.Device.Memory <= 0 || t.Case.Model == "" {
-			return nil, &input.FormatError{
-				File: file,
-				Reason: fmt.Sprintf("batch %d of %q on %q is no case that was tried", t.Batch, t.Case.Model,
-					t.Device.Name),
-			}
+			return nil, input.FileErrorf(file,
+				"batch %d of %q on %q is no case that was tried", t.Batch, t.Case.Model,
+				t.Device.Name)
 		}
 	}
 	return all, nil

@@ -87,10 +87,7 @@ func (o *diagnoseOptions) ranks(ctx context.Context, d *report.Diagnosis, paths 
 			return err
 		}
 		if !snapshot.Is(data) {
-			return &input.FormatError{
-				File:   name,
-				Reason: "not a memory snapshot of PyTorch; of several files all must be, one a rank",
-			}
+			return input.FileErrorf(name, "not a memory snapshot of PyTorch; of several files all must be, one a rank")
 		}
 		s, err := snapshot.Parse(data, name)
 		if err != nil {
@@ -148,12 +145,10 @@ func (o *diagnoseOptions) diagnose(ctx context.Context, d *report.Diagnosis, pat
 			err = o.remedy(ctx, d, boardOf(messages, d))
 		}
 	default:
-		err = &input.FormatError{
-			File: name,
-			Reason: "neither a report of vprof, nor a memory snapshot of PyTorch, nor the text of an " +
-				"OutOfMemoryError or of a process that was killed for memory, nor a log of vprof monitor or " +
-				"nvidia-smi with its header",
-		}
+		err = input.FileErrorf(name,
+			"neither a report of vprof, nor a memory snapshot of PyTorch, nor the text of an "+
+				"OutOfMemoryError or of a process that was killed for memory, nor a log of vprof monitor or "+
+				"nvidia-smi with its header")
 	}
 	return err
 }
@@ -189,10 +184,7 @@ func gunzip(data []byte, name string) ([]byte, error) {
 	case err != nil:
 		return nil, &input.FormatError{File: name, Reason: "not a gzip file: " + err.Error()}
 	case len(data) > maxExpanded:
-		return nil, &input.FormatError{
-			File:   name,
-			Reason: fmt.Sprintf("expands to more than %d MiB; expand it first (gunzip)", maxExpanded>>20),
-		}
+		return nil, input.FileErrorf(name, "expands to more than %d MiB; expand it first (gunzip)", maxExpanded>>20)
 	}
 	return data, nil
 }

@@ -152,6 +152,16 @@ type FormatError struct {
 	Reason string
 }
 
+// FileErrorf is a [*FormatError] about a file as a whole.
+func FileErrorf(file, format string, args ...any) error {
+	return &FormatError{File: file, Reason: fmt.Sprintf(format, args...)}
+}
+
+// KeyErrorf is a [*FormatError] about the value of a key.
+func KeyErrorf(file, key, format string, args ...any) error {
+	return &FormatError{File: file, Key: key, Reason: fmt.Sprintf(format, args...)}
+}
+
 // Error is "FILE:LINE: KEY: REASON", without the parts that are not known.
 func (e *FormatError) Error() string {
 	var b strings.Builder

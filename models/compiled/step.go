@@ -30,10 +30,7 @@ func Steps() models.Source {
 
 func openStep(path string) (models.Model, error) {
 	if path == "" {
-		return models.Model{}, &input.FormatError{
-			File:   StepScheme + ":",
-			Reason: "names no file; use --model path/to/model.step",
-		}
+		return models.Model{}, input.FileErrorf(StepScheme+":", "names no file; use --model path/to/model.step")
 	}
 	content, err := input.ReadFile(path)
 	if err != nil {

@@ -133,10 +133,7 @@ func read(path string) ([]byte, error) {
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, mostBytes+1))
 	if err == nil && len(data) > mostBytes {
-		err = &input.FormatError{
-			File:   path,
-			Reason: fmt.Sprintf("has more than %d MiB; a config.json has not", mostBytes>>20),
-		}
+		err = input.FileErrorf(path, "has more than %d MiB; a config.json has not", mostBytes>>20)
 	}
 	return data, err
 }
@@ -224,11 +221,8 @@ func (r *reader) affordable(m models.Model) error {
 		return err
 	}
 	if n := trainer.Counts().Total; n > mostParameters {
-		return &input.FormatError{
-			File: r.file,
-			Reason: fmt.Sprintf("describes a model of %d parameters; vprof takes %d at the most", n,
-				int64(mostParameters)),
-		}
+		return input.FileErrorf(r.file, "describes a model of %d parameters; vprof takes %d at the most", n,
+			int64(mostParameters))
 	}
 	return nil
 }
@@ -358,10 +352,10 @@ func (r *reader) family() (kind string, f family, err error) {
 	}
 	kind = r.renamed(kind)
 	if f, ok = families()[kind]; !ok {
-		return "", f, &input.FormatError{File: r.file, Key: "model_type", Reason: fmt.Sprintf(
+		return "", f, input.KeyErrorf(r.file, "model_type",
 			"vprof does not describe %s; it describes %s. Of others your own Python makes a file that --model "+
 				"takes: vprof capture %s:%s -o model.pt2",
-			excerpt(value), strings.Join(Types(), ", "), Scheme, r.file)}
+			excerpt(value), strings.Join(Types(), ", "), Scheme, r.file)
 	}
 	return kind, f, nil
 }

@@ -46,10 +46,7 @@ func open(path string, o asked.Oracle) (m models.Model, err error) {
 		}
 	}()
 	if path == "" {
-		return models.Model{}, &input.FormatError{
-			File:   Scheme + ":",
-			Reason: "names no file; use --model path/to/model.pt2",
-		}
+		return models.Model{}, input.FileErrorf(Scheme+":", "names no file; use --model path/to/model.pt2")
 	}
 	p, err := read(path)
 	if err != nil {

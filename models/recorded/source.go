@@ -30,10 +30,7 @@ func Source() models.Source {
 // Open makes the model of a file. The error is an [*input.FormatError] or that of reading.
 func Open(path string) (models.Model, error) {
 	if path == "" {
-		return models.Model{}, &input.FormatError{
-			File:   Scheme + ":",
-			Reason: "names no file; use --model path/to/run.vprof",
-		}
+		return models.Model{}, input.FileErrorf(Scheme+":", "names no file; use --model path/to/run.vprof")
 	}
 	content, err := input.ReadFile(path)
 	if err != nil {

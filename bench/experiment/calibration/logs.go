@@ -32,11 +32,9 @@ func ReadDescribedRuns(r io.Reader, name string, c models.Case, gpu string) ([]O
 		return nil, in, err
 	}
 	if len(all) > max(1, c.GPUs) {
-		return nil, in, &input.FormatError{
-			File: name,
-			Reason: fmt.Sprintf("has %d GPUs, and the step is said to run on %d; say so with --gpus and --strategy",
-				len(all), max(1, c.GPUs)),
-		}
+		return nil, in, input.FileErrorf(name,
+			"has %d GPUs, and the step is said to run on %d; say so with --gpus and --strategy",
+			len(all), max(1, c.GPUs))
 	}
 	in.Kind, in.Source, in.Batches = "log", "GPU memory over time", []int{c.Batch}
 	var runs []Observed
@@ -44,11 +42,8 @@ func ReadDescribedRuns(r io.Reader, name string, c models.Case, gpu string) ([]O
 	for i, s := range all {
 		logged, err := device.Lookup(s.Product)
 		if err == nil && named.Product != "" && logged.Product != named.Product {
-			return nil, in, &input.FormatError{
-				File: name,
-				Reason: fmt.Sprintf("is a log of %s, not of %s; name the board that it was with --gpu",
-					logged.Product, gpu),
-			}
+			return nil, in, input.FileErrorf(name, "is a log of %s, not of %s; name the board that it was with --gpu",
+				logged.Product, gpu)
 		}
 		o := Observed{
 			File: name, Label: fmt.Sprintf("%s: %s: batch %d", name, s.GPU, c.Batch), Case: c,

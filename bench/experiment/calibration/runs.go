@@ -115,10 +115,8 @@ func ReadSnapshotRun(r io.Reader, name string, c models.Case, gpu string) (Obser
 		return Observed{}, in, err
 	}
 	if sum.OOMs > 0 {
-		return Observed{}, in, &input.FormatError{
-			File:   name,
-			Reason: "an allocation failed while it was recorded; a step that did not get through teaches nothing",
-		}
+		return Observed{}, in, input.FileErrorf(name,
+			"an allocation failed while it was recorded; a step that did not get through teaches nothing")
 	}
 	in.Kind, in.Source, in.Batches = "snapshot", "torch.cuda.memory._dump_snapshot", []int{c.Batch}
 	if s.SimulatedBy != "" {

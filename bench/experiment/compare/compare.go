@@ -69,10 +69,8 @@ func Read(r io.Reader, name, label string) (*Side, error) {
 	case strings.Contains(string(head), `"`+report.Schema+`"`):
 		err = side.reports(whole, name)
 	default:
-		err = &input.FormatError{
-			File:   name,
-			Reason: "neither a report of vprof, nor reference records, nor a memory snapshot of PyTorch",
-		}
+		err = input.FileErrorf(name,
+			"neither a report of vprof, nor reference records, nor a memory snapshot of PyTorch")
 	}
 	if err != nil {
 		return nil, err

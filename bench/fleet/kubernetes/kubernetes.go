@@ -35,21 +35,13 @@ func Check(file string, k fleet.Kubernetes) error {
 	case k.Image == "":
 		return &input.FormatError{File: file, Key: "kubernetes.image", Reason: "is missing: the image that has vprof"}
 	case k.Claim == "":
-		return &input.FormatError{
-			File: file, Key: "kubernetes.claim",
-			Reason: "is missing: the volume claim that the fleet's folder is on",
-		}
+		return input.KeyErrorf(file, "kubernetes.claim", "is missing: the volume claim that the fleet's folder is on")
 	case slices.Contains(strings.Split(k.Path, "/"), ".."):
-		return &input.FormatError{
-			File: file, Key: "kubernetes.path",
-			Reason: fmt.Sprintf("%q leads out of the claim; name a folder in it", k.Path),
-		}
+		return input.KeyErrorf(file, "kubernetes.path", "%q leads out of the claim; name a folder in it", k.Path)
 	}
 	for _, key := range []string{"containers", "volumes", "restartPolicy"} {
 		if _, given := k.Pod[key]; given {
-			return &input.FormatError{
-				File: file, Key: "kubernetes.pod", Reason: fmt.Sprintf("%s is what vprof writes; leave it out", key),
-			}
+			return input.KeyErrorf(file, "kubernetes.pod", "%s is what vprof writes; leave it out", key)
 		}
 	}
 	return nil

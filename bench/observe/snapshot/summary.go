@@ -2,7 +2,6 @@ package snapshot
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -138,10 +137,7 @@ func top(places map[string]Site) []Site {
 func (s *Snapshot) Only(name string) (Summary, error) {
 	devices := s.Devices()
 	if len(devices) != 1 {
-		return Summary{}, &input.FormatError{
-			File:   name,
-			Reason: fmt.Sprintf("has memory of %d devices, want one", len(devices)),
-		}
+		return Summary{}, input.FileErrorf(name, "has memory of %d devices, want one", len(devices))
 	}
 	return s.Of(devices[0]), nil
 }

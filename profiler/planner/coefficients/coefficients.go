@@ -152,10 +152,7 @@ func Read(r io.Reader, name string) (*File, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	if len(data) > maxFile {
-		return nil, &input.FormatError{
-			File:   name,
-			Reason: fmt.Sprintf("longer than %d bytes; this is no coefficients file", maxFile),
-		}
+		return nil, input.FileErrorf(name, "longer than %d bytes; this is no coefficients file", maxFile)
 	}
 	d := yaml.NewDecoder(bytes.NewReader(data))
 	d.KnownFields(true)
