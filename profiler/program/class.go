@@ -23,6 +23,9 @@ const (
 	Temporaries
 	// Workspace is scratch space asked for by libraries (cuBLAS, cuDNN, cuFFT).
 	Workspace
+	// GraphPools are the tensors in private pools of the allocator, which CUDA graphs have: when they are freed, their
+	// memory goes to the same graphs alone.
+	GraphPools
 
 	// NumClasses is the number of classes.
 	NumClasses = iota
@@ -30,7 +33,7 @@ const (
 
 var classNames = [NumClasses]string{
 	"weights", "buffers", "gradients", "optimizer state",
-	"activations", "batch data", "temporaries", "workspace",
+	"activations", "batch data", "temporaries", "workspace", "graph pools",
 }
 
 func (c Class) String() string {
@@ -42,6 +45,15 @@ func (c Class) String() string {
 
 // Breakdown is an amount of bytes per class at one moment.
 type Breakdown [NumClasses]int64
+
+// Shown visits the classes that tables show: all but [GraphPools] of programs without CUDA graphs.
+func (b Breakdown) Shown(visit func(c Class, bytes int64)) {
+	for c, bytes := range b {
+		if c := Class(c); c != GraphPools || bytes != 0 {
+			visit(c, bytes)
+		}
+	}
+}
 
 // Total is the sum over the classes.
 func (b Breakdown) Total() int64 {

@@ -95,6 +95,7 @@ var classes = []struct {
 	label string
 	class program.Class
 }{
+	{"graph pool", program.GraphPools},
 	{"weights", program.Weights},
 	{"optimizer state", program.OptimizerState},
 	{"gradients", program.Gradients},

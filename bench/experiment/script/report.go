@@ -141,12 +141,10 @@ func (o *Outcome) run(ctx context.Context, r *report.Report) (*report.Run, error
 	if err != nil {
 		return nil, err
 	}
-	total := int64(0)
-	for class, bytes := range breakdown {
-		total += bytes
-		out.Classes = append(out.Classes, report.Component{Name: program.Class(class).String(), Bytes: bytes})
-	}
-	if rest := out.Allocated - total; rest != 0 {
+	breakdown.Shown(func(c program.Class, bytes int64) {
+		out.Classes = append(out.Classes, report.Component{Name: c.String(), Bytes: bytes})
+	})
+	if rest := out.Allocated - breakdown.Total(); rest != 0 {
 		r.Warnings = append(r.Warnings, report.Warning{
 			What: fmt.Sprintf("replayed, the recording needs %d bytes less than PyTorch said (%d): they count as "+
 				"temporaries", rest, out.Allocated),

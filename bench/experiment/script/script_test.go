@@ -106,6 +106,7 @@ func TestPeaksPhasesAndClasses(t *testing.T) {
 	}
 	require.Equal(t, int64(1000), classes["optimizer state"]/1024*1000, "rounded up as the allocator does")
 	require.Contains(t, r.Script.Lines[0].Name, "train.py:")
+	require.Equal(t, int64(4096), classes["graph pools"], "of the second step, and not of the first")
 	require.Equal(t, &report.PrivatePools{Count: 1, Bytes: 8192}, r.Script.Private, "not the default pool")
 }
 

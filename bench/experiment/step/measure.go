@@ -60,9 +60,9 @@ func reportOf(run *replay.Run, free int64) *report.Run {
 		Requested: run.Max.Requested, Allocated: run.Max.Allocated, Reserved: run.Max.Reserved,
 		Retries: run.Stats.NumAllocRetries, PeakPhase: PhaseName(run.Peak.Phase),
 	}
-	for class, bytes := range run.Peak.Allocated {
-		out.Classes = append(out.Classes, report.Component{Name: program.Class(class).String(), Bytes: bytes})
-	}
+	run.Peak.Allocated.Shown(func(c program.Class, bytes int64) {
+		out.Classes = append(out.Classes, report.Component{Name: c.String(), Bytes: bytes})
+	})
 	for _, p := range run.Phases {
 		out.Phases = append(out.Phases, report.Phase{
 			Step: p.Step, Name: p.Name, Allocated: p.End.Allocated, PeakAllocated: p.Max.Allocated,

@@ -143,6 +143,10 @@ func ParametersOf(c models.Counts) report.Parameters {
 	return report.Parameters{Total: c.Total, Trainable: c.Trainable, Criterion: c.Criterion, Buffers: c.Buffers}
 }
 
+// rare are the components that are shown only where there is some of them: of CUDA graphs, paged optimizers and several
+// GPUs.
+var rare = []planner.Component{planner.Component(program.GraphPools), planner.Paged, planner.Communication}
+
 // EstimateOf is an estimate as reports show it.
 func EstimateOf(e planner.Estimate) *report.Estimate {
 	out := &report.Estimate{
@@ -152,8 +156,8 @@ func EstimateOf(e planner.Estimate) *report.Estimate {
 	}
 	for i, bytes := range e.Components {
 		c := planner.Component(i)
-		if bytes == 0 && (c == planner.Paged || c == planner.Communication) {
-			continue // as of all optimizers but paged ones, and of one GPU alone
+		if bytes == 0 && slices.Contains(rare, c) {
+			continue
 		}
 		out.Components = append(out.Components, report.Component{Name: planner.Component(i).String(), Bytes: bytes})
 	}

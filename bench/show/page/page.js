@@ -7,7 +7,7 @@ function size(n) {
   return (i ? n.toFixed(2) : n) + " " + units[i];
 }
 const css = name => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
-const swatches = ["weights", "buffers", "gradients", "optimizer", "activations", "batch", "temporaries", "workspace"];
+const swatches = ["weights", "buffers", "gradients", "optimizer", "activations", "batch", "temporaries", "workspace", "pools"];
 let colors = [], ink, dim, line, card, track, bad;
 function readColors() {
   colors = swatches.map(css);

@@ -14,7 +14,7 @@ import (
 )
 
 // lineColors tell devices apart.
-var lineColors = []color.Color{palette[0], palette[4], palette[3], palette[5], palette[9]}
+var lineColors = []color.Color{palette[0], palette[4], palette[3], palette[5], palette[10]}
 
 // Batch draws the reserved peak over the batch size: the estimate with its
 // interval, the runs, and where each board ends.

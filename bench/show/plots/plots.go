@@ -31,7 +31,7 @@ const gib = 1 << 30
 // people with any color vision can tell apart (Okabe and Ito's, darkened).
 var palette = []color.Color{
 	rgb(0x0072b2), rgb(0x7a7f87), rgb(0xd55e00), rgb(0xb85c94), rgb(0x009e73),
-	rgb(0xe3d400), rgb(0xe69f00), rgb(0x56b4e9), rgb(0xb9bdc4), rgb(0x4a4e55),
+	rgb(0xe3d400), rgb(0xe69f00), rgb(0x56b4e9), rgb(0x8c6d31), rgb(0xb9bdc4), rgb(0x4a4e55),
 }
 
 func rgb(hex uint32) color.Color {

@@ -95,9 +95,7 @@ func (p *Profile) counters(out *events) {
 	for i, classes := range p.ByClass() {
 		at := p.Run.Timeline[i]
 		args := map[string]any{}
-		for c, bytes := range classes {
-			args[program.Class(c).String()] = bytes
-		}
+		classes.Shown(func(c program.Class, bytes int64) { args[c.String()] = bytes })
 		ts := p.micros(at.Instruction)
 		out.event(traceEvent{Phase: "C", Name: "allocated bytes", Process: 1, Time: ts, Arguments: args})
 		out.event(traceEvent{

@@ -1,5 +1,6 @@
 """PyTorch's own word on memory: the peaks of each phase, and every allocation with its line."""
 
+import bisect
 import functools
 import gc
 import json
@@ -110,13 +111,9 @@ class Memory:
 
     def private(self):
         """How many private pools there are, those of CUDA graphs for instance, and what they have reserved."""
-        segments = self.torch.cuda.memory._snapshot()["segments"]
-        pools = {}
-        for s in segments:
-            pool = tuple(s.get("segment_pool_id", (0, 0)))
-            if pool != (0, 0):
-                pools[pool] = pools.get(pool, 0) + s["total_size"]
-        return {"private_pools": len(pools), "private_bytes": sum(pools.values())}
+        segments = private(self.torch.cuda.memory._snapshot()["segments"])
+        pools = {tuple(s["segment_pool_id"]) for s in segments}
+        return {"private_pools": len(pools), "private_bytes": sum(s["total_size"] for s in segments)}
 
     # What tensors are for.
 
@@ -187,13 +184,15 @@ class Memory:
         if not self.used:
             return None
         self.label_modules()
-        trace = self.torch.cuda.memory._snapshot()["device_traces"][self.device()]
+        snapshot, device = self.torch.cuda.memory._snapshot(), self.device()
+        trace = snapshot["device_traces"][device]
+        in_pools = pooled(trace, [s for s in private(snapshot["segments"]) if s["device"] == device])
         path = events.folder(f"trace-{os.getpid()}.jsonl")
         sites, known = [], {}
         with open(path + ".part", "w", encoding="utf-8") as file:
             for kind, at, address in self.labels:
                 file.write(json.dumps(["label", at, address, kind]) + "\n")
-            for e in trace:
+            for i, e in enumerate(trace):
                 where = line_of_user(e.get("frames", ()), self.libraries)
                 site = known.setdefault(where, len(known))
                 if site == len(sites):
@@ -203,8 +202,30 @@ class Memory:
                 if e["action"] == "oom":
                     record[2] = e.get("device_free", 0)
                 file.write(json.dumps(record) + "\n")
+                if i in in_pools:
+                    file.write(json.dumps(["label", record[1], record[2], "graph pool"]) + "\n")
         os.replace(path + ".part", path)
         return path
+
+
+def private(segments):
+    """The segments in private pools, which only CUDA graphs (or a user's MemPool) may use."""
+    return [s for s in segments if tuple(s.get("segment_pool_id", (0, 0))) != (0, 0)]
+
+
+def pooled(trace, segments):
+    """The numbers of the entries of a trace that allocate in some segments, which are there when the trace ends."""
+    ends = {s["address"]: s["address"] + s["total_size"] for s in segments}
+    begins, found = sorted(ends), set()
+    # What was allocated before a segment was there lay in another one at this address.
+    made = {e["addr"]: i for i, e in enumerate(trace) if e["action"] == "segment_alloc"} if begins else {}
+    for i, e in enumerate(trace if begins else ()):
+        if e["action"] == "alloc":
+            at = bisect.bisect(begins, e["addr"])
+            begin = begins[at - 1] if at else None
+            if at and e["addr"] < ends[begin] and i >= made.get(begin, 0):
+                found.add(i)
+    return found
 
 
 LIBRARIES = tuple(

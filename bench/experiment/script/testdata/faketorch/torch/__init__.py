@@ -17,7 +17,10 @@ class Counter:
     def __init__(self):
         self.now = self.peak = 0
         self.trace = []
-        self.segments = [{"segment_pool_id": pool, "total_size": size} for pool, size in (((0, 0), 8192), ((0, 1), 4096), ((0, 1), 4096))]
+        self.segments = [
+            {"device": 0, "segment_pool_id": pool, "address": address, "total_size": size}
+            for pool, address, size in (((0, 0), 0, 8192), ((0, 1), 11000, 4096), ((0, 1), 20000, 4096))
+        ]
         self.next = 4096
         self.limit = 1 << 40
 
