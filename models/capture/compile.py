@@ -7,6 +7,7 @@ user's line and the parameters that gradients are of.
 """
 
 import argparse
+import bisect
 import gc
 import json
 import os
@@ -76,6 +77,89 @@ def loss_of(name):
     return loss
 
 
+def now():
+    """The time as PyTorch's allocator has it."""
+    from vprof_hook import events
+
+    return events.now()
+
+
+class Convolutions:
+    """The convolutions that cuDNN runs: when, and in the words in which it is asked about their workspaces.
+
+    A workspace depends on the engine that cuDNN takes for a batch size, and does not follow from other batch sizes.
+    """
+
+    TYPES = {"torch.float32": 0, "torch.float16": 1, "torch.bfloat16": 2}
+    # What is computed: the result, the gradient of the input, that of the weight.
+    FORWARD, INPUT, WEIGHT = range(3)
+
+    def __init__(self, torch):
+        self.torch, self.calls, self.libraries = torch, [], []
+        for name, asked in ("cudnn_convolution", self.forward), ("cudnn_convolution_transpose", self.transposed), ("convolution_backward", self.backward):
+            if hasattr(torch.library, "get_kernel"):  # from PyTorch 2.11 on
+                self.override(name, asked)
+
+    def override(self, name, asked):
+        """Has the kernel of an operator note when it runs, and what asked says of its arguments and its result."""
+        torch = self.torch
+        op = getattr(torch.ops.aten, name).default
+        kernel = torch.library.get_kernel(op, "CUDA").call_boxed
+
+        def run(keys, *args):
+            begin = now()
+            out = kernel(keys, *args)
+            questions = asked(out, *args)
+            if questions:
+                self.calls.append((begin, now(), questions))
+            return out
+
+        self.libraries.append(torch.library.Library("aten", "IMPL"))
+        self.libraries[-1].impl(op, run, "CUDA", with_keyset=True)
+
+    def forward(self, y, x, w, padding, stride, dilation, groups, *_):
+        return self.questions([self.FORWARD], x, w, y, stride, padding, dilation, groups)
+
+    def transposed(self, y, x, w, padding, _output_padding, stride, dilation, groups, *_):
+        return self.questions([self.INPUT], y, w, x, stride, padding, dilation, groups)
+
+    def backward(self, _gradients, g, x, w, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, mask):
+        backend = self.torch._C._select_conv_backend(x, w, None, stride, padding, dilation, transposed, output_padding, groups, bias_sizes)
+        if not backend.name.startswith("Cudnn"):
+            return []
+        needed = [what for what, needs in zip((self.FORWARD if transposed else self.INPUT, self.WEIGHT), mask) if needs]
+        images, features = (g, x) if transposed else (x, g)
+        return self.questions(needed, images, w, features, stride, padding, dilation, groups, x)
+
+    def questions(self, operations, images, w, features, stride, padding, dilation, groups, laid=None):
+        """What cuDNN is asked about operations of an ordinary convolution: numbers in a line, as vprof's oracle reads them."""
+        if str(images.dtype) not in self.TYPES:
+            return []
+        dims = [list(v) for v in (images.shape[2:], w.shape[2:], features.shape[2:], stride, padding, dilation)]
+        if len(dims[0]) == 1:  # images of one row
+            dims = [[one, *v] for one, v in zip((1, 1, 1, 1, 0, 1), dims)]
+        suggest = self.torch._prims_common.suggest_memory_format
+        last = any(suggest(t) != self.torch.contiguous_format for t in (images if laid is None else laid, w))
+        head = [self.TYPES[str(images.dtype)], int(last), len(dims[0]), images.shape[0], images.shape[1], features.shape[1], groups]
+        return [" ".join(map(str, [operation, *head, *sum(dims, [])])) for operation in operations]
+
+    def placed(self, order, times):
+        """Where in the order of a step each workspace is or would be: [place, the allocation or -1, question]."""
+        found = []
+        for begin, end, questions in self.calls:
+            at, end = bisect.bisect_left(times, begin), bisect.bisect_right(times, end)
+            for question in questions:  # of each the result is allocated first, and stays
+                while at < end and (order[at] < 0 or ~order[at] in order[at:end]):
+                    at += 1
+                at += 1
+                workspace = next((i for i in range(at, end) if order[i] >= 0 and order[i + 1 : i + 2] == [~order[i]]), None)
+                lasting = next((i for i in range(at, end) if order[i] >= 0 and ~order[i] not in order[i:end]), end)
+                there = workspace is not None and workspace < lasting
+                found.append([workspace if there else min(at, len(order)), order[workspace] if there else -1, question])
+        self.calls = []
+        return found
+
+
 class Recorder:
     """A model on the board and its steps."""
 
@@ -143,6 +227,7 @@ class Recorder:
     def record(self, amp, batch):
         """The recording of a batch size, where nothing has run on the board yet."""
         torch = self.torch
+        self.convolutions = Convolutions(torch)
         self.model.to("cuda")
         symbols = {**self.example.symbols, "batch": batch}
         args, kwargs = torch.utils._pytree.tree_map_only(torch.Tensor, lambda t: t.to("cuda"), self.example.repeated(symbols))
@@ -164,7 +249,7 @@ class Recorder:
         from vprof_hook import memory
 
         libraries = (*memory.LIBRARIES, os.path.join(os.path.dirname(self.torch.__file__), ""))
-        allocations, order, live, marks = [], [], {}, []
+        allocations, order, times, live, marks = [], [], [], {}, []
         for i, e in enumerate(trace):
             if len(marks) < len(ends) and i == ends[len(marks)]:
                 marks.append(len(order))
@@ -178,9 +263,11 @@ class Recorder:
             elif e["action"] == "free_completed" and e["addr"] in before:
                 n, ended = before.pop(e["addr"])
                 ended.append(~n)
+            times += [e["time_us"]] * (len(order) - len(times))
         marks += [len(order)] * (len(ends) - len(marks))
         written = {
             "allocations": allocations, "order": order, "forward": marks[0], "backward": marks[1],
+            "convolutions": self.convolutions.placed(order, times),
             "gradients": [[live[a], name, at] for a, names in gradients.items() if a in live for name, at in names],
         }
         return written, live

@@ -66,16 +66,37 @@ class Steps(unittest.TestCase):
 
     def test_events_are_numbered_as_they_come(self):
         events = [("alloc", 1, 10), ("free_completed", 9, 4), ("alloc", 2, 20), ("free_completed", 1, 10), ("alloc", 1, 30)]
-        trace = [{"action": a, "addr": at, "size": n, "frames": ()} for a, at, n in events]
-        r = types.SimpleNamespace(torch=torch, sites={})
+        trace = [{"action": a, "addr": at, "size": n, "frames": (), "time_us": 0} for a, at, n in events]
+        r = types.SimpleNamespace(torch=torch, sites={}, convolutions=types.SimpleNamespace(placed=lambda order, times: [len(order), len(times)]))
         before = [0]
         written, left = compiling_script.Recorder.written(r, trace, [3, 5], {1: [["w", 0]]}, {9: (0, before)})
         self.assertEqual([[10, 0], [20, 0], [30, 0]], written["allocations"])
         self.assertEqual([0, 1, ~0, 2], written["order"])
         self.assertEqual((2, 4), (written["forward"], written["backward"]))
         self.assertEqual([[2, "w", 0]], written["gradients"])
+        self.assertEqual([4, 4], written["convolutions"])
         self.assertEqual({1: 2, 2: 1}, left)
         self.assertEqual([0, ~0], before)
+
+    def test_workspaces_of_convolutions_come_after_their_results(self):
+        c = compiling_script.Convolutions.__new__(compiling_script.Convolutions)
+        # A result; a copy of the weight, a workspace; then backward: a gradient without a workspace, one with, a sum.
+        order = [0, 1, 2, ~2, ~1, 3, 4, 5, ~5, 6, ~0]
+        c.calls = [(10, 14, ["forward"]), (15, 19, ["input", "weight"])]
+        self.assertEqual([[2, 2, "forward"], [6, -1, "input"], [7, 5, "weight"]], c.placed(order, [*range(10, 20), 25]))
+        self.assertEqual([], c.calls)
+
+    def test_questions_are_about_ordinary_convolutions(self):
+        c = compiling_script.Convolutions.__new__(compiling_script.Convolutions)
+        c.torch = torch
+        x, w, y = torch.empty(8, 3, 32, 30), torch.empty(16, 3, 3, 3), torch.empty(8, 16, 32, 30)
+        about = "0 0 2 8 3 16 1 32 30 3 3 32 30 1 1 1 1 1 1"
+        self.assertEqual(["0 " + about], c.forward(y, x, w, [1, 1], [1, 1], [1, 1], 1, False, False, True))
+        self.assertEqual(["1 " + about], c.transposed(x, y, w, [1, 1], [0, 0], [1, 1], [1, 1], 1, False, False, True))
+        row = c.forward(torch.empty(8, 4, 9), torch.empty(8, 4, 9), torch.empty(4, 1, 3), [1], [1], [1], 4)
+        self.assertEqual(["0 0 0 2 8 4 4 4 1 9 1 3 1 9 1 1 0 1 1 1"], row)
+        last = c.forward(y, x.to(memory_format=torch.channels_last).bfloat16(), w, [1, 1], [1, 1], [1, 1], 1)
+        self.assertEqual("0 2 1", last[0][:5])
 
     def test_sites_are_numbered_anew(self):
         recordings = [{"sites": sites, "steps": [{"allocations": [[8, 0], [8, 1]]}]} for sites in (["a", "b"], ["b", "c"])]

@@ -54,6 +54,7 @@ func (r *Recording) interpolate(far *Recording, batch int, eager bool) (*Recordi
 	for i := range out.Steps { // the last step decides: the first also holds the memory of Inductor's tuning
 		bytes, unmatched = 0, 0
 		s, other := &out.Steps[i], &far.Steps[i]
+		s.asked = s.convolutionsAt(int64(r.Batch), int64(batch))
 		found := s.counterparts(other, int64(r.Batch), int64(far.Batch), eager)
 		s.Allocations = slices.Clone(s.Allocations)
 		used := s.used()
@@ -74,6 +75,19 @@ func (r *Recording) interpolate(far *Recording, batch int, eager bool) (*Recordi
 				"more sizes with --batch of vprof capture", batch, r.Batch, far.Batch)
 	}
 	return &out, nil
+}
+
+// convolutionsAt returns the convolutions of a step of a batch size at another one: those of so many samples for each
+// of the batch.
+func (s *Step) convolutionsAt(batch, other int64) []Convolution {
+	var all []Convolution
+	for _, c := range s.Convolutions {
+		if n := &c.Question.Config.N; *n*other%batch == 0 {
+			*n = *n * other / batch
+			all = append(all, c)
+		}
+	}
+	return all
 }
 
 // used tells of each allocation whether another event comes between it and its free. None does for the workspaces of

@@ -15,7 +15,10 @@ import (
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/stack"
 	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/cudnn"
+	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
 )
 
 // step is a step of a model of one weight w of 4 x 8 floats at a batch size: scores and a hidden tensor in forward, a
@@ -88,6 +91,51 @@ func TestOrderOfTheNearer(t *testing.T) {
 	require.Equal(t, step(40).Steps[0], r.Steps[0])
 }
 
+// Workspaces of convolutions do not follow from other batch sizes: cuDNN is asked about each, and what was recorded stays
+// at the batch sizes that were.
+func TestWorkspacesAreAskedFor(t *testing.T) {
+	question := func(batch int64) oracle.Question {
+		return oracle.Of(cudnn.Config{
+			Dim: 2, DType: cudnn.BF16, Layout: cudnn.ChannelsLast, N: batch, Ci: 64, Co: 64, Groups: 1,
+			In: [3]int64{14, 14}, K: [3]int64{3, 3}, Stride: [3]int64{1, 1}, Pad: [3]int64{1, 1}, Dilation: [3]int64{1, 1},
+		}, cudnn.Forward)
+	}
+	with := func(batch int) Recording {
+		r := step(batch)
+		last := &r.Steps[1]
+		last.Convolutions = []Convolution{{Place: 4, Workspace: 4, Question: question(int64(batch))}}
+		if batch == 16 {
+			last.Allocations = last.Allocations[:4]
+			last.Order = []int{0, 1, 2, 3, ^1, ^2, ^0}
+			last.Backward = 5
+			last.Convolutions[0].Workspace = -1
+		}
+		return r
+	}
+	f := file(with(4), with(16))
+	again, err := Read(written(t, f), "toy.compiled")
+	require.NoError(t, err)
+	require.Equal(t, f.Recordings[0].Steps[1].Convolutions, again.Recordings[0].Steps[1].Convolutions)
+	seen := func(batch int) map[int64]int {
+		r, err := f.AtBatch("bf16", batch)
+		require.NoError(t, err)
+		tape := trace.New(trace.Board{Name: "a100-40", Capability: 80, Memory: 40 << 30}, stack.Default().Rules(), trace.Options{Warm: true})
+		said := func(string, int) cudnn.Answer {
+			return func(c cudnn.Config, d cudnn.Direction) (int64, bool) { return 7000 * c.N, true }
+		}
+		require.NoError(t, newTrainer(f, r, toyCase(batch), said).Record(tape, 2))
+		sizes := map[int64]int{}
+		for _, b := range tape.Program().Buffers {
+			sizes[b.Bytes]++
+		}
+		return sizes
+	}
+	require.Zero(t, seen(4)[7000*4])
+	require.Equal(t, 1, seen(6)[7000*6], "in the place of what was recorded")
+	require.Equal(t, 1, seen(12)[7000*12], "where there was none")
+	require.Zero(t, seen(6)[16*6])
+}
+
 // Nothing follows from one recording, nor from two steps that have little in common.
 func TestWhereNothingFollows(t *testing.T) {
 	_, err := file(step(4)).AtBatch("bf16", 5)
@@ -105,7 +153,7 @@ func TestScaledSteps(t *testing.T) {
 	c, r := toyCase(6), step(6)
 	c.AMP = "fp16"
 	tape := trace.New(trace.Board{}, trace.Rules{}, trace.Options{Warm: true})
-	require.NoError(t, newTrainer(file(r), &r, c).Record(tape, 2))
+	require.NoError(t, newTrainer(file(r), &r, c, nil).Record(tape, 2))
 	require.NoError(t, tape.Program().Validate())
 }
 
@@ -158,10 +206,10 @@ func TestModelsOfSteps(t *testing.T) {
 	f.Form = Eager
 	path := filepath.Join(t.TempDir(), "toy.step")
 	require.NoError(t, os.WriteFile(path, written(t, f), 0o600))
-	m, err := Steps().Open(path)
+	m, err := Steps(nil).Open(path)
 	require.NoError(t, err)
 	require.Equal(t, "step:toy", m.Name)
-	again, err := Steps().Restore(m.Name, m.Description.Text())
+	again, err := Steps(nil).Restore(m.Name, m.Description.Text())
 	require.NoError(t, err)
 	require.Equal(t, m.Description, again.Description)
 	require.Equal(t, []int{4, 16, 64}, m.Batches)
@@ -185,7 +233,7 @@ func TestModelsOfSteps(t *testing.T) {
 		change(&c)
 		require.ErrorContains(t, m.Check(c), "recorded")
 	}
-	_, err = stepModel("x.step", "step:x", written(t, file(step(4))))
+	_, err = stepModel("x.step", "step:x", written(t, file(step(4))), nil)
 	require.ErrorContains(t, err, "a compiled step")
 }
 
@@ -203,7 +251,7 @@ func TestStepsPlayTheRecording(t *testing.T) {
 		c.Accumulate = accumulate
 		tape := trace.New(trace.Board{}, trace.Rules{}, trace.Options{Warm: true})
 		r := step(6)
-		require.NoError(t, newTrainer(file(r), &r, c).Record(tape, 2))
+		require.NoError(t, newTrainer(file(r), &r, c, nil).Record(tape, 2))
 		p := tape.Program()
 		require.NoError(t, p.Validate())
 		held, seen := map[program.Class]int64{}, map[int64]int{}
@@ -282,6 +330,12 @@ func TestFiles(t *testing.T) {
 		"w":                      func(f *File) { f.Parameters[0].DType = "int3" },
 		"recordings[0].steps[1]": func(f *File) { f.Recordings[0].Steps[1].Order[0] = 3 },
 		"recordings[1].steps[1]": func(f *File) { f.Recordings[1].Steps[1].Gradients[0].Offset = 8 },
+		"recordings[1].steps[0]": func(f *File) {
+			f.Recordings[1].Steps[0].Convolutions = []Convolution{{Place: 3, Workspace: 1, Question: oracle.Of(cudnn.Config{
+				Dim: 2, N: 1, Ci: 1, Co: 1, Groups: 1, In: [3]int64{1, 1}, K: [3]int64{1, 1}, Stride: [3]int64{1, 1},
+				Dilation: [3]int64{1, 1},
+			}, cudnn.Forward)}}
+		},
 	} {
 		bad := file(step(4), step(8))
 		spoil(bad)
@@ -314,7 +368,7 @@ func TestModelsHaveWhatLiesBesideThem(t *testing.T) {
 		require.Equal(t, "a description", description)
 		return plain.Open("")
 	}
-	s, path := Source(plain), filepath.Join(t.TempDir(), "m.toy")
+	s, path := Source(plain, nil), filepath.Join(t.TempDir(), "m.toy")
 	m, err := s.Open(path)
 	require.NoError(t, err)
 	require.NotEmpty(t, m.NotRecorded(toyCase(4)))
@@ -357,7 +411,7 @@ func FuzzRead(f *testing.F) {
 			r := &read.Recordings[i]
 			c := toyCase(r.Batch)
 			c.AMP = models.Autocast(r.AMP)
-			_ = newTrainer(read, r, c).Record(trace.New(trace.Board{}, trace.Rules{}, trace.Options{Warm: true}), 1)
+			_ = newTrainer(read, r, c, nil).Record(trace.New(trace.Board{}, trace.Rules{}, trace.Options{Warm: true}), 1)
 		}
 	})
 }

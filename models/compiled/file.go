@@ -13,6 +13,7 @@ import (
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/stack"
+	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
 )
 
 // Schema is the format of files: JSON, compressed by gzip.
@@ -80,6 +81,34 @@ type Step struct {
 	Backward int   `json:"backward"`
 	// Gradients say which allocations hold gradients.
 	Gradients []Gradient `json:"gradients"`
+	// Convolutions are those that cuDNN ran; absent from files of before, and where PyTorch is older than 2.11.
+	Convolutions []Convolution `json:"convolutions,omitempty"`
+
+	// asked are those whose workspaces cuDNN is asked about, at a batch size that was not recorded.
+	asked []Convolution
+}
+
+// Convolution is a direction of a convolution: the place of its workspace in a step's order, the allocation that is the
+// workspace, -1 for none, and what cuDNN is asked about it.
+type Convolution struct {
+	Place, Workspace int
+	Question         oracle.Question
+}
+
+// UnmarshalJSON reads [12, 7, "0 2 1 2 8 3 ..."].
+func (c *Convolution) UnmarshalJSON(data []byte) error {
+	var question string
+	if err := json.Unmarshal(data, &[]any{&c.Place, &c.Workspace, &question}); err != nil {
+		return err
+	}
+	var err error
+	c.Question, err = oracle.ParseQuestion(question)
+	return err
+}
+
+// MarshalJSON writes what UnmarshalJSON reads.
+func (c Convolution) MarshalJSON() ([]byte, error) {
+	return json.Marshal([]any{c.Place, c.Workspace, c.Question.String()})
 }
 
 // Gradient is the gradient of a parameter: where it lies, and how many bytes come before it there.
@@ -198,6 +227,12 @@ func (r *Step) check(parameters map[string]int64, sites int) error {
 	}
 	if next != len(r.Allocations) {
 		return fmt.Errorf("%d of %d allocations happen", next, len(r.Allocations))
+	}
+	for _, c := range r.Convolutions {
+		at := c.Place >= 0 && c.Place <= len(r.Order)
+		if !at || c.Workspace != -1 && (c.Place == len(r.Order) || c.Workspace < 0 || r.Order[c.Place] != c.Workspace) {
+			return fmt.Errorf("the workspace of a convolution is where none can be, at event %d", c.Place)
+		}
 	}
 	for _, g := range r.Gradients {
 		n, ok := parameters[g.Parameter]

@@ -11,11 +11,13 @@ import (
 
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/pt2/asked"
 	"github.com/vprof/vprof/profiler/stack"
 )
 
-// Source opens the models of another source, with the compiled steps that were recorded beside their files.
-func Source(of models.Source) models.Source {
+// Source opens the models of another source, with the compiled steps that were recorded beside their files. The oracle
+// is asked about the convolutions of batch sizes that were not recorded; it may be nil.
+func Source(of models.Source, o asked.Oracle) models.Source {
 	open, restore := of.Open, of.Restore
 	of.Open = func(ref string) (models.Model, error) {
 		m, err := open(ref)
@@ -30,7 +32,7 @@ func Source(of models.Source) models.Source {
 		if err != nil {
 			return m, err
 		}
-		return withCompiled(m, path, content)
+		return withCompiled(m, path, content, o)
 	}
 	of.Restore = func(name, description string) (models.Model, error) {
 		var d described
@@ -41,7 +43,7 @@ func Source(of models.Source) models.Source {
 		if err != nil {
 			return m, err
 		}
-		return withCompiled(m, name, d.Compiled)
+		return withCompiled(m, name, d.Compiled, o)
 	}
 	return of
 }
@@ -56,7 +58,7 @@ type described struct {
 const describedBegins = `{"compiled":"`
 
 // withCompiled returns the model with compiled steps planned by the content of a file.
-func withCompiled(m models.Model, path string, content []byte) (models.Model, error) {
+func withCompiled(m models.Model, path string, content []byte, o asked.Oracle) (models.Model, error) {
 	f, err := Read(content, path)
 	if err != nil {
 		return m, err
@@ -77,7 +79,7 @@ func withCompiled(m models.Model, path string, content []byte) (models.Model, er
 		if err != nil {
 			return nil, &input.FormatError{File: path, Reason: err.Error()}
 		}
-		return newTrainer(f, r, c), nil
+		return newTrainer(f, r, c, o), nil
 	}
 	m.Caveat = func(c models.Case) []string {
 		var all []string

@@ -11,6 +11,7 @@ import (
 
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/pt2/asked"
 )
 
 const (
@@ -24,11 +25,15 @@ const (
 
 // Steps opens the files that vprof capture --step writes: models that torch.export refuses, each with a training step
 // that was recorded as it ran.
-func Steps() models.Source {
-	return models.Source{Scheme: StepScheme, Suffix: StepSuffix, Open: openStep, Restore: restoreStep}
+func Steps(o asked.Oracle) models.Source {
+	return models.Source{
+		Scheme: StepScheme, Suffix: StepSuffix,
+		Open:    func(path string) (models.Model, error) { return openStep(path, o) },
+		Restore: func(name, description string) (models.Model, error) { return restoreStep(name, description, o) },
+	}
 }
 
-func openStep(path string) (models.Model, error) {
+func openStep(path string, o asked.Oracle) (models.Model, error) {
 	if path == "" {
 		return models.Model{}, input.FileErrorf(StepScheme+":", "names no file; use --model path/to/model.step")
 	}
@@ -36,20 +41,20 @@ func openStep(path string) (models.Model, error) {
 	if err != nil {
 		return models.Model{}, err
 	}
-	return stepModel(path, StepScheme+":"+strings.TrimSuffix(filepath.Base(path), StepSuffix), content)
+	return stepModel(path, StepScheme+":"+strings.TrimSuffix(filepath.Base(path), StepSuffix), content, o)
 }
 
 // restoreStep makes a model of the description in a result, which is the file as a string of JSON.
-func restoreStep(name, description string) (models.Model, error) {
+func restoreStep(name, description string, o asked.Oracle) (models.Model, error) {
 	var content []byte
 	if err := json.Unmarshal([]byte(description), &content); err != nil {
 		return models.Model{}, &input.FormatError{File: name, Reason: "its description is no recorded step"}
 	}
-	return stepModel(name, name, content)
+	return stepModel(name, name, content, o)
 }
 
 // stepModel is the model of a file's content. Its cases are what the recording leaves open: see [leftOpen].
-func stepModel(file, name string, content []byte) (models.Model, error) {
+func stepModel(file, name string, content []byte, o asked.Oracle) (models.Model, error) {
 	f, err := Read(content, file)
 	if err == nil && f.Form != Eager {
 		err = &input.FormatError{
@@ -96,7 +101,7 @@ func stepModel(file, name string, content []byte) (models.Model, error) {
 			if err != nil {
 				return nil, err
 			}
-			return newTrainer(f, r, c), nil
+			return newTrainer(f, r, c, o), nil
 		},
 	}, nil
 }

@@ -3,6 +3,7 @@ package compiled
 import (
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/models/pt2/asked"
 	"github.com/vprof/vprof/models/train"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
@@ -16,8 +17,8 @@ var dtypes = map[string]trace.DType{
 	"float32":  trace.F32, "float64": trace.F64, "complex64": trace.C64, "bool": trace.Bool,
 }
 
-// newTrainer trains a model whose forward and backward were recorded.
-func newTrainer(f *File, r *Recording, c models.Case) models.Trainer {
+// newTrainer trains a model whose forward and backward were recorded. The oracle may be nil.
+func newTrainer(f *File, r *Recording, c models.Case, o asked.Oracle) models.Trainer {
 	net := &nn.Parts{}
 	l := &loop{parameters: map[string]*nn.Parameter{}, sites: make([]*trace.Path, len(f.Sites))}
 	for i, line := range f.Sites {
@@ -34,6 +35,9 @@ func newTrainer(f *File, r *Recording, c models.Case) models.Trainer {
 	}
 	own := &train.Own[*loop]{Case: c, Net: nn.NewTree(net)}
 	own.Load = func(tape *trace.Tape, n int) *loop {
+		if release, err := c.Release(); err == nil && o != nil && len(r.Steps[1].asked) > 0 {
+			o.Answer(tape, release.Versions().CuDNN)
+		}
 		l.tape, l.played, l.now = tape, 0, nil
 		for i := range f.Inputs {
 			in := &f.Inputs[i]
@@ -63,9 +67,10 @@ type loop struct {
 	tape       *trace.Tape
 	parameters map[string]*nn.Parameter
 	sites      []*trace.Path
-	played     int             // steps so far
-	now        *Step           // the one that has not ended
-	live       []*trace.Tensor // by its allocations
+	played     int                  // steps so far
+	now        *Step                // the one that has not ended
+	places     map[int]*Convolution // of its convolutions that cuDNN is asked about, by their places
+	live       []*trace.Tensor      // by its allocations
 }
 
 // play plays the recorded forward and backward passes, and sets the gradients that they leave. The scaler, nil if there
@@ -75,14 +80,18 @@ func (l *loop) play(r *Recording, scaler *optim.GradScaler) {
 	l.now = &r.Steps[min(l.played, len(r.Steps)-1)]
 	l.live = make([]*trace.Tensor, len(l.now.Allocations))
 	l.played++
-	l.events(l.now.Order[:l.now.Forward])
+	l.places = make(map[int]*Convolution, len(l.now.asked))
+	for i := range l.now.asked {
+		l.places[l.now.asked[i].Place] = &l.now.asked[i]
+	}
+	l.events(0, l.now.Forward)
 	l.tape.Mark("forward")
 	if scaler != nil {
 		loss := l.tape.Hold(l.tape.New("empty", program.Temporaries, trace.F32))
 		defer l.tape.Release(l.tape.Hold(scaler.Scale(loss)))
 		l.tape.Release(loss)
 	}
-	l.events(l.now.Order[l.now.Forward:l.now.Backward])
+	l.events(l.now.Forward, l.now.Backward)
 	for _, g := range l.now.Gradients {
 		l.setGrad(l.parameters[g.Parameter].Tensor, l.live[g.Allocation], g.Offset)
 	}
@@ -107,9 +116,16 @@ func (l *loop) setGrad(p, at *trace.Tensor, offset int64) {
 }
 
 // events plays some events of a step.
-func (l *loop) events(order []int) {
+func (l *loop) events(from, to int) {
 	classes := l.now.classes()
-	for _, n := range order {
+	for i, n := range l.now.Order[from:to] {
+		c := l.places[from+i]
+		if c != nil {
+			l.tape.ConvWorkspace(c.Question.Config, c.Question.Operation)
+		}
+		if c != nil && c.Workspace >= 0 {
+			continue // it stands for what was recorded
+		}
 		if n < 0 {
 			l.drop(^n)
 			continue
@@ -125,7 +141,7 @@ func (l *loop) end() {
 	if l.now == nil {
 		return
 	}
-	l.events(l.now.Order[l.now.Backward:])
+	l.events(l.now.Backward, len(l.now.Order))
 	for i := range l.live {
 		if l.played > 1 {
 			l.drop(i)

@@ -12,7 +12,6 @@ import (
 	"github.com/vprof/vprof/profiler/aten"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
-	"github.com/vprof/vprof/profiler/trace/cudnn"
 )
 
 // task is a graph and a case: forward and loss of a batch that lies on the device and stays there.
@@ -246,10 +245,7 @@ func (t *task) answerConvolutions(tape *trace.Tape) error {
 	if err != nil {
 		return err
 	}
-	answers := t.plain.Asked.With(t.plain.Oracle)
-	tape.AnswerConvolutions(func(b trace.Board) cudnn.Answer {
-		return answers(release.Versions().CuDNN, cudnn.Generation(cudnn.Board{Capability: b.Capability}))
-	})
+	t.plain.Asked.With(t.plain.Oracle).Answer(tape, release.Versions().CuDNN)
 	return nil
 }
 

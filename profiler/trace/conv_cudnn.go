@@ -115,7 +115,12 @@ type convCall struct {
 // convWorkspace allocates and frees what cuDNN asks for during one call. x, w
 // and y are input, weight and output of the convolution as the model sees it.
 func (t *Tape) convWorkspace(args ConvArgs, x, w, y *Tensor, dir convDirection, channelsLast bool) {
-	k := convCall{convConfig(args, x, w, y, channelsLast), dir}
+	t.ConvWorkspace(convConfig(args, x, w, y, channelsLast), dir)
+}
+
+// ConvWorkspace allocates and frees what cuDNN asks for during a call that computes a direction of a convolution.
+func (t *Tape) ConvWorkspace(c cudnn.Config, dir cudnn.Direction) {
+	k := convCall{c, dir}
 	sizes, known := t.convs[k]
 	if !known {
 		sizes = t.findWorkspaces(k)
@@ -131,16 +136,16 @@ func (t *Tape) convWorkspace(args ConvArgs, x, w, y *Tensor, dir convDirection, 
 	if most == 0 {
 		return
 	}
-	c := t.begin("run_conv_plan")
+	plan := t.begin("run_conv_plan")
 	for i := range most {
 		t.sizedByBoard(func(board int) int64 {
 			if s := sizes[board]; i < len(s) {
 				return s[i]
 			}
 			return 0
-		}, func(n int64) *Tensor { return c.let(t.workspace(n)) })
+		}, func(n int64) *Tensor { return plan.let(t.workspace(n)) })
 	}
-	c.done()
+	plan.done()
 }
 
 // findWorkspaces is what cuDNN asks for in a call, by board: as it said itself of the

@@ -1,7 +1,8 @@
 """Runs training scripts under `vprof run` with a PyTorch from pip, and holds what they need against records.
 
 Records are of the same scripts with NVIDIA's own libraries (bench/reference/scripts/recorded/peaks.jsonl), which were
-run to their end; scripts without one have to make three steps. Nothing of it needs a GPU.
+run to their end; scripts without one have to make three steps, and captured_*.py have to need what a plan says, from
+their network's compiled step at other batch sizes. Nothing of it needs a GPU.
 
     python3 tools/evidence/run_check.py --vprof ./vprof --python VENV/bin/python [NAME...]
 
@@ -89,6 +90,21 @@ def run(vprof, python, script, args, flags):
         return {"script": {"result": "vprof failed", "error": out.stderr[-2000:], "steps": []}, "points": []}
 
 
+def planned(vprof, python, script):
+    """What a plan says that a script needs whose network was captured at other batch sizes, as a record has it."""
+    board = ["--gpu", "rtx-3090"]
+    with tempfile.TemporaryDirectory() as folder:
+        for verb in (
+            ["capture", "%s:Net" % script, "--inputs-from", "%s:example" % script, "-o", "net.pt2", "--python", python, "--compile", "--batch", "8,64"],
+            ["plan", "--model", "net.pt2", "--torch-compile", "--amp", "bf16", "--batch", "24", "--format", "json"],
+        ):
+            out = subprocess.run([os.path.abspath(vprof), *verb, *board], cwd=folder, capture_output=True, text=True)
+            if out.returncode:
+                sys.exit("%s of %s failed: %s" % (verb[0], script.name, out.stderr[-2000:]))
+    estimate = json.loads(out.stdout)["points"][0]["estimate"]
+    return {"peak_" + name: estimate[name]["bytes"] for name in ("allocated", "reserved")}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--vprof", default="./vprof")
@@ -103,6 +119,8 @@ def main():
         if options.names and name not in options.names or options.first and name in seen:
             continue
         seen.add(name)
+        if script.stem.startswith("captured_"):
+            record = planned(options.vprof, options.python, script)
         report = run(options.vprof, options.python, script, args, flags)
         wrong = judge(report, record)
         # Records of the zoo have known faults (docs/run.md), so that a run which differs is told and fails nothing.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/internal/rewrite"
+	"github.com/vprof/vprof/profiler/trace"
 	"github.com/vprof/vprof/profiler/trace/cudnn"
 	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
 )
@@ -133,6 +134,13 @@ func Save(ctx context.Context, path string, s Set) error {
 // An Oracle answers what version of cuDNN it can be asked about boards of a generation; nil
 // where it cannot.
 type Oracle func(version string, generation int) cudnn.Answer
+
+// Answer has a tape go by what a version of cuDNN said of the tape's boards.
+func (o Oracle) Answer(tape *trace.Tape, version string) {
+	tape.AnswerConvolutions(func(b trace.Board) cudnn.Answer {
+		return o(version, cudnn.Generation(cudnn.Board{Capability: b.Capability}))
+	})
+}
 
 // With is the answers to which an oracle adds what they lack; it may be nil.
 func (a Answers) With(o Oracle) Oracle {

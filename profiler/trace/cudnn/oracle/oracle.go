@@ -54,8 +54,8 @@ func (q Question) String() string {
 	return string(line[:len(line)-1])
 }
 
-// parseQuestion reads what String writes.
-func parseQuestion(line string) (Question, error) {
+// ParseQuestion reads what String writes.
+func ParseQuestion(line string) (Question, error) {
 	var q Question
 	words := strings.Fields(line)
 	numbers := make([]int64, len(words))
@@ -154,7 +154,7 @@ func ReadQuestions(path string, visit func(Question)) error {
 	defer f.Close()
 	s := bufio.NewScanner(f)
 	for n := 1; s.Scan(); n++ {
-		q, err := parseQuestion(s.Text())
+		q, err := ParseQuestion(s.Text())
 		if err != nil {
 			return fmt.Errorf("%s: line %d: %w", path, n, err)
 		}
@@ -184,7 +184,7 @@ func Read(path string, visit func(Answer)) error {
 		if !found {
 			return fmt.Errorf("%s: line %d: no bar", path, n)
 		}
-		q, err := parseQuestion(question)
+		q, err := ParseQuestion(question)
 		if err != nil {
 			return fmt.Errorf("%s: line %d: %w", path, n, err)
 		}

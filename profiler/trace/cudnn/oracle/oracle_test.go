@@ -36,7 +36,7 @@ func drawCall(t *rapid.T) (cudnn.Config, cudnn.Direction) {
 func TestQuestionsAreReadAsWritten(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := Of(drawCall(t))
-		have, err := parseQuestion(want.String())
+		have, err := ParseQuestion(want.String())
 		require.NoError(t, err)
 		require.Equal(t, want.String(), have.String())
 		// Axes that a question lacks are not written; they are of size one.
@@ -76,7 +76,7 @@ func TestAnswersHaveEngineKnobsAndBytes(t *testing.T) {
 	text := stem + "|25591824 38,0=3,2=7,12=-1 0\n" +
 		stem + "|none\n" +
 		stem + "|0 0 4f\n"
-	q, err := parseQuestion(stem)
+	q, err := ParseQuestion(stem)
 	require.NoError(t, err)
 	want := []Answer{
 		{Question: q, Engine: 38, Knobs: map[int]int64{0: 3, 2: 7, 12: -1}, Bytes: 25591824},
@@ -143,12 +143,12 @@ func FuzzParseQuestion(f *testing.F) {
 	f.Add("256 0 0 2 1 1 1 1 8 8 3 3 6 6 1 1 0 0 1 1")
 	f.Add("0 0 0 9223372036854775807")
 	f.Fuzz(func(t *testing.T, line string) {
-		q, err := parseQuestion(line)
+		q, err := ParseQuestion(line)
 		if err != nil {
 			return
 		}
 		require.LessOrEqual(t, q.Operation, cudnn.GradWeight)
-		again, err := parseQuestion(q.String())
+		again, err := ParseQuestion(q.String())
 		require.NoError(t, err)
 		require.Equal(t, q, again)
 	})
