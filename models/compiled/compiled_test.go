@@ -91,15 +91,18 @@ func TestOrderOfTheNearer(t *testing.T) {
 	require.Equal(t, step(40).Steps[0], r.Steps[0])
 }
 
-// Workspaces of convolutions do not follow from other batch sizes: cuDNN is asked about each, and what was recorded stays
-// at the batch sizes that were.
+// question is about a convolution of a batch.
+func question(batch int64) oracle.Question {
+	return oracle.Of(cudnn.Config{
+		Dim: 2, DType: cudnn.BF16, Layout: cudnn.ChannelsLast, N: batch, Ci: 64, Co: 64, Groups: 1,
+		In: [3]int64{14, 14}, K: [3]int64{3, 3}, Stride: [3]int64{1, 1}, Pad: [3]int64{1, 1},
+		Dilation: [3]int64{1, 1},
+	}, cudnn.Forward)
+}
+
+// Workspaces of convolutions do not follow from other batch sizes: cuDNN is asked about each, and what was recorded
+// stays at the batch sizes that were.
 func TestWorkspacesAreAskedFor(t *testing.T) {
-	question := func(batch int64) oracle.Question {
-		return oracle.Of(cudnn.Config{
-			Dim: 2, DType: cudnn.BF16, Layout: cudnn.ChannelsLast, N: batch, Ci: 64, Co: 64, Groups: 1,
-			In: [3]int64{14, 14}, K: [3]int64{3, 3}, Stride: [3]int64{1, 1}, Pad: [3]int64{1, 1}, Dilation: [3]int64{1, 1},
-		}, cudnn.Forward)
-	}
 	with := func(batch int) Recording {
 		r := step(batch)
 		last := &r.Steps[1]
@@ -119,7 +122,8 @@ func TestWorkspacesAreAskedFor(t *testing.T) {
 	seen := func(batch int) map[int64]int {
 		r, err := f.AtBatch("bf16", batch)
 		require.NoError(t, err)
-		tape := trace.New(trace.Board{Name: "a100-40", Capability: 80, Memory: 40 << 30}, stack.Default().Rules(), trace.Options{Warm: true})
+		board := trace.Board{Name: "a100-40", Capability: 80, Memory: 40 << 30}
+		tape := trace.New(board, stack.Default().Rules(), trace.Options{Warm: true})
 		said := func(string, int) cudnn.Answer {
 			return func(c cudnn.Config, d cudnn.Direction) (int64, bool) { return 7000 * c.N, true }
 		}
@@ -331,10 +335,7 @@ func TestFiles(t *testing.T) {
 		"recordings[0].steps[1]": func(f *File) { f.Recordings[0].Steps[1].Order[0] = 3 },
 		"recordings[1].steps[1]": func(f *File) { f.Recordings[1].Steps[1].Gradients[0].Offset = 8 },
 		"recordings[1].steps[0]": func(f *File) {
-			f.Recordings[1].Steps[0].Convolutions = []Convolution{{Place: 3, Workspace: 1, Question: oracle.Of(cudnn.Config{
-				Dim: 2, N: 1, Ci: 1, Co: 1, Groups: 1, In: [3]int64{1, 1}, K: [3]int64{1, 1}, Stride: [3]int64{1, 1},
-				Dilation: [3]int64{1, 1},
-			}, cudnn.Forward)}}
+			f.Recordings[1].Steps[0].Convolutions = []Convolution{{Place: 3, Workspace: 1, Question: question(8)}}
 		},
 	} {
 		bad := file(step(4), step(8))
