@@ -132,6 +132,31 @@ class Kernels(unittest.TestCase):
             compiling.spare_triton(module)
         self.assertEqual("machine code", module.CachingAutotuner()._precompile_config("config"))
 
+    def test_triton_compiles_the_reductions_whose_registers_decide(self):
+        module, compiled = self.heuristics(), []
+
+        class CachingAutotuner(module.CachingAutotuner):
+            inductor_meta, heuristic_type, fn = {}, types.SimpleNamespace(name="REDUCTION"), None
+
+            def __init__(self, rows):
+                self.size_hints, self.device_props = {"x": rows}, types.SimpleNamespace(type="cuda", multi_processor_count=108)
+
+            def _precompile_config(self, config):
+                compiled.append(config)
+                return types.SimpleNamespace(kernel="code")
+
+            def _dynamic_scale_rblock(self):
+                return [r.kernel.n_regs for r in self.compile_results]
+
+        module.CachingAutotuner = CachingAutotuner
+        compiling.spare_triton(module)
+        with unittest.mock.patch.object(compiling, "registers", lambda kernel: 40):
+            for rows, registers in (4096, 40), (64, None):
+                tuner = CachingAutotuner(rows)
+                tuner.compile_results = [tuner._precompile_config("config")]
+                self.assertEqual([registers], tuner._dynamic_scale_rblock())
+        self.assertEqual(["config"], compiled)
+
     def test_candidates_take_the_same_time_in_few_iterations(self):
         class InductorBenchmarker:
             def benchmark_gpu(self, run, estimation_iters=5, memory_warmup_iters=100, benchmark_iters=100, **_):

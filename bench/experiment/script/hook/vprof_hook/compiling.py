@@ -1,20 +1,24 @@
 """torch.compile under vprof: Inductor is the user's own, its kernels are not compiled to machine code.
 
 Triton takes most of the time of compiling, and its code would do nothing here. What Inductor allocates
-does not depend on it: buffers, workspaces and what autotuning allocates come from Inductor's own Python,
-which runs. VPROF_TRITON has Triton compile all the same.
+depends on it in one place: whether a reduction is tuned hangs on the registers that its code takes (count_registers).
+Buffers, workspaces and what autotuning allocates come from Inductor's own Python, which runs. VPROF_TRITON has Triton
+compile all the same.
 """
 
 import functools
 import linecache
 import os
+import re
+import subprocess
+import tempfile
 
 
 class Result:
     """A kernel in place of what Triton would have compiled for a configuration."""
 
     hash = ""
-    n_regs = None  # nobody knows: Inductor then tries no further configurations for want of registers
+    n_regs = None  # nobody knows but where count_registers asks
     cubin_raw = None
 
     def __init__(self, config):
@@ -48,6 +52,48 @@ def spare_triton(heuristics):
         return Result(config)
 
     tuner._precompile_config = spared
+    if hasattr(tuner, "_dynamic_scale_rblock"):
+        tuner._dynamic_scale_rblock = counting_registers(tuner._dynamic_scale_rblock, compile_config)
+
+
+def counting_registers(scale, compile_config):
+    """Inductor's look whether a reduction takes too many registers, for which Triton compiles the kernels in question.
+
+    If it does, Inductor also tries half the block, and tunes: for that it allocates a buffer of the size of the L2 cache,
+    and copies of what the kernel changes.
+    """
+
+    @functools.wraps(scale)
+    def counted(self):
+        loops = not self.inductor_meta.get("persistent_reduction") and getattr(self.heuristic_type, "name", "") == "REDUCTION"
+        blocks = (self.size_hints or {}).get("x", 0) if isinstance(self.size_hints, dict) else 0
+        # Where each processor has one block at most, registers decide nothing.
+        if loops and blocks > (self.device_props.multi_processor_count or 0):
+            if getattr(self.fn, "fn", self) is None:  # another process has compiled it
+                self.fn = self._reload_kernel().fn
+            for result in self.compile_results:
+                if isinstance(result, Result):
+                    result.n_regs = registers(compile_config(self, result.config).kernel)
+        return scale(self)
+
+    return counted
+
+
+def registers(kernel):
+    """The registers that a thread of a kernel takes by the word of cuobjdump, which comes with Triton; None if it says nothing."""
+    import triton
+
+    code = getattr(kernel, "cubin_raw", None) or getattr(kernel, "asm", {}).get("cubin")
+    tool = os.path.join(os.path.dirname(triton.__file__), "backends", "nvidia", "bin", "cuobjdump")
+    try:
+        with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+            file.write(code or b"")
+            file.flush()
+            said = subprocess.run([tool, "--dump-resource-usage", file.name], capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    counts = re.findall(r"\bREG:(\d+)", said)
+    return max(map(int, counts), default=None)
 
 
 def spare_benchmarks(benchmarking):
