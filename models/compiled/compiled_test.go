@@ -138,6 +138,12 @@ func TestWorkspacesAreAskedFor(t *testing.T) {
 	require.Equal(t, 1, seen(6)[7000*6], "in the place of what was recorded")
 	require.Equal(t, 1, seen(12)[7000*12], "where there was none")
 	require.Zero(t, seen(6)[16*6])
+
+	r, err := f.AtBatch("bf16", 6)
+	require.NoError(t, err)
+	tape := trace.New(trace.Board{Name: "a100-40", Capability: 80}, stack.Default().Rules(), trace.Options{Warm: true})
+	nobody := func(string, int) cudnn.Answer { return nil }
+	require.NoError(t, newTrainer(f, r, toyCase(6), nobody).Record(tape, 2), "the rules answer")
 }
 
 // Nothing follows from one recording, nor from two steps that have little in common.
@@ -308,6 +314,7 @@ func TestCasesThatWereNotRecorded(t *testing.T) {
 		{func(c *models.Case) { c.Settings = models.Settings{"seq": 512} }, "recorded with seq=256"},
 		{func(c *models.Case) { c.Loss = "mse" }, "recorded with another loss"},
 		{func(c *models.Case) { c.LoRA = &models.LoRA{Rank: 8} }, "recorded without lora"},
+		{func(c *models.Case) { c.GPUs = 8 }, "recorded on one GPU"},
 	} {
 		c := toyCase(4)
 		k.change(&c)

@@ -140,7 +140,11 @@ func (f *File) differs(c, usual models.Case) string {
 			return "recorded without --set " + name
 		}
 	}
-	if key := firstDifference(c, usual); key != "" {
+	switch key := firstDifference(c, usual); key {
+	case "":
+	case "gpus", "strategy":
+		return "recorded on one GPU"
+	default:
 		return "recorded without " + key
 	}
 	if c.Batch > 0 {

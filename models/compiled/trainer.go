@@ -36,7 +36,7 @@ func newTrainer(f *File, r *Recording, c models.Case, o asked.Oracle) models.Tra
 	own := &train.Own[*loop]{Case: c, Net: nn.NewTree(net)}
 	own.Load = func(tape *trace.Tape, n int) *loop {
 		if release, err := c.Release(); err == nil && o != nil && len(r.Steps[1].asked) > 0 {
-			o.Answer(tape, release.Versions().CuDNN)
+			asked.Answers(nil).With(o).Answer(tape, release.Versions().CuDNN)
 		}
 		l.tape, l.played, l.now = tape, 0, nil
 		for i := range f.Inputs {
