@@ -146,6 +146,38 @@ func TestWorkspacesAreAskedFor(t *testing.T) {
 	require.NoError(t, newTrainer(f, r, toyCase(6), nobody).Record(tape, 2), "the rules answer")
 }
 
+// In a loop at the top level of a script, what a step returned lives until the next forward pass has returned.
+func TestOutputsOutliveAPlainLoopsStep(t *testing.T) {
+	most := func(loop models.Loop) (before, peak int64) {
+		c, r := toyCase(6), step(6)
+		c.Loop = loop
+		tape := trace.New(trace.Board{}, trace.Rules{}, trace.Options{Warm: true})
+		require.NoError(t, newTrainer(file(r), &r, c, nil).Record(tape, 3))
+		p := tape.Program()
+		require.NoError(t, p.Validate())
+		now := int64(0)
+		for _, in := range p.Instructions {
+			switch in.Kind {
+			case program.Alloc:
+				now += p.Buffers[in.Arg].Bytes
+			case program.Free:
+				now -= p.Buffers[in.Arg].Bytes
+			case program.Mark:
+				if p.Phases[in.Arg].Name == "step_end" {
+					before = now
+				}
+			default:
+			}
+			peak = max(peak, now)
+		}
+		return before, peak
+	}
+	functionLeaves, functionPeak := most(models.LoopFunction)
+	plainLeaves, plainPeak := most(models.LoopPlain)
+	require.Equal(t, int64(6*64+4), plainLeaves-functionLeaves, "the scores and the loss")
+	require.Greater(t, plainPeak, functionPeak)
+}
+
 // Nothing follows from one recording, nor from two steps that have little in common.
 func TestWhereNothingFollows(t *testing.T) {
 	_, err := file(step(4)).AtBatch("bf16", 5)
@@ -315,6 +347,7 @@ func TestCasesThatWereNotRecorded(t *testing.T) {
 		{func(c *models.Case) { c.Loss = "mse" }, "recorded with another loss"},
 		{func(c *models.Case) { c.LoRA = &models.LoRA{Rank: 8} }, "recorded without lora"},
 		{func(c *models.Case) { c.GPUs = 8 }, "recorded on one GPU"},
+		{func(c *models.Case) { c.Loop = models.LoopPlain }, ""},
 	} {
 		c := toyCase(4)
 		k.change(&c)

@@ -109,7 +109,7 @@ func (f *File) recordedSizes(all []models.Setting) []models.Setting {
 // not a part of the recorded forward and backward passes.
 var leftOpen = []string{
 	"model", "batch", "accumulate", "optimizer", "clip", "alloc_conf", "torch_compile", "config_sha256",
-	"dataset_bytes", "amp", "loss", "torch", "settings", "blocks",
+	"dataset_bytes", "amp", "loss", "torch", "settings", "blocks", "loop",
 }
 
 // missing says why the file has no recording for a case, empty if it has one; usual is the model's default case.
@@ -214,6 +214,9 @@ func (f *File) caveats(c models.Case) []string {
 	if r.Breaks > 0 {
 		all = append(all, fmt.Sprintf("torch-compile: %d graph breaks; what lies between the graphs ran eagerly",
 			r.Breaks))
+	}
+	if c.Loop == models.LoopTrainer {
+		all = append(all, "torch-compile: recorded with what the model returned kept through the step, which a trainer frees")
 	}
 	if from, to := f.batchRange(precision(c.AMP)); c.Batch < from || c.Batch > to {
 		all = append(all, fmt.Sprintf("torch-compile: recorded from batch %d to %d, and continued in a line", from, to))

@@ -38,7 +38,7 @@ func newTrainer(f *File, r *Recording, c models.Case, o asked.Oracle) models.Tra
 		if release, err := c.Release(); err == nil && o != nil && len(r.Steps[1].asked) > 0 {
 			asked.Answers(nil).With(o).Answer(tape, release.Versions().CuDNN)
 		}
-		l.tape, l.played, l.now = tape, 0, nil
+		l.tape, l.steps, l.now = tape, 0, nil
 		for i := range f.Inputs {
 			in := &f.Inputs[i]
 			tape.Hold(tape.New("zeros", program.Batch, dtypes[in.DType], in.at(int64(n))...))
@@ -57,7 +57,9 @@ func newTrainer(f *File, r *Recording, c models.Case, o asked.Oracle) models.Tra
 		l.tape.Mark("optimizer")
 		opt.ZeroGrad()
 		l.tape.Mark("zero_grad")
-		l.end()
+		if c.Loop != models.LoopPlain {
+			l.end()
+		}
 	}
 	return struct{ models.Trainer }{own} // which validates nothing
 }
@@ -67,36 +69,46 @@ type loop struct {
 	tape       *trace.Tape
 	parameters map[string]*nn.Parameter
 	sites      []*trace.Path
-	played     int                  // steps so far
-	now        *Step                // the one that has not ended
-	places     map[int]*Convolution // of its convolutions that cuDNN is asked about, by their places
-	live       []*trace.Tensor      // by its allocations
+	steps      int     // so far
+	now        *played // the step whose variables are bound
 }
 
-// play plays the recorded forward and backward passes, and sets the gradients that they leave. The scaler, nil if there
-// is none, scales the loss in between.
+// played is a step as far as it has been played.
+type played struct {
+	*Step
+	first  bool
+	live   []*trace.Tensor      // by its allocations
+	places map[int]*Convolution // of its convolutions that cuDNN is asked about, by their places
+}
+
+// play plays the recorded forward and backward passes, and sets the gradients that they leave. What the step before
+// still holds goes when its variables are bound to what forward has returned. The scaler, nil if there is none, scales
+// the loss in between.
 func (l *loop) play(r *Recording, scaler *optim.GradScaler) {
-	l.end()
-	l.now = &r.Steps[min(l.played, len(r.Steps)-1)]
-	l.live = make([]*trace.Tensor, len(l.now.Allocations))
-	l.played++
-	l.places = make(map[int]*Convolution, len(l.now.asked))
-	for i := range l.now.asked {
-		l.places[l.now.asked[i].Place] = &l.now.asked[i]
+	s := &r.Steps[min(l.steps, len(r.Steps)-1)]
+	p := &played{
+		Step: s, first: l.steps == 0, live: make([]*trace.Tensor, len(s.Allocations)),
+		places: make(map[int]*Convolution, len(s.asked)),
 	}
-	l.events(0, l.now.Forward)
+	for i := range s.asked {
+		p.places[s.asked[i].Place] = &s.asked[i]
+	}
+	l.steps++
+	l.events(p, 0, s.Forward)
+	l.end()
+	l.now = p
 	l.tape.Mark("forward")
 	if scaler != nil {
 		loss := l.tape.Hold(l.tape.New("empty", program.Temporaries, trace.F32))
 		defer l.tape.Release(l.tape.Hold(scaler.Scale(loss)))
 		l.tape.Release(loss)
 	}
-	l.events(l.now.Forward, l.now.Backward)
-	for _, g := range l.now.Gradients {
-		l.setGrad(l.parameters[g.Parameter].Tensor, l.live[g.Allocation], g.Offset)
+	l.events(p, s.Forward, s.Backward)
+	for _, g := range s.Gradients {
+		l.setGrad(l.parameters[g.Parameter].Tensor, p.live[g.Allocation], g.Offset)
 	}
-	for _, g := range l.now.Gradients {
-		l.drop(g.Allocation) // the parameter holds it, or has added it to what it had
+	for _, g := range s.Gradients {
+		l.drop(p, g.Allocation) // the parameter holds it, or has added it to what it had
 	}
 	l.tape.Mark("backward")
 }
@@ -116,10 +128,10 @@ func (l *loop) setGrad(p, at *trace.Tensor, offset int64) {
 }
 
 // events plays some events of a step.
-func (l *loop) events(from, to int) {
-	classes := l.now.classes()
-	for i, n := range l.now.Order[from:to] {
-		c := l.places[from+i]
+func (l *loop) events(p *played, from, to int) {
+	classes := p.classes()
+	for i, n := range p.Order[from:to] {
+		c := p.places[from+i]
 		if c != nil {
 			l.tape.ConvWorkspace(c.Question.Config, c.Question.Operation)
 		}
@@ -127,32 +139,33 @@ func (l *loop) events(from, to int) {
 			continue // it stands for what was recorded
 		}
 		if n < 0 {
-			l.drop(^n)
+			l.drop(p, ^n)
 			continue
 		}
-		a := l.now.Allocations[n]
-		l.live[n] = l.tape.Hold(l.tape.NewAt(l.sites[a[1]], "empty_strided", classes[n], trace.U8, a[0]))
+		a := p.Allocations[n]
+		p.live[n] = l.tape.Hold(l.tape.NewAt(l.sites[a[1]], "empty_strided", classes[n], trace.U8, a[0]))
 	}
 }
 
-// end plays the frees at the end of a step, when the function that holds its tensors returns. What the first step
-// leaves allocated stays for good; what later steps leave is freed, since the next step allocates its own.
+// end plays the frees at the end of a step, when the variables that hold its tensors go. What the first step leaves
+// allocated stays for good; what later steps leave is freed, since the next step allocates its own.
 func (l *loop) end() {
-	if l.now == nil {
+	p := l.now
+	if p == nil {
 		return
 	}
-	l.events(l.now.Backward, len(l.now.Order))
-	for i := range l.live {
-		if l.played > 1 {
-			l.drop(i)
+	l.events(p, p.Backward, len(p.Order))
+	for i := range p.live {
+		if !p.first {
+			l.drop(p, i)
 		}
 	}
 	l.now = nil
 }
 
-func (l *loop) drop(i int) {
-	if x := l.live[i]; x != nil {
-		l.live[i] = nil
+func (l *loop) drop(p *played, i int) {
+	if x := p.live[i]; x != nil {
+		p.live[i] = nil
 		l.tape.Release(x)
 	}
 }

@@ -83,16 +83,14 @@ func (l Local) result(ctx context.Context, t Trial) (*Result, error) {
 		Counts: rec.Counts, Facts: rec.Facts, ValidationStep: rec.Validation,
 		LargestWeight: largestWeight(rec.Program), trial: t,
 	}
-	for _, gpu := range t.Timed {
-		load := steptime.Of(rec.Program, gpu, steadyStep)
-		load.Stretch = rec.Stretch
-		r.Loads = append(r.Loads, load)
+	var err error
+	if r.Loads, err = t.loads(ctx); err != nil {
+		return nil, err
 	}
 	p := rec.Program
 	if t.Replay.Training && rec.Validation > 0 {
 		p = before(p, rec.Validation)
 	}
-	var err error
 	switch {
 	case t.Replay.Device != "":
 		err = l.measure(ctx, p, r)
@@ -103,6 +101,28 @@ func (l Local) result(ctx context.Context, t Trial) (*Result, error) {
 		return nil, err
 	}
 	return r, nil
+}
+
+// loads is the work of a step for each board that is timed. Of steps that are planned as torch.compile made them the
+// allocations alone are known, so that the work is that of the eager step.
+func (t *Trial) loads(ctx context.Context) (loads []steptime.Load, err error) {
+	if len(t.Timed) == 0 {
+		return nil, nil
+	}
+	rec, c := t.recording, t.setup.c
+	if c.Compile && t.setup.model.NotRecorded(c) == "" {
+		c.Compile, c.Batch = false, t.Batch
+		if rec, err = t.setup.RecordCase(ctx, c, t.Board, models.Options{Steps: t.Steps}); err != nil {
+			return nil, err
+		}
+		defer rec.Discard()
+	}
+	for _, gpu := range t.Timed {
+		load := steptime.Of(rec.Program, gpu, steadyStep)
+		load.Stretch = rec.Stretch
+		loads = append(loads, load)
+	}
+	return loads, nil
 }
 
 // prepare makes what a trial that comes from elsewhere lacks: the case, complete, and its

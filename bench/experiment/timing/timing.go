@@ -160,16 +160,6 @@ func timed(ctx context.Context, s *step.Setup, gpu device.GPU, batch int,
 		return timedStep{}, err
 	}
 	load := r.Loads[0]
-	if c := s.Case(); c.Compile && s.Model().NotRecorded(c) == "" { // bytes are recorded, no kernels
-		c.Compile = false
-		t := s.For(c).Trial(gpu, batch)
-		t.Timed = []device.GPU{gpu}
-		eager, err := s.For(c).Try(ctx, t)
-		if err != nil {
-			return timedStep{}, err
-		}
-		load = eager.Loads[0]
-	}
 	return timedStep{
 		load, speed.Time(load), e.Device.Value, judged.Verdict == report.Fits,
 		step.WorkspacesOf(r.Facts),
