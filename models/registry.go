@@ -172,6 +172,11 @@ func (e *CaseError) Error() string {
 // Usage marks the error as bad input.
 func (*CaseError) Usage() bool { return true }
 
+// Wrong is a [*CaseError] about a field of the case, or a setting.
+func (c Case) Wrong(field, format string, args ...any) error {
+	return &CaseError{Model: c.Model, Field: field, Reason: fmt.Sprintf(format, args...)}
+}
+
 // Optimizers are the values Case.Optimizer can have besides "", which keeps
 // the system's own.
 func Optimizers() []string { return optim.Names() }

@@ -184,13 +184,13 @@ func parse(file, name string, data []byte) (models.Model, error) {
 		Caveat: func(c models.Case) []string { return append(packed.caveat(c), a.caveatsOf(c)...) },
 		Check: func(c models.Case) error {
 			if c.Task == "" {
-				return &models.CaseError{Model: c.Model, Field: "task", Reason: fmt.Sprintf(
+				return c.Wrong("task",
 					"the configuration's architectures say %s, which vprof does not know how to train; choose with "+
 						"--task: %s",
-					strings.Join(instead, ", "), strings.Join(tasks, ", "))}
+					strings.Join(instead, ", "), strings.Join(tasks, ", "))
 			}
 			if field, reason := packed.check(c); reason != "" {
-				return &models.CaseError{Model: c.Model, Field: field, Reason: reason}
+				return c.Wrong(field, "%s", reason)
 			}
 			return check(c, a)
 		},
@@ -230,7 +230,7 @@ func (r *reader) affordable(m models.Model) error {
 // check finds what does not go together in a case.
 func check(c models.Case, a architecture) error {
 	wrong := func(field, reason string) error {
-		return &models.CaseError{Model: c.Model, Field: field, Reason: reason}
+		return c.Wrong(field, "%s", reason)
 	}
 	for _, s := range a.settings {
 		if tasks, some := a.only[s.Name]; some && !slices.Contains(tasks, c.Task) && c.Settings[s.Name] != s.Default {

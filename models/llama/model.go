@@ -80,7 +80,7 @@ func configOf(s models.Settings) Config {
 func check(c models.Case) error {
 	s := c.Settings
 	wrong := func(field, reason string) error {
-		return &models.CaseError{Model: c.Model, Field: field, Reason: reason}
+		return c.Wrong(field, "%s", reason)
 	}
 	switch {
 	case s["width"]%s["heads"] != 0:

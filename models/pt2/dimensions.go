@@ -232,7 +232,7 @@ func (d *dimensions) batches() []int {
 // constant.
 func (d *dimensions) check(file string, c models.Case) error {
 	wrong := func(format string, args ...any) error {
-		return &models.CaseError{Model: c.Model, Field: "batch", Reason: fmt.Sprintf(format, args...)}
+		return c.Wrong("batch", format, args...)
 	}
 	switch low := d.bounds.Min; {
 	case !d.free() && c.Batch != d.usual():

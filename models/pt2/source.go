@@ -137,14 +137,11 @@ func newModel(file, name, config string, p *export.Program, o asked.Oracle) (mod
 	m.Caveat = caveats(p)
 	m.Check = func(c models.Case) error {
 		if field, reason := hf.CheckLoss(c); reason != "" {
-			return &models.CaseError{Model: c.Model, Field: field, Reason: reason}
+			return c.Wrong(field, "%s", reason)
 		}
 		if half := halfWeights(p); half != "" && c.Weights == "" {
-			return &models.CaseError{
-				Model: c.Model, Field: "weights",
-				Reason: fmt.Sprintf("%s was captured with weights in %s: capture it with weights in fp32, or say "+
-					"--weights %[2]s", file, half),
-			}
+			return c.Wrong("weights", "%s was captured with weights in %s: capture it with weights in fp32, or say "+
+				"--weights %[2]s", file, half)
 		}
 		return d.check(file, c)
 	}

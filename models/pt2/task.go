@@ -49,7 +49,7 @@ type task struct {
 // newTrainer makes the training system of a case. The error is a [*models.CaseError].
 func newTrainer(g *graph, d *dimensions, c models.Case) (models.Trainer, error) {
 	wrong := func(field string, err error) error {
-		return &models.CaseError{Model: c.Model, Field: field, Reason: err.Error()}
+		return c.Wrong(field, "%v", err)
 	}
 	t := &task{modules: newModules(g.Program), plain: g, sizes: d, c: c, half: halves[c.Weights]}
 	var err error

@@ -22,7 +22,7 @@ const noMagnitude = "vprof records DoRA beside linear layers that are neither pa
 // whatever the weights are in (autocast_adapter_dtype).
 func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
 	wrong := func(reason string) ([]nn.Adapter, error) {
-		return nil, &models.CaseError{Model: c.Model, Field: "lora", Reason: reason}
+		return nil, c.Wrong("lora", "%s", reason)
 	}
 	a, ok := task.(Adaptable)
 	switch {
@@ -90,7 +90,7 @@ func adapters(a Adaptable, c models.Case, o nn.LoRA, but []nn.Layer) ([]nn.Adapt
 		return nn.AdaptLinears(a.Model(), o, but...), nil
 	}
 	wrong := func(reason string) ([]nn.Adapter, error) {
-		return nil, &models.CaseError{Model: c.Model, Field: "lora", Reason: reason}
+		return nil, c.Wrong("lora", "%s", reason)
 	}
 	switch _, graph := a.(Graph); {
 	case graph:
@@ -136,17 +136,11 @@ func pack(a Adaptable, c models.Case, stay []nn.Layer) error {
 	}
 	q := quantizer(c)
 	if nn.QuantizeLinears(a.Model(), q, stay...) == 0 {
-		return &models.CaseError{
-			Model: c.Model, Field: "quantize",
-			Reason: "the model has no linear layer that bitsandbytes could hold",
-		}
+		return c.Wrong("quantize", "the model has no linear layer that bitsandbytes could hold")
 	}
 	if c.PacksExperts() && !nn.PackExperts(nn.NewTree(a.Model()), q) {
-		return &models.CaseError{
-			Model: c.Model, Field: "quantize",
-			Reason: fmt.Sprintf("%s holds the experts of a mixture in few bits, and the model has none; use %s",
-				c.Quantize, c.Packing()),
-		}
+		return c.Wrong("quantize", "%s holds the experts of a mixture in few bits, and the model has none; use %s",
+			c.Quantize, c.Packing())
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package train
 
 import (
 	"errors"
-	"fmt"
 	"regexp"
 	"slices"
 
@@ -240,11 +239,8 @@ func fakeQuantize(task Task, c models.Case) error {
 	q := nn.FakeQuantization{Group: c.QAT.Group, Legacy: c.QAT.Name == models.QAT8da4w}
 	replaced, undivided := nn.FakeQuantizeLinears(task.Model(), q, wanted, but...)
 	if replaced == 0 && undivided > 0 || undivided > 0 && !q.Legacy {
-		return &models.CaseError{
-			Model: c.Model, Field: "qat",
-			Reason: fmt.Sprintf("groups of %d do not divide the inputs of its linear layers; take another group",
-				q.Group),
-		}
+		return c.Wrong("qat", "groups of %d do not divide the inputs of its linear layers; take another group",
+			q.Group)
 	}
 	return nil
 }
@@ -259,10 +255,7 @@ func multiplyInFloat8(task Task, c models.Case) error {
 		output = a.Unadapted()
 	}
 	if nn.Float8Linears(task.Model(), output...) == 0 {
-		return &models.CaseError{
-			Model: c.Model, Field: "float8",
-			Reason: "the model has no linear layer whose sizes are multiples of 16",
-		}
+		return c.Wrong("float8", "the model has no linear layer whose sizes are multiples of 16")
 	}
 	return nil
 }
@@ -282,8 +275,8 @@ func trainOnly(net *nn.Tree, c models.Case) error {
 		}
 	}
 	if !found {
-		return &models.CaseError{Model: c.Model, Field: "train-only", Reason: fmt.Sprintf(
-			"%s is in the name of no parameter; they are named like %s", c.TrainOnly, names[len(names)/2])}
+		return c.Wrong("train-only",
+			"%s is in the name of no parameter; they are named like %s", c.TrainOnly, names[len(names)/2])
 	}
 	return nil
 }

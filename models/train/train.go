@@ -4,7 +4,6 @@
 package train
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -130,11 +129,8 @@ func (s *Session) CheckProjected(c models.Case, params []*trace.Tensor) error {
 	}) {
 		return nil
 	}
-	return &models.CaseError{
-		Model: c.Model, Field: "optimizer",
-		Reason: fmt.Sprintf("%s projects the gradients of linear layers, and none that is trained is called so",
-			c.Optimizer),
-	}
+	return c.Wrong("optimizer", "%s projects the gradients of linear layers, and none that is trained is called so",
+		c.Optimizer)
 }
 
 // InBackward gives every parameter an optimizer of its own, which steps as soon as

@@ -44,10 +44,7 @@ func Models() []models.Model {
 // check wants sizes that halve at every level, or skips would not fit.
 func check(c models.Case) error {
 	if c.Settings["image-size"]%(1<<(levels-1)) != 0 {
-		return &models.CaseError{
-			Model: c.Model, Field: "image-size",
-			Reason: "it must be a multiple of 16: the image is halved four times",
-		}
+		return c.Wrong("image-size", "it must be a multiple of 16: the image is halved four times")
 	}
 	return nil
 }

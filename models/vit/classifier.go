@@ -36,10 +36,7 @@ func ImageSetting(usual int64) models.Setting {
 func wholePatches(patch int64) func(models.Case) error {
 	return func(c models.Case) error {
 		if size := c.Settings[imageSetting]; size%patch != 0 {
-			return &models.CaseError{
-				Model: c.Model, Field: imageSetting,
-				Reason: fmt.Sprintf("%d is not a multiple of the patch size %d", size, patch),
-			}
+			return c.Wrong(imageSetting, "%d is not a multiple of the patch size %d", size, patch)
 		}
 		return nil
 	}
