@@ -47,6 +47,7 @@ type wireFineTune struct {
 	GPUs     int              `json:"gpus"`
 	Strategy *models.Strategy `json:"strategy"`
 	Clip     bool             `json:"clip"`
+	Routing  string           `json:"routing"`
 }
 
 // isFineTune reports whether a line is a record of fine-tuning.
@@ -73,7 +74,7 @@ func decodeFineTune(line []byte) (Record, error) {
 			Settings: models.Settings{"seq-len": w.Seq},
 			Levers: models.Levers{
 				Liger: w.Liger, Offload: w.Offload, InBackward: w.InBackward, Clip: models.ClipNone,
-				Loop: w.Loop, ZeroGrad: w.ZeroGrad,
+				Loop: w.Loop, ZeroGrad: w.ZeroGrad, Routing: w.Routing,
 			},
 		},
 		FineTuned: true, GPU: w.GPU, Status: Status(w.Status), Error: w.Error, Runs: len(w.ByStep),

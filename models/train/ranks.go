@@ -124,7 +124,7 @@ func fullyShard(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout
 	if err != nil {
 		return nil, err
 	}
-	o := distributed.Options{Replicate: s.Replicate, Offload: s.Offload != "", Beside: l.Frozen}
+	o := distributed.Options{Replicate: s.Replicate, Offload: s.Offload != "", Beside: l.Frozen, InOrder: !s.Whole}
 	switch s.Resharding() {
 	case "true":
 	case "auto":
@@ -238,7 +238,7 @@ func (t *taskTrainer) share(s *Session, net *nn.Tree, frozen bool) *Ranks {
 	names := net.Names()
 	l.Sharing = map[string][]string{}
 	for i, p := range net.Parameters {
-		l.Params = append(l.Params, distributed.Param{Name: names[i], Tensor: &p.Tensor})
+		l.Params = append(l.Params, distributed.Param{Name: names[i], Tensor: &p.Tensor, Order: i})
 		l.Sharing[names[i]] = net.Sharing(p)
 	}
 	for _, b := range net.Buffers {

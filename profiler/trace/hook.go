@@ -69,6 +69,9 @@ func (t *Tape) addHook(n *Node, f func()) {
 	t.hooked[n] = append(t.hooked[n], f)
 }
 
+// InBackward reports whether a backward is running (torch._C._current_graph_task_id).
+func (t *Tape) InBackward() bool { return t.task != nil }
+
 // AfterBackward has f called when the backward that is running has run its last node
 // (queue_callback of the engine).
 func (t *Tape) AfterBackward(f func()) { t.task.after = append(t.task.after, f) }

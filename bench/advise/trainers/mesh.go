@@ -86,6 +86,9 @@ func (c *Config) share() error {
 	}
 	if n, ok := c.facts[meshExperts]; ok {
 		list = append(list, "ep="+n.value)
+		if by := c.facts[meshExpertsBy].value; by != "" {
+			list = append(list, meshExpertsBy+"="+by)
+		}
 	}
 	if s.value == "" || len(list) == 0 {
 		return nil
@@ -98,5 +101,9 @@ func (c *Config) share() error {
 	return nil
 }
 
-// meshContextBy is the fact, and the option of strategies, of how ranks share sequences.
-const meshContextBy = "cp_by"
+// meshContextBy and meshExpertsBy are the facts, and the options of strategies, of how ranks share sequences and
+// experts.
+const (
+	meshContextBy = "cp_by"
+	meshExpertsBy = "ep_by"
+)

@@ -74,6 +74,14 @@ func TestContextParallelRanksNeedWhatPyTorchSays(t *testing.T) {
 	require.LessOrEqual(t, at(reserved, 1), 0.01)
 }
 
+// TestExpertParallelRanksNeedWhatTransformersDoes estimates records of ranks that share out experts by all-to-all, with
+// routers that are balanced and not.
+func TestExpertParallelRanksNeedWhatTransformersDoes(t *testing.T) {
+	allocated, reserved := errorsOfDecoders(t, "expert.jsonl", 11)
+	require.LessOrEqual(t, at(allocated, 1), 0.0001)
+	require.LessOrEqual(t, at(reserved, 1), 0.01)
+}
+
 // TestZeROHoldsWhatDeepSpeedHolds estimates records of DeepSpeed with each way of checkpointing: what stays gathered
 // behind a layer.
 func TestZeROHoldsWhatDeepSpeedHolds(t *testing.T) {

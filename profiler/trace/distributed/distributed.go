@@ -39,6 +39,8 @@ type Param struct {
 	Name string
 	// Tensor is where the model finds the parameter's tensor.
 	Tensor **trace.Tensor
+	// Order is the parameter's place among all of the model.
+	Order int
 }
 
 // empty is torch.empty on the device.

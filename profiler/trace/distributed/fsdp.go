@@ -37,6 +37,9 @@ const (
 
 // Options of fully_shard.
 type Options struct {
+	// InOrder has shards come to the device in the order of the model (to_empty, load_state_dict), as parameters that
+	// were made elsewhere do, and not when their group is sharded.
+	InOrder bool
 	Reshard Reshard
 	// ParamType and ReduceType are those of MixedPrecisionPolicy; nil keeps the
 	// parameters' and the gradients'.
@@ -80,9 +83,11 @@ type FSDP struct {
 	forward  []*ParamGroup // in the order of their use
 	gathered *gathered     // the last of forward, kept until the next was copied out
 	reducing *reduction    // the one reduce-scatter in flight
-	rooted   bool          // the root's forward is running
-	queued   bool          // the root's callback after backward is
-	syncs    bool          // gradients are reduced
+	// outermost is the group whose forward is running, and no other around it: the root's, or of a checkpoint that
+	// runs again the first one's in it; nil between them (iter_forward_root).
+	outermost *ParamGroup
+	queued    bool // the root's callback after backward is
+	syncs     bool // gradients are reduced
 }
 
 // phase of a group (TrainingState).
@@ -130,27 +135,49 @@ func FullyShard(t *trace.Tape, w World, o Options, groups []Group) (*FSDP, error
 			fsdp: f, world: world, modules: append([]string{g.Module}, g.With...),
 			reshards: o.Reshard == ReshardAll || o.Reshard == ReshardAuto && i < len(groups)-1,
 		}
-		var old []*trace.Tensor
 		for _, param := range g.Params {
 			s, err := newShardedParam(param, world, o)
 			if err != nil {
 				return nil, err
 			}
-			s.shard(t, world, o.Offload)
-			old = append(old, *param.Tensor)
-			s.whole.SplitLike(*param.Tensor)
-			*param.Tensor = s.whole
 			p.params = append(p.params, s)
-		}
-		for _, x := range old {
-			t.Release(x)
 		}
 		f.groups = append(f.groups, p)
 	}
+	f.place(groups)
 	last := len(f.groups) - 1
 	f.root = f.groups[last]
 	f.groups = append([]*ParamGroup{f.root}, f.groups[:last]...)
 	return f, nil
+}
+
+// place gives shards their memory, in the place of the parameters: group by group, or in the order of the model.
+func (f *FSDP) place(groups []Group) {
+	if f.options.InOrder {
+		var all []*shardedParam
+		for _, g := range f.groups {
+			all = append(all, g.params...)
+		}
+		slices.SortStableFunc(all, func(a, b *shardedParam) int { return a.order - b.order })
+		for _, s := range all {
+			s.shard(f.tape, f.options.Offload)
+		}
+	}
+	for i, g := range groups {
+		var old []*trace.Tensor
+		for k, param := range g.Params {
+			s := f.groups[i].params[k]
+			if !f.options.InOrder {
+				s.shard(f.tape, f.options.Offload)
+			}
+			old = append(old, *param.Tensor)
+			s.whole.SplitLike(*param.Tensor)
+			*param.Tensor = s.whole
+		}
+		for _, x := range old {
+			f.tape.Release(x)
+		}
+	}
 }
 
 // copyIn and allGather are the streams that the model gathers on.
@@ -207,21 +234,21 @@ func (f *FSDP) Parameters(names []string) []*trace.Tensor {
 // (set_requires_gradient_sync).
 func (f *FSDP) Sync(on bool) { f.syncs = on }
 
-// enterRoot begins a forward pass: the streams wait for what came before.
-func (f *FSDP) enterRoot() {
-	f.rooted = true
+// enter begins a forward pass: the streams wait for what came before.
+func (f *FSDP) enter(g *ParamGroup) {
+	f.outermost = g
 	f.tape.WaitStream(f.copyIn(), computeStream)
 	f.tape.WaitStream(f.allGather(), computeStream)
 }
 
-// leaveRoot ends a forward pass: nothing is copied out any more.
-func (f *FSDP) leaveRoot() {
+// leave ends a forward pass: nothing is copied out any more.
+func (f *FSDP) leave() {
 	if g := f.gathered; g != nil {
 		f.gathered = nil
 		f.streamsWait(g.copied)
 		f.tape.Release(g.output)
 	}
-	f.rooted = false
+	f.outermost = nil
 }
 
 // streamsWait holds up the streams that gather until an event of the computing one.

@@ -107,8 +107,8 @@ func (g *ParamGroup) Enter(args []*trace.Tensor) {
 		return
 	}
 	g.phase = inForward
-	if !f.rooted {
-		f.enterRoot()
+	if f.outermost == nil {
+		f.enter(g)
 	}
 	if len(g.params) == 0 {
 		return
@@ -146,7 +146,7 @@ func (g *ParamGroup) Leave(results []*trace.Tensor) {
 		g.restore()
 		g.restore = nil
 	}
-	if len(g.params) > 0 {
+	if len(g.params) > 0 && !f.tape.InBackward() { // where a checkpoint runs again (is_bw)
 		switch {
 		case !g.reshards:
 		case f.options.Among > 0 && f.options.Among < g.world.Size:
@@ -165,8 +165,8 @@ func (g *ParamGroup) Leave(results []*trace.Tensor) {
 			}
 		}
 	}
-	if g == f.root {
-		f.leaveRoot()
+	if g == f.outermost || g == f.root {
+		f.leave()
 	}
 }
 

@@ -18,6 +18,8 @@ type shardedParam struct {
 	dtype     trace.DType // of the shard
 	gathered  trace.DType // of the whole
 	trains    bool
+	world     World
+	order     int // among the model's parameters
 
 	// data is the padded shard, local the rows that the rank has of it, which the
 	// optimizer updates.
@@ -44,7 +46,7 @@ func newShardedParam(p Param, w World, o Options) (*shardedParam, error) {
 	}
 	s := &shardedParam{
 		name: p.Name, shape: shape, row: 1, dtype: x.DType(), gathered: x.DType(),
-		trains: x.RequiresGrad(),
+		trains: x.RequiresGrad(), world: w, order: p.Order,
 	}
 	for _, d := range shape[1:] {
 		s.row *= d
@@ -57,7 +59,8 @@ func newShardedParam(p Param, w World, o Options) (*shardedParam, error) {
 }
 
 // shard allocates the rank's rows; onHost says that the host does.
-func (s *shardedParam) shard(t *trace.Tape, w World, onHost bool) {
+func (s *shardedParam) shard(t *trace.Tape, onHost bool) {
+	w := s.world
 	padded := append([]int64{s.rows}, s.shape[1:]...)
 	var x *trace.Tensor
 	if onHost {

@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""One rank of a mixture under transformers' expert parallelism and fully_shard, for `vprof run`:
+
+  vprof run --gpu a100-80 --gpus 4 --steps 3 -- python expert_parallel.py CONFIG.json '{"ep": 2, "skew": 2}'
+
+Ranks share out the experts by all-to-all (AllToAllEP); fully_shard shards experts over the ranks that have the same, and
+all else over all. How many pairs of tokens and experts come is given: a simulated device does not know its routers.
+"""
+import json
+import sys
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.distributed.expert_parallel import apply_expert_parallelism
+
+
+def routed(ranks, pairs, come):
+    """tolist() of the sizes that ranks exchange says what is given: [2, ranks] of pairs that go, and that come."""
+    read = torch.Tensor.tolist
+    share = lambda n: [n // ranks + (i < n % ranks) for i in range(ranks)]
+    torch.Tensor.tolist = lambda x: [share(pairs), share(come)] if x.is_cuda and x.shape == (2, ranks) else read(x)
+
+
+def shared_out(model, mesh, single):
+    """Experts of all layers over a mesh; single is a mesh of one rank, as there is no tensor parallelism."""
+    plan = {}
+    for i in range(len(model.model.layers)):
+        module = f"model.layers.{i}.mlp.experts"
+        plan |= {f"{module}.gate_up_proj": "grouped_gemm", f"{module}.down_proj": "grouped_gemm"}
+        plan[module] = "ep_dispatch_experts"
+    apply_expert_parallelism(model, mesh, single, plan, ep_implementation="all_to_all")
+
+
+def main():
+    config = AutoConfig.for_model(**json.load(open(sys.argv[1])))
+    o = dict(ep=2, batch=2, seq=512, mp=False, dtype="bfloat16", checkpointing="", accumulate=1, skew=1.0, replicate=1,
+             steps=3)
+    o.update(json.loads(sys.argv[2]))
+    dist.init_process_group("nccl")
+    torch.cuda.set_device(0)
+    world, ranks = dist.get_world_size(), o["ep"]
+    copies = o["replicate"]
+    names = ("replicate", "shard")
+    every = init_device_mesh("cuda", (copies, world // copies), mesh_dim_names=names)
+    expert = init_device_mesh("cuda", (copies, world // copies // ranks, ranks), mesh_dim_names=(*names, "ep"))
+    if copies == 1:
+        names = "shard"
+    single = init_device_mesh("cuda", (world, 1), mesh_dim_names=("rest", "tp"))["tp"]
+    pairs = o["batch"] * o["seq"] * config.num_experts_per_tok
+    most = ranks * min(1, config.num_experts / ranks / config.num_experts_per_tok)
+    routed(ranks, pairs, round(pairs * min(o["skew"], most)))
+
+    torch.set_default_dtype(getattr(torch, o["dtype"]))
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa", experts_implementation="grouped_mm")
+    torch.set_default_dtype(torch.float32)
+    if o["checkpointing"]:
+        model.gradient_checkpointing_enable({"use_reentrant": o["checkpointing"] == "reentrant"})
+    shared_out(model, expert["ep"], single)
+    kw = dict(mp_policy=MixedPrecisionPolicy(torch.bfloat16, torch.float32)) if o["mp"] else {}
+    for block in model.model.layers:
+        fully_shard(block.mlp.experts, mesh=expert[names], reshard_after_forward=True, **kw)
+    if "reshard" in o:
+        kw["reshard_after_forward"] = o["reshard"]
+    for module in (*model.model.layers, model):
+        fully_shard(module, mesh=every[names], **kw)
+    model.to_empty(device="cuda")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    ids, labels = (torch.zeros(o["batch"], o["seq"], dtype=torch.long, device="cuda") for _ in range(2))
+    for _ in range(o["steps"]):
+        for i in range(o["accumulate"]):
+            if o["accumulate"] > 1:
+                model.set_requires_gradient_sync(i == o["accumulate"] - 1)
+            loss = model(input_ids=ids, labels=labels, use_cache=False).loss / o["accumulate"]
+            loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+if __name__ == "__main__":
+    main()
