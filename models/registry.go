@@ -323,8 +323,8 @@ func CheckAccumulate(n int) error {
 	case n < 1:
 		return fmt.Errorf("%d is not a number of micro-batches; the smallest is 1", n)
 	case n > mostAccumulated:
-		return fmt.Errorf("%d micro-batches are too many to record one by one; all after the second need the same "+
-			"memory, so say %d", n, mostAccumulated)
+		return fmt.Errorf("%d micro-batches are too many to record one by one; all after the second allocate the "+
+			"same, so say %d", n, mostAccumulated)
 	}
 	return nil
 }

@@ -143,8 +143,9 @@ func (s *Search) ahead(size int) {
 	var wait sync.WaitGroup
 	sizes, needs, errs := make([]int, s.Together), make([]int64, s.Together), make([]error, s.Together)
 	for i := range sizes {
-		sizes[i] = size
-		wait.Go(func() { needs[i], errs[i] = s.Need(sizes[i]) })
+		batch := size
+		sizes[i] = batch
+		wait.Go(func() { needs[i], errs[i] = s.Need(batch) })
 		if size == s.From {
 			sizes = sizes[:i+1]
 			break

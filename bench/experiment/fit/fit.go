@@ -62,6 +62,8 @@ type Search struct {
 	// Lengths are the lengths of the data set's samples, nil if all are alike: what is
 	// recommended gets through whole epochs over them. On one simulated board alone.
 	Lengths *epoch.Lengths
+	// micro is how many micro-batches of a step are recorded at most; zero is [searchedMicro].
+	micro int
 	// Slots are shared with searches that run at the same time; nil if there are none.
 	Slots Slots
 	// Progress is told how many configurations are done.
@@ -105,10 +107,8 @@ func Run(ctx context.Context, s Search) (*report.Fit, error) {
 			return nil, err
 		}
 	}
-	if s.surveys() {
-		if err := s.conclude(ctx, f); err != nil {
-			return f, err
-		}
+	if err := s.conclude(ctx, f); err != nil {
+		return f, err
 	}
 	if s.Lengths != nil {
 		if err := s.survive(ctx, f); err != nil {
@@ -129,7 +129,7 @@ func Run(ctx context.Context, s Search) (*report.Fit, error) {
 	return f, nil
 }
 
-// conclude replays what a survey recommends, and looks for the smallest number of GPUs where strategies are searched.
+// conclude replays what is recommended and was not looked at as closely as it is judged, and looks for the smallest number of GPUs where strategies are searched.
 func (s *Search) conclude(ctx context.Context, f *report.Fit) error {
 	fits := slices.ContainsFunc(f.Choices, func(c report.Choice) bool { return c.Fits() })
 	g, ctx := errgroup.WithContext(ctx)

@@ -17,8 +17,7 @@ type Part struct {
 	// after those of the board before.
 	Choices []report.Choice `json:"choices"`
 	// Confirmed are the replays of what would be recommended if the part were all
-	// there is, by the place in Choices; only of several boards, where Choices are
-	// read off lines.
+	// there is, by the place in Choices.
 	Confirmed map[int]report.Choice `json:"confirmed,omitempty"`
 	// Profiles are those of the whole, which the first part has.
 	Profiles []report.Profile `json:"profiles,omitempty"`
@@ -33,9 +32,6 @@ func RunPart(ctx context.Context, s Search) (*Part, error) {
 		return nil, err
 	}
 	p := &Part{Choices: slices.Clone(v.choices)}
-	if len(s.GPUs) == 1 {
-		return p, nil
-	}
 	at := map[string]int{}
 	for i, c := range p.Choices {
 		at[placeOf(c)] = i

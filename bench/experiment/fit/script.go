@@ -95,7 +95,7 @@ func (s *Search) verify(ctx context.Context, m models.Model, g *report.GuideProf
 		return err
 	}
 	g.True = step.EstimateOf(t.Estimate)
-	g.TrueLargest, err = q.largest(ctx, c.Accumulate)
+	g.TrueLargest, err = q.largest(ctx, c.Accumulate, q.max)
 	return err
 }
 

@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -314,31 +315,39 @@ func (l line) at(batch, board int) float64 {
 	return max(first+slope*float64(batch-a), first*min(1, float64(batch)/float64(a)))
 }
 
-// confirm replays each recommended choice of a survey at its own batch size and board,
-// and replaces the interpolated figures.
+// confirm replays each recommended choice of a survey, or of more micro-batches than the search has looked at, at its own
+// batch size and board, and replaces the figures.
 func (s *Search) confirm(ctx context.Context, f *report.Fit) error {
 	byName := map[string]device.GPU{}
 	for _, gpu := range s.GPUs {
 		byName[step.SimName(gpu)] = gpu
 	}
+	judged := *s
+	judged.micro = judgedMicro
+	open := func(c report.Choice) bool {
+		return c.Recommended && (s.surveys() || c.Case.Accumulate > searchedMicro)
+	}
 	recommended := 0
 	for _, c := range f.Choices {
-		if c.Recommended {
+		if open(c) {
 			recommended++
 		}
+	}
+	if recommended == 0 {
+		return nil
 	}
 	done := s.Progress.Counting("recommendations", recommended)
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0))
 	for i := range f.Choices {
 		c := &f.Choices[i]
-		if !c.Recommended {
+		if !open(*c) {
 			continue
 		}
 		g.Go(func() error {
 			defer done(1)
-			exact, refused, err := s.choice(ctx, byName[c.Device], c.Case.Case,
-				planner.Start{Batch: c.Largest, Near: true})
+			exact, refused, err := judged.choice(ctx, byName[c.Device], c.Case.Case,
+				planner.Start{Batch: cmp.Or(c.SeqLen, c.Largest), Near: true})
 			if err = errors.Join(refused, err); err != nil {
 				return err
 			}
