@@ -21,19 +21,20 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 )
 
-// VPROF_CASES is how many random cases are judged by all verbs, in place of a few. A case takes a
-// second or two.
-const casesVariable = "VPROF_CASES"
+// VPROF_SETTINGS is how many settings are judged on all boards, in place of one on two of them.
+const settingsVariable = "VPROF_SETTINGS"
 
-// aFewCases bounds a property whose cases take long; what rapid found before is tried first.
-func aFewCases(t *testing.T, few int) {
-	if n, err := strconv.Atoi(os.Getenv(casesVariable)); err == nil {
-		few = n
+// checked sets how many cases a property has, and returns on how many boards each is judged.
+func checked(t *testing.T) (boards int) {
+	settings, boards := 1, 2
+	if n, err := strconv.Atoi(os.Getenv(settingsVariable)); err == nil {
+		settings, boards = n, len(judgedBoards)
 	}
 	checks := flag.Lookup("rapid.checks").Value
 	before := checks.String()
-	require.NoError(t, checks.Set(strconv.Itoa(few)))
+	require.NoError(t, checks.Set(strconv.Itoa(settings)))
 	t.Cleanup(func() { _ = checks.Set(before) })
+	return boards
 }
 
 // judged are the boards and models of the cases: of every architecture, and of all that differ in
@@ -53,10 +54,14 @@ var (
 // A training is a case as flags, on boards that are taken to have some memory.
 type training struct {
 	*judges
-	flags  []string
-	boards []string
-	// memory is that of the boards, in MiB.
-	memory int
+	flags []string
+	// memory is that of the boards, in MiB, and more a memory beyond it.
+	memory, more int
+	// below is the share of the largest safe batch that a smaller one has.
+	below float64
+	// share is one of the memory that may be filled, and risks are two, ascending.
+	share float64
+	risks [2]float64
 }
 
 // judges are the verbs, which share what they try.
@@ -66,15 +71,20 @@ type judges struct {
 	folder   string
 }
 
-// memories is how many memories of its boards a training is judged with: cases of the property.
-const memories = 8
+func newJudges(t *testing.T) *judges {
+	return &judges{
+		registry: all.Models(), folder: t.TempDir(),
+		trials: steptest.Shared{Boards: steptest.Boards(t, judgedBoards...)},
+	}
+}
 
 func (j *judges) draw(t *rapid.T) training {
 	j.trials.Forget()
 	m, err := j.registry.Lookup(rapid.SampledFrom(judgedModels).Draw(t, "model"))
 	require.NoError(t, err)
 	out := training{
-		judges: j, boards: rapid.Permutation(judgedBoards).Draw(t, "boards")[:2],
+		judges: j, memory: rapid.IntRange(1200, 12<<10).Draw(t, "MiB"), more: rapid.IntRange(1, 4<<10).Draw(t, "more MiB"),
+		below: rapid.Float64Range(0, 1).Draw(t, "below"), share: rapid.Float64Range(.3, .85).Draw(t, "share"),
 		flags: []string{
 			"--model=" + m.Name, "--stage=" + rapid.SampledFrom(m.Stages).Draw(t, "stage"),
 			"--amp=" + rapid.SampledFrom([]string{"none", "fp16", "bf16"}).Draw(t, "amp"),
@@ -82,6 +92,8 @@ func (j *judges) draw(t *rapid.T) training {
 			"--torch=" + rapid.SampledFrom([]string{"2.15", "2.11"}).Draw(t, "torch"),
 		},
 	}
+	out.risks[0] = rapid.Float64Range(.001, .4).Draw(t, "risk")
+	out.risks[1] = rapid.Float64Range(out.risks[0], .45).Draw(t, "higher risk")
 	if !strings.Contains(out.flags[1], "inference") {
 		out.flags = append(out.flags,
 			"--optimizer="+rapid.SampledFrom([]string{"adamw", "sgd", "adafactor"}).Draw(t, "optimizer"))
@@ -92,12 +104,6 @@ func (j *judges) draw(t *rapid.T) training {
 		}
 	}
 	return out
-}
-
-// drawMemory is the training on boards with some memory.
-func (c training) drawMemory(t *rapid.T) training {
-	c.memory = rapid.IntRange(1200, 12<<10).Draw(t, "MiB")
-	return c
 }
 
 // on are the flags of the training on boards.
@@ -133,59 +139,68 @@ func (c training) largestOn(t tester, boards []string, flags ...string) []report
 	return f.Choices
 }
 
-// Safe is one thing: whichever verb is asked, however much else is asked with it.
+// Safe is one thing, whichever verb is asked, and however much else is asked with it.
 func TestVerbsAgreeOnWhatIsSafe(t *testing.T) {
-	aFewCases(t, 1)
-	j := &judges{registry: all.Models(), folder: t.TempDir()}
+	boards, j := checked(t), newJudges(t)
 	rapid.Check(t, func(t *rapid.T) {
 		c := j.draw(t)
-		for range memories {
-			c.drawMemory(t).agree(t)
+		for _, row := range c.largestOn(t, rapid.Permutation(judgedBoards).Draw(t, "boards")[:boards]) {
+			board := strings.TrimPrefix(row.Device, "sim:")
+			fit := c.largestOn(t, []string{board})[0]
+			require.Equal(t, row.Largest, fit.Largest, "fit of several boards: %s", board)
+			c.agree(t, board, fit)
+			c.grow(t, board, fit)
 		}
 	})
 }
 
-// agree asks every verb about the training.
-func (c training) agree(t *rapid.T) {
-	board := c.boards[0]
-	fit := c.largestOn(t, []string{board})[0]
-	if fit.Refused != "" {
-		t.Skip(fit.Refused)
-	}
-	largest := fit.Largest
+// agree asks every verb about the training, of which fit says what is safe.
+func (c training) agree(t tester, board string, fit report.Choice) {
 	times, _ := answer[report.Times](t, c, "time", c.on(board)...)
-	require.Equal(t, largest, times.Rows[0].Batch, "time")
-	for _, both := range c.largestOn(t, c.boards) {
-		if both.Device == fit.Device {
-			require.Equal(t, largest, both.Largest, "fit of %v", c.boards)
-		}
+	require.Equal(t, fit.Largest, times.Rows[0].Batch, "time on %s", board)
+	if largest := fit.Largest; largest > 0 {
+		c.judge(t, board, largest, largest, true)
+		c.judge(t, board, max(least(fit), int(c.below*float64(largest))), largest, true)
 	}
-	if largest > 0 {
-		c.judge(t, largest, largest, true)
-		c.judge(t, rapid.IntRange(least(fit), largest).Draw(t, "below"), largest, true)
-	}
-	if largest < planner.SearchedBatch {
-		c.judge(t, max(largest+1, least(fit)), largest, false)
+	if largest := fit.Largest; largest < planner.SearchedBatch {
+		c.judge(t, board, max(largest+1, least(fit)), largest, false)
 	}
 }
 
 // judge asks the verbs that take a batch whether it is safe.
-func (c training) judge(t tester, batch, largest int, safe bool) {
-	flags := append(c.on(c.boards[0]), fmt.Sprintf("--batch=%d", batch))
+func (c training) judge(t tester, board string, batch, largest int, safe bool) {
+	flags := append(c.on(board), fmt.Sprintf("--batch=%d", batch))
+	where := fmt.Sprintf("batch %d on %s, where fit says %d", batch, board, largest)
 	smoke, code := answer[report.Smoke](t, c, "smoke", flags...)
-	require.Equal(t, safe, smoke.Safe, "smoke at %d, where fit says %d", batch, largest)
+	require.Equal(t, safe, smoke.Safe, "smoke, %s", where)
 	require.Equal(t, safe, code == exitFine)
 	require.Equal(t, safe, smoke.Reason == "")
 	if !safe && smoke.LargestBatch > 0 {
-		require.Equal(t, largest, smoke.LargestBatch, "smoke at %d", batch)
+		require.Equal(t, largest, smoke.LargestBatch, "smoke, %s", where)
 	}
 	plan, _ := answer[report.Report](t, c, "plan", flags...)
-	require.Equal(t, safe, plan.Points[0].Estimate.Unsafe == "", "plan at %d, fit says %d", batch, largest)
+	require.Equal(t, safe, plan.Points[0].Estimate.Unsafe == "", "plan, %s", where)
 	file := filepath.Join(c.folder, "run.json")
 	sweep, _ := answer[report.Report](t, c, "sweep", append(flags, "--export="+file)...)
-	require.Equal(t, safe, sweep.Points[0].Estimate.Unsafe == "", "sweep at %d, fit says %d", batch, largest)
+	require.Equal(t, safe, sweep.Points[0].Estimate.Unsafe == "", "sweep, %s", where)
 	again, _ := answer[report.Report](t, c, "report", file)
 	require.Equal(t, sweep.Points, again.Points)
+}
+
+// grow checks that more memory, more of it to fill, or more risk never take a smaller batch, and that multiples are of
+// the batch that is safe.
+func (c training) grow(t tester, board string, fit report.Choice) {
+	find := func(c training, flags ...string) report.Choice { return c.largestOn(t, []string{board}, flags...)[0] }
+	more := c
+	more.memory += c.more
+	require.GreaterOrEqual(t, find(more).Largest, fit.Largest, "memory of %s", board)
+	require.LessOrEqual(t, find(c, fmt.Sprintf("--safety-margin=%v", c.share)).Largest, fit.Largest, "margin of %s", board)
+	low, high := find(c, fmt.Sprintf("--risk=%v", c.risks[0])), find(c, fmt.Sprintf("--risk=%v", c.risks[1]))
+	require.LessOrEqual(t, low.Largest, high.Largest, "risk on %s", board)
+	eights := find(c, "--batch-multiple=8")
+	require.Equal(t, fit.Largest, eights.Largest)
+	require.LessOrEqual(t, eights.Batch, fit.Largest)
+	require.True(t, eights.Batch%8 == 0 || fit.Largest < 8, "%d of %d", eights.Batch, fit.Largest)
 }
 
 // least is the smallest batch that PyTorch takes: batch norm refuses one sample.
@@ -194,39 +209,6 @@ func least(c report.Choice) int {
 		return 1
 	}
 	return 2
-}
-
-// More memory, more of it to fill, and more risk never take a smaller batch, and multiples are
-// of the batch that is safe.
-func TestTheLargestSafeBatchGrowsWithWhatIsAllowed(t *testing.T) {
-	aFewCases(t, 3)
-	j := &judges{registry: all.Models()}
-	rapid.Check(t, func(t *rapid.T) {
-		c := j.draw(t).drawMemory(t)
-		find := func(c training, flags ...string) report.Choice {
-			return c.largestOn(t, c.boards[:1], flags...)[0]
-		}
-		fit := find(c)
-		if fit.Refused != "" {
-			t.Skip(fit.Refused)
-		}
-		more := c
-		more.memory += rapid.IntRange(1, 4<<10).Draw(t, "more MiB")
-		require.GreaterOrEqual(t, find(more).Largest, fit.Largest, "memory")
-
-		share := rapid.Float64Range(.3, .85).Draw(t, "share")
-		require.LessOrEqual(t, find(c, fmt.Sprintf("--safety-margin=%v", share)).Largest, fit.Largest, "margin")
-
-		low := rapid.Float64Range(.001, .4).Draw(t, "risk")
-		high := rapid.Float64Range(low, .45).Draw(t, "higher risk")
-		require.LessOrEqual(t, find(c, fmt.Sprintf("--risk=%v", low)).Largest,
-			find(c, fmt.Sprintf("--risk=%v", high)).Largest, "risk")
-
-		eights := find(c, "--batch-multiple=8")
-		require.Equal(t, fit.Largest, eights.Largest)
-		require.LessOrEqual(t, eights.Batch, fit.Largest)
-		require.True(t, eights.Batch%8 == 0 || fit.Largest < 8, "%d of %d", eights.Batch, fit.Largest)
-	})
 }
 
 // Batch 16 of this case needs 1.45 times what batch 17 does, the most that was found: where 16 is not safe,
@@ -247,15 +229,16 @@ func TestABatchIsNotSafeWhereASmallerOneIsNot(t *testing.T) {
 // said the loop, a batch is safe if it is so in both.
 func TestABatchIsSafeInBothLoops(t *testing.T) {
 	c := training{
-		judges: &judges{registry: all.Models(), folder: t.TempDir()}, boards: []string{"h20"}, memory: 2701,
+		judges: newJudges(t), memory: 2701,
 		flags: []string{
 			"--model=gpt2", "--stage=head", "--amp=bf16", "--checkpointing=false", "--torch=2.11", "--optimizer=adamw",
 			"--seq-len=150",
 		},
 	}
-	require.Zero(t, c.largestOn(t, c.boards)[0].Largest)
-	c.judge(t, 1, 0, false)
+	boards := []string{"h20"}
+	require.Zero(t, c.largestOn(t, boards)[0].Largest)
+	c.judge(t, boards[0], 1, 0, false)
 	for loop, safe := range map[string]bool{"trainer": false, "plain": true} {
-		require.Equal(t, safe, c.largestOn(t, c.boards, "--loop="+loop)[0].Largest > 0, loop)
+		require.Equal(t, safe, c.largestOn(t, boards, "--loop="+loop)[0].Largest > 0, loop)
 	}
 }

@@ -137,13 +137,7 @@ func (l Local) prepare(ctx context.Context, t *Trial) (err error) {
 		}
 	}
 	if t.recording == nil || t.recording.Program == nil {
-		c := t.setup.c
-		c.Batch = t.Batch
-		o := models.Options{Validation: t.Validation, Steps: t.Steps, Ceiling: t.Ceiling}
-		for _, a := range t.Also {
-			o.Others = append(o.Others, BoardOf(a.Board))
-		}
-		t.recording, err = t.setup.RecordCase(ctx, c, t.Board, o)
+		t.recording, err = t.Record(ctx)
 	}
 	return err
 }

@@ -1,6 +1,7 @@
 package step
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -88,6 +89,23 @@ func (t Trial) Key() string {
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])
+}
+
+// Record records the steps of a trial that was made in this process, for its board and those that it is also of.
+func (t Trial) Record(ctx context.Context) (*models.Recording, error) {
+	c := t.setup.c
+	c.Batch = t.Batch
+	o := models.Options{Validation: t.Validation, Steps: t.Steps, Ceiling: t.Ceiling}
+	for _, a := range t.Also {
+		o.Others = append(o.Others, BoardOf(a.Board))
+	}
+	return t.setup.RecordCase(ctx, c, t.Board, o)
+}
+
+// Of is the trial of a recording that was made by [Trial.Record] of an equal one.
+func (t Trial) Of(rec *models.Recording) Trial {
+	t.recording = rec
+	return t
 }
 
 // A Result is what a trial came to.

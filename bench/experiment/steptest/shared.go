@@ -2,129 +2,255 @@ package steptest
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"math"
+	"math/bits"
 	"slices"
 	"sync"
 
 	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace/cudnn"
 )
 
-// Shared is an executor that runs each trial once, however many commands ask for it, and whatever
-// the memory of its board, as long as the step does not depend on that. What was tried is kept
-// until [Shared.Forget].
+// Shared is an executor that does the same thing once, however many commands, boards and memories ask for it: what is
+// recorded for one board is for all that the recorder says it serves, and equal programs have equal replays. All is
+// kept until [Shared.Forget].
 type Shared struct {
+	// Boards are those that trials are of.
+	Boards []device.GPU
+
 	mu      sync.Mutex
-	results map[string][]outcome
-	// recorded are outcomes whose recordings are still there, the latest last.
-	recorded []recorded
+	steps   map[string][]*steps
+	results map[string]*step.Result
+	// held are the steps whose recording is still there, the latest last.
+	held []*steps
 }
 
-// outcome is the result or the error of a trial; it holds for boards with at least this much memory.
-type outcome struct {
-	least  int64
-	result *step.Result
-	err    error
+// steps are the steps of a trial on some boards, or why PyTorch would not run them. They are those of boards with at
+// least so much memory, and less than another, since a convolution goes without a workspace that the board cannot hold.
+type steps struct {
+	recording *models.Recording // nil once it is discarded
+	err       error
+	on        map[string]onBoard
 }
 
-// recorded is an outcome with its recording, which trials of this key share.
-type recorded struct {
-	key string
-	outcome
+type onBoard struct {
+	recording    *models.Recording
+	hash         uint64
+	least, under int64
 }
 
-// mostRecorded bounds the recordings that are kept in memory, each of some MiB.
-const mostRecorded = 8
+// mostHeld bounds the recordings that are kept in memory, each of some MiB.
+const mostHeld = 8
 
 // Try implements [step.Executor].
 func (s *Shared) Try(ctx context.Context, t step.Trial) (*step.Result, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	key := anyMemory(t).Key()
-	all := s.results[key]
-	at := slices.IndexFunc(all, func(o outcome) bool { return serves(o, t) })
-	if at < 0 {
-		o := s.try(ctx, t)
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		at, all = len(all), append(all, o)
-		if s.results == nil {
-			s.results = map[string][]outcome{}
-		}
-		s.results[key] = all
-	}
-	if err := all[at].err; err != nil {
+	also := t.Also
+	t.Also = nil
+	r, err := s.try(ctx, t)
+	if err != nil {
 		return nil, err
 	}
-	r := *all[at].result
-	return &r, nil
-}
-
-// anyMemory is a trial without the memory of its board, unless the replay ends there.
-func anyMemory(t step.Trial) step.Trial {
-	if !t.Replay.Within {
-		t.Board.Memory = 0
-	}
-	return t
-}
-
-func serves(o outcome, t step.Trial) bool { return t.Replay.Within || t.Board.Memory >= o.least }
-
-func (s *Shared) try(ctx context.Context, t step.Trial) outcome {
-	plain := t
-	plain.Replay, plain.Timed = step.Replay{}, nil
-	key := anyMemory(plain).Key()
-	known := slices.IndexFunc(s.recorded, func(r recorded) bool { return r.key == key && serves(r.outcome, plain) })
-	if known >= 0 {
-		again := s.recorded[known].result.Again(t.Replay)
-		again.Timed, again.Board = t.Timed, t.Board
-		t = again
-	}
-	r, err := step.Local{}.Try(ctx, t)
-	if err != nil {
-		return outcome{least: t.Board.Memory, err: err}
-	}
-	o := outcome{least: leastMemory(t, r), result: r}
-	if known < 0 && len(t.Also) == 0 {
-		if len(s.recorded) == mostRecorded {
-			s.recorded[0].result.Discard()
-			s.recorded = s.recorded[1:]
+	for _, a := range also {
+		t.Board, t.Timed = a.Board, a.Timed
+		other, err := s.try(ctx, t)
+		if err != nil {
+			return nil, err
 		}
-		s.recorded = append(s.recorded, recorded{key, o})
+		r.Also = append(r.Also, other)
 	}
-	o.result = r.Plain()
-	return o
+	return r, nil
 }
 
-// leastMemory is how much memory a board must have for the same step: that of the trial if a
-// workspace was not taken for lack of it, else that of the largest one.
-func leastMemory(t step.Trial, r *step.Result) (most int64) {
-	release, err := t.Case.Release()
-	if err != nil || len(t.Also) > 0 {
-		return t.Board.Memory
+func (s *Shared) try(ctx context.Context, t step.Trial) (*step.Result, error) {
+	of, err := s.of(ctx, t, false)
+	if err != nil {
+		return nil, err
 	}
+	if r := s.results[replayKey(t, of.on[t.Board.Name].hash)]; r != nil {
+		return r.Plain(), nil
+	}
+	if of, err = s.of(ctx, t, true); err != nil {
+		return nil, err
+	}
+	r, err := s.replay(ctx, t, of)
+	if err != nil || t.Replay.Within || t.Replay.Expandable || len(t.Timed) > 0 {
+		return r, err
+	}
+	for _, b := range s.Boards { // which will be asked for next, when the recording is gone
+		if _, served := of.on[b.Name]; served {
+			t.Board = b
+			if _, err := s.replay(ctx, t, of); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return r, nil
+}
+
+// replay is a trial by recorded steps.
+func (s *Shared) replay(ctx context.Context, t step.Trial, of *steps) (*step.Result, error) {
+	on := of.on[t.Board.Name]
+	key := replayKey(t, on.hash)
+	if s.results[key] == nil {
+		r, err := step.Local{}.Try(ctx, t.Of(on.recording))
+		if err != nil {
+			return nil, err
+		}
+		if s.results == nil {
+			s.results = map[string]*step.Result{}
+		}
+		s.results[key] = r.Plain()
+	}
+	return s.results[key].Plain(), nil
+}
+
+// of are the steps of a trial on its board, with their recording if that is needed.
+func (s *Shared) of(ctx context.Context, t step.Trial, recorded bool) (*steps, error) {
+	name, memory := t.Board.Name, t.Board.Memory
+	t.Replay, t.Timed = step.Replay{}, nil
+	plain := t
+	plain.Board = device.GPU{}
+	key := plain.Key()
+	for _, of := range s.steps[key] {
+		if of.serves(name, memory) && (of.recording != nil || of.err != nil || !recorded) {
+			return of, of.err
+		}
+	}
+	for _, b := range s.Boards {
+		if b.Name != name && !slices.ContainsFunc(s.steps[key], func(of *steps) bool { return of.serves(b.Name, memory) }) {
+			b.Memory = memory
+			t.Also = append(t.Also, step.Also{Board: b})
+		}
+	}
+	of, err := s.record(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	if s.steps == nil {
+		s.steps = map[string][]*steps{}
+	}
+	s.steps[key] = append(s.steps[key], of)
+	return of, of.err
+}
+
+// serves says whether the steps are those of a board with some memory.
+func (of *steps) serves(board string, memory int64) bool {
+	p, served := of.on[board]
+	return served && p.least <= memory && memory < p.under
+}
+
+func (s *Shared) record(ctx context.Context, t step.Trial) (*steps, error) {
+	boards := []device.GPU{t.Board}
+	for _, a := range t.Also {
+		boards = append(boards, a.Board)
+	}
+	rec, err := t.Record(ctx)
+	of := &steps{recording: rec, err: err, on: map[string]onBoard{}}
+	if err != nil {
+		if !step.Refused(err) {
+			return nil, errors.Join(err, ctx.Err())
+		}
+		of.on[t.Board.Name] = onBoard{least: t.Board.Memory, under: t.Board.Memory + 1}
+		return of, nil
+	}
+	for i, b := range boards {
+		on := rec
+		if i > 0 {
+			on = rec.On(i - 1)
+		}
+		if on != nil {
+			p := onBoard{recording: on, hash: hashOf(on.Program)}
+			if p.least, p.under, err = memories(t, rec, b); err != nil {
+				return nil, err
+			}
+			of.on[b.Name] = p
+		}
+	}
+	if len(s.held) == mostHeld {
+		s.held[0].discard()
+		s.held = s.held[1:]
+	}
+	s.held = append(s.held, of)
+	return of, nil
+}
+
+func (of *steps) discard() {
+	of.recording.Discard()
+	of.recording = nil
+}
+
+// memories are how much memory boards have that do the same as one in the convolutions of a recording.
+func memories(t step.Trial, rec *models.Recording, b device.GPU) (least, under int64, err error) {
+	release, err := t.Case.Release()
+	if err != nil {
+		return 0, 0, err
+	}
+	under = math.MaxInt64
 	rules := release.Rules().Convolutions
-	for _, c := range r.Facts.Convolutions {
-		board := cudnn.Board{Name: t.Board.Name, Capability: int(t.Board.Capability), Memory: math.MaxInt64 / 2}
+	for _, c := range rec.Facts.Convolutions {
+		board := cudnn.Board{Name: b.Name, Capability: int(b.Capability), Memory: math.MaxInt64 / 2}
 		var n int64
 		for _, bytes := range rules.Workspaces(c.Config, c.Direction, board) {
 			n += bytes
 		}
-		most = max(most, n)
+		if n <= b.Memory {
+			least = max(least, n)
+		} else {
+			under = min(under, n)
+		}
 	}
-	if most > t.Board.Memory {
-		return t.Board.Memory
+	return least, under, nil
+}
+
+// hashOf is the same for programs whose replays are the same.
+func hashOf(p *program.Program) (h uint64) {
+	mix := func(n uint64) {
+		const prime = 0x9E3779B97F4A7C15 // 2^64 over the golden ratio
+		h = bits.RotateLeft64(h^n, 29) * prime
 	}
-	return most
+	for i := range p.Buffers {
+		b := &p.Buffers[i]
+		mix(uint64(b.Bytes))
+		mix(uint64(b.Class)<<56 | uint64(b.Stream)<<32 | uint64(b.Site))
+	}
+	for _, in := range p.Instructions {
+		mix(uint64(in.Kind)<<32 | uint64(in.Arg))
+	}
+	return h
+}
+
+// replayKey identifies the replay of a program. A board without an end differs from others by its context alone, and
+// where the replay is left out but for its perturbations in nothing.
+func replayKey(t step.Trial, hash uint64) string {
+	board := device.GPU{Context: t.Board.Context}
+	switch {
+	case t.Replay.Within:
+		board = t.Board
+	case t.Replay.Omit:
+		board = device.GPU{}
+	}
+	t.Board = board
+	text, err := json.Marshal(t)
+	if err != nil {
+		panic(err) // a trial is plain data
+	}
+	return fmt.Sprint(hash, string(text))
 }
 
 // Forget ends what is known.
 func (s *Shared) Forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, l := range s.recorded {
-		l.result.Discard()
+	for _, of := range s.held {
+		of.discard()
 	}
-	s.results, s.recorded = nil, nil
+	s.steps, s.results, s.held = nil, nil, nil
 }
