@@ -2,6 +2,8 @@ package trainers
 
 import (
 	"fmt"
+	"maps"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -107,11 +109,11 @@ func parseScript(file, script string) (*document, error) {
 				"starts a second trainer; vprof plans one at a time, so put each into a script of its own")
 		}
 		for name, v := range vars {
-			one.environment(name, v)
+			if _, own := env[name]; !own {
+				env[name] = v
+			}
 		}
-		for name, v := range env {
-			one.environment(name, v)
-		}
+		one.environment(env)
 		found = one
 	}
 	if found == nil {
@@ -134,39 +136,49 @@ func parseCommand(args []string) (*document, error) {
 	if d == nil {
 		return nil, &input.FormatError{File: commandLine, Reason: startsNothing}
 	}
-	for name, v := range env {
-		d.environment(name, v)
-	}
+	d.environment(env)
 	return d, nil
 }
 
-// environment takes a variable that says something about memory.
-func (d *document) environment(name string, v token) {
-	if name == "CUDA_VISIBLE_DEVICES" {
-		d.visible(v)
-		return
+// environment takes the variables of a command that say something about memory. Which GPUs there are is often said to
+// the shell in which vprof runs, as it would run the command.
+func (d *document) environment(vars map[string]token) {
+	for _, name := range slices.Sorted(maps.Keys(vars)) {
+		fact, ok := map[string]string{
+			"NPROC_PER_NODE": "gpus", "MAX_NEGATIVE_SAMPLES": "negatives",
+			"PYTORCH_CUDA_ALLOC_CONF": "alloc-conf", "PYTORCH_ALLOC_CONF": "alloc-conf", "MAX_PIXELS": imagePixels,
+		}[name]
+		if v := vars[name]; ok && d.facts[fact].value == "" {
+			d.facts.set(fact, v.text, origin{d.file, name, v.line})
+		}
 	}
-	fact, ok := map[string]string{
-		"NPROC_PER_NODE": "gpus", "MAX_NEGATIVE_SAMPLES": "negatives",
-		"PYTORCH_CUDA_ALLOC_CONF": "alloc-conf", "PYTORCH_ALLOC_CONF": "alloc-conf", "MAX_PIXELS": imagePixels,
-	}[name]
-	if ok && d.facts[fact].value == "" {
-		d.facts.set(fact, v.text, origin{d.file, name, v.line})
+	if v, said := vars[visibleGPUs]; said {
+		d.visible(v, d.file)
+	} else if d.sharing == nil || d.sharing.config == "" { // which says how many processes there are
+		d.visible(token{text: os.Getenv(visibleGPUs)}, "environment")
 	}
 }
 
-// visible counts the GPUs that the command sees, where it does not say how many it trains on: launchers
+// visibleGPUs is the variable by which CUDA shows only some GPUs.
+const visibleGPUs = "CUDA_VISIBLE_DEVICES"
+
+// visible counts the GPUs that the command sees, where it does not say how many it trains on: most launchers
 // and trainers' own commands start a process on each.
-func (d *document) visible(v token) {
+func (d *document) visible(v token, where string) {
 	n := len(strings.Split(strings.Trim(v.text, ", "), ","))
-	switch {
-	case n == 1 || d.facts["gpus"].value != "":
-	case d.onePython:
+	if n == 1 || d.facts["gpus"].value != "" || d.sharing != nil && d.sharing.root.own("num_processes") != nil {
+		return
+	}
+	switch d.starter {
+	case "python", "python3":
 		d.notes = append(d.notes,
 			fmt.Sprintf("%s: python starts one process, which shares each batch out among the %d GPUs (DataParallel); "+
 				"planned is one GPU, so start it with torchrun or accelerate launch", d.file, n))
+	case "torchrun":
+		d.notes = append(d.notes, fmt.Sprintf("%s: torchrun starts one process; planned is one GPU, so say "+
+			"--nproc_per_node %d to train on all that "+visibleGPUs+" has", d.file, n))
 	default:
-		d.facts.set("gpus", strconv.Itoa(n), origin{d.file, "CUDA_VISIBLE_DEVICES", v.line})
+		d.facts.set("gpus", strconv.Itoa(n), origin{where, visibleGPUs, v.line})
 	}
 }
 
@@ -250,7 +262,10 @@ func started(file string, starter []string, c []token) *document {
 		default:
 			continue
 		}
-		d.onePython = strings.HasPrefix(starter[0], "python") && len(starter) == 1
+		d.starter = starter[0]
+		if len(starter) == 3 { // python -m torch.distributed.run
+			d.starter = "torchrun"
+		}
 		d.launch(starter, arguments(c[:at]))
 		return d
 	}
@@ -296,7 +311,8 @@ func tuneRun(file string, c []token) *document {
 			d.root.add(entry{key: key, line: t.line, value: &value{line: t.line}})
 		}
 	}
-	d.launch([]string{"torchrun"}, arguments(c[:at-1]))
+	d.starter = "torchrun"
+	d.launch([]string{d.starter}, arguments(c[:at-1]))
 	return d
 }
 

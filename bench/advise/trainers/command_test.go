@@ -89,9 +89,13 @@ func TestCommandsCountTheirGPUs(t *testing.T) {
 	cache := t.TempDir()
 	t.Setenv("HF_HOME", cache)
 	program := []string{"run_clm.py", "--model_name_or_path", "a/b", "--dataset_name", "d", "--torch_dtype", "bfloat16"}
+	t.Setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
 	for words, want := range map[string]string{
+		"accelerate launch":                                    "4",
+		"accelerate launch --num_processes 2":                  "2",
 		"CUDA_VISIBLE_DEVICES=0,1 accelerate launch":           "2",
-		"env CUDA_VISIBLE_DEVICES=0,1,5 torchrun":              "3",
+		"env CUDA_VISIBLE_DEVICES=0,1,5 torchrun":              "", // --nproc-per-node is 1 by default
+		"env CUDA_VISIBLE_DEVICES=0,1,5 deepspeed":             "3",
 		"CUDA_VISIBLE_DEVICES=3 deepspeed":                     "",
 		"CUDA_VISIBLE_DEVICES=0,1 torchrun --nproc_per_node=4": "4",
 		"CUDA_VISIBLE_DEVICES=0,1 python":                      "",
@@ -101,6 +105,8 @@ func TestCommandsCountTheirGPUs(t *testing.T) {
 		require.Equal(t, want, setting(c, "gpus"), words)
 		require.Equal(t, strings.HasSuffix(words, " python"),
 			strings.Contains(strings.Join(c.Notes, ""), "DataParallel"), words)
+		require.Equal(t, strings.HasSuffix(words, " torchrun"),
+			strings.Contains(strings.Join(c.Notes, ""), "--nproc_per_node 3 to train on all"), words)
 		require.Equal(t, [2]string{"transformers", "bf16"}, [2]string{c.Trainer, setting(c, "weights")},
 			"a key of TRL's does not make the script TRL's")
 		require.Empty(t, c.Unknown)

@@ -163,9 +163,8 @@ type document struct {
 	facts facts
 	// trainer names the table if the command line does.
 	trainer string
-	// script is the Python file that the command line starts, onePython says that no launcher does.
-	script    string
-	onePython bool
+	// script is the Python file that the command line starts, and starter the program that it starts it with.
+	script, starter string
 	// config is the configuration that the command line names, over which its arguments stand.
 	config string
 	// sharing is accelerate's configuration of a command line; nil if there is none.
