@@ -55,11 +55,14 @@ var (
 type training struct {
 	*judges
 	flags []string
-	// memory is that of the boards, in MiB, and more a memory beyond it.
-	memory, more int
+	// memory is that of the boards, in MiB.
+	memory int
 	// below is the share of the largest safe batch that a smaller one has.
 	below float64
-	// share is one of the memory that may be filled, and risks are two, ascending.
+	// grown is what is changed of the budget: memory by more MiB, share of the memory that may be filled, risk between
+	// two that ascend; or multiple, of which batches are asked for.
+	grown string
+	more  int
 	share float64
 	risks [2]float64
 }
@@ -84,6 +87,7 @@ func (j *judges) draw(t *rapid.T) training {
 	require.NoError(t, err)
 	out := training{
 		judges: j, memory: rapid.IntRange(1200, 12<<10).Draw(t, "MiB"), more: rapid.IntRange(1, 4<<10).Draw(t, "more MiB"),
+		grown: rapid.SampledFrom([]string{"memory", "share", "risk", "multiple"}).Draw(t, "grown"),
 		below: rapid.Float64Range(0, 1).Draw(t, "below"), share: rapid.Float64Range(.3, .85).Draw(t, "share"),
 		flags: []string{
 			"--model=" + m.Name, "--stage=" + rapid.SampledFrom(m.Stages).Draw(t, "stage"),
@@ -191,16 +195,23 @@ func (c training) judge(t tester, board string, batch, largest int, safe bool) {
 // the batch that is safe.
 func (c training) grow(t tester, board string, fit report.Choice) {
 	find := func(c training, flags ...string) report.Choice { return c.largestOn(t, []string{board}, flags...)[0] }
-	more := c
-	more.memory += c.more
-	require.GreaterOrEqual(t, find(more).Largest, fit.Largest, "memory of %s", board)
-	require.LessOrEqual(t, find(c, fmt.Sprintf("--safety-margin=%v", c.share)).Largest, fit.Largest, "margin of %s", board)
-	low, high := find(c, fmt.Sprintf("--risk=%v", c.risks[0])), find(c, fmt.Sprintf("--risk=%v", c.risks[1]))
-	require.LessOrEqual(t, low.Largest, high.Largest, "risk on %s", board)
-	eights := find(c, "--batch-multiple=8")
-	require.Equal(t, fit.Largest, eights.Largest)
-	require.LessOrEqual(t, eights.Batch, fit.Largest)
-	require.True(t, eights.Batch%8 == 0 || fit.Largest < 8, "%d of %d", eights.Batch, fit.Largest)
+	less, more := fit.Largest, fit.Largest
+	switch c.grown {
+	case "memory":
+		c.memory += c.more
+		more = find(c).Largest
+	case "share":
+		less = find(c, fmt.Sprintf("--safety-margin=%v", c.share)).Largest
+	case "risk":
+		less = find(c, fmt.Sprintf("--risk=%v", c.risks[0])).Largest
+		more = find(c, fmt.Sprintf("--risk=%v", c.risks[1])).Largest
+	case "multiple":
+		eights := find(c, "--batch-multiple=8")
+		require.Equal(t, fit.Largest, eights.Largest)
+		require.LessOrEqual(t, eights.Batch, fit.Largest)
+		require.True(t, eights.Batch%8 == 0 || fit.Largest < 8, "%d of %d", eights.Batch, fit.Largest)
+	}
+	require.LessOrEqual(t, less, more, "%s on %s", c.grown, board)
 }
 
 // least is the smallest batch that PyTorch takes: batch norm refuses one sample.

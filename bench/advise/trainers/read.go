@@ -126,8 +126,9 @@ func read(docs []*document) (*Config, error) {
 		}
 	}
 	if c.table == nil {
-		return nil, docs[0].wrong(0, "",
-			"says how several GPUs share the work and not what is trained; name the trainer's configuration, too")
+		if err := c.alone(docs[0]); err != nil {
+			return nil, err
+		}
 	}
 	if err := c.strategy(); err != nil {
 		return nil, err
@@ -197,8 +198,29 @@ func (d *document) overFile() (*document, error) {
 	return file, nil
 }
 
-// take reads the keys of one document.
-func (c *Config) take(d *document) error {
+// alone takes what DeepSpeed's file says beside flags, which say what is trained: its precision, too, that a trainer's
+// file says where there is one. Others say too little.
+func (c *Config) alone(d *document) error {
+	t := tableOf(d)
+	if !t.Alone {
+		return d.wrong(0, "",
+			"says how several GPUs share the work and not what is trained; name the trainer's configuration, too")
+	}
+	c.table, c.doc, c.File, c.Trainer, c.Version, c.Several = t, d, d.file, t.Trainer, t.Version, t.Several
+	for _, precision := range []string{"fp16", "bf16"} {
+		key := precision + ".enabled"
+		if v := d.root.at(key); v != nil && v.text == "true" {
+			c.facts.set("amp", precision, origin{d.file, key, v.line})
+		}
+	}
+	if d.root.own("optimizer") != nil {
+		c.Notes = append(c.Notes, d.file+": optimizer: is not read; --optimizer names the one that is planned")
+	}
+	return nil
+}
+
+// tableOf is the table of a document; nil if it is of no trainer that vprof knows.
+func tableOf(d *document) *Table {
 	t := Named(d.trainer)
 	for _, other := range Tables() {
 		if d.script != "" && slices.Contains(other.Scripts, d.script) {
@@ -210,6 +232,12 @@ func (c *Config) take(d *document) error {
 			t = other
 		}
 	}
+	return t
+}
+
+// take reads the keys of one document.
+func (c *Config) take(d *document) error {
+	t := tableOf(d)
 	if t == nil {
 		return cmp.Or(unplanned(d), unknownTrainer(d))
 	}

@@ -182,8 +182,8 @@ func TestBadConfigurationsAreNamedByFileLineAndKey(t *testing.T) {
 			"line 1: did you mean base_model for base_modell?",
 		},
 		"strategy alone": {
-			"c.json", `{"zero_optimization": {"stage": 2}}`,
-			"c.json: says how several GPUs share the work and not what is trained",
+			"c.yaml", "distributed_type: FSDP\nnum_processes: 2\n",
+			"c.yaml: says how several GPUs share the work and not what is trained",
 		},
 		"not YAML":      {"c.yaml", "a: 1\n b: [\n", "c.yaml:2: is not YAML:"},
 		"not JSON":      {"c.json", "{\n\"a\": ,}", "c.json:2: is not JSON:"},

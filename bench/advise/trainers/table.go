@@ -34,6 +34,8 @@ type Table struct {
 	// Strategy says that such a file only tells how several GPUs share the work of a
 	// trainer.
 	Strategy bool `yaml:"strategy"`
+	// Alone says that it may stand beside flags alone, which then say what is trained.
+	Alone bool `yaml:"alone"`
 	// Several is the strategy by which several GPUs share the work where the file does not say
 	// how; empty for DDP.
 	Several string `yaml:"several"`
