@@ -17,7 +17,7 @@ CUDA_PKG := $(CUDA_LIB) ./cmd/... ./tools/gpucheck
 # Tests of the command line that drive a device: those with the tag. The others
 # are the plain build's.
 CUDA_RUN  = '^($(shell grep -l '^//go:build cuda' cmd/vprof/*_test.go | xargs grep -oh '^func Test[[:alnum:]]*' | cut -c6- | paste -sd '|'))$$'
-.PHONY: all build static cuda test test-cuda test-slurm gpu-check gpu-check-build race lint fmt record-check run-check run-alone evidence bench fuzz fuzz-nightly golden pictures cover kernels kernels-check cuda-header standins standins-check wheel wheels wheel-check dist clean
+.PHONY: all build static cuda test test-cuda test-slurm gpu-check gpu-check-build race lint fmt record-check run-check run-alone evidence bench fuzz fuzz-nightly properties golden pictures cover kernels kernels-check cuda-header standins standins-check wheel wheels wheel-check dist clean
 
 all: build lint test
 
@@ -125,6 +125,11 @@ lint: ## formatting, vet and the linters of .golangci.yml
 
 fmt: ## format in place
 	$(TOOL) gofumpt -w .
+
+SETTINGS := 3000
+
+properties: ## verdicts of all verbs on SETTINGS random settings of fifteen models, each on twelve boards
+	VPROF_SETTINGS=$(SETTINGS) $(GO) test ./cmd/vprof -run TestVerbsAgreeOnWhatIsSafe -count 1 -timeout 0 -v
 
 bench: ## benchmarks, in a form that benchstat reads
 	$(GO) test -run '^$$' -bench . -benchmem ./...
