@@ -270,11 +270,6 @@ func ClaimSheets(claims []Claim) []Sheet {
 	return sheets
 }
 
-// claimed reports whether a guide says something of any point.
-func (r *Report) claimed() bool {
-	return slices.ContainsFunc(r.Points, func(p Point) bool { return len(p.Claims) > 0 })
-}
-
 // claim is the point's claim that says most about its conditions, in a cell.
 func (p Point) claim(c column) string {
 	if len(p.Claims) == 0 || p.Claims[0].Bytes == nil {

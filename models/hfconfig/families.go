@@ -23,7 +23,8 @@ func families() map[string]family {
 			heads: headsOf("Roberta", maskedLM, classification, tokens), usual: maskedLM, half: true, read: readRoBERTa,
 		},
 		"distilbert": {
-			heads: headsOf("DistilBert", maskedLM, classification, tokens), usual: maskedLM, half: true, read: readDistil,
+			heads: headsOf("DistilBert", maskedLM, classification, tokens), usual: maskedLM, half: true,
+			read: readDistil,
 			aliases: map[string]string{
 				"dim": "hidden_size", "n_heads": "num_attention_heads", "n_layers": "num_hidden_layers",
 			},

@@ -79,7 +79,8 @@ func isRouter(name string) bool { return name[strings.LastIndexByte(name, '.')+1
 // withoutLigerLoss refuses the loss that liger-kernel has for the decoder alone.
 func withoutLigerLoss(a *architecture) {
 	a.refuse("liger", "what liger-kernel's fused loss gives has no router_logits, which "+
-		"Llama4ForConditionalGeneration of transformers 5.23 asks for; leave the loss to PyTorch with --set plain-loss=1", hf.LigerLoss)
+		"Llama4ForConditionalGeneration of transformers 5.23 asks for; leave the loss to PyTorch with "+
+		"--set plain-loss=1", hf.LigerLoss)
 }
 
 func towersLlama4(r *reader, text llama.Config) func() llama.Wrapper {

@@ -220,6 +220,8 @@ func (p *Page) facts() []fact {
 		switch {
 		case f.JSON == "amp":
 			text = r.Case.Precision()
+		case f.JSON == "dataset_bytes" && text != "":
+			name, text = "data on the GPU", bytesize.Format(r.Case.Dataset)
 		case f.JSON == "settings" && f.Name != "", f.JSON == "accumulate" && text == "1", text == "", text == "false":
 			continue
 		}
