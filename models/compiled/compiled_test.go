@@ -452,7 +452,8 @@ func FuzzRead(f *testing.F) {
 			r := &read.Recordings[i]
 			c := toyCase(r.Batch)
 			c.AMP = models.Autocast(r.AMP)
-			_ = newTrainer(read, r, c, nil).Record(trace.New(trace.Board{}, trace.Rules{}, trace.Options{Warm: true}), 1)
+			tape := trace.New(trace.Board{}, trace.Rules{}, trace.Options{Warm: true})
+			_ = newTrainer(read, r, c, nil).Record(tape, 1)
 		}
 	})
 }

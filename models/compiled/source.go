@@ -216,7 +216,8 @@ func (f *File) caveats(c models.Case) []string {
 			r.Breaks))
 	}
 	if c.Loop == models.LoopTrainer {
-		all = append(all, "torch-compile: recorded with what the model returned kept through the step, which a trainer frees")
+		all = append(all, "torch-compile: recorded with what the model returned kept through the step, which a "+
+			"trainer frees")
 	}
 	if from, to := f.batchRange(precision(c.AMP)); c.Batch < from || c.Batch > to {
 		all = append(all, fmt.Sprintf("torch-compile: recorded from batch %d to %d, and continued in a line", from, to))
