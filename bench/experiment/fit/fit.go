@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"runtime"
 	"slices"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 
@@ -129,7 +130,8 @@ func Run(ctx context.Context, s Search) (*report.Fit, error) {
 	return f, nil
 }
 
-// conclude replays what is recommended and was not looked at as closely as it is judged, and looks for the smallest number of GPUs where strategies are searched.
+// conclude replays what is recommended and was not looked at as closely as it is judged, and looks for the smallest
+// number of GPUs where strategies are searched.
 func (s *Search) conclude(ctx context.Context, f *report.Fit) error {
 	fits := slices.ContainsFunc(f.Choices, func(c report.Choice) bool { return c.Fits() })
 	g, ctx := errgroup.WithContext(ctx)
@@ -280,12 +282,16 @@ func plainer(a, b *report.Choice) bool {
 	return turned(a) < turned(b)
 }
 
-// turned counts the memory-saving settings (liger, 8-bit optimizers, ...) that a choice has turned on.
+// turned counts the memory-saving settings (liger, 8-bit optimizers, ...) that a choice has turned on. Pages are one
+// beside the eight bits: their moves over the bus where memory is short are in no estimate.
 func turned(c *report.Choice) (n int) {
 	for _, t := range turns() {
 		if t.is(&c.Case.Case) {
 			n++
 		}
+	}
+	if strings.HasPrefix(c.Case.Optimizer, "paged-") {
+		n++
 	}
 	return n
 }

@@ -112,3 +112,21 @@ func TestLeversThatGainNothingAreNotRecommended(t *testing.T) {
 	slower := choice(98, true, "", false)
 	require.Equal(t, "paged-adamw8bit", first(paged, slower).Case.Optimizer, "two hundredths are a gain")
 }
+
+// Where pages gain nothing, the same optimizer without them is recommended, though an estimate has it a little slower.
+func TestPagesAreNotRecommendedForNothing(t *testing.T) {
+	choice := func(optimizer string, speed float64) report.Choice {
+		c := report.Choice{Device: "sim:card", Batch: 5, Largest: 5, SamplesPerSecond: speed}
+		c.Case.Stage, c.Case.Optimizer = "full", optimizer
+		return c
+	}
+	for slower, want := range map[float64]string{8.63: "adamw8bit", 8.5: "paged-adamw8bit"} {
+		f := &report.Fit{
+			Devices: []report.Device{{Name: "sim:card"}},
+			Choices: []report.Choice{choice("paged-adamw8bit", 8.66), choice("adamw8bit", slower)},
+		}
+		rank(f, []string{"full"})
+		require.Equal(t, want, f.Choices[0].Case.Optimizer)
+		require.True(t, f.Choices[0].Recommended)
+	}
+}

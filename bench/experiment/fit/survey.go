@@ -315,8 +315,8 @@ func (l line) at(batch, board int) float64 {
 	return max(first+slope*float64(batch-a), first*min(1, float64(batch)/float64(a)))
 }
 
-// confirm replays each recommended choice of a survey, or of more micro-batches than the search has looked at, at its own
-// batch size and board, and replaces the figures.
+// confirm replays each recommended choice of a survey, or of more micro-batches than the search has looked at, at its
+// own batch size and board, and replaces the figures.
 func (s *Search) confirm(ctx context.Context, f *report.Fit) error {
 	byName := map[string]device.GPU{}
 	for _, gpu := range s.GPUs {

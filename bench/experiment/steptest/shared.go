@@ -125,7 +125,8 @@ func (s *Shared) of(ctx context.Context, t step.Trial, recorded bool) (*steps, e
 		}
 	}
 	for _, b := range s.Boards {
-		if b.Name != name && !slices.ContainsFunc(s.steps[key], func(of *steps) bool { return of.serves(b.Name, memory) }) {
+		known := func(of *steps) bool { return of.serves(b.Name, memory) }
+		if b.Name != name && !slices.ContainsFunc(s.steps[key], known) {
 			b.Memory = memory
 			t.Also = append(t.Also, step.Also{Board: b})
 		}
