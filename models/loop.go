@@ -85,6 +85,8 @@ func (l Levers) checkLoop(m *Model, c *Case) (field, reason string) {
 		return field, "the loop of the trainer that has the objective " + c.Objective.Name + " is recorded"
 	case c.Strategy != nil && c.Strategy.Name == PP:
 		return field, "the schedule of a pipeline is its loop"
+	case l.UseCache == yes && m.Levers.Loop == LoopFunction:
+		return "use-cache", "an exported model returns what it was exported with; export it with use_cache"
 	case l.UseCache == yes && !m.Levers.Cache:
 		return "use-cache",
 			"vprof records the cache of decoders of transformers that have attention in every layer; this is none"

@@ -106,7 +106,7 @@ func run(ctx context.Context, a *app, args []string) (code exitCode) {
 	}
 	root := newRootCmd(a)
 	args = renamed(root, a.stderr, args)
-	root.SetArgs(joinCheckpointing(args))
+	root.SetArgs(joinValues(args))
 	if asksForAll(args) {
 		root.SetArgs(append(args[:len(args):len(args)], "--help"))
 	}

@@ -391,16 +391,19 @@ func parseMemory(s string, whole int64) (int64, error) {
 	return bytesize.Parse(s)
 }
 
-// joinCheckpointing has "--checkpointing reentrant" mean "--checkpointing=reentrant":
-// the flag may stand alone, so a word after it would be an argument.
-func joinCheckpointing(args []string) []string {
-	const flag = "--checkpointing"
+// joinValues has "--checkpointing reentrant" mean "--checkpointing=reentrant", and so for all flags that may stand
+// alone, after which a word would be an argument. Words that are no value of the flag are left as they are.
+func joinValues(args []string) []string {
 	var out []string
 	for i := 0; i < len(args); i++ {
-		if args[i] == flag && i+1 < len(args) && !strings.HasPrefix(args[i+1], "-") {
-			if _, err := models.FieldNamed("checkpointing").Parse(args[i+1]); err == nil ||
-				strings.Contains(args[i+1], "=") {
-				out = append(out, flag+"="+args[i+1])
+		name, long := strings.CutPrefix(args[i], "--")
+		if long && name == "" { // a user's command follows
+			return append(out, args[i:]...)
+		}
+		if field := models.FieldNamed(name); long && field != nil && field.Bare != "" && i+1 < len(args) &&
+			!strings.HasPrefix(args[i+1], "-") {
+			if _, err := field.Parse(args[i+1]); err == nil || strings.Contains(args[i+1], "=") {
+				out = append(out, args[i]+"="+args[i+1])
 				i++
 				continue
 			}

@@ -300,7 +300,7 @@ func entry(name string, width, layers, heads int64) models.Model {
 			{Name: "layers", Usage: "encoder layers", Default: layers, Min: 1, Max: 256},
 			hf.PaddingSetting(1),
 		},
-		Adapts: true, HalfWeights: true,
+		Adapts: true, HalfWeights: true, Levers: models.LeverSet{Loop: models.LoopTrainer},
 		Notes: []string{
 			"stage head trains the output layer, whose weight is that of the word embeddings",
 			hf.PaddingNote,

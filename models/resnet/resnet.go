@@ -215,7 +215,8 @@ func Models() []models.Model {
 				{Name: "image-size", Usage: "pixels of a side", Default: 224, Min: 32, Max: 4096},
 				{Name: "classes", Usage: "classes", Default: 1000, Min: 1, Max: 1 << 20},
 			},
-			Notes: []string{"checkpointing recomputes block by block"},
+			Levers: models.LeverSet{Loop: models.LoopTrainer},
+			Notes:  []string{"checkpointing recomputes block by block"},
 		}, 32, func(c models.Case) train.Task {
 			net := newResNet(v.blocks, c.Settings["classes"], v.newBlock)
 			return &classification{net: net, size: c.Settings["image-size"], checkpointing: c.Checkpointing}
@@ -244,6 +245,7 @@ func (t *classification) Load(tape *trace.Tape, n int64) {
 // Loss implements [train.Task].
 func (t *classification) Loss(f *frame, loss **tensor) {
 	out := f.Let(t.net.call(f, t.x, t.checkpointing))
+	f.Tape().Output(nil, out)
 	f.Tape().Mark("forward")
 	f.Set(loss, out.CrossEntropy(t.labels))
 	f.Del(&out)

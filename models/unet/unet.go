@@ -31,8 +31,9 @@ func Models() []models.Model {
 			{Name: "classes", Usage: "classes of a pixel", Default: 2, Min: 1, Max: 1 << 16},
 			{Name: "width", Usage: "channels of the first level", Default: 64, Min: 1, Max: 1 << 12},
 		},
-		Check: check,
-		Notes: []string{"checkpointing recomputes pairs of convolutions"},
+		Check:  check,
+		Levers: models.LeverSet{Loop: models.LoopTrainer},
+		Notes:  []string{"checkpointing recomputes pairs of convolutions"},
 	}, 8, func(c models.Case) train.Task {
 		return &segmentation{
 			net: newUNet(c.Settings["width"], c.Settings["classes"]), size: c.Settings["image-size"],
@@ -127,6 +128,7 @@ func (t *segmentation) Load(tape *trace.Tape, n int64) {
 // Loss implements [train.Task].
 func (t *segmentation) Loss(f *frame, loss **tensor) {
 	out := f.Let(t.net.call(f, t.x, t.checkpointing))
+	f.Tape().Output(nil, out)
 	f.Tape().Mark("forward")
 	f.Set(loss, out.CrossEntropy(t.labels))
 	f.Del(&out)

@@ -62,6 +62,7 @@ func classifier(name string, config Config) models.Model {
 		},
 		Check:  wholePatches(config.Patch),
 		Adapts: true,
+		Levers: models.LeverSet{Loop: models.LoopTrainer},
 	}, 32, func(c models.Case) train.Task {
 		n := hf.ClassesOf(c)
 		classes := hf.Classes{Count: n, Problem: hf.UsualProblem(n)}

@@ -83,6 +83,7 @@ func entry(name, summary string, config Config) models.Model {
 			"layers are never dropped and nothing is masked, so that every step needs the same",
 		},
 		Adapts: true,
+		Levers: models.LeverSet{Loop: models.LoopTrainer},
 	}, 4, func(c models.Case) train.Task { return Recognition(config, c) })
 }
 

@@ -58,6 +58,7 @@ func entry(name string, width, layers, heads int64) models.Model {
 				"encoder-positions=0,packed=0 is the same step",
 		},
 		Adapts: true,
+		Levers: models.LeverSet{Loop: models.LoopTrainer},
 	}, 16, func(c models.Case) train.Task {
 		return Transcription(Config{
 			Vocab: vocab, Width: width, MelBins: c.Settings["mel-bins"], EncoderLayers: layers, DecoderLayers: layers,

@@ -97,10 +97,13 @@ func discard(xs []*Tensor) {
 	}
 }
 
-// Output gives a model's output, of which the first is the loss, to the training loop. The loop may
-// keep it ([Tape.KeepOutputs]); else all but the loss is freed.
+// Output gives a model's output, of which the first is the loss, nil of models that compute none, to the training loop.
+// The loop may keep it ([Tape.KeepOutputs]); else all but the loss is freed, or what nobody else holds.
 func (t *Tape) Output(xs ...*Tensor) {
 	t.Returned(xs[1:]...)
+	if xs[0] == nil {
+		xs = xs[1:]
+	}
 	if t.keepOutputs != nil {
 		t.keepOutputs(xs)
 		return
