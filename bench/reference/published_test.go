@@ -14,7 +14,7 @@ func TestPublishedFiguresHaveASourceAndAPlan(t *testing.T) {
 	rows, ok, err := reference.OpenPublished("data/published/loops.jsonl.gz")
 	require.NoError(t, err)
 	require.True(t, ok)
-	require.Len(t, rows, 259)
+	require.Len(t, rows, 263)
 	for _, r := range rows {
 		require.NotEmpty(t, r.Source)
 		require.True(t, strings.HasPrefix(r.Command, "plan --model hf:configs/"), r.Command)

@@ -2,6 +2,7 @@ package hf
 
 import (
 	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/peft"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -9,17 +10,21 @@ import (
 // Cache is the DynamicCache of transformers (use_cache): the keys and values of all layers, which are
 // a part of what a model returns. A nil one is none.
 type Cache struct {
+	// Keys are those of each layer, which the model says.
+	Keys  peft.Keys
 	model *frame
 	kept  []*tensor
 	// layer is the place in kept of the layer that comes next, of a cache over several calls.
 	layer int
-	// off says that steps of training have none.
+	// off says that steps of training return none.
 	off bool
+	// filled says that it comes to the model with tokens before each row (prefix tuning).
+	filled bool
 }
 
 // CacheOf is the cache of the models of a case; nil if they never have one.
 func CacheOf(c models.Case) *Cache {
-	if c.Caches() || c.Evaluate.NewTokens > 0 {
+	if c.Caches() || c.Evaluate.NewTokens > 0 || peft.CachedTokens(c.LoRA) > 0 {
 		return &Cache{off: !c.Caches()}
 	}
 	return nil
@@ -27,21 +32,32 @@ func CacheOf(c models.Case) *Cache {
 
 // begin empties the cache at the beginning of a call, whose frame keeps what layers put in.
 func (c *Cache) begin(model *frame) {
-	if c != nil {
-		*c = Cache{model: model, off: c.off}
+	if c != nil && !c.filled {
+		*c = Cache{Keys: c.Keys, model: model, off: c.off}
 	}
 }
 
 // over has several calls, from first to last, share the cache, which the frame keeps; it returns what ends that.
 func (c *Cache) over(f *frame) (end func()) {
 	before := *c
-	*c = Cache{model: f}
+	*c = Cache{Keys: c.Keys, model: f}
 	return func() { *c = before }
+}
+
+// fill has the next call find keys and values of tokens before each row: copies of those given, which the frame keeps.
+func (c *Cache) fill(f *frame, pairs []*tensor) (end func()) {
+	off := c.off
+	end = c.over(f)
+	for i := 0; i < len(pairs); i += 2 {
+		c.kept = append(c.kept, f.Let(trace.Cat(-2, pairs[i])), f.Let(trace.Cat(-2, pairs[i+1])))
+	}
+	c.filled, c.off = true, off
+	return end
 }
 
 // returned is what the model returns of the cache.
 func (c *Cache) returned() []*tensor {
-	if c == nil {
+	if c == nil || c.off {
 		return nil
 	}
 	return c.kept
@@ -50,7 +66,7 @@ func (c *Cache) returned() []*tensor {
 // Update is DynamicLayer.update, which an attention module calls in its frame: keys and values
 // behind those of earlier calls. What it gives are copies.
 func (c *Cache) Update(f *frame, k, v *tensor) (keys, values *tensor) {
-	if c == nil || c.off {
+	if c == nil || c.off && !c.filled {
 		return k, v
 	}
 	if c.layer == len(c.kept) {
@@ -80,16 +96,20 @@ func (c *Cache) grow(tokens int64) {
 	}
 }
 
-// Packing is whether rows hold several sequences, as those see it who make masks.
-type Packing int
+// Packing is what those who make masks are told of rows beside the positions of their tokens.
+type Packing struct {
+	kind int
+	// past is how many tokens of a cache are before those of each row.
+	past int64
+}
 
-const (
+var (
 	// Single rows were looked at, and each holds one sequence.
-	Single Packing = iota
+	Single Packing
 	// Several sequences are in a row.
-	Several
+	Several = Packing{kind: 1}
 	// Unseen is that nobody looks, as where there is a cache: a row is taken for one sequence.
-	Unseen
+	Unseen = Packing{kind: 2}
 )
 
 // WithoutPositions is that of masks that are made of other positions than those of the batch, and so take a row
@@ -103,9 +123,10 @@ func (p Packing) WithoutPositions() Packing {
 
 // packingOf reads it of a case.
 func packingOf(c models.Case) Packing {
+	past := peft.CachedTokens(c.LoRA)
 	switch {
-	case c.Caches():
-		return Unseen
+	case past > 0, c.Caches():
+		return Packing{kind: Unseen.kind, past: past}
 	case c.On(packedSetting),
 		contextOf(c).By == models.RingOfTorch: // positions jump from the head of a row to its tail
 		return Several

@@ -53,14 +53,15 @@ func EagerChunkMask(f *frame, x, positions, padding *tensor, packed Packing) *te
 // WindowMask is create_sliding_window_causal_mask: tokens see those before them
 // up to a distance. A sequence as long as that needs a mask in any case.
 func WindowMask(f *frame, batch int64, positions, padding *tensor, packed Packing, window int64) *tensor {
-	return sequenceMask(f, batch, positions, padding, packed, positions.Size(1) >= window,
+	return sequenceMask(f, batch, positions, padding, packed, positions.Size(1)+packed.past >= window,
 		allOf(withinWindow, notLater), sdpaMask)
 }
 
 // ChunkMask is create_chunked_causal_mask: tokens see those before them in their chunk. A
 // sequence as long as that needs a mask in any case.
 func ChunkMask(f *frame, batch int64, positions, padding *tensor, packed Packing, chunk int64) *tensor {
-	return orderedMask(f, batch, positions, padding, packed, positions.Size(1) >= chunk, withinChunk, asItIs, sdpaMask)
+	needed := positions.Size(1)+packed.past >= chunk
+	return orderedMask(f, batch, positions, padding, packed, needed, withinChunk, asItIs, sdpaMask)
 }
 
 // BlockMask is create_causal_mask or, with a window above zero,
@@ -108,6 +109,7 @@ func orderedMask(
 ) *tensor {
 	g := f.CallFrame(positions, padding)
 	length := positions.Size(1)
+	needed = needed || packed.past > 0 // which plain causality does not know
 	var sequences *tensor
 	if padding != nil {
 		g.Set(&padding, padding.To(trace.Bool))
@@ -134,13 +136,13 @@ func orderedMask(
 	default:
 		mask = overlay(mask)
 	}
-	return g.Return(form(g, batch, length, length, mask))
+	return g.Return(form(g, batch, length, length+packed.past, mask))
 }
 
 // packedSequences is find_packed_sequence_indices: the number of the sequence
 // that each token belongs to.
 func packedSequences(f *frame, batch int64, positions *tensor, packed Packing) *tensor {
-	if packed == Unseen {
+	if packed.kind == Unseen.kind {
 		return nil
 	}
 	g := f.FuncFrame(positions)
@@ -256,6 +258,8 @@ func sdpaMask(f *frame, batch, queries, keys int64, mask maskFunction) *tensor {
 	g.Let(t.Arange(1))
 	q := g.Let(t.Arange(queries).AddScalar())
 	k := g.Let(t.Arange(keys).AddScalar())
-	all := mask(g, indices{b.View(batch, 1, 1, 1), q.View(1, 1, queries, 1), k.View(1, 1, 1, keys)})
+	i := indices{b.View(batch, 1, 1, 1), q.View(1, 1, queries, 1), k.View(1, 1, 1, keys)}
+	h := g.FuncFrame(i.batch, i.query, i.key)
+	all := h.Return(mask(h, i))
 	return g.Return(all.Expand(batch, -1, queries, keys))
 }

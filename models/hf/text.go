@@ -141,6 +141,8 @@ type TextTask struct {
 	valued *valuedModel
 	// policy learns from generated answers; nil for most.
 	policy *policy
+	// Attentions are the modules, one a layer, that a method of peft puts prompts at; nil if it has none for the model.
+	Attentions []peft.Attention
 	// tuned is a method of peft at the words; nil for most.
 	tuned *peft.Site
 }
@@ -270,7 +272,18 @@ func (t *TextTask) AdaptEmbeddings(method peft.Config) (nn.Adapter, error) {
 		return nil, errors.New("vprof records methods of peft at the words of language models that learn the next " +
 			"token of rows with one text each; use \"vprof run\"")
 	}
-	tuned, err := peft.AdaptEmbeddings(t.Net, method, t.Inputs, t.Output)
+	words := peft.Words{Embeddings: t.Inputs, Output: t.Output, Attentions: t.Attentions}
+	if t.Cache != nil {
+		words.Keys = t.Cache.Keys
+	}
+	switch {
+	case method.AtCache() && t.Checkpointing:
+		return nil, errors.New("peft raises there: recomputed layers have no cache; leave out --checkpointing")
+	case method.AtCache() && t.Cache != nil && words.Keys == peft.Keys{}:
+		return nil, errors.New("vprof records it in decoders like Llama, whose layers all keep keys and values of " +
+			"one shape; use \"vprof run\"")
+	}
+	tuned, err := peft.AdaptEmbeddings(t.Net, method, words)
 	if err != nil {
 		return nil, err
 	}
@@ -283,13 +296,17 @@ func (t *TextTask) AdaptEmbeddings(method peft.Config) (nn.Adapter, error) {
 func (t *TextTask) prompted(f *frame) *tensor {
 	b, g := t.batch, f.FuncFrame(t.batch.IDs, t.batch.Labels, t.batch.Padding)
 	t.tuned.CalledFrom(g)
-	if n := t.tuned.VirtualTokens(); n > 0 {
-		rows := b.IDs.Size(0)
+	n, cached := t.tuned.VirtualTokens()
+	if n > 0 {
 		if b.Padding != nil {
-			seen := g.Let(g.Tape().New("to_device", program.Temporaries, trace.F32, rows, n))
+			seen := g.Let(g.Tape().New("to_device", program.Temporaries, trace.F32, b.IDs.Size(0), n))
 			b.Padding = g.Let(trace.Cat(1, seen, b.Padding))
 		}
-		unread := g.Let(g.Tape().New("to_device", program.Temporaries, trace.I64, rows, n))
+	}
+	if cached {
+		defer t.Cache.fill(g, t.tuned.Past(g, b.IDs.Size(0)))()
+	} else if n > 0 {
+		unread := g.Let(g.Tape().New("to_device", program.Temporaries, trace.I64, b.IDs.Size(0), n))
 		b.Labels = g.Let(trace.Cat(1, unread, b.Labels))
 	}
 	return g.Return(t.Call(g, b))

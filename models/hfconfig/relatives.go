@@ -59,11 +59,11 @@ var relatives = func() map[string]relative {
 var dense = map[string]relative{
 	"llama": {
 		name: "Llama", flex: true, tokens: true, vocab: 32000, inner: 11008, positions: 2048, liger: true,
-		keys: allBiases, read: readLlama,
+		base: llama.Config{AdaptionPrompts: true}, keys: allBiases, read: readLlama,
 	},
 	"mistral": {
 		name: "Mistral", flex: true, tokens: true, vocab: 32000, kvHeads: 8, inner: 14336, positions: 131072,
-		liger: true, read: windowed(4096),
+		liger: true, base: llama.Config{AdaptionPrompts: true}, read: windowed(4096),
 	},
 	"ministral": {
 		name: "Ministral", flex: true, tokens: true, vocab: 32000, kvHeads: 8, inner: 14336,

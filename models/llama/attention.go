@@ -6,6 +6,7 @@ import (
 	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/liger"
 	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/models/peft"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
@@ -21,6 +22,8 @@ type attention struct {
 	GateProj                   nn.Layer
 	c                          *Config
 	rotates                    bool
+	// prompt is that of LLaMA-Adapter; nil for most.
+	prompt *peft.Prompt
 }
 
 func newAttention(c *Config, i int) *attention {
@@ -56,6 +59,14 @@ func newAttention(c *Config, i int) *attention {
 }
 
 func (a *attention) call(f *frame, x *tensor, in inputs) (y, weights *tensor) {
+	if a.prompt != nil {
+		return a.adapted(f, x, in), nil
+	}
+	return a.plain(f, x, in)
+}
+
+// plain is LlamaAttention.forward.
+func (a *attention) plain(f *frame, x *tensor, in inputs) (y, weights *tensor) {
 	g := f.ModuleFrame(a, x, in.mask, in.positions, in.cos, in.sin)
 	x = g.Placed(x)
 	var q, k, v, gate *tensor

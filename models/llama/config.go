@@ -44,6 +44,8 @@ type Config struct {
 	AttentionGate, AttentionGateProjection bool
 	// Clipped clamps query, key and value (clip_qkv).
 	Clipped bool
+	// AdaptionPrompts says that peft has LLaMA-Adapter for the type.
+	AdaptionPrompts bool
 	// Latent is multi-head latent attention, in the place of the other.
 	Latent Latent
 	// CrossAttention says of each layer whether it attends to images, as some of Llama 3.2 Vision do;

@@ -11,6 +11,7 @@ import (
 
 	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/models/peft"
 	"github.com/vprof/vprof/models/tower"
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -271,6 +272,9 @@ func (m *Model) partMask(f *frame, words, positions, padding *tensor, packed hf.
 func (c *Config) applyTraining(text hf.Text) {
 	c.Liger, c.Tiles, c.Context, c.Cache = text.Liger, text.Tiles, text.Context, text.Cache
 	c.Experts.Ranks, c.Experts.Skew, c.Experts.AllToAll = text.ExpertRanks, text.ExpertSkew, text.ExpertsByAllToAll
+	if c.Cache != nil && c.PlainAttention() {
+		c.Cache.Keys = peft.Keys{Layers: c.Layers, Heads: c.KVHeads, Size: c.HeadSize}
+	}
 }
 
 // CausalLM is the task of predicting each next token.
@@ -282,7 +286,9 @@ func CausalLM(c Config, text hf.Text) *hf.TextTask {
 		head.Weight = m.words.Weight
 	}
 	text.ScoreCap, text.ScoreScaled, text.ScoresFloat = c.ScoreCap, c.ScoreScaled, c.ScoresFloat
-	return hf.CausalLM(c.Names, m, m, m.words, head, text)
+	task := hf.CausalLM(c.Names, m, m, m.words, head, text)
+	task.Attentions = m.attentions()
+	return task
 }
 
 // Classification is the task of telling something of each sequence. padToken

@@ -20,6 +20,8 @@ type method struct {
 	options string
 	// atEmbeddings says that it is at the input embeddings and not at linear layers.
 	atEmbeddings bool
+	// atCache says that it fills the cache of keys and values; it is at the embeddings, too.
+	atCache bool
 	// add gives a site its parameters, in the order in which peft registers them.
 	add func(s *Site) error
 	// share makes what all sites have in common, nil for most.

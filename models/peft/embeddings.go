@@ -17,7 +17,23 @@ import (
 type table struct {
 	nn.Module
 	Embeddings *nn.Embedding `torch:""`
+	keys       Keys
+	attentions []Attention
 }
+
+// Words are what methods at the input embeddings are put into.
+type Words struct {
+	Embeddings *nn.Embedding
+	// Output is the layer that gives scores of words.
+	Output nn.Layer
+	Keys   Keys
+	// Attentions are the modules of layers that prompts can be put at; none if peft has no way for the model.
+	Attentions []Attention
+}
+
+// Keys are what every layer of a decoder keeps of a token in its cache, and values are as many; zero where
+// layers differ.
+type Keys struct{ Layers, Heads, Size int64 }
 
 // Widths are the number of tokens and the width of a row.
 func (t *table) Widths() (in, out int64) {
@@ -38,29 +54,30 @@ func (c Config) AtEmbeddings() bool { return c.method.atEmbeddings }
 // AdaptEmbeddings is peft.get_peft_model with a method at the input embeddings: it freezes
 // the model and puts the method in the place of the embeddings, and of an output layer that shares
 // their weight. The error says what the method does not take.
-func AdaptEmbeddings(model any, c Config, embeddings *nn.Embedding, output nn.Layer) (*Site, error) {
+func AdaptEmbeddings(model any, c Config, w Words) (*Site, error) {
 	nn.Freeze(model)
-	s, err := newSite(&table{Embeddings: embeddings}, c, "")
+	s, err := newSite(&table{Embeddings: w.Embeddings, keys: w.Keys, attentions: w.Attentions}, c, "")
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range nn.HoldersOf(model, embeddings) {
+	for _, p := range nn.HoldersOf(model, w.Embeddings) {
 		*p = s
 	}
-	if l, ok := output.(*nn.Linear); ok && l.Weight == embeddings.Weight && s.has("trainable_tokens_delta") {
-		for _, p := range nn.HoldersOf(model, output) {
+	if l, ok := w.Output.(*nn.Linear); ok && l.Weight == w.Embeddings.Weight && s.has("trainable_tokens_delta") {
+		for _, p := range nn.HoldersOf(model, w.Output) {
 			*p = &tiedTokens{BaseLayer: l, embeddings: s}
 		}
 	}
 	return s, nil
 }
 
-// VirtualTokens is how many the method puts before those of each row.
-func (s *Site) VirtualTokens() int64 {
+// VirtualTokens is how many the method puts before those of each row, and whether they are keys and
+// values in the cache.
+func (s *Site) VirtualTokens() (n int64, cached bool) {
 	if _, ok := s.options["num_virtual_tokens"]; ok {
-		return s.count("num_virtual_tokens")
+		return s.count("num_virtual_tokens"), s.method.atCache
 	}
-	return 0
+	return 0, false
 }
 
 // CalledFrom gives the site the frame of PeftModel.forward, whose variables the virtual tokens are.
@@ -69,7 +86,7 @@ func (s *Site) CalledFrom(f *trace.Frame) { s.caller = f }
 func (s *Site) embeddings() *nn.Embedding { return s.BaseLayer.(*table).Embeddings }
 
 func (s *Site) addPromptTuning() error {
-	s.weight("embedding", s.VirtualTokens(), s.out)
+	s.weight("embedding", s.count("num_virtual_tokens"), s.out)
 	return s.positive("num_virtual_tokens")
 }
 
@@ -89,11 +106,25 @@ func (s *Site) addPTuning() error {
 	return s.addPromptTuning()
 }
 
+func (s *Site) addMultitask() error {
+	n := s.count("num_virtual_tokens")
+	s.weight("prefix_task_cols", s.count("num_tasks"), n, s.count("num_ranks"))
+	s.weight("prefix_task_rows", s.count("num_tasks"), s.count("num_ranks"), s.out)
+	s.Own.Buffer(trace.I64, 1) // the tasks of a batch's rows, as the loop brings them: a block, of 64 rows or fewer
+	if err := s.positive("num_ranks", "num_tasks"); err != nil {
+		return err
+	}
+	return s.addPromptTuning()
+}
+
 // prompted looks embeddings up and puts those of the virtual tokens before them, which an encoder may compute.
 func (s *Site) prompted(f *frame, ids *tensor) *tensor {
 	rows := f.Let(f.Call(s.BaseLayer, ids))
-	g := f.FuncFrame()
-	tokens := g.Let(g.Tape().New("to_device", program.Temporaries, trace.I64, ids.Size(0), s.VirtualTokens()))
+	g, n := f.FuncFrame(), s.count("num_virtual_tokens")
+	tokens := g.Let(g.Tape().New("to_device", program.Temporaries, trace.I64, ids.Size(0), n))
+	if s.has("prefix_task_cols") {
+		return s.before(f, rows, g.Return(s.ofTasks(g, tokens)))
+	}
 	y := g.Let(tokens.Slice(0, 0, 1).Embedding(s.w("embedding")))
 	for i := range 3 {
 		if !s.has(fmt.Sprint("mlp_head.weight", i)) {
@@ -104,10 +135,27 @@ func (s *Site) prompted(f *frame, ids *tensor) *tensor {
 		}
 		g.Set(&y, y.Linear(s.w(fmt.Sprint("mlp_head.weight", i)), s.w(fmt.Sprint("mlp_head.bias", i))))
 	}
-	prompts := f.Let(g.Return(y.Repeat(ids.Size(0), 1, 1)))
+	return s.before(f, rows, g.Return(y.Repeat(ids.Size(0), 1, 1)))
+}
+
+// before puts virtual tokens before the words of each row.
+func (s *Site) before(f *frame, rows, prompts *tensor) *tensor {
+	f.Let(prompts)
 	cast := s.caller.Let(prompts.To(rows.DType()))
 	f.Del(&prompts)
 	return s.caller.Let(trace.Cat(1, cast, rows))
+}
+
+// ofTasks is MultitaskPromptEmbedding.forward: virtual tokens times what the task of each row makes of them.
+func (s *Site) ofTasks(f *frame, tokens *tensor) *tensor {
+	g := f.CallFrame(tokens)
+	y := g.Let(tokens.Embedding(s.w("embedding")))
+	tasks := g.Let(s.Own.Held(0).Expand(tokens.Size(0)))
+	columns := g.Let(s.w("prefix_task_cols").IndexSelect(0, tasks))
+	lines := g.Let(s.w("prefix_task_rows").IndexSelect(0, tasks))
+	product := g.Let(columns.Matmul(lines))
+	y.MulInPlace(product)
+	return g.Return(y)
 }
 
 func (s *Site) addTrainableTokens() error {

@@ -11,6 +11,11 @@ var methods = map[string]*method{
 		options: "init_r=12 lora_dropout=0 importance=false",
 		add:     (*Site).addAdaLoRA, forward: (*Site).adalora, penalty: orthogonal,
 	},
+	"adaption_prompt": {
+		options:      "adapter_len=none adapter_layers=none",
+		atEmbeddings: true, add: (*Site).addPrompts, forward: (*Site).lookedUp,
+	},
+	"adamss": {options: "r=100 num_subspaces=5 subspace_rank=1", add: (*Site).addAdaMSS, forward: (*Site).adamss},
 	"bdlora": {
 		options: "r=8 nblocks=1 target_modules_bd_a=none target_modules_bd_b=none lora_dropout=0",
 		add:     (*Site).addLoRAVariant, forward: (*Site).loraVariant,
@@ -25,8 +30,16 @@ var methods = map[string]*method{
 		options: "r=8 para=false decomposition_method=relu|qr deft_dropout=0",
 		add:     (*Site).addDEFT, forward: (*Site).deft,
 	},
+	"cartridge": {
+		options: "num_virtual_tokens=none num_frozen_tokens=1", atEmbeddings: true, atCache: true,
+		add: (*Site).addCartridge, forward: (*Site).lookedUp,
+	},
 	"delora":    {options: "r=8 module_dropout=0", add: (*Site).addDeLoRA, forward: (*Site).delora},
 	"fourierft": {options: "n_frequency=1000", add: (*Site).addSpectrum, forward: (*Site).fourierFT},
+	"frod": {
+		options: "sparse_rate=0.01 frod_V=cpu|gpu runtime_offload_base_weight=false frod_dropout=0",
+		add:     (*Site).addFRoD, share: shareFRoD, forward: (*Site).frod,
+	},
 	"glora": {
 		options: "r=8 config_A_B=lora|vector|constant|none config_C=lora|vector|none config_D_E=constant|vector|none",
 		add:     (*Site).addGLoRA, forward: (*Site).glora,
@@ -49,6 +62,10 @@ var methods = map[string]*method{
 		options: "r=64 mini_r=1 miss_dropout=0 init_weights=true|bat|mini",
 		add:     (*Site).addMiSS, forward: (*Site).miss,
 	},
+	"multitask_prompt_tuning": {
+		options:      "num_virtual_tokens=20 num_ranks=1 num_tasks=1",
+		atEmbeddings: true, add: (*Site).addMultitask, forward: (*Site).prompted,
+	},
 	"oft": {
 		options: "r=0 oft_block_size=32 use_cayley_neumann=true num_cayley_neumann_terms=5",
 		add:     (*Site).addOFT, forward: (*Site).oft,
@@ -60,6 +77,13 @@ var methods = map[string]*method{
 	"p_tuning": {
 		options:      "num_virtual_tokens=20 encoder_hidden_size=0 encoder_reparameterization_type=MLP|LSTM",
 		atEmbeddings: true, add: (*Site).addPTuning, forward: (*Site).prompted,
+	},
+	"poly": {
+		options: "r=8 n_tasks=1 n_skills=4 n_splits=1", add: (*Site).addPoly, share: sharePoly, forward: (*Site).poly,
+	},
+	"prefix_tuning": {
+		options:      "num_virtual_tokens=none prefix_projection=false encoder_hidden_size=none",
+		atEmbeddings: true, atCache: true, add: (*Site).addPrefix, forward: (*Site).lookedUp,
 	},
 	"prompt_tuning": {
 		options: "num_virtual_tokens=20", atEmbeddings: true, add: (*Site).addPromptTuning, forward: (*Site).prompted,
@@ -98,6 +122,9 @@ var methods = map[string]*method{
 	"vblora": {
 		options: "r=4 num_vectors=256 vector_length=256 topk=2 vblora_dropout=0",
 		add:     (*Site).addVBLoRA, share: shareVBLoRA, forward: (*Site).vblora,
+	},
+	"velora": {
+		options: "r=8 num_groups=32 lora_dropout=0", add: (*Site).addLoRAVariant, forward: (*Site).loraVariant,
 	},
 	"vera": {options: "r=256 vera_dropout=0", add: (*Site).addVeRA, share: shareVeRA(1), forward: (*Site).vera},
 	"waveft": {

@@ -1,9 +1,12 @@
 package peft
 
 import (
+	"errors"
 	"fmt"
 	"math"
+	"strings"
 
+	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
@@ -241,6 +244,124 @@ func (s *Site) unilora(f *frame, x *tensor) *tensor {
 	f.Set(&result, result.Add(dropped.Linear(a, nil).Linear(b, nil)))
 	f.Set(&result, result.To(before))
 	return result
+}
+
+func (s *Site) addFRoD() error {
+	if s.on("runtime_offload_base_weight") && s.number("frod_dropout") > 0 {
+		return errors.New("peft leaves no weight on the host where frod_dropout multiplies by it; leave out one")
+	}
+	if s.on("runtime_offload_base_weight") {
+		s.plain().Weight.Away = true // on the host
+	}
+	if rate := s.number("sparse_rate"); rate <= 0 || rate > 1 {
+		return fmt.Errorf("sparse_rate=%s is no share above 0 and up to 1", s.text("sparse_rate"))
+	}
+	s.weight("frod_lambda_s_values", s.frodPlaces())
+	s.weight("frod_lambda_l", s.in)
+	s.Own.Buffer(s.BaseType(), s.out, s.in) // frod_U
+	return nil
+}
+
+// frodPlaces is how many elements of a layer's rotation are trained.
+func (s *Site) frodPlaces() int64 {
+	return max(1, min(int64(float64(s.in*s.in)*s.number("sparse_rate")), s.in*(s.in-1)))
+}
+
+// shareFRoD brings the basis that layers of one name share to the device, with the places that are trained: of a
+// model that came there with its adapters. Else each layer copies them there in each forward pass.
+func shareFRoD(sites []*Site) {
+	first := map[string]*Site{}
+	for _, s := range sites {
+		name := s.path[strings.LastIndexByte(s.path, '.')+1:]
+		if first[name] == nil {
+			first[name] = s
+			if s.text("frod_V") == "gpu" {
+				s.Own.Buffer(s.BaseType(), s.in, s.in).Buffer(trace.I64, 2, s.frodPlaces())
+			}
+		}
+		s.shared = first[name].Own.Buffers()[1:]
+	}
+}
+
+// frod rotates what goes into the layer in a basis in which its weight is diagonal, in the weight's place.
+func (s *Site) frod(f *frame, x *tensor) *tensor {
+	dtype, places, lead := x.DType(), s.frodPlaces(), x.Shape()[:x.NDim()-1]
+	if dtype == trace.F32 {
+		f.Tape().Raise(errors.New("lora: peft multiplies by a sparse matrix there, for which vprof has no rules; " +
+			"FRoD in bf16 or fp16 makes it dense"))
+	}
+	linear, dropped := s.plain(), x
+	var result, base *tensor
+	if s.number("frod_dropout") > 0 {
+		result = f.Let(f.Call(linear, x))
+		base = result
+		if linear.Bias != nil {
+			base = f.Let(result.Sub(linear.Bias.T()))
+		}
+	}
+	basis, indices := s.frodBasis(f, dtype, places)
+	values := f.Let(s.w("frod_lambda_s_values").To(dtype))
+	scale := f.Let(s.w("frod_lambda_l").To(dtype))
+	sparse := f.Let(f.Apply(coalesced, values, indices)[0])
+	order := f.Let(f.Tape().New("coalesce", program.Activations, trace.I64, 2, places))
+	if base != nil {
+		dropped = f.Let(f.Call(s.Dropout, x))
+	}
+	z := f.Let(dropped.Reshape(-1, s.in).Matmul(basis))
+	rotated := f.Let(z.Matmul(f.Apply(s.dense(), sparse, order)[0].T()))
+	scaled := f.Let(z.Mul(scale))
+	more := f.Let(rotated.Add(scaled).Linear(s.Own.Held(0), nil))
+	more = f.Let(more.Reshape(append(append([]int64{}, lead...), s.out)...))
+	switch {
+	case base != nil:
+		before := f.Let(dropped.Linear(linear.Weight.T(), nil))
+		f.Set(&result, result.Add(more).Sub(before))
+	case linear.Bias != nil:
+		result = f.Let(more.Add(linear.Bias.T()))
+	default:
+		result = more
+	}
+	return result
+}
+
+// frodBasis is the shared basis, and the places of what is trained.
+func (s *Site) frodBasis(f *frame, dtype trace.DType, places int64) (basis, indices *tensor) {
+	if s.text("frod_V") == "gpu" {
+		return f.Let(s.shared[0].To(dtype)), f.Let(s.shared[1].Tensor)
+	}
+	t := f.Tape()
+	return f.Let(t.New("to_device", program.Activations, dtype, s.in, s.in)),
+		f.Let(t.New("to_device", program.Activations, trace.I64, 2, places))
+}
+
+// coalesced are the values of a sparse tensor in the order of their places.
+var coalesced = &trace.Function{
+	Name: "CoalesceBackward",
+	Forward: func(g *frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {
+		ctx.SaveForBackward(in...)
+		for range 3 { // places as numbers, their order, and the first of each
+			g.Let(g.Tape().New("coalesce", program.Temporaries, trace.I64, in[0].Numel()))
+		}
+		return []*tensor{in[0].Clone()}
+	},
+	Backward: func(_ *frame, _ *trace.FunctionContext, grads []*tensor) []*tensor {
+		return []*tensor{grads[0].Clone(), nil}
+	},
+}
+
+// dense is to_dense of a sparse matrix, of its values and places.
+func (s *Site) dense() *trace.Function {
+	return &trace.Function{
+		Name: "ToDenseBackward0",
+		Forward: func(g *frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {
+			ctx.SaveForBackward(in...)
+			return []*tensor{g.Tape().Zeros(in[0].DType(), s.in, s.in)}
+		},
+		Backward: func(g *frame, ctx *trace.FunctionContext, grads []*tensor) []*tensor {
+			flat := g.Let(g.Tape().New("flatten_indices", program.Temporaries, trace.I64, ctx.Saved(0).Numel()))
+			return []*tensor{grads[0].Reshape(-1).IndexSelect(0, flat), nil}
+		},
+	}
 }
 
 // widest are the largest widths of all layers.

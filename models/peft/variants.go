@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/vprof/vprof/internal/ceil"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
@@ -36,8 +37,14 @@ func (s *Site) addLoRAVariant() error {
 			s.weight(p.name, p.dims...)
 		}
 	}
-	if s.method.name == "kasa" {
+	switch s.method.name {
+	case "kasa":
 		s.weight("lora_diag", r)
+	case "velora": // lora_velora_embed
+		if err := s.positive("num_groups"); err != nil {
+			return err
+		}
+		s.Own.Buffer(s.BaseType(), ceil.Div(s.in, s.count("num_groups")))
 	}
 	return s.positive("r")
 }
@@ -68,7 +75,13 @@ func (s *Site) loraVariant(f *frame, x *tensor) *tensor {
 		return y.Linear(w, nil)
 	}
 	r := s.count("r")
-	low := through("lora_A", f.Call(s.Dropout, x), s.in, r)
+	var low *tensor
+	if s.method.name == "velora" {
+		f.Set(&x, f.Call(s.Dropout, x))
+		low = f.Let(f.Apply(s.compressed(), x, s.w("lora_A"), s.Own.Held(0))[0])
+	} else {
+		low = through("lora_A", f.Call(s.Dropout, x), s.in, r)
+	}
 	if s.has("lora_diag") {
 		f.Let(low)
 		low = low.Mul(s.w("lora_diag"))
