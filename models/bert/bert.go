@@ -33,6 +33,8 @@ type Config struct {
 	Roberta bool
 	// Untied gives the output layer a weight of its own.
 	Untied bool
+	// Eager attention computes scores and keeps them.
+	Eager bool
 }
 
 func (c Config) activation() *nn.Func { return hf.Activation(cmp.Or(c.Activation, "gelu")) }
@@ -100,11 +102,23 @@ type selfAttention struct {
 	Query, Key, Value nn.Layer
 	headSize          int64
 	dropout           float64
+	eager             bool
 }
 
-func (a *selfAttention) call(f *frame, x, mask *tensor) *tensor {
+// call gives its weights, too, if attention is eager.
+func (a *selfAttention) call(f *frame, x, mask *tensor) (y, weights *tensor) {
 	g := f.ModuleFrame(a, x, mask)
-	return g.Return(hf.SelfAttention(g, a, x, mask, a.Query, a.Key, a.Value, a.headSize, a.dropout))
+	if !a.eager {
+		return g.Return(hf.SelfAttention(g, a, x, mask, a.Query, a.Key, a.Value, a.headSize, a.dropout)), nil
+	}
+	q := g.Let(hf.Heads(g.Call(a.Query, x), a.headSize))
+	k := g.Let(hf.Heads(g.Call(a.Key, x), a.headSize))
+	v := g.Let(hf.Heads(g.Call(a.Value, x), a.headSize))
+	o := hf.AttentionOptions{Dropout: hf.DropoutIn(a, a.dropout), OwnType: true}
+	y, weights = hf.Attend(g, q, k, v, mask, o, true)
+	g.Set(&y, hf.Merge(y))
+	g.End(y, weights)
+	return y, weights
 }
 
 // output ends both halves of a layer: projection, dropout, and the norm of the
@@ -137,11 +151,14 @@ type attention struct {
 	Output *output
 }
 
-func (a *attention) call(f *frame, x, mask *tensor) *tensor {
+func (a *attention) call(f *frame, x, mask *tensor) (y, weights *tensor) {
 	g := f.CallFrame(x, mask)
-	y := g.Let(a.Self.call(g, x, mask))
+	y, weights = a.Self.call(g, x, mask)
+	g.Let(y)
+	g.LetOptional(weights)
 	g.Set(&y, a.Output.call(g, y, x))
-	return g.Return(y)
+	g.End(y, weights)
+	return y, weights
 }
 
 // intermediate widens and applies the activation.
@@ -170,7 +187,7 @@ func newLayer(c Config) *layer {
 		Attention: &attention{
 			Self: &selfAttention{
 				Query: linear(), Key: linear(), Value: linear(), headSize: c.Width / c.Heads,
-				dropout: c.AttentionDropout,
+				dropout: c.AttentionDropout, eager: c.Eager,
 			},
 			Output: newOutput(c, c.Width),
 		},
@@ -181,7 +198,9 @@ func newLayer(c Config) *layer {
 
 // forward takes hidden states and a mask.
 func (l *layer) forward(f *frame, args []*tensor) *tensor {
-	y := f.Let(l.Attention.call(f, args[0], args[1]))
+	y, weights := l.Attention.call(f, args[0], args[1])
+	f.Let(y)
+	f.LetOptional(weights)
 	z := f.Let(l.feedForward(f, y))
 	return z
 }
@@ -226,11 +245,12 @@ type Model struct {
 	Embeddings *embeddings
 	Encoder    *encoder
 	Pooler     *pooler
+	eager      bool
 }
 
 // New builds the model.
 func New(c Config) *Model {
-	m := &Model{Embeddings: newEmbeddings(c), Encoder: &encoder{}}
+	m := &Model{Embeddings: newEmbeddings(c), Encoder: &encoder{}, eager: c.Eager}
 	for range c.Layers {
 		m.Encoder.Layer = append(m.Encoder.Layer, newLayer(c))
 	}
@@ -260,7 +280,12 @@ func (m *Model) Call(f *frame, ids, padding *tensor, padded, checkpointing bool)
 func (m *Model) outputs(f *frame, ids, padding *tensor, padded, checkpointing bool) (states, pooled *tensor) {
 	g := f.ModuleFrame(m, ids, padding)
 	x := g.Let(g.Call(m.Embeddings, ids))
-	mask := hf.BidirectionalMask(g, ids.Size(1), padding, padded)
+	var mask *tensor
+	if m.eager {
+		mask = hf.EagerBidirectionalMask(g, x, padding, padded)
+	} else {
+		mask = hf.BidirectionalMask(g, ids.Size(1), padding, padded)
+	}
 	if mask != nil {
 		g.Set(&padding, mask)
 	}

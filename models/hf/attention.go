@@ -75,7 +75,9 @@ func EagerAttention(f *frame, q, k, v, mask *tensor, o AttentionOptions, softcap
 		g.Set(&weights, weights.Tanh())
 		g.Set(&weights, weights.MulScalar())
 	}
-	g.Set(&weights, weights.Add(mask))
+	if mask != nil {
+		g.Set(&weights, weights.Add(mask))
+	}
 	if o.OwnType {
 		g.Set(&weights, weights.Softmax(-1))
 	} else {

@@ -7,6 +7,15 @@ import "github.com/vprof/vprof/profiler/trace"
 // keys]. PyTorch reads whether anything is padded and makes no mask if nothing
 // is; padded says so here.
 func BidirectionalMask(f *frame, queries int64, padding *tensor, padded bool) *tensor {
+	return bidirectionalMask(f, queries, padding, padded, sdpaMask)
+}
+
+// EagerBidirectionalMask is create_bidirectional_mask for eager attention: of numbers, in the type of x.
+func EagerBidirectionalMask(f *frame, x, padding *tensor, padded bool) *tensor {
+	return bidirectionalMask(f, x.Size(1), padding, padded, eagerMask(x.DType()))
+}
+
+func bidirectionalMask(f *frame, queries int64, padding *tensor, padded bool, form maskForm) *tensor {
 	g := f.FuncFrame(padding)
 	g.Set(&padding, padding.To(trace.Bool))
 	g.Discard(padding.Any(false)) // all()
@@ -14,7 +23,7 @@ func BidirectionalMask(f *frame, queries int64, padding *tensor, padded bool) *t
 		g.End()
 		return nil
 	}
-	g.Set(&padding, sdpaMask(g, padding.Size(0), queries, padding.Size(1), allOf(everyQuery, picked(padding))))
+	g.Set(&padding, form(g, padding.Size(0), queries, padding.Size(1), allOf(everyQuery, picked(padding))))
 	return g.Return(padding)
 }
 

@@ -74,6 +74,7 @@ func (r *reader) bertTask(c bert.Config, labels int64) func(models.Case) train.T
 	dropout := r.probability("classifier_dropout", c.HiddenDropout)
 	problem := r.problem(labels)
 	return func(k models.Case) train.Task {
+		c.Eager = hf.Eager.Chosen(k)
 		switch k.Task {
 		case tokens:
 			return bert.TokenClassification(c, classesOf(k, problem), hf.HeadDropout(k, dropout), hf.TextOf(k))
@@ -88,6 +89,7 @@ func readBERT(r *reader) architecture {
 	c, labels := r.bertConfig(30522, false), r.labels()
 	r.token("pad_token_id", 0, c.Vocab)
 	a := encoder("BERT", c.Layers, c.Width, c.Positions, labels)
+	a.eager()
 	a.task = r.bertTask(c, labels)
 	return a
 }
@@ -100,6 +102,7 @@ func readRoBERTa(r *reader) architecture {
 	r.must(most > 0, "max_position_embeddings",
 		"%d leaves no position: they are counted from pad_token_id %d on", c.Positions, pad)
 	a := encoder("RoBERTa", c.Layers, c.Width, max(1, most), labels)
+	a.eager()
 	a.task = r.bertTask(c, labels)
 	return a
 }

@@ -21,7 +21,7 @@ func (s *Site) addAdaMSS() error {
 		in++ // which stands for a column of ones
 	}
 	r := min(s.count("r"), s.out, in)
-	s.Own.Buffer(s.BaseType(), r, in) // adamss_newB
+	s.Own.Buffer(trace.F32, r, in) // adamss_newB
 	for i, size := range s.subspaces() {
 		rank := min(size, s.count("subspace_rank"))
 		s.weight(fmt.Sprint("adamss_A", i), rank, r)
