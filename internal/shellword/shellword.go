@@ -22,5 +22,6 @@ func Join(words []string) string {
 
 // special says whether a character may mean something to a shell.
 func special(r rune) bool {
-	return !strings.ContainsRune("/._-+=:,@%", r) && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
+	return !strings.ContainsRune("/._-+=:,@%", r) &&
+		(r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
 }

@@ -205,7 +205,8 @@ func (e *Engine) Script(b fleet.BoardTasks, tasks []int, avoid []string) (string
 		task = fmt.Sprintf("srun --container-image=%s --container-mounts=%s %s", shellword.Quote(s.Container),
 			shellword.Quote(e.Folder.Dir+":"+e.Folder.Dir), task)
 	case s.Container != "":
-		task = fmt.Sprintf("apptainer exec --nv --bind %s %s %s", shellword.Quote(e.Folder.Dir), shellword.Quote(s.Container), task)
+		task = fmt.Sprintf("apptainer exec --nv --bind %s %s %s",
+			shellword.Quote(e.Folder.Dir), shellword.Quote(s.Container), task)
 	}
 	out.WriteString("exec " + task + "\n")
 	return out.String(), nil
