@@ -185,6 +185,27 @@ class CaptureTest(unittest.TestCase):
         self.assertEqual(targets, ["alias.default", "mul.Tensor", "empty_like.default", "mul.Tensor", "alias.default"])
         self.assertEqual(targets[function["backward"] - function["begin"]], "empty_like.default")
 
+    def test_custom_functions_hear_which_gradients_are_needed(self):
+        made = self.capture("""
+            class Scaled(torch.autograd.Function):
+                @staticmethod
+                def forward(ctx, x, w):
+                    ctx.save_for_backward(x)
+                    return x * w
+                @staticmethod
+                def backward(ctx, g):
+                    assert not ctx.needs_input_grad[0], "of the data"
+                    return None, (g * ctx.saved_tensors[0]).sum(0)
+            class model(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.w = nn.Parameter(torch.ones(8))
+                def forward(self, x):
+                    return Scaled.apply(x, self.w)
+            """)
+        (function,) = made.extra["functions"]
+        self.assertEqual(function["gives"], [False, True])
+
     def test_custom_functions_that_look_at_numbers_are_named_with_their_line(self):
         made = self.capture("""
             class Twice(torch.autograd.Function):

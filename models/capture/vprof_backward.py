@@ -25,7 +25,9 @@ class Context:
 
     def __init__(self, args):
         self.saved_tensors = ()
-        self.needs_input_grad = tuple(differentiable(a) for a in args)
+        able = tuple(differentiable(a) for a in args)
+        needed = tuple(d and a.requires_grad for d, a in zip(able, args))
+        self.needs_input_grad = needed if any(needed) else able  # without any, PyTorch runs no backward
 
     def save_for_backward(self, *tensors):
         self.saved_tensors = tensors

@@ -39,6 +39,7 @@ except ModuleNotFoundError as e:
     torch = training = vectors = None  # --help needs none of them
 
 SCHEMA = "vprof.reference/v1"
+SIMULATED = "VPROF_HOOK" in os.environ  # under vprof run, which PyTorch takes for a GPU
 
 
 def board(opts):
@@ -59,10 +60,16 @@ def header(opts):
         "torch": torch.__version__,
         "cuda": torch.version.cuda or "",
         "cudnn": torch.backends.cudnn.version() or 0 if gpu else 0,
-        "source": "PyTorch on a GPU" if gpu else "a dry run on the CPU, which is no evidence",
+        "source": source(gpu),
         "gpu": board(opts),
         **({"device": torch.cuda.get_device_name(), "driver": driver()} if gpu else {}),
     }
+
+
+def source(gpu):
+    if SIMULATED:
+        return "PyTorch on the simulated GPU of vprof run"
+    return "PyTorch on a GPU" if gpu else "a dry run on the CPU, which is no evidence"
 
 
 def driver():
@@ -293,6 +300,8 @@ def arguments(argv):
         p.error(f"--regimes: choose from {', '.join(vectors.REGIMES)}")
     if opts.device != "cpu" and not torch.cuda.is_available():
         p.error("there is no CUDA GPU that PyTorch can use; --device cpu is a dry run without one")
+    if SIMULATED and os.environ.get("VPROF_STEPS", "0") != "0":
+        p.error("vprof run ends each training after some steps, and its record with it: vprof run --steps all -- python record.py ...")
     return opts
 
 

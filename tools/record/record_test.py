@@ -50,6 +50,17 @@ class RecordTest(unittest.TestCase):
     def path(self, name):
         return os.path.join(self.folder, name)
 
+    def test_records_of_a_simulated_board_say_so(self):
+        for steps, code, says in (("0", 0, "simulated GPU"), ("3", 2, "--steps all")):
+            out = self.path(steps + ".jsonl")
+            command = [sys.executable, record.__file__, "peaks", self.model + ":model", "--inputs-from", self.model + ":batch", "--device", "cpu", "--batch", "2", "--out", out]
+            done = subprocess.run(command, env={**os.environ, "VPROF_HOOK": self.folder, "VPROF_STEPS": steps}, capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, code, done.stderr)
+            said = done.stderr
+            with contextlib.suppress(FileNotFoundError), open(out) as f:
+                said += f.read()
+            self.assertIn(says, said)
+
     def record(self, *args):
         with contextlib.redirect_stderr(io.StringIO()) as said:
             try:
