@@ -60,6 +60,8 @@ type Parameter struct {
 	DType  trace.DType
 	Frozen bool // requires_grad is off
 	Away   bool // another rank of a pipeline has it
+	// Strides are those of a parameter that is dense in another order than its dimensions', else nil.
+	Strides []int64
 	// load brings the parameter to the device in another way than a copy; added says
 	// that it comes there after the model.
 	load  func(t *trace.Tape)
@@ -425,7 +427,7 @@ func (p *Parameter) move(tape *trace.Tape) {
 		p.load(tape)
 		return
 	}
-	p.Tensor = tape.Hold(tape.New(moving, program.Weights, p.DType, p.Dims...))
+	p.Tensor = tape.Hold(tape.NewStrided(moving, program.Weights, p.DType, p.Dims, p.Strides))
 	if !p.Frozen {
 		p.Leaf()
 	}

@@ -98,11 +98,40 @@ func newWeight(in *export.Input) *weight {
 	}
 	d := dtypes[in.Type]
 	if in.Role == export.Parameter {
-		w.Parameter = &nn.Parameter{Dims: dims, DType: d, Frozen: !in.RequiresGrad}
+		w.Parameter = &nn.Parameter{Dims: dims, DType: d, Frozen: !in.RequiresGrad, Strides: denseStrides(in, dims)}
 	} else {
 		w.Buffer = &nn.Buffer{Dims: dims, DType: d, OfWeights: d.IsFloat(), Constant: in.Role == export.Constant}
 	}
 	return w
+}
+
+// denseStrides are the strides of a tensor whose dimensions lie one inside the other in another order than
+// their own, as those of matrices of linear algebra do: .to(device) keeps them. They are nil of all others.
+func denseStrides(in *export.Input, dims []int64) []int64 {
+	if len(in.Strides) != len(dims) {
+		return nil
+	}
+	order, strides := make([]int, len(dims)), make([]int64, len(dims))
+	for i, s := range in.Strides {
+		order[i], strides[i] = i, s.Int
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(strides[b], strides[a]) })
+	step, moved, last := int64(1), false, len(dims)
+	for _, i := range slices.Backward(order) {
+		if dims[i] == 1 {
+			continue
+		}
+		if strides[i] != step {
+			return nil
+		}
+		step *= dims[i]
+		moved = moved || i > last
+		last = i
+	}
+	if !moved {
+		return nil
+	}
+	return strides
 }
 
 // findSites finds the linear layers: modules with a weight, and perhaps a bias, that operators of

@@ -274,6 +274,8 @@ func (w *walker) value(a export.Argument, typ string) aten.Value {
 		return a.Int
 	case export.Real:
 		return float64(a.Real)
+	case export.Imaginary:
+		return complex(0, 1)
 	case export.Boolean:
 		return a.Int != 0
 	case export.Text:

@@ -9,6 +9,26 @@ import (
 	"github.com/vprof/vprof/models/pt2/export"
 )
 
+// What is dense in the order of its dimensions has no strides of its own, nor has what is not dense.
+func TestParametersKeepTheOrderOfTheirDimensions(t *testing.T) {
+	for _, c := range []struct{ dims, strides, want []int64 }{
+		{[]int64{4, 3}, []int64{3, 1}, nil},
+		{[]int64{4, 3}, []int64{1, 4}, []int64{1, 4}},
+		{[]int64{1, 3}, []int64{1, 1}, nil},
+		{[]int64{2, 3, 4, 5}, []int64{60, 1, 15, 3}, []int64{60, 1, 15, 3}},
+		{[]int64{4, 3}, []int64{6, 1}, nil},
+		{[]int64{4, 3}, []int64{0, 1}, nil},
+		{[]int64{4}, nil, nil},
+		{nil, nil, nil},
+	} {
+		in := &export.Input{}
+		for _, s := range c.strides {
+			in.Strides = append(in.Strides, export.Size{Int: s})
+		}
+		require.Equal(t, c.want, denseStrides(in, c.dims), c)
+	}
+}
+
 // A model is in half precision if all of its floating-point parameters are; its buffers may be in another.
 func TestWeightsAreWhatAllParametersAre(t *testing.T) {
 	of := func(types ...export.ScalarType) *export.Program {

@@ -123,6 +123,8 @@ func kindOf(v Value) trace.Number {
 		return trace.BoolNumber
 	case int64:
 		return trace.IntNumber
+	case complex128:
+		return trace.ComplexNumber
 	default:
 		return trace.RealNumber
 	}

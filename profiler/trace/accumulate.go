@@ -94,6 +94,15 @@ func (t *Tape) NewAt(p *Path, op string, c program.Class, d DType, shape ...int6
 	return x
 }
 
+// NewStrided is New with strides of its own; without any it is contiguous.
+func (t *Tape) NewStrided(op string, c program.Class, d DType, shape, strides []int64) *Tensor {
+	x := t.New(op, c, d, shape...)
+	if strides != nil {
+		x.layout = t.layout(shape, strides)
+	}
+	return x
+}
+
 // NewChannelsLast is New in channels-last layout.
 func (t *Tape) NewChannelsLast(op string, c program.Class, d DType, shape ...int64) *Tensor {
 	x := t.New(op, c, d, shape...)

@@ -236,6 +236,15 @@ func (b *backward) give(i int, x *Tensor) {
 	b.statement()
 }
 
+// realAs is handle_r_to_c: of a complex gradient the part that input i has, which is a view.
+func (b *backward) realAs(i int, x *Tensor) *Tensor {
+	e := b.node.next()[i]
+	if x.dtype != C64 || e.node == nil || e.node.output(e.input).dtype == C64 {
+		return x
+	}
+	return x.realPart()
+}
+
 // givePair sets the gradients of the first two inputs where they are wanted, and ends the
 // statement.
 func (b *backward) givePair(x, y *Tensor) {

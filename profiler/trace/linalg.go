@@ -38,12 +38,18 @@ func (x *Tensor) matrices() int64 { return numel(x.batched()) }
 func (x *Tensor) mT() *Tensor { return x.Transpose(-2, -1) }
 
 // pointers are so many arrays with the addresses of the matrices of a batch, which a kernel
-// of cuBLAS takes.
-func (t *Tape) pointers(arrays int, batch int64) {
-	c := t.begin("allocate_array")
+// takes.
+func (c *call) pointers(arrays int, batch int64) {
 	for range arrays {
-		c.let(t.empty(I64, batch))
+		c.let(c.t.empty(I64, batch))
 	}
+}
+
+// batchedBLAS is a kernel of cuBLAS that takes a batch of matrices by their addresses.
+func (t *Tape) batchedBLAS(arrays int, batch int64) {
+	c := t.begin("allocate_array")
+	c.pointers(arrays, batch)
+	t.useBLAS()
 	c.done()
 }
 
@@ -79,7 +85,7 @@ const largestBatchedLU = 512
 // luInto puts the LU factorization of x into lu.
 func (x *Tensor) luInto(lu *Tensor) {
 	if batch, n := x.matrices(), x.Size(-1); batch > 1 && n < largestBatchedLU && n == x.Size(-2) {
-		x.tape.pointers(1, batch)
+		x.tape.batchedBLAS(1, batch)
 	}
 	x.factorize(lu)
 }
@@ -136,7 +142,7 @@ func (x *Tensor) luSolveInPlace(lu *Tensor, adjoint bool) {
 	c := t.begin("lu_solve", x, lu)
 	switch luSolverFor(batch, n, x.numel/max(batch*n, 1), adjoint) {
 	case luByCuBLAS:
-		t.pointers(2, batch)
+		t.batchedBLAS(2, batch)
 	case luByCuSOLVER:
 		c.let(t.empty(I32))
 	case luByTriangles:
@@ -160,7 +166,7 @@ func (x *Tensor) luSolveByTriangles(lu *Tensor, adjoint bool) {
 	}
 	solve := func() {
 		for range 2 {
-			t.trianglePointers(lu)
+			t.useTriangles(lu)
 		}
 	}
 	if adjoint {
@@ -178,11 +184,15 @@ func (x *Tensor) luSolveByTriangles(lu *Tensor, adjoint bool) {
 	c.done()
 }
 
-// trianglePointers are those that a solver of triangular systems allocates: cuBLAS goes one by
-// one through few large matrices.
-func (t *Tape) trianglePointers(a *Tensor) {
-	if batch := a.matrices(); batch > 8 || a.Size(-1) < 64 {
-		t.pointers(2, batch)
+// useTriangles is cuBLAS solving systems of triangular matrices, few large ones one by one.
+func (t *Tape) useTriangles(a *Tensor) {
+	batch := a.matrices()
+	if batch > 8 || a.Size(-1) < 64 {
+		t.batchedBLAS(2, batch)
+		return
+	}
+	for range batch {
+		t.useBLAS()
 	}
 }
 

@@ -13,7 +13,9 @@ func (x *Tensor) CholeskyEx() (l, info *Tensor) {
 	c := x.tape.begin("linalg_cholesky_ex", x)
 	l, info = c.let(c.t.byColumns(x.dtype, x.shape...)), c.let(x.report())
 	if batch := x.matrices(); batch > 1 {
-		c.t.pointers(1, batch)
+		p := c.t.begin("allocate_array") // of cuSOLVER
+		p.pointers(1, batch)
+		p.done()
 	}
 	x.factorize(l)
 	l.derived("LinalgCholeskyExBackward0", inputs{x}, saves{l},
@@ -46,7 +48,7 @@ func (x *Tensor) LinalgQR(complete bool) (q, r *Tensor) {
 	c.t.launchCopy(q, x)
 	c.let(c.t.empty(x.dtype, x.batched(min(m, n))...)) // tau
 	if batch := x.matrices(); batchedQR(batch, m) {
-		c.t.pointers(2, batch)
+		c.t.batchedBLAS(2, batch)
 	} else {
 		c.drop(c.let(c.t.empty(I32)))
 	}
@@ -247,7 +249,7 @@ func (b *Tensor) TriangularSolve(a *Tensor) (x, clone *Tensor) {
 	x = c.let(t.byColumns(b.dtype, b.shape...))
 	clone = c.let(t.byColumns(a.dtype, a.shape...))
 	t.launchCopy(clone, a)
-	t.trianglePointers(a)
+	t.useTriangles(a)
 	t.launch(program.Matmul, b.numel*b.Size(-2), []*Tensor{x}, []*Tensor{a, b})
 	t.derive(outputs{x, clone}, "TriangularSolveBackward0", inputs{b, a}, saves{a, x}, func(w *backward) {
 		c := t.begin("triangular_solve_backward", w.grad)
@@ -276,7 +278,7 @@ func (t *Tape) solveTriangular(a, b *Tensor) *Tensor {
 		t.launchCopy(dense, a)
 		a = dense
 	}
-	t.trianglePointers(a)
+	t.useTriangles(a)
 	t.launch(program.Matmul, b.numel*b.Size(-2), []*Tensor{y}, []*Tensor{a, b})
 	return c.end(y)
 }

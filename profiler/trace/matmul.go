@@ -279,7 +279,7 @@ func (t *Tape) batchedProduct(y, a, b, x *Tensor) {
 	}
 	first.prepareBatch(transposed, m, k)
 	second.prepareBatch(transposed, k, n)
-	if k > 1 || x != nil || !t.rules.Operators.RankOneByProduct {
+	if k > 1 || x != nil || y.dtype == C64 || !t.rules.Operators.RankOneByProduct {
 		t.useBLAS()
 	}
 	t.launchGEMM(y, batch, rows, cols, k, a, b, x)

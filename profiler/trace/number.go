@@ -9,12 +9,15 @@ const (
 	BoolNumber Number = iota
 	IntNumber
 	RealNumber
+	ComplexNumber
 )
 
 // with is the type of a result of x and a number: that of x unless the number
 // is of a higher kind.
 func (n Number) with(d DType) DType {
 	switch {
+	case n == ComplexNumber:
+		return C64
 	case n == RealNumber && !d.differentiable():
 		return F32
 	case n == IntNumber && d == Bool:

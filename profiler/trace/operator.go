@@ -158,7 +158,7 @@ func (o *Operator) backward(b *backward) {
 	copy(b.terms[1:], b.kept)
 	for _, d := range o.derivatives {
 		if b.needs(d.input) {
-			b.give(d.input, d.value(b.terms[:]))
+			b.give(d.input, b.realAs(d.input, d.value(b.terms[:])))
 		}
 	}
 }

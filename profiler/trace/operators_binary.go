@@ -14,7 +14,8 @@ var binaryOperators = []*Operator{
 	row("mul.Tensor(Tensor self, Tensor other) -> Tensor", inPlace|keepsType, 1,
 		"grad * other.conj()", "multiply.Tensor").and("other", "grad * self.conj()"),
 	row("div.Tensor(Tensor self, Tensor other) -> Tensor", inPlace, 4,
-		"grad / other", "divide.Tensor", "true_divide.Tensor").and("other", "-grad * ((self / other) / other)"),
+		"grad / other.conj()", "divide.Tensor", "true_divide.Tensor").
+		and("other", "-grad * ((self / other) / other).conj()"),
 	row("remainder.Tensor(Tensor self, Tensor other) -> Tensor", keepsType, 2,
 		"grad", "fmod.Tensor").and("other", "-grad * div_floor(self, other)"),
 	row("maximum(Tensor self, Tensor other) -> Tensor", keepsType, 1,

@@ -77,6 +77,20 @@ func TestResizingGradientsHaveTheInputShape(t *testing.T) {
 	})
 }
 
+// Dividing dimensions is a view of any layout, so that shuffled pixels are copied once.
+func TestShuffledPixelsAreCopiedOnce(t *testing.T) {
+	f, x := fresh(2, 8, 6, 6)
+	part := f.Let(x.Slice(1, 0, 4))
+	for _, shuffle := range []func() *tensor{
+		func() *tensor { return part.PixelUnshuffle(2) },
+		func() *tensor { return part.PixelShuffle(2) },
+	} {
+		before := allocated(f.Tape().Program())
+		y := f.Let(shuffle())
+		require.Equal(t, y.Bytes(), allocated(f.Tape().Program())-before)
+	}
+}
+
 // One column of the spectrogram for each hop, and one more.
 func TestSpectrogramHasAFramePerHop(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {

@@ -68,7 +68,7 @@ type Operators struct {
 	// longest has chunks.
 	ForeachNormByChunk bool
 	// RankOneByProduct: batched products over a single element (bmm with k = 1)
-	// multiply elements and call no cuBLAS.
+	// multiply elements and call no cuBLAS, those of complex numbers apart.
 	RankOneByProduct bool
 	// FusedAdagrad: Adagrad has an implementation in one kernel.
 	FusedAdagrad bool

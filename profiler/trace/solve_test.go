@@ -26,3 +26,32 @@ func TestTrianglesAreSolvedByColumns(t *testing.T) {
 	require.Equal(t, b.Shape(), b.Grad().Shape())
 	f.End()
 }
+
+// Solvers of cuBLAS have the workspace of its handle: where that is asked for by each call, once for a batch
+// of matrices, and once for each of few large ones. Those of cuSOLVER have none.
+func TestSolversOfCuBLASHaveItsWorkspace(t *testing.T) {
+	perCall := rules
+	perCall.Products.PerCall = true
+	for _, c := range []struct {
+		batch, n int64
+		solve    func(a, b *tensor) *tensor
+		want     int
+	}{
+		{9, 64, func(a, b *tensor) *tensor { return a.SolveTriangular(b, true) }, 1},
+		{2, 64, func(a, b *tensor) *tensor { return a.SolveTriangular(b, true) }, 2},
+		{2, 8, func(a, b *tensor) *tensor { return a.SolveTriangular(b, true) }, 1},
+		{2, 8, func(a, _ *tensor) *tensor { return a.Cholesky() }, 0},
+		{2, 8, func(a, _ *tensor) *tensor { return a.LinalgDet() }, 1},
+	} {
+		tape := trace.New(hopper, perCall, trace.Options{})
+		f := tape.Frame()
+		f.Let(c.solve(leaf(tape, false, c.batch, c.n, c.n), leaf(tape, false, c.batch, c.n, 3)))
+		n := 0
+		for _, b := range tape.Program().Buffers {
+			if b.Class == program.Workspace {
+				n++
+			}
+		}
+		require.Equal(t, c.want, n, c)
+	}
+}

@@ -84,11 +84,10 @@ func (x *Tensor) pixelUnshuffle(r int64) *Tensor {
 	return x.shuffledTo("pixel_unshuffle", []int64{s[0], s[1] * r * r, s[2] / r, s[3] / r})
 }
 
-// shuffledTo is reshape, permute, clone and view in one: what matters is the
-// copy, and one more for an input that cannot be viewed.
+// shuffledTo is reshape, which only divides dimensions and so is a view of any input, permute, clone and
+// view in one: what matters is the copy.
 func (x *Tensor) shuffledTo(op string, shape []int64) *Tensor {
 	c := x.tape.begin(op, x)
-	c.let(x.contiguousUntracked())
 	y := c.let(c.t.empty(x.dtype, shape...))
 	c.t.launchCopy(y, x)
 	return c.end(y)

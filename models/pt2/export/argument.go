@@ -33,6 +33,9 @@ func (d *decoder) tagged(tag string) Argument {
 		return Argument{Kind: Real, Real: d.number()}
 	case "as_floats":
 		return d.list(func() Argument { return Argument{Kind: Real, Real: d.number()} })
+	case "as_complex":
+		d.skip()
+		return Argument{Kind: Imaginary}
 	case "as_bool":
 		return d.truth()
 	case "as_bools":

@@ -25,7 +25,7 @@ const program = `{"graph_module": {"graph": {
 		"outputs": [{"as_tensor": {"name": "y"}}],
 		"metadata": {"stack_trace": "File \"m.py\", line 3, in forward\n    y = x + self.w", "nn_module_stack": "L__self__,,m.Model"}}],
 	"tensor_values": {
-		"p_w": {"dtype": 7, "sizes": [{"as_int": 4}], "requires_grad": true},
+		"p_w": {"dtype": 7, "sizes": [{"as_int": 4}], "strides": [{"as_int": 1}], "requires_grad": true},
 		"x": {"dtype": 7, "sizes": [{"as_expr": {"expr_str": "Symbol('s0', positive=True)", "hint": null}}, {"as_int": 4}]},
 		"y": {"dtype": 7, "sizes": [{"as_expr": {"expr_str": "Symbol('s0')"}}, {"as_int": 4}]}},
 	"sym_int_values": {}, "is_single_tensor_return": false},
@@ -62,12 +62,21 @@ func TestProgramsAreRead(t *testing.T) {
 	require.Equal(t, map[string]export.Range{"s0": {Min: 2, Max: 64}}, p.Ranges)
 	require.Len(t, p.Inputs, 2)
 	require.Equal(t, "w", p.Inputs[0].Name)
+	require.Equal(t, []export.Size{{Int: 1}}, p.Inputs[0].Strides)
 	require.Equal(t, export.UserInput, p.Inputs[1].Role)
 	require.Equal(t, "m.py:3:forward", p.Nodes[0].Line)
 	require.Equal(t, []export.Result{{Value: 2, Type: export.Float, Dims: 2}}, p.Results)
 	n, err := p.Inputs[1].Sizes[0].Eval(map[string]int64{"s0": 16})
 	require.NoError(t, err)
 	require.EqualValues(t, 16, n)
+}
+
+func TestComplexNumbersAreNumbers(t *testing.T) {
+	tensor, number := `{"name": "other", "arg": {"as_tensor": {"name": "p_w"}}`, `{"as_complex": {"real": 0.0, "imag": 1.0}}`
+	p, err := read(archive(t, "m/models/model.json",
+		strings.Replace(program, tensor, `{"name": "other", "arg": `+number, 1), "m/archive_version", "0"))
+	require.NoError(t, err)
+	require.Equal(t, export.Argument{Kind: export.Imaginary}, p.Nodes[0].Inputs[1].Argument)
 }
 
 // TestBadFilesAreRefused has what can be wrong with a file, each said in one
@@ -104,7 +113,8 @@ func TestBadFilesAreRefused(t *testing.T) {
 			"more than 3000000 values",
 		},
 		{
-			"missing tensor", change(`"p_w": {"dtype": 7, "sizes": [{"as_int": 4}], "requires_grad": true},`, ""),
+			"missing tensor", change(
+				`"p_w": {"dtype": 7, "sizes": [{"as_int": 4}], "strides": [{"as_int": 1}], "requires_grad": true},`, ""),
 			"does not say what w is",
 		},
 		{"unmade", change(`{"name": "self", "arg": {"as_tensor": {"name": "x"}}`,
@@ -118,13 +128,13 @@ func TestBadFilesAreRefused(t *testing.T) {
 	"nodes"`, `"outputs": [{"as_tensor": {"name": "q"}}],
 	"nodes"`), "forward returns q"},
 		{
-			"negative size", change(`[{"as_int": 4}], "requires_grad"`, `[{"as_int": -4}], "requires_grad"`),
+			"negative size", change(`"sizes": [{"as_int": 4}]`, `"sizes": [{"as_int": -4}]`),
 			"dimension of -4",
 		},
-		{"absurd size", change(`[{"as_int": 4}], "requires_grad"`,
-			`[{"as_int": 4000000000000000000}], "requires_grad"`), "dimension of 4000000000000000000"},
-		{"large number", change(`[{"as_int": 4}], "requires_grad"`,
-			`[{"as_int": 40000000000000000000}], "requires_grad"`), "no whole number"},
+		{"absurd size", change(`"sizes": [{"as_int": 4}]`,
+			`"sizes": [{"as_int": 4000000000000000000}]`), "dimension of 4000000000000000000"},
+		{"large number", change(`"sizes": [{"as_int": 4}]`,
+			`"sizes": [{"as_int": 40000000000000000000}]`), "no whole number"},
 		{"expression", change(`"Symbol('s0', positive=True)"`, `"Symbol('s0'"`), "no expression that vprof reads"},
 		{
 			"inputs", change(`{"parameter": {"arg": {"name": "p_w"}, "parameter_name": "w"}},`, ""),

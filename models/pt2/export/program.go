@@ -61,10 +61,11 @@ type Input struct {
 	// the argument's.
 	Name  string
 	Value int32
-	// Type and Sizes are those of a tensor. Number says that it is none but a
+	// Type, Sizes and Strides are those of a tensor. Number says that it is none but a
 	// whole number, Size.
 	Type         ScalarType
 	Sizes        []Size
+	Strides      []Size
 	RequiresGrad bool
 	Number       bool
 	Size         Size
@@ -148,6 +149,7 @@ const (
 	Ref
 	Integer
 	Real
+	Imaginary // a complex number
 	Boolean
 	Text
 	Type

@@ -187,6 +187,9 @@ func (d *decoder) meta(in *Input) {
 		case "sizes":
 			in.Sizes = nil
 			d.array(func() { in.Sizes = append(in.Sizes, d.size()) })
+		case "strides":
+			in.Strides = nil
+			d.array(func() { in.Strides = append(in.Strides, d.size()) })
 		}
 	})
 }
