@@ -97,7 +97,7 @@ func (t *Tape) NewAt(p *Path, op string, c program.Class, d DType, shape ...int6
 // NewStrided is New with strides of its own; without any it is contiguous.
 func (t *Tape) NewStrided(op string, c program.Class, d DType, shape, strides []int64) *Tensor {
 	x := t.New(op, c, d, shape...)
-	if strides != nil {
+	if len(strides) > 0 {
 		x.layout = t.layout(shape, strides)
 	}
 	return x
