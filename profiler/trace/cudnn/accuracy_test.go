@@ -225,3 +225,19 @@ func TestFormulasGiveEveryByte(t *testing.T) {
 		require.Greater(t, share, least, board)
 	}
 }
+
+// Recorded calls of the kernel that sums for each sample apart have the bytes of its formula, on all boards.
+func TestSumsBySampleAreThoseRecorded(t *testing.T) {
+	vs, err := recorded()
+	require.NoError(t, err)
+	calls := 0
+	for _, v := range vs {
+		if len(v.Kernels[cudnn.GradWeight]) == 0 || v.Kernels[cudnn.GradWeight][0] != "wgrad2d_c1_k1_nhwc" {
+			continue
+		}
+		calls++
+		s := cudnn.NewStudy(v.Config, cudnn.GradWeight, v.Board)
+		require.Equal(t, largest(v.Workspaces[cudnn.GradWeight]), s.Bytes(cudnn.Choice{Engine: cudnn.SampleSums}), v)
+	}
+	require.NotZero(t, calls)
+}

@@ -31,15 +31,13 @@
 //
 // A few kernels for few channels in half precision are proposed only where there
 // is a device; where they run is learned from what PyTorch was recorded to ask
-// for on six boards. Nothing else is: TestRecordedCalls sets the model against
+// for on six boards, and for one of them (summedBySample) on two. Nothing else is: TestRecordedCalls sets the model against
 // these records and holds the figures, which say how far to trust it. Between boards of one architecture cuDNN makes no
 // difference, so a board counts by its architecture only.
 //
 // A transposed convolution runs as the ordinary one's data gradient and the
 // reverse; 1-D runs as 2-D with one row.
 package cudnn
-
-import "github.com/vprof/vprof/profiler/trace/cudnn/forest"
 
 // Plan is the engine that the rules predict for one direction of a convolution, and its
 // workspace.
@@ -82,16 +80,31 @@ func (a *architecture) choose(p *problem, f []float32) Choice {
 	if p.DType == F32 {
 		return a.ensemble[p.kind][0]().Choose(f)
 	}
-	if p.onlyOnDevice(a.device[p.kind](), f) {
-		return Choice{Engine: Direct}
+	if choice, runs := a.onDevice(p, f); runs {
+		return choice
 	}
 	return a.ensemble[p.kind][1]().Choose(f)
 }
 
-// onlyOnDevice says whether a kernel for few channels runs, which cuDNN proposes
-// only where there is a device.
-func (p *problem) onlyOnDevice(device *forest.Forest, f []float32) bool {
-	return p.DType != F32 && p.Layout == Contiguous && device.Vote(f) == DeviceVote(true)
+// onDevice is the kernel for few channels that runs in half precision and that cuDNN proposes
+// only where there is a device, if one does.
+func (a *architecture) onDevice(p *problem, f []float32) (c Choice, runs bool) {
+	switch {
+	case p.DType == F32:
+		return c, false
+	case p.summedBySample():
+		return Choice{Engine: SampleSums}, true
+	}
+	return Choice{Engine: Direct}, p.Layout == Contiguous && a.device[p.kind]().Vote(f) == DeviceVote(true)
+}
+
+// summedBySample says whether [SampleSums] runs: for the gradients of depthwise filters of 7x7 points. So it did
+// wherever peaks of PyTorch 2.11 on an RTX 3090 and an A100 tell (ConvNeXt, CAFormer and MambaOut, whose
+// convolutions find channels last). Of smaller filters, or strided ones, it is one of several choices, which few
+// recorded calls show: there cuDNN's answers hold.
+func (p *problem) summedBySample() bool {
+	return p.kind == wgrad && p.DType != F32 && p.Layout != Contiguous && p.plain() && p.Dim == 2 &&
+		p.Groups > 1 && p.cg == 1 && p.kg == 1 && p.K[0] == 7 && p.K[1] == 7 && p.k >= sampleChannels
 }
 
 // weightCopy is PyTorch's own channels-last copy of a contiguous weight when

@@ -83,6 +83,8 @@ const (
 	Indices
 	// Counters (cublas-like wgrad kernels) keeps two counters for each tile.
 	Counters
+	// SampleSums (wgrad2d_c1_k1_nhwc, depthwise) sums for each sample apart, and then over samples.
+	SampleSums
 	// Im2col is PyTorch's own fallback where cuDNN has no engine (bf16 on
 	// boards before Ampere): one sample's columns at a time.
 	Im2col
@@ -98,7 +100,7 @@ var engineNames = [numEngines]string{
 	"group-pairs", "unrounded", "hopper", "folded", "batched-gemm", "winograd4", "winograd9",
 	"winograd-fused", "fft1d-32", "fft1d-256", "fft2d-16", "fft2d-32",
 	"fft2d-64", "whole-fft", "turns-fft", "depthwise-tiles", "offsets", "offset-copies", "planar", "indices",
-	"counters", "im2col", "kept",
+	"counters", "sample-sums", "im2col", "kept",
 }
 
 func (e Engine) String() string {
@@ -157,6 +159,8 @@ func (p *problem) can(e Engine) bool {
 		return p.kind == fprop
 	case Counters:
 		return p.kind == wgrad
+	case SampleSums:
+		return p.summedBySample()
 	case Im2col, Kept:
 		return false // never cuDNN's own choice
 	}
@@ -212,6 +216,8 @@ func (p *problem) bytes(choice Choice) int64 {
 	case Counters:
 		q := p.oneGroup()
 		return ceil.Div(q.k, counterTile) * ceil.Div(q.c*q.taps, counterTile) * 8 * min(p.Groups, concurrentGroups)
+	case SampleSums:
+		return p.N * sampleSums * 4 * p.taps * ceil.Multiple(p.k, sampleChannels)
 	case Folded:
 		return p.folded()
 	case BatchedGemm:
@@ -229,6 +235,12 @@ func (p *problem) bytes(choice Choice) int64 {
 	}
 	return 0
 }
+
+// SampleSums engines keep so many sums in fp32 of each sample and tap, and of channels this multiple.
+const (
+	sampleSums     = 8
+	sampleChannels = 32
+)
 
 // counterTile is the side of the tiles that Counters engines count for.
 const counterTile = 32
@@ -339,9 +351,9 @@ func (r *Rules) Answered(c Config, d Direction, b Board, answer Answer) (allocat
 	}
 	p := newProblem(c, d, &b)
 	f := p.features()
-	device := r.architectures[generation(b.Capability)].device[p.kind]
 	copied := p.weightCopy(d)
-	if p.onlyOnDevice(device(), f[:]) || n+copied > b.Memory {
+	_, other := r.architectures[generation(b.Capability)].onDevice(&p, f[:])
+	if other || n+copied > b.Memory {
 		return r.Workspaces(c, d, b), false
 	}
 	return list(copied, n), true
