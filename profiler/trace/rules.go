@@ -18,6 +18,8 @@ type Rules struct {
 	LinearLoss LinearLossRules
 	// Operators are the ways of single operators.
 	Operators Operators
+	// GatherEndsFirst: fully_shard lets go of the all-gather before it copies the next one out, else behind that.
+	GatherEndsFirst bool
 }
 
 // Workspaces are the scratch memory that matrix products take.

@@ -132,6 +132,10 @@ func (g *ParamGroup) wait() {
 		before = f.gathered
 		f.streamsWait(before.copied)
 		f.gathered = nil
+		if t.Rules().GatherEndsFirst {
+			t.Release(before.output)
+			before = nil
+		}
 	}
 	t.NoGrad(func() { g.copyOut(now) })
 	if g.divided {
