@@ -67,7 +67,7 @@ func (t *Tape) Around(p *Path, x *Tensor, call func() *Tensor) *Tensor {
 	}
 	part, made, crossed := b.part, b.made, b.crossed
 	y := call()
-	if b.part == part && b.crossed == crossed && !b.lends(made) && y.layout.sameShape(x.layout) &&
+	if b.part == part && b.crossed == crossed && !b.lends(made) && y.sameShape(x.layout) &&
 		y.dtype == x.dtype && y.requiresGrad == x.requiresGrad {
 		b.detours[p] = detour{y.Number(), b.made}
 	}

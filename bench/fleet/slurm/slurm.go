@@ -198,8 +198,8 @@ func (e *Engine) Script(b fleet.BoardTasks, tasks []int, avoid []string) (string
 	if s.Setup != "" {
 		out.WriteString(strings.TrimSpace(s.Setup) + "\n")
 	}
-	task := fmt.Sprintf("%s fleet task %s --shard \"$SLURM_ARRAY_TASK_ID/%d\"", shellword.Quote(cmp.Or(s.Vprof, e.Program)),
-		shellword.Quote(dir), b.Tasks)
+	task := fmt.Sprintf("%s fleet task %s --shard \"$SLURM_ARRAY_TASK_ID/%d\"",
+		shellword.Quote(cmp.Or(s.Vprof, e.Program)), shellword.Quote(dir), b.Tasks)
 	switch {
 	case s.Container != "" && s.Runtime == "pyxis":
 		task = fmt.Sprintf("srun --container-image=%s --container-mounts=%s %s", shellword.Quote(s.Container),
