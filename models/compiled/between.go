@@ -109,8 +109,8 @@ type matchKey struct {
 	allocatedIn, freedIn int
 }
 
-// byMatchKey groups the allocations of a step by their keys.
-func (r *Step) byMatchKey() map[matchKey][]int {
+// matchKeys are the keys of a step's allocations.
+func (r *Step) matchKeys() []matchKey {
 	keys := make([]matchKey, len(r.Allocations))
 	for n, a := range r.Allocations {
 		keys[n] = matchKey{site: a[1], freedIn: -1}
@@ -128,6 +128,11 @@ func (r *Step) byMatchKey() map[matchKey][]int {
 			keys[^n].freedIn = phase
 		}
 	}
+	return keys
+}
+
+// grouped are allocations by their keys.
+func grouped(keys []matchKey) map[matchKey][]int {
 	groups := map[matchKey][]int{}
 	for n, k := range keys {
 		groups[k] = append(groups[k], n)
@@ -138,7 +143,8 @@ func (r *Step) byMatchKey() map[matchKey][]int {
 // counterparts returns for each allocation the one of the step at another batch size that stands for it, -1 for none.
 // Steps of the same course match event by event. Else, among allocations of one key, those whose size is proportional
 // to the batch are matched first, then those of equal size; the rest are matched in the order of their sizes, or, if
-// one step has more of them and both are eager, in the order in which they come.
+// one step has more of them and both are eager, in the order in which they come. What Inductor fuses depends on sizes,
+// and with it the line that it names, so that what is left may have its counterpart at another line.
 func (r *Step) counterparts(far *Step, batch, farBatch int64, eager bool) []int {
 	found := make([]int, len(r.Allocations))
 	if r.sameCourse(far) {
@@ -147,8 +153,9 @@ func (r *Step) counterparts(far *Step, batch, farBatch int64, eager bool) []int 
 		}
 		return found
 	}
-	others := far.byMatchKey()
-	for p, own := range r.byMatchKey() {
+	keys, farKeys := r.matchKeys(), far.matchKeys()
+	others := grouped(farKeys)
+	for p, own := range grouped(keys) {
 		free := map[int64][]int{}
 		for _, m := range others[p] {
 			free[far.Allocations[m][0]] = append(free[far.Allocations[m][0]], m)
@@ -176,7 +183,42 @@ func (r *Step) counterparts(far *Step, batch, farBatch int64, eager bool) []int 
 			matchBySize(found, rest, left, r.Allocations)
 		}
 	}
+	if !eager {
+		matchOtherLines(found, keys, farKeys, r, far, batch, farBatch)
+	}
 	return found
+}
+
+// matchOtherLines matches what is left with allocations of the same phases at other lines whose sizes are proportional
+// to the batch, or else equal.
+func matchOtherLines(found []int, keys, farKeys []matchKey, r, far *Step, batch, farBatch int64) {
+	type kind struct {
+		matchKey
+		bytes int64
+	}
+	taken := make([]bool, len(farKeys))
+	for _, m := range found {
+		if m >= 0 {
+			taken[m] = true
+		}
+	}
+	free := map[kind][]int{}
+	for m, k := range farKeys {
+		if k.site = 0; !taken[m] {
+			at := kind{k, far.Allocations[m][0]}
+			free[at] = append(free[at], m)
+		}
+	}
+	for n, k := range keys {
+		k.site = 0
+		size := r.Allocations[n][0]
+		for _, other := range []int64{size * farBatch / batch, size} {
+			list := free[kind{k, other}]
+			if found[n] < 0 && len(list) > 0 && size*farBatch%batch == 0 {
+				found[n], free[kind{k, other}] = list[0], list[1:]
+			}
+		}
+	}
 }
 
 // sameCourse reports whether two steps differ in nothing but sizes.

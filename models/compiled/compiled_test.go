@@ -178,13 +178,24 @@ func TestOutputsOutliveAPlainLoopsStep(t *testing.T) {
 	require.Greater(t, plainPeak, functionPeak)
 }
 
+// What Inductor fuses, and the line that it names, may be other ones at another batch size.
+func TestBuffersOfOtherLinesAreCounterparts(t *testing.T) {
+	far := step(16)
+	last := &far.Steps[1]
+	last.Allocations[0][1], last.Allocations[1][1] = 1, 0
+	r, err := file(step(4), far).AtBatch("bf16", 6)
+	require.NoError(t, err)
+	require.Equal(t, step(6), *r)
+}
+
 // Nothing follows from one recording, nor from two steps that have little in common.
 func TestWhereNothingFollows(t *testing.T) {
 	_, err := file(step(4)).AtBatch("bf16", 5)
 	require.ErrorContains(t, err, "record two batch sizes")
 	other := step(8)
 	for i := range other.Steps[1].Allocations {
-		other.Steps[1].Allocations[i][1] = 1 - other.Steps[1].Allocations[i][1]
+		a := &other.Steps[1].Allocations[i]
+		a[0], a[1] = 3*a[0]+7, 1-a[1]
 	}
 	_, err = file(step(4), other).AtBatch("bf16", 5)
 	require.ErrorContains(t, err, "the steps at batch 4 and 8 have too little in common")
