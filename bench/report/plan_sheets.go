@@ -111,11 +111,27 @@ func (r *Report) slackNote() string {
 	if most.Expandable == nil {
 		return ""
 	}
-	where := fmt.Sprintf("batch %d", most.Batch)
-	if d, ok := r.Find(most.Device); ok && len(r.Devices) > 1 {
-		where += " on " + r.called(d)
+	where, then := fmt.Sprintf("batch %d", most.Batch), ""
+	if d, ok := r.Find(most.Device); ok {
+		if len(r.Devices) > 1 {
+			where += " on " + r.called(d)
+		}
+		if most.Estimate.Verdict != Fits {
+			then = thenFits(*most.Expandable, d.Memory)
+		}
 	}
-	return where + ": " + slackWords(most.Estimate, *most.Expandable) + "."
+	return where + ": " + slackWords(most.Estimate, *most.Expandable) + then + "."
+}
+
+// thenFits says whether a need with another setting is within a device's memory, in bytes.
+func thenFits(need Interval, memory int64) string {
+	switch {
+	case need.Bytes > memory:
+		return ", which does not fit either"
+	case need.High > memory:
+		return ", which is tight"
+	}
+	return ", and fits"
 }
 
 // spared is what expandable segments would spare of the estimate's device bytes; zero
