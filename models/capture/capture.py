@@ -46,7 +46,7 @@ def find_parts(texts):
 from vprof_board import described_board, marks_of_gpu
 from vprof_graph import affine, align, functions, lifetimes, names_in, nodes_of, replaced, rewire
 from vprof_model import TASKS, Input, Refusal, first_line, resolve
-from vprof_observe import answers_of, fake_mode_of, line_of, numbers_of, observe, other_way, seed, watch_checkpoint
+from vprof_observe import answers_of, fake_mode_of, line_of, numbers_of, observe, other_way, seed, share_copied_modes, watch_checkpoint
 
 # ---------------------------------------------------------------- building
 
@@ -428,7 +428,7 @@ def capture_apart(opts):
         try:
             outcome = vprof_child.in_child(lambda: attempt(PLACES[k:]))
         except vprof_child.Crash as e:
-            crashed = crashed or e
+            crashed = crashed if crashed and crashed.frames else e  # one that tells where it was
             continue
         return outcome
     where, _, number = line_of([traceback.FrameSummary(path, int(n), "") for path, n in reversed(crashed.frames)]).rpartition(":")
@@ -471,6 +471,7 @@ def main(argv):
         watch_checkpoint()
         hide_tracing()
         shape_recurrent_layers()
+        share_copied_modes()
         import vprof_known as known
 
         known.watch_readers()

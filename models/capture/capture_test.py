@@ -18,6 +18,7 @@ import vprof_known
 capture.watch_checkpoint()
 capture.hide_tracing()
 capture.shape_recurrent_layers()
+capture.share_copied_modes()
 vprof_known.watch_readers()
 
 
@@ -228,6 +229,11 @@ class CaptureTest(unittest.TestCase):
     def test_types_of_tensors_are_told_from_types_in_the_code(self):
         made = self.forward("y = self.lin(x)\nreturn x.to(y.dtype) + x.to(torch.float32)")
         self.assertEqual([half for _, _, half in made.extra["autocast"]], [True, False])
+
+    def test_copied_layers_share_the_mode_of_their_tensors(self):
+        with torch._subclasses.fake_tensor.FakeTensorMode() as fake, torch.device("cuda"):
+            layers = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 8), 2)
+        self.assertEqual({p.fake_mode for p in layers.parameters()}, {fake})
 
     def test_constructors_may_insist_on_a_gpu(self):
         made = self.forward("return self.lin(x)", init="assert torch.cuda.is_available()")

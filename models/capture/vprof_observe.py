@@ -25,7 +25,8 @@ def line_of(frames):
     """The innermost line that is neither torch's nor ours, as file:line."""
     import torch
 
-    ours = (os.path.dirname(torch.__file__) + os.sep, line_of.__code__.co_filename, "<", os.path.dirname(os.__file__) + os.sep + "contextlib")
+    library = os.path.dirname(os.__file__) + os.sep
+    ours = (os.path.dirname(torch.__file__) + os.sep, line_of.__code__.co_filename, "<", library + "contextlib", library + "copy.py")
     for f in reversed(frames):
         if not f.filename.startswith(ours) and not os.path.basename(f.filename).startswith("vprof_"):
             return f"{f.filename}:{f.lineno}"
@@ -190,6 +191,14 @@ def fake_mode_of(model):
 
 
 watched = None  # the Observation under way, and the model
+
+
+def share_copied_modes():
+    """Has copies of a module's tensors keep their fake mode. copy.deepcopy (nn.Transformer copies its layers) copies the mode
+    with all that it holds, and a copy of its weak references to storages frees them a second time: heap corruption."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    FakeTensorMode.__deepcopy__ = lambda self, memo: self
 
 
 def watch_checkpoint():
