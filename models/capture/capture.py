@@ -46,7 +46,7 @@ def find_parts(texts):
 from vprof_board import described_board, marks_of_gpu
 from vprof_graph import affine, align, functions, lifetimes, names_in, nodes_of, replaced, rewire
 from vprof_model import TASKS, Input, Refusal, first_line, resolve
-from vprof_observe import answers_of, fake_mode_of, line_of, numbers_of, observe, other_way, seed, share_copied_modes, watch_checkpoint
+from vprof_observe import answers_of, fake_mode_of, line_of, numbers_of, observe, other_way, seed, shape_ctc_loss, share_copied_modes, watch_checkpoint
 
 # ---------------------------------------------------------------- building
 
@@ -472,6 +472,7 @@ def main(argv):
         hide_tracing()
         shape_recurrent_layers()
         share_copied_modes()
+        _ctc = shape_ctc_loss()
         import vprof_known as known
 
         known.watch_readers()

@@ -19,6 +19,7 @@ capture.watch_checkpoint()
 capture.hide_tracing()
 capture.shape_recurrent_layers()
 capture.share_copied_modes()
+ctc = capture.shape_ctc_loss()
 vprof_known.watch_readers()
 
 
@@ -55,9 +56,9 @@ class CaptureTest(unittest.TestCase):
         self.outcome = capture.capture(capture.arguments([path + ":model", "-o", out, *inputs, *options]))
         return Made(out)
 
-    def forward(self, body, init="pass"):
+    def forward(self, body, init="pass", **options):
         source = "class model(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.lin = nn.Linear(8, 8)\n"
-        return self.capture(source + textwrap.indent(textwrap.dedent(init), " " * 8) + "\n    def forward(self, x):\n" + textwrap.indent(textwrap.dedent(body), " " * 8))
+        return self.capture(source + textwrap.indent(textwrap.dedent(init), " " * 8) + "\n    def forward(self, x):\n" + textwrap.indent(textwrap.dedent(body), " " * 8), **options)
 
     def refusal(self, *args, **kwargs):
         with self.assertRaises(capture.Refusal) as raised:
@@ -375,6 +376,11 @@ class CaptureTest(unittest.TestCase):
     def test_data_of_a_parameter_can_be_replaced(self):
         made = self.forward("self.lin.bias.data = self.lin.bias.data * 0.9\nreturn self.lin(x)")
         self.assertEqual(made.extra["assigned"], [made.targets.index("copy_.default")])
+
+    def test_lengths_of_ctc_may_be_tensors(self):
+        lengths = "full = torch.full((x.shape[0],), 6)\n"
+        made = self.forward(lengths + "return F.ctc_loss(self.lin(x).log_softmax(-1).transpose(0, 1), full.new_ones(x.shape[0], 5), full, full - 1)", inputs="x=float32[batch,6,8]")
+        self.assertIn("ctc_loss.Tensor", made.targets)
 
     def test_recurrent_layers_are_not_taken_apart(self):
         made = self.capture(

@@ -193,6 +193,28 @@ def fake_mode_of(model):
 watched = None  # the Observation under way, and the model
 
 
+def shape_ctc_loss():
+    """Says what ctc_loss gives for tensors without numbers, which torch does not: the losses and the table of forward
+    probabilities, whose targets are as long as their rows. Returns what keeps that in force."""
+    import torch
+    from torch._subclasses.fake_impls import register_op_impl
+
+    def shapes(log_probs, targets, *_, **__):
+        steps, batch, _ = log_probs.shape
+        return log_probs.new_empty(batch), log_probs.new_empty(batch, steps, 2 * targets.shape[-1] + 1)
+
+    def fake(mode, _, *args, **kwargs):
+        with mode:
+            return shapes(*args, **kwargs)
+
+    library = torch.library.Library("aten", "IMPL")
+    for name in ("default", "Tensor"):
+        operator = getattr(torch.ops.aten._ctc_loss, name)
+        library.impl(operator._schema.name + "." * (name == "Tensor") + operator._schema.overload_name, shapes, "Meta")
+        register_op_impl(operator)(fake)
+    return library
+
+
 def share_copied_modes():
     """Has copies of a module's tensors keep their fake mode. copy.deepcopy (nn.Transformer copies its layers) copies the mode
     with all that it holds, and a copy of its weak references to storages frees them a second time: heap corruption."""

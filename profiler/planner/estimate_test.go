@@ -104,7 +104,7 @@ func TestComponentNamesAreTheClassesThenWhatIsNoTensor(t *testing.T) {
 	}
 	require.Equal(t, []string{
 		"weights", "buffers", "gradients", "optimizer state", "activations", "batch data",
-		"temporaries", "workspace", "allocator slack", "context", "paged state", "communication",
+		"temporaries", "workspace", "graph pools", "allocator slack", "context", "paged state", "communication",
 	}, names)
 }
 

@@ -293,7 +293,7 @@ func TestMalformedProgramsAreErrors(t *testing.T) {
 		"there is no buffer 3 to allocate":        instructions(in(program.Alloc, 3)),
 		"buffer 3 is freed":                       instructions(in(program.Free, 3)),
 		"buffer 1 has 0 bytes":                    instructions(in(program.Alloc, 1)),
-		"buffer 2 has 1 bytes and the class 8":    instructions(in(program.Alloc, 2)),
+		"buffer 2 has 1 bytes and the class 9":    instructions(in(program.Alloc, 2)),
 		"there is no phase 0 to end":              instructions(in(program.Mark, 0)),
 		"there is no instruction of kind 9":       instructions(in(9, 0)),
 		"there is no op 3 to launch":              instructions(in(program.Launch, 3)),
