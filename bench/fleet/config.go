@@ -20,6 +20,7 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment/sweep"
 	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/internal/printable"
 	"github.com/vprof/vprof/internal/yamlkeys"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
@@ -312,7 +313,7 @@ const maxTasks = 1000
 // maxRuns is how often a batch size may run.
 const maxRuns = 1000
 
-// checkShell refuses line ends in what becomes a line of a script.
+// checkShell refuses line ends, and what a terminal obeys, in what becomes a line of a script.
 func (c *Config) checkShell(wrong func(line int, key, format string, args ...any) error) error {
 	values := map[string]string{
 		"slurm.account": c.Slurm.Account, "slurm.qos": c.Slurm.QOS, "slurm.time": c.Slurm.Time,
@@ -327,6 +328,9 @@ func (c *Config) checkShell(wrong func(line int, key, format string, args ...any
 	for key, v := range values {
 		if strings.ContainsAny(v, "\n\r") {
 			return wrong(0, key, "has a line end")
+		}
+		if shown := printable.Text(v); shown != v {
+			return wrong(0, key, "has control characters: %s", shown)
 		}
 	}
 	return nil
