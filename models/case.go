@@ -63,6 +63,8 @@ type Case struct {
 	Settings Settings `json:"settings,omitempty"`
 	// AllocConf is the PYTORCH_CUDA_ALLOC_CONF; absent means the defaults.
 	AllocConf string `json:"alloc_conf,omitempty"`
+	// CublasWorkspace is the CUBLAS_WORKSPACE_CONFIG; absent means PyTorch's own size.
+	CublasWorkspace string `json:"cublas_workspace,omitempty"`
 	// GPUs is the number of ranks that train together, one on each GPU, and Strategy
 	// how; absent for one alone.
 	GPUs     int       `json:"gpus,omitempty"`

@@ -287,6 +287,13 @@ var fields = []Field{
 		Usage: "allocator `settings`, as in PYTORCH_CUDA_ALLOC_CONF",
 		form:  plain(func(c *Case) *string { return &c.AllocConf }),
 	},
+	{
+		Name: "cublas-workspace", JSON: "cublas_workspace", Label: "workspace of cuBLAS", Group: GroupWhere,
+		Usage: "workspace of matrix products, as in CUBLAS_WORKSPACE_CONFIG: `sizes` like :4096:8, which " +
+			"deterministic training and MONAI set",
+		form: form{parseCublasWorkspace, func(c *Case) string { return c.CublasWorkspace }},
+		say:  after("CUBLAS_WORKSPACE_CONFIG="),
+	},
 }
 
 // settingField is a setting that several models have. All settings are said together.

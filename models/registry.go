@@ -402,7 +402,7 @@ func (m Model) Record(c Case, board trace.Board, o Options) (rec *Recording, err
 			}
 		}()
 	}
-	tape := trace.New(board, release.Rules(), options)
+	tape := trace.New(board, rulesOf(c, release), options)
 	tape.KeepInRegions(c.Recompute.KeptOperators())
 	if c.Dataset > 0 {
 		tape.Hold(tape.New("to", program.Batch, trace.U8, c.Dataset))

@@ -59,6 +59,7 @@ var unwrittenFlags = []string{
 	"task", "seq-len", "weights", "amp", "lora", "optimizer", "objective", "train-only", "trained-weights", "qat",
 	"chunked-loss",
 	"linear-cross-entropy", "torch-compile", "tiled-mlp", "clip", "routing", "strategy", "alloc-conf",
+	"cublas-workspace",
 }
 
 // factNames are what tables of trainers call what such a flag says, where that is not the flag.

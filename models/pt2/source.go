@@ -121,6 +121,9 @@ func newModel(file, name, config string, p *export.Program, o asked.Oracle) (mod
 		Default: models.Case{Model: name, Stage: "full", Batch: d.usual(), Accumulate: 1, Blocks: p.Blocks},
 	}
 	m.Default.Weights = halfWeights(p)
+	if p.Extra != nil {
+		m.Default.CublasWorkspace = p.Extra.CublasWorkspace
+	}
 	if x := p.Extra; x != nil && len(x.Checkpointed)+len(x.Reentrant) > 0 {
 		m.Default.Checkpointing = true
 		m.Default.Blocks = strings.Join(append(slices.Clone(x.Checkpointed), x.Reentrant...), ",")

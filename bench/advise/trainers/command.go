@@ -146,7 +146,8 @@ func (d *document) environment(vars map[string]token) {
 	for _, name := range slices.Sorted(maps.Keys(vars)) {
 		fact, ok := map[string]string{
 			"NPROC_PER_NODE": "gpus", "MAX_NEGATIVE_SAMPLES": "negatives",
-			"PYTORCH_CUDA_ALLOC_CONF": "alloc-conf", "PYTORCH_ALLOC_CONF": "alloc-conf", "MAX_PIXELS": imagePixels,
+			"PYTORCH_CUDA_ALLOC_CONF": "alloc-conf", "PYTORCH_ALLOC_CONF": "alloc-conf",
+			"CUBLAS_WORKSPACE_CONFIG": cublasWorkspace, "MAX_PIXELS": imagePixels,
 		}[name]
 		if v := vars[name]; ok && d.facts[fact].value == "" {
 			d.facts.set(fact, v.text, origin{d.file, name, v.line})
@@ -158,6 +159,9 @@ func (d *document) environment(vars map[string]token) {
 		d.visible(token{text: os.Getenv(visibleGPUs)}, "environment")
 	}
 }
+
+// cublasWorkspace is the flag of CUBLAS_WORKSPACE_CONFIG.
+const cublasWorkspace = "cublas-workspace"
 
 // visibleGPUs is the variable by which CUDA shows only some GPUs.
 const visibleGPUs = "CUDA_VISIBLE_DEVICES"

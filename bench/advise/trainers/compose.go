@@ -20,7 +20,7 @@ var flags = []string{
 	"torch-compile",
 	"offload", "tiled-mlp", "optimizer-in-backward", "loop", "empty-cache", "clip", "evaluate",
 	"gpus", "strategy",
-	"alloc-conf", "gpu-memory", "workers",
+	"alloc-conf", cublasWorkspace, "gpu-memory", "workers",
 }
 
 // The settings of models (--set) that a file may ask for: how attention is computed, and how
