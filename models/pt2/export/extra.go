@@ -50,7 +50,7 @@ type Extra struct {
 	Assigned []int32 `json:"assigned,omitempty"`
 	// OtherWay says that forward calls other operators at another batch; nil if it does not, or nobody looked.
 	OtherWay *OtherWay `json:"other_way,omitempty"`
-	// CublasWorkspace is the CUBLAS_WORKSPACE_CONFIG of the process, which libraries set when they are imported (MONAI).
+	// CublasWorkspace is the CUBLAS_WORKSPACE_CONFIG of the process; MONAI sets it when it is imported.
 	CublasWorkspace string `json:"cublas_workspace,omitempty"`
 	// Symbols are the sizes that are open, by the symbols of the graph.
 	Symbols map[string]Symbol `json:"symbols,omitempty"`
