@@ -50,6 +50,9 @@ func (c *Case) Caches() bool {
 	if c.UseCache != "" {
 		return c.UseCache == yes
 	}
+	if s := c.Strategy; s != nil && s.CP > 1 && s.CPBy != RingOfTorch { // trainers compute the loss then, which turn it off
+		return false
+	}
 	return (c.Loop == LoopFunction || c.Loop == LoopPlain) && !c.Checkpointing && c.Objective.IsZero()
 }
 

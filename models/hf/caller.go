@@ -17,7 +17,6 @@ type caller struct {
 // logits are the model's scores, of the last tokens alone if the batch says so.
 func (c *caller) logits(f *frame, b TextBatch) *tensor {
 	g := f.ModuleFrame(c.net, b.IDs, b.Padding)
-	c.text.Begin(g)
 	c.text.Context.shard(g, &b)
 	x := g.Let(c.decoder.Call(g, b.IDs, b.Padding, c.text))
 	kept := x
@@ -53,7 +52,6 @@ func (c *caller) chunks(f *frame, b TextBatch, n int64) []*tensor {
 	var all []*tensor
 	train.Autocast(f.Tape(), c.text.AMP, func() {
 		g := f.ModuleFrame(c.net, b.IDs, b.Padding)
-		c.text.Begin(g)
 		x := g.Let(c.decoder.Call(g, b.IDs, b.Padding, c.text))
 		for _, part := range g.LetAll(x.TensorSplit(trace.Sections(x.Size(1), min(n, x.Size(1))), 1)) {
 			scores := g.Let(c.text.scores(g, *c.output, part))
