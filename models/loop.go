@@ -50,8 +50,8 @@ func (c *Case) Caches() bool {
 	if c.UseCache != "" {
 		return c.UseCache == yes
 	}
-	if s := c.Strategy; s != nil && s.CP > 1 && s.CPBy != RingOfTorch { // trainers compute the loss then, which turn it off
-		return false
+	if s := c.Strategy; s != nil && s.CP > 1 && s.CPBy != RingOfTorch {
+		return false // trainers whose ranks share rows turn it off, and compute the loss outside of the model
 	}
 	return (c.Loop == LoopFunction || c.Loop == LoopPlain) && !c.Checkpointing && c.Objective.IsZero()
 }
