@@ -8,6 +8,7 @@ import (
 
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/shellword"
 	"github.com/vprof/vprof/models"
 )
 
@@ -52,23 +53,15 @@ func fitCommand(c report.Case, d report.Device) string {
 		case f.JSON == "settings", slices.Contains([]string{"", "amp", "checkpointing"}, f.Name):
 		case text == "", text == "1" && f.Name == "accumulate", text == "fp32" && f.Name == "weights":
 		case f.Bare != "":
-			words = append(words, "--"+f.Name+"="+quoted(text))
+			words = append(words, "--"+f.Name+"="+shellword.Quote(text))
 		default:
-			words = append(words, "--"+f.Name, quoted(text))
+			words = append(words, "--"+f.Name, shellword.Quote(text))
 		}
 	}
 	for _, word := range c.Settings.Words() {
 		words = append(words, "--set", word)
 	}
 	return strings.Join(words, " ")
-}
-
-// quoted is a word of a command as a shell takes it.
-func quoted(word string) string {
-	if strings.ContainsAny(word, " *?[](){}|&;<>$`\"'\\!~#") {
-		return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
-	}
-	return word
 }
 
 // byteTerms are the coefficients that are bytes; the others are shares, or seconds.
