@@ -16,18 +16,10 @@ var board = trace.Board{Name: "rtx-5060-ti", Capability: 120, SMs: 36, ThreadsPe
 
 // liveAtStepEnds is what is requested and not freed when each step ends.
 func liveAtStepEnds(p *program.Program) []int64 {
-	var now int64
 	var ends []int64
-	for _, i := range p.Instructions {
-		switch i.Kind {
-		case program.Alloc:
-			now += p.Buffers[i.Arg].Bytes
-		case program.Free:
-			now -= p.Buffers[i.Arg].Bytes
-		case program.Mark:
-			if p.Phases[i.Arg].Name == "step_end" {
-				ends = append(ends, now)
-			}
+	for i, now := range p.Live() {
+		if i.Kind == program.Mark && p.Phases[i.Arg].Name == "step_end" {
+			ends = append(ends, now)
 		}
 	}
 	return ends

@@ -155,22 +155,12 @@ func TestOutputsOutliveAPlainLoopsStep(t *testing.T) {
 		require.NoError(t, newTrainer(file(r), &r, c, nil).Record(tape, 3))
 		p := tape.Program()
 		require.NoError(t, p.Validate())
-		now := int64(0)
-		for _, in := range p.Instructions {
-			switch in.Kind {
-			case program.Alloc:
-				now += p.Buffers[in.Arg].Bytes
-			case program.Free:
-				now -= p.Buffers[in.Arg].Bytes
-			case program.Mark:
-				if p.Phases[in.Arg].Name == "step_end" {
-					before = now
-				}
-			default:
+		for in, now := range p.Live() {
+			if in.Kind == program.Mark && p.Phases[in.Arg].Name == "step_end" {
+				before = now
 			}
-			peak = max(peak, now)
 		}
-		return before, peak
+		return before, p.Peak()
 	}
 	functionLeaves, functionPeak := most(models.LoopFunction)
 	plainLeaves, plainPeak := most(models.LoopPlain)

@@ -24,18 +24,6 @@ func record(t require.TestingT, run func(f *trace.Frame)) *program.Program {
 	return tape.Program()
 }
 
-func leftOver(p *program.Program) (bytes int64) {
-	for _, i := range p.Instructions {
-		switch i.Kind {
-		case program.Alloc:
-			bytes += p.Buffers[i.Arg].Bytes
-		case program.Free:
-			bytes -= p.Buffers[i.Arg].Bytes
-		}
-	}
-	return bytes
-}
-
 // Fused and eager attention, with and without sinks, give heads of the same shape back, for heads of
 // key and value that are shared or not, and leave nothing behind. Eager attention gives its weights.
 func TestKindsOfAttentionAgreeOnShapes(t *testing.T) {
@@ -64,7 +52,7 @@ func TestKindsOfAttentionAgreeOnShapes(t *testing.T) {
 				require.Equal(rt, []int64{batch, heads, length, length}, y[1].Shape())
 			}
 		})
-		require.Zero(rt, leftOver(p))
+		require.Zero(rt, p.Left())
 	})
 }
 
@@ -125,7 +113,7 @@ func TestMasksAreThereWhenTheyAreNeeded(t *testing.T) {
 					require.Equal(t, []int64{batch, 1, length, length}, f.Let(m).Shape())
 				}
 			})
-			require.Zero(t, leftOver(p))
+			require.Zero(t, p.Left())
 		})
 	}
 }

@@ -60,21 +60,17 @@ func TestMemoryGrowsWithNegativesAndLength(t *testing.T) {
 // runs: an eighth of what the graph keeps.
 func TestCheckpointingThatRunsSavesMostOfTheGraph(t *testing.T) {
 	kept := func(checkpointing bool) int64 {
-		var now, loaded, forward int64
+		var loaded, forward int64
 		p := record(t, models.Case{AMP: "fp16", Checkpointing: checkpointing})
-		for _, i := range p.Instructions {
-			switch i.Kind {
-			case program.Alloc:
-				now += p.Buffers[i.Arg].Bytes
-			case program.Free:
-				now -= p.Buffers[i.Arg].Bytes
-			case program.Mark:
-				switch phase := p.Phases[i.Arg]; {
-				case phase.Name == "batch":
-					loaded = now
-				case phase.Name == "forward" && phase.Step == 0:
-					forward = now
-				}
+		for i, now := range p.Live() {
+			if i.Kind != program.Mark {
+				continue
+			}
+			switch phase := p.Phases[i.Arg]; {
+			case phase.Name == "batch":
+				loaded = now
+			case phase.Name == "forward" && phase.Step == 0:
+				forward = now
 			}
 		}
 		return forward - loaded

@@ -26,20 +26,6 @@ func TestLayersHavePyTorchsParameters(t *testing.T) {
 	}, nn.NewTree(nn.NewGRU(8, 16, nn.RNNOptions{Bidirectional: true})).Names())
 }
 
-// live is the number of bytes that a program leaves allocated.
-func live(p *program.Program) int64 {
-	n := int64(0)
-	for _, i := range p.Instructions {
-		switch i.Kind {
-		case program.Alloc:
-			n += p.Buffers[i.Arg].Bytes
-		case program.Free:
-			n -= p.Buffers[i.Arg].Bytes
-		}
-	}
-	return n
-}
-
 // A step of an encoder and a decoder layer, with masks of any kind: parameters
 // and gradients stay, nothing else.
 func TestTransformerStepLeavesNothingBehind(t *testing.T) {
@@ -60,7 +46,7 @@ func TestTransformerStepLeavesNothingBehind(t *testing.T) {
 		outer := tape.Frame()
 		x := outer.Let(tape.New("input", program.Batch, trace.F32, shape...))
 		masks := drawMasks(rt, outer, batch, length)
-		before := live(tape.Program())
+		before := tape.Program().Left()
 
 		step := func() {
 			f := outer.FuncFrame(x)
@@ -81,7 +67,7 @@ func TestTransformerStepLeavesNothingBehind(t *testing.T) {
 			p.ZeroGrad()
 		}
 		require.NoError(rt, tape.Program().Validate())
-		require.Equal(rt, before, live(tape.Program()))
+		require.Equal(rt, before, tape.Program().Left())
 	})
 }
 
@@ -135,7 +121,7 @@ func TestRecurrentWeightsArePackedOnTheDevice(t *testing.T) {
 	tape := trace.New(h200, stack.Default().Rules(), trace.Options{Warm: true})
 	tree.To(tape)
 	total, _ := tree.Numel()
-	require.Equal(t, 4*total, live(tape.Program()))
+	require.Equal(t, 4*total, tape.Program().Left())
 	for _, w := range tree.Tensors() {
 		require.True(t, w.SharesStorage(tree.Tensors()[0]))
 	}

@@ -71,15 +71,12 @@ func TestEverythingIsFreedButWhatStays(t *testing.T) {
 			p := record(t, m, models.Case{Batch: 2, AMP: "fp16", Checkpointing: checkpointing})
 			alive := map[uint32]bool{}
 			var ends []int64
-			now := int64(0)
-			for _, in := range p.Instructions {
+			for in, now := range p.Live() {
 				switch in.Kind {
 				case program.Alloc:
 					alive[in.Arg] = true
-					now += p.Buffers[in.Arg].Bytes
 				case program.Free:
 					delete(alive, in.Arg)
-					now -= p.Buffers[in.Arg].Bytes
 				case program.Mark:
 					if p.Phases[in.Arg].Name == "step_end" {
 						ends = append(ends, now)
@@ -154,22 +151,9 @@ func TestAdaptersAreTrainedInsteadOfTheModel(t *testing.T) {
 	const layers, width, inner, query, key = 8, 512, 1536, 512, 256
 	want := int64(8 * layers * (width + query + 2*(width+key) + query + width + 3*(width+inner)))
 	require.Equal(t, want, trainer.Counts().Trainable)
-	require.Less(t, live(record(t, m, c)), live(record(t, m, models.Case{Batch: 2}))/2)
+	require.Less(t, record(t, m, c).Left(), record(t, m, models.Case{Batch: 2}).Left()/2)
 	c.AMP, c.Checkpointing = "bf16", true
 	record(t, m, c)
-}
-
-// live is what is left when the recording ends, in bytes.
-func live(p *program.Program) (n int64) {
-	for _, in := range p.Instructions {
-		switch in.Kind {
-		case program.Alloc:
-			n += p.Buffers[in.Arg].Bytes
-		case program.Free:
-			n -= p.Buffers[in.Arg].Bytes
-		}
-	}
-	return n
 }
 
 func TestSitesNameModulesAndLines(t *testing.T) {

@@ -4,6 +4,8 @@
 // a replay reads it.
 package program
 
+import "iter"
+
 // Kind says what an [Instruction] does.
 type Kind uint8
 
@@ -251,19 +253,38 @@ func (p *Program) bytes(s Span) int64 {
 	return sum
 }
 
-// Peak is the most that the program holds at a time, in bytes as requested.
-func (p *Program) Peak() (peak int64) {
-	now := int64(0)
-	for _, in := range p.Instructions {
-		switch in.Kind {
-		case Alloc:
-			now += p.Buffers[in.Arg].Bytes
-			peak = max(peak, now)
-		case Free:
-			now -= p.Buffers[in.Arg].Bytes
+// Live visits the instructions in order, each with the bytes as requested that are allocated after it.
+func (p *Program) Live() iter.Seq2[Instruction, int64] {
+	return func(yield func(Instruction, int64) bool) {
+		now := int64(0)
+		for _, in := range p.Instructions {
+			switch in.Kind {
+			case Alloc:
+				now += p.Buffers[in.Arg].Bytes
+			case Free:
+				now -= p.Buffers[in.Arg].Bytes
+			}
+			if !yield(in, now) {
+				return
+			}
 		}
 	}
+}
+
+// Peak is the most that the program holds at a time, in bytes as requested.
+func (p *Program) Peak() (peak int64) {
+	for _, now := range p.Live() {
+		peak = max(peak, now)
+	}
 	return peak
+}
+
+// Left is what the program leaves allocated at its end, in bytes as requested.
+func (p *Program) Left() (left int64) {
+	for _, now := range p.Live() {
+		left = now
+	}
+	return left
 }
 
 // FLOPs are the floating-point operations of all ops; a multiply-add is two.

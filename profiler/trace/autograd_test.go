@@ -16,11 +16,11 @@ func TestGraphsHoldTheLeavesTheyLeadTo(t *testing.T) {
 	f := tape.Frame()
 	x := tape.New("randn", program.Batch, trace.F32, 1024).Leaf()
 	loss := f.Let(x.MulScalar().Sum(false))
-	require.EqualValues(t, 4096+4, live(tape.Program()), "leaf and loss")
+	require.EqualValues(t, 4096+4, tape.Program().Left(), "leaf and loss")
 	loss.Backward()
-	require.EqualValues(t, 4096+4096+4, live(tape.Program()), "leaf, its gradient and loss")
+	require.EqualValues(t, 4096+4096+4, tape.Program().Left(), "leaf, its gradient and loss")
 	f.Del(&loss)
-	require.Zero(t, live(tape.Program()))
+	require.Zero(t, tape.Program().Left())
 	f.End()
 }
 

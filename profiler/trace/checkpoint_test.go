@@ -107,11 +107,11 @@ func train(t require.TestingT, blocks []block, amp, checkpointing bool) (p *prog
 	} else {
 		run()
 	}
-	kept = live(tape.Program())
+	kept = tape.Program().Left()
 	f.Let(x.Sum(false).To(trace.F32)).Backward()
 	f.End()
 	require.NoError(t, tape.Program().Validate())
-	return tape.Program(), kept, live(tape.Program())
+	return tape.Program(), kept, tape.Program().Left()
 }
 
 // TestCheckpointedStepEndsAsThePlainOne compares what is left after a step:

@@ -63,16 +63,7 @@ func TestLinearCrossEntropyNeedsWhatPyTorchAllocates(t *testing.T) {
 type bytesAt struct{ peak, now int64 }
 
 // requested sums what a recording has allocated so far.
-func requested(t *trace.Tape) (b bytesAt) {
+func requested(t *trace.Tape) bytesAt {
 	p := t.Program()
-	for _, in := range p.Instructions {
-		switch in.Kind {
-		case program.Alloc:
-			b.now += p.Buffers[in.Arg].Bytes
-		case program.Free:
-			b.now -= p.Buffers[in.Arg].Bytes
-		}
-		b.peak = max(b.peak, b.now)
-	}
-	return b
+	return bytesAt{peak: p.Peak(), now: p.Left()}
 }

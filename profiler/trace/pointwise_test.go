@@ -59,20 +59,6 @@ var binaries = map[string]func(x, y *tensor) *tensor{
 	"masked":     func(x, y *tensor) *tensor { return x.Add(y).MaskedFill(y.GtScalar()) },
 }
 
-// live is the number of bytes that a program leaves allocated.
-func live(p *program.Program) int64 {
-	n := int64(0)
-	for _, i := range p.Instructions {
-		switch i.Kind {
-		case program.Alloc:
-			n += p.Buffers[i.Arg].Bytes
-		case program.Free:
-			n -= p.Buffers[i.Arg].Bytes
-		}
-	}
-	return n
-}
-
 // drawStep records a random chain of operators over leaves that all broadcast
 // with each other, and its backward pass.
 func drawStep(rt *rapid.T, tape *trace.Tape, leaves []*tensor) {
@@ -139,7 +125,7 @@ func TestStepLeavesNothingBehind(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		tape := trace.New(hopper, rules, trace.Options{Warm: true})
 		leaves := drawLeaves(rt, tape)
-		before := live(tape.Program())
+		before := tape.Program().Left()
 		drawStep(rt, tape, leaves)
 		for _, x := range leaves {
 			g := x.Grad()
@@ -149,7 +135,7 @@ func TestStepLeavesNothingBehind(t *testing.T) {
 			x.ZeroGrad()
 		}
 		require.NoError(rt, tape.Program().Validate())
-		require.Equal(rt, before, live(tape.Program()))
+		require.Equal(rt, before, tape.Program().Left())
 	})
 }
 
@@ -160,14 +146,14 @@ func TestNoGradKeepsResultAlone(t *testing.T) {
 			tape := trace.New(hopper, rules, trace.Options{Warm: true})
 			frame := tape.Frame()
 			x := frame.Let(tape.New("x", program.Weights, trace.F16, 33, 47).Leaf())
-			before := live(tape.Program())
+			before := tape.Program().Left()
 			tape.NoGrad(func() {
 				y := frame.Let(f(x))
 				if y == x { // .half() of a half tensor
 					return
 				}
 				require.False(t, y.RequiresGrad())
-				require.Equal(t, before+y.Bytes(), live(tape.Program()))
+				require.Equal(t, before+y.Bytes(), tape.Program().Left())
 			})
 		})
 	}

@@ -69,7 +69,7 @@ func drawRNN(rt *rapid.T) rnnLayer {
 func TestRecurrentStepLeavesNothingBehind(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		l := drawRNN(rt)
-		before := live(l.tape.Program())
+		before := l.tape.Program().Left()
 		if rapid.Bool().Draw(rt, "autocast") {
 			l.tape.Autocast(trace.F16, l.step)
 		} else {
@@ -85,7 +85,7 @@ func TestRecurrentStepLeavesNothingBehind(t *testing.T) {
 			}
 		}
 		require.NoError(rt, l.tape.Program().Validate())
-		require.Equal(rt, before, live(l.tape.Program()))
+		require.Equal(rt, before, l.tape.Program().Left())
 	})
 }
 
@@ -106,9 +106,9 @@ func TestRecurrentWorkspaceGrowsWithTheLength(t *testing.T) {
 // flatten_parameters: one buffer of all weights takes the place of theirs.
 func TestFlatWeightsShareOneBuffer(t *testing.T) {
 	l := newRNNLayer(trace.LSTM, 10, 4, 8, 16, 2, true)
-	before := live(l.tape.Program())
+	before := l.tape.Program().Left()
 	l.tape.FlattenRNNWeights(l.args.Weights)
-	require.Equal(t, before, live(l.tape.Program()))
+	require.Equal(t, before, l.tape.Program().Left())
 	for _, w := range l.args.Weights {
 		require.True(t, w.SharesStorage(l.args.Weights[0]))
 	}
