@@ -4,20 +4,22 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
+	"strings"
 
 	"github.com/vprof/vprof/profiler/stack"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-var (
-	cublasWorkspace = regexp.MustCompile(`^(:\d{1,9}:\d{1,4}){1,8}$`)
-	cublasBuffers   = regexp.MustCompile(`:(\d+):(\d+)`)
-)
+// cublasBuffers is a pair of a CUBLAS_WORKSPACE_CONFIG: KiB, and how many buffers of that size.
+var cublasBuffers = regexp.MustCompile(`:(\d{1,9}):(\d{1,4})`)
 
-// cublasBytes is the workspace that PyTorch allocates for a CUBLAS_WORKSPACE_CONFIG, in bytes: pairs of KiB and how
-// many buffers of that size (parseChosenWorkspaceSize in ATen/cuda/CublasHandlePool.cpp).
+// mostCublasPairs bounds the pairs, so that their sum is no longer than an int64.
+const mostCublasPairs = 8
+
+// cublasBytes is the workspace that PyTorch allocates for a CUBLAS_WORKSPACE_CONFIG, in bytes: the sum of all buffers
+// (parseChosenWorkspaceSize in ATen/cuda/CublasHandlePool.cpp).
 func cublasBytes(config string) (bytes int64) {
-	for _, pair := range cublasBuffers.FindAllStringSubmatch(config, -1) {
+	for _, pair := range cublasBuffers.FindAllStringSubmatch(config, mostCublasPairs) {
 		size, _ := strconv.ParseInt(pair[1], 10, 64)
 		count, _ := strconv.ParseInt(pair[2], 10, 64)
 		bytes += size * count << 10
@@ -27,7 +29,8 @@ func cublasBytes(config string) (bytes int64) {
 
 func parseCublasWorkspace(text string) (func(*Case), error) {
 	const most = 1 << 40
-	if n := cublasBytes(text); text != "" && (!cublasWorkspace.MatchString(text) || n > most) {
+	pairs := cublasBuffers.FindAllString(text, mostCublasPairs)
+	if strings.Join(pairs, "") != text || cublasBytes(text) > most {
 		return nil, fmt.Errorf("%q is not KiB and how many, like :4096:8 or :16:8", text)
 	}
 	return func(c *Case) { c.CublasWorkspace = text }, nil

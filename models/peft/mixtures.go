@@ -2,6 +2,7 @@ package peft
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/vprof/vprof/internal/ceil"
 	"github.com/vprof/vprof/profiler/program"
@@ -45,7 +46,7 @@ func (s *Site) adamss(f *frame, x *tensor) *tensor {
 	f.Set(&x, x.To(dtype))
 	input := f.Let(x)
 	if s.plain().Bias != nil {
-		ones := f.Let(f.Tape().Filled("ones", dtype, append(append([]int64{}, lead...), 1)...))
+		ones := f.Let(f.Tape().Filled("ones", dtype, append(slices.Clone(lead), 1)...))
 		f.Set(&input, trace.Cat(-1, x, ones))
 	}
 	result := f.Let(f.Call(s.BaseLayer, x))
@@ -67,8 +68,8 @@ func (s *Site) adamss(f *frame, x *tensor) *tensor {
 	}
 	delta := f.Let(trace.Cat(-1, chunks...))
 	places := f.Let(f.Tape().New("to_device", program.Activations, trace.I64, s.out))
-	index := f.Let(places.View(1, 1, s.out).Expand(append(append([]int64{}, lead...), s.out)...))
-	zeros := f.Tape().Zeros(dtype, append(append([]int64{}, lead...), s.out)...)
+	index := f.Let(places.View(1, 1, s.out).Expand(append(slices.Clone(lead), s.out)...))
+	zeros := f.Tape().Zeros(dtype, append(slices.Clone(lead), s.out)...)
 	f.Set(&delta, zeros.Scatter(index, delta))
 	f.Set(&result, result.Add(delta))
 	return result
@@ -151,7 +152,7 @@ func (s *Site) compressed() *trace.Function {
 			grad := g.Let(grads[0].Reshape(-1, grads[0].Size(-1)))
 			var byInput *tensor
 			if ctx.NeedsInputGrad(0) {
-				byInput = g.Let(grad.Matmul(w).Reshape(append(append([]int64{}, lead...), s.in)...))
+				byInput = g.Let(grad.Matmul(w).Reshape(append(slices.Clone(lead), s.in)...))
 			}
 			h := g.FuncFrame()
 			again := h.Let(kept.Unsqueeze(-1).Mul(ctx.Saved(2).To(kept.DType()).View(1, 1, size)))

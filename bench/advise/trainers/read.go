@@ -41,7 +41,8 @@ type Config struct {
 	facts facts
 	// total is the batch of a whole step, if that is what the file says.
 	total int
-	// groups is how many groups of ranks train on samples of their own, where the file says the samples of all.
+	// groups is the number of groups of ranks that each train on different samples (the data-parallel size); set only
+	// where the file gives the global batch.
 	groups int64
 }
 

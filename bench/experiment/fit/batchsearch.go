@@ -32,11 +32,11 @@ type batchSearch struct {
 	multiple int
 	// ceiling is the bytes beyond which trials end early ([step.Trial.Ceiling]).
 	ceiling int64
-	// micro is how many micro-batches of a step are recorded at most.
+	// micro is the largest number of micro-batches that a trial records of a step.
 	micro    int
 	speed    steptime.Efficiency
 	parallel parallel.Setup
-	// together is how many sizes are tried at a time, which share tried and kept.
+	// together is how many sizes are tried concurrently; mu guards tried and kept then.
 	together int
 	mu       sync.Mutex
 	tried    map[trialOf]*trial
@@ -130,7 +130,7 @@ const (
 	judgedMicro   = 16
 )
 
-// recorded is how many of a number of micro-batches are recorded.
+// recorded is how many micro-batches a trial records of a step that has a number of them.
 func (q *batchSearch) recorded(micro int) int { return min(micro, q.micro) }
 
 // find returns the size to use, a batch or the length of rows, and its number of micro-batches, and the largest
@@ -236,15 +236,16 @@ func (q *batchSearch) try(ctx context.Context, size, accumulate int) (*trial, er
 	if err := q.estimate(setup, t); err != nil {
 		return nil, err
 	}
-	if t.need > q.budget.Limit() {
-		t.result.Discard()
-	} else {
+	fits := t.need <= q.budget.Limit()
+	if fits {
 		err = q.complete(ctx, setup, t)
+	} else {
+		t.result.Discard()
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.tried[key] = t
-	if t.need <= q.budget.Limit() {
+	if fits {
 		q.keep(t)
 	}
 	return t, err

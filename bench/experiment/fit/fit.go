@@ -63,7 +63,7 @@ type Search struct {
 	// Lengths are the lengths of the data set's samples, nil if all are alike: what is
 	// recommended gets through whole epochs over them. On one simulated board alone.
 	Lengths *epoch.Lengths
-	// micro is how many micro-batches of a step are recorded at most; zero is [searchedMicro].
+	// micro is the largest number of micro-batches that a trial records of a step; zero is [searchedMicro].
 	micro int
 	// Slots are shared with searches that run at the same time; nil if there are none.
 	Slots Slots

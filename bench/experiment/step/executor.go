@@ -103,8 +103,8 @@ func (l Local) result(ctx context.Context, t Trial) (*Result, error) {
 	return r, nil
 }
 
-// loads is the work of a step for each board that is timed. Of steps that are planned as torch.compile made them the
-// allocations alone are known, so that the work is that of the eager step.
+// loads is the work of a step for each board whose time is estimated. A recorded step of torch.compile has allocations
+// and no kernels, so its work is taken from the eager step.
 func (t *Trial) loads(ctx context.Context) (loads []steptime.Load, err error) {
 	if len(t.Timed) == 0 {
 		return nil, nil

@@ -31,8 +31,9 @@ type Shared struct {
 	held []*steps
 }
 
-// steps are the steps of a trial on some boards, or why PyTorch would not run them. They are those of boards with at
-// least so much memory, and less than another, since a convolution goes without a workspace that the board cannot hold.
+// steps is one recording of a trial and the boards that it is valid for, or the error with which PyTorch refuses it.
+// On each board it is valid for a range of memory, since cuDNN runs a convolution without a workspace where the board
+// cannot hold it.
 type steps struct {
 	recording *models.Recording // nil once it is discarded
 	err       error
@@ -142,7 +143,7 @@ func (s *Shared) of(ctx context.Context, t step.Trial, recorded bool) (*steps, e
 	return of, of.err
 }
 
-// serves says whether the steps are those of a board with some memory.
+// serves reports whether the recording is valid for a board with a number of bytes of memory.
 func (of *steps) serves(board string, memory int64) bool {
 	p, served := of.on[board]
 	return served && p.least <= memory && memory < p.under
@@ -188,7 +189,8 @@ func (of *steps) discard() {
 	of.recording = nil
 }
 
-// memories are how much memory boards have that do the same as one in the convolutions of a recording.
+// memories is the range of memory, in bytes, within which the convolutions of a recording have the same workspaces as on
+// board b: from least to below under.
 func memories(t step.Trial, rec *models.Recording, b device.GPU) (least, under int64, err error) {
 	release, err := t.Case.Release()
 	if err != nil {
