@@ -3,6 +3,7 @@ package peft
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
@@ -34,7 +35,7 @@ func (s *Site) oft(f *frame, x *tensor) *tensor {
 	n := s.in / s.w("oft_R").Size(0)
 	rotation := g.Let(s.cayleyNeumann(g, n))
 	lead := x.Shape()[:x.NDim()-1]
-	blocks := g.Let(x.Reshape(append(append([]int64{}, lead...), s.in/n, n)...))
+	blocks := g.Let(x.Reshape(append(slices.Clone(lead), s.in/n, n)...))
 	rotated := g.Let(trace.Einsum("...rk,rkc->...rc", blocks, rotation))
 	f.Set(&x, g.Return(g.Let(rotated.Reshape(x.Shape()...))))
 	result := f.Let(f.Call(s.BaseLayer, x.To(dtype)))

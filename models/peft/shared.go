@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/vprof/vprof/profiler/program"
@@ -311,7 +312,7 @@ func (s *Site) frod(f *frame, x *tensor) *tensor {
 	rotated := f.Let(z.Matmul(f.Apply(s.dense(), sparse, order)[0].T()))
 	scaled := f.Let(z.Mul(scale))
 	more := f.Let(rotated.Add(scaled).Linear(s.Own.Held(0), nil))
-	more = f.Let(more.Reshape(append(append([]int64{}, lead...), s.out)...))
+	more = f.Let(more.Reshape(append(slices.Clone(lead), s.out)...))
 	switch {
 	case base != nil:
 		before := f.Let(dropped.Linear(linear.Weight.T(), nil))

@@ -2,6 +2,7 @@ package peft
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
@@ -92,18 +93,18 @@ var circular = &trace.Function{
 	Forward: func(g *frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {
 		x, w := in[0], in[1]
 		lead := x.Shape()[:x.NDim()-1]
-		g.Set(&x, x.Reshape(append(append([]int64{}, lead...), w.Size(1), w.Size(2))...))
+		g.Set(&x, x.Reshape(append(slices.Clone(lead), w.Size(1), w.Size(2))...))
 		ctx.SaveForBackward(x, w)
 		g.Set(&x, trace.Einsum("...nb,mnb->...mb", x.FFT(nil, -1), w.FFT(nil, -1)))
 		g.Set(&x, x.FFT(nil, -1).Real())
-		g.Set(&x, x.Reshape(append(append([]int64{}, lead...), -1)...))
+		g.Set(&x, x.Reshape(append(slices.Clone(lead), -1)...))
 		return []*tensor{x}
 	},
 	Backward: func(g *frame, ctx *trace.FunctionContext, grads []*tensor) []*tensor {
 		x, w, grad := ctx.Saved(0), ctx.Saved(1), grads[0]
 		lead := grad.Shape()[:grad.NDim()-1]
-		flat := append(append([]int64{}, lead...), -1)
-		g.Set(&grad, grad.Reshape(append(append([]int64{}, lead...), w.Size(0), w.Size(2))...))
+		flat := append(slices.Clone(lead), -1)
+		g.Set(&grad, grad.Reshape(append(slices.Clone(lead), w.Size(0), w.Size(2))...))
 		spectrum := g.Let(grad.FFT(nil, -1))
 		gx := g.Let(trace.Einsum("...mb,mnb->...nb", spectrum, w.FFT(nil, -1)).FFT(nil, -1).Real())
 		g.Set(&gx, gx.Reshape(flat...))

@@ -2,6 +2,7 @@ package peft
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -98,7 +99,7 @@ func (s *Site) loraVariant(f *frame, x *tensor) *tensor {
 
 // blockDiagonal is BlockDiagonalLinear: n products beside each other.
 func (s *Site) blockDiagonal(f *frame, x, w *tensor, n, out int64) *tensor {
-	g, shape := f.CallFrame(x), append(append([]int64{}, x.Shape()[:x.NDim()-1]...), -1)
+	g, shape := f.CallFrame(x), append(slices.Clone(x.Shape()[:x.NDim()-1]), -1)
 	g.Set(&x, x.Reshape(-1, x.Size(-1)))
 	g.Set(&x, x.Reshape(-1, n, x.Size(-1)/n))
 	y := g.Let(trace.Einsum("bim,inm->bin", x, w.View(n, out/n, w.Size(1))))

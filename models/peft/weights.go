@@ -2,6 +2,7 @@ package peft
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
@@ -224,7 +225,7 @@ func (s *Site) miss(f *frame, x *tensor) *tensor {
 	}
 	f.Set(&x, x.To(block.DType()))
 	lead := x.Shape()[:x.NDim()-1]
-	blocks := f.Call(s.Dropout, x).Reshape(append(append([]int64{}, lead...), x.Size(-1)/r, r)...)
+	blocks := f.Call(s.Dropout, x).Reshape(append(slices.Clone(lead), x.Size(-1)/r, r)...)
 	f.Set(&result, result.Add(blocks.Sum(false, -2).Matmul(block)))
 	f.Set(&result, result.To(dtype))
 	return result

@@ -1,6 +1,10 @@
 package optim
 
-import "github.com/vprof/vprof/profiler/trace"
+import (
+	"slices"
+
+	"github.com/vprof/vprof/profiler/trace"
+)
 
 // The state of transformers' Adafactor without a first moment, in fp32, which is like CAME's
 // second moments: of rows and columns, or of the elements of a vector.
@@ -19,7 +23,7 @@ func (o *Optimizer) factoredState(s *slot, grad *trace.Tensor) {
 		return
 	}
 	state(cameRows, shape[:n-1]...)
-	state(cameColumns, append(append([]int64{}, shape[:n-2]...), shape[n-1])...)
+	state(cameColumns, append(slices.Clone(shape[:n-2]), shape[n-1])...)
 }
 
 // factored is the update by second moments: of a gradient in fp32.

@@ -1,6 +1,10 @@
 package optim
 
-import "github.com/vprof/vprof/profiler/trace"
+import (
+	"slices"
+
+	"github.com/vprof/vprof/profiler/trace"
+)
 
 // The state of CAME, in fp32: a first moment of each element, second moments and those of
 // the residuals by rows and columns, for vectors second moments of each element.
@@ -27,7 +31,7 @@ func initCAME(o *Optimizer, s *slot) {
 		return
 	}
 	rows := shape[:n-1]
-	columns := append(append([]int64{}, shape[:n-2]...), shape[n-1])
+	columns := append(slices.Clone(shape[:n-2]), shape[n-1])
 	state(cameRows, rows...)
 	state(cameColumns, columns...)
 	state(cameResidualRows, rows...)
