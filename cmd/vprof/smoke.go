@@ -238,8 +238,11 @@ func (o *smokeOptions) values(m models.Model) (map[string]any, error) {
 		return nil, err
 	}
 	for _, u := range unplanned {
-		o.unplanned = append(o.unplanned,
-			report.Warning{What: fmt.Sprintf("%s: %s: %v is not planned", o.config, u.Path, u.Value), Hint: u.Why})
+		what := fmt.Sprintf("%s: %s: is not read", o.config, u.Path)
+		if u.Value != nil {
+			what = fmt.Sprintf("%s: %s: %v is not planned", o.config, u.Path, u.Value)
+		}
+		o.unplanned = append(o.unplanned, report.Warning{What: what, Hint: u.Why})
 	}
 	maps.Copy(facts, stages)
 	for name, n := range facts {

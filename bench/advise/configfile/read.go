@@ -3,6 +3,7 @@ package configfile
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
@@ -21,22 +22,9 @@ func (e *GroupError) Error() string {
 // every path that the file has, and nothing for those it has not. A value of
 // another kind is a [*GroupError].
 func Read(file string, paths []string) (map[string]any, error) {
-	format, err := FormatOf(file)
+	root, err := open(file)
 	if err != nil {
 		return nil, err
-	}
-	f, err := input.OpenFile(file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxFile))
-	if err != nil {
-		return nil, err
-	}
-	root, err := decode(format, data)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	values := map[string]any{}
 	for _, at := range paths {
@@ -61,6 +49,51 @@ func Read(file string, paths []string) (map[string]any, error) {
 		values[at] = v
 	}
 	return values, nil
+}
+
+// Keys are the paths of all that a file holds and that is not a group, in order.
+func Keys(file string) ([]string, error) {
+	root, err := open(file)
+	keys := leaves(nil, root, "")
+	slices.Sort(keys)
+	return keys, err
+}
+
+// leaves adds the paths of what is no group, below a value at a path or there.
+func leaves(to []string, v any, at string) []string {
+	group, ok := v.(map[string]any)
+	if !ok && at != "" {
+		return append(to, at)
+	}
+	for key, v := range group {
+		if key == "" || strings.ContainsRune(key, '.') {
+			key = `"` + key + `"`
+		}
+		to = leaves(to, v, strings.TrimPrefix(at+"."+key, "."))
+	}
+	return to
+}
+
+// open decodes a file by its suffix.
+func open(file string) (any, error) {
+	format, err := FormatOf(file)
+	if err != nil {
+		return nil, err
+	}
+	f, err := input.OpenFile(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxFile))
+	if err != nil {
+		return nil, err
+	}
+	root, err := decode(format, data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return root, nil
 }
 
 func decode(f Format, data []byte) (any, error) {

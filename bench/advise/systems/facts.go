@@ -3,6 +3,7 @@ package systems
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/vprof/vprof/bench/advise/configfile"
@@ -30,8 +31,8 @@ type Unplanned struct {
 }
 
 // ReadFacts reads what else in a project's configuration bears on the memory of a model: its
-// settings by name, and values that are not planned. A file of another model is an
-// [*input.FormatError].
+// settings by name, and values that are not planned, those of unknown keys among them. A file of another model is
+// an [*input.FormatError].
 func (s System) ReadFacts(config, model string) (settings map[string]int64, unplanned []Unplanned, err error) {
 	settings = map[string]int64{}
 	for _, f := range s.Facts {
@@ -57,7 +58,46 @@ func (s System) ReadFacts(config, model string) (settings map[string]int64, unpl
 			unplanned = append(unplanned, Unplanned{f.Path, v, f.Why})
 		}
 	}
+	keys, err := configfile.Keys(config)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, key := range keys {
+		if why := s.passedOver(key, keys); why != "" {
+			unplanned = append(unplanned, Unplanned{Path: key, Why: why})
+		}
+	}
 	return settings, unplanned, nil
+}
+
+// passedOver says why one of the keys of a file is not read although it may bear on memory: the file has it where the
+// project does not look, or it is none of the project's. It is empty of keys that are read or harmless.
+func (s System) passedOver(key string, keys []string) string {
+	var read []string
+	for _, k := range s.Keys {
+		read = append(read, k.Path)
+	}
+	for _, f := range s.Facts {
+		read = append(read, f.Path)
+	}
+	if slices.Contains(read, key) {
+		return ""
+	}
+	slices.Sort(read)
+	last := func(at string) string { return at[strings.LastIndexByte(at, '.')+1:] }
+	for _, at := range read {
+		if last(at) == last(key) && !slices.Contains(keys, at) {
+			return fmt.Sprintf("%s has it as %s", s.Project, at)
+		}
+	}
+	for group := range s.Harmless {
+		for one := range strings.SplitSeq(group, ", ") {
+			if key == one || strings.HasPrefix(key, one+".") {
+				return ""
+			}
+		}
+	}
+	return s.Project + " has no such key that vprof knows"
 }
 
 // scaled is a value in the unit of the setting.

@@ -52,6 +52,27 @@ func TestEveryFactIsReadSaidOrRefused(t *testing.T) {
 	}
 }
 
+func TestKeysThatNobodyReadsAreSaid(t *testing.T) {
+	s, ok, err := Lookup("redimnet-b2")
+	require.NoError(t, err)
+	require.True(t, ok)
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(`
+training: {batch_size: 8, epochs: 3, compile: true}
+evaluation: {batch_size: 64}
+model_name: b5
+seed: 1
+remat: [1, 2]
+`), 0o600))
+	_, unplanned, err := s.ReadFacts(path, "redimnet-b2")
+	require.NoError(t, err)
+	require.Equal(t, []Unplanned{
+		{Path: "model_name", Why: s.Project + " has it as advanced.model_name"},
+		{Path: "remat", Why: s.Project + " has no such key that vprof knows"},
+		{Path: "training.compile", Why: s.Project + " has it as hardware.compile"},
+	}, unplanned)
+}
+
 func TestAFileIsKnownByItsKeys(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	require.NoError(t, os.WriteFile(path, []byte("training: {batch_size: 8}\nadvanced: {model_name: b5}\n"), 0o600))
