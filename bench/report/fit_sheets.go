@@ -226,8 +226,11 @@ func (c Choice) throughEpochs() string {
 // nothing says why nothing is recommended.
 func (f *Fit) nothing() string {
 	least, smallest := int64(-1), "the smallest batch"
-	if f.Budget.Batch > 0 && f.Budget.SeqLen {
-		smallest = fmt.Sprintf("batch %d of single tokens", f.Budget.Batch)
+	if f.Budget.Batch > 0 {
+		smallest = fmt.Sprintf("batch %d", f.Budget.Batch)
+	}
+	if f.Budget.SeqLen {
+		smallest += " of single tokens"
 	}
 	for _, c := range f.Choices {
 		if c.Estimate != nil && (least < 0 || c.Estimate.Device.Bytes < least) {

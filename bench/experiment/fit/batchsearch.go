@@ -31,9 +31,7 @@ type batchSearch struct {
 	row      int
 	multiple int
 	// ceiling is the bytes beyond which trials end early ([step.Trial.Ceiling]).
-	ceiling int64
-	// micro is the largest number of micro-batches that a trial records of a step.
-	micro    int
+	ceiling  int64
 	speed    steptime.Efficiency
 	parallel parallel.Setup
 	// together is how many sizes are tried concurrently; mu guards tried and kept then.
@@ -81,7 +79,7 @@ func (s *Search) batchSearch(setup *step.Setup, gpu device.GPU) (*batchSearch, e
 	q := &batchSearch{
 		setup: setup, gpu: gpu, others: s.Others, budget: budget,
 		begin: planner.Start{Batch: s.Model.Default.Batch}, max: s.MaxBatch, given: s.Batch, multiple: s.Multiple,
-		micro: cmp.Or(s.micro, searchedMicro), parallel: s.Parallel, tried: map[trialOf]*trial{},
+		parallel: s.Parallel, tried: map[trialOf]*trial{},
 	}
 	if s.SeqLen {
 		if err := q.alongRows(s); err != nil {
@@ -123,21 +121,21 @@ func (q *batchSearch) setupOf(size, accumulate int) (*step.Setup, int) {
 
 // The third and further micro-batches of a step allocate what the second does, and yet may find the cache in another
 // order: of 147 cases of 15 models three reserved up to 7 % more or less for it, and with the spread the ends of
-// intervals were up to 19 % apart. A search looks at two, and what it recommends is judged with all of them, up to a
+// intervals were up to 19 % apart. A search looks at two, and what it comes to is judged with all of them, up to a
 // number that bounds the time that takes.
 const (
 	searchedMicro = 2
 	judgedMicro   = 16
 )
 
-// recorded is how many micro-batches a trial records of a step that has a number of them.
-func (q *batchSearch) recorded(micro int) int { return min(micro, q.micro) }
+// judged is how many micro-batches are recorded of a step that has a number of them.
+func judged(micro int) int { return min(micro, judgedMicro) }
 
 // find returns the size to use, a batch or the length of rows, and its number of micro-batches, and the largest
 // size with that many. Both sizes are zero if nothing fits.
 func (q *batchSearch) find(ctx context.Context, effective, steps int) (batch, largest, n int, err error) {
 	if effective == 0 {
-		largest, err = q.largest(ctx, q.recorded(steps), q.max)
+		largest, err = q.largest(ctx, steps, q.max)
 		return rounded(largest, q.multiple), largest, steps, err
 	}
 	alone := q.setup.Case().InBackward // gradients are used at once, so that micro-batches are steps
@@ -150,11 +148,11 @@ func (q *batchSearch) find(ctx context.Context, effective, steps int) (batch, la
 	}
 	n = 2
 	for to := q.max; ; to = largest { // where it is another, with as many micro-batches as the split takes
-		if largest, err = q.largest(ctx, q.recorded(n), to); err != nil || largest == 0 {
+		if largest, err = q.largest(ctx, n, to); err != nil || largest == 0 {
 			return 0, 0, n, err
 		}
 		before := n
-		if batch, n = split(effective, largest, q.multiple); q.recorded(n) == q.recorded(before) {
+		if batch, n = split(effective, largest, q.multiple); judged(n) == judged(before) {
 			return batch, largest, n, nil
 		}
 	}
@@ -178,11 +176,21 @@ func split(effective, largest, multiple int) (batch, steps int) {
 	return units * multiple, steps
 }
 
-// largest is the largest batch within the budget, up to one, with a number of recorded
+// largest is the largest batch within the budget, up to one, with a number of
 // micro-batches; zero if none is.
-func (q *batchSearch) largest(ctx context.Context, accumulate, to int) (int, error) {
-	need := func(batch int) (int64, error) {
-		t, err := q.try(ctx, batch, accumulate)
+func (q *batchSearch) largest(ctx context.Context, micro, to int) (int, error) {
+	looked := min(micro, searchedMicro)
+	found, err := q.largestOf(ctx, looked, planner.Search{Begin: q.begin, To: to, Together: q.together})
+	if err != nil || found == 0 || judged(micro) == looked {
+		return found, err
+	}
+	return q.largestOf(ctx, judged(micro), planner.Search{Begin: planner.Start{Batch: found, Near: true}, To: to})
+}
+
+// largestOf is the largest batch of a search, with a number of recorded micro-batches.
+func (q *batchSearch) largestOf(ctx context.Context, recorded int, s planner.Search) (int, error) {
+	s.Need = func(batch int) (int64, error) {
+		t, err := q.try(ctx, batch, recorded)
 		if err != nil {
 			return 0, err
 		}
@@ -191,7 +199,7 @@ func (q *batchSearch) largest(ctx context.Context, accumulate, to int) (int, err
 		}
 		return t.need, nil
 	}
-	return q.search(&planner.Search{Begin: q.begin, To: to, Need: need, Together: q.together})
+	return q.search(&s)
 }
 
 // search is the largest batch that is safe in the budget, or the given one if it is; zero if
@@ -328,15 +336,15 @@ func (q *batchSearch) seconds(ctx context.Context, t *trial) (float64, error) {
 // nothing fits, with the estimate of the smallest one.
 func (q *batchSearch) describe(ctx context.Context, out *report.Choice, found, steps int) error {
 	size := q.describedBatch(found)
-	t, err := q.try(ctx, size, q.recorded(steps))
+	t, err := q.try(ctx, size, judged(steps))
 	var refused *step.RefusedError
 	if errors.As(err, &refused) && size == 1 && found == 0 {
-		t, err = q.try(ctx, 2, q.recorded(steps))
+		t, err = q.try(ctx, 2, judged(steps))
 	}
 	if err != nil {
 		return err
 	}
-	setup, _ := q.setupOf(size, q.recorded(steps))
+	setup, _ := q.setupOf(size, judged(steps))
 	if err := q.complete(ctx, setup, t); err != nil {
 		return err
 	}
@@ -355,7 +363,7 @@ func (q *batchSearch) describe(ctx context.Context, out *report.Choice, found, s
 	if err := q.expandable(ctx, out, t); err != nil {
 		return err
 	}
-	if recorded := q.recorded(steps); steps > recorded {
+	if recorded := judged(steps); steps > recorded {
 		// Every further micro-batch takes as long as each after the first.
 		one, err := q.try(ctx, size, 1)
 		if err != nil {

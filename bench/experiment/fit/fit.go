@@ -63,8 +63,6 @@ type Search struct {
 	// Lengths are the lengths of the data set's samples, nil if all are alike: what is
 	// recommended gets through whole epochs over them. On one simulated board alone.
 	Lengths *epoch.Lengths
-	// micro is the largest number of micro-batches that a trial records of a step; zero is [searchedMicro].
-	micro int
 	// Slots are shared with searches that run at the same time; nil if there are none.
 	Slots Slots
 	// Progress is told how many configurations are done.
@@ -135,7 +133,10 @@ func Run(ctx context.Context, s Search) (*report.Fit, error) {
 func (s *Search) conclude(ctx context.Context, f *report.Fit) error {
 	fits := slices.ContainsFunc(f.Choices, func(c report.Choice) bool { return c.Fits() })
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return s.confirm(ctx, f) })
+	g.Go(func() error {
+		_, err := s.confirm(ctx, f)
+		return err
+	})
 	if s.Ranks.Strategy == AnyStrategy && fits {
 		g.Go(func() (err error) {
 			f.Parallel.Least, err = s.leastGPUs(ctx)

@@ -170,7 +170,7 @@ func (s *Search) need(ctx context.Context, gpu device.GPU, k models.Case, batch 
 		return report.Lever{}, err
 	}
 	defer q.end()
-	micro := q.recorded(max(1, k.Accumulate))
+	micro := judged(max(1, k.Accumulate))
 	t, err := q.try(ctx, batch, micro)
 	if err != nil {
 		return report.Lever{}, err

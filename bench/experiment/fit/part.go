@@ -17,7 +17,7 @@ type Part struct {
 	// after those of the board before.
 	Choices []report.Choice `json:"choices"`
 	// Confirmed are the replays of what would be recommended if the part were all
-	// there is, by the place in Choices.
+	// there is, and of what came before it and did not fit, by the place in Choices.
 	Confirmed map[int]report.Choice `json:"confirmed,omitempty"`
 	// Profiles are those of the whole, which the first part has.
 	Profiles []report.Profile `json:"profiles,omitempty"`
@@ -31,24 +31,15 @@ func RunPart(ctx context.Context, s Search) (*Part, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Part{Choices: slices.Clone(v.choices)}
-	at := map[string]int{}
-	for i, c := range p.Choices {
-		at[placeOf(c)] = i
-	}
+	p := &Part{Choices: slices.Clone(v.choices), Confirmed: map[int]report.Choice{}}
 	rank(f, s.Model.Stages)
-	var places []int
-	for _, c := range f.Choices {
-		places = append(places, at[placeOf(c)])
-	}
-	recommended := slices.Clone(f.Choices)
-	if err := s.confirm(ctx, f); err != nil {
+	confirmed, err := s.confirm(ctx, f)
+	if err != nil {
 		return nil, err
 	}
-	p.Confirmed = map[int]report.Choice{}
-	for i, c := range recommended {
-		if c.Recommended {
-			p.Confirmed[places[i]] = f.Choices[i]
+	for i, c := range p.Choices {
+		if exact, ok := confirmed[placeOf(c)]; ok {
+			p.Confirmed[i] = exact
 		}
 	}
 	return p, nil
@@ -79,17 +70,15 @@ func Join(head report.Fit, stages []string, parts []*Part) (*report.Fit, error) 
 	for _, p := range parts {
 		f.Profiles = append(f.Profiles, p.Profiles...)
 		for at, c := range p.Confirmed {
-			confirmed[placeOf(p.Choices[at])] = c
+			confirmed[placeOf(p.Choices[at])], confirmed[placeOf(c)] = c, c
 		}
 	}
 	if !slices.ContainsFunc(f.Choices, func(c report.Choice) bool { return c.Refused == "" }) && len(f.Choices) > 0 {
 		return nil, &step.RefusedError{Err: errors.New(f.Choices[0].Refused)}
 	}
 	rank(f, stages)
-	for i := range f.Choices {
-		if c, ok := confirmed[placeOf(f.Choices[i])]; ok && f.Choices[i].Recommended {
-			f.Choices[i] = c
-		}
+	for settled := false; !settled; { // each time others are recommended
+		settled = settle(f, stages, confirmed)
 	}
 	return f, nil
 }

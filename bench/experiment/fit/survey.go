@@ -315,46 +315,67 @@ func (l line) at(batch, board int) float64 {
 	return max(first+slope*float64(batch-a), first*min(1, float64(batch)/float64(a)))
 }
 
-// confirm replays each recommended choice of a survey, or of more micro-batches than the search has looked at, at its
-// own batch size and board, and replaces the figures.
-func (s *Search) confirm(ctx context.Context, f *report.Fit) error {
+// confirm replays each recommended choice of a survey at its own batch size and board, and replaces the figures. Where
+// one then does not fit, what comes next of its stage is recommended, and replayed as well. Returned are the replays by
+// the places of the choices that they replace, and by their own.
+func (s *Search) confirm(ctx context.Context, f *report.Fit) (confirmed map[string]report.Choice, err error) {
+	confirmed = map[string]report.Choice{}
+	for settled := !s.surveys(); !settled; settled = settle(f, s.Model.Stages, confirmed) {
+		var open []report.Choice
+		for _, c := range f.Choices {
+			if _, done := confirmed[placeOf(c)]; c.Recommended && !done {
+				open = append(open, c)
+			}
+		}
+		exact, err := s.replayed(ctx, open)
+		if err != nil {
+			return nil, err
+		}
+		for i, c := range exact {
+			confirmed[placeOf(open[i])], confirmed[placeOf(c)] = c, c
+		}
+	}
+	return confirmed, nil
+}
+
+// settle replaces recommended choices by their replays, and tells whether all of them fit; if not, others are
+// recommended.
+func settle(f *report.Fit, stages []string, confirmed map[string]report.Choice) bool {
+	all := true
+	for i, c := range f.Choices {
+		if exact, ok := confirmed[placeOf(c)]; ok && c.Recommended {
+			exact.Recommended = exact.Fits()
+			f.Choices[i] = exact
+			all = all && exact.Recommended
+		}
+	}
+	if !all {
+		rank(f, stages)
+	}
+	return all
+}
+
+// replayed are choices, each searched exactly on its board, from the batch that it has.
+func (s *Search) replayed(ctx context.Context, choices []report.Choice) ([]report.Choice, error) {
+	if len(choices) == 0 {
+		return nil, nil
+	}
 	byName := map[string]device.GPU{}
 	for _, gpu := range s.GPUs {
 		byName[step.SimName(gpu)] = gpu
 	}
-	judged := *s
-	judged.micro = judgedMicro
-	open := func(c report.Choice) bool {
-		return c.Recommended && (s.surveys() || c.Case.Accumulate > searchedMicro)
-	}
-	recommended := 0
-	for _, c := range f.Choices {
-		if open(c) {
-			recommended++
-		}
-	}
-	if recommended == 0 {
-		return nil
-	}
-	done := s.Progress.Counting("recommendations", recommended)
+	exact := make([]report.Choice, len(choices))
+	done := s.Progress.Counting("recommendations", len(choices))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0))
-	for i := range f.Choices {
-		c := &f.Choices[i]
-		if !open(*c) {
-			continue
-		}
+	for i, c := range choices {
 		g.Go(func() error {
 			defer done(1)
-			exact, refused, err := judged.choice(ctx, byName[c.Device], c.Case.Case,
+			found, refused, err := s.choice(ctx, byName[c.Device], c.Case.Case,
 				planner.Start{Batch: cmp.Or(c.SeqLen, c.Largest), Near: true})
-			if err = errors.Join(refused, err); err != nil {
-				return err
-			}
-			exact.Recommended = exact.Fits()
-			*c = exact
-			return nil
+			exact[i] = found
+			return errors.Join(refused, err)
 		})
 	}
-	return g.Wait()
+	return exact, g.Wait()
 }

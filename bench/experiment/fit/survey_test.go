@@ -54,6 +54,25 @@ func TestRowsAreThoseOfEachBoardAlone(t *testing.T) {
 	require.Equal(t, rows, together.Choices)
 }
 
+// Where the replay of what a survey recommends does not fit, the next of its stage is recommended.
+func TestWhatDoesNotFitOnReplayMakesWay(t *testing.T) {
+	row := func(amp models.Autocast, batch int, speed float64) report.Choice {
+		c := report.Choice{Device: "sim:t4", Batch: batch, SamplesPerSecond: speed}
+		c.Case.Stage, c.Case.AMP = "full", amp
+		return c
+	}
+	f := &report.Fit{Devices: []report.Device{{Name: "sim:t4"}}}
+	f.Choices = []report.Choice{row("fp16", 8, 20), row("bf16", 8, 10), row("", 4, 5)}
+	rank(f, []string{"full"})
+	confirmed := map[string]report.Choice{placeOf(f.Choices[0]): row("fp16", 0, 0)}
+	require.False(t, settle(f, []string{"full"}, confirmed))
+	require.True(t, settle(f, []string{"full"}, confirmed))
+	require.EqualValues(t, "bf16", f.Choices[0].Case.AMP)
+	require.True(t, f.Choices[0].Recommended)
+	require.EqualValues(t, "fp16", f.Choices[2].Case.AMP)
+	require.False(t, f.Choices[2].Recommended)
+}
+
 // A survey of many configurations reads them off lines; what it recommends has been replayed, as
 // in a search of few.
 func TestSurveyRecommendsWhatASearchOfFewWould(t *testing.T) {
