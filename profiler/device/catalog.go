@@ -18,8 +18,8 @@ const (
 
 // boards is the catalog: a row for each board with the sources of its figures, those of one
 // compute capability together, the oldest first. GeForce boards accumulate in FP32 at half
-// the speed of the workstation and server boards with the same chips; the GTX 1650's chip,
-// TU117, has no tensor cores. But for the T4's, contexts are estimates, which the planner
+// the speed of the workstation and server boards with the same chips; the chips of the
+// GTX 16 series have no tensor cores. But for the T4's, contexts are estimates, which the planner
 // replaces by calibration; those "as the driver below the reference data takes" are what the
 // reference data charged its boards.
 //

@@ -158,7 +158,9 @@ func TestCatalogHasTheBoardsPeopleTrainOn(t *testing.T) {
 		"rtx-pro-6000", "a100-40-pcie", "a100-80-pcie", "h100-pcie", "a10g", "rtx-3090-ti", "quadro-rtx-8000", "h20",
 		"gh200", "gb200", "jetson-agx-orin", "dgx-spark",
 		"rtx-4070-super", "rtx-3080-ti", "rtx-2060", "rtx-5060", "a4000", "h100-nvl", "b300", "gh200-144",
-		"rtx-5060-ti-8", "rtx-3080-12", "rtx-4090-laptop",
+		"rtx-5060-ti-8", "rtx-3080-12", "rtx-4090-laptop", "gtx-1060", "gtx-1080-ti", "p40", "gtx-1660-ti",
+		"rtx-2070", "rtx-2080", "titan-rtx", "rtx-3050", "rtx-3070-ti", "a4500", "rtx-4070-ti", "rtx-4090-d", "l20",
+		"rtx-5000-ada", "rtx-5070-laptop",
 	})
 }
 
@@ -201,7 +203,7 @@ func TestBoardsThatPyTorchLeftBehindAreNamed(t *testing.T) {
 
 func TestTensorCoresCameWithVoltaTF32AndBF16WithAmpere(t *testing.T) {
 	for _, g := range device.Catalog() {
-		hasTensorCores := g.Capability >= 70 && g.Name != "gtx-1650"
+		hasTensorCores := g.Capability >= 70 && !strings.HasPrefix(g.Name, "gtx-16")
 		require.Equal(t, hasTensorCores, g.Peak.FP16 > 0, g.Name)
 		require.Equal(t, g.Capability >= 80, g.Peak.TF32 > 0, g.Name)
 		require.Equal(t, g.Capability >= 80, g.Peak.BF16 > 0, g.Name)
