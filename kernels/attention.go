@@ -56,3 +56,91 @@ func (k Attention) Launch(capability int) Launch {
 	l.FLOPs = 4 * k.Queries * k.Keys * k.Depth * k.Heads
 	return l
 }
+
+// The work of attention: one kernel forward, and backward the same kernel over the
+// operands of each gradient, so that the matrix of scores is never there.
+
+// heads are the sizes of attention as its kernel takes them. Queries of heads that
+// share keys are one head with more queries.
+type heads struct{ count, queries, keys, depth int64 }
+
+// headsOf reads the sizes off the keys' range. There are none if the ranges do not
+// hold such operands.
+func (p *plan) headsOf(w *Work, query, key Range) (heads, bool) {
+	size := p.t.Size()
+	h := heads{keys: w.N, depth: w.K}
+	if w.M <= 0 || w.N <= 0 || w.K <= 0 || w.K > MaxAttentionDepth || query.Bytes != w.Batch*w.M*w.K*size {
+		return h, false
+	}
+	h.count = key.Bytes / (w.N * w.K * size)
+	if h.count == 0 || h.count*w.N*w.K*size != key.Bytes || w.Batch%h.count != 0 {
+		return h, false
+	}
+	h.queries = w.Batch / h.count * w.M
+	return h, true
+}
+
+// attend computes attention or its gradients, if the sizes of its ranges are those
+// of such, and else a product with as many operations.
+func (p *plan) attend(w *Work) {
+	r := p.reads
+	same := func(i, j int) bool { return r[i].Bytes == r[j].Bytes }
+	switch {
+	case len(r) >= 5 && len(p.writes) >= 3 && same(0, 1) && same(0, 4) && same(2, 3) && p.attendBackward(w):
+	case len(r) >= 3 && len(p.writes) >= 1 && same(1, 2) && p.writes[0].Bytes == r[0].Bytes && p.attendForward(w):
+	default:
+		p.matmul(w)
+	}
+}
+
+// attendForward reads queries, keys and values, and writes the output.
+func (p *plan) attendForward(w *Work) bool {
+	h, ok := p.headsOf(w, p.reads[0], p.reads[1])
+	if ok {
+		p.attention(h, p.flops, [3]int{0, 1, 2}, 0)
+	}
+	return ok
+}
+
+// attendBackward reads the output's gradient, queries, keys, values and the output,
+// and writes the gradients of queries, keys and values. PyTorch's kernels compute
+// five products: scores, their gradient, and one for each result. So do two
+// kernels of two products and one of half as many keys.
+func (p *plan) attendBackward(w *Work) bool {
+	const gradient, query, key, value, output = 0, 1, 2, 3, 4
+	h, ok := p.headsOf(w, p.reads[query], p.reads[key])
+	size := h.count * h.keys * h.depth * p.t.Size()
+	if !ok || p.writes[0].Bytes != p.reads[query].Bytes || p.writes[1].Bytes < size || p.writes[2].Bytes < size {
+		return false
+	}
+	turned := heads{count: h.count, queries: h.keys, keys: h.queries, depth: h.depth}
+	flops := p.flops
+	p.attention(h, flops*2/5, [3]int{query, key, value}, 0)
+	p.attention(turned, flops*2/5, [3]int{key, query, gradient}, 1)
+	p.attention(turned, flops/5, [3]int{value, gradient, output}, 2)
+	return true
+}
+
+// attention adds a launch over the operands at three indices, with as many of the
+// keys as so many operations take: half of them under a causal mask. What it visits
+// is taken from the beginnings of its ranges, unless a launch before has.
+func (p *plan) attention(h heads, flops int64, operands [3]int, result int) {
+	perKey := 4 * h.queries * h.depth * h.count
+	keys := max(1, min(h.keys, (flops+perKey/2)/perKey))
+	of := func(i int) *Range { return &p.visited[operands[i]] }
+	l := Attention{
+		Type: p.t, Query: of(0).Addr, Key: of(1).Addr, Value: of(2).Addr, Output: p.writes[result].Addr,
+		Queries: h.queries, Keys: keys, Depth: h.depth, Heads: h.count, Scale: productScale(h.depth),
+	}.Launch(p.capability)
+	size := h.count * h.depth * p.t.Size()
+	for i, bytes := range []int64{size * h.queries, size * keys, size * keys} {
+		again := min(bytes, of(i).Bytes)
+		l.Again += again
+		if bytes > again {
+			take(p.reads, operands[i], bytes-again)
+			of(i).Bytes = bytes
+		}
+	}
+	p.add(l)
+	take(p.writes, result, l.Writes)
+}

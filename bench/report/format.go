@@ -1,6 +1,7 @@
 package report
 
 import (
+	"embed"
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
@@ -140,4 +141,26 @@ func writeSheets(w io.Writer, f Format, d Document, l Layout) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+//go:embed schema
+var schemas embed.FS
+
+// Schemas are the names of the documents that have a JSON Schema, sorted.
+func Schemas() []string {
+	files, err := schemas.ReadDir("schema")
+	if err != nil {
+		panic(err) // embedded
+	}
+	var names []string
+	for _, f := range files {
+		names = append(names, strings.TrimSuffix(f.Name(), ".json"))
+	}
+	return names
+}
+
+// JSONSchema returns the JSON Schema of one of [Schemas].
+func JSONSchema(name string) (text []byte, ok bool) {
+	text, err := schemas.ReadFile("schema/" + name + ".json")
+	return text, err == nil
 }

@@ -68,3 +68,92 @@ func (n *spoterNet) call(f *frame, x, mask *tensor, checkpointing bool) *tensor 
 	}
 	return g.Return(g.Call(n.Head, firstToken(x)))
 }
+
+// attention materializes its probabilities.
+type attention struct {
+	nn.Module
+	Q, K, V, O *nn.Linear
+	Drop       *nn.Dropout
+}
+
+func newAttention(p float64) *attention {
+	linear := func() *nn.Linear { return nn.NewLinear(width, width, true) }
+	return &attention{Q: linear(), K: linear(), V: linear(), O: linear(), Drop: nn.NewDropout(p)}
+}
+
+func (a *attention) Forward(f *frame, x *tensor) *tensor {
+	b := x.Size(0)
+	project := func(l *nn.Linear) *tensor {
+		return f.Let(f.Call(l, x).View(b, -1, heads, width/heads).Transpose(1, 2))
+	}
+	q, k, v := project(a.Q), project(a.K), project(a.V)
+	s := f.Let(q.Matmul(k.Transpose(-2, -1)).DivScalar())
+	p := f.Let(f.Call(a.Drop, s.Softmax(-1)))
+	return f.Call(a.O, p.Matmul(v).Transpose(1, 2).Contiguous().View(b, -1, width))
+}
+
+// layer is a post-norm encoder layer.
+type layer struct {
+	nn.Module
+	Attn   *attention
+	Ffn    *nn.Sequential
+	N1, N2 *nn.LayerNorm
+	Drop   *nn.Dropout
+}
+
+func newLayer(p float64) *layer {
+	return &layer{
+		Attn: newAttention(p),
+		Ffn: nn.NewSequential(nn.NewLinear(width, feedForward, true), nn.NewReLU(), nn.NewDropout(p),
+			nn.NewLinear(feedForward, width, true)),
+		N1: nn.NewLayerNorm(width), N2: nn.NewLayerNorm(width), Drop: nn.NewDropout(p),
+	}
+}
+
+func (l *layer) Forward(f *frame, x *tensor) *tensor {
+	f.Set(&x, f.Call(l.N1, x.Add(f.Call(l.Drop, f.Call(l.Attn, x)))))
+	return f.Call(l.N2, x.Add(f.Call(l.Drop, f.Call(l.Ffn, x))))
+}
+
+// firstNet is the six-layer network of the first notebook.
+type firstNet struct {
+	nn.Module
+	Cls    *nn.Parameter
+	Pe     *nn.Buffer
+	Embed  *nn.Linear
+	Layers []*layer
+	Head   *nn.Sequential
+}
+
+func newFirstNet() *firstNet {
+	const dropout, positions = 0.1, 300
+	n := &firstNet{
+		Cls: nn.NewParameter(1, 1, width), Pe: nn.NewBuffer(trace.F32, positions, 1, width),
+		Embed: nn.NewLinear(features, width, true),
+		Head: nn.NewSequential(nn.NewLayerNorm(width), nn.NewDropout(dropout),
+			nn.NewLinear(width, width/2, true), nn.NewReLU(),
+			nn.NewDropout(dropout), nn.NewLinear(width/2, classes, true)),
+	}
+	for range 6 {
+		n.Layers = append(n.Layers, newLayer(dropout))
+	}
+	return n
+}
+
+// call maps poses [B, frames, features] to logits.
+func (n *firstNet) call(f *frame, x, _ *tensor, checkpointing bool) *tensor {
+	g := f.CallFrame(x)
+	g.Set(&x, trace.Cat(1, n.Cls.Expand(x.Size(0), -1, -1), g.Call(n.Embed, x)))
+	g.Set(&x, x.Transpose(0, 1).Add(n.Pe.Narrow(0, 0, x.Size(1))).Transpose(0, 1))
+	for _, l := range n.Layers {
+		if checkpointing {
+			g.Set(&x, g.Checkpoint(func(h *frame, in []*tensor) *tensor { return h.Call(l, in[0]) }, x))
+		} else {
+			g.Set(&x, g.Call(l, x))
+		}
+	}
+	return g.Return(g.Call(n.Head, firstToken(x)))
+}
+
+// firstToken is x[:, 0].
+func firstToken(x *tensor) *tensor { return x.Select(1, 0) }

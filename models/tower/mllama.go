@@ -1,6 +1,12 @@
 package tower
 
-import "github.com/vprof/vprof/models/nn"
+import (
+	"slices"
+
+	"github.com/vprof/vprof/models/hf"
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/trace"
+)
 
 // Tiled is how MllamaVisionModel cuts images into tiles: at most Tiles of them, in one of as
 // many arrangements as Shapes, all of which Global layers see at once.
@@ -31,4 +37,197 @@ func mllamaLayers(p *nn.Parts, s Size, n int64, gated bool) {
 		l.In("mlp").Add("fc1", nn.NewLinear(s.Width, s.Inner, true)).Add("fc2", nn.NewLinear(s.Inner, s.Width, true))
 		l.Add("input_layernorm", nn.NewLayerNorm(s.Width)).Add("post_attention_layernorm", nn.NewLayerNorm(s.Width))
 	})
+}
+
+// Tiles is how Mllama sees: images are cut into tiles, and layers of the decoder attend to what
+// the tower makes of them.
+type Tiles struct {
+	Tower     *nn.Parts
+	Projector *nn.Parts // what holds it
+	Size      Size
+	Tiled     Tiled
+	// States are the layers whose states are handed on beside the last one's.
+	States   []int64
+	Pictures Pictures
+
+	pixels, shapes, tiles, among *tensor
+	grads                        bool
+}
+
+// ReplacesTokens implements [Vision]: layers of their own look at the images.
+func (q *Tiles) ReplacesTokens() bool { return false }
+
+// Load implements [Vision].
+func (q *Tiles) Load(t *trace.Tape, rows int64) {
+	s, n := q.Size, q.Pictures.PerRow
+	q.pixels = batchOf(t, trace.F32, rows, n, q.Tiled.Tiles, s.Channels, s.Image, s.Image)
+	q.shapes = batchOf(t, trace.I64, rows, n)
+	q.tiles = batchOf(t, trace.I64, rows, n, q.Tiled.Tiles)
+	q.among = batchOf(t, trace.I64, rows, q.Pictures.Length, n, q.Tiled.Tiles)
+}
+
+// RequireGrads implements [Vision].
+func (q *Tiles) RequireGrads() { q.grads = true }
+
+// Encode implements [Vision], as MllamaModel.forward does.
+func (q *Tiles) Encode(f *frame, _, _, _ *tensor, _ hf.Text) DecoderInputs {
+	out := f.Let(q.encodeImages(f))
+	places := q.Size.Positions + 1
+	states := f.Call(q.Projector.At("multi_modal_projector"), out)
+	states = f.Let(states.Reshape(-1, places, states.Size(-1)))
+	mask, rows := q.crossMask(f, places)
+	return DecoderInputs{Cross: []*tensor{states, f.Let(mask), f.Let(rows)}}
+}
+
+// crossMask is _prepare_cross_attention_mask: what of the images each token sees, and which
+// tokens see anything.
+func (q *Tiles) crossMask(f *frame, places int64) (mask, rows *tensor) {
+	g := f.FuncFrame(q.among)
+	b, d := q.among.Size(0), q.patchEmbedding().Weight.DType
+	mask = g.Let(q.among.RepeatInterleave(places, 3))
+	g.Set(&mask, mask.View(b, q.Pictures.Length, -1))
+	g.Set(&mask, mask.Unsqueeze(1))
+	inverted := g.Let(mask.To(trace.F32).RSubScalar().To(d))
+	g.Set(&mask, inverted.MaskedFill(inverted.To(trace.Bool)))
+	rows = g.Let(mask.EqScalar().Any(false, -1).To(d).Unsqueeze(-1))
+	mask.MulInPlace(rows)
+	g.End(mask, rows)
+	return mask, rows
+}
+
+func (q *Tiles) patchEmbedding() *nn.Conv { return q.Tower.At("patch_embedding").(*nn.Conv) }
+
+// encodeImages is forward of MllamaVisionModel: [rows, images, tiles, places, width of all states].
+func (q *Tiles) encodeImages(f *frame) *tensor {
+	s, p := q.Size, q.Tower
+	rows, images, tiles := q.pixels.Size(0), q.pixels.Size(1), q.Tiled.Tiles
+	n, places := rows*images, s.Positions+1
+	g := f.ModuleFrame(p, q.pixels, q.shapes, q.tiles)
+	patches := g.Call(q.patchEmbedding(),
+		q.pixels.View(n*tiles, s.Channels, s.Image, s.Image).To(q.patchEmbedding().Weight.DType))
+	if q.grads && !patches.RequiresGrad() {
+		patches.Leaf()
+	}
+	g.Let(patches)
+	x := g.Let(patches.Flatten(2, -1).Transpose(1, 2))
+	g.Set(&x, x.Reshape(n, tiles, -1, s.Width))
+	g.Set(&x, q.tile(g, p.Part("pre_tile_positional_embedding"), x))
+	g.Set(&x, x.Reshape(n*tiles, places-1, s.Width))
+	g.Set(&x, q.classed(g, x))
+	g.Set(&x, x.Reshape(n, tiles, places, s.Width))
+	g.Set(&x, q.placed(g, p.Part("gated_positional_embedding"), x))
+	g.Set(&x, g.Call(p.At("layernorm_pre"), x))
+	padded := (places + 7) / 8 * 8
+	g.Set(&x, x.Pad(0, 0, 0, padded-places))
+	mask := g.Let(q.mask(g, n, padded))
+	g.Set(&x, x.View(n, -1, s.Width))
+	first := q.encoded(g, p.Part("transformer"), s.Layers, false, x, mask)
+	g.LetAll(first)
+	g.Set(&x, first[len(first)-1])
+	g.Set(&x, g.Call(p.At("layernorm_post"), x))
+	g.Set(&x, x.Reshape(n, tiles, padded, s.Width))
+	g.Set(&x, q.tile(g, p.Part("post_tile_positional_embedding"), x))
+	g.Set(&x, x.Reshape(n, tiles*padded, s.Width))
+	whole := q.encoded(g, p.Part("global_transformer"), q.Tiled.Global, true, x, mask)
+	g.LetAll(whole)
+	g.Set(&x, whole[len(whole)-1])
+	cut := func(x **tensor, width int64) {
+		g.Set(x, (*x).Reshape(n, tiles, padded, width))
+		g.Set(x, (*x).Slice(2, 0, places))
+		g.Set(x, (*x).Reshape(rows, images, tiles, places, width))
+	}
+	cut(&x, s.Width)
+	var chosen []*tensor
+	for _, i := range q.States {
+		chosen = append(chosen, first[i])
+	}
+	states := g.Let(trace.Stack(-1, chosen...))
+	cut(&states, s.Width*int64(len(chosen)))
+	g.Set(&x, trace.Cat(-1, x, states))
+	return g.Return(x)
+}
+
+// tile is forward of MllamaPrecomputedAspectRatioEmbedding.
+func (q *Tiles) tile(f *frame, m *nn.Parts, x *tensor) *tensor {
+	return callModule(f, m, []*tensor{x, q.shapes}, func(g *frame) *tensor {
+		e := g.Let(g.Call(m.At("embedding"), q.shapes.View(-1, 1)))
+		g.Set(&e, e.Reshape(-1, q.Tiled.Tiles, 1, q.Size.Width))
+		g.Set(&e, e.Mul(m.Owned("gate").Tanh()))
+		g.Set(&x, x.Add(e))
+		return x
+	})
+}
+
+// classed is apply_class_embedding.
+func (q *Tiles) classed(f *frame, x *tensor) *tensor {
+	g := f.FuncFrame(x)
+	class := g.Let(q.Tower.Owned("class_embedding").Expand(x.Size(0), 1, q.Size.Width))
+	g.Set(&x, trace.Cat(1, class, x))
+	return g.Return(x)
+}
+
+// placed is forward of MllamaPrecomputedPositionEmbedding.
+func (q *Tiles) placed(f *frame, m *nn.Parts, x *tensor) *tensor {
+	places := q.Size.Positions + 1
+	return callModule(f, m, []*tensor{x, q.shapes}, func(g *frame) *tensor {
+		gated := g.Let(m.Owned("gate").Tanh().RSubScalar().Mul(m.Owned("embedding")))
+		g.Set(&x, x.Add(gated.View(1, 1, places, q.Size.Width)))
+		tile := g.Let(g.Call(m.At("tile_embedding"), q.shapes.View(-1, 1)))
+		g.Set(&tile, tile.Reshape(x.Size(0), q.Tiled.Tiles, places, q.Size.Width))
+		scaled := g.Let(m.Owned("gate").Tanh().Mul(tile))
+		g.Set(&x, x.Add(scaled))
+		return x
+	})
+}
+
+// mask is _prepare_aspect_ratio_attention_mask: numbers for every pair of places of n images.
+func (q *Tiles) mask(f *frame, n, padded int64) *tensor {
+	d := q.patchEmbedding().Weight.DType
+	g := f.FuncFrame(q.tiles)
+	m := g.Let(q.tiles.View(n, q.Tiled.Tiles, 1, 1).To(d))
+	g.Set(&m, m.Repeat(1, 1, padded, 1))
+	g.Set(&m, m.RSubScalar())
+	g.Set(&m, m.Reshape(n, q.Tiled.Tiles*padded, 1))
+	g.Set(&m, m.Matmul(m.Transpose(-1, -2)).MulScalar())
+	g.Set(&m, m.Unsqueeze(1))
+	return g.Return(m)
+}
+
+// encoded are the states after each layer of MllamaVisionEncoder, which recomputes nothing.
+func (q *Tiles) encoded(f *frame, m *nn.Parts, layers int64, gated bool, x, mask *tensor) []*tensor {
+	g := f.ModuleFrame(m, x, mask)
+	g.Let(x)
+	var states []*tensor
+	for i := range layers {
+		l := m.Part(indexed("layers", i))
+		g.Set(&x, callModule(g, l, []*tensor{x, mask}, func(h *frame) *tensor { return q.layer(h, l, x, mask, gated) }))
+		states = append(states, g.Let(x))
+	}
+	g.End(states...)
+	return states
+}
+
+// layer is forward of MllamaVisionEncoderLayer.
+func (q *Tiles) layer(f *frame, l *nn.Parts, x, mask *tensor, gated bool) *tensor {
+	through := func(gate string) {
+		if gated {
+			f.Set(&x, l.Owned(gate).Tanh().Mul(x))
+		}
+	}
+	residual := f.Let(x)
+	f.Set(&x, f.Call(l.At("input_layernorm"), x))
+	f.Set(&x, selfAttention(f, l.Part("self_attn"), x, mask, q.Size, "o_proj", true))
+	through("gate_attn")
+	f.Set(&x, residual.Add(x))
+	f.Set(&residual, x)
+	f.Set(&x, f.Call(l.At("post_attention_layernorm"), x))
+	f.Set(&x, feedForwardInSteps(f, l.Part("mlp"), q.Size.Activation, x))
+	through("gate_ffn")
+	f.Set(&x, residual.Add(x))
+	return x
+}
+
+// StatesWithin tells whether all states are of layers that there are.
+func StatesWithin(states []int64, layers int64) bool {
+	return !slices.ContainsFunc(states, func(i int64) bool { return i >= layers })
 }

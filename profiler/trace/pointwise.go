@@ -52,3 +52,143 @@ func (x *Tensor) IsFinite() *Tensor {
 	bounded := x.plain("abs", 1).compareScalar("ne_Scalar")
 	return c.end(x.compare("eq_Tensor", x).Mul(bounded))
 }
+
+// The functions that models call by name. All others are called by [Tensor.Function].
+
+// Exp is torch.exp.
+func (x *Tensor) Exp() *Tensor { return x.Function("exp") }
+
+// Log is torch.log.
+func (x *Tensor) Log() *Tensor { return x.Function("log") }
+
+// Sqrt is torch.sqrt.
+func (x *Tensor) Sqrt() *Tensor { return x.Function("sqrt") }
+
+// Rsqrt is torch.rsqrt.
+func (x *Tensor) Rsqrt() *Tensor { return x.Function("rsqrt") }
+
+// Reciprocal is torch.reciprocal.
+func (x *Tensor) Reciprocal() *Tensor { return x.Function("reciprocal") }
+
+// Abs is torch.abs; that of a complex tensor is real.
+func (x *Tensor) Abs() *Tensor { return x.Function("abs") }
+
+// Sin is torch.sin.
+func (x *Tensor) Sin() *Tensor { return x.Function("sin") }
+
+// Cos is torch.cos.
+func (x *Tensor) Cos() *Tensor { return x.Function("cos") }
+
+// Sgn is torch.sgn.
+func (x *Tensor) Sgn() *Tensor { return x.Function("sgn") }
+
+// Tanh is torch.tanh.
+func (x *Tensor) Tanh() *Tensor { return x.Function("tanh") }
+
+// Sigmoid is torch.sigmoid.
+func (x *Tensor) Sigmoid() *Tensor { return x.Function("sigmoid") }
+
+// ReLU is torch.relu.
+func (x *Tensor) ReLU() *Tensor { return x.Function("relu") }
+
+// GELU is torch.nn.functional.gelu.
+func (x *Tensor) GELU() *Tensor { return x.Function("gelu") }
+
+// SiLU is torch.nn.functional.silu.
+func (x *Tensor) SiLU() *Tensor { return x.Function("silu") }
+
+// Softplus is torch.nn.functional.softplus.
+func (x *Tensor) Softplus() *Tensor { return x.Function("softplus") }
+
+// LogSigmoid is torch.nn.functional.logsigmoid.
+func (x *Tensor) LogSigmoid() *Tensor { return x.Function("log_sigmoid") }
+
+// Round is torch.round; floor, ceil, trunc and sign allocate the same.
+func (x *Tensor) Round() *Tensor { return x.Function("round") }
+
+// ExpInPlace is x.exp_().
+func (x *Tensor) ExpInPlace() *Tensor { return operatorIndex["exp"].CallInPlace(x) }
+
+// ReLUInPlace is x.relu_().
+func (x *Tensor) ReLUInPlace() *Tensor { return operatorIndex["relu"].CallInPlace(x) }
+
+// SiLUInPlace is x.silu_().
+func (x *Tensor) SiLUInPlace() *Tensor { return operatorIndex["silu"].CallInPlace(x) }
+
+// LeakyReLU is torch.nn.functional.leaky_relu.
+func (x *Tensor) LeakyReLU() *Tensor { return x.Function("leaky_relu") }
+
+// LeakyReLUInPlace is x.leaky_relu_().
+func (x *Tensor) LeakyReLUInPlace() *Tensor { return operatorIndex["leaky_relu_"].CallInPlace(x) }
+
+// conjugated is x.conj() as a product takes it: complex numbers are copied.
+func (x *Tensor) conjugated() *Tensor {
+	if x.dtype != C64 {
+		return x
+	}
+	return x.plain("conj_physical", 1)
+}
+
+// floating is the result type of true division and of unary functions.
+func floating(d DType) DType {
+	if d.differentiable() {
+		return d
+	}
+	return F32
+}
+
+var (
+	opAdd = operatorIndex["add.Tensor"]
+	opSub = operatorIndex["sub.Tensor"]
+	opMul = operatorIndex["mul.Tensor"]
+	opDiv = operatorIndex["div.Tensor"]
+
+	opAddNumber    = operatorIndex["add.Scalar"]
+	opMulNumber    = operatorIndex["mul.Scalar"]
+	opDivNumber    = operatorIndex["div.Scalar"]
+	opNeg          = operatorIndex["neg"]
+	opSubtractFrom = operatorIndex["rsub.Scalar"]
+
+	// Of an alpha other than one.
+	opAddScaled = &Operator{
+		Schema: "add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", flops: 2, result: promoted,
+		gradients: formulas{"self": "grad", "other": "grad * alpha"},
+	}
+	opSubScaled = &Operator{
+		Schema: "sub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", flops: 2, result: promoted,
+		gradients: formulas{"self": "grad", "other": "-grad * alpha"},
+	}
+)
+
+// Add is x + y.
+func (x *Tensor) Add(y *Tensor) *Tensor { return opAdd.Call(x, y) }
+
+// AddAlpha is torch.add(x, y, alpha=a) for an a other than one.
+func (x *Tensor) AddAlpha(y *Tensor) *Tensor { return opAddScaled.Call(x, y) }
+
+// Sub is x - y.
+func (x *Tensor) Sub(y *Tensor) *Tensor { return opSub.Call(x, y) }
+
+// SubAlpha is torch.sub(x, y, alpha=a) for an a other than one.
+func (x *Tensor) SubAlpha(y *Tensor) *Tensor { return opSubScaled.Call(x, y) }
+
+// Mul is x * y.
+func (x *Tensor) Mul(y *Tensor) *Tensor { return opMul.Call(x, y) }
+
+// Div is x / y.
+func (x *Tensor) Div(y *Tensor) *Tensor { return opDiv.Call(x, y) }
+
+// AddInPlace is x += y.
+func (x *Tensor) AddInPlace(y *Tensor) *Tensor { return opAdd.CallInPlace(x, y) }
+
+// SubInPlace is x -= y.
+func (x *Tensor) SubInPlace(y *Tensor) *Tensor { return opSub.CallInPlace(x, y) }
+
+// MulInPlace is x *= y.
+func (x *Tensor) MulInPlace(y *Tensor) *Tensor { return opMul.CallInPlace(x, y) }
+
+// DivInPlace is x /= y.
+func (x *Tensor) DivInPlace(y *Tensor) *Tensor { return opDiv.CallInPlace(x, y) }
+
+// Neg is -x.
+func (x *Tensor) Neg() *Tensor { return opNeg.Call(x) }

@@ -2,6 +2,10 @@
 package steptest
 
 import (
+	"context"
+	"encoding/json"
+	"sync/atomic"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/bench/experiment/step"
@@ -66,4 +70,39 @@ func On(t require.TestingT, gpu device.GPU) device.Device {
 	d, err := sim.New(gpu, 0)
 	require.NoError(t, err)
 	return d
+}
+
+// Wire is an executor that trials reach as JSON, and whose results come back as JSON: what
+// one in another process is.
+type Wire struct {
+	Models *models.Registry
+	trials atomic.Int64
+}
+
+// Trials is the number of trials so far.
+func (w *Wire) Trials() int { return int(w.trials.Load()) }
+
+// Try implements [step.Executor].
+func (w *Wire) Try(ctx context.Context, t step.Trial) (*step.Result, error) {
+	w.trials.Add(1)
+	there, err := sent(t)
+	if err != nil {
+		return nil, err
+	}
+	r, err := step.Local{Models: w.Models}.Try(ctx, there)
+	if err != nil {
+		return nil, err
+	}
+	back, err := sent(*r)
+	return &back, err
+}
+
+// sent is what arrives of a value.
+func sent[T any](v T) (T, error) {
+	var there T
+	text, err := json.Marshal(v)
+	if err == nil {
+		err = json.Unmarshal(text, &there)
+	}
+	return there, err
 }

@@ -10,9 +10,11 @@ package profile
 import (
 	"context"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models/recorded"
 	"github.com/vprof/vprof/profiler/allocator"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/program"
@@ -188,4 +190,11 @@ func phaseName(p program.Phase) string { return fmt.Sprintf("%d:%s", p.Step, p.N
 // String says what was profiled, in a line.
 func (p *Profile) String() string {
 	return fmt.Sprintf("%s, batch %d; simulated %s", p.Case, p.Batch, p.GPU.Product)
+}
+
+// WriteProgram writes the steps as a recorded program, which vprof reads as a model (run.vprof).
+func (p *Profile) WriteProgram(w io.Writer) error {
+	return recorded.Write(w, recorded.Header{
+		Name: p.Case.Model, GPU: p.GPU.Name, Torch: p.Case.ReleaseName(), AllocConf: p.Case.AllocConf, Batch: p.Batch,
+	}, p.Program)
 }

@@ -21,7 +21,7 @@
 //  2. Size. Each engine has a formula: the channels-last copies of x, w and y
 //     with their padding (copies.go), partial sums of a split reduction
 //     (splitk.go), tables of offsets, Winograd and FFT transforms
-//     (winograd.go, fft.go). Some formula gives every byte of 97 to 99 % of
+//     (fft.go). Some formula gives every byte of 97 to 99 % of
 //     cuDNN's answers, on Hopper and Turing of 90 to 98 %: what splits the
 //     reduction there is not fully understood.
 //
