@@ -333,9 +333,8 @@ func (Levers) checkObjective(m *Model, c *Case) (field, reason string) {
 			"a reference and a feature network would be two models beside the one that is trained, and vprof plans " +
 				"one; leave out reference, or train adapters"
 	case o.Answers() && o.Answer() >= c.Settings["seq-len"]:
-		return at,
-			fmt.Sprintf("answers of %d tokens leave no prompt in rows of %d; say %s:completion=N with less than "+
-				"seq-len", o.Answer(), c.Settings["seq-len"], o.Name)
+		return at, fmt.Sprintf("answers of %d tokens leave no prompt in rows of %d; say %s:completion=N with less "+
+			"than seq-len", o.Answer(), c.Settings["seq-len"], o.Name)
 	case c.Settings["chunked-loss"] > 1 || c.On("fused-loss") || c.On("linear-cross-entropy"):
 		return at, "the fused and chunked losses are those of the next token; leave them out"
 	}

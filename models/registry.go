@@ -238,9 +238,8 @@ func (m Model) refuses(c Case) (field, reason string) {
 	case CheckBatch(c.Batch) != nil:
 		return "batch", CheckBatch(c.Batch).Error()
 	case c.Weights != "" && !m.HalfWeights:
-		return "weights",
-			fmt.Sprintf("vprof describes this model with weights in fp32 only; it does the text models of "+
-				"transformers in %s, too", c.Weights)
+		return "weights", fmt.Sprintf("vprof describes this model with weights in fp32 only; it does the text models "+
+			"of transformers in %s, too", c.Weights)
 	case c.Task != "" && len(m.Tasks) == 0:
 		return "task", "this model has one task; the models of configurations (hf:config.json) have a choice"
 	case c.Task != "" && !slices.Contains(m.Tasks, c.Task):
@@ -271,9 +270,8 @@ func checkOptimizer(c Case) (field, reason string) {
 	case err != nil:
 		return "optimizer", err.Error()
 	case o.Low() && (c.StateOfFrozen || shards):
-		return "optimizer",
-			fmt.Sprintf("%s needs each gradient as a whole, on one GPU or under ddp, and its state comes with "+
-				"gradients; leave out --strategy and --state-of-frozen, or take another", name)
+		return "optimizer", fmt.Sprintf("%s needs each gradient as a whole, on one GPU or under ddp, and its state "+
+			"comes with gradients; leave out --strategy and --state-of-frozen, or take another", name)
 	case o.Whole() && shards:
 		return "optimizer",
 			fmt.Sprintf("vprof records %s on one GPU and under ddp; leave out --strategy, or take another", name)
@@ -356,9 +354,8 @@ func (m Model) damaged(what any, rec *Recording, err error) (*Recording, error) 
 	case trace.ErrStopped:
 		panic(what)
 	}
-	return nil,
-		fmt.Errorf("%s: the graph cannot be recorded: %v; it is damaged, or this is a bug of ours (please report it)",
-			m.Name, what)
+	return nil, fmt.Errorf("%s: the graph cannot be recorded: %v; it is damaged, or this is a bug of ours (please "+
+		"report it)", m.Name, what)
 }
 
 // Record builds the model for c and records its training steps as they run on

@@ -57,9 +57,8 @@ func ParseStrategy(text string) (Strategy, error) {
 	s := Strategy{Name: name}
 	switch {
 	case hybrid && !strings.Contains(","+options, ",replicate="):
-		return Strategy{},
-			fmt.Errorf("%s shards within groups of GPUs, and each group has a copy of the model; say how many "+
-				"copies, like %s:replicate=2", hsdp, hsdp)
+		return Strategy{}, fmt.Errorf("%s shards within groups of GPUs, and each group has a copy of the model; say "+
+			"how many copies, like %s:replicate=2", hsdp, hsdp)
 	case !colon:
 		return s, nil
 	}

@@ -128,9 +128,8 @@ func (o *calibrateOptions) read() ([]calibration.Observed, []coefficients.Input,
 				arg, in.Batches)
 		}
 		if all[0].Simulated && !o.allowSimulated {
-			return nil, nil,
-				usagef("%s: the result of %s in it is simulated, so there is nothing to learn of a real GPU; "+
-					"--allow-simulated learns from it nevertheless", arg, in.Source)
+			return nil, nil, usagef("%s: the result of %s in it is simulated, so there is nothing to learn of a real "+
+				"GPU; --allow-simulated learns from it nevertheless", arg, in.Source)
 		}
 		in.Batches = nil
 		for _, r := range all {

@@ -25,9 +25,8 @@ func (o *fitOptions) search() (s fit.Search, err error) {
 		return s, err
 	}
 	if o.batch > 0 && (o.effective > 0 || o.multiple > 1 || o.c.flags.Changed("max-batch")) {
-		return s,
-			usagef("--batch names the one batch to try; leave --target-effective-batch, --batch-multiple and " +
-				"--max-batch out")
+		return s, usagef("--batch names the one batch to try; leave --target-effective-batch, --batch-multiple and " +
+			"--max-batch out")
 	}
 	if o.effective > 0 && o.c.flags.Changed("accumulate") {
 		return s, usagef("--accumulate and --target-effective-batch contradict each other; give one")
@@ -120,9 +119,8 @@ func (o *fitOptions) cases(m models.Model, c models.Case) ([]models.Case, error)
 		return nil, err
 	}
 	if held["accumulate"] && o.effective > 0 {
-		return nil,
-			usagef("--target-effective-batch: say where the file has the number of micro-batches, with --map " +
-				"accumulate=path.to.key")
+		return nil, usagef("--target-effective-batch: say where the file has the number of micro-batches, with --map " +
+			"accumulate=path.to.key")
 	}
 	if o.levers {
 		if len(o.tune) > 0 {

@@ -347,9 +347,8 @@ func openFleet(path, dir string) (*fleet.Folder, error) {
 	}
 	f, err := fleet.Open(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil,
-			usagef("%s: this fleet has not been run; begin with \"vprof fleet run %s --on ENGINE\", or name its "+
-				"folder with --dir", dir, path)
+		return nil, usagef("%s: this fleet has not been run; begin with \"vprof fleet run %s --on ENGINE\", or name "+
+			"its folder with --dir", dir, path)
 	}
 	return f, err
 }

@@ -291,10 +291,8 @@ func (o *runOptions) places() ([]script.Command, error) {
 		o.board.gpu = named.board
 	}
 	if o.board.gpu == "all" {
-		return nil,
-			usagef("--gpu all: the command runs once for each board; name some, or run it once with --record " +
-				"train.vprof," +
-				" and \"vprof plan --model train.vprof --gpu all\" shows all")
+		return nil, usagef("--gpu all: the command runs once for each board; name some, or run it once with --record " +
+			"train.vprof, and \"vprof plan --model train.vprof --gpu all\" shows all")
 	}
 	gpus, err := o.board.boards()
 	if err != nil {

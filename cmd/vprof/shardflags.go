@@ -40,9 +40,8 @@ func (f *shardFlags) open() (bool, error) {
 	}
 	for _, other := range f.whole {
 		if f.flags.Changed(other) {
-			return false,
-				usagef("--%s needs the whole, and --shard does a part of it; leave one out (vprof fleet merge has "+
-					"--export and --format)", other)
+			return false, usagef("--%s needs the whole, and --shard does a part of it; leave one out (vprof fleet "+
+				"merge has --export and --format)", other)
 		}
 	}
 	return f.parse()

@@ -218,9 +218,8 @@ func (o *smokeOptions) values(m models.Model) (map[string]any, error) {
 		return nil, err
 	}
 	if !ok || s.Config == "" {
-		return nil,
-			fmt.Errorf("--config-path: vprof does not know a configuration file of %s; say with --map where it has "+
-				"what, or use flags", m.Name)
+		return nil, fmt.Errorf("--config-path: vprof does not know a configuration file of %s; say with --map where "+
+			"it has what, or use flags", m.Name)
 	}
 	values, err := s.Read(o.config)
 	if err != nil {

@@ -94,13 +94,11 @@ func (d relative) converted(l models.LoRA) (out models.LoRA, reason string) {
 	case len(found) == 0:
 		return l, ""
 	case found[router]:
-		return l,
-			fmt.Sprintf("target %s: peft puts that adapter beside the router's weight, which is a parameter here, "+
-				"and vprof beside parameters of experts alone", router)
+		return l, fmt.Sprintf("target %s: peft puts that adapter beside the router's weight, which is a parameter "+
+			"here, and vprof beside parameters of experts alone", router)
 	case found[gate] != found[up]:
-		return l,
-			fmt.Sprintf("target %s: peft cannot convert it without %s, since both are in the experts' gate_up_proj",
-				chosen(found[gate], gate, up), chosen(found[gate], up, gate))
+		return l, fmt.Sprintf("target %s: peft cannot convert it without %s, since both are in the experts' "+
+			"gate_up_proj", chosen(found[gate], gate, up), chosen(found[gate], up, gate))
 	}
 	add := func(parameter string) {
 		if !slices.Contains(out.Parameters, parameter) {

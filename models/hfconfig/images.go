@@ -105,9 +105,8 @@ func (s *vision) check(c models.Case) (setting, reason string) {
 		return imagesSetting,
 			"vprof records towers with PyTorch's fused attention; leave out --set eager=1 or flex=1, or the images"
 	case p.PerRow*s.tokens(p.Side) > p.Length:
-		return imagesSetting,
-			fmt.Sprintf("%d images of %d x %d pixels are %d tokens, and a row has %d; use a longer --seq-len, or "+
-				"fewer or smaller images", p.PerRow, p.Side, p.Side, p.PerRow*s.tokens(p.Side), p.Length)
+		return imagesSetting, fmt.Sprintf("%d images of %d x %d pixels are %d tokens, and a row has %d; use a longer "+
+			"--seq-len, or fewer or smaller images", p.PerRow, p.Side, p.Side, p.PerRow*s.tokens(p.Side), p.Length)
 	case s.crosses && c.Checkpointing && c.Recompute.Reentrant():
 		return imagesSetting,
 			"several layers look at what the tower makes, and PyTorch raises \"Trying to backward through the graph " +

@@ -84,10 +84,9 @@ func (a *architecture) selective(m llama.Config) {
 	}
 	a.rule(func(c models.Case) (setting, reason string) {
 		if tokens := scans * hf.TextOf(c).Length; !c.On(kernelsSetting) && tokens > mostScanned {
-			return kernelsSetting,
-				fmt.Sprintf("is 0: %d layers go over %d tokens one after the other; vprof records %d of such steps "+
-					"at the most. Use --set mamba-kernels=1, or shorter sequences", scans,
-					hf.TextOf(c).Length, mostScanned)
+			return kernelsSetting, fmt.Sprintf("is 0: %d layers go over %d tokens one after the other; vprof records "+
+				"%d of such steps at the most. Use --set mamba-kernels=1, or shorter sequences", scans,
+				hf.TextOf(c).Length, mostScanned)
 		}
 		return "", ""
 	})

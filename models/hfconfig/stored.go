@@ -43,13 +43,11 @@ func (s stored) check(c models.Case) (field, reason string) {
 	case s == "":
 		return "", ""
 	case c.Quantize == "":
-		return "quantize",
-			fmt.Sprintf("the configuration says that the weights are stored in few bits, by bitsandbytes; train "+
-				"adapters beside them with --quantize %s --lora ...", s)
+		return "quantize", fmt.Sprintf("the configuration says that the weights are stored in few bits, by "+
+			"bitsandbytes; train adapters beside them with --quantize %s --lora ...", s)
 	case s.bits() != stored(c.Packing()).bits():
-		return "quantize",
-			fmt.Sprintf("the configuration says that the weights are stored as %s, which transformers does not "+
-				"bring to %s", s, c.Quantize)
+		return "quantize", fmt.Sprintf("the configuration says that the weights are stored as %s, which transformers "+
+			"does not bring to %s", s, c.Quantize)
 	}
 	return "", ""
 }

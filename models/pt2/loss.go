@@ -97,9 +97,8 @@ func defaultLoss(r export.Result) (string, error) {
 	case known && d.IsFloat() && r.Dims >= 2:
 		return CrossEntropy, nil
 	}
-	return "",
-		fmt.Errorf("the output is neither a loss nor logits with a dimension of classes; name the loss with --loss: %s",
-			strings.Join(Losses(), ", "))
+	return "", fmt.Errorf("the output is neither a loss nor logits with a dimension of classes; name the loss with "+
+		"--loss: %s", strings.Join(Losses(), ", "))
 }
 
 // checkLoss finds losses that an output of so many dimensions cannot have.

@@ -67,9 +67,8 @@ func (t *task) chunkLoss() (setting string, err error) {
 	}
 	l, err := findOutputLayer(t.g, t.g.Results[t.output].Value, t.c.Loss == Output)
 	if err != nil {
-		return setting,
-			fmt.Errorf("vprof takes the place of a linear layer that gives the scores and of their cross entropy, "+
-				"and in this graph %w", err)
+		return setting, fmt.Errorf("vprof takes the place of a linear layer that gives the scores and of their cross "+
+			"entropy, and in this graph %w", err)
 	}
 	h := &head{t: t, l: l, setting: setting, weight: inputOf(&t.g.Nodes[l.linear], "weight")}
 	if err := h.check(); err != nil {

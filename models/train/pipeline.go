@@ -80,9 +80,8 @@ func NewPipeline(tape *trace.Tape, c models.Case, blocks []string,
 	p.schedule = distributed.Schedule(s.Schedule, p.micro, ranks, rank)
 	if s.Schedule == models.Interleaved {
 		if rounds := distributed.Rounds(p.micro, ranks); p.micro%rounds != 0 {
-			return nil,
-				fmt.Errorf("%d micro-batches cannot go round %d ranks in %d rounds, as the interleaved schedule has "+
-					"them; take a multiple", p.micro, ranks, rounds)
+			return nil, fmt.Errorf("%d micro-batches cannot go round %d ranks in %d rounds, as the interleaved "+
+				"schedule has them; take a multiple", p.micro, ranks, rounds)
 		}
 		p.schedule = distributed.Interleaved(p.micro, ranks, rank, each)
 	}
@@ -138,9 +137,8 @@ func Cuts(c models.Case, blocks []string) ([]string, error) {
 			return nil, fmt.Errorf("split: there is no block %s; they are %s to %s, or 0 to %d", name, blocks[0],
 				blocks[len(blocks)-1], len(blocks)-1)
 		case at <= last:
-			return nil,
-				fmt.Errorf("split: %s leaves no block in front of it; every stage has one, and cuts come in order",
-					name)
+			return nil, fmt.Errorf("split: %s leaves no block in front of it; every stage has one, and cuts come in "+
+				"order", name)
 		}
 		last, out[i+1] = at, blocks[at]
 	}
@@ -152,9 +150,8 @@ func (p *Pipeline) Optimizer(s *Session, c models.Case, own optim.Config,
 	trained []*trace.Tensor,
 ) (*optim.Optimizer, error) {
 	if len(trained) == 0 {
-		return nil,
-			fmt.Errorf("rank %d has a stage in which nothing is trained, and PyTorch's optimizers refuse an empty "+
-				"list of parameters", *c.Strategy.Rank)
+		return nil, fmt.Errorf("rank %d has a stage in which nothing is trained, and PyTorch's optimizers refuse an "+
+			"empty list of parameters", *c.Strategy.Rank)
 	}
 	return s.OptimizerOf(c, own, nil, trained)
 }

@@ -193,11 +193,9 @@ func splitLayers(s *models.Strategy, l Layout) ([]distributed.Shared, error) {
 	}
 	inside := slices.DeleteFunc(slices.Clone(l.Linears), func(m string) bool { return !nn.Below(m, l.Blocks[0]) })
 	if len(inside) == 0 {
-		return nil,
-			errors.New("tp: the model's blocks have no linear layers (nn.Linear), which parallelize_module shares " +
-				"out; take another strategy")
+		return nil, errors.New("tp: the model's blocks have no linear layers (nn.Linear), which parallelize_module " +
+			"shares out; take another strategy")
 	}
-	return nil,
-		fmt.Errorf("tp: no linear layer of the blocks is called %s; name yours with col=... and row=..., as in %s",
-			strings.Join(slices.Concat(plan[0].names, plan[1].names), ", "), inside[len(inside)/2])
+	return nil, fmt.Errorf("tp: no linear layer of the blocks is called %s; name yours with col=... and row=..., as "+
+		"in %s", strings.Join(slices.Concat(plan[0].names, plan[1].names), ", "), inside[len(inside)/2])
 }

@@ -33,9 +33,8 @@ func (c Config) CheckClip(k models.Case) (setting, reason string) {
 	length := sampleRate * k.Settings[secondsSetting]
 	for i, l := range c.Conv {
 		if length < l.Kernel {
-			return secondsSetting,
-				fmt.Sprintf("%d are too short: convolution %d has a kernel of %d and gets %d samples",
-					k.Settings[secondsSetting], i+1, l.Kernel, length)
+			return secondsSetting, fmt.Sprintf("%d are too short: convolution %d has a kernel of %d and gets %d "+
+				"samples", k.Settings[secondsSetting], i+1, l.Kernel, length)
 		}
 		length = (length-l.Kernel)/l.Stride + 1
 	}

@@ -71,9 +71,8 @@ func (c *Config) projection() (options []string, err error) {
 		case key == "rank":
 			rank = fact{value, args.from}
 		case key == "proj_type" && value != "std", key == "proj" && value != "random":
-			return nil,
-				args.wrong("is %s: vprof records GaLore's matrices on the shorter side of a weight, and APOLLO's of "+
-					"random numbers", arg)
+			return nil, args.wrong("is %s: vprof records GaLore's matrices on the shorter side of a weight, and "+
+				"APOLLO's of random numbers", arg)
 		}
 	}
 	if rank.value != "" {

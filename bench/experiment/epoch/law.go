@@ -131,9 +131,8 @@ func lawOf(name string, given map[string]float64) (*Law, error) {
 		// the smaller root of s^2/2 - 1.64 s + ln(q/m) = 0.
 		under := quantile95*quantile95 - 2*math.Log(p95/mean)
 		if under < 0 {
-			return nil,
-				fmt.Errorf("no such law has a 95th percentile of %.2f times its mean, 3.86 is the most; give median "+
-					"in place of mean", p95/mean)
+			return nil, fmt.Errorf("no such law has a 95th percentile of %.2f times its mean, 3.86 is the most; give "+
+				"median in place of mean", p95/mean)
 		}
 		l.Scale = quantile95 - math.Sqrt(under)
 		l.Location = math.Log(mean) - l.Scale*l.Scale/2

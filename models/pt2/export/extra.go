@@ -180,9 +180,8 @@ func decodeExtra(data []byte) (*Extra, error) {
 		return nil, fmt.Errorf("extra/vprof.json: %w", err)
 	}
 	if e.Version > extraVersion {
-		return nil,
-			fmt.Errorf("extra/vprof.json is of version %d; this vprof reads version %d: use a newer one, or capture "+
-				"again", e.Version, extraVersion)
+		return nil, fmt.Errorf("extra/vprof.json is of version %d; this vprof reads version %d: use a newer one, or "+
+			"capture again", e.Version, extraVersion)
 	}
 	return e, nil
 }

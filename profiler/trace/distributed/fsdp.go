@@ -116,9 +116,8 @@ func FullyShard(t *trace.Tape, w World, o Options, groups []Group) (*FSDP, error
 	}
 	f := &FSDP{tape: t, world: World{Size: each, Rank: w.Rank % each}, copies: o.Replicate, options: o, syncs: true}
 	if rows := mostRows(groups); rows < each {
-		return nil,
-			fmt.Errorf("%d ranks share out rows of parameters, and the longest has %d: some ranks would hold "+
-				"nothing; use fewer GPUs, or replicas", each, rows)
+		return nil, fmt.Errorf("%d ranks share out rows of parameters, and the longest has %d: some ranks would hold "+
+			"nothing; use fewer GPUs, or replicas", each, rows)
 	}
 	if o.Beside {
 		t.Streams(append(slices.Clone(streamNames), "frozen all-gather copy-in", "frozen all-gather")...)
