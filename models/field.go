@@ -140,19 +140,42 @@ func (c *Case) checkFields() (field, reason string) {
 	return "", ""
 }
 
+// valued is a value that others read and write.
+func valued[T any](read func(string) (T, error), at func(*Case) *T, write func(T) string) form {
+	parse := func(text string) (func(*Case), error) {
+		value, err := read(text)
+		return func(c *Case) { *at(c) = value }, err
+	}
+	return form{parse, func(c *Case) string { return write(*at(c)) }}
+}
+
+// spelled is a text in its usual spelling.
+func spelled[T ~string](read func(string) (T, error), at func(*Case) *T) form {
+	return valued(read, at, func(value T) string { return string(value) })
+}
+
 // plain is any text.
 func plain(at func(*Case) *string) form {
-	parse := func(text string) (func(*Case), error) { return func(c *Case) { *at(c) = text }, nil }
-	return form{parse, func(c *Case) string { return *at(c) }}
+	return spelled(func(text string) (string, error) { return text, nil }, at)
 }
 
 // word is one of some words; what names the value in errors.
 func word[T ~string](what string, values func() []string, at func(*Case) *T) form {
-	read := func(text string) (func(*Case), error) {
+	return spelled(func(text string) (T, error) {
 		value, err := oneWord(what, text, values())
-		return func(c *Case) { *at(c) = T(value) }, err
-	}
-	return form{read, func(c *Case) string { return string(*at(c)) }}
+		return T(value), err
+	}, at)
+}
+
+// counted is a whole number that passes a check.
+func counted(check func(int) error, at func(*Case) *int) form {
+	return valued(func(text string) (int, error) {
+		n, err := parseCount(text)
+		if err == nil {
+			err = check(n)
+		}
+		return n, err
+	}, at, number)
 }
 
 // oneWord finds the word that a text spells, in upper or lower case, with hyphens or without.
@@ -166,28 +189,24 @@ func oneWord(what, text string, values []string) (string, error) {
 
 // truth is true or false.
 func truth(at func(*Case) *bool) form {
-	parse := func(text string) (func(*Case), error) {
+	read := func(text string) (bool, error) {
 		on, err := strconv.ParseBool(text)
 		if err != nil {
 			err = fmt.Errorf("%q is neither true nor false", text)
 		}
-		return func(c *Case) { *at(c) = on }, err
+		return on, err
 	}
-	return form{parse, func(c *Case) string {
-		if *at(c) {
+	return valued(read, at, func(on bool) string {
+		if on {
 			return "true"
 		}
 		return ""
-	}}
+	})
 }
 
 // typed is a type that reads and writes itself.
 func typed[T fmt.Stringer](read func(string) (T, error), at func(*Case) *T) form {
-	parse := func(text string) (func(*Case), error) {
-		value, err := read(text)
-		return func(c *Case) { *at(c) = value }, err
-	}
-	return form{parse, func(c *Case) string { return (*at(c)).String() }}
+	return valued(read, at, T.String)
 }
 
 // pointed is typed for what a case may lack.

@@ -77,7 +77,7 @@ var fields = []Field{
 	{
 		Name: "accumulate", JSON: "accumulate", Label: "micro-batches", Group: GroupHow, Main: true,
 		Usage: "micro-batches `n` of one optimizer step (default: the model's)",
-		form:  form{parseAccumulate, func(c *Case) string { return number(c.Accumulate) }},
+		form:  counted(CheckAccumulate, func(c *Case) *int { return &c.Accumulate }),
 		say: func(c *Case, text string) string {
 			if c.Accumulate <= 1 {
 				return ""
@@ -89,7 +89,7 @@ var fields = []Field{
 		Name: "optimizer", JSON: "optimizer", Group: GroupHow, Main: true, Values: Optimizers,
 		Usage: "`name` of the optimizer (default: the model's): {values}; " +
 			"those that project gradients take options like galore-adamw:rank=64,target=attn+mlp",
-		form: form{parseOptimizer, func(c *Case) string { return c.Optimizer }},
+		form: spelled(parseOptimizer, func(c *Case) *string { return &c.Optimizer }),
 	},
 	{
 		Name: "lora", JSON: "lora", Label: "adapters", Group: GroupWhat, Main: true,
@@ -160,14 +160,14 @@ var fields = []Field{
 		Name: "clip", JSON: "clip", Group: GroupHow,
 		Usage: "clip gradients by their `norm` before the optimizer's step: norm, none (default: as the model's " +
 			"system does)",
-		form: form{parseClip, func(c *Case) string { return c.Clip }}, say: after("clip "),
+		form: spelled(parseClip, func(c *Case) *string { return &c.Clip }), say: after("clip "),
 	},
 	{
 		Name: "routing", JSON: "routing", Group: GroupHow,
 		Usage: "how the routers of a mixture choose experts that ranks share out (--strategy with ep=N): `way` is " +
 			"balanced, skew=F for F times as many tokens on the rank, or worst for all tokens of its group (default: " +
 			"balanced)",
-		form: form{parseRouting, func(c *Case) string { return c.Routing }}, say: after("routing "),
+		form: spelled(parseRouting, func(c *Case) *string { return &c.Routing }), say: after("routing "),
 	},
 	{
 		Name: "objective", JSON: "objective", Group: GroupWhat, Values: Objectives,
@@ -179,7 +179,7 @@ var fields = []Field{
 		Name: "train-only", JSON: "train_only", Group: GroupWhat,
 		Usage: "train the parameters alone whose names have a `regex` in them, " +
 			"such as 'layers\\.(30|31)\\.|lm_head', and freeze the others",
-		form: form{parseTrainOnly, func(c *Case) string { return c.TrainOnly }},
+		form: spelled(parseTrainOnly, func(c *Case) *string { return &c.TrainOnly }),
 		say:  func(_ *Case, text string) string { return "training " + text + " alone" },
 	},
 	{
@@ -202,7 +202,7 @@ var fields = []Field{
 		Name: "float8", JSON: "float8", Group: GroupHow, Values: Float8s,
 		Usage: "linear layers but the output layer multiply in 8-bit floats " +
 			"as torchao's convert_to_float8_training has it, by `recipe`: {values}",
-		form: form{parseFloat8, func(c *Case) string { return c.Float8 }}, say: after("float8 "),
+		form: spelled(parseFloat8, func(c *Case) *string { return &c.Float8 }), say: after("float8 "),
 	},
 	{
 		Name: "torch-compile", JSON: "torch_compile", Group: GroupHow, Bare: "true",
@@ -235,7 +235,7 @@ var fields = []Field{
 		Name: "workers", JSON: "workers", Group: GroupWhere,
 		Usage: "processes `n` of the DataLoader for each GPU (num_workers), which take memory of the host " +
 			"(default: none)",
-		form: form{parseWorkers, func(c *Case) string { return number(c.Workers) }}, say: silent,
+		form: counted(within("workers", 0, mostWorkers), func(c *Case) *int { return &c.Workers }), say: silent,
 	},
 	settingField("seq-len", "tokens `n` of a sequence, where the model has any", true),
 	settingField("image-size", "height and width `n` of an image in pixels, where the model has any", false),
@@ -263,7 +263,7 @@ var fields = []Field{
 	{
 		Name: "gpus", JSON: "gpus", Label: "GPUs", Group: GroupWhere, Main: true,
 		Usage: "train on `n` GPUs of the kind, one rank on each; figures are those of one rank",
-		form:  form{parseGPUs, func(c *Case) string { return number(c.GPUs) }}, say: silent,
+		form:  counted(within("GPUs", 1, mostRanks), func(c *Case) *int { return &c.GPUs }), say: silent,
 	},
 	{
 		Name: "strategy", JSON: "strategy", Group: GroupWhere, Main: true, Values: Strategies,
@@ -280,7 +280,7 @@ var fields = []Field{
 	{
 		Name: "torch", JSON: "torch", Group: GroupWhere, Main: true,
 		Usage: "`release` of PyTorch that trains, like 2.15, by whose rules memory is taken",
-		form:  form{parseTorch, func(c *Case) string { return c.Torch }}, say: after("PyTorch "),
+		form:  spelled(ParseRelease, func(c *Case) *string { return &c.Torch }), say: after("PyTorch "),
 	},
 	{
 		Name: "alloc-conf", JSON: "alloc_conf", Label: "allocator", Group: GroupWhere,
@@ -291,7 +291,7 @@ var fields = []Field{
 		Name: "cublas-workspace", JSON: "cublas_workspace", Label: "workspace of cuBLAS", Group: GroupWhere,
 		Usage: "workspace of matrix products, as in CUBLAS_WORKSPACE_CONFIG: `sizes` like :4096:8, which " +
 			"deterministic training and MONAI set",
-		form: form{parseCublasWorkspace, func(c *Case) string { return c.CublasWorkspace }},
+		form: spelled(parseCublasWorkspace, func(c *Case) *string { return &c.CublasWorkspace }),
 		say:  after("CUBLAS_WORKSPACE_CONFIG="),
 	},
 }
@@ -343,14 +343,6 @@ func checkpointingText(c *Case) string {
 	return strconv.FormatBool(c.Checkpointing)
 }
 
-func parseAccumulate(text string) (func(*Case), error) {
-	n, err := parseCount(text)
-	if err == nil {
-		err = CheckAccumulate(n)
-	}
-	return func(c *Case) { c.Accumulate = n }, err
-}
-
 func parseEmptyCache(text string) (func(*Case), error) {
 	n, err := parseCount(strings.TrimPrefix(text, everyPrefix))
 	if err == nil && n < 0 {
@@ -359,23 +351,17 @@ func parseEmptyCache(text string) (func(*Case), error) {
 	return func(c *Case) { c.EmptyCache = n }, err
 }
 
-func parseGPUs(text string) (func(*Case), error) {
-	n, err := parseCount(text)
-	if err == nil && (n < 1 || n > mostRanks) {
-		err = fmt.Errorf("%d is not a number of GPUs from 1 to %d", n, mostRanks)
-	}
-	return func(c *Case) { c.GPUs = n }, err
-}
-
 // mostWorkers is more than any machine has threads.
 const mostWorkers = 1024
 
-func parseWorkers(text string) (func(*Case), error) {
-	n, err := parseCount(text)
-	if err == nil && (n < 0 || n > mostWorkers) {
-		err = fmt.Errorf("%d is not a number of workers from 0 to %d", n, mostWorkers)
+// within finds numbers that are too small or too large.
+func within(what string, least, most int) func(int) error {
+	return func(n int) error {
+		if n < least || n > most {
+			return fmt.Errorf("%d is not a number of %s from %d to %d", n, what, least, most)
+		}
+		return nil
 	}
-	return func(c *Case) { c.Workers = n }, err
 }
 
 // parseCount reads a whole number.
@@ -388,43 +374,43 @@ func parseCount(text string) (int, error) {
 }
 
 // parseOptimizer reads the name of an optimizer, in upper or lower case, with its options.
-func parseOptimizer(text string) (func(*Case), error) {
+func parseOptimizer(text string) (string, error) {
 	name, options, more := strings.Cut(text, ":")
 	if name == "" {
-		return func(c *Case) { c.Optimizer = "" }, nil
+		return "", nil
 	}
 	name, err := oneWord("optimizer", name, Optimizers())
 	if err != nil {
 		near := nearest.Hint(text, Optimizers(), 2)
-		return nil, fmt.Errorf("there is no optimizer %q%s; all: %s", text, near, strings.Join(Optimizers(), ", "))
+		return "", fmt.Errorf("there is no optimizer %q%s; all: %s", text, near, strings.Join(Optimizers(), ", "))
 	}
 	if more {
 		name += ":" + options
 	}
 	_, err = optim.Named(name)
-	return func(c *Case) { c.Optimizer = name }, err
+	return name, err
 }
 
-func parseClip(text string) (func(*Case), error) {
+func parseClip(text string) (string, error) {
 	if text != ClipNorm && text != ClipNone {
-		return nil, fmt.Errorf("%q is neither norm nor none", text)
+		return "", fmt.Errorf("%q is neither norm nor none", text)
 	}
-	return func(c *Case) { c.Clip = text }, nil
+	return text, nil
 }
 
-func parseTrainOnly(text string) (func(*Case), error) {
+func parseTrainOnly(text string) (string, error) {
 	if _, err := regexp.Compile(text); err != nil {
-		return nil, fmt.Errorf("%q is no regular expression that vprof reads, which has no look-ahead", text)
+		return "", fmt.Errorf("%q is no regular expression that vprof reads, which has no look-ahead", text)
 	}
-	return func(c *Case) { c.TrainOnly = text }, nil
+	return text, nil
 }
 
-func parseFloat8(text string) (func(*Case), error) {
+func parseFloat8(text string) (string, error) {
 	recipe, err := oneWord("recipe", text, Float8s())
 	if err != nil {
-		return nil, fmt.Errorf("there is no recipe %q that vprof records; use %s", text, strings.Join(Float8s(), ", "))
+		return "", fmt.Errorf("there is no recipe %q that vprof records; use %s", text, strings.Join(Float8s(), ", "))
 	}
-	return func(c *Case) { c.Float8 = recipe }, nil
+	return recipe, nil
 }
 
 func parseDataset(text string) (func(*Case), error) {
@@ -433,11 +419,6 @@ func parseDataset(text string) (func(*Case), error) {
 		err = fmt.Errorf("%d bytes are no data set that a GPU could hold", n)
 	}
 	return func(c *Case) { c.Dataset = n }, err
-}
-
-func parseTorch(text string) (func(*Case), error) {
-	release, err := ParseRelease(text)
-	return func(c *Case) { c.Torch = release }, err
 }
 
 // number is a number as text; empty for zero.

@@ -354,13 +354,13 @@ func cublasBytes(config string) (bytes int64) {
 	return bytes
 }
 
-func parseCublasWorkspace(text string) (func(*Case), error) {
+func parseCublasWorkspace(text string) (string, error) {
 	const most = 1 << 40
 	pairs := cublasBuffers.FindAllString(text, mostCublasPairs)
 	if strings.Join(pairs, "") != text || cublasBytes(text) > most {
-		return nil, fmt.Errorf("%q is not KiB and how many, like :4096:8 or :16:8", text)
+		return "", fmt.Errorf("%q is not KiB and how many, like :4096:8 or :16:8", text)
 	}
-	return func(c *Case) { c.CublasWorkspace = text }, nil
+	return text, nil
 }
 
 // rulesOf are a release's rules under what the case sets of its libraries.
@@ -379,19 +379,19 @@ const (
 	skewedRouting   = "skew="
 )
 
-func parseRouting(text string) (func(*Case), error) {
+func parseRouting(text string) (string, error) {
 	factor, skewed := strings.CutPrefix(text, skewedRouting)
 	f, err := strconv.ParseFloat(factor, 64)
 	switch {
 	case skewed && (err != nil || !(f >= 1) || math.IsInf(f, 1)):
-		return nil, fmt.Errorf("%q is not %sF, F being how many times as many tokens as with balanced routing come to "+
+		return "", fmt.Errorf("%q is not %sF, F being how many times as many tokens as with balanced routing come to "+
 			"the rank, 1 or more", text, skewedRouting)
 	case !skewed && text != balancedRouting && text != worstRouting:
-		return nil, fmt.Errorf("%q is neither %s, %s nor %sF", text, balancedRouting, worstRouting, skewedRouting)
+		return "", fmt.Errorf("%q is neither %s, %s nor %sF", text, balancedRouting, worstRouting, skewedRouting)
 	case text == balancedRouting:
-		text = ""
+		return "", nil
 	}
-	return func(c *Case) { c.Routing = text }, nil
+	return text, nil
 }
 
 // Skew is how many times as many tokens come to a rank with some experts as if all were chosen equally often.
