@@ -29,14 +29,14 @@ func callLayer(f *frame, m any, checkpointing bool, forward func(f *frame, args 
 	if !checkpointing {
 		return g.Return(forward(g, args))
 	}
-	y := g.CheckpointClosure(withoutNil(named), func(h *frame, in []*tensor) *tensor {
+	y := g.CheckpointClosure(WithoutNil(named...), func(h *frame, in []*tensor) *tensor {
 		return forward(h, append(inPlace(in, inputs), named...))
-	}, withoutNil(inputs)...)
+	}, WithoutNil(inputs...)...)
 	return g.Return(y)
 }
 
-// withoutNil are the arguments that are not None.
-func withoutNil(args []*tensor) []*tensor {
+// WithoutNil are the arguments that are not None.
+func WithoutNil(args ...*tensor) []*tensor {
 	return slices.DeleteFunc(slices.Clone(args), func(x *tensor) bool { return x == nil })
 }
 
@@ -95,7 +95,7 @@ func (t Text) callLayer(f *frame, i int, m any, forward func(f *frame, args []*t
 	g.In(m)
 	y := g.CheckpointReentrant(func(h *frame, in []*tensor) *tensor {
 		return forward(h, append(inPlace(in, inputs), named...))
-	}, named, withoutNil(inputs)...)
+	}, named, WithoutNil(inputs...)...)
 	return g.Return(y)
 }
 

@@ -1,6 +1,7 @@
 package llama
 
 import (
+	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -99,7 +100,7 @@ func byRow(x *tensor, length int64) *tensor {
 // convolve is causal_conv1d_fwd_function.
 func convolve(f *frame, x, weight, bias *tensor) *tensor {
 	y := x.EmptyLike()
-	f.Tape().Kernel("causal_conv1d_fwd", 10*y.Numel(), []*tensor{y}, withoutNil(x, weight, bias))
+	f.Tape().Kernel("causal_conv1d_fwd", 10*y.Numel(), []*tensor{y}, hf.WithoutNil(x, weight, bias))
 	return y
 }
 
@@ -129,7 +130,7 @@ func (s Selective) innerForward(f *frame, ctx *trace.FunctionContext, in []*tens
 		[]*tensor{y, steps, a, b, c, in[innerD], halves[1], in[innerDtBias]})
 	f.Del(&y)
 	f.Del(&steps)
-	ctx.SaveForBackward(withoutNil(x, conv, mixed, xProj, dtProj, outProj, a, in[innerD], in[innerDtBias], b, c, states,
+	ctx.SaveForBackward(hf.WithoutNil(x, conv, mixed, xProj, dtProj, outProj, a, in[innerD], in[innerDtBias], b, c, states,
 		scan, in[innerConvBias])...)
 	return []*tensor{gated.Permute(0, 2, 1).Linear(outProj, outBias)}
 }
@@ -193,7 +194,7 @@ func (s Selective) innerBackward(f *frame, ctx *trace.FunctionContext, grads []*
 	if convBias != nil {
 		dBias = f.Let(t.Zeros(trace.F32, convBias.Shape()...))
 	}
-	t.Kernel("causal_conv1d_bwd", 20*dConv.Numel(), withoutNil(dHalves[0], dWeight, dBias),
+	t.Kernel("causal_conv1d_bwd", 20*dConv.Numel(), hf.WithoutNil(dHalves[0], dWeight, dBias),
 		[]*tensor{dConv, halves[0], conv})
 	f.Set(&dWeight, dWeight.To(conv.DType()))
 	if dBias != nil {

@@ -3,6 +3,7 @@ package llama
 import (
 	"errors"
 
+	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -210,18 +211,8 @@ func fusedConv(f *frame, x *tensor, conv *nn.Conv) *tensor {
 			}
 			return out
 		},
-	}, withoutNil(x, conv.Weight.Squeeze(1), conv.Bias.T())...)[0]
+	}, hf.WithoutNil(x, conv.Weight.Squeeze(1), conv.Bias.T())...)[0]
 	return g.Return(y)
-}
-
-// withoutNil are those that there are.
-func withoutNil(xs ...*tensor) (out []*tensor) {
-	for _, x := range xs {
-		if x != nil {
-			out = append(out, x)
-		}
-	}
-	return out
 }
 
 // laidOutAs is x with the dimension of neighbors that another of its shape has, tokens or

@@ -261,7 +261,7 @@ func ties(p *export.Program) map[string]string {
 		}
 		for k := range p.Inputs {
 			b := &p.Inputs[k]
-			if b.Role == export.Parameter && strange[b.Value] && a.Type == b.Type && sameSizes(a.Sizes, b.Sizes) {
+			if b.Role == export.Parameter && strange[b.Value] && a.Type == b.Type && slices.EqualFunc(a.Sizes, b.Sizes, sameSize) {
 				join(b.Name, a.Name)
 				break
 			}
@@ -313,17 +313,7 @@ func usage(p *export.Program) (used, strange map[int32]bool) {
 	return used, strange
 }
 
-func sameSizes(a, b []export.Size) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i].Int != b[i].Int {
-			return false
-		}
-	}
-	return true
-}
+func sameSize(a, b export.Size) bool { return a.Int == b.Int }
 
 // freeze turns gradients off for the parameters whose names match patterns.
 func (m *modules) freeze(names string) error {

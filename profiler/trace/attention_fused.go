@@ -223,7 +223,7 @@ func (b *backward) cudnnGradients(a AttentionArgs) {
 	k, q, v, lse, y := b.saved(1), b.saved(2), b.saved(3), b.saved(4), b.saved(5)
 	dq, dk, dv := b.let(q.emptyLike(q.dtype)), b.let(k.emptyLike(k.dtype)), b.let(v.emptyLike(v.dtype))
 	grad := b.grad
-	if !sameInts(grad.strides, y.strides) {
+	if !slices.Equal(grad.strides, y.strides) {
 		like := y.emptyLike(y.dtype)
 		t.launchCopy(like, grad)
 		grad = b.let(like)

@@ -94,7 +94,7 @@ func (x *Tensor) FeatureAlphaDropout(p float64, training bool) *Tensor {
 func (x *Tensor) noise(shape []int64) *Tensor {
 	c := x.tape.begin(x.tape.native, x)
 	var y *Tensor
-	if sameInts(shape, x.shape) {
+	if slices.Equal(shape, x.shape) {
 		y = x.emptyLike(x.dtype)
 	} else {
 		y = c.t.empty(x.dtype, shape...)

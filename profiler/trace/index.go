@@ -32,7 +32,7 @@ func (c *call) alignIndices(indices []*Tensor) {
 	alike := true
 	for k, i := range indices {
 		wide[k] = c.let(i.Expand(broadcast(indices...)...))
-		alike = alike && sameInts(wide[k].strides, wide[0].strides)
+		alike = alike && slices.Equal(wide[k].strides, wide[0].strides)
 	}
 	if alike {
 		return

@@ -11,7 +11,7 @@ func broadcast(xs ...*Tensor) []int64 {
 	n := 0
 	for _, x := range xs {
 		n = max(n, len(x.shape))
-		same = same && sameInts(x.shape, xs[0].shape)
+		same = same && slices.Equal(x.shape, xs[0].shape)
 	}
 	if same {
 		return xs[0].shape
@@ -55,7 +55,7 @@ func (t *Tape) mapped(xs []*Tensor) *layout {
 func outputStrides(dst, shape []int64, xs []*Tensor) []int64 {
 	same, contiguous, last, dense := true, true, true, true
 	for _, x := range xs {
-		same = same && sameInts(x.shape, shape)
+		same = same && slices.Equal(x.shape, shape)
 		contiguous = contiguous && x.isContiguous()
 	}
 	if same && contiguous {
@@ -64,7 +64,7 @@ func outputStrides(dst, shape []int64, xs []*Tensor) []int64 {
 	if same {
 		for _, x := range xs {
 			last = last && x.isChannelsLast()
-			dense = dense && x.isDense() && sameInts(x.strides, xs[0].strides)
+			dense = dense && x.isDense() && slices.Equal(x.strides, xs[0].strides)
 		}
 		if last {
 			return channelsLastStrides(dst, shape)

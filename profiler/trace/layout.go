@@ -62,7 +62,7 @@ func (s *layouts) place(shape, strides []int64) uint64 {
 	at := h >> 32 & mask
 	for {
 		l := s.table[at]
-		if l == nil || sameInts(l.shape, shape) && sameInts(l.strides, strides) {
+		if l == nil || slices.Equal(l.shape, shape) && slices.Equal(l.strides, strides) {
 			return at
 		}
 		at = (at + 1) & mask
@@ -108,7 +108,7 @@ func newLayout(shape, strides []int64) *layout {
 }
 
 // sameShape reports whether the shape is that of l.
-func (l *layout) sameShape(m *layout) bool { return l == m || sameInts(l.shape, m.shape) }
+func (l *layout) sameShape(m *layout) bool { return l == m || slices.Equal(l.shape, m.shape) }
 
 // mostElements is how many elements a tensor can have: more than fit any
 // device, and so few that sums over all tensors of a step do not overflow.
@@ -249,16 +249,4 @@ func (x *Tensor) suggestChannelsLast() bool {
 		}
 	}
 	return visit(0)
-}
-
-func sameInts(a, b []int64) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i] != b[i] {
-			return false
-		}
-	}
-	return true
 }

@@ -2,6 +2,7 @@ package trace
 
 import (
 	"math/bits"
+	"slices"
 
 	"github.com/vprof/vprof/internal/ceil"
 	"github.com/vprof/vprof/profiler/program"
@@ -314,7 +315,7 @@ func (g *Tensor) spread(shape []int64, dims []int, keep bool) *Tensor {
 
 // sumTo is at::sum_to: x summed down to a shape it was broadcast from.
 func (x *Tensor) sumTo(shape []int64) *Tensor {
-	if sameInts(x.shape, shape) {
+	if slices.Equal(x.shape, shape) {
 		return x
 	}
 	c := x.tape.begin("sum_to", x)

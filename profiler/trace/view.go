@@ -60,7 +60,7 @@ func (x *Tensor) Viewable(shape ...int64) bool { return x.viewed(inferShape(shap
 // viewed is the layout of x in another shape, nil if its strides allow no view.
 func (x *Tensor) viewed(shape []int64) *layout {
 	l := x.layout
-	if l.reshaped != nil && sameInts(l.reshaped.shape, shape) {
+	if l.reshaped != nil && slices.Equal(l.reshaped.shape, shape) {
 		return l.reshaped
 	}
 	var buf [8]int64

@@ -1,6 +1,9 @@
 package lifetimes
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // statement is what a source line says of its result.
 type statement struct {
@@ -117,7 +120,7 @@ func plainNames(text string) []string {
 		keyword := strings.HasPrefix(after, "=") && !strings.HasPrefix(after, "==")
 		called := strings.HasPrefix(after, "(")
 		digit := start > 0 && isNameByte(text[start-1])
-		if attribute || keyword || called || digit || keywords[name] || contains(out, name) {
+		if attribute || keyword || called || digit || keywords[name] || slices.Contains(out, name) {
 			continue
 		}
 		out = append(out, name)
@@ -127,13 +130,4 @@ func plainNames(text string) []string {
 
 func isNameByte(c byte) bool {
 	return c == '_' || c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'z'
-}
-
-func contains(list []string, x string) bool {
-	for _, y := range list {
-		if x == y {
-			return true
-		}
-	}
-	return false
 }
