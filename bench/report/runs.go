@@ -1,12 +1,14 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/models"
 )
 
 // Runs are reports of one command that was run several times: on different boards, or as
@@ -104,4 +106,222 @@ func (r *Report) only() *Run {
 		return nil
 	}
 	return r.Points[0].Run
+}
+
+// Ranks are plans of the ranks of one case that differ, the one that needs most first. As
+// a table the ranks stand below each other; in the other formats their plans are written
+// one after the other, as [Several] is.
+type Ranks []RankPlan
+
+// RankPlan is the plan of ranks that hold the same.
+type RankPlan struct {
+	models.RankRange
+	Plan *Report `json:"plan"`
+}
+
+// Sort puts the ranks that need most at their largest batch first.
+func (r Ranks) Sort() {
+	need := func(p RankPlan) int64 { return p.Plan.Points[len(p.Plan.Points)-1].Estimate.Device.Bytes }
+	slices.SortStableFunc(r, func(a, b RankPlan) int { return -cmp.Compare(need(a), need(b)) })
+}
+
+func (r Ranks) plans() Several {
+	out := make(Several, len(r))
+	for i, p := range r {
+		out[i] = p.Plan
+	}
+	return out
+}
+
+// Lines implements [Document].
+func (r Ranks) Lines() []any { return r.plans().Lines() }
+
+// Records implements [Document].
+func (r Ranks) Records() [][]string { return r.plans().Records() }
+
+// Sheets has a table for each board.
+func (r Ranks) Sheets() []Sheet {
+	if len(r) == 0 {
+		return nil
+	}
+	var sheets []Sheet
+	for _, d := range r[0].Plan.Devices {
+		part := make(Ranks, len(r))
+		for i, p := range r {
+			part[i] = RankPlan{p.RankRange, p.Plan.on(d)}
+		}
+		sheets = append(sheets, part.sheet())
+	}
+	return sheets
+}
+
+// sheet is the table of one board: of the components, those in which ranks differ.
+func (r Ranks) sheet() Sheet {
+	first := r[0].Plan
+	c := first.Case
+	strategy := *c.Strategy
+	strategy.Rank = nil
+	c.Strategy = &strategy
+	s := sheetIn(fmt.Sprintf("%s; %s", c, first.Devices[0]), "batch> | {} of rank",
+		largest(r, func(p RankPlan) int64 { return p.Plan.largestDevice() }))
+	differ := r.differing()
+	for _, name := range append(slices.Clone(differ), "allocated", "reserved", "device") {
+		s.Columns = append(s.Columns, Column{Head: name, Right: true})
+	}
+	s.Columns = append(s.Columns, Column{Head: "verdict"})
+	for at := range first.Points {
+		batch := strconv.Itoa(first.Points[at].Batch)
+		for _, p := range r {
+			e := p.Plan.Points[at].Estimate
+			var parts []string
+			for _, name := range differ {
+				parts = append(parts, s.unit.amount(component(e, name)))
+			}
+			s.Row(batch, p.RankRange, parts, e.Allocated.Bytes, e.Reserved.Bytes, e.Device.Bytes, e.Verdict)
+			batch = ""
+		}
+	}
+	s.Note("all that differ of %d ranks, the one that needs most first; components that are alike in all are left out.",
+		c.GPUs)
+	if strategy.Replicate > 1 {
+		s.Note("each of %d replicas has such ranks.", strategy.Replicate)
+	}
+	s.Notes = slices.Concat(s.Notes, []string{first.communicationNote()}, warningNotes(first.Warnings))
+	return s
+}
+
+// differing are the names of the components that are not alike in all ranks.
+func (r Ranks) differing() []string {
+	var names []string
+	for at, point := range r[0].Plan.Points {
+		for _, c := range point.Estimate.Components {
+			differs := slices.ContainsFunc(r, func(p RankPlan) bool {
+				return component(p.Plan.Points[at].Estimate, c.Name) != c.Bytes
+			})
+			if differs && !slices.Contains(names, c.Name) {
+				names = append(names, c.Name)
+			}
+		}
+	}
+	return names
+}
+
+// component are the bytes of a component of an estimate.
+func component(e *Estimate, name string) int64 {
+	for _, c := range e.Components {
+		if c.Name == name {
+			return c.Bytes
+		}
+	}
+	return 0
+}
+
+// Releases are plans of one case by the rules of several releases of PyTorch. As a
+// table they stand beside each other; in the other formats they are written one
+// after the other, as [Several] is.
+type Releases []*Report
+
+// Sheets has a table for each board: what every release needs at each batch size,
+// and how far that is from the first.
+func (r Releases) Sheets() []Sheet {
+	if len(r) == 0 {
+		return nil
+	}
+	var sheets []Sheet
+	for _, d := range r[0].Devices {
+		sheets = append(sheets, r.on(d).sheet())
+	}
+	return sheets
+}
+
+// Lines implements [Document].
+func (r Releases) Lines() []any { return Several(r).Lines() }
+
+// Records implements [Document].
+func (r Releases) Records() [][]string { return Several(r).Records() }
+
+func (r Releases) on(d Device) Releases {
+	parts := make(Releases, len(r))
+	for i, release := range r {
+		parts[i] = release.on(d)
+	}
+	return parts
+}
+
+// sheet is the table of one board.
+func (r Releases) sheet() Sheet {
+	c := r[0].Case
+	c.Torch = ""
+	s := sheetIn(fmt.Sprintf("%s; %s", c, r[0].Devices[0]), "batch> | {}", largest(r, (*Report).largestDevice))
+	for i, release := range r {
+		s.Columns = append(s.Columns, Column{Head: "PyTorch " + release.Case.ReleaseName(), Right: true})
+		if i > 0 {
+			s.Columns = append(s.Columns, Column{Right: true})
+		}
+	}
+	for at, p := range r[0].Points {
+		batch := strconv.Itoa(p.Batch)
+		for _, part := range r.parts(at) {
+			s.Row(batch, part.name, part.cells(s.unit))
+			batch = ""
+		}
+		verdict := []string{string(p.Estimate.Verdict)}
+		for _, release := range r[1:] {
+			verdict = append(verdict, string(release.Points[at].Estimate.Verdict), "")
+		}
+		s.Row(batch, "verdict", verdict)
+	}
+	s.Note("percentages are relative to PyTorch %s; parts that are alike in all are left out.", r[0].Case.ReleaseName())
+	for _, release := range r {
+		s.Notes = append(s.Notes, warningNotes(release.Warnings)...)
+	}
+	return s
+}
+
+// largestDevice is the largest estimate of device bytes.
+func (r *Report) largestDevice() int64 {
+	return largest(r.Points, func(p Point) int64 { return p.Estimate.Device.Bytes })
+}
+
+// releasesPart is a count of bytes, or a component of one, by release.
+type releasesPart struct {
+	name  string
+	bytes []int64
+}
+
+// parts are the totals of a batch size, and before them the components in which
+// releases differ.
+func (r Releases) parts(at int) []releasesPart {
+	var parts []releasesPart
+	add := func(name string, always bool, bytes func(*Estimate) int64) {
+		part := releasesPart{name: name}
+		for _, release := range r {
+			part.bytes = append(part.bytes, bytes(release.Points[at].Estimate))
+		}
+		if always || len(slices.Compact(slices.Clone(part.bytes))) > 1 {
+			parts = append(parts, part)
+		}
+	}
+	// Estimates have the same components in the same order.
+	for i, c := range r[0].Points[at].Estimate.Components {
+		add(c.Name, false, func(e *Estimate) int64 { return e.Components[i].Bytes })
+	}
+	add("allocated", true, func(e *Estimate) int64 { return e.Allocated.Bytes })
+	add("reserved", true, func(e *Estimate) int64 { return e.Reserved.Bytes })
+	add("device", true, func(e *Estimate) int64 { return e.Device.Bytes })
+	return parts
+}
+
+// cells are the bytes of a part by release, each but the first with its difference
+// from the first.
+func (p releasesPart) cells(col column) []string {
+	cells := []string{col.amount(p.bytes[0])}
+	for _, bytes := range p.bytes[1:] {
+		difference := ""
+		if p.bytes[0] != 0 {
+			difference = fmt.Sprintf("%+.1f %%", 100*float64(bytes-p.bytes[0])/float64(p.bytes[0]))
+		}
+		cells = append(cells, col.amount(bytes), difference)
+	}
+	return cells
 }

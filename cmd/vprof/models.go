@@ -1,10 +1,13 @@
 package main
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/vprof/vprof/bench/experiment/modelcard"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/hfconfig"
@@ -86,4 +89,115 @@ func (l modelList) Lines() []any {
 // Records implements [report.Document].
 func (l modelList) Records() [][]string {
 	return report.Rows("name summary source stages batch batch_unit amp checkpointing accumulate", l.Models)
+}
+
+// modelPage is the result of "vprof models show".
+type modelPage struct {
+	Schema string `json:"schema"`
+	modelEntry
+	*report.Model
+}
+
+func newModelsShowCmd(a *app) *cobra.Command {
+	out, board := output{app: a}, boardFlags{}
+	cmd := &cobra.Command{
+		Use:   "show NAME",
+		Short: "Show what is known of a model",
+		Args:  between(1, 1, `name one model (list them with "vprof models")`),
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return a.models().Names(), cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			m, err := a.models().Lookup(args[0])
+			if err != nil {
+				return err
+			}
+			gpu, err := board.board()
+			if err != nil {
+				return err
+			}
+			if err := out.open(); err != nil {
+				return err
+			}
+			page, err := modelcard.Describe(cmd.Context(), m, gpu, a.residuals)
+			if err != nil {
+				return err
+			}
+			return out.finish(modelPage{"vprof.models/v1", entryOf(m), page})
+		},
+	}
+	board.register(cmd, "`board` that attention and estimates are for, where a guide names no other (see vprof gpus)")
+	out.register(cmd)
+	return cmd
+}
+
+// Sheets implements [report.Document].
+func (p modelPage) Sheets() []report.Sheet {
+	sheets := []report.Sheet{p.about(), p.StageSheet()}
+	if len(p.Inputs) > 0 {
+		sheets = append(sheets, p.InputSheet(p.BatchUnit))
+	}
+	if len(p.Settings) > 0 {
+		sheets = append(sheets, p.settings())
+	}
+	if len(p.Attention) > 0 {
+		sheets = append(sheets, p.AttentionSheet())
+	}
+	return append(sheets, report.ClaimSheets(p.Claims)...)
+}
+
+// about is what the page says in words.
+func (p modelPage) about() report.Sheet {
+	s := report.Sheet{Title: p.Name + ": " + p.Summary}
+	s.Note("source: %s", p.Source)
+	words := []string{
+		"stage " + p.Stages[0], fmt.Sprintf("batch %d (%s)", p.Batch, p.BatchUnit),
+		"amp " + p.AMP.String(),
+	}
+	if p.Weights != models.FP32 {
+		words = append(words, p.Weights.String()+" weights")
+	}
+	if p.Checkpointing {
+		words = append(words, "checkpointing")
+	}
+	if p.Accumulate > 1 {
+		words = append(words, fmt.Sprintf("%d micro-batches a step", p.Accumulate))
+	}
+	if p.Validation > 0 {
+		words = append(words, fmt.Sprintf("validation in batches of %d", p.Validation))
+	}
+	s.Note("by default: %s", strings.Join(words, ", "))
+	if len(p.Batches) > 0 {
+		s.Note("vprof sweep tries batch %s", strings.Trim(strings.ReplaceAll(fmt.Sprint(p.Batches), " ", ", "), "[]"))
+	}
+	if p.Adapts {
+		s.Note("--lora trains adapters instead")
+	}
+	s.Notes = append(s.Notes, p.Notes...)
+	return s
+}
+
+// settings has the model's free numbers and how to choose them.
+func (p modelPage) settings() report.Sheet {
+	s := report.Sheet{Columns: report.Columns("setting | default> | from> | to> | is")}
+	for _, e := range p.Settings {
+		flag := "--set " + e.Name + "="
+		if slices.Contains(namedSettings(), e.Name) {
+			flag = "--" + e.Name
+		}
+		is := e.Usage
+		if e.Inert != "" {
+			is += "; does not change memory: " + e.Inert
+		}
+		s.Row(flag, int(e.Default), int(e.Min), int(e.Max), is)
+	}
+	return s
+}
+
+// Lines implements [report.Document].
+func (p modelPage) Lines() []any { return []any{p} }
+
+// Records implements [report.Document]: a row a stage.
+func (p modelPage) Records() [][]string {
+	return report.Rows("name task stage total trainable criterion buffers", p.Parameters, p)
 }

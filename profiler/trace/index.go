@@ -214,3 +214,150 @@ func (x *Tensor) checkRange() {
 	}
 	c.done()
 }
+
+// IndexPutInPlace is x.index_put_(indices, values).
+func (x *Tensor) IndexPutInPlace(indices []*Tensor, values *Tensor, accumulate bool) *Tensor {
+	c := x.tape.beginList("index_put_", slices.Concat([]*Tensor{values}, indicesGiven(indices), []*Tensor{x}))
+	x.putAt(indices, values, accumulate)
+	return c.end(x.rederived("IndexPutBackward0", inputs{x, values}, indices, indexPutGradients(values, accumulate)))
+}
+
+// Search is torch.searchsorted and bucketize: for each element of x a place in
+// sorted boundaries.
+func (x *Tensor) Search(boundaries *Tensor, out DType) *Tensor {
+	c := x.tape.begin("searchsorted", x, boundaries)
+	y := c.let(c.t.empty(out, x.shape...))
+	c.t.launch(program.Index, x.numel*16, []*Tensor{y}, []*Tensor{c.let(x.contiguousUntracked()), boundaries})
+	return c.end(y)
+}
+
+// ScatterSum is x.scatter_reduce(d, index, src, "sum"); without x itself its
+// places are not counted.
+func (x *Tensor) ScatterSum(index, src *Tensor, withSelf bool) *Tensor {
+	c := x.tape.begin("scatter_reduce_two", x, index, src)
+	y := x.scattered("scatter_reduce_two", index, src)
+	return c.end(y.derived("ScatterReduceBackward0", inputs{x, src}, saves{index, x, src, y}, func(b *backward) {
+		index := b.saved(0)
+		if b.needs(1) {
+			b.out[1] = b.grad.Gather(index).retain()
+		}
+		if b.needs(0) {
+			g := b.grad
+			if !withSelf {
+				g = g.scattered("scatter_value", index)
+			}
+			b.out[0] = g.retain()
+		}
+		b.statement()
+	}))
+}
+
+// InterleavedPlaces is torch.repeat_interleave(x) of counts x: as many places as
+// they add up to.
+func (x *Tensor) InterleavedPlaces(size int64) *Tensor {
+	c := x.tape.begin("repeat_interleave_Tensor", x)
+	total := c.let(x.scan("cumsum", I64, 0))
+	y := c.let(c.t.empty(x.dtype, size))
+	c.t.launch(program.Index, size, []*Tensor{y}, []*Tensor{x, total})
+	return c.end(y)
+}
+
+// RepeatInterleaveBy is x.repeat_interleave(counts, d).
+func (x *Tensor) RepeatInterleaveBy(counts *Tensor, d int, size int64) *Tensor {
+	c := x.tape.begin("repeat_interleave_self_Tensor", x, counts)
+	return c.end(x.IndexSelect(d, counts.InterleavedPlaces(size)))
+}
+
+// PickDim is an operator that picks one value along a dimension, such as
+// x.median(d): the values and where they were.
+func (x *Tensor) PickDim(keep bool, d int) (values, indices *Tensor) {
+	c := x.tape.begin("median_dim", x)
+	shape, _ := x.reducedShape([]int{d}, keep)
+	values, indices = c.let(c.t.empty(x.dtype, shape...)), c.let(c.t.empty(I64, shape...))
+	c.t.launch(program.Index, x.numel, []*Tensor{values, indices}, []*Tensor{x})
+	x.selects("MedianBackward1", values, indices)
+	return c.endPair(values, indices)
+}
+
+// CumMax is x.cummax(d) and x.cummin(d): the values and where they were.
+func (x *Tensor) CumMax() (values, indices *Tensor) {
+	c := x.tape.begin("cummax", x)
+	values, indices = c.let(c.t.empty(x.dtype, x.shape...)), c.let(c.t.empty(I64, x.shape...))
+	c.t.launch(program.Reduction, x.numel, []*Tensor{values, indices}, []*Tensor{x})
+	x.selects("CummaxBackward0", values, indices)
+	return c.endPair(values, indices)
+}
+
+// IndexReduce is x.index_reduce(d, index, source, how) for "mean", "amax" and "amin"; without x
+// itself its rows are not counted.
+func (x *Tensor) IndexReduce(how string, d int, index, source *Tensor, withSelf bool) *Tensor {
+	t := x.tape
+	c := t.begin("index_reduce", x, index, source)
+	y := c.let(x.like())
+	t.launchCopy(y, x)
+	if how == "mean" {
+		y.indexCounts(index, source)
+	}
+	t.launch(program.Index, source.numel, []*Tensor{y.touched(source.numel)}, []*Tensor{index, source})
+	return c.end(y.derived("IndexReduceBackward0", inputs{x, source}, saves{x, index, source, y}, func(b *backward) {
+		c := t.begin("index_reduce_backward", b.grad)
+		x, index, source, y := b.saved(0), b.saved(1), b.saved(2), b.saved(3)
+		var gx, gs *Tensor
+		if how == "mean" {
+			gx, gs = indexMeanGrads(b.grad, x, index, source, d)
+		} else {
+			gx, gs = indexExtremeGrads(b.grad, x, index, source, y, d)
+		}
+		c.letAll([]*Tensor{gx, gs})
+		if !withSelf {
+			c.set(&gx, gx.maskedRows(index, d))
+		}
+		c.endPair(gx, gs)
+		b.givePair(gx, gs)
+	}))
+}
+
+// indexCounts are the divisors of means.
+func (x *Tensor) indexCounts(index, source *Tensor) {
+	c := x.tape.begin("index_reduce", x)
+	counts := c.let(x.like())
+	ones := c.let(source.like())
+	c.t.launch(program.Index, source.numel, []*Tensor{counts}, []*Tensor{index, ones})
+	c.drop(ones)
+	c.drop(c.let(counts.compareScalar("eq")))
+	c.done()
+}
+
+// maskedRows is grad.index_fill(d, index, 0).
+func (x *Tensor) maskedRows(index *Tensor, d int) *Tensor {
+	c := x.tape.begin("index_fill", x, index)
+	y := x.like()
+	c.t.launchCopy(y, x)
+	return c.end(y)
+}
+
+// indexMeanGrads is the part of index_reduce_backward for means.
+func indexMeanGrads(grad, x, index, source *Tensor, d int) (gx, gs *Tensor) {
+	c := grad.tape.begin("index_reduce_backward", grad)
+	n := c.let(grad.OnesLike())
+	c.set(&n, n.IndexAdd(d, index, source.OnesLike()))
+	n.MaskedFillInPlace(n.compareScalar("eq_Scalar"))
+	c.statement()
+	gx = c.let(grad.Div(n))
+	picked := grad.IndexSelect(d, index)
+	gs = c.let(picked.Div(n.IndexSelect(d, index)))
+	return c.endPair(gx, gs)
+}
+
+// indexExtremeGrads is that for maxima and minima, which share a gradient.
+func indexExtremeGrads(grad, x, index, source, result *Tensor, d int) (gx, gs *Tensor) {
+	c := grad.tape.begin("index_reduce_backward", grad)
+	value := c.let(result.IndexSelect(d, index))
+	own := c.let(x.compare("eq", result).to(x.dtype))
+	from := c.let(source.compare("eq", value).to(source.dtype))
+	n := c.let(own.IndexAdd(d, index, from))
+	share := c.let(grad.Div(n))
+	gx = c.let(own.Mul(share))
+	gs = c.let(from.Mul(share.IndexSelect(d, index)))
+	return c.endPair(gx, gs)
+}

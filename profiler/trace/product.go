@@ -1,6 +1,10 @@
 package trace
 
-import "github.com/vprof/vprof/profiler/program"
+import (
+	"slices"
+
+	"github.com/vprof/vprof/profiler/program"
+)
 
 // Matmul is torch.matmul.
 func (a *Tensor) Matmul(b *Tensor) *Tensor {
@@ -195,4 +199,187 @@ func ScaledMM(a, b *Tensor, d DType) *Tensor {
 	c.t.useLt()
 	c.t.launchGEMM(y, 1, m, n, k, a, b)
 	return c.end(y)
+}
+
+// AddMV is torch.addmv(x, a, v): x + a @ v.
+func (x *Tensor) AddMV(a, v *Tensor) *Tensor {
+	c := x.tape.begin("addmv", x, a, v)
+	c.lower(&x, &a, &v)
+	y := c.t.empty(a.dtype, a.shape[0])
+	c.t.useBLAS()
+	c.t.launchGEMM(y, 1, a.shape[0], 1, a.shape[1], a, v, x)
+	return c.end(y.derived("AddmvBackward0", inputs{x, a, v}, saves{when(v.requiresGrad, a), when(a.requiresGrad, v)},
+		each(
+			partial{1, func(b *backward) *Tensor { return b.grad.Outer(b.saved(1)) }},
+			partial{0, func(b *backward) *Tensor { return b.grad }},
+			partial{2, func(b *backward) *Tensor { return b.saved(0).T().mv(b.grad) }},
+		)))
+}
+
+// AddBMM is torch.addbmm(x, a, b): x and the sum of all products of a batch.
+func (x *Tensor) AddBMM(a, b *Tensor) *Tensor {
+	c := x.tape.begin("addbmm", x, a, b)
+	c.lower(&x, &a, &b)
+	y := c.t.empty(a.dtype, a.shape[1], b.shape[2])
+	c.t.useBLAS()
+	c.t.launchGEMM(y, a.shape[0], a.shape[1], b.shape[2], a.shape[2], a, b, x)
+	wide := []int64{a.shape[0], a.shape[1], b.shape[2]}
+	return c.end(y.derived("AddbmmBackward0", inputs{x, a, b}, saves{when(b.requiresGrad, a), when(a.requiresGrad, b)},
+		each(
+			partial{1, func(w *backward) *Tensor {
+				return w.grad.Unsqueeze(0).Expand(wide...).bmm(w.saved(1).Transpose(1, 2))
+			}},
+			partial{2, func(w *backward) *Tensor {
+				return w.saved(0).Transpose(1, 2).bmm(w.grad.Unsqueeze(0).Expand(wide...))
+			}},
+			partial{0, func(w *backward) *Tensor { return w.grad }},
+		)))
+}
+
+// TensorDot is torch.tensordot(a, b, (dims of a, dims of b)): one product of
+// matrices.
+func (a *Tensor) TensorDot(b *Tensor, da, db []int) *Tensor {
+	c := a.tape.begin("tensordot", a, b)
+	da, db = wrapDims(len(a.shape), da), wrapDims(len(b.shape), db)
+	var left, right []int
+	var shape []int64
+	inner := int64(1)
+	for d, n := range a.shape {
+		if !slices.Contains(da, d) {
+			left, shape = append(left, d), append(shape, n)
+		} else {
+			inner *= n
+		}
+	}
+	for d, n := range b.shape {
+		if !slices.Contains(db, d) {
+			right, shape = append(right, d), append(shape, n)
+		}
+	}
+	first := c.let(a.Permute(slices.Concat(left, da)...).reshape([]int64{numel(shape[:len(left)]), inner}))
+	second := c.let(b.Permute(slices.Concat(db, right)...).reshape([]int64{inner, numel(shape[len(left):])}))
+	return c.end(first.MM(second).reshape(shape))
+}
+
+// Kron is torch.kron(x, y).
+func (x *Tensor) Kron(y *Tensor) *Tensor {
+	c := x.tape.begin("kron", x, y)
+	n := max(len(x.shape), len(y.shape))
+	var wx, wy, shape []int64
+	for d := range n {
+		sx, sy := int64(1), int64(1)
+		if k := d - (n - len(x.shape)); k >= 0 {
+			sx = x.shape[k]
+		}
+		if k := d - (n - len(y.shape)); k >= 0 {
+			sy = y.shape[k]
+		}
+		wx, wy, shape = append(wx, sx, 1), append(wy, 1, sy), append(shape, sx*sy)
+	}
+	product := c.let(x.reshape(wx).Mul(y.reshape(wy)))
+	return c.end(product.unsafeView(shape))
+}
+
+// AddR is torch.addr(x, a, b): x and the outer product of two vectors.
+func (x *Tensor) AddR(a, b *Tensor) *Tensor {
+	c := x.tape.begin("addr", x, a, b)
+	y := c.t.empty(x.dtype, a.shape[0], b.shape[0])
+	c.t.launchElementwise(y, 2, x, a, b)
+	return c.end(y.derived("AddrBackward0", inputs{x, a, b}, saves{when(a.requiresGrad, b), when(b.requiresGrad, a)},
+		each(
+			partial{0, func(bw *backward) *Tensor { return bw.grad }},
+			partial{1, func(bw *backward) *Tensor { return bw.grad.mv(bw.saved(0)) }},
+			partial{2, func(bw *backward) *Tensor { return bw.grad.T().mv(bw.saved(1)) }},
+		)))
+}
+
+// GroupedMM is torch.nn.functional.grouped_mm(x, weight, offs=ends): the rows of x [rows,
+// in] come in groups that end where ends [groups] says, and each group is multiplied by
+// its matrix of weight [groups, in, out]. How rows are shared out does not matter to
+// memory.
+func (x *Tensor) GroupedMM(weight, ends *Tensor) *Tensor {
+	c := x.tape.begin("_grouped_mm", x, weight, ends)
+	y := c.t.groupedProduct(x, weight, x.shape[0], weight.shape[2])
+	return c.end(y.derived("GroupedMmBackward0", inputs{x, weight},
+		saves{when(x.requiresGrad, weight), when(weight.requiresGrad, x), ends},
+		groupedBackward))
+}
+
+// GroupsProducts tells whether grouped_mm runs on the board.
+func (t *Tape) GroupsProducts() bool { return t.atLeast(80) }
+
+// GroupedMMFallback is transformers' operator grouped_mm_fallback: x [rows, in] times weight
+// [groups, in, out], a product after the other into one result. Both gradients are computed,
+// needed or not.
+func (x *Tensor) GroupedMMFallback(weight, ends *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("grouped_mm_fallback", x, weight, ends)
+	y := t.Zeros(x.dtype, x.shape[0], weight.shape[2])
+	t.intoGroups(y, x, weight, weight.shape[1])
+	return c.end(y.derived("grouped_mm_fallbackBackward", inputs{x, weight}, saves{x, weight, ends},
+		func(w *backward) {
+			x, weight := w.saved(0), w.saved(1)
+			dx := w.let(x.ZerosLike())
+			dw := w.let(weight.ZerosLike())
+			t.intoGroups(dx, w.grad, weight, weight.shape[2])
+			t.intoGroups(dw, x, w.grad, x.shape[0]/weight.shape[0])
+			for i, d := range []*Tensor{dx, dw} {
+				if w.needs(i) {
+					w.give(i, d)
+				}
+			}
+		}))
+}
+
+// intoGroups multiplies a and b group by group into y, as mm(out=) does; inner is how long
+// the sums are.
+func (t *Tape) intoGroups(y, a, b *Tensor, inner int64) {
+	t.useBLAS()
+	t.launch(program.Matmul, 2*y.numel*inner, []*Tensor{y}, []*Tensor{a, b})
+}
+
+// groupedBackward follows _grouped_mm_mat2_backward and _grouped_mm_mat1_backward: the
+// gradient of the weight is laid out as the weight is.
+func groupedBackward(w *backward) {
+	t := w.grad.tape
+	if w.needs(1) {
+		c := t.begin("_grouped_mm_mat2_backward", w.grad)
+		x, weight := w.saved(1), w.input(1)
+		groups, in, out := weight.shape[0], weight.shape[1], weight.shape[2]
+		if weight.strides[1] == 1 && weight.strides[2] == in {
+			w.give(1, c.end(c.let(t.groupedProduct(w.grad, x, groups, out, in)).Transpose(-2, -1)))
+		} else {
+			w.give(1, c.end(t.groupedProduct(w.grad, x, groups, in, out)))
+		}
+	}
+	if w.needs(0) {
+		c := t.begin("_grouped_mm_mat1_backward", w.grad)
+		weight := w.saved(0)
+		w.give(0, c.end(t.groupedProduct(w.grad, weight, w.grad.shape[0], weight.shape[1])))
+	}
+}
+
+// groupedProduct multiplies a and b group by group into a result of a shape, whose rows
+// begin at multiples of 16 bytes (create_grouped_gemm_output_tensor).
+func (t *Tape) groupedProduct(a, b *Tensor, shape ...int64) *Tensor {
+	last := shape[len(shape)-1]
+	align := 16 / a.dtype.Size()
+	row := (last + align - 1) / align * align
+	strides := make([]int64, len(shape))
+	step := int64(1)
+	for d := len(shape) - 1; d >= 0; d-- {
+		strides[d] = step
+		if step *= shape[d]; d == len(shape)-1 {
+			step = row
+		}
+	}
+	y := t.emptyStrided(a.dtype, shape, strides)
+	if y.numel > 0 {
+		inner := a.numel / a.shape[0] // of what goes into one row of the result
+		if len(shape) == 3 {
+			inner = a.shape[0] / shape[0]
+		}
+		t.launch(program.Matmul, 2*y.numel*inner, []*Tensor{y}, []*Tensor{a, b})
+	}
+	return y
 }
