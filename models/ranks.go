@@ -148,6 +148,7 @@ func same(a, b *program.Program) bool {
 func (m Model) recordWorst(c Case, board trace.Board, o Options) (*Recording, error) {
 	var worst *Recording
 	most, flops, busiest := int64(-1), int64(0), int64(0)
+	uncast := true
 	for _, rank := range m.ranksToRecord(c, board, o) {
 		s := *c.Strategy
 		s.Rank = &rank
@@ -158,6 +159,7 @@ func (m Model) recordWorst(c Case, board trace.Board, o Options) (*Recording, er
 		}
 		f := rec.Program.FLOPs()
 		busiest = max(busiest, f)
+		uncast = uncast && rec.Facts.Uncast
 		n := rec.Program.Peak()
 		if n <= most {
 			rec.Discard()
@@ -170,6 +172,9 @@ func (m Model) recordWorst(c Case, board trace.Board, o Options) (*Recording, er
 	}
 	if flops > 0 {
 		worst.Stretch *= float64(busiest) / float64(flops)
+	}
+	if worst != nil {
+		worst.Facts.Uncast = uncast
 	}
 	return worst, nil
 }

@@ -157,3 +157,28 @@ func TestRecordingDoesNotDependOnThoseBefore(t *testing.T) {
 		slices.Reverse(cases)
 	}
 }
+
+// What says that autocast changed nothing of it is the same without autocast; decoders in bf16 say so.
+func TestWhatAutocastLeavesAloneIsTheSameWithoutIt(t *testing.T) {
+	said := map[string]bool{}
+	for _, m := range sample.Of(Models().All()) {
+		for _, c := range []models.Case{{}, {Weights: "bf16"}, {Weights: "bf16", Checkpointing: true}} {
+			c.Batch = 2
+			record := func(amp models.Autocast) *models.Recording {
+				c.AMP = amp
+				r, err := m.Record(c, board, models.Options{Validation: 2})
+				if err != nil {
+					return nil
+				}
+				return r
+			}
+			cast, plain := record("bf16"), record(models.NoAutocast)
+			if cast == nil || !cast.Facts.Uncast {
+				continue
+			}
+			said[m.Name] = true
+			require.Equal(t, plain.Program, cast.Program, "%s %+v", m.Name, c)
+		}
+	}
+	require.True(t, said["llama-tiny"], said)
+}

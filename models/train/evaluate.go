@@ -81,7 +81,7 @@ func (t *taskTrainer) predict(tape *trace.Tape) []*trace.Tensor {
 			t.task.Loss(f, &loss)
 		}
 		tape.KeepOutputs(nil)
-		if t.c.AMP != models.NoAutocast {
+		if _, casting := tape.Autocasting(); casting {
 			converted := make([]*trace.Tensor, len(outputs))
 			for i, x := range outputs {
 				converted[i] = x

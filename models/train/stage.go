@@ -284,6 +284,7 @@ func (t *taskTrainer) recordPipeline(tape *trace.Tape, steps int) error {
 		t.place(tape)
 		tape.Mark("model")
 		s := NewSession(tape, t.c)
+		tape.AutocastAlone()
 		own := slices.DeleteFunc(slices.Clone(t.net.Parameters), func(p *nn.Parameter) bool { return p.Away })
 		opt, err := p.Optimizer(s, t.c, ownOptimizer, Tensors(Trainable(own)))
 		if err != nil {

@@ -311,6 +311,9 @@ func (t *taskTrainer) Record(tape *trace.Tape, steps int) error {
 		}
 		tape.Mark("model")
 		s := NewSession(tape, t.c)
+		if t.graph == nil && s.Scaler == nil && t.c.Objective.IsZero() {
+			tape.AutocastAlone()
+		}
 		trained := Tensors(Trainable(t.net.Parameters))
 		t.clipped = Tensors(t.net.Parameters)
 		if t.c.StateOfFrozen {

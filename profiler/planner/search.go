@@ -45,11 +45,17 @@ const (
 	perDoubling = 16
 )
 
-// clearShare is the share of the limit below which a need says that those of all smaller batches
-// are within the limit. No bound is proven, and docs/internals.md says why: over all sizes of 556 cases (32 models in
-// Go, their stages, precisions and checkpointing, up to 20 or 80 GiB, with the spread of perturbed replays) no batch
-// needs more than 1.45 times what a larger one does (redimnet-b6-orig, frozen, PyTorch 2.11 on a T4: 16 and 17).
-const clearShare = 0.66
+// clearShare is the share of the limit below which a need says that those of all smaller batches are within the limit,
+// and nearShare that below which it says so of batches of at most farBelow of its own. No bound is proven, and
+// docs/internals.md says why: over all sizes of 556 cases (32 models in Go, their stages, precisions and checkpointing,
+// up to 20 or 80 GiB, with the spread of perturbed replays) no batch needs more than 1.45 times what a larger one does
+// (redimnet-b6-orig, frozen, PyTorch 2.11 on a T4: 16 and 17). Such pairs are close: over the sizes up to 96 of 217 of
+// them, on an A100, none needs more than 1.04 times what one two thirds larger does (vit-b16-224 in fp16: 3 and 5).
+const (
+	clearShare = 0.66
+	nearShare  = 0.93
+	farBelow   = 0.6
+)
 
 // gap is the distance between the sizes around a batch.
 func gap(batch int) int {
@@ -116,23 +122,23 @@ func (s *Search) judged(batch int) int {
 
 // unsafeBelow is the smallest size below a safe one that is not; zero if all are.
 func (s *Search) unsafeBelow(size int) (at int, err error) {
-	for b := size; !s.Runs; {
+	clear := s.From - 1 // up to where sizes are safe
+	for b := size; b > clear && !s.Runs; b = max(clear, b-gap(b)) {
 		s.ahead(b)
 		n, err := s.need(b)
+		share := float64(n) / float64(s.Limit)
 		switch {
 		case err != nil:
 			return 0, err
-		case n > s.Limit:
+		case share > 1:
 			at = b
-		case float64(n) <= clearShare*float64(s.Limit):
+		case share <= clearShare:
 			return at, nil
+		case share <= nearShare:
+			clear = max(clear, int(farBelow*float64(b)))
 		}
-		if b == s.From {
-			return at, nil
-		}
-		b = max(s.From, b-gap(b))
 	}
-	return 0, nil
+	return at, nil
 }
 
 // ahead asks for the needs of a size and of those below it at a time. What fails is left to whoever asks for it.

@@ -9,13 +9,13 @@ import (
 )
 
 // jagged are needs that grow with the batch, but for jumps up and down: no batch needs more than
-// a larger one by more than the share that a search counts on.
+// a larger one by more than the share that a search counts on, and none more than one two thirds larger.
 type jagged struct{ fixed, each, jump int64 }
 
 func (j jagged) need(batch int) (int64, error) {
-	n := j.fixed + int64(batch)*j.each
+	n := int64(batch) * j.each
 	hash := uint64(batch) * 0x9e3779b97f4a7c15 >> 40
-	return n + n*j.jump*int64(hash%1000)/100_000, nil
+	return j.fixed + n + n*j.jump*int64(hash%1000)/100_000, nil
 }
 
 func drawJagged(t *rapid.T) jagged {

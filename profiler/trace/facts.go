@@ -30,6 +30,9 @@ type Facts struct {
 	HostPinned int64
 	// Host is what is offloaded for the whole of training.
 	Host Host
+	// Uncast says that the same is recorded without autocast: it was asked by operators alone ([Tape.AutocastAlone]), and
+	// nothing came in another type for it.
+	Uncast bool
 	// Outputs is the size of what a forward pass has returned beside the loss, in bytes: the loop
 	// decides how long it lives.
 	Outputs int64
@@ -76,7 +79,14 @@ func (t *Tape) Returned(xs ...*Tensor) {
 }
 
 // Facts returns the facts of the recording so far.
-func (t *Tape) Facts() Facts { return t.facts }
+func (t *Tape) Facts() Facts {
+	f := t.facts
+	f.Uncast = f.Uncast && !t.casts.said
+	return f
+}
+
+// AutocastAlone notes that the precision of autocast decides by regions of autocast alone what is recorded.
+func (t *Tape) AutocastAlone() { t.facts.Uncast = true }
 
 func (f *Facts) attention(a Attention) {
 	if !slices.Contains(f.Attention, a) {

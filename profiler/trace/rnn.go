@@ -58,7 +58,7 @@ func (x *Tensor) RNN(h, c *Tensor, a RNNArgs) (y, hy, cy *Tensor) {
 	if t.casts.enabled && a.Weights[0].dtype == F32 {
 		a.Weights = call.flattenHalf(a.Weights)
 	}
-	if t.casts.enabled { // always to fp16 (_cudnn_rnn_cast_reflatten)
+	if _, casting := t.Autocasting(); casting { // always to fp16 (_cudnn_rnn_cast_reflatten)
 		for _, p := range []**Tensor{&c, &h, &x} {
 			if *p != nil && (*p).dtype.IsFloat() && (*p).dtype != F64 {
 				*p = call.let((*p).to(F16))

@@ -174,3 +174,34 @@ func TestAPipelineWaitsForItsStages(t *testing.T) {
 	require.GreaterOrEqual(t, stretch("pp:micro=12"), 1.25)
 	require.Zero(t, stretch("fsdp2"))
 }
+
+// Cases that differ by autocast share recordings where it changes nothing, and rows are those of each case alone.
+func TestCasesThatAutocastLeavesAloneHaveTheRowsOfEachAlone(t *testing.T) {
+	m, err := all.Models().Lookup("llama-tiny")
+	require.NoError(t, err)
+	executor := &steptest.Wire{Models: models.NewRegistry([]models.Model{m})}
+	rows := func(weights models.WeightType, amps ...models.Autocast) (rows []report.Choice, trials int) {
+		s := Search{
+			Model: m, GPUs: steptest.Boards(t, "t4"), Ranks: report.Parallel{GPUs: 2, Strategy: AnyStrategy},
+			MaxBatch: 64, Budget: planner.Budget{Margin: 0.85}, Evidence: steptest.Exact(),
+		}
+		s.Trials = executor
+		for _, amp := range amps {
+			c := m.Default
+			c.AMP, c.Weights, c.Accumulate, c.GPUs = amp, weights, 1, 2
+			c.Strategy = &models.Strategy{Name: models.FSDP2}
+			s.Cases = append(s.Cases, c)
+		}
+		f, before := s.begin(), executor.Trials()
+		v, err := s.look(t.Context(), f)
+		require.NoError(t, err)
+		return v.choices, executor.Trials() - before
+	}
+	for _, weights := range []models.WeightType{"bf16", models.FP32} {
+		both, trials := rows(weights, models.NoAutocast, "bf16")
+		plain, alone := rows(weights, models.NoAutocast)
+		cast, other := rows(weights, "bf16")
+		require.Equal(t, append(plain, cast...), both)
+		require.Equal(t, weights == "bf16", trials == other, "%d of %d and %d", trials, alone, other)
+	}
+}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/planner/parallel"
@@ -48,17 +49,64 @@ func (v *survey) run(ctx context.Context) error {
 	done := v.search.Progress.Counting("configurations", len(kinds)*len(v.search.Cases))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0))
-	for j := range v.search.Cases {
+	for _, alike := range v.alike() {
 		g.Go(func() error {
 			defer func() {
-				for range kinds {
+				for range len(kinds) * len(alike) {
 					done(1)
 				}
 			}()
-			return v.configuration(ctx, kinds, j)
+			return v.configurations(ctx, kinds, alike)
 		})
 	}
 	return g.Wait()
+}
+
+// alike are the cases by number: those without autocast behind the one in bf16 that is otherwise the same, as its steps
+// may be.
+func (v *survey) alike() (all [][]int) {
+	of := map[models.Key]int{}
+	for i, c := range v.search.Cases {
+		if c.AMP == "bf16" {
+			c.AMP = models.NoAutocast
+			of[keyOf(c)] = len(all)
+			all = append(all, []int{i})
+		}
+	}
+	for i, c := range v.search.Cases {
+		at, twin := of[keyOf(c)]
+		switch {
+		case c.AMP == "bf16":
+		case twin:
+			all[at] = append(all[at], i)
+		default:
+			all = append(all, []int{i})
+		}
+	}
+	return all
+}
+
+// configurations fills in the choices of cases that may be alike: where autocast changes nothing of the first, those
+// of the others are read off its lines.
+func (v *survey) configurations(ctx context.Context, kinds [][]int, alike []int) error {
+	lines, err := v.configuration(ctx, kinds, alike[0])
+	if err != nil {
+		return err
+	}
+	same := lines != nil && !slices.ContainsFunc(lines, func(l line) bool { return l.cast })
+	for _, at := range alike[1:] {
+		c, steps := v.recorded(at)
+		setup, err := step.New(v.search.Model, c, v.search.Evidence)
+		if err == nil && same {
+			err = v.fill(kinds, at, setup, lines, steps)
+		} else {
+			_, err = v.configuration(ctx, kinds, at)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // line is the recordings of one configuration at a few batch sizes, which estimates for
@@ -69,17 +117,26 @@ type line struct {
 	// seconds are step times of the smallest and the largest of the batches, by board.
 	seconds map[int][]float64
 	sizes   parallel.Model
+	// cast says that autocast had a say in some recording.
+	cast bool
 }
 
-// configuration fills in the choices of one configuration on all boards, which are given
-// by kind.
-func (v *survey) configuration(ctx context.Context, kinds [][]int, at int) error {
-	s, c := v.search, v.search.Cases[at]
-	steps := c.Accumulate
-	if s.Effective > 0 {
+// recorded is a case with the micro-batches that are recorded of a step, and how many a step has.
+func (v *survey) recorded(at int) (c models.Case, steps int) {
+	c = v.search.Cases[at]
+	steps = c.Accumulate
+	if v.search.Effective > 0 {
 		steps = 2
 	}
 	c.Accumulate = step.RecordedSteps(steps)
+	return c, steps
+}
+
+// configuration fills in the choices of one configuration on all boards, which are given by kind. It returns the lines
+// that they were read off; nil if it is refused on some.
+func (v *survey) configuration(ctx context.Context, kinds [][]int, at int) ([]line, error) {
+	s := v.search
+	c, steps := v.recorded(at)
 	setup, cause := step.New(s.Model, c, s.Evidence)
 	var lines []line
 	switch {
@@ -89,24 +146,32 @@ func (v *survey) configuration(ctx context.Context, kinds [][]int, at int) error
 	default:
 		lines, cause = v.draw(ctx, setup, kinds)
 	}
+	if cause == nil {
+		return lines, v.fill(kinds, at, setup, lines, steps)
+	}
 	if step.Refused(cause) && len(kinds) > 1 { // maybe on one of them alone
 		for i := range kinds {
-			if err := v.configuration(ctx, kinds[i:i+1], at); err != nil {
-				return err
+			if _, err := v.configuration(ctx, kinds[i:i+1], at); err != nil {
+				return nil, err
 			}
 		}
-		return nil
+		return nil, nil
 	}
+	for _, i := range slices.Concat(kinds...) {
+		to := i*len(s.Cases) + at
+		var err error
+		if v.choices[to], v.refusals[to], err = s.refuse(s.GPUs[i], c, cause); err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+// fill fills in the choices of one configuration on all boards by its lines.
+func (v *survey) fill(kinds [][]int, at int, setup *step.Setup, lines []line, steps int) (err error) {
 	for k, boards := range kinds {
 		for _, i := range boards {
-			to := i*len(s.Cases) + at
-			var err error
-			if cause != nil {
-				v.choices[to], v.refusals[to], err = s.refuse(s.GPUs[i], c, cause)
-			} else {
-				v.choices[to], err = v.choice(setup, lines[k], boards, i, steps)
-			}
-			if err != nil {
+			if v.choices[i*len(v.search.Cases)+at], err = v.choice(setup, lines[k], boards, i, steps); err != nil {
 				return err
 			}
 		}
@@ -226,6 +291,7 @@ func (v *survey) batches() []int {
 // add adds what a trial at a batch size came to on a board to the line of its kind.
 func (v *survey) add(l *line, setup *step.Setup, gpu device.GPU, batch int, r *step.Result, timed []device.GPU) error {
 	l.samples[batch] = r.Sample()
+	l.cast = l.cast || !r.Facts.Uncast
 	for k, load := range r.Loads {
 		seconds, err := v.search.seconds(load, timed[k])
 		if err != nil {
