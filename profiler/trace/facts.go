@@ -30,7 +30,7 @@ type Facts struct {
 	HostPinned int64
 	// Host is what is offloaded for the whole of training.
 	Host Host
-	// Uncast says that the same is recorded without autocast: it was asked by operators alone ([Tape.AutocastAlone]), and
+	// Uncast says that the same is recorded without autocast: operators alone ask for it ([Tape.AutocastAlone]), and
 	// nothing came in another type for it.
 	Uncast bool
 	// Outputs is the size of what a forward pass has returned beside the loss, in bytes: the loop
