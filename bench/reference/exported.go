@@ -2,6 +2,7 @@ package reference
 
 import (
 	"bytes"
+	"cmp"
 	"strings"
 
 	"github.com/vprof/vprof/models"
@@ -11,24 +12,57 @@ import (
 // can write, measured over some steps of a plain training loop. Files of such
 // records have no header; each record names its release of PyTorch.
 type wireExported struct {
-	Spec          string     `json:"spec"`
+	wirePeaks
+	Spec          string `json:"spec"`
+	Loss          string `json:"loss"`
+	Freeze        string `json:"freeze"`
+	ChannelsLast  bool   `json:"channels_last"`
+	Checkpointing bool   `json:"checkpointing"`
+	Steps         int    `json:"steps"`
+	Torch         string `json:"torch"`
+}
+
+// wirePeaks is what records of models that are not vprof's own have in common.
+type wirePeaks struct {
 	Batch         int        `json:"batch"`
 	AMP           string     `json:"amp"`
 	Optimizer     string     `json:"optimizer"`
-	Loss          string     `json:"loss"`
-	Freeze        string     `json:"freeze"`
-	ChannelsLast  bool       `json:"channels_last"`
-	Checkpointing bool       `json:"checkpointing"`
-	Steps         int        `json:"steps"`
+	Params        int64      `json:"params"`
+	Trainable     int64      `json:"trainable"`
 	Status        string     `json:"status"`
 	Error         string     `json:"error"`
 	GPU           string     `json:"gpu"`
-	Params        int64      `json:"params"`
-	Trainable     int64      `json:"trainable"`
 	PeakAllocated int64      `json:"peak_allocated"`
 	PeakReserved  int64      `json:"peak_reserved"`
 	ByStep        [][3]int64 `json:"by_step"`
-	Torch         string     `json:"torch"`
+}
+
+// record is that of a case, over so many steps, with what is recorded of it.
+func (w *wirePeaks) record(c models.Case, steps int) (r Record, err error) {
+	r = Record{
+		Case: c, GPU: w.GPU, Status: Status(w.Status), Error: w.Error, Runs: steps,
+		Params:        Params{Total: w.Params, Trainable: w.Trainable},
+		PeakAllocated: w.PeakAllocated, PeakReserved: w.PeakReserved,
+	}
+	r.Batch = w.Batch
+	if w.Optimizer != "adamw" {
+		r.Optimizer = w.Optimizer
+	}
+	if r.AMP, err = models.ParseAutocast(w.AMP); err != nil {
+		return r, bad("amp", "%v", err)
+	}
+	return r, nil
+}
+
+// madeBy notes the release of PyTorch that a record names, if it does.
+func (r *Record) madeBy(torch string) (err error) {
+	if torch == "" {
+		return nil
+	}
+	if r.Torch, err = models.ParseRelease(torch); err != nil {
+		return bad("torch", "%v", err)
+	}
+	return nil
 }
 
 // isExported reports whether a file begins with a record of an exported model.
@@ -45,33 +79,17 @@ func decodeExported(line []byte) (Record, error) {
 		return Record{}, err
 	}
 	library, _, named := strings.Cut(w.Spec, ":")
-	r := Record{
-		Case: models.Case{
-			Model: w.Spec, Batch: w.Batch, Checkpointing: w.Checkpointing, Accumulate: 1, Loss: w.Loss,
-			Freeze: w.Freeze,
-		},
-		Exported: true, GPU: w.GPU, Status: Status(w.Status), Error: w.Error, Runs: w.Steps,
-		Params:        Params{Total: w.Params, Trainable: w.Trainable},
-		PeakAllocated: w.PeakAllocated, PeakReserved: w.PeakReserved,
+	r, err := w.record(models.Case{
+		Model: w.Spec, Checkpointing: w.Checkpointing, Accumulate: 1, Loss: w.Loss, Freeze: w.Freeze,
+	}, w.Steps)
+	if err != nil {
+		return r, err
 	}
-	var err error
-	if r.AMP, err = models.ParseAutocast(w.AMP); err != nil {
-		return r, bad("amp", "%v", err)
+	r.Exported = true
+	if err := r.madeBy(w.Torch); err != nil {
+		return r, err
 	}
-	if w.Torch != "" {
-		if r.Torch, err = models.ParseRelease(w.Torch); err != nil {
-			return r, bad("torch", "%v", err)
-		}
-	}
-	if w.Optimizer != "adamw" {
-		r.Optimizer = w.Optimizer
-	}
-	if r.Loss == "" {
-		r.Loss = "cross-entropy"
-		if own := exportedLosses[library]; own != "" {
-			r.Loss = own
-		}
-	}
+	r.Loss = cmp.Or(r.Loss, exportedLosses[library], "cross-entropy")
 	if w.ChannelsLast {
 		r.Settings = models.Settings{"channels-last": 1}
 	}

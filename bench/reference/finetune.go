@@ -15,34 +15,24 @@ import (
 // transformers, peft, bitsandbytes, liger-kernel. Files of such records have no
 // header.
 type wireFineTune struct {
+	wirePeaks
 	Model         string          `json:"model"`
 	Weights       string          `json:"weights"`
-	AMP           string          `json:"amp"`
 	Adapter       string          `json:"adapter"`
 	Rank          int64           `json:"rank"`
 	Targets       string          `json:"targets"`
 	Dropout       *float64        `json:"dropout"`
-	Optimizer     string          `json:"optimizer"`
 	Checkpointing json.RawMessage `json:"checkpointing"`
 	Liger         bool            `json:"liger"`
 	Offload       bool            `json:"offload"`
 	InBackward    bool            `json:"in_backward"`
 	Accumulate    int             `json:"accumulate"`
-	Batch         int             `json:"batch"`
 	Seq           int64           `json:"seq"`
 	Loop          models.Loop     `json:"loop"`
 	ZeroGrad      models.ZeroGrad `json:"zero_grad"`
 	UseCache      bool            `json:"use_cache"`
 	Unpacked      bool            `json:"unpacked"`
-	Params        int64           `json:"params"`
-	Trainable     int64           `json:"trainable"`
-	Status        string          `json:"status"`
-	Error         string          `json:"error"`
-	GPU           string          `json:"gpu"`
 	Torch         string          `json:"torch"`
-	PeakAllocated int64           `json:"peak_allocated"`
-	PeakReserved  int64           `json:"peak_reserved"`
-	ByStep        [][3]int64      `json:"by_step"`
 	// Those of one rank of several.
 	GPUs     int              `json:"gpus"`
 	Strategy *models.Strategy `json:"strategy"`
@@ -68,19 +58,18 @@ func decodeFineTune(line []byte) (Record, error) {
 	if err := unmarshal(line, &w); err != nil {
 		return Record{}, err
 	}
-	r := Record{
-		Case: models.Case{
-			Model: FineTunedScheme + ":" + w.Model, Batch: w.Batch, Accumulate: w.Accumulate,
-			Settings: models.Settings{"seq-len": w.Seq},
-			Levers: models.Levers{
-				Liger: w.Liger, Offload: w.Offload, InBackward: w.InBackward, Clip: models.ClipNone,
-				Loop: w.Loop, ZeroGrad: w.ZeroGrad, Routing: w.Routing,
-			},
+	r, err := w.record(models.Case{
+		Model: FineTunedScheme + ":" + w.Model, Accumulate: w.Accumulate,
+		Settings: models.Settings{"seq-len": w.Seq},
+		Levers: models.Levers{
+			Liger: w.Liger, Offload: w.Offload, InBackward: w.InBackward, Clip: models.ClipNone,
+			Loop: w.Loop, ZeroGrad: w.ZeroGrad, Routing: w.Routing,
 		},
-		FineTuned: true, GPU: w.GPU, Status: Status(w.Status), Error: w.Error, Runs: len(w.ByStep),
-		Params:        Params{Total: w.Params, Trainable: w.Trainable},
-		PeakAllocated: w.PeakAllocated, PeakReserved: w.PeakReserved,
+	}, len(w.ByStep))
+	if err != nil {
+		return r, err
 	}
+	r.FineTuned = true
 	if w.Loop != "" {
 		r.UseCache = strconv.FormatBool(w.UseCache)
 		r.Settings["shared-labels"] = 1 // as the script has it
@@ -90,20 +79,11 @@ func decodeFineTune(line []byte) (Record, error) {
 		// sequences, so transformers makes a mask.
 		r.Settings["packed"] = 1
 	}
-	var err error
-	if r.AMP, err = models.ParseAutocast(w.AMP); err != nil {
-		return r, bad("amp", "%v", err)
-	}
 	if r.Weights, err = models.ParseWeightType(w.Weights); err != nil {
 		return r, bad("weights", "%v", err)
 	}
-	if w.Torch != "" {
-		if r.Torch, err = models.ParseRelease(w.Torch); err != nil {
-			return r, bad("torch", "%v", err)
-		}
-	}
-	if w.Optimizer != "adamw" {
-		r.Optimizer = w.Optimizer
+	if err := r.madeBy(w.Torch); err != nil {
+		return r, err
 	}
 	r.GPUs, r.Strategy = w.GPUs, w.Strategy
 	if w.Clip {

@@ -2,6 +2,7 @@ package reference
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -13,24 +14,15 @@ import (
 // wireRank is a record of one rank of several, measured over three steps of a plain
 // training loop. Files of such records have no header.
 type wireRank struct {
+	wirePeaks
 	Model         string                     `json:"model"`
 	Weights       models.WeightType          `json:"weights"`
 	Strategy      string                     `json:"strategy"`
 	Options       map[string]json.RawMessage `json:"options"`
 	World         int                        `json:"world"`
-	Batch         int                        `json:"batch"`
-	AMP           string                     `json:"amp"`
-	Optimizer     string                     `json:"optimizer"`
-	Params        int64                      `json:"params"`
 	Accumulate    int                        `json:"accumulate"`
 	Checkpointing bool                       `json:"checkpointing"`
 	Clip          bool                       `json:"clip"`
-	Status        string                     `json:"status"`
-	Error         string                     `json:"error"`
-	PeakAllocated int64                      `json:"peak_allocated"`
-	PeakReserved  int64                      `json:"peak_reserved"`
-	ByStep        [][3]int64                 `json:"by_step"`
-	GPU           string                     `json:"gpu"`
 }
 
 // isRank reports whether a file begins with a record of a rank, of an exported model.
@@ -48,30 +40,19 @@ func decodeRank(line []byte) (Record, error) {
 		return Record{}, err
 	}
 	library, _, named := strings.Cut(w.Model, ":")
-	r := Record{
-		Case: models.Case{
-			Model: w.Model, Batch: w.Batch, Accumulate: max(w.Accumulate, 1),
-			Checkpointing: w.Checkpointing, Loss: "cross-entropy",
-		},
-		Exported: true, GPU: w.GPU, Status: Status(w.Status), Error: w.Error, Runs: max(len(w.ByStep), 3),
-		Params:        Params{Total: w.Params},
-		PeakAllocated: w.PeakAllocated, PeakReserved: w.PeakReserved,
+	r, err := w.record(models.Case{
+		Model: w.Model, Accumulate: max(w.Accumulate, 1), Checkpointing: w.Checkpointing,
+		Loss: cmp.Or(exportedLosses[library], "cross-entropy"),
+	}, max(len(w.ByStep), 3))
+	if err != nil {
+		return r, err
 	}
-	if own := exportedLosses[library]; own != "" {
-		r.Loss = own
-	}
-	if w.Optimizer != "adamw" {
-		r.Optimizer = w.Optimizer
-	}
+	r.Exported = true
 	if w.Weights != "" && w.Weights != models.FP32 {
 		r.Weights = w.Weights
 	}
 	if w.Clip {
 		r.Clip = models.ClipNorm
-	}
-	var err error
-	if r.AMP, err = models.ParseAutocast(w.AMP); err != nil {
-		return r, bad("amp", "%v", err)
 	}
 	switch {
 	case !named:
