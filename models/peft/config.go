@@ -22,7 +22,11 @@ type method struct {
 	atEmbeddings bool
 	// atCache says that it fills the cache of keys and values; it is at the embeddings, too.
 	atCache bool
-	// add gives a site its parameters, in the order in which peft registers them.
+	// has are the parameters and buffers of a site, in the order in which peft registers them: name[dims] is a
+	// parameter, f32[dims] or i64[dims] a buffer. Dimensions are in, out, options and numbers, and products and
+	// quotients of two of them. counts are the options that must be whole numbers above zero.
+	has, counts string
+	// add gives a site its parameters where that takes more than a row.
 	add func(s *Site) error
 	// share makes what all sites have in common, nil for most.
 	share func(sites []*Site)

@@ -85,11 +85,6 @@ func (s *Site) CalledFrom(f *trace.Frame) { s.caller = f }
 
 func (s *Site) embeddings() *nn.Embedding { return s.BaseLayer.(*table).Embeddings }
 
-func (s *Site) addPromptTuning() error {
-	s.weight("embedding", s.count("num_virtual_tokens"), s.out)
-	return s.positive("num_virtual_tokens")
-}
-
 func (s *Site) addPTuning() error {
 	hidden := s.count("encoder_hidden_size")
 	if hidden == 0 {
@@ -103,18 +98,8 @@ func (s *Site) addPTuning() error {
 		s.weight(fmt.Sprint("mlp_head.weight", i), widths[i+1], widths[i])
 		s.weight(fmt.Sprint("mlp_head.bias", i), widths[i+1])
 	}
-	return s.addPromptTuning()
-}
-
-func (s *Site) addMultitask() error {
-	n := s.count("num_virtual_tokens")
-	s.weight("prefix_task_cols", s.count("num_tasks"), n, s.count("num_ranks"))
-	s.weight("prefix_task_rows", s.count("num_tasks"), s.count("num_ranks"), s.out)
-	s.Own.Buffer(trace.I64, 1) // the tasks of a batch's rows, as the loop brings them: a block, of 64 rows or fewer
-	if err := s.positive("num_ranks", "num_tasks"); err != nil {
-		return err
-	}
-	return s.addPromptTuning()
+	s.weight("embedding", s.count("num_virtual_tokens"), s.out)
+	return s.positive("num_virtual_tokens")
 }
 
 // prompted looks embeddings up and puts those of the virtual tokens before them, which an encoder may compute.

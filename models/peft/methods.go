@@ -18,9 +18,9 @@ var methods = map[string]*method{
 	"adamss": {options: "r=100 num_subspaces=5 subspace_rank=1", add: (*Site).addAdaMSS, forward: (*Site).adamss},
 	"bdlora": {
 		options: "r=8 nblocks=1 target_modules_bd_a=none target_modules_bd_b=none lora_dropout=0",
-		add:     (*Site).addLoRAVariant, forward: (*Site).loraVariant,
+		add:     (*Site).addBDLoRA, forward: (*Site).loraVariant,
 	},
-	"beft": {add: (*Site).addBEFT, forward: (*Site).beft},
+	"beft": {has: "beft_bias[1,out]", forward: (*Site).beft},
 	"boft": {
 		options: "boft_block_size=4 boft_n_butterfly_factor=1 boft_P=gpu|cpu",
 		add:     (*Site).addBOFT, forward: (*Site).boft,
@@ -34,7 +34,10 @@ var methods = map[string]*method{
 		options: "num_virtual_tokens=none num_frozen_tokens=1", atEmbeddings: true, atCache: true,
 		add: (*Site).addCartridge, forward: (*Site).lookedUp,
 	},
-	"delora":    {options: "r=8 module_dropout=0", add: (*Site).addDeLoRA, forward: (*Site).delora},
+	"delora": { // its buffer is delora_w_norm
+		options: "r=8 module_dropout=0", has: "delora_A[r,in] delora_B[out,r] delora_lambda[1] f32[in]", counts: "r",
+		forward: (*Site).delora,
+	},
 	"fourierft": {options: "n_frequency=1000", add: (*Site).addSpectrum, forward: (*Site).fourierFT},
 	"frod": {
 		options: "sparse_rate=0.01 frod_V=cpu|gpu runtime_offload_base_weight=false frod_dropout=0",
@@ -45,26 +48,42 @@ var methods = map[string]*method{
 		add:     (*Site).addGLoRA, forward: (*Site).glora,
 	},
 	"gralora": {options: "r=32 gralora_k=2 gralora_dropout=0", add: (*Site).addGraLoRA, forward: (*Site).gralora},
-	"hira":    {options: "r=32 hira_dropout=0", add: (*Site).addHiRA, forward: (*Site).hira},
-	"hra":     {options: "r=8", add: (*Site).addHRA, forward: (*Site).hra},
-	"ia3":     {options: "feedforward_modules=none", add: (*Site).addIA3, forward: (*Site).ia3},
-	"kasa":    {options: "r=8 lora_dropout=0", add: (*Site).addLoRAVariant, forward: (*Site).loraVariant},
-	"lily": {
-		options: "r=32 stride_A=1 num_B=2", add: (*Site).addLily, share: shareLily, forward: (*Site).lily,
+	"hira": {
+		options: "r=32 hira_dropout=0", has: "hira_A[r,in] hira_B[out,r]", counts: "r", forward: (*Site).hira,
 	},
-	"loha": {options: "r=8", add: (*Site).addLoHa, forward: (*Site).loha},
+	"hra": {options: "r=8", has: "hra_u[in,r]", counts: "r", forward: (*Site).hra},
+	"ia3": {options: "feedforward_modules=none", add: (*Site).addIA3, forward: (*Site).ia3},
+	"kasa": {
+		options: "r=8 lora_dropout=0", has: "lora_A[r,in] lora_B[out,r] lora_diag[r]", counts: "r",
+		forward: (*Site).loraVariant,
+	},
+	"lily": {
+		options: "r=32 stride_A=1 num_B=2", has: "lily_A[r,in] lily_B[num_B*r,out] lily_router[num_B,r]",
+		counts: "r num_B stride_A", share: shareLily, forward: (*Site).lily,
+	},
+	"loha": {
+		options: "r=8", has: "hada_w1_a[out,r] hada_w1_b[r,in] hada_w2_a[out,r] hada_w2_b[r,in]", counts: "r",
+		forward: (*Site).loha,
+	},
 	"lokr": {
 		options: "r=8 decompose_both=false decompose_factor=-1", add: (*Site).addLoKr, forward: (*Site).lokr,
 	},
-	"lorafa": {options: "r=8 lora_dropout=0", add: (*Site).addLoRAVariant, forward: (*Site).loraVariant},
-	"mica":   {options: "r=8 lora_dropout=0", add: (*Site).addLoRAVariant, forward: (*Site).loraVariant},
+	"lorafa": { // lora_A is frozen
+		options: "r=8 lora_dropout=0", has: "f32[r,in] lora_B[out,r]", counts: "r", forward: (*Site).loraVariant,
+	},
+	"mica": { // lora_B is frozen
+		options: "r=8 lora_dropout=0", has: "lora_A[r,in] f32[out,r]", counts: "r", forward: (*Site).loraVariant,
+	},
 	"miss": {
 		options: "r=64 mini_r=1 miss_dropout=0 init_weights=true|bat|mini",
 		add:     (*Site).addMiSS, forward: (*Site).miss,
 	},
 	"multitask_prompt_tuning": {
-		options:      "num_virtual_tokens=20 num_ranks=1 num_tasks=1",
-		atEmbeddings: true, add: (*Site).addMultitask, forward: (*Site).prompted,
+		options: "num_virtual_tokens=20 num_ranks=1 num_tasks=1", atEmbeddings: true,
+		// The buffer has the tasks of a batch's rows, as the loop brings them: a block, of 64 rows or fewer.
+		has: "prefix_task_cols[num_tasks,num_virtual_tokens,num_ranks] prefix_task_rows[num_tasks,num_ranks,out] " +
+			"i64[1] embedding[num_virtual_tokens,out]",
+		counts: "num_ranks num_tasks num_virtual_tokens", forward: (*Site).prompted,
 	},
 	"oft": {
 		options: "r=0 oft_block_size=32 use_cayley_neumann=true num_cayley_neumann_terms=5",
@@ -79,14 +98,18 @@ var methods = map[string]*method{
 		atEmbeddings: true, add: (*Site).addPTuning, forward: (*Site).prompted,
 	},
 	"poly": {
-		options: "r=8 n_tasks=1 n_skills=4 n_splits=1", add: (*Site).addPoly, share: sharePoly, forward: (*Site).poly,
+		options: "r=8 n_tasks=1 n_skills=4 n_splits=1",
+		has: "poly_lora_A[n_splits,n_skills,in/n_splits,r] poly_lora_B[n_splits,n_skills,r,out/n_splits] " +
+			"module_logits[n_tasks,n_splits*n_skills]",
+		counts: "r n_tasks n_skills n_splits", share: sharePoly, forward: (*Site).poly,
 	},
 	"prefix_tuning": {
 		options:      "num_virtual_tokens=none prefix_projection=false encoder_hidden_size=none",
 		atEmbeddings: true, atCache: true, add: (*Site).addPrefix, forward: (*Site).lookedUp,
 	},
 	"prompt_tuning": {
-		options: "num_virtual_tokens=20", atEmbeddings: true, add: (*Site).addPromptTuning, forward: (*Site).prompted,
+		options: "num_virtual_tokens=20", atEmbeddings: true, has: "embedding[num_virtual_tokens,out]",
+		counts: "num_virtual_tokens", forward: (*Site).prompted,
 	},
 	"psoft": {
 		options: "r=32 psoft_orth=true psoft_mag_a=true psoft_mag_b=true use_cayley_neumann=false " +
@@ -94,7 +117,8 @@ var methods = map[string]*method{
 		add: (*Site).addPSOFT, forward: (*Site).psoft,
 	},
 	"pvera": { // whose first matrix has rows for means and for variances
-		options: "r=256 pvera_dropout=0", add: (*Site).addPVeRA, share: shareVeRA(2), forward: (*Site).pvera,
+		options: "r=256 pvera_dropout=0", has: "pvera_lambda_b[out] pvera_lambda_d[2*r]", counts: "r",
+		share: shareVeRA(2), forward: (*Site).pvera,
 	},
 	"randlora": {
 		options: "r=32 randlora_dropout=0", add: (*Site).addRandLoRA, share: shareRandLoRA, forward: (*Site).randlora,
@@ -117,16 +141,22 @@ var methods = map[string]*method{
 	},
 	"unilora": {
 		options: "r=4 theta_d_length=256 unilora_dropout=0",
-		add:     (*Site).addUniLoRA, share: shareUniLoRA, forward: (*Site).unilora,
+		has:     "i64[r,in] i64[out,r] f32[r,in] f32[out,r]", // places in the shared vector, and scales
+		counts:  "r theta_d_length", share: sharing("unilora_theta_d", "theta_d_length"), forward: (*Site).unilora,
 	},
 	"vblora": {
 		options: "r=4 num_vectors=256 vector_length=256 topk=2 vblora_dropout=0",
-		add:     (*Site).addVBLoRA, share: shareVBLoRA, forward: (*Site).vblora,
+		has:     "vblora_logits_A[r,in/vector_length,num_vectors] vblora_logits_B[out/vector_length,r,num_vectors]",
+		counts:  "r topk",
+		share:   sharing("vblora_vector_bank", "num_vectors", "vector_length"), forward: (*Site).vblora,
 	},
 	"velora": {
-		options: "r=8 num_groups=32 lora_dropout=0", add: (*Site).addLoRAVariant, forward: (*Site).loraVariant,
+		options: "r=8 num_groups=32 lora_dropout=0", add: (*Site).addVeLoRA, forward: (*Site).loraVariant,
 	},
-	"vera": {options: "r=256 vera_dropout=0", add: (*Site).addVeRA, share: shareVeRA(1), forward: (*Site).vera},
+	"vera": {
+		options: "r=256 vera_dropout=0", has: "vera_lambda_b[out] vera_lambda_d[r]", counts: "r", share: shareVeRA(1),
+		forward: (*Site).vera,
+	},
 	"waveft": {
 		options: "n_frequency=2592 use_idwt=true", add: (*Site).addSpectrum, forward: (*Site).waveft,
 	},

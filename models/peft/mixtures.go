@@ -75,20 +75,6 @@ func (s *Site) adamss(f *frame, x *tensor) *tensor {
 	return result
 }
 
-func (s *Site) addPoly() error {
-	r, skills, splits := s.count("r"), s.count("n_skills"), s.count("n_splits")
-	if err := s.positive("r", "n_tasks", "n_skills", "n_splits"); err != nil {
-		return err
-	}
-	if err := divides("n_splits", splits, s.in, s.out); err != nil {
-		return err
-	}
-	s.weight("poly_lora_A", splits, skills, s.in/splits, r)
-	s.weight("poly_lora_B", splits, skills, r, s.out/splits)
-	s.weight("module_logits", s.count("n_tasks"), splits*skills)
-	return nil
-}
-
 // sharePoly makes the number of each row's task, which the loop brings with a batch: a block, of
 // 64 rows or fewer.
 func sharePoly(sites []*Site) {

@@ -175,11 +175,6 @@ func (s *Site) roadColumns(g *frame) (first, second *tensor) {
 	return first, second
 }
 
-func (s *Site) addHRA() error {
-	s.weight("hra_u", s.in, s.count("r"))
-	return s.positive("r")
-}
-
 // hra multiplies the weight by Householder reflections.
 func (s *Site) hra(f *frame, x *tensor) *tensor {
 	dtype, base, u := x.DType(), s.plain(), s.w("hra_u")

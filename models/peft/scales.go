@@ -27,11 +27,6 @@ func (s *Site) ia3(f *frame, x *tensor) *tensor {
 // feedsForward tells whether (IA)^3 scales what goes into the layer and not what comes out.
 func (s *Site) feedsForward() bool { return s.named("feedforward_modules") }
 
-func (s *Site) addBEFT() error {
-	s.weight("beft_bias", 1, s.out)
-	return nil
-}
-
 func (s *Site) beft(f *frame, x *tensor) *tensor {
 	bias := f.Let(s.w("beft_bias").Flatten(0, -1))
 	result := f.Let(f.Call(s.BaseLayer, x))

@@ -13,12 +13,6 @@ import (
 
 // Methods whose sites share matrices or vectors.
 
-func (s *Site) addVeRA() error {
-	s.weight("vera_lambda_b", s.out)
-	s.weight("vera_lambda_d", s.count("r"))
-	return s.positive("r")
-}
-
 // shareVeRA makes two frozen matrices that are as wide as the widest of the layers. The first has n rows for each of
 // the rank.
 func shareVeRA(n int64) func(sites []*Site) {
@@ -37,11 +31,17 @@ func shareBuffers(sites []*Site) {
 	}
 }
 
-// shareWeight gives the first site a parameter that all use.
-func shareWeight(sites []*Site, name string, dims ...int64) {
-	sites[0].weight(name, dims...)
-	for _, s := range sites {
-		s.borrow(name, sites[0])
+// sharing gives the first site a parameter that all use, of sizes that are options.
+func sharing(name string, dims ...string) func(sites []*Site) {
+	return func(sites []*Site) {
+		var sizes []int64
+		for _, d := range dims {
+			sizes = append(sizes, sites[0].count(d))
+		}
+		sites[0].weight(name, sizes...)
+		for _, s := range sites {
+			s.borrow(name, sites[0])
+		}
 	}
 }
 
@@ -58,12 +58,6 @@ func (s *Site) vera(f *frame, x *tensor) *tensor {
 	f.Set(&result, result.To(dtype))
 	f.Set(&result, result.To(before))
 	return result
-}
-
-func (s *Site) addPVeRA() error {
-	s.weight("pvera_lambda_b", s.out)
-	s.weight("pvera_lambda_d", 2*s.count("r"))
-	return s.positive("r")
 }
 
 func (s *Site) pvera(f *frame, x *tensor) *tensor {
@@ -83,21 +77,6 @@ func (s *Site) pvera(f *frame, x *tensor) *tensor {
 	f.Set(&result, result.Add(s.w("pvera_lambda_b").Mul(drawn.Linear(b, nil))))
 	f.Set(&result, result.To(before))
 	return result
-}
-
-func (s *Site) addVBLoRA() error {
-	r, n, l := s.count("r"), s.count("num_vectors"), s.count("vector_length")
-	if err := divides("vector_length", l, s.in, s.out); err != nil {
-		return err
-	}
-	s.weight("vblora_logits_A", r, s.in/l, n)
-	s.weight("vblora_logits_B", s.out/l, r, n)
-	return s.positive("r", "topk")
-}
-
-// shareVBLoRA makes the bank of vectors.
-func shareVBLoRA(sites []*Site) {
-	shareWeight(sites, "vblora_vector_bank", sites[0].count("num_vectors"), sites[0].count("vector_length"))
 }
 
 func (s *Site) vblora(f *frame, x *tensor) *tensor {
@@ -217,18 +196,6 @@ func (s *Site) tinylora(f *frame, x *tensor) *tensor {
 	f.Set(&result, result.Add(delta))
 	f.Set(&result, result.To(before))
 	return result
-}
-
-func (s *Site) addUniLoRA() error {
-	r := s.count("r")
-	s.Own.Buffer(trace.I64, r, s.in).Buffer(trace.I64, s.out, r)
-	s.Own.Buffer(trace.F32, r, s.in).Buffer(trace.F32, s.out, r) // the scales
-	return s.positive("r", "theta_d_length")
-}
-
-// shareUniLoRA makes the vector that all matrices are taken from.
-func shareUniLoRA(sites []*Site) {
-	shareWeight(sites, "unilora_theta_d", sites[0].count("theta_d_length"))
 }
 
 func (s *Site) unilora(f *frame, x *tensor) *tensor {

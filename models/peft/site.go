@@ -3,6 +3,7 @@ package peft
 import (
 	"fmt"
 	"reflect"
+	"strconv"
 	"strings"
 
 	"github.com/vprof/vprof/models/nn"
@@ -72,7 +73,64 @@ func newSite(base nn.Projection, c Config, path string) (*Site, error) {
 			s.Dropout = nn.NewDropout(s.number(key))
 		}
 	}
-	return s, s.method.add(s)
+	if s.method.add != nil {
+		return s, s.method.add(s)
+	}
+	return s, s.addDeclared()
+}
+
+// addDeclared gives a site what the row of its method has.
+func (s *Site) addDeclared() error {
+	if err := s.positive(strings.Fields(s.method.counts)...); err != nil {
+		return err
+	}
+	for field := range strings.FieldsSeq(s.method.has) {
+		name, list, _ := strings.Cut(strings.TrimSuffix(field, "]"), "[")
+		var dims []int64
+		for text := range strings.SplitSeq(list, ",") {
+			n, err := s.dimension(text)
+			if err != nil {
+				return err
+			}
+			dims = append(dims, n)
+		}
+		switch name {
+		case "f32":
+			s.Own.Buffer(trace.F32, dims...)
+		case "i64":
+			s.Own.Buffer(trace.I64, dims...)
+		default:
+			s.weight(name, dims...)
+		}
+	}
+	return nil
+}
+
+// dimension is one of a row: a size, or a product or quotient of two.
+func (s *Site) dimension(text string) (int64, error) {
+	if of, by, ok := strings.Cut(text, "/"); ok {
+		if err := divides(by, s.size(by), s.size(of)); err != nil {
+			return 0, err
+		}
+		return s.size(of) / s.size(by), nil
+	}
+	if times, of, ok := strings.Cut(text, "*"); ok {
+		return s.size(times) * s.size(of), nil
+	}
+	return s.size(text), nil
+}
+
+// size is a width of the layer, a number, or an option.
+func (s *Site) size(text string) int64 {
+	switch n, err := strconv.ParseInt(text, 10, 64); {
+	case err == nil:
+		return n
+	case text == "in":
+		return s.in
+	case text == "out":
+		return s.out
+	}
+	return s.count(text)
 }
 
 // AddPenalty adds to the loss of a step the penalty that the method of the adapters has; most have none.

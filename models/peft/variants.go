@@ -12,42 +12,31 @@ import (
 
 // Methods that add a product of low rank to what the layer gives.
 
-// addLoRAVariant gives a site the parameters of a variant of LoRA.
-func (s *Site) addLoRAVariant() error {
-	r := s.count("r")
-	down, up := []int64{r, s.in}, []int64{s.out, r}
-	if s.method.name == "bdlora" {
-		n := s.count("nblocks")
-		if err := divides("nblocks", n, s.in, s.out, r); err != nil {
-			return err
-		}
-		if s.named("target_modules_bd_a") {
-			down[1] /= n
-		} else if s.named("target_modules_bd_b") {
-			up[1] /= n
-		}
+// addBDLoRA gives a site matrices of which one is block diagonal.
+func (s *Site) addBDLoRA() error {
+	r, n := s.count("r"), s.count("nblocks")
+	if err := divides("nblocks", n, s.in, s.out, r); err != nil {
+		return err
 	}
-	frozen := map[string]string{"lorafa": "lora_A", "mica": "lora_B"}[s.method.name]
-	for _, p := range []struct {
-		name string
-		dims []int64
-	}{{"lora_A", down}, {"lora_B", up}} {
-		if p.name == frozen {
-			s.Own.Buffer(trace.F32, p.dims...)
-		} else {
-			s.weight(p.name, p.dims...)
-		}
+	in, rank := s.in, r
+	if s.named("target_modules_bd_a") {
+		in /= n
+	} else if s.named("target_modules_bd_b") {
+		rank /= n
 	}
-	switch s.method.name {
-	case "kasa":
-		s.weight("lora_diag", r)
-	case "velora": // lora_velora_embed
-		if err := s.positive("num_groups"); err != nil {
-			return err
-		}
-		s.Own.Buffer(s.BaseType(), ceil.Div(s.in, s.count("num_groups")))
-	}
+	s.weight("lora_A", r, in)
+	s.weight("lora_B", s.out, rank)
 	return s.positive("r")
+}
+
+func (s *Site) addVeLoRA() error {
+	if err := s.positive("num_groups", "r"); err != nil {
+		return err
+	}
+	s.weight("lora_A", s.count("r"), s.in)
+	s.weight("lora_B", s.out, s.count("r"))
+	s.Own.Buffer(s.BaseType(), ceil.Div(s.in, s.count("num_groups"))) // lora_velora_embed
+	return nil
 }
 
 // named tells whether an option that is a list of names joined by "+" has one that the layer's
@@ -160,15 +149,6 @@ func orthogonal(f *frame, sites []*Site, loss *tensor) {
 	g.End()
 }
 
-func (s *Site) addDeLoRA() error {
-	r := s.count("r")
-	s.weight("delora_A", r, s.in)
-	s.weight("delora_B", s.out, r)
-	s.weight("delora_lambda", 1)
-	s.Own.Buffer(trace.F32, s.in) // delora_w_norm
-	return s.positive("r")
-}
-
 func (s *Site) delora(f *frame, x *tensor) *tensor {
 	dtype, a, b := x.DType(), s.w("delora_A"), s.w("delora_B")
 	base := f.Let(f.Call(s.BaseLayer, x))
@@ -207,14 +187,6 @@ func (s *Site) gralora(f *frame, x *tensor) *tensor {
 	result.AddInPlace(output.To(result.DType()).MulScalar())
 	f.Set(&result, result.To(before))
 	return result
-}
-
-func (s *Site) addLily() error {
-	r, n := s.count("r"), s.count("num_B")
-	s.weight("lily_A", r, s.in)
-	s.weight("lily_B", n*r, s.out)
-	s.weight("lily_router", n, r)
-	return s.positive("r", "num_B", "stride_A")
 }
 
 // shareLily has layers of one name and shape use the second matrix of the first of them, and the

@@ -23,15 +23,6 @@ func (s *Site) withWeight(f *frame, x *tensor, weight func(g *frame) *tensor) *t
 	return result
 }
 
-func (s *Site) addLoHa() error {
-	r := s.count("r")
-	for _, i := range []string{"1", "2"} {
-		s.weight("hada_w"+i+"_a", s.out, r)
-		s.weight("hada_w"+i+"_b", r, s.in)
-	}
-	return s.positive("r")
-}
-
 // hadaWeight is HadaWeight: the elementwise product of two products of low rank.
 var hadaWeight = &trace.Function{
 	Name: "HadaWeightBackward",
@@ -115,13 +106,6 @@ func (s *Site) lokr(f *frame, x *tensor) *tensor {
 		left, right := factor("lokr_w1"), factor("lokr_w2")
 		return h.Return(h.Let(left.Kron(right)).MulScalar())
 	})
-}
-
-func (s *Site) addHiRA() error {
-	r := s.count("r")
-	s.weight("hira_A", r, s.in)
-	s.weight("hira_B", s.out, r)
-	return s.positive("r")
 }
 
 func (s *Site) hira(f *frame, x *tensor) *tensor {
