@@ -28,9 +28,11 @@ var composite = map[reflect.Type]func(a *Args) any{
 	reflect.TypeFor[trace.Reduction](): func(a *Args) any { return a.reduction() },
 	reflect.TypeFor[trace.PoolArgs]():  func(a *Args) any { return a.pool() },
 	reflect.TypeFor[trace.Factors]():   func(a *Args) any { return a.factors() },
+	reflect.TypeFor[trace.ConvArgs]():  func(a *Args) any { return a.conv() },
 	reflect.TypeFor[trace.CellWeights](): func(a *Args) any {
 		return a.cellWeights()
 	},
+	reflect.TypeFor[trace.BatchNormState](): func(a *Args) any { return a.batchNorm() },
 }
 
 // bind makes the body of an operator from its row. A row that does not go with the schema is a mistake

@@ -10,7 +10,8 @@ import (
 // indexing are operators that pick elements by number.
 var indexing = family{
 	"masked_scatter": (*tensor).MaskedScatter,
-	"embedding_bag embedding_bag.padding_idx": embeddingBag,
+	"embedding_bag embedding_bag.padding_idx": with((*tensor).EmbeddingBag,
+		"indices", "offsets", "mode", "per_sample_weights", "include_last_offset"),
 	"index.Tensor":             picked,
 	"index_select":             (*tensor).IndexSelect,
 	"index_add":                (*tensor).IndexAdd,
@@ -96,9 +97,4 @@ func (a *Args) outputSize() int64 {
 		a.Tape().Raise(errors.New("without output_size the size of the result depends on the data"))
 	}
 	return a.Int("output_size")
-}
-
-func embeddingBag(a *Args) []*tensor {
-	return a.first(0).EmbeddingBag(a.Tensor("indices"), a.Tensor("offsets"), trace.BagMode(a.Int("mode")),
-		a.Tensor("per_sample_weights"), a.Bool("include_last_offset"))
 }

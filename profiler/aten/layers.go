@@ -4,13 +4,7 @@ import "github.com/vprof/vprof/profiler/trace"
 
 // norms bring activations to mean zero and variance one, or to length one.
 var norms = family{
-	"batch_norm": func(a *Args) *tensor {
-		return a.first(0).BatchNorm(trace.BatchNormState{
-			Weight: a.Tensor("weight"), Bias: a.Tensor("bias"), Mean: a.Tensor("running_mean"),
-			Var:      a.Tensor("running_var"),
-			Training: a.Bool("training"),
-		})
-	},
+	"batch_norm": (*tensor).BatchNorm,
 	"layer_norm": func(a *Args) *tensor {
 		return a.first(0).LayerNorm(len(a.Ints("normalized_shape")), a.Tensor("weight"), a.Tensor("bias"))
 	},
@@ -20,16 +14,22 @@ var norms = family{
 	"rms_norm": func(a *Args) *tensor {
 		return a.first(0).RMSNorm(len(a.Ints("normalized_shape")), a.Tensor("weight"))
 	},
-	"group_norm": (*tensor).GroupNorm,
-	"instance_norm": func(a *Args) *tensor {
-		return a.first(0).InstanceNorm(trace.BatchNormState{
-			Weight: a.Tensor("weight"), Bias: a.Tensor("bias"), Mean: a.Tensor("running_mean"),
-			Var:      a.Tensor("running_var"),
-			Training: a.Bool("use_input_stats"),
-		})
-	},
+	"group_norm":        (*tensor).GroupNorm,
+	"instance_norm":     (*tensor).InstanceNorm,
 	"_weight_norm":      trace.WeightNorm,
 	"native_group_norm": with((*tensor).NativeGroupNorm, "group", "weight", "bias"),
+}
+
+// batchNorm are the arguments of a norm that may have running statistics.
+func (a *Args) batchNorm() trace.BatchNormState {
+	training := "training"
+	if a.op.index(training) < 0 {
+		training = "use_input_stats"
+	}
+	return trace.BatchNormState{
+		Weight: a.Tensor("weight"), Bias: a.Tensor("bias"), Mean: a.Tensor("running_mean"),
+		Var: a.Tensor("running_var"), Training: a.Bool(training),
+	}
 }
 
 // activations are the nonlinearities of torch.nn.functional, and dropout.

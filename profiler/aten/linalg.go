@@ -51,14 +51,14 @@ var transforms = family{
 	"fft_rfft2":                             fourier((*tensor).RealFFT),
 	"fft_irfft2 fft_irfftn":                 fourier((*tensor).InverseRealFFT),
 	"fft_rfftn":                             fourier((*tensor).RealFFT),
-	"fft_fftshift fft_ifftshift":            shift,
+	"fft_fftshift fft_ifftshift":            (*tensor).FFTShift,
 	"fft_fftfreq":                           func(a *Args) *tensor { return a.filledN(a.Int("n")) },
 	"fft_rfftfreq":                          func(a *Args) *tensor { return a.filledN(a.Int("n")/2 + 1) },
 	"stft":                                  func(a *Args) *tensor { return a.stft(a.frames()) },
 	"stft.center":                           centeredSTFT,
 	"istft":                                 istft,
-	"fft_hfft":                              hermitian((*tensor).HermitianFFT),
-	"fft_ihfft":                             hermitian((*tensor).InverseHermitianFFT),
+	"fft_hfft":                              fourier1((*tensor).HermitianFFT),
+	"fft_ihfft":                             fourier1((*tensor).InverseHermitianFFT),
 }
 
 type transform = func(x *tensor, sizes []int64, dims ...int) *tensor
@@ -86,20 +86,8 @@ func fourier(f transform) func(a *Args) *tensor {
 	}
 }
 
-func shift(a *Args) *tensor { return a.first(0).FFTShift(a.Dims("dim")...) }
-
 func (a *Args) filledN(n int64) *tensor {
 	return a.Tape().Filled("fft_fftfreq", a.DType("dtype", trace.F32), n)
-}
-
-// hermitian is the body of a transform between a real signal and half a spectrum.
-func hermitian(f func(x *tensor, sizes []int64, dim int) *tensor) func(a *Args) *tensor {
-	return func(a *Args) *tensor {
-		if a.IsNone("n") {
-			return f(a.first(0), nil, a.Dim("dim"))
-		}
-		return f(a.first(0), []int64{a.Int("n")}, a.Dim("dim"))
-	}
 }
 
 // frames are the options that both directions have; a missing hop is a quarter of a frame.

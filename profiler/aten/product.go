@@ -32,26 +32,25 @@ var products = family{
 	"addbmm":           (*tensor).AddBMM,
 	"tensordot":        (*tensor).TensorDot,
 	"kron":             (*tensor).Kron,
-	"convolution":      convolution,
-	"conv1d conv1d.padding conv2d conv2d.padding conv3d conv3d.padding": conv,
-	"conv_transpose1d conv_transpose2d.input conv_transpose3d.input":    convTranspose,
+	"convolution":      (*tensor).Conv,
+	"conv1d conv1d.padding conv2d conv2d.padding conv3d conv3d.padding": (*tensor).Conv,
+	"conv_transpose1d conv_transpose2d.input conv_transpose3d.input":    (*tensor).Conv,
 	"addmm":   (*tensor).AddMMScaled,
 	"baddbmm": (*tensor).BAddBMMScaled,
 }
 
-// conv is a convolution; its padding may be "same" or "valid".
-func conv(a *Args) *tensor {
-	return a.first(0).Conv(a.Tensor("weight"), a.Tensor("bias"), trace.ConvArgs{
-		Stride: a.Ints("stride"), Padding: a.Ints("padding"), Dilation: a.Ints("dilation"),
-		Groups: a.Int("groups"), Same: a.Text("padding") == "same",
-	})
-}
-
-func convTranspose(a *Args) *tensor {
-	return a.first(0).Conv(a.Tensor("weight"), a.Tensor("bias"), trace.ConvArgs{
-		Stride: a.Ints("stride"), Padding: a.Ints("padding"), Dilation: a.Ints("dilation"),
-		Groups: a.Int("groups"), OutputPadding: a.Ints("output_padding"), Transposed: true,
-	})
+// conv are the arguments of a convolution; its padding may be "same" or "valid". One that has output_padding is
+// transposed unless it says otherwise.
+func (a *Args) conv() trace.ConvArgs {
+	c := trace.ConvArgs{
+		Stride: a.Ints("stride"), Padding: a.Ints("padding"), Dilation: a.Ints("dilation"), Groups: a.Int("groups"),
+		Same: a.Text("padding") == "same",
+	}
+	if a.op.index("output_padding") >= 0 {
+		c.OutputPadding = a.Ints("output_padding")
+		c.Transposed = a.op.index("transposed") < 0 || a.Bool("transposed")
+	}
+	return c
 }
 
 // product multiplies all matrices, from left to right.
@@ -66,14 +65,6 @@ func product(xs []*tensor) *tensor {
 // factors are those of beta * x + alpha * a @ b.
 func (a *Args) factors() trace.Factors {
 	return trace.Factors{Beta: a.Float("beta") != 1, Alpha: a.Float("alpha") != 1}
-}
-
-// convolution is any of them, told by its arguments which.
-func convolution(a *Args) *tensor {
-	return a.first(0).Conv(a.Tensor("weight"), a.Tensor("bias"), trace.ConvArgs{
-		Stride: a.Ints("stride"), Padding: a.Ints("padding"), Dilation: a.Ints("dilation"), Groups: a.Int("groups"),
-		Transposed: a.Bool("transposed"), OutputPadding: a.Ints("output_padding"),
-	})
 }
 
 func groupedMM(a *Args) *tensor {

@@ -8,9 +8,10 @@ import (
 
 // resizing are pooling, interpolation and sampling.
 var resizing = family{
-	"fractional_max_pool2d fractional_max_pool3d":                             fractionalMaxPool,
+	"fractional_max_pool2d fractional_max_pool3d": with(
+		(*tensor).FractionalMaxPool, "random_samples", "output_size"),
 	"max_pool1d max_pool2d max_pool3d":                                        batched((*tensor).MaxPool),
-	"adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d":             adaptiveMaxPool,
+	"adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d":             (*tensor).AdaptiveMaxPoolIndices,
 	"max_pool1d_with_indices max_pool2d_with_indices max_pool3d_with_indices": (*tensor).MaxPoolIndices,
 	"max_unpool2d max_unpool3d":                                               (*tensor).MaxUnpool,
 	"avg_pool1d avg_pool2d avg_pool3d":                                        batched((*tensor).AvgPool),
@@ -83,10 +84,6 @@ func resized(f func(x *tensor, sizes ...int64) *tensor) func(a *Args) *tensor {
 	return func(a *Args) *tensor { return f(a.first(0), a.resized()...) }
 }
 
-func adaptiveMaxPool(a *Args) (y, indices *tensor) {
-	return a.first(0).AdaptiveMaxPoolIndices(a.Ints("output_size")...)
-}
-
 // batched is the body of a pooling, which adds the dimension of the batch where
 // the input has none.
 func batched(f func(x *tensor, p trace.PoolArgs) *tensor) any {
@@ -96,8 +93,4 @@ func batched(f func(x *tensor, p trace.PoolArgs) *tensor) any {
 		}
 		return f(x, p)
 	}
-}
-
-func fractionalMaxPool(a *Args) (y, indices *tensor) {
-	return a.first(0).FractionalMaxPool(a.Tensor("random_samples"), a.Ints("output_size")...)
 }

@@ -130,7 +130,7 @@ var composed = family{
 		return a.first(0).Contiguous().View(-1).DiagEmbed(a.Int("offset"))
 	},
 	"native_channel_shuffle": (*tensor).ChannelShuffle,
-	"trapz.dx trapezoid.dx":  trapezoid,
+	"trapz.dx trapezoid.dx":  with((*tensor).Trapezoid, "dim"),
 	"normal.float_float":     filled,
 	"hamming_window":         (*trace.Tape).HannWindow, // with other constants
 }
@@ -163,8 +163,6 @@ func depthStack(a *Args) *tensor {
 	}
 	return trace.Cat(2, xs...)
 }
-
-func trapezoid(a *Args) *tensor { return a.first(0).Trapezoid(a.Dim("dim")) }
 
 // cartesianProduct is the grid of all tensors, flattened, as the columns of a matrix.
 func cartesianProduct(a *Args) *tensor {

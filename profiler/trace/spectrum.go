@@ -163,9 +163,9 @@ func (x *Tensor) overlapped(length, hop int64) *Tensor {
 }
 
 // HermitianFFT is torch.fft.hfft(x, n, dim): a real result of half a spectrum.
-func (x *Tensor) HermitianFFT(sizes []int64, dim int) *Tensor {
+func (x *Tensor) HermitianFFT(sizes []int64, dims ...int) *Tensor {
 	c := x.tape.begin("fft_hfft", x)
-	dim = x.dim(dim)
+	dim := x.dim(dims[0])
 	n := 2 * (x.shape[dim] - 1)
 	if sizes != nil {
 		n = sizes[0]
@@ -178,9 +178,9 @@ func (x *Tensor) HermitianFFT(sizes []int64, dim int) *Tensor {
 }
 
 // InverseHermitianFFT is torch.fft.ihfft(x, n, dim).
-func (x *Tensor) InverseHermitianFFT(sizes []int64, dim int) *Tensor {
+func (x *Tensor) InverseHermitianFFT(sizes []int64, dims ...int) *Tensor {
 	c := x.tape.begin("fft_ihfft", x)
-	dim = x.dim(dim)
+	dim := x.dim(dims[0])
 	return c.end(x.resizedFFT(sizes, []int{dim}).fftR2C(dim).Conj())
 }
 
