@@ -6,8 +6,6 @@ package job
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -40,17 +38,6 @@ type Job struct {
 	// Calibrated are the coefficients that estimates are corrected by; absent for the
 	// shipped defaults.
 	Calibrated *coefficients.Selection `json:"calibrated,omitempty"`
-}
-
-// Key identifies a job: the SHA-256 of its JSON, in hexadecimal. Jobs of equal keys
-// give equal reports, but for what was measured.
-func (j Job) Key() string {
-	text, err := json.Marshal(j)
-	if err != nil {
-		panic(err) // a job is plain data
-	}
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:])
 }
 
 // Target is the device of a job.

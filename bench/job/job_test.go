@@ -62,27 +62,6 @@ func TestAJobComesBackFromItsJSON(t *testing.T) {
 	}
 }
 
-func TestAKeyIsOfAllThatAJobSays(t *testing.T) {
-	gpu := boards(t, "t4")[0]
-	j := Sweep(toyCase(t), Simulated(gpu), []int{8}, Conditions{Repeat: 1})
-	same := Sweep(toyCase(t), Simulated(gpu), []int{8}, Conditions{Repeat: 1})
-	require.Equal(t, j.Key(), same.Key())
-	keys := map[string]bool{j.Key(): true}
-	for _, change := range []func(*Job){
-		func(j *Job) { j.Kind = report.Plan },
-		func(j *Job) { j.Case.AMP = "bf16" },
-		func(j *Job) { j.Target = Target{Device: "cuda:0"} },
-		func(j *Job) { j.Batches = []int{16} },
-		func(j *Job) { j.Conditions.Repeat = 2 },
-		func(j *Job) { j.Calibrated = &coefficients.Selection{Name: "x"} },
-	} {
-		other := j
-		change(&other)
-		require.False(t, keys[other.Key()])
-		keys[other.Key()] = true
-	}
-}
-
 // Coefficients travel with the job.
 func TestAJobIsEstimatedByItsOwnCoefficients(t *testing.T) {
 	j := Plan(toyCase(t), boards(t, "t4"), []int{8})[0]

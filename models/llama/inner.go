@@ -130,8 +130,8 @@ func (s Selective) innerForward(f *frame, ctx *trace.FunctionContext, in []*tens
 		[]*tensor{y, steps, a, b, c, in[innerD], halves[1], in[innerDtBias]})
 	f.Del(&y)
 	f.Del(&steps)
-	ctx.SaveForBackward(hf.WithoutNil(x, conv, mixed, xProj, dtProj, outProj, a, in[innerD], in[innerDtBias], b, c, states,
-		scan, in[innerConvBias])...)
+	ctx.SaveForBackward(hf.WithoutNil(x, conv, mixed, xProj, dtProj, outProj, a, in[innerD], in[innerDtBias],
+		b, c, states, scan, in[innerConvBias])...)
 	return []*tensor{gated.Permute(0, 2, 1).Linear(outProj, outBias)}
 }
 

@@ -31,8 +31,8 @@ func activationOperators() map[string]opvectors.Call {
 		"hardswish_":  operator("hardswish_.default"),
 		"hardtanh":    operator("hardtanh.default"),
 		"softplus":    operator("softplus.default"),
-		"softsign":    unary((*tensor).Softsign),
-		"tanhshrink":  unary((*tensor).Tanhshrink),
+		"softsign":    unary(softsign),
+		"tanhshrink":  unary(tanhshrink),
 		"glu":         operator("glu.default", along(1)),
 		"glu_last":    operator("glu.default", along(-1)),
 		"prelu": operatorWith("prelu.default", func(_ *vector, _ *tensor, p params) []aten.Arg {

@@ -69,7 +69,7 @@ func batchMean(sum opvectors.Call) opvectors.Call {
 // distillation is the loss of a student x against a teacher y.
 func distillation(x, y *tensor) *tensor {
 	student := x.DivScalar().LogSoftmax(-1)
-	return student.KLDivBatchMean(y.DivScalar().Softmax(-1), false).MulScalar()
+	return klDivBatchMean(student, y.DivScalar().Softmax(-1)).MulScalar()
 }
 
 // vicregCovariance is the covariance term of VICReg.

@@ -25,7 +25,13 @@ var procedures = map[string]opvectors.Procedure{
 		return sgd(t, ps).ZeroGrad
 	},
 	"zero_grad_keep": func(t *trace.Tape, _ *vector, ps []*tensor) func() {
-		return sgd(t, ps).ZeroGradInPlace
+		return func() { // set_to_none=False
+			grads := make([]*tensor, len(ps))
+			for i, p := range ps {
+				grads[i] = p.Grad()
+			}
+			trace.ForeachUpdate("_foreach_zero_", 0, grads)
+		}
 	},
 	"scaler_first_scale": func(t *trace.Tape, _ *vector, _ []*tensor) func() {
 		return scaleLoss(t, optim.NewGradScaler(t))
@@ -65,7 +71,7 @@ func clipNorm(t *trace.Tape, v *vector, ps []*tensor) func() {
 }
 
 func sgd(t *trace.Tape, ps []*tensor) *optim.Optimizer {
-	o, err := optim.New(t, optim.Config{}, ps)
+	o, err := optim.New(t, optim.Config{}, nil, ps)
 	if err != nil {
 		panic(err)
 	}

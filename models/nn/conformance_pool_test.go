@@ -21,7 +21,7 @@ func poolOperators() map[string]opvectors.Call {
 		"adaptive_avg1d_1": operator("adaptive_avg_pool1d.default", ints("output_size", 1)),
 		"adaptive_avg1d_5": operator("adaptive_avg_pool1d.default", ints("output_size", 5)),
 		"adaptive_max_1":   first(operator("adaptive_max_pool2d.default", ints("output_size", 1, 1))),
-		"lp_pool":          unary(func(x *tensor) *tensor { return x.LPPool2D(2, 2) }),
+		"lp_pool":          unary(lpPool2D),
 
 		"upsample_nearest": operator("upsample_nearest2d.vec", ints("output_size", 46, 58),
 			arg("scale_factors", nil)),

@@ -44,7 +44,7 @@ func reductionOperators() map[string]opvectors.Call {
 		"softmax":        operator("softmax.int", along(-1)),
 		"softmax_dim0":   operator("softmax.int", along(0)),
 		"softmax_f32":    operator("softmax.int", along(-1), arg("dtype", trace.F32)),
-		"softmin":        unary(func(x *tensor) *tensor { return x.Softmin(-1) }),
+		"softmin":        unary(softmin),
 		"log_softmax":    operator("log_softmax.int", along(-1)),
 		"normalize":      unary(func(x *tensor) *tensor { return x.Normalize(-1) }),
 		"normalize_dim0": unary(func(x *tensor) *tensor { return x.Normalize(0) }),

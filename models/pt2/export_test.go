@@ -14,3 +14,7 @@ func Changed(file string, change func(p *export.Program)) (models.Model, error) 
 	change(p)
 	return newModel(file, Scheme+":changed", "", p, nil)
 }
+
+// Open makes the model of a file. The error is an [*input.FormatError], an
+// [*UnknownOperatorsError] or that of reading the file.
+func Open(path string) (models.Model, error) { return open(path, nil) }

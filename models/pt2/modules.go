@@ -261,7 +261,8 @@ func ties(p *export.Program) map[string]string {
 		}
 		for k := range p.Inputs {
 			b := &p.Inputs[k]
-			if b.Role == export.Parameter && strange[b.Value] && a.Type == b.Type && slices.EqualFunc(a.Sizes, b.Sizes, sameSize) {
+			if b.Role == export.Parameter && strange[b.Value] && a.Type == b.Type &&
+				slices.EqualFunc(a.Sizes, b.Sizes, sameSize) {
 				join(b.Name, a.Name)
 				break
 			}

@@ -33,10 +33,6 @@ func Source(o asked.Oracle) models.Source {
 	}
 }
 
-// Open makes the model of a file. The error is an [*input.FormatError], an
-// [*UnknownOperatorsError] or that of reading the file.
-func Open(path string) (models.Model, error) { return open(path, nil) }
-
 func open(path string, o asked.Oracle) (m models.Model, err error) {
 	defer func() {
 		if what := recover(); what != nil {

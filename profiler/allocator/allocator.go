@@ -217,9 +217,6 @@ func (a *Allocator) Active() int64 {
 // Reserved is the current memory_reserved() in bytes.
 func (a *Allocator) Reserved() int64 { return a.stats.ReservedBytes[All].Current }
 
-// Config is the configuration of the allocator.
-func (a *Allocator) Config() Config { return a.config }
-
 // use turns the unused block b, which is in no set, into an allocated block of
 // size bytes, and puts what is left over back.
 func (a *Allocator) use(b *Block, n, size int64) {

@@ -2,7 +2,7 @@
 // operator of PyTorch is. Operators go by their ATen schemas (name, overload,
 // argument names, types and defaults), the texts PyTorch itself has.
 //
-//	op, ok := aten.Lookup("aten::layer_norm", "")
+//	op, ok := aten.ByTarget("torch.ops.aten.layer_norm.default")
 //	args, err := op.Bind(aten.Arg{Name: "input", Value: x}, aten.Arg{Name: "normalized_shape", Value: []int64{768}})
 //	out, err := op.Call(tape, args)
 //

@@ -140,19 +140,6 @@ func (e *entry) operator() *Operator {
 	return e.op
 }
 
-// Lookup finds an operator by its qualified name ("aten::add") and overload
-// ("Tensor", or "" for the default one).
-func Lookup(name, overload string) (*Operator, bool) {
-	if overload != "" && overload != "default" {
-		name += "." + overload
-	}
-	e := entryOf(name)
-	if e == nil {
-		return nil, false
-	}
-	return e.operator(), true
-}
-
 // ByTarget finds an operator by the text that exported graphs call it by:
 // "torch.ops.aten.layer_norm.default".
 func ByTarget(target string) (*Operator, bool) {
@@ -162,9 +149,6 @@ func ByTarget(target string) (*Operator, bool) {
 	}
 	return e.operator(), true
 }
-
-// Known reports whether ByTarget finds the target.
-func Known(target string) bool { return entryOf(nameOf(target)) != nil }
 
 // nameOf is "aten::add.Tensor" for "torch.ops.aten.add.Tensor".
 func nameOf(target string) string {

@@ -85,7 +85,7 @@ func TestResidualNet(t *testing.T) {
 		{"zero_grad", int64(218_112), int64(280_576)},
 		{"step_end", int64(192_000), int64(218_112)},
 	}, got)
-	require.Equal(t, "backward", run.PeakPhase().Name)
+	require.Equal(t, "backward", peakPhase(run).Name)
 
 	// The peak is where relu3 has written its gradient and that of the mean
 	// still lives.
@@ -107,7 +107,6 @@ func TestResidualNet(t *testing.T) {
 	largest := peak.Largest(3)
 	require.Equal(t, []int64{131_072, 131_072, 65_536},
 		[]int64{largest[0].Allocated, largest[1].Allocated, largest[2].Allocated})
-	require.InDelta(t, 1-879_104.0/(2*mib), run.Fragmentation(), 1e-12)
 }
 
 // TestWorkedExamples has sizes in bytes to allocate; a negative number -k frees
@@ -395,8 +394,7 @@ func TestSnapshotAtThePeakHasThePeak(t *testing.T) {
 func TestEmptyProgramTakesNothing(t *testing.T) {
 	run := mustReplay(t, &program.Program{}, replay.Options{Timeline: true})
 	require.Equal(t, &replay.Run{Peak: replay.Moment{Instruction: -1}}, run)
-	require.Zero(t, run.Fragmentation())
-	require.Zero(t, run.PeakPhase())
+	require.Zero(t, peakPhase(run))
 }
 
 // BenchmarkReplay replays two training steps: 14,744 instructions.
@@ -468,4 +466,14 @@ func TestEventsHoldUpStreamsOfADevice(t *testing.T) {
 	m, err := replay.Measure(context.Background(), d, p, replay.Conditions{})
 	require.NoError(t, err)
 	require.Equal(t, [][]time.Duration{{0, gpu.Transfer(1 << 29)}}, m.Times)
+}
+
+// peakPhase is the first phase with the most allocated bytes.
+func peakPhase(run *replay.Run) (top replay.Phase) {
+	for i, p := range run.Phases {
+		if i == 0 || p.Max.Allocated > top.Max.Allocated {
+			top = p
+		}
+	}
+	return top
 }

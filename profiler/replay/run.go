@@ -55,27 +55,6 @@ func (u Usage) max(v Usage) Usage {
 	}
 }
 
-// Fragmentation is the share of the reserved peak that an ideal heap, without
-// rounding and without gaps, would not have needed.
-func (r *Run) Fragmentation() float64 {
-	if r.Max.Reserved == 0 {
-		return 0
-	}
-	return 1 - float64(r.Max.Requested)/float64(r.Max.Reserved)
-}
-
-// PeakPhase is the first phase with the highest allocated bytes. It is the
-// zero Phase if the program marks none.
-func (r *Run) PeakPhase() Phase {
-	var top Phase
-	for i, p := range r.Phases {
-		if i == 0 || p.Max.Allocated > top.Max.Allocated {
-			top = p
-		}
-	}
-	return top
-}
-
 // Phase is a phase of a program and the memory it took.
 type Phase struct {
 	program.Phase
@@ -102,10 +81,6 @@ type Moment struct {
 	// Live are the live buffers in the order of their numbers.
 	Live []Holding
 }
-
-// Slack is what the allocator adds to the requests by rounding and by not
-// splitting: the classes of Requested and the slack sum to the allocated bytes.
-func (m *Moment) Slack() int64 { return m.Allocated.Total() - m.Requested.Total() }
 
 // Largest returns the n largest live buffers, the largest first.
 func (m *Moment) Largest(n int) []Holding {

@@ -29,22 +29,6 @@ const (
 	preluGradFLOPs      = 4                       // a comparison and a product for each gradient
 )
 
-// Softsign is torch.nn.functional.softsign: x / (x.abs() + 1).
-func (x *Tensor) Softsign() *Tensor {
-	f := x.tape.funcFrame(x)
-	y := x.Div(x.Abs().AddScalar())
-	f.End(y)
-	return y
-}
-
-// Tanhshrink is torch.nn.functional.tanhshrink: x - x.tanh().
-func (x *Tensor) Tanhshrink() *Tensor {
-	f := x.tape.funcFrame(x)
-	y := x.Sub(x.Tanh())
-	f.End(y)
-	return y
-}
-
 // GLU is torch.nn.functional.glu(x, dim).
 func (x *Tensor) GLU(dim int) *Tensor {
 	t := x.tape

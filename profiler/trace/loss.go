@@ -178,16 +178,6 @@ func (x *Tensor) KLDiv(target *Tensor, logTarget bool, r Reduction) *Tensor {
 	return c.end(y.reduceLoss(r))
 }
 
-// KLDivBatchMean is torch.nn.functional.kl_div(x, target,
-// reduction="batchmean").
-func (x *Tensor) KLDivBatchMean(target *Tensor, logTarget bool) *Tensor {
-	f := x.tape.funcFrame(x, target)
-	y := f.Let(x.KLDiv(target, logTarget, ReduceSum))
-	f.Set(&y, y.DivScalar())
-	f.End(y)
-	return y
-}
-
 // TripletMarginLoss is torch.nn.functional.triplet_margin_loss(anchor,
 // positive, negative). Autocast runs it in fp32.
 func TripletMarginLoss(anchor, positive, negative *Tensor, r Reduction) *Tensor {

@@ -112,9 +112,6 @@ func (x *Tensor) ExpInPlace() *Tensor { return operatorIndex["exp"].CallInPlace(
 // ReLUInPlace is x.relu_().
 func (x *Tensor) ReLUInPlace() *Tensor { return operatorIndex["relu"].CallInPlace(x) }
 
-// SiLUInPlace is x.silu_().
-func (x *Tensor) SiLUInPlace() *Tensor { return operatorIndex["silu"].CallInPlace(x) }
-
 // LeakyReLU is torch.nn.functional.leaky_relu.
 func (x *Tensor) LeakyReLU() *Tensor { return x.Function("leaky_relu") }
 

@@ -230,16 +230,6 @@ func (x *Tensor) adaptiveAvgPool(sizes []int64) *Tensor {
 	return c.end(y)
 }
 
-// LPPool2D is torch.nn.functional.lp_pool2d(x, norm, kernel).
-func (x *Tensor) LPPool2D(norm float64, kernel ...int64) *Tensor {
-	f := x.tape.enter()
-	f.Let(x)
-	out := f.Let(x.Pow(norm).AvgPool(PoolArgs{Kernel: kernel}))
-	y := out.Sgn().Mul(out.Abs().ReLU()).MulScalar().Pow(1 / norm)
-	f.End(y)
-	return y
-}
-
 // MaxUnpool is max_unpool2d or 3d to the given spatial sizes: x at the places of indices,
 // zeros elsewhere. Its kernels want contiguous tensors.
 func (x *Tensor) MaxUnpool(indices *Tensor, sizes ...int64) *Tensor {

@@ -47,7 +47,6 @@ func TestResizingGradientsHaveTheInputShape(t *testing.T) {
 		"avg_pool":      func(x *tensor) *tensor { return x.AvgPool(three) },
 		"adaptive_avg":  func(x *tensor) *tensor { return x.AdaptiveAvgPool(3, 2) },
 		"adaptive_max":  func(x *tensor) *tensor { return x.AdaptiveMaxPool(3, 2) },
-		"lp_pool":       func(x *tensor) *tensor { return x.LPPool2D(2, 2) },
 		"nearest":       func(x *tensor) *tensor { return x.UpsampleNearest(20, 21) },
 		"bilinear":      func(x *tensor) *tensor { return x.UpsampleLinear(20, 21) },
 		"bicubic":       func(x *tensor) *tensor { return x.UpsampleBicubic(5, 7) },

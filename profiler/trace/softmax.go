@@ -14,14 +14,6 @@ func (x *Tensor) SoftmaxTo(dim int, d DType) *Tensor {
 	return c.end(x.softmax(&opSoftmax, d))
 }
 
-// Softmin is torch.nn.functional.softmin(x, dim).
-func (x *Tensor) Softmin(dim int) *Tensor {
-	f := x.tape.funcFrame(x)
-	y := x.Neg().Softmax(dim)
-	f.End(y)
-	return y
-}
-
 // LogSoftmax is torch.log_softmax(x, dim). Autocast runs it in fp32.
 func (x *Tensor) LogSoftmax(dim int) *Tensor {
 	c := x.tape.begin("log_softmax_int", x)

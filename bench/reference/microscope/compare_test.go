@@ -9,8 +9,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/sergi/go-diff/diffmatchpatch"
-
-	"github.com/vprof/vprof/bench/reference/eventlist"
 )
 
 // Count is a number of matching items among a total.
@@ -62,14 +60,14 @@ type list struct {
 	peak   int64
 }
 
-func split(events []eventlist.Event) list {
+func split(events []event) list {
 	var l list
 	var tokens, labels []string
 	sizes := map[int]int64{}
 	var now int64
 	for _, e := range events {
 		switch e.Kind {
-		case eventlist.Alloc:
+		case allocated:
 			sizes[e.ID] = e.Bytes
 			now += e.Bytes
 			l.peak = max(l.peak, now)
@@ -79,11 +77,11 @@ func split(events []eventlist.Event) list {
 			}
 			tokens = append(tokens, token)
 			labels = append(labels, fmt.Sprintf("%s %s %s %s", e.Site.Op, e.Site.Native, e.Site.Node, e.Site.Where))
-		case eventlist.Free:
+		case freed:
 			now -= sizes[e.ID]
 			tokens = append(tokens, fmt.Sprintf("f %d", sizes[e.ID]))
 			labels = append(labels, "")
-		case eventlist.Mark:
+		case marked:
 			l.names = append(l.names, fmt.Sprintf("%d:%s", e.Phase.Step, e.Phase.Name))
 			l.tokens, l.labels = append(l.tokens, tokens), append(l.labels, labels)
 			tokens, labels = nil, nil
@@ -94,7 +92,7 @@ func split(events []eventlist.Event) list {
 
 // Compare aligns our events with the reference's: as many as can be matched in
 // order.
-func Compare(reference, ours []eventlist.Event) (*Comparison, error) {
+func Compare(reference, ours []event) (*Comparison, error) {
 	ref, our := split(reference), split(ours)
 	if fmt.Sprint(ref.names) != fmt.Sprint(our.names) {
 		return nil, fmt.Errorf("phases differ: reference %v, ours %v", ref.names, our.names)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vprof/vprof/bench/reference/eventlist"
 	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
@@ -56,10 +55,10 @@ func TestExportedModelsRunAsInPyTorch(t *testing.T) {
 }
 
 // steps has phases of the set-up and whole steps as phases, as the lists of these models.
-func steps(events []eventlist.Event, setUp ...string) []eventlist.Event {
-	var out []eventlist.Event
+func steps(events []event, setUp ...string) []event {
+	var out []event
 	for _, e := range events {
-		if e.Kind == eventlist.Mark {
+		if e.Kind == marked {
 			switch {
 			case e.Phase.Name == "step_end":
 				e.Phase.Name = "step"

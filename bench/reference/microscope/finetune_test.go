@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/bench/reference"
-	"github.com/vprof/vprof/bench/reference/eventlist"
 	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
@@ -71,14 +70,14 @@ func TestFineTuningRunsAsInPyTorch(t *testing.T) {
 }
 
 // unmarked has all events in one phase.
-func unmarked(events []eventlist.Event) []eventlist.Event {
-	var out []eventlist.Event
+func unmarked(events []event) []event {
+	var out []event
 	for _, e := range events {
-		if e.Kind != eventlist.Mark {
+		if e.Kind != marked {
 			out = append(out, e)
 		}
 	}
-	return append(out, eventlist.Event{Kind: eventlist.Mark, Phase: program.Phase{Name: "all"}})
+	return append(out, event{Kind: marked, Phase: program.Phase{Name: "all"}})
 }
 
 // TestConfigurationsRunAsInPyTorch compares recorded steps of decoders of transformers

@@ -54,19 +54,19 @@ func board(g device.GPU) trace.Board {
 	}
 }
 
-func readList(t *testing.T, path string) []eventlist.Event {
+func readList(t *testing.T, path string) []event {
 	f, err := os.Open(path)
 	require.NoError(t, err)
 	defer f.Close()
-	events, err := eventlist.Read(bzip2.NewReader(f))
+	events, err := readEvents(bzip2.NewReader(f))
 	require.NoError(t, err)
 	return events
 }
 
-func ours(t *testing.T, p *program.Program) []eventlist.Event {
+func ours(t *testing.T, p *program.Program) []event {
 	var b strings.Builder
 	require.NoError(t, eventlist.Write(&b, p))
-	events, err := eventlist.Read(strings.NewReader(b.String()))
+	events, err := readEvents(strings.NewReader(b.String()))
 	require.NoError(t, err)
 	return events
 }

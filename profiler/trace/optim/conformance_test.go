@@ -110,7 +110,7 @@ func (r *recording) compare(t *testing.T, rules trace.Rules) string {
 		params = append(params, p)
 	}
 	rec := opvectors.NewRecorder(tape)
-	o, err := optim.New(tape, r.config(), params)
+	o, err := optim.New(tape, r.config(), nil, params)
 	require.NoError(t, err)
 	if diff := opvectors.Difference("init", r.Init, rec.Events()); diff != "" {
 		return diff

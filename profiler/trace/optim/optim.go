@@ -204,14 +204,9 @@ var rules = [numAlgorithms]rule{
 // initNothing is of algorithms that keep nothing, on the device, or make state as they step.
 func initNothing(*Optimizer, *slot) {}
 
-// New is the optimizer of the given configuration over groups of parameters.
-func New(t *trace.Tape, c Config, groups ...[]*trace.Tensor) (*Optimizer, error) {
-	return NewShare(t, c, nil, groups...)
-}
-
-// NewShare is [New] of a rank that updates only the parameters in share, in that order, and
-// has the state of those alone. A nil share is all parameters.
-func NewShare(t *trace.Tape, c Config, share []*trace.Tensor, groups ...[]*trace.Tensor) (*Optimizer, error) {
+// New is the optimizer of the given configuration over groups of parameters. It updates only those in share, in that
+// order, and has the state of those alone, as one of several ranks does; a nil share is all parameters.
+func New(t *trace.Tape, c Config, share []*trace.Tensor, groups ...[]*trace.Tensor) (*Optimizer, error) {
 	if c.Algorithm >= numAlgorithms {
 		return nil, fmt.Errorf("unknown optimizer %v", c.Algorithm)
 	}
@@ -262,13 +257,6 @@ func (o *Optimizer) ZeroGrad() {
 		for _, s := range g {
 			s.param.ZeroGrad()
 		}
-	}
-}
-
-// ZeroGradInPlace is zero_grad(set_to_none=False).
-func (o *Optimizer) ZeroGradInPlace() {
-	for _, grads := range gradients(o.Params()) {
-		trace.ForeachUpdate("_foreach_zero_", 0, grads)
 	}
 }
 

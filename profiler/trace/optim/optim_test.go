@@ -69,7 +69,7 @@ func TestStateIsAllThatAStepLeaves(t *testing.T) {
 			before := live(tape.Program())
 			c, err := optim.Named(name)
 			require.NoError(t, err)
-			o, err := optim.New(tape, c, params[:1], params[1:])
+			o, err := optim.New(tape, c, nil, params[:1], params[1:])
 			require.NoError(t, err)
 			for range 7 {
 				o.Step()
@@ -94,7 +94,7 @@ func TestParametersWithoutGradientHaveNoState(t *testing.T) {
 	params := parameters(tape, 3)
 	params[0].ZeroGrad()
 	params[2].ZeroGrad()
-	o, err := optim.New(tape, optim.Config{Algorithm: optim.Adam}, params)
+	o, err := optim.New(tape, optim.Config{Algorithm: optim.Adam}, nil, params)
 	require.NoError(t, err)
 	o.Step()
 	require.EqualValues(t, 800, live(tape.Program())[program.OptimizerState])
@@ -109,7 +109,7 @@ func TestScalerKeepsScaleAndGrowthAlone(t *testing.T) {
 			params := parameters(tape, 3)
 			c, err := optim.Named(name)
 			require.NoError(t, err)
-			o, err := optim.New(tape, c, params)
+			o, err := optim.New(tape, c, nil, params)
 			require.NoError(t, err)
 			o.Step()
 			before := live(tape.Program())
@@ -136,9 +136,9 @@ func TestScalerKeepsScaleAndGrowthAlone(t *testing.T) {
 func TestUnknownOptimizersAreErrors(t *testing.T) {
 	_, err := optim.Named("lion")
 	require.ErrorContains(t, err, `unknown optimizer "lion"; take one of adamw, adamw-fused`)
-	_, err = optim.New(newTape(), optim.Config{Algorithm: 99})
+	_, err = optim.New(newTape(), optim.Config{Algorithm: 99}, nil)
 	require.Error(t, err)
-	_, err = optim.New(newTape(), optim.Config{Algorithm: optim.Rprop, Implementation: optim.Fused})
+	_, err = optim.New(newTape(), optim.Config{Algorithm: optim.Rprop, Implementation: optim.Fused}, nil)
 	require.ErrorContains(t, err, "Rprop has no fused implementation")
 }
 
@@ -154,7 +154,7 @@ func TestClippingNeedsGradients(t *testing.T) {
 func BenchmarkAdamW(b *testing.B) {
 	for b.Loop() {
 		tape := newTape()
-		o, err := optim.New(tape, optim.Config{Algorithm: optim.AdamW}, parameters(tape, 426))
+		o, err := optim.New(tape, optim.Config{Algorithm: optim.AdamW}, nil, parameters(tape, 426))
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -172,7 +172,7 @@ func TestAdamWIn4Bits(t *testing.T) {
 		tape.Hold(tape.New("to", program.Weights, trace.BF16, 64, 128)).Leaf(),
 		tape.Hold(tape.New("to", program.Weights, trace.BF16, 100)).Leaf(),
 	}
-	o, err := optim.New(tape, c, params)
+	o, err := optim.New(tape, c, nil, params)
 	require.NoError(t, err)
 	for _, p := range params {
 		p.SetGrad(tape.Hold(tape.New("zeros", program.Gradients, trace.BF16, p.Shape()...)))
