@@ -158,12 +158,27 @@ type Point struct {
 	// Workspaces counts the convolutions whose workspace is cuDNN's own answer; absent where cuDNN was not
 	// asked about the model.
 	Workspaces *Workspaces `json:"convolution_workspaces,omitempty"`
+	// Buffers are those of compiled graphs that hold most when the requested bytes are highest, the largest first;
+	// absent without torch.compile.
+	Buffers []Buffer `json:"compiled_buffers,omitempty"`
 	// Lengths is what epochs over samples of different lengths come to; absent where all
 	// are taken to have one.
 	Lengths *Lengths `json:"lengths,omitempty"`
 	// Claims are what the project's guide documents of this very case, the one
 	// that says most about its conditions first; absent without any.
 	Claims []Claim `json:"claims,omitempty"`
+}
+
+// Buffer is memory of a compiled graph, by the node whose result is there: Count allocations of one name.
+type Buffer struct {
+	// Name is the node's, "mul_34", Line the user's, file:line:function.
+	Name  string `json:"name"`
+	Line  string `json:"line"`
+	Bytes int64  `json:"bytes"`
+	Count int    `json:"count"`
+	// Saved tells that forward keeps it for backward, and Reused are the nodes whose results lie there later on.
+	Saved  bool     `json:"saved_for_backward"`
+	Reused []string `json:"reused_for,omitempty"`
 }
 
 // Workspaces counts sizes that libraries decide: of the different convolutions of a step,

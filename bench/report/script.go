@@ -68,6 +68,7 @@ func (r *Report) scriptSheets() []Sheet {
 	if len(r.Script.Lines) > 0 {
 		sheets = append(sheets, holdersSheet("lines that hold most at the peak", "line", r.Script.Lines, run.Requested))
 	}
+	sheets = append(sheets, r.buffersSheets()...)
 	last := &sheets[len(sheets)-1]
 	last.Notes = append(last.Notes, r.scriptNotes()...)
 	return sheets
@@ -101,6 +102,30 @@ func holdersSheet(title, head string, parts []Component, total int64) Sheet {
 		}
 	}
 	return s
+}
+
+// buffersSheets show what compiled graphs hold at the peak of the last batch size; none if nothing was compiled.
+func (r *Report) buffersSheets() []Sheet {
+	if len(r.Points) == 0 || len(r.Points[len(r.Points)-1].Buffers) == 0 {
+		return nil
+	}
+	p := r.Points[len(r.Points)-1]
+	title := "buffers of Inductor that hold most at the peak"
+	if len(r.Points) > 1 {
+		title += fmt.Sprintf(", batch %d", p.Batch)
+	}
+	s := sheetIn(title, "buffer | {}> | saved for backward | line | reused for?", p.Buffers[0].Bytes)
+	for _, b := range p.Buffers {
+		name, saved := b.Name, "no"
+		if b.Count > 1 {
+			name += fmt.Sprintf(" x %d", b.Count)
+		}
+		if b.Saved {
+			saved = "yes"
+		}
+		s.Row(name, b.Bytes, saved, b.Line, strings.Join(b.Reused, ", "))
+	}
+	return []Sheet{s.filled()}
 }
 
 // scriptNotes say how the command ended and what became of its files.

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/vprof/vprof/internal/bytesize"
 )
@@ -22,7 +23,7 @@ func (r *Report) Sheets() []Sheet {
 	case len(r.Devices) > 1:
 		return append([]Sheet{r.boardsSheet()}, r.lengthsSheets()...)
 	default:
-		return append([]Sheet{r.componentsSheet()}, r.lengthsSheets()...)
+		return slices.Concat([]Sheet{r.componentsSheet()}, r.buffersSheets(), r.lengthsSheets())
 	}
 }
 

@@ -44,7 +44,7 @@ var verbFlags = func() (all []models.Field) {
 		{"set lengths batching pad-to-multiple-of", models.GroupWhat, false},
 		{"gpu-memory gpu-spec device profile link rank bucket-view", models.GroupWhere, false},
 		{"wide color page request dry-run config-path map into shard", models.GroupOutput, false},
-		{"activation-memory-budget print-hook print-script triton verbose", models.GroupHow, false},
+		{"activation-memory-budget inductor-cache print-hook print-script triton verbose", models.GroupHow, false},
 	} {
 		for name := range strings.FieldsSeq(row.names) {
 			all = append(all, models.Field{Name: name, Group: row.group, Main: row.main})

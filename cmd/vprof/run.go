@@ -68,6 +68,9 @@ func (o *runOptions) register(cmd *cobra.Command) {
 		"let Triton compile the kernels of torch.compile, which takes longer and needs the same memory")
 	f.Float64Var(&o.command.ActivationBudget, "activation-memory-budget", 0,
 		"the `share` of activations that torch.compile keeps for backward (default: the script's)")
+	f.StringVar(&o.command.InductorCache, "inductor-cache", "",
+		"keep what torch.compile has compiled and tuned in a `folder` for further runs, which tune nothing again then, "+
+			"as on a machine where the script ran before (default: every run is the first)")
 	f.IntVar(&o.command.GPUs, "gpus", 1, "`number` of ranks that the script believes in; one of them is run")
 	f.StringVar(&o.rank, "rank", "0", "with --gpus, the `number` of the rank that is run, or all, one after the other")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "hide the command's output and the progress")
@@ -135,6 +138,13 @@ func (o *runOptions) check() error {
 		return usagef("--timeout: %v is not a time", c.Timeout)
 	case c.GPUs < 1:
 		return usagef("--gpus: %d is not a number of GPUs", c.GPUs)
+	}
+	if c.InductorCache != "" {
+		folder, err := filepath.Abs(c.InductorCache)
+		if err != nil {
+			return err
+		}
+		c.InductorCache = folder
 	}
 	if o.record != "" && filepath.Ext(o.record) != ".vprof" {
 		return usagef("--record: %s: the name of a recorded program ends in .vprof", o.record)

@@ -174,7 +174,7 @@ class Recorder:
         if "batch" not in self.example.symbols:
             raise capture.Refusal("no input of the model has a dimension that is the batch", "call it batch: --input 'x=float32[batch,3,224,224]'")
         self.loss = loss_of(opts.loss)
-        self.sites = {}
+        self.sites, self.names = {}, {"": 0}
 
     def forward(self):
         """The step's forward pass and loss, compiled anew unless the form is eager: a function of the model's arguments."""
@@ -235,7 +235,7 @@ class Recorder:
         first, live = self.step(call, args, kwargs, amp, {})
         breaks = sum(torch._dynamo.utils.counters["graph_break"].values()) if self.opts.form != "eager" else 0
         second, _ = self.step(call, args, kwargs, amp, {address: (n, first["order"]) for address, n in live.items()})
-        return {"amp": "" if amp == "none" else amp, "batch": batch, "breaks": breaks, "steps": [first, second], "sites": list(self.sites)}
+        return {"amp": "" if amp == "none" else amp, "batch": batch, "breaks": breaks, "steps": [first, second], "sites": list(self.sites), "names": list(self.names)}
 
     def trace(self):
         """What has happened in this step, of all that vprof_hook has PyTorch record."""
@@ -255,10 +255,10 @@ class Recorder:
                 marks.append(len(order))
             if e["action"] == "alloc":
                 frames = [f for f in e.get("frames", ()) if (f["filename"], f["name"]) != (__file__, "noted")]
-                where = memory.line_of_user(frames, libraries)
+                where, _, nodes = memory.line_of_user(frames, libraries).partition("\t")
                 live[e["addr"]] = len(allocations)
                 order.append(len(allocations))
-                allocations.append([e["size"], self.sites.setdefault(where, len(self.sites))])
+                allocations.append([e["size"], self.sites.setdefault(where, len(self.sites)), self.names.setdefault(nodes, len(self.names))])
             elif e["action"] == "free_completed" and e["addr"] in live:
                 order.append(~live.pop(e["addr"]))
             elif e["action"] == "free_completed" and e["addr"] in before:
@@ -304,6 +304,8 @@ def apart(tell, jobs):
         pid = os.fork()
         if pid == 0:
             torch.set_num_threads(1)  # the threads of this process are not there
+            # What Inductor tunes for one job it would find in its cache for the next, and not tune again.
+            os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(os.environ.get("TORCHINDUCTOR_CACHE_DIR", ""), str(os.getpid()))
             vprof_hook.events.quiet = False  # what lines go by numbers that nobody knows is told from here, too
             with os.fdopen(write, "w") as f:
                 json.dump(tell(*job), f)
@@ -326,14 +328,14 @@ def apart(tell, jobs):
 
 
 def merged(recordings):
-    """The sites of all recordings, which each numbers by itself."""
-    sites = {}
+    """The sites and the names of all recordings, which each numbers by itself."""
+    known = {"sites": {}, "names": {"": 0}}
     for r in recordings:
-        numbers = [sites.setdefault(where, len(sites)) for where in r.pop("sites")]
-        for s in r["steps"]:
-            for a in s["allocations"]:
-                a[1] = numbers[a[1]]
-    return list(sites)
+        for place, (kind, all_) in enumerate(known.items(), 1):
+            numbers = [all_.setdefault(text, len(all_)) for text in r.pop(kind)]
+            for a in (a for s in r["steps"] for a in s["allocations"]):
+                a[place] = numbers[a[place]]
+    return {kind: list(all_) for kind, all_ in known.items()}
 
 
 def record(opts):
@@ -351,7 +353,7 @@ def record(opts):
     return {
         "torch": torch.__version__, "model": opts.spec, "form": opts.form, "loss": opts.loss, "dynamic": opts.dynamic, "budget": opts.budget,
         "sizes": {k: v for k, v in r.example.symbols.items() if k != "batch"},
-        **r.described(), "sites": merged(recordings), "recordings": recordings,
+        **r.described(), **merged(recordings), "recordings": recordings,
     }
 
 

@@ -67,10 +67,10 @@ class Steps(unittest.TestCase):
     def test_events_are_numbered_as_they_come(self):
         events = [("alloc", 1, 10), ("free_completed", 9, 4), ("alloc", 2, 20), ("free_completed", 1, 10), ("alloc", 1, 30)]
         trace = [{"action": a, "addr": at, "size": n, "frames": (), "time_us": 0} for a, at, n in events]
-        r = types.SimpleNamespace(torch=torch, sites={}, convolutions=types.SimpleNamespace(placed=lambda order, times: [len(order), len(times)]))
+        r = types.SimpleNamespace(torch=torch, sites={}, names={"": 0}, convolutions=types.SimpleNamespace(placed=lambda order, times: [len(order), len(times)]))
         before = [0]
         written, left = compiling_script.Recorder.written(r, trace, [3, 5], {1: [["w", 0]]}, {9: (0, before)})
-        self.assertEqual([[10, 0], [20, 0], [30, 0]], written["allocations"])
+        self.assertEqual([[10, 0, 0], [20, 0, 0], [30, 0, 0]], written["allocations"])
         self.assertEqual([0, 1, ~0, 2], written["order"])
         self.assertEqual((2, 4), (written["forward"], written["backward"]))
         self.assertEqual([[2, "w", 0]], written["gradients"])
@@ -99,9 +99,9 @@ class Steps(unittest.TestCase):
         self.assertEqual("0 2 1", last[0][:5])
 
     def test_sites_are_numbered_anew(self):
-        recordings = [{"sites": sites, "steps": [{"allocations": [[8, 0], [8, 1]]}]} for sites in (["a", "b"], ["b", "c"])]
-        self.assertEqual(["a", "b", "c"], compiling_script.merged(recordings))
-        self.assertEqual([[8, 1], [8, 2]], recordings[1]["steps"][0]["allocations"])
+        recordings = [{"sites": sites, "names": ["", *names], "steps": [{"allocations": [[8, 0, 0], [8, 1, 1]]}]} for sites, names in ((["a", "b"], ["mul"]), (["b", "c"], ["add > mul"]))]
+        self.assertEqual({"sites": ["a", "b", "c"], "names": ["", "mul", "add > mul"]}, compiling_script.merged(recordings))
+        self.assertEqual([[8, 1, 0], [8, 2, 2]], recordings[1]["steps"][0]["allocations"])
 
     def test_each_job_has_a_process(self):
         told = compiling_script.apart(lambda n: {"n": n, "pid": os.getpid()}, [(1,), (2,), (3,)])

@@ -224,7 +224,7 @@ func matchOtherLines(found []int, keys, farKeys []matchKey, r, far *Step, batch,
 // sameCourse reports whether two steps differ in nothing but sizes.
 func (r *Step) sameCourse(other *Step) bool {
 	return slices.Equal(r.Order, other.Order) && r.Forward == other.Forward && r.Backward == other.Backward &&
-		slices.EqualFunc(r.Allocations, other.Allocations, func(a, b [2]int64) bool { return a[1] == b[1] })
+		slices.EqualFunc(r.Allocations, other.Allocations, func(a, b [3]int64) bool { return a[1] == b[1] })
 }
 
 // bySize are all allocations of a map from sizes, smaller ones first.
@@ -237,7 +237,7 @@ func bySize(free map[int64][]int) []int {
 }
 
 // matchBySize matches allocations with those of the same rank in the order of sizes, if there are as many.
-func matchBySize(found, own, left []int, allocations [][2]int64) {
+func matchBySize(found, own, left []int, allocations [][3]int64) {
 	slices.SortStableFunc(own, func(a, b int) int { return int(allocations[a][0] - allocations[b][0]) })
 	for i, n := range own {
 		if found[n] = -1; len(left) == len(own) {

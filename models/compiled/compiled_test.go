@@ -27,13 +27,13 @@ import (
 func step(batch int) Recording {
 	n := int64(batch)
 	first := Step{
-		Allocations: [][2]int64{{n * 64, 0}, {8 << 10, 1}, {128, 1}},
+		Allocations: [][3]int64{{n * 64, 0}, {8 << 10, 1}, {128, 1}},
 		Order:       []int{0, 1, 2, ^0},
 		Forward:     2, Backward: 3,
 		Gradients: []Gradient{{2, "w", 0}},
 	}
 	return Recording{AMP: "bf16", Batch: batch, Steps: [2]Step{first, {
-		Allocations: [][2]int64{{n * 64, 0}, {n * 32, 1}, {4, 0}, {128, 1}, {n * 16, 0}},
+		Allocations: [][3]int64{{n * 64, 0}, {n * 32, 1}, {4, 0}, {128, 1}, {n * 16, 0}},
 		Order:       []int{0, 1, 2, 3, 4, ^4, ^1, ^2, ^0},
 		Forward:     3, Backward: 7,
 		Gradients: []Gradient{{3, "w", 0}},
@@ -77,7 +77,7 @@ func TestSizesFollowTheBatch(t *testing.T) {
 func TestOrderOfTheNearer(t *testing.T) {
 	last := step(64)
 	far := &last.Steps[1]
-	far.Allocations = append(slices.Clone(far.Allocations), [2]int64{16, 1})
+	far.Allocations = append(slices.Clone(far.Allocations), [3]int64{16, 1})
 	far.Order = []int{0, 1, 2, 3, 4, 5, ^5, ^1, ^4, ^2, ^0}
 	far.Backward = 9
 	f := file(step(4), last)
@@ -87,7 +87,7 @@ func TestOrderOfTheNearer(t *testing.T) {
 	r, err = f.AtBatch("bf16", 40)
 	require.NoError(t, err)
 	require.Equal(t, far.Order, r.Steps[1].Order)
-	require.Equal(t, append(step(40).Steps[1].Allocations, [2]int64{16, 1}), r.Steps[1].Allocations)
+	require.Equal(t, append(step(40).Steps[1].Allocations, [3]int64{16, 1}), r.Steps[1].Allocations)
 	require.Equal(t, step(40).Steps[0], r.Steps[0])
 }
 
@@ -207,7 +207,7 @@ func TestEagerStepsKeepTheirOrder(t *testing.T) {
 		s := &r.Steps[1]
 		for i, size := range sizes {
 			n := len(s.Allocations)
-			s.Allocations = append(s.Allocations, [2]int64{size, 1})
+			s.Allocations = append(s.Allocations, [3]int64{size, 1})
 			s.Order = slices.Insert(s.Order, s.Forward+2*i, n, ^n)
 		}
 		s.Forward, s.Backward = s.Forward+2*len(sizes), s.Backward+2*len(sizes)
@@ -226,7 +226,7 @@ func TestEagerStepsKeepTheirOrder(t *testing.T) {
 
 // renumber numbers the allocations in the order in which they happen.
 func (s *Step) renumber() {
-	numbers, allocations := map[int]int{}, make([][2]int64, 0, len(s.Allocations))
+	numbers, allocations := map[int]int{}, make([][3]int64, 0, len(s.Allocations))
 	for i, n := range s.Order {
 		if n >= 0 {
 			numbers[n] = len(allocations)

@@ -42,10 +42,13 @@ type File struct {
 	Sizes map[string]int64 `json:"sizes"`
 	// Parameters and Buffers are in the order in which .to(device) moves them; of Inputs a dimension of -1 is the
 	// batch.
-	Parameters []Tensor    `json:"parameters"`
-	Buffers    []Tensor    `json:"buffers"`
-	Inputs     []Tensor    `json:"inputs"`
-	Sites      []string    `json:"sites"`
+	Parameters []Tensor `json:"parameters"`
+	Buffers    []Tensor `json:"buffers"`
+	Inputs     []Tensor `json:"inputs"`
+	Sites      []string `json:"sites"`
+	// Names are of what is in allocations: nodes of the compiled graph whose results are there one after the other,
+	// "mul_34 > gelu_3", or empty. Absent from files of before.
+	Names      []string    `json:"names,omitempty"`
 	Recordings []Recording `json:"recordings"`
 	// Guessed are the lines, "net.py:12", whose course hung on numbers that were never computed.
 	Guessed []string `json:"guessed,omitempty"`
@@ -72,8 +75,8 @@ type Recording struct {
 
 // Step is forward, loss and backward, and what goes at the end of the step.
 type Step struct {
-	// Allocations are bytes and site of each, in order.
-	Allocations [][2]int64 `json:"allocations"`
+	// Allocations are bytes, site and name of each, in order.
+	Allocations [][3]int64 `json:"allocations"`
 	// Order has the allocation n as n and its free as ^n. Forward and Backward are how many of these come before the
 	// end of the phase.
 	Order    []int `json:"order"`
@@ -190,7 +193,7 @@ func (f *File) check() (key string, err error) {
 			return fmt.Sprintf("recordings[%d].batch", i), err
 		}
 		for k := range r.Steps {
-			if err := r.Steps[k].check(known, len(f.Sites)); err != nil {
+			if err := r.Steps[k].check(known, len(f.Sites), max(len(f.Names), 1)); err != nil {
 				return fmt.Sprintf("recordings[%d].steps[%d]", i, k), err
 			}
 		}
@@ -204,14 +207,14 @@ func Forms() []string { return []string{"whole", "loss", "blocks"} }
 // mostSize bounds sizes in bytes, and mostDim those of dimensions.
 const mostSize, mostDim = 1 << 50, 1 << 40
 
-// check holds a step against the parameters' bytes and the number of sites.
-func (r *Step) check(parameters map[string]int64, sites int) error {
+// check holds a step against the parameters' bytes and the numbers of sites and of names.
+func (r *Step) check(parameters map[string]int64, sites, names int) error {
 	if r.Forward < 0 || r.Backward < r.Forward || len(r.Order) < r.Backward {
 		return errors.New("its phases end in another order")
 	}
 	for _, a := range r.Allocations {
-		if a[0] < 0 || a[0] > mostSize || a[1] < 0 || a[1] >= int64(sites) {
-			return fmt.Errorf("an allocation of %d bytes at site %d of %d", a[0], a[1], sites)
+		if a[0] < 0 || a[0] > mostSize || a[1] < 0 || a[1] >= int64(sites) || a[2] < 0 || a[2] >= int64(names) {
+			return fmt.Errorf("an allocation of %d bytes at site %d of %d, name %d of %d", a[0], a[1], sites, a[2], names)
 		}
 	}
 	next, freed := 0, make([]bool, len(r.Allocations))

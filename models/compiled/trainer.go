@@ -20,7 +20,7 @@ var dtypes = map[string]trace.DType{
 // newTrainer trains a model whose forward and backward were recorded. The oracle may be nil.
 func newTrainer(f *File, r *Recording, c models.Case, o asked.Oracle) models.Trainer {
 	net := &nn.Parts{}
-	l := &loop{parameters: map[string]*nn.Parameter{}, sites: make([]*trace.Path, len(f.Sites))}
+	l := &loop{parameters: map[string]*nn.Parameter{}, sites: make([]*trace.Path, len(f.Sites)), names: f.Names}
 	for i, line := range f.Sites {
 		l.sites[i] = &trace.Path{Line: line}
 	}
@@ -69,6 +69,7 @@ type loop struct {
 	tape       *trace.Tape
 	parameters map[string]*nn.Parameter
 	sites      []*trace.Path
+	names      []string
 	steps      int     // so far
 	now        *played // the step whose variables are bound
 }
@@ -143,8 +144,16 @@ func (l *loop) events(p *played, from, to int) {
 			continue
 		}
 		a := p.Allocations[n]
-		p.live[n] = l.tape.Hold(l.tape.NewAt(l.sites[a[1]], "empty_strided", classes[n], trace.U8, a[0]))
+		p.live[n] = l.tape.Hold(l.tape.NewAt(l.sites[a[1]], l.name(a[2]), classes[n], trace.U8, a[0]))
 	}
+}
+
+// name is what an allocation is for, by its number; the function that allocates where nobody knows.
+func (l *loop) name(n int64) string {
+	if n == 0 || int(n) >= len(l.names) {
+		return "empty_strided"
+	}
+	return l.names[n]
 }
 
 // end plays the frees at the end of a step, when the variables that hold its tensors go. What the first step leaves

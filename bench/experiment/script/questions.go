@@ -22,6 +22,8 @@ type question struct {
 	asked string
 	// compiled is what cuDNN does by kernels that it compiles, beside those that it brings.
 	compiled bool
+	// convolution is the one that is asked about; nil for others.
+	convolution *oracle.Question
 	// rule is vprof's own answer in bytes; nil where it has none.
 	rule func(*cudnn.Rules, cudnn.Board) int64
 }
@@ -43,7 +45,7 @@ func parseQuestion(line string) (question, error) {
 	switch words[0] {
 	case "conv":
 		q, err := convolution(words[1], given)
-		return question{asked: q.String(), rule: func(r *cudnn.Rules, b cudnn.Board) int64 {
+		return question{asked: q.String(), convolution: &q, rule: func(r *cudnn.Rules, b cudnn.Board) int64 {
 			return workspaceOf(r, b, q)
 		}}, err
 	case "rnn":

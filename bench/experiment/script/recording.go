@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/vprof/vprof/profiler/program"
 )
@@ -43,7 +44,7 @@ func readRecording(r io.Reader) (*recording, error) {
 	return rec, s.Err()
 }
 
-// line reads ["site", where], ["label", at, address, class] or [action, at, address, bytes,
+// line reads ["site", where, or where, a tab and names of a compiled graph's nodes], ["label", at, address, class] or [action, at, address, bytes,
 // stream, site].
 func (rec *recording) line(text []byte) error {
 	var fields []json.RawMessage
@@ -66,7 +67,8 @@ func (rec *recording) line(text []byte) error {
 		}
 	}
 	if m.kind == "site" {
-		rec.sites = append(rec.sites, program.Site{Where: where})
+		line, names, _ := strings.Cut(where, "\t")
+		rec.sites = append(rec.sites, program.Site{Op: names, Where: line})
 		return nil
 	}
 	rec.moments = append(rec.moments, m)

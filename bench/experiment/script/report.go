@@ -38,8 +38,10 @@ func (o *Outcome) Report(ctx context.Context) (*report.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.Script.Lines = holders(o.Program, 5)
-	r.Points = append(r.Points, report.Point{Batch: 1, Device: r.Devices[0].Name, Run: run})
+	held := step.AtPeak(o.Program)
+	r.Script.Lines = held.Lines(5)
+	r.Points = append(r.Points,
+		report.Point{Batch: 1, Device: r.Devices[0].Name, Run: run, Buffers: held.Compiled(step.MostBuffers)})
 	return r, nil
 }
 
@@ -204,48 +206,4 @@ func (o *Outcome) phases() []report.Phase {
 		p.PeakAllocated, p.PeakReserved = max(p.PeakAllocated, e.PeakAllocated), max(p.PeakReserved, e.PeakReserved)
 	}
 	return all
-}
-
-// holders are the lines of the user's source whose allocations hold most when the requested
-// bytes are highest, at most n of them.
-func holders(p *program.Program, n int) []report.Component {
-	peak := highest(p)
-	bySite := map[uint32]int64{}
-	live(p, 0, peak, func(b program.Buffer, sign int64) { bySite[b.Site] += sign * b.Bytes })
-	var all []report.Component
-	for site, bytes := range bySite {
-		if where := p.Sites[site].Where; where != "" && bytes > 0 {
-			all = append(all, report.Component{Name: where, Bytes: bytes})
-		}
-	}
-	slices.SortFunc(all, func(a, b report.Component) int {
-		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Name, b.Name))
-	})
-	return all[:min(n, len(all))]
-}
-
-// highest is how many instructions lead to the highest requested bytes.
-func highest(p *program.Program) int {
-	var now, most int64
-	at := 0
-	for i := range p.Instructions {
-		live(p, i, i+1, func(b program.Buffer, sign int64) { now += sign * b.Bytes })
-		if now > most {
-			most, at = now, i+1
-		}
-	}
-	return at
-}
-
-// live visits the buffers that some of the instructions allocate and free.
-func live(p *program.Program, from, to int, visit func(b program.Buffer, sign int64)) {
-	for _, in := range p.Instructions[from:to] {
-		switch in.Kind {
-		case program.Alloc:
-			visit(p.Buffers[in.Arg], 1)
-		case program.Free:
-			visit(p.Buffers[in.Arg], -1)
-		default:
-		}
-	}
 }

@@ -153,10 +153,11 @@ func (c *Command) environment(r *room) ([]string, error) {
 	return env, nil
 }
 
-// compiling is what torch.compile goes by. What Inductor caches lies in the room: timings of autotuning
-// that nothing was measured in must not reach real runs, and a run must not depend on those before it.
+// compiling is what torch.compile goes by. What Inductor caches lies in the room or in the folder for such runs: timings
+// of autotuning that nothing was measured in must not reach real runs, and a run must not depend on those before it
+// unless that is asked for.
 func (c *Command) compiling(r *room) []string {
-	env := []string{"TORCHINDUCTOR_CACHE_DIR=" + r.path("inductor")}
+	env := []string{"TORCHINDUCTOR_CACHE_DIR=" + cmp.Or(c.InductorCache, r.path("inductor"))}
 	if c.ActivationBudget > 0 {
 		env = append(env, fmt.Sprintf("VPROF_ACTIVATION_BUDGET=%g", c.ActivationBudget))
 	}

@@ -45,6 +45,9 @@ type Command struct {
 	Triton bool
 	// ActivationBudget is PyTorch's activation_memory_budget for torch.compile; zero leaves the script's.
 	ActivationBudget float64
+	// InductorCache is a folder in which Inductor keeps compiled code and what it has tuned for further runs; empty for
+	// none.
+	InductorCache string
 	// GPUs is the number of ranks that the script believes in, Rank which of them is run.
 	GPUs, Rank int
 	// Stdin, Stdout and Stderr are the command's.

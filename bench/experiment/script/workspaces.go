@@ -116,20 +116,38 @@ func (s *server) answer(line string) string {
 	return s.known[line]
 }
 
-// find asks cuDNN if it answers such questions, and else goes by the rules.
+// find asks cuDNN if it answers such questions, and else goes by the rules, also of kernels that cuDNN proposes only on
+// a machine with a GPU.
 func (s *server) find(q question) string {
-	if c := s.converse(q); c != nil {
-		if n, err := c.AskLine(q.asked); err == nil && n >= 0 {
-			s.counted.Asked++
-			return strconv.FormatInt(n, 10) + " asked"
+	n, asked := s.ask(q)
+	switch o := q.convolution; {
+	case asked && o != nil:
+		if other, runs := s.rules.OnDevice(o.Config, o.Operation, s.board, n); runs {
+			n, asked = other, false
 		}
-	}
-	if q.rule == nil {
+	case asked:
+	case q.rule == nil:
 		s.counted.Unknown++
 		return "0 unknown"
+	default:
+		n = q.rule(s.rules, s.board)
+	}
+	if asked {
+		s.counted.Asked++
+		return strconv.FormatInt(n, 10) + " asked"
 	}
 	s.counted.Modeled++
-	return strconv.FormatInt(q.rule(s.rules, s.board), 10) + " modeled"
+	return strconv.FormatInt(n, 10) + " modeled"
+}
+
+// ask asks cuDNN for the bytes; false if it gives no answer.
+func (s *server) ask(q question) (n int64, asked bool) {
+	c := s.converse(q)
+	if c == nil {
+		return 0, false
+	}
+	n, err := c.AskLine(q.asked)
+	return n, err == nil && n >= 0
 }
 
 // converse is the cuDNN that answers a question; nil if there is none. It is looked for once

@@ -88,6 +88,9 @@ func (l Local) result(ctx context.Context, t Trial) (*Result, error) {
 		return nil, err
 	}
 	p := rec.Program
+	if t.recorded() {
+		r.Buffers = AtPeak(p).Compiled(MostBuffers)
+	}
 	if t.Replay.Training && rec.Validation > 0 {
 		p = before(p, rec.Validation)
 	}
@@ -103,6 +106,9 @@ func (l Local) result(ctx context.Context, t Trial) (*Result, error) {
 	return r, nil
 }
 
+// recorded tells whether the trial's step is one of torch.compile that was recorded.
+func (t *Trial) recorded() bool { return t.setup.c.Compile && t.setup.model.NotRecorded(t.setup.c) == "" }
+
 // loads is the work of a step for each board whose time is estimated. A recorded step of torch.compile has allocations
 // and no kernels, so its work is taken from the eager step.
 func (t *Trial) loads(ctx context.Context) (loads []steptime.Load, err error) {
@@ -110,7 +116,7 @@ func (t *Trial) loads(ctx context.Context) (loads []steptime.Load, err error) {
 		return nil, nil
 	}
 	rec, c := t.recording, t.setup.c
-	if c.Compile && t.setup.model.NotRecorded(c) == "" {
+	if t.recorded() {
 		c.Compile, c.Batch = false, t.Batch
 		if rec, err = t.setup.RecordCase(ctx, c, t.Board, models.Options{Steps: t.Steps}); err != nil {
 			return nil, err
@@ -194,7 +200,7 @@ func (l Local) measure(ctx context.Context, p *program.Program, r *Result) error
 	if err != nil {
 		return err
 	}
-	run := measured(m, l.Device, r.trial.setup.c.Samples(r.trial.Batch))
+	run := measured(m, p, l.Device, r.trial.setup.c.Samples(r.trial.Batch))
 	r.Run, r.Device = m.Run, run.Device
 	r.Measured = &Measurement{Run: run, Timed: len(m.Times), Varied: m.Varied, Neighbors: m.Neighbors}
 	return nil

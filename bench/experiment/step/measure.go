@@ -10,8 +10,8 @@ import (
 	"github.com/vprof/vprof/profiler/replay"
 )
 
-// measured converts a measurement for a report; a step trains a number of samples.
-func measured(m *replay.Measurement, d device.Device, samples int) *report.Run {
+// measured converts a measurement of a program for a report; a step trains a number of samples.
+func measured(m *replay.Measurement, p *program.Program, d device.Device, samples int) *report.Run {
 	b := m.Baseline
 	out := reportOf(m.Run, d.GPU().Memory-b.Total())
 	out.Simulated = d.Simulated()
@@ -26,7 +26,7 @@ func measured(m *replay.Measurement, d device.Device, samples int) *report.Run {
 	out.Process = max(m.Process, 0)
 	out.Shared = len(m.Neighbors) > 0
 	out.Verified = m.Verified
-	if len(m.Times) == 0 {
+	if len(m.Times) == 0 || !computes(p) {
 		return out
 	}
 	for i := range out.Phases {
@@ -45,6 +45,23 @@ func measured(m *replay.Measurement, d device.Device, samples int) *report.Run {
 		}
 	}
 	return out
+}
+
+// computes tells whether a program knows the kernels of its forward passes. Of recorded steps, compiled or as a script
+// ran them, only the allocations are known, and the optimizer's time alone is no step's.
+func computes(p *program.Program) bool {
+	launches := false
+	for _, in := range p.Instructions {
+		switch {
+		case in.Kind == program.Launch:
+			launches = true
+		case in.Kind == program.Mark && p.Phases[in.Arg].Name == "forward":
+			return launches
+		case in.Kind == program.Mark:
+			launches = false
+		}
+	}
+	return true
 }
 
 // median is the middle of some times, the lower of two.

@@ -117,6 +117,8 @@ type Result struct {
 	ValidationStep int `json:"validation_step,omitempty"`
 	// LargestWeight is the size of the largest parameter, in bytes.
 	LargestWeight int64 `json:"largest_weight"`
+	// Buffers are those of Inductor that hold most at the peak, of a compiled step that was recorded.
+	Buffers []report.Buffer `json:"buffers,omitempty"`
 	// Loads are the work of one step on each of the boards that the trial wants timed. Of
 	// the steps it is the one whose work is that of all further ones.
 	Loads []steptime.Load `json:"loads,omitempty"`

@@ -402,7 +402,7 @@ func Plan(ctx context.Context, s *step.Setup, gpu device.GPU, batches []int) (*r
 // complete adds to a point with an estimate what else a trial shows: claims of guides,
 // answered convolutions, and what other settings would need.
 func complete(ctx context.Context, s *step.Setup, gpu device.GPU, r *step.Result, p *report.Point) (err error) {
-	p.Claims, p.Workspaces = claims.Of(s, gpu, p.Batch), step.WorkspacesOf(r.Facts)
+	p.Claims, p.Workspaces, p.Buffers = claims.Of(s, gpu, p.Batch), step.WorkspacesOf(r.Facts), r.Buffers
 	if p.Expandable, err = s.Expandable(ctx, p.Estimate, gpu, r); err != nil {
 		return err
 	}

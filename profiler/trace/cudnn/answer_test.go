@@ -43,6 +43,35 @@ func TestAnswersGoBeforeTheRules(t *testing.T) {
 	require.Equal(t, rules.Workspaces(c, cudnn.GradWeight, old), got)
 }
 
+// Where the kernel that sums for each sample can run, no recorded call pads the channels of the image, whatever cuDNN proposes without
+// a GPU; an answer of less holds.
+func TestDepthwiseGradientsCopyNoImages(t *testing.T) {
+	vs, err := recorded()
+	require.NoError(t, err)
+	calls := 0
+	for _, v := range vs {
+		padded := 4 * v.Config.N * v.Config.Ci * v.Config.In[0] * max(v.Config.In[1], 1) * 2
+		answer := func(n int64) cudnn.Answer {
+			return func(cudnn.Config, cudnn.Direction) (int64, bool) { return n, true }
+		}
+		if v.Config.Layout == cudnn.Contiguous || v.Config.Groups == 1 || v.Config.Transposed ||
+			len(v.Kernels[cudnn.GradWeight]) == 0 {
+			continue
+		}
+		sums, asked := rules.Answered(v.Config, cudnn.GradWeight, v.Board, answer(padded+1))
+		if asked || v.Config.DType == cudnn.F32 {
+			continue
+		}
+		calls++
+		require.LessOrEqual(t, largest(v.Workspaces[cudnn.GradWeight]), max(largest(sums), padded), v)
+		if v.Config.K[0] < 7 {
+			_, asked = rules.Answered(v.Config, cudnn.GradWeight, v.Board, answer(padded))
+			require.True(t, asked, v)
+		}
+	}
+	require.Greater(t, calls, 50)
+}
+
 func TestAnswersAreAskedInCuDNNsTerms(t *testing.T) {
 	transposed := cudnn.Config{
 		Dim: 1, Transposed: true, N: 2, Ci: 8, Co: 4, Groups: 1, In: [3]int64{50}, K: [3]int64{4}, Stride: [3]int64{2},

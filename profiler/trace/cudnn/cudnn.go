@@ -77,34 +77,57 @@ func (a *architecture) explain(c Config, d Direction, b *Board) Plan {
 
 // choose asks the rules for an operation.
 func (a *architecture) choose(p *problem, f []float32) Choice {
-	if p.DType == F32 {
-		return a.ensemble[p.kind][0]().Choose(f)
+	half := 0
+	if p.DType != F32 {
+		half = 1
 	}
-	if choice, runs := a.onDevice(p, f); runs {
-		return choice
+	choice := a.ensemble[p.kind][half]().Choose(f)
+	if other, runs := a.onDevice(p, f, p.bytes(choice)); runs {
+		return other
 	}
-	return a.ensemble[p.kind][1]().Choose(f)
+	return choice
 }
 
-// onDevice is the kernel for few channels that runs in half precision and that cuDNN proposes
-// only where there is a device, if one does.
-func (a *architecture) onDevice(p *problem, f []float32) (c Choice, runs bool) {
+// onDevice is the kernel for few channels of each group that runs in half precision and that cuDNN proposes only where
+// there is a device, if one does in place of an engine that wants so many bytes.
+func (a *architecture) onDevice(p *problem, f []float32, bytes int64) (c Choice, runs bool) {
 	switch {
 	case p.DType == F32:
 		return c, false
-	case p.summedBySample():
+	case p.summedBySample(bytes):
 		return Choice{Engine: SampleSums}, true
 	}
 	return Choice{Engine: Direct}, p.Layout == Contiguous && a.device[p.kind]().Vote(f) == DeviceVote(true)
 }
 
-// summedBySample says whether [SampleSums] runs: for the gradients of depthwise filters of 7x7 points. So it did
-// wherever peaks of PyTorch 2.11 on an RTX 3090 and an A100 tell (ConvNeXt, CAFormer and MambaOut, whose
-// convolutions find channels last). Of smaller filters, or strided ones, it is one of several choices, which few
-// recorded calls show: there cuDNN's answers hold.
-func (p *problem) summedBySample() bool {
-	return p.kind == wgrad && p.DType != F32 && p.Layout != Contiguous && p.plain() && p.Dim == 2 &&
-		p.Groups > 1 && p.cg == 1 && p.kg == 1 && p.K[0] == 7 && p.K[1] == 7 && p.k >= sampleChannels
+// OnDevice says whether one direction of a convolution runs on a kernel that cuDNN proposes only on a machine with a
+// GPU, in place of the engine of so many bytes that it proposes without one, and the bytes of that kernel's workspace.
+// Sizes are given as [Canonical] has them.
+func (r *Rules) OnDevice(c Config, d Direction, b Board, bytes int64) (workspace int64, runs bool) {
+	p := newProblem(c, d, &b)
+	f := p.features()
+	choice, runs := r.architectures[generation(b.Capability)].onDevice(&p, f[:], bytes)
+	return p.bytes(choice), runs
+}
+
+// summedBySample says whether [SampleSums] runs in place of an engine of so many bytes. Filters of 7x7 points that are
+// not strided always do, wherever peaks of PyTorch 2.11 on an RTX 3090 and an A100 tell (ConvNeXt, CAFormer and
+// MambaOut, whose convolutions find channels last). Of others it is one of several choices, and cuDNN's answer holds
+// unless that is to copy the image with every channel padded to a group of several: wherever the kernel could run, no
+// recorded call does.
+func (p *problem) summedBySample(bytes int64) bool {
+	const padded = 4
+	return p.sumsBySample() && (p.K[0] == 7 && !p.strided() || bytes > padded*p.N*p.c*p.xs*p.es)
+}
+
+// sumsBySample says whether [SampleSums] can run: gradients of depthwise filters whose channels lie side by side, in
+// half precision, of squares that keep sizes or halve them.
+func (p *problem) sumsBySample() bool {
+	depthwise := p.Groups > 1 && p.cg == 1 && p.kg == 1 && p.k >= sampleChannels
+	square := p.Dim == 2 && p.K[0] == p.K[1] && p.K[0]%2 == 1 && p.K[0] <= 7
+	same := p.Pad[0] == p.K[0]/2 && p.Pad[1] == p.Pad[0] && p.Dilation[0] == 1 && p.Dilation[1] == 1
+	return p.kind == wgrad && p.DType != F32 && p.Layout != Contiguous && depthwise && square && same &&
+		p.Stride[0] == p.Stride[1] && p.Stride[0] <= 2
 }
 
 // weightCopy is PyTorch's own channels-last copy of a contiguous weight when

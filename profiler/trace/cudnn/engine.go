@@ -160,7 +160,7 @@ func (p *problem) can(e Engine) bool {
 	case Counters:
 		return p.kind == wgrad
 	case SampleSums:
-		return p.summedBySample()
+		return p.sumsBySample()
 	case Im2col, Kept:
 		return false // never cuDNN's own choice
 	}
@@ -350,10 +350,12 @@ func (r *Rules) Answered(c Config, d Direction, b Board, answer Answer) (allocat
 		return r.Workspaces(c, d, b), false
 	}
 	p := newProblem(c, d, &b)
-	f := p.features()
 	copied := p.weightCopy(d)
-	_, other := r.architectures[generation(b.Capability)].onDevice(&p, f[:])
-	if other || n+copied > b.Memory {
+	other, runs := r.OnDevice(c, d, b, n)
+	switch {
+	case runs:
+		return list(copied, other), false
+	case n+copied > b.Memory:
 		return r.Workspaces(c, d, b), false
 	}
 	return list(copied, n), true

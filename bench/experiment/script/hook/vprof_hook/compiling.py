@@ -149,22 +149,61 @@ def keep_share(config):
 def name_lines(wrapper):
     """Called when torch._inductor.codegen.wrapper has been imported.
 
-    Each line of generated code that makes a buffer gets the user's line in a comment, which memory.py reads.
+    Each line of generated code that allocates gets the user's line in a comment, which memory.py reads, and the names of
+    the graph's nodes whose results lie in the memory one after the other: Inductor reuses buffers.
     """
     generator = wrapper.PythonWrapperCodegen
-    make = generator.make_buffer_allocation
+    make, call, plan = generator.make_buffer_allocation, generator._generate_extern_kernel_alloc_helper, wrapper.AllocateLine.plan
+
+    @functools.wraps(plan)
+    def plan_noted(self, state):
+        line = plan(self, state)
+        if isinstance(line, wrapper.ReuseLine):
+            vars(self.wrapper).setdefault("vprof_reused", {})[line.node.get_name()] = line.reused_as
+        return line
 
     @functools.wraps(make)
     def make_named(self, buffer):
         line = make(self, buffer)
-        where = origin(buffer)
-        return f"{line}  # {MARK}{where}" if where and "\n" not in line else line
+        return line if "\n" in line else line + comment(buffer, vars(self).get("vprof_reused", {}))
 
-    generator.make_buffer_allocation = make_named
+    @functools.wraps(call)
+    def call_named(self, kernel, *args, **kwargs):
+        ending = self.ending
+        self.ending = ending + comment(kernel, vars(self).get("vprof_reused", {}))
+        try:
+            return call(self, kernel, *args, **kwargs)
+        finally:
+            self.ending = ending
+
+    wrapper.AllocateLine.plan = plan_noted
+    generator.make_buffer_allocation, generator._generate_extern_kernel_alloc_helper = make_named, call_named
 
 
 # What comes before the user's line in the comment of a generated line.
 MARK = "vprof: "
+
+
+def comment(buffer, reused):
+    """The comment of a line that allocates a buffer: the user's line, a tab, and names; reused has who reuses it."""
+    where, names = origin(buffer), []
+    while buffer is not None and len(names) < MOST_NAMES:
+        names.append(node_name(buffer))
+        buffer = reused.get(buffer.get_name())
+    return f"  # {MARK}{where}\t{' > '.join(names)}"
+
+
+# So many results of a buffer that is reused are named.
+MOST_NAMES = 8
+
+
+def node_name(buffer):
+    """The name of the graph's node that a buffer is the result of, "addmm_3", or Inductor's own of the buffer."""
+    try:
+        node = buffer.get_origin_node()
+    except (AttributeError, NotImplementedError):
+        node = None
+    return getattr(node, "name", None) or buffer.get_name()
 
 
 def origin(buffer):
@@ -194,7 +233,7 @@ def line_of_trace(text):
 
 
 def line_of_code(file, number):
-    """The user's line of a line that Inductor has written; empty if it names none, None if Inductor did not write it."""
+    """The comment that name_lines has written beside a line of Inductor's; empty if there is none, None if Inductor did not write the line."""
     if not file.startswith(os.environ.get("TORCHINDUCTOR_CACHE_DIR", "\0")):
         return None
-    return linecache.getline(file, number).partition("# " + MARK)[2].strip()
+    return linecache.getline(file, number).partition("# " + MARK)[2].rstrip("\n")

@@ -243,7 +243,10 @@ def of_user(file, libraries):
 
 
 def line_of_user(frames, libraries):
-    """The innermost line of the user's own source, as file:line:function; empty if there is none."""
+    """The innermost line of the user's own source, as file:line:function; empty if there is none.
+
+    Of what compiled code allocates also, after a tab, the names of the graph's nodes that it is for.
+    """
     for frame in frames:
         if of_user(frame["filename"], libraries):
             where = compiling.line_of_code(frame["filename"], frame["line"])

@@ -1,0 +1,102 @@
+package step
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// MostBuffers are shown of compiled graphs.
+const MostBuffers = 8
+
+// Held is what is allocated when the requested bytes of a program are highest.
+type Held struct {
+	p       *program.Program
+	buffers []uint32 // in the order in which they were allocated
+}
+
+// AtPeak finds what a program holds when its requested bytes are highest.
+func AtPeak(p *program.Program) Held {
+	var now, most int64
+	peak := 0
+	for i, in := range p.Instructions {
+		switch in.Kind {
+		case program.Alloc:
+			now += p.Buffers[in.Arg].Bytes
+		case program.Free:
+			now -= p.Buffers[in.Arg].Bytes
+		default:
+		}
+		if now > most {
+			most, peak = now, i+1
+		}
+	}
+	freed := make([]bool, len(p.Buffers))
+	for _, in := range p.Instructions[:peak] {
+		if in.Kind == program.Free {
+			freed[in.Arg] = true
+		}
+	}
+	h := Held{p: p}
+	for _, in := range p.Instructions[:peak] {
+		if in.Kind == program.Alloc && !freed[in.Arg] {
+			h.buffers = append(h.buffers, in.Arg)
+		}
+	}
+	return h
+}
+
+// site is where a buffer was allocated.
+func (h Held) site(buffer uint32) program.Site { return h.p.Sites[h.p.Buffers[buffer].Site] }
+
+// Lines are the lines of the user's source that hold most, at most n of them.
+func (h Held) Lines(n int) []report.Component {
+	byLine := map[string]int64{}
+	for _, i := range h.buffers {
+		if line := h.site(i).Where; line != "" {
+			byLine[line] += h.p.Buffers[i].Bytes
+		}
+	}
+	all := make([]report.Component, 0, len(byLine))
+	for line, bytes := range byLine {
+		all = append(all, report.Component{Name: line, Bytes: bytes})
+	}
+	slices.SortFunc(all, func(a, b report.Component) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Name, b.Name))
+	})
+	return all[:min(n, len(all))]
+}
+
+// Compiled are the buffers of compiled graphs that hold most, at most n of them; those of one name are one.
+func (h Held) Compiled(n int) []report.Buffer {
+	type key struct {
+		program.Site
+		program.Class
+	}
+	var all []report.Buffer
+	at := map[key]int{}
+	for _, i := range h.buffers {
+		b, site := h.p.Buffers[i], h.site(i)
+		if site.Op == "" || site.Op == unnamed || site.Where == "" {
+			continue
+		}
+		k := key{site, b.Class}
+		if _, known := at[k]; !known {
+			names := strings.Split(site.Op, " > ")
+			at[k] = len(all)
+			all = append(all, report.Buffer{
+				Name: names[0], Line: site.Where, Saved: b.Class == program.Activations, Reused: names[1:],
+			})
+		}
+		all[at[k]].Count++
+		all[at[k]].Bytes += b.Bytes
+	}
+	slices.SortStableFunc(all, func(a, b report.Buffer) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	return all[:min(n, len(all))]
+}
+
+// unnamed is the operator of what compiled code allocates where files of before have no names.
+const unnamed = "empty_strided"
