@@ -214,7 +214,8 @@ func (r *Step) check(parameters map[string]int64, sites, names int) error {
 	}
 	for _, a := range r.Allocations {
 		if a[0] < 0 || a[0] > mostSize || a[1] < 0 || a[1] >= int64(sites) || a[2] < 0 || a[2] >= int64(names) {
-			return fmt.Errorf("an allocation of %d bytes at site %d of %d, name %d of %d", a[0], a[1], sites, a[2], names)
+			return fmt.Errorf("an allocation of %d bytes at site %d of %d, name %d of %d", a[0], a[1], sites, a[2],
+				names)
 		}
 	}
 	next, freed := 0, make([]bool, len(r.Allocations))

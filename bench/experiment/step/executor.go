@@ -107,7 +107,9 @@ func (l Local) result(ctx context.Context, t Trial) (*Result, error) {
 }
 
 // recorded tells whether the trial's step is one of torch.compile that was recorded.
-func (t *Trial) recorded() bool { return t.setup.c.Compile && t.setup.model.NotRecorded(t.setup.c) == "" }
+func (t *Trial) recorded() bool {
+	return t.setup.c.Compile && t.setup.model.NotRecorded(t.setup.c) == ""
+}
 
 // loads is the work of a step for each board whose time is estimated. A recorded step of torch.compile has allocations
 // and no kernels, so its work is taken from the eager step.

@@ -17,8 +17,12 @@ func TestWhatIsHeldAtThePeak(t *testing.T) {
 			{Where: "net.py:1:forward"}, {Op: "mul > add_1", Where: "net.py:2:forward"}, {Op: "empty_strided", Where: "net.py:2:forward"},
 		},
 		Buffers: []program.Buffer{
-			{Bytes: 8, Site: 0}, {Bytes: 100, Site: 1, Class: program.Activations}, {Bytes: 50, Site: 2, Class: program.Temporaries},
-			{Bytes: 100, Site: 1, Class: program.Activations}, {Bytes: 20, Site: 1, Class: program.Temporaries}, {Bytes: 16, Site: 0},
+			{Bytes: 8, Site: 0},
+			{Bytes: 100, Site: 1, Class: program.Activations},
+			{Bytes: 50, Site: 2, Class: program.Temporaries},
+			{Bytes: 100, Site: 1, Class: program.Activations},
+			{Bytes: 20, Site: 1, Class: program.Temporaries},
+			{Bytes: 16, Site: 0},
 		},
 	}
 	for _, n := range []int{0, 1, 2, ^0, 3, 4, ^2, ^1, 5} { // numbers of buffers; complements free
