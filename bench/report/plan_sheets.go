@@ -11,7 +11,7 @@ import (
 // componentsSheet has a column for every batch size and a row for every
 // component of the device's memory.
 func (r *Report) componentsSheet() Sheet {
-	s := sheetIn(r.Case.String(), "{} at the peak | allocated | reserved | device | device, streamed? | guide? | "+
+	s := sheetIn(r.Case.String(), "{} at the peak | allocated | in later steps? | reserved | device | device, streamed? | guide? | "+
 		"peak in | verdict | safe?", largest(r.Points, func(p Point) int64 { return p.Estimate.Device.High }))
 	if len(r.Devices) > 0 {
 		s.Title += "; " + r.Devices[0].String()
@@ -35,7 +35,11 @@ func (r *Report) componentsSheet() Sheet {
 		for _, c := range e.Components {
 			parts = append(parts, s.unit.amount(c.Bytes))
 		}
-		s.Row("batch "+strconv.Itoa(p.Batch), parts, e.Allocated, e.Reserved, e.Device, streamedCell(p, s.unit),
+		later := ""
+		if p.LastStep > 0 {
+			later = s.unit.amount(p.LastStep)
+		}
+		s.Row("batch "+strconv.Itoa(p.Batch), parts, e.Allocated, later, e.Reserved, e.Device, streamedCell(p, s.unit),
 			p.claim(s.unit), e.PeakPhase, e.Verdict, safe)
 	}
 	s = s.filled().turned()

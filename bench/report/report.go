@@ -161,6 +161,9 @@ type Point struct {
 	// Buffers are those of compiled graphs that hold most when the requested bytes are highest, the largest first;
 	// absent without torch.compile.
 	Buffers []Buffer `json:"compiled_buffers,omitempty"`
+	// LastStep is the peak of allocated bytes in later steps than the first, in which Inductor tunes; absent without
+	// a recorded step of torch.compile, or where it is the same.
+	LastStep int64 `json:"last_step_allocated_bytes,omitempty"`
 	// Lengths is what epochs over samples of different lengths come to; absent where all
 	// are taken to have one.
 	Lengths *Lengths `json:"lengths,omitempty"`

@@ -9,6 +9,7 @@ user's line and the parameters that gradients are of.
 import argparse
 import bisect
 import gc
+import importlib
 import json
 import os
 import sys
@@ -342,7 +343,7 @@ def record(opts):
     import torch
 
     if opts.budget:
-        torch._functorch.config.activation_memory_budget = opts.budget
+        importlib.import_module("torch._functorch.config").activation_memory_budget = opts.budget
     torch._inductor.config.compile_threads = 1  # there is nothing for other processes to compile
     r = Recorder(opts)
     jobs = [(amp, int(b)) for amp in opts.amp.split(",") for b in opts.batches.split(",")]

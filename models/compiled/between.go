@@ -41,12 +41,26 @@ func (f *File) AtBatch(amp string, batch int) (*Recording, error) {
 	if float64(batch) > math.Sqrt(float64(near.Batch)*float64(far.Batch)) {
 		near, far = far, near
 	}
-	return near.interpolate(far, batch, f.Form == Eager)
+	return near.interpolate(far, batch, f.nodes(), f.Form == Eager)
+}
+
+// nodes are by number of a name the node of the graph whose result an allocation is made for, numbered from 1: of
+// "mul_34 > gelu_3" the first. Zero is none.
+func (f *File) nodes() []int64 {
+	nodes, known := make([]int64, max(len(f.Names), 1)), map[string]int64{"": 0}
+	for i, name := range f.Names {
+		node, _, _ := strings.Cut(name, " > ")
+		if _, seen := known[node]; !seen {
+			known[node] = int64(len(known))
+		}
+		nodes[i] = known[node]
+	}
+	return nodes
 }
 
 // interpolate returns the recording at a batch size between, or beyond, this one and another. It is an error if more
 // than [mostUnmatched] of a step has no counterpart in the other one. Eager steps run their lines in the same order.
-func (r *Recording) interpolate(far *Recording, batch int, eager bool) (*Recording, error) {
+func (r *Recording) interpolate(far *Recording, batch int, nodes []int64, eager bool) (*Recording, error) {
 	out := *r
 	out.Batch = batch
 	share := float64(batch-r.Batch) / float64(far.Batch-r.Batch)
@@ -55,7 +69,7 @@ func (r *Recording) interpolate(far *Recording, batch int, eager bool) (*Recordi
 		bytes, unmatched = 0, 0
 		s, other := &out.Steps[i], &far.Steps[i]
 		s.asked = s.convolutionsAt(int64(r.Batch), int64(batch))
-		found := s.counterparts(other, int64(r.Batch), int64(far.Batch), eager)
+		found := s.counterparts(other, int64(r.Batch), int64(far.Batch), nodes, eager)
 		s.Allocations = slices.Clone(s.Allocations)
 		used := s.used()
 		for n, a := range s.Allocations {
@@ -131,31 +145,69 @@ func (r *Step) matchKeys() []matchKey {
 	return keys
 }
 
-// grouped are allocations by their keys.
-func grouped(keys []matchKey) map[matchKey][]int {
-	groups := map[matchKey][]int{}
+// grouped are allocations by their keys, but for those that are matched.
+func grouped[K comparable](keys []K, matched func(n int) bool) map[K][]int {
+	groups := map[K][]int{}
 	for n, k := range keys {
-		groups[k] = append(groups[k], n)
+		if !matched(n) {
+			groups[k] = append(groups[k], n)
+		}
 	}
 	return groups
 }
 
+// matchByName matches gradients of the same parameter, and allocations for results of the same node of the graph, whose
+// sizes are those of one expression. Where a graph runs several times, as that of a block does, they are matched in
+// their order.
+func matchByName(found []int, taken []bool, r, far *Step, nodes []int64) {
+	gradients := map[string]int{}
+	for _, g := range far.Gradients {
+		gradients[g.Parameter] = g.Allocation
+	}
+	for _, g := range r.Gradients {
+		if m, known := gradients[g.Parameter]; known && !taken[m] && found[g.Allocation] < 0 {
+			found[g.Allocation], taken[m] = m, true
+		}
+	}
+	key := func(allocations [][3]int64) [][2]int64 {
+		keys := make([][2]int64, len(allocations))
+		for n, a := range allocations {
+			keys[n] = [2]int64{nodes[a[2]], a[1]}
+		}
+		return keys
+	}
+	others := grouped(key(far.Allocations), func(m int) bool { return taken[m] })
+	for k, own := range grouped(key(r.Allocations), func(n int) bool { return found[n] >= 0 }) {
+		if k[0] == 0 || len(own) != len(others[k]) {
+			continue
+		}
+		for i, n := range own {
+			found[n] = others[k][i]
+			taken[found[n]] = true
+		}
+	}
+}
+
 // counterparts returns for each allocation the one of the step at another batch size that stands for it, -1 for none.
-// Steps of the same course match event by event. Else, among allocations of one key, those whose size is proportional
-// to the batch are matched first, then those of equal size; the rest are matched in the order of their sizes, or, if
+// Steps of the same course match event by event, others by name first. Of the rest, among
+// allocations of one key, those whose size is proportional to the batch are matched first, then those of equal size; the rest are matched in the order of their sizes, or, if
 // one step has more of them and both are eager, in the order in which they come. What Inductor fuses depends on sizes,
 // and with it the line that it names, so that what is left may have its counterpart at another line.
-func (r *Step) counterparts(far *Step, batch, farBatch int64, eager bool) []int {
+func (r *Step) counterparts(far *Step, batch, farBatch int64, nodes []int64, eager bool) []int {
 	found := make([]int, len(r.Allocations))
-	if r.sameCourse(far) {
+	if r.sameCourse(far, nodes) {
 		for n := range found {
 			found[n] = n
 		}
 		return found
 	}
-	keys, farKeys := r.matchKeys(), far.matchKeys()
-	others := grouped(farKeys)
-	for p, own := range grouped(keys) {
+	keys, farKeys, taken := r.matchKeys(), far.matchKeys(), make([]bool, len(far.Allocations))
+	for n := range found {
+		found[n] = -1
+	}
+	matchByName(found, taken, r, far, nodes)
+	others := grouped(farKeys, func(m int) bool { return taken[m] })
+	for p, own := range grouped(keys, func(n int) bool { return found[n] >= 0 }) {
 		free := map[int64][]int{}
 		for _, m := range others[p] {
 			free[far.Allocations[m][0]] = append(free[far.Allocations[m][0]], m)
@@ -222,9 +274,11 @@ func matchOtherLines(found []int, keys, farKeys []matchKey, r, far *Step, batch,
 }
 
 // sameCourse reports whether two steps differ in nothing but sizes.
-func (r *Step) sameCourse(other *Step) bool {
+func (r *Step) sameCourse(other *Step, nodes []int64) bool {
 	return slices.Equal(r.Order, other.Order) && r.Forward == other.Forward && r.Backward == other.Backward &&
-		slices.EqualFunc(r.Allocations, other.Allocations, func(a, b [3]int64) bool { return a[1] == b[1] })
+		slices.EqualFunc(r.Allocations, other.Allocations, func(a, b [3]int64) bool {
+			return a[1] == b[1] && nodes[a[2]] == nodes[b[2]]
+		})
 }
 
 // bySize are all allocations of a map from sizes, smaller ones first.

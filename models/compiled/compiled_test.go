@@ -91,6 +91,27 @@ func TestOrderOfTheNearer(t *testing.T) {
 	require.Equal(t, step(40).Steps[0], r.Steps[0])
 }
 
+// Results of the same node, and gradients of the same parameter, are counterparts, whatever their sizes and order.
+func TestNamesGoBeforeSizes(t *testing.T) {
+	at := func(n int64, order ...int) Recording {
+		s := Step{
+			Order: []int{0, 1, 2, 3, 4, ^0, ^1, ^3}, Forward: 2, Backward: 8,
+			Gradients: []Gradient{{2, "w", 0}},
+		}
+		all := [][3]int64{{900 + n, 0, 1}, {100 + 50*n, 0, 2}, {128, 0, 0}, {7 + 3*n, 0, 3}, {10 * n, 0, 0}}
+		for _, i := range order {
+			s.Allocations = append(s.Allocations, all[i])
+		}
+		return Recording{AMP: "bf16", Batch: int(n), Steps: [2]Step{s, s}}
+	}
+	near, far := at(8, 0, 1, 2, 3, 4), at(64, 1, 0, 2, 3, 4)
+	f := file(near, far)
+	f.Names = []string{"", "mul > gelu", "addmm", "sum"}
+	r, err := f.AtBatch("bf16", 16)
+	require.NoError(t, err)
+	require.Equal(t, at(16, 0, 1, 2, 3, 4).Steps[1].Allocations, r.Steps[1].Allocations)
+}
+
 // question is about a convolution of a batch.
 func question(batch int64) oracle.Question {
 	return oracle.Of(cudnn.Config{

@@ -13,6 +13,7 @@ import (
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/allocator"
 	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/replay"
 	"github.com/vprof/vprof/profiler/stack"
 )
 
@@ -139,10 +140,14 @@ func (o *Outcome) run(ctx context.Context, r *report.Report) (*report.Run, error
 			Line: f.Where, Phase: step.PhaseName(f.Phase),
 		}
 	}
-	breakdown, err := o.breakdown(ctx)
+	replayed, err := o.replay(ctx, o.Program)
 	if err != nil {
 		return nil, err
 	}
+	if r.Script.Tuned, err = o.tuned(ctx, replayed.Max); err != nil {
+		return nil, err
+	}
+	breakdown := replayed.Peak.Allocated
 	breakdown.Shown(func(c program.Class, bytes int64) {
 		out.Classes = append(out.Classes, report.Component{Name: c.String(), Bytes: bytes})
 	})
@@ -177,19 +182,39 @@ func (o *Outcome) used() int64 {
 // plenty is more memory than any run needs, in bytes.
 const plenty = 1 << 46
 
-// breakdown is what the allocated bytes are at the peak.
-func (o *Outcome) breakdown(ctx context.Context) (program.Breakdown, error) {
+// replay replays a program of the run without a limit of memory.
+func (o *Outcome) replay(ctx context.Context, p *program.Program) (*step.Simulation, error) {
 	conf, err := allocator.ParseConfig(o.allocConf())
 	if err != nil { // PyTorch has taken it, so what is not known has no effect here
 		conf = allocator.DefaultConfig()
 	}
 	board := o.Board
 	board.Memory = plenty
-	run, err := step.Simulate(ctx, o.Program, board, conf, 0)
+	run, err := step.Simulate(ctx, p, board, conf, 0)
 	if err != nil {
-		return program.Breakdown{}, fmt.Errorf("replaying the recording: %w", err)
+		return nil, fmt.Errorf("replaying the recording: %w", err)
 	}
-	return run.Peak.Allocated, nil
+	return run, nil
+}
+
+// tuning is the hook's name of what Inductor allocates to tune.
+const tuning = "autotuning"
+
+// tuned are the peaks without what Inductor allocates to tune, which it does once for code that it finds in its cache
+// later on; nil if it tunes nothing, or they are the same as with it.
+func (o *Outcome) tuned(ctx context.Context, with replay.Usage) (*report.Peaks, error) {
+	p := *o.Program
+	p.Instructions = slices.DeleteFunc(slices.Clone(p.Instructions), func(in program.Instruction) bool {
+		return (in.Kind == program.Alloc || in.Kind == program.Free) && p.Sites[p.Buffers[in.Arg].Site].Op == tuning
+	})
+	if len(p.Instructions) == len(o.Program.Instructions) {
+		return nil, nil
+	}
+	run, err := o.replay(ctx, &p)
+	if err != nil || run.Max == with {
+		return nil, err
+	}
+	return &report.Peaks{Allocated: run.Max.Allocated, Reserved: run.Max.Reserved}, nil
 }
 
 // phases are the phases in order; those of a step that have one name are one.

@@ -148,6 +148,17 @@ type Measurement struct {
 	Neighbors []device.Neighbor `json:"neighbors,omitempty"`
 }
 
+// LastStep is the peak of allocated bytes in the last of the steps.
+func (r *Result) LastStep() int64 {
+	most := int64(0)
+	for _, p := range r.Run.Phases {
+		if p.Step == r.Run.Phases[len(r.Run.Phases)-1].Step {
+			most = max(most, p.Max.Allocated)
+		}
+	}
+	return most
+}
+
 // Discard ends the use of the recording, whose memory later ones take over. It is made
 // again for trials of [Result.Again].
 func (r *Result) Discard() {

@@ -180,6 +180,18 @@ def name_lines(wrapper):
     generator.make_buffer_allocation, generator._generate_extern_kernel_alloc_helper = make_named, call_named
 
 
+# The name of what Inductor allocates to tune, which it does not do again where its cache has the outcome.
+TUNING = "autotuning"
+
+
+def tunes(frame):
+    """Tells whether a frame of a stack is of Inductor's tuning: of kernels, of the choice between them, of padding products."""
+    file = frame["filename"]
+    return "_inductor" in file and (
+        frame["name"] == "benchmark_all_configs" or file.endswith(("pad_mm.py", "benchmarking.py", "select_algorithm.py"))
+    )
+
+
 # What comes before the user's line in the comment of a generated line.
 MARK = "vprof: "
 

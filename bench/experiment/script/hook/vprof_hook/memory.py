@@ -248,6 +248,8 @@ def line_of_user(frames, libraries):
     Of what compiled code allocates also, after a tab, the names of the graph's nodes that it is for.
     """
     for frame in frames:
+        if compiling.tunes(frame):
+            return "\t" + compiling.TUNING
         if of_user(frame["filename"], libraries):
             where = compiling.line_of_code(frame["filename"], frame["line"])
             if where is not None:
