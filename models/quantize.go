@@ -120,7 +120,21 @@ const (
 	EarlySetting = "early-bitsandbytes"
 	// PackedHeadSetting is for an output layer in few bits.
 	PackedHeadSetting = "packed-head"
+	// DeviceMapSetting is for how a model comes to the device: as [Case.Loads] says (0), by from_pretrained(device_map)
+	// (1), or by model.to(device) (2).
+	DeviceMapSetting = "device-map"
 )
+
+// Loads says that from_pretrained brings the model to the device itself, as it does where bitsandbytes packs layers. It
+// brings parts of models that are sharded in another way, and libraries that pack the output layer have loaders of
+// their own.
+func (c Case) Loads() bool {
+	if how := c.Settings[DeviceMapSetting]; how != 0 {
+		return how == 1
+	}
+	s := c.Strategy
+	return c.Quantize != "" && (s == nil || s.Name == DDP) && !c.EarlyLayers() && !c.PacksHead()
+}
 
 // EarlyLayers says that 4-bit layers are those of bitsandbytes 0.42.
 func (c Case) EarlyLayers() bool { return c.On(EarlySetting) }

@@ -162,6 +162,12 @@ func FineTuned() models.Source {
 		if err != nil {
 			return models.Model{}, &models.UnknownModelError{Name: name}
 		}
-		return hfconfig.Parse(name+".json", text)
+		m, err := hfconfig.Parse(name+".json", text)
+		for i, s := range m.Settings {
+			if s.Name == models.DeviceMapSetting {
+				m.Settings[i].Default = 2 // the recorded models were built, and then moved
+			}
+		}
+		return m, err
 	}}
 }

@@ -75,6 +75,8 @@ func variants(c llama.Config) []models.Setting {
 	all = append(all, models.Switch(models.EarlySetting, 0,
 		"1 if layers in 4 bits unpack to fp16 first and keep their inputs, as those of bitsandbytes 0.42 do, 0 "+
 			"if they are today's"))
+	all = append(all, models.Setting{Name: models.DeviceMapSetting, Max: 2, Usage: "1 if from_pretrained brings the " +
+		"model to the GPU (device_map), 2 if model.to(device) does, 0 if the first does with --quantize alone"})
 	if !c.Tied {
 		all = append(all, models.Switch(models.PackedHeadSetting, 0,
 			"1 if --quantize holds the output layer, too, as litgpt has it, 0 if it leaves that alone, as "+
@@ -97,6 +99,8 @@ func checkPacked(c models.Case) (setting, reason string) {
 		return models.EarlySetting, "is about linear layers in 4 bits; give it with --quantize nf4 or nf4-dq"
 	case c.EarlyLayers() && c.LoRA != nil && c.LoRA.DoRA != "":
 		return models.EarlySetting, "vprof records DoRA beside the layers of newer releases; leave out dora"
+	case c.On(models.DeviceMapSetting) && c.Strategy != nil && c.Strategy.Name != models.DDP:
+		return models.DeviceMapSetting, "is about models that are whole on each GPU; leave out --strategy"
 	case c.PacksHead() && c.Quantize == "":
 		return models.PackedHeadSetting, "is about --quantize, which is not given"
 	case c.PacksHead() && c.LoRA != nil && len(c.LoRA.Save) > 0:

@@ -391,18 +391,23 @@ func (t *Tree) BufferNumel() int64 {
 // To is model.to(device): it brings parameters and buffers to life on a tape.
 func (t *Tree) To(tape *trace.Tape) {
 	for _, m := range t.moved {
-		switch x := m.(type) {
-		case *Parameter:
-			if !x.added {
-				tape.Elsewhere(x.Away, func() { x.move(tape) })
-			}
-		case *Buffer:
-			tape.Elsewhere(x.Away, func() {
-				x.Tensor = tape.Hold(tape.New(moving, program.Buffers, x.DType, x.Dims...))
-			})
-		case mover:
-			x.afterMove(tape)
+		t.bring(tape, m)
+	}
+}
+
+// bring brings what is moved to life: a parameter, a buffer, or what follows after those of a layer.
+func (*Tree) bring(tape *trace.Tape, moved any) {
+	switch x := moved.(type) {
+	case *Parameter:
+		if !x.added {
+			tape.Elsewhere(x.Away, func() { x.move(tape) })
 		}
+	case *Buffer:
+		tape.Elsewhere(x.Away, func() {
+			x.Tensor = tape.Hold(tape.New(moving, program.Buffers, x.DType, x.Dims...))
+		})
+	case mover:
+		x.afterMove(tape)
 	}
 }
 

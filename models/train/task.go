@@ -344,7 +344,11 @@ func (t *taskTrainer) place(tape *trace.Tape) {
 		t.graph.Begin(tape, t.net)
 	}
 	Place(tape, t.c, func() {
-		t.net.To(tape)
+		if t.c.Loads() {
+			t.net.Load(tape, computeType(t.c), t.c.Quantize != "" && weightType(t.c.Weights) == trace.F32)
+		} else {
+			t.net.To(tape)
+		}
 		nn.MoveAdapters(tape, t.net, t.adapters)
 	})
 	if t.graph != nil {
