@@ -126,6 +126,7 @@ func (t *recognition) Load(tape *trace.Tape, n int64) {
 // Loss implements [train.Task].
 func (t *recognition) Loss(f *frame, loss **tensor) {
 	logits := f.Let(t.net.call(f, t.values, t.checkpointing))
+	f.Tape().Output(nil, logits)
 	f.Tape().Mark("forward")
 	lp := f.Let(logits.LogSoftmaxTo(-1, trace.F32).Transpose(0, 1))
 	f.Set(loss, lp.CTCLoss(t.labels, trace.CTCLossArgs{Reduction: trace.ReduceSum, ZeroInfinity: true}))
