@@ -149,7 +149,7 @@ func (m Model) recordWorst(c Case, board trace.Board, o Options) (*Recording, er
 	var worst *Recording
 	most, flops, busiest := int64(-1), int64(0), int64(0)
 	uncast := true
-	for _, rank := range m.ranksToRecord(c, board, o) {
+	for _, rank := range m.ranksToRecord(c, board) {
 		s := *c.Strategy
 		s.Rank = &rank
 		c.Strategy = &s
@@ -182,8 +182,8 @@ func (m Model) recordWorst(c Case, board trace.Board, o Options) (*Recording, er
 // ranksToRecord are the ranks of a pipeline without those that do what a rank before them
 // does: that one holds at least as many micro-batches at a time, in any schedule. They are all
 // where that cannot be told.
-func (m Model) ranksToRecord(c Case, board trace.Board, o Options) (ranks []int64) {
-	does := m.ranksOf(c, board, o)
+func (m Model) ranksToRecord(c Case, board trace.Board) (ranks []int64) {
+	does := m.ranksOf(c, board)
 	for rank := range int64(c.GPUs) {
 		if does == nil || slices.Index(does, does[rank]) == int(rank) {
 			ranks = append(ranks, rank)
@@ -193,7 +193,7 @@ func (m Model) ranksToRecord(c Case, board trace.Board, o Options) (ranks []int6
 }
 
 // ranksOf describes what each rank of a pipeline does, nil where that cannot be told.
-func (m Model) ranksOf(c Case, board trace.Board, o Options) []string {
+func (m Model) ranksOf(c Case, board trace.Board) []string {
 	trainer, err := m.Build(c)
 	release, unknown := c.Release()
 	staged, ok := trainer.(Staged)

@@ -37,10 +37,7 @@ func ReadSmoke(file string, r io.Reader) (*Smoke, error) {
 		err = s.check()
 	}
 	if err != nil {
-		return nil, &input.FormatError{
-			File:   file,
-			Reason: err.Error() + "; make it with vprof smoke --export FILE.json",
-		}
+		return nil, input.FileErrorf(file, "%v; make it with vprof smoke --export FILE.json", err)
 	}
 	return &s, nil
 }

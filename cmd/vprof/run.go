@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -179,7 +178,7 @@ func (o *runOptions) execute(ctx context.Context, c script.Command) (*script.Out
 	if o.quiet {
 		c.Stdout, c.Stderr = nil, nil
 	} else {
-		c.Told = (&narrator{to: o.app.stderr, began: time.Now()}).tell
+		c.Told = (&narrator{to: o.app.stderr}).tell
 	}
 	return script.Run(ctx, c)
 }
@@ -187,7 +186,6 @@ func (o *runOptions) execute(ctx context.Context, c script.Command) (*script.Out
 // A narrator says what goes on, a line for each piece of news.
 type narrator struct {
 	to    io.Writer
-	began time.Time
 	steps int
 }
 

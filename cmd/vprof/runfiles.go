@@ -39,12 +39,9 @@ func readRuns(ctx context.Context, a *app, paths []string) ([]*report.Report, er
 func runsOf(ctx context.Context, a *app, data []byte, name string) ([]*report.Report, error) {
 	// A snapshot is no run, but people have both.
 	if snapshot.Is(data[:min(len(data), 16)]) {
-		return nil, &input.FormatError{
-			File: name,
-			Reason: "a memory snapshot of PyTorch, or another binary file, and no run of vprof; \"vprof diagnose " +
-				name + "\" says what is in a snapshot, https://docs.pytorch.org/memory_viz draws it, and " +
-				"\"vprof sweep --export run.json\" makes a run",
-		}
+		return nil, input.FileErrorf(name, "a memory snapshot of PyTorch, or another binary file, and no run of "+
+			"vprof; \"vprof diagnose %s\" says what is in a snapshot, https://docs.pytorch.org/memory_viz draws it, "+
+			"and \"vprof sweep --export run.json\" makes a run", name)
 	}
 	tried, err := report.ReadTried(name, data)
 	if err != nil {

@@ -57,10 +57,8 @@ func restoreStep(name, description string, o asked.Oracle) (models.Model, error)
 func stepModel(file, name string, content []byte, o asked.Oracle) (models.Model, error) {
 	f, err := Read(content, file)
 	if err == nil && f.Form != Eager {
-		err = &input.FormatError{
-			File: file, Key: "form",
-			Reason: "is " + f.Form + ": a compiled step, which --torch-compile takes from beside the model's own file",
-		}
+		err = input.KeyErrorf(file, "form",
+			"is %s: a compiled step, which --torch-compile takes from beside the model's own file", f.Form)
 	}
 	if err != nil {
 		return models.Model{}, err

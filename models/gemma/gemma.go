@@ -142,11 +142,10 @@ func newTextModel(c *Config) *textModel {
 
 // state is what the layers are called with beside hidden states.
 type state struct {
-	positions, padding *tensor
+	positions *tensor
 	// of layers with full attention, and of those that slide
 	mask, cos, sin [2]*tensor
 	shared         [2]keysValues
-	text           hf.Text
 }
 
 // keysValues are the keys and values of a kind of layers that later ones share.
@@ -154,7 +153,7 @@ type keysValues struct{ key, value *trace.Slot }
 
 // masks binds positions and masks, if the model around has not.
 func (m *textModel) masks(g *frame, in decoderInputs, padding *tensor, text hf.Text) *state {
-	s := &state{positions: in.positions, padding: padding, text: text, mask: [2]*tensor{in.full, in.window}}
+	s := &state{positions: in.positions, mask: [2]*tensor{in.full, in.window}}
 	if !in.made {
 		s.positions = positions(g, in.words)
 		s.mask = m.c.masks(g, in.words, s.positions, padding, nil, text)

@@ -70,10 +70,7 @@ func Source() models.Source {
 // name of the hub in the hub's caches. The error is a [*input.FormatError].
 func Open(path string) (models.Model, error) {
 	if path == "" {
-		return models.Model{}, &input.FormatError{
-			File:   Scheme + ":",
-			Reason: "names no file; use " + Scheme + ":path/to/config.json",
-		}
+		return models.Model{}, input.FileErrorf(Scheme+":", "names no file; use %s:path/to/config.json", Scheme)
 	}
 	path, teacher, taught := strings.Cut(path, TeacherMark)
 	path = located(path)
@@ -339,16 +336,10 @@ func (r *reader) family() (kind string, f family, err error) {
 	supported := "vprof describes " + strings.Join(Types(), ", ")
 	value, _, ok := r.get("model_type")
 	if !ok {
-		return "", f, &input.FormatError{
-			File: r.file, Key: "model_type",
-			Reason: "absent: it says what the model is; " + supported,
-		}
+		return "", f, input.KeyErrorf(r.file, "model_type", "absent: it says what the model is; %s", supported)
 	}
 	if json.Unmarshal(value, &kind) != nil {
-		return "", f, &input.FormatError{
-			File: r.file, Key: "model_type",
-			Reason: excerpt(value) + " is not a name; " + supported,
-		}
+		return "", f, input.KeyErrorf(r.file, "model_type", "%s is not a name; %s", excerpt(value), supported)
 	}
 	kind = r.renamed(kind)
 	if f, ok = families()[kind]; !ok {

@@ -5,12 +5,12 @@ import "github.com/vprof/vprof/profiler/trace"
 // reductions make one value of many, along dimensions or of all.
 var reductions = family{
 	"nansum": func(a *Args) *tensor {
-		return a.cast("dtype").NanSum(a.Bool("keepdim"), a.Dims("dim")...)
+		return a.cast().NanSum(a.Bool("keepdim"), a.Dims("dim")...)
 	},
 	"nanmean": func(a *Args) *tensor {
-		return a.cast("dtype").NanMean(a.Bool("keepdim"), a.Dims("dim")...)
+		return a.cast().NanMean(a.Bool("keepdim"), a.Dims("dim")...)
 	},
-	"prod":                              func(a *Args) *tensor { return a.cast("dtype").ProdAll() },
+	"prod":                              func(a *Args) *tensor { return a.cast().ProdAll() },
 	"median nanmedian":                  (*tensor).Median,
 	"nanmedian.dim kthvalue median.dim": with((*tensor).PickDim, "keepdim", "dim"),
 	"mode":                              with((*tensor).Mode, "keepdim", "dim"),
@@ -28,7 +28,7 @@ var reductions = family{
 	"var_mean.correction var_mean.dim":  with((*tensor).VarMean, "keepdim", "dim"),
 	"std_mean.correction std_mean.dim":  with((*tensor).StdMean, "keepdim", "dim"),
 	"prod.dim_int": func(a *Args) *tensor {
-		return a.cast("dtype").Prod(a.Bool("keepdim"), a.Dim("dim"))
+		return a.cast().Prod(a.Bool("keepdim"), a.Dim("dim"))
 	},
 	"amax":                              with((*tensor).AMax, "keepdim", "dim"),
 	"amin":                              with((*tensor).AMin, "keepdim", "dim"),
@@ -73,9 +73,9 @@ var reductions = family{
 }
 
 // cast is the first argument in the type that the result is to have.
-func (a *Args) cast(name string) *tensor {
+func (a *Args) cast() *tensor {
 	x := a.first(0)
-	if d := a.DType(name, x.DType()); d != x.DType() {
+	if d := a.DType("dtype", x.DType()); d != x.DType() {
 		return x.To(d)
 	}
 	return x

@@ -227,7 +227,7 @@ func convBackward(b *backward, args ConvArgs) {
 	if b.needs(0) || b.needs(1) {
 		var gx, gw *Tensor
 		if args.nativeDepthwise(x, w) {
-			gx, gw = depthwiseConvBackward(g, x, w, args, b.needs(0), b.needs(1))
+			gx, gw = depthwiseConvBackward(g, x, w, b.needs(0), b.needs(1))
 		} else {
 			in := x
 			if b.needs(1) {

@@ -228,7 +228,7 @@ func (x *Tensor) depthwiseConv(w *Tensor, args ConvArgs) *Tensor {
 }
 
 // depthwiseConvBackward gives the gradient of the weight first.
-func depthwiseConvBackward(g, x, w *Tensor, args ConvArgs, needX, needW bool) (gx, gw *Tensor) {
+func depthwiseConvBackward(g, x, w *Tensor, needX, needW bool) (gx, gw *Tensor) {
 	c := g.tape.begin("conv_depthwise2d_backward", g, x, w)
 	c.let(g.contiguousUntracked())
 	if needW {

@@ -304,13 +304,13 @@ func (x *Tensor) IndexReduce(how string, d int, index, source *Tensor, withSelf 
 		x, index, source, y := b.saved(0), b.saved(1), b.saved(2), b.saved(3)
 		var gx, gs *Tensor
 		if how == "mean" {
-			gx, gs = indexMeanGrads(b.grad, x, index, source, d)
+			gx, gs = indexMeanGrads(b.grad, index, source, d)
 		} else {
 			gx, gs = indexExtremeGrads(b.grad, x, index, source, y, d)
 		}
 		c.letAll([]*Tensor{gx, gs})
 		if !withSelf {
-			c.set(&gx, gx.maskedRows(index, d))
+			c.set(&gx, gx.maskedRows(index))
 		}
 		c.endPair(gx, gs)
 		b.givePair(gx, gs)
@@ -328,8 +328,8 @@ func (x *Tensor) indexCounts(index, source *Tensor) {
 	c.done()
 }
 
-// maskedRows is grad.index_fill(d, index, 0).
-func (x *Tensor) maskedRows(index *Tensor, d int) *Tensor {
+// maskedRows is grad.index_fill(dim, index, 0).
+func (x *Tensor) maskedRows(index *Tensor) *Tensor {
 	c := x.tape.begin("index_fill", x, index)
 	y := x.like()
 	c.t.launchCopy(y, x)
@@ -337,7 +337,7 @@ func (x *Tensor) maskedRows(index *Tensor, d int) *Tensor {
 }
 
 // indexMeanGrads is the part of index_reduce_backward for means.
-func indexMeanGrads(grad, x, index, source *Tensor, d int) (gx, gs *Tensor) {
+func indexMeanGrads(grad, index, source *Tensor, d int) (gx, gs *Tensor) {
 	c := grad.tape.begin("index_reduce_backward", grad)
 	n := c.let(grad.OnesLike())
 	c.set(&n, n.IndexAdd(d, index, source.OnesLike()))

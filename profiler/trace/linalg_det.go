@@ -2,8 +2,8 @@ package trace
 
 import "github.com/vprof/vprof/profiler/program"
 
-// parity is lu_det_P: 1 or -1 for each permutation of pivots,
-func (pivots *Tensor) parity(d DType) *Tensor {
+// parity is lu_det_P: 1 or -1 for each permutation of pivots.
+func (pivots *Tensor) parity() *Tensor {
 	c := pivots.tape.begin("lu_det_P", pivots)
 	places := c.let(c.t.empty(I32, pivots.Size(-1)))
 	c.t.launchFill(places)
@@ -28,7 +28,7 @@ func (x *Tensor) LinalgDet() *Tensor {
 	t.NoGrad(func() {
 		c := t.begin("_linalg_det", lu, pivots)
 		product := c.let(lu.diagonal().Prod(false, -1))
-		t.launchElementwise(y, 1, c.let(pivots.parity(x.dtype)), product)
+		t.launchElementwise(y, 1, c.let(pivots.parity()), product)
 		c.done()
 	})
 	return c.end(y.derived("LinalgDetBackward0", inputs{x}, saves{x, lu, pivots, y},
@@ -71,7 +71,7 @@ func (x *Tensor) LinalgSlogDet() (sign, logarithm *Tensor) {
 	lu, pivots, _ := c.luOf(x)
 	t.NoGrad(func() {
 		c := t.begin("_linalg_slogdet", lu, pivots)
-		parity := pivots.parity(x.dtype)
+		parity := pivots.parity()
 		t.launchElementwise(sign, 1, parity, lu.diagonal().Sgn().Prod(false, -1))
 		c.statement()
 		t.launch(program.Reduction, pivots.numel, []*Tensor{logarithm}, []*Tensor{lu.diagonal().Abs()})

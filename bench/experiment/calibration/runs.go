@@ -62,11 +62,8 @@ func ReadObserved(r io.Reader, name string) ([]Observed, coefficients.Input, err
 	var runs []Observed
 	switch head := data[:min(len(data), 4096)]; {
 	case snapshot.Is(head):
-		err = &input.FormatError{
-			File: name,
-			Reason: "a memory snapshot does not say what was trained; name the batch size with BATCH=" + name +
-				", and the rest with --model and --gpu",
-		}
+		err = input.FileErrorf(name, "a memory snapshot does not say what was trained; "+
+			"name the batch size with BATCH=%s, and the rest with --model and --gpu", name)
 	case strings.Contains(string(head), `"`+reference.Schema+`"`):
 		runs, err = fromReference(data, name, &in)
 	case strings.Contains(string(head), `"`+report.Schema+`"`):

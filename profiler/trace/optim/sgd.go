@@ -80,14 +80,14 @@ func singleMuon(o *Optimizer, f *trace.Frame, l *lists) {
 		buf := l.slots[i].state[0]
 		trace.Update("lerp__Scalar", 3, buf, l.grads[i])
 		f.Set(&update, trace.Pointwise("lerp_Scalar", 3, l.grads[i], buf))
-		f.Set(&update, orthogonal(o, f, update))
+		f.Set(&update, orthogonal(f, update))
 		trace.Update("mul__Tensor", 1, p)
 		trace.Update("add__Tensor", 2, p, update)
 	}
 }
 
 // orthogonal is _zeropower_via_newtonschulz of a matrix.
-func orthogonal(o *Optimizer, f *trace.Frame, grad *trace.Tensor) *trace.Tensor {
+func orthogonal(f *trace.Frame, grad *trace.Tensor) *trace.Tensor {
 	g := f.FuncFrame(grad)
 	tall := grad.Size(0) > grad.Size(1)
 	x := g.Let(grad.To(trace.BF16))
