@@ -87,8 +87,10 @@ def replaced(seen, nodes):
 def rewire(seen, nodes, program):
     """Lets the graph name the tensors that Python used. Where an operator had nothing to do and gave its
     argument (x.float() of a float32), export takes the two for one from there on, and the graph says the later
-    name for both. With another precision they are two."""
+    name for both. With another precision they are two. A tensor of other sizes is none of the two: there Python took
+    another way than export did (grouped heads that it repeats beside a mask alone)."""
     number = align(seen.ops, nodes)
+    known = program["graph_module"]["graph"]["tensor_values"]
 
     def names_of(values):
         return [nodes[number[op]][2][i] for op, i in values if op in number and i < len(nodes[number[op]][2])]
@@ -96,7 +98,8 @@ def rewire(seen, nodes, program):
     def rename(tensors, observed):
         for tensor, values in zip(tensors, observed):
             names = names_of(values)
-            if names and tensor["name"] not in names and "/" not in names[-1]:
+            sizes = [known[name]["sizes"] for name in (tensor["name"], names[-1] if names else "") if name in known]
+            if names and tensor["name"] not in names and "/" not in names[-1] and sizes[1:] == sizes[:1]:
                 tensor["name"] = names[-1]
 
     for k, (_, arguments) in enumerate(seen.ops):

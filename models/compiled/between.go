@@ -189,10 +189,11 @@ func matchByName(found []int, taken []bool, r, far *Step, nodes []int64) {
 }
 
 // counterparts returns for each allocation the one of the step at another batch size that stands for it, -1 for none.
-// Steps of the same course match event by event, others by name first. Of the rest, among
-// allocations of one key, those whose size is proportional to the batch are matched first, then those of equal size; the rest are matched in the order of their sizes, or, if
-// one step has more of them and both are eager, in the order in which they come. What Inductor fuses depends on sizes,
-// and with it the line that it names, so that what is left may have its counterpart at another line.
+// Steps of the same course match event by event, others by name first. Of the rest, among allocations of one key, those
+// whose size is proportional to the batch are matched first, then those of equal size; the rest are matched in the order
+// of their sizes, or, if one step has more of them and both are eager, in the order in which they come. What Inductor
+// fuses depends on sizes, and with it the line that it names, so that what is left may have its counterpart at another
+// line.
 func (r *Step) counterparts(far *Step, batch, farBatch int64, nodes []int64, eager bool) []int {
 	found := make([]int, len(r.Allocations))
 	if r.sameCourse(far, nodes) {
