@@ -18,11 +18,11 @@ var Script = assemble()
 //go:embed capture.py
 var script string
 
-// parts are modules of the script: the model that is named and its inputs, what its forward does in Python and the
+// parts are modules of the script: the model that is named and its inputs, its export, what its forward does in Python and the
 // exported graph beside that, what models read of numbers that their code has, what custom autograd.Functions do
 // in backward, and how crashes are told.
 //
-//go:embed vprof_model.py vprof_observe.py vprof_board.py vprof_graph.py vprof_known.py vprof_backward.py vprof_child.py
+//go:embed vprof_model.py vprof_export.py vprof_observe.py vprof_board.py vprof_graph.py vprof_known.py vprof_backward.py vprof_child.py
 var parts embed.FS
 
 // assemble puts the parts into the script, where Python finds them by name.
@@ -38,7 +38,7 @@ func assemble() string {
 	if errors.Join(err, wrong) != nil {
 		panic("capture: the script is not whole") // it is in the binary
 	}
-	const first = "\nfrom vprof_board import"
+	const first = "\nimport vprof_export\n"
 	return strings.Replace(script, first, "\nfind_parts("+string(literal)+")\n"+first, 1)
 }
 

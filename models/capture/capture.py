@@ -17,7 +17,6 @@ import importlib.abc
 import importlib.metadata
 import importlib.util
 import inspect
-import io
 import json
 import linecache
 import os
@@ -43,10 +42,12 @@ def find_parts(texts):
     sys.meta_path.insert(0, Parts())
 
 
+import vprof_export
 from vprof_board import described_board, marks_of_gpu
+from vprof_export import export, freest, hide_tracing, paths_of_the_example, saved, shape_recurrent_layers
 from vprof_graph import affine, align, functions, lifetimes, names_in, nodes_of, replaced, rewire
 from vprof_model import TASKS, Input, Refusal, first_line, resolve
-from vprof_observe import answers_of, fake_mode_of, line_of, numbers_of, observe, other_way, seed, shape_ctc_loss, share_copied_modes, watch_checkpoint
+from vprof_observe import line_of, numbers_of, observe, other_way, seed, shape_operators, share_copied_modes, watch_checkpoint
 
 # ---------------------------------------------------------------- building
 
@@ -117,82 +118,6 @@ class Example:
         return shapes if self.by_name else tuple(shapes.values())
 
 
-# ---------------------------------------------------------------- export
-
-
-hiding = True
-
-
-def hide_tracing():
-    """Tells models that they are not being exported: some then take another way than in training
-    (transformers builds masks that it leaves out otherwise). torch itself must know."""
-    import torch
-
-    def shy(flag):
-        def answer():
-            inside = sys._getframe(1).f_globals.get("__name__", "").split(".")[0] in ("torch", "functorch")
-            return flag() if inside or not hiding else False
-
-        return answer
-
-    for name in ("is_compiling", "is_exporting", "is_dynamo_compiling"):
-        if hasattr(torch.compiler, name):
-            setattr(torch.compiler, name, shy(getattr(torch.compiler, name)))
-
-
-def shape_recurrent_layers():
-    """Has recurrent layers give tensors of their shapes at once where tensors have no numbers: torch takes them apart
-    step by step there, which takes minutes."""
-    import torch
-
-    def layers(x, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first):
-        states = hx if isinstance(hx, (list, tuple)) else [hx]
-        half = {"dtype": torch.get_autocast_dtype("cuda")} if x.is_cuda and torch.is_autocast_enabled("cuda") else {}
-        y = x.new_empty((*x.shape[:-1], states[0].shape[-1] * (2 if bidirectional else 1)), **half)
-        return y, *(s.new_empty(s.shape, **half) for s in states)
-
-    for name in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
-        kernels = getattr(torch.ops.aten, name).input.py_kernels
-        kernels.update((key, layers) for key in (torch._C.DispatchKey.CompositeImplicitAutograd, torch._C.DispatchKey.Autograd) if key in kernels)
-
-
-def export(model, example, place, symbols, free, derived=()):
-    import torch
-
-    seed()
-    args, kwargs = example.tensors(place, symbols)
-    if place == "fake":
-        args, kwargs = torch.utils._pytree.tree_map_only(torch.Tensor, fake_mode_of(model).from_tensor, (args, kwargs))
-    import vprof_known as known
-
-    import vprof_backward
-
-    torch._export.config.error_on_lifted_constant_tensors = False  # no number of theirs matters
-    with known.asking(known.Answers(answers_of[model])), known.OneDevice(place), vprof_backward.recording(vprof_backward.Calls(lambda: 0, line_of)):
-        return torch.export.export(model, args, kwargs, dynamic_shapes=example.shapes(free, derived) if free or derived else None, strict=False)
-
-
-def saved(program, name):
-    """The archive that torch.export.save writes, without weights, and its program."""
-    import torch
-
-    for values in (program.state_dict, program.constants):
-        for key, t in values.items():
-            if isinstance(t, torch.Tensor) and t.device.type != "meta":
-                values[key] = torch.nn.Parameter(t.to("meta"), t.requires_grad) if isinstance(t, torch.nn.Parameter) else t.to("meta")
-    buffer = io.BytesIO()
-    torch.export.save(program, buffer)
-    with zipfile.ZipFile(buffer) as z:
-        entries = {n: z.read(n) for n in z.namelist()}
-    new = next((n for n in entries if n.endswith("models/model.json")), None)
-    if new:
-        root = new[: -len("models/model.json")]
-        entries = {name + "/" + n[len(root) :]: data for n, data in entries.items()}
-    else:  # releases before 2.8 had other names
-        entries = {name + "/models/model.json": entries["serialized_exported_program.json"], name + "/archive_format": b"pt2", name + "/archive_version": b"0", name + "/byteorder": sys.byteorder.encode()}
-    return entries, json.loads(entries[name + "/models/model.json"])
-
-
 # ---------------------------------------------------------------- what else vprof wants to know
 
 
@@ -261,11 +186,12 @@ ADVICE = [
     (r"_forward_unimplemented|missing the required \"forward\"", "the model has no forward: capture a module whose forward calls what training calls, such as self.lit.training_step((x, y), 0) of a LightningModule"),
     (r"differentiated Tensor|autograd\.grad|element 0 of tensors does not require grad", f"torch.export has no words for gradients that forward takes itself (torch.autograd.grad). Capture the model without them, or {SCRIPT_DOOR}"),
     (r"pack_padded_sequence|'lengths' argument should be", f"how long packed sequences are depends on the numbers in a tensor. Give the layers the padded tensor, which needs no less, or {SCRIPT_DOOR}"),
-    (r"data.?dependent|GuardOnDataDependent|item\(\) cannot be called|Could not guard|nonzero|_local_scalar_dense|Cannot cast .* to number", f"what runs here depends on the numbers in a tensor, which a file cannot hold. Decide it by a plain Python value or by shapes, capture the part of the model without it, or {SCRIPT_DOOR}"),
+    (r"nested_tensor|NestedTensor|Unable to cast NotImplemented to Tensor", f"nested tensors are rows of lengths that depend on numbers. Pad them to one tensor, or {SCRIPT_DOOR}"),
+    (r"data.?dependent|GuardOnDataDependent|item\(\) cannot be called|Could not guard|nonzero|_local_scalar_dense|to numpy|on a meta tensor|Cannot cast .* to number", f"what runs here depends on the numbers in a tensor, which a file cannot hold. Decide it by a plain Python value or by shapes, capture the part of the model without it, or {SCRIPT_DOOR}"),
     (r"missing \d+ required|unexpected keyword|required positional", "forward takes other inputs: name them as forward does, --input NAME=dtype[...]"),
     (r"not a supported value|unsupported (input|output) type|pytree|type is unsupported", "forward takes or gives something that is no tensor. Return tensors, tuples or dicts (use_cache=False, return_dict=True)"),
     (r"mat1 and mat2|size mismatch|Invalid channel|must match the size|Expected .* channels|expected input|invalid for input of size|shape", "the inputs have sizes that the model does not take: change --input, --size or --seq"),
-    (r"meta.*(not implemented|unsupported)|Could not run|no fake impl|not implemented for", "this operator does not say what it returns: register a fake implementation (torch.library.register_fake)"),
+    (r"meta.*(not implemented|unsupported)|Could not run|no fake impl|not implemented for", f"this operator does not say what it returns: register a fake implementation (torch.library.register_fake), or {SCRIPT_DOOR}"),
 ]
 
 
@@ -280,8 +206,9 @@ def refusal(e, opts, doing):
         what = f"{os.path.relpath(path) if path.startswith(os.getcwd()) else path}:{line}: {linecache.getline(path, int(line)).strip()}\n  {what}"
     text = f"{type(e).__name__}: {e}"
     building = doing == "building the model"
-    otherwise = "run what builds it by itself in Python; --verbose shows all of the error" if building else "try the same with torch.export.export(model, inputs, strict=False) in Python to see all of it"
-    return Refusal(what, next((do for pattern, do in BUILDING if building and re.search(pattern, text, re.I)), None) or next((do for pattern, do in ADVICE if not building and re.search(pattern, text, re.I)), otherwise))
+    known = next((do for pattern, do in (BUILDING if building else ADVICE) if re.search(pattern, text, re.I)), None)
+    otherwise = "run what builds it by itself in Python; --verbose shows all of the error" if building else f"{SCRIPT_DOOR[0].upper()}{SCRIPT_DOOR[1:]}. --verbose shows all of the error"
+    return Refusal(what, known or otherwise, known is not None)
 
 
 # ---------------------------------------------------------------- the whole of it
@@ -292,11 +219,10 @@ PLACES = ("meta", "fake", "cpu")
 
 def capture(opts, places=PLACES):
     """Writes the file. Returns what to tell the user."""
-    global hiding
     build, inputs_of = resolve(opts)
     failure = failed = None
     for place in places:
-        for hiding in (True, False):
+        for vprof_export.hiding in (True, False):
             doing = "building the model"
             try:
                 model = build_on(place, build)
@@ -311,8 +237,9 @@ def capture(opts, places=PLACES):
             except Exception as e:
                 if opts.verbose:
                     traceback.print_exc()
-                if failed in (None, "building the model"):  # elsewhere it fails for another reason, the user's own
-                    failure, failed = refusal(e, opts, doing), doing
+                refused = refusal(e, opts, doing)
+                if failed in (None, "building the model") or refused.known and not failure.known and doing != "building the model":
+                    failure, failed = refused, doing  # elsewhere it fails for another reason, the user's own
                 if doing != "torch.export":
                     break
     raise failure
@@ -334,25 +261,6 @@ def observe_with_loss(model, inputs, place, opts):
     return example, seen
 
 
-def freest(model, example, place, symbols):
-    """Exports with as many symbols open as the model lets be: all, the batch and what torch.export finds (a Dim must
-    be right for every size in its range, and sizes that are divided, or may be too small, are not), the batch, none."""
-    batch = [s for s in symbols if s == "batch"]
-    others = [s for s in symbols if s != "batch"]
-    tries = [(list(symbols), [])]
-    if others:
-        tries += [(batch, others), (batch, [])]
-    if tries[-1][0]:
-        tries.append(([], []))
-    for free, derived in tries:
-        sizes = symbols if free or derived or not batch else {**symbols, "batch": 2}
-        try:
-            return export(model, example, place, sizes, free, derived), free, sizes
-        except Exception:
-            if (free, derived) == tries[-1]:
-                raise
-
-
 def write(opts, build, model, example, place, seen, program, free, symbols):
     name = os.path.basename(opts.output).removesuffix(".pt2")
     entries, graph = saved(program, name)
@@ -369,17 +277,17 @@ def write(opts, build, model, example, place, seen, program, free, symbols):
             "args": affine([graph, *others], batches),
         }
         notes.append(f"export insists on a fixed batch; {len(extra['batch']['args'])} numbers of the graph were found to follow it")
-    rewire(seen, nodes, graph)
+    number = align(seen.ops, nodes)
+    rewire(seen, number, nodes, graph)
     entries[name + "/models/model.json"] = json.dumps(graph).encode()
-    extra["dies"], unseen = lifetimes(seen, nodes, graph)
+    extra["dies"], unseen = lifetimes(seen, number, nodes, graph)
     if unseen > len(seen.ops) // 100:
         notes.append(f"{unseen} of {len(seen.ops)} operators of forward are not in the exported graph; lifetimes around them are a guess")
     named = {n: [isinstance(d, tuple) and d[0] == "batch" for d in i.dims] for n, i in example.inputs.items() if isinstance(i, Input)}
     extra["batch_dims"] = {n: dims.index(True) for n, dims in named.items() if True in dims[1:] and not dims[0]}
-    extra["autocast"], extra["attention"] = marks_of_gpu(lambda: as_eager(build()), example, seen, nodes)
+    extra["autocast"], extra["attention"] = marks_of_gpu(lambda: as_eager(build()), example, seen, number)
     extra["cublas_workspace"] = os.environ.get("CUBLAS_WORKSPACE_CONFIG", "")
-    extra["replaced"] = replaced(seen, nodes)
-    number = align(seen.ops, nodes)
+    extra["replaced"] = replaced(seen, number, nodes)
     extra["assigned"] = [number[k] for k in seen.assigned if k in number]
     extra["symbols"] = symbols_of(example, graph)
     fixed = {s: n for s, n in symbols.items() if s not in [name for name, *_ in extra["symbols"].values()] and (s != "batch" or not extra.get("batch"))}
@@ -393,7 +301,7 @@ def write(opts, build, model, example, place, seen, program, free, symbols):
     extra["reentrant"] = list(dict.fromkeys(m for m, _, _, reentrant in seen.regions if m and reentrant))
     unknown = dict.fromkeys(seen.functions.unknown)
     extra["custom_functions"] = [{"name": n, "line": line} for n, line in unknown]
-    extra["functions"] = functions(seen, nodes)
+    extra["functions"] = functions(seen, number, nodes)
     for n, line in unknown:
         notes.append(f"{n} ({line}) has a backward of its own that looks at numbers, which the file does not hold; it is planned as one kernel that makes all gradients")
     entries[name + "/extra/vprof.json"] = json.dumps(extra).encode()
@@ -472,8 +380,9 @@ def main(argv):
         watch_checkpoint()
         hide_tracing()
         shape_recurrent_layers()
+        paths_of_the_example()
         share_copied_modes()
-        _ctc = shape_ctc_loss()
+        _kept = shape_operators()
         import vprof_known as known
 
         known.watch_readers()

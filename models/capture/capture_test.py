@@ -1,7 +1,9 @@
 """Tests of capture.py. They need PyTorch, no GPU:  python -m unittest models/capture/capture_test.py"""
 
+import itertools
 import json
 import os
+import random
 import sys
 import tempfile
 import textwrap
@@ -10,6 +12,7 @@ import zipfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import capture
+import vprof_graph
 import vprof_observe
 import torch
 import torch.nn as nn
@@ -18,8 +21,9 @@ import vprof_known
 capture.watch_checkpoint()
 capture.hide_tracing()
 capture.shape_recurrent_layers()
+capture.paths_of_the_example()
 capture.share_copied_modes()
-ctc = capture.shape_ctc_loss()
+kept = capture.shape_operators()
 vprof_known.watch_readers()
 
 
@@ -38,6 +42,23 @@ class Made:
         """{operator after which: [operators whose results die]}, of a graph in which each operator comes once."""
         makes = {v: self.targets[n].partition(".")[0] for n, (_, _, names) in enumerate(self.nodes) for v in names}
         return {self.targets[n].partition(".")[0] if n >= 0 else "": [makes[v] for v in names] for n, names in self.extra["dies"]}
+
+
+class CommonTest(unittest.TestCase):
+    def test_the_longest_common_subsequence(self):
+        lots = random.Random(1)
+        for _ in range(500):
+            a, b = ("".join(lots.choices("abc", k=lots.randrange(10))) for _ in range(2))
+            pairs = vprof_graph.common(a, b)
+            self.assertEqual(sorted(set(pairs)), pairs)
+            self.assertTrue(all(a[i] == b[j] for i, j in pairs))
+            self.assertTrue(all(i < k and j < n for (i, j), (k, n) in zip(pairs, pairs[1:])))
+            longest = max(n for n in range(len(a) + 1) if any(self.within(c, b) for c in itertools.combinations(a, n)))
+            self.assertEqual(len(pairs), longest)
+
+    def within(self, some, of):
+        rest = iter(of)
+        return all(c in rest for c in some)
 
 
 class CaptureTest(unittest.TestCase):
@@ -289,6 +310,26 @@ class CaptureTest(unittest.TestCase):
         view = next(n for n, t in enumerate(made.targets) if t.startswith("view"))
         self.assertEqual(batch["args"], [[view, "size", 0, 0, 16]])
         self.assertTrue(self.outcome["batch"])
+
+    def test_a_batch_with_a_bound_stays_open(self):
+        made = self.forward("q = self.queue.clone()\nq[: x.shape[0]] = self.lin(x)\nreturn q", init="self.register_buffer('queue', torch.zeros(64, 8))")
+        (bounds,) = made.program["range_constraints"].values()
+        self.assertEqual((bounds["min_val"], bounds["max_val"]), (2, 64))
+        self.assertIsNone(made.extra.get("batch"))
+
+    def test_paths_of_einsum_leave_the_batch_open(self):
+        made = self.forward("return torch.einsum('bi,ij,bj->b', x, self.lin.weight, x)")
+        self.assertEqual([name for name, _ in made.extra["symbols"].values()], ["batch"])
+
+    def test_one_slice_in_python_may_be_two_in_the_graph(self):
+        made = self.forward("return self.lin(x)[:, :4] - x[:, :4]")
+        sub = next(node for node, _, _ in made.nodes if "aten.sub" in node["target"])
+        sizes = [made.program["graph_module"]["graph"]["tensor_values"][v]["sizes"][1] for i in sub["inputs"] for v in capture.names_in(i["arg"])]
+        self.assertEqual(sizes, [{"as_int": 4}] * 2)
+
+    def test_conditions_may_be_bytes_and_counts_as_many_as_said(self):
+        made = self.forward("return torch.where(x.to(torch.uint8), x, -x) + torch.bincount(x[:, 0].long(), minlength=8)")
+        self.assertTrue({"where.self", "bincount.default"} <= set(made.targets))
 
     def test_what_hangs_on_the_batch_is_told(self):
         made = self.forward("parts = [self.lin(p) for p in x.chunk(-(-x.shape[0] // 128))]\nreturn torch.cat(parts)")

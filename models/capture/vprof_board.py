@@ -1,10 +1,9 @@
 """What a graph does not show of a model on a GPU, since it was made without one and without autocast."""
 
 import contextlib
-import difflib
 import types
 
-from vprof_graph import align
+from vprof_graph import common
 from vprof_observe import observe, seed
 
 
@@ -33,10 +32,7 @@ def observe_on_gpu(make, example, seen):
     finally:
         torch.set_autocast_enabled("cuda", enabled)
         torch.set_autocast_dtype("cuda", dtype)
-    ours, theirs, other = [n for n, _ in seen.ops], [n for n, _ in cast.ops], {}
-    for i, j, size in difflib.SequenceMatcher(None, ours, theirs, autojunk=False).get_matching_blocks() if ours != theirs else [(0, 0, len(ours))]:
-        other.update((i + k, j + k) for k in range(size))
-    return cast, other
+    return cast, dict(common([n for n, _ in seen.ops], [n for n, _ in cast.ops]))
 
 
 @contextlib.contextmanager
@@ -56,7 +52,7 @@ def described_board():
             setattr(torch.cuda, name, function)
 
 
-def marks_of_gpu(make, example, seen, nodes):
+def marks_of_gpu(make, example, seen, number):
     """What the graph does not show, since it was made without a GPU and without autocast: [number of a node, argument,
     whether it is half precision] of types that are float32 in the graph (x.to(y.dtype) is a type of its own under
     autocast), and [number, kernels] of attention that may not use all kernels."""
@@ -70,7 +66,6 @@ def marks_of_gpu(make, example, seen, nodes):
         cast, other = observe_on_gpu(make, example, seen)
     if cast is None:  # what the model does with a GPU needs one
         cast, other = observe_on_gpu(make, example, seen)
-    number = align(seen.ops, nodes)
     marks = [[number[k], a, cast.types[other[k]].get(a) is torch.bfloat16] for k, a in wanted if k in number and k in other]
     allowed = {k: cast.attention.get(other[k]) if k in other else seen.attention.get(k) for k in attends}
     return marks, [[number[k], kernels] for k, kernels in allowed.items() if kernels and k in number]

@@ -1,7 +1,7 @@
 """The exported graph beside what plain Python did: which node is which operator, and where tensors die."""
 
+import array
 import collections
-import difflib
 import itertools
 import re
 
@@ -47,17 +47,50 @@ def align(ops, nodes):
     quiet = re.compile(r"torch\.ops\.(higher_order|aten\.(sym_|_assert))")
     theirs = [(n, node["target"]) for n, (node, _, _) in enumerate(nodes) if node["target"].startswith("torch.ops.") and not quiet.match(node["target"])]
     ours = [(k, name) for k, (name, _) in enumerate(ops) if not quiet.match(name)]
-    a, b = [name for _, name in ours], [name for _, name in theirs]
-    if a == b:
-        blocks = [(0, 0, len(a))]
-    else:
-        blocks = difflib.SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks()
-    return {ours[i + k][0]: theirs[j + k][0] for i, j, size in blocks for k in range(size)}
+    return {ours[i][0]: theirs[j][0] for i, j in common([name for _, name in ours], [name for _, name in theirs])}
 
 
-def lifetimes(seen, nodes, program):
+def common(a, b):
+    """The pairs (i, j) of a longest common subsequence of a and b. Of equal elements it has the last ones: x[:, :2] is
+    one slice in Python and two in a graph whose batch is open, and what follows takes the second."""
+    last = len(a) - 1, len(b) - 1
+    return [(last[0] - i, last[1] - j) for i, j in common_first(a[::-1], b[::-1])][::-1]
+
+
+def common_first(a, b):
+    """The longest common subsequence by Myers' greedy algorithm (1986), whose time goes with how much differs: for each
+    number d of elements left out, how far in a one comes on each diagonal i - j."""
+    zero = len(a) + len(b) + 1  # index of diagonal 0
+    furthest, reached = [0] * (2 * zero + 1), []
+    for d in range(zero):
+        reached.append(array.array("i", furthest[zero - d - 1 : zero + d + 2]))
+        for k in range(-d, d + 1, 2):
+            i, _ = entered(furthest, zero, k, d)
+            while i < len(a) and i - k < len(b) and a[i] == b[i - k]:
+                i += 1
+            furthest[zero + k] = i
+            if (i, i - k) == (len(a), len(b)):
+                return walked_back(reached, i, i - k)
+    raise AssertionError("leaving out all of both is a way")
+
+
+def entered(furthest, zero, k, d):
+    """Where in a one comes to diagonal k with the d-th element left out, and whether that is one of b."""
+    from_b = k == -d or k != d and furthest[zero + k - 1] < furthest[zero + k + 1]
+    return (furthest[zero + k + 1], True) if from_b else (furthest[zero + k - 1] + 1, False)
+
+
+def walked_back(reached, i, j):
+    pairs = []
+    for d in range(len(reached) - 1, -1, -1):
+        start, from_b = entered(reached[d], d + 1, i - j, d)
+        pairs += [(i - n, j - n) for n in range(1, i - start + 1)]
+        i, j = (start, start - (i - j) - 1) if from_b else (start - 1, start - (i - j))
+    return pairs[::-1]
+
+
+def lifetimes(seen, number, nodes, program):
     """The list "dies" of the file: [number of a node, values that die before the next one]."""
-    number = align(seen.ops, nodes)
     last, latest = [], -1  # number of the last node by each operator
     for k in range(len(seen.ops)):
         latest = max(latest, number.get(k, latest))
@@ -74,9 +107,9 @@ def lifetimes(seen, nodes, program):
     return [[n, dies[n]] for n in sorted(dies) if dies[n]], len(seen.ops) - len(number)
 
 
-def replaced(seen, nodes):
+def replaced(seen, number, nodes):
     """The list "replaced" of the file: [number of a node, values of the forward before that die then]."""
-    number, out = align(seen.ops, nodes), []
+    out = []
     for k, values in seen.replaced:
         names = [nodes[number[op]][2][i] for op, i in values if op in number and i < len(nodes[number[op]][2])]
         if names and k in number:
@@ -84,22 +117,21 @@ def replaced(seen, nodes):
     return out
 
 
-def rewire(seen, nodes, program):
+def rewire(seen, number, nodes, program):
     """Lets the graph name the tensors that Python used. Where an operator had nothing to do and gave its
     argument (x.float() of a float32), export takes the two for one from there on, and the graph says the later
     name for both. With another precision they are two. A tensor of other sizes is none of the two: there Python took
     another way than export did (grouped heads that it repeats beside a mask alone)."""
-    number = align(seen.ops, nodes)
-    known = program["graph_module"]["graph"]["tensor_values"]
 
     def names_of(values):
         return [nodes[number[op]][2][i] for op, i in values if op in number and i < len(nodes[number[op]][2])]
 
+    sizes = {name: value["sizes"] for name, value in program["graph_module"]["graph"]["tensor_values"].items()}
+
     def rename(tensors, observed):
         for tensor, values in zip(tensors, observed):
             names = names_of(values)
-            sizes = [known[name]["sizes"] for name in (tensor["name"], names[-1] if names else "") if name in known]
-            if names and tensor["name"] not in names and "/" not in names[-1] and sizes[1:] == sizes[:1]:
+            if names and tensor["name"] not in names and sizes.get(names[-1]) == sizes.get(tensor["name"]):
                 tensor["name"] = names[-1]
 
     for k, (_, arguments) in enumerate(seen.ops):
@@ -117,9 +149,9 @@ def rewire(seen, nodes, program):
             rename(tensors, seen.results)
 
 
-def functions(seen, nodes):
+def functions(seen, number, nodes):
     """The calls of custom Functions whose parts are all in the graph, with the numbers of their first nodes."""
-    number, found = align(seen.ops, nodes), []
+    found = []
     for call in seen.functions.known:
         parts = [number.get(k) for k in (call["begin"], call["backward"], call["end"] - 1)]
         if None in parts or any(nodes[n][1] != nodes[parts[0]][1] for n in parts):

@@ -26,11 +26,11 @@ TASKS = {
 
 
 class Refusal(Exception):
-    """Something that the user can mend: what is wrong, and what to do."""
+    """Something that the user can mend: what is wrong, what to do, and whether that is known to help."""
 
-    def __init__(self, what, do=""):
+    def __init__(self, what, do="", known=True):
         super().__init__(what)
-        self.do = do
+        self.do, self.known = do, known
 
 
 class Input(collections.namedtuple("Input", "dtype dims numbers", defaults=(None,))):

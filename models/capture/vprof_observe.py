@@ -193,25 +193,37 @@ def fake_mode_of(model):
 watched = None  # the Observation under way, and the model
 
 
-def shape_ctc_loss():
-    """Says what ctc_loss gives for tensors without numbers, which torch does not: the losses and the table of forward
-    probabilities, whose targets are as long as their rows. Returns what keeps that in force."""
+def shape_operators():
+    """Says what some operators give for tensors without numbers, which torch does not: ctc_loss its losses and the table
+    of forward probabilities, whose targets are as long as their rows; bincount as many counts as its minlength says;
+    where takes bytes for its condition, as it does with numbers. Returns what keeps that in force."""
     import torch
-    from torch._subclasses.fake_impls import register_op_impl
+    from torch._subclasses import fake_impls
 
-    def shapes(log_probs, targets, *_, **__):
+    def ctc_loss(log_probs, targets, *_, **__):
         steps, batch, _ = log_probs.shape
         return log_probs.new_empty(batch), log_probs.new_empty(batch, steps, 2 * targets.shape[-1] + 1)
 
-    def fake(mode, _, *args, **kwargs):
-        with mode:
-            return shapes(*args, **kwargs)
+    def bincount(x, weights=None, minlength=0):
+        if not minlength:
+            raise NotImplementedError("bincount without minlength: how many counts there are depends on the numbers (nonzero)")
+        return x.new_empty(minlength, dtype=torch.int64 if weights is None else weights.dtype)
 
-    library = torch.library.Library("aten", "IMPL")
-    for name in ("default", "Tensor"):
-        operator = getattr(torch.ops.aten._ctc_loss, name)
-        library.impl(operator._schema.name + "." * (name == "Tensor") + operator._schema.overload_name, shapes, "Meta")
-        register_op_impl(operator)(fake)
+    def where(condition, x, y):
+        return torch._refs.where(condition.view(torch.bool) if condition.dtype is torch.uint8 else condition, x, y)
+
+    def says(shapes):
+        def fake(mode, _, *args, **kwargs):
+            with mode:
+                return shapes(*args, **kwargs)
+
+        return fake
+
+    aten, library = torch.ops.aten, torch.library.Library("aten", "IMPL")
+    for operator, shapes in ((aten._ctc_loss.default, ctc_loss), (aten._ctc_loss.Tensor, ctc_loss), (aten.bincount.default, bincount), (aten.where.self, where)):
+        library.impl(operator, shapes, "Meta")
+        fake_impls.op_implementations_dict.pop(operator, None)
+        fake_impls.register_op_impl(operator)(says(shapes))
     return library
 
 

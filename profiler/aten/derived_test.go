@@ -39,6 +39,16 @@ func TestDerivedOperatorsAllocateAsTheirFormulasSay(t *testing.T) {
 		{"nansum.default", self(4, 8, 16), []int64{4}, []int64{512, 512, 2048}},
 		{"trace.default", self(8, 8), []int64{4}, []int64{256, 64}},
 		{"histc.default", self(4, 8, 16), []int64{400}, nil},
+		{"bincount.default", func(f *trace.Frame) []Arg { // on a simulated board, as PyTorch 2.15 took it
+			return []Arg{{"self", ids(f, 1000)}, {"minlength", int64(50)}}
+		}, []int64{8, 8, 400}, nil},
+		{"bincount.default", func(f *trace.Frame) []Arg {
+			return []Arg{{"self", ids(f, 1000)}, {"weights", input(f, 1000)}, {"minlength", int64(50)}}
+		}, []int64{8, 8, 200}, nil},
+		{"where.self", func(f *trace.Frame) []Arg { // a condition of bytes
+			bytes := f.Let(f.Tape().New("bytes", program.Batch, trace.U8, 4, 8))
+			return []Arg{{"condition", bytes}, {"self", x(f, 4, 8)}, {"other", x(f, 4, 8)}}
+		}, []int64{32, 128}, []int64{4, 32, 128, 4, 32, 128}},
 		{
 			"logcumsumexp.default", func(f *trace.Frame) []Arg {
 				return []Arg{{"self", x(f, 4, 8, 16)}, {"dim", int64(1)}}

@@ -16,6 +16,7 @@ var reductions = family{
 	"mode":                              with((*tensor).Mode, "keepdim", "dim"),
 	"trace":                             (*tensor).Trace,
 	"histc":                             (*tensor).Histogram,
+	"bincount":                          with((*tensor).BinCount, "weights", "minlength"),
 	"logcumsumexp":                      (*tensor).LogCumSumExp,
 	"dist":                              (*tensor).Dist,
 	"renorm":                            (*tensor).Renorm,

@@ -43,7 +43,7 @@ func (x *Tensor) IsInf() *Tensor {
 func Where(cond, x, y *Tensor) *Tensor {
 	c := cond.tape.begin("where_self", cond, x, y)
 	d := resultType(x, y)
-	a, b := x, y
+	a, b, chosen := x, y, cond
 	c.t.withGrad(false, func() { // the casts are below autograd
 		if x.dtype != d {
 			a = c.let(x.to(d))
@@ -51,8 +51,9 @@ func Where(cond, x, y *Tensor) *Tensor {
 		if y.dtype != d {
 			b = c.let(y.to(d))
 		}
+		chosen = c.let(cond.to(Bool)) // bytes are still taken
 	})
-	z := c.t.map1("where", d, 1, cond, a, b)
+	z := c.t.map1("where", d, 1, chosen, a, b)
 	return c.end(z.derived("WhereBackward0", inputs{x, y}, saves{cond}, each(
 		partial{1, func(b *backward) *Tensor { return whereScalar("where_ScalarSelf", b.saved(0), b.grad) }},
 		partial{0, func(b *backward) *Tensor { return whereScalar("where_ScalarOther", b.saved(0), b.grad) }},

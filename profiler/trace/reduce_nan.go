@@ -92,6 +92,21 @@ func (x *Tensor) Histogram(bins int64) *Tensor {
 	return c.end(y)
 }
 
+// BinCount is torch.bincount(x, weights or nil, bins) of numbers below bins, which has no gradient. It looks at the
+// smallest and the largest first.
+func (x *Tensor) BinCount(weights *Tensor, bins int64) *Tensor {
+	c := x.tape.begin("bincount", x)
+	c.let(x.Min())
+	c.let(x.Max())
+	d, in := I64, []*Tensor{x}
+	if weights != nil {
+		d, in = weights.dtype, append(in, weights)
+	}
+	y := c.t.Zeros(d, bins)
+	c.t.launch(program.Reduction, x.numel, []*Tensor{y}, in)
+	return c.end(y)
+}
+
 // Mode is x.mode(d, keepdim): the values that are most often there, and their places.
 func (x *Tensor) Mode(keep bool, d int) (values, indices *Tensor) {
 	c := x.tape.begin("mode", x)
