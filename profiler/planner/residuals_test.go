@@ -80,7 +80,7 @@ func TestShippedResidualsHoldEveryGroupTheyName(t *testing.T) {
 }
 
 // A captured model whose convolutions cuDNN was not asked about is known less well than one with its answers, and so
-// is one whose file lacks something.
+// are a compiled step and one whose file lacks something.
 func TestWhatIsModeledWidensTheIntervalOfCapturedModels(t *testing.T) {
 	width := func(s Subject) (allocated, reserved float64) {
 		a, r, err := Residuals(s)
@@ -89,6 +89,9 @@ func TestWhatIsModeledWidensTheIntervalOfCapturedModels(t *testing.T) {
 	}
 	of := Subject{Model: "pt2:mine", Release: "2.15"}
 	asked, askedReserved := width(of)
+	compiled, compiledReserved := width(Subject{Model: "pt2:mine", Release: "2.15", Compiled: true})
+	require.Less(t, asked, compiled)
+	require.Less(t, askedReserved, compiledReserved)
 	of.Modeled = true
 	modeled, modeledReserved := width(of)
 	require.Less(t, asked, modeled)

@@ -152,6 +152,7 @@ func grewIn(r *replay.Run, step int) bool {
 func (s *Setup) Coefficients(gpu device.GPU, modeled bool) (planner.Coefficients, error) {
 	of := planner.Subject{
 		Model: s.model.Name, Release: s.c.ReleaseName(), Partial: s.model.Partial, Modeled: modeled,
+		Compiled: s.c.Compile && s.model.NotRecorded(s.c) == "",
 	}
 	c, err := s.evidence.Coefficients(gpu, of)
 	if s.model.NotRecorded(s.c) != "" {
