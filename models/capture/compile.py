@@ -229,14 +229,36 @@ class Recorder:
         """The recording of a batch size, where nothing has run on the board yet."""
         torch = self.torch
         self.convolutions = Convolutions(torch)
+        self.before = 0
         self.model.to("cuda")
+        setup = self.setup()
         symbols = {**self.example.symbols, "batch": batch}
         args, kwargs = torch.utils._pytree.tree_map_only(torch.Tensor, lambda t: t.to("cuda"), self.example.repeated(symbols))
         call = self.forward()
         first, live = self.step(call, args, kwargs, amp, {})
         breaks = sum(torch._dynamo.utils.counters["graph_break"].values()) if self.opts.form != "eager" else 0
         second, _ = self.step(call, args, kwargs, amp, {address: (n, first["order"]) for address, n in live.items()})
-        return {"amp": "" if amp == "none" else amp, "batch": batch, "breaks": breaks, "steps": [first, second], "sites": list(self.sites), "names": list(self.names)}
+        return {"amp": "" if amp == "none" else amp, "batch": batch, "breaks": breaks, "setup": setup, "steps": [first, second], "sites": list(self.sites), "names": list(self.names)}
+
+    def setup(self):
+        """How the model came to the board: allocations and frees, and where its parameters and then its buffers lie.
+
+        Some do not lie where they came: those of recurrent layers are copied into one buffer.
+        """
+        allocations, order, live = [], [], {}
+        for e in self.trace():
+            if e["action"] == "alloc":
+                live[e["addr"]] = len(allocations)
+                order.append(len(allocations))
+                allocations.append(e["size"])
+            elif e["action"] == "free_completed" and e["addr"] in live:
+                order.append(~live.pop(e["addr"]))
+        at = [(live.get(t.untyped_storage().data_ptr(), -1), t.storage_offset() * t.element_size()) for t in self.moved()]
+        return {"allocations": allocations, "order": order, "held": at}
+
+    def moved(self):
+        """The model's parameters and then its buffers, in the order in which .to(device) moves them."""
+        return sorted(capture.moved(self.model), key=lambda t: not isinstance(t, self.torch.nn.Parameter))
 
     def trace(self):
         """What has happened in this step, of all that vprof_hook has PyTorch record."""
@@ -277,14 +299,14 @@ class Recorder:
     def described(self):
         """The model's parameters, buffers and inputs, in the order in which .to(device) moves them."""
         torch = self.torch
-        model, names = self.model, {}
+        names = {}
         for n, t in (*self.model.named_parameters(), *self.model.named_buffers()):
             names.setdefault(id(t), n)
 
         def described(t):
             return {"name": names.get(id(t), ""), "shape": list(t.shape), "dtype": str(t.dtype).removeprefix("torch.")}
 
-        moved = capture.moved(model)
+        moved = self.moved()
         return {
             "parameters": [{**described(t), "trained": t.requires_grad} for t in moved if isinstance(t, torch.nn.Parameter)],
             "buffers": [described(t) for t in moved if not isinstance(t, torch.nn.Parameter)],
@@ -351,10 +373,11 @@ def record(opts):
     refused = next((one for one in recordings if "error" in one), None)
     if refused:
         return refused
+    setups = [one.pop("setup") for one in recordings]
     return {
         "torch": torch.__version__, "model": opts.spec, "form": opts.form, "loss": opts.loss, "dynamic": opts.dynamic, "budget": opts.budget,
         "sizes": {k: v for k, v in r.example.symbols.items() if k != "batch"},
-        **r.described(), **merged(recordings), "recordings": recordings,
+        **r.described(), "setup": setups[0], **merged(recordings), "recordings": recordings,
     }
 
 

@@ -98,6 +98,17 @@ class Steps(unittest.TestCase):
         last = c.forward(y, x.to(memory_format=torch.channels_last).bfloat16(), w, [1, 1], [1, 1], [1, 1], 1)
         self.assertEqual("0 2 1", last[0][:5])
 
+    def test_setup_says_where_weights_lie(self):
+        flat = torch.zeros(10)
+        model = torch.nn.Module()
+        model.w, model.v = (torch.nn.Parameter(flat[a:b]) for a, b in ((0, 4), (4, 10)))
+        model.register_buffer("b", torch.zeros(3))
+        r = compiling_script.Recorder.__new__(compiling_script.Recorder)
+        at, buffer = flat.data_ptr(), model.b.data_ptr()
+        events = (("alloc", 1, 16), ("alloc", buffer, 12), ("alloc", at, 40), ("free_requested", 1, 16), ("free_completed", 1, 16), ("free_completed", 9, 8))
+        r.torch, r.model, r.trace = torch, model, lambda: [{"action": action, "addr": addr, "size": size} for action, addr, size in events]
+        self.assertEqual({"allocations": [16, 12, 40], "order": [0, 1, 2, ~0], "held": [(2, 0), (2, 16), (1, 0)]}, r.setup())
+
     def test_sites_are_numbered_anew(self):
         recordings = [{"sites": sites, "names": ["", *names], "steps": [{"allocations": [[8, 0, 0], [8, 1, 1]]}]} for sites, names in ((["a", "b"], ["mul"]), (["b", "c"], ["add > mul"]))]
         self.assertEqual({"sites": ["a", "b", "c"], "names": ["", "mul", "add > mul"]}, compiling_script.merged(recordings))

@@ -189,6 +189,47 @@ func TestOutputsOutliveAPlainLoopsStep(t *testing.T) {
 	require.Greater(t, plainPeak, functionPeak)
 }
 
+// A recorded set-up leaves weights where they lay: the copy that a recurrent layer makes of all its weights, in place
+// of each that came.
+func TestWeightsLieWhereTheyWereRecorded(t *testing.T) {
+	f := file(step(6))
+	f.Setup = &Setup{
+		Allocations: []int64{128, 24, 4096}, Order: []int{0, 1, 2, ^0}, Held: [][2]int64{{2, 512}, {1, 0}},
+	}
+	_, err := f.check()
+	require.NoError(t, err)
+	tape := trace.New(trace.Board{}, trace.Rules{}, trace.Options{Warm: true})
+	require.NoError(t, newTrainer(f, &f.Recordings[0], toyCase(6), nil).Record(tape, 2))
+	p := tape.Program()
+	require.NoError(t, p.Validate())
+	var seen []int64
+	for in, now := range p.Live() {
+		if in.Kind == program.Mark {
+			require.Equal(t, "model", p.Phases[in.Arg].Name)
+			require.Equal(t, []int64{128, 24, 4096, -128}, seen)
+			require.Equal(t, int64(24+4096), now)
+			break
+		}
+		seen = append(seen, map[program.Kind]int64{program.Alloc: 1, program.Free: -1}[in.Kind]*p.Buffers[in.Arg].Bytes)
+	}
+	for what, bad := range map[string]Setup{
+		"two tensors":       {Held: [][2]int64{{-1, 0}}},
+		"is freed":          {Allocations: []int64{128}, Order: []int{0, ^0}, Held: [][2]int64{{0, 0}, {-1, 0}}},
+		"is never made":     {Allocations: []int64{128}, Held: [][2]int64{{0, 0}, {-1, 0}}},
+		"is too small":      {Allocations: []int64{64}, Order: []int{0}, Held: [][2]int64{{0, 0}, {-1, 0}}},
+		"behind its end":    {Allocations: []int64{128}, Order: []int{0}, Held: [][2]int64{{0, 8}, {-1, 0}}},
+		"before it begins":  {Allocations: []int64{128}, Order: []int{0}, Held: [][2]int64{{0, -8}, {-1, 0}}},
+		"nothing there":     {Held: [][2]int64{{7, 0}, {-1, 0}}},
+		"freed before made": {Allocations: []int64{128}, Order: []int{^0, 0}, Held: [][2]int64{{0, 0}, {-1, 0}}},
+		"no such":           {Order: []int{3}, Held: [][2]int64{{-1, 0}, {-1, 0}}},
+	} {
+		f.Setup = &bad
+		key, err := f.check()
+		require.Error(t, err, what)
+		require.Equal(t, "setup", key)
+	}
+}
+
 // What Inductor fuses, and the line that it names, may be other ones at another batch size.
 func TestBuffersOfOtherLinesAreCounterparts(t *testing.T) {
 	far := step(16)

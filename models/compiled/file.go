@@ -45,7 +45,9 @@ type File struct {
 	Parameters []Tensor `json:"parameters"`
 	Buffers    []Tensor `json:"buffers"`
 	Inputs     []Tensor `json:"inputs"`
-	Sites      []string `json:"sites"`
+	// Setup is how the model came to the device; absent from files of before.
+	Setup *Setup   `json:"setup,omitempty"`
+	Sites []string `json:"sites"`
 	// Names are of what is in allocations: nodes of the compiled graph whose results are there one after the other,
 	// "mul_34 > gelu_3", or empty. Absent from files of before.
 	Names      []string    `json:"names,omitempty"`
@@ -60,6 +62,15 @@ type Tensor struct {
 	Shape   []int64 `json:"shape"`
 	DType   string  `json:"dtype"`
 	Trained bool    `json:"trained,omitempty"`
+}
+
+// Setup is how a model came to the device: the bytes of each allocation, and Order as a [Step] has it.
+type Setup struct {
+	Allocations []int64 `json:"allocations"`
+	Order       []int   `json:"order"`
+	// Held are where parameters and then buffers lie in the end: in which allocation, -1 for none, behind how many
+	// bytes.
+	Held [][2]int64 `json:"held"`
 }
 
 // Recording is what was recorded at a batch size.
@@ -184,6 +195,9 @@ func (f *File) check() (key string, err error) {
 			known[t.Name] = n
 		}
 	}
+	if f.Setup != nil && !f.Setup.holds(slices.Concat(f.Parameters, f.Buffers)) {
+		return "setup", errors.New("holds other tensors than the model's")
+	}
 	if len(f.Recordings) == 0 {
 		return "recordings", errors.New("are none")
 	}
@@ -199,6 +213,35 @@ func (f *File) check() (key string, err error) {
 		}
 	}
 	return "", nil
+}
+
+// holds tells whether each tensor lies within an allocation that is there in the end, and each free is of one that was
+// made.
+func (s *Setup) holds(tensors []Tensor) bool {
+	live := make([]bool, len(s.Allocations))
+	for _, n := range s.Order {
+		at, made := n, n >= 0
+		if !made {
+			at = ^n
+		}
+		if at >= len(live) || live[at] == made {
+			return false
+		}
+		live[at] = made
+	}
+	if len(s.Held) != len(tensors) {
+		return false
+	}
+	for i, h := range s.Held {
+		n, _ := tensors[i].bytes(1)
+		if h[0] < -1 || h[0] >= int64(len(live)) || h[1] < 0 {
+			return false
+		}
+		if h[0] >= 0 && (!live[h[0]] || s.Allocations[h[0]] > mostSize || n > s.Allocations[h[0]]-h[1]) {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(s.Allocations, func(n int64) bool { return n < 0 || n > mostSize })
 }
 
 // Forms are what can be compiled.

@@ -34,6 +34,9 @@ func newTrainer(f *File, r *Recording, c models.Case, o asked.Oracle) models.Tra
 		net.Buffer(dtypes[b.DType], b.Shape...)
 	}
 	own := &train.Own[*loop]{Case: c, Net: nn.NewTree(net)}
+	if f.Setup != nil {
+		own.Place = func(tape *trace.Tape) { f.Setup.play(tape, own.Net) }
+	}
 	own.Load = func(tape *trace.Tape, n int) *loop {
 		if release, err := c.Release(); err == nil && o != nil && len(r.Steps[1].asked) > 0 {
 			asked.Answers(nil).With(o).Answer(tape, release.Versions().CuDNN)
@@ -119,13 +122,59 @@ func (l *loop) setGrad(p, at *trace.Tensor, offset int64) {
 	if p.Grad() != nil {
 		return
 	}
-	strides := make([]int64, p.NDim())
+	l.tape.NoGrad(func() { p.SetGrad(lying(at, p.DType(), p.Shape(), offset)) })
+}
+
+// lying is a tensor that lies in an allocation, behind some bytes.
+func lying(in *trace.Tensor, d trace.DType, dims []int64, offset int64) *trace.Tensor {
+	strides := make([]int64, len(dims))
 	n := int64(1)
-	for d := p.NDim() - 1; d >= 0; d-- {
-		strides[d] = n
-		n *= p.Size(d)
+	for i := len(dims) - 1; i >= 0; i-- {
+		strides[i] = n
+		n *= dims[i]
 	}
-	l.tape.NoGrad(func() { p.SetGrad(at.ViewType(p.DType()).AsStrided(p.Shape(), strides, offset/p.DType().Size())) })
+	return in.ViewType(d).AsStrided(dims, strides, offset/d.Size())
+}
+
+// play brings a model to the device as it was recorded.
+func (s *Setup) play(tape *trace.Tape, net *nn.Tree) {
+	classes := make([]program.Class, len(s.Allocations))
+	for _, n := range s.Order {
+		if n < 0 {
+			classes[^n] = program.Temporaries
+		} else {
+			classes[n] = program.Weights
+		}
+	}
+	for _, h := range s.Held[len(net.Parameters):] {
+		if h[0] >= 0 {
+			classes[h[0]] = program.Buffers
+		}
+	}
+	live := make([]*trace.Tensor, len(s.Allocations))
+	for _, n := range s.Order {
+		if n < 0 {
+			tape.Release(live[^n])
+		} else {
+			live[n] = tape.Hold(tape.New("to_dtype_layout", classes[n], trace.U8, s.Allocations[n]))
+		}
+	}
+	place := func(i int, class program.Class, d trace.DType, dims []int64) *trace.Tensor {
+		h := s.Held[i]
+		if h[0] < 0 {
+			return tape.Hold(tape.New("to_dtype_layout", class, d, dims...))
+		}
+		return tape.Hold(lying(live[h[0]], d, dims, h[1]))
+	}
+	for i, p := range net.Parameters {
+		tape.NoGrad(func() { p.Tensor = place(i, program.Weights, p.DType, p.Dims) })
+		if !p.Frozen {
+			p.Leaf()
+		}
+	}
+	for i, b := range net.Buffers {
+		b.Tensor = place(len(net.Parameters)+i, program.Buffers, b.DType, b.Dims)
+	}
 }
 
 // events plays some events of a step.

@@ -17,6 +17,8 @@ type Own[B any] struct {
 	// Groups are those of the optimizer, none for all parameters in one; Untrained is without.
 	Groups    [][]*nn.Parameter
 	Untrained bool
+	// Place brings the model to the device, [nn.Tree.To] if nil.
+	Place func(t *trace.Tape)
 	// Load brings a batch of n samples to the device.
 	Load func(t *trace.Tape, n int) B
 	// Step is one update; the optimizer is nil for what is not trained.
@@ -31,7 +33,11 @@ func (o *Own[B]) Counts() models.Counts { return Counts(o.Net, o.Criterion) }
 // Record implements [models.Trainer].
 func (o *Own[B]) Record(tape *trace.Tape, steps int) error {
 	return tape.Try(func() {
-		o.Net.To(tape)
+		if o.Place != nil {
+			o.Place(tape)
+		} else {
+			o.Net.To(tape)
+		}
 		if o.Criterion != nil {
 			o.Criterion.To(tape)
 		}
