@@ -285,7 +285,7 @@ def write(opts, build, model, example, place, seen, program, free, symbols):
         notes.append(f"{unseen} of {len(seen.ops)} operators of forward are not in the exported graph; lifetimes around them are a guess")
     named = {n: [isinstance(d, tuple) and d[0] == "batch" for d in i.dims] for n, i in example.inputs.items() if isinstance(i, Input)}
     extra["batch_dims"] = {n: dims.index(True) for n, dims in named.items() if True in dims[1:] and not dims[0]}
-    extra["autocast"], extra["attention"] = marks_of_gpu(lambda: as_eager(build()), example, seen, number)
+    extra["autocast"], extra["attention"] = marks_of_gpu(model, lambda: as_eager(build()), example, seen, number)
     extra["cublas_workspace"] = os.environ.get("CUBLAS_WORKSPACE_CONFIG", "")
     extra["replaced"] = replaced(seen, number, nodes)
     extra["assigned"] = [number[k] for k in seen.assigned if k in number]

@@ -252,6 +252,10 @@ class CaptureTest(unittest.TestCase):
         made = self.forward("y = self.lin(x)\nreturn x.to(y.dtype) + x.to(torch.float32)")
         self.assertEqual([half for _, _, half in made.extra["autocast"]], [True, False])
 
+    def test_types_under_autocast_are_told_where_numbers_are_read(self):
+        made = self.forward("assert bool((self.t[1:] > self.t[:-1]).all())\nreturn x.to(self.lin(x).dtype)", init="self.register_buffer('t', torch.tensor([0.0, 1.0]))")
+        self.assertEqual([half for _, _, half in made.extra["autocast"]], [True])
+
     def test_copied_layers_share_the_mode_of_their_tensors(self):
         with torch._subclasses.fake_tensor.FakeTensorMode() as fake, torch.device("cuda"):
             layers = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 8), 2)

@@ -4,10 +4,10 @@ import contextlib
 import types
 
 from vprof_graph import common
-from vprof_observe import observe, seed
+from vprof_observe import numbers_of, observe, seed
 
 
-def observe_on_gpu(make, example, seen):
+def observe_on_gpu(captured, make, example, seen):
     """What forward shows under autocast on a GPU that is not there, and which operator of it is which of those seen.
     None where this does not run."""
     import torch
@@ -24,6 +24,7 @@ def observe_on_gpu(make, example, seen):
             for module in model.modules():
                 for tensors in (module._parameters, module._buffers):
                     tensors.update({n: type(t)(t.to("cuda")) if isinstance(t, torch.nn.Parameter) else t.to("cuda") for n, t in tensors.items() if t is not None and t.device.type != "cuda"})
+        numbers_of[model] = numbers_of.get(captured, {})
         torch.set_autocast_enabled("cuda", True)
         torch.set_autocast_dtype("cuda", torch.bfloat16)
         cast = vprof_backward.until_known(lambda: observe(model, example, "cuda", dict(example.symbols), fake))
@@ -52,7 +53,7 @@ def described_board():
             setattr(torch.cuda, name, function)
 
 
-def marks_of_gpu(make, example, seen, number):
+def marks_of_gpu(captured, make, example, seen, number):
     """What the graph does not show, since it was made without a GPU and without autocast: [number of a node, argument,
     whether it is half precision] of types that are float32 in the graph (x.to(y.dtype) is a type of its own under
     autocast), and [number, kernels] of attention that may not use all kernels."""
@@ -63,9 +64,9 @@ def marks_of_gpu(make, example, seen, number):
     if not wanted and not attends:
         return [], []
     with described_board():
-        cast, other = observe_on_gpu(make, example, seen)
+        cast, other = observe_on_gpu(captured, make, example, seen)
     if cast is None:  # what the model does with a GPU needs one
-        cast, other = observe_on_gpu(make, example, seen)
+        cast, other = observe_on_gpu(captured, make, example, seen)
     marks = [[number[k], a, cast.types[other[k]].get(a) is torch.bfloat16] for k, a in wanted if k in number and k in other]
     allowed = {k: cast.attention.get(other[k]) if k in other else seen.attention.get(k) for k in attends}
     return marks, [[number[k], kernels] for k, kernels in allowed.items() if kernels and k in number]

@@ -49,9 +49,10 @@ class Numbers:
     def adopt(self, model):
         """Forward begins: gives the buffers of the model the numbers that they had when it was built."""
         self.forward = True
-        for name, buffer in model.named_buffers():
-            if name in self.of_buffers:
-                self.kept[id(buffer)] = self.of_buffers[name].clone()
+        with unwatched():  # a mode of fake tensors would make one of the copy
+            for name, buffer in model.named_buffers():
+                if name in self.of_buffers:
+                    self.kept[id(buffer)] = self.of_buffers[name].clone()
 
     def buffers(self, model):
         found = {name: self.of(b) for name, b in model.named_buffers() if b.numel() <= MOST}
