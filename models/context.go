@@ -83,9 +83,12 @@ func (c Case) checkExperts(m Model) error {
 	case int64(c.GPUs)%s.EP != 0:
 		return fmt.Errorf("%d GPUs cannot be divided into groups of %d that share out the experts (ep=%d)",
 			c.GPUs, s.EP, s.EP)
-	case s.CP > 0 || s.Replicate > 1 && s.EPBy == "":
-		return errors.New("vprof records experts that ranks share out (ep) without sequences that they share, and " +
-			"with replicas by ep_by=torch alone; leave out cp and replicate")
+	case (s.CP > 0 || s.Replicate > 1) && s.EPBy == "":
+		return errors.New("vprof records experts that ranks share out (ep) beside sequences that they share, and " +
+			"with replicas, by ep_by=torch alone; leave out cp and replicate")
+	case s.CP > 0 && (s.CPBy != RingOfTorch || s.Name != FSDP2):
+		return fmt.Errorf("vprof records experts that ranks share out (ep) beside sequences that they share under %s, "+
+			"with cp_by=%s", FSDP2, RingOfTorch)
 	case s.Name == FSDP2 && int64(c.GPUs) == s.EP && s.EPBy == "":
 		return fmt.Errorf("with ep=%d on %d GPUs nothing is left over which fully_shard could shard the experts; "+
 			"take a multiple of %d GPUs, or ddp:ep=%d", s.EP, c.GPUs, s.EP, s.EP)

@@ -35,6 +35,13 @@ var strategyKeys = map[string][]string{
 	},
 }
 
+// together are the strategies that options go with which others lack, as messages say it.
+var together = map[string]string{
+	"cp": "take it with fsdp2, ddp, tp or zero1 to zero3",
+	"ep": "take it with fsdp2 or ddp",
+	"tp": "take tp:tp=N, which is fully_shard over the groups",
+}
+
 // ParseStrategy reads a strategy like "fsdp2:mp=bf16,replicate=2". Patterns of wrap
 // are joined by "+".
 func ParseStrategy(text string) (Strategy, error) {
@@ -69,6 +76,9 @@ func ParseStrategy(text string) (Strategy, error) {
 		case !given:
 			return Strategy{}, fmt.Errorf("%q is not key=value; the keys of %s are %s", field, name,
 				strings.Join(keys, ", "))
+		case !slices.Contains(keys, key) && together[strings.TrimSuffix(key, "_by")] != "":
+			return Strategy{}, fmt.Errorf("vprof does not record %s beside %s; %s", key, name,
+				together[strings.TrimSuffix(key, "_by")])
 		case !slices.Contains(keys, key):
 			return Strategy{}, fmt.Errorf("%s has no key %q%s; its keys are %s", name, key, nearest.Hint(key, keys, 2),
 				strings.Join(keys, ", "))

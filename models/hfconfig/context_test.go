@@ -148,9 +148,13 @@ func TestExpertsThatRanksShareOut(t *testing.T) {
 		"3 ranks cannot share out 8 experts evenly (ep=3)":                       {Name: models.DDP, EP: 3},
 		"DistributedDataParallel with experts over all ranks alone: ep=4":        {Name: models.DDP, EP: 2},
 		"with ep=4 on 4 GPUs nothing is left over which fully_shard could shard": {Name: models.FSDP2, EP: 4},
-		"without sequences that they share, and with replicas by ep_by=torch alone; leave out cp and replic": {
+		"beside sequences that they share, and with replicas, by ep_by=torch alone; leave out cp and replic": {
 			Name: models.FSDP2,
 			EP:   2, CP: 2,
+		},
+		"beside sequences that they share under fsdp2, with cp_by=torch": {
+			Name: models.FSDP2,
+			EP:   2, EPBy: models.TorchExperts, CP: 2,
 		},
 	} {
 		_, err := record(s, 4)

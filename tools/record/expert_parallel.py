@@ -4,9 +4,12 @@
   vprof run --gpu a100-80 --gpus 4 --steps 3 -- python expert_parallel.py CONFIG.json '{"ep": 2, "skew": 2}'
 
 Ranks share out the experts by all-to-all (AllToAllEP); fully_shard shards experts over the ranks that have the same, and
-all else over all. How many pairs of tokens and experts come is given: a simulated device does not know its routers.
+all else over all. How many pairs of tokens and experts come is given: a simulated device does not know its routers. With
+"cp": N ranks share each row by PyTorch's context_parallel, which is a part of the same groups.
 """
+import contextlib
 import json
+import os
 import sys
 
 import torch
@@ -34,11 +37,35 @@ def shared_out(model, mesh, single):
     apply_expert_parallelism(model, mesh, single, plan, ep_implementation="all_to_all")
 
 
+def sharing_rows(model, mesh):
+    """What makes a step's tensors of a batch, and the context it runs in; mesh is None where rows are whole."""
+    if mesh is None:
+        return lambda ids, labels: ({}, labels, contextlib.nullcontext())
+    from torch.distributed.tensor.experimental import context_parallel
+
+    def causal(_, args, kwargs):  # as accelerate's hooks have it
+        return args, {**kwargs, "attention_mask": None, "is_causal": True}
+
+    for module in model.modules():
+        if type(module).__name__.endswith("Attention"):
+            module.register_forward_pre_hook(causal, with_kwargs=True)
+
+    def shared(ids, labels):
+        labels = torch.nn.functional.pad(labels, (0, 1), value=-100)[:, 1:].contiguous()
+        positions = torch.arange(ids.size(1), device="cuda").expand(ids.size(0), -1).contiguous()
+        buffers = [ids, labels, positions]
+        context = context_parallel(mesh, buffers=buffers, buffer_seq_dims=[1, 1, 1], no_restore_buffers=set(buffers))
+        return {"position_ids": positions, "shift_labels": labels}, labels, context
+
+    return shared
+
+
 def main():
     config = AutoConfig.for_model(**json.load(open(sys.argv[1])))
     o = dict(ep=2, batch=2, seq=512, mp=False, dtype="bfloat16", checkpointing="", accumulate=1, skew=1.0, replicate=1,
-             steps=3)
+             cp=1, rank=0, steps=3)
     o.update(json.loads(sys.argv[2]))
+    os.environ["RANK"] = str(o["rank"])
     dist.init_process_group("nccl")
     torch.cuda.set_device(0)
     world, ranks = dist.get_world_size(), o["ep"]
@@ -49,7 +76,8 @@ def main():
     if copies == 1:
         names = "shard"
     single = init_device_mesh("cuda", (world, 1), mesh_dim_names=("rest", "tp"))["tp"]
-    pairs = o["batch"] * o["seq"] * config.num_experts_per_tok
+    rows = init_device_mesh("cuda", (world // o["cp"], o["cp"]), mesh_dim_names=("rest", "cp"))["cp"]
+    pairs = o["batch"] * o["seq"] // o["cp"] * config.num_experts_per_tok
     most = ranks * min(1, config.num_experts / ranks / config.num_experts_per_tok)
     routed(ranks, pairs, round(pairs * min(o["skew"], most)))
 
@@ -69,13 +97,16 @@ def main():
         fully_shard(module, mesh=every[names], **kw)
     model.to_empty(device="cuda")
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    ids, labels = (torch.zeros(o["batch"], o["seq"], dtype=torch.long, device="cuda") for _ in range(2))
+    shared = sharing_rows(model, rows if o["cp"] > 1 else None)
     for _ in range(o["steps"]):
         for i in range(o["accumulate"]):
             if o["accumulate"] > 1:
                 model.set_requires_gradient_sync(i == o["accumulate"] - 1)
-            loss = model(input_ids=ids, labels=labels, use_cache=False).loss / o["accumulate"]
-            loss.backward()
+            ids, labels = (torch.zeros(o["batch"], o["seq"], dtype=torch.long, device="cuda") for _ in range(2))
+            extra, labels, context = shared(ids, labels)
+            with context:
+                loss = model(input_ids=ids, labels=labels, use_cache=False, **extra).loss / o["accumulate"]
+                loss.backward()
         optimizer.step()
         optimizer.zero_grad()
 
