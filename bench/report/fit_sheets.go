@@ -223,24 +223,32 @@ func (c Choice) throughEpochs() string {
 	return text + "."
 }
 
+// mostFrugal is the choice that needs the least memory; nil if none is known.
+func (f *Fit) mostFrugal() (least *Choice) {
+	for i := range f.Choices {
+		c := &f.Choices[i]
+		if c.Estimate != nil && (least == nil || c.Estimate.Device.Bytes < least.Estimate.Device.Bytes) {
+			least = c
+		}
+	}
+	return least
+}
+
 // nothing says why nothing is recommended.
 func (f *Fit) nothing() string {
-	least, smallest := int64(-1), "the smallest batch"
+	smallest := "the smallest batch"
 	if f.Budget.Batch > 0 {
 		smallest = fmt.Sprintf("batch %d", f.Budget.Batch)
 	}
 	if f.Budget.SeqLen {
 		smallest += " of single tokens"
 	}
-	for _, c := range f.Choices {
-		if c.Estimate != nil && (least < 0 || c.Estimate.Device.Bytes < least) {
-			least = c.Estimate.Device.Bytes
-		}
-	}
-	if least < 0 {
+	c := f.mostFrugal()
+	if c == nil {
 		return "nothing fits."
 	}
-	return fmt.Sprintf("nothing fits: %s of the most frugal configuration takes %s.", smallest, bytesize.Format(least))
+	return fmt.Sprintf("nothing fits: %s of the most frugal configuration takes %s.", smallest,
+		bytesize.Format(c.Estimate.Device.Bytes))
 }
 
 // Recommendation says a choice in a line.

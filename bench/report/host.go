@@ -95,13 +95,27 @@ func (r *Report) hostNotes() []string {
 	return nil
 }
 
-// hostNotes are what the machine needs by the first choice of a fit that is recommended, or that does not fit.
+// hostNotes are what the machine needs by the first choice of a fit that is recommended and worth saying it of, or
+// where none is recommended by the most frugal.
 func (f *Fit) hostNotes() []string {
-	for _, c := range f.Choices {
+	recommended := false
+	say := func(c *Choice) []string {
 		d := f.Devices[max(0, slices.IndexFunc(f.Devices, func(d Device) bool { return d.Name == c.Device }))]
-		if (c.Recommended || c.Batch == 0) && c.Estimate.Host.worthSaying(d) {
+		if c.Estimate.Host.worthSaying(d) {
 			return []string{c.Estimate.Host.note(max(1, c.Batch))}
 		}
+		return nil
+	}
+	for i := range f.Choices {
+		if c := &f.Choices[i]; c.Recommended {
+			recommended = true
+			if said := say(c); said != nil {
+				return said
+			}
+		}
+	}
+	if c := f.mostFrugal(); c != nil && !recommended {
+		return say(c)
 	}
 	return nil
 }
