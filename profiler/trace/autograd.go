@@ -174,6 +174,9 @@ func (n *Node) gather(t *Tape, stack []*Node) []*Node {
 	if n.flags&isSpent == 0 {
 		n.releaseSaved()
 	}
+	if n.flags&isHooked != 0 { // which never ran, and another node may get the memory of this one
+		delete(t.hooked, n)
+	}
 	next := n.next()
 	for i, e := range next {
 		if e.node == nil {

@@ -24,6 +24,25 @@ func TestGraphsHoldTheLeavesTheyLeadTo(t *testing.T) {
 	f.End()
 }
 
+// A hook on what no backward reaches ends with it: graphs that come later have hooks of their own alone.
+func TestHooksEndWithTheirGraph(t *testing.T) {
+	tape := trace.New(trace.Board{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, rules, trace.Options{})
+	called, own := 0, 0
+	for range 3 {
+		f := tape.Frame()
+		x := f.Let(tape.New("randn", program.Batch, trace.F32, 8).Leaf())
+		dropped := f.Let(x.MulScalar())
+		dropped.OnGradient(func() { called++ })
+		f.Del(&dropped)
+		y := f.Let(x.MulScalar())
+		y.OnGradient(func() { own++ })
+		y.Sum(false).Backward()
+		f.End()
+	}
+	require.Zero(t, called)
+	require.Equal(t, 3, own)
+}
+
 // What is assigned by index gives its gradient in its own shape; one row of
 // leading size one is summed up to it, which takes a copy.
 func TestAssignedValuesGetTheirGradient(t *testing.T) {

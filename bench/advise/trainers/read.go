@@ -205,7 +205,8 @@ func (c *Config) alone(d *document) error {
 	t := tableOf(d)
 	if !t.Alone {
 		return d.wrong(0, "",
-			"says how several GPUs share the work and not what is trained; name the trainer's configuration, too")
+			"says how several GPUs share the work and not what is trained; name the trainer's configuration, too, or "+
+				"say both as flags (--model hf:config.json --gpus 8 --strategy fsdp2)")
 	}
 	c.table, c.doc, c.File, c.Trainer, c.Version, c.Several = t, d, d.file, t.Trainer, t.Version, t.Several
 	for _, precision := range []string{"fp16", "bf16"} {
