@@ -82,6 +82,11 @@ func TestASearchLooksAroundTheBest(t *testing.T) {
 	require.Contains(t, wraps, []string{"model.layers.*", "model.embed_tokens", "lm_head"})
 	require.Contains(t, wraps, []string{"model.layers.*", "model.layers.*.self_attn", "model.layers.*.mlp"})
 
+	s.GPUs = []device.GPU{steptest.Card(110)}
+	f, err = Run(t.Context(), s)
+	require.NoError(t, err)
+	require.Contains(t, f.Parallel.Around, "fsdp2:mp=bf16,offload=all", "nothing else fits")
+
 	two, err := all.Models().Lookup("../../../models/pt2/testdata/hf-t5-small.pt2")
 	require.NoError(t, err)
 	d := two.Default

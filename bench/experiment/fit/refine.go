@@ -25,7 +25,7 @@ func (s *Search) refine(ctx context.Context, f *report.Fit) error {
 	closer.Cases = nil
 	for _, l := range leaders(f) {
 		c := l.Case
-		for _, text := range s.finer(c) {
+		for _, text := range s.finer(l) {
 			strategy, err := models.ParseStrategy(text)
 			if err != nil {
 				return err
@@ -51,10 +51,17 @@ func (s *Search) refine(ctx context.Context, f *report.Fit) error {
 	if err := v.run(ctx); err != nil {
 		return err
 	}
+	offloads := false
 	for _, c := range v.choices {
 		if c.Refused == "" { // nobody asked for it
 			f.Choices = append(f.Choices, c)
+			offloads = offloads || c.Fits() && c.Case.Strategy.Offload != ""
 		}
+	}
+	if offloads {
+		f.Warnings = append(f.Warnings, report.Warning{
+			What: "samples per second with what waits on the host (offload=all) leave out its optimizer and the copies to and fro",
+		})
 	}
 	rank(f, s.Model.Stages)
 	return nil
@@ -141,8 +148,8 @@ func better(a, b report.Choice) bool {
 }
 
 // finer are strategies like that of a case, with other options.
-func (s *Search) finer(c models.Case) []string {
-	gpus := c.GPUs
+func (s *Search) finer(l leader) []string {
+	c, gpus := l.Case, l.GPUs
 	var out []string
 	try := func(change func(o *models.Strategy)) {
 		o := *c.Strategy
@@ -152,6 +159,9 @@ func (s *Search) finer(c models.Case) []string {
 	switch c.Strategy.Name {
 	case models.FSDP2:
 		s.finerShards(c, try)
+		if l.possible == 0 { // nothing fits
+			try(func(o *models.Strategy) { o.Offload, o.Wrap = models.OffloadAll, nil })
+		}
 	case models.TP:
 		try(func(o *models.Strategy) { o.Reshard = "true" })
 	case models.PP:
