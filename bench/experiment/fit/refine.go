@@ -60,7 +60,7 @@ func (s *Search) refine(ctx context.Context, f *report.Fit) error {
 	}
 	if offloads {
 		f.Warnings = append(f.Warnings, report.Warning{
-			What: "samples per second with what waits on the host (offload=all) leave out its optimizer and the copies to and fro",
+			What: "samples per second with all on the host (offload=all) leave out its optimizer and the copies",
 		})
 	}
 	rank(f, s.Model.Stages)
