@@ -164,12 +164,20 @@ type Point struct {
 	// LastStep is the peak of allocated bytes in later steps than the first, in which Inductor tunes; absent without
 	// a recorded step of torch.compile, or where it is the same.
 	LastStep int64 `json:"last_step_allocated_bytes,omitempty"`
+	// Tuned are the peaks where Inductor finds in its cache what it tunes in a first run; absent if it tunes nothing.
+	Tuned *Peaks `json:"tuned_before,omitempty"`
 	// Lengths is what epochs over samples of different lengths come to; absent where all
 	// are taken to have one.
 	Lengths *Lengths `json:"lengths,omitempty"`
 	// Claims are what the project's guide documents of this very case, the one
 	// that says most about its conditions first; absent without any.
 	Claims []Claim `json:"claims,omitempty"`
+}
+
+// Peaks are those of a replayed run.
+type Peaks struct {
+	Allocated int64 `json:"allocated_bytes"`
+	Reserved  int64 `json:"reserved_bytes"`
 }
 
 // Buffer is memory of a compiled graph, by the node whose result is there: Count allocations of one name.

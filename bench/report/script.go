@@ -46,18 +46,9 @@ type Script struct {
 	Workspaces *Workspaces `json:"workspaces,omitempty"`
 	// Private are the pools of CUDA graphs; absent if there are none.
 	Private *PrivatePools `json:"private_pools,omitempty"`
-	// Tuned are the peaks where Inductor finds in its cache what it tuned in this run; absent if that makes no
-	// difference.
-	Tuned *Peaks `json:"tuned_before,omitempty"`
 	// GPUs is the number of ranks of which Rank was run; absent for one.
 	GPUs int `json:"gpus,omitempty"`
 	Rank int `json:"rank,omitempty"`
-}
-
-// Peaks are those of a replayed run.
-type Peaks struct {
-	Allocated int64 `json:"allocated_bytes"`
-	Reserved  int64 `json:"reserved_bytes"`
 }
 
 // PrivatePools are pools of the allocator that nothing else may use, such as CUDA graphs have: how many there are at
@@ -134,6 +125,10 @@ func (r *Report) buffersSheets() []Sheet {
 		}
 		s.Row(name, b.Bytes, saved, b.Line, strings.Join(b.Reused, ", "))
 	}
+	if t := p.Tuned; t != nil {
+		s.Notes = append(s.Notes, fmt.Sprintf("run again, with in Inductor's cache what it has tuned: %s allocated, "+
+			"%s reserved (replayed).", bytesize.Format(t.Allocated), bytesize.Format(t.Reserved)))
+	}
 	return []Sheet{s.filled()}
 }
 
@@ -157,10 +152,6 @@ func (r *Report) besides() []string {
 	if w := s.Workspaces; w != nil {
 		notes.add("workspaces of libraries: %d are cuDNN's own answer, %d are modeled, %d are not known.",
 			w.Asked, w.Modeled, w.Unknown)
-	}
-	if t := s.Tuned; t != nil {
-		notes.add("run again, with in Inductor's cache what it has tuned here: %s allocated, %s reserved (replayed).",
-			bytesize.Format(t.Allocated), bytesize.Format(t.Reserved))
 	}
 	if p := s.Private; p != nil {
 		notes.add("private pools of CUDA graphs: %d hold %s of what is reserved.", p.Count, bytesize.Format(p.Bytes))

@@ -278,7 +278,7 @@ class Recorder:
                 marks.append(len(order))
             if e["action"] == "alloc":
                 frames = [f for f in e.get("frames", ()) if (f["filename"], f["name"]) != (__file__, "noted")]
-                where, _, nodes = memory.line_of_user(frames, libraries).partition("\t")
+                where, _, nodes = memory.line_of_user(frames, libraries).replace(__file__, "loss").partition("\t")
                 live[e["addr"]] = len(allocations)
                 order.append(len(allocations))
                 allocations.append([e["size"], self.sites.setdefault(where, len(self.sites)), self.names.setdefault(nodes, len(self.names))])

@@ -12,8 +12,8 @@ import (
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/allocator"
+	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/program"
-	"github.com/vprof/vprof/profiler/replay"
 	"github.com/vprof/vprof/profiler/stack"
 )
 
@@ -41,9 +41,11 @@ func (o *Outcome) Report(ctx context.Context) (*report.Report, error) {
 	}
 	held := step.AtPeak(o.Program)
 	r.Script.Lines = held.Lines(5)
-	r.Points = append(r.Points,
-		report.Point{Batch: 1, Device: r.Devices[0].Name, Run: run, Buffers: held.Compiled(step.MostBuffers)})
-	return r, nil
+	tuned, err := step.Tuned(ctx, o.Program, o.plentiful(), o.allocator())
+	r.Points = append(r.Points, report.Point{
+		Batch: 1, Device: r.Devices[0].Name, Run: run, Buffers: held.Compiled(step.MostBuffers), Tuned: tuned,
+	})
+	return r, err
 }
 
 // warnings are what the figures do not show.
@@ -140,12 +142,9 @@ func (o *Outcome) run(ctx context.Context, r *report.Report) (*report.Run, error
 			Line: f.Where, Phase: step.PhaseName(f.Phase),
 		}
 	}
-	replayed, err := o.replay(ctx, o.Program)
+	replayed, err := step.Simulate(ctx, o.Program, o.plentiful(), o.allocator(), 0)
 	if err != nil {
-		return nil, err
-	}
-	if r.Script.Tuned, err = o.tuned(ctx, replayed.Max); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("replaying the recording: %w", err)
 	}
 	breakdown := replayed.Peak.Allocated
 	breakdown.Shown(func(c program.Class, bytes int64) {
@@ -182,39 +181,20 @@ func (o *Outcome) used() int64 {
 // plenty is more memory than any run needs, in bytes.
 const plenty = 1 << 46
 
-// replay replays a program of the run without a limit of memory.
-func (o *Outcome) replay(ctx context.Context, p *program.Program) (*step.Simulation, error) {
-	conf, err := allocator.ParseConfig(o.allocConf())
-	if err != nil { // PyTorch has taken it, so what is not known has no effect here
-		conf = allocator.DefaultConfig()
-	}
+// plentiful is the board with more memory than any run needs.
+func (o *Outcome) plentiful() device.GPU {
 	board := o.Board
 	board.Memory = plenty
-	run, err := step.Simulate(ctx, p, board, conf, 0)
-	if err != nil {
-		return nil, fmt.Errorf("replaying the recording: %w", err)
-	}
-	return run, nil
+	return board
 }
 
-// tuning is the hook's name of what Inductor allocates to tune.
-const tuning = "autotuning"
-
-// tuned are the peaks without what Inductor allocates to tune, which it does once for code that it finds in its cache
-// later on; nil if it tunes nothing, or they are the same as with it.
-func (o *Outcome) tuned(ctx context.Context, with replay.Usage) (*report.Peaks, error) {
-	p := *o.Program
-	p.Instructions = slices.DeleteFunc(slices.Clone(p.Instructions), func(in program.Instruction) bool {
-		return (in.Kind == program.Alloc || in.Kind == program.Free) && p.Sites[p.Buffers[in.Arg].Site].Op == tuning
-	})
-	if len(p.Instructions) == len(o.Program.Instructions) {
-		return nil, nil
+// allocator are the settings of PyTorch's allocator.
+func (o *Outcome) allocator() allocator.Config {
+	conf, err := allocator.ParseConfig(o.allocConf())
+	if err != nil { // PyTorch has taken it, so what is not known has no effect here
+		return allocator.DefaultConfig()
 	}
-	run, err := o.replay(ctx, &p)
-	if err != nil || run.Max == with {
-		return nil, err
-	}
-	return &report.Peaks{Allocated: run.Max.Allocated, Reserved: run.Max.Reserved}, nil
+	return conf
 }
 
 // phases are the phases in order; those of a step that have one name are one.

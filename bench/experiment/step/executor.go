@@ -90,6 +90,11 @@ func (l Local) result(ctx context.Context, t Trial) (*Result, error) {
 	p := rec.Program
 	if t.recorded() {
 		r.Buffers = AtPeak(p).Compiled(MostBuffers)
+		board := t.Board
+		board.Memory = unlimited
+		if r.Tuned, err = Tuned(ctx, p, board, t.setup.conf); err != nil {
+			return nil, err
+		}
 	}
 	if t.Replay.Training && rec.Validation > 0 {
 		p = before(p, rec.Validation)

@@ -2,10 +2,13 @@ package step
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"strings"
 
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/profiler/allocator"
+	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/program"
 )
 
@@ -100,3 +103,23 @@ func (h Held) Compiled(n int) []report.Buffer {
 
 // unnamed is the operator of what compiled code allocates where files of before have no names.
 const unnamed = "empty_strided"
+
+// tuning is the operator of what Inductor allocates to tune.
+const tuning = "autotuning"
+
+// Tuned are the peaks of a program without what Inductor allocates to tune, which it does once for code that it finds in
+// its cache later on. It is nil if nothing is tuned.
+func Tuned(ctx context.Context, p *program.Program, gpu device.GPU, conf allocator.Config) (*report.Peaks, error) {
+	again := *p
+	again.Instructions = slices.DeleteFunc(slices.Clone(p.Instructions), func(in program.Instruction) bool {
+		return (in.Kind == program.Alloc || in.Kind == program.Free) && p.Sites[p.Buffers[in.Arg].Site].Op == tuning
+	})
+	if len(again.Instructions) == len(p.Instructions) {
+		return nil, nil
+	}
+	run, err := Simulate(ctx, &again, gpu, conf, 0)
+	if err != nil {
+		return nil, err
+	}
+	return &report.Peaks{Allocated: run.Max.Allocated, Reserved: run.Max.Reserved}, nil
+}

@@ -119,6 +119,8 @@ type Result struct {
 	LargestWeight int64 `json:"largest_weight"`
 	// Buffers are those of Inductor that hold most at the peak, of a compiled step that was recorded.
 	Buffers []report.Buffer `json:"buffers,omitempty"`
+	// Tuned are the peaks of such a step where Inductor has tuned before; nil where it tunes nothing.
+	Tuned *report.Peaks `json:"tuned,omitempty"`
 	// Loads are the work of one step on each of the boards that the trial wants timed. Of
 	// the steps it is the one whose work is that of all further ones.
 	Loads []steptime.Load `json:"loads,omitempty"`

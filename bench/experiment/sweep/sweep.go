@@ -403,6 +403,7 @@ func Plan(ctx context.Context, s *step.Setup, gpu device.GPU, batches []int) (*r
 // answered convolutions, and what other settings would need.
 func complete(ctx context.Context, s *step.Setup, gpu device.GPU, r *step.Result, p *report.Point) (err error) {
 	p.Claims, p.Workspaces, p.Buffers = claims.Of(s, gpu, p.Batch), step.WorkspacesOf(r.Facts), r.Buffers
+	p.Tuned = r.Tuned
 	if last := r.LastStep(); len(r.Buffers) > 0 && last != r.Run.Max.Allocated {
 		p.LastStep = last
 	}
