@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/vprof/vprof/profiler/program"
 )
 
 // mostUnmatched is the largest share of a step's allocated bytes that may have no counterpart at another batch size,
@@ -41,7 +43,25 @@ func (f *File) AtBatch(amp string, batch int) (*Recording, error) {
 	if float64(batch) > math.Sqrt(float64(near.Batch)*float64(far.Batch)) {
 		near, far = far, near
 	}
-	return near.interpolate(far, batch, f.nodes(), f.Form == Eager)
+	nodes := f.nodes()
+	if f.Budget > 0 && !slices.Equal(near.Steps[1].kept(nodes), far.Steps[1].kept(nodes)) {
+		return nil, fmt.Errorf("nothing follows for batch %d: with an activation_memory_budget other tensors are kept "+
+			"for backward at batch %d than at %d; record this size with --batch of vprof capture", batch, near.Batch,
+			far.Batch)
+	}
+	return near.interpolate(far, batch, nodes, f.Form == Eager)
+}
+
+// kept are the nodes of the graph whose results a step keeps for backward, in ascending order.
+func (s *Step) kept(nodes []int64) []int64 {
+	var all []int64
+	for n, class := range s.classes() {
+		if class == program.Activations {
+			all = append(all, nodes[s.Allocations[n][2]])
+		}
+	}
+	slices.Sort(all)
+	return all
 }
 
 // nodes are by number of a name the node of the graph whose result an allocation is made for, numbered from 1: of

@@ -110,6 +110,13 @@ func TestNamesGoBeforeSizes(t *testing.T) {
 	r, err := f.AtBatch("bf16", 16)
 	require.NoError(t, err)
 	require.Equal(t, at(16, 0, 1, 2, 3, 4).Steps[1].Allocations, r.Steps[1].Allocations)
+	f.Budget = 0.5
+	_, err = f.AtBatch("bf16", 16)
+	require.NoError(t, err, "the same are kept")
+	f.Names[1] = "mul"
+	f.Recordings[1].Steps[1].Allocations[1][2] = 3
+	_, err = f.AtBatch("bf16", 16)
+	require.ErrorContains(t, err, "other tensors are kept")
 }
 
 // question is about a convolution of a batch.

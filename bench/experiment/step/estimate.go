@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/replay"
@@ -24,7 +25,8 @@ func (s *Setup) Planner(gpu device.GPU, samples ...planner.Sample) (*planner.Pla
 	if err != nil {
 		return nil, err
 	}
-	c, err := s.Coefficients(gpu, slices.ContainsFunc(samples, func(s planner.Sample) bool { return s.Modeled }))
+	modeled := slices.ContainsFunc(samples, func(s planner.Sample) bool { return s.Modeled })
+	c, err := s.Coefficients(gpu, modeled, batches...)
 	if err != nil {
 		return nil, err
 	}
@@ -148,20 +150,34 @@ func grewIn(r *replay.Run, step int) bool {
 }
 
 // Coefficients are the planner's coefficients for the case on a board, where the workspaces of some convolutions
-// are modeled or none are.
-func (s *Setup) Coefficients(gpu device.GPU, modeled bool) (planner.Coefficients, error) {
+// are modeled or none are. Of which batch sizes a compiled step is known may depend on the sizes.
+func (s *Setup) Coefficients(gpu device.GPU, modeled bool, batches ...int) (planner.Coefficients, error) {
+	unknown := slices.ContainsFunc(s.cases(batches), func(c models.Case) bool { return s.model.NotRecorded(c) != "" })
 	of := planner.Subject{
 		Model: s.model.Name, Release: s.c.ReleaseName(), Partial: s.model.Partial, Modeled: modeled,
-		Compiled: s.c.Compile && s.model.NotRecorded(s.c) == "",
+		Compiled: s.c.Compile && !unknown,
 	}
 	c, err := s.evidence.Coefficients(gpu, of)
-	if s.model.NotRecorded(s.c) != "" {
+	if unknown {
 		c.Compile(s.model.ReadsText())
 	}
 	if r := s.c.Strategy; r != nil {
 		c.Communicate(planner.CommunicationOf(gpu, r.Communicators(s.c.GPUs)))
 	}
 	return c, err
+}
+
+// cases are the case at some batch sizes; without any, as it is.
+func (s *Setup) cases(batches []int) []models.Case {
+	if len(batches) == 0 {
+		return []models.Case{s.c}
+	}
+	all := make([]models.Case, len(batches))
+	for i, batch := range batches {
+		all[i] = s.c
+		all[i].Batch = batch
+	}
+	return all
 }
 
 // Streamed estimates what the device would show at a batch size if the data

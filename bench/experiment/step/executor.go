@@ -113,7 +113,9 @@ func (l Local) result(ctx context.Context, t Trial) (*Result, error) {
 
 // recorded tells whether the trial's step is one of torch.compile that was recorded.
 func (t *Trial) recorded() bool {
-	return t.setup.c.Compile && t.setup.model.NotRecorded(t.setup.c) == ""
+	c := t.setup.c
+	c.Batch = t.Batch
+	return c.Compile && t.setup.model.NotRecorded(c) == ""
 }
 
 // loads is the work of a step for each board whose time is estimated. A recorded step of torch.compile has allocations

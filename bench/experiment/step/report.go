@@ -30,11 +30,15 @@ func (s *Setup) Report(kind report.Kind, gpus ...device.GPU) *report.Report {
 	return r
 }
 
-// Warnings are the caveats of the model for this case.
-func (s *Setup) Warnings() []report.Warning {
+// Warnings are the caveats of the model for this case, at some batch sizes.
+func (s *Setup) Warnings(batches ...int) []report.Warning {
 	var all []report.Warning
-	for _, c := range s.model.Caveats(s.c) {
-		all = append(all, report.Warning{What: c})
+	for _, c := range s.cases(batches) {
+		for _, what := range s.model.Caveats(c) {
+			if w := (report.Warning{What: what}); !slices.Contains(all, w) {
+				all = append(all, w)
+			}
+		}
 	}
 	return all
 }
@@ -78,7 +82,7 @@ func Unsupported(gpus []device.GPU, cases ...models.Case) []report.Warning {
 // coefficients, without those that the report has already, and the element counts of the
 // model.
 func (s *Setup) Describe(r *report.Report, gpu device.GPU, of *Result) error {
-	k, err := s.Coefficients(gpu, of.modeled())
+	k, err := s.Coefficients(gpu, of.modeled(), of.trial.Batch)
 	if err != nil {
 		return err
 	}

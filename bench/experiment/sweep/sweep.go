@@ -370,7 +370,7 @@ func (w *sweeper) warn(what, hint string) {
 // plan, as those of [step.Unsupported] do, are left to the caller.
 func Plan(ctx context.Context, s *step.Setup, gpu device.GPU, batches []int) (*report.Report, error) {
 	r := s.Report(report.Plan, gpu)
-	r.Warnings = s.Warnings()
+	r.Warnings = s.Warnings(batches...)
 	for i, batch := range batches {
 		if err := ctx.Err(); err != nil {
 			return r, err
