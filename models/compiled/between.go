@@ -65,11 +65,15 @@ func (s *Step) kept(nodes []int64) []int64 {
 }
 
 // nodes are by number of a name the node of the graph whose result an allocation is made for, numbered from 1: of
-// "mul_34 > gelu_3" the first. Zero is none.
+// "mul_34 > gelu_3" the first. Zero is none, or a buffer that Inductor numbers ("buf28"), which has another number where
+// sizes have it order its kernels otherwise.
 func (f *File) nodes() []int64 {
 	nodes, known := make([]int64, max(len(f.Names), 1)), map[string]int64{"": 0}
 	for i, name := range f.Names {
 		node, _, _ := strings.Cut(name, " > ")
+		if strings.HasPrefix(node, "buf") {
+			continue
+		}
 		if _, seen := known[node]; !seen {
 			known[node] = int64(len(known))
 		}

@@ -212,8 +212,8 @@ MOST_NAMES = 8
 def node_name(buffer):
     """The name of the graph's node that a buffer is the result of, "addmm_3", or Inductor's own of the buffer."""
     try:
-        node = buffer.get_origin_node()
-    except (AttributeError, NotImplementedError):
+        node = buffer.get_origin_node() or max(buffer.get_origins())  # the last in the graph
+    except (AttributeError, NotImplementedError, TypeError, ValueError):
         node = None
     return getattr(node, "name", None) or buffer.get_name()
 
