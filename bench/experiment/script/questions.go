@@ -84,10 +84,10 @@ func recurrent(given map[string]string) (cudnn.RNN, error) {
 	if !known || !sized {
 		return cudnn.RNN{}, fmt.Errorf("recurrent layers of kind %q in %q", given["mode"], given["dtype"])
 	}
-	r := cudnn.RNN{Mode: mode, Element: element, Training: given["training"] == "1"}
+	r := cudnn.RNN{Mode: mode, Element: element, Training: given["training"] == "1", Dropout: given["dropout"] == "1"}
 	for key, to := range map[string]*int64{
 		"length": &r.Length, "batch": &r.Batch, "inputs": &r.Inputs, "hidden": &r.Hidden, "layers": &r.Layers,
-		"directions": &r.Directions,
+		"directions": &r.Directions, "packed": &r.Packed,
 	} {
 		var err error
 		if *to, err = strconv.ParseInt(given[key], 10, 64); err != nil {

@@ -51,22 +51,29 @@ func TestQuestionsAboutLayers(t *testing.T) {
 		Mode: cudnn.LSTM, Element: 2, Length: 30, Batch: 8, Inputs: 40, Hidden: 64, Layers: 2,
 		Directions: 2, Training: true,
 	}
+	dropping, packed := lstm, lstm
+	dropping.Dropout, packed.Packed = true, 100
 	norm := cudnn.BatchNorm{Channels: 12, Rows: 4 * 8 * 8}
 	layers := " mode=lstm dtype=half length=30 batch=8 inputs=40 hidden=64 projected=0 layers=2 directions=2 training=1"
+	plain, drops, packs := layers+" dropout=0 packed=0", layers+" dropout=1 packed=0", layers+" dropout=0 packed=100"
 	s := &server{known: map[string]string{}, board: cudnn.Board{Capability: 86}}
 	for _, c := range []struct {
 		line string
 		want int64
 	}{
-		{"rnn workspace" + layers, lstm.Workspace(86)},
-		{"rnn reserve" + layers, lstm.Reserve()},
+		{"rnn workspace" + plain, lstm.Workspace(86)},
+		{"rnn reserve" + plain, lstm.Reserve()},
+		{"rnn workspace" + drops, dropping.Workspace(86)},
+		{"rnn reserve" + drops, dropping.Reserve()},
+		{"rnn workspace" + packs, packed.Workspace(86)},
+		{"rnn reserve" + packs, packed.Reserve()},
 		{"norm forward dtype=float x=4,12,8,8", norm.Forward()},
 		{"norm backward dtype=float x=4,12,8,8", norm.Backward()},
 	} {
 		require.Equal(t, strconv.FormatInt(c.want, 10)+" modeled", s.answer(c.line))
 	}
 	require.Equal(t, "0 unknown", s.answer("graph 1|2:3:4"))
-	require.Equal(t, Sizes{Modeled: 4, Unknown: 1}, s.Sizes())
-	s.answer("rnn reserve" + layers)
-	require.Equal(t, Sizes{Modeled: 4, Unknown: 1}, s.Sizes(), "a question counts once")
+	require.Equal(t, Sizes{Modeled: 8, Unknown: 1}, s.Sizes())
+	s.answer("rnn reserve" + plain)
+	require.Equal(t, Sizes{Modeled: 8, Unknown: 1}, s.Sizes(), "a question counts once")
 }

@@ -37,6 +37,7 @@
 //	conv fprop|dgrad|wgrad dtype=T compute=T x=DIMS;s=STRIDES w=... y=... pad=... stride=... dilation=...
 //	graph DESCRIPTOR DESCRIPTOR ...
 //	rnn workspace|reserve mode=rnn|gru|lstm dtype=T length=N batch=N inputs=N hidden=N projected=N layers=N directions=1|2 training=0|1
+//	    dropout=0|1 packed=N (the sum of the lengths of packed sequences, 0 of padded ones)
 //	norm forward|backward dtype=T x=DIMS
 //	size FUNCTION
 //

@@ -59,9 +59,28 @@ API int cudnnGetFilterNdDescriptor(const tensor *t, int wanted, int *type, int *
 /* ---- recurrent layers ----------------------------------------------------------------------- */
 
 enum { RELU, TANH, LSTM, GRU };
+enum { UNPACKED, PACKED }; /* CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_* */
 
-typedef struct { int mode, biases, directions, type, inputs, hidden, projected, layers; } recurrent;
-typedef struct { int type, length, batch, inputs; } sequences;
+typedef struct { float probability; } dropout;
+typedef struct { int mode, biases, directions, type, inputs, hidden, projected, layers, drops; } recurrent;
+typedef struct { int type, length, batch, inputs, packed; } sequences;
+
+API int cudnnCreateDropoutDescriptor(dropout **d) { return create((void **)d, sizeof **d); }
+API int cudnnDestroyDropoutDescriptor(dropout *d) { return destroy(d); }
+
+API int cudnnSetDropoutDescriptor(dropout *d, void *handle, float probability, void *states, size_t bytes,
+                                  unsigned long long seed)
+{
+    (void)handle, (void)states, (void)bytes, (void)seed;
+    d->probability = probability;
+    return SUCCESS;
+}
+
+API int cudnnRestoreDropoutDescriptor(dropout *d, void *handle, float probability, void *states, size_t bytes,
+                                      unsigned long long seed)
+{
+    return cudnnSetDropoutDescriptor(d, handle, probability, states, bytes, seed);
+}
 
 API int cudnnCreateRNNDescriptor(recurrent **r) { return create((void **)r, sizeof **r); }
 API int cudnnDestroyRNNDescriptor(recurrent *r) { return destroy(r); }
@@ -70,18 +89,22 @@ API int cudnnDestroyRNNDataDescriptor(sequences *s) { return destroy(s); }
 
 API int cudnnSetRNNDescriptor_v8(recurrent *r, int algorithm, int mode, int biases, int bidirectional, int input, int type,
                                  int precision, int math, int inputs, int hidden, int projected, int layers,
-                                 void *dropout, unsigned flags)
+                                 const dropout *d, unsigned flags)
 {
-    (void)algorithm, (void)input, (void)precision, (void)math, (void)dropout, (void)flags;
-    *r = (recurrent){mode, biases, bidirectional ? 2 : 1, type, inputs, hidden, projected == hidden ? 0 : projected, layers};
+    (void)algorithm, (void)input, (void)precision, (void)math, (void)flags;
+    *r = (recurrent){mode, biases, bidirectional ? 2 : 1, type, inputs, hidden, projected == hidden ? 0 : projected, layers,
+                     d && d->probability > 0};
     return SUCCESS;
 }
 
 API int cudnnSetRNNDataDescriptor(sequences *s, int type, int layout, int length, int batch, int inputs, const int *lengths,
                                   void *padding)
 {
-    (void)layout, (void)lengths, (void)padding;
-    *s = (sequences){type, length, batch, inputs};
+    (void)padding;
+    *s = (sequences){type, length, batch, inputs, 0};
+    if (layout == PACKED)
+        for (int i = 0; i < batch; i++)
+            s->packed += lengths[i];
     return SUCCESS;
 }
 
@@ -89,9 +112,10 @@ static uint64_t ask_of(const recurrent *r, const sequences *s, int training, con
 {
     static const char *const modes[] = {[RELU] = "rnn", [TANH] = "rnn", [LSTM] = "lstm", [GRU] = "gru"};
     question q = {0};
-    put(&q, "rnn %s mode=%s dtype=%s length=%d batch=%d inputs=%d hidden=%d projected=%d layers=%d directions=%d training=%d",
+    put(&q, "rnn %s mode=%s dtype=%s length=%d batch=%d inputs=%d hidden=%d projected=%d layers=%d directions=%d training=%d"
+        " dropout=%d packed=%d",
         what, modes[r->mode & 3], type_name(s->type), s->length, s->batch, s->inputs, r->hidden, r->projected, r->layers,
-        r->directions, training);
+        r->directions, training, training && r->drops, s->packed);
     return reply(&q);
 }
 
