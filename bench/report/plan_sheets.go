@@ -11,8 +11,9 @@ import (
 // componentsSheet has a column for every batch size and a row for every
 // component of the device's memory.
 func (r *Report) componentsSheet() Sheet {
-	s := sheetIn(r.Case.String(), "{} at the peak | allocated | in later steps? | reserved | device | device, streamed? | guide? | "+
-		"peak in | verdict | safe?", largest(r.Points, func(p Point) int64 { return p.Estimate.Device.High }))
+	s := sheetIn(r.Case.String(), "{} at the peak | allocated | in later steps? | reserved | device | "+
+		"device, streamed? | guide? | peak in | verdict | safe?",
+		largest(r.Points, func(p Point) int64 { return p.Estimate.Device.High }))
 	if len(r.Devices) > 0 {
 		s.Title += "; " + r.Devices[0].String()
 	}

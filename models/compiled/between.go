@@ -65,8 +65,8 @@ func (s *Step) kept(nodes []int64) []int64 {
 }
 
 // nodes are by number of a name the node of the graph whose result an allocation is made for, numbered from 1: of
-// "mul_34 > gelu_3" the first. Zero is none, or a buffer that Inductor numbers ("buf28"), which has another number where
-// sizes have it order its kernels otherwise.
+// "mul_34 > gelu_3" the first. Zero is none, or a buffer that Inductor numbers ("buf28"), which has another number
+// where sizes have it order its kernels otherwise.
 func (f *File) nodes() []int64 {
 	nodes, known := make([]int64, max(len(f.Names), 1)), map[string]int64{"": 0}
 	for i, name := range f.Names {
@@ -214,8 +214,8 @@ func matchByName(found []int, taken []bool, r, far *Step, nodes []int64) {
 
 // counterparts returns for each allocation the one of the step at another batch size that stands for it, -1 for none.
 // Steps of the same course match event by event, others by name first. Of the rest, among allocations of one key, those
-// whose size is proportional to the batch are matched first, then those of equal size; the rest are matched in the order
-// of their sizes, or, if one step has more of them and both are eager, in the order in which they come. What Inductor
+// whose size is proportional to the batch are matched first, then those of equal size; the rest are matched in the
+// order of their sizes, or, if one step has more of them and both are eager, in the order in which they come. What Inductor
 // fuses depends on sizes, and with it the line that it names, so that what is left may have its counterpart at another
 // line.
 func (r *Step) counterparts(far *Step, batch, farBatch int64, nodes []int64, eager bool) []int {
