@@ -53,7 +53,11 @@ from vprof_observe import line_of, numbers_of, observe, other_way, seed, shape_o
 
 
 def as_eager(model):
-    """The model as it is trained."""
+    """The model as it is trained, by one GPU."""
+    import torch
+
+    if isinstance(model, (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)):
+        model = model.module
     for m in model.modules():
         if hasattr(m, "warn_if_padding_and_no_attention_mask"):
             m.warn_if_padding_and_no_attention_mask = lambda *args, **kwargs: None  # looks at the tokens

@@ -256,6 +256,32 @@ class CaptureTest(unittest.TestCase):
         made = self.forward("assert bool((self.t[1:] > self.t[:-1]).all())\nreturn x.to(self.lin(x).dtype)", init="self.register_buffer('t', torch.tensor([0.0, 1.0]))")
         self.assertEqual([half for _, _, half in made.extra["autocast"]], [True])
 
+    def test_lazy_layers_have_the_shapes_of_the_example(self):
+        made = self.forward("return self.lazy(self.lin(x))", init="self.lazy = nn.LazyLinear(3)")
+        self.assertIn("lazy.weight", made.extra["to"])
+        self.assertEqual(made.targets.count("linear.default"), 2)
+
+    def test_results_may_be_a_dataclass(self):
+        made = self.capture("""
+            import dataclasses
+            @dataclasses.dataclass
+            class Out:
+                scores: torch.Tensor
+                loss: torch.Tensor
+            class model(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.lin = nn.Linear(8, 8)
+                def forward(self, x):
+                    y = self.lin(x)
+                    return Out(y, y.sum())
+            """)
+        self.assertEqual(len(made.program["graph_module"]["graph"]["outputs"]), 2)
+
+    def test_wrappers_for_several_gpus_are_taken_off(self):
+        made = self.capture("def model():\n    return nn.DataParallel(nn.Sequential(nn.Linear(8, 8)))")
+        self.assertEqual(made.extra["to"], ["0.weight", "0.bias"])
+
     def test_copied_layers_share_the_mode_of_their_tensors(self):
         with torch._subclasses.fake_tensor.FakeTensorMode() as fake, torch.device("cuda"):
             layers = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 8), 2)

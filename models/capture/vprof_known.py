@@ -55,7 +55,7 @@ class Numbers:
                     self.kept[id(buffer)] = self.of_buffers[name].clone()
 
     def buffers(self, model):
-        found = {name: self.of(b) for name, b in model.named_buffers() if b.numel() <= MOST}
+        found = {name: self.of(b) for name, b in model.named_buffers() if not torch.nn.parameter.is_lazy(b) and b.numel() <= MOST}
         return {name: n.clone() for name, n in found.items() if n is not None}
 
     def follow(self, op, args, kwargs, out):

@@ -4,6 +4,7 @@ An exported graph does not say the second, and on it hangs what is in memory at 
 """
 
 import contextlib
+import dataclasses
 import os
 import random
 import traceback
@@ -128,13 +129,19 @@ def observe(model, example, place, symbols, fake=None, expected=None):
     fake = contextlib.nullcontext() if place == "meta" else (fake or fake_mode_of(model) or FakeTensorMode(allow_non_fake_inputs=True))
     with fake:
         args, kwargs = example.tensors(place, symbols)
+        if any(map(torch.nn.parameter.is_lazy, (*model.parameters(), *model.buffers()))):
+            with torch.no_grad(), known.OneDevice(place):
+                model(*args, **kwargs)  # which gives lazy layers their shapes
         numbers.adopt(model)
         numbers.assigned = lambda: seen.assigned.append(len(seen.ops))
         answers_of[model] = numbers
 
         def run(args, kwargs):
             with torch.enable_grad(), watching(model, seen), known.asking(numbers), known.OneDevice(place), enable_python_dispatcher(), torch._C._EnablePreDispatch(), Mode():
-                return model(*args, **kwargs)
+                out = model(*args, **kwargs)
+            if dataclasses.is_dataclass(out) and torch.utils._pytree.tree_is_leaf(out):
+                torch.export.register_dataclass(type(out), serialized_type_name=f"{type(out).__module__}.{type(out).__qualname__}")
+            return out
 
         out = run(args, kwargs)
         seen.results = [values.get(id(t), []) for t in torch.utils._pytree.tree_leaves(out) if isinstance(t, torch.Tensor)]

@@ -71,6 +71,19 @@ func TestProgramsAreRead(t *testing.T) {
 	require.EqualValues(t, 16, n)
 }
 
+func TestResultsHaveTheNamesOfKeysAndFields(t *testing.T) {
+	for context, name := range map[string]string{
+		`["scores"]`: "scores", `[["loss"], []]`: "loss", `[["loss"], ["scores"]]`: "loss", `"a.B"`: "0",
+	} {
+		leaf := `{"type": null, "context": null, "children_spec": []}`
+		spec := fmt.Sprintf(`[1, {"type": "m.Out", "context": %q, "children_spec": [%s]}]`, context, leaf)
+		named := strings.Replace(program, `"signature": null`, fmt.Sprintf(`"signature": {"out_spec": %q}`, spec), 1)
+		p, err := read(archive(t, "m/models/model.json", named, "m/archive_version", "0"))
+		require.NoError(t, err)
+		require.Equal(t, name, p.Results[0].Name, context)
+	}
+}
+
 func TestComplexNumbersAreNumbers(t *testing.T) {
 	tensor, number := `{"name": "other", "arg": {"as_tensor": {"name": "p_w"}}`, `{"as_complex": {"real": 0.0, "imag": 1.0}}`
 	p, err := read(archive(t, "m/models/model.json",

@@ -87,6 +87,11 @@ func resultNames(spec string) []string {
 		}
 		var keys []any
 		_ = json.Unmarshal([]byte(t.Context), &keys) // others have numbers
+		if len(keys) == 2 {
+			if fields, ok := keys[0].([]any); ok { // of a dataclass: those set, and those that are None
+				keys = fields
+			}
+		}
 		for i, c := range t.Children {
 			key := fmt.Sprint(i)
 			if i < len(keys) {
