@@ -31,7 +31,13 @@ func (t *Tree) Load(tape *trace.Tape, read trace.DType, widen bool) {
 	tape.Release(tape.Hold(tape.New("empty", program.Temporaries, trace.U8, bytes)))
 	slices.SortStableFunc(all, func(a, b *Parameter) int { return strings.Compare(keys[a], keys[b]) })
 	for _, p := range all {
+		if !p.returns {
+			t.bring(tape, p)
+			continue
+		}
+		asRead := tape.Hold(tape.New(moving, program.Temporaries, read, p.Dims...))
 		t.bring(tape, p)
+		tape.Release(asRead)
 	}
 	for _, m := range t.moved {
 		if _, is := m.(*Parameter); !is {

@@ -66,6 +66,8 @@ type Parameter struct {
 	// that it comes there after the model.
 	load  func(t *trace.Tape)
 	added bool
+	// returns says that from_pretrained takes it back to the host before it is packed (Bnb8bitQuantize).
+	returns bool
 	// unpack is what an access of the module's gives in place of what is held.
 	unpack *unpacking
 	// wrapper is an adapter beside it.

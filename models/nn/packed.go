@@ -108,29 +108,21 @@ func (p *packed4bit) unpacked(t *trace.Tape, d trace.DType, absmax *trace.Tensor
 	return w
 }
 
-// packed8bit is a weight of rows in 8 bits, each with a scale. It was read in a type, as [newPacked4bit] says.
+// packed8bit is a weight of rows in 8 bits, each with a scale.
 type packed8bit struct {
 	weight, from *Parameter
-	read         trace.DType
 	scales       *trace.Tensor
 }
 
-func newPacked8bit(from *Parameter, compute trace.DType) *packed8bit {
-	p := &packed8bit{
-		weight: &Parameter{Dims: from.Dims, DType: trace.U8, Frozen: true}, from: from, read: from.DType,
-	}
-	if p.read == trace.F32 {
-		p.read = compute
-	}
+func newPacked8bit(from *Parameter) *packed8bit {
+	p := &packed8bit{weight: &Parameter{Dims: from.Dims, DType: trace.U8, Frozen: true, returns: true}, from: from}
 	p.weight.load = p.quantize
 	return p
 }
 
-// quantize is int8_vectorwise_quant of weights that come to the device as they are stored, go back, and come in fp16
-// (Bnb8bitQuantize of transformers).
+// quantize is int8_vectorwise_quant of weights that come to the device in fp16.
 func (p *packed8bit) quantize(t *trace.Tape) {
 	f := t.Frame()
-	f.Let(t.New("to_dtype_layout", program.Temporaries, p.read, p.from.Dims...))
 	w := f.Let(t.New("to_dtype_layout", program.Temporaries, trace.F16, p.from.Dims...))
 	t.In(program.Weights, func() {
 		p.scales = t.Hold(t.Empty(trace.F32, p.rows()))
@@ -173,7 +165,7 @@ func PackExperts(t *Tree, q *Quantizer) (found bool) {
 // parameter is a parameter as bitsandbytes holds it.
 func (q *Quantizer) parameter(p *Parameter) *Parameter {
 	if q.q == Int8 {
-		packed := newPacked8bit(p, q.compute)
+		packed := newPacked8bit(p)
 		packed.weight.unpack = &unpacking{dequantize: packed.dequantize, from: p, stuck: &q.stuck}
 		return packed.weight
 	}

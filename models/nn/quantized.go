@@ -54,7 +54,7 @@ func (q *Quantizer) Early() { q.early = true }
 // layer is a linear layer as bitsandbytes holds it, with the bias of l.
 func (q *Quantizer) layer(l *Linear) Projection {
 	if q.q == Int8 {
-		return newLinear8bit(l, q.compute)
+		return newLinear8bit(l)
 	}
 	made := newLinear4bit(l, q.q == NF4Double, q.compute, &q.loaded)
 	if q.early {
@@ -170,9 +170,9 @@ type Linear8bit struct {
 	packed       *packed8bit
 }
 
-func newLinear8bit(l *Linear, compute trace.DType) *Linear8bit {
+func newLinear8bit(l *Linear) *Linear8bit {
 	in, out := l.Widths()
-	q := &Linear8bit{Bias: l.Bias, in: in, out: out, packed: newPacked8bit(l.Weight, compute)}
+	q := &Linear8bit{Bias: l.Bias, in: in, out: out, packed: newPacked8bit(l.Weight)}
 	q.Weight = q.packed.weight
 	return q
 }

@@ -344,7 +344,7 @@ func (t *taskTrainer) place(tape *trace.Tape) {
 		t.graph.Begin(tape, t.net)
 	}
 	Place(tape, t.c, func() {
-		if t.c.Loads() {
+		if t.graph == nil && t.c.Loads() {
 			t.net.Load(tape, computeType(t.c), t.c.Quantize != "" && weightType(t.c.Weights) == trace.F32)
 		} else {
 			t.net.To(tape)
