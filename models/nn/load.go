@@ -11,8 +11,8 @@ import (
 
 // Load is from_pretrained of transformers 5 to a device (caching_allocator_warmup and
 // convert_and_load_state_dict_in_model): a block as large as the model, which is freed, and parameters out of it in the
-// order of their names (dot_natural_key). With widen, frozen parameters that are not packed are read in a type and copied
-// to fp32 one after the other then, which is peft's prepare_model_for_kbit_training.
+// order of their names (dot_natural_key). With widen, frozen parameters that are not packed are read in a type and
+// copied to fp32 one after the other then, which is peft's prepare_model_for_kbit_training.
 func (t *Tree) Load(tape *trace.Tape, read trace.DType, widen bool) {
 	var all, widened []*Parameter
 	var bytes int64
