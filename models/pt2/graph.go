@@ -222,8 +222,8 @@ func (e *UnknownOperatorsError) Error() string {
 		}
 		b.WriteByte(')')
 	}
-	b.WriteString(
-		"; each needs a row in the operator table (profiler/aten) with what it allocates and keeps for backward")
+	b.WriteString("; vprof capture MODEL --step records a training step with them as it runs " +
+		"(each needs a row in the operator table, profiler/aten, with what it allocates and keeps for backward)")
 	return b.String()
 }
 
