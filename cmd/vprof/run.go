@@ -68,7 +68,7 @@ func (o *runOptions) register(cmd *cobra.Command) {
 	f.Float64Var(&o.command.ActivationBudget, "activation-memory-budget", 0,
 		"the `share` of activations that torch.compile keeps for backward (default: the script's)")
 	f.StringVar(&o.command.InductorCache, "inductor-cache", "",
-		"keep what torch.compile has compiled and tuned in a `folder` for further runs, which tune nothing again then, "+
+		"keep what torch.compile has compiled and tuned in a `folder` for further runs, which tune nothing again, "+
 			"as on a machine where the script ran before (default: every run is the first)")
 	f.IntVar(&o.command.GPUs, "gpus", 1, "`number` of ranks that the script believes in; one of them is run")
 	f.StringVar(&o.rank, "rank", "0", "with --gpus, the `number` of the rank that is run, or all, one after the other")
