@@ -7,7 +7,7 @@ import random
 import sys
 import tempfile
 import textwrap
-import unittest
+import unittest.mock
 import zipfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -55,6 +55,10 @@ class CommonTest(unittest.TestCase):
             self.assertTrue(all(i < k and j < n for (i, j), (k, n) in zip(pairs, pairs[1:])))
             longest = max(n for n in range(len(a) + 1) if any(self.within(c, b) for c in itertools.combinations(a, n)))
             self.assertEqual(len(pairs), longest)
+
+    def test_lists_that_have_little_in_common_are_matched_all_the_same(self):
+        with unittest.mock.patch.object(vprof_graph, "MOST_DIFFERENCES", 3):
+            self.assertEqual(vprof_graph.common("abcdxy", "efghxy"), [(4, 4), (5, 5)])
 
     def within(self, some, of):
         rest = iter(of)
