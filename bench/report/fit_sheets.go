@@ -318,6 +318,9 @@ func (f *Fit) boardsSheet() Sheet {
 	return s.filled()
 }
 
+// yesOrNo is the answer of a table to whether something is so; yes leaves the cell empty where it is not.
+func yesOrNo(b bool) string { return map[bool]string{true: "yes", false: "no"}[b] }
+
 func yes(b bool) string {
 	if b {
 		return "yes"

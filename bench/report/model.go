@@ -84,7 +84,7 @@ func (m *Model) InputSheet(unit string) Sheet {
 func (m *Model) AttentionSheet() Sheet {
 	s := Sheet{Columns: Columns("attention in | runs on | head width> | mask | why on " + m.GPU)}
 	for _, a := range m.Attention {
-		s.Row(a.Precision, a.Backend, integer(a.HeadWidth), map[bool]string{true: "yes", false: "no"}[a.Masked], a.Why)
+		s.Row(a.Precision, a.Backend, integer(a.HeadWidth), yesOrNo(a.Masked), a.Why)
 	}
 	return s
 }

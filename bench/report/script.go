@@ -106,24 +106,24 @@ func holdersSheet(title, head string, parts []Component, total int64) Sheet {
 
 // buffersSheets show what compiled graphs hold at the peak of the last batch size; none if nothing was compiled.
 func (r *Report) buffersSheets() []Sheet {
-	if len(r.Points) == 0 || len(r.Points[len(r.Points)-1].Buffers) == 0 {
+	var p Point
+	if n := len(r.Points); n > 0 {
+		p = r.Points[n-1]
+	}
+	if len(p.Buffers) == 0 {
 		return nil
 	}
-	p := r.Points[len(r.Points)-1]
 	title := "buffers of Inductor that hold most at the peak"
 	if len(r.Points) > 1 {
 		title += fmt.Sprintf(", batch %d", p.Batch)
 	}
 	s := sheetIn(title, "buffer | {}> | saved for backward | line | reused for?", p.Buffers[0].Bytes)
 	for _, b := range p.Buffers {
-		name, saved := b.Name, "no"
+		name := b.Name
 		if b.Count > 1 {
 			name += fmt.Sprintf(" x %d", b.Count)
 		}
-		if b.Saved {
-			saved = "yes"
-		}
-		s.Row(name, b.Bytes, saved, b.Line, strings.Join(b.Reused, ", "))
+		s.Row(name, b.Bytes, yesOrNo(b.Saved), b.Line, strings.Join(b.Reused, ", "))
 	}
 	if t := p.Tuned; t != nil {
 		s.Notes = append(s.Notes, fmt.Sprintf("run again, with in Inductor's cache what it has tuned: %s allocated, "+

@@ -62,28 +62,33 @@ func (s System) ReadFacts(config, model string) (settings map[string]int64, unpl
 	if err != nil {
 		return nil, nil, err
 	}
+	read := s.paths()
 	for _, key := range keys {
-		if why := s.passedOver(key, keys); why != "" {
+		if why := s.passedOver(key, keys, read); why != "" {
 			unplanned = append(unplanned, Unplanned{Path: key, Why: why})
 		}
 	}
 	return settings, unplanned, nil
 }
 
-// passedOver says why one of the keys of a file is not read although it may bear on memory: the file has it where the
-// project does not look, or it is none of the project's. It is empty of keys that are read or harmless.
-func (s System) passedOver(key string, keys []string) string {
-	var read []string
+// paths are those of the keys that are read, in order.
+func (s System) paths() (all []string) {
 	for _, k := range s.Keys {
-		read = append(read, k.Path)
+		all = append(all, k.Path)
 	}
 	for _, f := range s.Facts {
-		read = append(read, f.Path)
+		all = append(all, f.Path)
 	}
+	slices.Sort(all)
+	return all
+}
+
+// passedOver says why one of the keys of a file is not read although it may bear on memory: the file has it where the
+// project does not look, or it is none of the project's. It is empty of keys that are read or harmless.
+func (s System) passedOver(key string, keys, read []string) string {
 	if slices.Contains(read, key) {
 		return ""
 	}
-	slices.Sort(read)
 	last := func(at string) string { return at[strings.LastIndexByte(at, '.')+1:] }
 	for _, at := range read {
 		if last(at) == last(key) && !slices.Contains(keys, at) {

@@ -126,8 +126,8 @@ func (c *Config) settle() error {
 	return nil
 }
 
-// Recompute is how the configuration has checkpointing recompute activations, whether or not it is on; empty for
-// PyTorch's default, non-reentrant in every layer.
+// Recompute is the form of activation checkpointing that the configuration names, on or off; empty for PyTorch's
+// default, non-reentrant in every layer.
 func (c *Config) Recompute() models.Recompute {
 	if kept := c.facts["kept"].value; kept != "" {
 		return models.Recompute("selective=" + kept)

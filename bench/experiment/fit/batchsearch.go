@@ -128,7 +128,7 @@ const (
 	judgedMicro   = 16
 )
 
-// judged is how many micro-batches are recorded of a step that has a number of them.
+// judged is how many of a step's micro-batches are recorded to judge whether it is safe.
 func judged(micro int) int { return min(micro, judgedMicro) }
 
 // find returns the size to use, a batch or the length of rows, and its number of micro-batches, and the largest

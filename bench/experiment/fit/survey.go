@@ -89,24 +89,16 @@ func (v *survey) alike() (all [][]int) {
 // configurations fills in the choices of cases that may be alike: where autocast changes nothing of the first, those
 // of the others are read off its lines.
 func (v *survey) configurations(ctx context.Context, kinds [][]int, alike []int) error {
-	lines, err := v.configuration(ctx, kinds, alike[0])
-	if err != nil {
-		return err
+	lines, err := v.configuration(ctx, kinds, alike[0], nil)
+	if slices.ContainsFunc(lines, func(l line) bool { return l.cast }) {
+		lines = nil
 	}
-	same := lines != nil && !slices.ContainsFunc(lines, func(l line) bool { return l.cast })
 	for _, at := range alike[1:] {
-		c, steps := v.recorded(at)
-		setup, err := step.New(v.search.Model, c, v.search.Evidence)
-		if err == nil && same {
-			err = v.fill(kinds, at, setup, lines, steps)
-		} else {
-			_, err = v.configuration(ctx, kinds, at)
-		}
-		if err != nil {
-			return err
+		if err == nil {
+			_, err = v.configuration(ctx, kinds, at, lines)
 		}
 	}
-	return nil
+	return err
 }
 
 // line is the recordings of one configuration at a few batch sizes, which estimates for
@@ -121,62 +113,47 @@ type line struct {
 	cast bool
 }
 
-// recorded is a case with the micro-batches that are recorded of a step, and how many a step has.
-func (v *survey) recorded(at int) (c models.Case, steps int) {
-	c = v.search.Cases[at]
-	steps = c.Accumulate
-	if v.search.Effective > 0 {
+// configuration fills in the choices of one configuration on all boards, which are given by kind: off the lines that are
+// known of it, or else those that are drawn. It returns the lines; nil if the configuration is refused on some boards.
+func (v *survey) configuration(ctx context.Context, kinds [][]int, at int, known []line) (lines []line, err error) {
+	s, c := v.search, v.search.Cases[at]
+	steps := c.Accumulate
+	if s.Effective > 0 {
 		steps = 2
 	}
 	c.Accumulate = step.RecordedSteps(steps)
-	return c, steps
-}
-
-// configuration fills in the choices of one configuration on all boards, which are given by kind. It returns the lines
-// that they were read off; nil if it is refused on some.
-func (v *survey) configuration(ctx context.Context, kinds [][]int, at int) ([]line, error) {
-	s := v.search
-	c, steps := v.recorded(at)
 	setup, cause := step.New(s.Model, c, s.Evidence)
-	var lines []line
 	switch {
 	case cause != nil:
+	case known != nil:
+		lines = known
 	case len(s.GPUs) == 1:
 		lines, cause = v.approach(ctx, setup, s.GPUs[0])
 	default:
 		lines, cause = v.draw(ctx, setup, kinds)
 	}
-	if cause == nil {
-		return lines, v.fill(kinds, at, setup, lines, steps)
-	}
 	if step.Refused(cause) && len(kinds) > 1 { // maybe on one of them alone
 		for i := range kinds {
-			if _, err := v.configuration(ctx, kinds[i:i+1], at); err != nil {
+			if _, err := v.configuration(ctx, kinds[i:i+1], at, nil); err != nil {
 				return nil, err
 			}
 		}
 		return nil, nil
 	}
-	for _, i := range slices.Concat(kinds...) {
-		to := i*len(s.Cases) + at
-		var err error
-		if v.choices[to], v.refusals[to], err = s.refuse(s.GPUs[i], c, cause); err != nil {
-			return nil, err
-		}
-	}
-	return nil, nil
-}
-
-// fill fills in the choices of one configuration on all boards by its lines.
-func (v *survey) fill(kinds [][]int, at int, setup *step.Setup, lines []line, steps int) (err error) {
 	for k, boards := range kinds {
 		for _, i := range boards {
-			if v.choices[i*len(v.search.Cases)+at], err = v.choice(setup, lines[k], boards, i, steps); err != nil {
-				return err
+			to := i*len(s.Cases) + at
+			if cause != nil {
+				v.choices[to], v.refusals[to], err = s.refuse(s.GPUs[i], c, cause)
+			} else {
+				v.choices[to], err = v.choice(setup, lines[k], boards, i, steps)
+			}
+			if err != nil {
+				return nil, err
 			}
 		}
 	}
-	return nil
+	return lines, nil
 }
 
 // draw tries a configuration at a few batch sizes, on the first board of each kind.
@@ -257,8 +234,11 @@ func (v *survey) approach(ctx context.Context, setup *step.Setup, gpu device.GPU
 	if _, one := l.samples[1]; err == nil && !one && len(l.samples) == 1 {
 		_, err = estimate(4)
 	}
+	if err != nil {
+		return nil, err
+	}
 	l.batches = slices.Sorted(maps.Keys(l.samples))
-	return []line{l}, err
+	return []line{l}, nil
 }
 
 // estimator estimates batch sizes on a board by a configuration's line.

@@ -23,18 +23,10 @@ type Held struct {
 
 // AtPeak finds what a program holds when its requested bytes are highest.
 func AtPeak(p *program.Program) Held {
-	var now, most int64
-	peak := 0
-	for i, in := range p.Instructions {
-		switch in.Kind {
-		case program.Alloc:
-			now += p.Buffers[in.Arg].Bytes
-		case program.Free:
-			now -= p.Buffers[in.Arg].Bytes
-		default:
-		}
-		if now > most {
-			most, peak = now, i+1
+	most, peak, n := int64(0), 0, 0
+	for _, now := range p.Live() {
+		if n++; now > most {
+			most, peak = now, n
 		}
 	}
 	freed := make([]bool, len(p.Buffers))
@@ -107,8 +99,8 @@ const unnamed = "empty_strided"
 // tuning is the operator of what Inductor allocates to tune.
 const tuning = "autotuning"
 
-// Tuned are the peaks of a program without what Inductor allocates to tune, which it does once for code that it finds in
-// its cache later on. It is nil if nothing is tuned.
+// Tuned are the peaks of a program without what Inductor allocates to tune, which it does once for code that it finds
+// in its cache later on. It is nil if nothing is tuned.
 func Tuned(ctx context.Context, p *program.Program, gpu device.GPU, conf allocator.Config) (*report.Peaks, error) {
 	again := *p
 	again.Instructions = slices.DeleteFunc(slices.Clone(p.Instructions), func(in program.Instruction) bool {
