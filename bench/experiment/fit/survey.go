@@ -113,8 +113,9 @@ type line struct {
 	cast bool
 }
 
-// configuration fills in the choices of one configuration on all boards, which are given by kind: off the lines that are
-// known of it, or else those that are drawn. It returns the lines; nil if the configuration is refused on some boards.
+// configuration fills in the choices of one configuration on all boards, which are given by kind: off the lines that
+// are known of it, or else those that are drawn. It returns the lines; nil if the configuration is refused on some
+// boards.
 func (v *survey) configuration(ctx context.Context, kinds [][]int, at int, known []line) (lines []line, err error) {
 	s, c := v.search, v.search.Cases[at]
 	steps := c.Accumulate

@@ -44,8 +44,8 @@ func readRecording(r io.Reader) (*recording, error) {
 	return rec, s.Err()
 }
 
-// line reads ["site", where], ["label", at, address, class] or [action, at, address, bytes, stream, site]. Behind where,
-// a site of compiled code has a tab and names of its graph's nodes.
+// line reads ["site", where], ["label", at, address, class] or [action, at, address, bytes, stream, site]. Behind
+// where, a site of compiled code has a tab and names of its graph's nodes.
 func (rec *recording) line(text []byte) error {
 	var fields []json.RawMessage
 	if err := json.Unmarshal(text, &fields); err != nil {

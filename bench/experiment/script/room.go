@@ -154,8 +154,8 @@ func (c *Command) environment(r *room) ([]string, error) {
 }
 
 // compiling are the environment variables that torch.compile goes by. Inductor's cache is one of the run's own, or the
-// folder that the command names: timings of kernels that did not run must not reach real runs, and a run must not depend
-// on those before it unless that is asked for.
+// folder that the command names: timings of kernels that did not run must not reach real runs, and a run must not
+// depend on those before it unless that is asked for.
 func (c *Command) compiling(r *room) []string {
 	env := []string{"TORCHINDUCTOR_CACHE_DIR=" + cmp.Or(c.InductorCache, r.path("inductor"))}
 	if c.ActivationBudget > 0 {
