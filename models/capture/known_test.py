@@ -1,0 +1,86 @@
+"""Tests of vprof_known.py: numbers that are known although nothing is computed. They need PyTorch, no GPU."""
+
+import unittest
+
+from capture_case import CaptureCase
+
+
+class KnownTest(CaptureCase):
+    def test_conditions_may_be_bytes_and_counts_as_many_as_said(self):
+        made = self.forward("return torch.where(x.to(torch.uint8), x, -x) + torch.bincount(x[:, 0].long(), minlength=8)")
+        self.assertTrue({"where.self", "bincount.default"} <= set(made.targets))
+
+    def test_numbers_that_the_code_has_are_known(self):
+        made = self.capture("""
+            class model(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.register_buffer("ready", torch.tensor(True))
+                    self.register_buffer("step", torch.zeros(1, dtype=torch.long))
+                def forward(self, x):
+                    mask = torch.full((8, 8), float("-inf")).triu(1)
+                    causal = torch.full((8, 8), float("-inf"), device=mask.device).triu(1)
+                    if not bool((mask == causal).all()) or not self.ready or int(self.step) != 0:
+                        return torch.sin(x)
+                    self.step += 1
+                    assert self.step.item() == 1
+                    return torch.cos(x)
+            """)
+        self.assertIn("cos.default", made.targets)
+        self.assertEqual(self.outcome["place"], "meta")
+
+    def test_checks_that_raise_are_passed(self):
+        made = self.forward("""
+            if torch.isnan(x).any() or (x > 9).any():
+                raise ValueError("x")
+            assert not (x < 0).any(), "negative"
+            p = torch.distributions.Normal(self.lin(x), F.softplus(x) + 1)
+            return p.log_prob(p.rsample()).sum()
+            """)
+        self.assertIn("softplus.default", made.targets)
+
+    def test_what_is_written_over_is_not_known_any_more(self):
+        said = self.refusal("""
+            class model(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.register_buffer("queue", torch.zeros(4, 8))
+                def forward(self, x):
+                    self.queue[1:3] = x[:2]
+                    return torch.cos(x) if self.queue.sum() > 0 else torch.sin(x)
+            """)
+        self.assertIn("numbers in a tensor", said.do)
+
+    def test_lengths_of_ctc_may_be_tensors(self):
+        lengths = "full = torch.full((x.shape[0],), 6)\n"
+        made = self.forward(lengths + "return F.ctc_loss(self.lin(x).log_softmax(-1).transpose(0, 1), full.new_ones(x.shape[0], 5), full, full - 1)", inputs="x=float32[batch,6,8]")
+        self.assertIn("ctc_loss.Tensor", made.targets)
+
+    def test_constructors_that_need_numbers_are_built_elsewhere(self):
+        made = self.forward("return x * self.rate", init="self.rate = torch.rand(5).tolist()[2]")
+        self.assertNotEqual(self.outcome["place"], "meta")
+        self.assertEqual(made.targets, ["mul.Tensor"])
+
+    def test_what_fails_everywhere_is_told_as_it_fails_on_the_cpu(self):
+        said = self.refusal("class model(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.n = torch.ones(1).item()\n        raise RuntimeError('no such file')")
+        self.assertIn("no such file", str(said))
+
+    def test_checks_of_tokens_that_only_warn_are_left_out(self):
+        made = self.capture("""
+            class model(nn.Module):
+                def forward(self, x):
+                    self.warn_if_padding_and_no_attention_mask(x)
+                    return torch.cos(x)
+                def warn_if_padding_and_no_attention_mask(self, x):
+                    assert float(x.sum()) == 0
+            """)
+        self.assertEqual(made.targets, ["cos.default"])
+
+    def test_weights_are_not_in_the_file(self):
+        self.capture("class model(nn.Linear):\n    def __init__(self):\n        super().__init__(1000, 1000)\n        assert float(torch.rand(3).sum()) < 4", inputs="input=float32[batch,1000]")
+        self.assertEqual(self.outcome["place"], "cpu")
+        self.assertLess(self.outcome["bytes"], 100_000)
+
+
+if __name__ == "__main__":
+    unittest.main()
