@@ -44,6 +44,21 @@ def loss_or_scores(out):
     return next((v for v in values if v.dim() == 0 and v.requires_grad), values[0])
 
 
+def held(value):
+    """All tensors that a value holds: in lists and dicts, and in objects such as a cache of keys and values."""
+    import torch
+
+    found, left, seen = [], [value], set()
+    while left:
+        v = left.pop()
+        if isinstance(v, torch.Tensor):
+            found.append(v)
+        elif id(v) not in seen and not isinstance(v, (type, torch.nn.Module)):
+            seen.add(id(v))
+            left += v.values() if isinstance(v, dict) else v if isinstance(v, (list, tuple)) else getattr(v, "__dict__", {}).values()
+    return found
+
+
 def loss_of(name):
     """The loss of an output, as vprof names losses: its default is the output itself, or cross entropy of scores."""
     import torch
@@ -161,6 +176,28 @@ class Convolutions:
         return found
 
 
+def lives(trace, before):
+    """The allocations of a trace, the order of them by number and of their frees as complements, with the place of each
+    in the trace, and what is left, by address.
+
+    What the step before has left, and goes in this one, goes at the end of that one: before is {address: (number, order)}.
+    """
+    made, order, places, live = [], [], [], {}
+    for i, e in enumerate(trace):
+        at = e.get("addr")  # not of failures
+        if e["action"] == "alloc":
+            live[at] = len(made)
+            order.append(len(made))
+            made.append(e)
+        elif e["action"] == "free_completed" and at in live:
+            order.append(~live.pop(at))
+        elif e["action"] == "free_completed" and at in before:
+            n, ended = before.pop(at)
+            ended.append(~n)
+        places += [i] * (len(order) - len(places))
+    return made, order, places, live
+
+
 class Recorder:
     """A model on the board and its steps."""
 
@@ -195,15 +232,17 @@ class Recorder:
         return forward
 
     def step(self, call, args, kwargs, amp, before):
-        """What a step allocates, as a function of a script has it: what the model returned lives to its end."""
+        """What a step allocates that lets go of what the model returned as soon as it has the loss."""
         torch = self.torch
         self.before = 0
-        self.before, ends = len(self.trace()), []
+        self.before, ends, returned = len(self.trace()), [], []
 
         def run():
             kind = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(amp)
             with torch.autocast("cuda", dtype=kind, enabled=kind is not None):
                 out, value = call(args, kwargs)
+            returned.extend(t.untyped_storage().data_ptr() for t in held(out))
+            out = None
             ends.append(len(self.trace()))
             value.backward()
             ends.append(len(self.trace()))
@@ -211,7 +250,7 @@ class Recorder:
 
         gradients = run()  # and lets go of its variables
         gc.collect()  # what compiling has left in cycles, of which one may hold a result
-        written = self.written(self.trace(), ends, gradients, before)
+        written = self.written(self.trace(), ends, returned, gradients, before)
         self.model.zero_grad(set_to_none=True)
         return written
 
@@ -245,16 +284,9 @@ class Recorder:
 
         Some do not lie where they came: those of recurrent layers are copied into one buffer.
         """
-        allocations, order, live = [], [], {}
-        for e in self.trace():
-            if e["action"] == "alloc":
-                live[e["addr"]] = len(allocations)
-                order.append(len(allocations))
-                allocations.append(e["size"])
-            elif e["action"] == "free_completed" and e["addr"] in live:
-                order.append(~live.pop(e["addr"]))
+        made, order, _, live = lives(self.trace(), {})
         at = [(live.get(t.untyped_storage().data_ptr(), -1), t.storage_offset() * t.element_size()) for t in self.moved()]
-        return {"allocations": allocations, "order": order, "held": at}
+        return {"allocations": [e["size"] for e in made], "order": order, "held": at}
 
     def moved(self):
         """The model's parameters and then its buffers, in the order in which .to(device) moves them."""
@@ -264,34 +296,23 @@ class Recorder:
         """What has happened in this step, of all that vprof_hook has PyTorch record."""
         return self.torch.cuda.memory._snapshot()["device_traces"][0][self.before:]
 
-    def written(self, trace, ends, gradients, before):
-        """The events of a step: allocations by number, frees as their complement; and what is left, by address.
-
-        What the step before has left, and goes in this one, goes at the end of that one.
-        """
+    def written(self, trace, ends, returned, gradients, before):
+        """The events of a step, and what is left of it, by address."""
         from vprof_hook import memory
 
         libraries = (*memory.LIBRARIES, os.path.join(os.path.dirname(self.torch.__file__), ""))
-        allocations, order, times, live, marks = [], [], [], {}, []
-        for i, e in enumerate(trace):
-            if len(marks) < len(ends) and i == ends[len(marks)]:
-                marks.append(len(order))
-            if e["action"] == "alloc":
-                frames = [f for f in e.get("frames", ()) if (f["filename"], f["name"]) != (__file__, "noted")]
-                where, _, nodes = memory.line_of_user(frames, libraries).replace(__file__, "loss").partition("\t")
-                live[e["addr"]] = len(allocations)
-                order.append(len(allocations))
-                allocations.append([e["size"], self.sites.setdefault(where, len(self.sites)), self.names.setdefault(nodes, len(self.names))])
-            elif e["action"] == "free_completed" and e["addr"] in live:
-                order.append(~live.pop(e["addr"]))
-            elif e["action"] == "free_completed" and e["addr"] in before:
-                n, ended = before.pop(e["addr"])
-                ended.append(~n)
-            times += [e["time_us"]] * (len(order) - len(times))
-        marks += [len(order)] * (len(ends) - len(marks))
+        made, order, places, live = lives(trace, before)
+        allocations = []
+        for e in made:
+            frames = [f for f in e.get("frames", ()) if (f["filename"], f["name"]) != (__file__, "noted")]
+            where, _, nodes = memory.line_of_user(frames, libraries).replace(__file__, "loss").partition("\t")
+            allocations.append([e["size"], self.sites.setdefault(where, len(self.sites)), self.names.setdefault(nodes, len(self.names))])
+        forward, backward = (bisect.bisect_left(places, end) for end in ends)
+        last = {e["addr"]: n for n, e in enumerate(made[: sum(n >= 0 for n in order[:forward])])}
         written = {
-            "allocations": allocations, "order": order, "forward": marks[0], "backward": marks[1],
-            "convolutions": self.convolutions.placed(order, times),
+            "allocations": allocations, "order": order, "forward": forward, "backward": backward,
+            "convolutions": self.convolutions.placed(order, [trace[i]["time_us"] for i in places]),
+            "returned": sorted({last[a] for a in returned if a in last}),
             "gradients": [[live[a], name, at] for a, names in gradients.items() if a in live for name, at in names],
         }
         return written, live

@@ -1,4 +1,4 @@
-"""Tests of compile.py. They need PyTorch, no GPU:  python -m unittest models/capture/compile_test.py"""
+"""Tests of compile.py. They need PyTorch, no GPU."""
 
 import contextlib
 import importlib.util
@@ -53,6 +53,12 @@ class Steps(unittest.TestCase):
         with self.assertRaises(capture.Refusal):
             compiling_script.loss_of("hinge")
 
+    def test_results_hold_tensors_in_objects_too(self):
+        a, b, c = torch.zeros(1), torch.zeros(2), torch.zeros(3)
+        cache = types.SimpleNamespace(layers=[types.SimpleNamespace(keys=b)], model=nn.Linear(1, 1))
+        cache.self = cache
+        self.assertEqual({id(a), id(b), id(c)}, {id(t) for t in compiling_script.held({"logits": a, "cache": cache, "more": (c, None, 3)})})
+
     def test_numbers_are_those_of_the_users_example(self):
         one = vprof_model.Input(torch.int64, [("batch", 2), 3], torch.tensor([[1, 2, 3], [4, 5, 6]]))
         self.assertEqual([[1, 2, 3], [4, 5, 6], [1, 2, 3]], one.repeated({"batch": 3}).tolist())
@@ -69,10 +75,11 @@ class Steps(unittest.TestCase):
         trace = [{"action": a, "addr": at, "size": n, "frames": (), "time_us": 0} for a, at, n in events]
         r = types.SimpleNamespace(torch=torch, sites={}, names={"": 0}, convolutions=types.SimpleNamespace(placed=lambda order, times: [len(order), len(times)]))
         before = [0]
-        written, left = compiling_script.Recorder.written(r, trace, [3, 5], {1: [["w", 0]]}, {9: (0, before)})
+        written, left = compiling_script.Recorder.written(r, trace, [3, 5], [2, 7], {1: [["w", 0]]}, {9: (0, before)})
         self.assertEqual([[10, 0, 0], [20, 0, 0], [30, 0, 0]], written["allocations"])
         self.assertEqual([0, 1, ~0, 2], written["order"])
         self.assertEqual((2, 4), (written["forward"], written["backward"]))
+        self.assertEqual([1], written["returned"])
         self.assertEqual([[2, "w", 0]], written["gradients"])
         self.assertEqual([4, 4], written["convolutions"])
         self.assertEqual({1: 2, 2: 1}, left)

@@ -55,7 +55,7 @@ func (f *File) AtBatch(amp string, batch int) (*Recording, error) {
 // kept are the nodes of the graph whose results a step keeps for backward, in ascending order.
 func (s *Step) kept(nodes []int64) []int64 {
 	var all []int64
-	for n, class := range s.classes() {
+	for n, class := range s.classes(false) {
 		if class == program.Activations {
 			all = append(all, nodes[s.Allocations[n][2]])
 		}

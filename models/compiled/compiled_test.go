@@ -196,6 +196,41 @@ func TestOutputsOutliveAPlainLoopsStep(t *testing.T) {
 	require.Greater(t, plainPeak, functionPeak)
 }
 
+// A loop that keeps what the model returned has it to the end of each step, as if it had been recorded so; a trainer's
+// lets go of it once the loss is there.
+func TestLoopsKeepWhatTheModelReturned(t *testing.T) {
+	play := func(r Recording, loop models.Loop) (p *program.Program, backward int64) {
+		c := toyCase(6)
+		c.Loop = loop
+		tape := trace.New(trace.Board{}, trace.Rules{}, trace.Options{Warm: true})
+		require.NoError(t, newTrainer(file(r), &r, c, nil).Record(tape, 2))
+		p = tape.Program()
+		for in, now := range p.Live() {
+			if in.Kind == program.Mark && p.Phases[in.Arg].Name == "forward" {
+				backward = now
+			}
+		}
+		return p, backward
+	}
+	kept, loose := step(6), step(6)
+	kept.Steps[1].Order = []int{0, 1, 2, 3, 4, ^4, ^1, ^0, ^2}
+	loose.Steps[0].Order, loose.Steps[0].Forward, loose.Steps[0].Backward = []int{0, 1, ^0, 2}, 3, 4
+	loose.Steps[1].Order, loose.Steps[1].Forward = []int{0, 1, 2, ^0, 3, 4, ^4, ^1, ^2}, 4
+	loose.Steps[1].Backward = 8
+	for i := range loose.Steps {
+		loose.Steps[i].Returned = []int{0}
+	}
+	_, want := play(kept, models.LoopTrainer)
+	_, got := play(loose, models.LoopTrainer)
+	require.Equal(t, int64(6*64), want-got)
+	for _, loop := range []models.Loop{"", models.LoopFunction, models.LoopPlain} {
+		want, _ := play(kept, loop)
+		got, _ := play(loose, loop)
+		require.Equal(t, want.Instructions, got.Instructions)
+		require.Equal(t, want.Buffers, got.Buffers)
+	}
+}
+
 // A recorded set-up leaves weights where they lay: the copy that a recurrent layer makes of all its weights, in place
 // of each that came.
 func TestWeightsLieWhereTheyWereRecorded(t *testing.T) {
@@ -393,7 +428,7 @@ func TestClasses(t *testing.T) {
 	require.Equal(t, []program.Class{
 		program.Activations, program.Activations, program.Activations, program.Gradients,
 		program.Temporaries,
-	}, r.Steps[1].classes())
+	}, r.Steps[1].classes(false))
 }
 
 // A case that differs from what was recorded says in what.
@@ -444,6 +479,7 @@ func TestFiles(t *testing.T) {
 		"w":                      func(f *File) { f.Parameters[0].DType = "int3" },
 		"recordings[0].steps[1]": func(f *File) { f.Recordings[0].Steps[1].Order[0] = 3 },
 		"recordings[1].steps[1]": func(f *File) { f.Recordings[1].Steps[1].Gradients[0].Offset = 8 },
+		"recordings[0].steps[0]": func(f *File) { f.Recordings[0].Steps[0].Returned = []int{3} },
 		"recordings[1].steps[0]": func(f *File) {
 			f.Recordings[1].Steps[0].Convolutions = []Convolution{{Place: 3, Workspace: 1, Question: question(8)}}
 		},

@@ -93,6 +93,9 @@ type Step struct {
 	Order    []int `json:"order"`
 	Forward  int   `json:"forward"`
 	Backward int   `json:"backward"`
+	// Returned are the allocations that hold what the model returned. Order has their frees where a loop lets go of it
+	// once it has the loss. It is nil in files of before, whose loop kept it to the end.
+	Returned []int `json:"returned"`
 	// Gradients say which allocations hold gradients.
 	Gradients []Gradient `json:"gradients"`
 	// Convolutions are those that cuDNN ran; absent from files of before, and where PyTorch is older than 2.11.
@@ -275,15 +278,23 @@ func (r *Step) check(parameters map[string]int64, sites, names int) error {
 	if next != len(r.Allocations) {
 		return fmt.Errorf("%d of %d allocations happen", next, len(r.Allocations))
 	}
+	if slices.ContainsFunc(r.Returned, func(n int) bool { return n < 0 || n >= next }) {
+		return errors.New("what the model returned is where none can be")
+	}
 	for _, c := range r.Convolutions {
 		at := c.Place >= 0 && c.Place <= len(r.Order)
 		if !at || c.Workspace != -1 && (c.Place == len(r.Order) || c.Workspace < 0 || r.Order[c.Place] != c.Workspace) {
 			return fmt.Errorf("the workspace of a convolution is where none can be, at event %d", c.Place)
 		}
 	}
+	return r.checkGradients(parameters, freed)
+}
+
+// checkGradients checks that each gradient lies in an allocation that is never freed.
+func (r *Step) checkGradients(parameters map[string]int64, freed []bool) error {
 	for _, g := range r.Gradients {
 		n, ok := parameters[g.Parameter]
-		if !ok || g.Allocation < 0 || g.Allocation >= next ||
+		if !ok || g.Allocation < 0 || g.Allocation >= len(freed) ||
 			g.Offset < 0 || g.Offset > mostSize || freed[g.Allocation] {
 			return fmt.Errorf("the gradient of %q is where none can be", g.Parameter)
 		}

@@ -215,9 +215,9 @@ func (f *File) caveats(c models.Case) []string {
 		all = append(all, fmt.Sprintf("torch-compile: %d graph breaks; what lies between the graphs ran eagerly",
 			r.Breaks))
 	}
-	if c.Loop == models.LoopTrainer {
-		all = append(all, "torch-compile: recorded with what the model returned kept through the step, which a "+
-			"trainer frees")
+	if c.Loop == models.LoopTrainer && r.Steps[1].Returned == nil {
+		all = append(all, "torch-compile: an earlier vprof recorded it with what the model returned kept through the "+
+			"step, which a trainer frees; record it again")
 	}
 	if from, to := f.batchRange(precision(c.AMP)); c.Batch < from || c.Batch > to {
 		all = append(all, fmt.Sprintf("torch-compile: recorded from batch %d to %d, and continued in a line", from, to))

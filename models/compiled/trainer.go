@@ -1,6 +1,8 @@
 package compiled
 
 import (
+	"slices"
+
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/models/pt2/asked"
@@ -20,7 +22,10 @@ var dtypes = map[string]trace.DType{
 // newTrainer trains a model whose forward and backward were recorded. The oracle may be nil.
 func newTrainer(f *File, r *Recording, c models.Case, o asked.Oracle) models.Trainer {
 	net := &nn.Parts{}
-	l := &loop{parameters: map[string]*nn.Parameter{}, sites: make([]*trace.Path, len(f.Sites)), names: f.Names}
+	l := &loop{
+		parameters: map[string]*nn.Parameter{}, sites: make([]*trace.Path, len(f.Sites)), names: f.Names,
+		keeps: c.Loop != models.LoopTrainer,
+	}
 	for i, line := range f.Sites {
 		l.sites[i] = &trace.Path{Line: line}
 	}
@@ -73,6 +78,7 @@ type loop struct {
 	parameters map[string]*nn.Parameter
 	sites      []*trace.Path
 	names      []string
+	keeps      bool    // what the model returned, to the end of the step
 	steps      int     // so far
 	now        *played // the step whose variables are bound
 }
@@ -179,7 +185,7 @@ func (s *Setup) play(tape *trace.Tape, net *nn.Tree) {
 
 // events plays some events of a step.
 func (l *loop) events(p *played, from, to int) {
-	classes := p.classes()
+	classes := p.classes(l.keeps)
 	for i, n := range p.Order[from:to] {
 		c := p.places[from+i]
 		if c != nil {
@@ -189,7 +195,9 @@ func (l *loop) events(p *played, from, to int) {
 			continue // it stands for what was recorded
 		}
 		if n < 0 {
-			l.drop(p, ^n)
+			if !l.keeps || !slices.Contains(p.Returned, ^n) {
+				l.drop(p, ^n)
+			}
 			continue
 		}
 		a := p.Allocations[n]
@@ -197,10 +205,14 @@ func (l *loop) events(p *played, from, to int) {
 	}
 }
 
-// name is what an allocation is for, by its number; the function that allocates where nobody knows.
+// Unnamed is the operator of what compiled code allocates where nobody knows for which node of the graph: the function
+// that allocates.
+const Unnamed = "empty_strided"
+
+// name is what an allocation is for, by its number.
 func (l *loop) name(n int64) string {
 	if n == 0 || int(n) >= len(l.names) {
-		return "empty_strided"
+		return Unnamed
 	}
 	return l.names[n]
 }
@@ -211,6 +223,9 @@ func (l *loop) end() {
 	p := l.now
 	if p == nil {
 		return
+	}
+	for _, n := range p.Returned {
+		l.drop(p, n)
 	}
 	l.events(p, p.Backward, len(p.Order))
 	for i := range p.live {
@@ -230,7 +245,8 @@ func (l *loop) drop(p *played, i int) {
 
 // classes returns the class of each allocation of a step: what is allocated in forward and freed in backward is an
 // activation, what is freed earlier is temporary, and what is never freed and is no gradient is a library's workspace.
-func (s *Step) classes() []program.Class {
+// What the model returned is an activation where the loop keeps it.
+func (s *Step) classes(keeps bool) []program.Class {
 	classes := make([]program.Class, len(s.Allocations))
 	forward := 0 // allocations of the forward pass
 	for i, n := range s.Order {
@@ -244,6 +260,11 @@ func (s *Step) classes() []program.Class {
 			classes[^n] = program.Activations
 		default:
 			classes[^n] = program.Temporaries
+		}
+	}
+	for _, n := range s.Returned {
+		if keeps {
+			classes[n] = program.Activations
 		}
 	}
 	for _, g := range s.Gradients {

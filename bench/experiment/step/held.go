@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models/compiled"
 	"github.com/vprof/vprof/profiler/allocator"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/program"
@@ -75,7 +76,7 @@ func (h Held) Compiled(n int) []report.Buffer {
 	at := map[key]int{}
 	for _, i := range h.buffers {
 		b, site := h.p.Buffers[i], h.site(i)
-		if site.Op == "" || site.Op == unnamed || site.Where == "" {
+		if site.Op == "" || site.Op == compiled.Unnamed || site.Where == "" {
 			continue
 		}
 		k := key{site, b.Class}
@@ -92,9 +93,6 @@ func (h Held) Compiled(n int) []report.Buffer {
 	slices.SortStableFunc(all, func(a, b report.Buffer) int { return cmp.Compare(b.Bytes, a.Bytes) })
 	return all[:min(n, len(all))]
 }
-
-// unnamed is the operator of what compiled code allocates where files of before have no names.
-const unnamed = "empty_strided"
 
 // tuning is the operator of what Inductor allocates to tune.
 const tuning = "autotuning"
