@@ -76,6 +76,9 @@ type Model struct {
 	// Unrecorded says why nobody has recorded the step of a case under torch.compile, as a clause; empty if somebody
 	// has, nil if nobody did any.
 	Unrecorded func(Case) string
+	// Reordered builds a case whose step was recorded under torch.compile at other batch sizes in the other order that
+	// its kernels may come in, nil if that is not in doubt.
+	Reordered func(Case) (Trainer, error)
 	// Recorded says that the steps are those of a run that is over, see [Model.Complete]: no
 	// case changes them.
 	Recorded bool
@@ -194,6 +197,8 @@ type Options struct {
 	Others []trace.Board
 	// Ceiling ends a recording with [trace.ErrBeyond] once more bytes than this live at a time; zero does not.
 	Ceiling int64
+	// Reordered records what [Model.Reordered] builds.
+	Reordered bool
 	// Annotate records the line of the model that caused each event. It is
 	// slower; only people who read event lists need it.
 	Annotate bool

@@ -358,8 +358,16 @@ func (m Model) damaged(what any, rec *Recording, err error) (*Recording, error) 
 		"report it)", m.Name, what)
 }
 
+// fewestSteps is how many steps there are until further ones are alike: see [Options.Steps].
+func (c *Case) fewestSteps() int {
+	if c.Strategy != nil && c.Strategy.StaticGraph {
+		return 3
+	}
+	return 2
+}
+
 // Record builds the model for c and records its training steps as they run on
-// the board. The case is completed first, see [Model.Complete]. A data set on
+// the board; with [Options.Reordered] it returns nil if there is no other order. The case is completed first, see [Model.Complete]. A data set on
 // the GPU is there before the model, as one tensor.
 func (m Model) Record(c Case, board trace.Board, o Options) (rec *Recording, err error) {
 	c, err = m.Complete(c)
@@ -372,16 +380,15 @@ func (m Model) Record(c Case, board trace.Board, o Options) (rec *Recording, err
 	if m.Foreign {
 		defer func() { rec, err = m.damaged(recover(), rec, err) }()
 	}
-	trainer, err := m.Build(c)
-	if err != nil {
+	build := m.Build
+	if o.Reordered {
+		build = m.Reordered
+	}
+	trainer, err := build(c)
+	if err != nil || trainer == nil {
 		return nil, err
 	}
-	if o.Steps == 0 {
-		o.Steps = 2
-		if c.Strategy != nil && c.Strategy.StaticGraph {
-			o.Steps = 3
-		}
-	}
+	o.Steps = cmp.Or(o.Steps, c.fewestSteps())
 	release, err := c.Release()
 	if err != nil {
 		return nil, err

@@ -19,29 +19,30 @@ const mostUnmatched = 0.05
 // Inductor schedules kernels depends on sizes. Each allocation is matched with one of the other recording, and its size
 // is interpolated linearly.
 func (f *File) AtBatch(amp string, batch int) (*Recording, error) {
-	amp = strings.TrimPrefix(amp, "none")
-	var all []*Recording
-	for i := range f.Recordings {
-		switch r := &f.Recordings[i]; {
-		case r.AMP != amp:
-		case r.Batch == batch:
-			return r, nil
-		default:
-			all = append(all, r)
-		}
+	if f.last == nil {
+		return f.interpolated(amp, batch)
 	}
-	if len(all) < 2 {
-		return nil,
-			fmt.Errorf("nothing follows for batch %d: record two batch sizes with --batch of vprof capture", batch)
+	p := f.last.Load()
+	if p == nil || p.amp != amp || p.batch != batch {
+		p = &planned{amp: amp, batch: batch}
+		p.Recording, p.err = f.interpolated(amp, batch)
+		f.last.Store(p)
 	}
-	slices.SortFunc(all, func(a, b *Recording) int { return a.Batch - b.Batch })
-	i := 1
-	for i < len(all)-1 && all[i].Batch < batch {
-		i++
-	}
-	near, far := all[i-1], all[i]
-	if float64(batch) > math.Sqrt(float64(near.Batch)*float64(far.Batch)) {
-		near, far = far, near
+	return p.Recording, p.err
+}
+
+// planned is what [File.AtBatch] last returned, which a plan asks for several times.
+type planned struct {
+	*Recording
+	amp   string
+	batch int
+	err   error
+}
+
+func (f *File) interpolated(amp string, batch int) (*Recording, error) {
+	near, far, err := f.neighbors(amp, batch)
+	if err != nil || near == far {
+		return near, err
 	}
 	nodes := f.nodes()
 	if f.Budget > 0 && !slices.Equal(near.Steps[1].kept(nodes), far.Steps[1].kept(nodes)) {
@@ -50,6 +51,51 @@ func (f *File) AtBatch(amp string, batch int) (*Recording, error) {
 			far.Batch)
 	}
 	return near.interpolate(far, batch, nodes, f.Form == Eager)
+}
+
+// reordered is the same as of [File.AtBatch], in the order of the recording whose batch size is less near. It is nil
+// where this size was recorded or is not between the two, and where both have one order.
+func (f *File) reordered(amp string, batch int) *Recording {
+	near, far, err := f.neighbors(amp, batch)
+	nodes := f.nodes()
+	if err != nil || (batch-near.Batch)*(batch-far.Batch) >= 0 || near.Steps[1].sameCourse(&far.Steps[1], nodes) {
+		return nil
+	}
+	r, err := far.interpolate(near, batch, nodes, f.Form == Eager)
+	if err != nil {
+		return nil
+	}
+	return r
+}
+
+// neighbors are the recordings of a precision whose batch sizes are next to one, the nearer first. If one is of that
+// size, it is both.
+func (f *File) neighbors(amp string, batch int) (near, far *Recording, err error) {
+	amp = strings.TrimPrefix(amp, "none")
+	var all []*Recording
+	for i := range f.Recordings {
+		switch r := &f.Recordings[i]; {
+		case r.AMP != amp:
+		case r.Batch == batch:
+			return r, r, nil
+		default:
+			all = append(all, r)
+		}
+	}
+	if len(all) < 2 {
+		return nil, nil,
+			fmt.Errorf("nothing follows for batch %d: record two batch sizes with --batch of vprof capture", batch)
+	}
+	slices.SortFunc(all, func(a, b *Recording) int { return a.Batch - b.Batch })
+	i := 1
+	for i < len(all)-1 && all[i].Batch < batch {
+		i++
+	}
+	near, far = all[i-1], all[i]
+	if float64(batch) > math.Sqrt(float64(near.Batch)*float64(far.Batch)) {
+		near, far = far, near
+	}
+	return near, far, nil
 }
 
 // kept are the nodes of the graph whose results a step keeps for backward, in ascending order.

@@ -73,7 +73,7 @@ func TestSizesFollowTheBatch(t *testing.T) {
 }
 
 // The order of events is that of the nearer recording, and sizes follow from both, whatever the other's order; buffers
-// that one of them alone has stay as they are.
+// that one of them alone has stay as they are. Between the two the other order is possible, too.
 func TestOrderOfTheNearer(t *testing.T) {
 	last := step(64)
 	far := &last.Steps[1]
@@ -89,6 +89,14 @@ func TestOrderOfTheNearer(t *testing.T) {
 	require.Equal(t, far.Order, r.Steps[1].Order)
 	require.Equal(t, append(step(40).Steps[1].Allocations, [3]int64{16, 1}), r.Steps[1].Allocations)
 	require.Equal(t, step(40).Steps[0], r.Steps[0])
+
+	require.Equal(t, r.Steps[1].Order, f.reordered("bf16", 10).Steps[1].Order)
+	require.Equal(t, step(40), *f.reordered("bf16", 40))
+	for _, batch := range []int{2, 4, 64, 100} {
+		require.Nil(t, f.reordered("bf16", batch), "no doubt at %d", batch)
+	}
+	require.Nil(t, f.reordered("fp16", 10), "nothing is recorded")
+	require.Nil(t, file(step(4), step(64)).reordered("bf16", 10), "one order")
 }
 
 // Results of the same node, and gradients of the same parameter, are counterparts, whatever their sizes and order.

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/models"
@@ -54,6 +55,8 @@ type File struct {
 	Recordings []Recording `json:"recordings"`
 	// Guessed are the lines, "net.py:12", whose course hung on numbers that were never computed.
 	Guessed []string `json:"guessed,omitempty"`
+
+	last *atomic.Pointer[planned] // nil to interpolate anew each time
 }
 
 // Tensor is a tensor of the model or of the batch.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/models"
@@ -63,6 +64,7 @@ func withCompiled(m models.Model, path string, content []byte, o asked.Oracle) (
 	if err != nil {
 		return m, err
 	}
+	f.last = new(atomic.Pointer[planned])
 	text, err := json.Marshal(described{content, m.Description.Text()})
 	if err != nil {
 		return m, err
@@ -80,6 +82,12 @@ func withCompiled(m models.Model, path string, content []byte, o asked.Oracle) (
 			return nil, &input.FormatError{File: path, Reason: err.Error()}
 		}
 		return newTrainer(f, r, c, o), nil
+	}
+	m.Reordered = func(c models.Case) (models.Trainer, error) {
+		if r := f.reordered(string(c.AMP), c.Batch); r != nil {
+			return newTrainer(f, r, c, o), nil
+		}
+		return nil, nil
 	}
 	m.Caveat = func(c models.Case) []string {
 		var all []string

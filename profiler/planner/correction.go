@@ -172,7 +172,9 @@ func (c *Coefficients) apply(s Sample, held relative) Estimate {
 	e.Components[Context] = device - reserved
 
 	compiledAllocated, compiledReserved := c.Compiled.of(s)
-	e.Allocated = widen(s.Allocated()+allocated, c.Allocated.and(compiledAllocated), held.allocated).by(allocatedErr)
+	e.Allocated = widen(s.Allocated()+allocated, c.Allocated.and(compiledAllocated), held.allocated)
+	e.Allocated.Low, e.Allocated.High = max(0, e.Allocated.Low-s.Less), e.Allocated.High+s.More
+	e.Allocated = e.Allocated.by(allocatedErr)
 	plain := widen(s.Reserved+reserved, c.Reserved.and(compiledReserved), held.reserved)
 	plain.Low, plain.High = max(0, plain.Low-s.Below), plain.High+s.Above
 	// Nothing is reserved without being allocated.

@@ -18,6 +18,8 @@ type Sample struct {
 	Classes program.Breakdown
 	// Reserved is the peak that the allocator held from the device.
 	Reserved int64
+	// Less and More are how much less and more was allocated in another order of kernels.
+	Less, More int64
 	// Below and Above are how much less and more was reserved where sizes and the order of frees
 	// were a little different.
 	Below, Above int64
@@ -102,6 +104,7 @@ func between(a, b Sample, batch int) Sample {
 	}
 	s.Reserved = s.Allocated() + line(a.Slack(), b.Slack())
 	s.Segments = line(a.Segments, b.Segments)
+	s.Less, s.More = line(a.Less, b.Less), line(a.More, b.More)
 	s.Below, s.Above = line(a.Below, b.Below), line(a.Above, b.Above)
 	s.Managed = line(a.Managed, b.Managed)
 	s.Host = b.Host // of the larger batch, which needs no less

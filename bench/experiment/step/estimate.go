@@ -127,7 +127,7 @@ func (s *Setup) perturb(ctx context.Context, r *Result) error {
 	how.Omit, how.Nominal = true, false
 	perturbed, err := s.Try(ctx, r.Again(how))
 	if err == nil {
-		r.Spread = perturbed.Spread
+		r.Spread, r.Reordered = perturbed.Spread, perturbed.Reordered
 	}
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner/steptime"
@@ -90,14 +91,17 @@ func (l Local) result(ctx context.Context, t Trial) (*Result, error) {
 	p := rec.Program
 	if t.recorded() {
 		r.Buffers = AtPeak(p).Compiled(MostBuffers)
-		board := t.Board
-		board.Memory = unlimited
-		if r.Tuned, err = Tuned(ctx, p, board, t.setup.conf); err != nil {
+		if r.Tuned, err = Tuned(ctx, p, t.plentiful(), t.setup.conf); err != nil {
 			return nil, err
 		}
 	}
 	if t.Replay.Training && rec.Validation > 0 {
 		p = before(p, rec.Validation)
+	}
+	if t.recorded() && t.setup.model.Reordered != nil && !t.Replay.Nominal {
+		if r.Reordered, err = t.reordered(ctx); err != nil {
+			return nil, err
+		}
 	}
 	switch {
 	case t.Replay.Device != "":
@@ -116,6 +120,25 @@ func (t *Trial) recorded() bool {
 	c := t.setup.c
 	c.Batch = t.Batch
 	return c.Compile && t.setup.model.NotRecorded(c) == ""
+}
+
+// plentiful is the board with more memory than any step needs.
+func (t *Trial) plentiful() device.GPU {
+	gpu := t.Board
+	gpu.Memory = unlimited
+	return gpu
+}
+
+// reordered are the peaks of [Result.Reordered].
+func (t *Trial) reordered(ctx context.Context) (*report.Peaks, error) {
+	c := t.setup.c
+	c.Batch = t.Batch
+	rec, err := t.setup.RecordCase(ctx, c, t.Board, models.Options{Steps: t.Steps, Reordered: true})
+	if rec == nil || err != nil {
+		return nil, err
+	}
+	defer rec.Discard()
+	return peaks(ctx, rec.Program, t.plentiful(), t.setup.conf)
 }
 
 // loads is the work of a step for each board whose time is estimated. A recorded step of torch.compile has allocations

@@ -107,7 +107,12 @@ func Tuned(ctx context.Context, p *program.Program, gpu device.GPU, conf allocat
 	if len(again.Instructions) == len(p.Instructions) {
 		return nil, nil
 	}
-	run, err := Simulate(ctx, &again, gpu, conf, 0)
+	return peaks(ctx, &again, gpu, conf)
+}
+
+// peaks are those of a program on a simulated board.
+func peaks(ctx context.Context, p *program.Program, gpu device.GPU, conf allocator.Config) (*report.Peaks, error) {
+	run, err := Simulate(ctx, p, gpu, conf, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -70,7 +70,7 @@ func (s *Setup) Perturb(ctx context.Context, c *Course) error {
 		return err
 	}
 	if c.With.Measured == nil && c.With.Run.Max.Reserved <= c.Training.Run.Max.Reserved {
-		c.With.Spread = c.Training.Spread
+		c.With.Spread, c.With.Reordered = c.Training.Spread, c.Training.Reordered
 	}
 	return s.perturb(ctx, c.With)
 }

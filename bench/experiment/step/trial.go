@@ -121,6 +121,9 @@ type Result struct {
 	Buffers []report.Buffer `json:"buffers,omitempty"`
 	// Tuned are the peaks of such a step where Inductor has tuned before; nil where it tunes nothing.
 	Tuned *report.Peaks `json:"tuned,omitempty"`
+	// Reordered are the peaks of such a step in the other order that its kernels may come in, which comes with the
+	// perturbed replays; nil if there is none.
+	Reordered *report.Peaks `json:"reordered,omitempty"`
 	// Loads are the work of one step on each of the boards that the trial wants timed. Of
 	// the steps it is the one whose work is that of all further ones.
 	Loads []steptime.Load `json:"loads,omitempty"`
@@ -186,6 +189,10 @@ func (r *Result) Sample() planner.Sample {
 	s.Managed, s.Modeled, s.Host = r.Facts.Managed, r.modeled(), r.host()
 	if r.Spread.High > 0 {
 		s.Below, s.Above = max(0, s.Reserved-r.Spread.Low), max(0, r.Spread.High-s.Reserved)
+	}
+	if other := r.Reordered; other != nil {
+		s.Less, s.More = max(0, s.Allocated()-other.Allocated), max(0, other.Allocated-s.Allocated())
+		s.Below, s.Above = max(s.Below, s.Reserved-other.Reserved), max(s.Above, other.Reserved-s.Reserved)
 	}
 	return s
 }

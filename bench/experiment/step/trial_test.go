@@ -169,3 +169,24 @@ func TestEachProcessMayLoadTheModel(t *testing.T) {
 	require.Equal(t, 4*loading("fsdp2"), loading("fsdp2:init=host"))
 	require.Positive(t, loading("fsdp2"))
 }
+
+// Where kernels may come in another order, the interval of what was recorded spans what both need.
+func TestIntervalsSpanTheOtherOrder(t *testing.T) {
+	for _, other := range []int{4, 8, 12} {
+		m := toy.Model()
+		m.Unrecorded = func(models.Case) string { return "" }
+		m.Reordered = func(c models.Case) (models.Trainer, error) {
+			c.Batch = other
+			return toy.Model().Build(c)
+		}
+		setup, err := step.New(m, models.Case{Levers: models.Levers{Compile: true}}, steptest.Exact())
+		require.NoError(t, err)
+		e, r, err := setup.Estimated(t.Context(), steptest.Card(600), 8)
+		require.NoError(t, err)
+		require.Equal(t, int64(8-other)*15*steptest.MiB, r.Sample().Allocated()-r.Reordered.Allocated)
+		require.Equal(t, min(r.Sample().Allocated(), r.Reordered.Allocated), e.Allocated.Low)
+		require.Equal(t, max(r.Sample().Allocated(), r.Reordered.Allocated), e.Allocated.High)
+		require.LessOrEqual(t, e.Reserved.Low, r.Reordered.Reserved)
+		require.GreaterOrEqual(t, e.Reserved.High, r.Reordered.Reserved)
+	}
+}
