@@ -2,7 +2,6 @@ package compiled
 
 import (
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -215,45 +214,73 @@ func (r *Step) matchKeys() []matchKey {
 	return keys
 }
 
-// grouped are allocations by their keys, but for those that are matched.
-func grouped[K comparable](keys []K, matched func(n int) bool) map[K][]int {
-	groups := map[K][]int{}
-	for n, k := range keys {
-		if !matched(n) {
-			groups[k] = append(groups[k], n)
+// A matching pairs the allocations of two steps.
+type matching struct {
+	found []int  // by allocations of one step that of the other which stands for it, -1 for none
+	taken []bool // by allocations of the other
+}
+
+// left are what is not matched yet of both steps, by its keys and in the order in which it comes.
+func left[K comparable](m *matching, own, far func(n int) K) map[K]*[2][]int {
+	groups := map[K]*[2][]int{}
+	add := func(side, n int, k K) {
+		if groups[k] == nil {
+			groups[k] = new([2][]int)
+		}
+		groups[k][side] = append(groups[k][side], n)
+	}
+	for n, at := range m.found {
+		if at < 0 {
+			add(0, n, own(n))
+		}
+	}
+	for n, taken := range m.taken {
+		if !taken {
+			add(1, n, far(n))
 		}
 	}
 	return groups
 }
 
+// pair matches allocations with others, in their order.
+func (m *matching) pair(own, far []int) {
+	for i := range min(len(own), len(far)) {
+		m.found[own[i]], m.taken[far[i]] = far[i], true
+	}
+}
+
+// pairEqual matches what has equal keys.
+func pairEqual[K comparable](m *matching, own, far func(n int) K) {
+	for _, l := range left(m, own, far) {
+		m.pair(l[0], l[1])
+	}
+}
+
+// parameters are by allocation the parameter whose gradient lies there.
+func (s *Step) parameters() []string {
+	names := make([]string, len(s.Allocations))
+	for _, g := range slices.Backward(s.Gradients) {
+		names[g.Allocation] = g.Parameter
+	}
+	return names
+}
+
 // matchByName matches gradients of the same parameter, and allocations for results of the same node of the graph, whose
 // sizes are those of one expression. Where a graph runs several times, as that of a block does, they are matched in
 // their order.
-func matchByName(found []int, taken []bool, r, far *Step, nodes []int64) {
-	gradients := map[string]int{}
-	for _, g := range far.Gradients {
-		gradients[g.Parameter] = g.Allocation
-	}
-	for _, g := range r.Gradients {
-		if m, known := gradients[g.Parameter]; known && !taken[m] && found[g.Allocation] < 0 {
-			found[g.Allocation], taken[m] = m, true
+func (m *matching) matchByName(r, far *Step, nodes []int64) {
+	gradients, others := r.parameters(), far.parameters()
+	for name, l := range left(m, func(n int) string { return gradients[n] }, func(n int) string { return others[n] }) {
+		if name != "" {
+			m.pair(l[0], l[1])
 		}
 	}
-	key := func(allocations [][3]int64) [][2]int64 {
-		keys := make([][2]int64, len(allocations))
-		for n, a := range allocations {
-			keys[n] = [2]int64{nodes[a[2]], a[1]}
-		}
-		return keys
+	of := func(s *Step) func(int) [2]int64 {
+		return func(n int) [2]int64 { return [2]int64{nodes[s.Allocations[n][2]], s.Allocations[n][1]} }
 	}
-	others := grouped(key(far.Allocations), func(m int) bool { return taken[m] })
-	for k, own := range grouped(key(r.Allocations), func(n int) bool { return found[n] >= 0 }) {
-		if k[0] == 0 || len(own) != len(others[k]) {
-			continue
-		}
-		for i, n := range own {
-			found[n] = others[k][i]
-			taken[found[n]] = true
+	for k, l := range left(m, of(r), of(far)) {
+		if k[0] != 0 && len(l[0]) == len(l[1]) {
+			m.pair(l[0], l[1])
 		}
 	}
 }
@@ -261,87 +288,61 @@ func matchByName(found []int, taken []bool, r, far *Step, nodes []int64) {
 // counterparts returns for each allocation the one of the step at another batch size that stands for it, -1 for none.
 // Steps of the same course match event by event, others by name first. Of the rest, among allocations of one key, those
 // whose size is proportional to the batch are matched first, then those of equal size; the rest are matched in the
-// order of their sizes, or, if one step has more of them and both are eager, in the order in which they come. What Inductor
-// fuses depends on sizes, and with it the line that it names, so that what is left may have its counterpart at another
-// line.
+// order of their sizes, or, if one step has more of them and both are eager, in the order in which they come. What
+// Inductor fuses depends on sizes, and with it the line that it names, so that what is left may have its counterpart at
+// another line.
 func (r *Step) counterparts(far *Step, batch, farBatch int64, nodes []int64, eager bool) []int {
-	found := make([]int, len(r.Allocations))
-	if r.sameCourse(far, nodes) {
-		for n := range found {
-			found[n] = n
+	m := &matching{make([]int, len(r.Allocations)), make([]bool, len(far.Allocations))}
+	same := r.sameCourse(far, nodes)
+	for n := range m.found {
+		if m.found[n] = -1; same {
+			m.found[n] = n
 		}
-		return found
 	}
-	keys, farKeys, taken := r.matchKeys(), far.matchKeys(), make([]bool, len(far.Allocations))
-	for n := range found {
-		found[n] = -1
+	if same {
+		return m.found
 	}
-	matchByName(found, taken, r, far, nodes)
-	others := grouped(farKeys, func(m int) bool { return taken[m] })
-	for p, own := range grouped(keys, func(n int) bool { return found[n] >= 0 }) {
-		free := map[int64][]int{}
-		for _, m := range others[p] {
-			free[far.Allocations[m][0]] = append(free[far.Allocations[m][0]], m)
-		}
-		take := func(n int, size int64) bool {
-			list := free[size]
-			if len(list) > 0 {
-				found[n], free[size] = list[0], list[1:]
-			}
-			return len(list) > 0
-		}
-		var rest []int
-		for _, n := range own {
-			size := r.Allocations[n][0]
-			grown := size * farBatch
-			if grown%batch != 0 || !take(n, grown/batch) {
-				rest = append(rest, n)
-			}
-		}
-		rest = slices.DeleteFunc(rest, func(n int) bool { return take(n, r.Allocations[n][0]) })
-		left := bySize(free)
-		if eager && len(left) != len(rest) && len(left)*len(rest) <= mostPairs {
-			matchInOrder(found, rest, left, r, far, batch, farBatch)
-		} else {
-			matchBySize(found, rest, left, r.Allocations)
+	m.matchByName(r, far, nodes)
+	keys, farKeys := r.matchKeys(), far.matchKeys()
+	m.matchBySize(keys, farKeys, r, far, batch, farBatch)
+	for _, l := range left(m, func(n int) matchKey { return keys[n] }, func(n int) matchKey { return farKeys[n] }) {
+		switch own, others := l[0], l[1]; {
+		case len(own) == len(others):
+			r.sortBySize(own)
+			far.sortBySize(others)
+			m.pair(own, others)
+		case eager && len(own)*len(others) <= mostPairs:
+			matchInOrder(m.found, own, others, r, far, batch, farBatch)
 		}
 	}
 	if !eager {
-		matchOtherLines(found, keys, farKeys, r, far, batch, farBatch)
-	}
-	return found
-}
-
-// matchOtherLines matches what is left with allocations of the same phases at other lines whose sizes are proportional
-// to the batch, or else equal.
-func matchOtherLines(found []int, keys, farKeys []matchKey, r, far *Step, batch, farBatch int64) {
-	type kind struct {
-		matchKey
-		bytes int64
-	}
-	taken := make([]bool, len(farKeys))
-	for _, m := range found {
-		if m >= 0 {
-			taken[m] = true
-		}
-	}
-	free := map[kind][]int{}
-	for m, k := range farKeys {
-		if k.site = 0; !taken[m] {
-			at := kind{k, far.Allocations[m][0]}
-			free[at] = append(free[at], m)
-		}
-	}
-	for n, k := range keys {
-		k.site = 0
-		size := r.Allocations[n][0]
-		for _, other := range []int64{size * farBatch / batch, size} {
-			list := free[kind{k, other}]
-			if found[n] < 0 && len(list) > 0 && size*farBatch%batch == 0 {
-				found[n], free[kind{k, other}] = list[0], list[1:]
+		for _, all := range [][]matchKey{keys, farKeys} {
+			for n := range all {
+				all[n].site = 0
 			}
 		}
+		m.matchBySize(keys, farKeys, r, far, batch, farBatch)
 	}
+	return m.found
+}
+
+// matchBySize matches allocations of equal keys whose sizes are proportional to the batch, and then those of equal size.
+func (m *matching) matchBySize(keys, farKeys []matchKey, r, far *Step, batch, farBatch int64) {
+	type sized struct {
+		matchKey
+		bytes, remainder int64
+	}
+	at := func(n int) sized { return sized{farKeys[n], far.Allocations[n][0], 0} }
+	pairEqual(m, func(n int) sized {
+		grown := r.Allocations[n][0] * farBatch
+		return sized{keys[n], grown / batch, grown % batch}
+	}, at)
+	pairEqual(m, func(n int) sized { return sized{keys[n], r.Allocations[n][0], 0} }, at)
+}
+
+// sortBySize sorts allocations by their sizes, smaller ones first.
+func (r *Step) sortBySize(all []int) {
+	slices.SortStableFunc(all, func(a, b int) int { return int(r.Allocations[a][0] - r.Allocations[b][0]) })
 }
 
 // sameCourse reports whether two steps differ in nothing but sizes.
@@ -350,25 +351,6 @@ func (r *Step) sameCourse(other *Step, nodes []int64) bool {
 		slices.EqualFunc(r.Allocations, other.Allocations, func(a, b [3]int64) bool {
 			return a[1] == b[1] && nodes[a[2]] == nodes[b[2]]
 		})
-}
-
-// bySize are all allocations of a map from sizes, smaller ones first.
-func bySize(free map[int64][]int) []int {
-	var all []int
-	for _, size := range slices.Sorted(maps.Keys(free)) {
-		all = append(all, free[size]...)
-	}
-	return all
-}
-
-// matchBySize matches allocations with those of the same rank in the order of sizes, if there are as many.
-func matchBySize(found, own, left []int, allocations [][3]int64) {
-	slices.SortStableFunc(own, func(a, b int) int { return int(allocations[a][0] - allocations[b][0]) })
-	for i, n := range own {
-		if found[n] = -1; len(left) == len(own) {
-			found[n] = left[i]
-		}
-	}
 }
 
 // mostPairs bounds the table of [matchInOrder]: 64 MiB.
