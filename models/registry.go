@@ -367,8 +367,9 @@ func (c *Case) fewestSteps() int {
 }
 
 // Record builds the model for c and records its training steps as they run on
-// the board; with [Options.Reordered] it returns nil if there is no other order. The case is completed first, see [Model.Complete]. A data set on
-// the GPU is there before the model, as one tensor.
+// the board; with [Options.Reordered] it returns nil if there is no other order.
+// The case is completed first, see [Model.Complete]. A data set on the GPU is
+// there before the model, as one tensor.
 func (m Model) Record(c Case, board trace.Board, o Options) (rec *Recording, err error) {
 	c, err = m.Complete(c)
 	if err != nil {

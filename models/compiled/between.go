@@ -326,7 +326,7 @@ func (r *Step) counterparts(far *Step, batch, farBatch int64, nodes []int64, eag
 	return m.found
 }
 
-// matchBySize matches allocations of equal keys whose sizes are proportional to the batch, and then those of equal size.
+// matchBySize matches allocations of equal keys whose sizes are proportional to the batch, then those of equal size.
 func (m *matching) matchBySize(keys, farKeys []matchKey, r, far *Step, batch, farBatch int64) {
 	type sized struct {
 		matchKey
