@@ -30,7 +30,7 @@ type Strategy struct {
 	// Replicate is the number of groups that each hold a whole model (HSDP).
 	Replicate int64
 	// Wrap are glob patterns of the paths of the modules that are wrapped beside the
-	// root, or [RootAlone]; empty means the children of the longest list of equal modules.
+	// root, or [RootAlone] or [Ends]; empty means the children of the longest list of equal modules.
 	// [Strategy.Wraps] reads them.
 	Wrap []string
 
@@ -85,14 +85,24 @@ type Strategy struct {
 	Engine string
 	// Offload is what waits in the host's memory: "optimizer", "params" or "all".
 	Offload string
-	// Whole is init=device: the whole model is on each device before fully_shard. Without it
-	// the model is made on the meta device or in the host's memory and comes shard by shard,
-	// as transformers, accelerate, torchtitan, torchtune and axolotl do it.
-	Whole bool
-	// OnHost is init=host: every process makes the whole model in the host's memory first. Without it one of a
-	// machine does, for all (accelerate's cpu_ram_efficient_loading), or none.
-	OnHost bool
+	// Init is where the model is before its weights are shared out; empty is the meta device, from which it comes
+	// shard by shard (to_empty, as torchtitan and torchtune have it).
+	Init Init
 }
+
+// Init is where a model is before fully_shard or parallelize_module.
+type Init string
+
+// Places of a model beside the meta device.
+const (
+	// InitDevice has the whole model on each GPU.
+	InitDevice Init = "device"
+	// InitHost has every process make it in the host's memory, from which fully_shard brings each group as a whole.
+	InitHost Init = "host"
+	// InitRank0 has the first rank load it, for all, and send one parameter at a time as a whole: accelerate's
+	// cpu_ram_efficient_loading.
+	InitRank0 Init = "rank0"
+)
 
 // AutoSize is the value of a size that DeepSpeed is to derive from the width of the model
 // ("auto").
@@ -159,6 +169,9 @@ const RootAlone = "none"
 
 // RootAlone reports whether the root alone is wrapped.
 func (s *Strategy) RootAlone() bool { return len(s.Wrap) == 1 && s.Wrap[0] == RootAlone }
+
+// WrapsEnds reports whether what stands around the blocks is wrapped as [Ends] says.
+func (s *Strategy) WrapsEnds() bool { return len(s.Wrap) == 1 && s.Wrap[0] == Ends }
 
 // StagesOfRank is how many stages of a pipeline a rank has.
 func (s *Strategy) StagesOfRank() int {

@@ -53,13 +53,13 @@ func strategies() *rapid.Generator[Strategy] {
 		} else {
 			s.EP, s.Replicate = rapid.SampledFrom([]int64{0, 4}).Draw(t, "ep"),
 				rapid.SampledFrom([]int64{0, 2, 4}).Draw(t, "replicate")
-			s.Whole, s.Offload = rapid.Bool().Draw(t, "whole"),
+			s.Init, s.Offload = rapid.SampledFrom([]Init{"", InitDevice, InitHost, InitRank0}).Draw(t, "init"),
 				rapid.SampledFrom([]string{"", OffloadAll}).Draw(t, "offload")
 		}
 		if s.CP = rapid.SampledFrom([]int64{0, 2, 8}).Draw(t, "cp"); s.CP > 0 {
 			s.CPBy = rapid.SampledFrom([]string{"", Llama3, Ring}).Draw(t, "by")
 		}
-		s.Wrap = rapid.SampledFrom([][]string{nil, {"h.*"}, {"h.*/2", "wte"}, {"ln_f:wte"}}).Draw(t, "wrap")
+		s.Wrap = rapid.SampledFrom([][]string{nil, {"h.*"}, {"h.*/2", "wte"}, {"ln_f:wte/kept"}, {Ends}}).Draw(t, "wrap")
 		return s
 	})
 }
@@ -89,8 +89,9 @@ func TestStrategiesAreReadAsPyTorchNamesTheirOptions(t *testing.T) {
 		"zero3:linear=torch":                              {Name: ZeRO3, TorchLinear: true},
 		"tp:tp=4,reshard=true":                            {Name: TP, TP: 4, Reshard: "true"},
 		"tp:tp=2,replicate=2,init=meta":                   {Name: TP, TP: 2, Replicate: 2},
-		"fsdp2:init=host":                                 {Name: FSDP2, OnHost: true},
-		"tp:tp=2,init=device":                             {Name: TP, TP: 2, Whole: true},
+		"fsdp2:init=rank0,wrap=norm:head/kept":            {Name: FSDP2, Init: InitRank0, Wrap: []string{"norm:head/kept"}},
+		"fsdp2:init=host":                                 {Name: FSDP2, Init: InitHost},
+		"tp:tp=2,init=device":                             {Name: TP, TP: 2, Init: InitDevice},
 		"ddp:find_unused=true,bucket_view=false,rank=005": {Name: DDP, FindUnused: true, Rank: &five},
 	} {
 		got, err := ParseStrategy(text)
@@ -115,7 +116,8 @@ func TestStrategyErrorsNameTheKey(t *testing.T) {
 		"fsdp2:wrap=h.*+":           "has an empty pattern",
 		"fsdp2:wrap=norm::head":     "has an empty pattern",
 		"fsdp2:wrap=h.*/0":          `h.*/0: behind the slash stands how many modules are wrapped together: "0" is not a whole number`,
-		"fsdp2:wrap=h.*+none":       "none is the root alone",
+		"fsdp2:wrap=h.*+none":       "none goes with no other pattern",
+		"fsdp2:wrap=ends+h.*":       "ends goes with no other pattern",
 		"ddp:bucket_cap_mb=1e3":     `bucket_cap_mb: "1e3" is not a whole number`,
 		"tp:tp=1":                   `tp: "1" is not a whole number`,
 		"zero1:bucket_view=perhaps": `bucket_view: "perhaps" is none of true, false`,

@@ -148,9 +148,9 @@ func (s *Strategy) set(key, value string) (err error) {
 	case "engine":
 		s.Engine, err = oneOf(value, "deepspeed")
 	case "init":
-		var where string
-		where, err = oneOf(value, "meta", "host", "device")
-		s.Whole, s.OnHost = where == "device", where == "host"
+		if value, err = oneOf(value, "meta", string(InitHost), string(InitDevice), string(InitRank0)); value != "meta" {
+			s.Init = Init(value)
+		}
 	case "overlap", "contiguous", "linear":
 		return s.setZeRO(key, value)
 	case "offload":
@@ -345,8 +345,7 @@ func (s *Strategy) String() string {
 	add("overlap", strconv.FormatBool(s.Overlap), s.Overlap || s.Serial)
 	add("contiguous", "false", s.Scattered)
 	add("linear", "torch", s.TorchLinear)
-	add("init", "device", s.Whole)
-	add("init", "host", s.OnHost)
+	add("init", string(s.Init), s.Init != "")
 	add("offload", s.Offload, s.Offload != "")
 	if s.Rank != nil {
 		add("rank", strconv.FormatInt(*s.Rank, 10), true)

@@ -1,8 +1,8 @@
 package models
 
 import (
-	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -13,10 +13,17 @@ type Wrap struct {
 	// Each is the number of modules of a call, of those that the patterns match one after the
 	// other; zero is all in one call.
 	Each int
+	// Kept says that their parameters stay after forward (reshard_after_forward=False of the call), whatever Reshard
+	// says.
+	Kept bool
 }
 
+// Ends is the value of wrap under which fully_shard wraps the blocks, the embeddings, and the last norm together with
+// the output layer, whose parameters stay after forward: as accelerate has it from release 1.14 on, and torchtitan.
+const Ends = "ends"
+
 // Wraps are those of a strategy: "layers.*" wraps every block, "layers.*/2" two at a time,
-// and "norm:head" the two together.
+// "norm:head" the two together, and "norm:head/kept" keeps them after forward.
 func (s *Strategy) Wraps() []Wrap {
 	out := make([]Wrap, len(s.Wrap))
 	for i, text := range s.Wrap {
@@ -26,8 +33,9 @@ func (s *Strategy) Wraps() []Wrap {
 }
 
 func parseWrap(text string) (Wrap, error) {
+	text, kept := strings.CutSuffix(text, "/kept")
 	pattern, number, several := strings.Cut(text, "/")
-	w := Wrap{Patterns: strings.Split(pattern, ":"), Each: 1}
+	w := Wrap{Patterns: strings.Split(pattern, ":"), Each: 1, Kept: kept}
 	if len(w.Patterns) > 1 {
 		w.Each = 0
 	}
@@ -58,8 +66,9 @@ func parseWraps(value string) ([]string, error) {
 		if err == nil {
 			err = wrong
 		}
-		if err == nil && len(all) > 1 && w.Patterns[0] == RootAlone {
-			err = errors.New("none is the root alone, and goes with no other pattern")
+		if err == nil && len(all) > 1 && slices.Contains([]string{RootAlone, Ends}, w.Patterns[0]) {
+			err = fmt.Errorf("%s goes with no other pattern: it says of all modules whether they are wrapped",
+				w.Patterns[0])
 		}
 	}
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/models"
 )
 
 // notes are the lines below tables that show intervals.
@@ -75,7 +76,7 @@ func (r *Report) setUpNote() string {
 	switch {
 	case !early:
 		return ""
-	case r.Case.Strategy != nil && r.Case.Strategy.Whole:
+	case r.Case.Strategy != nil && r.Case.Strategy.Init == models.InitDevice:
 		return "the peak is in set-up, where each GPU has the whole model before it is sharded; made on the meta " +
 			"device " +
 			"or in the host's memory (init=meta), it comes shard by shard."

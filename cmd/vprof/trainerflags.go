@@ -56,10 +56,15 @@ func (f *caseFlags) openTrainer(cmd *cobra.Command, args []string, at int) (err 
 	case at > 0:
 		return usagef("%s: give files before --, or a command behind it, not both", cmd.CommandPath())
 	case at == 0:
-		if f.trainer, err = trainers.Command(args); err != nil {
+		f.trainer, err = trainers.Command(args)
+		var wrong *input.FormatError
+		switch {
+		case errors.As(err, &wrong) && wrong.Reason == trainers.StartsNothing:
 			return cmp.Or(asScript(cmd, args), err)
+		case err == nil && f.trainer.Script != "" && (f.model == "" || f.trainer.Trainer == ""):
+			return asScript(cmd, args)
 		}
-		return nil
+		return err
 	}
 	f.trainer, err = trainers.Open(args)
 	if model, ok := systems.Of(args[0]); ok && err != nil {
@@ -172,7 +177,7 @@ func tellTrainer(a *app, t *trainers.Config) {
 		}
 		printable.Fprintf(a.stderr,
 			"vprof: warning: %s: is no key of %s that vprof knows; it is left out of account%s\n", key.Key,
-			t.Trainer, hint)
+			key.Trainer, hint)
 	}
 }
 

@@ -23,7 +23,7 @@ const (
 // and under fully_shard unless it is told otherwise, no memory is allocated for the weights
 // yet, since they come to the device in parts.
 func Place(t *trace.Tape, c models.Case, to func()) {
-	if s := c.Strategy; s != nil && !s.Whole &&
+	if s := c.Strategy; s != nil && s.Init != models.InitDevice &&
 		slices.Contains([]string{models.ZeRO3, models.FSDP2, models.TP}, s.Name) {
 		t.Unplaced(to)
 		return

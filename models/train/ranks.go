@@ -45,8 +45,8 @@ type Layout struct {
 	// Sharing are the modules that have a parameter, by its name, beside the one that it is
 	// named after.
 	Sharing map[string][]string
-	// Frozen says that this is a model beside the one that is trained.
-	Frozen bool
+	// Frozen says that this is a model beside the one that is trained, Adapted that adapters train beside its weights.
+	Frozen, Adapted bool
 }
 
 // distribute puts a model under the strategy of a case, as one rank does.
@@ -118,13 +118,21 @@ const (
 	expertsInside = experts + "."
 )
 
+// comesFrom says how shards come to the device from where a model is made.
+var comesFrom = map[models.Init]distributed.Source{
+	"": distributed.FromMeta, models.InitDevice: distributed.FromDevice, models.InitHost: distributed.FromHost,
+	models.InitRank0: distributed.FromRank0,
+}
+
 // fullyShard is fully_shard of the blocks, then of the model.
 func fullyShard(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout) (*Ranks, error) {
 	groups, err := groupsOf(s, l)
 	if err != nil {
 		return nil, err
 	}
-	o := distributed.Options{Replicate: s.Replicate, Offload: s.Offload != "", Beside: l.Frozen, InOrder: !s.Whole}
+	o := distributed.Options{
+		Replicate: s.Replicate, Offload: s.Offload != "", Beside: l.Frozen, From: comesFrom[s.Init],
+	}
 	switch s.Resharding() {
 	case "true":
 	case "auto":
@@ -231,7 +239,9 @@ func (t *taskTrainer) blocks() []string {
 
 // share puts a model under the strategy of the case; a frozen one is beside that which is trained.
 func (t *taskTrainer) share(s *Session, net *nn.Tree, frozen bool) *Ranks {
-	l := Layout{Modules: net.Modules(), Blocks: t.blocks(), Linears: net.Linears(), Frozen: frozen}
+	l := Layout{
+		Modules: net.Modules(), Blocks: t.blocks(), Linears: net.Linears(), Frozen: frozen, Adapted: t.c.LoRA != nil,
+	}
 	if frozen {
 		l.Blocks = net.Blocks()
 	}

@@ -61,7 +61,7 @@ func tensorParallel(t *trace.Tape, w distributed.World, s *models.Strategy, l La
 	}
 	layers, styles, err := around(s, l)
 	if err == nil {
-		err = distributed.ParallelizeModule(t, group, append(layers, blocks...), !s.Whole)
+		err = distributed.ParallelizeModule(t, group, append(layers, blocks...), s.Init != models.InitDevice)
 	}
 	if err != nil {
 		return nil, err

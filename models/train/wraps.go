@@ -15,30 +15,26 @@ import (
 // groupsOf are the wrapped modules with their parameters, the root last. A parameter is
 // of the innermost module that holds it.
 func groupsOf(s *models.Strategy, l Layout) ([]distributed.Group, error) {
-	calls, err := wrapsOf(s, l)
+	groups, err := wrapsOf(s, l)
 	if err != nil {
 		return nil, err
 	}
 	if s.EP > 0 {
 		for _, m := range slices.Backward(l.Modules) {
 			if strings.HasSuffix(m, experts) {
-				calls = slices.Insert(calls, 0, []string{m})
+				groups = slices.Insert(groups, 0, distributed.Group{Module: m, Among: s.EP})
 			}
 		}
 	}
-	groups := make([]distributed.Group, len(calls)+1)
 	within := map[string]int{}
-	for i, call := range calls {
-		groups[i].Module, groups[i].With = call[0], call[1:]
-		for _, m := range call {
+	for i, g := range groups {
+		for _, m := range append([]string{g.Module}, g.With...) {
 			within[m] = i
 		}
-		if s.EP > 0 && strings.HasSuffix(call[0], experts) {
-			groups[i].Among = s.EP
-		}
 	}
+	groups = append(groups, distributed.Group{})
 	for _, p := range l.Params {
-		at, m := len(calls), owner(p.Name)
+		at, m := len(groups)-1, owner(p.Name)
 		for ; m != ""; m = owner(m) {
 			if i, ok := within[m]; ok {
 				at = i
@@ -69,36 +65,26 @@ func member(g distributed.Group, name string) int {
 	return 0
 }
 
-// wrapsOf are the modules that fully_shard is called with, call by call, those deepest in the
-// model first. Several modules of one call are gathered together.
-func wrapsOf(s *models.Strategy, l Layout) ([][]string, error) {
-	var calls [][]string
-	if s.RootAlone() {
+// wrapsOf are the calls of fully_shard but for the root's, those of modules deepest in the model first, without their
+// parameters. Several modules of one call are gathered together.
+func wrapsOf(s *models.Strategy, l Layout) (calls []distributed.Group, err error) {
+	wraps := s.Wraps()
+	switch {
+	case s.RootAlone():
 		return nil, nil
-	}
-	if len(s.Wrap) == 0 {
+	case s.WrapsEnds():
+		wraps = l.ends()
+		fallthrough
+	case len(s.Wrap) == 0:
 		for _, m := range l.Blocks {
-			calls = append(calls, []string{m})
+			calls = append(calls, distributed.Group{Module: m})
 		}
-		return calls, nil
 	}
 	seen := map[string]bool{}
-	for _, w := range s.Wraps() {
-		var found []string
-		for _, pattern := range w.Patterns {
-			matching := Matching(pattern, l.Modules)
-			if len(matching) == 0 {
-				return nil, fmt.Errorf("wrap: %q names no module; modules are named like %s", pattern,
-					l.Modules[len(l.Modules)/2])
-			}
-			for _, m := range matching {
-				if !seen[m] {
-					found = append(found, m)
-				} else if w.Each != 1 {
-					return nil, fmt.Errorf("wrap: %s is wrapped twice, and once together with others; name it once", m)
-				}
-				seen[m] = true
-			}
+	for _, w := range wraps {
+		found, err := l.matching(w, seen)
+		if err != nil {
+			return nil, err
 		}
 		each := w.Each
 		if each == 0 {
@@ -108,12 +94,73 @@ func wrapsOf(s *models.Strategy, l Layout) ([][]string, error) {
 			if err := apart(call); err != nil {
 				return nil, err
 			}
-			calls = append(calls, call)
+			calls = append(calls, distributed.Group{Module: call[0], With: call[1:], Kept: w.Kept})
 		}
 	}
-	depth := func(call []string) int { return strings.Count(call[0], ".") }
-	slices.SortStableFunc(calls, func(a, b []string) int { return depth(b) - depth(a) })
+	depth := func(g distributed.Group) int { return strings.Count(g.Module, ".") }
+	slices.SortStableFunc(calls, func(a, b distributed.Group) int { return depth(b) - depth(a) })
 	return calls, nil
+}
+
+// matching are the modules that the patterns of a wrap match, without those that another has named.
+func (l Layout) matching(w models.Wrap, seen map[string]bool) (found []string, err error) {
+	for _, pattern := range w.Patterns {
+		matching := Matching(pattern, l.Modules)
+		if len(matching) == 0 {
+			return nil, fmt.Errorf("wrap: %q names no module; modules are named like %s", pattern,
+				l.Modules[len(l.Modules)/2])
+		}
+		for _, m := range matching {
+			if !seen[m] {
+				found = append(found, m)
+			} else if w.Each != 1 {
+				return nil, fmt.Errorf("wrap: %s is wrapped twice, and once together with others; name it once", m)
+			}
+			seen[m] = true
+		}
+	}
+	return found, nil
+}
+
+// What transformers' models call their embeddings of tokens and their output layers (get_input_embeddings,
+// get_output_embeddings).
+var (
+	inputNames  = []string{"embed_tokens", "wte", "embed_in", "word_embeddings", "tok_embeddings"}
+	outputNames = []string{"lm_head", "embed_out", "output"}
+)
+
+// ends are the wraps of what stands around a model's blocks: its embeddings, and the last norm with the output layer,
+// which stay after forward. A layer that shares the embeddings' weights is wrapped with them (fsdp2_prepare_model of
+// accelerate). The norm is a child of the base model; peft's wrappers hide it.
+func (l Layout) ends() []models.Wrap {
+	var embedding, norm, output string
+	base := ""
+	if len(l.Blocks) > 0 {
+		base, _, _ = strings.Cut(l.Blocks[0], ".")
+	}
+	for _, m := range l.Modules {
+		name := m[strings.LastIndexByte(m, '.')+1:]
+		switch {
+		case embedding == "" && slices.Contains(inputNames, name):
+			embedding = m
+		case owner(m) == "" && slices.Contains(outputNames, name):
+			output = m
+		case owner(m) == base && !l.Adapted && (strings.Contains(name, "norm") || strings.HasPrefix(name, "ln_")):
+			norm = m
+		}
+	}
+	tail := []string{norm, output}
+	var wraps []models.Wrap
+	switch tied := slices.Contains(l.Sharing[embedding+".weight"], output); {
+	case embedding != "" && output != "" && tied:
+		tail = []string{norm, embedding, output}
+	case embedding != "":
+		wraps = append(wraps, models.Wrap{Patterns: []string{embedding}, Each: 1})
+	}
+	if tail = slices.DeleteFunc(tail, func(m string) bool { return m == "" }); len(tail) > 0 {
+		wraps = append(wraps, models.Wrap{Patterns: tail, Kept: true})
+	}
+	return wraps
 }
 
 // apart refuses a call with a module that lies in another of it.

@@ -80,8 +80,8 @@ var wrappers = []string{
 	"numactl", "stdbuf", "timeout", "sudo",
 }
 
-// startsNothing says what vprof knows, of a command that is none of it.
-const startsNothing = "starts no trainer that vprof knows: swift sft, trl sft, llamafactory-cli train, axolotl " +
+// StartsNothing says what vprof knows, of a command that is none of it.
+const StartsNothing = "starts no trainer that vprof knows: swift sft, trl sft, llamafactory-cli train, axolotl " +
 	"train, tune run, or a Python program by accelerate launch, torchrun, deepspeed or python"
 
 // words are the tokens of one command with their lines.
@@ -117,7 +117,7 @@ func parseScript(file, script string) (*document, error) {
 		found = one
 	}
 	if found == nil {
-		return nil, d.wrong(0, "", startsNothing)
+		return nil, d.wrong(0, "", StartsNothing)
 	}
 	return found, nil
 }
@@ -134,7 +134,7 @@ func parseCommand(args []string) (*document, error) {
 	env, words := assignments(tokens)
 	d := fromWords(commandLine, words)
 	if d == nil {
-		return nil, &input.FormatError{File: commandLine, Reason: startsNothing}
+		return nil, &input.FormatError{File: commandLine, Reason: StartsNothing}
 	}
 	d.environment(env)
 	return d, nil

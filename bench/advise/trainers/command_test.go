@@ -177,7 +177,7 @@ func TestCommandsNameTheirConfigurations(t *testing.T) {
 	c, err := Command([]string{"tune", "run", "r", "--config", "tt.yaml", "tokenizer.max_seq_len=64", "btach_size=2"})
 	require.NoError(t, err)
 	require.Equal(t, "64", setting(c, "seq-len"))
-	require.Equal(t, []UnknownKey{{Key: Key{commandLine, 0, "btach_size"}, Near: "batch_size"}}, c.Unknown)
+	require.Equal(t, []UnknownKey{{Key{commandLine, 0, "btach_size"}, "batch_size", "torchtune"}}, c.Unknown)
 	for _, bad := range []struct {
 		words []string
 		want  string
@@ -202,8 +202,8 @@ func TestMisspelledKeysAreGuessed(t *testing.T) {
 	c, err := one(t, "c.yaml", "base_model: x/y\nmicro_batch_size: 1\nlora_alpah: 3\nmy_own_key: 3\n")
 	require.NoError(t, err)
 	require.Equal(t, []UnknownKey{
-		{Key{"c.yaml", 3, "lora_alpah"}, "lora_alpha"},
-		{Key{"c.yaml", 4, "my_own_key"}, ""},
+		{Key{"c.yaml", 3, "lora_alpah"}, "lora_alpha", "axolotl"},
+		{Key{"c.yaml", 4, "my_own_key"}, "", "axolotl"},
 	}, c.Unknown)
 	_, err = one(t, "c.yaml", "base_model: x/y\nadapter: lora\nlora_r: 4\nlearning_rate: 1\nmicro_batch_sise: 1\n")
 	require.EqualError(t, err,
@@ -214,4 +214,37 @@ func TestMisspelledKeysAreGuessed(t *testing.T) {
 	require.ErrorContains(t, err, "it is a model's configuration: --model hf:config.json")
 	_, err = one(t, "c.yaml", "a:\n\tb: 1\n")
 	require.EqualError(t, err, "c.yaml:2: is not YAML: the line begins with a tab; indent it with spaces")
+}
+
+// What accelerate's launcher takes: groups of the way of sharing that it was told, one process where that is NO, and
+// precision from the trainer before its own file.
+func TestAcceleratesFileIsReadAsItsLauncherReadsIt(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, content string) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+		return path
+	}
+	file := write("a.yaml", "distributed_type: FSDP\nnum_processes: 4\nmixed_precision: fp16\n"+
+		"fsdp_config: {fsdp_version: 2, fsdp_activation_checkpointing: true}\ndeepspeed_config: {zero_stage: 3}\n")
+	one := write("one.yaml", "distributed_type: 'NO'\nnum_processes: 4\n")
+	above := write("fsdp.json", `{"version": 2, "reshard_after_forward": false}`)
+	wrong := write("wrong.json", "{\n\"reshard_after_forward\": \"sometimes\"}")
+	trainer := "train.py --per_device_train_batch_size 1 --model_name_or_path m --save_strategy no "
+	const sharded = "fsdp2:mp=bf16,reduce=bf16,"
+	for words, want := range map[string]string{
+		"accelerate launch --config_file " + file + " " + trainer + "--bf16":             sharded + "init=rank0,wrap=ends,reshard=auto",
+		"accelerate launch --config_file " + file + " --multi_gpu " + trainer + "--bf16": "ddp",
+		"accelerate launch --config_file " + one + " " + trainer:                         "",
+		"accelerate launch --config_file " + file + " mine.py --rows 3":                  "fsdp2:mp=fp16,reduce=fp16,init=rank0,wrap=ends,reshard=auto",
+		"torchrun --nproc_per_node 2 " + trainer + "--bf16 --fsdp --fsdp_config " + above: sharded +
+			"init=host,wrap=ends,reshard=false",
+	} {
+		c, err := Command(strings.Fields(words))
+		require.NoError(t, err, words)
+		require.Equal(t, want, setting(c, "strategy"), words)
+		require.Equal(t, want != "", setting(c, "gpus") != "", words)
+	}
+	_, err := Command(strings.Fields("torchrun " + trainer + "--fsdp --fsdp_config " + wrong))
+	require.ErrorContains(t, err, "wrong.json:2: fsdp_config.reshard_after_forward: vprof does not know what")
 }

@@ -169,16 +169,37 @@ func (c *Config) PadToMultiple() string {
 // after forward, and how many groups of GPUs hold a whole model each.
 func (c *Config) shard() error {
 	s, ok := c.facts["strategy"]
-	if !ok || !strings.HasPrefix(s.value, "fsdp2") {
+	if !ok || !strings.HasPrefix(s.value, "fsdp") {
 		return nil
 	}
 	name, options, _ := strings.Cut(s.value, ":")
 	list := strings.FieldsFunc(options, func(r rune) bool { return r == ',' })
+	flat := name == "fsdp" && c.facts["fsdp-version"].value != "2"
+	if flat {
+		c.Notes = append(c.Notes, key(s.from).String()+": FSDP of flat parameters is planned as fully_shard (FSDP2), "+
+			"which shards each by itself")
+	}
+	name = models.FSDP2
+	if mixed := c.facts["mixed"].value; mixed != "" && options == "" { // accelerate's policy, with weights in fp32
+		list = append(list, "mp="+mixed, "reduce="+mixed)
+		if tuner := c.facts["tuner"].value; tuner == "full" || tuner == "" {
+			c.facts.set("weights", "fp32", s.from)
+		}
+	}
 	if c.facts["shards"].value == "host" {
 		list = append(list, "offload=all")
 	}
-	if c.facts["loading"].value == "each" {
+	switch loading := c.facts["loading"].value; {
+	case loading == "each":
 		list = append(list, "init=host")
+	case loading == "rank0" && !flat && c.facts["quantize"].value == "":
+		list = append(list, "init=rank0")
+	}
+	if c.facts["wrap"].value == models.Ends && !flat {
+		list = append(list, "wrap="+models.Ends)
+		if c.facts["reshard"].value == "" {
+			list = append(list, "reshard=auto")
+		}
 	}
 	if v := c.facts[meshTensor]; v.value != "" {
 		name = "tp"

@@ -58,6 +58,8 @@ func writeTable(b *strings.Builder, t *Table) {
 func meaning(r Row) string {
 	unless := strings.Join(append([]string{"absent"}, r.Unless...), " or ")
 	switch {
+	case r.File:
+		return "a file with the keys of this group"
 	case r.Needs != "":
 		return "refused unless " + unless + ": " + r.Needs
 	case r.Bound != "":
@@ -82,6 +84,9 @@ func meaning(r Row) string {
 			}
 		}
 		parts = append(parts, cmp.Or(word, "null")+": "+cmp.Or(strings.Join(facts, " + "), "nothing"))
+	}
+	if slices.Contains(counts, r.Is) {
+		parts = append(parts, "N: "+r.Is+" N")
 	}
 	const most = 20
 	if len(parts) > most {

@@ -35,6 +35,10 @@ func (r *reader) group(path string, v *value) error {
 func (r *reader) key(key string, e entry) error {
 	row, known := r.table.Keys[key]
 	switch {
+	case !r.counts(key):
+		r.config.Harmless++
+	case row.File && e.value.kind == text:
+		return r.file(key, e)
 	case known && (e.value.kind != group || !r.table.holds(key)):
 		r.config.Mapped++
 		return r.row(key, row, e)
@@ -45,9 +49,32 @@ func (r *reader) key(key string, e entry) error {
 	case e.value.kind == null && r.table.holds(key):
 		r.config.Harmless++
 	default:
-		r.config.Unknown = append(r.config.Unknown, UnknownKey{r.place(e, key), nearest.Typo(key, r.table.names())})
+		near := nearest.Typo(key, r.table.names())
+		r.config.Unknown = append(r.config.Unknown, UnknownKey{r.place(e, key), near, r.table.Trainer})
 	}
 	return nil
+}
+
+// counts reports whether a group of keys is read, as the document says it in others.
+func (r *reader) counts(key string) bool {
+	for other, values := range r.table.Only[key] {
+		if v := r.doc.root.at(other); v != nil && !slices.Contains(values, v.text) {
+			return false
+		}
+	}
+	return true
+}
+
+// file reads the keys of the file that a key names, as those of the group of that name.
+func (r *reader) file(key string, e entry) error {
+	from := r.place(e, key)
+	d, err := open(beside(r.doc.file, e.value.text))
+	if err != nil {
+		return origin{from.File, key, from.Line}.wrong("%v", err)
+	}
+	below := *r
+	below.doc = d
+	return below.group(key+".", d.root)
 }
 
 // place is where an entry stands: in the document, or on the command line over it.

@@ -32,6 +32,9 @@ type Config struct {
 	// Several is the strategy by which the trainer shares the work among several GPUs where the
 	// files do not say how; empty for DDP.
 	Several string
+	// Script is a Python file of the user's own that a command starts, whose arguments are not read: what is trained
+	// stands elsewhere.
+	Script string
 	// Mapped and Harmless are the numbers of keys that matter and that do not.
 	Mapped, Harmless int
 
@@ -46,11 +49,11 @@ type Config struct {
 	groups int64
 }
 
-// UnknownKey is a key that a table does not have, and the one that it may have meant; empty
+// UnknownKey is a key that the table of a trainer does not have, and the one that it may have meant; empty
 // if none is near.
 type UnknownKey struct {
 	Key
-	Near string
+	Near, Trainer string
 }
 
 // Key is a key of a file.
@@ -126,10 +129,13 @@ func read(docs []*document) (*Config, error) {
 			}
 		}
 	}
-	if c.table == nil {
-		if err := c.alone(docs[0]); err != nil {
-			return nil, err
+	if alone := docs[0]; c.table == nil {
+		if c.Script != "" {
+			if alone = alone.sharing; alone == nil {
+				return c, nil
+			}
 		}
+		c.alone(alone)
 	}
 	if err := c.strategy(); err != nil {
 		return nil, err
@@ -199,15 +205,10 @@ func (d *document) overFile() (*document, error) {
 	return file, nil
 }
 
-// alone takes what DeepSpeed's file says beside flags, which say what is trained: its precision, too, that a trainer's
-// file says where there is one. Others say too little.
-func (c *Config) alone(d *document) error {
+// alone takes what a file of DeepSpeed or accelerate says beside flags, which say what is trained: its precision, too,
+// that a trainer's file says where there is one.
+func (c *Config) alone(d *document) {
 	t := tableOf(d)
-	if !t.Alone {
-		return d.wrong(0, "",
-			"says how several GPUs share the work and not what is trained; name the trainer's configuration, too, or "+
-				"say both as flags (--model hf:config.json --gpus 8 --strategy fsdp2)")
-	}
 	c.table, c.doc, c.File, c.Trainer, c.Version, c.Several = t, d, d.file, t.Trainer, t.Version, t.Several
 	for _, precision := range []string{"fp16", "bf16"} {
 		key := precision + ".enabled"
@@ -215,10 +216,12 @@ func (c *Config) alone(d *document) error {
 			c.facts.set("amp", precision, origin{d.file, key, v.line})
 		}
 	}
+	if f, ok := c.facts["mixed"]; ok {
+		c.facts["amp"] = f
+	}
 	if d.root.own("optimizer") != nil {
 		c.Notes = append(c.Notes, d.file+": optimizer: is not read; --optimizer names the one that is planned")
 	}
-	return nil
 }
 
 // tableOf is the table of a document; nil if it is of no trainer that vprof knows.
@@ -240,6 +243,10 @@ func tableOf(d *document) *Table {
 // take reads the keys of one document.
 func (c *Config) take(d *document) error {
 	t := tableOf(d)
+	if t == nil && d.script != "" && d.file == commandLine && unplanned(d) == nil {
+		c.Script = d.script
+		return nil
+	}
 	if t == nil {
 		return cmp.Or(unplanned(d), unknownTrainer(d))
 	}
@@ -265,7 +272,11 @@ func (c *Config) take(d *document) error {
 	for _, name := range slices.Sorted(maps.Keys(r.facts)) {
 		f := r.facts[name]
 		if old, twice := c.facts[name]; twice && old.value != f.value {
-			if old.from.key == "" || f.from.key == "" {
+			switch {
+			case old.from.key == "" || f.from.key == "" || name == "mixed" && t.Strategy:
+				continue
+			case name == "mixed": // the Trainer's bf16 and fp16 win over what accelerate launch says
+				c.facts[name] = f
 				continue
 			}
 			return f.from.wrong(

@@ -181,10 +181,6 @@ func TestBadConfigurationsAreNamedByFileLineAndKey(t *testing.T) {
 			"c.yaml", "base_modell: x\nlayers: 3\n",
 			"line 1: did you mean base_model for base_modell?",
 		},
-		"strategy alone": {
-			"c.yaml", "distributed_type: FSDP\nnum_processes: 2\n",
-			"c.yaml: says how several GPUs share the work and not what is trained",
-		},
 		"not YAML":      {"c.yaml", "a: 1\n b: [\n", "c.yaml:2: is not YAML:"},
 		"not JSON":      {"c.json", "{\n\"a\": ,}", "c.json:2: is not JSON:"},
 		"two documents": {"c.yaml", "a: 1\n---\nb: 1\n", "c.yaml:2: holds several documents"},
@@ -284,7 +280,7 @@ func TestAnchorsMergesAndOldBooleansAreResolved(t *testing.T) {
 	require.Equal(t, "3", setting(c, "batch"))
 	require.Equal(t, "512", setting(c, "seq-len"))
 	require.Equal(t, "reentrant", setting(c, "checkpointing"))
-	require.Equal(t, []UnknownKey{{Key: Key{"c.yaml", 1, "base"}}}, c.Unknown)
+	require.Equal(t, []UnknownKey{{Key: Key{"c.yaml", 1, "base"}, Trainer: "axolotl"}}, c.Unknown)
 	require.Contains(t, c.Notes, "c.yaml:7: micro_batch_size stands in line 6, too; the trainer takes the later one")
 }
 

@@ -31,14 +31,13 @@ type Table struct {
 	Recognized [][]string `yaml:"recognized"`
 	// Scripts are Python files that are the trainer's, whatever their arguments are.
 	Scripts []string `yaml:"scripts"`
-	// Strategy says that such a file only tells how several GPUs share the work of a
-	// trainer.
+	// Strategy says that such a file only tells how several GPUs share the work of a trainer, or of what flags say.
 	Strategy bool `yaml:"strategy"`
-	// Alone says that it may stand beside flags alone, which then say what is trained.
-	Alone bool `yaml:"alone"`
 	// Several is the strategy by which several GPUs share the work where the file does not say
 	// how; empty for DDP.
 	Several string `yaml:"several"`
+	// Only are groups of keys that count where other keys have one of some values, and nowhere else.
+	Only map[string]map[string]Any `yaml:"only"`
 	// Keys are the keys that matter, by path.
 	Keys map[string]Row `yaml:"keys"`
 	// Written are the keys that say batch, accumulate and checkpointing in a file that
@@ -62,6 +61,8 @@ type Row struct {
 	// A value that is no word is not described, unless there is a word "*"; "=" stands
 	// for the value itself, and a fact that begins with + is added to a list.
 	Words map[string]Words `yaml:"words"`
+	// File says that the value may name a file, whose keys stand below this one.
+	File bool `yaml:"file"`
 	// Each says that the value is a list of words.
 	Each bool `yaml:"each"`
 	// Unless are the values that change nothing; any other needs what Needs says and

@@ -31,6 +31,7 @@ func TestTablesAreConsistent(t *testing.T) {
 		"refuse", freezeLayers, freezeModules, freezeExtra, lisaAttribute, "llama-pro", "note", "model",
 		"revision", "folder", "deepspeed", "file", "tuner", "lora-r", "lora-alpha", "lora-dropout", "lora-target",
 		"lora-save", "lora-towers", "dora", "lora-type", "gpus", "reentrant", "reshard", "replicate", "shards", "loading",
+		"wrap", "mixed",
 		"reference", "objective-as", "answer", "prompt", "compared", "old", "generated-steps", "iterations",
 		"vllm-share", "teacher", "objective-chunks", "text-pairs", "unpadded", "negatives", "unfrozen", "qat-group",
 		"grouped", "multiple", "to-length", "zero-overlap", "zero-contiguous", "zero-linear", "zero-optimizer",
@@ -61,7 +62,7 @@ func TestTablesAreConsistent(t *testing.T) {
 		}
 		for key, row := range table.Keys {
 			require.False(t, slices.Contains(table.Harmless, key), "%s: %s matters and is harmless", table.Trainer, key)
-			says := row.Is != "" || len(row.Words) > 0
+			says := row.Is != "" || len(row.Words) > 0 || row.File
 			judges := len(row.Unless) > 0 || row.Needs != "" || row.Bound != ""
 			require.True(t, says != judges, "%s: %s must either say something or be judged", table.Trainer, key)
 			require.Equal(t, judges, row.Needs != "" || row.Bound != "", "%s: %s has no reason", table.Trainer, key)

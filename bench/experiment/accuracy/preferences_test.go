@@ -192,7 +192,7 @@ func TestSharedReferencesNeedWhatPyTorchAllocates(t *testing.T) {
 		rank := int64(0)
 		c := models.Case{
 			Batch: 4, Weights: "bf16", Optimizer: "sgd", Torch: "2.11", Settings: models.Settings{"seq-len": 512},
-			GPUs: 4, Strategy: &models.Strategy{Name: models.FSDP2, Whole: true, Reshard: reshard, Rank: &rank},
+			GPUs: 4, Strategy: &models.Strategy{Name: models.FSDP2, Init: models.InitDevice, Reshard: reshard, Rank: &rank},
 			Levers: models.Levers{
 				Objective: models.Objective{Name: models.GRPO, Completion: 256, Reference: true},
 				Clip:      models.ClipNone,

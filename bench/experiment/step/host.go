@@ -38,7 +38,7 @@ func (r *Result) host() host.Need {
 // host, and often reads a checkpoint beside it. Layers that are packed come from the file one by one. Where ranks
 // share the weights, the first loads them for all.
 func (r *Result) loading(c models.Case, processes int64) host.Interval {
-	if s := c.Strategy; s != nil && !s.Whole && !s.OnHost &&
+	if s := c.Strategy; s != nil && s.Init != models.InitDevice && s.Init != models.InitHost &&
 		slices.Contains([]string{models.ZeRO3, models.FSDP2, models.TP}, s.Name) {
 		processes = 1
 	}

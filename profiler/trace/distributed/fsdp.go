@@ -35,11 +35,24 @@ const (
 	ReshardNone
 )
 
+// Source is where parameters are before they are sharded, which says how shards come to the device.
+type Source uint8
+
+// The sources of parameters.
+const (
+	// FromDevice has all parameters there as a whole.
+	FromDevice Source = iota
+	// FromHost brings those of a group as a whole when the group is sharded.
+	FromHost
+	// FromMeta brings shards alone, in the order of the model (to_empty, load_state_dict).
+	FromMeta
+	// FromRank0 brings shards in that order, each after the whole parameter, which the first rank sends.
+	FromRank0
+)
+
 // Options of fully_shard.
 type Options struct {
-	// InOrder has shards come to the device in the order of the model (to_empty, load_state_dict), as parameters that
-	// were made elsewhere do, and not when their group is sharded.
-	InOrder bool
+	From    Source
 	Reshard Reshard
 	// ParamType and ReduceType are those of MixedPrecisionPolicy; nil keeps the
 	// parameters' and the gradients'.
@@ -66,7 +79,9 @@ type Group struct {
 	With   []string
 	// Among is how many ranks have each parameters of their own here (experts), so that the
 	// others of the world alone share them; zero is that all share.
-	Among  int64
+	Among int64
+	// Kept says that its parameters stay after forward (reshard_after_forward=False).
+	Kept   bool
 	Params []Param
 }
 
@@ -78,6 +93,8 @@ type FSDP struct {
 	options Options
 	root    *ParamGroup
 	groups  []*ParamGroup // the root first, as in modules()
+
+	arriving []*trace.Tensor // whole parameters of which shards are made
 
 	// What the groups share (FSDPCommContext).
 	forward  []*ParamGroup // in the order of their use
@@ -132,7 +149,7 @@ func FullyShard(t *trace.Tape, w World, o Options, groups []Group) (*FSDP, error
 		}
 		p := &ParamGroup{
 			fsdp: f, world: world, modules: append([]string{g.Module}, g.With...),
-			reshards: o.Reshard == ReshardAll || o.Reshard == ReshardAuto && i < len(groups)-1,
+			reshards: !g.Kept && (o.Reshard == ReshardAll || o.Reshard == ReshardAuto && i < len(groups)-1),
 		}
 		for _, param := range g.Params {
 			s, err := newShardedParam(param, world, o)
@@ -152,21 +169,29 @@ func FullyShard(t *trace.Tape, w World, o Options, groups []Group) (*FSDP, error
 
 // place gives shards their memory, in the place of the parameters: group by group, or in the order of the model.
 func (f *FSDP) place(groups []Group) {
-	if f.options.InOrder {
+	inOrder := f.options.From == FromMeta || f.options.From == FromRank0
+	if inOrder {
 		var all []*shardedParam
 		for _, g := range f.groups {
 			all = append(all, g.params...)
 		}
 		slices.SortStableFunc(all, func(a, b *shardedParam) int { return a.order - b.order })
 		for _, s := range all {
+			if f.options.From == FromRank0 {
+				f.arrive(s)
+			}
 			s.shard(f.tape, f.options.Offload)
+			f.arrived()
 		}
 	}
 	for i, g := range groups {
 		var old []*trace.Tensor
+		if f.options.From == FromHost {
+			f.arrive(f.groups[i].params...)
+		}
 		for k, param := range g.Params {
 			s := f.groups[i].params[k]
-			if !f.options.InOrder {
+			if !inOrder {
 				s.shard(f.tape, f.options.Offload)
 			}
 			old = append(old, *param.Tensor)
@@ -176,7 +201,23 @@ func (f *FSDP) place(groups []Group) {
 		for _, x := range old {
 			f.tape.Release(x)
 		}
+		f.arrived()
 	}
+}
+
+// arrive brings parameters to the device as a whole, until arrived.
+func (f *FSDP) arrive(params ...*shardedParam) {
+	for _, s := range params {
+		f.arriving = append(f.arriving, f.tape.Hold(f.tape.New("to", program.Weights, s.dtype, s.shape...)))
+	}
+}
+
+// arrived ends the hold on whole parameters, of which there are shards now.
+func (f *FSDP) arrived() {
+	for _, x := range f.arriving {
+		f.tape.Release(x)
+	}
+	f.arriving = nil
 }
 
 // copyIn and allGather are the streams that the model gathers on.
