@@ -66,10 +66,11 @@ test-slurm: ## a fleet on Slurm as Debian packages it, with a driver without GPU
 # there and run gpucheck in it.
 gpu-check-build: ## the binaries of gpu-check, in bin/gpu
 	mkdir -p bin/gpu
-	CGO_ENABLED=0 $(GO) build -trimpath -o bin/gpu/gpucheck ./tools/gpucheck
-	$(CUDA_ENV) $(GO) build -trimpath -tags cuda -o bin/gpu/vprof ./cmd/vprof
-	$(CUDA_ENV) $(GO) test -c -trimpath -tags cuda -o bin/gpu/cuda.test ./profiler/device/cuda
-	mkdir -p bin/gpu/record && cp tools/record/*.py bin/gpu/record
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags=-s -o bin/gpu/gpucheck ./tools/gpucheck
+	$(CUDA_ENV) $(GO) build -trimpath -ldflags=-s -tags cuda -o bin/gpu/vprof ./cmd/vprof
+	$(CUDA_ENV) $(GO) test -c -trimpath -ldflags=-s -tags cuda -o bin/gpu/cuda.test ./profiler/device/cuda
+	mkdir -p bin/gpu/tools/record bin/gpu/models/capture
+	cp tools/record/*.py bin/gpu/tools/record && cp models/capture/*.py bin/gpu/models/capture
 
 WITH_TORCH ?=
 gpu-check: gpu-check-build ## all checks that need a GPU; results in a folder of bin/gpu-check. WITH_TORCH=python judges vprof by PyTorch, too

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/vprof/vprof/kernels"
+	"github.com/vprof/vprof/kernels/cudac"
 )
 
 // lengths are bytes around what threads, warps and blocks take at once.
@@ -138,6 +139,29 @@ func TestElementwiseAddsScalesAndShifts(t *testing.T) {
 				want[e] = round(typ, v)
 			}
 			near(t, typ, want, got[:len(want)], "output")
+		}
+	})
+}
+
+// Operands may be of any lengths: far behind the end of a short one, nothing is read of it. Of the
+// long one only what the last block writes is there.
+func TestFarBehindAShortOperandNothingIsRead(t *testing.T) {
+	const block = 16 << 10 // bytes
+	onEveryArch(t, func(t *testing.T, c *cpu) {
+		short, end := c.alloc(100, 0), c.alloc(block, 0)
+		for _, bytes := range []int64{1 << 31, 1<<31 + block, 3 << 30, 1 << 32, 1<<32 + block, 13 << 30} {
+			long := kernels.Range{Addr: end.addr() + block - uint64(bytes), Bytes: bytes}
+			l := kernels.Elementwise{
+				Type: kernels.F32, Reads: []kernels.Range{short.span()}, Writes: []kernels.Range{long}, Scale: 1,
+			}.Launch()
+			end.buffer.ClearMarks()
+			require.NoError(t, cudac.Run(cudac.Launch{
+				Arch: c.arch, Name: l.Name, Grid: l.Grid, Block: l.Block, Args: l.Args, Backward: c.back,
+				First: uint64(l.Grid[0]) - 1,
+			}), "%d bytes", bytes)
+			reads, writes := c.traffic()
+			require.Zero(t, reads, "%d bytes", bytes)
+			require.EqualValues(t, block, writes, "%d bytes", bytes)
 		}
 	})
 }

@@ -19,6 +19,8 @@ type Launch struct {
 	Grid, Block [3]uint32
 	Shared      uint32
 	Args        []uint64
+	// First is the first block that runs: of a grid with millions, the last are enough.
+	First uint64
 	// Backward runs blocks and threads in falling order. A kernel that lacks a
 	// barrier then comes to another result.
 	Backward bool

@@ -199,12 +199,13 @@ DEVICE void store_number(u8 *p, int type, float x) {
 }
 DEVICE int number_size(int type) { return type == 0 ? 4 : 2; }
 
-// load_some reads the n bytes at p, 0 to 16, wherever they lie, and zeros after.
+// load_some reads the n bytes at p, at most 16, wherever they lie, and zeros after. Past the
+// end of its memory n is negative, and may be so by more than an int has room for.
 DEVICE Vector load_some(const u8 *p, i64 n) {
   if (n >= 16 && aligned((u64)p)) return load((const Vector *)p);
   u64 low = 0, high = 0; // not an array: its index would not be constant
 #pragma unroll 1
-  for (int i = (int)smaller<i64>(n, 16) - 1; i >= 0; i--) {
+  for (int i = (int)larger<i64>(smaller<i64>(n, 16), 0) - 1; i >= 0; i--) {
     high = high << 8 | low >> 56;
     low = low << 8 | load(p + i);
   }

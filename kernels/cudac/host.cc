@@ -257,7 +257,7 @@ extern "C" int host_arguments(int arch, const char *name) {
 }
 
 extern "C" const char *host_launch(int arch, const char *name, const unsigned *grid, const unsigned *block, unsigned bytes,
-                                   const void *args, int flags) {
+                                   const void *args, unsigned long long first, int flags) {
   host::Kernel *k = find(arch, name);
   failed = false;
   if (!k) return "no such kernel";
@@ -280,8 +280,8 @@ extern "C" const char *host_launch(int arch, const char *name, const unsigned *g
   gridDim = Dim3{grid[0], grid[1], grid[2]};
   threadIdx = Dim3{0, 0, 0};
   u64 blocks = (u64)grid[0] * grid[1] * grid[2];
-  for (u64 i = 0; i < blocks && !failed; i++) {
-    u64 b = backward ? blocks - 1 - i : i;
+  for (u64 i = first; i < blocks && !failed; i++) {
+    u64 b = backward ? blocks - 1 - (i - first) : i;
     blockIdx = Dim3{(unsigned)(b % grid[0]), (unsigned)(b / grid[0] % grid[1]), (unsigned)(b / grid[0] / grid[1])};
     run_block(threads, bytes, backward);
   }

@@ -98,7 +98,7 @@ func Run(l Launch) error {
 	running.Lock()
 	defer running.Unlock()
 	problem := C.host_launch(C.int(l.Arch), name, (*C.uint)(&l.Grid[0]), (*C.uint)(&l.Block[0]), C.uint(l.Shared),
-		unsafe.Pointer(unsafe.SliceData(l.Args)), flags)
+		unsafe.Pointer(unsafe.SliceData(l.Args)), C.ulonglong(l.First), flags)
 	if problem != nil {
 		return fmt.Errorf("%s on sm_%d: %w", l.Name, l.Arch, errors.New(C.GoString(problem)))
 	}

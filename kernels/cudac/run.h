@@ -25,10 +25,10 @@ enum { HOST_CHECKED = 1, HOST_BACKWARD = 2 };
 // The size in bytes of a kernel's arguments, or -1 if there is no such kernel.
 int host_arguments(int arch, const char *name);
 
-// Runs a launch to its end. Returns what is wrong with it, or null. Only one
-// may run at a time.
+// Runs a launch to its end, but for the blocks before the first. Returns what is wrong with it, or
+// null. Only one may run at a time.
 const char *host_launch(int arch, const char *name, const unsigned *grid, const unsigned *block, unsigned shared,
-                        const void *args, int flags);
+                        const void *args, unsigned long long first, int flags);
 
 #ifdef __cplusplus
 }

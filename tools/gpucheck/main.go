@@ -11,7 +11,7 @@
 // OMITTED.txt says what was left out. With
 // --with-torch models are trained with the PyTorch of an interpreter, and what
 // vprof says of them is judged by what they needed. It goes on after a failure, ends a step
-// that takes too long, and
+// that takes too long, writes what there is so far when it is interrupted, and
 // ends with 0 on a healthy board, 1 if a step could not run, 3 if the board has a
 // defect, 4 without a usable GPU, 5 if a figure fell short. On a simulated driver it
 // tries the same, and says in both files that nothing was measured.
@@ -108,13 +108,14 @@ func (c *check) run(ctx context.Context) error {
 		return err
 	}
 	for _, s := range append(c.steps(), withTorch...) {
-		if err := ctx.Err(); err != nil {
-			return err
+		if ctx.Err() != nil {
+			break // what there is so far is written
 		}
 		if err := c.do(ctx, s[0], s[1:]...); err != nil {
 			return err
 		}
 	}
+	ctx = context.WithoutCancel(ctx)
 	c.result.Defects = append(c.result.Defects, errorsOfBoard(ctx, c.result.UUID).since(before)...)
 	err = c.result.read(c.out)
 	if c.python != "" {

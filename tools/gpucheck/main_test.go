@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -77,6 +78,27 @@ func TestAFailureDoesNotEndTheCheck(t *testing.T) {
 	require.Len(t, c.result.Steps, 1+len(c.steps()))
 }
 
+func TestAnInterruptedCheckWritesWhatItHas(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	c := machine(t, works, fast)
+	c.screen = writer(func(text string) {
+		if strings.Contains(text, "== kernels") {
+			interrupt()
+		}
+	})
+	require.ErrorContains(t, c.run(ctx), "figures are missing")
+	require.Len(t, c.result.Steps, 3, "the doctor, the tests and the kernels, at which it was interrupted")
+	require.FileExists(t, filepath.Join(c.out, "summary.md"))
+}
+
+// A writer hands on what is written.
+type writer func(text string)
+
+func (w writer) Write(text []byte) (int, error) {
+	w(string(text))
+	return len(text), nil
+}
+
 func TestWithoutAGPUThereIsNothingToCheck(t *testing.T) {
 	c := machine(t, "echo '{\"gpus\":[]}'; exit 4\n", "")
 	var none noGPU
@@ -133,6 +155,11 @@ case "$file" in
 esac
 `, "")
 	c.python = filepath.Join(c.bin, "python")
+	require.ErrorContains(t, c.run(t.Context()), "make gpu-check-build puts it there")
+	for _, file := range []string{"tools/record/record.py", "models/capture/capture.py"} {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(c.bin, file)), 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(c.bin, file), nil, 0o600))
+	}
 	require.NoError(t, os.WriteFile(c.python, []byte("#!/bin/sh\necho \"$@\"\nwhile [ $# -gt 1 ]; do [ \"$1\" != "+
 		"--out ] || echo '"+peakJSON+"' >\"$2\"; shift; done\n"), 0o700))
 	require.Error(t, c.run(t.Context()), "figures of other steps are missing")

@@ -48,7 +48,13 @@ func (c *check) torchSteps() ([][]string, error) {
 	if err := os.WriteFile(models, torchModels, 0o644); err != nil {
 		return nil, err
 	}
-	vprof, record := filepath.Join(c.bin, "vprof"), filepath.Join(c.bin, "record", "record.py")
+	vprof, record := filepath.Join(c.bin, "vprof"), filepath.Join(c.bin, "tools", "record", "record.py")
+	// The recorder imports what reads a model's name from the folder of capture.
+	for _, file := range []string{record, filepath.Join(c.bin, "models", "capture", "capture.py")} {
+		if _, err := os.Stat(file); err != nil {
+			return nil, fmt.Errorf("%w; make gpu-check-build puts it there", err)
+		}
+	}
 	device := []string{"--device", "cuda:0"}
 	if c.result.Simulated {
 		// A dry run: its figures are no evidence, and say so.

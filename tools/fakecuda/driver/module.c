@@ -171,7 +171,7 @@ static int run(const function *f, const unsigned *grid, const unsigned *block, u
 {
     if (host_arguments(f->module->arch, f->name) < 0)
         return violation(NOT_FOUND, "%s cannot be run", f->name);
-    const char *problem = host_launch(f->module->arch, f->name, grid, block, shared, params[0], 0);
+    const char *problem = host_launch(f->module->arch, f->name, grid, block, shared, params[0], 0, 0);
     if (!problem && sick[0] && !strncmp(f->name, sick, strlen(sick)))
         ((unsigned char *)((uint64_t *)params[0])[result_of(f->name)])[1] ^= 0x40;
     return problem ? violation(ILLEGAL_ADDRESS, "%s: %s", f->name, problem) : SUCCESS;
