@@ -5,7 +5,9 @@ package cuda_test
 import (
 	"errors"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -144,6 +146,14 @@ func TestCloseGivesEverythingBack(t *testing.T) {
 
 // Two others hold 100 and 200 MiB, the context takes 100, the kernels 8: the
 // board shows them apart, and NVML what belongs to this process.
+// The driver is told to load vprof's own kernels at once. A command that vprof starts is not.
+func TestCommandsLoadTheirKernelsAsEver(t *testing.T) {
+	small(t).Restart(t)
+	d := open(t)
+	require.NotContains(t, strings.Join(os.Environ(), "\n"), "CUDA_MODULE_LOADING")
+	require.NoError(t, d.Close())
+}
+
 func TestWhatIsInUseIsToldApart(t *testing.T) {
 	setup := small(t)
 	setup.Boards[0].Module = 8 * mib

@@ -44,11 +44,13 @@ func start() error {
 	}
 	// All kernels are to be loaded before the first segment is taken, so that
 	// what they need is not taken for the program's. The driver reads this when
-	// it is initialized.
-	if os.Getenv("CUDA_MODULE_LOADING") == "" {
-		if err := os.Setenv("CUDA_MODULE_LOADING", "EAGER"); err != nil {
+	// it is initialized; commands that vprof starts are to load theirs as they would.
+	const loading = "CUDA_MODULE_LOADING"
+	if os.Getenv(loading) == "" {
+		if err := os.Setenv(loading, "EAGER"); err != nil {
 			return err
 		}
+		defer os.Unsetenv(loading)
 	}
 	if err := cudalib.Open(); err != nil {
 		return initError(failure("cuInit", 0, err))
