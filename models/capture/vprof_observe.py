@@ -5,6 +5,7 @@ An exported graph does not say the second, and on it hangs what is in memory at 
 
 import contextlib
 import dataclasses
+import inspect
 import os
 import random
 import traceback
@@ -227,8 +228,10 @@ def shape_operators():
         return fake
 
     aten, library = torch.ops.aten, torch.library.Library("aten", "IMPL")
+    # PyTorch 2.11 has a function in Python for where already, and wants to be told that this one goes before it.
+    override = {"allow_override": True} if "allow_override" in inspect.signature(library.impl).parameters else {}
     for operator, shapes in ((aten._ctc_loss.default, ctc_loss), (aten._ctc_loss.Tensor, ctc_loss), (aten.bincount.default, bincount), (aten.where.self, where)):
-        library.impl(operator, shapes, "Meta")
+        library.impl(operator, shapes, "Meta", **override)
         fake_impls.op_implementations_dict.pop(operator, None)
         fake_impls.register_op_impl(operator)(says(shapes))
     return library
