@@ -388,6 +388,11 @@ func TestModelsOfSteps(t *testing.T) {
 		change(&c)
 		require.ErrorContains(t, m.Check(c), "recorded")
 	}
+	require.Empty(t, m.Levers.Loop, "what the model returned was kept")
+	f.Recordings[0].Steps[1].Returned = []int{0}
+	m, err = stepModel("x.step", "step:x", written(t, f), nil)
+	require.NoError(t, err)
+	require.Equal(t, models.LoopFunction, m.Levers.Loop)
 	_, err = stepModel("x.step", "step:x", written(t, file(step(4))), nil)
 	require.ErrorContains(t, err, "a compiled step")
 }

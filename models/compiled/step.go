@@ -71,7 +71,10 @@ func stepModel(file, name string, content []byte, o asked.Oracle) (models.Model,
 	if err != nil {
 		return models.Model{}, err
 	}
-	first := &f.Recordings[0]
+	first, levers := &f.Recordings[0], models.LeverSet{}
+	if first.Steps[1].Returned != nil {
+		levers.Loop = models.LoopFunction
+	}
 	usual := models.Case{
 		Model: name, Stage: "full", Batch: first.Batch, Accumulate: 1, Torch: torch, Loss: f.Loss,
 		AMP: models.Autocast(first.AMP),
@@ -79,7 +82,7 @@ func stepModel(file, name string, content []byte, o asked.Oracle) (models.Model,
 	return models.Model{
 		Name: name, Summary: "a training step of " + f.Model, Torch: f.Torch,
 		Source: "recorded for " + f.GPU + ", torch " + f.Torch, Stages: []string{"full"}, Default: usual,
-		Batches: f.batches(first.AMP), BatchUnit: "sample", Foreign: true, Partial: f.offTheLine(first.AMP) > 0,
+		Levers: levers, Batches: f.batches(first.AMP), BatchUnit: "sample", Foreign: true, Partial: f.offTheLine(first.AMP) > 0,
 		Description: models.Describe(string(description)),
 		Check: func(c models.Case) error {
 			why := f.differs(c, usual)
