@@ -224,26 +224,16 @@ func (f *File) check() (key string, err error) {
 // holds tells whether each tensor lies within an allocation that is there in the end, and each free is of one that was
 // made.
 func (s *Setup) holds(tensors []Tensor) bool {
-	live := make([]bool, len(s.Allocations))
-	for _, n := range s.Order {
-		at, made := n, n >= 0
-		if !made {
-			at = ^n
-		}
-		if at >= len(live) || live[at] == made {
-			return false
-		}
-		live[at] = made
-	}
-	if len(s.Held) != len(tensors) {
+	freed, err := checkOrder(s.Order, len(s.Allocations))
+	if err != nil || len(s.Held) != len(tensors) {
 		return false
 	}
 	for i, h := range s.Held {
 		n, _ := tensors[i].bytes(1)
-		if h[0] < -1 || h[0] >= int64(len(live)) || h[1] < 0 {
+		if h[0] < -1 || h[0] >= int64(len(freed)) || h[1] < 0 {
 			return false
 		}
-		if h[0] >= 0 && (!live[h[0]] || s.Allocations[h[0]] > mostSize || n > s.Allocations[h[0]]-h[1]) {
+		if h[0] >= 0 && (freed[h[0]] || s.Allocations[h[0]] > mostSize || n > s.Allocations[h[0]]-h[1]) {
 			return false
 		}
 	}
@@ -267,21 +257,11 @@ func (r *Step) check(parameters map[string]int64, sites, names int) error {
 				names)
 		}
 	}
-	next, freed := 0, make([]bool, len(r.Allocations))
-	for _, n := range r.Order {
-		switch {
-		case n == next && n < len(freed):
-			next++
-		case n < 0 && ^n < next && !freed[^n]:
-			freed[^n] = true
-		default:
-			return fmt.Errorf("event %d is neither the next allocation nor the free of one that is there", n)
-		}
+	freed, err := checkOrder(r.Order, len(r.Allocations))
+	if err != nil {
+		return err
 	}
-	if next != len(r.Allocations) {
-		return fmt.Errorf("%d of %d allocations happen", next, len(r.Allocations))
-	}
-	if slices.ContainsFunc(r.Returned, func(n int) bool { return n < 0 || n >= next }) {
+	if slices.ContainsFunc(r.Returned, func(n int) bool { return n < 0 || n >= len(freed) }) {
 		return errors.New("what the model returned is where none can be")
 	}
 	for _, c := range r.Convolutions {
@@ -290,11 +270,6 @@ func (r *Step) check(parameters map[string]int64, sites, names int) error {
 			return fmt.Errorf("the workspace of a convolution is where none can be, at event %d", c.Place)
 		}
 	}
-	return r.checkGradients(parameters, freed)
-}
-
-// checkGradients checks that each gradient lies in an allocation that is never freed.
-func (r *Step) checkGradients(parameters map[string]int64, freed []bool) error {
 	for _, g := range r.Gradients {
 		n, ok := parameters[g.Parameter]
 		if !ok || g.Allocation < 0 || g.Allocation >= len(freed) ||
@@ -306,6 +281,27 @@ func (r *Step) checkGradients(parameters map[string]int64, freed []bool) error {
 		}
 	}
 	return nil
+}
+
+// checkOrder finds which of so many allocations are freed in an order, which must have each of them, one after the
+// other, and frees of such alone as are there.
+func checkOrder(order []int, allocations int) (freed []bool, err error) {
+	next := 0
+	freed = make([]bool, allocations)
+	for _, n := range order {
+		switch {
+		case n == next && n < allocations:
+			next++
+		case n < 0 && ^n < next && !freed[^n]:
+			freed[^n] = true
+		default:
+			return nil, fmt.Errorf("event %d is neither the next allocation nor the free of one that is there", n)
+		}
+	}
+	if next != allocations {
+		return nil, fmt.Errorf("%d of %d allocations happen", next, allocations)
+	}
+	return freed, nil
 }
 
 // bytes are those of a tensor at a batch size.

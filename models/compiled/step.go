@@ -82,7 +82,8 @@ func stepModel(file, name string, content []byte, o asked.Oracle) (models.Model,
 	return models.Model{
 		Name: name, Summary: "a training step of " + f.Model, Torch: f.Torch,
 		Source: "recorded for " + f.GPU + ", torch " + f.Torch, Stages: []string{"full"}, Default: usual,
-		Levers: levers, Batches: f.batches(first.AMP), BatchUnit: "sample", Foreign: true, Partial: f.offTheLine(first.AMP) > 0,
+		Levers: levers, Batches: f.batches(first.AMP), BatchUnit: "sample", Foreign: true,
+		Partial:     f.offTheLine(first.AMP) > 0,
 		Description: models.Describe(string(description)),
 		Check: func(c models.Case) error {
 			why := f.differs(c, usual)
