@@ -31,6 +31,11 @@ class ValuesTest(unittest.TestCase):
         self.host.torch, self.host.library, self.host.generator = torch, Library(), torch.Generator()
         self.host.whole, self.host.telling, self.host.readings = {torch.bool, torch.int64}, False, 0
 
+    def test_names_are_operators(self):
+        for name in " ".join((values.RESULTS, values.ARITHMETIC, values.CHANGES, values.RANDOM, values.COUNTED)).split():
+            packet, _, overload = name.partition(".")
+            self.assertTrue(hasattr(getattr(aten, packet), overload or "default"), name)
+
     def test_whole_results_are_computed(self):
         mask = torch.tensor([True, False, True])
         run = self.host.result(aten.sum.default, idle(lambda x: torch.zeros((), dtype=torch.int64)))

@@ -5,7 +5,8 @@
 INCLUDE are folders with NVIDIA's public headers, OBJECT shared objects (those of PyTorch) whose
 undefined names are added where no header declares them. Rows of the table that is there are kept, so
 that the releases and CUDA versions of several runs add up. A row is the name and where the function
-writes a size or a handle: "3:8" is eight bytes through the fourth argument in an integer register.
+writes a size or a handle: "3:8" is eight bytes through the fourth argument in an integer register,
+"5:4*6" four bytes for each of as many matrices as the seventh says.
 """
 import pathlib, re, subprocess, sys
 
@@ -14,6 +15,8 @@ TABLE = pathlib.Path(__file__).with_name("source") / "names.inc"
 DATA = {"nvshmem_selected_device_transport"}
 PREFIX = r"(?:__cuda|cuda|cublas(?:Lt)?|cudnn|cufft(?:Xt)?|cusparse(?:Lt)?|cusolver|nccl|cupti|cuFile|nvml|nvrtc|nvshmem\w*|cu)[A-Z_a-z]\w*"
 OUT_SIZES = {"size_t": 8, "int": 4, "unsigned": 4, "int64_t": 8, "uint64_t": 8, "int32_t": 4, "uint32_t": 4, "long long": 8}
+# Functions of many matrices that say of each on the device whether it could be factorized. Others say it once, on the host.
+OF_EACH = re.compile(r"(getrf|getri|matinv|potrf|syev|heev|gesvd)\w*Batched$")
 FLOATS = {"float", "double", "cuComplex", "cuDoubleComplex", "cufftReal", "cufftDoubleReal"}
 
 
@@ -33,8 +36,8 @@ def type_sizes(text):
     return sizes
 
 
-def row(parameters, sizes):
-    outs, slot = [], 0
+def row(function, parameters, sizes):
+    outs, slot, info, batch = [], 0, None, None
     for parameter in re.split(r",(?![^(]*\))", parameters):
         parameter = re.sub(r"\b(struct|enum|__dv|unsigned int|CUDNNWINAPI)\b(\([^)]*\))?", lambda m: "unsigned" if "unsigned" in m[0] else "", parameter).strip()
         name = re.match(r"(const\s+)?([\w ]+?)\s*(\*+)?\s*(?:const\s*)?(\w*)?\s*(\[\d*\])?(=.*)?$", parameter)
@@ -48,14 +51,17 @@ def row(parameters, sizes):
             outs.append((slot, 8))
         elif stars == "*" and not const and not name[5] and base in sizes:
             outs.append((slot, sizes[base]))
+            info = slot if "info" in name[4].lower() else info
+        batch = slot if name[4] == "batchSize" else batch
         slot += 2 if not stars and base == "dim3" else 1
-    return " ".join(f"{slot}:{size}" for slot, size in outs)
+    each = info if OF_EACH.search(function) else None
+    return " ".join(f"{slot}:{size}" + (f"*{batch}" if slot == each else "") for slot, size in outs)
 
 
 def declared(folders):
     text = "\n".join(part for folder in folders for part in text_of(folder))
     sizes = type_sizes(text) | OUT_SIZES
-    return {name: row(parameters, sizes) for name, parameters in
+    return {name: row(name, parameters, sizes) for name, parameters in
             re.findall(r"[\w*]\s*[\s*](%s)\s*\(((?:[^()]|\([^()]*\))*)\)\s*;" % PREFIX, text)}
 
 

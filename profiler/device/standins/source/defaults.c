@@ -35,10 +35,16 @@ static long answer(row *r, void *const *arguments)
         if (strstr(r->name, "ufferSize") || strstr(r->name, "WorkspaceSize"))
             count_unknown(r->name);
     }
-    int slot, size, length;
-    for (const char *p = r->outs; sscanf(p, " %d:%d%n", &slot, &size, &length) == 2; p += length)
-        if (slot < SLOTS && arguments[slot])
+    int slot, size, length, matrices;
+    for (const char *p = r->outs; sscanf(p, " %d:%d%n", &slot, &size, &length) == 2; p += length) {
+        if (slot >= SLOTS || !arguments[slot])
+            continue;
+        if (sscanf(p + length, "*%d%n", &matrices, &size) == 1) {
+            memset(arguments[slot], 0, 4 * (size_t)(unsigned)(uintptr_t)arguments[matrices]);
+            length += size;
+        } else
             memcpy(arguments[slot], &(uint64_t){r->makes && size == 8 ? new_handle() : 0}, (size_t)size);
+    }
     return 0;
 }
 

@@ -34,18 +34,22 @@ RESULTS = """
     clamp_min clamp_max isnan isinf isfinite isin.Tensor_Tensor
     where.self masked_fill.Scalar sum sum.dim_IntList any any.dim all all.dim max max.dim min min.dim aminmax _aminmax argmax argmin
     cumsum sort sort.stable topk index.Tensor index_select gather cat flip roll tril triu bincount searchsorted.Tensor repeat_interleave.Tensor
+    scatter.value scatter.src scatter_add scatter_reduce.two index_add index_copy index_fill.int_Scalar masked_scatter masked_fill.Tensor
+    bucketize.Tensor histc count_nonzero.dim_IntList median median.dim kthvalue mode cummax cummin tril_indices triu_indices
+    __lshift__.Scalar __lshift__.Tensor __rshift__.Scalar __rshift__.Tensor fmod.Tensor fmod.Scalar
 """
 # These may have no finite result of numbers that nobody knows.
 ARITHMETIC = """
     div.Tensor div.Tensor_mode reciprocal exp expm1 log log1p log2 sqrt rsqrt pow.Tensor_Scalar pow.Tensor_Tensor pow.Scalar
     sigmoid tanh softplus _softmax _log_softmax mean mean.dim std.correction var.correction linalg_vector_norm prod cumprod
-    sin cos atan2 floor ceil round trunc sign lerp.Scalar addcmul addcdiv
+    sin cos atan2 floor ceil round trunc sign lerp.Scalar addcmul addcdiv _cdist_forward
 """
 CHANGES = """
     fill_.Scalar fill_.Tensor zero_ copy_ eq_.Scalar logical_and_ logical_or_ logical_not_ bitwise_and_.Tensor bitwise_or_.Tensor
     add_.Tensor sub_.Tensor mul_.Tensor div_.Tensor clamp_ clamp_min_ clamp_max_ exp_ sqrt_ neg_ masked_fill_.Scalar
     index_put_ _index_put_impl_ index_fill_.int_Scalar scatter_.value scatter_.src
-    scatter_add_ arange.start_out linspace.out eye.m_out cumsum.out any.out all.out
+    scatter_add_ scatter_reduce_.two index_add_ index_copy_ masked_scatter_ masked_fill_.Tensor remainder_.Scalar logical_xor_
+    arange.start_out linspace.out eye.m_out cumsum.out any.out all.out
 """
 RANDOM = """
     random_ random_.to random_.from randperm.generator_out uniform_ normal_ exponential_ bernoulli bernoulli_.float bernoulli_.Tensor multinomial
