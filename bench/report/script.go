@@ -49,6 +49,15 @@ type Script struct {
 	// GPUs is the number of ranks of which Rank was run; absent for one.
 	GPUs int `json:"gpus,omitempty"`
 	Rank int `json:"rank,omitempty"`
+	// Elsewhere are the other GPUs that the same process used; all other figures are of the one that was current.
+	Elsewhere []Elsewhere `json:"elsewhere,omitempty"`
+}
+
+// Elsewhere is what a process needed at most on a further GPU, where a script lays a model over several.
+type Elsewhere struct {
+	GPU       int   `json:"gpu"`
+	Allocated int64 `json:"allocated_bytes"`
+	Reserved  int64 `json:"reserved_bytes"`
 }
 
 // PrivatePools are pools of the allocator that nothing else may use, such as CUDA graphs have: how many there are at
@@ -142,6 +151,10 @@ func (r *Report) scriptNotes() []string {
 	}
 	if s.GPUs > 1 {
 		notes.add("figures are of rank %d of %d; what NCCL takes is not in them.", s.Rank, s.GPUs)
+	}
+	for _, e := range s.Elsewhere {
+		notes.add("GPU %d, which this process also used: at most %s allocated, %s reserved.", e.GPU,
+			bytesize.Format(e.Allocated), bytesize.Format(e.Reserved))
 	}
 	return append(notes, r.besides()...)
 }

@@ -70,6 +70,12 @@ type Event struct {
 	// PrivatePools are the pools of CUDA graphs and their like at the end, PrivateBytes what they have reserved.
 	PrivatePools int   `json:"private_pools"`
 	PrivateBytes int64 `json:"private_bytes"`
+	// Elsewhere are the peaks on the other devices that the process used.
+	Elsewhere []struct {
+		Device    int   `json:"device"`
+		Allocated int64 `json:"allocated"`
+		Reserved  int64 `json:"reserved"`
+	} `json:"elsewhere"`
 }
 
 // A log is the file that the hook appends events to.

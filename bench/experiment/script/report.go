@@ -107,6 +107,9 @@ func (o *Outcome) script() *report.Script {
 	if o.GPUs > 1 {
 		s.GPUs, s.Rank = o.GPUs, o.Rank
 	}
+	for _, e := range end.Elsewhere {
+		s.Elsewhere = append(s.Elsewhere, report.Elsewhere{GPU: e.Device, Allocated: e.Allocated, Reserved: e.Reserved})
+	}
 	return s
 }
 

@@ -108,6 +108,7 @@ func TestPeaksPhasesAndClasses(t *testing.T) {
 	require.Contains(t, r.Script.Lines[0].Name, "train.py:")
 	require.Equal(t, int64(4096), classes["graph pools"], "of the second step, and not of the first")
 	require.Equal(t, &report.PrivatePools{Count: 1, Bytes: 8192}, r.Script.Private, "not the default pool")
+	require.Equal(t, []report.Elsewhere{{GPU: 1, Allocated: 700, Reserved: 700}}, r.Script.Elsewhere, "not what lies idle")
 }
 
 func TestFailuresHaveTheirKind(t *testing.T) {

@@ -1,5 +1,6 @@
 """Tests of vprof_hook/values.py. They need PyTorch, no GPU:  python -m unittest bench/experiment/script/values_test.py"""
 
+import math
 import os
 import sys
 import unittest
@@ -53,6 +54,11 @@ class ValuesTest(unittest.TestCase):
         self.host.level = lambda tensor: values.NOTHING
         run = self.host.finite(aten.log.default, idle(lambda x: torch.ones(2)))
         self.assertEqual(run(None, torch.zeros(2)).tolist(), [0, 0])
+
+    def test_what_a_script_rules_out_stays_impossible(self):
+        self.host.level = lambda tensor: values.SOME
+        run = self.host.result(aten._log_softmax.default, idle(lambda x, *_: torch.ones(2)))
+        self.assertEqual(run(None, torch.tensor([0.0, -math.inf]), -1, False).tolist(), [0, -math.inf])
 
     def test_what_is_known_follows_from_arguments(self):
         self.host.level = lambda tensor: int(tensor.item())

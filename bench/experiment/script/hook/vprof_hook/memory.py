@@ -107,7 +107,14 @@ class Memory:
         if not self.used:
             return {}
         stats = self.read(self.device())
-        return {**self.highest, "retries": stats["num_alloc_retries"], "ooms": stats["num_ooms"], **self.private()}
+        facts = {"retries": stats["num_alloc_retries"], "ooms": stats["num_ooms"], "elsewhere": self.elsewhere()}
+        return {**self.highest, **facts, **self.private()}
+
+    def elsewhere(self):
+        """What this process needed at most on other devices, where a script lays a model over several."""
+        all_ = {i: self.read(i) for i in range(self.torch.cuda.device_count()) if i != self.device()}
+        peaks = ({"device": i, **{name: stats[key]["all"]["peak"] for name, key in AMOUNTS.items()}} for i, stats in all_.items())
+        return [p for p in peaks if p["reserved"]]
 
     def private(self):
         """How many private pools there are, those of CUDA graphs for instance, and what they have reserved."""

@@ -1,5 +1,6 @@
 """One rank of several: the other ranks are not there, and their part is answered here."""
 
+import dataclasses
 import functools
 import importlib
 import os
@@ -139,7 +140,8 @@ def inputs_of_stage(stage):
 def accept_plans(planner):
     """Called when torch.distributed.checkpoint.default_planner has been imported.
 
-    The ranks' parts of a checkpoint need not cover it: all of them are this rank's.
+    The ranks' parts of a checkpoint need not cover it: all of them are this rank's. It also writes itself what another
+    rank was to write of what both have.
     """
     validate = planner._validate_global_plan
 
@@ -148,6 +150,9 @@ def accept_plans(planner):
         return [] if isinstance(validate(plans, metadata), list) else True  # errors, or in older releases whether it is valid
 
     planner._validate_global_plan = accepted
+    planner.dedup_save_plans = lambda plans, *_: [
+        plan if rank == world()[1] else dataclasses.replace(plan, items=[]) for rank, plan in enumerate(plans)
+    ]
 
 
 def replace_everywhere(home, functions):
