@@ -149,7 +149,7 @@ func (r *Report) scriptNotes() []string {
 		notes.add("%s: %s; host memory at most %s; %.0f s.", strings.Join(s.Optimizers, ", "), s.stepWords(),
 			bytesize.Format(s.Host), s.Seconds)
 	}
-	if s.GPUs > 1 {
+	if s.GPUs > 1 && len(s.Elsewhere) == 0 {
 		notes.add("figures are of rank %d of %d; what NCCL takes is not in them.", s.Rank, s.GPUs)
 	}
 	for _, e := range s.Elsewhere {
