@@ -11,21 +11,8 @@ import (
 	"github.com/vprof/vprof/internal/bytesize"
 )
 
-// Lines are the rows, then the unknown records.
-func (a *Accuracy) Lines() []any {
-	var lines []any
-	for _, r := range a.Rows {
-		lines = append(lines, r)
-	}
-	for _, u := range a.Unknown {
-		lines = append(lines, u)
-	}
-	return lines
-}
-
-// Records are the rows, then the unknown records with a reason in the last
-// column.
-func (a *Accuracy) Records() [][]string {
+// Data implements [Document]: the rows, then the unknown records, with a reason in the last column of CSV.
+func (a *Accuracy) Data() Data {
 	var rows [][]any
 	for i := range a.Rows {
 		r := &a.Rows[i]
@@ -34,9 +21,10 @@ func (a *Accuracy) Records() [][]string {
 	for i := range a.Unknown {
 		rows = append(rows, []any{&a.Unknown[i], extra{"amp": ampName(a.Unknown[i].AMP)}})
 	}
-	return Rows(`file line case stage batch amp checkpointing accumulate optimizer gpu alloc_conf torch
+	csv := Rows(`file line case stage batch amp checkpointing accumulate optimizer gpu alloc_conf torch
 		reference_oom reference_allocated_bytes reference_reserved_bytes
 		estimate_oom estimate_allocated_bytes estimate_reserved_bytes error_allocated error_reserved reason`, rows)
+	return Data{append(Values(a.Rows), Values(a.Unknown)...), csv}
 }
 
 func percent(f float64) string { return fmt.Sprintf("%.2f%%", 100*f) }

@@ -128,14 +128,12 @@ func percentOff(estimate, observed int64) string {
 	return fmt.Sprintf("%+.2f %%", 100*float64(estimate-observed)/float64(observed))
 }
 
-// Lines implement [Document].
-func (c *Calibration) Lines() []any {
-	return linesOf(*c, func(c *Calibration) *[]CalibrationPoint { return &c.Points })
-}
-
-// Records implement [Document].
-func (c *Calibration) Records() [][]string {
-	return Rows("entry label batch observed_bytes before_bytes after_bytes held_out_bytes", c.Points, c)
+// Data implements [Document].
+func (c *Calibration) Data() Data {
+	return Data{
+		linesOf(*c, func(c *Calibration) *[]CalibrationPoint { return &c.Points }),
+		Rows("entry label batch observed_bytes before_bytes after_bytes held_out_bytes", c.Points, c),
+	}
 }
 
 // CoefficientsSchema names the format of a list of coefficients.
@@ -201,18 +199,16 @@ func (r CoefficientRow) change() string {
 	return "within errors"
 }
 
-// Lines implement [Document].
-func (c *Coefficients) Lines() []any {
-	return linesOf(*c, func(c *Coefficients) *[]CoefficientRow { return &c.Rows })
-}
-
-// Records implement [Document].
-func (c *Coefficients) Records() [][]string {
+// Data implements [Document].
+func (c *Coefficients) Data() Data {
 	rows := make([][]any, len(c.Rows))
 	for i, r := range c.Rows {
 		rows[i] = []any{r, r.Now.exact("now"), r.Old.exact("old")}
 	}
-	return Rows(`entry name value=now_value stderr=now_stderr source=now_source old_value old_stderr significant`, rows)
+	return Data{
+		linesOf(*c, func(c *Coefficients) *[]CoefficientRow { return &c.Rows }),
+		Rows(`entry name value=now_value stderr=now_stderr source=now_source old_value old_stderr significant`, rows),
+	}
 }
 
 // exact are the figures of a coefficient with all of their digits.

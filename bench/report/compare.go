@@ -212,12 +212,10 @@ func (s SnapshotSummary) sheet() Sheet {
 	return out
 }
 
-// Lines implement [Document].
-func (c *Comparison) Lines() []any {
-	return linesOf(*c, func(c *Comparison) *[]ComparisonRow { return &c.Rows })
-}
-
-// Records implement [Document].
-func (c *Comparison) Records() [][]string {
-	return Rows("step count a a_kind a_gpu a_torch a_bytes b b_kind b_gpu b_torch b_bytes difference over", c.Rows, c)
+// Data implements [Document].
+func (c *Comparison) Data() Data {
+	return Data{
+		linesOf(*c, func(c *Comparison) *[]ComparisonRow { return &c.Rows }),
+		Rows("step count a a_kind a_gpu a_torch a_bytes b b_kind b_gpu b_torch b_bytes difference over", c.Rows, c),
+	}
 }

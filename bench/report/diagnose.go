@@ -127,13 +127,8 @@ func (d *Diagnosis) remedySheet() Sheet {
 	return r
 }
 
-// Lines implement [Document].
-func (d *Diagnosis) Lines() []any {
-	return linesOf(*d, func(d *Diagnosis) *[]Finding { return &d.Findings })
-}
-
-// Records implement [Document].
-func (d *Diagnosis) Records() [][]string {
+// Data implements [Document].
+func (d *Diagnosis) Data() Data {
 	rows := [][]string{{"of", "type", "name", "problem", "text", "saves_bytes", "then_device_bytes", "unsafe"}}
 	for _, f := range d.Findings {
 		rows = append(rows, []string{
@@ -149,5 +144,5 @@ func (d *Diagnosis) Records() [][]string {
 			d.Of, "remedy", "", "", r.What, fmt.Sprint(r.Saves), fmt.Sprint(r.Then.High), string(r.Unsafe),
 		})
 	}
-	return rows
+	return Data{linesOf(*d, func(d *Diagnosis) *[]Finding { return &d.Findings }), rows}
 }

@@ -251,10 +251,11 @@ func (b Budget) String() string {
 	return s
 }
 
-// Lines implements [Document]: fits of one choice each.
-func (f *Fit) Lines() []any {
-	lines := make([]any, len(f.Choices))
+// Data implements [Document]: lines are fits of one choice each.
+func (f *Fit) Data() Data {
+	lines, rows := make([]any, len(f.Choices)), make([][]any, len(f.Choices))
 	for i, c := range f.Choices {
+		rows[i] = []any{c, c.Case.words(), extra{"device_memory_bytes": f.memory(c.Device), "run": c.Run.kind()}}
 		line := *f
 		line.Choices, line.Profiles, line.Guide, line.Devices = []Choice{c}, nil, nil, nil
 		for _, d := range f.Devices {
@@ -264,22 +265,13 @@ func (f *Fit) Lines() []any {
 		}
 		lines[i] = line
 	}
-	return lines
-}
-
-// Records implements [Document].
-func (f *Fit) Records() [][]string {
-	rows := make([][]any, len(f.Choices))
-	for i, c := range f.Choices {
-		rows[i] = []any{c, c.Case.words(), extra{"device_memory_bytes": f.memory(c.Device), "run": c.Run.kind()}}
-	}
-	return Rows(`model device device_memory_bytes
+	return Data{lines, Rows(`model device device_memory_bytes
 		stage=case_stage amp=case_amp checkpointing=case_checkpointing settings own recommended
 		largest_batch capped batch accumulate=case_accumulate effective_batch
 		estimate_allocated_bytes estimate_reserved_bytes
 		estimate_device_bytes estimate_device_low_bytes estimate_device_high_bytes
 		utilization step_seconds samples_per_second run run_device_bytes refused
-		gpus strategy rank`, rows, f)
+		gpus strategy rank`, rows, f)}
 }
 
 // Profile is a recommendation for a part of a project's training.

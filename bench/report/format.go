@@ -80,10 +80,16 @@ func FormatOf(path string) (Format, error) {
 type Document interface {
 	// Sheets are its tables for people.
 	Sheets() []Sheet
+	// Data are its rows for programs.
+	Data() Data
+}
+
+// Data are the rows of a document in the formats for programs.
+type Data struct {
 	// Lines are the values of its JSON Lines.
-	Lines() []any
-	// Records are its CSV, a header first. Bytes are exact integers.
-	Records() [][]string
+	Lines []any
+	// CSV has a header first. Bytes are exact integers.
+	CSV [][]string
 }
 
 // Write writes d to w.
@@ -105,14 +111,14 @@ func Write(w io.Writer, f Format, d Document) error {
 	case JSONL:
 		e := json.NewEncoder(w)
 		e.SetEscapeHTML(false)
-		for _, line := range d.Lines() {
+		for _, line := range d.Data().Lines {
 			if err := e.Encode(line); err != nil {
 				return err
 			}
 		}
 		return nil
 	case CSV:
-		return writeCSV(w, d.Records())
+		return writeCSV(w, d.Data().CSV)
 	case Table, Markdown:
 		return writeSheets(w, f, d, Layout{})
 	}

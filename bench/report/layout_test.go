@@ -83,9 +83,8 @@ func TestWideTablesWrapAndGoOnBelow(t *testing.T) {
 // sheets are a document of nothing but tables.
 type sheets []Sheet
 
-func (s sheets) Sheets() []Sheet   { return s }
-func (sheets) Lines() []any        { return nil }
-func (sheets) Records() [][]string { return nil }
+func (s sheets) Sheets() []Sheet { return s }
+func (sheets) Data() Data         { return Data{} }
 
 // Parts of a table say of which row each cell is, also where rows begin alike.
 func TestPartsOfATableTellRowsApart(t *testing.T) {

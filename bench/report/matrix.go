@@ -347,8 +347,8 @@ func (m *Matrix) notes() []string {
 	return append(notes, warningNotes(m.Warnings)...)
 }
 
-// Lines implement [Document].
-func (m *Matrix) Lines() []any {
+// Data implements [Document].
+func (m *Matrix) Data() Data {
 	lines := make([]any, len(m.Rows))
 	for i, r := range m.Rows {
 		lines[i] = struct {
@@ -356,13 +356,8 @@ func (m *Matrix) Lines() []any {
 			MatrixCell
 		}{m.Schema, r}
 	}
-	return lines
-}
-
-// Records implement [Document].
-func (m *Matrix) Records() [][]string {
-	return Rows(`model case gpu device board=title host board_uuid=uuid board_memory_bytes=memory_bytes run fits
-		batch largest needs_bytes needs_low_bytes needs_high_bytes error refused`, m.Rows)
+	return Data{lines, Rows(`model case gpu device board=title host board_uuid=uuid board_memory_bytes=memory_bytes run fits
+		batch largest needs_bytes needs_low_bytes needs_high_bytes error refused`, m.Rows)}
 }
 
 // Cell is what a report of one device says, in a cell: of a sweep what ran, of a plan

@@ -24,7 +24,7 @@ type Pages struct {
 // Write adds a report.
 func (p *Pages) Write(r *Report) error {
 	var lines []byte
-	for _, l := range r.Lines() {
+	for _, l := range r.Data().Lines {
 		text, err := json.Marshal(l)
 		if err != nil {
 			return err

@@ -90,19 +90,10 @@ func (r *PublishedRow) off() float64 {
 	return float64(d) / float64(r.Bytes)
 }
 
-// Lines are the rows.
-func (d *Published) Lines() []any {
-	var lines []any
-	for _, r := range d.Rows {
-		lines = append(lines, r)
-	}
-	return lines
-}
-
-// Records are the rows.
-func (d *Published) Records() [][]string {
-	return Rows(`group source what torch_published gpu kind published_bytes rounding_bytes command
-		estimate_bytes estimate_low_bytes estimate_high_bytes refused`, d.Rows)
+// Data implements [Document].
+func (d *Published) Data() Data {
+	return Data{Values(d.Rows), Rows(`group source what torch_published gpu kind published_bytes rounding_bytes command
+		estimate_bytes estimate_low_bytes estimate_high_bytes refused`, d.Rows)}
 }
 
 // Sheets are the errors of each group, and the figures furthest off.

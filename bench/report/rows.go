@@ -142,11 +142,21 @@ func linesOf[D, R any](document D, rows func(*D) *[]R) []any {
 	return lines
 }
 
-// Lines are reports of one point each, so that files of lines can be cut and
-// put together freely.
-func (r *Report) Lines() []any {
-	lines := make([]any, len(r.Points))
+// Values are the elements of a list as lines.
+func Values[T any](list []T) []any {
+	lines := make([]any, len(list))
+	for i, v := range list {
+		lines[i] = v
+	}
+	return lines
+}
+
+// Data implements [Document]. Lines are reports of one point each, so that files of lines can be cut and put together
+// freely; CSV has everything that a spreadsheet can use, a point a row.
+func (r *Report) Data() Data {
+	lines, rows := make([]any, len(r.Points)), make([][]any, len(r.Points))
 	for i, p := range r.Points {
+		rows[i] = []any{p, r.pointWords(p)}
 		line := *r
 		line.Points = []Point{p}
 		line.Stopped = nil
@@ -156,7 +166,7 @@ func (r *Report) Lines() []any {
 		}
 		lines[i] = line
 	}
-	return lines
+	return Data{lines, Rows(r.columns(), rows, extra{"case": r.Case}, r.Case.words())}
 }
 
 // words are the cells of what the case's JSON does not say in a word: the settings, and of several ranks their
@@ -173,8 +183,8 @@ func (c Case) words() extra {
 	return all
 }
 
-// Records are the points with everything that a spreadsheet can use, one a row.
-func (r *Report) Records() [][]string {
+// columns are those of its CSV.
+func (r *Report) columns() string {
 	columns := `model=case_model task=case_task stage=case_stage amp=case_amp weights=case_weights
 		checkpointing=case_checkpointing accumulate=case_accumulate optimizer=case_optimizer lora=case_lora settings
 		alloc_conf=case_alloc_conf batch device
@@ -193,14 +203,9 @@ func (r *Report) Records() [][]string {
 			samples_per_second=run_step_samples_per_second
 			run_context_bytes run_kernels_bytes run_others_bytes run_process_bytes `
 	}
-	columns += `dataset_bytes streamed_device_bytes claim_of claim_low_bytes claim_high_bytes claim_source
+	return columns + `dataset_bytes streamed_device_bytes claim_of claim_low_bytes claim_high_bytes claim_source
 		gpu=board_gpu board=board_title board_memory_bytes board_uuid board_mig=mig host=board_host driver=board_driver
 		cuda=board_cuda run_at gpus strategy rank`
-	rows := make([][]any, len(r.Points))
-	for i, p := range r.Points {
-		rows[i] = []any{p, r.pointWords(p)}
-	}
-	return Rows(columns, rows, extra{"case": r.Case}, r.Case.words())
 }
 
 // pointWords are the cells of a point that its JSON does not have.

@@ -24,11 +24,8 @@ func (r Runs) Document() Document {
 	return r
 }
 
-// Lines implements [Document].
-func (r Runs) Lines() []any { return Several(r).Lines() }
-
-// Records implements [Document].
-func (r Runs) Records() [][]string { return Several(r).Records() }
+// Data implements [Document].
+func (r Runs) Data() Data { return Several(r).Data() }
 
 // Sheets is a table with a row for each run.
 func (r Runs) Sheets() []Sheet {
@@ -125,19 +122,14 @@ func (r Ranks) Sort() {
 	slices.SortStableFunc(r, func(a, b RankPlan) int { return -cmp.Compare(need(a), need(b)) })
 }
 
-func (r Ranks) plans() Several {
-	out := make(Several, len(r))
+// Data implements [Document].
+func (r Ranks) Data() Data {
+	plans := make(Several, len(r))
 	for i, p := range r {
-		out[i] = p.Plan
+		plans[i] = p.Plan
 	}
-	return out
+	return plans.Data()
 }
-
-// Lines implements [Document].
-func (r Ranks) Lines() []any { return r.plans().Lines() }
-
-// Records implements [Document].
-func (r Ranks) Records() [][]string { return r.plans().Records() }
 
 // Sheets has a table for each board.
 func (r Ranks) Sheets() []Sheet {
@@ -234,11 +226,8 @@ func (r Releases) Sheets() []Sheet {
 	return sheets
 }
 
-// Lines implements [Document].
-func (r Releases) Lines() []any { return Several(r).Lines() }
-
-// Records implements [Document].
-func (r Releases) Records() [][]string { return Several(r).Records() }
+// Data implements [Document].
+func (r Releases) Data() Data { return Several(r).Data() }
 
 func (r Releases) on(d Device) Releases {
 	parts := make(Releases, len(r))

@@ -268,11 +268,8 @@ func (s *Smoke) unvalidated() string {
 	return "the project does not validate while it trains."
 }
 
-// Lines implements [Document]: a smoke test is one line.
-func (s *Smoke) Lines() []any { return []any{s} }
-
-// Records implements [Document].
-func (s *Smoke) Records() [][]string {
-	return Rows(`model=case_model batch device=device_name limit_bytes
-		check=name allocated_bytes reserved_bytes device_bytes safe fits`, s.Checks, s)
+// Data implements [Document]: a smoke test is one line.
+func (s *Smoke) Data() Data {
+	return Data{[]any{s}, Rows(`model=case_model batch device=device_name limit_bytes
+		check=name allocated_bytes reserved_bytes device_bytes safe fits`, s.Checks, s)}
 }

@@ -187,35 +187,28 @@ func (s Several) Sheets() []Sheet {
 	return all
 }
 
-// Lines implements [Document].
-func (s Several) Lines() []any {
-	var all []any
-	for _, r := range s {
-		all = append(all, r.Lines()...)
-	}
-	return all
-}
-
-// Records implements [Document]. Cells of columns that a report does not have
-// are empty.
-func (s Several) Records() [][]string {
+// Data implements [Document]. Cells of columns that a report does not have are empty.
+func (s Several) Data() Data {
+	var all Data
 	var head []string
-	for _, r := range s {
-		for _, name := range r.Records()[0] {
+	parts := make([]Data, len(s))
+	for i, r := range s {
+		parts[i] = r.Data()
+		all.Lines = append(all.Lines, parts[i].Lines...)
+		for _, name := range parts[i].CSV[0] {
 			if !slices.Contains(head, name) {
 				head = append(head, name)
 			}
 		}
 	}
-	all := [][]string{head}
-	for _, r := range s {
-		records := r.Records()
-		for _, row := range records[1:] {
+	all.CSV = [][]string{head}
+	for _, part := range parts {
+		for _, row := range part.CSV[1:] {
 			wide := make([]string, len(head))
 			for i, cell := range row {
-				wide[slices.Index(head, records[0][i])] = cell
+				wide[slices.Index(head, part.CSV[0][i])] = cell
 			}
-			all = append(all, wide)
+			all.CSV = append(all.CSV, wide)
 		}
 	}
 	return all

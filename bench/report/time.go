@@ -156,11 +156,8 @@ func timeUnit(seconds float64) (string, float64) {
 	return "ms", 1e-3
 }
 
-// Lines implement [Document].
-func (t *Times) Lines() []any { return linesOf(*t, func(t *Times) *[]TimeRow { return &t.Rows }) }
-
-// Records implement [Document].
-func (t *Times) Records() [][]string {
+// Data implements [Document].
+func (t *Times) Data() Data {
 	rows := make([][]any, len(t.Rows))
 	for i, r := range t.Rows {
 		rows[i] = []any{r}
@@ -168,8 +165,9 @@ func (t *Times) Records() [][]string {
 			rows[i] = append(rows[i], extra{"roofline_seconds": "", "samples_per_second": ""})
 		}
 	}
-	return Rows(`model=case_model device stage batch fits device_bytes
+	lines := linesOf(*t, func(t *Times) *[]TimeRow { return &t.Rows })
+	return Data{lines, Rows(`model=case_model device stage batch fits device_bytes
 		step_seconds step_low_seconds step_high_seconds roofline_seconds samples_per_second
 		epoch_seconds epochs total_seconds checkpointing_time checkpointing_bytes=checkpointing_device_bytes
-		gpus strategy rank`, rows, t, t.Case.words())
+		gpus strategy rank`, rows, t, t.Case.words())}
 }

@@ -332,10 +332,10 @@ func TestClaimsOfLimitsShowThem(t *testing.T) {
 // Every cell of a report stands under its own head beside other reports.
 func TestSeveralReportsKeepTheirCells(t *testing.T) {
 	reports := Several{toySweep(), toyPlan(2), claimed(toySweep())}
-	all := reports.Records()
+	all := reports.Data().CSV
 	at := 1
 	for _, r := range reports {
-		own := r.Records()
+		own := r.Data().CSV
 		for _, row := range own[1:] {
 			for i, cell := range row {
 				require.Equal(t, cell, all[at][slices.Index(all[0], own[0][i])])

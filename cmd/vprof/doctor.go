@@ -198,11 +198,8 @@ func (d *diagnosis) Sheets() []report.Sheet {
 	return []report.Sheet{versions, gpus}
 }
 
-// Lines implements [report.Document].
-func (d *diagnosis) Lines() []any { return []any{d} }
-
-// Records implements [report.Document].
-func (d *diagnosis) Records() [][]string {
-	return report.Rows(`device name compute_capability memory_bytes context_bytes kernels_bytes others_bytes usable`,
-		d.GPUs)
+// Data implements [report.Document].
+func (d *diagnosis) Data() report.Data {
+	columns := "device name compute_capability memory_bytes context_bytes kernels_bytes others_bytes usable"
+	return report.Data{Lines: []any{d}, CSV: report.Rows(columns, d.GPUs)}
 }

@@ -77,17 +77,8 @@ func tera(rate float64) string {
 	return fmt.Sprintf("%.1f", rate/1e12)
 }
 
-// Lines implements [report.Document].
-func (l gpuList) Lines() []any {
-	var lines []any
-	for _, g := range l.GPUs {
-		lines = append(lines, g)
-	}
-	return lines
-}
-
-// Records implements [report.Document].
-func (l gpuList) Records() [][]string {
-	return report.Rows(`name product generation compute_capability sms memory_bytes context_bytes
-		bandwidth_bytes_per_second`, l.GPUs)
+// Data implements [report.Document].
+func (l gpuList) Data() report.Data {
+	return report.Data{Lines: report.Values(l.GPUs), CSV: report.Rows(`name product generation compute_capability sms
+		memory_bytes context_bytes bandwidth_bytes_per_second`, l.GPUs)}
 }

@@ -77,18 +77,10 @@ func (l modelList) Sheets() []report.Sheet {
 	return []report.Sheet{s}
 }
 
-// Lines implements [report.Document].
-func (l modelList) Lines() []any {
-	var lines []any
-	for _, m := range l.Models {
-		lines = append(lines, m)
-	}
-	return lines
-}
-
-// Records implements [report.Document].
-func (l modelList) Records() [][]string {
-	return report.Rows("name summary source stages batch batch_unit amp checkpointing accumulate", l.Models)
+// Data implements [report.Document].
+func (l modelList) Data() report.Data {
+	columns := "name summary source stages batch batch_unit amp checkpointing accumulate"
+	return report.Data{Lines: report.Values(l.Models), CSV: report.Rows(columns, l.Models)}
 }
 
 // modelPage is the result of "vprof models show".
@@ -194,10 +186,8 @@ func (p modelPage) settings() report.Sheet {
 	return s
 }
 
-// Lines implements [report.Document].
-func (p modelPage) Lines() []any { return []any{p} }
-
-// Records implements [report.Document]: a row a stage.
-func (p modelPage) Records() [][]string {
-	return report.Rows("name task stage total trainable criterion buffers", p.Parameters, p)
+// Data implements [report.Document]: CSV has a row a stage.
+func (p modelPage) Data() report.Data {
+	columns := "name task stage total trainable criterion buffers"
+	return report.Data{Lines: []any{p}, CSV: report.Rows(columns, p.Parameters, p)}
 }

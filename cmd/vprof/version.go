@@ -92,10 +92,7 @@ func (v version) Sheets() []report.Sheet {
 	return []report.Sheet{{Notes: []string{fmt.Sprintf("%s %s %s", line, v.Go, v.Platform)}}}
 }
 
-// Lines implements [report.Document].
-func (v version) Lines() []any { return []any{v} }
-
-// Records implements [report.Document].
-func (v version) Records() [][]string {
-	return report.Rows("version commit modified go platform", []version{v})
+// Data implements [report.Document].
+func (v version) Data() report.Data {
+	return report.Data{Lines: []any{v}, CSV: report.Rows("version commit modified go platform", []version{v})}
 }
