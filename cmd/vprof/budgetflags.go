@@ -121,7 +121,7 @@ func (f *searchFlags) register(cmd *cobra.Command, a *app, boardUsage string) {
 	f.board.register(cmd, boardUsage)
 	f.board.judgesHost()
 	f.budget.register(cmd)
-	f.local.register(cmd)
+	f.local.register(cmd, &f.board)
 }
 
 // search makes the search for a single case. A board to measure on is then open, and

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -17,7 +15,6 @@ import (
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/capture"
 	"github.com/vprof/vprof/models/compiled"
-	"github.com/vprof/vprof/profiler/device/standins"
 )
 
 // compileFlags say whether the compiled step is recorded, and how.
@@ -122,11 +119,7 @@ func (o *captureOptions) recordCompiled(ctx context.Context) (*compiled.File, er
 	if err != nil {
 		return nil, err
 	}
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return nil, fmt.Errorf("no folder to keep libraries in: %w; set HOME or XDG_CACHE_HOME", err)
-	}
-	folder, err := standins.Unpack(filepath.Join(cache, "vprof"))
+	folder, err := unpackStandIns()
 	if err != nil {
 		return nil, err
 	}

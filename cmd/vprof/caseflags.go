@@ -3,12 +3,8 @@ package main
 import (
 	"cmp"
 	"errors"
-	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,19 +13,14 @@ import (
 	"github.com/vprof/vprof/bench/advise/trainers"
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/experiment/sweep"
-	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/internal/printable"
 	"github.com/vprof/vprof/internal/requirements"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/hfconfig"
 	"github.com/vprof/vprof/models/pt2"
-	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/stack"
 )
-
-// defaultGPU is the board that is simulated by default.
-const defaultGPU = "rtx-5060-ti"
 
 // caseFlags are the flags that choose a case: one for each field of the table of package
 // models. A flag that is not given leaves the choice to the model.
@@ -248,149 +239,6 @@ func (f *batchFlag) sizes(otherwise []int) ([]int, error) {
 	return sizes, nil
 }
 
-// boardFlags are the flags that choose simulated boards.
-type boardFlags struct {
-	gpu, spec, memory, host string
-	flags                   *pflag.FlagSet
-}
-
-// given reports whether the user named a board.
-func (f *boardFlags) given() bool {
-	return slices.ContainsFunc([]string{"gpu", "gpu-spec", "gpu-memory"}, f.flags.Changed)
-}
-
-// defaultBoard is the board that is simulated by default, where nobody named one.
-func (f *boardFlags) defaultBoard(gpus []device.GPU) string {
-	if f.given() || len(gpus) != 1 {
-		return ""
-	}
-	return gpus[0].Product
-}
-
-func (f *boardFlags) register(cmd *cobra.Command, gpuUsage string) {
-	f.flags = cmd.Flags()
-	f.gpu = defaultGPU
-	cmd.Flags().Var(&once{to: &f.gpu}, "gpu", gpuUsage)
-	cmd.Flags().Var(&once{to: &f.memory}, "gpu-memory",
-		"replace the board's total memory by `size`, like 12GiB; a bare number counts GiB, 70% is a part of it")
-	cmd.Flags().Var(&once{to: &f.spec}, "gpu-spec",
-		"instead of --gpu: a board of your own, described in a YAML `file` (see vprof help gpu-spec)")
-	complete(cmd, "gpu", device.Names)
-}
-
-// judgesHost adds the memory of the machine that the boards are in.
-func (f *boardFlags) judgesHost() {
-	f.flags.Var(&once{to: &f.host}, "host-memory",
-		"`size` of the memory of the machine, like 64GiB, which is then judged, too; a bare number counts GiB")
-}
-
-// board finds the one board.
-func (f *boardFlags) board() (device.GPU, error) {
-	gpu, err := f.fromSpec()
-	if err == nil && f.spec == "" {
-		gpu, err = device.Lookup(f.gpu)
-	}
-	if err != nil {
-		return gpu, err
-	}
-	return f.resize(gpu)
-}
-
-// fromSpec is the board of --gpu-spec; the zero GPU without it.
-func (f *boardFlags) fromSpec() (device.GPU, error) {
-	if f.spec == "" {
-		return device.GPU{}, nil
-	}
-	if f.flags.Changed("gpu") {
-		return device.GPU{}, usagef("--gpu and --gpu-spec both name the board; give one")
-	}
-	file, err := input.OpenFile(f.spec)
-	if err != nil {
-		return device.GPU{}, usagef("--gpu-spec: %w", err)
-	}
-	defer file.Close()
-	gpu, err := device.ReadSpec(file, f.spec)
-	if err != nil {
-		return gpu, usagef("--gpu-spec: %w", err)
-	}
-	return gpu, nil
-}
-
-// boards finds several, named in a list with commas, or all.
-func (f *boardFlags) boards() ([]device.GPU, error) {
-	if f.spec != "" {
-		gpu, err := f.board()
-		return []device.GPU{gpu}, err
-	}
-	if f.gpu == "all" {
-		if f.memory != "" {
-			return nil, usagef("--gpu-memory: all boards cannot have the same memory; name one with --gpu")
-		}
-		return device.Catalog(), nil
-	}
-	var gpus []device.GPU
-	for name := range strings.SplitSeq(f.gpu, ",") {
-		gpu, err := device.Lookup(strings.TrimSpace(name))
-		if err != nil {
-			return nil, err
-		}
-		if gpu, err = f.resize(gpu); err != nil {
-			return nil, err
-		}
-		gpus = append(gpus, gpu)
-	}
-	return gpus, nil
-}
-
-func (f *boardFlags) resize(gpu device.GPU) (device.GPU, error) {
-	gpu, err := f.within(gpu)
-	if err != nil || f.memory == "" {
-		return gpu, err
-	}
-	total, err := parseMemory(f.memory, gpu.Memory)
-	if err != nil {
-		return gpu, usagef("--gpu-memory: %w", err)
-	}
-	if total <= gpu.Context {
-		return gpu, usagef("--gpu-memory: %s is less than the %s that CUDA's context takes on %s",
-			bytesize.Format(total), bytesize.Format(gpu.Context), gpu.Name)
-	}
-	gpu.Memory = total
-	return gpu, nil
-}
-
-// within is the board in a machine whose memory the user has said.
-func (f *boardFlags) within(gpu device.GPU) (device.GPU, error) {
-	if f.host == "" {
-		return gpu, nil
-	}
-	total, err := parseMemory(f.host, 0)
-	if err == nil && total <= 0 {
-		err = fmt.Errorf("%q is no size of memory", f.host)
-	}
-	if err != nil {
-		return gpu, usagef("--host-memory: %w", err)
-	}
-	gpu.HostMemory = total
-	return gpu, nil
-}
-
-// parseMemory reads the memory of a board, or a part of the whole. People say a 24 board,
-// so a bare number that is too small for bytes counts GiB.
-func parseMemory(s string, whole int64) (int64, error) {
-	if percent, ok := strings.CutSuffix(s, "%"); ok {
-		part, err := strconv.ParseFloat(percent, 64)
-		if err != nil || !(part > 0 && part <= 100) {
-			return 0, fmt.Errorf("%q is not a part of the board from 0%% to 100%%", s)
-		}
-		return int64(part / 100 * float64(whole)), nil
-	}
-	if gib, err := strconv.ParseFloat(s, 64); err == nil && gib > 0 && gib < 1<<16 {
-		return int64(gib * bytesize.GiB), nil
-	}
-	return bytesize.Parse(s)
-}
-
 // joinValues has "--checkpointing reentrant" mean "--checkpointing=reentrant", and so for all flags that may stand
 // alone, after which a word would be an argument. Words that are no value of the flag are left as they are.
 func joinValues(args []string) []string {
@@ -443,23 +291,9 @@ func findRelease(m models.Model) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	pin, err := requirements.Find(projectFolder(here), "torch")
+	pin, err := requirements.Find(cmp.Or(projectFolder(here), here), "torch")
 	if errors.Is(err, requirements.ErrNotFound) {
 		return "", usagef("--torch auto: %w; name the release, like --torch %s", err, stack.Default().Release())
 	}
 	return pin.Version, err
-}
-
-// projectFolder is the folder of the project file that holds in a directory, or
-// that directory if there is none.
-func projectFolder(dir string) string {
-	for at := dir; ; at = filepath.Dir(at) {
-		_, err := os.Stat(filepath.Join(at, projectFile))
-		switch {
-		case err == nil:
-			return at
-		case !errors.Is(err, fs.ErrNotExist) || at == filepath.Dir(at):
-			return dir
-		}
-	}
 }

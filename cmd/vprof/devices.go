@@ -4,12 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 
-	"github.com/spf13/cobra"
-
-	"github.com/vprof/vprof/bench/job"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/printable"
 	"github.com/vprof/vprof/profiler/device"
@@ -17,87 +13,6 @@ import (
 	"github.com/vprof/vprof/profiler/device/nvml"
 	"github.com/vprof/vprof/profiler/device/sim"
 )
-
-// deviceFlags are the flags that choose the device of a sweep: a real GPU or a simulated
-// board.
-type deviceFlags struct {
-	name  string
-	board boardFlags
-}
-
-func (f *deviceFlags) register(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.name, "device", "",
-		"`device` to run on: cuda:0, or sim:NAME for a simulated board (default: the first GPU if this vprof can "+
-			"use it, else sim:"+defaultGPU+")")
-	f.board.register(cmd, "simulate this `board`, as --device sim:NAME does (see vprof gpus)")
-	complete(cmd, "device", deviceNames)
-}
-
-// deviceNames are what --device may be, as far as it is known without looking.
-func deviceNames() []string {
-	names := []string{"cuda:0"}
-	for _, name := range device.Names() {
-		names = append(names, "sim:"+name)
-	}
-	return names
-}
-
-// A deviceName is the parsed value of --device.
-type deviceName struct {
-	// real tells a GPU of this machine, by its index, from a simulated board,
-	// by its name.
-	real  bool
-	index int
-	board string
-}
-
-// parseDevice reads cuda, cuda:N, sim or sim:NAME. The error is a usage error.
-func parseDevice(text string) (deviceName, error) {
-	kind, which, given := strings.Cut(strings.ToLower(text), ":")
-	switch {
-	case kind == "cuda" && !given:
-		return deviceName{real: true}, nil
-	case kind == "cuda":
-		index, err := strconv.Atoi(which)
-		if err != nil || index < 0 {
-			return deviceName{}, usagef("--device: %q is not the number of a GPU; use cuda:0 for the first", which)
-		}
-		return deviceName{real: true, index: index}, nil
-	case kind == "sim" && !given:
-		return deviceName{board: defaultGPU}, nil
-	case kind == "sim":
-		_, err := device.Lookup(which)
-		return deviceName{board: which}, err
-	}
-	return deviceName{}, usagef("--device: %q is neither cuda:N nor sim:NAME (list boards with \"vprof gpus\")", text)
-}
-
-// target is the job target that the flags choose. The error is a usage error.
-func (f *deviceFlags) target(cmd *cobra.Command) (job.Target, error) {
-	board := cmd.Flags().Changed("gpu")
-	switch {
-	case board && f.name != "":
-		return job.Target{}, usagef("--device and --gpu both name what to run on; give one")
-	case f.name != "":
-		named, err := parseDevice(f.name)
-		if err != nil {
-			return job.Target{}, err
-		}
-		if !named.real {
-			f.board.gpu = named.board
-			break
-		}
-		if f.board.memory != "" {
-			return job.Target{},
-				usagef("--gpu-memory: the memory of a real board is what it is; simulate one with --device sim:NAME")
-		}
-		return job.Target{Device: fmt.Sprintf("cuda:%d", named.index)}, nil
-	case !board && f.board.memory == "" && f.board.spec == "":
-		return job.Target{Device: job.Auto}, nil
-	}
-	gpu, err := f.board.board()
-	return job.Simulated(gpu), err
-}
 
 // namedDevice opens the device of a job on this machine by its name. Close gives it back;
 // until then the goroutine is its only user.

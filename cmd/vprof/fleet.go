@@ -47,15 +47,21 @@ func oneFile(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// readFleet reads the file and all its cases.
-func readFleet(a *app, path string) (*fleet.Config, []fleet.Unit, error) {
+// readConfig reads a fleet's file.
+func readConfig(path string) (*fleet.Config, error) {
 	defer input.Begin()()
 	f, err := input.OpenFile(path)
 	if err != nil {
-		return nil, nil, usageError{err}
+		return nil, usageError{err}
 	}
 	defer f.Close()
-	c, err := fleet.Read(f, path)
+	return fleet.Read(f, path)
+}
+
+// readFleet reads the file and all its cases.
+func readFleet(a *app, path string) (*fleet.Config, []fleet.Unit, error) {
+	defer input.Begin()()
+	c, err := readConfig(path)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -148,7 +154,7 @@ func runFleetPlan(ctx context.Context, o *fleetPlanOptions, path string) error {
 
 // folderFlag names the folder of a fleet.
 func folderFlag(cmd *cobra.Command, dir *string) {
-	cmd.Flags().StringVar(dir, "dir", "", "`folder` of the fleet (default: NAME.fleet beside its file)")
+	cmd.Flags().StringVar(dir, "dir", "", "`folder` of the fleet, which all machines see (default: NAME.fleet beside its file)")
 }
 
 // fleetDir finds the folder of a fleet: that of --dir, or NAME.fleet beside its file.
@@ -178,8 +184,7 @@ func newFleetRunCmd(a *app) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.on, "on", "", "`engine`: local, local:N, slurm, kubernetes")
-	f.StringVar(&o.dir, "dir", "",
-		"`folder` of the fleet, which all machines see (default: NAME.fleet beside its file)")
+	folderFlag(cmd, &o.dir)
 	f.BoolVar(&o.apply, "apply", false, "apply the manifests of --on kubernetes by kubectl, and wait")
 	f.DurationVar(&o.poll, "poll", 2*time.Second, "`time` between two looks at the tasks")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "no progress on standard error")
@@ -315,7 +320,6 @@ func (o *fleetRunOptions) wait(ctx context.Context, path string, r *fleet.Runner
 	screen := &fleetScreen{app: o.app, quiet: o.quiet}
 	r.Tell = screen.show
 	err := r.Run(ctx)
-	screen.end()
 	var left *fleet.LeftError
 	if errors.As(err, &left) {
 		printable.Fprintf(o.app.stderr,
@@ -333,12 +337,7 @@ func (o *fleetRunOptions) wait(ctx context.Context, path string, r *fleet.Runner
 
 // openFleet opens the folder of a fleet that was run.
 func openFleet(path, dir string) (*fleet.Folder, error) {
-	file, err := input.OpenFile(path)
-	if err != nil {
-		return nil, usageError{err}
-	}
-	defer file.Close()
-	c, err := fleet.Read(file, path)
+	c, err := readConfig(path)
 	if err != nil {
 		return nil, err
 	}

@@ -32,8 +32,6 @@ func (s *fleetScreen) show(status *fleet.Status) {
 	s.lines, s.last = strings.Count(text, "\n"), text
 }
 
-func (*fleetScreen) end() {}
-
 // fleetText has a line for each board.
 func fleetText(s *fleet.Status) string {
 	var b strings.Builder

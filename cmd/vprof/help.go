@@ -1,17 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"embed"
 	"fmt"
 	"io"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"golang.org/x/term"
 
 	"github.com/vprof/vprof/models"
 )
@@ -98,16 +96,7 @@ type help struct {
 
 // newHelp makes help as wide as the terminal, or as COLUMNS says.
 func newHelp(a *app, all bool) help {
-	h := help{to: a.stdout, width: usualWidth, all: all}
-	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 0 {
-		h.width = n
-	} else if out, isFile := a.stdout.(*os.File); isFile {
-		if n, _, err := term.GetSize(int(out.Fd())); err == nil && n > 0 {
-			h.width = n
-		}
-	}
-	h.width = max(h.width, 40)
-	return h
+	return help{to: a.stdout, width: max(cmp.Or(a.width(), usualWidth), 40), all: all}
 }
 
 // write writes the help of a command that takes flags.

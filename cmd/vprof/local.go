@@ -69,21 +69,20 @@ func othersOn(d device.Device) int64 {
 // localFlags are the flags that choose boards: of the catalog, or of this machine.
 type localFlags struct {
 	auto, profile bool
-	name, others  string
+	others        string
 
 	device device.Device // open to be measured on; nil if boards are simulated
 }
 
 const autoUsage = "use this machine's GPU and count what other processes hold of it"
 
-func (l *localFlags) register(cmd *cobra.Command) {
+func (l *localFlags) register(cmd *cobra.Command, b *boardFlags) {
 	f := cmd.Flags()
 	f.BoolVar(&l.auto, "auto", false, autoUsage)
 	f.BoolVar(&l.profile, "profile", false, "as --auto, and measure on it what is recommended before recommending it")
-	f.StringVar(&l.name, "device", "",
+	b.registerDevice(cmd,
 		"`device` to measure on: cuda:0 is what --profile takes; or sim:NAME to simulate, as --gpu does")
 	f.StringVar(&l.others, "other-processes", "", "memory that other processes hold, as `size` like 1GiB")
-	complete(cmd, "device", deviceNames)
 }
 
 // close gives the GPU back.
@@ -94,14 +93,6 @@ func (l *localFlags) close() error {
 	return l.device.Close()
 }
 
-// defaultBoard is the board that the verdict is about where neither flags nor this machine chose it.
-func (l *localFlags) defaultBoard(b *boardFlags, gpus []device.GPU) string {
-	if l.auto || l.profile || l.name != "" {
-		return ""
-	}
-	return b.defaultBoard(gpus)
-}
-
 // boards are the boards that the flags name, and what others hold of each. The
 // one to measure on is then open.
 func (l *localFlags) boards(a *app, b *boardFlags) ([]device.GPU, int64, error) {
@@ -109,13 +100,13 @@ func (l *localFlags) boards(a *app, b *boardFlags) ([]device.GPU, int64, error) 
 	if err != nil {
 		return nil, 0, err
 	}
-	named, err := l.named(b)
+	named, err := b.here(l.profile || l.auto, "--auto, --profile and --device take")
 	if err != nil {
 		return nil, 0, err
 	}
 	var found localGPU
 	switch {
-	case named.real:
+	case named.real && (l.profile || b.device != ""):
 		if l.device, err = a.openGPU(named.index); err != nil {
 			return nil, 0, err
 		}
@@ -140,28 +131,4 @@ func (l *localFlags) boards(a *app, b *boardFlags) ([]device.GPU, int64, error) 
 	}
 	gpu, err := b.within(found.GPU)
 	return []device.GPU{gpu}, others, err
-}
-
-// named is what --device and --profile name. The board of a simulated one goes
-// to where --gpu would have put it.
-func (l *localFlags) named(b *boardFlags) (deviceName, error) {
-	named := deviceName{real: l.profile}
-	if l.name != "" {
-		var err error
-		if named, err = parseDevice(l.name); err != nil {
-			return named, err
-		}
-	}
-	switch real := named.real || l.auto; {
-	case real && b.given():
-		return named,
-			usagef("--auto, --profile and --device take a GPU of this machine; leave --gpu and --gpu-memory away")
-	case !named.real && l.name != "" && (l.auto || l.profile):
-		return named, usagef("--device %s simulates a board; --auto and --profile take this machine's GPU", l.name)
-	case !named.real && l.name != "" && b.flags.Changed("gpu"):
-		return named, usagef("--device and --gpu both name a board; give one")
-	case named.board != "":
-		b.gpu = named.board
-	}
-	return named, nil
 }

@@ -110,14 +110,21 @@ func (o *output) layout() report.Layout {
 	if o.wide {
 		return l
 	}
+	l.Width = o.app.width()
+	return l
+}
+
+// width is how many columns standard output has: those of the terminal, or as COLUMNS says; zero for no limit.
+func (a *app) width() int {
 	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 0 {
-		l.Width = n
-	} else if out, isFile := o.app.stdout.(*os.File); isFile {
+		return n
+	}
+	if out, isFile := a.stdout.(*os.File); isFile {
 		if n, _, err := term.GetSize(int(out.Fd())); err == nil {
-			l.Width = n
+			return n
 		}
 	}
-	return l
+	return 0
 }
 
 // from notes where the settings of a model come from.

@@ -153,8 +153,8 @@ func (o *planOptions) boards() ([]device.GPU, error) {
 		o.out.defaultBoard = o.board.defaultBoard(gpus)
 		return gpus, err
 	}
-	if o.board.given() {
-		return nil, usagef("--auto takes the GPU of this machine; leave --gpu, --gpu-spec and --gpu-memory away")
+	if _, err := o.board.here(true, "--auto takes"); err != nil {
+		return nil, err
 	}
 	found, err := o.app.detect(0)
 	if err != nil {

@@ -26,23 +26,32 @@ type project struct {
 	Coefficients string `yaml:"coefficients"`
 }
 
-// findProject reads the settings that hold in a directory; none are all zero.
-func findProject(dir string) (project, error) {
+// projectFolder is the folder of the project file that holds in a directory, there or above; empty if there is none.
+func projectFolder(dir string) string {
 	for {
-		path := filepath.Join(dir, projectFile)
-		data, err := os.ReadFile(path)
-		switch {
-		case err == nil:
-			return readProject(path, data)
-		case !errors.Is(err, fs.ErrNotExist):
-			return project{}, err
+		if _, err := os.Stat(filepath.Join(dir, projectFile)); !errors.Is(err, fs.ErrNotExist) {
+			return dir
 		}
 		up := filepath.Dir(dir)
 		if up == dir {
-			return project{}, nil
+			return ""
 		}
 		dir = up
 	}
+}
+
+// findProject reads the settings that hold in a directory; none are all zero.
+func findProject(dir string) (project, error) {
+	folder := projectFolder(dir)
+	if folder == "" {
+		return project{}, nil
+	}
+	path := filepath.Join(folder, projectFile)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return project{}, err
+	}
+	return readProject(path, data)
 }
 
 func readProject(path string, data []byte) (project, error) {

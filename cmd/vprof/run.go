@@ -23,7 +23,6 @@ type runOptions struct {
 	app     *app
 	command script.Command
 	board   boardFlags
-	device  string
 	both    bool
 	rank    string
 	steps   string
@@ -54,7 +53,7 @@ func (o *runOptions) register(cmd *cobra.Command) {
 	o.board.register(cmd, "the `board` that PyTorch finds, or several with commas between them (see vprof gpus)")
 	o.out.register(cmd)
 	f := cmd.Flags()
-	f.StringVar(&o.device, "device", "", "run on this `device` and measure: cuda:0; or sim:NAME, as --gpu")
+	o.board.registerDevice(cmd, "run on this `device` and measure: cuda:0; or sim:NAME, as --gpu")
 	f.BoolVar(&o.both, "both", false, "simulate this machine's GPU, run on it, too, and compare")
 	f.SetInterspersed(false) // what follows the command is its own
 	f.StringVar(&o.steps, "steps", "3", "end training after so many `steps` of each optimizer, or all")
@@ -78,7 +77,6 @@ func (o *runOptions) register(cmd *cobra.Command) {
 			"--model train.vprof --gpu all")
 	f.BoolVar(&o.print, "print-hook", false, "print the Python that runs beside the script and do nothing")
 	complete(cmd, "until", func() []string { return untilEvents })
-	complete(cmd, "device", deviceNames)
 }
 
 // untilEvents are the values of --until.
@@ -163,11 +161,8 @@ func (o *runOptions) check() error {
 func (o *runOptions) execute(ctx context.Context, c script.Command) (*script.Outcome, error) {
 	c.Stdin, c.Stdout, c.Stderr = o.app.stdin, o.app.stdout, o.app.stderr
 	if c.Device == "" {
-		cache, err := os.UserCacheDir()
-		if err != nil {
-			return nil, fmt.Errorf("no folder to keep libraries in: %w; set HOME or XDG_CACHE_HOME", err)
-		}
-		if c.StandIns, err = standins.Unpack(filepath.Join(cache, "vprof")); err != nil {
+		var err error
+		if c.StandIns, err = unpackStandIns(); err != nil {
 			return nil, err
 		}
 	}
@@ -181,6 +176,15 @@ func (o *runOptions) execute(ctx context.Context, c script.Command) (*script.Out
 		c.Told = (&narrator{to: o.app.stderr}).tell
 	}
 	return script.Run(ctx, c)
+}
+
+// unpackStandIns has the stand-ins of NVIDIA's libraries in a folder of the user's cache, and returns it.
+func unpackStandIns() (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("no folder to keep libraries in: %w; set HOME or XDG_CACHE_HOME", err)
+	}
+	return standins.Unpack(filepath.Join(cache, "vprof"))
 }
 
 // A narrator says what goes on, a line for each piece of news.
@@ -281,24 +285,13 @@ func (o *runOptions) ranks() ([]int, error) {
 
 // places are the command on each board, simulated or of this machine.
 func (o *runOptions) places() ([]script.Command, error) {
-	named := deviceName{real: o.both}
-	if o.device != "" {
-		var err error
-		if named, err = parseDevice(o.device); err != nil {
-			return nil, err
-		}
-	}
+	named, err := o.board.here(o.both, "--device and --both take")
 	switch {
-	case o.both && !named.real:
-		return nil, usagef("--both: --device %s simulates a board; name a GPU of this machine", o.device)
-	case o.device != "" && o.board.flags.Changed("gpu"):
-		return nil, usagef("--device and --gpu both name a board; give one")
+	case err != nil:
+		return nil, err
 	case named.real:
 		return o.local(named.index)
-	case named.board != "":
-		o.board.gpu = named.board
-	}
-	if o.board.gpu == "all" {
+	case o.board.gpu == "all":
 		return nil, usagef("--gpu all: the command runs once for each board; name some, or run it once with --record " +
 			"train.vprof, and \"vprof plan --model train.vprof --gpu all\" shows all")
 	}
@@ -321,11 +314,7 @@ func (o *runOptions) simulated(gpus []device.GPU) []script.Command {
 
 // local is the command on a GPU of this machine, with --both after a simulated one.
 func (o *runOptions) local(index int) ([]script.Command, error) {
-	switch {
-	case o.board.given():
-		return nil,
-			usagef("--device and --both take a GPU of this machine; leave --gpu, --gpu-spec and --gpu-memory away")
-	case o.command.GPUs > 1:
+	if o.command.GPUs > 1 {
 		return nil, usagef("--gpus: ranks are simulated; without it --device lets a launcher start all of them")
 	}
 	found, err := o.app.detect(index)

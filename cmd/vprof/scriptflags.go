@@ -204,7 +204,7 @@ func runSweepScript(ctx context.Context, o *sweepOptions) error {
 	if err != nil {
 		return err
 	}
-	return runScripts(o.app, &o.c, &o.on.board, &o.out, func(b *batchRuns) error {
+	return runScripts(o.app, &o.c, &o.board, &o.out, func(b *batchRuns) error {
 		b.quiet = o.quiet
 		return b.upward(ctx, batches)
 	})
@@ -231,6 +231,14 @@ func runFitScript(ctx context.Context, o *fitOptions) error {
 func runScripts(a *app, c *caseFlags, board *boardFlags, out *output, search func(*batchRuns) error) error {
 	if board.host != "" {
 		return usagef("--host-memory is about models; what a command needs of the host, vprof does not estimate")
+	}
+	named, err := board.here(false, "--device takes")
+	if err == nil && named.real {
+		err = usagef("--device: a command with {batch} is run on a simulated board; \"vprof run --device %s\" runs one "+
+			"without on a GPU", board.device)
+	}
+	if err != nil {
+		return err
 	}
 	gpu, err := board.board()
 	if err != nil {

@@ -151,7 +151,7 @@ func (o *smokeOptions) test() (t smoke.Test, err error) {
 		return t, err
 	}
 	s.OwnLoop = o.out.ownLoop
-	o.out.defaultBoard = o.local.defaultBoard(&o.board, s.GPUs)
+	o.out.defaultBoard = o.board.defaultBoard(s.GPUs)
 	if len(s.GPUs) != 1 {
 		return t, usagef("--gpu: a smoke test is for one board")
 	}

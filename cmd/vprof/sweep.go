@@ -24,7 +24,7 @@ type sweepOptions struct {
 	app   *app
 	c     caseFlags
 	batch batchFlag
-	on    deviceFlags
+	board boardFlags
 	part  shardFlags
 	out   output
 	quiet bool
@@ -50,7 +50,9 @@ func newSweepCmd(a *app) *cobra.Command {
 	o.c.takesTrainer(cmd, a, func() []string { return []string{"batch"} })
 	o.c.registerAllocConf()
 	o.batch.register(cmd, "the model's own")
-	o.on.register(cmd)
+	o.board.register(cmd, "simulate this `board`, as --device sim:NAME does (see vprof gpus)")
+	o.board.registerDevice(cmd, "`device` to run on: cuda:0, or sim:NAME for a simulated board (default: the first GPU "+
+		"if this vprof can use it, else sim:"+defaultGPU+")")
 	o.out.register(cmd)
 	f := cmd.Flags()
 	o.part.register(f, "resume", "find-max")
@@ -91,7 +93,7 @@ func runSweep(cmd *cobra.Command, o *sweepOptions) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	target, err := o.on.target(cmd)
+	target, err := o.board.target()
 	if err != nil {
 		return err
 	}

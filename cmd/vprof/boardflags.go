@@ -1,0 +1,248 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/vprof/vprof/bench/job"
+	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/profiler/device"
+)
+
+// defaultGPU is the board that is simulated by default.
+const defaultGPU = "rtx-5060-ti"
+
+// boardFlags are the flags that choose what something runs on: boards of the catalog, or a GPU of this machine.
+type boardFlags struct {
+	gpu, spec, memory, host string
+	// device is the value of --device; empty of verbs that have no such flag.
+	device string
+	flags  *pflag.FlagSet
+}
+
+// given reports whether the user named a board.
+func (f *boardFlags) given() bool {
+	return slices.ContainsFunc([]string{"gpu", "gpu-spec", "gpu-memory"}, f.flags.Changed)
+}
+
+// defaultBoard is the board that is simulated by default, where neither the user nor this machine chose one.
+func (f *boardFlags) defaultBoard(gpus []device.GPU) string {
+	chosen := slices.ContainsFunc([]string{"auto", "profile", "device"}, f.flags.Changed)
+	if f.given() || chosen || len(gpus) != 1 {
+		return ""
+	}
+	return gpus[0].Product
+}
+
+func (f *boardFlags) register(cmd *cobra.Command, gpuUsage string) {
+	f.flags = cmd.Flags()
+	f.gpu = defaultGPU
+	cmd.Flags().Var(&once{to: &f.gpu}, "gpu", gpuUsage)
+	cmd.Flags().Var(&once{to: &f.memory}, "gpu-memory",
+		"replace the board's total memory by `size`, like 12GiB; a bare number counts GiB, 70% is a part of it")
+	cmd.Flags().Var(&once{to: &f.spec}, "gpu-spec",
+		"instead of --gpu: a board of your own, described in a YAML `file` (see vprof help gpu-spec)")
+	complete(cmd, "gpu", device.Names)
+}
+
+// registerDevice adds --device.
+func (f *boardFlags) registerDevice(cmd *cobra.Command, usage string) {
+	f.flags.StringVar(&f.device, "device", "", usage)
+	complete(cmd, "device", deviceNames)
+}
+
+// judgesHost adds the memory of the machine that the boards are in.
+func (f *boardFlags) judgesHost() {
+	f.flags.Var(&once{to: &f.host}, "host-memory",
+		"`size` of the memory of the machine, like 64GiB, which is then judged, too; a bare number counts GiB")
+}
+
+// board finds the one board.
+func (f *boardFlags) board() (device.GPU, error) {
+	gpu, err := f.fromSpec()
+	if err == nil && f.spec == "" {
+		gpu, err = device.Lookup(f.gpu)
+	}
+	if err != nil {
+		return gpu, err
+	}
+	return f.resize(gpu)
+}
+
+// fromSpec is the board of --gpu-spec; the zero GPU without it.
+func (f *boardFlags) fromSpec() (device.GPU, error) {
+	if f.spec == "" {
+		return device.GPU{}, nil
+	}
+	if f.flags.Changed("gpu") {
+		return device.GPU{}, usagef("--gpu and --gpu-spec both name the board; give one")
+	}
+	file, err := input.OpenFile(f.spec)
+	if err != nil {
+		return device.GPU{}, usagef("--gpu-spec: %w", err)
+	}
+	defer file.Close()
+	gpu, err := device.ReadSpec(file, f.spec)
+	if err != nil {
+		return gpu, usagef("--gpu-spec: %w", err)
+	}
+	return gpu, nil
+}
+
+// boards finds several, named in a list with commas, or all.
+func (f *boardFlags) boards() ([]device.GPU, error) {
+	if f.spec != "" {
+		gpu, err := f.board()
+		return []device.GPU{gpu}, err
+	}
+	if f.gpu == "all" {
+		if f.memory != "" {
+			return nil, usagef("--gpu-memory: all boards cannot have the same memory; name one with --gpu")
+		}
+		return device.Catalog(), nil
+	}
+	var gpus []device.GPU
+	for name := range strings.SplitSeq(f.gpu, ",") {
+		gpu, err := device.Lookup(strings.TrimSpace(name))
+		if err != nil {
+			return nil, err
+		}
+		if gpu, err = f.resize(gpu); err != nil {
+			return nil, err
+		}
+		gpus = append(gpus, gpu)
+	}
+	return gpus, nil
+}
+
+func (f *boardFlags) resize(gpu device.GPU) (device.GPU, error) {
+	gpu, err := f.within(gpu)
+	if err != nil || f.memory == "" {
+		return gpu, err
+	}
+	total, err := parseMemory(f.memory, gpu.Memory)
+	if err != nil {
+		return gpu, usagef("--gpu-memory: %w", err)
+	}
+	if total <= gpu.Context {
+		return gpu, usagef("--gpu-memory: %s is less than the %s that CUDA's context takes on %s",
+			bytesize.Format(total), bytesize.Format(gpu.Context), gpu.Name)
+	}
+	gpu.Memory = total
+	return gpu, nil
+}
+
+// within is the board in a machine whose memory the user has said.
+func (f *boardFlags) within(gpu device.GPU) (device.GPU, error) {
+	if f.host == "" {
+		return gpu, nil
+	}
+	total, err := parseMemory(f.host, 0)
+	if err == nil && total <= 0 {
+		err = fmt.Errorf("%q is no size of memory", f.host)
+	}
+	if err != nil {
+		return gpu, usagef("--host-memory: %w", err)
+	}
+	gpu.HostMemory = total
+	return gpu, nil
+}
+
+// parseMemory reads the memory of a board, or a part of the whole. People say a 24 board,
+// so a bare number that is too small for bytes counts GiB.
+func parseMemory(s string, whole int64) (int64, error) {
+	if percent, ok := strings.CutSuffix(s, "%"); ok {
+		part, err := strconv.ParseFloat(percent, 64)
+		if err != nil || !(part > 0 && part <= 100) {
+			return 0, fmt.Errorf("%q is not a part of the board from 0%% to 100%%", s)
+		}
+		return int64(part / 100 * float64(whole)), nil
+	}
+	if gib, err := strconv.ParseFloat(s, 64); err == nil && gib > 0 && gib < 1<<16 {
+		return int64(gib * bytesize.GiB), nil
+	}
+	return bytesize.Parse(s)
+}
+
+// deviceNames are what --device may be, as far as it is known without looking.
+func deviceNames() []string {
+	names := []string{"cuda:0"}
+	for _, name := range device.Names() {
+		names = append(names, "sim:"+name)
+	}
+	return names
+}
+
+// A deviceName is the parsed value of --device.
+type deviceName struct {
+	// real tells a GPU of this machine, by its index, from a simulated board,
+	// by its name.
+	real  bool
+	index int
+	board string
+}
+
+// parseDevice reads cuda, cuda:N, sim or sim:NAME. The error is a usage error.
+func parseDevice(text string) (deviceName, error) {
+	kind, which, given := strings.Cut(strings.ToLower(text), ":")
+	switch {
+	case kind == "cuda" && !given:
+		return deviceName{real: true}, nil
+	case kind == "cuda":
+		index, err := strconv.Atoi(which)
+		if err != nil || index < 0 {
+			return deviceName{}, usagef("--device: %q is not the number of a GPU; use cuda:0 for the first", which)
+		}
+		return deviceName{real: true, index: index}, nil
+	case kind == "sim" && !given:
+		return deviceName{board: defaultGPU}, nil
+	case kind == "sim":
+		_, err := device.Lookup(which)
+		return deviceName{board: which}, err
+	}
+	return deviceName{}, usagef("--device: %q is neither cuda:N nor sim:NAME (list boards with \"vprof gpus\")", text)
+}
+
+// here is the GPU of this machine that --device names, if it does: it is real then. Other flags, as messages list
+// them, may say that there is to be one. The board of a simulated device goes to where --gpu has it.
+func (f *boardFlags) here(real bool, flags string) (deviceName, error) {
+	named := deviceName{real: real}
+	if f.device != "" {
+		var err error
+		if named, err = parseDevice(f.device); err != nil {
+			return named, err
+		}
+	}
+	switch {
+	case real && !named.real:
+		return named, usagef("--device %s simulates a board, and other flags ask for a GPU of this machine", f.device)
+	case named.real && f.given():
+		return named, usagef("%s a GPU of this machine; leave --gpu, --gpu-spec and --gpu-memory away", flags)
+	case f.device != "" && f.flags.Changed("gpu"):
+		return named, usagef("--device and --gpu both name a board; give one")
+	case named.board != "":
+		f.gpu = named.board
+	}
+	return named, nil
+}
+
+// target is what a job runs on. The error is a usage error.
+func (f *boardFlags) target() (job.Target, error) {
+	named, err := f.here(false, "--device takes")
+	switch {
+	case err != nil:
+		return job.Target{}, err
+	case named.real:
+		return job.Target{Device: fmt.Sprintf("cuda:%d", named.index)}, nil
+	case f.device == "" && !f.given():
+		return job.Target{Device: job.Auto}, nil
+	}
+	gpu, err := f.board()
+	return job.Simulated(gpu), err
+}
