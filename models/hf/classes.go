@@ -57,11 +57,11 @@ func ClassesOf(c models.Case) int64 { return c.Settings[classesSetting] }
 func (c *Classes) Labels(t *trace.Tape, n int64) *tensor {
 	switch {
 	case c.Problem == OneOf:
-		return t.Hold(t.New("randint", program.Batch, trace.I64, n))
+		return t.New("randint", program.Batch, trace.I64, n)
 	case c.Problem == Values && c.Count == 1:
-		return t.Hold(t.New("randn", program.Batch, trace.F32, n))
+		return t.New("randn", program.Batch, trace.F32, n)
 	default:
-		return t.Hold(t.New("randn", program.Batch, trace.F32, n, c.Count))
+		return t.New("randn", program.Batch, trace.F32, n, c.Count)
 	}
 }
 

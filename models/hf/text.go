@@ -233,7 +233,7 @@ func (t *TextTask) Load(tape *trace.Tape, n int64) {
 	case t.Classes == nil || t.Classes.Tokens || !t.Objective.IsZero():
 		t.batch.Labels = fresh("clone", n, t.Length)
 	default:
-		t.batch.Labels = t.Classes.Labels(tape, n)
+		t.batch.Labels = tape.Hold(t.Classes.Labels(tape, n))
 	}
 	t.loadBeside(tape, n)
 }

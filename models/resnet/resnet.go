@@ -217,36 +217,21 @@ func Models() []models.Model {
 			},
 			Levers: models.LeverSet{Loop: models.LoopTrainer},
 			Notes:  []string{"checkpointing recomputes block by block"},
-		}, 32, func(c models.Case) train.Task {
-			net := newResNet(v.blocks, c.Settings["classes"], v.newBlock)
-			return &classification{net: net, size: c.Settings["image-size"], checkpointing: c.Checkpointing}
-		}))
+		}, 32, v.classification))
 	}
 	return all
 }
 
 // classification is the task of the family: cross entropy over the classes.
-type classification struct {
-	net           *resNet
-	size          int64
-	checkpointing bool
-	x, labels     *tensor
-}
-
-func (t *classification) Model() any { return t.net }
-func (t *classification) Head() any  { return t.net.Fc }
-
-// Load implements [train.Task].
-func (t *classification) Load(tape *trace.Tape, n int64) {
-	t.x = tape.Hold(tape.New("randn", program.Batch, trace.F32, n, 3, t.size, t.size))
-	t.labels = tape.Hold(tape.New("randint", program.Batch, trace.I64, n))
-}
-
-// Loss implements [train.Task].
-func (t *classification) Loss(f *frame, loss **tensor) {
-	out := f.Let(t.net.call(f, t.x, t.checkpointing))
-	f.Tape().Output(nil, out)
-	f.Tape().Mark("forward")
-	f.Set(loss, out.CrossEntropy(t.labels))
-	f.Del(&out)
+func (v variant) classification(c models.Case) train.Task {
+	net, size := newResNet(v.blocks, c.Settings["classes"], v.newBlock), c.Settings["image-size"]
+	return &train.Supervised{
+		Net: net, Last: net.Fc,
+		Sample: func(t *trace.Tape, n int64) (x, labels *tensor) {
+			return t.New("randn", program.Batch, trace.F32, n, 3, size, size), t.New("randint", program.Batch, trace.I64, n)
+		},
+		Learn: func(f *frame, x, labels *tensor, loss **tensor) {
+			train.Score(f, net.call(f, x, c.Checkpointing), labels, loss)
+		},
+	}
 }

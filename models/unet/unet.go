@@ -34,12 +34,7 @@ func Models() []models.Model {
 		Check:  check,
 		Levers: models.LeverSet{Loop: models.LoopTrainer},
 		Notes:  []string{"checkpointing recomputes pairs of convolutions"},
-	}, 8, func(c models.Case) train.Task {
-		return &segmentation{
-			net: newUNet(c.Settings["width"], c.Settings["classes"]), size: c.Settings["image-size"],
-			checkpointing: c.Checkpointing,
-		}
-	})}
+	}, 8, segmentation)}
 }
 
 // check wants sizes that halve at every level, or skips would not fit.
@@ -109,27 +104,16 @@ func (m *uNet) call(f *frame, x *tensor, checkpointing bool) *tensor {
 }
 
 // segmentation is the task of the network: cross entropy of every pixel.
-type segmentation struct {
-	net           *uNet
-	size          int64
-	checkpointing bool
-	x, labels     *tensor
-}
-
-func (t *segmentation) Model() any { return t.net }
-func (t *segmentation) Head() any  { return t.net.Out }
-
-// Load implements [train.Task].
-func (t *segmentation) Load(tape *trace.Tape, n int64) {
-	t.x = tape.Hold(tape.New("randn", program.Batch, trace.F32, n, 3, t.size, t.size))
-	t.labels = tape.Hold(tape.New("randint", program.Batch, trace.I64, n, t.size, t.size))
-}
-
-// Loss implements [train.Task].
-func (t *segmentation) Loss(f *frame, loss **tensor) {
-	out := f.Let(t.net.call(f, t.x, t.checkpointing))
-	f.Tape().Output(nil, out)
-	f.Tape().Mark("forward")
-	f.Set(loss, out.CrossEntropy(t.labels))
-	f.Del(&out)
+func segmentation(c models.Case) train.Task {
+	net, size := newUNet(c.Settings["width"], c.Settings["classes"]), c.Settings["image-size"]
+	return &train.Supervised{
+		Net: net, Last: net.Out,
+		Sample: func(t *trace.Tape, n int64) (x, labels *tensor) {
+			return t.New("randn", program.Batch, trace.F32, n, 3, size, size),
+				t.New("randint", program.Batch, trace.I64, n, size, size)
+		},
+		Learn: func(f *frame, x, labels *tensor, loss **tensor) {
+			train.Score(f, net.call(f, x, c.Checkpointing), labels, loss)
+		},
+	}
 }

@@ -88,43 +88,17 @@ func (m *imageClassifier) call(f *frame, pixels, labels *tensor, classes hf.Clas
 	return hf.EndWithLoss(g, loss, logits)
 }
 
-// classification is the task of an image classifier.
-type classification struct {
-	net            *imageClassifier
-	c              Config
-	classes        hf.Classes
-	checkpointing  bool
-	pixels, labels *tensor
-}
-
 // Classification is the task of telling something of each image.
 func Classification(c Config, classes hf.Classes, checkpointing bool) train.Adaptable {
 	net := &imageClassifier{Vit: New(c, false), Classifier: nn.NewLinear(c.Width, classes.Count, true)}
-	return &classification{net: net, c: c, classes: classes, checkpointing: checkpointing}
-}
-
-func (t *classification) Model() any { return t.net }
-func (t *classification) Head() any  { return t.net.Classifier }
-
-// Unadapted implements [train.Adaptable]: there are no output embeddings.
-func (t *classification) Unadapted() []nn.Layer { return nil }
-
-// Saved implements [train.Adaptable]: peft knows of no such task.
-func (t *classification) Saved() []*nn.Layer { return nil }
-
-// RequireInputGrads implements [train.Adaptable].
-func (t *classification) RequireInputGrads() {
-	t.net.Vit.Embeddings.PatchEmbeddings.requireGrads = true
-}
-
-// Load implements [train.Task].
-func (t *classification) Load(tape *trace.Tape, n int64) {
-	t.pixels = tape.Hold(tape.New("randn", program.Batch, trace.F32, n, t.c.Channels, t.c.Image, t.c.Image))
-	t.labels = t.classes.Labels(tape, n)
-}
-
-// Loss implements [train.Task].
-func (t *classification) Loss(f *frame, loss **tensor) {
-	f.Set(loss, t.net.call(f, t.pixels, t.labels, t.classes, t.checkpointing))
-	f.Tape().Mark("forward")
+	return &train.Supervised{
+		Net: net, Last: net.Classifier, RequireGrads: func() { net.Vit.Embeddings.PatchEmbeddings.requireGrads = true },
+		Sample: func(t *trace.Tape, n int64) (x, labels *tensor) {
+			return t.New("randn", program.Batch, trace.F32, n, c.Channels, c.Image, c.Image), classes.Labels(t, n)
+		},
+		Learn: func(f *frame, x, labels *tensor, loss **tensor) {
+			f.Set(loss, net.call(f, x, labels, classes, checkpointing))
+			f.Tape().Mark("forward")
+		},
+	}
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/vprof/vprof/models"
-	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/models/train"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
@@ -86,50 +85,24 @@ func entry(name, summary string, config Config) models.Model {
 	}, 4, func(c models.Case) train.Task { return Recognition(config, c) })
 }
 
-// recognition is the task of recognizing the labels of clips.
-type recognition struct {
-	net             *recognizer
-	samples, length int64
-	checkpointing   bool
-	values, labels  *tensor
-}
-
-// Recognition is the task of recognizing labels in clips of the sizes of a case,
-// which has [Settings].
+// Recognition is the task of recognizing labels in clips of the sizes of a case, which has [Settings]. In the eyes of
+// transformers the model has no input embeddings, and so no output embeddings.
 func Recognition(c Config, k models.Case) train.Adaptable {
-	return &recognition{
-		net: newRecognizer(c), samples: sampleRate * k.Settings[secondsSetting], length: k.Settings[labelsSetting],
-		checkpointing: k.Checkpointing,
+	net := newRecognizer(c)
+	return &train.Supervised{
+		Net: net, Last: net.LmHead,
+		Sample: func(t *trace.Tape, n int64) (values, labels *tensor) {
+			return t.New("randn", program.Batch, trace.F32, n, sampleRate*k.Settings[secondsSetting]),
+				t.New("randint", program.Batch, trace.I64, n, k.Settings[labelsSetting])
+		},
+		Learn: func(f *frame, values, labels *tensor, loss **tensor) {
+			logits := f.Let(net.call(f, values, k.Checkpointing))
+			f.Tape().Output(nil, logits)
+			f.Tape().Mark("forward")
+			lp := f.Let(logits.LogSoftmaxTo(-1, trace.F32).Transpose(0, 1))
+			f.Set(loss, lp.CTCLoss(labels, trace.CTCLossArgs{Reduction: trace.ReduceSum, ZeroInfinity: true}))
+			f.Del(&logits)
+			f.Del(&lp)
+		},
 	}
-}
-
-func (t *recognition) Model() any { return t.net }
-func (t *recognition) Head() any  { return t.net.LmHead }
-
-// Unadapted implements [train.Adaptable]: the model has no input embeddings in
-// the eyes of transformers, and so no output embeddings.
-func (t *recognition) Unadapted() []nn.Layer { return nil }
-
-// Saved implements [train.Adaptable]: peft knows of no such task.
-func (t *recognition) Saved() []*nn.Layer { return nil }
-
-// RequireInputGrads implements [train.Adaptable]; the input requires them
-// anyway.
-func (t *recognition) RequireInputGrads() {}
-
-// Load implements [train.Task].
-func (t *recognition) Load(tape *trace.Tape, n int64) {
-	t.values = tape.Hold(tape.New("randn", program.Batch, trace.F32, n, t.samples))
-	t.labels = tape.Hold(tape.New("randint", program.Batch, trace.I64, n, t.length))
-}
-
-// Loss implements [train.Task].
-func (t *recognition) Loss(f *frame, loss **tensor) {
-	logits := f.Let(t.net.call(f, t.values, t.checkpointing))
-	f.Tape().Output(nil, logits)
-	f.Tape().Mark("forward")
-	lp := f.Let(logits.LogSoftmaxTo(-1, trace.F32).Transpose(0, 1))
-	f.Set(loss, lp.CTCLoss(t.labels, trace.CTCLossArgs{Reduction: trace.ReduceSum, ZeroInfinity: true}))
-	f.Del(&logits)
-	f.Del(&lp)
 }

@@ -69,41 +69,23 @@ func entry(name string, width, layers, heads int64) models.Model {
 	})
 }
 
-// transcription is the task of predicting transcripts.
-type transcription struct {
-	hf.Text
-	net              *generation
-	c                Config
-	features, labels *tensor
-}
-
 // Transcription is the task of predicting transcripts, such as text says they
 // are, of clips.
 func Transcription(c Config, text hf.Text) train.Adaptable {
-	return &transcription{Text: text, net: newGeneration(c), c: c}
-}
-
-func (t *transcription) Model() any            { return t.net }
-func (t *transcription) Head() any             { return t.net.ProjOut }
-func (t *transcription) Unadapted() []nn.Layer { return []nn.Layer{t.net.ProjOut} }
-
-// Saved implements [train.Adaptable]: peft knows of no such task.
-func (t *transcription) Saved() []*nn.Layer { return nil }
-
-// RequireInputGrads implements [train.Adaptable].
-func (t *transcription) RequireInputGrads() {
-	t.net.Model.Encoder.requireGrads = true
-	t.net.Model.Decoder.EmbedTokens.RequireGrads()
-}
-
-// Load implements [train.Task].
-func (t *transcription) Load(tape *trace.Tape, n int64) {
-	t.features = tape.Hold(tape.New("randn", program.Batch, trace.F32, n, t.c.MelBins, 2*t.c.SourcePositions))
-	t.labels = tape.Hold(tape.New("randint", program.Batch, trace.I64, n, t.Length))
-}
-
-// Loss implements [train.Task].
-func (t *transcription) Loss(f *frame, loss **tensor) {
-	f.Set(loss, t.net.call(f, t.features, t.labels, t.Packed, t.Checkpointing))
-	f.Tape().Mark("forward")
+	net := newGeneration(c)
+	return &train.Supervised{
+		Net: net, Last: net.ProjOut, Embeddings: []nn.Layer{net.ProjOut},
+		RequireGrads: func() {
+			net.Model.Encoder.requireGrads = true
+			net.Model.Decoder.EmbedTokens.RequireGrads()
+		},
+		Sample: func(t *trace.Tape, n int64) (features, labels *tensor) {
+			return t.New("randn", program.Batch, trace.F32, n, c.MelBins, 2*c.SourcePositions),
+				t.New("randint", program.Batch, trace.I64, n, text.Length)
+		},
+		Learn: func(f *frame, features, labels *tensor, loss **tensor) {
+			f.Set(loss, net.call(f, features, labels, text.Packed, text.Checkpointing))
+			f.Tape().Mark("forward")
+		},
+	}
 }

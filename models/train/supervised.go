@@ -1,0 +1,60 @@
+package train
+
+import (
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// Supervised is the task of a network whose batch is one input with its labels. It implements [Adaptable]; peft adds no
+// layer of its own to such tasks.
+type Supervised struct {
+	// Net is what [nn.NewTree] takes, Last the layer that stage "head" trains.
+	Net, Last any
+	// Embeddings are the output embeddings, which adapters leave alone.
+	Embeddings []nn.Layer
+	// RequireGrads has what the input is first made of require gradients; nil where nothing needs to.
+	RequireGrads func()
+	// Sample brings n inputs with their labels to the device.
+	Sample func(t *trace.Tape, n int64) (x, labels *trace.Tensor)
+	// Learn is [Task.Loss] of such a batch.
+	Learn func(f *trace.Frame, x, labels *trace.Tensor, loss **trace.Tensor)
+
+	x, labels *trace.Tensor
+}
+
+// Model implements [Task].
+func (s *Supervised) Model() any { return s.Net }
+
+// Head implements [Task].
+func (s *Supervised) Head() any { return s.Last }
+
+// Unadapted implements [Adaptable].
+func (s *Supervised) Unadapted() []nn.Layer { return s.Embeddings }
+
+// Saved implements [Adaptable].
+func (*Supervised) Saved() []*nn.Layer { return nil }
+
+// RequireInputGrads implements [Adaptable].
+func (s *Supervised) RequireInputGrads() {
+	if s.RequireGrads != nil {
+		s.RequireGrads()
+	}
+}
+
+// Load implements [Task].
+func (s *Supervised) Load(t *trace.Tape, n int64) {
+	x, labels := s.Sample(t, n)
+	s.x, s.labels = t.Hold(x), t.Hold(labels)
+}
+
+// Loss implements [Task].
+func (s *Supervised) Loss(f *trace.Frame, loss **trace.Tensor) { s.Learn(f, s.x, s.labels, loss) }
+
+// Score binds *loss to the cross entropy of scores that a network has returned; scores goes with it.
+func Score(f *trace.Frame, scores, labels *trace.Tensor, loss **trace.Tensor) {
+	f.Let(scores)
+	f.Tape().Output(nil, scores)
+	f.Tape().Mark("forward")
+	f.Set(loss, scores.CrossEntropy(labels))
+	f.Del(&scores)
+}
