@@ -3,23 +3,33 @@ package reference
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/vprof/vprof/models"
 )
 
-// wireExported is a record of a model that other libraries have and torch.export
-// can write, measured over some steps of a plain training loop. Files of such
-// records have no header; each record names its release of PyTorch.
+// wireExported is a record of a model that other libraries have and torch.export can write, measured over some steps of
+// a plain training loop: on one GPU, or as one rank of several. Files of such records have no header.
 type wireExported struct {
 	wirePeaks
-	Spec          string `json:"spec"`
-	Loss          string `json:"loss"`
-	Freeze        string `json:"freeze"`
-	ChannelsLast  bool   `json:"channels_last"`
-	Checkpointing bool   `json:"checkpointing"`
-	Steps         int    `json:"steps"`
-	Torch         string `json:"torch"`
+	Spec          string            `json:"spec"`
+	Loss          string            `json:"loss"`
+	Freeze        string            `json:"freeze"`
+	ChannelsLast  bool              `json:"channels_last"`
+	Checkpointing bool              `json:"checkpointing"`
+	Weights       models.WeightType `json:"weights"`
+	Accumulate    int               `json:"accumulate"`
+	Clip          bool              `json:"clip"`
+	Steps         int               `json:"steps"`
+	Torch         string            `json:"torch"`
+	// Those of a rank, which name the model otherwise.
+	Model    string                     `json:"model"`
+	Strategy string                     `json:"strategy"`
+	Options  map[string]json.RawMessage `json:"options"`
+	World    int                        `json:"world"`
 }
 
 // wirePeaks is what records of models that are not vprof's own have in common.
@@ -66,11 +76,17 @@ func (r *Record) madeBy(torch string) (err error) {
 }
 
 // isExported reports whether a file begins with a record of an exported model.
-func isExported(line []byte) bool { return bytes.HasPrefix(line, []byte(`{"spec"`)) }
+func isExported(line []byte) bool {
+	return bytes.HasPrefix(line, []byte(`{"spec"`)) ||
+		bytes.HasPrefix(line, []byte(`{"model"`)) && bytes.Contains(line, []byte(`"strategy"`)) && !isFineTune(line)
+}
 
 // exportedLosses are the losses by the library of the model, of records that do
 // not say: a model of transformers returns its loss.
 var exportedLosses = map[string]string{"hf": "output", "diffusers": "mse", "own": "token-cross-entropy"}
+
+// single is what records call the strategy of one GPU alone.
+const single = "single"
 
 // decodeExported reads a record of an exported model.
 func decodeExported(line []byte) (Record, error) {
@@ -78,30 +94,75 @@ func decodeExported(line []byte) (Record, error) {
 	if err := unmarshal(line, &w); err != nil {
 		return Record{}, err
 	}
+	key, ranked := "spec", w.Model != ""
+	if ranked {
+		key, w.Spec, w.Steps = "model", w.Model, max(len(w.ByStep), 3)
+	}
 	library, _, named := strings.Cut(w.Spec, ":")
 	r, err := w.record(models.Case{
-		Model: w.Spec, Checkpointing: w.Checkpointing, Accumulate: 1, Loss: w.Loss, Freeze: w.Freeze,
+		Model: w.Spec, Checkpointing: w.Checkpointing, Accumulate: max(w.Accumulate, 1), Freeze: w.Freeze,
+		Loss: cmp.Or(w.Loss, exportedLosses[library], "cross-entropy"),
 	}, w.Steps)
+	if err == nil {
+		err = r.madeBy(w.Torch)
+	}
 	if err != nil {
 		return r, err
 	}
 	r.Exported = true
-	if err := r.madeBy(w.Torch); err != nil {
-		return r, err
-	}
-	r.Loss = cmp.Or(r.Loss, exportedLosses[library], "cross-entropy")
 	if w.ChannelsLast {
 		r.Settings = models.Settings{"channels-last": 1}
 	}
+	if w.Weights != models.FP32 {
+		r.Weights = w.Weights
+	}
+	if w.Clip {
+		r.Clip = models.ClipNorm
+	}
 	switch {
 	case !named:
-		return r, bad("spec", "%q is not LIBRARY:NAME", w.Spec)
+		return r, bad(key, "%q is not LIBRARY:NAME", w.Spec)
 	case w.Steps < 1 || w.Steps > mostSteps:
 		return r, bad("steps", "want from 1 to %d, found %d", mostSteps, w.Steps)
 	case r.Status == OK && r.PeakAllocated < 1:
 		return r, bad("peak_allocated", "want bytes, found %d", r.PeakAllocated)
+	case ranked && w.World < 1:
+		return r, bad("world", "want a number of ranks, found %d", w.World)
+	}
+	if ranked && w.Strategy != single {
+		s, err := w.strategy()
+		if err != nil {
+			return r, bad("strategy", "%v", err)
+		}
+		r.GPUs, r.Strategy = w.World, &s
 	}
 	return r, r.validate()
+}
+
+// strategy is how the record's script called PyTorch: with a bucket_cap_mb of 25, rank 0 and a
+// whole model on the device before it is sharded, unless the options say otherwise.
+func (w *wireExported) strategy() (models.Strategy, error) {
+	var fields []string
+	add := func(key, value string) { fields = append(fields, key+"="+value) }
+	for key, value := range w.Options {
+		add(key, strings.Trim(string(value), `"`))
+	}
+	if _, given := w.Options["rank"]; !given {
+		add("rank", "0")
+	}
+	if _, given := w.Options["bucket_cap_mb"]; !given &&
+		(w.Strategy == models.DDP || w.Strategy == models.ZeRO1 && w.Options["engine"] == nil) {
+		add("bucket_cap_mb", "25")
+	}
+	if _, given := w.Options["init"]; !given && (w.Strategy == models.FSDP2 || w.Strategy == models.TP) {
+		add("init", "device")
+	}
+	slices.Sort(fields)
+	s, err := models.ParseStrategy(w.Strategy + ":" + strings.Join(fields, ","))
+	if err != nil {
+		return s, fmt.Errorf("%s: %w", w.Strategy, err)
+	}
+	return s, nil
 }
 
 // mostSteps is more than anybody records.
@@ -120,8 +181,6 @@ func decoderOf(first []byte) (decode func([]byte) (Record, error), header bool) 
 		return decodeMeasured, false
 	case isExported(first):
 		return decodeExported, false
-	case isRank(first):
-		return decodeRank, false
 	case isFineTune(first):
 		return decodeFineTune, false
 	}
