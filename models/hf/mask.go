@@ -87,7 +87,7 @@ func BlockMask(f *frame, batch int64, positions, padding, blocks *tensor, packed
 	if window > 0 {
 		mask = allOf(withinWindow, notLater)
 	}
-	overlay := func(m maskFunction) maskFunction { return anyOf(m, sameBlock(blocks)) }
+	overlay := func(m maskFunction) maskFunction { return allOf(m, sameBlock(blocks)) }
 	return orderedMask(f, batch, positions, padding, packed, true, always(mask), overlay, sdpaMask)
 }
 
@@ -232,7 +232,7 @@ func leftPadding(f *frame, batch int64, padding *tensor) *tensor {
 	return padding.CumSum(-1).Eq(padding.ZerosLike()).Sum(false, -1)
 }
 
-// allOf is and_masks: it joins masks one by one.
+// allOf is and_masks, which joins masks one by one, and or_masks, which allocates the same.
 func allOf(masks ...maskFunction) maskFunction {
 	return func(f *frame, i indices) *tensor {
 		g := f.FuncFrame(i.batch, i.query, i.key)
@@ -243,9 +243,6 @@ func allOf(masks ...maskFunction) maskFunction {
 		return g.Return(result)
 	}
 }
-
-// anyOf is or_masks; to memory, it is as to join masks.
-func anyOf(masks ...maskFunction) maskFunction { return allOf(masks...) }
 
 // maskForm makes the mask of a function for a kind of attention.
 type maskForm func(f *frame, batch, queries, keys int64, mask maskFunction) *tensor

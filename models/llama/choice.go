@@ -10,7 +10,7 @@ type choiceExperts struct {
 	nn.Module
 	Router        *choiceRouter
 	SharedExperts *mlp
-	Experts       *experts
+	Experts       *ExpertWeights
 	ExpertBias    *nn.Parameter
 }
 
@@ -19,7 +19,7 @@ func newChoiceExperts(c *Config) *choiceExperts {
 	shared.Inner = c.Experts.Shared
 	s := &choiceExperts{
 		Router:        &choiceRouter{Gate: nn.NewLinear(c.Width, c.Experts.Count, false), c: c},
-		SharedExperts: newMLP(&shared), Experts: newExperts(c),
+		SharedExperts: newMLP(&shared), Experts: NewExperts(c),
 		ExpertBias: nn.NewParameter(c.Experts.Count),
 	}
 	s.ExpertBias.Frozen = true
@@ -33,7 +33,7 @@ func (s *choiceExperts) Forward(f *frame, x *tensor) *tensor {
 	scores, weights, chosen := s.Router.call(f, x, s.ExpertBias.Tensor)
 	f.LetAll([]*tensor{scores, weights, chosen})
 	shared := f.Let(f.Call(s.SharedExperts, rows).View(shape...))
-	y := f.Let(s.Experts.call(f, rows, chosen, weights).View(shape...))
+	y := f.Let(s.Experts.Call(f, rows, chosen, weights).View(shape...))
 	return shared.Add(y)
 }
 

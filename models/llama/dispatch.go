@@ -33,7 +33,7 @@ func (e Experts) received(tokens int64) int64 {
 
 // dispatched is deep_ep_grouped_mm_experts_forward of axolotl: tokens go to the ranks that have
 // their experts, which multiply what has come, and what they give comes back.
-func (e *experts) dispatched(f *frame, x, chosen, weights *tensor) *tensor {
+func (e *ExpertWeights) dispatched(f *frame, x, chosen, weights *tensor) *tensor {
 	g := f.ModuleFrame(e, x, chosen, weights)
 	t, own := g.Tape(), x.DType()
 	g.Set(&x, x.To(trace.BF16))
@@ -49,7 +49,7 @@ func (e *experts) dispatched(f *frame, x, chosen, weights *tensor) *tensor {
 
 // masked is _grouped_mm_local: choices of other ranks' experts count as the first expert, with
 // no weight.
-func (e *experts) masked(f *frame, x, chosen, weights *tensor) *tensor {
+func (e *ExpertWeights) masked(f *frame, x, chosen, weights *tensor) *tensor {
 	g := f.FuncFrame(x, chosen, weights)
 	h := g.FuncFrame(chosen, weights)
 	safe := h.Let(trace.Where(chosen.EqScalar(), chosen, chosen.ZerosLike()))
@@ -65,7 +65,7 @@ func (e *experts) masked(f *frame, x, chosen, weights *tensor) *tensor {
 
 // exchanged is AllToAllEP of transformers: each pair of a token and an expert goes to the rank of the expert, and what
 // that gives comes back to be weighed and summed.
-func (e *experts) exchanged(f *frame, x, chosen, weights *tensor) *tensor {
+func (e *ExpertWeights) exchanged(f *frame, x, chosen, weights *tensor) *tensor {
 	g := f.ModuleFrame(e, x, chosen, weights)
 	h := g.FuncFrame(x, chosen, weights)
 	tokens, numbers, ones, order := e.dispatch(h, x, chosen)
@@ -77,7 +77,7 @@ func (e *experts) exchanged(f *frame, x, chosen, weights *tensor) *tensor {
 
 // dispatch is _dispatch_tokens: the rows that the rank's experts run on, the numbers of their experts and weights of
 // one, and the order in which the rank's own pairs went.
-func (e *experts) dispatch(f *frame, x, chosen *tensor) (tokens, numbers, ones, order *tensor) {
+func (e *ExpertWeights) dispatch(f *frame, x, chosen *tensor) (tokens, numbers, ones, order *tensor) {
 	g := f.FuncFrame(x, chosen)
 	t, n := g.Tape(), e.c.Experts.Ranks
 	pairs := g.Let(chosen.Reshape(-1))
@@ -101,7 +101,7 @@ func (e *experts) dispatch(f *frame, x, chosen *tensor) (tokens, numbers, ones, 
 }
 
 // weighed is _combine_tokens: what experts give for the rank's own pairs, in the order of its tokens.
-func (e *experts) weighed(f *frame, y, order, weights *tensor) *tensor {
+func (e *ExpertWeights) weighed(f *frame, y, order, weights *tensor) *tensor {
 	g := f.FuncFrame(y, order, weights)
 	back := g.Let(y.AllToAll(e.c.Experts.Ranks, order.Size(0)))
 	pairs := g.Let(back.EmptyLike())
@@ -119,7 +119,7 @@ func (e Experts) arriving(pairs int64) int64 {
 
 // send is _DeepEPDispatch: tokens, the numbers of their experts and weights go to other ranks;
 // in backward gradients come back.
-func (e *experts) send(tokens int64) *trace.Function {
+func (e *ExpertWeights) send(tokens int64) *trace.Function {
 	return &trace.Function{
 		Name: "_DeepEPDispatchBackward",
 		Forward: func(f *frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {
@@ -153,7 +153,7 @@ func (e *experts) send(tokens int64) *trace.Function {
 
 // combine is _DeepEPCombine: what experts give comes back to the ranks of the tokens; in
 // backward gradients go to the experts.
-func (e *experts) combine(tokens int64) *trace.Function {
+func (e *ExpertWeights) combine(tokens int64) *trace.Function {
 	exchange := func(f *frame, x *tensor, rows int64) []*tensor {
 		from := f.Let(x.Contiguous())
 		y := f.Let(f.Tape().Empty(x.DType(), rows, x.Size(1)))

@@ -90,7 +90,7 @@ type sparse struct {
 	nn.Module
 	Names
 	Gate             *router
-	Experts          *experts
+	Experts          *ExpertWeights
 	SharedExpert     *mlp
 	SharedExpertGate nn.Layer
 	ExpertBias       *nn.Buffer
@@ -101,7 +101,7 @@ type sparse struct {
 func newSparse(c *Config) *sparse {
 	s := &sparse{
 		Names: c.Names, Gate: &router{Weight: nn.NewParameter(c.Experts.Count, c.Width), c: c},
-		Experts: newExperts(c), c: c,
+		Experts: NewExperts(c), c: c,
 	}
 	if c.Experts.Shared > 0 {
 		shared := *c
@@ -139,7 +139,7 @@ func (s *sparse) Forward(f *frame, x *tensor) *tensor {
 	}
 	scores, weights, chosen := s.Gate.call(f, rows)
 	f.LetAll([]*tensor{scores, weights, chosen})
-	y := f.Let(s.Experts.call(f, rows, chosen, weights))
+	y := f.Let(s.Experts.Call(f, rows, chosen, weights))
 	if shared != nil {
 		if s.SharedExpertGate != nil {
 			f.Set(&shared, f.Call(s.SharedExpertGate, rows).Sigmoid().Mul(shared))
@@ -263,8 +263,8 @@ func (r *router) sigmoid(f *frame, x *tensor) (scores, weights, chosen *tensor) 
 	return scores, weights, chosen
 }
 
-// experts is Qwen2MoeExperts: the weights of all experts in one.
-type experts struct {
+// ExpertWeights is Qwen2MoeExperts: the weights of all experts of a layer in one.
+type ExpertWeights struct {
 	nn.Module
 	GateUpProj, UpProj, GateUpProjBias, DownProj, DownProjBias *nn.Parameter
 	Wrappers                                                   *nn.Wrappers `torch:""`
@@ -272,10 +272,11 @@ type experts struct {
 	c                                                          *Config
 }
 
-func newExperts(c *Config) *experts {
+// NewExperts makes the weights of the experts that c.Experts describes.
+func NewExperts(c *Config) *ExpertWeights {
 	e := c.Experts
 	if e.Clamped {
-		return &experts{
+		return &ExpertWeights{
 			GateUpProj:     nn.NewParameter(e.local(), c.Width, 2*e.Inner),
 			GateUpProjBias: nn.NewParameter(e.local(), 2*e.Inner),
 			DownProj:       nn.NewParameter(e.local(), e.Inner, c.Width),
@@ -287,12 +288,12 @@ func newExperts(c *Config) *experts {
 		if e.LatentWidth > 0 {
 			in = e.LatentWidth
 		}
-		return &experts{
+		return &ExpertWeights{
 			UpProj:   nn.NewParameter(e.local(), e.Inner, in),
 			DownProj: nn.NewParameter(e.local(), in, e.Inner), ActFn: hf.Activation(c.Activation), c: c,
 		}
 	}
-	return &experts{
+	return &ExpertWeights{
 		GateUpProj: nn.NewParameter(e.local(), 2*e.Inner, c.Width),
 		DownProj:   nn.NewParameter(e.local(), c.Width, e.Inner),
 		ActFn:      hf.Activation(c.Activation), c: c,
@@ -300,13 +301,13 @@ func newExperts(c *Config) *experts {
 }
 
 // PackParameters implements [nn.PacksParameters].
-func (e *experts) PackParameters(pack func(*nn.Parameter) *nn.Parameter) {
+func (e *ExpertWeights) PackParameters(pack func(*nn.Parameter) *nn.Parameter) {
 	in := e.in()
 	*in, e.DownProj = pack(*in), pack(e.DownProj)
 }
 
 // in is the weight that tokens meet first.
-func (e *experts) in() **nn.Parameter {
+func (e *ExpertWeights) in() **nn.Parameter {
 	if e.c.Experts.NoGate {
 		return &e.UpProj
 	}
@@ -314,7 +315,7 @@ func (e *experts) in() **nn.Parameter {
 }
 
 // Wrap implements [nn.WrapsParameters].
-func (e *experts) Wrap(beside func(own string, p *nn.Parameter, swapped bool) *nn.ParamWrapper) {
+func (e *ExpertWeights) Wrap(beside func(own string, p *nn.Parameter, swapped bool) *nn.ParamWrapper) {
 	swapped := !e.c.Experts.Clamped
 	name := "gate_up_proj"
 	if e.c.Experts.NoGate {
@@ -324,8 +325,9 @@ func (e *experts) Wrap(beside func(own string, p *nn.Parameter, swapped bool) *n
 	e.Wrappers = e.Wrappers.Wrapping(beside("down_proj", e.DownProj, swapped))
 }
 
-// call runs the experts within what is around their parameters.
-func (e *experts) call(f *frame, x, chosen, weights *tensor) *tensor {
+// Call is the forward pass: every token of x [tokens, width] goes through the experts whose numbers are in chosen
+// [tokens, experts per token], and the results are summed by weights of the same shape.
+func (e *ExpertWeights) Call(f *frame, x, chosen, weights *tensor) *tensor {
 	return e.Wrappers.Around(f, []*tensor{x, chosen, weights}, func(f *frame) *tensor {
 		switch {
 		case e.c.Experts.AllToAll:
@@ -339,13 +341,13 @@ func (e *experts) call(f *frame, x, chosen, weights *tensor) *tensor {
 
 // grouped is grouped_mm_experts_forward: tokens [tokens, width] are brought into the order of
 // their experts. Nothing in it has a size that depends on how many tokens an expert sees.
-func (e *experts) grouped(f *frame, x, chosen, weights *tensor) *tensor {
+func (e *ExpertWeights) grouped(f *frame, x, chosen, weights *tensor) *tensor {
 	g := f.ModuleFrame(e, x, chosen, weights)
 	return g.Return(e.products(g, x, chosen, weights, false))
 }
 
 // products is grouped_mm_experts_forward in its frame. Of a part of the experts, rows of others are masked.
-func (e *experts) products(g *frame, x, chosen, weights *tensor, part bool) *tensor {
+func (e *ExpertWeights) products(g *frame, x, chosen, weights *tensor, part bool) *tensor {
 	t := g.Tape()
 	tokens, each, width := x.Size(0), chosen.Size(-1), x.Size(-1)
 	flat := g.Let(weights.Reshape(-1))
@@ -392,7 +394,7 @@ func (e *experts) products(g *frame, x, chosen, weights *tensor, part bool) *ten
 }
 
 // ends binds where the tokens of each expert end, among those in order.
-func (e *experts) ends(f *frame, sorted *tensor) *tensor {
+func (e *ExpertWeights) ends(f *frame, sorted *tensor) *tensor {
 	t := f.Tape()
 	numbers := f.Let(sorted.To(trace.I32))
 	counts := f.Let(t.Zeros(trace.I32, e.c.Experts.local()))
@@ -401,7 +403,7 @@ func (e *experts) ends(f *frame, sorted *tensor) *tensor {
 }
 
 // biases binds those of the experts that tokens in order see, if they have any.
-func (e *experts) biases(f *frame, of *nn.Parameter, sorted *tensor) *tensor {
+func (e *ExpertWeights) biases(f *frame, of *nn.Parameter, sorted *tensor) *tensor {
 	if of == nil {
 		return nil
 	}
@@ -409,7 +411,7 @@ func (e *experts) biases(f *frame, of *nn.Parameter, sorted *tensor) *tensor {
 }
 
 // gated is _default_apply_gate.
-func (e *experts) gated(f *frame, x *tensor) *tensor {
+func (e *ExpertWeights) gated(f *frame, x *tensor) *tensor {
 	if e.c.Experts.Clamped {
 		return clamped(f, x)
 	}
@@ -430,7 +432,7 @@ func clamped(f *frame, x *tensor) *tensor {
 }
 
 // linear is _grouped_linear, which autocast does not reach; bias may be nil.
-func (e *experts) linear(f *frame, x, weight, bias, ends *tensor) *tensor {
+func (e *ExpertWeights) linear(f *frame, x, weight, bias, ends *tensor) *tensor {
 	g := f.FuncFrame(x, bias)
 	if !e.c.Experts.Clamped {
 		weight = weight.Transpose(-2, -1)
@@ -445,18 +447,4 @@ func (e *experts) linear(f *frame, x, weight, bias, ends *tensor) *tensor {
 		g.Let(y).AddInPlace(bias)
 	}
 	return g.Return(y)
-}
-
-// ExpertWeights is the weights of all experts of a layer, for decoders with a router of their
-// own.
-type ExpertWeights = experts
-
-// NewExperts makes the weights of the experts that c.Experts describes.
-func NewExperts(c *Config) *ExpertWeights { return newExperts(c) }
-
-// Call is the forward pass: every token of x [tokens, width] goes through the experts whose
-// numbers are in chosen [tokens, experts per token], and the results are summed by weights of
-// the same shape.
-func (e *experts) Call(f *frame, x, chosen, weights *tensor) *tensor {
-	return e.call(f, x, chosen, weights)
 }

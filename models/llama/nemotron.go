@@ -64,7 +64,7 @@ func (l *layer) nemotron(f *frame, in inputs) *tensor {
 // plainExperts is NemotronHMoE: experts without gates, which may see narrower tokens.
 type plainExperts struct {
 	nn.Module
-	Experts       *experts
+	Experts       *ExpertWeights
 	Gate          *router
 	SharedExperts *mlp
 	In, Out       nn.Layer
@@ -86,7 +86,7 @@ func newPlainExperts(c *Config) *plainExperts {
 	shared := *c
 	shared.Inner = c.Experts.Shared
 	s := &plainExperts{
-		Experts: newExperts(c), Gate: &router{Weight: nn.NewParameter(c.Experts.Count, c.Width), c: c},
+		Experts: NewExperts(c), Gate: &router{Weight: nn.NewParameter(c.Experts.Count, c.Width), c: c},
 		SharedExperts: newMLP(&shared),
 	}
 	s.Gate.ScoreBias = nn.NewBuffer(trace.F32, c.Experts.Count)
@@ -105,7 +105,7 @@ func (s *plainExperts) Forward(f *frame, x *tensor) *tensor {
 	if s.In != nil {
 		f.Set(&x, f.Call(s.In, x))
 	}
-	f.Set(&x, s.Experts.call(f, x, chosen, weights))
+	f.Set(&x, s.Experts.Call(f, x, chosen, weights))
 	if s.Out != nil {
 		f.Set(&x, f.Call(s.Out, x))
 	}

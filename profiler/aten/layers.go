@@ -71,7 +71,7 @@ var losses = family{
 	"multi_margin_loss":                with((*tensor).MultiMarginLoss, "target", "weight"),
 	"hinge_embedding_loss":             (*tensor).HingeEmbeddingLoss,
 	"poisson_nll_loss":                 (*tensor).PoissonNLLLoss,
-	"nll_loss nll_loss_nd nll_loss2d":  (*tensor).NLLLossWith,
+	"nll_loss nll_loss_nd nll_loss2d":  (*tensor).NLLLoss,
 	"mse_loss":                         (*tensor).MSELoss,
 	"l1_loss":                          (*tensor).L1Loss,
 	"smooth_l1_loss":                   (*tensor).SmoothL1Loss,

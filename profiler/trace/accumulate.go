@@ -21,7 +21,7 @@ func (x *Tensor) accumulate(g *Tensor) {
 		x.grad.classify(program.Gradients)
 	}
 	g.release()
-	c.done()
+	c.finish()
 }
 
 // obeysLayoutOf is utils::obeys_layout_contract.

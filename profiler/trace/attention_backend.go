@@ -110,7 +110,7 @@ func (t *Tape) refusesFlash(q, k, v *Tensor, a AttentionArgs) string {
 		return "flash takes heads of one width up to 256"
 	case a.IsCausal && q.Size(-2) != k.Size(-2):
 		return "flash takes no causal mask that is not square"
-	case d > 192 && (a.Dropout != 0 || d <= 224) && t.tracked(q, k, v) && onBoard(t, Board.smallSharedMemory):
+	case d > 192 && (a.Dropout != 0 || d <= 224) && t.Tracks(q, k, v) && onBoard(t, Board.smallSharedMemory):
 		return "flash's backward of such wide heads needs more shared memory"
 	}
 	return ""

@@ -165,7 +165,7 @@ func (q *Tensor) flashKernels(in flashInputs, let func(x *Tensor) *Tensor, drop 
 // cudnnAttention is _scaled_dot_product_cudnn_attention.
 func (q *Tensor) cudnnAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	c := q.tape.begin("_scaled_dot_product_cudnn_attention", q, k, v, a.Mask)
-	keep := c.t.tracked(q, k, v)
+	keep := c.t.Tracks(q, k, v)
 	kept := c.t.selected(keptAttention, func() []*Tensor {
 		y, lse, seed, offset := q.cudnnForward(k, v, a, keep)
 		return []*Tensor{y, lse, seed, offset}
@@ -242,7 +242,7 @@ func (b *backward) cudnnGradients(a AttentionArgs) {
 func (q *Tensor) efficientAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	c := q.tape.begin("_scaled_dot_product_efficient_attention", q, k, v, a.Mask)
 	seeds := c.t.efficientSeeds(c, a)
-	kept := c.t.selected(keptAttention, func() []*Tensor { return q.efficientForward(k, v, a, c.t.tracked(q, k, v)) })
+	kept := c.t.selected(keptAttention, func() []*Tensor { return q.efficientForward(k, v, a, c.t.Tracks(q, k, v)) })
 	y, lse := kept[0], kept[1]
 	c.letAll(kept)
 	if n := c.t.record("ScaledDotProductEfficientAttentionBackward0", q, k, v, a.Mask); n != nil {

@@ -6,8 +6,9 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// tracked reports whether autograd must follow an operator on xs.
-func (t *Tape) tracked(xs ...*Tensor) bool {
+// Tracks reports whether autograd follows an operator on xs: grad mode is on and one of them requires grad. Nil tensors
+// are skipped.
+func (t *Tape) Tracks(xs ...*Tensor) bool {
 	if t.noGrad {
 		return false
 	}
@@ -22,7 +23,7 @@ func (t *Tape) tracked(xs ...*Tensor) bool {
 // record makes the node of an operator on inputs, nil if autograd does not
 // follow it. Inputs may be nil.
 func (t *Tape) record(name string, inputs ...*Tensor) *Node {
-	if !t.tracked(inputs...) {
+	if !t.Tracks(inputs...) {
 		return nil
 	}
 	n := t.newNode(name, len(inputs))

@@ -70,7 +70,7 @@ func (x *Tensor) cudnnBatchNorm(s BatchNormState) *Tensor {
 		if last {
 			out := c.t.begin("cudnn_batch_norm_out")
 			c.t.workspace(x.channelsLastNorm().Forward())
-			out.done()
+			out.finish()
 		}
 	}
 	c.t.launchNormOf(x.byChannel(), y, normFLOPs, x, s.Weight, s.Bias)
@@ -129,7 +129,7 @@ func (b *backward) cudnnBatchNormBackward() []*Tensor {
 		t.workspace(x.channelsLastNorm().Backward())
 	}
 	t.launchNormOf(x.byChannel(), gx, normBackwardFLOPs, g, x)
-	c.done()
+	c.finish()
 	return []*Tensor{gx, gw, gb}
 }
 
@@ -154,7 +154,7 @@ func (b *backward) nativeBatchNormBackward(training bool) []*Tensor {
 			out[2] = t.empty(b.input(2).dtype, channels).retain()
 		}
 		t.launchNormOf(x.byChannel(), out[0], normBackwardFLOPs, g, x)
-		c.done()
+		c.finish()
 		return out[:]
 	}
 	if b.saved(4) == nil {
@@ -178,7 +178,7 @@ func (b *backward) nativeBatchNormBackward(training bool) []*Tensor {
 		}
 		t.launchNorm(out[0], batchNormElementwiseBackwardFLOPs, g, x)
 	}
-	c.done()
+	c.finish()
 	return out[:]
 }
 
@@ -260,7 +260,7 @@ func (x *Tensor) channelsLastStaging(floats int64) {
 	c := x.tape.begin("batch_norm_channels_last", x)
 	c.let(c.t.empty(F32, floats*channels*grid))
 	c.let(c.t.empty(I32, ceil.Div(channels, width)))
-	c.done()
+	c.finish()
 }
 
 // InstanceNorm is torch.nn.functional.instance_norm of [N, C, ...]: a batch norm

@@ -209,9 +209,6 @@ func (c *call) endPair(x, y *Tensor) (*Tensor, *Tensor) {
 	return x, y
 }
 
-// done returns nothing.
-func (c *call) done() { c.finish() }
-
 // returnTo passes a result to the caller: a C++ caller holds it to the end of its full
 // expression, a Python caller until it is used. An argument that is returned is held by
 // the caller already.
@@ -227,7 +224,7 @@ func (c *call) returnTo(x *Tensor) {
 	c.t.list(x)
 }
 
-// finish ends the activation: temporaries, locals, and last the arguments,
+// finish ends the activation without a result: temporaries, locals, and last the arguments,
 // which die if a Python caller was their only holder.
 func (c *call) finish() {
 	c.leave()

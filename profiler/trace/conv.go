@@ -251,7 +251,7 @@ func convBackward(b *backward, args ConvArgs) {
 		dims := []int{0, 2, 3, 4}[:len(g.shape)-1]
 		b.out[2] = g.sum("convolution_backward", dims, false).retain()
 	}
-	c.done()
+	c.finish()
 	b.statement()
 }
 

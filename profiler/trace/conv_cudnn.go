@@ -145,7 +145,7 @@ func (t *Tape) ConvWorkspace(c cudnn.Config, dir cudnn.Direction) {
 			return 0
 		}, func(n int64) *Tensor { return plan.let(t.workspace(n)) })
 	}
-	plan.done()
+	plan.finish()
 }
 
 // findWorkspaces is what cuDNN asks for in a call, by board: as it said itself of the

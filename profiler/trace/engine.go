@@ -215,7 +215,7 @@ func (g *graphTask) deliver(e edge, x *Tensor) {
 	}
 	x.release()
 	grads[e.input] = sum
-	c.done()
+	c.finish()
 }
 
 // run executes one node and passes its results on.
@@ -392,7 +392,7 @@ func (g *graphTask) validate(n *Node, out []*Tensor) {
 			c.statement()
 		}
 		out[i] = x
-		c.done()
+		c.finish()
 	}
 }
 

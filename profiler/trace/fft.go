@@ -62,7 +62,7 @@ func (t *Tape) execFFT(y, x *Tensor, dims []int) {
 		x = c.let(t.empty(x.dtype, x.shape...))
 	}
 	t.launch(program.Elementwise, 5*x.numel*int64(bits.Len64(uint64(length))), []*Tensor{y}, []*Tensor{x})
-	c.done()
+	c.finish()
 }
 
 // batchDims are the dimensions that a transform over dims leaves, those with

@@ -43,7 +43,7 @@ func ForeachUpdate(op string, flops int64, out []*Tensor, lists ...[]*Tensor) {
 	t := out[0].tape
 	c := t.begin(op)
 	t.launchForeach(flops, out, append([][]*Tensor{out}, lists...))
-	c.done()
+	c.finish()
 }
 
 // launchForeach launches the kernels of an operator over lists: each takes as

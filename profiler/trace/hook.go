@@ -193,7 +193,7 @@ func (offload) pack(t *Tape, x *Tensor) saved {
 		l = t.contiguous(x.shape)
 		c := t.begin("clone", x)
 		t.launchCopy(t.empty(x.dtype, x.shape...), x)
-		c.done()
+		c.finish()
 	}
 	t.saveOnHost(x.Bytes(), 1)
 	return saved{pack: &packed{host: &hostCopy{t, x.dtype, l, x.requiresGrad}}}
@@ -209,6 +209,6 @@ func (h *hostCopy) back(t *Tape) *Tensor {
 	x.requiresGrad = h.requiresGrad
 	t.launchFill(x)
 	x.retain()
-	c.done()
+	c.finish()
 	return x
 }

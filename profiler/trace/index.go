@@ -65,7 +65,7 @@ func (x *Tensor) SetItem(values *Tensor, indices ...*Tensor) {
 	}
 	x.putAt(indices, values, false)
 	x.rederived("IndexPutBackward0", inputs{x, values}, indices, indexPutGradients(values, false))
-	c.done()
+	c.finish()
 }
 
 // putAt writes values to the places that the indices pick.
@@ -158,7 +158,7 @@ func (x *Tensor) accumulateAt(indices []*Tensor, values *Tensor, check bool) {
 	positions := c.let(c.t.Arange(n))
 	c.t.radixSort(sorted, order, linear, positions, bits.Len64(uint64((x.extent-1)/x.picks(indices).slice)))
 	c.t.launch(program.Index, values.numel, []*Tensor{x.touched(values.numel)}, []*Tensor{sorted, order, values})
-	c.done()
+	c.finish()
 }
 
 // adjacent reports whether the dimensions that are picked from are neighbors.
@@ -212,7 +212,7 @@ func (x *Tensor) checkRange() {
 		c.drop(c.let(c.t.empty(Bool)))
 		c.drop(extreme)
 	}
-	c.done()
+	c.finish()
 }
 
 // IndexPutInPlace is x.index_put_(indices, values).
@@ -325,7 +325,7 @@ func (x *Tensor) indexCounts(index, source *Tensor) {
 	c.t.launch(program.Index, source.numel, []*Tensor{counts}, []*Tensor{index, ones})
 	c.drop(ones)
 	c.drop(c.let(counts.compareScalar("eq")))
-	c.done()
+	c.finish()
 }
 
 // maskedRows is grad.index_fill(dim, index, 0).

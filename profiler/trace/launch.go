@@ -157,7 +157,7 @@ func (t *Tape) scratchFor(bytes, n int64, outs, ins []*Tensor) {
 	c := t.begin(t.native)
 	c.let(t.scratch(bytes))
 	t.launch(program.Index, n, outs, ins)
-	c.done()
+	c.finish()
 }
 
 // radixSort sorts keys, by the given number of low bits, and values with them.
@@ -185,7 +185,7 @@ func (t *Tape) uniqueByKey(keys, starts, count *Tensor) {
 	tile := onBoard(t, t.rules.CUB.UniqueTile.On)
 	t.scratchFor(scanStorage(ceil.Div(keys.numel, tile)), keys.numel, []*Tensor{unwanted, starts, count},
 		[]*Tensor{keys})
-	c.done()
+	c.finish()
 }
 
 // scan is a prefix sum, as that of 64-bit integers is tuned.

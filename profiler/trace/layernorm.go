@@ -63,7 +63,7 @@ func layerNormBackward(b *backward, x *Tensor, stats, params []*Tensor) []*Tenso
 		t.launchNormOf(in.byRow(stats[0].numel), out[0], normBackwardFLOPs, g, in, stats[0], params[0])
 	}
 	t.parameterSums(out[1:], g, in, stats[0].numel)
-	c.done()
+	c.finish()
 	return out
 }
 
@@ -102,7 +102,7 @@ func (t *Tape) parameterSums(grads []*Tensor, g, x *Tensor, rows int64) {
 			c.statement()
 		}
 	}
-	c.done()
+	c.finish()
 }
 
 // RMSNorm is torch.nn.functional.rms_norm over the last dims dimensions; weight
@@ -179,7 +179,7 @@ func (x *Tensor) NativeGroupNorm(groups int64, weight, bias *Tensor) (y, mean, r
 		k := c.t.begin("GroupNormKernelImplInternal")
 		k.let(c.t.empty(acc, n, channels))
 		k.let(c.t.empty(acc, n, channels))
-		k.done()
+		k.finish()
 	}
 	c.t.launchNormOf(x.byRow(n*groups), y, normFLOPs, x, weight, bias)
 	y.derived("NativeGroupNormBackward0", inputs{x, weight, bias}, saves{x, mean, rstd, weight},
@@ -215,8 +215,8 @@ func groupNormBackward(b *backward, groups int64) []*Tensor {
 	if b.needs(0) {
 		k.groupNormInput(n, channels, groups, acc, images && weight != nil)
 	}
-	k.done()
-	c.done()
+	k.finish()
+	c.finish()
 	return out
 }
 
@@ -232,5 +232,5 @@ func (c *call) groupNormInput(n, channels, groups int64, acc DType, first bool) 
 		k.let(t.empty(acc, n, channels))
 	}
 	k.dropLocals(third, second)
-	k.done()
+	k.finish()
 }

@@ -39,7 +39,7 @@ func (l *libraries) use(t *Tape, have *[2]bool, bytes func(Board) int64) {
 	if t.rules.Products.PerCall {
 		c := t.begin("addmm_out_cuda_impl")
 		t.sizedByBoard(on, func(n int64) *Tensor { return c.let(t.workspace(n)) })
-		c.done()
+		c.finish()
 		return
 	}
 	if have[t.thread] || t.hooks.muted || t.borders.part != Own {

@@ -50,7 +50,7 @@ func (t *Tape) batchedBLAS(arrays int, batch int64) {
 	c := t.begin("allocate_array")
 	c.pointers(arrays, batch)
 	t.useBLAS()
-	c.done()
+	c.finish()
 }
 
 // report is a number for each matrix of x, which its factorization leaves.
@@ -64,7 +64,7 @@ func (x *Tensor) mustBeZero() {
 	}
 	wrong := c.let(c.t.empty(Bool))
 	c.t.launch(program.Reduction, x.numel, []*Tensor{wrong}, []*Tensor{x})
-	c.done()
+	c.finish()
 }
 
 // checked returns a result after a look at the report that it comes with.
@@ -149,7 +149,7 @@ func (x *Tensor) luSolveInPlace(lu *Tensor, adjoint bool) {
 		x.luSolveByTriangles(lu, adjoint)
 	}
 	t.launch(program.Matmul, x.numel*n, []*Tensor{x}, []*Tensor{x, lu})
-	c.done()
+	c.finish()
 }
 
 // luSolveByTriangles permutes rows and solves for both triangles.
@@ -181,7 +181,7 @@ func (x *Tensor) luSolveByTriangles(lu *Tensor, adjoint bool) {
 	if !adjoint {
 		solve()
 	}
-	c.done()
+	c.finish()
 }
 
 // useTriangles is cuBLAS solving systems of triangular matrices, few large ones one by one.
@@ -283,7 +283,7 @@ func (x *Tensor) LinalgInvEx() (y, info *Tensor) {
 		c.let(t.empty(I32, x.batched(x.Size(-1))...))
 		x.luInto(lu)
 		y.luSolveInPlace(lu, false)
-		c.done()
+		c.finish()
 	})
 	y.derived("LinalgInvExBackward0", inputs{x}, saves{y}, func(b *backward) {
 		y := b.saved(0).mT()

@@ -29,7 +29,7 @@ func (x *Tensor) LinalgDet() *Tensor {
 		c := t.begin("_linalg_det", lu, pivots)
 		product := c.let(lu.diagonal().Prod(false, -1))
 		t.launchElementwise(y, 1, c.let(pivots.parity()), product)
-		c.done()
+		c.finish()
 	})
 	return c.end(y.derived("LinalgDetBackward0", inputs{x}, saves{x, lu, pivots, y},
 		func(b *backward) { b.give(0, detGrad(b.grad, b.saved(3), b.saved(1), b.saved(0).luAdjoint())) }))
@@ -75,7 +75,7 @@ func (x *Tensor) LinalgSlogDet() (sign, logarithm *Tensor) {
 		t.launchElementwise(sign, 1, parity, lu.diagonal().Sgn().Prod(false, -1))
 		c.statement()
 		t.launch(program.Reduction, pivots.numel, []*Tensor{logarithm}, []*Tensor{lu.diagonal().Abs()})
-		c.done()
+		c.finish()
 	})
 	t.derive(outputs{sign, logarithm}, "LinalgSlogdetBackward0", inputs{x}, saves{x, lu, pivots, sign},
 		func(b *backward) {

@@ -15,7 +15,7 @@ func (x *Tensor) CholeskyEx() (l, info *Tensor) {
 	if batch := x.matrices(); batch > 1 {
 		p := c.t.begin("allocate_array") // of cuSOLVER
 		p.pointers(1, batch)
-		p.done()
+		p.finish()
 	}
 	x.factorize(l)
 	l.derived("LinalgCholeskyExBackward0", inputs{x}, saves{l},

@@ -52,7 +52,7 @@ func (x *Tensor) CrossEntropyWith(target *Tensor, a CrossEntropyArgs) *Tensor {
 	case a.LabelSmoothing > 0:
 		return c.end(x.smoothedCrossEntropy(target, a))
 	default:
-		return c.end(x.softmax(&opLogSoftmax, x.dtype).nllLoss(target, a.Weight, a.Reduction))
+		return c.end(x.softmax(&opLogSoftmax, x.dtype).NLLLoss(target, a.Weight, a.Reduction))
 	}
 }
 
@@ -81,7 +81,7 @@ func (x *Tensor) crossEntropyOfProbabilities(target *Tensor, a CrossEntropyArgs)
 func (x *Tensor) smoothedCrossEntropy(target *Tensor, a CrossEntropyArgs) *Tensor {
 	c := x.tape.begin("cross_entropy_loss_label_smoothing", x, target, a.Weight)
 	logp := c.let(x.softmax(&opLogSoftmax, x.dtype))
-	nll := c.let(logp.nllLoss(target, a.Weight, a.Reduction))
+	nll := c.let(logp.NLLLoss(target, a.Weight, a.Reduction))
 	weighted := logp
 	if a.Weight != nil {
 		weighted = logp.Mul(a.Weight.alongClasses(x))
@@ -129,14 +129,9 @@ func (w *Tensor) alongClasses(x *Tensor) *Tensor {
 	return w.View(shape...)
 }
 
-// NLLLossWith is nll_loss with options; the weight may be nil.
-func (x *Tensor) NLLLossWith(target, weight *Tensor, r Reduction) *Tensor {
-	return x.nllLoss(target, weight, r)
-}
-
-// nllLoss allocates the loss and the total weight; the spatial variant does it
-// the other way round.
-func (x *Tensor) nllLoss(target, weight *Tensor, r Reduction) *Tensor {
+// NLLLoss is torch.nn.functional.nll_loss; the weight may be nil. It allocates the loss and the total weight; the
+// spatial variant does it the other way round.
+func (x *Tensor) NLLLoss(target, weight *Tensor, r Reduction) *Tensor {
 	t := x.tape
 	c := t.begin("nll_loss_nd", x, target, weight)
 	c.full(&x, &weight)

@@ -98,7 +98,7 @@ func (x *Tensor) reduceInto(y *Tensor, accSize int64) {
 	}
 	x.reduceScratch(c, all, y.dtype.Size(), accSize, 4)
 	c.t.launch(program.Reduction, x.numel, []*Tensor{y}, []*Tensor{x})
-	c.done()
+	c.finish()
 }
 
 // L1Loss is torch.nn.functional.l1_loss(x, y): (x - y).abs(), reduced. Autocast

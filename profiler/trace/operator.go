@@ -231,7 +231,7 @@ func (t *Tape) complexAbs(x *Tensor, op string) *Tensor {
 	y := x.emptyLike(F32)
 	c := t.begin(op)
 	t.launchCopy(y, t.map1(op, x.dtype, rootFLOPs, x))
-	c.done()
+	c.finish()
 	return y
 }
 

@@ -112,5 +112,5 @@ func atan2Backward(b *backward, x, y *Tensor) {
 		minus := x.Neg()
 		b.out[1] = b.grad.Mul(minus).Mul(recip).retain()
 	}
-	c.done()
+	c.finish()
 }

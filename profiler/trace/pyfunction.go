@@ -83,7 +83,7 @@ func (f *Frame) Apply(fn *Function, inputs ...*Tensor) []*Tensor {
 	g := f.CallFrame(inputs...)
 	ctx := &FunctionContext{needs: make([]bool, len(inputs))}
 	for i, x := range inputs {
-		ctx.needs[i] = t.tracked(x)
+		ctx.needs[i] = t.Tracks(x)
 	}
 	var ys []*Tensor
 	state := t.casts.autocastState
@@ -171,12 +171,12 @@ func (t *Tape) Empty(d DType, shape ...int64) *Tensor {
 func (t *Tape) Kernel(name string, flops int64, writes, reads []*Tensor) {
 	c := t.begin(name)
 	t.launch(program.Elementwise, flops, writes, reads)
-	c.done()
+	c.finish()
 }
 
 // Product launches a matrix product whose result has its place already (out=).
 func (t *Tape) Product(name string, flops int64, writes, reads []*Tensor) {
 	c := t.begin(name)
 	t.launch(program.Matmul, flops, writes, reads)
-	c.done()
+	c.finish()
 }

@@ -126,6 +126,6 @@ func (a *DeformConv2DArgs) gradients(b *backward, at deformation) []*Tensor {
 	sums := grad.Sum(false, 0, 2, 3)
 	gbias := c.let(sums.OnesLike().Mul(sums))
 	out := []*Tensor{gx.retain(), gweight.retain(), goffset.retain(), gmask.retain(), gbias.retain()}
-	c.done()
+	c.finish()
 	return out
 }

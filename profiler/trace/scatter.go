@@ -294,7 +294,7 @@ func (x *Tensor) scatterCounts(index, src *Tensor) {
 	count := c.let(x.OnesLike())
 	x.tape.launchElementwise(count, 1, index, ones)
 	c.let(count.compareScalar("eq_Scalar"))
-	c.done()
+	c.finish()
 }
 
 // scatterMeanGrads is the part of scatter_reduce_backward for means.
@@ -400,5 +400,5 @@ func (x *Tensor) segments(y *Tensor, lengths bool, marks *Tensor) {
 		c.let(c.t.empty(I64, marks.numel-1)) // lengths
 	}
 	c.t.launch(program.Reduction, x.numel, []*Tensor{y}, []*Tensor{x})
-	c.done()
+	c.finish()
 }

@@ -180,7 +180,7 @@ func (x *Tensor) AllToAll(ranks, rows int64) *Tensor {
 func (x *Tensor) Wait() {
 	c := x.tape.begin("wait_tensor", x)
 	c.t.land()
-	c.done()
+	c.finish()
 }
 
 // byRank has the parts of dim one after the other.

@@ -74,7 +74,7 @@ func (x *Tensor) stableSort(d int, values, indices *Tensor) {
 		storage := cubBlob(x.Bytes(), positions.Bytes())
 		c.t.scratchFor(storage, x.numel, []*Tensor{values, indices}, []*Tensor{x, positions})
 	}
-	c.done()
+	c.finish()
 }
 
 // sortAtOnce sorts all rows together by value and then by row
@@ -89,11 +89,11 @@ func (x *Tensor) sortAtOnce(rows int64, values, indices *Tensor) {
 		c := t.begin(t.native)
 		keys := c.let(t.empty(x.dtype, x.numel))
 		t.radixSort(keys, sorted, x, pairs, int(8*x.dtype.Size()))
-		c.done()
+		c.finish()
 	}()
 	t.radixSortKeys(pairs, sorted, max(1, bits.Len64(uint64(rows-1))))
 	t.launch(program.Index, x.numel, []*Tensor{values, indices}, []*Tensor{x, pairs})
-	c.done()
+	c.finish()
 }
 
 func ascending(n int) []int {
@@ -177,7 +177,7 @@ func (x *Tensor) topKOverBlocks(rows, n int64, values, indices *Tensor) {
 	c.t.inclusiveSumByKey(within)
 	c.t.inclusiveSumByKey(equal)
 	c.t.launch(program.Index, x.numel, []*Tensor{values, indices}, []*Tensor{x, within, equal})
-	c.done()
+	c.finish()
 }
 
 // topKKey is the unsigned integer that topk compares values of type d as.

@@ -145,7 +145,7 @@ func (x *Tensor) isTrue() {
 	for range 3 { // true itself, the comparison, and whether all of it is
 		c.let(c.t.empty(Bool))
 	}
-	c.done()
+	c.finish()
 }
 
 // overlapped is unfold_backward(x, [rows, length], 1, frame, hop) of x [rows, frames, frame]:

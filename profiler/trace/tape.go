@@ -175,10 +175,6 @@ func (t *Tape) NoGrad(f func()) { t.withGrad(false, f) }
 // EnableGrad runs f with autograd on, as torch.enable_grad() does.
 func (t *Tape) EnableGrad(f func()) { t.withGrad(true, f) }
 
-// Tracks reports whether autograd would follow an operator on xs: grad mode
-// is on and one of them requires grad. Nil tensors are skipped.
-func (t *Tape) Tracks(xs ...*Tensor) bool { return t.tracked(xs...) }
-
 func (t *Tape) withGrad(on bool, f func()) {
 	was := t.noGrad
 	t.noGrad = !on

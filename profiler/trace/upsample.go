@@ -128,7 +128,7 @@ func (x *Tensor) GridSample(grid *Tensor) *Tensor {
 		}
 		places := t.empty(grid.dtype, grid.shape...).retain()
 		t.launchElementwise(places, 24*x.shape[1], b.grad, x, grid)
-		c.done()
+		c.finish()
 		b.giveAll(gx, places)
 	}))
 }

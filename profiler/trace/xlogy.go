@@ -17,7 +17,7 @@ func (x *Tensor) Polar(angle *Tensor) *Tensor {
 			dangle = conj.Mul(b.saved(0).MulScalar()).Real().retain()
 			c.statement()
 		}
-		c.done()
+		c.finish()
 		b.giveAll(dx, dangle)
 	}))
 }
