@@ -51,8 +51,8 @@ type Model struct {
 	// Losses are the loss functions that cases may choose from; empty if there is no
 	// choice.
 	Losses []string
-	// Foreign says that the model is a file of somebody's: what contradicts itself in it is an
-	// error of the file, and no bug.
+	// Foreign says that the model is a user's file: a contradiction in it is an error of the
+	// file, and no bug.
 	Foreign bool
 	// Partial says that the file lacks something that training needs, such as the backward pass of
 	// a custom autograd.Function, which is then estimated.
@@ -73,8 +73,8 @@ type Model struct {
 	HalfWeights bool
 	// Distributes says that cases may have a strategy for several GPUs.
 	Distributes bool
-	// Unrecorded says why nobody has recorded the step of a case under torch.compile, as a clause; empty if somebody
-	// has, nil if nobody did any.
+	// Unrecorded says why there is no recording of the step of a case under torch.compile, as a clause; empty if there
+	// is one, nil if there is none of any case.
 	Unrecorded func(Case) string
 	// Reordered builds a case whose step was recorded under torch.compile at other batch sizes in the other order that
 	// its kernels may come in, nil if that is not in doubt.

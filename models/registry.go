@@ -229,7 +229,7 @@ func (m Model) filled(c Case) Case {
 	return c
 }
 
-// refuses finds a value of a filled case that the model does not have or nobody can mean.
+// refuses finds a value of a filled case that the model does not have or that makes no sense.
 // The reason is empty if there is none.
 func (m Model) refuses(c Case) (field, reason string) {
 	switch {

@@ -4,7 +4,7 @@
 // A [Config] says what to train where. Its [Plan] has the jobs of each board, in a
 // folder that all machines see; tasks work them off, each a shard of a board's jobs,
 // wherever an [Engine] starts them. What is done is told by the shards' files alone,
-// so that whoever looks at the folder later knows as much as who began.
+// so that any machine can go on from the folder.
 package fleet
 
 import (

@@ -157,7 +157,7 @@ func (e *LeftError) Error() string { return "tasks go on" }
 
 func (e *LeftError) Unwrap() error { return context.Canceled }
 
-// An UnfinishedError says that tasks have failed for good.
+// An UnfinishedError says that tasks have failed permanently.
 type UnfinishedError struct{ Status *Status }
 
 func (e *UnfinishedError) Error() string {
@@ -215,8 +215,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	}
 }
 
-// start starts the tasks that are neither done nor on their way; settled says that
-// nothing is on its way any more.
+// start starts the tasks that are neither done, waiting nor running; settled says that none waits or runs any more.
 func (r *Runner) start(ctx context.Context, s *Status) (settled bool, err error) {
 	settled = !s.Active()
 	for i, b := range s.Boards {

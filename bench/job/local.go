@@ -25,7 +25,7 @@ type Executor interface {
 // Local runs jobs in this process.
 type Local struct {
 	Models *models.Registry
-	// Evidence is what estimates go by besides the coefficients of a job.
+	// Evidence is what estimates are made of besides the coefficients of a job.
 	Evidence step.Evidence
 	// Open opens a GPU of this machine by its name, for one job, which closes it; nil
 	// if jobs have none.

@@ -28,7 +28,7 @@ type Measured struct {
 	Simulated bool   `json:"simulated,omitempty"`
 	Status    Status `json:"status"`
 	Steps     int    `json:"steps"`
-	// The peaks in bytes; zero where nobody asked.
+	// The peaks in bytes; zero where they were not measured.
 	PeakRequested int64 `json:"peak_requested,omitempty"`
 	PeakAllocated int64 `json:"peak_allocated"`
 	PeakReserved  int64 `json:"peak_reserved"`
@@ -61,7 +61,7 @@ func MeasuredBy(r *report.Report) []Measured {
 }
 
 // Anonymous is the line without what tells who trained what: names, paths, patterns of names, and the text of
-// models that are nobody else's. Listed models and configurations of transformers can still be planned again.
+// models that only the user has. Listed models and configurations of transformers can still be planned again.
 func (m Measured) Anonymous(listed bool) Measured {
 	c := m.Case
 	switch {

@@ -72,7 +72,7 @@ type Record struct {
 	FineTuned bool
 	// Runs is how many steps were run, of records without phases.
 	Runs int
-	// Measured is the line itself, of a run of somebody's; nil for records of ours.
+	// Measured is the line itself, of a run of a user's; nil for records of ours.
 	Measured *Measured
 
 	Status Status

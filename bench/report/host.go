@@ -18,7 +18,7 @@ type HostMemory struct {
 	Peak string `json:"peak" jsonschema:"enum=loading,enum=training"`
 	// Parts sum to the interval.
 	Parts []HostPart `json:"parts"`
-	// Memory is what the machine has; absent if nobody said.
+	// Memory is what the machine has; absent if it was not given.
 	Memory int64 `json:"memory_bytes,omitempty"`
 }
 

@@ -204,7 +204,7 @@ func (r *Report) called(d Device) string {
 }
 
 // Origins says of the settings that decide what a step takes where their values come from: options, a file, or the
-// model, since nobody named them.
+// model, where they were not given.
 type Origins struct {
 	Given    []string `json:"given,omitempty"`
 	FromFile []string `json:"from_file,omitempty"`

@@ -84,7 +84,7 @@ func TestWideTablesWrapAndGoOnBelow(t *testing.T) {
 type sheets []Sheet
 
 func (s sheets) Sheets() []Sheet { return s }
-func (sheets) Data() Data         { return Data{} }
+func (sheets) Data() Data        { return Data{} }
 
 // Parts of a table say of which row each cell is, also where rows begin alike.
 func TestPartsOfATableTellRowsApart(t *testing.T) {

@@ -129,7 +129,7 @@ type Device struct {
 	CUDA   string `json:"cuda,omitempty"`
 	// UUID is the driver's name of a real board or of the slice of one, MIG tells
 	// that it is a slice, and Host the machine that it is in; absent in older
-	// files and where nobody tells.
+	// files and where it is unknown.
 	UUID string `json:"uuid,omitempty"`
 	MIG  bool   `json:"mig,omitempty"`
 	Host string `json:"host,omitempty"`

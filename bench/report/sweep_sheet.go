@@ -38,7 +38,7 @@ func (r *Report) sweepSheet() Sheet {
 	return s.filled()
 }
 
-// highest is the largest number of device bytes, which the unit of the columns goes by.
+// highest is the largest number of device bytes, which decides the unit of the columns.
 func (p Point) highest() (most int64) {
 	if p.Estimate != nil {
 		most = p.Estimate.Device.High

@@ -83,7 +83,7 @@ func (p Part) Range(units int) (from, to int) {
 
 func (p Part) String() string { return fmt.Sprintf("%d/%d", p.Index, p.Of) }
 
-// MaxShards is how many shards a plan may have: more are files that nobody can list.
+// MaxShards is how many shards a plan may have: more files take too long to list.
 const MaxShards = 100_000
 
 // Auto is the value of --shard that has the scheduler say which shard it is.

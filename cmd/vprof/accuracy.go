@@ -185,7 +185,7 @@ func (o *accuracyOptions) share() error {
 // isReport reports whether a file that begins so is a result of vprof's sweep, plan or run.
 func isReport(head []byte) bool { return bytes.Contains(head, []byte(`"`+report.Schema+`"`)) }
 
-// beginning are the first bytes of a file; what is wrong with it is said by whoever reads it.
+// beginning are the first bytes of a file, none of one that cannot be read: reading it as a whole gives the error.
 func beginning(path string) []byte {
 	f, err := input.OpenFile(path)
 	if err != nil {

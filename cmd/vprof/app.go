@@ -39,7 +39,7 @@ type app struct {
 	// models opens the registry. It is a function so that commands that do
 	// not need it do not pay for it.
 	models func() *models.Registry
-	// oracle is whom models of files ask about convolutions; nil for nobody.
+	// oracle answers questions of models from files about convolutions; nil for none.
 	oracle *capture.Oracle
 	// residuals returns how far replays of a model are from PyTorch.
 	residuals step.Residuals

@@ -103,7 +103,7 @@ func meantFlag(cmd *cobra.Command, name string) string {
 	return "; did you mean --" + near + "?"
 }
 
-// once is a text that a flag takes at most once: of two that differ, nobody can say which
+// once is a text that a flag takes at most once: of two that differ, it is unknown which
 // was meant. Completion reads all flags twice.
 type once struct {
 	to  *string

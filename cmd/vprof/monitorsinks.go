@@ -209,8 +209,8 @@ func loopback(a net.Addr) bool {
 	return ok && tcp.IP.IsLoopback()
 }
 
-// forThisMachine refuses requests for another host: a page of somebody's can have its name
-// resolve to this machine, and would read here what its browser lets it read there.
+// forThisMachine refuses requests for another host: a web page can have its own name
+// resolve to this machine (DNS rebinding), and would be allowed to read the answers.
 func forThisMachine(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host := r.Host

@@ -32,7 +32,7 @@ type output struct {
 	fromModel bool
 	// defaultBoard names the board that a verdict is about where no flag names one; empty otherwise.
 	defaultBoard string
-	// ownLoop is the loop of a model that nobody chose, where a verdict is by one that needs more; empty else.
+	// ownLoop is the model's loop where no flag chose one and the verdict is by a loop that needs more; else empty.
 	ownLoop models.Loop
 
 	chosen report.Format

@@ -209,8 +209,8 @@ func (n *narrator) tell(e script.Event) {
 	}
 }
 
-// endOf is the error that gives the command its exit code; nil if it ran and fits. If nobody saw
-// what the command said, it has the traceback.
+// endOf is the error that gives the command its exit code; nil if it ran and fits. If the
+// command's output was hidden, it has the traceback.
 func endOf(o *script.Outcome, r *report.Report, quiet bool) error {
 	switch o.Kind() {
 	case script.OutOfMemory:

@@ -234,8 +234,8 @@ func runScripts(a *app, c *caseFlags, board *boardFlags, out *output, search fun
 	}
 	named, err := board.here(false, "--device takes")
 	if err == nil && named.real {
-		err = usagef("--device: a command with {batch} is run on a simulated board; \"vprof run --device %s\" runs one "+
-			"without on a GPU", board.device)
+		err = usagef("--device: a command with {batch} runs on a simulated board; \"vprof run --device %s\" runs one "+
+			"without it on a GPU", board.device)
 	}
 	if err != nil {
 		return err

@@ -7,7 +7,7 @@
 // and looked the symbol up. An empty libcuda.a beside it satisfies cu's
 // -lcuda. cuInit alone is no such jump: cu calls it before main and ends the
 // process if it fails, so here it does nothing, and Open initializes the driver
-// when somebody wants it.
+// when it is needed.
 //
 // With the build tag cuda, on Linux and with cgo, the package also has the
 // calls that cu lacks, above all those that map memory page by page. Otherwise

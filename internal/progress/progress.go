@@ -4,7 +4,7 @@ package progress
 import "sync"
 
 // Func is told how far long work is: how many of a total are done, and of
-// what. Nil is nobody. It is called from one goroutine at a time.
+// what. It may be nil. It is called from one goroutine at a time.
 type Func func(what string, done, total int)
 
 // Counting returns a function to call when more of a total are done, from any

@@ -20,7 +20,7 @@ const journalName = ".vprof-rewrite.json"
 // A journal says what files held before a process began to replace them, so that
 // another can undo what it did not finish. Every directory concerned has a copy;
 // the work is done as soon as the copy in the first one is gone. A copy binds
-// only the directory that it is in: a journal that somebody put into a project
+// only the directory that it is in: a journal that came with a project
 // reaches no file elsewhere.
 type journal struct {
 	// Dirs are the directories, sorted.
@@ -111,7 +111,7 @@ func readJournal(dir string) (*journal, []byte, error) {
 	return j, data, nil
 }
 
-// lockAndRecover waits until nobody else writes to the directories of files,
+// lockAndRecover waits until no other process writes to the directories of files,
 // undoes what a killed process left in them, and returns what unlocks them.
 func lockAndRecover(paths []string) (unlock func(), err error) {
 	var dirs []string

@@ -2,7 +2,7 @@
 // none, with a backup of each that overwrites no older one. Whatever happens in
 // between, a full disk, an interrupt, a process that is killed or a machine that
 // loses power, no file stays half-written: a journal beside the files says what
-// was on its way, and whoever next reads or writes them through this package
+// was being replaced, and the next process that reads or writes them through this package
 // brings back what they held ([Recover]).
 package rewrite
 
@@ -49,7 +49,7 @@ func Files(ctx context.Context, files []File) (backups []string, err error) {
 }
 
 // Update replaces one file by what change makes of what it holds, which is nil
-// if there is no such file. Nobody else writes it through this package in
+// if there is no such file. No other process writes it through this package in
 // between. It returns the backup, as [Files] does; empty if there is none.
 func Update(ctx context.Context, path string, change func(before []byte) ([]byte, error)) (backup string, err error) {
 	unlock, err := lockAndRecover([]string{path})
@@ -111,7 +111,7 @@ type disk interface {
 	Remove(path string) error
 }
 
-// target is a changed file on its way.
+// target is a file that is being replaced.
 type target struct {
 	name, path     string // as the user names it, and with links followed
 	before, after  []byte // before is nil for a new file

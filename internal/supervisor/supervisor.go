@@ -29,7 +29,7 @@ const grace = 5 * time.Second
 // terminal's group, whose keys reach it anyway; else it gets a group of its own.
 func Start(cmd *exec.Cmd, foreground bool) (*Process, error) {
 	p := &Process{cmd: cmd, group: !foreground, done: make(chan struct{})}
-	// Signals must be caught before there is somebody to hand them to.
+	// Signals must be caught before there is a process to forward them to.
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, forwardable(foreground)...)
 	adopt()

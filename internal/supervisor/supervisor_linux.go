@@ -51,8 +51,7 @@ func (p *Process) Signal(s os.Signal) {
 	_ = syscall.Kill(pid, number) // or it has ended
 }
 
-// awaitExit waits for a process to end, and leaves its status to whoever waits
-// for that.
+// awaitExit waits for a process to end, and leaves its status to the caller of Wait.
 func awaitExit(pid int) {
 	for {
 		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)

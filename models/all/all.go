@@ -27,7 +27,7 @@ import (
 // Models returns the registry of all models that vprof describes.
 func Models() *models.Registry { return Consulting(nil) }
 
-// Consulting is [Models], with someone to ask about convolutions of .pt2 files; nil for nobody.
+// Consulting is [Models], with an oracle that answers questions about convolutions of .pt2 files; nil for none.
 func Consulting(o asked.Oracle) *models.Registry {
 	return WithFiles(models.NewRegistry(
 		redimnet.Models(),

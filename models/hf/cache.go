@@ -108,7 +108,7 @@ var (
 	Single Packing
 	// Several sequences are in a row.
 	Several = Packing{kind: 1}
-	// Unseen is that nobody looks, as where there is a cache: a row is taken for one sequence.
+	// Unseen is that it is not looked for, as where there is a cache: a row is taken for one sequence.
 	Unseen = Packing{kind: 2}
 )
 

@@ -70,7 +70,7 @@ func FlexAttention(f *frame, q, k, v *tensor, blocks []*tensor, o AttentionOptio
 }
 
 // flexFunction is the compiled flex_attention: forward saves its inputs in the type of
-// autocast, its result, the sums and the block mask, and backward lets go of each after its
+// autocast, its result, the sums and the block mask, and backward releases each after its
 // last use.
 func flexFunction() *trace.Function {
 	const query, key, value, result, sums, blocks = 0, 1, 2, 3, 4, 5

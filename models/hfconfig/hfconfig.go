@@ -25,7 +25,7 @@ import (
 // Scheme is what the names of these models begin with.
 const Scheme = "hf"
 
-// What a configuration may ask for at the most. Nobody has trained anything
+// What a configuration may ask for at the most. No model that was trained comes
 // near these; they keep a recording small and its sums within 63 bits.
 const (
 	mostBytes        = 16 << 20

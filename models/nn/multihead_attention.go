@@ -147,8 +147,8 @@ func (m *MultiheadAttention) forward(f *trace.Frame, query, key, value *trace.Te
 	return out, weights
 }
 
-// fused is attention of [batch*heads, length, size] by scaled_dot_product_attention, whose
-// weights nobody wants: [length*batch, embedding]. All names stay bound in g.
+// fused is attention of [batch*heads, length, size] by scaled_dot_product_attention, which
+// gives no weights: [length*batch, embedding]. All names stay bound in g.
 func (m *MultiheadAttention) fused(g *trace.Frame, batch int64, q, k, v *trace.Tensor,
 	a trace.AttentionArgs,
 ) *trace.Tensor {

@@ -181,7 +181,7 @@ type unpacking struct {
 	// from is the parameter that is packed.
 	from   *Parameter
 	cached *trace.Tensor
-	// stuck says that the cache of all modules is on for good.
+	// stuck says that the cache of all modules is on permanently.
 	stuck *bool
 }
 

@@ -12,7 +12,7 @@ import (
 // Methods with several products of low rank at a layer: side by side, or mixed for each row.
 
 // addAdaMSS gives a site a product for each group of the layer's outputs. Which outputs are in a group is found by
-// clustering the weight, which nobody can know without it: here all groups are as large.
+// clustering the weight, which needs its values: here all groups are of one size.
 func (s *Site) addAdaMSS() error {
 	if err := s.positive("r", "num_subspaces", "subspace_rank"); err != nil {
 		return err

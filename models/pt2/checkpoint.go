@@ -181,7 +181,7 @@ func (w *walker) runRegion(at []int32, inputs []*trace.Tensor) (outs []*trace.Te
 	return outs, results
 }
 
-// returned gives the results of a region their values' names, and lets go of what ends
+// returned gives the results of a region their values' names, and releases what ends
 // with it. The tensors among them are outs.
 func (w *walker) returned(r *region, outs []*trace.Tensor, results []aten.Value) {
 	for i, v := range r.outputs {

@@ -21,7 +21,7 @@ type dimensions struct {
 	also   []string // other symbols that are the same size
 	bounds export.Range
 	fixed  int
-	// affine has the sizes that depend on a fixed batch; nil if nobody has seen
+	// affine has the sizes that depend on a fixed batch; nil if it is unknown
 	// which do.
 	affine   *export.Batch
 	settings []models.Setting
@@ -245,8 +245,8 @@ func (d *dimensions) check(file string, c models.Case) error {
 	return nil
 }
 
-// scale gives a program of a fixed batch the sizes of another, where somebody has
-// seen which of its integers follow the batch; else it is the program itself.
+// scale gives a program of a fixed batch the sizes of another, where it is known
+// which of its integers follow the batch; else it is the program itself.
 func (d *dimensions) scale(p *export.Program, batch int64) (*export.Program, error) {
 	if d.batch != "" || d.affine == nil || batch == d.affine.Exported {
 		return p, nil

@@ -3,7 +3,7 @@
 //
 // A file's graph has the operators that eager autograd sees, so walking it with
 // the recorder gives the step that eager PyTorch would run, at any batch size,
-// precision and optimizer. What the graph does not say is when Python lets go of
+// precision and optimizer. What the graph does not say is when Python releases
 // a tensor; that is read from the source lines in the stack traces of the calls.
 // Files of "vprof capture" have it beside the graph.
 package pt2

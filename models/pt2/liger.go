@@ -209,7 +209,7 @@ func span(p *export.Program, c export.KernelCall) (*kernel, *region) {
 }
 
 // withKernels is the graph with liger-kernel's kernels: they run where the last of their
-// nodes would, and all that the nodes let go of goes then.
+// nodes would, and all that the nodes release is released then.
 func (g *graph) withKernels() *graph {
 	p := *g.Program
 	p.Nodes = slices.Clone(p.Nodes)
@@ -244,7 +244,7 @@ func (g *graph) withKernels() *graph {
 
 // castToQuery has eager attention cast its weights to the type of the query that a kernel
 // turns: queries stay in the type of autocast then, which cosines in fp32 raise otherwise, and
-// the graph's cast goes by what the module is called with.
+// the type of the graph's cast is that of the module's argument.
 func castToQuery(p *export.Program, u uses, from int, query int32) {
 	for i := from; i < len(p.Nodes) && p.Nodes[i].Module == p.Nodes[from].Module; i++ {
 		n := &p.Nodes[i]

@@ -123,8 +123,7 @@ func forAllRows(p *export.Program, begin, end int) {
 	}
 }
 
-// bypass has whoever takes the result of a node take its argument self, and leaves nothing
-// of the node.
+// bypass replaces the result of a node by its argument self everywhere, and removes the node.
 func bypass(p *export.Program, n *export.Node) {
 	if v, x := result(n), inputOf(n, "self"); v >= 0 && x >= 0 {
 		replace(p, v, x)

@@ -42,7 +42,7 @@ func (m *modules) replaced(weight int32) bool {
 }
 
 // modules is the model of a program as modules that hold its tensors. Their order is that of
-// Module._apply, which .to(device) goes by; constants come last.
+// Module._apply, which .to(device) calls; constants come last.
 type modules struct {
 	*nn.Parts
 	weights []*weight

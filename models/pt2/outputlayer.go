@@ -288,8 +288,8 @@ func shapes(n *export.Node, padded, shifted *bool) bool {
 	}
 }
 
-// without is the program as it is walked without the output layer: what its nodes let go of
-// goes with the node of the loss, or with forward's frame where the scores were returned.
+// without is the program as it is walked without the output layer: what its nodes release
+// is released by the node of the loss, or with forward's frame where the scores were returned.
 func (l *outputLayer) without(g *graph) *graph {
 	p := *g.Program
 	p.Nodes = slices.Clone(p.Nodes)

@@ -75,7 +75,7 @@ func (w *walker) run(begin, end int) {
 	}
 }
 
-// release lets go of what nobody refers to after node i.
+// release releases what nothing refers to after node i.
 func (w *walker) release(i int) {
 	for _, v := range w.g.Nodes[i].Dies {
 		w.forget(v)
@@ -423,7 +423,7 @@ func (w *walker) keep() {
 	}
 }
 
-// replace lets go of what was kept of the forward before and is replaced behind a node.
+// replace releases what was kept of the forward pass before and is replaced after a node.
 func (w *walker) replace(node int32) {
 	w.kept = slices.DeleteFunc(w.kept, func(k kept) bool {
 		if k.until == node {

@@ -16,7 +16,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Bounds of what is read, far above any run that somebody looks at: a step of a large model has some
+// Bounds of what is read, far above any real run: a step of a large model has some
 // hundred thousand instructions.
 const (
 	maxHeader       = 64 << 20

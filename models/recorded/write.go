@@ -112,9 +112,9 @@ type Header struct {
 	Torch string `json:"torch"`
 	// AllocConf is the PYTORCH_CUDA_ALLOC_CONF of the run; empty for the defaults.
 	AllocConf string `json:"alloc_conf,omitempty"`
-	// Batch is the number of samples of a micro-batch, zero if nobody knows it.
+	// Batch is the number of samples of a micro-batch, zero if unknown.
 	Batch int `json:"batch,omitempty"`
-	// Parameters and Trainable count the elements of the model; zero if nobody knows them.
+	// Parameters and Trainable count the elements of the model; zero if unknown.
 	Parameters int64 `json:"parameters,omitempty"`
 	Trainable  int64 `json:"trainable,omitempty"`
 	// Allocated and Reserved are the peaks that PyTorch counted in the run, in bytes; zero if it

@@ -228,7 +228,8 @@ func (v variant) classification(c models.Case) train.Task {
 	return &train.Supervised{
 		Net: net, Last: net.Fc,
 		Sample: func(t *trace.Tape, n int64) (x, labels *tensor) {
-			return t.New("randn", program.Batch, trace.F32, n, 3, size, size), t.New("randint", program.Batch, trace.I64, n)
+			return t.New("randn", program.Batch, trace.F32, n, 3, size, size),
+				t.New("randint", program.Batch, trace.I64, n)
 		},
 		Learn: func(f *frame, x, labels *tensor, loss **tensor) {
 			train.Score(f, net.call(f, x, c.Checkpointing), labels, loss)

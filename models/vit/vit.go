@@ -177,7 +177,7 @@ func New(c Config, pooling bool) *Model {
 }
 
 // Call maps images [batch, channels, size, size] to hidden states [batch,
-// tokens, width]. What the pooler makes is not returned: nobody wants it.
+// tokens, width]. What the pooler makes is not returned.
 func (m *Model) Call(f *frame, pixels *tensor, checkpointing bool) *tensor {
 	g := f.CallFrame(pixels)
 	embedded := g.Let(g.Call(m.Embeddings, pixels))

@@ -85,7 +85,7 @@ func entry(name, summary string, config Config) models.Model {
 	}, 4, func(c models.Case) train.Task { return Recognition(config, c) })
 }
 
-// Recognition is the task of recognizing labels in clips of the sizes of a case, which has [Settings]. In the eyes of
+// Recognition is the task of recognizing labels in clips of the sizes of a case, which has [Settings]. To
 // transformers the model has no input embeddings, and so no output embeddings.
 func Recognition(c Config, k models.Case) train.Adaptable {
 	net := newRecognizer(c)

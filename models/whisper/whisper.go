@@ -29,7 +29,7 @@ type Config struct {
 	// Untied gives the output layer a weight of its own.
 	Untied bool
 	// FixedPositions freezes the encoder's positions, as transformers does
-	// unless somebody trains all parameters.
+	// unless all parameters are trained.
 	FixedPositions bool
 }
 

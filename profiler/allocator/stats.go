@@ -98,7 +98,7 @@ type Stats struct {
 	OversizeAllocations, OversizeSegments Stat
 
 	// NumAllocRetries counts allocations tried again after the cache was
-	// emptied, NumOOMs those that failed for good.
+	// emptied, NumOOMs those that failed permanently.
 	NumAllocRetries, NumOOMs int64
 	// NumSyncAllStreams counts waits for all pending events.
 	NumSyncAllStreams int64

@@ -1,5 +1,5 @@
 // Package aten is the operator table: it says which call of the recorder an
-// operator of PyTorch is. Operators go by their ATen schemas (name, overload,
+// operator of PyTorch is. Operators are identified by their ATen schemas (name, overload,
 // argument names, types and defaults), the texts PyTorch itself has.
 //
 //	op, ok := aten.ByTarget("torch.ops.aten.layer_norm.default")

@@ -29,7 +29,7 @@ type Device interface {
 	// PagedSource is the device's memory, as the caching allocator takes it. An
 	// error for want of memory wraps [allocator.ErrOutOfMemory].
 	allocator.PagedSource
-	// Available is the number of bytes that nobody uses, as cudaMemGetInfo says
+	// Available is the number of bytes that are not in use, as cudaMemGetInfo says
 	// it. The rest of Total is in use, by the CUDA context and others too.
 	Available() (int64, error)
 
@@ -64,8 +64,8 @@ type Verifier interface {
 	Patterns() (Patterns, error)
 }
 
-// Patterns write and check patterns in memory: one that is found again shows that nobody
-// else writes there.
+// Patterns write and check patterns in memory: one that is found again shows that no other
+// process writes there.
 type Patterns interface {
 	// Write fills a range with a pattern that follows from a seed and each
 	// byte's place.

@@ -23,10 +23,10 @@ type Budget struct {
 	Risk float64
 }
 
-// DefaultMargin is the share of the memory that may be filled where nobody says another.
+// DefaultMargin is the share of the memory that may be filled unless another is given.
 const DefaultMargin = 0.85
 
-// SearchedBatch is up to which batch a search goes where nobody says another.
+// SearchedBatch is up to which batch a search goes unless another is given.
 const SearchedBatch = 4096
 
 // defaultRisk is how likely it is that a need is above the upper end of an interval of 95 %.
@@ -67,8 +67,8 @@ const (
 	// GivesBack is a replay on the board that gets through only since PyTorch gives cached
 	// memory back to the driver.
 	GivesBack Reason = "gives-back"
-	// NotRecorded is a need that depends on what torch.compile makes of the step, which nobody
-	// has recorded.
+	// NotRecorded is a need that depends on what torch.compile makes of the step, which has
+	// not been recorded.
 	NotRecorded Reason = "not-recorded"
 	// HostFull is a need of the machine's memory beyond what it has.
 	HostFull Reason = "host-full"

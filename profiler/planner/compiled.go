@@ -33,7 +33,7 @@ var compiledModels = []compiledModel{
 	{"efficientnet_b0", false, [2]float64{.619, .624}, [2]float64{.709, .754}},
 }
 
-// compiledPair is the memory of one training step without and with torch.compile, as somebody has published it,
+// compiledPair is the memory of one training step without and with torch.compile, as it was published,
 // both in the same unit and measured the same way.
 type compiledPair struct {
 	eager, compiled float64
@@ -58,8 +58,8 @@ const (
 	physicalAI      = "open-edge-platform/physical-ai-studio pull request 477"
 )
 
-// Compiled says how far a step under torch.compile may be from the eager one, which is replayed where nobody has
-// recorded the compiled one. The zero value is an eager step.
+// Compiled says how far a step under torch.compile may be from the eager one, which is replayed where there is
+// no recording of the compiled one. The zero value is an eager step.
 type Compiled struct {
 	// Allocated and Reserved are relative to the bytes that a compiler can change.
 	Allocated, Reserved Residual
@@ -122,5 +122,5 @@ func (c Compiled) of(s Sample) (allocated, reserved Residual) {
 	return share(c.Allocated, s.Allocated()), share(c.Reserved, s.Reserved)
 }
 
-// unknown tells that the step is compiled and nobody has recorded it.
+// unknown tells that the step is compiled and not recorded.
 func (c Compiled) unknown() bool { return c.Allocated.Records > 0 }

@@ -78,7 +78,7 @@ const (
 	// tensors alone do. PyTorch then gives back cached memory and may or may
 	// not get through.
 	Tight
-	// Unrecorded means that it depends on what torch.compile makes of the step, which nobody has recorded.
+	// Unrecorded means that it depends on what torch.compile makes of the step, which has not been recorded.
 	Unrecorded
 	// DoesNotFit means that even the lower end of the tensors does not.
 	DoesNotFit
@@ -184,7 +184,7 @@ func (r Residual) and(other Residual) Residual {
 	return r
 }
 
-// contextStdErr is the standard error of a context that nobody measured, in
+// contextStdErr is the standard error of a context that was not measured, in
 // bytes. Beside the context itself, CUDA's libraries load 50 to 400 MiB of
 // kernels in the first steps, by published figures; half that spread is what
 // two standard errors must hold.
@@ -198,7 +198,7 @@ func ContextOf(gpu device.GPU) Coefficient {
 	}
 }
 
-// Run is the estimate of a step that ran on a board whose context nobody measured, of the bytes
+// Run is the estimate of a step that ran on a board whose context was not measured, of the bytes
 // that it reserved.
 func Run(gpu device.GPU, reserved int64) Estimate {
 	e := Estimate{Reserved: Interval{reserved, reserved, reserved}}

@@ -112,7 +112,7 @@ var shipped []byte
 
 // Residuals returns the shipped residuals of a subject: those of its model if
 // there are enough records of it on its release, else those of all models on that
-// release. A release without records goes by the last before it that has some.
+// release. A release without records has those of the last before it that has some.
 func Residuals(s Subject) (allocated, reserved Residual, err error) {
 	f, err := shippedResiduals()
 	if err != nil {

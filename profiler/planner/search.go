@@ -141,7 +141,8 @@ func (s *Search) unsafeBelow(size int) (at int, err error) {
 	return at, nil
 }
 
-// ahead asks for the needs of a size and of those below it at a time. What fails is left to whoever asks for it.
+// ahead asks for the needs of a size and of those below it at a time. What fails is tried again when its size is
+// needed.
 func (s *Search) ahead(size int) {
 	if _, known := s.known[size]; known || s.Together < 2 {
 		return

@@ -18,8 +18,8 @@ const (
 	Activations
 	// Batch is the input data of the step.
 	Batch
-	// Temporaries live for a moment: results nobody keeps, gradients on
-	// their way, scratch space of kernels.
+	// Temporaries live for a moment: results that are not kept, gradients between
+	// two nodes, scratch space of kernels.
 	Temporaries
 	// Workspace is scratch space asked for by libraries (cuBLAS, cuDNN, cuFFT).
 	Workspace

@@ -2,7 +2,7 @@ package trace
 
 import "github.com/vprof/vprof/profiler/program"
 
-// accumulate is AccumulateGrad: the first gradient is taken over if nobody
+// accumulate is AccumulateGrad: the first gradient is taken over if nothing
 // else holds it and it is laid out as the leaf is, else copied; later ones
 // are added in place. It takes over the reference to g.
 func (x *Tensor) accumulate(g *Tensor) {

@@ -65,7 +65,7 @@ func (x *Tensor) gradEdge() edge {
 	return edge{x.accum, 0}
 }
 
-// dropSaved lets go of the i-th tensor the forward kept before the node ends.
+// dropSaved releases the i-th tensor the forward kept before the node ends.
 func (b *backward) dropSaved(i int) {
 	n, x := b.node, b.kept[i]
 	if x == nil {
@@ -166,7 +166,7 @@ func (n *Node) release() {
 	}
 }
 
-// gather ends a node nobody refers to and pushes those that only it did.
+// gather ends a node that nothing refers to and pushes those that only it did.
 func (n *Node) gather(t *Tape, stack []*Node) []*Node {
 	if n.flags&isLeafNode != 0 {
 		n.leaf.release()
@@ -193,7 +193,7 @@ func (n *Node) gather(t *Tape, stack []*Node) []*Node {
 	return stack
 }
 
-// releaseSaved lets go of what the node has kept, once.
+// releaseSaved releases what the node has kept, once.
 func (n *Node) releaseSaved() {
 	n.apply, n.flags = nil, n.flags|isSpent
 	n.forget()
@@ -262,7 +262,7 @@ func (b *backward) givePair(x, y *Tensor) {
 
 // giveAll takes the results of one native function that makes the gradients
 // of inputs 0, 1, ...: a tuple of references, nil where there is none. Those
-// nobody wants go after the temporaries, in order.
+// that are not needed are freed after the temporaries, in order.
 func (b *backward) giveAll(xs ...*Tensor) {
 	b.statement()
 	for i, x := range xs {

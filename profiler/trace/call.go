@@ -3,7 +3,7 @@ package trace
 // call is the activation of an operator: a C++ function, whose temporaries
 // live to the end of the full expression that made them and whose locals live
 // to its end, both destroyed in reverse order of construction. Python frames
-// (see Frame) let go of a temporary as soon as it has been used.
+// (see Frame) release a temporary as soon as it has been used.
 type call struct {
 	t      *Tape
 	scope  scope

@@ -97,7 +97,7 @@ func (r *region) pack(t *Tape, x *Tensor) saved {
 	return saved{pack: p}
 }
 
-// release is called when the node that held p lets go of it; the last one
+// release is called when the node that held p releases it; the last one
 // ends the region and its hold on the inputs.
 func (p *packed) release() {
 	if p.host != nil {

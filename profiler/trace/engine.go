@@ -352,7 +352,7 @@ func (n *Node) unpack(b *backward) {
 	}
 }
 
-// dropUnpacked lets go of what hooks gave for saved tensors: unlike tensors
+// dropUnpacked releases what hooks gave for saved tensors: unlike tensors
 // that the node itself keeps, they are locals of its function.
 func (n *Node) dropUnpacked(b *backward) {
 	if n.inputs != exceeding {
@@ -396,6 +396,6 @@ func (g *graphTask) validate(n *Node, out []*Tensor) {
 	}
 }
 
-// Backward is torch.autograd.backward(roots, grads): gradients that nobody
-// else holds are given away to the graph.
+// Backward is torch.autograd.backward(roots, grads): the graph takes over gradients that nothing
+// else holds.
 func Backward(roots, grads []*Tensor) { roots[0].tape.backward(roots, grads) }

@@ -98,7 +98,7 @@ func discard(xs []*Tensor) {
 }
 
 // Output gives a model's output, of which the first is the loss, nil of models that compute none, to the training loop.
-// The loop may keep it ([Tape.KeepOutputs]); else all but the loss is freed, or what nobody else holds.
+// The loop may keep it ([Tape.KeepOutputs]); else all but the loss is freed, or what nothing else holds.
 func (t *Tape) Output(xs ...*Tensor) {
 	t.Returned(xs[1:]...)
 	if xs[0] == nil {

@@ -158,7 +158,7 @@ func (b *backward) zeros(i int) *Tensor {
 }
 
 // TakeGrad takes the gradient of a leaf away from it, nil if there is none. The caller
-// lets go of it with [Tape.Release].
+// releases it with [Tape.Release].
 func (x *Tensor) TakeGrad() *Tensor {
 	g := x.grad
 	x.grad = nil
@@ -199,7 +199,7 @@ func (offload) pack(t *Tape, x *Tensor) saved {
 	return saved{pack: &packed{host: &hostCopy{t, x.dtype, l, x.requiresGrad}}}
 }
 
-// release is called when the node that held the copy lets go of it.
+// release is called when the node that held the copy releases it.
 func (h *hostCopy) release() { h.tape.saveOnHost(h.layout.numel*h.dtype.Size(), -1) }
 
 // back copies the tensor to the device again. The caller releases it.

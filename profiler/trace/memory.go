@@ -61,8 +61,8 @@ func (t *Tape) FinishAll() (own *program.Program, others []*program.Program) {
 var recycled sync.Pool
 
 // Recycle gives the tables of a program to later recordings: they are megabytes, which
-// cost more to get and to collect than to fill. Nobody may use the program afterwards,
-// or anything that refers to its tables.
+// cost more to get and to collect than to fill. The program must not be used afterwards,
+// nor anything that refers to its tables.
 func Recycle(p *program.Program) { recycled.Put(p) }
 
 // empty clears the memory for the next recording.

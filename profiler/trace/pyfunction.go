@@ -44,7 +44,7 @@ func (c *FunctionContext) SaveForBackward(xs ...*Tensor) {
 // Saved is ctx.saved_tensors[i], in backward.
 func (c *FunctionContext) Saved(i int) *Tensor { return c.saved[i] }
 
-// Drop lets go of the i-th saved tensor in backward, as compiled code does after its last use.
+// Drop releases the i-th saved tensor in backward, as compiled code does after its last use.
 func (c *FunctionContext) Drop(i int) { c.drop(i) }
 
 // Keep is ctx.name = x: an attribute, of which saved-tensor hooks know nothing and
@@ -58,7 +58,7 @@ func (c *FunctionContext) Keep(xs ...*Tensor) {
 // Kept is the i-th attribute.
 func (c *FunctionContext) Kept(i int) *Tensor { return c.attrs[i] }
 
-// Take is the i-th attribute, which the context lets go of (ctx.name = None): from now on
+// Take is the i-th attribute, which the context releases (ctx.name = None): from now on
 // the frame holds it.
 func (c *FunctionContext) Take(f *Frame, i int) *Tensor {
 	x := f.Let(c.attrs[i])
@@ -67,7 +67,7 @@ func (c *FunctionContext) Take(f *Frame, i int) *Tensor {
 	return x
 }
 
-// release lets go of what forward has given to the context.
+// release releases what forward has given to the context.
 func (c *FunctionContext) release() {
 	for _, x := range c.saved {
 		if x != nil {

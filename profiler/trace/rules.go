@@ -18,7 +18,7 @@ type Rules struct {
 	LinearLoss LinearLossRules
 	// Operators are the ways of single operators.
 	Operators Operators
-	// GatherEndsFirst: fully_shard lets go of the all-gather before it copies the next one out, else behind that.
+	// GatherEndsFirst: fully_shard releases the all-gather before it copies the next one out, else behind that.
 	GatherEndsFirst bool
 }
 
@@ -46,7 +46,7 @@ type AttentionRules struct {
 	// EfficientSeeds: without dropout, they allocate a seed and an offset of the
 	// random generator on the device, 8 bytes each, and keep them for backward.
 	EfficientSeeds bool
-	// MultiheadLetsGo: nn.MultiheadAttention lets go of query, key and value
+	// MultiheadLetsGo: nn.MultiheadAttention releases query, key and value
 	// once the scores are there.
 	MultiheadLetsGo bool
 }

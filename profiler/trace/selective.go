@@ -79,7 +79,7 @@ func (s *selection) keeps(op string) bool {
 	return false
 }
 
-// release lets go of what was kept and not asked for.
+// release releases what was kept and not asked for.
 func (s *selection) release() {
 	if s == nil {
 		return

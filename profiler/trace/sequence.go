@@ -65,7 +65,7 @@ func (x *Tensor) gatherOutputs(ranks int64) *Tensor {
 }
 
 // flight is a collective whose result is there before it has ended (AsyncCollectiveTensor): the first
-// operator that reads it waits, and only then is the input let go of.
+// operator that reads it waits, and only then is the input released.
 type flight struct {
 	result *storage
 	input  *Tensor
@@ -139,7 +139,7 @@ func (x *Tensor) scatterAsync(ranks int64) *Tensor {
 	return f.Return(y)
 }
 
-// GatherAsync is all_gather_single(x, gather_dim=0), which lets go of x when its result is waited for.
+// GatherAsync is all_gather_single(x, gather_dim=0), which releases x when its result is waited for.
 func (x *Tensor) GatherAsync(ranks int64) *Tensor {
 	all := slices.Clone(x.shape)
 	all[0] *= ranks

@@ -110,15 +110,14 @@ func (t *Tape) OnAbsent(f func(x *Tensor)) {
 	}
 }
 
-// Touch has the code that runs look at x, as an op that reads it does. Where nobody brings what is absent, as where
-// shapes alone are looked for, it does nothing.
+// Touch has the storage of x allocated if it is empty, as an op that reads it does; see [Tape.OnAbsent].
 func (x *Tensor) Touch() {
 	if x.tape.absent != nil {
 		x.tape.fetch([]*Tensor{x})
 	}
 }
 
-// fetch has what an op reads there.
+// fetch has empty storages of what an op reads allocated.
 func (t *Tape) fetch(reads []*Tensor) {
 	for _, x := range reads {
 		if x != nil && x.store.blank && x.store.bytes > 0 {

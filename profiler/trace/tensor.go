@@ -24,8 +24,8 @@ type storage struct {
 
 // Tensor has a shape, strides, an element type and a storage, but no data.
 //
-// Its life is PyTorch's: references are counted. A result that nobody has
-// named is a temporary and dies as soon as the expression that uses it is
+// Its life is PyTorch's: references are counted. A result without a
+// name is a temporary and dies as soon as the expression that uses it is
 // done; names (see [Frame]), autograd, containers and optimizers hold it
 // longer. Using a tensor after its last reference went is a bug of the model
 // description and panics.

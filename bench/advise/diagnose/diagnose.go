@@ -13,7 +13,7 @@ import (
 )
 
 // Limits of what counts as a finding. The guides of the recipes give the first
-// two; the others leave out what nobody would act on.
+// two; the others leave out what is too small to act on.
 const (
 	underUsed    = 0.5  // of the board, at the peak
 	nearlyFull   = 0.95 // of the board, at the peak

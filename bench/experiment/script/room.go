@@ -117,8 +117,7 @@ var offline = []string{
 	"SWANLAB_MODE=disabled", "TRACKIO_DISABLED=1", "HF_HUB_DISABLE_TELEMETRY=1", "MLFLOW_DISABLED=1", "DVCLIVE_TEST=1",
 }
 
-// environment is that of the command: the user's own, and what the hook and the libraries
-// go by.
+// environment is that of the command: the user's own, and the variables of the hook and the libraries.
 func (c *Command) environment(r *room) ([]string, error) {
 	env := os.Environ()
 	set := func(name, value string) { env = append(env, name+"="+value) }
@@ -153,7 +152,7 @@ func (c *Command) environment(r *room) ([]string, error) {
 	return env, nil
 }
 
-// compiling are the environment variables that torch.compile goes by. Inductor's cache is one of the run's own, or the
+// compiling are the environment variables of torch.compile. Inductor's cache is one of the run's own, or the
 // folder that the command names: timings of kernels that did not run must not reach real runs, and a run must not
 // depend on those before it unless that is asked for.
 func (c *Command) compiling(r *room) []string {
@@ -171,7 +170,7 @@ func (c *Command) compiling(r *room) []string {
 // release of PyTorch needs.
 const driverVersion = 13020
 
-// withBoard adds what the libraries go by that give PyTorch the board.
+// withBoard adds the variables that describe the board to the stand-in libraries.
 func (c *Command) withBoard(r *room, env []string) ([]string, error) {
 	var board bytes.Buffer
 	if err := standins.WriteBoard(&board, c.Board, max(c.GPUs, 1), driverVersion); err != nil {

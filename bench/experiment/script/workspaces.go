@@ -116,8 +116,8 @@ func (s *server) answer(line string) string {
 	return s.known[line]
 }
 
-// find asks cuDNN if it answers such questions, and else goes by the rules, also of kernels that cuDNN proposes only on
-// a machine with a GPU.
+// find asks cuDNN if it answers such questions, and else applies the rules, also those of kernels that cuDNN proposes
+// only on a machine with a GPU.
 func (s *server) find(q question) string {
 	n, asked := s.ask(q)
 	switch o := q.convolution; {

@@ -23,7 +23,7 @@ type Evidence struct {
 	// Calibrated are coefficients that vprof calibrate has fitted; nil for none,
 	// which leaves the shipped defaults.
 	Calibrated *coefficients.Selection
-	// OwnLoop is the model's own loop where nobody has said one and cases have the loop that keeps the most instead:
+	// OwnLoop is the model's own loop where none was chosen and cases have the loop that keeps the most instead:
 	// a batch must be safe in both. It is empty elsewhere.
 	OwnLoop models.Loop
 	// Missed, if not nil, is called for a board that Calibrated has no coefficients of.
@@ -77,7 +77,7 @@ func (e *RefusedError) Unwrap() error { return e.Err }
 // Usage marks the error as bad input.
 func (*RefusedError) Usage() bool { return true }
 
-// Shared warns of software that shares the device, and of others that nobody tells of.
+// Shared warns of software that shares the device, listed or not.
 func Shared(d device.Device) []report.Warning {
 	var all []report.Warning
 	if o, ok := d.(device.Observer); ok && !o.Baseline().OthersKnown {

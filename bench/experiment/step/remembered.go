@@ -9,7 +9,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Remembered runs trials as [Local] does and keeps their results, without the recordings: whoever asks for an equal
+// Remembered runs trials as [Local] does and keeps their results, without the recordings: a request for an equal
 // trial is answered at once. It is for processes that answer many requests.
 type Remembered struct {
 	mu      sync.Mutex
@@ -42,7 +42,7 @@ func (m *Remembered) Try(ctx context.Context, t Trial) (*Result, error) {
 	return r, nil
 }
 
-// Plain is the result as it comes from elsewhere: without the trial and its recording, which whoever asked has.
+// Plain is the result without the trial and its recording, as another process returns it.
 func (r *Result) Plain() *Result {
 	plain := *r
 	plain.trial, plain.Also = Trial{}, nil

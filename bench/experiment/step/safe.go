@@ -47,7 +47,7 @@ type Course struct {
 }
 
 // Course tries a batch size with as many steps as it takes until further ones need no more, and
-// with validation after them. What hangs on chance is left to [Setup.Perturb].
+// with validation after them. What differs from run to run is left to [Setup.Perturb].
 func (s *Setup) Course(ctx context.Context, t Trial, validation int) (*Course, error) {
 	t = s.training(t, validation)
 	training, err := s.nominal(ctx, t)
@@ -83,7 +83,7 @@ func (s *Setup) training(t Trial, validation int) Trial {
 }
 
 // Need is what a course needs of a budget at most, in bytes; [math.MaxInt64] if it does not get
-// through. Where nobody has said the loop, it is the most of both. A need beyond
+// through. Where no loop was chosen, it is the most of both. A need beyond
 // the limit may be less than the most: what was beyond it first, without the perturbed replays.
 func (s *Setup) Need(ctx context.Context, gpu device.GPU, b planner.Budget, c *Course) (most int64, err error) {
 	if open := s.open(); open != nil {
@@ -126,7 +126,7 @@ func (s *Setup) needOf(gpu device.GPU, b planner.Budget, c *Course) (most int64,
 	return most, nil
 }
 
-// OtherLoop is a case with the loop that is judged beside its own, where nobody has said one: of the model's own and
+// OtherLoop is a case with the loop that is judged beside its own, where none was chosen: of the model's own and
 // the one that keeps the most of a step the other. It is false where someone has said the loop.
 func (s *Setup) OtherLoop(c models.Case) (models.Case, bool) {
 	if own := s.evidence.OwnLoop; own != "" && c.Loop != own {

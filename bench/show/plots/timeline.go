@@ -13,7 +13,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// columns is how finely a timeline is drawn: more than that nobody sees.
+// columns is how many points a timeline is drawn with: more cannot be told apart.
 const columns = 1500
 
 // moment is the memory after an allocation or free, by class.

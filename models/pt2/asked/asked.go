@@ -135,7 +135,7 @@ func Save(ctx context.Context, path string, s Set) error {
 // where it cannot.
 type Oracle func(version string, generation int) cudnn.Answer
 
-// Answer has a tape go by what a version of cuDNN said of the tape's boards.
+// Answer has a tape use what a version of cuDNN answered about the tape's boards.
 func (o Oracle) Answer(tape *trace.Tape, version string) {
 	tape.AnswerConvolutions(func(b trace.Board) cudnn.Answer {
 		return o(version, cudnn.Generation(cudnn.Board{Capability: b.Capability}))

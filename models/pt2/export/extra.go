@@ -17,7 +17,7 @@ type Extra struct {
 	// Source is what was captured, as the user named it: "timm:convnext_tiny".
 	Source string `json:"source,omitempty"`
 	Class  string `json:"class,omitempty"`
-	// Dies says when Python let go of values; nil if nobody looked.
+	// Dies says when Python released values; nil if that was not observed.
 	Dies []Death `json:"dies,omitempty"`
 	// Checkpointed and Reentrant are the paths of modules whose calls ran under
 	// torch.utils.checkpoint.
@@ -48,7 +48,7 @@ type Extra struct {
 	Replaced []Death `json:"replaced,omitempty"`
 	// Assigned are copy_ nodes that stand for p.data = x.
 	Assigned []int32 `json:"assigned,omitempty"`
-	// OtherWay says that forward calls other operators at another batch; nil if it does not, or nobody looked.
+	// OtherWay says that forward calls other operators at another batch; nil if it does not, or that was not observed.
 	OtherWay *OtherWay `json:"other_way,omitempty"`
 	// CublasWorkspace is the CUBLAS_WORKSPACE_CONFIG of the process; MONAI sets it when it is imported.
 	CublasWorkspace string `json:"cublas_workspace,omitempty"`

@@ -41,9 +41,9 @@ type Program struct {
 	Kernels []KernelCall
 	// Extra is what vprof capture put beside the graph, nil if nothing.
 	Extra *Extra
-	// Asked is what cuDNN said itself about the convolutions, nil if nobody asked.
+	// Asked is what cuDNN said itself about the convolutions, nil if it was not asked.
 	Asked asked.Answers
-	// Oracle is whom to ask about others; nil for nobody.
+	// Oracle answers questions about others; nil for none.
 	Oracle asked.Oracle
 
 	// model and extra are the entries that it was read from.
@@ -119,7 +119,7 @@ type FunctionCall struct {
 	Line  string `json:"line"`
 	Begin int    `json:"begin"`
 	End   int    `json:"end"`
-	// Backward is where its own backward begins in the graph, 0 where nobody has seen it. AMP
+	// Backward is where its own backward begins in the graph, 0 where it is unknown. AMP
 	// says that it runs under the autocast of forward, Gives for which tensor arguments that
 	// can have one it gives a gradient.
 	Backward int    `json:"backward,omitempty"`
@@ -181,7 +181,7 @@ type Argument struct {
 	Autocast UnderAutocast
 }
 
-// UnderAutocast says what becomes of a type under autocast, if somebody looked.
+// UnderAutocast says what becomes of a type under autocast, if that was observed.
 type UnderAutocast int8
 
 // A type of the code stays, that of a tensor (x.to(y.dtype)) is half precision where the tensor is.
@@ -222,7 +222,7 @@ type Node struct {
 	Classes []string
 	// Trace are the Python frames of the call, the outermost first.
 	Trace []Frame
-	// Dies are the values that Python lets go of once the node has run, in order.
+	// Dies are the values that Python releases once the node has run, in order.
 	Dies []int32
 }
 

@@ -1,4 +1,4 @@
-// Package lifetimes finds when Python lets go of the values of an exported
+// Package lifetimes finds when Python releases the values of an exported
 // graph.
 //
 // A graph has values without names, but each of its calls has a stack trace with
@@ -23,8 +23,8 @@ import (
 	"github.com/vprof/vprof/models/pt2/export"
 )
 
-// Find fills in the Dies of a program's nodes: from what was observed, if
-// somebody has, else from the stack traces.
+// Find fills in the Dies of a program's nodes: from what was observed, or
+// else from the stack traces.
 func Find(p *export.Program) error {
 	if p.Extra != nil && p.Extra.Dies != nil {
 		return observed(p)
@@ -154,7 +154,7 @@ func (t *tracer) release(v int32) {
 	t.settle(v)
 }
 
-// settle ends a value that nobody holds and nobody will use.
+// settle ends a value that nothing holds and nothing will use.
 func (t *tracer) settle(v int32) {
 	if t.count[v] > 0 || t.dead[v] || t.fixed[v] || t.last[v] > t.now {
 		return

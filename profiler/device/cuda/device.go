@@ -34,7 +34,7 @@ type Device struct {
 	// segments, ranges and pages are what is to be given back, by address,
 	// with its size.
 	segments, ranges, pages map[uint64]int64
-	// events are all that were made, idle those that nobody holds.
+	// events are all that were made, idle those not in use.
 	events, idle []cu.Event
 
 	// board is the GPU as NVML sees it, nil if NVML does not.

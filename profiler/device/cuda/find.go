@@ -33,7 +33,7 @@ func start() error {
 		return loadError(err)
 	}
 	// The version can be asked before cuInit, which an old driver may refuse
-	// with less to go by.
+	// with a less helpful error.
 	if v := cu.Version(); v > 0 && v < needed {
 		return &device.UnusableError{
 			Device: all,

@@ -22,10 +22,10 @@ var wslNode = "/dev/dxg"
 const virtualMemory cu.DeviceAttribute = 102
 
 // hostShare is the part of its memory that a board which shares the host's leaves to
-// the host: whoever fills it takes the machine down.
+// the host: filling it takes the machine down.
 const hostShare = 8
 
-// displayShare is what stays free of a board with a display unless somebody says otherwise:
+// displayShare is what stays free of a board with a display unless another size is given:
 // a desktop that cannot have memory for its next window goes down, and the step with it.
 const displayShare = 512 << 20
 

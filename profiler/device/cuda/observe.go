@@ -85,7 +85,7 @@ func (d *Device) used() (int64, error) {
 	return d.gpu.Memory - free, err
 }
 
-// sizeContext tells the context from what others held before. Where nobody told of that, a
+// sizeContext tells the context from what others held before. Where that is unknown, a
 // context takes what the catalog says, or as much more again as it may be off; the rest is
 // others'.
 func (d *Device) sizeContext(before int64) error {
@@ -142,7 +142,7 @@ func (d *Device) Neighbors() []device.Neighbor {
 }
 
 // unlisted is what was in use when the device was opened and none of the listed processes
-// holds, in bytes; zero where it is less than a context, so that nobody computes with it. On a
+// holds, in bytes; zero where it is less than a context, so that no process computes with it. On a
 // board with a display it is what is on the screen.
 func (d *Device) unlisted(others []nvml.Process) int64 {
 	left := d.baseline.Others

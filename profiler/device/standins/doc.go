@@ -24,7 +24,7 @@
 //	VPROF_BOARD        a file that describes the board, see [WriteBoard]; all devices are equal
 //	VPROF_STANDINS     the folder with the folders 12 and 13; the hook reads it
 //	VPROF_STANDIN_LOG  a file that gets a line "default NAME" for each function of the table that
-//	                   was called, and "unanswered QUESTION" for sizes that nobody knew
+//	                   was called, and "unanswered QUESTION" for sizes that were unknown
 //	VPROF_ORACLE       a Unix socket that knows sizes which libraries decide
 //
 // # Sizes that libraries decide

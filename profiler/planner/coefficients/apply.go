@@ -29,7 +29,7 @@ func (e *NoEntryError) Error() string {
 		strings.Join(e.Found, ", "))
 }
 
-// Unknown tells whether nobody asked for an entry by name and the board has none, so
+// Unknown tells whether no entry was asked for by name and the board has none, so
 // that the defaults stand.
 func (e *NoEntryError) Unknown() bool { return e.Name == "" && len(e.Found) == 0 }
 
@@ -153,7 +153,7 @@ func (e *Entry) SetSpeed(s steptime.Efficiency, synthetic bool) {
 // carry it to another machine. Nil is no correction.
 type Selection struct {
 	Entries []Entry `json:"entries"`
-	// Name is the one entry to go by; empty is that of the board and model.
+	// Name is the one entry to use; empty is that of the board and model.
 	Name string `json:"name,omitempty"`
 }
 

@@ -113,7 +113,7 @@ type Efficiency struct {
 	Launch planner.Coefficient
 }
 
-// unmeasured is the source of a share that nobody measured.
+// unmeasured is the source of a share that was not measured.
 const unmeasured = "assumption for PyTorch in eager mode; not measured, corrected by vprof calibrate"
 
 // Assumed are the shares before any run: products reach half of the peak,

@@ -144,7 +144,7 @@ func (p *problem) weightCopy(d Direction) int64 {
 // (supportsBFloat16ConvolutionWithCuDNNv8 in ATen's CUDAHooks.cpp).
 const bf16Capability = 80
 
-// withoutCuDNN is PyTorch's own convolution (slow_conv2d and its kin): native
+// withoutCuDNN is PyTorch's own convolution (slow_conv2d and its like): native
 // depthwise kernels, else a matrix product of each sample with its windows laid
 // out as columns, in a buffer that all samples use in turn. Groups are convolved
 // one after the other on copies, and the results put together: of these

@@ -21,7 +21,7 @@ func (s Study) Features() []float32 {
 // Operation names the operation, as the files of rules do.
 func (s Study) Operation() string { return kindNames[s.p.kind] }
 
-// Generation is the architecture whose rules a board goes by.
+// Generation is the architecture whose rules hold for a board.
 func Generation(b Board) int { return generation(b.Capability) }
 
 // Bytes is the workspace of a choice.

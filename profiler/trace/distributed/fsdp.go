@@ -320,7 +320,7 @@ func (f *FSDP) forget() {
 	}
 }
 
-// Check finds a group that was wrapped and whose module nobody calls: its parameters
+// Check finds a group that was wrapped and whose module is never called: its parameters
 // are never whole. It is called after a step.
 func (f *FSDP) Check() error {
 	for _, g := range f.groups {

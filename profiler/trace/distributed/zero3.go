@@ -66,9 +66,9 @@ type zeroParam struct {
 	flat, whole   *trace.Tensor
 	at            int64 // in the buffer of gradients
 	// users are the modules that run with it (ds_active_sub_modules): a set, so that one whose forward a
-	// checkpoint runs again, and breaks off before the hook behind it, has let go of it after its backward.
+	// checkpoint runs again, and breaks off before the hook behind it, has released it after its backward.
 	users map[*ZeROModule]bool
-	// isWhole says that it is, or on its way, with which flight.
+	// isWhole says that it is gathered, or being gathered, and flight by which collective.
 	isWhole, used bool
 	flight        *flight
 }

@@ -113,7 +113,7 @@ func (f *flight) coalesce(z *ZeRO3, params []*zeroParam) {
 	}
 }
 
-// land waits for a parameter that is on its way.
+// land waits for a parameter that is being gathered.
 func (z *ZeRO3) land(q *zeroParam) {
 	f, t := q.flight, z.tape
 	if f == nil {
@@ -150,7 +150,7 @@ func (q *zeroParam) allocate() {
 	q.flat.AllocStorage(op, program.Weights)
 }
 
-// leave lets go of a module's parameters, but of those that persist, that another module
+// leave releases a module's parameters, but of those that persist, that another module
 // uses, or that come again soon (release_sub_module).
 func (z *ZeRO3) leave(m *ZeROModule) {
 	for _, q := range m.params {
@@ -164,7 +164,7 @@ func (z *ZeRO3) leave(m *ZeROModule) {
 // keeps tells whether a parameter stays between modules, which it does once their order is known.
 func (z *ZeRO3) keeps(q *zeroParam) bool { return q.stays && z.known }
 
-// free lets go of a parameter that no module uses.
+// free releases a parameter that no module uses.
 func (z *ZeRO3) free(q *zeroParam) {
 	if !q.isWhole || q.alone || len(q.users) > 0 {
 		return

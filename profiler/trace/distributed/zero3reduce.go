@@ -111,7 +111,7 @@ func (z *ZeRO3) Step(clip bool, step func()) {
 	}
 }
 
-// persistent goes through the small parameters that stay between modules: all are let go of before the
+// persistent goes through the small parameters that stay between modules: all are released before the
 // optimizer steps, and gathered anew behind it (_partition_all_parameters, _post_step).
 func (z *ZeRO3) persistent(f func(q *zeroParam)) {
 	for _, m := range z.modules {

@@ -151,7 +151,7 @@ func singleAdafactor(o *Optimizer, f *trace.Frame, l *lists) {
 		f.Discard(trace.VectorNorm(update, false))
 		trace.Update("add__Tensor", 2, p, update)
 	}
-	// Python lets go of names in the order the code mentions them.
+	// Python releases names in the order the code mentions them.
 	for _, name := range []**trace.Tensor{&rowMean, &colMean, &squared} {
 		if *name != nil {
 			f.Del(name)

@@ -42,7 +42,7 @@ func (s *GradScaler) Scale(loss *trace.Tensor) *trace.Tensor {
 
 // Unscales is the error that PyTorch raises where a scaler is to unscale the gradients of
 // parameters, nil if it does: those in fp32, and those in fp16 within the kernel of a fused
-// optimizer, which is where it unscales gradients that nobody clips. The kernel that looks for
+// optimizer, which is where it unscales gradients that are not clipped. The kernel that looks for
 // infinities takes no bf16 up to PyTorch 2.15 (github.com/pytorch/pytorch/issues/127176).
 func Unscales(inKernel bool, groups ...[]*trace.Tensor) error {
 	for _, p := range slices.Concat(groups...) {

@@ -38,7 +38,7 @@ type Options struct {
 	// Interval is the time between two looks.
 	Interval time.Duration
 	// Limit is where the line is drawn on a board with so much memory, and
-	// Alarm whether somebody set it.
+	// Alarm whether it was set.
 	Limit func(total int64) int64
 	Alarm bool
 	Now   func() time.Time
