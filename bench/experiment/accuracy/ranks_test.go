@@ -74,6 +74,14 @@ func TestContextParallelRanksNeedWhatPyTorchSays(t *testing.T) {
 	require.LessOrEqual(t, at(reserved, 1), 0.01)
 }
 
+// TestAccelerateShardsAsPlanned estimates records of the Trainer under accelerate's fully_shard: what it wraps, and how
+// weights arrive.
+func TestAccelerateShardsAsPlanned(t *testing.T) {
+	allocated, reserved := errorsOfDecoders(t, "accelerate.jsonl", 5)
+	require.LessOrEqual(t, at(allocated, 1), 0.0005)
+	require.LessOrEqual(t, at(reserved, 1), 0.005)
+}
+
 // TestExpertParallelRanksNeedWhatTransformersDoes estimates records of ranks that share out experts by all-to-all, with
 // routers that are balanced and not.
 func TestExpertParallelRanksNeedWhatTransformersDoes(t *testing.T) {

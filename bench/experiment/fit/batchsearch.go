@@ -329,7 +329,7 @@ func (q *batchSearch) seconds(ctx context.Context, t *trial) (float64, error) {
 	if !load.Known() {
 		return 0, nil
 	}
-	return q.speed.Time(load).Seconds + hostSeconds(r.Facts.HostSaved, load), nil
+	return q.speed.Time(load).Seconds, nil
 }
 
 // describe completes the choice with the estimate and the time of the size that was found; if

@@ -8,7 +8,6 @@ import (
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
-	"github.com/vprof/vprof/profiler/planner/steptime"
 )
 
 // A turn is a lever that a search may turn.
@@ -184,16 +183,4 @@ func (s *Search) need(ctx context.Context, gpu device.GPU, k models.Case, batch 
 		l.SamplesPerSecond = float64(batch*micro) / seconds
 	}
 	return l, nil
-}
-
-// hostLink is what a GPU exchanges with the host, in bytes a second: PCIe 4.0 x8, or
-// x16 with memory that is not pinned.
-const hostLink = 12e9
-
-// hostSeconds is how long the bytes that a step keeps on the host take there and back.
-func hostSeconds(bytes int64, load steptime.Load) float64 {
-	if !load.Known() {
-		return 0
-	}
-	return 2 * float64(bytes) / hostLink
 }

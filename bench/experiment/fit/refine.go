@@ -60,7 +60,8 @@ func (s *Search) refine(ctx context.Context, f *report.Fit) error {
 	}
 	if offloads {
 		f.Warnings = append(f.Warnings, report.Warning{
-			What: "samples per second with all on the host (offload=all) leave out its optimizer and the copies",
+			What: "samples per second with all on the host (offload=all) count its copies and its optimizer at speeds that " +
+				"are assumed: 12 GB/s of the link, 40 GB/s of memory for each process; machines differ by a factor of 4",
 		})
 	}
 	rank(f, s.Model.Stages)
@@ -160,7 +161,9 @@ func (s *Search) finer(l leader) []string {
 	case models.FSDP2:
 		s.finerShards(c, try)
 		if l.possible == 0 { // nothing fits
-			try(func(o *models.Strategy) { o.Offload, o.Wrap = models.OffloadAll, nil })
+			for _, wrap := range [][]string{nil, {models.Ends}} {
+				try(func(o *models.Strategy) { o.Offload, o.Wrap = models.OffloadAll, wrap })
+			}
 		}
 	case models.TP:
 		try(func(o *models.Strategy) { o.Reshard = "true" })

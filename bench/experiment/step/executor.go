@@ -157,7 +157,9 @@ func (t *Trial) loads(ctx context.Context) (loads []steptime.Load, err error) {
 	}
 	for _, gpu := range t.Timed {
 		load := steptime.Of(rec.Program, gpu, steadyStep)
-		load.Stretch = rec.Stretch
+		if load.Stretch = rec.Stretch; load.Known() {
+			load.Host = hostSeconds(c, rec.Facts)
+		}
 		loads = append(loads, load)
 	}
 	return loads, nil

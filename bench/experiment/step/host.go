@@ -7,6 +7,7 @@ import (
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/planner/host"
+	"github.com/vprof/vprof/profiler/trace"
 )
 
 // host is the host memory that the trial needs. It is zero for steps that were recorded from a script's run, whose
@@ -55,6 +56,26 @@ func (r *Result) loading(c models.Case, processes int64) host.Interval {
 		return host.Interval{Value: weights, High: weights}
 	}
 	return host.Interval{Value: weights, Low: weights, High: 2 * weights}
+}
+
+// hostLink is what a GPU exchanges with the host, in bytes a second: PCIe 4.0 x8, or
+// x16 with memory that is not pinned. hostMemory is the share of the machine's memory speed that one of its processes
+// has: of a server's 300 GB/s for eight, or a desktop's 80 for two. Both are assumptions.
+const (
+	hostLink   = 12e9
+	hostMemory = 40e9
+)
+
+// hostSeconds is how long a step takes for what lies on the host: copies there and back, and the optimizer's step, which
+// reads weights, gradients and state, and writes weights and state. Weights come for forward and for backward of each
+// micro-batch. Only DeepSpeed sends gradients after each, and the stepped weights in half of their size.
+func hostSeconds(c models.Case, facts trace.Facts) float64 {
+	h, batches := facts.Host, int64(max(1, c.Accumulate))
+	moved := 2*batches*(facts.HostSaved+h.Weights) + h.Gradients
+	if c.Strategy.DeepSpeed() {
+		moved += (batches-1)*h.Gradients + h.Stepped/2
+	}
+	return float64(moved)/hostLink + float64(2*h.Stepped+h.Gradients+2*h.State)/hostMemory
 }
 
 // hostOf converts an estimate of host memory for a report; nil if there is none.

@@ -28,6 +28,8 @@ type Load struct {
 	Sent int64
 	// Schedule is the order of the work, where it is of several streams.
 	Schedule Schedule `json:",omitempty"`
+	// Host is how long a step takes for what lies in the host's memory, in seconds, at assumed speeds of the machine.
+	Host float64 `json:",omitempty"`
 	// Stretch is how many times as long as its work the step takes, waiting for other
 	// stages of a pipeline; zero for no more than the work.
 	Stretch float64 `json:",omitempty"`
@@ -92,6 +94,7 @@ func (l Load) plus(m Load) Load {
 	l.FLOPs += m.FLOPs
 	l.Bytes += m.Bytes
 	l.Sent += m.Sent
+	l.Host += m.Host
 	l.Schedule = append(l.Schedule, m.Schedule...)
 	return l
 }
@@ -158,8 +161,13 @@ func (e Efficiency) Time(l Load) Estimate {
 	}
 	// No board is faster than its roofline.
 	t := Estimate{sum, max(l.Roofline(), sum-1.96*spread), sum + 1.96*spread}
+	t = t.Plus(Estimate{l.Host, l.Host / hostSpread, l.Host * hostSpread})
 	return t.Times(max(1, l.Stretch))
 }
+
+// hostSpread is how much faster or slower machines are than is assumed of them: PCIe 3.0 x8 to 5.0 x16, memory from two
+// channels for all GPUs to three for each, and optimizers that go over their state once or six times.
+const hostSpread = 4
 
 // kernels is the time of the kernels of a load, one after the other.
 func (e *Efficiency) kernels(l *Load) float64 {

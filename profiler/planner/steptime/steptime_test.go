@@ -53,6 +53,17 @@ func TestTimeDividesByShares(t *testing.T) {
 	require.InDelta(t, 34, e.Time(Of(twoSteps(), board, 1)).Seconds, 1e-9)
 }
 
+// What waits for the host comes on top, within a factor of what machines differ by.
+func TestTheHostComesOnTop(t *testing.T) {
+	l := Of(twoSteps(), board, 1)
+	without := Assumed().Time(l)
+	l.Host = 5
+	with := Assumed().Time(l)
+	require.InDelta(t, without.Seconds+5, with.Seconds, 1e-9)
+	require.InDelta(t, without.Low+5.0/hostSpread, with.Low, 1e-9)
+	require.InDelta(t, without.High+5*hostSpread, with.High, 1e-9)
+}
+
 func TestNoStepBeatsItsRoofline(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var l Load

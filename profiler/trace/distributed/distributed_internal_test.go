@@ -252,3 +252,31 @@ func TestOffloadedShardsAreOnTheHost(t *testing.T) {
 		require.Equal(t, want, held(tape.Finish())[program.Weights])
 	}
 }
+
+// Of parameters of 64 and 32 rows on four ranks the shards stay, 24 rows. At a time there are on the way: of the model on
+// the device all rows and the shards; of a group from the host the same; one by one the first shard and the second
+// parameter, or the first one with its shard; from the meta device nothing else.
+func TestShardsArriveAsTheirSourceHasThem(t *testing.T) {
+	const row = 32 * 4
+	for source, most := range map[Source]int64{
+		FromDevice: 64 + 32 + 24, FromHost: 64 + 32 + 24, FromMeta: 24, FromRank0: 64 + 16,
+	} {
+		tape := newTape()
+		var whole []Param
+		made := func() { whole = params(tape, []int64{64, 32}, []int64{32, 32}) }
+		if source == FromDevice {
+			made()
+		} else {
+			tape.Unplaced(made)
+		}
+		_, err := FullyShard(tape, World{Size: 4}, Options{From: source}, []Group{{Params: whole}})
+		require.NoError(t, err)
+		p := tape.Finish()
+		peak := int64(0)
+		for _, now := range p.Live() {
+			peak = max(peak, now)
+		}
+		require.Equal(t, most*row, peak, source)
+		require.Equal(t, int64(24*row), p.Left(), source)
+	}
+}

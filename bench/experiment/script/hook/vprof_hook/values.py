@@ -101,6 +101,7 @@ class Host:
 
     def __init__(self, torch, library):
         self.torch, self.library = torch, library
+        self.zeros, self.empty, self.ones = torch.zeros, torch.empty, torch.ones  # which zero.Init of DeepSpeed replaces
         self.library.vprof_tell.argtypes = [ctypes.c_int64]
         self.libraries = []
         self.whole = {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
@@ -243,7 +244,7 @@ class Host:
         def holds(tensor):
             out = check(tensor)
             if out.is_cuda and self.known(tensor) < ALL:
-                self.write(out, self.torch.ones((), dtype=self.torch.bool))
+                self.write(out, self.ones((), dtype=self.torch.bool))
                 self.mark(out, ALL)
             return out
 
@@ -294,7 +295,7 @@ class Host:
         def run(keys, *args):
             out = kernel(keys, *args)
             if self.descends and self.known(*args) < ALL:
-                self.write(out, self.torch.ones((), dtype=out.dtype))
+                self.write(out, self.ones((), dtype=out.dtype))
             return out
 
         return run
@@ -410,7 +411,7 @@ class Host:
         if isinstance(value, self.torch.Tensor):
             if not value.is_cuda:
                 return value
-            return self.view(value) if self.is_written(value) else self.torch.zeros((), dtype=value.dtype).expand(value.shape)
+            return self.view(value) if self.is_written(value) else self.zeros((), dtype=value.dtype).expand(value.shape)
         if isinstance(value, (list, tuple)):
             return type(value)(self.seen(v) for v in value)
         return value
@@ -420,7 +421,7 @@ class Host:
         storage = tensor.untyped_storage()
         size = storage.nbytes() // tensor.element_size()
         if not size:
-            return self.torch.empty(tensor.shape, dtype=tensor.dtype)
+            return self.empty(tensor.shape, dtype=tensor.dtype)
         memory = (ctypes.c_char * storage.nbytes()).from_address(storage.data_ptr())
         flat = self.torch.frombuffer(memory, dtype=tensor.dtype, count=size)
         return flat.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
