@@ -43,7 +43,9 @@ func TestPlansAreThoseOfTheBlocks(t *testing.T) {
 // fsdp2_prepare_model of accelerate: embeddings alone unless the output layer shares their weights, the last norm with
 // the output layer unless adapters hide it, and of a model without such layers its blocks.
 func TestEndsAreWrappedAsAccelerateDoes(t *testing.T) {
-	modules := []string{"", "model", "model.embed_tokens", "model.layers", "model.layers.0", "model.layers.0.norm", "model.norm", "lm_head"}
+	modules := []string{
+		"", "model", "model.embed_tokens", "model.layers", "model.layers.0", "model.layers.0.norm", "model.norm", "lm_head",
+	}
 	block := distributed.Group{Module: "model.layers.0"}
 	tied := map[string][]string{"model.embed_tokens.weight": {"lm_head"}}
 	for name, c := range map[string]struct {
@@ -51,7 +53,8 @@ func TestEndsAreWrappedAsAccelerateDoes(t *testing.T) {
 		want   []distributed.Group
 	}{
 		"its own output layer": {Layout{Modules: modules}, []distributed.Group{
-			block, {Module: "model.embed_tokens", With: []string{}},
+			block,
+			{Module: "model.embed_tokens", With: []string{}},
 			{Module: "model.norm", With: []string{"lm_head"}, Kept: true},
 		}},
 		"tied": {Layout{Modules: modules, Sharing: tied}, []distributed.Group{

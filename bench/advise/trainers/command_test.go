@@ -232,11 +232,12 @@ func TestAcceleratesFileIsReadAsItsLauncherReadsIt(t *testing.T) {
 	wrong := write("wrong.json", "{\n\"reshard_after_forward\": \"sometimes\"}")
 	trainer := "train.py --per_device_train_batch_size 1 --model_name_or_path m --save_strategy no "
 	const sharded = "fsdp2:mp=bf16,reduce=bf16,"
+	const launch, whole = "accelerate launch --config_file ", "init=rank0,wrap=ends,reshard=auto"
 	for words, want := range map[string]string{
-		"accelerate launch --config_file " + file + " " + trainer + "--bf16":             sharded + "init=rank0,wrap=ends,reshard=auto",
-		"accelerate launch --config_file " + file + " --multi_gpu " + trainer + "--bf16": "ddp",
-		"accelerate launch --config_file " + one + " " + trainer:                         "",
-		"accelerate launch --config_file " + file + " mine.py --rows 3":                  "fsdp2:mp=fp16,reduce=fp16,init=rank0,wrap=ends,reshard=auto",
+		launch + file + " " + trainer + "--bf16":             sharded + whole,
+		launch + file + " --multi_gpu " + trainer + "--bf16": "ddp",
+		launch + one + " " + trainer:                         "",
+		launch + file + " mine.py --rows 3":                  "fsdp2:mp=fp16,reduce=fp16," + whole,
 		"torchrun --nproc_per_node 2 " + trainer + "--bf16 --fsdp --fsdp_config " + above: sharded +
 			"init=host,wrap=ends,reshard=false",
 	} {

@@ -30,7 +30,8 @@ func TestTablesAreConsistent(t *testing.T) {
 	used := []string{
 		"refuse", freezeLayers, freezeModules, freezeExtra, lisaAttribute, "llama-pro", "note", "model",
 		"revision", "folder", "deepspeed", "file", "tuner", "lora-r", "lora-alpha", "lora-dropout", "lora-target",
-		"lora-save", "lora-towers", "dora", "lora-type", "gpus", "reentrant", "reshard", "replicate", "shards", "loading",
+		"lora-save", "lora-towers", "dora", "lora-type", "gpus", "reentrant", "reshard", "replicate", "shards",
+		"loading",
 		"wrap", "mixed",
 		"reference", "objective-as", "answer", "prompt", "compared", "old", "generated-steps", "iterations",
 		"vllm-share", "teacher", "objective-chunks", "text-pairs", "unpadded", "negatives", "unfrozen", "qat-group",

@@ -60,8 +60,9 @@ func (s *Search) refine(ctx context.Context, f *report.Fit) error {
 	}
 	if offloads {
 		f.Warnings = append(f.Warnings, report.Warning{
-			What: "samples per second with all on the host (offload=all) count its copies and its optimizer at speeds that " +
-				"are assumed: 12 GB/s of the link, 40 GB/s of memory for each process; machines differ by a factor of 4",
+			What: "samples per second with all on the host (offload=all) count its copies and its optimizer at " +
+				"speeds that are assumed: 12 GB/s of the link, 40 GB/s of memory for each process; machines " +
+				"differ by a factor of 4",
 		})
 	}
 	rank(f, s.Model.Stages)
