@@ -109,8 +109,8 @@ func (a *Accuracy) phaseSheet() Sheet {
 // worstSheet shows the n records that are furthest off, wrong OOM verdicts
 // first.
 func (a *Accuracy) worstSheet(n int) Sheet {
-	rows := slices.DeleteFunc(slices.Clone(a.Rows), func(r AccuracyRow) bool { return badness(&r) == 0 })
-	slices.SortStableFunc(rows, func(x, y AccuracyRow) int { return cmp.Compare(badness(&y), badness(&x)) })
+	rows := slices.DeleteFunc(slices.Clone(a.Rows), func(r AccuracyRow) bool { return severity(&r) == 0 })
+	slices.SortStableFunc(rows, func(x, y AccuracyRow) int { return cmp.Compare(severity(&y), severity(&x)) })
 	s := Sheet{Title: "furthest off", Columns: Columns("record | case | allocated: PyTorch> | allocated: estimate> | " +
 		"allocated: error> | reserved: PyTorch> | reserved: estimate> | reserved: error>")}
 	if len(rows) == 0 && len(a.Rows) > 0 {
@@ -128,8 +128,8 @@ func (a *Accuracy) worstSheet(n int) Sheet {
 	return s
 }
 
-// badness orders rows by the size of their errors; zero is no error.
-func badness(r *AccuracyRow) float64 {
+// severity orders rows by the size of their errors; zero is no error.
+func severity(r *AccuracyRow) float64 {
 	switch {
 	case r.Reference.Refused != "" && !strings.Contains(r.Estimate.Refused, r.Reference.Refused):
 		return math.Inf(1)

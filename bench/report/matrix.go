@@ -356,8 +356,8 @@ func (m *Matrix) Data() Data {
 			MatrixCell
 		}{m.Schema, r}
 	}
-	return Data{lines, Rows(`model case gpu device board=title host board_uuid=uuid board_memory_bytes=memory_bytes run fits
-		batch largest needs_bytes needs_low_bytes needs_high_bytes error refused`, m.Rows)}
+	return Data{lines, Rows(`model case gpu device board=title host board_uuid=uuid board_memory_bytes=memory_bytes run
+		fits batch largest needs_bytes needs_low_bytes needs_high_bytes error refused`, m.Rows)}
 }
 
 // Cell is what a report of one device says, in a cell: of a sweep what ran, of a plan

@@ -24,8 +24,8 @@ type fitOptions struct {
 	searchFlags
 	apply applyFlags
 	tune  []string
-	// along is what is searched: batch or seq-len.
-	along string
+	// over is what --search searches: batch or seq-len.
+	over string
 	// levers says to search the levers of fine-tuning, too.
 	levers bool
 	group  groupFlags
@@ -53,7 +53,7 @@ func newFitCmd(a *app) *cobra.Command {
 	o.apply.register(cmd)
 	o.group.register(cmd)
 	f := cmd.Flags()
-	f.StringVar(&o.along, "search", "batch",
+	f.StringVar(&o.over, "search", "batch",
 		"`what` to search the largest of: batch, or seq-len, the longest row that fits at --batch")
 	complete(cmd, "search", func() []string { return searches })
 	f.IntVar(&o.effective, "target-effective-batch", 0,
@@ -82,7 +82,7 @@ var searches = []string{"batch", fit.SeqLen}
 
 // searched are the flags that a trainer's configuration does not set, since fit searches what they say.
 func (o *fitOptions) searched() []string {
-	if o.along == fit.SeqLen {
+	if o.over == fit.SeqLen {
 		return []string{fit.SeqLen, "checkpointing"}
 	}
 	return []string{"batch", "accumulate", "checkpointing"}

@@ -21,7 +21,7 @@ func (o *fitOptions) search() (s fit.Search, err error) {
 		return s, usagef("--batch and --batch-multiple are numbers of samples; the smallest is 1, the largest %d",
 			models.MaxBatch)
 	}
-	if err := o.alongRows(); err != nil {
+	if err := o.checkSearch(); err != nil {
 		return s, err
 	}
 	if o.batch > 0 && (o.effective > 0 || o.multiple > 1 || o.c.flags.Changed("max-batch")) {
@@ -36,7 +36,7 @@ func (o *fitOptions) search() (s fit.Search, err error) {
 		return s, err
 	}
 	o.apply.trainer, o.apply.fixed = o.c.trainer, o.c.fixed
-	if t := o.c.trainer; t != nil && o.effective == 0 && o.along != fit.SeqLen && !o.c.flags.Changed("accumulate") {
+	if t := o.c.trainer; t != nil && o.effective == 0 && o.over != fit.SeqLen && !o.c.flags.Changed("accumulate") {
 		o.effective = t.Effective(o.group.gpus) // what is learned should stay as it is
 	}
 	if o.effective < 0 || o.effective > mostEffective {
@@ -48,7 +48,7 @@ func (o *fitOptions) search() (s fit.Search, err error) {
 	}
 	o.out.defaultBoard = o.board.defaultBoard(s.GPUs)
 	s.Levers, s.Effective, s.MaxBatch = o.levers, o.effective, min(o.maxBatch, models.MaxBatch)
-	s.Batch, s.Multiple, s.SeqLen = o.batch, o.multiple, o.along == fit.SeqLen
+	s.Batch, s.Multiple, s.SeqLen = o.batch, o.multiple, o.over == fit.SeqLen
 	if s.SeqLen && s.Batch == 0 {
 		s.Batch = max(1, c.Batch)
 	}
@@ -72,12 +72,12 @@ func (o *fitOptions) search() (s fit.Search, err error) {
 	return s, nil
 }
 
-// alongRows refuses what is no search, and flags that do not go with a search for the longest row.
-func (o *fitOptions) alongRows() error {
+// checkSearch refuses an unknown --search, and flags that do not go with --search seq-len.
+func (o *fitOptions) checkSearch() error {
 	switch {
-	case !slices.Contains(searches, o.along):
-		return usagef("--search: there is no search for %q; use %s", o.along, strings.Join(searches, " or "))
-	case o.along != fit.SeqLen:
+	case !slices.Contains(searches, o.over):
+		return usagef("--search: there is no search for %q; use %s", o.over, strings.Join(searches, " or "))
+	case o.over != fit.SeqLen:
 		return nil
 	case o.effective > 0 || o.multiple > 1 || o.c.flags.Changed("max-batch"):
 		return usagef("--search seq-len keeps the batch (--batch); leave --target-effective-batch, " +

@@ -154,7 +154,8 @@ func runFleetPlan(ctx context.Context, o *fleetPlanOptions, path string) error {
 
 // folderFlag names the folder of a fleet.
 func folderFlag(cmd *cobra.Command, dir *string) {
-	cmd.Flags().StringVar(dir, "dir", "", "`folder` of the fleet, which all machines see (default: NAME.fleet beside its file)")
+	cmd.Flags().StringVar(dir, "dir", "",
+		"`folder` of the fleet, which all machines see (default: NAME.fleet beside its file)")
 }
 
 // fleetDir finds the folder of a fleet: that of --dir, or NAME.fleet beside its file.

@@ -361,7 +361,7 @@ func ranksOf(ctx context.Context, a *app, r *report.Report, batch int) (report.R
 	if batch == 0 {
 		batch = largestFit(r)
 	}
-	setup, gpu, err := a.again(r.Case, r.Devices[0])
+	setup, gpu, err := a.setupOf(r.Case, r.Devices[0])
 	if err != nil {
 		return nil, err
 	}

@@ -173,7 +173,7 @@ func (o *runOptions) execute(ctx context.Context, c script.Command) (*script.Out
 	if o.quiet {
 		c.Stdout, c.Stderr = nil, nil
 	} else {
-		c.Told = (&narrator{to: o.app.stderr}).tell
+		c.Told = (&eventPrinter{to: o.app.stderr}).print
 	}
 	return script.Run(ctx, c)
 }
@@ -187,25 +187,25 @@ func unpackStandIns() (string, error) {
 	return standins.Unpack(filepath.Join(cache, "vprof"))
 }
 
-// A narrator says what goes on, a line for each piece of news.
-type narrator struct {
+// An eventPrinter prints what a script does, a line for each step and phase.
+type eventPrinter struct {
 	to    io.Writer
 	steps int
 }
 
-func (n *narrator) tell(e script.Event) {
+func (p *eventPrinter) print(e script.Event) {
 	switch {
 	case e.Name == "imported" && e.Module == "torch":
-		fmt.Fprintf(n.to, "vprof: importing torch %.0f s\n", e.Seconds)
-	case e.Name == "step" && e.Done > n.steps:
-		n.steps = e.Done
+		fmt.Fprintf(p.to, "vprof: importing torch %.0f s\n", e.Seconds)
+	case e.Name == "step" && e.Done > p.steps:
+		p.steps = e.Done
 		of := ""
 		if e.Of > 0 {
 			of = fmt.Sprintf(" of %d", e.Of)
 		}
-		fmt.Fprintf(n.to, "vprof: step %d%s\n", e.Done, of)
+		fmt.Fprintf(p.to, "vprof: step %d%s\n", e.Done, of)
 	case e.Name == "phase" && (e.Phase == "evaluation" || e.Phase == "saving"):
-		fmt.Fprintf(n.to, "vprof: %s\n", e.Phase)
+		fmt.Fprintf(p.to, "vprof: %s\n", e.Phase)
 	}
 }
 

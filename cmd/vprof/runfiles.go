@@ -56,7 +56,7 @@ func runsOf(ctx context.Context, a *app, data []byte, name string) ([]*report.Re
 	}
 	var all []*report.Report
 	for _, t := range tried {
-		r, err := plannedAgain(ctx, a, t)
+		r, err := replan(ctx, a, t)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
@@ -65,8 +65,8 @@ func runsOf(ctx context.Context, a *app, data []byte, name string) ([]*report.Re
 	return all, nil
 }
 
-// again is the setup of a result's case, and its board.
-func (a *app) again(c report.Case, d report.Device) (*step.Setup, device.GPU, error) {
+// setupOf is the setup of a result's case, and its board.
+func (a *app) setupOf(c report.Case, d report.Device) (*step.Setup, device.GPU, error) {
 	gpu, err := step.GPUOf(d)
 	if err != nil {
 		return nil, gpu, err
@@ -75,9 +75,9 @@ func (a *app) again(c report.Case, d report.Device) (*step.Setup, device.GPU, er
 	return setup, gpu, err
 }
 
-// plannedAgain is the plan of what another experiment has tried.
-func plannedAgain(ctx context.Context, a *app, t report.Tried) (*report.Report, error) {
-	setup, gpu, err := a.again(t.Case, t.Device)
+// replan plans what another experiment has tried.
+func replan(ctx context.Context, a *app, t report.Tried) (*report.Report, error) {
+	setup, gpu, err := a.setupOf(t.Case, t.Device)
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +104,7 @@ func profileOf(ctx context.Context, a *app, r *report.Report, batch int) (*profi
 		return nil, usagef("--batch: the run has no batch size %d; it has %v", batch, r.Batches())
 	}
 	d, _ := r.Find(r.Points[at].Device)
-	setup, gpu, err := a.again(r.Case, d)
+	setup, gpu, err := a.setupOf(r.Case, d)
 	if err != nil {
 		return nil, err
 	}

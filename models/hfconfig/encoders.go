@@ -87,7 +87,7 @@ func (r *reader) bertTask(c bert.Config, labels int64) func(models.Case) train.T
 
 func readBERT(r *reader) architecture {
 	c, labels := r.bertConfig(30522, false), r.labels()
-	r.token("pad_token_id", 0, c.Vocab)
+	r.padToken(0, c.Vocab)
 	a := encoder("BERT", c.Layers, c.Width, c.Positions, labels)
 	a.eager()
 	a.task = r.bertTask(c, labels)
@@ -96,7 +96,7 @@ func readBERT(r *reader) architecture {
 
 func readRoBERTa(r *reader) architecture {
 	c, labels := r.bertConfig(50265, true), r.labels()
-	pad, some := r.token("pad_token_id", 1, c.Vocab)
+	pad, some := r.padToken(1, c.Vocab)
 	r.must(some && pad >= 0, "pad_token_id", "absent: RoBERTa counts positions from it")
 	most := c.Positions - pad - 1
 	r.must(most > 0, "max_position_embeddings",
@@ -117,7 +117,7 @@ func readDistil(r *reader) architecture {
 		Untied: !r.flag("tie_word_embeddings", true),
 	}
 	r.heads("n_heads", c.Heads, "dim", c.Width)
-	r.token("pad_token_id", 0, c.Vocab)
+	r.padToken(0, c.Vocab)
 	labels := r.labels()
 	dropout, problem := r.probability("seq_classif_dropout", 0.2), r.problem(labels)
 	a := encoder("DistilBERT", c.Layers, c.Width, c.Positions, labels)

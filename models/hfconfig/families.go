@@ -135,7 +135,7 @@ func readGPT(r *reader) architecture {
 	}
 	c.Inner = r.sizeOr("n_inner", 4*c.Width, 4*c.Width, mostInner)
 	r.heads("n_head", c.Heads, "n_embd", c.Width)
-	_, padded := r.token("pad_token_id", -1, c.Vocab)
+	_, padded := r.padToken(-1, c.Vocab)
 	labels := r.labels()
 	problem := r.problem(labels)
 	a := decoder("GPT-2", c.Layers, c.Width, labels, rowLength(2048, c.Positions, positionsKey))

@@ -29,7 +29,7 @@ func (d relative) family() family {
 
 func (d relative) architecture(r *reader) architecture {
 	c := d.config(r)
-	_, padded := r.token("pad_token_id", -1, c.Vocab)
+	_, padded := r.padToken(-1, c.Vocab)
 	labels := r.labels()
 	problem := r.problem(labels)
 	length := r.rotaryLength(d.positions)

@@ -18,7 +18,7 @@ const layerDropNote = "layers are never dropped: what is shown is the most that 
 
 func readViT(r *reader) architecture {
 	c := vit.Config{
-		Image: r.square("image_size", 224, mostImage), Patch: r.square("patch_size", 16, mostImage),
+		Image: r.square("image_size", 224), Patch: r.square("patch_size", 16),
 		Channels: r.size("num_channels", 3, mostChannels), Width: r.size("hidden_size", 768, mostWidth),
 		Layers: r.size("num_hidden_layers", 12, mostLayers), Heads: r.size("num_attention_heads", 12, mostWidth),
 		Inner: r.size("intermediate_size", 3072, mostInner), Activation: r.word("hidden_act", "gelu", hf.Activations()),
@@ -67,7 +67,7 @@ func readWhisper(r *reader) architecture {
 	}
 	r.heads("encoder_attention_heads", c.EncoderHeads, "d_model", c.Width)
 	r.heads("decoder_attention_heads", c.DecoderHeads, "d_model", c.Width)
-	r.token("pad_token_id", 50256, c.Vocab)
+	r.padToken(50256, c.Vocab)
 	return architecture{
 		summary: fmt.Sprintf("Whisper speech recognition, encoder of %d and decoder of %d layers of width %d",
 			c.EncoderLayers, c.DecoderLayers, c.Width),
@@ -105,7 +105,7 @@ func readWav2Vec2(r *reader) architecture {
 	r.heads("num_attention_heads", c.Heads, "hidden_size", c.Width)
 	r.must(c.Width%c.PositionGroups == 0, "num_conv_pos_embedding_groups", "%d do not divide hidden_size %d",
 		c.PositionGroups, c.Width)
-	r.token("pad_token_id", 0, c.Vocab)
+	r.padToken(0, c.Vocab)
 	return architecture{
 		summary: fmt.Sprintf("wav2vec 2.0 speech recognition, %d layers of width %d", c.Layers, c.Width),
 		unit:    "clip", batch: 4, batches: []int{1, 2, 4, 8, 16, 32},
@@ -172,7 +172,7 @@ func readOPT(r *reader) architecture {
 	}
 	c.Words = r.sizeOr("word_embed_proj_dim", c.Width, c.Width, mostWidth)
 	r.heads("num_attention_heads", c.Heads, "hidden_size", c.Width)
-	_, padded := r.token("pad_token_id", 1, c.Vocab)
+	_, padded := r.padToken(1, c.Vocab)
 	labels := r.labels()
 	problem := r.problem(labels)
 	a := decoder("OPT", c.Layers, c.Width, labels, rowLength(2048, c.Positions, positionsKey))

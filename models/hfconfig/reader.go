@@ -208,23 +208,23 @@ func (r *reader) list(value json.RawMessage, name string, least, most int64) []i
 	return out
 }
 
-// square is a size in two dimensions: one number, or two that are equal.
-func (r *reader) square(key string, otherwise, most int64) int64 {
+// square is the side of an image or a patch: one number, or two that are equal.
+func (r *reader) square(key string, otherwise int64) int64 {
 	value, name, ok := r.get(key)
 	if !ok || !bytes.HasPrefix(value, []byte("[")) {
-		return r.size(key, otherwise, most)
+		return r.size(key, otherwise, mostImage)
 	}
-	sides := r.sizes(key, []int64{otherwise, otherwise}, most)
+	sides := r.sizes(key, []int64{otherwise, otherwise}, mostImage)
 	if len(sides) != 2 || sides[0] != sides[1] {
 		r.wrong(name, "%s is not square, and vprof describes square ones only", excerpt(value))
 	}
 	return sides[0]
 }
 
-// token is the number of a word; none if it is null or, with absent below
+// padToken is the id of the padding token; none if it is null or, with absent below
 // zero, not given.
-func (r *reader) token(key string, absent, vocab int64) (id int64, some bool) {
-	value, name, ok := r.get(key)
+func (r *reader) padToken(absent, vocab int64) (id int64, some bool) {
+	value, name, ok := r.get("pad_token_id")
 	if ok && null(value) || !ok && absent < 0 {
 		return 0, false
 	}

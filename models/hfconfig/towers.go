@@ -28,7 +28,7 @@ func (r *reader) vision(s tower.Size, kinds ...string) (v *reader, size tower.Si
 	s.Channels = v.size("num_channels", 3, mostChannels)
 	s.Layers = v.size("num_hidden_layers", s.Layers, mostLayers)
 	s.Heads = v.size("num_attention_heads", s.Heads, mostWidth)
-	s.Image, s.Patch = v.square("image_size", s.Image, mostImage), v.square("patch_size", s.Patch, mostImage)
+	s.Image, s.Patch = v.square("image_size", s.Image), v.square("patch_size", s.Patch)
 	v.heads("num_attention_heads", s.Heads, "hidden_size", s.Width)
 	v.must(s.Patch <= s.Image, "patch_size", "%d is larger than image_size %d", s.Patch, s.Image)
 	s.Positions = (s.Image / s.Patch) * (s.Image / s.Patch)
