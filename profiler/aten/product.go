@@ -17,7 +17,9 @@ var products = family{
 	"matmul linalg_matmul": (*tensor).Matmul,
 	"linear":               (*tensor).Linear,
 	"bilinear":             (*tensor).Bilinear,
-	"einsum":               trace.Einsum,
+	"einsum": func(a *Args) *tensor {
+		return trace.EinsumAlong(a.Ints("path"), a.Text("equation"), a.Tensors("tensors")...)
+	},
 	"scaled_dot_product_attention": func(a *Args) *tensor {
 		return a.first(0).ScaledDotProductAttention(a.Tensor("key"), a.Tensor("value"), trace.AttentionArgs{
 			Mask: a.Tensor("attn_mask"), Dropout: a.Float("dropout_p"), IsCausal: a.Bool("is_causal"),

@@ -19,7 +19,12 @@ func (x *Tensor) contiguousIn(channelsLast bool) *Tensor {
 	if x.isChannelsLast() {
 		return x
 	}
-	y := x.tape.emptyIn(x.dtype, x.shape, true)
+	return x.copyIn(true)
+}
+
+// copyIn is a copy in a memory format.
+func (x *Tensor) copyIn(channelsLast bool) *Tensor {
+	y := x.tape.emptyIn(x.dtype, x.shape, channelsLast)
 	x.tape.launchCopy(y, x)
 	return y
 }
@@ -91,7 +96,7 @@ func cudnnConvWeight(args ConvArgs, g, x, w *Tensor) *Tensor {
 func cudnnConvBackward(g, x, w *Tensor, args ConvArgs, needX, needW bool) (gx, gw *Tensor) {
 	c := g.tape.begin("cudnn_convolution_backward", g, x, w)
 	if last := x.suggestChannelsLast(); last != g.suggestChannelsLast() {
-		g = c.let(g.contiguousIn(last)) // grad_output.to(memory_format)
+		g = c.let(g.copyIn(last)) // grad_output.to(memory_format), even where dimensions of size one leave both open
 	}
 	if needX {
 		if args.Transposed {

@@ -85,6 +85,22 @@ func TestConvDirectionsDoEqualWork(t *testing.T) {
 	})
 }
 
+// A gradient of one channel that comes out of permute(0, 2, 3, 1) fits both layouts, and its strides say channels_last: to()
+// of an input that is not so copies it, and cuDNN works in the layout of the input.
+func TestGradientOfOneChannelIsCopiedToTheLayoutOfTheInput(t *testing.T) {
+	run := func(loss func(y *tensor) *tensor) int64 {
+		tape := trace.New(hopper, rules, trace.Options{Warm: true})
+		y := leaf(tape, true, 2, 16, 8, 8).Conv(leaf(tape, true, 1, 16, 1, 1), nil, trace.ConvArgs{Groups: 1})
+		loss(y).Backward()
+		return allocated(tape.Program())
+	}
+	plain := run(func(y *tensor) *tensor { return y.Add(y).Sum(false) })
+	require.Equal(t, plain+2*8*8*4, run(func(y *tensor) *tensor {
+		z := y.Permute(0, 2, 3, 1)
+		return z.Add(z).Contiguous().Sum(false)
+	}))
+}
+
 func TestSamePaddingKeepsTheSize(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		c := drawConv(rt)

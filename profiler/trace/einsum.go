@@ -10,6 +10,12 @@ import (
 // right, each pair as one batched matrix product. Of a letter that an operand has twice it takes the
 // diagonal.
 func Einsum(equation string, operands ...*Tensor) *Tensor {
+	return EinsumAlong(nil, equation, operands...)
+}
+
+// EinsumAlong is Einsum that contracts in the order of path, as opt_einsum gives it: two indices for each step among
+// the operands that are left, whose product goes to the end. It panics if the path is none of the operands.
+func EinsumAlong(path []int64, equation string, operands ...*Tensor) *Tensor {
 	t := operands[0].tape
 	c := t.beginList("einsum", operands)
 	cast := make([]*Tensor, len(operands))
@@ -17,7 +23,9 @@ func Einsum(equation string, operands ...*Tensor) *Tensor {
 		cast[i] = t.lower(x)
 	}
 	c.belowAutocast()
-	return c.end(einsum(parseEinsum(equation, cast), cast))
+	e := parseEinsum(equation, cast)
+	e.path = path
+	return c.end(einsum(e, cast))
 }
 
 // contraction is a parsed einsum: labels are the letters of the output, then
@@ -25,7 +33,8 @@ func Einsum(equation string, operands ...*Tensor) *Tensor {
 type contraction struct {
 	inputs []string
 	labels string
-	kept   int // how many of labels are in the output
+	kept   int     // how many of labels are in the output
+	path   []int64 // of opt_einsum, see EinsumAlong; nil: from left to right
 }
 
 // spellOut gives the dimensions that an ellipsis stands for letters of their own, the last
@@ -131,8 +140,10 @@ func einsum(e contraction, operands []*Tensor) *Tensor {
 		ops[i] = c.let(e.align(x, e.inputs[i]))
 	}
 	uses := e.uses(ops)
-	for len(ops) > 1 {
-		a, b := ops[0], ops[1]
+	for step := 0; len(ops) > 1; step++ {
+		i, j := e.next(step, len(ops))
+		a, b := ops[i], ops[j]
+		ops = slices.Delete(slices.Delete(ops, j, j+1), i, i+1)
 		both, onlyA, onlyB := e.finished(uses, a, b)
 		if len(onlyA) > 0 {
 			c.set(&a, a.Sum(true, onlyA...))
@@ -143,7 +154,11 @@ func einsum(e contraction, operands []*Tensor) *Tensor {
 		y := c.let(a.contract(b, both))
 		c.drop(b)
 		c.drop(a)
-		ops = append([]*Tensor{y}, ops[2:]...)
+		if e.path == nil {
+			ops = slices.Insert(ops, 0, y)
+		} else {
+			ops = append(ops, y)
+		}
 	}
 	y := ops[0]
 	if e.kept == len(e.labels) {
@@ -157,6 +172,21 @@ func einsum(e contraction, operands []*Tensor) *Tensor {
 		dims = append(dims, d)
 	}
 	return c.end(y.Sum(false, dims...))
+}
+
+// next are the indices of the operands that a step contracts, of n that are left, the smaller one first.
+func (e *contraction) next(step, n int) (i, j int) {
+	if e.path == nil {
+		return 0, 1
+	}
+	if 2*step+1 >= len(e.path) {
+		panic(fmt.Sprintf("trace: einsum: the path %d leaves %d operands", e.path, n))
+	}
+	i, j = int(min(e.path[2*step], e.path[2*step+1])), int(max(e.path[2*step], e.path[2*step+1]))
+	if i < 0 || i == j || j >= n {
+		panic(fmt.Sprintf("trace: einsum: the path %d has a pair that is not among %d operands", e.path, n))
+	}
+	return i, j
 }
 
 // uses counts the operands in which a label has more than one element.

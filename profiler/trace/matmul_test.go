@@ -123,6 +123,26 @@ func TestEinsumCostsWhatItsProductCosts(t *testing.T) {
 	}
 }
 
+// A path of opt_einsum names pairs of the operands that are left; what comes of a pair is the last of them.
+func TestEinsumGoesAlongItsPath(t *testing.T) {
+	record := func(f func(x, y, z *tensor) *tensor) int64 {
+		tape := trace.New(hopper, rules, trace.Options{Warm: true})
+		f(leaf(tape, true, 2, 3, 5), leaf(tape, true, 2, 3, 7), leaf(tape, true, 2, 3, 5)).Sum(false).Backward()
+		return allocated(tape.Program())
+	}
+	const three = "abc,abd,abc->abcd"
+	along := func(path ...int64) int64 {
+		return record(func(x, y, z *tensor) *tensor { return trace.EinsumAlong(path, three, x, y, z) })
+	}
+	require.Equal(t, record(func(x, y, z *tensor) *tensor {
+		return trace.Einsum("abd,abc->abcd", y, trace.Einsum("abc,abc->abc", x, z))
+	}), along(2, 0, 0, 1))
+	require.Equal(t, record(func(x, y, z *tensor) *tensor { return trace.Einsum(three, x, y, z) }), along(0, 1, 1, 0))
+	require.PanicsWithValue(t, "trace: einsum: the path [0 1] leaves 2 operands", func() { along(0, 1) })
+	require.PanicsWithValue(t, "trace: einsum: the path [0 3 0 1] has a pair that is not among 3 operands",
+		func() { along(0, 3, 0, 1) })
+}
+
 func TestEinsumNamesWhatIsWrong(t *testing.T) {
 	tape := trace.New(hopper, rules, trace.Options{Warm: true})
 	a := leaf(tape, false, 5, 7)
