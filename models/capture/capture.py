@@ -47,7 +47,7 @@ from vprof_board import described_board, marks_of_gpu
 from vprof_export import export, freest, hide_tracing, paths_of_the_example, saved, shape_recurrent_layers
 from vprof_graph import affine, align, functions, lifetimes, names_in, nodes_of, replaced, rewire
 from vprof_model import TASKS, Input, Refusal, first_line, resolve
-from vprof_observe import line_of, numbers_of, observe, other_way, seed, shape_operators, share_copied_modes, watch_checkpoint
+from vprof_observe import answers_of, line_of, numbers_of, observe, observe_counts, other_way, seed, shape_operators, share_copied_modes, watch_checkpoint
 
 # ---------------------------------------------------------------- building
 
@@ -67,7 +67,7 @@ def as_eager(model):
 
 
 def build_on(place, build):
-    """The model, made on "meta", with "fake" tensors, or on the "cpu"."""
+    """The model, made on "meta", with "fake" tensors, or on the "cpu", where forward runs without numbers or with "numbers"."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -78,7 +78,7 @@ def build_on(place, build):
         seed()
         numbers = known.Numbers()
         try:
-            with {"meta": lambda: torch.device("meta"), "fake": FakeTensorMode, "cpu": contextlib.nullcontext}[place](), known.Building(numbers), known.OneDevice(place), board():
+            with {"meta": lambda: torch.device("meta"), "fake": FakeTensorMode}.get(place, contextlib.nullcontext)(), known.Building(numbers), known.OneDevice(place), board():
                 model = as_eager(build())
         except Exception as e:
             failure = failure or e
@@ -101,6 +101,8 @@ class Example:
     def tensors(self, place, symbols):
         import torch
 
+        if place == "numbers":
+            return self.arguments(lambda i: torch.randn(i.sizes(symbols), dtype=i.dtype) if i.numbers is None and i.dtype.is_floating_point else i.repeated(symbols))
         place = place if place in ("meta", "cuda") else "cpu"
         return self.arguments(lambda i: torch.zeros(i.sizes(symbols), dtype=i.dtype, device=place))
 
@@ -218,19 +220,26 @@ def refusal(e, opts, doing):
 # ---------------------------------------------------------------- the whole of it
 
 
-PLACES = ("meta", "fake", "cpu")
+PLACES = ("meta", "fake", "cpu", "numbers")
+MOST_WITH_NUMBERS = 1 << 30  # parameters of a model whose forward is computed, 4 GiB of them
 
 
 def capture(opts, places=PLACES):
     """Writes the file. Returns what to tell the user."""
+    import torch
+
     build, inputs_of = resolve(opts)
     failure = failed = None
+    parameters = 0
     for place in places:
+        if place == "numbers" and parameters > MOST_WITH_NUMBERS:
+            break
         for vprof_export.hiding in (True, False):
             doing = "building the model"
             try:
                 model = build_on(place, build)
                 inputs = inputs_of(model)
+                parameters = sum(p.numel() for p in model.parameters() if not torch.nn.parameter.is_lazy(p))
                 doing = "forward"
                 example, seen = observe_with_loss(model, inputs, place, opts)
                 symbols = dict(example.symbols)
@@ -255,7 +264,7 @@ def observe_with_loss(model, inputs, place, opts):
 
     try:
         example = Example(model, inputs)
-        return example, vprof_backward.until_known(lambda: observe(model, example, place, dict(example.symbols)))
+        return example, vprof_backward.until_known(lambda: observe_counts(model, example, place, dict(example.symbols)))
     except Exception:
         if not opts.spec.startswith("hf:") or "labels" not in inputs or any(i.startswith("labels=") for i in opts.input):
             raise
@@ -272,9 +281,13 @@ def write(opts, build, model, example, place, seen, program, free, symbols):
     extra = {"version": 1, "source": opts.spec, **facts(model, graph)}
     notes = list(seen.notes)
     if "batch" in symbols and not free:
-        seen = observe(model, example, place, symbols)
         batches = (2, 3, 5)
-        others = [saved(export(model, example, place, {**symbols, "batch": b}, []), name)[1] for b in batches[1:]]
+        others = []
+        for b in batches[1:]:
+            if place == "numbers":
+                observe(model, example, place, {**symbols, "batch": b})
+            others.append(saved(export(model, example, place, {**symbols, "batch": b}, []), name)[1])
+        seen = observe_counts(model, example, place, symbols)
         extra["batch"] = {
             "exported": batches[0],
             "inputs": [[n, k, 0, 1] for n, i in example.inputs.items() if isinstance(i, Input) for k, d in enumerate(i.dims) if isinstance(d, tuple) and d[0] == "batch"],
@@ -291,6 +304,10 @@ def write(opts, build, model, example, place, seen, program, free, symbols):
     extra["batch_dims"] = {n: dims.index(True) for n, dims in named.items() if True in dims[1:] and not dims[0]}
     extra["autocast"], extra["attention"] = marks_of_gpu(model, lambda: as_eager(build()), example, seen, number)
     extra["cublas_workspace"] = os.environ.get("CUBLAS_WORKSPACE_CONFIG", "")
+    extra["counts"] = [[number[k], *count.formula] for k, count in seen.counts.items() if k in number]
+    extra["numbers"] = numbers_lines(model) if place == "numbers" else []
+    if extra["numbers"]:
+        notes.append(f"what forward does depends on numbers in tensors ({some(extra['numbers'])}): the file holds what a forward {'of your example' if opts.inputs_from else 'of random inputs'} did with the weights as they were built; at other batches masks pick the same shares of elements, unless they go with the batch")
     extra["replaced"] = replaced(seen, number, nodes)
     extra["assigned"] = [number[k] for k in seen.assigned if k in number]
     extra["symbols"] = symbols_of(example, graph)
@@ -315,6 +332,17 @@ def write(opts, build, model, example, place, seen, program, free, symbols):
             z.writestr(n, data)
     os.replace(temporary, opts.output)
     return {"file": opts.output, "bytes": os.path.getsize(opts.output), "nodes": len(nodes), "symbols": [s for s in symbols if s not in fixed], "batch": "batch" not in fixed, "place": place, "notes": notes}
+
+
+def numbers_lines(model):
+    """The lines at which forward took its way by numbers, as file:line."""
+    known = answers_of[model]
+    lines = [*known.counts, *(f"{path}:{line}" for path, line, _ in known.answers)]
+    return [os.path.relpath(line) if line.startswith(os.getcwd()) else line for line in dict.fromkeys(lines)]
+
+
+def some(lines):
+    return ", ".join(lines[:3]) + (" and others" if len(lines) > 3 else "")
 
 
 def told(refused):

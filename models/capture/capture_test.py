@@ -2,7 +2,7 @@
 
 import json
 import os
-import unittest
+import unittest.mock
 
 import torch
 from capture_case import CaptureCase, capture
@@ -157,13 +157,14 @@ class CaptureTest(CaptureCase):
         self.assertRegex(said, "batch_image.*batch_more_0")
 
     def test_refusals_name_the_line_and_the_way_out(self):
-        said = self.refusal("""
-            class model(nn.Module):
-                def forward(self, x):
-                    if x.sum() > 0:
-                        return x
-                    return x + 1
-            """)
+        with unittest.mock.patch.object(capture, "MOST_WITH_NUMBERS", -1):  # as of a large model
+            said = self.refusal("""
+                class model(nn.Module):
+                    def forward(self, x):
+                        if x.sum() > 0:
+                            return x
+                        return x + 1
+                """)
         self.assertRegex(str(said), r"m0\.py:8: if x\.sum\(\) > 0:")
         self.assertIn("depends on the numbers", said.do)
 

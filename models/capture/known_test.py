@@ -40,7 +40,7 @@ class KnownTest(CaptureCase):
         self.assertIn("softplus.default", made.targets)
 
     def test_what_is_written_over_is_not_known_any_more(self):
-        said = self.refusal("""
+        self.capture("""
             class model(nn.Module):
                 def __init__(self):
                     super().__init__()
@@ -49,8 +49,34 @@ class KnownTest(CaptureCase):
                     self.queue[1:3] = x[:2]
                     return torch.cos(x) if self.queue.sum() > 0 else torch.sin(x)
             """)
-        self.assertIn("numbers in a tensor", said.do)
+        self.assertEqual(self.outcome["place"], "numbers")
 
+    def test_what_masks_pick_may_go_with_the_batch(self):
+        made = self.capture("""
+            class model(nn.Module):
+                def forward(self, x):
+                    same = torch.eye(x.shape[0], dtype=torch.bool)
+                    return (x @ x.T)[~same].view(x.shape[0], -1)
+            """)
+        index = made.targets.index("index.Tensor")
+        self.assertEqual(made.extra["counts"], [[index, 0, -1, 1, 0, 1]])  # batch**2 - batch
+        self.assertTrue(self.outcome["batch"])
+
+    def test_sizes_and_ways_may_hang_on_numbers(self):
+        made = self.forward("""
+            far = x.abs().sum(1) > 0
+            if far.any():
+                x[far] += 1
+            h = self.lin(x)
+            h[torch.where(h.detach() > 9e9)] = 0
+            return torch.masked_select(h, h.detach() < 9e9).sum() + far.nonzero().sum() + far.sum().item()
+            """)
+        self.assertEqual(self.outcome["place"], "numbers")
+        counted = [made.targets[n].partition(".")[0] for n, *_ in made.extra["counts"]]
+        self.assertEqual(sorted(counted), sorted(["index", "index_put_", "where", "masked_select", "nonzero"]))
+        self.assertIn([made.targets.index("masked_select.default"), 0, 8, 0, 0, 1], made.extra["counts"])
+        self.assertIn([made.targets.index("where.default"), 2, 0, 0, 0, 32], made.extra["counts"])  # never none
+        self.assertRegex(self.outcome["notes"][-1], r"depends on numbers in tensors \(.*m0\.py:14.*of random inputs")
     def test_lengths_of_ctc_may_be_tensors(self):
         lengths = "full = torch.full((x.shape[0],), 6)\n"
         made = self.forward(lengths + "return F.ctc_loss(self.lin(x).log_softmax(-1).transpose(0, 1), full.new_ones(x.shape[0], 5), full, full - 1)", inputs="x=float32[batch,6,8]")

@@ -4,7 +4,7 @@ import contextlib
 import types
 
 from vprof_graph import common
-from vprof_observe import numbers_of, observe, seed
+from vprof_observe import answers_of, numbers_of, observe, seed
 
 
 def observe_on_gpu(captured, make, example, seen):
@@ -12,6 +12,7 @@ def observe_on_gpu(captured, make, example, seen):
     None where this does not run."""
     import torch
     import vprof_backward
+    import vprof_known as known
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     fake = FakeTensorMode(allow_non_fake_inputs=True)
@@ -27,7 +28,7 @@ def observe_on_gpu(captured, make, example, seen):
         numbers_of[model] = numbers_of.get(captured, {})
         torch.set_autocast_enabled("cuda", True)
         torch.set_autocast_dtype("cuda", torch.bfloat16)
-        cast = vprof_backward.until_known(lambda: observe(model, example, "cuda", dict(example.symbols), fake))
+        cast = vprof_backward.until_known(lambda: observe(model, example, "cuda", dict(example.symbols), fake, answers=known.Answers(answers_of[captured])))
     except Exception:
         return None, {}
     finally:

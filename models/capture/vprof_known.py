@@ -11,6 +11,7 @@ import collections
 import contextlib
 import functools
 import linecache
+import math
 import sys
 
 import torch
@@ -39,6 +40,7 @@ class Numbers:
         self.lost = set()  # ids of those that something unknown was written to
         self.of_buffers = of_buffers or {}
         self.answers = collections.defaultdict(list)  # place in the code -> what was read there
+        self.counts = collections.defaultdict(list)  # line -> each Count there
         self.assigned = lambda: None  # is told that the next operator is a copy that stands for tensor.data = value
 
     def of(self, tensor):
@@ -117,6 +119,60 @@ class Numbers:
         return answer
 
 
+    def count(self, op, arguments, line):
+        """A Count of the elements of a mask that are true, where an operator gives as many; None if nobody knows."""
+        name = str(op).removeprefix("aten.")
+        mask = arguments.get(MASKS[name]) if name in MASKS else None
+        masks = [m for m in (mask if isinstance(mask, (list, tuple)) else [mask]) if isinstance(m, torch.Tensor)]
+        if name.startswith("index"):
+            masks = [m for m in masks if m.dtype in (torch.bool, torch.uint8)]
+        if not masks or (numbers := self.of(masks[0])) is None:
+            return None
+        with asking(None), unwatched():
+            count = Count(int(torch.count_nonzero(numbers)), numbers.numel())
+        if not name.startswith("index_put"):  # whose result has the size of what it writes to
+            self.counts[line()].append(count)
+        return count
+
+
+class Count:
+    """How many elements of a mask are true: least + linear * batch + square * batch**2 + elements * true // among."""
+
+    def __init__(self, true, among):
+        self.seen = true
+        # Never fewer than two, of the half of the example's batch neither: torch.export makes sizes of 0 and 1 constants.
+        self.formula = [0, 0, 0, true, among] if true >= 4 else [min(2, among), 0, 0, max(true - 2, 0), max(among, 1)]
+
+    def fit(self, batch, others):
+        """Takes a polynomial of the batch in place of the share, should one of whole numbers go through all that was seen:
+        others has the counts at three other batches."""
+        (b0, y0), (b1, y1), (b2, y2) = others.items()
+        slope, later = (y1 - y0) / (b1 - b0), (y2 - y1) / (b2 - b1)
+        square = (later - slope) / (b2 - b0)
+        linear = slope - square * (b0 + b1)
+        formula = [y0 - linear * b0 - square * b0**2, linear, square]
+        if all(n == int(n) for n in formula) and formula[0] + formula[1] * batch + formula[2] * batch**2 == self.seen and min(others.values()) > 1:
+            self.formula = [*map(int, formula), 0, 1]
+
+    def of(self, elements):
+        least, linear, square, true, among = self.formula
+        if linear or square:
+            batch = batch_in(elements)
+            return None if batch is None else least + linear * batch + square * batch * batch
+        g = math.gcd(true, among)
+        return least + elements * (true // g) // (among // g) if true else least
+
+
+def batch_in(elements):
+    """The batch, which alone is open in a number of elements; None if it is not."""
+    if isinstance(elements, int):
+        return None
+    node = elements.node
+    free = list(node.expr.free_symbols)
+    return node.shape_env.create_symintnode(free[0], hint=int(node.shape_env.size_hint(free[0]))) if len(free) == 1 else None
+
+
+MASKS = {"nonzero.default": "self", "nonzero_numpy.default": "self", "where.default": "condition", "masked_select.default": "mask", "index.Tensor": "indices", "index_put.default": "indices", "index_put_.default": "indices"}
 BOOLEAN = ("__bool__", "is_nonzero", "equal", "allclose")
 
 
@@ -162,12 +218,18 @@ class Answers:
 
     def __init__(self, numbers):
         self.left = {where: list(answers) for where, answers in numbers.answers.items()}
+        self.counts = {line: list(counts) for line, counts in numbers.counts.items()}
         self.assigned = lambda: None
 
     def read(self, where, reader, args, kwargs, frame):
         answers = self.left.get(where)
         answer = answers.pop(0) if answers else None
         return answer[0] if answer else reader(*args, **kwargs)
+
+    def count(self, line, elements):
+        """How many of a mask's elements are true, as on that line of the example; None if it was not seen there."""
+        counts = self.counts.get(line)
+        return (counts.pop(0) if len(counts) > 1 else counts[0]).of(elements) if counts else None
 
 
 class Building(TorchDispatchMode):
@@ -210,6 +272,11 @@ class OneDevice(TorchFunctionMode):
             if ongpu(kwargs.get("device")):
                 kwargs["device"] = self.place
         return function(*args, **kwargs)
+
+
+def count(line, elements):
+    """What is answered of a mask's true elements, while somebody looks."""
+    return looking.count(line(), elements) if isinstance(looking, Answers) else None
 
 
 def ongpu(device):

@@ -6,6 +6,7 @@ An exported graph does not say the second, and on it hangs what is in memory at 
 import contextlib
 import dataclasses
 import inspect
+import math
 import os
 import random
 import traceback
@@ -51,6 +52,7 @@ class Observation:
 
     def __init__(self):
         self.ops = []  # name of each ATen operator called from Python, and its tensor arguments: {name: [values or None]}
+        self.counts = {}  # operator -> how many elements of its mask are true, where that is a size (Numbers.count)
         self.types = []  # of each operator the arguments that are types
         self.attention = {}  # operator -> kernels of attention that are allowed there (sdpa_kernel), where not all are
         self.results = []  # values of the tensors that forward returned
@@ -63,9 +65,9 @@ class Observation:
         self.notes = []  # what the user must know
 
 
-def observe(model, example, place, symbols, fake=None, expected=None):
+def observe(model, example, place, symbols, fake=None, expected=None, answers=None):
     """Runs forward once, and sees each operator and the death of each tensor. Where operators are expected,
-    it notes the first line that calls another.
+    it notes the first line that calls another. Answers are those of another forward, which this one takes.
 
     Operators are seen where torch.export sees them (the PreDispatch key: before
     autograd and before compound operators are taken apart), so that both name the same ones.
@@ -115,7 +117,10 @@ def observe(model, example, place, symbols, fake=None, expected=None):
             if differentiable and op not in (torch.ops.aten.detach.default, torch.ops.aten.detach_.default):
                 for tensor in filter(vprof_backward.differentiable, tensors_of(out)):
                     tensor.requires_grad_()
-            numbers.follow(op, args, kwargs or {}, out)
+            if place != "numbers":
+                numbers.follow(op, args, kwargs or {}, out)
+            if (count := numbers.count(op, given, lambda: line_of(traceback.extract_stack()))) is not None:
+                seen.counts[len(seen.ops)] = count
             if expected is not None and seen.differs is None and expected[len(seen.ops) : len(seen.ops) + 1] != ["torch.ops." + str(op)]:
                 seen.differs = line_of(traceback.extract_stack())
             if op is torch.ops.aten.scaled_dot_product_attention.default and len(allowed := attention_allowed()) < len(ATTENTION):
@@ -127,7 +132,7 @@ def observe(model, example, place, symbols, fake=None, expected=None):
             return out
 
     seed()
-    fake = contextlib.nullcontext() if place == "meta" else (fake or fake_mode_of(model) or FakeTensorMode(allow_non_fake_inputs=True))
+    fake = contextlib.nullcontext() if place in ("meta", "numbers") else (fake or fake_mode_of(model) or FakeTensorMode(allow_non_fake_inputs=True))
     with fake:
         args, kwargs = example.tensors(place, symbols)
         if any(map(torch.nn.parameter.is_lazy, (*model.parameters(), *model.buffers()))):
@@ -138,7 +143,7 @@ def observe(model, example, place, symbols, fake=None, expected=None):
         answers_of[model] = numbers
 
         def run(args, kwargs):
-            with torch.enable_grad(), watching(model, seen), known.asking(numbers), known.OneDevice(place), enable_python_dispatcher(), torch._C._EnablePreDispatch(), Mode():
+            with torch.enable_grad(), watching(model, seen), known.asking(answers or numbers), known.OneDevice(place), enable_python_dispatcher(), torch._C._EnablePreDispatch(), Mode():
                 out = model(*args, **kwargs)
             if dataclasses.is_dataclass(out) and torch.utils._pytree.tree_is_leaf(out):
                 torch.export.register_dataclass(type(out), serialized_type_name=f"{type(out).__module__}.{type(out).__qualname__}")
@@ -167,6 +172,19 @@ def observe_next(seen, forward):
     seen.assigned = [k for k in seen.assigned if k < count]
 
 
+def observe_counts(model, example, place, symbols):
+    """observe(), where sizes that follow from numbers are also seen at three other batches, for how they go with it."""
+    seen = observe(model, example, place, symbols)
+    numbers = answers_of[model]
+    if seen.counts and "batch" in symbols:
+        with contextlib.suppress(Exception):  # as when it takes the example's batch alone
+            others = {b: observe(model, example, place, {**symbols, "batch": b}).counts for b in (2, 3, 5)}
+            for k, count in seen.counts.items():
+                count.fit(symbols["batch"], {b: counts[k].seen for b, counts in others.items()})
+        answers_of[model] = numbers
+    return seen
+
+
 OTHER_BATCH = 1031  # more than samples are usually put together by, and a multiple of nothing
 
 
@@ -174,7 +192,7 @@ def other_way(model, example, place, symbols, seen):
     """[batch, line] where forward calls other operators at another batch than that of symbols, else None. The
     number of parts that a batch is cut into, say, is a number like others in the graph."""
     expected = [name for name, _ in seen.ops]
-    if "batch" not in symbols:
+    if "batch" not in symbols or place == "numbers":
         return None
     try:
         found = observe(model, example, place, {**symbols, "batch": OTHER_BATCH}, expected=expected)
@@ -206,6 +224,7 @@ def shape_operators():
     of forward probabilities, whose targets are as long as their rows; bincount as many counts as its minlength says;
     where takes bytes for its condition, as it does with numbers. Returns what keeps that in force."""
     import torch
+    import vprof_known as known
     from torch._subclasses import fake_impls
 
     def ctc_loss(log_probs, targets, *_, **__):
@@ -227,7 +246,25 @@ def shape_operators():
 
         return fake
 
+    def counted(operator, dims):
+        """The operator gives as many rows as a mask has true elements, by what was answered before."""
+        unknown = fake_impls.op_implementations_dict[operator]
+
+        def fake(mode, function, *args):
+            mask, elements = args[-1], args[-1].numel()
+            count = known.count(lambda: line_of(traceback.extract_stack()), elements)
+            if count is None:
+                return unknown(mode, function, *args)
+            if len(args) > 1:  # the mask may be broadcast
+                count = count * (math.prod(torch.broadcast_shapes(args[0].shape, mask.shape)) // elements)
+            return mask.new_empty((count, *dims(mask)), dtype=args[0].dtype if len(args) > 1 else torch.int64)
+
+        fake_impls.op_implementations_dict.pop(operator)
+        fake_impls.register_op_impl(operator)(fake)
+
     aten, library = torch.ops.aten, torch.library.Library("aten", "IMPL")
+    counted(aten.nonzero.default, lambda x: [x.dim()])
+    counted(aten.masked_select.default, lambda x: [])
     # PyTorch 2.11 has a function in Python for where already, and wants to be told that this one goes before it.
     override = {"allow_override": True} if "allow_override" in inspect.signature(library.impl).parameters else {}
     for operator, shapes in ((aten._ctc_loss.default, ctc_loss), (aten._ctc_loss.Tensor, ctc_loss), (aten.bincount.default, bincount), (aten.where.self, where)):

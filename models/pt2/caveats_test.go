@@ -22,3 +22,10 @@ func TestOtherBatchesOfModelsThatCountThemAreDoubted(t *testing.T) {
 	x.OtherWay = nil
 	require.Empty(t, of(models.Case{Batch: 8}))
 }
+
+// Nor is one whose way depends on numbers that its training need not have.
+func TestWhatDependsOnNumbersIsDoubted(t *testing.T) {
+	said := caveats(&export.Program{Extra: &export.Extra{Numbers: []string{"net.py:12", "net.py:30"}}})(models.Case{Batch: 4})
+	require.Len(t, said, 1)
+	require.Contains(t, said[0], "net.py:12")
+}

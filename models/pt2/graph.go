@@ -44,6 +44,8 @@ type call struct {
 	instead func(w *walker) []aten.Value
 	// kernels are those that attention may use; nil for all.
 	kernels []string
+	// trues is how many elements of the node's mask are true; nil if nobody knows.
+	trues *export.Count
 	// skip says that nothing happens: checks of the graph.
 	skip bool
 	// end is the node that closes the block that this one opens.
@@ -87,7 +89,7 @@ func prepare(p *export.Program) (*graph, error) {
 		}
 	}
 	g.assignData()
-	g.limitAttention()
+	g.markCalls()
 	g.kept = keptOf(p)
 	g.functions = map[int]function{}
 	for _, f := range p.Functions {
@@ -120,17 +122,20 @@ func prepare(p *export.Program) (*graph, error) {
 	return g, nil
 }
 
-// limitAttention says which kernels calls of attention may use.
-func (g *graph) limitAttention() {
+// markCalls says which kernels calls of attention may use, and how many elements of masks are true.
+func (g *graph) markCalls() {
 	if g.Extra == nil {
 		return
 	}
-	kernels := map[int32][]string{}
+	kernels, counts := map[int32][]string{}, map[int32]*export.Count{}
 	for _, m := range g.Extra.Attention {
 		kernels[m.Node] = m.Kernels
 	}
+	for i := range g.Extra.Counts {
+		counts[g.Extra.Counts[i].Node] = &g.Extra.Counts[i]
+	}
 	for i, n := range g.Nodes {
-		g.calls[i].kernels = kernels[n.Number]
+		g.calls[i].kernels, g.calls[i].trues = kernels[n.Number], counts[n.Number]
 	}
 }
 

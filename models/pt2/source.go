@@ -195,6 +195,11 @@ func caveats(p *export.Program) func(models.Case) []string {
 		if p.Extra != nil && p.Extra.OtherWay != nil && int64(c.Batch) != captured(p.Extra) {
 			lines = append(lines, otherWay(p.Extra))
 		}
+		if p.Extra != nil && len(p.Extra.Numbers) > 0 {
+			lines = append(lines, fmt.Sprintf("what forward does depends on numbers in tensors, first at %s: "+
+				"figures are of what it did when it was captured, and masks pick the same shares of elements",
+				p.Extra.Numbers[0]))
+		}
 		return lines
 	}
 }

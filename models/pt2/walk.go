@@ -165,6 +165,9 @@ func (w *walker) call(n *export.Node, c *call) {
 	if !w.Training() {
 		evaluate(given)
 	}
+	if c.trues != nil {
+		countMasks(given, *c.trues, int64(w.c.Batch))
+	}
 	args, err := c.op.Bind(given...)
 	if err != nil {
 		w.fail(n, err)
@@ -185,6 +188,24 @@ func (w *walker) call(n *export.Node, c *call) {
 		x.Leaf() // as the hook of enable_input_require_grads()
 	}
 	w.bind(n, out)
+}
+
+// countMasks tells the recorder how many elements of masks among the arguments are true.
+func countMasks(given []aten.Arg, count export.Count, batch int64) {
+	for _, a := range given {
+		var masks []*trace.Tensor
+		switch x := a.Value.(type) {
+		case *trace.Tensor:
+			masks = []*trace.Tensor{x}
+		case []*trace.Tensor:
+			masks = x
+		}
+		for _, x := range masks {
+			if x != nil && (a.Name != "self" || len(given) == 1) { // which is what a mask picks from
+				x.SetTrue(count.Of(x.Numel(), batch))
+			}
+		}
+	}
 }
 
 // linear is the operator of linear layers, which levers put others in the place of; embedding that

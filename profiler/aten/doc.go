@@ -9,6 +9,5 @@
 // Arguments that do not matter to memory (eps, the numbers that are added or
 // filled in, interpolation coefficients, cudnn_enable) are accepted and left
 // out on purpose: the recorder's tensors have shapes and no data. For the same
-// reason operators whose results have a size that depends on data (nonzero,
-// masked_select) are not in the table.
+// reason what depends on data is told: of masks how many elements are true (trace.Tensor.SetTrue).
 package aten

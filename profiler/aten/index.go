@@ -13,6 +13,9 @@ var indexing = family{
 	"embedding_bag embedding_bag.padding_idx": with((*tensor).EmbeddingBag,
 		"indices", "offsets", "mode", "per_sample_weights", "include_last_offset"),
 	"index.Tensor":             picked,
+	"nonzero":                  nonzero,
+	"nonzero_numpy where":      columns,
+	"masked_select":            func(a *Args) *tensor { return a.first(0).MaskedSelect(a.mask(a.Tensor("mask"))) },
 	"index_select":             (*tensor).IndexSelect,
 	"index_add":                (*tensor).IndexAdd,
 	"index_put":                (*tensor).IndexPut,
@@ -58,15 +61,32 @@ func (a *Args) indexType() trace.DType {
 	return trace.I64
 }
 
-// picked is x[indices]. How much a boolean mask picks depends on the data.
+// picked is x[indices].
 func picked(a *Args) *tensor {
 	for _, i := range a.Tensors("indices") {
-		if i != nil && (i.DType() == trace.Bool || i.DType() == trace.U8) {
-			a.Tape().Raise(errors.New("the size of what a boolean mask picks depends on the data"))
-		}
+		a.mask(i)
 	}
 	return a.first(0).Index(a.Tensors("indices")...)
 }
+
+// mask is an index that may be one: how much it picks depends on the data, and has to be told.
+func (a *Args) mask(x *tensor) *tensor {
+	if x != nil && (x.DType() == trace.Bool || x.DType() == trace.U8) && !x.TrueIsKnown() {
+		a.Tape().Raise(errors.New("the size of what a boolean mask picks depends on the data"))
+	}
+	return x
+}
+
+// nonzero is x.nonzero(), see [Args.mask].
+func nonzero(a *Args) *tensor {
+	if x := a.first(0); !x.TrueIsKnown() {
+		a.Tape().Raise(errors.New("how many elements are not zero depends on the data"))
+	}
+	return a.first(0).Nonzero()
+}
+
+// columns are those of nonzero, as torch.where(condition) gives them.
+func columns(a *Args) []*tensor { return nonzero(a).Unbind(1) }
 
 func scatterReduce(a *Args) *tensor {
 	x, index, src, withSelf := a.first(0), a.Tensor("index"), a.Tensor("src"), a.Bool("include_self")

@@ -12,10 +12,10 @@ import (
 func (x *Tensor) Index(indices ...*Tensor) *Tensor {
 	t := x.tape
 	c := t.beginList("index_Tensor", append(indicesGiven(indices), x))
-	picks := x.picks(indices)
-	c.alignIndices(indicesGiven(indices))
-	y := t.empty(x.dtype, picks.shape...)
-	t.launch(program.Index, y.numel, []*Tensor{y}, append([]*Tensor{x.touched(y.numel)}, indicesGiven(indices)...))
+	places := c.expandMasks(indices)
+	c.alignIndices(indicesGiven(places))
+	y := t.empty(x.dtype, x.picks(places).shape...)
+	t.launch(program.Index, y.numel, []*Tensor{y}, append([]*Tensor{x.touched(y.numel)}, indicesGiven(places)...))
 	from, d := x.shape, x.dtype
 	return c.end(y.derived("IndexBackward0", inputs{x}, indices, func(b *backward) {
 		c := t.begin("index_backward", b.grad)
@@ -74,8 +74,13 @@ func (x *Tensor) putAt(indices []*Tensor, values *Tensor, accumulate bool) {
 		x.accumulateAt(indices, values, true)
 		return
 	}
+	c := x.tape.begin("index_put_", x, values)
+	if values.numel > 1 { // one value is filled in by masked_fill
+		indices = c.expandMasks(indices)
+	}
 	x.tape.launch(program.Index, values.numel, []*Tensor{x.touched(values.numel)},
 		append([]*Tensor{values}, indicesGiven(indices)...))
+	c.finish()
 }
 
 // indexPutGradients are those of index_put.
@@ -142,6 +147,7 @@ func (x *Tensor) picks(indices []*Tensor) picks {
 // It sorts the positions written to, whose range is checked unless autograd calls.
 func (x *Tensor) accumulateAt(indices []*Tensor, values *Tensor, check bool) {
 	c := x.tape.begin("_index_put_impl_", x, values)
+	indices = c.expandMasks(indices)
 	linear := c.let(x.linearIndex(indices, check))
 	if shape := x.picks(indices).shape; values.numel < numel(shape) {
 		values = c.let(values.Expand(shape...).contiguousUntracked())

@@ -151,6 +151,27 @@ func (b Board) radixSpine(s radixSort) int64 {
 	return blocks*digits + scanTile
 }
 
+// reduceByCUB sums 32-bit integers (DeviceReduce): a block does it alone for one tile, else each of as many as the board
+// holds a few times over leaves a sum.
+func (t *Tape) reduceByCUB(sum, x *Tensor) {
+	const threads, items, subscription = 256, 16, 5
+	bytes := int64(1)
+	if x.numel > threads*items {
+		bytes = onBoard(t, func(b Board) int64 {
+			return cubBlob(int64(b.SMs) * (int64(b.ThreadsPerSM) / threads) * subscription * sum.dtype.Size())
+		})
+	}
+	t.scratchFor(bytes, x.numel, []*Tensor{sum}, []*Tensor{x})
+}
+
+// selectByCUB writes the places of the elements of x that are true (DeviceSelect), by tiles as they are tuned for flags
+// beside 64-bit integers.
+func (t *Tape) selectByCUB(places, x, count *Tensor) {
+	const tile = 1280
+	t.scratchFor(cubBlob(tileState*(ceil.Div(x.numel, tile)+tilePadding)), x.numel, []*Tensor{places},
+		[]*Tensor{x, count})
+}
+
 // scratchFor holds CUB's temporary storage while the kernels run that fill
 // outs from ins.
 func (t *Tape) scratchFor(bytes, n int64, outs, ins []*Tensor) {

@@ -20,6 +20,8 @@ type storage struct {
 	lent bool
 	// flying marks what a collective is still to fill, see [Tape.land].
 	flying bool
+	// trues is one more than how many elements of a mask are true, zero if nobody knows, see SetTrue.
+	trues int64
 }
 
 // Tensor has a shape, strides, an element type and a storage, but no data.

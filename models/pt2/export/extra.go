@@ -43,6 +43,10 @@ type Extra struct {
 	Autocast []TypeMark `json:"autocast,omitempty"`
 	// Attention has the kernels that scaled_dot_product_attention may use, where not all are allowed.
 	Attention []AttentionMark `json:"attention,omitempty"`
+	// Counts say of nodes with a mask how many of its elements were true in the example.
+	Counts []Count `json:"counts,omitempty"`
+	// Numbers are the lines at which forward went by numbers in tensors, if it was captured with some.
+	Numbers []string `json:"numbers,omitempty"`
 	// Replaced says of values that modules keep after forward (self.attention = a) behind which node of the
 	// next forward they go.
 	Replaced []Death `json:"replaced,omitempty"`
@@ -86,6 +90,31 @@ func (m *AttentionMark) UnmarshalJSON(data []byte) error {
 
 // MarshalJSON writes what UnmarshalJSON reads.
 func (m AttentionMark) MarshalJSON() ([]byte, error) { return json.Marshal([]any{m.Node, m.Kernels}) }
+
+// Count is how many of the elements of a node's mask are true: a polynomial of the batch, and True of each Among
+// elements.
+type Count struct {
+	Node                  int32
+	Least, Linear, Square int64
+	True, Among           int64
+}
+
+// Of is the count of a mask of n elements, rounded down.
+func (c Count) Of(n, batch int64) int64 {
+	among := max(c.Among, 1)
+	count := c.Least + c.Linear*batch + c.Square*batch*batch + n/among*c.True + n%among*c.True/among
+	return min(max(count, 0), n) // a file can say anything
+}
+
+// UnmarshalJSON reads [12, 0, 0, 0, 3, 4].
+func (c *Count) UnmarshalJSON(data []byte) error {
+	return json.Unmarshal(data, &[]any{&c.Node, &c.Least, &c.Linear, &c.Square, &c.True, &c.Among})
+}
+
+// MarshalJSON writes what UnmarshalJSON reads.
+func (c Count) MarshalJSON() ([]byte, error) {
+	return json.Marshal([]any{c.Node, c.Least, c.Linear, c.Square, c.True, c.Among})
+}
 
 // OtherWay is a batch at which forward does something else than in the graph, and the first line of it.
 type OtherWay struct {

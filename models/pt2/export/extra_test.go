@@ -1,0 +1,32 @@
+package export
+
+import (
+	"encoding/json"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// A count is never below zero nor above the elements, whatever a file says, and reads as it is written.
+func TestCountsAreAmongTheElements(t *testing.T) {
+	require.EqualValues(t, 12, Count{Linear: -1, Square: 1, Among: 1}.Of(16, 4))
+	require.EqualValues(t, 5, Count{Least: 2, True: 3, Among: 8}.Of(9, 4))
+	require.EqualValues(t, math.MaxInt64/8*7, Count{True: 7, Among: 8}.Of(math.MaxInt64/8*8, 4))
+	rapid.Check(t, func(rt *rapid.T) {
+		number := rapid.Int64()
+		c := Count{
+			1, number.Draw(rt, "least"), number.Draw(rt, "linear"), number.Draw(rt, "square"),
+			number.Draw(rt, "true"), number.Draw(rt, "among"),
+		}
+		n := rapid.Int64Min(0).Draw(rt, "elements")
+		got := c.Of(n, rapid.Int64Min(1).Draw(rt, "batch"))
+		require.True(rt, got >= 0 && got <= n)
+		text, err := json.Marshal(c)
+		require.NoError(rt, err)
+		var read Count
+		require.NoError(rt, json.Unmarshal(text, &read))
+		require.Equal(rt, c, read)
+	})
+}

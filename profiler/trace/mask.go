@@ -1,0 +1,68 @@
+package trace
+
+import (
+	"slices"
+
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// SetTrue says how many elements of the mask x are true, which a recording does not know of itself: as many rows does
+// the mask pick from a tensor.
+func (x *Tensor) SetTrue(n int64) { x.store.trues = n + 1 }
+
+// TrueIsKnown reports whether SetTrue has said how many elements of x are true.
+func (x *Tensor) TrueIsKnown() bool { return x.store.trues > 0 }
+
+// isMask reports whether x picks by its elements when it is an index, and not by numbers.
+func (x *Tensor) isMask() bool { return x != nil && (x.dtype == Bool || x.dtype == U8) }
+
+// Nonzero is x.nonzero(): a row of indices for each element of x that is true, see SetTrue.
+func (x *Tensor) Nonzero() *Tensor { return x.nonzero(x.store.trues - 1) }
+
+// nonzero is Nonzero of n elements that are true (nonzero_cuda_out_impl): they are counted first, and their indices are
+// written column by column.
+func (x *Tensor) nonzero(n int64) *Tensor {
+	c := x.tape.begin("nonzero", x)
+	x = c.let(x.contiguousUntracked())
+	count := c.let(c.t.empty(I32))
+	c.t.reduceByCUB(count, x)
+	y := c.let(c.t.empty(I64, int64(len(x.shape)), n))
+	c.t.selectByCUB(y, x, count)
+	return c.end(y.Permute(1, 0))
+}
+
+// expandMasks puts the indices of the elements that are true in the place of masks among indices (expandTensors).
+func (c *call) expandMasks(indices []*Tensor) []*Tensor {
+	if !slices.ContainsFunc(indices, func(i *Tensor) bool { return i.isMask() && i.TrueIsKnown() }) {
+		return indices
+	}
+	var out []*Tensor
+	for _, i := range indices {
+		if !i.isMask() || !i.TrueIsKnown() {
+			out = append(out, i)
+			continue
+		}
+		places := c.let(i.Nonzero())
+		for d := range i.shape {
+			out = append(out, c.let(places.Select(1, int64(d))))
+		}
+	}
+	return out
+}
+
+// MaskedSelect is x.masked_select(mask): the elements of x where the mask is true, see SetTrue.
+func (x *Tensor) MaskedSelect(mask *Tensor) *Tensor {
+	c := x.tape.begin("masked_select", x, mask)
+	shape := broadcast(x, mask)
+	wide, all := c.let(x.Expand(shape...)), c.let(mask.Expand(shape...))
+	n := (mask.store.trues - 1) * (all.numel / max(mask.numel, 1))
+	places := c.let(all.nonzero(n))
+	y := c.t.empty(x.dtype, n)
+	c.t.launch(program.Index, n, []*Tensor{y}, []*Tensor{wide, places})
+	return c.end(y.derived("MaskedSelectBackward0", inputs{x}, saves{x, mask}, func(b *backward) {
+		c := b.t.begin("masked_select_backward", b.grad)
+		x, mask := b.saved(0), b.saved(1)
+		zeros := c.let(b.t.Filled("zeros", b.grad.dtype, broadcast(x, mask)...))
+		b.give(0, c.end(zeros.MaskedScatter(mask, b.grad).sumTo(x.shape)))
+	}))
+}
