@@ -13,6 +13,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..", "..", "bench", "experiment", "script", "hook")]
 os.environ.setdefault("VPROF_HOOK", "/nonexistent")
 import capture
+import sympy
 
 sys.modules["vprof_capture"] = capture  # which is its name beside compile.py
 import compile as compiling_script
@@ -115,6 +116,21 @@ class Steps(unittest.TestCase):
         events = (("alloc", 1, 16), ("alloc", buffer, 12), ("alloc", at, 40), ("free_requested", 1, 16), ("free_completed", 1, 16), ("free_completed", 9, 8))
         r.torch, r.model, r.trace = torch, model, lambda: [{"action": action, "addr": addr, "size": size} for action, addr, size in events]
         self.assertEqual({"allocations": [16, 12, 40], "order": [0, 1, 2, ~0], "held": [(2, 0), (2, 16), (1, 0)]}, r.setup())
+
+    def test_batches_from_which_reductions_are_fused(self):
+        from torch._inductor import config, scheduler
+
+        mix = scheduler.MixOrderReduction
+        self.addCleanup(setattr, mix, "can_fuse", mix.__dict__["can_fuse"])
+        mix.can_fuse = classmethod(lambda cls, one, other: config.triton.mix_order_reduction_non_strict_mode and other == "rows")
+        shape = unittest.mock.patch.multiple(mix, is_contiguous_node=lambda n: n != "rows", get_numel_rnumel=lambda n: (sympy.Integer(n), 1024))
+        with shape:
+            found = compiling_script.fusions(8)
+            for rows in 8 * 512, 8 * 4096, 8 * 4096 + 1:
+                self.assertFalse(mix.can_fuse(rows, "rows"))
+            self.assertFalse(mix.can_fuse(8, "columns"))
+        self.assertEqual({10, 2}, found)  # 5120 rows of 1024; the last has no rows of a sample
+        self.assertFalse(config.triton.mix_order_reduction_non_strict_mode)
 
     def test_sites_are_numbered_anew(self):
         recordings = [{"sites": sites, "names": ["", *names], "steps": [{"allocations": [[8, 0, 0], [8, 1, 1]]}]} for sites, names in ((["a", "b"], ["mul"]), (["b", "c"], ["add > mul"]))]

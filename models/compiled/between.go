@@ -14,8 +14,8 @@ import (
 const mostUnmatched = 0.05
 
 // AtBatch returns the recording of a precision at a batch size, interpolated between two recordings where there is none
-// of that size. The order of events is taken from the recording whose batch size is nearer, since the order in which
-// Inductor schedules kernels depends on sizes. Each allocation is matched with one of the other recording, and its size
+// of that size. The order of events is taken from the recording whose batch size is nearer, since what Inductor fuses and
+// the order in which it schedules kernels depend on sizes. Each allocation is matched with one of the other recording, and its size
 // is interpolated linearly.
 func (f *File) AtBatch(amp string, batch int) (*Recording, error) {
 	if f.last == nil {
@@ -67,8 +67,8 @@ func (f *File) reordered(amp string, batch int) *Recording {
 	return r
 }
 
-// neighbors are the recordings of a precision whose batch sizes are next to one, the nearer first. If one is of that
-// size, it is both.
+// neighbors are the recordings of a precision whose batch sizes are next to one: first the one where Inductor fuses what
+// it fuses at this size, or else the nearer one. If one is of that size, it is both.
 func (f *File) neighbors(amp string, batch int) (near, far *Recording, err error) {
 	amp = strings.TrimPrefix(amp, "none")
 	var all []*Recording
@@ -91,10 +91,21 @@ func (f *File) neighbors(amp string, batch int) (near, far *Recording, err error
 		i++
 	}
 	near, far = all[i-1], all[i]
-	if float64(batch) > math.Sqrt(float64(near.Batch)*float64(far.Batch)) {
+	apart := near.otherwise(batch) - far.otherwise(batch)
+	if apart > 0 || apart == 0 && float64(batch) > math.Sqrt(float64(near.Batch)*float64(far.Batch)) {
 		near, far = far, near
 	}
 	return near, far, nil
+}
+
+// otherwise is how many of its reductions Inductor fuses at a batch size and not at the recorded one, or the reverse.
+func (r *Recording) otherwise(batch int) (n int) {
+	for _, from := range r.FusesFrom {
+		if (r.Batch >= from) != (batch >= from) {
+			n++
+		}
+	}
+	return n
 }
 
 // kept are the nodes of the graph whose results a step keeps for backward, in ascending order.

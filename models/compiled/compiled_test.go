@@ -97,6 +97,13 @@ func TestOrderOfTheNearer(t *testing.T) {
 	}
 	require.Nil(t, f.reordered("fp16", 10), "nothing is recorded")
 	require.Nil(t, file(step(4), step(64)).reordered("bf16", 10), "one order")
+
+	f.Recordings[0].FusesFrom, f.Recordings[1].FusesFrom = []int{8, 9, 300}, []int{8, 9}
+	for batch, order := range map[int][]int{7: step(4).Steps[1].Order, 8: step(4).Steps[1].Order, 10: far.Order} {
+		r, err = f.AtBatch("bf16", batch)
+		require.NoError(t, err)
+		require.Equal(t, order, r.Steps[1].Order, "what is fused goes before what is nearer, at %d", batch)
+	}
 }
 
 // Results of the same node, and gradients of the same parameter, are counterparts, whatever their sizes and order.

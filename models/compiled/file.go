@@ -83,6 +83,8 @@ type Recording struct {
 	Batch int    `json:"batch"`
 	// Breaks is how many graph breaks Dynamo met.
 	Breaks int `json:"breaks"`
+	// FusesFrom are the batch sizes from which on Inductor fuses some of its reductions.
+	FusesFrom []int `json:"fuses_from,omitempty"`
 	// Steps are the first, which compiles and tunes and leaves what stays for good, and one of those that follow.
 	Steps [2]Step `json:"steps"`
 }
