@@ -51,29 +51,24 @@ type ConvOptions struct {
 
 // NewConv is a convolution from in to out channels.
 func NewConv(in, out int64, o ConvOptions) *Conv {
-	groups := max(o.Groups, 1)
-	c := &Conv{
-		Weight: NewParameter(append([]int64{out, in / groups}, o.Kernel...)...),
-		args: trace.ConvArgs{
-			Stride: o.Stride, Padding: o.Padding, Same: o.Same, Dilation: o.Dilation,
-			Groups: groups,
-		},
-	}
-	if !o.NoBias {
-		c.Bias = NewParameter(out)
-	}
+	c := newConv(out, in, out, o)
+	c.args.Same = o.Same
 	return c
 }
 
 // NewConvTranspose is torch.nn.ConvTranspose1d, 2d or 3d.
 func NewConvTranspose(in, out int64, o ConvOptions) *Conv {
+	c := newConv(in, out, out, o)
+	c.args.Transposed = true
+	return c
+}
+
+// newConv makes a weight of two sizes and of the kernel's, and a bias of out channels.
+func newConv(first, second, out int64, o ConvOptions) *Conv {
 	groups := max(o.Groups, 1)
 	c := &Conv{
-		Weight: NewParameter(append([]int64{in, out / groups}, o.Kernel...)...),
-		args: trace.ConvArgs{
-			Stride: o.Stride, Padding: o.Padding, Dilation: o.Dilation, Groups: groups,
-			Transposed: true,
-		},
+		Weight: NewParameter(append([]int64{first, second / groups}, o.Kernel...)...),
+		args:   trace.ConvArgs{Stride: o.Stride, Padding: o.Padding, Dilation: o.Dilation, Groups: groups},
 	}
 	if !o.NoBias {
 		c.Bias = NewParameter(out)

@@ -75,7 +75,7 @@ func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
 	}
 	// DeepSpeed brings a model to one type but one that zero.Init has made, as it is under stage 3.
 	if c.Strategy.DeepSpeed() && c.Strategy.Name != models.ZeRO3 || c.LoRA.InWeightsType {
-		nn.AdapterType(made, weightType(c.Weights))
+		nn.AdapterType(made, dtypeOf(c.Weights))
 	}
 	if _, exported := task.(Graph); exported { // which has its adapters before it comes to the device
 		return nil, nil

@@ -143,7 +143,7 @@ func fullyShard(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout
 		o.Among = s.ReshardAmong()
 	}
 	if s.MP != "" {
-		d := typeOf(s.MP)
+		d := dtypeOf(s.MP)
 		o.ParamType = &d
 		o.ReduceType = &d
 		if s.Reduce == "" { // as MixedPrecisionPolicy(param_dtype, reduce_dtype=torch.float32)
@@ -152,7 +152,7 @@ func fullyShard(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout
 		}
 	}
 	if s.Reduce != "" {
-		d := typeOf(s.Reduce)
+		d := dtypeOf(s.Reduce)
 		o.ReduceType = &d
 	}
 	f, err := distributed.FullyShard(t, w, o, groups)
@@ -174,17 +174,6 @@ func fullyShard(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout
 		r.Parameters = nil
 	}
 	return r, nil
-}
-
-func typeOf(name string) trace.DType {
-	switch name {
-	case "bf16":
-		return trace.BF16
-	case "fp16":
-		return trace.F16
-	default:
-		return trace.F32
-	}
 }
 
 // Updates says that the strategy has a way of its own to step the optimizer, which Update

@@ -82,7 +82,7 @@ func whole(task Task, c models.Case) any {
 	}
 	if c.Strategy.DeepSpeed() { // which brings all of the model to one type
 		for _, p := range nn.NewTree(head).Parameters {
-			p.DType = weightType(c.Weights)
+			p.DType = dtypeOf(c.Weights)
 		}
 	}
 	return model
@@ -175,12 +175,12 @@ func castWeights(tree *nn.Tree, w models.WeightType) {
 	}
 	for _, p := range tree.Parameters {
 		if p.DType.IsFloat() {
-			p.DType = weightType(w)
+			p.DType = dtypeOf(w)
 		}
 	}
 	for _, b := range tree.Buffers {
 		if b.OfWeights {
-			b.DType = weightType(w)
+			b.DType = dtypeOf(w)
 		}
 	}
 }
@@ -209,7 +209,7 @@ func newTrainer(task Task, c models.Case) (*taskTrainer, error) {
 	if r, ok := task.(Comparing); ok && r.ReferenceModel() != nil {
 		t.reference = nn.NewTree(r.ReferenceModel())
 		for _, p := range t.reference.Parameters {
-			p.DType, p.Frozen = weightType(referenceWeights(c)), true
+			p.DType, p.Frozen = dtypeOf(referenceWeights(c)), true
 		}
 	}
 	if err := trainOnly(t.net, c); err != nil {
@@ -271,7 +271,7 @@ func trainOnly(net *nn.Tree, c models.Case) error {
 		p.Frozen = p.Frozen || !wanted.MatchString(names[i])
 		found = found || !p.Frozen
 		if !p.Frozen && c.TrainedWeights != "" {
-			p.DType = weightType(models.WeightType(c.TrainedWeights))
+			p.DType = dtypeOf(c.TrainedWeights)
 		}
 	}
 	if !found {
@@ -281,8 +281,8 @@ func trainOnly(net *nn.Tree, c models.Case) error {
 	return nil
 }
 
-// weightType is the type of weights as cases name it.
-func weightType(name models.WeightType) trace.DType {
+// dtypeOf is the type that cases and strategies name.
+func dtypeOf[T ~string](name T) trace.DType {
 	switch name {
 	case "bf16":
 		return trace.BF16
@@ -345,7 +345,7 @@ func (t *taskTrainer) place(tape *trace.Tape) {
 	}
 	Place(tape, t.c, func() {
 		if t.graph == nil && t.c.Loads() {
-			t.net.Load(tape, computeType(t.c), t.c.Quantize != "" && weightType(t.c.Weights) == trace.F32)
+			t.net.Load(tape, computeType(t.c), t.c.Quantize != "" && dtypeOf(t.c.Weights) == trace.F32)
 		} else {
 			t.net.To(tape)
 		}

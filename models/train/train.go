@@ -195,14 +195,11 @@ func (s *Session) Autocast(f func()) { Autocast(s.Tape, s.amp, f) }
 
 // Autocast runs f in a precision on tape t.
 func Autocast(t *trace.Tape, amp models.Autocast, f func()) {
-	switch amp {
-	case "fp16":
-		t.Autocast(trace.F16, f)
-	case "bf16":
-		t.Autocast(trace.BF16, f)
-	default:
+	if amp == models.NoAutocast {
 		f()
+		return
 	}
+	t.Autocast(dtypeOf(amp), f)
 }
 
 // Backward runs backward from the loss, scaled if there is a scaler.
