@@ -52,20 +52,20 @@ type Model struct {
 	// choice.
 	Losses []string
 	// Foreign says that the model is a user's file: a contradiction in it is an error of the
-	// file, and no bug.
+	// file and not a bug of vprof.
 	Foreign bool
 	// Partial says that the file lacks something that training needs, such as the backward pass of
 	// a custom autograd.Function, which is then estimated.
 	Partial bool
-	// Sized says that batches have the very sizes that a case says, as those of a captured model have: what differs
-	// between its runs is the order of frees.
+	// Sized says that batches have exactly the sizes that the case gives, as those of a captured model do: its runs
+	// differ only in the order of frees.
 	Sized bool
 	// Free says that cases may freeze any parameters and recompute any modules,
 	// by patterns.
 	Free bool
 	// Adapts says that cases may have LoRA.
 	Adapts bool
-	// Towers says that it has layers beside those that a step calls, which see or hear.
+	// Towers says that it has encoders of images or sound, which a step of text alone does not call.
 	Towers bool
 	// Levers says which levers cases may turn.
 	Levers LeverSet

@@ -82,7 +82,7 @@ func (f *compileFlags) complete() error {
 	return nil
 }
 
-// plentyOfMemory is that of the board while compiling: no step is to end for want of it.
+// plentyOfMemory is that of the board while compiling: no step may run out of it.
 const plentyOfMemory = 1 << 44
 
 // compilation is a step of a model that is recorded under torch.compile while the model is exported, since each keeps

@@ -320,7 +320,7 @@ func restore(d disk, t *target) error {
 		}
 	}
 	if err != nil {
-		// The backup is all that is left of it.
+		// Only the backup remains.
 		name := t.backup
 		t.backup = ""
 		return fmt.Errorf("%s could not be restored; what it held is in %s: %w", t.path, name, err)

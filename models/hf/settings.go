@@ -91,7 +91,7 @@ func LossSettings() []models.Setting {
 	)
 }
 
-// ChunkSettings are the ways of PyTorch and torchtune to compute them for some tokens at a
+// ChunkSettings are how PyTorch and torchtune compute them for some tokens at a
 // time.
 func ChunkSettings() []models.Setting {
 	return []models.Setting{

@@ -163,7 +163,7 @@ type router struct {
 	c         *Config
 }
 
-// routers are the ways of choosing experts: each gives the scores of tokens x [tokens, width], and
+// routers choose experts: each gives the scores of tokens x [tokens, width], and
 // the weights and numbers of the experts that see them, bound to names of its frame.
 var routers = map[Routing]func(r *router, f *frame, x *tensor) (scores, weights, chosen *tensor){
 	RouteSoftmax:       (*router).softmax,

@@ -164,7 +164,7 @@ func (m *MultiheadAttention) fused(g *trace.Frame, batch int64, q, k, v *trace.T
 	g.Set(&k, k.View(batch, m.heads, keys, size))
 	g.Set(&v, v.View(batch, m.heads, keys, size))
 	out := g.Let(q.ScaledDotProductAttention(k, v, a))
-	if g.Tape().Rules().Attention.MultiheadLetsGo {
+	if g.Tape().Rules().Attention.MultiheadFrees {
 		g.Del(&q)
 		g.Del(&k)
 		g.Del(&v)
@@ -178,7 +178,7 @@ func (m *MultiheadAttention) weighted(g *trace.Frame, q, k, v, mask *trace.Tenso
 	weights *trace.Tensor,
 ) {
 	scaled := q.MulScalar()
-	if !g.Tape().Rules().Attention.MultiheadLetsGo {
+	if !g.Tape().Rules().Attention.MultiheadFrees {
 		g.Let(scaled)
 	}
 	if mask != nil {

@@ -330,7 +330,7 @@ func (r *Ranks) LeaveRoot(f *trace.Frame, results []*trace.Tensor) []*trace.Tens
 		case x == nil:
 		case x.RequiresGrad():
 			out[i] = x.Clone()
-		default: // the copy is made, and let go of
+		default: // the copy is made, and freed
 			f.Discard(x.Clone())
 			out[i] = x
 		}

@@ -13,8 +13,8 @@ import (
 )
 
 // A Device is a GPU with its memory and one queue of work. Fills, copies and
-// launches run in the order of the calls, after the calls have returned; an
-// error of theirs may show only at a later call, at the latest in Synchronize.
+// launches run in the order of the calls, after the calls have returned; their
+// errors may show only at a later call, at the latest in Synchronize.
 // A Device is not safe for concurrent use.
 type Device interface {
 	// Name is how users ask for the device: "sim:rtx-5060-ti", "cuda:0".
@@ -22,12 +22,12 @@ type Device interface {
 	// GPU describes the board. Rates of a real one that the catalog does not
 	// know are zero.
 	GPU() GPU
-	// Simulated tells whether times and bytes come out of a model. What such a
+	// Simulated tells whether times and bytes are computed by a model. What such a
 	// device says must never be called measured.
 	Simulated() bool
 
 	// PagedSource is the device's memory, as the caching allocator takes it. An
-	// error for want of memory wraps [allocator.ErrOutOfMemory].
+	// error for lack of memory wraps [allocator.ErrOutOfMemory].
 	allocator.PagedSource
 	// Available is the number of bytes that are not in use, as cudaMemGetInfo says
 	// it. The rest of Total is in use, by the CUDA context and others too.

@@ -22,8 +22,7 @@ type Observer interface {
 
 // A Limiter is a device that can be told to leave memory to others.
 type Limiter interface {
-	// Leave has allocations fail for want of memory where fewer free bytes than
-	// these would be left.
+	// Leave has allocations fail that would leave fewer free bytes than these.
 	Leave(bytes int64)
 	// Left is how many bytes those are now.
 	Left() int64

@@ -18,7 +18,7 @@ type Options struct {
 	Config *allocator.Config
 	// Source is where the allocator gets its segments from. Everything got from it is
 	// given back when the replay ends. Nil is a counter of addresses with the next two
-	// sizes, which no memory stands behind.
+	// sizes, which have no memory.
 	Source allocator.Source
 	// Total is the memory of the board; zero is no limit.
 	Total int64

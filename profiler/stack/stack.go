@@ -165,7 +165,7 @@ func (e *UnknownError) Usage() bool { return true }
 
 // cudnnFiles are the decision rules of convolutions, a folder for each version of
 // cuDNN; command fit of package cudnn writes them. A folder has what differs from
-// the versions before: rules of their own, or corrections of theirs. They are not compressed: a short run would take
+// the versions before: whole rules, or corrections. They are not compressed: a short run would take
 // longer to unpack them than for all else.
 //
 //go:embed cudnn

@@ -12,7 +12,7 @@ var torch2_15 = release{
 		r.Attention.EfficientGrouped = true
 		r.Attention.OneHead = true
 		r.Attention.EfficientSeeds = true
-		r.Attention.MultiheadLetsGo = true
+		r.Attention.MultiheadFrees = true
 		r.GatherEndsFirst = true // release_all_gather_state_for_comm_reuse; 2.11 held it in a variable until the end
 		r.Operators = trace.Operators{
 			ExtremumMasksFirst: true, RMSNormInFP32: true, GroupNormWidens: true,

@@ -251,7 +251,7 @@ func (c *call) releaseArguments() {
 	for _, x := range c.args[:c.nargs] {
 		c.releaseArgument(x)
 	}
-	for i := len(c.list) - 1; i >= 0; i-- { // as Python lets go of a list's elements
+	for i := len(c.list) - 1; i >= 0; i-- { // as Python releases a list's elements
 		c.releaseArgument(c.list[i])
 	}
 }

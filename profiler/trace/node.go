@@ -36,7 +36,7 @@ type nodeFlags uint8
 const (
 	isQueued     nodeFlags = 1 << iota // it waits to be run
 	isLeafNode                         // it is an AccumulateGrad
-	isSpent                            // it has let go of what it kept
+	isSpent                            // it has released what it kept
 	isReshape                          // its gradient is the one that came, in the shape of the input
 	isMatrixT                          // its gradient is the one that came, a matrix, transposed
 	isHooked                           // functions are called when it runs, see [Tape.hooked]

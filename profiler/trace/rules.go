@@ -16,9 +16,9 @@ type Rules struct {
 	Convolutions *cudnn.Rules
 	// LinearLoss is how linear_cross_entropy goes through rows.
 	LinearLoss LinearLossRules
-	// Operators are the ways of single operators.
+	// Operators say how single operators behave.
 	Operators Operators
-	// GatherEndsFirst: fully_shard releases the all-gather before it copies the next one out, else behind that.
+	// GatherEndsFirst: fully_shard frees an all-gather before it copies the next one out. Else after that.
 	GatherEndsFirst bool
 }
 
@@ -46,12 +46,12 @@ type AttentionRules struct {
 	// EfficientSeeds: without dropout, they allocate a seed and an offset of the
 	// random generator on the device, 8 bytes each, and keep them for backward.
 	EfficientSeeds bool
-	// MultiheadLetsGo: nn.MultiheadAttention releases query, key and value
+	// MultiheadFrees: nn.MultiheadAttention releases query, key and value
 	// once the scores are there.
-	MultiheadLetsGo bool
+	MultiheadFrees bool
 }
 
-// Operators are the ways of operators that differ between releases.
+// Operators say how operators behave that differ between releases.
 type Operators struct {
 	// ExtremumMasksFirst: the backward of maximum and minimum compares for the
 	// mask before it halves the gradient.

@@ -1,4 +1,4 @@
-// Package claims sets the figures that projects' guides give against vprof's own for
+// Package claims compares the figures that projects' guides give with vprof's own for
 // the same conditions.
 package claims
 

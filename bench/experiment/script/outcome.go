@@ -12,7 +12,7 @@ import (
 // Outcome is what came of a command.
 type Outcome struct {
 	Command
-	// Seconds is how long it ran, and Late tells that it was ended for want of time.
+	// Seconds is how long it ran, and Late tells that it was ended by its timeout.
 	Seconds float64
 	Late    bool
 	// ExitCode is the command's, as a shell says it.
@@ -131,7 +131,7 @@ const (
 	OutOfMemory
 	// Failed is a script that failed for another reason.
 	Failed
-	// TimedOut was ended for want of time.
+	// TimedOut was ended by its timeout.
 	TimedOut
 	// NoCUDA has no PyTorch, or one that was not built for a CUDA that there are libraries for.
 	NoCUDA

@@ -33,8 +33,8 @@ type Trial struct {
 	// Steps is the number of training steps that are recorded, zero as many as
 	// [models.Options] has by itself.
 	Steps int `json:"steps,omitempty"`
-	// Ceiling ends the trial with [trace.ErrBeyond] once the case has more bytes at a time than this, which no
-	// board's memory limit would; zero does not.
+	// Ceiling ends the trial with [trace.ErrBeyond] once more bytes than this are alive at a time; zero is no
+	// limit. The memory of the board does not end a recording.
 	Ceiling int64  `json:"ceiling,omitempty"`
 	Replay  Replay `json:"replay,omitzero"`
 	// Timed are the boards whose [Result.Loads] are wanted.
@@ -129,7 +129,7 @@ type Result struct {
 	Loads []steptime.Load `json:"loads,omitempty"`
 	// Run is the replay, nil if the trial omits it; on a device the first, which is watched.
 	Run *replay.Run `json:"run,omitempty"`
-	// Spread is how far the reserved bytes of a replay without a memory limit hang on chance.
+	// Spread is how far the reserved bytes of a replay without a memory limit depend on chance.
 	Spread replay.Spread `json:"spread,omitzero"`
 	// Device is the most memory of the board that was in use, without that of other
 	// processes, in bytes.

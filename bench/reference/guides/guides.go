@@ -1,6 +1,6 @@
 // Package guides holds, as data, what the guides of the shipped systems say
 // about memory: each figure with the conditions it is said of, a file a guide.
-// It compares nothing; package bench sets the figures against what vprof says.
+// It compares nothing; package claims compares the figures with what vprof says.
 //
 // What a guide calls MB and GB its code divides by 1024**2 and 1024**3. Where a
 // guide does not say what a figure counts, that is what the GPU shows in use.

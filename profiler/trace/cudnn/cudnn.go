@@ -8,10 +8,9 @@
 // and the engine says how much workspace it wants. The model does the same in
 // two steps:
 //
-//  1. Choice. Asked along one size at a time, cuDNN's heuristics change their
-//     mind at sharp bounds that run straight through all other sizes: they look
-//     like decision trees over sizes of the implicit matrix product, its tiles
-//     and their remainders. So the model is a vote of a few decision trees per
+//  1. Choice. If one size is varied, cuDNN's choice changes at sharp bounds that
+//     do not depend on the other sizes: its heuristics look like decision trees
+//     over sizes of the implicit matrix product, its tiles and their remainders. So the model is a vote of a few decision trees per
 //     architecture, operation and precision ([Rules]) on the kernel ("copies of
 //     x, w and y, 64x128 tiles"), and of others on how often that kernel splits
 //     the reduction. Command fit grows the trees from what cuDNN answered when
@@ -25,14 +24,14 @@
 //     cuDNN's answers, on Hopper and Turing of 90 to 98 %: what splits the
 //     reduction there is not fully understood.
 //
-// Corrections stand behind the rules in the same files: trees that learned from
-// the convolutions of public libraries of models where the first rules are wrong,
-// and choose [Kept] where they are right (fit -correct).
+// Corrections follow the rules in the same files: trees that learned from the
+// convolutions of public libraries of models where the first rules are wrong, and
+// choose [Kept] where they are right (fit -correct).
 //
 // A few kernels for few channels in half precision are proposed only where there
 // is a device; where they run is learned from what PyTorch was recorded to ask
-// for on six boards, and for one of them (summedBySample) on two. Nothing else is: TestRecordedCalls sets the model against
-// these records and holds the figures, which say how far to trust it. Between boards of one architecture cuDNN makes no
+// for on six boards, and for one of them (summedBySample) on two. Nothing else is: TestRecordedCalls compares the model with
+// these records and has the figures, which say how far to trust it. Between boards of one architecture cuDNN makes no
 // difference, so a board counts by its architecture only.
 //
 // A transposed convolution runs as the ordinary one's data gradient and the

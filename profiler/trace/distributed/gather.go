@@ -81,7 +81,7 @@ func (g *ParamGroup) copyIn(out *gathered) {
 			dtype = trace.U8
 		}
 	}
-	if f.options.Offload && !g.divided { // a list lets go of its last first
+	if f.options.Offload && !g.divided { // a list releases its last element first
 		for _, x := range slices.Backward(inputs) {
 			frame.Let(x)
 		}

@@ -81,7 +81,7 @@ func (f *Forest) checkTree(t *tree) error {
 			return fmt.Errorf("block at node %d: %d questions before it, not %d", i, j, before)
 		}
 		end := min(i+blockNodes, nodes)
-		if end > 2*before { // else all hang on questions before the block
+		if end > 2*before { // else all depend on questions before the block
 			for k := i; k < end; k++ {
 				if _, j := t.node(k); k > 2*j {
 					return fmt.Errorf("node %d hangs on none", k)
