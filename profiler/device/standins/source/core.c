@@ -21,6 +21,7 @@ board_spec spec = {
     .clock_khz = 1695000, .memory_clock_khz = 9751000, .bus_bits = 384, .driver = 13020, .count = 1, .pci = 1,
 };
 __thread int current_device;
+double kernel_time;
 
 static pthread_mutex_t mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 void lock(void) { pthread_mutex_lock(&mutex); }

@@ -58,6 +58,9 @@ void fill_bytes(void *at, int value, size_t n);
 
 extern __thread int current_device;
 
+/* Milliseconds that slow kernels would have taken, for events: programs take the fastest of several algorithms. */
+extern double kernel_time;
+
 void note(const char *format, ...) __attribute__((format(printf, 1, 2))); /* a line of VPROF_STANDIN_LOG */
 void lock(void);
 void unlock(void);
