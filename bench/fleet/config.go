@@ -1,10 +1,10 @@
 // Package fleet runs sweeps of many cases on the boards of a cluster, by the schedulers
 // that it has, and puts what they give into one answer.
 //
-// A [Config] says what to train where. Its [Plan] has the jobs of each board, in a
-// folder that all machines see; tasks work them off, each a shard of a board's jobs,
-// wherever an [Engine] starts them. What is done is told by the shards' files alone,
-// so that any machine can go on from the folder.
+// A [Config] says what to train where. [Prepare] writes the jobs of each board into a
+// folder that all machines see; tasks run them, each a shard of a board's jobs, wherever
+// an [Engine] starts them. The files of the shards alone tell what is done, so that any
+// machine can go on from the folder.
 package fleet
 
 import (

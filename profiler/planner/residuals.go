@@ -89,7 +89,7 @@ const everything = "all models"
 // the next record would fall outside more often than not.
 const fewRecords = 20
 
-// residualFile is how residuals are stored. A test of package bench writes it
+// residualFile is how residuals are stored. A test of package accuracy writes it
 // from the reference records.
 type residualFile struct {
 	Schema string          `json:"schema"`

@@ -20,7 +20,7 @@ type Conditions struct {
 	Batch         Range            `yaml:"batch"`
 	AMP           *models.Autocast `yaml:"amp"`
 	Checkpointing *bool            `yaml:"checkpointing"`
-	// Accumulate is no condition in [Guide.Matching]: all guides say that it
+	// Accumulate is no condition in [Matching]: all guides say that it
 	// does not change memory.
 	Accumulate int             `yaml:"accumulate"`
 	Settings   models.Settings `yaml:"settings"`

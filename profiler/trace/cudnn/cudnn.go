@@ -10,13 +10,14 @@
 //
 //  1. Choice. If one size is varied, cuDNN's choice changes at sharp bounds that
 //     do not depend on the other sizes: its heuristics look like decision trees
-//     over sizes of the implicit matrix product, its tiles and their remainders. So the model is a vote of a few decision trees per
-//     architecture, operation and precision ([Rules]) on the kernel ("copies of
-//     x, w and y, 64x128 tiles"), and of others on how often that kernel splits
-//     the reduction. Command fit grows the trees from what cuDNN answered when
-//     it was asked (package oracle): a few hundred thousand convolutions for
-//     each. Which engines exist for a problem at all (Winograd wants 3x3 at
-//     stride 1, and so on) is not learned but written down in can.
+//     over sizes of the implicit matrix product, its tiles and their remainders.
+//     So the model is a vote of a few decision trees per architecture, operation
+//     and precision ([Rules]) on the kernel ("copies of x, w and y, 64x128
+//     tiles"), and of others on how often that kernel splits the reduction.
+//     Command fit grows the trees from what cuDNN answered when it was asked
+//     (package oracle): a few hundred thousand convolutions for each. Which
+//     engines exist for a problem at all (Winograd wants 3x3 at stride 1, and so
+//     on) is not learned but written down in can.
 //  2. Size. Each engine has a formula: the channels-last copies of x, w and y
 //     with their padding (copies.go), partial sums of a split reduction
 //     (splitk.go), tables of offsets, Winograd and FFT transforms
@@ -30,8 +31,9 @@
 //
 // A few kernels for few channels in half precision are proposed only where there
 // is a device; where they run is learned from what PyTorch was recorded to ask
-// for on six boards, and for one of them (summedBySample) on two. Nothing else is: TestRecordedCalls compares the model with
-// these records and has the figures, which say how far to trust it. Between boards of one architecture cuDNN makes no
+// for on six boards, and for one of them (summedBySample) on two. Nothing else is:
+// TestRecordedCalls compares the model with these records and has the figures,
+// which say how far to trust it. Between boards of one architecture cuDNN makes no
 // difference, so a board counts by its architecture only.
 //
 // A transposed convolution runs as the ordinary one's data gradient and the
