@@ -55,11 +55,11 @@ func (c Case) checkContext(m Model) error {
 func (c Case) checkTokens(m Model) error {
 	s := c.Strategy
 	switch {
-	case !s.Sequence && !s.ParallelLoss:
+	case !s.Sequence && !s.ParallelLoss && s.TPBy == "":
 		return nil
 	case !m.Levers.Context:
-		return errors.New("vprof records sequence and loss of tensor parallelism for transformers' decoders with " +
-			"plain attention (hf:config.json)")
+		return errors.New("vprof records sequence, loss and tp_by of tensor parallelism for transformers' decoders " +
+			"with plain attention (hf:config.json)")
 	case s.CP > 0:
 		return errors.New("vprof records sequence and loss of tensor parallelism without context parallelism; leave " +
 			"out cp")

@@ -39,6 +39,8 @@ type Strategy struct {
 	// row-wise, none for those of Llama and its like.
 	TP       int64
 	Col, Row []string
+	// TPBy is whose plan it is, one of [TensorWays]; empty is the first.
+	TPBy string
 	// Sequence has the ranks of such a group share the tokens, too, where layers are not shared
 	// (sequence parallelism): outside of attention and feed-forward halves. ParallelLoss has them
 	// share the scores of words, and compute the loss of those (loss_parallel).
@@ -119,6 +121,11 @@ const (
 	TP    = "tp"
 )
 
+// TensorWays are whose plan ranks share layers by: parallelize_module of the blocks' linear layers, or transformers'
+// (base_model_tp_plan), which shares embeddings by words and the output layer, too, and whose Trainer clips and steps
+// parameters of each mesh by themselves.
+func TensorWays() []string { return []string{"torch", "transformers"} }
+
 // Interleaved is the schedule of a pipeline whose ranks have several stages.
 const Interleaved = "interleaved"
 
@@ -150,6 +157,8 @@ func (s *Strategy) check(gpus int) error {
 	case s.CP > 0 && int64(gpus)%(s.CP*max(1, s.TP)) != 0:
 		return fmt.Errorf("%d GPUs cannot be divided into groups of %d that share a sequence (cp=%d)", gpus,
 			s.CP*max(1, s.TP), s.CP)
+	case s.TPBy != "" && (s.Sequence || s.ParallelLoss || len(s.Col)+len(s.Row) > 0):
+		return fmt.Errorf("tp_by=%s is a plan of its own; leave out sequence, loss, col and row", s.TPBy)
 	case s.EPBy != "" && s.EP == 0:
 		return fmt.Errorf("ep_by=%s says how ranks exchange tokens; say how many share out the experts with ep=N",
 			s.EPBy)
@@ -170,8 +179,10 @@ const RootAlone = "none"
 // RootAlone reports whether the root alone is wrapped.
 func (s *Strategy) RootAlone() bool { return len(s.Wrap) == 1 && s.Wrap[0] == RootAlone }
 
-// WrapsEnds reports whether what stands around the blocks is wrapped as [Ends] says.
-func (s *Strategy) WrapsEnds() bool { return len(s.Wrap) == 1 && s.Wrap[0] == Ends }
+// WrapsEnds reports whether what stands around the blocks is wrapped as [Ends] says, as transformers' own plan has it.
+func (s *Strategy) WrapsEnds() bool {
+	return len(s.Wrap) == 1 && s.Wrap[0] == Ends || len(s.Wrap) == 0 && s.TPBy != ""
+}
 
 // StagesOfRank is how many stages of a pipeline a rank has.
 func (s *Strategy) StagesOfRank() int {
@@ -205,7 +216,7 @@ func (s *Strategy) checkTensorParallel(gpus int64) error {
 func (c Case) checkMix() error {
 	s := c.Strategy
 	o, err := optim.Named(c.Optimizer)
-	if s.Sequence || int64(c.GPUs) != s.TP || err == nil && o.Implementation == optim.SingleTensor {
+	if s.Sequence || s.TPBy != "" || int64(c.GPUs) != s.TP || err == nil && o.Implementation == optim.SingleTensor {
 		return nil
 	}
 	return fmt.Errorf("with tp=%d on %d GPUs nothing is left for fully_shard, and PyTorch's optimizers refuse a mix "+
@@ -255,7 +266,7 @@ func (c Case) checkRanks(m Model) error {
 		case c.LoRA != nil || c.Quantize != "":
 			return fmt.Errorf("adapters and packed weights stand in the place of linear layers, which " +
 				"parallelize_module then does not find; use another strategy")
-		case !c.Strategy.Sequence && (c.Clip == ClipNorm || c.Clip == "" && !m.Free):
+		case !c.Strategy.Sequence && c.Strategy.TPBy == "" && (c.Clip == ClipNorm || c.Clip == "" && !m.Free):
 			return fmt.Errorf("clip_grad_norm_ raises under tensor parallelism (\"All operands in " +
 				"aten.stack.default must have the same mesh\") unless all parameters are shared; take " +
 				"sequence=true, or train with --clip none")

@@ -93,8 +93,10 @@ func TestStrategiesAreReadAsPyTorchNamesTheirOptions(t *testing.T) {
 			Name: FSDP2, Init: InitRank0,
 			Wrap: []string{"norm:head/kept"},
 		},
-		"fsdp2:init=host":     {Name: FSDP2, Init: InitHost},
-		"tp:tp=2,init=device": {Name: TP, TP: 2, Init: InitDevice},
+		"fsdp2:init=host":                                 {Name: FSDP2, Init: InitHost},
+		"tp:tp=2,tp_by=transformers":                      {Name: TP, TP: 2, TPBy: "transformers"},
+		"tp:tp=4,tp_by=torch":                             {Name: TP, TP: 4},
+		"tp:tp=2,init=device":                             {Name: TP, TP: 2, Init: InitDevice},
 		"ddp:find_unused=true,bucket_view=false,rank=005": {Name: DDP, FindUnused: true, Rank: &five},
 	} {
 		got, err := ParseStrategy(text)
@@ -122,6 +124,7 @@ func TestStrategyErrorsNameTheKey(t *testing.T) {
 		"fsdp2:wrap=h.*+none":       "none goes with no other pattern",
 		"fsdp2:wrap=ends+h.*":       "ends goes with no other pattern",
 		"ddp:bucket_cap_mb=1e3":     `bucket_cap_mb: "1e3" is not a whole number`,
+		"tp:tp=2,tp_by=megatron":    `tp_by: "megatron" is none of torch, transformers`,
 		"tp:tp=1":                   `tp: "1" is not a whole number`,
 		"zero1:bucket_view=perhaps": `bucket_view: "perhaps" is none of true, false`,
 		"zero1:engine=horovod":      `engine: "horovod" is none of deepspeed`,

@@ -21,7 +21,7 @@ var strategyKeys = map[string][]string{
 	},
 	PP: {"schedule", "micro", "stages", "split", "rank"},
 	TP: {
-		"tp", "sequence", "loss", "col", "row", "reshard", "mp", "reduce", "replicate", "wrap", "init", "no_sync", "cp",
+		"tp", "tp_by", "sequence", "loss", "col", "row", "reshard", "mp", "reduce", "replicate", "wrap", "init", "no_sync", "cp",
 		"cp_by", "rank",
 	},
 	ZeRO1: {
@@ -139,7 +139,7 @@ func (s *Strategy) set(key, value string) (err error) {
 		return s.setPipeline(key, value)
 	case "wrap":
 		s.Wrap, err = parseWraps(value)
-	case "tp", "cp", "cp_by", "ep", "ep_by":
+	case "tp", "tp_by", "cp", "cp_by", "ep", "ep_by":
 		return s.setShared(key, value)
 	case "col":
 		s.Col, err = parseNames(value)
@@ -201,7 +201,10 @@ func (s *Strategy) setShared(key, value string) (err error) {
 		return err
 	}
 	to, ways := &s.CPBy, ContextWays()
-	if key == "ep_by" {
+	switch key {
+	case "tp_by":
+		to, ways = &s.TPBy, TensorWays()
+	case "ep_by":
 		to, ways = &s.EPBy, ExpertWays()
 	}
 	if *to, err = oneOf(value, ways...); *to == ways[0] {
@@ -318,6 +321,7 @@ func (s *Strategy) String() string {
 	add("replicate", strconv.FormatInt(s.Replicate, 10), s.Replicate > 1)
 	add("wrap", strings.Join(s.Wrap, "+"), len(s.Wrap) > 0)
 	add("tp", strconv.FormatInt(s.TP, 10), s.TP > 0)
+	add("tp_by", s.TPBy, s.TPBy != "")
 	add("sequence", "true", s.Sequence)
 	add("loss", "true", s.ParallelLoss)
 	add("col", strings.Join(s.Col, "+"), len(s.Col) > 0)

@@ -103,6 +103,10 @@ func around(s *models.Strategy, l Layout) (layers []distributed.Shared, styles m
 		last := m[strings.LastIndexByte(m, '.')+1:]
 		inBlock := slices.ContainsFunc(l.Blocks, func(b string) bool { return nn.Below(m, b) })
 		switch {
+		case s.TPBy != "" && (last == embeddings || last == outputLayer) && !inBlock:
+			if params[m+".weight"] != nil { // one that shares the embeddings' has been split with them
+				share(m, trace.Sharing{Split: trace.ByColumn, Gathered: true})
+			}
 		case !s.Sequence && (!s.ParallelLoss || last != outputLayer):
 			continue
 		case last == outputLayer && !inBlock:
@@ -125,11 +129,17 @@ func around(s *models.Strategy, l Layout) (layers []distributed.Shared, styles m
 func wanting(s *models.Strategy, l Layout, found map[string]int) error {
 	blocks := len(l.Blocks)
 	switch {
-	case !s.Sequence && !s.ParallelLoss:
+	case !s.Sequence && !s.ParallelLoss && s.TPBy == "":
 		return nil
 	case found[outputLayer] != 1:
-		return fmt.Errorf("tp: the plan of sequence and loss parallelism shares the output layer %s, and the model "+
-			"has none", outputLayer)
+		return fmt.Errorf("tp: the plan shares the output layer %s, and the model has none", outputLayer)
+	case s.TPBy != "" && found[embeddings] != 1:
+		return fmt.Errorf("tp: transformers' plan shares the embeddings %s, and the model has others", embeddings)
+	case s.TPBy != "" && slices.ContainsFunc(l.Modules, func(m string) bool { return strings.HasSuffix(m, experts) }):
+		return errors.New("tp: transformers' plan shares out the experts of a mixture, which vprof does not record; " +
+			"leave out tp_by, or take fsdp2:ep=N,ep_by=torch")
+	case s.TPBy != "":
+		return nil
 	case len(l.Sharing[outputLayer+".weight"]) > 0, len(l.Sharing["model."+embeddings+".weight"]) > 0:
 		return errors.New("tp: embeddings and output layer share a weight, of which parallelize_module makes two; " +
 			"take a model whose weights are not tied, or leave out sequence and loss")

@@ -204,6 +204,9 @@ func (c *Config) shard() error {
 	if v := c.facts[meshTensor]; v.value != "" {
 		name = "tp"
 		whole := c.facts.options("sequence", "tensor-sequence", "loss", "tensor-loss")
+		if by := c.facts[meshTensorBy].value; by != "" {
+			whole = []string{meshTensorBy + "=" + by}
+		}
 		list = slices.Concat([]string{"tp=" + v.value}, whole, list)
 		if len(whole) == 0 { // clip_grad_norm_ then raises
 			c.facts.set("clip", "none", v.from)

@@ -101,9 +101,10 @@ func (c *Config) share() error {
 	return nil
 }
 
-// meshContextBy and meshExpertsBy are the facts, and the options of strategies, of how ranks share sequences and
-// experts.
+// meshTensorBy, meshContextBy and meshExpertsBy are the facts, and the options of strategies, of how ranks share
+// layers, sequences and experts.
 const (
+	meshTensorBy  = "tp_by"
 	meshContextBy = "cp_by"
 	meshExpertsBy = "ep_by"
 )

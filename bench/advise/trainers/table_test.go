@@ -32,7 +32,7 @@ func TestTablesAreConsistent(t *testing.T) {
 		"revision", "folder", "deepspeed", "file", "tuner", "lora-r", "lora-alpha", "lora-dropout", "lora-target",
 		"lora-save", "lora-towers", "dora", "lora-type", "gpus", "reentrant", "reshard", "replicate", "shards",
 		"loading",
-		"wrap", "mixed",
+		"wrap", "mixed", meshTensorBy,
 		"reference", "objective-as", "answer", "prompt", "compared", "old", "generated-steps", "iterations",
 		"vllm-share", "teacher", "objective-chunks", "text-pairs", "unpadded", "negatives", "unfrozen", "qat-group",
 		"grouped", "multiple", "to-length", "zero-overlap", "zero-contiguous", "zero-linear", "zero-optimizer",

@@ -9,8 +9,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Of 12 GB of shards with as many gradients: the shards come twice for each of two micro-batches, gradients go once, and
-// the optimizer reads 48 GB and writes 36. DeepSpeed sends gradients twice, and half of the weights once.
+// Of 12 GB of shards with as many gradients: the shards come twice for each of two micro-batches, gradients go once,
+// and the optimizer reads 48 GB and writes 36. DeepSpeed sends gradients twice, and half of the weights once.
 func TestWhatTheHostTakesIsCopiesAndItsOptimizer(t *testing.T) {
 	facts := trace.Facts{Host: trace.Host{Weights: 12e9, Gradients: 12e9, State: 24e9, Stepped: 12e9}}
 	c := models.Case{Accumulate: 2, Strategy: &models.Strategy{Name: models.FSDP2}}
