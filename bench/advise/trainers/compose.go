@@ -186,21 +186,7 @@ func (c *Config) shard() error {
 			c.facts.set("weights", "fp32", s.from)
 		}
 	}
-	if c.facts["shards"].value == "host" {
-		list = append(list, "offload=all")
-	}
-	switch loading := c.facts["loading"].value; {
-	case loading == "each":
-		list = append(list, "init=host")
-	case loading == "rank0" && !flat && c.facts["quantize"].value == "":
-		list = append(list, "init=rank0")
-	}
-	if c.facts["wrap"].value == models.Ends && !flat {
-		list = append(list, "wrap="+models.Ends)
-		if c.facts["reshard"].value == "" {
-			list = append(list, "reshard=auto")
-		}
-	}
+	list = append(list, c.shards(flat)...)
 	if v := c.facts[meshTensor]; v.value != "" {
 		name = "tp"
 		whole := c.facts.options("sequence", "tensor-sequence", "loss", "tensor-loss")
@@ -222,6 +208,27 @@ func (c *Config) shard() error {
 	}
 	c.facts.set("strategy", name, s.from)
 	return nil
+}
+
+// shards are the options of fully_shard about where shards are, how weights arrive, and what is wrapped; flat says that
+// the trainer has FSDP of flat parameters, whose loading and wraps are others.
+func (c *Config) shards(flat bool) (list []string) {
+	if c.facts["shards"].value == "host" {
+		list = append(list, "offload=all")
+	}
+	switch loading := c.facts["loading"].value; {
+	case loading == "each":
+		list = append(list, "init=host")
+	case loading == "rank0" && !flat && c.facts["quantize"].value == "":
+		list = append(list, "init=rank0")
+	}
+	if c.facts["wrap"].value == models.Ends && !flat {
+		list = append(list, "wrap="+models.Ends)
+		if c.facts["reshard"].value == "" {
+			list = append(list, "reshard=auto")
+		}
+	}
+	return list
 }
 
 // unfrozenRange is what may stand after one of axolotl's patterns: rows, whose gradients
