@@ -47,7 +47,7 @@ from vprof_board import described_board, marks_of_gpu
 from vprof_export import export, freest, hide_tracing, paths_of_the_example, saved, shape_recurrent_layers
 from vprof_graph import affine, align, functions, lifetimes, names_in, nodes_of, replaced, rewire
 from vprof_model import TASKS, Input, Refusal, first_line, resolve
-from vprof_observe import answers_of, line_of, numbers_of, observe, observe_counts, other_way, seed, shape_operators, share_copied_modes, watch_checkpoint
+from vprof_observe import answers_of, compiled, leave_uncompiled, line_of, numbers_of, observe, observe_counts, other_way, seed, shape_operators, share_copied_modes, watch_checkpoint
 
 # ---------------------------------------------------------------- building
 
@@ -190,7 +190,7 @@ BUILDING = [  # what to do where a constructor fails
 ]
 ADVICE = [
     (r"_forward_unimplemented|missing the required \"forward\"", "the model has no forward: capture a module whose forward calls what training calls, such as self.lit.training_step((x, y), 0) of a LightningModule"),
-    (r"differentiated Tensor|autograd\.grad|element 0 of tensors does not require grad", f"torch.export has no words for gradients that forward takes itself (torch.autograd.grad). Capture the model without them, or {SCRIPT_DOOR}"),
+    (r"differentiated Tensor|autograd\.grad|functorch transform|element 0 of tensors does not require grad", f"torch.export has no words for gradients that forward takes itself (torch.autograd.grad, torch.func.grad). Capture the model without them, or {SCRIPT_DOOR}"),
     (r"pack_padded_sequence|'lengths' argument should be", f"how long packed sequences are depends on the numbers in a tensor. Give the layers the padded tensor, which needs no less, or {SCRIPT_DOOR}"),
     (r"nested_tensor|NestedTensor|Unable to cast NotImplemented to Tensor", f"nested tensors are rows of lengths that depend on numbers. Pad them to one tensor, or {SCRIPT_DOOR}"),
     (r"data.?dependent|GuardOnDataDependent|item\(\) cannot be called|Could not guard|nonzero|_local_scalar_dense|to numpy|on a meta tensor|Cannot cast .* to number", f"what runs here depends on the numbers in a tensor, which a file cannot hold. Decide it by a plain Python value or by shapes, capture the part of the model without it, or {SCRIPT_DOOR}"),
@@ -228,6 +228,7 @@ def capture(opts, places=PLACES):
     """Writes the file. Returns what to tell the user."""
     import torch
 
+    compiled.clear()
     build, inputs_of = resolve(opts)
     failure = failed = None
     parameters = 0
@@ -275,6 +276,9 @@ def observe_with_loss(model, inputs, place, opts):
 
 
 def write(opts, build, model, example, place, seen, program, free, symbols):
+    import torch
+
+    modules = set(model.modules())
     name = os.path.basename(opts.output).removesuffix(".pt2")
     entries, graph = saved(program, name)
     nodes = nodes_of(graph["graph_module"]["graph"])
@@ -320,6 +324,8 @@ def write(opts, build, model, example, place, seen, program, free, symbols):
         notes.append(f"forward does something else at batch {batch} than at {symbols['batch']}, from {line} on: other batches than {symbols['batch']} are planned as if it did the same (--input 'NAME=TYPE[batch=N,...]' captures at N)")
     extra["checkpointed"] = list(dict.fromkeys(m for m, _, _, reentrant in seen.regions if m and not reentrant))
     extra["reentrant"] = list(dict.fromkeys(m for m, _, _, reentrant in seen.regions if m and reentrant))
+    if any(not isinstance(c, torch.nn.Module) or c in modules for c in compiled):
+        notes.append("torch.compile within the model is left out: plans are of its eager step (capture --compile and plan --torch-compile are of one that is compiled)")
     unknown = dict.fromkeys(seen.functions.unknown)
     extra["custom_functions"] = [{"name": n, "line": line} for n, line in unknown]
     extra["functions"] = functions(seen, number, nodes)
@@ -410,6 +416,7 @@ def main(argv):
             logging.disable(logging.ERROR)
         sys.argv = [opts.spec]  # for a script that parses its own
         watch_checkpoint()
+        leave_uncompiled()
         hide_tracing()
         shape_recurrent_layers()
         paths_of_the_example()

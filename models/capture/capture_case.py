@@ -13,6 +13,7 @@ import capture
 import vprof_known
 
 capture.watch_checkpoint()
+capture.leave_uncompiled()
 capture.hide_tracing()
 capture.shape_recurrent_layers()
 capture.paths_of_the_example()

@@ -156,6 +156,14 @@ class CaptureTest(CaptureCase):
         said = json.dumps(made.program["graph_module"]["signature"]["input_specs"])
         self.assertRegex(said, "batch_image.*batch_more_0")
 
+    def test_what_is_compiled_within_is_left_out(self):
+        for init, body in (("self.lin = torch.compile(self.lin)", "x = self.lin(x)"), ("self.lin.compile()", "x = self.lin(x)"), ("self.f = torch.compile(dynamic=True)(torch.sin)", "x = self.f(x)")):
+            made = self.forward(body + "\nreturn torch.cos(x)", init=init)
+            self.assertEqual(len(made.targets), 2, init)
+            self.assertIn("torch.compile within the model is left out", self.outcome["notes"][-1])
+        self.forward("return torch.cos(x)", init="self.f = torch.compile(torch.sin)")
+        self.assertEqual(self.outcome["notes"], [])
+
     def test_refusals_name_the_line_and_the_way_out(self):
         with unittest.mock.patch.object(capture, "MOST_WITH_NUMBERS", -1):  # as of a large model
             said = self.refusal("""

@@ -5,6 +5,7 @@ An exported graph does not say the second, and on it hangs what is in memory at 
 
 import contextlib
 import dataclasses
+import functools
 import inspect
 import math
 import os
@@ -300,6 +301,31 @@ def watch_checkpoint():
         return out
 
     module.checkpoint = checkpoint
+
+
+compiled = weakref.WeakSet()  # modules and functions that torch.compile was given and that may run
+
+
+def leave_uncompiled():
+    """Has torch.compile, which a graph does not show, give back what it is given. Before the model's code is imported."""
+    import torch
+
+    def compile(model=None, **_):
+        if model is None:  # @torch.compile(...)
+            return compile
+        if isinstance(model, torch.nn.Module):
+            compiled.add(model)
+            return model
+
+        @functools.wraps(model)
+        def uncompiled(*args, **kwargs):
+            compiled.add(uncompiled)
+            return model(*args, **kwargs)
+
+        return uncompiled
+
+    torch.compile = compile
+    torch.nn.Module.compile = lambda self, *_, **__: compiled.add(self)
 
 
 def module_of(function):

@@ -25,7 +25,8 @@ func TestOtherBatchesOfModelsThatCountThemAreDoubted(t *testing.T) {
 
 // Nor is one whose way depends on numbers that its training need not have.
 func TestWhatDependsOnNumbersIsDoubted(t *testing.T) {
-	said := caveats(&export.Program{Extra: &export.Extra{Numbers: []string{"net.py:12", "net.py:30"}}})(models.Case{Batch: 4})
+	x := &export.Extra{Numbers: []string{"net.py:12", "net.py:30"}}
+	said := caveats(&export.Program{Extra: x})(models.Case{Batch: 4})
 	require.Len(t, said, 1)
 	require.Contains(t, said[0], "net.py:12")
 }

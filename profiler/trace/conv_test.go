@@ -85,8 +85,8 @@ func TestConvDirectionsDoEqualWork(t *testing.T) {
 	})
 }
 
-// A gradient of one channel that comes out of permute(0, 2, 3, 1) fits both layouts, and its strides say channels_last: to()
-// of an input that is not so copies it, and cuDNN works in the layout of the input.
+// A gradient of one channel that comes out of permute(0, 2, 3, 1) fits both layouts, and its strides say
+// channels_last: to() of an input that is not so copies it, and cuDNN works in the layout of the input.
 func TestGradientOfOneChannelIsCopiedToTheLayoutOfTheInput(t *testing.T) {
 	run := func(loss func(y *tensor) *tensor) int64 {
 		tape := trace.New(hopper, rules, trace.Options{Warm: true})

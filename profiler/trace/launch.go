@@ -151,8 +151,8 @@ func (b Board) radixSpine(s radixSort) int64 {
 	return blocks*digits + scanTile
 }
 
-// reduceByCUB sums 32-bit integers (DeviceReduce): a block does it alone for one tile, else each of as many as the board
-// holds a few times over leaves a sum.
+// reduceByCUB sums 32-bit integers (DeviceReduce): a block does it alone for one tile, else each of as many as the
+// board holds a few times over leaves a sum.
 func (t *Tape) reduceByCUB(sum, x *Tensor) {
 	const threads, items, subscription = 256, 16, 5
 	bytes := int64(1)
