@@ -15,18 +15,10 @@ const (
 	unmapped
 )
 
+var stateNames = [...]string{"inactive", "active_allocated", "active_pending_free", "unmapped"}
+
 // String is the state as a PyTorch snapshot spells it.
-func (s State) String() string {
-	switch s {
-	case Free:
-		return "inactive"
-	case Allocated:
-		return "active_allocated"
-	case PendingFree:
-		return "active_pending_free"
-	}
-	return "unmapped"
-}
+func (s State) String() string { return stateNames[s] }
 
 // A Block is a stretch of a segment. [Allocator.Malloc] hands it out; it is
 // valid until it goes back with [Allocator.Free]. The nil Block stands for the

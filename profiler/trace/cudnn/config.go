@@ -24,17 +24,9 @@ func (d DType) Size() int64 {
 	return 2
 }
 
-func (d DType) String() string {
-	switch d {
-	case F32:
-		return "fp32"
-	case F16:
-		return "fp16"
-	case BF16:
-		return "bf16"
-	}
-	return fmt.Sprintf("DType(%d)", uint8(d))
-}
+var dtypeNames = [...]string{"fp32", "fp16", "bf16"}
+
+func (d DType) String() string { return dtypeNames[d] }
 
 // Layout is the memory format of the tensors PyTorch hands to the convolution.
 type Layout uint8
@@ -58,17 +50,9 @@ const (
 	GradWeight
 )
 
-func (d Direction) String() string {
-	switch d {
-	case Forward:
-		return "forward"
-	case GradInput:
-		return "grad input"
-	case GradWeight:
-		return "grad weight"
-	}
-	return fmt.Sprintf("Direction(%d)", uint8(d))
-}
+var directionNames = [...]string{"forward", "grad input", "grad weight"}
+
+func (d Direction) String() string { return directionNames[d] }
 
 // Config is one convolution as PyTorch calls it.
 type Config struct {
