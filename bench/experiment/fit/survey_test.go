@@ -1,12 +1,15 @@
 package fit
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/experiment/steptest"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
@@ -169,5 +172,37 @@ func BenchmarkFit(b *testing.B) {
 				require.NoError(b, err)
 			}
 		})
+	}
+}
+
+// refusing is an executor that refuses what computes in bf16, as a model may.
+type refusing struct{ step.Local }
+
+func (r refusing) Try(ctx context.Context, t step.Trial) (*step.Result, error) {
+	if t.Case.AMP == "bf16" {
+		return nil, &step.RefusedError{Err: errors.New("not in bf16")}
+	}
+	return r.Local.Try(ctx, t)
+}
+
+// The case without autocast is looked at by itself where the one in bf16, off whose lines it may be read, is refused.
+func TestRefusedAutocastLeavesTheCaseWithoutIt(t *testing.T) {
+	for _, boards := range [][]string{{"t4"}, {"t4", "rtx-3060"}} {
+		s := toySearch(0, steptest.Full(models.Case{AMP: "bf16"}), steptest.Full(models.Case{}))
+		s.GPUs, s.Trials = steptest.Boards(t, boards...), refusing{}
+		look := func(s Search) *survey {
+			n := len(s.GPUs) * len(s.Cases)
+			v := &survey{search: &s, choices: make([]report.Choice, n), refusals: make([]error, n)}
+			require.NoError(t, v.run(t.Context()))
+			return v
+		}
+		both := look(s)
+		s.Cases = s.Cases[1:]
+		alone := look(s)
+		for i := range s.GPUs {
+			require.ErrorContains(t, both.refusals[2*i], "not in bf16")
+			require.Positive(t, both.choices[2*i+1].Batch)
+			require.Equal(t, alone.choices[i], both.choices[2*i+1])
+		}
 	}
 }
