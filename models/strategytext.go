@@ -21,8 +21,8 @@ var strategyKeys = map[string][]string{
 	},
 	PP: {"schedule", "micro", "stages", "split", "rank"},
 	TP: {
-		"tp", "tp_by", "sequence", "loss", "col", "row", "reshard", "mp", "reduce", "replicate", "wrap", "init", "no_sync",
-		"cp", "cp_by", "rank",
+		"tp", "tp_by", "sequence", "loss", "col", "row", "reshard", "mp", "reduce", "replicate", "wrap", "init",
+		"no_sync", "cp", "cp_by", "rank",
 	},
 	ZeRO1: {
 		"engine", "bucket", "overlap", "offload", "bucket_view", "bucket_cap_mb", "static_graph", "find_unused",

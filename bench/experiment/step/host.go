@@ -67,8 +67,8 @@ const (
 )
 
 // hostSeconds is how long a step takes for what lies on the host: copies there and back, and the optimizer's step,
-// which reads weights, gradients and state, and writes weights and state. Weights come for forward and for backward of each
-// micro-batch. Only DeepSpeed sends gradients after each, and the stepped weights in half of their size.
+// which reads weights, gradients and state, and writes weights and state. Weights come for forward and for backward of
+// each micro-batch. Only DeepSpeed sends gradients after each, and the stepped weights in half of their size.
 func hostSeconds(c models.Case, facts trace.Facts) float64 {
 	h, batches := facts.Host, int64(max(1, c.Accumulate))
 	moved := 2*batches*(facts.HostSaved+h.Weights) + h.Gradients
