@@ -51,8 +51,8 @@ const (
 // up to 20 or 80 GiB, with the spread of perturbed replays) no batch needs more than 1.45 times what a larger one does
 // (redimnet-b6-orig, frozen, PyTorch 2.11 on a T4: 16 and 17). Such pairs are close: over the sizes up to 96 of 217 of
 // them, on an A100, none needs more than 1.04 times one two thirds larger (vit-b16-224 in fp16: 3 and 5), nor
-// in 33 settings of decoders on 4 and 8 GPUs (four models, sizes up to 40, rows of 128 to 2048, ddp, fsdp2, zero3, tp and
-// pp: 1.04, and 1.12 close).
+// in 33 settings of decoders on 4 and 8 GPUs (four models, sizes up to 40, rows of 128 to 2048, ddp, fsdp2, zero3, tp
+// and pp: 1.04, and 1.12 close).
 const (
 	clearShare = 0.66
 	nearShare  = 0.93
