@@ -240,6 +240,9 @@ func (d *dimensions) check(file string, c models.Case) error {
 			"torch.export.Dim(\"batch\", min=2, max=65536)}}, or use vprof capture", c.Batch, file, d.usual())
 	case d.batch != "" && low > 2 && int64(c.Batch) < low, d.batch != "" &&
 		int64(c.Batch) > cmp.Or(d.bounds.Max, math.MaxInt64):
+		if d.bounds.Max == 0 {
+			return wrong("%d: %s was exported for batches of %d and more", c.Batch, file, low)
+		}
 		return wrong("%d: %s was exported for batches from %d to %d", c.Batch, file, low, d.bounds.Max)
 	}
 	return nil
