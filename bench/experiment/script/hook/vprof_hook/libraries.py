@@ -40,6 +40,15 @@ def load():
     for name in sorted(os.listdir(folder)):
         if not any(kept in name for kept in own):
             ctypes.CDLL(os.path.join(folder, name), ctypes.RTLD_GLOBAL)
+    load_builtins()
+
+
+def load_builtins():
+    """Loads the half of NVRTC that it looks for by name. PyTorch does where it finds NVIDIA's cuBLAS, which ours replaces."""
+    nvrtc = distribution(KEPT["nvrtc"])
+    for file in nvrtc.files or () if nvrtc else ():
+        if file.name.startswith("libnvrtc-builtins.so."):
+            ctypes.CDLL(str(nvrtc.locate_file(file)))
 
 
 def cuda_of_torch():
@@ -70,11 +79,17 @@ def tell_versions():
     os.environ["VPROF_BOARD"] = own
 
 
-def installed(package):
-    """The version of a package, for whichever CUDA it is; empty if it is not installed."""
+def distribution(package):
+    """A package as it is installed, for whichever CUDA it is; None if it is not."""
     for name in (package, package + "-cu13", package + "-cu12"):
         try:
-            return [int(n) for n in importlib.metadata.version(name).split(".")[:3] if n.isdigit()]
+            return importlib.metadata.distribution(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return []
+    return None
+
+
+def installed(package):
+    """The version of a package; empty if it is not installed."""
+    found = distribution(package)
+    return [int(n) for n in found.version.split(".")[:3] if n.isdigit()] if found else []
