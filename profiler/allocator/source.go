@@ -44,11 +44,12 @@ type PagedSource interface {
 const Granule = 2 << 20
 
 // Memory is a [PagedSource] without a device. It counts bytes against a total
-// in granules and hands out addresses from a pointer that only moves up, so
-// that no address is used twice.
+// in granules and hands out addresses from a pointer that only moves up, or only
+// down, so that no address is used twice.
 type Memory struct {
 	total, used, peak int64
 	next              uint64
+	falls             bool
 }
 
 // memoryBase is where the addresses of a [Memory] begin. Any multiple of the
@@ -62,6 +63,13 @@ const addressSpace = 1 << 47
 // bytes are in use by others: the CUDA context, libraries, other processes.
 func NewMemory(total, taken int64) *Memory {
 	return &Memory{total: total, used: taken, peak: taken, next: memoryBase}
+}
+
+// NewFallingMemory is the same with addresses that fall, as a driver on Linux hands
+// them out (an H100's, 580.159.04: all of 78 segments). The allocator takes the lowest
+// of blocks that are equally good, so that others are split.
+func NewFallingMemory(total, taken int64) *Memory {
+	return &Memory{total: total, used: taken, peak: taken, next: memoryBase, falls: true}
 }
 
 // Total is the size of the memory in bytes.
@@ -121,6 +129,10 @@ func (m *Memory) take(size int64) error {
 }
 
 func (m *Memory) advance(size int64) uint64 {
+	if m.falls {
+		m.next -= uint64(granules(size))
+		return m.next
+	}
 	addr := m.next
 	m.next += uint64(granules(size))
 	return addr

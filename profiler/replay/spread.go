@@ -12,8 +12,8 @@ import (
 )
 
 // Spread is the range of the reserved bytes of a program when the order of its frees, and where they are not known
-// to the byte its sizes, are perturbed a little. A real run differs from its recording in such details, and the
-// caching allocator may answer a small difference with a whole segment.
+// to the byte its sizes, are perturbed a little, or addresses fall. A real run differs from its recording in such
+// details, and the caching allocator may answer a small difference with a whole segment.
 type Spread struct {
 	Low  int64 `json:"low"`
 	High int64 `json:"high"`
@@ -32,21 +32,22 @@ var perturbedSizes = [...]float64{.985, .99, .995, 1.005, 1.01, 1.015}
 // SpreadOf replays a program with the order of its frees perturbed, and its sizes where those of a batch are not
 // known to the byte, on memory without a limit. Equal programs have equal spreads.
 func SpreadOf(ctx context.Context, p *program.Program, config allocator.Config, sizes bool) (Spread, error) {
-	var reserved [len(perturbedSizes)]int64
+	var reserved [len(perturbedSizes) + 1]int64
 	all, ctx := errgroup.WithContext(ctx)
-	for i, scale := range perturbedSizes {
-		if !sizes {
-			scale = 1
+	for i := range reserved {
+		memory, r := allocator.NewFallingMemory(noLimit, 0), perturbed{program: p, scale: 1}
+		if i < len(perturbedSizes) {
+			memory, r.chance = allocator.NewMemory(noLimit, 0), rand.NewPCG(uint64(i), 0)
+			if sizes {
+				r.scale = perturbedSizes[i]
+			}
 		}
 		all.Go(func() error {
-			heap, err := allocator.New(allocator.NewMemory(noLimit, 0), config)
+			heap, err := allocator.New(memory, config)
 			if err != nil {
 				return err
 			}
-			r := perturbed{
-				program: p, heap: heap, scale: scale, chance: rand.NewPCG(uint64(i), 0),
-				blocks: make([]*allocator.Block, len(p.Buffers)),
-			}
+			r.heap, r.blocks = heap, make([]*allocator.Block, len(p.Buffers))
 			err = r.run(ctx)
 			reserved[i] = heap.Stats().ReservedBytes[allocator.All].Peak
 			return err
@@ -63,7 +64,7 @@ type perturbed struct {
 	program *program.Program
 	heap    *allocator.Allocator
 	scale   float64
-	chance  *rand.PCG
+	chance  *rand.PCG          // of late frees; nil for none
 	blocks  []*allocator.Block // by buffer
 	// late are frees that are put off, and allocations is how many there were.
 	late        []lateFree
@@ -117,9 +118,11 @@ func (r *perturbed) alloc(buffer uint32) (err error) {
 }
 
 func (r *perturbed) free(buffer uint32) {
-	if n := r.chance.Uint64(); n%lateOf == 0 {
-		r.late = append(r.late, lateFree{r.blocks[buffer], r.allocations + 2 + n/lateOf%lateBy})
-		return
+	if r.chance != nil {
+		if n := r.chance.Uint64(); n%lateOf == 0 {
+			r.late = append(r.late, lateFree{r.blocks[buffer], r.allocations + 2 + n/lateOf%lateBy})
+			return
+		}
 	}
 	r.heap.Free(r.blocks[buffer])
 }

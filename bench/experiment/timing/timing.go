@@ -80,8 +80,10 @@ func (t *Table) Run(ctx context.Context, gpus []device.GPU) (*report.Times, erro
 	if err != nil {
 		return nil, err
 	}
-	for _, c := range append(e.Share[:], e.Launch) {
-		out.Coefficients = append(out.Coefficients, report.Coefficient(c))
+	for _, c := range append(e.Share[:], e.Launch, e.Host) {
+		if c.Value > 0 {
+			out.Coefficients = append(out.Coefficients, report.Coefficient(c))
+		}
 	}
 	return out, nil
 }
