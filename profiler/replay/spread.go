@@ -17,6 +17,8 @@ import (
 type Spread struct {
 	Low  int64 `json:"low"`
 	High int64 `json:"high"`
+	// Falling is the peak of allocated bytes where addresses fall.
+	Falling int64 `json:"falling"`
 }
 
 // The perturbations. Sizes that depend on the batch may be scaled, as if samples were a little longer or shorter. One
@@ -33,6 +35,7 @@ var perturbedSizes = [...]float64{.985, .99, .995, 1.005, 1.01, 1.015}
 // known to the byte, on memory without a limit. Equal programs have equal spreads.
 func SpreadOf(ctx context.Context, p *program.Program, config allocator.Config, sizes bool) (Spread, error) {
 	var reserved [len(perturbedSizes) + 1]int64
+	var falling int64
 	all, ctx := errgroup.WithContext(ctx)
 	for i := range reserved {
 		memory, r := allocator.NewFallingMemory(noLimit, 0), perturbed{program: p, scale: 1}
@@ -50,13 +53,16 @@ func SpreadOf(ctx context.Context, p *program.Program, config allocator.Config, 
 			r.heap, r.blocks = heap, make([]*allocator.Block, len(p.Buffers))
 			err = r.run(ctx)
 			reserved[i] = heap.Stats().ReservedBytes[allocator.All].Peak
+			if i == len(perturbedSizes) {
+				falling = heap.Stats().AllocatedBytes[allocator.All].Peak
+			}
 			return err
 		})
 	}
 	if err := all.Wait(); err != nil {
 		return Spread{}, err
 	}
-	return Spread{slices.Min(reserved[:]), slices.Max(reserved[:])}, nil
+	return Spread{slices.Min(reserved[:]), slices.Max(reserved[:]), falling}, nil
 }
 
 // perturbed is a replay in which something is different.

@@ -27,7 +27,7 @@ func weightsAnd(class program.Class, sizes ...int64) *program.Program {
 func TestWhatDoesNotDependOnTheBatchHasNoSpread(t *testing.T) {
 	s, err := SpreadOf(t.Context(), weightsAnd(program.Gradients, 30<<20, 50<<20), allocator.DefaultConfig(), true)
 	require.NoError(t, err)
-	require.Equal(t, Spread{144 << 20, 144 << 20}, s)
+	require.Equal(t, Spread{144 << 20, 144 << 20, 144 << 20}, s)
 }
 
 // 1.5 % of 200 MiB are 3 MiB, in segments of 2 MiB.
@@ -35,7 +35,7 @@ func TestSpreadFollowsTheSizesOfSamples(t *testing.T) {
 	p := weightsAnd(program.Activations, 200<<20)
 	s, err := SpreadOf(t.Context(), p, allocator.DefaultConfig(), true)
 	require.NoError(t, err)
-	require.Equal(t, Spread{262 << 20, 268 << 20}, s)
+	require.Equal(t, Spread{262 << 20, 268 << 20, 264 << 20}, s)
 	again, err := SpreadOf(t.Context(), p, allocator.DefaultConfig(), true)
 	require.NoError(t, err)
 	require.Equal(t, s, again)
@@ -45,7 +45,7 @@ func TestSpreadFollowsTheSizesOfSamples(t *testing.T) {
 func TestSpreadOfKnownSizesIsThatOfFrees(t *testing.T) {
 	s, err := SpreadOf(t.Context(), weightsAnd(program.Activations, 200<<20), allocator.DefaultConfig(), false)
 	require.NoError(t, err)
-	require.Equal(t, Spread{264 << 20, 264 << 20}, s)
+	require.Equal(t, Spread{264 << 20, 264 << 20, 264 << 20}, s)
 
 	p := weightsAnd(program.Activations, 200<<20)
 	again := program.Buffer{Bytes: 200 << 20, Class: program.Activations}
@@ -66,4 +66,19 @@ func TestSpreadEndsWithTheContext(t *testing.T) {
 	stop()
 	_, err := SpreadOf(ctx, weightsAnd(program.Batch, 1), allocator.DefaultConfig(), true)
 	require.ErrorIs(t, err, context.Canceled)
+}
+
+// A driver hands out each segment below the one before, so that the lowest of equally good blocks is another.
+func TestAddressesFall(t *testing.T) {
+	for _, m := range []struct {
+		memory *allocator.Memory
+		falls  bool
+	}{{allocator.NewMemory(noLimit, 0), false}, {allocator.NewFallingMemory(noLimit, 0), true}} {
+		first, err := m.memory.Get(3 * allocator.Granule)
+		require.NoError(t, err)
+		second, err := m.memory.Get(allocator.Granule)
+		require.NoError(t, err)
+		require.Equal(t, m.falls, second < first)
+		require.EqualValues(t, 4*allocator.Granule, m.memory.Used())
+	}
 }

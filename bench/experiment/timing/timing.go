@@ -80,7 +80,7 @@ func (t *Table) Run(ctx context.Context, gpus []device.GPU) (*report.Times, erro
 	if err != nil {
 		return nil, err
 	}
-	for _, c := range append(e.Share[:], e.Launch, e.Host) {
+	for _, c := range append(e.Share[:], e.Launch, e.Dispatch) {
 		if c.Value > 0 {
 			out.Coefficients = append(out.Coefficients, report.Coefficient(c))
 		}

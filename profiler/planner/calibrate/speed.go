@@ -129,5 +129,6 @@ func scaled(e steptime.Efficiency, g [steptime.NumWorks + 1]int, factors []float
 	k := g[steptime.NumWorks]
 	v := e.Launch.Value * factors[k]
 	e.Launch = planner.Coefficient{Name: e.Launch.Name, Value: v, StdErr: v * relative(k), Source: source}
+	e.Dispatch = planner.Coefficient{} // the times of launches have it
 	return e
 }

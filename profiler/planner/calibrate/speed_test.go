@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/planner/steptime"
 	"github.com/vprof/vprof/profiler/program"
 )
@@ -27,6 +28,7 @@ func slow() steptime.Efficiency {
 		}
 	}
 	e.Launch.Value *= 3
+	e.Dispatch = planner.Coefficient{} // in the time of a launch
 	return e
 }
 

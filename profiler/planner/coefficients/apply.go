@@ -123,10 +123,10 @@ func (f *File) Put(e Entry) {
 }
 
 // Speed corrects efficiencies by the entry. They are the board's and hold for
-// every model. What the host takes was in the steps that they were fitted to.
+// every model. What the dispatch takes was in the steps that they were fitted to.
 func (e *Entry) Speed(s *steptime.Efficiency) {
 	if len(e.Efficiency) > 0 {
-		s.Host = planner.Coefficient{}
+		s.Dispatch = planner.Coefficient{}
 	}
 	for name, n := range e.Efficiency {
 		c := planner.Coefficient{Name: "efficiency:" + name, Value: n.Value, StdErr: n.StdErr, Source: e.source(n)}

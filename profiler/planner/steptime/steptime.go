@@ -115,17 +115,17 @@ type Efficiency struct {
 	Share [NumWorks]planner.Coefficient
 	// Launch is the time of every kernel besides, in seconds.
 	Launch planner.Coefficient
-	// Host is the time that Python, the dispatcher and autograd take for every kernel, in seconds,
-	// while the board works on those before.
-	Host planner.Coefficient
+	// Dispatch is the time that Python, PyTorch's dispatcher and autograd take for every kernel, in
+	// seconds, while the board works on those before.
+	Dispatch planner.Coefficient
 }
 
 // unmeasured is the source of a share that was not measured.
 const unmeasured = "assumption for PyTorch in eager mode; not measured, corrected by vprof calibrate"
 
-// hostSource is where the host's time is from: bench/reference/data/h100. It grows with what a kernel takes to be
-// found, as cuDNN's do.
-const hostSource = "19 to 44 us a kernel in 12 of 18 steps of 7 models, which the host held up (PyTorch 2.11, eager, " +
+// dispatched is where the time of the dispatch is from: bench/reference/data/h100. It grows with what a kernel takes to
+// be found, as cuDNN's do.
+const dispatched = "19 to 44 us a kernel in 12 of 18 steps of 7 models, which the host held up (PyTorch 2.11, eager, " +
 	"beside an H100)"
 
 // Assumed are the shares before any run: products reach half of the peak,
@@ -147,7 +147,7 @@ func Assumed() Efficiency {
 	}
 	// A kernel's launch and tail, when the queue never runs empty.
 	e.Launch = planner.Coefficient{Name: "efficiency:launch", Value: 4e-6, StdErr: 2e-6, Source: unmeasured}
-	e.Host = planner.Coefficient{Name: "efficiency:host", Value: 28e-6, StdErr: 8e-6, Source: hostSource}
+	e.Dispatch = planner.Coefficient{Name: "efficiency:dispatch", Value: 28e-6, StdErr: 8e-6, Source: dispatched}
 	return e
 }
 
@@ -169,8 +169,11 @@ func (e Efficiency) Time(l Load) Estimate {
 		// What communication adds is what kernels do not hide.
 		sum += max(0, l.Schedule.seconds(&e)-sum)
 	}
-	// No board is faster than its roofline.
-	t := Estimate{sum, max(l.Roofline(), sum-1.96*spread), sum + 1.96*spread}
+	dispatch, unsure := float64(l.Launches)*e.Dispatch.Value, 1.96*float64(l.Launches)*e.Dispatch.StdErr
+	// No board is faster than its roofline, nor than it is given work.
+	t := Estimate{
+		max(sum, dispatch), max(l.Roofline(), sum-1.96*spread, dispatch-unsure), max(sum+1.96*spread, dispatch+unsure),
+	}
 	t = t.Plus(Estimate{l.Host, l.Host / hostSpread, l.Host * hostSpread})
 	return t.Times(max(1, l.Stretch))
 }
