@@ -326,6 +326,9 @@ func parseBlocks(text string) (func(*Case), error) {
 
 // parseCheckpointing reads whether to recompute, or how.
 func parseCheckpointing(text string) (func(*Case), error) {
+	if word, ok := map[string]string{"on": "true", "off": "false", "none": "false"}[text]; ok {
+		text = word
+	}
 	if on, err := strconv.ParseBool(text); err == nil {
 		return func(c *Case) { c.Checkpointing, c.Recompute = on, "" }, nil
 	}
