@@ -265,8 +265,11 @@ func joinValues(args []string) []string {
 const autoRelease = "auto"
 
 // release is the release of PyTorch that the flags name for a model, as cases have
-// it.
+// it. Without one a recorded run is of that which ran.
 func (f *caseFlags) release(m models.Model) (string, error) {
+	if f.torch == "" && m.Recorded {
+		return m.Default.Torch, nil
+	}
 	name := cmp.Or(f.torch, stack.Default().Release())
 	if name == autoRelease {
 		var err error
