@@ -22,7 +22,7 @@ func TestStepsOfAnH100(t *testing.T) {
 	require.NoError(t, err)
 	records := slices.DeleteFunc(f.Records, func(r reference.Record) bool {
 		return !slices.ContainsFunc([]string{"redimnet", "patch-vqvae", "spectrogram-gan", "bdslw-spoter", "vit-b16"},
-			func(system string) bool { return strings.HasPrefix(r.Case.Model, system) })
+			func(system string) bool { return strings.HasPrefix(r.Model, system) })
 	})
 	require.Len(t, records, 46)
 	a, err := accuracy.Compare(t.Context(), records, accuracy.Recorder{Models: all.Models()}, nil)
