@@ -14,6 +14,7 @@ import (
 	"github.com/vprof/vprof/models/toy"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/planner/calibrate"
 )
 
 // toyRuns are runs of the toy whose tensors take factor times what they do.
@@ -109,4 +110,15 @@ func TestTooFewRunsAndImpossibleCoefficientsAreRefused(t *testing.T) {
 	}
 	_, _, err = calibrationOf(beside).Run(t.Context())
 	require.ErrorContains(t, err, "context would be 5.00 GiB, and 4.00 GiB is the most that it can be")
+}
+
+// A bare context of an H100 takes 524 MiB, and with the libraries' kernels 764: what was learned of the one must not
+// rule out the other.
+func TestABareContextLeavesRoomForLibraries(t *testing.T) {
+	r := &calibrate.Result{}
+	r.Coefficients.Context = planner.Coefficient{Value: 524 << 20, StdErr: 1 << 20}
+	keepLibraries(r, planner.Coefficient{Value: 764 << 20, StdErr: 90 << 20})
+	learned := r.Coefficients.Context
+	require.EqualValues(t, 524<<20, learned.Value)
+	require.GreaterOrEqual(t, learned.Value+learned.StdErr, float64(764<<20))
 }
