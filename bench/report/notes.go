@@ -14,8 +14,8 @@ func (r *Report) notes() []string {
 	var notes notes
 	for _, c := range r.Coefficients {
 		if c.Name == "allocated_residual" {
-			notes.add("[low, high] holds 95 %% of %s; of reserved also replays with slightly different sizes and "+
-				"later frees, of device also what is unknown of the CUDA context.", c.Source)
+			notes.add("[low, high] holds 95 %% of %s; of reserved also replays with slightly different sizes, "+
+				"later frees and falling addresses, of device also what is unknown of the CUDA context.", c.Source)
 		}
 	}
 	if slices.ContainsFunc(r.Points, func(p Point) bool { return p.Run == nil && p.Verdict() == Slow }) {
