@@ -62,7 +62,7 @@ func TestRunsOfAnH100AreAsDocumented(t *testing.T) {
 		equal[i], _ = slices.BinarySearch(off[i], math.SmallestNonzeroFloat64)
 	}
 	at := func(i int, share float64) float64 { return off[i][int(share*float64(n))] }
-	row := fmt.Sprintf("in one environment | %d | %d, %d | %.2f %%, %.2f %% | %.1f %%, %.1f %% | %.0f %%, %.0f %% |",
+	row := fmt.Sprintf("cuDNN and transformers | %d | %d, %d | %.2f %%, %.2f %% | %.1f %%, %.1f %% | %.0f %%, %.0f %% |",
 		n, equal[0], equal[1], at(0, .5), at(1, .5), at(0, .95), at(1, .95), off[0][n-1], off[1][n-1])
 	page, err := os.ReadFile("../../../docs/gpu.md")
 	require.NoError(t, err)
