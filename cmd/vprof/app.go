@@ -289,11 +289,6 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		hint = fmt.Sprintf("; did you mean %s?", near[0])
 	}
-	cmd.Flags().Visit(func(f *pflag.Flag) {
-		if f.NoOptDefVal != "" && f.Value.Type() != "bool" && f.Value.String() == f.NoOptDefVal {
-			hint = fmt.Sprintf("; the value of --%s follows an equals sign: --%s=%s", f.Name, f.Name, args[0])
-		}
-	})
 	if !cmd.HasParent() {
 		return usagef("there is no command %q%s (list them with \"vprof help\")", args[0], hint)
 	}
