@@ -14,9 +14,9 @@ import (
 const mostUnmatched = 0.05
 
 // AtBatch returns the recording of a precision at a batch size, interpolated between two recordings where there is none
-// of that size. The order of events is taken from the first of [File.neighbors], since what Inductor fuses and the order
-// in which it schedules kernels depend on sizes. Each allocation is matched with one of the other recording, and its
-// size is interpolated linearly.
+// of that size. The order of events is taken from the first of [File.neighbors], since what Inductor fuses and
+// the order in which it schedules kernels depend on sizes. Each allocation is matched with one of the other
+// recording, and its size is interpolated linearly.
 func (f *File) AtBatch(amp string, batch int) (*Recording, error) {
 	if f.last == nil {
 		return f.interpolated(amp, batch)

@@ -12,7 +12,6 @@ import (
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/allocator"
-	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/stack"
 )
@@ -41,7 +40,7 @@ func (o *Outcome) Report(ctx context.Context) (*report.Report, error) {
 	}
 	held := step.AtPeak(o.Program)
 	r.Script.Lines = held.Lines(5)
-	tuned, err := step.Tuned(ctx, o.Program, o.plentiful(), o.allocator())
+	tuned, err := step.Tuned(ctx, o.Program, step.Plentiful(o.Board), o.allocator())
 	r.Points = append(r.Points, report.Point{
 		Batch: 1, Device: r.Devices[0].Name, Run: run, Buffers: held.Compiled(step.MostBuffers), Tuned: tuned,
 	})
@@ -145,7 +144,7 @@ func (o *Outcome) run(ctx context.Context, r *report.Report) (*report.Run, error
 			Line: f.Where, Phase: step.PhaseName(f.Phase),
 		}
 	}
-	replayed, err := step.Simulate(ctx, o.Program, o.plentiful(), o.allocator(), 0)
+	replayed, err := step.Simulate(ctx, o.Program, step.Plentiful(o.Board), o.allocator(), 0)
 	if err != nil {
 		return nil, fmt.Errorf("replaying the recording: %w", err)
 	}
@@ -179,16 +178,6 @@ func (o *Outcome) used() int64 {
 		most = max(most, e.Used)
 	}
 	return most
-}
-
-// plenty is more memory than any run needs, in bytes.
-const plenty = 1 << 46
-
-// plentiful is the board with more memory than any run needs.
-func (o *Outcome) plentiful() device.GPU {
-	board := o.Board
-	board.Memory = plenty
-	return board
 }
 
 // allocator are the settings of PyTorch's allocator.

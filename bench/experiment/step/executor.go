@@ -91,7 +91,7 @@ func (l Local) result(ctx context.Context, t Trial) (*Result, error) {
 	p := rec.Program
 	if t.recorded() {
 		r.Buffers = AtPeak(p).Compiled(MostBuffers)
-		if r.Tuned, err = Tuned(ctx, p, t.plentiful(), t.setup.conf); err != nil {
+		if r.Tuned, err = Tuned(ctx, p, Plentiful(t.Board), t.setup.conf); err != nil {
 			return nil, err
 		}
 	}
@@ -122,13 +122,6 @@ func (t *Trial) recorded() bool {
 	return c.Compile && t.setup.model.NotRecorded(c) == ""
 }
 
-// plentiful is the board with more memory than any step needs.
-func (t *Trial) plentiful() device.GPU {
-	gpu := t.Board
-	gpu.Memory = unlimited
-	return gpu
-}
-
 // reordered are the peaks of [Result.Reordered].
 func (t *Trial) reordered(ctx context.Context) (*report.Peaks, error) {
 	c := t.setup.c
@@ -138,7 +131,7 @@ func (t *Trial) reordered(ctx context.Context) (*report.Peaks, error) {
 		return nil, err
 	}
 	defer rec.Discard()
-	return peaks(ctx, rec.Program, t.plentiful(), t.setup.conf)
+	return peaks(ctx, rec.Program, Plentiful(t.Board), t.setup.conf)
 }
 
 // loads is the work of a step for each board whose time is estimated. A recorded step of torch.compile has allocations
@@ -157,7 +150,8 @@ func (t *Trial) loads(ctx context.Context) (loads []steptime.Load, err error) {
 	}
 	for _, gpu := range t.Timed {
 		load := steptime.Of(rec.Program, gpu, steadyStep)
-		if load.Stretch = rec.Stretch; load.Known() {
+		load.Stretch = rec.Stretch
+		if load.Known() {
 			load.Host = hostSeconds(c, rec.Facts)
 		}
 		loads = append(loads, load)
@@ -197,15 +191,18 @@ func before(p *program.Program, step int) *program.Program {
 	return &short
 }
 
-// unlimited is more memory than any step needs, in bytes.
-const unlimited = 1 << 46
+// Plentiful is a board with more memory than any step needs.
+func Plentiful(gpu device.GPU) device.GPU {
+	gpu.Memory = 1 << 46
+	return gpu
+}
 
 // simulate replays a program on a simulated board, as the trial of the result says.
 func simulate(ctx context.Context, p *program.Program, r *Result) error {
 	t, conf, gpu := &r.trial, r.trial.setup.conf, r.trial.Board
 	conf.Expandable = conf.Expandable || t.Replay.Expandable
 	if !t.Replay.Within {
-		gpu.Memory = unlimited
+		gpu = Plentiful(gpu)
 		conf.MemoryFraction, conf.GarbageCollection = 1, 0
 	}
 	if !t.Replay.Omit {
