@@ -60,7 +60,7 @@ func (t Text) CallLayer(f *frame, i int, m any, forward func(f *frame, args []*t
 	call := func() *tensor { return t.callLayer(f, i, m, forward, inputs, named) }
 	var y *tensor
 	if l, ok := m.(leavingNothing); ok && l.LeavesNothing() {
-		y = f.Tape().Around(l.ModulePath(), inputs[0], call)
+		y = f.Tape().CallOrSkip(l.ModulePath(), inputs[0], call)
 	} else {
 		y = call()
 	}

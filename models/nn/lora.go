@@ -148,7 +148,7 @@ func MoveAdapters(tape *trace.Tape, model *Tree, adapters []Adapter) {
 	for _, l := range adapters {
 		d := l.BaseType()
 		for _, p := range l.Trained() {
-			tape.Elsewhere(p.Away, func() {
+			tape.OnOtherRank(p.Away, func() {
 				p.Tensor = tape.Hold(tape.New("to_device", program.Weights, d, p.Dims...))
 			})
 		}
@@ -158,7 +158,7 @@ func MoveAdapters(tape *trace.Tape, model *Tree, adapters []Adapter) {
 			continue
 		}
 		if old := p.Tensor; old.DType() != p.DType {
-			tape.Elsewhere(p.Away, func() {
+			tape.OnOtherRank(p.Away, func() {
 				p.Tensor = tape.Hold(tape.New("to_dtype", program.Weights, p.DType, p.Dims...))
 			})
 			tape.Release(old)

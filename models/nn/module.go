@@ -402,10 +402,10 @@ func (*Tree) bring(tape *trace.Tape, moved any) {
 	switch x := moved.(type) {
 	case *Parameter:
 		if !x.added {
-			tape.Elsewhere(x.Away, func() { x.move(tape) })
+			tape.OnOtherRank(x.Away, func() { x.move(tape) })
 		}
 	case *Buffer:
-		tape.Elsewhere(x.Away, func() {
+		tape.OnOtherRank(x.Away, func() {
 			x.Tensor = tape.Hold(tape.New(moving, program.Buffers, x.DType, x.Dims...))
 		})
 	case mover:

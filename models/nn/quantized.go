@@ -156,7 +156,7 @@ func (l *Linear4bit) multiply(f *trace.Frame, x, bias *trace.Tensor) *trace.Tens
 	}
 	w := g.Let(l.packed.unpacked(t, x.DType(), absmax))
 	var y *trace.Tensor
-	t.Whole(func() { y = x.Linear(w, bias) })
+	t.BelowDispatch(func() { y = x.Linear(w, bias) })
 	g.End(y)
 	return y
 }

@@ -99,7 +99,7 @@ func (w *walker) enter(i int) {
 		c := w.wraps[0]
 		w.wraps = w.wraps[1:]
 		w.open = append(w.open, c)
-		w.frame.Tape().Aside(func() { c.wrapper.Enter(w.tensors(c.inputs)) })
+		w.frame.Tape().RunHook(func() { c.wrapper.Enter(w.tensors(c.inputs)) })
 		d, cast := c.wrapper.Inputs()
 		c.casts = c.casts[:0]
 		for _, v := range c.inputs {
@@ -122,7 +122,7 @@ func (w *walker) leave(i int) {
 		if c.end == len(w.g.Nodes) && c.begin == 0 {
 			continue // the root's are known when its names are gone
 		}
-		w.frame.Tape().Aside(func() { c.wrapper.Leave(w.tensors(c.outputs)) })
+		w.frame.Tape().RunHook(func() { c.wrapper.Leave(w.tensors(c.outputs)) })
 		w.giveBack(c)
 	}
 }

@@ -137,7 +137,7 @@ func (s stages) Ranks(scratch *trace.Tape) (ranks []string, err error) {
 		p := scratch.Program()
 		places := []int{len(p.Instructions)}
 		t.gates(scratch, blocks)
-		t.border = func(block string) {
+		t.onBlock = func(block string) {
 			if slices.Contains(cuts[1:], block) {
 				places = append(places, len(p.Instructions))
 			}
@@ -146,7 +146,7 @@ func (s stages) Ranks(scratch *trace.Tape) (ranks []string, err error) {
 		f := scratch.Frame()
 		t.compute(NewSession(scratch, t.c), f)
 		f.End()
-		t.border = nil
+		t.onBlock = nil
 		if len(places) != len(cuts)-1 {
 			scratch.Raise(errors.New("blocks of a pipeline follow each other, and are called once"))
 		}

@@ -11,18 +11,18 @@ import (
 
 // layers is a stage of a model of layers: the blocks from one to another, with what comes
 // before them in the first stage and after them in the last. Other ranks run the rest of
-// the model's code, which tells what crosses the borders.
+// the model's code, which tells what crosses the boundaries.
 type layers struct {
 	t        *taskTrainer
 	tape     *trace.Tape
 	from, to string
 	// numbers are those of the storages from before that the stage receives.
 	numbers []uint32
-	// detours are what passes have found out about the layers of other stages.
-	detours trace.Detours
+	// skipped are the layers of other stages that passes need not run.
+	skipped trace.SkippedCalls
 
 	pass *Pass
-	// outs has the places of what departs among the pass's, by storage.
+	// outs has the places of what is sent among the pass's, by storage.
 	outs map[any]int
 }
 
@@ -39,8 +39,8 @@ func (g gate) Leave([]*trace.Tensor)              {}
 
 // enter says that a block begins.
 func (t *taskTrainer) enter(block string) {
-	if t.border != nil {
-		t.border(block)
+	if t.onBlock != nil {
+		t.onBlock(block)
 	}
 }
 
@@ -70,8 +70,8 @@ func (t *taskTrainer) compute(s *Session, f *trace.Frame) (loss, result *trace.T
 }
 
 // survey is a pass on a tape of its own over shapes alone, which shows what crosses a
-// border: what the blocks from one on read and code before them has made. It implements
-// [trace.Border].
+// boundary: what the blocks from one on read and code before them has made. It implements
+// [trace.StageBoundary].
 type survey struct {
 	known     map[any]bool // the model's own storages, and whether the stage uses them
 	inside    bool
@@ -97,8 +97,8 @@ func (s *survey) find(x *trace.Tensor) int {
 	return len(s.numbers) - 1
 }
 
-// Arrive implements [trace.Border].
-func (s *survey) Arrive(x *trace.Tensor) {
+// Receive implements [trace.StageBoundary].
+func (s *survey) Receive(x *trace.Tensor) {
 	if used, own := s.known[x.Storage()]; own {
 		s.known[x.Storage()] = used || s.inside
 		return
@@ -106,23 +106,23 @@ func (s *survey) Arrive(x *trace.Tensor) {
 	s.find(x)
 }
 
-// Root implements [trace.Border].
-func (s *survey) Root(x *trace.Tensor) {
+// ReceiveLeaf implements [trace.StageBoundary].
+func (s *survey) ReceiveLeaf(x *trace.Tensor) {
 	c := &s.crossings[s.find(x)]
 	c.Trains, c.Shape = true, slices.Clone(x.Shape())
 }
 
-// Depart implements [trace.Border].
-func (s *survey) Depart(*trace.Tensor) bool { return false }
+// Send implements [trace.StageBoundary].
+func (s *survey) Send(*trace.Tensor) bool { return false }
 
-// survey finds what crosses the border in front of block from, all of the model's weights
+// survey finds what crosses the boundary in front of block from, all of the model's weights
 // and buffers if there is none, and says what is used by those in front of block to.
 func (t *taskTrainer) survey(tape *trace.Tape, blocks []string, from, to string) (*survey, error) {
 	scratch := trace.New(tape.Board(), *tape.Rules(), trace.Options{})
 	defer scratch.Finish()
 	s := &survey{known: map[any]bool{}, inside: from == ""}
 	err := scratch.Try(func() {
-		scratch.Elsewhere(true, func() {
+		scratch.OnOtherRank(true, func() {
 			t.net.To(scratch)
 			nn.MoveAdapters(scratch, t.net, t.adapters)
 		})
@@ -135,29 +135,29 @@ func (t *taskTrainer) survey(tape *trace.Tape, blocks []string, from, to string)
 		t.task.Load(scratch, int64(t.c.Batch))
 		entered := map[string]int{}
 		t.gates(scratch, blocks)
-		t.border = func(block string) {
+		t.onBlock = func(block string) {
 			if entered[block]++; entered[block] > 1 {
 				scratch.Raise(fmt.Errorf("block %s is called twice; a pipeline needs blocks that follow each other",
 					block))
 			}
 			switch block {
 			case from:
-				scratch.Enter(trace.Own)
+				scratch.EnterStage(trace.OwnStage)
 				s.inside = true
 			case to:
 				s.inside = false
 			}
 		}
 		t.net.Train(true)
-		scratch.Across(s, nil, nil)
+		scratch.StagePass(s, nil, nil)
 		if from != "" {
-			scratch.Enter(trace.Before)
+			scratch.EnterStage(trace.EarlierStages)
 		}
 		f := scratch.Frame()
 		_, result := t.compute(NewSession(scratch, t.c), f)
 		s.result = Crossing{DType: result.DType(), Shape: slices.Clone(result.Shape())}
 		f.End()
-		t.border = nil
+		t.onBlock = nil
 		for _, p := range t.net.Parameters {
 			if s.known[p.Storage()] {
 				s.parameters = append(s.parameters, p)
@@ -178,7 +178,7 @@ func (t *taskTrainer) stage(tape *trace.Tape, blocks []string, from, to string) 
 	if err != nil {
 		return nil, err
 	}
-	l := &layers{t: t, tape: tape, from: from, to: to, numbers: s.numbers, detours: trace.Detours{}}
+	l := &layers{t: t, tape: tape, from: from, to: to, numbers: s.numbers, skipped: trace.SkippedCalls{}}
 	for _, p := range s.parameters {
 		p.Away = false
 	}
@@ -201,21 +201,21 @@ func (t *taskTrainer) stage(tape *trace.Tape, blocks []string, from, to string) 
 
 // forward runs the model's code with the stage's blocks as its own part.
 func (l *layers) forward(s *Session, received []*trace.Tensor) Pass {
-	lent := map[uint32]*trace.Tensor{}
+	inputs := map[uint32]*trace.Tensor{}
 	for i, x := range received {
-		lent[l.numbers[i]] = x
+		inputs[l.numbers[i]] = x
 	}
 	l.pass, l.outs = &Pass{}, map[any]int{}
-	l.tape.Across(l, lent, l.detours)
+	l.tape.StagePass(l, inputs, l.skipped)
 	if l.from != "" {
-		l.tape.Enter(trace.Before)
+		l.tape.EnterStage(trace.EarlierStages)
 	}
-	l.t.border = func(block string) {
+	l.t.onBlock = func(block string) {
 		switch block {
 		case l.from:
-			l.tape.Enter(trace.Own)
+			l.tape.EnterStage(trace.OwnStage)
 		case l.to:
-			l.tape.Enter(trace.After)
+			l.tape.EnterStage(trace.LaterStages)
 		}
 	}
 	f := l.tape.Frame()
@@ -224,21 +224,21 @@ func (l *layers) forward(s *Session, received []*trace.Tensor) Pass {
 		l.pass.Loss, l.pass.Result = l.tape.Hold(loss), l.tape.Hold(result)
 	}
 	f.End()
-	l.t.border = nil
-	l.tape.Across(nil, nil, nil)
+	l.t.onBlock = nil
+	l.tape.StagePass(nil, nil, nil)
 	return *l.pass
 }
 
-// Arrive implements [trace.Border].
-func (l *layers) Arrive(x *trace.Tensor) {
+// Receive implements [trace.StageBoundary].
+func (l *layers) Receive(x *trace.Tensor) {
 	l.tape.Raise(fmt.Errorf("a stage reads a tensor of %v that it did not receive", x.Shape()))
 }
 
-// Root implements [trace.Border].
-func (l *layers) Root(x *trace.Tensor) { l.pass.Roots = append(l.pass.Roots, l.tape.Hold(x)) }
+// ReceiveLeaf implements [trace.StageBoundary].
+func (l *layers) ReceiveLeaf(x *trace.Tensor) { l.pass.Roots = append(l.pass.Roots, l.tape.Hold(x)) }
 
-// Depart implements [trace.Border].
-func (l *layers) Depart(x *trace.Tensor) bool {
+// Send implements [trace.StageBoundary].
+func (l *layers) Send(x *trace.Tensor) bool {
 	i, found := l.outs[x.Storage()]
 	switch {
 	case !found:

@@ -48,8 +48,8 @@ func (x *Tensor) gradEdge() edge {
 	if x.view != nil && x.version != x.store.version {
 		x.refresh()
 	}
-	if x.tape.borders.border != nil {
-		x.tape.follow(x)
+	if x.tape.pipeline.boundary != nil {
+		x.tape.followAcross(x)
 	}
 	if x.node != nil {
 		return edge{x.node, x.out}

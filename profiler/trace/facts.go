@@ -81,7 +81,7 @@ func (t *Tape) Returned(xs ...*Tensor) {
 // Facts returns the facts of the recording so far.
 func (t *Tape) Facts() Facts {
 	f := t.facts
-	f.Uncast = f.Uncast && !t.casts.said
+	f.Uncast = f.Uncast && !t.casts.consulted
 	return f
 }
 

@@ -16,10 +16,10 @@ type storage struct {
 	version int32
 	// blank marks a storage of zero bytes: PyTorch allocates nothing for it.
 	blank bool
-	// lent marks one that lies in the memory of another, see [Tape.Across].
-	lent bool
-	// flying marks what a collective is still to fill, see [Tape.land].
-	flying bool
+	// received marks one that lies in the buffer of what another stage has sent, see [Tape.StagePass].
+	received bool
+	// pending marks what a collective is still to fill, see [Tape.waitForRead].
+	pending bool
 	// trues is one more than how many elements of a mask are true, zero if nobody knows, see SetTrue.
 	trues int64
 }

@@ -115,9 +115,9 @@ func FullyPartitioned(t *trace.Tape, w World, o DeepSpeed, fetch Fetching, group
 	case !fetch.Frozen:
 		z.allocate()
 	}
-	t.OnAbsent(z.external)
+	t.OnEmptyRead(z.external)
 	if !fetch.TorchLinear {
-		t.LinearBy(linear)
+		t.OverrideLinear(linear)
 	}
 	return z, nil
 }
@@ -315,7 +315,7 @@ func (m *ZeROModule) Enter(args []*trace.Tensor) {
 	z := m.zero
 	z.running = append(z.running, m)
 	if !t.Unwinding() {
-		t.Aside(func() {
+		t.RunHook(func() {
 			z.enter(m)
 			z.attribute(m)
 		})
