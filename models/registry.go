@@ -210,7 +210,10 @@ func (m Model) Complete(c Case) (Case, error) {
 	if field, reason := c.checkLevers(&m, &c); reason != "" {
 		return wrong(field, "%s", reason)
 	}
-	return c, m.checkOwn(c)
+	if m.Check != nil {
+		err = m.Check(c)
+	}
+	return c, err
 }
 
 // filled is a case with the model's defaults where it leaves something open.
@@ -286,14 +289,6 @@ func checkOptimizer(c Case) (field, reason string) {
 				`(backward goes through all layers for the first)`
 	}
 	return "", ""
-}
-
-// checkOwn finds what does not go together in a case by the model's own rules.
-func (m Model) checkOwn(c Case) error {
-	if m.Check == nil {
-		return nil
-	}
-	return m.Check(c)
 }
 
 // MaxBatch is the largest batch size that is accepted; a larger one is taken for a

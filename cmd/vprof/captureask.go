@@ -161,7 +161,7 @@ func ask(ctx context.Context, a *app, whom capture.Asking, q question) error {
 	if err != nil {
 		return err
 	}
-	file := asked.Beside(q.file)
+	file := asked.FileOf(q.file)
 	bar := startProgress(a, whom.Verbose)
 	defer bar.end()
 	for i, t := range topics {

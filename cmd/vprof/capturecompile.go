@@ -161,13 +161,13 @@ func tellCompiled(o *captureOptions, c *compilation) error {
 	if c.err != nil {
 		return c.err
 	}
-	made, path := c.made, compiled.Beside(o.Output)
+	made, path := c.made, compiled.FileOf(o.Output)
 	if err := report.WriteFile(path, made.Write); err != nil {
 		return err
 	}
 	if config, ok := strings.CutPrefix(o.Spec, "hf:"); ok { // plan --model hf:config.json takes it, too
 		config = config[strings.LastIndexByte(config, '@')+1:]
-		if err := report.WriteFile(compiled.Beside(config), made.Write); err != nil {
+		if err := report.WriteFile(compiled.FileOf(config), made.Write); err != nil {
 			return err
 		}
 	}

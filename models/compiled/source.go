@@ -25,7 +25,7 @@ func Source(of models.Source, o asked.Oracle) models.Source {
 		if err != nil {
 			return m, err
 		}
-		path := Beside(ref[strings.LastIndexByte(ref, '@')+1:])
+		path := FileOf(ref[strings.LastIndexByte(ref, '@')+1:])
 		content, err := os.ReadFile(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			return m, nil

@@ -73,9 +73,9 @@ func (c Context) shrink(f *frame, b *TextBatch) {
 	b.Shifted = true
 }
 
-// beside makes what context_parallel has beside a batch of n rows: positions, and the rank's tokens of each buffer,
+// buffers makes what context_parallel needs for a batch of n rows: positions, and the rank's tokens of each buffer,
 // which are copied to its beginning.
-func (c Context) beside(fresh func(op string, shape ...int64) *tensor, n, length int64) (positions *tensor) {
+func (c Context) buffers(fresh func(op string, shape ...int64) *tensor, n, length int64) (positions *tensor) {
 	positions = fresh("arange", n, length)
 	for range 4 { // the last is a copy, which its name keeps
 		fresh("clone", n, length/c.Ranks)

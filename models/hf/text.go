@@ -204,13 +204,13 @@ func (t *TextTask) Load(tape *trace.Tape, n int64) {
 	n *= t.Objective.Rows()
 	if t.Objective.Packed {
 		t.batch = TextBatch{IDs: fresh("randint", 1, n*t.Length), Labels: fresh("clone", 1, n*t.Length)}
-		fresh("clone", 1, n*t.Length) // the places of tokens in their texts
+		fresh("clone", 1, n*t.Length) // position_ids, which begin anew with each text
 		return
 	}
 	if t.Objective.Unpadded {
 		t.batch = TextBatch{IDs: fresh("randint", 1, n*t.Length), Labels: fresh("clone", n)}
-		fresh("clone", 1, n*t.Length) // the places of tokens in their texts
-		t.loadBeside(tape, n)
+		fresh("clone", 1, n*t.Length) // position_ids
+		t.loadExtra(tape, n)
 		return
 	}
 	t.batch = TextBatch{IDs: fresh("randint", n, t.Length)}
@@ -218,7 +218,7 @@ func (t *TextTask) Load(tape *trace.Tape, n int64) {
 		t.batch.Positions = fresh("arange", 1, t.Length)
 	}
 	if t.Context.On() && t.Context.By == models.RingOfTorch {
-		t.batch.Positions = t.Context.beside(fresh, n, t.Length)
+		t.batch.Positions = t.Context.buffers(fresh, n, t.Length)
 	}
 	if t.Bidirectional || t.Padded {
 		t.batch.Padding = fresh("ones", n, t.Length)
@@ -235,11 +235,11 @@ func (t *TextTask) Load(tape *trace.Tape, n int64) {
 	default:
 		t.batch.Labels = tape.Hold(t.Classes.Labels(tape, n))
 	}
-	t.loadBeside(tape, n)
+	t.loadExtra(tape, n)
 }
 
-// loadBeside brings what comes with n rows of texts to the device.
-func (t *TextTask) loadBeside(tape *trace.Tape, n int64) {
+// loadExtra brings what comes with n rows of texts to the device.
+func (t *TextTask) loadExtra(tape *trace.Tape, n int64) {
 	if t.Extra != nil {
 		t.Extra.Load(tape, n)
 	}

@@ -13,11 +13,11 @@ type valueHead struct {
 	Summary *nn.Linear
 }
 
-// headOfValues is its summary_dropout_prob.
-const headOfValues = 0.1
+// valueHeadDropout is its summary_dropout_prob.
+const valueHeadDropout = 0.1
 
 func newValueHead(width int64) *valueHead {
-	return &valueHead{Dropout: nn.NewDropout(headOfValues), Summary: nn.NewLinear(width, 1, true)}
+	return &valueHead{Dropout: nn.NewDropout(valueHeadDropout), Summary: nn.NewLinear(width, 1, true)}
 }
 
 // Forward gives values [rows, length, 1].

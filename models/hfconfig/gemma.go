@@ -15,7 +15,7 @@ import (
 // gemmaType is a model_type of Gemma 3n or Gemma 4.
 type gemmaType struct {
 	name string
-	// config reads the text; beside, if there is one, what the model around it has.
+	// config reads the decoder, towers what the model around it has: nil for a decoder alone.
 	config func(r *reader) gemma.Config
 	towers func(r *reader, c *gemma.Config) func() (llama.Wrapper, gemma.EmbedderSizes)
 	senses string
@@ -75,7 +75,7 @@ func (d gemmaType) architecture(r *reader) architecture {
 		return a
 	}
 	c.Tied = r.flag("tie_word_embeddings", true)
-	beside := d.towers(r, &c)
+	makeTowers := d.towers(r, &c)
 	if d.clippable {
 		a.noClippable()
 	}
@@ -84,7 +84,7 @@ func (d gemmaType) architecture(r *reader) architecture {
 	a.note(fmt.Sprintf("this is a step on text alone: the towers' weights are there, and what %s add is not counted",
 		d.senses))
 	a.task = func(k models.Case) train.Task {
-		w, s := beside()
+		w, s := makeTowers()
 		return gemma.ConditionalGeneration(attending(c, k), w, s, hf.TextOf(k))
 	}
 	return a

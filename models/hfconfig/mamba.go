@@ -49,16 +49,16 @@ func (d relative) special(c llama.Config, a *architecture) {
 	}
 	switch c.Order {
 	case llama.NemotronBlock:
-		a.noAdaptersBeside("model.layers.0.mixer.out_proj")
+		a.excludeFromAdapters("model.layers.0.mixer.out_proj")
 	case llama.MambaBlock:
-		a.noAdaptersBeside("backbone.layers.0.mixer.out_proj")
+		a.excludeFromAdapters("backbone.layers.0.mixer.out_proj")
 		a.refuse("quantize", "transformers' Mamba multiplies by the weights of its layers itself, which fails where "+
 			"they are packed", func(c models.Case) bool { return c.Quantize != "" })
 	}
 	if c.Mamba.Heads > 0 {
 		a.withoutKernels("Mamba", "mamba_ssm and causal_conv1d")
 		if !c.Mamba.Bare { // peft refuses it for falcon_h1 and lets granitemoehybrid have it
-			a.noAdaptersBeside("model.layers.0.mamba.out_proj")
+			a.excludeFromAdapters("model.layers.0.mamba.out_proj")
 		}
 	}
 }
@@ -124,9 +124,9 @@ func readQwen3Next(r *reader, c *llama.Config) {
 	r.sparseLayers(c)
 }
 
-// noAdaptersBeside refuses adapters where peft does: the kernels of Mamba take the weight of
+// excludeFromAdapters refuses adapters where peft does: the kernels of Mamba take the weight of
 // that layer and would not see them.
-func (a *architecture) noAdaptersBeside(path string) {
+func (a *architecture) excludeFromAdapters(path string) {
 	a.refuse("lora", fmt.Sprintf("peft puts no adapters beside %s of Mamba models; name other layers, such as "+
 		"target=in_proj", path[strings.LastIndexByte(path, '.')+1:]),
 		func(c models.Case) bool { return c.LoRA != nil && c.LoRA.Adapts()(path) })

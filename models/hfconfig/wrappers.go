@@ -174,7 +174,7 @@ func (w wrapper) architecture(r *reader) architecture {
 	}
 	c := d.config(t)
 	c.Tied = r.flag("tie_word_embeddings", w.tied) || w.flat && t.flag("tie_word_embeddings", false)
-	beside := w.towers(r, c)
+	makeTowers := w.towers(r, c)
 	a := decoder(w.name, c.Layers, c.Width, 1, t.rotaryLength(d.positions))
 	a.settings, a.only = slices.DeleteFunc(a.settings, func(s models.Setting) bool {
 		return s.Name == hf.ClassesSetting(1).Name
@@ -195,7 +195,7 @@ func (w wrapper) architecture(r *reader) architecture {
 		withoutLigerLoss(&a)
 	}
 	a.task = func(k models.Case) train.Task {
-		return llama.ConditionalGeneration(d.chosen(c, k), seen.with(beside(), k), hf.TextOf(k))
+		return llama.ConditionalGeneration(d.chosen(c, k), seen.with(makeTowers(), k), hf.TextOf(k))
 	}
 	return a
 }

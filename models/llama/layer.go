@@ -120,9 +120,9 @@ func fourNorms(l *layer, norm func() nn.Layer) {
 	l.PreFeedforwardLayernorm, l.PostFeedforwardLayernorm = norm(), norm()
 }
 
-// LeavesNothing reports whether calls leave nothing behind but their output, as those of routers might, whose scores
+// SelfContained reports whether calls give nothing but their output, unlike those of routers, whose scores
 // a loss may read.
-func (l *layer) LeavesNothing() bool { return l.c.Experts.Count == 0 }
+func (l *layer) SelfContained() bool { return l.c.Experts.Count == 0 }
 
 func (l *layer) forward(f *frame, in inputs) *tensor { return orders[l.c.Order].forward(l, f, in) }
 

@@ -61,7 +61,7 @@ func read(path string) (*export.Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.Asked, err = asked.Read(asked.Beside(path)); err != nil {
+	if p.Asked, err = asked.Read(asked.FileOf(path)); err != nil {
 		return nil, err
 	}
 	return p, complete(path, p)

@@ -37,7 +37,7 @@ func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
 		Rank: c.LoRA.Rank, Dropout: c.LoRA.Dropout, DoRA: c.LoRA.DoRA != "",
 		Torchtune: c.LoRA.DoRA == models.TorchtuneDoRA, NoTowers: c.LoRA.NoTowers, Adapts: c.LoRA.Adapts(),
 	}
-	but := a.Unadapted()
+	excluded := a.Unadapted()
 	saved, missing := nn.Places(a.Model(), c.LoRA.Save)
 	if len(missing) > 0 {
 		return wrong(fmt.Sprintf("no module that can be trained as a whole is called %s; there are embed_tokens and "+
@@ -47,22 +47,22 @@ func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
 		return slices.Contains(saved, l)
 	})...)
 	for _, l := range saved {
-		but = append(but, *l)
+		excluded = append(excluded, *l)
 	}
-	if err := pack(a, c, but); err != nil {
+	if err := pack(a, c, excluded); err != nil {
 		return nil, err
 	}
-	but = withoutAdapters(c.LoRA, a, but)
-	made, err := adapters(a, c, options, but)
+	excluded = withoutAdapters(c.LoRA, a, excluded)
+	made, err := adapters(a, c, options, excluded)
 	if err != nil {
 		return nil, err
 	}
 	parameters, missing := nn.AdaptParameters(a.Model(), c.LoRA.Parameters, c.LoRA.RankOf, c.LoRA.Alpha != c.LoRA.Rank)
-	if reason := besideParameters(c, len(parameters), missing); reason != "" {
+	if reason := checkParameterAdapters(c, len(parameters), missing); reason != "" {
 		return wrong(reason)
 	}
 	if made = append(made, parameters...); len(made) == 0 {
-		return wrong(noneAdapted(c.LoRA, pathsOf(a.Model(), but)))
+		return wrong(noneAdapted(c.LoRA, pathsOf(a.Model(), excluded)))
 	}
 	if slices.ContainsFunc(made, func(l nn.Adapter) bool { return !nn.TakesMagnitude(l) }) {
 		return wrong(noMagnitude)
@@ -85,9 +85,9 @@ func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
 }
 
 // adapters puts those of LoRA beside linear layers, or what another method puts there.
-func adapters(a Adaptable, c models.Case, o nn.LoRA, but []nn.Layer) ([]nn.Adapter, error) {
+func adapters(a Adaptable, c models.Case, o nn.LoRA, excluded []nn.Layer) ([]nn.Adapter, error) {
 	if c.LoRA.Method == "" {
-		return nn.AdaptLinears(a.Model(), o, but...), nil
+		return nn.AdaptLinears(a.Model(), o, excluded...), nil
 	}
 	wrong := func(reason string) ([]nn.Adapter, error) {
 		return nil, c.Wrong("lora", "%s", reason)
@@ -115,7 +115,7 @@ func adapters(a Adaptable, c models.Case, o nn.LoRA, but []nn.Layer) ([]nn.Adapt
 		}
 		return []nn.Adapter{made}, nil
 	}
-	made, err := peft.Adapt(a.Model(), t, c.LoRA.Adapts(), but...)
+	made, err := peft.Adapt(a.Model(), t, c.LoRA.Adapts(), excluded...)
 	if err != nil {
 		return wrong(err.Error())
 	}
@@ -154,9 +154,9 @@ func withoutAdapters(l *models.LoRA, a Adaptable, stay []nn.Layer) []nn.Layer {
 	return stay[len(a.Unadapted()):]
 }
 
-// pathsOf are those of the linear layers of a model but some, or of all where there are no others.
-func pathsOf(model any, but []nn.Layer) []string {
-	if paths := nn.LinearPaths(model, but...); len(paths) > 0 {
+// pathsOf are those of the linear layers of a model but the excluded ones, or of all where there are no others.
+func pathsOf(model any, excluded []nn.Layer) []string {
+	if paths := nn.LinearPaths(model, excluded...); len(paths) > 0 {
 		return paths
 	}
 	return nn.LinearPaths(model)
@@ -182,8 +182,8 @@ func noneAdapted(l *models.LoRA, paths []string) string {
 	return fmt.Sprintf("%s, as a whole, which peft raises for; one is called %s", l.Wanted(), closest)
 }
 
-// besideParameters finds what does not go together with adapters beside n single parameters.
-func besideParameters(c models.Case, n int, missing []string) string {
+// checkParameterAdapters finds what does not go together with adapters beside n single parameters.
+func checkParameterAdapters(c models.Case, n int, missing []string) string {
 	switch {
 	case len(missing) > 0:
 		return fmt.Sprintf("the model has no experts with a parameter called %s; vprof puts adapters beside the "+

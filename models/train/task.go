@@ -41,9 +41,9 @@ type Adaptable interface {
 	RequireInputGrads()
 }
 
-// Worded is a task over words, at whose embeddings methods of peft can be.
+// Worded is a task over tokens, whose input embeddings methods of peft can adapt.
 type Worded interface {
-	// TuneWords puts a method there. The error says what it does not take.
+	// AdaptEmbeddings puts a method of peft at the input embeddings. The error says what it does not take.
 	AdaptEmbeddings(c peft.Config) (nn.Adapter, error)
 }
 

@@ -59,7 +59,7 @@ func tensorParallel(t *trace.Tape, w distributed.World, s *models.Strategy, l La
 	if err != nil {
 		return nil, err
 	}
-	layers, styles, err := around(s, l)
+	layers, styles, err := outsideBlocks(s, l)
 	if err == nil {
 		err = distributed.ParallelizeModule(t, group, append(layers, blocks...), s.Init != models.InitDevice)
 	}
@@ -87,10 +87,10 @@ var (
 	embeddings  = "embed_tokens"
 )
 
-// around are the layers that ranks share beside the linear ones of the blocks: embeddings and output
-// layer with sequence parallelism, the latter with a parallel loss, and norms, which each rank has whole;
-// and what is put around modules.
-func around(s *models.Strategy, l Layout) (layers []distributed.Shared, styles map[string]trace.Style, err error) {
+// outsideBlocks are the layers that ranks share besides the linear ones of the blocks: embeddings and output layer with
+// sequence parallelism, the latter with a parallel loss, and norms, which each rank has whole; and the styles of
+// modules.
+func outsideBlocks(s *models.Strategy, l Layout) (layers []distributed.Shared, styles map[string]trace.Style, err error) {
 	params := paramsOf(l)
 	share := func(m string, how trace.Sharing) {
 		layers = append(layers, distributed.Shared{
@@ -122,11 +122,11 @@ func around(s *models.Strategy, l Layout) (layers []distributed.Shared, styles m
 		}
 		found[last]++
 	}
-	return layers, styles, wanting(s, l, found)
+	return layers, styles, missingModules(s, l, found)
 }
 
-// wanting says which modules of the plan a model does not have.
-func wanting(s *models.Strategy, l Layout, found map[string]int) error {
+// missingModules says which modules of the plan a model does not have.
+func missingModules(s *models.Strategy, l Layout, found map[string]int) error {
 	blocks := len(l.Blocks)
 	switch {
 	case !s.Sequence && !s.ParallelLoss && s.TPBy == "":

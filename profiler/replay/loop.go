@@ -30,17 +30,9 @@ type holding struct {
 // NewLoop makes a loop on the memory that the options name, of which nothing is given
 // back. Timeline and Hooks have no meaning here.
 func NewLoop(o Options) (*Loop, error) {
-	source, err := o.source()
+	heap, err := o.allocator()
 	if err != nil {
 		return nil, err
-	}
-	config := allocator.DefaultConfig()
-	if o.Config != nil {
-		config = *o.Config
-	}
-	heap, err := allocator.New(source, config)
-	if err != nil {
-		return nil, fmt.Errorf("replay: %w", err)
 	}
 	return &Loop{heap: heap}, nil
 }

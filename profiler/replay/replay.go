@@ -163,7 +163,8 @@ type peak struct {
 	allocated, reserved int64
 }
 
-func newReplayer(p *program.Program, o Options) (*replayer, error) {
+// allocator makes the caching allocator of a replay.
+func (o *Options) allocator() (*allocator.Allocator, error) {
 	source, err := o.source()
 	if err != nil {
 		return nil, err
@@ -175,6 +176,14 @@ func newReplayer(p *program.Program, o Options) (*replayer, error) {
 	heap, err := allocator.New(source, config)
 	if err != nil {
 		return nil, fmt.Errorf("replay: %w", err)
+	}
+	return heap, nil
+}
+
+func newReplayer(p *program.Program, o Options) (*replayer, error) {
+	heap, err := o.allocator()
+	if err != nil {
+		return nil, err
 	}
 	r := &replayer{
 		program: p, heap: heap, options: o,

@@ -46,8 +46,8 @@ type file struct {
 	Answers Answers `json:"answers"`
 }
 
-// Beside is the name of the file for the answers about a model's file.
-func Beside(model string) string { return strings.TrimSuffix(model, ".pt2") + ".cudnn.json" }
+// FileOf is the name of the file for the answers about a model's file.
+func FileOf(model string) string { return strings.TrimSuffix(model, ".pt2") + ".cudnn.json" }
 
 // Read reads a file of answers. Without one, there are none. The error is an
 // [*input.FormatError] or that of reading.
