@@ -97,7 +97,6 @@ func ParseObjective(text string) (Objective, error) {
 	return o, nil
 }
 
-// turn sets an option.
 func (o *Objective) turn(option string) error {
 	word, value, _ := strings.Cut(option, "=")
 	switch {
@@ -170,7 +169,6 @@ func (o *Objective) trainers() []string {
 	return ObjectiveTrainers()
 }
 
-// optionWords are the options that an objective has.
 func (o *Objective) optionWords() string {
 	switch {
 	case o.Generates():

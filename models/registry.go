@@ -59,7 +59,6 @@ func (r *Registry) With(s Source) *Registry {
 	return r
 }
 
-// source finds the source of a name.
 func (r *Registry) source(name string) (s Source, ref string, ok bool) {
 	scheme, ref, _ := strings.Cut(name, ":")
 	at := slices.IndexFunc(r.sources, func(s Source) bool { return s.Scheme == scheme })
@@ -261,7 +260,6 @@ func (m Model) refuses(c Case) (field, reason string) {
 	return checkOptimizer(c)
 }
 
-// checkOptimizer finds an optimizer that there is not, or not in such a case.
 func checkOptimizer(c Case) (field, reason string) {
 	if c.Optimizer == "" {
 		return "", ""

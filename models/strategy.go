@@ -132,7 +132,6 @@ const Interleaved = "interleaved"
 // Strategies are the names of all strategies that can be recorded.
 func Strategies() []string { return []string{DDP, FSDP2, TP, ZeRO1, ZeRO2, ZeRO3, PP} }
 
-// check says what is wrong with a strategy of some GPUs.
 func (s *Strategy) check(gpus int) error {
 	switch {
 	case gpus < 1 || gpus > mostRanks:

@@ -121,7 +121,6 @@ func (p Packing) WithoutPositions() Packing {
 	return p
 }
 
-// packingOf reads it of a case.
 func packingOf(c models.Case) Packing {
 	past := peft.CachedTokens(c.LoRA)
 	switch {

@@ -20,7 +20,6 @@ type Context struct {
 	By string
 }
 
-// contextOf reads the strategy of a case.
 func contextOf(c models.Case) Context {
 	s := c.Strategy
 	if s == nil || s.CP < 2 {

@@ -127,7 +127,6 @@ func plainWeight(f *frame, output nn.Layer) *tensor {
 	return nn.OutputWeight(output)
 }
 
-// scores are those of words.
 func (t Text) scores(f *frame, output nn.Layer, x *tensor) *tensor {
 	if t.ScoresFloat {
 		return f.Call(output, x.To(nn.OutputWeight(output).DType())).To(trace.F32)

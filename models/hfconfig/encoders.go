@@ -27,7 +27,6 @@ func encoder(name string, layers, width, positions, classes int64) architecture 
 // onlyClassification are the settings that no other task has a use for.
 var onlyClassification = map[string][]string{"classes": {classification, tokens}, "head-dropout": {tokens}}
 
-// classesOf are the classes of a case.
 func classesOf(c models.Case, problem func(classes int64) hf.Problem) hf.Classes {
 	n := hf.ClassesOf(c)
 	return hf.Classes{Count: n, Problem: problem(n)}

@@ -95,7 +95,6 @@ func towersGemma4Unified(r *reader, c *gemma.Config) func() (llama.Wrapper, gemm
 	}
 }
 
-// towersGemma3n reads the towers of Gemma 3n.
 func towersGemma3n(r *reader, _ *gemma.Config) func() (llama.Wrapper, gemma.EmbedderSizes) {
 	v, a := r.sub("vision_config"), r.sub("audio_config")
 	v.word("architecture", mobileNet, []string{mobileNet})

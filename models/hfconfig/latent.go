@@ -34,7 +34,6 @@ func (r *reader) groupedExperts(c *llama.Config, shared int64) {
 	r.expertGroups(e, e.Groups)
 }
 
-// expertGroups reads the groups that experts are in.
 func (r *reader) expertGroups(e *llama.Experts, usual llama.Groups) {
 	g := llama.Groups{
 		Count:  r.size("n_group", usual.Count, mostExperts),

@@ -78,7 +78,6 @@ func (r *reader) rotaryLength(positions int64) models.Setting {
 	return s
 }
 
-// config reads a configuration.
 func (d relative) config(r *reader) llama.Config {
 	c := d.base
 	c.Vocab = r.size("vocab_size", d.vocab, mostVocab)

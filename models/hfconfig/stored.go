@@ -52,7 +52,6 @@ func (s stored) check(c models.Case) (field, reason string) {
 	return "", ""
 }
 
-// bits tells 4 bits from 8.
 func (s stored) bits() string {
 	kind, _, _ := strings.Cut(string(s), "-")
 	return kind

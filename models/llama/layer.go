@@ -288,7 +288,6 @@ func (l *layer) lfm2(f *frame, in inputs) *tensor {
 	return x
 }
 
-// dropout is the layer's dropout.
 func (l *layer) dropout(x *tensor) *tensor {
 	if l.c.DropoutInside {
 		return x

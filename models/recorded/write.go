@@ -130,7 +130,6 @@ type Header struct {
 	Products []program.Product `json:"products,omitempty"`
 }
 
-// check finds what a header must have and does not.
 func (h *Header) check() (key string, err error) {
 	switch {
 	case h.Name == "":
@@ -155,7 +154,6 @@ func (h *Header) check() (key string, err error) {
 // maxStreams is how many streams a [program.Stream] can tell apart.
 const maxStreams = 1 << 8
 
-// classNames are the names of all classes.
 func classNames() []string {
 	names := make([]string, program.NumClasses)
 	for c := range names {

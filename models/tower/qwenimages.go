@@ -90,7 +90,6 @@ func (q *Qwen) features(f *frame, text hf.Text) (last *tensor, images []*tensor,
 	return last, images, deep
 }
 
-// patchEmbed is the weight of the convolution of patches.
 func (q *Qwen) patchEmbed() *nn.Parameter { return q.Tower.At("patch_embed.proj").(*nn.Conv).Weight }
 
 // encodeImages is forward of the tower: what its last layer makes, one token of each square, and what

@@ -65,7 +65,6 @@ func patches(in, out int64, bias bool, kernel ...int64) nn.Layer {
 	return nn.NewConv(in, out, nn.ConvOptions{Kernel: kernel, Stride: kernel, NoBias: !bias})
 }
 
-// conv is a convolution.
 func conv(in, out int64, bias bool, kernel ...int64) nn.Layer {
 	return nn.NewConv(in, out, nn.ConvOptions{Kernel: kernel, NoBias: !bias})
 }

@@ -37,7 +37,6 @@ func (g gate) Enter([]*trace.Tensor)              { g.t.enter(g.block) }
 func (g gate) Inputs() (d trace.DType, cast bool) { return d, false }
 func (g gate) Leave([]*trace.Tensor)              {}
 
-// enter says that a block begins.
 func (t *taskTrainer) enter(block string) {
 	if t.onBlock != nil {
 		t.onBlock(block)

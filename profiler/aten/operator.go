@@ -174,7 +174,6 @@ func All() []*Schema {
 
 type tensor = trace.Tensor
 
-// first is argument i, a tensor.
 func (a *Args) first(i int) *tensor {
 	x, ok := a.values[i].(*tensor)
 	if !ok {

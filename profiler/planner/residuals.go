@@ -135,7 +135,6 @@ func readResiduals(data []byte) (*residualFile, error) {
 	return &f, nil
 }
 
-// residuals are those of a subject.
 func (f *residualFile) residuals(s Subject) (allocated, reserved Residual, err error) {
 	allocated, reserved, known, err := f.of(s)
 	if err == nil && (s.Partial || !known) {

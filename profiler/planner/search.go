@@ -74,7 +74,6 @@ func sizeOf(batch int) int {
 	return (batch + g - 1) / g * g
 }
 
-// check returns an error if there are no batches.
 func (s *Search) check() error {
 	if s.From < 1 || s.To < s.From {
 		return fmt.Errorf("planner: no batch sizes from %d to %d", s.From, s.To)

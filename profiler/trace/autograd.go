@@ -98,7 +98,6 @@ func (n *Node) keep(x *Tensor, when bool) {
 	n.addSaved(n.t.hooks.pack(n.t, x))
 }
 
-// save keeps each of xs.
 func (n *Node) save(xs ...*Tensor) {
 	for _, x := range xs {
 		n.keep(x, true)

@@ -158,7 +158,6 @@ func (c *call) dropLocals(xs ...*Tensor) {
 	}
 }
 
-// end returns out to the caller.
 func (c *call) end(out *Tensor) *Tensor {
 	out.refs++
 	c.leave()

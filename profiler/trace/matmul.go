@@ -147,7 +147,6 @@ func (bias *Tensor) addmmScaled(a, b *Tensor, f Factors) *Tensor {
 		addmmBackward(f)))
 }
 
-// addmmProduct is what addmm computes.
 func (bias *Tensor) addmmProduct(a, b *Tensor) *Tensor {
 	t := bias.tape
 	m, k, cols := a.shape[0], a.shape[1], b.shape[1]
@@ -163,7 +162,6 @@ func (bias *Tensor) addmmProduct(a, b *Tensor) *Tensor {
 	return y
 }
 
-// addmmBackward are the gradients of addmm.
 func addmmBackward(f Factors) func(b *backward) {
 	return each(
 		partial{1, func(w *backward) *Tensor {

@@ -141,7 +141,6 @@ func (n *Node) end(t *Tape) {
 	t.nodes.give(n)
 }
 
-// next are the edges, one for each input.
 func (n *Node) next() []edge {
 	if n.inputs == exceeding {
 		return n.more.edges

@@ -54,7 +54,6 @@ func (x *Tensor) PadCircular(pads ...int64) *Tensor {
 	return c.end(out)
 }
 
-// paddedShape is the shape after padding.
 func (x *Tensor) paddedShape(pads []int64) []int64 {
 	shape := append([]int64(nil), x.shape...)
 	for i := 0; i+1 < len(pads); i += 2 {

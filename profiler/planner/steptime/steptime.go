@@ -222,7 +222,6 @@ type Entry struct {
 	Wait  uint32 `json:",omitempty"`
 }
 
-// add appends an instruction of a program.
 func (s *Schedule) add(p *program.Program, in program.Instruction, gpu *device.GPU) {
 	switch in.Kind {
 	case program.Launch:

@@ -65,7 +65,6 @@ func (f *Forest) leaf(t *tree, x []float32) int {
 	}
 }
 
-// cut is a feature and a threshold of it.
 func (f *Forest) cut(at int) (feature int, threshold float32) {
 	c := f.cuts[at*cutSize:][:cutSize]
 	return int(c[0]), math.Float32frombits(binary.LittleEndian.Uint32(c[1:]))
