@@ -34,9 +34,11 @@ type Script struct {
 	// Lines are the user's lines that hold most at the peak, in requested bytes.
 	Lines []Component `json:"lines"`
 	// Diverted are the files that the script saved and that were written elsewhere.
-	// Spared are checkpoints that it would have removed.
+	// Spared are checkpoints that it would have removed. Left are folders that it has made, with what code that is not
+	// Python has written there.
 	Diverted []string `json:"diverted"`
 	Spared   []string `json:"spared,omitempty"`
+	Left     []string `json:"left,omitempty"`
 	// Idle are the functions of NVIDIA's libraries that were called and did nothing, in the order
 	// of their first calls.
 	Idle []string `json:"idle_functions,omitempty"`
@@ -49,7 +51,8 @@ type Script struct {
 	// GPUs is the number of ranks of which Rank was run; absent for one.
 	GPUs int `json:"gpus,omitempty"`
 	Rank int `json:"rank,omitempty"`
-	// Elsewhere are the other GPUs that the same process used; all other figures are of the one that was current.
+	// Elsewhere are the other GPUs that the same process used; all other figures are of GPU, the fullest.
+	GPU       int         `json:"gpu,omitempty"`
 	Elsewhere []Elsewhere `json:"elsewhere,omitempty"`
 }
 
@@ -152,6 +155,9 @@ func (r *Report) scriptNotes() []string {
 	if s.GPUs > 1 && len(s.Elsewhere) == 0 {
 		notes.add("figures are of rank %d of %d; what NCCL takes is not in them.", s.Rank, s.GPUs)
 	}
+	if len(s.Elsewhere) > 0 {
+		notes.add("figures are of GPU %d, the fullest of %d.", s.GPU, 1+len(s.Elsewhere))
+	}
 	for _, e := range s.Elsewhere {
 		notes.add("GPU %d, which this process also used: at most %s allocated, %s reserved.", e.GPU,
 			bytesize.Format(e.Allocated), bytesize.Format(e.Reserved))
@@ -174,6 +180,9 @@ func (r *Report) besides() []string {
 	}
 	if n := len(s.Spared); n > 0 {
 		notes.add("not removed: %d checkpoints of before, such as %s.", n, s.Spared[0])
+	}
+	if n := len(s.Left); n > 0 {
+		notes.add("left: %d folders that the run made and that libraries wrote into, such as %s.", n, s.Left[0])
 	}
 	if n := len(s.Guessed); n > 0 {
 		notes.add("%d lines went by numbers that were never computed, such as %s.", n, s.Guessed[0])

@@ -47,7 +47,7 @@ def zoo(path):
         records = [json.loads(line) for line in lines]
     for record in records:
         if record.get("case") in ZOO and record["status"] == "ok" and not record["checkpointing"]:
-            args = [record["case"], "--batch", str(record["batch"]), "--stage", record["stage"]]
+            args = [record["case"], "--as-recorded", "--batch", str(record["batch"]), "--stage", record["stage"]]
             args += ["--amp", record["amp"]] if record["amp"] else []
             yield SCRIPTS.parents[2] / "tools/evidence/zoo.py", args, ["--gpu", record["gpu"], "--steps", "all"], record
 

@@ -42,7 +42,8 @@ type Event struct {
 	PeakAllocated int64  `json:"peak_allocated"`
 	PeakReserved  int64  `json:"peak_reserved"`
 	PeakRequested int64  `json:"peak_requested"`
-	// Of mark: the bytes of the board that are in use, by anybody.
+	// Of mark: the GPU, and the bytes of it that are in use, by anybody. Of end: the GPU that all figures are of.
+	GPU  int   `json:"gpu"`
 	Used int64 `json:"used"`
 
 	// Of step: how many are done, of how many.

@@ -98,17 +98,21 @@ func removeAbandoned() {
 	}
 }
 
-// removeMade removes the folders that the command has made and put nothing into, since that
-// went to the room.
-func removeMade(events []Event) {
+// removeMade removes the folders that the command has made and put nothing into, since that went to the room. It
+// returns the others, without those within them: what code that is not Python has written is not known by its name.
+func removeMade(events []Event) []string {
+	var left []string
 	for _, e := range slices.Backward(events) {
 		if e.Name != "made" {
 			continue
 		}
-		if what, err := os.Lstat(e.Path); err == nil && what.IsDir() {
-			_ = os.Remove(e.Path) // unless there is something in it
+		what, err := os.Lstat(e.Path)
+		if err == nil && what.IsDir() && os.Remove(e.Path) != nil {
+			left = append(left, e.Path)
 		}
 	}
+	inner := func(path string) bool { return slices.Contains(left, filepath.Dir(path)) }
+	return slices.DeleteFunc(slices.Clone(left), inner)
 }
 
 // offline keeps experiment trackers from recording a run that is not real.

@@ -97,8 +97,7 @@ func Run(ctx context.Context, c Command) (*Outcome, error) {
 	if err := log.read(); err != nil {
 		return nil, err
 	}
-	removeMade(log.all)
-	o := &Outcome{Command: c, Seconds: time.Since(began).Seconds(), Late: late, events: log.all}
+	o := &Outcome{Command: c, Seconds: time.Since(began).Seconds(), Late: late, events: log.all, Left: removeMade(log.all)}
 	o.Sizes = server.Sizes()
 	o.ended(p.Err(), cmd.ProcessState)
 	return o, errors.Join(o.readNative(room), o.readTrace())

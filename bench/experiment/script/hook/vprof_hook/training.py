@@ -44,7 +44,8 @@ class Watch:
         """The number of the step that is running, from 0; -1 in set-up."""
         if self.phases[0] == "set-up":
             return -1
-        return min(self.active().values(), default=0)
+        done = max((steps for _, steps in self.tally), default=0)  # where the script has let go of its optimizers
+        return min(self.active().values(), default=done)
 
     def active(self):
         """The optimizers that step, or may still do so, with how often they did."""

@@ -51,6 +51,8 @@ def files():
     assert pathlib.Path("out/metrics.json").stat().st_size == 2
     with open("fresh.txt", "w") as fresh:
         fresh.write("not there before\n")
+    os.makedirs("cache/inner")
+    subprocess.run(["touch", "cache/inner/rows"], check=True)
     os.replace("real.pt", "moved.pt")
     os.remove("real.pt")
     with open("moved.pt") as moved:
@@ -118,3 +120,5 @@ for it in range(40):
         raise ValueError("no such luck")
     print("iteration", it, "peak", torch.cuda.max_memory_allocated(), flush=True)
 print("done")
+if "released" in args:
+    adam = None
