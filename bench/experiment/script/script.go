@@ -97,8 +97,8 @@ func Run(ctx context.Context, c Command) (*Outcome, error) {
 	if err := log.read(); err != nil {
 		return nil, err
 	}
-	o := &Outcome{Command: c, Seconds: time.Since(began).Seconds(), Late: late, events: log.all, Left: removeMade(log.all)}
-	o.Sizes = server.Sizes()
+	o := &Outcome{Command: c, Seconds: time.Since(began).Seconds(), Late: late, events: log.all}
+	o.Left, o.Sizes = removeMade(log.all), server.Sizes()
 	o.ended(p.Err(), cmd.ProcessState)
 	return o, errors.Join(o.readNative(room), o.readTrace())
 }

@@ -30,6 +30,7 @@ class ValuesTest(unittest.TestCase):
     def setUp(self):
         self.host = values.Host.__new__(values.Host)
         self.host.torch, self.host.library, self.host.generator = torch, Library(), torch.Generator()
+        self.host.zeros, self.host.empty, self.host.ones = torch.zeros, torch.empty, torch.ones
         self.host.whole, self.host.telling, self.host.readings = {torch.bool, torch.int64}, False, 0
 
     def test_names_are_operators(self):
