@@ -143,31 +143,12 @@ func (f *boardFlags) within(gpu device.GPU) (device.GPU, error) {
 	if f.host == "" {
 		return gpu, nil
 	}
-	total, err := parseMemory(f.host, 0)
-	if err == nil && total <= 0 {
-		err = fmt.Errorf("%q is no size of memory", f.host)
-	}
-	if err != nil {
-		return gpu, usagef("--host-memory: %w", err)
+	total, err := parseSize("--host-memory", f.host)
+	if err == nil && total == 0 {
+		err = usagef("--host-memory: a machine has more than 0 bytes")
 	}
 	gpu.HostMemory = total
-	return gpu, nil
-}
-
-// parseMemory reads the memory of a board, or a part of the whole. People say a 24 board,
-// so a bare number that is too small for bytes counts GiB.
-func parseMemory(s string, whole int64) (int64, error) {
-	if percent, ok := strings.CutSuffix(s, "%"); ok {
-		part, err := strconv.ParseFloat(percent, 64)
-		if err != nil || !(part > 0 && part <= 100) {
-			return 0, fmt.Errorf("%q is not a part of the board from 0%% to 100%%", s)
-		}
-		return int64(part / 100 * float64(whole)), nil
-	}
-	if gib, err := strconv.ParseFloat(s, 64); err == nil && gib > 0 && gib < 1<<16 {
-		return int64(gib * bytesize.GiB), nil
-	}
-	return bytesize.Parse(s)
+	return gpu, err
 }
 
 // deviceNames are what --device may be, as far as it is known without looking.

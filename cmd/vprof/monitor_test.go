@@ -106,7 +106,7 @@ func TestMonitorLooksOnceAndWritesEverything(t *testing.T) {
 func TestMonitorFailsAboveItsLimit(t *testing.T) {
 	for limit, want := range map[string]exitCode{
 		"95%": exitNegative, "96%": exitFine, "900MiB": exitNegative,
-		"1GiB": exitFine,
+		"1GiB": exitFine, "1": exitFine, "0.5": exitNegative, // a bare number counts GiB
 	} {
 		a, _, stderr := desk()
 		a.boards = watching(fullBoard{})

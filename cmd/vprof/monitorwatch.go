@@ -23,7 +23,6 @@ type watch struct {
 	options *monitorOptions
 	monitor *monitor.Monitor
 	sinks   *sinks
-	limit   ceiling
 	planned *report.Point
 	// notices is where is said what was lost.
 	notices io.Writer
@@ -53,8 +52,8 @@ func (w *watch) look(now time.Time) error {
 		return err
 	}
 	for _, s := range seen.Samples {
-		if w.limit.exceeded(s) {
-			return negative{fmt.Errorf("gpu %d is above %s: %s of %s in use", s.GPU, w.limit.text,
+		if w.options.above.exceeded(s) {
+			return negative{fmt.Errorf("gpu %d is above %s: %s of %s in use", s.GPU, w.options.above,
 				bytesize.Format(s.Highest), bytesize.Format(s.Total))}
 		}
 		if s.Error != "" && w.options.once {
