@@ -95,11 +95,7 @@ func (c *Config) ChooseLayers(model string) error {
 	if len(list) == 0 {
 		return f.wrong("is %s: nothing is trained", f.value)
 	}
-	from := f.from
-	if from.key == "" {
-		from = c.facts["tuner"].from
-	}
-	return c.add("train-only", strings.Join(list, "|"), from)
+	return c.add("train-only", strings.Join(list, "|"), cmp.Or(f.from, c.facts["tuner"].from))
 }
 
 // freezeTowers has the language model alone trained of one that has towers, as trainers do
