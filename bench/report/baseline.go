@@ -86,10 +86,7 @@ func (c Check) check(limit int64) error {
 	if c.Safe && (c.Need > limit || c.OOM != nil || !c.Fits || strained) {
 		return errors.New("it is called safe and is not")
 	}
-	if c.Lengths != nil {
-		return c.Lengths.check()
-	}
-	return nil
+	return c.Lengths.check()
 }
 
 // checkComponents compares the components with the training step that they are

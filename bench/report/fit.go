@@ -42,8 +42,7 @@ type Fit struct {
 	// Guide is what the formula of the project's own script says, if asked for.
 	Guide    []GuideProfile `json:"guide,omitempty"`
 	Warnings []Warning      `json:"warnings,omitempty"`
-	// Origins says where settings come from.
-	Origins Origins `json:"settings_from,omitzero"`
+	SettingsFrom
 }
 
 // Budget says how much of a device a batch may take.
@@ -258,10 +257,8 @@ func (f *Fit) Data() Data {
 		rows[i] = []any{c, c.Case.words(), extra{"device_memory_bytes": f.memory(c.Device), "run": c.Run.kind()}}
 		line := *f
 		line.Choices, line.Profiles, line.Guide, line.Devices = []Choice{c}, nil, nil, nil
-		for _, d := range f.Devices {
-			if d.Name == c.Device {
-				line.Devices = []Device{d}
-			}
+		if d, ok := find(f.Devices, c.Device); ok {
+			line.Devices = []Device{d}
 		}
 		lines[i] = line
 	}

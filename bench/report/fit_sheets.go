@@ -27,13 +27,10 @@ func (f *Fit) Sheets() []Sheet {
 	return sheets
 }
 
+// memory is that of a device, in bytes.
 func (f *Fit) memory(device string) int64 {
-	for _, d := range f.Devices {
-		if d.Name == device {
-			return d.Memory
-		}
-	}
-	return 0
+	d, _ := find(f.Devices, device)
+	return d.Memory
 }
 
 // choicesSheet has a row for every configuration on the one device.

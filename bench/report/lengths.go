@@ -212,6 +212,9 @@ func (l *Lengths) notes() []string {
 
 // check finds what no writer of the schema has written.
 func (l *Lengths) check() error {
+	if l == nil {
+		return nil
+	}
 	e := &l.Epochs
 	switch {
 	case l.Worst == nil:

@@ -53,8 +53,7 @@ type Report struct {
 	// Script is the command that was run, of a result of vprof run.
 	Script   *Script   `json:"script,omitempty"`
 	Warnings []Warning `json:"warnings,omitempty"`
-	// Origins says where settings come from.
-	Origins Origins `json:"settings_from,omitzero"`
+	SettingsFrom
 }
 
 // Tool is the program that made the report.
@@ -484,11 +483,13 @@ func (r *Report) Warn(w Warning) {
 }
 
 // Find returns the device that a point refers to.
-func (r *Report) Find(name string) (Device, bool) {
-	for _, d := range r.Devices {
-		if d.Name == name {
-			return d, true
-		}
+func (r *Report) Find(name string) (Device, bool) { return find(r.Devices, name) }
+
+// find is the device of a name; false if there is none.
+func find(devices []Device, name string) (Device, bool) {
+	at := slices.IndexFunc(devices, func(d Device) bool { return d.Name == name })
+	if at < 0 {
+		return Device{}, false
 	}
-	return Device{}, false
+	return devices[at], true
 }

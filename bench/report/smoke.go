@@ -53,8 +53,7 @@ type Smoke struct {
 	// Warnings are about other processes on the device, and what the figures do
 	// not show of the case.
 	Warnings []Warning `json:"warnings,omitempty"`
-	// Origins says where settings come from.
-	Origins Origins `json:"settings_from,omitzero"`
+	SettingsFrom
 }
 
 // Check is the memory in use at one point of training.
