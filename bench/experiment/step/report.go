@@ -32,9 +32,14 @@ func (s *Setup) Report(kind report.Kind, gpus ...device.GPU) *report.Report {
 
 // Warnings are the caveats of the model for this case, at some batch sizes.
 func (s *Setup) Warnings(batches ...int) []report.Warning {
+	return Caveats(s.model, s.cases(batches)...)
+}
+
+// Caveats are what a user must know of cases of a model, each once.
+func Caveats(m models.Model, cases ...models.Case) []report.Warning {
 	var all []report.Warning
-	for _, c := range s.cases(batches) {
-		for _, what := range s.model.Caveats(c) {
+	for _, c := range cases {
+		for _, what := range m.Caveats(c) {
 			if w := (report.Warning{What: what}); !slices.Contains(all, w) {
 				all = append(all, w)
 			}
