@@ -57,8 +57,8 @@ func (f *boardFlags) registerDevice(cmd *cobra.Command, usage string) {
 	complete(cmd, "device", deviceNames)
 }
 
-// judgesHost adds the memory of the machine that the boards are in.
-func (f *boardFlags) judgesHost() {
+// registerHostMemory adds the memory of the machine that the boards are in.
+func (f *boardFlags) registerHostMemory() {
 	f.flags.Var(&once{to: &f.host}, "host-memory",
 		"`size` of the memory of the machine, like 64GiB, which is then judged, too; a bare number counts GiB")
 }
@@ -122,7 +122,7 @@ func (f *boardFlags) boards() ([]device.GPU, error) {
 }
 
 func (f *boardFlags) resize(gpu device.GPU) (device.GPU, error) {
-	gpu, err := f.within(gpu)
+	gpu, err := f.withHostMemory(gpu)
 	if err != nil || f.memory == "" {
 		return gpu, err
 	}
@@ -138,8 +138,8 @@ func (f *boardFlags) resize(gpu device.GPU) (device.GPU, error) {
 	return gpu, nil
 }
 
-// within is the board in a machine whose memory the user has said.
-func (f *boardFlags) within(gpu device.GPU) (device.GPU, error) {
+// withHostMemory is the board in a machine with the memory of --host-memory.
+func (f *boardFlags) withHostMemory(gpu device.GPU) (device.GPU, error) {
 	if f.host == "" {
 		return gpu, nil
 	}
@@ -190,9 +190,9 @@ func parseDevice(text string) (deviceName, error) {
 	return deviceName{}, usagef("--device: %q is neither cuda:N nor sim:NAME (list boards with \"vprof gpus\")", text)
 }
 
-// here is the GPU of this machine that --device names, if it does: it is real then. Other flags, as messages list
-// them, may say that there is to be one. The board of a simulated device goes to where --gpu has it.
-func (f *boardFlags) here(real bool, flags string) (deviceName, error) {
+// resolveDevice is what --device names: a GPU of this machine, or a simulated board, which replaces the one of --gpu.
+// With real other flags, which messages list, have asked for a GPU of this machine already.
+func (f *boardFlags) resolveDevice(real bool, flags string) (deviceName, error) {
 	named := deviceName{real: real}
 	if f.device != "" {
 		var err error
@@ -215,7 +215,7 @@ func (f *boardFlags) here(real bool, flags string) (deviceName, error) {
 
 // target is what a job runs on. The error is a usage error.
 func (f *boardFlags) target() (job.Target, error) {
-	named, err := f.here(false, "--device takes")
+	named, err := f.resolveDevice(false, "--device takes")
 	switch {
 	case err != nil:
 		return job.Target{}, err

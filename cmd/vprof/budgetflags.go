@@ -132,7 +132,7 @@ func (f *searchFlags) register(cmd *cobra.Command, a *app, boardUsage string) {
 	f.c.ranks.linkable = true
 	f.c.registerAllocConf()
 	f.board.register(cmd, boardUsage)
-	f.board.judgesHost()
+	f.board.registerHostMemory()
 	f.budget.register(cmd)
 	f.local.register(cmd, &f.board)
 }

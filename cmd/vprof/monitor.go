@@ -93,7 +93,7 @@ func runMonitor(ctx context.Context, o *monitorOptions, command []string) (err e
 	switch {
 	case len(command) > 0:
 		return w.command(ctx, command)
-	case o.app.interactive() && !o.plain && !o.quiet && !o.once && !w.sinks.silent:
+	case terminal(o.app.stdout) && !o.plain && !o.quiet && !o.once && !w.sinks.silent:
 		return w.screen(ctx)
 	}
 	err = w.loop(ctx, nil)

@@ -285,7 +285,7 @@ func (o *runOptions) ranks() ([]int, error) {
 
 // places are the command on each board, simulated or of this machine.
 func (o *runOptions) places() ([]script.Command, error) {
-	named, err := o.board.here(o.both, "--device and --both take")
+	named, err := o.board.resolveDevice(o.both, "--device and --both take")
 	switch {
 	case err != nil:
 		return nil, err
