@@ -254,7 +254,7 @@ func (b Budget) String() string {
 func (f *Fit) Data() Data {
 	lines, rows := make([]any, len(f.Choices)), make([][]any, len(f.Choices))
 	for i, c := range f.Choices {
-		rows[i] = []any{c, c.Case.words(), extra{"device_memory_bytes": f.memory(c.Device), "run": c.Run.kind()}}
+		rows[i] = []any{c, c.Case.words(), extra{"device_memory_bytes": f.memory(c.Device), "run": c.Run.Kind()}}
 		line := *f
 		line.Choices, line.Profiles, line.Guide, line.Devices = []Choice{c}, nil, nil, nil
 		if d, ok := find(f.Devices, c.Device); ok {

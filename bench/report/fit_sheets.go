@@ -286,7 +286,7 @@ func (f *Fit) Recommendation(c Choice) string {
 			100*c.Scaling, f.Parallel.GPUs)
 	}
 	if c.Run != nil {
-		line += fmt.Sprintf("; %s at this batch: %s", c.Run.kind(), bytesize.Format(c.Run.Device))
+		line += fmt.Sprintf("; %s at this batch: %s", c.Run.Kind(), bytesize.Format(c.Run.Device))
 		if !c.Run.Fits {
 			line += ", out of memory"
 		}

@@ -348,7 +348,7 @@ func (r *Report) Cell() MatrixCell {
 		d := r.Devices[0]
 		c.GPU, c.Device, c.Title, c.Host, c.UUID, c.Memory = d.GPU, d.Name, d.Title, d.Host, d.UUID, d.Memory
 		if r.Kind == Sweep {
-			c.Run = d.run()
+			c.Run = d.Kind()
 		}
 	}
 	if r.Largest != nil {

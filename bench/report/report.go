@@ -366,12 +366,12 @@ type Run struct {
 	OOM     *OOM        `json:"oom,omitempty"`
 }
 
-// kind is what the run is called; empty for none.
-func (u *Run) kind() string {
+// Kind is "measured" or "simulated", which is never called measured; empty for none.
+func (u *Run) Kind() string {
 	if u == nil {
 		return ""
 	}
-	return ranAs(u.Simulated)
+	return kindOf(u.Simulated)
 }
 
 // Strained reports whether the run was out of memory, or only got through by giving

@@ -12,7 +12,7 @@ import (
 func (r *Report) sweepSheet() Sheet {
 	word, title := "simulated", r.Case.String()
 	if len(r.Devices) > 0 {
-		word = r.Devices[0].run()
+		word = r.Devices[0].Kind()
 		title += "; " + r.Devices[0].String()
 	}
 	replayed := word

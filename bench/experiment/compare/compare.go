@@ -128,15 +128,10 @@ func (s *Side) reports(r io.Reader, name string) error {
 			a.Script = r.Script != nil || strings.HasPrefix(r.Case.Model, "vprof:")
 			switch {
 			case p.Run != nil && p.Run.Fits:
-				a.Kind = "measured"
-				if p.Run.Simulated {
-					a.Kind = "simulated"
-				}
-				a.Allocated, a.Reserved, a.Device = p.Run.Allocated, p.Run.Reserved, p.Run.Device
+				a.Kind, a.Allocated, a.Reserved, a.Device = p.Run.Kind(), p.Run.Allocated, p.Run.Reserved, p.Run.Device
 			case p.Run == nil && p.Estimate != nil:
-				a.Kind = "estimate"
-				a.Allocated, a.Reserved, a.Device = p.Estimate.Allocated.Bytes, p.Estimate.Reserved.Bytes,
-					p.Estimate.Device.Bytes
+				e := p.Estimate
+				a.Kind, a.Allocated, a.Reserved, a.Device = "estimate", e.Allocated.Bytes, e.Reserved.Bytes, e.Device.Bytes
 			default:
 				continue
 			}

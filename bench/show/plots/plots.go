@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"image/color"
 	"io"
+	"slices"
 	"strings"
 
 	"gonum.org/v1/plot"
@@ -91,16 +92,9 @@ func dashed(from, to plotter.XY, c color.Color) (*plotter.Line, error) {
 
 // boards are the devices of a report that have points.
 func boards(r *report.Report) []report.Device {
-	var out []report.Device
-	for _, d := range r.Devices {
-		for _, p := range r.Points {
-			if p.Device == d.Name {
-				out = append(out, d)
-				break
-			}
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(r.Devices), func(d report.Device) bool {
+		return !slices.ContainsFunc(r.Points, func(p report.Point) bool { return p.Device == d.Name })
+	})
 }
 
 // Breakdown draws what the device's memory is made of, a stacked bar for each
