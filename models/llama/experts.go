@@ -315,14 +315,14 @@ func (e *ExpertWeights) in() **nn.Parameter {
 }
 
 // Wrap implements [nn.WrapsParameters].
-func (e *ExpertWeights) Wrap(beside func(own string, p *nn.Parameter, swapped bool) *nn.ParamWrapper) {
+func (e *ExpertWeights) Wrap(wrap nn.WrapParameter) {
 	swapped := !e.c.Experts.Clamped
 	name := "gate_up_proj"
 	if e.c.Experts.NoGate {
 		name = "up_proj"
 	}
-	e.Wrappers = e.Wrappers.Wrapping(beside(name, *e.in(), swapped))
-	e.Wrappers = e.Wrappers.Wrapping(beside("down_proj", e.DownProj, swapped))
+	e.Wrappers = e.Wrappers.Wrapping(wrap(name, *e.in(), swapped))
+	e.Wrappers = e.Wrappers.Wrapping(wrap("down_proj", e.DownProj, swapped))
 }
 
 // Call is the forward pass: every token of x [tokens, width] goes through the experts whose numbers are in chosen

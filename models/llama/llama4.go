@@ -220,9 +220,9 @@ func (e *batchedExperts) PackParameters(pack func(*nn.Parameter) *nn.Parameter) 
 }
 
 // Wrap implements [nn.WrapsParameters]; peft takes the weights for [experts, out, in].
-func (e *batchedExperts) Wrap(beside func(own string, p *nn.Parameter, swapped bool) *nn.ParamWrapper) {
-	e.Wrappers = e.Wrappers.Wrapping(beside("gate_up_proj", e.GateUpProj, true))
-	e.Wrappers = e.Wrappers.Wrapping(beside("down_proj", e.DownProj, true))
+func (e *batchedExperts) Wrap(wrap nn.WrapParameter) {
+	e.Wrappers = e.Wrappers.Wrapping(wrap("gate_up_proj", e.GateUpProj, true))
+	e.Wrappers = e.Wrappers.Wrapping(wrap("down_proj", e.DownProj, true))
 }
 
 func (e *batchedExperts) call(f *frame, x *tensor) *tensor {

@@ -62,15 +62,15 @@ type Parameter struct {
 	Away   bool // another rank of a pipeline has it
 	// Strides are those of a parameter that is dense in another order than its dimensions', else nil.
 	Strides []int64
-	// load brings the parameter to the device in another way than a copy; added says
-	// that it comes there after the model.
-	load  func(t *trace.Tape)
-	added bool
+	// load brings the parameter to the device in another way than a copy; movesLater says
+	// that [MoveAdapters] moves it, after the model.
+	load       func(t *trace.Tape)
+	movesLater bool
 	// returns says that from_pretrained takes it back to the host before it is packed (Bnb8bitQuantize).
 	returns bool
 	// unpack is what an access of the module's gives in place of what is held.
 	unpack *unpacking
-	// wrapper is an adapter beside it.
+	// wrapper is the adapter of it.
 	wrapper *ParamWrapper
 	tree    *Tree // the last that has the parameter
 }
@@ -153,8 +153,7 @@ type tiedParameter struct {
 	module string
 }
 
-// Sharing are the paths of the modules that have a parameter beside the one that it is
-// named after.
+// Sharing are the paths of the further modules that have a parameter, which is named after the first.
 func (t *Tree) Sharing(p *Parameter) (modules []string) {
 	for _, s := range t.tied {
 		if s.p == p {
@@ -401,7 +400,7 @@ func (t *Tree) To(tape *trace.Tape) {
 func (*Tree) bring(tape *trace.Tape, moved any) {
 	switch x := moved.(type) {
 	case *Parameter:
-		if !x.added {
+		if !x.movesLater {
 			tape.OnOtherRank(x.Away, func() { x.move(tape) })
 		}
 	case *Buffer:
@@ -445,15 +444,6 @@ func (t *Tree) Train(on bool) {
 	for _, m := range t.modules {
 		m.eval = !on
 	}
-}
-
-// Tensors are the parameters' tensors, in order.
-func (t *Tree) Tensors() []*trace.Tensor {
-	out := make([]*trace.Tensor, len(t.Parameters))
-	for i, p := range t.Parameters {
-		out[i] = p.Tensor
-	}
-	return out
 }
 
 // Freeze switches requires_grad off for all parameters below the given

@@ -164,14 +164,17 @@ func PackExperts(t *Tree, q *Quantizer) (found bool) {
 
 // parameter is a parameter as bitsandbytes holds it.
 func (q *Quantizer) parameter(p *Parameter) *Parameter {
+	unpack := &unpacking{from: p, stuck: &q.stuck}
+	var weight *Parameter
 	if q.q == Int8 {
 		packed := newPacked8bit(p)
-		packed.weight.unpack = &unpacking{dequantize: packed.dequantize, from: p, stuck: &q.stuck}
-		return packed.weight
+		weight, unpack.dequantize = packed.weight, packed.dequantize
+	} else {
+		packed := newPacked4bit(p, q.q == NF4Double, q.compute, &q.loaded)
+		weight, unpack.dequantize = packed.weight, packed.dequantize
 	}
-	packed := newPacked4bit(p, q.q == NF4Double, q.compute, &q.loaded)
-	packed.weight.unpack = &unpacking{dequantize: packed.dequantize, from: p, stuck: &q.stuck}
-	return packed.weight
+	weight.unpack = unpack
+	return weight
 }
 
 // unpacking is torch.nn.utils.parametrize of a packed parameter, with its cache, which

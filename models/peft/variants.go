@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/internal/ceil"
+	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
@@ -43,7 +44,7 @@ func (s *Site) addVeLoRA() error {
 // path ends in.
 func (s *Site) named(key string) bool {
 	for name := range strings.SplitSeq(s.text(key), "+") {
-		if s.path == name || strings.HasSuffix(s.path, "."+name) {
+		if nn.Matches(s.path, name) {
 			return true
 		}
 	}

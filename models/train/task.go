@@ -232,12 +232,12 @@ func fakeQuantize(task Task, c models.Case) error {
 	if c.QAT.IsZero() {
 		return nil
 	}
-	wanted, but := func(string) bool { return true }, []nn.Layer(nil)
+	wanted, excluded := func(string) bool { return true }, []nn.Layer(nil)
 	if a, ok := task.(Adaptable); ok && c.LoRA != nil {
-		wanted, but = c.LoRA.Adapts(), a.Unadapted()
+		wanted, excluded = c.LoRA.Adapts(), a.Unadapted()
 	}
 	q := nn.FakeQuantization{Group: c.QAT.Group, Legacy: c.QAT.Name == models.QAT8da4w}
-	replaced, undivided := nn.FakeQuantizeLinears(task.Model(), q, wanted, but...)
+	replaced, undivided := nn.FakeQuantizeLinears(task.Model(), q, wanted, excluded...)
 	if replaced == 0 && undivided > 0 || undivided > 0 && !q.Legacy {
 		return c.Wrong("qat", "groups of %d do not divide the inputs of its linear layers; take another group",
 			q.Group)

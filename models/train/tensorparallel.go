@@ -183,7 +183,7 @@ func splitLayers(s *models.Strategy, l Layout) ([]distributed.Shared, error) {
 		for _, part := range plan {
 			for _, m := range l.Linears {
 				if nn.Below(m, b) && slices.ContainsFunc(part.names, func(name string) bool {
-					return m == name || strings.HasSuffix(m, "."+name)
+					return nn.Matches(m, name)
 				}) {
 					out = append(out, distributed.Shared{
 						Path: m, Weight: params[m+".weight"], Bias: params[m+".bias"],
