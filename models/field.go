@@ -159,7 +159,7 @@ func plain(at func(*Case) *string) form {
 	return spelled(func(text string) (string, error) { return text, nil }, at)
 }
 
-// word is one of some words; what names the value in errors.
+// word is one of some keywords; what names the value in errors.
 func word[T ~string](what string, values func() []string, at func(*Case) *T) form {
 	return spelled(func(text string) (T, error) {
 		value, err := oneWord(what, text, values())

@@ -1,6 +1,6 @@
 package models
 
-// Loop is what a training loop keeps of a step: what the model returned, beside the loss, holds the
+// Loop is what a training loop keeps of a step: what the model returned, besides the loss, holds the
 // scores, which are often the largest tensor there is.
 type Loop string
 

@@ -282,7 +282,7 @@ func (o Objective) Rows() int64 {
 	return 2
 }
 
-// ReferenceModel tells whether a second model, frozen, is beside the one that is trained.
+// ReferenceModel tells whether a second model, frozen, is in memory with the one that is trained.
 // With adapters the reference is the model without them.
 func (c Case) ReferenceModel() bool {
 	return (c.Objective.Refers() || c.Objective.Name == EBFT) && !c.Objective.Precomputed && c.LoRA == nil

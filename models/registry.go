@@ -15,7 +15,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// Registry is the list of known models, with the sources of models that users bring.
+// Registry is the list of known models, with the sources of users' models.
 // Package models/all makes the one that the program uses; tests make their own.
 type Registry struct {
 	models  []Model
@@ -26,7 +26,7 @@ type Registry struct {
 	latest atomic.Pointer[Model]
 }
 
-// Source is a kind of model that users bring, named by a scheme and a reference:
+// Source is a kind of users' models, named by a scheme and a reference:
 // "hf:config.json".
 type Source struct {
 	// Scheme is what stands before the colon.

@@ -29,7 +29,7 @@ type Strategy struct {
 	MP, Reduce string
 	// Replicate is the number of groups that each hold a whole model (HSDP).
 	Replicate int64
-	// Wrap are glob patterns of the paths of the modules that are wrapped beside the
+	// Wrap are glob patterns of the paths of the modules that are wrapped besides the
 	// root, or [RootAlone] or [Ends]; empty means the children of the longest list of equal modules.
 	// [Strategy.Wraps] reads them.
 	Wrap []string
@@ -43,7 +43,7 @@ type Strategy struct {
 	TPBy string
 	// Sequence has the ranks of such a group share the tokens, too, where layers are not shared
 	// (sequence parallelism): outside of attention and feed-forward halves. ParallelLoss has them
-	// share the scores of words, and compute the loss of those (loss_parallel).
+	// share the logits, and compute the loss of those (loss_parallel).
 	Sequence, ParallelLoss bool
 
 	// CP is the number of ranks that share each sequence, and CPBy how, one of
@@ -95,7 +95,7 @@ type Strategy struct {
 // Init is where a model is before fully_shard or parallelize_module.
 type Init string
 
-// Places of a model beside the meta device.
+// Places of a model other than the meta device.
 const (
 	// InitDevice has the whole model on each GPU.
 	InitDevice Init = "device"
@@ -122,7 +122,7 @@ const (
 )
 
 // TensorWays are whose plan ranks share layers by: parallelize_module of the blocks' linear layers, or transformers'
-// (base_model_tp_plan), which shares embeddings by words and the output layer, too, and whose Trainer clips and steps
+// (base_model_tp_plan), which shards embeddings by tokens and the output layer, too, and whose Trainer clips and steps
 // parameters of each mesh by themselves.
 func TensorWays() []string { return []string{"torch", "transformers"} }
 

@@ -202,7 +202,7 @@ func wordOption[T ~string](key, usual string, at func(*Strategy) *T, words ...st
 	return option(key, read, at, func(word T) string { return string(word) })
 }
 
-// parseReplicas reads the number of replicas; one is none beside the model itself.
+// parseReplicas reads the number of replicas; one is none besides the model itself.
 func parseReplicas(value string) (int64, error) {
 	n, err := parseWithin(value, 1, mostRanks)
 	if n == 1 {

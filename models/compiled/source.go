@@ -16,7 +16,7 @@ import (
 	"github.com/vprof/vprof/profiler/stack"
 )
 
-// Source opens the models of another source, with the compiled steps that were recorded beside their files. The oracle
+// Source opens the models of another source, with the compiled steps that were recorded next to their files. The oracle
 // is asked about the convolutions of batch sizes that were not recorded; it may be nil.
 func Source(of models.Source, o asked.Oracle) models.Source {
 	open, restore := of.Open, of.Restore

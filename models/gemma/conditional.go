@@ -8,7 +8,7 @@ import (
 )
 
 // EmbedderSizes is the sizes of the embedders of Gemma 3n, which a step on text calls, too: how
-// many words those for images and for sound know, and how wide they are.
+// many tokens those for images and for sound have, and how wide they are.
 type EmbedderSizes struct{ VisionVocab, VisionWidth, AudioVocab, AudioWidth int64 }
 
 // wrapped is Gemma4Model, and those of Gemma 3n and of Gemma 4 Unified, trained on text.
@@ -22,7 +22,7 @@ type wrapped struct {
 }
 
 // ConditionalGeneration is the task of predicting each next token of a text with a decoder
-// that has other modules beside it. EmbedderSizes are zero but for Gemma 3n.
+// among other modules. EmbedderSizes are zero but for Gemma 3n.
 func ConditionalGeneration(c Config, w llama.Wrapper, s EmbedderSizes, text hf.Text) *hf.TextTask {
 	c.Liger, c.Cache = text.Liger, text.Cache
 	m := newDecoder(&c)
@@ -54,7 +54,7 @@ func (w *wrapped) callDecoder(f *frame, in decoderInputs, padding *tensor, text 
 	return g.Return(w.LanguageModel.run(g, in, padding, text))
 }
 
-// embedTokens looks words up, but for those that stand for images and sound, of which a text
+// embedTokens looks tokens up, but for those that stand for images and sound, of which a text
 // has none.
 func (w *wrapped) embedTokens(g *frame, ids *tensor) (in decoderInputs) {
 	m := w.LanguageModel.inner()
@@ -83,7 +83,7 @@ func (w *wrapped) prepareMasks(g *frame, in *decoderInputs, padding *tensor, tex
 	in.full, in.window = masks[0], masks[1]
 }
 
-// embedMultimodal is what Gemma3nModel makes of ids: words that stand for images and sound are looked
+// embedMultimodal is what Gemma3nModel makes of ids: tokens that stand for images and sound are looked
 // up in tables of their own, whether there are any or not.
 func (w *wrapped) embedMultimodal(g *frame, ids *tensor) (in decoderInputs) {
 	m := w.LanguageModel.(*gemma3n)

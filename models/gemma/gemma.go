@@ -1,5 +1,5 @@
 // Package gemma has the decoders of Gemma 3n and Gemma 4 as transformers builds them,
-// alone and within the models that see and hear, trained on text. Both look words up in a
+// alone and within the multimodal models, trained on text. Both look tokens up in a
 // table of their own for every layer, and their last layers take keys and values from
 // earlier ones.
 package gemma
@@ -25,17 +25,17 @@ type Config struct {
 	// Bias is that of the projections of attention.
 	Bias             bool
 	AttentionDropout float64
-	// PerLayer is how wide the words are that every layer looks up beside the residual
-	// stream, in a table of PerLayerVocab words; zero means none.
+	// PerLayer is the width of the embeddings that every layer looks up besides the residual
+	// stream, in a table of PerLayerVocab tokens; zero means none.
 	PerLayer, PerLayerVocab int64
 	// KeysAreValues has the layers with full attention take keys for values.
 	KeysAreValues bool
-	// Experts are beside the feed-forward half of every layer; a count of zero says that
+	// Experts are next to the feed-forward half of every layer; a count of zero says that
 	// there are none.
 	Experts Experts
 	// AltUp is Gemma 3n's, zero for Gemma 4.
 	AltUp AltUp
-	// ScoreCap holds the scores of words down by a tanh, Tied says that the output layer
+	// ScoreCap bounds the logits by a tanh, Tied says that the output layer
 	// shares the weight of the embeddings.
 	ScoreCap, Tied bool
 	// Blocks has the model around the decoder mark what tokens see each other both ways,
@@ -62,11 +62,11 @@ type Layer struct {
 	Sparse bool
 }
 
-// Experts is the size of the mixture beside a feed-forward half.
+// Experts is the size of the mixture next to a feed-forward half.
 type Experts struct{ Count, PerToken, Inner int64 }
 
 // AltUp is the number of parallel streams of hidden states that Gemma 3n has
-// (altup_num_inputs) and the rank of the learned residual layer beside attention
+// (altup_num_inputs) and the rank of the learned residual layer next to attention
 // (laurel_rank). Clipped says that coefficients are clamped (altup_coef_clip), Scaled that the
 // stream is scaled which a layer's own word embeddings are multiplied by
 // (altup_correct_scale).
@@ -75,7 +75,7 @@ type AltUp struct {
 	Clipped, Scaled bool
 }
 
-// decoder is a text model that can be called with words that were looked up before.
+// decoder is a text model that can be called with token embeddings.
 type decoder interface {
 	hf.Decoder
 	inner() *textModel
@@ -83,7 +83,7 @@ type decoder interface {
 	run(g *frame, in decoderInputs, padding *tensor, text hf.Text) *tensor
 }
 
-// decoderInputs is what a decoder begins with: words [batch, length, width], those of all layers
+// decoderInputs is what a decoder begins with: token embeddings [batch, length, width], those of all layers
 // [batch, length, layers, width], and what the model around it has made: positions and
 // masks, where made says so.
 type decoderInputs struct {
@@ -140,7 +140,7 @@ func newTextModel(c *Config) *textModel {
 	return m
 }
 
-// state is what the layers are called with beside hidden states.
+// state is what the layers are called with besides hidden states.
 type state struct {
 	positions *tensor
 	// of layers with full attention, and of those that slide
@@ -161,7 +161,7 @@ func (m *textModel) masks(g *frame, in decoderInputs, padding *tensor, text hf.T
 	return s
 }
 
-// positions binds those of words.
+// positions binds those of tokens.
 func positions(g *frame, words *tensor) *tensor {
 	p := g.Let(g.Tape().Arange(words.Size(1)).AddScalar())
 	g.Set(&p, p.Unsqueeze(0))
@@ -237,7 +237,7 @@ func (s *state) keywordArguments(kind int) []*tensor {
 	return out
 }
 
-// perLayerInputs is get_per_layer_inputs of Gemma 4: words of all layers [batch, length,
+// perLayerInputs is get_per_layer_inputs of Gemma 4: embeddings of all layers [batch, length,
 // layers, width].
 func (m *textModel) perLayerInputs(f *frame, ids *tensor) *tensor {
 	g := f.FuncFrame(ids)

@@ -136,7 +136,7 @@ func newLayer3n(c *Config, l Layer) *layer3n {
 	}
 }
 
-// forward takes all streams [streams, batch, length, width], cosines, sines and the words of
+// forward takes all streams [streams, batch, length, width], cosines, sines and the embeddings of
 // the layer by place, and what a state names.
 func (l *layer3n) forward(f *frame, args []*tensor, s *state) *tensor {
 	x, cos, sin, perLayer, mask := args[0], args[1], args[2], args[3], args[4]

@@ -104,7 +104,7 @@ func newLayer4(c *Config, l Layer) *layer4 {
 	return y
 }
 
-// forward takes hidden states and the words of the layer, if there are any, by place, and
+// forward takes hidden states and the embeddings of the layer, if there are any, by place, and
 // what a state names.
 func (l *layer4) forward(f *frame, args []*tensor, s *state) *tensor {
 	x, perLayer, named := args[0], (*tensor)(nil), args[1:]

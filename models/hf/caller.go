@@ -66,7 +66,7 @@ func (c *caller) chunks(f *frame, b TextBatch, n int64) []*tensor {
 	return all
 }
 
-// states shows the words, the result of every layer but the last, and the model's own in its
+// states shows the embeddings, the result of every layer but the last, and the model's own in its
 // place, to visit, which may hold them. It returns the scores, or the last state without.
 func (c *caller) states(f *frame, b TextBatch, visit func(x *tensor), scores bool) *tensor {
 	shown := c.text

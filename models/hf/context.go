@@ -198,7 +198,7 @@ func (c Context) allToAll(f *frame, x *tensor, forTokens bool) *tensor {
 	return g.Return(y)
 }
 
-// flash are the kernels of flash-attn 2 over some heads: what they allocate beside what they
+// flash are the kernels of flash-attn 2 over some heads: what they allocate besides what they
 // are given.
 type flash struct{ f *frame }
 

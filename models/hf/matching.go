@@ -9,7 +9,7 @@ import (
 
 // matching learns which texts belong together, as ms-swift 4.6 does: by embeddings of texts
 // (swift/model/patcher.py, swift/loss/embedding.py), or by a score of a question and an answer,
-// how much more likely one of two words is than the other (get_generative_reranker_logits,
+// how much more likely one of two tokens is than the other (get_generative_reranker_logits,
 // swift/loss/reranker.py).
 type matching struct {
 	objective models.Objective

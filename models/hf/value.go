@@ -36,7 +36,7 @@ type valuedModel struct {
 
 // valued learns which of two answers is the better one, from the value of its last token: what
 // LLaMA-Factory 0.9.6 does in stage rm (train/rm/trainer.py) with TRL's
-// AutoModelForCausalLMWithValueHead, which computes scores of words, too, and holds the states
+// AutoModelForCausalLMWithValueHead, which computes logits, too, and holds the states
 // of all layers until it returns.
 type valued struct {
 	model *caller

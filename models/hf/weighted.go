@@ -8,7 +8,7 @@ import (
 )
 
 // weighted learns the next token by a cross entropy that weighs every token: by its own
-// probability (DFT), with a divergence from a reference beside it (ASFT), or by the entropy
+// probability (DFT), with a divergence from a reference added (ASFT), or by the entropy
 // of the most likely tokens (EAFT). They are functions of LLaMA-Factory 0.9.6
 // (src/llamafactory/train/trainer_utils.py), of TRL and ms-swift and, of the last, of axolotl 0.20
 // (monkeypatch/loss/eaft.py), to which the Trainer of transformers hands the scores.
@@ -51,7 +51,7 @@ func (w *weighted) loss(f *frame, b TextBatch) *tensor {
 	return g.Return(y)
 }
 
-// labeled calls the model with labels, whose own cross entropy is in its output beside the
+// labeled calls the model with labels, whose own cross entropy is in its output besides the
 // scores.
 func (w *weighted) labeled(f *frame, b TextBatch) (logits, own *tensor) {
 	g := f.FuncFrame(b.IDs, b.Padding, b.Labels)

@@ -72,8 +72,8 @@ func (d relative) mixture(c llama.Config, a *architecture) {
 }
 
 // converted are the adapters that peft makes where layers are named that transformers 5 has
-// in parameters of the experts (convert_peft_config_for_transformers): beside those
-// parameters, with twice the rank where two layers are one parameter, and beside no other
+// in parameters of the experts (convert_peft_config_for_transformers): of those
+// parameters, with twice the rank where two layers are one parameter, and of no other
 // layer of these names.
 func (d relative) converted(l models.LoRA) (out models.LoRA, reason string) {
 	if l.Match != "" {

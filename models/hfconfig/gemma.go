@@ -168,7 +168,7 @@ func (r *reader) sharing(of []gemma.Layer, last int64) {
 	}
 }
 
-// readGemma4 reads the text of Gemma 4; those that are not unified may have words for every
+// readGemma4 reads the text of Gemma 4; those that are not unified may have embeddings for every
 // layer, and experts.
 func readGemma4(window, positions int64, whole bool) func(r *reader) gemma.Config {
 	return func(r *reader) gemma.Config {
@@ -214,7 +214,7 @@ func readGemma4(window, positions int64, whole bool) func(r *reader) gemma.Confi
 	}
 }
 
-// gemmaExperts reads the mixture beside feed-forward halves.
+// gemmaExperts reads the mixture next to feed-forward halves.
 func (r *reader) gemmaExperts(c *gemma.Config) {
 	if !r.flag("enable_moe_block", false) {
 		return

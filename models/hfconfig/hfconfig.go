@@ -268,7 +268,7 @@ func refusing(field, reason string, is func(models.Case) bool) rule {
 	}
 }
 
-// caveat adds notes that some cases have beside their results.
+// caveat adds notes that some cases have besides their results.
 func (a *architecture) caveat(notes func(models.Case) []string) { a.caveats = append(a.caveats, notes) }
 
 // An architecture is what a configuration describes.

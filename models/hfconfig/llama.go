@@ -177,7 +177,7 @@ func readMinistral(r *reader, c *llama.Config) {
 }
 
 // readMiMo reads MiMo's decoder as its own code makes it (trust_remote_code): Qwen2's with
-// layers beside it that predict further tokens.
+// layers after it that predict further tokens.
 func readMiMo(r *reader, c *llama.Config) {
 	r.qwenWindows(c)
 	c.NextLayers = r.number("num_nextn_predict_layers", 0, 0, mostLayers)

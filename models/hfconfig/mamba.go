@@ -138,7 +138,7 @@ const (
 	mostChunk = 1 << 14
 )
 
-// readGraniteHybrid reads a decoder whose layers have attention or a mixer, and experts beside
+// readGraniteHybrid reads a decoder whose layers have attention or a mixer, and experts next to
 // a feed-forward half.
 func readGraniteHybrid(r *reader, c *llama.Config) {
 	c.SharedInner = r.size("shared_intermediate_size", 1024, mostInner)

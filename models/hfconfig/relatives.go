@@ -30,7 +30,7 @@ type relative struct {
 	// is that of the hidden states, which is zero where a file says nothing.
 	tokens, settledHead bool
 	// fused are the names of layers that transformers has in parameters of all experts, and
-	// that peft puts adapters beside as such; see [relative.mixture].
+	// that peft adapts as such; see [relative.mixture].
 	fused []string
 	// also are the names of keys by those of Llama: the attribute_map, turned around.
 	aliases map[string]string

@@ -12,7 +12,7 @@ import (
 )
 
 // wrapper is a model_type that has a decoder in text_config, and towers for images or
-// sound beside it.
+// sound besides it.
 type wrapper struct {
 	// name is what the names of its classes begin with.
 	name string
@@ -20,13 +20,13 @@ type wrapper struct {
 	text  string
 	usual map[string]string
 	// tied is tie_word_embeddings where the file says nothing; flat says that
-	// the keys of the text may stand beside those of the whole.
+	// the keys of the text may be among those of the whole.
 	tied, flat bool
 	// liger says that liger-kernel has its kernels for all of the decoder.
 	liger bool
 	// senses is what the towers take: "images", "sound".
 	senses string
-	// towers reads what stands beside the decoder, and gives what makes it.
+	// towers reads what the model has besides the decoder, and gives what makes it.
 	towers func(r *reader, text llama.Config) func() llama.Wrapper
 	// vision reads how images reach the decoder; nil if vprof does not describe it.
 	vision func(r *reader) *vision
@@ -217,7 +217,7 @@ func (w wrapper) decoder(t *reader) (d relative, kind string) {
 	return d, kind
 }
 
-// readMllama reads a decoder some of whose layers look at images, which a step on text alone
+// readMllama reads a decoder some of whose layers attend to images, which a step on text alone
 // leaves out.
 func readMllama(r *reader, c *llama.Config) {
 	c.ExtraTokens = 8

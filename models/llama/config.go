@@ -49,11 +49,11 @@ type Config struct {
 	// Latent is multi-head latent attention, in the place of the other.
 	Latent Latent
 	// CrossAttention says of each layer whether it attends to images, as some of Llama 3.2 Vision do;
-	// ExtraTokens is how many words the embeddings have more than the output layer.
+	// ExtraTokens is how many tokens the embeddings have more than the output layer.
 	CrossAttention []bool
 	ExtraTokens    int64
 
-	// Mamba is the mixer beside attention or in its place; the others stand in its place.
+	// Mamba is the mixer next to attention or instead of it; the others replace attention.
 	Mamba     Mamba
 	Selective Selective
 	ShortConv ShortConv
@@ -65,21 +65,21 @@ type Config struct {
 
 	// Experts are those of a mixture, in the place of the feed-forward half.
 	Experts Experts
-	// SharedInner is the width of a feed-forward half beside the experts, or in their place if
+	// SharedInner is the width of a feed-forward half next to the experts, or in their place if
 	// there are none, as Granite 4 has; zero means none.
 	SharedInner int64
 	// Llama4 is what Llama 4 does otherwise.
 	Llama4 Llama4
-	// NextLayers is how many layers that predict further tokens stand beside the others
+	// NextLayers is how many layers that predict further tokens follow the others
 	// (multi-token prediction), which training does not call, as MiMo has them.
 	NextLayers int64
-	// ResidualFloat keeps the residual stream in fp32, ScoresFloat the scores of words.
+	// ResidualFloat keeps the residual stream in fp32, ScoresFloat the logits.
 	ResidualFloat, ScoresFloat bool
 	// Names are the names of modules by those of Llama, where they differ.
 	Names Names
 }
 
-// Sizes are counts of words, layers and heads, and widths: of the residual stream, of a head, and of
+// Sizes are counts of tokens, layers and heads, and widths: of the residual stream, of a head, and of
 // the feed-forward half.
 type Sizes struct {
 	Vocab, Width, Layers, Heads, KVHeads, HeadSize, Inner int64
@@ -120,7 +120,7 @@ type Scaling struct {
 	EmbedScale Scale
 	// ResidualScaled scales what the halves of a layer give, OutputNorms normalizes it before.
 	ResidualScaled, OutputNorms bool
-	// ScoreCap bounds the scores of words by a tanh (final_logit_softcapping), ScoreScaled scales
+	// ScoreCap bounds the logits by a tanh (final_logit_softcapping), ScoreScaled scales
 	// them.
 	ScoreCap, ScoreScaled bool
 	// KeyScaled scales keys, GateScaled what gates and what comes of the feed-forward half.
@@ -153,7 +153,7 @@ type Norm int
 const (
 	// RMSNorm is LlamaRMSNorm.
 	RMSNorm Norm = iota
-	// GemmaNorm is GemmaRMSNorm: all in fp32, with a weight beside one.
+	// GemmaNorm is GemmaRMSNorm: all in fp32, multiplied by 1 + weight.
 	GemmaNorm
 	// OlmoNorm is Olmo2RMSNorm: the weight is applied in fp32, too.
 	OlmoNorm
@@ -163,7 +163,7 @@ const (
 	LayerNormNoBias
 	// LayerNormFloat is LayerNorm in fp32 that has neither weight nor bias, as OLMo has it.
 	LayerNormFloat
-	// LayerNorm1P is NemotronLayerNorm1P: LayerNorm with a weight beside one, in the type
+	// LayerNorm1P is NemotronLayerNorm1P: LayerNorm with 1 + weight, in the type
 	// of autocast.
 	LayerNorm1P
 	// FloatNorm is OlmoNorm that brings the weight to fp32, as Nemotron H does.
@@ -297,7 +297,7 @@ const (
 	ByBuffer
 	// ByNumber multiplies by a number, as Granite does.
 	ByNumber
-	// ByNumberApart keeps them beside the product, as AFMoE does.
+	// ByNumberApart keeps the unscaled ones alive, as AFMoE does.
 	ByNumberApart
 )
 

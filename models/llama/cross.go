@@ -6,7 +6,7 @@ import (
 )
 
 // crossAttention is MllamaTextCrossAttention. A step on text alone leaves out the layers that
-// look at images.
+// attend to images.
 type crossAttention struct {
 	nn.Module
 	QProj, KProj, VProj, OProj nn.Layer
@@ -48,7 +48,7 @@ func (l *layer) crossing(f *frame, args []*tensor) *tensor {
 	return x
 }
 
-// crosses reports whether layer i looks at images.
+// crosses reports whether layer i attends to images.
 func (c *Config) crosses(i int) bool { return i < len(c.CrossAttention) && c.CrossAttention[i] }
 
 // newCrossing is MllamaCrossAttentionDecoderLayer.

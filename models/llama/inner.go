@@ -6,7 +6,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// recurrent is MambaModel.forward after the words: mixers one after the other, and a norm.
+// recurrent is MambaModel.forward after the embeddings: mixers one after the other, and a norm.
 func (m *Model) recurrent(f *frame, words, padding *tensor, call func(i int, x, rows *tensor) *tensor) *tensor {
 	x := f.Let(words)
 	for i := range m.Layers {
@@ -62,7 +62,7 @@ const (
 )
 
 // inner is mamba_inner_fn of mamba_ssm 2.3: everything after the first projection, of x
-// [batch, 2 inner, length]. It takes weights alone, whatever stands beside their layers.
+// [batch, 2 inner, length]. It takes weights alone, whatever adapters their layers have.
 func (m *selective) inner(f *frame, x, a *tensor) *tensor {
 	s := m.c.Selective
 	in := []*tensor{

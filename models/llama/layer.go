@@ -160,7 +160,7 @@ func (l *layer) normFirst(f *frame, in inputs) *tensor {
 	return x
 }
 
-// feedForward is what the feed-forward half gives: the experts, what stands beside them, or both.
+// feedForward is what the feed-forward half gives: the experts, the shared feed-forward layer, or both.
 func (l *layer) feedForward(f *frame, x *tensor) *tensor {
 	switch {
 	case l.SharedMlp == nil:

@@ -64,7 +64,7 @@ func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	return g.Return(m.runLayers(g, tower.DecoderInputs{Words: words}, padding, text))
 }
 
-// run is [Model.Call] of embedded words; of ids where layers of cross-attention see the images.
+// run is [Model.Call] of token embeddings; of ids where layers of cross-attention see the images.
 func (m *Model) run(f *frame, ids *tensor, seen tower.DecoderInputs, padding *tensor, text hf.Text) *tensor {
 	args := []*tensor{seen.Words, padding, seen.Positions, seen.ImageTokens, seen.Full, seen.Window}
 	g := f.CallFrame(slices.Concat(args, seen.Deepstack, seen.Cross)...)
@@ -74,7 +74,7 @@ func (m *Model) run(f *frame, ids *tensor, seen tower.DecoderInputs, padding *te
 	return g.Return(m.runLayers(g, seen, padding, text))
 }
 
-// runLayers takes words through the layers, in the frame of the model.
+// runLayers runs the layers over token embeddings, in the frame of the model.
 func (m *Model) runLayers(g *frame, seen tower.DecoderInputs, padding *tensor, text hf.Text) *tensor {
 	words := seen.Words
 	if m.c.Order == MambaBlock {
@@ -160,7 +160,7 @@ func (m *Model) positionIDs(g *frame, seen tower.DecoderInputs, words *tensor, t
 	return positions
 }
 
-// embed looks words up, and scales them as GemmaTextScaledWordEmbedding does.
+// embed looks tokens up, and scales them as GemmaTextScaledWordEmbedding does.
 func (m *Model) embed(f *frame, ids *tensor) *tensor {
 	if m.EmbedScale == nil {
 		return f.Call(m.EmbedTokens, ids)

@@ -6,7 +6,7 @@ import (
 	"github.com/vprof/vprof/models/tower"
 )
 
-// Wrapper is what stands beside the decoder of a model that sees or hears: modules that a
+// Wrapper is what a multimodal model has besides its decoder: modules that a
 // step on text alone holds and never calls, and how one on images calls them.
 type Wrapper struct {
 	// Decoder is the name of the decoder, "language_model" if empty.
@@ -14,7 +14,7 @@ type Wrapper struct {
 	Before, After *nn.Parts
 	// WithHead says that the decoder comes with its output layer, as Llama 4's does.
 	WithHead bool
-	// Vision brings images among the words; nil for a step on text alone.
+	// Vision puts images among the token embeddings; nil for a step on text alone.
 	Vision tower.Vision
 }
 
@@ -46,7 +46,7 @@ func (w *wrapped) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 }
 
 // ConditionalGeneration is the task of predicting each next token of a text with a decoder
-// beside other modules. The step does not call those, so that they get no gradient.
+// among other modules. The step does not call those, so that they get no gradient.
 func ConditionalGeneration(c Config, w Wrapper, text hf.Text) *hf.TextTask {
 	c.applyTraining(text)
 	m := New(c)
@@ -106,7 +106,7 @@ func causalLMWithHead(w Wrapper, m *languageModel, text hf.Text) *hf.TextTask {
 	return task
 }
 
-// scores are those of a batch whose words have been looked up.
+// scores are the logits of a batch whose tokens have been embedded.
 func (m *languageModel) scores(f *frame, b hf.TextBatch, words *tensor, text hf.Text) *tensor {
 	g := f.ModuleFrame(m, words, b.Padding)
 	x := g.Let(m.Model.run(g, nil, tower.DecoderInputs{Words: words}, b.Padding, text))

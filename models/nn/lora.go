@@ -301,7 +301,7 @@ func (w *layerWalk) walk(v reflect.Value, path string) {
 	}
 }
 
-// place looks at a field or element that holds any layer.
+// place visits a field or element that holds any layer.
 func (w *layerWalk) place(v reflect.Value, path string) {
 	if v.IsNil() {
 		return

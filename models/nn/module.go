@@ -389,14 +389,14 @@ func (t *Tree) BufferNumel() int64 {
 	return n
 }
 
-// To is model.to(device): it brings parameters and buffers to life on a tape.
+// To is model.to(device): it allocates parameters and buffers on a tape.
 func (t *Tree) To(tape *trace.Tape) {
 	for _, m := range t.moved {
 		t.bring(tape, m)
 	}
 }
 
-// bring brings what is moved to life: a parameter, a buffer, or what follows after those of a layer.
+// bring moves a parameter or a buffer, or does what follows after those of a layer.
 func (*Tree) bring(tape *trace.Tape, moved any) {
 	switch x := moved.(type) {
 	case *Parameter:
@@ -424,10 +424,10 @@ func (t *Tree) Each(parameter func(*Parameter), buffer func(*Buffer)) {
 	}
 }
 
-// moving is what PyTorch calls to bring a tensor to a device.
+// moving is what PyTorch calls to move a tensor to a device.
 const moving = "to_dtype_layout"
 
-// move brings a parameter to life on a tape.
+// move allocates a parameter on a tape.
 func (p *Parameter) move(tape *trace.Tape) {
 	if p.load != nil {
 		p.load(tape)

@@ -144,7 +144,7 @@ func (p *packed8bit) dequantize(f *trace.Frame) *trace.Tensor {
 	return g.Return(scaled.MulScalar().Reshape(dims...))
 }
 
-// PacksParameters is a module whose own parameters bitsandbytes can hold: weights of
+// PacksParameters is a module whose own parameters bitsandbytes can quantize: weights of
 // experts, which are in no linear layer.
 type PacksParameters interface {
 	// PackParameters puts what pack makes of its weights in their places.

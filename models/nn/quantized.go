@@ -190,7 +190,7 @@ func (l *Linear8bit) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 }
 
 // function is MatMul8bitLt with the threshold of transformers, 6: columns with
-// outliers are multiplied apart. A batch that is not known is taken to have
+// outliers are multiplied separately. A batch that is not known is taken to have
 // none, but looking for them takes memory.
 func (l *Linear8bit) function() *trace.Function {
 	return &trace.Function{

@@ -2,7 +2,7 @@ package nn
 
 import "github.com/vprof/vprof/profiler/trace"
 
-// TransformerOptions are the arguments of the transformer layers beside sizes.
+// TransformerOptions are the arguments of the transformer layers besides sizes.
 type TransformerOptions struct {
 	// Dropout of attention weights, activations and results.
 	Dropout float64

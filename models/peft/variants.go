@@ -87,7 +87,7 @@ func (s *Site) loraVariant(f *frame, x *tensor) *tensor {
 	return result
 }
 
-// blockDiagonal is BlockDiagonalLinear: n products beside each other.
+// blockDiagonal is BlockDiagonalLinear: n products on the diagonal.
 func (s *Site) blockDiagonal(f *frame, x, w *tensor, n, out int64) *tensor {
 	g, shape := f.CallFrame(x), append(slices.Clone(x.Shape()[:x.NDim()-1]), -1)
 	g.Set(&x, x.Reshape(-1, x.Size(-1)))

@@ -56,7 +56,7 @@ func capturedFunctions(p *export.Program) []export.FunctionCall {
 	return out
 }
 
-// ownBackwardOf takes a call apart. The error says where the graph is not as a capture
+// ownBackwardOf parses a call. The error says where the graph is not as a capture
 // writes it.
 func ownBackwardOf(p *export.Program, c export.FunctionCall) (*ownBackward, error) {
 	f := &ownBackward{region: &region{begin: c.Begin, end: c.End}, call: c, gives: map[int32]int32{}}

@@ -225,7 +225,7 @@ func (r *region) outside(v int32) bool {
 	return slices.Contains(r.after, v) || slices.Contains(r.inputs, v) || slices.Contains(r.outputs, v)
 }
 
-// dies reports whether a result of the region goes within it.
+// dies reports whether a result of the region is freed within it.
 func (r *region) dies(p *export.Program, v int32) bool {
 	for i := r.begin; i < r.end; i++ {
 		if slices.Contains(p.Nodes[i].Dies, v) {

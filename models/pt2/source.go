@@ -24,7 +24,7 @@ const (
 )
 
 // Source opens files for a registry. The oracle is asked about convolutions that the answers
-// beside a file lack; it may be nil.
+// next to a file lack; it may be nil.
 func Source(o asked.Oracle) models.Source {
 	return models.Source{
 		Scheme: Scheme, Suffix: Suffix,
@@ -55,7 +55,7 @@ func open(path string, o asked.Oracle) (m models.Model, err error) {
 	return newModel(path, Scheme+":"+strings.TrimSuffix(filepath.Base(path), Suffix), string(config), p, o)
 }
 
-// read reads the program of a file, and what cuDNN said beside it.
+// read reads the program of a file, and what cuDNN answered, which lies next to it.
 func read(path string) (*export.Program, error) {
 	p, err := export.Open(path)
 	if err != nil {

@@ -151,7 +151,7 @@ func (h *Header) check() (key string, err error) {
 	return "alloc_conf", err
 }
 
-// maxStreams is how many streams a [program.Stream] can tell apart.
+// maxStreams is how many streams a [program.Stream] can number.
 const maxStreams = 1 << 8
 
 func classNames() []string {

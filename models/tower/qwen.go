@@ -42,7 +42,7 @@ func qwenMerger(p *nn.Parts, s Size, norm nn.Layer) {
 	m.In("mlp").Add("0", nn.NewLinear(square, square, true)).Add("2", nn.NewLinear(square, s.Out, true))
 }
 
-// Qwen3VL is Qwen3VLVisionModel, and that of Qwen3.5, which has no layers beside the last
+// Qwen3VL is Qwen3VLVisionModel, and that of Qwen3.5, which has no layers besides the last
 // that speak to the decoder.
 func Qwen3VL(s Size) *nn.Parts {
 	p := &nn.Parts{}

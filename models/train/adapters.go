@@ -84,7 +84,7 @@ func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
 	return made, nil
 }
 
-// adapters puts those of LoRA beside linear layers, or what another method puts there.
+// adapters wraps linear layers in adapters of LoRA or of another method.
 func adapters(a Adaptable, c models.Case, o nn.LoRA, excluded []nn.Layer) ([]nn.Adapter, error) {
 	if c.LoRA.Method == "" {
 		return nn.AdaptLinears(a.Model(), o, excluded...), nil
@@ -122,7 +122,7 @@ func adapters(a Adaptable, c models.Case, o nn.LoRA, excluded []nn.Layer) ([]nn.
 	return made, nil
 }
 
-// pack holds linear layers in few bits but those that stay, of which the output layer comes
+// pack quantizes linear layers but those that stay, of which the output layer comes
 // first, and the experts of a mixture, as far as the case asks for it.
 func pack(a Adaptable, c models.Case, stay []nn.Layer) error {
 	if c.Quantize == "" {
@@ -145,7 +145,7 @@ func pack(a Adaptable, c models.Case, stay []nn.Layer) error {
 	return nil
 }
 
-// withoutAdapters are the layers that adapters are not put beside, of those that stay as they are:
+// withoutAdapters are the layers that get no adapters, of those that stay as they are:
 // the output layer, which comes first, is left out of all-linear and not of names.
 func withoutAdapters(l *models.LoRA, a Adaptable, stay []nn.Layer) []nn.Layer {
 	if l.All() {
@@ -182,7 +182,7 @@ func noneAdapted(l *models.LoRA, paths []string) string {
 	return fmt.Sprintf("%s, as a whole, which peft raises for; one is called %s", l.Wanted(), closest)
 }
 
-// checkParameterAdapters finds what does not go together with adapters beside n single parameters.
+// checkParameterAdapters finds what does not go together with adapters of n single parameters.
 func checkParameterAdapters(c models.Case, n int, missing []string) string {
 	switch {
 	case len(missing) > 0:

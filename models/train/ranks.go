@@ -42,10 +42,10 @@ type Layout struct {
 	Modules, Blocks []string
 	// Linears are the paths of the linear layers.
 	Linears []string
-	// Sharing are the modules that have a parameter, by its name, beside the one that it is
+	// Sharing are the modules that have a parameter, by its name, besides the one that it is
 	// named after.
 	Sharing map[string][]string
-	// Frozen says that this is a model beside the one that is trained, Adapted that adapters train beside its weights.
+	// Frozen says that this is a model next to the one that is trained, Adapted that its adapters train.
 	Frozen, Adapted bool
 }
 
@@ -226,7 +226,7 @@ func (t *taskTrainer) blocks() []string {
 	return t.net.Blocks()
 }
 
-// share puts a model under the strategy of the case; a frozen one is beside that which is trained.
+// share puts a model under the strategy of the case; a frozen one comes in addition to the trained one.
 func (t *taskTrainer) share(s *Session, net *nn.Tree, frozen bool) *Ranks {
 	l := Layout{
 		Modules: net.Modules(), Blocks: t.blocks(), Linears: net.Linears(), Frozen: frozen, Adapted: t.c.LoRA != nil,

@@ -29,7 +29,7 @@ type Task interface {
 // Adaptable is a task whose model can be trained through low-rank adapters.
 type Adaptable interface {
 	Task
-	// Unadapted are the layers that only adapters by name are put beside, and that stay
+	// Unadapted are the layers that only targets by name adapt, and that stay
 	// as they are where others are packed: output embeddings.
 	Unadapted() []nn.Layer
 	// Saved are the places of layers that are trained as a whole, in a copy:
@@ -49,14 +49,14 @@ type Worded interface {
 
 // Recomputing is a task whose model prepares itself for recomputation.
 type Recomputing interface {
-	// PrepareRecomputation is what transformers' activation_checkpointing_enable does beside
+	// PrepareRecomputation is what transformers' activation_checkpointing_enable does besides
 	// having layers recomputed: of models that take tokens, what the input embeddings give
 	// requires gradients, though they may be frozen. LLaMA-Factory, which recomputes layers that
 	// are trained alone, leaves it out.
 	PrepareRecomputation()
 }
 
-// Comparing is a task that compares with a frozen model beside the one that is trained.
+// Comparing is a task that compares the trained model with a frozen one.
 type Comparing interface {
 	// ReferenceModel is what [nn.NewTree] takes, nil if there is none.
 	ReferenceModel() any
@@ -99,7 +99,7 @@ type Preparing interface {
 // says itself where the calls of its modules begin and end.
 type Graph interface {
 	Adaptable
-	// Unpacked are the layers that stay as they are where others are packed, beside those of
+	// Unpacked are the layers that stay as they are where others are packed, besides those of
 	// Unadapted.
 	Unpacked() []nn.Layer
 	// Blocks are the modules that are wrapped, and that stages begin with, unless the case names
@@ -161,7 +161,7 @@ type taskTrainer struct {
 	// the parameters whose gradients are clipped.
 	ranks   *Ranks
 	clipped []*trace.Tensor
-	// reference is a frozen model beside it, nil for most.
+	// reference is a frozen model to compare with, nil for most.
 	reference *nn.Tree
 	// onBlock is called before each block where a rank has stages of a pipeline; nil between passes: stages do not
 	// begin with a block that backward recomputes.

@@ -15,7 +15,7 @@ type freeList struct {
 	bins   [numBins]bin
 }
 
-// A bin counts its entries beside the slice: a count changes without a pointer
+// A bin counts its entries outside the slice: a count changes without a pointer
 // being written, so that the garbage collector need not be told.
 type bin struct {
 	entries []freeEntry // the first count are in use

@@ -76,7 +76,7 @@ func (o *Options) source() (allocator.Source, error) {
 	return allocator.NewMemory(total, total-available), nil
 }
 
-// checkEvery is the number of instructions between two looks at the context.
+// checkEvery is the number of instructions between two checks of the context.
 const checkEvery = 1024
 
 // Replay carries out a program. If the context ends, a hook fails, the device

@@ -127,7 +127,7 @@ func (b *backward) flashGradients(a AttentionArgs) {
 	b.drop(grad)
 }
 
-// flashInputs are what the kernels of the gradients read beside the query.
+// flashInputs are what the kernels of the gradients read besides the query.
 type flashInputs struct {
 	k, v, out, lse, grad *Tensor
 	causal               bool
@@ -178,7 +178,7 @@ func (q *Tensor) cudnnAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 }
 
 // cudnnAttentionWorkspace is the workspace in bytes of cuDNN 9's fused attention kernels,
-// beside their accumulators.
+// besides their accumulators.
 const cudnnAttentionWorkspace = 256
 
 // cudnnForward is run_cudnn_SDP_fprop.

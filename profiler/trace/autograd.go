@@ -149,7 +149,7 @@ func (n *Node) retain() {
 	n.refs++
 }
 
-// release drops a reference. The last one takes the nodes behind apart as
+// release drops a reference. The last one frees the nodes behind as
 // deleteNode does: with a stack, the last edge of a node first.
 func (n *Node) release() {
 	n.refs--

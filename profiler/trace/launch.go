@@ -165,7 +165,7 @@ func (t *Tape) reduceByCUB(sum, x *Tensor) {
 }
 
 // selectByCUB writes the places of the elements of x that are true (DeviceSelect), by tiles as they are tuned for flags
-// beside 64-bit integers.
+// besides 64-bit integers.
 func (t *Tape) selectByCUB(places, x, count *Tensor) {
 	const tile = 1280
 	t.scratchFor(cubBlob(tileState*(ceil.Div(x.numel, tile)+tilePadding)), x.numel, []*Tensor{places},

@@ -67,7 +67,7 @@ func (x *Tensor) checkInfo() {
 	c.finish()
 }
 
-// checked returns a result after a look at the info that it comes with.
+// checked returns a result after it has checked the info that it comes with.
 func (c *call) checked(x, info *Tensor) *Tensor {
 	c.letAll([]*Tensor{x, info})
 	info.checkInfo()
@@ -264,7 +264,7 @@ func solveGrads(grad, lu, x *Tensor, left, vector, wantA bool) (ga, gb *Tensor) 
 	return c.endPair(ga, gb)
 }
 
-// LinalgInv is torch.linalg.inv(x), LinalgInvEx with a look at the info.
+// LinalgInv is torch.linalg.inv(x): LinalgInvEx, and a check of its info.
 func (x *Tensor) LinalgInv() *Tensor {
 	c := x.tape.begin("linalg_inv", x)
 	return c.checked(x.LinalgInvEx())

@@ -34,7 +34,7 @@ var ErrStopped = errors.New("the recording was stopped")
 // ErrBeyond is what a recording raises at its ceiling.
 var ErrBeyond = errors.New("the step needs more memory than was asked about")
 
-// checkEvery is how many activations pass between two looks at Done: some 100 µs.
+// checkEvery is how many activations pass between two checks of Done: some 100 µs.
 const checkEvery = 1024
 
 func (t *Tape) stopIfDone() {
@@ -200,7 +200,7 @@ func extend[T any](table *[]T) *T {
 	return &(*table)[n]
 }
 
-// allocate brings a storage of the given size to life.
+// allocate allocates a storage of the given size.
 func (t *Tape) allocate(bytes int64) *storage {
 	s := t.stores.take()
 	s.bytes = bytes

@@ -72,7 +72,7 @@ func (x *Tensor) Numel() int64 { return x.numel }
 // DType is the element type.
 func (x *Tensor) DType() DType { return x.dtype }
 
-// Bytes is the size of the elements, whatever the storage holds beside them.
+// Bytes is the size of the elements, whatever else the storage holds.
 func (x *Tensor) Bytes() int64 { return x.numel * x.dtype.Size() }
 
 // Tape is the recording this tensor belongs to.

@@ -1,5 +1,5 @@
 // Package asked keeps what cuDNN answered about the convolutions of a model, in a
-// file beside the model's.
+// file next to the model's.
 package asked
 
 import (
@@ -40,7 +40,7 @@ type Set struct {
 	Bytes map[string]int64 `json:"bytes"`
 }
 
-// file is what lies beside a model.
+// file is what lies next to a model.
 type file struct {
 	Format  string  `json:"format"`
 	Answers Answers `json:"answers"`

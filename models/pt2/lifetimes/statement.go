@@ -90,7 +90,7 @@ func isName(text string) bool {
 	return text != ""
 }
 
-// keywords are words of Python that are no names of tensors.
+// keywords are those of Python, which name no tensors.
 var keywords = map[string]bool{
 	"self": true, "if": true, "else": true, "not": true, "and": true, "or": true, "in": true, "is": true, "for": true,
 	"lambda": true, "None": true, "True": true, "False": true, "torch": true, "F": true, "nn": true,

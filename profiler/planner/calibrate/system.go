@@ -191,7 +191,7 @@ func covariance(a *mat.Dense, spread float64) (*mat.SymDense, error) {
 }
 
 // Advise picks, from candidates in ascending batch sizes, the run that would best
-// separate constant from growing memory, beside those that ran: the smallest that does so
+// separate constant from growing memory, in addition to those that ran: the smallest that does so
 // well enough, else the one that does it best. Zero means that none would.
 func Advise(ran, candidates []planner.Sample) int {
 	best, lowest := 0, float64(maxCondition)

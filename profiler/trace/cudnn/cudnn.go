@@ -1,7 +1,7 @@
 // Package cudnn models the workspaces of cuDNN as PyTorch uses them: those of
 // recurrent layers ([RNN]) and batch norms ([BatchNorm]), and of convolutions, of which
 // the rest speaks: cudnn.benchmark off, TF32 on. It says which transient bytes one call
-// asks the caching allocator for beside its output. What differs between releases of
+// asks the caching allocator for besides its output. What differs between releases of
 // cuDNN is in the [Rules]; the engines and their formulas are those of cuDNN 9.
 //
 // cuDNN first chooses an engine and its knobs, by heuristics that time nothing,
@@ -55,7 +55,7 @@ func (r *Rules) Workspaces(c Config, d Direction, b Board) []int64 {
 	return r.Explain(c, d, b).Allocations
 }
 
-// Explain returns the chosen engine beside its allocations.
+// Explain returns the chosen engine and its allocations.
 func (r *Rules) Explain(c Config, d Direction, b Board) Plan {
 	return r.architectures[generation(b.Capability)].explain(c, d, &b)
 }

@@ -83,7 +83,7 @@ const (
 	Indices
 	// Counters (cublas-like wgrad kernels) keeps two counters for each tile.
 	Counters
-	// SampleSums (wgrad2d_c1_k1_nhwc, depthwise) sums for each sample apart, and then over samples.
+	// SampleSums (wgrad2d_c1_k1_nhwc, depthwise) sums for each sample on its own, and then over samples.
 	SampleSums
 	// Im2col is PyTorch's own fallback where cuDNN has no engine (bf16 on
 	// boards before Ampere): one sample's columns at a time.
@@ -274,7 +274,7 @@ func (p *problem) planarCopies() int64 {
 }
 
 // hopperHeader is the bytes that the fprop and dgrad kernels of sm90 keep in the
-// workspace beside copies: 128 at any alignment of 4.
+// workspace besides copies: 128 at any alignment of 4.
 const hopperHeader = 131
 
 // offsetTables are the tables of an indexed dgrad: 4 bytes for each point of x

@@ -66,7 +66,7 @@ type Options struct {
 	// Offload keeps shards, their gradients and the optimizer's state in the host's memory
 	// (CPUOffloadPolicy).
 	Offload bool
-	// Beside says that this is a frozen model beside one that is trained. It gathers on streams
+	// Beside says that this is a frozen model next to the one that is trained. It gathers on streams
 	// of its own.
 	Beside bool
 }

@@ -34,7 +34,7 @@ type ZeRO3 struct {
 	options DeepSpeed
 	fetch   Fetching
 
-	// dtype is the type that the engine trains in. Parameters that peft adds beside those of zero.Init
+	// dtype is the type that the engine trains in. Parameters that peft adds besides those of zero.Init
 	// keep theirs, fp32 (_cast_module_mixed_precision); their gradients are exchanged in this one.
 	dtype   trace.DType
 	modules []*ZeROModule
@@ -161,7 +161,7 @@ func (z *ZeRO3) external(x *trace.Tensor) {
 	}
 }
 
-// partition takes a parameter apart.
+// partition shards a parameter.
 func (z *ZeRO3) partition(p Param) *zeroParam {
 	t, old := z.tape, *p.Tensor
 	q := &zeroParam{

@@ -50,7 +50,7 @@ func (t *tree) node(i int) (question bool, before int) {
 	return word>>bit&1 == 1, before
 }
 
-// leaf walks tree t down, to the class of a leaf.
+// leaf walks tree t down to a leaf, whose class it gives.
 func (f *Forest) leaf(t *tree, x []float32) int {
 	for i := 0; ; {
 		question, j := t.node(i)
