@@ -50,6 +50,11 @@ func (r *reader) heads(key string, heads int64, widthKey string, width int64) {
 	r.must(width%heads == 0, key, "%d heads do not divide %s %d", heads, widthKey, width)
 }
 
+// even checks the width of what rotary positions turn.
+func (r *reader) even(key string, width int64) {
+	r.must(width%2 == 0, key, "%d is odd; rotary positions need an even number", width)
+}
+
 // bertConfig reads what BERT and RoBERTa share.
 func (r *reader) bertConfig(vocab int64, roberta bool) bert.Config {
 	r.refuse("is_decoder", "false")

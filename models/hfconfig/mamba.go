@@ -15,9 +15,8 @@ import (
 // withoutKernels says with every result that what has kernels of its own is recorded as
 // transformers runs it without them.
 func (a *architecture) withoutKernels(what, packages string) {
-	note := fmt.Sprintf("%s is recorded as transformers runs it in PyTorch alone; with the kernels of %s a step "+
-		"needs less", what, packages)
-	a.note(note)
+	a.note(fmt.Sprintf("%s is recorded as transformers runs it in PyTorch alone; with the kernels of %s a step "+
+		"needs less", what, packages))
 }
 
 // note says something with every result.
@@ -213,7 +212,7 @@ func readLFM2(r *reader, c *llama.Config) {
 	if value, _, ok := r.get("block_ffn_dim_multiplier"); !ok || !null(value) {
 		factor := 1.0
 		if ok {
-			factor = r.positive(value, "block_ffn_dim_multiplier", 64)
+			factor = r.positive(value, "block_ffn_dim_multiplier", 64, 1)
 		}
 		of := r.size("block_multiple_of", 256, mostWidth)
 		c.Inner = ceil.Div(int64(factor*float64(c.Inner)), of) * of
@@ -230,11 +229,11 @@ func readLFM2MoE(r *reader, c *llama.Config) {
 }
 
 // positive is a number above 0, up to a bound.
-func (r *reader) positive(value json.RawMessage, name string, most float64) float64 {
+func (r *reader) positive(value json.RawMessage, name string, most, otherwise float64) float64 {
 	var p float64
 	if json.Unmarshal(value, &p) != nil || !(p > 0 && p <= most) {
 		r.wrong(name, "%s is not a number above 0, up to %g", excerpt(value), most)
-		return 1
+		return otherwise
 	}
 	return p
 }
