@@ -108,7 +108,7 @@ func newModel(file, name, config string, p *export.Program, o asked.Oracle) (mod
 	}
 	d := findDimensions(p)
 	m := models.Model{
-		Name: name, Summary: summary(p), Torch: p.Torch,
+		Name: name, Summary: cmp.Or(p.Class, "an exported PyTorch model"), Torch: p.Torch,
 		Source: "torch.export, torch " + cmp.Or(p.Torch, "of unknown version"),
 		Stages: []string{"full"}, Batches: d.batches(), BatchUnit: "sample",
 		Settings: d.settings, HalfWeights: true, Distributes: true, Description: models.Describe(config),
@@ -177,10 +177,6 @@ func halfWeights(p *export.Program) models.WeightType {
 	}
 	return models.FP32
 }
-
-// summary is the one-line description of a program: the class of its model, if the file
-// says it.
-func summary(p *export.Program) string { return cmp.Or(p.Class, "an exported PyTorch model") }
 
 // caveats says what the graph of a model leaves out: an exported graph has the
 // operators of a custom autograd.Function's forward, but neither what it saves for

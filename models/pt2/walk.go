@@ -65,20 +65,15 @@ func (w *walker) run(begin, end int) {
 			w.block(n, func() { w.run(i+1, c.end) })
 			i = c.end
 		}
-		w.release(i)
+		for _, v := range w.g.Nodes[i].Dies {
+			w.forget(v)
+		}
 		if len(w.kept) > 0 {
 			w.replace(n.Number)
 		}
 		if len(w.open) > 0 {
 			w.leave(i)
 		}
-	}
-}
-
-// release releases what nothing refers to after node i.
-func (w *walker) release(i int) {
-	for _, v := range w.g.Nodes[i].Dies {
-		w.forget(v)
 	}
 }
 
@@ -91,10 +86,16 @@ func (w *walker) forget(v int32) {
 
 // end ends the frame's hold on a value.
 func (w *walker) end(v int32) {
-	if x, ok := w.values[v].(*trace.Tensor); ok && x != nil {
+	if x := w.tensor(v); x != nil {
 		w.frame.Del(&x)
 	}
 	w.values[v] = nil
+}
+
+// tensor is a value that is one, nil of others.
+func (w *walker) tensor(v int32) *trace.Tensor {
+	x, _ := w.values[v].(*trace.Tensor)
+	return x
 }
 
 // block runs what stands in a with statement.
@@ -324,7 +325,7 @@ func (w *walker) value(a export.Argument, typ string) aten.Value {
 // weights if there is none.
 func (w *walker) typeOf(values []export.Argument) aten.Value {
 	for _, a := range values {
-		if x, ok := w.values[a.Ref].(*trace.Tensor); ok && x != nil && x.DType().IsFloat() {
+		if x := w.tensor(a.Ref); x != nil && x.DType().IsFloat() {
 			return x.DType()
 		}
 	}
@@ -438,7 +439,7 @@ func (w *walker) keep() {
 		return
 	}
 	for _, k := range w.g.kept {
-		if x, ok := w.values[k.value].(*trace.Tensor); ok && x != nil {
+		if x := w.tensor(k.value); x != nil {
 			w.kept = append(w.kept, kept{k.value, k.until, w.frame.Tape().Hold(x)})
 		}
 	}

@@ -103,8 +103,8 @@ func (w *walker) enter(i int) {
 		d, cast := c.wrapper.Inputs()
 		c.casts = c.casts[:0]
 		for _, v := range c.inputs {
-			x, ok := w.values[v].(*trace.Tensor)
-			if !cast || !ok || x == nil || !x.DType().IsFloat() || x.DType() == d {
+			x := w.tensor(v)
+			if !cast || x == nil || !x.DType().IsFloat() || x.DType() == d {
 				continue
 			}
 			got := w.frame.Let(x.To(d))
@@ -143,7 +143,7 @@ func (w *walker) giveBack(c *wrapped) {
 func (w *walker) tensors(values []int32) []*trace.Tensor {
 	var out []*trace.Tensor
 	for _, v := range values {
-		if x, ok := w.values[v].(*trace.Tensor); ok && x != nil {
+		if x := w.tensor(v); x != nil {
 			out = append(out, x)
 		}
 	}

@@ -59,12 +59,6 @@ func (l *Loop) Step(ctx context.Context, batches ...*Steps) error {
 	return err
 }
 
-// Usage is the memory in use now.
-func (l *Loop) Usage() Usage {
-	h := l.heap
-	return Usage{h.Requested(), h.Allocated(), h.Active(), h.Reserved()}
-}
-
 // Stats are the allocator's statistics, with peaks since the loop began.
 func (l *Loop) Stats() allocator.Stats { return l.heap.Stats() }
 

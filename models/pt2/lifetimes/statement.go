@@ -82,8 +82,7 @@ func cutAssignment(text string) (left, right string, ok bool) {
 
 func isName(text string) bool {
 	for i := range len(text) {
-		c := text[i]
-		if c != '_' && (c|0x20 < 'a' || c|0x20 > 'z') && (i == 0 || c < '0' || c > '9') {
+		if !isNameByte(text[i]) || i == 0 && text[i] <= '9' {
 			return false
 		}
 	}

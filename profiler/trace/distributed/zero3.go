@@ -68,9 +68,9 @@ type zeroParam struct {
 	// users are the modules that run with it (ds_active_sub_modules): a set, so that one whose forward a
 	// checkpoint runs again, and breaks off before the hook behind it, has released it after its backward.
 	users map[*ZeROModule]bool
-	// isWhole says that it is gathered, or being gathered, and flight by which collective.
+	// isWhole says that it is gathered, or being gathered, and handle by which collective.
 	isWhole, used bool
-	flight        *flight
+	handle        *gatherHandle
 }
 
 // ZeROModule are a module's own parameters and the hooks around its forward. It
@@ -146,7 +146,7 @@ func (z *ZeRO3) external(x *trace.Tensor) {
 			if !q.whole.SharesStorage(x) {
 				continue
 			}
-			z.land(q)
+			z.awaitGather(q)
 			if !q.isWhole {
 				q.allocate()
 				z.tape.Collective(program.AllGather, z.world.Size, q.flat, q.flat)
