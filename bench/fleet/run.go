@@ -162,9 +162,9 @@ const (
 type Runner struct {
 	Folder *Folder
 	Engine Engine
-	// Poll is the time between two looks.
+	// Poll is how often the tasks are checked.
 	Poll time.Duration
-	// Tell is told how far the fleet is at each look.
+	// Tell is called with the fleet's state after each check.
 	Tell func(*Status)
 
 	attempts map[Task]int

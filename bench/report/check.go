@@ -119,8 +119,8 @@ func (e *Estimate) check() error {
 		return fmt.Errorf("its estimate has the verdict %q", e.Verdict)
 	}
 	var plain *Interval
-	if e.Open != nil {
-		plain = &e.Open.Device
+	if e.PlainLoop != nil {
+		plain = &e.PlainLoop.Device
 	}
 	return cmp.Or(
 		plain.check("its estimate: plain_device"), e.Host.check(), e.Evaluation.check(),

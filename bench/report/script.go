@@ -179,7 +179,7 @@ func (r *Report) besides() []string {
 		notes.add("not kept: %d files that the script saved, such as %s (--keep-files keeps them).", n, s.Diverted[0])
 	}
 	if n := len(s.Spared); n > 0 {
-		notes.add("not removed: %d checkpoints of before, such as %s.", n, s.Spared[0])
+		notes.add("kept: %d older checkpoints that the script would have removed, such as %s.", n, s.Spared[0])
 	}
 	if n := len(s.Left); n > 0 {
 		notes.add("left: %d folders that the run made and that libraries wrote into, such as %s.", n, s.Left[0])

@@ -72,7 +72,7 @@ type Check struct {
 	Fits bool `json:"fits"`
 	// Reason is why the check is not safe; absent if it is.
 	Reason Reason `json:"reason,omitempty" jsonschema:"enum=over-share,enum=board-full,enum=oom,enum=gives-back,enum=not-recorded,enum=host-full,enum=smaller-batch"`
-	// Aside says that the check is shown and does not decide the verdict: it is of a stage that was not asked for.
+	// Aside says that the check is shown and does not decide the verdict: it is of another stage than the user named.
 	Aside bool `json:"aside,omitempty"`
 	// GivesBack says that training gets past the moment only since PyTorch gives
 	// cached memory back, which is slow.

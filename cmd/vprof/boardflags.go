@@ -191,7 +191,7 @@ func parseDevice(text string) (deviceName, error) {
 }
 
 // resolveDevice is what --device names: a GPU of this machine, or a simulated board, which replaces the one of --gpu.
-// With real other flags, which messages list, have asked for a GPU of this machine already.
+// With real, other flags, which messages list, need a GPU of this machine.
 func (f *boardFlags) resolveDevice(real bool, flags string) (deviceName, error) {
 	named := deviceName{real: real}
 	if f.device != "" {

@@ -231,8 +231,7 @@ func (o *fitOptions) shard(ctx context.Context, s fit.Search) error {
 		})
 }
 
-// warnOfUnread says where a recommendation is of what the model's own trainer
-// cannot be told to do.
+// warnOfUnread warns of recommendations that the model's own trainer has no setting for.
 func warnOfUnread(f *report.Fit) error {
 	s, known, err := systems.Lookup(f.Model)
 	if err != nil || !known || s.Reads("amp") && s.Reads("checkpointing") {

@@ -140,8 +140,8 @@ func (w *watch) follow(pid int) bool {
 }
 
 const (
-	// signalGrace is how long after an interrupt it is known whether it came as a signal,
-	// which the command got, too. A command that is told to end is killed after endGrace.
+	// signalGrace is how long after an interrupt to wait for its signal, which the command then got, too. A command
+	// that was asked to end is killed after endGrace.
 	signalGrace = time.Second
 	endGrace    = 30 * time.Second
 )

@@ -98,8 +98,8 @@ func (c *Config) ChooseLayers(model string) error {
 	return c.add("train-only", strings.Join(list, "|"), cmp.Or(f.from, c.facts["tuner"].from))
 }
 
-// freezeTowers has the language model alone trained of one that has towers, as trainers do
-// unless they are told otherwise, where it is not adapters that are trained.
+// freezeTowers freezes the vision and audio towers of a model, as trainers do by default when they train no
+// adapters.
 func (c *Config) freezeTowers(model string) error {
 	f := c.facts[frozenTowers]
 	if f.value != "true" || c.facts["tuner"].value == "lora" {

@@ -50,8 +50,7 @@ func newPlot(title, x, y string) *plot.Plot {
 	return p
 }
 
-// svg is a canvas whose text has nothing in it that XML forbids and a terminal would
-// obey: names come from files.
+// svg is a canvas whose text is escaped for XML and terminals: names come from files.
 type svg struct{ *vgsvg.Canvas }
 
 func (c svg) WriteTo(w io.Writer) (int64, error) {

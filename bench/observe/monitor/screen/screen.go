@@ -121,7 +121,7 @@ func (m Model) press(key string) (tea.Model, tea.Cmd) {
 	return m, nil
 }
 
-// refresh takes over the newest look.
+// refresh shows the newest sample.
 func (m *Model) refresh() {
 	m.at = m.o.Now()
 	m.look, m.notices = m.o.History.Latest()

@@ -140,7 +140,7 @@ func gauge(share float64, cells int) string {
 	return strings.Repeat("█", n/8) + eighths[n%8] + strings.Repeat(" ", cells-(n+7)/8)
 }
 
-// table lists the processes of a board, with the chosen one in sight.
+// table lists the processes of a board, scrolled to the selected one.
 func (m Model) table(s monitor.Sample) []string {
 	all := m.processes()
 	if len(all) == 0 {
