@@ -46,6 +46,8 @@ type Script struct {
 	Guessed []string `json:"guessed_lines,omitempty"`
 	// Workspaces counts the sizes that libraries decide.
 	Workspaces *Workspaces `json:"workspaces,omitempty"`
+	// TunedBefore is how many kernels of torch.compile other commands had tuned before; absent for none.
+	TunedBefore int `json:"kernels_tuned_before,omitempty"`
 	// Private are the pools of CUDA graphs; absent if there are none.
 	Private *PrivatePools `json:"private_pools,omitempty"`
 	// GPUs is the number of ranks of which Rank was run; absent for one.
@@ -137,11 +139,23 @@ func (r *Report) buffersSheets() []Sheet {
 		}
 		s.Row(name, b.Bytes, yesOrNo(b.Saved), b.Line, strings.Join(b.Reused, ", "))
 	}
+	if n := r.tunedBefore(); n > 0 {
+		s.Notes = append(s.Notes, fmt.Sprintf("Inductor found %d kernels tuned in earlier runs of other commands, as in "+
+			"its cache on a machine where they ran; --inductor-cache none leaves them out.", n))
+	}
 	if t := p.Tuned; t != nil {
 		s.Notes = append(s.Notes, fmt.Sprintf("run again, with in Inductor's cache what it has tuned: %s allocated, "+
 			"%s reserved (replayed).", bytesize.Format(t.Allocated), bytesize.Format(t.Reserved)))
 	}
 	return []Sheet{s.filled()}
+}
+
+// tunedBefore is how many kernels a script found tuned.
+func (r *Report) tunedBefore() int {
+	if r.Script == nil {
+		return 0
+	}
+	return r.Script.TunedBefore
 }
 
 // scriptNotes say how the command ended and what became of its files.

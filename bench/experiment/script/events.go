@@ -68,6 +68,8 @@ type Event struct {
 	OOMs       int64    `json:"ooms"`
 	// Benchmark tells that torch.backends.cudnn.benchmark is on.
 	Benchmark bool `json:"benchmark"`
+	// TunedBefore is how many kernels of torch.compile Inductor found tuned when the run began.
+	TunedBefore int `json:"tuned_before"`
 	// PrivatePools are the pools of CUDA graphs and their like at the end, PrivateBytes what they have reserved.
 	PrivatePools int   `json:"private_pools"`
 	PrivateBytes int64 `json:"private_bytes"`

@@ -156,11 +156,13 @@ func (c *Command) environment(r *room) ([]string, error) {
 	return env, nil
 }
 
+// inductorFolder is the folder of a room that Inductor has as its cache.
+const inductorFolder = "inductor"
+
 // compiling are the environment variables of torch.compile. Inductor's cache is one of the run's own, or the
-// folder that the command names: timings of kernels that did not run must not reach real runs, and a run must not
-// depend on those before it unless that is asked for.
+// folder that the command names: timings of kernels that did not run must not reach real runs.
 func (c *Command) compiling(r *room) []string {
-	env := []string{"TORCHINDUCTOR_CACHE_DIR=" + cmp.Or(c.InductorCache, r.path("inductor"))}
+	env := []string{"TORCHINDUCTOR_CACHE_DIR=" + cmp.Or(c.InductorCache, r.path(inductorFolder))}
 	if c.ActivationBudget > 0 {
 		env = append(env, fmt.Sprintf("VPROF_ACTIVATION_BUDGET=%g", c.ActivationBudget))
 	}

@@ -8,7 +8,7 @@ import sys
 import traceback
 import weakref
 
-from . import events
+from . import compiling, events
 from .memory import Memory
 
 # An optimizer that was made and does not step is waited for until another has made so many
@@ -215,7 +215,7 @@ class Watch:
         backends = getattr(self.torch, "backends", None)
         events.send(
             "end", reason=reason, steps=steps, optimizers=kinds, trace=trace,
-            benchmark=bool(backends and backends.cudnn.benchmark), **self.memory.peaks(),
+            benchmark=bool(backends and backends.cudnn.benchmark), tuned_before=len(compiling.found), **self.memory.peaks(),
         )
 
     def exit(self):
