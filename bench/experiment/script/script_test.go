@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -72,6 +73,7 @@ func TestTrainingEndsAfterTheStepsThatAreAskedFor(t *testing.T) {
 		{"to its own end", nil, 3, "end", []int{40}, "exit"},
 		{"an optimizer that never steps is not waited for", []string{"never"}, 2, "", []int{20}, "steps"},
 		{"a program around it fails", []string{"within"}, 2, "", []int{2}, "steps"},
+		{"one that steps within backward", []string{"within backward"}, 2, "", []int{2}, "steps"},
 		{"without an optimizer backward passes count", []string{"bare"}, 2, "", []int{20}, "steps"},
 		{"one that wraps another is not", []string{"wrapped"}, 2, "", []int{2}, "steps"},
 		{"to the evaluation", []string{"eval"}, 2, "eval", []int{5}, "eval"},
@@ -81,6 +83,9 @@ func TestTrainingEndsAfterTheStepsThatAreAskedFor(t *testing.T) {
 		require.Equal(t, script.Fits, o.Kind(), "%s: %s", c.name, said)
 		require.Equal(t, c.want, o.Steps(), c.name)
 		require.Equal(t, c.ended, o.End().Reason, c.name)
+		if slices.Contains(c.args, "within backward") {
+			require.Equal(t, 2, strings.Count(said, "backward goes on"), "the pass is not left before its end")
+		}
 	}
 }
 

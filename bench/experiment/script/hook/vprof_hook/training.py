@@ -36,6 +36,7 @@ class Watch:
         self.phases = ["set-up"]  # those that are running, innermost last
         self.seen = set()  # "eval" and "save", once they have ended
         self.evaluated = None  # the module that is being evaluated
+        self.due = None  # why training ends when the backward pass that is running has returned
         self.ended = False
 
     # Phases.
@@ -92,6 +93,8 @@ class Watch:
             if phase == "saving":
                 self.saw("save")
             if phase == "backward":
+                if self.due:
+                    self.end(self.due)
                 self.went_back()
             return result
 
@@ -197,7 +200,13 @@ class Watch:
     # The end.
 
     def end(self, reason):
-        """Ends the script: enough was seen."""
+        """Ends the script: enough was seen.
+
+        Where an optimizer steps in a hook of a backward pass, that is waited for: the exception must not unwind autograd's threads.
+        """
+        if self.torch._C._current_graph_task_id() >= 0:
+            self.due = reason
+            return
         self.finish(reason)
         raise TrainingEnded(0)
 

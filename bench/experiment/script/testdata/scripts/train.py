@@ -96,6 +96,11 @@ never = torch.optim.SGD([torch.nn.Parameter(8)]) if "never" in args else None
 if "wrapped" in args:
     wrapper = torch.optim.SGD(m.parameters())
     wrapper.param_groups = adam.param_groups
+if "within backward" in args:
+    torch.grad_hooks += [adam.step, lambda: print("backward goes on")]
+    for it in range(40):
+        torch.autograd.backward(m.parameters(), 1000)
+    sys.exit()
 if "small" in args:
     torch.counter.limit = 5500
 for it in range(40):

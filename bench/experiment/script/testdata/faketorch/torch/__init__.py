@@ -91,6 +91,7 @@ def reset(device):
 
 _C = types.SimpleNamespace(
     _cuda_memoryStats=stats, _cuda_resetPeakMemoryStats=reset, _cuda_getDevice=lambda: 0, _cuda_hasPrimaryContext=lambda device: device < 2,
+    _current_graph_task_id=lambda: graph_task,
 )
 cuda = types.SimpleNamespace(
     device_count=lambda: 3, is_available=lambda: os.environ.get("CUDA_VISIBLE_DEVICES") != "9", _lazy_call=lambda call: call(), empty_cache=lambda: None, get_device_name=lambda: "fake",
@@ -130,9 +131,17 @@ class GradScaler:
 amp = types.SimpleNamespace(GradScaler=GradScaler)
 
 
+graph_task, grad_hooks = -1, []
+
+
 def backward(parameters, size):
+    global graph_task
     for p in parameters:
         p.grad = Tensor(size)
+    graph_task = 0
+    for hook in grad_hooks:
+        hook()
+    graph_task = -1
 
 
 autograd = types.SimpleNamespace(backward=backward, grad=backward)
