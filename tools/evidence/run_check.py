@@ -123,7 +123,7 @@ def main():
             record = planned(options.vprof, options.python, script)
         report = run(options.vprof, options.python, script, args, flags)
         wrong = judge(report, record)
-        # Records of the zoo have known faults (docs/run.md), so that a run which differs is told and fails nothing.
+        # With another transformers or cuDNN than the recorder's (docs/run.md) a run differs: it is told, and fails nothing.
         known = options.records and report["script"]["result"] == "fits"
         bad += bool(wrong and not known)
         what = " ".join([script.stem, *args, *flags])

@@ -134,7 +134,7 @@ def main():
     batch = data(options.batch, "cuda")
     for _ in range(3):
         with torch.autocast("cuda", AMP[options.amp]) if options.amp else contextlib.nullcontext():
-            loss = loss_of(model, batch) / 1  # micro-batch
+            loss = loss_of(model, batch) / 1  # micro-batch, as the recorder's loop has it
         scaler.scale(loss).backward()
         scaler.unscale_(optimizer)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
