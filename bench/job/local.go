@@ -54,8 +54,7 @@ func (l *Local) Run(ctx context.Context, j Job, each func(*report.Report) error)
 	if err != nil {
 		return nil, err
 	}
-	r, err := sweep.Run(ctx, setup, d,
-		sweep.Options{Batches: j.Batches, Conditions: j.Conditions, Done: l.Done}, each)
+	r, err := sweep.Run(ctx, setup, d, sweep.Options{Batches: j.Batches, Conditions: j.Conditions, Done: l.Done}, each)
 	return r, errors.Join(err, d.Close())
 }
 

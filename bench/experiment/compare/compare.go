@@ -92,9 +92,7 @@ func (s *Side) snapshot(r io.Reader, name string) error {
 	if shot.SimulatedBy != "" {
 		kind = "simulated snapshot"
 	}
-	s.Steps = []Amounts{{
-		Amounts: report.Amounts{Kind: kind, Allocated: sum.PeakAllocated, Reserved: sum.PeakReserved},
-	}}
+	s.Steps = []Amounts{{Amounts: report.Amounts{Kind: kind, Allocated: sum.PeakAllocated, Reserved: sum.PeakReserved}}}
 	return nil
 }
 

@@ -109,9 +109,7 @@ const (
 )
 
 // slowdowns is the reason for each bit of NVML's mask.
-var slowdowns = [...]Slowdown{
-	Idle, Setting, PowerCap, Hardware, SyncBoost, Thermal, HardwareHeat, PowerBrake, Display,
-}
+var slowdowns = [...]Slowdown{Idle, Setting, PowerCap, Hardware, SyncBoost, Thermal, HardwareHeat, PowerBrake, Display}
 
 func slowdownsOf(mask uint64) []Slowdown {
 	var reasons []Slowdown
