@@ -46,10 +46,10 @@ func newMonitorCmd(a *app) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&o.gpu, "gpu", "all", "`boards`: numbers like 0,2, or all")
 	f.IntSliceVar(&o.pids, "pid", nil, "watch these processes only: `numbers`")
-	f.BoolVar(&o.once, "once", false, "look once")
+	f.BoolVar(&o.once, "once", false, "print one sample of each board and end")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "nothing on standard output")
 	f.BoolVar(&o.plain, "plain", false, "lines, on a terminal too")
-	f.DurationVar(&o.interval, "interval", time.Second, "`time` between looks, 1ms or more")
+	f.DurationVar(&o.interval, "interval", time.Second, "`time` between samples, 1ms or more")
 	f.BoolVar(&o.burst, "burst", false, "read the memory every millisecond besides, for short peaks")
 	f.DurationVar(&o.length, "for", 0, "end after this `time` (default: at an interrupt)")
 	f.StringVar(&o.csv, "csv", "", "also add samples to `file` as CSV; - is standard output, without the lines")
@@ -113,7 +113,7 @@ func (o *monitorOptions) check(command []string) error {
 	case slices.ContainsFunc(o.pids, func(pid int) bool { return pid < 1 }):
 		return usagef("--pid: %d is not the number of a process", slices.Min(o.pids))
 	case o.once && len(command) > 0:
-		return usagef("--once looks once; leave it out to watch a command")
+		return usagef("--once takes one sample; leave it out to watch a command")
 	case o.length > 0 && len(command) > 0:
 		return usagef("a command is watched to its end; leave --for out")
 	case o.run != "" && len(command) == 0:
@@ -239,7 +239,7 @@ func (w *watch) screen(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	first := time.Now()
-	if err := w.look(first); err != nil { // what cannot begin says so in plain lines
+	if err := w.sample(first); err != nil { // what cannot begin says so in plain lines
 		return err
 	}
 	o := w.options
