@@ -98,7 +98,7 @@ type Buffer struct {
 	OfWeights bool
 	// Constant says that it is a tensor of an exported graph and not registered with a module.
 	Constant bool
-	Away     bool // another rank of a pipeline has it
+	Away     bool // another rank of a pipeline has it, or the host
 }
 
 // NewBufferOfWeights is a buffer of the type that the weights have.

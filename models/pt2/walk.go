@@ -132,6 +132,9 @@ func (w *walker) autocast(n *export.Node, inside func()) {
 func (w *walker) call(n *export.Node, c *call) {
 	switch {
 	case c.skip:
+		if n.Target == item {
+			w.bind(n, []aten.Value{int64(0)})
+		}
 		return
 	case c.instead != nil:
 		w.bind(n, c.instead(w))
@@ -175,13 +178,7 @@ func (w *walker) call(n *export.Node, c *call) {
 	}
 	out := wholeSlice(n, &args)
 	if out == nil {
-		t := w.frame.Tape()
-		if c.kernels == nil {
-			out, err = c.op.Call(t, args)
-		} else {
-			t.AttentionKernels(c.kernels, func() { out, err = c.op.Call(t, args) })
-		}
-		if err != nil {
+		if out, err = w.compute(n, c, args); err != nil {
 			w.fail(n, err)
 		}
 	}
@@ -190,6 +187,26 @@ func (w *walker) call(n *export.Node, c *call) {
 	}
 	w.bind(n, out)
 }
+
+// compute runs an operator where it runs: on the GPU, or on the host.
+func (w *walker) compute(n *export.Node, c *call, args aten.Args) (out []aten.Value, err error) {
+	t := w.frame.Tape()
+	switch {
+	case c.onHost:
+		t.OnHost(func() { out, err = c.op.Call(t, args) })
+	case c.kernels != nil:
+		t.AttentionKernels(c.kernels, func() { out, err = c.op.Call(t, args) })
+	case strings.HasPrefix(n.Target, moved) && args.Tensor("self").OnHost():
+		x := args.Tensor("self")
+		out = []aten.Value{x.ToCopy(args.DType("dtype", x.DType()))}
+	default:
+		out, err = c.op.Call(t, args)
+	}
+	return out, err
+}
+
+// moved is what the operators that move a tensor to another device are called.
+const moved = "torch.ops.aten.to."
 
 // countMasks tells the recorder how many elements of masks among the arguments are true.
 func countMasks(given []aten.Arg, count export.Count, batch int64) {

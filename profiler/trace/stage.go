@@ -102,6 +102,15 @@ func (t *Tape) OnOtherRank(other bool, f func()) {
 	f()
 }
 
+// OnHost runs f on the host, whose memory is not counted. In passes through the stages of a pipeline, and where weights
+// come and go, a tensor without memory is one that other ranks have: f runs on the device there.
+func (t *Tape) OnHost(f func()) { t.OnOtherRank(t.pipeline.boundary == nil && t.onEmptyRead == nil, f) }
+
+// OnHost reports whether x lies in the host's memory.
+func (x *Tensor) OnHost() bool {
+	return x.store.blank && x.store.bytes > 0 && x.tape.pipeline.boundary == nil && x.tape.onEmptyRead == nil
+}
+
 // Number numbers the storages of earlier stages, which have no memory.
 func (x *Tensor) Number() uint32 { return x.store.buffer }
 
