@@ -87,10 +87,10 @@ type decoder interface {
 // [batch, length, layers, width], and what the model around it has made: positions and
 // masks, where made says so.
 type decoderInputs struct {
-	words, perLayer *tensor
-	made            bool
-	positions       *tensor
-	full, window    *tensor
+	embeds, perLayer *tensor
+	made             bool
+	positions        *tensor
+	full, window     *tensor
 }
 
 // newDecoder makes the text model of a configuration.
@@ -106,14 +106,14 @@ func CausalLM(c Config, text hf.Text) *hf.TextTask {
 	c.Liger, c.Cache = text.Liger, text.Cache
 	m := newDecoder(&c)
 	text.ScoreCap = c.ScoreCap
-	return hf.CausalLM(nil, m, m, m.inner().embed.words, head(&c, m), text)
+	return hf.CausalLM(nil, m, m, m.inner().embed.table, head(&c, m), text)
 }
 
 // head is the output layer.
 func head(c *Config, m decoder) *nn.Linear {
 	l := nn.NewLinear(c.Width, c.Vocab, false)
 	if c.Tied {
-		l.Weight = m.inner().embed.words.Weight
+		l.Weight = m.inner().embed.table.Weight
 	}
 	return l
 }
@@ -155,33 +155,33 @@ type keysValues struct{ key, value *trace.Slot }
 func (m *textModel) masks(g *frame, in decoderInputs, padding *tensor, text hf.Text) *state {
 	s := &state{positions: in.positions, mask: [2]*tensor{in.full, in.window}}
 	if !in.made {
-		s.positions = positions(g, in.words)
-		s.mask = m.c.masks(g, in.words, s.positions, padding, nil, text)
+		s.positions = positions(g, in.embeds)
+		s.mask = m.c.masks(g, in.embeds, s.positions, padding, nil, text)
 	}
 	return s
 }
 
 // positions binds those of tokens.
-func positions(g *frame, words *tensor) *tensor {
-	p := g.Let(g.Tape().Arange(words.Size(1)).AddScalar())
+func positions(g *frame, embeds *tensor) *tensor {
+	p := g.Let(g.Tape().Arange(embeds.Size(1)).AddScalar())
 	g.Set(&p, p.Unsqueeze(0))
 	return p
 }
 
 // masks binds those of full attention and of a window, nil where the kernels need none.
 // Blocks mark tokens that see each other both ways, nil for none.
-func (c *Config) masks(g *frame, words, positions, padding, blocks *tensor, text hf.Text) (masks [2]*tensor) {
+func (c *Config) masks(g *frame, embeds, positions, padding, blocks *tensor, text hf.Text) (masks [2]*tensor) {
 	for kind, window := range []int64{0, c.Window} {
 		if c.Flash && c.flashTakes(kind) {
 			continue
 		}
 		switch {
 		case !c.Eager:
-			masks[kind] = hf.BlockMask(g, words.Size(0), positions, padding, blocks, text.Packed, window)
+			masks[kind] = hf.BlockMask(g, embeds.Size(0), positions, padding, blocks, text.Packed, window)
 		case kind == 0:
-			masks[kind] = hf.EagerCausalMask(g, words, positions, padding, text.Packed)
+			masks[kind] = hf.EagerCausalMask(g, embeds, positions, padding, text.Packed)
 		default:
-			masks[kind] = hf.EagerWindowMask(g, words, positions, padding, text.Packed)
+			masks[kind] = hf.EagerWindowMask(g, embeds, positions, padding, text.Packed)
 		}
 		if masks[kind] != nil {
 			g.Let(masks[kind])
@@ -245,10 +245,10 @@ func (m *textModel) perLayerInputs(f *frame, ids *tensor) *tensor {
 }
 
 // projectPerLayer is project_per_layer_inputs.
-func (m *textModel) projectPerLayer(f *frame, words, perLayer *tensor) *tensor {
-	g := f.FuncFrame(words, perLayer)
-	p := g.Let(g.Call(m.PerLayerModelProjection, words).MulScalar())
-	g.Set(&p, p.Reshape(words.Size(0), words.Size(1), -1, m.c.PerLayer))
+func (m *textModel) projectPerLayer(f *frame, embeds, perLayer *tensor) *tensor {
+	g := f.FuncFrame(embeds, perLayer)
+	p := g.Let(g.Call(m.PerLayerModelProjection, embeds).MulScalar())
+	g.Set(&p, p.Reshape(embeds.Size(0), embeds.Size(1), -1, m.c.PerLayer))
 	g.Set(&p, g.Call(m.PerLayerProjectionNorm, p))
 	return g.Return(p.Add(perLayer).MulScalar())
 }

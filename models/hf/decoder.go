@@ -43,7 +43,6 @@ type headed struct {
 	nn.Module
 	nn.Names
 	Model         any
-	Dropout       *nn.Dropout
 	LmHead, Score nn.Layer
 }
 

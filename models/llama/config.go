@@ -27,7 +27,7 @@ type Config struct {
 	// Rotary is the rotary position embedding of query and key; Unrotated says of each layer whether it
 	// has none (nil: all have it), NoRotary that no layer has it.
 	Rotary    Rotary
-	Unrotated []bool
+	Unrotated LayerFlags
 	NoRotary  bool
 	// AngleTable is how many positions each layer has a table of sines and cosines of, as GPT-J does;
 	// zero means that angles are computed once for all layers.
@@ -50,7 +50,7 @@ type Config struct {
 	Latent Latent
 	// CrossAttention says of each layer whether it attends to images, as some of Llama 3.2 Vision do;
 	// ExtraTokens is how many tokens the embeddings have more than the output layer.
-	CrossAttention []bool
+	CrossAttention LayerFlags
 	ExtraTokens    int64
 
 	// Mamba is the mixer next to attention or instead of it; the others replace attention.
@@ -102,7 +102,7 @@ type Dropouts struct {
 type Masks struct {
 	// Windowed says of each layer whether its tokens see only those up to
 	// Window before them; nil says that none does.
-	Windowed []bool
+	Windowed LayerFlags
 	Window   int64
 	// MaskWithoutPositions has masks made without the positions, so that rows that hold several
 	// sequences are taken for one.
@@ -304,14 +304,19 @@ const (
 // Names are the names of modules in PyTorch, by the names that they have here.
 type Names = nn.Names
 
+// LayerFlags says something of each layer; nil says it of none.
+type LayerFlags []bool
+
+func (s LayerFlags) has(i int) bool { return i < len(s) && s[i] }
+
 // kinds tell whether layer i has attention, and whether it has what wants the mask of padded
 // rows itself.
 func (c *Config) kinds(i int) (attends, recurs bool) {
 	if kind, ok := c.blocks(i); ok {
 		return kind == AttentionBlock, kind == MixerBlock
 	}
-	instead := c.ShortConv.short(i) || c.DeltaNet.linear(i) || c.KDA.linear(i) || c.Mamba.instead(i) ||
-		c.Selective.instead(i)
+	instead := c.ShortConv.Layers.has(i) || c.DeltaNet.Layers.has(i) || c.KDA.Layers.has(i) ||
+		c.Mamba.Layers.has(i) || c.Selective.Layers.has(i)
 	return !instead, instead || c.Mamba.mixes(i)
 }
 
@@ -334,10 +339,7 @@ func (c *Config) Attends() bool {
 	return true
 }
 
-// windowed reports whether the tokens of layer i see a window.
-func (c *Config) windowed(i int) bool { return i < len(c.Windowed) && c.Windowed[i] }
-
 // rotates reports whether layer i has rotary positions.
 func (c *Config) rotates(i int) bool {
-	return !c.NoRotary && (i >= len(c.Unrotated) || !c.Unrotated[i])
+	return !c.NoRotary && !c.Unrotated.has(i)
 }

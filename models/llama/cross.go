@@ -48,9 +48,6 @@ func (l *layer) crossing(f *frame, args []*tensor) *tensor {
 	return x
 }
 
-// crosses reports whether layer i attends to images.
-func (c *Config) crosses(i int) bool { return i < len(c.CrossAttention) && c.CrossAttention[i] }
-
 // newCrossing is MllamaCrossAttentionDecoderLayer.
 func newCrossing(c *Config) *layer {
 	query, shared := c.Heads*c.HeadSize, c.KVHeads*c.HeadSize

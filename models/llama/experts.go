@@ -20,7 +20,7 @@ type Experts struct {
 	Skew float64
 	// Dense says of each layer whether it has a feed-forward half like that of Llama
 	// instead; nil says that none has.
-	Dense   []bool
+	Dense   LayerFlags
 	Routing Routing
 	// Normalized has the weights of a token's experts sum to one.
 	Normalized bool
@@ -81,8 +81,7 @@ const (
 
 // sparse reports whether layer i has experts.
 func (c *Config) sparse(i int) bool {
-	e := c.Experts
-	return e.Count > 0 && (i >= len(e.Dense) || !e.Dense[i])
+	return c.Experts.Count > 0 && !c.Experts.Dense.has(i)
 }
 
 // sparse is Qwen2MoeSparseMoeBlock, and those of others.
@@ -104,9 +103,7 @@ func newSparse(c *Config) *sparse {
 		Experts: NewExperts(c), c: c,
 	}
 	if c.Experts.Shared > 0 {
-		shared := *c
-		shared.Inner = c.Experts.Shared
-		s.SharedExpert = newMLP(&shared)
+		s.SharedExpert = newMLPOf(c, c.Experts.Shared)
 	}
 	if c.Experts.Biased {
 		s.ExpertBias = nn.NewBuffer(trace.F32, c.Experts.Count)

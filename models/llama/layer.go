@@ -28,7 +28,7 @@ func newLayer(c *Config, i int) *layer {
 	if kind, ok := c.blocks(i); ok {
 		return newBlock(c, i, kind)
 	}
-	if c.crosses(i) {
+	if c.CrossAttention.has(i) {
 		return newCrossing(c)
 	}
 	l := &layer{Names: c.Names, c: c}
@@ -37,11 +37,11 @@ func newLayer(c *Config, i int) *layer {
 		return l
 	}
 	switch {
-	case c.ShortConv.short(i):
+	case c.ShortConv.Layers.has(i):
 		l.Conv = newShortConv(c)
-	case c.Mamba.instead(i), c.Selective.instead(i):
-	case c.KDA.linear(i):
-	case c.DeltaNet.linear(i):
+	case c.Mamba.Layers.has(i), c.Selective.Layers.has(i):
+	case c.KDA.Layers.has(i):
+	case c.DeltaNet.Layers.has(i):
 		l.LinearAttn = newDeltaNet(c)
 	default:
 		l.SelfAttn = newSelfAttention(c, i)

@@ -23,13 +23,13 @@ type Vision interface {
 	ReplacesTokens() bool
 	// Encode puts what the tower makes of images in the place of their tokens among embeddings
 	// [rows, length, width], in the frame of the model that binds them; padding may be nil.
-	Encode(f *frame, ids, padding, words *tensor, text hf.Text) DecoderInputs
+	Encode(f *frame, ids, padding, embeds *tensor, text hf.Text) DecoderInputs
 }
 
 // DecoderInputs is what a decoder is given of text and images.
 type DecoderInputs struct {
-	// Words are the embeddings [rows, length, width].
-	Words *tensor
+	// Embeds are the embeddings [rows, length, width] (inputs_embeds).
+	Embeds *tensor
 	// Positions are those in time, height and width [3, rows, length]; nil where the decoder
 	// counts its tokens.
 	Positions *tensor
@@ -41,7 +41,7 @@ type DecoderInputs struct {
 	// window; both nil where the decoder makes its own.
 	Full, Window *tensor
 	// Cross are the states of images that layers of their own attend to, the mask of what each
-	// token sees of them, and which tokens see anything; Words are nil then.
+	// token sees of them, and which tokens see anything; Embeds are nil then.
 	Cross []*tensor
 	// Kept are features that the model returns besides its states.
 	Kept []*tensor

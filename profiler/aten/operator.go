@@ -163,15 +163,6 @@ func nameOf(target string) string {
 	return namespace + "::" + strings.TrimSuffix(name, ".default")
 }
 
-// All are the schemas of the table, in no particular order.
-func All() []*Schema {
-	var out []*Schema
-	for _, e := range index() {
-		out = append(out, &e.operator().Schema)
-	}
-	return out
-}
-
 type tensor = trace.Tensor
 
 func (a *Args) first(i int) *tensor {

@@ -75,9 +75,6 @@ func (f *Forest) widths() (cut, class int) {
 	return bits.Len(uint(max(len(f.cuts)/cutSize-1, 0))), bits.Len(uint(max(len(f.Classes)-1, 0)))
 }
 
-// Trees is the number of trees.
-func (f *Forest) Trees() int { return len(f.trees) }
-
 // Vote returns the class that most trees choose for x, of equals what the
 // earliest tree does. Trees after a majority are not asked.
 func (f *Forest) Vote(x []float32) int {
