@@ -16,10 +16,9 @@ import (
 const noMagnitude = "vprof records DoRA beside linear layers that are neither packed nor rounded, or as torchtune " +
 	"computes it in 4 bits (dora=torchtune), and not beside Conv1D; leave out dora"
 
-// adapt puts adapters into the task's model as peft does, and returns those that come to the device
-// after the model. With checkpointing
-// on, peft has the input embeddings require gradients. Adapters are in fp32
-// whatever the weights are in (autocast_adapter_dtype).
+// adapt puts adapters into the task's model as peft does, and returns those that come to the device after the model.
+// With checkpointing on, peft has the input embeddings require gradients. Adapters are in fp32 whatever the weights are
+// in (autocast_adapter_dtype).
 func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
 	wrong := func(reason string) ([]nn.Adapter, error) {
 		return nil, c.Wrong("lora", "%s", reason)
@@ -38,14 +37,11 @@ func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
 		Torchtune: c.LoRA.DoRA == models.TorchtuneDoRA, NoTowers: c.LoRA.NoTowers, Adapts: c.LoRA.Adapts(),
 	}
 	excluded := a.Unadapted()
-	saved, missing := nn.Places(a.Model(), c.LoRA.Save)
+	saved, missing := savedLayers(a, c.LoRA.Save)
 	if len(missing) > 0 {
 		return wrong(fmt.Sprintf("no module that can be trained as a whole is called %s; there are embed_tokens and "+
 			"lm_head, or linear layers", strings.Join(missing, " or ")))
 	}
-	saved = append(saved, slices.DeleteFunc(slices.Clone(a.Saved()), func(l *nn.Layer) bool {
-		return slices.Contains(saved, l)
-	})...)
 	for _, l := range saved {
 		excluded = append(excluded, *l)
 	}
@@ -82,6 +78,17 @@ func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
 	}
 	nn.MoveLater(made)
 	return made, nil
+}
+
+// savedLayers are the places of the layers that are trained as a whole: those of some names, and the task's own.
+func savedLayers(a Adaptable, names []string) (saved []*nn.Layer, missing []string) {
+	saved, missing = nn.Places(a.Model(), names)
+	for _, l := range a.Saved() {
+		if !slices.Contains(saved, l) {
+			saved = append(saved, l)
+		}
+	}
+	return saved, missing
 }
 
 // adapters wraps linear layers in adapters of LoRA or of another method.

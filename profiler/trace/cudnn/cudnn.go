@@ -57,17 +57,13 @@ func (r *Rules) Workspaces(c Config, d Direction, b Board) []int64 {
 
 // Explain returns the chosen engine and its allocations.
 func (r *Rules) Explain(c Config, d Direction, b Board) Plan {
-	return r.architectures[generation(b.Capability)].explain(c, d, &b)
-}
-
-func (a *architecture) explain(c Config, d Direction, b *Board) Plan {
-	p := newProblem(c, d, b)
+	p := newProblem(c, d, &b)
 	if !b.Runs(c) {
 		return p.withoutCuDNN()
 	}
 	f := p.features()
 	copied := p.weightCopy(d)
-	choice := a.choose(&p, f[:])
+	choice := r.architectures[generation(b.Capability)].choose(&p, f[:])
 	if p.can(choice.Engine) {
 		if n := p.bytes(choice); n+copied <= b.Memory {
 			return Plan{choice, list(copied, n)}
@@ -121,7 +117,7 @@ func (p *problem) summedBySample(bytes int64) bool {
 	return p.sumsBySample() && (p.K[0] == 7 && !p.strided() || bytes > padded*p.N*p.c*p.xs*p.es)
 }
 
-// sumsBySample says whether [SampleSums] can run: gradients of depthwise filters whose channels lie side by side, in
+// sumsBySample says whether [SampleSums] can run: gradients of depthwise filters of channels-last tensors, in
 // half precision, of squares that keep sizes or halve them.
 func (p *problem) sumsBySample() bool {
 	depthwise := p.Groups > 1 && p.cg == 1 && p.kg == 1 && p.k >= sampleChannels

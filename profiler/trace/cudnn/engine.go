@@ -138,15 +138,10 @@ func (p *problem) can(e Engine) bool {
 		return p.Dim == 2 && p.K[0] == 3 && p.K[1] == 3 && p.plain()
 	case Winograd9:
 		return p.Dim == 2 && p.K[0] == 5 && p.K[1] == 5 && p.plain()
-	case FFT1D32, FFT1D256, WholeFFT:
-		size := int64(1 << 30)
-		switch e {
-		case FFT1D32:
-			size = 32
-		case FFT1D256:
-			size = 256
-		}
-		return p.plain() && p.K[p.Dim-1] <= size && (e == WholeFFT || p.flat())
+	case FFT1D32, FFT1D256:
+		return p.plain() && p.flat() && p.K[p.Dim-1] <= fftSizes[e]
+	case WholeFFT:
+		return p.plain()
 	case TurnsFFT:
 		return p.kind == wgrad && p.DType == F32 && p.plain()
 	case FFT2D16, FFT2D32, FFT2D64:
