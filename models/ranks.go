@@ -1,7 +1,6 @@
 package models
 
 import (
-	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -37,9 +36,9 @@ func (m Model) DifferentRanks(c Case, board trace.Board, o Options) ([]RankRange
 	}
 	s := c.Strategy
 	if s == nil {
-		return nil, errors.New("one GPU has one rank")
+		return nil, fmt.Errorf("one GPU has one rank")
 	}
-	record := func(rank int64) (*program.Program, error) {
+	f := &rankFinder{record: func(rank int64) (*program.Program, error) {
 		one := *s
 		one.Rank = &rank
 		c.Strategy = &one
@@ -48,36 +47,38 @@ func (m Model) DifferentRanks(c Case, board trace.Board, o Options) ([]RankRange
 			return nil, err
 		}
 		return rec.Program, nil
-	}
+	}}
 	world := int64(c.GPUs)
 	if s.CP > 1 && s.ContextWay() != Ulysses && world <= mostCompared { // later ranks see more keys
-		return eachRank(world, record)
+		return f.each(world)
 	}
 	switch s.Name {
 	case DDP:
 		return []RankRange{{0, world - 1}}, nil
 	case FSDP2:
-		return orderedRanks(record, world/max(1, s.Replicate), 1)
+		return f.ordered(world/max(1, s.Replicate), 1)
 	case TP:
-		return orderedRanks(record, world/s.TP/max(1, s.Replicate), s.TP)
+		return f.ordered(world/s.TP/max(1, s.Replicate), s.TP)
 	}
 	if world > mostCompared {
 		return nil,
 			fmt.Errorf("each of %d ranks of %s has something else, and no more than %d are compared; name one with "+
 				"--rank", world, s.Name, mostCompared)
 	}
-	return eachRank(world, record)
+	return f.each(world)
 }
 
-// rankRecorder records a rank.
-type rankRecorder func(rank int64) (*program.Program, error)
+// rankFinder compares ranks by what they run.
+type rankFinder struct {
+	record func(rank int64) (*program.Program, error)
+}
 
-// eachRank compares every rank with the one before.
-func eachRank(world int64, record rankRecorder) ([]RankRange, error) {
+// each compares every rank with the one before.
+func (f *rankFinder) each(world int64) ([]RankRange, error) {
 	var out []RankRange
 	var last *program.Program
 	for rank := range world {
-		p, err := record(rank)
+		p, err := f.record(rank)
 		if err != nil {
 			return nil, err
 		}
@@ -90,15 +91,15 @@ func eachRank(world int64, record rankRecorder) ([]RankRange, error) {
 	return out, nil
 }
 
-// orderedRanks compares n units of neighboring ranks that run the same, of which a later one
+// ordered compares n units of neighboring ranks that run the same, of which a later one
 // has no more rows of any parameter than an earlier one: if two run the same, so do all
 // between them.
-func orderedRanks(record rankRecorder, n, each int64) ([]RankRange, error) {
-	first, err := record(0)
+func (f *rankFinder) ordered(n, each int64) ([]RankRange, error) {
+	first, err := f.record(0)
 	if err != nil {
 		return nil, err
 	}
-	last, err := record((n - 1) * each)
+	last, err := f.record((n - 1) * each)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +114,7 @@ func orderedRanks(record rankRecorder, n, each int64) ([]RankRange, error) {
 			return nil
 		}
 		mid := (from + to) / 2
-		p, err := record(mid * each)
+		p, err := f.record(mid * each)
 		if err != nil {
 			return err
 		}
@@ -183,9 +184,12 @@ func (m Model) recordWorst(c Case, board trace.Board, o Options) (*Recording, er
 // where that cannot be told.
 func (m Model) ranksToRecord(c Case, board trace.Board) (ranks []int64) {
 	does := m.ranksOf(c, board)
-	for rank := range int64(c.GPUs) {
-		if does == nil || slices.Index(does, does[rank]) == int(rank) {
-			ranks = append(ranks, rank)
+	stages := c.Strategy.PipelineRanks(c.GPUs)
+	// of a stage that ranks share, the last that have parts of a row: they see most keys
+	each, last := int64(c.GPUs)/stages, max(0, c.Strategy.CP-1)*max(1, c.Strategy.TP)
+	for stage := range stages {
+		if does == nil || slices.Index(does, does[stage]) == int(stage) {
+			ranks = append(ranks, stage*each+last)
 		}
 	}
 	return ranks

@@ -15,7 +15,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// Registry is the list of known models, with the sources of users' models.
+// Registry is the list of known models, with the sources of models that users bring.
 // Package models/all makes the one that the program uses; tests make their own.
 type Registry struct {
 	models  []Model
@@ -26,7 +26,7 @@ type Registry struct {
 	latest atomic.Pointer[Model]
 }
 
-// Source is a kind of users' models, named by a scheme and a reference:
+// Source is a kind of model that users bring, named by a scheme and a reference:
 // "hf:config.json".
 type Source struct {
 	// Scheme is what stands before the colon.
@@ -59,6 +59,7 @@ func (r *Registry) With(s Source) *Registry {
 	return r
 }
 
+// source finds the source of a name.
 func (r *Registry) source(name string) (s Source, ref string, ok bool) {
 	scheme, ref, _ := strings.Cut(name, ":")
 	at := slices.IndexFunc(r.sources, func(s Source) bool { return s.Scheme == scheme })
@@ -209,10 +210,7 @@ func (m Model) Complete(c Case) (Case, error) {
 	if field, reason := c.checkLevers(&m, &c); reason != "" {
 		return wrong(field, "%s", reason)
 	}
-	if m.Check != nil {
-		err = m.Check(c)
-	}
-	return c, err
+	return c, m.checkOwn(c)
 }
 
 // filled is a case with the model's defaults where it leaves something open.
@@ -260,6 +258,7 @@ func (m Model) refuses(c Case) (field, reason string) {
 	return checkOptimizer(c)
 }
 
+// checkOptimizer finds an optimizer that there is not, or not in such a case.
 func checkOptimizer(c Case) (field, reason string) {
 	if c.Optimizer == "" {
 		return "", ""
@@ -287,6 +286,14 @@ func checkOptimizer(c Case) (field, reason string) {
 				`(backward goes through all layers for the first)`
 	}
 	return "", ""
+}
+
+// checkOwn finds what does not go together in a case by the model's own rules.
+func (m Model) checkOwn(c Case) error {
+	if m.Check == nil {
+		return nil
+	}
+	return m.Check(c)
 }
 
 // MaxBatch is the largest batch size that is accepted; a larger one is taken for a

@@ -54,7 +54,10 @@ func (l *Local) Run(ctx context.Context, j Job, each func(*report.Report) error)
 	if err != nil {
 		return nil, err
 	}
-	r, err := sweep.Run(ctx, setup, d, sweep.Options{Batches: j.Batches, Conditions: j.Conditions, Done: l.Done}, each)
+	k := j.Conditions
+	r, err := sweep.Run(ctx, setup, d, sweep.Options{
+		Batches: j.Batches, FindMax: k.FindMax, WarmUp: k.WarmUp, Repeat: k.Repeat, Verify: k.Verify, Done: l.Done,
+	}, each)
 	return r, errors.Join(err, d.Close())
 }
 

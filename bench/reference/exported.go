@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
 )
 
@@ -52,7 +51,7 @@ type wirePeaks struct {
 func (w *wirePeaks) record(c models.Case, steps int) (r Record, err error) {
 	r = Record{
 		Case: c, GPU: w.GPU, Status: Status(w.Status), Error: w.Error, Runs: steps,
-		Params:        report.Parameters{Total: w.Params, Trainable: w.Trainable},
+		Params:        Params{Total: w.Params, Trainable: w.Trainable},
 		PeakAllocated: w.PeakAllocated, PeakReserved: w.PeakReserved,
 	}
 	r.Batch = w.Batch

@@ -120,8 +120,12 @@ func decodeMeasured(line []byte) (Record, error) {
 	case m.Steps < 1:
 		return r, bad("steps", "want the number of optimizer steps, found %d", m.Steps)
 	}
-	if err := r.madeBy(m.Torch); err != nil {
-		return r, err
+	if m.Torch != "" {
+		release, err := models.ParseRelease(m.Torch)
+		if err != nil {
+			return r, bad("torch", "%v", err)
+		}
+		r.Torch = release
 	}
 	return r, r.validate()
 }

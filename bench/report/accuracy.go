@@ -1,7 +1,7 @@
 package report
 
 import (
-	"maps"
+	"cmp"
 	"math"
 	"slices"
 	"strings"
@@ -202,9 +202,10 @@ func (g groups) of(name string) *figures {
 
 func (g groups) result() []AccuracyGroup {
 	list := []AccuracyGroup{}
-	for _, name := range slices.Sorted(maps.Keys(g)) {
-		list = append(list, AccuracyGroup{name, len(g[name].allocated), g[name].result()})
+	for name, f := range g {
+		list = append(list, AccuracyGroup{name, len(f.allocated), f.result()})
 	}
+	slices.SortFunc(list, func(a, b AccuracyGroup) int { return cmp.Compare(a.Name, b.Name) })
 	return list
 }
 

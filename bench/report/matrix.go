@@ -142,7 +142,8 @@ func (m *Matrix) Columns(names []string) error {
 // Sort sorts the rows by columns, the first first; one with a - before it, from the
 // largest down.
 func (m *Matrix) Sort(names []string) error {
-	for _, name := range slices.Backward(names) { // stable, so that the first decides
+	var orders []func(a, b MatrixCell) int
+	for _, name := range names {
 		bare, down := strings.CutPrefix(name, "-")
 		c, err := columnNamed(bare)
 		if err != nil {
@@ -152,21 +153,25 @@ func (m *Matrix) Sort(names []string) error {
 		if c.number != nil {
 			order = func(a, b MatrixCell) int { return cmp.Compare(c.number(a), c.number(b)) }
 		}
-		slices.SortStableFunc(m.Rows, func(a, b MatrixCell) int {
-			if down {
-				a, b = b, a
-			}
-			return order(a, b)
-		})
+		if down {
+			up := order
+			order = func(a, b MatrixCell) int { return -up(a, b) }
+		}
+		orders = append(orders, order)
 	}
+	slices.SortStableFunc(m.Rows, func(a, b MatrixCell) int {
+		for _, order := range orders {
+			if n := order(a, b); n != 0 {
+				return n
+			}
+		}
+		return 0
+	})
 	return nil
 }
 
-// operators of conditions, the longer ones first, with the results of [cmp.Compare] that meet them.
-var operators = []struct {
-	sign string
-	meet []int
-}{{"!=", []int{-1, 1}}, {"<=", []int{-1, 0}}, {">=", []int{0, 1}}, {"=", []int{0}}, {"<", []int{-1}}, {">", []int{1}}}
+// operators of conditions, the longer ones first.
+var operators = []string{"!=", "<=", ">=", "=", "<", ">"}
 
 // Filter keeps the rows that meet all conditions: COLUMN=PATTERN and COLUMN!=PATTERN
 // with * for anything, and COLUMN<NUMBER and so on of numbers, of which bytes count GiB.
@@ -182,10 +187,10 @@ func (m *Matrix) Filter(conditions []string) error {
 }
 
 func condition(text string) (func(MatrixCell) bool, error) {
-	at, op, meet := len(text), "", []int(nil)
+	at, op := len(text), ""
 	for _, o := range operators {
-		if i := strings.Index(text, o.sign); i >= 0 && i < at {
-			at, op, meet = i, o.sign, o.meet
+		if i := strings.Index(text, o); i >= 0 && i < at {
+			at, op = i, o
 		}
 	}
 	if op == "" {
@@ -209,7 +214,22 @@ func condition(text string) (func(MatrixCell) bool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%q: %q is not a number", text, want)
 	}
-	return func(cell MatrixCell) bool { return slices.Contains(meet, cmp.Compare(c.number(cell), n)) }, nil
+	return func(cell MatrixCell) bool {
+		v := c.number(cell)
+		switch op {
+		case "=":
+			return v == n
+		case "!=":
+			return v != n
+		case "<":
+			return v < n
+		case "<=":
+			return v <= n
+		case ">":
+			return v > n
+		}
+		return v >= n
+	}, nil
 }
 
 // Sheets implement [Document].
@@ -348,7 +368,7 @@ func (r *Report) Cell() MatrixCell {
 		d := r.Devices[0]
 		c.GPU, c.Device, c.Title, c.Host, c.UUID, c.Memory = d.GPU, d.Name, d.Title, d.Host, d.UUID, d.Memory
 		if r.Kind == Sweep {
-			c.Run = d.Kind()
+			c.Run = d.run()
 		}
 	}
 	if r.Largest != nil {

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"encoding/json"
 	"io"
 	"slices"
 )
@@ -76,5 +77,10 @@ func (a *Response) Of(r *Report) {
 
 // WriteResponse writes a response as JSON: for people to read, or in a line.
 func WriteResponse(w io.Writer, a *Response, indented bool) error {
-	return encoder(w, indented).Encode(a)
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	if indented {
+		e.SetIndent("", "  ")
+	}
+	return e.Encode(a)
 }

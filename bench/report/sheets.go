@@ -55,10 +55,11 @@ func (r *Report) on(d Device) *Report {
 	return &part
 }
 
-// Kind is that of a run on the device, as [Run.Kind] has it.
-func (d Device) Kind() string { return kindOf(d.Simulated) }
+// run is what a run on the device is called.
+func (d Device) run() string { return ranAs(d.Simulated) }
 
-func kindOf(simulated bool) string {
+// ranAs is what a run is called: a simulated one is never called measured.
+func ranAs(simulated bool) string {
 	if simulated {
 		return "simulated"
 	}

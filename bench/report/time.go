@@ -24,7 +24,8 @@ type Times struct {
 	Rows    []TimeRow `json:"rows"`
 	// Coefficients are the efficiencies on the first board.
 	Coefficients []Coefficient `json:"coefficients"`
-	SettingsFrom
+	// Origins says where settings come from.
+	Origins Origins `json:"settings_from,omitzero"`
 }
 
 // Seconds is a time and the range that it is expected in.
@@ -72,8 +73,12 @@ type Checkpointing struct {
 func (t *Times) Sheets() []Sheet {
 	s := Sheet{Title: t.Case.String(), Columns: Columns("gpu | memory> | stage | batch> | needs> | step> | " +
 		"samples/s ~> | epoch> | training> | checkpointing")}
+	memory := map[string]Device{}
+	for _, d := range t.Devices {
+		memory[d.Name] = d
+	}
 	for _, r := range t.Rows {
-		d, _ := find(t.Devices, r.Device)
+		d := memory[r.Device]
 		if r.Stage == "all" && r.Batch == 0 && r.Total != nil {
 			s.Row(d.GPU, "", "all", "", "", "", "", "", r.Total, "")
 			continue

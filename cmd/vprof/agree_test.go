@@ -71,14 +71,14 @@ type training struct {
 // judges are the verbs, which share what they try.
 type judges struct {
 	registry *models.Registry
-	trials   sharedTrials
+	trials   steptest.Shared
 	folder   string
 }
 
 func newJudges(t *testing.T) *judges {
 	return &judges{
 		registry: all.Models(), folder: t.TempDir(),
-		trials: sharedTrials{Boards: steptest.Boards(t, judgedBoards...)},
+		trials: steptest.Shared{Boards: steptest.Boards(t, judgedBoards...)},
 	}
 }
 

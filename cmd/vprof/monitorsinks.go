@@ -133,15 +133,15 @@ func isLog(f *os.File, begins string) (bool, error) {
 	return true, nil
 }
 
-// write gives a round of samples to every sink. Each line is complete before the next one.
-func (s *sinks) write(round monitor.Round) error {
+// write gives a look to every sink. Each line is complete before the next one.
+func (s *sinks) write(look monitor.Look) error {
 	if s.exporter != nil {
-		s.exporter.Set(round.Samples)
+		s.exporter.Set(look.Samples)
 	}
 	if s.history != nil {
-		s.history.Add(round)
+		s.history.Add(look)
 	}
-	for _, sample := range round.Samples {
+	for _, sample := range look.Samples {
 		if !s.silent {
 			if _, err := printable.Fprintf(s.stdout, "%s\n", sample.Line()); err != nil {
 				return err
@@ -165,7 +165,7 @@ func (s *sinks) write(round monitor.Round) error {
 		}
 	}
 	if s.tb != nil {
-		return s.tb.Write(round.Samples)
+		return s.tb.Write(look.Samples)
 	}
 	return nil
 }

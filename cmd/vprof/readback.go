@@ -16,39 +16,39 @@ func (f *applyFlags) readBack(changes []configfile.Change, c report.Choice) erro
 	if f.trainer == nil || len(f.pairs) > 0 || len(changes) != 1 {
 		return nil
 	}
-	reread, err := f.trainer.Again(changes[0].After)
+	again, err := f.trainer.Again(changes[0].After)
 	if err != nil {
 		return fmt.Errorf("nothing was written, since %s would be refused then: %w", f.trainer.Trainer, err)
 	}
-	read := map[string]string{}
-	for _, s := range reread.Settings {
-		read[s.Flag] = s.Value
+	said := map[string]string{}
+	for _, s := range again.Settings {
+		said[s.Flag] = s.Value
 	}
 	k := &c.Case.Case
 	v := trainerValues(c)
-	want := map[string]string{
+	meant := map[string]string{
 		"batch": fmt.Sprint(c.Batch), "accumulate": fmt.Sprint(max(1, k.Accumulate)),
 		"checkpointing": "false",
 	}
 	if k.Checkpointing {
-		want["checkpointing"] = cmp.Or(string(k.Recompute), "true")
+		meant["checkpointing"] = cmp.Or(string(k.Recompute), "true")
 	}
 	for _, lever := range []string{"liger", "offload", "optimizer-in-backward", "quantize"} {
-		want[lever] = cmp.Or(v.Levers[lever], "false")
+		meant[lever] = cmp.Or(v.Levers[lever], "false")
 	}
 	if name, turned := v.Levers["optimizer"]; turned {
-		want["optimizer"] = name
+		meant["optimizer"] = name
 	}
-	unsaid := map[string]string{"accumulate": "1"}
-	for _, flag := range slices.Sorted(maps.Keys(want)) {
-		if got := cmp.Or(read[flag], unsaid[flag], "false"); got != want[flag] {
-			key := reread.Decides(flag)
-			if flag == "checkpointing" && got != "false" && k.Checkpointing {
-				key, want[flag] = reread.Decides("reentrant"), cmp.Or(string(k.Recompute), "non-reentrant")
+	usual := map[string]string{"accumulate": "1"}
+	for _, flag := range slices.Sorted(maps.Keys(meant)) {
+		if is := cmp.Or(said[flag], usual[flag], "false"); is != meant[flag] {
+			key := again.Decides(flag)
+			if flag == "checkpointing" && is != "false" && k.Checkpointing {
+				key, meant[flag] = again.Decides("reentrant"), cmp.Or(string(k.Recompute), "non-reentrant")
 			}
 			return fmt.Errorf("%s: with what would be written, a plan reads --%s %s where fit has chosen %s; set %s "+
 				"by hand, and run fit on the file again (nothing was written)",
-				f.trainer.File, flag, got, want[flag], cmp.Or(key, "it"))
+				f.trainer.File, flag, is, meant[flag], cmp.Or(key, "it"))
 		}
 	}
 	return nil

@@ -11,16 +11,17 @@ import (
 	"unicode"
 )
 
-// Text escapes characters that a terminal would interpret instead of showing: control
-// characters, Unicode's line separators, and those that change the direction of text. Line breaks and tabs stay.
+// Text writes out what a terminal would obey instead of show: control
+// characters, and those that change the direction of what follows or end a line
+// elsewhere than on it. Line breaks and tabs stay.
 func Text(s string) string {
-	if strings.IndexFunc(s, unsafe) < 0 {
+	if strings.IndexFunc(s, obeyed) < 0 {
 		return s
 	}
 	var b strings.Builder
 	for _, r := range s {
 		switch {
-		case !unsafe(r):
+		case !obeyed(r):
 			b.WriteRune(r)
 		case r < 0x80:
 			fmt.Fprintf(&b, `\x%02x`, r)
@@ -31,8 +32,8 @@ func Text(s string) string {
 	return b.String()
 }
 
-// Fprintf is [fmt.Fprintf] for a terminal: the format may have escape sequences; arguments that are text, errors
-// or [fmt.Stringer] are escaped by [Text].
+// Fprintf is [fmt.Fprintf] for a terminal: the format may hold what the terminal obeys,
+// arguments that are text or an error are shown as [Text] has them.
 func Fprintf(w io.Writer, format string, args ...any) (int, error) {
 	shown := make([]any, len(args))
 	for i, arg := range args {
@@ -55,9 +56,9 @@ func Line(s string) string {
 	return Text(strings.NewReplacer("\r\n", " ", "\n", " ", "\t", " ").Replace(s))
 }
 
-// unsafe reports whether a terminal may interpret a character. Bytes that are not UTF-8
-// are among them: some terminals take 0x9b for the beginning of an escape sequence.
-func unsafe(r rune) bool {
+// obeyed reports whether a terminal obeys a character. Bytes that are no UTF-8
+// are among them: some terminals take 0x9b for the beginning of a command.
+func obeyed(r rune) bool {
 	return unicode.IsControl(r) && r != '\n' && r != '\t' ||
 		unicode.In(r, unicode.Bidi_Control, unicode.Zl, unicode.Zp) || r == unicode.ReplacementChar
 }

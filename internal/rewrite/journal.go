@@ -13,13 +13,15 @@ import (
 	"slices"
 )
 
-// journalName is the journal's name in each directory where files are being replaced.
+// journalName is the journal's name in each directory that has files on their
+// way.
 const journalName = ".vprof-rewrite.json"
 
 // A journal says what files held before a process began to replace them, so that
 // another can undo what it did not finish. Every directory concerned has a copy;
-// the replacement is complete as soon as the copy in the first one is gone. A copy applies only to files in its own
-// directory, so that a journal in a downloaded project cannot touch files elsewhere.
+// the work is done as soon as the copy in the first one is gone. A copy binds
+// only the directory that it is in: a journal that came with a project
+// reaches no file elsewhere.
 type journal struct {
 	// Dirs are the directories, sorted.
 	Dirs  []string       `json:"dirs"`
@@ -179,53 +181,46 @@ func recoverAll(dirs []string) (more []string, err error) {
 		if len(more) > 0 {
 			return more, nil
 		}
-		if err := j.recover(data); err != nil {
+		if err := j.undo(data); err != nil {
 			return nil, err
 		}
 	}
 	return nil, nil
 }
 
-// recover undoes a journal of a process that was killed, in the directories that have a copy of it. Where the copy
-// in the first is gone, all files had been replaced.
-func (j *journal) recover(data []byte) error {
-	bound := &journal{Dirs: slices.DeleteFunc(slices.Clone(j.Dirs), func(dir string) bool {
+// undo brings the files of a journal back to what they held, in the directories
+// that have a copy of it.
+func (j *journal) undo(data []byte) error {
+	bound := *j
+	bound.Dirs = slices.DeleteFunc(slices.Clone(j.Dirs), func(dir string) bool {
 		_, copied, err := readJournal(dir)
 		return err != nil || !bytes.Equal(copied, data)
-	})}
-	for _, e := range j.Files {
+	})
+	bound.Files = slices.DeleteFunc(slices.Clone(j.Files), func(e journalEntry) bool {
 		dir := filepath.Dir(e.Path)
-		if slices.Contains(bound.Dirs, dir) && filepath.Dir(e.Staged) == dir &&
-			(e.Backup == "" || filepath.Dir(e.Backup) == dir) {
-			bound.Files = append(bound.Files, e)
+		return !slices.Contains(bound.Dirs, dir) || filepath.Dir(e.Staged) != dir || e.Backup != "" &&
+			filepath.Dir(e.Backup) != dir
+	})
+	finished := bound.Dirs[0] != j.Dirs[0]
+	for _, e := range bound.Files {
+		if finished {
+			continue
+		}
+		if err := e.undo(); err != nil {
+			return err
 		}
 	}
-	if bound.Dirs[0] == j.Dirs[0] {
-		return bound.undo(osDisk{})
-	}
 	for _, e := range bound.Files {
-		discard(osDisk{}, e.Staged)
+		_ = os.Remove(e.Staged)
+		if !finished && e.Backup != "" {
+			_ = os.Remove(e.Backup)
+		}
 	}
-	return osDisk{}.End(bound)
-}
-
-// undo brings the files back to what they held. Where it cannot, the journal and the backups stay.
-func (j *journal) undo(d disk) error {
-	var errs []error
-	for _, e := range j.Files {
-		errs = append(errs, e.undo(d))
-	}
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
-	for _, e := range j.Files {
-		discard(d, e.Staged, e.Backup)
-	}
-	return d.End(j)
+	return osDisk{}.End(&bound)
 }
 
 // undo brings a file back to what it held.
-func (e journalEntry) undo(d disk) error {
+func (e journalEntry) undo() error {
 	now, err := os.ReadFile(e.Path)
 	missing := errors.Is(err, fs.ErrNotExist)
 	if err != nil && !missing {
@@ -233,10 +228,10 @@ func (e journalEntry) undo(d disk) error {
 	}
 	after := digest(now) == e.After
 	switch {
-	case e.Backup == "" && !missing && after:
-		return d.Remove(e.Path)
-	case e.Backup == "", !missing && digest(now) == e.Before:
-		return nil // it was not made yet, or someone else has made it
+	case e.Backup == "" && missing, e.Backup != "" && !missing && digest(now) == e.Before:
+		return nil
+	case e.Backup == "" && after:
+		return os.Remove(e.Path)
 	}
 	if e.InPlace && !after { // half-written
 		staged, err := os.ReadFile(e.Staged)
@@ -249,12 +244,7 @@ func (e journalEntry) undo(d disk) error {
 			e.Path, e.Backup, filepath.Join(filepath.Dir(e.Path), journalName))
 	}
 	if e.InPlace {
-		err = d.Overwrite(e.Path, before)
-	} else {
-		err = d.Rename(e.Backup, e.Path)
+		return osDisk{}.Overwrite(e.Path, before)
 	}
-	if err != nil {
-		return fmt.Errorf("%s could not be restored; what it held is in %s: %w", e.Path, e.Backup, err)
-	}
-	return nil
+	return os.Rename(e.Backup, e.Path)
 }

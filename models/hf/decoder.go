@@ -43,6 +43,7 @@ type headed struct {
 	nn.Module
 	nn.Names
 	Model         any
+	Dropout       *nn.Dropout
 	LmHead, Score nn.Layer
 }
 
@@ -126,6 +127,7 @@ func plainWeight(f *frame, output nn.Layer) *tensor {
 	return nn.OutputWeight(output)
 }
 
+// scores are those of words.
 func (t Text) scores(f *frame, output nn.Layer, x *tensor) *tensor {
 	if t.ScoresFloat {
 		return f.Call(output, x.To(nn.OutputWeight(output).DType())).To(trace.F32)

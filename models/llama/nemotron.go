@@ -83,9 +83,11 @@ func (s *plainExperts) TorchName(own string) string {
 }
 
 func newPlainExperts(c *Config) *plainExperts {
+	shared := *c
+	shared.Inner = c.Experts.Shared
 	s := &plainExperts{
 		Experts: NewExperts(c), Gate: &router{Weight: nn.NewParameter(c.Experts.Count, c.Width), c: c},
-		SharedExperts: newMLPOf(c, c.Experts.Shared),
+		SharedExperts: newMLP(&shared),
 	}
 	s.Gate.ScoreBias = nn.NewBuffer(trace.F32, c.Experts.Count)
 	if n := c.Experts.LatentWidth; n > 0 {

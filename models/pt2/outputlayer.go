@@ -3,7 +3,6 @@ package pt2
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
@@ -219,10 +218,13 @@ func constant(n *export.Node, name string, usual int64) (int64, bool) {
 	}
 }
 
+// endless is the end of slices that have none.
+const endless = int64(1<<63 - 1)
+
 // sliced are the borders of a slice; ok is false if they are computed.
 func sliced(n *export.Node) (start, end int64, ok bool) {
 	start, known := constant(n, "start", 0)
-	end, ends := constant(n, "end", math.MaxInt64)
+	end, ends := constant(n, "end", endless)
 	step, steps := constant(n, "step", 1)
 	return start, end, known && ends && steps && step == 1
 }
@@ -230,7 +232,7 @@ func sliced(n *export.Node) (start, end int64, ok bool) {
 // keepsAll says that a slice leaves nothing out.
 func keepsAll(n *export.Node) bool {
 	start, end, ok := sliced(n)
-	return ok && start == 0 && end == math.MaxInt64
+	return ok && start == 0 && end == endless
 }
 
 // cutsLast says that a slice leaves out the last token of each row.
@@ -275,7 +277,7 @@ func shapes(n *export.Node, padded, shifted *bool) bool {
 	switch name := short(n.Target); name {
 	case "slice.Tensor":
 		start, end, ok := sliced(n)
-		ok = ok && (start == 0 || start == 1) && end == math.MaxInt64
+		ok = ok && (start == 0 || start == 1) && end == endless
 		*shifted = *shifted || ok && start == 1
 		return ok
 	case "pad.default", "constant_pad_nd.default":

@@ -130,6 +130,7 @@ type Header struct {
 	Products []program.Product `json:"products,omitempty"`
 }
 
+// check finds what a header must have and does not.
 func (h *Header) check() (key string, err error) {
 	switch {
 	case h.Name == "":
@@ -151,9 +152,10 @@ func (h *Header) check() (key string, err error) {
 	return "alloc_conf", err
 }
 
-// maxStreams is how many streams a [program.Stream] can number.
+// maxStreams is how many streams a [program.Stream] can tell apart.
 const maxStreams = 1 << 8
 
+// classNames are the names of all classes.
 func classNames() []string {
 	names := make([]string, program.NumClasses)
 	for c := range names {

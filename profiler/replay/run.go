@@ -173,7 +173,8 @@ func (r *Run) PeakOf(step int, name string) PhaseUsage {
 	named := r.has(step, name)
 	for _, p := range r.Phases {
 		if p.Step == step && (!named || p.Name == name) {
-			u = u.max(p.Max)
+			u.Requested, u.Allocated = max(u.Requested, p.Max.Requested), max(u.Allocated, p.Max.Allocated)
+			u.Active, u.Reserved = max(u.Active, p.Max.Active), max(u.Reserved, p.Max.Reserved)
 		}
 	}
 	return PhaseUsage{u, false}

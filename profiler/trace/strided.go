@@ -32,7 +32,10 @@ func (g geometry) spanning() geometry {
 // overlaps reports whether two elements may share a place
 // (_maybe_overlapping_memory).
 func (g geometry) overlaps() bool {
-	order := ascending(len(g.shape))
+	order := make([]int, len(g.shape))
+	for i := range order {
+		order[i] = i
+	}
 	slices.SortFunc(order, func(a, b int) int { return int(g.strides[a] - g.strides[b]) })
 	reach := int64(0)
 	for _, d := range order {

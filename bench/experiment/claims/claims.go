@@ -183,7 +183,15 @@ func (a *answers) project(ctx context.Context, c models.Case, gpu device.GPU) (*
 	}
 	t := setup.Trial(gpu, c.Batch)
 	t.Timed = []device.GPU{gpu}
-	e, judged, r, err := setup.Judged(ctx, t)
+	r, err := setup.Try(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	e, err := setup.Estimate(gpu, r.Sample())
+	if err != nil {
+		return nil, err
+	}
+	judged, err := setup.Judge(ctx, e, r, 0)
 	if err != nil {
 		return nil, err
 	}

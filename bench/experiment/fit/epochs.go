@@ -31,7 +31,10 @@ func (s *Search) longest(c models.Case) (models.Case, error) {
 // down to the largest that gets through, and what is then slower than another loses its
 // recommendation, until every recommended choice gets through.
 func (s *Search) survive(ctx context.Context, f *report.Fit) error {
-	boards := s.boards()
+	boards := map[string]device.GPU{}
+	for _, gpu := range s.GPUs {
+		boards[step.SimName(gpu)] = gpu
+	}
 	replayed := map[string]bool{}
 	for {
 		c := next(f, replayed)

@@ -149,7 +149,15 @@ func timed(ctx context.Context, s *step.Setup, gpu device.GPU, batch int,
 ) (timedStep, error) {
 	t := s.Trial(gpu, batch)
 	t.Timed = []device.GPU{gpu}
-	e, judged, r, err := s.Judged(ctx, t)
+	r, err := s.Try(ctx, t)
+	if err != nil {
+		return timedStep{}, err
+	}
+	e, err := s.Estimate(gpu, r.Sample())
+	if err != nil {
+		return timedStep{}, err
+	}
+	judged, err := s.Judge(ctx, e, r, 0)
 	if err != nil {
 		return timedStep{}, err
 	}

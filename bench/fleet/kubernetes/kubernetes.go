@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os/exec"
@@ -163,7 +164,21 @@ func (e *Engine) kubectl(ctx context.Context, stdin []byte, args ...string) ([]b
 	if ns := e.Folder.Config.Kubernetes.Namespace; ns != "" {
 		args = append(args, "--namespace", ns)
 	}
-	return fleet.Command(ctx, stdin, noKubectl(), "kubectl "+args[0], "kubectl", args...)
+	cmd := exec.CommandContext(ctx, "kubectl", args...)
+	cmd.Stdin = bytes.NewReader(stdin)
+	var out, said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &said
+	err := cmd.Run()
+	switch {
+	case errors.Is(err, exec.ErrNotFound):
+		return nil, noKubectl()
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case err != nil:
+		return nil, fmt.Errorf("kubectl %s: %s", args[0],
+			cmp.Or(strings.Join(strings.Fields(said.String()), " "), err.Error()))
+	}
+	return out.Bytes(), nil
 }
 
 // Check implements [fleet.Engine].

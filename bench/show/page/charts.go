@@ -218,7 +218,8 @@ func (p *Page) peakRow(c *peakChart, d report.Device, point report.Point, share 
 	}
 	if u := point.Run; u != nil && u.Fits {
 		c.Simulated, c.Measured = c.Simulated || u.Simulated, c.Measured || !u.Simulated
-		add(u.Kind(), u.Reserved, u.Kind())
+		kind := map[bool]string{true: "simulated", false: "measured"}[u.Simulated]
+		add(kind, u.Reserved, kind)
 		row.Value = bytesize.Format(u.Reserved)
 	}
 	for _, r := range p.References {

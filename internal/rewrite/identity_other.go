@@ -4,11 +4,11 @@ package rewrite
 
 import "os"
 
-// links is the number of hard links of a file, as far as it is known.
+// links is how many names a file has, as far as it is known.
 func links(string) uint64 { return 1 }
 
-// copyMetadata gives a file the mode of another.
-func copyMetadata(from, to string) error {
+// carryOver gives a file the mode of another.
+func carryOver(from, to string) error {
 	info, err := os.Stat(from)
 	if err != nil {
 		return err
@@ -16,5 +16,6 @@ func copyMetadata(from, to string) error {
 	return os.Chmod(to, info.Mode())
 }
 
-// lock does nothing: files are compared with what was read before they are replaced.
+// lock is no lock: what was read is compared with the file before it is
+// replaced.
 func lock(string) (unlock func(), err error) { return func() {}, nil }

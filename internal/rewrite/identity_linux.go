@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// links is the number of hard links of a file.
+// links is how many names a file has.
 func links(path string) uint64 {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -20,8 +20,9 @@ func links(path string) uint64 {
 	return 1
 }
 
-// copyMetadata gives a file the owner, mode and extended attributes of another, including ACLs.
-func copyMetadata(from, to string) error {
+// carryOver gives a file the owner, mode and extended attributes of another, ACLs
+// among them.
+func carryOver(from, to string) error {
 	info, err := os.Stat(from)
 	if err != nil {
 		return err
@@ -40,11 +41,11 @@ func copyMetadata(from, to string) error {
 	if err := os.Chmod(to, info.Mode()); err != nil {
 		return err
 	}
-	return copyXattrs(from, to)
+	return carryAttributes(from, to)
 }
 
-func copyXattrs(from, to string) error {
-	names, err := readXattr(func(b []byte) (int, error) { return syscall.Listxattr(from, b) })
+func carryAttributes(from, to string) error {
+	names, err := attribute(func(b []byte) (int, error) { return syscall.Listxattr(from, b) })
 	if errors.Is(err, syscall.ENOTSUP) {
 		return nil
 	}
@@ -55,11 +56,11 @@ func copyXattrs(from, to string) error {
 		if name == "" {
 			continue
 		}
-		value, err := readXattr(func(b []byte) (int, error) { return syscall.Getxattr(from, name, b) })
+		value, err := attribute(func(b []byte) (int, error) { return syscall.Getxattr(from, name, b) })
 		if err != nil {
 			return err
 		}
-		has, err := readXattr(func(b []byte) (int, error) { return syscall.Getxattr(to, name, b) })
+		has, err := attribute(func(b []byte) (int, error) { return syscall.Getxattr(to, name, b) })
 		if err == nil && bytes.Equal(has, value) {
 			continue // such as a label that the system gives to all files there
 		}
@@ -70,8 +71,8 @@ func copyXattrs(from, to string) error {
 	return nil
 }
 
-// readXattr calls read for the length of a value, and again for the value.
-func readXattr(read func([]byte) (int, error)) ([]byte, error) {
+// attribute reads what a call first tells the length of.
+func attribute(read func([]byte) (int, error)) ([]byte, error) {
 	n, err := read(nil)
 	if err != nil || n == 0 {
 		return nil, err
