@@ -76,10 +76,11 @@ WITH_TORCH ?=
 gpu-check: gpu-check-build ## all checks that need a GPU; results in a folder of bin/gpu-check. WITH_TORCH=python judges vprof by PyTorch, too
 	bin/gpu/gpucheck $(if $(WITH_TORCH),--with-torch $(WITH_TORCH)) bin/gpu-check/$$(date -u +%Y%m%dT%H%M%SZ)
 
-record-check: ## the Python of tools/ and of vprof capture; needs a PYTHON with PyTorch, no GPU
+record-check: ## the Python of tools/, of vprof capture and of vprof run; needs a PYTHON with PyTorch, no GPU
 	$(PYTHON) -m unittest discover -s models/capture -p '*_test.py'
 	$(PYTHON) -m unittest discover -s tools/record -p '*_test.py'
 	$(PYTHON) -m unittest discover -s tools/evidence -p '*_test.py'
+	$(PYTHON) -m unittest discover -s bench/experiment/script -p '*_test.py'
 
 # The version of a wheel: that of the tag, or of what came after it.
 WHEEL_VERSION = $(shell git describe --tags --match 'v*' 2>/dev/null | sed -E 's/^v//; s/-([0-9]+)-g.*/.dev\1/' | grep . || echo 0.dev0)

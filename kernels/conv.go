@@ -111,13 +111,13 @@ func covered(in, taps, stride, pad, dilation int64) int64 {
 // visitedOutput is the number of bytes of the output that depend on some pixel: all,
 // unless whole windows lie in the padding.
 func (k Conv) visitedOutput() int64 {
-	rows := alive(k.Height, k.TapsY, k.StrideY, k.PadY, k.DilationY)
-	columns := alive(k.Width, k.TapsX, k.StrideX, k.PadX, k.DilationX)
+	rows := inside(k.Height, k.TapsY, k.StrideY, k.PadY, k.DilationY)
+	columns := inside(k.Width, k.TapsX, k.StrideX, k.PadX, k.DilationX)
 	return k.Images * rows * columns * k.OutChannels * k.Type.Size()
 }
 
-// alive is the number of windows along one side that contain at least one pixel.
-func alive(in, taps, stride, pad, dilation int64) int64 {
+// inside is the number of windows along one side that contain at least one pixel.
+func inside(in, taps, stride, pad, dilation int64) int64 {
 	out := outExtent(in, taps, stride, pad, dilation)
 	if dilation == 1 && pad < taps {
 		return out

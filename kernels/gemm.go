@@ -79,8 +79,8 @@ func (m Matrix) put(args []uint64) []uint64 {
 	return append(args, m.Addr, uint64(m.Row), uint64(m.Batch))
 }
 
-// visited is the number of different bytes of all matrices. Rows may overlap,
-// and so may matrices as a whole; apart from that, strides leave elements apart.
+// visited is the number of distinct bytes of all matrices. Rows may overlap, and all matrices of a batch may be
+// one; otherwise elements do not overlap.
 func (m Matrix) visited(rows, depth, batch, size int64) int64 {
 	elements := rows * depth
 	if m.Row < depth && elements > 0 {

@@ -54,9 +54,9 @@ type Case struct {
 	LoRA *LoRA `json:"lora,omitempty"`
 	Levers
 	// Dataset is the size in bytes of training data that stays on the GPU for the whole
-	// run, beside the batch; absent if all of it comes from the host.
+	// run, besides the batch; absent if all of it comes from the host.
 	Dataset int64 `json:"dataset_bytes,omitempty"`
-	// Workers is the number of processes of the DataLoader beside each process that trains; they need memory of
+	// Workers is the number of processes of the DataLoader for each process that trains; they need memory of
 	// the host alone.
 	Workers int `json:"workers,omitempty"`
 	// Settings are the model's free numbers; those left out have its defaults.

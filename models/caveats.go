@@ -47,7 +47,7 @@ func (m Model) ReadsText() bool {
 }
 
 // targetCaveats are those of the targets of adapters: names that no module has, of which peft
-// says nothing as long as others are found, and modules that adapters are not recorded beside.
+// says nothing as long as others are found, and modules whose adapters are not recorded.
 func (m Model) targetCaveats(c Case) []string {
 	if c.LoRA == nil || len(c.LoRA.Targets) == 0 {
 		return nil

@@ -79,7 +79,7 @@ func (e Evaluation) String() string {
 	return strings.Join(words, ",")
 }
 
-// Words are what an evaluation keeps or makes beside its loss.
+// Words are what an evaluation keeps or makes besides its loss.
 func (e Evaluation) Words() string {
 	switch {
 	case e.Scores > 0:

@@ -159,7 +159,7 @@ func plain(at func(*Case) *string) form {
 	return spelled(func(text string) (string, error) { return text, nil }, at)
 }
 
-// word is one of some words; what names the value in errors.
+// word is one of some keywords; what names the value in errors.
 func word[T ~string](what string, values func() []string, at func(*Case) *T) form {
 	return spelled(func(text string) (T, error) {
 		value, err := oneWord(what, text, values())
@@ -209,7 +209,7 @@ func typed[T fmt.Stringer](read func(string) (T, error), at func(*Case) *T) form
 	return valued(read, at, T.String)
 }
 
-// pointed is typed for what a case may lack.
+// pointed is valued for a part that a case may lack.
 func pointed[T any](read func(string) (T, error), at func(*Case) **T, write func(*T) string) form {
 	parse := func(text string) (func(*Case), error) {
 		value, err := read(text)
@@ -249,13 +249,13 @@ func setting(name string) form {
 	}}
 }
 
-// after says a text behind some words.
-func after(words string) func(*Case, string) string {
+// prefixed puts some words before a text.
+func prefixed(words string) func(*Case, string) string {
 	return func(_ *Case, text string) string { return words + text }
 }
 
-// just says some words in place of a text.
-func just(words string) func(*Case, string) string {
+// fixed is some words in place of a text.
+func fixed(words string) func(*Case, string) string {
 	return func(*Case, string) string { return words }
 }
 

@@ -15,7 +15,7 @@ import (
 // which a line about a case says them. A later one is put into a case after an earlier one.
 func Fields() []Field { return fields }
 
-var silent = just("")
+var omitted = fixed("")
 
 var fields = []Field{
 	{
@@ -26,7 +26,7 @@ var fields = []Field{
 	{
 		Name: "stage", JSON: "stage", Group: GroupWhat,
 		Usage: "freeze `stage` (default: the model's)",
-		form:  plain(func(c *Case) *string { return &c.Stage }), say: after("stage "),
+		form:  plain(func(c *Case) *string { return &c.Stage }), say: prefixed("stage "),
 	},
 	{
 		Name: "amp", JSON: "amp", Label: "precision", Group: GroupHow, Main: true, Values: texts(Precisions()),
@@ -37,29 +37,29 @@ var fields = []Field{
 	{
 		Name: "weights", JSON: "weights", Group: GroupHow, Values: texts(WeightTypes()),
 		Usage: "`type` of the weights: {values} (default: the model's, of an hf: model its configuration's dtype)",
-		form:  typed(ParseWeightType, func(c *Case) *WeightType { return &c.Weights }), say: silent,
+		form:  typed(ParseWeightType, func(c *Case) *WeightType { return &c.Weights }), say: omitted,
 	},
 	{
 		Name: "loss", JSON: "loss", Group: GroupWhat,
 		Usage: "`loss` of a .pt2 model: {values} (default: output if the model returns a loss, else cross-entropy)",
-		form:  form{parseLoss, func(c *Case) string { return c.Loss }}, say: after("loss "),
+		form:  form{parseLoss, func(c *Case) string { return c.Loss }}, say: prefixed("loss "),
 	},
 	{
 		Name: "output", JSON: "output", Group: GroupWhat,
 		Usage: "`name` or number of the output of a .pt2 model that the loss is of, also as --loss LOSS:NAME " +
 			"(default: the first)",
-		form: plain(func(c *Case) *string { return &c.Output }), say: after("of output "),
+		form: plain(func(c *Case) *string { return &c.Output }), say: prefixed("of output "),
 	},
 	{
 		Name: "freeze", JSON: "freeze", Group: GroupWhat,
 		Usage: "parameters of a .pt2 model that are not trained, by `patterns` of their names like 'stem.*,blocks.0.*'",
-		form:  plain(func(c *Case) *string { return &c.Freeze }), say: after("frozen "),
+		form:  plain(func(c *Case) *string { return &c.Freeze }), say: prefixed("frozen "),
 	},
 	{
 		Name: "checkpoint", JSON: "blocks", Group: GroupHow,
 		Usage: "modules of a .pt2 model that are recomputed, by `patterns` of their paths like 'layers.*' " +
 			"(implies --checkpointing; default: the longest list of equal modules)",
-		form: form{parseBlocks, func(c *Case) string { return c.Blocks }}, say: silent,
+		form: form{parseBlocks, func(c *Case) string { return c.Blocks }}, say: omitted,
 	},
 	{
 		Name: "checkpointing", JSON: "checkpointing", Group: GroupHow, Main: true, Bare: "true",
@@ -99,7 +99,7 @@ var fields = []Field{
 			"save=embed_tokens,lm_head trains modules as a whole, match=REGEX goes by whole paths, and last; " +
 			"method=NAME, first, is another method of peft, with the options of its configuration, like " +
 			"method=oft,oft_block_size=32,target=q_proj,v_proj",
-		form: pointed(ParseLoRA, func(c *Case) **LoRA { return &c.LoRA }, (*LoRA).String), say: after("LoRA "),
+		form: pointed(ParseLoRA, func(c *Case) **LoRA { return &c.LoRA }, (*LoRA).String), say: prefixed("LoRA "),
 	},
 	{
 		Name: "quantize", JSON: "quantize", Group: GroupWhat, Main: true, Values: Quantizations,
@@ -109,21 +109,21 @@ var fields = []Field{
 	{
 		Name: "liger", JSON: "liger", Group: GroupHow, Bare: "true",
 		Usage: "compute norms, rotary positions, feed-forward layers and the loss with liger-kernel",
-		form:  truth(func(c *Case) *bool { return &c.Liger }), say: just("liger"),
+		form:  truth(func(c *Case) *bool { return &c.Liger }), say: fixed("liger"),
 	},
 	{
-		JSON: "recompute", say: after("recompute "),
+		JSON: "recompute", say: prefixed("recompute "),
 		form: form{text: func(c *Case) string { return string(c.Recompute) }},
 	},
 	{
 		Name: "offload", JSON: "offload", Group: GroupHow, Bare: "true",
 		Usage: "keep what backward needs in the host's memory (save_on_cpu)",
-		form:  truth(func(c *Case) *bool { return &c.Offload }), say: just("activations on the host"),
+		form:  truth(func(c *Case) *bool { return &c.Offload }), say: fixed("activations on the host"),
 	},
 	{
 		Name: "optimizer-in-backward", JSON: "optimizer_in_backward", Group: GroupHow, Bare: "true",
 		Usage: "step the optimizer of each parameter when its gradient is there, and free the gradient",
-		form:  truth(func(c *Case) *bool { return &c.InBackward }), say: just("optimizer in backward"),
+		form:  truth(func(c *Case) *bool { return &c.InBackward }), say: fixed("optimizer in backward"),
 	},
 	{
 		Name: "loop", JSON: "loop", Group: GroupHow, Main: true, Values: Loops,
@@ -131,7 +131,7 @@ var fields = []Field{
 			"model's " +
 			"output until the step ends, plain until the next forward pass has returned " +
 			"(default: trainer, of a .pt2 model function)",
-		form: word("loop", Loops, func(c *Case) *Loop { return &c.Loop }), say: after("loop "),
+		form: word("loop", Loops, func(c *Case) *Loop { return &c.Loop }), say: prefixed("loop "),
 	},
 	{
 		Name: "zero-grad", JSON: "zero_grad", Group: GroupHow, Values: ZeroGrads,
@@ -139,7 +139,7 @@ var fields = []Field{
 			"between forward and backward as Lightning does, or kept and filled with zeros (default: after)",
 		form: word("way to zero gradients", ZeroGrads, func(c *Case) *ZeroGrad {
 			return &c.ZeroGrad
-		}), say: after("zero_grad "),
+		}), say: prefixed("zero_grad "),
 	},
 	{
 		Name: "use-cache", JSON: "use_cache", Group: GroupHow, Values: cacheWords,
@@ -147,7 +147,7 @@ var fields = []Field{
 			"(default: true with --loop function or plain without checkpointing, as transformers has it, else false)",
 		form: word("choice of the cache", cacheWords, func(c *Case) *string {
 			return &c.UseCache
-		}), say: after("use_cache "),
+		}), say: prefixed("use_cache "),
 	},
 	{
 		Name: "empty-cache", JSON: "empty_cache", Group: GroupHow, Bare: "1",
@@ -160,14 +160,14 @@ var fields = []Field{
 		Name: "clip", JSON: "clip", Group: GroupHow,
 		Usage: "clip gradients by their `norm` before the optimizer's step: norm, none (default: as the model's " +
 			"system does)",
-		form: spelled(parseClip, func(c *Case) *string { return &c.Clip }), say: after("clip "),
+		form: spelled(parseClip, func(c *Case) *string { return &c.Clip }), say: prefixed("clip "),
 	},
 	{
 		Name: "routing", JSON: "routing", Group: GroupHow,
 		Usage: "how the routers of a mixture choose experts that ranks share out (--strategy with ep=N): `way` is " +
 			"balanced, skew=F for F times as many tokens on the rank, or worst for all tokens of its group (default: " +
 			"balanced)",
-		form: spelled(parseRouting, func(c *Case) *string { return &c.Routing }), say: after("routing "),
+		form: spelled(parseRouting, func(c *Case) *string { return &c.Routing }), say: prefixed("routing "),
 	},
 	{
 		Name: "objective", JSON: "objective", Group: GroupWhat, Values: Objectives,
@@ -185,36 +185,36 @@ var fields = []Field{
 	{
 		Name: "state-of-frozen", JSON: "state_of_frozen", Group: GroupHow, Bare: "true",
 		Usage: "with --train-only, the optimizer has the state of what is frozen, too, which was trained before (LISA)",
-		form:  truth(func(c *Case) *bool { return &c.StateOfFrozen }), say: just("optimizer state of all"),
+		form:  truth(func(c *Case) *bool { return &c.StateOfFrozen }), say: fixed("optimizer state of all"),
 	},
 	{
 		Name: "trained-weights", JSON: "trained_weights", Group: GroupHow,
 		Usage: "with --train-only, hold what is trained in this `type` and what is frozen in that of --weights: fp32",
-		form:  plain(func(c *Case) *string { return &c.TrainedWeights }), say: after("trained weights in "),
+		form:  plain(func(c *Case) *string { return &c.TrainedWeights }), say: prefixed("trained weights in "),
 	},
 	{
 		Name: "qat", JSON: "qat", Group: GroupHow, Values: QATs,
 		Usage: "round weights and inputs of linear layers as torchao's training for quantization does, " +
 			"by `kind`: {values}; options like int8-int4:group=32",
-		form: typed(ParseQAT, func(c *Case) *QAT { return &c.QAT }), say: after("qat "),
+		form: typed(ParseQAT, func(c *Case) *QAT { return &c.QAT }), say: prefixed("qat "),
 	},
 	{
 		Name: "float8", JSON: "float8", Group: GroupHow, Values: Float8s,
 		Usage: "linear layers but the output layer multiply in 8-bit floats " +
 			"as torchao's convert_to_float8_training has it, by `recipe`: {values}",
-		form: spelled(parseFloat8, func(c *Case) *string { return &c.Float8 }), say: after("float8 "),
+		form: spelled(parseFloat8, func(c *Case) *string { return &c.Float8 }), say: prefixed("float8 "),
 	},
 	{
 		Name: "torch-compile", JSON: "torch_compile", Group: GroupHow, Bare: "true",
 		Usage: "the step runs under torch.compile: as vprof capture --compile has recorded it, " +
 			"else as the eager one with an interval that holds what such models need",
-		form: truth(func(c *Case) *bool { return &c.Compile }), say: just("torch.compile"),
+		form: truth(func(c *Case) *bool { return &c.Compile }), say: fixed("torch.compile"),
 	},
 	{
 		Name: "tiled-mlp", JSON: "tiled_mlp", Group: GroupHow,
 		Usage: "have feed-forward layers see the tokens in `n` tiles, one after the other, and again in backward, " +
 			"as axolotl's tiled_mlp does: a number, or auto for one for every 32768 tokens",
-		form: typed(ParseTiles, func(c *Case) *Tiles { return &c.TiledMLP }), say: after("tiled mlp "),
+		form: typed(ParseTiles, func(c *Case) *Tiles { return &c.TiledMLP }), say: prefixed("tiled mlp "),
 	},
 	{
 		Name: "evaluate", JSON: "evaluate", Group: GroupHow,
@@ -222,7 +222,7 @@ var fields = []Field{
 			"of a batch, and of how many batches the scores stay on the GPU at a time for metrics, as transformers' " +
 			"Trainer keeps them (eval_accumulation_steps, or else all; default: the loss alone, in the batch of " +
 			"training); or batch=8,new-tokens=128 with the tokens that are generated behind each row",
-		form: typed(ParseEvaluation, func(c *Case) *Evaluation { return &c.Evaluate }), say: after("evaluation "),
+		form: typed(ParseEvaluation, func(c *Case) *Evaluation { return &c.Evaluate }), say: prefixed("evaluation "),
 	},
 	{
 		Name: "dataset-on-gpu", JSON: "dataset_bytes", Label: "data set", Group: GroupWhat,
@@ -235,20 +235,20 @@ var fields = []Field{
 		Name: "workers", JSON: "workers", Group: GroupWhere,
 		Usage: "processes `n` of the DataLoader for each GPU (num_workers), which take memory of the host " +
 			"(default: none)",
-		form: counted(within("workers", 0, mostWorkers), func(c *Case) *int { return &c.Workers }), say: silent,
+		form: counted(within("workers", 0, mostWorkers), func(c *Case) *int { return &c.Workers }), say: omitted,
 	},
 	settingField("seq-len", "tokens `n` of a sequence, where the model has any", true),
 	settingField("image-size", "height and width `n` of an image in pixels, where the model has any", false),
 	settingField("audio-seconds", "seconds `n` of a clip, where the model has any", false),
 	settingField("max-length", "tokens `n` of a text, where the model has any", false),
 	{
-		Name: "chunked-loss", JSON: "settings", Group: GroupHow, form: setting("chunked-loss"), say: silent,
+		Name: "chunked-loss", JSON: "settings", Group: GroupHow, form: setting("chunked-loss"), say: omitted,
 		Usage: "chunks `n` of tokens that scores and loss of a language model are computed in, " +
 			"one after the other, as torchtune does (default: all at once)",
 	},
 	{
 		Name: "linear-cross-entropy", JSON: "settings", Group: GroupHow,
-		form: setting("linear-cross-entropy"), say: silent,
+		form: setting("linear-cross-entropy"), say: omitted,
 		Usage: "1 to compute scores and loss of a language model by torch.nn.functional.linear_cross_entropy, " +
 			"in chunks of tokens (`n` is 0 or 1)",
 	},
@@ -263,7 +263,7 @@ var fields = []Field{
 	{
 		Name: "gpus", JSON: "gpus", Label: "GPUs", Group: GroupWhere, Main: true,
 		Usage: "train on `n` GPUs of the kind, one rank on each; figures are those of one rank",
-		form:  counted(within("GPUs", 1, mostRanks), func(c *Case) *int { return &c.GPUs }), say: silent,
+		form:  counted(within("GPUs", 1, mostRanks), func(c *Case) *int { return &c.GPUs }), say: omitted,
 	},
 	{
 		Name: "strategy", JSON: "strategy", Group: GroupWhere, Main: true, Values: Strategies,
@@ -280,7 +280,7 @@ var fields = []Field{
 	{
 		Name: "torch", JSON: "torch", Group: GroupWhere, Main: true,
 		Usage: "`release` of PyTorch that trains, like 2.15, by whose rules memory is taken",
-		form:  spelled(ParseRelease, func(c *Case) *string { return &c.Torch }), say: after("PyTorch "),
+		form:  spelled(ParseRelease, func(c *Case) *string { return &c.Torch }), say: prefixed("PyTorch "),
 	},
 	{
 		Name: "alloc-conf", JSON: "alloc_conf", Label: "allocator", Group: GroupWhere,
@@ -292,7 +292,7 @@ var fields = []Field{
 		Usage: "workspace of matrix products, as in CUBLAS_WORKSPACE_CONFIG: `sizes` like :4096:8, which " +
 			"deterministic training and MONAI set",
 		form: spelled(parseCublasWorkspace, func(c *Case) *string { return &c.CublasWorkspace }),
-		say:  after("CUBLAS_WORKSPACE_CONFIG="),
+		say:  prefixed("CUBLAS_WORKSPACE_CONFIG="),
 	},
 }
 
@@ -300,7 +300,7 @@ var fields = []Field{
 func settingField(name, usage string, main bool) Field {
 	return Field{
 		Name: name, JSON: "settings", Group: GroupWhat, Main: main, Usage: usage + " (default: the model's)",
-		form: setting(name), say: silent,
+		form: setting(name), say: omitted,
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 // Levers are the settings of a [Case] with which people make fine-tuning fit into memory,
-// beside its precision, adapters and optimizer. The zero value uses none of them.
+// besides its precision, adapters and optimizer. The zero value uses none of them.
 type Levers struct {
 	// Quantize is how bitsandbytes holds the frozen linear layers below adapters,
 	// one of [Quantizations].

@@ -1,6 +1,6 @@
 package models
 
-// Loop is what a training loop keeps of a step: what the model returned, beside the loss, holds the
+// Loop is what a training loop keeps of a step: what the model returned, besides the loss, holds the
 // scores, which are often the largest tensor there is.
 type Loop string
 
@@ -56,8 +56,8 @@ func (c *Case) Caches() bool {
 	return (c.Loop == LoopFunction || c.Loop == LoopPlain) && !c.Checkpointing && c.Objective.IsZero()
 }
 
-// KeepingMost is a complete case with the loop that keeps the most of a step; false where the case
-// says its loop, or has no choice.
+// KeepingMost is a complete case with the plain loop, which keeps most of a step alive; false where the case
+// names its loop, or the model has no choice.
 func (m *Model) KeepingMost(c Case) (Case, bool) {
 	if c.Loop != "" {
 		return c, false

@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// LoRA are low-rank adapters beside linear layers of a frozen model, as
+// LoRA are low-rank adapters of linear layers of a frozen model, as
 // peft.LoraConfig describes them, or what another method of peft puts there.
 type LoRA struct {
-	// Method is another method than LoRA, and Options are what its configuration says beside
+	// Method is another method than LoRA, and Options are what its configuration says besides
 	// what all methods have: the layers, and modules to save. Rank and what follows up to Dropout
 	// are of LoRA alone.
 	Method  string
@@ -28,10 +28,10 @@ type LoRA struct {
 	// Match is a regular expression instead of names: the layers whose whole paths it
 	// matches, as peft takes target_modules that is text.
 	Match string
-	// Parameters are names of single parameters beside which adapters are put, or ends of
+	// Parameters are names of single parameters that get adapters, or ends of
 	// their names: target_parameters. Without Targets and Match they are all that is adapted.
 	Parameters []string
-	// Ranks are those beside parameters that have another than Rank, by the parameters' own
+	// Ranks are those of parameters that have another than Rank, by the parameters' own
 	// names: rank_pattern. No text has them.
 	Ranks map[string]int64
 	// DoRA scales the rows of adapted weights by trained magnitudes: use_dora.
@@ -262,7 +262,7 @@ func (l *LoRA) Adapts() func(path string) bool {
 	}
 }
 
-// RankOf is the rank of an adapter beside a parameter, by the parameter's own name.
+// RankOf is the rank of an adapter of a parameter, by the parameter's own name.
 func (l *LoRA) RankOf(own string) int64 {
 	if r, ok := l.Ranks[own]; ok {
 		return r

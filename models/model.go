@@ -1,5 +1,5 @@
 // Package models is the registry: a name becomes a case builder. Each system
-// has a package of its own beside this file.
+// has a package of its own below this one.
 package models
 
 import (
@@ -205,12 +205,12 @@ type Options struct {
 }
 
 // A Script is the calculation that a model's own project ships to choose its batch
-// sizes. vprof keeps it to show what it says beside what is true.
+// sizes. vprof keeps it to compare what it says to what is true.
 type Script interface {
 	// EffectiveBatch is the number of samples of an optimizer step that the script
 	// aims at unless it is told otherwise.
 	EffectiveBatch() int
-	// Parts are the parts of training that the script tells apart, in their order.
+	// Parts are the parts of training that the script distinguishes, in their order.
 	Parts() []ScriptPart
 	// Recommend is what the script says for a part on a board with this many bytes of
 	// memory, if an optimizer step is to see an effective batch of samples.

@@ -97,7 +97,6 @@ func ParseObjective(text string) (Objective, error) {
 	return o, nil
 }
 
-// turn sets an option.
 func (o *Objective) turn(option string) error {
 	word, value, _ := strings.Cut(option, "=")
 	switch {
@@ -170,7 +169,6 @@ func (o *Objective) trainers() []string {
 	return ObjectiveTrainers()
 }
 
-// optionWords are the options that an objective has.
 func (o *Objective) optionWords() string {
 	switch {
 	case o.Generates():
@@ -284,7 +282,7 @@ func (o Objective) Rows() int64 {
 	return 2
 }
 
-// ReferenceModel tells whether a second model, frozen, is beside the one that is trained.
+// ReferenceModel tells whether a second model, frozen, is in memory with the one that is trained.
 // With adapters the reference is the model without them.
 func (c Case) ReferenceModel() bool {
 	return (c.Objective.Refers() || c.Objective.Name == EBFT) && !c.Objective.Precomputed && c.LoRA == nil

@@ -118,7 +118,7 @@ func (l Levers) checkFloat8(m *Model, c *Case) (field, reason string) {
 const (
 	// EarlySetting is for layers in 4 bits as bitsandbytes 0.42 has them.
 	EarlySetting = "early-bitsandbytes"
-	// PackedHeadSetting is for an output layer in few bits.
+	// PackedHeadSetting is for a quantized output layer.
 	PackedHeadSetting = "packed-head"
 	// DeviceMapSetting is for how a model comes to the device: as [Case.Loads] says (0), by from_pretrained(device_map)
 	// (1), or by model.to(device) (2).

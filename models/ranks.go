@@ -1,6 +1,7 @@
 package models
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -36,9 +37,9 @@ func (m Model) DifferentRanks(c Case, board trace.Board, o Options) ([]RankRange
 	}
 	s := c.Strategy
 	if s == nil {
-		return nil, fmt.Errorf("one GPU has one rank")
+		return nil, errors.New("one GPU has one rank")
 	}
-	f := &rankFinder{record: func(rank int64) (*program.Program, error) {
+	record := func(rank int64) (*program.Program, error) {
 		one := *s
 		one.Rank = &rank
 		c.Strategy = &one
@@ -47,38 +48,36 @@ func (m Model) DifferentRanks(c Case, board trace.Board, o Options) ([]RankRange
 			return nil, err
 		}
 		return rec.Program, nil
-	}}
+	}
 	world := int64(c.GPUs)
 	if s.CP > 1 && s.ContextWay() != Ulysses && world <= mostCompared { // later ranks see more keys
-		return f.each(world)
+		return eachRank(world, record)
 	}
 	switch s.Name {
 	case DDP:
 		return []RankRange{{0, world - 1}}, nil
 	case FSDP2:
-		return f.ordered(world/max(1, s.Replicate), 1)
+		return orderedRanks(record, world/max(1, s.Replicate), 1)
 	case TP:
-		return f.ordered(world/s.TP/max(1, s.Replicate), s.TP)
+		return orderedRanks(record, world/s.TP/max(1, s.Replicate), s.TP)
 	}
 	if world > mostCompared {
 		return nil,
 			fmt.Errorf("each of %d ranks of %s has something else, and no more than %d are compared; name one with "+
 				"--rank", world, s.Name, mostCompared)
 	}
-	return f.each(world)
+	return eachRank(world, record)
 }
 
-// rankFinder compares ranks by what they run.
-type rankFinder struct {
-	record func(rank int64) (*program.Program, error)
-}
+// rankRecorder records a rank.
+type rankRecorder func(rank int64) (*program.Program, error)
 
-// each compares every rank with the one before.
-func (f *rankFinder) each(world int64) ([]RankRange, error) {
+// eachRank compares every rank with the one before.
+func eachRank(world int64, record rankRecorder) ([]RankRange, error) {
 	var out []RankRange
 	var last *program.Program
 	for rank := range world {
-		p, err := f.record(rank)
+		p, err := record(rank)
 		if err != nil {
 			return nil, err
 		}
@@ -91,15 +90,15 @@ func (f *rankFinder) each(world int64) ([]RankRange, error) {
 	return out, nil
 }
 
-// ordered compares n units of neighboring ranks that run the same, of which a later one
+// orderedRanks compares n units of neighboring ranks that run the same, of which a later one
 // has no more rows of any parameter than an earlier one: if two run the same, so do all
 // between them.
-func (f *rankFinder) ordered(n, each int64) ([]RankRange, error) {
-	first, err := f.record(0)
+func orderedRanks(record rankRecorder, n, each int64) ([]RankRange, error) {
+	first, err := record(0)
 	if err != nil {
 		return nil, err
 	}
-	last, err := f.record((n - 1) * each)
+	last, err := record((n - 1) * each)
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +113,7 @@ func (f *rankFinder) ordered(n, each int64) ([]RankRange, error) {
 			return nil
 		}
 		mid := (from + to) / 2
-		p, err := f.record(mid * each)
+		p, err := record(mid * each)
 		if err != nil {
 			return err
 		}
@@ -184,12 +183,9 @@ func (m Model) recordWorst(c Case, board trace.Board, o Options) (*Recording, er
 // where that cannot be told.
 func (m Model) ranksToRecord(c Case, board trace.Board) (ranks []int64) {
 	does := m.ranksOf(c, board)
-	stages := c.Strategy.PipelineRanks(c.GPUs)
-	// of a stage that ranks share, the last that have parts of a row: they see most keys
-	each, last := int64(c.GPUs)/stages, max(0, c.Strategy.CP-1)*max(1, c.Strategy.TP)
-	for stage := range stages {
-		if does == nil || slices.Index(does, does[stage]) == int(stage) {
-			ranks = append(ranks, stage*each+last)
+	for rank := range int64(c.GPUs) {
+		if does == nil || slices.Index(does, does[rank]) == int(rank) {
+			ranks = append(ranks, rank)
 		}
 	}
 	return ranks

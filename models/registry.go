@@ -15,7 +15,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// Registry is the list of known models, with the sources of models that users bring.
+// Registry is the list of known models, with the sources of users' models.
 // Package models/all makes the one that the program uses; tests make their own.
 type Registry struct {
 	models  []Model
@@ -26,7 +26,7 @@ type Registry struct {
 	latest atomic.Pointer[Model]
 }
 
-// Source is a kind of model that users bring, named by a scheme and a reference:
+// Source is a kind of users' models, named by a scheme and a reference:
 // "hf:config.json".
 type Source struct {
 	// Scheme is what stands before the colon.
@@ -59,7 +59,6 @@ func (r *Registry) With(s Source) *Registry {
 	return r
 }
 
-// source finds the source of a name.
 func (r *Registry) source(name string) (s Source, ref string, ok bool) {
 	scheme, ref, _ := strings.Cut(name, ":")
 	at := slices.IndexFunc(r.sources, func(s Source) bool { return s.Scheme == scheme })
@@ -210,7 +209,10 @@ func (m Model) Complete(c Case) (Case, error) {
 	if field, reason := c.checkLevers(&m, &c); reason != "" {
 		return wrong(field, "%s", reason)
 	}
-	return c, m.checkOwn(c)
+	if m.Check != nil {
+		err = m.Check(c)
+	}
+	return c, err
 }
 
 // filled is a case with the model's defaults where it leaves something open.
@@ -258,7 +260,6 @@ func (m Model) refuses(c Case) (field, reason string) {
 	return checkOptimizer(c)
 }
 
-// checkOptimizer finds an optimizer that there is not, or not in such a case.
 func checkOptimizer(c Case) (field, reason string) {
 	if c.Optimizer == "" {
 		return "", ""
@@ -286,14 +287,6 @@ func checkOptimizer(c Case) (field, reason string) {
 				`(backward goes through all layers for the first)`
 	}
 	return "", ""
-}
-
-// checkOwn finds what does not go together in a case by the model's own rules.
-func (m Model) checkOwn(c Case) error {
-	if m.Check == nil {
-		return nil
-	}
-	return m.Check(c)
 }
 
 // MaxBatch is the largest batch size that is accepted; a larger one is taken for a

@@ -91,7 +91,6 @@ func (m Model) sides(s Settings) Settings {
 	return s
 }
 
-// settingNames says what there is in place of the setting that is not.
 func (m Model) settingNames(wrong string) string {
 	if len(m.Settings) == 0 {
 		return "this model has none"

@@ -111,7 +111,7 @@ func TestStrategyErrorsNameTheKey(t *testing.T) {
 		"fsdp":                      `there is no strategy "fsdp": PyTorch's fully_shard is fsdp2`,
 		"ddp:":                      `"" is not key=value; the keys of ddp are bucket_view`,
 		"ddp:mp=bf16":               `ddp has no key "mp"`,
-		"tp:tp=2,ep_by=torch":       `vprof does not record ep_by beside tp; take it with fsdp2, pp or ddp`,
+		"tp:tp=2,ep_by=torch":       `vprof does not record ep_by beside tp; take it with fsdp2 or ddp`,
 		"fsdp2:mp":                  `"mp" is not key=value`,
 		"fsdp2:mp=fp8":              `mp: "fp8" is none of bf16, fp16`,
 		"fsdp2:mp=bf16,mp=bf16":     "mp: given twice",

@@ -1,6 +1,7 @@
 package models
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -19,10 +20,7 @@ var strategyKeys = map[string][]string{
 		"reshard", "mp", "reduce", "replicate", "wrap", "init", "offload", "no_sync", "cp", "cp_by", "ep", "ep_by",
 		"rank",
 	},
-	PP: {
-		"pp", "schedule", "micro", "stages", "split", "tp", "sequence", "loss", "reshard", "mp", "reduce", "replicate",
-		"wrap", "cp", "cp_by", "ep", "ep_by", "rank",
-	},
+	PP: {"schedule", "micro", "stages", "split", "rank"},
 	TP: {
 		"tp", "tp_by", "sequence", "loss", "col", "row", "reshard", "mp", "reduce", "replicate", "wrap", "init",
 		"no_sync", "cp", "cp_by", "rank",
@@ -40,10 +38,9 @@ var strategyKeys = map[string][]string{
 
 // together are the strategies that options go with which others lack, as messages say it.
 var together = map[string]string{
-	"cp": "take it with fsdp2, ddp, tp, pp or zero1 to zero3",
-	"ep": "take it with fsdp2, pp or ddp",
-	"tp": "take tp:tp=N, which is fully_shard over the groups, or pp:pp=N,tp=M",
-	"pp": "take pp:pp=N, which is fully_shard over the GPUs of each stage",
+	"cp": "take it with fsdp2, ddp, tp or zero1 to zero3",
+	"ep": "take it with fsdp2 or ddp",
+	"tp": "take tp:tp=N, which is fully_shard over the groups",
 }
 
 // ParseStrategy reads a strategy like "fsdp2:mp=bf16,replicate=2". Patterns of wrap
@@ -90,7 +87,8 @@ func ParseStrategy(text string) (Strategy, error) {
 			return Strategy{}, fmt.Errorf("%s: given twice", key)
 		}
 		seen[key] = true
-		if err := s.set(key, value); err != nil {
+		option := slices.IndexFunc(strategyOptions, func(o strategyOption) bool { return o.key == key })
+		if err := strategyOptions[option].read(&s, value); err != nil {
 			return Strategy{}, fmt.Errorf("%s: %w", key, err)
 		}
 	}
@@ -107,113 +105,148 @@ const (
 	mostStages    = 1 << 10
 )
 
-// set sets an option, which is one of the strategy's keys.
-func (s *Strategy) set(key, value string) (err error) {
-	switch key {
-	case "rank":
-		var n int64
-		n, err = parseWithin(value, 0, mostRanks)
-		s.Rank = &n
-	case "bucket_cap_mb":
-		s.BucketCap, err = parseWithin(value, 1, mostBucketMiB)
-	case "replicate":
-		if s.Replicate, err = parseWithin(value, 1, mostRanks); s.Replicate == 1 {
-			s.Replicate = 0
+// strategyOption is an option of strategies: how its value is read into a strategy, and how it is written; empty
+// for the value that a strategy has without the option.
+type strategyOption struct {
+	key   string
+	read  func(s *Strategy, value string) error
+	write func(s *Strategy) string
+}
+
+// strategyOptions are all options, in the order in which they are written. [strategyKeys] says which strategies have
+// them.
+var strategyOptions = []strategyOption{
+	truthOption("bucket_view", func(s *Strategy) *bool { return &s.BucketView }),
+	countOption("bucket_cap_mb", 1, mostBucketMiB, func(s *Strategy) *int64 { return &s.BucketCap }),
+	truthOption("static_graph", func(s *Strategy) *bool { return &s.StaticGraph }),
+	truthOption("find_unused", func(s *Strategy) *bool { return &s.FindUnused }),
+	{"reshard", (*Strategy).setReshard, func(s *Strategy) string { return s.Reshard }},
+	wordOption("mp", "", func(s *Strategy) *string { return &s.MP }, "bf16", "fp16"),
+	wordOption("reduce", "", func(s *Strategy) *string { return &s.Reduce }, "fp32", "bf16", "fp16"),
+	option("replicate", parseReplicas, func(s *Strategy) *int64 { return &s.Replicate }, number),
+	option("wrap", parseWraps, func(s *Strategy) *[]string { return &s.Wrap }, joinNames),
+	countOption("tp", 2, mostRanks, func(s *Strategy) *int64 { return &s.TP }),
+	wordOption("tp_by", TensorWays()[0], func(s *Strategy) *string { return &s.TPBy }, TensorWays()...),
+	truthOption("sequence", func(s *Strategy) *bool { return &s.Sequence }),
+	truthOption("loss", func(s *Strategy) *bool { return &s.ParallelLoss }),
+	option("col", parseNames, func(s *Strategy) *[]string { return &s.Col }, joinNames),
+	option("row", parseNames, func(s *Strategy) *[]string { return &s.Row }, joinNames),
+	countOption("cp", 2, mostRanks, func(s *Strategy) *int64 { return &s.CP }),
+	wordOption("cp_by", Ulysses, func(s *Strategy) *string { return &s.CPBy }, ContextWays()...),
+	countOption("ep", 2, mostRanks, func(s *Strategy) *int64 { return &s.EP }),
+	wordOption("ep_by", DeepEP, func(s *Strategy) *string { return &s.EPBy }, ExpertWays()...),
+	wordOption("schedule", "1f1b", func(s *Strategy) *string { return &s.Schedule }, "1f1b", "gpipe", Interleaved),
+	countOption("micro", 1, mostAccumulated, func(s *Strategy) *int64 { return &s.Micro }),
+	countOption("stages", 2, mostStages, func(s *Strategy) *int64 { return &s.Stages }),
+	option("split", parseNames, func(s *Strategy) *[]string { return &s.Split }, joinNames),
+	falseOption("no_sync", func(s *Strategy) *bool { return &s.EachSync }),
+	wordOption("engine", "", func(s *Strategy) *string { return &s.Engine }, "deepspeed"),
+	option("bucket", parseBucket, func(s *Strategy) *int64 { return &s.Bucket }, sizeText),
+	option("prefetch", parseAutoSize, func(s *Strategy) *int64 { return &s.Prefetch }, sizeText),
+	option("persist", parseAutoSize, func(s *Strategy) *int64 { return &s.Persist }, sizeText),
+	option("reuse", parseSize, func(s *Strategy) *int64 { return &s.Reuse }, sizeText),
+	option("live", parseSize, func(s *Strategy) *int64 { return &s.Live }, sizeText),
+	option("part", parseSize, func(s *Strategy) *int64 { return &s.Part }, sizeText),
+	{"overlap", (*Strategy).setOverlap, (*Strategy).overlapText},
+	falseOption("contiguous", func(s *Strategy) *bool { return &s.Scattered }),
+	{"linear", (*Strategy).setLinear, func(s *Strategy) string { return wordIf("torch")(s.TorchLinear) }},
+	wordOption("init", "meta", func(s *Strategy) *Init { return &s.Init }, "meta", "host", "device", "rank0"),
+	{"offload", (*Strategy).setOffload, func(s *Strategy) string { return s.Offload }},
+	option("rank", parseRank, func(s *Strategy) **int64 { return &s.Rank }, rankText),
+}
+
+func option[T any](key string, read func(string) (T, error), at func(*Strategy) *T, write func(T) string) strategyOption {
+	set := func(s *Strategy, value string) (err error) {
+		*at(s), err = read(value)
+		return err
+	}
+	return strategyOption{key, set, func(s *Strategy) string { return write(*at(s)) }}
+}
+
+// wordIf writes a word for true, and nothing for false.
+func wordIf(word string) func(bool) string {
+	return func(on bool) string {
+		if on {
+			return word
 		}
-	case "bucket_view", "static_graph", "find_unused", "sequence", "loss":
-		on := map[string]*bool{
-			"bucket_view": &s.BucketView, "static_graph": &s.StaticGraph, "find_unused": &s.FindUnused,
-			"sequence": &s.Sequence, "loss": &s.ParallelLoss,
-		}[key]
-		*on, err = parseTruth(value)
-	case "no_sync":
-		var on bool
-		on, err = parseTruth(value)
-		s.EachSync = !on
-	case "reshard":
-		s.Reshard, err = parseReshard(value)
-		if s.Reshard == s.defaultReshard() {
-			s.Reshard = ""
+		return ""
+	}
+}
+
+func truthOption(key string, at func(*Strategy) *bool) strategyOption {
+	return option(key, parseTruth, at, wordIf("true"))
+}
+
+// falseOption is an option that is on by itself: the field says that it is off.
+func falseOption(key string, at func(*Strategy) *bool) strategyOption {
+	off := func(value string) (bool, error) {
+		on, err := parseTruth(value)
+		return !on, err
+	}
+	return option(key, off, at, wordIf("false"))
+}
+
+func countOption(key string, least, most int64, at func(*Strategy) *int64) strategyOption {
+	return option(key, func(value string) (int64, error) { return parseWithin(value, least, most) }, at, number)
+}
+
+// wordOption is one of some words; usual is the one that a strategy has without the option, empty for none of them.
+func wordOption[T ~string](key, usual string, at func(*Strategy) *T, words ...string) strategyOption {
+	read := func(value string) (T, error) {
+		word, err := oneOf(value, words...)
+		if word == usual {
+			word = ""
 		}
-	case "mp":
-		s.MP, err = oneOf(value, "bf16", "fp16")
-	case "reduce":
-		s.Reduce, err = oneOf(value, "fp32", "bf16", "fp16")
-	case "schedule", "micro", "stages", "split":
-		return s.setPipeline(key, value)
-	case "wrap":
-		s.Wrap, err = parseWraps(value)
-	case "pp", "tp", "tp_by", "cp", "cp_by", "ep", "ep_by":
-		return s.setShared(key, value)
-	case "col":
-		s.Col, err = parseNames(value)
-	case "row":
-		s.Row, err = parseNames(value)
-	case "engine":
-		s.Engine, err = oneOf(value, "deepspeed")
-	case "init":
-		if value, err = oneOf(value, "meta", string(InitHost), string(InitDevice), string(InitRank0)); value != "meta" {
-			s.Init = Init(value)
-		}
-	case "overlap", "contiguous", "linear":
-		return s.setZeRO(key, value)
-	case "offload":
-		return s.setOffload(value)
-	default:
-		return s.setSize(key, value)
+		return T(word), err
+	}
+	return option(key, read, at, func(word T) string { return string(word) })
+}
+
+// parseReplicas reads the number of replicas; one is none besides the model itself.
+func parseReplicas(value string) (int64, error) {
+	n, err := parseWithin(value, 1, mostRanks)
+	if n == 1 {
+		n = 0
+	}
+	return n, err
+}
+
+func parseRank(value string) (*int64, error) {
+	n, err := parseWithin(value, 0, mostRanks)
+	return &n, err
+}
+
+func rankText(rank *int64) string {
+	if rank == nil {
+		return ""
+	}
+	return strconv.FormatInt(*rank, 10)
+}
+
+func (s *Strategy) setReshard(value string) (err error) {
+	if s.Reshard, err = parseReshard(value); s.Reshard == s.defaultReshard() {
+		s.Reshard = ""
 	}
 	return err
 }
 
-// setZeRO sets how DeepSpeed reduces gradients and multiplies with gathered weights.
-func (s *Strategy) setZeRO(key, value string) (err error) {
-	if key == "linear" {
-		_, err = oneOf(value, "torch")
-		s.TorchLinear = true
-		return err
-	}
+// setOverlap sets overlap_comm, which stage 3 has by itself.
+func (s *Strategy) setOverlap(value string) error {
 	on, err := parseTruth(value)
-	if key == "overlap" {
-		s.Overlap, s.Serial = on && s.Name != ZeRO3, !on && s.Name == ZeRO3
-	} else {
-		s.Scattered = !on
-	}
+	s.Overlap, s.Serial = on && s.Name != ZeRO3, !on && s.Name == ZeRO3
 	return err
 }
 
-// setPipeline sets how stages are cut and in which order they run.
-func (s *Strategy) setPipeline(key, value string) (err error) {
-	switch key {
-	case "schedule":
-		if s.Schedule, err = oneOf(value, "1f1b", "gpipe", Interleaved); s.Schedule == "1f1b" {
-			s.Schedule = ""
-		}
-	case "micro":
-		s.Micro, err = parseWithin(value, 1, mostAccumulated)
-	case "stages":
-		s.Stages, err = parseWithin(value, 2, mostStages)
-	case "split":
-		s.Split, err = parseNames(value)
+func (s *Strategy) overlapText() string {
+	if s.Overlap || s.Serial {
+		return strconv.FormatBool(s.Overlap)
 	}
-	return err
+	return ""
 }
 
-// setShared sets how ranks share the model, layers, sequences and experts.
-func (s *Strategy) setShared(key, value string) (err error) {
-	if n := map[string]*int64{"pp": &s.PP, "tp": &s.TP, "cp": &s.CP, "ep": &s.EP}[key]; n != nil {
-		*n, err = parseWithin(value, 2, mostRanks)
-		return err
-	}
-	to, ways := &s.CPBy, ContextWays()
-	switch key {
-	case "tp_by":
-		to, ways = &s.TPBy, TensorWays()
-	case "ep_by":
-		to, ways = &s.EPBy, ExpertWays()
-	}
-	if *to, err = oneOf(value, ways...); *to == ways[0] {
-		*to = ""
-	}
+func (s *Strategy) setLinear(value string) error {
+	_, err := oneOf(value, "torch")
+	s.TorchLinear = true
 	return err
 }
 
@@ -237,44 +270,47 @@ func (s *Strategy) setOffload(value string) (err error) {
 	return err
 }
 
-// setSize sets a size of ZeRO.
-func (s *Strategy) setSize(key, value string) (err error) {
-	size := s.sizes()[key]
-	if value == "auto" && (key == "bucket" || key == "prefetch" || key == "persist") {
-		*size = AutoSize
-		return nil
-	}
-	if *size, err = parseWithin(value, 0, 1<<50); key == "bucket" && *size == 0 && err == nil {
-		return fmt.Errorf("%q is not a size; DeepSpeed's buckets have at least one element", value)
-	}
-	*size = max(1, *size) // none at all is as good as one
-	return err
+// parseSize reads a size of ZeRO, in elements; none at all is as good as one.
+func parseSize(value string) (int64, error) {
+	n, err := parseWithin(value, 0, 1<<50)
+	return max(1, n), err
 }
 
-// sizes are those of ZeRO by the names of their options.
-func (s *Strategy) sizes() map[string]*int64 {
-	return map[string]*int64{
-		"bucket": &s.Bucket, "prefetch": &s.Prefetch, "persist": &s.Persist, "reuse": &s.Reuse,
-		"live": &s.Live, "part": &s.Part,
+// parseAutoSize is parseSize for sizes that DeepSpeed derives itself where they are "auto".
+func parseAutoSize(value string) (int64, error) {
+	if value == autoSize {
+		return AutoSize, nil
 	}
+	return parseSize(value)
+}
+
+func parseBucket(value string) (int64, error) {
+	if n, err := strconv.ParseInt(value, 10, 64); err == nil && n == 0 {
+		return 0, fmt.Errorf("%q is not a size; DeepSpeed's buckets have at least one element", value)
+	}
+	return parseAutoSize(value)
+}
+
+const autoSize = "auto"
+
+func sizeText(n int64) string {
+	if n == AutoSize {
+		return autoSize
+	}
+	return number(n)
 }
 
 // defaultReshard is the value of reshard that a strategy has unless told: that of its
 // records, which is PyTorch's own under tensor parallelism.
 func (s *Strategy) defaultReshard() string {
-	if s.Name == TP || s.Name == PP {
+	if s.Name == TP {
 		return "auto"
 	}
 	return "true"
 }
 
 // Resharding is the value of reshard.
-func (s *Strategy) Resharding() string {
-	if s.Reshard == "" {
-		return s.defaultReshard()
-	}
-	return s.Reshard
-}
+func (s *Strategy) Resharding() string { return cmp.Or(s.Reshard, s.defaultReshard()) }
 
 // parseNames reads names or patterns joined by "+".
 func parseNames(value string) ([]string, error) {
@@ -284,6 +320,8 @@ func parseNames(value string) ([]string, error) {
 	}
 	return names, nil
 }
+
+func joinNames(names []string) string { return strings.Join(names, "+") }
 
 func parseTruth(value string) (bool, error) {
 	switch value {
@@ -309,60 +347,16 @@ func (s *Strategy) String() string {
 	if s == nil {
 		return ""
 	}
-	var fields []string
-	add := func(key, value string, differs bool) {
-		if differs {
-			fields = append(fields, key+"="+value)
+	var options []string
+	for _, o := range strategyOptions {
+		if text := o.write(s); text != "" {
+			options = append(options, o.key+"="+text)
 		}
 	}
-	add("bucket_view", "true", s.BucketView)
-	add("bucket_cap_mb", strconv.FormatInt(s.BucketCap, 10), s.BucketCap > 0)
-	add("static_graph", "true", s.StaticGraph)
-	add("find_unused", "true", s.FindUnused)
-	add("reshard", s.Reshard, s.Reshard != "")
-	add("mp", s.MP, s.MP != "")
-	add("reduce", s.Reduce, s.Reduce != "")
-	add("replicate", strconv.FormatInt(s.Replicate, 10), s.Replicate > 1)
-	add("wrap", strings.Join(s.Wrap, "+"), len(s.Wrap) > 0)
-	add("pp", strconv.FormatInt(s.PP, 10), s.PP > 0)
-	add("tp", strconv.FormatInt(s.TP, 10), s.TP > 0)
-	add("tp_by", s.TPBy, s.TPBy != "")
-	add("sequence", "true", s.Sequence)
-	add("loss", "true", s.ParallelLoss)
-	add("col", strings.Join(s.Col, "+"), len(s.Col) > 0)
-	add("row", strings.Join(s.Row, "+"), len(s.Row) > 0)
-	add("cp", strconv.FormatInt(s.CP, 10), s.CP > 0)
-	add("cp_by", s.CPBy, s.CPBy != "")
-	add("ep", strconv.FormatInt(s.EP, 10), s.EP > 0)
-	add("ep_by", s.EPBy, s.EPBy != "")
-	add("schedule", s.Schedule, s.Schedule != "")
-	add("micro", strconv.FormatInt(s.Micro, 10), s.Micro > 0)
-	add("stages", strconv.FormatInt(s.Stages, 10), s.Stages > 0)
-	add("split", strings.Join(s.Split, "+"), len(s.Split) > 0)
-	add("no_sync", "false", s.EachSync)
-	add("engine", s.Engine, s.Engine != "")
-	sizes := s.sizes()
-	for _, key := range strategyKeys[s.Name] {
-		if n := sizes[key]; n != nil && *n != 0 {
-			text := strconv.FormatInt(*n, 10)
-			if *n == AutoSize {
-				text = "auto"
-			}
-			add(key, text, true)
-		}
-	}
-	add("overlap", strconv.FormatBool(s.Overlap), s.Overlap || s.Serial)
-	add("contiguous", "false", s.Scattered)
-	add("linear", "torch", s.TorchLinear)
-	add("init", string(s.Init), s.Init != "")
-	add("offload", s.Offload, s.Offload != "")
-	if s.Rank != nil {
-		add("rank", strconv.FormatInt(*s.Rank, 10), true)
-	}
-	if len(fields) == 0 {
+	if len(options) == 0 {
 		return s.Name
 	}
-	return s.Name + ":" + strings.Join(fields, ",")
+	return s.Name + ":" + strings.Join(options, ",")
 }
 
 // MarshalText implements [encoding.TextMarshaler].

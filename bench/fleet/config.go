@@ -111,7 +111,7 @@ type Kubernetes struct {
 	// Claim is the volume claim that the fleet's folder is on, Path where in it.
 	Claim string `yaml:"claim"`
 	Path  string `yaml:"path"`
-	// Resource is what a board is asked for by; empty is nvidia.com/gpu.
+	// Resource is the resource name of a board; empty is nvidia.com/gpu.
 	Resource       string `yaml:"resource"`
 	CPU            string `yaml:"cpu"`
 	Memory         string `yaml:"memory"`
@@ -313,7 +313,7 @@ const maxTasks = 1000
 // maxRuns is how often a batch size may run.
 const maxRuns = 1000
 
-// checkShell refuses line ends, and what a terminal obeys, in what becomes a line of a script.
+// checkShell refuses line ends and control characters in values that become lines of a script.
 func (c *Config) checkShell(wrong func(line int, key, format string, args ...any) error) error {
 	values := map[string]string{
 		"slurm.account": c.Slurm.Account, "slurm.qos": c.Slurm.QOS, "slurm.time": c.Slurm.Time,

@@ -11,11 +11,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/vprof/vprof/bench/advise/trainers"
 	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/experiment/sweep"
 	"github.com/vprof/vprof/bench/job"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/bench/shard"
@@ -185,7 +187,7 @@ func (c *Config) jobsOf(b Board, engine string, units []Unit, learned *coefficie
 	var jobs []job.Job
 	for _, u := range units {
 		j := job.Sweep(report.CaseOf(u.Model, u.Case), target, u.Batches,
-			job.Conditions{FindMax: s.FindMax, WarmUp: s.WarmUp, Repeat: max(1, s.Repeat), Verify: s.Verify})
+			sweep.Conditions{FindMax: s.FindMax, WarmUp: s.WarmUp, Repeat: max(1, s.Repeat), Verify: s.Verify})
 		j.Calibrated = learned
 		jobs = append(jobs, j)
 	}
@@ -245,33 +247,29 @@ func Prepare(dir, engine string, c *Config, units []Unit, learned *coefficients.
 }
 
 func sameJobs(a, b []BoardTasks) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i].Key != b[i].Key || a[i].Hash != b[i].Hash || a[i].Tasks != b[i].Tasks {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(a, b, func(x, y BoardTasks) bool {
+		return x.Key == y.Key && x.Hash == y.Hash && x.Tasks == y.Tasks
+	})
 }
 
 // write writes the manifest last: with it the folder is a fleet's.
 func (f *Folder) write() error {
-	if err := report.WriteFile(filepath.Join(f.Dir, configName), func(w io.Writer) error {
-		_, err := w.Write(f.Config.source)
-		return err
-	}); err != nil {
+	if err := report.WriteFile(filepath.Join(f.Dir, configName), contents(f.Config.source)); err != nil {
 		return err
 	}
 	text, err := json.MarshalIndent(f.Manifest, "", "  ")
 	if err != nil {
 		return err
 	}
-	return report.WriteFile(filepath.Join(f.Dir, manifestName), func(w io.Writer) error {
-		_, err := w.Write(append(text, '\n'))
+	return report.WriteFile(filepath.Join(f.Dir, manifestName), contents(append(text, '\n')))
+}
+
+// contents writes data as they are.
+func contents(data []byte) func(io.Writer) error {
+	return func(w io.Writer) error {
+		_, err := w.Write(data)
 		return err
-	})
+	}
 }
 
 // writeJobs writes a job a line. Descriptions of models are files of their own, since
@@ -289,11 +287,7 @@ func (f *Folder) writeJobs(b BoardTasks, jobs []job.Job) error {
 		for _, j := range jobs {
 			if hash := j.Case.ConfigHash; hash != "" && !written[hash] {
 				written[hash] = true
-				config := j.Case.Config
-				if err := report.WriteFile(f.model(hash), func(w io.Writer) error {
-					_, err := w.Write(config)
-					return err
-				}); err != nil {
+				if err := report.WriteFile(f.model(hash), contents(j.Case.Config)); err != nil {
 					return err
 				}
 			}
@@ -366,7 +360,7 @@ func (f *Folder) Jobs(b BoardTasks, from, to int) ([]job.Job, error) {
 	defer file.Close()
 	lines := bufio.NewReaderSize(file, 1<<20)
 	var jobs []job.Job
-	for n := 0; n < to; n++ {
+	for n := range to {
 		text, err := lines.ReadBytes('\n')
 		if err != nil {
 			return nil, &input.FormatError{File: path, Reason: fmt.Sprintf("has %d jobs, not %d", n, b.Jobs)}

@@ -123,7 +123,7 @@ func (l *Local) Cancel(context.Context) (int, error) {
 		return 0, err
 	}
 	n := 0
-	for _, word := range strings.Fields(string(text)) {
+	for word := range strings.FieldsSeq(string(text)) {
 		pid, err := strconv.Atoi(word)
 		if err != nil || !l.isTask(pid) {
 			continue // it has ended, and another process may have its number

@@ -13,7 +13,7 @@ import (
 	"github.com/vprof/vprof/profiler/planner/host"
 )
 
-// ask fills the text of a request: how many GPUs are asked for, and how much memory the step needs on each, by
+// ask has the values of a request's template: the number of GPUs, and how much memory the step needs on each, by
 // the upper end of the estimate's interval.
 type ask struct {
 	GPUs, Nodes, PerNode int
@@ -136,8 +136,8 @@ func Requests() []string {
 	return names
 }
 
-// WriteRequests writes how a scheduler is asked for the GPUs and the memory of each point of a plan: one of
-// [Requests].
+// WriteRequests writes the request to a scheduler, one of [Requests], for the GPUs and the memory of each point of a
+// plan.
 func WriteRequests(w io.Writer, r *report.Report, to string) error {
 	at := slices.IndexFunc(requests, func(r request) bool { return r.name == to })
 	for i, p := range r.Points {

@@ -1,10 +1,13 @@
 package fleet
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"os/exec"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +15,25 @@ import (
 	"github.com/vprof/vprof/bench/shard"
 	"github.com/vprof/vprof/internal/input"
 )
+
+// Command runs a program of a scheduler, and returns what it prints. The error is absent where this machine does not have
+// the program, and else what it says on standard error, after a name.
+func Command(ctx context.Context, stdin []byte, absent error, name, program string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Stdin = bytes.NewReader(stdin)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	switch {
+	case errors.Is(err, exec.ErrNotFound):
+		return nil, absent
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case err != nil:
+		return nil, fmt.Errorf("%s: %s", name, cmp.Or(strings.Join(strings.Fields(errs.String()), " "), err.Error()))
+	}
+	return out.Bytes(), nil
+}
 
 // An Engine has tasks run: a scheduler, or this machine. Task i of a board is shard i
 // of its jobs.
@@ -140,9 +162,9 @@ const (
 type Runner struct {
 	Folder *Folder
 	Engine Engine
-	// Poll is the time between two looks.
+	// Poll is how often the tasks are checked.
 	Poll time.Duration
-	// Tell is told how far the fleet is at each look.
+	// Tell is called with the fleet's state after each check.
 	Tell func(*Status)
 
 	attempts map[Task]int
@@ -256,11 +278,7 @@ func (r *Runner) again(t Task, f *shard.Failure) bool {
 	if n == 0 {
 		return true // whoever runs a fleet again has mended what was wrong
 	}
-	most := r.Folder.Config.Strategy.Attempts
-	if most == 0 {
-		most = 3
-	}
-	if n >= most || r.Engine.Again() {
+	if n >= cmp.Or(r.Folder.Config.Strategy.Attempts, 3) || r.Engine.Again() {
 		return false
 	}
 	switch {

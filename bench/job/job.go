@@ -12,6 +12,7 @@ import (
 	"io"
 
 	"github.com/vprof/vprof/bench/experiment/epoch"
+	"github.com/vprof/vprof/bench/experiment/sweep"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
@@ -34,7 +35,7 @@ type Job struct {
 	// the length that the case says.
 	Lengths *epoch.Lengths `json:"lengths,omitempty"`
 	// Conditions are those of a sweep's runs.
-	Conditions Conditions `json:"conditions,omitzero"`
+	Conditions sweep.Conditions `json:"conditions,omitzero"`
 	// Calibrated are the coefficients that estimates are corrected by; absent for the
 	// shipped defaults.
 	Calibrated *coefficients.Selection `json:"calibrated,omitempty"`
@@ -56,14 +57,6 @@ const Auto = "auto"
 // Simulated is the target that a board of the catalog is.
 func Simulated(gpu device.GPU) Target { return Target{Board: &gpu} }
 
-// Conditions say how a sweep runs, see [sweep.Options].
-type Conditions struct {
-	FindMax bool `json:"find_max,omitempty"`
-	WarmUp  int  `json:"warm_up,omitempty"`
-	Repeat  int  `json:"repeat,omitempty"`
-	Verify  bool `json:"verify,omitempty"`
-}
-
 // Plan makes the jobs of estimating a case on boards: one for each.
 func Plan(c report.Case, boards []device.GPU, batches []int) []Job {
 	jobs := make([]Job, len(boards))
@@ -74,7 +67,7 @@ func Plan(c report.Case, boards []device.GPU, batches []int) []Job {
 }
 
 // Sweep makes the job of running a case on a device.
-func Sweep(c report.Case, t Target, batches []int, k Conditions) Job {
+func Sweep(c report.Case, t Target, batches []int, k sweep.Conditions) Job {
 	return Job{Schema: Schema, Kind: report.Sweep, Case: c, Target: t, Batches: batches, Conditions: k}
 }
 

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/experiment/sweep"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/bench/shard"
 	"github.com/vprof/vprof/internal/input"
@@ -51,8 +52,8 @@ func TestAJobComesBackFromItsJSON(t *testing.T) {
 	gpu := boards(t, "t4")[0]
 	for _, j := range []Job{
 		Plan(toyCase(t), []device.GPU{gpu}, []int{2, 4})[0],
-		Sweep(toyCase(t), Simulated(gpu), []int{8}, Conditions{FindMax: true, Repeat: 3}),
-		Sweep(toyCase(t), Target{Device: "cuda:0"}, []int{8}, Conditions{}),
+		Sweep(toyCase(t), Simulated(gpu), []int{8}, sweep.Conditions{FindMax: true, Repeat: 3}),
+		Sweep(toyCase(t), Target{Device: "cuda:0"}, []int{8}, sweep.Conditions{}),
 	} {
 		text, err := json.Marshal(j)
 		require.NoError(t, err)
@@ -136,7 +137,7 @@ func TestASentJobGivesTheSame(t *testing.T) {
 	gpu := boards(t, "t4")[0]
 	for _, j := range []Job{
 		Plan(toyCase(t), []device.GPU{gpu}, []int{2, 64})[0],
-		Sweep(toyCase(t), Simulated(gpu), []int{8, 16}, Conditions{FindMax: true, Repeat: 1}),
+		Sweep(toyCase(t), Simulated(gpu), []int{8, 16}, sweep.Conditions{FindMax: true, Repeat: 1}),
 	} {
 		text, err := json.Marshal(j)
 		require.NoError(t, err)

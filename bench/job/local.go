@@ -54,10 +54,7 @@ func (l *Local) Run(ctx context.Context, j Job, each func(*report.Report) error)
 	if err != nil {
 		return nil, err
 	}
-	k := j.Conditions
-	r, err := sweep.Run(ctx, setup, d, sweep.Options{
-		Batches: j.Batches, FindMax: k.FindMax, WarmUp: k.WarmUp, Repeat: k.Repeat, Verify: k.Verify, Done: l.Done,
-	}, each)
+	r, err := sweep.Run(ctx, setup, d, sweep.Options{Batches: j.Batches, Conditions: j.Conditions, Done: l.Done}, each)
 	return r, errors.Join(err, d.Close())
 }
 

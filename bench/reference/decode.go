@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/models"
 )
@@ -11,19 +12,19 @@ import (
 // wireRecord is a record as it stands in the file. Pointers tell what is
 // absent from what is zero.
 type wireRecord struct {
-	Case          *string `json:"case"`
-	Stage         *string `json:"stage"`
-	Batch         *int    `json:"batch"`
-	AMP           *string `json:"amp"`
-	Checkpointing *bool   `json:"checkpointing"`
-	Accumulate    *int    `json:"accumulate"`
-	Optimizer     string  `json:"optimizer"`
-	GPU           *string `json:"gpu"`
-	Env           string  `json:"env"`
-	Status        *string `json:"status"`
-	Error         string  `json:"error"`
-	Params        Params  `json:"params"`
-	BatchBytes    int64   `json:"batch_bytes"`
+	Case          *string           `json:"case"`
+	Stage         *string           `json:"stage"`
+	Batch         *int              `json:"batch"`
+	AMP           *string           `json:"amp"`
+	Checkpointing *bool             `json:"checkpointing"`
+	Accumulate    *int              `json:"accumulate"`
+	Optimizer     string            `json:"optimizer"`
+	GPU           *string           `json:"gpu"`
+	Env           string            `json:"env"`
+	Status        *string           `json:"status"`
+	Error         string            `json:"error"`
+	Params        report.Parameters `json:"params"`
+	BatchBytes    int64             `json:"batch_bytes"`
 
 	PeakAllocated       *int64            `json:"peak_allocated"`
 	PeakReserved        *int64            `json:"peak_reserved"`

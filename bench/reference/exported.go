@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
 )
 
@@ -51,7 +52,7 @@ type wirePeaks struct {
 func (w *wirePeaks) record(c models.Case, steps int) (r Record, err error) {
 	r = Record{
 		Case: c, GPU: w.GPU, Status: Status(w.Status), Error: w.Error, Runs: steps,
-		Params:        Params{Total: w.Params, Trainable: w.Trainable},
+		Params:        report.Parameters{Total: w.Params, Trainable: w.Trainable},
 		PeakAllocated: w.PeakAllocated, PeakReserved: w.PeakReserved,
 	}
 	r.Batch = w.Batch

@@ -120,12 +120,8 @@ func decodeMeasured(line []byte) (Record, error) {
 	case m.Steps < 1:
 		return r, bad("steps", "want the number of optimizer steps, found %d", m.Steps)
 	}
-	if m.Torch != "" {
-		release, err := models.ParseRelease(m.Torch)
-		if err != nil {
-			return r, bad("torch", "%v", err)
-		}
-		r.Torch = release
+	if err := r.madeBy(m.Torch); err != nil {
+		return r, err
 	}
 	return r, r.validate()
 }

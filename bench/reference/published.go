@@ -28,7 +28,7 @@ func Kinds() []string { return []string{"allocated", "reserved", "device"} }
 // OpenPublished reads published figures, JSON Lines, gzipped if the name ends in .gz. ok is false if the file
 // cannot be read or holds something else. The error is an [*input.FormatError] if a row is damaged.
 func OpenPublished(path string) (rows []Published, ok bool, err error) {
-	r, err := opened(path)
+	r, err := openText(path)
 	if err != nil {
 		return nil, false, err
 	}

@@ -30,7 +30,7 @@ const maxErrors = 20
 
 // Open reads the file at path, gzipped if the name ends in .gz.
 func Open(path string) (*File, error) {
-	r, err := opened(path)
+	r, err := openText(path)
 	if err != nil {
 		return nil, err
 	}
@@ -38,8 +38,8 @@ func Open(path string) (*File, error) {
 	return Read(r, path)
 }
 
-// opened is the text of a file, which is gzipped if the name ends in .gz.
-func opened(path string) (io.ReadCloser, error) {
+// openText opens a file; if its name ends in .gz, the reader unpacks it.
+func openText(path string) (io.ReadCloser, error) {
 	f, err := input.OpenFile(path)
 	if err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ func Read(r io.Reader, name string) (*File, error) {
 		case !header && len(line) > 0:
 			rec, err := decode(line)
 			if err != nil {
-				errs = append(errs, at(err, name, n))
+				errs = append(errs, withPlace(err, name, n))
 				continue
 			}
 			rec.File, rec.Line, rec.Torch = name, n, cmp.Or(rec.Torch, torch)
@@ -87,7 +87,7 @@ func Read(r io.Reader, name string) (*File, error) {
 			h, err := decodeHeader(line)
 			if err != nil {
 				// Nothing that follows can be trusted to be of this format.
-				return nil, at(err, name, n)
+				return nil, withPlace(err, name, n)
 			}
 			if h.Torch != "" {
 				if torch, err = models.ParseRelease(h.Torch); err != nil {
@@ -117,8 +117,8 @@ func Read(r io.Reader, name string) (*File, error) {
 	return file, nil
 }
 
-// at completes a FormatError with its place.
-func at(err error, name string, line int) error {
+// withPlace completes a FormatError with its place.
+func withPlace(err error, name string, line int) error {
 	var f *input.FormatError
 	if errors.As(err, &f) {
 		f.File, f.Line = name, line

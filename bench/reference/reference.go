@@ -6,6 +6,7 @@ package reference
 import (
 	"strings"
 
+	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
 )
 
@@ -32,14 +33,6 @@ const (
 	OOM   Status = "oom"
 	Error Status = "error"
 )
-
-// Params are element counts of the recorded model.
-type Params struct {
-	Total     int64 `json:"total"`
-	Trainable int64 `json:"trainable"`
-	Criterion int64 `json:"criterion"`
-	Buffers   int64 `json:"buffers"`
-}
 
 // Phase holds the counters at the end of a phase. All are bytes; the peaks
 // are those within the phase, whose start counts as part of it.
@@ -78,7 +71,7 @@ type Record struct {
 	Status Status
 	// Error is what PyTorch raised; set unless Status is OK.
 	Error      string
-	Params     Params
+	Params     report.Parameters
 	BatchBytes int64
 
 	PeakAllocated       int64

@@ -1,7 +1,7 @@
 package report
 
 import (
-	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -202,10 +202,9 @@ func (g groups) of(name string) *figures {
 
 func (g groups) result() []AccuracyGroup {
 	list := []AccuracyGroup{}
-	for name, f := range g {
-		list = append(list, AccuracyGroup{name, len(f.allocated), f.result()})
+	for _, name := range slices.Sorted(maps.Keys(g)) {
+		list = append(list, AccuracyGroup{name, len(g[name].allocated), g[name].result()})
 	}
-	slices.SortFunc(list, func(a, b AccuracyGroup) int { return cmp.Compare(a.Name, b.Name) })
 	return list
 }
 

@@ -92,10 +92,7 @@ func figureCells(n int, f AccuracyFigures) []string {
 }
 
 func (a *Accuracy) phaseSheet() Sheet {
-	s := Sheet{
-		Title:   "peaks within phases",
-		Columns: Columns("phase | phases> | " + figureHeads),
-	}
+	s := Sheet{Title: "peaks within phases", Columns: Columns("phase | phases> | " + figureHeads)}
 	for _, g := range a.Summary.ByPhase {
 		cells := figureCells(g.Compared, g.AccuracyFigures)
 		s.Row(g.Name, cells[:len(cells)-1])

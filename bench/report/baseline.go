@@ -86,10 +86,7 @@ func (c Check) check(limit int64) error {
 	if c.Safe && (c.Need > limit || c.OOM != nil || !c.Fits || strained) {
 		return errors.New("it is called safe and is not")
 	}
-	if c.Lengths != nil {
-		return c.Lengths.check()
-	}
-	return nil
+	return c.Lengths.check()
 }
 
 // checkComponents compares the components with the training step that they are
@@ -139,9 +136,7 @@ func (s *Smoke) Compare(before *Smoke, file string, tolerance float64) error {
 		}
 	}
 	s.Baseline = &Baseline{File: file, Grown: s.since(before, tolerance), Changed: s.changed(before)}
-	slices.SortStableFunc(s.Baseline.Grown, func(a, b Growth) int {
-		return cmp.Compare(b.Now-b.Before, a.Now-a.Before)
-	})
+	slices.SortStableFunc(s.Baseline.Grown, func(a, b Growth) int { return cmp.Compare(b.Now-b.Before, a.Now-a.Before) })
 	return nil
 }
 

@@ -94,27 +94,18 @@ func (p *Point) check(r *Report) error {
 	case p.Estimate == nil && p.Run == nil:
 		return fmt.Errorf("batch %d has neither an estimate nor a run", p.Batch)
 	}
-	err := p.Estimate.check()
-	if err == nil && p.Streamed != nil {
-		err = p.Streamed.check("streamed_device")
-	}
-	if err == nil && p.Expandable != nil {
-		err = p.Expandable.check("expandable_device")
-	}
-	if err == nil && p.Lengths != nil {
-		err = p.Lengths.check()
-	}
-	if err == nil {
-		err = p.Run.check()
-	}
+	err := cmp.Or(
+		p.Estimate.check(), p.Streamed.check("streamed_device"), p.Expandable.check("expandable_device"),
+		p.Lengths.check(), p.Run.check(),
+	)
 	if err != nil {
 		return fmt.Errorf("batch %d: %w", p.Batch, err)
 	}
 	return nil
 }
 
-func (i Interval) check(name string) error {
-	if i.Low < 0 || i.Low > i.Bytes || i.Bytes > i.High || i.High > maxBytes {
+func (i *Interval) check(name string) error {
+	if i != nil && (i.Low < 0 || i.Low > i.Bytes || i.Bytes > i.High || i.High > maxBytes) {
 		return fmt.Errorf("%s has %d bytes, from %d to %d", name, i.Bytes, i.Low, i.High)
 	}
 	return nil
@@ -127,13 +118,12 @@ func (e *Estimate) check() error {
 	if !slices.Contains(verdicts, e.Verdict) {
 		return fmt.Errorf("its estimate has the verdict %q", e.Verdict)
 	}
-	if e.Open != nil {
-		if err := e.Open.Device.check("its estimate: plain_device"); err != nil {
-			return err
-		}
+	var plain *Interval
+	if e.PlainLoop != nil {
+		plain = &e.PlainLoop.Device
 	}
 	return cmp.Or(
-		e.Host.check(), e.Evaluation.check(),
+		plain.check("its estimate: plain_device"), e.Host.check(), e.Evaluation.check(),
 		e.Allocated.check("its estimate: allocated"), e.Reserved.check("its estimate: reserved"),
 		e.Device.check("its estimate: device"),
 		sum("its estimate: components", e.Components, "device", e.Device.Bytes),

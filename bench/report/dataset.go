@@ -71,26 +71,26 @@ func (f *Fit) subject() string {
 func (r *Report) loopNote() string {
 	var most Point
 	for _, p := range r.Points {
-		if p.open() > most.open() {
+		if p.plainExtra() > most.plainExtra() {
 			most = p
 		}
 	}
-	if most.open() == 0 {
+	if most.plainExtra() == 0 {
 		return ""
 	}
-	note := "loop: " + most.Estimate.Open.note(most.open())
+	note := "loop: " + most.Estimate.PlainLoop.note(most.plainExtra())
 	if len(r.Points) > 1 {
 		note += fmt.Sprintf(" (batch %d)", most.Batch)
 	}
 	return note + "; the verdict is of that loop."
 }
 
-// open is how many device bytes more a loop that keeps more needs; zero where a loop was chosen.
-func (p Point) open() int64 {
-	if p.Estimate == nil || p.Estimate.Open == nil {
+// plainExtra is how many device bytes more a plain loop needs; zero where a loop was chosen.
+func (p Point) plainExtra() int64 {
+	if p.Estimate == nil || p.Estimate.PlainLoop == nil {
 		return 0
 	}
-	return p.Estimate.Open.Device.Bytes - p.Estimate.Device.Bytes
+	return p.Estimate.PlainLoop.Device.Bytes - p.Estimate.Device.Bytes
 }
 
 // note names the assumed loop and how many bytes more the plain one needs.

@@ -42,8 +42,7 @@ type Fit struct {
 	// Guide is what the formula of the project's own script says, if asked for.
 	Guide    []GuideProfile `json:"guide,omitempty"`
 	Warnings []Warning      `json:"warnings,omitempty"`
-	// Origins says where settings come from.
-	Origins Origins `json:"settings_from,omitzero"`
+	SettingsFrom
 }
 
 // Budget says how much of a device a batch may take.
@@ -255,13 +254,11 @@ func (b Budget) String() string {
 func (f *Fit) Data() Data {
 	lines, rows := make([]any, len(f.Choices)), make([][]any, len(f.Choices))
 	for i, c := range f.Choices {
-		rows[i] = []any{c, c.Case.words(), extra{"device_memory_bytes": f.memory(c.Device), "run": c.Run.kind()}}
+		rows[i] = []any{c, c.Case.words(), extra{"device_memory_bytes": f.memory(c.Device), "run": c.Run.Kind()}}
 		line := *f
 		line.Choices, line.Profiles, line.Guide, line.Devices = []Choice{c}, nil, nil, nil
-		for _, d := range f.Devices {
-			if d.Name == c.Device {
-				line.Devices = []Device{d}
-			}
+		if d, ok := find(f.Devices, c.Device); ok {
+			line.Devices = []Device{d}
 		}
 		lines[i] = line
 	}

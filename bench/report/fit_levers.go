@@ -23,7 +23,8 @@ func (f *Fit) waterfalls() []Sheet {
 // waterfall has a row for each lever, in the order in which they are turned.
 func (f *Fit) waterfall(c Choice) Sheet {
 	most := max(1, largest(c.Waterfall, func(l Lever) int64 { return l.Device }))
-	s := sheetIn(fmt.Sprintf("What each lever saves at batch %d on %s", c.Batch, f.deviceTitle(c.Device)),
+	d, _ := find(f.Devices, c.Device)
+	s := sheetIn(fmt.Sprintf("What each lever saves at batch %d on %s", c.Batch, d),
 		"lever | saves {}> | needs {}> | samples/s ~> | ", most)
 	for i, l := range c.Waterfall {
 		name, saves := l.Name, s.unit.amount(l.Saves)
@@ -32,7 +33,7 @@ func (f *Fit) waterfall(c Choice) Sheet {
 		}
 		s.Row(name, saves, l.Device, rate(l.SamplesPerSecond), strings.Repeat("█", waterfallCells(l.Device, most)))
 	}
-	s.Notes = []string{c.explanation(f.memory(c.Device))}
+	s.Notes = []string{c.explanation(d.Memory)}
 	return s
 }
 
@@ -53,16 +54,6 @@ func (c Choice) explanation(memory int64) string {
 	}
 	last := c.Waterfall[len(c.Waterfall)-1]
 	return strings.Join(words, "; ") + fmt.Sprintf("; that leaves %s.", unit.amount(last.Device))
-}
-
-// deviceTitle is how people call a device of the result.
-func (f *Fit) deviceTitle(name string) string {
-	for _, d := range f.Devices {
-		if d.Name == name {
-			return d.String()
-		}
-	}
-	return name
 }
 
 // Tried is a case at a batch size on a board: what a fit recommends, or what a smoke test is of.
@@ -96,14 +87,11 @@ func ReadTried(file string, data []byte) ([]Tried, error) {
 	case SmokeSchema:
 		all = []Tried{{d.Case, d.Batch, d.Device}}
 	case FitSchema:
-		boards := map[string]Device{}
-		for _, b := range d.Devices {
-			boards[b.Name] = b
-		}
 		for _, c := range d.Choices {
 			if c.Recommended {
 				c.Case.Config = d.Config
-				all = append(all, Tried{c.Case, c.Batch, boards[c.Device]})
+				board, _ := find(d.Devices, c.Device)
+				all = append(all, Tried{c.Case, c.Batch, board})
 			}
 		}
 		if len(all) == 0 {

@@ -27,13 +27,10 @@ func (f *Fit) Sheets() []Sheet {
 	return sheets
 }
 
+// memory is that of a device, in bytes.
 func (f *Fit) memory(device string) int64 {
-	for _, d := range f.Devices {
-		if d.Name == device {
-			return d.Memory
-		}
-	}
-	return 0
+	d, _ := find(f.Devices, device)
+	return d.Memory
 }
 
 // choicesSheet has a row for every configuration on the one device.
@@ -289,7 +286,7 @@ func (f *Fit) Recommendation(c Choice) string {
 			100*c.Scaling, f.Parallel.GPUs)
 	}
 	if c.Run != nil {
-		line += fmt.Sprintf("; %s at this batch: %s", c.Run.kind(), bytesize.Format(c.Run.Device))
+		line += fmt.Sprintf("; %s at this batch: %s", c.Run.Kind(), bytesize.Format(c.Run.Device))
 		if !c.Run.Fits {
 			line += ", out of memory"
 		}

@@ -104,13 +104,9 @@ func Write(w io.Writer, f Format, d Document) error {
 			}
 			return nil
 		}
-		e := json.NewEncoder(w)
-		e.SetEscapeHTML(false)
-		e.SetIndent("", "  ")
-		return e.Encode(d)
+		return encoder(w, true).Encode(d)
 	case JSONL:
-		e := json.NewEncoder(w)
-		e.SetEscapeHTML(false)
+		e := encoder(w, false)
 		for _, line := range d.Data().Lines {
 			if err := e.Encode(line); err != nil {
 				return err
@@ -123,6 +119,16 @@ func Write(w io.Writer, f Format, d Document) error {
 		return writeSheets(w, f, d, Layout{})
 	}
 	panic("report: no such format: " + string(f)) // ParseFormat and FormatOf make no other
+}
+
+// encoder writes JSON with < and & as they are: for people to read, or a value a line.
+func encoder(w io.Writer, indented bool) *json.Encoder {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	if indented {
+		e.SetIndent("", "  ")
+	}
+	return e
 }
 
 // writeCSV writes rows whose texts no spreadsheet takes for formulas.

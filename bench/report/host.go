@@ -3,7 +3,6 @@ package report
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/vprof/vprof/internal/bytesize"
@@ -100,8 +99,7 @@ func (r *Report) hostNotes() []string {
 func (f *Fit) hostNotes() []string {
 	recommended := false
 	say := func(c *Choice) []string {
-		d := f.Devices[max(0, slices.IndexFunc(f.Devices, func(d Device) bool { return d.Name == c.Device }))]
-		if c.Estimate.Host.worthSaying(d) {
+		if d, _ := find(f.Devices, c.Device); c.Estimate.Host.worthSaying(d) {
 			return []string{c.Estimate.Host.note(max(1, c.Batch))}
 		}
 		return nil

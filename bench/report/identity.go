@@ -211,14 +211,11 @@ type Origins struct {
 	Assumed  []string `json:"assumed,omitempty"`
 }
 
-// SetOrigins notes where settings come from.
-func (r *Report) SetOrigins(o Origins) { r.Origins = o }
+// SettingsFrom is the part of a result that says where settings come from.
+type SettingsFrom struct {
+	// Origins says where settings come from.
+	Origins Origins `json:"settings_from,omitzero"`
+}
 
 // SetOrigins notes where settings come from.
-func (f *Fit) SetOrigins(o Origins) { f.Origins = o }
-
-// SetOrigins notes where settings come from.
-func (s *Smoke) SetOrigins(o Origins) { s.Origins = o }
-
-// SetOrigins notes where settings come from.
-func (t *Times) SetOrigins(o Origins) { t.Origins = o }
+func (s *SettingsFrom) SetOrigins(o Origins) { s.Origins = o }

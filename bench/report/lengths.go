@@ -107,9 +107,7 @@ func (l *Lengths) sheet(batch int, d Device) Sheet {
 		Title:   fmt.Sprintf("An epoch over samples of different lengths; %s", d),
 		Columns: []Column{{Head: fmt.Sprintf("epoch at batch %d", batch)}, {Head: "simulated"}},
 	}
-	row := func(name, format string, args ...any) {
-		s.Row(name, fmt.Sprintf(format, args...))
-	}
+	row := func(name, format string, args ...any) { s.Row(name, fmt.Sprintf(format, args...)) }
 	cut := ""
 	if l.Cut > 0 {
 		cut = fmt.Sprintf("; %d cut off at %d", l.Cut, l.Limit)
@@ -212,6 +210,9 @@ func (l *Lengths) notes() []string {
 
 // check finds what no writer of the schema has written.
 func (l *Lengths) check() error {
+	if l == nil {
+		return nil
+	}
 	e := &l.Epochs
 	switch {
 	case l.Worst == nil:

@@ -142,8 +142,7 @@ func (m *Matrix) Columns(names []string) error {
 // Sort sorts the rows by columns, the first first; one with a - before it, from the
 // largest down.
 func (m *Matrix) Sort(names []string) error {
-	var orders []func(a, b MatrixCell) int
-	for _, name := range names {
+	for _, name := range slices.Backward(names) { // stable, so that the first decides
 		bare, down := strings.CutPrefix(name, "-")
 		c, err := columnNamed(bare)
 		if err != nil {
@@ -153,25 +152,21 @@ func (m *Matrix) Sort(names []string) error {
 		if c.number != nil {
 			order = func(a, b MatrixCell) int { return cmp.Compare(c.number(a), c.number(b)) }
 		}
-		if down {
-			up := order
-			order = func(a, b MatrixCell) int { return -up(a, b) }
-		}
-		orders = append(orders, order)
-	}
-	slices.SortStableFunc(m.Rows, func(a, b MatrixCell) int {
-		for _, order := range orders {
-			if n := order(a, b); n != 0 {
-				return n
+		slices.SortStableFunc(m.Rows, func(a, b MatrixCell) int {
+			if down {
+				a, b = b, a
 			}
-		}
-		return 0
-	})
+			return order(a, b)
+		})
+	}
 	return nil
 }
 
-// operators of conditions, the longer ones first.
-var operators = []string{"!=", "<=", ">=", "=", "<", ">"}
+// operators of conditions, the longer ones first, with the results of [cmp.Compare] that meet them.
+var operators = []struct {
+	sign string
+	meet []int
+}{{"!=", []int{-1, 1}}, {"<=", []int{-1, 0}}, {">=", []int{0, 1}}, {"=", []int{0}}, {"<", []int{-1}}, {">", []int{1}}}
 
 // Filter keeps the rows that meet all conditions: COLUMN=PATTERN and COLUMN!=PATTERN
 // with * for anything, and COLUMN<NUMBER and so on of numbers, of which bytes count GiB.
@@ -187,10 +182,10 @@ func (m *Matrix) Filter(conditions []string) error {
 }
 
 func condition(text string) (func(MatrixCell) bool, error) {
-	at, op := len(text), ""
+	at, op, meet := len(text), "", []int(nil)
 	for _, o := range operators {
-		if i := strings.Index(text, o); i >= 0 && i < at {
-			at, op = i, o
+		if i := strings.Index(text, o.sign); i >= 0 && i < at {
+			at, op, meet = i, o.sign, o.meet
 		}
 	}
 	if op == "" {
@@ -214,22 +209,7 @@ func condition(text string) (func(MatrixCell) bool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%q: %q is not a number", text, want)
 	}
-	return func(cell MatrixCell) bool {
-		v := c.number(cell)
-		switch op {
-		case "=":
-			return v == n
-		case "!=":
-			return v != n
-		case "<":
-			return v < n
-		case "<=":
-			return v <= n
-		case ">":
-			return v > n
-		}
-		return v >= n
-	}, nil
+	return func(cell MatrixCell) bool { return slices.Contains(meet, cmp.Compare(c.number(cell), n)) }, nil
 }
 
 // Sheets implement [Document].
@@ -368,7 +348,7 @@ func (r *Report) Cell() MatrixCell {
 		d := r.Devices[0]
 		c.GPU, c.Device, c.Title, c.Host, c.UUID, c.Memory = d.GPU, d.Name, d.Title, d.Host, d.UUID, d.Memory
 		if r.Kind == Sweep {
-			c.Run = d.run()
+			c.Run = d.Kind()
 		}
 	}
 	if r.Largest != nil {

@@ -42,7 +42,7 @@ func Read(file string, r io.Reader) ([]*Report, error) {
 			if err != nil {
 				return nil, notAReport(file, n, err)
 			}
-			// Reports of before cases had a hash have the description alone.
+			// Reports that are older than the hash of cases have the description alone.
 			one.Case.ConfigHash = one.Case.Description().Hash()
 			reports = join(reports, &one)
 			n++

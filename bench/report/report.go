@@ -53,8 +53,7 @@ type Report struct {
 	// Script is the command that was run, of a result of vprof run.
 	Script   *Script   `json:"script,omitempty"`
 	Warnings []Warning `json:"warnings,omitempty"`
-	// Origins says where settings come from.
-	Origins Origins `json:"settings_from,omitzero"`
+	SettingsFrom
 }
 
 // Tool is the program that made the report.
@@ -223,7 +222,7 @@ const (
 	// back to the driver and asks for it again, in every step.
 	Slow Verdict = "fits slowly"
 	// Unrecorded says that it depends on what torch.compile makes of the step, which
-	// nobody has recorded. A gate takes it for not safe.
+	// has not been recorded. Checks that gate a pipeline take it for not safe.
 	Unrecorded Verdict = "not known without a recording"
 	DoesNotFit Verdict = "does not fit"
 )
@@ -292,24 +291,24 @@ type Estimate struct {
 	Device    Interval `json:"device"`
 	// Components sum to Device.Bytes.
 	Components []Component `json:"components"`
-	// Host is what the machine needs; absent of scripts and in files of before.
+	// Host is what the machine needs; absent of scripts and in older files.
 	Host      *HostMemory `json:"host,omitempty"`
 	PeakPhase string      `json:"peak_phase"`
 	Verdict   Verdict     `json:"verdict" jsonschema:"enum=fits,enum=tight,enum=fits slowly,enum=not known without a recording,enum=does not fit"`
-	// Unsafe is why the batch is not safe; absent if it is, or in files of before.
+	// Unsafe is why the batch is not safe; absent if it is, or in older files.
 	Unsafe Reason `json:"unsafe,omitempty" jsonschema:"enum=over-share,enum=board-full,enum=oom,enum=gives-back,enum=not-recorded,enum=host-full,enum=smaller-batch"`
 	// Interpolated is false where this very batch size was replayed.
 	Interpolated bool `json:"interpolated"`
-	// Open is what another training loop needs, where no flag chose one and another needs more: the
-	// verdict is by it.
-	Open *OpenLoop `json:"open_loop,omitempty"`
+	// PlainLoop is what the step needs with a plain training loop, where no flag chose a loop and plain needs more:
+	// the verdict is by it.
+	PlainLoop *OpenLoop `json:"open_loop,omitempty"`
 	// Evaluation is what the evaluation needs that the case asks for, which the verdict counts; absent for none.
 	Evaluation *Evaluation `json:"evaluation,omitempty"`
 }
 
-// OpenLoop says that an estimate assumes a loop, since no flag chose one.
+// OpenLoop says that an estimate assumes a training loop, since no flag chose one.
 type OpenLoop struct {
-	// Loop is the one that the estimate is of, Device what the loop "plain" needs, which keeps the most of a step.
+	// Loop is the assumed one, Device what the loop "plain" needs, which keeps most of a step alive.
 	Loop   models.Loop `json:"loop"`
 	Device Interval    `json:"plain_device"`
 }
@@ -367,12 +366,12 @@ type Run struct {
 	OOM     *OOM        `json:"oom,omitempty"`
 }
 
-// kind is what the run is called; empty for none.
-func (u *Run) kind() string {
+// Kind is "measured" or "simulated", which is never called measured; empty for none.
+func (u *Run) Kind() string {
 	if u == nil {
 		return ""
 	}
-	return ranAs(u.Simulated)
+	return kindOf(u.Simulated)
 }
 
 // Strained reports whether the run was out of memory, or only got through by giving
@@ -484,11 +483,13 @@ func (r *Report) Warn(w Warning) {
 }
 
 // Find returns the device that a point refers to.
-func (r *Report) Find(name string) (Device, bool) {
-	for _, d := range r.Devices {
-		if d.Name == name {
-			return d, true
-		}
+func (r *Report) Find(name string) (Device, bool) { return find(r.Devices, name) }
+
+// find is the device of a name; false if there is none.
+func find(devices []Device, name string) (Device, bool) {
+	at := slices.IndexFunc(devices, func(d Device) bool { return d.Name == name })
+	if at < 0 {
+		return Device{}, false
 	}
-	return Device{}, false
+	return devices[at], true
 }

@@ -1,7 +1,6 @@
 package report
 
 import (
-	"encoding/json"
 	"io"
 	"slices"
 )
@@ -77,10 +76,5 @@ func (a *Response) Of(r *Report) {
 
 // WriteResponse writes a response as JSON: for people to read, or in a line.
 func WriteResponse(w io.Writer, a *Response, indented bool) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	if indented {
-		e.SetIndent("", "  ")
-	}
-	return e.Encode(a)
+	return encoder(w, indented).Encode(a)
 }

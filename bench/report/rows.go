@@ -211,7 +211,7 @@ func (r *Report) columns() string {
 // pointWords are the cells of a point that its JSON does not have.
 func (r *Report) pointWords(p Point) extra {
 	d, _ := r.Find(p.Device)
-	all := extra{"board": d, "run": p.Run.kind()}
+	all := extra{"board": d, "run": p.Run.Kind()}
 	if d.UUID != "" {
 		all["mig"] = d.MIG
 	}

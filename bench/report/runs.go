@@ -48,7 +48,7 @@ func (r Runs) Sheets() []Sheet {
 				s.unit.amount(run.Allocated), s.unit.amount(run.Reserved), s.unit.amount(run.Device), run.PeakPhase,
 			}
 		}
-		s.Row(one.Devices[0].GPU+", "+one.Devices[0].run(), rank, peaks, one.Script.Result)
+		s.Row(one.Devices[0].GPU+", "+one.Devices[0].Kind(), rank, peaks, one.Script.Result)
 	}
 	s.Notes = r.notes()
 	return []Sheet{s.filled()}

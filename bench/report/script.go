@@ -34,9 +34,11 @@ type Script struct {
 	// Lines are the user's lines that hold most at the peak, in requested bytes.
 	Lines []Component `json:"lines"`
 	// Diverted are the files that the script saved and that were written elsewhere.
-	// Spared are checkpoints that it would have removed.
+	// Spared are checkpoints that it would have removed. Left are folders that it has made, with what code that is not
+	// Python has written there.
 	Diverted []string `json:"diverted"`
 	Spared   []string `json:"spared,omitempty"`
+	Left     []string `json:"left,omitempty"`
 	// Idle are the functions of NVIDIA's libraries that were called and did nothing, in the order
 	// of their first calls.
 	Idle []string `json:"idle_functions,omitempty"`
@@ -44,12 +46,15 @@ type Script struct {
 	Guessed []string `json:"guessed_lines,omitempty"`
 	// Workspaces counts the sizes that libraries decide.
 	Workspaces *Workspaces `json:"workspaces,omitempty"`
+	// TunedBefore is how many kernels of torch.compile other commands had tuned before; absent for none.
+	TunedBefore int `json:"kernels_tuned_before,omitempty"`
 	// Private are the pools of CUDA graphs; absent if there are none.
 	Private *PrivatePools `json:"private_pools,omitempty"`
 	// GPUs is the number of ranks of which Rank was run; absent for one.
 	GPUs int `json:"gpus,omitempty"`
 	Rank int `json:"rank,omitempty"`
-	// Elsewhere are the other GPUs that the same process used; all other figures are of the one that was current.
+	// Elsewhere are the other GPUs that the same process used; all other figures are of GPU, the fullest.
+	GPU       int         `json:"gpu,omitempty"`
 	Elsewhere []Elsewhere `json:"elsewhere,omitempty"`
 }
 
@@ -134,11 +139,23 @@ func (r *Report) buffersSheets() []Sheet {
 		}
 		s.Row(name, b.Bytes, yesOrNo(b.Saved), b.Line, strings.Join(b.Reused, ", "))
 	}
+	if n := r.tunedBefore(); n > 0 {
+		s.Notes = append(s.Notes, fmt.Sprintf("Inductor found %d kernels tuned in earlier runs of other commands, as in "+
+			"its cache on a machine where they ran; --inductor-cache none leaves them out.", n))
+	}
 	if t := p.Tuned; t != nil {
 		s.Notes = append(s.Notes, fmt.Sprintf("run again, with in Inductor's cache what it has tuned: %s allocated, "+
 			"%s reserved (replayed).", bytesize.Format(t.Allocated), bytesize.Format(t.Reserved)))
 	}
 	return []Sheet{s.filled()}
+}
+
+// tunedBefore is how many kernels a script found tuned.
+func (r *Report) tunedBefore() int {
+	if r.Script == nil {
+		return 0
+	}
+	return r.Script.TunedBefore
 }
 
 // scriptNotes say how the command ended and what became of its files.
@@ -151,6 +168,9 @@ func (r *Report) scriptNotes() []string {
 	}
 	if s.GPUs > 1 && len(s.Elsewhere) == 0 {
 		notes.add("figures are of rank %d of %d; what NCCL takes is not in them.", s.Rank, s.GPUs)
+	}
+	if len(s.Elsewhere) > 0 {
+		notes.add("figures are of GPU %d, the fullest of %d.", s.GPU, 1+len(s.Elsewhere))
 	}
 	for _, e := range s.Elsewhere {
 		notes.add("GPU %d, which this process also used: at most %s allocated, %s reserved.", e.GPU,
@@ -173,7 +193,10 @@ func (r *Report) besides() []string {
 		notes.add("not kept: %d files that the script saved, such as %s (--keep-files keeps them).", n, s.Diverted[0])
 	}
 	if n := len(s.Spared); n > 0 {
-		notes.add("not removed: %d checkpoints of before, such as %s.", n, s.Spared[0])
+		notes.add("kept: %d older checkpoints that the script would have removed, such as %s.", n, s.Spared[0])
+	}
+	if n := len(s.Left); n > 0 {
+		notes.add("left: %d folders that the run made and that libraries wrote into, such as %s.", n, s.Left[0])
 	}
 	if n := len(s.Guessed); n > 0 {
 		notes.add("%d lines went by numbers that were never computed, such as %s.", n, s.Guessed[0])

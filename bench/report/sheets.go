@@ -55,11 +55,10 @@ func (r *Report) on(d Device) *Report {
 	return &part
 }
 
-// run is what a run on the device is called.
-func (d Device) run() string { return ranAs(d.Simulated) }
+// Kind is that of a run on the device, as [Run.Kind] has it.
+func (d Device) Kind() string { return kindOf(d.Simulated) }
 
-// ranAs is what a run is called: a simulated one is never called measured.
-func ranAs(simulated bool) string {
+func kindOf(simulated bool) string {
 	if simulated {
 		return "simulated"
 	}

@@ -53,8 +53,7 @@ type Smoke struct {
 	// Warnings are about other processes on the device, and what the figures do
 	// not show of the case.
 	Warnings []Warning `json:"warnings,omitempty"`
-	// Origins says where settings come from.
-	Origins Origins `json:"settings_from,omitzero"`
+	SettingsFrom
 }
 
 // Check is the memory in use at one point of training.
@@ -73,7 +72,7 @@ type Check struct {
 	Fits bool `json:"fits"`
 	// Reason is why the check is not safe; absent if it is.
 	Reason Reason `json:"reason,omitempty" jsonschema:"enum=over-share,enum=board-full,enum=oom,enum=gives-back,enum=not-recorded,enum=host-full,enum=smaller-batch"`
-	// Aside says that the check is shown and does not decide the verdict: it is of a stage that was not asked for.
+	// Aside says that the check is shown and does not decide the verdict: it is of another stage than the user named.
 	Aside bool `json:"aside,omitempty"`
 	// GivesBack says that training gets past the moment only since PyTorch gives
 	// cached memory back, which is slow.

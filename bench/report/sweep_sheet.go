@@ -12,7 +12,7 @@ import (
 func (r *Report) sweepSheet() Sheet {
 	word, title := "simulated", r.Case.String()
 	if len(r.Devices) > 0 {
-		word = r.Devices[0].run()
+		word = r.Devices[0].Kind()
 		title += "; " + r.Devices[0].String()
 	}
 	replayed := word
@@ -56,8 +56,7 @@ func (r *Report) refusedRows(rows [][]string, columns int) [][]string {
 		row[0], row[columns-1] = strconv.Itoa(refused.Batch), "refused"
 		at := slices.IndexFunc(r.Points, func(p Point) bool { return p.Batch > refused.Batch })
 		before := slices.IndexFunc(rows, func(other []string) bool {
-			return at >= 0 &&
-				other[0] == strconv.Itoa(r.Points[at].Batch)
+			return at >= 0 && other[0] == strconv.Itoa(r.Points[at].Batch)
 		})
 		if before < 0 {
 			before = len(rows)

@@ -24,8 +24,7 @@ type Times struct {
 	Rows    []TimeRow `json:"rows"`
 	// Coefficients are the efficiencies on the first board.
 	Coefficients []Coefficient `json:"coefficients"`
-	// Origins says where settings come from.
-	Origins Origins `json:"settings_from,omitzero"`
+	SettingsFrom
 }
 
 // Seconds is a time and the range that it is expected in.
@@ -73,12 +72,8 @@ type Checkpointing struct {
 func (t *Times) Sheets() []Sheet {
 	s := Sheet{Title: t.Case.String(), Columns: Columns("gpu | memory> | stage | batch> | needs> | step> | " +
 		"samples/s ~> | epoch> | training> | checkpointing")}
-	memory := map[string]Device{}
-	for _, d := range t.Devices {
-		memory[d.Name] = d
-	}
 	for _, r := range t.Rows {
-		d := memory[r.Device]
+		d, _ := find(t.Devices, r.Device)
 		if r.Stage == "all" && r.Batch == 0 && r.Total != nil {
 			s.Row(d.GPU, "", "all", "", "", "", "", "", r.Total, "")
 			continue

@@ -97,7 +97,7 @@ type State struct {
 	Done, Units int
 	Whole       bool
 	// Running tells that a process of this machine, or of one that shares its file
-	// system's locks, is at work on it.
+	// system's locks, is working on it.
 	Running bool
 	// Failure is the last one; nil if there was none since a unit was done.
 	Failure *Failure

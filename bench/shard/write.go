@@ -37,7 +37,7 @@ type File struct {
 
 // Open goes on with a shard in a folder, which is made if it is not there, or begins
 // it. Nil says that the shard is whole already. The error means bad input if the
-// folder has shards of another plan or of another version; it is another error if a process is at work on the shard.
+// folder has shards of another plan or of another version; it is another error if a process is working on the shard.
 func Open(dir string, h Header) (*File, error) {
 	h.Schema = Schema
 	h.From, h.To = Part{h.Shard, h.Of}.Range(h.Units)
@@ -73,8 +73,7 @@ func (h Header) same(path string, other Header) error {
 	return nil
 }
 
-// resume takes over what an earlier process has left behind. A line that it did not
-// get to write to its end is cut off.
+// resume continues the file of an earlier process. A last line that is incomplete is cut off.
 func (s *File) resume() error {
 	if err := lock(s.f); err != nil {
 		return fmt.Errorf("%s: another process is at work on this shard; wait for it, or end it", s.path+unfinished)

@@ -109,7 +109,7 @@ func (o *accuracyOptions) read() ([]reference.Record, error) {
 			continue
 		}
 		for _, r := range f.Records {
-			if !o.wanted(r.Model) {
+			if len(o.cases) > 0 && !slices.Contains(o.cases, r.Model) {
 				continue
 			}
 			if r.Exported {
@@ -126,10 +126,6 @@ func (o *accuracyOptions) read() ([]reference.Record, error) {
 		return nil, usagef("no records to compare with")
 	}
 	return records, errors.Join(errs...)
-}
-
-func (o *accuracyOptions) wanted(name string) bool {
-	return len(o.cases) == 0 || slices.Contains(o.cases, name)
 }
 
 // atOnce is how many records are compared before what they gave is written.

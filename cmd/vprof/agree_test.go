@@ -71,14 +71,14 @@ type training struct {
 // judges are the verbs, which share what they try.
 type judges struct {
 	registry *models.Registry
-	trials   steptest.Shared
+	trials   sharedTrials
 	folder   string
 }
 
 func newJudges(t *testing.T) *judges {
 	return &judges{
 		registry: all.Models(), folder: t.TempDir(),
-		trials: steptest.Shared{Boards: steptest.Boards(t, judgedBoards...)},
+		trials: sharedTrials{Boards: steptest.Boards(t, judgedBoards...)},
 	}
 }
 

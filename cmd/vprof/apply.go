@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -74,25 +75,14 @@ func (f *applyFlags) fixByFile(c *models.Case) (held map[string]bool, err error)
 	if !f.apply || len(f.pairs) == 0 {
 		return held, nil
 	}
-	says, err := systems.ReadBeside(f.config, f.pairs)
+	values, err := systems.ReadUsual(f.config, f.pairs)
 	if err != nil {
 		return nil, usageError{err}
 	}
 	for _, name := range []string{"amp", "checkpointing", "accumulate"} {
 		held[name] = !systems.Mapped(f.pairs, name) && !f.flags.Changed(name)
 	}
-	if on, ok := says["checkpointing"].(bool); ok && held["checkpointing"] {
-		c.Checkpointing = on
-	}
-	if amp, ok := says["amp"].(string); ok && held["amp"] {
-		if c.AMP, err = models.ParseAutocast(amp); err != nil {
-			return nil, usageError{err}
-		}
-	}
-	if n, ok := says["accumulate"].(int64); ok && held["accumulate"] {
-		c.Accumulate = int(n)
-	}
-	return held, nil
+	return held, setFromFile(c, values, func(name string) bool { return !held[name] })
 }
 
 // sameSpeed is the share of the best speed with which the user's own precision is kept.
@@ -104,17 +94,12 @@ func (f *applyFlags) preferPrecision(fit *report.Fit, best report.Choice) report
 	if !systems.Mapped(f.pairs, "amp") {
 		return best
 	}
-	var pairs []string
-	for _, pair := range f.pairs {
-		if strings.HasPrefix(pair, "amp=") {
-			pairs = append(pairs, pair)
-		}
-	}
-	says, err := systems.ReadMapped(f.config, pairs)
+	pairs := slices.DeleteFunc(slices.Clone(f.pairs), func(pair string) bool { return !strings.HasPrefix(pair, "amp=") })
+	values, err := systems.ReadMapped(f.config, pairs)
 	if err != nil {
 		return best // writing says what is wrong
 	}
-	amp, err := models.ParseAutocast(fmt.Sprint(says["amp"]))
+	amp, err := models.ParseAutocast(fmt.Sprint(values["amp"]))
 	if err != nil {
 		return best
 	}

@@ -57,8 +57,8 @@ func (f *boardFlags) registerDevice(cmd *cobra.Command, usage string) {
 	complete(cmd, "device", deviceNames)
 }
 
-// judgesHost adds the memory of the machine that the boards are in.
-func (f *boardFlags) judgesHost() {
+// registerHostMemory adds the memory of the machine that the boards are in.
+func (f *boardFlags) registerHostMemory() {
 	f.flags.Var(&once{to: &f.host}, "host-memory",
 		"`size` of the memory of the machine, like 64GiB, which is then judged, too; a bare number counts GiB")
 }
@@ -122,7 +122,7 @@ func (f *boardFlags) boards() ([]device.GPU, error) {
 }
 
 func (f *boardFlags) resize(gpu device.GPU) (device.GPU, error) {
-	gpu, err := f.within(gpu)
+	gpu, err := f.withHostMemory(gpu)
 	if err != nil || f.memory == "" {
 		return gpu, err
 	}
@@ -138,36 +138,17 @@ func (f *boardFlags) resize(gpu device.GPU) (device.GPU, error) {
 	return gpu, nil
 }
 
-// within is the board in a machine whose memory the user has said.
-func (f *boardFlags) within(gpu device.GPU) (device.GPU, error) {
+// withHostMemory is the board in a machine with the memory of --host-memory.
+func (f *boardFlags) withHostMemory(gpu device.GPU) (device.GPU, error) {
 	if f.host == "" {
 		return gpu, nil
 	}
-	total, err := parseMemory(f.host, 0)
-	if err == nil && total <= 0 {
-		err = fmt.Errorf("%q is no size of memory", f.host)
-	}
-	if err != nil {
-		return gpu, usagef("--host-memory: %w", err)
+	total, err := parseSize("--host-memory", f.host)
+	if err == nil && total == 0 {
+		err = usagef("--host-memory: a machine has more than 0 bytes")
 	}
 	gpu.HostMemory = total
-	return gpu, nil
-}
-
-// parseMemory reads the memory of a board, or a part of the whole. People say a 24 board,
-// so a bare number that is too small for bytes counts GiB.
-func parseMemory(s string, whole int64) (int64, error) {
-	if percent, ok := strings.CutSuffix(s, "%"); ok {
-		part, err := strconv.ParseFloat(percent, 64)
-		if err != nil || !(part > 0 && part <= 100) {
-			return 0, fmt.Errorf("%q is not a part of the board from 0%% to 100%%", s)
-		}
-		return int64(part / 100 * float64(whole)), nil
-	}
-	if gib, err := strconv.ParseFloat(s, 64); err == nil && gib > 0 && gib < 1<<16 {
-		return int64(gib * bytesize.GiB), nil
-	}
-	return bytesize.Parse(s)
+	return gpu, err
 }
 
 // deviceNames are what --device may be, as far as it is known without looking.
@@ -209,9 +190,9 @@ func parseDevice(text string) (deviceName, error) {
 	return deviceName{}, usagef("--device: %q is neither cuda:N nor sim:NAME (list boards with \"vprof gpus\")", text)
 }
 
-// here is the GPU of this machine that --device names, if it does: it is real then. Other flags, as messages list
-// them, may say that there is to be one. The board of a simulated device goes to where --gpu has it.
-func (f *boardFlags) here(real bool, flags string) (deviceName, error) {
+// resolveDevice is what --device names: a GPU of this machine, or a simulated board, which replaces the one of --gpu.
+// With real, other flags, which messages list, need a GPU of this machine.
+func (f *boardFlags) resolveDevice(real bool, flags string) (deviceName, error) {
 	named := deviceName{real: real}
 	if f.device != "" {
 		var err error
@@ -234,7 +215,7 @@ func (f *boardFlags) here(real bool, flags string) (deviceName, error) {
 
 // target is what a job runs on. The error is a usage error.
 func (f *boardFlags) target() (job.Target, error) {
-	named, err := f.here(false, "--device takes")
+	named, err := f.resolveDevice(false, "--device takes")
 	switch {
 	case err != nil:
 		return job.Target{}, err

@@ -93,16 +93,29 @@ func parseShare(s string) (float64, error) {
 	return v, nil
 }
 
-// parseSize reads the size of a flag; empty is zero.
+// parseSize reads an amount of memory that a flag gives, in bytes; empty is zero.
 func parseSize(flag, s string) (int64, error) {
 	if s == "" {
 		return 0, nil
 	}
-	n, err := bytesize.Parse(s)
+	n, err := bytesize.ParseMemory(s)
 	if err != nil {
 		return 0, usagef("%s: %w", flag, err)
 	}
 	return n, nil
+}
+
+// parseMemory reads an amount of memory, or a share of a board's memory like 70%, in bytes.
+func parseMemory(s string, board int64) (int64, error) {
+	percent, ok := strings.CutSuffix(s, "%")
+	if !ok {
+		return bytesize.ParseMemory(s)
+	}
+	part, err := strconv.ParseFloat(percent, 64)
+	if err != nil || !(part > 0 && part <= 100) {
+		return 0, fmt.Errorf("%q is not a part of the board from 0%% to 100%%", s)
+	}
+	return int64(part / 100 * float64(board)), nil
 }
 
 // searchFlags are the flags of searches for a batch size: a case, boards of the catalog
@@ -119,7 +132,7 @@ func (f *searchFlags) register(cmd *cobra.Command, a *app, boardUsage string) {
 	f.c.ranks.linkable = true
 	f.c.registerAllocConf()
 	f.board.register(cmd, boardUsage)
-	f.board.judgesHost()
+	f.board.registerHostMemory()
 	f.budget.register(cmd)
 	f.local.register(cmd, &f.board)
 }

@@ -93,7 +93,7 @@ func runCapture(ctx context.Context, o *captureOptions, args []string) error {
 	if o.compile.step {
 		return recordStep(ctx, o)
 	}
-	compiling := o.compileBeside(ctx)
+	compiling := o.startCompile(ctx)
 	defer compiling.stop()
 	bar := startProgress(o.app, o.Verbose)
 	bar.step("Python exports "+o.Spec, 0, 0)
@@ -104,14 +104,14 @@ func runCapture(ctx context.Context, o *captureOptions, args []string) error {
 	}
 	tellCaptured(o.app, made)
 	if o.compile.Form != "" {
-		if err := tellCompiled(o, compiling); err != nil {
+		if err := finishCompile(o, compiling); err != nil {
 			return err
 		}
 	}
 	if o.boards == noBoards {
 		return nil
 	}
-	return askAbout(ctx, o, made.File)
+	return askAfterCapture(ctx, o, made.File)
 }
 
 // noBoards leaves cuDNN alone.

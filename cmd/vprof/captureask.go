@@ -26,7 +26,7 @@ type askOptions struct {
 	c     caseFlags
 	batch batchFlag
 	board boardFlags
-	whom  capture.Asking
+	asker capture.Asking
 	again bool
 }
 
@@ -57,12 +57,12 @@ func newCaptureAskCmd(a *app) *cobra.Command {
 	o.c.register(cmd, a)
 	o.batch.register(cmd, "1..64x2, or the model's own where that is fixed")
 	o.board.register(cmd, "`boards`: a list like rtx-3090,a100-40, or all (see vprof gpus)")
-	cmd.Flags().StringVar(&o.whom.Python, "python", "",
+	cmd.Flags().StringVar(&o.asker.Python, "python", "",
 		"Python `interpreter` whose cuDNN is asked (default: python3 or python of the PATH)")
-	cmd.Flags().StringVar(&o.whom.Library, "cudnn", "", "ask this libcudnn.so.9 instead: a `file`")
+	cmd.Flags().StringVar(&o.asker.Library, "cudnn", "", "ask this libcudnn.so.9 instead: a `file`")
 	cmd.Flags().BoolVar(&o.again, "again", false, "ask about convolutions that have an answer, too")
 	cmd.Flags().BoolVar(&print, "print-script", false, "print the Python script that asks and do nothing")
-	cmd.Flags().BoolVar(&o.whom.Verbose, "verbose", false, "show everything that Python says")
+	cmd.Flags().BoolVar(&o.asker.Verbose, "verbose", false, "show everything that Python says")
 	return cmd
 }
 
@@ -90,7 +90,7 @@ func (o *askOptions) run(ctx context.Context) error {
 		return err
 	}
 	q.Possible, q.Again = o.batch.list == "", o.again
-	return ask(ctx, o.app, o.whom, q)
+	return ask(ctx, o.app, o.asker, q)
 }
 
 // usualBatches are what is asked about unless --batch names others.
@@ -120,10 +120,10 @@ type question struct {
 // mostAtOnce is how many questions a capture asks of its own, at a millisecond or two each.
 const mostAtOnce = 2000
 
-// askAbout asks about a file that was just captured. Unless boards were named, that there is
+// askAfterCapture asks about a file that was just captured. Unless boards were named, that there is
 // no cuDNN, or nothing yet to ask about, is no error.
-func askAbout(ctx context.Context, o *captureOptions, file string) error {
-	a, whom := o.app, capture.Asking{Python: o.Python, Library: o.library, Verbose: o.Verbose}
+func askAfterCapture(ctx context.Context, o *captureOptions, file string) error {
+	a, asker := o.app, capture.Asking{Python: o.Python, Library: o.library, Verbose: o.Verbose}
 	options := asking.Options{Possible: true}
 	boards := o.boards
 	if boards == "" {
@@ -142,7 +142,7 @@ func askAbout(ctx context.Context, o *captureOptions, file string) error {
 	if options.Setups, err = inPrecisions(a, m, c, models.Precisions()); err == nil {
 		options.Batches = usualBatches(m)
 		slices.Reverse(options.Batches)
-		err = ask(ctx, a, whom, question{file, options})
+		err = ask(ctx, a, asker, question{file, options})
 	}
 	var usage usageError
 	if o.boards == "" && errors.As(err, &usage) {
@@ -153,7 +153,7 @@ func askAbout(ctx context.Context, o *captureOptions, file string) error {
 }
 
 // ask asks cuDNN and keeps its answers beside the model.
-func ask(ctx context.Context, a *app, whom capture.Asking, q question) error {
+func ask(ctx context.Context, a *app, asker capture.Asking, q question) error {
 	if a.oracle != nil {
 		a.oracle.Silent = true
 	}
@@ -161,8 +161,8 @@ func ask(ctx context.Context, a *app, whom capture.Asking, q question) error {
 	if err != nil {
 		return err
 	}
-	file := asked.Beside(q.file)
-	bar := startProgress(a, whom.Verbose)
+	file := asked.FileOf(q.file)
+	bar := startProgress(a, asker.Verbose)
 	defer bar.end()
 	for i, t := range topics {
 		bar.step("cuDNN is asked about convolutions", i, len(topics))
@@ -172,7 +172,7 @@ func ask(ctx context.Context, a *app, whom capture.Asking, q question) error {
 			}
 			continue
 		}
-		version, bytes, err := whom.Ask(ctx, t.Generation, t.Questions)
+		version, bytes, err := asker.Ask(ctx, t.Generation, t.Questions)
 		if refused := (*capture.RefusedError)(nil); errors.As(err, &refused) {
 			return usageError{err}
 		}
@@ -188,8 +188,8 @@ func ask(ctx context.Context, a *app, whom capture.Asking, q question) error {
 		if err := asked.Save(ctx, file, s); err != nil {
 			return err
 		}
-		if a.oracle != nil && whom.Library == "" {
-			if err := a.oracle.Remember(whom.Python); err != nil {
+		if a.oracle != nil && asker.Library == "" {
+			if err := a.oracle.Remember(asker.Python); err != nil {
 				return err
 			}
 		}

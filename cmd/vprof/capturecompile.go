@@ -94,8 +94,8 @@ type compilation struct {
 	err    error
 }
 
-// compileBeside begins to record the compiled step, if that is asked for.
-func (o *captureOptions) compileBeside(ctx context.Context) *compilation {
+// startCompile begins to record the compiled step, if that is asked for.
+func (o *captureOptions) startCompile(ctx context.Context) *compilation {
 	c := &compilation{done: make(chan struct{})}
 	ctx, c.cancel = context.WithCancel(ctx)
 	go func() {
@@ -152,8 +152,8 @@ func (o *captureOptions) recordCompiled(ctx context.Context) (*compiled.File, er
 	return made, err
 }
 
-// tellCompiled waits for the recordings, writes them beside the model's file, and says what they are.
-func tellCompiled(o *captureOptions, c *compilation) error {
+// finishCompile waits for the recordings, writes them beside the model's file, and says what they are.
+func finishCompile(o *captureOptions, c *compilation) error {
 	bar := startProgress(o.app, o.Verbose)
 	bar.step("Python compiles "+o.Spec, 0, 0)
 	<-c.done
@@ -161,13 +161,13 @@ func tellCompiled(o *captureOptions, c *compilation) error {
 	if c.err != nil {
 		return c.err
 	}
-	made, path := c.made, compiled.Beside(o.Output)
+	made, path := c.made, compiled.FileOf(o.Output)
 	if err := report.WriteFile(path, made.Write); err != nil {
 		return err
 	}
 	if config, ok := strings.CutPrefix(o.Spec, "hf:"); ok { // plan --model hf:config.json takes it, too
 		config = config[strings.LastIndexByte(config, '@')+1:]
-		if err := report.WriteFile(compiled.Beside(config), made.Write); err != nil {
+		if err := report.WriteFile(compiled.FileOf(config), made.Write); err != nil {
 			return err
 		}
 	}

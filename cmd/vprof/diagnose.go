@@ -3,10 +3,8 @@ package main
 import (
 	"bytes"
 	"cmp"
-	"compress/gzip"
 	"context"
 	"fmt"
-	"io"
 	"math"
 	"slices"
 	"strings"
@@ -162,8 +160,10 @@ func (a *app) readAll(path string) (data []byte, name string, err error) {
 	}
 	defer from.Close()
 	data, err = input.ReadAll(from, name)
-	if err == nil && isGzip(data) {
-		data, err = gunzip(data, name)
+	if err == nil && bytes.HasPrefix(data, []byte("\x1f\x8b")) { // gzip
+		if data, err = input.Expand(data, maxExpanded); err != nil {
+			err = input.FileErrorf(name, "not a gzip file that can be read: %v", err)
+		}
 	}
 	return data, name, err
 }
@@ -171,23 +171,6 @@ func (a *app) readAll(path string) (data []byte, name string, err error) {
 // maxExpanded is how long a compressed file may be once expanded, in bytes: a
 // small file must not fill the machine.
 const maxExpanded = 128 << 20
-
-func isGzip(head []byte) bool { return len(head) > 2 && head[0] == 0x1f && head[1] == 0x8b }
-
-// gunzip expands a compressed file.
-func gunzip(data []byte, name string) ([]byte, error) {
-	r, err := gzip.NewReader(bytes.NewReader(data))
-	if err == nil {
-		data, err = io.ReadAll(io.LimitReader(r, maxExpanded+1))
-	}
-	switch {
-	case err != nil:
-		return nil, &input.FormatError{File: name, Reason: "not a gzip file: " + err.Error()}
-	case len(data) > maxExpanded:
-		return nil, input.FileErrorf(name, "expands to more than %d MiB; expand it first (gunzip)", maxExpanded>>20)
-	}
-	return data, nil
-}
 
 func (o *diagnoseOptions) snapshot(ctx context.Context, d *report.Diagnosis, data []byte, name string) error {
 	s, err := snapshot.Parse(data, name)

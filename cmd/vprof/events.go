@@ -10,7 +10,7 @@ import (
 
 func newEventsCmd(a *app) *cobra.Command {
 	var (
-		c     caseFlags
+		flags caseFlags
 		board boardFlags
 		batch int
 		steps int
@@ -26,7 +26,7 @@ func newEventsCmd(a *app) *cobra.Command {
 			if steps < 1 {
 				return usagef("--steps: %d is not a number of steps; the smallest is 1", steps)
 			}
-			setup, kase, err := c.setup(a)
+			setup, c, err := flags.setup(a)
 			if err != nil {
 				return err
 			}
@@ -35,7 +35,7 @@ func newEventsCmd(a *app) *cobra.Command {
 				return err
 			}
 			if batch == 0 {
-				batch = kase.Batch
+				batch = c.Batch
 			}
 			p, err := setup.Events(cmd.Context(), gpu, batch, steps)
 			if err != nil {
@@ -47,7 +47,7 @@ func newEventsCmd(a *app) *cobra.Command {
 			return nil
 		},
 	}
-	c.register(cmd, a)
+	flags.register(cmd, a)
 	board.register(cmd, "`board` to record for (see vprof gpus)")
 	cmd.Flags().IntVar(&batch, "batch", 0, "batch `size` (default: the model's own)")
 	cmd.Flags().IntVar(&steps, "steps", 2,

@@ -165,9 +165,9 @@ func (o *fitOptions) run(ctx context.Context, s fit.Search) (*report.Fit, error)
 	// Beside the search, whose last configurations do not keep all cores busy.
 	s.Slots = fit.NewSlots()
 	var profiles []report.Profile
-	var beside errgroup.Group
+	var background errgroup.Group
 	if curriculum := s; o.formula == "" {
-		beside.Go(func() (err error) {
+		background.Go(func() (err error) {
 			profiles, err = o.profiles(ctx, curriculum)
 			return err
 		})
@@ -178,7 +178,7 @@ func (o *fitOptions) run(ctx context.Context, s fit.Search) (*report.Fit, error)
 	if err != nil {
 		cancel()
 	}
-	besideErr := beside.Wait()
+	profilesErr := background.Wait()
 	bar.end()
 	if err != nil {
 		return nil, err
@@ -191,7 +191,7 @@ func (o *fitOptions) run(ctx context.Context, s fit.Search) (*report.Fit, error)
 		return nil, err
 	}
 	f.Profiles = profiles
-	return f, besideErr
+	return f, profilesErr
 }
 
 // profiles are recommendations for the project's curriculum, where it has one.
@@ -231,8 +231,7 @@ func (o *fitOptions) shard(ctx context.Context, s fit.Search) error {
 		})
 }
 
-// warnOfUnread says where a recommendation is of what the model's own trainer
-// cannot be told to do.
+// warnOfUnread warns of recommendations that the model's own trainer has no setting for.
 func warnOfUnread(f *report.Fit) error {
 	s, known, err := systems.Lookup(f.Model)
 	if err != nil || !known || s.Reads("amp") && s.Reads("checkpointing") {

@@ -187,7 +187,7 @@ func newFleetRunCmd(a *app) *cobra.Command {
 	f.StringVar(&o.on, "on", "", "`engine`: local, local:N, slurm, kubernetes")
 	folderFlag(cmd, &o.dir)
 	f.BoolVar(&o.apply, "apply", false, "apply the manifests of --on kubernetes by kubectl, and wait")
-	f.DurationVar(&o.poll, "poll", 2*time.Second, "`time` between two looks at the tasks")
+	f.DurationVar(&o.poll, "poll", 2*time.Second, "`time` between two checks of the tasks")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "no progress on standard error")
 	o.learned.register(f)
 	complete(cmd, "on", func() []string { return []string{fleet.OnLocal, fleet.OnSlurm, fleet.OnKubernetes} })

@@ -100,7 +100,7 @@ func (l *localFlags) boards(a *app, b *boardFlags) ([]device.GPU, int64, error) 
 	if err != nil {
 		return nil, 0, err
 	}
-	named, err := b.here(l.profile || l.auto, "--auto, --profile and --device take")
+	named, err := b.resolveDevice(l.profile || l.auto, "--auto, --profile and --device take")
 	if err != nil {
 		return nil, 0, err
 	}
@@ -129,6 +129,6 @@ func (l *localFlags) boards(a *app, b *boardFlags) ([]device.GPU, int64, error) 
 	if l.others == "" {
 		others = found.Others
 	}
-	gpu, err := b.within(found.GPU)
+	gpu, err := b.withHostMemory(found.GPU)
 	return []device.GPU{gpu}, others, err
 }

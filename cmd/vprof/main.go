@@ -105,13 +105,10 @@ func (a *app) colored() bool {
 	case "never":
 		return false
 	}
-	return os.Getenv("NO_COLOR") == "" && a.interactive()
+	return os.Getenv("NO_COLOR") == "" && terminal(a.stdout)
 }
 
-// interactive reports whether standard output is a terminal that can do more
-// than print.
-func (a *app) interactive() bool { return terminal(a.stdout) }
-
+// terminal reports whether an output is a terminal that can do more than print.
 func terminal(w io.Writer) bool {
 	out, isFile := w.(*os.File)
 	return isFile && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(out.Fd()))

@@ -19,7 +19,6 @@ import (
 	"github.com/vprof/vprof/bench/observe/monitor"
 	"github.com/vprof/vprof/bench/observe/monitor/screen"
 	"github.com/vprof/vprof/bench/report"
-	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/profiler/device/nvml"
 )
 
@@ -30,7 +29,8 @@ type monitorOptions struct {
 	once, quiet, plain, burst bool
 	interval, length          time.Duration
 	csv, jsonl, tb            string
-	listen, above             string
+	listen                    string
+	above                     ceiling
 	run                       string
 	batch                     int
 }
@@ -46,10 +46,10 @@ func newMonitorCmd(a *app) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&o.gpu, "gpu", "all", "`boards`: numbers like 0,2, or all")
 	f.IntSliceVar(&o.pids, "pid", nil, "watch these processes only: `numbers`")
-	f.BoolVar(&o.once, "once", false, "look once")
+	f.BoolVar(&o.once, "once", false, "print one sample of each board and end")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "nothing on standard output")
 	f.BoolVar(&o.plain, "plain", false, "lines, on a terminal too")
-	f.DurationVar(&o.interval, "interval", time.Second, "`time` between looks, 1ms or more")
+	f.DurationVar(&o.interval, "interval", time.Second, "`time` between samples, 1ms or more")
 	f.BoolVar(&o.burst, "burst", false, "read the memory every millisecond besides, for short peaks")
 	f.DurationVar(&o.length, "for", 0, "end after this `time` (default: at an interrupt)")
 	f.StringVar(&o.csv, "csv", "", "also add samples to `file` as CSV; - is standard output, without the lines")
@@ -57,15 +57,15 @@ func newMonitorCmd(a *app) *cobra.Command {
 	f.StringVar(&o.tb, "tensorboard", "", "also write an event file for TensorBoard into `folder`")
 	f.StringVar(&o.listen, "listen", "",
 		"serve Prometheus metrics at `address`, like localhost:9400; without a host, to this machine only")
-	f.StringVar(&o.above, "fail-above", "", "end with exit code 3 when a board is fuller than `limit`: 95% or 14GiB")
+	f.StringVar((*string)(&o.above), "fail-above", "",
+		"end with exit code 3 when a board is fuller than `limit`: 95%, 14GiB or 14, which counts GiB")
 	f.StringVar(&o.run, "run", "", "compare the command's peak with the estimate in `file`")
 	f.IntVar(&o.batch, "batch", 0, "batch `size` of the estimate (default: the run's only one)")
 	return cmd
 }
 
 func runMonitor(ctx context.Context, o *monitorOptions, command []string) (err error) {
-	limit, err := o.check(command)
-	if err != nil {
+	if err := o.check(command); err != nil {
 		return err
 	}
 	planned, err := o.planned(ctx)
@@ -76,7 +76,7 @@ func runMonitor(ctx context.Context, o *monitorOptions, command []string) (err e
 	if err != nil {
 		return err
 	}
-	w := &watch{options: o, limit: limit, planned: planned, notices: o.app.stderr}
+	w := &watch{options: o, planned: planned, notices: o.app.stderr}
 	watched := w.follow
 	switch {
 	case len(o.pids) > 0:
@@ -93,7 +93,7 @@ func runMonitor(ctx context.Context, o *monitorOptions, command []string) (err e
 	switch {
 	case len(command) > 0:
 		return w.command(ctx, command)
-	case o.app.interactive() && !o.plain && !o.quiet && !o.once && !w.sinks.silent:
+	case terminal(o.app.stdout) && !o.plain && !o.quiet && !o.once && !w.sinks.silent:
 		return w.screen(ctx)
 	}
 	err = w.loop(ctx, nil)
@@ -103,73 +103,51 @@ func runMonitor(ctx context.Context, o *monitorOptions, command []string) (err e
 	return err
 }
 
-// check finds what makes no sense, and reads the limit of --fail-above.
-func (o *monitorOptions) check(command []string) (ceiling, error) {
+// check refuses flags that contradict each other or make no sense.
+func (o *monitorOptions) check(command []string) error {
 	switch {
 	case o.interval < time.Millisecond:
-		return ceiling{}, usagef("--interval: %v is too short; the shortest is 1ms", o.interval)
+		return usagef("--interval: %v is too short; the shortest is 1ms", o.interval)
 	case o.length < 0:
-		return ceiling{}, usagef("--for: %v is not a time", o.length)
+		return usagef("--for: %v is not a time", o.length)
 	case slices.ContainsFunc(o.pids, func(pid int) bool { return pid < 1 }):
-		return ceiling{}, usagef("--pid: %d is not the number of a process", slices.Min(o.pids))
+		return usagef("--pid: %d is not the number of a process", slices.Min(o.pids))
 	case o.once && len(command) > 0:
-		return ceiling{}, usagef("--once looks once; leave it out to watch a command")
+		return usagef("--once takes one sample; leave it out to watch a command")
 	case o.length > 0 && len(command) > 0:
-		return ceiling{}, usagef("a command is watched to its end; leave --for out")
+		return usagef("a command is watched to its end; leave --for out")
 	case o.run != "" && len(command) == 0:
-		return ceiling{}, usagef("--run compares the peak of a command; give one after --")
+		return usagef("--run compares the peak of a command; give one after --")
 	case len(o.pids) > 0 && len(command) > 0:
-		return ceiling{}, usagef("a command is watched itself; leave --pid out")
+		return usagef("a command is watched itself; leave --pid out")
 	case o.csv == "-" && o.jsonl == "-":
-		return ceiling{}, usagef("--csv and --jsonl cannot both go to standard output")
+		return usagef("--csv and --jsonl cannot both go to standard output")
 	case (o.csv == "-" || o.jsonl == "-") && len(command) > 0:
-		return ceiling{}, usagef("standard output is the command's; name a file for samples")
+		return usagef("standard output is the command's; name a file for samples")
 	}
-	return parseCeiling(o.above)
+	if o.above == "" {
+		return nil
+	}
+	if _, err := parseMemory(string(o.above), 0); err != nil {
+		return usagef("--fail-above: %w", err)
+	}
+	return nil
 }
 
-// ceiling is the limit of --fail-above: a share of the board, or bytes. The zero value is
-// no limit.
-type ceiling struct {
-	text  string
-	share float64
-	bytes int64
-}
-
-func parseCeiling(text string) (ceiling, error) {
-	if text == "" {
-		return ceiling{}, nil
-	}
-	if share, isShare := strings.CutSuffix(text, "%"); isShare {
-		v, err := strconv.ParseFloat(share, 64)
-		if err != nil || !(v > 0 && v <= 100) {
-			return ceiling{}, usagef("--fail-above: %q is no share; use 1%% to 100%%", text)
-		}
-		return ceiling{text: text, share: v / 100}, nil
-	}
-	bytes, err := bytesize.Parse(text)
-	if err != nil {
-		return ceiling{}, usagef("--fail-above: %w", err)
-	}
-	return ceiling{text: text, bytes: bytes}, nil
-}
+// ceiling is the limit of --fail-above: an amount of memory, or a share of the board's. Empty is no limit.
+type ceiling string
 
 // of is the limit in bytes on a board with so much memory.
 func (c ceiling) of(total int64) int64 {
-	switch {
-	case c.text == "":
+	if c == "" {
 		return total
-	case c.share > 0:
-		return int64(c.share * float64(total))
 	}
-	return c.bytes
+	limit, _ := parseMemory(string(c), total) // check has read it before
+	return limit
 }
 
-// exceeded reports whether a board was fuller than allowed at some moment since
-// the look before.
-func (c ceiling) exceeded(s monitor.Sample) bool {
-	return c.text != "" && s.Highest > c.of(s.Total)
-}
+// exceeded reports whether a board held more than the limit at some moment since the previous sample.
+func (c ceiling) exceeded(s monitor.Sample) bool { return c != "" && s.Highest > c.of(s.Total) }
 
 // planned is the point to compare with; nil for none.
 func (o *monitorOptions) planned(ctx context.Context) (*report.Point, error) {
@@ -261,12 +239,12 @@ func (w *watch) screen(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	first := time.Now()
-	if err := w.look(first); err != nil { // what cannot begin says so in plain lines
+	if err := w.sample(first); err != nil { // what cannot begin says so in plain lines
 		return err
 	}
 	o := w.options
 	program := tea.NewProgram(screen.New(screen.Options{
-		History: w.sinks.history, Interval: o.interval, Limit: w.limit.of, Alarm: w.limit.text != "", Now: time.Now,
+		History: w.sinks.history, Interval: o.interval, Limit: o.above.of, Alarm: o.above != "", Now: time.Now,
 	}), w.terminal(ctx)...)
 	ended := make(chan error, 1)
 	go func() {

@@ -71,7 +71,7 @@ func TestMonitorGoesOnWhenTheDriverIsLoadedAnew(t *testing.T) {
 	d := setup.Restart(t)
 	samples, stderr := watchDriver(t, exitFine, "--interval", "20ms", "--for", "1500ms")
 	require.Equal(t, 2, strings.Count(stderr, " is lost: nvmlDeviceGetMemoryInfo_v2: "), stderr)
-	require.Regexp(t, `vprof: gpu 0 is back after 1\.\d+s; \d+ looks missed it, and a peak in that time is not known\n`,
+	require.Regexp(t, `vprof: gpu 0 is back after 1\.\d+s; \d+ samples were missed, and peaks in that time are not known\n`,
 		stderr)
 	require.Empty(t, samples[len(samples)-1].Error)
 	require.Greater(t, samples[len(samples)-1].Gap, 1.0)
@@ -85,7 +85,7 @@ func TestMonitorGoesOnWhenTheDriverIsLoadedAnew(t *testing.T) {
 	require.Zero(t, d.Stats(t).NVML)
 }
 
-// The memory rises and falls within 40 readings of it: eleven looks alone would
+// The memory rises and falls within 40 readings of it: eleven samples alone would
 // not get to the crest.
 func TestBurstSeesThePeaksOfTheDriver(t *testing.T) {
 	setup := twoBoards(t)
@@ -104,10 +104,10 @@ func TestMonitorOfADriverThatIsNotLoaded(t *testing.T) {
 	require.Contains(t, stderr, "Driver Not Loaded")
 }
 
-// What a look and a glance at two boards cost besides the driver's own part. A
-// hundredth of a core at ten looks a second is a millisecond each.
+// What a sample and a memory reading at two boards cost besides the driver's own part. A
+// hundredth of a core at ten samples a second is a millisecond each.
 func BenchmarkDriverLook(b *testing.B) {
-	benchmarkMonitor(b, func(m *monitor.Monitor) { m.Look(time.Now()) })
+	benchmarkMonitor(b, func(m *monitor.Monitor) { m.Sample(time.Now()) })
 }
 
 func BenchmarkDriverReadMemory(b *testing.B) {

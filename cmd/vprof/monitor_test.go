@@ -58,7 +58,7 @@ func (b *sharedBuffer) String() string {
 	return b.text.String()
 }
 
-// growing holds 100 MiB more at each look; NVML does not know who.
+// growing holds 100 MiB more at each sample; NVML does not know who.
 type growing struct{ used int64 }
 
 func (g *growing) Memory() (nvml.Memory, error) {
@@ -106,7 +106,7 @@ func TestMonitorLooksOnceAndWritesEverything(t *testing.T) {
 func TestMonitorFailsAboveItsLimit(t *testing.T) {
 	for limit, want := range map[string]exitCode{
 		"95%": exitNegative, "96%": exitFine, "900MiB": exitNegative,
-		"1GiB": exitFine,
+		"1GiB": exitFine, "1": exitFine, "0.5": exitNegative, // a bare number counts GiB
 	} {
 		a, _, stderr := desk()
 		a.boards = watching(fullBoard{})
@@ -220,7 +220,7 @@ func TestOldLogsAreContinuedAndOtherFilesLeftAlone(t *testing.T) {
 		}
 		data, err := os.ReadFile(log)
 		require.NoError(t, err)
-		require.Equal(t, want, bytes.Count(data, []byte("\n")), "a header and a line for each look")
+		require.Equal(t, want, bytes.Count(data, []byte("\n")), "a header and a line for each sample")
 		for _, text := range []string{"a,b\n1,2\n", string(data[:len(data)-5])} {
 			require.NoError(t, os.WriteFile(log, []byte(text), 0o644))
 			a, _, stderr := desk()
@@ -299,13 +299,13 @@ func TestMonitorSummarizesWhatItSaw(t *testing.T) {
 	require.Contains(t, stderr.String(), "vprof: gpu 0: peak ")
 }
 
-// Between two looks a second apart, memory is read a thousand times a second.
+// Between two samples a second apart, memory is read a thousand times a second.
 func TestBurstReadsBetweenLooks(t *testing.T) {
 	a, stdout, stderr := desk()
 	g := &growing{}
 	a.boards = watching(g)
 	require.Equal(t, exitFine, run(t.Context(), a, []string{"monitor", "--burst", "--for", "300ms"}), stderr)
-	require.Equal(t, 1, strings.Count(stdout.String(), "\n"), "one look")
+	require.Equal(t, 1, strings.Count(stdout.String(), "\n"), "one sample")
 	require.Greater(t, g.used, int64(30*100<<20), "and many glances")
 }
 

@@ -133,15 +133,15 @@ func isLog(f *os.File, begins string) (bool, error) {
 	return true, nil
 }
 
-// write gives a look to every sink. Each line is complete before the next one.
-func (s *sinks) write(look monitor.Look) error {
+// write gives a round of samples to every sink. Each line is complete before the next one.
+func (s *sinks) write(round monitor.Round) error {
 	if s.exporter != nil {
-		s.exporter.Set(look.Samples)
+		s.exporter.Set(round.Samples)
 	}
 	if s.history != nil {
-		s.history.Add(look)
+		s.history.Add(round)
 	}
-	for _, sample := range look.Samples {
+	for _, sample := range round.Samples {
 		if !s.silent {
 			if _, err := printable.Fprintf(s.stdout, "%s\n", sample.Line()); err != nil {
 				return err
@@ -165,7 +165,7 @@ func (s *sinks) write(look monitor.Look) error {
 		}
 	}
 	if s.tb != nil {
-		return s.tb.Write(look.Samples)
+		return s.tb.Write(round.Samples)
 	}
 	return nil
 }

@@ -23,11 +23,10 @@ type watch struct {
 	options *monitorOptions
 	monitor *monitor.Monitor
 	sinks   *sinks
-	limit   ceiling
 	planned *report.Point
 	// notices is where is said what was lost.
 	notices io.Writer
-	looked  bool
+	sampled bool
 
 	// root is the command, 0 before it starts; tree are all of its descendants
 	// that were ever seen, as of the time in fresh.
@@ -36,11 +35,11 @@ type watch struct {
 	fresh time.Time
 }
 
-// look reads all boards. The error of a board that is too full is a negative.
-func (w *watch) look(now time.Time) error {
-	seen := w.monitor.Look(now)
-	first := !w.looked
-	w.looked = true
+// sample reads all boards. The error of a board that is too full is a negative result.
+func (w *watch) sample(now time.Time) error {
+	seen := w.monitor.Sample(now)
+	first := !w.sampled
+	w.sampled = true
 	for _, text := range seen.Notices {
 		fmt.Fprintln(w.notices, "vprof:", text)
 	}
@@ -53,8 +52,8 @@ func (w *watch) look(now time.Time) error {
 		return err
 	}
 	for _, s := range seen.Samples {
-		if w.limit.exceeded(s) {
-			return negative{fmt.Errorf("gpu %d is above %s: %s of %s in use", s.GPU, w.limit.text,
+		if w.options.above.exceeded(s) {
+			return negative{fmt.Errorf("gpu %d is above %s: %s of %s in use", s.GPU, w.options.above,
 				bytesize.Format(s.Highest), bytesize.Format(s.Total))}
 		}
 		if s.Error != "" && w.options.once {
@@ -86,7 +85,7 @@ func (w *watch) missing(samples []monitor.Sample) error {
 // burst is the time between two readings of --burst.
 const burst = time.Millisecond
 
-// loop looks until the context or done ends; with done, only that ends it.
+// loop samples until the context or done ends; with done, only that ends it.
 func (w *watch) loop(ctx context.Context, done <-chan struct{}) error {
 	o := w.options
 	if o.length > 0 {
@@ -107,7 +106,7 @@ func (w *watch) loop(ctx context.Context, done <-chan struct{}) error {
 	for {
 		if now := time.Now(); !o.burst || !now.Before(next) {
 			next = now.Add(o.interval)
-			if err := w.look(now); err != nil || o.once {
+			if err := w.sample(now); err != nil || o.once {
 				return err
 			}
 		} else {
@@ -141,8 +140,8 @@ func (w *watch) follow(pid int) bool {
 }
 
 const (
-	// signalGrace is how long after an interrupt it is known whether it came as a signal,
-	// which the command got, too. A command that is told to end is killed after endGrace.
+	// signalGrace is how long after an interrupt to wait for its signal, which the command then got, too. A command
+	// that was asked to end is killed after endGrace.
 	signalGrace = time.Second
 	endGrace    = 30 * time.Second
 )
@@ -152,7 +151,7 @@ func (w *watch) command(ctx context.Context, command []string) error {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = w.options.app.stdin, w.options.app.stdout, w.options.app.stderr
 	w.sinks.silent = true // standard output is the command's
-	if err := w.look(time.Now()); err != nil {
+	if err := w.sample(time.Now()); err != nil {
 		return err
 	}
 	p, err := supervisor.Start(cmd, terminal(w.options.app.stdout) && w.options.app.stdin == os.Stdin)

@@ -92,11 +92,11 @@ func (o *output) print(d report.Document) error {
 	return report.Write(o.app.stdout, o.chosen, d)
 }
 
-// withWorstLoop is a case as it is judged: by the loop that keeps the most of a step, where nobody has said
-// one.
+// withWorstLoop is the case as it is judged: with the plain training loop, which keeps most of a step alive, where no
+// flag chose a loop.
 func (o *output) withWorstLoop(m models.Model, c models.Case) models.Case {
-	most, open := m.KeepingMost(c)
-	if !open {
+	most, unchosen := m.KeepingMost(c)
+	if !unchosen {
 		return c
 	}
 	o.ownLoop = m.Levers.Loop

@@ -58,7 +58,7 @@ func planCmd(a *app) (*cobra.Command, *planOptions) {
 	o.c.registerAllocConf()
 	o.batch.register(cmd, "the model's own batch")
 	o.board.register(cmd, "`boards`: a list like rtx-3060,a100-80, or all (see vprof gpus)")
-	o.board.judgesHost()
+	o.board.registerHostMemory()
 	cmd.Flags().BoolVar(&o.auto, "auto", false, autoUsage)
 	o.lengths.register(cmd)
 	o.part.register(cmd.Flags(), "request", "auto")
@@ -153,7 +153,7 @@ func (o *planOptions) boards() ([]device.GPU, error) {
 		o.out.defaultBoard = o.board.defaultBoard(gpus)
 		return gpus, err
 	}
-	if _, err := o.board.here(true, "--auto takes"); err != nil {
+	if _, err := o.board.resolveDevice(true, "--auto takes"); err != nil {
 		return nil, err
 	}
 	found, err := o.app.detect(0)
@@ -165,7 +165,7 @@ func (o *planOptions) boards() ([]device.GPU, error) {
 		return nil, negative{fmt.Errorf("other processes hold %s of %s and leave nothing to train in",
 			bytesize.Format(found.Others), gpu.Product)}
 	}
-	gpu, err = o.board.within(gpu)
+	gpu, err = o.board.withHostMemory(gpu)
 	return []device.GPU{gpu}, err
 }
 

@@ -16,39 +16,39 @@ func (f *applyFlags) readBack(changes []configfile.Change, c report.Choice) erro
 	if f.trainer == nil || len(f.pairs) > 0 || len(changes) != 1 {
 		return nil
 	}
-	again, err := f.trainer.Again(changes[0].After)
+	reread, err := f.trainer.Again(changes[0].After)
 	if err != nil {
 		return fmt.Errorf("nothing was written, since %s would be refused then: %w", f.trainer.Trainer, err)
 	}
-	said := map[string]string{}
-	for _, s := range again.Settings {
-		said[s.Flag] = s.Value
+	read := map[string]string{}
+	for _, s := range reread.Settings {
+		read[s.Flag] = s.Value
 	}
 	k := &c.Case.Case
 	v := trainerValues(c)
-	meant := map[string]string{
+	want := map[string]string{
 		"batch": fmt.Sprint(c.Batch), "accumulate": fmt.Sprint(max(1, k.Accumulate)),
 		"checkpointing": "false",
 	}
 	if k.Checkpointing {
-		meant["checkpointing"] = cmp.Or(string(k.Recompute), "true")
+		want["checkpointing"] = cmp.Or(string(k.Recompute), "true")
 	}
 	for _, lever := range []string{"liger", "offload", "optimizer-in-backward", "quantize"} {
-		meant[lever] = cmp.Or(v.Levers[lever], "false")
+		want[lever] = cmp.Or(v.Levers[lever], "false")
 	}
 	if name, turned := v.Levers["optimizer"]; turned {
-		meant["optimizer"] = name
+		want["optimizer"] = name
 	}
-	usual := map[string]string{"accumulate": "1"}
-	for _, flag := range slices.Sorted(maps.Keys(meant)) {
-		if is := cmp.Or(said[flag], usual[flag], "false"); is != meant[flag] {
-			key := again.Decides(flag)
-			if flag == "checkpointing" && is != "false" && k.Checkpointing {
-				key, meant[flag] = again.Decides("reentrant"), cmp.Or(string(k.Recompute), "non-reentrant")
+	unsaid := map[string]string{"accumulate": "1"}
+	for _, flag := range slices.Sorted(maps.Keys(want)) {
+		if got := cmp.Or(read[flag], unsaid[flag], "false"); got != want[flag] {
+			key := reread.Decides(flag)
+			if flag == "checkpointing" && got != "false" && k.Checkpointing {
+				key, want[flag] = reread.Decides("reentrant"), cmp.Or(string(k.Recompute), "non-reentrant")
 			}
 			return fmt.Errorf("%s: with what would be written, a plan reads --%s %s where fit has chosen %s; set %s "+
 				"by hand, and run fit on the file again (nothing was written)",
-				f.trainer.File, flag, is, meant[flag], cmp.Or(key, "it"))
+				f.trainer.File, flag, got, want[flag], cmp.Or(key, "it"))
 		}
 	}
 	return nil

@@ -24,6 +24,8 @@ type runOptions struct {
 	command script.Command
 	board   boardFlags
 	both    bool
+	// tunings says that what other commands have tuned is found tuned.
+	tunings bool
 	rank    string
 	steps   string
 	out     output
@@ -67,8 +69,8 @@ func (o *runOptions) register(cmd *cobra.Command) {
 	f.Float64Var(&o.command.ActivationBudget, "activation-memory-budget", 0,
 		"the `share` of activations that torch.compile keeps for backward (default: the script's)")
 	f.StringVar(&o.command.InductorCache, "inductor-cache", "",
-		"keep what torch.compile has compiled and tuned in a `folder` for further runs, which tune nothing again, "+
-			"as on a machine where the script ran before (default: every run is the first)")
+		"keep what torch.compile has compiled and tuned in a `folder` for further runs, which tune nothing again; "+
+			"none: nothing ran before (default: other commands that vprof ran on the board have tuned)")
 	f.IntVar(&o.command.GPUs, "gpus", 1, "`number` of ranks that the script believes in; one of them is run")
 	f.StringVar(&o.rank, "rank", "0", "with --gpus, the `number` of the rank that is run, or all, one after the other")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "hide the command's output and the progress")
@@ -136,7 +138,12 @@ func (o *runOptions) check() error {
 	case c.GPUs < 1:
 		return usagef("--gpus: %d is not a number of GPUs", c.GPUs)
 	}
-	if c.InductorCache != "" {
+	switch c.InductorCache {
+	case "":
+		o.tunings = !o.both
+	case "none":
+		c.InductorCache = ""
+	default:
 		folder, err := filepath.Abs(c.InductorCache)
 		if err != nil {
 			return err
@@ -164,6 +171,9 @@ func (o *runOptions) execute(ctx context.Context, c script.Command) (*script.Out
 		var err error
 		if c.StandIns, err = unpackStandIns(); err != nil {
 			return nil, err
+		}
+		if o.tunings {
+			c.Tunings = filepath.Join(filepath.Dir(c.StandIns), "tuned", c.Board.Name+".jsonl")
 		}
 	}
 	c.Foreground = terminal(o.app.stdout) && o.app.stdin == os.Stdin
@@ -285,7 +295,7 @@ func (o *runOptions) ranks() ([]int, error) {
 
 // places are the command on each board, simulated or of this machine.
 func (o *runOptions) places() ([]script.Command, error) {
-	named, err := o.board.here(o.both, "--device and --both take")
+	named, err := o.board.resolveDevice(o.both, "--device and --both take")
 	switch {
 	case err != nil:
 		return nil, err

@@ -232,7 +232,7 @@ func runScripts(a *app, c *caseFlags, board *boardFlags, out *output, search fun
 	if board.host != "" {
 		return usagef("--host-memory is about models; what a command needs of the host, vprof does not estimate")
 	}
-	named, err := board.here(false, "--device takes")
+	named, err := board.resolveDevice(false, "--device takes")
 	if err == nil && named.real {
 		err = usagef("--device: a command with {batch} runs on a simulated board; \"vprof run --device %s\" runs one "+
 			"without it on a GPU", board.device)

@@ -18,7 +18,7 @@ import (
 type shardFlags struct {
 	shard, into string
 	flags       *pflag.FlagSet
-	// whole are flags that a part of the work cannot obey.
+	// whole are flags that need the whole work: they cannot be combined with --shard.
 	whole []string
 	part  shard.Part
 }

@@ -178,16 +178,8 @@ func (o *smokeOptions) configured(m models.Model, c models.Case) (models.Case, e
 	if n, ok := values["batch"].(int64); ok {
 		c.Batch = int(n)
 	}
-	if n, ok := values["accumulate"].(int64); ok && !o.c.flags.Changed("accumulate") {
-		c.Accumulate = int(n)
-	}
-	if amp, ok := values["amp"].(string); ok && !o.c.flags.Changed("amp") {
-		if c.AMP, err = models.ParseAutocast(amp); err != nil {
-			return c, usageError{err}
-		}
-	}
-	if on, ok := values["checkpointing"].(bool); ok && !o.c.flags.Changed("checkpointing") {
-		c.Checkpointing = on
+	if err := setFromFile(&c, values, o.c.flags.Changed); err != nil {
+		return c, err
 	}
 	o.c.settings.fromFile = values
 	given, err := o.c.givenSettings()
@@ -201,6 +193,23 @@ func (o *smokeOptions) configured(m models.Model, c models.Case) (models.Case, e
 		}
 	}
 	return m.Complete(c)
+}
+
+// setFromFile has a case take its precision, checkpointing and micro-batches from the values of a file, by our names,
+// but for those that are given otherwise.
+func setFromFile(c *models.Case, values map[string]any, given func(name string) bool) (err error) {
+	if amp, ok := values["amp"].(string); ok && !given("amp") {
+		if c.AMP, err = models.ParseAutocast(amp); err != nil {
+			return usageError{err}
+		}
+	}
+	if on, ok := values["checkpointing"].(bool); ok && !given("checkpointing") {
+		c.Checkpointing = on
+	}
+	if n, ok := values["accumulate"].(int64); ok && !given("accumulate") {
+		c.Accumulate = int(n)
+	}
+	return nil
 }
 
 // values are what the configuration says, by our names: by --map, or by where the
@@ -267,36 +276,25 @@ func (o *smokeOptions) checkNames(m models.Model, values map[string]any) error {
 	return nil
 }
 
-// begin reads the earlier result to compare with, if one is asked for, and opens the output.
+// begin reads the earlier result to compare with, nil if none is asked for, and opens the output.
 func (o *smokeOptions) begin() (before *report.Smoke, tolerance float64, err error) {
-	if before, tolerance, err = o.before(); err != nil {
-		return nil, 0, err
+	if tolerance, err = parseShare(o.tolerance); err != nil || tolerance < 0 {
+		return nil, 0, usagef("--tolerance: %q is not a share like 1%%", o.tolerance)
+	}
+	if o.baseline != "" {
+		f, err := input.OpenFile(o.baseline)
+		if err != nil {
+			return nil, 0, usagef("--watch-baseline: %w", err)
+		}
+		defer f.Close()
+		if before, err = report.ReadSmoke(o.baseline, f); err != nil {
+			return nil, 0, usagef("--watch-baseline %w", err)
+		}
 	}
 	if o.json {
 		o.out.format = string(report.JSON)
 	}
 	return before, tolerance, o.out.open()
-}
-
-// before is the earlier result to compare with; nil if none is asked for.
-func (o *smokeOptions) before() (*report.Smoke, float64, error) {
-	tolerance, err := parseShare(o.tolerance)
-	if err != nil || tolerance < 0 {
-		return nil, 0, usagef("--tolerance: %q is not a share like 1%%", o.tolerance)
-	}
-	if o.baseline == "" {
-		return nil, tolerance, nil
-	}
-	f, err := input.OpenFile(o.baseline)
-	if err != nil {
-		return nil, 0, usagef("--watch-baseline: %w", err)
-	}
-	defer f.Close()
-	s, err := report.ReadSmoke(o.baseline, f)
-	if err != nil {
-		return nil, 0, usagef("--watch-baseline %w", err)
-	}
-	return s, tolerance, nil
 }
 
 // modelFlags are flags of smoke that mean nothing for a command that is run.

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/experiment/sweep"
 	"github.com/vprof/vprof/bench/job"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/input"
@@ -29,7 +30,7 @@ type sweepOptions struct {
 	out   output
 	quiet bool
 
-	conditions job.Conditions
+	conditions sweep.Conditions
 	leave      string
 	leaves     int64 // bytes
 	tolerance  string

@@ -59,6 +59,15 @@ func Parse(s string) (int64, error) {
 	return n, nil
 }
 
+// ParseMemory reads an amount of memory as [Parse] does, but takes a bare number that is too small for bytes,
+// below 65,536, for GiB: people say "a 24 GB board".
+func ParseMemory(s string) (int64, error) {
+	if gib, err := strconv.ParseFloat(strings.TrimSpace(s), 64); err == nil && gib > 0 && gib < 1<<16 {
+		return int64(gib * GiB), nil
+	}
+	return Parse(s)
+}
+
 func parse(s string) (int64, error) {
 	end := strings.IndexFunc(s, func(r rune) bool { return (r < '0' || r > '9') && r != '.' })
 	if end < 0 {
@@ -99,17 +108,6 @@ func parse(s string) (int64, error) {
 func Format(n int64) string {
 	s := ScaleOf(n)
 	return s.Format(n) + " " + s.Unit()
-}
-
-// Exact writes n without loss and without spaces, for flags and file names:
-// in the largest unit that divides it, "16GiB", "1536MiB", "1000000007".
-func Exact(n int64) string {
-	for _, u := range scales {
-		if n != 0 && u.bytes > 1 && n%u.bytes == 0 {
-			return strconv.FormatInt(n/u.bytes, 10) + u.name
-		}
-	}
-	return strconv.FormatInt(n, 10)
 }
 
 // A Scale is the unit that a whole column of figures shares, so that a reader

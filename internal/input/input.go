@@ -25,7 +25,7 @@ var reading atomic.Int32
 // meanwhile.
 func Reading() bool { return reading.Load() > 0 }
 
-// Begin says that input is being read until the function that it returns is called.
+// Begin marks input as being read until the function that it returns is called.
 func Begin() (end func()) {
 	reading.Add(1)
 	return func() { reading.Add(-1) }
@@ -114,14 +114,14 @@ func ReadAll(r io.Reader, name string) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// A usage is an error that knows whether it means bad input. Error types that do
+// A usage is an error that tells whether it means bad input. Error types that do
 // have a method Usage which returns true; they need not import this package.
 type usage interface {
 	error
 	Usage() bool
 }
 
-// Errorf is an error in words that means bad input. It wraps what %w names, as [fmt.Errorf] does.
+// Errorf is [fmt.Errorf] for an error that means bad input.
 func Errorf(format string, args ...any) error { return wrong{fmt.Errorf(format, args...)} }
 
 // wrong is an error that means bad input, and nothing that a caller could tell apart from others.

@@ -11,17 +11,16 @@ import (
 	"unicode"
 )
 
-// Text writes out what a terminal would obey instead of show: control
-// characters, and those that change the direction of what follows or end a line
-// elsewhere than on it. Line breaks and tabs stay.
+// Text escapes characters that a terminal would interpret instead of showing: control
+// characters, Unicode's line separators, and those that change the direction of text. Line breaks and tabs stay.
 func Text(s string) string {
-	if strings.IndexFunc(s, obeyed) < 0 {
+	if strings.IndexFunc(s, unsafe) < 0 {
 		return s
 	}
 	var b strings.Builder
 	for _, r := range s {
 		switch {
-		case !obeyed(r):
+		case !unsafe(r):
 			b.WriteRune(r)
 		case r < 0x80:
 			fmt.Fprintf(&b, `\x%02x`, r)
@@ -32,8 +31,8 @@ func Text(s string) string {
 	return b.String()
 }
 
-// Fprintf is [fmt.Fprintf] for a terminal: the format may hold what the terminal obeys,
-// arguments that are text or an error are shown as [Text] has them.
+// Fprintf is [fmt.Fprintf] for a terminal: the format may have escape sequences; arguments that are text, errors
+// or [fmt.Stringer] are escaped by [Text].
 func Fprintf(w io.Writer, format string, args ...any) (int, error) {
 	shown := make([]any, len(args))
 	for i, arg := range args {
@@ -56,9 +55,9 @@ func Line(s string) string {
 	return Text(strings.NewReplacer("\r\n", " ", "\n", " ", "\t", " ").Replace(s))
 }
 
-// obeyed reports whether a terminal obeys a character. Bytes that are no UTF-8
-// are among them: some terminals take 0x9b for the beginning of a command.
-func obeyed(r rune) bool {
+// unsafe reports whether a terminal may interpret a character. Bytes that are not UTF-8
+// are among them: some terminals take 0x9b for the beginning of an escape sequence.
+func unsafe(r rune) bool {
 	return unicode.IsControl(r) && r != '\n' && r != '\t' ||
 		unicode.In(r, unicode.Bidi_Control, unicode.Zl, unicode.Zp) || r == unicode.ReplacementChar
 }

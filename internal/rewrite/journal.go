@@ -13,15 +13,13 @@ import (
 	"slices"
 )
 
-// journalName is the journal's name in each directory that has files on their
-// way.
+// journalName is the journal's name in each directory where files are being replaced.
 const journalName = ".vprof-rewrite.json"
 
 // A journal says what files held before a process began to replace them, so that
 // another can undo what it did not finish. Every directory concerned has a copy;
-// the work is done as soon as the copy in the first one is gone. A copy binds
-// only the directory that it is in: a journal that came with a project
-// reaches no file elsewhere.
+// the replacement is complete as soon as the copy in the first one is gone. A copy applies only to files in its own
+// directory, so that a journal in a downloaded project cannot touch files elsewhere.
 type journal struct {
 	// Dirs are the directories, sorted.
 	Dirs  []string       `json:"dirs"`
@@ -181,46 +179,53 @@ func recoverAll(dirs []string) (more []string, err error) {
 		if len(more) > 0 {
 			return more, nil
 		}
-		if err := j.undo(data); err != nil {
+		if err := j.recover(data); err != nil {
 			return nil, err
 		}
 	}
 	return nil, nil
 }
 
-// undo brings the files of a journal back to what they held, in the directories
-// that have a copy of it.
-func (j *journal) undo(data []byte) error {
-	bound := *j
-	bound.Dirs = slices.DeleteFunc(slices.Clone(j.Dirs), func(dir string) bool {
+// recover undoes a journal of a process that was killed, in the directories that have a copy of it. Where the copy
+// in the first is gone, all files had been replaced.
+func (j *journal) recover(data []byte) error {
+	bound := &journal{Dirs: slices.DeleteFunc(slices.Clone(j.Dirs), func(dir string) bool {
 		_, copied, err := readJournal(dir)
 		return err != nil || !bytes.Equal(copied, data)
-	})
-	bound.Files = slices.DeleteFunc(slices.Clone(j.Files), func(e journalEntry) bool {
+	})}
+	for _, e := range j.Files {
 		dir := filepath.Dir(e.Path)
-		return !slices.Contains(bound.Dirs, dir) || filepath.Dir(e.Staged) != dir || e.Backup != "" &&
-			filepath.Dir(e.Backup) != dir
-	})
-	finished := bound.Dirs[0] != j.Dirs[0]
-	for _, e := range bound.Files {
-		if finished {
-			continue
-		}
-		if err := e.undo(); err != nil {
-			return err
+		if slices.Contains(bound.Dirs, dir) && filepath.Dir(e.Staged) == dir &&
+			(e.Backup == "" || filepath.Dir(e.Backup) == dir) {
+			bound.Files = append(bound.Files, e)
 		}
 	}
-	for _, e := range bound.Files {
-		_ = os.Remove(e.Staged)
-		if !finished && e.Backup != "" {
-			_ = os.Remove(e.Backup)
-		}
+	if bound.Dirs[0] == j.Dirs[0] {
+		return bound.undo(osDisk{})
 	}
-	return osDisk{}.End(&bound)
+	for _, e := range bound.Files {
+		discard(osDisk{}, e.Staged)
+	}
+	return osDisk{}.End(bound)
+}
+
+// undo brings the files back to what they held. Where it cannot, the journal and the backups stay.
+func (j *journal) undo(d disk) error {
+	var errs []error
+	for _, e := range j.Files {
+		errs = append(errs, e.undo(d))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	for _, e := range j.Files {
+		discard(d, e.Staged, e.Backup)
+	}
+	return d.End(j)
 }
 
 // undo brings a file back to what it held.
-func (e journalEntry) undo() error {
+func (e journalEntry) undo(d disk) error {
 	now, err := os.ReadFile(e.Path)
 	missing := errors.Is(err, fs.ErrNotExist)
 	if err != nil && !missing {
@@ -228,10 +233,10 @@ func (e journalEntry) undo() error {
 	}
 	after := digest(now) == e.After
 	switch {
-	case e.Backup == "" && missing, e.Backup != "" && !missing && digest(now) == e.Before:
-		return nil
-	case e.Backup == "" && after:
-		return os.Remove(e.Path)
+	case e.Backup == "" && !missing && after:
+		return d.Remove(e.Path)
+	case e.Backup == "", !missing && digest(now) == e.Before:
+		return nil // it was not made yet, or someone else has made it
 	}
 	if e.InPlace && !after { // half-written
 		staged, err := os.ReadFile(e.Staged)
@@ -244,7 +249,12 @@ func (e journalEntry) undo() error {
 			e.Path, e.Backup, filepath.Join(filepath.Dir(e.Path), journalName))
 	}
 	if e.InPlace {
-		return osDisk{}.Overwrite(e.Path, before)
+		err = d.Overwrite(e.Path, before)
+	} else {
+		err = d.Rename(e.Backup, e.Path)
 	}
-	return os.Rename(e.Backup, e.Path)
+	if err != nil {
+		return fmt.Errorf("%s could not be restored; what it held is in %s: %w", e.Path, e.Backup, err)
+	}
+	return nil
 }

@@ -30,11 +30,10 @@ func (f File) changes() bool { return f.Before == nil || !bytes.Equal(f.Before, 
 // Files replaces all files, or none, and returns the backups it made beside
 // them: the file's name and ".backup", or ".backup.1" and so on where there is
 // one already. A file that does not change is left alone; a new one has no
-// backup. A file that does not hold what was said, or that may not be written,
-// stops everything before anything is touched. After an error the files hold
-// what they held, and the backups are gone. Links stay links, and files keep
-// their owner, mode, extended attributes and hard links. Others that write
-// through this package wait meanwhile.
+// backup. If a file does not hold Before, or may not be written, nothing is touched.
+// After an error all files have their old contents, and the backups are removed. Symbolic
+// links stay links, and files keep their owner, mode, extended attributes and hard links.
+// Other processes that write through this package wait meanwhile.
 func Files(ctx context.Context, files []File) (backups []string, err error) {
 	var paths []string
 	for _, f := range files {
@@ -48,8 +47,8 @@ func Files(ctx context.Context, files []File) (backups []string, err error) {
 	return write(ctx, files, osDisk{})
 }
 
-// Update replaces one file by what change makes of what it holds, which is nil
-// if there is no such file. No other process writes it through this package in
+// Update replaces the content of one file by what change returns for it; change gets nil if
+// there is no such file. No other process writes it through this package in
 // between. It returns the backup, as [Files] does; empty if there is none.
 func Update(ctx context.Context, path string, change func(before []byte) ([]byte, error)) (backup string, err error) {
 	unlock, err := lockAndRecover([]string{path})
@@ -77,8 +76,8 @@ func Update(ctx context.Context, path string, change func(before []byte) ([]byte
 	return backups[0], err
 }
 
-// Recover brings back what files held that a process was replacing when it was
-// killed. To be called before they are read to be changed.
+// Recover restores files that a process was replacing when it was killed. Call it before
+// reading files in order to change them.
 func Recover(paths ...string) error {
 	unlock, err := lockAndRecover(paths)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -91,18 +90,17 @@ func Recover(paths ...string) error {
 	return nil
 }
 
-// disk is what writing needs of a file system. Tests have full and failing ones.
+// disk is the part of a file system that writing needs; tests have disks that are full or fail.
 type disk interface {
 	// Stage writes data to a new file in the directory of path, with mode, and
 	// returns its name. Nothing is left after an error.
 	Stage(path string, data []byte, mode fs.FileMode) (string, error)
 	// Overwrite gives a file other content without making it another file.
 	Overwrite(path string, data []byte) error
-	// Begin writes a journal to all directories that it names, End takes it away
-	// again.
+	// Begin writes a journal to all directories that it names, End removes it.
 	Begin(j *journal) error
 	End(j *journal) error
-	// Sync makes sure that the names in a directory outlast a loss of power.
+	// Sync flushes a directory's entries to the disk.
 	Sync(dir string) error
 	Rename(from, to string) error
 	// Link gives the staged file a name that nothing has; else it is an
@@ -118,52 +116,73 @@ type target struct {
 	mode           fs.FileMode
 	staged, backup string
 	// inPlace is set for a file that would lose hard links, its owner or
-	// attributes if another took its place.
+	// attributes if a new file were renamed over it: it is overwritten.
 	inPlace bool
 }
 
 func write(ctx context.Context, files []File, d disk) (backups []string, err error) {
 	targets, err := openAll(files)
-	if err != nil {
+	if err != nil || len(targets) == 0 {
 		return nil, err
 	}
-	if len(targets) == 0 {
-		return nil, nil
-	}
-	done := 0 // targets that have been replaced, or are about to be
-	var j *journal
-	defer func() {
-		if err = tidy(d, targets, done, j, err); err != nil {
-			backups = nil
+	j, backups, err := prepare(ctx, d, targets)
+	if err != nil {
+		for _, t := range targets {
+			discard(d, t.staged, t.backup)
 		}
-	}()
+		return nil, err
+	}
+	if err := replace(d, targets, j); err != nil {
+		return nil, errors.Join(fmt.Errorf("nothing was changed: %w", err), j.undo(d))
+	}
+	for _, t := range targets {
+		discard(d, t.staged) // of those that another file did not take the place of
+	}
+	return backups, nil
+}
+
+// discard removes files that are no longer needed, as far as they are there; names may be empty.
+func discard(d disk, names ...string) {
+	for _, name := range names {
+		if name != "" {
+			_ = d.Remove(name)
+		}
+	}
+}
+
+// prepare writes the new contents, the backups and the journal.
+func prepare(ctx context.Context, d disk, targets []*target) (j *journal, backups []string, err error) {
 	if backups, err = stageAll(d, targets); err != nil {
-		return nil, fmt.Errorf("nothing was changed: %w", err)
+		return nil, nil, fmt.Errorf("nothing was changed: %w", err)
 	}
 	if err := ctx.Err(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, t := range targets {
 		if err := t.unchanged(); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	j = journalOf(targets)
 	if err := d.Begin(j); err != nil {
-		return nil, fmt.Errorf("nothing was changed: %w", err)
+		return nil, nil, fmt.Errorf("nothing was changed: %w", err)
 	}
+	return j, backups, nil
+}
+
+// replace gives all files their new contents, and ends the journal.
+func replace(d disk, targets []*target, j *journal) error {
 	for _, t := range targets {
-		done++
 		if err := t.put(d); err != nil {
-			return nil, fmt.Errorf("nothing was changed: %w", err)
+			return err
 		}
 	}
 	for _, dir := range j.Dirs {
 		if err := d.Sync(dir); err != nil {
-			return nil, fmt.Errorf("nothing was changed: %w", err)
+			return err
 		}
 	}
-	return backups, d.End(j)
+	return d.End(j)
 }
 
 // stageAll writes what files are to hold, and what they held, beside them.
@@ -173,7 +192,7 @@ func stageAll(d disk, targets []*target) (backups []string, err error) {
 			return nil, err
 		}
 		if t.before != nil {
-			t.inPlace = links(t.path) > 1 || carryOver(t.path, t.staged) != nil
+			t.inPlace = links(t.path) > 1 || copyMetadata(t.path, t.staged) != nil
 		}
 	}
 	for _, t := range targets {
@@ -188,7 +207,7 @@ func stageAll(d disk, targets []*target) (backups []string, err error) {
 	return backups, nil
 }
 
-// put gives a file its new content.
+// put gives the target its new content.
 func (t *target) put(d disk) error {
 	switch {
 	case t.before == nil:
@@ -213,30 +232,6 @@ func openAll(files []File) ([]*target, error) {
 		targets = append(targets, t)
 	}
 	return targets, nil
-}
-
-// tidy removes what was staged. After an error it brings the first done files
-// back to what they were and removes the backups and the journal as well.
-func tidy(d disk, targets []*target, done int, j *journal, err error) error {
-	failed := err != nil
-	restored := true
-	for i, t := range targets {
-		if failed && i < done {
-			if wrong := restore(d, t); wrong != nil {
-				err, restored = errors.Join(err, wrong), false
-			}
-		}
-		if t.staged != "" {
-			_ = d.Remove(t.staged) // it is gone already if all went well
-		}
-		if failed && t.backup != "" {
-			_ = d.Remove(t.backup)
-		}
-	}
-	if failed && j != nil && restored {
-		err = errors.Join(err, d.End(j))
-	}
-	return err
 }
 
 // open makes sure that a file may be written and holds what it is said to hold.
@@ -287,7 +282,7 @@ func backUp(d disk, t *target) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	_ = carryOver(t.path, staged) // as far as it goes: it is a copy
+	_ = copyMetadata(t.path, staged) // as far as it goes: it is a copy
 	defer func() { _ = d.Remove(staged) }()
 	for n := range 10_000 {
 		name := t.path + ".backup"
@@ -300,32 +295,6 @@ func backUp(d disk, t *target) (string, error) {
 		}
 	}
 	return "", fmt.Errorf("%s has ten thousand backups; remove some", t.path)
-}
-
-// restore gives a file back what it held, if it holds anything else.
-func restore(d disk, t *target) error {
-	now, err := os.ReadFile(t.path)
-	switch {
-	case t.before == nil && err == nil && bytes.Equal(now, t.after):
-		return d.Remove(t.path)
-	case t.before == nil, err == nil && bytes.Equal(now, t.before):
-		return nil
-	case t.inPlace:
-		err = d.Overwrite(t.path, t.before)
-	default:
-		var staged string
-		if staged, err = d.Stage(t.path, t.before, t.mode); err == nil {
-			_ = carryOver(t.path, staged)
-			err = d.Rename(staged, t.path)
-		}
-	}
-	if err != nil {
-		// Only the backup remains.
-		name := t.backup
-		t.backup = ""
-		return fmt.Errorf("%s could not be restored; what it held is in %s: %w", t.path, name, err)
-	}
-	return nil
 }
 
 // osDisk is the file system of the machine. Package renameio would do for one

@@ -1,6 +1,6 @@
 // Package supervisor runs a command for a scheduler as if nothing stood in
 // between: it hands on signals at once and ends with the command's exit code, and
-// nothing that the command started is left behind.
+// no process that the command started outlives it.
 package supervisor
 
 import (
@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// A Process is a command at work.
+// A Process is a running command.
 type Process struct {
 	cmd *exec.Cmd
 	// group reports whether the command has a process group of its own.
@@ -22,7 +22,7 @@ type Process struct {
 	err       error
 }
 
-// grace is how long what a command leaves behind may take to end.
+// grace is how long descendants that outlive a command get between SIGTERM and SIGKILL.
 const grace = 5 * time.Second
 
 // Start starts a command. In the foreground of a terminal it stays in the
@@ -41,7 +41,7 @@ func Start(cmd *exec.Cmd, foreground bool) (*Process, error) {
 	go p.forward(signals)
 	go func() {
 		awaitExit(cmd.Process.Pid)
-		p.endRest()
+		p.endDescendants()
 		p.err = cmd.Wait()
 		signal.Stop(signals)
 		close(p.done)
@@ -70,7 +70,7 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 // Err is how the command ended, as [exec.Cmd.Wait] says it; after Done.
 func (p *Process) Err() error { return p.err }
 
-// Forwarded reports whether a signal was handed on.
+// Forwarded reports whether a signal was forwarded to the command.
 func (p *Process) Forwarded() bool { return p.forwarded.Load() }
 
 // End interrupts the command, and kills it if it has not ended after patience.

@@ -27,8 +27,7 @@ func forwardable(foreground bool) []os.Signal {
 	return signals
 }
 
-// adopt makes this process the parent of what the command's processes leave
-// behind.
+// adopt makes this process the parent of the command's orphaned descendants.
 func adopt() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) } // kernels without it have no such children
 
 func setGroup(cmd *exec.Cmd, own bool) {
@@ -61,8 +60,8 @@ func awaitExit(pid int) {
 	}
 }
 
-// endRest ends what the command has left behind.
-func (p *Process) endRest() {
+// endDescendants ends the processes that outlive the command.
+func (p *Process) endDescendants() {
 	for deadline, next := time.Now().Add(grace), syscall.SIGTERM; ; {
 		rest := p.descendants()
 		if len(rest) == 0 {
@@ -112,7 +111,7 @@ func (p *Process) descendants() []int {
 	return living
 }
 
-// reapOthers takes leave of adopted processes that ended, other than the command.
+// reapOthers reaps adopted processes that have ended, other than the command.
 func (p *Process) reapOthers() {
 	all := processes()
 	for pid, x := range all {

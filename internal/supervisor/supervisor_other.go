@@ -26,5 +26,5 @@ func (p *Process) Signal(s os.Signal) { _ = p.cmd.Process.Signal(s) }
 
 func awaitExit(int) {}
 
-// endRest does nothing: only Linux tells what a command has left behind.
-func (p *Process) endRest() {}
+// endDescendants does nothing: only Linux tells which processes outlive a command.
+func (p *Process) endDescendants() {}

@@ -46,7 +46,7 @@ func Consulting(o asked.Oracle) *models.Registry {
 	), o)
 }
 
-// WithFiles adds the sources of models that users bring.
+// WithFiles adds the sources of users' models.
 func WithFiles(r *models.Registry, o asked.Oracle) *models.Registry {
 	for _, s := range []models.Source{
 		compiled.Source(hfconfig.Source(), o), compiled.Source(pt2.Source(o), o), compiled.Steps(o), recorded.Source(),

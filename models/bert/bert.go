@@ -39,7 +39,7 @@ type Config struct {
 
 func (c Config) activation() *nn.Func { return hf.Activation(cmp.Or(c.Activation, "gelu")) }
 
-// embeddings sum the embeddings of words, positions and token types. RoBERTa
+// embeddings sum the embeddings of tokens, positions and token types. RoBERTa
 // has the table of positions in another place.
 type embeddings struct {
 	nn.Module
@@ -226,7 +226,7 @@ func (e *encoder) call(f *frame, x, mask *tensor, checkpointing bool) *tensor {
 	return g.Return(x)
 }
 
-// pooler looks at the first token.
+// pooler takes the first token.
 type pooler struct {
 	nn.Module
 	Dense nn.Layer
@@ -297,7 +297,7 @@ func (m *Model) outputs(f *frame, ids, padding *tensor, padded, checkpointing bo
 	return states, pooled
 }
 
-// BertConfig's defaults beside the sizes.
+// BertConfig's defaults besides the sizes.
 const (
 	vocab     = 30522
 	positions = 512

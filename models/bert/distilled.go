@@ -17,7 +17,7 @@ type DistilledConfig struct {
 	Untied bool
 }
 
-// distilEmbeddings sum the embeddings of words and positions: there are no
+// distilEmbeddings sum the embeddings of tokens and positions: there are no
 // token types.
 type distilEmbeddings struct {
 	nn.Module

@@ -18,7 +18,7 @@ var AskScript string
 // Asking says whom to ask about convolutions.
 type Asking struct {
 	// Python is the interpreter whose cuDNN is asked. Empty: python3 or python of the
-	// PATH. Library is another libcudnn.so.9 than that beside its PyTorch.
+	// PATH. Library is another libcudnn.so.9 than that of its PyTorch.
 	Python, Library string
 	// Driver is a library of the driver to load, which cuDNN needs to propose kernels that it
 	// compiles; empty for none.
@@ -69,7 +69,7 @@ func (a Asking) Ask(ctx context.Context, generation int, questions []oracle.Ques
 	return answer.CuDNN, answer.Bytes, nil
 }
 
-// askFiles are what lies beside the script: libraries in place of cuBLASLt, and the board.
+// askFiles are what lies next to the script: libraries in place of cuBLASLt, and the board.
 func askFiles(generation int) (map[string][]byte, error) {
 	standIns := oracle.StandIns()
 	if standIns == nil {

@@ -19,10 +19,10 @@ var Script = assemble()
 var script string
 
 // parts are modules of the script: the model that is named and its inputs, its export, what its forward does in Python and the
-// exported graph beside that, what models read of numbers that their code has, what custom autograd.Functions do
+// exported graph besides that, what models read of numbers that their code has, what custom autograd.Functions do
 // in backward, and how crashes are told.
 //
-//go:embed vprof_model.py vprof_export.py vprof_observe.py vprof_board.py vprof_graph.py vprof_known.py vprof_backward.py vprof_child.py
+//go:embed vprof_model.py vprof_export.py vprof_observe.py vprof_board.py vprof_graph.py vprof_known.py vprof_backward.py vprof_host.py vprof_child.py
 var parts embed.FS
 
 // assemble puts the parts into the script, where Python finds them by name.

@@ -121,6 +121,16 @@ class CaptureTest(CaptureCase):
         made = self.forward("return self.lin(x) + torch.ones(8, device='cuda') + self.b.to('cuda:0')", init="self.cuda(); self.register_buffer('b', torch.ones(8).cuda())")
         self.assertIn("linear.default", made.targets)
 
+    def test_what_nobody_moves_lies_on_the_host(self):
+        made = self.forward("""
+            steps = torch.arange(8.0)
+            moved = (steps * self.rate).to(x.device)
+            return x * moved + self.table.to(x.device) + self.bias
+            """, init="self.rate, self.table, self.bias = torch.tensor(2.0), torch.ones(8), torch.ones(8)")
+        host = made.extra["host"]
+        self.assertEqual([made.targets[n] for n in host["nodes"]], ["arange.default", "mul.Tensor"])
+        self.assertEqual(host["kept"], ["c_rate", "c_table"])  # bias must be on the GPU, or this would not run
+
     def test_models_that_ask_whether_they_are_exported_are_trained(self):
         made = self.forward("return torch.sin(x) if torch.compiler.is_exporting() else torch.cos(x)")
         self.assertEqual(made.targets, ["cos.default"])

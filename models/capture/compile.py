@@ -377,6 +377,8 @@ def apart(tell, jobs):
 
     def begin(job):
         read, write = os.pipe()
+        if torch.cuda.is_initialized():
+            return anew(job, write), os.fdopen(read)
         pid = os.fork()
         if pid == 0:
             torch.set_num_threads(1)  # the threads of this process are not there
@@ -403,6 +405,20 @@ def apart(tell, jobs):
     return told + [end(*r) for r in running]
 
 
+def anew(job, write):
+    """Begins a job in a process that imports everything again, and returns its number: importing the model has used the
+    board here, as bitsandbytes does to see what it is, and CUDA does not work in a fork then.
+    """
+    amp, batch = job
+    env = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": os.path.join(os.environ.get("TORCHINDUCTOR_CACHE_DIR", ""), f"{amp}-{batch}")}
+    own = ["--alone", "--amp", amp, "--batches", str(batch), "--result", f"/dev/fd/{write}"]
+    at = sys.argv.index("--")  # before the model
+    os.set_inheritable(write, True)
+    pid = os.posix_spawn(sys.executable, [sys.executable, *sys.argv[:at], *own, *sys.argv[at:]], env)
+    os.close(write)
+    return pid
+
+
 def merged(recordings):
     """The sites and the names of all recordings, which each numbers by itself."""
     known = {"sites": {}, "names": {"": 0}}
@@ -414,13 +430,19 @@ def merged(recordings):
     return {kind: list(all_) for kind, all_ in known.items()}
 
 
-def record(opts):
+def recorder(opts):
     import torch
 
     if opts.budget:
         importlib.import_module("torch._functorch.config").activation_memory_budget = opts.budget
     torch._inductor.config.compile_threads = 1  # there is nothing for other processes to compile
-    r = Recorder(opts)
+    return Recorder(opts)
+
+
+def record(opts):
+    import torch
+
+    r = recorder(opts)
     jobs = [(amp, int(b)) for amp in opts.amp.split(",") for b in opts.batches.split(",")]
     recordings = apart(lambda *job: attempt(opts, lambda: r.record(*job)), jobs)
     refused = next((one for one in recordings if "error" in one), None)
@@ -453,10 +475,11 @@ def main(argv):
     p.add_argument("--loss", default="")
     p.add_argument("--dynamic", action="store_true")
     p.add_argument("--budget", type=float, default=0)
+    p.add_argument("--alone", action="store_true", help="record one step here, for another process")
     own, rest = p.parse_known_args(argv)
     opts = capture.arguments(rest)
     vars(opts).update(vars(own))
-    outcome = attempt(opts, lambda: record(opts))
+    outcome = attempt(opts, lambda: recorder(opts).record(opts.amp, int(opts.batches)) if opts.alone else record(opts))
     with open(opts.result, "w", encoding="utf-8") as f:
         json.dump(outcome, f)
 

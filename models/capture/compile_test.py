@@ -5,6 +5,7 @@ import importlib.util
 import io
 import os
 import sys
+import tempfile
 import types
 import unittest
 import unittest.mock
@@ -141,6 +142,16 @@ class Steps(unittest.TestCase):
         told = compiling_script.apart(lambda n: {"n": n, "pid": os.getpid()}, [(1,), (2,), (3,)])
         self.assertEqual([1, 2, 3], [t["n"] for t in told])
         self.assertEqual(4, len({os.getpid(), *(t["pid"] for t in told)}))
+
+    def test_a_job_begins_anew_where_the_board_is_in_use(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".py") as script:
+            script.write("import json, sys\njson.dump({'said': sys.argv[1:]}, open(sys.argv[-3], 'w'))\n")
+            script.flush()
+            with unittest.mock.patch("torch.cuda.is_initialized", return_value=True), unittest.mock.patch("sys.argv", [script.name, "--amp=bf16,none", "--", "model"]):
+                told = compiling_script.apart(None, [("bf16", 8), ("none", 16)])
+        for said, amp, batch in zip((t["said"] for t in told), ("bf16", "none"), ("8", "16")):
+            self.assertEqual(["--amp=bf16,none", "--alone", "--amp", amp, "--batches", batch, "--result"], said[:-3])
+            self.assertEqual(["--", "model"], said[-2:])
 
 
 class Kernels(unittest.TestCase):

@@ -20,10 +20,10 @@ class KnownTest(CaptureCase):
                 def forward(self, x):
                     mask = torch.full((8, 8), float("-inf")).triu(1)
                     causal = torch.full((8, 8), float("-inf"), device=mask.device).triu(1)
-                    if not bool((mask == causal).all()) or not self.ready or int(self.step) != 0:
+                    if not bool((mask == causal).all()) or not self.ready or int(self.step) > 9:
                         return torch.sin(x)
                     self.step += 1
-                    assert self.step.item() == 1
+                    assert self.step.item() > 0
                     return torch.cos(x)
             """)
         self.assertIn("cos.default", made.targets)
@@ -61,6 +61,34 @@ class KnownTest(CaptureCase):
         index = made.targets.index("index.Tensor")
         self.assertEqual(made.extra["counts"], [[index, 0, -1, 1, 0, 1]])  # batch**2 - batch
         self.assertTrue(self.outcome["batch"])
+
+    def test_what_masks_pick_may_go_with_a_batch_that_is_no_size(self):
+        made = self.forward("y = x.sum(1)[: len(x)]\nreturn y[y < 9e9].mean()")
+        self.assertEqual(made.extra["counts"], [[made.targets.index("index.Tensor"), 0, 1, 0, 0, 1]])
+        self.assertTrue(self.outcome["batch"])
+
+    def test_a_first_forward_that_prepares_is_not_what_steps_do(self):
+        made = self.forward(
+            """
+            if not self.ready:
+                self.ready.fill_(True)
+                return torch.sin(x)
+            return torch.cos(x)
+            """,
+            init="self.register_buffer('ready', torch.tensor(False))",
+        )
+        self.assertEqual(made.targets, ["cos.default"])
+
+    def test_attributes_may_be_set_by_the_first_forward(self):
+        made = self.forward("if not self.ready:\n    self.ready = True\n    x = x * 2\n    x = x + 1\nreturn torch.cos(x)", init="self.ready = False")
+        self.assertEqual(made.targets, ["cos.default"])
+        self.assertEqual(self.outcome["notes"], [])
+
+    def test_of_forwards_that_draw_lots_the_one_that_does_most_is_planned(self):
+        for draw in ("random.random() < 0.3", "bool(torch.rand(1) < 0.3)"):
+            made = self.forward(f"import random\nfor _ in range(2):\n    if {draw}:\n        x = torch.cos(x)\nreturn x.sin()")
+            self.assertEqual([t for t in made.targets if t in ("cos.default", "sin.default")], ["cos.default", "cos.default", "sin.default"])
+            self.assertIn("draws lots", self.outcome["notes"][0])
 
     def test_sizes_and_ways_may_hang_on_numbers(self):
         made = self.forward("""

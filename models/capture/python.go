@@ -22,7 +22,7 @@ type program struct {
 	purpose string
 	// python is the interpreter; empty: python3 or python of the PATH.
 	python string
-	// files are what lies beside the script, by name.
+	// files are what lies next to the script, by name.
 	files   map[string][]byte
 	stdin   io.Reader
 	verbose bool

@@ -77,7 +77,7 @@ def export(model, example, place, symbols, free, derived=()):
     import vprof_known as known
 
     torch._export.config.error_on_lifted_constant_tensors = False  # no number of theirs matters
-    with known.asking(known.Answers(answers_of[model])), known.OneDevice(place), vprof_backward.recording(vprof_backward.Calls(lambda: 0, line_of)), spared():
+    with known.asking(known.Answers(answers_of[model], symbols.get("batch"))), known.OneDevice(place), vprof_backward.recording(vprof_backward.Calls(lambda: 0, line_of)), spared():
         return torch.export.export(model, args, kwargs, dynamic_shapes=example.shapes(free, derived) if free or derived else None, strict=False)
 
 

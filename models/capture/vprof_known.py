@@ -42,23 +42,32 @@ class Numbers:
         self.answers = collections.defaultdict(list)  # place in the code -> what was read there
         self.counts = collections.defaultdict(list)  # line -> each Count there
         self.assigned = lambda: None  # is told that the next operator is a copy that stands for tensor.data = value
+        self.placed = lambda tensor: None  # is told of a tensor that is made on a device which the model names
 
     def of(self, tensor):
         if id(tensor) in self.kept:
             return self.kept[id(tensor)]
         return tensor if isreal(tensor) and id(tensor) not in self.lost else None
 
-    def adopt(self, model):
-        """Forward begins: gives the buffers of the model the numbers that they had when it was built."""
+    def adopt(self, model, computed):
+        """Forward begins: gives the buffers of the model the numbers that they had when it was built, unless they have their own."""
         self.forward = True
         with unwatched():  # a mode of fake tensors would make one of the copy
             for name, buffer in model.named_buffers():
-                if name in self.of_buffers:
+                if name in self.of_buffers and not computed:
                     self.kept[id(buffer)] = self.of_buffers[name].clone()
 
     def buffers(self, model):
         found = {name: self.of(b) for name, b in model.named_buffers() if not torch.nn.parameter.is_lazy(b) and b.numel() <= MOST}
         return {name: n.clone() for name, n in found.items() if n is not None}
+
+    def settle(self, model, numbers_of):
+        """Has the next forward begin with the buffers that this one has left (initted, a count of steps), and tells
+        whether it may go another way by them."""
+        before = self.of_buffers
+        after = numbers_of[model] = {**before, **self.buffers(model)}
+        with unwatched():
+            return bool(self.answers) and any(n.numel() == 1 and not torch.equal(n, before.get(name, n)) for name, n in after.items())
 
     def follow(self, op, args, kwargs, out):
         """Computes beside what an operator has made, where all that it takes is known."""
@@ -154,10 +163,11 @@ class Count:
         if all(n == int(n) for n in formula) and formula[0] + formula[1] * batch + formula[2] * batch**2 == self.seen and min(others.values()) > 1:
             self.formula = [*map(int, formula), 0, 1]
 
-    def of(self, elements):
+    def of(self, elements, batch=None):
+        """The count among so many elements, at a batch if that is not open in them."""
         least, linear, square, true, among = self.formula
         if linear or square:
-            batch = batch_in(elements)
+            batch = batch if isinstance(elements, int) else batch_in(elements)
             return None if batch is None else least + linear * batch + square * batch * batch
         g = math.gcd(true, among)
         return least + elements * (true // g) // (among // g) if true else least
@@ -165,8 +175,6 @@ class Count:
 
 def batch_in(elements):
     """The batch, which alone is open in a number of elements; None if it is not."""
-    if isinstance(elements, int):
-        return None
     node = elements.node
     free = list(node.expr.free_symbols)
     return node.shape_env.create_symintnode(free[0], hint=int(node.shape_env.size_hint(free[0]))) if len(free) == 1 else None
@@ -216,7 +224,8 @@ class Answers:
 
     forward = True
 
-    def __init__(self, numbers):
+    def __init__(self, numbers, batch=None):
+        self.batch = batch  # in numbers of elements in which it is not open
         self.left = {where: list(answers) for where, answers in numbers.answers.items()}
         self.counts = {line: list(counts) for line, counts in numbers.counts.items()}
         self.assigned = lambda: None
@@ -229,7 +238,7 @@ class Answers:
     def count(self, line, elements):
         """How many of a mask's elements are true, as on that line of the example; None if it was not seen there."""
         counts = self.counts.get(line)
-        return (counts.pop(0) if len(counts) > 1 else counts[0]).of(elements) if counts else None
+        return (counts.pop(0) if len(counts) > 1 else counts[0]).of(elements, self.batch) if counts else None
 
 
 class Building(TorchDispatchMode):
@@ -314,6 +323,8 @@ def watch_readers():
         @functools.wraps(maker)
         def make(*args, **kwargs):
             made = maker(*args, **kwargs)
+            if isinstance(looking, Numbers) and kwargs.get("device") is not None:
+                looking.placed(made)
             if isinstance(looking, Numbers) and not isreal(made):
                 looking.made_of(made, maker, args, kwargs)
             return made

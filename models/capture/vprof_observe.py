@@ -10,6 +10,7 @@ import inspect
 import math
 import os
 import random
+import sys
 import traceback
 import weakref
 
@@ -17,12 +18,17 @@ numbers_of = weakref.WeakKeyDictionary()  # model -> numbers of its buffers
 answers_of = weakref.WeakKeyDictionary()  # model -> what it read of numbers when it was observed
 
 
+lot = 0  # the seed with which forward is observed and exported
+
+
 def seed():
     """Export and observation must take the same way where models draw lots in Python."""
     import torch
 
-    random.seed(0)
-    torch.manual_seed(0)
+    random.seed(lot)
+    torch.manual_seed(lot)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(lot)
 
 
 def line_of(frames):
@@ -61,6 +67,9 @@ class Observation:
         self.regions = []  # checkpointed calls: (module or None, first operator, last, reentrant)
         self.functions = None  # calls of custom autograd.Functions
         self.assigned = []  # operators that are copies and stand for tensor.data = value
+        self.host = None  # what lies in the host's memory in training
+        self.lots = False  # whether numbers were drawn on the host, by which it may go
+        self.elements = 0  # of all results
         self.replaced = []  # (last operator of the next forward, values of the tensor of this one that died there)
         self.differs = None  # where it began to take another way than expected: the line
         self.notes = []  # what the user must know
@@ -80,6 +89,7 @@ def observe(model, example, place, symbols, fake=None, expected=None, answers=No
     from torch._subclasses.schema_check_mode import SchemaCheckMode
 
     import vprof_backward
+    import vprof_host
     import vprof_known as known
 
     seen = Observation()
@@ -95,6 +105,7 @@ def observe(model, example, place, symbols, fake=None, expected=None, answers=No
 
     def died(key):
         numbers.gone(key)
+        seen.host.of.pop(key, None)
         seen.deaths.append((len(seen.ops) - 1, values.pop(key)))
 
     def below():
@@ -115,7 +126,8 @@ def observe(model, example, place, symbols, fake=None, expected=None, answers=No
             if isinstance(out, torch.Tensor) and not op._schema.is_mutable and any(out is a for a in args):
                 with below(), torch.no_grad():
                     out = torch.ops.aten.alias.default(out)
-            if differentiable and op not in (torch.ops.aten.detach.default, torch.ops.aten.detach_.default):
+            # What functorch transforms (vmap, grad) has no requires_grad of its own.
+            if differentiable and torch._C._functorch.peek_interpreter_stack() is None and op not in (torch.ops.aten.detach.default, torch.ops.aten.detach_.default):
                 for tensor in filter(vprof_backward.differentiable, tensors_of(out)):
                     tensor.requires_grad_()
             if place != "numbers":
@@ -127,6 +139,9 @@ def observe(model, example, place, symbols, fake=None, expected=None, answers=No
             if op is torch.ops.aten.scaled_dot_product_attention.default and len(allowed := attention_allowed()) < len(ATTENTION):
                 seen.attention[len(seen.ops)] = allowed
             seen.types.append({name: v for name, v in given.items() if isinstance(v, torch.dtype)})
+            seen.host.follow(len(seen.ops), op, given, tensors_of(out))
+            seen.lots = seen.lots or torch.Tag.nondeterministic_seeded in op.tags and any(id(t) in seen.host.of or place == "numbers" and t.numel() <= FEW for t in tensors_of(out))
+            seen.elements += sum(t.numel() for t in tensors_of(out))
             seen.ops.append(("torch.ops." + str(op), arguments))
             for i, tensor in enumerate(tensors_of(out)):
                 born(tensor, (len(seen.ops) - 1, i))
@@ -139,18 +154,23 @@ def observe(model, example, place, symbols, fake=None, expected=None, answers=No
         if any(map(torch.nn.parameter.is_lazy, (*model.parameters(), *model.buffers()))):
             with torch.no_grad(), known.OneDevice(place):
                 model(*args, **kwargs)  # which gives lazy layers their shapes
-        numbers.adopt(model)
+        numbers.adopt(model, place == "numbers")
         numbers.assigned = lambda: seen.assigned.append(len(seen.ops))
+        numbers.placed = lambda tensor: seen.host.of.pop(id(tensor), None)
+        seen.host = vprof_host.Host(place, (*model.parameters(), *model.buffers()), values)
         answers_of[model] = numbers
 
         def run(args, kwargs):
+            seen.host.arrive(torch.utils._pytree.tree_leaves((args, kwargs)))
             with torch.enable_grad(), watching(model, seen), known.asking(answers or numbers), known.OneDevice(place), enable_python_dispatcher(), torch._C._EnablePreDispatch(), Mode():
                 out = model(*args, **kwargs)
             if dataclasses.is_dataclass(out) and torch.utils._pytree.tree_is_leaf(out):
                 torch.export.register_dataclass(type(out), serialized_type_name=f"{type(out).__module__}.{type(out).__qualname__}")
             return out
 
+        drawn = random.getstate()
         out = run(args, kwargs)
+        seen.lots = seen.lots or random.getstate() != drawn
         seen.results = [values.get(id(t), []) for t in torch.utils._pytree.tree_leaves(out) if isinstance(t, torch.Tensor)]
         deaths, seen.deaths = seen.deaths, []  # what dies from here on outlives forward
         del out
@@ -171,11 +191,25 @@ def observe_next(seen, forward):
     del seen.ops[count:], seen.types[count:]
     seen.regions = [r for r in seen.regions if r[1] < count]
     seen.assigned = [k for k in seen.assigned if k < count]
+    seen.host.ends(count)
 
 
 def observe_counts(model, example, place, symbols):
-    """observe(), where sizes that follow from numbers are also seen at three other batches, for how they go with it."""
+    """observe(), where sizes that follow from numbers are also seen at three other batches, for how they go with it. Of a
+    forward that draws lots on the host (layers that are dropped, a step that is left out) the one of several that makes most is taken."""
+    global lot
     seen = observe(model, example, place, symbols)
+    if answers_of[model].settle(model, numbers_of):
+        seen = observe(model, example, place, symbols)
+    if seen.lots and lot == 0:
+        made = {0: seen.elements}
+        with contextlib.suppress(Exception):
+            for lot in range(1, DRAWS):
+                made[lot] = observe(model, example, place, symbols).elements
+        lot = max(made, key=made.get)
+        seen = observe(model, example, place, symbols)
+        if len(set(made.values())) > 1:
+            seen.notes.append(f"forward draws lots, and does more or less by them: planned is the draw that does most of {DRAWS}")
     numbers = answers_of[model]
     if seen.counts and "batch" in symbols:
         with contextlib.suppress(Exception):  # as when it takes the example's batch alone
@@ -184,6 +218,10 @@ def observe_counts(model, example, place, symbols):
                 count.fit(symbols["batch"], {b: counts[k].seen for b, counts in others.items()})
         answers_of[model] = numbers
     return seen
+
+
+DRAWS = 8  # in which a layer that is left out half of the time runs at least once, but for one model in 256
+FEW = 64  # numbers that a forward may go by, where they are drawn on the GPU, as well
 
 
 OTHER_BATCH = 1031  # more than samples are usually put together by, and a multiple of nothing

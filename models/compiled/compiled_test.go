@@ -539,7 +539,7 @@ func TestModelsHaveWhatLiesBesideThem(t *testing.T) {
 	m, err := s.Open(path)
 	require.NoError(t, err)
 	require.NotEmpty(t, m.NotRecorded(toyCase(4)))
-	require.NoError(t, os.WriteFile(Beside(path), packed(t, file(step(4), step(8))), 0o600))
+	require.NoError(t, os.WriteFile(FileOf(path), packed(t, file(step(4), step(8))), 0o600))
 	m, err = s.Open(path)
 	require.NoError(t, err)
 	for _, m := range []models.Model{m, must(s.Restore("toy:m", m.Description.Text()))} {

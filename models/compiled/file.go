@@ -46,11 +46,11 @@ type File struct {
 	Parameters []Tensor `json:"parameters"`
 	Buffers    []Tensor `json:"buffers"`
 	Inputs     []Tensor `json:"inputs"`
-	// Setup is how the model came to the device; absent from files of before.
+	// Setup is how the model came to the device; absent from files of earlier releases.
 	Setup *Setup   `json:"setup,omitempty"`
 	Sites []string `json:"sites"`
 	// Names are of what is in allocations: nodes of the compiled graph whose results are there one after the other,
-	// "mul_34 > gelu_3", or empty. Absent from files of before.
+	// "mul_34 > gelu_3", or empty. Absent from files of earlier releases.
 	Names      []string    `json:"names,omitempty"`
 	Recordings []Recording `json:"recordings"`
 	// Guessed are the lines, "net.py:12", whose course hung on numbers that were never computed.
@@ -99,11 +99,11 @@ type Step struct {
 	Forward  int   `json:"forward"`
 	Backward int   `json:"backward"`
 	// Returned are the allocations that hold what the model returned. Order has their frees where a loop lets go of it
-	// once it has the loss. It is nil in files of before, whose loop kept it to the end.
+	// once it has the loss. It is nil in files of earlier releases, whose loop kept it to the end.
 	Returned []int `json:"returned"`
 	// Gradients say which allocations hold gradients.
 	Gradients []Gradient `json:"gradients"`
-	// Convolutions are those that cuDNN ran; absent from files of before, and where PyTorch is older than 2.11.
+	// Convolutions are those that cuDNN ran; absent from files of earlier releases, and before PyTorch 2.11.
 	Convolutions []Convolution `json:"convolutions,omitempty"`
 
 	// asked are those whose workspaces cuDNN is asked about, at a batch size that was not recorded.
@@ -150,8 +150,8 @@ func (g Gradient) MarshalJSON() ([]byte, error) {
 	return json.Marshal([]any{g.Allocation, g.Parameter, g.Offset})
 }
 
-// Beside is the name of the file for a model's file: "vit.compiled" for vit.pt2.
-func Beside(model string) string { return strings.TrimSuffix(model, filepath.Ext(model)) + ".compiled" }
+// FileOf is the name of the file for a model's file: "vit.compiled" for vit.pt2.
+func FileOf(model string) string { return strings.TrimSuffix(model, filepath.Ext(model)) + ".compiled" }
 
 // Write writes a file.
 func (f *File) Write(w io.Writer) error {

@@ -16,7 +16,7 @@ import (
 	"github.com/vprof/vprof/profiler/stack"
 )
 
-// Source opens the models of another source, with the compiled steps that were recorded beside their files. The oracle
+// Source opens the models of another source, with the compiled steps that were recorded next to their files. The oracle
 // is asked about the convolutions of batch sizes that were not recorded; it may be nil.
 func Source(of models.Source, o asked.Oracle) models.Source {
 	open, restore := of.Open, of.Restore
@@ -25,7 +25,7 @@ func Source(of models.Source, o asked.Oracle) models.Source {
 		if err != nil {
 			return m, err
 		}
-		path := Beside(ref[strings.LastIndexByte(ref, '@')+1:])
+		path := FileOf(ref[strings.LastIndexByte(ref, '@')+1:])
 		content, err := os.ReadFile(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			return m, nil

@@ -8,7 +8,7 @@ import (
 )
 
 // EmbedderSizes is the sizes of the embedders of Gemma 3n, which a step on text calls, too: how
-// many words those for images and for sound know, and how wide they are.
+// many tokens those for images and for sound have, and how wide they are.
 type EmbedderSizes struct{ VisionVocab, VisionWidth, AudioVocab, AudioWidth int64 }
 
 // wrapped is Gemma4Model, and those of Gemma 3n and of Gemma 4 Unified, trained on text.
@@ -22,7 +22,7 @@ type wrapped struct {
 }
 
 // ConditionalGeneration is the task of predicting each next token of a text with a decoder
-// that has other modules beside it. EmbedderSizes are zero but for Gemma 3n.
+// among other modules. EmbedderSizes are zero but for Gemma 3n.
 func ConditionalGeneration(c Config, w llama.Wrapper, s EmbedderSizes, text hf.Text) *hf.TextTask {
 	c.Liger, c.Cache = text.Liger, text.Cache
 	m := newDecoder(&c)
@@ -32,7 +32,7 @@ func ConditionalGeneration(c Config, w llama.Wrapper, s EmbedderSizes, text hf.T
 			newEmbedder(&c, s.AudioVocab, s.AudioWidth)
 	}
 	text.ScoreCap = c.ScoreCap
-	return hf.CausalLM(nil, model, model, m.inner().embed.words, head(&c, m), text)
+	return hf.CausalLM(nil, model, model, m.inner().embed.table, head(&c, m), text)
 }
 
 // Call implements [hf.Decoder].
@@ -50,11 +50,11 @@ func (w *wrapped) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 
 // callDecoder runs the decoder.
 func (w *wrapped) callDecoder(f *frame, in decoderInputs, padding *tensor, text hf.Text) *tensor {
-	g := f.ModuleFrame(w.LanguageModel, in.words, in.perLayer, padding)
+	g := f.ModuleFrame(w.LanguageModel, in.embeds, in.perLayer, padding)
 	return g.Return(w.LanguageModel.run(g, in, padding, text))
 }
 
-// embedTokens looks words up, but for those that stand for images and sound, of which a text
+// embedTokens looks tokens up, but for those that stand for images and sound, of which a text
 // has none.
 func (w *wrapped) embedTokens(g *frame, ids *tensor) (in decoderInputs) {
 	m := w.LanguageModel.inner()
@@ -62,11 +62,11 @@ func (w *wrapped) embedTokens(g *frame, ids *tensor) (in decoderInputs) {
 	mask := g.Let(senses[0].And(senses[1]).And(senses[2]))
 	own := g.Let(ids.Clone())
 	g.Set(&own, trace.WhereScalar(mask, own))
-	in.words = g.Let(m.embed.call(g, own))
+	in.embeds = g.Let(m.embed.call(g, own))
 	if w.c.PerLayer > 0 {
 		weight := nn.Trained(m.embed.Table).(*nn.Embedding).Weight
 		pad := g.Let(weight.Select(0, 0))
-		g.Let(trace.Where(mask.Unsqueeze(-1), pad.View(1, 1, -1), in.words))
+		g.Let(trace.Where(mask.Unsqueeze(-1), pad.View(1, 1, -1), in.embeds))
 		in.perLayer = g.Let(m.perLayerInputs(g, own))
 	}
 	return in
@@ -74,20 +74,20 @@ func (w *wrapped) embedTokens(g *frame, ids *tensor) (in decoderInputs) {
 
 // prepareMasks makes positions and masks outside of the decoder.
 func (w *wrapped) prepareMasks(g *frame, in *decoderInputs, padding *tensor, text hf.Text) {
-	in.made, in.positions = true, positions(g, in.words)
+	in.made, in.positions = true, positions(g, in.embeds)
 	var blocks *tensor
 	if w.c.Blocks && !w.c.Flash {
-		blocks = g.Let(g.Tape().Filled("full", trace.I64, in.words.Size(0), in.words.Size(1)))
+		blocks = g.Let(g.Tape().Filled("full", trace.I64, in.embeds.Size(0), in.embeds.Size(1)))
 	}
-	masks := w.c.masks(g, in.words, in.positions, padding, blocks, text)
+	masks := w.c.masks(g, in.embeds, in.positions, padding, blocks, text)
 	in.full, in.window = masks[0], masks[1]
 }
 
-// embedMultimodal is what Gemma3nModel makes of ids: words that stand for images and sound are looked
+// embedMultimodal is what Gemma3nModel makes of ids: tokens that stand for images and sound are looked
 // up in tables of their own, whether there are any or not.
 func (w *wrapped) embedMultimodal(g *frame, ids *tensor) (in decoderInputs) {
 	m := w.LanguageModel.(*gemma3n)
-	in.words = g.Let(m.EmbedTokens.call(g, ids))
+	in.embeds = g.Let(m.EmbedTokens.call(g, ids))
 	in.perLayer = g.Let(m.perLayerInputs(g, ids))
 	for i, e := range []*embedder{w.EmbedVision, w.EmbedAudio} {
 		mask := ids.GtScalar()
@@ -96,10 +96,10 @@ func (w *wrapped) embedMultimodal(g *frame, ids *tensor) (in decoderInputs) {
 		}
 		g.Let(mask)
 		own := g.Let(trace.WhereScalar(mask, ids))
-		words := g.Let(g.Call(e, own))
-		g.Set(&words, words.To(in.words.DType()))
+		embeds := g.Let(g.Call(e, own))
+		g.Set(&embeds, embeds.To(in.embeds.DType()))
 		expanded := g.Let(mask.Unsqueeze(-1))
-		g.Set(&in.words, trace.Where(expanded, words, in.words))
+		g.Set(&in.embeds, trace.Where(expanded, embeds, in.embeds))
 	}
 	return in
 }

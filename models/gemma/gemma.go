@@ -1,5 +1,5 @@
 // Package gemma has the decoders of Gemma 3n and Gemma 4 as transformers builds them,
-// alone and within the models that see and hear, trained on text. Both look words up in a
+// alone and within the multimodal models, trained on text. Both look tokens up in a
 // table of their own for every layer, and their last layers take keys and values from
 // earlier ones.
 package gemma
@@ -25,17 +25,17 @@ type Config struct {
 	// Bias is that of the projections of attention.
 	Bias             bool
 	AttentionDropout float64
-	// PerLayer is how wide the words are that every layer looks up beside the residual
-	// stream, in a table of PerLayerVocab words; zero means none.
+	// PerLayer is the width of the embeddings that every layer looks up besides the residual
+	// stream, in a table of PerLayerVocab tokens; zero means none.
 	PerLayer, PerLayerVocab int64
 	// KeysAreValues has the layers with full attention take keys for values.
 	KeysAreValues bool
-	// Experts are beside the feed-forward half of every layer; a count of zero says that
+	// Experts are next to the feed-forward half of every layer; a count of zero says that
 	// there are none.
 	Experts Experts
 	// AltUp is Gemma 3n's, zero for Gemma 4.
 	AltUp AltUp
-	// ScoreCap holds the scores of words down by a tanh, Tied says that the output layer
+	// ScoreCap bounds the logits by a tanh, Tied says that the output layer
 	// shares the weight of the embeddings.
 	ScoreCap, Tied bool
 	// Blocks has the model around the decoder mark what tokens see each other both ways,
@@ -62,11 +62,11 @@ type Layer struct {
 	Sparse bool
 }
 
-// Experts is the size of the mixture beside a feed-forward half.
+// Experts is the size of the mixture next to a feed-forward half.
 type Experts struct{ Count, PerToken, Inner int64 }
 
 // AltUp is the number of parallel streams of hidden states that Gemma 3n has
-// (altup_num_inputs) and the rank of the learned residual layer beside attention
+// (altup_num_inputs) and the rank of the learned residual layer next to attention
 // (laurel_rank). Clipped says that coefficients are clamped (altup_coef_clip), Scaled that the
 // stream is scaled which a layer's own word embeddings are multiplied by
 // (altup_correct_scale).
@@ -75,7 +75,7 @@ type AltUp struct {
 	Clipped, Scaled bool
 }
 
-// decoder is a text model that can be called with words that were looked up before.
+// decoder is a text model that can be called with token embeddings.
 type decoder interface {
 	hf.Decoder
 	inner() *textModel
@@ -83,14 +83,14 @@ type decoder interface {
 	run(g *frame, in decoderInputs, padding *tensor, text hf.Text) *tensor
 }
 
-// decoderInputs is what a decoder begins with: words [batch, length, width], those of all layers
+// decoderInputs is what a decoder begins with: token embeddings [batch, length, width], those of all layers
 // [batch, length, layers, width], and what the model around it has made: positions and
 // masks, where made says so.
 type decoderInputs struct {
-	words, perLayer *tensor
-	made            bool
-	positions       *tensor
-	full, window    *tensor
+	embeds, perLayer *tensor
+	made             bool
+	positions        *tensor
+	full, window     *tensor
 }
 
 // newDecoder makes the text model of a configuration.
@@ -106,14 +106,14 @@ func CausalLM(c Config, text hf.Text) *hf.TextTask {
 	c.Liger, c.Cache = text.Liger, text.Cache
 	m := newDecoder(&c)
 	text.ScoreCap = c.ScoreCap
-	return hf.CausalLM(nil, m, m, m.inner().embed.words, head(&c, m), text)
+	return hf.CausalLM(nil, m, m, m.inner().embed.table, head(&c, m), text)
 }
 
 // head is the output layer.
 func head(c *Config, m decoder) *nn.Linear {
 	l := nn.NewLinear(c.Width, c.Vocab, false)
 	if c.Tied {
-		l.Weight = m.inner().embed.words.Weight
+		l.Weight = m.inner().embed.table.Weight
 	}
 	return l
 }
@@ -140,7 +140,7 @@ func newTextModel(c *Config) *textModel {
 	return m
 }
 
-// state is what the layers are called with beside hidden states.
+// state is what the layers are called with besides hidden states.
 type state struct {
 	positions *tensor
 	// of layers with full attention, and of those that slide
@@ -155,33 +155,33 @@ type keysValues struct{ key, value *trace.Slot }
 func (m *textModel) masks(g *frame, in decoderInputs, padding *tensor, text hf.Text) *state {
 	s := &state{positions: in.positions, mask: [2]*tensor{in.full, in.window}}
 	if !in.made {
-		s.positions = positions(g, in.words)
-		s.mask = m.c.masks(g, in.words, s.positions, padding, nil, text)
+		s.positions = positions(g, in.embeds)
+		s.mask = m.c.masks(g, in.embeds, s.positions, padding, nil, text)
 	}
 	return s
 }
 
-// positions binds those of words.
-func positions(g *frame, words *tensor) *tensor {
-	p := g.Let(g.Tape().Arange(words.Size(1)).AddScalar())
+// positions binds those of tokens.
+func positions(g *frame, embeds *tensor) *tensor {
+	p := g.Let(g.Tape().Arange(embeds.Size(1)).AddScalar())
 	g.Set(&p, p.Unsqueeze(0))
 	return p
 }
 
 // masks binds those of full attention and of a window, nil where the kernels need none.
 // Blocks mark tokens that see each other both ways, nil for none.
-func (c *Config) masks(g *frame, words, positions, padding, blocks *tensor, text hf.Text) (masks [2]*tensor) {
+func (c *Config) masks(g *frame, embeds, positions, padding, blocks *tensor, text hf.Text) (masks [2]*tensor) {
 	for kind, window := range []int64{0, c.Window} {
 		if c.Flash && c.flashTakes(kind) {
 			continue
 		}
 		switch {
 		case !c.Eager:
-			masks[kind] = hf.BlockMask(g, words.Size(0), positions, padding, blocks, text.Packed, window)
+			masks[kind] = hf.BlockMask(g, embeds.Size(0), positions, padding, blocks, text.Packed, window)
 		case kind == 0:
-			masks[kind] = hf.EagerCausalMask(g, words, positions, padding, text.Packed)
+			masks[kind] = hf.EagerCausalMask(g, embeds, positions, padding, text.Packed)
 		default:
-			masks[kind] = hf.EagerWindowMask(g, words, positions, padding, text.Packed)
+			masks[kind] = hf.EagerWindowMask(g, embeds, positions, padding, text.Packed)
 		}
 		if masks[kind] != nil {
 			g.Let(masks[kind])
@@ -237,7 +237,7 @@ func (s *state) keywordArguments(kind int) []*tensor {
 	return out
 }
 
-// perLayerInputs is get_per_layer_inputs of Gemma 4: words of all layers [batch, length,
+// perLayerInputs is get_per_layer_inputs of Gemma 4: embeddings of all layers [batch, length,
 // layers, width].
 func (m *textModel) perLayerInputs(f *frame, ids *tensor) *tensor {
 	g := f.FuncFrame(ids)
@@ -245,10 +245,10 @@ func (m *textModel) perLayerInputs(f *frame, ids *tensor) *tensor {
 }
 
 // projectPerLayer is project_per_layer_inputs.
-func (m *textModel) projectPerLayer(f *frame, words, perLayer *tensor) *tensor {
-	g := f.FuncFrame(words, perLayer)
-	p := g.Let(g.Call(m.PerLayerModelProjection, words).MulScalar())
-	g.Set(&p, p.Reshape(words.Size(0), words.Size(1), -1, m.c.PerLayer))
+func (m *textModel) projectPerLayer(f *frame, embeds, perLayer *tensor) *tensor {
+	g := f.FuncFrame(embeds, perLayer)
+	p := g.Let(g.Call(m.PerLayerModelProjection, embeds).MulScalar())
+	g.Set(&p, p.Reshape(embeds.Size(0), embeds.Size(1), -1, m.c.PerLayer))
 	g.Set(&p, g.Call(m.PerLayerProjectionNorm, p))
 	return g.Return(p.Add(perLayer).MulScalar())
 }

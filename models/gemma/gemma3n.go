@@ -40,7 +40,7 @@ func (m *gemma3n) inner() *textModel { return m.Rest }
 // Call implements [hf.Decoder].
 func (m *gemma3n) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	g := f.CallFrame(ids, padding)
-	in := decoderInputs{words: g.Let(m.EmbedTokens.call(g, ids))}
+	in := decoderInputs{embeds: g.Let(m.EmbedTokens.call(g, ids))}
 	in.perLayer = g.Let(m.perLayerInputs(g, ids))
 	return g.Return(m.run(g, in, padding, text))
 }
@@ -54,19 +54,19 @@ func (m *gemma3n) perLayerInputs(f *frame, ids *tensor) *tensor {
 }
 
 // projectPerLayer is project_per_layer_inputs.
-func (m *gemma3n) projectPerLayer(f *frame, words, perLayer *tensor) *tensor {
-	g := f.FuncFrame(words, perLayer)
-	p := g.Let(g.Call(m.Rest.PerLayerModelProjection, words))
-	p.MulInPlace(m.PerLayerProjectionScale.To(words.DType()))
-	g.Set(&p, p.Reshape(words.Size(0), words.Size(1), -1, m.c.PerLayer))
+func (m *gemma3n) projectPerLayer(f *frame, embeds, perLayer *tensor) *tensor {
+	g := f.FuncFrame(embeds, perLayer)
+	p := g.Let(g.Call(m.Rest.PerLayerModelProjection, embeds))
+	p.MulInPlace(m.PerLayerProjectionScale.To(embeds.DType()))
+	g.Set(&p, p.Reshape(embeds.Size(0), embeds.Size(1), -1, m.c.PerLayer))
 	g.Set(&p, g.Call(m.Rest.PerLayerProjectionNorm, p))
-	return g.Return(p.Add(perLayer).Mul(m.PerLayerInputScale.To(words.DType())))
+	return g.Return(p.Add(perLayer).Mul(m.PerLayerInputScale.To(embeds.DType())))
 }
 
 func (m *gemma3n) run(g *frame, in decoderInputs, padding *tensor, text hf.Text) *tensor {
-	g.Set(&in.perLayer, m.projectPerLayer(g, in.words, in.perLayer))
+	g.Set(&in.perLayer, m.projectPerLayer(g, in.embeds, in.perLayer))
 	s := m.Rest.masks(g, in, padding, text)
-	first := g.Let(in.words)
+	first := g.Let(in.embeds)
 	var st streams
 	x := g.Let(st.stack(g, first.DType(), m.AltupProjections, func(int) *tensor { return first }))
 	m.Rest.angles(g, s, x)
@@ -136,7 +136,7 @@ func newLayer3n(c *Config, l Layer) *layer3n {
 	}
 }
 
-// forward takes all streams [streams, batch, length, width], cosines, sines and the words of
+// forward takes all streams [streams, batch, length, width], cosines, sines and the embeddings of
 // the layer by place, and what a state names.
 func (l *layer3n) forward(f *frame, args []*tensor, s *state) *tensor {
 	x, cos, sin, perLayer, mask := args[0], args[1], args[2], args[3], args[4]

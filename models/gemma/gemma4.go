@@ -32,7 +32,7 @@ func (m *gemma4) inner() *textModel { return m.Rest }
 // Call implements [hf.Decoder].
 func (m *gemma4) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	g := f.CallFrame(ids, padding)
-	in := decoderInputs{words: g.Let(m.EmbedTokens.call(g, ids))}
+	in := decoderInputs{embeds: g.Let(m.EmbedTokens.call(g, ids))}
 	if m.c.PerLayer > 0 {
 		in.perLayer = g.Let(m.Rest.perLayerInputs(g, ids))
 	}
@@ -41,10 +41,10 @@ func (m *gemma4) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 
 func (m *gemma4) run(g *frame, in decoderInputs, padding *tensor, text hf.Text) *tensor {
 	if m.c.PerLayer > 0 {
-		g.Set(&in.perLayer, m.Rest.projectPerLayer(g, in.words, in.perLayer))
+		g.Set(&in.perLayer, m.Rest.projectPerLayer(g, in.embeds, in.perLayer))
 	}
 	s := m.Rest.masks(g, in, padding, text)
-	x := g.Let(in.words)
+	x := g.Let(in.embeds)
 	m.Rest.angles(g, s, x)
 	var own *tensor
 	for i, l := range m.Layers {
@@ -104,7 +104,7 @@ func newLayer4(c *Config, l Layer) *layer4 {
 	return y
 }
 
-// forward takes hidden states and the words of the layer, if there are any, by place, and
+// forward takes hidden states and the embeddings of the layer, if there are any, by place, and
 // what a state names.
 func (l *layer4) forward(f *frame, args []*tensor, s *state) *tensor {
 	x, perLayer, named := args[0], (*tensor)(nil), args[1:]

@@ -41,20 +41,20 @@ type scaledEmbedding struct {
 	nn.Module
 	Table      nn.Layer `torch:""`
 	EmbedScale *nn.Buffer
-	words      *nn.Embedding
+	table      *nn.Embedding
 }
 
 func newScaledEmbedding(n, width int64) *scaledEmbedding {
-	words := nn.NewEmbedding(n, width)
-	return &scaledEmbedding{Table: words, words: words, EmbedScale: nn.NewBuffer(trace.F32)}
+	table := nn.NewEmbedding(n, width)
+	return &scaledEmbedding{Table: table, table: table, EmbedScale: nn.NewBuffer(trace.F32)}
 }
 
 // call looks ids up; what a hook of the table makes of it is scaled by then.
 func (s *scaledEmbedding) call(f *frame, ids *tensor) *tensor {
 	g := f.CallFrame(ids)
-	words := nn.Trained(s.Table).(*nn.Embedding)
-	g.In(words)
-	return g.Return(s.words.Hook(ids.Embedding(words.Weight.Tensor).Mul(s.EmbedScale.To(words.Weight.DType))))
+	table := nn.Trained(s.Table).(*nn.Embedding)
+	g.In(table)
+	return g.Return(s.table.Hook(ids.Embedding(table.Weight.Tensor).Mul(s.EmbedScale.To(table.Weight.DType))))
 }
 
 // rotary is Gemma4TextRotaryEmbedding: kinds are full attention and a window, nil where no

@@ -174,7 +174,7 @@ func Classification(c Config, classes hf.Classes, padToken bool, text hf.Text) *
 	return hf.SequenceClassification(names, m, m, m.Wte, c.Width, classes, padToken, text)
 }
 
-// GPT2Config's defaults beside the sizes.
+// GPT2Config's defaults besides the sizes.
 const (
 	vocab     = 50257
 	positions = 1024

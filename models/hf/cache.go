@@ -96,7 +96,7 @@ func (c *Cache) grow(tokens int64) {
 	}
 }
 
-// Packing is what those who make masks are told of rows beside the positions of their tokens.
+// Packing is what those who make masks are told of rows besides the positions of their tokens.
 type Packing struct {
 	kind int
 	// past is how many tokens of a cache are before those of each row.
@@ -121,7 +121,6 @@ func (p Packing) WithoutPositions() Packing {
 	return p
 }
 
-// packingOf reads it of a case.
 func packingOf(c models.Case) Packing {
 	past := peft.CachedTokens(c.LoRA)
 	switch {

@@ -28,20 +28,23 @@ func (c *caller) logits(f *frame, b TextBatch) *tensor {
 	return g.Return(logits)
 }
 
-// scores are logits in the precision of training, as accelerate wraps forward: what autocast
-// has computed comes back in fp32.
-func (c *caller) scores(f *frame, b TextBatch) (logits *tensor) {
+// scores are logits in the precision of training.
+func (c *caller) scores(f *frame, b TextBatch) *tensor { return c.text.autocast(f, b, c.logits) }
+
+// autocast calls a model in the precision of training, as accelerate wraps forward: what autocast has computed comes
+// back in fp32.
+func (t Text) autocast(f *frame, b TextBatch, call func(*frame, TextBatch) *tensor) (y *tensor) {
 	on := false
-	train.Autocast(f.Tape(), c.text.AMP, func() {
-		logits = c.logits(f, b)
+	train.Autocast(f.Tape(), t.AMP, func() {
+		y = call(f, b)
 		_, on = f.Tape().Autocasting()
 	})
 	if on {
-		g := f.FuncFrame(logits)
-		g.Set(&logits, logits.To(trace.F32))
-		g.End(logits)
+		g := f.FuncFrame(y)
+		g.Set(&y, y.To(trace.F32))
+		g.End(y)
 	}
-	return logits
+	return y
 }
 
 // chunks are the scores of chunks of tokens, all of them; of one they are those of the model.
@@ -63,7 +66,7 @@ func (c *caller) chunks(f *frame, b TextBatch, n int64) []*tensor {
 	return all
 }
 
-// states shows the words, the result of every layer but the last, and the model's own in its
+// states shows the embeddings, the result of every layer but the last, and the model's own in its
 // place, to visit, which may hold them. It returns the scores, or the last state without.
 func (c *caller) states(f *frame, b TextBatch, visit func(x *tensor), scores bool) *tensor {
 	shown := c.text

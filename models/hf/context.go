@@ -20,7 +20,6 @@ type Context struct {
 	By string
 }
 
-// contextOf reads the strategy of a case.
 func contextOf(c models.Case) Context {
 	s := c.Strategy
 	if s == nil || s.CP < 2 {
@@ -73,9 +72,9 @@ func (c Context) shrink(f *frame, b *TextBatch) {
 	b.Shifted = true
 }
 
-// beside makes what context_parallel has beside a batch of n rows: positions, and the rank's tokens of each buffer,
+// buffers makes what context_parallel needs for a batch of n rows: positions, and the rank's tokens of each buffer,
 // which are copied to its beginning.
-func (c Context) beside(fresh func(op string, shape ...int64) *tensor, n, length int64) (positions *tensor) {
+func (c Context) buffers(fresh func(op string, shape ...int64) *tensor, n, length int64) (positions *tensor) {
 	positions = fresh("arange", n, length)
 	for range 4 { // the last is a copy, which its name keeps
 		fresh("clone", n, length/c.Ranks)
@@ -199,7 +198,7 @@ func (c Context) allToAll(f *frame, x *tensor, forTokens bool) *tensor {
 	return g.Return(y)
 }
 
-// flash are the kernels of flash-attn 2 over some heads: what they allocate beside what they
+// flash are the kernels of flash-attn 2 over some heads: what they allocate besides what they
 // are given.
 type flash struct{ f *frame }
 

@@ -43,7 +43,6 @@ type headed struct {
 	nn.Module
 	nn.Names
 	Model         any
-	Dropout       *nn.Dropout
 	LmHead, Score nn.Layer
 }
 
@@ -127,7 +126,6 @@ func plainWeight(f *frame, output nn.Layer) *tensor {
 	return nn.OutputWeight(output)
 }
 
-// scores are those of words.
 func (t Text) scores(f *frame, output nn.Layer, x *tensor) *tensor {
 	if t.ScoresFloat {
 		return f.Call(output, x.To(nn.OutputWeight(output).DType())).To(trace.F32)

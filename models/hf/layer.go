@@ -30,7 +30,7 @@ func callLayer(f *frame, m any, checkpointing bool, forward func(f *frame, args 
 		return g.Return(forward(g, args))
 	}
 	y := g.CheckpointClosure(WithoutNil(named...), func(h *frame, in []*tensor) *tensor {
-		return forward(h, append(inPlace(in, inputs), named...))
+		return forward(h, append(withNone(in, inputs), named...))
 	}, WithoutNil(inputs...)...)
 	return g.Return(y)
 }
@@ -40,8 +40,8 @@ func WithoutNil(args ...*tensor) []*tensor {
 	return slices.DeleteFunc(slices.Clone(args), func(x *tensor) bool { return x == nil })
 }
 
-// inPlace puts the arguments that are given where they stand among all of them.
-func inPlace(in, all []*tensor) []*tensor {
+// withNone puts None, which is nil, back among the arguments that were given.
+func withNone(in, all []*tensor) []*tensor {
 	out := make([]*tensor, len(all))
 	for i, x := range all {
 		if x != nil {
@@ -59,8 +59,8 @@ func (t Text) CallLayer(f *frame, i int, m any, forward func(f *frame, args []*t
 ) *tensor {
 	call := func() *tensor { return t.callLayer(f, i, m, forward, inputs, named) }
 	var y *tensor
-	if l, ok := m.(leavingNothing); ok && l.LeavesNothing() {
-		y = f.Tape().Around(l.ModulePath(), inputs[0], call)
+	if l, ok := m.(selfContained); ok && l.SelfContained() {
+		y = f.Tape().CallOrSkip(l.ModulePath(), inputs[0], call)
 	} else {
 		y = call()
 	}
@@ -73,10 +73,10 @@ func (t Text) CallLayer(f *frame, i int, m any, forward func(f *frame, args []*t
 	return y
 }
 
-// leavingNothing are layers whose calls may leave nothing behind but their output.
-type leavingNothing interface {
+// selfContained are layers whose calls may give nothing but their output, such as scores of a router for the loss.
+type selfContained interface {
 	ModulePath() *trace.Path
-	LeavesNothing() bool
+	SelfContained() bool
 }
 
 func (t Text) callLayer(f *frame, i int, m any, forward func(f *frame, args []*tensor) *tensor, inputs,
@@ -94,7 +94,7 @@ func (t Text) callLayer(f *frame, i int, m any, forward func(f *frame, args []*t
 	g := f.CallFrame(append(slices.Clone(inputs), named...)...)
 	g.In(m)
 	y := g.CheckpointReentrant(func(h *frame, in []*tensor) *tensor {
-		return forward(h, append(inPlace(in, inputs), named...))
+		return forward(h, append(withNone(in, inputs), named...))
 	}, named, WithoutNil(inputs...)...)
 	return g.Return(y)
 }

@@ -3,7 +3,7 @@ package hf
 import "github.com/vprof/vprof/profiler/trace"
 
 // BidirectionalMask is create_bidirectional_mask: the boolean mask [batch, 1,
-// queries, keys] of what each query may look at, from the padding mask [batch,
+// queries, keys] of what each query may attend to, from the padding mask [batch,
 // keys]. PyTorch reads whether anything is padded and makes no mask if nothing
 // is; padded says so here.
 func BidirectionalMask(f *frame, queries int64, padding *tensor, padded bool) *tensor {

@@ -3,14 +3,13 @@ package hf
 import (
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/nn"
-	"github.com/vprof/vprof/models/train"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
 // matching learns which texts belong together, as ms-swift 4.6 does: by embeddings of texts
 // (swift/model/patcher.py, swift/loss/embedding.py), or by a score of a question and an answer,
-// how much more likely one of two words is than the other (get_generative_reranker_logits,
+// how much more likely one of two tokens is than the other (get_generative_reranker_logits,
 // swift/loss/reranker.py).
 type matching struct {
 	objective models.Objective
@@ -31,36 +30,21 @@ func (m *matching) loss(f *frame, b TextBatch) *tensor {
 		}
 		y = compared(g, texts, b.Labels)
 	} else {
-		scores := g.Let(m.cast(g, b, m.scores))
+		scores := g.Let(m.model.text.autocast(g, b, m.scores))
 		g.Set(&scores, scores.Index(f.Tape().Arange(scores.Size(0)), g.Let(lastPlaces(g, scores, b.Padding))))
 		y = rankingLoss(g, scores, b.Labels)
 	}
 	return g.Return(y)
 }
 
-// cast calls the model in the precision of training, as accelerate wraps forward: what autocast
-// has computed comes back in fp32.
-func (m *matching) cast(f *frame, b TextBatch, call func(*frame, TextBatch) *tensor) (y *tensor) {
-	on := false
-	train.Autocast(f.Tape(), m.model.text.AMP, func() {
-		y = call(f, b)
-		_, on = f.Tape().Autocasting()
-	})
-	if on {
-		g := f.FuncFrame(y)
-		g.Set(&y, y.To(trace.F32))
-		g.End(y)
-	}
-	return y
-}
-
 // embeddings are the states [rows, width] of the last tokens, brought to length one, by a hook of
 // the model: inside of peft's model, or on what accelerate has brought to fp32.
 func (m *matching) embeddings(f *frame, b TextBatch) *tensor {
-	if m.model.text.Adapted {
-		return m.cast(f, b, func(f *frame, b TextBatch) *tensor { return m.pooled(f, m.states(f, b), b.Padding) })
+	text := m.model.text
+	if text.Adapted {
+		return text.autocast(f, b, func(f *frame, b TextBatch) *tensor { return m.pooled(f, m.states(f, b), b.Padding) })
 	}
-	return m.pooled(f, m.cast(f, b, m.states), b.Padding)
+	return m.pooled(f, text.autocast(f, b, m.states), b.Padding)
 }
 
 // states are those [rows, length, width] of all tokens. The output layer is not used.

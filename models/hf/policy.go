@@ -181,7 +181,7 @@ func (p *policy) loss(f *frame) *tensor {
 // mostGrowths is how often the cache grows at most in a recording; of more tokens it grows by several.
 const mostGrowths = 512
 
-// Generate implements [train.Generating]: GenerationMixin.generate of n words behind each row of the batch. The first
+// Generate implements [train.Generating]: GenerationMixin.generate of n tokens after each row of the batch. The first
 // call has all tokens of a row, each later one a token, and the cache grows by a token a call: of the calls between the
 // second and the last that alone is recorded.
 func (t *TextTask) Generate(f *trace.Frame, n int64) {

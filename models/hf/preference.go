@@ -230,7 +230,6 @@ func (p *preferences) metrics(f *frame, logits *tensor) {
 	})
 }
 
-// chosenRows are n of the rows of scores, chosen by an index.
 func chosenRows(scores *tensor, n int64) *tensor {
 	return scores.Tape().New("index", program.Temporaries, scores.DType(), n, scores.Size(1), scores.Size(-1))
 }

@@ -47,7 +47,6 @@ type rotation struct {
 	key, value, all, joined *tensor
 }
 
-// tokens is the dimension of tokens.
 const tokens = 2
 
 // half is one of the two parts that a rank has of a sequence.

@@ -32,7 +32,7 @@ type Text struct {
 	// Cache has the keys and values of all layers; nil for none.
 	Cache *Cache
 
-	// hidden is shown the words and what every layer makes of them (output_hidden_states).
+	// hidden is shown the embeddings and what every layer makes of them (output_hidden_states).
 	hidden func(x *tensor)
 	// positions are those of tokens [1, length], nil if the model counts them.
 	positions *tensor
@@ -57,7 +57,7 @@ type Sharing struct {
 	// Context has ranks share each sequence.
 	Context Context
 	// TokenRanks is how many ranks share tokens outside of layers that they share (sequence
-	// parallelism), VocabRanks how many share the scores of words; zero none.
+	// parallelism), VocabRanks how many share the logits; zero none.
 	TokenRanks, VocabRanks int64
 	// ExpertRanks is how many ranks share out the experts of a mixture, zero none.
 	ExpertRanks int64
@@ -77,7 +77,7 @@ type Recomputation struct {
 	Reentrant, TrainedOnly bool
 }
 
-// Scores is how the scores of words (logits) and their loss are computed.
+// Scores is how the logits and their loss are computed.
 type Scores struct {
 	// ScoreCap holds the scores down by a tanh; ScoreScaled scales them.
 	ScoreCap, ScoreScaled bool
@@ -114,7 +114,7 @@ type TextTask struct {
 	// Classes describes the classification head that Output is; nil for a language
 	// model, whose Output has a score for every word of the vocabulary at every token.
 	Classes *Classes
-	// Heads are the places of the layers that peft trains as a whole beside
+	// Heads are the places of the layers that peft trains as a whole besides
 	// adapters, with task_type SEQ_CLS.
 	Heads []*nn.Layer
 	// Bidirectional says that a batch comes with a padding mask even if no row
@@ -131,11 +131,11 @@ type TextTask struct {
 	scores func(f *trace.Frame, b TextBatch) *trace.Tensor
 	// chunks are the scores of chunks of tokens.
 	chunks func(f *trace.Frame, b TextBatch, n int64) []*trace.Tensor
-	// next gives the scores of the words that follow a batch; nil of tasks that generate nothing.
+	// next gives the logits of the tokens that follow a batch; nil of tasks that generate nothing.
 	next   func(f *trace.Frame, b TextBatch) *trace.Tensor
 	states func(f *trace.Frame, b TextBatch, visit func(x *trace.Tensor), scores bool) *trace.Tensor
 	batch  TextBatch
-	// Extra is what a batch has beside its texts; nil for most.
+	// Extra is what a batch has besides its texts; nil for most.
 	Extra Extra
 	// valued is the model with a head of values; nil for most.
 	valued *valuedModel
@@ -143,7 +143,7 @@ type TextTask struct {
 	policy *policy
 	// Attentions are the modules, one a layer, that a method of peft puts prompts at; nil if it has none for the model.
 	Attentions []peft.Attention
-	// tuned is a method of peft at the words; nil for most.
+	// tuned is a method of peft at the embeddings; nil for most.
 	tuned *peft.Site
 }
 
@@ -204,13 +204,13 @@ func (t *TextTask) Load(tape *trace.Tape, n int64) {
 	n *= t.Objective.Rows()
 	if t.Objective.Packed {
 		t.batch = TextBatch{IDs: fresh("randint", 1, n*t.Length), Labels: fresh("clone", 1, n*t.Length)}
-		fresh("clone", 1, n*t.Length) // the places of tokens in their texts
+		fresh("clone", 1, n*t.Length) // position_ids, which begin anew with each text
 		return
 	}
 	if t.Objective.Unpadded {
 		t.batch = TextBatch{IDs: fresh("randint", 1, n*t.Length), Labels: fresh("clone", n)}
-		fresh("clone", 1, n*t.Length) // the places of tokens in their texts
-		t.loadBeside(tape, n)
+		fresh("clone", 1, n*t.Length) // position_ids
+		t.loadExtra(tape, n)
 		return
 	}
 	t.batch = TextBatch{IDs: fresh("randint", n, t.Length)}
@@ -218,7 +218,7 @@ func (t *TextTask) Load(tape *trace.Tape, n int64) {
 		t.batch.Positions = fresh("arange", 1, t.Length)
 	}
 	if t.Context.On() && t.Context.By == models.RingOfTorch {
-		t.batch.Positions = t.Context.beside(fresh, n, t.Length)
+		t.batch.Positions = t.Context.buffers(fresh, n, t.Length)
 	}
 	if t.Bidirectional || t.Padded {
 		t.batch.Padding = fresh("ones", n, t.Length)
@@ -235,11 +235,11 @@ func (t *TextTask) Load(tape *trace.Tape, n int64) {
 	default:
 		t.batch.Labels = tape.Hold(t.Classes.Labels(tape, n))
 	}
-	t.loadBeside(tape, n)
+	t.loadExtra(tape, n)
 }
 
-// loadBeside brings what comes with n rows of texts to the device.
-func (t *TextTask) loadBeside(tape *trace.Tape, n int64) {
+// loadExtra brings what comes with n rows of texts to the device.
+func (t *TextTask) loadExtra(tape *trace.Tape, n int64) {
 	if t.Extra != nil {
 		t.Extra.Load(tape, n)
 	}

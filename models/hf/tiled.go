@@ -20,7 +20,6 @@ type Tiles struct {
 // tokensOfTile is how many tokens axolotl gives a tile if it is not told.
 const tokensOfTile = 32768
 
-// tilesOf reads the lever of a case.
 func tilesOf(c models.Case) Tiles {
 	return Tiles{Count: c.TiledMLP.Count(), Synchronized: c.GPUs > 1}
 }

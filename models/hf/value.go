@@ -13,11 +13,11 @@ type valueHead struct {
 	Summary *nn.Linear
 }
 
-// headOfValues is its summary_dropout_prob.
-const headOfValues = 0.1
+// valueHeadDropout is its summary_dropout_prob.
+const valueHeadDropout = 0.1
 
 func newValueHead(width int64) *valueHead {
-	return &valueHead{Dropout: nn.NewDropout(headOfValues), Summary: nn.NewLinear(width, 1, true)}
+	return &valueHead{Dropout: nn.NewDropout(valueHeadDropout), Summary: nn.NewLinear(width, 1, true)}
 }
 
 // Forward gives values [rows, length, 1].
@@ -36,7 +36,7 @@ type valuedModel struct {
 
 // valued learns which of two answers is the better one, from the value of its last token: what
 // LLaMA-Factory 0.9.6 does in stage rm (train/rm/trainer.py) with TRL's
-// AutoModelForCausalLMWithValueHead, which computes scores of words, too, and holds the states
+// AutoModelForCausalLMWithValueHead, which computes logits, too, and holds the states
 // of all layers until it returns.
 type valued struct {
 	model *caller

@@ -8,7 +8,7 @@ import (
 )
 
 // weighted learns the next token by a cross entropy that weighs every token: by its own
-// probability (DFT), with a divergence from a reference beside it (ASFT), or by the entropy
+// probability (DFT), with a divergence from a reference added (ASFT), or by the entropy
 // of the most likely tokens (EAFT). They are functions of LLaMA-Factory 0.9.6
 // (src/llamafactory/train/trainer_utils.py), of TRL and ms-swift and, of the last, of axolotl 0.20
 // (monkeypatch/loss/eaft.py), to which the Trainer of transformers hands the scores.
@@ -18,8 +18,8 @@ type weighted struct {
 	model     *caller
 }
 
-// likely is the number of tokens whose entropy EAFT looks at.
-const likely = 20
+// entropyTopK is the number of most likely tokens whose entropy EAFT takes.
+const entropyTopK = 20
 
 // loss is compute_loss.
 func (w *weighted) loss(f *frame, b TextBatch) *tensor {
@@ -51,7 +51,7 @@ func (w *weighted) loss(f *frame, b TextBatch) *tensor {
 	return g.Return(y)
 }
 
-// labeled calls the model with labels, whose own cross entropy is in its output beside the
+// labeled calls the model with labels, whose own cross entropy is in its output besides the
 // scores.
 func (w *weighted) labeled(f *frame, b TextBatch) (logits, own *tensor) {
 	g := f.FuncFrame(b.IDs, b.Padding, b.Labels)
@@ -123,7 +123,7 @@ func entropyWeighted(f *frame, source, target *tensor, n int64) *tensor {
 	var weights *tensor
 	f.Tape().NoGrad(func() {
 		chosen := g.Let(source.Index(at))
-		top, places := chosen.TopK(min(likely, chosen.Size(-1)), -1)
+		top, places := chosen.TopK(min(entropyTopK, chosen.Size(-1)), -1)
 		g.LetAll([]*tensor{top, places})
 		total := g.Let(top.LogSumExp(true, -1))
 		logs := g.Let(top.Sub(total))
@@ -150,7 +150,7 @@ func entropyLossOfAxolotl(f *frame, logits, labels *tensor) *tensor {
 	at := g.Let(f.Tape().New("nonzero", program.Activations, trace.I64, n))
 	var weights *tensor
 	f.Tape().NoGrad(func() {
-		top, places := source.Index(at).To(trace.F32).TopK(min(likely, source.Size(-1)), -1)
+		top, places := source.Index(at).To(trace.F32).TopK(min(entropyTopK, source.Size(-1)), -1)
 		g.LetAll([]*tensor{top, places})
 		probs := g.Let(top.Softmax(-1))
 		entropy := g.Let(probs.Mul(probs.AddScalar().Log()).Sum(false, -1).Neg())

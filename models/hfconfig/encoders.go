@@ -27,7 +27,6 @@ func encoder(name string, layers, width, positions, classes int64) architecture 
 // onlyClassification are the settings that no other task has a use for.
 var onlyClassification = map[string][]string{"classes": {classification, tokens}, "head-dropout": {tokens}}
 
-// classesOf are the classes of a case.
 func classesOf(c models.Case, problem func(classes int64) hf.Problem) hf.Classes {
 	n := hf.ClassesOf(c)
 	return hf.Classes{Count: n, Problem: problem(n)}
@@ -49,6 +48,11 @@ func (r *reader) problem(labels int64) func(classes int64) hf.Problem {
 // heads checks that the heads share out the width.
 func (r *reader) heads(key string, heads int64, widthKey string, width int64) {
 	r.must(width%heads == 0, key, "%d heads do not divide %s %d", heads, widthKey, width)
+}
+
+// even checks the width of what rotary positions turn.
+func (r *reader) even(key string, width int64) {
+	r.must(width%2 == 0, key, "%d is odd; rotary positions need an even number", width)
 }
 
 // bertConfig reads what BERT and RoBERTa share.

@@ -72,8 +72,8 @@ func (d relative) mixture(c llama.Config, a *architecture) {
 }
 
 // converted are the adapters that peft makes where layers are named that transformers 5 has
-// in parameters of the experts (convert_peft_config_for_transformers): beside those
-// parameters, with twice the rank where two layers are one parameter, and beside no other
+// in parameters of the experts (convert_peft_config_for_transformers): of those
+// parameters, with twice the rank where two layers are one parameter, and of no other
 // layer of these names.
 func (d relative) converted(l models.LoRA) (out models.LoRA, reason string) {
 	if l.Match != "" {
@@ -149,9 +149,13 @@ func (r *reader) experts(c *llama.Config, count int64, key, also string, each, i
 	c.Experts.Count = r.size(key, count, mostExperts)
 	c.Experts.PerToken = r.size("num_experts_per_tok", each, mostExperts)
 	c.Experts.Inner = r.size(innerKey, inner, mostInner)
-	r.must(c.Experts.PerToken <= c.Experts.Count, "num_experts_per_tok",
-		"%d is more than the %d experts that there are", c.Experts.PerToken, c.Experts.Count)
 	r.refuse("output_router_logits", "false")
+	r.routes("num_experts_per_tok", c.Experts.PerToken, c.Experts.Count)
+}
+
+// routes checks how many of the experts see a token, and that they run by transformers' usual products.
+func (r *reader) routes(key string, perToken, count int64) {
+	r.must(perToken <= count, key, "%d is more than the %d experts that there are", perToken, count)
 	for _, key := range []string{"experts_implementation", "_experts_implementation"} {
 		r.refuse(key, `"grouped_mm"`)
 	}
@@ -246,7 +250,7 @@ func readDbrx(r *reader, c *llama.Config) {
 	r.must(c.Heads%c.KVHeads == 0, "attn_config.kv_n_heads", "%d do not divide n_heads %d", c.KVHeads, c.Heads)
 	c.AttentionDropout = attention.probability("attn_pdrop", 0)
 	c.ResidualDropout, c.EmbedDropout = r.probability("resid_pdrop", 0), 0 // emb_pdrop is not applied
-	if value, _, ok := attention.get("clip_qkv"); !ok || null(value) {
+	if !attention.has("clip_qkv") {
 		r.wrong("attn_config", "has no clip_qkv, without which DbrxAttention of transformers 5.23 fails")
 	}
 	if act := feed.sub("ffn_act_fn"); act != nil {

@@ -18,7 +18,7 @@ type family struct {
 	usual string
 	// half says that weights may be in half precision.
 	half bool
-	// aliases are further names of keys: the attribute_map, turned around.
+	// aliases are further names of keys: the attribute_map, inverted.
 	aliases map[string]string
 	read    func(*reader) architecture
 }

@@ -15,7 +15,7 @@ import (
 // gemmaType is a model_type of Gemma 3n or Gemma 4.
 type gemmaType struct {
 	name string
-	// config reads the text; beside, if there is one, what the model around it has.
+	// config reads the decoder, towers what the model around it has: nil for a decoder alone.
 	config func(r *reader) gemma.Config
 	towers func(r *reader, c *gemma.Config) func() (llama.Wrapper, gemma.EmbedderSizes)
 	senses string
@@ -55,9 +55,7 @@ func (d gemmaType) architecture(r *reader) architecture {
 	}
 	c := d.config(t)
 	a := decoder(d.name, int64(len(c.Layers)), c.Width, 1, t.rotaryLength(131072))
-	a.settings, a.only = slices.DeleteFunc(a.settings, func(s models.Setting) bool {
-		return s.Name == hf.ClassesSetting(1).Name
-	}), nil
+	a.withoutClasses()
 	a.settings = append(a.settings, hf.Flash.Setting())
 	a.notes = append(a.notes,
 		"with --set flash=1, PyTorch serves layers whose heads are wider than the 256 that FlashAttention takes, as "+
@@ -75,16 +73,15 @@ func (d gemmaType) architecture(r *reader) architecture {
 		return a
 	}
 	c.Tied = r.flag("tie_word_embeddings", true)
-	beside := d.towers(r, &c)
+	makeTowers := d.towers(r, &c)
 	if d.clippable {
 		a.noClippable()
 	}
 	a.summary = fmt.Sprintf("%s: %s", d.name, a.summary)
 	a.towers = true
-	a.note(fmt.Sprintf("this is a step on text alone: the towers' weights are there, and what %s add is not counted",
-		d.senses))
+	a.seeing(d.senses, nil)
 	a.task = func(k models.Case) train.Task {
-		w, s := beside()
+		w, s := makeTowers()
 		return gemma.ConditionalGeneration(attending(c, k), w, s, hf.TextOf(k))
 	}
 	return a
@@ -132,7 +129,7 @@ func (r *reader) gemmaText(vocab, width, layers, heads, kvHeads, window int64) (
 		HeadSize: r.size("head_dim", 256, mostWidth),
 		KVHeads:  r.size("num_key_value_heads", kvHeads, mostWidth),
 	}
-	r.must(l.HeadSize%2 == 0, "head_dim", "%d is odd; rotary positions need an even number", l.HeadSize)
+	r.even("head_dim", l.HeadSize)
 	r.must(c.Heads%l.KVHeads == 0, "num_key_value_heads", "%d do not divide num_attention_heads %d", l.KVHeads, c.Heads)
 	r.rotary(1, true)
 	return c, l, r.size("num_hidden_layers", layers, mostLayers)
@@ -141,10 +138,7 @@ func (r *reader) gemmaText(vocab, width, layers, heads, kvHeads, window int64) (
 // slides reads which of n layers see a window; every so many, one does not.
 func (r *reader) slides(n, every int64) []bool {
 	c := llama.Config{Sizes: llama.Sizes{Layers: n}, Masks: llama.Masks{Window: 1}}
-	if types := r.words("layer_types"); types != nil {
-		return r.layerTypes(types, &c)
-	}
-	return layers(&c, func(i int64) bool { return (i+1)%every != 0 })
+	return r.attentionTypes(&c, slidingAttention, func(i int64) bool { return (i+1)%every != 0 })
 }
 
 // sharing marks the last layers, which take keys and values from earlier ones of their kind.
@@ -168,7 +162,7 @@ func (r *reader) sharing(of []gemma.Layer, last int64) {
 	}
 }
 
-// readGemma4 reads the text of Gemma 4; those that are not unified may have words for every
+// readGemma4 reads the text of Gemma 4; those that are not unified may have embeddings for every
 // layer, and experts.
 func readGemma4(window, positions int64, whole bool) func(r *reader) gemma.Config {
 	return func(r *reader) gemma.Config {
@@ -179,8 +173,7 @@ func readGemma4(window, positions int64, whole bool) func(r *reader) gemma.Confi
 		l.Inner = r.size("intermediate_size", 9216, mostInner)
 		full := l
 		full.HeadSize = r.size("global_head_dim", 512, mostWidth)
-		r.must(full.HeadSize%2 == 0, "global_head_dim", "%d is odd; rotary positions need an even number",
-			full.HeadSize)
+		r.even("global_head_dim", full.HeadSize)
 		if heads := r.sizeOr("num_global_key_value_heads", 0, 0, mostWidth); heads > 0 && c.KeysAreValues {
 			full.KVHeads = heads
 			r.must(c.Heads%heads == 0, "num_global_key_value_heads", "%d do not divide num_attention_heads %d",
@@ -214,7 +207,7 @@ func readGemma4(window, positions int64, whole bool) func(r *reader) gemma.Confi
 	}
 }
 
-// gemmaExperts reads the mixture beside feed-forward halves.
+// gemmaExperts reads the mixture next to feed-forward halves.
 func (r *reader) gemmaExperts(c *gemma.Config) {
 	if !r.flag("enable_moe_block", false) {
 		return
@@ -223,10 +216,7 @@ func (r *reader) gemmaExperts(c *gemma.Config) {
 		Count:    r.size("num_experts", 128, mostExperts),
 		PerToken: r.size("top_k_experts", 8, mostExperts), Inner: r.size("moe_intermediate_size", 704, mostInner),
 	}
-	r.must(e.PerToken <= e.Count, "top_k_experts", "%d is more than the %d experts that there are", e.PerToken, e.Count)
-	for _, key := range []string{"experts_implementation", "_experts_implementation"} {
-		r.refuse(key, `"grouped_mm"`)
-	}
+	r.routes("top_k_experts", e.PerToken, e.Count)
 	c.Experts = e
 }
 
@@ -238,10 +228,9 @@ func readGemma3n(r *reader) gemma.Config {
 	c.PerLayer, c.PerLayerVocab = r.size("hidden_size_per_layer_input", 256, mostWidth),
 		r.size("vocab_size_per_layer_input", 262144, mostVocab)
 	r.refuse("altup_active_idx", "0")
-	value, _, ok := r.get("altup_coef_clip")
 	c.AltUp = gemma.AltUp{
 		Streams: r.number("altup_num_inputs", 4, 2, mostMerged), Rank: r.size("laurel_rank", 64, mostWidth),
-		Clipped: !ok || !null(value), Scaled: r.flag("altup_correct_scale", true),
+		Clipped: r.notNull("altup_coef_clip"), Scaled: r.flag("altup_correct_scale", true),
 	}
 	inner, sparse := r.perLayerSizes("intermediate_size", n, 16384), r.sparsity(n)
 	for i, s := range r.slides(n, 5) {

@@ -7,15 +7,9 @@ import (
 	"github.com/vprof/vprof/models/tower"
 )
 
-// some says whether a configuration stands under a key: neither absent nor null.
-func (r *reader) some(key string) bool {
-	value, ok := r.raw[key]
-	return ok && !null(value)
-}
-
 // towersGemma4 reads the towers of Gemma 4, either of which may not be there.
 func towersGemma4(r *reader, c *gemma.Config) func() (llama.Wrapper, gemma.EmbedderSizes) {
-	sees, hears := r.some("vision_config"), r.some("audio_config")
+	sees, hears := r.has("vision_config"), r.has("audio_config")
 	v, a := r.sub("vision_config"), r.sub("audio_config")
 	v.word("model_type", "gemma4_vision", []string{"gemma4_vision"})
 	s := tower.GemmaVision{
@@ -71,14 +65,13 @@ func conformer(a *reader, width int64, prefix, channels string) tower.Conformer 
 
 // towersGemma4Unified reads what takes the place of towers in Gemma 4 Unified.
 func towersGemma4Unified(r *reader, c *gemma.Config) func() (llama.Wrapper, gemma.EmbedderSizes) {
-	sees, hears := r.some("vision_config"), r.some("audio_config")
+	sees, hears := r.has("vision_config"), r.has("audio_config")
 	v, a := r.sub("vision_config"), r.sub("audio_config")
 	side := v.size("patch_size", 16, mostImage) * v.size("pooling_kernel_size", 3, mostMerged)
 	width, places, out := v.size("mm_embed_dim", 3840, mostWidth), v.size("mm_posemb_size", 1120, mostPositions),
 		v.size("output_proj_dims", 3840, mostWidth)
 	sound := a.size("audio_embed_dim", 640, mostWidth)
-	value, _, ok := r.sub("text_config").get("use_bidirectional_attention")
-	c.Blocks = !ok || !null(value)
+	c.Blocks = r.sub("text_config").notNull("use_bidirectional_attention")
 	return func() (llama.Wrapper, gemma.EmbedderSizes) {
 		after := &nn.Parts{}
 		if sees {
@@ -95,7 +88,6 @@ func towersGemma4Unified(r *reader, c *gemma.Config) func() (llama.Wrapper, gemm
 	}
 }
 
-// towersGemma3n reads the towers of Gemma 3n.
 func towersGemma3n(r *reader, _ *gemma.Config) func() (llama.Wrapper, gemma.EmbedderSizes) {
 	v, a := r.sub("vision_config"), r.sub("audio_config")
 	v.word("architecture", mobileNet, []string{mobileNet})

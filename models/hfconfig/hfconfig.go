@@ -268,7 +268,7 @@ func refusing(field, reason string, is func(models.Case) bool) rule {
 	}
 }
 
-// caveat adds notes that some cases have beside their results.
+// caveat adds notes that some cases have besides their results.
 func (a *architecture) caveat(notes func(models.Case) []string) { a.caveats = append(a.caveats, notes) }
 
 // An architecture is what a configuration describes.
@@ -313,7 +313,6 @@ func (a *architecture) tasks(c models.Case) train.Task {
 	return t
 }
 
-// caveatsOf are the notes on a case.
 func (a *architecture) caveatsOf(c models.Case) (notes []string) {
 	for _, of := range a.caveats {
 		notes = append(notes, of(c)...)
@@ -331,7 +330,6 @@ func (a *architecture) leverSet() models.LeverSet {
 // Types are the model types that vprof describes, sorted.
 func Types() []string { return slices.Sorted(maps.Keys(families())) }
 
-// family finds the family of a configuration.
 func (r *reader) family() (kind string, f family, err error) {
 	supported := "vprof describes " + strings.Join(Types(), ", ")
 	value, _, ok := r.get("model_type")

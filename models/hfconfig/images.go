@@ -25,7 +25,7 @@ type vision struct {
 	fixed bool
 	// tokens is how many tokens of a row an image of some pixels of a side takes.
 	tokens func(side int64) int64
-	// of makes it of what stands beside the decoder.
+	// of makes it of what a multimodal model has besides the decoder.
 	of func(w llama.Wrapper, p tower.Pictures, c models.Case) tower.Vision
 	// crosses says that layers of the decoder attend to what the tower makes.
 	crosses bool
@@ -46,7 +46,7 @@ func (s *vision) pictures(c models.Case) tower.Pictures {
 	return p
 }
 
-// with is what stands beside the decoder of a case, its images included.
+// with is what the model of a case has besides the decoder, its images included.
 func (s *vision) with(w llama.Wrapper, c models.Case) llama.Wrapper {
 	if p := s.pictures(c); p.PerRow > 0 {
 		w.Vision = s.of(w, p, c)

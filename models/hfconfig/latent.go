@@ -12,7 +12,7 @@ func (r *reader) latent(c *llama.Config) {
 	s.QueryRank, s.Rank = r.sizeOr("q_lora_rank", s.QueryRank, 0, mostWidth), r.size("kv_lora_rank", s.Rank, mostWidth)
 	s.NoPE, s.RoPE = r.size("qk_nope_head_dim", s.NoPE, mostWidth), r.size("qk_rope_head_dim", s.RoPE, mostWidth)
 	s.Value, s.Interleaved = r.size("v_head_dim", s.Value, mostWidth), r.flag("rope_interleave", s.Interleaved)
-	r.must(s.RoPE%2 == 0, "qk_rope_head_dim", "%d is odd; rotary positions need an even number", s.RoPE)
+	r.even("qk_rope_head_dim", s.RoPE)
 	r.must(c.KVHeads == c.Heads, "num_key_value_heads",
 		"%d: latent attention has as many as num_attention_heads", c.KVHeads)
 	r.fields(c, biases)
@@ -34,7 +34,6 @@ func (r *reader) groupedExperts(c *llama.Config, shared int64) {
 	r.expertGroups(e, e.Groups)
 }
 
-// expertGroups reads the groups that experts are in.
 func (r *reader) expertGroups(e *llama.Experts, usual llama.Groups) {
 	g := llama.Groups{
 		Count:  r.size("n_group", usual.Count, mostExperts),

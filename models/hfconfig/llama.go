@@ -78,7 +78,6 @@ func (r *reader) rotaryLength(positions int64) models.Setting {
 	return s
 }
 
-// config reads a configuration.
 func (d relative) config(r *reader) llama.Config {
 	c := d.base
 	c.Vocab = r.size("vocab_size", d.vocab, mostVocab)
@@ -119,7 +118,7 @@ func (d relative) readHeads(r *reader, c *llama.Config) {
 			"%d heads of hidden_size %d are %d wide; rotary positions need an even number", c.Heads,
 			c.Width, c.HeadSize)
 	}
-	r.must(c.HeadSize%2 == 0, "head_dim", "%d is odd; rotary positions need an even number", c.HeadSize)
+	r.even("head_dim", c.HeadSize)
 	r.grids = c.Rotary.Grids > 0
 	part := r.rotary(cmp.Or(d.part, 1), c.Rotary.Split || c.Rotary.Inside)
 	if size := int64(part * float64(c.HeadSize)); c.Rotary.Split || c.Rotary.Inside {
@@ -178,7 +177,7 @@ func readMinistral(r *reader, c *llama.Config) {
 }
 
 // readMiMo reads MiMo's decoder as its own code makes it (trust_remote_code): Qwen2's with
-// layers beside it that predict further tokens.
+// layers after it that predict further tokens.
 func readMiMo(r *reader, c *llama.Config) {
 	r.qwenWindows(c)
 	c.NextLayers = r.number("num_nextn_predict_layers", 0, 0, mostLayers)
@@ -187,7 +186,7 @@ func readMiMo(r *reader, c *llama.Config) {
 // readGemma reads keys of the first Gemma.
 func readGemma(r *reader, c *llama.Config) {
 	r.refuse("use_bidirectional_attention", "false")
-	if value, _, ok := r.get("hidden_activation"); ok && !null(value) {
+	if r.has("hidden_activation") {
 		c.Activation = r.word("hidden_activation", c.Activation, hf.Activations())
 	}
 }
@@ -323,21 +322,13 @@ func (r *reader) qwenWindows(c *llama.Config) {
 	if r.flag("use_sliding_window", false) {
 		c.Window = window
 	}
-	if types := r.words("layer_types"); types != nil {
-		c.Windowed = r.layerTypes(types, c)
-	} else if c.Window > 0 {
-		c.Windowed = layers(c, func(i int64) bool { return i >= from })
-	}
+	c.Windowed = r.attentionTypes(c, slidingAttention, func(i int64) bool { return c.Window > 0 && i >= from })
 }
 
 // windows reads which layers see a window: layer_types says so, or the usual ones do.
 func (r *reader) windows(c *llama.Config, window int64, usual func(layer int64) bool) {
 	c.Window = r.sizeOr("sliding_window", window, 0, mostPositions)
-	if types := r.words("layer_types"); types != nil {
-		c.Windowed = r.layerTypes(types, c)
-	} else {
-		c.Windowed = layers(c, usual)
-	}
+	c.Windowed = r.attentionTypes(c, slidingAttention, usual)
 }
 
 // layers asks for every layer.
@@ -376,15 +367,14 @@ func (r *reader) layersOf(key string, c *llama.Config, kind, other []string, usu
 	})
 }
 
-// layerTypes are the layers that layer_types says see a window.
-func (r *reader) layerTypes(types []string, c *llama.Config) []bool {
-	return r.attentionTypes(types, c, slidingAttention)
-}
-
-// attentionTypes are the layers that layer_types says see a part of what is before them, by
-// the name of that kind.
-func (r *reader) attentionTypes(types []string, c *llama.Config, sliding string) []bool {
+// attentionTypes are the layers whose tokens see a part of those before them: layer_types says so, by the
+// name of that kind, or usual does.
+func (r *reader) attentionTypes(c *llama.Config, sliding string, usual func(layer int64) bool) []bool {
 	const full = fullAttention
+	types := r.words("layer_types")
+	if types == nil {
+		return layers(c, usual)
+	}
 	if int64(len(types)) != c.Layers {
 		r.wrong("layer_types", "has %d layers; num_hidden_layers is %d", len(types), c.Layers)
 		return nil
@@ -425,10 +415,10 @@ func (r *reader) rotary(part float64, some bool) float64 {
 		}
 	}
 	if value, name, ok := r.get("partial_rotary_factor"); ok && !null(value) {
-		part = r.fraction(value, name, part)
+		part = r.positive(value, name, 1, part)
 	}
 	if value, name, ok := r.get("rotary_pct"); ok && some && !null(value) {
-		part = r.fraction(value, name, part)
+		part = r.positive(value, name, 1, part)
 	}
 	r.must(some || part == 1, "partial_rotary_factor", "%g: vprof describes 1 only for this model_type", part)
 	return part
@@ -466,14 +456,4 @@ func (r *reader) rope(value json.RawMessage, name string, part *float64) {
 	if rope.Part != nil {
 		*part = *rope.Part
 	}
-}
-
-// fraction is a number above 0 and up to 1.
-func (r *reader) fraction(value json.RawMessage, name string, otherwise float64) float64 {
-	var p float64
-	if json.Unmarshal(value, &p) != nil || !(p > 0 && p <= 1) {
-		r.wrong(name, "%s is not a number above 0, up to 1", excerpt(value))
-		return otherwise
-	}
-	return p
 }

@@ -35,10 +35,7 @@ func readLlama4(r *reader, c *llama.Config) {
 		c.Unrotated = layers(c, func(i int64) bool { return turned[i] == 0 })
 	}
 	c.Window = r.size("attention_chunk_size", 8192, mostPositions)
-	c.Windowed = layers(c, func(i int64) bool { return !c.Unrotated[i] })
-	if types := r.words("layer_types"); types != nil {
-		c.Windowed = r.attentionTypes(types, c, chunkedAttention)
-	}
+	c.Windowed = r.attentionTypes(c, chunkedAttention, func(i int64) bool { return !c.Unrotated[i] })
 	step := r.size("interleave_moe_layer_step", 1, mostLayers)
 	c.Experts.Dense = layers(c, func(i int64) bool { return (i+1)%step != 0 })
 	if some := r.numbers("moe_layers", 0, mostLayers); some != nil {

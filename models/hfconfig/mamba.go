@@ -15,9 +15,8 @@ import (
 // withoutKernels says with every result that what has kernels of its own is recorded as
 // transformers runs it without them.
 func (a *architecture) withoutKernels(what, packages string) {
-	note := fmt.Sprintf("%s is recorded as transformers runs it in PyTorch alone; with the kernels of %s a step "+
-		"needs less", what, packages)
-	a.note(note)
+	a.note(fmt.Sprintf("%s is recorded as transformers runs it in PyTorch alone; with the kernels of %s a step "+
+		"needs less", what, packages))
 }
 
 // note says something with every result.
@@ -49,16 +48,16 @@ func (d relative) special(c llama.Config, a *architecture) {
 	}
 	switch c.Order {
 	case llama.NemotronBlock:
-		a.noAdaptersBeside("model.layers.0.mixer.out_proj")
+		a.excludeFromAdapters("model.layers.0.mixer.out_proj")
 	case llama.MambaBlock:
-		a.noAdaptersBeside("backbone.layers.0.mixer.out_proj")
+		a.excludeFromAdapters("backbone.layers.0.mixer.out_proj")
 		a.refuse("quantize", "transformers' Mamba multiplies by the weights of its layers itself, which fails where "+
 			"they are packed", func(c models.Case) bool { return c.Quantize != "" })
 	}
 	if c.Mamba.Heads > 0 {
 		a.withoutKernels("Mamba", "mamba_ssm and causal_conv1d")
 		if !c.Mamba.Bare { // peft refuses it for falcon_h1 and lets granitemoehybrid have it
-			a.noAdaptersBeside("model.layers.0.mamba.out_proj")
+			a.excludeFromAdapters("model.layers.0.mamba.out_proj")
 		}
 	}
 }
@@ -124,9 +123,9 @@ func readQwen3Next(r *reader, c *llama.Config) {
 	r.sparseLayers(c)
 }
 
-// noAdaptersBeside refuses adapters where peft does: the kernels of Mamba take the weight of
+// excludeFromAdapters refuses adapters where peft does: the kernels of Mamba take the weight of
 // that layer and would not see them.
-func (a *architecture) noAdaptersBeside(path string) {
+func (a *architecture) excludeFromAdapters(path string) {
 	a.refuse("lora", fmt.Sprintf("peft puts no adapters beside %s of Mamba models; name other layers, such as "+
 		"target=in_proj", path[strings.LastIndexByte(path, '.')+1:]),
 		func(c models.Case) bool { return c.LoRA != nil && c.LoRA.Adapts()(path) })
@@ -138,7 +137,7 @@ const (
 	mostChunk = 1 << 14
 )
 
-// readGraniteHybrid reads a decoder whose layers have attention or a mixer, and experts beside
+// readGraniteHybrid reads a decoder whose layers have attention or a mixer, and experts next to
 // a feed-forward half.
 func readGraniteHybrid(r *reader, c *llama.Config) {
 	c.SharedInner = r.size("shared_intermediate_size", 1024, mostInner)
@@ -213,7 +212,7 @@ func readLFM2(r *reader, c *llama.Config) {
 	if value, _, ok := r.get("block_ffn_dim_multiplier"); !ok || !null(value) {
 		factor := 1.0
 		if ok {
-			factor = r.positive(value, "block_ffn_dim_multiplier", 64)
+			factor = r.positive(value, "block_ffn_dim_multiplier", 64, 1)
 		}
 		of := r.size("block_multiple_of", 256, mostWidth)
 		c.Inner = ceil.Div(int64(factor*float64(c.Inner)), of) * of
@@ -230,11 +229,11 @@ func readLFM2MoE(r *reader, c *llama.Config) {
 }
 
 // positive is a number above 0, up to a bound.
-func (r *reader) positive(value json.RawMessage, name string, most float64) float64 {
+func (r *reader) positive(value json.RawMessage, name string, most, otherwise float64) float64 {
 	var p float64
 	if json.Unmarshal(value, &p) != nil || !(p > 0 && p <= most) {
 		r.wrong(name, "%s is not a number above 0, up to %g", excerpt(value), most)
-		return 1
+		return otherwise
 	}
 	return p
 }

@@ -30,14 +30,7 @@ var mixtures = map[string]relative{
 		}, keys: "QKVBias=attention_bias:false",
 		read: func(r *reader, c *llama.Config) { r.groupedExperts(c, 1) },
 	},
-	"granitemoeshared": {
-		name: "GraniteMoeShared", flex: true, vocab: 32000, inner: 11008, positions: 2048, noClasses: true,
-		base: llama.Config{
-			Scaling: llama.Scaling{EmbedScale: llama.ByNumber, ResidualScaled: true, ScoreScaled: true},
-			Experts: llama.Experts{Routing: llama.RouteTop},
-			Names:   llama.Names{"mlp": "block_sparse_moe", "gate": "router"},
-		}, keys: biases, read: readGraniteShared,
-	},
+	"granitemoeshared": graniteMoE.variant("GraniteMoeShared", readGraniteShared),
 	"lfm2_moe": {
 		name: "Lfm2Moe", flex: true, vocab: 65536, width: 2048, kvHeads: 8, inner: 7168, positions: 128000, tied: true,
 		noClasses: true,
@@ -209,14 +202,7 @@ var mixtures = map[string]relative{
 			},
 		}, keys: biases, read: readAfmoe,
 	},
-	"granitemoehybrid": {
-		name: "GraniteMoeHybrid", flex: true, vocab: 32000, inner: 11008, positions: 2048, noClasses: true,
-		base: llama.Config{
-			Scaling: llama.Scaling{EmbedScale: llama.ByNumber, ResidualScaled: true, ScoreScaled: true},
-			Experts: llama.Experts{Routing: llama.RouteTop},
-			Names:   llama.Names{"mlp": "block_sparse_moe", "gate": "router"},
-		}, keys: biases, read: readGraniteHybrid,
-	},
+	"granitemoehybrid": graniteMoE.variant("GraniteMoeHybrid", readGraniteHybrid),
 	"gpt_oss": {
 		name: "GptOss", tokens: true, vocab: 201088, width: 2880, layers: 36, heads: 64, kvHeads: 8, headSize: 64,
 		inner: 2880, positions: 131072,
@@ -235,12 +221,15 @@ var mixtures = map[string]relative{
 			Names:  llama.Names{"mlp": "feed_forward"},
 		}, keys: biases, read: readLlama4,
 	},
-	"granitemoe": {
-		name: "GraniteMoe", flex: true, vocab: 32000, inner: 11008, positions: 2048, noClasses: true,
-		base: llama.Config{
-			Scaling: llama.Scaling{EmbedScale: llama.ByNumber, ResidualScaled: true, ScoreScaled: true},
-			Experts: llama.Experts{Routing: llama.RouteTop},
-			Names:   llama.Names{"mlp": "block_sparse_moe", "gate": "router"},
-		}, keys: biases, read: readGraniteMoE,
-	},
+	"granitemoe": graniteMoE,
+}
+
+// graniteMoE is what Granite's mixtures have in common.
+var graniteMoE = relative{
+	name: "GraniteMoe", flex: true, vocab: 32000, inner: 11008, positions: 2048, noClasses: true,
+	base: llama.Config{
+		Scaling: llama.Scaling{EmbedScale: llama.ByNumber, ResidualScaled: true, ScoreScaled: true},
+		Experts: llama.Experts{Routing: llama.RouteTop},
+		Names:   llama.Names{"mlp": "block_sparse_moe", "gate": "router"},
+	}, keys: biases, read: readGraniteMoE,
 }

@@ -18,7 +18,7 @@ import (
 type reader struct {
 	file string
 	raw  map[string]json.RawMessage
-	// also are further names of keys, which win over the first.
+	// aliases are further names of keys, which win over the first.
 	aliases map[string]string
 	// used are the keys that were read, with the values that the file gives.
 	used map[string]json.RawMessage

@@ -30,15 +30,21 @@ type relative struct {
 	// is that of the hidden states, which is zero where a file says nothing.
 	tokens, settledHead bool
 	// fused are the names of layers that transformers has in parameters of all experts, and
-	// that peft puts adapters beside as such; see [relative.mixture].
+	// that peft adapts as such; see [relative.mixture].
 	fused []string
-	// also are the names of keys by those of Llama: the attribute_map, turned around.
+	// aliases are the names of keys by those of Llama: the attribute_map, inverted.
 	aliases map[string]string
 	// base is what its classes do otherwise, keys are fields of it that a file decides, as [reader.fields] reads
 	// them, and read reads what is more than that.
 	base llama.Config
 	keys string
 	read func(r *reader, c *llama.Config)
+}
+
+// variant is the type with other classes, for whose files read reads.
+func (d relative) variant(name string, read func(r *reader, c *llama.Config)) relative {
+	d.name, d.read = name, read
+	return d
 }
 
 // lfmNames are the names of modules in LFM 2.
@@ -134,38 +140,14 @@ var dense = map[string]relative{
 		base: llama.Config{Scaling: llama.Scaling{EmbedScale: llama.ByNumber, ResidualScaled: true, ScoreScaled: true}},
 		keys: allBiases, read: readLlama,
 	},
-	"olmo2": {
-		name: "Olmo2", flex: true, vocab: 50304, inner: 11008, positions: 2048,
-		base: llama.Config{
-			Norm: llama.OlmoNorm, Order: llama.NormLast, QKNorm: llama.ProjectionNorm,
-			Rotary: llama.Rotary{AnglesInFloat32: true},
-		}, keys: biases,
-	},
-	"olmo3": {
-		name: "Olmo3", flex: true, vocab: 50304, inner: 11008, positions: 2048,
-		base: llama.Config{
-			Norm: llama.OlmoNorm, Order: llama.NormLast, QKNorm: llama.ProjectionNorm,
-			Rotary: llama.Rotary{AnglesInFloat32: true},
-		}, keys: biases, read: readOlmo3,
-	},
-	"cohere": {
-		name: "Cohere", flex: true, vocab: 256000, width: 8192, layers: 40, heads: 64, inner: 22528, positions: 8192,
-		tied: true, noClasses: true,
-		base: llama.Config{
-			Norm: llama.CohereNorm, Order: llama.CohereParallel,
-			Scaling: llama.Scaling{ScoreScaled: true}, Rotary: llama.Rotary{Interleaved: true, InFloat32: true},
-		},
-		keys: biases, read: readCohere,
-	},
-	"cohere2": {
-		name: "Cohere2", flex: true, vocab: 256000, width: 8192, layers: 40, heads: 64, inner: 22528, positions: 8192,
-		tied: true, noClasses: true,
-		base: llama.Config{
-			Norm: llama.CohereNorm, Order: llama.CohereParallel,
-			Scaling: llama.Scaling{ScoreScaled: true}, Rotary: llama.Rotary{Interleaved: true, InFloat32: true},
-		},
-		keys: biases, read: readCohere2,
-	},
+	"olmo2": olmo2,
+
+	"olmo3": olmo2.variant("Olmo3", readOlmo3),
+
+	"cohere": cohere,
+
+	"cohere2": cohere.variant("Cohere2", readCohere2),
+
 	"starcoder2": {
 		name: "Starcoder2", flex: true, tokens: true, vocab: 49152, width: 3072, layers: 30, heads: 24, kvHeads: 2,
 		inner: 12288, positions: 4096, tied: true,
@@ -393,4 +375,24 @@ var dense = map[string]relative{
 			},
 		}, read: readGPTJ,
 	},
+}
+
+// cohere is Command R, of which Command R7B (cohere2) differs in what a file says.
+var cohere = relative{
+	name: "Cohere", flex: true, vocab: 256000, width: 8192, layers: 40, heads: 64, inner: 22528, positions: 8192,
+	tied: true, noClasses: true,
+	base: llama.Config{
+		Norm: llama.CohereNorm, Order: llama.CohereParallel,
+		Scaling: llama.Scaling{ScoreScaled: true}, Rotary: llama.Rotary{Interleaved: true, InFloat32: true},
+	},
+	keys: biases, read: readCohere,
+}
+
+// olmo2 is OLMo 2, of which OLMo 3 differs in what a file says.
+var olmo2 = relative{
+	name: "Olmo2", flex: true, vocab: 50304, inner: 11008, positions: 2048,
+	base: llama.Config{
+		Norm: llama.OlmoNorm, Order: llama.NormLast, QKNorm: llama.ProjectionNorm,
+		Rotary: llama.Rotary{AnglesInFloat32: true},
+	}, keys: biases,
 }

@@ -52,7 +52,6 @@ func (s stored) check(c models.Case) (field, reason string) {
 	return "", ""
 }
 
-// bits tells 4 bits from 8.
 func (s stored) bits() string {
 	kind, _, _ := strings.Cut(string(s), "-")
 	return kind
@@ -67,7 +66,7 @@ func (s stored) caveat(c models.Case) []string {
 		s, c.Quantize)}
 }
 
-// inferenceAlone are the quantizations that transformers 5.23 does not train beside.
+// inferenceAlone are the quantizations with which transformers 5.23 does not train adapters.
 var inferenceAlone = []string{"auto-round", "fbgemm_fp8", "gguf", "higgs", "metal", "nvfp4", "quark", "spqr", "vptq"}
 
 // otherLayers are whose layers hold the weights of other quantizations.
@@ -78,7 +77,7 @@ var otherLayers = map[string]string{
 	"quanto": "optimum-quanto", "torchao": "torchao",
 }
 
-// refuseStored refuses weights that are stored in few bits by something else.
+// refuseStored refuses weights that something else has quantized.
 func (r *reader) refuseStored() {
 	const key, instead = "quantization_config",
 		"; to train adapters beside the same model as bitsandbytes holds it, take the config.json of the weights " +

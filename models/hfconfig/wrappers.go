@@ -12,7 +12,7 @@ import (
 )
 
 // wrapper is a model_type that has a decoder in text_config, and towers for images or
-// sound beside it.
+// sound besides it.
 type wrapper struct {
 	// name is what the names of its classes begin with.
 	name string
@@ -20,13 +20,13 @@ type wrapper struct {
 	text  string
 	usual map[string]string
 	// tied is tie_word_embeddings where the file says nothing; flat says that
-	// the keys of the text may stand beside those of the whole.
+	// the keys of the text may be among those of the whole.
 	tied, flat bool
 	// liger says that liger-kernel has its kernels for all of the decoder.
 	liger bool
 	// senses is what the towers take: "images", "sound".
 	senses string
-	// towers reads what stands beside the decoder, and gives what makes it.
+	// towers reads what the model has besides the decoder, and gives what makes it.
 	towers func(r *reader, text llama.Config) func() llama.Wrapper
 	// vision reads how images reach the decoder; nil if vprof does not describe it.
 	vision func(r *reader) *vision
@@ -93,20 +93,8 @@ var wrappers = map[string]wrapper{
 
 // textOnly are decoders that stand in wrappers and nowhere else.
 var textOnly = map[string]relative{
-	"qwen2_vl_text": {
-		name: "Qwen2VLText", vocab: 152064, width: 8192, layers: 80, heads: 64, kvHeads: 8,
-		inner: 29568, positions: 32768, base: llama.Config{
-			Biases: llama.Biases{QKVBias: true},
-			Rotary: llama.Rotary{Grids: 3},
-		}, read: (*reader).qwenVLWindows,
-	},
-	"qwen2_5_vl_text": {
-		name: "Qwen2_5_VLText", vocab: 152064, width: 8192, layers: 80, heads: 64, kvHeads: 8,
-		inner: 29568, positions: 32768, base: llama.Config{
-			Biases: llama.Biases{QKVBias: true},
-			Rotary: llama.Rotary{Grids: 3},
-		}, read: (*reader).qwenVLWindows,
-	},
+	"qwen2_vl_text":   qwenVLText,
+	"qwen2_5_vl_text": qwenVLText.variant("Qwen2_5_VLText", (*reader).qwenVLWindows),
 	"qwen3_vl_text": {
 		name: "Qwen3VLText", vocab: 151936, kvHeads: 32, headSize: 128, inner: 22016,
 		positions: 128000, base: llama.Config{QKNorm: llama.HeadsNorm, Rotary: llama.Rotary{Grids: 3}},
@@ -143,12 +131,18 @@ var textOnly = map[string]relative{
 	},
 }
 
+// qwenVLText is the decoder of Qwen2-VL.
+var qwenVLText = relative{
+	name: "Qwen2VLText", vocab: 152064, width: 8192, layers: 80, heads: 64, kvHeads: 8,
+	inner: 29568, positions: 32768,
+	base: llama.Config{Biases: llama.Biases{QKVBias: true}, Rotary: llama.Rotary{Grids: 3}},
+	read: (*reader).qwenVLWindows,
+}
+
 // qwenVLWindows reads which layers see a window.
 func (r *reader) qwenVLWindows(c *llama.Config) {
 	r.refuse("use_sliding_window", "false")
-	if types := r.words("layer_types"); types != nil {
-		c.Windowed = r.layerTypes(types, c)
-	}
+	c.Windowed = r.attentionTypes(c, slidingAttention, func(int64) bool { return false })
 }
 
 func (w wrapper) family() family {
@@ -174,11 +168,9 @@ func (w wrapper) architecture(r *reader) architecture {
 	}
 	c := d.config(t)
 	c.Tied = r.flag("tie_word_embeddings", w.tied) || w.flat && t.flag("tie_word_embeddings", false)
-	beside := w.towers(r, c)
+	makeTowers := w.towers(r, c)
 	a := decoder(w.name, c.Layers, c.Width, 1, t.rotaryLength(d.positions))
-	a.settings, a.only = slices.DeleteFunc(a.settings, func(s models.Setting) bool {
-		return s.Name == hf.ClassesSetting(1).Name
-	}), nil
+	a.withoutClasses()
 	a.summary = fmt.Sprintf("%s: %s", w.name, a.summary)
 	a.levers.Liger, a.levers.Tiles, a.levers.Context, a.levers.Experts = w.liger, c.Experts.Count == 0,
 		c.PlainAttention(), c.SharedExperts()
@@ -195,9 +187,16 @@ func (w wrapper) architecture(r *reader) architecture {
 		withoutLigerLoss(&a)
 	}
 	a.task = func(k models.Case) train.Task {
-		return llama.ConditionalGeneration(d.chosen(c, k), seen.with(beside(), k), hf.TextOf(k))
+		return llama.ConditionalGeneration(d.chosen(c, k), seen.with(makeTowers(), k), hf.TextOf(k))
 	}
 	return a
+}
+
+// withoutClasses takes the classes of a head from the settings of a decoder that has no such head.
+func (a *architecture) withoutClasses() {
+	a.settings, a.only = slices.DeleteFunc(a.settings, func(s models.Setting) bool {
+		return s.Name == hf.ClassesSetting(1).Name
+	}), nil
 }
 
 // decoder finds what text_config describes.
@@ -217,7 +216,7 @@ func (w wrapper) decoder(t *reader) (d relative, kind string) {
 	return d, kind
 }
 
-// readMllama reads a decoder some of whose layers look at images, which a step on text alone
+// readMllama reads a decoder some of whose layers attend to images, which a step on text alone
 // leaves out.
 func readMllama(r *reader, c *llama.Config) {
 	c.ExtraTokens = 8

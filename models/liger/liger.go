@@ -12,7 +12,7 @@ type (
 	tensor = trace.Tensor
 )
 
-// Norm is what tells the norms of models apart.
+// Norm is what distinguishes the norms of models.
 type Norm struct {
 	// Fresh says that the gradient is a tensor of its own; otherwise it takes the
 	// place of the one that comes in.

@@ -106,7 +106,7 @@ func (a *attention) plain(f *frame, x *tensor, in inputs) (y, weights *tensor) {
 	return y, weights
 }
 
-// gated gives the heads of the query and the gate beside them.
+// gated gives the heads of the query and their gate.
 func (a *attention) gated(f *frame, x *tensor) (q, gate *tensor) {
 	size := a.c.HeadSize
 	parts := f.LetAll(f.Call(a.QProj, x).View(x.Size(0), x.Size(1), -1, 2*size).Chunk(2, -1))

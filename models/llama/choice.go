@@ -15,11 +15,9 @@ type choiceExperts struct {
 }
 
 func newChoiceExperts(c *Config) *choiceExperts {
-	shared := *c
-	shared.Inner = c.Experts.Shared
 	s := &choiceExperts{
 		Router:        &choiceRouter{Gate: nn.NewLinear(c.Width, c.Experts.Count, false), c: c},
-		SharedExperts: newMLP(&shared), Experts: NewExperts(c),
+		SharedExperts: newMLPOf(c, c.Experts.Shared), Experts: NewExperts(c),
 		ExpertBias: nn.NewParameter(c.Experts.Count),
 	}
 	s.ExpertBias.Frozen = true

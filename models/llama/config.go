@@ -27,7 +27,7 @@ type Config struct {
 	// Rotary is the rotary position embedding of query and key; Unrotated says of each layer whether it
 	// has none (nil: all have it), NoRotary that no layer has it.
 	Rotary    Rotary
-	Unrotated []bool
+	Unrotated LayerFlags
 	NoRotary  bool
 	// AngleTable is how many positions each layer has a table of sines and cosines of, as GPT-J does;
 	// zero means that angles are computed once for all layers.
@@ -49,11 +49,11 @@ type Config struct {
 	// Latent is multi-head latent attention, in the place of the other.
 	Latent Latent
 	// CrossAttention says of each layer whether it attends to images, as some of Llama 3.2 Vision do;
-	// ExtraTokens is how many words the embeddings have more than the output layer.
-	CrossAttention []bool
+	// ExtraTokens is how many tokens the embeddings have more than the output layer.
+	CrossAttention LayerFlags
 	ExtraTokens    int64
 
-	// Mamba is the mixer beside attention or in its place; the others stand in its place.
+	// Mamba is the mixer next to attention or instead of it; the others replace attention.
 	Mamba     Mamba
 	Selective Selective
 	ShortConv ShortConv
@@ -65,21 +65,21 @@ type Config struct {
 
 	// Experts are those of a mixture, in the place of the feed-forward half.
 	Experts Experts
-	// SharedInner is the width of a feed-forward half beside the experts, or in their place if
+	// SharedInner is the width of a feed-forward half next to the experts, or in their place if
 	// there are none, as Granite 4 has; zero means none.
 	SharedInner int64
 	// Llama4 is what Llama 4 does otherwise.
 	Llama4 Llama4
-	// NextLayers is how many layers that predict further tokens stand beside the others
+	// NextLayers is how many layers that predict further tokens follow the others
 	// (multi-token prediction), which training does not call, as MiMo has them.
 	NextLayers int64
-	// ResidualFloat keeps the residual stream in fp32, ScoresFloat the scores of words.
+	// ResidualFloat keeps the residual stream in fp32, ScoresFloat the logits.
 	ResidualFloat, ScoresFloat bool
 	// Names are the names of modules by those of Llama, where they differ.
 	Names Names
 }
 
-// Sizes are counts of words, layers and heads, and widths: of the residual stream, of a head, and of
+// Sizes are counts of tokens, layers and heads, and widths: of the residual stream, of a head, and of
 // the feed-forward half.
 type Sizes struct {
 	Vocab, Width, Layers, Heads, KVHeads, HeadSize, Inner int64
@@ -102,7 +102,7 @@ type Dropouts struct {
 type Masks struct {
 	// Windowed says of each layer whether its tokens see only those up to
 	// Window before them; nil says that none does.
-	Windowed []bool
+	Windowed LayerFlags
 	Window   int64
 	// MaskWithoutPositions has masks made without the positions, so that rows that hold several
 	// sequences are taken for one.
@@ -120,7 +120,7 @@ type Scaling struct {
 	EmbedScale Scale
 	// ResidualScaled scales what the halves of a layer give, OutputNorms normalizes it before.
 	ResidualScaled, OutputNorms bool
-	// ScoreCap bounds the scores of words by a tanh (final_logit_softcapping), ScoreScaled scales
+	// ScoreCap bounds the logits by a tanh (final_logit_softcapping), ScoreScaled scales
 	// them.
 	ScoreCap, ScoreScaled bool
 	// KeyScaled scales keys, GateScaled what gates and what comes of the feed-forward half.
@@ -153,7 +153,7 @@ type Norm int
 const (
 	// RMSNorm is LlamaRMSNorm.
 	RMSNorm Norm = iota
-	// GemmaNorm is GemmaRMSNorm: all in fp32, with a weight beside one.
+	// GemmaNorm is GemmaRMSNorm: all in fp32, multiplied by 1 + weight.
 	GemmaNorm
 	// OlmoNorm is Olmo2RMSNorm: the weight is applied in fp32, too.
 	OlmoNorm
@@ -163,7 +163,7 @@ const (
 	LayerNormNoBias
 	// LayerNormFloat is LayerNorm in fp32 that has neither weight nor bias, as OLMo has it.
 	LayerNormFloat
-	// LayerNorm1P is NemotronLayerNorm1P: LayerNorm with a weight beside one, in the type
+	// LayerNorm1P is NemotronLayerNorm1P: LayerNorm with 1 + weight, in the type
 	// of autocast.
 	LayerNorm1P
 	// FloatNorm is OlmoNorm that brings the weight to fp32, as Nemotron H does.
@@ -297,12 +297,17 @@ const (
 	ByBuffer
 	// ByNumber multiplies by a number, as Granite does.
 	ByNumber
-	// ByNumberApart keeps them beside the product, as AFMoE does.
+	// ByNumberApart keeps the unscaled ones alive, as AFMoE does.
 	ByNumberApart
 )
 
 // Names are the names of modules in PyTorch, by the names that they have here.
 type Names = nn.Names
+
+// LayerFlags says something of each layer; nil says it of none.
+type LayerFlags []bool
+
+func (s LayerFlags) has(i int) bool { return i < len(s) && s[i] }
 
 // kinds tell whether layer i has attention, and whether it has what wants the mask of padded
 // rows itself.
@@ -310,8 +315,8 @@ func (c *Config) kinds(i int) (attends, recurs bool) {
 	if kind, ok := c.blocks(i); ok {
 		return kind == AttentionBlock, kind == MixerBlock
 	}
-	instead := c.ShortConv.short(i) || c.DeltaNet.linear(i) || c.KDA.linear(i) || c.Mamba.instead(i) ||
-		c.Selective.instead(i)
+	instead := c.ShortConv.Layers.has(i) || c.DeltaNet.Layers.has(i) || c.KDA.Layers.has(i) ||
+		c.Mamba.Layers.has(i) || c.Selective.Layers.has(i)
 	return !instead, instead || c.Mamba.mixes(i)
 }
 
@@ -334,10 +339,7 @@ func (c *Config) Attends() bool {
 	return true
 }
 
-// windowed reports whether the tokens of layer i see a window.
-func (c *Config) windowed(i int) bool { return i < len(c.Windowed) && c.Windowed[i] }
-
 // rotates reports whether layer i has rotary positions.
 func (c *Config) rotates(i int) bool {
-	return !c.NoRotary && (i >= len(c.Unrotated) || !c.Unrotated[i])
+	return !c.NoRotary && !c.Unrotated.has(i)
 }

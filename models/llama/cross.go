@@ -6,7 +6,7 @@ import (
 )
 
 // crossAttention is MllamaTextCrossAttention. A step on text alone leaves out the layers that
-// look at images.
+// attend to images.
 type crossAttention struct {
 	nn.Module
 	QProj, KProj, VProj, OProj nn.Layer
@@ -47,9 +47,6 @@ func (l *layer) crossing(f *frame, args []*tensor) *tensor {
 	f.Set(&x, residual.Add(l.CrossAttnMlpGate.Tanh().Mul(x)))
 	return x
 }
-
-// crosses reports whether layer i looks at images.
-func (c *Config) crosses(i int) bool { return i < len(c.CrossAttention) && c.CrossAttention[i] }
 
 // newCrossing is MllamaCrossAttentionDecoderLayer.
 func newCrossing(c *Config) *layer {

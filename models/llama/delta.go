@@ -9,8 +9,7 @@ import (
 // DeltaNet says of layers that they have linear attention by the gated delta rule in the
 // place of attention.
 type DeltaNet struct {
-	// Layers says it of each; nil says that none has.
-	Layers                                   []bool
+	Layers                                   LayerFlags
 	KeyHeads, ValueHeads, KeySize, ValueSize int64
 	// Kernel is how many tokens the convolution reaches over.
 	Kernel int64
@@ -18,9 +17,6 @@ type DeltaNet struct {
 	// the order of the heads of the key, as Qwen3-Next does.
 	Fused bool
 }
-
-// linear reports whether layer i has linear attention.
-func (d DeltaNet) linear(i int) bool { return i < len(d.Layers) && d.Layers[i] }
 
 // deltaChunk is how many tokens the rule takes at a time.
 const deltaChunk = 64
@@ -43,8 +39,7 @@ func newDeltaNet(c *Config) *deltaNet {
 	channels := 2*keys + values
 	n := &deltaNet{
 		DtBias: nn.NewParameter(d.ValueHeads), ALog: nn.NewParameter(d.ValueHeads),
-		Conv1d: nn.NewConv(channels, channels,
-			nn.ConvOptions{Kernel: []int64{d.Kernel}, Padding: []int64{d.Kernel - 1}, Groups: channels, NoBias: true}),
+		Conv1d:  newCausalConv(channels, d.Kernel, false),
 		Norm:    &deltaNorm{Weight: nn.NewParameter(d.ValueSize)},
 		OutProj: nn.NewLinear(values, c.Width, false), c: c,
 	}

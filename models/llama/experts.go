@@ -20,7 +20,7 @@ type Experts struct {
 	Skew float64
 	// Dense says of each layer whether it has a feed-forward half like that of Llama
 	// instead; nil says that none has.
-	Dense   []bool
+	Dense   LayerFlags
 	Routing Routing
 	// Normalized has the weights of a token's experts sum to one.
 	Normalized bool
@@ -81,8 +81,7 @@ const (
 
 // sparse reports whether layer i has experts.
 func (c *Config) sparse(i int) bool {
-	e := c.Experts
-	return e.Count > 0 && (i >= len(e.Dense) || !e.Dense[i])
+	return c.Experts.Count > 0 && !c.Experts.Dense.has(i)
 }
 
 // sparse is Qwen2MoeSparseMoeBlock, and those of others.
@@ -104,9 +103,7 @@ func newSparse(c *Config) *sparse {
 		Experts: NewExperts(c), c: c,
 	}
 	if c.Experts.Shared > 0 {
-		shared := *c
-		shared.Inner = c.Experts.Shared
-		s.SharedExpert = newMLP(&shared)
+		s.SharedExpert = newMLPOf(c, c.Experts.Shared)
 	}
 	if c.Experts.Biased {
 		s.ExpertBias = nn.NewBuffer(trace.F32, c.Experts.Count)
@@ -315,14 +312,14 @@ func (e *ExpertWeights) in() **nn.Parameter {
 }
 
 // Wrap implements [nn.WrapsParameters].
-func (e *ExpertWeights) Wrap(beside func(own string, p *nn.Parameter, swapped bool) *nn.ParamWrapper) {
+func (e *ExpertWeights) Wrap(wrap nn.WrapParameter) {
 	swapped := !e.c.Experts.Clamped
 	name := "gate_up_proj"
 	if e.c.Experts.NoGate {
 		name = "up_proj"
 	}
-	e.Wrappers = e.Wrappers.Wrapping(beside(name, *e.in(), swapped))
-	e.Wrappers = e.Wrappers.Wrapping(beside("down_proj", e.DownProj, swapped))
+	e.Wrappers = e.Wrappers.Wrapping(wrap(name, *e.in(), swapped))
+	e.Wrappers = e.Wrappers.Wrapping(wrap("down_proj", e.DownProj, swapped))
 }
 
 // Call is the forward pass: every token of x [tokens, width] goes through the experts whose numbers are in chosen
@@ -343,19 +340,12 @@ func (e *ExpertWeights) Call(f *frame, x, chosen, weights *tensor) *tensor {
 // their experts. Nothing in it has a size that depends on how many tokens an expert sees.
 func (e *ExpertWeights) grouped(f *frame, x, chosen, weights *tensor) *tensor {
 	g := f.ModuleFrame(e, x, chosen, weights)
-	return g.Return(e.products(g, x, chosen, weights, nil))
+	return g.Return(e.products(g, x, chosen, weights, false))
 }
 
-// products is grouped_mm_experts_forward in its frame. Of a part of the experts, whose weights are local, rows of others
-// are masked.
-func (e *ExpertWeights) products(g *frame, x, chosen, weights *tensor, local []*tensor) *tensor {
-	t, part := g.Tape(), local != nil
-	access := func(i int, p *nn.Parameter) *tensor {
-		if part {
-			return local[i]
-		}
-		return p.Access(g)
-	}
+// products is grouped_mm_experts_forward in its frame. Of a part of the experts, rows of others are masked.
+func (e *ExpertWeights) products(g *frame, x, chosen, weights *tensor, part bool) *tensor {
+	t := g.Tape()
 	tokens, each, width := x.Size(0), chosen.Size(-1), x.Size(-1)
 	flat := g.Let(weights.Reshape(-1))
 	numbers := g.Let(chosen.Reshape(-1))
@@ -375,7 +365,7 @@ func (e *ExpertWeights) products(g *frame, x, chosen, weights *tensor, local []*
 			g.Set(y, (*y).MaskedFill(others))
 		}
 	}
-	up := access(0, *e.in())
+	up := (*e.in()).Access(g)
 	bias := e.biases(g, e.GateUpProjBias, sorted)
 	y := g.Let(e.linear(g, rows, up, bias, ends))
 	masked(&y)
@@ -384,7 +374,7 @@ func (e *ExpertWeights) products(g *frame, x, chosen, weights *tensor, local []*
 	} else {
 		g.Set(&y, e.gated(g, y))
 	}
-	down := access(1, e.DownProj)
+	down := e.DownProj.Access(g)
 	if bias != nil {
 		g.Set(&bias, e.DownProjBias.Index(sorted))
 	}
@@ -396,9 +386,7 @@ func (e *ExpertWeights) products(g *frame, x, chosen, weights *tensor, local []*
 	g.Set(&weighted, weighted.Index(back))
 	sum := g.Let(weighted.View(tokens, each, width).Sum(false, 1))
 	out := sum.To(x.DType())
-	if !part {
-		nn.Accessed(t, []*nn.Parameter{*e.in(), e.DownProj}, []*tensor{up, down})
-	}
+	nn.Accessed(t, []*nn.Parameter{*e.in(), e.DownProj}, []*tensor{up, down})
 	return out
 }
 

@@ -1,14 +1,15 @@
 package llama
 
 import (
+	"github.com/vprof/vprof/internal/ceil"
 	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// recurrent is MambaModel.forward after the words: mixers one after the other, and a norm.
-func (m *Model) recurrent(f *frame, words, padding *tensor, call func(i int, x, rows *tensor) *tensor) *tensor {
-	x := f.Let(words)
+// recurrent is MambaModel.forward after the embeddings: mixers one after the other, and a norm.
+func (m *Model) recurrent(f *frame, embeds, padding *tensor, call func(i int, x, rows *tensor) *tensor) *tensor {
+	x := f.Let(embeds)
 	for i := range m.Layers {
 		f.Set(&x, call(i, x, padding))
 	}
@@ -62,7 +63,7 @@ const (
 )
 
 // inner is mamba_inner_fn of mamba_ssm 2.3: everything after the first projection, of x
-// [batch, 2 inner, length]. It takes weights alone, whatever stands beside their layers.
+// [batch, 2 inner, length]. It takes weights alone, whatever adapters their layers have.
 func (m *selective) inner(f *frame, x, a *tensor) *tensor {
 	s := m.c.Selective
 	in := []*tensor{
@@ -125,7 +126,7 @@ func (s Selective) innerForward(f *frame, ctx *trace.FunctionContext, in []*tens
 	b, c := f.Let(s.states(mixed, s.Rank, length)), f.Let(s.states(mixed, s.Rank+s.State, length))
 	gated := f.Let(halves[1].EmptyLike())
 	scan := f.Let(steps.EmptyLike())
-	states := f.Let(t.Empty(trace.F32, x.Size(0), s.Inner, (length+scanChunk-1)/scanChunk, 2*s.State))
+	states := f.Let(t.Empty(trace.F32, x.Size(0), s.Inner, ceil.Div(length, scanChunk), 2*s.State))
 	t.Kernel("selective_scan_fwd", 10*y.Numel()*s.State, []*tensor{scan, states, gated},
 		[]*tensor{y, steps, a, b, c, in[innerD], halves[1], in[innerDtBias]})
 	f.Del(&y)

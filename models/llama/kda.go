@@ -9,15 +9,11 @@ import (
 // KDA says of layers that they have Kimi's delta attention in the place of attention: linear
 // attention whose decay is that of every channel.
 type KDA struct {
-	// Layers says it of each; nil says that none has.
-	Layers []bool
+	Layers LayerFlags
 	// Heads is how many heads there are, Size how wide they are, Kernel how many tokens the
 	// convolution reaches over.
 	Heads, Size, Kernel int64
 }
-
-// linear reports whether layer i has delta attention.
-func (k KDA) linear(i int) bool { return i < len(k.Layers) && k.Layers[i] }
 
 // kimiDelta is KimiLinearDeltaAttention.
 type kimiDelta struct {
@@ -45,8 +41,7 @@ func newKimiDelta(c *Config) *kimiDelta {
 	linear := func(in, out int64) nn.Layer { return nn.NewLinear(in, out, false) }
 	return &kimiDelta{
 		QProj: linear(c.Width, all), KProj: linear(c.Width, all), VProj: linear(c.Width, all),
-		Conv1d: nn.NewConv(3*all, 3*all,
-			nn.ConvOptions{Kernel: []int64{s.Kernel}, Padding: []int64{s.Kernel - 1}, Groups: 3 * all, NoBias: true}),
+		Conv1d: newCausalConv(3*all, s.Kernel, false),
 		ForgetGate: &forgetGate{
 			FAProj: linear(c.Width, s.Size), FBProj: linear(s.Size, all),
 			DtBias: nn.NewParameter(all), ALog: nn.NewParameter(1, 1, s.Heads, 1), size: s.Size,

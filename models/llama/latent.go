@@ -1,6 +1,8 @@
 package llama
 
 import (
+	"slices"
+
 	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
@@ -147,18 +149,19 @@ func rotatePairs(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor) {
 // rotateComplex is apply_rotary_emb of DeepSeek V2: neighbors are complex numbers.
 func rotateComplex(f *frame, q, k, angles *tensor) (*tensor, *tensor) {
 	g := f.FuncFrame(q, k, angles)
-	numbers := func(x *tensor) *tensor {
-		shape := x.Shape()
-		pairs := append(append([]int64(nil), shape[:len(shape)-1]...), -1, 2)
-		return g.Let(x.To(trace.F32).Reshape(pairs...).ViewAsComplex())
-	}
-	qs := numbers(q)
-	ks := numbers(k)
+	qs := g.Let(complexPairs(q))
+	ks := g.Let(complexPairs(k))
 	g.Set(&angles, angles.Unsqueeze(1))
 	a := g.Let(qs.Mul(angles).ViewAsReal().Flatten(3, -1).To(q.DType()))
 	b := g.Let(ks.Mul(angles).ViewAsReal().Flatten(3, -1).To(k.DType()))
 	g.End(a, b)
 	return a, b
+}
+
+// complexPairs is torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2)).
+func complexPairs(x *tensor) *tensor {
+	pairs := append(slices.Clone(x.Shape()[:x.NDim()-1]), -1, 2)
+	return x.To(trace.F32).Reshape(pairs...).ViewAsComplex()
 }
 
 // expand is expand_kv: keys and values of all heads, from vectors [batch, 1, length, rank]

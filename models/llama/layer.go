@@ -28,7 +28,7 @@ func newLayer(c *Config, i int) *layer {
 	if kind, ok := c.blocks(i); ok {
 		return newBlock(c, i, kind)
 	}
-	if c.crosses(i) {
+	if c.CrossAttention.has(i) {
 		return newCrossing(c)
 	}
 	l := &layer{Names: c.Names, c: c}
@@ -37,11 +37,11 @@ func newLayer(c *Config, i int) *layer {
 		return l
 	}
 	switch {
-	case c.ShortConv.short(i):
+	case c.ShortConv.Layers.has(i):
 		l.Conv = newShortConv(c)
-	case c.Mamba.instead(i), c.Selective.instead(i):
-	case c.KDA.linear(i):
-	case c.DeltaNet.linear(i):
+	case c.Mamba.Layers.has(i), c.Selective.Layers.has(i):
+	case c.KDA.Layers.has(i):
+	case c.DeltaNet.Layers.has(i):
 		l.LinearAttn = newDeltaNet(c)
 	default:
 		l.SelfAttn = newSelfAttention(c, i)
@@ -120,9 +120,9 @@ func fourNorms(l *layer, norm func() nn.Layer) {
 	l.PreFeedforwardLayernorm, l.PostFeedforwardLayernorm = norm(), norm()
 }
 
-// LeavesNothing reports whether calls leave nothing behind but their output, as those of routers might, whose scores
+// SelfContained reports whether calls give nothing but their output, unlike those of routers, whose scores
 // a loss may read.
-func (l *layer) LeavesNothing() bool { return l.c.Experts.Count == 0 }
+func (l *layer) SelfContained() bool { return l.c.Experts.Count == 0 }
 
 func (l *layer) forward(f *frame, in inputs) *tensor { return orders[l.c.Order].forward(l, f, in) }
 
@@ -160,7 +160,7 @@ func (l *layer) normFirst(f *frame, in inputs) *tensor {
 	return x
 }
 
-// feedForward is what the feed-forward half gives: the experts, what stands beside them, or both.
+// feedForward is what the feed-forward half gives: the experts, the shared feed-forward layer, or both.
 func (l *layer) feedForward(f *frame, x *tensor) *tensor {
 	switch {
 	case l.SharedMlp == nil:
@@ -288,7 +288,6 @@ func (l *layer) lfm2(f *frame, in inputs) *tensor {
 	return x
 }
 
-// dropout is the layer's dropout.
 func (l *layer) dropout(x *tensor) *tensor {
 	if l.c.DropoutInside {
 		return x

@@ -34,14 +34,14 @@ type Model struct {
 	Norm        nn.Layer
 	RotaryEmb   *rotary
 	MtpLayers   []*nextLayer
-	words       *nn.Embedding
+	embedding   *nn.Embedding
 	c           *Config
 }
 
 // New builds the model.
 func New(c Config) *Model {
-	words := nn.NewEmbedding(c.Vocab+c.ExtraTokens, c.Width)
-	m := &Model{Names: c.Names, EmbedTokens: words, words: words, Norm: newNorm(&c, c.Width), c: &c}
+	embedding := nn.NewEmbedding(c.Vocab+c.ExtraTokens, c.Width)
+	m := &Model{Names: c.Names, EmbedTokens: embedding, embedding: embedding, Norm: newNorm(&c, c.Width), c: &c}
 	if c.AngleTable == 0 && c.ALiBi == 0 && !c.NoRotary {
 		m.RotaryEmb = newRotary(&c)
 	}
@@ -60,25 +60,25 @@ func New(c Config) *Model {
 // Call implements [hf.Decoder].
 func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	g := f.CallFrame(ids, padding)
-	words := g.Let(m.embed(g, ids))
-	return g.Return(m.runLayers(g, tower.DecoderInputs{Words: words}, padding, text))
+	embeds := g.Let(m.embed(g, ids))
+	return g.Return(m.runLayers(g, tower.DecoderInputs{Embeds: embeds}, padding, text))
 }
 
-// run is [Model.Call] of embedded words; of ids where layers of cross-attention see the images.
+// run is [Model.Call] of token embeddings; of ids where layers of cross-attention see the images.
 func (m *Model) run(f *frame, ids *tensor, seen tower.DecoderInputs, padding *tensor, text hf.Text) *tensor {
-	args := []*tensor{seen.Words, padding, seen.Positions, seen.ImageTokens, seen.Full, seen.Window}
+	args := []*tensor{seen.Embeds, padding, seen.Positions, seen.ImageTokens, seen.Full, seen.Window}
 	g := f.CallFrame(slices.Concat(args, seen.Deepstack, seen.Cross)...)
-	if seen.Words == nil {
-		seen.Words = g.Let(m.embed(g, ids))
+	if seen.Embeds == nil {
+		seen.Embeds = g.Let(m.embed(g, ids))
 	}
 	return g.Return(m.runLayers(g, seen, padding, text))
 }
 
-// runLayers takes words through the layers, in the frame of the model.
+// runLayers runs the layers over token embeddings, in the frame of the model.
 func (m *Model) runLayers(g *frame, seen tower.DecoderInputs, padding *tensor, text hf.Text) *tensor {
-	words := seen.Words
+	embeds := seen.Embeds
 	if m.c.Order == MambaBlock {
-		return m.recurrent(g, words, padding, func(i int, x, rows *tensor) *tensor {
+		return m.recurrent(g, embeds, padding, func(i int, x, rows *tensor) *tensor {
 			forward := func(f *frame, args []*tensor) *tensor {
 				return m.Layers[i].forward(f, inputs{x: args[0], rows: args[1]})
 			}
@@ -86,16 +86,16 @@ func (m *Model) runLayers(g *frame, seen tower.DecoderInputs, padding *tensor, t
 		})
 	}
 	if m.c.EmbedScale == ByNumber {
-		g.Set(&words, words.MulScalar())
+		g.Set(&embeds, embeds.MulScalar())
 	}
-	positions := m.positionIDs(g, seen, words, text)
+	positions := m.positionIDs(g, seen, embeds, text)
 	full, window := seen.Full, seen.Window
 	// rows are not looked at for several sequences
 	if full == nil && (seen.Positions == nil || padding != nil || m.c.Eager) {
-		full, window = m.masks(g, words, positions, padding, text.Packed)
+		full, window = m.masks(g, embeds, positions, padding, text.Packed)
 	}
-	blocks := m.blockMasks(g, words, positions, padding, text.Packed)
-	x := g.Let(words)
+	blocks := m.blockMasks(g, embeds, positions, padding, text.Packed)
+	x := g.Let(embeds)
 	if m.c.EmbedScale == ByNumberApart {
 		g.Set(&x, x.MulScalar())
 	}
@@ -106,7 +106,7 @@ func (m *Model) runLayers(g *frame, seen tower.DecoderInputs, padding *tensor, t
 		given = nil
 	}
 	for i, l := range m.Layers {
-		if m.c.crosses(i) {
+		if m.c.CrossAttention.has(i) {
 			if seen.Cross != nil {
 				g.Set(&x, text.CallLayer(g, i, l, l.crossing, []*tensor{x}, seen.Cross...))
 			}
@@ -114,9 +114,9 @@ func (m *Model) runLayers(g *frame, seen tower.DecoderInputs, padding *tensor, t
 		}
 		in := inputs{
 			x: x, mask: full, positions: given, cos: cos[0], sin: sin[0], rows: padding,
-			blocks: blocks[m.c.windowed(i)],
+			blocks: blocks[m.c.Windowed.has(i)],
 		}
-		if last := len(cos) - 1; m.c.windowed(i) {
+		if last := len(cos) - 1; m.c.Windowed.has(i) {
 			in.mask, in.cos, in.sin = window, cos[last], sin[last]
 		}
 		attends, recurs := m.c.kinds(i)
@@ -148,27 +148,27 @@ func (l *layer) run(f *frame, i int, in inputs, images []*tensor, text hf.Text) 
 
 // positionIDs are the positions of tokens [1, length], which the model counts unless it is given
 // them, or those of images.
-func (m *Model) positionIDs(g *frame, seen tower.DecoderInputs, words *tensor, text hf.Text) *tensor {
+func (m *Model) positionIDs(g *frame, seen tower.DecoderInputs, embeds *tensor, text hf.Text) *tensor {
 	switch {
 	case seen.Positions != nil:
 		return g.Let(seen.Positions.Select(0, 0))
 	case text.Positions() != nil:
 		return g.Let(text.Positions())
 	}
-	positions := g.Let(g.Tape().Arange(words.Size(1)).AddScalar())
+	positions := g.Let(g.Tape().Arange(embeds.Size(1)).AddScalar())
 	g.Set(&positions, positions.Unsqueeze(0))
 	return positions
 }
 
-// embed looks words up, and scales them as GemmaTextScaledWordEmbedding does.
+// embed looks tokens up, and scales them as GemmaTextScaledWordEmbedding does.
 func (m *Model) embed(f *frame, ids *tensor) *tensor {
 	if m.EmbedScale == nil {
 		return f.Call(m.EmbedTokens, ids)
 	}
 	g := f.CallFrame(ids)
-	words := nn.Trained(m.EmbedTokens).(*nn.Embedding)
-	g.In(words)
-	return g.Return(m.words.Hook(ids.Embedding(words.Weight.Tensor).Mul(m.EmbedScale.To(m.words.Weight.DType))))
+	table := nn.Trained(m.EmbedTokens).(*nn.Embedding)
+	g.In(table)
+	return g.Return(m.embedding.Hook(ids.Embedding(table.Weight.Tensor).Mul(m.EmbedScale.To(m.embedding.Weight.DType))))
 }
 
 // angles binds the cosines and sines for every kind of layers; nil if layers have their own.
@@ -191,24 +191,24 @@ func (m *Model) angles(f *frame, x, positions *tensor) (cos, sin []*tensor) {
 
 // masks are those of full attention and of a part of what is before a token; nil where the
 // kernels need none or no layer does.
-func (m *Model) masks(f *frame, words, positions, padding *tensor, packed hf.Packing) (full, part *tensor) {
+func (m *Model) masks(f *frame, embeds, positions, padding *tensor, packed hf.Packing) (full, part *tensor) {
 	c := m.c
 	switch {
 	case c.ALiBi > 0:
-		return invertedMask(f, words, positions, padding, packed), nil
+		return invertedMask(f, embeds, positions, padding, packed), nil
 	case c.Flex:
 		return nil, nil
 	case c.MaterializedMask && !c.Eager:
-		return f.Let(hf.MaterializedCausalMask(f, words.Size(0), positions, padding, packed)), nil
+		return f.Let(hf.MaterializedCausalMask(f, embeds.Size(0), positions, padding, packed)), nil
 	}
 	packed = c.packing(packed)
 	if c.fullyMasked() {
-		if full = m.fullMask(f, words, positions, padding, packed); full != nil {
+		if full = m.fullMask(f, embeds, positions, padding, packed); full != nil {
 			f.Let(full)
 		}
 	}
 	if c.partlyMasked() {
-		if part = m.partMask(f, words, positions, padding, packed); part != nil {
+		if part = m.partMask(f, embeds, positions, padding, packed); part != nil {
 			f.Let(part)
 		}
 	}
@@ -217,7 +217,7 @@ func (m *Model) masks(f *frame, words, positions, padding *tensor, packed hf.Pac
 
 // blockMasks are the tensors of those masks for flex_attention, by whether they hide a part of
 // what is before a token.
-func (m *Model) blockMasks(f *frame, words, positions, padding *tensor, packed hf.Packing) map[bool][]*tensor {
+func (m *Model) blockMasks(f *frame, embeds, positions, padding *tensor, packed hf.Packing) map[bool][]*tensor {
 	c := m.c
 	if !c.Flex {
 		return nil
@@ -225,10 +225,10 @@ func (m *Model) blockMasks(f *frame, words, positions, padding *tensor, packed h
 	packed = c.packing(packed)
 	blocks := map[bool][]*tensor{}
 	if c.fullyMasked() {
-		blocks[false] = f.LetAll(hf.FlexMask(f, words.Size(0), positions, padding, packed, false))
+		blocks[false] = f.LetAll(hf.FlexMask(f, embeds.Size(0), positions, padding, packed, false))
 	}
 	if c.partlyMasked() {
-		blocks[true] = f.LetAll(hf.FlexMask(f, words.Size(0), positions, padding, packed, c.Llama4.Chunked))
+		blocks[true] = f.LetAll(hf.FlexMask(f, embeds.Size(0), positions, padding, packed, c.Llama4.Chunked))
 	}
 	return blocks
 }
@@ -251,24 +251,24 @@ func (c *Config) partlyMasked() bool {
 	return c.Llama4.Chunked || c.AlwaysWindowMask || slices.Contains(c.Windowed, true)
 }
 
-func (m *Model) fullMask(f *frame, words, positions, padding *tensor, packed hf.Packing) *tensor {
+func (m *Model) fullMask(f *frame, embeds, positions, padding *tensor, packed hf.Packing) *tensor {
 	if m.c.Eager {
-		return hf.EagerCausalMask(f, words, positions, padding, packed)
+		return hf.EagerCausalMask(f, embeds, positions, padding, packed)
 	}
-	return hf.CausalMask(f, words.Size(0), positions, padding, packed)
+	return hf.CausalMask(f, embeds.Size(0), positions, padding, packed)
 }
 
 // partMask is that of a window, or of chunks.
-func (m *Model) partMask(f *frame, words, positions, padding *tensor, packed hf.Packing) *tensor {
+func (m *Model) partMask(f *frame, embeds, positions, padding *tensor, packed hf.Packing) *tensor {
 	switch {
 	case m.c.Eager && m.c.Llama4.Chunked:
-		return hf.EagerChunkMask(f, words, positions, padding, packed)
+		return hf.EagerChunkMask(f, embeds, positions, padding, packed)
 	case m.c.Eager:
-		return hf.EagerWindowMask(f, words, positions, padding, packed)
+		return hf.EagerWindowMask(f, embeds, positions, padding, packed)
 	case m.c.Llama4.Chunked:
-		return hf.ChunkMask(f, words.Size(0), positions, padding, packed, m.c.Window)
+		return hf.ChunkMask(f, embeds.Size(0), positions, padding, packed, m.c.Window)
 	}
-	return hf.WindowMask(f, words.Size(0), positions, padding, packed, m.c.Window)
+	return hf.WindowMask(f, embeds.Size(0), positions, padding, packed, m.c.Window)
 }
 
 // applyTraining takes over what a case says of how the model is trained.
@@ -284,14 +284,19 @@ func (c *Config) applyTraining(text hf.Text) {
 func CausalLM(c Config, text hf.Text) *hf.TextTask {
 	c.applyTraining(text)
 	m := New(c)
-	head := nn.NewLinear(c.Width, c.Vocab, c.HeadBias)
-	if c.Tied {
-		head.Weight = m.words.Weight
-	}
 	text.ScoreCap, text.ScoreScaled, text.ScoresFloat = c.ScoreCap, c.ScoreScaled, c.ScoresFloat
-	task := hf.CausalLM(c.Names, m, m, m.words, head, text)
+	task := hf.CausalLM(c.Names, m, m, m.embedding, m.head(), text)
 	task.Attentions = m.attentions()
 	return task
+}
+
+// head is the output layer, which may share the weight of the embeddings.
+func (m *Model) head() *nn.Linear {
+	head := nn.NewLinear(m.c.Width, m.c.Vocab, m.c.HeadBias)
+	if m.c.Tied {
+		head.Weight = m.embedding.Weight
+	}
+	return head
 }
 
 // Classification is the task of telling something of each sequence. padToken
@@ -299,7 +304,7 @@ func CausalLM(c Config, text hf.Text) *hf.TextTask {
 func Classification(c Config, classes hf.Classes, padToken bool, text hf.Text) *hf.TextTask {
 	c.applyTraining(text)
 	m := New(c)
-	return hf.SequenceClassification(c.Names, m, m, m.words, c.Width, classes, padToken, text)
+	return hf.SequenceClassification(c.Names, m, m, m.embedding, c.Width, classes, padToken, text)
 }
 
 // tokenClassifier is LlamaForTokenClassification.
@@ -319,10 +324,10 @@ func TokenClassification(c Config, classes hf.Classes, dropout *nn.Dropout, text
 		Names: c.Names, Model: m, Dropout: dropout,
 		Score: nn.NewLinear(c.Width, classes.Count, true),
 	}
-	return hf.TokenClassification(net, m.words, hf.TokenHead{Dropout: dropout, Score: &net.Score, Whole: true}, classes,
-		text, func(f *frame, b hf.TextBatch) *tensor {
-			return m.Call(f, b.IDs, b.Padding, text)
-		})
+	head := hf.TokenHead{Dropout: dropout, Score: &net.Score, Whole: true}
+	return hf.TokenClassification(net, m.embedding, head, classes, text, func(f *frame, b hf.TextBatch) *tensor {
+		return m.Call(f, b.IDs, b.Padding, text)
+	})
 }
 
 // shape is the size of a decoder and of its sequences.
@@ -395,18 +400,15 @@ func configOf(s models.Settings) Config {
 
 // check wants heads that divide what they share.
 func check(c models.Case) error {
-	s := c.Settings
-	wrong := func(field, reason string) error {
-		return c.Wrong(field, "%s", reason)
-	}
+	width, heads, kvHeads := c.Settings["width"], c.Settings["heads"], c.Settings["kv-heads"]
 	switch {
-	case s["width"]%s["heads"] != 0:
-		return wrong("heads", fmt.Sprintf("%d does not divide width %d", s["heads"], s["width"]))
-	case s["width"]/s["heads"]%2 != 0:
-		return wrong("heads", fmt.Sprintf("%d heads of width %d are %d wide; rotary positions need an even number",
-			s["heads"], s["width"], s["width"]/s["heads"]))
-	case s["heads"]%s["kv-heads"] != 0:
-		return wrong("kv-heads", fmt.Sprintf("%d does not divide heads %d", s["kv-heads"], s["heads"]))
+	case width%heads != 0:
+		return c.Wrong("heads", "%d does not divide width %d", heads, width)
+	case width/heads%2 != 0:
+		return c.Wrong("heads", "%d heads of width %d are %d wide; rotary positions need an even number", heads, width,
+			width/heads)
+	case heads%kvHeads != 0:
+		return c.Wrong("kv-heads", "%d does not divide heads %d", kvHeads, heads)
 	}
 	return nil
 }

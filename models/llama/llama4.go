@@ -7,7 +7,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Llama4 is what Llama 4 does otherwise than Llama, beside its norms and experts.
+// Llama4 is what Llama 4 does otherwise than Llama, besides its norms and experts.
 type Llama4 struct {
 	// Enabled says that the decoder is one of Llama 4.
 	Enabled bool
@@ -81,13 +81,8 @@ func (a *llama4Attention) call(f *frame, x *tensor, in inputs) (y, weights *tens
 // applyRotary is apply_rotary_emb over query and key [batch, length, heads, size].
 func (a *llama4Attention) applyRotary(f *frame, q, k, angles *tensor) (*tensor, *tensor) {
 	g := f.FuncFrame(q, k, angles)
-	numbers := func(x *tensor) *tensor {
-		shape := x.Shape()
-		pairs := append(append([]int64(nil), shape[:len(shape)-1]...), -1, 2)
-		return g.Let(x.To(trace.F32).Reshape(pairs...).ViewAsComplex())
-	}
-	qs := numbers(q)
-	ks := numbers(k)
+	qs := g.Let(complexPairs(q))
+	ks := g.Let(complexPairs(k))
 	turned := func(x *tensor) *tensor { return g.Let(x.Mul(angles.Unsqueeze(2)).ViewAsReal().Flatten(3, -1)) }
 	qt := turned(qs)
 	kt := turned(ks)
@@ -135,11 +130,9 @@ type llama4Experts struct {
 }
 
 func newLlama4Experts(c *Config) *llama4Experts {
-	shared := *c
-	shared.Inner = c.Experts.Inner
 	s := &llama4Experts{
 		Router:       &scorer{Weight: nn.NewParameter(c.Experts.Count, c.Width), c: c},
-		SharedExpert: newMLP(&shared), c: c,
+		SharedExpert: newMLPOf(c, c.Experts.Inner), c: c,
 	}
 	if c.Llama4.Linearized {
 		s.Experts = newLinearExperts(c)
@@ -220,9 +213,9 @@ func (e *batchedExperts) PackParameters(pack func(*nn.Parameter) *nn.Parameter) 
 }
 
 // Wrap implements [nn.WrapsParameters]; peft takes the weights for [experts, out, in].
-func (e *batchedExperts) Wrap(beside func(own string, p *nn.Parameter, swapped bool) *nn.ParamWrapper) {
-	e.Wrappers = e.Wrappers.Wrapping(beside("gate_up_proj", e.GateUpProj, true))
-	e.Wrappers = e.Wrappers.Wrapping(beside("down_proj", e.DownProj, true))
+func (e *batchedExperts) Wrap(wrap nn.WrapParameter) {
+	e.Wrappers = e.Wrappers.Wrapping(wrap("gate_up_proj", e.GateUpProj, true))
+	e.Wrappers = e.Wrappers.Wrapping(wrap("down_proj", e.DownProj, true))
 }
 
 func (e *batchedExperts) call(f *frame, x *tensor) *tensor {

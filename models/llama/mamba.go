@@ -1,6 +1,8 @@
 package llama
 
 import (
+	"slices"
+
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -17,17 +19,14 @@ type Mamba struct {
 	Norm, GateLast bool
 	// Layers says of each layer whether it has the mixer in the place of attention; nil says
 	// that all have both, side by side.
-	Layers []bool
+	Layers LayerFlags
 	// Bare has no multipliers, and applies the weight of the norm in the type of the layer, as
 	// Granite 4 does.
 	Bare bool
 }
 
-// instead reports whether layer i has the mixer in the place of attention.
-func (s Mamba) instead(i int) bool { return i < len(s.Layers) && s.Layers[i] }
-
 // mixes reports whether layer i has the mixer.
-func (s Mamba) mixes(i int) bool { return s.Heads > 0 && (len(s.Layers) == 0 || s.instead(i)) }
+func (s Mamba) mixes(i int) bool { return s.Heads > 0 && (len(s.Layers) == 0 || s.Layers.has(i)) }
 
 // mixer is FalconH1Mixer.
 type mixer struct {
@@ -46,10 +45,7 @@ func newMixer(c *Config) *mixer {
 	inner, channels := s.Heads*s.HeadSize, s.Heads*s.HeadSize+2*s.Groups*s.State
 	m := &mixer{
 		DtBias: nn.NewParameter(s.Heads), ALog: nn.NewParameter(s.Heads), D: nn.NewParameter(s.Heads),
-		Conv1d: nn.NewConv(channels, channels, nn.ConvOptions{
-			Kernel:  []int64{s.Kernel},
-			Padding: []int64{s.Kernel - 1}, Groups: channels, NoBias: !s.ConvBias,
-		}),
+		Conv1d:  newCausalConv(channels, s.Kernel, s.ConvBias),
 		InProj:  nn.NewLinear(c.Width, inner+channels+s.Heads, s.InBias),
 		OutProj: nn.NewLinear(inner, c.Width, s.OutBias), c: c,
 	}
@@ -102,6 +98,13 @@ func unpadded(f *frame, x, mask *tensor) *tensor {
 		g.Set(&x, x.Mul(mask.Unsqueeze(-1)).To(d))
 	}
 	return g.Return(x)
+}
+
+// newCausalConv is a convolution over the tokens up to each, with a kernel of each channel's own.
+func newCausalConv(channels, kernel int64, bias bool) *nn.Conv {
+	return nn.NewConv(channels, channels, nn.ConvOptions{
+		Kernel: []int64{kernel}, Padding: []int64{kernel - 1}, Groups: channels, NoBias: !bias,
+	})
 }
 
 // causalConv is causal_conv1d_fn in PyTorch, over x [batch, channels, length]; each channel
@@ -191,7 +194,7 @@ func (m *mixer) chunks(f *frame, x *tensor, pad int64) *tensor {
 func segmentSum(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
 	t, n := g.Tape(), x.Size(-1)
-	g.Set(&x, x.Unsqueeze(-1).Expand(append(append([]int64(nil), x.Shape()...), n)...))
+	g.Set(&x, x.Unsqueeze(-1).Expand(append(slices.Clone(x.Shape()), n)...))
 	mask := g.Let(t.Filled("ones", trace.Bool, n, n).Tril())
 	g.Set(&x, x.MaskedFill(trace.Compare("bitwise_not", mask)))
 	sums := g.Let(x.CumSum(-2))

@@ -16,19 +16,21 @@ type mlp struct {
 	c                                      *Config
 }
 
-func newMLP(c *Config) *mlp {
+func newMLP(c *Config) *mlp { return newMLPOf(c, c.Inner) }
+
+func newMLPOf(c *Config, inner int64) *mlp {
 	m := &mlp{
-		Names: c.Names, DownProj: nn.NewLinear(c.Inner, c.Width, c.MLPBias),
+		Names: c.Names, DownProj: nn.NewLinear(inner, c.Width, c.MLPBias),
 		ActFn: activation(c.Activation), c: c,
 	}
 	switch c.MLP {
 	case FusedGated:
-		m.GateUpProj = nn.NewLinear(c.Width, 2*c.Inner, c.MLPBias)
+		m.GateUpProj = nn.NewLinear(c.Width, 2*inner, c.MLPBias)
 	case Gated:
-		m.GateProj = nn.NewLinear(c.Width, c.Inner, c.MLPBias)
+		m.GateProj = nn.NewLinear(c.Width, inner, c.MLPBias)
 		fallthrough
 	case Ungated:
-		m.UpProj = nn.NewLinear(c.Width, c.Inner, c.MLPBias)
+		m.UpProj = nn.NewLinear(c.Width, inner, c.MLPBias)
 	}
 	return m
 }

@@ -83,11 +83,9 @@ func (s *plainExperts) TorchName(own string) string {
 }
 
 func newPlainExperts(c *Config) *plainExperts {
-	shared := *c
-	shared.Inner = c.Experts.Shared
 	s := &plainExperts{
 		Experts: NewExperts(c), Gate: &router{Weight: nn.NewParameter(c.Experts.Count, c.Width), c: c},
-		SharedExperts: newMLP(&shared),
+		SharedExperts: newMLPOf(c, c.Experts.Shared),
 	}
 	s.Gate.ScoreBias = nn.NewBuffer(trace.F32, c.Experts.Count)
 	if n := c.Experts.LatentWidth; n > 0 {

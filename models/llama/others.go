@@ -126,8 +126,8 @@ func (l *layer) mpt(f *frame, in inputs) *tensor {
 }
 
 // invertedMask is the causal mask as MPT takes it: of what is not seen.
-func invertedMask(f *frame, words, positions, padding *tensor, packed hf.Packing) *tensor {
-	return f.Let(hf.EagerCausalMask(f, words, positions, padding, packed).To(trace.Bool))
+func invertedMask(f *frame, embeds, positions, padding *tensor, packed hf.Packing) *tensor {
+	return f.Let(hf.EagerCausalMask(f, embeds, positions, padding, packed).To(trace.Bool))
 }
 
 // tableAttention is GPTJAttention: each layer has sines and cosines of all positions, and

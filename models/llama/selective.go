@@ -3,6 +3,7 @@ package llama
 import (
 	"errors"
 
+	"github.com/vprof/vprof/internal/ceil"
 	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
@@ -11,14 +12,10 @@ import (
 // ShortConv says of layers that they have a convolution over a few tokens in the place of
 // attention.
 type ShortConv struct {
-	// Layers says it of each; nil says that none has.
-	Layers []bool
+	Layers LayerFlags
 	Kernel int64
 	Bias   bool
 }
-
-// short reports whether layer i has a convolution.
-func (s ShortConv) short(i int) bool { return i < len(s.Layers) && s.Layers[i] }
 
 // shortConv is Lfm2ShortConv.
 type shortConv struct {
@@ -30,10 +27,7 @@ type shortConv struct {
 func newShortConv(c *Config) *shortConv {
 	s := c.ShortConv
 	return &shortConv{
-		Conv: nn.NewConv(c.Width, c.Width, nn.ConvOptions{
-			Kernel: []int64{s.Kernel}, Padding: []int64{s.Kernel - 1},
-			Groups: c.Width, NoBias: !s.Bias,
-		}),
+		Conv:   newCausalConv(c.Width, s.Kernel, s.Bias),
 		InProj: nn.NewLinear(c.Width, 3*c.Width, s.Bias), OutProj: nn.NewLinear(c.Width, c.Width, s.Bias),
 	}
 }
@@ -66,16 +60,13 @@ type Selective struct {
 	// Norms are of time steps and of what goes in and out of states, as Jamba has them.
 	Norms bool
 	// Layers says of each layer whether it has the mixer in the place of attention.
-	Layers []bool
+	Layers LayerFlags
 	// Quantized says that linear layers hold quantized weights: time steps are made by the
 	// layer then, and not by its weight alone.
 	Quantized bool
 	// Kernels has those of mamba_ssm and causal_conv1d.
 	Kernels bool
 }
-
-// instead reports whether layer i has the mixer in the place of attention.
-func (s Selective) instead(i int) bool { return i < len(s.Layers) && s.Layers[i] }
 
 // selective is JambaMambaMixer, and MambaMixer without norms.
 type selective struct {
@@ -91,10 +82,7 @@ func newSelective(c *Config) *selective {
 	s := c.Selective
 	m := &selective{
 		ALog: nn.NewParameter(s.Inner, s.State), D: nn.NewParameter(s.Inner),
-		Conv1d: nn.NewConv(s.Inner, s.Inner, nn.ConvOptions{
-			Kernel: []int64{s.Kernel}, Padding: []int64{s.Kernel - 1},
-			Groups: s.Inner, NoBias: !s.ConvBias,
-		}),
+		Conv1d: newCausalConv(s.Inner, s.Kernel, s.ConvBias),
 		InProj: nn.NewLinear(c.Width, 2*s.Inner, s.Bias), XProj: nn.NewLinear(s.Inner, s.Rank+2*s.State, false),
 		DtProj: nn.NewLinear(s.Rank, s.Inner, true), OutProj: nn.NewLinear(s.Inner, c.Width, s.Bias), c: c,
 	}
@@ -262,7 +250,7 @@ func scanForward(f *frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {
 	gated := f.Let(gate.EmptyLike())
 	y := f.Let(steps.EmptyLike())
 	length := x.Size(2)
-	states := f.Let(t.Empty(trace.F32, x.Size(0), x.Size(1), (length+scanChunk-1)/scanChunk, 2*a.Size(1)))
+	states := f.Let(t.Empty(trace.F32, x.Size(0), x.Size(1), ceil.Div(length, scanChunk), 2*a.Size(1)))
 	t.Kernel("selective_scan_fwd", 10*x.Numel()*a.Size(1), []*tensor{y, states, gated},
 		[]*tensor{x, steps, a, b, c, in[5], gate, in[7]})
 	ctx.SaveForBackward(x, steps, a, b, c, in[5], gate, in[7], states, y)
@@ -293,9 +281,9 @@ func scanBackward(f *frame, ctx *trace.FunctionContext, grads []*tensor) []*tens
 // newMixing is the mixer of layer i, nil if it has none.
 func newMixing(c *Config, i int) mixing {
 	switch {
-	case c.Selective.instead(i):
+	case c.Selective.Layers.has(i):
 		return newSelective(c)
-	case c.KDA.linear(i):
+	case c.KDA.Layers.has(i):
 		return newKimiDelta(c)
 	case c.Mamba.mixes(i):
 		return newMixer(c)

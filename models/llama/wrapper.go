@@ -6,7 +6,7 @@ import (
 	"github.com/vprof/vprof/models/tower"
 )
 
-// Wrapper is what stands beside the decoder of a model that sees or hears: modules that a
+// Wrapper is what a multimodal model has besides its decoder: modules that a
 // step on text alone holds and never calls, and how one on images calls them.
 type Wrapper struct {
 	// Decoder is the name of the decoder, "language_model" if empty.
@@ -14,7 +14,7 @@ type Wrapper struct {
 	Before, After *nn.Parts
 	// WithHead says that the decoder comes with its output layer, as Llama 4's does.
 	WithHead bool
-	// Vision brings images among the words; nil for a step on text alone.
+	// Vision puts images among the token embeddings; nil for a step on text alone.
 	Vision tower.Vision
 }
 
@@ -33,11 +33,11 @@ type wrapped struct {
 func (w *wrapped) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	g := f.ModuleFrame(w, ids, padding)
 	if w.vision != nil {
-		var words *tensor
+		var embeds *tensor
 		if w.vision.ReplacesTokens() {
-			words = g.Let(w.LanguageModel.embed(g, ids))
+			embeds = g.Let(w.LanguageModel.embed(g, ids))
 		}
-		seen := w.vision.Encode(g, ids, padding, words, text)
+		seen := w.vision.Encode(g, ids, padding, embeds, text)
 		y := w.LanguageModel.run(g, ids, seen, padding, text)
 		f.LetAll(seen.Kept)
 		return g.Return(y)
@@ -46,7 +46,7 @@ func (w *wrapped) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 }
 
 // ConditionalGeneration is the task of predicting each next token of a text with a decoder
-// beside other modules. The step does not call those, so that they get no gradient.
+// among other modules. The step does not call those, so that they get no gradient.
 func ConditionalGeneration(c Config, w Wrapper, text hf.Text) *hf.TextTask {
 	c.applyTraining(text)
 	m := New(c)
@@ -54,15 +54,12 @@ func ConditionalGeneration(c Config, w Wrapper, text hf.Text) *hf.TextTask {
 	if w.Decoder != "" {
 		model.Names = Names{"language_model": w.Decoder}
 	}
-	head := nn.NewLinear(c.Width, c.Vocab, c.HeadBias)
-	if c.Tied {
-		head.Weight = m.words.Weight
-	}
+	head := m.head()
 	if w.WithHead {
 		return causalLMWithHead(w, &languageModel{Names: c.Names, Model: m, LmHead: head}, text)
 	}
 	text.ScoreCap, text.ScoreScaled = c.ScoreCap, c.ScoreScaled
-	task := hf.CausalLM(nil, model, model, m.words, head, text)
+	task := hf.CausalLM(nil, model, model, m.embedding, head, text)
 	if w.Vision != nil {
 		task.Extra = w.Vision
 	}
@@ -92,23 +89,23 @@ func (w *conditionalWithHead) Call(f *frame, ids, padding *tensor, text hf.Text)
 // causalLMWithHead is the task of [ConditionalGeneration] of a decoder with its output layer.
 func causalLMWithHead(w Wrapper, m *languageModel, text hf.Text) *hf.TextTask {
 	net := &conditionalWithHead{Before: w.Before, LanguageModel: m}
-	task := hf.CausalLMOf(net, net, m.Model.words, &m.LmHead, text)
+	task := hf.CausalLMOf(net, net, m.Model.embedding, &m.LmHead, text)
 	if text.FusedLoss || text.LinearLoss || text.LossChunks > 1 || !text.Objective.IsZero() {
 		return task
 	}
 	task.Call = func(f *frame, b hf.TextBatch) *tensor {
 		g := f.ModuleFrame(net, b.IDs, b.Padding, b.Labels)
 		text.Begin(g)
-		words := g.Let(m.Model.embed(g, b.IDs)) // kept to the end, as the scores are
-		logits := g.Let(m.scores(g, b, words, text))
+		embeds := g.Let(m.Model.embed(g, b.IDs)) // kept to the end, as the scores are
+		logits := g.Let(m.scores(g, b, embeds, text))
 		return text.EndWithLoss(g, g.Let(hf.CausalLMLoss(g, logits, b.Labels)), logits)
 	}
 	return task
 }
 
-// scores are those of a batch whose words have been looked up.
-func (m *languageModel) scores(f *frame, b hf.TextBatch, words *tensor, text hf.Text) *tensor {
-	g := f.ModuleFrame(m, words, b.Padding)
-	x := g.Let(m.Model.run(g, nil, tower.DecoderInputs{Words: words}, b.Padding, text))
+// scores are the logits of a batch whose tokens have been embedded.
+func (m *languageModel) scores(f *frame, b hf.TextBatch, embeds *tensor, text hf.Text) *tensor {
+	g := f.ModuleFrame(m, embeds, b.Padding)
+	x := g.Let(m.Model.run(g, nil, tower.DecoderInputs{Embeds: embeds}, b.Padding, text))
 	return g.Return(g.Let(g.Call(m.LmHead, x)))
 }

@@ -89,7 +89,7 @@ func newTrainer(c models.Case) *trainer {
 	return t
 }
 
-// batch is what the loader hands over.
+// batch is what the loader yields.
 type batch struct{ anchor, positive, negatives tokens }
 
 // load brings n anchors with their positives and negatives to the device.
@@ -181,7 +181,7 @@ const (
 	scriptRecomputed = 0.25       // share of activations left by checkpointing
 	scriptMargin     = 0.85       // share of the memory that may be used
 	scriptOverhead   = 1500       // MiB of context and framework
-	scriptMaxBatch   = 128        // the script looks no further
+	scriptMaxBatch   = 128        // the script tries no larger one
 	scriptEncoder    = 22_700_000 // parameters of an encoder
 	mib              = 1 << 20
 )

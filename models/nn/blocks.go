@@ -13,8 +13,8 @@ type list struct {
 	v    reflect.Value
 }
 
-// kids are the paths of the modules of the list; none if they are not of one kind.
-func (l *list) kids() []string {
+// children are the paths of the modules of the list; none if they are not of one type.
+func (l *list) children() []string {
 	var paths []string
 	var kind reflect.Type
 	for i := range l.v.Len() {
@@ -31,14 +31,14 @@ func (l *list) kids() []string {
 	return paths
 }
 
-// Blocks are the paths of the children of the longest list of equal modules that holds
-// at least a fifth of the parameters; none if there is no such list.
+// Blocks are the paths of the children of the longest list of modules of one type that holds
+// more than a fifth of the parameters; none if there is no such list.
 func (t *Tree) Blocks() []string {
 	total := t.below("")
 	var best []string
 	for _, l := range t.lists {
-		if kids := l.kids(); len(kids) > len(best) && 5*t.below(l.path) > total {
-			best = kids
+		if children := l.children(); len(children) > len(best) && 5*t.below(l.path) > total {
+			best = children
 		}
 	}
 	return best

@@ -37,16 +37,27 @@ func (l *TransformerDecoderLayer) Decode(f *trace.Frame, target, memory *trace.T
 	x := f.Let(target) // x = tgt
 	if l.normFirst {
 		f.Set(&x, x.Add(selfAttention(f, l.SelfAttn, l.Dropout1, f.Call(l.Norm1, x), self)))
-		f.Set(&x, x.Add(attentionBlock(f, l.MultiheadAttn, l.Dropout2, f.Call(l.Norm2, x), memory, cross)))
+		f.Set(&x, x.Add(crossAttention(f, l.MultiheadAttn, l.Dropout2, f.Call(l.Norm2, x), memory, cross)))
 		f.Set(&x, x.Add(l.feedForward(f, f.Call(l.Norm3, x))))
 		return x
 	}
 	f.Set(&x, f.Call(l.Norm1, x.Add(selfAttention(f, l.SelfAttn, l.Dropout1, x, self))))
-	f.Set(&x, f.Call(l.Norm2, x.Add(attentionBlock(f, l.MultiheadAttn, l.Dropout2, x, memory, cross))))
+	f.Set(&x, f.Call(l.Norm2, x.Add(crossAttention(f, l.MultiheadAttn, l.Dropout2, x, memory, cross))))
 	f.Set(&x, f.Call(l.Norm3, x.Add(l.feedForward(f, x))))
 	return x
 }
 
 func (l *TransformerDecoderLayer) feedForward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	return feedForward(f, x, l.Linear1, l.activation, l.Dropout, l.Linear2, l.Dropout3)
+}
+
+// crossAttention is _mha_block: x attends to memory.
+func crossAttention(f *trace.Frame, a *MultiheadAttention, d *Dropout, x, memory *trace.Tensor,
+	m TransformerMasks,
+) *trace.Tensor {
+	g := f.FuncFrame(x, memory)
+	y, _ := a.Attend(g, x, memory, memory,
+		MultiheadArgs{AttnMask: m.Mask, KeyPaddingMask: m.KeyPadding, IsCausal: m.IsCausal})
+	g.Set(&x, y)
+	return g.Return(g.Call(d, x))
 }

@@ -17,31 +17,26 @@ func (l *LoRALinear) Trained() []*Parameter {
 	return all
 }
 
-// withMagnitude is DoraLinearVariant.forward of peft 0.21, whose layers are no packed ones.
-func (l *LoRALinear) withMagnitude(f *trace.Frame, x, result *trace.Tensor) *trace.Tensor {
+// peftDoRA is DoraLinearVariant.forward of peft 0.21, of layers that are not packed.
+func (l *LoRALinear) peftDoRA(f *trace.Frame, x, result *trace.Tensor) *trace.Tensor {
 	g := f.FuncFrame(x, result)
 	base := result
 	if _, drops := l.LoraDropout.(*Dropout); drops {
 		g.Set(&x, g.Call(l.LoraDropout, x))
 		base = nil
 	}
-	return g.Return(result.Add(g.Let(l.directed(g, x, base))))
+	return g.Return(result.Add(g.Let(l.doraDelta(g, x, base))))
 }
 
-// directed is DoraLinearLayer.forward. base is the layer's result, or nil where dropout has
+// doraDelta is DoraLinearLayer.forward. base is the layer's result, or nil where dropout has
 // changed the input since.
-func (l *LoRALinear) directed(f *trace.Frame, x, base *trace.Tensor) *trace.Tensor {
+func (l *LoRALinear) doraDelta(f *trace.Frame, x, base *trace.Tensor) *trace.Tensor {
 	g := f.ModuleFrame(l.Magnitude, x, base)
 	frozen := l.BaseLayer.(*Linear)
 	delta := g.Let(l.delta(g))
 	g.Set(&delta, delta.To(x.DType()))
 	weight := g.Let(frozen.Weight.To(x.DType()))
-	var length *trace.Tensor
-	h := g.FuncFrame(weight, delta)
-	sum := h.Let(weight.Add(delta.Detach().MulScalar()))
-	length = sum.Norm(2, false, 1)
-	h.End(length)
-	g.Let(length)
+	length := g.Let(rowNorms(g, weight, delta))
 	scale := g.Let(l.Magnitude.Weight.Div(length.Detach()).View(1, -1))
 	adapted := g.Let(g.Call(l.LoraB, g.Call(l.LoraA, x)))
 	switch {
@@ -53,8 +48,8 @@ func (l *LoRALinear) directed(f *trace.Frame, x, base *trace.Tensor) *trace.Tens
 	return g.Return(g.Let(scale.AddScalar().Mul(base).Add(scale.Mul(adapted).MulScalar())))
 }
 
-// byTorchtune is what follows the layer's own result in DoRALinear.forward of torchtune 0.7.
-func (l *LoRALinear) byTorchtune(f *trace.Frame, x, base *trace.Tensor) *trace.Tensor {
+// torchtuneDoRA is what follows the layer's own result in DoRALinear.forward of torchtune 0.7.
+func (l *LoRALinear) torchtuneDoRA(f *trace.Frame, x, base *trace.Tensor) *trace.Tensor {
 	g := f.FuncFrame(x, base)
 	g.In(l.Magnitude)
 	in, _ := l.BaseLayer.Widths()
@@ -62,27 +57,30 @@ func (l *LoRALinear) byTorchtune(f *trace.Frame, x, base *trace.Tensor) *trace.T
 	adapted := g.Let(g.Call(l.LoraB, g.Call(l.LoraA, x)))
 	eye := g.Let(g.Tape().Filled("eye", x.DType(), in, in))
 	delta := g.Let(g.Call(l.LoraB, g.Call(l.LoraA, eye)).Transpose(0, 1))
-	weight := g.Let(l.wholeWeight(g).To(x.DType()))
-	h := g.FuncFrame(weight, delta.Detach())
-	sum := h.Let(weight.Add(delta.Detach().MulScalar()))
-	length := sum.Norm(2, false, 1)
-	h.End(length)
-	g.Let(length)
+	weight := g.Let(l.frozenWeight(g).To(x.DType()))
+	length := g.Let(rowNorms(g, weight, delta.Detach()))
 	g.Set(&length, length.Detach())
 	scale := g.Let(l.Magnitude.Weight.Div(length).View(1, -1))
 	y := g.Let(scale.AddScalar().Mul(base).Add(scale.Mul(adapted).MulScalar()))
 	return g.Return(y.Add(base))
 }
 
-// wholeWeight is the frozen weight, unpacked if it is in 4 bits.
-func (l *LoRALinear) wholeWeight(f *trace.Frame) *trace.Tensor {
+// rowNorms is get_weight_norm of the adapted weight.
+func rowNorms(f *trace.Frame, weight, delta *trace.Tensor) *trace.Tensor {
+	g := f.FuncFrame(weight, delta)
+	sum := g.Let(weight.Add(delta.Detach().MulScalar()))
+	return g.Return(sum.Norm(2, false, 1))
+}
+
+// frozenWeight is the frozen weight, unpacked if it is in 4 bits.
+func (l *LoRALinear) frozenWeight(f *trace.Frame) *trace.Tensor {
 	switch base := l.BaseLayer.(type) {
 	case *Linear4bit:
 		return base.packed.dequantize(f)
 	case *Linear:
 		return base.Weight.Tensor
 	default:
-		panic("nn: magnitudes beside a layer of another kind")
+		panic("nn: DoRA of a layer of another kind")
 	}
 }
 
@@ -94,8 +92,7 @@ func (l *LoRALinear) delta(f *trace.Frame) *trace.Tensor {
 	return g.Return(g.Let(g.Call(l.LoraB, g.Call(l.LoraA, eye)).Transpose(0, 1)))
 }
 
-// TakesMagnitude tells whether an adapter has no magnitude, or is beside a linear layer as
-// PyTorch has it.
+// TakesMagnitude tells whether an adapter has no magnitude, or wraps a layer for which there are rules of DoRA.
 func TakesMagnitude(a Adapter) bool {
 	l, ok := a.(*LoRALinear)
 	if !ok || l.Magnitude == nil {

@@ -2,6 +2,7 @@ package nn
 
 import (
 	"reflect"
+	"slices"
 
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -17,27 +18,24 @@ type FakeQuantization struct {
 }
 
 // FakeQuantizeLinears replaces linear layers of a model by torchao's FakeQuantizedLinear:
-// those whose paths are wanted, without those in but. It returns how many were replaced, and
+// those whose paths are wanted, without the excluded ones. It returns how many were replaced, and
 // how many were not since groups do not divide their inputs. The legacy kind leaves layers
 // that share their weight with embeddings as they are, since torchtune calls no module for
 // them.
-func FakeQuantizeLinears(model any, q FakeQuantization, wanted func(path string) bool, but ...Layer) (replaced,
-	undivided int,
-) {
+func FakeQuantizeLinears(model any, q FakeQuantization, wanted func(path string) bool,
+	excluded ...Layer,
+) (replaced, undivided int) {
 	words := map[*Parameter]bool{}
 	if q.Legacy {
-		w := layerWalk{
-			seen: map[uintptr]bool{}, visit: func(reflect.Value, string) {},
-			wanted: func(l Layer, _ string) bool {
-				if e, ok := l.(*Embedding); ok {
-					words[e.Weight] = true
-				}
-				return false
-			},
-		}
-		w.walk(reflect.ValueOf(model), "")
+		w := &layerWalk{wanted: func(l Layer, _ string) bool {
+			if e, ok := l.(*Embedding); ok {
+				words[e.Weight] = true
+			}
+			return false
+		}}
+		w.model(model)
 	}
-	WalkLinears(model, true, but, func(v reflect.Value, path string) {
+	WalkLinears(model, true, excluded, func(v reflect.Value, path string) {
 		l, ok := v.Interface().(*Linear)
 		switch {
 		case !ok || words[l.Weight] || !wanted(path):
@@ -81,7 +79,7 @@ func (l *FakeQuantizedLinear) Forward(f *trace.Frame, x *trace.Tensor) *trace.Te
 	if l.q.Legacy {
 		w = f.Let(l.integers(f, l.Weight.Tensor, &l.weights, l.q.Group, true))
 	} else {
-		w = f.Let(l.inSteps(f, l.Weight.Tensor))
+		w = f.Let(l.int4Weight(f, l.Weight.Tensor))
 	}
 	return x.Linear(w, l.Bias.T())
 }
@@ -96,13 +94,8 @@ func (l *FakeQuantizedLinear) integers(f *trace.Frame, x *trace.Tensor, kept *[2
 	t.NoGrad(func() { scale, zero = l.scales(g, x, block, symmetric) })
 	g.LetAll([]*trace.Tensor{scale, zero})
 	if !t.Unwinding() {
-		for i, s := range []*trace.Tensor{scale, zero} {
-			t.Hold(s)
-			if kept[i] != nil {
-				t.Release(kept[i])
-			}
-			kept[i] = s
-		}
+		holdInstead(t, &kept[0], scale)
+		holdInstead(t, &kept[1], zero)
 	}
 	q := g.Let(toIntegers(g, x, scale, zero, block))
 	return g.Return(fromIntegers(g, q, scale, zero, block, x.DType()))
@@ -114,8 +107,8 @@ func blocks(x *trace.Tensor, block int64) (whole, scales []int64) {
 	whole = append(append(whole, x.Shape()[:last]...), x.Size(last)/block, block)
 	scales = append(append(scales, x.Shape()[:last]...), x.Size(last)/block, 1)
 	if x.Size(last) == block {
-		whole = append([]int64(nil), x.Shape()...)
-		scales = append(append([]int64(nil), x.Shape()[:last]...), 1)
+		whole = slices.Clone(x.Shape())
+		scales = append(slices.Clone(x.Shape()[:last]), 1)
 	}
 	return whole, scales
 }
@@ -155,7 +148,7 @@ func (l *FakeQuantizedLinear) scales(f *trace.Frame, x *trace.Tensor, block int6
 // toIntegers is _quantize_affine_no_dtype_cast.
 func toIntegers(f *trace.Frame, x, scale, zero *trace.Tensor, block int64) *trace.Tensor {
 	g := f.FuncFrame(x, scale, zero)
-	shape := append([]int64(nil), x.Shape()...)
+	shape := slices.Clone(x.Shape())
 	whole, narrow := blocks(x, block)
 	g.Set(&x, x.View(whole...))
 	g.Set(&scale, scale.View(narrow...))
@@ -168,7 +161,7 @@ func toIntegers(f *trace.Frame, x, scale, zero *trace.Tensor, block int64) *trac
 // fromIntegers is _dequantize_affine_no_dtype_check.
 func fromIntegers(f *trace.Frame, q, scale, zero *trace.Tensor, block int64, d trace.DType) *trace.Tensor {
 	g := f.FuncFrame(q, scale, zero)
-	shape := append([]int64(nil), q.Shape()...)
+	shape := slices.Clone(q.Shape())
 	whole, narrow := blocks(q, block)
 	g.Set(&q, q.View(whole...))
 	g.Set(&scale, scale.View(narrow...))
@@ -184,8 +177,8 @@ func fromIntegers(f *trace.Frame, q, scale, zero *trace.Tensor, block int64, d t
 	return g.Return(y.View(shape...).To(d))
 }
 
-// inSteps is Int4WeightFakeQuantizer where activations are in bf16.
-func (l *FakeQuantizedLinear) inSteps(f *trace.Frame, w *trace.Tensor) *trace.Tensor {
+// int4Weight is Int4WeightFakeQuantizer where activations are in bf16.
+func (l *FakeQuantizedLinear) int4Weight(f *trace.Frame, w *trace.Tensor) *trace.Tensor {
 	g := f.FuncFrame(w)
 	grouped := g.Let(w.To(trace.F32).View(w.Size(0), -1, l.q.Group))
 	most := g.Let(grouped.AMax(true, -1))

@@ -3,6 +3,7 @@ package nn
 import (
 	"errors"
 	"reflect"
+	"slices"
 
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -19,9 +20,9 @@ type Float8Linear struct {
 const float8Multiple = 16
 
 // Float8Linears replaces the linear layers of a model that 8-bit floats serve, without those
-// in but, and returns how many there are.
-func Float8Linears(model any, but ...Layer) (replaced int) {
-	WalkLinears(model, true, but, func(v reflect.Value, _ string) {
+// excluded, and returns how many there are.
+func Float8Linears(model any, excluded ...Layer) (replaced int) {
+	WalkLinears(model, true, excluded, func(v reflect.Value, _ string) {
 		l, ok := v.Interface().(*Linear)
 		if ok && l.Weight.Dims[0]%float8Multiple == 0 && l.Weight.Dims[1]%float8Multiple == 0 {
 			v.Set(reflect.ValueOf(&Float8Linear{Weight: l.Weight, Bias: l.Bias}))
@@ -64,7 +65,7 @@ var float8Product = &trace.Function{
 		ctx.SaveForBackward(x, w)
 		small := f.Let(toFloat8(f, x))
 		weight := f.Let(toFloat8(f, w))
-		shape := append([]int64(nil), x.Shape()...)
+		shape := slices.Clone(x.Shape())
 		rows := f.Let(small.Reshape(-1, small.Size(-1)))
 		y := float8Matmul(f, rows, weight, x.DType())
 		shape[len(shape)-1] = w.Size(1)

@@ -37,7 +37,7 @@ type Conv struct {
 	args         trace.ConvArgs
 }
 
-// ConvOptions are the arguments of a convolution layer beside its channels.
+// ConvOptions are the arguments of a convolution layer besides its channels.
 type ConvOptions struct {
 	Kernel []int64
 	Stride []int64
@@ -76,7 +76,7 @@ func newConv(first, second, out int64, o ConvOptions) *Conv {
 	return c
 }
 
-// Args are the arguments of the convolution beside its tensors.
+// Args are the arguments of the convolution besides its tensors.
 func (c *Conv) Args() trace.ConvArgs { return c.args }
 
 // Forward maps [N, in, ...] to [N, out, ...].

@@ -18,7 +18,7 @@ func (t *Tree) Load(tape *trace.Tape, read trace.DType, widen bool) {
 	var bytes int64
 	keys := map[*Parameter]string{}
 	for i, p := range t.Parameters {
-		if p.added {
+		if p.movesLater {
 			continue
 		}
 		if widen && p.load == nil && p.DType == trace.F32 {

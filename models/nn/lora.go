@@ -17,25 +17,22 @@ type LoRA struct {
 	Rank int64
 	// Dropout of what goes into the adapters; 0 for none.
 	Dropout float64
-	// Targets are the names of the layers that get one, or the ends of their
-	// paths; none means all linear layers.
-	Targets []string
 	// DoRA scales the rows of the adapted weight by trained magnitudes.
 	DoRA bool
 	// Torchtune computes them as torchtune does, and not as peft.
 	Torchtune bool
 	// NoTowers leaves out layers of [Parts], which are held and never called.
 	NoTowers bool
-	// Adapts tells instead of Targets whether the layer of a path gets one.
+	// Adapts tells whether the layer of a path gets one; nil takes all linear layers.
 	Adapts func(path string) bool
 }
 
-// Projection is a layer that an adapter can be put beside.
+// Projection is a layer that an adapter can wrap.
 type Projection interface {
 	Layer
 	// Widths are those of its input and its output.
 	Widths() (in, out int64)
-	// AdapterType is the type that peft makes adapters beside it in.
+	// AdapterType is the type in which peft makes an adapter of it.
 	AdapterType() trace.DType
 }
 
@@ -71,8 +68,8 @@ func (c *Conv1D) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	return x
 }
 
-// LoRALinear is peft's lora.Linear with one adapter: a frozen linear layer and a trained
-// low-rank bottleneck beside it.
+// LoRALinear is peft's lora.Linear with one adapter: a frozen linear layer and, parallel to it,
+// a trained low-rank bottleneck.
 type LoRALinear struct {
 	Module
 	BaseLayer   Projection
@@ -85,8 +82,8 @@ type LoRALinear struct {
 	off       bool
 }
 
-// adapt puts an adapter beside a layer that is frozen.
-func adapt(base Projection, o LoRA) *LoRALinear {
+// newLoRALinear wraps a frozen layer in an adapter.
+func newLoRALinear(base Projection, o LoRA) *LoRALinear {
 	in, out := base.Widths()
 	l := &LoRALinear{
 		BaseLayer:   base,
@@ -107,7 +104,7 @@ func adapt(base Projection, o LoRA) *LoRALinear {
 type Adapter interface {
 	// Trained are its own parameters, in their order.
 	Trained() []*Parameter
-	// BaseType is the type of what it is beside, in which peft makes it.
+	// BaseType is the type of the wrapped layer or parameter, in which peft makes it.
 	BaseType() trace.DType
 	// Disable turns it off, or on again (disable_adapter).
 	Disable(off bool)
@@ -119,15 +116,14 @@ func (l *LoRALinear) BaseType() trace.DType { return l.BaseLayer.AdapterType() }
 // Disable implements [Adapter].
 func (l *LoRALinear) Disable(off bool) { l.off = off }
 
-// Frozen is the layer beside which the adapter is.
+// Frozen is the wrapped layer.
 func (l *LoRALinear) Frozen() Layer { return l.BaseLayer }
 
-// Later leaves adapters out when the model is moved to a device, until [MoveAdapters] moves
-// them.
-func Later(adapters []Adapter) {
+// MoveLater leaves adapters out when the model is moved to a device: [MoveAdapters] moves them.
+func MoveLater(adapters []Adapter) {
 	for _, l := range adapters {
 		for _, p := range l.Trained() {
-			p.added = true
+			p.movesLater = true
 		}
 	}
 }
@@ -141,24 +137,24 @@ func AdapterType(adapters []Adapter, d trace.DType) {
 	}
 }
 
-// MoveAdapters brings adapters to where the model is, as peft does when it adds them one
-// after the other: in the type of what is beside them, and then all of the model's in fp32
+// MoveAdapters moves adapters to the device of the model, as peft does when it adds them one
+// after the other: in the type of what they wrap, and then all of the model's in fp32
 // (autocast_adapter_dtype).
 func MoveAdapters(tape *trace.Tape, model *Tree, adapters []Adapter) {
 	for _, l := range adapters {
 		d := l.BaseType()
 		for _, p := range l.Trained() {
-			tape.Elsewhere(p.Away, func() {
+			tape.OnOtherRank(p.Away, func() {
 				p.Tensor = tape.Hold(tape.New("to_device", program.Weights, d, p.Dims...))
 			})
 		}
 	}
 	for _, p := range model.Parameters {
-		if !p.added {
+		if !p.movesLater {
 			continue
 		}
 		if old := p.Tensor; old.DType() != p.DType {
-			tape.Elsewhere(p.Away, func() {
+			tape.OnOtherRank(p.Away, func() {
 				p.Tensor = tape.Hold(tape.New("to_dtype", program.Weights, p.DType, p.Dims...))
 			})
 			tape.Release(old)
@@ -179,10 +175,10 @@ func (l *LoRALinear) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	l.LoraA.Weight.Touch()
 	f.Set(&x, x.To(l.LoraA.Weight.Tensor.DType()))
 	if l.torchtune {
-		return l.byTorchtune(f, x, result)
+		return l.torchtuneDoRA(f, x, result)
 	}
 	if l.Magnitude != nil {
-		f.Set(&result, l.withMagnitude(f, x, result))
+		f.Set(&result, l.peftDoRA(f, x, result))
 		f.Set(&result, result.To(dtype))
 		return result
 	}
@@ -191,18 +187,16 @@ func (l *LoRALinear) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	return result
 }
 
-// AdaptLinears is peft.get_peft_model(model, LoraConfig(...)): it freezes the
-// model, a pointer to a struct that embeds [Module], puts adapters beside the
-// linear layers that are targets, but not beside those given, such as the
-// output layer of a language model, and returns the adapters in the order of
-// the layers. What it can replace are fields, and elements of lists, of type
-// [Layer].
-func AdaptLinears(model any, o LoRA, but ...Layer) []Adapter {
+// AdaptLinears is peft.get_peft_model(model, LoraConfig(...)): it freezes the model, a pointer to a struct that embeds
+// [Module], wraps in adapters the linear layers that o.Adapts chooses, without the excluded ones, such as the output
+// layer of a language model, and returns the adapters in the order of the layers. What it can replace are fields, and
+// elements of lists, of type [Layer].
+func AdaptLinears(model any, o LoRA, excluded ...Layer) []Adapter {
 	Freeze(model)
 	var made []Adapter
-	WalkLinears(model, !o.NoTowers, but, func(v reflect.Value, path string) {
-		if o.targets(path) {
-			l := adapt(v.Interface().(Projection), o)
+	WalkLinears(model, !o.NoTowers, excluded, func(v reflect.Value, path string) {
+		if o.Adapts == nil || o.Adapts(path) {
+			l := newLoRALinear(v.Interface().(Projection), o)
 			made = append(made, l)
 			v.Set(reflect.ValueOf(l))
 		}
@@ -210,20 +204,12 @@ func AdaptLinears(model any, o LoRA, but ...Layer) []Adapter {
 	return made
 }
 
-// targets matches a path as peft does: whole or from a dot on.
-func (o LoRA) targets(path string) bool {
-	if o.Adapts != nil {
-		return o.Adapts(path)
-	}
-	return len(o.Targets) == 0 || slices.ContainsFunc(o.Targets, func(t string) bool {
-		return path == t || strings.HasSuffix(path, "."+t)
-	})
-}
+// Matches tells whether a path is a name, or ends in it from a dot on: so peft looks for target_modules.
+func Matches(path, name string) bool { return path == name || strings.HasSuffix(path, "."+name) }
 
-// LinearPaths are those of the layers that [AdaptLinears] could put adapters beside, in
-// their order.
-func LinearPaths(model any, but ...Layer) (paths []string) {
-	WalkLinears(model, true, but, func(_ reflect.Value, path string) { paths = append(paths, path) })
+// LinearPaths are those of the layers that [AdaptLinears] could wrap, in their order.
+func LinearPaths(model any, excluded ...Layer) (paths []string) {
+	WalkLinears(model, true, excluded, func(_ reflect.Value, path string) { paths = append(paths, path) })
 	return paths
 }
 
@@ -238,38 +224,48 @@ func Linears(model any) map[string]*Linear {
 	return all
 }
 
-// WalkLinears visits the places of a model that hold linear layers and could
-// hold others, those of [Parts] if held says so.
-func WalkLinears(model any, held bool, but []Layer, visit func(v reflect.Value, path string)) {
-	w := layerWalk{seen: map[uintptr]bool{}, visit: visit, called: !held, wanted: func(l Layer, _ string) bool {
+// WalkLinears visits the fields and list elements of a model that hold linear layers and could hold others; those of
+// [Parts] only if towers says so.
+func WalkLinears(model any, towers bool, excluded []Layer, visit func(v reflect.Value, path string)) {
+	w := &layerWalk{visit: visit, skipParts: !towers, excluded: excluded, wanted: func(l Layer, _ string) bool {
 		_, projects := l.(Projection)
 		return projects
 	}}
-	for _, l := range but {
-		w.seen[reflect.ValueOf(l).Pointer()] = true
-	}
-	w.walk(reflect.ValueOf(model), "")
+	w.model(model)
 }
 
 // HoldersOf are the fields and list elements of type [Layer] that hold a layer.
-func HoldersOf(model any, l Layer) (holders []*Layer) {
-	w := layerWalk{
-		seen: map[uintptr]bool{}, wanted: func(other Layer, _ string) bool { return other == l },
-		visit: func(v reflect.Value, _ string) { holders = append(holders, v.Addr().Interface().(*Layer)) },
-	}
-	w.walk(reflect.ValueOf(model), "")
-	return holders
+func HoldersOf(model any, l Layer) []*Layer {
+	return holders(model, func(other Layer, _ string) bool { return other == l })
 }
 
-// layerWalk visits the places of a model that hold layers that are wanted.
+// holders are the fields and list elements of type [Layer] that hold a wanted layer.
+func holders(model any, wanted func(l Layer, path string) bool) (found []*Layer) {
+	w := &layerWalk{wanted: wanted, visit: func(v reflect.Value, _ string) {
+		found = append(found, v.Addr().Interface().(*Layer))
+	}}
+	w.model(model)
+	return found
+}
+
+// layerWalk visits the fields and list elements of a model that hold layers that are wanted.
 type layerWalk struct {
 	seen   map[uintptr]bool
 	wanted func(l Layer, path string) bool
 	visit  func(v reflect.Value, path string)
-	// called leaves out what is held and never called.
-	called bool
-	// wrapper may be nil; it is called for what is beside parameters.
+	// excluded are not looked at, nor what is in them; skipParts leaves out the children of [Parts].
+	excluded  []Layer
+	skipParts bool
+	// wrapper is called for each adapter of a parameter; it may be nil.
 	wrapper func(*ParamWrapper)
+}
+
+func (w *layerWalk) model(model any) {
+	w.seen = map[uintptr]bool{}
+	for _, l := range w.excluded {
+		w.seen[reflect.ValueOf(l).Pointer()] = true
+	}
+	w.walk(reflect.ValueOf(model), "")
 }
 
 func (w *layerWalk) walk(v reflect.Value, path string) {
@@ -287,10 +283,9 @@ func (w *layerWalk) walk(v reflect.Value, path string) {
 		w.seen[v.Pointer()] = true
 		if parts, ok := v.Interface().(*Parts); ok {
 			for i := range parts.children {
-				if w.called {
-					break
+				if !w.skipParts {
+					w.walk(reflect.ValueOf(parts.children).Index(i), join(path, parts.names[i]))
 				}
-				w.walk(reflect.ValueOf(parts.children).Index(i), join(path, parts.names[i]))
 			}
 			return
 		}
@@ -306,7 +301,7 @@ func (w *layerWalk) walk(v reflect.Value, path string) {
 	}
 }
 
-// place looks at a field or element that holds any layer.
+// place visits a field or element that holds any layer.
 func (w *layerWalk) place(v reflect.Value, path string) {
 	if v.IsNil() {
 		return

@@ -1,6 +1,7 @@
 package nn_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -101,7 +102,9 @@ func TestTargetsAreEndsOfPaths(t *testing.T) {
 			"self_attn.q_proj", "self_attn.v_proj", "cross_attn.q_proj", "cross_attn.v_proj",
 			"c_proj",
 		}, nn.LinearPaths(m))
-		made := nn.AdaptLinears(m, nn.LoRA{Rank: 2, Targets: targets})
+		made := nn.AdaptLinears(m, nn.LoRA{Rank: 2, Adapts: func(path string) bool {
+			return targets == nil || slices.ContainsFunc(targets, func(t string) bool { return nn.Matches(path, t) })
+		}})
 		for _, a := range made {
 			l := a.(*nn.LoRALinear)
 			require.Equal(t, []int64{2, 8}, l.LoraA.Weight.Dims)

@@ -62,15 +62,15 @@ type Parameter struct {
 	Away   bool // another rank of a pipeline has it
 	// Strides are those of a parameter that is dense in another order than its dimensions', else nil.
 	Strides []int64
-	// load brings the parameter to the device in another way than a copy; added says
-	// that it comes there after the model.
-	load  func(t *trace.Tape)
-	added bool
+	// load brings the parameter to the device in another way than a copy; movesLater says
+	// that [MoveAdapters] moves it, after the model.
+	load       func(t *trace.Tape)
+	movesLater bool
 	// returns says that from_pretrained takes it back to the host before it is packed (Bnb8bitQuantize).
 	returns bool
 	// unpack is what an access of the module's gives in place of what is held.
 	unpack *unpacking
-	// wrapper is an adapter beside it.
+	// wrapper is the adapter of it.
 	wrapper *ParamWrapper
 	tree    *Tree // the last that has the parameter
 }
@@ -98,7 +98,7 @@ type Buffer struct {
 	OfWeights bool
 	// Constant says that it is a tensor of an exported graph and not registered with a module.
 	Constant bool
-	Away     bool // another rank of a pipeline has it
+	Away     bool // another rank of a pipeline has it, or the host
 }
 
 // NewBufferOfWeights is a buffer of the type that the weights have.
@@ -153,8 +153,7 @@ type tiedParameter struct {
 	module string
 }
 
-// Sharing are the paths of the modules that have a parameter beside the one that it is
-// named after.
+// Sharing are the paths of the further modules that have a parameter, which is named after the first.
 func (t *Tree) Sharing(p *Parameter) (modules []string) {
 	for _, s := range t.tied {
 		if s.p == p {
@@ -390,22 +389,22 @@ func (t *Tree) BufferNumel() int64 {
 	return n
 }
 
-// To is model.to(device): it brings parameters and buffers to life on a tape.
+// To is model.to(device): it allocates parameters and buffers on a tape.
 func (t *Tree) To(tape *trace.Tape) {
 	for _, m := range t.moved {
 		t.bring(tape, m)
 	}
 }
 
-// bring brings what is moved to life: a parameter, a buffer, or what follows after those of a layer.
+// bring moves a parameter or a buffer, or does what follows after those of a layer.
 func (*Tree) bring(tape *trace.Tape, moved any) {
 	switch x := moved.(type) {
 	case *Parameter:
-		if !x.added {
-			tape.Elsewhere(x.Away, func() { x.move(tape) })
+		if !x.movesLater {
+			tape.OnOtherRank(x.Away, func() { x.move(tape) })
 		}
 	case *Buffer:
-		tape.Elsewhere(x.Away, func() {
+		tape.OnOtherRank(x.Away, func() {
 			x.Tensor = tape.Hold(tape.New(moving, program.Buffers, x.DType, x.Dims...))
 		})
 	case mover:
@@ -425,10 +424,10 @@ func (t *Tree) Each(parameter func(*Parameter), buffer func(*Buffer)) {
 	}
 }
 
-// moving is what PyTorch calls to bring a tensor to a device.
+// moving is what PyTorch calls to move a tensor to a device.
 const moving = "to_dtype_layout"
 
-// move brings a parameter to life on a tape.
+// move allocates a parameter on a tape.
 func (p *Parameter) move(tape *trace.Tape) {
 	if p.load != nil {
 		p.load(tape)
@@ -445,15 +444,6 @@ func (t *Tree) Train(on bool) {
 	for _, m := range t.modules {
 		m.eval = !on
 	}
-}
-
-// Tensors are the parameters' tensors, in order.
-func (t *Tree) Tensors() []*trace.Tensor {
-	out := make([]*trace.Tensor, len(t.Parameters))
-	for i, p := range t.Parameters {
-		out[i] = p.Tensor
-	}
-	return out
 }
 
 // Freeze switches requires_grad off for all parameters below the given

@@ -15,7 +15,7 @@ type MultiheadAttention struct {
 	batchFirst               bool
 }
 
-// MultiheadOptions are the arguments of NewMultiheadAttention beside sizes.
+// MultiheadOptions are the arguments of NewMultiheadAttention besides sizes.
 type MultiheadOptions struct {
 	// Dropout of the attention weights.
 	Dropout float64
@@ -33,7 +33,7 @@ func NewMultiheadAttention(embed, heads int64, o MultiheadOptions) *MultiheadAtt
 	}
 }
 
-// MultiheadArgs are the arguments of MultiheadAttention's call beside query,
+// MultiheadArgs are the arguments of MultiheadAttention's call besides query,
 // key and value, under their PyTorch names.
 type MultiheadArgs struct {
 	// KeyPaddingMask is [batch, keys], AttnMask [queries, keys] or

@@ -144,7 +144,7 @@ func (p *packed8bit) dequantize(f *trace.Frame) *trace.Tensor {
 	return g.Return(scaled.MulScalar().Reshape(dims...))
 }
 
-// PacksParameters is a module whose own parameters bitsandbytes can hold: weights of
+// PacksParameters is a module whose own parameters bitsandbytes can quantize: weights of
 // experts, which are in no linear layer.
 type PacksParameters interface {
 	// PackParameters puts what pack makes of its weights in their places.
@@ -164,14 +164,17 @@ func PackExperts(t *Tree, q *Quantizer) (found bool) {
 
 // parameter is a parameter as bitsandbytes holds it.
 func (q *Quantizer) parameter(p *Parameter) *Parameter {
+	unpack := &unpacking{from: p, stuck: &q.stuck}
+	var weight *Parameter
 	if q.q == Int8 {
 		packed := newPacked8bit(p)
-		packed.weight.unpack = &unpacking{dequantize: packed.dequantize, from: p, stuck: &q.stuck}
-		return packed.weight
+		weight, unpack.dequantize = packed.weight, packed.dequantize
+	} else {
+		packed := newPacked4bit(p, q.q == NF4Double, q.compute, &q.loaded)
+		weight, unpack.dequantize = packed.weight, packed.dequantize
 	}
-	packed := newPacked4bit(p, q.q == NF4Double, q.compute, &q.loaded)
-	packed.weight.unpack = &unpacking{dequantize: packed.dequantize, from: p, stuck: &q.stuck}
-	return packed.weight
+	weight.unpack = unpack
+	return weight
 }
 
 // unpacking is torch.nn.utils.parametrize of a packed parameter, with its cache, which

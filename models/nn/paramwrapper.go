@@ -2,13 +2,12 @@ package nn
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// ParamWrapper is peft's lora.ParamWrapper with one adapter: a low-rank bottleneck beside a
-// parameter of a module, which has a rank of its own for each expert. A forward pass of the
+// ParamWrapper is peft's lora.ParamWrapper with one adapter: a low-rank bottleneck for a
+// parameter of a module, with a rank of its own for each expert. A forward pass of the
 // module sees the parameter with the adapter's product added.
 type ParamWrapper struct {
 	Module
@@ -27,8 +26,7 @@ type ParamWrapper struct {
 	left, right, adapted *trace.Tensor
 }
 
-// newParamWrapper puts an adapter of a rank beside a parameter [experts, out, in], or
-// [experts, in, out] if swapped is off.
+// newParamWrapper wraps a parameter [experts, out, in], or [experts, in, out] if swapped is off.
 func newParamWrapper(p *Parameter, rank int64, swapped, scaled bool) *ParamWrapper {
 	whole := p
 	if p.unpack != nil {
@@ -56,7 +54,7 @@ func (w *ParamWrapper) BaseType() trace.DType { return w.whole.DType }
 func (w *ParamWrapper) Disable(off bool) { w.off = off }
 
 // prepare makes what the parametrization adds to the parameter: two factors of a product
-// (get_delta_factors), or, beside a packed parameter, the product itself. peft 0.21 makes
+// (get_delta_factors), or, for a packed parameter, the product itself. peft 0.21 makes
 // factors there, too, but never takes such a parametrization off a parameter that has
 // another, and raises in the second step; what is recorded is peft 0.19.
 func (w *ParamWrapper) prepare(f *trace.Frame) {
@@ -118,7 +116,7 @@ func (w *ParamWrapper) sum(of *trace.Tensor) (y *trace.Tensor) {
 }
 
 // value binds the parameter as the module has it without its wrappers. What is packed is
-// unpacked at each look, but for those from within a wrapper, where the cache is on.
+// unpacked at each access, except from within a wrapper, where the cache is on.
 func (w *ParamWrapper) value(f *trace.Frame) (x *trace.Tensor) {
 	switch {
 	case w.of.unpack == nil:
@@ -134,9 +132,9 @@ func (w *ParamWrapper) value(f *trace.Frame) (x *trace.Tensor) {
 	return f.Let(x)
 }
 
-// register is register_parametrization, which makes the sum once to look at it. inside says
-// that another wrapper is around: of a packed parameter, its cache then has the value before
-// this adapter is there, so that the module never sees the adapter.
+// register is register_parametrization, which computes the sum once to check its shape and type. inside
+// says that another wrapper is around: of a packed parameter, its cache then has the value without
+// this adapter, so that the module never sees the adapter.
 func (w *ParamWrapper) register(f *trace.Frame, inside bool) {
 	w.inside = inside
 	w.prepare(f)
@@ -189,7 +187,7 @@ func (w *Wrappers) Around(f *trace.Frame, args []*trace.Tensor,
 }
 
 // access is the parameter as the module sees it within its wrappers: made at the first
-// look, and kept until the outermost returns.
+// access, and kept until the outermost returns.
 func (w *ParamWrapper) access(f *trace.Frame) *trace.Tensor {
 	if w.adapted == nil {
 		g := f.FuncFrame()
@@ -200,13 +198,16 @@ func (w *ParamWrapper) access(f *trace.Frame) *trace.Tensor {
 	return w.adapted
 }
 
-// WrapsParameters is a module beside whose own parameters adapters can be put.
+// WrapsParameters is a module whose own parameters adapters can wrap.
 type WrapsParameters interface {
 	// Wrap offers parameters in their order, by the names that the module has for them, and
-	// keeps what beside makes, nil where no adapter is wanted. swapped says that a parameter
+	// keeps the wrappers, nil where no adapter is wanted. swapped says that a parameter
 	// is [experts, out, in].
-	Wrap(beside func(own string, p *Parameter, swapped bool) *ParamWrapper)
+	Wrap(wrap WrapParameter)
 }
+
+// WrapParameter makes the wrapper of a parameter of a module, or nil.
+type WrapParameter func(own string, p *Parameter, swapped bool) *ParamWrapper
 
 // Wrapping adds a wrapper around those that there are; nil adds none.
 func (w *Wrappers) Wrapping(around *ParamWrapper) *Wrappers {
@@ -220,9 +221,9 @@ func (w *Wrappers) Wrapping(around *ParamWrapper) *Wrappers {
 	}
 }
 
-// AdaptParameters puts adapters beside the parameters of experts whose names, or ends of
-// names, are those given, as peft does for target_parameters. rank is that beside a
-// parameter of a name; scaled says that alpha is not the rank. It returns the adapters in
+// AdaptParameters wraps in adapters the parameters of experts whose names, or ends of
+// names, are those given, as peft does for target_parameters. rank is by the parameter's
+// name; scaled says that alpha is not the rank. It returns the adapters in
 // the order of the parameters, and names for which there is none.
 func AdaptParameters(model any, names []string, rank func(own string) int64, scaled bool) (made []Adapter,
 	missing []string,
@@ -231,9 +232,9 @@ func AdaptParameters(model any, names []string, rank func(own string) int64, sca
 	for i, l := range t.wraps {
 		path := t.wrapped[i]
 		l.Wrap(func(own string, p *Parameter, swapped bool) *ParamWrapper {
-			full, wanted := join(path, own), false
+			wanted := false
 			for _, n := range names {
-				if full == n || strings.HasSuffix(full, "."+n) {
+				if Matches(join(path, own), n) {
 					found[n], wanted = true, true
 				}
 			}
@@ -245,10 +246,5 @@ func AdaptParameters(model any, names []string, rank func(own string) int64, sca
 			return w
 		})
 	}
-	for _, n := range names {
-		if !found[n] {
-			missing = append(missing, n)
-		}
-	}
-	return made, missing
+	return made, notIn(found, names)
 }

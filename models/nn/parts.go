@@ -53,7 +53,7 @@ func (p *Parts) Moved(f func(t *trace.Tape)) { p.moved = f }
 
 func (p *Parts) afterMove(t *trace.Tape) {
 	if p.moved != nil {
-		t.Elsewhere(p.weights[0].Away, func() { p.moved(t) })
+		t.OnOtherRank(p.weights[0].Away, func() { p.moved(t) })
 	}
 }
 

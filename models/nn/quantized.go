@@ -2,6 +2,7 @@ package nn
 
 import (
 	"reflect"
+	"slices"
 
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -19,10 +20,10 @@ const (
 	Int8
 )
 
-// QuantizeLinears holds the linear layers of a model as bitsandbytes does, but not
-// those given: it replaces them with layers that cannot be trained, and returns how many there are.
-func QuantizeLinears(model any, q *Quantizer, but ...Layer) (replaced int) {
-	WalkLinears(model, true, but, func(v reflect.Value, _ string) {
+// QuantizeLinears replaces the linear layers of a model, without the excluded ones, by those of bitsandbytes, which
+// cannot be trained, and returns how many there are.
+func QuantizeLinears(model any, q *Quantizer, excluded ...Layer) (replaced int) {
+	WalkLinears(model, true, excluded, func(v reflect.Value, _ string) {
 		l, ok := v.Interface().(*Linear)
 		if !ok {
 			return // transformers leaves other layers alone
@@ -143,7 +144,7 @@ func (l *Linear4bit) multiply(f *trace.Frame, x, bias *trace.Tensor) *trace.Tens
 	t := f.Tape()
 	rows := x.Numel() / l.in
 	if l.in%weightBlock == 0 && fusedGemm4bit(t.Board(), x.DType(), rows, l.out, l.in) {
-		y := t.Empty(x.DType(), append(append([]int64(nil), x.Shape()[:x.NDim()-1]...), l.out)...)
+		y := t.Empty(x.DType(), append(slices.Clone(x.Shape()[:x.NDim()-1]), l.out)...)
 		t.Product("gemm_4bit", 2*rows*l.in*l.out, []*trace.Tensor{y},
 			[]*trace.Tensor{x, l.Weight.Tensor, l.packed.absmax})
 		return y
@@ -156,7 +157,7 @@ func (l *Linear4bit) multiply(f *trace.Frame, x, bias *trace.Tensor) *trace.Tens
 	}
 	w := g.Let(l.packed.unpacked(t, x.DType(), absmax))
 	var y *trace.Tensor
-	t.Whole(func() { y = x.Linear(w, bias) })
+	t.BelowDispatch(func() { y = x.Linear(w, bias) })
 	g.End(y)
 	return y
 }
@@ -189,7 +190,7 @@ func (l *Linear8bit) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 }
 
 // function is MatMul8bitLt with the threshold of transformers, 6: columns with
-// outliers are multiplied apart. A batch that is not known is taken to have
+// outliers are multiplied separately. A batch that is not known is taken to have
 // none, but looking for them takes memory.
 func (l *Linear8bit) function() *trace.Function {
 	return &trace.Function{

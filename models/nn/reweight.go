@@ -30,12 +30,17 @@ type Computed struct {
 }
 
 func (c *Computed) set(x *trace.Tensor) *trace.Tensor {
-	t, old := x.Tape(), c.Last
-	c.Last = t.Hold(x)
+	holdInstead(x.Tape(), &c.Last, x)
+	return x
+}
+
+// holdInstead has an attribute hold a tensor in place of the one that it held, if any.
+func holdInstead(t *trace.Tape, attribute **trace.Tensor, x *trace.Tensor) {
+	old := *attribute
+	*attribute = t.Hold(x)
 	if old != nil {
 		t.Release(old)
 	}
-	return x
 }
 
 // SpectralNorm is a layer under torch.nn.utils.spectral_norm: before each call

@@ -64,7 +64,7 @@ func (r *RNN) ownParameters() ([]string, []*Parameter) { return r.names, r.weigh
 
 // afterMove is flatten_parameters: cuDNN wants all weights in one buffer.
 func (r *RNN) afterMove(t *trace.Tape) {
-	t.Elsewhere(r.weights[0].Away, func() { t.FlattenRNNWeights(r.tensors()) })
+	t.OnOtherRank(r.weights[0].Away, func() { t.FlattenRNNWeights(r.tensors()) })
 }
 
 func (r *RNN) tensors() []*trace.Tensor {

@@ -2,7 +2,7 @@ package nn
 
 import (
 	"reflect"
-	"strings"
+	"slices"
 
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -16,7 +16,7 @@ type ModulesToSave struct {
 	off            bool
 }
 
-// NewModulesToSave freezes a layer and puts a copy beside it.
+// NewModulesToSave freezes a layer and copies it.
 func NewModulesToSave(l Layer) *ModulesToSave {
 	saved := copied(reflect.ValueOf(l)).Interface().(Layer)
 	for _, p := range NewTree(saved).Parameters {
@@ -31,25 +31,21 @@ func NewModulesToSave(l Layer) *ModulesToSave {
 // has.
 func Places(model any, names []string) (places []*Layer, missing []string) {
 	found := map[string]bool{}
-	w := layerWalk{seen: map[uintptr]bool{}, wanted: func(l Layer, path string) bool {
-		if _, held := l.(*Parts); held {
+	places = holders(model, func(l Layer, path string) bool {
+		_, part := l.(*Parts)
+		i := slices.IndexFunc(names, func(name string) bool { return Matches(path, name) })
+		if part || i < 0 {
 			return false
 		}
-		for _, n := range names {
-			if path == n || strings.HasSuffix(path, "."+n) {
-				found[n] = true
-				return true
-			}
-		}
-		return false
-	}, visit: func(v reflect.Value, _ string) { places = append(places, v.Addr().Interface().(*Layer)) }}
-	w.walk(reflect.ValueOf(model), "")
-	for _, n := range names {
-		if !found[n] {
-			missing = append(missing, n)
-		}
-	}
-	return places, missing
+		found[names[i]] = true
+		return true
+	})
+	return places, notIn(found, names)
+}
+
+// notIn are the names that were not found.
+func notIn(found map[string]bool, names []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return found[name] })
 }
 
 // Trained is the layer that is used in the place of l: the copy if there is one.
@@ -129,13 +125,13 @@ func copied(v reflect.Value) reflect.Value {
 // (disable_adapter).
 func WithoutAdapters(model any, f func()) {
 	turn := func(off bool) {
-		w := layerWalk{seen: map[uintptr]bool{}, wanted: func(l Layer, _ string) bool {
+		w := &layerWalk{wanted: func(l Layer, _ string) bool {
 			if a, ok := l.(interface{ Disable(off bool) }); ok {
 				a.Disable(off)
 			}
 			return false
-		}, visit: func(reflect.Value, string) {}, wrapper: func(w *ParamWrapper) { w.Disable(off) }}
-		w.walk(reflect.ValueOf(model), "")
+		}, wrapper: func(w *ParamWrapper) { w.Disable(off) }}
+		w.model(model)
 	}
 	turn(true)
 	f()

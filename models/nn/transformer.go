@@ -2,7 +2,7 @@ package nn
 
 import "github.com/vprof/vprof/profiler/trace"
 
-// TransformerOptions are the arguments of the transformer layers beside sizes.
+// TransformerOptions are the arguments of the transformer layers besides sizes.
 type TransformerOptions struct {
 	// Dropout of attention weights, activations and results.
 	Dropout float64
@@ -73,7 +73,7 @@ func (e *TransformerEncoder) Call(f *trace.Frame, x *trace.Tensor, m Transformer
 	return g.Return(out)
 }
 
-// Call is Masked as a module call.
+// Call runs the layer as a call of a module.
 func (l *TransformerEncoderLayer) Call(f *trace.Frame, x *trace.Tensor, m TransformerMasks) *trace.Tensor {
 	g := f.ModuleFrame(l, x, m.Mask, m.KeyPadding)
 	return g.Return(l.Masked(g, x, m))
@@ -93,7 +93,7 @@ func (l *TransformerEncoderLayer) Forward(f *trace.Frame, x *trace.Tensor) *trac
 	return l.Masked(f, x, TransformerMasks{})
 }
 
-// Masked runs the layer. x is bound in f, as an argument of a call is.
+// Masked runs the layer in the frame of its call, where x is bound, as an argument is.
 func (l *TransformerEncoderLayer) Masked(f *trace.Frame, x *trace.Tensor, m TransformerMasks) *trace.Tensor {
 	m.KeyPadding = canonicalMask(f, m.KeyPadding, x)
 	m.Mask = canonicalMask(f, m.Mask, x)
@@ -137,22 +137,11 @@ func (l *TransformerEncoderLayer) fast(x *trace.Tensor, m TransformerMasks) (w t
 func selfAttention(f *trace.Frame, a *MultiheadAttention, d *Dropout, x *trace.Tensor,
 	m TransformerMasks,
 ) *trace.Tensor {
-	return attentionBlock(f, a, d, x, x, m)
-}
-
-// attentionBlock is _mha_block: x attends to memory.
-func attentionBlock(f *trace.Frame, a *MultiheadAttention, d *Dropout, x, memory *trace.Tensor,
-	m TransformerMasks,
-) *trace.Tensor {
 	g := f.FuncFrame(x)
-	if memory != x {
-		g.Let(memory)
-	}
-	y, _ := a.Attend(g, x, memory, memory,
+	y, _ := a.Attend(g, x, x, x,
 		MultiheadArgs{AttnMask: m.Mask, KeyPaddingMask: m.KeyPadding, IsCausal: m.IsCausal})
 	g.Set(&x, y)
-	y = g.Call(d, x)
-	return g.Return(y)
+	return g.Return(g.Call(d, x))
 }
 
 // feedForward is _ff_block.

@@ -62,7 +62,7 @@ func TestTransformerStepLeavesNothingBehind(t *testing.T) {
 		} else {
 			step()
 		}
-		for _, p := range tree.Tensors() {
+		for _, p := range tree.Parameters {
 			require.Equal(rt, p.Shape(), p.Grad().Shape())
 			p.ZeroGrad()
 		}
@@ -122,8 +122,8 @@ func TestRecurrentWeightsArePackedOnTheDevice(t *testing.T) {
 	tree.To(tape)
 	total, _ := tree.Numel()
 	require.Equal(t, 4*total, tape.Program().Left())
-	for _, w := range tree.Tensors() {
-		require.True(t, w.SharesStorage(tree.Tensors()[0]))
+	for _, w := range tree.Parameters {
+		require.True(t, w.SharesStorage(tree.Parameters[0].Tensor))
 	}
 }
 

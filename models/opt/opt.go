@@ -16,7 +16,7 @@ type (
 // Config is what OPTConfig holds that matters to memory.
 type Config struct {
 	Vocab, Width, Layers, Heads, Inner, Positions int64
-	// Words is how wide the embeddings of words are; layers in and out change that to the
+	// Words is how wide the embeddings of tokens are; layers in and out change that to the
 	// width and back, unless it is the same.
 	Words                     int64
 	Dropout, AttentionDropout float64

@@ -1,4 +1,4 @@
-// Package peft has the methods of peft beside LoRA: what each puts in the place of a frozen layer, and what its forward
+// Package peft has the methods of peft other than LoRA: what each puts in place of a frozen layer, and what its forward
 // pass, and with it autograd, makes of that. It follows peft 0.21.
 package peft
 
@@ -12,7 +12,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// method is one of peft's methods beside LoRA, at a frozen layer.
+// method is one of peft's methods other than LoRA, at a frozen layer.
 type method struct {
 	name string
 	// options are the keys of its configuration that bear on memory, with their defaults, and
@@ -42,7 +42,7 @@ func init() {
 	}
 }
 
-// Methods are the names of the methods beside LoRA, as peft's PeftType has them in small letters.
+// Methods are the names of the methods other than LoRA, as peft's PeftType has them in small letters.
 func Methods() []string { return slices.Sorted(maps.Keys(methods)) }
 
 // Config is a method with values for its options.

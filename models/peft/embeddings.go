@@ -24,7 +24,7 @@ type table struct {
 // Words are what methods at the input embeddings are put into.
 type Words struct {
 	Embeddings *nn.Embedding
-	// Output is the layer that gives scores of words.
+	// Output is the layer that gives logits.
 	Output nn.Layer
 	Keys   Keys
 	// Attentions are the modules of layers that prompts can be put at; none if peft has no way for the model.

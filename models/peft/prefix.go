@@ -136,7 +136,7 @@ func (s *Site) encoded(f *frame, tokens *tensor) *tensor {
 // Attention is an attention module that takes a prompt of LLaMA-Adapter.
 type Attention interface{ AddPrompt(p *Prompt) }
 
-// Prompt has tokens [1, tokens, width] that a layer attends to beside those of a row, and a gate [1] for what
+// Prompt has tokens [1, tokens, width] that a layer attends to besides those of a row, and a gate [1] for what
 // comes of it.
 type Prompt struct{ Weight, Gate *nn.Parameter }
 

@@ -33,14 +33,12 @@ type Site struct {
 }
 
 // Adapt is peft.get_peft_model with a method at linear layers: it freezes the model and replaces the
-// linear layers whose paths are wanted, but not those given. The error is of a layer that
+// linear layers whose paths are wanted, without the excluded ones. The error is of a layer that
 // the method does not take with these options.
-func Adapt(
-	model any, c Config, wanted func(path string) bool, but ...nn.Layer,
-) (made []nn.Adapter, err error) {
+func Adapt(model any, c Config, wanted func(path string) bool, excluded ...nn.Layer) (made []nn.Adapter, err error) {
 	nn.Freeze(model)
 	var sites []*Site
-	nn.WalkLinears(model, true, but, func(v reflect.Value, path string) {
+	nn.WalkLinears(model, true, excluded, func(v reflect.Value, path string) {
 		base, linear := v.Interface().(*nn.Linear)
 		if err != nil || !wanted(path) {
 			return

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/internal/ceil"
+	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
@@ -43,7 +44,7 @@ func (s *Site) addVeLoRA() error {
 // path ends in.
 func (s *Site) named(key string) bool {
 	for name := range strings.SplitSeq(s.text(key), "+") {
-		if s.path == name || strings.HasSuffix(s.path, "."+name) {
+		if nn.Matches(s.path, name) {
 			return true
 		}
 	}
@@ -86,7 +87,7 @@ func (s *Site) loraVariant(f *frame, x *tensor) *tensor {
 	return result
 }
 
-// blockDiagonal is BlockDiagonalLinear: n products beside each other.
+// blockDiagonal is BlockDiagonalLinear: n products on the diagonal.
 func (s *Site) blockDiagonal(f *frame, x, w *tensor, n, out int64) *tensor {
 	g, shape := f.CallFrame(x), append(slices.Clone(x.Shape()[:x.NDim()-1]), -1)
 	g.Set(&x, x.Reshape(-1, x.Size(-1)))

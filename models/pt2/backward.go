@@ -56,7 +56,7 @@ func capturedFunctions(p *export.Program) []export.FunctionCall {
 	return out
 }
 
-// ownBackwardOf takes a call apart. The error says where the graph is not as a capture
+// ownBackwardOf parses a call. The error says where the graph is not as a capture
 // writes it.
 func ownBackwardOf(p *export.Program, c export.FunctionCall) (*ownBackward, error) {
 	f := &ownBackward{region: &region{begin: c.Begin, end: c.End}, call: c, gives: map[int32]int32{}}
@@ -188,7 +188,7 @@ func (w *walker) ownFunction(f *ownBackward) {
 			run.run(f.forward, f.call.Backward)
 			for _, v := range f.outputs {
 				results = append(results, run.values[v])
-				if x, ok := run.values[v].(*trace.Tensor); ok && x != nil {
+				if x := run.tensor(v); x != nil {
 					outs = append(outs, x)
 					shapes[v] = like{x.DType(), slices.Clone(x.Shape())}
 				}
@@ -209,7 +209,7 @@ func (w *walker) ownFunction(f *ownBackward) {
 			out := make([]*trace.Tensor, len(at))
 			for i, v := range at {
 				if g, ok := f.gives[v]; ok && ctx.NeedsInputGrad(i) {
-					out[i], _ = run.values[g].(*trace.Tensor)
+					out[i] = run.tensor(g)
 				}
 			}
 			return out

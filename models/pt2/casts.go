@@ -213,8 +213,8 @@ func likeArgument(n *export.Node, means map[int32]int32, p *export.Program, born
 		return
 	}
 	other := find(n, "other")
-	said := typedAs.FindStringSubmatch(n.Trace[len(n.Trace)-1].Source)
-	if other == nil || other.Kind != export.Ref || said == nil {
+	typed := typedAs.FindStringSubmatch(n.Trace[len(n.Trace)-1].Source)
+	if other == nil || other.Kind != export.Ref || typed == nil {
 		return
 	}
 	x, ok := means[other.Ref]
@@ -223,8 +223,8 @@ func likeArgument(n *export.Node, means map[int32]int32, p *export.Program, born
 	}
 	source := p.Nodes[born[other.Ref]].Trace
 	line := source[len(source)-1].Source
-	casts := func(call string) bool { return hasWord(line, said[1]+call) }
-	if !strings.HasPrefix(line, said[1]+" = ") && slices.ContainsFunc([]string{".float(", ".to(", ".type("}, casts) {
+	casts := func(call string) bool { return hasWord(line, typed[1]+call) }
+	if !strings.HasPrefix(line, typed[1]+" = ") && slices.ContainsFunc([]string{".float(", ".to(", ".type("}, casts) {
 		other.Ref = x
 	}
 }

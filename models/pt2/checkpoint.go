@@ -19,7 +19,7 @@ type region struct {
 	// inputs are values of tensors from outside, outputs those that are used
 	// afterwards.
 	inputs, outputs []int32
-	// after are values from outside that go when the call has returned.
+	// after are values from outside that are released when the call has returned.
 	after []int32
 }
 
@@ -158,7 +158,7 @@ func (w *walker) checkpoint(r *region) {
 // inputsOf are the tensors that go into a region, and the values that they are.
 func (w *walker) inputsOf(r *region) (inputs []*trace.Tensor, at []int32) {
 	for _, v := range r.inputs {
-		if x, ok := w.values[v].(*trace.Tensor); ok && x != nil {
+		if x := w.tensor(v); x != nil {
 			inputs, at = append(inputs, x), append(at, v)
 		}
 	}
@@ -174,7 +174,7 @@ func (w *walker) runRegion(at []int32, inputs []*trace.Tensor) (outs []*trace.Te
 	w.run(w.inside.begin, w.inside.end)
 	for _, v := range w.inside.outputs {
 		results = append(results, w.values[v])
-		if x, ok := w.values[v].(*trace.Tensor); ok && x != nil {
+		if x := w.tensor(v); x != nil {
 			outs = append(outs, x)
 		}
 	}
@@ -225,7 +225,7 @@ func (r *region) outside(v int32) bool {
 	return slices.Contains(r.after, v) || slices.Contains(r.inputs, v) || slices.Contains(r.outputs, v)
 }
 
-// dies reports whether a result of the region goes within it.
+// dies reports whether a result of the region is freed within it.
 func (r *region) dies(p *export.Program, v int32) bool {
 	for i := r.begin; i < r.end; i++ {
 		if slices.Contains(p.Nodes[i].Dies, v) {
@@ -256,12 +256,12 @@ func blocks(p *export.Program) string {
 		}
 	}
 	tied := ties(p)
-	total := share(p, "", tied)
+	total := numelBelow(p, "", tied)
 	best, most := "", 0
 	for _, m := range p.Modules {
-		kids := children[m]
-		if len(kids) > most && equal(kids, class) && 5*share(p, m, tied) > total {
-			best, most = m, len(kids)
+		own := children[m]
+		if len(own) > most && isModuleList(own, class) && 5*numelBelow(p, m, tied) > total {
+			best, most = m, len(own)
 		}
 	}
 	if best == "" {
@@ -270,20 +270,20 @@ func blocks(p *export.Program) string {
 	return best + ".*"
 }
 
-// equal reports whether modules are the numbered elements of a list and of one
+// isModuleList reports whether modules are the numbered elements of a list and of one
 // class.
-func equal(kids []string, class map[string]string) bool {
-	for i, k := range kids {
-		if k[strings.LastIndexByte(k, '.')+1:] != fmt.Sprint(i) || class[k] == "" || class[k] != class[kids[0]] {
+func isModuleList(modules []string, class map[string]string) bool {
+	for i, m := range modules {
+		if m[strings.LastIndexByte(m, '.')+1:] != fmt.Sprint(i) || class[m] == "" || class[m] != class[modules[0]] {
 			return false
 		}
 	}
 	return true
 }
 
-// share is how many elements the parameters below a module have, one that is tied
+// numelBelow is how many elements the parameters below a module have, one that is tied
 // counted once.
-func share(p *export.Program, module string, tied map[string]string) int64 {
+func numelBelow(p *export.Program, module string, tied map[string]string) int64 {
 	var n int64
 	counted := map[string]bool{}
 	for i := range p.Inputs {

@@ -5,5 +5,5 @@
 // the recorder gives the step that eager PyTorch would run, at any batch size,
 // precision and optimizer. What the graph does not say is when Python releases
 // a tensor; that is read from the source lines in the stack traces of the calls.
-// Files of "vprof capture" have it beside the graph.
+// Files of "vprof capture" have it next to the graph.
 package pt2

@@ -46,6 +46,8 @@ type call struct {
 	kernels []string
 	// trues is how many elements of the node's mask are true; nil if nobody knows.
 	trues *export.Count
+	// onHost says that the node runs on the host, whose memory is not counted.
+	onHost bool
 	// skip says that nothing happens: checks of the graph.
 	skip bool
 	// end is the node that closes the block that this one opens.
@@ -122,7 +124,7 @@ func prepare(p *export.Program) (*graph, error) {
 	return g, nil
 }
 
-// markCalls says which kernels calls of attention may use, and how many elements of masks are true.
+// markCalls says which kernels calls of attention may use, how many elements of masks are true, and what runs on the host.
 func (g *graph) markCalls() {
 	if g.Extra == nil {
 		return
@@ -134,8 +136,13 @@ func (g *graph) markCalls() {
 	for i := range g.Extra.Counts {
 		counts[g.Extra.Counts[i].Node] = &g.Extra.Counts[i]
 	}
+	host := map[int32]bool{}
+	for _, n := range g.Extra.Host.Nodes {
+		host[n] = true
+	}
 	for i, n := range g.Nodes {
-		g.calls[i].kernels, g.calls[i].trues = kernels[n.Number], counts[n.Number]
+		c := &g.calls[i]
+		c.kernels, c.trues, c.onHost = kernels[n.Number], counts[n.Number], host[n.Number]
 	}
 }
 
@@ -143,8 +150,11 @@ func (g *graph) markCalls() {
 // recording knows nothing; those that a graph only checks it can do without.
 const item = "torch.ops.aten.item.default"
 
+// row is x[i], of which a number that depends on data may be the index.
+const row = "torch.ops.aten.select.int"
+
 // checksAlone says of each node whether it is a check of the graph, or computes a number
-// that nothing but checks takes.
+// that nothing but checks takes, and indices of single rows.
 func checksAlone(p *export.Program) []bool {
 	out := make([]bool, len(p.Nodes))
 	taken := make([]bool, p.Values) // by something else than a check
@@ -160,8 +170,12 @@ func checksAlone(p *export.Program) []bool {
 			out[i] = true
 			eachOutput(n, func(v int32) { out[i] = out[i] && !taken[v] })
 		}
+		index := int32(-1) // where a row lies changes nothing
+		if n.Target == row {
+			index = inputOf(n, "index")
+		}
 		if !out[i] {
-			eachInput(n, func(v int32) { taken[v] = true })
+			eachInput(n, func(v int32) { taken[v] = taken[v] || v != index })
 		}
 	}
 	return out

@@ -88,6 +88,10 @@ func TestNumbersThatAreOnlyCheckedAreLeftOut(t *testing.T) {
 	require.Equal(t, []bool{false, true, true, false}, checksAlone(p))
 	_, err := prepare(p)
 	require.ErrorContains(t, err, "aten.item.default (1 times)")
+	rows := node(row, 4, 3)
+	rows.Inputs = append(rows.Inputs, export.Named{Name: "index", Argument: ref(1)})
+	p.Nodes[3] = rows
+	require.Equal(t, []bool{true, true, true, false}, checksAlone(p), "every row is as large")
 	p.Nodes, p.Results = p.Nodes[:3], []export.Result{{Value: 1}}
 	require.Equal(t, []bool{false, true, true}, checksAlone(p))
 }

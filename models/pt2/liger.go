@@ -263,11 +263,9 @@ func (k *kernel) call(n *export.Node) func(w *walker) []aten.Value {
 	return func(w *walker) []aten.Value {
 		in := make([]*trace.Tensor, len(k.inputs))
 		for i, v := range k.inputs {
-			x, ok := w.values[v].(*trace.Tensor)
-			if !ok || x == nil {
+			if in[i] = w.tensor(v); in[i] == nil {
 				w.fail(n, errors.New("liger-kernel is given no tensor here"))
 			}
-			in[i] = x
 		}
 		var out []aten.Value
 		for _, x := range k.run(w.frame, in) {

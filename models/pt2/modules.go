@@ -67,6 +67,9 @@ func newModules(p *export.Program) *modules {
 		w := byName[name]
 		if w == nil {
 			w = newWeight(in)
+			if in.Role == export.Constant && p.Extra != nil && slices.Contains(p.Extra.Host.Kept, p.Names[in.Value]) {
+				w.Buffer.Away = true
+			}
 			m.weights, byName[name] = append(m.weights, w), w
 		}
 		w.values, m.of[in.Value] = append(w.values, in.Value), w

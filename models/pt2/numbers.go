@@ -31,8 +31,7 @@ var comparisons = map[string]func(a, b float64) bool{
 	"_operator.or_":  func(a, b float64) bool { return a != 0 || b != 0 },
 }
 
-// ofTensors are those that look at a tensor, and at one of its dimensions if they are called with
-// two arguments.
+// ofTensors are the properties of a tensor, or of one of its dimensions, which is the second argument.
 var ofTensors = map[string]func(x *trace.Tensor, d int) int64{
 	"torch.ops.aten.sym_size.int":               func(x *trace.Tensor, d int) int64 { return x.Size(d) },
 	"torch.ops.aten.sym_stride.int":             func(x *trace.Tensor, d int) int64 { return x.Strides()[d] },
@@ -46,27 +45,26 @@ func numberOf(target string) func(args []aten.Value) (aten.Value, error) {
 		return func(args []aten.Value) (aten.Value, error) { return computed(name, args) }
 	}
 	if holds := comparisons[target]; holds != nil {
-		return func(args []aten.Value) (aten.Value, error) {
-			xs, err := operands(args, 2)
-			if err != nil {
-				return nil, err
-			}
-			return holds(xs[0].Real(), xs[1].Real()), nil
-		}
+		return condition(2, func(xs []export.Number) bool { return holds(xs[0].Real(), xs[1].Real()) })
 	}
 	if target == "torch.sym_not" {
-		return func(args []aten.Value) (aten.Value, error) {
-			xs, err := operands(args, 1)
-			if err != nil {
-				return nil, err
-			}
-			return xs[0].Real() == 0, nil
-		}
+		return condition(1, func(xs []export.Number) bool { return xs[0].Real() == 0 })
 	}
 	if of := ofTensors[target]; of != nil {
-		return func(args []aten.Value) (aten.Value, error) { return look(of, args) }
+		return func(args []aten.Value) (aten.Value, error) { return property(of, args) }
 	}
 	return nil
+}
+
+// condition is a truth of n numbers.
+func condition(n int, holds func(xs []export.Number) bool) func(args []aten.Value) (aten.Value, error) {
+	return func(args []aten.Value) (aten.Value, error) {
+		xs, err := operands(args, n)
+		if err != nil {
+			return nil, err
+		}
+		return holds(xs), nil
+	}
 }
 
 // computed is what a function makes of numbers.
@@ -85,8 +83,8 @@ func computed(name string, args []aten.Value) (aten.Value, error) {
 	return y.Real(), nil
 }
 
-// look is what a tensor, the first argument, has.
-func look(of func(x *trace.Tensor, d int) int64, args []aten.Value) (aten.Value, error) {
+// property is that of a tensor, the first argument.
+func property(of func(x *trace.Tensor, d int) int64, args []aten.Value) (aten.Value, error) {
 	var x *trace.Tensor
 	if len(args) > 0 {
 		x, _ = args[0].(*trace.Tensor)

@@ -3,6 +3,7 @@ package pt2
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -218,13 +219,10 @@ func constant(n *export.Node, name string, usual int64) (int64, bool) {
 	}
 }
 
-// endless is the end of slices that have none.
-const endless = int64(1<<63 - 1)
-
 // sliced are the borders of a slice; ok is false if they are computed.
 func sliced(n *export.Node) (start, end int64, ok bool) {
 	start, known := constant(n, "start", 0)
-	end, ends := constant(n, "end", endless)
+	end, ends := constant(n, "end", math.MaxInt64)
 	step, steps := constant(n, "step", 1)
 	return start, end, known && ends && steps && step == 1
 }
@@ -232,7 +230,7 @@ func sliced(n *export.Node) (start, end int64, ok bool) {
 // keepsAll says that a slice leaves nothing out.
 func keepsAll(n *export.Node) bool {
 	start, end, ok := sliced(n)
-	return ok && start == 0 && end == endless
+	return ok && start == 0 && end == math.MaxInt64
 }
 
 // cutsLast says that a slice leaves out the last token of each row.
@@ -277,7 +275,7 @@ func shapes(n *export.Node, padded, shifted *bool) bool {
 	switch name := short(n.Target); name {
 	case "slice.Tensor":
 		start, end, ok := sliced(n)
-		ok = ok && (start == 0 || start == 1) && end == endless
+		ok = ok && (start == 0 || start == 1) && end == math.MaxInt64
 		*shifted = *shifted || ok && start == 1
 		return ok
 	case "pad.default", "constant_pad_nd.default":

@@ -108,7 +108,7 @@ func (p part) of(n int64) int64 {
 }
 
 // reshaped is another shape of the whole tensor as the rank has it: the dimension is in
-// the one whose elements lie as far apart.
+// the one whose stride is the same.
 func (p part) reshaped(to []int64) []int64 {
 	before := int64(1) // elements of the dimensions outside
 	for _, n := range p.whole[:p.dim] {

@@ -24,7 +24,7 @@ const (
 )
 
 // Source opens files for a registry. The oracle is asked about convolutions that the answers
-// beside a file lack; it may be nil.
+// next to a file lack; it may be nil.
 func Source(o asked.Oracle) models.Source {
 	return models.Source{
 		Scheme: Scheme, Suffix: Suffix,
@@ -55,13 +55,13 @@ func open(path string, o asked.Oracle) (m models.Model, err error) {
 	return newModel(path, Scheme+":"+strings.TrimSuffix(filepath.Base(path), Suffix), string(config), p, o)
 }
 
-// read reads the program of a file, and what cuDNN said beside it.
+// read reads the program of a file, and what cuDNN answered, which lies next to it.
 func read(path string) (*export.Program, error) {
 	p, err := export.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	if p.Asked, err = asked.Read(asked.Beside(path)); err != nil {
+	if p.Asked, err = asked.Read(asked.FileOf(path)); err != nil {
 		return nil, err
 	}
 	return p, complete(path, p)
@@ -108,7 +108,7 @@ func newModel(file, name, config string, p *export.Program, o asked.Oracle) (mod
 	}
 	d := findDimensions(p)
 	m := models.Model{
-		Name: name, Summary: summary(p), Torch: p.Torch,
+		Name: name, Summary: cmp.Or(p.Class, "an exported PyTorch model"), Torch: p.Torch,
 		Source: "torch.export, torch " + cmp.Or(p.Torch, "of unknown version"),
 		Stages: []string{"full"}, Batches: d.batches(), BatchUnit: "sample",
 		Settings: d.settings, HalfWeights: true, Distributes: true, Description: models.Describe(config),
@@ -177,10 +177,6 @@ func halfWeights(p *export.Program) models.WeightType {
 	}
 	return models.FP32
 }
-
-// summary is the one-line description of a program: the class of its model, if the file
-// says it.
-func summary(p *export.Program) string { return cmp.Or(p.Class, "an exported PyTorch model") }
 
 // caveats says what the graph of a model leaves out: an exported graph has the
 // operators of a custom autograd.Function's forward, but neither what it saves for

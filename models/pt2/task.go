@@ -100,10 +100,8 @@ func (t *task) sized(batch int) error {
 	if err != nil {
 		return wrong("batch", err)
 	}
-	t.g = &graph{
-		Program: p, calls: t.plain.calls, functions: t.plain.functions, autocast: autocasts[t.c.AMP],
-		kept: t.plain.kept,
-	}
+	t.g = t.plain.of(p)
+	t.g.autocast = autocasts[t.c.AMP]
 	t.symbols, t.loss, t.head = t.sizes.at(t.c), losses[t.c.Loss], nil
 	if err := t.useLiger(); err != nil {
 		return wrong("liger", err)

@@ -65,20 +65,15 @@ func (w *walker) run(begin, end int) {
 			w.block(n, func() { w.run(i+1, c.end) })
 			i = c.end
 		}
-		w.release(i)
+		for _, v := range w.g.Nodes[i].Dies {
+			w.forget(v)
+		}
 		if len(w.kept) > 0 {
 			w.replace(n.Number)
 		}
 		if len(w.open) > 0 {
 			w.leave(i)
 		}
-	}
-}
-
-// release releases what nothing refers to after node i.
-func (w *walker) release(i int) {
-	for _, v := range w.g.Nodes[i].Dies {
-		w.forget(v)
 	}
 }
 
@@ -91,10 +86,16 @@ func (w *walker) forget(v int32) {
 
 // end ends the frame's hold on a value.
 func (w *walker) end(v int32) {
-	if x, ok := w.values[v].(*trace.Tensor); ok && x != nil {
+	if x := w.tensor(v); x != nil {
 		w.frame.Del(&x)
 	}
 	w.values[v] = nil
+}
+
+// tensor is a value that is one, nil of others.
+func (w *walker) tensor(v int32) *trace.Tensor {
+	x, _ := w.values[v].(*trace.Tensor)
+	return x
 }
 
 // block runs what stands in a with statement.
@@ -131,6 +132,9 @@ func (w *walker) autocast(n *export.Node, inside func()) {
 func (w *walker) call(n *export.Node, c *call) {
 	switch {
 	case c.skip:
+		if n.Target == item {
+			w.bind(n, []aten.Value{int64(0)})
+		}
 		return
 	case c.instead != nil:
 		w.bind(n, c.instead(w))
@@ -174,13 +178,7 @@ func (w *walker) call(n *export.Node, c *call) {
 	}
 	out := wholeSlice(n, &args)
 	if out == nil {
-		t := w.frame.Tape()
-		if c.kernels == nil {
-			out, err = c.op.Call(t, args)
-		} else {
-			t.AttentionKernels(c.kernels, func() { out, err = c.op.Call(t, args) })
-		}
-		if err != nil {
+		if out, err = w.compute(n, c, args); err != nil {
 			w.fail(n, err)
 		}
 	}
@@ -189,6 +187,26 @@ func (w *walker) call(n *export.Node, c *call) {
 	}
 	w.bind(n, out)
 }
+
+// compute runs an operator where it runs: on the GPU, or on the host.
+func (w *walker) compute(n *export.Node, c *call, args aten.Args) (out []aten.Value, err error) {
+	t := w.frame.Tape()
+	switch {
+	case c.onHost:
+		t.OnHost(func() { out, err = c.op.Call(t, args) })
+	case c.kernels != nil:
+		t.AttentionKernels(c.kernels, func() { out, err = c.op.Call(t, args) })
+	case strings.HasPrefix(n.Target, moved) && args.Tensor("self").OnHost():
+		x := args.Tensor("self")
+		out = []aten.Value{x.ToCopy(args.DType("dtype", x.DType()))}
+	default:
+		out, err = c.op.Call(t, args)
+	}
+	return out, err
+}
+
+// moved is what the operators that move a tensor to another device are called.
+const moved = "torch.ops.aten.to."
 
 // countMasks tells the recorder how many elements of masks among the arguments are true.
 func countMasks(given []aten.Arg, count export.Count, batch int64) {
@@ -324,7 +342,7 @@ func (w *walker) value(a export.Argument, typ string) aten.Value {
 // weights if there is none.
 func (w *walker) typeOf(values []export.Argument) aten.Value {
 	for _, a := range values {
-		if x, ok := w.values[a.Ref].(*trace.Tensor); ok && x != nil && x.DType().IsFloat() {
+		if x := w.tensor(a.Ref); x != nil && x.DType().IsFloat() {
 			return x.DType()
 		}
 	}
@@ -438,7 +456,7 @@ func (w *walker) keep() {
 		return
 	}
 	for _, k := range w.g.kept {
-		if x, ok := w.values[k.value].(*trace.Tensor); ok && x != nil {
+		if x := w.tensor(k.value); x != nil {
 			w.kept = append(w.kept, kept{k.value, k.until, w.frame.Tape().Hold(x)})
 		}
 	}

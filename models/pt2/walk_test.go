@@ -42,3 +42,29 @@ func TestIndexingLeavesOutSlicesThatTakeAll(t *testing.T) {
 		require.Nil(t, wholeSlice(&export.Node{Target: linear}, &args))
 	}
 }
+
+// What runs on the host takes no memory of the device, until it is moved there: also where its type stays.
+func TestWhatRunsOnTheHostIsAllocatedWhereItMoves(t *testing.T) {
+	tape := trace.New(trace.Board{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, stack.Default().Rules(), trace.Options{})
+	w := &walker{frame: tape.Frame()}
+	compute := func(target string, onHost bool, given ...aten.Arg) *trace.Tensor {
+		op, ok := aten.ByTarget(target)
+		require.True(t, ok)
+		args, err := op.Bind(given...)
+		require.NoError(t, err)
+		out, err := w.compute(&export.Node{Target: target}, &call{op: op, onHost: onHost}, args)
+		require.NoError(t, err)
+		return w.frame.Let(out[0].(*trace.Tensor))
+	}
+	made := func() int { return len(tape.Program().Buffers) }
+	steps := compute("torch.ops.aten.arange.default", true, aten.Arg{Name: "end", Value: int64(100)})
+	twice := compute("torch.ops.aten.add.Tensor", true, aten.Arg{Name: "self", Value: steps}, aten.Arg{Name: "other", Value: steps})
+	require.Zero(t, made())
+	require.True(t, twice.OnHost())
+	there := compute("torch.ops.aten.to.dtype_layout", false, aten.Arg{Name: "self", Value: twice})
+	require.Equal(t, 1, made())
+	require.False(t, there.OnHost())
+	again := compute("torch.ops.aten.to.dtype_layout", false, aten.Arg{Name: "self", Value: there})
+	require.Equal(t, 1, made())
+	require.Same(t, there, again)
+}

@@ -99,12 +99,12 @@ func (w *walker) enter(i int) {
 		c := w.wraps[0]
 		w.wraps = w.wraps[1:]
 		w.open = append(w.open, c)
-		w.frame.Tape().Aside(func() { c.wrapper.Enter(w.tensors(c.inputs)) })
+		w.frame.Tape().RunHook(func() { c.wrapper.Enter(w.tensors(c.inputs)) })
 		d, cast := c.wrapper.Inputs()
 		c.casts = c.casts[:0]
 		for _, v := range c.inputs {
-			x, ok := w.values[v].(*trace.Tensor)
-			if !cast || !ok || x == nil || !x.DType().IsFloat() || x.DType() == d {
+			x := w.tensor(v)
+			if !cast || x == nil || !x.DType().IsFloat() || x.DType() == d {
 				continue
 			}
 			got := w.frame.Let(x.To(d))
@@ -122,7 +122,7 @@ func (w *walker) leave(i int) {
 		if c.end == len(w.g.Nodes) && c.begin == 0 {
 			continue // the root's are known when its names are gone
 		}
-		w.frame.Tape().Aside(func() { c.wrapper.Leave(w.tensors(c.outputs)) })
+		w.frame.Tape().RunHook(func() { c.wrapper.Leave(w.tensors(c.outputs)) })
 		w.giveBack(c)
 	}
 }
@@ -143,7 +143,7 @@ func (w *walker) giveBack(c *wrapped) {
 func (w *walker) tensors(values []int32) []*trace.Tensor {
 	var out []*trace.Tensor
 	for _, v := range values {
-		if x, ok := w.values[v].(*trace.Tensor); ok && x != nil {
+		if x := w.tensor(v); x != nil {
 			out = append(out, x)
 		}
 	}

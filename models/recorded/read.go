@@ -256,7 +256,6 @@ func (f *fields) stream() program.Stream {
 	return program.Stream(n)
 }
 
-// word finds a word in a table.
 func word[T any](f *fields, table map[string]T) T {
 	name := f.next()
 	v, ok := table[name]

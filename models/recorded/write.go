@@ -130,7 +130,6 @@ type Header struct {
 	Products []program.Product `json:"products,omitempty"`
 }
 
-// check finds what a header must have and does not.
 func (h *Header) check() (key string, err error) {
 	switch {
 	case h.Name == "":
@@ -152,10 +151,9 @@ func (h *Header) check() (key string, err error) {
 	return "alloc_conf", err
 }
 
-// maxStreams is how many streams a [program.Stream] can tell apart.
+// maxStreams is how many streams a [program.Stream] can number.
 const maxStreams = 1 << 8
 
-// classNames are the names of all classes.
 func classNames() []string {
 	names := make([]string, program.NumClasses)
 	for c := range names {

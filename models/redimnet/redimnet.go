@@ -77,7 +77,7 @@ type trainer struct {
 	criterion *matryoshkaLoss
 }
 
-// batch is what the loader hands over: clips and their speakers.
+// batch is what the loader yields: clips and their speakers.
 type batch struct{ wave, labels *tensor }
 
 func newTrainer(c config, k models.Case) *trainer {

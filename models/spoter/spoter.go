@@ -94,7 +94,7 @@ func newTrainer(c models.Case, first bool) *trainer {
 	return t
 }
 
-// batch is what the loader hands over.
+// batch is what the loader yields.
 type batch struct{ poses, mask, labels *tensor }
 
 // load brings n clips to the device.

@@ -45,7 +45,7 @@ func (q *Squares) RequireGrads() { q.grads = true }
 func (q *Squares) ReplacesTokens() bool { return true }
 
 // Encode implements [Vision], as LlavaModel.forward and Gemma3Model.forward do.
-func (q *Squares) Encode(f *frame, ids, padding, words *tensor, text hf.Text) DecoderInputs {
+func (q *Squares) Encode(f *frame, ids, padding, embeds *tensor, text hf.Text) DecoderInputs {
 	g := f.CallFrame(q.pixels)
 	states := q.encodeImages(g, text)
 	features := g.Let(q.Projected(g, states))
@@ -55,10 +55,10 @@ func (q *Squares) Encode(f *frame, ids, padding, words *tensor, text hf.Text) De
 	if features.NDim() == 3 && q.Masked == nil { // a list of the images'
 		features = f.Let(trace.Cat(0, f.LetAll(features.Unbind(0))...))
 	}
-	features = f.Let(features.To(words.DType()))
+	features = f.Let(features.To(embeds.DType()))
 	mask := f.Let(imagePlaces(f, ids, 1)[0])
-	f.Set(&words, words.MaskedScatter(mask, features))
-	seen := DecoderInputs{Words: words, Kept: []*tensor{features}}
+	f.Set(&embeds, embeds.MaskedScatter(mask, features))
+	seen := DecoderInputs{Embeds: embeds, Kept: []*tensor{features}}
 	if q.Masked != nil {
 		seen.Full, seen.Window = q.Masked(f, ids, q.kinds, padding)
 	}

@@ -46,7 +46,7 @@ type Tiles struct {
 	Projector *nn.Parts // what holds it
 	Size      Size
 	Tiled     Tiled
-	// States are the layers whose states are handed on beside the last one's.
+	// States are the layers whose states are handed on besides the last one's.
 	States   []int64
 	Pictures Pictures
 
@@ -54,7 +54,7 @@ type Tiles struct {
 	grads                        bool
 }
 
-// ReplacesTokens implements [Vision]: layers of their own look at the images.
+// ReplacesTokens implements [Vision]: layers of their own attend to the images.
 func (q *Tiles) ReplacesTokens() bool { return false }
 
 // Load implements [Vision].

@@ -4,29 +4,30 @@ import "github.com/vprof/vprof/models/nn"
 
 // Qwen2VL is Qwen2VisionTransformerPretrainedModel.
 func Qwen2VL(s Size) *nn.Parts {
-	p := &nn.Parts{}
-	p.In("patch_embed").Add("proj", patches(s.Channels, s.Width, false, s.Frames, s.Patch, s.Patch))
-	inverse(p.In("rotary_pos_emb"), s.Width/s.Heads/4)
-	layers(p.In("blocks"), s.Layers, func(l *nn.Parts) {
-		l.Add("norm1", nn.NewLayerNorm(s.Width)).Add("norm2", nn.NewLayerNorm(s.Width))
-		joined(l, s.Width, true)
-		l.In("mlp").Add("fc1", nn.NewLinear(s.Width, s.Inner, true)).Add("fc2", nn.NewLinear(s.Inner, s.Width, true))
+	norm := func() nn.Layer { return nn.NewLayerNorm(s.Width) }
+	return qwen2(s, norm, func(m *nn.Parts) {
+		m.Add("fc1", nn.NewLinear(s.Width, s.Inner, true)).Add("fc2", nn.NewLinear(s.Inner, s.Width, true))
 	})
-	qwenMerger(p, s, nn.NewLayerNorm(s.Width))
-	return p
 }
 
 // Qwen25VL is Qwen2_5_VisionTransformerPretrainedModel.
 func Qwen25VL(s Size) *nn.Parts {
+	norm := func() nn.Layer { return scale(s.Width) }
+	return qwen2(s, norm, func(m *nn.Parts) { gated(m, s.Width, s.Inner, s.Width, true) })
+}
+
+func qwen2(s Size, norm func() nn.Layer, mlp func(m *nn.Parts)) *nn.Parts {
 	p := &nn.Parts{}
 	p.In("patch_embed").Add("proj", patches(s.Channels, s.Width, false, s.Frames, s.Patch, s.Patch))
 	inverse(p.In("rotary_pos_emb"), s.Width/s.Heads/4)
 	layers(p.In("blocks"), s.Layers, func(l *nn.Parts) {
-		l.Add("norm1", scale(s.Width)).Add("norm2", scale(s.Width))
+		l.Add("norm1", norm()).Add("norm2", norm())
 		joined(l, s.Width, true)
-		gated(l.In("mlp"), s.Width, s.Inner, s.Width, true)
+		mlp(l.In("mlp"))
 	})
-	qwenMerger(p, s, scale(s.Width))
+	square := s.Width * s.Merge * s.Merge // the patches that become one token
+	m := p.In("merger").Add("ln_q", norm())
+	m.In("mlp").Add("0", nn.NewLinear(square, square, true)).Add("2", nn.NewLinear(square, s.Out, true))
 	return p
 }
 
@@ -35,14 +36,7 @@ func joined(l *nn.Parts, width int64, bias bool) {
 	l.In("attn").Add("qkv", nn.NewLinear(width, 3*width, bias)).Add("proj", nn.NewLinear(width, width, bias))
 }
 
-// qwenMerger adds what makes one token of the patches of a square.
-func qwenMerger(p *nn.Parts, s Size, norm nn.Layer) {
-	square := s.Width * s.Merge * s.Merge
-	m := p.In("merger").Add("ln_q", norm)
-	m.In("mlp").Add("0", nn.NewLinear(square, square, true)).Add("2", nn.NewLinear(square, s.Out, true))
-}
-
-// Qwen3VL is Qwen3VLVisionModel, and that of Qwen3.5, which has no layers beside the last
+// Qwen3VL is Qwen3VLVisionModel, and that of Qwen3.5, which has no layers besides the last
 // that speak to the decoder.
 func Qwen3VL(s Size) *nn.Parts {
 	p := &nn.Parts{}

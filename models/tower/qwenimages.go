@@ -54,12 +54,12 @@ func (q *Qwen) RequireGrads() { q.grads = q.Size.Positions == 0 }
 func (q *Qwen) ReplacesTokens() bool { return true }
 
 // Encode implements [Vision], as Qwen2_5_VLModel.forward does.
-func (q *Qwen) Encode(f *frame, ids, _, words *tensor, text hf.Text) DecoderInputs {
+func (q *Qwen) Encode(f *frame, ids, _, embeds *tensor, text hf.Text) DecoderInputs {
 	_, features, deep := q.features(f, text)
-	embeds := f.Let(trace.Cat(0, features...).To(words.DType()))
+	images := f.Let(trace.Cat(0, features...).To(embeds.DType()))
 	masks := f.LetAll(imagePlaces(f, ids, 2))
-	f.Set(&words, words.MaskedScatter(masks[0], embeds))
-	seen := DecoderInputs{Words: words}
+	f.Set(&embeds, embeds.MaskedScatter(masks[0], images))
+	seen := DecoderInputs{Embeds: embeds}
 	if q.Size.Deep > 0 {
 		f.Set(&masks[0], masks[0].Select(-1, 0))
 		seen.ImageTokens = masks[0]
@@ -90,7 +90,6 @@ func (q *Qwen) features(f *frame, text hf.Text) (last *tensor, images []*tensor,
 	return last, images, deep
 }
 
-// patchEmbed is the weight of the convolution of patches.
 func (q *Qwen) patchEmbed() *nn.Parameter { return q.Tower.At("patch_embed.proj").(*nn.Conv).Weight }
 
 // encodeImages is forward of the tower: what its last layer makes, one token of each square, and what

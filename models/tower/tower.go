@@ -1,4 +1,4 @@
-// Package tower has what stands beside the decoder of a model that sees or hears: the
+// Package tower has what multimodal models have besides the decoder: the
 // towers that encode images or sound, and the projectors after them. They are known by
 // what they hold, under the names of transformers 5.23. A step on text alone holds their
 // weights and never calls them; a [Vision] calls those for images.
@@ -65,7 +65,6 @@ func patches(in, out int64, bias bool, kernel ...int64) nn.Layer {
 	return nn.NewConv(in, out, nn.ConvOptions{Kernel: kernel, Stride: kernel, NoBias: !bias})
 }
 
-// conv is a convolution.
 func conv(in, out int64, bias bool, kernel ...int64) nn.Layer {
 	return nn.NewConv(in, out, nn.ConvOptions{Kernel: kernel, NoBias: !bias})
 }

@@ -11,25 +11,25 @@ import (
 // the pixels of a side, as squares.
 type Pictures struct{ PerRow, Side, Length int64 }
 
-// Vision brings images among the words of a batch.
+// Vision puts images among the tokens of a batch.
 type Vision interface {
 	// Load brings the images of some rows to the device.
 	Load(t *trace.Tape, rows int64)
 	// RequireGrads makes what is first made of images require gradients though the tower is
 	// frozen, as enable_input_require_grads() of transformers does.
 	RequireGrads()
-	// ReplacesTokens says that features take the place of words; else words are none's business, and
+	// ReplacesTokens says that features take the place of tokens; else it leaves tokens alone, and
 	// Encode is given none.
 	ReplacesTokens() bool
-	// Encode puts what the tower makes of images in the place of their tokens among words
+	// Encode puts what the tower makes of images in the place of their tokens among embeddings
 	// [rows, length, width], in the frame of the model that binds them; padding may be nil.
-	Encode(f *frame, ids, padding, words *tensor, text hf.Text) DecoderInputs
+	Encode(f *frame, ids, padding, embeds *tensor, text hf.Text) DecoderInputs
 }
 
-// DecoderInputs is what a decoder is given of words and images.
+// DecoderInputs is what a decoder is given of text and images.
 type DecoderInputs struct {
-	// Words are the embeddings [rows, length, width].
-	Words *tensor
+	// Embeds are the embeddings [rows, length, width] (inputs_embeds).
+	Embeds *tensor
 	// Positions are those in time, height and width [3, rows, length]; nil where the decoder
 	// counts its tokens.
 	Positions *tensor
@@ -41,9 +41,9 @@ type DecoderInputs struct {
 	// window; both nil where the decoder makes its own.
 	Full, Window *tensor
 	// Cross are the states of images that layers of their own attend to, the mask of what each
-	// token sees of them, and which tokens see anything; Words are nil then.
+	// token sees of them, and which tokens see anything; Embeds are nil then.
 	Cross []*tensor
-	// Kept are features that the model returns beside its states.
+	// Kept are features that the model returns besides its states.
 	Kept []*tensor
 }
 

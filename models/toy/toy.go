@@ -124,7 +124,6 @@ func (m trainer) activations() int64 {
 	return 10 * mib * m.batch()
 }
 
-// bytes is a new tensor of n bytes.
 func bytes(t *trace.Tape, op string, c program.Class, n int64) *trace.Tensor {
 	return t.New(op, c, trace.F32, n/trace.F32.Size())
 }

@@ -16,10 +16,9 @@ import (
 const noMagnitude = "vprof records DoRA beside linear layers that are neither packed nor rounded, or as torchtune " +
 	"computes it in 4 bits (dora=torchtune), and not beside Conv1D; leave out dora"
 
-// adapt puts adapters into the task's model as peft does, and returns those that come to the device
-// after the model. With checkpointing
-// on, peft has the input embeddings require gradients. Adapters are in fp32
-// whatever the weights are in (autocast_adapter_dtype).
+// adapt puts adapters into the task's model as peft does, and returns those that come to the device after the model.
+// With checkpointing on, peft has the input embeddings require gradients. Adapters are in fp32 whatever the weights are
+// in (autocast_adapter_dtype).
 func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
 	wrong := func(reason string) ([]nn.Adapter, error) {
 		return nil, c.Wrong("lora", "%s", reason)
@@ -37,32 +36,29 @@ func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
 		Rank: c.LoRA.Rank, Dropout: c.LoRA.Dropout, DoRA: c.LoRA.DoRA != "",
 		Torchtune: c.LoRA.DoRA == models.TorchtuneDoRA, NoTowers: c.LoRA.NoTowers, Adapts: c.LoRA.Adapts(),
 	}
-	but := a.Unadapted()
-	saved, missing := nn.Places(a.Model(), c.LoRA.Save)
+	excluded := a.Unadapted()
+	saved, missing := savedLayers(a, c.LoRA.Save)
 	if len(missing) > 0 {
 		return wrong(fmt.Sprintf("no module that can be trained as a whole is called %s; there are embed_tokens and "+
 			"lm_head, or linear layers", strings.Join(missing, " or ")))
 	}
-	saved = append(saved, slices.DeleteFunc(slices.Clone(a.Saved()), func(l *nn.Layer) bool {
-		return slices.Contains(saved, l)
-	})...)
 	for _, l := range saved {
-		but = append(but, *l)
+		excluded = append(excluded, *l)
 	}
-	if err := pack(a, c, but); err != nil {
+	if err := pack(a, c, excluded); err != nil {
 		return nil, err
 	}
-	but = withoutAdapters(c.LoRA, a, but)
-	made, err := adapters(a, c, options, but)
+	excluded = withoutAdapters(c.LoRA, a, excluded)
+	made, err := adapters(a, c, options, excluded)
 	if err != nil {
 		return nil, err
 	}
 	parameters, missing := nn.AdaptParameters(a.Model(), c.LoRA.Parameters, c.LoRA.RankOf, c.LoRA.Alpha != c.LoRA.Rank)
-	if reason := besideParameters(c, len(parameters), missing); reason != "" {
+	if reason := checkParameterAdapters(c, len(parameters), missing); reason != "" {
 		return wrong(reason)
 	}
 	if made = append(made, parameters...); len(made) == 0 {
-		return wrong(noneAdapted(c.LoRA, pathsOf(a.Model(), but)))
+		return wrong(noneAdapted(c.LoRA, pathsOf(a.Model(), excluded)))
 	}
 	if slices.ContainsFunc(made, func(l nn.Adapter) bool { return !nn.TakesMagnitude(l) }) {
 		return wrong(noMagnitude)
@@ -80,14 +76,25 @@ func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
 	if _, exported := task.(Graph); exported { // which has its adapters before it comes to the device
 		return nil, nil
 	}
-	nn.Later(made)
+	nn.MoveLater(made)
 	return made, nil
 }
 
-// adapters puts those of LoRA beside linear layers, or what another method puts there.
-func adapters(a Adaptable, c models.Case, o nn.LoRA, but []nn.Layer) ([]nn.Adapter, error) {
+// savedLayers are the places of the layers that are trained as a whole: those of some names, and the task's own.
+func savedLayers(a Adaptable, names []string) (saved []*nn.Layer, missing []string) {
+	saved, missing = nn.Places(a.Model(), names)
+	for _, l := range a.Saved() {
+		if !slices.Contains(saved, l) {
+			saved = append(saved, l)
+		}
+	}
+	return saved, missing
+}
+
+// adapters wraps linear layers in adapters of LoRA or of another method.
+func adapters(a Adaptable, c models.Case, o nn.LoRA, excluded []nn.Layer) ([]nn.Adapter, error) {
 	if c.LoRA.Method == "" {
-		return nn.AdaptLinears(a.Model(), o, but...), nil
+		return nn.AdaptLinears(a.Model(), o, excluded...), nil
 	}
 	wrong := func(reason string) ([]nn.Adapter, error) {
 		return nil, c.Wrong("lora", "%s", reason)
@@ -115,14 +122,14 @@ func adapters(a Adaptable, c models.Case, o nn.LoRA, but []nn.Layer) ([]nn.Adapt
 		}
 		return []nn.Adapter{made}, nil
 	}
-	made, err := peft.Adapt(a.Model(), t, c.LoRA.Adapts(), but...)
+	made, err := peft.Adapt(a.Model(), t, c.LoRA.Adapts(), excluded...)
 	if err != nil {
 		return wrong(err.Error())
 	}
 	return made, nil
 }
 
-// pack holds linear layers in few bits but those that stay, of which the output layer comes
+// pack quantizes linear layers but those that stay, of which the output layer comes
 // first, and the experts of a mixture, as far as the case asks for it.
 func pack(a Adaptable, c models.Case, stay []nn.Layer) error {
 	if c.Quantize == "" {
@@ -145,7 +152,7 @@ func pack(a Adaptable, c models.Case, stay []nn.Layer) error {
 	return nil
 }
 
-// withoutAdapters are the layers that adapters are not put beside, of those that stay as they are:
+// withoutAdapters are the layers that get no adapters, of those that stay as they are:
 // the output layer, which comes first, is left out of all-linear and not of names.
 func withoutAdapters(l *models.LoRA, a Adaptable, stay []nn.Layer) []nn.Layer {
 	if l.All() {
@@ -154,9 +161,9 @@ func withoutAdapters(l *models.LoRA, a Adaptable, stay []nn.Layer) []nn.Layer {
 	return stay[len(a.Unadapted()):]
 }
 
-// pathsOf are those of the linear layers of a model but some, or of all where there are no others.
-func pathsOf(model any, but []nn.Layer) []string {
-	if paths := nn.LinearPaths(model, but...); len(paths) > 0 {
+// pathsOf are those of the linear layers of a model but the excluded ones, or of all where there are no others.
+func pathsOf(model any, excluded []nn.Layer) []string {
+	if paths := nn.LinearPaths(model, excluded...); len(paths) > 0 {
 		return paths
 	}
 	return nn.LinearPaths(model)
@@ -182,8 +189,8 @@ func noneAdapted(l *models.LoRA, paths []string) string {
 	return fmt.Sprintf("%s, as a whole, which peft raises for; one is called %s", l.Wanted(), closest)
 }
 
-// besideParameters finds what does not go together with adapters beside n single parameters.
-func besideParameters(c models.Case, n int, missing []string) string {
+// checkParameterAdapters finds what does not go together with adapters of n single parameters.
+func checkParameterAdapters(c models.Case, n int, missing []string) string {
 	switch {
 	case len(missing) > 0:
 		return fmt.Sprintf("the model has no experts with a parameter called %s; vprof puts adapters beside the "+

@@ -27,16 +27,15 @@ func stagesOf(c models.Case, p *program.Program, places []int, trained []*trace.
 	}
 	f.follow()
 	begins := append(slices.Clone(places), len(p.Instructions))
-	n := int(c.Strategy.PipelineRanks(c.GPUs))
-	ranks := make([]string, n)
+	ranks := make([]string, c.GPUs)
 	for i := range all {
 		switch i {
 		case 0:
 			ranks[0] += "first"
 		case all - 1:
-			ranks[i%n] += "last"
+			ranks[i%c.GPUs] += "last"
 		default:
-			ranks[i%n] += f.of(begins[i], begins[i+1])
+			ranks[i%c.GPUs] += f.of(begins[i], begins[i+1])
 		}
 	}
 	return ranks
@@ -138,7 +137,7 @@ func (s stages) Ranks(scratch *trace.Tape) (ranks []string, err error) {
 		p := scratch.Program()
 		places := []int{len(p.Instructions)}
 		t.gates(scratch, blocks)
-		t.border = func(block string, _ []*trace.Tensor) {
+		t.onBlock = func(block string) {
 			if slices.Contains(cuts[1:], block) {
 				places = append(places, len(p.Instructions))
 			}
@@ -147,7 +146,7 @@ func (s stages) Ranks(scratch *trace.Tape) (ranks []string, err error) {
 		f := scratch.Frame()
 		t.compute(NewSession(scratch, t.c), f)
 		f.End()
-		t.border = nil
+		t.onBlock = nil
 		if len(places) != len(cuts)-1 {
 			scratch.Raise(errors.New("blocks of a pipeline follow each other, and are called once"))
 		}

@@ -11,48 +11,35 @@ import (
 
 // layers is a stage of a model of layers: the blocks from one to another, with what comes
 // before them in the first stage and after them in the last. Other ranks run the rest of
-// the model's code, which tells what crosses the borders.
+// the model's code, which tells what crosses the boundaries.
 type layers struct {
 	t        *taskTrainer
 	tape     *trace.Tape
 	from, to string
-	// root is around all of the stage where ranks share it, nil else.
-	root trace.Wrapper
 	// numbers are those of the storages from before that the stage receives.
 	numbers []uint32
-	// detours are what passes have found out about the layers of other stages.
-	detours trace.Detours
+	// skipped are the layers of other stages that passes need not run.
+	skipped trace.SkippedCalls
 
 	pass *Pass
-	// outs has the places of what departs among the pass's, by storage.
+	// outs has the places of what is sent among the pass's, by storage.
 	outs map[any]int
 }
 
-// gate stands before a block that a stage begins or ends with, and around what a strategy has put there; it
-// implements [trace.Wrapper].
+// gate stands before a block that a stage begins or ends with; it implements
+// [trace.Wrapper].
 type gate struct {
 	block string
 	t     *taskTrainer
-	trace.Wrapper
 }
 
-// Enter implements [trace.Wrapper].
-func (g gate) Enter(args []*trace.Tensor) {
-	g.t.enter(g.block, args)
-	g.Wrapper.Enter(args)
-}
+func (g gate) Enter([]*trace.Tensor)              { g.t.enter(g.block) }
+func (g gate) Inputs() (d trace.DType, cast bool) { return d, false }
+func (g gate) Leave([]*trace.Tensor)              {}
 
-// bare is the wrapper of a module that no strategy wraps.
-type bare struct{}
-
-func (bare) Enter([]*trace.Tensor)              {}
-func (bare) Inputs() (d trace.DType, cast bool) { return d, false }
-func (bare) Leave([]*trace.Tensor)              {}
-
-// enter says that a block begins, with its arguments.
-func (t *taskTrainer) enter(block string, args []*trace.Tensor) {
-	if t.border != nil {
-		t.border(block, args)
+func (t *taskTrainer) enter(block string) {
+	if t.onBlock != nil {
+		t.onBlock(block)
 	}
 }
 
@@ -60,9 +47,9 @@ func (t *taskTrainer) enter(block string, args []*trace.Tensor) {
 func (t *taskTrainer) gates(tape *trace.Tape, blocks []string) {
 	if t.graph == nil {
 		for _, b := range blocks {
-			tape.Wrap(t.net.Path(b), gate{b, t, bare{}})
+			tape.Wrap(t.net.Path(b), gate{b, t})
 		}
-	} else if err := t.graph.Gate(blocks, func(block string) { t.enter(block, nil) }); err != nil {
+	} else if err := t.graph.Gate(blocks, t.enter); err != nil {
 		tape.Raise(err)
 	}
 }
@@ -82,8 +69,8 @@ func (t *taskTrainer) compute(s *Session, f *trace.Frame) (loss, result *trace.T
 }
 
 // survey is a pass on a tape of its own over shapes alone, which shows what crosses a
-// border: what the blocks from one on read and code before them has made. It implements
-// [trace.Border].
+// boundary: what the blocks from one on read and code before them has made. It implements
+// [trace.StageBoundary].
 type survey struct {
 	known     map[any]bool // the model's own storages, and whether the stage uses them
 	inside    bool
@@ -109,8 +96,8 @@ func (s *survey) find(x *trace.Tensor) int {
 	return len(s.numbers) - 1
 }
 
-// Arrive implements [trace.Border].
-func (s *survey) Arrive(x *trace.Tensor) {
+// Receive implements [trace.StageBoundary].
+func (s *survey) Receive(x *trace.Tensor) {
 	if used, own := s.known[x.Storage()]; own {
 		s.known[x.Storage()] = used || s.inside
 		return
@@ -118,26 +105,25 @@ func (s *survey) Arrive(x *trace.Tensor) {
 	s.find(x)
 }
 
-// Root implements [trace.Border].
-func (s *survey) Root(x *trace.Tensor) {
+// ReceiveLeaf implements [trace.StageBoundary].
+func (s *survey) ReceiveLeaf(x *trace.Tensor) {
 	c := &s.crossings[s.find(x)]
 	c.Trains, c.Shape = true, slices.Clone(x.Shape())
 }
 
-// Depart implements [trace.Border].
-func (s *survey) Depart(*trace.Tensor) bool { return false }
+// Send implements [trace.StageBoundary].
+func (s *survey) Send(*trace.Tensor) bool { return false }
 
-// survey finds what crosses the border in front of block from, all of the model's weights
+// survey finds what crosses the boundary in front of block from, all of the model's weights
 // and buffers if there is none, and says what is used by those in front of block to.
 func (t *taskTrainer) survey(tape *trace.Tape, blocks []string, from, to string) (*survey, error) {
 	scratch := trace.New(tape.Board(), *tape.Rules(), trace.Options{})
 	defer scratch.Finish()
 	s := &survey{known: map[any]bool{}, inside: from == ""}
 	err := scratch.Try(func() {
-		scratch.Elsewhere(true, func() {
+		scratch.OnOtherRank(true, func() {
 			t.net.To(scratch)
 			nn.MoveAdapters(scratch, t.net, t.adapters)
-			t.parallelizeAll(scratch)
 		})
 		for _, p := range t.net.Parameters {
 			s.known[p.Storage()] = false
@@ -148,29 +134,29 @@ func (t *taskTrainer) survey(tape *trace.Tape, blocks []string, from, to string)
 		t.task.Load(scratch, int64(t.c.Batch))
 		entered := map[string]int{}
 		t.gates(scratch, blocks)
-		t.border = func(block string, _ []*trace.Tensor) {
+		t.onBlock = func(block string) {
 			if entered[block]++; entered[block] > 1 {
 				scratch.Raise(fmt.Errorf("block %s is called twice; a pipeline needs blocks that follow each other",
 					block))
 			}
 			switch block {
 			case from:
-				scratch.Enter(trace.Own)
+				scratch.EnterStage(trace.OwnStage)
 				s.inside = true
 			case to:
 				s.inside = false
 			}
 		}
 		t.net.Train(true)
-		scratch.Across(s, nil, nil)
+		scratch.StagePass(s, nil, nil)
 		if from != "" {
-			scratch.Enter(trace.Before)
+			scratch.EnterStage(trace.EarlierStages)
 		}
 		f := scratch.Frame()
 		_, result := t.compute(NewSession(scratch, t.c), f)
 		s.result = Crossing{DType: result.DType(), Shape: slices.Clone(result.Shape())}
 		f.End()
-		t.border = nil
+		t.onBlock = nil
 		for _, p := range t.net.Parameters {
 			if s.known[p.Storage()] {
 				s.parameters = append(s.parameters, p)
@@ -191,7 +177,7 @@ func (t *taskTrainer) stage(tape *trace.Tape, blocks []string, from, to string) 
 	if err != nil {
 		return nil, err
 	}
-	l := &layers{t: t, tape: tape, from: from, to: to, numbers: s.numbers, detours: trace.Detours{}}
+	l := &layers{t: t, tape: tape, from: from, to: to, numbers: s.numbers, skipped: trace.SkippedCalls{}}
 	for _, p := range s.parameters {
 		p.Away = false
 	}
@@ -208,69 +194,50 @@ func (t *taskTrainer) stage(tape *trace.Tape, blocks []string, from, to string) 
 		out.Examples = slices.Concat(out.Inputs, out.Outputs)
 	}
 	out.Trained = func() []*trace.Tensor { return Tensors(Trainable(s.parameters)) }
-	out.Forward = func(s *Session, _ int, received []*trace.Tensor) *Pass { return l.forward(s, received) }
-	out.share = func(s *Session) *Ranks {
-		own := blocks[max(0, slices.Index(blocks, from)):]
-		if to != "" {
-			own = own[:slices.Index(own, to)]
-		}
-		r := t.shareStage(s, own)
-		l.root, out.Finish = r.Wrappers[""], r.finish
-		out.Trained = func() []*trace.Tensor { return r.Parameters }
-		return r
-	}
+	out.Forward = func(s *Session, _ int, received []*trace.Tensor) Pass { return l.forward(s, received) }
 	return out, nil
 }
 
 // forward runs the model's code with the stage's blocks as its own part.
-func (l *layers) forward(s *Session, received []*trace.Tensor) *Pass {
-	lent := map[uint32]*trace.Tensor{}
+func (l *layers) forward(s *Session, received []*trace.Tensor) Pass {
+	inputs := map[uint32]*trace.Tensor{}
 	for i, x := range received {
-		lent[l.numbers[i]] = x
+		inputs[l.numbers[i]] = x
 	}
 	l.pass, l.outs = &Pass{}, map[any]int{}
-	l.tape.Across(l, lent, l.detours)
-	root := l.root
-	if root == nil {
-		root = bare{}
-	}
+	l.tape.StagePass(l, inputs, l.skipped)
 	if l.from != "" {
-		l.tape.Enter(trace.Before)
-	} else {
-		root.Enter(nil)
+		l.tape.EnterStage(trace.EarlierStages)
 	}
-	l.t.border = func(block string, args []*trace.Tensor) {
+	l.t.onBlock = func(block string) {
 		switch block {
 		case l.from:
-			l.tape.Enter(trace.Own)
-			root.Enter(args)
+			l.tape.EnterStage(trace.OwnStage)
 		case l.to:
-			root.Leave(args)
-			l.tape.Enter(trace.After)
+			l.tape.EnterStage(trace.LaterStages)
 		}
 	}
 	f := l.tape.Frame()
 	loss, result := l.t.compute(s, f)
 	if l.to == "" {
-		root.Leave([]*trace.Tensor{loss})
 		l.pass.Loss, l.pass.Result = l.tape.Hold(loss), l.tape.Hold(result)
 	}
 	f.End()
-	l.t.border = nil
-	l.tape.Across(nil, nil, nil)
-	return l.pass
+	l.t.onBlock = nil
+	l.tape.StagePass(nil, nil, nil)
+	return *l.pass
 }
 
-// Arrive implements [trace.Border].
-func (l *layers) Arrive(x *trace.Tensor) {
+// Receive implements [trace.StageBoundary].
+func (l *layers) Receive(x *trace.Tensor) {
 	l.tape.Raise(fmt.Errorf("a stage reads a tensor of %v that it did not receive", x.Shape()))
 }
 
-// Root implements [trace.Border].
-func (l *layers) Root(x *trace.Tensor) { l.pass.Roots = append(l.pass.Roots, l.tape.Hold(x)) }
+// ReceiveLeaf implements [trace.StageBoundary].
+func (l *layers) ReceiveLeaf(x *trace.Tensor) { l.pass.Roots = append(l.pass.Roots, l.tape.Hold(x)) }
 
-// Depart implements [trace.Border].
-func (l *layers) Depart(x *trace.Tensor) bool {
+// Send implements [trace.StageBoundary].
+func (l *layers) Send(x *trace.Tensor) bool {
 	i, found := l.outs[x.Storage()]
 	switch {
 	case !found:
@@ -296,39 +263,6 @@ func (s stages) Counts() models.Counts { return s.t.Counts() }
 // Record implements [models.Trainer].
 func (s stages) Record(tape *trace.Tape, steps int) error { return s.t.recordPipeline(tape, steps) }
 
-// computeIn gives weights the type that ranks of a stage compute in, which is that of what they send, until the returned
-// function gives the rank's own theirs again.
-func (t *taskTrainer) computeIn() (own func()) {
-	was := make([]trace.DType, len(t.net.Parameters))
-	for i, p := range t.net.Parameters {
-		if was[i] = p.DType; t.c.Strategy.MP != "" && p.DType.IsFloat() {
-			p.DType = dtypeOf(t.c.Strategy.MP)
-		}
-	}
-	return func() {
-		for i, p := range t.net.Parameters {
-			if !p.Away {
-				p.DType = was[i]
-			}
-		}
-	}
-}
-
-// ofStages are the parameters of a rank's stages that train, and those whose gradients are clipped, once other ranks
-// have their parts of the stages.
-func (t *taskTrainer) ofStages(s *Session, p *Pipeline) (trained, clipped []*trace.Tensor) {
-	if !t.c.Strategy.SharesStages(t.c.GPUs) {
-		own := slices.DeleteFunc(slices.Clone(t.net.Parameters), func(p *nn.Parameter) bool { return p.Away })
-		return Tensors(Trainable(own)), Tensors(own)
-	}
-	t.parallelizeAll(s.Tape)
-	for _, st := range p.stages {
-		trained = append(trained, st.share(s).Parameters...)
-	}
-	s.Tape.Mark("wrap")
-	return trained, trained
-}
-
 // recordPipeline is Record of the stages that a rank of a pipeline has.
 func (t *taskTrainer) recordPipeline(tape *trace.Tape, steps int) error {
 	return tape.Try(func() {
@@ -339,7 +273,6 @@ func (t *taskTrainer) recordPipeline(tape *trace.Tape, steps int) error {
 		for _, b := range t.net.Buffers {
 			b.Away = true
 		}
-		own := t.computeIn()
 		t.gates(tape, blocks)
 		p, err := NewPipeline(tape, t.c, blocks, func(from, to string) (*Stage, error) {
 			return t.stage(tape, blocks, from, to)
@@ -347,16 +280,16 @@ func (t *taskTrainer) recordPipeline(tape *trace.Tape, steps int) error {
 		if err != nil {
 			tape.Raise(err)
 		}
-		own()
 		t.place(tape)
 		tape.Mark("model")
 		s := NewSession(tape, t.c)
 		tape.AutocastAlone()
-		trained, clipped := t.ofStages(s, p)
-		opt, err := p.Optimizer(s, t.c, ownOptimizer, trained)
+		own := slices.DeleteFunc(slices.Clone(t.net.Parameters), func(p *nn.Parameter) bool { return p.Away })
+		opt, err := p.Optimizer(s, t.c, ownOptimizer, Tensors(Trainable(own)))
 		if err != nil {
 			tape.Raise(err)
 		}
+		clipped := Tensors(own)
 		if !t.clips() {
 			clipped = nil
 		}

@@ -29,7 +29,7 @@ type Task interface {
 // Adaptable is a task whose model can be trained through low-rank adapters.
 type Adaptable interface {
 	Task
-	// Unadapted are the layers that only adapters by name are put beside, and that stay
+	// Unadapted are the layers that only targets by name adapt, and that stay
 	// as they are where others are packed: output embeddings.
 	Unadapted() []nn.Layer
 	// Saved are the places of layers that are trained as a whole, in a copy:
@@ -41,22 +41,22 @@ type Adaptable interface {
 	RequireInputGrads()
 }
 
-// Worded is a task over words, at whose embeddings methods of peft can be.
+// Worded is a task over tokens, whose input embeddings methods of peft can adapt.
 type Worded interface {
-	// TuneWords puts a method there. The error says what it does not take.
+	// AdaptEmbeddings puts a method of peft at the input embeddings. The error says what it does not take.
 	AdaptEmbeddings(c peft.Config) (nn.Adapter, error)
 }
 
 // Recomputing is a task whose model prepares itself for recomputation.
 type Recomputing interface {
-	// PrepareRecomputation is what transformers' activation_checkpointing_enable does beside
+	// PrepareRecomputation is what transformers' activation_checkpointing_enable does besides
 	// having layers recomputed: of models that take tokens, what the input embeddings give
 	// requires gradients, though they may be frozen. LLaMA-Factory, which recomputes layers that
 	// are trained alone, leaves it out.
 	PrepareRecomputation()
 }
 
-// Comparing is a task that compares with a frozen model beside the one that is trained.
+// Comparing is a task that compares the trained model with a frozen one.
 type Comparing interface {
 	// ReferenceModel is what [nn.NewTree] takes, nil if there is none.
 	ReferenceModel() any
@@ -99,7 +99,7 @@ type Preparing interface {
 // says itself where the calls of its modules begin and end.
 type Graph interface {
 	Adaptable
-	// Unpacked are the layers that stay as they are where others are packed, beside those of
+	// Unpacked are the layers that stay as they are where others are packed, besides those of
 	// Unadapted.
 	Unpacked() []nn.Layer
 	// Blocks are the modules that are wrapped, and that stages begin with, unless the case names
@@ -161,11 +161,11 @@ type taskTrainer struct {
 	// the parameters whose gradients are clipped.
 	ranks   *Ranks
 	clipped []*trace.Tensor
-	// reference is a frozen model beside it, nil for most.
+	// reference is a frozen model to compare with, nil for most.
 	reference *nn.Tree
-	// border is told of blocks where a rank has stages of a pipeline; nil between passes: a block
-	// that backward recomputes is no border.
-	border func(block string, args []*trace.Tensor)
+	// onBlock is called before each block where a rank has stages of a pipeline; nil between passes: stages do not
+	// begin with a block that backward recomputes.
+	onBlock func(block string)
 }
 
 // castWeights gives floating-point weights the type of the case; without one they keep their own.
@@ -232,12 +232,12 @@ func fakeQuantize(task Task, c models.Case) error {
 	if c.QAT.IsZero() {
 		return nil
 	}
-	wanted, but := func(string) bool { return true }, []nn.Layer(nil)
+	wanted, excluded := func(string) bool { return true }, []nn.Layer(nil)
 	if a, ok := task.(Adaptable); ok && c.LoRA != nil {
-		wanted, but = c.LoRA.Adapts(), a.Unadapted()
+		wanted, excluded = c.LoRA.Adapts(), a.Unadapted()
 	}
 	q := nn.FakeQuantization{Group: c.QAT.Group, Legacy: c.QAT.Name == models.QAT8da4w}
-	replaced, undivided := nn.FakeQuantizeLinears(task.Model(), q, wanted, but...)
+	replaced, undivided := nn.FakeQuantizeLinears(task.Model(), q, wanted, excluded...)
 	if replaced == 0 && undivided > 0 || undivided > 0 && !q.Legacy {
 		return c.Wrong("qat", "groups of %d do not divide the inputs of its linear layers; take another group",
 			q.Group)

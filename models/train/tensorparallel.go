@@ -54,40 +54,29 @@ func planOf(s *models.Strategy, l Layout) plan {
 // tensorParallel is parallelize_module of each block over the ranks of a group, then
 // fully_shard over the groups. Ranks of a group are next to each other.
 func tensorParallel(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout) (*Ranks, error) {
-	styles, err := parallelize(t, w, s, l)
-	if err != nil {
-		return nil, err
-	}
-	r, err := shardOver(t, w, s, l)
-	if err == nil {
-		r.styles = styles
-	}
-	return r, err
-}
-
-// parallelize is parallelize_module of each block, and of what stands around them; styles are to be put around
-// modules.
-func parallelize(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout) (map[string]trace.Style, error) {
+	group := distributed.World{Size: s.TP, Rank: w.Rank % s.TP}
 	blocks, err := splitLayers(s, l)
 	if err != nil {
 		return nil, err
 	}
-	layers, styles, err := around(s, l)
+	layers, styles, err := outsideBlocks(s, l)
+	if err == nil {
+		err = distributed.ParallelizeModule(t, group, append(layers, blocks...), s.Init != models.InitDevice)
+	}
 	if err != nil {
 		return nil, err
 	}
-	group := distributed.World{Size: s.TP, Rank: w.Rank % s.TP}
-	return styles, distributed.ParallelizeModule(t, group, append(layers, blocks...), s.Init != models.InitDevice)
-}
-
-// shardOver is fully_shard over groups of ranks that share layers, if there are any, where there are several such.
-func shardOver(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout) (*Ranks, error) {
-	each := max(1, s.TP)
-	if groups := w.Size / each; groups > 1 {
-		return fullyShard(t, distributed.World{Size: groups, Rank: w.Rank / each}, s, l)
+	var r *Ranks
+	if groups := w.Size / s.TP; groups > 1 {
+		r, err = fullyShard(t, distributed.World{Size: groups, Rank: w.Rank / s.TP}, s, l)
+	} else {
+		r = &Ranks{Parameters: trained(l)}
+		distributed.ToDevice(l.Params)
 	}
-	distributed.ToDevice(l.Params)
-	return &Ranks{Parameters: trained(l)}, nil
+	if err == nil {
+		r.styles = styles
+	}
+	return r, err
 }
 
 // The names of modules in torchtitan's plan of sequence parallelism (apply_non_moe_tp) as Llama and its
@@ -98,10 +87,10 @@ var (
 	embeddings  = "embed_tokens"
 )
 
-// around are the layers that ranks share beside the linear ones of the blocks: embeddings and output
-// layer with sequence parallelism, the latter with a parallel loss, and norms, which each rank has whole;
-// and what is put around modules.
-func around(s *models.Strategy, l Layout) (layers []distributed.Shared, styles map[string]trace.Style, err error) {
+// outsideBlocks are the layers that ranks share besides the linear ones of the blocks: embeddings and output layer with
+// sequence parallelism, the latter with a parallel loss, and norms, which each rank has whole; and the styles of
+// modules.
+func outsideBlocks(s *models.Strategy, l Layout) (layers []distributed.Shared, styles map[string]trace.Style, err error) {
 	params := paramsOf(l)
 	share := func(m string, how trace.Sharing) {
 		layers = append(layers, distributed.Shared{
@@ -133,11 +122,11 @@ func around(s *models.Strategy, l Layout) (layers []distributed.Shared, styles m
 		}
 		found[last]++
 	}
-	return layers, styles, wanting(s, l, found)
+	return layers, styles, missingModules(s, l, found)
 }
 
-// wanting says which modules of the plan a model does not have.
-func wanting(s *models.Strategy, l Layout, found map[string]int) error {
+// missingModules says which modules of the plan a model does not have.
+func missingModules(s *models.Strategy, l Layout, found map[string]int) error {
 	blocks := len(l.Blocks)
 	switch {
 	case !s.Sequence && !s.ParallelLoss && s.TPBy == "":
@@ -194,7 +183,7 @@ func splitLayers(s *models.Strategy, l Layout) ([]distributed.Shared, error) {
 		for _, part := range plan {
 			for _, m := range l.Linears {
 				if nn.Below(m, b) && slices.ContainsFunc(part.names, func(name string) bool {
-					return m == name || strings.HasSuffix(m, "."+name)
+					return nn.Matches(m, name)
 				}) {
 					out = append(out, distributed.Shared{
 						Path: m, Weight: params[m+".weight"], Bias: params[m+".bias"],

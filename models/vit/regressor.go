@@ -12,7 +12,7 @@ import (
 // values is what the notebook predicts for an image: valence and arousal.
 const values = 2
 
-// unfrozen is how many of the last layers each stage trains beside the head.
+// unfrozen is how many of the last layers each stage trains besides the head.
 var unfrozen = map[string]int{"full": -1, "unfreeze-3": 3, "unfreeze-2": 2, "unfreeze-1": 1, "frozen": 0}
 
 func notebook() models.Model {
@@ -75,7 +75,7 @@ type trainer struct {
 	model  *regressor
 }
 
-// batch is what the loader hands over: images and their values.
+// batch is what the loader yields: images and their values.
 type batch struct{ x, y *tensor }
 
 func newTrainer(config Config, c models.Case) *trainer {

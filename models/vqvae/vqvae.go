@@ -92,7 +92,7 @@ func newTrainer(c models.Case) *trainer {
 	return t
 }
 
-// batch is what the loader hands over.
+// batch is what the loader yields.
 type batch struct{ patches, machine, transform *tensor }
 
 // load brings n spectrograms and their labels to the device.

@@ -89,10 +89,8 @@ type segment struct {
 	page  int64   // unit of mapping of an expandable segment, zero for others
 }
 
-// segment is the segment that a block belongs to.
 func (a *Allocator) segment(b *Block) *segment { return a.segments[b.segment-1] }
 
-// pool is the pool that a block belongs to.
 func (a *Allocator) pool(b *Block) *pool { return a.segment(b).pool }
 
 // New returns an allocator above a source. The source of a configuration with

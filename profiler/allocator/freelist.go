@@ -15,7 +15,7 @@ type freeList struct {
 	bins   [numBins]bin
 }
 
-// A bin counts its entries beside the slice: a count changes without a pointer
+// A bin counts its entries outside the slice: a count changes without a pointer
 // being written, so that the garbage collector need not be told.
 type bin struct {
 	entries []freeEntry // the first count are in use
@@ -52,7 +52,6 @@ func binOf(size int64) int {
 // place is a position in a free list.
 type place struct{ bin, index int }
 
-// insert adds a block.
 func (f *freeList) insert(b *Block) {
 	n := binOf(b.size)
 	bin := &f.bins[n]
@@ -69,7 +68,6 @@ func (f *freeList) insert(b *Block) {
 	f.filled[n/64] |= 1 << (n % 64)
 }
 
-// remove takes out a block that is in the list.
 func (f *freeList) remove(b *Block) {
 	n := binOf(b.size)
 	f.removeAt(place{n, position(f.bins[n].live(), b.size, b.addr) - 1})

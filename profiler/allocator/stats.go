@@ -8,9 +8,6 @@ type Stat struct {
 	Allocated int64
 }
 
-// Freed is the total that was freed so far.
-func (s Stat) Freed() int64 { return s.Allocated - s.Current }
-
 func (s *Stat) add(n int64) {
 	s.Current += n
 	s.Allocated += n

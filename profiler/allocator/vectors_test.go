@@ -236,7 +236,7 @@ func checkFinal(t *testing.T, want map[string]json.RawMessage, got allocator.Sta
 			var rows [3][4]*int64
 			require.NoError(t, json.Unmarshal(raw, &rows))
 			for p, row := range rows {
-				have := [4]int64{stat[p].Current, stat[p].Peak, stat[p].Allocated, stat[p].Freed()}
+				have := [4]int64{stat[p].Current, stat[p].Peak, stat[p].Allocated, stat[p].Allocated - stat[p].Current}
 				for i, v := range row {
 					if v != nil {
 						require.Equal(t, *v, have[i], "%s of %v, figure %d", name, allocator.Pool(p), i)

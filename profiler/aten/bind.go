@@ -7,7 +7,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// family is a part of the table. Its keys are names of operators with their overloads, apart by spaces
+// family is a part of the table. Its keys are names of operators with their overloads, separated by spaces
 // where several are the same to the recorder; their schemas are in schemas.txt. A value is a function
 // of [*Args], or one of the recorder whose parameters are the operator's first arguments, in order;
 // [with] names them where they are others. Parameters of the types in composite take none.

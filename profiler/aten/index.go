@@ -101,7 +101,7 @@ func scatterReduce(a *Args) *tensor {
 	}
 }
 
-// scatterReduceInPlace needs nothing of its own unless autograd looks on, which keeps a copy
+// scatterReduceInPlace needs nothing of its own unless autograd records it, which keeps a copy
 // of self.
 func scatterReduceInPlace(a *Args) *tensor {
 	x, src := a.first(0), a.Tensor("src")

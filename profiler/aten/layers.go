@@ -2,7 +2,7 @@ package aten
 
 import "github.com/vprof/vprof/profiler/trace"
 
-// norms bring activations to mean zero and variance one, or to length one.
+// norms normalize activations to mean zero and variance one, or to length one.
 var norms = family{
 	"batch_norm": (*tensor).BatchNorm,
 	"layer_norm": func(a *Args) *tensor {

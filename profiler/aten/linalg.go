@@ -106,7 +106,7 @@ func (a *Args) frames() trace.STFTArgs {
 	return s
 }
 
-// stft gives real and imaginary parts apart where it is not told to return complex numbers.
+// stft gives real and imaginary parts separately where it is not told to return complex numbers.
 func (a *Args) stft(s trace.STFTArgs) *tensor {
 	x := a.first(0)
 	s.Complex = a.Bool("return_complex")

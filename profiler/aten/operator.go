@@ -163,18 +163,8 @@ func nameOf(target string) string {
 	return namespace + "::" + strings.TrimSuffix(name, ".default")
 }
 
-// All are the schemas of the table, in no particular order.
-func All() []*Schema {
-	var out []*Schema
-	for _, e := range index() {
-		out = append(out, &e.operator().Schema)
-	}
-	return out
-}
-
 type tensor = trace.Tensor
 
-// first is argument i, a tensor.
 func (a *Args) first(i int) *tensor {
 	x, ok := a.values[i].(*tensor)
 	if !ok {

@@ -40,7 +40,6 @@ var resizing = family{
 	"_upsample_bicubic2d_aa.vec _upsample_bicubic2d_aa":                 resized((*tensor).UpsampleBicubicAntialiased),
 }
 
-// pool are the arguments of a pooling.
 func (a *Args) pool() trace.PoolArgs {
 	p := trace.PoolArgs{
 		Kernel: a.Ints("kernel_size"), Stride: a.Ints("stride"), Padding: a.Ints("padding"),

@@ -63,7 +63,7 @@ var profiles = map[string][]profile{
 	"b200": {{"1g.23gb", 18, 22}, {"1g.45gb", 30, 44.25}, {"2g.45gb", 36, 44.25}},
 }
 
-// sliced takes a name of a slice apart: "a100-80 1g.10gb", or "NVIDIA A100-SXM4-80GB MIG
+// sliced parses the name of a slice: "a100-80 1g.10gb", or "NVIDIA A100-SXM4-80GB MIG
 // 1g.10gb" as the driver has it. Media engines ("+me") make no difference.
 var sliced = regexp.MustCompile(`(?i)^(.+?)[ :/-]*(?:[ :/-]mig)?[ :/-]+([1-7]g\.[0-9]+gb)(?:\+\S+)?$`)
 

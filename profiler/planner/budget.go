@@ -14,7 +14,7 @@ type Budget struct {
 	// less what other processes hold, in bytes.
 	Memory int64
 	// Margin is the share of Memory that a step may fill, in (0, 1]. The rest is for what no
-	// estimate of a step knows: what else comes to the board, what a script does beside its
+	// estimate of a step knows: what else comes to the board, what a script does besides its
 	// steps, and what thousands of steps leave in the allocator's cache. How far the estimate
 	// itself may be off is a matter of its interval and not counted again.
 	Margin float64

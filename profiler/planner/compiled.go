@@ -108,7 +108,6 @@ func belowNext(shares []float64) float64 {
 	return math.Exp(sum/n - student975*deviation*math.Sqrt(1+1/n))
 }
 
-// of are the residuals of a sample's allocated and reserved bytes.
 func (c Compiled) of(s Sample) (allocated, reserved Residual) {
 	kept := s.Classes[program.Weights] + s.Classes[program.Buffers] + s.Classes[program.OptimizerState] +
 		s.Classes[program.Batch]

@@ -21,7 +21,7 @@ const (
 	// LibraryWorkspace is memory in bytes that libraries allocate through PyTorch's
 	// allocator and no recording shows, the same at every batch size.
 	LibraryWorkspace Term = iota
-	// ContextBytes are the CUDA context and what libraries load beside the
+	// ContextBytes are the CUDA context and what libraries load besides the
 	// allocator.
 	ContextBytes
 	// Granularity is what the driver adds to each segment, in bytes.

@@ -50,7 +50,7 @@ var modeled = population{
 	"73 captured models without cuDNN's answers", 335, [2]float64{-.0084, .0063}, [2]float64{-.0335, .0147},
 }
 
-// compiledSteps are the records of torch.compile at batch sizes 16 and 40 beside plans of captures at 8 and 64
+// compiledSteps are the records of torch.compile at batch sizes 16 and 40 compared to plans of captures at 8 and 64
 // (docs/compile.md), of which some found in Inductor's cache what others had tuned.
 var compiledSteps = population{
 	"compiled steps", 34, [2]float64{-.0173, .0112}, [2]float64{-.0170, .0538},
@@ -135,7 +135,6 @@ func readResiduals(data []byte) (*residualFile, error) {
 	return &f, nil
 }
 
-// residuals are those of a subject.
 func (f *residualFile) residuals(s Subject) (allocated, reserved Residual, err error) {
 	allocated, reserved, known, err := f.of(s)
 	if err == nil && (s.Partial || !known) {
@@ -206,7 +205,7 @@ func numbersOf(release string) []int {
 	return numbers
 }
 
-// Observation is an estimate of one record beside what PyTorch needed.
+// Observation is an estimate of one record and what PyTorch needed.
 type Observation struct {
 	Subject
 	EstimatedAllocated, EstimatedReserved int64

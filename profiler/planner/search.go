@@ -74,7 +74,6 @@ func sizeOf(batch int) int {
 	return (batch + g - 1) / g * g
 }
 
-// check returns an error if there are no batches.
 func (s *Search) check() error {
 	if s.From < 1 || s.To < s.From {
 		return fmt.Errorf("planner: no batch sizes from %d to %d", s.From, s.To)
@@ -246,7 +245,7 @@ func (e *edge) guess(last, step int) int {
 	if len(e.known) == 1 { // a second point for the line
 		switch {
 		case e.Begin.Near:
-			return e.beside(last)
+			return e.proportional(last)
 		case e.fits == last:
 			return 2 * last
 		}
@@ -264,10 +263,9 @@ func (e *edge) guess(last, step int) int {
 	return int(min(max(at, 0), float64(e.fails)))
 }
 
-// beside is the batch to try after one near the edge: where the line through nothing at
-// batch zero meets the limit. What does not grow with the batch makes the true edge lie
-// beyond that, so the next is the neighbor unless the first was off by more.
-func (e *edge) beside(batch int) int {
+// proportional is the batch to try after one near the edge: where the line through nothing at batch zero meets the
+// limit. What does not grow with the batch makes the true edge lie beyond that.
+func (e *edge) proportional(batch int) int {
 	at := float64(batch) * float64(e.Limit) / float64(max(1, e.known[batch]))
 	return int(min(at, 2*float64(batch)))
 }

@@ -10,7 +10,7 @@ import "iter"
 type Kind uint8
 
 const (
-	// Alloc brings buffer Arg to life.
+	// Alloc allocates buffer Arg.
 	Alloc Kind = iota
 	// Free ends buffer Arg.
 	Free

@@ -7,7 +7,7 @@ import "fmt"
 // it, is freed at most once and not used after. The error names the first
 // instruction that does not.
 func (p *Program) Validate() error {
-	v := validator{p: p, state: make([]life, len(p.Buffers)), recorded: make([]bool, len(p.Events))}
+	v := validator{p: p, state: make([]bufferState, len(p.Buffers)), recorded: make([]bool, len(p.Events))}
 	for at, i := range p.Instructions {
 		if err := v.instruction(i); err != nil {
 			return fmt.Errorf("instruction %d: %w", at, err)
@@ -16,20 +16,21 @@ func (p *Program) Validate() error {
 	return nil
 }
 
-// life is what has happened to a buffer so far.
-type life uint8
+type bufferState uint8
 
 const (
-	unborn life = iota
-	living
+	unallocated bufferState = iota
+	allocated
 	freed
 )
 
-func (l life) String() string { return [...]string{"not allocated yet", "allocated", "freed"}[l] }
+func (s bufferState) String() string {
+	return [...]string{"not allocated yet", "allocated", "freed"}[s]
+}
 
 type validator struct {
 	p     *Program
-	state []life
+	state []bufferState
 	// recorded are the events that are in a queue.
 	recorded []bool
 }
@@ -39,7 +40,7 @@ func (v *validator) instruction(i Instruction) error {
 	case Alloc:
 		return v.alloc(i.Arg)
 	case Free:
-		if err := v.expect(i.Arg, living); err != nil {
+		if err := v.expect(i.Arg, allocated); err != nil {
 			return fmt.Errorf("free: %w", err)
 		}
 		v.state[i.Arg] = freed
@@ -61,7 +62,7 @@ func (v *validator) instruction(i Instruction) error {
 }
 
 func (v *validator) alloc(b uint32) error {
-	if err := v.expect(b, unborn); err != nil {
+	if err := v.expect(b, unallocated); err != nil {
 		return fmt.Errorf("alloc: %w", err)
 	}
 	buffer := v.p.Buffers[b]
@@ -75,7 +76,7 @@ func (v *validator) alloc(b uint32) error {
 	case !v.known(buffer.Stream):
 		return fmt.Errorf("alloc: buffer %d is of unknown stream %d", b, buffer.Stream)
 	}
-	v.state[b] = living
+	v.state[b] = allocated
 	return nil
 }
 
@@ -98,7 +99,7 @@ func (v *validator) launch(op uint32) error {
 			return fmt.Errorf("launch: op %d has operands %d to %d of %d", op, span.From, span.To, len(v.p.Operands))
 		}
 		for _, x := range v.p.Operands[span.From:span.To] {
-			if err := v.expect(x.Buffer, living); err != nil {
+			if err := v.expect(x.Buffer, allocated); err != nil {
 				return fmt.Errorf("launch: op %d: %w", op, err)
 			}
 			if size := v.p.Buffers[x.Buffer].Bytes; x.Bytes < 0 || x.Bytes > size {
@@ -110,7 +111,7 @@ func (v *validator) launch(op uint32) error {
 	return nil
 }
 
-func (v *validator) expect(b uint32, want life) error {
+func (v *validator) expect(b uint32, want bufferState) error {
 	if int(b) >= len(v.state) {
 		return fmt.Errorf("there is no buffer %d", b)
 	}

@@ -30,17 +30,9 @@ type holding struct {
 // NewLoop makes a loop on the memory that the options name, of which nothing is given
 // back. Timeline and Hooks have no meaning here.
 func NewLoop(o Options) (*Loop, error) {
-	source, err := o.source()
+	heap, err := o.allocator()
 	if err != nil {
 		return nil, err
-	}
-	config := allocator.DefaultConfig()
-	if o.Config != nil {
-		config = *o.Config
-	}
-	heap, err := allocator.New(source, config)
-	if err != nil {
-		return nil, fmt.Errorf("replay: %w", err)
 	}
 	return &Loop{heap: heap}, nil
 }
@@ -65,12 +57,6 @@ func (l *Loop) Step(ctx context.Context, batches ...*Steps) error {
 	err := l.carryOut(ctx, batches[len(batches)-1].at(l.steps).rest)
 	l.steps++
 	return err
-}
-
-// Usage is the memory in use now.
-func (l *Loop) Usage() Usage {
-	h := l.heap
-	return Usage{h.Requested(), h.Allocated(), h.Active(), h.Reserved()}
 }
 
 // Stats are the allocator's statistics, with peaks since the loop began.

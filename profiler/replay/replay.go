@@ -76,7 +76,7 @@ func (o *Options) source() (allocator.Source, error) {
 	return allocator.NewMemory(total, total-available), nil
 }
 
-// checkEvery is the number of instructions between two looks at the context.
+// checkEvery is the number of instructions between two checks of the context.
 const checkEvery = 1024
 
 // Replay carries out a program. If the context ends, a hook fails, the device
@@ -163,7 +163,8 @@ type peak struct {
 	allocated, reserved int64
 }
 
-func newReplayer(p *program.Program, o Options) (*replayer, error) {
+// allocator makes the caching allocator of a replay.
+func (o *Options) allocator() (*allocator.Allocator, error) {
 	source, err := o.source()
 	if err != nil {
 		return nil, err
@@ -175,6 +176,14 @@ func newReplayer(p *program.Program, o Options) (*replayer, error) {
 	heap, err := allocator.New(source, config)
 	if err != nil {
 		return nil, fmt.Errorf("replay: %w", err)
+	}
+	return heap, nil
+}
+
+func newReplayer(p *program.Program, o Options) (*replayer, error) {
+	heap, err := o.allocator()
+	if err != nil {
+		return nil, err
 	}
 	r := &replayer{
 		program: p, heap: heap, options: o,

@@ -173,8 +173,7 @@ func (r *Run) PeakOf(step int, name string) PhaseUsage {
 	named := r.has(step, name)
 	for _, p := range r.Phases {
 		if p.Step == step && (!named || p.Name == name) {
-			u.Requested, u.Allocated = max(u.Requested, p.Max.Requested), max(u.Allocated, p.Max.Allocated)
-			u.Active, u.Reserved = max(u.Active, p.Max.Active), max(u.Reserved, p.Max.Reserved)
+			u = u.max(p.Max)
 		}
 	}
 	return PhaseUsage{u, false}

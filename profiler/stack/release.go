@@ -9,18 +9,15 @@ import (
 type release struct {
 	// Versions are what PyPI's wheel of the release asks for.
 	Versions
-	// asked are the versions of cuDNN whose choices hold from this release on, the
-	// nearest of those that were asked last and before it those that it was compared
-	// with: of each lies here where its answers differ from those before it, and of
-	// [complete] all. Nil if they are those of the release before.
+	// asked are versions of cuDNN in the order in which their rules override each other: folder cudnn has all rules
+	// of [complete], and of others those that differ. The last is the nearest to the release's own whose heuristics
+	// were queried. Nil if the rules are those of the release before.
 	asked []string
-	// askedFor is the compute capability that was asked about; empty for all of
-	// those whose answers differ.
+	// askedFor is the only compute capability that the last of them was queried for; empty for all.
 	askedFor string
-	// change makes the rules of the release of those of the one before; nil if
-	// nothing changes.
+	// change turns the rules of the release before into those of this one; nil if nothing changes.
 	change func(*trace.Rules)
-	// settings changes the rules for allocator settings; nil if nothing changes.
+	// settings does the same to the rules for allocator settings.
 	settings func(*allocator.Rules)
 }
 
@@ -51,19 +48,18 @@ var releases = []release{
 	torch2_15,
 }
 
-// complete is the version of cuDNN that was asked about every architecture.
+// complete is the version of cuDNN whose heuristics were queried for every architecture.
 const complete = "9.19"
 
 // known are the stacks of releases.
 var known = func() []*Stack {
 	var all []*Stack
 	var rules trace.Rules
-	partOf := ""
 	var settings allocator.Rules
-	nearest := ""
+	nearest, askedFor := "", ""
 	for _, r := range releases {
 		if r.asked != nil {
-			nearest, partOf = r.asked[len(r.asked)-1], r.askedFor
+			nearest, askedFor = r.asked[len(r.asked)-1], r.askedFor
 			rules.Convolutions = convolutions(append([]string{complete}, r.asked...)...)
 		}
 		if r.change != nil {
@@ -73,8 +69,8 @@ var known = func() []*Stack {
 			r.settings(&settings)
 		}
 		all = append(all, &Stack{
-			allocator: settings, versions: r.Versions, rulesOf: r.Torch, cudnnOf: nearest,
-			askedFor: partOf, rules: rules,
+			versions: r.Versions, rulesOf: r.Torch, cudnnOf: nearest, askedFor: askedFor, rules: rules,
+			allocator: settings,
 		})
 	}
 	return all

@@ -3,7 +3,7 @@
 //
 // Rules are written down as differences. A release has one small file, torch2_15.go,
 // with what begins in it; the rules of a release are those of all releases up to
-// it. Data that rules are made of lie in folders beside them: cudnn has the choices
+// it. Data that rules are made of lie in folders next to them: cudnn has the choices
 // of cuDNN, by version.
 package stack
 

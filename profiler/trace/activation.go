@@ -11,7 +11,7 @@ import (
 const (
 	tanhFLOPs       = transcendentalFLOPs + 2 // exp, and a quotient
 	eluFLOPs        = transcendentalFLOPs + 2 // exp, less one, times alpha
-	sigmoidFLOPs    = transcendentalFLOPs     // exp, beside which the quotient is nothing
+	sigmoidFLOPs    = transcendentalFLOPs     // exp, compared to which the division is free
 	siluFLOPs       = sigmoidFLOPs + 1        // times x
 	geluFLOPs       = erfFLOPs + 2            // erf, plus one, times x
 	softplusFLOPs   = 2 * transcendentalFLOPs // exp and log

@@ -103,7 +103,7 @@ func (q *Tensor) mathAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	query := c.let(q.MulScalar())
 	mask := a.Mask
 	if a.IsCausal {
-		mask = c.let(c.t.Full(Bool, q.Size(-2), k.Size(-2)).tril())
+		mask = c.let(c.t.Full(Bool, q.Size(-2), k.Size(-2)).Tril())
 		c.set(&mask, mask.additiveMask(q.dtype))
 		c.t.locals[place], c.t.locals[place+1] = c.t.locals[place+1], c.t.locals[place]
 	}
@@ -124,14 +124,6 @@ func (q *Tensor) mathAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	weights := scores.to(from) // the second result, which nobody wants
 	y := scores.matmul(v).to(from)
 	return c.endAll(y, weights)[0]
-}
-
-// tril is torch.tril of a mask; no gradient flows through it.
-func (m *Tensor) tril() *Tensor {
-	c := m.tape.begin("tril", m)
-	y := m.tape.empty(m.dtype, m.shape...)
-	m.tape.launchCopy(y, m)
-	return c.end(y)
 }
 
 // repeatHeads is repeat_interleave(n, -3).

@@ -11,7 +11,7 @@ import (
 // (BHSD); flash and memory-efficient kernels work on [batch, length, heads,
 // head size] (BSHD) views.
 
-// heads views BHSD as BSHD and back, below autograd.
+// headsTransposed views BHSD as BSHD and back, below autograd.
 func (x *Tensor) headsTransposed() *Tensor {
 	shape := []int64{x.shape[0], x.shape[2], x.shape[1], x.shape[3]}
 	strides := []int64{x.strides[0], x.strides[2], x.strides[1], x.strides[3]}
@@ -127,7 +127,7 @@ func (b *backward) flashGradients(a AttentionArgs) {
 	b.drop(grad)
 }
 
-// flashInputs are what the kernels of the gradients read beside the query.
+// flashInputs are what the kernels of the gradients read besides the query.
 type flashInputs struct {
 	k, v, out, lse, grad *Tensor
 	causal               bool
@@ -178,7 +178,7 @@ func (q *Tensor) cudnnAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 }
 
 // cudnnAttentionWorkspace is the workspace in bytes of cuDNN 9's fused attention kernels,
-// beside their accumulators.
+// besides their accumulators.
 const cudnnAttentionWorkspace = 256
 
 // cudnnForward is run_cudnn_SDP_fprop.
@@ -206,13 +206,9 @@ func (q *Tensor) likeWithHeadSize(d int64) *Tensor {
 	}
 	shape := []int64{q.shape[0], q.shape[1], q.shape[2], d}
 	like := &Tensor{tape: q.tape, dtype: q.dtype, layout: q.tape.layout(shape, q.strides)}
-	strides := make([]int64, 4)
-	step := int64(1)
-	for _, i := range sortDimensions(nil, q.shape, []*Tensor{like}, nil) {
-		strides[i] = step
-		step *= shape[i]
-	}
-	return q.tape.emptyStrided(q.dtype, shape, strides)
+	order := sortDimensions(nil, q.shape, []*Tensor{like}, nil)
+	slices.Reverse(order)
+	return q.tape.emptyStrided(q.dtype, shape, denseAlong(shape, order))
 }
 
 // cudnnGradients is run_cudnn_SDP_bprop. Its workspace holds the gradient of

@@ -7,8 +7,8 @@ type autocast struct {
 	// cached are the fp32 leaves that require grad and have a half copy, until
 	// the outermost region ends.
 	cached []*Tensor
-	// said says that autocast had a say: something came in another type for it, or asked whether it is on.
-	said bool
+	// consulted says that a result may depend on autocast: something was cast for it, or code asked whether it is on.
+	consulted bool
 }
 
 // autocastState is the settings that a region of autocast changes.
@@ -36,7 +36,7 @@ func (t *Tape) NoAutocast(f func()) {
 
 // Autocasting is the precision autocast is in force with, if it is.
 func (t *Tape) Autocasting() (DType, bool) {
-	t.casts.said = t.casts.said || t.casts.enabled
+	t.casts.consulted = t.casts.consulted || t.casts.enabled
 	return t.casts.dtype, t.casts.enabled
 }
 
@@ -68,7 +68,7 @@ func (t *Tape) lower(x *Tensor) *Tensor {
 	if x == nil || !a.enabled || !x.dtype.IsFloat() || x.dtype == F64 || x.dtype == a.dtype {
 		return x
 	}
-	t.casts.said = true
+	t.casts.consulted = true
 	cacheable := x.dtype == F32 && x.requiresGrad && x.isLeaf() && x.view == nil && !a.noCache
 	if !cacheable {
 		return x.to(a.dtype)
@@ -112,7 +112,7 @@ func (t *Tape) widest(xs []*Tensor) []*Tensor {
 	for i, x := range xs {
 		out[i] = x
 		if x.dtype.IsFloat() && x.dtype != d && x.dtype != F64 {
-			t.casts.said = true
+			t.casts.consulted = true
 			out[i] = x.to(d)
 		}
 	}
@@ -143,7 +143,7 @@ func (c *call) castAll(d DType, xs []**Tensor) {
 	}
 	for i := len(xs) - 1; i >= 0; i-- {
 		if x := *xs[i]; x != nil && x.dtype.IsFloat() && x.dtype != d && x.dtype != F64 {
-			c.t.casts.said = true
+			c.t.casts.consulted = true
 			*xs[i] = c.let(x.to(d))
 		}
 	}
@@ -155,7 +155,7 @@ func (c *call) castAll(d DType, xs []**Tensor) {
 func (c *call) fullResult(d DType) DType {
 	a := &c.t.casts
 	if a.enabled && d.IsHalf() {
-		c.t.casts.said = true
+		c.t.casts.consulted = true
 		d = F32
 	}
 	a.enabled = false

@@ -48,8 +48,8 @@ func (x *Tensor) gradEdge() edge {
 	if x.view != nil && x.version != x.store.version {
 		x.refresh()
 	}
-	if x.tape.borders.border != nil {
-		x.tape.follow(x)
+	if x.tape.pipeline.boundary != nil {
+		x.tape.followAcross(x)
 	}
 	if x.node != nil {
 		return edge{x.node, x.out}
@@ -63,15 +63,6 @@ func (x *Tensor) gradEdge() edge {
 		x.accum = n
 	}
 	return edge{x.accum, 0}
-}
-
-// GradientEdge is where backward of x begins (torch.autograd.graph.get_gradient_edge): as a flat tensor without memory,
-// which the caller holds.
-func (x *Tensor) GradientEdge() *Tensor {
-	e, y := x.gradEdge(), x.tape.Unallocated(x.dtype, x.Numel())
-	e.node.retain()
-	y.node, y.out, y.requiresGrad = e.node, e.input, true
-	return y.retain()
 }
 
 // dropSaved releases the i-th tensor the forward kept before the node ends.
@@ -107,7 +98,6 @@ func (n *Node) keep(x *Tensor, when bool) {
 	n.addSaved(n.t.hooks.pack(n.t, x))
 }
 
-// save keeps each of xs.
 func (n *Node) save(xs ...*Tensor) {
 	for _, x := range xs {
 		n.keep(x, true)
@@ -159,7 +149,7 @@ func (n *Node) retain() {
 	n.refs++
 }
 
-// release drops a reference. The last one takes the nodes behind apart as
+// release drops a reference. The last one frees the nodes behind as
 // deleteNode does: with a stack, the last edge of a node first.
 func (n *Node) release() {
 	n.refs--

@@ -273,7 +273,7 @@ func (x *Tensor) InstanceNorm(s BatchNormState) *Tensor {
 	mean, variance := s.Mean, s.Var
 	for _, p := range []**Tensor{&s.Weight, &s.Bias, &s.Mean, &s.Var} {
 		if *p != nil {
-			*p = c.let((*p).repeatVector(n))
+			*p = c.let((*p).Repeat(n))
 		}
 	}
 	in := c.let(x.contiguous().View(shape...))
@@ -284,15 +284,4 @@ func (x *Tensor) InstanceNorm(s BatchNormState) *Tensor {
 		}
 	}
 	return c.end(y.View(x.shape...))
-}
-
-// repeatVector is repeat(n) of a vector.
-func (x *Tensor) repeatVector(n int64) *Tensor {
-	c := x.tape.begin("repeat", x)
-	y := c.let(c.t.empty(x.dtype, n*x.numel))
-	c.t.launchCopy(y, x)
-	size := x.numel
-	return c.end(y.derived("RepeatBackward0", inputs{x}, nil, func(b *backward) {
-		b.give(0, b.grad.reshape([]int64{n, size}).sum("sum_dim_IntList", []int{0}, false))
-	}))
 }

@@ -60,7 +60,7 @@ func (t *Tape) begin(op string, args ...*Tensor) *call {
 	if op != castOp {
 		t.begun++
 		s.point = point{ordinal: t.begun, buffers: len(t.prog.Buffers)}
-		t.hooks.arrive(t.begun)
+		t.hooks.began(t.begun)
 		if t.begun%checkEvery == 0 {
 			t.stopIfDone()
 		}
@@ -158,7 +158,6 @@ func (c *call) dropLocals(xs ...*Tensor) {
 	}
 }
 
-// end returns out to the caller.
 func (c *call) end(out *Tensor) *Tensor {
 	out.refs++
 	c.leave()

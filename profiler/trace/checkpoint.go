@@ -20,8 +20,8 @@ type savedHooks struct {
 // how many buffers there were when it began to compute.
 type point struct{ ordinal, buffers int }
 
-// arrive is called when activation n begins.
-func (h *savedHooks) arrive(n int) {
+// began is called when activation n begins.
+func (h *savedHooks) began(n int) {
 	if n == h.stop {
 		h.last = true
 	}
@@ -267,9 +267,9 @@ func (f *Frame) checkpoint(captured []*Tensor, fn func(f *Frame, inputs []*Tenso
 // runs any more.
 func (t *Tape) Unwinding() bool { return t.hooks.muted }
 
-// Aside runs code of a hook, which is no part of what a checkpoint runs again, and may do
+// RunHook runs code of a hook, which is no part of what a checkpoint runs again, and may do
 // something else the second time.
-func (t *Tape) Aside(f func()) {
+func (t *Tape) RunHook(f func()) {
 	begun, last := t.begun, t.hooks.last
 	t.hooks.last = false
 	f()

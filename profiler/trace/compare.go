@@ -4,7 +4,6 @@ package trace
 // autograd does not follow it.
 func (x *Tensor) compare(op string, y *Tensor) *Tensor { return x.compareAs(op, Bool, y) }
 
-// compareScalar compares x with a number.
 func (x *Tensor) compareScalar(op string) *Tensor {
 	c := x.tape.begin(op, x)
 	return c.end(c.t.map1(op, Bool, 1, x))

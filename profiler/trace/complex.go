@@ -4,8 +4,8 @@ import "slices"
 
 // ViewAsReal is torch.view_as_real(x): a last dimension of two.
 func (x *Tensor) ViewAsReal() *Tensor {
-	shape, strides := append(slices.Clone(x.shape), 2), doubled(x.strides)
-	return x.retyped("view_as_real", "ViewAsRealBackward0", F32, shape, append(strides, 1), 2*x.offset,
+	shape, strides := append(slices.Clone(x.shape), 2), append(doubled(x.strides), 1)
+	return x.retyped("view_as_real", "ViewAsRealBackward0", F32, shape, strides, 2*x.offset,
 		func(b *backward) {
 			b.give(0, b.grad.contiguous().ViewAsComplex())
 		})
@@ -68,6 +68,7 @@ func (x *Tensor) retyped(op, node string, d DType, shape, strides []int64, offse
 	return c.end(y)
 }
 
+// doubled are strides of complex numbers in real ones.
 func doubled(strides []int64) []int64 {
 	out := make([]int64, len(strides), len(strides)+1)
 	for d, s := range strides {
@@ -96,4 +97,26 @@ func angleGrad(grad, x *Tensor) *Tensor {
 	turned := grad.Mul(x).Div(square).MulScalar()
 	zero := c.t.scalarTensor(C64)
 	return c.end(Where(x.compareScalar("eq"), zero, turned))
+}
+
+// Polar is torch.polar(x, angle): complex numbers of absolute values and angles.
+func (x *Tensor) Polar(angle *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("polar", x, angle)
+	z := t.map1("polar", C64, transcendentalFLOPs, x, angle)
+	return c.end(z.derived("PolarBackward0", inputs{x, angle}, saves{z}, func(b *backward) {
+		c := t.begin("polar_backward", b.grad, b.saved(0))
+		conj := c.let(b.grad.conjugated())
+		var dx, dangle *Tensor
+		if b.needs(0) {
+			dx = conj.Mul(b.saved(0).Sgn()).Real().retain()
+			c.statement()
+		}
+		if b.needs(1) {
+			dangle = conj.Mul(b.saved(0).MulScalar()).Real().retain()
+			c.statement()
+		}
+		c.finish()
+		b.giveAll(dx, dangle)
+	}))
 }

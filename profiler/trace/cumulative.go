@@ -81,18 +81,10 @@ func prodGrad(grad, input, result *Tensor, keep bool, dim int) *Tensor {
 	return c.end(grad.Mul(slope))
 }
 
-// flipped is x.flip(dim) without autograd.
-func (x *Tensor) flipped() *Tensor {
-	c := x.tape.begin("flip", x)
-	y := x.emptyLike(x.dtype)
-	c.t.launchCopy(y, x)
-	return c.end(y)
-}
-
 // reversedCumSum sums from the end: x.flip(dim).cumsum(dim).flip(dim).
 func (x *Tensor) reversedCumSum(dim int) *Tensor {
 	c := x.tape.begin("reversed_cumsum", x)
-	return c.end(x.flipped().scan("cumsum", x.dtype, dim).flipped())
+	return c.end(x.Flip(dim).scan("cumsum", x.dtype, dim).Flip(dim))
 }
 
 // cumProdGrad is cumprod_backward of an input without zeros.

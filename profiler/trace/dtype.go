@@ -95,9 +95,9 @@ func resultType(xs ...*Tensor) DType {
 	var hasDimmed, hasZero bool
 	for _, x := range xs {
 		if len(x.shape) > 0 {
-			dimmed, hasDimmed = promoteIf(dimmed, x.dtype, hasDimmed), true
+			dimmed, hasDimmed = promote(dimmed, x.dtype), true
 		} else {
-			zero, hasZero = promoteIf(zero, x.dtype, hasZero), true
+			zero, hasZero = promote(zero, x.dtype), true
 		}
 	}
 	switch {
@@ -108,11 +108,4 @@ func resultType(xs ...*Tensor) DType {
 	default:
 		return promote(dimmed, zero)
 	}
-}
-
-func promoteIf(a, b DType, both bool) DType {
-	if !both {
-		return b
-	}
-	return promote(a, b)
 }

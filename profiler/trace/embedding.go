@@ -30,22 +30,26 @@ func (g *Tensor) embeddingBackward(indices *Tensor, rows int64) *Tensor {
 	c := g.tape.begin("embedding_backward", g, indices)
 	indices = c.let(indices.contiguousUntracked())
 	grad := c.let(g.contiguousUntracked())
-	n := indices.numel
-	if n <= embeddingUnsorted {
+	if indices.numel <= embeddingUnsorted {
 		weight := c.let(c.t.Zeros(g.dtype, rows, g.Size(-1)))
 		c.t.launch(program.Index, g.numel, []*Tensor{weight.touched(g.numel)}, []*Tensor{grad, indices})
 		return c.end(weight)
 	}
-	sorted := c.let(c.t.empty(indices.dtype, n))
-	order := c.let(c.t.empty(indices.dtype, n))
-	positions := c.let(c.t.Arange(n))
 	keyBits := int(8 * indices.dtype.Size())
 	if c.t.rules.Operators.EmbeddingSortsFewBits {
 		keyBits = bits.Len64(uint64(rows - 1))
 	}
+	return c.end(c.embeddingOfSorted(grad, indices, keyBits, rows))
+}
+
+// embeddingOfSorted is the gradient of an embedding by indices that are sorted first, by some low bits.
+func (c *call) embeddingOfSorted(grad, indices *Tensor, keyBits int, rows int64) *Tensor {
+	sorted := c.let(c.t.empty(indices.dtype, indices.numel))
+	order := c.let(c.t.empty(indices.dtype, indices.numel))
+	positions := c.let(c.t.Arange(indices.numel))
 	c.t.radixSort(sorted, order, indices, positions, keyBits)
 	c.drop(positions)
-	return c.end(grad.embeddingSegments(sorted, order, rows))
+	return grad.embeddingSegments(sorted, order, rows)
 }
 
 // embeddingSegments is embedding_backward_cuda_kernel: runs of equal indices
@@ -126,12 +130,7 @@ func (g *Tensor) embeddingBagBackward(indices, highest *Tensor, mode BagMode, ro
 		c.t.launch(program.Index, g.numel, []*Tensor{weight.touched(g.numel)}, []*Tensor{grad, highest})
 		return c.end(weight)
 	}
-	sorted := c.let(c.t.empty(indices.dtype, indices.numel))
-	order := c.let(c.t.empty(indices.dtype, indices.numel))
-	positions := c.let(c.t.Arange(indices.numel))
-	c.t.radixSort(sorted, order, indices, positions, bits.Len64(uint64(rows-1)))
-	c.drop(positions)
-	return c.end(grad.embeddingSegments(sorted, order, rows))
+	return c.end(c.embeddingOfSorted(grad, indices, bits.Len64(uint64(rows-1)), rows))
 }
 
 // bagWeightsBackward is _embedding_bag_per_sample_weights_backward: a product for each

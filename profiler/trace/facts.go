@@ -33,7 +33,7 @@ type Facts struct {
 	// Uncast says that the same is recorded without autocast: operators alone ask for it ([Tape.AutocastAlone]), and
 	// nothing came in another type for it.
 	Uncast bool
-	// Outputs is the size of what a forward pass has returned beside the loss, in bytes: the loop
+	// Outputs is the size of what a forward pass has returned besides the loss, in bytes: the loop
 	// decides how long it lives.
 	Outputs int64
 }
@@ -69,7 +69,7 @@ type Attention struct {
 // does not see.
 func (t *Tape) Managed(bytes int64) { t.facts.Managed += bytes }
 
-// Returned notes what a forward pass has returned beside the loss.
+// Returned notes what a forward pass has returned besides the loss.
 func (t *Tape) Returned(xs ...*Tensor) {
 	var bytes int64
 	for _, x := range xs {
@@ -81,7 +81,7 @@ func (t *Tape) Returned(xs ...*Tensor) {
 // Facts returns the facts of the recording so far.
 func (t *Tape) Facts() Facts {
 	f := t.facts
-	f.Uncast = f.Uncast && !t.casts.said
+	f.Uncast = f.Uncast && !t.casts.consulted
 	return f
 }
 

@@ -99,14 +99,7 @@ func (x *Tensor) sorted(dims []int, fixed int) []int {
 // spectrum is the result of a transform of x over dims: in memory the batch
 // comes first and the transformed dimensions last.
 func (x *Tensor) spectrum(d DType, shape []int64, dims []int) *Tensor {
-	strides := make([]int64, len(shape))
-	step := int64(1)
-	order := slices.Concat(x.batchDims(dims), dims)
-	for i := len(order) - 1; i >= 0; i-- {
-		strides[order[i]] = step
-		step *= max(shape[order[i]], 1)
-	}
-	return x.tape.emptyStrided(d, shape, strides)
+	return x.tape.emptyStrided(d, shape, denseAlong(shape, slices.Concat(x.batchDims(dims), dims)))
 }
 
 // FFT is torch.fft.fftn(x, sizes, dims) and its inverse: x becomes complex, and
@@ -185,11 +178,7 @@ func (x *Tensor) FFTShift(dims ...int) *Tensor {
 
 // realPart is at::real of a complex tensor: a view of every other number.
 func (x *Tensor) realPart() *Tensor {
-	strides := make([]int64, len(x.strides))
-	for i, s := range x.strides {
-		strides[i] = 2 * s
-	}
-	return x.tape.header(x.store, F32, x.tape.layout(x.shape, strides), 2*x.offset)
+	return x.tape.header(x.store, F32, x.tape.layout(x.shape, doubled(x.strides)), 2*x.offset)
 }
 
 // HannWindow is torch.hann_window(n): computed with one element more, which

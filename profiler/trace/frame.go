@@ -1,5 +1,7 @@
 package trace
 
+import "slices"
+
 // Frame is a Python frame: it holds the names that a model's code binds. What
 // is bound lives until the name is bound anew or the frame ends; what is not
 // bound dies right after the operator that uses it.
@@ -62,8 +64,8 @@ func (f *Frame) LetAll(xs []*Tensor) []*Tensor {
 // LetList binds a name to a list of tensors. When the name goes, the list lets
 // go of its last element first, as Python's does.
 func (f *Frame) LetList(xs []*Tensor) []*Tensor {
-	for i := len(xs) - 1; i >= 0; i-- {
-		f.Let(xs[i])
+	for _, x := range slices.Backward(xs) {
+		f.Let(x)
 	}
 	return xs
 }
@@ -73,17 +75,14 @@ func (f *Frame) DelList(xs []*Tensor) {
 	if len(xs) == 0 {
 		return
 	}
-	last := xs[len(xs)-1]
-	for i, x := range f.names {
-		if x == last {
-			f.names = append(f.names[:i], f.names[i+len(xs):]...)
-			for k := len(xs) - 1; k >= 0; k-- {
-				xs[k].release()
-			}
-			return
-		}
+	i := slices.Index(f.names, xs[len(xs)-1])
+	if i < 0 {
+		panic("trace: DelList of a list that is not bound")
 	}
-	panic("trace: DelList of a list that is not bound")
+	f.names = slices.Delete(f.names, i, i+len(xs))
+	for _, x := range slices.Backward(xs) {
+		x.release()
+	}
 }
 
 // Discard drops results that an expression statement leaves unused.
@@ -132,15 +131,8 @@ func (f *Frame) Set(p **Tensor, x *Tensor) {
 
 // Del unbinds a name, as Python's del does.
 func (f *Frame) Del(p **Tensor) {
-	for i, x := range f.names {
-		if x == *p {
-			f.names = append(f.names[:i], f.names[i+1:]...)
-			*p = nil
-			x.release()
-			return
-		}
-	}
-	panic("trace: Del of a name that is not bound")
+	f.unbind(*p)
+	*p = nil
 }
 
 // End closes the frame: its names go, in the order they were bound. Results
@@ -159,7 +151,7 @@ func (f *Frame) End(results ...*Tensor) {
 	t := f.t
 	if w := f.wrapper; w != nil {
 		f.wrapper = nil
-		t.Aside(func() { w.Leave(results) })
+		t.RunHook(func() { w.Leave(results) })
 	}
 	t.python, t.place, t.subclassed, f.style = f.python, f.place, f.subclassed, Style{}
 	for _, x := range f.held {
@@ -256,19 +248,18 @@ func (f *Frame) SetAll(ps *[]*Tensor, xs []*Tensor) {
 	old := *ps
 	*ps = f.LetAll(xs)
 	for _, x := range old {
-		f.forget(x)
+		f.unbind(x)
 	}
 }
 
-func (f *Frame) forget(x *Tensor) {
-	for i, y := range f.names {
-		if y == x {
-			f.names = append(f.names[:i], f.names[i+1:]...)
-			x.release()
-			return
-		}
+// unbind removes the name that was bound to x.
+func (f *Frame) unbind(x *Tensor) {
+	i := slices.Index(f.names, x)
+	if i < 0 {
+		panic("trace: a name that is not bound is unbound")
 	}
-	panic("trace: a name that is not bound is bound anew")
+	f.names = slices.Delete(f.names, i, i+1)
+	x.release()
 }
 
 // A Slot stands for an entry of a Python dict that is passed to calls and filled by them.

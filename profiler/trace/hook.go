@@ -26,7 +26,7 @@ func (f *Frame) wrapped(p *Path) {
 		return
 	}
 	f.wrapper = w
-	f.t.Aside(func() { w.Enter(f.held) })
+	f.t.RunHook(func() { w.Enter(f.held) })
 }
 
 // Argument is an argument of the module that runs in the frame as its code gets it:

@@ -119,15 +119,6 @@ type picks struct {
 // shape takes the place of the dimensions they pick from, or the front if
 // those are not neighbors.
 func (x *Tensor) picks(indices []*Tensor) picks {
-	first, last := -1, 0
-	for d, i := range indices {
-		if i != nil {
-			last = d
-			if first < 0 {
-				first = d
-			}
-		}
-	}
 	all := indicesGiven(indices)
 	var rest []int64
 	for d, s := range x.shape {
@@ -135,9 +126,9 @@ func (x *Tensor) picks(indices []*Tensor) picks {
 			rest = append(rest, s)
 		}
 	}
-	at := first
-	if last-first+1 != len(all) {
-		at = 0
+	at := 0
+	if adjacent(indices) {
+		at = slices.IndexFunc(indices, func(i *Tensor) bool { return i != nil })
 	}
 	shape := slices.Concat(rest[:at], broadcast(all...), rest[at:])
 	return picks{shape: shape, slice: numel(rest[at:])}

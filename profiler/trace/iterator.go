@@ -146,11 +146,7 @@ func sortDimensions(dst []int, shape []int64, xs []*Tensor, reduced []bool) []in
 // means all.
 func wrapDims(n int, dims []int) []int {
 	if len(dims) == 0 {
-		all := make([]int, n)
-		for i := range all {
-			all[i] = i
-		}
-		return all
+		return ascending(n)
 	}
 	out := slices.Clone(dims)
 	for i, d := range out {

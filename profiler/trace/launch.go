@@ -9,10 +9,10 @@ import (
 // in the type of the first it writes. A tensor that is its own input and output
 // is named on both sides. The op may be completed; it is nil if none was recorded.
 func (t *Tape) launch(w program.Work, flops int64, writes, reads []*Tensor) *program.Op {
-	if t.hooks.muted || (t.borders.part != Own || t.borders.border != nil) && t.crosses(reads) {
+	if t.hooks.muted || (t.pipeline.part != OwnStage || t.pipeline.boundary != nil) && t.crossesBoundary(reads) {
 		return nil
 	}
-	if t.absent != nil {
+	if t.onEmptyRead != nil {
 		t.fetch(reads)
 	}
 	p := &t.prog
@@ -165,7 +165,7 @@ func (t *Tape) reduceByCUB(sum, x *Tensor) {
 }
 
 // selectByCUB writes the places of the elements of x that are true (DeviceSelect), by tiles as they are tuned for flags
-// beside 64-bit integers.
+// besides 64-bit integers.
 func (t *Tape) selectByCUB(places, x, count *Tensor) {
 	const tile = 1280
 	t.scratchFor(cubBlob(tileState*(ceil.Div(x.numel, tile)+tilePadding)), x.numel, []*Tensor{places},
@@ -181,21 +181,16 @@ func (t *Tape) scratchFor(bytes, n int64, outs, ins []*Tensor) {
 	c.finish()
 }
 
-// radixSort sorts keys, by the given number of low bits, and values with them.
+// radixSort sorts keys, by the given number of low bits, and values with them, nil for none.
 func (t *Tape) radixSort(sortedKeys, sortedValues, keys, values *Tensor, bits int) {
-	s := radixSort{n: keys.numel, key: keys.dtype.Size(), value: values.dtype.Size(), bits: bits}
+	s := radixSort{n: keys.numel, key: keys.dtype.Size(), bits: bits}
+	if values != nil {
+		s.value = values.dtype.Size()
+	}
 	passes := ceil.Div(int64(bits), radixBits)
 	t.scratchFor(onBoard(t, func(b Board) int64 {
 		return b.radixStorage(&t.rules.CUB, s)
 	}), passes*s.n, []*Tensor{sortedKeys, sortedValues}, []*Tensor{keys, values})
-}
-
-// radixSortKeys sorts keys alone.
-func (t *Tape) radixSortKeys(sorted, keys *Tensor, bits int) {
-	s := radixSort{n: keys.numel, key: keys.dtype.Size(), bits: bits}
-	t.scratchFor(onBoard(t, func(b Board) int64 {
-		return b.radixStorage(&t.rules.CUB, s)
-	}), ceil.Div(int64(bits), radixBits)*s.n, []*Tensor{sorted}, []*Tensor{keys})
 }
 
 // uniqueByKey finds where runs of equal sorted 64-bit keys begin, and how many

@@ -107,7 +107,6 @@ func newLayout(shape, strides []int64) *layout {
 	return l
 }
 
-// sameShape reports whether the shape is that of l.
 func (l *layout) sameShape(m *layout) bool { return l == m || slices.Equal(l.shape, m.shape) }
 
 // mostElements is how many elements a tensor can have: more than fit any

@@ -42,7 +42,7 @@ func (l *libraries) use(t *Tape, have *[2]bool, bytes func(Board) int64) {
 		c.finish()
 		return
 	}
-	if have[t.thread] || t.hooks.muted || t.borders.part != Own {
+	if have[t.thread] || t.hooks.muted || t.pipeline.part != OwnStage {
 		return
 	}
 	have[t.thread] = true

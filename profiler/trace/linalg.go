@@ -53,11 +53,11 @@ func (t *Tape) batchedBLAS(arrays int, batch int64) {
 	c.finish()
 }
 
-// report is a number for each matrix of x, which its factorization leaves.
-func (x *Tensor) report() *Tensor { return x.tape.empty(I32, x.batched()...) }
+// emptyInfo is the info of LAPACK for each matrix of x, which a factorization leaves: zero for success.
+func (x *Tensor) emptyInfo() *Tensor { return x.tape.empty(I32, x.batched()...) }
 
-// mustBeZero is _linalg_check_errors of such numbers.
-func (x *Tensor) mustBeZero() {
+// checkInfo is _linalg_check_errors.
+func (x *Tensor) checkInfo() {
 	c := x.tape.begin("_linalg_check_errors", x)
 	if len(x.shape) == 0 {
 		c.let(c.t.empty(Bool))
@@ -67,10 +67,10 @@ func (x *Tensor) mustBeZero() {
 	c.finish()
 }
 
-// checked returns a result after a look at the report that it comes with.
+// checked returns a result after it has checked the info that it comes with.
 func (c *call) checked(x, info *Tensor) *Tensor {
 	c.letAll([]*Tensor{x, info})
-	info.mustBeZero()
+	info.checkInfo()
 	return c.end(x)
 }
 
@@ -90,11 +90,11 @@ func (x *Tensor) luInto(lu *Tensor) {
 	x.factorize(lu)
 }
 
-// luOf allocates and makes a factorization: LU, pivots and the report.
+// luOf allocates and makes a factorization: LU, pivots and info.
 func (c *call) luOf(x *Tensor) (lu, pivots, info *Tensor) {
 	lu = c.let(c.t.byColumns(x.dtype, x.shape...))
 	pivots = c.let(c.t.empty(I32, x.batched(min(x.Size(-1), x.Size(-2)))...))
-	info = c.let(x.report())
+	info = c.let(x.emptyInfo())
 	x.luInto(lu)
 	return lu, pivots, info
 }
@@ -264,7 +264,7 @@ func solveGrads(grad, lu, x *Tensor, left, vector, wantA bool) (ga, gb *Tensor) 
 	return c.endPair(ga, gb)
 }
 
-// LinalgInv is torch.linalg.inv(x), LinalgInvEx with a look at the report.
+// LinalgInv is torch.linalg.inv(x): LinalgInvEx, and a check of its info.
 func (x *Tensor) LinalgInv() *Tensor {
 	c := x.tape.begin("linalg_inv", x)
 	return c.checked(x.LinalgInvEx())
@@ -275,7 +275,7 @@ func (x *Tensor) LinalgInvEx() (y, info *Tensor) {
 	t := x.tape
 	c := t.begin("linalg_inv_ex", x)
 	y = c.let(t.byColumns(x.dtype, x.shape...))
-	info = c.let(x.report())
+	info = c.let(x.emptyInfo())
 	t.launchFill(y)
 	t.NoGrad(func() {
 		c := t.begin("linalg_solve_ex", x)

@@ -35,7 +35,6 @@ func (x *Tensor) LinalgDet() *Tensor {
 		func(b *backward) { b.give(0, detGrad(b.grad, b.saved(3), b.saved(1), b.saved(0).luAdjoint())) }))
 }
 
-// diagonal is that of matrices.
 func (x *Tensor) diagonal() *Tensor { return x.Diagonal(0, -2, -1) }
 
 // spreadAlong gives each matrix of a batch x's number n times: x.unsqueeze(-1).expand(.., n).

@@ -11,7 +11,7 @@ func (x *Tensor) Cholesky() *Tensor {
 // CholeskyEx is torch.linalg.cholesky_ex(x).
 func (x *Tensor) CholeskyEx() (l, info *Tensor) {
 	c := x.tape.begin("linalg_cholesky_ex", x)
-	l, info = c.let(c.t.byColumns(x.dtype, x.shape...)), c.let(x.report())
+	l, info = c.let(c.t.byColumns(x.dtype, x.shape...)), c.let(x.emptyInfo())
 	if batch := x.matrices(); batch > 1 {
 		p := c.t.begin("allocate_array") // of cuSOLVER
 		p.pointers(1, batch)
@@ -124,9 +124,9 @@ func (x *Tensor) LinalgEigh() (values, vectors *Tensor) {
 	c := x.tape.begin("_linalg_eigh", x)
 	vectors = c.let(c.t.byColumns(x.dtype, x.shape...))
 	values = c.let(c.t.empty(x.dtype, x.batched(x.Size(-1))...))
-	info := c.let(x.report())
+	info := c.let(x.emptyInfo())
 	x.factorize(vectors, values)
-	info.mustBeZero()
+	info.checkInfo()
 	c.t.derive(outputs{values, vectors}, "LinalgEighBackward0", inputs{x}, saves{values, vectors},
 		func(b *backward) { b.give(0, eighGrad(b.grads[0], b.grads[1], b.saved(0), b.saved(1))) })
 	return c.endPair(values, vectors)
@@ -170,7 +170,7 @@ func (x *Tensor) LUFactor() (lu, pivots *Tensor) {
 	c := x.tape.begin("linalg_lu_factor", x)
 	lu, pivots, info := x.LUFactorEx()
 	c.letAll([]*Tensor{lu, pivots, info})
-	info.mustBeZero()
+	info.checkInfo()
 	return c.endPair(lu, pivots)
 }
 

@@ -1,6 +1,10 @@
 package trace
 
-import "github.com/vprof/vprof/profiler/program"
+import (
+	"slices"
+
+	"github.com/vprof/vprof/profiler/program"
+)
 
 // BroadcastTensors is torch.broadcast_tensors(x, y).
 func BroadcastTensors(x, y *Tensor) (*Tensor, *Tensor) {
@@ -92,11 +96,7 @@ func (l *elementLoss) gradient(grad, x, y *Tensor) *Tensor {
 // reduceInto reduces everything into y, with an accumulator of the given size.
 func (x *Tensor) reduceInto(y *Tensor, accSize int64) {
 	c := x.tape.begin("reduce", x, y)
-	all := make([]bool, x.NDim())
-	for i := range all {
-		all[i] = true
-	}
-	x.reduceScratch(c, all, y.dtype.Size(), accSize, 4)
+	x.reduceScratch(c, slices.Repeat([]bool{true}, x.NDim()), y.dtype.Size(), accSize, 4)
 	c.t.launch(program.Reduction, x.numel, []*Tensor{y}, []*Tensor{x})
 	c.finish()
 }

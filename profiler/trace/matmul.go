@@ -119,7 +119,7 @@ func (bias *Tensor) AddMM(a, b *Tensor) *Tensor { return bias.AddMMScaled(a, b, 
 // is one of the gradients, too.
 type Factors struct{ Beta, Alpha bool }
 
-// scaled multiplies a gradient with a factor, if it is not one.
+// scaledIf multiplies a gradient with a factor, if it is not one.
 func (g *Tensor) scaledIf(factor bool) *Tensor {
 	if factor {
 		return g.MulScalar()
@@ -147,7 +147,6 @@ func (bias *Tensor) addmmScaled(a, b *Tensor, f Factors) *Tensor {
 		addmmBackward(f)))
 }
 
-// addmmProduct is what addmm computes.
 func (bias *Tensor) addmmProduct(a, b *Tensor) *Tensor {
 	t := bias.tape
 	m, k, cols := a.shape[0], a.shape[1], b.shape[1]
@@ -163,7 +162,6 @@ func (bias *Tensor) addmmProduct(a, b *Tensor) *Tensor {
 	return y
 }
 
-// addmmBackward are the gradients of addmm.
 func addmmBackward(f Factors) func(b *backward) {
 	return each(
 		partial{1, func(w *backward) *Tensor {
@@ -188,8 +186,8 @@ func (x *Tensor) Linear(weight, bias *Tensor) *Tensor {
 	return x.linearOf(weight, bias, false)
 }
 
-// LinearBy has f take the place of torch.nn.functional.linear, whose bias may be nil.
-func (t *Tape) LinearBy(f func(f *Frame, x, weight, bias *Tensor) *Tensor) { t.linear = f }
+// OverrideLinear has f take the place of torch.nn.functional.linear, whose bias may be nil.
+func (t *Tape) OverrideLinear(f func(f *Frame, x, weight, bias *Tensor) *Tensor) { t.linear = f }
 
 // linearOf is Linear of what a rank has of the weight. Where the result is a part of a
 // sum over ranks, so must the bias be: it is divided.

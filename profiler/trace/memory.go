@@ -121,7 +121,6 @@ func (s *slab[T]) take() *T {
 	return x
 }
 
-// give returns a thing to the slab.
 func (s *slab[T]) give(x *T) { s.free = append(s.free, x) }
 
 // begin turns to the next piece. One that was used before is cleared only now,

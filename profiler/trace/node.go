@@ -34,14 +34,14 @@ type Node struct {
 type nodeFlags uint8
 
 const (
-	isQueued     nodeFlags = 1 << iota // it waits to be run
-	isLeafNode                         // it is an AccumulateGrad
-	isSpent                            // it has released what it kept
-	isReshape                          // its gradient is the one that came, in the shape of the input
-	isMatrixT                          // its gradient is the one that came, a matrix, transposed
-	isHooked                           // functions are called when it runs, see [Tape.hooked]
-	isBefore                           // it was made before the rank's own part, see [Part]
-	isSubclassed                       // its gradients are DTensors, which are not added in place
+	isQueued       nodeFlags = 1 << iota // it waits to be run
+	isLeafNode                           // it is an AccumulateGrad
+	isSpent                              // it has released what it kept
+	isReshape                            // its gradient is the one that came, in the shape of the input
+	isMatrixT                            // its gradient is the one that came, a matrix, transposed
+	isHooked                             // functions are called when it runs, see [Tape.hooked]
+	isEarlierStage                       // an earlier stage of the pipeline made it, see [StagePart]
+	isSubclassed                         // its gradients are DTensors, which are not added in place
 )
 
 // exceeding is the number of inputs of a node whose lists are elsewhere.
@@ -83,8 +83,8 @@ func (t *Tape) newNode(name string, inputs int) *Node {
 	n := t.nodes.take()
 	t.seq++
 	n.t, n.name, n.seq, n.place = t, name, t.seq, t.place
-	if t.borders.part == Before {
-		n.flags = isBefore
+	if t.pipeline.part == EarlierStages {
+		n.flags = isEarlierStage
 	}
 	if t.subclassed {
 		n.flags |= isSubclassed
@@ -141,7 +141,6 @@ func (n *Node) end(t *Tape) {
 	t.nodes.give(n)
 }
 
-// next are the edges, one for each input.
 func (n *Node) next() []edge {
 	if n.inputs == exceeding {
 		return n.more.edges

@@ -183,3 +183,51 @@ func (x *Tensor) Normalize(dim int) *Tensor {
 
 // ExpandAs is x.expand_as(y).
 func (x *Tensor) ExpandAs(y *Tensor) *Tensor { return x.Expand(y.shape...) }
+
+// Renorm is x.renorm(p, d, maxnorm): x with each part along d scaled to a norm of maxnorm
+// at most.
+func (x *Tensor) Renorm(p float64, d int) *Tensor {
+	c := x.tape.begin("renorm", x)
+	c.full(&x)
+	dims := othersThan(x, d)
+	y := x.emptyLike(x.dtype)
+	c.let(y)
+	c.t.NoGrad(func() {
+		norm := c.let(x.reduce(reduction{
+			op: "linalg_vector_norm", out: x.dtype.accumulate(),
+			accSize: x.dtype.accumulate().Size(),
+		}, dims, true))
+		factor := norm
+		if norm.dtype != x.dtype {
+			factor = c.let(c.t.empty(x.dtype, norm.shape...))
+		}
+		c.t.launchElementwise(factor, 4, norm)
+		c.t.launchElementwise(y, 1, x, factor)
+	})
+	return c.end(y.derived("RenormBackward0", inputs{x}, saves{x},
+		func(b *backward) { b.give(0, renormGrad(b.grad, b.saved(0), p, dims)) }))
+}
+
+// renormGrad is renorm_backward.
+func renormGrad(grad, self *Tensor, p float64, dims []int) *Tensor {
+	c := grad.tape.begin("renorm_backward", grad, self)
+	norm := c.let(self.Norm(p, true, dims...))
+	output := c.let(self.Mul(grad).Sum(true, dims...))
+	along := c.let(normBackward(output, self, norm, p, dims, true))
+	inverse := c.let(norm.AddScalar().Reciprocal())
+	rest := grad.Sub(inverse.Mul(along))
+	scaled := inverse.MulScalar()
+	gradNorm := c.let(scaled.Mul(rest))
+	return c.end(Where(norm.compareScalar("gt"), gradNorm, grad))
+}
+
+// othersThan are all dimensions of x but d.
+func othersThan(x *Tensor, d int) []int {
+	var dims []int
+	for i := range x.shape {
+		if i != x.dim(d) {
+			dims = append(dims, i)
+		}
+	}
+	return dims
+}

@@ -1,9 +1,9 @@
 package trace
 
-// Pads are pairs (before, after) from the last dimension backwards, as
-// torch.nn.functional.pad takes them; negative ones cut.
+import "slices"
 
-// Pad is torch.nn.functional.pad(x, pads) with a constant.
+// Pad is torch.nn.functional.pad(x, pads) with a constant. Pads are pairs (before, after) from the last dimension
+// backwards; negative ones cut.
 func (x *Tensor) Pad(pads ...int64) *Tensor {
 	c := x.tape.begin("pad", x)
 	return c.end(x.constantPad(pads))
@@ -54,7 +54,6 @@ func (x *Tensor) PadCircular(pads ...int64) *Tensor {
 	return c.end(out)
 }
 
-// paddedShape is the shape after padding.
 func (x *Tensor) paddedShape(pads []int64) []int64 {
 	shape := append([]int64(nil), x.shape...)
 	for i := 0; i+1 < len(pads); i += 2 {
@@ -81,7 +80,7 @@ func (x *Tensor) borderPad(node, back string, pads []int64) *Tensor {
 func (x *Tensor) constantPad(pads []int64) *Tensor {
 	c := x.tape.begin("constant_pad_nd", x)
 	var y *Tensor
-	if cutsOnly(pads) {
+	if !slices.ContainsFunc(pads, func(p int64) bool { return p > 0 }) {
 		y = c.let(x.narrowed(pads).emptyLike(x.dtype))
 	} else {
 		y = c.let(c.t.emptyIn(x.dtype, x.paddedShape(pads), x.suggestChannelsLast()))
@@ -96,15 +95,6 @@ func (x *Tensor) constantPad(pads []int64) *Tensor {
 		n.apply = func(b *backward) { b.give(0, b.grad.constantPad(back)) }
 	}
 	return c.end(y)
-}
-
-func cutsOnly(pads []int64) bool {
-	for _, p := range pads {
-		if p > 0 {
-			return false
-		}
-	}
-	return true
 }
 
 // narrowed is the view that negative pads leave.

@@ -22,7 +22,7 @@ const (
 	// is the sum over the ranks.
 	ByRow
 	// ByWord gives each rank some of the rows of embeddings (RowwiseParallel, Shard(0)): the
-	// output is the sum over the ranks, which have zeros for words that others have.
+	// output is the sum over the ranks, which have zeros for tokens that others have.
 	ByWord
 )
 
@@ -91,14 +91,6 @@ func (x *Tensor) fromReplicas(ranks int64) *Tensor {
 	})
 }
 
-// Local is to_local() of x, a DTensor: code that knows of no ranks computes with it, and its gradient reaches x when
-// what was recorded after it has run.
-func (x *Tensor) Local() *Tensor {
-	return x.viewAs("_ToTorchTensor", "_ToTorchTensorBackward", x.layout, x.offset, func(b *backward) {
-		b.give(0, b.grad)
-	})
-}
-
 // sumOverRanks is redistribute(Replicate()) of a part of a sum, and to_local().
 func (x *Tensor) sumOverRanks(ranks int64) *Tensor {
 	return x.redistributed("all_reduce", func(x *Tensor) *Tensor { return x.reduced(ranks) },
@@ -121,7 +113,7 @@ func (x *Tensor) reduced(ranks int64) *Tensor {
 	return y
 }
 
-// parallelEmbedding is an embedding layer whose rows ranks share: words of other ranks are looked
+// parallelEmbedding is an embedding layer whose rows ranks share: tokens of other ranks are looked
 // up as the first row, and what that gives is filled with zeros before the sum over the ranks.
 func (x *Tensor) parallelEmbedding(weight *Tensor, of Sharing) *Tensor {
 	t := x.tape

@@ -220,7 +220,7 @@ func (x *Tensor) reduce(r reduction, dims []int, keep bool) *Tensor {
 }
 
 // reduceScratch allocates, in operator c, what a reduction of x over the
-// marked dimensions needs beside its result.
+// marked dimensions needs besides its result.
 func (x *Tensor) reduceScratch(c *call, reduced []bool, outSize, accSize, vt0 int64) {
 	t := x.tape
 	var buf [8]reduceDim

@@ -136,7 +136,7 @@ func logCumSumExpGrad(grad, self, result *Tensor, d int) *Tensor {
 	positive := c.let(Where(grad.compareScalar("gt"), logs, low))
 	negative := c.let(Where(grad.compareScalar("lt"), logs, low))
 	part := func(g *Tensor) *Tensor {
-		return c.let(g.Sub(result).flipped().scan("logcumsumexp", g.dtype, d).flipped().Add(self).Exp())
+		return c.let(g.Sub(result).Flip(d).scan("logcumsumexp", g.dtype, d).Flip(d).Add(self).Exp())
 	}
 	gained := part(positive)
 	lost := part(negative)

@@ -1,6 +1,8 @@
 package trace
 
 import (
+	"slices"
+
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace/cudnn"
 )
@@ -92,11 +94,7 @@ func (t *Tape) initDropout(a *RNNArgs) {
 // their place; autograd follows the copies.
 func (c *call) flattenHalf(weights []*Tensor) []*Tensor {
 	t := c.t
-	total := int64(0)
-	for _, w := range weights {
-		total += w.numel
-	}
-	flat := c.let(t.Zeros(F16, total))
+	flat := c.let(t.Zeros(F16, totalNumel(weights)))
 	views := make([]*Tensor, len(weights))
 	at := int64(0)
 	for i, w := range weights {
@@ -112,11 +110,7 @@ func (c *call) flattenHalf(weights []*Tensor) []*Tensor {
 // FlattenRNNWeights is torch._cudnn_rnn_flatten_weight: the weights become
 // views of one fresh buffer, and their own go.
 func (t *Tape) FlattenRNNWeights(weights []*Tensor) {
-	total := int64(0)
-	for _, w := range weights {
-		total += w.numel
-	}
-	flat := t.New("_cudnn_rnn_flatten_weight", program.Weights, weights[0].dtype, total).retain()
+	flat := t.New("_cudnn_rnn_flatten_weight", program.Weights, weights[0].dtype, totalNumel(weights)).retain()
 	at := int64(0)
 	for _, w := range weights {
 		t.launchCopy(flat, w)
@@ -222,7 +216,7 @@ func (b *backward) rnnGradients(a *RNNArgs, size cudnn.RNN, weights int) {
 	b.drop(dy)
 	b.drop(in)
 
-	if b.needsAny(1, weights) {
+	if slices.ContainsFunc(b.node.next()[1:1+weights], func(e edge) bool { return e.node != nil }) {
 		b.rnnWeightGradients(a, size, out[1:1+weights])
 	}
 	for i := len(states) - 1; i >= 0; i-- {
@@ -233,27 +227,12 @@ func (b *backward) rnnGradients(a *RNNArgs, size cudnn.RNN, weights int) {
 	b.giveAll(out...)
 }
 
-// needsAny reports whether one of n inputs from the given one on wants a
-// gradient.
-func (b *backward) needsAny(from, n int) bool {
-	for i := from; i < from+n; i++ {
-		if b.needs(i) {
-			return true
-		}
-	}
-	return false
-}
-
 // rnnWeightGradients is _cudnn_rnn_backward_weight: one flat buffer, of which
 // the gradients are views.
 func (b *backward) rnnWeightGradients(a *RNNArgs, size cudnn.RNN, out []*Tensor) {
 	t := b.t
 	in := b.let(b.saved(2).timeFirst(a).contiguousUntracked())
-	total := int64(0)
-	for i := range out {
-		total += b.saved(3 + i).numel
-	}
-	flat := b.let(t.Zeros(b.saved(3).dtype, total))
+	flat := b.let(t.Zeros(b.saved(3).dtype, totalNumel(b.kept[3:3+len(out)])))
 	work := t.rnnWorkspace(size)
 	t.launch(program.Matmul, 2*size.FLOPs(), []*Tensor{flat}, []*Tensor{in, b.saved(3 + len(out)), work})
 	b.statement()

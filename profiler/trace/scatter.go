@@ -327,7 +327,7 @@ func scatterExtremeGrads(b *backward, grad *Tensor) (gx, gsrc *Tensor) {
 }
 
 // scatterProductGrads is that for products, with the cases of none, one and more
-// zeros apart.
+// zeros excepted.
 func scatterProductGrads(b *backward, grad *Tensor) (gx, gsrc *Tensor) {
 	index, self, src, result := b.saved(0), b.saved(1), b.saved(2), b.saved(3)
 	c := grad.tape.begin("scatter_reduce_backward", grad)

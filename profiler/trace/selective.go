@@ -59,9 +59,9 @@ func (s *selection) during(t *Tape, again bool, f func()) {
 	t.selection = before
 }
 
-// Whole runs f, an operator of another library: of what it calls, checkpointed regions see
-// nothing, since dispatch modes are off below an operator.
-func (t *Tape) Whole(f func()) {
+// BelowDispatch runs f, an operator of another library. Selective checkpointing sees nothing of what it calls, since
+// dispatch modes are off below an operator.
+func (t *Tape) BelowDispatch(f func()) {
 	before := t.selection
 	t.selection = nil
 	f()

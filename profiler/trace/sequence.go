@@ -64,31 +64,28 @@ func (x *Tensor) gatherOutputs(ranks int64) *Tensor {
 		})
 }
 
-// flight is a collective whose result is there before it has ended (AsyncCollectiveTensor): the first
+// asyncCollective is a collective whose result is there before it has ended (AsyncCollectiveTensor): the first
 // operator that reads it waits, and only then is the input released.
-type flight struct {
+type asyncCollective struct {
 	result *storage
 	input  *Tensor
 }
 
-// flies has the input of a collective live until its result, y, is read. What other ranks of a pipeline run reads nothing.
-func (y *Tensor) flies(input *Tensor) {
-	if y.tape.borders.part != Own {
-		return
-	}
-	y.store.flying = true
-	y.tape.flights = append(y.tape.flights, flight{y.store, input.retain()})
+// releasesWhenRead has the input of a collective live until its result, y, is read.
+func (y *Tensor) releasesWhenRead(input *Tensor) {
+	y.store.pending = true
+	y.tape.collectives = append(y.tape.collectives, asyncCollective{y.store, input.retain()})
 }
 
-// land ends the collectives whose results the running operators read.
-func (t *Tape) land() {
-	if !t.reads(func(s *storage) bool { return s.flying }) {
+// waitForRead ends the collectives whose results the running operators read.
+func (t *Tape) waitForRead() {
+	if !t.reads(func(s *storage) bool { return s.pending }) {
 		return
 	}
-	for i := len(t.flights) - 1; i >= 0; i-- {
-		if f := t.flights[i]; t.reads(func(s *storage) bool { return s == f.result }) {
-			f.result.flying = false
-			t.flights = slices.Delete(t.flights, i, i+1)
+	for i := len(t.collectives) - 1; i >= 0; i-- {
+		if f := t.collectives[i]; t.reads(func(s *storage) bool { return s == f.result }) {
+			f.result.pending = false
+			t.collectives = slices.Delete(t.collectives, i, i+1)
 			f.input.release()
 		}
 	}
@@ -138,7 +135,7 @@ func (x *Tensor) scatterAsync(ranks int64) *Tensor {
 	f := x.tape.funcFrame(x)
 	parts := f.Let(x.byRank(ranks, 1))
 	y := parts.sumOwn(ranks)
-	y.flies(parts)
+	y.releasesWhenRead(parts)
 	return f.Return(y)
 }
 
@@ -155,7 +152,7 @@ func (x *Tensor) PermuteAsync(ranks int64) *Tensor { return x.async(program.Send
 func (x *Tensor) async(how program.Work, ranks int64, shape []int64) *Tensor {
 	y := x.tape.empty(x.dtype, shape...)
 	x.tape.Collective(how, ranks, y, x)
-	y.flies(x)
+	y.releasesWhenRead(x)
 	return y
 }
 
@@ -182,7 +179,7 @@ func (x *Tensor) AllToAll(ranks, rows int64) *Tensor {
 // Wait ends the collective that makes x, if it has not ended (AsyncCollectiveTensor.wait).
 func (x *Tensor) Wait() {
 	c := x.tape.begin("wait_tensor", x)
-	c.t.land()
+	c.t.waitForRead()
 	c.finish()
 }
 

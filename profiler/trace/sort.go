@@ -91,7 +91,7 @@ func (x *Tensor) sortAtOnce(rows int64, values, indices *Tensor) {
 		t.radixSort(keys, sorted, x, pairs, int(8*x.dtype.Size()))
 		c.finish()
 	}()
-	t.radixSortKeys(pairs, sorted, max(1, bits.Len64(uint64(rows-1))))
+	t.radixSort(pairs, nil, sorted, nil, max(1, bits.Len64(uint64(rows-1))))
 	t.launch(program.Index, x.numel, []*Tensor{values, indices}, []*Tensor{x, pairs})
 	c.finish()
 }

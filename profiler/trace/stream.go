@@ -98,11 +98,11 @@ func (x *Tensor) PartLike(offset int64, y *Tensor) *Tensor {
 	return x.alias(y.shape, y.strides, x.offset+offset)
 }
 
-// OnAbsent has f called with a tensor that an op is about to read and whose storage is
+// OnEmptyRead has f called with a tensor that an op is about to read and whose storage is
 // empty. It is to allocate it.
-func (t *Tape) OnAbsent(f func(x *Tensor)) {
-	before := t.absent
-	t.absent = func(x *Tensor) {
+func (t *Tape) OnEmptyRead(f func(x *Tensor)) {
+	before := t.onEmptyRead
+	t.onEmptyRead = func(x *Tensor) {
 		if before != nil {
 			before(x)
 		}
@@ -110,9 +110,9 @@ func (t *Tape) OnAbsent(f func(x *Tensor)) {
 	}
 }
 
-// Touch has the storage of x allocated if it is empty, as an op that reads it does; see [Tape.OnAbsent].
+// Touch has the storage of x allocated if it is empty, as an op that reads it does; see [Tape.OnEmptyRead].
 func (x *Tensor) Touch() {
-	if x.tape.absent != nil {
+	if x.tape.onEmptyRead != nil {
 		x.tape.fetch([]*Tensor{x})
 	}
 }
@@ -123,7 +123,7 @@ func (t *Tape) fetch(reads []*Tensor) {
 		if x != nil && x.store.blank && x.store.bytes > 0 {
 			op, native, class, stream, python := t.op, t.native, t.class, t.stream, t.python
 			t.stream, t.python = 0, true
-			t.Aside(func() { t.absent(x) })
+			t.RunHook(func() { t.onEmptyRead(x) })
 			t.op, t.native, t.class, t.stream, t.python = op, native, class, stream, python
 		}
 	}

@@ -34,7 +34,7 @@ var ErrStopped = errors.New("the recording was stopped")
 // ErrBeyond is what a recording raises at its ceiling.
 var ErrBeyond = errors.New("the step needs more memory than was asked about")
 
-// checkEvery is how many activations pass between two looks at Done: some 100 µs.
+// checkEvery is how many activations pass between two checks of Done: some 100 µs.
 const checkEvery = 1024
 
 func (t *Tape) stopIfDone() {
@@ -74,20 +74,20 @@ type Tape struct {
 	stream program.Stream
 	// wrappers are called around the forward passes of modules; nil if there are none.
 	wrappers map[*Path]Wrapper
-	// absent has what an op reads and is not there allocated; unplaced weights get no memory.
-	absent   func(x *Tensor)
-	unplaced bool
+	// onEmptyRead has an empty storage that an op reads allocated; unplaced weights get no memory.
+	onEmptyRead func(x *Tensor)
+	unplaced    bool
 	// linear takes the place of linear layers, if it is not nil.
 	linear func(f *Frame, x, weight, bias *Tensor) *Tensor
 	// splits are the weights that ranks share; nil if there are none.
-	splits  map[*Tensor]Sharing
-	borders borders
+	splits   map[*Tensor]Sharing
+	pipeline pipeline
 	// styles are what is put around the calls of modules whose ranks share tokens, nil if there
 	// are none; subclassed says that tensors are DTensors.
 	styles     map[*Path]Style
 	subclassed bool
-	// flights are collectives that nothing has waited for.
-	flights []flight
+	// collectives are those that nothing has waited for.
+	collectives []asyncCollective
 
 	// Autograd state.
 	noGrad bool
@@ -107,7 +107,7 @@ type Tape struct {
 	dropoutState *Tensor // of cuDNN's recurrent layers; nil before the first that drop out
 	library      libraries
 	convs        map[convCall][][]int64 // workspaces of cuDNN, once found, by board
-	// answer is what cuDNN said of convolutions; nil if it was not asked.
+	// answers are what cuDNN said of convolutions; nil if it was not asked.
 	answers func(Board) cudnn.Answer
 	// savedOnHost is what lies in the host's memory for backward.
 	savedOnHost onHost
@@ -200,7 +200,7 @@ func extend[T any](table *[]T) *T {
 	return &(*table)[n]
 }
 
-// allocate brings a storage of the given size to life.
+// allocate allocates a storage of the given size.
 func (t *Tape) allocate(bytes int64) *storage {
 	s := t.stores.take()
 	s.bytes = bytes
@@ -211,15 +211,15 @@ func (t *Tape) allocate(bytes int64) *storage {
 		s.blank = true
 		return s
 	}
-	if t.borders.part != Own {
-		t.borders.fill(s)
+	if t.pipeline.part != OwnStage {
+		t.pipeline.fill(s)
 		return s
 	}
 	if bytes < 0 {
 		panic(fmt.Sprintf("trace: %s asks for %d bytes", t.op, bytes))
 	}
-	if len(t.flights) > 0 {
-		t.land()
+	if len(t.collectives) > 0 {
+		t.waitForRead()
 	}
 	s.buffer = uint32(len(t.prog.Buffers))
 	push(&t.prog.Buffers, program.Buffer{Bytes: bytes, Class: t.class, Stream: t.stream, Site: t.site()})
@@ -236,7 +236,7 @@ func (t *Tape) drop(s *storage) {
 	if s.refs > 0 {
 		return
 	}
-	if !s.blank && !s.lent {
+	if !s.blank && !s.received {
 		t.live -= s.bytes
 		t.emit(program.Free, s.buffer)
 	}

@@ -16,10 +16,10 @@ type storage struct {
 	version int32
 	// blank marks a storage of zero bytes: PyTorch allocates nothing for it.
 	blank bool
-	// lent marks one that lies in the memory of another, see [Tape.Across].
-	lent bool
-	// flying marks what a collective is still to fill, see [Tape.land].
-	flying bool
+	// received marks one that lies in the buffer of what another stage has sent, see [Tape.StagePass].
+	received bool
+	// pending marks what a collective is still to fill, see [Tape.waitForRead].
+	pending bool
 	// trues is one more than how many elements of a mask are true, zero if nobody knows, see SetTrue.
 	trues int64
 }
@@ -72,7 +72,7 @@ func (x *Tensor) Numel() int64 { return x.numel }
 // DType is the element type.
 func (x *Tensor) DType() DType { return x.dtype }
 
-// Bytes is the size of the elements, whatever the storage holds beside them.
+// Bytes is the size of the elements, whatever else the storage holds.
 func (x *Tensor) Bytes() int64 { return x.numel * x.dtype.Size() }
 
 // Tape is the recording this tensor belongs to.

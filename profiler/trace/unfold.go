@@ -57,21 +57,15 @@ func (x *Tensor) likeThenResized(c *call, shape []int64) *Tensor {
 // PixelShuffle is torch.nn.functional.pixel_shuffle(x, r).
 func (x *Tensor) PixelShuffle(r int64) *Tensor {
 	c := x.tape.begin("pixel_shuffle", x)
-	y := c.let(x.pixelShuffle(r))
-	y.tape.shuffled("PixelShuffleBackward0", x, y, func(g *Tensor) *Tensor { return g.pixelUnshuffle(r) })
-	return c.end(y)
+	return c.end(c.let(x.pixelShuffle(r)).derived("PixelShuffleBackward0", inputs{x}, nil,
+		func(b *backward) { b.give(0, b.grad.pixelUnshuffle(r)) }))
 }
 
 // PixelUnshuffle is torch.nn.functional.pixel_unshuffle(x, r).
 func (x *Tensor) PixelUnshuffle(r int64) *Tensor {
 	c := x.tape.begin("pixel_unshuffle", x)
-	y := c.let(x.pixelUnshuffle(r))
-	y.tape.shuffled("PixelUnshuffleBackward0", x, y, func(g *Tensor) *Tensor { return g.pixelShuffle(r) })
-	return c.end(y)
-}
-
-func (t *Tape) shuffled(node string, x, y *Tensor, back func(g *Tensor) *Tensor) {
-	y.derived(node, inputs{x}, nil, func(b *backward) { b.give(0, back(b.grad)) })
+	return c.end(c.let(x.pixelUnshuffle(r)).derived("PixelUnshuffleBackward0", inputs{x}, nil,
+		func(b *backward) { b.give(0, b.grad.pixelShuffle(r)) }))
 }
 
 func (x *Tensor) pixelShuffle(r int64) *Tensor {

@@ -4,6 +4,9 @@
 
 A step is forward and loss (under autocast, with a gradient scaler for fp16), backward, clipping of the gradients' norm,
 the optimizer's step, and zero_grad. The batch is on the device before the first step and stays.
+
+With --as-recorded `all()` says of every tensor that not all of it is true. So it was on the device of the records, which
+computed nothing: transformers took rows for packed or padded that are not, and made masks.
 """
 
 import argparse
@@ -105,15 +108,24 @@ def freeze_all_but_head(model):
     layers[-1].requires_grad_(True)
 
 
+def deny_all():
+    """Has no tensor say that all of it is true."""
+    all_true = torch.Tensor.all
+    torch.Tensor.all = lambda *args, **options: all_true(*args, **options).zero_()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", choices=MODELS)
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--amp", choices=AMP)
     parser.add_argument("--stage", choices=["full", "head"], default="full")
+    parser.add_argument("--as-recorded", action="store_true")
     options = parser.parse_args()
+    if options.as_recorded:
+        deny_all()
     make, data, loss_of = MODELS[options.model]
-    model = make()
+    model = make().requires_grad_(True)  # Whisper's positions, too, which are fixed
     if options.stage == "head":
         freeze_all_but_head(model)
     model.to("cuda").train()
@@ -122,7 +134,7 @@ def main():
     batch = data(options.batch, "cuda")
     for _ in range(3):
         with torch.autocast("cuda", AMP[options.amp]) if options.amp else contextlib.nullcontext():
-            loss = loss_of(model, batch)
+            loss = loss_of(model, batch) / 1  # micro-batch, as the recorder's loop has it
         scaler.scale(loss).backward()
         scaler.unscale_(optimizer)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -18,7 +18,7 @@ type Stats struct {
 	// Used is the bytes of the boards held by the process, Peak the highest
 	// that it was.
 	Used, Peak uint64
-	// What is alive.
+	// Objects that are not destroyed.
 	Contexts, Segments, Ranges, Mappings, Handles, Modules, Streams, Events uint64
 	// Reclaimed things were still alive when their context ended.
 	Reclaimed uint64

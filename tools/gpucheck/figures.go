@@ -22,7 +22,7 @@ const schema = "vprof.gpucheck/v1"
 // simulatedDriver is what the release of a driver says that is none.
 const simulatedDriver = "simulated driver"
 
-// A result is what the steps came to, and where.
+// A result is the outcome of all steps, with the machine's details.
 type result struct {
 	Schema string `json:"schema"`
 	// Simulated says that no GPU was there: nothing of this was measured.
@@ -37,7 +37,7 @@ type result struct {
 	Figures   []figure    `json:"figures"`
 	// Needs are what models need by PyTorch, plan and sweep, side by side.
 	Needs []need `json:"needs,omitempty"`
-	// Verdict is what it all comes to; empty on a simulated driver.
+	// Verdict is the overall outcome; empty on a simulated driver.
 	Verdict verdict `json:"verdict,omitempty"`
 	// Defects are what was found wrong with the board, Missing the figures that no
 	// step left.

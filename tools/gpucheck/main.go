@@ -36,9 +36,7 @@ import (
 
 func main() {
 	python := flag.String("with-torch", "", "Python `interpreter` with PyTorch for CUDA, to judge vprof by it")
-	flag.Usage = func() {
-		fmt.Fprintln(os.Stderr, "usage: gpucheck [--with-torch PYTHON] FOLDER")
-	}
+	flag.Usage = func() { fmt.Fprintln(os.Stderr, "usage: gpucheck [--with-torch PYTHON] FOLDER") }
 	flag.Parse()
 	if flag.NArg() != 1 {
 		flag.Usage()

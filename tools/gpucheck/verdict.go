@@ -10,12 +10,11 @@ import (
 	"time"
 )
 
-// A verdict is what a check comes to.
+// A verdict is the outcome of a check.
 type verdict string
 
-// The verdicts, the worst last. A defect is a board that computes or keeps wrongly;
-// what could not run may have any reason, and says nothing of the board; slow is a
-// board that works and falls short.
+// The verdicts, the worst last. A defect is a board that computes or stores wrongly; a step that could not run may
+// have any reason and says nothing about the board; slow is a board that works below its expected speed.
 const (
 	healthy     verdict = "healthy"
 	slow        verdict = "slow"

@@ -258,8 +258,5 @@ func literal(v any) (string, error) {
 
 // replace puts text in place of data[from:to].
 func replace(data []byte, from, to int, text string) []byte {
-	out := make([]byte, 0, len(data)+len(text))
-	out = append(out, data[:from]...)
-	out = append(out, text...)
-	return append(out, data[to:]...)
+	return slices.Concat(data[:from], []byte(text), data[to:])
 }

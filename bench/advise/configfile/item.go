@@ -71,16 +71,7 @@ func (s *yamlSplice) behindItems(list *yaml.Node, word string) []byte {
 		!bytes.HasPrefix(s.data[dash:], []byte("- ")) {
 		return nil
 	}
-	lineBreak := "\n"
-	if at := bytes.IndexByte(s.data, '\n'); at > 0 && s.data[at-1] == '\r' {
-		lineBreak = "\r\n"
-	}
-	line := string(s.data[start:dash]) + "- " + word
-	at, ok := offset(s.data, lastLine(list)+1, 1)
-	if !ok { // the last line does not end
-		return replace(s.data, len(s.data), len(s.data), lineBreak+line)
-	}
-	return replace(s.data, at, at, line+lineBreak)
+	return s.addLine(list, string(s.data[start:dash])+"- "+word)
 }
 
 // withItem adds an item to the list of a decoded document.

@@ -40,10 +40,7 @@ func (s *yamlSplice) insert(m *yaml.Node, keys path) ([]byte, error) {
 	if !ok || !okLine || strings.Trim(string(s.data[start:first]), " ") != "" {
 		return nil, s.wrong("cannot be added to line %d; add it by hand", m.Line)
 	}
-	indent, lineBreak := string(s.data[start:first]), "\n"
-	if at := bytes.IndexByte(s.data, '\n'); at > 0 && s.data[at-1] == '\r' {
-		lineBreak = "\r\n"
-	}
+	indent, lineBreak := string(s.data[start:first]), s.lineBreak()
 	var lines []string
 	for i, word := range words {
 		lines = append(lines, indent+strings.Repeat("  ", i)+word+":")
@@ -52,11 +49,24 @@ func (s *yamlSplice) insert(m *yaml.Node, keys path) ([]byte, error) {
 	if s.edit.Item {
 		entry = strings.Join(lines, lineBreak) + lineBreak + indent + strings.Repeat("  ", len(words)) + "- " + value
 	}
-	at, ok := offset(s.data, lastLine(m)+1, 1)
-	if !ok { // the last line does not end
-		return replace(s.data, len(s.data), len(s.data), lineBreak+entry), nil
+	return s.addLine(m, entry), nil
+}
+
+// addLine adds text as lines of its own behind those of a node.
+func (s *yamlSplice) addLine(n *yaml.Node, text string) []byte {
+	at, ok := offset(s.data, lastLine(n)+1, 1)
+	if !ok { // the last line of the document has no line break
+		return replace(s.data, len(s.data), len(s.data), s.lineBreak()+text)
 	}
-	return replace(s.data, at, at, entry+lineBreak), nil
+	return replace(s.data, at, at, text+s.lineBreak())
+}
+
+// lineBreak is how the document ends its lines, by the first of them.
+func (s *yamlSplice) lineBreak() string {
+	if at := bytes.IndexByte(s.data, '\n'); at > 0 && s.data[at-1] == '\r' {
+		return "\r\n"
+	}
+	return "\n"
 }
 
 // lastLine is the last line on which a scalar below a node begins.

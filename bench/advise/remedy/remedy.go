@@ -40,9 +40,7 @@ func mitigations(s *step.Setup, batch int) []mitigation {
 		}
 		all = append(all, mitigation{
 			what: "PYTORCH_CUDA_ALLOC_CONF=" + conf, batch: batch,
-			change: func(c *models.Case) {
-				c.AllocConf = conf
-			},
+			change: func(c *models.Case) { c.AllocConf = conf },
 		})
 	}
 	half, micro := batch/2, 2*s.Case().Accumulate

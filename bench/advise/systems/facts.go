@@ -35,17 +35,25 @@ type Unplanned struct {
 // an [*input.FormatError].
 func (s System) ReadFacts(config, model string) (settings map[string]int64, unplanned []Unplanned, err error) {
 	settings = map[string]int64{}
+	keys, err := configfile.Keys(config)
+	if err != nil {
+		return nil, nil, err
+	}
 	for _, f := range s.Facts {
-		have, err := configfile.Read(config, []string{f.Path})
+		at := f.Path
+		if f.Model != "" {
+			at = s.place(at, keys)
+		}
+		have, err := configfile.Read(config, []string{at})
 		if err != nil {
 			return nil, nil, err
 		}
-		v, ok := have[f.Path]
+		v, ok := have[at]
 		if !ok {
 			continue
 		}
 		wrong := func(format string, args ...any) error {
-			return &input.FormatError{File: config, Key: f.Path, Reason: fmt.Sprintf(format, args...)}
+			return &input.FormatError{File: config, Key: at, Reason: fmt.Sprintf(format, args...)}
 		}
 		switch named := fmt.Sprintf(f.Model, v); {
 		case f.Model != "" && named != model && !strings.HasPrefix(model, named+"-"):
@@ -57,10 +65,6 @@ func (s System) ReadFacts(config, model string) (settings map[string]int64, unpl
 		case f.Planned != nil && fmt.Sprint(v) != fmt.Sprint(f.Planned):
 			unplanned = append(unplanned, Unplanned{f.Path, v, f.Why})
 		}
-	}
-	keys, err := configfile.Keys(config)
-	if err != nil {
-		return nil, nil, err
 	}
 	read := s.paths()
 	for _, key := range keys {
@@ -83,26 +87,50 @@ func (s System) paths() (all []string) {
 	return all
 }
 
+// place is where a file has a key: at its path or, if there is nothing, under its name elsewhere. Whoever names a model
+// means it, also where the project does not look.
+func (s System) place(path string, keys []string) string {
+	if slices.Contains(keys, path) {
+		return path
+	}
+	for _, key := range keys {
+		if last(key) == last(path) && !s.harmless(key) {
+			return key
+		}
+	}
+	return path
+}
+
+// last is the name of a key.
+func last(path string) string { return path[strings.LastIndexByte(path, '.')+1:] }
+
 // passedOver says why one of the keys of a file is not read although it may bear on memory: the file has it where the
 // project does not look, or it is none of the project's. It is empty of keys that are read or harmless.
 func (s System) passedOver(key string, keys, read []string) string {
 	if slices.Contains(read, key) {
 		return ""
 	}
-	last := func(at string) string { return at[strings.LastIndexByte(at, '.')+1:] }
 	for _, at := range read {
 		if last(at) == last(key) && !slices.Contains(keys, at) {
 			return fmt.Sprintf("%s has it as %s", s.Project, at)
 		}
 	}
+	if s.harmless(key) {
+		return ""
+	}
+	return s.Project + " has no such key that vprof knows"
+}
+
+// harmless says whether a key is of those that bear on no memory.
+func (s System) harmless(key string) bool {
 	for group := range s.Harmless {
 		for one := range strings.SplitSeq(group, ", ") {
 			if key == one || strings.HasPrefix(key, one+".") {
-				return ""
+				return true
 			}
 		}
 	}
-	return s.Project + " has no such key that vprof knows"
+	return false
 }
 
 // scaled is a value in the unit of the setting.

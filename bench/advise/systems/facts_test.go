@@ -61,12 +61,16 @@ func TestKeysThatNobodyReadsAreSaid(t *testing.T) {
 training: {batch_size: 8, epochs: 3, compile: true}
 evaluation: {batch_size: 64}
 model_name: b5
+logging: {model_name: run-7}
 seed: 1
 remat: [1, 2]
 `), 0o600))
-	_, unplanned, err := s.ReadFacts(path, "redimnet-b2")
+	_, _, err = s.ReadFacts(path, "redimnet-b2")
+	require.ErrorContains(t, err, "model_name: b5 is redimnet-b5, not redimnet-b2", "also where the project does not look")
+	_, unplanned, err := s.ReadFacts(path, "redimnet-b5")
 	require.NoError(t, err)
 	require.Equal(t, []Unplanned{
+		{Path: "logging.model_name", Why: s.Project + " has it as advanced.model_name"},
 		{Path: "model_name", Why: s.Project + " has it as advanced.model_name"},
 		{Path: "remat", Why: s.Project + " has no such key that vprof knows"},
 		{Path: "training.compile", Why: s.Project + " has it as hardware.compile"},

@@ -82,9 +82,9 @@ func (s System) ReadStages(config, model string) (map[string]int64, error) {
 func ReadMapped(config string, pairs []string) (map[string]any, error) {
 	values := map[string]any{}
 	for _, pair := range pairs {
-		name, at, ok := strings.Cut(pair, "=")
-		if !ok || at == "" {
-			return nil, fmt.Errorf("%q is not name=path.to.key", pair)
+		name, at, err := parsePair(pair)
+		if err != nil {
+			return nil, err
 		}
 		have, err := configfile.Read(config, []string{at})
 		if err != nil {

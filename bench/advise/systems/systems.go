@@ -197,14 +197,23 @@ func (k Key) written(ours any) any {
 	return ours
 }
 
+// parsePair reads "name=path.to.key".
+func parsePair(pair string) (name, at string, err error) {
+	name, at, ok := strings.Cut(pair, "=")
+	if !ok || at == "" {
+		return "", "", fmt.Errorf("%q is not name=path.to.key", pair)
+	}
+	return name, at, nil
+}
+
 // Map makes the edits of "name=path" pairs for any other file. Precision is
 // written as a yes or no where the file has one.
 func Map(pairs []string, v Values) ([]configfile.Edit, error) {
 	var edits []configfile.Edit
 	for _, pair := range pairs {
-		name, at, ok := strings.Cut(pair, "=")
-		if !ok || at == "" {
-			return nil, fmt.Errorf("%q is not name=path.to.key", pair)
+		name, at, err := parsePair(pair)
+		if err != nil {
+			return nil, err
 		}
 		if err := configfile.ValidPath(at); err != nil {
 			return nil, fmt.Errorf("%s: %w", pair, err)

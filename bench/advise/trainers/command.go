@@ -150,7 +150,7 @@ func (d *document) environment(vars map[string]token) {
 			"CUBLAS_WORKSPACE_CONFIG": cublasWorkspace, "MAX_PIXELS": imagePixels,
 		}[name]
 		if v := vars[name]; ok && d.facts[fact].value == "" {
-			d.facts.set(fact, v.text, origin{d.file, name, v.line})
+			d.facts.set(fact, v.text, Key{d.file, v.line, name})
 		}
 	}
 	if v, said := vars[visibleGPUs]; said {
@@ -182,7 +182,7 @@ func (d *document) visible(v token, where string) {
 		d.notes = append(d.notes, fmt.Sprintf("%s: torchrun starts one process; planned is one GPU, so say "+
 			"--nproc_per_node %d to train on all that "+visibleGPUs+" has", d.file, n))
 	default:
-		d.facts.set("gpus", strconv.Itoa(n), origin{where, visibleGPUs, v.line})
+		d.facts.set("gpus", strconv.Itoa(n), Key{where, v.line, visibleGPUs})
 	}
 }
 
@@ -234,7 +234,7 @@ func (l launch) document(file string, c []token) *document {
 		d.config, rest = rest[0].text, rest[1:]
 	}
 	for name, f := range l.says {
-		d.facts.set(name, f.value, origin{file, strings.Join(l.words, " "), c[0].line})
+		d.facts.set(name, f.value, Key{file, c[0].line, strings.Join(l.words, " ")})
 	}
 	d.root = arguments(rest)
 	d.takeConfig()

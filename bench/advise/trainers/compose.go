@@ -176,7 +176,7 @@ func (c *Config) shard() error {
 	list := strings.FieldsFunc(options, func(r rune) bool { return r == ',' })
 	flat := name == "fsdp" && c.facts["fsdp-version"].value != "2"
 	if flat {
-		c.Notes = append(c.Notes, key(s.from).String()+": FSDP of flat parameters is planned as fully_shard (FSDP2), "+
+		c.Notes = append(c.Notes, s.from.String()+": FSDP of flat parameters is planned as fully_shard (FSDP2), "+
 			"which shards each by itself")
 	}
 	name = models.FSDP2
@@ -261,11 +261,8 @@ func (c *Config) evaluation() error {
 	if on.value != "true" {
 		return nil
 	}
-	if batch.from.key == "" {
-		batch.from = on.from
-	}
 	options := c.facts.options("batch", "eval-batch", "scores", "eval-scores", "new-tokens", "new-tokens")
-	c.facts.set("evaluate", strings.Join(options, ","), batch.from)
+	c.facts.set("evaluate", strings.Join(options, ","), cmp.Or(batch.from, on.from))
 	return nil
 }
 
@@ -385,8 +382,6 @@ func elements(text string) (string, error) {
 	return strconv.FormatInt(max(1, int64(n)), 10), nil
 }
 
-func key(o origin) Key { return Key{o.file, o.line, o.key} }
-
 // adapters makes the options of --lora.
 func (c *Config) adapters() error {
 	if c.facts["tuner"].value != "lora" {
@@ -413,11 +408,6 @@ func (c *Config) adapters() error {
 	default:
 		options = append(options, "target="+strings.Join(targets, "+"))
 	}
-	r := c.facts["lora-r"]
-	from := r.from
-	if from.key == "" {
-		from = c.facts["tuner"].from
-	}
-	c.facts.set("lora", strings.Join(options, ","), from)
+	c.facts.set("lora", strings.Join(options, ","), cmp.Or(c.facts["lora-r"].from, c.facts["tuner"].from))
 	return nil
 }

@@ -1,37 +1,23 @@
 package trainers
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/vprof/vprof/internal/input"
 )
-
-// origin is where a fact comes from: a key of a file. The zero value is what a
-// trainer does if nothing is said.
-type origin struct {
-	file, key string
-	line      int
-}
-
-// wrong is an error about what stands there.
-func (o origin) wrong(format string, args ...any) error {
-	return &input.FormatError{File: o.file, Line: o.line, Key: o.key, Reason: fmt.Sprintf(format, args...)}
-}
 
 // fact is something that a configuration says, in vprof's words.
 type fact struct {
 	value string
-	from  origin
+	// from is where it stands; the zero Key is what a trainer does if nothing is said.
+	from Key
 }
 
 // facts are by name. Most are named as the flag that takes them: "batch". Others
 // ("tuner", "lora-r") are what rules and flags are made of.
 type facts map[string]fact
 
-func (f facts) set(name, value string, from origin) { f[name] = fact{value, from} }
+func (f facts) set(name, value string, from Key) { f[name] = fact{value, from} }
 
 // options are what the flag of a lever takes behind its name, in pairs of an option and the fact
 // that has its value. Those without a value, or with one that is false or zero, are left out.

@@ -95,15 +95,11 @@ func (c *Config) ChooseLayers(model string) error {
 	if len(list) == 0 {
 		return f.wrong("is %s: nothing is trained", f.value)
 	}
-	from := f.from
-	if from.key == "" {
-		from = c.facts["tuner"].from
-	}
-	return c.add("train-only", strings.Join(list, "|"), from)
+	return c.add("train-only", strings.Join(list, "|"), cmp.Or(f.from, c.facts["tuner"].from))
 }
 
-// freezeTowers has the language model alone trained of one that has towers, as trainers do
-// unless they are told otherwise, where it is not adapters that are trained.
+// freezeTowers freezes the vision and audio towers of a model, as trainers do by default when they train no
+// adapters.
 func (c *Config) freezeTowers(model string) error {
 	f := c.facts[frozenTowers]
 	if f.value != "true" || c.facts["tuner"].value == "lora" {

@@ -1,11 +1,10 @@
 package trainers
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
-
-	"github.com/vprof/vprof/internal/input"
 )
 
 // generate makes the settings of training on answers that are generated: how long prompts
@@ -52,7 +51,7 @@ func (c *Config) generate() error {
 	left := strconv.FormatFloat(100-100*share, 'f', -1, 64)
 	c.facts.set("gpu-memory", left+"%", f.from)
 	c.Notes = append(c.Notes, fmt.Sprintf("%s: vLLM holds %s of the same board; planned is with the other %s%%",
-		c.place(f), f.value, left))
+		c.placed(f.from), f.value, left))
 	return nil
 }
 
@@ -88,16 +87,11 @@ func (c *Config) count(name string, otherwise int64) (int64, error) {
 }
 
 func (c *Config) malformed(f fact, reason string) error {
-	return &input.FormatError{
-		File: orFile(f.from.file, c.File), Line: f.from.line, Key: f.from.key,
-		Reason: fmt.Sprintf("%q %s", f.value, reason),
-	}
+	return c.placed(f.from).wrong("%q %s", f.value, reason)
 }
 
-// place is where a fact stands.
-func (c *Config) place(f fact) string {
-	if f.from.key == "" {
-		return orFile(f.from.file, c.File)
-	}
-	return Key{f.from.file, f.from.line, f.from.key}.String()
+// placed is a key that is of the trainer's own file where it names none.
+func (c *Config) placed(k Key) Key {
+	k.File = cmp.Or(k.File, c.File)
+	return k
 }

@@ -16,7 +16,7 @@ type Model struct {
 	Name, Revision string
 	// Folder is where the configuration says that its files lie; empty if it does not.
 	Folder string
-	from   origin
+	from   Key
 }
 
 // usualName is how transformers calls the description of a model.
@@ -58,7 +58,7 @@ func (m Model) folders() []string {
 		}
 		dirs = append(dirs, name)
 		if !filepath.IsAbs(name) {
-			dirs = append(dirs, filepath.Join(filepath.Dir(m.from.file), name))
+			dirs = append(dirs, filepath.Join(filepath.Dir(m.from.File), name))
 		}
 	}
 	return dirs

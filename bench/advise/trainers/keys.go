@@ -67,10 +67,9 @@ func (r *reader) counts(key string) bool {
 
 // file reads the keys of the file that a key names, as those of the group of that name.
 func (r *reader) file(key string, e entry) error {
-	from := r.place(e, key)
 	d, err := open(beside(r.doc.file, e.value.text))
 	if err != nil {
-		return origin{from.File, key, from.Line}.wrong("%v", err)
+		return r.place(e, key).wrong("%v", err)
 	}
 	below := *r
 	below.doc = d
@@ -91,8 +90,7 @@ func (r *reader) row(key string, row Row, e entry) error {
 	if err != nil {
 		return err
 	}
-	at := r.place(e, key)
-	from := origin{at.File, key, at.Line}
+	from := r.place(e, key)
 	wrong := from.wrong
 	texts, ok := v.scalars()
 	switch {
@@ -104,7 +102,7 @@ func (r *reader) row(key string, row Row, e entry) error {
 		if row.Needs != "" {
 			return wrong("is %s: %s", v.excerpt(), row.Needs)
 		}
-		r.config.Notes = append(r.config.Notes, at.String()+": "+row.Bound)
+		r.config.Notes = append(r.config.Notes, from.String()+": "+row.Bound)
 		return nil
 	case !ok:
 		return wrong("is %s, where a value is expected", v.excerpt())
@@ -125,7 +123,7 @@ func (r *reader) row(key string, row Row, e entry) error {
 }
 
 // words takes the facts that words stand for.
-func (r *reader) words(row Row, v *value, texts []string, from origin) error {
+func (r *reader) words(row Row, v *value, texts []string, from Key) error {
 	if len(texts) > 1 && !row.Each {
 		return from.wrong("is %s, where one value is expected", v.excerpt())
 	}
@@ -174,7 +172,7 @@ func (row Row) word(text string) (w Words, ok bool) {
 }
 
 // say takes the facts of one word.
-func (r *reader) say(row Row, word string, w Words, from origin) error {
+func (r *reader) say(row Row, word string, w Words, from Key) error {
 	if w.Own != "" {
 		r.facts.set(row.Is, w.Own, from)
 	}
@@ -183,7 +181,7 @@ func (r *reader) say(row Row, word string, w Words, from origin) error {
 		case "refuse":
 			return from.wrong("is %s: %s", word, value)
 		case "note":
-			r.config.Notes = append(r.config.Notes, Key{from.file, from.line, from.key}.String()+": "+value)
+			r.config.Notes = append(r.config.Notes, from.String()+": "+value)
 			continue
 		}
 		if more, adds := strings.CutPrefix(value, "+"); adds {
@@ -242,14 +240,10 @@ func (c *Config) rules(t *Table, f facts) error {
 		}
 		at := f[rule.At].from
 		if rule.Refuse != "" {
-			return origin{orFile(at.file, c.File), at.key, at.line}.wrong("%s", rule.Refuse)
+			return c.placed(at).wrong("%s", rule.Refuse)
 		}
 		if rule.Note != "" {
-			where := orFile(at.file, c.File)
-			if at.key != "" {
-				where = Key{at.file, at.line, at.key}.String()
-			}
-			c.Notes = append(c.Notes, where+": "+rule.Note)
+			c.Notes = append(c.Notes, c.placed(at).String()+": "+rule.Note)
 		}
 		for name, v := range rule.Set {
 			if _, has := f[name]; has {
@@ -268,11 +262,4 @@ func (c *Config) rules(t *Table, f facts) error {
 		}
 	}
 	return nil
-}
-
-func orFile(file, otherwise string) string {
-	if file != "" {
-		return file
-	}
-	return otherwise
 }

@@ -57,7 +57,7 @@ func (d *document) launch(starter []string, options *value) {
 	if n, err := strconv.Atoi(count); err == nil && nodes > 1 && nodes < 1<<20 && n < 1<<20 {
 		count = strconv.Itoa(n * nodes)
 	}
-	d.facts.set("gpus", count, origin{d.file, "--" + ranks.key, ranks.line})
+	d.facts.set("gpus", count, Key{d.file, ranks.line, "--" + ranks.key})
 }
 
 // accelerate makes accelerate's configuration of the options of "accelerate launch", which

@@ -59,7 +59,7 @@ func (c *Config) accumulations() error {
 		return max(1, n)
 	}
 	if c.facts["gpus"].value == "" {
-		c.Notes = append(c.Notes, Key{all.from.file, all.from.line, all.from.key}.String()+": planned is one batch "+
+		c.Notes = append(c.Notes, all.from.String()+": planned is one batch "+
 			"before a step, as nothing says how many GPUs train; say with --accumulate how many a rank takes")
 		return nil
 	}

@@ -56,7 +56,7 @@ type UnknownKey struct {
 	Near, Trainer string
 }
 
-// Key is a key of a file.
+// Key is where a value stands: a key of a file.
 type Key struct {
 	File string
 	Line int
@@ -65,8 +65,12 @@ type Key struct {
 
 // String is where the key is, and which.
 func (k Key) String() string {
-	e := input.FormatError{File: k.File, Line: k.Line, Key: k.Path}
-	return e.Error()
+	return (&input.FormatError{File: k.File, Line: k.Line, Key: k.Path}).Error()
+}
+
+// wrong is an error about what stands there.
+func (k Key) wrong(format string, args ...any) error {
+	return &input.FormatError{File: k.File, Line: k.Line, Key: k.Path, Reason: fmt.Sprintf(format, args...)}
 }
 
 // Setting is a flag of vprof that a file sets.
@@ -83,10 +87,8 @@ type Setting struct {
 
 // Wrong is an error about the setting, at its place in the file.
 func (s Setting) Wrong(format string, args ...any) error {
-	return &input.FormatError{
-		File: s.From.File, Line: s.From.Line, Key: cmp.Or(s.From.Path, "--"+s.Flag),
-		Reason: fmt.Sprintf(format, args...),
-	}
+	s.From.Path = cmp.Or(s.From.Path, "--"+s.Flag)
+	return s.From.wrong(format, args...)
 }
 
 // Open reads the configuration files of one training: that of the trainer, and those
@@ -151,9 +153,8 @@ func read(docs []*document) (*Config, error) {
 }
 
 // add adds a setting, whose value is read where it is a field of a case.
-func (c *Config) add(flag, value string, from origin) error {
-	s := Setting{Flag: flag, Value: value, From: key(from)}
-	s.From.File = orFile(s.From.File, c.File)
+func (c *Config) add(flag, value string, from Key) error {
+	s := Setting{Flag: flag, Value: value, From: c.placed(from)}
 	if f := models.FieldNamed(flag); f != nil && flag != "strategy" {
 		var err error
 		if s.Change, err = f.Parse(value); err != nil {
@@ -195,7 +196,7 @@ func (d *document) overFile() (*document, error) {
 	}
 	for _, e := range d.root.entries {
 		if slices.Contains(starterOptions, e.key) && d.facts != nil {
-			d.facts.set("gpus", e.value.text, origin{d.file, "--" + e.key, e.line})
+			d.facts.set("gpus", e.value.text, Key{d.file, e.line, "--" + e.key})
 			continue
 		}
 		e.argument = true
@@ -213,7 +214,7 @@ func (c *Config) alone(d *document) {
 	for _, precision := range []string{"fp16", "bf16"} {
 		key := precision + ".enabled"
 		if v := d.root.at(key); v != nil && v.text == "true" {
-			c.facts.set("amp", precision, origin{d.file, key, v.line})
+			c.facts.set("amp", precision, Key{d.file, v.line, key})
 		}
 	}
 	if f, ok := c.facts["mixed"]; ok {
@@ -273,15 +274,15 @@ func (c *Config) take(d *document) error {
 		f := r.facts[name]
 		if old, twice := c.facts[name]; twice && old.value != f.value {
 			switch {
-			case old.from.key == "" || f.from.key == "" || name == "mixed" && t.Strategy:
+			case old.from.Path == "" || f.from.Path == "" || name == "mixed" && t.Strategy:
 				continue
 			case name == "mixed": // the Trainer's bf16 and fp16 win over what accelerate launch says
 				c.facts[name] = f
 				continue
 			}
 			return f.from.wrong(
-				"says %s, and %s:%d: %s says %s; make them agree", f.value, old.from.file, old.from.line,
-				old.from.key, old.value)
+				"says %s, and %s:%d: %s says %s; make them agree", f.value, old.from.File, old.from.Line,
+				old.from.Path, old.value)
 		}
 		c.facts[name] = f
 	}

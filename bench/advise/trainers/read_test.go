@@ -131,7 +131,7 @@ func TestBadConfigurationsAreNamedByFileLineAndKey(t *testing.T) {
 		"pipeline of torchtitan": {
 			"c.toml", "[model]\nflavor = \"8B\"\n[training]\nseq_len = 8\n" +
 				"[parallelism]\npipeline_parallel_degree = 2\n",
-			"c.toml:6: parallelism.pipeline_parallel_degree: is 2: torchtitan's pipelines are not read from its files",
+			"c.toml:6: parallelism.pipeline_parallel_degree: is 2: vprof records pipelines of one GPU a stage",
 		},
 		"torchtitan in Python": {
 			"c.sh", "torchrun -m torchtitan.train --module llama3 --config llama3_8b\n",
@@ -333,7 +333,7 @@ func TestModelsAreFoundInFoldersAndCaches(t *testing.T) {
 	require.NoError(t, os.WriteFile("hub/models--x--y/refs/main", []byte("c0ffee\n"), 0o600))
 	t.Setenv("HF_HUB_CACHE", filepath.Join(dir, "hub"))
 	t.Setenv("MODELSCOPE_CACHE", filepath.Join(dir, "scope"))
-	from := origin{"cfg/a.yaml", "base_model", 3}
+	from := Key{"cfg/a.yaml", 3, "base_model"}
 	for name, want := range map[string]string{
 		"local": "cfg/local/config.json", "x/y": filepath.Join(dir, "hub/models--x--y/snapshots/c0ffee/config.json"),
 		"m/n.5":                         filepath.Join(dir, "scope/models/m/n___5/config.json"),

@@ -171,19 +171,19 @@ func (c *Config) written(name string, v Values) (key string, value any, same boo
 	}[name]
 	f := c.facts[name]
 	key = c.table.Written[name]
-	if own := f.from; own.file == c.doc.file && own.key != "" {
-		key = own.key
+	if own := f.from; own.File == c.doc.file && own.Path != "" {
+		key = own.Path
 	}
 	row := c.table.Keys[key]
 	switch {
 	case f.value == ours:
 		same = true
-	case f.from.file != "" && f.from.file != c.doc.file:
+	case f.from.File != "" && f.from.File != c.doc.file:
 		return "", nil, false,
 			f.wrong("decides %s, and vprof writes the trainer's own file only; change it there to %s", name, ours)
 	}
 	if key == "" && !same {
-		return "", nil, false, origin{file: c.File}.wrong("%s has no key for --%s %s; set it yourself", c.Trainer, name,
+		return "", nil, false, Key{File: c.File}.wrong("%s has no key for --%s %s; set it yourself", c.Trainer, name,
 			ours)
 	}
 	if row.Is == totalBatch {

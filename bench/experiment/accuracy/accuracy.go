@@ -19,8 +19,8 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// Differences below these count as none: they are below what anybody plans
-// with, and reserved bytes come in segments.
+// Differences below these count as none: no plan depends on so few bytes, and reserved bytes
+// come in segments.
 const (
 	negligibleAllocated = 4 << 20
 	negligibleReserved  = 20 << 20 // one segment of the large pool

@@ -12,12 +12,26 @@ import (
 
 // numbers are all coefficients of an entry by name.
 func numbers(e *coefficients.Entry) map[string]coefficients.Number {
-	all := maps.Clone(e.Memory)
-	if all == nil {
-		all = map[string]coefficients.Number{}
-	}
-	maps.Copy(all, speeds(e))
+	all := speeds(e)
+	maps.Copy(all, e.Memory)
 	return all
+}
+
+// numbersByEntry are the coefficients of a file by the names of their entries.
+func numbersByEntry(f *coefficients.File) map[string]map[string]coefficients.Number {
+	all := map[string]map[string]coefficients.Number{}
+	for i := range f.Entries {
+		all[f.Entries[i].Name] = numbers(&f.Entries[i])
+	}
+	return all
+}
+
+// keysOf are the keys of either map, sorted.
+func keysOf[V any](a, b map[string]V) []string {
+	all := map[string]V{}
+	maps.Copy(all, a)
+	maps.Copy(all, b)
+	return slices.Sorted(maps.Keys(all))
 }
 
 // speeds are the efficiencies of an entry by name: "efficiency:matmul", or "synthetic
@@ -64,21 +78,9 @@ func ShowCoefficients(f *coefficients.File) *report.Coefficients {
 // DiffCoefficients compares the coefficients of two files, entry by entry.
 func DiffCoefficients(old, now *coefficients.File) *report.Coefficients {
 	out := &report.Coefficients{Schema: report.CoefficientsSchema, Rows: []report.CoefficientRow{}, Compared: true}
-	before, after := map[string]map[string]coefficients.Number{}, map[string]map[string]coefficients.Number{}
-	names := map[string]bool{}
-	for to, f := range map[*map[string]map[string]coefficients.Number]*coefficients.File{&before: old, &after: now} {
-		for i := range f.Entries {
-			(*to)[f.Entries[i].Name] = numbers(&f.Entries[i])
-			names[f.Entries[i].Name] = true
-		}
-	}
-	for _, entry := range slices.Sorted(maps.Keys(names)) {
-		terms := maps.Clone(before[entry])
-		if terms == nil {
-			terms = map[string]coefficients.Number{}
-		}
-		maps.Copy(terms, after[entry])
-		for _, name := range slices.Sorted(maps.Keys(terms)) {
+	before, after := numbersByEntry(old), numbersByEntry(now)
+	for _, entry := range keysOf(before, after) {
+		for _, name := range keysOf(before[entry], after[entry]) {
 			row := report.CoefficientRow{Entry: entry, Name: name}
 			o, had := before[entry][name]
 			n, has := after[entry][name]

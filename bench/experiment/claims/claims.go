@@ -183,15 +183,7 @@ func (a *answers) project(ctx context.Context, c models.Case, gpu device.GPU) (*
 	}
 	t := setup.Trial(gpu, c.Batch)
 	t.Timed = []device.GPU{gpu}
-	r, err := setup.Try(ctx, t)
-	if err != nil {
-		return nil, err
-	}
-	e, err := setup.Estimate(gpu, r.Sample())
-	if err != nil {
-		return nil, err
-	}
-	judged, err := setup.Judge(ctx, e, r, 0)
+	e, judged, r, err := setup.Judged(ctx, t)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@
 package compare
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -27,27 +28,23 @@ type Side struct {
 	Snapshot *snapshot.Summary
 }
 
-// Amounts are the peaks of one training step in bytes; zero was not seen.
+// Amounts are the peaks of one training step.
 type Amounts struct {
+	report.Amounts
 	// Of names the step; steps of both sides with the same name are compared.
 	// It is empty for a snapshot, which does not know what was trained.
 	Of string
-	// Release is that of PyTorch, and Anyway the name of the step without it: steps
-	// of different releases are compared where each side is of one.
-	Release, Anyway string
+	// AnyRelease is the name of the step without the release of PyTorch: steps of different releases are compared
+	// where each side is of one.
+	AnyRelease string
 	// Script says that it is a run of a command, which is compared with another whatever their names are.
 	Script bool
 	// Case is what was trained; without a model where the file does not say.
 	Case  models.Case
 	Batch int
-	GPU   string
 	// Board is the name of the very board, and UUID the driver's; empty where
 	// the file does not say.
 	Board, UUID string
-	// Kind is "measured", "simulated", "estimate", "reference", "snapshot" or
-	// "simulated snapshot".
-	Kind                        string
-	Allocated, Reserved, Device int64
 }
 
 // Read reads a report (runs where it has some, else estimates), reference
@@ -95,7 +92,7 @@ func (s *Side) snapshot(r io.Reader, name string) error {
 	if shot.SimulatedBy != "" {
 		kind = "simulated snapshot"
 	}
-	s.Steps = []Amounts{{Kind: kind, Allocated: sum.PeakAllocated, Reserved: sum.PeakReserved}}
+	s.Steps = []Amounts{{Amounts: report.Amounts{Kind: kind, Allocated: sum.PeakAllocated, Reserved: sum.PeakReserved}}}
 	return nil
 }
 
@@ -107,11 +104,9 @@ func (s *Side) reference(r io.Reader, name string) error {
 	for i := range f.Records {
 		rec := &f.Records[i]
 		if rec.Status == reference.OK {
-			s.Steps = append(s.Steps, Amounts{
-				Of: stepName(rec.Case, rec.Batch), Release: rec.ReleaseName(), Anyway: anyway(rec.Case, rec.Batch),
-				Case: rec.Case, Batch: rec.Batch, GPU: rec.GPU, Kind: "reference",
-				Allocated: rec.PeakAllocated, Reserved: rec.PeakReserved, Device: rec.PeakDevice,
-			})
+			a := amountsOf(rec.Case, rec.Batch, rec.GPU)
+			a.Kind, a.Allocated, a.Reserved, a.Device = "reference", rec.PeakAllocated, rec.PeakReserved, rec.PeakDevice
+			s.Steps = append(s.Steps, a)
 		}
 	}
 	return nil
@@ -126,23 +121,15 @@ func (s *Side) reports(r io.Reader, name string) error {
 	for _, r := range reports {
 		for _, p := range r.Points {
 			d, _ := r.Find(p.Device)
-			a := Amounts{
-				Of: stepName(r.Case.Case, p.Batch), Release: r.Case.ReleaseName(), Anyway: anyway(r.Case.Case, p.Batch),
-				Case: r.Case.Case, Batch: p.Batch,
-				GPU: d.GPU, Board: d.Name, UUID: d.UUID, Script: r.Script != nil ||
-					strings.HasPrefix(r.Case.Model, "vprof:"),
-			}
+			a := amountsOf(r.Case.Case, p.Batch, d.GPU)
+			a.Board, a.UUID = d.Name, d.UUID
+			a.Script = r.Script != nil || strings.HasPrefix(r.Case.Model, "vprof:")
 			switch {
 			case p.Run != nil && p.Run.Fits:
-				a.Kind = "measured"
-				if p.Run.Simulated {
-					a.Kind = "simulated"
-				}
-				a.Allocated, a.Reserved, a.Device = p.Run.Allocated, p.Run.Reserved, p.Run.Device
+				a.Kind, a.Allocated, a.Reserved, a.Device = p.Run.Kind(), p.Run.Allocated, p.Run.Reserved, p.Run.Device
 			case p.Run == nil && p.Estimate != nil:
-				a.Kind = "estimate"
-				a.Allocated, a.Reserved, a.Device = p.Estimate.Allocated.Bytes, p.Estimate.Reserved.Bytes,
-					p.Estimate.Device.Bytes
+				e := p.Estimate
+				a.Kind, a.Allocated, a.Reserved, a.Device = "estimate", e.Allocated.Bytes, e.Reserved.Bytes, e.Device.Bytes
 			default:
 				continue
 			}
@@ -152,20 +139,15 @@ func (s *Side) reports(r io.Reader, name string) error {
 	return nil
 }
 
-// stepName is the description that two steps must share to be compared, besides the
-// board.
-func stepName(c models.Case, batch int) string { return fmt.Sprintf("%s, batch %d", c, batch) }
-
-// anyway is the name of a step whatever the release of PyTorch is.
-func anyway(c models.Case, batch int) string {
+// amountsOf are those of a case at a batch size on a kind of board, without figures. Its names are the descriptions that
+// two steps must share to be compared, besides the board.
+func amountsOf(c models.Case, batch int, gpu string) Amounts {
+	a := Amounts{Of: fmt.Sprintf("%s, batch %d", c, batch), Case: c, Batch: batch}
+	a.GPU, a.Torch = gpu, c.ReleaseName()
 	c.Torch = ""
-	return stepName(c, batch)
+	a.AnyRelease = fmt.Sprintf("%s, batch %d", c, batch)
+	return a
 }
-
-// NothingToCompareError says that two files have no step in common.
-type NothingToCompareError struct{ Reason string }
-
-func (e *NothingToCompareError) Error() string { return e.Reason }
 
 // Sides puts b beside a. Differences are relative to a; a row is over the
 // tolerance if the larger side is off by more than that. Batch, if not zero,
@@ -178,24 +160,22 @@ func Sides(a, b *Side, tolerance float64, batch int, price Price) (*report.Compa
 	as, bs := ofBatch(a.Steps, batch), ofBatch(b.Steps, batch)
 	if a.Snapshot != nil || b.Snapshot != nil {
 		if len(as) != 1 || len(bs) != 1 {
-			return nil,
-				&NothingToCompareError{fmt.Sprintf("a snapshot does not say what was trained, so it can be compared "+
-					"with one step only; choose one with --batch (%s has %d, %s has %d)", a.Label, len(as),
-					b.Label, len(bs))}
+			return nil, input.Errorf("a snapshot does not say what was trained, so it can be compared "+
+				"with one step only; choose one with --batch (%s has %d, %s has %d)", a.Label, len(as),
+				b.Label, len(bs))
 		}
-		out.Match(as[0].row(), bs[0].row(), cmpName(as[0], bs[0]))
+		out.Match(as[0].Amounts, bs[0].Amounts, cmp.Or(as[0].Of, bs[0].Of, "snapshot"))
 	} else if pair(out, as, bs); len(out.Rows) == 0 && len(as) == 1 && len(bs) == 1 && as[0].Script && bs[0].Script {
-		out.Match(as[0].row(), bs[0].row(), as[0].Of+" and "+bs[0].Of) // runs of commands are what their user compares
+		out.Match(as[0].Amounts, bs[0].Amounts, as[0].Of+" and "+bs[0].Of) // runs of commands are what their user compares
 	} else if len(out.Rows) == 0 && oneModel(as, bs) {
 		out.OnlyA, out.OnlyB = nil, nil
-		out.Match(as[0].row(), bs[0].row(), as[0].Case.Model)
+		out.Match(as[0].Amounts, bs[0].Amounts, as[0].Case.Model)
 		out.Changes = changes(as[0], bs[0], price)
 	}
 	if len(out.Rows) == 0 {
-		return nil,
-			&NothingToCompareError{fmt.Sprintf("no step is in both files: %s has %s, %s has %s; --batch leaves one "+
-				"step of each, and vprof report shows two ways of training side by side", a.Label, example(as),
-				b.Label, example(bs))}
+		return nil, input.Errorf("no step is in both files: %s has %s, %s has %s; --batch leaves one "+
+			"step of each, and vprof report shows two ways of training side by side", a.Label, example(as),
+			b.Label, example(bs))
 	}
 	for _, s := range []*Side{a, b} {
 		if s.Snapshot != nil {
@@ -221,7 +201,7 @@ func pair(out *report.Comparison, as, bs []Amounts) {
 	step := func(a Amounts) string { return a.Of }
 	if releases := [2]string{releaseOf(as), releaseOf(bs)}; releases[0] != releases[1] && releases[0] != "" &&
 		releases[1] != "" {
-		step = func(a Amounts) string { return a.Anyway }
+		step = func(a Amounts) string { return a.AnyRelease }
 	}
 	name := func(a Amounts) string {
 		if several && a.Board != "" {
@@ -239,7 +219,7 @@ func pair(out *report.Comparison, as, bs []Amounts) {
 			out.OnlyA = append(out.OnlyA, name(x))
 			continue
 		}
-		out.Match(x.row(), bs[matched[i]].row(), name(x))
+		out.Match(x.Amounts, bs[matched[i]].Amounts, name(x))
 	}
 	for j, y := range bs {
 		if !used[j] {
@@ -287,10 +267,10 @@ func (a Amounts) near(b Amounts) int {
 
 // releaseOf is the release of PyTorch that all steps are of; empty if there is none.
 func releaseOf(steps []Amounts) string {
-	if len(steps) == 0 || slices.ContainsFunc(steps, func(s Amounts) bool { return s.Release != steps[0].Release }) {
+	if len(steps) == 0 || slices.ContainsFunc(steps, func(s Amounts) bool { return s.Torch != steps[0].Torch }) {
 		return ""
 	}
-	return steps[0].Release
+	return steps[0].Torch
 }
 
 // boardsOf counts the boards of steps.
@@ -300,23 +280,6 @@ func boardsOf(steps []Amounts) int {
 		boards[s.GPU+" "+s.Board] = true
 	}
 	return len(boards)
-}
-
-func (a Amounts) row() report.Amounts {
-	return report.Amounts{
-		GPU: a.GPU, Torch: a.Release, Kind: a.Kind, Allocated: a.Allocated, Reserved: a.Reserved,
-		Device: a.Device,
-	}
-}
-
-func cmpName(a, b Amounts) string {
-	if a.Of != "" {
-		return a.Of
-	}
-	if b.Of != "" {
-		return b.Of
-	}
-	return "snapshot"
 }
 
 func example(steps []Amounts) string {

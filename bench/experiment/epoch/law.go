@@ -67,13 +67,9 @@ func parseLaw(text string) (law *Law, ok bool, err error) {
 	given := map[string]float64{}
 	for field := range strings.SplitSeq(rest, ",") {
 		key, value, _ := strings.Cut(strings.TrimSpace(field), "=")
-		known := false
-		for _, k := range keys {
-			known = known || k == key
-		}
 		v, err := strconv.ParseFloat(value, 64)
 		switch {
-		case !known:
+		case !slices.Contains(keys, key):
 			return nil, true, fmt.Errorf("%s: there is no %q; its keys are %s", name, key, strings.Join(keys, ", "))
 		case given[key] != 0:
 			return nil, true, fmt.Errorf("%s: %s is given twice", name, key)

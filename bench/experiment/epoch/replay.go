@@ -8,6 +8,7 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/ceil"
 	"github.com/vprof/vprof/profiler/allocator"
 	"github.com/vprof/vprof/profiler/device/sim"
 	"github.com/vprof/vprof/profiler/replay"
@@ -68,9 +69,7 @@ func (e *experiment) epochs(ctx context.Context, conf allocator.Config) (report.
 }
 
 // steps is the number of optimizer steps of so many batches.
-func (e *experiment) steps(batches int) int {
-	return (batches + e.microBatches - 1) / e.microBatches
-}
+func (e *experiment) steps(batches int) int { return ceil.Div(batches, e.microBatches) }
 
 // epoch replays the steps of an epoch in an allocator of its own.
 func (e *experiment) epoch(ctx context.Context, conf allocator.Config, lengths []int64) (o outcome, err error) {

@@ -325,11 +325,7 @@ func (q *batchSearch) seconds(ctx context.Context, t *trial) (float64, error) {
 	}
 	t.result = r
 	q.keep(t)
-	load := r.Loads[0]
-	if !load.Known() {
-		return 0, nil
-	}
-	return q.speed.Time(load).Seconds, nil
+	return seconds(q.speed, r.Loads[0]), nil
 }
 
 // describe completes the choice with the estimate and the time of the size that was found; if

@@ -31,10 +31,7 @@ func (s *Search) longest(c models.Case) (models.Case, error) {
 // down to the largest that gets through, and what is then slower than another loses its
 // recommendation, until every recommended choice gets through.
 func (s *Search) survive(ctx context.Context, f *report.Fit) error {
-	boards := map[string]device.GPU{}
-	for _, gpu := range s.GPUs {
-		boards[step.SimName(gpu)] = gpu
-	}
+	boards := s.boards()
 	replayed := map[string]bool{}
 	for {
 		c := next(f, replayed)

@@ -175,21 +175,8 @@ func (s *Search) begin() *report.Fit {
 	for _, gpu := range s.GPUs {
 		f.Devices = append(f.Devices, step.DeviceOf(gpu))
 	}
-	f.Warnings = append(s.caveats(), step.Unsupported(s.GPUs, s.Cases...)...)
+	f.Warnings = append(step.Caveats(s.Model, s.Cases...), step.Unsupported(s.GPUs, s.Cases...)...)
 	return f
-}
-
-// caveats are what a user must know of the configurations, each once.
-func (s *Search) caveats() []report.Warning {
-	var all []report.Warning
-	for _, c := range s.Cases {
-		for _, what := range s.Model.Caveats(c) {
-			if w := (report.Warning{What: what}); !slices.Contains(all, w) {
-				all = append(all, w)
-			}
-		}
-	}
-	return all
 }
 
 // look fills in the choices: from lines on several boards, exactly on one.

@@ -22,9 +22,10 @@ type turn struct {
 // turns are the levers, those that cost least time first.
 func turns() []turn {
 	optimizer := func(name string) turn {
-		return turn{name, "optimizer", func(c *models.Case) {
-			c.Optimizer = name
-		}, func(c *models.Case) bool { return c.Optimizer == name }}
+		return turn{
+			name, "optimizer",
+			func(c *models.Case) { c.Optimizer = name }, func(c *models.Case) bool { return c.Optimizer == name },
+		}
 	}
 	quantize := func(kind string) turn {
 		return turn{kind, "quantize", func(c *models.Case) {
@@ -106,10 +107,7 @@ func excluded(t turn, c *models.Case) bool {
 
 // explain fills in the waterfalls of what is recommended.
 func (s *Search) explain(ctx context.Context, f *report.Fit) (err error) {
-	boards := map[string]device.GPU{}
-	for _, gpu := range s.GPUs {
-		boards[step.SimName(gpu)] = gpu
-	}
+	boards := s.boards()
 	for i := range f.Choices {
 		c := &f.Choices[i]
 		gpu, simulated := boards[c.Device]

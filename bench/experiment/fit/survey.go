@@ -274,27 +274,23 @@ func (v *survey) add(l *line, setup *step.Setup, gpu device.GPU, batch int, r *s
 	l.samples[batch] = r.Sample()
 	l.cast = l.cast || !r.Facts.Uncast
 	for k, load := range r.Loads {
-		seconds, err := v.search.seconds(load, timed[k])
+		speed, err := v.search.Speed(timed[k], v.search.Model.Name)
 		if err != nil {
 			return err
 		}
-		l.seconds[batch] = append(l.seconds[batch], seconds)
+		l.seconds[batch] = append(l.seconds[batch], seconds(speed, load))
 	}
 	e, err := setup.Estimate(gpu, r.Sample())
 	l.sizes = sizesOf(r, e)
 	return err
 }
 
-// seconds is how long a step's load takes on its board; zero if that is not known.
-func (s *Search) seconds(load steptime.Load, gpu device.GPU) (float64, error) {
-	speed, err := s.Speed(gpu, s.Model.Name)
-	if err != nil {
-		return 0, err
-	}
+// seconds is how long a step's load takes at a board's speed; zero if that is not known.
+func seconds(speed steptime.Efficiency, load steptime.Load) float64 {
 	if !load.Known() {
-		return 0, nil
+		return 0
 	}
-	return speed.Time(load).Seconds, nil
+	return speed.Time(load).Seconds
 }
 
 // choice finds the largest batch size on a board by interpolation.
@@ -335,18 +331,9 @@ func (v *survey) choice(setup *step.Setup, l line, boards []int, board, steps in
 	if batch == 0 {
 		return out, nil
 	}
-	out.StepSeconds = l.at(batch, position(boards, board)) * float64(steps) / float64(setup.Case().Accumulate)
+	out.StepSeconds = l.at(batch, slices.Index(boards, board)) * float64(steps) / float64(setup.Case().Accumulate)
 	pace(&out, s.Parallel, l.sizes)
 	return out, nil
-}
-
-func position(boards []int, board int) int {
-	for i, b := range boards {
-		if b == board {
-			return i
-		}
-	}
-	panic("bench: a board of another kind") // ours
 }
 
 // at is the step time in seconds at a batch size on a board, extrapolated linearly; it is
@@ -402,15 +389,21 @@ func settle(f *report.Fit, stages []string, confirmed map[string]report.Choice) 
 	return all
 }
 
+// boards are the simulated boards of a search by the names that choices have them by.
+func (s *Search) boards() map[string]device.GPU {
+	all := map[string]device.GPU{}
+	for _, gpu := range s.GPUs {
+		all[step.SimName(gpu)] = gpu
+	}
+	return all
+}
+
 // replayed are choices, each searched exactly on its board, from the batch that it has.
 func (s *Search) replayed(ctx context.Context, choices []report.Choice) ([]report.Choice, error) {
 	if len(choices) == 0 {
 		return nil, nil
 	}
-	byName := map[string]device.GPU{}
-	for _, gpu := range s.GPUs {
-		byName[step.SimName(gpu)] = gpu
-	}
+	boards := s.boards()
 	exact := make([]report.Choice, len(choices))
 	done := s.Progress.Counting("recommendations", len(choices))
 	g, ctx := errgroup.WithContext(ctx)
@@ -418,7 +411,7 @@ func (s *Search) replayed(ctx context.Context, choices []report.Choice) ([]repor
 	for i, c := range choices {
 		g.Go(func() error {
 			defer done(1)
-			found, refused, err := s.choice(ctx, byName[c.Device], c.Case.Case,
+			found, refused, err := s.choice(ctx, boards[c.Device], c.Case.Case,
 				planner.Start{Batch: cmp.Or(c.SeqLen, c.Largest), Near: true})
 			exact[i] = found
 			return errors.Join(refused, err)

@@ -42,6 +42,24 @@ class CompilingTest(unittest.TestCase):
         run = {"filename": "/lib/torch/_inductor/runtime/triton_heuristics.py", "line": 1, "name": "run"}
         self.assertEqual("/home/me/train.py:3:step", memory.line_of_user([run, mine], ("/lib/",)))
 
+    def test_kernels_that_were_tuned_before_are_counted(self):
+        class AutotuneCache:
+            def __init__(self, file, best):
+                self.local_cache, self.best = (None, file), best
+
+            def read_best(self, _meta, _configs):
+                return self.best
+
+        with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.dict(os.environ, TORCHINDUCTOR_CACHE_DIR=folder):
+            before, now = (os.path.join(folder, "k", name + ".best_config") for name in ("before", "now"))
+            os.mkdir(os.path.dirname(before))
+            open(before, "w").close()
+            compiling.count_found(types.SimpleNamespace(AutotuneCache=AutotuneCache))
+            for file, best in ((before, "config"), (before, "config"), (now, "config"), (now, None)):
+                self.assertEqual(best, AutotuneCache(file, best).read_best({}, []))
+        self.assertEqual({before}, compiling.found)
+        compiling.found.clear()
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -42,7 +42,8 @@ type Event struct {
 	PeakAllocated int64  `json:"peak_allocated"`
 	PeakReserved  int64  `json:"peak_reserved"`
 	PeakRequested int64  `json:"peak_requested"`
-	// Of mark: the bytes of the board that are in use, by anybody.
+	// Of mark: the GPU, and the bytes of it that are in use, by anybody. Of end: the GPU that all figures are of.
+	GPU  int   `json:"gpu"`
 	Used int64 `json:"used"`
 
 	// Of step: how many are done, of how many.
@@ -67,6 +68,8 @@ type Event struct {
 	OOMs       int64    `json:"ooms"`
 	// Benchmark tells that torch.backends.cudnn.benchmark is on.
 	Benchmark bool `json:"benchmark"`
+	// TunedBefore is how many kernels of torch.compile Inductor found tuned when the run began.
+	TunedBefore int `json:"tuned_before"`
 	// PrivatePools are the pools of CUDA graphs and their like at the end, PrivateBytes what they have reserved.
 	PrivatePools int   `json:"private_pools"`
 	PrivateBytes int64 `json:"private_bytes"`

@@ -48,7 +48,7 @@ func (o *Outcome) crash() Event {
 	kind := strings.TrimPrefix(first, "Fatal Python error: ")
 	e := Event{Name: "error", Kind: kind, Text: "in native code", Traceback: o.fault}
 	if n := len(o.Idle); n > 0 {
-		e.Text += "; of the library functions that did nothing, the last that was called first is " + o.Idle[n-1]
+		e.Text += "; the newest of the library functions that were called and did nothing is " + o.Idle[n-1]
 	}
 	return e
 }

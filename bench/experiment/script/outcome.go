@@ -19,6 +19,8 @@ type Outcome struct {
 	ExitCode int
 	// HostPeak is the most memory of the host that a process of it held, in bytes.
 	HostPeak int64
+	// Left are folders that it has made and that are not empty: code that is not Python put something there.
+	Left []string
 	// Idle are the functions of NVIDIA's libraries that were called and did nothing, in the order
 	// of their first calls.
 	Idle []string
@@ -72,6 +74,12 @@ func (o *Outcome) named(name string) []Event {
 func (o *Outcome) of(name string) []Event {
 	pid := o.Trained()
 	return slices.DeleteFunc(o.named(name), func(e Event) bool { return e.PID != pid })
+}
+
+// marks are the ends of phases on the GPU that figures are of.
+func (o *Outcome) marks() []Event {
+	gpu := o.End().GPU
+	return slices.DeleteFunc(o.of("mark"), func(e Event) bool { return e.GPU != gpu })
 }
 
 // End is the last word of the process that trained; the zero Event if there is none.
@@ -207,7 +215,7 @@ func (o *Outcome) readTrace() error {
 		return err
 	}
 	rec.turns(o.of("phase"))
-	rec.marks(o.of("mark"))
+	rec.marks(o.marks())
 	o.Program, o.OOM = rec.program()
 	return nil
 }

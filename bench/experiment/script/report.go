@@ -92,7 +92,8 @@ func (o *Outcome) script() *report.Script {
 		Command: o.Args, Torch: torch.Version, CUDA: torch.CUDA, Result: results[o.Kind()], ExitCode: o.ExitCode,
 		Steps: nonNil(o.Steps()), Optimizers: nonNil(end.Optimizers), Ended: end.Reason,
 		Seconds: o.Seconds, Host: o.HostPeak, Lines: []report.Component{},
-		Diverted: nonNil(o.Diverted()), Spared: o.paths("kept"), Idle: o.Idle, Guessed: o.Guessed(),
+		Diverted: nonNil(o.Diverted()), Spared: o.paths("kept"), Left: o.Left, Idle: o.Idle, Guessed: o.Guessed(),
+		TunedBefore: end.TunedBefore,
 	}
 	if failure.Kind != "" {
 		s.Error, s.Traceback = failure.Kind+": "+failure.Text, failure.Traceback
@@ -105,6 +106,9 @@ func (o *Outcome) script() *report.Script {
 	}
 	if o.GPUs > 1 {
 		s.GPUs, s.Rank = o.GPUs, o.Rank
+	}
+	if len(end.Elsewhere) > 0 {
+		s.GPU = end.GPU
 	}
 	for _, e := range end.Elsewhere {
 		s.Elsewhere = append(s.Elsewhere, report.Elsewhere{GPU: e.Device, Allocated: e.Allocated, Reserved: e.Reserved})
@@ -154,8 +158,8 @@ func (o *Outcome) run(ctx context.Context, r *report.Report) (*report.Run, error
 	})
 	if rest := out.Allocated - breakdown.Total(); rest != 0 {
 		r.Warnings = append(r.Warnings, report.Warning{
-			What: fmt.Sprintf("replayed, the recording needs %d bytes less than PyTorch said (%d): they count as "+
-				"temporaries", rest, out.Allocated),
+			What: fmt.Sprintf("replayed, the recording needs %d bytes where PyTorch said %d: the difference counts as "+
+				"temporaries", breakdown.Total(), out.Allocated),
 		})
 		out.Classes[program.Temporaries].Bytes += rest
 	}
@@ -174,7 +178,7 @@ func (o *Outcome) device() report.Device {
 // used is the most of the board that was in use at the end of a phase, by anybody.
 func (o *Outcome) used() int64 {
 	most := int64(0)
-	for _, e := range o.of("mark") {
+	for _, e := range o.marks() {
 		most = max(most, e.Used)
 	}
 	return most
@@ -192,7 +196,7 @@ func (o *Outcome) allocator() allocator.Config {
 // phases are the phases in order; those of a step that have one name are one.
 func (o *Outcome) phases() []report.Phase {
 	var all []report.Phase
-	for _, e := range o.of("mark") {
+	for _, e := range o.marks() {
 		i := slices.IndexFunc(all, func(p report.Phase) bool { return p.Step == e.Step && p.Name == e.Phase })
 		if i < 0 {
 			i = len(all)

@@ -98,17 +98,21 @@ func removeAbandoned() {
 	}
 }
 
-// removeMade removes the folders that the command has made and put nothing into, since that
-// went to the room.
-func removeMade(events []Event) {
+// removeMade removes the folders that the command has made and put nothing into, since that went to the room. It
+// returns the others, without those within them: what code that is not Python has written is not known by its name.
+func removeMade(events []Event) []string {
+	var left []string
 	for _, e := range slices.Backward(events) {
 		if e.Name != "made" {
 			continue
 		}
-		if what, err := os.Lstat(e.Path); err == nil && what.IsDir() {
-			_ = os.Remove(e.Path) // unless there is something in it
+		what, err := os.Lstat(e.Path)
+		if err == nil && what.IsDir() && os.Remove(e.Path) != nil {
+			left = append(left, e.Path)
 		}
 	}
+	inner := func(path string) bool { return slices.Contains(left, filepath.Dir(path)) }
+	return slices.DeleteFunc(slices.Clone(left), inner)
 }
 
 // offline keeps experiment trackers from recording a run that is not real.
@@ -152,11 +156,13 @@ func (c *Command) environment(r *room) ([]string, error) {
 	return env, nil
 }
 
+// inductorFolder is the folder of a room that Inductor has as its cache.
+const inductorFolder = "inductor"
+
 // compiling are the environment variables of torch.compile. Inductor's cache is one of the run's own, or the
-// folder that the command names: timings of kernels that did not run must not reach real runs, and a run must not
-// depend on those before it unless that is asked for.
+// folder that the command names: timings of kernels that did not run must not reach real runs.
 func (c *Command) compiling(r *room) []string {
-	env := []string{"TORCHINDUCTOR_CACHE_DIR=" + cmp.Or(c.InductorCache, r.path("inductor"))}
+	env := []string{"TORCHINDUCTOR_CACHE_DIR=" + cmp.Or(c.InductorCache, r.path(inductorFolder))}
 	if c.ActivationBudget > 0 {
 		env = append(env, fmt.Sprintf("VPROF_ACTIVATION_BUDGET=%g", c.ActivationBudget))
 	}

@@ -46,8 +46,11 @@ type Command struct {
 	// ActivationBudget is PyTorch's activation_memory_budget for torch.compile; zero leaves the script's.
 	ActivationBudget float64
 	// InductorCache is a folder in which Inductor keeps compiled code and what it has tuned for further runs; empty for
-	// none.
+	// one that goes with the run.
 	InductorCache string
+	// Tunings is a file that keeps what Inductor has tuned for other commands; empty for none, and not read where there
+	// is an InductorCache.
+	Tunings string
 	// GPUs is the number of ranks that the script believes in, Rank which of them is run.
 	GPUs, Rank int
 	// Stdin, Stdout and Stderr are the command's.
@@ -74,6 +77,7 @@ func Run(ctx context.Context, c Command) (*Outcome, error) {
 	if err != nil {
 		return nil, err
 	}
+	known := c.findTuned(room)
 	server, err := c.serve(ctx, room)
 	if err != nil {
 		return nil, err
@@ -97,9 +101,9 @@ func Run(ctx context.Context, c Command) (*Outcome, error) {
 	if err := log.read(); err != nil {
 		return nil, err
 	}
-	removeMade(log.all)
+	c.keepTuned(room, known)
 	o := &Outcome{Command: c, Seconds: time.Since(began).Seconds(), Late: late, events: log.all}
-	o.Sizes = server.Sizes()
+	o.Left, o.Sizes = removeMade(log.all), server.Sizes()
 	o.ended(p.Err(), cmd.ProcessState)
 	return o, errors.Join(o.readNative(room), o.readTrace())
 }

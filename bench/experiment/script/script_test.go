@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -72,6 +73,7 @@ func TestTrainingEndsAfterTheStepsThatAreAskedFor(t *testing.T) {
 		{"to its own end", nil, 3, "end", []int{40}, "exit"},
 		{"an optimizer that never steps is not waited for", []string{"never"}, 2, "", []int{20}, "steps"},
 		{"a program around it fails", []string{"within"}, 2, "", []int{2}, "steps"},
+		{"one that steps within backward", []string{"within backward"}, 2, "", []int{2}, "steps"},
 		{"without an optimizer backward passes count", []string{"bare"}, 2, "", []int{20}, "steps"},
 		{"one that wraps another is not", []string{"wrapped"}, 2, "", []int{2}, "steps"},
 		{"to the evaluation", []string{"eval"}, 2, "eval", []int{5}, "eval"},
@@ -81,10 +83,14 @@ func TestTrainingEndsAfterTheStepsThatAreAskedFor(t *testing.T) {
 		require.Equal(t, script.Fits, o.Kind(), "%s: %s", c.name, said)
 		require.Equal(t, c.want, o.Steps(), c.name)
 		require.Equal(t, c.ended, o.End().Reason, c.name)
+		if slices.Contains(c.args, "within backward") {
+			require.Equal(t, 2, strings.Count(said, "backward goes on"), "the pass is not left before its end")
+		}
 	}
 }
 
 func TestPeaksPhasesAndClasses(t *testing.T) {
+	t.Setenv("FAKE_SECOND", "700")
 	o, said := trial(t, script.Command{Steps: 2}, "eval")
 	require.Contains(t, said, "iteration 0 peak 5564\n", "the script sees its own peak though phases reset it")
 	r, err := o.Report(t.Context())
@@ -109,6 +115,33 @@ func TestPeaksPhasesAndClasses(t *testing.T) {
 	require.Equal(t, int64(4096), classes["graph pools"], "of the second step, and not of the first")
 	require.Equal(t, &report.PrivatePools{Count: 1, Bytes: 8192}, r.Script.Private, "not the default pool")
 	require.Equal(t, []report.Elsewhere{{GPU: 1, Allocated: 700, Reserved: 700}}, r.Script.Elsewhere, "not what lies idle")
+}
+
+// What is said of one GPU of several that a process uses is said of the fullest.
+func TestFiguresAreOfTheFullestGPU(t *testing.T) {
+	t.Setenv("FAKE_SECOND", "9000")
+	o, said := trial(t, script.Command{Steps: 2})
+	require.Equal(t, script.Fits, o.Kind(), said)
+	r, err := o.Report(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1, r.Script.GPU)
+	require.EqualValues(t, 9000, r.Points[0].Run.Reserved)
+	for _, p := range r.Points[0].Run.Phases {
+		require.EqualValues(t, 9000, p.PeakReserved, p.Name)
+	}
+	require.Len(t, r.Script.Elsewhere, 1)
+	require.Zero(t, r.Script.Elsewhere[0].GPU)
+}
+
+// A phase that begins when the script has let go of its optimizer is not one of the first step.
+func TestPhasesAfterTheOptimizerIsGone(t *testing.T) {
+	o, said := trial(t, script.Command{}, "released")
+	require.Equal(t, script.Fits, o.Kind(), said)
+	r, err := o.Report(t.Context())
+	require.NoError(t, err)
+	phases := r.Points[0].Run.Phases
+	require.Equal(t, o.Steps()[0], phases[len(phases)-1].Step)
+	require.NotZero(t, phases[1].Allocated, "of the first forward, and not of the end")
 }
 
 func TestFailuresHaveTheirKind(t *testing.T) {
@@ -203,7 +236,9 @@ func TestFilesAreFoundAgainAndOthersSpared(t *testing.T) {
 		left = append(left, path)
 		return err
 	}))
-	require.Equal(t, []string{".", "fresh.txt", "log.txt", "real.pt"}, left, said)
+	require.Equal(t, []string{".", "cache", "cache/inner", "cache/inner/rows", "fresh.txt", "log.txt", "real.pt"}, left, said)
+	require.Len(t, o.Left, 1, "a program that is not Python wrote there")
+	require.Equal(t, "cache", filepath.Base(o.Left[0]))
 	log, err := os.ReadFile("log.txt")
 	require.NoError(t, err)
 	require.Equal(t, "old line\n", string(log))

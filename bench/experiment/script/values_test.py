@@ -1,5 +1,6 @@
 """Tests of vprof_hook/values.py. They need PyTorch, no GPU:  python -m unittest bench/experiment/script/values_test.py"""
 
+import ctypes
 import math
 import os
 import sys
@@ -19,6 +20,7 @@ class Library:
     def __init__(self):
         self.told = []
         self.vprof_tell = lambda number: self.told.append(number)
+        self.cudaMemset = ctypes.memset
 
 
 def idle(make):
@@ -30,6 +32,7 @@ class ValuesTest(unittest.TestCase):
     def setUp(self):
         self.host = values.Host.__new__(values.Host)
         self.host.torch, self.host.library, self.host.generator = torch, Library(), torch.Generator()
+        self.host.zeros, self.host.empty, self.host.ones = torch.zeros, torch.empty, torch.ones
         self.host.whole, self.host.telling, self.host.readings = {torch.bool, torch.int64}, False, 0
 
     def test_names_are_operators(self):
@@ -104,6 +107,12 @@ class ValuesTest(unittest.TestCase):
     def test_large_ones_stay(self):
         run = self.host.result(aten.eq.Scalar, idle(lambda x, y: torch.zeros(1, dtype=torch.bool).expand(values.MOST + 1)))
         self.assertFalse(run(None, torch.zeros(1).expand(values.MOST + 1), 0).any())
+
+    def test_whole_numbers_that_are_not_computed_are_zeros(self):
+        run = self.host.result(aten.argmax.default, idle(lambda x, *_: torch.full((2,), -7)))
+        with unittest.mock.patch.object(torch.Tensor, "is_cuda", True), unittest.mock.patch.object(self.host, "known", lambda *_: values.NOTHING):
+            out = run(None, torch.zeros(1).expand(values.MOST + 1))
+        self.assertEqual(out.tolist(), [0, 0])
 
     def test_numbers_become_tensors_of_the_type_of_the_result(self):
         places = values.tensors_of(aten.sub.Tensor)

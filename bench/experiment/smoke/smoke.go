@@ -33,8 +33,7 @@ type Test struct {
 	step.Evidence
 	// Device, if not nil, is the board itself, where every check is played.
 	Device device.Device
-	// Alone says that the stage of the case was asked for: others that training may go on to are
-	// shown and not judged.
+	// Alone says that the user named the stage: later stages of training are shown and not judged.
 	Alone bool
 	// Validation is the batch size of validation; zero is the project's, or
 	// else that of training.
@@ -250,13 +249,13 @@ func (m *checks) later(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if k, open := m.setup.OtherLoop(c); open && r.Training.Facts.Outputs > 0 {
+	if k, unchosen := m.setup.OtherLoop(c); unchosen && r.Training.Facts.Outputs > 0 {
 		other, err := m.replayCase(ctx, k)
 		if err != nil {
 			return err
 		}
 		name := "training step, loop " + string(k.Loop)
-		if err := m.add(name, "nobody has said the loop; --loop says it", other.training, whole); err != nil {
+		if err := m.add(name, "no --loop was given; give it to check one loop only", other.training, whole); err != nil {
 			return err
 		}
 	}

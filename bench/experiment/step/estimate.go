@@ -55,6 +55,20 @@ func (s *Setup) Estimated(ctx context.Context, gpu device.GPU, batch int) (plann
 	return e, r, err
 }
 
+// Judged tries a trial that is simulated, estimates what it needs on its board, and judges that.
+func (s *Setup) Judged(ctx context.Context, t Trial) (planner.Estimate, *report.Estimate, *Result, error) {
+	r, err := s.Try(ctx, t)
+	if err != nil {
+		return planner.Estimate{}, nil, nil, err
+	}
+	e, err := s.Estimate(t.Board, r.Sample())
+	if err != nil {
+		return e, nil, r, err
+	}
+	judged, err := s.Judge(ctx, e, r, 0)
+	return e, judged, r, err
+}
+
 // Settled tries a trial with as many steps as it takes until further ones need no more. Where
 // the cache had to grow in the second step, a third finds it in another order: it may have it
 // grow once more, or take blocks that are larger than what it asks for. The last results are

@@ -150,7 +150,7 @@ func (t *Trial) loads(ctx context.Context) (loads []steptime.Load, err error) {
 	}
 	for _, gpu := range t.Timed {
 		load := steptime.Of(rec.Program, gpu, steadyStep)
-		load.Stretch = rec.Stretch
+		load.Stretch, load.Compiled = rec.Stretch, t.setup.c.Compile
 		if load.Known() {
 			load.Host = hostSeconds(c, rec.Facts)
 		}

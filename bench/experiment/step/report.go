@@ -32,9 +32,14 @@ func (s *Setup) Report(kind report.Kind, gpus ...device.GPU) *report.Report {
 
 // Warnings are the caveats of the model for this case, at some batch sizes.
 func (s *Setup) Warnings(batches ...int) []report.Warning {
+	return Caveats(s.model, s.cases(batches)...)
+}
+
+// Caveats are what a user must know of cases of a model, each once.
+func Caveats(m models.Model, cases ...models.Case) []report.Warning {
 	var all []report.Warning
-	for _, c := range s.cases(batches) {
-		for _, what := range s.model.Caveats(c) {
+	for _, c := range cases {
+		for _, what := range m.Caveats(c) {
 			if w := (report.Warning{What: what}); !slices.Contains(all, w) {
 				all = append(all, w)
 			}
@@ -223,7 +228,7 @@ func (s *Setup) Judge(ctx context.Context, e planner.Estimate, r *Result, others
 	if err := s.evaluate(ctx, out, r, others); err != nil {
 		return nil, err
 	}
-	return out, s.keepMost(ctx, out, r, others)
+	return out, s.addPlainLoop(ctx, out, r, others)
 }
 
 // onBoard has a replay on the board decide where the board's memory lies within the interval of an estimate.
@@ -238,11 +243,11 @@ func (s *Setup) onBoard(ctx context.Context, out *report.Estimate, r *Result, ho
 	return err
 }
 
-// keepMost adds to the estimate of a trial what the loop needs that keeps the most of a step, and
+// addPlainLoop adds to the estimate of a trial what a plain training loop needs, which keeps most of a step alive, and
 // its verdict if that is worse. Where a loop was chosen, or the model returns the loss alone, there is nothing to add.
-func (s *Setup) keepMost(ctx context.Context, out *report.Estimate, r *Result, others int64) error {
-	c, open := s.model.KeepingMost(s.c)
-	if !open || r.Facts.Outputs == 0 {
+func (s *Setup) addPlainLoop(ctx context.Context, out *report.Estimate, r *Result, others int64) error {
+	c, unchosen := s.model.KeepingMost(s.c)
+	if !unchosen || r.Facts.Outputs == 0 {
 		return nil
 	}
 	most, gpu := s.For(c), r.trial.Board
@@ -264,7 +269,7 @@ func (s *Setup) keepMost(ctx context.Context, out *report.Estimate, r *Result, o
 	if err != nil || judged.Device.Bytes <= out.Device.Bytes {
 		return err
 	}
-	out.Open, out.Verdict = &report.OpenLoop{Loop: s.model.Levers.Loop, Device: judged.Device},
+	out.PlainLoop, out.Verdict = &report.OpenLoop{Loop: s.model.Levers.Loop, Device: judged.Device},
 		out.Verdict.Worse(judged.Verdict)
 	return nil
 }

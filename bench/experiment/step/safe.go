@@ -13,8 +13,7 @@ import (
 )
 
 // Safety says which batches of a case are safe on a board: those whose need at each point of
-// training that decides is within the budget. It is the one meaning of "safe", by which every
-// command judges.
+// training that decides is within the budget. All commands judge by this one meaning of "safe".
 type Safety struct {
 	// Cases are what a batch must be safe in: the case, and what training comes to besides, as
 	// the longest sample or another stage. Their batch sizes do not matter.
@@ -86,13 +85,13 @@ func (s *Setup) training(t Trial, validation int) Trial {
 // through. Where no loop was chosen, it is the most of both. A need beyond
 // the limit may be less than the most: what was beyond it first, without the perturbed replays.
 func (s *Setup) Need(ctx context.Context, gpu device.GPU, b planner.Budget, c *Course) (most int64, err error) {
-	if open := s.open(); open != nil {
-		kept, err := open.Course(ctx, open.Trial(gpu, c.Training.trial.Batch), c.Validation)
+	if other := s.withOtherLoop(); other != nil {
+		course, err := other.Course(ctx, other.Trial(gpu, c.Training.trial.Batch), c.Validation)
 		if err != nil {
 			return 0, err
 		}
-		defer kept.Training.Discard()
-		if most, err = open.Need(ctx, gpu, b, kept); err != nil || most > b.Limit() {
+		defer course.Training.Discard()
+		if most, err = other.Need(ctx, gpu, b, course); err != nil || most > b.Limit() {
 			return most, err
 		}
 	}
@@ -126,8 +125,8 @@ func (s *Setup) needOf(gpu device.GPU, b planner.Budget, c *Course) (most int64,
 	return most, nil
 }
 
-// OtherLoop is a case with the loop that is judged beside its own, where none was chosen: of the model's own and
-// the one that keeps the most of a step the other. It is false where someone has said the loop.
+// OtherLoop is the case with the other of the two training loops that a batch must be safe in where no flag chose one:
+// the model's own, and the plain one, which keeps most of a step alive. It is false where a loop was chosen.
 func (s *Setup) OtherLoop(c models.Case) (models.Case, bool) {
 	if own := s.evidence.OwnLoop; own != "" && c.Loop != own {
 		c.Loop = own
@@ -136,14 +135,13 @@ func (s *Setup) OtherLoop(c models.Case) (models.Case, bool) {
 	return s.model.KeepingMost(c)
 }
 
-// open is the setup with the other loop, nil where a loop was chosen. Where the model returns the loss alone, that
-// lives longer, which the spread of reserved bytes shows.
-func (s *Setup) open() *Setup {
-	k, open := s.OtherLoop(s.c)
-	if !open {
-		return nil
+// withOtherLoop is the setup of [Setup.OtherLoop], nil where a loop was chosen. Where the model returns the loss alone,
+// only that lives longer, which changes the spread of reserved bytes.
+func (s *Setup) withOtherLoop() *Setup {
+	if c, unchosen := s.OtherLoop(s.c); unchosen {
+		return s.For(c)
 	}
-	return s.For(k)
+	return nil
 }
 
 // need is the most that a batch size needs at any point of training.

@@ -17,15 +17,21 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 )
 
+// Conditions say how far a sweep goes and how each batch size is run.
+type Conditions struct {
+	// FindMax goes on where the sizes end, to the largest that fits.
+	FindMax bool `json:"find_max,omitempty"`
+	// WarmUp, Repeat and Verify are those of [step.Replay].
+	WarmUp int  `json:"warm_up,omitempty"`
+	Repeat int  `json:"repeat,omitempty"`
+	Verify bool `json:"verify,omitempty"`
+}
+
 // Options are the batch sizes of a sweep and how each is run.
 type Options struct {
 	// Batches are the sizes, in any order.
 	Batches []int
-	// FindMax goes on where the sizes end, to the largest that fits.
-	FindMax bool
-	// WarmUp, Repeat and Verify are those of [step.Replay].
-	WarmUp, Repeat int
-	Verify         bool
+	Conditions
 	// Done is what an earlier sweep left behind; nil for none. All its points stay,
 	// also those of batch sizes that are not in Batches. It must be of the same case,
 	// board and settings, and of no other board, or the error is a [*ResumeError].
@@ -125,9 +131,7 @@ func (w *sweeper) resume() error {
 	now.Refused = slices.DeleteFunc(slices.Clone(old.Refused),
 		func(r report.Refusal) bool { return slices.Contains(w.options.Batches, r.Batch) })
 	for _, warning := range old.Warnings {
-		if !slices.Contains(now.Warnings, warning) {
-			now.Warnings = append(now.Warnings, warning)
-		}
+		now.Warn(warning)
 	}
 	return nil
 }

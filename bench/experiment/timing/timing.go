@@ -149,15 +149,7 @@ func timed(ctx context.Context, s *step.Setup, gpu device.GPU, batch int,
 ) (timedStep, error) {
 	t := s.Trial(gpu, batch)
 	t.Timed = []device.GPU{gpu}
-	r, err := s.Try(ctx, t)
-	if err != nil {
-		return timedStep{}, err
-	}
-	e, err := s.Estimate(gpu, r.Sample())
-	if err != nil {
-		return timedStep{}, err
-	}
-	judged, err := s.Judge(ctx, e, r, 0)
+	e, judged, r, err := s.Judged(ctx, t)
 	if err != nil {
 		return timedStep{}, err
 	}

@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"os/exec"
@@ -164,21 +163,7 @@ func (e *Engine) kubectl(ctx context.Context, stdin []byte, args ...string) ([]b
 	if ns := e.Folder.Config.Kubernetes.Namespace; ns != "" {
 		args = append(args, "--namespace", ns)
 	}
-	cmd := exec.CommandContext(ctx, "kubectl", args...)
-	cmd.Stdin = bytes.NewReader(stdin)
-	var out, said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &said
-	err := cmd.Run()
-	switch {
-	case errors.Is(err, exec.ErrNotFound):
-		return nil, noKubectl()
-	case ctx.Err() != nil:
-		return nil, ctx.Err()
-	case err != nil:
-		return nil, fmt.Errorf("kubectl %s: %s", args[0],
-			cmp.Or(strings.Join(strings.Fields(said.String()), " "), err.Error()))
-	}
-	return out.Bytes(), nil
+	return fleet.Command(ctx, stdin, noKubectl(), "kubectl "+args[0], "kubectl", args...)
 }
 
 // Check implements [fleet.Engine].

@@ -33,11 +33,6 @@ type Engine struct {
 
 var _ fleet.Engine = (*Engine)(nil)
 
-// A CommandError is a command of Slurm that failed, or is not there.
-type CommandError struct{ Command, Reason string }
-
-func (e *CommandError) Error() string { return e.Command + ": " + e.Reason }
-
 // missing says that this machine does not have a command of Slurm.
 func missing(command string) error {
 	return input.Errorf("there is no %s on this machine; run the fleet where jobs are submitted, on a login node",
@@ -46,21 +41,8 @@ func missing(command string) error {
 
 // run runs a command of Slurm and returns what it prints.
 func run(ctx context.Context, stdin, name string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Stdin = strings.NewReader(stdin)
-	var out, said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &said
-	err := cmd.Run()
-	switch {
-	case errors.Is(err, exec.ErrNotFound):
-		return "", missing(name)
-	case ctx.Err() != nil:
-		return "", ctx.Err()
-	case err != nil:
-		reason := strings.Join(strings.Fields(said.String()), " ")
-		return "", &CommandError{name, cmp.Or(reason, err.Error())}
-	}
-	return strings.TrimSpace(out.String()), nil
+	out, err := fleet.Command(ctx, []byte(stdin), missing(name), name, name, args...)
+	return strings.TrimSpace(string(out)), err
 }
 
 // Here are the partitions of the cluster that this machine is of. It is an error if Slurm's commands are missing or

@@ -15,12 +15,12 @@ const kept = 600
 // None is the entry of a time in which nothing was read.
 const None int64 = -1
 
-// A History keeps the latest looks and, for graphs, the most that was seen in
+// A History keeps the latest samples and, for graphs, the most that was seen in
 // each step of time. It is safe for concurrent use.
 type History struct {
 	mu     sync.Mutex
 	boards []boardHistory
-	last   Look
+	last   Round
 	// notices are the latest ones, with their times.
 	notices []Notice
 }
@@ -89,8 +89,8 @@ func (r *ring) latest(n int, upTo int64) []int64 {
 	return out
 }
 
-// Add adds a look to the history.
-func (h *History) Add(l Look) {
+// Add adds a round of samples to the history.
+func (h *History) Add(l Round) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.last = l
@@ -133,15 +133,15 @@ type Trace struct {
 	Used, Load []int64
 }
 
-// Latest is the newest look.
-func (h *History) Latest() (Look, []Notice) {
+// Latest is the newest round of samples.
+func (h *History) Latest() (Round, []Notice) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.last, slices.Clone(h.notices)
 }
 
 // Trace is the history of a board up to a time: n entries, each of the length Steps[step].
-// With a process other than zero its memory stands in the place of the board's. Looks do not
+// With a process other than zero its memory stands in the place of the board's. Samples do not
 // come at quite regular times; an entry that fell between two of them has the value before it.
 func (h *History) Trace(board, process, step, n int, upTo time.Time) Trace {
 	h.mu.Lock()

@@ -11,8 +11,8 @@ import (
 )
 
 // at is a sample of a board.
-func at(t time.Time, used int64, processes ...monitor.Process) monitor.Look {
-	return monitor.Look{Samples: []monitor.Sample{{
+func at(t time.Time, used int64, processes ...monitor.Process) monitor.Round {
+	return monitor.Round{Samples: []monitor.Sample{{
 		Time: t, Total: 1000, Used: used, Highest: used,
 		Processes: processes,
 	}}}
@@ -29,12 +29,12 @@ func TestAnEntryIsTheMostOfItsTime(t *testing.T) {
 	require.Equal(t, []int64{monitor.None}, h.Trace(3, 0, 0, 1, after(200)).Used, "no such board")
 }
 
-// A look that comes a little late leaves no hole, a lost board does.
+// A sample that comes a little late leaves no hole, a lost board does.
 func TestHolesAreWhereNothingWasRead(t *testing.T) {
 	var h monitor.History
 	h.Add(at(after(0), 5))
 	h.Add(at(after(201), 7))
-	h.Add(monitor.Look{
+	h.Add(monitor.Round{
 		Samples: []monitor.Sample{{Time: after(300), Error: "lost"}},
 		Notices: []string{"gpu 0 is lost"},
 	})
@@ -80,7 +80,7 @@ func TestHistoryKeepsTheNewest(t *testing.T) {
 			}
 		}
 		if got[len(got)-1] == monitor.None {
-			t.Fatal("the last look is not there")
+			t.Fatal("the last sample is not there")
 		}
 	})
 }

@@ -1,6 +1,6 @@
 // Package monitor watches GPUs from outside, through NVML: how full they are,
-// who uses them, how busy and how hot they are. It looks again and again, so a
-// peak between two looks escapes it; every result says how far apart they were.
+// who uses them, how busy and how hot they are. It samples at an interval, so a
+// peak between two samples is missed; every result says how far apart they were.
 package monitor
 
 import (
@@ -39,8 +39,8 @@ type Session struct {
 // A Source opens NVML.
 type Source func() (Session, error)
 
-// A Look is one sample of all boards.
-type Look struct {
+// A Round has a sample of each board at one time.
+type Round struct {
 	// Samples has one for each board, in their order.
 	Samples []Sample
 	// Notices are messages about boards that were lost or came back.
@@ -65,11 +65,11 @@ type watchedBoard struct {
 	Board
 	seen Seen
 	// last is the time of the last reading that succeeded, highest the most
-	// in use since the last look.
+	// in use since the last sample.
 	last          time.Time
 	highest       int64
 	lostSince     time.Time // zero while it can be read
-	missed        int       // looks since then
+	missed        int       // samples since then
 	processes     []Process
 	processesPeak map[int]int64
 }
@@ -97,12 +97,12 @@ func (m *Monitor) Close() error {
 	return err
 }
 
-// Look reads every board. One that cannot be read has a sample with its error;
+// Round reads every board. One that cannot be read has a sample with its error;
 // NVML is then opened again, at most as often as the pauses allow, and the
 // monitor goes on.
-func (m *Monitor) Look(now time.Time) Look {
+func (m *Monitor) Sample(now time.Time) Round {
 	m.reopen(now)
-	out := Look{Samples: make([]Sample, len(m.boards))}
+	out := Round{Samples: make([]Sample, len(m.boards))}
 	for i, b := range m.boards {
 		r, err := b.Reader.Read()
 		if err != nil {
@@ -121,12 +121,12 @@ func (m *Monitor) Look(now time.Time) Look {
 	return out
 }
 
-// ReadMemory reads memory only; the next look includes it in its peaks. Readings a millisecond
+// ReadMemory reads memory only; the next sample includes it in its peaks. Readings a millisecond
 // apart find short peaks.
 func (m *Monitor) ReadMemory(now time.Time) {
 	for _, b := range m.boards {
 		if !b.lostSince.IsZero() {
-			continue // the next look tries again
+			continue // the next sample tries again
 		}
 		memory, err := b.Reader.Memory()
 		var processes []nvml.Process

@@ -70,9 +70,9 @@ var start = time.Date(2026, 11, 5, 6, 7, 8, 0, time.UTC)
 // after is a number of milliseconds later.
 func after(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
 
-// looked are the samples of a board with 300 MiB in use.
-func looked(*testing.T) []monitor.Sample {
-	return monitor.New(session(&card{reading(300, 100, 200)}), nil, nil).Look(start).Samples
+// sampled are the samples of a board with 300 MiB in use.
+func sampled(*testing.T) []monitor.Sample {
+	return monitor.New(session(&card{reading(300, 100, 200)}), nil, nil).Sample(start).Samples
 }
 
 func TestPeakIsTheMostThatAnyLookSaw(t *testing.T) {
@@ -81,14 +81,14 @@ func TestPeakIsTheMostThatAnyLookSaw(t *testing.T) {
 	var last monitor.Sample
 	for i, used := range []int64{300, 700, 200} {
 		c.says = reading(used, used/2, used/2)
-		last = m.Look(after(1000 * i * i)).Samples[0]
+		last = m.Sample(after(1000 * i * i)).Samples[0]
 	}
 	require.Equal(t, int64(900*mib), last.Total, "what the driver keeps is nobody's")
 	require.Equal(t, int64(100*mib), last.Driver)
 	require.Equal(t, int64(200*mib), last.Used)
 	require.Equal(t, int64(200*mib), last.Highest)
 	require.Equal(t, int64(700*mib), last.Peak)
-	require.InDelta(t, 3, last.Gap, 0, "looks at 0, 1 and 4 seconds")
+	require.InDelta(t, 3, last.Gap, 0, "samples at 0, 1 and 4 seconds")
 	require.Nil(t, last.Watched)
 	require.Equal(t, []monitor.Process{{7, "python", 100 * mib, 350 * mib}, {9, "", 100 * mib, 350 * mib}},
 		last.Processes)
@@ -105,7 +105,7 @@ func TestOnlyWatchedProcessesCount(t *testing.T) {
 	var last monitor.Sample
 	for _, second := range []int64{200, 300, 50} {
 		c.says = reading(500, 100, second)
-		last = m.Look(start).Samples[0]
+		last = m.Sample(start).Samples[0]
 	}
 	require.Equal(t, int64(50*mib), *last.Watched)
 	require.Equal(t, int64(300*mib), last.Peak)
@@ -115,18 +115,18 @@ func TestOnlyWatchedProcessesCount(t *testing.T) {
 func TestProcessesWithoutAFigureMakeTheSumUnknown(t *testing.T) {
 	c := &card{reading(300, 100, 200)}
 	c.says.Processes[0].Used = -1
-	s := monitor.New(session(c), nil, func(int) bool { return true }).Look(start).Samples[0]
+	s := monitor.New(session(c), nil, func(int) bool { return true }).Sample(start).Samples[0]
 	require.Equal(t, int64(-1), *s.Watched)
 	require.Zero(t, s.Peak)
 	require.Contains(t, s.Line(), "NVML does not tell")
 }
 
-// A peak of a millisecond between two looks is in the next look.
+// A peak of a millisecond between two samples is in the next.
 func TestGlancesFindWhatLooksMiss(t *testing.T) {
 	for _, watched := range []func(int) bool{nil, func(pid int) bool { return pid == 7 }} {
 		c := &card{reading(100, 50, 50)}
 		m := monitor.New(session(c), nil, watched)
-		m.Look(start)
+		m.Sample(start)
 		for i := 1; i < 100; i++ {
 			c.says = reading(100, 50, 50)
 			if i == 50 {
@@ -135,7 +135,7 @@ func TestGlancesFindWhatLooksMiss(t *testing.T) {
 			m.ReadMemory(after(i))
 		}
 		c.says = reading(100, 50, 50)
-		s := m.Look(after(100)).Samples[0]
+		s := m.Sample(after(100)).Samples[0]
 		require.Equal(t, int64(100*mib), s.Used)
 		require.Equal(t, int64(800*mib), s.Highest)
 		require.InDelta(t, 0.001, s.Gap, 0)
@@ -144,7 +144,7 @@ func TestGlancesFindWhatLooksMiss(t *testing.T) {
 			want = 700 * mib
 		}
 		require.Equal(t, want, s.Peak)
-		require.Equal(t, int64(100*mib), m.Look(after(101)).Samples[0].Highest, "since the last look")
+		require.Equal(t, int64(100*mib), m.Sample(after(101)).Samples[0].Highest, "since the last sample")
 		require.Equal(t, 102, m.Seen()[0].Samples)
 	}
 }
@@ -165,29 +165,29 @@ func TestMonitorOpensNVMLAgainAndSaysWhatItMissed(t *testing.T) {
 	first := session(old)
 	first.Close = func() error { closed++; return errLost }
 	m := monitor.New(first, source, nil)
-	m.Look(start)
+	m.Sample(start)
 	old.says = nil
-	lost := m.Look(after(100))
+	lost := m.Sample(after(100))
 	require.Equal(t, errLost.Error(), lost.Samples[0].Error)
 	require.Contains(t, lost.Samples[0].Line(), "lost: nvmlDeviceGetMemoryInfo_v2")
 	require.Equal(t, []string{"gpu 0 is lost: " + errLost.Error()}, lost.Notices)
 	require.Zero(t, opened)
 
-	lost = m.Look(after(200)) // tries, and again after 1, 2, ... seconds
+	lost = m.Sample(after(200)) // tries, and again after 1, 2, ... seconds
 	require.Equal(t, "nvmlInit: Driver Not Loaded", lost.Samples[0].Error)
 	require.Empty(t, lost.Notices, "said once")
-	m.Look(after(1100))
+	m.Sample(after(1100))
 	require.Equal(t, 1, opened)
-	m.Look(after(1200))
-	m.Look(after(3100))
+	m.Sample(after(1200))
+	m.Sample(after(3100))
 	require.Equal(t, 2, opened)
-	back := m.Look(after(3200))
+	back := m.Sample(after(3200))
 	require.Equal(t, 3, opened)
 	require.Equal(t, 1, closed)
 	require.Empty(t, back.Samples[0].Error)
 	require.Equal(t, int64(300*mib), back.Samples[0].Peak, "peaks stay")
 	require.InDelta(t, 3.2, back.Samples[0].Gap, 1e-9)
-	require.Equal(t, []string{"gpu 0 is back after 3.1s; 5 looks missed it, and a peak in that time is not known"},
+	require.Equal(t, []string{"gpu 0 is back after 3.1s; 5 samples were missed, and peaks in that time are not known"},
 		back.Notices)
 	require.Equal(t, 5, m.Seen()[0].Lost)
 	require.NoError(t, m.Close())
@@ -202,7 +202,7 @@ func TestPausesBetweenAttemptsGrowToAMinute(t *testing.T) {
 		return monitor.Session{}, errLost
 	}, nil)
 	for second = range 300 {
-		m.Look(after(1000 * second))
+		m.Sample(after(1000 * second))
 	}
 	require.Equal(t, []int{1, 2, 4, 8, 16, 32, 64, 124, 184, 244}, tries)
 }
@@ -216,27 +216,27 @@ func TestABoardThatIsGoneForGoodLeavesTheOthers(t *testing.T) {
 	m := monitor.New(both, func() (monitor.Session, error) {
 		return monitor.Session{Boards: both.Boards[1:], Missing: errors.New("board 0: GPU is lost")}, nil
 	}, nil)
-	m.Look(start)
+	m.Sample(start)
 	one.says = nil
-	m.Look(after(1))
-	look := m.Look(after(2))
-	require.Contains(t, look.Samples[0].Error, "board 0: GPU is lost")
-	require.Equal(t, int64(200*mib), look.Samples[1].Used)
+	m.Sample(after(1))
+	round := m.Sample(after(2))
+	require.Contains(t, round.Samples[0].Error, "board 0: GPU is lost")
+	require.Equal(t, int64(200*mib), round.Samples[1].Used)
 }
 
-// What a burst loses is said at the next look.
+// What a burst loses is said with the next sample.
 func TestALossDuringABurstIsNoticed(t *testing.T) {
 	c := &card{reading(300, 100, 200)}
 	m := monitor.New(session(c), nil, nil)
-	m.Look(start)
+	m.Sample(start)
 	c.says = nil
 	m.ReadMemory(after(1))
 	m.ReadMemory(after(2))
 	c.says = reading(300, 100, 200)
 	require.Equal(t, []string{
 		"gpu 0 is lost: " + errLost.Error(),
-		"gpu 0 is back after 2ms; 0 looks missed it, and a peak in that time is not known",
-	}, m.Look(after(3)).Notices)
+		"gpu 0 is back after 2ms; 0 samples were missed, and peaks in that time are not known",
+	}, m.Sample(after(3)).Notices)
 	require.Equal(t, 1, m.Seen()[0].Lost)
 }
 
@@ -245,10 +245,10 @@ func TestWatchedProcessesAreMissed(t *testing.T) {
 	for _, watched := range []func(int) bool{nil, func(int) bool { return true }} {
 		c := &card{reading(300, 200, 100)}
 		m := monitor.New(session(c), nil, watched)
-		m.Look(start)
+		m.Sample(start)
 		c.says = reading(100, 100, 0)
 		c.says.Processes = c.says.Processes[1:]
-		notices := m.Look(after(1)).Notices
+		notices := m.Sample(after(1)).Notices
 		if watched == nil {
 			require.Empty(t, notices)
 			continue
@@ -261,9 +261,9 @@ func TestWatchedProcessesAreMissed(t *testing.T) {
 func TestRecordsHaveACellForEachHead(t *testing.T) {
 	c := &card{reading(300, 100, 200)}
 	m := monitor.New(session(c), nil, nil)
-	full := m.Look(start).Samples[0].Record()
+	full := m.Sample(start).Samples[0].Record()
 	c.says = nil
-	lost := m.Look(start).Samples[0].Record()
+	lost := m.Sample(start).Samples[0].Record()
 	require.Len(t, full, len(monitor.Header()))
 	require.Equal(t,
 		"2026-11-05T06:07:08Z,0,Card,GPU-1,943718400,104857600,314572800,314572800,,314572800,0,80,,,123.456,300,,",
@@ -278,19 +278,19 @@ func TestALineHasWhatIsKnown(t *testing.T) {
 	m := monitor.New(session(c), nil, func(pid int) bool { return pid == 7 })
 	require.Equal(t,
 		"06:07:08.000 gpu 0  300.00 MiB of 900.00 MiB (33 %)  watched 100.00 MiB  peak 100.00 MiB  busy 80 %  123 "+
-			"of 300 W", m.Look(start).Samples[0].Line())
+			"of 300 W", m.Sample(start).Samples[0].Line())
 	celsius := 71
 	c.says = &nvml.Reading{Memory: c.says.Memory, Celsius: &celsius}
 	require.Equal(t,
-		"06:07:20.346 gpu 0  300.00 MiB of 900.00 MiB (33 %)  watched 0 B  peak 100.00 MiB (looks up to 12.4s "+
-			"apart)  71 °C", m.Look(after(12346)).Samples[0].Line())
+		"06:07:20.346 gpu 0  300.00 MiB of 900.00 MiB (33 %)  watched 0 B  peak 100.00 MiB (samples up to 12.4s "+
+			"apart)  71 °C", m.Sample(after(12346)).Samples[0].Line())
 }
 
 // Whatever a board or process calls itself, a line of JSON is valid.
 func TestNamesThatAreNotUTF8StayValidJSON(t *testing.T) {
 	c := &card{reading(300, 100, 200)}
 	c.says.Processes[0].Name = "py\xff"
-	text, err := json.Marshal(monitor.New(session(c), nil, nil).Look(start).Samples[0])
+	text, err := json.Marshal(monitor.New(session(c), nil, nil).Sample(start).Samples[0])
 	require.NoError(t, err)
 	var back monitor.Sample
 	require.NoError(t, json.Unmarshal(text, &back))
@@ -299,7 +299,7 @@ func TestNamesThatAreNotUTF8StayValidJSON(t *testing.T) {
 
 func TestPrometheusGetsWhatIsKnown(t *testing.T) {
 	e := &monitor.Exporter{}
-	e.Set(looked(t))
+	e.Set(sampled(t))
 	served := httptest.NewServer(e)
 	defer served.Close()
 	answer, err := http.Get(served.URL)
@@ -315,7 +315,7 @@ func TestPrometheusGetsWhatIsKnown(t *testing.T) {
 # HELP DCGM_FI_DEV_FB_USED Framebuffer memory used (in MiB).
 # TYPE DCGM_FI_DEV_FB_USED gauge
 DCGM_FI_DEV_FB_USED{UUID="GPU-1",gpu="0",modelName="Card"} 300
-# HELP vprof_memory_peak_bytes Most memory of what is watched that a look saw since the monitor began.
+# HELP vprof_memory_peak_bytes Highest memory use, of the watched processes if any, since the monitor started.
 # TYPE vprof_memory_peak_bytes gauge
 vprof_memory_peak_bytes{UUID="GPU-1",gpu="0",modelName="Card"} 3.145728e+08
 # HELP vprof_process_memory_bytes Memory of a process.
@@ -347,7 +347,7 @@ func TestTensorBoardRecordsAreWhole(t *testing.T) {
 	var b bytes.Buffer
 	tb, err := monitor.NewTensorBoard(&b, start)
 	require.NoError(t, err)
-	require.NoError(t, tb.Write(looked(t)))
+	require.NoError(t, tb.Write(sampled(t)))
 	records := 0
 	for rest := b.Bytes(); len(rest) > 0; records++ {
 		n := binary.LittleEndian.Uint64(rest)
@@ -399,6 +399,6 @@ func TestTreeHasTheDescendants(t *testing.T) {
 func BenchmarkLook(b *testing.B) {
 	m := monitor.New(session(&card{reading(300, 100, 200)}), nil, nil)
 	for b.Loop() {
-		m.Look(start)
+		m.Sample(start)
 	}
 }

@@ -79,18 +79,18 @@ func TestEightBoardsGoOnAfterTheDriverWasLoadedAnew(t *testing.T) {
 	require.NoError(t, opened.Missing)
 	m := monitor.New(opened, s.open, nil)
 	s.used[3] = 30 << 30
-	look := m.Look(start)
-	require.Len(t, look.Samples, 8)
-	require.Equal(t, int64(39<<30), look.Samples[0].Total)
+	round := m.Sample(start)
+	require.Len(t, round.Samples, 8)
+	require.Equal(t, int64(39<<30), round.Samples[0].Total)
 	require.Equal(t, []monitor.Process{{PID: 103, Name: "python3\uFFFD", Used: 30 << 30, Peak: 30 << 30}},
-		look.Samples[3].Processes)
+		round.Samples[3].Processes)
 
 	s.reloads++
 	s.used[3] = 1 << 30
-	require.Len(t, m.Look(after(100)).Notices, 8)
-	back := m.Look(after(200))
+	require.Len(t, m.Sample(after(100)).Notices, 8)
+	back := m.Sample(after(200))
 	require.Len(t, back.Notices, 8)
-	require.Contains(t, back.Notices[0], "gpu 0 is back after 100ms; 1 looks missed it")
+	require.Contains(t, back.Notices[0], "gpu 0 is back after 100ms; 1 samples were missed")
 	require.Equal(t, int64(30<<30), back.Samples[3].Peak)
 	require.Equal(t, int64(1<<30), back.Samples[3].Used)
 	require.Len(t, s.ShutdownCalls(), 1, "what was opened is closed")

@@ -73,16 +73,12 @@ var metrics = []metric{
 	})},
 	{"vprof_memory_used_bytes", "Memory in use.", readable(func(s Sample) float64 { return float64(s.Used) })},
 	{
-		"vprof_memory_peak_bytes", "Most memory of what is watched that a look saw since the monitor began.",
-		func(s Sample) (float64, bool) {
-			return float64(s.Peak), true
-		},
+		"vprof_memory_peak_bytes", "Highest memory use, of the watched processes if any, since the monitor started.",
+		func(s Sample) (float64, bool) { return float64(s.Peak), true },
 	},
 	{
-		"vprof_sampling_gap_seconds", "Longest time between two looks; a peak shorter than that may have escaped.",
-		readable(func(s Sample) float64 {
-			return s.Gap
-		}),
+		"vprof_sampling_gap_seconds", "Longest time between two samples; shorter peaks may have been missed.",
+		readable(func(s Sample) float64 { return s.Gap }),
 	},
 	{"vprof_watched_memory_bytes", "Memory of the watched processes.", func(s Sample) (float64, bool) {
 		if s.Watched == nil || *s.Watched < 0 {

@@ -20,14 +20,14 @@ type Sample struct {
 	UUID string    `json:"uuid"`
 	// Total is what programs can have, Driver what the driver keeps besides
 	// for itself, Used what contexts hold, and Highest the most in use since
-	// the look before.
+	// the previous sample.
 	Total   int64 `json:"total_bytes"`
 	Driver  int64 `json:"driver_reserved_bytes,omitempty"`
 	Used    int64 `json:"used_bytes"`
 	Highest int64 `json:"highest_bytes"`
 	// Peak is the most that was ever seen of what is watched, and Gap the
-	// longest time between two readings, in seconds: what was in use for less
-	// may have escaped.
+	// longest time between two readings, in seconds: shorter peaks may have been
+	// missed.
 	Peak int64   `json:"peak_bytes"`
 	Gap  float64 `json:"longest_gap_seconds"`
 	// Watched is what the watched processes hold; absent if all are watched,
@@ -47,7 +47,7 @@ type Sample struct {
 }
 
 // Process is one that uses a board. Used is -1 if NVML does not tell, Peak the
-// most that a look saw.
+// highest sampled use.
 type Process struct {
 	PID  int    `json:"pid"`
 	Name string `json:"name,omitempty"`
@@ -66,7 +66,7 @@ func (p Process) Title() string {
 // Share is how full the board is, from 0 to 1.
 func (s Sample) Share() float64 { return s.share(s.Used) }
 
-// HighestShare is how full it was at most since the look before.
+// HighestShare is how full it was at most since the previous sample.
 func (s Sample) HighestShare() float64 { return s.share(s.Highest) }
 
 func (s Sample) share(bytes int64) float64 {
@@ -94,7 +94,7 @@ func (s Sample) Line() string {
 	}
 	fmt.Fprintf(&b, "  peak %s", bytesize.Format(s.Peak))
 	if s.Gap > 0 {
-		fmt.Fprintf(&b, " (looks up to %s apart)", FormatInterval(time.Duration(s.Gap*float64(time.Second))))
+		fmt.Fprintf(&b, " (samples up to %s apart)", FormatInterval(time.Duration(s.Gap*float64(time.Second))))
 	}
 	if s.GPUPercent != nil {
 		fmt.Fprintf(&b, "  busy %d %%", *s.GPUPercent)
@@ -120,7 +120,7 @@ func (s Sample) Power() string {
 	return fmt.Sprintf("%.0f of %.0f W", *s.Watts, *s.LimitWatts)
 }
 
-// FormatInterval shows the time between looks in milliseconds, or in tenths of a second from ten
+// FormatInterval shows the time between samples in milliseconds, or in tenths of a second from ten
 // seconds on, rounded up.
 func FormatInterval(d time.Duration) string {
 	unit := time.Millisecond
@@ -221,13 +221,13 @@ func (m *Monitor) found(b *watchedBoard, now time.Time) {
 	if b.lostSince.IsZero() {
 		return
 	}
-	m.note("gpu %d is back after %s; %d looks missed it, and a peak in that time is not known", b.Index,
+	m.note("gpu %d is back after %s; %d samples were missed, and peaks in that time are not known", b.Index,
 		FormatInterval(now.Sub(b.lostSince)), b.missed)
 	b.lostSince, b.missed = time.Time{}, 0
 	m.pause = 0
 }
 
-// reopen opens NVML again if a board was lost at the last look: handles of a
+// reopen opens NVML again if a board was lost at the last sample: handles of a
 // driver that was loaded anew are of no use. Boards are known by their UUIDs.
 func (m *Monitor) reopen(now time.Time) {
 	lost := false

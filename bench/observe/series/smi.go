@@ -56,7 +56,7 @@ func (j *journal) rows(data []byte, each func(cell map[string]string) error) err
 }
 
 // columns are the names in a header. Amounts of memory are in MiB, which
-// nvidia-smi says beside them unless it is told not to.
+// nvidia-smi adds to the name unless the format has nounits.
 func columns(header []string) ([]string, error) {
 	var names []string
 	for _, cell := range header {

@@ -14,15 +14,13 @@ type Summary struct {
 	Device int
 	// At the moment of the snapshot.
 	Allocated, Requested, Reserved int64
-	// Peaks over the recorded events, at least the amounts above. Of blocks that
-	// were there before the first event and are gone, only what was asked for is
-	// known, so they count rounded.
+	// Peaks over the recorded events, at least the amounts above. Of blocks that were allocated before the first
+	// event and freed since, only the requested size is known: they count with it rounded up.
 	PeakAllocated, PeakReserved int64
 	// Traced is the number of events behind the peaks; with none, the peaks are
 	// only the moment's.
 	Traced int
-	// OOMs is how often an allocation failed, Failed the largest that did, as
-	// asked for.
+	// OOMs is how often an allocation failed, Failed the largest requested size that did.
 	OOMs   int
 	Failed int64
 	// Failure is the last allocation that failed; nil if none did. Snapshots are

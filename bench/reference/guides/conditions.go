@@ -102,34 +102,34 @@ func (k Conditions) Over(c models.Case) models.Case {
 
 // hold reports whether the conditions hold for a complete case of the model on a board.
 func (k Conditions) hold(m models.Model, c models.Case, gpu string) bool {
-	said, err := m.Complete(k.Over(m.Default))
+	stated, err := m.Complete(k.Over(m.Default))
 	if err != nil || k.Compile || !k.Batch.Holds(c.Batch) || k.GPU != "" && k.GPU != gpu {
 		return false
 	}
 	if k.Stage == "" {
-		said.Stage = c.Stage
+		stated.Stage = c.Stage
 	}
 	for _, s := range m.Settings {
-		if s.Inert == "" && said.Settings[s.Name] != c.Settings[s.Name] {
+		if s.Inert == "" && stated.Settings[s.Name] != c.Settings[s.Name] {
 			return false
 		}
 	}
-	return said.Stage == c.Stage && said.AMP == c.AMP && said.Checkpointing == c.Checkpointing &&
-		said.Optimizer == c.Optimizer && c.LoRA == nil && said.Dataset == c.Dataset
+	return stated.Stage == c.Stage && stated.AMP == c.AMP && stated.Checkpointing == c.Checkpointing &&
+		stated.Optimizer == c.Optimizer && c.LoRA == nil && stated.Dataset == c.Dataset
 }
 
-// weight is the number of conditions stated: of two figures that hold, the more specific
+// specificity is the number of conditions stated: of two figures that hold, the more specific
 // is used.
-func (k Conditions) weight() int {
+func (k Conditions) specificity() int {
 	n := len(k.Settings)
 	if k.Batch.From > 0 && k.Batch.From == k.Batch.To {
 		n += 2 // a table's own row
 	}
-	for _, said := range []bool{
+	for _, stated := range []bool{
 		k.Stage != "", k.Batch.From > 0, k.AMP != nil, k.Checkpointing != nil,
 		k.Dataset.High > 0, k.GPU != "",
 	} {
-		if said {
+		if stated {
 			n++
 		}
 	}
@@ -142,9 +142,9 @@ type Match struct {
 	Claim Claim
 }
 
-// Matching are the claims of all that a training step needs whose conditions
-// hold for a complete case of the model on a board of the catalog, those that
-// say most about their conditions first.
+// Matching are the claims about a step's total memory whose conditions
+// hold for a complete case of the model on a board of the catalog, the most
+// specific first.
 func Matching(m models.Model, c models.Case, gpu string) []Match {
 	var found []Match
 	for _, g := range Naming(m.Name) {
@@ -154,6 +154,6 @@ func Matching(m models.Model, c models.Case, gpu string) []Match {
 			}
 		}
 	}
-	slices.SortStableFunc(found, func(a, b Match) int { return cmp.Compare(b.Claim.weight(), a.Claim.weight()) })
+	slices.SortStableFunc(found, func(a, b Match) int { return cmp.Compare(b.Claim.specificity(), a.Claim.specificity()) })
 	return found
 }

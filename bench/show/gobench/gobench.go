@@ -35,13 +35,9 @@ func Write(w io.Writer, reports []*report.Report) error {
 				add("estimate-device-B", e.Device.Bytes)
 			}
 			if u := p.Run; u != nil && u.Fits {
-				word := "measured"
-				if u.Simulated {
-					word = "simulated"
-				}
-				add(word+"-allocated-B", u.Allocated)
-				add(word+"-reserved-B", u.Reserved)
-				add(word+"-device-B", u.Device)
+				add(u.Kind()+"-allocated-B", u.Allocated)
+				add(u.Kind()+"-reserved-B", u.Reserved)
+				add(u.Kind()+"-device-B", u.Device)
 			}
 			if len(values) > 0 {
 				fmt.Fprintf(&b, "BenchmarkStep/%s/device=%s/batch=%d 1 %s\n", caseName(r.Case), deviceName(r, p),

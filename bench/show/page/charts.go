@@ -218,8 +218,7 @@ func (p *Page) peakRow(c *peakChart, d report.Device, point report.Point, share 
 	}
 	if u := point.Run; u != nil && u.Fits {
 		c.Simulated, c.Measured = c.Simulated || u.Simulated, c.Measured || !u.Simulated
-		kind := map[bool]string{true: "simulated", false: "measured"}[u.Simulated]
-		add(kind, u.Reserved, kind)
+		add(u.Kind(), u.Reserved, u.Kind())
 		row.Value = bytesize.Format(u.Reserved)
 	}
 	for _, r := range p.References {

@@ -297,7 +297,7 @@ func execute(w io.Writer, markup string, view any) error {
 	if err := t.Execute(&b, view); err != nil {
 		return err
 	}
-	// Names from files may hold what a terminal would obey, where pages go, too.
+	// Names from files may have escape sequences, and pages may be written to a terminal.
 	_, err := io.WriteString(w, printable.Text(b.String()))
 	return err
 }

@@ -45,7 +45,7 @@ func sweptWith(t testing.TB, residuals step.Residuals, m models.Model, memory in
 	board, err := sim.New(gpu, 0)
 	require.NoError(t, err)
 	defer board.Close()
-	r, err := sweep.Run(t.Context(), setup, board, sweep.Options{Batches: batches, Repeat: 1},
+	r, err := sweep.Run(t.Context(), setup, board, sweep.Options{Batches: batches, Conditions: sweep.Conditions{Repeat: 1}},
 		func(*report.Report) error {
 			return nil
 		})

@@ -94,11 +94,7 @@ func curve(p *plot.Plot, r *report.Report, d report.Device, c color.Color, name 
 	}
 	marks.Color, marks.Shape, marks.Radius = palette[2], draw.BoxGlyph{}, vg.Points(3.5)
 	p.Add(marks)
-	word := "measured"
-	if d.Simulated {
-		word = "simulated"
-	}
-	p.Legend.Add(word+name, marks)
+	p.Legend.Add(d.Kind()+name, marks)
 	return nil
 }
 

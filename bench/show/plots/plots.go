@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"image/color"
 	"io"
+	"slices"
 	"strings"
 
 	"gonum.org/v1/plot"
@@ -49,8 +50,7 @@ func newPlot(title, x, y string) *plot.Plot {
 	return p
 }
 
-// svg is a canvas whose text has nothing in it that XML forbids and a terminal would
-// obey: names come from files.
+// svg is a canvas whose text is escaped for XML and terminals: names come from files.
 type svg struct{ *vgsvg.Canvas }
 
 func (c svg) WriteTo(w io.Writer) (int64, error) {
@@ -91,16 +91,9 @@ func dashed(from, to plotter.XY, c color.Color) (*plotter.Line, error) {
 
 // boards are the devices of a report that have points.
 func boards(r *report.Report) []report.Device {
-	var out []report.Device
-	for _, d := range r.Devices {
-		for _, p := range r.Points {
-			if p.Device == d.Name {
-				out = append(out, d)
-				break
-			}
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(r.Devices), func(d report.Device) bool {
+		return !slices.ContainsFunc(r.Points, func(p report.Point) bool { return p.Device == d.Name })
+	})
 }
 
 // Breakdown draws what the device's memory is made of, a stacked bar for each

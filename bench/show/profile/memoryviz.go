@@ -20,12 +20,8 @@ func (p *Profile) WriteMemoryViz(w io.Writer) error {
 	s := snapshot{p, out, p.owners()}
 	out.Dict(func() {
 		out.Key("segments").List(len(p.AtEnd.Segments), func(i int) { s.segment(p.AtEnd.Segments[i]) })
-		out.Key("device_traces").List(1, func(int) {
-			out.List(len(p.Events), func(i int) { s.event(i) })
-		})
-		out.Key("allocator_settings").Dict(func() {
-			out.Key("PYTORCH_CUDA_ALLOC_CONF").String(p.Case.AllocConf)
-		})
+		out.Key("device_traces").List(1, func(int) { out.List(len(p.Events), func(i int) { s.event(i) }) })
+		out.Key("allocator_settings").Dict(func() { out.Key("PYTORCH_CUDA_ALLOC_CONF").String(p.Case.AllocConf) })
 		out.Key("external_annotations")
 		s.annotations()
 		out.Key("simulated_by").String(strings.TrimSpace("vprof " + p.Tool.Version))

@@ -1,5 +1,5 @@
 // Package asked keeps what cuDNN answered about the convolutions of a model, in a
-// file beside the model's.
+// file next to the model's.
 package asked
 
 import (
@@ -40,14 +40,14 @@ type Set struct {
 	Bytes map[string]int64 `json:"bytes"`
 }
 
-// file is what lies beside a model.
+// file is what lies next to a model.
 type file struct {
 	Format  string  `json:"format"`
 	Answers Answers `json:"answers"`
 }
 
-// Beside is the name of the file for the answers about a model's file.
-func Beside(model string) string { return strings.TrimSuffix(model, ".pt2") + ".cudnn.json" }
+// FileOf is the name of the file for the answers about a model's file.
+func FileOf(model string) string { return strings.TrimSuffix(model, ".pt2") + ".cudnn.json" }
 
 // Read reads a file of answers. Without one, there are none. The error is an
 // [*input.FormatError] or that of reading.

@@ -18,7 +18,7 @@ var config = cudnn.Config{
 }
 
 func TestAnswersAreFoundByVersionArchitectureAndCall(t *testing.T) {
-	path := asked.Beside(filepath.Join(t.TempDir(), "m.pt2"))
+	path := asked.FileOf(filepath.Join(t.TempDir(), "m.pt2"))
 	none, err := asked.Read(path)
 	require.NoError(t, err)
 	require.Empty(t, none)

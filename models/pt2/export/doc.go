@@ -9,7 +9,7 @@
 // The schema is torch/_export/serde/schema.py, major version 8 (torch 2.6 to
 // 2.15). Minor versions add optional fields, which are passed over.
 //
-// # What a captured file says beside its graph
+// # What a captured file says besides its graph
 //
 // The archive's entry extra/vprof.json, which "vprof capture" writes, has what
 // a graph does not say; see [Extra]. Without it everything else still works.

@@ -52,6 +52,8 @@ type Extra struct {
 	Replaced []Death `json:"replaced,omitempty"`
 	// Assigned are copy_ nodes that stand for p.data = x.
 	Assigned []int32 `json:"assigned,omitempty"`
+	// Host is what lies in the host's memory.
+	Host Host `json:"host,omitzero"`
 	// OtherWay says that forward calls other operators at another batch; nil if it does not, or that was not observed.
 	OtherWay *OtherWay `json:"other_way,omitempty"`
 	// CublasWorkspace is the CUBLAS_WORKSPACE_CONFIG of the process; MONAI sets it when it is imported.
@@ -167,6 +169,13 @@ type Death struct {
 // UnmarshalJSON reads [12, ["conv2d_3", "relu"]].
 func (d *Death) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, &[]any{&d.Node, &d.Values})
+}
+
+// Host is what lies in the host's memory when the model trains on a GPU: the results of nodes, and tensors, by the
+// values that they are, that modules keep without having registered them (self.positions = torch.arange(n)).
+type Host struct {
+	Nodes []int32  `json:"nodes,omitempty"`
+	Kept  []string `json:"kept,omitempty"`
 }
 
 // Batch says which integers of a graph with fixed shapes depend on the batch.

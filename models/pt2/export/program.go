@@ -39,7 +39,7 @@ type Program struct {
 	Functions []FunctionCall
 	// Kernels are the nodes in whose place liger-kernel has kernels of its own, in order.
 	Kernels []KernelCall
-	// Extra is what vprof capture put beside the graph, nil if nothing.
+	// Extra is what vprof capture put next to the graph, nil if nothing.
 	Extra *Extra
 	// Asked is what cuDNN said itself about the convolutions, nil if it was not asked.
 	Asked asked.Answers

@@ -111,22 +111,14 @@ func (t *tracer) leave() {
 	a := t.stack[len(t.stack)-1]
 	t.stack = t.stack[:len(t.stack)-1]
 	result := a.result
-	for _, v := range result {
-		t.hold(v)
-	}
+	t.hold(result...)
 	a.end(t)
 	a.ended = true
-	for i := range a.names {
-		for _, v := range a.names[i].values {
-			t.release(v)
-		}
+	for _, name := range a.names {
+		t.release(name.values...)
 	}
-	for _, v := range a.kept {
-		t.release(v)
-	}
-	for _, v := range a.arguments {
-		t.release(v)
-	}
+	t.release(a.kept...)
+	t.release(a.arguments...)
 	if a.parent != nil && len(result) > 0 {
 		for _, v := range result {
 			t.home[v] = a.parent
@@ -135,9 +127,7 @@ func (t *tracer) leave() {
 			t.settle(v)
 		}
 	}
-	for _, v := range result {
-		t.release(v)
-	}
+	t.release(result...)
 }
 
 // advance moves the activation to the line of the next call; calling says that
@@ -159,9 +149,7 @@ func (a *activation) advance(t *tracer, f export.Frame, calling bool) {
 // yield makes values the result of the statement so far, and returns those that
 // were before, which have lost a reference and are to be settled.
 func (a *activation) yield(t *tracer, values []int32) (old []int32) {
-	for _, v := range values {
-		t.hold(v)
-	}
+	t.hold(values...)
 	old = a.result
 	a.result = values
 	a.made = append(a.made, values...)
@@ -180,9 +168,7 @@ func (a *activation) end(t *tracer) {
 		a.bind(t, result)
 	}
 	a.made = a.made[:0]
-	for _, v := range result {
-		t.release(v)
-	}
+	t.release(result...)
 }
 
 // bind binds the names of the statement to its result.
@@ -190,9 +176,7 @@ func (a *activation) bind(t *tracer, result []int32) {
 	names := a.text.names
 	switch {
 	case a.text.keeps:
-		for _, v := range result {
-			t.hold(v)
-		}
+		t.hold(result...)
 		a.kept = append(a.kept, result...)
 	case len(names) == 0:
 	case len(names) == len(result):
@@ -230,9 +214,7 @@ func (a *activation) set(t *tracer, b binding) {
 		if a.names[i].name == b.name {
 			old := a.names[i].values
 			a.names[i] = b
-			for _, v := range old {
-				t.release(v)
-			}
+			t.release(old...)
 			return
 		}
 	}
@@ -264,16 +246,6 @@ func (a *activation) infer(t *tracer, v int32) {
 func (a *activation) bound(name string) bool {
 	for i := range a.names {
 		if a.names[i].name == name && !a.names[i].inferred {
-			return true
-		}
-	}
-	return false
-}
-
-// has reports whether v is an argument of the activation.
-func (a *activation) has(v int32) bool {
-	for _, x := range a.arguments {
-		if x == v {
 			return true
 		}
 	}

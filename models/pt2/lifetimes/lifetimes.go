@@ -3,7 +3,7 @@
 //
 // A graph has values without names, but each of its calls has a stack trace with
 // the text of the source lines. From these the activations of forward methods
-// can be told apart, and the statements in them: which name a result is bound
+// are reconstructed, and the statements in them: which name a result is bound
 // to, and when that name is bound anew. References are then counted as Python
 // counts them:
 //
@@ -20,6 +20,8 @@
 package lifetimes
 
 import (
+	"slices"
+
 	"github.com/vprof/vprof/models/pt2/export"
 )
 
@@ -56,17 +58,8 @@ type tracer struct {
 
 func newTracer(p *export.Program) *tracer {
 	t := &tracer{
-		p: p, last: make([]int, p.Values), count: make([]int, p.Values), dead: make([]bool, p.Values),
+		p: p, last: lastUses(p), count: make([]int, p.Values), dead: make([]bool, p.Values),
 		fixed: make([]bool, p.Values), home: make([]*activation, p.Values), named: make([]bool, p.Values),
-	}
-	for i := range p.Nodes {
-		n := &p.Nodes[i]
-		for k := range n.Inputs {
-			each(n.Inputs[k].Argument, func(v int32) { t.last[v] = i })
-		}
-		for _, o := range n.Outputs {
-			each(o, func(v int32) { t.last[v] = i })
-		}
 	}
 	for i := range p.Inputs {
 		if v := p.Inputs[i].Value; v >= 0 {
@@ -79,6 +72,22 @@ func newTracer(p *export.Program) *tracer {
 		}
 	}
 	return t
+}
+
+// inputs are the values among a node's arguments.
+func inputs(n *export.Node) (values []int32) {
+	for _, a := range n.Inputs {
+		each(a.Argument, func(v int32) { values = append(values, v) })
+	}
+	return values
+}
+
+// outputs are the values that a node makes.
+func outputs(n *export.Node) (values []int32) {
+	for _, o := range n.Outputs {
+		each(o, func(v int32) { values = append(values, v) })
+	}
+	return values
 }
 
 // each calls f for the values in an argument.
@@ -95,27 +104,21 @@ func each(a export.Argument, f func(v int32)) {
 func (t *tracer) node(i int) {
 	n := &t.p.Nodes[i]
 	t.enter(n)
-	var inputs, outputs []int32
-	for k := range n.Inputs {
-		each(n.Inputs[k].Argument, func(v int32) { inputs = append(inputs, v) })
-	}
-	for _, o := range n.Outputs {
-		each(o, func(v int32) { outputs = append(outputs, v) })
-	}
-	for _, v := range inputs {
+	taken, made := inputs(n), outputs(n)
+	for _, v := range taken {
 		t.use(v)
 	}
 	t.now = i
-	for _, v := range outputs {
+	for _, v := range made {
 		if len(t.stack) > 0 {
 			t.home[v] = t.stack[len(t.stack)-1]
 		}
 	}
 	var before []int32
-	if len(t.stack) > 0 && len(outputs) > 0 {
-		before = t.stack[len(t.stack)-1].yield(t, outputs)
+	if len(t.stack) > 0 && len(made) > 0 {
+		before = t.stack[len(t.stack)-1].yield(t, made)
 	}
-	for _, values := range [][]int32{inputs, before, outputs} {
+	for _, values := range [][]int32{taken, before, made} {
 		for _, v := range values {
 			t.settle(v)
 		}
@@ -130,7 +133,7 @@ func (t *tracer) use(v int32) {
 	}
 	home := t.home[v]
 	for home != nil && home.ended {
-		home = home.parent // it has been handed out
+		home = home.parent // which it was returned to
 	}
 	t.home[v] = home
 	if home == nil {
@@ -138,7 +141,7 @@ func (t *tracer) use(v int32) {
 	}
 	if home.depth+1 < len(t.stack) {
 		callee := t.stack[home.depth+1]
-		if !callee.has(v) {
+		if !slices.Contains(callee.arguments, v) {
 			callee.arguments = append(callee.arguments, v)
 			t.count[v]++
 		}
@@ -147,11 +150,17 @@ func (t *tracer) use(v int32) {
 }
 
 // hold and release count references.
-func (t *tracer) hold(v int32) { t.count[v]++ }
+func (t *tracer) hold(values ...int32) {
+	for _, v := range values {
+		t.count[v]++
+	}
+}
 
-func (t *tracer) release(v int32) {
-	t.count[v]--
-	t.settle(v)
+func (t *tracer) release(values ...int32) {
+	for _, v := range values {
+		t.count[v]--
+		t.settle(v)
+	}
 }
 
 // settle ends a value that nothing holds and nothing will use.

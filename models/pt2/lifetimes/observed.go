@@ -20,7 +20,7 @@ func observed(p *export.Program) error {
 	for _, r := range p.Results {
 		delete(made, r.Value) // the caller has it
 	}
-	last, same := lastUses(p), aliases(p)
+	last, same := lastUses(p), aliasesOf(p)
 	end := func(group []int32, i int) {
 		for _, v := range group {
 			if made[v] {
@@ -57,8 +57,8 @@ func observed(p *export.Program) error {
 func madeBy(p *export.Program) (made map[int32]bool, named map[string]int32) {
 	made, named = map[int32]bool{}, map[string]int32{}
 	for i := range p.Nodes {
-		for _, o := range p.Nodes[i].Outputs {
-			each(o, func(v int32) { made[v] = true })
+		for _, v := range outputs(&p.Nodes[i]) {
+			made[v] = true
 		}
 	}
 	for v, name := range p.Names {
@@ -74,22 +74,19 @@ func lastUses(p *export.Program) []int {
 	last := make([]int, p.Values)
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
-		for k := range n.Inputs {
-			each(n.Inputs[k].Argument, func(v int32) { last[v] = i })
-		}
-		for _, o := range n.Outputs {
-			each(o, func(v int32) { last[v] = i })
+		for _, v := range append(inputs(n), outputs(n)...) {
+			last[v] = i
 		}
 	}
 	return last
 }
 
-// one has values that are one tensor in Python: what an operator in place
+// aliases are the values that are one tensor in Python: what an operator in place
 // returns is its argument.
-type one map[int32][]int32
+type aliases map[int32][]int32
 
-func aliases(p *export.Program) one {
-	same := one{}
+func aliasesOf(p *export.Program) aliases {
+	same := aliases{}
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
 		if !inPlace(n.Target) || len(n.Inputs) == 0 || len(n.Outputs) == 0 || n.Inputs[0].Kind != export.Ref ||
@@ -105,7 +102,7 @@ func aliases(p *export.Program) one {
 	return same
 }
 
-func (s one) group(v int32) []int32 {
+func (s aliases) group(v int32) []int32 {
 	if g, ok := s[v]; ok {
 		return g[:len(g):len(g)]
 	}

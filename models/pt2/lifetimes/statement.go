@@ -82,15 +82,14 @@ func cutAssignment(text string) (left, right string, ok bool) {
 
 func isName(text string) bool {
 	for i := range len(text) {
-		c := text[i]
-		if c != '_' && (c|0x20 < 'a' || c|0x20 > 'z') && (i == 0 || c < '0' || c > '9') {
+		if !isNameByte(text[i]) || i == 0 && text[i] <= '9' {
 			return false
 		}
 	}
 	return text != ""
 }
 
-// keywords are words of Python that are no names of tensors.
+// keywords are those of Python, which name no tensors.
 var keywords = map[string]bool{
 	"self": true, "if": true, "else": true, "not": true, "and": true, "or": true, "in": true, "is": true, "for": true,
 	"lambda": true, "None": true, "True": true, "False": true, "torch": true, "F": true, "nn": true,

@@ -114,7 +114,6 @@ func initError(err error) error {
 	return u
 }
 
-// find finds the device with an index.
 func find(index int) (cu.Device, error) {
 	if err := start(); err != nil {
 		return 0, err

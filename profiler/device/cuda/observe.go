@@ -44,7 +44,7 @@ const (
 
 // observe finds the board in NVML and says what is in use on it, in bytes, or
 // -1 if NVML does not tell. That NVML is missing or does not know the board is
-// no failure: it only stands beside the driver.
+// no failure: it only adds to what the driver says.
 func (d *Device) observe() int64 {
 	id := d.identify()
 	library, err := nvml.Open()

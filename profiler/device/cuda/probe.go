@@ -42,7 +42,7 @@ func try(index int) Board {
 	if err != nil {
 		b.Err = err
 		if id, err := cu.GetDevice(index); err == nil {
-			b.GPU, _ = describe(id) // what is known of it stands beside why it fails
+			b.GPU, _ = describe(id) // what is known of it is reported with the error
 		}
 		return b
 	}

@@ -28,13 +28,8 @@ const (
 // simulated one, however it calls itself. A GPU that runs them and comes to
 // other results is a [*device.DefectError]: nothing it says can be trusted.
 func (d *Device) prove() (err error) {
-	addr, err := d.Get(trialBytes)
-	if errors.Is(err, allocator.ErrOutOfMemory) {
-		return &device.UnusableError{
-			Device: d.name, Reason: "the board has no room to try the kernels",
-			Remedy: "other processes fill it (see nvidia-smi)",
-		}
-	} else if err != nil {
+	addr, err := d.getForTrial(trialBytes)
+	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.Put(addr, trialBytes)) }()
@@ -47,6 +42,22 @@ func (d *Device) prove() (err error) {
 		}
 	}
 	return nil
+}
+
+// getForTrial is Get of memory to try kernels with.
+func (d *Device) getForTrial(bytes int64) (uint64, error) {
+	addr, err := d.Get(bytes)
+	if errors.Is(err, allocator.ErrOutOfMemory) {
+		err = d.noRoom("to try the kernels")
+	}
+	return addr, err
+}
+
+// noRoom says that the board lacks memory for what vprof itself needs.
+func (d *Device) noRoom(what string) error {
+	return &device.UnusableError{
+		Device: d.name, Reason: "the board has no room " + what, Remedy: "other processes fill it (see nvidia-smi)",
+	}
 }
 
 // provePatterns tells whether kernels run: a pattern is found again, and that
@@ -125,13 +136,8 @@ func (d *Device) warmUp() error {
 		return nil
 	}
 	const side, room = 64, 1 << 20
-	addr, err := d.Get(room)
-	if errors.Is(err, allocator.ErrOutOfMemory) {
-		return &device.UnusableError{
-			Device: d.name, Reason: "the board has no room to try the kernels",
-			Remedy: "other processes fill it (see nvidia-smi)",
-		}
-	} else if err != nil {
+	addr, err := d.getForTrial(room)
+	if err != nil {
 		return err
 	}
 	var errs []error

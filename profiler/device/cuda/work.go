@@ -73,10 +73,7 @@ func (d *Device) moduleError(err error, log string) error {
 	}
 	switch c.Code {
 	case outOfMemory:
-		return &device.UnusableError{
-			Device: d.name, Reason: "the board has no room for the kernels",
-			Remedy: "other processes fill it (see nvidia-smi)",
-		}
+		return d.noRoom("for the kernels")
 	case noBinary, noCompiler, newerPTX, compilerOff:
 		r := results[c.Code]
 		return &device.UnusableError{Device: d.name, Reason: fmt.Sprintf("%s (%s)", r.text, r.name), Remedy: r.remedy}

@@ -3,7 +3,7 @@
 // temperature, power, and why a board runs slower than it could.
 //
 // NVML looks from outside: it needs no CUDA context and costs no device memory,
-// so its figures can stand beside those of the driver. The library is loaded at
+// so its figures can be compared to those of the driver. The library is loaded at
 // run time. That a machine has none is an ordinary answer: [Open] returns an
 // error that wraps [ErrNoDriver]. Without cgo, or elsewhere than on Linux, it
 // returns [ErrNotBuilt].
@@ -95,7 +95,7 @@ type Process struct {
 // A Slowdown is a reason for lower clocks.
 type Slowdown string
 
-// The reasons, as NVML tells them apart.
+// The reasons that NVML distinguishes.
 const (
 	Idle         Slowdown = "idle"
 	Setting      Slowdown = "clock setting"
@@ -109,9 +109,7 @@ const (
 )
 
 // slowdowns is the reason for each bit of NVML's mask.
-var slowdowns = [...]Slowdown{
-	Idle, Setting, PowerCap, Hardware, SyncBoost, Thermal, HardwareHeat, PowerBrake, Display,
-}
+var slowdowns = [...]Slowdown{Idle, Setting, PowerCap, Hardware, SyncBoost, Thermal, HardwareHeat, PowerBrake, Display}
 
 func slowdownsOf(mask uint64) []Slowdown {
 	var reasons []Slowdown

@@ -94,25 +94,6 @@ func speedDesign(steps []Timed, from steptime.Efficiency, g [steptime.NumWorks +
 	return a, b
 }
 
-// conditionOf is the condition number of a with columns of unit length.
-func conditionOf(a *mat.Dense) float64 {
-	var c mat.Dense
-	c.CloneFrom(a)
-	_, n := c.Dims()
-	for j := range n {
-		length := mat.Norm(c.ColView(j), 2)
-		if length == 0 {
-			return math.Inf(1)
-		}
-		column := mat.Col(nil, j, &c)
-		for i := range column {
-			column[i] /= length
-		}
-		c.SetCol(j, column)
-	}
-	return mat.Cond(&c, 2)
-}
-
 // scaled applies the factors: a share that takes twice as long is half as
 // large.
 func scaled(e steptime.Efficiency, g [steptime.NumWorks + 1]int, factors []float64, inverse *mat.SymDense,

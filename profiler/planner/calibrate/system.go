@@ -114,17 +114,35 @@ func (s *system) condition(terms []planner.Term) float64 {
 	if len(s.rows) < len(terms) {
 		return math.Inf(1)
 	}
-	plain := &system{rows: slices.Clone(s.rows)}
-	for i := range plain.rows {
-		plain.rows[i].sigma = 1
+	a := mat.NewDense(len(s.rows), len(terms), nil)
+	for i, r := range s.rows {
+		for j, t := range terms {
+			a.Set(i, j, r.factors[t])
+		}
 	}
-	a, _ := plain.design(terms)
+	return conditionOf(a)
+}
+
+// conditionOf is the condition number of a with columns of unit length.
+func conditionOf(a *mat.Dense) float64 {
+	var c mat.Dense
+	c.CloneFrom(a)
+	_, n := c.Dims()
+	for j := range n {
+		if length := mat.Norm(c.ColView(j), 2); length > 0 {
+			column := mat.Col(nil, j, &c)
+			for i := range column {
+				column[i] /= length
+			}
+			c.SetCol(j, column)
+		}
+	}
 	var svd mat.SVD
-	if !svd.Factorize(a, mat.SVDNone) {
+	if !svd.Factorize(&c, mat.SVDNone) {
 		return math.Inf(1)
 	}
 	values := svd.Values(nil)
-	if last := values[len(terms)-1]; last > 1e-12*values[0] {
+	if last := values[n-1]; last > 1e-12*values[0] {
 		return values[0] / last
 	}
 	return math.Inf(1)
@@ -191,7 +209,7 @@ func covariance(a *mat.Dense, spread float64) (*mat.SymDense, error) {
 }
 
 // Advise picks, from candidates in ascending batch sizes, the run that would best
-// separate constant from growing memory, beside those that ran: the smallest that does so
+// separate constant from growing memory, in addition to those that ran: the smallest that does so
 // well enough, else the one that does it best. Zero means that none would.
 func Advise(ran, candidates []planner.Sample) int {
 	best, lowest := 0, float64(maxCondition)

@@ -64,7 +64,7 @@ func (f *File) Find(gpu, model, name string) (*Entry, error) {
 	return nil, err
 }
 
-// Split takes a FILE#NAME apart, as users give it.
+// Split splits a FILE#NAME, as users give it.
 func Split(s string) (path, name string) {
 	path, name, _ = strings.Cut(s, "#")
 	return path, name

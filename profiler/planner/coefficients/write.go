@@ -16,7 +16,7 @@ const head = `Coefficients of vprof, written by "vprof calibrate". Read by plan,
 smoke and time with --coefficients FILE, or by naming the file in vprof.yaml.
 1.96 standard errors (stderr) to either side are the 95 % interval.`
 
-// comments stand beside the keys of an entry.
+// comments follow the keys of an entry.
 var comments = map[string]string{
 	"stack":             "what ran; coefficients do not carry over to another",
 	"simulated":         "true: no GPU of this kind was touched",
@@ -91,7 +91,7 @@ func layOut(n *yaml.Node, depth int) {
 
 // Add puts an entry into the file at path, in place of one of the same name, or
 // into a new file. The file is replaced whole or not at all, whatever happens,
-// and what stood there is kept beside it, in the first of PATH.backup,
+// and what stood there is kept next to it, in the first of PATH.backup,
 // PATH.backup.1, ... that is free. Several can add at once. It returns the name of the backup; empty if
 // there was no file. A file that cannot be read is a [*input.FormatError] and stays.
 func Add(ctx context.Context, path, tool string, e Entry) (backup string, err error) {

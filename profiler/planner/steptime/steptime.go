@@ -34,6 +34,8 @@ type Load struct {
 	// Stretch is how many times as long as its work the step takes, waiting for other
 	// stages of a pipeline; zero for no more than the work.
 	Stretch float64 `json:",omitempty"`
+	// Compiled tells that torch.compile runs the step, though the work is that of eager kernels.
+	Compiled bool `json:",omitempty"`
 }
 
 // Of adds up the work of one step of a program on a board. It is all zero for a board
@@ -109,6 +111,11 @@ func (l Load) Roofline() float64 {
 	return sum
 }
 
+// products is the part of the roofline that compiled code does not spare: products of matrices and their like.
+func (l Load) products() float64 {
+	return l.Seconds[program.Matmul] + l.Seconds[program.Convolution] + l.Seconds[program.Attention]
+}
+
 // Efficiency is the share of a board's peak rates that kernels reach, by class of work.
 type Efficiency struct {
 	// Share is the share of the peak that kernels of a class reach, in (0, 1].
@@ -156,7 +163,9 @@ type Estimate struct{ Seconds, Low, High float64 }
 
 // Time estimates how long the load takes. Errors of the shares are taken to go
 // together, since what makes kernels slow (clocks, a shared board) makes all
-// of them slow; that is the widest interval that they allow.
+// of them slow; that is the widest interval that they allow. That of a compiled
+// step is wider still: its kernels are fewer, read and write less, and are called
+// by generated code, and by how much no measurement says.
 func (e Efficiency) Time(l Load) Estimate {
 	sum := float64(l.Launches) * e.Launch.Value
 	spread := float64(l.Launches) * e.Launch.StdErr
@@ -173,6 +182,9 @@ func (e Efficiency) Time(l Load) Estimate {
 	// No board is faster than its roofline, nor than it is given work.
 	t := Estimate{
 		max(sum, dispatch), max(l.Roofline(), sum-1.96*spread, dispatch-unsure), max(sum+1.96*spread, dispatch+unsure),
+	}
+	if l.Compiled {
+		t.Seconds, t.Low = sum, l.products()
 	}
 	t = t.Plus(Estimate{l.Host, l.Host / hostSpread, l.Host * hostSpread})
 	return t.Times(max(1, l.Stretch))
@@ -222,7 +234,6 @@ type Entry struct {
 	Wait  uint32 `json:",omitempty"`
 }
 
-// add appends an instruction of a program.
 func (s *Schedule) add(p *program.Program, in program.Instruction, gpu *device.GPU) {
 	switch in.Kind {
 	case program.Launch:

@@ -78,6 +78,18 @@ func TestNoStepBeatsItsRoofline(t *testing.T) {
 	})
 }
 
+// What the host takes for a kernel of generated code is not known: it may be as much as for an eager one, or nothing.
+func TestCompiledStepsWaitForTheHostAtMost(t *testing.T) {
+	l := Load{Launches: 10000}
+	l.Seconds[program.Matmul], l.Seconds[program.Copy] = 0.001, 0.001
+	eager := Assumed().Time(l)
+	l.Compiled = true
+	compiled := Assumed().Time(l)
+	require.Less(t, compiled.Seconds, eager.Seconds)
+	require.InDelta(t, eager.High, compiled.High, 1e-12)
+	require.InDelta(t, 0.001, compiled.Low, 1e-12, "copies may be a part of other kernels")
+}
+
 // An all-gather of a second beside a product that the board does in a millisecond: the
 // step waits for it if the program says so.
 func TestCommunicationHidesBehindKernels(t *testing.T) {

@@ -1,13 +1,9 @@
 package cudnn
 
-import (
-	"math/bits"
+import "github.com/vprof/vprof/internal/ceil"
 
-	"github.com/vprof/vprof/internal/ceil"
-)
-
-// BatchNorm is a batch norm in training over a tensor whose channels lie side by side. In other
-// layouts, and in evaluation, cuDNN wants no workspace for one.
+// BatchNorm is a batch norm in training over a tensor in channels-last layout. In other layouts, and in
+// evaluation, cuDNN wants no workspace for one.
 type BatchNorm struct {
 	Channels, Rows int64 // rows are the positions of all samples
 	Half           bool  // in half precision
@@ -17,20 +13,20 @@ type BatchNorm struct {
 const (
 	normNumber        = 4
 	normThreads       = 512
-	normMaxLanes      = 16 // threads side by side along the channels
+	normMaxLanes      = 16 // neighboring threads along the channels
 	normVector        = 4  // channels of one thread, if they divide by it
 	normFixedForward  = 268
 	normFixedBackward = 264
 )
 
 // tiles counts the tiles that blocks take, with so many passes of all threads for each; columns
-// are those side by side, and padded the channels in whole columns.
+// are the tiles along the channels, and padded the channels in whole columns.
 func (n BatchNorm) tiles(passes int64) (tiles, columns, padded int64) {
 	width := int64(normVector)
 	if n.Channels%normVector != 0 {
 		width = 1
 	}
-	lanes := min(normMaxLanes, nextPow2(ceil.Div(n.Channels, width)))
+	lanes := min(normMaxLanes, powerOfTwo(ceil.Div(n.Channels, width)))
 	columns = ceil.Div(n.Channels, lanes*width)
 	return ceil.Div(n.Rows, passes*normThreads/lanes), columns, columns * lanes * width
 }
@@ -53,6 +49,3 @@ func (n BatchNorm) Backward() int64 {
 	tiles, columns, padded := n.tiles(3)
 	return normNumber * (normFixedBackward + tiles*2*padded + columns)
 }
-
-// nextPow2 is the smallest power of two that is not less than n.
-func nextPow2(n int64) int64 { return 1 << bits.Len64(uint64(n-1)) }

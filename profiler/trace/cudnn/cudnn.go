@@ -1,7 +1,7 @@
 // Package cudnn models the workspaces of cuDNN as PyTorch uses them: those of
 // recurrent layers ([RNN]) and batch norms ([BatchNorm]), and of convolutions, of which
 // the rest speaks: cudnn.benchmark off, TF32 on. It says which transient bytes one call
-// asks the caching allocator for beside its output. What differs between releases of
+// asks the caching allocator for besides its output. What differs between releases of
 // cuDNN is in the [Rules]; the engines and their formulas are those of cuDNN 9.
 //
 // cuDNN first chooses an engine and its knobs, by heuristics that time nothing,
@@ -55,19 +55,15 @@ func (r *Rules) Workspaces(c Config, d Direction, b Board) []int64 {
 	return r.Explain(c, d, b).Allocations
 }
 
-// Explain returns the chosen engine beside its allocations.
+// Explain returns the chosen engine and its allocations.
 func (r *Rules) Explain(c Config, d Direction, b Board) Plan {
-	return r.architectures[generation(b.Capability)].explain(c, d, &b)
-}
-
-func (a *architecture) explain(c Config, d Direction, b *Board) Plan {
-	p := newProblem(c, d, b)
+	p := newProblem(c, d, &b)
 	if !b.Runs(c) {
 		return p.withoutCuDNN()
 	}
 	f := p.features()
 	copied := p.weightCopy(d)
-	choice := a.choose(&p, f[:])
+	choice := r.architectures[generation(b.Capability)].choose(&p, f[:])
 	if p.can(choice.Engine) {
 		if n := p.bytes(choice); n+copied <= b.Memory {
 			return Plan{choice, list(copied, n)}
@@ -121,7 +117,7 @@ func (p *problem) summedBySample(bytes int64) bool {
 	return p.sumsBySample() && (p.K[0] == 7 && !p.strided() || bytes > padded*p.N*p.c*p.xs*p.es)
 }
 
-// sumsBySample says whether [SampleSums] can run: gradients of depthwise filters whose channels lie side by side, in
+// sumsBySample says whether [SampleSums] can run: gradients of depthwise filters of channels-last tensors, in
 // half precision, of squares that keep sizes or halve them.
 func (p *problem) sumsBySample() bool {
 	depthwise := p.Groups > 1 && p.cg == 1 && p.kg == 1 && p.k >= sampleChannels

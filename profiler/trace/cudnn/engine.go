@@ -83,7 +83,7 @@ const (
 	Indices
 	// Counters (cublas-like wgrad kernels) keeps two counters for each tile.
 	Counters
-	// SampleSums (wgrad2d_c1_k1_nhwc, depthwise) sums for each sample apart, and then over samples.
+	// SampleSums (wgrad2d_c1_k1_nhwc, depthwise) sums for each sample on its own, and then over samples.
 	SampleSums
 	// Im2col is PyTorch's own fallback where cuDNN has no engine (bf16 on
 	// boards before Ampere): one sample's columns at a time.
@@ -138,15 +138,10 @@ func (p *problem) can(e Engine) bool {
 		return p.Dim == 2 && p.K[0] == 3 && p.K[1] == 3 && p.plain()
 	case Winograd9:
 		return p.Dim == 2 && p.K[0] == 5 && p.K[1] == 5 && p.plain()
-	case FFT1D32, FFT1D256, WholeFFT:
-		size := int64(1 << 30)
-		switch e {
-		case FFT1D32:
-			size = 32
-		case FFT1D256:
-			size = 256
-		}
-		return p.plain() && p.K[p.Dim-1] <= size && (e == WholeFFT || p.flat())
+	case FFT1D32, FFT1D256:
+		return p.plain() && p.flat() && p.K[p.Dim-1] <= fftSizes[e]
+	case WholeFFT:
+		return p.plain()
 	case TurnsFFT:
 		return p.kind == wgrad && p.DType == F32 && p.plain()
 	case FFT2D16, FFT2D32, FFT2D64:
@@ -274,7 +269,7 @@ func (p *problem) planarCopies() int64 {
 }
 
 // hopperHeader is the bytes that the fprop and dgrad kernels of sm90 keep in the
-// workspace beside copies: 128 at any alignment of 4.
+// workspace besides copies: 128 at any alignment of 4.
 const hopperHeader = 131
 
 // offsetTables are the tables of an indexed dgrad: 4 bytes for each point of x

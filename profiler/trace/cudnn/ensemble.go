@@ -76,7 +76,7 @@ func (v *Ensemble) Choose(x []float32) Choice {
 	return choice
 }
 
-// Append appends the ensemble in their compact form: the votes on variants, and
+// Append appends the ensemble in a compact form: the votes on variants, and
 // those on splits in the order of the variants that have them.
 func (v *Ensemble) Append(b []byte) []byte {
 	b = v.variants.Append(b)

@@ -2,28 +2,22 @@ package cudnn
 
 import "github.com/vprof/vprof/internal/ceil"
 
+// fftSizes are the sides of the tiles that tiled FFT engines transform.
+var fftSizes = [numEngines]int64{FFT1D32: 32, FFT1D256: 256, FFT2D16: 16, FFT2D32: 32, FFT2D64: 64}
+
 // fft is the workspace of the FFT engines (fp32): the half spectra, complex, of
 // x, w and y. The tiled engines cut long images into overlapping tiles and hold
 // two of them per sample at a time; the old engine transforms the whole image,
 // padded to a square power of two, and needs a fourth region for transposing,
 // so it has no sensible bound.
 func (p *problem) fft(e Engine) int64 {
-	groups := min(p.Groups, concurrentGroups)
-	var size int64
 	switch e {
-	case FFT1D32, FFT2D32:
-		size = 32
-	case FFT1D256:
-		size = 256
-	case FFT2D16:
-		size = 16
-	case FFT2D64:
-		size = 64
 	case WholeFFT:
 		return p.wholeFFT()
 	case TurnsFFT:
 		return p.turnsFFT()
 	}
+	size := fftSizes[e]
 	points, tiles := size/2+1, int64(1)
 	first := 0
 	if e == FFT1D32 || e == FFT1D256 {
@@ -35,7 +29,7 @@ func (p *problem) fft(e Engine) int64 {
 		tiles *= ceil.Div(p.Out[i], max(size-p.K[i]+1, 1))
 	}
 	batch := p.N * min(tiles, 2)
-	return 8 * points * (batch*(p.cg+p.kg) + p.cg*p.kg) * groups
+	return 8 * points * (batch*(p.cg+p.kg) + p.cg*p.kg) * min(p.Groups, concurrentGroups)
 }
 
 // side is that of the square that holds an image with the borders of the filter.

@@ -2,7 +2,7 @@ package cudnn
 
 import "github.com/vprof/vprof/internal/ceil"
 
-// partials is the room beside the copies for a reduction that is split: partial
+// partials is the workspace, besides the copies, of a split-k reduction: partial
 // results in fp32, summed afterwards, and the counters that order the summing.
 // What the engines keep differs:
 //

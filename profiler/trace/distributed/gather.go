@@ -121,6 +121,12 @@ func (g *ParamGroup) wait() {
 	if now == nil {
 		return
 	}
+	if now.output == nil {
+		t.NoGrad(g.copyAlone)
+		g.whole, g.gathered = true, nil
+		f.streamsWait(t.RecordEvent(computeStream))
+		return
+	}
 	var before *gathered
 	if g.phase == inForward && f.gathered != nil {
 		before = f.gathered
@@ -131,12 +137,7 @@ func (g *ParamGroup) wait() {
 			before = nil
 		}
 	}
-	alone := now.output == nil
-	if alone {
-		t.NoGrad(g.copyAlone)
-	} else {
-		t.NoGrad(func() { g.copyOut(now) })
-	}
+	t.NoGrad(func() { g.copyOut(now) })
 	if g.divided {
 		for _, s := range g.params {
 			s.keep(nil)
@@ -145,12 +146,9 @@ func (g *ParamGroup) wait() {
 	g.whole, g.divided = true, false
 	now.copied = t.RecordEvent(computeStream)
 	g.gathered = nil
-	switch {
-	case g.phase == inForward && !alone:
+	if g.phase == inForward {
 		f.gathered = now
-	case alone:
-		f.streamsWait(now.copied)
-	default:
+	} else {
 		f.streamsWait(now.copied)
 		t.Release(now.output)
 	}

@@ -34,7 +34,7 @@ type ZeRO3 struct {
 	options DeepSpeed
 	fetch   Fetching
 
-	// dtype is the type that the engine trains in. Parameters that peft adds beside those of zero.Init
+	// dtype is the type that the engine trains in. Parameters that peft adds besides those of zero.Init
 	// keep theirs, fp32 (_cast_module_mixed_precision); their gradients are exchanged in this one.
 	dtype   trace.DType
 	modules []*ZeROModule
@@ -68,9 +68,9 @@ type zeroParam struct {
 	// users are the modules that run with it (ds_active_sub_modules): a set, so that one whose forward a
 	// checkpoint runs again, and breaks off before the hook behind it, has released it after its backward.
 	users map[*ZeROModule]bool
-	// isWhole says that it is gathered, or being gathered, and flight by which collective.
+	// isWhole says that it is gathered, or being gathered, and handle by which collective.
 	isWhole, used bool
-	flight        *flight
+	handle        *gatherHandle
 }
 
 // ZeROModule are a module's own parameters and the hooks around its forward. It
@@ -115,9 +115,9 @@ func FullyPartitioned(t *trace.Tape, w World, o DeepSpeed, fetch Fetching, group
 	case !fetch.Frozen:
 		z.allocate()
 	}
-	t.OnAbsent(z.external)
+	t.OnEmptyRead(z.external)
 	if !fetch.TorchLinear {
-		t.LinearBy(linear)
+		t.OverrideLinear(linear)
 	}
 	return z, nil
 }
@@ -146,7 +146,7 @@ func (z *ZeRO3) external(x *trace.Tensor) {
 			if !q.whole.SharesStorage(x) {
 				continue
 			}
-			z.land(q)
+			z.awaitGather(q)
 			if !q.isWhole {
 				q.allocate()
 				z.tape.Collective(program.AllGather, z.world.Size, q.flat, q.flat)
@@ -161,7 +161,7 @@ func (z *ZeRO3) external(x *trace.Tensor) {
 	}
 }
 
-// partition takes a parameter apart.
+// partition shards a parameter.
 func (z *ZeRO3) partition(p Param) *zeroParam {
 	t, old := z.tape, *p.Tensor
 	q := &zeroParam{
@@ -315,7 +315,7 @@ func (m *ZeROModule) Enter(args []*trace.Tensor) {
 	z := m.zero
 	z.running = append(z.running, m)
 	if !t.Unwinding() {
-		t.Aside(func() {
+		t.RunHook(func() {
 			z.enter(m)
 			z.attribute(m)
 		})

@@ -25,7 +25,7 @@ func (z *ZeRO3) enter(m *ZeROModule) {
 	}
 	z.launch(need)
 	for _, q := range m.params {
-		z.land(q)
+		z.awaitGather(q)
 	}
 	if !z.known {
 		z.order = append(z.order, m)
@@ -59,13 +59,13 @@ func (z *ZeRO3) prefetch() {
 	z.launch(next)
 }
 
-// A flight is parameters that are gathered together: one in its own buffer; several in one for
+// A gatherHandle is parameters that are gathered together: one in its own buffer; several in one for
 // those of a type, from which all are copied when the first of them is needed, and which stay until
 // all were (AllGatherCoalescedHandle).
-type flight struct {
+type gatherHandle struct {
 	types  [][]*zeroParam
 	flats  []*trace.Tensor
-	landed bool
+	copied bool
 	left   int // parameters that were not needed yet
 }
 
@@ -75,7 +75,7 @@ func (z *ZeRO3) launch(params []*zeroParam) {
 		return
 	}
 	t := z.tape
-	f := &flight{left: len(params)}
+	f := &gatherHandle{left: len(params)}
 	t.NoGrad(func() {
 		t.WaitStream(z.gathering(), 0)
 		t.On(z.gathering(), func() {
@@ -90,13 +90,13 @@ func (z *ZeRO3) launch(params []*zeroParam) {
 		})
 	})
 	for _, q := range params {
-		q.isWhole, q.flight = true, f
+		q.isWhole, q.handle = true, f
 		z.live += q.numel
 	}
 }
 
-// coalesce makes the buffers of a flight, those of bf16 first (sort_dtypes).
-func (f *flight) coalesce(z *ZeRO3, params []*zeroParam) {
+// coalesce makes the buffers of a gathering, those of bf16 first (sort_dtypes).
+func (f *gatherHandle) coalesce(z *ZeRO3, params []*zeroParam) {
 	for _, d := range []trace.DType{trace.BF16, trace.F16, trace.F32} {
 		var same []*zeroParam
 		for _, q := range params {
@@ -113,16 +113,16 @@ func (f *flight) coalesce(z *ZeRO3, params []*zeroParam) {
 	}
 }
 
-// land waits for a parameter that is being gathered.
-func (z *ZeRO3) land(q *zeroParam) {
-	f, t := q.flight, z.tape
+// awaitGather waits for a parameter that is being gathered.
+func (z *ZeRO3) awaitGather(q *zeroParam) {
+	f, t := q.handle, z.tape
 	if f == nil {
 		return
 	}
-	q.flight = nil
+	q.handle = nil
 	t.NoGrad(func() {
 		t.On(z.gathering(), func() {
-			if f.landed {
+			if f.copied {
 				return
 			}
 			for i, same := range f.types {
@@ -131,7 +131,7 @@ func (z *ZeRO3) land(q *zeroParam) {
 					trace.ForeachUpdate("_foreach_copy_", 0, []*trace.Tensor{p.flat}, f.flats[i:i+1])
 				}
 			}
-			f.landed = true
+			f.copied = true
 		})
 		t.WaitStream(0, z.gathering())
 	})
@@ -155,7 +155,7 @@ func (q *zeroParam) allocate() {
 func (z *ZeRO3) leave(m *ZeROModule) {
 	for _, q := range m.params {
 		delete(q.users, m)
-		if !z.keeps(q) && !z.soon(q) {
+		if !z.keeps(q) && !z.usedSoon(q) {
 			z.free(q)
 		}
 	}
@@ -169,7 +169,7 @@ func (z *ZeRO3) free(q *zeroParam) {
 	if !q.isWhole || q.alone || len(q.users) > 0 {
 		return
 	}
-	z.land(q)
+	z.awaitGather(q)
 	if z.fetch.TorchLinear { // param.data = torch.empty(0): views that were saved have the memory still
 		f := z.tape.Frame()
 		q.flat.SetData(f.Let(z.tape.Unallocated(q.flat.DType(), q.flat.Numel())))
@@ -182,9 +182,9 @@ func (z *ZeRO3) free(q *zeroParam) {
 	z.live -= q.numel
 }
 
-// soon tells whether a parameter is used again within the distance of reuse, or was
+// usedSoon tells whether a parameter is used again within the distance of reuse, or was
 // skipped by fetching since it was whole.
-func (z *ZeRO3) soon(q *zeroParam) bool {
+func (z *ZeRO3) usedSoon(q *zeroParam) bool {
 	if !z.known {
 		return false
 	}

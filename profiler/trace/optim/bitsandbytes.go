@@ -18,7 +18,7 @@ const (
 // block is how many elements of 8-bit state share a scale.
 const block = 256
 
-// The states of bitsandbytes' optimizers, beside their scales.
+// The states of bitsandbytes' optimizers, besides their scales.
 const (
 	bnbState1 = iota
 	bnbState2

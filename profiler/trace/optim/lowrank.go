@@ -2,7 +2,7 @@ package optim
 
 import "github.com/vprof/vprof/profiler/trace"
 
-// The state of GaLore and APOLLO beside moments of what results: the matrix that gradients
+// The state of GaLore and APOLLO besides the moments: the matrix that gradients
 // are projected by, if they are.
 const (
 	lowMatrix = bnbStates + iota // in 8 bits, the moments are bitsandbytes'

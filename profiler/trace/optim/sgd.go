@@ -109,7 +109,7 @@ func orthogonal(f *trace.Frame, grad *trace.Tensor) *trace.Tensor {
 	return x
 }
 
-// The state of BAdam beside AdamW's: a copy of a parameter in fp32.
+// The state of BAdam besides AdamW's: a copy of a parameter in fp32.
 const badamCopy = maxExpAvgSq
 
 // initBAdam makes a parameter's copy, with the optimizer.

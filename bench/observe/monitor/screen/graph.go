@@ -50,7 +50,7 @@ func (m Model) caption(s monitor.Sample, process int, width time.Duration) strin
 	}
 	parts := []string{fmt.Sprintf("%s %s", bold.Render(what+":"), bold.Render("peak "+bytesize.Format(max(0, peak))))}
 	if s.Gap > 0 {
-		parts = append(parts, "looks up to "+monitor.FormatInterval(time.Duration(s.Gap*float64(time.Second)))+" apart")
+		parts = append(parts, "samples ≤ "+monitor.FormatInterval(time.Duration(s.Gap*float64(time.Second)))+" apart")
 	}
 	if process == 0 && s.Error == "" {
 		parts = append(parts, bytesize.Format(s.Used)+" now")

@@ -1,6 +1,6 @@
 // Package screen shows on a terminal what a monitor saw: every board in a line,
 // and of one of them the history of its memory and the processes that hold it.
-// It only looks at a [monitor.History]; sampling goes on whatever is shown.
+// It only shows a [monitor.History]; sampling goes on whatever is shown.
 package screen
 
 import (
@@ -18,8 +18,8 @@ type Model struct {
 	o             Options
 	width, height int
 
-	// look and notices are what is shown, as of a time. They stay while paused.
-	look    monitor.Look
+	// round and notices are what is shown, as of a time. They stay while paused.
+	round   monitor.Round
 	notices []monitor.Notice
 	at      time.Time
 	paused  bool
@@ -35,7 +35,7 @@ type Model struct {
 // Options are what a screen needs to know.
 type Options struct {
 	History *monitor.History
-	// Interval is the time between two looks.
+	// Interval is the time between two samples.
 	Interval time.Duration
 	// Limit is where the line is drawn on a board with so much memory, and
 	// Alarm whether it was set.
@@ -51,7 +51,7 @@ func New(o Options) Model {
 	return m
 }
 
-// finest is the shortest step that no look falls between.
+// finest is the shortest step of the graph in which each step has a sample.
 func finest(interval time.Duration) int {
 	for i, step := range monitor.Steps {
 		if step >= interval {
@@ -64,7 +64,7 @@ func finest(interval time.Duration) int {
 // Tick is the message that brings the picture up to date.
 type Tick time.Time
 
-// next waits for the next picture. Drawing one takes longer than many looks, so
+// next waits for the next picture. Drawing one takes longer than many samples, so
 // there are at most two in a second.
 func (m Model) next() tea.Cmd {
 	return tea.Tick(max(500*time.Millisecond, min(m.o.Interval, time.Second)), func(t time.Time) tea.Msg {
@@ -121,17 +121,17 @@ func (m Model) press(key string) (tea.Model, tea.Cmd) {
 	return m, nil
 }
 
-// refresh takes over the newest look.
+// refresh shows the newest sample.
 func (m *Model) refresh() {
 	m.at = m.o.Now()
-	m.look, m.notices = m.o.History.Latest()
+	m.round, m.notices = m.o.History.Latest()
 	m.choose(m.board)
 }
 
 // choose shows another board, around at the ends. A chosen process that is not
 // there any more is forgotten.
 func (m *Model) choose(board int) {
-	n := len(m.look.Samples)
+	n := len(m.round.Samples)
 	if n == 0 {
 		return
 	}
@@ -143,10 +143,10 @@ func (m *Model) choose(board int) {
 
 // processes are those of the chosen board, the one with most memory first.
 func (m Model) processes() []monitor.Process {
-	if m.board >= len(m.look.Samples) {
+	if m.board >= len(m.round.Samples) {
 		return nil
 	}
-	all := slices.Clone(m.look.Samples[m.board].Processes)
+	all := slices.Clone(m.round.Samples[m.board].Processes)
 	slices.SortStableFunc(all, func(a, b monitor.Process) int { return cmp.Compare(b.Used, a.Used) })
 	return all
 }

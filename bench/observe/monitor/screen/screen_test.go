@@ -31,7 +31,7 @@ type desk struct {
 func sit(width, height int) *desk {
 	d := &desk{history: &monitor.History{}, now: time.Unix(1_800_000_000, 0)}
 	for range 61 {
-		d.look(d.now.Unix() - 1_800_000_000)
+		d.sample(d.now.Unix() - 1_800_000_000)
 		d.now = d.now.Add(time.Second)
 	}
 	d.now = d.now.Add(-time.Second)
@@ -43,10 +43,10 @@ func sit(width, height int) *desk {
 	return d
 }
 
-// look adds a look after so many seconds.
-func (d *desk) look(second int64) {
+// sample adds a sample after so many seconds.
+func (d *desk) sample(second int64) {
 	used, load, celsius, watts, limit := second*gib/3, int(second), 71, 285.0, 450.0
-	d.history.Add(monitor.Look{Samples: []monitor.Sample{
+	d.history.Add(monitor.Round{Samples: []monitor.Sample{
 		{
 			Time: d.now, GPU: 0, Name: "NVIDIA GeForce RTX 4090", Total: 24 * gib, Driver: 400 << 20, Used: used,
 			Highest: used, Peak: used, Gap: 1.002,
@@ -83,7 +83,7 @@ func (d *desk) press(keys ...rune) {
 // wait lets a second pass.
 func (d *desk) wait() {
 	d.now = d.now.Add(time.Second)
-	d.look(0)
+	d.sample(0)
 	d.tell(screen.Tick(d.now))
 }
 
@@ -96,11 +96,11 @@ func TestScreenShowsBoardsHistoryAndProcesses(t *testing.T) {
 	lines := d.lines()
 	require.Len(t, lines, 24)
 	require.Contains(t, lines[0], "vprof monitor")
-	require.Contains(t, lines[0], "a look every 1s")
+	require.Contains(t, lines[0], "a sample every 1s")
 	require.Regexp(t, `0 GeForce RTX 4090 █+.*│ + 83 % +load  60 % +71 °C +285 of 450 W`, lines[1])
 	require.Regexp(t, `1 H100 +█+.*│ + 95 %`, lines[2])
 	require.Contains(t, lines[4],
-		"gpu 0: peak 20.00 GiB, looks up to 1.002s apart, 20.00 GiB now, the last 87 s, the driver keeps 400")
+		"gpu 0: peak 20.00 GiB, samples ≤ 1.002s apart, 20.00 GiB now, the last 87 s, the driver keeps 400")
 	require.Regexp(t, `24.00 GiB ┄+`, lines[5], "the limit")
 	require.Regexp(t, `peak ·+[▁-█]`, d.text())
 	require.Regexp(t, `\n +load +▁+▂+▃+▄+▅+`, d.text())
@@ -177,7 +177,7 @@ func TestAChosenProcessThatEndsIsForgotten(t *testing.T) {
 	d.press(tea.KeyDown, tea.KeyEnter)
 	require.Contains(t, d.text(), "process 77 (python3)")
 	d.now = d.now.Add(time.Second)
-	d.history.Add(monitor.Look{Samples: []monitor.Sample{{Time: d.now, GPU: 0, Total: 24 * gib}}})
+	d.history.Add(monitor.Round{Samples: []monitor.Sample{{Time: d.now, GPU: 0, Total: 24 * gib}}})
 	d.tell(screen.Tick(d.now))
 	require.Contains(t, d.text(), "gpu 0: peak 0 B")
 }
@@ -185,7 +185,7 @@ func TestAChosenProcessThatEndsIsForgotten(t *testing.T) {
 func TestALostBoardSaysWhy(t *testing.T) {
 	d := sit(100, 24)
 	d.now = d.now.Add(time.Second)
-	d.history.Add(monitor.Look{
+	d.history.Add(monitor.Round{
 		Samples: []monitor.Sample{{
 			Time: d.now, Name: "NVIDIA GeForce RTX 4090", Peak: 20 * gib,
 			Error: "nvmlInit: Driver Not Loaded",

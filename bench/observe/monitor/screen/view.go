@@ -57,12 +57,12 @@ const help = "q quit  p pause  ←→ board  ↑↓ process  enter its history  
 // View implements [tea.Model].
 func (m Model) View() tea.View {
 	lines := []string{m.title()}
-	for i := range m.look.Samples {
+	for i := range m.round.Samples {
 		lines = append(lines, m.boardLine(i))
 	}
 	notices := m.notices[max(0, len(m.notices)-3):]
-	if m.board < len(m.look.Samples) {
-		s := m.look.Samples[m.board]
+	if m.board < len(m.round.Samples) {
+		s := m.round.Samples[m.board]
 		table := m.table(s)
 		// What is left is the graph's; a blank line, its caption, the load and
 		// the help are not.
@@ -87,7 +87,7 @@ func (m Model) View() tea.View {
 }
 
 func (m Model) title() string {
-	state := fmt.Sprintf("a look every %v", m.o.Interval)
+	state := fmt.Sprintf("a sample every %v", m.o.Interval)
 	if m.paused {
 		state = bold.Render("PAUSED") + ", sampling goes on"
 	}
@@ -96,10 +96,10 @@ func (m Model) title() string {
 
 // boardLine is a board in a line.
 func (m Model) boardLine(i int) string {
-	s := m.look.Samples[i]
+	s := m.round.Samples[i]
 	name := fmt.Sprintf("%d %s", s.GPU, strings.TrimPrefix(s.Name, "NVIDIA "))
 	name = fmt.Sprintf(" %-*s ", m.nameWidth(), name)
-	if i == m.board && len(m.look.Samples) > 1 {
+	if i == m.board && len(m.round.Samples) > 1 {
 		name = chosen.Render(name)
 	}
 	if s.Error != "" {
@@ -126,7 +126,7 @@ func (m Model) boardLine(i int) string {
 
 func (m Model) nameWidth() int {
 	w := 0
-	for _, s := range m.look.Samples {
+	for _, s := range m.round.Samples {
 		w = max(w, len(fmt.Sprintf("%d %s", s.GPU, strings.TrimPrefix(s.Name, "NVIDIA "))))
 	}
 	return w
@@ -140,7 +140,7 @@ func gauge(share float64, cells int) string {
 	return strings.Repeat("█", n/8) + eighths[n%8] + strings.Repeat(" ", cells-(n+7)/8)
 }
 
-// table lists the processes of a board, with the chosen one in sight.
+// table lists the processes of a board, scrolled to the selected one.
 func (m Model) table(s monitor.Sample) []string {
 	all := m.processes()
 	if len(all) == 0 {

@@ -130,7 +130,6 @@ func (d *decoder) count(things string, most int) int {
 	return int(n)
 }
 
-// take reads the next n bytes.
 func (d *decoder) take(n int) []byte {
 	if d.err == nil && n > len(d.b) {
 		d.fail("%d bytes are missing", n-len(d.b))

@@ -50,7 +50,7 @@ func (t *tree) node(i int) (question bool, before int) {
 	return word>>bit&1 == 1, before
 }
 
-// leaf walks tree t down, to the class of a leaf.
+// leaf walks tree t down to a leaf, whose class it gives.
 func (f *Forest) leaf(t *tree, x []float32) int {
 	for i := 0; ; {
 		question, j := t.node(i)
@@ -65,7 +65,6 @@ func (f *Forest) leaf(t *tree, x []float32) int {
 	}
 }
 
-// cut is a feature and a threshold of it.
 func (f *Forest) cut(at int) (feature int, threshold float32) {
 	c := f.cuts[at*cutSize:][:cutSize]
 	return int(c[0]), math.Float32frombits(binary.LittleEndian.Uint32(c[1:]))
@@ -75,9 +74,6 @@ func (f *Forest) cut(at int) (feature int, threshold float32) {
 func (f *Forest) widths() (cut, class int) {
 	return bits.Len(uint(max(len(f.cuts)/cutSize-1, 0))), bits.Len(uint(max(len(f.Classes)-1, 0)))
 }
-
-// Trees is the number of trees.
-func (f *Forest) Trees() int { return len(f.trees) }
 
 // Vote returns the class that most trees choose for x, of equals what the
 // earliest tree does. Trees after a majority are not asked.

@@ -6,6 +6,7 @@ package oracle
 import (
 	"bufio"
 	"compress/gzip"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -147,26 +148,38 @@ func parseAnswer(q Question, line string) (a Answer, ok bool, err error) {
 
 // ReadQuestions calls visit with every question of a file, one a line.
 func ReadQuestions(path string, visit func(Question)) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	s := bufio.NewScanner(f)
-	for n := 1; s.Scan(); n++ {
-		q, err := ParseQuestion(s.Text())
-		if err != nil {
-			return fmt.Errorf("%s: line %d: %w", path, n, err)
+	return readLines(path, func(line string) error {
+		q, err := ParseQuestion(line)
+		if err == nil {
+			visit(q)
 		}
-		visit(q)
-	}
-	return s.Err()
+		return err
+	})
 }
 
 // Read calls visit with every question of a file that cuDNN has an engine for.
-// Each line is a question and its answer, with a bar between. Names that end in
-// .gz are compressed.
+// Each line is a question and its answer, with a bar between.
 func Read(path string, visit func(Answer)) error {
+	return readLines(path, func(line string) error {
+		question, answer, found := strings.Cut(line, "|")
+		if !found {
+			return errors.New("no bar")
+		}
+		q, err := ParseQuestion(question)
+		if err != nil {
+			return err
+		}
+		a, ok, err := parseAnswer(q, answer)
+		if ok {
+			visit(a)
+		}
+		return err
+	})
+}
+
+// readLines calls visit with every line of a file, and names file and line in its errors. Files whose names end in .gz
+// are compressed.
+func readLines(path string, visit func(string) error) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err
@@ -180,20 +193,8 @@ func Read(path string, visit func(Answer)) error {
 	}
 	s := bufio.NewScanner(r)
 	for n := 1; s.Scan(); n++ {
-		question, answer, found := strings.Cut(s.Text(), "|")
-		if !found {
-			return fmt.Errorf("%s: line %d: no bar", path, n)
-		}
-		q, err := ParseQuestion(question)
-		if err != nil {
+		if err := visit(s.Text()); err != nil {
 			return fmt.Errorf("%s: line %d: %w", path, n, err)
-		}
-		a, ok, err := parseAnswer(q, answer)
-		if err != nil {
-			return fmt.Errorf("%s: line %d: %w", path, n, err)
-		}
-		if ok {
-			visit(a)
 		}
 	}
 	if err := s.Err(); err != nil {

@@ -42,6 +42,7 @@ def watch():
         "deepspeed.launcher.runner": ranks.start_one_of_deepspeed,
         "torch._inductor.runtime.triton_heuristics": compiling.spare_triton,
         "torch._inductor.runtime.benchmarking": compiling.spare_benchmarks,
+        "torch._inductor.runtime.autotune_cache": compiling.count_found,
         "torch._inductor.codegen.wrapper": compiling.name_lines,
         "torch._dynamo.trace_rules": compiling.hide_from_dynamo,
         "torch._functorch.config": compiling.keep_share,

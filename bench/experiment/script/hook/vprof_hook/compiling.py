@@ -7,6 +7,7 @@ compile all the same.
 """
 
 import functools
+import glob
 import linecache
 import os
 import re
@@ -128,6 +129,28 @@ def without_time(benchmark, iterations):
 
 # What each benchmark finds.
 MILLISECOND = 1.0
+
+
+# The files of kernels that had been tuned before this run, of those that it compiled.
+found = set()
+
+
+def count_found(autotune_cache):
+    """Called when torch._inductor.runtime.autotune_cache has been imported."""
+    cache = getattr(autotune_cache, "AutotuneCache", None)
+    if not hasattr(cache, "read_best"):
+        return  # PyTorch is older
+    read = cache.read_best
+    there = set(glob.glob(os.path.join(os.environ.get("TORCHINDUCTOR_CACHE_DIR", ""), "*", "*.best_config")))
+
+    @functools.wraps(read)
+    def counted(self, *args, **kwargs):
+        best = read(self, *args, **kwargs)
+        if best is not None and self.local_cache and self.local_cache[1] in there:
+            found.add(self.local_cache[1])
+        return best
+
+    cache.read_best = counted
 
 
 def hide_from_dynamo(trace_rules):

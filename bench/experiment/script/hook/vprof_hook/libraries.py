@@ -1,6 +1,7 @@
 """Loads the libraries that take the place of NVIDIA's, before PyTorch loads those."""
 
 import ctypes
+import glob
 import importlib.metadata
 import os
 import re
@@ -8,17 +9,17 @@ import sys
 
 from . import events
 
-# Packages with NVIDIA's libraries, and how the library counts its releases: factors of the first
-# numbers of the package's version.
+# Packages with NVIDIA's libraries, as pip and as conda call them, and how the library counts its releases: factors of
+# the first numbers of the package's version.
 PACKAGES = {
-    "runtime": ("nvidia-cuda-runtime", (1000, 10)),
-    "cudnn": ("nvidia-cudnn", (10000, 100, 1)),
-    "cublas": ("nvidia-cublas", (10000, 100, 1)),
-    "nccl": ("nvidia-nccl", (10000, 100, 1)),
+    "runtime": (("nvidia-cuda-runtime", "cuda-cudart"), (1000, 10)),
+    "cudnn": (("nvidia-cudnn", "libcudnn", "cudnn"), (10000, 100, 1)),
+    "cublas": (("nvidia-cublas", "libcublas"), (10000, 100, 1)),
+    "nccl": (("nvidia-nccl", "nccl"), (10000, 100, 1)),
 }
 
 # Libraries that work without a GPU, and their packages: they are only stood in for where they are missing.
-KEPT = {"nvrtc": "nvidia-cuda-nvrtc", "curand": "nvidia-curand"}
+KEPT = {"nvrtc": ("nvidia-cuda-nvrtc", "cuda-nvrtc"), "curand": ("nvidia-curand", "libcurand")}
 
 
 def load():
@@ -34,7 +35,7 @@ def load():
         return  # PyTorch finds no GPU then, which vprof reports
     tell_versions()
     os.environ["TRITON_LIBCUDA_PATH"] = folder
-    own = [name for name, package in KEPT.items() if installed(package)]
+    own = [name for name, packages in KEPT.items() if installed(packages)]
     if "nvrtc" not in own:
         os.environ["USE_PYTORCH_KERNEL_CACHE"] = "0"  # in which the stand-in's empty kernels would stay
     for name in sorted(os.listdir(folder)):
@@ -72,16 +73,16 @@ def tell_versions():
     own = events.folder("board-%d" % os.getpid())
     with open(own, "w", encoding="utf-8") as file:
         file.write(text)
-        for key, (package, factors) in PACKAGES.items():
-            version = installed(package)
+        for key, (packages, factors) in PACKAGES.items():
+            version = installed(packages)
             if version:
                 file.write("%s %d\n" % (key, sum(f * n for f, n in zip(factors, version))))
     os.environ["VPROF_BOARD"] = own
 
 
-def distribution(package):
-    """A package as it is installed, for whichever CUDA it is; None if it is not."""
-    for name in (package, package + "-cu13", package + "-cu12"):
+def distribution(packages):
+    """One of some packages as pip has installed it, for whichever CUDA it is; None if it has not."""
+    for name in (package + suffix for package in packages for suffix in ("", "-cu13", "-cu12")):
         try:
             return importlib.metadata.distribution(name)
         except importlib.metadata.PackageNotFoundError:
@@ -89,7 +90,16 @@ def distribution(package):
     return None
 
 
-def installed(package):
-    """The version of a package; empty if it is not installed."""
-    found = distribution(package)
-    return [int(n) for n in found.version.split(".")[:3] if n.isdigit()] if found else []
+def installed(packages):
+    """The version of one of some packages; empty if none is installed."""
+    found = distribution(packages)
+    version = found.version if found else in_conda(packages)
+    return [int(n) for n in version.split(".")[:3] if n.isdigit()]
+
+
+def in_conda(packages):
+    """The version of one of some packages of a conda environment, which lists them as name-version-build.json."""
+    for name in packages:
+        for path in glob.glob(os.path.join(sys.prefix, "conda-meta", name + "-[0-9]*.json")):
+            return os.path.basename(path)[len(name) + 1:].split("-")[0]
+    return ""

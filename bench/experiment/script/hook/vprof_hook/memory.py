@@ -15,14 +15,14 @@ AMOUNTS = {"allocated": "allocated_bytes", "reserved": "reserved_bytes", "reques
 
 
 class Memory:
-    """The memory of the device that this process trains on."""
+    """The memory of the devices that this process uses."""
 
     def __init__(self, torch):
         self.torch = torch
         self.libraries = (*LIBRARIES, os.path.join(os.path.dirname(torch.__file__), ""))
         self.used = False  # whether there is a device at all
-        self.highest = {}  # peaks of the whole run
-        self.earlier = {}  # peaks of this phase before the script has reset them
+        self.highest = {}  # peaks of the whole run, by device
+        self.earlier = {}  # peaks of this phase before the script has reset them, by device
         self.since = {}  # peaks since the script has reset them
         self.labels = []
         self.batch = {}
@@ -45,25 +45,26 @@ class Memory:
         cuda.empty_cache = self.noting_empty_cache(cuda.empty_cache)
         events.send("cuda", device=cuda.get_device_name(), allocator=os.environ.get("PYTORCH_CUDA_ALLOC_CONF", os.environ.get("PYTORCH_ALLOC_CONF", "")))
 
-    def device(self):
-        return self.torch._C._cuda_getDevice()
+    def devices(self):
+        """The current device, and those that a script has laid parts of its model on."""
+        c = self.torch._C
+        return sorted({c._cuda_getDevice(), *filter(c._cuda_hasPrimaryContext, range(self.torch.cuda.device_count()))})
 
     def mark(self, step, phase):
         """Ends a phase: its peaks go to vprof, and those of the next begin anew."""
-        if not self.used:
-            return
-        device = self.device()
-        stats = self.read(device)
-        facts = {}
-        for name, key in AMOUNTS.items():
-            amount = stats[key]["all"]
-            peak = max(amount["peak"], self.earlier.pop(name, 0))
-            facts[name], facts["peak_" + name] = amount["current"], peak
-            self.highest[name] = max(self.highest.get(name, 0), peak)
-        self.keep(device, stats)
-        self.reset(device)
-        free, total = self.torch.cuda.mem_get_info(device)
-        events.send("mark", step=step, phase=phase, used=total - free, **facts)
+        for device in self.devices() if self.used else ():
+            stats = self.read(device)
+            earlier, highest = self.earlier.pop(device, {}), self.highest.setdefault(device, {})
+            facts = {}
+            for name, key in AMOUNTS.items():
+                amount = stats[key]["all"]
+                peak = max(amount["peak"], earlier.get(name, 0))
+                facts[name], facts["peak_" + name] = amount["current"], peak
+                highest[name] = max(highest.get(name, 0), peak)
+            self.keep(device, stats)
+            self.reset(device)
+            free, total = self.torch.cuda.mem_get_info(device)
+            events.send("mark", gpu=device, step=step, phase=phase, used=total - free, **facts)
 
     def keep(self, device, stats):
         """Remembers the peaks for the script, which does not know that they are reset."""
@@ -89,7 +90,7 @@ class Memory:
         """The script resets the peaks."""
         stats = self.read(device)
         for name, key in AMOUNTS.items():
-            for peaks in (self.earlier, self.highest):
+            for peaks in (self.earlier.setdefault(device, {}), self.highest.setdefault(device, {})):
                 peaks[name] = max(peaks.get(name, 0), stats[key]["all"]["peak"])
         self.reset(device)
         self.since = {place: peak for place, peak in self.since.items() if place[0] != device}
@@ -102,23 +103,23 @@ class Memory:
 
         return wrapped
 
+    def judged(self):
+        """The device that figures are of: one whose memory ran out, else the one that most was reserved on."""
+        return max(self.highest, key=lambda device: (self.read(device)["num_ooms"] > 0, self.highest[device]["reserved"]))
+
     def peaks(self):
         """The figures of the whole run."""
         if not self.used:
             return {}
-        stats = self.read(self.device())
-        facts = {"retries": stats["num_alloc_retries"], "ooms": stats["num_ooms"], "elsewhere": self.elsewhere()}
-        return {**self.highest, **facts, **self.private()}
+        device = self.judged()
+        stats = self.read(device)
+        elsewhere = [{"device": i, **peaks} for i, peaks in self.highest.items() if i != device and peaks["reserved"]]
+        facts = {"gpu": device, "retries": stats["num_alloc_retries"], "ooms": stats["num_ooms"], "elsewhere": elsewhere}
+        return {**self.highest[device], **facts, **self.private(device)}
 
-    def elsewhere(self):
-        """What this process needed at most on other devices, where a script lays a model over several."""
-        all_ = {i: self.read(i) for i in range(self.torch.cuda.device_count()) if i != self.device()}
-        peaks = ({"device": i, **{name: stats[key]["all"]["peak"] for name, key in AMOUNTS.items()}} for i, stats in all_.items())
-        return [p for p in peaks if p["reserved"]]
-
-    def private(self):
+    def private(self, device):
         """How many private pools there are, those of CUDA graphs for instance, and what they have reserved."""
-        segments = private(self.torch.cuda.memory._snapshot()["segments"])
+        segments = private(self.torch.cuda.memory._snapshot()["segments"], device)
         pools = {tuple(s["segment_pool_id"]) for s in segments}
         return {"private_pools": len(pools), "private_bytes": sum(s["total_size"] for s in segments)}
 
@@ -191,9 +192,9 @@ class Memory:
         if not self.used:
             return None
         self.label_modules()
-        snapshot, device = self.torch.cuda.memory._snapshot(), self.device()
+        snapshot, device = self.torch.cuda.memory._snapshot(), self.judged()
         trace = snapshot["device_traces"][device]
-        in_pools = pooled(trace, [s for s in private(snapshot["segments"]) if s["device"] == device])
+        in_pools = pooled(trace, private(snapshot["segments"], device))
         path = events.folder(f"trace-{os.getpid()}.jsonl")
         sites, known = [], {}
         with open(path + ".part", "w", encoding="utf-8") as file:
@@ -215,9 +216,9 @@ class Memory:
         return path
 
 
-def private(segments):
-    """The segments in private pools, which only CUDA graphs (or a user's MemPool) may use."""
-    return [s for s in segments if tuple(s.get("segment_pool_id", (0, 0))) != (0, 0)]
+def private(segments, device):
+    """A device's segments in private pools, which only CUDA graphs (or a user's MemPool) may use."""
+    return [s for s in segments if s["device"] == device and tuple(s.get("segment_pool_id", (0, 0))) != (0, 0)]
 
 
 def pooled(trace, segments):

@@ -8,7 +8,7 @@ import sys
 import traceback
 import weakref
 
-from . import events
+from . import compiling, events
 from .memory import Memory
 
 # An optimizer that was made and does not step is waited for until another has made so many
@@ -36,6 +36,7 @@ class Watch:
         self.phases = ["set-up"]  # those that are running, innermost last
         self.seen = set()  # "eval" and "save", once they have ended
         self.evaluated = None  # the module that is being evaluated
+        self.due = None  # why training ends when the backward pass that is running has returned
         self.ended = False
 
     # Phases.
@@ -44,7 +45,8 @@ class Watch:
         """The number of the step that is running, from 0; -1 in set-up."""
         if self.phases[0] == "set-up":
             return -1
-        return min(self.active().values(), default=0)
+        done = max((steps for _, steps in self.tally), default=0)  # where the script has let go of its optimizers
+        return min(self.active().values(), default=done)
 
     def active(self):
         """The optimizers that step, or may still do so, with how often they did."""
@@ -91,6 +93,8 @@ class Watch:
             if phase == "saving":
                 self.saw("save")
             if phase == "backward":
+                if self.due:
+                    self.end(self.due)
                 self.went_back()
             return result
 
@@ -196,7 +200,13 @@ class Watch:
     # The end.
 
     def end(self, reason):
-        """Ends the script: enough was seen."""
+        """Ends the script: enough was seen.
+
+        Where an optimizer steps in a hook of a backward pass, that is waited for: the exception must not unwind autograd's threads.
+        """
+        if self.torch._C._current_graph_task_id() >= 0:
+            self.due = reason
+            return
         self.finish(reason)
         raise TrainingEnded(0)
 
@@ -214,7 +224,7 @@ class Watch:
         backends = getattr(self.torch, "backends", None)
         events.send(
             "end", reason=reason, steps=steps, optimizers=kinds, trace=trace,
-            benchmark=bool(backends and backends.cudnn.benchmark), **self.memory.peaks(),
+            benchmark=bool(backends and backends.cudnn.benchmark), tuned_before=len(compiling.found), **self.memory.peaks(),
         )
 
     def exit(self):

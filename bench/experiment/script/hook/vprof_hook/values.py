@@ -103,6 +103,7 @@ class Host:
         self.torch, self.library = torch, library
         self.zeros, self.empty, self.ones = torch.zeros, torch.empty, torch.ones  # which zero.Init of DeepSpeed replaces
         self.library.vprof_tell.argtypes = [ctypes.c_int64]
+        self.library.cudaMemset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
         self.libraries = []
         self.whole = {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
         self.generator = torch.Generator().manual_seed(0)
@@ -140,6 +141,8 @@ class Host:
             if self.is_small(out, args, known):
                 self.write(out, self.computed(op, args, kwargs), finite and known < ALL)
                 self.mark(out, known)
+            else:
+                self.clear(out)
             return out
 
         return run
@@ -178,6 +181,8 @@ class Host:
             if self.is_small(out, args, NOTHING):
                 self.write(out, self.computed(op, args, {**kwargs, "generator": self.generator}))
                 self.mark(out, ALL)
+            else:
+                self.clear(out)
             return out
 
         return run
@@ -195,7 +200,9 @@ class Host:
             # Of more than is computed each element counts.
             with self.tell(tensors[0].numel() if first is None else first.size(along)):
                 out = kernel(keys, *args, **kwargs)
-            if known is not None:
+            if known is None:
+                self.clear(out)
+            else:
                 self.write(out, known)
             self.mark(out, NOTHING if known is None else self.known(*tensors))
             return out
@@ -386,6 +393,12 @@ class Host:
         if not self.is_written(out) and not self.in_backward():
             ctypes.memset(storage.data_ptr(), 0, min(storage.nbytes(), 4 * MOST))
             storage.vprof = NOTHING
+
+    def clear(self, out):
+        """Makes whole numbers that were not computed zeros: what lay in their memory before is no place, and no length."""
+        for t in self.tensors((out,)):
+            if t.is_cuda and t.dtype in self.whole and t.numel() * t.element_size() == t.untyped_storage().nbytes():
+                self.library.cudaMemset(t.data_ptr(), 0, t.untyped_storage().nbytes())
 
     # Numbers.
 

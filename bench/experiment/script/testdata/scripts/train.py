@@ -51,6 +51,8 @@ def files():
     assert pathlib.Path("out/metrics.json").stat().st_size == 2
     with open("fresh.txt", "w") as fresh:
         fresh.write("not there before\n")
+    os.makedirs("cache/inner")
+    subprocess.run(["touch", "cache/inner/rows"], check=True)
     os.replace("real.pt", "moved.pt")
     os.remove("real.pt")
     with open("moved.pt") as moved:
@@ -94,6 +96,11 @@ never = torch.optim.SGD([torch.nn.Parameter(8)]) if "never" in args else None
 if "wrapped" in args:
     wrapper = torch.optim.SGD(m.parameters())
     wrapper.param_groups = adam.param_groups
+if "within backward" in args:
+    torch.grad_hooks += [adam.step, lambda: print("backward goes on")]
+    for it in range(40):
+        torch.autograd.backward(m.parameters(), 1000)
+    sys.exit()
 if "small" in args:
     torch.counter.limit = 5500
 for it in range(40):
@@ -118,3 +125,5 @@ for it in range(40):
         raise ValueError("no such luck")
     print("iteration", it, "peak", torch.cuda.max_memory_allocated(), flush=True)
 print("done")
+if "released" in args:
+    adam = None

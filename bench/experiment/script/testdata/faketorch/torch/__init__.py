@@ -77,20 +77,25 @@ class Parameter(Tensor):
 
 
 def stats(device):
-    now, peak = [(counter.now, counter.peak), (300, 700), (0, 0)][device]
+    second = int(os.environ.get("FAKE_SECOND", "0"))
+    now, peak = [(counter.now, counter.peak), (second, second), (0, 0)][device]
     amount = {"all": {"current": now, "peak": peak}}
     kinds = {kind: {pool: dict(a) for pool, a in amount.items()} for kind in ("allocated_bytes", "reserved_bytes", "requested_bytes")}
     return {**kinds, "num_alloc_retries": 0, "num_ooms": sum(e["action"] == "oom" for e in counter.trace)}
 
 
-def reset(_device):
-    counter.peak = counter.now
+def reset(device):
+    if device == 0:
+        counter.peak = counter.now
 
 
-_C = types.SimpleNamespace(_cuda_memoryStats=stats, _cuda_resetPeakMemoryStats=reset, _cuda_getDevice=lambda: 0)
+_C = types.SimpleNamespace(
+    _cuda_memoryStats=stats, _cuda_resetPeakMemoryStats=reset, _cuda_getDevice=lambda: 0, _cuda_hasPrimaryContext=lambda device: device < 2,
+    _current_graph_task_id=lambda: graph_task,
+)
 cuda = types.SimpleNamespace(
     device_count=lambda: 3, is_available=lambda: os.environ.get("CUDA_VISIBLE_DEVICES") != "9", _lazy_call=lambda call: call(), empty_cache=lambda: None, get_device_name=lambda: "fake",
-    memory=types.SimpleNamespace(_record_memory_history=lambda **_: None, _snapshot=lambda: {"device_traces": [counter.trace], "segments": counter.segments}),
+    memory=types.SimpleNamespace(_record_memory_history=lambda **_: None, _snapshot=lambda: {"device_traces": [counter.trace, counter.trace], "segments": counter.segments}),
     mem_get_info=lambda _: ((1 << 34) - 4096 - counter.peak, 1 << 34),
     max_memory_allocated=lambda: _C._cuda_memoryStats(0)["allocated_bytes"]["all"]["peak"],
 )
@@ -126,9 +131,17 @@ class GradScaler:
 amp = types.SimpleNamespace(GradScaler=GradScaler)
 
 
+graph_task, grad_hooks = -1, []
+
+
 def backward(parameters, size):
+    global graph_task
     for p in parameters:
         p.grad = Tensor(size)
+    graph_task = 0
+    for hook in grad_hooks:
+        hook()
+    graph_task = -1
 
 
 autograd = types.SimpleNamespace(backward=backward, grad=backward)

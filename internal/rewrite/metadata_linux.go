@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// links is how many names a file has.
+// links is the number of hard links of a file.
 func links(path string) uint64 {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -20,9 +20,8 @@ func links(path string) uint64 {
 	return 1
 }
 
-// carryOver gives a file the owner, mode and extended attributes of another, ACLs
-// among them.
-func carryOver(from, to string) error {
+// copyMetadata gives a file the owner, mode and extended attributes of another, including ACLs.
+func copyMetadata(from, to string) error {
 	info, err := os.Stat(from)
 	if err != nil {
 		return err
@@ -41,11 +40,11 @@ func carryOver(from, to string) error {
 	if err := os.Chmod(to, info.Mode()); err != nil {
 		return err
 	}
-	return carryAttributes(from, to)
+	return copyXattrs(from, to)
 }
 
-func carryAttributes(from, to string) error {
-	names, err := attribute(func(b []byte) (int, error) { return syscall.Listxattr(from, b) })
+func copyXattrs(from, to string) error {
+	names, err := readXattr(func(b []byte) (int, error) { return syscall.Listxattr(from, b) })
 	if errors.Is(err, syscall.ENOTSUP) {
 		return nil
 	}
@@ -56,11 +55,11 @@ func carryAttributes(from, to string) error {
 		if name == "" {
 			continue
 		}
-		value, err := attribute(func(b []byte) (int, error) { return syscall.Getxattr(from, name, b) })
+		value, err := readXattr(func(b []byte) (int, error) { return syscall.Getxattr(from, name, b) })
 		if err != nil {
 			return err
 		}
-		has, err := attribute(func(b []byte) (int, error) { return syscall.Getxattr(to, name, b) })
+		has, err := readXattr(func(b []byte) (int, error) { return syscall.Getxattr(to, name, b) })
 		if err == nil && bytes.Equal(has, value) {
 			continue // such as a label that the system gives to all files there
 		}
@@ -71,8 +70,8 @@ func carryAttributes(from, to string) error {
 	return nil
 }
 
-// attribute reads what a call first tells the length of.
-func attribute(read func([]byte) (int, error)) ([]byte, error) {
+// readXattr calls read for the length of a value, and again for the value.
+func readXattr(read func([]byte) (int, error)) ([]byte, error) {
 	n, err := read(nil)
 	if err != nil || n == 0 {
 		return nil, err

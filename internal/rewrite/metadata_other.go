@@ -4,11 +4,11 @@ package rewrite
 
 import "os"
 
-// links is how many names a file has, as far as it is known.
+// links is the number of hard links of a file, as far as it is known.
 func links(string) uint64 { return 1 }
 
-// carryOver gives a file the mode of another.
-func carryOver(from, to string) error {
+// copyMetadata gives a file the mode of another.
+func copyMetadata(from, to string) error {
 	info, err := os.Stat(from)
 	if err != nil {
 		return err
@@ -16,6 +16,5 @@ func carryOver(from, to string) error {
 	return os.Chmod(to, info.Mode())
 }
 
-// lock is no lock: what was read is compared with the file before it is
-// replaced.
+// lock does nothing: files are compared with what was read before they are replaced.
 func lock(string) (unlock func(), err error) { return func() {}, nil }

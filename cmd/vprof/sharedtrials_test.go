@@ -1,4 +1,4 @@
-package steptest
+package main
 
 import (
 	"context"
@@ -17,10 +17,10 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn"
 )
 
-// Shared is an executor that does the same thing once, however many commands, boards and memories ask for it: what is
+// sharedTrials is an executor that does the same thing once, however many commands, boards and memories ask for it: what is
 // recorded for one board is for all that the recorder says it serves, and equal programs have equal replays. All is
-// kept until [Shared.Forget].
-type Shared struct {
+// kept until [sharedTrials.Forget].
+type sharedTrials struct {
 	// Boards are those that trials are of.
 	Boards []device.GPU
 
@@ -50,7 +50,7 @@ type onBoard struct {
 const mostHeld = 8
 
 // Try implements [step.Executor].
-func (s *Shared) Try(ctx context.Context, t step.Trial) (*step.Result, error) {
+func (s *sharedTrials) Try(ctx context.Context, t step.Trial) (*step.Result, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	also := t.Also
@@ -70,7 +70,7 @@ func (s *Shared) Try(ctx context.Context, t step.Trial) (*step.Result, error) {
 	return r, nil
 }
 
-func (s *Shared) try(ctx context.Context, t step.Trial) (*step.Result, error) {
+func (s *sharedTrials) try(ctx context.Context, t step.Trial) (*step.Result, error) {
 	of, err := s.of(ctx, t, false)
 	if err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func (s *Shared) try(ctx context.Context, t step.Trial) (*step.Result, error) {
 }
 
 // replay is a trial by recorded steps.
-func (s *Shared) replay(ctx context.Context, t step.Trial, of *steps) (*step.Result, error) {
+func (s *sharedTrials) replay(ctx context.Context, t step.Trial, of *steps) (*step.Result, error) {
 	on := of.on[t.Board.Name]
 	key := replayKey(t, on.hash)
 	if s.results[key] == nil {
@@ -114,7 +114,7 @@ func (s *Shared) replay(ctx context.Context, t step.Trial, of *steps) (*step.Res
 }
 
 // of are the steps of a trial on its board, with their recording if that is needed.
-func (s *Shared) of(ctx context.Context, t step.Trial, recorded bool) (*steps, error) {
+func (s *sharedTrials) of(ctx context.Context, t step.Trial, recorded bool) (*steps, error) {
 	name, memory := t.Board.Name, t.Board.Memory
 	t.Replay, t.Timed = step.Replay{}, nil
 	plain := t
@@ -149,7 +149,7 @@ func (of *steps) serves(board string, memory int64) bool {
 	return served && p.least <= memory && memory < p.under
 }
 
-func (s *Shared) record(ctx context.Context, t step.Trial) (*steps, error) {
+func (s *sharedTrials) record(ctx context.Context, t step.Trial) (*steps, error) {
 	boards := []device.GPU{t.Board}
 	for _, a := range t.Also {
 		boards = append(boards, a.Board)
@@ -249,7 +249,7 @@ func replayKey(t step.Trial, hash uint64) string {
 }
 
 // Forget ends what is known.
-func (s *Shared) Forget() {
+func (s *sharedTrials) Forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, of := range s.held {

@@ -10,9 +10,9 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// beside are the keys under which trainers keep what a map does not name, in the
-// group where they keep the batch: those of transformers and Lightning.
-var beside = map[string][]string{
+// usualKeys are the keys that transformers and Lightning have for what a map does not name, in the group in which
+// they have the batch.
+var usualKeys = map[string][]string{
 	"checkpointing": {"gradient_checkpointing", "use_gradient_checkpointing", "activation_checkpointing"},
 	"accumulate":    {"gradient_accumulation_steps", "accumulate_grad_batches", "accumulation_steps"},
 	"amp":           {"bf16", "fp16", "precision", "mixed_precision"},
@@ -23,11 +23,11 @@ func Mapped(pairs []string, name string) bool {
 	return slices.ContainsFunc(pairs, func(pair string) bool { return strings.HasPrefix(pair, name+"=") })
 }
 
-// ReadBeside reads what a configuration fixes of checkpointing, micro-batches and precision
+// ReadUsual reads what a configuration fixes of checkpointing, micro-batches and precision
 // where no pair of "name=path" says under which key to look: under the keys that transformers
 // and Lightning use, in the group that has the batch. Values whose keys are missing are left
 // out.
-func ReadBeside(config string, pairs []string) (map[string]any, error) {
+func ReadUsual(config string, pairs []string) (map[string]any, error) {
 	group := ""
 	for _, pair := range pairs {
 		if at, ok := strings.CutPrefix(pair, "batch="); ok {
@@ -35,7 +35,7 @@ func ReadBeside(config string, pairs []string) (map[string]any, error) {
 		}
 	}
 	values := map[string]any{}
-	for name, keys := range beside {
+	for name, keys := range usualKeys {
 		if Mapped(pairs, name) {
 			continue
 		}

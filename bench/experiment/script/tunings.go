@@ -1,0 +1,106 @@
+package script
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// A tuning is a line of the file that stands for Inductor's cache on a machine with the board: a command that began,
+// or what it has tuned.
+//
+// In that cache a file beside each kernel says which of its configurations was the fastest, and a process that compiles
+// the same kernel later on does not tune it. So does a command that first runs after the one that has tuned. When a
+// command runs again, it finds what it found the first time, and tunes the rest as then: its figures stay the same.
+type tuning struct {
+	Command string `json:"command"`
+	// Tuned are the files of kernels that Inductor tuned: names in its cache, and contents.
+	Tuned map[string]string `json:"tuned,omitempty"`
+}
+
+// mostTunings is how large a file of tunings becomes, in bytes, before it begins anew: some 20,000 kernels.
+const mostTunings = 8 << 20
+
+// tuningFile reports whether a name in Inductor's cache is of a file with what it has tuned.
+func tuningFile(name string) bool {
+	return strings.HasSuffix(name, ".best_config") && filepath.IsLocal(name)
+}
+
+// findTuned puts what earlier commands have tuned into the cache of a run, and returns the names of all that is known.
+// Tunings that cannot be read or kept are lost: Inductor tunes again then.
+func (c *Command) findTuned(r *room) (known map[string]bool) {
+	known = map[string]bool{}
+	if c.Tunings == "" || c.InductorCache != "" {
+		return known
+	}
+	if file, err := os.Stat(c.Tunings); err == nil && file.Size() > mostTunings {
+		_ = os.Remove(c.Tunings)
+	}
+	text, _ := os.ReadFile(c.Tunings)
+	this, began := c.identity(), false
+	for line := range bytes.Lines(text) {
+		var t tuning
+		if json.Unmarshal(line, &t) != nil {
+			continue // a line that another process has not written to its end
+		}
+		began = began || t.Command == this
+		for name, content := range t.Tuned {
+			known[name] = true
+			if path := r.path(filepath.Join(inductorFolder, name)); !began && tuningFile(name) {
+				_ = os.MkdirAll(filepath.Dir(path), 0o700)
+				_ = os.WriteFile(path, []byte(content), 0o600)
+			}
+		}
+	}
+	if !began {
+		c.addTuning(tuning{Command: this})
+	}
+	return known
+}
+
+// keepTuned keeps what a run has tuned for commands that run for the first time after this.
+func (c *Command) keepTuned(r *room, known map[string]bool) {
+	if c.Tunings == "" || c.InductorCache != "" {
+		return
+	}
+	t := tuning{Command: c.identity(), Tuned: map[string]string{}}
+	files := os.DirFS(r.path(inductorFolder))
+	_ = fs.WalkDir(files, ".", func(name string, _ fs.DirEntry, err error) error {
+		if err == nil && tuningFile(name) && !known[name] {
+			content, err := fs.ReadFile(files, name)
+			if err == nil {
+				t.Tuned[name] = string(content)
+			}
+		}
+		return nil
+	})
+	if len(t.Tuned) > 0 {
+		c.addTuning(t)
+	}
+}
+
+// addTuning appends a line, at once, so that processes may do so beside each other.
+func (c *Command) addTuning(t tuning) {
+	line, err := json.Marshal(t)
+	if err != nil || os.MkdirAll(filepath.Dir(c.Tunings), 0o700) != nil {
+		return
+	}
+	file, err := os.OpenFile(c.Tunings, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return
+	}
+	defer file.Close()
+	_, _ = file.Write(append(line, '\n'))
+}
+
+// identity stands for the command in the folder where it is started; ranks of one have the same.
+func (c *Command) identity() string {
+	folder, _ := os.Getwd()
+	sum := sha256.Sum256([]byte(strings.Join(append([]string{folder}, c.Args...), "\x00")))
+	return hex.EncodeToString(sum[:8])
+}

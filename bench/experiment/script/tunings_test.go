@@ -1,0 +1,57 @@
+package script_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/bench/experiment/script"
+	"github.com/vprof/vprof/profiler/device"
+)
+
+// tune is a command that tunes kernels by their names, and prints which of them it finds tuned.
+const tune = `cd "$TORCHINDUCTOR_CACHE_DIR" 2>/dev/null || mkdir "$TORCHINDUCTOR_CACHE_DIR" && cd "$TORCHINDUCTOR_CACHE_DIR"
+for kernel in "$@"; do
+	test -f k/$kernel.best_config && echo $kernel
+	mkdir -p k && echo tuned > k/$kernel.best_config
+done
+true`
+
+func TestCommandsFindTunedWhatOthersTunedBefore(t *testing.T) {
+	board, err := device.Lookup("t4")
+	require.NoError(t, err)
+	tunings := filepath.Join(t.TempDir(), "tuned", "t4.jsonl")
+	found := func(c script.Command, kernels ...string) string {
+		var out bytes.Buffer
+		c.Args, c.Board, c.Stdout, c.Stderr = append([]string{"sh", "-c", tune, "tune"}, kernels...), board, &out, &out
+		_, err := script.Run(t.Context(), c)
+		require.NoError(t, err)
+		return strings.Join(strings.Fields(out.String()), " ")
+	}
+	keeping := script.Command{Tunings: tunings}
+	for range 2 { // again, the same
+		require.Empty(t, found(keeping, "a", "b"))
+		require.Equal(t, "b", found(keeping, "b", "c"), "of the command before")
+		require.Equal(t, "a c", found(keeping, "a", "c", "d"), "of both")
+	}
+	require.Empty(t, found(script.Command{}, "b", "c"), "where nothing is kept")
+	folder := script.Command{Tunings: tunings, InductorCache: t.TempDir()}
+	require.Empty(t, found(folder, "a", "b", "x"), "of a folder only what is there")
+	require.Empty(t, found(keeping, "x"), "nor is that kept elsewhere")
+	ranks := script.Command{Tunings: tunings, GPUs: 2}
+	require.Equal(t, "a", found(ranks, "a", "y"))
+	ranks.Rank = 1
+	require.Equal(t, "a", found(ranks, "a", "y"), "ranks tune at the same time")
+
+	require.NoError(t, os.WriteFile(tunings, []byte("{\"command\": 1}\n{\"command\":\"\",\"tuned\":{\"../z.best_config\":\"\"}}\n{"), 0o600))
+	require.Empty(t, found(keeping, "a", "b"), "lines that are none are passed over")
+	require.NoError(t, os.WriteFile(tunings, bytes.Repeat([]byte("\n"), 9<<20), 0o600))
+	require.Empty(t, found(keeping, "b", "c"))
+	kept, err := os.Stat(tunings)
+	require.NoError(t, err)
+	require.Less(t, kept.Size(), int64(1000), "what has become too large begins anew")
+}
