@@ -129,10 +129,13 @@ const (
 // brings parts of models that are sharded in another way, and libraries that pack the output layer have loaders of
 // their own.
 func (c Case) Loads() bool {
+	s := c.Strategy
+	if s != nil && s.Name == DeviceMap {
+		return true
+	}
 	if how := c.Settings[DeviceMapSetting]; how != 0 {
 		return how == 1
 	}
-	s := c.Strategy
 	return c.Quantize != "" && (s == nil || s.Name == DDP) && !c.EarlyLayers() && !c.PacksHead()
 }
 

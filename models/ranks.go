@@ -142,11 +142,11 @@ func same(a, b *program.Program) bool {
 	return slices.Equal(a.Instructions, b.Instructions) && reflect.DeepEqual(a.Buffers, b.Buffers)
 }
 
-// recordWorst records the ranks of a pipeline that differ, and returns the one that needs most.
-// A step takes as long as the stages with the most arithmetic.
+// recordWorst records the ranks of a pipeline that differ, and returns the one that needs most. A step takes as long as
+// the stages with the most arithmetic; of a device map as long as all GPUs one after the other.
 func (m Model) recordWorst(c Case, board trace.Board, o Options) (*Recording, error) {
 	var worst *Recording
-	most, flops, busiest := int64(-1), int64(0), int64(0)
+	most, flops, busiest, all := int64(-1), int64(0), int64(0), int64(0)
 	uncast := true
 	for _, rank := range m.ranksToRecord(c, board) {
 		s := *c.Strategy
@@ -157,7 +157,7 @@ func (m Model) recordWorst(c Case, board trace.Board, o Options) (*Recording, er
 			return nil, err
 		}
 		f := rec.Program.FLOPs()
-		busiest = max(busiest, f)
+		busiest, all = max(busiest, f), all+f
 		uncast = uncast && rec.Facts.Uncast
 		n := rec.Program.Peak()
 		if n <= most {
@@ -169,7 +169,10 @@ func (m Model) recordWorst(c Case, board trace.Board, o Options) (*Recording, er
 		}
 		most, flops, worst = n, f, rec
 	}
-	if flops > 0 {
+	switch {
+	case flops > 0 && c.Strategy.Name == DeviceMap:
+		worst.Stretch = float64(all) / float64(flops)
+	case flops > 0:
 		worst.Stretch *= float64(busiest) / float64(flops)
 	}
 	if worst != nil {

@@ -368,7 +368,7 @@ func (m Model) Record(c Case, board trace.Board, o Options) (rec *Recording, err
 	if err != nil {
 		return nil, err
 	}
-	if s := c.Strategy; s != nil && s.Name == PP && s.Rank == nil {
+	if s := c.Strategy; s != nil && s.PassesOn() && s.Rank == nil {
 		return m.recordWorst(c, board, o)
 	}
 	if m.Foreign {

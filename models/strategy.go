@@ -87,6 +87,10 @@ type Strategy struct {
 	Engine string
 	// Offload is what waits in the host's memory: "optimizer", "params" or "all".
 	Offload string
+	// Map and Memory are the device_map of a model that one process has spread over its GPUs: a word of
+	// [DeviceMapWords], empty for the first, and how many bytes of weights each may have (max_memory), none for all.
+	Map    string
+	Memory []int64
 	// Init is where the model is before its weights are shared out; empty is the meta device, from which it comes
 	// shard by shard (to_empty, as torchtitan and torchtune have it).
 	Init Init
@@ -119,6 +123,9 @@ const (
 	ZeRO3 = "zero3"
 	PP    = "pp"
 	TP    = "tp"
+	// DeviceMap is no strategy of ranks: one process has the model's layers on several GPUs, which work one after the
+	// other (from_pretrained(device_map)).
+	DeviceMap = "device-map"
 )
 
 // TensorWays are whose plan ranks share layers by: parallelize_module of the blocks' linear layers, or transformers'
@@ -130,7 +137,11 @@ func TensorWays() []string { return []string{"torch", "transformers"} }
 const Interleaved = "interleaved"
 
 // Strategies are the names of all strategies that can be recorded.
-func Strategies() []string { return []string{DDP, FSDP2, TP, ZeRO1, ZeRO2, ZeRO3, PP} }
+func Strategies() []string { return []string{DDP, FSDP2, TP, ZeRO1, ZeRO2, ZeRO3, PP, DeviceMap} }
+
+// DeviceMapWords are the words of a device_map: GPUs have about as much each, which auto and balanced say, the first has
+// as little as it may, or each is filled before the next.
+func DeviceMapWords() []string { return []string{"auto", "balanced", "balanced_low_0", "sequential"} }
 
 func (s *Strategy) check(gpus int) error {
 	switch {
@@ -161,6 +172,9 @@ func (s *Strategy) check(gpus int) error {
 	case s.EPBy != "" && s.EP == 0:
 		return fmt.Errorf("ep_by=%s says how ranks exchange tokens; say how many share out the experts with ep=N",
 			s.EPBy)
+	case s.Name == DeviceMap && len(s.Memory) > 0 && len(s.Memory) != gpus:
+		return fmt.Errorf("memory names %d GPUs, and there are %d; say as many sizes, like memory=10GiB+20GiB",
+			len(s.Memory), gpus)
 	case s.StaticGraph && s.FindUnused:
 		return fmt.Errorf("static_graph and find_unused exclude each other")
 	case s.ReshardAmong() > 0 && s.checkReshard(int64(gpus)) != nil:
@@ -182,6 +196,9 @@ func (s *Strategy) RootAlone() bool { return len(s.Wrap) == 1 && s.Wrap[0] == Ro
 func (s *Strategy) WrapsEnds() bool {
 	return len(s.Wrap) == 1 && s.Wrap[0] == Ends || len(s.Wrap) == 0 && s.TPBy != ""
 }
+
+// PassesOn reports whether each GPU has a part of the layers and passes on what it computes.
+func (s *Strategy) PassesOn() bool { return s.Name == PP || s.Name == DeviceMap }
 
 // StagesOfRank is how many stages of a pipeline a rank has.
 func (s *Strategy) StagesOfRank() int {
@@ -249,6 +266,9 @@ func (c Case) checkRanks(m Model) error {
 				"leave out offloading")
 		}
 	}
+	if err := c.checkDeviceMap(m); err != nil {
+		return err
+	}
 	if err := c.checkContext(m); err != nil {
 		return err
 	}
@@ -277,6 +297,26 @@ func (c Case) checkRanks(m Model) error {
 	return c.Strategy.check(c.GPUs)
 }
 
+// checkDeviceMap says what does not go together with a model that is spread over the GPUs of a process.
+func (c Case) checkDeviceMap(m Model) error {
+	switch {
+	case c.Strategy.Name != DeviceMap:
+		return nil
+	case m.Foreign:
+		return fmt.Errorf("a .pt2 model is one graph without the hooks that move tensors from GPU to GPU; take the " +
+			"model by name or hf:, or \"vprof run\"")
+	case !c.Objective.IsZero():
+		return fmt.Errorf("vprof records models that are spread over GPUs with the loss of the next token or of " +
+			"classes; leave out the objective, or use \"vprof run\"")
+	case c.AMP == "fp16":
+		return fmt.Errorf("vprof does not record a GradScaler of gradients on several GPUs; take bf16")
+	case c.Offload || c.InBackward:
+		return fmt.Errorf("vprof records models that are spread over GPUs without offloading and without an " +
+			"optimizer in backward")
+	}
+	return nil
+}
+
 // DeepSpeed tells whether DeepSpeed's engine trains.
 func (s *Strategy) DeepSpeed() bool {
 	return s != nil && (s.Name == ZeRO2 || s.Name == ZeRO3 || s.Engine != "")
@@ -299,8 +339,11 @@ func (c Case) checkDeepSpeed() error {
 
 // Communicators is how many groups of ranks a rank of so many communicates with, for each of which NCCL makes a
 // communicator at its first collective: those that share layers, rows or experts, replicas, and those that share
-// the rest. It is at least one.
+// the rest. It is at least one, but for a device map, which communicates by plain copies.
 func (s *Strategy) Communicators(gpus int) int {
+	if s.Name == DeviceMap {
+		return 0
+	}
 	n := 0
 	rest := int64(gpus) / max(1, s.TP) / max(1, s.Replicate)
 	for _, ranks := range []int64{s.Replicate, s.TP, s.CP, s.EP, rest} {
@@ -320,6 +363,8 @@ func (c Case) Batches() int {
 		return max(1, c.GPUs)
 	case s.Name == PP && s.Micro > 0:
 		return int(s.Micro)
+	case s.Name == DeviceMap:
+		return 1
 	}
 	return max(1, c.GPUs/int(max(1, c.Strategy.TP)*max(1, c.Strategy.CP)))
 }

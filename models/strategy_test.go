@@ -15,6 +15,11 @@ func strategies() *rapid.Generator[Strategy] {
 			rank := rapid.Int64Range(0, 63).Draw(t, "rank")
 			s.Rank = &rank
 		}
+		if s.Name == DeviceMap {
+			s.EachSync, s.Map = false, rapid.SampledFrom([]string{"", "sequential"}).Draw(t, "map")
+			s.Memory = rapid.SampledFrom([][]int64{nil, {1 << 30, 7}}).Draw(t, "memory")
+			return s
+		}
 		if s.Name == PP {
 			s.EachSync, s.Micro = false, rapid.Int64Range(0, 100).Draw(t, "micro")
 			s.Schedule = rapid.SampledFrom([]string{"", "gpipe", Interleaved}).Draw(t, "schedule")
@@ -109,6 +114,8 @@ func TestStrategyErrorsNameTheKey(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                          `there is no strategy ""`,
 		"fsdp":                      `there is no strategy "fsdp": PyTorch's fully_shard is fsdp2`,
+		"device-map:map=even":       `map: "even" is none of auto, balanced`,
+		"device-map:memory=1GiB+x":  `"x"`,
 		"ddp:":                      `"" is not key=value; the keys of ddp are bucket_view`,
 		"ddp:mp=bf16":               `ddp has no key "mp"`,
 		"tp:tp=2,ep_by=torch":       `vprof does not record ep_by beside tp; take it with fsdp2 or ddp`,
@@ -144,6 +151,7 @@ func TestStrategiesThatRanksCannotFollowAreRefused(t *testing.T) {
 		"ddp:rank=8":                               "there is no rank 8 of 8",
 		"fsdp2:replicate=3":                        "8 GPUs cannot be divided into 3 replicas",
 		"ddp:static_graph=true,find_unused=true":   "exclude each other",
+		"device-map:memory=1GiB":                   "memory names 1 GPUs, and there are 8",
 		"pp:micro=4":                               "4 micro-batches do not fill a pipeline of 8 stages",
 		"zero1:static_graph=true,find_unused=true": "exclude each other",
 		"zero1:overlap=true":                       "bucket, overlap and offload are DeepSpeed's; say engine=deepspeed",

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/internal/nearest"
 )
 
@@ -20,7 +21,8 @@ var strategyKeys = map[string][]string{
 		"reshard", "mp", "reduce", "replicate", "wrap", "init", "offload", "no_sync", "cp", "cp_by", "ep", "ep_by",
 		"rank",
 	},
-	PP: {"schedule", "micro", "stages", "split", "rank"},
+	DeviceMap: {"map", "memory", "rank"},
+	PP:        {"schedule", "micro", "stages", "split", "rank"},
 	TP: {
 		"tp", "tp_by", "sequence", "loss", "col", "row", "reshard", "mp", "reduce", "replicate", "wrap", "init",
 		"no_sync", "cp", "cp_by", "rank",
@@ -150,6 +152,8 @@ var strategyOptions = []strategyOption{
 	{"overlap", (*Strategy).setOverlap, (*Strategy).overlapText},
 	falseOption("contiguous", func(s *Strategy) *bool { return &s.Scattered }),
 	{"linear", (*Strategy).setLinear, func(s *Strategy) string { return wordIf("torch")(s.TorchLinear) }},
+	wordOption("map", DeviceMapWords()[0], func(s *Strategy) *string { return &s.Map }, DeviceMapWords()...),
+	option("memory", parseMemory, func(s *Strategy) *[]int64 { return &s.Memory }, memoryText),
 	wordOption("init", "meta", func(s *Strategy) *Init { return &s.Init }, "meta", "host", "device", "rank0"),
 	{"offload", (*Strategy).setOffload, func(s *Strategy) string { return s.Offload }},
 	option("rank", parseRank, func(s *Strategy) **int64 { return &s.Rank }, rankText),
@@ -311,6 +315,29 @@ func (s *Strategy) defaultReshard() string {
 
 // Resharding is the value of reshard.
 func (s *Strategy) Resharding() string { return cmp.Or(s.Reshard, s.defaultReshard()) }
+
+// parseMemory reads a size for each GPU, joined by "+".
+func parseMemory(value string) (sizes []int64, err error) {
+	for text := range strings.SplitSeq(value, "+") {
+		n, err := bytesize.Parse(text)
+		if err == nil && n < 1 {
+			err = fmt.Errorf("%q is no memory of a GPU", text)
+		}
+		if err != nil {
+			return nil, err
+		}
+		sizes = append(sizes, n)
+	}
+	return sizes, nil
+}
+
+func memoryText(sizes []int64) string {
+	texts := make([]string, len(sizes))
+	for i, n := range sizes {
+		texts[i] = number(n)
+	}
+	return joinNames(texts)
+}
 
 // parseNames reads names or patterns joined by "+".
 func parseNames(value string) ([]string, error) {

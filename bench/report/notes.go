@@ -36,6 +36,11 @@ func (r *Report) rankNotes(runs bool) []string {
 		which = fmt.Sprintf("rank %d", *c.Strategy.Rank)
 	}
 	var notes notes
+	if c.Strategy.Name == models.DeviceMap {
+		notes.add("one process has the layers on %d GPUs; figures are of %s.", c.GPUs,
+			strings.Replace(which, "rank", "GPU", 1))
+		return notes
+	}
 	notes.add("figures are of %s of %d; samples per second are of all. %s", which, c.GPUs, r.communicationNote())
 	if c.Strategy.DeepSpeed() {
 		notes.add("DeepSpeed's steps are those of its release 0.19.8, held against its own allocations; the ranges " +

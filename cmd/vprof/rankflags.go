@@ -31,11 +31,39 @@ func (f *rankFlags) register(cmd *cobra.Command) {
 	f.flags = cmd.Flags()
 	f.flags.IntVar(&f.gpus, "gpus", 1, models.FieldNamed("gpus").Usage)
 	f.flags.StringVar(&f.strategy, "strategy", models.DDP, models.FieldNamed("strategy").Help(nil))
+	registerDeviceMap(f.flags)
 	f.flags.StringVar(&f.rank, "rank", "",
 		"the rank `n` that is looked at, or all of which plan makes a table (default: the one that needs most)")
 	f.flags.Float64Var(&f.link, "link", 0,
 		"speed at which a GPU sends to others, in `GB/s` (default: the board's NVLink, else PCIe)")
 	complete(cmd, "strategy", models.Strategies)
+}
+
+// registerDeviceMap makes --device-map, which is short for a --strategy.
+func registerDeviceMap(flags *pflag.FlagSet) {
+	flags.Var(&deviceMap{flags: flags}, "device-map",
+		"one process has the model's layers on --gpus N, shared out as "+
+			"from_pretrained(device_map) does by `word`: "+strings.Join(models.DeviceMapWords(), ", ")+
+			" (short for --strategy device-map:map=WORD)")
+}
+
+// deviceMap is the value of --device-map; it implements [pflag.Value].
+type deviceMap struct {
+	flags *pflag.FlagSet
+	word  string
+}
+
+func (d *deviceMap) String() string { return d.word }
+func (d *deviceMap) Type() string   { return "word" }
+
+// Set implements [pflag.Value].
+func (d *deviceMap) Set(word string) error {
+	d.word = word
+	text := models.DeviceMap + ":map=" + word
+	if _, err := models.ParseStrategy(text); err != nil {
+		return err
+	}
+	return d.flags.Set("strategy", text)
 }
 
 // check finds flags that are about several GPUs where there is one.
@@ -146,6 +174,7 @@ func (g *groupFlags) register(cmd *cobra.Command) {
 		"how they share the work, by `name` and options: "+strings.Join(models.Strategies(), ", ")+
 			" are recorded (see vprof help strategies), "+strings.Join(formulas(), ", ")+
 			" are formulas; auto searches the recorded ones")
+	registerDeviceMap(g.flags)
 	g.flags.BoolVar(&g.bucketView, "bucket-view", false, "DDP with gradient_as_bucket_view")
 	g.flags.Float64Var(&g.links, "link", 0,
 		"speed at which a GPU sends to others, in `GB/s` (default: the board's NVLink, else PCIe)")

@@ -145,7 +145,7 @@ func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	g.LetOptional(mask)
 	g.Set(&x, g.Call(m.Drop, x))
 	for i, b := range m.H {
-		g.Set(&x, text.CallLayer(g, i, b, b.forward, []*tensor{x, mask}))
+		g.Set(&x, text.CallLayer(g, i, b, b.forward, []*tensor{x, mask}, positions))
 	}
 	g.Set(&x, g.Call(m.LnF, x))
 	g.Set(&x, x.View(ids.Size(0), ids.Size(1), -1))

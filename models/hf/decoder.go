@@ -174,7 +174,7 @@ func SequenceClassification(names nn.Names, holder any, m Decoder, inputs *nn.Em
 			case models.Reranker:
 				return text.EndWithLoss(g, g.Let(rankingLoss(g, logits, b.Labels)), logits)
 			}
-			return text.EndWithLoss(g, g.Let(classes.Loss(logits, b.Labels)), logits)
+			return text.EndWithLoss(g, g.Let(classes.Loss(logits, b.Labels.ToGPUOf(logits))), logits)
 		},
 	}
 }

@@ -23,11 +23,11 @@ func CallLayer(f *frame, m any, checkpointing bool, forward func(f *frame, args 
 func callLayer(f *frame, m any, checkpointing bool, forward func(f *frame, args []*tensor) *tensor, inputs,
 	named []*tensor,
 ) *tensor {
-	args := append(slices.Clone(inputs), named...)
-	g := f.CallFrame(args...)
+	g := f.CallFrame(append(slices.Clone(inputs), named...)...)
 	g.In(m)
+	inputs, named = g.AllHere(inputs), g.AllHere(named)
 	if !checkpointing {
-		return g.Return(forward(g, args))
+		return g.Return(forward(g, append(slices.Clone(inputs), named...)))
 	}
 	y := g.CheckpointClosure(WithoutNil(named...), func(h *frame, in []*tensor) *tensor {
 		return forward(h, append(withNone(in, inputs), named...))
@@ -93,6 +93,7 @@ func (t Text) callLayer(f *frame, i int, m any, forward func(f *frame, args []*t
 	}
 	g := f.CallFrame(append(slices.Clone(inputs), named...)...)
 	g.In(m)
+	inputs, named = g.AllHere(inputs), g.AllHere(named)
 	y := g.CheckpointReentrant(func(h *frame, in []*tensor) *tensor {
 		return forward(h, append(withNone(in, inputs), named...))
 	}, named, WithoutNil(inputs...)...)

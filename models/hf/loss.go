@@ -1,6 +1,8 @@
 package hf
 
 import (
+	"slices"
+
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
@@ -39,6 +41,7 @@ func shiftedLoss(f *frame, logits, labels *tensor, of func(f *frame, source, tar
 	shifted := g.Let(labels.Slice(-1, 1, labels.Size(-1)).Contiguous())
 	g.Set(&logits, logits.View(-1, logits.Size(-1)))
 	g.Set(&shifted, shifted.View(-1))
+	g.Set(&shifted, shifted.ToGPUOf(logits))
 	return g.Return(of(g, logits, shifted))
 }
 
@@ -99,9 +102,7 @@ func (l OutputLoss) Linear(f *trace.Frame, x, weight, labels *trace.Tensor) *tra
 // EndWithLoss ends the frame of a model that returns an output object with a loss. What else the object
 // holds, such as the scores, lives as long as the training loop keeps the object.
 func EndWithLoss(f *frame, loss *tensor, rest ...*tensor) *tensor {
-	f.End(append([]*tensor{loss}, rest...)...)
-	f.Tape().Output(append([]*tensor{loss}, rest...)...)
-	return loss
+	return Text{}.EndWithLoss(f, loss, rest...)
 }
 
 // Begin begins the frame of a model that returns a cache, if the text has one.
@@ -109,7 +110,11 @@ func (t Text) Begin(f *frame) { t.Cache.begin(f) }
 
 // EndWithLoss is [EndWithLoss] of a model that returns its cache, too, if the text has one.
 func (t Text) EndWithLoss(f *frame, loss *tensor, rest ...*tensor) *tensor {
-	return EndWithLoss(f, loss, append(rest, t.Cache.returned()...)...)
+	all, cache := append([]*tensor{loss}, rest...), t.Cache.returned()
+	f.End(append(slices.Clip(all), cache...)...)
+	all = append(f.Tape().Home(all), cache...) // which stays where its layers are (_skip_keys_device_placement)
+	f.Tape().Output(all...)
+	return all[0]
 }
 
 // loss is per_token_loss_func_sp of ms-swift, outside of the model's own frame: a loss for

@@ -55,7 +55,7 @@ func TestMethodsAllocateWhatPeftDoes(t *testing.T) {
 		require.NoError(t, err, row.LoRA)
 		require.Equal(t, row.Trainable, r.Counts.Trainable, row.LoRA)
 		peak := int64(0)
-		for _, p := range phases(r.Program, inBlocksBesideWorkspaces) {
+		for _, p := range phases(r.Program, inBlocks) {
 			peak = max(peak, p.peak)
 		}
 		require.Equal(t, row.Allocated, peak, row.LoRA)

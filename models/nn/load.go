@@ -9,11 +9,20 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
+// Loading is how from_pretrained brings a model to the device.
+type Loading struct {
+	// Read is the type that parameters are read in. With Widen frozen ones that are not packed are copied to fp32 one
+	// after the other then, which is peft's prepare_model_for_kbit_training.
+	Read  trace.DType
+	Widen bool
+	// Asks says that a number is put on each GPU first, to ask for its free memory (get_max_memory).
+	Asks bool
+}
+
 // Load is from_pretrained of transformers 5 to a device (caching_allocator_warmup and
 // convert_and_load_state_dict_in_model): a block as large as the model, which is freed, and parameters out of it in the
-// order of their names (dot_natural_key). With widen, frozen parameters that are not packed are read in a type and
-// copied to fp32 one after the other then, which is peft's prepare_model_for_kbit_training.
-func (t *Tree) Load(tape *trace.Tape, read trace.DType, widen bool) {
+// order of their names (dot_natural_key).
+func (t *Tree) Load(tape *trace.Tape, l Loading) {
 	var all, widened []*Parameter
 	var bytes int64
 	keys := map[*Parameter]string{}
@@ -21,23 +30,27 @@ func (t *Tree) Load(tape *trace.Tape, read trace.DType, widen bool) {
 		if p.movesLater {
 			continue
 		}
-		if widen && p.load == nil && p.DType == trace.F32 {
-			p.DType, widened = read, append(widened, p)
+		if d := l.of(p); d != p.DType {
+			p.DType, widened = d, append(widened, p)
 		}
 		all = append(all, p)
 		keys[p] = loadKey(join(t.names[i].module, t.names[i].own))
-		bytes += p.Numel() * p.DType.Size()
+		if !p.Away {
+			bytes += p.Numel() * p.DType.Size()
+		}
 	}
-	tape.Release(tape.Hold(tape.New("empty", program.Temporaries, trace.U8, bytes)))
+	tape.OnOtherRank(false, func() { l.warmUp(tape, bytes) })
 	slices.SortStableFunc(all, func(a, b *Parameter) int { return strings.Compare(keys[a], keys[b]) })
 	for _, p := range all {
 		if !p.returns {
 			t.bring(tape, p)
 			continue
 		}
-		asRead := tape.Hold(tape.New(moving, program.Temporaries, read, p.Dims...))
-		t.bring(tape, p)
-		tape.Release(asRead)
+		tape.OnOtherRank(p.Away, func() {
+			asRead := tape.Hold(tape.New(moving, program.Temporaries, l.Read, p.Dims...))
+			t.bring(tape, p)
+			tape.Release(asRead)
+		})
 	}
 	for _, m := range t.moved {
 		if _, is := m.(*Parameter); !is {
@@ -47,9 +60,33 @@ func (t *Tree) Load(tape *trace.Tape, read trace.DType, widen bool) {
 	for _, p := range widened {
 		narrow := p.Tensor
 		p.DType = trace.F32
-		p.Tensor = tape.Hold(tape.New("to_copy", program.Weights, p.DType, p.Dims...))
+		tape.OnOtherRank(p.Away, func() {
+			p.Tensor = tape.Hold(tape.New("to_copy", program.Weights, p.DType, p.Dims...))
+		})
 		tape.Release(narrow)
 	}
+}
+
+// smallSegment is what PyTorch's allocator takes from the driver for a small tensor.
+const smallSegment = 2 << 20
+
+// warmUp allocates what the model needs and frees it, less what is there already.
+func (l Loading) warmUp(tape *trace.Tape, bytes int64) {
+	if l.Asks {
+		tape.Release(tape.Hold(tape.New("to_device", program.Temporaries, trace.I64, 1)))
+		if bytes -= smallSegment; bytes <= smallSegment {
+			return
+		}
+	}
+	tape.Release(tape.Hold(tape.New("empty", program.Temporaries, trace.U8, bytes)))
+}
+
+// of is the type that a parameter is read in.
+func (l Loading) of(p *Parameter) trace.DType {
+	if l.Widen && p.load == nil && p.DType == trace.F32 {
+		return l.Read
+	}
+	return p.DType
 }
 
 // loadKey is a name in a form that sorts as transformers sorts names: part by part, numbers by their value and first.

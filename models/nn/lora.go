@@ -161,7 +161,15 @@ func MoveAdapters(tape *trace.Tape, model *Tree, adapters []Adapter) {
 		}
 		p.Leaf()
 	}
+	for _, l := range adapters {
+		if m, ok := l.(Moved); ok {
+			m.AfterMove(tape)
+		}
+	}
 }
+
+// Moved is an adapter with something to do once its parameters are on the device.
+type Moved interface{ AfterMove(t *trace.Tape) }
 
 // Forward maps [..., in] to [..., out] in the type of the base layer's result.
 // The adapter takes its input in the type of its weights, whatever autocast

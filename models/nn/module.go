@@ -131,6 +131,7 @@ type Tree struct {
 	// Parameters are in the order of parameters().
 	Parameters []*Parameter
 	Buffers    []*Buffer
+	buffered   []string // the modules that buffers are of
 	names      []parameterName
 	moved      []any // parameters and buffers as .to(device) moves them
 	modules    []*Module
@@ -253,13 +254,16 @@ func (t *Tree) module(v reflect.Value, layer any, path string) {
 			t.parameter(x, path, f.name)
 		case *Buffer:
 			if x != nil {
-				t.Buffers = append(t.Buffers, x)
+				t.Buffers, t.buffered = append(t.Buffers, x), append(t.buffered, path)
 			}
 		}
 	}
 	parts, held := layer.(*Parts)
 	if held {
 		t.Buffers = append(t.Buffers, parts.buffers...)
+		for range parts.buffers {
+			t.buffered = append(t.buffered, path)
+		}
 	}
 	parametersEnd, buffersEnd := len(t.Parameters), len(t.Buffers)
 	for _, f := range fields.children {

@@ -114,7 +114,7 @@ func withoutEffect(key string) bool {
 	return slices.Contains([]string{
 		"bias", "fan_in_fan_out", "target_r", "tinit", "tfinal", "deltaT", "total_step", "orth_reg_weight",
 		"mask_type", "select_top", "token_dim", "num_layers", "num_attention_heads", "num_transformer_submodules",
-		"encoder_num_layers", "encoder_dropout", "wavelet_family", "psoft_svd", "ab_svd_init",
+		"wavelet_family", "psoft_svd", "ab_svd_init",
 	}, key)
 }
 

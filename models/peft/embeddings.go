@@ -1,7 +1,6 @@
 package peft
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
@@ -90,16 +89,78 @@ func (s *Site) addPTuning() error {
 	if hidden == 0 {
 		hidden = s.out
 	}
-	if s.text("encoder_reparameterization_type") != "MLP" {
-		return errors.New("vprof has rules for encoder_reparameterization_type=MLP, which is peft's default")
-	}
 	widths := []int64{s.out, hidden, hidden, s.out}
-	for i := range 3 {
+	if s.text("encoder_reparameterization_type") == "LSTM" {
+		if err := s.positive("encoder_num_layers"); err != nil {
+			return err
+		}
+		s.addLSTM(hidden)
+		widths = []int64{2 * hidden, 2 * hidden, s.out}
+	}
+	for i := range len(widths) - 1 {
 		s.weight(fmt.Sprint("mlp_head.weight", i), widths[i+1], widths[i])
 		s.weight(fmt.Sprint("mlp_head.bias", i), widths[i+1])
 	}
 	s.weight("embedding", s.count("num_virtual_tokens"), s.out)
 	return s.positive("num_virtual_tokens")
+}
+
+// addLSTM gives the encoder of virtual tokens recurrent layers in both directions.
+func (s *Site) addLSTM(hidden int64) {
+	const gates = 4
+	in := s.out
+	for layer := range s.count("encoder_num_layers") {
+		for _, back := range []string{"", "_reverse"} {
+			for _, w := range []struct {
+				name string
+				dims []int64
+			}{
+				{"weight_ih", []int64{gates * hidden, in}},
+				{"weight_hh", []int64{gates * hidden, hidden}},
+				{"bias_ih", []int64{gates * hidden}},
+				{"bias_hh", []int64{gates * hidden}},
+			} {
+				s.weight(fmt.Sprintf("lstm_head.%s_l%d%s", w.name, layer, back), w.dims...)
+			}
+		}
+		in = 2 * hidden
+	}
+}
+
+// lstm are the weights of the encoder's recurrent layers, none if it has none.
+func (s *Site) lstm() (weights []*tensor) {
+	for _, p := range s.Own.Parameters() {
+		if len(weights) < int(8*s.count("encoder_num_layers")) && p.T() != nil {
+			weights = append(weights, p.T())
+		}
+	}
+	return weights
+}
+
+// AfterMove implements [nn.Moved]: recurrent layers have their weights in one buffer (flatten_parameters).
+func (s *Site) AfterMove(t *trace.Tape) {
+	if s.has(firstOfLSTM) {
+		t.FlattenRNNWeights(s.lstm())
+	}
+}
+
+// firstOfLSTM is the name of the first weight of the recurrent layers.
+const firstOfLSTM = "lstm_head.weight_ih_l0"
+
+// recur is nn.LSTM.forward of virtual tokens [1, n, width].
+func (s *Site) recur(f *frame, x *tensor) *tensor {
+	g, layers := f.CallFrame(x), s.count("encoder_num_layers")
+	hidden := s.w("lstm_head.weight_hh_l0").Size(1)
+	h := g.Let(g.Tape().Zeros(x.DType(), 2*layers, 1, hidden))
+	c := g.Let(g.Tape().Zeros(x.DType(), 2*layers, 1, hidden))
+	y, hy, cy := x.RNN(h, c, trace.RNNArgs{
+		Mode: trace.LSTM, Hidden: hidden, Layers: layers, Bidirectional: true, BatchFirst: true, Training: s.Training(),
+		Dropout: s.number("encoder_dropout"), Weights: s.lstm(),
+	})
+	g.Let(y)
+	g.Let(hy)
+	g.Let(cy)
+	return g.Return(y)
 }
 
 // prompted looks embeddings up and puts those of the virtual tokens before them, which an encoder may compute.
@@ -111,6 +172,9 @@ func (s *Site) prompted(f *frame, ids *tensor) *tensor {
 		return s.before(f, rows, g.Return(s.ofTasks(g, tokens)))
 	}
 	y := g.Let(tokens.Slice(0, 0, 1).Embedding(s.w("embedding")))
+	if s.has(firstOfLSTM) {
+		g.Set(&y, s.recur(g, y))
+	}
 	for i := range 3 {
 		if !s.has(fmt.Sprint("mlp_head.weight", i)) {
 			break

@@ -94,7 +94,8 @@ var methods = map[string]*method{
 		options: "r=32 depth=0 act_fn=relu|gelu|silu|tanh|identity", add: (*Site).addPEANuT, forward: (*Site).peanut,
 	},
 	"p_tuning": {
-		options:      "num_virtual_tokens=20 encoder_hidden_size=0 encoder_reparameterization_type=MLP|LSTM",
+		options: "num_virtual_tokens=20 encoder_hidden_size=0 encoder_reparameterization_type=MLP|LSTM " +
+			"encoder_num_layers=2 encoder_dropout=0",
 		atEmbeddings: true, add: (*Site).addPTuning, forward: (*Site).prompted,
 	},
 	"poly": {

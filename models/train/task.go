@@ -304,6 +304,7 @@ func (t *taskTrainer) Counts() models.Counts { return Counts(t.net, nil) }
 // Record implements [models.Trainer].
 func (t *taskTrainer) Record(tape *trace.Tape, steps int) error {
 	return tape.Try(func() {
+		t.spread(tape)
 		t.place(tape)
 		if t.reference != nil {
 			Place(tape, t.c, func() { t.reference.To(tape) })
@@ -319,7 +320,7 @@ func (t *taskTrainer) Record(tape *trace.Tape, steps int) error {
 		if t.c.StateOfFrozen {
 			trained = t.clipped
 		}
-		if t.c.Strategy != nil {
+		if t.c.Strategy != nil && t.c.Strategy.Name != models.DeviceMap {
 			t.ranks = t.share(s, t.net, false)
 			trained, t.clipped = t.ranks.Parameters, t.ranks.Parameters
 			if t.reference != nil && sharesReference(t.c) {
@@ -345,7 +346,7 @@ func (t *taskTrainer) place(tape *trace.Tape) {
 	}
 	Place(tape, t.c, func() {
 		if t.graph == nil && t.c.Loads() {
-			t.net.Load(tape, computeType(t.c), t.c.Quantize != "" && dtypeOf(t.c.Weights) == trace.F32)
+			t.net.Load(tape, t.loading())
 		} else {
 			t.net.To(tape)
 		}

@@ -7,12 +7,13 @@ package trace
 type call struct {
 	t      *Tape
 	scope  scope
-	caller *scope // to be restored
-	casts  bool   // autocast is in force for the caller
-	muted  bool   // the caller runs without allocating
-	noGrad bool   // autograd is off for the caller
-	temps  int    // where its temporaries begin on the tape's stack
-	locals int    // where its locals begin
+	caller *scope    // to be restored
+	casts  bool      // autocast is in force for the caller
+	muted  bool      // the caller runs without allocating
+	noGrad bool      // autograd is off for the caller
+	part   StagePart //  where the caller runs, see [Tape.Spread]
+	temps  int       // where its temporaries begin on the tape's stack
+	locals int       // where its locals begin
 	args   [4]*Tensor
 	nargs  int
 	list   []*Tensor // an argument that is a list of tensors
@@ -42,7 +43,7 @@ func (t *Tape) activation() *call {
 func (t *Tape) begin(op string, args ...*Tensor) *call {
 	c := t.activation()
 	caller, s := t.scope, &c.scope
-	c.caller, c.casts, c.muted, c.noGrad = caller, t.casts.enabled, t.hooks.muted, t.noGrad
+	c.caller, c.casts, c.muted, c.noGrad, c.part = caller, t.casts.enabled, t.hooks.muted, t.noGrad, t.pipeline.part
 	for _, x := range args {
 		if x != nil {
 			x.alive()
@@ -50,6 +51,9 @@ func (t *Tape) begin(op string, args ...*Tensor) *call {
 			c.args[c.nargs] = x
 			c.nargs++
 		}
+	}
+	if t.spread != nil {
+		t.runWith(c.args[:c.nargs])
 	}
 	s.op, s.native, s.python, s.point = caller.op, op, false, caller.point
 	if caller.python {
@@ -76,7 +80,9 @@ func (t *Tape) beginList(op string, list []*Tensor) *call {
 		x.alive()
 		x.refs++
 	}
-	c.list = list
+	if c.list = list; t.spread != nil {
+		t.runWith(list)
+	}
 	return c
 }
 
@@ -244,6 +250,9 @@ func (c *call) leave() {
 	}
 	t.depth--
 	t.scope, t.casts.enabled, t.noGrad = c.caller, c.casts, c.noGrad
+	if t.spread != nil {
+		t.pipeline.part = c.part
+	}
 }
 
 func (c *call) releaseArguments() {

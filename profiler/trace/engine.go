@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 )
@@ -77,10 +78,12 @@ func (x *Tensor) Backward() {
 	t := x.tape
 	op, native, python := t.op, t.native, t.python
 	t.op, t.native, t.python, t.shown = "ones_like", "ones_like", true, true
+	back := t.goTo(x)
 	root := x.emptyLike(x.dtype).retain() // the caller's tuple of gradients
 	t.launchFill(root)
 	t.python = python
 	t.backward([]*Tensor{x}, []*Tensor{root})
+	back()
 	root.release()
 	t.op, t.native = op, native
 	if x.refs == 0 && python {
@@ -121,7 +124,11 @@ func (t *Tape) backward(roots, grads []*Tensor) {
 	for len(task.ready) > 0 {
 		n := task.ready.pop()
 		n.flags &^= isQueued
-		task.run(n)
+		if t.spread == nil {
+			task.run(n)
+		} else {
+			task.runWhere(n)
+		}
 	}
 	task.restoreNodes()
 	for _, f := range task.after {
@@ -216,6 +223,16 @@ func (g *graphTask) deliver(e edge, x *Tensor) {
 	x.release()
 	grads[e.input] = sum
 	c.finish()
+}
+
+// runWhere is run on the GPU that has the node's gradients, whose thread does it.
+func (g *graphTask) runWhere(n *Node) {
+	var of *Tensor
+	for _, x := range n.incoming() {
+		of = cmp.Or(of, x)
+	}
+	defer g.t.goTo(of)()
+	g.run(n)
 }
 
 // run executes one node and passes its results on.

@@ -24,13 +24,22 @@ func ForeachNew(op string, flops int64, lists ...[]*Tensor) []*Tensor {
 		return nil
 	}
 	t := lists[0][0].tape
-	c := t.begin(op)
+	c := t.beginForeach(op, lists[0])
 	out := make([]*Tensor, len(lists[0]))
 	for i, x := range lists[0] {
 		out[i] = x.emptyLike(x.dtype)
 	}
 	t.launchForeach(flops, out, lists)
 	return c.endAll(out...)
+}
+
+// beginForeach enters an operator over lists, of which xs is one, on their GPU.
+func (t *Tape) beginForeach(op string, xs []*Tensor) *call {
+	c := t.begin(op)
+	if t.spread != nil {
+		t.runWith(xs)
+	}
+	return c
 }
 
 // ForeachUpdate is an operator torch._foreach_<op>_ that updates the tensors of
@@ -41,7 +50,7 @@ func ForeachUpdate(op string, flops int64, out []*Tensor, lists ...[]*Tensor) {
 		return
 	}
 	t := out[0].tape
-	c := t.begin(op)
+	c := t.beginForeach(op, out)
 	t.launchForeach(flops, out, append([][]*Tensor{out}, lists...))
 	c.finish()
 }
@@ -69,7 +78,7 @@ func (t *Tape) launchForeach(flops int64, out []*Tensor, lists [][]*Tensor) {
 // ForeachNorm is torch._foreach_norm: one norm for each tensor of the list.
 func ForeachNorm(xs []*Tensor) []*Tensor {
 	t := xs[0].tape
-	c := t.begin("_foreach_norm_Scalar")
+	c := t.beginForeach("_foreach_norm_Scalar", xs)
 	d := xs[0].dtype
 	partial := t.normPartials(c, xs)
 	t.native = "foreach_tensor_norm_cuda_internal"

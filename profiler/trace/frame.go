@@ -19,6 +19,9 @@ type Frame struct {
 	// activation to return to
 	python, subclassed bool
 	place              *place
+	// placed says that the frame's module has a GPU of its own, and before where the caller runs, see [Tape.Spread].
+	placed bool
+	before StagePart
 }
 
 // Frame opens the outermost frame of a recording.
@@ -158,6 +161,9 @@ func (f *Frame) End(results ...*Tensor) {
 		x.release()
 	}
 	f.held = f.held[:0]
+	if f.placed {
+		t.pipeline.part, f.placed = f.before, false
+	}
 	t.frames = append(t.frames, f)
 	for _, r := range results {
 		if r != nil {
@@ -183,7 +189,7 @@ type Module interface {
 // Call runs m on x. The argument tuple holds x until the call returns.
 func (f *Frame) Call(m Module, x *Tensor) *Tensor {
 	g := f.ModuleFrame(m, x)
-	return g.Return(m.Forward(g, g.Placed(x)))
+	return g.Return(m.Forward(g, g.Placed(g.Here(x))))
 }
 
 // CallFrame opens the frame of a module call with any number of arguments;
@@ -235,6 +241,9 @@ func (f *Frame) In(m any) {
 		f.t.place = f.t.placeOn(p.ModulePath())
 		if f.t.wrappers != nil {
 			f.wrapped(p.ModulePath())
+		}
+		if f.t.spread != nil {
+			f.enterModule(p.ModulePath())
 		}
 		if f.t.styles != nil {
 			f.style = f.t.styles[p.ModulePath()]

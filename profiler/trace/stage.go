@@ -11,6 +11,8 @@ const (
 	OwnStage StagePart = iota
 	EarlierStages
 	LaterStages
+	// OtherGPU is what other GPUs of the same process run ([Tape.Spread]), which is part of the same graph.
+	OtherGPU
 )
 
 // A StageBoundary is told of the tensors that one stage computes and another reads.
@@ -92,12 +94,18 @@ func (b *pipeline) send(x *Tensor) {
 // EnterStage says which stages the code from here on belongs to.
 func (t *Tape) EnterStage(p StagePart) { t.pipeline.part = p }
 
-// OnOtherRank runs f as the code of later stages where other is set, else as part of what runs now.
+// OnOtherRank runs f as the code of later stages where other is set, else as part of what runs now; of a model that is
+// spread over GPUs, on another GPU or on the tape's own.
 func (t *Tape) OnOtherRank(other bool, f func()) {
-	if other {
-		was := t.pipeline.part
+	was := t.pipeline.part
+	defer func() { t.pipeline.part = was }()
+	switch {
+	case t.spread != nil && other:
+		t.pipeline.part = OtherGPU
+	case t.spread != nil:
+		t.pipeline.part = OwnStage
+	case other:
 		t.pipeline.part = LaterStages
-		defer func() { t.pipeline.part = was }()
 	}
 	f()
 }
@@ -108,7 +116,8 @@ func (t *Tape) OnHost(f func()) { t.OnOtherRank(t.pipeline.boundary == nil && t.
 
 // OnHost reports whether x lies in the host's memory.
 func (x *Tensor) OnHost() bool {
-	return x.store.blank && x.store.bytes > 0 && x.tape.pipeline.boundary == nil && x.tape.onEmptyRead == nil
+	return x.store.blank && !x.store.beside && x.store.bytes > 0 && x.tape.pipeline.boundary == nil &&
+		x.tape.onEmptyRead == nil
 }
 
 // Number numbers the storages of earlier stages, which have no memory.

@@ -82,6 +82,8 @@ type Tape struct {
 	// splits are the weights that ranks share; nil if there are none.
 	splits   map[*Tensor]Sharing
 	pipeline pipeline
+	// spread is a model over several GPUs of the process; nil for most.
+	spread *spread
 	// styles are what is put around the calls of modules whose ranks share tokens, nil if there
 	// are none; subclassed says that tensors are DTensors.
 	styles     map[*Path]Style
@@ -203,7 +205,7 @@ func extend[T any](table *[]T) *T {
 // allocate allocates a storage of the given size.
 func (t *Tape) allocate(bytes int64) *storage {
 	s := t.stores.take()
-	s.bytes = bytes
+	s.bytes, s.beside = bytes, t.pipeline.part == OtherGPU
 	if t.hooks.last && t.native != castOp {
 		t.hooks.muted = true
 	}

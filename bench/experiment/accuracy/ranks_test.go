@@ -99,6 +99,14 @@ func TestZeROHoldsWhatDeepSpeedHolds(t *testing.T) {
 	require.LessOrEqual(t, at(reserved, 1), 0.05)
 }
 
+// TestDeviceMapsNeedWhatPyTorchSays estimates records of each GPU of a process over which transformers and accelerate
+// have spread a model.
+func TestDeviceMapsNeedWhatPyTorchSays(t *testing.T) {
+	allocated, reserved := errorsOfDecoders(t, "devicemap.jsonl", 30)
+	require.Zero(t, at(allocated, 1))
+	require.Zero(t, at(reserved, 1))
+}
+
 // errorsOfDecoders estimates the records of a file of single ranks with configurations, at least so many.
 func errorsOfDecoders(t *testing.T, file string, least int) (allocated, reserved []float64) {
 	f, err := reference.Open("../../reference/data/ranks/" + file)

@@ -175,7 +175,7 @@ func (s *Setup) Coefficients(gpu device.GPU, modeled bool, batches ...int) (plan
 	if unknown {
 		c.Compile(s.model.ReadsText())
 	}
-	if r := s.c.Strategy; r != nil {
+	if r := s.c.Strategy; r != nil && r.Communicators(s.c.GPUs) > 0 {
 		c.Communicate(planner.CommunicationOf(gpu, r.Communicators(s.c.GPUs)))
 	}
 	return c, err

@@ -34,7 +34,7 @@ func gradients(params []*trace.Tensor) [][]*trace.Tensor {
 			continue
 		}
 		k := 0
-		for k < len(out) && out[k][0].DType() != g.DType() {
+		for k < len(out) && !alike(out[k][0], g) {
 			k++
 		}
 		if k == len(out) {
@@ -60,10 +60,19 @@ func totalNorm(t *trace.Tape, batches [][]*trace.Tensor, how Implementation) *tr
 		}
 	}
 	f.LetList(norms)
-	stacked := trace.Stack(0, norms...)
+	stacked := trace.Stack(0, toFirst(norms, batches[len(batches)-1][0])...)
 	total := trace.VectorNorm(stacked, false)
 	f.End(total)
 	return total
+}
+
+// toFirst are norms on the GPU of the first gradient.
+func toFirst(norms []*trace.Tensor, first *trace.Tensor) []*trace.Tensor {
+	out := make([]*trace.Tensor, len(norms))
+	for i, n := range norms {
+		out[i] = n.ToGPUOf(first)
+	}
+	return out
 }
 
 // clipWithNorm is _clip_grads_with_norm_.
@@ -72,6 +81,7 @@ func clipWithNorm(t *trace.Tape, batches [][]*trace.Tensor, total *trace.Tensor,
 	coef := f.Let(divideScalar(trace.Pointwise("add_Tensor", 1, total)))
 	clamped := f.Let(trace.Pointwise("clamp", 1, coef))
 	for _, grads := range batches {
+		clamped := f.Let(clamped.ToGPUOf(grads[0]))
 		if how == Foreach {
 			trace.ForeachUpdate("_foreach_mul__Tensor", 1, grads, []*trace.Tensor{clamped})
 			continue

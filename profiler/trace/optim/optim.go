@@ -328,11 +328,11 @@ func (o *Optimizer) collect(group []*slot) []lists {
 		}
 		if !s.ready {
 			s.ready = true
-			o.rule.init(o, s)
+			s.param.WhereItIs(func() { o.rule.init(o, s) })
 		}
 		s.count++
 		k := 0
-		for k < len(out) && out[k].params[0].DType() != s.param.DType() && o.config.Implementation != SingleTensor {
+		for k < len(out) && !alike(out[k].params[0], s.param) && o.config.Implementation != SingleTensor {
 			k++
 		}
 		if k == len(out) {
@@ -343,6 +343,9 @@ func (o *Optimizer) collect(group []*slot) []lists {
 	slices.Reverse(out)
 	return out
 }
+
+// alike reports whether two tensors are in one group of those that operators on lists take.
+func alike(x, y *trace.Tensor) bool { return x.DType() == y.DType() && x.SameGPU(y) }
 
 // keep makes what f computes part of the optimizer's state.
 func (o *Optimizer) keep(f func() *trace.Tensor) *trace.Tensor {

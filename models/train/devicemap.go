@@ -1,0 +1,40 @@
+package train
+
+import (
+	"slices"
+
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// loading is how from_pretrained brings the model to the device.
+func (t *taskTrainer) loading() nn.Loading {
+	return nn.Loading{
+		Read: computeType(t.c), Widen: t.c.Quantize != "" && dtypeOf(t.c.Weights) == trace.F32,
+		Asks: t.c.Strategy != nil && t.c.Strategy.Name == models.DeviceMap,
+	}
+}
+
+// contextBytes is what is taken to be in use of a GPU before a model is loaded: what CUDA and PyTorch need by themselves.
+const contextBytes = 600 << 20
+
+// spread has the model lie on several GPUs of the process, if the case says so.
+func (t *taskTrainer) spread(tape *trace.Tape) {
+	s := t.c.Strategy
+	if s == nil || s.Name != models.DeviceMap {
+		return
+	}
+	memory := s.Memory
+	if memory == nil {
+		memory = slices.Repeat([]int64{tape.Board().Memory - contextBytes}, t.c.GPUs)
+	}
+	on, err := t.net.Devices(nn.DeviceMap{
+		Sequential: s.Map == "sequential", LowZero: s.Map == "balanced_low_0", Memory: memory,
+		Loading: t.loading(), Packed: t.c.Quantize != "",
+	})
+	if err != nil {
+		tape.Raise(err)
+	}
+	t.net.Spread(tape, on, int(*s.Rank))
+}
