@@ -338,6 +338,8 @@ class Recorder:
         for e in made:
             frames = [f for f in e.get("frames", ()) if (f["filename"], f["name"]) != (__file__, "noted")]
             where, _, nodes = memory.line_of_user(frames, libraries).replace(__file__, "loss").partition("\t")
+            if nodes and where.startswith("loss:") and where.endswith((":forward", ":run")):
+                where = ""  # the line that calls a model of PyTorch's own modules
             allocations.append([e["size"], self.sites.setdefault(where, len(self.sites)), self.names.setdefault(nodes, len(self.names))])
         forward, backward = (bisect.bisect_left(places, end) for end in ends)
         last = {e["addr"]: n for n, e in enumerate(made[: sum(n >= 0 for n in order[:forward])])}

@@ -1,5 +1,6 @@
 """Tests of vprof_hook/compiling.py:  python -m unittest bench/experiment/script/compiling_test.py"""
 
+import linecache
 import os
 import sys
 import tempfile
@@ -33,6 +34,12 @@ class CompilingTest(unittest.TestCase):
             frames = [{"filename": path, "line": line, "name": "call"} for line in (1, 2)]
             self.assertEqual("net.py:7:forward\tmul", memory.line_of_user(frames[:1], ()))
             self.assertEqual("", memory.line_of_user(frames[1:], ()))
+            with open(path, "w", encoding="utf-8") as file:
+                file.write("buf1 = empty()" + compiling.comment(buffer("buf1", "mul"), {}) + "\n")
+            linecache.checkcache(path)
+            self.assertEqual("\tmul", memory.line_of_user(frames[:1], ()), "of a module of PyTorch's")
+            mine = {"filename": "/home/me/train.py", "line": 3, "name": "step"}
+            self.assertEqual("/home/me/train.py:3:step\tmul", memory.line_of_user([frames[0], mine], ()))
 
     def test_what_tuning_allocates_has_its_name(self):
         mine = {"filename": "/home/me/train.py", "line": 3, "name": "step"}

@@ -253,14 +253,18 @@ def of_user(file, libraries):
 def line_of_user(frames, libraries):
     """The innermost line of the user's own source, as file:line:function; empty if there is none.
 
-    Of what compiled code allocates also, after a tab, the names of the graph's nodes that it is for.
+    Of what compiled code allocates also, after a tab, the names of the graph's nodes that it is for. Where those come from
+    modules of PyTorch alone, the line is the one that runs the code.
     """
+    names = ""
     for frame in frames:
         if compiling.tunes(frame):
             return "\t" + compiling.TUNING
         if of_user(frame["filename"], libraries):
             where = compiling.line_of_code(frame["filename"], frame["line"])
-            if where is not None:
+            if where is None:
+                return "%s:%d:%s" % (frame["filename"], frame["line"], frame["name"]) + names
+            if not where.startswith("\t"):
                 return where
-            return "%s:%d:%s" % (frame["filename"], frame["line"], frame["name"])
-    return ""
+            names = where
+    return names
