@@ -47,7 +47,7 @@ import vprof_observe
 from vprof_board import described_board, marks_of_gpu
 from vprof_export import export, freest, hide_tracing, paths_of_the_example, saved, shape_recurrent_layers
 from vprof_graph import affine, align, functions, lifetimes, names_in, nodes_of, replaced, rewire
-from vprof_model import TASKS, Input, Refusal, first_line, resolve
+from vprof_model import SCRIPT_DOOR, TASKS, Input, Refusal, first_line, resolve
 from vprof_observe import answers_of, compiled, leave_uncompiled, line_of, numbers_of, observe, observe_counts, other_way, seed, shape_operators, share_copied_modes, watch_checkpoint
 
 # ---------------------------------------------------------------- building
@@ -183,7 +183,6 @@ def symbols_of(example, program):
     return found
 
 
-SCRIPT_DOOR = "record a training step as it runs (the same command with --step), or run the training script itself: vprof run --gpu BOARD -- python train.py"
 BUILDING = [  # what to do where a constructor fails
     (r"missing \d+ required|required positional", "the model is built without arguments: write a function that gives them, def build(): return Model(width=64), and capture file.py:build"),
     (r"No such file|not find|offline|connect|resolve|URLError", "capture needs no weights: build the model without those that it loads (weights=None, pretrained=False, from a configuration), in a function of its own"),

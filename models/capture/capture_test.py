@@ -174,6 +174,18 @@ class CaptureTest(CaptureCase):
         self.forward("return torch.cos(x)", init="self.f = torch.compile(torch.sin)")
         self.assertEqual(self.outcome["notes"], [])
 
+    def test_sparse_tensors_are_refused(self):
+        said = self.refusal("""
+            class model(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.register_buffer("edges", torch.eye(8).to_sparse())
+                def forward(self, x):
+                    return torch.spmm(self.edges, x.T)
+            """)
+        self.assertRegex(str(said), r"m0\.py:11: return torch\.spmm\(self\.edges, x\.T\)\n.*a sparse tensor \(sparse_coo\)")
+        self.assertIn("vprof run", said.do)
+
     def test_refusals_name_the_line_and_the_way_out(self):
         with unittest.mock.patch.object(capture, "MOST_WITH_NUMBERS", -1):  # as of a large model
             said = self.refusal("""

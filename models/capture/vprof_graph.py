@@ -6,7 +6,7 @@ import difflib
 import itertools
 import re
 
-from vprof_model import Refusal
+from vprof_model import SCRIPT_DOOR, Refusal
 
 
 def nodes_of(graph, inside=""):
@@ -192,7 +192,8 @@ def affine(programs, batches):
     graphs = [nodes_of(p["graph_module"]["graph"]) for p in programs]
     shape = [[(node["target"], len(node["inputs"])) for node, _, _ in g] for g in graphs]
     if any(s != shape[0] for s in shape):
-        raise Refusal("the graph itself changes with the batch", "give the batch that you train with: --input 'x=float32[8,...]'")
+        different = f"forward calls other operators at batch {batches[1]} than at {batches[0]}, as a loop over samples does"
+        raise Refusal(different, f"capture it at the one batch that you train with (--input 'x=float32[8,...]'), or {SCRIPT_DOOR}")
 
     def fit(values):
         b = (values[1] - values[0]) // (batches[1] - batches[0])

@@ -25,6 +25,9 @@ TASKS = {
 }
 
 
+SCRIPT_DOOR = "record a training step as it runs (the same command with --step), or run the training script itself: vprof run --gpu BOARD -- python train.py"
+
+
 class Refusal(Exception):
     """Something that the user can mend: what is wrong, what to do, and whether that is known to help."""
 

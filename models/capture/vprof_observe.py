@@ -7,12 +7,15 @@ import contextlib
 import dataclasses
 import functools
 import inspect
+import linecache
 import math
 import os
 import random
 import sys
 import traceback
 import weakref
+
+from vprof_model import Refusal
 
 numbers_of = weakref.WeakKeyDictionary()  # model -> numbers of its buffers
 answers_of = weakref.WeakKeyDictionary()  # model -> what it read of numbers when it was observed
@@ -117,6 +120,7 @@ def observe(model, example, place, symbols, fake=None, expected=None, answers=No
 
         def __torch_dispatch__(self, op, types, args=(), kwargs=None):
             given = {**dict(zip((a.name for a in op._schema.arguments), args)), **(kwargs or {})}
+            refuse_sparse(t for v in given.values() for t in tensors_of(v))
             arguments = {name: [values.get(id(t), [])[:] for t in tensors_of(v)] for name, v in given.items()}
             differentiable = torch.is_grad_enabled() and any(t.requires_grad for v in given.values() for t in tensors_of(v))
             with below(), torch.no_grad():  # where views do not hold what they look at
@@ -178,6 +182,17 @@ def observe(model, example, place, symbols, fake=None, expected=None, answers=No
             observe_next(seen, lambda: run(*example.tensors(place, symbols)))
         seen.deaths = deaths
     return seen
+
+
+def refuse_sparse(tensors):
+    """A file has sparse tensors in the size that they would have dense."""
+    import torch
+
+    for t in tensors:
+        if t.layout not in (torch.strided, torch.jagged):
+            where, _, number = line_of(traceback.extract_stack()).rpartition(":")
+            line = linecache.getline(where, int(number or 0)).strip()
+            raise Refusal(f"{where}:{number}: {line}\n  forward takes a sparse tensor ({str(t.layout).removeprefix('torch.')}), which a graph has as a dense one", "run the training script itself: vprof run --gpu BOARD -- python train.py")
 
 
 def observe_next(seen, forward):

@@ -240,10 +240,12 @@ func (d *dimensions) check(file string, c models.Case) error {
 			"torch.export.Dim(\"batch\", min=2, max=65536)}}, or use vprof capture", c.Batch, file, d.usual())
 	case d.batch != "" && low > 2 && int64(c.Batch) < low, d.batch != "" &&
 		int64(c.Batch) > cmp.Or(d.bounds.Max, math.MaxInt64):
+		bounds := fmt.Sprintf("from %d to %d", low, d.bounds.Max)
 		if d.bounds.Max == 0 {
-			return wrong("%d: %s was exported for batches of %d and more", c.Batch, file, low)
+			bounds = fmt.Sprintf("of %d and more", low)
 		}
-		return wrong("%d: %s was exported for batches from %d to %d", c.Batch, file, low, d.bounds.Max)
+		return wrong("%d: %s was exported for batches %s; at others the model does something else: "+
+			"capture it at one of them, with --input 'NAME=TYPE[batch=%d,...]'", c.Batch, file, bounds, c.Batch)
 	}
 	return nil
 }
