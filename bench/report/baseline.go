@@ -136,7 +136,9 @@ func (s *Smoke) Compare(before *Smoke, file string, tolerance float64) error {
 		}
 	}
 	s.Baseline = &Baseline{File: file, Grown: s.since(before, tolerance), Changed: s.changed(before)}
-	slices.SortStableFunc(s.Baseline.Grown, func(a, b Growth) int { return cmp.Compare(b.Now-b.Before, a.Now-a.Before) })
+	slices.SortStableFunc(s.Baseline.Grown, func(a, b Growth) int {
+		return cmp.Compare(b.Now-b.Before, a.Now-a.Before)
+	})
 	return nil
 }
 

@@ -117,7 +117,9 @@ func (d *Published) Sheets() []Sheet {
 func (d *Published) worst(most int) Sheet {
 	s := Sheet{Title: "furthest off", Columns: Columns("figures of | what | bytes | published> | planned> | error>")}
 	rows := slices.DeleteFunc(slices.Clone(d.Rows), func(r PublishedRow) bool { return r.Estimate == nil })
-	slices.SortStableFunc(rows, func(a, b PublishedRow) int { return cmp.Compare(math.Abs(b.off()), math.Abs(a.off())) })
+	slices.SortStableFunc(rows, func(a, b PublishedRow) int {
+		return cmp.Compare(math.Abs(b.off()), math.Abs(a.off()))
+	})
 	for _, r := range rows[:min(most, len(rows))] {
 		s.Row(r.Group, r.What, r.Kind, integer(r.Bytes), integer(r.Estimate.Bytes), percent(r.off()))
 	}

@@ -140,12 +140,12 @@ func (r *Report) buffersSheets() []Sheet {
 		s.Row(name, b.Bytes, yesOrNo(b.Saved), b.Line, strings.Join(b.Reused, ", "))
 	}
 	if n := r.tunedBefore(); n > 0 {
-		s.Notes = append(s.Notes, fmt.Sprintf("Inductor found %d kernels tuned in earlier runs of other commands, as in "+
-			"its cache on a machine where they ran; --inductor-cache none leaves them out.", n))
+		s.Note("Inductor found %d kernels tuned in earlier runs of other commands, as in its cache on a machine where "+
+			"they ran; --inductor-cache none leaves them out.", n)
 	}
 	if t := p.Tuned; t != nil {
-		s.Notes = append(s.Notes, fmt.Sprintf("run again, with in Inductor's cache what it has tuned: %s allocated, "+
-			"%s reserved (replayed).", bytesize.Format(t.Allocated), bytesize.Format(t.Reserved)))
+		s.Note("run again, with in Inductor's cache what it has tuned: %s allocated, %s reserved (replayed).",
+			bytesize.Format(t.Allocated), bytesize.Format(t.Reserved))
 	}
 	return []Sheet{s.filled()}
 }

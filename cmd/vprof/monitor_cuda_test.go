@@ -71,8 +71,8 @@ func TestMonitorGoesOnWhenTheDriverIsLoadedAnew(t *testing.T) {
 	d := setup.Restart(t)
 	samples, stderr := watchDriver(t, exitFine, "--interval", "20ms", "--for", "1500ms")
 	require.Equal(t, 2, strings.Count(stderr, " is lost: nvmlDeviceGetMemoryInfo_v2: "), stderr)
-	require.Regexp(t, `vprof: gpu 0 is back after 1\.\d+s; \d+ samples were missed, and peaks in that time are not known\n`,
-		stderr)
+	require.Regexp(t, `vprof: gpu 0 is back after 1\.\d+s; \d+ samples were missed, and peaks in that time are `+
+		`not known\n`, stderr)
 	require.Empty(t, samples[len(samples)-1].Error)
 	require.Greater(t, samples[len(samples)-1].Gap, 1.0)
 	lost := 0

@@ -129,7 +129,8 @@ func (s *Side) reports(r io.Reader, name string) error {
 				a.Kind, a.Allocated, a.Reserved, a.Device = p.Run.Kind(), p.Run.Allocated, p.Run.Reserved, p.Run.Device
 			case p.Run == nil && p.Estimate != nil:
 				e := p.Estimate
-				a.Kind, a.Allocated, a.Reserved, a.Device = "estimate", e.Allocated.Bytes, e.Reserved.Bytes, e.Device.Bytes
+				a.Kind, a.Allocated = "estimate", e.Allocated.Bytes
+				a.Reserved, a.Device = e.Reserved.Bytes, e.Device.Bytes
 			default:
 				continue
 			}
@@ -139,8 +140,8 @@ func (s *Side) reports(r io.Reader, name string) error {
 	return nil
 }
 
-// amountsOf are those of a case at a batch size on a kind of board, without figures. Its names are the descriptions that
-// two steps must share to be compared, besides the board.
+// amountsOf are those of a case at a batch size on a kind of board, without figures. Two steps are compared if they share
+// one of the names and the board.
 func amountsOf(c models.Case, batch int, gpu string) Amounts {
 	a := Amounts{Of: fmt.Sprintf("%s, batch %d", c, batch), Case: c, Batch: batch}
 	a.GPU, a.Torch = gpu, c.ReleaseName()
@@ -166,7 +167,8 @@ func Sides(a, b *Side, tolerance float64, batch int, price Price) (*report.Compa
 		}
 		out.Match(as[0].Amounts, bs[0].Amounts, cmp.Or(as[0].Of, bs[0].Of, "snapshot"))
 	} else if pair(out, as, bs); len(out.Rows) == 0 && len(as) == 1 && len(bs) == 1 && as[0].Script && bs[0].Script {
-		out.Match(as[0].Amounts, bs[0].Amounts, as[0].Of+" and "+bs[0].Of) // runs of commands are what their user compares
+		// Runs of two commands are what their user wants to compare.
+		out.Match(as[0].Amounts, bs[0].Amounts, as[0].Of+" and "+bs[0].Of)
 	} else if len(out.Rows) == 0 && oneModel(as, bs) {
 		out.OnlyA, out.OnlyB = nil, nil
 		out.Match(as[0].Amounts, bs[0].Amounts, as[0].Case.Model)

@@ -255,7 +255,7 @@ func (m *checks) later(ctx context.Context) error {
 			return err
 		}
 		name := "training step, loop " + string(k.Loop)
-		if err := m.add(name, "no --loop was given; give it to check one loop only", other.training, whole); err != nil {
+		if err := m.add(name, "no --loop was given; give it to check one loop", other.training, whole); err != nil {
 			return err
 		}
 	}

@@ -154,6 +154,8 @@ func Matching(m models.Model, c models.Case, gpu string) []Match {
 			}
 		}
 	}
-	slices.SortStableFunc(found, func(a, b Match) int { return cmp.Compare(b.Claim.specificity(), a.Claim.specificity()) })
+	slices.SortStableFunc(found, func(a, b Match) int {
+		return cmp.Compare(b.Claim.specificity(), a.Claim.specificity())
+	})
 	return found
 }
