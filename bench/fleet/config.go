@@ -351,8 +351,8 @@ func (b Board) Key() string {
 	}, key)
 }
 
-// over lays a case over one of a model.
-func (c Case) over(to models.Case) models.Case {
+// applyTo is the case of a model with the values of c in place of its own.
+func (c Case) applyTo(to models.Case) models.Case {
 	settings := models.Settings{}
 	for _, from := range []models.Settings{to.Settings, c.settings} {
 		for name, v := range from {
@@ -379,8 +379,8 @@ func (c *Config) batchesOf(m models.Model, k models.Case) []int {
 	return []int{k.Batch}
 }
 
-// place is where in the file a case comes from, for errors.
-func place(file string, m, k Case) string {
+// position is where in the file a case comes from, for errors.
+func position(file string, m, k Case) string {
 	if k.line > 0 {
 		return file + ":" + strconv.Itoa(k.line)
 	}

@@ -56,10 +56,10 @@ func (c *Config) Units(file string, r *models.Registry, tell func(*trainers.Conf
 			return nil, &input.FormatError{File: file, Line: of.line, Key: "models", Reason: err.Error()}
 		}
 		for _, k := range cases {
-			u := Unit{Model: m, Case: k.over(of.over(trained))}
+			u := Unit{Model: m, Case: k.applyTo(of.applyTo(trained))}
 			full, err := m.Complete(u.Case)
 			if u.Refused = err; err != nil && !step.Refused(err) {
-				return nil, fmt.Errorf("%s: %w", place(file, of, k), err)
+				return nil, fmt.Errorf("%s: %w", position(file, of, k), err)
 			}
 			if err == nil {
 				u.Case = full
@@ -67,9 +67,9 @@ func (c *Config) Units(file string, r *models.Registry, tell func(*trainers.Conf
 			u.Batches = c.batchesOf(m, u.Case)
 			key := m.Canonical(u.Case).Key()
 			if before, twice := seen[key]; twice {
-				return nil, input.FileErrorf(place(file, of, k), "is the same case as %s: %v", before, u.Case)
+				return nil, input.FileErrorf(position(file, of, k), "is the same case as %s: %v", before, u.Case)
 			}
-			seen[key] = place(file, of, k)
+			seen[key] = position(file, of, k)
 			units = append(units, u)
 		}
 	}

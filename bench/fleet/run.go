@@ -246,12 +246,12 @@ func (r *Runner) start(ctx context.Context, s *Status) (settled bool, err error)
 			t := Task{b.Board, at}
 			if r.attempts[t] > 0 {
 				// The scheduler may know the end of a task before its file is seen here.
-				if r.gone[t]++; r.gone[t] < looks {
+				if r.gone[t]++; r.gone[t] < goneChecks {
 					settled = false
 					continue
 				}
 			}
-			if !r.again(t, b.failure[at]) {
+			if !r.shouldStart(t, b.failure[at]) {
 				continue
 			}
 			r.attempts[t]++
@@ -269,14 +269,14 @@ func (r *Runner) start(ctx context.Context, s *Status) (settled bool, err error)
 	return settled, nil
 }
 
-// looks is how often a task must be seen gone before it counts as ended.
-const looks = 2
+// goneChecks is in how many checks a task must be missing before it counts as ended.
+const goneChecks = 2
 
-// again reports whether a task is begun, or begun anew after a failure.
-func (r *Runner) again(t Task, f *shard.Failure) bool {
+// shouldStart reports whether to start a task, for the first time or again after a failure.
+func (r *Runner) shouldStart(t Task, f *shard.Failure) bool {
 	n := r.attempts[t]
 	if n == 0 {
-		return true // whoever runs a fleet again has mended what was wrong
+		return true // a new run of the fleet tries all tasks
 	}
 	if n >= cmp.Or(r.Folder.Config.Strategy.Attempts, 3) || r.Engine.Again() {
 		return false

@@ -225,8 +225,8 @@ func times(x float64) string {
 	return fmt.Sprintf("%.0f×", x)
 }
 
-// says is what vprof says, in a cell.
-func (a *Answer) says() string {
+// cell is the answer as a cell of a table.
+func (a *Answer) cell() string {
 	switch {
 	case a == nil:
 		return "-"
@@ -261,7 +261,7 @@ func ClaimSheets(claims []Claim) []Sheet {
 			of = "saving of " + of
 			conditions = strings.TrimPrefix(conditions+" instead of "+c.Than, " ")
 		}
-		s.Row(c.Where, of, c.Batch, conditions, c.Says, c.Answer.says(), c.Judge(), c.Note)
+		s.Row(c.Where, of, c.Batch, conditions, c.Says, c.Answer.cell(), c.Judge(), c.Note)
 	}
 	for i := range sheets {
 		sheets[i].Notes = []string{"The guide's MB and GB are quotients by 1024² and 1024³. vprof's figures are " +

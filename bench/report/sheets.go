@@ -75,15 +75,15 @@ const communication = "communication"
 func (l *Largest) String() string {
 	switch {
 	case l.Batch == 0:
-		return fmt.Sprintf("no batch is %s: %d is not", l.word(), l.Fails)
+		return fmt.Sprintf("no batch is %s: %d is not", l.criterion(), l.Fails)
 	case l.Fails == 0:
-		return fmt.Sprintf("largest batch tried: %d, which is %s", l.Batch, l.word())
+		return fmt.Sprintf("largest batch tried: %d, which is %s", l.Batch, l.criterion())
 	}
-	return fmt.Sprintf("largest batch that is %s: %d; %d is not", l.word(), l.Batch, l.Fails)
+	return fmt.Sprintf("largest batch that is %s: %d; %d is not", l.criterion(), l.Batch, l.Fails)
 }
 
-// word is what the batches of a search were tried for: to be safe, or to run at all.
-func (l *Largest) word() string {
+// criterion is what the batches of a search were tried for: to be safe, or to run at all.
+func (l *Largest) criterion() string {
 	if l.Safe {
 		return "safe"
 	}

@@ -176,7 +176,7 @@ func tellTrainer(a *app, t *trainers.Config) {
 			hint = fmt.Sprintf("; did you mean %s?", key.Near)
 		}
 		printable.Fprintf(a.stderr,
-			"vprof: warning: %s: is no key of %s that vprof knows; it is left out of account%s\n", key.Key,
+			"vprof: warning: %s: is not a key of %s that vprof knows; it is ignored%s\n", key.Key,
 			key.Trainer, hint)
 	}
 }

@@ -77,7 +77,7 @@ func TestParseErrorsNameTheInputAndTheCure(t *testing.T) {
 
 func TestBareNumbersThatAreTooSmallForBytesCountGiB(t *testing.T) {
 	for in, want := range map[string]int64{
-		"24": 24 << 30, "0.5": 1 << 29, " 8 ": 8 << 30, "0": 0, "65536": 65536, "24B": 24, "512MiB": 512 << 20,
+		"24": 24 << 30, "0.5": 1 << 29, "8\n": 8 << 30, "0": 0, "65536": 65536, "24B": 24, "512MiB": 512 << 20,
 	} {
 		got, err := bytesize.ParseMemory(in)
 		require.NoError(t, err)

@@ -126,7 +126,7 @@ func (r *result) torch(out string) error {
 			continue
 		}
 		if t.swept {
-			errs = append(errs, r.beside(out, t.name))
+			errs = append(errs, r.compareNeeds(out, t.name))
 		}
 		r.Figures = append(r.Figures, figure{
 			Name:  "PyTorch, " + t.name + ": largest error of reserved bytes",
@@ -147,8 +147,8 @@ type need struct {
 	Device    int64  `json:"device_bytes"`
 }
 
-// beside puts what PyTorch needed beside the plan and the sweep of a model.
-func (r *result) beside(out, model string) error {
+// compareNeeds lists what PyTorch needed with the plan and the sweep of a model.
+func (r *result) compareNeeds(out, model string) error {
 	file := func(name string) string { return filepath.Join(out, "torch", model+name) }
 	f, err := os.Open(file("-sweep.json"))
 	if err != nil {

@@ -42,7 +42,7 @@ func (s System) ReadFacts(config, model string) (settings map[string]int64, unpl
 	for _, f := range s.Facts {
 		at := f.Path
 		if f.Model != "" {
-			at = s.place(at, keys)
+			at = s.locate(at, keys)
 		}
 		have, err := configfile.Read(config, []string{at})
 		if err != nil {
@@ -68,7 +68,7 @@ func (s System) ReadFacts(config, model string) (settings map[string]int64, unpl
 	}
 	read := s.paths()
 	for _, key := range keys {
-		if why := s.passedOver(key, keys, read); why != "" {
+		if why := s.whyIgnored(key, keys, read); why != "" {
 			unplanned = append(unplanned, Unplanned{Path: key, Why: why})
 		}
 	}
@@ -87,9 +87,9 @@ func (s System) paths() (all []string) {
 	return all
 }
 
-// place is where a file has a key: at its path or, if there is nothing, under its name elsewhere. Whoever names a model
+// locate is where a file has a key: at its path or, if there is nothing, under its name elsewhere. Whoever names a model
 // means it, also where the project does not look.
-func (s System) place(path string, keys []string) string {
+func (s System) locate(path string, keys []string) string {
 	if slices.Contains(keys, path) {
 		return path
 	}
@@ -104,9 +104,9 @@ func (s System) place(path string, keys []string) string {
 // last is the name of a key.
 func last(path string) string { return path[strings.LastIndexByte(path, '.')+1:] }
 
-// passedOver says why one of the keys of a file is not read although it may bear on memory: the file has it where the
+// whyIgnored says why one of the keys of a file is not read although it may bear on memory: the file has it where the
 // project does not look, or it is none of the project's. It is empty of keys that are read or harmless.
-func (s System) passedOver(key string, keys, read []string) string {
+func (s System) whyIgnored(key string, keys, read []string) string {
 	if slices.Contains(read, key) {
 		return ""
 	}

@@ -40,14 +40,14 @@ func ReadUsual(config string, pairs []string) (map[string]any, error) {
 			continue
 		}
 		for _, key := range keys {
-			v, err := one(config, group+key)
+			v, err := readValue(config, group+key)
 			if err != nil {
 				return nil, err
 			}
 			if v == nil || v == "auto" { // which leaves it to somebody else
 				continue
 			}
-			value, err := fixed(name, key, v)
+			value, err := inOurTerms(name, key, v)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %s: %w", config, group+key, err)
 			}
@@ -59,9 +59,9 @@ func ReadUsual(config string, pairs []string) (map[string]any, error) {
 	return values, nil
 }
 
-// one is the value at a path of a file, nil if it has none. DeepSpeed's configurations have a
+// readValue is the value at a path of a file, nil if it has none. DeepSpeed's configurations have a
 // group there, which is switched on and off in it.
-func one(config, at string) (any, error) {
+func readValue(config, at string) (any, error) {
 	have, err := configfile.Read(config, []string{at})
 	var group *configfile.GroupError
 	if errors.As(err, &group) {
@@ -71,8 +71,8 @@ func one(config, at string) (any, error) {
 	return have[at], err
 }
 
-// fixed is a value in our words.
-func fixed(name, key string, v any) (any, error) {
+// inOurTerms is a value of a file in the terms of vprof's flags.
+func inOurTerms(name, key string, v any) (any, error) {
 	switch name {
 	case "amp":
 		on, isBool := v.(bool)

@@ -50,7 +50,7 @@ func (r *reader) key(key string, e entry) error {
 		r.config.Harmless++
 	default:
 		near := nearest.Typo(key, r.table.names())
-		r.config.Unknown = append(r.config.Unknown, UnknownKey{r.place(e, key), near, r.table.Trainer})
+		r.config.Unknown = append(r.config.Unknown, UnknownKey{r.keyOf(e, key), near, r.table.Trainer})
 	}
 	return nil
 }
@@ -67,17 +67,17 @@ func (r *reader) counts(key string) bool {
 
 // file reads the keys of the file that a key names, as those of the group of that name.
 func (r *reader) file(key string, e entry) error {
-	d, err := open(beside(r.doc.file, e.value.text))
+	d, err := open(resolvePath(r.doc.file, e.value.text))
 	if err != nil {
-		return r.place(e, key).wrong("%v", err)
+		return r.keyOf(e, key).wrong("%v", err)
 	}
 	below := *r
 	below.doc = d
 	return below.group(key+".", d.root)
 }
 
-// place is where an entry stands: in the document, or on the command line over it.
-func (r *reader) place(e entry, key string) Key {
+// keyOf is the position of an entry, in the document or on the command line that overrides it.
+func (r *reader) keyOf(e entry, key string) Key {
 	if e.argument {
 		return Key{commandLine, 0, key}
 	}
@@ -90,7 +90,7 @@ func (r *reader) row(key string, row Row, e entry) error {
 	if err != nil {
 		return err
 	}
-	from := r.place(e, key)
+	from := r.keyOf(e, key)
 	wrong := from.wrong
 	texts, ok := v.scalars()
 	switch {
@@ -139,12 +139,12 @@ func (r *reader) words(row Row, v *value, texts []string, from Key) error {
 			return nil
 		}
 		if !ok {
-			return from.wrong("vprof does not know what %q needs; it knows %s", t, known(t, row.Words))
+			return from.wrong("vprof does not know what %q needs; it knows %s", t, knownWords(t, row.Words))
 		}
 		if reason := checked(row.Is, w.Own); w.Own != "" && reason != "" {
 			return from.wrong("%s %s", v.excerpt(), reason)
 		}
-		if err := r.say(row, t, w, from); err != nil {
+		if err := r.addFacts(row, t, w, from); err != nil {
 			return err
 		}
 	}
@@ -171,8 +171,8 @@ func (row Row) word(text string) (w Words, ok bool) {
 	return w, ok
 }
 
-// say takes the facts of one word.
-func (r *reader) say(row Row, word string, w Words, from Key) error {
+// addFacts adds the facts that one word stands for.
+func (r *reader) addFacts(row Row, word string, w Words, from Key) error {
 	if w.Own != "" {
 		r.facts.set(row.Is, w.Own, from)
 	}
@@ -194,9 +194,9 @@ func (r *reader) say(row Row, word string, w Words, from Key) error {
 	return nil
 }
 
-// known are the words that a key may have, without those that are refused; of many
+// knownWords are the words that a key may have, without those that are refused; of many
 // those near the one given.
-func known(given string, words map[string]Words) string {
+func knownWords(given string, words map[string]Words) string {
 	const most = 8
 	var names []string
 	for name, w := range words {

@@ -223,14 +223,14 @@ func parseJSON(d *document, data []byte) (*value, error) {
 		if errors.As(err, &known) {
 			return nil, err
 		}
-		j.here()
+		j.currentLine()
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			err = errors.New("it ends too early")
 		}
 		return nil, d.wrong(j.line, "", "is not JSON: %v", err)
 	}
 	if _, err := j.decoder.Token(); !errors.Is(err, io.EOF) {
-		return nil, d.wrong(j.here(), "", "is not JSON: something follows the document")
+		return nil, d.wrong(j.currentLine(), "", "is not JSON: something follows the document")
 	}
 	return v, nil
 }
@@ -243,8 +243,8 @@ type jsonReader struct {
 	offset      int64
 }
 
-// here is the line that the decoder has come to.
-func (j *jsonReader) here() int {
+// currentLine is the line that the decoder is at.
+func (j *jsonReader) currentLine() int {
 	to := j.decoder.InputOffset()
 	j.line += bytes.Count(j.data[j.offset:to], []byte("\n"))
 	j.offset = to
@@ -256,7 +256,7 @@ func (j *jsonReader) value(depth int) (*value, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &value{line: j.here()}
+	v := &value{line: j.currentLine()}
 	if j.count++; j.count > mostValues || depth > mostDepth {
 		return nil, j.d.wrong(v.line, "", "nests its values too deep, or has too many")
 	}
@@ -280,7 +280,7 @@ func (j *jsonReader) value(depth int) (*value, error) {
 				if err != nil {
 					return nil, err
 				}
-				e.key, e.line = fmt.Sprint(key), j.here()
+				e.key, e.line = fmt.Sprint(key), j.currentLine()
 			}
 			if e.value, err = j.value(depth + 1); err != nil {
 				return nil, err

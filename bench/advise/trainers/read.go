@@ -184,7 +184,7 @@ func (d *document) overFile() (*document, error) {
 	if d.config == "" {
 		return d, nil
 	}
-	path := beside(d.file, d.config)
+	path := resolvePath(d.file, d.config)
 	if _, err := os.Stat(path); err != nil && d.trainer == "torchtune" && filepath.Ext(path) == "" {
 		return nil, d.wrong(0, "--config",
 			"%s is one of torchtune's own files; \"tune cp %s mine.yaml\" copies it, then name --config mine.yaml",
@@ -361,10 +361,10 @@ func misspelled(d *document, tables []*Table) string {
 	return ""
 }
 
-// beside finds a file that another names: as it is named, from the folder of that
+// resolvePath finds a file that another names: as it is named, from the folder of that
 // file, or from one above it, where a trainer's own examples are started. If there
 // is none it is as it is named.
-func beside(file, name string) string {
+func resolvePath(file, name string) string {
 	if _, err := os.Stat(name); err == nil || filepath.IsAbs(name) {
 		return name
 	}
@@ -391,7 +391,7 @@ func (c *Config) strategy() error {
 		c.facts.set("strategy", f.value, f.from)
 		return nil
 	}
-	d, err := open(beside(c.File, f.value))
+	d, err := open(resolvePath(c.File, f.value))
 	if err != nil {
 		return f.from.wrong("%v", err)
 	}

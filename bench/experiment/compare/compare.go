@@ -238,7 +238,7 @@ func nearest(as, bs []Amounts, least int, same func(x, y Amounts) bool) (matched
 	for nearness := sameBoard; nearness >= least; nearness-- {
 		for i, x := range as {
 			for j, y := range bs {
-				if matched[i] < 0 && !used[j] && same(x, y) && x.near(y) >= nearness {
+				if matched[i] < 0 && !used[j] && same(x, y) && x.boardMatch(y) >= nearness {
 					matched[i], used[j] = j, true
 				}
 			}
@@ -247,7 +247,7 @@ func nearest(as, bs []Amounts, least int, same func(x, y Amounts) bool) (matched
 	return matched, used
 }
 
-// How near the boards of two steps are.
+// How much the boards of two steps have in common, in rising order.
 const (
 	otherGPU = iota
 	sameGPU
@@ -255,7 +255,7 @@ const (
 	sameBoard
 )
 
-func (a Amounts) near(b Amounts) int {
+func (a Amounts) boardMatch(b Amounts) int {
 	switch {
 	case a.UUID != "" && a.UUID == b.UUID:
 		return sameBoard

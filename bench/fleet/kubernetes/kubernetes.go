@@ -214,8 +214,8 @@ type status struct {
 	} `json:"conditions"`
 }
 
-// over reports whether the Job has ended.
-func (s status) over() bool {
+// ended reports whether the Job has ended.
+func (s status) ended() bool {
 	for _, c := range s.Conditions {
 		if c.Status == "True" && (c.Type == "Complete" || c.Type == "Failed") {
 			return true
@@ -243,7 +243,7 @@ func active(out []byte, boards []fleet.BoardTasks) (map[fleet.Task]string, error
 	tasks := map[fleet.Task]string{}
 	for _, j := range list.Items {
 		for _, b := range boards {
-			if label(b.Key) == j.Metadata.Labels["vprof.dev/board"] && !j.Status.over() {
+			if label(b.Key) == j.Metadata.Labels["vprof.dev/board"] && !j.Status.ended() {
 				j.Status.active(b, tasks)
 			}
 		}

@@ -97,7 +97,7 @@ func (m *Monitor) Close() error {
 	return err
 }
 
-// Round reads every board. One that cannot be read has a sample with its error;
+// Sample reads every board. One that cannot be read has a sample with its error;
 // NVML is then opened again, at most as often as the pauses allow, and the
 // monitor goes on.
 func (m *Monitor) Sample(now time.Time) Round {
