@@ -94,7 +94,9 @@ func (f *applyFlags) preferPrecision(fit *report.Fit, best report.Choice) report
 	if !systems.Mapped(f.pairs, "amp") {
 		return best
 	}
-	pairs := slices.DeleteFunc(slices.Clone(f.pairs), func(pair string) bool { return !strings.HasPrefix(pair, "amp=") })
+	pairs := slices.DeleteFunc(slices.Clone(f.pairs), func(pair string) bool {
+		return !strings.HasPrefix(pair, "amp=")
+	})
 	values, err := systems.ReadMapped(f.config, pairs)
 	if err != nil {
 		return best // writing says what is wrong
@@ -194,7 +196,7 @@ func (f *applyFlags) run(ctx context.Context, o *output, fit *report.Fit) error 
 	}
 	switch {
 	case changed == 0:
-		fmt.Fprintln(o.app.stderr, "vprof: the files say so already")
+		fmt.Fprintln(o.app.stderr, "vprof: the files have these values already")
 		return nil
 	case f.dryRun:
 		fmt.Fprintln(o.app.stderr, "vprof: dry run, nothing was written")
@@ -204,7 +206,7 @@ func (f *applyFlags) run(ctx context.Context, o *output, fit *report.Fit) error 
 	if err != nil {
 		return err
 	}
-	printable.Fprintf(o.app.stderr, "vprof: wrote %d of %d files; what they held is in %s\n", changed, len(changes),
+	printable.Fprintf(o.app.stderr, "vprof: wrote %d of %d files; backups: %s\n", changed, len(changes),
 		strings.Join(backups, ", "))
 	return nil
 }

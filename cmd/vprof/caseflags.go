@@ -201,7 +201,7 @@ func (f *caseFlags) givenSettings() (models.Settings, error) {
 // evidence is the residuals and coefficients that estimates use.
 func (f *caseFlags) evidence(a *app) (step.Evidence, error) {
 	calibrated, err := f.learned.selection()
-	missed := func(err error) { printable.Fprintf(a.stderr, "vprof: %v; the defaults stand\n", err) }
+	missed := func(err error) { printable.Fprintf(a.stderr, "vprof: %v; the default coefficients are used\n", err) }
 	return step.Evidence{Trials: a.trials, Residuals: a.residuals, Calibrated: calibrated, Missed: missed}, err
 }
 

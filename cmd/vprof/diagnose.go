@@ -98,7 +98,7 @@ func (o *diagnoseOptions) ranks(ctx context.Context, d *report.Diagnosis, paths 
 			}
 			sum := s.Of(device)
 			names, peaks = append(names, label), append(peaks, sum.PeakAllocated)
-			d.Findings = append(d.Findings, namingBoard(label, true, diagnose.Snapshot(sum))...)
+			d.Findings = append(d.Findings, onGPU(label, true, diagnose.Snapshot(sum))...)
 		}
 	}
 	d.Of = strings.Join(names, ", ")
@@ -106,8 +106,8 @@ func (o *diagnoseOptions) ranks(ctx context.Context, d *report.Diagnosis, paths 
 	return o.remedy(ctx, d, device.GPU{})
 }
 
-// namingBoard has findings name their board, where there are several.
-func namingBoard(gpu string, several bool, found []report.Finding) []report.Finding {
+// onGPU has findings name their board, where there are several.
+func onGPU(gpu string, several bool, found []report.Finding) []report.Finding {
 	for i := range found {
 		if several {
 			found[i].GPU = gpu
@@ -179,7 +179,7 @@ func (o *diagnoseOptions) snapshot(ctx context.Context, d *report.Diagnosis, dat
 	}
 	devices := s.Devices()
 	for _, device := range devices {
-		d.Findings = append(d.Findings, namingBoard(fmt.Sprint(device), len(devices) > 1, diagnose.Snapshot(s.Of(device)))...)
+		d.Findings = append(d.Findings, onGPU(fmt.Sprint(device), len(devices) > 1, diagnose.Snapshot(s.Of(device)))...)
 	}
 	return o.remedy(ctx, d, device.GPU{})
 }
@@ -195,7 +195,7 @@ func (o *diagnoseOptions) series(ctx context.Context, d *report.Diagnosis, data 
 		if product == "" && len(found) > 0 {
 			product = s.Product
 		}
-		d.Findings = append(d.Findings, namingBoard(s.GPU, len(all) > 1, found)...)
+		d.Findings = append(d.Findings, onGPU(s.GPU, len(all) > 1, found)...)
 	}
 	board, err := device.Lookup(product)
 	if err != nil {

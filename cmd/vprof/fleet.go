@@ -324,9 +324,9 @@ func (o *fleetRunOptions) wait(ctx context.Context, path string, r *fleet.Runner
 	var left *fleet.LeftError
 	if errors.As(err, &left) {
 		printable.Fprintf(o.app.stderr,
-			"vprof: tasks that run go on; come back with\n  vprof fleet status %[1]s\n  vprof fleet run %[1]s --on "+
-				"%[2]s     (begins what waits on this machine or has failed)\n  vprof fleet collect %[1]s\n  vprof "+
-				"fleet cancel %[1]s\n", path, o.on)
+			"vprof: running tasks go on; return to them with\n  vprof fleet status %[1]s\n  vprof fleet run %[1]s "+
+				"--on %[2]s     (starts tasks that wait on this machine or have failed)\n  "+
+				"vprof fleet collect %[1]s\n  vprof fleet cancel %[1]s\n", path, o.on)
 		return context.Canceled
 	}
 	if err != nil {
@@ -369,7 +369,7 @@ func newFleetStatusCmd(a *app) *cobra.Command {
 			}
 			var active map[fleet.Task]string
 			if err := engine.Check(cmd.Context()); err != nil {
-				printable.Fprintf(a.stderr, "vprof: %v; what follows is what the folder says\n", err)
+				printable.Fprintf(a.stderr, "vprof: %v; the state below is from the folder alone\n", err)
 			} else if active, err = engine.Active(cmd.Context()); err != nil {
 				return err
 			}

@@ -82,8 +82,8 @@ func openSinks(o *monitorOptions) (s *sinks, err error) {
 		printable.Fprintf(o.app.stderr, "vprof: metrics at http://%s/metrics\n", l.Addr())
 		if !loopback(l.Addr()) {
 			fmt.Fprintln(o.app.stderr,
-				"vprof: warning: whoever reaches this address can read them, with the names of programs; --listen "+
-					"localhost:PORT keeps them on this machine")
+				"vprof: warning: anyone who can reach this address can read them, with the names of programs; "+
+					"--listen localhost:PORT serves this machine only")
 		}
 	}
 	return s, nil

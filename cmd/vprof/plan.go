@@ -187,8 +187,8 @@ func (o *planOptions) run(ctx context.Context, here *job.Local, jobs [][]job.Job
 	}
 	if err == nil && nothingFits(plans) {
 		fmt.Fprintln(o.app.stderr,
-			"vprof: nothing of this fits; vprof fit with the same model and board says what does, fit --levers what "+
-				"makes room for it")
+			"vprof: nothing of this fits; vprof fit with the same model and board finds a batch that does, fit "+
+				"--levers settings that need less memory")
 	}
 	return err
 }
