@@ -79,11 +79,11 @@ func (e *embeddings) Forward(f *frame, ids *tensor) *tensor {
 	buffered := f.Let(e.TokenTypeIds.Expand(positions.Size(0), -1))
 	f.Set(&buffered, buffered.Gather(positions))
 	types := f.Let(buffered.Expand(batch, length))
-	words := f.Let(f.Call(e.WordEmbeddings, ids))
-	kinds := f.Let(f.Call(e.TokenTypeEmbeddings, types))
-	x := f.Let(words.Add(kinds))
-	places := f.Let(f.Call(table, positions))
-	f.Set(&x, x.Add(places))
+	embeds := f.Let(f.Call(e.WordEmbeddings, ids))
+	typeEmbeds := f.Let(f.Call(e.TokenTypeEmbeddings, types))
+	x := f.Let(embeds.Add(typeEmbeds))
+	positionEmbeds := f.Let(f.Call(table, positions))
+	f.Set(&x, x.Add(positionEmbeds))
 	f.Pass(&x, e.LayerNorm, e.Dropout)
 	return x
 }

@@ -28,10 +28,10 @@ type distilEmbeddings struct {
 }
 
 func (e *distilEmbeddings) Forward(f *frame, ids *tensor) *tensor {
-	words := f.Let(f.Call(e.WordEmbeddings, ids))
+	embeds := f.Let(f.Call(e.WordEmbeddings, ids))
 	positions := f.Let(e.PositionIds.Slice(1, 0, ids.Size(1)))
-	places := f.Let(f.Call(e.PositionEmbeddings, positions))
-	x := f.Let(words.Add(places))
+	positionEmbeds := f.Let(f.Call(e.PositionEmbeddings, positions))
+	x := f.Let(embeds.Add(positionEmbeds))
 	f.Pass(&x, e.LayerNorm, e.Dropout)
 	return x
 }
@@ -177,10 +177,10 @@ func DistilledMaskedLM(c DistilledConfig, text hf.Text) *hf.TextTask {
 		Call: func(f *frame, b hf.TextBatch) *tensor {
 			g := f.ModuleFrame(net, b.IDs, b.Padding, b.Labels)
 			states := g.Let(m.Call(g, b.IDs, b.Padding, text))
-			scores := g.Let(g.Call(net.VocabTransform, states))
-			g.Pass(&scores, net.Activation, net.VocabLayerNorm, net.VocabProjector)
-			loss := g.Let(scores.View(-1, scores.Size(-1)).CrossEntropy(b.Labels.View(-1)))
-			return hf.EndWithLoss(g, loss, scores)
+			logits := g.Let(g.Call(net.VocabTransform, states))
+			g.Pass(&logits, net.Activation, net.VocabLayerNorm, net.VocabProjector)
+			loss := g.Let(logits.View(-1, logits.Size(-1)).CrossEntropy(b.Labels.View(-1)))
+			return hf.EndWithLoss(g, loss, logits)
 		},
 	}
 }

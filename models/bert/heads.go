@@ -37,9 +37,9 @@ func MaskedLM(c Config, text hf.Text) *hf.TextTask {
 	task.Call = func(f *frame, b hf.TextBatch) *tensor {
 		g := f.ModuleFrame(task.Net, b.IDs, b.Padding, b.Labels)
 		x := g.Let(m.Call(g, b.IDs, b.Padding, text.Padded, text.Checkpointing))
-		scores := g.Let(g.Call(head, x))
-		loss := g.Let(scores.View(-1, scores.Size(-1)).CrossEntropy(b.Labels.View(-1)))
-		return hf.EndWithLoss(g, loss, scores)
+		logits := g.Let(g.Call(head, x))
+		loss := g.Let(logits.View(-1, logits.Size(-1)).CrossEntropy(b.Labels.View(-1)))
+		return hf.EndWithLoss(g, loss, logits)
 	}
 	return task
 }
@@ -118,39 +118,30 @@ func Classification(c Config, classes hf.Classes, dropout float64, text hf.Text)
 	m := New(c)
 	task := &hf.TextTask{Text: text, Inputs: m.Embeddings.WordEmbeddings, Classes: &classes, Bidirectional: true}
 	output := nn.NewLinear(c.Width, classes.Count, true)
-	task.Output = output
+	net := &classifier{Bert: m, Dropout: nn.NewDropout(dropout), Classifier: output}
 	if c.Roberta {
-		net := &robertaClassification{
-			Roberta: m, Classifier: &robertaClassifier{
-				Dense:   nn.NewLinear(c.Width, c.Width, true),
-				Dropout: nn.NewDropout(dropout), OutProj: output,
-			},
-		}
-		task.Net, task.Heads = net, []*nn.Layer{&net.Classifier}
-		task.Call = func(f *frame, b hf.TextBatch) *tensor {
-			g := f.ModuleFrame(net, b.IDs, b.Padding, b.Labels)
-			x := g.Let(m.Call(g, b.IDs, b.Padding, text.Padded, text.Checkpointing))
-			logits := g.Let(g.Call(net.Classifier, x))
-			return hf.EndWithLoss(g, g.Let(classes.Loss(logits, b.Labels)), logits)
-		}
-		return task
+		net = &classifier{Roberta: m, Classifier: &robertaClassifier{
+			Dense: nn.NewLinear(c.Width, c.Width, true), Dropout: nn.NewDropout(dropout), OutProj: output,
+		}}
 	}
-	net := &bertClassification{Bert: m, Dropout: nn.NewDropout(dropout), Classifier: output}
-	task.Net, task.Heads = net, []*nn.Layer{&net.Classifier}
+	task.Net, task.Output, task.Heads = net, output, []*nn.Layer{&net.Classifier}
 	task.Call = func(f *frame, b hf.TextBatch) *tensor {
 		g := f.ModuleFrame(net, b.IDs, b.Padding, b.Labels)
 		states, pooled := m.outputs(g, b.IDs, b.Padding, text.Padded, text.Checkpointing)
-		g.Let(states)
-		g.Let(pooled)
-		x := g.Let(g.Call(net.Dropout, pooled))
+		x := g.Let(states)
+		if pooled != nil {
+			g.Let(pooled)
+			x = g.Let(g.Call(net.Dropout, pooled))
+		}
 		logits := g.Let(g.Call(net.Classifier, x))
 		return hf.EndWithLoss(g, g.Let(classes.Loss(logits, b.Labels)), logits)
 	}
 	return task
 }
 
-// tokenClassification is BertForTokenClassification.
-type tokenClassification struct {
+// classifier is BertForTokenClassification and its like, and BertForSequenceClassification or
+// RobertaForSequenceClassification.
+type classifier struct {
 	nn.Module
 	Bert, Roberta *Model
 	Encoder       *Distilled `torch:"distilbert"`
@@ -159,7 +150,7 @@ type tokenClassification struct {
 }
 
 // task trains the classifier over the hidden states of the last layer, which states computes.
-func (n *tokenClassification) task(inputs *nn.Embedding, classes hf.Classes, text hf.Text,
+func (n *classifier) task(inputs *nn.Embedding, classes hf.Classes, text hf.Text,
 	states func(f *frame, b hf.TextBatch) *tensor,
 ) *hf.TextTask {
 	t := hf.TokenClassification(n, inputs, hf.TokenHead{Dropout: n.Dropout, Score: &n.Classifier},
@@ -171,7 +162,7 @@ func (n *tokenClassification) task(inputs *nn.Embedding, classes hf.Classes, tex
 // TokenClassification is the task of telling something of each token.
 func TokenClassification(c Config, classes hf.Classes, dropout *nn.Dropout, text hf.Text) *hf.TextTask {
 	m := New(c)
-	net := &tokenClassification{Dropout: dropout, Classifier: nn.NewLinear(c.Width, classes.Count, true)}
+	net := &classifier{Dropout: dropout, Classifier: nn.NewLinear(c.Width, classes.Count, true)}
 	if net.Bert = m; c.Roberta {
 		net.Bert, net.Roberta = nil, m
 	}
@@ -185,25 +176,10 @@ func DistilledTokenClassification(c DistilledConfig, classes hf.Classes, dropout
 	text hf.Text,
 ) *hf.TextTask {
 	m := NewDistilled(c)
-	net := &tokenClassification{Encoder: m, Dropout: dropout, Classifier: nn.NewLinear(c.Width, classes.Count, true)}
+	net := &classifier{Encoder: m, Dropout: dropout, Classifier: nn.NewLinear(c.Width, classes.Count, true)}
 	return net.task(m.Embeddings.WordEmbeddings, classes, text, func(f *frame, b hf.TextBatch) *tensor {
 		return m.Call(f, b.IDs, b.Padding, text)
 	})
-}
-
-// bertClassification is BertForSequenceClassification.
-type bertClassification struct {
-	nn.Module
-	Bert       *Model
-	Dropout    *nn.Dropout
-	Classifier nn.Layer
-}
-
-// robertaClassification is RobertaForSequenceClassification.
-type robertaClassification struct {
-	nn.Module
-	Roberta    *Model
-	Classifier nn.Layer
 }
 
 // robertaClassifier is RobertaClassificationHead.

@@ -20,7 +20,7 @@ func newNorm(c *Config, width int64) *norm {
 
 func (n *norm) Forward(f *frame, x *tensor) *tensor {
 	if n.liger && n.Weight != nil {
-		return liger.Norm{Fresh: true}.RMSNorm(f, x, n.Weight.Tensor)
+		return liger.Norm{OutOfPlace: true}.RMSNorm(f, x, n.Weight.Tensor)
 	}
 	y := f.Let(normalize(f, x.To(trace.F32)))
 	if n.Weight != nil {

@@ -136,11 +136,11 @@ func New(c Config) *Model {
 // Call implements [hf.Decoder].
 func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	g := f.CallFrame(ids, padding)
-	words := g.Let(g.Call(m.Wte, ids))
+	embeds := g.Let(g.Call(m.Wte, ids))
 	positions := g.Let(g.Tape().Arange(ids.Size(1)).AddScalar())
 	g.Set(&positions, positions.Unsqueeze(0))
-	places := g.Let(g.Call(m.Wpe, positions))
-	x := g.Let(words.Add(places))
+	positionEmbeds := g.Let(g.Call(m.Wpe, positions))
+	x := g.Let(embeds.Add(positionEmbeds))
 	mask := hf.CausalMask(g, ids.Size(0), positions, padding, text.Packed)
 	g.LetOptional(mask)
 	g.Set(&x, g.Call(m.Drop, x))

@@ -170,7 +170,7 @@ func readOPT(r *reader) architecture {
 		Bias: r.flag("enable_bias", true), PlainNorms: !r.flag("layer_norm_elementwise_affine", true),
 		Untied: !r.flag("tie_word_embeddings", true),
 	}
-	c.Words = r.sizeOr("word_embed_proj_dim", c.Width, c.Width, mostWidth)
+	c.EmbedWidth = r.sizeOr("word_embed_proj_dim", c.Width, c.Width, mostWidth)
 	r.heads("num_attention_heads", c.Heads, "hidden_size", c.Width)
 	_, padded := r.padToken(1, c.Vocab)
 	labels := r.labels()

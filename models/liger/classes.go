@@ -17,7 +17,7 @@ type Kernels struct {
 	Activation string
 	// Rotary says that apply_rotary_pos_emb is replaced.
 	Rotary bool
-	// Loss is the class whose forward computes scores and loss in chunks.
+	// Loss is the class whose forward computes logits and loss in chunks.
 	Loss string
 }
 
@@ -34,26 +34,22 @@ func usual(name string) Kernels {
 	}
 }
 
-// fresh has the gradients of norms be tensors of their own.
-func (k Kernels) fresh() Kernels {
-	k.Kind.Fresh = true
+func (k Kernels) outOfPlace() Kernels {
+	k.Kind.OutOfPlace = true
 	return k
 }
 
-// withGELU has the activation of Gemma.
 func (k Kernels) withGELU() Kernels {
 	k.Activation = gelu
 	return k
 }
 
-// withoutRotary leaves positions to transformers.
 func (k Kernels) withoutRotary() Kernels {
 	k.Rotary = false
 	return k
 }
 
-// gated has another class of feed-forward layers.
-func (k Kernels) gated(class string) Kernels {
+func (k Kernels) withGated(class string) Kernels {
 	k.Gated = class
 	return k
 }
@@ -68,18 +64,18 @@ var files = map[string]Kernels{
 	"smollm3":          usual("SmolLM3"),
 	"hunyuan_v1_dense": usual("HunYuanDenseV1"),
 	"phi3":             usual("Phi3"),
-	"olmo2":            usual("Olmo2").fresh(),
-	"olmo3":            usual("Olmo3").fresh(),
-	"exaone4":          usual("Exaone4").fresh(),
-	"glm4":             usual("Glm4").fresh().withoutRotary(),
+	"olmo2":            usual("Olmo2").outOfPlace(),
+	"olmo3":            usual("Olmo3").outOfPlace(),
+	"exaone4":          usual("Exaone4").outOfPlace(),
+	"glm4":             usual("Glm4").outOfPlace().withoutRotary(),
 	"gemma":            usual("Gemma").withGELU(),
-	"gemma2":           usual("Gemma2").withGELU().fresh(),
-	"gemma3":           usual("Gemma3").withGELU().fresh(),
-	"gemma4":           usual("Gemma4").withGELU().fresh().withoutRotary().gated("Gemma4TextMLP"),
+	"gemma2":           usual("Gemma2").withGELU().outOfPlace(),
+	"gemma3":           usual("Gemma3").withGELU().outOfPlace(),
+	"gemma4":           usual("Gemma4").withGELU().outOfPlace().withoutRotary().withGated("Gemma4TextMLP"),
 }
 
 // others are the files that liger-kernel has kernels for that this package does not describe,
-// such as those of experts, of images, or of a loss that has all scores.
+// such as those of experts, of images, or of a loss over all logits at once.
 var others = []string{
 	"deepseek_v2", "deepseek_v3", "deepseek_v4", "falcon_h1", "glm4v", "glm4v_moe", "gpt_oss", "granite",
 	"hunyuan_v1_moe", "internvl", "llama4",
@@ -97,9 +93,9 @@ func Of(class string) (k Kernels, name string, ok bool) {
 	return k, name, ok
 }
 
-// Beyond tells whether liger-kernel replaces classes of the file that a class is of, by
-// kernels that this package does not describe; those of models that see are among them.
-func Beyond(class string) bool {
+// Undescribed tells whether liger-kernel replaces classes of the file that a class is of by
+// kernels that this package does not describe; those of vision-language models are among them.
+func Undescribed(class string) bool {
 	folder, name := fileOf(class)
 	return slices.Contains(others, folder) || files[folder].Norm != "" &&
 		strings.HasSuffix(name, "ForConditionalGeneration")

@@ -14,9 +14,9 @@ type (
 
 // Norm is what distinguishes the norms of models.
 type Norm struct {
-	// Fresh says that the gradient is a tensor of its own; otherwise it takes the
-	// place of the one that comes in.
-	Fresh bool
+	// OutOfPlace says that backward writes the gradient of the input into a tensor of its own, not over that of the
+	// output (in_place=False).
+	OutOfPlace bool
 }
 
 // RMSNorm is LigerRMSNormFunction over the last dimension.
@@ -39,7 +39,7 @@ func (n Norm) RMSNorm(f *frame, x, weight *tensor) *tensor {
 			if ctx.NeedsInputGrad(1) {
 				parts = f.Let(t.Empty(trace.F32, int64(t.Board().SMs), dy.Size(-1)))
 			}
-			if n.Fresh {
+			if n.OutOfPlace {
 				dx = f.Let(dy.ZerosLike())
 			}
 			t.Kernel("rms_norm_backward", 8*x.Numel(), []*tensor{dx, parts}, []*tensor{dy, x, weight, ctx.Saved(2)})
@@ -52,48 +52,47 @@ func (n Norm) RMSNorm(f *frame, x, weight *tensor) *tensor {
 	}, x, weight)[0]
 }
 
-// Rotate is liger_rotary_pos_emb: it turns query and key [batch, heads, length, size]
+// Rotate is liger_rotary_pos_emb: it rotates query and key [batch, heads, length, size]
 // in place, and copies what is not laid out by tokens first.
 func Rotate(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor) {
-	turn := func(f *frame, name string, q, k, cos, sin *tensor) []*tensor {
-		q = f.Let(f.Let(q.Transpose(1, 2)).Contiguous())
-		k = f.Let(f.Let(k.Transpose(1, 2)).Contiguous())
-		f.Tape().Kernel(name, 3*(q.Numel()+k.Numel()), []*tensor{q, k}, []*tensor{q, k, cos, sin})
-		return []*tensor{q.Transpose(1, 2), k.Transpose(1, 2)}
-	}
-	ys := f.Apply(&trace.Function{
-		Name: "LigerRopeFunctionBackward",
-		Forward: func(f *frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {
-			ys := turn(f, "rope_forward", in[0], in[1], in[2], in[3])
-			ctx.SaveForBackward(in[2], in[3])
-			return ys
-		},
-		Backward: func(f *frame, ctx *trace.FunctionContext, grads []*tensor) []*tensor {
-			return append(turn(f, "rope_backward", grads[0], grads[1], ctx.Saved(0), ctx.Saved(1)), nil, nil)
-		},
-	}, q, k, cos, sin)
-	return ys[0], ys[1]
+	return rotate(f, "LigerRopeFunctionBackward", "rope", true, q, k, cos, sin)
 }
 
-// RotateComplex is liger_llama4_text_rotary_pos_emb: it turns query and key [batch, length,
+// RotateComplex is liger_llama4_text_rotary_pos_emb: it rotates query and key [batch, length,
 // heads, size] in place by complex numbers, and copies what is not contiguous first.
 func RotateComplex(f *frame, q, k, angles *tensor) (*tensor, *tensor) {
-	turn := func(f *frame, name string, q, k, angles *tensor) []*tensor {
-		q, k = f.Let(q.Contiguous()), f.Let(k.Contiguous())
-		f.Tape().Kernel(name, 3*(q.Numel()+k.Numel()), []*tensor{q, k}, []*tensor{q, k, angles})
-		return []*tensor{q, k}
+	return rotate(f, "LigerLlama4RopeFunctionBackward", "llama4_rope", false, q, k, angles)
+}
+
+// rotate is an autograd function whose backward rotates gradients by the same angles.
+func rotate(f *frame, node, kernel string, headsFirst bool, q, k *tensor, angles ...*tensor) (*tensor, *tensor) {
+	transposed := func(x *tensor) *tensor {
+		if headsFirst {
+			return x.Transpose(1, 2)
+		}
+		return x
+	}
+	run := func(f *frame, name string, x, angles []*tensor) []*tensor {
+		q := f.Let(f.Let(transposed(x[0])).Contiguous())
+		k := f.Let(f.Let(transposed(x[1])).Contiguous())
+		f.Tape().Kernel(name, 3*(q.Numel()+k.Numel()), []*tensor{q, k}, append([]*tensor{q, k}, angles...))
+		return []*tensor{transposed(q), transposed(k)}
 	}
 	ys := f.Apply(&trace.Function{
-		Name: "LigerLlama4RopeFunctionBackward",
+		Name: node,
 		Forward: func(f *frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {
-			ys := turn(f, "llama4_rope_forward", in[0], in[1], in[2])
-			ctx.SaveForBackward(in[2])
+			ys := run(f, kernel+"_forward", in, in[2:])
+			ctx.SaveForBackward(in[2:]...)
 			return ys
 		},
 		Backward: func(f *frame, ctx *trace.FunctionContext, grads []*tensor) []*tensor {
-			return append(turn(f, "llama4_rope_backward", grads[0], grads[1], ctx.Saved(0)), nil)
+			saved := make([]*tensor, len(angles))
+			for i := range saved {
+				saved[i] = ctx.Saved(i)
+			}
+			return append(run(f, kernel+"_backward", grads, saved), make([]*tensor, len(angles))...)
 		},
-	}, q, k, angles)
+	}, append([]*tensor{q, k}, angles...)...)
 	return ys[0], ys[1]
 }
 

@@ -35,7 +35,7 @@ type norm struct {
 func (n *norm) Forward(f *frame, x *tensor) *tensor {
 	switch {
 	case n.liger:
-		return liger.Norm{Fresh: n.kind == GemmaNorm}.RMSNorm(f, x, n.Weight.Tensor)
+		return liger.Norm{OutOfPlace: n.kind == GemmaNorm}.RMSNorm(f, x, n.Weight.Tensor)
 	case n.kind == GemmaNorm:
 		output := f.Let(hf.GemmaNormalized(f, x.To(trace.F32)))
 		f.Set(&output, output.Mul(n.Weight.To(trace.F32).AddScalar()))

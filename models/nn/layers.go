@@ -234,3 +234,11 @@ func (e *Embedding) Hook(y *trace.Tensor) *trace.Tensor {
 	}
 	return y
 }
+
+// CallCheckpointed calls a module, and with checkpointing again in backward.
+func CallCheckpointed(f *trace.Frame, m trace.Module, x *trace.Tensor, checkpointing bool) *trace.Tensor {
+	if !checkpointing {
+		return f.Call(m, x)
+	}
+	return f.Checkpoint(func(g *trace.Frame, in []*trace.Tensor) *trace.Tensor { return g.Call(m, in[0]) }, x)
+}

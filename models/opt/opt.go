@@ -1,5 +1,5 @@
 // Package opt is OPT as transformers builds it, trained as a causal language model and as a
-// classifier. Linear layers are held as layers, so that adapters can take their places.
+// classifier. Linear layers are held as layers, so that adapters can take their positionEmbeds.
 package opt
 
 import (
@@ -16,16 +16,16 @@ type (
 // Config is what OPTConfig holds that matters to memory.
 type Config struct {
 	Vocab, Width, Layers, Heads, Inner, Positions int64
-	// Words is how wide the embeddings of tokens are; layers in and out change that to the
-	// width and back, unless it is the same.
-	Words                     int64
+	// EmbedWidth is the width of token embeddings (word_embed_proj_dim); where it is not Width, linear layers
+	// project it to that and back.
+	EmbedWidth                int64
 	Dropout, AttentionDropout float64
 	// Activation is the name of a function, see [hf.Activations].
 	Activation string
-	// NormLast normalizes after each half of a layer, as the model of 350 M does; NoFinalNorm
+	// NormLast normalizes after each half of a layer, as opt-350m does; NoFinalNorm
 	// leaves out the last norm of the others.
 	NormLast, NoFinalNorm bool
-	// Bias is that of the linear layers; Plain norms have no weights.
+	// Bias is that of the linear layers; PlainNorms have no weights.
 	Bias, PlainNorms bool
 	Untied           bool
 	Eager            bool
@@ -49,8 +49,8 @@ type attention struct {
 }
 
 func newAttention(c *Config) *attention {
-	made := func() nn.Layer { return nn.NewLinear(c.Width, c.Width, c.Bias) }
-	return &attention{KProj: made(), VProj: made(), QProj: made(), OutProj: made(), c: c}
+	linear := func() nn.Layer { return nn.NewLinear(c.Width, c.Width, c.Bias) }
+	return &attention{KProj: linear(), VProj: linear(), QProj: linear(), OutProj: linear(), c: c}
 }
 
 func (a *attention) call(f *frame, x, mask *tensor) (y, weights *tensor) {
@@ -125,17 +125,21 @@ type Model struct {
 	ProjectOut, ProjectIn nn.Layer
 	FinalLayerNorm        nn.Layer
 	Layers                []*layer
-	words                 *nn.Embedding
+	embedding             *nn.Embedding // EmbedTokens unless an adapter wraps it
 	c                     *Config
 }
 
 // New builds the model.
 func New(c Config) *Model {
 	const offset = 2
-	words := nn.NewEmbedding(c.Vocab, c.Words)
-	m := &Model{EmbedTokens: words, words: words, EmbedPositions: nn.NewEmbedding(c.Positions+offset, c.Width), c: &c}
-	if c.Words != c.Width {
-		m.ProjectOut, m.ProjectIn = nn.NewLinear(c.Width, c.Words, false), nn.NewLinear(c.Words, c.Width, false)
+	embedding := nn.NewEmbedding(c.Vocab, c.EmbedWidth)
+	m := &Model{
+		EmbedTokens: embedding, embedding: embedding, c: &c,
+		EmbedPositions: nn.NewEmbedding(c.Positions+offset, c.Width),
+	}
+	if c.EmbedWidth != c.Width {
+		m.ProjectOut = nn.NewLinear(c.Width, c.EmbedWidth, false)
+		m.ProjectIn = nn.NewLinear(c.EmbedWidth, c.Width, false)
 	}
 	if !c.NormLast && !c.NoFinalNorm {
 		m.FinalLayerNorm = c.norm()
@@ -149,7 +153,7 @@ func New(c Config) *Model {
 // Call implements [hf.Decoder].
 func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	g := f.CallFrame(ids, padding)
-	words := g.Let(g.Call(m.EmbedTokens, ids))
+	embeds := g.Let(g.Call(m.EmbedTokens, ids))
 	seen := padding
 	if seen == nil {
 		seen = g.Let(g.Tape().Filled("ones", trace.F32, ids.Size(0), ids.Size(1)))
@@ -159,15 +163,15 @@ func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	// masks know nothing of positions, and so of rows that hold several sequences
 	var mask *tensor
 	if m.c.Eager {
-		mask = g.Let(hf.EagerCausalMask(g, words, positions, padding, text.Packed.WithoutPositions()))
+		mask = g.Let(hf.EagerCausalMask(g, embeds, positions, padding, text.Packed.WithoutPositions()))
 	} else if mask = hf.CausalMask(g, ids.Size(0), positions, padding, text.Packed.WithoutPositions()); mask != nil {
 		g.Let(mask)
 	}
-	places := g.Let(g.Call(m.EmbedPositions, positions.AddScalar()))
+	positionEmbeds := g.Let(g.Call(m.EmbedPositions, positions.AddScalar()))
 	if m.ProjectIn != nil {
-		g.Set(&words, g.Call(m.ProjectIn, words))
+		g.Set(&embeds, g.Call(m.ProjectIn, embeds))
 	}
-	x := g.Let(words.Add(places))
+	x := g.Let(embeds.Add(positionEmbeds))
 	for i, l := range m.Layers {
 		g.Set(&x, text.CallLayer(g, i, l, l.forward, []*tensor{x}, mask, positions))
 	}
@@ -190,11 +194,11 @@ type body struct {
 func CausalLM(c Config, text hf.Text) *hf.TextTask {
 	c.Cache = text.Cache
 	m := New(c)
-	head := nn.NewLinear(c.Words, c.Vocab, false)
+	head := nn.NewLinear(c.EmbedWidth, c.Vocab, false)
 	if !c.Untied {
-		head.Weight = m.words.Weight
+		head.Weight = m.embedding.Weight
 	}
-	return hf.CausalLM(nil, &body{Decoder: m}, m, m.words, head, text)
+	return hf.CausalLM(nil, &body{Decoder: m}, m, m.embedding, head, text)
 }
 
 // Classification is the task of telling something of each sequence. padToken says that the
@@ -202,5 +206,5 @@ func CausalLM(c Config, text hf.Text) *hf.TextTask {
 func Classification(c Config, classes hf.Classes, padToken bool, text hf.Text) *hf.TextTask {
 	c.Cache = text.Cache
 	m := New(c)
-	return hf.SequenceClassification(nil, &body{Decoder: m}, m, m.words, c.Words, classes, padToken, text)
+	return hf.SequenceClassification(nil, &body{Decoder: m}, m, m.embedding, c.EmbedWidth, classes, padToken, text)
 }

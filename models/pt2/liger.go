@@ -28,8 +28,8 @@ func ligerKernels(p *export.Program) []export.KernelCall {
 		switch {
 		case class == k.Norm:
 			call.Kernel, call.End = export.RMSNorm, together(p, i, sameCall)
-			if k.Kind.Fresh {
-				call.Kernel = export.FreshRMSNorm
+			if k.Kind.OutOfPlace {
+				call.Kernel = export.OutOfPlaceRMSNorm
 			}
 		case class == k.Gated:
 			call.Kernel, call.Begin = export.GatedProduct, activationOf(p, u, i, k.Activation)
@@ -101,7 +101,7 @@ type kernel struct {
 // kernelOf is the kernel of a call, nil if the nodes are not what it computes.
 func kernelOf(p *export.Program, c export.KernelCall) *kernel {
 	switch c.Kernel {
-	case export.RMSNorm, export.FreshRMSNorm:
+	case export.RMSNorm, export.OutOfPlaceRMSNorm:
 		return normKernel(p, c)
 	case export.Rotary:
 		return rotaryKernel(p, c)
@@ -124,7 +124,7 @@ func normKernel(p *export.Program, c export.KernelCall) *kernel {
 		return nil
 	}
 	k.inputs = append(k.inputs, weight)
-	norm := liger.Norm{Fresh: c.Kernel == export.FreshRMSNorm}
+	norm := liger.Norm{OutOfPlace: c.Kernel == export.OutOfPlaceRMSNorm}
 	k.run = func(f *trace.Frame, in []*trace.Tensor) []*trace.Tensor {
 		return []*trace.Tensor{norm.RMSNorm(f, in[0], in[1])}
 	}
@@ -283,7 +283,7 @@ func ligerProblem(p *export.Program) string {
 		n := &p.Nodes[i]
 		k, class, ok := liger.Of(n.Class)
 		switch {
-		case liger.Beyond(n.Class):
+		case liger.Undescribed(n.Class):
 			return fmt.Sprintf("liger-kernel 0.8 has kernels for the file of %s that vprof does not describe "+
 				"(experts, images, multipliers or other losses)", n.Class)
 		case ok && class == k.Gated && n.Target == multiply && activationOf(p, u, i, k.Activation) < 0:
@@ -324,7 +324,7 @@ func ligerFound(p *export.Program, c models.Case) string {
 
 // ligerWords are what kernels are called in messages.
 var ligerWords = map[export.Kernel]string{
-	export.RMSNorm: "norms", export.FreshRMSNorm: "norms", export.Rotary: "turns of queries and keys",
+	export.RMSNorm: "norms", export.OutOfPlaceRMSNorm: "norms", export.Rotary: "turns of queries and keys",
 	export.GatedProduct: "feed-forward products",
 }
 

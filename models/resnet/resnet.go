@@ -17,13 +17,6 @@ type (
 	tensor = trace.Tensor
 )
 
-// block is what a stage of the network consists of.
-type block interface {
-	nn.Layer
-	// outChannels is the width of its result.
-	outChannels() int64
-}
-
 func conv(in, out, kernel, stride int64) *nn.Conv {
 	return nn.NewConv(in, out, nn.ConvOptions{
 		Kernel: []int64{kernel, kernel}, Stride: []int64{stride}, Padding: []int64{kernel / 2}, NoBias: true,
@@ -39,45 +32,8 @@ func shortcut(in, out, stride int64) *nn.Sequential {
 	return nn.NewSequential(conv(in, out, 1, stride), nn.NewBatchNorm(out))
 }
 
-// basicBlock is two 3x3 convolutions with a residual.
-type basicBlock struct {
-	nn.Module
-	Conv1      *nn.Conv
-	Bn1        *nn.BatchNorm
-	Act1       *nn.Func
-	Conv2      *nn.Conv
-	Bn2        *nn.BatchNorm
-	Act2       *nn.Func
-	Downsample *nn.Sequential
-	out        int64
-}
-
-func newBasicBlock(in, planes, stride int64) block {
-	return &basicBlock{
-		Conv1: conv(in, planes, 3, stride), Bn1: nn.NewBatchNorm(planes), Act1: nn.NewReLUInPlace(),
-		Conv2: conv(planes, planes, 3, 1), Bn2: nn.NewBatchNorm(planes), Act2: nn.NewReLUInPlace(),
-		Downsample: shortcut(in, planes, stride), out: planes,
-	}
-}
-
-func (b *basicBlock) outChannels() int64 { return b.out }
-
-func (b *basicBlock) Forward(f *frame, x *tensor) *tensor {
-	skip := f.Let(x)
-	f.Pass(&x, b.Conv1, b.Bn1, b.Act1, b.Conv2, b.Bn2)
-	if b.Downsample != nil {
-		f.Set(&skip, f.Call(b.Downsample, skip))
-	}
-	f.Set(&x, x.AddInPlace(skip))
-	f.Set(&x, f.Call(b.Act2, x))
-	return x
-}
-
-// expansion is how much wider a bottleneck block's result is than its inside.
-const expansion = 4
-
-// bottleneck is a 3x3 convolution between two 1x1 ones, with a residual.
-type bottleneck struct {
+// block is BasicBlock, two 3x3 convolutions with a residual, or Bottleneck, a 3x3 convolution between two 1x1 ones.
+type block struct {
 	nn.Module
 	Conv1      *nn.Conv
 	Bn1        *nn.BatchNorm
@@ -89,12 +45,23 @@ type bottleneck struct {
 	Bn3        *nn.BatchNorm
 	Act3       *nn.Func
 	Downsample *nn.Sequential
-	out        int64
+	out        int64 // channels of the result
 }
 
-func newBottleneck(in, planes, stride int64) block {
+func newBasicBlock(in, planes, stride int64) *block {
+	return &block{
+		Conv1: conv(in, planes, 3, stride), Bn1: nn.NewBatchNorm(planes), Act1: nn.NewReLUInPlace(),
+		Conv2: conv(planes, planes, 3, 1), Bn2: nn.NewBatchNorm(planes), Act2: nn.NewReLUInPlace(),
+		Downsample: shortcut(in, planes, stride), out: planes,
+	}
+}
+
+// expansion is how much wider a bottleneck block's result is than its inside.
+const expansion = 4
+
+func newBottleneck(in, planes, stride int64) *block {
 	out := expansion * planes
-	return &bottleneck{
+	return &block{
 		Conv1: conv(in, planes, 1, 1), Bn1: nn.NewBatchNorm(planes), Act1: nn.NewReLUInPlace(),
 		Conv2: conv(planes, planes, 3, stride), Bn2: nn.NewBatchNorm(planes), Act2: nn.NewReLUInPlace(),
 		Conv3: conv(planes, out, 1, 1), Bn3: nn.NewBatchNorm(out), Act3: nn.NewReLUInPlace(),
@@ -102,16 +69,18 @@ func newBottleneck(in, planes, stride int64) block {
 	}
 }
 
-func (b *bottleneck) outChannels() int64 { return b.out }
-
-func (b *bottleneck) Forward(f *frame, x *tensor) *tensor {
-	skip := f.Let(x)
-	f.Pass(&x, b.Conv1, b.Bn1, b.Act1, b.Conv2, b.Bn2, b.Act2, b.Conv3, b.Bn3)
+func (b *block) Forward(f *frame, x *tensor) *tensor {
+	skip, last := f.Let(x), b.Act2
+	f.Pass(&x, b.Conv1, b.Bn1, b.Act1, b.Conv2, b.Bn2)
+	if b.Conv3 != nil {
+		f.Pass(&x, b.Act2, b.Conv3, b.Bn3)
+		last = b.Act3
+	}
 	if b.Downsample != nil {
 		f.Set(&skip, f.Call(b.Downsample, skip))
 	}
 	f.Set(&x, x.AddInPlace(skip))
-	f.Set(&x, f.Call(b.Act3, x))
+	f.Set(&x, f.Call(last, x))
 	return x
 }
 
@@ -127,7 +96,7 @@ type resNet struct {
 }
 
 // newResNet has the given number of blocks in each stage.
-func newResNet(blocks [4]int64, classes int64, newBlock func(in, planes, stride int64) block) *resNet {
+func newResNet(blocks [4]int64, classes int64, newBlock func(in, planes, stride int64) *block) *resNet {
 	const stem = 64
 	m := &resNet{
 		Conv1:      conv(3, stem, 7, 2),
@@ -145,7 +114,7 @@ func newResNet(blocks [4]int64, classes int64, newBlock func(in, planes, stride 
 		for range blocks[i] {
 			b := newBlock(in, planes, stride)
 			(*stage).Layers = append((*stage).Layers, b)
-			in, stride = b.outChannels(), 1
+			in, stride = b.out, 1
 		}
 		planes *= 2
 	}
@@ -153,7 +122,7 @@ func newResNet(blocks [4]int64, classes int64, newBlock func(in, planes, stride 
 	return m
 }
 
-// call maps images [B, 3, H, W] to scores [B, classes].
+// call maps images [B, 3, H, W] to logits [B, classes].
 func (m *resNet) call(f *frame, x *tensor, checkpointing bool) *tensor {
 	g := f.ModuleFrame(m, x)
 	x = g.Argument(x)
@@ -173,7 +142,7 @@ func (m *resNet) features(f *frame, x *tensor, checkpointing bool) *tensor {
 			continue
 		}
 		for _, b := range stage.Layers {
-			g.Set(&x, g.Checkpoint(func(h *frame, in []*tensor) *tensor { return h.Call(b, in[0]) }, x))
+			g.Set(&x, nn.CallCheckpointed(g, b, x, true))
 		}
 	}
 	return g.Return(x)
@@ -189,7 +158,7 @@ func (m *resNet) head(f *frame, x *tensor) *tensor {
 type variant struct {
 	depth    int
 	blocks   [4]int64
-	newBlock func(in, planes, stride int64) block
+	newBlock func(in, planes, stride int64) *block
 }
 
 var variants = []variant{

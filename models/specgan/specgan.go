@@ -139,7 +139,7 @@ func (l *loop) step() {
 		ones, zeros := l.Tape.Filled("ones", trace.F32, n, 1), l.Tape.Zeros(trace.F32, n, 1)
 		l.f.Set(&l.ones, ones) // one statement: both are made before either name is bound
 		l.f.Set(&l.zeros, zeros)
-		l.look()
+		l.probeAccuracy()
 		for range discriminatorSteps {
 			l.trainDiscriminator(last)
 		}
@@ -152,10 +152,10 @@ func (l *loop) step() {
 	train.Return(l.f, l.lossG)
 }
 
-// look runs both networks without gradients on fresh noise and the batch: the
+// probeAccuracy runs both networks without gradients on fresh noise and the batch: the
 // discriminator's accuracy there decides how often it is trained. The results keep
 // their names.
-func (l *loop) look() {
+func (l *loop) probeAccuracy() {
 	m, f := l.t.model, l.f
 	l.Tape.NoGrad(func() {
 		l.Autocast(func() {
@@ -174,22 +174,16 @@ func (l *loop) noise() *tensor {
 	return l.Tape.New("randn", program.Temporaries, trace.F32, l.spec.Size(0), noise)
 }
 
-func (l *loop) generate(f *frame, z *tensor) *tensor {
-	if !l.t.c.Checkpointing {
-		return l.t.model.Generator.call(f, z, l.cond)
-	}
-	return f.Checkpoint(func(g *frame, in []*tensor) *tensor {
-		return l.t.model.Generator.call(g, in[0], in[1])
-	}, z, l.cond)
-}
+func (l *loop) generate(z *tensor) *tensor { return l.call(l.t.model.Generator.call, z) }
 
-func (l *loop) judge(f *frame, spec *tensor) *tensor {
+func (l *loop) discriminate(spec *tensor) *tensor { return l.call(l.t.model.Discriminator.call, spec) }
+
+// call runs a network on the batch's condition, and with checkpointing again in backward.
+func (l *loop) call(network func(f *frame, x, c *tensor) *tensor, x *tensor) *tensor {
 	if !l.t.c.Checkpointing {
-		return l.t.model.Discriminator.call(f, spec, l.cond)
+		return network(l.f, x, l.cond)
 	}
-	return f.Checkpoint(func(g *frame, in []*tensor) *tensor {
-		return l.t.model.Discriminator.call(g, in[0], in[1])
-	}, spec, l.cond)
+	return l.f.Checkpoint(func(g *frame, in []*tensor) *tensor { return network(g, in[0], in[1]) }, x, l.cond)
 }
 
 // loss is binary cross entropy with logits, in fp32.
@@ -203,11 +197,11 @@ func (l *loop) loss(logits, target *tensor) *tensor {
 func (l *loop) trainDiscriminator(last bool) {
 	f := l.f
 	l.Autocast(func() {
-		f.Set(&l.realOut, l.judge(f, l.spec))
+		f.Set(&l.realOut, l.discriminate(l.spec))
 		f.Set(&l.real, l.loss(l.realOut, l.ones))
 		f.Set(&l.z, l.noise())
-		f.Set(&l.fake, l.generate(f, l.z).Detach())
-		f.Set(&l.fakeOut, l.judge(f, l.fake))
+		f.Set(&l.fake, l.generate(l.z).Detach())
+		f.Set(&l.fakeOut, l.discriminate(l.fake))
 		f.Set(&l.fakeD, l.loss(l.fakeOut, l.zeros))
 		f.Set(&l.lossD, l.real.Add(l.fakeD).DivScalar())
 	})
@@ -232,8 +226,8 @@ func (l *loop) trainGenerator(last bool) {
 	f := l.f
 	l.Autocast(func() {
 		f.Set(&l.z, l.noise())
-		f.Set(&l.fake, l.generate(f, l.z))
-		f.Set(&l.fakeOut, l.judge(f, l.fake))
+		f.Set(&l.fake, l.generate(l.z))
+		f.Set(&l.fakeOut, l.discriminate(l.fake))
 		f.Set(&l.lossG, l.loss(l.fakeOut, l.ones).DivScalar())
 	})
 	l.learn("g", l.lossG, l.optG, l.t.generator, "optimizer", last)

@@ -146,11 +146,7 @@ func (n *firstNet) call(f *frame, x, _ *tensor, checkpointing bool) *tensor {
 	g.Set(&x, trace.Cat(1, n.Cls.Expand(x.Size(0), -1, -1), g.Call(n.Embed, x)))
 	g.Set(&x, x.Transpose(0, 1).Add(n.Pe.Narrow(0, 0, x.Size(1))).Transpose(0, 1))
 	for _, l := range n.Layers {
-		if checkpointing {
-			g.Set(&x, g.Checkpoint(func(h *frame, in []*tensor) *tensor { return h.Call(l, in[0]) }, x))
-		} else {
-			g.Set(&x, g.Call(l, x))
-		}
+		g.Set(&x, nn.CallCheckpointed(g, l, x, checkpointing))
 	}
 	return g.Return(g.Call(n.Head, firstToken(x)))
 }

@@ -50,11 +50,11 @@ func (s *Supervised) Load(t *trace.Tape, n int64) {
 // Loss implements [Task].
 func (s *Supervised) Loss(f *trace.Frame, loss **trace.Tensor) { s.Learn(f, s.x, s.labels, loss) }
 
-// Score binds *loss to the cross entropy of scores that a network has returned; scores goes with it.
-func Score(f *trace.Frame, scores, labels *trace.Tensor, loss **trace.Tensor) {
-	f.Let(scores)
-	f.Tape().Output(nil, scores)
+// Score binds *loss to the cross entropy of logits that a network has returned; logits goes with it.
+func Score(f *trace.Frame, logits, labels *trace.Tensor, loss **trace.Tensor) {
+	f.Let(logits)
+	f.Tape().Output(nil, logits)
 	f.Tape().Mark("forward")
-	f.Set(loss, scores.CrossEntropy(labels))
-	f.Del(&scores)
+	f.Set(loss, logits.CrossEntropy(labels))
+	f.Del(&logits)
 }

@@ -79,26 +79,20 @@ func newUNet(width, classes int64) *uNet {
 	return m
 }
 
-// call maps images [B, 3, H, W] to scores [B, classes, H, W].
+// call maps images [B, 3, H, W] to logits [B, classes, H, W].
 func (m *uNet) call(f *frame, x *tensor, checkpointing bool) *tensor {
 	g := f.ModuleFrame(m, x)
 	x = g.Argument(x)
-	run := func(block *nn.Sequential, x *tensor) *tensor {
-		if !checkpointing {
-			return g.Call(block, x)
-		}
-		return g.Checkpoint(func(h *frame, in []*tensor) *tensor { return h.Call(block, in[0]) }, x)
-	}
 	var skips []*tensor
 	for i, block := range m.Down {
-		g.Set(&x, run(block, x))
+		g.Set(&x, nn.CallCheckpointed(g, block, x, checkpointing))
 		if i < levels-1 {
 			skips = append(skips, g.Let(x))
 			g.Set(&x, x.MaxPool(trace.PoolArgs{Kernel: []int64{2}}))
 		}
 	}
 	for i := levels - 2; i >= 0; i-- {
-		g.Set(&x, run(m.Merge[i], trace.Cat(1, skips[i], g.Call(m.Up[i], x))))
+		g.Set(&x, nn.CallCheckpointed(g, m.Merge[i], trace.Cat(1, skips[i], g.Call(m.Up[i], x)), checkpointing))
 	}
 	return g.Return(g.Call(m.Out, x))
 }

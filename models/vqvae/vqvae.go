@@ -145,13 +145,13 @@ func (t *trainer) losses(f *frame, n *names, b batch) {
 	m, size := t.model, b.patches.Size(0)
 	headsActive := t.Case.Stage != "vq-only"
 	f.Set(&n.flat, b.patches.Reshape(size*t.patches, 1, patch, patch))
-	f.Set(&n.z, t.run(f, m.Encoder, n.flat, t.Case.Checkpointing || headsActive))
+	f.Set(&n.z, nn.CallCheckpointed(f, m.Encoder, n.flat, t.Case.Checkpointing || headsActive))
 	q, vq, perplexity := m.Quantizer.call(f, n.z)
 	f.Set(&n.q, q)
 	f.Set(&n.vq, vq)
 	f.Set(&n.perplexity, perplexity)
 	f.Set(&n.vq, n.vq.MulScalar())
-	f.Set(&n.rec, t.run(f, m.Decoder, n.q.Detach(), t.Case.Checkpointing))
+	f.Set(&n.rec, nn.CallCheckpointed(f, m.Decoder, n.q.Detach(), t.Case.Checkpointing))
 	f.Tape().Mark("forward")
 	smooth := trace.CrossEntropyArgs{LabelSmoothing: 0.1}
 	f.Set(&n.recLoss, n.rec.MSELoss(n.flat, trace.ReduceMean))
@@ -170,12 +170,4 @@ func (t *trainer) losses(f *frame, n *names, b batch) {
 	f.Set(&n.part, n.total) // the loop that reads the parts leaves its name on the last
 	f.Set(&n.total, n.total.MulScalar())
 	f.Tape().Mark("loss")
-}
-
-// run calls a module, recomputed in backward if asked.
-func (t *trainer) run(f *frame, m trace.Module, x *tensor, recompute bool) *tensor {
-	if !recompute {
-		return f.Call(m, x)
-	}
-	return f.Checkpoint(func(g *frame, in []*tensor) *tensor { return g.Call(m, in[0]) }, x)
 }

@@ -112,8 +112,8 @@ func newEncoder(c Config) *encoder {
 
 func (e *encoder) call(f *frame, x *tensor, checkpointing bool) *tensor {
 	g := f.CallFrame(x)
-	places := g.Let(g.Call(e.PosConvEmbed, x))
-	g.Set(&x, x.Add(places))
+	positionEmbeds := g.Let(g.Call(e.PosConvEmbed, x))
+	g.Set(&x, x.Add(positionEmbeds))
 	if !e.stable {
 		g.Set(&x, g.Call(e.LayerNorm, x))
 	}
@@ -182,7 +182,7 @@ func newRecognizer(c Config) *recognizer {
 	}
 }
 
-// call gives scores [batch, frames, labels].
+// call gives logits [batch, frames, labels].
 func (m *recognizer) call(f *frame, samples *tensor, checkpointing bool) *tensor {
 	g := f.ModuleFrame(m, samples)
 	samples = g.Argument(samples)

@@ -11,7 +11,7 @@ type encoder struct {
 	nn.Module
 	Conv1, Conv2   *nn.Conv
 	EmbedPositions *nn.Embedding
-	Layers         []*encoderLayer
+	Layers         []*layer
 	LayerNorm      *nn.LayerNorm
 	dropout        float64
 	requireGrads   bool // of what the first convolution makes
@@ -48,7 +48,7 @@ func (e *encoder) call(f *frame, features *tensor, checkpointing bool) *tensor {
 	x := g.Let(y.Add(g.Call(e.EmbedPositions, positions)))
 	g.Set(&x, x.Dropout(e.dropout, e.Training()))
 	for _, l := range e.Layers {
-		g.Set(&x, hf.CallLayer(g, l, checkpointing, l.forward, x))
+		g.Set(&x, hf.CallLayer(g, l, checkpointing, l.forward, x, nil, nil))
 	}
 	g.Set(&x, g.Call(e.LayerNorm, x))
 	return g.Return(x)
@@ -70,7 +70,7 @@ type decoder struct {
 	nn.Module
 	EmbedTokens    *nn.Embedding
 	EmbedPositions *positionalEmbedding
-	Layers         []*decoderLayer
+	Layers         []*layer
 	LayerNorm      *nn.LayerNorm
 	dropout        float64
 }
@@ -93,13 +93,13 @@ func newDecoder(c Config) *decoder {
 // row.
 func (d *decoder) call(f *frame, ids, states *tensor, packed hf.Packing, checkpointing bool) *tensor {
 	g := f.CallFrame(ids, states)
-	words := g.Let(g.Call(d.EmbedTokens, ids))
-	order := g.Let(g.Tape().Arange(ids.Size(1)).AddScalar())
-	g.Set(&order, order.Unsqueeze(0).Repeat(ids.Size(0), 1))
-	places := g.Let(d.EmbedPositions.call(g, ids, order))
-	x := g.Let(words.Add(places))
+	embeds := g.Let(g.Call(d.EmbedTokens, ids))
+	positions := g.Let(g.Tape().Arange(ids.Size(1)).AddScalar())
+	g.Set(&positions, positions.Unsqueeze(0).Repeat(ids.Size(0), 1))
+	positionEmbeds := g.Let(d.EmbedPositions.call(g, ids, positions))
+	x := g.Let(embeds.Add(positionEmbeds))
 	g.Set(&x, x.Dropout(d.dropout, d.Training()))
-	mask := hf.CausalMask(g, ids.Size(0), order, nil, packed)
+	mask := hf.CausalMask(g, ids.Size(0), positions, nil, packed)
 	g.LetOptional(mask)
 	for _, l := range d.Layers {
 		g.Set(&x, hf.CallLayer(g, l, checkpointing, l.forward, x, mask, states))

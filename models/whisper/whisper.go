@@ -68,93 +68,59 @@ func (a *attention) call(f *frame, x, states, mask *tensor) *tensor {
 	return g.Return(y)
 }
 
-// feedForward is the last part of both kinds of layers, in their frame.
-type feedForward struct {
-	norm     *nn.LayerNorm
-	fc1, fc2 nn.Layer
-	act      *nn.Func
-	c        Config
-	training bool
-}
-
-func (l feedForward) run(f *frame, x, residual **tensor) {
-	f.Set(residual, *x)
-	f.Set(x, f.Call(l.norm, *x))
-	f.Set(x, f.Call(l.act, f.Call(l.fc1, *x)))
-	f.Set(x, (*x).Dropout(l.c.ActivationDropout, l.training))
-	f.Set(x, f.Call(l.fc2, *x))
-	f.Set(x, (*x).Dropout(l.c.Dropout, l.training))
-	f.Set(x, (*residual).Add(*x))
-}
-
-// encoderLayer is WhisperEncoderLayer.
-type encoderLayer struct {
-	nn.Module
-	SelfAttn          *attention
-	SelfAttnLayerNorm *nn.LayerNorm
-	ActivationFn      *nn.Func
-	Fc1, Fc2          nn.Layer
-	FinalLayerNorm    *nn.LayerNorm
-	c                 Config
-}
-
-func newEncoderLayer(c Config) *encoderLayer {
-	return &encoderLayer{
-		SelfAttn: newAttention(c, c.EncoderHeads, false), SelfAttnLayerNorm: nn.NewLayerNorm(c.Width),
-		ActivationFn: hf.Activation(c.Activation),
-		Fc1:          nn.NewLinear(c.Width, c.EncoderInner, true), Fc2: nn.NewLinear(c.EncoderInner, c.Width, true),
-		FinalLayerNorm: nn.NewLayerNorm(c.Width), c: c,
-	}
-}
-
-// forward takes hidden states.
-func (l *encoderLayer) forward(f *frame, args []*tensor) *tensor {
-	x := args[0]
-	residual := f.Let(x)
-	f.Set(&x, f.Call(l.SelfAttnLayerNorm, x))
-	f.Set(&x, l.SelfAttn.call(f, x, nil, nil))
-	f.Set(&x, x.Dropout(l.c.Dropout, l.Training()))
-	f.Set(&x, residual.Add(x))
-	feedForward{l.FinalLayerNorm, l.Fc1, l.Fc2, l.ActivationFn, l.c, l.Training()}.run(f, &x, &residual)
-	return x
-}
-
-// decoderLayer is WhisperDecoderLayer.
-type decoderLayer struct {
+// layer is WhisperEncoderLayer, or with EncoderAttn WhisperDecoderLayer.
+type layer struct {
 	nn.Module
 	SelfAttn             *attention
-	ActivationFn         *nn.Func
 	SelfAttnLayerNorm    *nn.LayerNorm
 	EncoderAttn          *attention
 	EncoderAttnLayerNorm *nn.LayerNorm
+	ActivationFn         *nn.Func
 	Fc1, Fc2             nn.Layer
 	FinalLayerNorm       *nn.LayerNorm
 	c                    Config
 }
 
-func newDecoderLayer(c Config) *decoderLayer {
-	return &decoderLayer{
-		SelfAttn: newAttention(c, c.DecoderHeads, true), ActivationFn: hf.Activation(c.Activation),
-		SelfAttnLayerNorm: nn.NewLayerNorm(c.Width),
-		EncoderAttn:       newAttention(c, c.DecoderHeads, false), EncoderAttnLayerNorm: nn.NewLayerNorm(c.Width),
-		Fc1: nn.NewLinear(c.Width, c.DecoderInner, true), Fc2: nn.NewLinear(c.DecoderInner, c.Width, true),
+func newEncoderLayer(c Config) *layer { return newLayer(c, c.EncoderHeads, c.EncoderInner, false) }
+
+func newDecoderLayer(c Config) *layer {
+	l := newLayer(c, c.DecoderHeads, c.DecoderInner, true)
+	l.EncoderAttn, l.EncoderAttnLayerNorm = newAttention(c, c.DecoderHeads, false), nn.NewLayerNorm(c.Width)
+	return l
+}
+
+func newLayer(c Config, heads, inner int64, causal bool) *layer {
+	return &layer{
+		SelfAttn: newAttention(c, heads, causal), SelfAttnLayerNorm: nn.NewLayerNorm(c.Width),
+		ActivationFn: hf.Activation(c.Activation),
+		Fc1:          nn.NewLinear(c.Width, inner, true), Fc2: nn.NewLinear(inner, c.Width, true),
 		FinalLayerNorm: nn.NewLayerNorm(c.Width), c: c,
 	}
 }
 
 // forward takes hidden states, a mask, and the encoder's result.
-func (l *decoderLayer) forward(f *frame, args []*tensor) *tensor {
+func (l *layer) forward(f *frame, args []*tensor) *tensor {
 	x, mask, states := args[0], args[1], args[2]
 	residual := f.Let(x)
+	// add ends a part of the layer: what it computed is added to what came in.
+	add := func() {
+		f.Set(&x, x.Dropout(l.c.Dropout, l.Training()))
+		f.Set(&x, residual.Add(x))
+	}
 	f.Set(&x, f.Call(l.SelfAttnLayerNorm, x))
 	f.Set(&x, l.SelfAttn.call(f, x, nil, mask))
-	f.Set(&x, x.Dropout(l.c.Dropout, l.Training()))
-	f.Set(&x, residual.Add(x))
+	add()
+	if l.EncoderAttn != nil {
+		f.Set(&residual, x)
+		f.Set(&x, f.Call(l.EncoderAttnLayerNorm, x))
+		f.Set(&x, l.EncoderAttn.call(f, x, states, nil))
+		add()
+	}
 	f.Set(&residual, x)
-	f.Set(&x, f.Call(l.EncoderAttnLayerNorm, x))
-	f.Set(&x, l.EncoderAttn.call(f, x, states, nil))
-	f.Set(&x, x.Dropout(l.c.Dropout, l.Training()))
-	f.Set(&x, residual.Add(x))
-	feedForward{l.FinalLayerNorm, l.Fc1, l.Fc2, l.ActivationFn, l.c, l.Training()}.run(f, &x, &residual)
+	f.Set(&x, f.Call(l.FinalLayerNorm, x))
+	f.Set(&x, f.Call(l.ActivationFn, f.Call(l.Fc1, x)))
+	f.Set(&x, x.Dropout(l.c.ActivationDropout, l.Training()))
+	f.Set(&x, f.Call(l.Fc2, x))
+	add()
 	return x
 }

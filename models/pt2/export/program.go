@@ -140,10 +140,10 @@ type Kernel string
 // The kernels. A gated product is the first and the last of its nodes: the activation and
 // the product.
 const (
-	RMSNorm      Kernel = "rms-norm"
-	FreshRMSNorm Kernel = "rms-norm-fresh" // whose gradient is a tensor of its own
-	Rotary       Kernel = "rotary"
-	GatedProduct Kernel = "gated-product"
+	RMSNorm           Kernel = "rms-norm"
+	OutOfPlaceRMSNorm Kernel = "rms-norm-fresh" // see [liger.Norm]
+	Rotary            Kernel = "rotary"
+	GatedProduct      Kernel = "gated-product"
 )
 
 // Kind says what an argument or result is.
