@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -99,11 +100,8 @@ func (a Answers) Add(s Set) Answers {
 		a = append(a, s)
 	} else {
 		both := make(map[string]int64, len(a[i].Bytes)+len(s.Bytes))
-		for _, bytes := range []map[string]int64{a[i].Bytes, s.Bytes} {
-			for q, n := range bytes {
-				both[q] = n
-			}
-		}
+		maps.Copy(both, a[i].Bytes)
+		maps.Copy(both, s.Bytes)
 		a[i].Bytes = both
 	}
 	slices.SortFunc(a, func(x, y Set) int {

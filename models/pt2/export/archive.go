@@ -73,13 +73,13 @@ func Read(r io.ReaderAt, size int64) (*Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	var beside []byte
+	var extraData []byte
 	if extra != nil {
-		if beside, err = contents(extra, mostExtra); err != nil {
+		if extraData, err = contents(extra, mostExtra); err != nil {
 			return nil, err
 		}
 	}
-	return decode(data, beside)
+	return decode(data, extraData)
 }
 
 // decode reads the program of the two entries, of which the second may be nil.

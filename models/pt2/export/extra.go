@@ -74,11 +74,6 @@ func (m *TypeMark) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, &[]any{&m.Node, &m.Argument, &m.Half})
 }
 
-// MarshalJSON writes what UnmarshalJSON reads.
-func (m TypeMark) MarshalJSON() ([]byte, error) {
-	return json.Marshal([]any{m.Node, m.Argument, m.Half})
-}
-
 // AttentionMark says which kernels of attention a node may use (torch.nn.attention.sdpa_kernel).
 type AttentionMark struct {
 	Node    int32
@@ -89,9 +84,6 @@ type AttentionMark struct {
 func (m *AttentionMark) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, &[]any{&m.Node, &m.Kernels})
 }
-
-// MarshalJSON writes what UnmarshalJSON reads.
-func (m AttentionMark) MarshalJSON() ([]byte, error) { return json.Marshal([]any{m.Node, m.Kernels}) }
 
 // Count is how many of the elements of a node's mask are true: a polynomial of the batch, and True of each Among
 // elements.
@@ -113,11 +105,6 @@ func (c *Count) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, &[]any{&c.Node, &c.Least, &c.Linear, &c.Square, &c.True, &c.Among})
 }
 
-// MarshalJSON writes what UnmarshalJSON reads.
-func (c Count) MarshalJSON() ([]byte, error) {
-	return json.Marshal([]any{c.Node, c.Least, c.Linear, c.Square, c.True, c.Among})
-}
-
 // OtherWay is a batch at which forward does something else than in the graph, and the first line of it.
 type OtherWay struct {
 	Batch int64
@@ -128,9 +115,6 @@ type OtherWay struct {
 func (o *OtherWay) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, &[]any{&o.Batch, &o.Line})
 }
-
-// MarshalJSON writes what UnmarshalJSON reads.
-func (o OtherWay) MarshalJSON() ([]byte, error) { return json.Marshal([]any{o.Batch, o.Line}) }
 
 // Symbol is how the user called a size, and what it is in the example; Given says that the user chose that.
 type Symbol struct {
@@ -143,9 +127,6 @@ type Symbol struct {
 func (s *Symbol) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, &[]any{&s.Name, &s.Example, &s.Given})
 }
-
-// MarshalJSON writes what UnmarshalJSON reads.
-func (s Symbol) MarshalJSON() ([]byte, error) { return json.Marshal([]any{s.Name, s.Example, s.Given}) }
 
 // CustomFunction is an autograd.Function and the line that called it.
 type CustomFunction struct {

@@ -2,6 +2,7 @@ package export
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"testing"
 
@@ -23,9 +24,8 @@ func TestCountsAreAmongTheElements(t *testing.T) {
 		n := rapid.Int64Min(0).Draw(rt, "elements")
 		got := c.Of(n, rapid.Int64Min(1).Draw(rt, "batch"))
 		require.True(rt, got >= 0 && got <= n)
-		text, err := json.Marshal(c)
-		require.NoError(rt, err)
 		var read Count
+		text := fmt.Appendf(nil, "[%d, %d, %d, %d, %d, %d]", c.Node, c.Least, c.Linear, c.Square, c.True, c.Among)
 		require.NoError(rt, json.Unmarshal(text, &read))
 		require.Equal(rt, c, read)
 	})

@@ -192,7 +192,7 @@ func (s *scanner) unescape(content []byte) []byte {
 		case 'f':
 			out = append(out, '\f')
 		case 'u':
-			if i+4 >= len(content)+0 && i+4 > len(content)-1 {
+			if i+4 >= len(content) {
 				s.fail("an incomplete escape")
 				return nil
 			}
