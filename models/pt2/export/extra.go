@@ -9,14 +9,10 @@ import (
 const extraVersion = 1
 
 // Extra is what "vprof capture" has seen of a model in Python and the graph does
-// not say. Every part may be absent.
+// not say. Every part may be absent. Others nothing here reads: versions, source and class, which
+// parameters are frozen, the order of .to(device), and parameters and buffers outside the graph.
 type Extra struct {
-	Version   int               `json:"version"`
-	Torch     string            `json:"torch,omitempty"`
-	Libraries map[string]string `json:"libraries,omitempty"`
-	// Source is what was captured, as the user named it: "timm:convnext_tiny".
-	Source string `json:"source,omitempty"`
-	Class  string `json:"class,omitempty"`
+	Version int `json:"version"`
 	// Dies says when Python released values; nil if that was not observed.
 	Dies []Death `json:"dies,omitempty"`
 	// Checkpointed and Reentrant are the paths of modules whose calls ran under
@@ -27,16 +23,9 @@ type Extra struct {
 	CustomFunctions []CustomFunction `json:"custom_functions,omitempty"`
 	// Functions are calls of autograd.Functions with their backward, by the numbers of nodes.
 	Functions []FunctionCall `json:"functions,omitempty"`
-	// Frozen are parameters that do not require gradients.
-	Frozen []string `json:"frozen,omitempty"`
 	// Tied are names of one parameter: another name, and that in the graph.
-	Tied [][2]string `json:"tied,omitempty"`
-	// To has parameters and buffers in the order in which .to(device) moves them.
-	To []string `json:"to,omitempty"`
-	// Parameters and Buffers are those that the graph does not have.
-	Parameters map[string][]int64     `json:"parameters,omitempty"`
-	Buffers    map[string]ExtraBuffer `json:"buffers,omitempty"`
-	Batch      *Batch                 `json:"batch,omitempty"`
+	Tied  [][2]string `json:"tied,omitempty"`
+	Batch *Batch      `json:"batch,omitempty"`
 	// BatchDims are the dimensions that the user called batch, by input: the first unless told.
 	BatchDims map[string]int `json:"batch_dims,omitempty"`
 	// Autocast has types that are float32 in the graph.
@@ -132,12 +121,6 @@ func (s *Symbol) UnmarshalJSON(data []byte) error {
 type CustomFunction struct {
 	Name string `json:"name"`
 	Line string `json:"line"`
-}
-
-// ExtraBuffer is a buffer that the graph does not have.
-type ExtraBuffer struct {
-	Shape []int64 `json:"shape"`
-	DType string  `json:"dtype"`
 }
 
 // Death is the values, by name and in order, whose last Python reference went after a node
