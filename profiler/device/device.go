@@ -35,8 +35,6 @@ type Device interface {
 
 	// Fill sets bytes at dst to a value.
 	Fill(dst uint64, value byte, bytes int64) error
-	// Copy copies bytes from src to dst, which do not overlap.
-	Copy(dst, src uint64, bytes int64) error
 	// Launch runs a kernel. The device does not keep k's slices.
 	Launch(k Kernel) error
 

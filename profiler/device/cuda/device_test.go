@@ -249,8 +249,7 @@ func TestWithoutNVMLTheDriverAloneIsAsked(t *testing.T) {
 	requireClean(t, driver)
 }
 
-// The fake takes 1 us and 1 ps a byte for a fill, and twice the bytes for a
-// copy.
+// The fake takes 1 us and 1 ps a byte for a fill.
 func TestEventsTellTheTimeOfTheDevice(t *testing.T) {
 	driver := small(t).Restart(t)
 	d := open(t)
@@ -261,7 +260,7 @@ func TestEventsTellTheTimeOfTheDevice(t *testing.T) {
 	require.NoError(t, d.Fill(a, 1, 1_000_000))
 	between, err := d.Record()
 	require.NoError(t, err)
-	require.NoError(t, d.Copy(a, a+10_000_000, 1_000_000))
+	require.NoError(t, d.Fill(a, 1, 2_000_000))
 	after, err := d.Record()
 	require.NoError(t, err)
 	for _, tt := range []struct {
@@ -360,7 +359,7 @@ func session() (err error) {
 		r := device.Range{Addr: blocks[1].Addr(), Bytes: mib}
 		w := device.Range{Addr: blocks[2].Addr(), Bytes: mib}
 		if err := errors.Join(
-			d.Fill(r.Addr, 7, r.Bytes), d.Copy(w.Addr, r.Addr, mib),
+			d.Fill(r.Addr, 7, r.Bytes),
 			d.Launch(device.Kernel{
 				Work: program.Elementwise, FLOPs: 1 << 18, Reads: []device.Range{r},
 				Writes: []device.Range{w},

@@ -17,13 +17,6 @@ func (d *Device) Fill(dst uint64, value byte, bytes int64) error {
 	return d.check("cuMemsetD8Async", bytes, cu.MemsetD8Async(cu.DevicePtr(dst), value, bytes, d.stream))
 }
 
-// Copy implements [device.Device].
-func (d *Device) Copy(dst, src uint64, bytes int64) error {
-	d.queued = true
-	return d.check("cuMemcpyDtoDAsync", bytes,
-		cu.MemcpyDtoDAsync(cu.DevicePtr(dst), cu.DevicePtr(src), bytes, d.stream))
-}
-
 // Synchronize implements [device.Device].
 func (d *Device) Synchronize() error {
 	if err := d.check("cuStreamSynchronize", 0, d.stream.Synchronize()); err != nil {

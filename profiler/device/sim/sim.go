@@ -78,12 +78,6 @@ func (d *Device) Fill(_ uint64, _ byte, bytes int64) error {
 	return nil
 }
 
-// Copy implements [device.Device]. Each byte is read and written.
-func (d *Device) Copy(_, _ uint64, bytes int64) error {
-	d.spend(0, d.gpu.Roofline(0, 2*bytes, program.FP32))
-	return nil
-}
-
 // Launch implements [device.Device]. A collective takes as long as the links or the
 // memory do, whichever is slower.
 func (d *Device) Launch(k device.Kernel) error {

@@ -153,7 +153,6 @@ func TestTimeIsTheRooflineOfTheWork(t *testing.T) {
 		want time.Duration
 	}{
 		{"fill", func() error { return d.Fill(0, 1, 1e6) }, time.Millisecond},
-		{"copy reads and writes", func() error { return d.Copy(0, 0, 1e6) }, 2 * time.Millisecond},
 		{"memory-bound kernel", func() error {
 			ranges := []device.Range{{Bytes: 1e6}, {Bytes: 2e6}}
 			return d.Launch(device.Kernel{FLOPs: 10, Reads: ranges, Writes: ranges[:1]})
