@@ -63,6 +63,13 @@ class ValuesTest(unittest.TestCase):
         run = self.host.result(aten._log_softmax.default, idle(lambda x, *_: torch.ones(2)))
         self.assertEqual(run(None, torch.tensor([0.0, -math.inf]), -1, False).tolist(), [0, -math.inf])
 
+    def test_large_results_of_layers_are_computed_if_all_is_known(self):
+        out = torch.zeros(values.FLOATS + 1)
+        for level, grad, computed in ((values.SOME, False, True), (values.SOME, True, False), (values.ALL, True, True), (values.NOTHING, False, False)):
+            scores = torch.ones(values.FLOATS + 1, requires_grad=grad)
+            with unittest.mock.patch.object(torch.Tensor, "is_cpu", False):
+                self.assertEqual(computed, self.host.is_small(out, (scores,), level))
+
     def test_what_is_known_follows_from_arguments(self):
         self.host.level = lambda tensor: int(tensor.item())
         known, none, some, all_ = self.host.known, *(torch.tensor(n) for n in (values.NOTHING, values.SOME, values.ALL))

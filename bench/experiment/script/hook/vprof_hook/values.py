@@ -403,13 +403,18 @@ class Host:
     # Numbers.
 
     def is_small(self, out, args, known):
-        """Tells whether a result is worth computing: of whole numbers, or small, or made of what the host wrote."""
+        """Tells whether a result is worth computing: of whole numbers, or small, or made of what the host wrote (all of it, in layers)."""
         outs = list(self.tensors((out,)))
         whole = any(o.dtype in self.whole for o in outs)
         if not whole and self.in_backward():
             return False
-        most = MOST if whole or known and not any(t.is_cpu and t.dim() for t in self.tensors(args)) else FLOATS
+        host = any(t.is_cpu and t.dim() for t in self.tensors(args))
+        most = MOST if whole or known and not host and not (known < ALL and self.trains(args)) else FLOATS
         return all(t.numel() <= most for t in (*outs, *self.tensors(args)))
+
+    def trains(self, args):
+        """Tells whether autograd records: scripts go by masked scores where they draw from them, and not where those are trained."""
+        return self.torch.is_grad_enabled() and any(t.requires_grad for t in self.tensors(args))
 
     def computed(self, op, args, kwargs):
         """What the operator gives on the host; None where it fails."""
