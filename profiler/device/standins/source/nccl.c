@@ -98,8 +98,19 @@ API int ncclAllReduce(const void *from, void *to, size_t n, int type, int op, co
 
 API int ncclReduce(const void *from, void *to, size_t n, int type, int op, int root, communicator *c, void *stream)
 {
-    (void)root;
-    return ncclAllReduce(from, to, n, type, op, c, stream);
+    return root == c->rank ? ncclAllReduce(from, to, n, type, op, c, stream) : 0; /* the others have no room for it */
+}
+
+/* Of the ranks of one process (DataParallel) the root comes first. */
+API int ncclBcast(void *at, size_t n, int type, int root, communicator *c, void *stream)
+{
+    static __thread const void *sent;
+    (void)stream;
+    if (root == c->rank)
+        sent = at;
+    else if (sent)
+        copy(at, sent, size_of(n, type));
+    return 0;
 }
 
 /* A group of broadcasts, one from each rank, is how PyTorch gathers pieces of uneven sizes. What this

@@ -51,6 +51,19 @@ static void memory(void)
     CHECK(!CALL(cudaSetDevice, 0) && !CALL(cudaMemGetInfo, &left, &total) && left == 768 * MIB);
 }
 
+/* Two ranks of one process, as DataParallel has: the root alone gets a sum, all get what it broadcasts. */
+static void ranks(void)
+{
+    enum { CHARACTERS = 0, SUM = 0 };
+    void *ranks[2];
+    char one[4] = "one", two[4] = "two", sum[4] = "";
+    CHECK(!CALL(ncclCommInitAll, ranks, 2, NULL));
+    CHECK(!CALL(ncclReduce, one, sum, (size_t)4, CHARACTERS, SUM, 0, ranks[0], NULL) && !strcmp(sum, "one"));
+    CHECK(!CALL(ncclReduce, two, NULL, (size_t)4, CHARACTERS, SUM, 0, ranks[1], NULL));
+    CHECK(!CALL(ncclBcast, one, (size_t)4, CHARACTERS, 0, ranks[0], NULL));
+    CHECK(!CALL(ncclBcast, two, (size_t)4, CHARACTERS, 0, ranks[1], NULL) && !strcmp(two, "one"));
+}
+
 static void graph(void)
 {
     void *stream, *second, *event, *recorded, *run;
@@ -83,6 +96,7 @@ int main(int argc, char **argv)
     library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
     CHECK(library);
     memory();
+    ranks();
     graph();
     refused();
     return 0;
