@@ -271,11 +271,23 @@ func (o *diagnoseOptions) remedy(ctx context.Context, d *report.Diagnosis, board
 		d.Board = ""
 		return nil
 	}
-	setup, c, err := o.c.setup(o.app)
+	m, c, err := o.c.resolve(o.app)
 	if err != nil {
 		return err
 	}
-	return o.remedyFor(ctx, d, setup, c.Model, cmp.Or(o.batch, c.Batch), board)
+	evidence, err := o.c.evidence(o.app)
+	if err != nil {
+		return err
+	}
+	setup, err := step.New(m, o.out.withWorstLoop(m, c), evidence)
+	if err != nil {
+		return err
+	}
+	err = o.remedyFor(ctx, d, setup, c.Model, cmp.Or(o.batch, c.Batch), board)
+	if len(d.Remedies) == 0 {
+		o.out.ownLoop = "" // which nothing was judged by
+	}
+	return err
 }
 
 func (o *diagnoseOptions) remedyFor(ctx context.Context, d *report.Diagnosis, setup *step.Setup, model string,
