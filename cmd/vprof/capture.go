@@ -42,6 +42,9 @@ func newCaptureCmd(a *app) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			err := runCapture(cmd.Context(), o, args)
 			if refused := (*capture.RefusedError)(nil); errors.As(err, &refused) {
+				if cmd.Flags().Changed("step") { // which has just failed
+					refused.Do = recordedStep.Replace(refused.Do)
+				}
 				refused.Do = strings.Replace(refused.Do, capture.SameCommand, stepCommand(cmd, args), 1)
 				return usageError{err}
 			}
@@ -145,6 +148,12 @@ func tellCaptured(a *app, made *capture.Outcome) {
 	}
 	printable.Fprintf(a.stdout, "next: vprof plan --model %s --batch 8\n", made.File)
 }
+
+// recordedStep takes the way out that --step is from what a refusal says to do.
+var recordedStep = strings.NewReplacer(
+	"Record a training step as it runs ("+capture.SameCommand+"), or run", "Run",
+	"record a training step as it runs ("+capture.SameCommand+"), or run", "run",
+)
 
 // stepCommand is the command that was given, with --step: what can be done where a graph cannot be made.
 func stepCommand(cmd *cobra.Command, args []string) string {
