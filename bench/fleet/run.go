@@ -16,8 +16,8 @@ import (
 	"github.com/vprof/vprof/internal/input"
 )
 
-// Command runs a program of a scheduler and returns its standard output. The error is absent where this machine does not
-// have the program; otherwise it has the standard error after a name.
+// Command runs a program of a scheduler and returns its standard output. The error is absent where this machine does
+// not have the program; otherwise it has the standard error after a name.
 func Command(ctx context.Context, stdin []byte, absent error, name, program string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Stdin = bytes.NewReader(stdin)

@@ -17,8 +17,9 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn"
 )
 
-// sharedTrials is an executor that does the same work once for all commands, boards and memories: a recording serves all
-// boards that the recorder says it does, and equal programs have equal replays. All is kept until [sharedTrials.Forget].
+// sharedTrials is an executor that does the same work once for all commands, boards and memories: a recording serves
+// all boards that the recorder says it does, and equal programs have equal replays. All is kept until
+// [sharedTrials.Forget].
 type sharedTrials struct {
 	// Boards are those that trials are of.
 	Boards []device.GPU

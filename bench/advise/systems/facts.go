@@ -87,8 +87,8 @@ func (s System) paths() (all []string) {
 	return all
 }
 
-// locate is where a file has a key: at its path or, if there is nothing, under its name elsewhere. Whoever names a model
-// means it, also where the project does not look.
+// locate is the path at which a file has a key: its own or, if that is missing, one that ends in the same name, since
+// users may name a model where the project does not look.
 func (s System) locate(path string, keys []string) string {
 	if slices.Contains(keys, path) {
 		return path

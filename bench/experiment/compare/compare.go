@@ -140,8 +140,8 @@ func (s *Side) reports(r io.Reader, name string) error {
 	return nil
 }
 
-// amountsOf are those of a case at a batch size on a kind of board, without figures. Two steps are compared if they share
-// one of the names and the board.
+// amountsOf are those of a case at a batch size on a kind of board, without figures. Two steps are compared if they
+// share one of the names and the board.
 func amountsOf(c models.Case, batch int, gpu string) Amounts {
 	a := Amounts{Of: fmt.Sprintf("%s, batch %d", c, batch), Case: c, Batch: batch}
 	a.GPU, a.Torch = gpu, c.ReleaseName()
