@@ -91,7 +91,7 @@ func Read(r io.Reader, name string) (*File, error) {
 			}
 			if h.Torch != "" {
 				if torch, err = models.ParseRelease(h.Torch); err != nil {
-					return nil, &input.FormatError{File: name, Line: n, Key: "torch", Reason: err.Error()}
+					return nil, withPlace(bad("torch", "%v", err), name, n)
 				}
 			}
 			file.Header = h
@@ -99,17 +99,11 @@ func Read(r io.Reader, name string) (*File, error) {
 	}
 	switch err := lines.Err(); {
 	case errors.Is(err, bufio.ErrTooLong):
-		errs = append(errs, &input.FormatError{
-			File: name, Line: n + 1,
-			Reason: fmt.Sprintf("longer than %d bytes", maxLine),
-		})
+		errs = append(errs, withPlace(bad("", "longer than %d bytes", maxLine), name, n+1))
 	case err != nil:
 		errs = append(errs, fmt.Errorf("%s: after line %d: %w", name, n, err))
 	case n == 0:
-		errs = append(errs, &input.FormatError{
-			File: name, Line: 1,
-			Reason: "empty: expected a header with schema " + Schema,
-		})
+		errs = append(errs, withPlace(bad("", "empty: expected a header with schema %s", Schema), name, 1))
 	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
@@ -135,13 +129,9 @@ func decodeHeader(line []byte) (Header, error) {
 	case Schema:
 		return h, nil
 	case "":
-		return h, &input.FormatError{
-			Key:    "schema",
-			Reason: "missing: the first line must be a header with schema " + Schema,
-		}
-	default:
-		return h, &input.FormatError{Key: "schema", Reason: fmt.Sprintf("%q is not %s", h.Schema, Schema)}
+		return h, bad("schema", "missing: the first line must be a header with schema %s", Schema)
 	}
+	return h, bad("schema", "%q is not %s", h.Schema, Schema)
 }
 
 // unmarshal decodes line and turns the ways that fails into a FormatError.
@@ -153,19 +143,14 @@ func unmarshal(line []byte, v any) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &kind):
-		field := kind.Field
-		if field == "" {
-			return &input.FormatError{Reason: fmt.Sprintf("want an object, found a JSON %s", kind.Value)}
+		if kind.Field == "" {
+			return bad("", "want an object, found a JSON %s", kind.Value)
 		}
-		return &input.FormatError{
-			Key:    field,
-			Reason: fmt.Sprintf("want %s, found a JSON %s", typeName(kind.Type.Kind().String()), kind.Value),
-		}
+		return bad(kind.Field, "want %s, found a JSON %s", typeName(kind.Type.Kind().String()), kind.Value)
 	case errors.As(err, &syntax):
-		return &input.FormatError{Reason: fmt.Sprintf("not JSON at byte %d: %v", syntax.Offset, err)}
-	default:
-		return &input.FormatError{Reason: err.Error()}
+		return bad("", "not JSON at byte %d: %v", syntax.Offset, err)
 	}
+	return bad("", "%v", err)
 }
 
 // typeName says in the words of JSON what a Go kind holds.
