@@ -96,39 +96,6 @@ func (r Rules) Parse(s string) (Config, error) {
 	return c, nil
 }
 
-// String is the configuration as ParseConfig reads it, without what has its
-// default.
-func (c Config) String() string {
-	var set []string
-	add := func(key string, value any) { set = append(set, fmt.Sprintf("%s:%v", key, value)) }
-	if c.Expandable {
-		add("expandable_segments", "True")
-	}
-	if c.LargeSegment != defaultLargeSegment {
-		add("large_segment_size_mb", c.LargeSegment/mib)
-	}
-	if c.MaxSplit != Unlimited {
-		add("max_split_size_mb", c.MaxSplit/mib)
-	}
-	if c.MaxNonSplitRounding != c.LargeSegment {
-		add("max_non_split_rounding_mb", c.MaxNonSplitRounding/mib)
-	}
-	if c.GarbageCollection != 0 {
-		add("garbage_collection_threshold", c.GarbageCollection)
-	}
-	if c.MemoryFraction != 1 {
-		add("per_process_memory_fraction", c.MemoryFraction)
-	}
-	if c.Roundup != ([16]uint64{}) {
-		var list []string
-		for i, d := range c.Roundup {
-			list = append(list, fmt.Sprintf("%d:%d", 1<<i, d))
-		}
-		add("roundup_power2_divisions", "["+strings.Join(list, ",")+"]")
-	}
-	return strings.Join(set, ",")
-}
-
 // setting is a known key with its value; a list keeps its brackets.
 type setting struct{ key, value string }
 

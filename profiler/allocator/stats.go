@@ -35,18 +35,6 @@ const (
 	numPools = iota
 )
 
-func (p Pool) String() string {
-	switch p {
-	case All:
-		return "all"
-	case SmallPool:
-		return "small_pool"
-	case LargePool:
-		return "large_pool"
-	}
-	return "unknown"
-}
-
 // PoolStat is a [Stat] for all pools together and for each, indexed by [Pool].
 type PoolStat [numPools]Stat
 
