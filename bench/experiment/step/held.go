@@ -76,7 +76,7 @@ func (h Held) Compiled(n int) []report.Buffer {
 	at := map[key]int{}
 	for _, i := range h.buffers {
 		b, site := h.p.Buffers[i], h.site(i)
-		if site.Op == "" || site.Op == compiled.Unnamed || site.Op == tuning {
+		if site.Op == "" || site.Op == compiled.Unnamed || site.Where == "" {
 			continue
 		}
 		k := key{site, b.Class}

@@ -14,7 +14,10 @@ import (
 func TestWhatIsHeldAtThePeak(t *testing.T) {
 	p := &program.Program{
 		Sites: []program.Site{
-			{Where: "net.py:1:forward"}, {Op: "mul > add_1", Where: "net.py:2:forward"}, {Op: "empty_strided", Where: "net.py:2:forward"},
+			{Where: "net.py:1:forward"},
+			{Op: "mul > add_1", Where: "net.py:2:forward"},
+			{Op: "empty_strided", Where: "net.py:2:forward"},
+			{Op: "zeros_like"}, // the optimizer's, which Inductor has not compiled
 		},
 		Buffers: []program.Buffer{
 			{Bytes: 8, Site: 0},
@@ -23,9 +26,10 @@ func TestWhatIsHeldAtThePeak(t *testing.T) {
 			{Bytes: 100, Site: 1, Class: program.Activations},
 			{Bytes: 20, Site: 1, Class: program.Temporaries},
 			{Bytes: 16, Site: 0},
+			{Bytes: 300, Site: 3, Class: program.OptimizerState},
 		},
 	}
-	for _, n := range []int{0, 1, 2, ^0, 3, 4, ^2, ^1, 5} { // numbers of buffers; complements free
+	for _, n := range []int{0, 1, 2, ^0, 3, 6, 4, ^2, ^1, 5} { // numbers of buffers; complements free
 		in := program.Instruction{Kind: program.Alloc, Arg: uint32(n)}
 		if n < 0 {
 			in = program.Instruction{Kind: program.Free, Arg: uint32(^n)}
