@@ -189,8 +189,8 @@ func (of *steps) discard() {
 	of.recording = nil
 }
 
-// memories is the range of memory, in bytes, within which the convolutions of a recording have the same workspaces as on
-// board b: from least to below under.
+// memories is the range of memory, in bytes, within which the convolutions of a recording have the same workspaces
+// as on board b: from least to below under.
 func memories(t step.Trial, rec *models.Recording, b device.GPU) (least, under int64, err error) {
 	release, err := t.Case.Release()
 	if err != nil {
