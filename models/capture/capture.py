@@ -323,6 +323,9 @@ def write(opts, build, model, example, place, seen, program, free, symbols):
     fixed = {s: n for s, n in symbols.items() if s not in [name for name, *_ in extra["symbols"].values()] and (s != "batch" or not extra.get("batch"))}
     if fixed:
         notes.append(f"the model takes no other {' or '.join(fixed)} than in the example ({', '.join(f'{s}={n}' for s, n in fixed.items())}): capture it with others in --input to plan them")
+    still = [n for n, i in example.inputs.items() if opts.inputs_from and isinstance(i, Input) and i.dims and not any(isinstance(d, tuple) for d in i.dims)]
+    if still and "batch" in symbols:
+        notes.append(f"the batch is the first size of the first input ({example.symbols['batch']} in the example); {some(still)} of other sizes stay as they are at every batch: --input 'NAME=TYPE[batch,...]' or [NAME=SIZE,...] opens sizes")
     extra["other_way"] = other_way(model, example, place, symbols, seen)
     if extra["other_way"]:
         batch, line = extra["other_way"]

@@ -150,6 +150,13 @@ class CaptureTest(CaptureCase):
         self.assertEqual(self.outcome["symbols"], ["batch"])
         self.assertEqual(made.targets[-1], "mul.Tensor")
 
+    def test_inputs_that_do_not_go_with_the_batch_are_named(self):
+        path = os.path.join(self.folder, "inputs.py")
+        with open(path, "w") as f:
+            f.write("import torch\ndef example(): return {'x': torch.ones(6, 8), 'edges': torch.ones(2, 9)}")
+        self.capture("class model(nn.Module):\n    def forward(self, x, edges):\n        return x.sum() + edges.sum()", f"--inputs-from={path}:example", inputs="")
+        self.assertRegex(self.outcome["notes"][0], r"\(6 in the example\); edges of other sizes stay")
+
     def test_tensors_within_arguments_become_arguments(self):
         source = """
             class Model(nn.Module):
