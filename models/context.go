@@ -47,6 +47,8 @@ func (c Case) checkContext(m Model) error {
 			"attention (hf:config.json)")
 	case c.Task != "" && len(m.Tasks) > 0 && c.Task != m.Tasks[0] || !c.Objective.IsZero():
 		return errors.New("vprof records sequences that ranks share (cp) for learning the next token")
+	case c.Strategy.Name == PP && c.Strategy.CPBy != RingOfTorch:
+		return fmt.Errorf("vprof records sequences that ranks of a stage share (cp) with cp_by=%s", RingOfTorch)
 	}
 	return nil
 }
@@ -72,6 +74,7 @@ func (c Case) checkTokens(m Model) error {
 // checkExperts says what does not go together with experts that ranks share out.
 func (c Case) checkExperts(m Model) error {
 	s := c.Strategy
+	gpus := int64(c.GPUs) / s.PipelineRanks(c.GPUs)
 	switch {
 	case s.EP == 0:
 		return nil
@@ -80,15 +83,19 @@ func (c Case) checkExperts(m Model) error {
 			"experts are grouped products, as those of Qwen, Mixtral and DeepSeek")
 	case m.Levers.Experts%s.EP != 0:
 		return fmt.Errorf("%d ranks cannot share out %d experts evenly (ep=%d)", s.EP, m.Levers.Experts, s.EP)
-	case int64(c.GPUs)%s.EP != 0:
+	case gpus%s.EP != 0:
 		return fmt.Errorf("%d GPUs cannot be divided into groups of %d that share out the experts (ep=%d)",
-			c.GPUs, s.EP, s.EP)
+			gpus, s.EP, s.EP)
+	case s.Name == PP && s.EPBy == "":
+		return fmt.Errorf("vprof records experts that ranks of a stage share out (ep) with ep_by=%s", TorchExperts)
+	case s.TP > 0:
+		return errors.New("vprof records experts that ranks share out (ep) without tensor parallelism; leave out tp")
 	case (s.CP > 0 || s.Replicate > 1) && s.EPBy == "":
 		return errors.New("vprof records experts that ranks share out (ep) beside sequences that they share, and " +
 			"with replicas, by ep_by=torch alone; leave out cp and replicate")
-	case s.CP > 0 && (s.CPBy != RingOfTorch || s.Name != FSDP2):
-		return fmt.Errorf("vprof records experts that ranks share out (ep) beside sequences that they share under %s, "+
-			"with cp_by=%s", FSDP2, RingOfTorch)
+	case s.CP > 0 && (s.CPBy != RingOfTorch || s.Name == DDP):
+		return fmt.Errorf("vprof records experts that ranks share out (ep) beside sequences that they share under %s "+
+			"and %s, with cp_by=%s", FSDP2, PP, RingOfTorch)
 	case s.Name == FSDP2 && int64(c.GPUs) == s.EP && s.EPBy == "":
 		return fmt.Errorf("with ep=%d on %d GPUs nothing is left over which fully_shard could shard the experts; "+
 			"take a multiple of %d GPUs, or ddp:ep=%d", s.EP, c.GPUs, s.EP, s.EP)

@@ -186,9 +186,12 @@ func (m Model) recordWorst(c Case, board trace.Board, o Options) (*Recording, er
 // where that cannot be told.
 func (m Model) ranksToRecord(c Case, board trace.Board) (ranks []int64) {
 	does := m.ranksOf(c, board)
-	for rank := range int64(c.GPUs) {
-		if does == nil || slices.Index(does, does[rank]) == int(rank) {
-			ranks = append(ranks, rank)
+	stages := c.Strategy.PipelineRanks(c.GPUs)
+	// of a stage that ranks share, the last that have parts of a row: they see most keys
+	each, last := int64(c.GPUs)/stages, max(0, c.Strategy.CP-1)*max(1, c.Strategy.TP)
+	for stage := range stages {
+		if does == nil || slices.Index(does, does[stage]) == int(stage) {
+			ranks = append(ranks, stage*each+last)
 		}
 	}
 	return ranks

@@ -56,8 +56,11 @@ type Strategy struct {
 	EP   int64
 	EPBy string
 
+	// PP is the number of ranks of a pipeline, zero all; of more GPUs, as many as are left share each stage
+	// (fully_shard).
+	PP int64
 	// Schedule is that of a pipeline, "1f1b", "gpipe" or [Interleaved], Micro how many
-	// micro-batches it has in a step, zero as many as ranks, and Stages how many stages a
+	// micro-batches it has in a step, zero as many as ranks of it, and Stages how many stages a
 	// rank has of an interleaved one, zero two.
 	Schedule      string
 	Micro, Stages int64
@@ -151,8 +154,6 @@ func (s *Strategy) check(gpus int) error {
 		return fmt.Errorf("there is no rank %d of %d; ranks begin with 0", *s.Rank, gpus)
 	case s.Replicate > 1 && int64(gpus)%s.Replicate != 0:
 		return fmt.Errorf("%d GPUs cannot be divided into %d replicas", gpus, s.Replicate)
-	case s.Micro > 0 && s.Micro < int64(gpus):
-		return fmt.Errorf("%d micro-batches do not fill a pipeline of %d stages; take at least as many", s.Micro, gpus)
 	case s.Stages > 0 && s.Schedule != Interleaved:
 		return fmt.Errorf("stages=%d is about schedule=%s; other schedules have one stage on each rank",
 			s.Stages, Interleaved)
@@ -181,8 +182,51 @@ func (s *Strategy) check(gpus int) error {
 		return s.checkReshard(int64(gpus))
 	case s.Name == TP:
 		return s.checkTensorParallel(int64(gpus))
+	case s.Name == PP:
+		return s.checkPipeline(int64(gpus))
 	}
 	return nil
+}
+
+// checkPipeline says what is wrong with a pipeline on some GPUs.
+func (s *Strategy) checkPipeline(gpus int64) error {
+	ranks := s.PipelineRanks(int(gpus))
+	each := gpus / ranks
+	switch {
+	case gpus%ranks != 0:
+		return fmt.Errorf("%d GPUs cannot be divided into %d stages that as many share (pp=%d)", gpus, ranks, s.PP)
+	case s.Micro > 0 && s.Micro < ranks:
+		return fmt.Errorf("%d micro-batches do not fill a pipeline of %d stages; take at least as many", s.Micro, ranks)
+	case each > 1 && s.Schedule == Interleaved:
+		return fmt.Errorf("vprof records stages that %d GPUs share with one stage on each rank; leave out schedule=%s",
+			each, Interleaved)
+	case each%(max(1, s.TP)*max(1, s.CP)*max(1, s.Replicate)) != 0:
+		return fmt.Errorf("%d GPUs of a stage cannot be divided by tp, cp and replicas of %d, %d and %d", each,
+			max(1, s.TP), max(1, s.CP), max(1, s.Replicate))
+	case each > 1 && each == s.Replicate*max(1, s.TP):
+		return fmt.Errorf("with replicate=%d on %d GPUs of a stage nothing is left for fully_shard; take more GPUs, "+
+			"or leave out replicate", s.Replicate, each)
+	case each == 1 && (s.Reshard != "" || s.MP != "" || s.Reduce != ""):
+		return fmt.Errorf("reshard, mp and reduce are fully_shard's, and each stage has one GPU; say how many stages "+
+			"%d GPUs make with pp=N", gpus)
+	}
+	return nil
+}
+
+// PipelineRanks is how many ranks a pipeline of some GPUs has, one without one.
+func (s *Strategy) PipelineRanks(gpus int) int64 {
+	switch {
+	case s == nil || s.Name != PP:
+		return 1
+	case s.PP > 0:
+		return s.PP
+	}
+	return int64(gpus)
+}
+
+// SharesStages reports whether several GPUs share each stage of a pipeline.
+func (s *Strategy) SharesStages(gpus int) bool {
+	return s.Name == PP && s.PipelineRanks(gpus) < int64(gpus)
 }
 
 // RootAlone is the value of wrap under which fully_shard wraps the model and no module in
@@ -232,7 +276,8 @@ func (s *Strategy) checkTensorParallel(gpus int64) error {
 func (c Case) checkMix() error {
 	s := c.Strategy
 	o, err := optim.Named(c.Optimizer)
-	if s.Sequence || s.TPBy != "" || int64(c.GPUs) != s.TP || err == nil && o.Implementation == optim.SingleTensor {
+	gpus := int64(c.GPUs) / s.PipelineRanks(c.GPUs)
+	if s.Sequence || s.TPBy != "" || gpus != s.TP || err == nil && o.Implementation == optim.SingleTensor {
 		return nil
 	}
 	return fmt.Errorf("with tp=%d on %d GPUs nothing is left for fully_shard, and PyTorch's optimizers refuse a mix "+
@@ -280,7 +325,7 @@ func (c Case) checkRanks(m Model) error {
 			return err
 		}
 	}
-	if c.Strategy.Name == TP {
+	if c.Strategy.TP > 0 || c.Strategy.Name == TP {
 		switch {
 		case c.LoRA != nil || c.Quantize != "":
 			return fmt.Errorf("adapters and packed weights stand in the place of linear layers, which " +
@@ -345,8 +390,9 @@ func (s *Strategy) Communicators(gpus int) int {
 		return 0
 	}
 	n := 0
-	rest := int64(gpus) / max(1, s.TP) / max(1, s.Replicate)
-	for _, ranks := range []int64{s.Replicate, s.TP, s.CP, s.EP, rest} {
+	stages := s.PipelineRanks(gpus)
+	rest := int64(gpus) / stages / max(1, s.TP) / max(1, s.Replicate)
+	for _, ranks := range []int64{stages, s.Replicate, s.TP, s.CP, s.EP, rest} {
 		if ranks > 1 {
 			n++
 		}
@@ -356,17 +402,29 @@ func (s *Strategy) Communicators(gpus int) int {
 
 // Batches is how many batches all ranks train on together, in the time in which each rank is
 // given one: as many as there are ranks, where the ranks of a tensor-parallel group, or those
-// that share sequences, count as one; of a pipeline, its micro-batches.
+// that share sequences, count as one; of a pipeline, its micro-batches, as often as there are pipelines.
 func (c Case) Batches() int {
-	switch s := c.Strategy; {
+	s := c.Strategy
+	switch {
 	case s == nil:
 		return max(1, c.GPUs)
-	case s.Name == PP && s.Micro > 0:
-		return int(s.Micro)
 	case s.Name == DeviceMap:
 		return 1
 	}
-	return max(1, c.GPUs/int(max(1, c.Strategy.TP)*max(1, c.Strategy.CP)))
+	stages := int(s.PipelineRanks(c.GPUs))
+	together := max(1, c.GPUs/stages/int(max(1, s.TP)*max(1, s.CP)))
+	if s.Name == PP {
+		return together * s.MicroBatches(c.GPUs)
+	}
+	return together
+}
+
+// MicroBatches is how many micro-batches a pipeline of some GPUs has in a step.
+func (s *Strategy) MicroBatches(gpus int) int {
+	if s.Micro == 0 {
+		return int(s.PipelineRanks(gpus))
+	}
+	return int(s.Micro)
 }
 
 // Samples is how many samples all ranks see in one step of the optimizer, with micro-
@@ -380,9 +438,5 @@ func (s *Strategy) Bubble(gpus int) float64 {
 	if s.Name != PP {
 		return 1
 	}
-	micro := s.Micro
-	if micro == 0 {
-		micro = int64(gpus)
-	}
-	return 1 + float64(gpus-1)/float64(micro*int64(s.StagesOfRank()))
+	return 1 + float64(s.PipelineRanks(gpus)-1)/float64(s.MicroBatches(gpus)*s.StagesOfRank())
 }

@@ -22,7 +22,10 @@ var strategyKeys = map[string][]string{
 		"rank",
 	},
 	DeviceMap: {"map", "memory", "rank"},
-	PP:        {"schedule", "micro", "stages", "split", "rank"},
+	PP: {
+		"pp", "schedule", "micro", "stages", "split", "tp", "sequence", "loss", "reshard", "mp", "reduce", "replicate",
+		"wrap", "cp", "cp_by", "ep", "ep_by", "rank",
+	},
 	TP: {
 		"tp", "tp_by", "sequence", "loss", "col", "row", "reshard", "mp", "reduce", "replicate", "wrap", "init",
 		"no_sync", "cp", "cp_by", "rank",
@@ -40,9 +43,10 @@ var strategyKeys = map[string][]string{
 
 // together are the strategies that options go with which others lack, as messages say it.
 var together = map[string]string{
-	"cp": "take it with fsdp2, ddp, tp or zero1 to zero3",
-	"ep": "take it with fsdp2 or ddp",
-	"tp": "take tp:tp=N, which is fully_shard over the groups",
+	"cp": "take it with fsdp2, ddp, tp, pp or zero1 to zero3",
+	"ep": "take it with fsdp2, pp or ddp",
+	"tp": "take tp:tp=N, which is fully_shard over the groups, or pp:pp=N,tp=M",
+	"pp": "take pp:pp=N, which is fully_shard over the GPUs of each stage",
 }
 
 // ParseStrategy reads a strategy like "fsdp2:mp=bf16,replicate=2". Patterns of wrap
@@ -127,6 +131,7 @@ var strategyOptions = []strategyOption{
 	wordOption("reduce", "", func(s *Strategy) *string { return &s.Reduce }, "fp32", "bf16", "fp16"),
 	option("replicate", parseReplicas, func(s *Strategy) *int64 { return &s.Replicate }, number),
 	option("wrap", parseWraps, func(s *Strategy) *[]string { return &s.Wrap }, joinNames),
+	countOption("pp", 2, mostRanks, func(s *Strategy) *int64 { return &s.PP }),
 	countOption("tp", 2, mostRanks, func(s *Strategy) *int64 { return &s.TP }),
 	wordOption("tp_by", TensorWays()[0], func(s *Strategy) *string { return &s.TPBy }, TensorWays()...),
 	truthOption("sequence", func(s *Strategy) *bool { return &s.Sequence }),
@@ -307,7 +312,7 @@ func sizeText(n int64) string {
 // defaultReshard is the value of reshard that a strategy has unless told: that of its
 // records, which is PyTorch's own under tensor parallelism.
 func (s *Strategy) defaultReshard() string {
-	if s.Name == TP {
+	if s.Name == TP || s.Name == PP {
 		return "auto"
 	}
 	return "true"

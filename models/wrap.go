@@ -89,9 +89,9 @@ func (s *Strategy) ReshardAmong() int64 {
 
 // checkReshard says what is wrong with resharding to fewer ranks.
 func (s *Strategy) checkReshard(gpus int64) error {
-	n, each := s.ReshardAmong(), gpus/max(1, s.Replicate)
+	n, each := s.ReshardAmong(), gpus/s.PipelineRanks(int(gpus))/max(1, s.Replicate)
 	switch {
-	case s.Name == TP:
+	case s.TP > 0:
 		return fmt.Errorf(
 			"reshard=%d: PyTorch reshards to fewer ranks without tensor parallelism alone; take true, false or auto", n)
 	case s.EP > 0:

@@ -152,7 +152,7 @@ func TestExpertsThatRanksShareOut(t *testing.T) {
 			Name: models.FSDP2,
 			EP:   2, CP: 2,
 		},
-		"beside sequences that they share under fsdp2, with cp_by=torch": {
+		"beside sequences that they share under fsdp2 and pp, with cp_by=torch": {
 			Name: models.FSDP2,
 			EP:   2, EPBy: models.TorchExperts, CP: 2,
 		},

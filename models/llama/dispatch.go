@@ -58,7 +58,7 @@ func (e *ExpertWeights) masked(f *frame, x, chosen, weights *tensor) *tensor {
 	h.End(safe, left)
 	g.LetAll([]*tensor{safe, left})
 	k := g.FuncFrame(x, safe, left)
-	y := e.products(k, x, safe, left, false)
+	y := e.products(k, x, safe, left, nil)
 	k.End(y)
 	return g.Return(y)
 }
@@ -67,10 +67,11 @@ func (e *ExpertWeights) masked(f *frame, x, chosen, weights *tensor) *tensor {
 // that gives comes back to be weighed and summed.
 func (e *ExpertWeights) exchanged(f *frame, x, chosen, weights *tensor) *tensor {
 	g := f.ModuleFrame(e, x, chosen, weights)
+	local := g.LetAll([]*tensor{(*e.in()).Local(), e.DownProj.Local()}) // _use_local_dtensor_params
 	h := g.FuncFrame(x, chosen, weights)
 	tokens, numbers, ones, order := e.dispatch(h, x, chosen)
 	k := h.FuncFrame(tokens, numbers, ones)
-	y := h.Let(k.Return(e.products(k, tokens, numbers, ones, true)))
+	y := h.Let(k.Return(e.products(k, tokens, numbers, ones, local)))
 	out := g.Let(h.Return(e.weighed(h, y, order, weights)))
 	return g.Return(out.To(x.DType()))
 }

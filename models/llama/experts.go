@@ -340,12 +340,19 @@ func (e *ExpertWeights) Call(f *frame, x, chosen, weights *tensor) *tensor {
 // their experts. Nothing in it has a size that depends on how many tokens an expert sees.
 func (e *ExpertWeights) grouped(f *frame, x, chosen, weights *tensor) *tensor {
 	g := f.ModuleFrame(e, x, chosen, weights)
-	return g.Return(e.products(g, x, chosen, weights, false))
+	return g.Return(e.products(g, x, chosen, weights, nil))
 }
 
-// products is grouped_mm_experts_forward in its frame. Of a part of the experts, rows of others are masked.
-func (e *ExpertWeights) products(g *frame, x, chosen, weights *tensor, part bool) *tensor {
-	t := g.Tape()
+// products is grouped_mm_experts_forward in its frame. Of a part of the experts, whose weights are local, rows of others
+// are masked.
+func (e *ExpertWeights) products(g *frame, x, chosen, weights *tensor, local []*tensor) *tensor {
+	t, part := g.Tape(), local != nil
+	access := func(i int, p *nn.Parameter) *tensor {
+		if part {
+			return local[i]
+		}
+		return p.Access(g)
+	}
 	tokens, each, width := x.Size(0), chosen.Size(-1), x.Size(-1)
 	flat := g.Let(weights.Reshape(-1))
 	numbers := g.Let(chosen.Reshape(-1))
@@ -365,7 +372,7 @@ func (e *ExpertWeights) products(g *frame, x, chosen, weights *tensor, part bool
 			g.Set(y, (*y).MaskedFill(others))
 		}
 	}
-	up := (*e.in()).Access(g)
+	up := access(0, *e.in())
 	bias := e.biases(g, e.GateUpProjBias, sorted)
 	y := g.Let(e.linear(g, rows, up, bias, ends))
 	masked(&y)
@@ -374,7 +381,7 @@ func (e *ExpertWeights) products(g *frame, x, chosen, weights *tensor, part bool
 	} else {
 		g.Set(&y, e.gated(g, y))
 	}
-	down := e.DownProj.Access(g)
+	down := access(1, e.DownProj)
 	if bias != nil {
 		g.Set(&bias, e.DownProjBias.Index(sorted))
 	}
@@ -386,7 +393,9 @@ func (e *ExpertWeights) products(g *frame, x, chosen, weights *tensor, part bool
 	g.Set(&weighted, weighted.Index(back))
 	sum := g.Let(weighted.View(tokens, each, width).Sum(false, 1))
 	out := sum.To(x.DType())
-	nn.Accessed(t, []*nn.Parameter{*e.in(), e.DownProj}, []*tensor{up, down})
+	if !part {
+		nn.Accessed(t, []*nn.Parameter{*e.in(), e.DownProj}, []*tensor{up, down})
+	}
 	return out
 }
 

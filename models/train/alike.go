@@ -27,15 +27,16 @@ func stagesOf(c models.Case, p *program.Program, places []int, trained []*trace.
 	}
 	f.follow()
 	begins := append(slices.Clone(places), len(p.Instructions))
-	ranks := make([]string, c.GPUs)
+	n := int(c.Strategy.PipelineRanks(c.GPUs))
+	ranks := make([]string, n)
 	for i := range all {
 		switch i {
 		case 0:
 			ranks[0] += "first"
 		case all - 1:
-			ranks[i%c.GPUs] += "last"
+			ranks[i%n] += "last"
 		default:
-			ranks[i%c.GPUs] += f.of(begins[i], begins[i+1])
+			ranks[i%n] += f.of(begins[i], begins[i+1])
 		}
 	}
 	return ranks
@@ -137,7 +138,7 @@ func (s stages) Ranks(scratch *trace.Tape) (ranks []string, err error) {
 		p := scratch.Program()
 		places := []int{len(p.Instructions)}
 		t.gates(scratch, blocks)
-		t.onBlock = func(block string) {
+		t.onBlock = func(block string, _ []*trace.Tensor) {
 			if slices.Contains(cuts[1:], block) {
 				places = append(places, len(p.Instructions))
 			}

@@ -24,7 +24,7 @@ const (
 // yet, since they come to the device in parts.
 func Place(t *trace.Tape, c models.Case, to func()) {
 	if s := c.Strategy; s != nil && s.Init != models.InitDevice &&
-		slices.Contains([]string{models.ZeRO3, models.FSDP2, models.TP}, s.Name) {
+		(slices.Contains([]string{models.ZeRO3, models.FSDP2, models.TP}, s.Name) || s.SharesStages(c.GPUs)) {
 		t.Unplaced(to)
 		return
 	}

@@ -18,9 +18,12 @@ import (
 type Pipeline struct {
 	tape     *trace.Tape
 	micro    int
+	gpipe    bool
 	schedule []distributed.Action
 	stages   []*Stage
 	first    bool // one of them is the model's first
+	// unsent are passes whose outputs are on their way to the stage behind.
+	unsent []*Pass
 	// sent are gradients on their way to the stage before.
 	sent []*trace.Tensor
 }
@@ -34,13 +37,17 @@ type Stage struct {
 	// Examples are the inputs and outputs that a stage is made with, and keeps.
 	Examples []Crossing
 	// Forward runs micro-batch i on what was received.
-	Forward func(s *Session, i int, received []*trace.Tensor) Pass
+	Forward func(s *Session, i int, received []*trace.Tensor) *Pass
 	// Trained are the parameters of the stage that are trained.
 	Trained func() []*trace.Tensor
+	// Finish ends the backward passes of all micro-batches, nil where nothing is left to do.
+	Finish func()
+	// share has the ranks of the stage share it.
+	share func(s *Session) *Ranks
 
 	received [][]*trace.Tensor // buffers for inputs, by micro-batch
 	grads    [][]*trace.Tensor // buffers for gradients of outputs
-	passes   []Pass
+	passes   []*Pass
 	results  []*trace.Tensor // of the last stage, until the next step
 	undone   int             // backward passes that are to come
 }
@@ -70,13 +77,13 @@ type Pass struct {
 func NewPipeline(tape *trace.Tape, c models.Case, blocks []string,
 	stage func(from, to string) (*Stage, error),
 ) (*Pipeline, error) {
-	s, ranks, each := c.Strategy, c.GPUs, c.Strategy.StagesOfRank()
+	s, ranks, each := c.Strategy, int(c.Strategy.PipelineRanks(c.GPUs)), c.Strategy.StagesOfRank()
 	cuts, err := Cuts(c, blocks)
 	if err != nil {
 		return nil, err
 	}
-	rank := int(*s.Rank)
-	p := &Pipeline{tape: tape, micro: MicroBatches(c)}
+	rank := int(*s.Rank) / (c.GPUs / ranks)
+	p := &Pipeline{tape: tape, micro: s.MicroBatches(c.GPUs), gpipe: s.Schedule == "gpipe"}
 	p.schedule = distributed.Schedule(s.Schedule, p.micro, ranks, rank)
 	if s.Schedule == models.Interleaved {
 		if rounds := distributed.Rounds(p.micro, ranks); p.micro%rounds != 0 {
@@ -97,19 +104,11 @@ func NewPipeline(tape *trace.Tape, c models.Case, blocks []string,
 	return p, nil
 }
 
-// MicroBatches is how many micro-batches a pipeline has in a step.
-func MicroBatches(c models.Case) int {
-	if c.Strategy.Micro == 0 {
-		return c.GPUs
-	}
-	return int(c.Strategy.Micro)
-}
-
 // Cuts are the blocks that the stages of a case begin with, and one more entry after the last.
 // The first and the last entry are empty.
 func Cuts(c models.Case, blocks []string) ([]string, error) {
 	s := c.Strategy
-	stages := c.GPUs * s.StagesOfRank()
+	stages := int(s.PipelineRanks(c.GPUs)) * s.StagesOfRank()
 	if len(blocks) < stages {
 		return nil,
 			fmt.Errorf("a pipeline of %d stages has at least a block in each, and the model has %d; use fewer GPUs",
@@ -156,17 +155,22 @@ func (p *Pipeline) Optimizer(s *Session, c models.Case, own optim.Config,
 	return s.OptimizerOf(c, own, nil, trained)
 }
 
-// Prepare makes the examples of inputs and outputs that stages keep, and the batch of
+// Prepare makes the examples of inputs and outputs that stages are made with, and the batch of
 // every micro-batch, by load. An output that looks like an input has the same example.
 func (p *Pipeline) Prepare(load func()) {
 	for _, st := range p.stages {
+		f := p.tape.Frame()
 		for i, x := range st.Examples {
 			if !slices.ContainsFunc(st.Examples[:i], x.looksLike) {
-				p.tape.Hold(p.tape.New("zeros", program.Batch, x.DType, x.Shape...))
+				example := f.Let(p.tape.New("zeros", program.Batch, x.DType, x.Shape...))
+				if !p.late() { // which stages keep
+					p.tape.Hold(example)
+				}
 			}
 		}
+		f.End()
 	}
-	if p.first { // the first stage's inputs have an example, too
+	if p.first && !p.late() { // the first stage's inputs have an example, too
 		load()
 	}
 	for range p.micro {
@@ -178,17 +182,17 @@ func (c Crossing) looksLike(other Crossing) bool {
 	return c.DType == other.DType && slices.Equal(c.Shape, other.Shape)
 }
 
-// buffers are one for each crossing and micro-batch.
-func (p *Pipeline) buffers(of []Crossing, c program.Class) [][]*trace.Tensor {
-	out := make([][]*trace.Tensor, p.micro)
-	for i := range out {
-		for _, x := range of {
-			b := p.tape.Hold(p.tape.New("empty_memory_format", c, x.DType, x.Shape...))
-			if x.Trains {
-				b.Leaf()
-			}
-			out[i] = append(out[i], b)
+// late says that stages allocate what they receive as it comes, and let go of what they have sent.
+func (p *Pipeline) late() bool { return p.tape.Rules().StagesReceiveLate }
+
+// buffers are one for each crossing.
+func (p *Pipeline) buffers(of []Crossing, c program.Class) (out []*trace.Tensor) {
+	for _, x := range of {
+		b := p.tape.Hold(p.tape.New("empty_memory_format", c, x.DType, x.Shape...))
+		if x.Trains && c == program.Activations {
+			b.Leaf()
 		}
+		out = append(out, b)
 	}
 	return out
 }
@@ -196,11 +200,21 @@ func (p *Pipeline) buffers(of []Crossing, c program.Class) [][]*trace.Tensor {
 // allocate makes the buffers for what other stages send, for every micro-batch.
 func (p *Pipeline) allocate() {
 	for _, st := range p.stages {
-		st.received = p.buffers(st.Inputs, program.Activations)
-		st.passes = make([]Pass, p.micro)
+		st.passes = make([]*Pass, p.micro)
+		st.received, st.grads = make([][]*trace.Tensor, p.micro), make([][]*trace.Tensor, p.micro)
+	}
+	if p.late() {
+		return
 	}
 	for _, st := range p.stages {
-		st.grads = p.buffers(st.Outputs, program.Gradients)
+		for i := range p.micro {
+			st.received[i] = p.buffers(st.Inputs, program.Activations)
+		}
+	}
+	for _, st := range p.stages {
+		for i := range p.micro {
+			st.grads[i] = p.buffers(st.Outputs, program.Gradients)
+		}
 	}
 }
 
@@ -220,8 +234,10 @@ func (p *Pipeline) Run(s *Session) {
 			continue
 		}
 		p.backward(st, s, a.Micro)
-		if len(p.stages) > 1 { // the runtime of several stages keeps nothing that it sends
-			p.forget(&p.sent)
+		if len(p.stages) > 1 {
+			if !p.late() { // the runtime of several stages keeps nothing that it sends
+				p.forget(&p.sent)
+			}
 			if st.undone--; st.undone == 0 {
 				p.scale(st)
 			}
@@ -239,8 +255,11 @@ func (p *Pipeline) Run(s *Session) {
 	}
 }
 
-// scale divides the gradients of a stage by the number of micro-batches.
+// scale ends the backward passes of a stage, and divides its gradients by the number of micro-batches.
 func (p *Pipeline) scale(st *Stage) {
+	if st.Finish != nil {
+		st.Finish()
+	}
 	for _, x := range st.Trained() {
 		if x.Grad() != nil {
 			trace.Update("div__Scalar", 1, x.Grad())
@@ -257,12 +276,21 @@ func (p *Pipeline) forget(xs *[]*trace.Tensor) {
 
 // forward is forward_one_chunk.
 func (p *Pipeline) forward(st *Stage, s *Session, i int) {
+	if p.late() {
+		st.received[i] = p.buffers(st.Inputs, program.Activations)
+	}
 	for _, x := range st.received[i] {
 		p.tape.Collective(program.Receive, 2, x, nil)
 	}
 	pass := st.Forward(s, i, st.received[i])
+	if !p.gpipe {
+		p.release()
+	}
 	for _, x := range pass.Outs {
 		p.tape.Collective(program.Send, 2, nil, x)
+	}
+	if p.late() && !st.Last && len(p.stages) == 1 { // the runtime of several stages waits behind the outputs' backward
+		p.unsent = append(p.unsent, pass)
 	}
 	if pass.Result != nil {
 		st.results = append(st.results, pass.Result)
@@ -270,20 +298,50 @@ func (p *Pipeline) forward(st *Stage, s *Session, i int) {
 	st.passes[i] = pass
 }
 
+// release lets go of outputs that were sent. Backward begins where they were made.
+func (p *Pipeline) release() {
+	for _, pass := range p.unsent {
+		for i, x := range pass.Outs {
+			if x.RequiresGrad() {
+				pass.Outs[i] = x.GradientEdge()
+				p.tape.Release(x)
+			}
+		}
+		pass.Outs = slices.DeleteFunc(pass.Outs, func(x *trace.Tensor) bool {
+			if !x.RequiresGrad() {
+				p.tape.Release(x)
+			}
+			return !x.RequiresGrad()
+		})
+	}
+	p.unsent = nil
+}
+
 // backward is backward_one_chunk.
 func (p *Pipeline) backward(st *Stage, s *Session, i int) {
 	pass := st.passes[i]
-	st.passes[i] = Pass{}
+	st.passes[i] = nil
+	if p.gpipe {
+		p.release()
+	}
+	if p.late() {
+		st.grads[i] = p.buffers(trains(st.Outputs), program.Gradients)
+	}
+	p.release()
 	if st.Last {
 		s.Backward(pass.Loss)
 		p.tape.Release(pass.Loss)
 	} else {
 		var roots, grads []*trace.Tensor
 		for k, x := range pass.Outs {
-			if x.RequiresGrad() {
-				p.tape.Collective(program.Receive, 2, st.grads[i][k], nil)
-				roots, grads = append(roots, x), append(grads, st.grads[i][k])
+			if !x.RequiresGrad() {
+				continue
 			}
+			if p.late() { // there are buffers for those alone
+				k = len(grads)
+			}
+			p.tape.Collective(program.Receive, 2, st.grads[i][k], nil)
+			roots, grads = append(roots, x), append(grads, st.grads[i][k])
 		}
 		trace.Backward(roots, grads)
 		p.forget(&pass.Outs)
@@ -296,6 +354,22 @@ func (p *Pipeline) backward(st *Stage, s *Session, i int) {
 		}
 	}
 	p.forget(&pass.Roots)
-	p.forget(&p.sent)
-	p.sent = sent
+	if p.late() {
+		p.forget(&st.received[i])
+		p.forget(&st.grads[i])
+	}
+	if !p.late() || len(p.stages) == 1 { // it waits for gradients at the end
+		p.forget(&p.sent)
+	}
+	p.sent = append(p.sent, sent...)
+}
+
+// trains are the crossings that gradients come back for.
+func trains(all []Crossing) (out []Crossing) {
+	for _, c := range all {
+		if c.Trains {
+			out = append(out, c)
+		}
+	}
+	return out
 }

@@ -3,6 +3,7 @@ package train
 import (
 	"errors"
 	"maps"
+	"slices"
 	"strings"
 
 	"github.com/vprof/vprof/models"
@@ -29,6 +30,8 @@ type Ranks struct {
 	each  bool // micro-batches reduce their gradients
 	// update takes the place of the optimizer's step, which it is given.
 	update func(step func())
+	// finish ends the backward passes of all micro-batches where a pipeline says when.
+	finish func()
 }
 
 // Layout is what a strategy has to know of a model on the device.
@@ -132,6 +135,7 @@ func fullyShard(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout
 	}
 	o := distributed.Options{
 		Replicate: s.Replicate, Offload: s.Offload != "", Beside: l.Frozen, From: comesFrom[s.Init],
+		Manual: s.Name == models.PP,
 	}
 	switch s.Resharding() {
 	case "true":
@@ -165,7 +169,7 @@ func fullyShard(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout
 	}
 	r := &Ranks{
 		Parameters: f.Parameters(names), Wrappers: map[string]trace.Wrapper{}, sync: f.Sync, each: s.EachSync,
-		check: f.Check,
+		check: f.Check, finish: f.Finish,
 	}
 	for _, g := range f.Groups() {
 		maps.Copy(r.Wrappers, g.Wrappers())
@@ -234,12 +238,7 @@ func (t *taskTrainer) share(s *Session, net *nn.Tree, frozen bool) *Ranks {
 	if frozen {
 		l.Blocks = net.Blocks()
 	}
-	names := net.Names()
-	l.Sharing = map[string][]string{}
-	for i, p := range net.Parameters {
-		l.Params = append(l.Params, distributed.Param{Name: names[i], Tensor: &p.Tensor, Order: i})
-		l.Sharing[names[i]] = net.Sharing(p)
-	}
+	l.params(net, func(*nn.Parameter) bool { return true })
 	for _, b := range net.Buffers {
 		if !b.Constant {
 			l.Buffers = append(l.Buffers, b.Tensor)
@@ -258,6 +257,69 @@ func (t *taskTrainer) share(s *Session, net *nn.Tree, frozen bool) *Ranks {
 	}
 	s.Tape.Mark("wrap")
 	return r
+}
+
+// params adds parameters of a model to a layout.
+func (l *Layout) params(net *nn.Tree, wanted func(*nn.Parameter) bool) {
+	names := net.Names()
+	l.Sharing = map[string][]string{}
+	for i, p := range net.Parameters {
+		if wanted(p) {
+			l.Params = append(l.Params, distributed.Param{Name: names[i], Tensor: &p.Tensor, Order: i})
+			l.Sharing[names[i]] = net.Sharing(p)
+		}
+	}
+}
+
+// shareStage is fully_shard of a stage of a pipeline, with some blocks, over its ranks.
+func (t *taskTrainer) shareStage(s *Session, blocks []string) *Ranks {
+	all := t.blocks()
+	l := Layout{Blocks: blocks}
+	l.params(t.net, func(p *nn.Parameter) bool { return !p.Away })
+	elsewhere := func(m string) bool {
+		return slices.ContainsFunc(all, func(b string) bool { return nn.Below(m, b) && !slices.Contains(blocks, b) })
+	}
+	l.Params = slices.DeleteFunc(l.Params, func(p distributed.Param) bool { return elsewhere(p.Name) })
+	l.Modules = slices.DeleteFunc(t.net.Modules(), func(m string) bool {
+		return m != "" && !slices.ContainsFunc(l.Params, func(p distributed.Param) bool { return nn.Below(p.Name, m) })
+	})
+	r, err := shardOver(s.Tape, t.ofStage(), t.c.Strategy, l)
+	if err != nil {
+		s.Tape.Raise(err)
+	}
+	for m, w := range r.Wrappers {
+		switch {
+		case slices.Contains(blocks, m):
+			s.Tape.Wrap(t.net.Path(m), gate{m, t, w})
+		case m != "":
+			s.Tape.Wrap(t.net.Path(m), w)
+		}
+	}
+	return r
+}
+
+// ofStage are the ranks of a stage of a pipeline, and which of them is recorded.
+func (t *taskTrainer) ofStage() distributed.World {
+	s := t.c.Strategy
+	ranks := int64(t.c.GPUs) / s.PipelineRanks(t.c.GPUs)
+	return distributed.World{Size: ranks, Rank: *s.Rank % ranks}
+}
+
+// parallelizeAll shares the layers of all stages of a pipeline, those of other ranks, too: what they send has the shape
+// that they compute in.
+func (t *taskTrainer) parallelizeAll(tape *trace.Tape) {
+	if t.c.Strategy.TP == 0 {
+		return
+	}
+	l := Layout{Modules: t.net.Modules(), Blocks: t.blocks(), Linears: t.net.Linears()}
+	l.params(t.net, func(*nn.Parameter) bool { return true })
+	styles, err := parallelize(tape, t.ofStage(), t.c.Strategy, l)
+	if err != nil {
+		tape.Raise(err)
+	}
+	for m, style := range styles {
+		tape.Parallelize(t.net.Path(m), style)
+	}
 }
 
 // wrap puts wrappers around the calls of a model's modules.

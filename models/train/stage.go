@@ -16,6 +16,8 @@ type layers struct {
 	t        *taskTrainer
 	tape     *trace.Tape
 	from, to string
+	// root is around all of the stage where ranks share it, nil else.
+	root trace.Wrapper
 	// numbers are those of the storages from before that the stage receives.
 	numbers []uint32
 	// skipped are the layers of other stages that passes need not run.
@@ -26,20 +28,31 @@ type layers struct {
 	outs map[any]int
 }
 
-// gate stands before a block that a stage begins or ends with; it implements
-// [trace.Wrapper].
+// gate stands before a block that a stage begins or ends with, and around what a strategy has put there; it
+// implements [trace.Wrapper].
 type gate struct {
 	block string
 	t     *taskTrainer
+	trace.Wrapper
 }
 
-func (g gate) Enter([]*trace.Tensor)              { g.t.enter(g.block) }
-func (g gate) Inputs() (d trace.DType, cast bool) { return d, false }
-func (g gate) Leave([]*trace.Tensor)              {}
+// Enter implements [trace.Wrapper].
+func (g gate) Enter(args []*trace.Tensor) {
+	g.t.enter(g.block, args)
+	g.Wrapper.Enter(args)
+}
 
-func (t *taskTrainer) enter(block string) {
+// bare is the wrapper of a module that no strategy wraps.
+type bare struct{}
+
+func (bare) Enter([]*trace.Tensor)              {}
+func (bare) Inputs() (d trace.DType, cast bool) { return d, false }
+func (bare) Leave([]*trace.Tensor)              {}
+
+// enter says that a block begins, with its arguments.
+func (t *taskTrainer) enter(block string, args []*trace.Tensor) {
 	if t.onBlock != nil {
-		t.onBlock(block)
+		t.onBlock(block, args)
 	}
 }
 
@@ -47,9 +60,9 @@ func (t *taskTrainer) enter(block string) {
 func (t *taskTrainer) gates(tape *trace.Tape, blocks []string) {
 	if t.graph == nil {
 		for _, b := range blocks {
-			tape.Wrap(t.net.Path(b), gate{b, t})
+			tape.Wrap(t.net.Path(b), gate{b, t, bare{}})
 		}
-	} else if err := t.graph.Gate(blocks, t.enter); err != nil {
+	} else if err := t.graph.Gate(blocks, func(block string) { t.enter(block, nil) }); err != nil {
 		tape.Raise(err)
 	}
 }
@@ -124,6 +137,7 @@ func (t *taskTrainer) survey(tape *trace.Tape, blocks []string, from, to string)
 		scratch.OnOtherRank(true, func() {
 			t.net.To(scratch)
 			nn.MoveAdapters(scratch, t.net, t.adapters)
+			t.parallelizeAll(scratch)
 		})
 		for _, p := range t.net.Parameters {
 			s.known[p.Storage()] = false
@@ -134,7 +148,7 @@ func (t *taskTrainer) survey(tape *trace.Tape, blocks []string, from, to string)
 		t.task.Load(scratch, int64(t.c.Batch))
 		entered := map[string]int{}
 		t.gates(scratch, blocks)
-		t.onBlock = func(block string) {
+		t.onBlock = func(block string, _ []*trace.Tensor) {
 			if entered[block]++; entered[block] > 1 {
 				scratch.Raise(fmt.Errorf("block %s is called twice; a pipeline needs blocks that follow each other",
 					block))
@@ -194,38 +208,57 @@ func (t *taskTrainer) stage(tape *trace.Tape, blocks []string, from, to string) 
 		out.Examples = slices.Concat(out.Inputs, out.Outputs)
 	}
 	out.Trained = func() []*trace.Tensor { return Tensors(Trainable(s.parameters)) }
-	out.Forward = func(s *Session, _ int, received []*trace.Tensor) Pass { return l.forward(s, received) }
+	out.Forward = func(s *Session, _ int, received []*trace.Tensor) *Pass { return l.forward(s, received) }
+	out.share = func(s *Session) *Ranks {
+		own := blocks[max(0, slices.Index(blocks, from)):]
+		if to != "" {
+			own = own[:slices.Index(own, to)]
+		}
+		r := t.shareStage(s, own)
+		l.root, out.Finish = r.Wrappers[""], r.finish
+		out.Trained = func() []*trace.Tensor { return r.Parameters }
+		return r
+	}
 	return out, nil
 }
 
 // forward runs the model's code with the stage's blocks as its own part.
-func (l *layers) forward(s *Session, received []*trace.Tensor) Pass {
+func (l *layers) forward(s *Session, received []*trace.Tensor) *Pass {
 	inputs := map[uint32]*trace.Tensor{}
 	for i, x := range received {
 		inputs[l.numbers[i]] = x
 	}
 	l.pass, l.outs = &Pass{}, map[any]int{}
 	l.tape.StagePass(l, inputs, l.skipped)
+	root := l.root
+	if root == nil {
+		root = bare{}
+	}
 	if l.from != "" {
 		l.tape.EnterStage(trace.EarlierStages)
+	} else {
+		root.Enter(nil)
 	}
-	l.t.onBlock = func(block string) {
+	l.t.onBlock = func(block string, args []*trace.Tensor) {
 		switch block {
 		case l.from:
 			l.tape.EnterStage(trace.OwnStage)
+			root.Enter(args)
 		case l.to:
+			root.Leave(args)
 			l.tape.EnterStage(trace.LaterStages)
 		}
 	}
 	f := l.tape.Frame()
 	loss, result := l.t.compute(s, f)
 	if l.to == "" {
+		root.Leave([]*trace.Tensor{loss})
 		l.pass.Loss, l.pass.Result = l.tape.Hold(loss), l.tape.Hold(result)
 	}
 	f.End()
 	l.t.onBlock = nil
 	l.tape.StagePass(nil, nil, nil)
-	return *l.pass
+	return l.pass
 }
 
 // Receive implements [trace.StageBoundary].
@@ -263,6 +296,39 @@ func (s stages) Counts() models.Counts { return s.t.Counts() }
 // Record implements [models.Trainer].
 func (s stages) Record(tape *trace.Tape, steps int) error { return s.t.recordPipeline(tape, steps) }
 
+// computeIn gives weights the type that ranks of a stage compute in, which is that of what they send, until the returned
+// function gives the rank's own theirs again.
+func (t *taskTrainer) computeIn() (own func()) {
+	was := make([]trace.DType, len(t.net.Parameters))
+	for i, p := range t.net.Parameters {
+		if was[i] = p.DType; t.c.Strategy.MP != "" && p.DType.IsFloat() {
+			p.DType = dtypeOf(t.c.Strategy.MP)
+		}
+	}
+	return func() {
+		for i, p := range t.net.Parameters {
+			if !p.Away {
+				p.DType = was[i]
+			}
+		}
+	}
+}
+
+// ofStages are the parameters of a rank's stages that train, and those whose gradients are clipped, once other ranks
+// have their parts of the stages.
+func (t *taskTrainer) ofStages(s *Session, p *Pipeline) (trained, clipped []*trace.Tensor) {
+	if !t.c.Strategy.SharesStages(t.c.GPUs) {
+		own := slices.DeleteFunc(slices.Clone(t.net.Parameters), func(p *nn.Parameter) bool { return p.Away })
+		return Tensors(Trainable(own)), Tensors(own)
+	}
+	t.parallelizeAll(s.Tape)
+	for _, st := range p.stages {
+		trained = append(trained, st.share(s).Parameters...)
+	}
+	s.Tape.Mark("wrap")
+	return trained, trained
+}
+
 // recordPipeline is Record of the stages that a rank of a pipeline has.
 func (t *taskTrainer) recordPipeline(tape *trace.Tape, steps int) error {
 	return tape.Try(func() {
@@ -273,6 +339,7 @@ func (t *taskTrainer) recordPipeline(tape *trace.Tape, steps int) error {
 		for _, b := range t.net.Buffers {
 			b.Away = true
 		}
+		own := t.computeIn()
 		t.gates(tape, blocks)
 		p, err := NewPipeline(tape, t.c, blocks, func(from, to string) (*Stage, error) {
 			return t.stage(tape, blocks, from, to)
@@ -280,16 +347,16 @@ func (t *taskTrainer) recordPipeline(tape *trace.Tape, steps int) error {
 		if err != nil {
 			tape.Raise(err)
 		}
+		own()
 		t.place(tape)
 		tape.Mark("model")
 		s := NewSession(tape, t.c)
 		tape.AutocastAlone()
-		own := slices.DeleteFunc(slices.Clone(t.net.Parameters), func(p *nn.Parameter) bool { return p.Away })
-		opt, err := p.Optimizer(s, t.c, ownOptimizer, Tensors(Trainable(own)))
+		trained, clipped := t.ofStages(s, p)
+		opt, err := p.Optimizer(s, t.c, ownOptimizer, trained)
 		if err != nil {
 			tape.Raise(err)
 		}
-		clipped := Tensors(own)
 		if !t.clips() {
 			clipped = nil
 		}

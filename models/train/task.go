@@ -163,9 +163,9 @@ type taskTrainer struct {
 	clipped []*trace.Tensor
 	// reference is a frozen model to compare with, nil for most.
 	reference *nn.Tree
-	// onBlock is called before each block where a rank has stages of a pipeline; nil between passes: stages do not
-	// begin with a block that backward recomputes.
-	onBlock func(block string)
+	// onBlock is called before each block, with its arguments, where a rank has stages of a pipeline; nil between
+	// passes: stages do not begin with a block that backward recomputes.
+	onBlock func(block string, args []*trace.Tensor)
 }
 
 // castWeights gives floating-point weights the type of the case; without one they keep their own.

@@ -54,29 +54,40 @@ func planOf(s *models.Strategy, l Layout) plan {
 // tensorParallel is parallelize_module of each block over the ranks of a group, then
 // fully_shard over the groups. Ranks of a group are next to each other.
 func tensorParallel(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout) (*Ranks, error) {
-	group := distributed.World{Size: s.TP, Rank: w.Rank % s.TP}
+	styles, err := parallelize(t, w, s, l)
+	if err != nil {
+		return nil, err
+	}
+	r, err := shardOver(t, w, s, l)
+	if err == nil {
+		r.styles = styles
+	}
+	return r, err
+}
+
+// parallelize is parallelize_module of each block, and of what stands around them; styles are to be put around
+// modules.
+func parallelize(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout) (map[string]trace.Style, error) {
 	blocks, err := splitLayers(s, l)
 	if err != nil {
 		return nil, err
 	}
 	layers, styles, err := outsideBlocks(s, l)
-	if err == nil {
-		err = distributed.ParallelizeModule(t, group, append(layers, blocks...), s.Init != models.InitDevice)
-	}
 	if err != nil {
 		return nil, err
 	}
-	var r *Ranks
-	if groups := w.Size / s.TP; groups > 1 {
-		r, err = fullyShard(t, distributed.World{Size: groups, Rank: w.Rank / s.TP}, s, l)
-	} else {
-		r = &Ranks{Parameters: trained(l)}
-		distributed.ToDevice(l.Params)
+	group := distributed.World{Size: s.TP, Rank: w.Rank % s.TP}
+	return styles, distributed.ParallelizeModule(t, group, append(layers, blocks...), s.Init != models.InitDevice)
+}
+
+// shardOver is fully_shard over groups of ranks that share layers, if there are any, where there are several such.
+func shardOver(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout) (*Ranks, error) {
+	each := max(1, s.TP)
+	if groups := w.Size / each; groups > 1 {
+		return fullyShard(t, distributed.World{Size: groups, Rank: w.Rank / each}, s, l)
 	}
-	if err == nil {
-		r.styles = styles
-	}
-	return r, err
+	distributed.ToDevice(l.Params)
+	return &Ranks{Parameters: trained(l)}, nil
 }
 
 // The names of modules in torchtitan's plan of sequence parallelism (apply_non_moe_tp) as Llama and its

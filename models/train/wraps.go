@@ -32,6 +32,9 @@ func groupsOf(s *models.Strategy, l Layout) ([]distributed.Group, error) {
 			within[m] = i
 		}
 	}
+	for i := range groups {
+		groups[i].Place = slices.Index(l.Modules, groups[i].Module)
+	}
 	groups = append(groups, distributed.Group{})
 	for _, p := range l.Params {
 		at, m := len(groups)-1, owner(p.Name)

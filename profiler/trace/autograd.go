@@ -65,6 +65,15 @@ func (x *Tensor) gradEdge() edge {
 	return edge{x.accum, 0}
 }
 
+// GradientEdge is where backward of x begins (torch.autograd.graph.get_gradient_edge): as a flat tensor without memory,
+// which the caller holds.
+func (x *Tensor) GradientEdge() *Tensor {
+	e, y := x.gradEdge(), x.tape.Unallocated(x.dtype, x.Numel())
+	e.node.retain()
+	y.node, y.out, y.requiresGrad = e.node, e.input, true
+	return y.retain()
+}
+
 // dropSaved releases the i-th tensor the forward kept before the node ends.
 func (b *backward) dropSaved(i int) {
 	n, x := b.node, b.kept[i]

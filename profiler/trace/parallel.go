@@ -91,6 +91,14 @@ func (x *Tensor) fromReplicas(ranks int64) *Tensor {
 	})
 }
 
+// Local is to_local() of x, a DTensor: code that knows of no ranks computes with it, and its gradient reaches x when
+// what was recorded after it has run.
+func (x *Tensor) Local() *Tensor {
+	return x.viewAs("_ToTorchTensor", "_ToTorchTensorBackward", x.layout, x.offset, func(b *backward) {
+		b.give(0, b.grad)
+	})
+}
+
 // sumOverRanks is redistribute(Replicate()) of a part of a sum, and to_local().
 func (x *Tensor) sumOverRanks(ranks int64) *Tensor {
 	return x.redistributed("all_reduce", func(x *Tensor) *Tensor { return x.reduced(ranks) },

@@ -20,6 +20,10 @@ type Rules struct {
 	Operators Operators
 	// GatherEndsFirst: fully_shard frees an all-gather before it copies the next one out. Else after that.
 	GatherEndsFirst bool
+	// StagesReceiveLate: stages of a pipeline allocate what they receive as it comes, let go of what they have sent,
+	// and fully_shard finishes backward once for all micro-batches, the last module first. Else buffers of all
+	// micro-batches stay, outputs until their backward, and the first module comes first.
+	StagesReceiveLate bool
 }
 
 // Workspaces are the scratch memory that matrix products take.

@@ -71,8 +71,12 @@ type asyncCollective struct {
 	input  *Tensor
 }
 
-// releasesWhenRead has the input of a collective live until its result, y, is read.
+// releasesWhenRead has the input of a collective live until its result, y, is read. What other ranks of a pipeline run
+// reads nothing.
 func (y *Tensor) releasesWhenRead(input *Tensor) {
+	if y.tape.pipeline.part != OwnStage {
+		return
+	}
 	y.store.pending = true
 	y.tape.collectives = append(y.tape.collectives, asyncCollective{y.store, input.retain()})
 }

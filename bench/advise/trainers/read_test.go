@@ -131,7 +131,7 @@ func TestBadConfigurationsAreNamedByFileLineAndKey(t *testing.T) {
 		"pipeline of torchtitan": {
 			"c.toml", "[model]\nflavor = \"8B\"\n[training]\nseq_len = 8\n" +
 				"[parallelism]\npipeline_parallel_degree = 2\n",
-			"c.toml:6: parallelism.pipeline_parallel_degree: is 2: vprof records pipelines of one GPU a stage",
+			"c.toml:6: parallelism.pipeline_parallel_degree: is 2: torchtitan's pipelines are not read from its files",
 		},
 		"torchtitan in Python": {
 			"c.sh", "torchrun -m torchtitan.train --module llama3 --config llama3_8b\n",

@@ -90,6 +90,15 @@ func TestExpertParallelRanksNeedWhatTransformersDoes(t *testing.T) {
 	require.LessOrEqual(t, at(reserved, 1), 0.01)
 }
 
+// TestPipelineRanksNeedWhatPyTorchSays estimates records of stages of pipelines, alone and shared by ranks: fully_shard,
+// rows, experts, layers.
+func TestPipelineRanksNeedWhatPyTorchSays(t *testing.T) {
+	allocated, reserved := errorsOfDecoders(t, "pipeline.jsonl", 19)
+	require.LessOrEqual(t, at(allocated, 0.9), 0.0001)
+	require.LessOrEqual(t, at(allocated, 1), 0.002)
+	require.LessOrEqual(t, at(reserved, 1), 0.02)
+}
+
 // TestZeROHoldsWhatDeepSpeedHolds estimates records of DeepSpeed with each way of checkpointing: what stays gathered
 // behind a layer.
 func TestZeROHoldsWhatDeepSpeedHolds(t *testing.T) {

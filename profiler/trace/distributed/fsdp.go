@@ -69,6 +69,9 @@ type Options struct {
 	// Beside says that this is a frozen model next to the one that is trained. It gathers on streams
 	// of its own.
 	Beside bool
+	// Manual has parameters stay whole and gradients as they are after every backward pass, until [FSDP.Finish], as
+	// the stages of pipelines have it.
+	Manual bool
 }
 
 // Group are the parameters of a module that are gathered together.
@@ -80,6 +83,8 @@ type Group struct {
 	// Among is how many ranks have each parameters of their own here (experts), so that the
 	// others of the world alone share them; zero is that all share.
 	Among int64
+	// Place is the module's among all of the model, parents first.
+	Place int
 	// Kept says that its parameters stay after forward (reshard_after_forward=False).
 	Kept   bool
 	Params []Param
@@ -131,7 +136,9 @@ func FullyShard(t *trace.Tape, w World, o Options, groups []Group) (*FSDP, error
 	if n := o.Among; n > 0 && (n > each || each%n != 0) {
 		return nil, fmt.Errorf("%d ranks that share parameters cannot be divided into groups of %d", each, n)
 	}
-	f := &FSDP{tape: t, world: World{Size: each, Rank: w.Rank % each}, copies: o.Replicate, options: o, syncs: true}
+	f := &FSDP{
+		tape: t, world: World{Size: each, Rank: w.Rank % each}, copies: o.Replicate, options: o, syncs: !o.Manual,
+	}
 	if rows := mostRows(groups); rows < each {
 		return nil, fmt.Errorf("%d ranks share out rows of parameters, and the longest has %d: some ranks would hold "+
 			"nothing; use fewer GPUs, or replicas", each, rows)
@@ -148,7 +155,7 @@ func FullyShard(t *trace.Tape, w World, o Options, groups []Group) (*FSDP, error
 			world.Rank %= world.Size
 		}
 		p := &ParamGroup{
-			fsdp: f, world: world, modules: append([]string{g.Module}, g.With...),
+			fsdp: f, world: world, modules: append([]string{g.Module}, g.With...), place: g.Place,
 			reshards: !g.Kept && (o.Reshard == ReshardAll || o.Reshard == ReshardAuto && i < len(groups)-1),
 		}
 		for _, param := range g.Params {
@@ -270,6 +277,27 @@ func (f *FSDP) Parameters(names []string) []*trace.Tensor {
 	return out
 }
 
+// Finish ends the backward passes of a pipeline's micro-batches: gradients are reduced, and parameters freed
+// (finalize_backward).
+func (f *FSDP) Finish() {
+	f.syncs = true
+	order := slices.Clone(f.groups)
+	slices.SortStableFunc(order, func(a, b *ParamGroup) int { return a.place - b.place })
+	if f.tape.Rules().StagesReceiveLate {
+		slices.Reverse(order)
+	}
+	for _, g := range order {
+		g.postBackward()
+		g.phase = idle
+	}
+	for _, g := range f.groups {
+		g.finalize()
+	}
+	f.forward = f.forward[:0]
+	f.forget()
+	f.syncs = false
+}
+
 // Sync says whether the backward passes that follow reduce gradients
 // (set_requires_gradient_sync).
 func (f *FSDP) Sync(on bool) { f.syncs = on }
@@ -304,11 +332,16 @@ func (f *FSDP) afterBackward() {
 			g.postBackward()
 		}
 		g.phase = idle
-		g.finalize()
+		if !f.options.Manual {
+			g.finalize()
+		}
+	}
+	f.queued = false
+	if f.options.Manual {
+		return
 	}
 	f.forward = f.forward[:0]
 	f.forget()
-	f.queued = false
 }
 
 // forget ends the hold on the input of the reduce-scatter that was in flight.

@@ -121,12 +121,6 @@ func (g *ParamGroup) wait() {
 	if now == nil {
 		return
 	}
-	if now.output == nil {
-		t.NoGrad(g.copyAlone)
-		g.whole, g.gathered = true, nil
-		f.streamsWait(t.RecordEvent(computeStream))
-		return
-	}
 	var before *gathered
 	if g.phase == inForward && f.gathered != nil {
 		before = f.gathered
@@ -137,7 +131,12 @@ func (g *ParamGroup) wait() {
 			before = nil
 		}
 	}
-	t.NoGrad(func() { g.copyOut(now) })
+	alone := now.output == nil
+	if alone {
+		t.NoGrad(g.copyAlone)
+	} else {
+		t.NoGrad(func() { g.copyOut(now) })
+	}
 	if g.divided {
 		for _, s := range g.params {
 			s.keep(nil)
@@ -146,9 +145,12 @@ func (g *ParamGroup) wait() {
 	g.whole, g.divided = true, false
 	now.copied = t.RecordEvent(computeStream)
 	g.gathered = nil
-	if g.phase == inForward {
+	switch {
+	case g.phase == inForward && !alone:
 		f.gathered = now
-	} else {
+	case alone:
+		f.streamsWait(now.copied)
+	default:
 		f.streamsWait(now.copied)
 		t.Release(now.output)
 	}

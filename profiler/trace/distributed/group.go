@@ -16,6 +16,7 @@ type ParamGroup struct {
 	world    World    // the ranks that share its parameters
 	params   []*shardedParam
 	reshards bool // after forward
+	place    int  // of the first of its modules among all
 	phase    phase
 	whole    bool // the parameters are
 	// divided says that they were shared out after forward among Options.Among ranks, and at
@@ -245,7 +246,9 @@ func (g *ParamGroup) postBackward() {
 		s.accumulate()
 	}
 	if !f.syncs {
-		g.reshard()
+		if !f.options.Manual {
+			g.reshard()
+		}
 		for _, s := range g.params {
 			s.upcast(f.options.ReduceType)
 		}
