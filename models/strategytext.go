@@ -164,7 +164,9 @@ var strategyOptions = []strategyOption{
 	option("rank", parseRank, func(s *Strategy) **int64 { return &s.Rank }, rankText),
 }
 
-func option[T any](key string, read func(string) (T, error), at func(*Strategy) *T, write func(T) string) strategyOption {
+func option[T any](key string, read func(string) (T, error), at func(*Strategy) *T,
+	write func(T) string,
+) strategyOption {
 	set := func(s *Strategy, value string) (err error) {
 		*at(s), err = read(value)
 		return err

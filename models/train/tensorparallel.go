@@ -101,7 +101,9 @@ var (
 // outsideBlocks are the layers that ranks share besides the linear ones of the blocks: embeddings and output layer with
 // sequence parallelism, the latter with a parallel loss, and norms, which each rank has whole; and the styles of
 // modules.
-func outsideBlocks(s *models.Strategy, l Layout) (layers []distributed.Shared, styles map[string]trace.Style, err error) {
+func outsideBlocks(s *models.Strategy, l Layout) (layers []distributed.Shared, styles map[string]trace.Style,
+	err error,
+) {
 	params := paramsOf(l)
 	share := func(m string, how trace.Sharing) {
 		layers = append(layers, distributed.Shared{
