@@ -42,7 +42,8 @@ func (m *matching) loss(f *frame, b TextBatch) *tensor {
 func (m *matching) embeddings(f *frame, b TextBatch) *tensor {
 	text := m.model.text
 	if text.Adapted {
-		return text.autocast(f, b, func(f *frame, b TextBatch) *tensor { return m.pooled(f, m.states(f, b), b.Padding) })
+		pooled := func(f *frame, b TextBatch) *tensor { return m.pooled(f, m.states(f, b), b.Padding) }
+		return text.autocast(f, b, pooled)
 	}
 	return m.pooled(f, text.autocast(f, b, m.states), b.Padding)
 }

@@ -136,14 +136,19 @@ func functionRegion(p *export.Program, c export.FunctionCall) *region {
 	return r
 }
 
-// function runs the nodes of an autograd.Function. Its backward is taken to need the
-// Function's tensor arguments and to make a gradient of each in one kernel.
-func (w *walker) function(name string, r *region) {
+// function runs the nodes of an autograd.Function. Where the graph does not have its backward, that is taken to need
+// the Function's tensor arguments and to make a gradient of each in one kernel.
+func (w *walker) function(fn function) {
+	if fn.own != nil {
+		w.ownFunction(fn.own)
+		return
+	}
+	r := fn.region
 	inputs, at := w.inputsOf(r)
 	known := slices.Clone(w.values)
 	var results []aten.Value
 	outs := w.frame.Apply(&trace.Function{
-		Name: name + "Backward",
+		Name: fn.name + "Backward",
 		Forward: func(f *trace.Frame, ctx *trace.FunctionContext, inputs []*trace.Tensor) (outs []*trace.Tensor) {
 			inner := &walker{task: w.task, frame: f, values: known, inside: r, inFunction: true, note: w.note}
 			outs, results = inner.runRegion(at, inputs)

@@ -47,11 +47,7 @@ func (w *walker) run(begin, end int) {
 			continue
 		}
 		if f, ok := w.g.functions[i]; ok && !w.inFunction {
-			if f.own != nil {
-				w.ownFunction(f.own)
-			} else {
-				w.function(f.name, f.region)
-			}
+			w.function(f)
 			i = f.end - 1
 			continue
 		}
