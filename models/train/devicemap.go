@@ -12,7 +12,7 @@ import (
 func (t *taskTrainer) loading() nn.Loading {
 	return nn.Loading{
 		Read: computeType(t.c), Widen: t.c.Quantize != "" && dtypeOf(t.c.Weights) == trace.F32,
-		Asks: t.c.Strategy != nil && t.c.Strategy.Name == models.DeviceMap,
+		Asks: t.c.Strategy != nil && t.c.Strategy.Name == models.DeviceMap && len(t.c.Strategy.Memory) == 0,
 	}
 }
 

@@ -36,7 +36,8 @@ func errorsOfRanks(t *testing.T, file string, least int) (allocated, reserved []
 // static graphs, unused parameters, accumulation, checkpointing, clipping.
 func TestOptionsOfRanksNeedWhatPyTorchSays(t *testing.T) {
 	allocated, reserved := errorsOfRanks(t, "options.jsonl.gz", 20)
-	require.LessOrEqual(t, at(allocated, 1), 0.001)
+	require.LessOrEqual(t, at(allocated, 0.9), 0.0001)
+	require.LessOrEqual(t, at(allocated, 1), 0.005)
 	require.LessOrEqual(t, at(reserved, 1), 0.01)
 }
 
@@ -63,7 +64,8 @@ func TestRanksNeedWhatPyTorchSays(t *testing.T) {
 // TestTensorParallelRanksNeedWhatPyTorchSays estimates records of ranks that share tokens and scores, too.
 func TestTensorParallelRanksNeedWhatPyTorchSays(t *testing.T) {
 	allocated, reserved := errorsOfDecoders(t, "tensor.jsonl", 19)
-	require.LessOrEqual(t, at(allocated, 1), 0.0001)
+	require.LessOrEqual(t, at(allocated, 0.75), 0.0001)
+	require.LessOrEqual(t, at(allocated, 1), 0.0025)
 	require.LessOrEqual(t, at(reserved, 1), 0.01)
 }
 
@@ -103,7 +105,8 @@ func TestPipelineRanksNeedWhatPyTorchSays(t *testing.T) {
 // behind a layer.
 func TestZeROHoldsWhatDeepSpeedHolds(t *testing.T) {
 	allocated, reserved := errorsOfDecoders(t, "zero.jsonl", 29)
-	require.LessOrEqual(t, at(allocated, 1), 0.001)
+	require.LessOrEqual(t, at(allocated, 0.95), 0.0001)
+	require.LessOrEqual(t, at(allocated, 1), 0.0015)
 	require.LessOrEqual(t, at(reserved, 0.5), 0.01)
 	require.LessOrEqual(t, at(reserved, 1), 0.05)
 }
@@ -112,8 +115,10 @@ func TestZeROHoldsWhatDeepSpeedHolds(t *testing.T) {
 // have spread a model.
 func TestDeviceMapsNeedWhatPyTorchSays(t *testing.T) {
 	allocated, reserved := errorsOfDecoders(t, "devicemap.jsonl", 30)
-	require.Zero(t, at(allocated, 1))
-	require.Zero(t, at(reserved, 1))
+	require.LessOrEqual(t, at(allocated, 0.9), 0.000001)
+	require.LessOrEqual(t, at(allocated, 1), 0.001)
+	require.Zero(t, at(reserved, 0.9))
+	require.LessOrEqual(t, at(reserved, 1), 0.02)
 }
 
 // errorsOfDecoders estimates the records of a file of single ranks with configurations, at least so many.
@@ -127,15 +132,21 @@ func errorsOfDecoders(t *testing.T, file string, least int) (allocated, reserved
 	return errorsOf(t, a, len(f.Records))
 }
 
+// relative is the size of the relative error of some bytes, however small: not as [report.Accuracy] has it, where a few
+// MiB count as none.
+func relative(bytes, truth int64) float64 {
+	return math.Abs(float64(bytes-truth)) / float64(max(truth, 1))
+}
+
 // errorsOf are the sizes of the relative errors of an estimate for each of so many
 // records, all of which it must be for.
 func errorsOf(t *testing.T, a *report.Accuracy, records int) (allocated, reserved []float64) {
 	require.Empty(t, a.Unknown)
 	require.Len(t, a.Rows, records)
 	for _, r := range a.Rows {
-		require.NotNil(t, r.Error)
-		allocated = append(allocated, math.Abs(r.Error.Allocated))
-		reserved = append(reserved, math.Abs(r.Error.Reserved))
+		require.NotNil(t, r.Estimate)
+		allocated = append(allocated, relative(r.Estimate.Allocated, r.Reference.Allocated))
+		reserved = append(reserved, relative(r.Estimate.Reserved, r.Reference.Reserved))
 	}
 	slices.Sort(allocated)
 	slices.Sort(reserved)
