@@ -190,16 +190,17 @@ func (r *Report) besides() []string {
 		notes.add("private pools of CUDA graphs: %d hold %s of what is reserved.", p.Count, bytesize.Format(p.Bytes))
 	}
 	if n := len(s.Diverted); n > 0 {
-		notes.add("not kept: %d files that the script saved, such as %s (--keep-files keeps them).", n, s.Diverted[0])
+		notes.add("not kept: %s that the script saved, such as %s (--keep-files keeps them).", count(n, "file"),
+			s.Diverted[0])
 	}
 	if n := len(s.Spared); n > 0 {
-		notes.add("kept: %d older checkpoints that the script would have removed, such as %s.", n, s.Spared[0])
+		notes.add("kept: %s that the script would have removed, such as %s.", count(n, "older checkpoint"), s.Spared[0])
 	}
 	if n := len(s.Left); n > 0 {
-		notes.add("left: %d folders that the run made and that libraries wrote into, such as %s.", n, s.Left[0])
+		notes.add("left: %s that the run made and that libraries wrote into, such as %s.", count(n, "folder"), s.Left[0])
 	}
 	if n := len(s.Guessed); n > 0 {
-		notes.add("%d lines went by numbers that were never computed, such as %s.", n, s.Guessed[0])
+		notes.add("%s went by numbers that were never computed, such as %s.", count(n, "line"), s.Guessed[0])
 	}
 	if n := len(s.Idle); n > 0 && s.Result != "fits" {
 		shown := s.Idle[:min(n, 6)]

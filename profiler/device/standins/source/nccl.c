@@ -113,8 +113,9 @@ API int ncclBcast(void *at, size_t n, int type, int root, communicator *c, void 
     return 0;
 }
 
-/* A group of broadcasts, one from each rank, is how PyTorch gathers pieces of uneven sizes. What this
- * rank sends goes into every piece. */
+/* A group of broadcasts, one from each rank, is how PyTorch gathers pieces of uneven sizes; sends to all ranks and
+ * receipts from them are how it exchanges such pieces. What this rank sends to all, or to itself, goes into every piece
+ * that arrives. */
 enum { PIECES = 1024 };
 static __thread struct {
     int depth, n;
@@ -128,6 +129,20 @@ static void gather(void)
     for (int i = 0; i < group.n && group.own; i++)
         copy(group.piece[i].to, group.own, group.piece[i].bytes < group.own_bytes ? group.piece[i].bytes : group.own_bytes);
     group.n = 0, group.own = NULL;
+}
+
+static void arrives(void *to, size_t bytes)
+{
+    if (group.depth && group.n < PIECES) {
+        group.piece[group.n].to = to;
+        group.piece[group.n++].bytes = bytes;
+    }
+}
+
+static void leaves(const void *from, size_t bytes)
+{
+    if (group.depth)
+        group.own = from, group.own_bytes = bytes;
 }
 
 API int ncclGroupStart(void) { return group.depth++, 0; }
@@ -144,13 +159,25 @@ API int ncclBroadcast(const void *from, void *to, size_t n, int type, int root, 
     size_t bytes = size_of(n, type);
     if (group.depth && (root == 0 || group.n == PIECES))
         gather(); /* the next tensor */
-    if (group.depth) {
-        group.piece[group.n].to = to;
-        group.piece[group.n++].bytes = bytes;
-        if (root == c->rank)
-            group.own = from, group.own_bytes = bytes;
-    }
+    arrives(to, bytes);
+    if (root == c->rank)
+        leaves(from, bytes);
     return ncclAllReduce(from, to, n, type, 0, c, stream);
+}
+
+API int ncclSend(const void *from, size_t n, int type, int peer, communicator *c, void *stream)
+{
+    (void)stream;
+    if (peer == c->rank)
+        leaves(from, size_of(n, type));
+    return 0;
+}
+
+API int ncclRecv(void *to, size_t n, int type, int peer, communicator *c, void *stream)
+{
+    (void)peer, (void)c, (void)stream;
+    arrives(to, size_of(n, type));
+    return 0;
 }
 
 API int ncclAllGather(const void *from, void *to, size_t n, int type, communicator *c, void *stream)
@@ -160,6 +187,11 @@ API int ncclAllGather(const void *from, void *to, size_t n, int type, communicat
     for (int rank = 0; rank < c->size; rank++)
         copy((char *)to + (size_t)rank * bytes, from, bytes);
     return 0;
+}
+
+API int ncclAlltoAll(const void *from, void *to, size_t n, int type, communicator *c, void *stream)
+{
+    return ncclAllGather((const char *)from + (size_t)c->rank * size_of(n, type), to, n, type, c, stream);
 }
 
 API int ncclReduceScatter(const void *from, void *to, size_t n, int type, int op, communicator *c, void *stream)

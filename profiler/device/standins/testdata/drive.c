@@ -64,6 +64,22 @@ static void ranks(void)
     CHECK(!CALL(ncclBcast, two, (size_t)4, CHARACTERS, 0, ranks[1], NULL) && !strcmp(two, "one"));
 }
 
+/* An exchange with ranks that are taken to send what this one sends itself: in pieces, and of one size. */
+static void exchange(void)
+{
+    enum { CHARACTERS = 0 };
+    void *rank;
+    char sent[] = "abcd", pieces[] = "....", all[] = "....";
+    CHECK(!CALL(ncclCommInitRank, &rank, 2, (struct { char bytes[128]; }){{0}}, 1));
+    CHECK(!CALL(ncclGroupStart));
+    for (int peer = 0; peer < 2; peer++) {
+        CHECK(!CALL(ncclSend, sent + 2 * peer, (size_t)2, CHARACTERS, peer, rank, NULL));
+        CHECK(!CALL(ncclRecv, pieces + 2 * peer, (size_t)2, CHARACTERS, peer, rank, NULL));
+    }
+    CHECK(!CALL(ncclGroupEnd) && !strcmp(pieces, "cdcd"));
+    CHECK(!CALL(ncclAlltoAll, sent, all, (size_t)2, CHARACTERS, rank, NULL) && !strcmp(all, "cdcd"));
+}
+
 static void graph(void)
 {
     void *stream, *second, *event, *recorded, *run;
@@ -97,6 +113,7 @@ int main(int argc, char **argv)
     CHECK(library);
     memory();
     ranks();
+    exchange();
     graph();
     refused();
     return 0;
