@@ -81,7 +81,7 @@ def figures(report, record):
 def run(vprof, python, script, args, flags):
     """The report of one run, in a folder of its own."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [os.path.abspath(vprof), "run", "-q", "--timeout", "20m", "--format", "json", *flags, "--"]
+        command = [os.path.abspath(vprof), "run", "-q", "--timeout", "20m", "--format", "json", "--inductor-cache", "none", *flags, "--"]
         command += [python, str(script), *args]
         out = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     try:
