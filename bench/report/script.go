@@ -197,7 +197,7 @@ func (r *Report) besides() []string {
 		notes.add("kept: %s that the script would have removed, such as %s.", count(n, "older checkpoint"), s.Spared[0])
 	}
 	if n := len(s.Left); n > 0 {
-		notes.add("left: %s that the run made and that libraries wrote into, such as %s.", count(n, "folder"), s.Left[0])
+		notes.add("left: %s that the run made and libraries wrote into, such as %s.", count(n, "folder"), s.Left[0])
 	}
 	if n := len(s.Guessed); n > 0 {
 		notes.add("%s went by numbers that were never computed, such as %s.", count(n, "line"), s.Guessed[0])
