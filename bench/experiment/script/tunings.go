@@ -14,27 +14,29 @@ import (
 // A tuning is a line of the file that stands for Inductor's cache on a machine with the board: a command that began,
 // or what it has tuned.
 //
-// In that cache a file beside each kernel says which of its configurations was the fastest, and a process that compiles
-// the same kernel later on does not tune it. So does a command that first runs after the one that has tuned. When a
-// command runs again, it finds what it found the first time, and tunes the rest as then: its figures stay the same.
+// In that cache a file beside each kernel says which of its configurations was the fastest, another says which products
+// of matrices are faster with their operands padded (pad_mm), and a process that compiles the same later on tries
+// nothing. So does a command that first runs after the one that has tuned. When a command runs again, it finds what it
+// found the first time, and tunes the rest as then: its figures stay the same.
 type tuning struct {
 	Command string `json:"command"`
-	// Tuned are the files of kernels that Inductor tuned: names in its cache, and contents.
+	// Tuned are the files with what Inductor tuned: names in its cache, and contents.
 	Tuned map[string]string `json:"tuned,omitempty"`
 }
 
 // mostTunings is how large a file of tunings becomes, in bytes, before it begins anew: some 20,000 kernels.
 const mostTunings = 8 << 20
 
-// tuningFile reports whether a name in Inductor's cache is of a file with what it has tuned.
+// tuningFile reports whether a name in Inductor's cache is of a file with what it has tuned: of a kernel, or of the
+// LocalCache of codecache.py.
 func tuningFile(name string) bool {
-	return strings.HasSuffix(name, ".best_config") && filepath.IsLocal(name)
+	return (strings.HasSuffix(name, ".best_config") || filepath.Dir(name) == "cache") && filepath.IsLocal(name)
 }
 
-// findTuned puts what earlier commands have tuned into the cache of a run, and returns the names of all that is known.
+// findTuned puts what earlier commands have tuned into the cache of a run, and returns all files that are known.
 // Tunings that cannot be read or kept are lost: Inductor tunes again then.
-func (c *Command) findTuned(r *room) (known map[string]bool) {
-	known = map[string]bool{}
+func (c *Command) findTuned(r *room) (known map[string]string) {
+	known = map[string]string{}
 	if c.Tunings == "" || c.InductorCache != "" {
 		return known
 	}
@@ -50,7 +52,7 @@ func (c *Command) findTuned(r *room) (known map[string]bool) {
 		}
 		began = began || t.Command == this
 		for name, content := range t.Tuned {
-			known[name] = true
+			known[name] = content
 			if path := r.path(filepath.Join(inductorFolder, name)); !began && tuningFile(name) {
 				_ = os.MkdirAll(filepath.Dir(path), 0o700)
 				_ = os.WriteFile(path, []byte(content), 0o600)
@@ -64,16 +66,17 @@ func (c *Command) findTuned(r *room) (known map[string]bool) {
 }
 
 // keepTuned keeps what a run has tuned for commands that run for the first time after this.
-func (c *Command) keepTuned(r *room, known map[string]bool) {
+func (c *Command) keepTuned(r *room, known map[string]string) {
 	if c.Tunings == "" || c.InductorCache != "" {
 		return
 	}
 	t := tuning{Command: c.identity(), Tuned: map[string]string{}}
 	files := os.DirFS(r.path(inductorFolder))
 	_ = fs.WalkDir(files, ".", func(name string, _ fs.DirEntry, err error) error {
-		if err == nil && tuningFile(name) && !known[name] {
+		if err == nil && tuningFile(name) {
 			content, err := fs.ReadFile(files, name)
-			if err == nil {
+			// The file about products grows with each command, but for one that runs again.
+			if err == nil && len(content) > len(known[name]) {
 				t.Tuned[name] = string(content)
 			}
 		}

@@ -21,17 +21,33 @@ for kernel in "$@"; do
 done
 true`
 
-func TestCommandsFindTunedWhatOthersTunedBefore(t *testing.T) {
+// tuning runs a command that tunes some things, and returns those that it finds tuned.
+func tuning(t *testing.T, c script.Command, command string, things ...string) string {
 	board, err := device.Lookup("t4")
 	require.NoError(t, err)
-	tunings := filepath.Join(t.TempDir(), "tuned", "t4.jsonl")
-	found := func(c script.Command, kernels ...string) string {
-		var out bytes.Buffer
-		c.Args, c.Board, c.Stdout, c.Stderr = append([]string{"sh", "-c", tune, "tune"}, kernels...), board, &out, &out
-		_, err := script.Run(t.Context(), c)
-		require.NoError(t, err)
-		return strings.Join(strings.Fields(out.String()), " ")
+	var out bytes.Buffer
+	c.Args, c.Board, c.Stdout, c.Stderr = append([]string{"sh", "-c", command, "tune"}, things...), board, &out, &out
+	_, err = script.Run(t.Context(), c)
+	require.NoError(t, err)
+	return strings.Join(strings.Fields(out.String()), " ")
+}
+
+// All products of matrices are in one file, to which each command adds.
+func TestCommandsFindWhichProductsArePadded(t *testing.T) {
+	const pad = `mkdir -p "$TORCHINDUCTOR_CACHE_DIR/cache" && cd "$TORCHINDUCTOR_CACHE_DIR/cache"
+cat system 2>/dev/null
+for product in "$@"; do echo $product >> system; done`
+	keeping := script.Command{Tunings: filepath.Join(t.TempDir(), "tuned", "t4.jsonl")}
+	for range 2 {
+		require.Empty(t, tuning(t, keeping, pad, "a"))
+		require.Equal(t, "a", tuning(t, keeping, pad, "b", "c"))
 	}
+	require.Equal(t, "a b c", tuning(t, keeping, pad, "d"), "although the first ran again")
+}
+
+func TestCommandsFindTunedWhatOthersTunedBefore(t *testing.T) {
+	tunings := filepath.Join(t.TempDir(), "tuned", "t4.jsonl")
+	found := func(c script.Command, kernels ...string) string { return tuning(t, c, tune, kernels...) }
 	keeping := script.Command{Tunings: tunings}
 	for range 2 { // again, the same
 		require.Empty(t, found(keeping, "a", "b"))
