@@ -268,6 +268,19 @@ func TestEveryRowIsJudgedByItsMicroBatches(t *testing.T) {
 	}
 }
 
+// Batch norm refuses one sample, in which the three of an optimizer step would be shared out where two are safe.
+func TestMicroBatchesHaveAsManySamplesAsTheModelTakes(t *testing.T) {
+	c := training{
+		judges: newJudges(t), memory: 1200, effective: 3,
+		flags: []string{
+			"--model=redimnet-b2", "--stage=full", "--amp=fp16", "--checkpointing=false", "--optimizer=adafactor",
+		},
+	}
+	row := c.largestOn(t, []string{"h20"}, "--target-effective-batch=3")[0]
+	require.Equal(t, []int{2, 2, 2}, []int{row.Largest, row.Batch, row.Case.Accumulate})
+	c.shareOut(t, "h20")
+}
+
 // The trainer's loop keeps less than one that keeps outputs, and yet may need more of this board: where nobody has
 // said the loop, a batch is safe if it is so in both.
 func TestABatchIsSafeInBothLoops(t *testing.T) {

@@ -152,10 +152,24 @@ func (q *batchSearch) find(ctx context.Context, effective, steps int) (batch, la
 			return 0, 0, n, err
 		}
 		before := n
-		if batch, n = split(effective, largest, q.multiple); judged(n) == judged(before) {
-			return batch, largest, n, nil
+		if batch, n, err = q.share(ctx, effective, largest); err != nil || judged(n) == judged(before) {
+			return batch, largest, n, err
 		}
 	}
+}
+
+// share divides an effective batch among micro-batches, of two samples at least where PyTorch refuses one, as batch
+// norm does.
+func (q *batchSearch) share(ctx context.Context, effective, largest int) (batch, steps int, err error) {
+	batch, steps = split(effective, largest, q.multiple)
+	if batch > 1 || largest < 2 {
+		return batch, steps, nil
+	}
+	var refused *step.RefusedError
+	if _, err = q.try(ctx, 1, judged(steps)); errors.As(err, &refused) {
+		return 2, (effective + 1) / 2, nil
+	}
+	return batch, steps, err
 }
 
 // rounded is a batch size as a multiple, unless it is smaller than that.
