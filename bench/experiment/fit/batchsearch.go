@@ -165,11 +165,16 @@ func (q *batchSearch) share(ctx context.Context, effective, largest int) (batch,
 	if batch > 1 || largest < 2 {
 		return batch, steps, nil
 	}
-	var refused *step.RefusedError
-	if _, err = q.try(ctx, 1, judged(steps)); errors.As(err, &refused) {
+	if _, err = q.try(ctx, 1, judged(steps)); raised(err) {
 		return 2, (effective + 1) / 2, nil
 	}
 	return batch, steps, err
+}
+
+// raised reports whether PyTorch would raise an error with a batch, as batch norm does with one sample.
+func raised(err error) bool {
+	var refused *step.RefusedError
+	return errors.As(err, &refused)
 }
 
 // rounded is a batch size as a multiple, unless it is smaller than that.
@@ -347,8 +352,7 @@ func (q *batchSearch) seconds(ctx context.Context, t *trial) (float64, error) {
 func (q *batchSearch) describe(ctx context.Context, out *report.Choice, found, steps int) error {
 	size := q.describedBatch(found)
 	t, err := q.try(ctx, size, judged(steps))
-	var refused *step.RefusedError
-	if errors.As(err, &refused) && size == 1 && found == 0 {
+	if raised(err) && size == 1 && found == 0 {
 		t, err = q.try(ctx, 2, judged(steps))
 	}
 	if err != nil {

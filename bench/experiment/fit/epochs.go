@@ -107,18 +107,26 @@ func (e *epochSearch) find(ctx context.Context, to int) (batch, steps int, err e
 	quick := epoch.Options{Others: e.search.Others}.Quick()
 	begin := planner.Start{Batch: to, Near: true}
 	largest, err := e.batch.search(&planner.Search{Begin: begin, Runs: true, Need: func(batch int) (int64, error) {
-		_, steps := e.shared(batch)
+		_, steps, err := e.shared(ctx, batch)
+		if err != nil {
+			return 0, err
+		}
 		return e.need(ctx, batch, steps, quick)
 	}})
 	all := epoch.Options{Others: e.search.Others, Progress: e.search.Progress}
 	for ; err == nil && largest > 0; largest = batch - 1 {
-		batch, steps = e.shared(largest)
+		if batch, steps, err = e.shared(ctx, largest); err != nil {
+			break
+		}
 		var need int64
 		if need, err = e.need(ctx, batch, steps, all); err == nil && need <= e.batch.budget.Limit() {
 			return batch, steps, nil
 		}
 		if e.batch.given > 0 {
 			break
+		}
+		if batch == 1 && raised(err) {
+			err = nil // no batch that the model takes gets through
 		}
 	}
 	return 0, 0, err
@@ -141,9 +149,9 @@ func (e *epochSearch) need(ctx context.Context, batch, steps int, o epoch.Option
 
 // shared is the batch up to a size that shares out the samples of an optimizer step among
 // micro-batches, and their number.
-func (e *epochSearch) shared(largest int) (batch, steps int) {
+func (e *epochSearch) shared(ctx context.Context, largest int) (batch, steps int, err error) {
 	if e.samples == 0 {
-		return rounded(largest, e.batch.multiple), e.whole.Case().Accumulate
+		return rounded(largest, e.batch.multiple), e.whole.Case().Accumulate, nil
 	}
-	return split(e.samples, largest, e.batch.multiple)
+	return e.batch.share(ctx, e.samples, largest)
 }
