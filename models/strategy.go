@@ -142,8 +142,8 @@ const Interleaved = "interleaved"
 // Strategies are the names of all strategies that can be recorded.
 func Strategies() []string { return []string{DDP, FSDP2, TP, ZeRO1, ZeRO2, ZeRO3, PP, DeviceMap} }
 
-// DeviceMapWords are the words of a device_map: GPUs have about as much each, which auto and balanced say, the first has
-// as little as it may, or each is filled before the next.
+// DeviceMapWords are the words of a device_map: all GPUs hold about as much (auto, balanced), the first holds as
+// little as possible (balanced_low_0), or each is filled before the next (sequential).
 func DeviceMapWords() []string { return []string{"auto", "balanced", "balanced_low_0", "sequential"} }
 
 func (s *Strategy) check(gpus int) error {

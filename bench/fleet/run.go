@@ -162,7 +162,7 @@ const (
 type Runner struct {
 	Folder *Folder
 	Engine Engine
-	// Poll is how often the tasks are checked.
+	// Poll is the time between two checks of the tasks.
 	Poll time.Duration
 	// Tell is called with the fleet's state after each check.
 	Tell func(*Status)

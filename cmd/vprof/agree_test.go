@@ -281,7 +281,8 @@ func TestMicroBatchesHaveAsManySamplesAsTheModelTakes(t *testing.T) {
 	c.shareOut(t, "h20")
 
 	c.memory = 1300
-	row = c.largestOn(t, []string{"h20"}, "--target-effective-batch=3", "--lengths=chunk-ms=lognormal:mean=1500,p95=3000")[0]
+	row = c.largestOn(t, []string{"h20"}, "--target-effective-batch=3",
+		"--lengths=chunk-ms=lognormal:mean=1500,p95=3000")[0]
 	require.Equal(t, []int{2, 2}, []int{row.Batch, row.Case.Accumulate}, "through epochs of clips of different lengths")
 }
 

@@ -22,7 +22,8 @@ var script string
 // exported graph besides that, what models read of numbers that their code has, what custom autograd.Functions do
 // in backward, and how crashes are told.
 //
-//go:embed vprof_model.py vprof_export.py vprof_observe.py vprof_board.py vprof_graph.py vprof_known.py vprof_backward.py vprof_host.py vprof_child.py
+//go:embed vprof_model.py vprof_export.py vprof_observe.py vprof_board.py vprof_graph.py vprof_known.py
+//go:embed vprof_backward.py vprof_host.py vprof_child.py
 var parts embed.FS
 
 // assemble puts the parts into the script, where Python finds them by name.

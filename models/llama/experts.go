@@ -343,8 +343,8 @@ func (e *ExpertWeights) grouped(f *frame, x, chosen, weights *tensor) *tensor {
 	return g.Return(e.products(g, x, chosen, weights, nil))
 }
 
-// products is grouped_mm_experts_forward in its frame. Of a part of the experts, whose weights are local, rows of others
-// are masked.
+// products is grouped_mm_experts_forward in its frame. Where a rank has a part of the experts, whose weights are
+// local, rows of others are masked.
 func (e *ExpertWeights) products(g *frame, x, chosen, weights *tensor, local []*tensor) *tensor {
 	t, part := g.Tape(), local != nil
 	access := func(i int, p *nn.Parameter) *tensor {

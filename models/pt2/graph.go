@@ -124,7 +124,8 @@ func prepare(p *export.Program) (*graph, error) {
 	return g, nil
 }
 
-// markCalls says which kernels calls of attention may use, how many elements of masks are true, and what runs on the host.
+// markCalls notes which kernels calls of attention may use, how many elements of masks are true, and what runs on
+// the host.
 func (g *graph) markCalls() {
 	if g.Extra == nil {
 		return

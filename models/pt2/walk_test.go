@@ -45,7 +45,8 @@ func TestIndexingLeavesOutSlicesThatTakeAll(t *testing.T) {
 
 // What runs on the host takes no memory of the device, until it is moved there: also where its type stays.
 func TestWhatRunsOnTheHostIsAllocatedWhereItMoves(t *testing.T) {
-	tape := trace.New(trace.Board{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, stack.Default().Rules(), trace.Options{})
+	board := trace.Board{Capability: 86, SMs: 82, ThreadsPerSM: 1536}
+	tape := trace.New(board, stack.Default().Rules(), trace.Options{})
 	w := &walker{frame: tape.Frame()}
 	compute := func(target string, onHost bool, given ...aten.Arg) *trace.Tensor {
 		op, ok := aten.ByTarget(target)
@@ -58,7 +59,8 @@ func TestWhatRunsOnTheHostIsAllocatedWhereItMoves(t *testing.T) {
 	}
 	made := func() int { return len(tape.Program().Buffers) }
 	steps := compute("torch.ops.aten.arange.default", true, aten.Arg{Name: "end", Value: int64(100)})
-	twice := compute("torch.ops.aten.add.Tensor", true, aten.Arg{Name: "self", Value: steps}, aten.Arg{Name: "other", Value: steps})
+	twice := compute("torch.ops.aten.add.Tensor", true, aten.Arg{Name: "self", Value: steps},
+		aten.Arg{Name: "other", Value: steps})
 	require.Zero(t, made())
 	require.True(t, twice.OnHost())
 	there := compute("torch.ops.aten.to.dtype_layout", false, aten.Arg{Name: "self", Value: twice})

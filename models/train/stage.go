@@ -296,8 +296,8 @@ func (s stages) Counts() models.Counts { return s.t.Counts() }
 // Record implements [models.Trainer].
 func (s stages) Record(tape *trace.Tape, steps int) error { return s.t.recordPipeline(tape, steps) }
 
-// computeIn gives weights the type that ranks of a stage compute in, which is that of what they send, until the returned
-// function gives the rank's own theirs again.
+// computeIn gives all weights the type in which ranks of a stage compute, and so send, until the returned function
+// restores those of the rank's own.
 func (t *taskTrainer) computeIn() (own func()) {
 	was := make([]trace.DType, len(t.net.Parameters))
 	for i, p := range t.net.Parameters {

@@ -11,7 +11,7 @@ type call struct {
 	casts  bool      // autocast is in force for the caller
 	muted  bool      // the caller runs without allocating
 	noGrad bool      // autograd is off for the caller
-	part   StagePart //  where the caller runs, see [Tape.Spread]
+	part   StagePart // where the caller runs, see [Tape.Spread]
 	temps  int       // where its temporaries begin on the tape's stack
 	locals int       // where its locals begin
 	args   [4]*Tensor

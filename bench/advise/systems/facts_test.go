@@ -66,7 +66,8 @@ seed: 1
 remat: [1, 2]
 `), 0o600))
 	_, _, err = s.ReadFacts(path, "redimnet-b2")
-	require.ErrorContains(t, err, "model_name: b5 is redimnet-b5, not redimnet-b2", "also where the project does not look")
+	require.ErrorContains(t, err, "model_name: b5 is redimnet-b5, not redimnet-b2",
+		"also where the project does not look")
 	_, unplanned, err := s.ReadFacts(path, "redimnet-b5")
 	require.NoError(t, err)
 	require.Equal(t, []Unplanned{

@@ -9,7 +9,7 @@ import (
 // fact is something that a configuration says, in vprof's words.
 type fact struct {
 	value string
-	// from is where it stands; the zero Key is what a trainer does if nothing is said.
+	// from is the key in a file or the flag that gave the value; the zero Key if it is the trainer's default.
 	from Key
 }
 

@@ -92,8 +92,8 @@ func TestExpertParallelRanksNeedWhatTransformersDoes(t *testing.T) {
 	require.LessOrEqual(t, at(reserved, 1), 0.01)
 }
 
-// TestPipelineRanksNeedWhatPyTorchSays estimates records of stages of pipelines, alone and shared by ranks: fully_shard,
-// rows, experts, layers.
+// TestPipelineRanksNeedWhatPyTorchSays estimates records of stages of pipelines, of one rank and shared by several:
+// fully_shard, tokens, experts, layers.
 func TestPipelineRanksNeedWhatPyTorchSays(t *testing.T) {
 	allocated, reserved := errorsOfDecoders(t, "pipeline.jsonl", 19)
 	require.LessOrEqual(t, at(allocated, 0.9), 0.0001)

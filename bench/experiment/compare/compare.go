@@ -140,8 +140,8 @@ func (s *Side) reports(r io.Reader, name string) error {
 	return nil
 }
 
-// amountsOf are those of a case at a batch size on a kind of board, without figures. Two steps are compared if they
-// share one of the names and the board.
+// amountsOf begins the amounts of a case at a batch size on a kind of board; their figures are filled in by the caller.
+// Two steps are compared if they share one of the names and the board.
 func amountsOf(c models.Case, batch int, gpu string) Amounts {
 	a := Amounts{Of: fmt.Sprintf("%s, batch %d", c, batch), Case: c, Batch: batch}
 	a.GPU, a.Torch = gpu, c.ReleaseName()
@@ -167,7 +167,7 @@ func Sides(a, b *Side, tolerance float64, batch int, price Price) (*report.Compa
 		}
 		out.Match(as[0].Amounts, bs[0].Amounts, cmp.Or(as[0].Of, bs[0].Of, "snapshot"))
 	} else if pair(out, as, bs); len(out.Rows) == 0 && len(as) == 1 && len(bs) == 1 && as[0].Script && bs[0].Script {
-		// Runs of two commands are what their user wants to compare.
+		// Each file has one run: its user wants these two compared, although the commands differ.
 		out.Match(as[0].Amounts, bs[0].Amounts, as[0].Of+" and "+bs[0].Of)
 	} else if len(out.Rows) == 0 && oneModel(as, bs) {
 		out.OnlyA, out.OnlyB = nil, nil

@@ -285,7 +285,8 @@ func (v *survey) add(l *line, setup *step.Setup, gpu device.GPU, batch int, r *s
 	return err
 }
 
-// seconds is how long a step's load takes at a board's speed; zero if that is not known.
+// seconds estimates the time of a step from the work that it has for a board; zero where the board's speed is not
+// known.
 func seconds(speed steptime.Efficiency, load steptime.Load) float64 {
 	if !load.Known() {
 		return 0

@@ -236,7 +236,9 @@ func TestFilesAreFoundAgainAndOthersSpared(t *testing.T) {
 		left = append(left, path)
 		return err
 	}))
-	require.Equal(t, []string{".", "cache", "cache/inner", "cache/inner/rows", "fresh.txt", "log.txt", "real.pt"}, left, said)
+	require.Equal(t, []string{
+		".", "cache", "cache/inner", "cache/inner/rows", "fresh.txt", "log.txt", "real.pt",
+	}, left, said)
 	require.Len(t, o.Left, 1, "a program that is not Python wrote there")
 	require.Equal(t, "cache", filepath.Base(o.Left[0]))
 	log, err := os.ReadFile("log.txt")

@@ -24,7 +24,7 @@ type tuning struct {
 	Tuned map[string]string `json:"tuned,omitempty"`
 }
 
-// mostTunings is how large a file of tunings becomes, in bytes, before it begins anew: some 20,000 kernels.
+// mostTunings is the size in bytes beyond which a file of tunings is deleted and begun anew: some 20,000 kernels.
 const mostTunings = 8 << 20
 
 // tuningFile reports whether a name in Inductor's cache is of a file with what it has tuned: of a kernel, or of the

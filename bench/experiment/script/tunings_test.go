@@ -63,7 +63,8 @@ func TestCommandsFindTunedWhatOthersTunedBefore(t *testing.T) {
 	ranks.Rank = 1
 	require.Equal(t, "a", found(ranks, "a", "y"), "ranks tune at the same time")
 
-	require.NoError(t, os.WriteFile(tunings, []byte("{\"command\": 1}\n{\"command\":\"\",\"tuned\":{\"../z.best_config\":\"\"}}\n{"), 0o600))
+	broken := "{\"command\": 1}\n{\"command\":\"\",\"tuned\":{\"../z.best_config\":\"\"}}\n{"
+	require.NoError(t, os.WriteFile(tunings, []byte(broken), 0o600))
 	require.Empty(t, found(keeping, "a", "b"), "lines that are none are passed over")
 	require.NoError(t, os.WriteFile(tunings, bytes.Repeat([]byte("\n"), 9<<20), 0o600))
 	require.Empty(t, found(keeping, "b", "c"))

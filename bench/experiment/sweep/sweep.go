@@ -21,7 +21,8 @@ import (
 type Conditions struct {
 	// FindMax goes on where the sizes end, to the largest that fits.
 	FindMax bool `json:"find_max,omitempty"`
-	// WarmUp, Repeat and Verify are those of [step.Replay].
+	// WarmUp is the number of untimed replays, Repeat that of timed ones, and Verify writes and reads back the memory,
+	// as in [step.Replay].
 	WarmUp int  `json:"warm_up,omitempty"`
 	Repeat int  `json:"repeat,omitempty"`
 	Verify bool `json:"verify,omitempty"`

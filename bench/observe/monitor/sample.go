@@ -66,7 +66,7 @@ func (p Process) Title() string {
 // Share is how full the board is, from 0 to 1.
 func (s Sample) Share() float64 { return s.share(s.Used) }
 
-// HighestShare is how full it was at most since the previous sample.
+// HighestShare is the largest share of the board's memory, 0 to 1, that was in use since the previous sample.
 func (s Sample) HighestShare() float64 { return s.share(s.Highest) }
 
 func (s Sample) share(bytes int64) float64 {

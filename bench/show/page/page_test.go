@@ -45,7 +45,8 @@ func sweptWith(t testing.TB, residuals step.Residuals, m models.Model, memory in
 	board, err := sim.New(gpu, 0)
 	require.NoError(t, err)
 	defer board.Close()
-	r, err := sweep.Run(t.Context(), setup, board, sweep.Options{Batches: batches, Conditions: sweep.Conditions{Repeat: 1}},
+	options := sweep.Options{Batches: batches, Conditions: sweep.Conditions{Repeat: 1}}
+	r, err := sweep.Run(t.Context(), setup, board, options,
 		func(*report.Report) error {
 			return nil
 		})

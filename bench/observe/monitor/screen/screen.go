@@ -18,7 +18,7 @@ type Model struct {
 	o             Options
 	width, height int
 
-	// round and notices are what is shown, as of a time. They stay while paused.
+	// round and notices are shown, with the time at which they were current; they do not change while paused.
 	round   monitor.Round
 	notices []monitor.Notice
 	at      time.Time
