@@ -6,6 +6,7 @@ is what forward makes without naming a device, until .to(device) makes a copy of
 
 import torch
 from vprof_graph import names_in
+from vprof_observe import tensors_of
 
 # Operators that take a tensor of the host beside one of the GPU, and give one where their first argument lies.
 MIXED = ("copy_", "index", "index_put", "index_put_", "view_as", "reshape_as", "expand_as", "sum_to_size", "_pack_padded_sequence", "ctc_loss", "tensor_split")
@@ -30,7 +31,7 @@ class Host:
 
     def follow(self, number, op, given, out):
         """An operator has run: which of its results lie on the host."""
-        tensors = [(name, i, t) for name, v in given.items() for i, t in enumerate(tensors_in(v))]
+        tensors = [(name, i, t) for name, v in given.items() for i, t in enumerate(tensors_of(v))]
         groups = [self.group(number, *found) for found in tensors]
         hosted = [g for g in groups if g is not None]
         name = op._schema.name.removeprefix("aten::")
@@ -100,9 +101,3 @@ class Group:
                 one.onhost = one.onhost and root.onhost
                 root.joined = one
         return one
-
-
-def tensors_in(v):
-    if isinstance(v, torch.Tensor):
-        return [v]
-    return [t for e in v for t in tensors_in(e)] if isinstance(v, (tuple, list)) else []
