@@ -225,7 +225,7 @@ func inside(name, path string) bool { return name == path || Below(name, path) }
 // Spread has the modules and parameters of the model lie on the GPUs of a device map, of which the tape records the one
 // of a number, and batches on the first that has any of it.
 func (t *Tree) Spread(tape *trace.Tape, on map[string]int, gpu int) {
-	beside := func(path string) (is, known bool) {
+	onOther := func(path string) (is, known bool) {
 		for {
 			if n, there := on[path]; there || path == "" {
 				return n != gpu, there
@@ -236,15 +236,15 @@ func (t *Tree) Spread(tape *trace.Tape, on map[string]int, gpu int) {
 	part := map[bool]trace.StagePart{false: trace.OwnStage, true: trace.OtherGPU}
 	modules := map[*trace.Path]trace.StagePart{}
 	for _, m := range t.modules {
-		if is, known := beside(m.path.Name); known {
+		if is, known := onOther(m.path.Name); known {
 			modules[&m.path] = part[is]
 		}
 	}
 	for i, p := range t.Parameters {
-		p.Away, _ = beside(join(t.names[i].module, t.names[i].own))
+		p.Away, _ = onOther(join(t.names[i].module, t.names[i].own))
 	}
 	for i, b := range t.Buffers {
-		b.Away, _ = beside(t.buffered[i])
+		b.Away, _ = onOther(t.buffered[i])
 	}
 	used := slices.Compact(slices.Sorted(maps.Values(on)))
 	home := part[gpu != used[0]]

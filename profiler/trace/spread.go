@@ -20,7 +20,7 @@ func (t *Tape) Spread(home StagePart, modules map[*Path]StagePart) {
 
 // part is where x lies.
 func (x *Tensor) part() StagePart {
-	if x.store.beside {
+	if x.store.otherGPU {
 		return OtherGPU
 	}
 	return OwnStage
@@ -57,7 +57,7 @@ func (x *Tensor) WhereItIs(f func()) {
 }
 
 // SameGPU reports whether x and y lie on one GPU.
-func (x *Tensor) SameGPU(y *Tensor) bool { return x.store.beside == y.store.beside }
+func (x *Tensor) SameGPU(y *Tensor) bool { return x.store.otherGPU == y.store.otherGPU }
 
 // ToGPUOf is x.to(y.device).
 func (x *Tensor) ToGPUOf(y *Tensor) *Tensor { return x.toPart(y.part()) }

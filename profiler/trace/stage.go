@@ -116,7 +116,7 @@ func (t *Tape) OnHost(f func()) { t.OnOtherRank(t.pipeline.boundary == nil && t.
 
 // OnHost reports whether x lies in the host's memory.
 func (x *Tensor) OnHost() bool {
-	return x.store.blank && !x.store.beside && x.store.bytes > 0 && x.tape.pipeline.boundary == nil &&
+	return x.store.blank && !x.store.otherGPU && x.store.bytes > 0 && x.tape.pipeline.boundary == nil &&
 		x.tape.onEmptyRead == nil
 }
 

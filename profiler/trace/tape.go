@@ -205,7 +205,7 @@ func extend[T any](table *[]T) *T {
 // allocate allocates a storage of the given size.
 func (t *Tape) allocate(bytes int64) *storage {
 	s := t.stores.take()
-	s.bytes, s.beside = bytes, t.pipeline.part == OtherGPU
+	s.bytes, s.otherGPU = bytes, t.pipeline.part == OtherGPU
 	if t.hooks.last && t.native != castOp {
 		t.hooks.muted = true
 	}

@@ -18,8 +18,8 @@ type storage struct {
 	blank bool
 	// received marks one that lies in the buffer of what another stage has sent, see [Tape.StagePass].
 	received bool
-	// beside marks one on another GPU of the process, see [Tape.Spread].
-	beside bool
+	// otherGPU marks one on another GPU of the process, see [Tape.Spread].
+	otherGPU bool
 	// pending marks what a collective is still to fill, see [Tape.waitForRead].
 	pending bool
 	// trues is one more than how many elements of a mask are true, zero if nobody knows, see SetTrue.
