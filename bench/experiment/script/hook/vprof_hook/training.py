@@ -128,13 +128,14 @@ class Watch:
         if self.ended:
             return
         self.memory.label_optimizer(optimizer)
-        self.leave()
         self.count(optimizer)
 
     def count(self, optimizer):
         """Counts a step, one that a GradScaler left out too, and ends training after the last."""
 
         def more():
+            if self.phases[-1] == "optimizer":  # ends with the step: no moment after it counts as the same step's forward
+                self.phases.pop()
             self.phases[0] = "forward"
             self.counts[optimizer] = self.counts.get(optimizer, 0) + 1
             if optimizer not in self.stepped:
@@ -214,7 +215,8 @@ class Watch:
         """Writes down what was seen."""
         if self.ended:
             return
-        self.memory.mark(self.step(), self.phases[-1])
+        if reason != "steps" or self.due:  # else the last step has just ended, and the next has not begun
+            self.memory.mark(self.step(), self.phases[-1])
         self.ended = True
         steps = sorted((n for _, n in self.tally), reverse=True) + [0 for n in self.counts.values() if n == 0]
         kinds = sorted({name for name, _ in self.tally})
