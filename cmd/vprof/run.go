@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -117,7 +119,7 @@ func runCommand(ctx context.Context, o *runOptions, args []string) error {
 		}
 		o.app.stamp(r, started)
 		runs = append(runs, r)
-		ended = errors.Join(ended, endOf(outcome, r, o.quiet))
+		ended = errors.Join(ended, endOf(outcome, r))
 		if o.record != "" {
 			ended = errors.Join(ended, report.WriteFile(o.record, outcome.WriteProgram))
 		}
@@ -220,20 +222,20 @@ func (p *eventPrinter) print(e script.Event) {
 }
 
 // endOf is the error that gives the command its exit code; nil if it ran and fits. If the
-// command's output was hidden, it has the traceback.
-func endOf(o *script.Outcome, r *report.Report, quiet bool) error {
+// command's output was hidden, the error has the traceback, or the end of what the command said.
+func endOf(o *script.Outcome, r *report.Report) error {
 	switch o.Kind() {
 	case script.OutOfMemory:
 		return negative{errors.New("the script ended for want of memory on " + r.Devices[0].String())}
 	case script.Failed:
-		if r.Script.Traceback != "" && quiet {
-			return fmt.Errorf("the script failed with exit code %d:\n%s", o.ExitCode, r.Script.Traceback)
+		why, after := r.Script.Error, ": "
+		if o.Stderr == nil {
+			why, after = cmp.Or(strings.TrimSpace(r.Script.Traceback), o.Said, why), ":\n"
 		}
-		why := r.Script.Error
-		if why != "" {
-			why = ": " + why
+		if why == "" {
+			after = ""
 		}
-		return fmt.Errorf("the command failed with exit code %d%s", o.ExitCode, why)
+		return fmt.Errorf("the command failed with exit code %d%s%s", o.ExitCode, after, why)
 	case script.TimedOut:
 		return fmt.Errorf("the command was ended after %v (--timeout)", o.Timeout)
 	case script.NoCUDA:

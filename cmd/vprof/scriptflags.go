@@ -127,7 +127,7 @@ func (b *batchRuns) try(ctx context.Context, batch int) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	ended := endOf(outcome, r, true)
+	ended := endOf(outcome, r)
 	var tooLarge negative
 	if ended != nil && !errors.As(ended, &tooLarge) {
 		return false, fmt.Errorf("batch %d: %w", batch, ended)

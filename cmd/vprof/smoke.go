@@ -344,7 +344,7 @@ func (o *smokeOptions) runScript(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if ended := endOf(outcome, r, false); ended != nil && outcome.Kind() != script.OutOfMemory {
+	if ended := endOf(outcome, r); ended != nil && outcome.Kind() != script.OutOfMemory {
 		return ended
 	}
 	return o.judge(outcome.Smoke(r, budget, max(o.batch, 1)), started, before, tolerance)

@@ -1,7 +1,6 @@
 package capture
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/vprof/vprof/internal/tail"
 )
 
 // program is a Python program of ours and how it is run. It leaves its result, or
@@ -59,7 +60,7 @@ func (s *program) execute(ctx context.Context, args func(dir string) []string, r
 	cmd := exec.CommandContext(ctx, python, append([]string{path, "--result", out}, args(dir)...)...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 5 * time.Second
-	var said tail
+	var said tail.Tail
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = s.stdin, &said, &said
 	if s.verbose {
 		cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
@@ -68,7 +69,7 @@ func (s *program) execute(ctx context.Context, args func(dir string) []string, r
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return read(out, python, ended, said.last(), result)
+	return read(out, python, ended, said.Last(), result)
 }
 
 // read is what the script has left behind. If that is nothing, Python ended
@@ -106,26 +107,6 @@ func find(python string) (string, error) {
 		What: fmt.Sprintf("there is no Python called %s", strings.Join(names, " or ")),
 		Do:   "name the one that has your model and PyTorch with --python PATH",
 	}
-}
-
-// tail keeps the end of what is written to it.
-type tail struct{ text []byte }
-
-// tailBytes is enough for the last line of a traceback.
-const tailBytes = 4096
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.text = append(t.text, p...)
-	if n := len(t.text); n > tailBytes {
-		t.text = append(t.text[:0], t.text[n-tailBytes:]...)
-	}
-	return len(p), nil
-}
-
-// last is the last line that is not empty.
-func (t *tail) last() string {
-	text := bytes.TrimSpace(t.text)
-	return string(bytes.TrimSpace(text[bytes.LastIndexByte(text, '\n')+1:]))
 }
 
 // writeFiles writes files into a folder, by their names with slashes.

@@ -17,6 +17,8 @@ type Outcome struct {
 	Late    bool
 	// ExitCode is the command's, as a shell says it.
 	ExitCode int
+	// Said is the end of what it said on standard error, if that was hidden.
+	Said string
 	// HostPeak is the most memory of the host that a process of it held, in bytes.
 	HostPeak int64
 	// Left are folders that it has made and that are not empty: code that is not Python put something there.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/internal/supervisor"
+	"github.com/vprof/vprof/internal/tail"
 	"github.com/vprof/vprof/profiler/device"
 )
 
@@ -53,7 +54,7 @@ type Command struct {
 	Tunings string
 	// GPUs is the number of ranks that the script believes in, Rank which of them is run.
 	GPUs, Rank int
-	// Stdin, Stdout and Stderr are the command's.
+	// Stdin, Stdout and Stderr are the command's. What goes to no Stderr is hidden: Outcome.Said is the end of it.
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	// Foreground tells that the command shares a terminal with this process.
@@ -87,6 +88,10 @@ func Run(ctx context.Context, c Command) (*Outcome, error) {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = c.Stdin, c.Stdout, c.Stderr, env
 	runtime.LockOSThread() // endWith goes by it
 	defer runtime.UnlockOSThread()
+	var said tail.Tail
+	if cmd.Stderr == nil {
+		cmd.Stderr = &said
+	}
 	endWith(cmd)
 	began := time.Now()
 	p, err := supervisor.Start(cmd, c.Foreground)
@@ -102,7 +107,7 @@ func Run(ctx context.Context, c Command) (*Outcome, error) {
 		return nil, err
 	}
 	c.keepTuned(room, known)
-	o := &Outcome{Command: c, Seconds: time.Since(began).Seconds(), Late: late, events: log.all}
+	o := &Outcome{Command: c, Seconds: time.Since(began).Seconds(), Late: late, Said: said.String(), events: log.all}
 	o.Left, o.Sizes = removeMade(log.all), server.Sizes()
 	o.ended(p.Err(), cmd.ProcessState)
 	return o, errors.Join(o.readNative(room), o.readTrace())

@@ -1,0 +1,36 @@
+// Package tail keeps the end of what a command says, to be shown if it fails.
+package tail
+
+import (
+	"bytes"
+	"strings"
+)
+
+// A Tail keeps the end of what is written to it; its zero value is empty.
+type Tail struct{ text []byte }
+
+// limit is enough for a traceback, in bytes.
+const limit = 4096
+
+func (t *Tail) Write(p []byte) (int, error) {
+	t.text = append(t.text, p...)
+	if n := len(t.text); n > limit {
+		t.text = append(t.text[:0], t.text[n-limit:]...)
+	}
+	return len(p), nil
+}
+
+// String is what was kept, without the line that was cut and without empty lines around it.
+func (t *Tail) String() string {
+	text := t.text
+	if len(text) == limit {
+		text = text[bytes.IndexByte(text, '\n')+1:]
+	}
+	return strings.ToValidUTF8(string(bytes.TrimSpace(text)), "\uFFFD")
+}
+
+// Last is the last line that is not empty.
+func (t *Tail) Last() string {
+	text := bytes.TrimSpace(t.text)
+	return string(bytes.TrimSpace(text[bytes.LastIndexByte(text, '\n')+1:]))
+}
