@@ -36,7 +36,7 @@ func (m Model) NotRecorded(c Case) string {
 	case !c.Compile:
 		return ""
 	case m.Unrecorded == nil:
-		return "vprof capture --compile records it"
+		return m.capturedBy(c)
 	}
 	return m.Unrecorded(c)
 }

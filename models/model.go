@@ -73,6 +73,9 @@ type Model struct {
 	HalfWeights bool
 	// Distributes says that cases may have a strategy for several GPUs.
 	Distributes bool
+	// Class is the class of a library that the model stands for, in the sizes that the settings give; nil if it is none
+	// of a library.
+	Class func(Settings) Class
 	// Unrecorded says why there is no recording of the step of a case under torch.compile, as a clause; empty if there
 	// is one, nil if there is none of any case.
 	Unrecorded func(Case) string

@@ -21,6 +21,7 @@ type Registry struct {
 	models  []Model
 	index   map[string]int
 	sources []Source
+	steps   Steps
 	// latest is the last model that a source made: commands open a model and then make
 	// it again of its description, which for a large graph takes as long as the rest.
 	latest atomic.Pointer[Model]
@@ -51,6 +52,32 @@ func NewRegistry(systems ...[]Model) *Registry {
 		r.index[m.Name] = i
 	}
 	return r
+}
+
+// Steps gives a listed model its step under torch.compile where one was recorded of a complete case: of a description,
+// or if that is empty as it is kept. Without one it returns the model as it is.
+type Steps func(m Model, c Case, description string) (Model, error)
+
+// WithSteps adds the recorded steps of listed models.
+func (r *Registry) WithSteps(s Steps) *Registry {
+	r.steps = s
+	return r
+}
+
+// Recorded is the model of a case, with its step under torch.compile if it is listed and one was recorded.
+func (r *Registry) Recorded(m Model, c Case) (Model, error) {
+	if !c.Compile || m.Class == nil || r.steps == nil {
+		return m, nil
+	}
+	return r.withStep(m, c, "")
+}
+
+func (r *Registry) withStep(m Model, c Case, description string) (Model, error) {
+	c, err := m.Complete(c)
+	if err != nil {
+		return m, err
+	}
+	return r.kept(r.steps(m, c, description))
 }
 
 // With adds a source of further models.
@@ -105,7 +132,11 @@ func (r *Registry) Of(c Case, d Description) (Model, error) {
 	if s, _, ok := r.source(c.Model); ok && d != (Description{}) {
 		return r.kept(s.Restore(c.Model, d.Text()))
 	}
-	return r.Lookup(c.Model)
+	m, err := r.Lookup(c.Model)
+	if err != nil || m.Class == nil || r.steps == nil || d == (Description{}) {
+		return m, err
+	}
+	return r.withStep(m, c, d.Text())
 }
 
 // kept is a model that a source made, remembered as the latest.

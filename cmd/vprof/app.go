@@ -41,6 +41,8 @@ type app struct {
 	models func() *models.Registry
 	// oracle answers questions of models from files about convolutions; nil for none.
 	oracle *capture.Oracle
+	// compiled is the folder of the steps of listed models that were recorded under torch.compile; empty for none.
+	compiled string
 	// residuals returns how far replays of a model are from PyTorch.
 	residuals step.Residuals
 	// trials runs the trials of estimates; nil for this process.
@@ -83,7 +85,8 @@ func system() *app {
 	}
 	if cache, err := os.UserCacheDir(); err == nil {
 		a.oracle = &capture.Oracle{Folder: filepath.Join(cache, "vprof", "cudnn")}
-		a.models = sync.OnceValue(func() *models.Registry { return all.Consulting(a.oracle.Answers) })
+		a.compiled = filepath.Join(cache, "vprof", "compiled")
+		a.models = sync.OnceValue(func() *models.Registry { return all.Consulting(a.oracle.Answers, a.compiled) })
 	}
 	return a
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -26,6 +27,7 @@ type captureOptions struct {
 	// boards are those that cuDNN is asked about, library another libcudnn to ask.
 	boards, library string
 	compile         compileFlags
+	settings        settingFlags
 }
 
 func newCaptureCmd(a *app) *cobra.Command {
@@ -74,6 +76,8 @@ func (o *captureOptions) register(cmd *cobra.Command) {
 			"(default: one of each architecture since Ampere, if there is a cuDNN; see vprof capture ask)")
 	f.StringVar(&o.library, "cudnn", "", "ask this libcudnn.so.9: a `file`")
 	o.compile.register(cmd)
+	o.settings.register(f)
+	f.Lookup("set").Usage = "a setting of a model that vprof lists, as `name=value` like seq-len=256; may be repeated"
 	f.BoolVar(&o.print, "print-script", false, "print the Python script and do nothing")
 	f.BoolVar(&o.Verbose, "verbose", false, "show everything that Python says, and each attempt that failed")
 }
@@ -87,6 +91,12 @@ func runCapture(ctx context.Context, o *captureOptions, args []string) error {
 		return err
 	}
 	o.Spec = args[0]
+	if slices.Contains(o.app.models().Names(), o.Spec) {
+		return recordListed(ctx, o)
+	}
+	if len(o.settings.pairs) > 0 {
+		return usagef("--set: %s is no model that vprof lists; say its sizes with --seq, --size or --input", o.Spec)
+	}
 	if o.Output == "" {
 		o.Output = captureName(o.Spec)
 		if o.compile.step {
@@ -107,7 +117,7 @@ func runCapture(ctx context.Context, o *captureOptions, args []string) error {
 	}
 	tellCaptured(o.app, made)
 	if o.compile.Form != "" {
-		if err := finishCompile(o, compiling); err != nil {
+		if err := finishCompile(o, compiling, o.Output, compiled.FileOf(o.Output), besideConfig(o.Spec)); err != nil {
 			return err
 		}
 	}

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -152,22 +155,32 @@ func (o *captureOptions) recordCompiled(ctx context.Context) (*compiled.File, er
 	return made, err
 }
 
-// finishCompile waits for the recordings, writes them beside the model's file, and says what they are.
-func finishCompile(o *captureOptions, c *compilation) error {
+// besideConfig is the file that lies beside the configuration of a model of transformers, by which plans of that go, too;
+// empty for other models.
+func besideConfig(spec string) string {
+	config, ok := strings.CutPrefix(spec, "hf:")
+	if !ok {
+		return ""
+	}
+	return compiled.FileOf(config[strings.LastIndexByte(config, '@')+1:])
+}
+
+// finishCompile waits for the recordings, writes them to files of which the second may be none, and says what they are
+// and how the model is planned.
+func finishCompile(o *captureOptions, c *compilation, model string, paths ...string) error {
 	bar := startProgress(o.app, o.Verbose)
-	bar.step("Python compiles "+o.Spec, 0, 0)
+	bar.step("Python compiles "+model, 0, 0)
 	<-c.done
 	bar.end()
 	if c.err != nil {
 		return c.err
 	}
-	made, path := c.made, compiled.FileOf(o.Output)
-	if err := report.WriteFile(path, made.Write); err != nil {
-		return err
-	}
-	if config, ok := strings.CutPrefix(o.Spec, "hf:"); ok { // plan --model hf:config.json takes it, too
-		config = config[strings.LastIndexByte(config, '@')+1:]
-		if err := report.WriteFile(compiled.FileOf(config), made.Write); err != nil {
+	made := c.made
+	for _, path := range paths {
+		if path == "" {
+			continue
+		}
+		if err := report.WriteFile(path, made.Write); err != nil {
 			return err
 		}
 	}
@@ -180,9 +193,60 @@ func finishCompile(o *captureOptions, c *compilation) error {
 				r.Breaks)
 		}
 	}
-	printable.Fprintf(o.app.stdout, "%s: compiled by PyTorch %s for %s, at batch %s\n", path, made.Torch, made.GPU,
+	printable.Fprintf(o.app.stdout, "%s: compiled by PyTorch %s for %s, at batch %s\n", paths[0], made.Torch, made.GPU,
 		strings.Join(of, ", "))
-	printable.Fprintf(o.app.stdout, "next: vprof plan --model %s --torch-compile --amp %s --batch 8\n", o.Output,
+	printable.Fprintf(o.app.stdout, "next: vprof plan --model %s --torch-compile --amp %s --batch 8\n", model,
 		o.compile.AMP[0])
 	return nil
+}
+
+// recordListed records the compiled step of the class that a model of vprof's list stands for, and keeps it for plans of
+// the model in those settings.
+func recordListed(ctx context.Context, o *captureOptions) error {
+	m, err := o.app.models().Lookup(o.Spec)
+	if err != nil {
+		return err
+	}
+	own := o.Options
+	own.Spec, own.Python, own.Verbose = "", "", false
+	switch {
+	case o.compile.Form == "" || o.compile.step:
+		return usagef("%s is a model that vprof describes; --compile records its compiled step", m.Name)
+	case !reflect.DeepEqual(own, capture.Options{}) || o.compile.Loss != "":
+		return usagef("%s is a model that vprof describes, with its inputs and loss; choose sizes by --set", m.Name)
+	}
+	c := models.Case{}
+	if c.Settings, err = o.settings.values(); err != nil {
+		return err
+	}
+	if c, err = m.Complete(c); err != nil {
+		return err
+	}
+	class, reason := m.ClassOf(c)
+	if reason != "" {
+		return usagef("%s", reason)
+	}
+	path := compiled.FileOfListed(o.app.compiled, m, c)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	o.Spec, o.Inputs, o.Size, o.Seq = class.Spec, class.Inputs, class.Size, class.Seq
+	if config, ok := strings.CutPrefix(class.Spec, "hf:"); ok {
+		o.Spec = "hf:" + path + ".json"
+		if err := os.WriteFile(path+".json", []byte(config), 0o600); err != nil {
+			return err
+		}
+	}
+	if o.app.oracle != nil { // which plans of other batch sizes ask about convolutions
+		if err := o.app.oracle.Remember(o.Python); err != nil {
+			return err
+		}
+	}
+	compiling := o.startCompile(ctx)
+	defer compiling.stop()
+	command := m.Name
+	if words := m.Canonical(c).Settings.Words(); len(words) > 0 {
+		command += " --set " + strings.Join(words, " --set ")
+	}
+	return finishCompile(o, compiling, command, path)
 }

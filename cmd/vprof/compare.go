@@ -82,6 +82,9 @@ func (a *app) priced(ctx context.Context) compare.Price {
 			return 0, err
 		}
 		m, err := a.models().Lookup(c.Model)
+		if err == nil {
+			m, err = a.models().Recorded(m, c)
+		}
 		if err != nil {
 			return 0, err
 		}

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 // withToy adds the toy model to an app.
 func withToy(a *app) *app {
 	a.models = func() *models.Registry {
-		return all.WithFiles(models.NewRegistry([]models.Model{toy.Model()}, all.Models().All()), nil)
+		return all.WithFiles(models.NewRegistry([]models.Model{toy.Model()}, all.Models().All()), nil, a.compiled)
 	}
 	a.residuals = toyResiduals(a.residuals)
 	return a

@@ -25,10 +25,11 @@ import (
 )
 
 // Models returns the registry of all models that vprof describes.
-func Models() *models.Registry { return Consulting(nil) }
+func Models() *models.Registry { return Consulting(nil, "") }
 
-// Consulting is [Models], with an oracle that answers questions about convolutions of .pt2 files; nil for none.
-func Consulting(o asked.Oracle) *models.Registry {
+// Consulting is [Models], with an oracle that answers questions about convolutions of .pt2 files, nil for none, and a
+// folder of the steps that were recorded of the models under torch.compile, empty for none.
+func Consulting(o asked.Oracle, steps string) *models.Registry {
 	return WithFiles(models.NewRegistry(
 		redimnet.Models(),
 		vqvae.Models(),
@@ -43,15 +44,15 @@ func Consulting(o asked.Oracle) *models.Registry {
 		llama.Models(),
 		whisper.Models(),
 		wav2vec2.Models(),
-	), o)
+	), o, steps)
 }
 
-// WithFiles adds the sources of users' models.
-func WithFiles(r *models.Registry, o asked.Oracle) *models.Registry {
+// WithFiles adds the sources of users' models, and the compiled steps in a folder.
+func WithFiles(r *models.Registry, o asked.Oracle, steps string) *models.Registry {
 	for _, s := range []models.Source{
 		compiled.Source(hfconfig.Source(), o), compiled.Source(pt2.Source(o), o), compiled.Steps(o), recorded.Source(),
 	} {
 		r = r.With(s)
 	}
-	return r
+	return r.WithSteps(compiled.Listed(steps, o))
 }

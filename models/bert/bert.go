@@ -325,6 +325,16 @@ func entry(name string, width, layers, heads int64) models.Model {
 			{Name: "layers", Usage: "encoder layers", Default: layers, Min: 1, Max: 256},
 			hf.PaddingSetting(1),
 		},
+		Class: func(s models.Settings) models.Class {
+			class := models.OfTransformers("BertForMaskedLM", s, map[string]any{
+				"model_type": "bert", "hidden_size": width, "num_hidden_layers": s["layers"],
+				"num_attention_heads": heads, "intermediate_size": 4 * width,
+			})
+			if s[hf.Padding] == 1 {
+				class.Inputs = []string{fmt.Sprintf("attention_mask=int64[batch,seq=%d]", class.Seq)}
+			}
+			return class
+		},
 		Adapts: true, HalfWeights: true, Levers: models.LeverSet{Loop: models.LoopTrainer},
 		Notes: []string{
 			"stage head trains the output layer, whose weight is that of the word embeddings",

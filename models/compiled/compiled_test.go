@@ -555,11 +555,55 @@ func TestModelsHaveWhatLiesBesideThem(t *testing.T) {
 	}
 }
 
-func must(m models.Model, err error) models.Model {
+// A listed model is planned by the step that was recorded of it in the settings of a case, if that is compiled, and from
+// its description where the folder is not. Steps of its own loop let go of what the model returned and clip gradients.
+func TestListedModelsHaveWhatWasRecordedOfThem(t *testing.T) {
+	registry := func(folder string) *models.Registry {
+		return models.NewRegistry([]models.Model{{
+			Name: "toy", Stages: []string{"full"}, Settings: []models.Setting{{Name: "size", Default: 1, Max: 8}},
+			Class:   func(s models.Settings) models.Class { return models.Class{Seq: int(s["size"])} },
+			Default: toyCase(4), Levers: models.LeverSet{Loop: models.LoopTrainer},
+			Build: func(models.Case) (models.Trainer, error) { return nil, nil },
+		}}).WithSteps(Listed(folder, nil))
+	}
+	folder := t.TempDir()
+	r, c := registry(folder), toyCase(6)
+	c.Model, c.Settings = "toy", models.Settings{"size": 2}
+	plain := must(r.Lookup("toy"))
+	path := FileOfListed(folder, plain, must(plain.Complete(c)))
+	require.Equal(t, "toy,size=2.compiled", filepath.Base(path))
+	require.Equal(t, "vprof capture toy --compile --set size=2 records it", must(r.Recorded(plain, c)).NotRecorded(c))
+	recording := step(6)
+	last := &recording.Steps[1]
+	last.Returned, last.Order = []int{0}, []int{0, 1, 2, ^0, 3, 4, ^4, ^1, ^2}
+	last.Forward, last.Backward = 4, 8
+	require.NoError(t, os.WriteFile(path, packed(t, file(recording, step(12))), 0o600))
+	require.NotEmpty(t, plain.NotRecorded(c), "as it is listed")
+	m := must(r.Recorded(plain, c))
+	for _, m := range []models.Model{m, must(registry("").Of(c, m.Description))} {
+		require.Empty(t, m.NotRecorded(c))
+		other := c
+		other.Settings = models.Settings{"size": 3}
+		require.Equal(t, "recorded without --set size", m.NotRecorded(other))
+		var played [][]program.Instruction
+		for _, levers := range []models.Levers{{}, {Loop: models.LoopTrainer, Clip: models.ClipNorm}, {Loop: models.LoopFunction}} {
+			c.Levers, c.Compile = levers, true
+			tape := trace.New(trace.Board{}, trace.Rules{}, trace.Options{Warm: true})
+			require.NoError(t, must(m.Build(c)).Record(tape, 2))
+			played = append(played, tape.Program().Instructions)
+		}
+		require.Equal(t, played[0], played[1])
+		require.NotEqual(t, played[0], played[2])
+	}
+	c.Compile = false
+	require.Empty(t, must(r.Recorded(plain, c)).Description, "an eager step is planned as it was")
+}
+
+func must[T any](x T, err error) T {
 	if err != nil {
 		panic(err)
 	}
-	return m
+	return x
 }
 
 // No content makes reading fail otherwise than by an error of the file.

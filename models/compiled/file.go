@@ -150,8 +150,10 @@ func (g Gradient) MarshalJSON() ([]byte, error) {
 	return json.Marshal([]any{g.Allocation, g.Parameter, g.Offset})
 }
 
+const suffix = ".compiled"
+
 // FileOf is the name of the file for a model's file: "vit.compiled" for vit.pt2.
-func FileOf(model string) string { return strings.TrimSuffix(model, filepath.Ext(model)) + ".compiled" }
+func FileOf(model string) string { return strings.TrimSuffix(model, filepath.Ext(model)) + suffix }
 
 // Write writes a file.
 func (f *File) Write(w io.Writer) error {

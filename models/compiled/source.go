@@ -1,11 +1,13 @@
 package compiled
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -33,7 +35,7 @@ func Source(of models.Source, o asked.Oracle) models.Source {
 		if err != nil {
 			return m, err
 		}
-		return withCompiled(m, path, content, o)
+		return withCompiled(m, m.Default, path, content, o)
 	}
 	of.Restore = func(name, description string) (models.Model, error) {
 		var d described
@@ -44,9 +46,47 @@ func Source(of models.Source, o asked.Oracle) models.Source {
 		if err != nil {
 			return m, err
 		}
-		return withCompiled(m, name, d.Compiled, o)
+		return withCompiled(m, m.Default, name, d.Compiled, o)
 	}
 	return of
+}
+
+// Listed gives a registry the compiled steps that lie in a folder of models that it lists; an empty one has none.
+// The oracle is that of [Source].
+func Listed(folder string, o asked.Oracle) models.Steps {
+	return func(m models.Model, c models.Case, description string) (models.Model, error) {
+		usual := m.Default
+		usual.Settings = c.Settings
+		var d described
+		if json.Unmarshal([]byte(description), &d) == nil {
+			return withCompiled(m, usual, m.Name, d.Compiled, o)
+		}
+		path := FileOfListed(folder, m, c)
+		content, err := os.ReadFile(path)
+		if folder == "" || errors.Is(err, fs.ErrNotExist) {
+			return m, nil
+		}
+		if err != nil {
+			return m, err
+		}
+		return withCompiled(m, usual, path, content, o)
+	}
+}
+
+// FileOfListed is the file in a folder with the compiled step of a complete case of a listed model: one for each choice
+// of settings.
+func FileOfListed(folder string, m models.Model, c models.Case) string {
+	words := append([]string{m.Name}, m.Canonical(c).Settings.Words()...)
+	return filepath.Join(folder, strings.Join(words, ",")+suffix)
+}
+
+// asTrained is a case by the loop of its model where it names none: transformers' Trainer clips gradients, too.
+func asTrained(c models.Case, own models.Loop) models.Case {
+	c.Loop = cmp.Or(c.Loop, own)
+	if own == models.LoopTrainer {
+		c.Clip = cmp.Or(c.Clip, models.ClipNorm)
+	}
+	return c
 }
 
 // described is the description of a model in results, where its compiled steps are known, too.
@@ -58,8 +98,10 @@ type described struct {
 // describedBegins is how the JSON of a [described] begins, and that of no other description.
 const describedBegins = `{"compiled":"`
 
-// withCompiled returns the model with compiled steps planned by the content of a file.
-func withCompiled(m models.Model, path string, content []byte, o asked.Oracle) (models.Model, error) {
+// withCompiled returns the model with compiled steps planned by the content of a file, recorded of its usual case.
+func withCompiled(m models.Model, usual models.Case, path string, content []byte,
+	o asked.Oracle,
+) (models.Model, error) {
 	f, err := Read(content, path)
 	if err != nil {
 		return m, err
@@ -70,8 +112,10 @@ func withCompiled(m models.Model, path string, content []byte, o asked.Oracle) (
 		return m, err
 	}
 	m.Description = models.Describe(string(text))
-	m.Settings = f.recordedSizes(m.Settings)
-	usual, build, caveat := m.Default, m.Build, m.Caveat
+	if m.Class == nil { // of a listed model other sizes are recorded in other files
+		m.Settings = f.recordedSizes(m.Settings)
+	}
+	own, build, caveat := m.Levers.Loop, m.Build, m.Caveat
 	m.Unrecorded = func(c models.Case) string { return f.missing(c, usual) }
 	m.Build = func(c models.Case) (models.Trainer, error) {
 		if !c.Compile || f.missing(c, usual) != "" {
@@ -81,11 +125,11 @@ func withCompiled(m models.Model, path string, content []byte, o asked.Oracle) (
 		if err != nil {
 			return nil, &input.FormatError{File: path, Reason: err.Error()}
 		}
-		return newTrainer(f, r, c, o), nil
+		return newTrainer(f, r, asTrained(c, own), o), nil
 	}
 	m.Reordered = func(c models.Case) (models.Trainer, error) {
 		if r := f.reordered(string(c.AMP), c.Batch); r != nil {
-			return newTrainer(f, r, c, o), nil
+			return newTrainer(f, r, asTrained(c, own), o), nil
 		}
 		return nil, nil
 	}

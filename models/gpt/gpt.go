@@ -204,6 +204,11 @@ func entry(name string, width, layers, heads int64) models.Model {
 			hf.PackedSetting(1),
 			hf.SharedLabelsSetting(),
 		},
+		Class: func(s models.Settings) models.Class {
+			return models.OfTransformers("GPT2LMHeadModel", s, map[string]any{
+				"model_type": "gpt2", "n_embd": width, "n_layer": s["layers"], "n_head": heads,
+			})
+		},
 		Adapts: true, HalfWeights: true,
 		Levers: models.LeverSet{Loop: models.LoopTrainer, Cache: true, Quantize: true, Recompute: true},
 		Notes: []string{

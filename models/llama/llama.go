@@ -378,7 +378,15 @@ func entry(name string, s shape) models.Model {
 			hf.PackedSetting(1),
 			hf.SharedLabelsSetting(),
 		},
-		Check:  check,
+		Check: check,
+		Class: func(s models.Settings) models.Class {
+			return models.OfTransformers("LlamaForCausalLM", s, map[string]any{
+				"model_type": "llama", "vocab_size": s["vocab"], "hidden_size": s["width"],
+				"num_hidden_layers": s["layers"], "num_attention_heads": s["heads"],
+				"num_key_value_heads": s["kv-heads"], "intermediate_size": s["inner"],
+				"max_position_embeddings": s["seq-len"], "tie_word_embeddings": s["tied"] == 1,
+			})
+		},
 		Adapts: true, HalfWeights: true,
 		Levers: models.LeverSet{
 			Loop: models.LoopTrainer, Cache: true, Quantize: true, Recompute: true, Liger: true, Tiles: true,

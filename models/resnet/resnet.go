@@ -184,6 +184,9 @@ func Models() []models.Model {
 				{Name: "image-size", Usage: "pixels of a side", Default: 224, Min: 32, Max: 4096},
 				{Name: "classes", Usage: "classes", Default: 1000, Min: 1, Max: 1 << 20},
 			},
+			Class: func(s models.Settings) models.Class {
+				return models.Class{Spec: "timm:" + name, Size: int(s["image-size"])}
+			},
 			Levers: models.LeverSet{Loop: models.LoopTrainer},
 			Notes:  []string{"checkpointing recomputes block by block"},
 		}, 32, v.classification))

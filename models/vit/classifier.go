@@ -60,7 +60,14 @@ func classifier(name string, config Config) models.Model {
 			ImageSetting(224),
 			hf.ClassesSetting(1000),
 		},
-		Check:  wholePatches(config.Patch),
+		Check: wholePatches(config.Patch),
+		Class: func(s models.Settings) models.Class {
+			return models.OfTransformers("ViTForImageClassification", s, map[string]any{
+				"model_type": "vit", "hidden_size": config.Width, "num_hidden_layers": config.Layers,
+				"num_attention_heads": config.Heads, "intermediate_size": 4 * config.Width,
+				"patch_size": config.Patch, "image_size": s[imageSetting], "num_labels": s["classes"],
+			})
+		},
 		Adapts: true,
 		Levers: models.LeverSet{Loop: models.LoopTrainer},
 	}, 32, func(c models.Case) train.Task {

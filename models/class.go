@@ -1,0 +1,64 @@
+package models
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+)
+
+// Class is the class of a library that a model stands for, as vprof capture takes it.
+type Class struct {
+	// Spec names it: "timm:resnet50", or of transformers "hf:" and the text of its config.json.
+	Spec string
+	// Inputs are arguments of forward that capture does not give by itself, as name=dtype[dim,...].
+	Inputs []string
+	// Size is the height and width of images in pixels, Seq the tokens of a text; zero where there are none.
+	Size, Seq int
+}
+
+// OfTransformers is a class of transformers in the sizes of a case. The values of its configuration are those of
+// transformers but for the given ones.
+func OfTransformers(class string, s Settings, config map[string]any) Class {
+	config["architectures"] = []string{class}
+	text, err := json.Marshal(config)
+	if err != nil {
+		panic(err) // values are names and numbers
+	}
+	return Class{Spec: "hf:" + string(text), Size: int(s["image-size"]), Seq: int(s["seq-len"])}
+}
+
+// ClassOf is the class that a complete case trains. The reason says why there is none, empty if there is one.
+func (m Model) ClassOf(c Case) (class Class, reason string) {
+	if m.Class == nil {
+		return class, m.Name + " is no class of a library; capture your own code, as docs/compile.md has it"
+	}
+	class = m.Class(c.Settings)
+	for _, s := range m.Settings {
+		usual := maps.Clone(c.Settings)
+		usual[s.Name] = s.Default
+		if c.Settings[s.Name] != s.Default && reflect.DeepEqual(m.Class(usual), class) {
+			return class, fmt.Sprintf("the library's class does not depend on %s", s.Name)
+		}
+	}
+	return class, ""
+}
+
+// capturedBy says what records the step of a case under torch.compile, or why nothing does.
+func (m Model) capturedBy(c Case) string {
+	switch _, reason := m.ClassOf(c); {
+	case m.Description != (Description{}):
+		return "vprof capture --compile records it"
+	case reason != "":
+		return reason
+	default:
+		command := "vprof capture " + m.Name + " --compile"
+		if c.AMP != "bf16" {
+			command += " --amp " + c.AMP.String()
+		}
+		for _, w := range m.Canonical(c).Settings.Words() {
+			command += " --set " + w
+		}
+		return command + " records it"
+	}
+}
