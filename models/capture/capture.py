@@ -46,7 +46,7 @@ import vprof_export
 import vprof_observe
 from vprof_board import described_board, marks_of_gpu
 from vprof_export import export, freest, hide_tracing, paths_of_the_example, saved, shape_recurrent_layers
-from vprof_graph import affine, align, functions, lifetimes, names_in, nodes_of, replaced, rewire
+from vprof_graph import affine, affine_inputs, align, carried, functions, lifetimes, names_in, nodes_of, rewire
 from vprof_model import SCRIPT_DOOR, TASKS, Input, Refusal, first_line, resolve
 from vprof_observe import answers_of, compiled, leave_uncompiled, line_of, numbers_of, observe, observe_counts, other_way, seed, shape_operators, share_copied_modes, watch_checkpoint
 
@@ -286,38 +286,37 @@ def write(opts, build, model, example, place, seen, program, free, symbols):
     notes = list(seen.notes)
     if "batch" in symbols and not free:
         batches = (2, 3, 5)
-        others = []
-        for b in batches[1:]:
-            if place == "numbers":
+        graphs = []
+        for b in batches:
+            if place == "numbers" or seen.state:
                 observe(model, example, place, {**symbols, "batch": b})
-            others.append(saved(export(model, example, place, {**symbols, "batch": b}, []), name)[1])
+            elif not graphs:
+                graphs.append(graph)
+                continue
+            archive, program = saved(export(model, example, place, {**symbols, "batch": b}, []), name)
+            entries = entries if graphs else archive
+            graphs.append(program)
+        graph = graphs[0]
+        nodes = nodes_of(graph["graph_module"]["graph"])
         seen = observe_counts(model, example, place, symbols)
-        extra["batch"] = {
-            "exported": batches[0],
-            "inputs": [[n, k, 0, 1] for n, i in example.inputs.items() if isinstance(i, Input) for k, d in enumerate(i.dims) if isinstance(d, tuple) and d[0] == "batch"],
-            "args": affine([graph, *others], batches),
-        }
+        extra["batch"] = {"exported": batches[0], "inputs": affine_inputs(graphs, batches), "args": affine(graphs, batches)}
         notes.append(f"export insists on a fixed batch; {len(extra['batch']['args'])} numbers of the graph were found to follow it")
     number = align(seen.ops, nodes)
-    if len(seen.ops) - len(number) > len(seen.ops) // 100:  # the first forward did more than others, which export ran as
-        later = observe_counts(model, example, place, symbols)
-        if (aligned := align(later.ops, nodes)) and len(later.ops) - len(aligned) < len(seen.ops) - len(number):
-            seen, number, notes = later, aligned, [*notes, *(n for n in later.notes if n not in notes)]
     extra["host"] = seen.host.told(number, nodes)
+    extra["autocast"], extra["attention"], half = marks_of_gpu(model, lambda: as_eager(build()), example, seen, number)
+    extra["state"] = carried(seen, number, nodes, half)
     rewire(seen, number, nodes, graph)
     entries[name + "/models/model.json"] = json.dumps(graph).encode()
-    extra["dies"], unseen = lifetimes(seen, number, nodes, graph)
+    extra["dies"], extra["replaced"], unseen = lifetimes(seen, number, nodes, graph)
     if unseen > len(seen.ops) // 100:
         notes.append(f"{unseen} of {len(seen.ops)} operators of forward are not in the exported graph; lifetimes around them are a guess")
     named = {n: [isinstance(d, tuple) and d[0] == "batch" for d in i.dims] for n, i in example.inputs.items() if isinstance(i, Input)}
     extra["batch_dims"] = {n: dims.index(True) for n, dims in named.items() if True in dims[1:] and not dims[0]}
-    extra["autocast"], extra["attention"] = marks_of_gpu(model, lambda: as_eager(build()), example, seen, number)
     extra["cublas_workspace"] = os.environ.get("CUBLAS_WORKSPACE_CONFIG", "")
     extra["counts"] = [[number[k], *count.formula] for k, count in seen.counts.items() if k in number]
     extra["numbers"] = numbers_lines(model) if place == "numbers" else []
     if extra["numbers"]:
         notes.append(f"what forward does depends on numbers in tensors ({some(extra['numbers'])}): the file holds what a forward {'of your example' if opts.inputs_from else 'of random inputs'} did with the weights as they were built; at other batches masks pick the same shares of elements, unless they go with the batch")
-    extra["replaced"] = replaced(seen, number, nodes)
     extra["assigned"] = [number[k] for k in seen.assigned if k in number]
     extra["symbols"] = symbols_of(example, graph)
     fixed = {s: n for s, n in symbols.items() if s not in [name for name, *_ in extra["symbols"].values()] and (s != "batch" or not extra.get("batch"))}

@@ -103,6 +103,31 @@ class GraphTest(CaptureCase):
         self.assertEqual(made.deaths(), {})
         self.assertEqual(made.extra["replaced"], [[0, ["sin"]]])
 
+    def test_views_that_nothing_takes_keep_their_memory(self):
+        made = self.forward("""
+            y = torch.sin(x)
+            self.kept = y.detach()
+            return torch.cos(y)
+            """)
+        self.assertEqual(made.targets, ["sin.default", "cos.default"])
+        self.assertEqual(made.deaths(), {})
+        self.assertEqual((made.extra["replaced"], self.outcome["notes"]), ([[0, ["sin"]]], []))
+
+    def test_what_forward_replaces_is_what_the_next_one_takes(self):
+        made = self.forward(
+            """
+            self.mean = 0.9 * self.mean + x.mean(0)
+            if self.memory is None or self.memory.shape != x.shape:
+                self.memory = torch.zeros_like(x)
+            self.memory = (self.memory + x).relu()
+            return self.lin(self.memory - self.mean).sum()
+            """,
+            init="self.register_buffer('mean', torch.zeros(8))\nself.memory = None",
+        )
+        self.assertNotIn("zeros_like.default", made.targets)
+        self.assertEqual(made.extra["state"], [["b_mean", "add", False], ["c_memory", "relu", False]])
+        self.assertEqual(sorted(made.extra["batch"]["inputs"]), [["c_memory", 0, 0, 1], ["x", 0, 0, 1]])
+
     def test_graphs_within_graphs_are_numbered_through(self):
         made = self.forward("""
             with torch.no_grad():

@@ -28,7 +28,7 @@ def observe_on_gpu(captured, make, example, seen):
         numbers_of[model] = numbers_of.get(captured, {})
         torch.set_autocast_enabled("cuda", True)
         torch.set_autocast_dtype("cuda", torch.bfloat16)
-        cast = vprof_backward.until_known(lambda: observe(model, example, "cuda", dict(example.symbols), fake, answers=known.Answers(answers_of[captured])))
+        cast = vprof_backward.until_known(lambda: observe(model, example, "cuda", dict(example.symbols), fake, seen.names(), lambda: known.Answers(answers_of[captured])))
     except Exception:
         return None, {}
     finally:
@@ -57,17 +57,19 @@ def described_board():
 def marks_of_gpu(captured, make, example, seen, number):
     """What the graph does not show, since it was made without a GPU and without autocast: [number of a node, argument,
     whether it is half precision] of types that are float32 in the graph (x.to(y.dtype) is a type of its own under
-    autocast), and [number, kernels] of attention that may not use all kernels."""
+    autocast), [number, kernels] of attention that may not use all kernels, and which of seen.state are half precision."""
     import torch
 
     wanted = sorted((k, a) for k, given in enumerate(seen.types) for a, t in given.items() if t is torch.float32)
     attends = [k for k, (name, _) in enumerate(seen.ops) if name == "torch.ops.aten.scaled_dot_product_attention.default"]
-    if not wanted and not attends:
-        return [], []
+    if not wanted and not attends and not seen.state:
+        return [], [], set()
     with described_board():
         cast, other = observe_on_gpu(captured, make, example, seen)
     if cast is None:  # what the model does with a GPU needs one
         cast, other = observe_on_gpu(captured, make, example, seen)
     marks = [[number[k], a, cast.types[other[k]].get(a) is torch.bfloat16] for k, a in wanted if k in number and k in other]
     allowed = {k: cast.attention.get(other[k]) if k in other else seen.attention.get(k) for k in attends}
-    return marks, [[number[k], kernels] for k, kernels in allowed.items() if kernels and k in number]
+    halves = {tuple(at) for *at, _, dtype in cast.state if dtype is torch.bfloat16} if cast else set()
+    half = {(k, argument, i) for k, argument, i, *_ in seen.state if (other.get(k), argument, i) in halves}
+    return marks, [[number[k], kernels] for k, kernels in allowed.items() if kernels and k in number], half

@@ -3,6 +3,7 @@
 import array
 import collections
 import difflib
+import functools
 import itertools
 import re
 
@@ -99,31 +100,65 @@ def walked_back(reached, i, j):
 
 
 def lifetimes(seen, number, nodes, program):
-    """The list "dies" of the file: [number of a node, values that die before the next one]."""
+    """The lists "dies" and "replaced" of the file, [number of a node, values that die before the next one], of this forward
+    and of the one before; and how many operators are not in the graph."""
     last, latest = [], -1  # number of the last node by each operator
     for k in range(len(seen.ops)):
         latest = max(latest, number.get(k, latest))
         last.append(latest)
+    replaced, kept = [], set()
+    for k, values in seen.replaced if seen.keeps else ():
+        if names := memory_of(values, seen, number, nodes)[:1]:
+            replaced.append([last[k] if k >= 0 else -1, names])
+            kept.update(names)
     dies = collections.defaultdict(list)
     named = set()
     for k, values in seen.deaths:
-        names = [nodes[number[op]][2][i] for op, i in values if op in number and i < len(nodes[number[op]][2])]
-        if names:
+        names = names_of(values, number, nodes)
+        if names and names[0] not in kept:
             dies[last[k] if k >= 0 else -1].append(names[0])
-            named.update(names)
+        named.update(names)
     for n, names in last_uses(number, nodes, program).items():
         dies[n] += [v for v in names if v not in named]
-    return [[n, dies[n]] for n in sorted(dies) if dies[n]], len(seen.ops) - len(number)
+    return [[n, dies[n]] for n in sorted(dies) if dies[n]], replaced, sum(k not in number and not isview(name) for k, (name, _) in enumerate(seen.ops))
 
 
-def replaced(seen, number, nodes):
-    """The list "replaced" of the file: [number of a node, values of the forward before that die then]."""
-    out = []
-    for k, values in seen.replaced:
-        names = [nodes[number[op]][2][i] for op, i in values if op in number and i < len(nodes[number[op]][2])]
-        if names and k in number:
-            out.append([number[k], names[:1]])
-    return out
+def memory_of(values, seen, number, nodes):
+    """What the graph calls values, or, of a view that is not in it since nothing there takes it, those that it looks at."""
+    for op, _ in values:
+        if op not in number and isview(seen.ops[op][0]):
+            arguments = seen.ops[op][1]
+            return memory_of(next(iter(arguments.values()))[0], seen, number, nodes)
+    return names_of(values, number, nodes)
+
+
+@functools.cache
+def isview(operator):
+    """Whether an operator gives its first argument's memory."""
+    import torch
+
+    overload = functools.reduce(getattr, operator.split(".")[1:], torch)
+    first = overload._schema.arguments[:1]
+    return bool(first and first[0].alias_info and not first[0].alias_info.is_write)
+
+
+def carried(seen, number, nodes, half):
+    """The list "state" of the file: [input of the graph, value that the forward before has put in its place, whether it is
+    half precision under autocast] of buffers and other attributes that each forward replaces (self.memory = new)."""
+    gone = [values for _, values in seen.replaced]
+    found = {}
+    for k, argument, i, values, _ in seen.state if seen.keeps else ():
+        if k in number and not nodes[number[k]][1] and any(values is g for g in gone):
+            given = [names_in(a["arg"]) for a in nodes[number[k]][0]["inputs"] if a["name"] == argument]
+            names = names_of(values, number, nodes)
+            if names and given and i < len(given[0]):
+                found.setdefault(given[0][i], [names[0], (k, argument, i) in half])
+    return [[name, *pair] for name, pair in found.items()]
+
+
+def names_of(values, number, nodes):
+    """What the graph calls values."""
+    return [nodes[number[op]][2][i] for op, i in values if op in number and i < len(nodes[number[op]][2])]
 
 
 def rewire(seen, number, nodes, program):
@@ -132,14 +167,11 @@ def rewire(seen, number, nodes, program):
     name for both. With another precision they are two. A tensor of other sizes is none of the two: there Python took
     another way than export did (grouped heads that it repeats beside a mask alone)."""
 
-    def names_of(values):
-        return [nodes[number[op]][2][i] for op, i in values if op in number and i < len(nodes[number[op]][2])]
-
     sizes = {name: value["sizes"] for name, value in program["graph_module"]["graph"]["tensor_values"].items()}
 
     def rename(tensors, observed):
         for tensor, values in zip(tensors, observed):
-            names = names_of(values)
+            names = names_of(values, number, nodes)
             if names and tensor["name"] not in names and sizes.get(names[-1]) == sizes.get(tensor["name"]):
                 tensor["name"] = names[-1]
 
@@ -195,20 +227,34 @@ def affine(programs, batches):
         different = f"forward calls other operators at batch {batches[1]} than at {batches[0]}, as a loop over samples does"
         raise Refusal(different, f"capture it at the one batch that you train with (--input 'x=float32[8,...]'), or {SCRIPT_DOOR}")
 
-    def fit(values):
-        b = (values[1] - values[0]) // (batches[1] - batches[0])
-        a = values[0] - b * batches[0]
-        if any(v != a + b * n for v, n in zip(values, batches)):
-            raise Refusal(f"a size of the graph is {values} at the batches {list(batches)}, which no line goes through")
-        return a, b
-
     args = []
     for n, rows in enumerate(zip(*graphs)):
         for each in zip(*(node["inputs"] for node, _, _ in rows)):
             for index, values in enumerate(zip(*(integers(i["arg"]) for i in each))):
                 if len(set(values)) > 1:
-                    args.append([n, each[0]["name"], index, *fit(values)])
+                    args.append([n, each[0]["name"], index, *line(values, batches)])
     return args
+
+
+def affine_inputs(programs, batches):
+    """Sizes of inputs that differ between the programs: [input, dimension, a, b] of a + b * batch."""
+    graphs = [p["graph_module"]["graph"] for p in programs]
+    found = []
+    for name in (n for i in graphs[0]["inputs"] for n in names_in(i)):
+        sizes = [g["tensor_values"][name]["sizes"] for g in graphs]
+        for k, values in enumerate(zip(*([s.get("as_int") for s in each] for each in sizes))):
+            if len(set(values)) > 1:
+                found.append([name, k, *line(values, batches)])
+    return found
+
+
+def line(values, batches):
+    """a and b of a + b * batch."""
+    b = (values[1] - values[0]) // (batches[1] - batches[0])
+    a = values[0] - b * batches[0]
+    if any(v != a + b * n for v, n in zip(values, batches)):
+        raise Refusal(f"a size of the graph is {values} at the batches {list(batches)}, which no line goes through")
+    return a, b
 
 
 def integers(arg):

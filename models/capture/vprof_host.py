@@ -15,11 +15,12 @@ MIXED = ("copy_", "index", "index_put", "index_put_", "view_as", "reshape_as", "
 class Host:
     """Follows where tensors lie while forward runs without a GPU."""
 
-    def __init__(self, place, moved, made):
+    def __init__(self, place, moved, made, before=None):
         self.names_device = place == "meta"  # where a device that is named can be told from the GPU
         self.made = made  # ids of living tensors that operators have made
         self.moved = {id(t) for t in moved}
         self.of = {}  # id of a living tensor on the host -> its Group
+        self.earlier = {key: group for key, group in before.of.items() if key in made} if before else {}  # those that the forward before has left
         self.results = []  # (operator, Group) of operators that ran on the host
         self.kept = {}  # id of a tensor that forward found -> (operator, argument, position, Group) where it was first taken
         self.alive = []  # so that ids of those stay their own
@@ -61,17 +62,12 @@ class Host:
         key = id(tensor)
         if key in self.of:
             return self.of[key]
-        if key in self.made or key in self.moved or tensor.requires_grad:
+        if key not in self.earlier and (key in self.made or key in self.moved or tensor.requires_grad):
             return None
-        group = self.of[key] = Group()
+        group = self.of[key] = self.earlier.pop(key, None) or Group()
         self.kept[key] = number, name, i, group
         self.alive.append(tensor)
         return group
-
-    def ends(self, count):
-        """Forgets what was seen from an operator on."""
-        self.results = [r for r in self.results if r[0] < count]
-        self.kept = {key: k for key, k in self.kept.items() if k[0] < count}
 
     def told(self, number, nodes):
         """What the file says: the nodes that run on the host, and the tensors there that are not made in the graph."""

@@ -61,13 +61,10 @@ class Numbers:
         found = {name: self.of(b) for name, b in model.named_buffers() if not torch.nn.parameter.is_lazy(b) and b.numel() <= MOST}
         return {name: n.clone() for name, n in found.items() if n is not None}
 
-    def settle(self, model, numbers_of):
-        """Has the next forward begin with the buffers that this one has left (initted, a count of steps), and tells
-        whether it may go another way by them."""
-        before = self.of_buffers
-        after = numbers_of[model] = {**before, **self.buffers(model)}
-        with unwatched():
-            return bool(self.answers) and any(n.numel() == 1 and not torch.equal(n, before.get(name, n)) for name, n in after.items())
+    def begin(self):
+        """Another forward begins, whose answers are its own."""
+        self.answers.clear()
+        self.counts.clear()
 
     def follow(self, op, args, kwargs, out):
         """Computes beside what an operator has made, where all that it takes is known."""

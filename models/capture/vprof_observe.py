@@ -73,14 +73,27 @@ class Observation:
         self.host = None  # what lies in the host's memory in training
         self.lots = False  # whether numbers were drawn on the host, by which it may go
         self.elements = 0  # of all results
-        self.replaced = []  # (last operator of the next forward, values of the tensor of this one that died there)
+        self.replaced = []  # (last operator by then, values in the forward before of a tensor of its that died)
+        self.state = []  # (operator, argument, position, values in the forward before of the tensor that is taken there, its type)
+        self.keeps = False  # whether the forward before did the same, so that its values are those of this one
         self.differs = None  # where it began to take another way than expected: the line
         self.notes = []  # what the user must know
 
+    def names(self):
+        return [name for name, _ in self.ops]
+
+
+class Earlier(list):
+    """Values that a tensor had in the forward before, which made it."""
+
+
+RUNS = 3  # of forward, in which what it prepares is there and what it keeps has the sizes of the batch
+
 
 def observe(model, example, place, symbols, fake=None, expected=None, answers=None):
-    """Runs forward once, and sees each operator and the death of each tensor. Where operators are expected,
-    it notes the first line that calls another. Answers are those of another forward, which this one takes.
+    """Runs forward until it does what it did before, or what is expected, and gives what the last one showed: each operator
+    and the death of each tensor. Where operators are expected, it notes the first line that calls another. Answers makes
+    those that it takes, of another forward.
 
     Operators are seen where torch.export sees them (the PreDispatch key: before
     autograd and before compound operators are taken apart), so that both name the same ones.
@@ -95,24 +108,37 @@ def observe(model, example, place, symbols, fake=None, expected=None, answers=No
     import vprof_host
     import vprof_known as known
 
-    seen = Observation()
+    seen = None  # the Observation under way, None between forwards
     values = {}  # id of a living tensor -> its values
+    found = set()  # ids of tensors that were there before, and were written to
     numbers = known.Numbers(numbers_of.get(model))
 
-    def born(tensor, value):
+    def born(tensor, value, written):
         if id(tensor) in values:  # an operator in place gives its argument
             values[id(tensor)].append(value)
             return
         values[id(tensor)] = [value]
+        if written:
+            found.add(id(tensor))
         weakref.finalize(tensor, died, id(tensor))
 
     def died(key):
         numbers.gone(key)
-        seen.host.of.pop(key, None)
-        seen.deaths.append((len(seen.ops) - 1, values.pop(key)))
+        which = values.pop(key, None)
+        if seen is not None and which is not None:
+            seen.host.of.pop(key, None)
+            (seen.replaced if isinstance(which, Earlier) else seen.deaths).append((len(seen.ops) - 1, which))
 
     def below():
         return torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView))
+
+    def taken(name, position, tensor):
+        """The values of an argument of the next operator."""
+        which = values.get(id(tensor), [])
+        if isinstance(which, Earlier):
+            seen.state.append((len(seen.ops), name, position, which, tensor.dtype))
+            return []
+        return which[:]
 
     class Mode(SchemaCheckMode):  # the one kind of mode of others that this key admits
         def __init__(self):
@@ -121,7 +147,7 @@ def observe(model, example, place, symbols, fake=None, expected=None, answers=No
         def __torch_dispatch__(self, op, types, args=(), kwargs=None):
             given = {**dict(zip((a.name for a in op._schema.arguments), args)), **(kwargs or {})}
             refuse_sparse(t for v in given.values() for t in tensors_of(v))
-            arguments = {name: [values.get(id(t), [])[:] for t in tensors_of(v)] for name, v in given.items()}
+            arguments = {name: [taken(name, i, t) for i, t in enumerate(tensors_of(v))] for name, v in given.items()}
             differentiable = torch.is_grad_enabled() and any(t.requires_grad for v in given.values() for t in tensors_of(v))
             with below(), torch.no_grad():  # where views do not hold what they look at
                 out = op(*args, **(kwargs or {}))
@@ -148,40 +174,58 @@ def observe(model, example, place, symbols, fake=None, expected=None, answers=No
             seen.elements += sum(t.numel() for t in tensors_of(out))
             seen.ops.append(("torch.ops." + str(op), arguments))
             for i, tensor in enumerate(tensors_of(out)):
-                born(tensor, (len(seen.ops) - 1, i))
+                born(tensor, (len(seen.ops) - 1, i), op._schema.is_mutable)
             return out
 
-    seed()
     fake = contextlib.nullcontext() if place in ("meta", "numbers") else (fake or fake_mode_of(model) or FakeTensorMode(allow_non_fake_inputs=True))
     with fake:
-        args, kwargs = example.tensors(place, symbols)
         if any(map(torch.nn.parameter.is_lazy, (*model.parameters(), *model.buffers()))):
             with torch.no_grad(), known.OneDevice(place):
+                args, kwargs = example.tensors(place, symbols)
                 model(*args, **kwargs)  # which gives lazy layers their shapes
         numbers.adopt(model, place == "numbers")
         numbers.assigned = lambda: seen.assigned.append(len(seen.ops))
         numbers.placed = lambda tensor: seen.host.of.pop(id(tensor), None)
-        seen.host = vprof_host.Host(place, (*model.parameters(), *model.buffers()), values)
         answers_of[model] = numbers
 
-        def run(args, kwargs):
+        def run(before):
+            nonlocal seen
+            seen = Observation()
+            seed()
+            drawn = random.getstate()
+            args, kwargs = example.tensors(place, symbols)
+            while found:
+                values.pop(found.pop(), None)
+            values.update((key, Earlier(which)) for key, which in values.items())
+            seen.host = vprof_host.Host(place, (*model.parameters(), *model.buffers()), values, before and before.host)
             seen.host.arrive(torch.utils._pytree.tree_leaves((args, kwargs)))
-            with torch.enable_grad(), watching(model, seen), known.asking(answers or numbers), known.OneDevice(place), enable_python_dispatcher(), torch._C._EnablePreDispatch(), Mode():
+            numbers.begin()
+            with torch.enable_grad(), watching(model, seen), known.asking(answers() if answers else numbers), known.OneDevice(place), enable_python_dispatcher(), torch._C._EnablePreDispatch(), Mode():
                 out = model(*args, **kwargs)
             if dataclasses.is_dataclass(out) and torch.utils._pytree.tree_is_leaf(out):
                 torch.export.register_dataclass(type(out), serialized_type_name=f"{type(out).__module__}.{type(out).__qualname__}")
-            return out
+            seen.lots = seen.lots or random.getstate() != drawn
+            seen.results = [values.get(id(t), []) for t in torch.utils._pytree.tree_leaves(out) if isinstance(t, torch.Tensor)]
+            done, seen = seen, None  # what dies from here on outlives forward
+            return done
 
-        drawn = random.getstate()
-        out = run(args, kwargs)
-        seen.lots = seen.lots or random.getstate() != drawn
-        seen.results = [values.get(id(t), []) for t in torch.utils._pytree.tree_leaves(out) if isinstance(t, torch.Tensor)]
-        deaths, seen.deaths = seen.deaths, []  # what dies from here on outlives forward
-        del out
-        if values and expected is None and place != "cuda":
-            observe_next(seen, lambda: run(*example.tensors(place, symbols)))
-        seen.deaths = deaths
-    return seen
+        last = run(None)
+        for _ in range(RUNS - 1):
+            if expected is not None and last.names() == expected:
+                break
+            before = last
+            try:
+                last = run(before)
+            except vprof_backward.Again:
+                raise
+            except Exception:  # what does not run twice keeps nothing that is known
+                seen = None
+                break
+            if last.names() == before.names():
+                last.keeps = True
+                break
+    numbers_of[model] = {**numbers_of.get(model, {}), **({} if place == "numbers" else numbers.buffers(model))}
+    return last
 
 
 def refuse_sparse(tensors):
@@ -195,27 +239,11 @@ def refuse_sparse(tensors):
             raise Refusal(f"{where}:{number}: {line}\n  forward takes a sparse tensor ({str(t.layout).removeprefix('torch.')}), which a graph has as a dense one", "run the training script itself: vprof run --gpu BOARD -- python train.py")
 
 
-def observe_next(seen, forward):
-    """Runs forward again, to see which tensors that modules keep (self.attention = a) it replaces, and when."""
-    count, functions = len(seen.ops), seen.functions
-    with contextlib.suppress(Exception):  # what does not run twice keeps nothing that is known
-        seen.deaths = []
-        forward()
-        seen.replaced = [(k - count, values) for k, values in seen.deaths if k >= count and values[0][0] < count]
-    seen.functions = functions
-    del seen.ops[count:], seen.types[count:]
-    seen.regions = [r for r in seen.regions if r[1] < count]
-    seen.assigned = [k for k in seen.assigned if k < count]
-    seen.host.ends(count)
-
-
 def observe_counts(model, example, place, symbols):
     """observe(), where sizes that follow from numbers are also seen at three other batches, for how they go with it. Of a
     forward that draws lots on the host (layers that are dropped, a step that is left out) the one of several that makes most is taken."""
     global lot
     seen = observe(model, example, place, symbols)
-    if answers_of[model].settle(model, numbers_of):
-        seen = observe(model, example, place, symbols)
     if seen.lots and lot == 0:
         made = {0: seen.elements}
         with contextlib.suppress(Exception):
@@ -228,7 +256,7 @@ def observe_counts(model, example, place, symbols):
     numbers = answers_of[model]
     if seen.counts and "batch" in symbols:
         with contextlib.suppress(Exception):  # as when it takes the example's batch alone
-            others = {b: observe(model, example, place, {**symbols, "batch": b}).counts for b in (2, 3, 5)}
+            others = {b: observe(model, example, place, {**symbols, "batch": b}, expected=seen.names()).counts for b in (2, 3, 5)}
             for k, count in seen.counts.items():
                 count.fit(symbols["batch"], {b: counts[k].seen for b, counts in others.items()})
         answers_of[model] = numbers
@@ -245,7 +273,7 @@ OTHER_BATCH = 1031  # more than samples are usually put together by, and a multi
 def other_way(model, example, place, symbols, seen):
     """[batch, line] where forward calls other operators at another batch than that of symbols, else None. The
     number of parts that a batch is cut into, say, is a number like others in the graph."""
-    expected = [name for name, _ in seen.ops]
+    expected = seen.names()
     if "batch" not in symbols or place == "numbers":
         return None
     try:

@@ -259,9 +259,7 @@ func (d *dimensions) scale(p *export.Program, batch int64) (*export.Program, err
 	out := *p
 	out.Inputs, out.Nodes = slices.Clone(p.Inputs), slices.Clone(p.Nodes)
 	for _, a := range d.affine.Inputs {
-		i := slices.IndexFunc(out.Inputs, func(in export.Input) bool {
-			return in.Role == export.UserInput && in.Name == a.Name
-		})
+		i := slices.IndexFunc(out.Inputs, func(in export.Input) bool { return named(p, in, a.Name) })
 		if i < 0 || a.Dimension < 0 || a.Dimension >= len(out.Inputs[i].Sizes) {
 			return nil, fmt.Errorf("dimension %d of %q follows the batch, and there is none", a.Dimension, a.Name)
 		}

@@ -92,7 +92,7 @@ func prepare(p *export.Program) (*graph, error) {
 	}
 	g.assignData()
 	g.markCalls()
-	g.kept = keptOf(p)
+	g.findState()
 	g.functions = map[int]function{}
 	for _, f := range p.Functions {
 		if f.Begin < 0 || f.Begin >= f.End || f.End > len(p.Nodes) {

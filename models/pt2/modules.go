@@ -57,10 +57,10 @@ func newModules(p *export.Program) *modules {
 	for _, path := range p.Modules {
 		root.at(path)
 	}
-	tied, byName := ties(p), map[string]*weight{}
+	tied, byName, later := ties(p), map[string]*weight{}, followBatch(p)
 	for i := range p.Inputs {
 		in := &p.Inputs[i]
-		if in.Role == export.UserInput {
+		if in.Role == export.UserInput || later[in.Value] {
 			continue
 		}
 		name := cmp.Or(tied[in.Name], in.Name)

@@ -329,6 +329,7 @@ func (t *task) walker(g *trace.Frame) *walker {
 			w.values[in.Value] = t.inputs[i]
 		}
 	}
+	w.takeState()
 	return w
 }
 

@@ -2,7 +2,6 @@ package pt2
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/vprof/vprof/models/pt2/export"
@@ -55,6 +54,7 @@ func (w *walker) run(begin, end int) {
 		switch n.Block {
 		case export.Call:
 			w.frame.In(c.module)
+			w.makeState(i)
 			w.call(n, c)
 		case export.Close:
 		default:
@@ -421,49 +421,4 @@ func evaluate(given []aten.Arg) {
 			given[i].Value = 0.0
 		}
 	}
-}
-
-// kept is a value that a module still refers to after forward (self.attention = a), and the number of the
-// node of the next forward behind which another takes its place.
-type kept struct {
-	value, until int32
-	of           *trace.Tensor
-}
-
-// keptOf are the values of a graph that modules keep.
-func keptOf(p *export.Program) (out []kept) {
-	if p.Extra == nil {
-		return nil
-	}
-	for _, r := range p.Extra.Replaced {
-		for _, name := range r.Values {
-			name = name[strings.IndexByte(name, '/')+1:]
-			if v := slices.Index(p.Names, name); v >= 0 {
-				out = append(out, kept{value: int32(v), until: r.Node})
-			}
-		}
-	}
-	return out
-}
-
-// keep holds what modules keep of a forward.
-func (w *walker) keep() {
-	if !w.Training() {
-		return
-	}
-	for _, k := range w.g.kept {
-		if x := w.tensor(k.value); x != nil {
-			w.kept = append(w.kept, kept{k.value, k.until, w.frame.Tape().Hold(x)})
-		}
-	}
-}
-
-// replace releases what was kept of the forward pass before and is replaced after a node.
-func (w *walker) replace(node int32) {
-	w.kept = slices.DeleteFunc(w.kept, func(k kept) bool {
-		if k.until == node {
-			w.frame.Tape().Release(k.of)
-		}
-		return k.until == node
-	})
 }

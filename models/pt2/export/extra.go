@@ -39,6 +39,8 @@ type Extra struct {
 	// Replaced says of values that modules keep after forward (self.attention = a) behind which node of the
 	// next forward they go.
 	Replaced []Death `json:"replaced,omitempty"`
+	// State are buffers and other attributes of modules that each forward replaces (self.memory = new).
+	State []State `json:"state,omitempty"`
 	// Assigned are copy_ nodes that stand for p.data = x.
 	Assigned []int32 `json:"assigned,omitempty"`
 	// Host is what lies in the host's memory.
@@ -121,6 +123,18 @@ func (s *Symbol) UnmarshalJSON(data []byte) error {
 type CustomFunction struct {
 	Name string `json:"name"`
 	Line string `json:"line"`
+}
+
+// State is an input of the graph, the value that forward puts in its place, and whether it is half precision under
+// autocast from the first forward on.
+type State struct {
+	Input, Value string
+	Half         bool
+}
+
+// UnmarshalJSON reads ["b_memory", "add_3", true].
+func (s *State) UnmarshalJSON(data []byte) error {
+	return json.Unmarshal(data, &[]any{&s.Input, &s.Value, &s.Half})
 }
 
 // Death is the values, by name and in order, whose last Python reference went after a node

@@ -1,0 +1,190 @@
+package pt2
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/models/pt2/export"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// kept is a value that a module still refers to after forward (self.attention = a), and the number of the
+// node of the next forward behind which another takes its place.
+type kept struct {
+	value, until int32
+	// input is the place among the inputs of what the next forward takes it as (self.memory = f(self.memory)), -1 if
+	// it does not; half says that this is half precision under autocast from the first forward on. The node first is
+	// where it is taken first.
+	input, first int
+	half         bool
+	of           *trace.Tensor
+}
+
+// keptOf are the values of a graph that modules keep.
+func keptOf(p *export.Program) (out []kept) {
+	if p.Extra == nil {
+		return nil
+	}
+	values := map[string]int32{}
+	for v, name := range p.Names {
+		values[name] = int32(v)
+	}
+	state := map[int32]kept{}
+	for _, s := range p.Extra.State {
+		input := slices.IndexFunc(p.Inputs, func(in export.Input) bool { return named(p, in, s.Input) })
+		if v, known := values[s.Value]; known && input >= 0 {
+			state[v] = kept{input: input, half: s.Half}
+		}
+	}
+	for _, r := range p.Extra.Replaced {
+		for _, name := range r.Values {
+			v, known := values[name[strings.IndexByte(name, '/')+1:]]
+			if !known {
+				continue
+			}
+			k, taken := state[v]
+			if !taken {
+				k.input = -1
+			}
+			k.value, k.until = v, r.Node
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
+// named says that an input has a name in the graph.
+func named(p *export.Program, in export.Input, name string) bool {
+	return in.Value >= 0 && p.Names[in.Value] == name
+}
+
+// findState finds what the modules of a graph keep. It takes out the copies that torch.export puts at the end of the
+// graph for buffers that forward replaces: PyTorch has the module refer to the other tensor.
+func (g *graph) findState() {
+	g.kept = keptOf(g.Program)
+	for k := range g.kept {
+		kept := &g.kept[k]
+		if kept.input < 0 {
+			continue
+		}
+		input := g.Inputs[kept.input].Value
+		for i := range slices.Backward(g.Nodes) {
+			n := &g.Nodes[i]
+			if n.Target == copyInPlace && inputOf(n, "self") == input && inputOf(n, "src") == kept.value {
+				g.calls[i].skip = true
+				continue
+			}
+			eachInput(n, func(v int32) {
+				if v == input {
+					kept.first = i
+				}
+			})
+		}
+	}
+}
+
+const copyInPlace = "torch.ops.aten.copy_.default"
+
+// followBatch are the inputs that modules keep from one forward to the next and whose size is that of the batch:
+// they are no part of the model until forward has run.
+func followBatch(p *export.Program) map[int32]bool {
+	out := map[int32]bool{}
+	if p.Extra == nil || p.Extra.Batch == nil {
+		return out
+	}
+	for _, k := range keptOf(p) {
+		if k.input < 0 {
+			continue
+		}
+		in := p.Inputs[k.input]
+		out[in.Value] = slices.ContainsFunc(p.Extra.Batch.Inputs, func(a export.AffineInput) bool {
+			return named(p, in, a.Name)
+		})
+	}
+	return out
+}
+
+// takeState gives forward what modules keep from the forward before, and notes what buffers begin with.
+func (w *walker) takeState() {
+	for _, k := range w.g.kept {
+		if k.input < 0 {
+			continue
+		}
+		in, now := &w.g.Inputs[k.input], w.keptFor(k.input)
+		switch x := w.tensor(in.Value); {
+		case x != nil && now < 0:
+			k.of = x
+			w.kept = append(w.kept, k)
+		case x == nil && now >= 0 && slices.Equal(w.kept[now].of.Shape(), shapeOf(in)):
+			w.values[in.Value] = w.kept[now].of
+		}
+	}
+}
+
+// makeState makes what a node takes and no module has, in the first forward and where the batch has another size.
+func (w *walker) makeState(node int) {
+	for _, k := range w.g.kept {
+		if k.input < 0 || k.first != node || w.values[w.g.Inputs[k.input].Value] != nil {
+			continue
+		}
+		in := &w.g.Inputs[k.input]
+		d := dtypes[in.Type]
+		if k.half && w.g.autocast != 0 {
+			d = w.g.autocast
+		}
+		k.of = w.frame.Tape().New("zeros", program.Buffers, d, shapeOf(in)...)
+		w.values[in.Value] = k.of
+		if w.keptFor(k.input) >= 0 {
+			w.frame.Let(k.of)
+		} else {
+			w.kept = append(w.kept, k)
+			w.frame.Tape().Hold(k.of)
+		}
+	}
+}
+
+// keptFor is the place of what is kept for an input, -1 if nothing is.
+func (w *walker) keptFor(input int) int {
+	return slices.IndexFunc(w.kept, func(k kept) bool { return k.input == input })
+}
+
+func shapeOf(in *export.Input) []int64 {
+	shape := make([]int64, len(in.Sizes))
+	for d, s := range in.Sizes {
+		shape[d] = s.Int
+	}
+	return shape
+}
+
+// keep holds what modules keep of a forward.
+func (w *walker) keep() {
+	if !w.Training() {
+		return
+	}
+	for _, k := range w.g.kept {
+		x := w.tensor(k.value)
+		if x == nil {
+			continue
+		}
+		k.of = w.frame.Tape().Hold(x)
+		w.kept = append(w.kept, k)
+		if k.input < 0 {
+			continue
+		}
+		if b := w.of[w.g.Inputs[k.input].Value]; b != nil && b.Buffer != nil {
+			b.Buffer.Tensor = k.of
+		}
+	}
+}
+
+// replace releases what was kept of the forward pass before and is replaced after a node.
+func (w *walker) replace(node int32) {
+	w.kept = slices.DeleteFunc(w.kept, func(k kept) bool {
+		gone := k.until == node && (k.input < 0 || w.Training())
+		if gone {
+			w.frame.Tape().Release(k.of)
+		}
+		return gone
+	})
+}

@@ -1,0 +1,56 @@
+package pt2
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/pt2/export"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// What modules keep is found by the names of values, in whichever graph they are made.
+func TestKeptValuesAreNamed(t *testing.T) {
+	p := &export.Program{
+		Names:  []string{"x", "sin", "cos"},
+		Inputs: []export.Input{{Value: 0}},
+		Extra: &export.Extra{
+			Replaced: []export.Death{{Node: 3, Values: []string{"cos"}}, {Node: 5, Values: []string{"2/sin", "unknown"}}},
+			State:    []export.State{{Input: "x", Value: "cos", Half: true}, {Input: "unknown", Value: "sin"}},
+		},
+	}
+	require.Equal(t, []kept{{value: 2, until: 3, half: true}, {value: 1, until: 5, input: -1}}, keptOf(p))
+	require.Empty(t, keptOf(&export.Program{}))
+}
+
+// What forward puts in the place of buffers and other attributes has the size of the batch, and goes when the next
+// forward replaces it: the bytes are those that PyTorch 2.15 asked for in the third step of testdata/own-memory.py.
+func TestWhatForwardReplacesFollowsTheBatch(t *testing.T) {
+	for _, c := range []struct {
+		batch         int
+		amp           models.Autocast
+		peak, atItEnd int64
+	}{
+		{64, "", 8820904, 230520},
+		{64, "bf16", 8781184, 214136},
+		{500, "", 9825448, 1011832},
+		{500, "bf16", 9738640, 883832},
+	} {
+		m, err := Source(nil).Open("testdata/own-memory.pt2")
+		require.NoError(t, err)
+		board := trace.Board{Name: "rtx-3090", Capability: 86, SMs: 82, ThreadsPerSM: 1536, Memory: 25_438_126_080}
+		r, err := m.Record(models.Case{Batch: c.batch, AMP: c.amp, Optimizer: "adamw", Torch: "2.15"}, board, models.Options{})
+		require.NoError(t, err)
+		var peak, end int64
+		for in, now := range r.Program.Live() {
+			peak = max(peak, now)
+			if in.Kind == program.Mark && r.Program.Phases[in.Arg].Name == "step_end" {
+				end = now
+			}
+		}
+		require.Equal(t, c.peak, peak)
+		require.Equal(t, c.atItEnd, end)
+	}
+}
