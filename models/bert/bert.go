@@ -117,8 +117,7 @@ func (a *selfAttention) call(f *frame, x, mask *tensor) (y, weights *tensor) {
 	o := hf.AttentionOptions{Dropout: hf.DropoutIn(a, a.dropout), OwnType: true}
 	y, weights = hf.Attend(g, q, k, v, mask, o, true)
 	g.Set(&y, hf.Merge(y))
-	g.End(y, weights)
-	return y, weights
+	return g.ReturnPair(y, weights)
 }
 
 // output ends both halves of a layer: projection, dropout, and the norm of the
@@ -157,8 +156,7 @@ func (a *attention) call(f *frame, x, mask *tensor) (y, weights *tensor) {
 	g.Let(y)
 	g.LetOptional(weights)
 	g.Set(&y, a.Output.call(g, y, x))
-	g.End(y, weights)
-	return y, weights
+	return g.ReturnPair(y, weights)
 }
 
 // intermediate widens and applies the activation.
@@ -293,8 +291,7 @@ func (m *Model) outputs(f *frame, ids, padding *tensor, padded, checkpointing bo
 	if m.Pooler != nil {
 		pooled = g.Let(g.Call(m.Pooler, states))
 	}
-	g.End(states, pooled)
-	return states, pooled
+	return g.ReturnPair(states, pooled)
 }
 
 // BertConfig's defaults besides the sizes.

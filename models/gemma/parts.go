@@ -83,8 +83,7 @@ func (m *rotary) call(f *frame, kind int, x, positions *tensor) (cos, sin *tenso
 		sin = g.Let(emb.Sin().MulScalar())
 		cos, sin = cos.To(x.DType()), sin.To(x.DType())
 	})
-	g.End(cos, sin)
-	return cos, sin
+	return g.ReturnPair(cos, sin)
 }
 
 // applyRotary is apply_rotary_pos_emb over [batch, length, heads, size].
@@ -148,8 +147,7 @@ func (a *attention) call(f *frame, x, mask, cos, sin *tensor, shared keysValues)
 	y, weights = hf.Attend(g, q, k, v, mask, o, a.c.Eager)
 	g.Set(&y, hf.Merge(y))
 	g.Set(&y, g.Call(a.OProj, y))
-	g.End(y, weights)
-	return y, weights
+	return g.ReturnPair(y, weights)
 }
 
 // keysValues binds keys and values [batch, heads, length, size].

@@ -86,8 +86,7 @@ func EagerAttention(f *frame, q, k, v, mask *tensor, o AttentionOptions, softcap
 	g.Set(&weights, weights.Dropout(o.Dropout, o.Dropout > 0))
 	y = g.Let(weights.Matmul(values))
 	g.Set(&y, y.Transpose(1, 2).Contiguous())
-	g.End(y, weights)
-	return y, weights
+	return g.ReturnPair(y, weights)
 }
 
 // SinkAttention is eager_attention_forward of GPT-OSS, [EagerAttention] in which a sink of each
@@ -111,8 +110,7 @@ func SinkAttention(f *frame, q, k, v, mask, sinks *tensor, o AttentionOptions) (
 	g.Set(&weights, scores.Dropout(o.Dropout, o.Dropout > 0).To(v.DType()))
 	y = g.Let(weights.Matmul(values))
 	g.Set(&y, y.Transpose(1, 2).Contiguous())
-	g.End(y, weights)
-	return y, weights
+	return g.ReturnPair(y, weights)
 }
 
 // SelfAttention projects x [batch, length, width] to query, key and value,

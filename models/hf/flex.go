@@ -65,8 +65,7 @@ func FlexAttention(f *frame, q, k, v *tensor, blocks []*tensor, o AttentionOptio
 	out := g.LetAll(g.Apply(flexFunction(), append([]*tensor{q, k, v}, blocks...)...))
 	sums = g.Let(out[1].To(v.DType()))
 	y = g.Let(out[0].Transpose(1, 2).Contiguous())
-	g.End(y, sums)
-	return y, sums
+	return g.ReturnPair(y, sums)
 }
 
 // flexFunction is the compiled flex_attention: forward saves its inputs in the type of

@@ -56,8 +56,7 @@ func (c Context) gatheredForward(f *frame, q, k, v *tensor) (y, lse *tensor) {
 		h.End()
 	}
 	y, lse = g.Let(trace.Cat(1, ys...)), g.Let(trace.Cat(0, sums...))
-	g.End(y, lse)
-	return y, lse
+	return g.ReturnPair(y, lse)
 }
 
 // gatheredBackward is llama3_flash_attn_varlen_backward.
@@ -126,8 +125,7 @@ func (c Context) ringForward(f *frame, q, k, v *tensor) (y, lse *tensor) {
 	}
 	y = g.Let(out.To(q.DType()))
 	lse = sums.Squeeze(-1).Transpose(1, 2)
-	g.End(y, lse)
-	return y, lse
+	return g.ReturnPair(y, lse)
 }
 
 // join is update_out_and_lse.

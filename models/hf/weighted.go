@@ -64,8 +64,7 @@ func (w *weighted) labeled(f *frame, b TextBatch) (logits, own *tensor) {
 	if on {
 		g.Set(&logits, logits.To(trace.F32))
 	}
-	g.End(logits, own)
-	return logits, own
+	return g.ReturnPair(logits, own)
 }
 
 // rolledLoss is per_token_loss_func of ms-swift 4.6 (swift/trainers/utils.py) and the mean of it.

@@ -14,8 +14,7 @@ func CausalLMLoss(f *frame, x, weight, labels *tensor) *tensor {
 	g.Set(&x, x.View(-1, x.Size(-1)))
 	g.Set(&shifted, shifted.View(-1))
 	loss := g.Apply(fusedLinearCrossEntropy(), x, weight, shifted)[0]
-	g.End(loss)
-	return loss
+	return g.Return(loss)
 }
 
 // LinearCrossEntropy is LigerFusedLinearCrossEntropyLoss of hidden states [..., width], an
@@ -25,8 +24,7 @@ func LinearCrossEntropy(f *frame, x, weight, labels *tensor) *tensor {
 	g.Set(&x, x.View(-1, x.Size(-1)))
 	g.Set(&labels, labels.View(-1))
 	loss := g.Apply(fusedLinearCrossEntropy(), x, weight, labels)[0]
-	g.End(loss)
-	return loss
+	return g.Return(loss)
 }
 
 // chunkRows is how many rows of n have their scores at a time: about as many bytes of

@@ -102,8 +102,7 @@ func (a *attention) plain(f *frame, x *tensor, in inputs) (y, weights *tensor) {
 	if a.c.DropoutInside {
 		g.Set(&y, y.Dropout(a.c.ResidualDropout, a.Training()))
 	}
-	g.End(y, weights)
-	return y, weights
+	return g.ReturnPair(y, weights)
 }
 
 // gated gives the heads of the query and their gate.

@@ -34,8 +34,7 @@ func (n *normAttentionNorm) call(f *frame, in inputs) (residual, y *tensor) {
 	g.Set(&y, y.Add(residual))
 	g.Set(&residual, y)
 	g.Set(&y, g.Call(n.Norm2, y).To(y.DType()))
-	g.End(residual, y)
-	return residual, y
+	return g.ReturnPair(residual, y)
 }
 
 // dbrxAttention is DbrxAttention, which holds query, key and value within bounds.

@@ -103,8 +103,7 @@ func (l *latent) call(f *frame, x *tensor, in inputs) (y, weights *tensor) {
 	g.LetAll([]*tensor{key, value})
 	o := hf.AttentionOptions{Causal: true, Dropout: hf.DropoutIn(l, l.c.AttentionDropout)}
 	y, weights = l.c.attendAndProject(g, query, key, value, in, o, l.OProj)
-	g.End(y, weights)
-	return y, weights
+	return g.ReturnPair(y, weights)
 }
 
 // queries projects x.
@@ -142,8 +141,7 @@ func rotatePairs(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor) {
 	}
 	a := turned(qs)
 	b := turned(ks)
-	g.End(a, b)
-	return a, b
+	return g.ReturnPair(a, b)
 }
 
 // rotateComplex is apply_rotary_emb of DeepSeek V2: neighbors are complex numbers.
@@ -154,8 +152,7 @@ func rotateComplex(f *frame, q, k, angles *tensor) (*tensor, *tensor) {
 	g.Set(&angles, angles.Unsqueeze(1))
 	a := g.Let(qs.Mul(angles).ViewAsReal().Flatten(3, -1).To(q.DType()))
 	b := g.Let(ks.Mul(angles).ViewAsReal().Flatten(3, -1).To(k.DType()))
-	g.End(a, b)
-	return a, b
+	return g.ReturnPair(a, b)
 }
 
 // complexPairs is torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2)).

@@ -74,8 +74,7 @@ func (a *llama4Attention) call(f *frame, x *tensor, in inputs) (y, weights *tens
 	}
 	k, v = a.c.Cache.Update(g, k, v)
 	y, weights = a.c.attendAndProject(g, q, k, v, in, o, a.OProj)
-	g.End(y, weights)
-	return y, weights
+	return g.ReturnPair(y, weights)
 }
 
 // applyRotary is apply_rotary_emb over query and key [batch, length, heads, size].
@@ -87,8 +86,7 @@ func (a *llama4Attention) applyRotary(f *frame, q, k, angles *tensor) (*tensor, 
 	qt := turned(qs)
 	kt := turned(ks)
 	y, z := qt.To(q.DType()), kt.To(k.DType())
-	g.End(y, z)
-	return y, z
+	return g.ReturnPair(y, z)
 }
 
 // unweighted is Llama4TextL2Norm.
@@ -160,8 +158,7 @@ func (s *llama4Experts) call(f *frame, x *tensor) (y, scores *tensor) {
 	made := g.Let(s.Experts.call(g, routed))
 	y = g.Let(g.Call(s.SharedExpert, x))
 	y.AddInPlace(made.Reshape(e.Count, -1, x.Size(-1)).Sum(false, 0))
-	g.End(y, scores)
-	return y, scores
+	return g.ReturnPair(y, scores)
 }
 
 // scorer is Llama4Router, a linear layer that gives two results: quantizers pass it by.
@@ -180,8 +177,7 @@ func (s *scorer) call(f *frame, x *tensor) (weights, scores *tensor) {
 	g.LetAll([]*tensor{best, chosen})
 	weights = g.Let(scores.FilledLike("full_like", scores.DType()).ScatterFromInPlace(chosen, best))
 	g.Set(&weights, weights.To(trace.F32).Sigmoid().To(weights.DType()))
-	g.End(weights, scores)
-	return weights, scores
+	return g.ReturnPair(weights, scores)
 }
 
 // everyExpert are the experts of a layer, which take what each sees one after the other:

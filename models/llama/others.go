@@ -86,8 +86,7 @@ func (a *biasedAttention) call(f *frame, x *tensor, in inputs) (y, weights *tens
 	states := g.Let(weights.Matmul(parts[2]))
 	g.Set(&states, states.Permute(0, 2, 1, 3).Contiguous().View(batch, length, -1))
 	y = g.Let(g.Call(a.OutProj, states))
-	g.End(y, weights)
-	return y, weights
+	return g.ReturnPair(y, weights)
 }
 
 // distances is build_mpt_alibi_tensor: a slope for each head times distances, [heads, 1,
@@ -180,8 +179,7 @@ func (a *tableAttention) call(f *frame, x *tensor, in inputs) (y, weights *tenso
 	}
 	g.Set(&y, g.Call(a.OProj, y))
 	g.Set(&y, y.Dropout(a.c.ResidualDropout, a.Training()))
-	g.End(y, weights)
-	return y, weights
+	return g.ReturnPair(y, weights)
 }
 
 // attend is GPTJAttention._attn.
@@ -196,8 +194,7 @@ func (a *tableAttention) attend(f *frame, q, k, v, mask *tensor) (y, weights *te
 	g.Set(&weights, weights.To(v.DType()))
 	g.Set(&weights, weights.Dropout(a.c.AttentionDropout, a.Training()))
 	y = weights.Matmul(v)
-	g.End(y, weights)
-	return y, weights
+	return g.ReturnPair(y, weights)
 }
 
 // rotateNeighbors is apply_rotary_pos_emb of GPT-J, over x [batch, length, heads, size].

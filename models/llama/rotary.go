@@ -58,8 +58,7 @@ func (m *rotary) call(f *frame, kind int, x, positions *tensor) (cos, sin *tenso
 			cos, sin = cos.To(x.DType()), sin.To(x.DType())
 		}
 	})
-	g.End(cos, sin)
-	return cos, sin
+	return g.ReturnPair(cos, sin)
 }
 
 // grids is Qwen2_5_VLRotaryEmbedding.forward.
@@ -78,8 +77,7 @@ func (m *rotary) grids(f *frame, x, positions *tensor) (cos, sin *tensor) {
 		g.Set(&cos, m.recomposed(g, cos))
 		cos, sin = cos.To(x.DType()), sin.To(x.DType())
 	})
-	g.End(cos, sin)
-	return cos, sin
+	return g.ReturnPair(cos, sin)
 }
 
 // recomposed is recomposition_frequencies: a part of the angles from each grid.
@@ -132,8 +130,7 @@ func (r Rotary) rotate(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor) {
 	if r.InFloat32 || r.AnglesInFloat32 {
 		a, b = a.To(d), b.To(d)
 	}
-	g.End(a, b)
-	return a, b
+	return g.ReturnPair(a, b)
 }
 
 func (r Rotary) apply(f *frame, x, cos, sin *tensor) *tensor {
@@ -172,20 +169,17 @@ func (r Rotary) rotateParts(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor)
 	if !r.Stepwise {
 		a := g.Let(trace.Cat(-1, r.apply(g, qs[0], cos, sin), qs[1]))
 		b := g.Let(trace.Cat(-1, r.apply(g, ks[0], cos, sin), ks[1]))
-		g.End(a, b)
-		return a, b
+		return g.ReturnPair(a, b)
 	}
 	a := g.Let(r.apply(g, qs[0], cos, sin))
 	b := g.Let(r.apply(g, ks[0], cos, sin))
 	if r.Kept {
 		joinedQ, joinedK := g.Let(trace.Cat(-1, a, qs[1])), g.Let(trace.Cat(-1, b, ks[1]))
-		g.End(joinedQ, joinedK)
-		return joinedQ, joinedK
+		return g.ReturnPair(joinedQ, joinedK)
 	}
 	g.Set(&a, trace.Cat(-1, a, qs[1]))
 	g.Set(&b, trace.Cat(-1, b, ks[1]))
-	g.End(a, b)
-	return a, b
+	return g.ReturnPair(a, b)
 }
 
 // split gives the elements of each head that are turned, and the others.

@@ -28,8 +28,7 @@ func (l *LSTMCell) Step(f *trace.Frame, x, h, c *trace.Tensor) (hy, cy *trace.Te
 		InWeight: l.WeightIh.T(), HiddenWeight: l.WeightHh.T(),
 		InBias: l.BiasIh.T(), HiddenBias: l.BiasHh.T(),
 	})
-	g.End(hy, cy)
-	return hy, cy
+	return g.ReturnPair(hy, cy)
 }
 
 // GRUCell is torch.nn.GRUCell.

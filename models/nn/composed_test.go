@@ -8,8 +8,7 @@ func inFunction(f func(g *trace.Frame) *tensor, args ...*tensor) *tensor {
 	outer := args[0].Tape().Frame()
 	g := outer.FuncFrame(args...)
 	y := g.Return(f(g))
-	outer.End(y)
-	return y
+	return outer.Return(y)
 }
 
 func softsign(x *tensor) *tensor {

@@ -22,8 +22,7 @@ func dropoutOperators() map[string]opvectors.Call {
 			f := x.Tape().Frame()
 			mask := f.Let(x.Tape().Filled("new_empty", x.DType(), shape...))
 			y := x.Mul(mask)
-			f.End(y)
-			return y
+			return f.Return(y)
 		}),
 		"straight_through": one(func(_ *vector, in []*tensor, _ params) *tensor {
 			return in[0].Add(in[1].Sub(in[0]).Detach())

@@ -147,6 +147,5 @@ func graphOperators() map[string]opvectors.Call {
 func runGraph(f *trace.Frame, g graph, in []*tensor) *tensor {
 	h := f.FuncFrame(in...)
 	y := g(h, in)
-	h.End(y)
-	return y
+	return h.Return(y)
 }

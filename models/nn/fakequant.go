@@ -141,8 +141,7 @@ func (l *FakeQuantizedLinear) scales(f *trace.Frame, x *trace.Tensor, block int6
 		points = trace.F32
 	}
 	scale, zero = scale.To(trace.F32), zero.To(points)
-	g.End(scale, zero)
-	return scale, zero
+	return g.ReturnPair(scale, zero)
 }
 
 // toIntegers is _quantize_affine_no_dtype_cast.

@@ -64,8 +64,7 @@ func (m *MultiheadAttention) Attend(f *trace.Frame, query, key, value *trace.Ten
 	default:
 		y, weights = m.forward(g, query, key, value, a)
 	}
-	g.End(y, weights)
-	return y, weights
+	return g.ReturnPair(y, weights)
 }
 
 // transposed swaps batch and length; tensors that were one stay one.
@@ -143,8 +142,7 @@ func (m *MultiheadAttention) forward(f *trace.Frame, query, key, value *trace.Te
 		g.Set(&weights, weights.View(batch, m.heads, length, keys))
 		g.Set(&weights, weights.Mean(false, 1))
 	}
-	g.End(out, weights)
-	return out, weights
+	return g.ReturnPair(out, weights)
 }
 
 // fused is attention of [batch*heads, length, size] by scaled_dot_product_attention, which

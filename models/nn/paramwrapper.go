@@ -87,8 +87,7 @@ func (w *ParamWrapper) factors(f *trace.Frame) (left, right *trace.Tensor) {
 		left, right = g.Let(down.Transpose(-2, -1)), g.Let(up.Transpose(-2, -1))
 	}
 	left, right = left.To(w.whole.DType), right.To(w.whole.DType)
-	g.End(left, right)
-	return left, right
+	return g.ReturnPair(left, right)
 }
 
 // product is get_delta_weight of peft 0.19.

@@ -138,8 +138,7 @@ func (l *Linear4bit) multiply(f *trace.Frame, x, bias *trace.Tensor) *trace.Tens
 	if l.early {
 		g := f.FuncFrame(x)
 		y := x.Linear(g.Let(l.packed.dequantize(g).To(x.DType())), bias)
-		g.End(y)
-		return y
+		return g.Return(y)
 	}
 	t := f.Tape()
 	rows := x.Numel() / l.in
@@ -158,8 +157,7 @@ func (l *Linear4bit) multiply(f *trace.Frame, x, bias *trace.Tensor) *trace.Tens
 	w := g.Let(l.packed.unpacked(t, x.DType(), absmax))
 	var y *trace.Tensor
 	t.BelowDispatch(func() { y = x.Linear(w, bias) })
-	g.End(y)
-	return y
+	return g.Return(y)
 }
 
 // Linear8bit is bitsandbytes.nn.Linear8bitLt without weights in fp16
@@ -244,6 +242,5 @@ func (l *Linear8bit) multiply(f *trace.Frame, x, bias *trace.Tensor) *trace.Tens
 		trace.Update("add__Tensor", 1, y, bias)
 	}
 	result := y.To(x.DType())
-	g.End(result)
-	return result
+	return g.Return(result)
 }

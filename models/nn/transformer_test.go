@@ -74,8 +74,7 @@ func TestTransformerStepLeavesNothingBehind(t *testing.T) {
 func callMasked(f *trace.Frame, l *nn.TransformerEncoderLayer, x *tensor, m nn.TransformerMasks) *tensor {
 	g := f.CallFrame(x)
 	y := l.Masked(g, x, m)
-	g.End(y)
-	return y
+	return g.Return(y)
 }
 
 func drawMasks(rt *rapid.T, f *trace.Frame, batch, length int64) nn.TransformerMasks {

@@ -66,8 +66,7 @@ func (a *attention) call(f *frame, x, mask *tensor) (y, weights *tensor) {
 	y, weights = hf.Attend(g, q, k, v, mask, o, a.c.Eager)
 	g.Set(&y, hf.Merge(y))
 	g.Set(&y, g.Call(a.OutProj, y))
-	g.End(y, weights)
-	return y, weights
+	return g.ReturnPair(y, weights)
 }
 
 // layer is OPTDecoderLayer.

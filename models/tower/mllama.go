@@ -91,8 +91,7 @@ func (q *Tiles) crossMask(f *frame, places int64) (mask, rows *tensor) {
 	g.Set(&mask, inverted.MaskedFill(inverted.To(trace.Bool)))
 	rows = g.Let(mask.EqScalar().Any(false, -1).To(d).Unsqueeze(-1))
 	mask.MulInPlace(rows)
-	g.End(mask, rows)
-	return mask, rows
+	return g.ReturnPair(mask, rows)
 }
 
 func (q *Tiles) patchEmbedding() *nn.Conv { return q.Tower.At("patch_embedding").(*nn.Conv) }

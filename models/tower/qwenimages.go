@@ -197,8 +197,7 @@ func (q *Qwen) angles(f *frame, positions *tensor) (cos, sin *tensor) {
 		g.Set(&cos, both(cos))
 		g.Set(&sin, both(sin))
 	})
-	g.End(cos, sin)
-	return cos, sin
+	return g.ReturnPair(cos, sin)
 }
 
 // windows are the numbers of patches of each window of an image.

@@ -174,8 +174,7 @@ func (l *heads) call(f *frame, x *tensor) (machine, transform *tensor) {
 	g := f.CallFrame(x)
 	h := g.Let(x.AdaptiveAvgPool(1, 1).Flatten(1, -1))
 	machine, transform = g.Call(l.Machine, h), g.Call(l.Transform, h)
-	g.End(machine, transform)
-	return machine, transform
+	return g.ReturnPair(machine, transform)
 }
 
 // network is the whole model.

@@ -163,8 +163,7 @@ func (m *Model) Call(f *frame, samples *tensor, checkpointing bool) (hidden, fea
 	x := g.Let(projected)
 	g.Set(&features, normed)
 	g.Set(&x, m.Encoder.call(g, x, checkpointing))
-	g.End(x, features)
-	return x, features
+	return g.ReturnPair(x, features)
 }
 
 // recognizer is Wav2Vec2ForCTC.

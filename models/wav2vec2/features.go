@@ -132,8 +132,7 @@ func (p *featureProjection) call(f *frame, x *tensor) (projected, normed *tensor
 	normed = g.Let(g.Call(p.LayerNorm, x))
 	g.Set(&x, g.Call(p.Projection, normed))
 	g.Set(&x, g.Call(p.Dropout, x))
-	g.End(x, normed)
-	return x, normed
+	return g.ReturnPair(x, normed)
 }
 
 // positionalConv is Wav2Vec2PositionalConvEmbedding.

@@ -304,8 +304,7 @@ func (f *Frame) CheckpointReentrant(fn func(f *Frame, inputs []*Tensor) *Tensor,
 		r := &rerun{fn: fn, casts: t.casts.autocastState, place: t.place}
 		n.apply = r.backward
 	}
-	g.End(y)
-	return y
+	return g.Return(y)
 }
 
 // rerun is the state that a reentrant checkpoint keeps to run its region again.

@@ -73,8 +73,7 @@ func (b block) run(f *trace.Frame, x *tensor, w []*tensor, how int) *tensor {
 	default:
 		g := f.CallFrame(x)
 		y := body(g, []*tensor{x})
-		g.End(y)
-		return y
+		return g.Return(y)
 	}
 }
 

@@ -200,6 +200,5 @@ func (x *Tensor) STFT(n, hop int64, w *Tensor) *Tensor {
 	f.Set(&in, in.View(1, batch, in.shape[1]).PadReflect(n/2, n/2))
 	f.Set(&in, in.View(batch, in.Size(-1)))
 	z := in.ShortTimeFFT(STFTArgs{FFT: n, Hop: hop, WindowLength: n, Window: w, OneSided: true, Complex: true})
-	f.End(z)
-	return z
+	return f.Return(z)
 }

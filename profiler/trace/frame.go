@@ -181,6 +181,12 @@ func (f *Frame) Return(result *Tensor) *Tensor {
 	return result
 }
 
+// ReturnPair is [Frame.Return] of two results.
+func (f *Frame) ReturnPair(a, b *Tensor) (*Tensor, *Tensor) {
+	f.End(a, b)
+	return a, b
+}
+
 // Module is a callable with one tensor as argument, as nn.Module.__call__ is.
 type Module interface {
 	Forward(f *Frame, x *Tensor) *Tensor

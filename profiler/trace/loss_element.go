@@ -51,8 +51,7 @@ func (x *Tensor) elementLoss(l *elementLoss, y *Tensor, r Reduction) *Tensor {
 	f.Let(ex)
 	f.Let(ey)
 	z := ex.pairLoss(l, ey, r)
-	f.End(z)
-	return z
+	return f.Return(z)
 }
 
 // pairLoss is the operator. Autocast runs it in fp32.
@@ -111,8 +110,7 @@ func (x *Tensor) L1Loss(y *Tensor, r Reduction) *Tensor {
 	c := x.tape.begin("l1_loss", ex, ey)
 	c.full(&ex, &ey)
 	z := c.end(ex.Sub(ey).Abs().reduceLoss(r))
-	f.End(z)
-	return z
+	return f.Return(z)
 }
 
 // BCELoss is torch.nn.functional.binary_cross_entropy(x, target) of

@@ -177,8 +177,7 @@ func (x *Tensor) Normalize(dim int) *Tensor {
 	f := x.tape.funcFrame(x)
 	denom := f.Let(x.Norm(2, true, dim).ClampMin().ExpandAs(x))
 	y := x.Div(denom)
-	f.End(y)
-	return y
+	return f.Return(y)
 }
 
 // ExpandAs is x.expand_as(y).

@@ -84,8 +84,7 @@ func (x *Tensor) RSubScalar() *Tensor { return opSubtractFrom.Call(x) }
 func (x *Tensor) RDivScalar() *Tensor {
 	f := x.tape.funcFrame(x)
 	y := x.Reciprocal().MulScalar()
-	f.End(y)
-	return y
+	return f.Return(y)
 }
 
 // AddScalarInPlace is x += number (also x -= number).

@@ -163,8 +163,7 @@ func (f *Frame) ownIndices(indices *Tensor) (mask, own *Tensor) {
 	own = g.Let(copied.AddScalar())
 	g.Del(&copied)
 	own.MaskedFillInPlace(mask)
-	g.End(mask, own)
-	return mask, own
+	return g.ReturnPair(mask, own)
 }
 
 // OwnGradient is what fully_shard takes for the gradient of x where the ranks of another group

@@ -99,8 +99,7 @@ func divideScalar(x *trace.Tensor) *trace.Tensor {
 	f := x.Tape().Frame()
 	f.Let(x)
 	y := trace.Pointwise("mul_Tensor", 1, trace.Pointwise("reciprocal", 4, x))
-	f.End(y)
-	return y
+	return f.Return(y)
 }
 
 func fusedAdam(o *Optimizer, _ *trace.Frame, l *lists) {

@@ -104,6 +104,5 @@ func approximate(f *trace.Frame, rows, columns *trace.Tensor) *trace.Tensor {
 	r := g.Let(trace.Update("rsqrt_", 4, trace.Pointwise("div_Tensor", 4, rows, rows.Mean(true, -1))).Unsqueeze(-1))
 	c := g.Let(trace.Pointwise("rsqrt", 4, columns.Unsqueeze(-2)))
 	y := trace.Pointwise("mul_Tensor", 1, r, c)
-	g.End(y)
-	return y
+	return g.Return(y)
 }

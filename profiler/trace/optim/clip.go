@@ -62,8 +62,7 @@ func totalNorm(t *trace.Tape, batches [][]*trace.Tensor, how Implementation) *tr
 	f.LetList(norms)
 	stacked := trace.Stack(0, toFirst(norms, batches[len(batches)-1][0])...)
 	total := trace.VectorNorm(stacked, false)
-	f.End(total)
-	return total
+	return f.Return(total)
 }
 
 // toFirst are norms on the GPU of the first gradient.

@@ -100,8 +100,7 @@ func projectBack(f *trace.Frame, s *slot, low *trace.Tensor) *trace.Tensor {
 		whole = g.Let(m.Matmul(low))
 	}
 	y := trace.Pointwise("mul_Tensor", 1, whole)
-	g.End(y)
-	return y
+	return g.Return(y)
 }
 
 // singleGaLore is AdamW.step of galore_torch 1.0. Its names live on from one parameter to

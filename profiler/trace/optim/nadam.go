@@ -81,8 +81,7 @@ func adaptiveRate(sq *trace.Tensor) *trace.Tensor {
 	root := f.Let(trace.Pointwise("sqrt", 4, sq))
 	f.Set(&root, trace.Update("add__Tensor", 1, root))
 	rate := divideScalar(root)
-	f.End(rate)
-	return rate
+	return f.Return(rate)
 }
 
 func foreachAdamax(o *Optimizer, f *trace.Frame, l *lists) {

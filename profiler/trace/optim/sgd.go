@@ -105,8 +105,7 @@ func orthogonal(f *trace.Frame, grad *trace.Tensor) *trace.Tensor {
 	if tall {
 		g.Set(&x, x.T())
 	}
-	g.End(x)
-	return x
+	return g.Return(x)
 }
 
 // The state of BAdam besides AdamW's: a copy of a parameter in fp32.
