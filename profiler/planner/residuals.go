@@ -1,11 +1,9 @@
 package planner
 
 import (
-	"cmp"
 	_ "embed" // residuals.json
 	"encoding/json"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -203,50 +201,4 @@ func numbersOf(release string) []int {
 		numbers = append(numbers, n)
 	}
 	return numbers
-}
-
-// Observation is an estimate of one record and what PyTorch needed.
-type Observation struct {
-	Subject
-	EstimatedAllocated, EstimatedReserved int64
-	ReferenceAllocated, ReferenceReserved int64
-}
-
-// EncodeResiduals computes the residuals of observations, by release and model and
-// by release over all, in the form that [Residuals] reads. Equal input gives equal
-// output.
-func EncodeResiduals(source string, seen []Observation) ([]byte, error) {
-	allocated, reserved := map[Subject][]float64{}, map[Subject][]float64{}
-	for _, o := range seen {
-		for _, group := range []Subject{o.Subject, {Model: everything, Release: o.Release}} {
-			allocated[group] = append(allocated[group], residual(o.ReferenceAllocated, o.EstimatedAllocated))
-			reserved[group] = append(reserved[group], residual(o.ReferenceReserved, o.EstimatedReserved))
-		}
-	}
-	f := residualFile{Schema: residualSchema, Source: source}
-	for group, a := range allocated {
-		f.Groups = append(f.Groups, residualGroup{
-			group.Release, group.Model, len(a), middle95(a),
-			middle95(reserved[group]),
-		})
-	}
-	slices.SortFunc(f.Groups, func(a, b residualGroup) int {
-		return cmp.Or(compareReleases(a.Release, b.Release), strings.Compare(a.Group, b.Group))
-	})
-	data, err := json.MarshalIndent(f, "", " ")
-	return append(data, '\n'), err
-}
-
-func residual(reference, estimate int64) float64 {
-	return float64(reference-estimate) / float64(max(1, estimate))
-}
-
-// middle95 is the range that holds the middle 95 % of the values, from the
-// 2.5 % to the 97.5 % quantile by the nearest rank, rounded outwards to 1e-6.
-func middle95(values []float64) [2]float64 {
-	slices.Sort(values)
-	n := float64(len(values))
-	low := int(math.Floor(0.025 * n))
-	high := int(math.Ceil(0.975*n)) - 1
-	return [2]float64{math.Floor(values[low]*1e6) / 1e6, math.Ceil(values[high]*1e6) / 1e6}
 }

@@ -1,41 +1,17 @@
 package planner
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 )
 
-// observations of a model whose reference needs shift per mille more than
-// estimated, for shift = 0, 1, ..., n-1.
-func observations(model, release string, n int) []Observation {
-	var seen []Observation
-	for i := range n {
-		seen = append(seen, Observation{
-			Subject: Subject{Model: model, Release: release}, EstimatedAllocated: 1000, EstimatedReserved: 2000,
-			ReferenceAllocated: 1000 + int64(i), ReferenceReserved: 2000,
-		})
-	}
-	return seen
-}
-
-// Of 40 residuals 0.000 ... 0.039 the middle 95 % leaves one out on each side.
-func TestResidualsAreTheMiddle95PercentOfTheModel(t *testing.T) {
-	data, err := EncodeResiduals("test", append(observations("toy", "2.11", 40), observations("rare", "2.11", 3)...))
-	require.NoError(t, err)
-	allocated, reserved, err := residualsIn(data, Subject{Model: "toy", Release: "2.11"})
-	require.NoError(t, err)
-	require.Equal(t, Residual{0.001, 0.038, 40, "toy on PyTorch 2.11"}, allocated)
-	require.Equal(t, Residual{0, 0, 40, "toy on PyTorch 2.11"}, reserved)
-}
-
 func TestResidualsAreOfTheNearestGroupThatHasRecords(t *testing.T) {
-	seen := slices.Concat(observations("toy", "2.9", 40), observations("rare", "2.9", 3),
-		observations("toy", "2.15", 5))
-	data, err := EncodeResiduals("test", seen)
-	require.NoError(t, err)
+	f := residualFile{Groups: []residualGroup{
+		{Release: "2.9", Group: everything, Records: 43}, {Release: "2.9", Group: "rare", Records: 3},
+		{Release: "2.9", Group: "toy", Records: 40},
+		{Release: "2.15", Group: everything, Records: 5}, {Release: "2.15", Group: "toy", Records: 5},
+	}}
 	for _, c := range []struct {
 		of    Subject
 		group string
@@ -49,26 +25,12 @@ func TestResidualsAreOfTheNearestGroupThatHasRecords(t *testing.T) {
 		{Subject{Model: "toy", Release: "2.15"}, "all models on PyTorch 2.15 (5 of toy)", 5},
 		{Subject{Model: "toy", Release: "2.16"}, "all models on PyTorch 2.15 (5 of toy)", 5},
 	} {
-		allocated, reserved, err := residualsIn(data, c.of)
+		allocated, reserved, err := f.residuals(c.of)
 		require.NoError(t, err)
 		require.Equal(t, c.group, allocated.Group)
 		require.Equal(t, c.group, reserved.Group)
 		require.Equal(t, c.count, allocated.Records)
 	}
-}
-
-func TestAtMostFivePercentLieOutside(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		values := rapid.SliceOfN(rapid.Float64Range(-1, 1), 1, 300).Draw(t, "residuals")
-		r := middle95(values)
-		outside := 0
-		for _, v := range values {
-			if v < r[0] || v > r[1] {
-				outside++
-			}
-		}
-		require.LessOrEqual(t, float64(outside), 0.05*float64(len(values)))
-	})
 }
 
 func TestShippedResidualsHoldEveryGroupTheyName(t *testing.T) {

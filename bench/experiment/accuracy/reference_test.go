@@ -18,7 +18,6 @@ import (
 	"github.com/vprof/vprof/internal/golden"
 	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/models/all"
-	"github.com/vprof/vprof/profiler/planner"
 )
 
 // The committed records of PyTorch 2.11 and of 2.15, compared once for all tests.
@@ -109,26 +108,6 @@ func TestEstimatesOfReDimNetAreGoodEnoughToPlanWith(t *testing.T) {
 
 func allOf(a *report.Accuracy) report.AccuracyGroup {
 	return report.AccuracyGroup{Name: "all", Compared: a.Summary.Compared, AccuracyFigures: a.Summary.AccuracyFigures}
-}
-
-func TestPlannersResidualsAreThoseOfTheReferenceRecords(t *testing.T) {
-	var seen []planner.Observation
-	later, err := committed2_15()
-	require.NoError(t, err)
-	for _, r := range slices.Concat(compared(t).Rows, later.Rows) {
-		if r.Error == nil || r.Estimate.OOM {
-			continue // one of both did not get through
-		}
-		seen = append(seen, planner.Observation{
-			Subject:            planner.Subject{Model: r.Case, Release: r.Torch},
-			EstimatedAllocated: r.Estimate.Allocated, EstimatedReserved: r.Estimate.Reserved,
-			ReferenceAllocated: r.Reference.Allocated, ReferenceReserved: r.Reference.Reserved,
-		})
-	}
-	data, err := planner.EncodeResiduals(
-		"bench/reference/data: PyTorch 2.11.0+cu130 and 2.15.0+cu132 on a simulated driver", seen)
-	require.NoError(t, err)
-	golden.Equal(t, "../../../profiler/planner/residuals.json", data)
 }
 
 func TestAccuracyTablesOfTheDocsAreCurrent(t *testing.T) {
