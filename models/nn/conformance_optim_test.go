@@ -71,7 +71,7 @@ func clipNorm(t *trace.Tape, v *vector, ps []*tensor) func() {
 }
 
 func sgd(t *trace.Tape, ps []*tensor) *optim.Optimizer {
-	o, err := optim.New(t, optim.Config{}, nil, ps)
+	o, err := optim.New(t, optim.Config{Algorithm: optim.SGD}, nil, ps)
 	if err != nil {
 		panic(err)
 	}

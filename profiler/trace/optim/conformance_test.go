@@ -71,10 +71,8 @@ func (r *recording) config() optim.Config {
 		return false
 	}
 	c := optim.Config{
-		Momentum: set("momentum"), WeightDecay: set("weight_decay"), AMSGrad: set("amsgrad"),
-	}
-	for c.Algorithm.String() != r.Opt {
-		c.Algorithm++
+		Algorithm: optim.Algorithm(r.Opt), Momentum: set("momentum"), WeightDecay: set("weight_decay"),
+		AMSGrad: set("amsgrad"),
 	}
 	switch {
 	case set("fused"):

@@ -12,65 +12,47 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Algorithm is a class of torch.optim, bitsandbytes.optim, or another library.
-type Algorithm uint8
+// Algorithm is a class of torch.optim, bitsandbytes.optim, or another library, by its name.
+type Algorithm string
 
 // The algorithms.
 const (
-	SGD Algorithm = iota
-	Adam
-	AdamW
-	NAdam
-	RAdam
-	Adamax
-	RMSprop
-	Adagrad
-	Adadelta
-	Rprop
-	Adafactor
-	Muon
-	AdamW8bit
-	AdamW32bit
-	Lion8bit
-	Lion32bit
-	AdEMAMix8bit
-	AdEMAMix32bit
-	AdamW4bit
-	AdamWScheduleFree
-	AdamMini
-	CAME
-	GaLoreAdamW
-	GaLoreAdamW8bit
-	GaLoreAdafactor
-	APOLLOAdamW
-	AdafactorHF
-	GrokAdamW
-	StableAdamW
-	SGDScheduleFree
-	LOMO
-	AdaLOMO
-	AdamW8bitAO
-	AdamWFp8
-	BAdam
-	numAlgorithms
+	SGD               Algorithm = "SGD"
+	Adam              Algorithm = "Adam"
+	AdamW             Algorithm = "AdamW"
+	NAdam             Algorithm = "NAdam"
+	RAdam             Algorithm = "RAdam"
+	Adamax            Algorithm = "Adamax"
+	RMSprop           Algorithm = "RMSprop"
+	Adagrad           Algorithm = "Adagrad"
+	Adadelta          Algorithm = "Adadelta"
+	Rprop             Algorithm = "Rprop"
+	Adafactor         Algorithm = "Adafactor"
+	Muon              Algorithm = "Muon"
+	AdamW8bit         Algorithm = "AdamW8bit"
+	AdamW32bit        Algorithm = "AdamW32bit"
+	Lion8bit          Algorithm = "Lion8bit"
+	Lion32bit         Algorithm = "Lion32bit"
+	AdEMAMix8bit      Algorithm = "AdEMAMix8bit"
+	AdEMAMix32bit     Algorithm = "AdEMAMix32bit"
+	AdamW4bit         Algorithm = "AdamW4bit"
+	AdamWScheduleFree Algorithm = "AdamWScheduleFree"
+	AdamMini          Algorithm = "Adam_mini"
+	CAME              Algorithm = "CAME"
+	GaLoreAdamW       Algorithm = "GaLoreAdamW"
+	GaLoreAdamW8bit   Algorithm = "GaLoreAdamW8bit"
+	GaLoreAdafactor   Algorithm = "GaLoreAdafactor"
+	APOLLOAdamW       Algorithm = "APOLLOAdamW"
+	AdafactorHF       Algorithm = "transformers.Adafactor"
+	GrokAdamW         Algorithm = "GrokAdamW"
+	StableAdamW       Algorithm = "StableAdamW"
+	SGDScheduleFree   Algorithm = "SGDScheduleFree"
+	LOMO              Algorithm = "Lomo"
+	AdaLOMO           Algorithm = "AdaLomo"
+	AdamW8bitAO       Algorithm = "torchao.AdamW8bit"
+	AdamWFp8          Algorithm = "AdamWFp8"
+	BAdam             Algorithm = "BlockOptimizer"
 )
-
-var algorithmNames = [numAlgorithms]string{
-	"SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adamax",
-	"RMSprop", "Adagrad", "Adadelta", "Rprop", "Adafactor",
-	"Muon", "AdamW8bit", "AdamW32bit", "Lion8bit", "Lion32bit", "AdEMAMix8bit", "AdEMAMix32bit",
-	"AdamW4bit", "AdamWScheduleFree", "Adam_mini", "CAME",
-	"GaLoreAdamW", "GaLoreAdamW8bit", "GaLoreAdafactor", "APOLLOAdamW", "transformers.Adafactor", "GrokAdamW",
-	"StableAdamW",
-	"SGDScheduleFree", "Lomo", "AdaLomo", "torchao.AdamW8bit", "AdamWFp8", "BlockOptimizer",
-}
-
-func (a Algorithm) String() string {
-	if a < numAlgorithms {
-		return algorithmNames[a]
-	}
-	return fmt.Sprintf("Algorithm(%d)", uint8(a))
-}
 
 // Implementation is which of PyTorch's loops runs.
 type Implementation uint8
@@ -119,7 +101,7 @@ func (c Config) Moments() int64 {
 // Optimizer owns the state of its parameters.
 type Optimizer struct {
 	config Config
-	rule   *rule
+	rule   rule
 	tape   *trace.Tape
 	held   *trace.Frame // keeps the state alive
 	groups [][]*slot
@@ -159,7 +141,7 @@ type rule struct {
 	block bool
 }
 
-var rules = [numAlgorithms]rule{
+var rules = map[Algorithm]rule{
 	SGD:       {init: initSGD, foreach: foreachSGD, single: singleSGD, fused: fusedSGD},
 	Adam:      {init: initAdam, foreach: foreachAdam, single: singleAdam, fused: fusedAdam},
 	AdamW:     {init: initAdam, foreach: foreachAdam, single: singleAdam, fused: fusedAdam},
@@ -207,10 +189,11 @@ func initNothing(*Optimizer, *slot) {}
 // New is the optimizer of the given configuration over groups of parameters. It updates only those in share, in that
 // order, and has the state of those alone, as one of several ranks does; a nil share is all parameters.
 func New(t *trace.Tape, c Config, share []*trace.Tensor, groups ...[]*trace.Tensor) (*Optimizer, error) {
-	if c.Algorithm >= numAlgorithms {
-		return nil, fmt.Errorf("unknown optimizer %v", c.Algorithm)
+	r, known := rules[c.Algorithm]
+	if !known {
+		return nil, fmt.Errorf("unknown optimizer %q", c.Algorithm)
 	}
-	o := &Optimizer{config: c, rule: &rules[c.Algorithm], tape: t, held: t.Frame()}
+	o := &Optimizer{config: c, rule: r, tape: t, held: t.Frame()}
 	fused := o.rule.fused != nil && (c.Algorithm != Adagrad || t.Rules().Operators.FusedAdagrad)
 	if c.Implementation == Fused && !fused {
 		return nil, fmt.Errorf("%v has no fused implementation; take SGD, Adam or AdamW, or leave it out", c.Algorithm)

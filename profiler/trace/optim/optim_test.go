@@ -136,7 +136,7 @@ func TestScalerKeepsScaleAndGrowthAlone(t *testing.T) {
 func TestUnknownOptimizersAreErrors(t *testing.T) {
 	_, err := optim.Named("lion")
 	require.ErrorContains(t, err, `unknown optimizer "lion"; take one of adamw, adamw-fused`)
-	_, err = optim.New(newTape(), optim.Config{Algorithm: 99}, nil)
+	_, err = optim.New(newTape(), optim.Config{Algorithm: "Lion"}, nil)
 	require.Error(t, err)
 	_, err = optim.New(newTape(), optim.Config{Algorithm: optim.Rprop, Implementation: optim.Fused}, nil)
 	require.ErrorContains(t, err, "Rprop has no fused implementation")
