@@ -289,7 +289,7 @@ func (u Unit) fill(cell *report.MatrixCell, p *planner.Planner) error {
 		if batch > u.Batches[0] && e.Verdict != planner.Fits {
 			break
 		}
-		cell.Batch, cell.Fits, cell.Needs = batch, report.Verdict(e.Verdict.String()), step.IntervalOf(e.Device)
+		cell.Batch, cell.Fits, cell.Needs = batch, report.Verdict(e.Verdict), step.IntervalOf(e.Device)
 	}
 	budget := planner.Budget{Memory: p.Memory, Margin: planner.DefaultMargin}
 	search := planner.Search{From: 1, To: planner.SearchedBatch, Limit: budget.Limit()}

@@ -353,5 +353,4 @@ func TestTraceAddsUpToTheStatistics(t *testing.T) {
 func TestNamesArePyTorchs(t *testing.T) {
 	require.Equal(t, "inactive active_allocated active_pending_free unmapped",
 		fmt.Sprint(allocator.Free, " ", allocator.Allocated, " ", allocator.PendingFree, " ", allocator.PendingFree+1))
-	require.Equal(t, "oom unknown", fmt.Sprint(allocator.TraceOOM, " ", allocator.TraceOOM+1))
 }

@@ -1,34 +1,19 @@
 package allocator
 
-// Action is what a [TraceEvent] tells of.
-type Action uint8
+// Action is what a [TraceEvent] tells of, as a PyTorch snapshot spells it.
+type Action string
 
-// The actions, in PyTorch's words.
+// The actions.
 const (
-	TraceAlloc Action = iota
-	TraceFreeRequested
-	TraceFreeCompleted
-	TraceSegmentAlloc
-	TraceSegmentFree
-	TraceSegmentMap
-	TraceSegmentUnmap
-	TraceOOM
-
-	numActions
+	TraceAlloc         Action = "alloc"
+	TraceFreeRequested Action = "free_requested"
+	TraceFreeCompleted Action = "free_completed"
+	TraceSegmentAlloc  Action = "segment_alloc"
+	TraceSegmentFree   Action = "segment_free"
+	TraceSegmentMap    Action = "segment_map"
+	TraceSegmentUnmap  Action = "segment_unmap"
+	TraceOOM           Action = "oom"
 )
-
-var actionNames = [numActions]string{
-	"alloc", "free_requested", "free_completed",
-	"segment_alloc", "segment_free", "segment_map", "segment_unmap", "oom",
-}
-
-// String is the action as a PyTorch snapshot spells it.
-func (a Action) String() string {
-	if a < numActions {
-		return actionNames[a]
-	}
-	return "unknown"
-}
 
 // TraceEvent is something that happened in an allocator: an entry of the
 // device_traces of a PyTorch snapshot.

@@ -69,24 +69,20 @@ type Estimate struct {
 }
 
 // Verdict says whether an estimate fits a board.
-type Verdict uint8
+type Verdict string
 
 const (
 	// Fits means that even the upper end of the device bytes fits.
-	Fits Verdict = iota
+	Fits Verdict = "fits"
 	// Tight means that it depends: the upper end does not fit, but the
 	// tensors alone do. PyTorch then gives back cached memory and may or may
 	// not get through.
-	Tight
+	Tight Verdict = "tight"
 	// Unrecorded means that it depends on what torch.compile makes of the step, which has not been recorded.
-	Unrecorded
+	Unrecorded Verdict = "not known without a recording"
 	// DoesNotFit means that even the lower end of the tensors does not.
-	DoesNotFit
+	DoesNotFit Verdict = "does not fit"
 )
-
-func (v Verdict) String() string {
-	return [...]string{"fits", "tight", "not known without a recording", "does not fit"}[v]
-}
 
 // Planner estimates what a training step needs on a board, from a curve of replays and
 // the coefficients of the board.
@@ -116,8 +112,8 @@ func (p *Planner) Estimate(batch int) (Estimate, error) {
 		switch {
 		case e.Host.Hopeless():
 			e.Verdict = DoesNotFit
-		case e.Host.Exceeds():
-			e.Verdict = max(e.Verdict, Tight)
+		case e.Host.Exceeds() && e.Verdict == Fits:
+			e.Verdict = Tight
 		}
 	}
 	return e, nil

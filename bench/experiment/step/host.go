@@ -6,6 +6,7 @@ import (
 
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/planner/host"
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -84,14 +85,10 @@ func hostOf(e host.Estimate) *report.HostMemory {
 		return nil
 	}
 	out := &report.HostMemory{
-		Interval: hostInterval(e.Interval), Processes: e.Processes, Peak: e.Peak, Memory: e.Memory,
+		Interval: IntervalOf(planner.Interval(e.Interval)), Processes: e.Processes, Peak: e.Peak, Memory: e.Memory,
 	}
 	for _, p := range e.Parts {
-		out.Parts = append(out.Parts, report.HostPart{Name: p.Name, Interval: hostInterval(p.Interval)})
+		out.Parts = append(out.Parts, report.HostPart{Name: p.Name, Interval: IntervalOf(planner.Interval(p.Interval))})
 	}
 	return out
-}
-
-func hostInterval(i host.Interval) report.Interval {
-	return report.Interval{Bytes: i.Value, Low: i.Low, High: i.High}
 }

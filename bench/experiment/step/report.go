@@ -162,7 +162,7 @@ func EstimateOf(e planner.Estimate) *report.Estimate {
 	out := &report.Estimate{
 		Allocated: IntervalOf(e.Allocated), Reserved: IntervalOf(e.Reserved), Device: IntervalOf(e.Device),
 		Host: hostOf(e.Host), PeakPhase: e.PeakPhase,
-		Verdict: report.Verdict(e.Verdict.String()), Interpolated: e.Interpolated,
+		Verdict: report.Verdict(e.Verdict), Interpolated: e.Interpolated,
 	}
 	for i, bytes := range e.Components {
 		c := planner.Component(i)

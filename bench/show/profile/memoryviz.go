@@ -92,7 +92,7 @@ func (s *snapshot) block(b allocator.BlockInfo) {
 func (s *snapshot) event(i int) {
 	out, e := s.out, s.Events[i]
 	out.Dict(func() {
-		out.Key("action").String(e.Action.String())
+		out.Key("action").String(string(e.Action))
 		if e.Action == allocator.TraceOOM {
 			out.Key("device_free").Int(s.GPU.Memory - s.GPU.Context - reservedOf(s.AtEnd))
 		} else {
