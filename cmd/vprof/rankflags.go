@@ -28,23 +28,23 @@ type rankFlags struct {
 }
 
 func (f *rankFlags) register(cmd *cobra.Command) {
-	f.flags = cmd.Flags()
-	f.flags.IntVar(&f.gpus, "gpus", 1, models.FieldNamed("gpus").Usage)
-	f.flags.StringVar(&f.strategy, "strategy", models.DDP, models.FieldNamed("strategy").Help(nil))
-	registerDeviceMap(f.flags)
+	f.registerGroup(cmd, models.DDP, models.FieldNamed("strategy").Help(nil))
 	f.flags.StringVar(&f.rank, "rank", "",
 		"the rank `n` that is looked at, or all of which plan makes a table (default: the one that needs most)")
-	f.flags.Float64Var(&f.link, "link", 0,
-		"speed at which a GPU sends to others, in `GB/s` (default: the board's NVLink, else PCIe)")
 	complete(cmd, "strategy", models.Strategies)
 }
 
-// registerDeviceMap makes --device-map, which is short for a --strategy.
-func registerDeviceMap(flags *pflag.FlagSet) {
-	flags.Var(&deviceMap{flags: flags}, "device-map",
+// registerGroup makes the flags that do not name a rank; --device-map is short for a --strategy.
+func (f *rankFlags) registerGroup(cmd *cobra.Command, strategy, usage string) {
+	f.flags = cmd.Flags()
+	f.flags.IntVar(&f.gpus, "gpus", 1, models.FieldNamed("gpus").Usage)
+	f.flags.StringVar(&f.strategy, "strategy", strategy, usage)
+	f.flags.Var(&deviceMap{flags: f.flags}, "device-map",
 		"one process has the model's layers on --gpus N, shared out as "+
 			"from_pretrained(device_map) does by `word`: "+strings.Join(models.DeviceMapWords(), ", ")+
 			" (short for --strategy device-map:map=WORD)")
+	f.flags.Float64Var(&f.link, "link", 0,
+		"speed at which a GPU sends to others, in `GB/s` (default: the board's NVLink, else PCIe)")
 }
 
 // deviceMap is the value of --device-map; it implements [pflag.Value].
@@ -66,7 +66,7 @@ func (d *deviceMap) Set(word string) error {
 	return d.flags.Set("strategy", text)
 }
 
-// check finds flags that are about several GPUs where there is one.
+// check finds numbers that are impossible, and flags that are about several GPUs where there is one.
 func (f *rankFlags) check() error {
 	if f.gpus < 1 {
 		return usagef("--gpus: %d is not a number of GPUs", f.gpus)
@@ -80,7 +80,12 @@ func (f *rankFlags) check() error {
 	if f.gpus > 1 || f.alone() {
 		return nil
 	}
-	for _, name := range []string{"strategy", "rank", "link"} {
+	return f.single()
+}
+
+// single finds flags that are about several GPUs.
+func (f *rankFlags) single() error {
+	for _, name := range []string{"strategy", "rank", "bucket-view", "link"} {
 		if f.flags.Changed(name) {
 			return usagef("--%s is about several GPUs; say how many with --gpus", name)
 		}
@@ -147,13 +152,10 @@ func (f *rankFlags) linked(gpus []device.GPU) []device.GPU {
 	return gpus
 }
 
-// groupFlags are the flags for training on several GPUs.
+// groupFlags are the flags of a search on several GPUs, which may search strategies, too.
 type groupFlags struct {
-	flags      *pflag.FlagSet
-	gpus       int
-	strategy   string
+	rankFlags
 	bucketView bool
-	links      float64
 }
 
 // formulas are the strategies that are arithmetic on the replay of one GPU.
@@ -168,18 +170,12 @@ func formulas() []string {
 }
 
 func (g *groupFlags) register(cmd *cobra.Command) {
-	g.flags = cmd.Flags()
-	g.flags.IntVar(&g.gpus, "gpus", 1, "train on `n` GPUs of the kind")
-	g.flags.StringVar(&g.strategy, "strategy", fit.AnyStrategy,
+	g.linkable = true
+	g.registerGroup(cmd, fit.AnyStrategy,
 		"how they share the work, by `name` and options: "+strings.Join(models.Strategies(), ", ")+
 			" are recorded (see vprof help strategies), "+strings.Join(formulas(), ", ")+
 			" are formulas; auto searches the recorded ones")
-	registerDeviceMap(g.flags)
 	g.flags.BoolVar(&g.bucketView, "bucket-view", false, "DDP with gradient_as_bucket_view")
-	g.flags.Float64Var(&g.links, "link", 0,
-		"speed at which a GPU sends to others, in `GB/s` (default: the board's NVLink, else PCIe)")
-	g.flags.Float64Var(&g.links, "links", 0, "the same")
-	_ = g.flags.MarkHidden("links")
 	complete(cmd, "strategy", func() []string {
 		return append(append([]string{fit.AnyStrategy}, models.Strategies()...), formulas()...)
 	})
@@ -189,24 +185,15 @@ func (g *groupFlags) register(cmd *cobra.Command) {
 // ranks cannot be recorded.
 func (g *groupFlags) apply(s *fit.Search) error {
 	if g.gpus == 1 {
-		for _, name := range []string{"strategy", "bucket-view", "link", "links"} {
-			if g.flags.Changed(name) {
-				return usagef("--%s is about several GPUs; say how many with --gpus", name)
-			}
-		}
-		return nil
+		return g.single()
+	}
+	if err := g.check(); err != nil {
+		return err
 	}
 	if s.Device != nil {
 		return usagef("--profile and --device measure on one GPU; leave them away with --gpus")
 	}
-	if g.flags.Changed("link") || g.flags.Changed("links") {
-		if !(g.links > 0) {
-			return usagef("--link: links of %v GB/s move nothing", g.links)
-		}
-		for i := range s.GPUs {
-			s.GPUs[i].Link = g.links * 1e9
-		}
-	}
+	s.GPUs = g.linked(s.GPUs)
 	name, _, _ := strings.Cut(g.strategy, ":")
 	if name == "fsdp" {
 		_, err := models.ParseStrategy(name)
@@ -236,9 +223,6 @@ func (g *groupFlags) formula(s *fit.Search) error {
 
 // record gives every case each strategy of the search.
 func (g *groupFlags) record(s *fit.Search) error {
-	if g.gpus < 1 {
-		return usagef("--gpus: %d is not a number of GPUs", g.gpus)
-	}
 	s.Ranks = report.Parallel{GPUs: g.gpus, Strategy: g.strategy}
 	var cases []models.Case
 	for _, c := range s.Cases {
