@@ -87,9 +87,6 @@ func runCalibrate(ctx context.Context, o *calibrateOptions) error {
 	if _, err := coefficients.Open(o.file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("--output: %w", err)
 	}
-	if err := o.out.open(); err != nil {
-		return err
-	}
 	c := calibration.Calibration{
 		Models: o.app.models(), Residuals: o.app.residuals, Runs: runs, Inputs: inputs,
 		Name: o.name, Stack: stack, Pool: o.pool, Force: o.force, Tool: tool(), Now: o.app.now().UTC(),

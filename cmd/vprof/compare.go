@@ -57,9 +57,6 @@ func runCompare(ctx context.Context, o *compareOptions, args []string) error {
 	if sides[0].Label == sides[1].Label {
 		sides[0].Label, sides[1].Label = "A", "B"
 	}
-	if err := o.out.open(); err != nil {
-		return err
-	}
 	c, err := compare.Sides(sides[0], sides[1], tolerance, o.batch, o.app.priced(ctx))
 	if err != nil {
 		return usageError{err}

@@ -74,9 +74,6 @@ func runDiagnose(ctx context.Context, o *diagnoseOptions, paths []string) error 
 
 // ranks diagnoses snapshots of several ranks, each under its file's name.
 func (o *diagnoseOptions) ranks(ctx context.Context, d *report.Diagnosis, paths []string) error {
-	if err := o.out.open(); err != nil {
-		return err
-	}
 	var names []string
 	var peaks []int64
 	for _, path := range paths {
@@ -120,9 +117,6 @@ func onGPU(gpu string, several bool, found []report.Finding) []report.Finding {
 func (o *diagnoseOptions) diagnose(ctx context.Context, d *report.Diagnosis, path string) error {
 	data, name, err := o.app.readAll(path)
 	if err != nil {
-		return err
-	}
-	if err := o.out.open(); err != nil {
 		return err
 	}
 	d.Of = name

@@ -56,9 +56,6 @@ func newDoctorCmd(a *app) *cobra.Command {
 		Short: "Say whether this machine's GPUs can be used, and what is missing",
 		Args:  noArgs,
 		RunE: func(*cobra.Command, []string) error {
-			if err := out.open(); err != nil {
-				return err
-			}
 			d := examine()
 			return errors.Join(out.finish(d), d.err)
 		},

@@ -115,9 +115,6 @@ func runFit(cmd *cobra.Command, o *fitOptions) (err error) {
 		}
 		return o.shard(ctx, s)
 	}
-	if err := o.out.open(); err != nil {
-		return err
-	}
 	f, err := o.run(ctx, s)
 	if err != nil {
 		return err

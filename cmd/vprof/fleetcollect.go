@@ -58,9 +58,6 @@ func runFleetCollect(ctx context.Context, o *fleetCollectOptions, path string) (
 		return err
 	}
 	defer func() { err = errors.Join(err, release()) }()
-	if err := o.out.open(); err != nil {
-		return err
-	}
 	m := &report.Matrix{
 		Schema: report.MatrixSchema, Name: f.Name, Tool: tool(), Started: f.Created,
 		Rows: []report.MatrixCell{},

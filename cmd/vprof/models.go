@@ -108,9 +108,6 @@ func newModelsShowCmd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := out.open(); err != nil {
-				return err
-			}
 			page, err := modelcard.Describe(cmd.Context(), m, gpu, a.residuals)
 			if err != nil {
 				return err

@@ -39,7 +39,15 @@ type output struct {
 	files  []report.Export
 }
 
+// register adds the flags of the output to a command that is complete but for them. They are checked before its work.
 func (o *output) register(cmd *cobra.Command) {
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := o.open(); err != nil {
+			return err
+		}
+		return run(cmd, args)
+	}
 	f := cmd.Flags()
 	f.StringVar(&o.format, "format", string(report.Table), "output `format`: "+strings.Join(report.Formats(), ", "))
 	f.StringArrayVar(&o.exports, "export", nil, "also write `file`, in the format of its suffix (repeatable)")
@@ -140,11 +148,8 @@ func (o *output) finish(d report.Document) error {
 	return o.print(d)
 }
 
-// work opens everything, does a verb's work under a line of progress, and writes what it returns.
+// work does a verb's work under a line of progress, and writes what it returns.
 func (o *output) work(quiet bool, do func(progress.Func) (report.Document, error)) error {
-	if err := o.open(); err != nil {
-		return err
-	}
 	bar := startProgress(o.app, quiet)
 	d, err := do(bar.step)
 	bar.end()
@@ -157,9 +162,6 @@ func (o *output) work(quiet bool, do func(progress.Func) (report.Document, error
 // showing completes a command whose flags are those of its output alone, and which shows what make returns.
 func (o *output) showing(cmd *cobra.Command, make func(args []string) (report.Document, error)) *cobra.Command {
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		if err := o.open(); err != nil {
-			return err
-		}
 		d, err := make(args)
 		if err != nil {
 			return err

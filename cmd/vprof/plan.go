@@ -171,9 +171,6 @@ func (o *planOptions) boards() ([]device.GPU, error) {
 
 // run does the jobs of each release and shows their reports.
 func (o *planOptions) run(ctx context.Context, here *job.Local, jobs [][]job.Job, warnings []report.Warning) error {
-	if err := o.out.open(); err != nil {
-		return err
-	}
 	plans, err := o.plan(ctx, here, jobs, warnings)
 	switch {
 	case err != nil:
@@ -304,9 +301,6 @@ func (o *planOptions) planRanks(ctx context.Context, here *job.Local, m models.M
 		if err == nil {
 			err = usagef("--shard: a table of all ranks is made in one piece")
 		}
-		return err
-	}
-	if err := o.out.open(); err != nil {
 		return err
 	}
 	started := o.app.now().UTC()

@@ -102,9 +102,6 @@ func runCommand(ctx context.Context, o *runOptions, args []string) error {
 	if o.record != "" && len(all) > 1 {
 		return usagef("--record keeps one run; %d are asked for", len(all))
 	}
-	if err := o.out.open(); err != nil {
-		return err
-	}
 	started := o.app.now().UTC()
 	var runs report.Runs
 	var ended error

@@ -248,9 +248,6 @@ func runScripts(a *app, c *caseFlags, board *boardFlags, out *output, search fun
 	if err != nil {
 		return err
 	}
-	if err := out.open(); err != nil {
-		return err
-	}
 	out.defaultBoard = board.defaultBoard([]device.GPU{gpu})
 	started := a.now().UTC()
 	searched := search(b)

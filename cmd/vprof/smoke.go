@@ -276,7 +276,7 @@ func (o *smokeOptions) checkNames(m models.Model, values map[string]any) error {
 	return nil
 }
 
-// begin reads the earlier result to compare with, nil if none is asked for, and opens the output.
+// begin reads the earlier result to compare with, nil if none is asked for.
 func (o *smokeOptions) begin() (before *report.Smoke, tolerance float64, err error) {
 	if tolerance, err = parseShare(o.tolerance); err != nil || tolerance < 0 {
 		return nil, 0, usagef("--tolerance: %q is not a share like 1%%", o.tolerance)
@@ -292,9 +292,9 @@ func (o *smokeOptions) begin() (before *report.Smoke, tolerance float64, err err
 		}
 	}
 	if o.json {
-		o.out.format = string(report.JSON)
+		o.out.chosen = report.JSON
 	}
-	return before, tolerance, o.out.open()
+	return before, tolerance, nil
 }
 
 // modelFlags are flags of smoke that mean nothing for a command that is run.

@@ -110,9 +110,6 @@ func runSweep(cmd *cobra.Command, o *sweepOptions) error {
 		}
 		return o.shard(cmd.Context(), here, j)
 	}
-	if err := o.out.open(); err != nil {
-		return err
-	}
 	bar := startProgress(o.app, o.quiet)
 	started := o.app.now().UTC()
 	r, err := here.Run(cmd.Context(), j, func(r *report.Report) error {
