@@ -1,11 +1,9 @@
 package compiled
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -26,31 +24,10 @@ const (
 // Steps opens the files that vprof capture --step writes: models that torch.export refuses, each with a training step
 // that was recorded as it ran.
 func Steps(o asked.Oracle) models.Source {
-	return models.Source{
-		Scheme: StepScheme, Suffix: StepSuffix,
-		Open:    func(path string) (models.Model, error) { return openStep(path, o) },
-		Restore: func(name, description string) (models.Model, error) { return restoreStep(name, description, o) },
-	}
-}
-
-func openStep(path string, o asked.Oracle) (models.Model, error) {
-	if path == "" {
-		return models.Model{}, input.FileErrorf(StepScheme+":", "names no file; use --model path/to/model.step")
-	}
-	content, err := input.ReadFile(path)
-	if err != nil {
-		return models.Model{}, err
-	}
-	return stepModel(path, StepScheme+":"+strings.TrimSuffix(filepath.Base(path), StepSuffix), content, o)
-}
-
-// restoreStep makes a model of the description in a result, which is the file as a string of JSON.
-func restoreStep(name, description string, o asked.Oracle) (models.Model, error) {
-	var content []byte
-	if err := json.Unmarshal([]byte(description), &content); err != nil {
-		return models.Model{}, &input.FormatError{File: name, Reason: "its description is no recorded step"}
-	}
-	return stepModel(name, name, content, o)
+	return models.FileSource(StepScheme, StepSuffix, "recorded step",
+		func(file, name string, content []byte) (models.Model, error) {
+			return stepModel(file, name, content, o)
+		})
 }
 
 // stepModel is the model of a file's content. Its cases are what the recording leaves open: see [leftOpen].
@@ -67,10 +44,6 @@ func stepModel(file, name string, content []byte, o asked.Oracle) (models.Model,
 	if err != nil {
 		return models.Model{}, err
 	}
-	description, err := json.Marshal(content)
-	if err != nil {
-		return models.Model{}, err
-	}
 	first, levers := &f.Recordings[0], models.LeverSet{}
 	if first.Steps[1].Returned != nil {
 		levers.Loop = models.LoopFunction
@@ -83,8 +56,7 @@ func stepModel(file, name string, content []byte, o asked.Oracle) (models.Model,
 		Name: name, Summary: "a training step of " + f.Model, Torch: f.Torch,
 		Source: "recorded for " + f.GPU + ", torch " + f.Torch, Stages: []string{"full"}, Default: usual,
 		Levers: levers, Batches: f.batches(first.AMP), BatchUnit: "sample", Foreign: true,
-		Partial:     f.offTheLine(first.AMP) > 0,
-		Description: models.Describe(string(description)),
+		Partial: f.offTheLine(first.AMP) > 0,
 		Check: func(c models.Case) error {
 			why := f.differs(c, usual)
 			switch {

@@ -3,13 +3,9 @@ package recorded
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"fmt"
-	"path/filepath"
-	"strings"
 
 	"github.com/vprof/vprof/internal/bytesize"
-	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
@@ -22,31 +18,8 @@ const (
 	Suffix = ".vprof"
 )
 
-// Source opens files for a registry.
-func Source() models.Source {
-	return models.Source{Scheme: Scheme, Suffix: Suffix, Open: Open, Restore: restore}
-}
-
-// Open makes the model of a file. The error is an [*input.FormatError] or that of reading.
-func Open(path string) (models.Model, error) {
-	if path == "" {
-		return models.Model{}, input.FileErrorf(Scheme+":", "names no file; use --model path/to/run.vprof")
-	}
-	content, err := input.ReadFile(path)
-	if err != nil {
-		return models.Model{}, err
-	}
-	return newModel(path, Scheme+":"+strings.TrimSuffix(filepath.Base(path), Suffix), content)
-}
-
-// restore makes a model of the description in a result, which is the file as a string of JSON.
-func restore(name, description string) (models.Model, error) {
-	var content []byte
-	if err := json.Unmarshal([]byte(description), &content); err != nil {
-		return models.Model{}, &input.FormatError{File: name, Reason: "its description is no recorded program"}
-	}
-	return newModel(name, name, content)
-}
+// Source opens files for a registry. Errors are [*input.FormatError] or those of reading.
+func Source() models.Source { return models.FileSource(Scheme, Suffix, "recorded program", newModel) }
 
 func newModel(file, name string, content []byte) (models.Model, error) {
 	h, p, err := Read(bytes.NewReader(content), file)
@@ -57,19 +30,15 @@ func newModel(file, name string, content []byte) (models.Model, error) {
 	if err != nil {
 		return models.Model{}, err
 	}
-	description, err := json.Marshal(content)
-	if err != nil {
-		return models.Model{}, err
-	}
 	batch := cmp.Or(h.Batch, 1)
 	return models.Model{
 		Name: name, Summary: "a recorded run of " + h.Name, Source: "recorded on " + h.GPU + ", torch " + h.Torch,
 		Torch: h.Torch, Stages: []string{"recorded"}, Trains: map[string]string{"recorded": "what the run trained"},
 		Default: models.Case{Stage: "recorded", Batch: batch, Accumulate: 1, Torch: torch, AllocConf: h.AllocConf},
 		Batches: []int{batch}, BatchUnit: "sample",
-		Recorded: true, Description: models.Describe(string(description)),
-		Caveat: func(models.Case) []string { return caveats(&h) },
-		Build:  func(models.Case) (models.Trainer, error) { return trainer{&h, p}, nil },
+		Recorded: true,
+		Caveat:   func(models.Case) []string { return caveats(&h) },
+		Build:    func(models.Case) (models.Trainer, error) { return trainer{&h, p}, nil },
 	}, nil
 }
 
