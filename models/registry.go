@@ -405,13 +405,15 @@ func (m Model) Canonical(c Case) Case {
 // mostDataset is the largest accepted data set, in bytes: more than any GPU holds.
 const mostDataset = 1 << 44
 
-// damaged makes an error of a panic in a graph that came from elsewhere, which nothing has checked as a
-// whole; a panic that stops a recording goes on.
-func (m Model) damaged(what any, rec *Recording, err error) (*Recording, error) {
-	switch what {
-	case nil:
+// recovered makes an error of the panic that stops a recording, and of one in a graph that came from elsewhere, which
+// nothing has checked as a whole; other panics go on.
+func (m Model) recovered(what any, ctx context.Context, rec *Recording, err error) (*Recording, error) {
+	switch {
+	case what == nil:
 		return rec, err
-	case trace.ErrStopped:
+	case what == trace.ErrStopped:
+		return nil, context.Cause(ctx)
+	case !m.Foreign:
 		panic(what)
 	}
 	return nil, fmt.Errorf("%s: the graph cannot be recorded: %v; it is damaged, or this is a bug of ours (please "+
@@ -438,9 +440,7 @@ func (m Model) Record(c Case, board trace.Board, o Options) (rec *Recording, err
 	if s := c.Strategy; s != nil && s.PassesOn() && s.Rank == nil {
 		return m.recordWorst(c, board, o)
 	}
-	if m.Foreign {
-		defer func() { rec, err = m.damaged(recover(), rec, err) }()
-	}
+	defer func() { rec, err = m.recovered(recover(), o.Context, rec, err) }()
 	build := m.Build
 	if o.Reordered {
 		build = m.Reordered
@@ -457,15 +457,6 @@ func (m Model) Record(c Case, board trace.Board, o Options) (rec *Recording, err
 	options := trace.Options{Annotate: o.Annotate, Others: o.Others, Ceiling: o.Ceiling}
 	if o.Context != nil {
 		options.Done = o.Context.Done()
-		defer func() {
-			switch stopped := recover(); stopped {
-			case nil:
-			case trace.ErrStopped:
-				rec, err = nil, context.Cause(o.Context)
-			default:
-				panic(stopped)
-			}
-		}()
 	}
 	tape := trace.New(board, rulesOf(c, release), options)
 	tape.KeepInRegions(c.Recompute.KeptOperators())

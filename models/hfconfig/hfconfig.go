@@ -171,26 +171,19 @@ func parse(file, name string, data []byte) (models.Model, error) {
 	if err != nil {
 		return models.Model{}, fmt.Errorf("%s: %w", file, err)
 	}
-	tasks, packed := slices.Sorted(maps.Values(f.heads)), r.stored()
+	packed, tasks := r.stored(), slices.Sorted(maps.Values(f.heads))
+	a.rule(packed.check)
+	a.refuse("task", fmt.Sprintf("the configuration's architectures say %s, which vprof does not know how to train; "+
+		"choose with --task: %s", strings.Join(instead, ", "), strings.Join(tasks, ", ")),
+		func(c models.Case) bool { return c.Task == "" })
+	a.caveats = slices.Insert(a.caveats, 0, packed.caveat)
 	m := train.Model(models.Model{
 		Name: name, Summary: a.summary, Source: "transformers 5.23, model_type " + kind,
 		Tasks: tasks, Default: models.Case{Task: trained, Weights: weights},
 		Description: models.Describe(string(config)),
 		Batches:     a.batches, BatchUnit: a.unit, Settings: a.settings, Adapts: true, Towers: a.towers,
 		HalfWeights: f.half, Levers: a.leverSet(), Notes: a.notes,
-		Caveat: func(c models.Case) []string { return append(packed.caveat(c), a.caveatsOf(c)...) },
-		Check: func(c models.Case) error {
-			if c.Task == "" {
-				return c.Wrong("task",
-					"the configuration's architectures say %s, which vprof does not know how to train; choose with "+
-						"--task: %s",
-					strings.Join(instead, ", "), strings.Join(tasks, ", "))
-			}
-			if field, reason := packed.check(c); reason != "" {
-				return c.Wrong(field, "%s", reason)
-			}
-			return check(c, a)
-		},
+		Caveat: a.caveatsOf, Check: a.check,
 	}, a.batch, a.tasks)
 	if build := m.Build; a.adapters != nil {
 		m.Build = func(c models.Case) (models.Trainer, error) {
@@ -225,24 +218,21 @@ func (r *reader) affordable(m models.Model) error {
 }
 
 // check finds what does not go together in a case.
-func check(c models.Case, a architecture) error {
-	wrong := func(field, reason string) error {
-		return c.Wrong(field, "%s", reason)
+func (a *architecture) check(c models.Case) error {
+	for _, refused := range a.rules {
+		if field, reason := refused(c); reason != "" {
+			return c.Wrong(field, "%s", reason)
+		}
 	}
 	for _, s := range a.settings {
 		if tasks, some := a.only[s.Name]; some && !slices.Contains(tasks, c.Task) && c.Settings[s.Name] != s.Default {
-			return wrong(s.Name, "has no influence on task "+c.Task)
+			return c.Wrong(s.Name, "has no influence on task %s", c.Task)
 		}
 	}
 	if c.Objective.Distills() && (a.teacher == nil || !a.teacher.levers.Objective) {
-		return wrong("objective",
+		return c.Wrong("objective",
 			"a model learns from the scores of another language model; name its configuration, too: --model "+
 				"hf:student.json"+TeacherMark+"teacher.json")
-	}
-	for _, refused := range a.rules {
-		if field, reason := refused(c); reason != "" {
-			return wrong(field, reason)
-		}
 	}
 	return nil
 }
