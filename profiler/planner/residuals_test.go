@@ -8,9 +8,11 @@ import (
 
 func TestResidualsAreOfTheNearestGroupThatHasRecords(t *testing.T) {
 	f := residualFile{Groups: []residualGroup{
-		{Release: "2.9", Group: everything, Records: 43}, {Release: "2.9", Group: "rare", Records: 3},
+		{Release: "2.9", Group: everything, Records: 43},
+		{Release: "2.9", Group: "rare", Records: 3},
 		{Release: "2.9", Group: "toy", Records: 40},
-		{Release: "2.15", Group: everything, Records: 5}, {Release: "2.15", Group: "toy", Records: 5},
+		{Release: "2.15", Group: everything, Records: 5},
+		{Release: "2.15", Group: "toy", Records: 5},
 	}}
 	for _, c := range []struct {
 		of    Subject
