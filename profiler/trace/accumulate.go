@@ -56,10 +56,9 @@ func (g *Tensor) cloneLike(x *Tensor) *Tensor {
 
 // ZeroGrad drops the gradient of a leaf, as zero_grad(set_to_none=True) does.
 func (x *Tensor) ZeroGrad() {
-	if g := x.grad; g != nil {
-		x.grad = nil
-		g.release()
-	}
+	g := x.grad
+	x.grad = nil
+	g.release()
 }
 
 // Leaf makes x a leaf that requires grad: a parameter.

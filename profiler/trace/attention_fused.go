@@ -314,18 +314,14 @@ func (b *backward) efficientGradients(a AttentionArgs) {
 	t.launchAttention(q, k, a.IsCausal, 5, []*Tensor{dq, dk, dv, dmask, work},
 		[]*Tensor{grad, q, k, v, y, lse, delta, mask})
 	b.drop(delta)
-	if work != nil {
-		work.release()
-	}
+	work.release()
 	for i, sum := range []*Tensor{dv, dk} {
 		if x := wide[1-i]; x != nil {
 			t.launch(program.Reduction, x.numel, []*Tensor{sum}, []*Tensor{x})
 			x.release()
 		}
 	}
-	if dmask != nil {
-		dmask.retain()
-	}
+	dmask.retain()
 	b.giveAll(dq.headsTransposed().retain(), dk.headsTransposed().retain(), dv.headsTransposed().retain(), dmask)
 }
 

@@ -144,9 +144,7 @@ func (x *Tensor) setNode(n *Node, out int32) {
 	n.retain()
 	old := x.node
 	x.node, x.out, x.requiresGrad = n, out, true
-	if old != nil {
-		old.release()
-	}
+	old.release()
 }
 
 // retain adds a reference. The first one to an AccumulateGrad node holds its
@@ -161,6 +159,9 @@ func (n *Node) retain() {
 // release drops a reference. The last one frees the nodes behind as
 // deleteNode does: with a stack, the last edge of a node first.
 func (n *Node) release() {
+	if n == nil {
+		return
+	}
 	n.refs--
 	if n.refs > 0 {
 		return

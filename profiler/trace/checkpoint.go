@@ -108,10 +108,8 @@ func (p *packed) release() {
 		return
 	}
 	p.dead = true
-	if p.value != nil {
-		p.value.release()
-		p.value = nil
-	}
+	p.value.release()
+	p.value = nil
 	r := p.region
 	r.alive--
 	if r.alive == 0 {
@@ -130,9 +128,7 @@ func (r *region) close() {
 			s.x.release()
 		}
 	}
-	for _, x := range captured {
-		x.release()
-	}
+	releaseAll(captured)
 }
 
 // recomputation is the hook while a region runs again: what the first run

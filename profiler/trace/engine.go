@@ -254,11 +254,7 @@ func (g *graphTask) run(n *Node) {
 		b.finish()
 		n.dropUnpacked(b)
 		g.validate(n, b.out)
-		for _, x := range b.grads {
-			if x != nil {
-				x.release()
-			}
-		}
+		releaseAll(b.grads)
 		n.releaseSaved()
 	}
 	for i, e := range n.next() {

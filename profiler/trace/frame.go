@@ -142,14 +142,10 @@ func (f *Frame) Del(p **Tensor) {
 // outlive it.
 func (f *Frame) End(results ...*Tensor) {
 	for _, r := range results {
-		if r != nil {
-			r.alive()
-			r.refs++
-		}
+		r.alive()
+		r.retain()
 	}
-	for _, x := range f.names {
-		x.release()
-	}
+	releaseAll(f.names)
 	f.names = f.names[:0]
 	t := f.t
 	if w := f.wrapper; w != nil {
@@ -157,9 +153,7 @@ func (f *Frame) End(results ...*Tensor) {
 		t.RunHook(func() { w.Leave(results) })
 	}
 	t.python, t.place, t.subclassed, f.style = f.python, f.place, f.subclassed, Style{}
-	for _, x := range f.held {
-		x.release()
-	}
+	releaseAll(f.held)
 	f.held = f.held[:0]
 	if f.placed {
 		t.pipeline.part, f.placed = f.before, false
@@ -295,9 +289,7 @@ func (s *Slot) Fill(x *Tensor) {
 	}
 	old := s.handle.view
 	s.handle.view = x.retain()
-	if old != nil {
-		old.release()
-	}
+	old.release()
 }
 
 // Value is what the slot holds.

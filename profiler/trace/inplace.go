@@ -54,11 +54,7 @@ func (b *backward) copySlices(whole, part geometry, offset int64) {
 			b.out[i] = g.retain()
 		}
 	}
-	for _, g := range res {
-		if g != nil {
-			g.release()
-		}
-	}
+	releaseAll(res)
 }
 
 // runInner calls the node that CopySlices wraps; the caller owns the results.

@@ -127,11 +127,7 @@ func (t *Tape) newLists() *nodeLists {
 func (n *Node) end(t *Tape) {
 	if n.inputs == exceeding {
 		e := n.more
-		for _, x := range e.attrs {
-			if x != nil {
-				x.release()
-			}
-		}
+		releaseAll(e.attrs)
 		e.attrs = nil
 		clear(e.edges)
 		clear(e.grads)
@@ -178,28 +174,21 @@ func (n *Node) saved(i int) saved {
 // forget drops the references to all saved tensors.
 func (n *Node) forget() {
 	if n.inputs != exceeding {
-		for _, x := range n.kept[:n.saves] {
-			if x != nil {
-				x.release()
-			}
-		}
+		releaseAll(n.kept[:n.saves])
 		n.saves = 0
 		return
 	}
 	for _, s := range n.more.saved {
-		if s.x != nil {
-			s.x.release()
-		}
+		s.x.release()
 		if s.pack != nil {
 			s.pack.release()
 		}
 	}
 	clear(n.more.saved)
 	n.more.saved = n.more.saved[:0]
-	if m := n.more.inner; m != nil {
-		n.more.inner = nil
-		m.release()
-	}
+	m := n.more.inner
+	n.more.inner = nil
+	m.release()
 }
 
 // addOutput appends the metadata of the next output, nil for an output that has none.

@@ -34,9 +34,7 @@ func (c *FunctionContext) Inputs() int { return len(c.needs) }
 // SaveForBackward is ctx.save_for_backward(*xs).
 func (c *FunctionContext) SaveForBackward(xs ...*Tensor) {
 	for _, x := range xs {
-		if x != nil {
-			x.retain()
-		}
+		x.retain()
 	}
 	c.saved = xs
 }
@@ -69,11 +67,7 @@ func (c *FunctionContext) Take(f *Frame, i int) *Tensor {
 
 // release releases what forward has given to the context.
 func (c *FunctionContext) release() {
-	for _, x := range c.saved {
-		if x != nil {
-			x.release()
-		}
-	}
+	releaseAll(c.saved)
 	c.saved = nil
 }
 
@@ -89,9 +83,7 @@ func (f *Frame) Apply(fn *Function, inputs ...*Tensor) []*Tensor {
 	state := t.casts.autocastState
 	t.NoGrad(func() { ys = fn.Forward(g, ctx, inputs) })
 	for _, y := range ys {
-		if y != nil {
-			y.retain()
-		}
+		y.retain()
 	}
 	if n := t.record(fn.Name, inputs...); n != nil {
 		n.save(ctx.saved...)
@@ -102,9 +94,7 @@ func (f *Frame) Apply(fn *Function, inputs ...*Tensor) []*Tensor {
 		r := &functionCall{fn: fn, needs: ctx.needs, attrs: ctx.attrs, casts: state, place: t.place}
 		n.apply = r.backward
 	} else {
-		for _, x := range ctx.attrs {
-			x.release()
-		}
+		releaseAll(ctx.attrs)
 	}
 	ctx.release()
 	for _, y := range ys {

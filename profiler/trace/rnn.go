@@ -154,9 +154,7 @@ func (x *Tensor) cudnnRNN(h, c *Tensor, a *RNNArgs) []*Tensor {
 		kept.Weights = nil
 		n.apply = func(b *backward) { b.rnnGradients(&kept, size, len(a.Weights)) }
 	}
-	if reserve != nil {
-		reserve.release()
-	}
+	reserve.release()
 	return call.endAll(outs...)
 }
 

@@ -86,11 +86,7 @@ func (s *selection) release() {
 	}
 	for _, calls := range s.store {
 		for _, r := range calls {
-			for _, x := range r.outs {
-				if x != nil {
-					x.release()
-				}
-			}
+			releaseAll(r.outs)
 		}
 	}
 	clear(s.store)

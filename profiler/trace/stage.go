@@ -176,9 +176,7 @@ func (t *Tape) followAcross(x *Tensor) {
 		n, v := x.node, x.view
 		x.node, x.out, x.view = nil, 0, nil
 		n.release()
-		if v != nil {
-			v.release()
-		}
+		v.release()
 		b.boundary.ReceiveLeaf(x)
 		b.crossings++
 	}

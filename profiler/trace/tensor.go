@@ -98,17 +98,29 @@ func (x *Tensor) dim(d int) int {
 	return d
 }
 
-// retain adds a reference.
+// retain adds a reference. Those of None, which is nil, are not counted.
 func (x *Tensor) retain() *Tensor {
-	x.refs++
+	if x != nil {
+		x.refs++
+	}
 	return x
 }
 
 // release drops a reference; the last one ends the tensor.
 func (x *Tensor) release() {
+	if x == nil {
+		return
+	}
 	x.refs--
 	if x.refs <= 0 {
 		x.die()
+	}
+}
+
+// releaseAll drops a reference to each of xs, in order.
+func releaseAll(xs []*Tensor) {
+	for _, x := range xs {
+		x.release()
 	}
 }
 
@@ -119,14 +131,12 @@ func (x *Tensor) die() {
 		return
 	}
 	x.dead = true
-	if n := x.node; n != nil {
-		x.node = nil
-		n.release()
-	}
-	if g := x.grad; g != nil {
-		x.grad = nil
-		g.release()
-	}
+	n := x.node
+	x.node = nil
+	n.release()
+	g := x.grad
+	x.grad = nil
+	g.release()
 	x.tape.drop(x.store)
 	if v := x.view; v != nil {
 		x.view = nil
@@ -139,7 +149,7 @@ func (x *Tensor) die() {
 
 // alive panics when x was used after its last reference went.
 func (x *Tensor) alive() {
-	if x.dead && !x.tape.hooks.muted {
+	if x != nil && x.dead && !x.tape.hooks.muted {
 		panic(fmt.Sprintf("trace: tensor %v used after its last reference went; name it with Frame.Let", x.shape))
 	}
 }
