@@ -49,12 +49,7 @@ func (f *applyFlags) register(cmd *cobra.Command) {
 // check refuses flags that contradict each other.
 func (f *applyFlags) check(boards int) error {
 	if !f.apply {
-		for _, name := range []string{"dry-run", "config-path", "map"} {
-			if f.flags.Changed(name) {
-				return usagef("--%s belongs to --apply", name)
-			}
-		}
-		return nil
+		return without(f.flags, "--%s belongs to --apply", "dry-run", "config-path", "map")
 	}
 	switch {
 	case boards > 1:

@@ -157,12 +157,8 @@ func (o *calibrateOptions) checkSnapshotFlags() error {
 	if slices.ContainsFunc(o.runs, func(arg string) bool { n, _ := batchAndFile(arg); return n != 0 }) {
 		return nil
 	}
-	for _, name := range o.snapshotFlags {
-		if o.c.flags.Changed(name) {
-			return usagef("--%s describes what a memory snapshot is of; reports and records say it themselves", name)
-		}
-	}
-	return nil
+	return without(o.c.flags, "--%s describes what a memory snapshot is of; reports and records say it themselves",
+		o.snapshotFlags...)
 }
 
 // wanted returns the predicate of the runs that the flags choose.

@@ -89,12 +89,8 @@ func (o *fitOptions) checkSearch() error {
 	case o.group.gpus > 1 && o.group.strategy == fit.AnyStrategy:
 		return usagef("--search seq-len: name one strategy; --strategy auto searches batches")
 	}
-	for _, flag := range []string{"device", "profile", "formula"} {
-		if o.c.flags.Changed(flag) {
-			return usagef("--search seq-len is of simulated boards, without the project's script; leave out --%s", flag)
-		}
-	}
-	return nil
+	return without(o.c.flags, "--search seq-len is of simulated boards, without the project's script; leave out --%s",
+		"device", "profile", "formula")
 }
 
 // recomputed has the cases whose layers a search of levers has checkpointed do it as the

@@ -48,6 +48,16 @@ func flagError(cmd *cobra.Command, err error) error {
 	return usagef("--%s: %q: %w", flag.Name, value, errors.Unwrap(invalid))
 }
 
+// without refuses the first of some flags that is given where it means nothing; the reason is a format that names it.
+func without(flags *pflag.FlagSet, reason string, names ...string) error {
+	for _, name := range names {
+		if flags.Changed(name) {
+			return usagef(reason, name)
+		}
+	}
+	return nil
+}
+
 // emptyFlag is an error about a flag that was given with nothing in it, as a script gives one
 // whose variable is not set: a user who names an option wants it to have a value.
 func emptyFlag(cmd *cobra.Command) (err error) {

@@ -57,12 +57,8 @@ func (f *lengthFlags) applyTrainer(cmd *cobra.Command, c *caseFlags) error {
 // read reads the lengths; nil if none are asked for.
 func (f *lengthFlags) read(cmd *cobra.Command, c *caseFlags, m models.Model) (*epoch.Lengths, error) {
 	if f.source == "" {
-		for _, flag := range []string{"batching", "pad-to-multiple-of"} {
-			if cmd.Flags().Changed(flag) {
-				return nil, usagef("--%s: say with --lengths how long the samples are", flag)
-			}
-		}
-		return nil, nil
+		return nil, without(cmd.Flags(), "--%s: say with --lengths how long the samples are", "batching",
+			"pad-to-multiple-of")
 	}
 	if err := f.applyTrainer(cmd, c); err != nil {
 		return nil, err

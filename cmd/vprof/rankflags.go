@@ -85,12 +85,8 @@ func (f *rankFlags) check() error {
 
 // single finds flags that are about several GPUs.
 func (f *rankFlags) single() error {
-	for _, name := range []string{"strategy", "rank", "bucket-view", "link"} {
-		if f.flags.Changed(name) {
-			return usagef("--%s is about several GPUs; say how many with --gpus", name)
-		}
-	}
-	return nil
+	return without(f.flags, "--%s is about several GPUs; say how many with --gpus", "strategy", "rank", "bucket-view",
+		"link")
 }
 
 // alone tells of a strategy that one GPU can have, too, where the user says that there is one:

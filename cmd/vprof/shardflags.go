@@ -33,16 +33,11 @@ func (f *shardFlags) register(flags *pflag.FlagSet, whole ...string) {
 // open reads the flags; false without --shard. Results of a part are not printed.
 func (f *shardFlags) open() (bool, error) {
 	if f.shard == "" {
-		if f.flags.Changed("into") {
-			return false, usagef("--into is the folder of --shard i/n, which is missing")
-		}
-		return false, nil
+		return false, without(f.flags, "--%s is the folder of --shard i/n, which is missing", "into")
 	}
-	for _, other := range f.whole {
-		if f.flags.Changed(other) {
-			return false, usagef("--%s needs the whole, and --shard does a part of it; leave one out (vprof fleet "+
-				"merge has --export and --format)", other)
-		}
+	if err := without(f.flags, "--%s needs the whole, and --shard does a part of it; leave one out (vprof fleet merge "+
+		"has --export and --format)", f.whole...); err != nil {
+		return false, err
 	}
 	return f.parse()
 }

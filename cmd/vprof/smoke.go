@@ -305,10 +305,9 @@ var modelFlags = []string{
 
 // runScript is smoke of a command that is run.
 func (o *smokeOptions) runScript(cmd *cobra.Command) error {
-	for _, name := range modelFlags {
-		if cmd.Flags().Changed(name) {
-			return usagef("--%s is about models; a command is run as it is, on the board of --gpu", name)
-		}
+	if err := without(cmd.Flags(), "--%s is about models; a command is run as it is, on the board of --gpu",
+		modelFlags...); err != nil {
+		return err
 	}
 	values := settingValues(o.c.settings.pairs)
 	if o.batch > 0 {
