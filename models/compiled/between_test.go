@@ -1,0 +1,147 @@
+package compiled
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// Sizes that are affine in the batch are exact between recordings and beyond them.
+func TestSizesFollowTheBatch(t *testing.T) {
+	f := file(step(4), step(16))
+	rapid.Check(t, func(t *rapid.T) {
+		batch := rapid.IntRange(1, 4096).Draw(t, "batch")
+		r, err := f.AtBatch("bf16", batch)
+		require.NoError(t, err)
+		require.Equal(t, step(batch), *r)
+	})
+}
+
+// The order of events is that of the nearer recording, and sizes follow from both, whatever the other's order; buffers
+// that one of them alone has stay as they are. Between the two the other order is possible, too.
+func TestOrderOfTheNearer(t *testing.T) {
+	last := step(64)
+	far := &last.Steps[1]
+	far.Allocations = append(slices.Clone(far.Allocations), [3]int64{16, 1})
+	far.Order = []int{0, 1, 2, 3, 4, 5, ^5, ^1, ^4, ^2, ^0}
+	far.Backward = 9
+	f := file(step(4), last)
+	r, err := f.AtBatch("bf16", 10)
+	require.NoError(t, err)
+	require.Equal(t, step(10), *r)
+	r, err = f.AtBatch("bf16", 40)
+	require.NoError(t, err)
+	require.Equal(t, far.Order, r.Steps[1].Order)
+	require.Equal(t, append(step(40).Steps[1].Allocations, [3]int64{16, 1}), r.Steps[1].Allocations)
+	require.Equal(t, step(40).Steps[0], r.Steps[0])
+
+	require.Equal(t, r.Steps[1].Order, f.reordered("bf16", 10).Steps[1].Order)
+	require.Equal(t, step(40), *f.reordered("bf16", 40))
+	for _, batch := range []int{2, 4, 64, 100} {
+		require.Nil(t, f.reordered("bf16", batch), "no doubt at %d", batch)
+	}
+	require.Nil(t, f.reordered("fp16", 10), "nothing is recorded")
+	require.Nil(t, file(step(4), step(64)).reordered("bf16", 10), "one order")
+
+	f.Recordings[0].FusesFrom, f.Recordings[1].FusesFrom = []int{8, 9, 300}, []int{8, 9}
+	for batch, order := range map[int][]int{7: step(4).Steps[1].Order, 8: step(4).Steps[1].Order, 10: far.Order} {
+		r, err = f.AtBatch("bf16", batch)
+		require.NoError(t, err)
+		require.Equal(t, order, r.Steps[1].Order, "what is fused goes before what is nearer, at %d", batch)
+	}
+}
+
+// Results of the same node, and gradients of the same parameter, are counterparts, whatever their sizes and order.
+func TestNamesGoBeforeSizes(t *testing.T) {
+	at := func(n int64, order ...int) Recording {
+		s := Step{
+			Order: []int{0, 1, 2, 3, 4, ^0, ^1, ^3}, Forward: 2, Backward: 8,
+			Gradients: []Gradient{{2, "w", 0}},
+		}
+		all := [][3]int64{{900 + n, 0, 1}, {100 + 50*n, 0, 2}, {128, 0, 0}, {7 + 3*n, 0, 3}, {10 * n, 0, 0}}
+		for _, i := range order {
+			s.Allocations = append(s.Allocations, all[i])
+		}
+		return Recording{AMP: "bf16", Batch: int(n), Steps: [2]Step{s, s}}
+	}
+	near, far := at(8, 0, 1, 2, 3, 4), at(64, 1, 0, 2, 3, 4)
+	f := file(near, far)
+	f.Names = []string{"", "mul > gelu", "addmm", "sum"}
+	r, err := f.AtBatch("bf16", 16)
+	require.NoError(t, err)
+	require.Equal(t, at(16, 0, 1, 2, 3, 4).Steps[1].Allocations, r.Steps[1].Allocations)
+	f.Budget = 0.5
+	_, err = f.AtBatch("bf16", 16)
+	require.NoError(t, err, "the same are kept")
+	f.Names[1] = "mul"
+	f.Recordings[1].Steps[1].Allocations[1][2] = 3
+	_, err = f.AtBatch("bf16", 16)
+	require.ErrorContains(t, err, "other tensors are kept")
+}
+
+// What Inductor fuses, and the line that it names, may be other ones at another batch size.
+func TestBuffersOfOtherLinesAreCounterparts(t *testing.T) {
+	far := step(16)
+	last := &far.Steps[1]
+	last.Allocations[0][1], last.Allocations[1][1] = 1, 0
+	r, err := file(step(4), far).AtBatch("bf16", 6)
+	require.NoError(t, err)
+	require.Equal(t, step(6), *r)
+}
+
+// Nothing follows from one recording, nor from two steps that have little in common.
+func TestWhereNothingFollows(t *testing.T) {
+	_, err := file(step(4)).AtBatch("bf16", 5)
+	require.ErrorContains(t, err, "record two batch sizes")
+	other := step(8)
+	for i := range other.Steps[1].Allocations {
+		a := &other.Steps[1].Allocations[i]
+		a[0], a[1] = 3*a[0]+7, 1-a[1]
+	}
+	_, err = file(step(4), other).AtBatch("bf16", 5)
+	require.ErrorContains(t, err, "the steps at batch 4 and 8 have too little in common")
+}
+
+// Of eager steps, what one batch size has more of is left out, and the rest is matched in its order.
+func TestEagerStepsKeepTheirOrder(t *testing.T) {
+	sized := func(batch int, sizes ...int64) Recording {
+		r := step(batch)
+		s := &r.Steps[1]
+		for i, size := range sizes {
+			n := len(s.Allocations)
+			s.Allocations = append(s.Allocations, [3]int64{size, 1})
+			s.Order = slices.Insert(s.Order, s.Forward+2*i, n, ^n)
+		}
+		s.Forward, s.Backward = s.Forward+2*len(sizes), s.Backward+2*len(sizes)
+		s.renumber()
+		return r
+	}
+	f := file(sized(4, 1000, 100), sized(8, 40, 1500, 30, 150))
+	f.Form = Eager
+	r, err := f.AtBatch("bf16", 5)
+	require.NoError(t, err)
+	want := sized(5, 1125, 113)
+	require.Equal(t, want.Steps[1], r.Steps[1])
+	larger := file(step(4), sized(8, 1<<20), step(16))
+	require.Positive(t, larger.offTheLine("bf16"), "a step that needs more than its neighbors")
+}
+
+// renumber numbers the allocations in the order in which they happen.
+func (s *Step) renumber() {
+	numbers, allocations := map[int]int{}, make([][3]int64, 0, len(s.Allocations))
+	for i, n := range s.Order {
+		if n >= 0 {
+			numbers[n] = len(allocations)
+			allocations = append(allocations, s.Allocations[n])
+			s.Order[i] = numbers[n]
+		} else {
+			s.Order[i] = ^numbers[^n]
+		}
+	}
+	for i := range s.Gradients {
+		s.Gradients[i].Allocation = numbers[s.Gradients[i].Allocation]
+	}
+	s.Allocations = allocations
+}

@@ -1,0 +1,167 @@
+package compiled
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// A model of a recorded step plans what was recorded and what lies between, survives being written into results, and
+// refuses what would take another recording.
+func TestModelsOfSteps(t *testing.T) {
+	f := file(step(4), step(16), step(64))
+	f.Form = Eager
+	path := filepath.Join(t.TempDir(), "toy.step")
+	require.NoError(t, os.WriteFile(path, written(t, f), 0o600))
+	m, err := Steps(nil).Open(path)
+	require.NoError(t, err)
+	require.Equal(t, "step:toy", m.Name)
+	again, err := Steps(nil).Restore(m.Name, m.Description.Text())
+	require.NoError(t, err)
+	require.Equal(t, m.Description, again.Description)
+	require.Equal(t, []int{4, 16, 64}, m.Batches)
+	require.False(t, m.Partial)
+	require.Contains(t, f.Line("bf16"), "sizes follow the batch in a line")
+	c := m.Default
+	c.Batch = 10
+	require.NoError(t, m.Check(c))
+	trainer, err := m.Build(c)
+	require.NoError(t, err)
+	tape := trace.New(trace.Board{}, trace.Rules{}, trace.Options{Warm: true})
+	require.NoError(t, trainer.Record(tape, 2))
+	require.NoError(t, tape.Program().Validate())
+	c.Batch = 200
+	require.Contains(t, m.Caveat(c)[1], "beyond batch 4 to 64 goes on in a line")
+	for _, change := range []func(*models.Case){
+		func(c *models.Case) { c.Compile = true }, func(c *models.Case) { c.AMP = "fp16" },
+		func(c *models.Case) { c.Checkpointing = true }, func(c *models.Case) { c.Torch = "2.14" },
+	} {
+		c := m.Default
+		change(&c)
+		require.ErrorContains(t, m.Check(c), "recorded")
+	}
+	require.Empty(t, m.Levers.Loop, "what the model returned was kept")
+	f.Recordings[0].Steps[1].Returned = []int{0}
+	m, err = stepModel("x.step", "step:x", written(t, f), nil)
+	require.NoError(t, err)
+	require.Equal(t, models.LoopFunction, m.Levers.Loop)
+	_, err = stepModel("x.step", "step:x", written(t, file(step(4))), nil)
+	require.ErrorContains(t, err, "a compiled step")
+}
+
+// A case that differs from what was recorded says in what.
+func TestCasesThatWereNotRecorded(t *testing.T) {
+	f, usual := file(step(4)), models.Case{
+		Model: "pt2:toy", Stage: "full", Batch: 1, Accumulate: 1,
+		Settings: models.Settings{"seq": 256},
+	}
+	f.Sizes = map[string]int64{"seq": 256}
+	for _, k := range []struct {
+		change func(*models.Case)
+		want   string
+	}{
+		{func(*models.Case) {}, ""},
+		{func(c *models.Case) { c.Optimizer, c.Accumulate, c.Clip = "sgd", 4, models.ClipNorm }, ""},
+		{func(c *models.Case) { c.Batch = 5 }, "nothing follows for batch 5"},
+		{func(c *models.Case) { c.AMP = "none" }, "no step with --amp none is recorded"},
+		{func(c *models.Case) { c.Torch = "2.14" }, "PyTorch 2.15.0+cu132 compiled what is recorded"},
+		{func(c *models.Case) { c.Checkpointing = true }, "recorded without checkpointing"},
+		{func(c *models.Case) { c.Settings = models.Settings{"seq": 512} }, "recorded with seq=256"},
+		{func(c *models.Case) { c.Loss = "mse" }, "recorded with another loss"},
+		{func(c *models.Case) { c.LoRA = &models.LoRA{Rank: 8} }, "recorded without lora"},
+		{func(c *models.Case) { c.GPUs = 8 }, "recorded on one GPU"},
+		{func(c *models.Case) { c.Loop = models.LoopPlain }, ""},
+	} {
+		c := toyCase(4)
+		k.change(&c)
+		if k.want == "" {
+			require.Empty(t, f.missing(c, usual))
+		} else {
+			require.Contains(t, f.missing(c, usual), k.want)
+		}
+	}
+}
+
+// A model is planned by what lies beside its file, and by its description where the file is not.
+func TestModelsHaveWhatLiesBesideThem(t *testing.T) {
+	plain := models.Source{
+		Scheme: "toy", Open: func(string) (models.Model, error) {
+			return models.Model{
+				Name: "toy:m", Description: models.Describe("a description"),
+				Build: func(models.Case) (models.Trainer, error) { return nil, nil },
+			}, nil
+		},
+	}
+	plain.Restore = func(_, description string) (models.Model, error) {
+		require.Equal(t, "a description", description)
+		return plain.Open("")
+	}
+	s, path := Source(plain, nil), filepath.Join(t.TempDir(), "m.toy")
+	m, err := s.Open(path)
+	require.NoError(t, err)
+	require.NotEmpty(t, m.NotRecorded(toyCase(4)))
+	require.NoError(t, os.WriteFile(FileOf(path), packed(t, file(step(4), step(8))), 0o600))
+	m, err = s.Open(path)
+	require.NoError(t, err)
+	for _, m := range []models.Model{m, must(s.Restore("toy:m", m.Description.Text()))} {
+		require.Empty(t, m.NotRecorded(toyCase(4)))
+		built, err := m.Build(toyCase(6))
+		require.NoError(t, err)
+		require.Equal(t, models.Counts{Total: 32, Trainable: 32, Buffers: 3, Gradients: 128}, built.Counts())
+		require.Contains(t, m.Caveats(toyCase(64))[0], "Inductor of PyTorch 2.15.0+cu132")
+		require.Contains(t, m.Caveats(toyCase(64))[1], "recorded from batch 4 to 8")
+		eager, err := m.Build(models.Case{Batch: 6})
+		require.NoError(t, err)
+		require.Nil(t, eager)
+	}
+}
+
+// A listed model is planned by the step that was recorded of it in the settings of a case, if that is compiled, and from
+// its description where the folder is not. Steps of its own loop let go of what the model returned and clip gradients.
+func TestListedModelsHaveWhatWasRecordedOfThem(t *testing.T) {
+	registry := func(folder string) *models.Registry {
+		return models.NewRegistry([]models.Model{{
+			Name: "toy", Stages: []string{"full"}, Settings: []models.Setting{{Name: "size", Default: 1, Max: 8}},
+			Class:   func(s models.Settings) models.Class { return models.Class{Seq: int(s["size"])} },
+			Default: toyCase(4), Levers: models.LeverSet{Loop: models.LoopTrainer},
+			Build: func(models.Case) (models.Trainer, error) { return nil, nil },
+		}}).WithSteps(Listed(folder, nil))
+	}
+	folder := t.TempDir()
+	r, c := registry(folder), toyCase(6)
+	c.Model, c.Settings = "toy", models.Settings{"size": 2}
+	plain := must(r.Lookup("toy"))
+	path := FileOfListed(folder, plain, must(plain.Complete(c)))
+	require.Equal(t, "toy,size=2.compiled", filepath.Base(path))
+	require.Equal(t, "vprof capture toy --compile --set size=2 records it", must(r.Recorded(plain, c)).NotRecorded(c))
+	recording := step(6)
+	last := &recording.Steps[1]
+	last.Returned, last.Order = []int{0}, []int{0, 1, 2, ^0, 3, 4, ^4, ^1, ^2}
+	last.Forward, last.Backward = 4, 8
+	require.NoError(t, os.WriteFile(path, packed(t, file(recording, step(12))), 0o600))
+	require.NotEmpty(t, plain.NotRecorded(c), "as it is listed")
+	m := must(r.Recorded(plain, c))
+	for _, m := range []models.Model{m, must(registry("").Of(c, m.Description))} {
+		require.Empty(t, m.NotRecorded(c))
+		other := c
+		other.Settings = models.Settings{"size": 3}
+		require.Equal(t, "recorded without --set size", m.NotRecorded(other))
+		var played [][]program.Instruction
+		for _, levers := range []models.Levers{{}, {Loop: models.LoopTrainer, Clip: models.ClipNorm}, {Loop: models.LoopFunction}} {
+			c.Levers, c.Compile = levers, true
+			tape := trace.New(trace.Board{}, trace.Rules{}, trace.Options{Warm: true})
+			require.NoError(t, must(m.Build(c)).Record(tape, 2))
+			played = append(played, tape.Program().Instructions)
+		}
+		require.Equal(t, played[0], played[1])
+		require.NotEqual(t, played[0], played[2])
+	}
+	c.Compile = false
+	require.Empty(t, must(r.Recorded(plain, c)).Description, "an eager step is planned as it was")
+}
