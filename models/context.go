@@ -62,6 +62,9 @@ func (c Case) checkTokens(m Model) error {
 	case !m.Levers.Context:
 		return errors.New("vprof records sequence, loss and tp_by of tensor parallelism for transformers' decoders " +
 			"with plain attention (hf:config.json)")
+	case s.TPBy != "" && !m.Levers.TensorPlan:
+		return errors.New("vprof does not record what transformers has ranks share of this model (tp_by): its plan " +
+			"gathers between layers, leaves some whole, or is not there; leave out tp_by, or take fsdp2")
 	case s.CP > 0:
 		return errors.New("vprof records sequence and loss of tensor parallelism without context parallelism; leave " +
 			"out cp")
@@ -88,8 +91,14 @@ func (c Case) checkExperts(m Model) error {
 			gpus, s.EP, s.EP)
 	case s.Name == PP && s.EPBy == "":
 		return fmt.Errorf("vprof records experts that ranks of a stage share out (ep) with ep_by=%s", TorchExperts)
-	case s.TP > 0:
-		return errors.New("vprof records experts that ranks share out (ep) without tensor parallelism; leave out tp")
+	case s.TP > 0 && (s.TPBy == "" || s.EPBy == "" || s.CP > 0):
+		return errors.New("vprof records experts that ranks share out (ep) beside layers that they share (tp) as " +
+			"transformers does: tp:tp=N,tp_by=transformers,ep=M,ep_by=torch, without cp")
+	case s.TP > 0 && s.EP%s.TP != 0:
+		return fmt.Errorf("transformers has ep a multiple of tp: ep=%d is none of tp=%d", s.EP, s.TP)
+	case gpus/max(1, s.Replicate)%s.EP != 0:
+		return fmt.Errorf("%d GPUs of each replica cannot be divided into groups of %d that share out the experts "+
+			"(ep=%d)", gpus/s.Replicate, s.EP, s.EP)
 	case (s.CP > 0 || s.Replicate > 1) && s.EPBy == "":
 		return errors.New("vprof records experts that ranks share out (ep) beside sequences that they share, and " +
 			"with replicas, by ep_by=torch alone; leave out cp and replicate")

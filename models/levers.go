@@ -99,6 +99,8 @@ type LeverSet struct {
 	Experts int64
 	// Context: sequences that ranks share.
 	Context bool
+	// TensorPlan: layers that ranks share by transformers' own plan.
+	TensorPlan bool
 	// Tiles: feed-forward layers that see a part of the tokens at a time.
 	Tiles bool
 }

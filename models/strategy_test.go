@@ -118,7 +118,7 @@ func TestStrategyErrorsNameTheKey(t *testing.T) {
 		"device-map:memory=1GiB+x":  `"x"`,
 		"ddp:":                      `"" is not key=value; the keys of ddp are bucket_view`,
 		"ddp:mp=bf16":               `ddp has no key "mp"`,
-		"tp:tp=2,ep_by=torch":       `vprof does not record ep_by beside tp; take it with fsdp2, pp or ddp`,
+		"zero1:ep_by=torch":         `vprof does not record ep_by beside zero1; take it with fsdp2, pp, ddp or tp:`,
 		"fsdp2:mp":                  `"mp" is not key=value`,
 		"fsdp2:mp=fp8":              `mp: "fp8" is none of bf16, fp16`,
 		"fsdp2:mp=bf16,mp=bf16":     "mp: given twice",

@@ -28,7 +28,7 @@ var strategyKeys = map[string][]string{
 	},
 	TP: {
 		"tp", "tp_by", "sequence", "loss", "col", "row", "reshard", "mp", "reduce", "replicate", "wrap", "init",
-		"no_sync", "cp", "cp_by", "rank",
+		"no_sync", "cp", "cp_by", "ep", "ep_by", "rank",
 	},
 	ZeRO1: {
 		"engine", "bucket", "overlap", "offload", "bucket_view", "bucket_cap_mb", "static_graph", "find_unused",
@@ -44,7 +44,7 @@ var strategyKeys = map[string][]string{
 // together are the strategies that options go with which others lack, as messages say it.
 var together = map[string]string{
 	"cp": "take it with fsdp2, ddp, tp, pp or zero1 to zero3",
-	"ep": "take it with fsdp2, pp or ddp",
+	"ep": "take it with fsdp2, pp, ddp or tp:tp_by=transformers",
 	"tp": "take tp:tp=N, which is fully_shard over the groups, or pp:pp=N,tp=M",
 	"pp": "take pp:pp=N, which is fully_shard over the GPUs of each stage",
 }

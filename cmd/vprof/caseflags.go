@@ -228,7 +228,7 @@ type batchFlag struct{ list string }
 
 func (f *batchFlag) register(cmd *cobra.Command, otherwise string) {
 	cmd.Flags().Var(&once{to: &f.list}, "batch",
-		"batch sizes: a `list` like 8,16,32 or ranges like 8..128x2 and 8..64+8 (default: "+otherwise+")")
+		"batch sizes: a `list` like 8,16,32 or ranges like 8..128x2, 8..64+8 and 1..8 (default: "+otherwise+")")
 }
 
 // sizes are the batch sizes given, or else those of the default.

@@ -233,10 +233,13 @@ func (k flash) backward(q *tensor, rows, heads, keys, keyHeads int64) {
 	g.End()
 }
 
-// expertRanks reads from the strategy of a case how many ranks share out experts.
-func expertRanks(c models.Case) int64 {
+// expertSharing reads from the strategy of a case how ranks share experts.
+func expertSharing(c models.Case) ExpertSharing {
 	if c.Strategy == nil {
-		return 0
+		return ExpertSharing{}
 	}
-	return c.Strategy.EP
+	return ExpertSharing{
+		Ranks: c.Strategy.EP, AllToAll: c.Strategy.EPBy == models.TorchExperts, Skew: c.Skew(),
+		Tensor: tensorRanks(c, func(s *models.Strategy) bool { return s.TPBy != "" }),
+	}
 }

@@ -158,10 +158,9 @@ func TextOf(c models.Case) Text {
 		},
 		Scores: Scores{FusedLoss: fusedLoss(c), LossChunks: c.Settings[chunksSetting], LinearLoss: c.On(linearSetting)},
 		Sharing: Sharing{
-			Ranks: int64(max(1, c.GPUs)), Context: contextOf(c), ExpertRanks: expertRanks(c), ExpertSkew: c.Skew(),
-			ExpertsByAllToAll: c.Strategy != nil && c.Strategy.EPBy == models.TorchExperts,
-			TokenRanks:        tensorRanks(c, func(s *models.Strategy) bool { return s.Sequence }),
-			VocabRanks:        tensorRanks(c, func(s *models.Strategy) bool { return s.ParallelLoss }),
+			Ranks: int64(max(1, c.GPUs)), Context: contextOf(c), Experts: expertSharing(c),
+			TokenRanks: tensorRanks(c, func(s *models.Strategy) bool { return s.Sequence }),
+			VocabRanks: tensorRanks(c, func(s *models.Strategy) bool { return s.ParallelLoss }),
 		},
 		Objective: c.Objective, AMP: c.AMP, Micro: int64(max(1, c.Accumulate)), Liger: c.Liger, Adapted: c.LoRA != nil,
 		Tiles: tilesOf(c), Cache: CacheOf(c),

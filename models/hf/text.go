@@ -59,12 +59,22 @@ type Sharing struct {
 	// TokenRanks is how many ranks share tokens outside of layers that they share (sequence
 	// parallelism), VocabRanks how many share the logits; zero none.
 	TokenRanks, VocabRanks int64
-	// ExpertRanks is how many ranks share out the experts of a mixture, zero none.
-	ExpertRanks int64
-	// ExpertSkew is how many times as many tokens come to the rank as to others on average.
-	ExpertSkew float64
-	// ExpertsByAllToAll has the ranks exchange tokens by all-to-all ([models.TorchExperts]).
-	ExpertsByAllToAll bool
+	Experts                ExpertSharing
+}
+
+// ExpertSharing is how ranks share the experts of a mixture.
+type ExpertSharing struct {
+	// Ranks is how many ranks share the experts out, zero none.
+	Ranks int64
+	// AllToAll has them exchange pairs of tokens and experts by all-to-all ([models.TorchExperts]), not by DeepEP.
+	AllToAll bool
+	// Skew is how many times as many tokens come to the rank as if all experts were chosen equally often, 1 or
+	// more; as many as its group has at most.
+	Skew float64
+	// Tensor is how many ranks share linear layers by transformers' plan and see the same tokens, zero none: each
+	// sends its share of the tokens to the ranks of their experts, and where none share these out has a part of every
+	// expert.
+	Tensor int64
 }
 
 // Recomputation is which layers run again in backward (activation checkpointing).

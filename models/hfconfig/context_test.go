@@ -144,6 +144,12 @@ func TestExpertsThatRanksShareOut(t *testing.T) {
 	// shards of fully_shard are as large either way
 	require.Equal(t, bytes(models.Strategy{Name: models.FSDP2}, 4, "batch"),
 		bytes(models.Strategy{Name: models.FSDP2, EP: 2}, 4, "batch"))
+	planned := models.Strategy{Name: models.TP, TP: 2, TPBy: models.TensorWays()[1]}
+	shared := planned
+	shared.EP, shared.EPBy = 2, models.TorchExperts
+	require.Equal(t, bytes(planned, 2, "batch"), bytes(shared, 2, "batch"), "a half of every expert, or half of them")
+	odd, plain, wide := shared, shared, shared
+	odd.TP, odd.EP, plain.TPBy, wide.EP, wide.Replicate = 4, 2, "", 4, 2
 	for reason, s := range map[string]models.Strategy{
 		"3 ranks cannot share out 8 experts evenly (ep=3)":                       {Name: models.DDP, EP: 3},
 		"DistributedDataParallel with experts over all ranks alone: ep=4":        {Name: models.DDP, EP: 2},
@@ -159,6 +165,31 @@ func TestExpertsThatRanksShareOut(t *testing.T) {
 	} {
 		_, err := record(s, 4)
 		require.ErrorContains(t, err, reason)
+	}
+	for reason, s := range map[string]models.Strategy{
+		"as transformers does: tp:tp=N,tp_by=transformers,ep=M,ep_by=torch":    plain,
+		"transformers has ep a multiple of tp: ep=2 is none of tp=4":           odd,
+		"2 GPUs of each replica cannot be divided into groups of 4 that share": wide,
+	} {
+		_, err := record(s, 4)
+		require.ErrorContains(t, err, reason)
+	}
+}
+
+// What transformers' plan of tensor parallelism leaves whole, or gathers, is not split as Llama's layers are.
+func TestPlansOfTransformersThatAreNotRecorded(t *testing.T) {
+	for kind, recorded := range map[string]bool{
+		"llama": true, "olmo2": false, "phi3": false, "stablelm": false, "qwen3_moe": true, "qwen2_moe": false,
+	} {
+		_, err := model(t, `{"model_type": "`+kind+`"}`).Record(models.Case{
+			Batch: 1, GPUs: 4, Strategy: &models.Strategy{Name: models.TP, TP: 2, TPBy: models.TensorWays()[1]},
+			Settings: models.Settings{"seq-len": 64},
+		}, board, models.Options{})
+		if recorded {
+			require.NoError(t, err, kind)
+		} else {
+			require.ErrorContains(t, err, "vprof does not record what transformers has ranks share of this model", kind)
+		}
 	}
 }
 

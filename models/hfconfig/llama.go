@@ -40,7 +40,7 @@ func (d relative) architecture(r *reader) architecture {
 	a.levers.Liger, a.levers.Tiles, a.levers.Context, a.levers.Experts = d.liger, c.Experts.Count == 0 &&
 		c.Order != llama.MambaBlock, c.PlainAttention(), c.SharedExperts()
 	a.flashed(c)
-	a.levers.Cache = c.Attends()
+	a.levers.Cache, a.levers.TensorPlan = c.Attends(), c.Splits() && !d.unplanned
 	d.special(c, &a)
 	if r.dequantized() {
 		a.note("weights in MXFP4 are loaded as bf16 (Mxfp4Config(dequantize=True)), as training needs them")

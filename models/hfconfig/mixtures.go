@@ -19,8 +19,8 @@ var mixtures = map[string]relative{
 		}, keys: biases, read: readDots1,
 	},
 	"solar_open": {
-		name: "SolarOpen", flex: true, vocab: 196608, layers: 48, heads: 64, kvHeads: 8, headSize: 128, inner: 10240,
-		positions: 131072, noClasses: true, fused: fusedByQwen,
+		name: "SolarOpen", unplanned: true, flex: true, vocab: 196608, layers: 48, heads: 64, kvHeads: 8, headSize: 128,
+		inner: 10240, positions: 131072, noClasses: true, fused: fusedByQwen,
 		base: llama.Config{
 			Names: sharedNames,
 			Experts: llama.Experts{
@@ -71,7 +71,7 @@ var mixtures = map[string]relative{
 		}, read: readMiniMaxM2,
 	},
 	"qwen2_moe": {
-		name: "Qwen2Moe", flex: true, tokens: true, vocab: 151936, width: 2048, layers: 24, heads: 16,
+		name: "Qwen2Moe", unplanned: true, flex: true, tokens: true, vocab: 151936, width: 2048, layers: 24, heads: 16,
 		kvHeads: 16, inner: 5632, positions: 32768, read: readQwen2MoE,
 	},
 	"qwen3_moe": {
@@ -190,8 +190,8 @@ var mixtures = map[string]relative{
 		}, read: readNemotronH,
 	},
 	"afmoe": {
-		name: "Afmoe", flex: true, vocab: 200192, width: 2048, heads: 16, headSize: 128, inner: 6144, positions: 16384,
-		noClasses: true, fused: fusedByQwen,
+		name: "Afmoe", unplanned: true, flex: true, vocab: 200192, width: 2048, heads: 16, headSize: 128, inner: 6144,
+		positions: 16384, noClasses: true, fused: fusedByQwen,
 		base: llama.Config{
 			Norm: llama.OlmoNorm, Order: llama.NormAround, AttentionGateProjection: true, QKNorm: llama.HeadsNorm,
 			Activation: "silu",
@@ -226,7 +226,7 @@ var mixtures = map[string]relative{
 
 // graniteMoE is what Granite's mixtures have in common.
 var graniteMoE = relative{
-	name: "GraniteMoe", flex: true, vocab: 32000, inner: 11008, positions: 2048, noClasses: true,
+	name: "GraniteMoe", unplanned: true, flex: true, vocab: 32000, inner: 11008, positions: 2048, noClasses: true,
 	base: llama.Config{
 		Scaling: llama.Scaling{EmbedScale: llama.ByNumber, ResidualScaled: true, ScoreScaled: true},
 		Experts: llama.Experts{Routing: llama.RouteTop},

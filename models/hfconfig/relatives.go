@@ -29,6 +29,9 @@ type relative struct {
 	// tokens says that there is a class for token classification; settledHead that its dropout
 	// is that of the hidden states, which is zero where a file says nothing.
 	tokens, settledHead bool
+	// unplanned says that transformers has no plan of tensor parallelism for it (base_model_tp_plan), or one that
+	// leaves attention or shared experts whole.
+	unplanned bool
 	// fused are the names of layers that transformers has in parameters of all experts, and
 	// that peft adapts as such; see [relative.mixture].
 	fused []string
@@ -90,7 +93,7 @@ var dense = map[string]relative{
 		read: (*reader).qwenWindows,
 	},
 	"mimo": {
-		name: "MiMo", vocab: 151936, kvHeads: 32, inner: 22016, positions: 32768, noClasses: true,
+		name: "MiMo", unplanned: true, vocab: 151936, kvHeads: 32, inner: 22016, positions: 32768, noClasses: true,
 		base: llama.Config{Biases: llama.Biases{QKVBias: true}}, read: readMiMo,
 	},
 	"gemma": {
@@ -160,7 +163,7 @@ var dense = map[string]relative{
 			"EmbedDropout=embedding_dropout:0", read: windowed(0),
 	},
 	"stablelm": {
-		name: "StableLm", tokens: true, settledHead: true, vocab: 50304, width: 2560, inner: 6912,
+		name: "StableLm", unplanned: true, tokens: true, settledHead: true, vocab: 50304, width: 2560, inner: 6912,
 		positions: 4096, part: 0.25,
 		base: llama.Config{Norm: llama.LayerNorm, Order: llama.StableLM, Rotary: llama.Rotary{Split: true}},
 		read: readStableLM,
@@ -276,7 +279,7 @@ var dense = map[string]relative{
 		}}, read: (*reader).latent,
 	},
 	"hunyuan_v1_dense": {
-		name: "HunYuanDenseV1", flex: true, vocab: 290943, inner: 11008, positions: 2048,
+		name: "HunYuanDenseV1", unplanned: true, flex: true, vocab: 290943, inner: 11008, positions: 2048,
 		base: llama.Config{
 			QKNorm: llama.RotatedNorm,
 			Names:  llama.Names{"q_norm": "query_layernorm", "k_norm": "key_layernorm"},

@@ -174,7 +174,7 @@ func (w wrapper) architecture(r *reader) architecture {
 	a.summary = fmt.Sprintf("%s: %s", w.name, a.summary)
 	a.levers.Liger, a.levers.Tiles, a.levers.Context, a.levers.Experts = w.liger, c.Experts.Count == 0,
 		c.PlainAttention(), c.SharedExperts()
-	a.levers.Cache = c.Attends()
+	a.levers.Cache, a.levers.TensorPlan = c.Attends(), c.Splits() && !d.unplanned
 	a.towers = true
 	var seen *vision
 	if w.vision != nil {

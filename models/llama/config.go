@@ -328,6 +328,12 @@ func (c *Config) PlainAttention() bool {
 		c.QKV != FalconProjection && c.Order != Dbrx && !c.Sinks && !c.AttentionCap
 }
 
+// Splits reports whether ranks can share each projection of attention and feed-forward layers by its rows or columns
+// and gather nothing between: no projection is several, and no norm spans all heads.
+func (c *Config) Splits() bool {
+	return c.PlainAttention() && c.QKV != OneProjection && c.MLP != FusedGated && c.QKNorm != ProjectionNorm
+}
+
 // Attends reports whether attention is what mixes tokens in every layer, so that keys and values are all
 // that there is to cache.
 func (c *Config) Attends() bool {

@@ -3,6 +3,7 @@ package llama
 import (
 	"math"
 
+	"github.com/vprof/vprof/internal/ceil"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -19,6 +20,14 @@ func (c *Config) SharedExperts() int64 {
 
 // local is how many experts the rank has.
 func (e Experts) local() int64 { return e.Count / max(1, e.Ranks) }
+
+// width is how wide an expert is on the rank.
+func (e Experts) width() int64 {
+	if e.Ranks > 0 {
+		return e.Inner
+	}
+	return ceil.Div(e.Inner, max(1, e.Tensor))
+}
 
 // received is how many tokens come to a rank where every rank has some: those that choose at least one
 // of the rank's, each once, where all choices of experts are equally likely, times the skew.
@@ -67,20 +76,59 @@ func (e *ExpertWeights) masked(f *frame, x, chosen, weights *tensor) *tensor {
 // that gives comes back to be weighed and summed.
 func (e *ExpertWeights) exchanged(f *frame, x, chosen, weights *tensor) *tensor {
 	g := f.ModuleFrame(e, x, chosen, weights)
-	local := g.LetAll([]*tensor{(*e.in()).Local(), e.DownProj.Local()}) // _use_local_dtensor_params
+	local := e.local(g)
 	h := g.FuncFrame(x, chosen, weights)
-	tokens, numbers, ones, order := e.dispatch(h, x, chosen)
-	k := h.FuncFrame(tokens, numbers, ones)
-	y := h.Let(k.Return(e.products(k, tokens, numbers, ones, local)))
-	out := g.Let(h.Return(e.weighed(h, y, order, weights)))
+	if c := e.c.Experts; c.Tensor == c.Ranks && !g.Tape().Tracks(x) {
+		out := g.Let(h.Return(e.reduced(h, x, chosen, weights, local)))
+		return g.Return(out.To(x.DType()))
+	}
+	tokens, numbers, ones, order, share := e.dispatch(h, x, chosen, weights)
+	y := h.Let(e.ran(h, tokens, numbers, ones, local))
+	out := g.Let(h.Return(e.weighed(h, y, order, share, x.Size(0))))
 	return g.Return(out.To(x.DType()))
 }
 
+// ran is the experts' own forward with local weights.
+func (e *ExpertWeights) ran(f *frame, x, chosen, weights *tensor, local []*tensor) *tensor {
+	g := f.FuncFrame(x, chosen, weights)
+	return g.Return(e.products(g, x, chosen, weights, local))
+}
+
+// reduced is AllReduceEP, which AutoEP takes where no gradient flows and all ranks see the same tokens: each runs its
+// experts on all of them, and what these give is summed.
+func (e *ExpertWeights) reduced(f *frame, x, chosen, weights *tensor, local []*tensor) *tensor {
+	g := f.FuncFrame(x, chosen, weights)
+	others := g.Let(trace.Compare("ne_Scalar", chosen.FloorDivide(trace.IntNumber)))
+	numbers := g.Let(trace.WhereScalar(others, trace.Pointwise("remainder_Scalar", 1, chosen)))
+	y := g.Let(e.ran(g, x, numbers, weights.MaskedFill(others), local))
+	return g.Return(y.SumInPlace(e.c.Experts.Ranks))
+}
+
+// local are the weights under _use_local_dtensor_params.
+func (e *ExpertWeights) local(g *frame) []*tensor {
+	return g.LetAll([]*tensor{(*e.in()).Local(), e.DownProj.Local()})
+}
+
+// summed is MoeExpertsParallel of transformers: each rank of a tensor-parallel group has a part of every expert, and
+// what these give is summed over the ranks.
+func (e *ExpertWeights) summed(f *frame, x, chosen, weights *tensor) *tensor {
+	g, ranks := f.ModuleFrame(e, x, chosen, weights), e.c.Experts.Tensor
+	g.Set(&x, x.SumGradient(ranks))
+	g.Set(&weights, weights.SumGradient(ranks))
+	y := g.Let(e.ran(g, x, chosen, weights, e.local(g)))
+	return g.Return(y.SumInPlace(ranks))
+}
+
 // dispatch is _dispatch_tokens: the rows that the rank's experts run on, the numbers of their experts and weights of
-// one, and the order in which the rank's own pairs went.
-func (e *ExpertWeights) dispatch(f *frame, x, chosen *tensor) (tokens, numbers, ones, order *tensor) {
-	g := f.FuncFrame(x, chosen)
+// one, the order in which the rank's own pairs went, and their weights. Ranks that see the same tokens share them.
+func (e *ExpertWeights) dispatch(f *frame, x, chosen, weights *tensor) (tokens, numbers, ones, order, share *tensor) {
+	g := f.FuncFrame(x, chosen, weights)
 	t, n := g.Tape(), e.c.Experts.Ranks
+	if ranks := e.c.Experts.Tensor; ranks > 1 {
+		for _, all := range []**tensor{&x, &chosen, &weights} {
+			g.Set(all, (*all).OwnRows(ranks))
+		}
+	}
 	pairs := g.Let(chosen.Reshape(-1))
 	order = g.Let(pairs.ArgSort(0))
 	sent := g.Let(x.Index(order.FloorDivide(trace.IntNumber)))
@@ -96,19 +144,24 @@ func (e *ExpertWeights) dispatch(f *frame, x, chosen *tensor) (tokens, numbers, 
 	g.Set(&numbers, numbers.RepeatInterleaveBy(coming.Reshape(-1), 0, tokens.Size(0)))
 	g.Set(&numbers, numbers.Unsqueeze(-1))
 	ones = g.Let(numbers.FilledLike("ones_like", tokens.DType()))
-	g.End(tokens, numbers, ones, order)
-	f.LetAll([]*tensor{tokens, numbers, ones, order})
-	return tokens, numbers, ones, order
+	g.End(tokens, numbers, ones, order, weights)
+	f.LetAll([]*tensor{tokens, numbers, ones, order, weights})
+	return tokens, numbers, ones, order, weights
 }
 
-// weighed is _combine_tokens: what experts give for the rank's own pairs, in the order of its tokens.
-func (e *ExpertWeights) weighed(f *frame, y, order, weights *tensor) *tensor {
+// weighed is _combine_tokens: what experts give for the rank's own pairs, in the order of its tokens, of which all
+// ranks that see the same get rows.
+func (e *ExpertWeights) weighed(f *frame, y, order, weights *tensor, rows int64) *tensor {
 	g := f.FuncFrame(y, order, weights)
 	back := g.Let(y.AllToAll(e.c.Experts.Ranks, order.Size(0)))
 	pairs := g.Let(back.EmptyLike())
 	g.Set(&pairs, pairs.IndexPutInPlace([]*tensor{order}, back, false))
 	g.Set(&pairs, pairs.View(weights.Size(0), weights.Size(1), y.Size(1)))
-	return g.Return(g.Let(pairs.Mul(weights.Unsqueeze(-1)).Sum(false, 1)))
+	out := g.Let(pairs.Mul(weights.Unsqueeze(-1)).Sum(false, 1))
+	if ranks := e.c.Experts.Tensor; ranks > 1 {
+		return g.Return(out.AllRows(ranks, rows))
+	}
+	return g.Return(out)
 }
 
 // arriving is how many pairs of a token and an expert come to a rank where every rank has some: as many as it has

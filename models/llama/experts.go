@@ -11,13 +11,7 @@ type Experts struct {
 	// Count is how many there are, PerToken how many of them see a token, Inner how wide
 	// they are; a count of zero says that there are none.
 	Count, PerToken, Inner int64
-	// Ranks is how many ranks share the experts out, zero none.
-	Ranks int64
-	// AllToAll has them exchange pairs of tokens and experts by all-to-all, not by DeepEP.
-	AllToAll bool
-	// Skew is how many times as many tokens come to the rank as if all experts were chosen equally often, 1 or
-	// more; as many as its group has at most.
-	Skew float64
+	hf.ExpertSharing
 	// Dense says of each layer whether it has a feed-forward half like that of Llama
 	// instead; nil says that none has.
 	Dense   LayerFlags
@@ -286,13 +280,13 @@ func NewExperts(c *Config) *ExpertWeights {
 			in = e.LatentWidth
 		}
 		return &ExpertWeights{
-			UpProj:   nn.NewParameter(e.local(), e.Inner, in),
-			DownProj: nn.NewParameter(e.local(), in, e.Inner), ActFn: hf.Activation(c.Activation), c: c,
+			UpProj:   nn.NewParameter(e.local(), e.width(), in),
+			DownProj: nn.NewParameter(e.local(), in, e.width()), ActFn: hf.Activation(c.Activation), c: c,
 		}
 	}
 	return &ExpertWeights{
-		GateUpProj: nn.NewParameter(e.local(), 2*e.Inner, c.Width),
-		DownProj:   nn.NewParameter(e.local(), c.Width, e.Inner),
+		GateUpProj: nn.NewParameter(e.local(), 2*e.width(), c.Width),
+		DownProj:   nn.NewParameter(e.local(), c.Width, e.width()),
 		ActFn:      hf.Activation(c.Activation), c: c,
 	}
 }
@@ -331,6 +325,8 @@ func (e *ExpertWeights) Call(f *frame, x, chosen, weights *tensor) *tensor {
 			return e.exchanged(f, x, chosen, weights)
 		case e.c.Experts.Ranks > 1:
 			return e.dispatched(f, x, chosen, weights)
+		case e.c.Experts.Tensor > 1:
+			return e.summed(f, x, chosen, weights)
 		}
 		return e.grouped(f, x, chosen, weights)
 	})
@@ -343,12 +339,12 @@ func (e *ExpertWeights) grouped(f *frame, x, chosen, weights *tensor) *tensor {
 	return g.Return(e.products(g, x, chosen, weights, nil))
 }
 
-// products is grouped_mm_experts_forward in its frame. Where a rank has a part of the experts, whose weights are
-// local, rows of others are masked.
+// products is grouped_mm_experts_forward in its frame; local are the weights where they are DTensors outside of it.
+// Where a rank has a part of the experts, rows of others are masked.
 func (e *ExpertWeights) products(g *frame, x, chosen, weights *tensor, local []*tensor) *tensor {
-	t, part := g.Tape(), local != nil
+	t, part := g.Tape(), local != nil && e.c.Experts.Ranks > 1
 	access := func(i int, p *nn.Parameter) *tensor {
-		if part {
+		if local != nil {
 			return local[i]
 		}
 		return p.Access(g)
@@ -393,7 +389,7 @@ func (e *ExpertWeights) products(g *frame, x, chosen, weights *tensor, local []*
 	g.Set(&weighted, weighted.Index(back))
 	sum := g.Let(weighted.View(tokens, each, width).Sum(false, 1))
 	out := sum.To(x.DType())
-	if !part {
+	if local == nil {
 		nn.Accessed(t, []*nn.Parameter{*e.in(), e.DownProj}, []*tensor{up, down})
 	}
 	return out

@@ -274,7 +274,7 @@ func (m *Model) partMask(f *frame, embeds, positions, padding *tensor, packed hf
 // applyTraining takes over what a case says of how the model is trained.
 func (c *Config) applyTraining(text hf.Text) {
 	c.Liger, c.Tiles, c.Context, c.Cache = text.Liger, text.Tiles, text.Context, text.Cache
-	c.Experts.Ranks, c.Experts.Skew, c.Experts.AllToAll = text.ExpertRanks, text.ExpertSkew, text.ExpertsByAllToAll
+	c.Experts.ExpertSharing = text.Experts
 	if c.Cache != nil && c.PlainAttention() {
 		c.Cache.Keys = peft.Keys{Layers: c.Layers, Heads: c.KVHeads, Size: c.HeadSize}
 	}

@@ -17,6 +17,9 @@ import (
 type Ranks struct {
 	// Parameters are what the optimizer is given, in the order of parameters().
 	Parameters []*trace.Tensor
+	// meshes are, where transformers' Trainer steps the parameters of each mesh as a group of their own, the names of
+	// theirs.
+	meshes []string
 	// styles are what parallelize_module puts around the calls of modules, by their paths.
 	styles map[string]trace.Style
 	// Wrappers are to be called around the forward passes of modules, by their paths.
@@ -187,6 +190,22 @@ func (r *Ranks) Updates() bool { return r != nil && r.update != nil }
 // Update steps the optimizer.
 func (r *Ranks) Update(step func()) { r.update(step) }
 
+// Groups are the groups of parameters that the optimizer is given.
+func (r *Ranks) Groups(trained []*trace.Tensor) (groups [][]*trace.Tensor) {
+	if r == nil || r.meshes == nil {
+		return [][]*trace.Tensor{trained}
+	}
+	var names []string
+	for i, p := range r.Parameters {
+		k := slices.Index(names, r.meshes[i])
+		if k < 0 {
+			k, names, groups = len(names), append(names, r.meshes[i]), append(groups, nil)
+		}
+		groups[k] = append(groups[k], p)
+	}
+	return groups
+}
+
 // Begin begins micro-batch i of n.
 func (r *Ranks) Begin(i, n int) {
 	if r != nil && r.sync != nil {
@@ -313,7 +332,7 @@ func (t *taskTrainer) parallelizeAll(tape *trace.Tape) {
 	}
 	l := Layout{Modules: t.net.Modules(), Blocks: t.blocks(), Linears: t.net.Linears()}
 	l.params(t.net, func(*nn.Parameter) bool { return true })
-	styles, err := parallelize(tape, t.ofStage(), t.c.Strategy, l)
+	_, styles, err := parallelize(tape, t.ofStage(), t.c.Strategy, l)
 	if err != nil {
 		tape.Raise(err)
 	}

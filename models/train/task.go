@@ -363,7 +363,7 @@ func (t *taskTrainer) optimizer(s *Session, trained []*trace.Tensor) *optim.Opti
 	err := s.CheckProjected(t.c, trained)
 	var opt *optim.Optimizer
 	if err == nil {
-		opt, err = s.OptimizerOf(t.c, ownOptimizer, t.ranks, trained)
+		opt, err = s.OptimizerOf(t.c, ownOptimizer, t.ranks, t.ranks.Groups(trained)...)
 	}
 	if err == nil && t.c.StateOfFrozen {
 		opt.MakeState()

@@ -54,30 +54,57 @@ func planOf(s *models.Strategy, l Layout) plan {
 // tensorParallel is parallelize_module of each block over the ranks of a group, then
 // fully_shard over the groups. Ranks of a group are next to each other.
 func tensorParallel(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout) (*Ranks, error) {
-	styles, err := parallelize(t, w, s, l)
+	shared, styles, err := parallelize(t, w, s, l)
 	if err != nil {
 		return nil, err
 	}
+	var meshes []string
+	if s.TPBy != "" {
+		meshes = meshesOf(s, l, shared)
+	}
 	r, err := shardOver(t, w, s, l)
 	if err == nil {
-		r.styles = styles
+		r.styles, r.meshes = styles, meshes
 	}
 	return r, err
 }
 
-// parallelize is parallelize_module of each block, and of what stands around them; styles are to be put around
-// modules.
-func parallelize(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout) (map[string]trace.Style, error) {
+// parallelize is parallelize_module of each block, and of what stands around them: which layers are shared, and the
+// styles that are to be put around modules.
+func parallelize(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout) (shared []distributed.Shared,
+	styles map[string]trace.Style, err error,
+) {
 	blocks, err := splitLayers(s, l)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	layers, styles, err := outsideBlocks(s, l)
+	shared, styles, err = outsideBlocks(s, l)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	shared = append(shared, blocks...)
 	group := distributed.World{Size: s.TP, Rank: w.Rank % s.TP}
-	return styles, distributed.ParallelizeModule(t, group, append(layers, blocks...), s.Init != models.InitDevice)
+	return shared, styles, distributed.ParallelizeModule(t, group, shared, s.Init != models.InitDevice)
+}
+
+// meshesOf names for each parameter that trains the ranks besides those of fully_shard that it is a DTensor over:
+// those that share layers or experts, or none.
+func meshesOf(s *models.Strategy, l Layout, shared []distributed.Shared) (meshes []string) {
+	for _, p := range l.Params {
+		mesh := ""
+		switch {
+		case strings.Contains(p.Name, expertsInside) && s.EP > 0:
+			mesh = "ep"
+		case strings.Contains(p.Name, expertsInside), slices.ContainsFunc(shared, func(layer distributed.Shared) bool {
+			return layer.Path == owner(p.Name)
+		}):
+			mesh = "tp"
+		}
+		if (*p.Tensor).RequiresGrad() {
+			meshes = append(meshes, mesh)
+		}
+	}
+	return meshes
 }
 
 // shardOver is fully_shard over groups of ranks that share layers, if there are any, where there are several such.
@@ -97,6 +124,9 @@ var (
 	outputLayer = "lm_head"
 	embeddings  = "embed_tokens"
 )
+
+// transformersSplits are how transformers' plan shares what is outside of the blocks.
+var transformersSplits = map[string]trace.Split{embeddings: trace.ByWord, outputLayer: trace.ByColumn}
 
 // outsideBlocks are the layers that ranks share besides the linear ones of the blocks: embeddings and output layer with
 // sequence parallelism, the latter with a parallel loss, and norms, which each rank has whole; and the styles of
@@ -118,7 +148,7 @@ func outsideBlocks(s *models.Strategy, l Layout) (layers []distributed.Shared, s
 		switch {
 		case s.TPBy != "" && (last == embeddings || last == outputLayer) && !inBlock:
 			if params[m+".weight"] != nil { // one that shares the embeddings' has been split with them
-				share(m, trace.Sharing{Split: trace.ByColumn, Gathered: true})
+				share(m, trace.Sharing{Split: transformersSplits[last], Gathered: true})
 			}
 		case !s.Sequence && (!s.ParallelLoss || last != outputLayer):
 			continue
@@ -148,9 +178,6 @@ func missingModules(s *models.Strategy, l Layout, found map[string]int) error {
 		return fmt.Errorf("tp: the plan shares the output layer %s, and the model has none", outputLayer)
 	case s.TPBy != "" && found[embeddings] != 1:
 		return fmt.Errorf("tp: transformers' plan shares the embeddings %s, and the model has others", embeddings)
-	case s.TPBy != "" && slices.ContainsFunc(l.Modules, func(m string) bool { return strings.HasSuffix(m, experts) }):
-		return errors.New("tp: transformers' plan shares out the experts of a mixture, which vprof does not record; " +
-			"leave out tp_by, or take fsdp2:ep=N,ep_by=torch")
 	case s.TPBy != "":
 		return nil
 	case len(l.Sharing[outputLayer+".weight"]) > 0, len(l.Sharing["model."+embeddings+".weight"]) > 0:
@@ -200,7 +227,9 @@ func splitLayers(s *models.Strategy, l Layout) ([]distributed.Shared, error) {
 				}) {
 					out = append(out, distributed.Shared{
 						Path: m, Weight: params[m+".weight"], Bias: params[m+".bias"],
-						Sharing: trace.Sharing{Split: part.split, Tokens: s.Sequence, Inside: s.Sequence},
+						Sharing: trace.Sharing{
+							Split: part.split, Tokens: s.Sequence, Inside: s.Sequence, InPlace: s.TPBy != "",
+						},
 					})
 				}
 			}

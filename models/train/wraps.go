@@ -20,9 +20,12 @@ func groupsOf(s *models.Strategy, l Layout) ([]distributed.Group, error) {
 		return nil, err
 	}
 	if s.EP > 0 {
+		same := max(1, s.TP) * max(1, s.CP) // ranks with one batch
+		byBatches := s.EPBy == models.TorchExperts && (s.EP > same || s.Replicate > 1)
 		for _, m := range slices.Backward(l.Modules) {
 			if strings.HasSuffix(m, experts) {
-				groups = slices.Insert(groups, 0, distributed.Group{Module: m, Among: s.EP})
+				g := distributed.Group{Module: m, Among: s.EP / max(1, s.TP), Scaled: byBatches}
+				groups = slices.Insert(groups, 0, g)
 			}
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/vprof/vprof/internal/ceil"
 	"github.com/vprof/vprof/profiler/program"
 )
 
@@ -37,6 +38,8 @@ type Sharing struct {
 	Tokens, Inside bool
 	// Gathered has all ranks get all outputs of a layer that is split by column.
 	Gathered bool
+	// InPlace has a layer that is split by row sum what it gives in place where no gradient flows.
+	InPlace bool
 }
 
 // ShareAmong marks x as what one of several ranks has of a parameter.
@@ -62,7 +65,7 @@ func (x *Tensor) SplitLike(y *Tensor) {
 func (x *Tensor) parallelLinear(weight, bias *Tensor, of Sharing) *Tensor {
 	f := x.tape.funcFrame()
 	f.Let(x)
-	if of.Split == ByColumn {
+	if of.Split != ByRow { // embeddings' weight may be that of the output layer
 		switch {
 		case of.Inside:
 		case of.Tokens:
@@ -77,8 +80,12 @@ func (x *Tensor) parallelLinear(weight, bias *Tensor, of Sharing) *Tensor {
 		return f.Return(y)
 	}
 	y := f.Let(x.linearOf(weight, bias, true))
-	if of.Tokens {
+	switch {
+	case of.Tokens:
 		return f.Return(y.scatterTokens(of.Ranks))
+	case of.InPlace && !y.tape.Tracks(y):
+		y.tape.Collective(program.AllReduce, of.Ranks, y, y)
+		return f.Return(y)
 	}
 	return f.Return(y.sumOverRanks(of.Ranks))
 }
@@ -97,6 +104,52 @@ func (x *Tensor) Local() *Tensor {
 	return x.viewAs("_ToTorchTensor", "_ToTorchTensorBackward", x.layout, x.offset, func(b *backward) {
 		b.give(0, b.grad)
 	})
+}
+
+// SumInPlace is _AllReduceForward of transformers: the sum over the ranks takes the place of x.
+func (x *Tensor) SumInPlace(ranks int64) *Tensor {
+	x.tape.Collective(program.AllReduce, ranks, x, x)
+	return x.viewAs("_AllReduceForward", "_AllReduceForwardBackward", x.layout, x.offset, func(b *backward) {
+		b.give(0, b.grad)
+	})
+}
+
+// SumGradient is _AllReduceBackward of transformers: x, whose gradient the sum over the ranks takes the place of.
+func (x *Tensor) SumGradient(ranks int64) *Tensor {
+	return x.viewAs("_AllReduceBackward", "_AllReduceBackwardBackward", x.layout, x.offset, func(b *backward) {
+		g := b.grad.Contiguous()
+		g.tape.Collective(program.AllReduce, ranks, g, g)
+		b.give(0, g)
+	})
+}
+
+// OwnRows is redistribute(Shard(0)) of rows that all ranks have, and to_local(): a copy of the rank's. Their gradient
+// is gathered.
+func (x *Tensor) OwnRows(ranks int64) *Tensor {
+	rows := x.shape[0]
+	return x.redistributed("split", func(x *Tensor) *Tensor { return x.ownRows(ranks) },
+		func(g *Tensor) *Tensor { return g.allRows(ranks, rows) })
+}
+
+// AllRows is full_tensor() of rows of which each rank has its share.
+func (x *Tensor) AllRows(ranks, rows int64) *Tensor {
+	return x.redistributed("all_gather_into_tensor", func(x *Tensor) *Tensor { return x.allRows(ranks, rows) },
+		func(g *Tensor) *Tensor { return g.ownRows(ranks) })
+}
+
+// ownRows are those of the first rank, which has most where ranks do not divide them.
+func (x *Tensor) ownRows(ranks int64) *Tensor {
+	f := x.tape.funcFrame(x)
+	return f.Return(f.Let(x.Narrow(0, 0, ceil.Div(x.shape[0], ranks))).Clone())
+}
+
+func (x *Tensor) allRows(ranks, rows int64) *Tensor {
+	f := x.tape.funcFrame(x)
+	all := f.Let(x.gathered(ranks, 0))
+	if rows < all.shape[0] {
+		return f.Return(all.Narrow(0, 0, rows))
+	}
+	return f.Return(all)
 }
 
 // sumOverRanks is redistribute(Replicate()) of a part of a sum, and to_local().
@@ -171,9 +224,9 @@ func (f *Frame) ownIndices(indices *Tensor) (mask, own *Tensor) {
 func (x *Tensor) OwnGradient(g *Tensor) *Tensor {
 	of, shared := x.tape.splits[x]
 	switch {
-	case !shared || !of.Tokens:
+	case !shared:
 		return g
-	case of.Split == Whole:
+	case of.Split == Whole && of.Tokens:
 		return g.reduced(of.Ranks)
 	case of.Split == ByWord:
 		f := x.tape.funcFrame(g)

@@ -20,6 +20,9 @@ type Rules struct {
 	Operators Operators
 	// GatherEndsFirst: fully_shard frees an all-gather before it copies the next one out. Else after that.
 	GatherEndsFirst bool
+	// ReduceFreesAll: fully_shard lets go of all gradients once they are copied, and not of the last after the
+	// reduction.
+	ReduceFreesAll bool
 	// StagesReceiveLate: stages of a pipeline allocate what they receive as it comes, let go of what they have sent,
 	// and fully_shard finishes backward once for all micro-batches, the last module first. Else buffers of all
 	// micro-batches stay, outputs until their backward, and the first module comes first.

@@ -66,6 +66,7 @@ def sharded(stage, mesh, expert, o):
     if o["ep"] > 1:
         for layer in stage.layers:
             fully_shard(layer.mlp.experts, mesh=expert, reshard_after_forward=True, **kw)
+            layer.mlp.experts.set_gradient_divide_factor(float(mesh.size() // o["cp"]))  # batches
     if o["reshard"] is not None:
         kw["reshard_after_forward"] = o["reshard"]
     for module in (*stage.layers, stage):

@@ -15,12 +15,14 @@ const (
 	maxBatch = models.MaxBatch
 	// maxBatches is how many sizes one list may have.
 	maxBatches = 4096
+	// maxEach is how many sizes a range without a step may have: more make no table that anybody reads.
+	maxEach = 64
 )
 
 // ParseBatches reads a list of batch sizes: sizes and ranges between commas.
 // A range runs from its first size up to at most its last, by a factor or by
-// a difference: "8,16,32", "8..128x2" (8, 16, 32, 64, 128), "8..64+8". The
-// result is ascending and has every size once.
+// a difference, without either by one: "8,16,32", "8..128x2" (8, 16, 32, 64, 128),
+// "8..64+8", "1..8". The result is ascending and has every size once.
 func ParseBatches(list string) ([]int, error) {
 	var sizes []int
 	for item := range strings.SplitSeq(list, ",") {
@@ -44,15 +46,19 @@ func parseBatchItem(item string) ([]int, error) {
 		return []int{from}, err
 	}
 	at := strings.IndexAny(rest, "x+")
-	if at < 0 {
-		return nil, fmt.Errorf("the range %s needs a step: %sx2 doubles, %s+8 adds 8", item, item, item)
+	each := at < 0
+	if each {
+		at, rest = len(rest), rest+"+1"
 	}
 	to, err := parseBatch(rest[:at])
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	if to < from {
+	case to < from:
 		return nil, fmt.Errorf("the range %s ends below its start", item)
+	case each && to-from >= maxEach:
+		return nil, fmt.Errorf("the range %s has %d sizes, one by one; %sx2 doubles, %s+8 adds 8", item, to-from+1,
+			item, item)
 	}
 	by, err := strconv.Atoi(rest[at+1:])
 	switch grows := rest[at] == 'x'; {

@@ -20,6 +20,8 @@ func TestBatchListHoldsSizesAndRanges(t *testing.T) {
 		"8..100x2":            {8, 16, 32, 64},
 		"8..64+8":             {8, 16, 24, 32, 40, 48, 56, 64},
 		"1,8..9+1,512..512x2": {1, 8, 9, 512},
+		"1..5":                {1, 2, 3, 4, 5},
+		"8..8,3..4":           {3, 4, 8},
 	} {
 		got, err := ParseBatches(list)
 		require.NoError(t, err, list)
@@ -37,7 +39,9 @@ func TestBadBatchListSaysWhy(t *testing.T) {
 		"8.5":                  `"8.5" is not a whole number`,
 		"1e3":                  `"1e3" is not a whole number`,
 		"8-128":                `"8-128" is not a whole number; ranges are 8..128x2 or 8..128+8`,
-		"8..64":                "8..64x2 doubles, 8..64+8 adds 8",
+		"1..65":                "the range 1..65 has 65 sizes, one by one; 1..65x2 doubles, 1..65+8 adds 8",
+		"64..8":                "ends below its start",
+		"1..40..2":             `"40..2" is not a whole number`,
 		"8..x2":                "a size is missing",
 		"..8x2":                "a size is missing",
 		"64..8x2":              "ends below its start",

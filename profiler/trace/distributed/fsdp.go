@@ -85,6 +85,9 @@ type Group struct {
 	Among int64
 	// Place is the module's among all of the model, parents first.
 	Place int
+	// Scaled says that gradients are divided by a number other than that of the ranks that share the parameters
+	// (set_gradient_divide_factor).
+	Scaled bool
 	// Kept says that its parameters stay after forward (reshard_after_forward=False).
 	Kept   bool
 	Params []Param
@@ -155,7 +158,7 @@ func FullyShard(t *trace.Tape, w World, o Options, groups []Group) (*FSDP, error
 			world.Rank %= world.Size
 		}
 		p := &ParamGroup{
-			fsdp: f, world: world, modules: append([]string{g.Module}, g.With...), place: g.Place,
+			fsdp: f, world: world, modules: append([]string{g.Module}, g.With...), place: g.Place, scaled: g.Scaled,
 			reshards: !g.Kept && (o.Reshard == ReshardAll || o.Reshard == ReshardAuto && i < len(groups)-1),
 		}
 		for _, param := range g.Params {

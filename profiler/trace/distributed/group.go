@@ -16,6 +16,7 @@ type ParamGroup struct {
 	world    World    // the ranks that share its parameters
 	params   []*shardedParam
 	reshards bool // after forward
+	scaled   bool // gradients are divided by a number of their own
 	place    int  // of the first of its modules among all
 	phase    phase
 	whole    bool // the parameters are
@@ -237,7 +238,7 @@ func (g *ParamGroup) divide() {
 // postBackward runs when the gradients of the module's inputs are there, and with
 // them those of its parameters.
 func (g *ParamGroup) postBackward() {
-	f, t := g.fsdp, g.fsdp.tape
+	f := g.fsdp
 	g.phase = afterBackward
 	if len(g.params) == 0 {
 		return
@@ -272,9 +273,7 @@ func (g *ParamGroup) postBackward() {
 	}
 	f.forget()
 	g.finish()
-	r := g.reduce(with, grads)
-	f.reducing = r
-	t.Release(grads[len(grads)-1])
+	f.reducing = g.reduce(with, grads)
 }
 
 // own is what is reduced of gradient x where the ranks of another group share the parameter. It

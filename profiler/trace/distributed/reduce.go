@@ -1,6 +1,8 @@
 package distributed
 
 import (
+	"slices"
+
 	"github.com/vprof/vprof/internal/ceil"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
@@ -13,16 +15,22 @@ type reduction struct {
 }
 
 // reduce shares gradients out among the ranks, each of which sums its rows
-// (foreach_reduce). It takes over the references to the gradients but for the last,
-// which PyTorch's loop variable keeps until it returns.
+// (foreach_reduce). It takes over the references to the gradients.
 func (g *ParamGroup) reduce(params []*shardedParam, grads []*trace.Tensor) *reduction {
 	t := g.fsdp.tape
 	r := &reduction{}
-	t.NoGrad(func() { g.reduceInto(r, params, grads) })
+	last := len(grads) // of those that are freed once copied
+	if !t.Rules().ReduceFreesAll {
+		last--
+	}
+	t.NoGrad(func() { g.reduceInto(r, params, grads, grads[:last]) })
+	for _, x := range grads[last:] {
+		t.Release(x)
+	}
 	return r
 }
 
-func (g *ParamGroup) reduceInto(r *reduction, params []*shardedParam, grads []*trace.Tensor) {
+func (g *ParamGroup) reduceInto(r *reduction, params []*shardedParam, grads, freed []*trace.Tensor) {
 	f, t := g.fsdp, g.fsdp.tape
 	n := g.world.Size
 	dtype := grads[0].DType()
@@ -35,8 +43,8 @@ func (g *ParamGroup) reduceInto(r *reduction, params []*shardedParam, grads []*t
 	}
 	r.input = t.Hold(empty(t, program.Gradients, dtype, total))
 	copyGradients(t, r.input, grads, params, n)
-	for i := len(grads) - 2; i >= 0; i-- {
-		t.Release(grads[i])
+	for _, x := range slices.Backward(freed) {
+		t.Release(x)
 	}
 	t.WaitStream(reduceScatterStream, computeStream)
 	frame := t.Frame()
@@ -44,9 +52,14 @@ func (g *ParamGroup) reduceInto(r *reduction, params []*shardedParam, grads []*t
 	t.On(reduceScatterStream, func() {
 		frame.Set(&output, empty(t, program.Gradients, dtype, total/n))
 		divide(r.input, n*f.copies, dtype)
-		if n > 1 {
+		switch {
+		case n > 1:
 			t.Collective(program.ReduceScatter, n, output, r.input)
-		} else {
+		case g.scaled:
+			quotient := frame.Let(empty(t, program.Gradients, dtype, total))
+			trace.Update("copy_", 1, output, quotient)
+			frame.Del(&quotient)
+		default:
 			trace.Update("copy_", 0, output, r.input)
 		}
 		r.done = t.RecordEvent(reduceScatterStream)
