@@ -155,8 +155,8 @@ func (o *captureOptions) recordCompiled(ctx context.Context) (*compiled.File, er
 	return made, err
 }
 
-// besideConfig is the file that lies beside the configuration of a model of transformers, by which plans of that go, too;
-// empty for other models.
+// besideConfig is the file that lies beside the configuration of a model of transformers, by which plans of that go,
+// too; empty for other models.
 func besideConfig(spec string) string {
 	config, ok := strings.CutPrefix(spec, "hf:")
 	if !ok {
@@ -193,6 +193,10 @@ func finishCompile(o *captureOptions, c *compilation, model string, paths ...str
 				r.Breaks)
 		}
 	}
+	for _, r := range made.Unlike(o.compile.AMP[0]) {
+		printable.Fprintf(o.app.stdout, "note: from batch %d to %d Inductor splits sums over samples otherwise than "+
+			"at the recorded sizes next to them; record one of these, too: --batch %d\n", r[0], r[1], r[1])
+	}
 	printable.Fprintf(o.app.stdout, "%s: compiled by PyTorch %s for %s, at batch %s\n", paths[0], made.Torch, made.GPU,
 		strings.Join(of, ", "))
 	printable.Fprintf(o.app.stdout, "next: vprof plan --model %s --torch-compile --amp %s --batch 8\n", model,
@@ -200,8 +204,8 @@ func finishCompile(o *captureOptions, c *compilation, model string, paths ...str
 	return nil
 }
 
-// recordListed records the compiled step of the class that a model of vprof's list stands for, and keeps it for plans of
-// the model in those settings.
+// recordListed records the compiled step of the class that a model of vprof's list stands for, and keeps it for plans
+// of the model in those settings.
 func recordListed(ctx context.Context, o *captureOptions) error {
 	m, err := o.app.models().Lookup(o.Spec)
 	if err != nil {

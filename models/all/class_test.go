@@ -46,9 +46,11 @@ func total(t *testing.T, m models.Model, c models.Case) int64 {
 func TestWhatRecordsACompiledStep(t *testing.T) {
 	for name, cases := range map[string]map[string]models.Settings{
 		"gpt2": {
-			"vprof capture gpt2 --compile --amp none records it":                                  nil,
-			"vprof capture gpt2 --compile --amp none --set layers=2 --set seq-len=256 records it": {"layers": 2, "seq-len": 256},
-			"the library's class does not depend on packed":                                       {"packed": 0},
+			"vprof capture gpt2 --compile --amp none records it": nil,
+			"vprof capture gpt2 --compile --amp none --set layers=2 --set seq-len=256 records it": {
+				"layers": 2, "seq-len": 256,
+			},
+			"the library's class does not depend on packed": {"packed": 0},
 		},
 		"bert-base":   {"vprof capture bert-base --compile --amp none --set padding=0 records it": {"padding": 0}},
 		"redimnet-b2": {"redimnet-b2 is no class of a library; capture your own code, as docs/compile.md has it": nil},

@@ -16,6 +16,7 @@ import sys
 import traceback
 
 import vprof_capture as capture
+from vprof_choices import fusions, pieces, splits
 
 # At most so many processes record at a time: each has Inductor's memory, a GiB or two.
 MOST = 2
@@ -98,37 +99,6 @@ def now():
     from vprof_hook import events
 
     return events.now()
-
-
-def fusions(batch):
-    """A set that fills with the batch sizes from which on Inductor fuses a sum of rows with one of columns, of those it meets.
-
-    It does so of at least 4096 rows with 5 * 2**20 elements (MixOrderReduction.can_fuse), and needs other buffers then.
-    """
-    import torch
-
-    found = set()
-    mix = getattr(importlib.import_module("torch._inductor.scheduler"), "MixOrderReduction", None)
-    config, strict = torch._inductor.config.triton, "mix_order_reduction_non_strict_mode"
-    if mix is None or not hasattr(config, strict):  # PyTorch is older
-        return found
-    fuses = mix.can_fuse
-
-    def noted(cls, one, other):
-        was, fused = getattr(config, strict), fuses(one, other)
-        setattr(config, strict, True)  # whatever the sizes
-        try:
-            possible = fused or fuses(one, other)
-        finally:
-            setattr(config, strict, was)
-        if possible:
-            rows, columns = cls.get_numel_rnumel(one if cls.is_contiguous_node(one) else other)
-            if rows.is_number and rows % batch == 0:
-                found.add(max(-(-least * batch // int(n)) for least, n in ((4096, rows), (5 * 2**20, rows * columns))))
-        return fused
-
-    mix.can_fuse = classmethod(noted)
-    return found
 
 
 class Convolutions:
@@ -299,7 +269,7 @@ class Recorder:
         """The recording of a batch size, where nothing has run on the board yet."""
         torch = self.torch
         self.convolutions = Convolutions(torch)
-        fuses = fusions(batch) if self.opts.form != "eager" else set()
+        fuses, sums = (fusions(batch), pieces(batch)) if self.opts.form != "eager" else (set(), set())
         self.before = 0
         self.model.to("cuda")
         setup = self.setup()
@@ -309,7 +279,7 @@ class Recorder:
         first, live = self.step(call, args, kwargs, amp, {})
         breaks = sum(torch._dynamo.utils.counters["graph_break"].values()) if self.opts.form != "eager" else 0
         second, _ = self.step(call, args, kwargs, amp, {address: (n, first["order"]) for address, n in live.items()})
-        return {"amp": "" if amp == "none" else amp, "batch": batch, "breaks": breaks, "fuses_from": sorted(fuses), "setup": setup, "steps": [first, second], "sites": list(self.sites), "names": list(self.names)}
+        return {"amp": "" if amp == "none" else amp, "batch": batch, "breaks": breaks, "fuses_from": sorted(fuses), "splits_at": splits(sums), "setup": setup, "steps": [first, second], "sites": list(self.sites), "names": list(self.names)}
 
     def setup(self):
         """How the model came to the board: allocations and frees, and where its parameters and then its buffers lie.

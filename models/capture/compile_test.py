@@ -19,6 +19,7 @@ import sympy
 sys.modules["vprof_capture"] = capture  # which is its name beside compile.py
 import compile as compiling_script
 import torch
+import vprof_choices
 import vprof_hook
 import vprof_model
 from torch import nn
@@ -126,12 +127,37 @@ class Steps(unittest.TestCase):
         mix.can_fuse = classmethod(lambda cls, one, other: config.triton.mix_order_reduction_non_strict_mode and other == "rows")
         shape = unittest.mock.patch.multiple(mix, is_contiguous_node=lambda n: n != "rows", get_numel_rnumel=lambda n: (sympy.Integer(n), 1024))
         with shape:
-            found = compiling_script.fusions(8)
+            found = vprof_choices.fusions(8)
             for rows in 8 * 512, 8 * 4096, 8 * 4096 + 1:
                 self.assertFalse(mix.can_fuse(rows, "rows"))
             self.assertFalse(mix.can_fuse(8, "columns"))
         self.assertEqual({10, 2}, found)  # 5120 rows of 1024; the last has no rows of a sample
         self.assertFalse(config.triton.mix_order_reduction_non_strict_mode)
+
+    def test_batches_at_which_sums_are_split_into_samples(self):
+        from torch._inductor import ir
+        from torch._inductor.virtualized import V
+
+        self.addCleanup(setattr, ir.Reduction, "num_splits", staticmethod(ir.Reduction.num_splits))
+        hint = ir.ReductionHint.INNER
+
+        def num_splits(device, inner_fn, ranges, reduction_ranges, reduction_numel, input_node=None):
+            return hint, 4
+
+        ir.Reduction.num_splits = staticmethod(num_splits)
+        found = vprof_choices.pieces(8)
+        for ranges, of in (([32], [8, 16, 16]), ([64], [8, 256]), ([32], [4, 256]), ([], [8, 256]), ([32], [8]), ([32], [sympy.Symbol("s"), 256])):
+            self.assertEqual((hint, 4), ir.Reduction.num_splits("cuda", None, ranges, reduction_ranges=of, reduction_numel=0))
+        self.assertEqual({("cuda", 256, 32), ("cuda", 256, 64)}, found)
+        with V.set_graph_handler(types.SimpleNamespace(graph_inputs={"tangents_1": None})):
+            for reads in set(), {"tangents_1"}, {"buf1", "tangents_1"}:
+                node = types.SimpleNamespace(get_read_names=lambda reads=reads: reads, get_name=lambda: "tangents_1")
+                ir.Reduction.num_splits("cuda", None, [19], [8, 16 * len(reads) + 16], 0, input_node=node)
+        self.assertIn(("cuda", 48, 19), found)
+        self.assertEqual(3, len(found))
+        found.remove(("cuda", 48, 19))
+        with V.set_choices_handler(types.SimpleNamespace(reduction_split_factor=lambda device, n, results, inner: min(n // 256, 6) if results == 32 else 7)):
+            self.assertEqual([(2, 3, 4, 5, 6), (7,)], vprof_choices.splits(found))
 
     def test_sites_are_numbered_anew(self):
         recordings = [{"sites": sites, "names": ["", *names], "steps": [{"allocations": [[8, 0, 0], [8, 1, 1]]}]} for sites, names in ((["a", "b"], ["mul"]), (["b", "c"], ["add > mul"]))]

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/program"
 )
 
@@ -99,13 +100,40 @@ func (f *File) neighbors(amp string, batch int) (near, far *Recording, err error
 }
 
 // otherwise is how many of its reductions Inductor fuses at a batch size and not at the recorded one, or the reverse.
-func (r *Recording) otherwise(batch int) (n int) {
+func (r *Recording) otherwise(batch int) int {
+	n := r.splitsOtherwise(batch)
 	for _, from := range r.FusesFrom {
 		if (r.Batch >= from) != (batch >= from) {
 			n++
 		}
 	}
 	return n
+}
+
+// splitsOtherwise is the same of sums that are split into samples.
+func (r *Recording) splitsOtherwise(batch int) (n int) {
+	for _, at := range r.SplitsAt {
+		if slices.Contains(at, r.Batch) != slices.Contains(at, batch) {
+			n++
+		}
+	}
+	return n
+}
+
+// Unlike are the batch sizes from the least to the largest recorded one of a precision at which Inductor splits sums
+// otherwise than at the recorded size that is planned by, as ranges in ascending order.
+func (f *File) Unlike(amp string) (ranges [][2]int) {
+	from, to := f.batchRange(precision(models.Autocast(amp)))
+	for batch := from; batch <= to; batch++ {
+		switch near, _, err := f.neighbors(amp, batch); {
+		case err != nil || near.splitsOtherwise(batch) == 0:
+		case len(ranges) > 0 && ranges[len(ranges)-1][1] == batch-1:
+			ranges[len(ranges)-1][1] = batch
+		default:
+			ranges = append(ranges, [2]int{batch, batch})
+		}
+	}
+	return ranges
 }
 
 // kept are the nodes of the graph whose results a step keeps for backward, in ascending order.

@@ -85,6 +85,9 @@ type Recording struct {
 	Breaks int `json:"breaks"`
 	// FusesFrom are the batch sizes from which on Inductor fuses some of its reductions.
 	FusesFrom []int `json:"fuses_from,omitempty"`
+	// SplitsAt are, of each sum that Inductor splits, the batch sizes at which the pieces are the samples, so that it
+	// fuses them with what goes through the samples.
+	SplitsAt [][]int `json:"splits_at,omitempty"`
 	// Steps are the first, which compiles and tunes and leaves what stays for good, and one of those that follow.
 	Steps [2]Step `json:"steps"`
 }

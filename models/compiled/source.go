@@ -271,6 +271,11 @@ func (f *File) caveats(c models.Case) []string {
 		all = append(all, "torch-compile: an earlier vprof recorded it with what the model returned kept through the "+
 			"step, which a trainer frees; record it again")
 	}
+	if near, _, err := f.neighbors(string(c.AMP), c.Batch); err == nil && near.splitsOtherwise(c.Batch) > 0 {
+		all = append(all, fmt.Sprintf("torch-compile: at batch %d Inductor splits sums over samples otherwise than at "+
+			"batch %d, whose order is planned, and may hold some percent less or more; record it: --batch %[1]d of "+
+			"vprof capture", c.Batch, near.Batch))
+	}
 	if from, to := f.batchRange(precision(c.AMP)); c.Batch < from || c.Batch > to {
 		all = append(all, fmt.Sprintf("torch-compile: recorded from batch %d to %d, and continued in a line", from, to))
 	}
