@@ -248,35 +248,29 @@ func (a *Args) value(name string) Value {
 	return a.values[i]
 }
 
+// valueOf is an argument of a type, the zero value for None and for what has another type.
+func valueOf[T any](a *Args, name string) T {
+	v, _ := a.value(name).(T)
+	return v
+}
+
 // Tape is the recording that the call is made on.
 func (a *Args) Tape() *trace.Tape { return a.tape }
 
 // Tensor is a tensor argument, nil for None or a number.
-func (a *Args) Tensor(name string) *trace.Tensor {
-	x, _ := a.value(name).(*trace.Tensor)
-	return x
-}
+func (a *Args) Tensor(name string) *trace.Tensor { return valueOf[*trace.Tensor](a, name) }
 
 // Tensors is a list of tensors.
-func (a *Args) Tensors(name string) []*trace.Tensor {
-	xs, _ := a.value(name).([]*trace.Tensor)
-	return xs
-}
+func (a *Args) Tensors(name string) []*trace.Tensor { return valueOf[[]*trace.Tensor](a, name) }
 
 // Int is an integer argument, 0 for None.
-func (a *Args) Int(name string) int64 {
-	n, _ := a.value(name).(int64)
-	return n
-}
+func (a *Args) Int(name string) int64 { return valueOf[int64](a, name) }
 
 // Dim is an argument that names a dimension.
 func (a *Args) Dim(name string) int { return int(a.Int(name)) }
 
 // Ints is a list of integers, nil for None.
-func (a *Args) Ints(name string) []int64 {
-	ns, _ := a.value(name).([]int64)
-	return ns
-}
+func (a *Args) Ints(name string) []int64 { return valueOf[[]int64](a, name) }
 
 // Dims is a list of dimensions, or one; nil for None.
 func (a *Args) Dims(name string) []int {
@@ -302,22 +296,13 @@ func (a *Args) Float(name string) float64 {
 }
 
 // Floats is a list of numbers, nil for None.
-func (a *Args) Floats(name string) []float64 {
-	xs, _ := a.value(name).([]float64)
-	return xs
-}
+func (a *Args) Floats(name string) []float64 { return valueOf[[]float64](a, name) }
 
 // Bool is a boolean argument, false for None.
-func (a *Args) Bool(name string) bool {
-	b, _ := a.value(name).(bool)
-	return b
-}
+func (a *Args) Bool(name string) bool { return valueOf[bool](a, name) }
 
 // Text is a textual argument, "" for None.
-func (a *Args) Text(name string) string {
-	s, _ := a.value(name).(string)
-	return s
-}
+func (a *Args) Text(name string) string { return valueOf[string](a, name) }
 
 // DType is an element type, def for None.
 func (a *Args) DType(name string, def trace.DType) trace.DType {
@@ -328,10 +313,7 @@ func (a *Args) DType(name string, def trace.DType) trace.DType {
 }
 
 // Format is a memory format, "" for None.
-func (a *Args) Format(name string) MemoryFormat {
-	f, _ := a.value(name).(MemoryFormat)
-	return f
-}
+func (a *Args) Format(name string) MemoryFormat { return valueOf[MemoryFormat](a, name) }
 
 // IsNone reports whether an argument is None.
 func (a *Args) IsNone(name string) bool { return a.value(name) == nil }

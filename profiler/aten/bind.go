@@ -100,29 +100,24 @@ func (s *Schema) parameters(t reflect.Type, last []string) []func(a *Args) refle
 
 // parameter gives a parameter of type t the value of argument i, which is p. None is zero.
 func (p *Argument) parameter(i int, t reflect.Type) func(a *Args) reflect.Value {
-	value := func(a *Args) any { return reflect.Zero(t).Interface() }
-	switch reflect.Zero(t).Interface().(type) {
-	case *tensor:
-		value = func(a *Args) any { return a.Tensor(p.Name) }
+	zero := reflect.Zero(t)
+	value := func(a *Args) any {
+		if v := a.values[i]; reflect.TypeOf(v) == t {
+			return v
+		}
+		return zero.Interface()
+	}
+	switch zero.Interface().(type) {
+	case *tensor, []*tensor, int64, []int64, bool, string:
 		if p.Type == "Tensor" {
 			value = func(a *Args) any { return a.first(i) }
 		}
-	case []*tensor:
-		value = func(a *Args) any { return a.Tensors(p.Name) }
-	case int64:
-		value = func(a *Args) any { return a.Int(p.Name) }
-	case []int64:
-		value = func(a *Args) any { return a.Ints(p.Name) }
 	case int:
 		value = func(a *Args) any { return a.Dim(p.Name) }
 	case []int:
 		value = func(a *Args) any { return a.Dims(p.Name) }
 	case float64:
 		value = func(a *Args) any { return a.Float(p.Name) }
-	case bool:
-		value = func(a *Args) any { return a.Bool(p.Name) }
-	case string:
-		value = func(a *Args) any { return a.Text(p.Name) }
 	case trace.Number:
 		value = func(a *Args) any { return kindOf(a.values[i]) }
 	case trace.DType:
