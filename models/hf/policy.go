@@ -54,9 +54,7 @@ func (p *policy) score(f *frame) {
 	ids, mask := g.Let(trace.Cat(1, p.prompts, p.answers)), g.Let(trace.Cat(1, p.promptMask, p.answerMask))
 	renew := func(old **tensor, scores func(*frame, TextBatch) *tensor) {
 		y := t.Hold(p.perToken(g, ids, mask, scores, false))
-		if *old != nil {
-			t.Release(*old)
-		}
+		t.Release(*old)
 		*old = y
 	}
 	t.NoGrad(func() {

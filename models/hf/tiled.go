@@ -109,9 +109,7 @@ func (b *tiledBackward) run(n int64, saved *tensor) *tensor {
 		p.SetGrad(before[i].Add(b.sums[i]))
 	}
 	for _, g := range before {
-		if g != nil {
-			t.Release(g)
-		}
+		t.Release(g)
 	}
 	return dx
 }

@@ -38,9 +38,7 @@ func (c *Computed) set(x *trace.Tensor) *trace.Tensor {
 func holdInstead(t *trace.Tape, attribute **trace.Tensor, x *trace.Tensor) {
 	old := *attribute
 	*attribute = t.Hold(x)
-	if old != nil {
-		t.Release(old)
-	}
+	t.Release(old)
 }
 
 // SpectralNorm is a layer under torch.nn.utils.spectral_norm: before each call

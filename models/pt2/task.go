@@ -297,9 +297,7 @@ func (t *task) inputsChannelsLast(tape *trace.Tape) {
 		t.inputs[i] = tape.Hold(tape.NewChannelsLast("contiguous", program.Batch, x.DType(), x.Shape()...))
 		old = append(old, x)
 	}
-	for _, x := range old {
-		tape.Release(x)
-	}
+	tape.Release(old...)
 }
 
 // mostSize is the upper bound of a dimension of the batch.

@@ -268,9 +268,7 @@ func (p *Pipeline) scale(st *Stage) {
 }
 
 func (p *Pipeline) forget(xs *[]*trace.Tensor) {
-	for _, x := range *xs {
-		p.tape.Release(x)
-	}
+	p.tape.Release(*xs...)
 	*xs = nil
 }
 

@@ -133,5 +133,5 @@ func (t *Tape) Hold(x *Tensor) *Tensor {
 	return x.retain()
 }
 
-// Release ends what Hold began.
-func (t *Tape) Release(x *Tensor) { x.release() }
+// Release ends what Hold began, of each of xs in order; nil ones were never held.
+func (*Tape) Release(xs ...*Tensor) { releaseAll(xs) }

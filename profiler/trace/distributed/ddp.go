@@ -146,9 +146,7 @@ func fill(tensors []*trace.Tensor, order []int, limits []int64) [][]int {
 // then.
 func (d *DDP) makeBuckets(assigned [][]int) {
 	t := d.tape
-	for _, v := range d.views {
-		t.Release(v)
-	}
+	t.Release(d.views...)
 	for _, b := range d.buckets {
 		t.Release(b.flat)
 	}

@@ -85,9 +85,7 @@ func norm(t *trace.Tape, sizes []int64) {
 	t.NoGrad(func() {
 		f := t.Frame()
 		for _, n := range sizes {
-			h := f.FuncFrame()
-			h.Let(t.New("to_dtype", program.Temporaries, trace.F64, n))
-			h.End()
+			f.Discard(t.New("to_dtype", program.Temporaries, trace.F64, n))
 		}
 		f.End()
 	})

@@ -208,9 +208,7 @@ func (f *FSDP) place(groups []Group) {
 			s.whole.SplitLike(*param.Tensor)
 			*param.Tensor = s.whole
 		}
-		for _, x := range old {
-			f.tape.Release(x)
-		}
+		f.tape.Release(old...)
 		f.arrived()
 	}
 }
@@ -224,9 +222,7 @@ func (f *FSDP) arrive(params ...*shardedParam) {
 
 // arrived ends the hold on whole parameters, of which there are shards now.
 func (f *FSDP) arrived() {
-	for _, x := range f.arriving {
-		f.tape.Release(x)
-	}
+	f.tape.Release(f.arriving...)
 	f.arriving = nil
 }
 

@@ -318,10 +318,8 @@ func (g *ParamGroup) finish() {
 		t.WaitEvent(computeStream, *g.reduced)
 		g.reduced = nil
 	}
-	if g.summed != nil {
-		t.Release(g.summed)
-		g.summed = nil
-	}
+	t.Release(g.summed)
+	g.summed = nil
 }
 
 // finalize ends the group's backward.

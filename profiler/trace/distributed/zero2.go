@@ -158,9 +158,7 @@ func (z *ZeRO2) flatten(params []Param) {
 		*p.Tensor = x
 		z.params = append(z.params, x)
 	}
-	for _, x := range olds {
-		t.Release(x)
-	}
+	t.Release(olds...)
 	t.Release(flat)
 }
 
@@ -321,9 +319,7 @@ func (z *ZeRO2) keep(i int) {
 		}
 		f := t.Frame()
 		n := z.spans[i].overlap(z.own)
-		g := f.FuncFrame()
-		g.Let(t.New("to_dtype", program.Temporaries, trace.F64, n))
-		g.End()
+		f.Discard(t.New("to_dtype", program.Temporaries, trace.F64, n))
 		f.Let(t.New("to_dtype", program.Temporaries, trace.F32, n))
 		f.End()
 		x.ZeroGrad()
@@ -375,13 +371,9 @@ func (z *ZeRO2) finish() {
 		}
 		z.kept[i] = nil
 	}
-	if z.reduced != nil {
-		t.Release(z.reduced)
-		z.reduced = nil
-	}
-	for _, b := range z.buckets {
-		t.Release(b)
-	}
+	t.Release(z.reduced)
+	z.reduced = nil
+	t.Release(z.buckets...)
 	z.buckets = nil
 	for _, x := range z.params {
 		x.ZeroGrad()
@@ -408,9 +400,7 @@ func (z *ZeRO2) Step() {
 	}
 	norm(t, sizes)
 	z.masters.fill(0, mine)
-	for _, x := range mine {
-		t.Release(x)
-	}
+	t.Release(mine...)
 }
 
 // End is the last part of the optimizer's step: the updated weights are gathered on all ranks.

@@ -106,9 +106,7 @@ func FullyPartitioned(t *trace.Tape, w World, o DeepSpeed, fetch Fetching, group
 	if len(olds) > 0 {
 		z.dtype = olds[0].DType()
 	}
-	for _, x := range olds {
-		t.Release(x)
-	}
+	t.Release(olds...)
 	switch {
 	case !fetch.Frozen && len(z.trained) == 0:
 		return nil, errNothingTrained

@@ -136,9 +136,7 @@ func (z *ZeRO3) awaitGather(q *zeroParam) {
 		t.WaitStream(0, z.gathering())
 	})
 	if f.left--; f.left == 0 {
-		for _, flat := range f.flats {
-			t.Release(flat)
-		}
+		t.Release(f.flats...)
 	}
 }
 
