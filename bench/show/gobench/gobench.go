@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models"
 )
 
 // Write writes reports in the format of Go's benchmarks, which
@@ -64,31 +65,21 @@ func deviceName(r *report.Report, p report.Point) string {
 	return name
 }
 
-// caseName is the case as parts of a benchmark's name.
+// caseName is the case as parts of a benchmark's name: what is not usual, and the precision. Names do not say the release
+// of PyTorch, so that benchstat compares releases.
 func caseName(c report.Case) string {
+	usual := models.Case{Accumulate: 1, Torch: c.Torch}
 	parts := []string{"model=" + c.Model}
-	if c.Task != "" {
-		parts = append(parts, "task="+c.Task)
-	}
-	parts = append(parts, "stage="+c.Stage, "amp="+c.AMP.String())
-	if c.Weights != "" {
-		parts = append(parts, "weights="+c.Weights.String())
-	}
-	if c.Checkpointing {
-		parts = append(parts, "checkpointing=true")
-	}
-	if c.Accumulate > 1 {
-		parts = append(parts, fmt.Sprintf("accumulate=%d", c.Accumulate))
-	}
-	if c.Optimizer != "" {
-		parts = append(parts, "optimizer="+c.Optimizer)
-	}
-	if c.LoRA != nil {
-		parts = append(parts, "lora="+c.LoRA.String())
-	}
-	parts = append(parts, c.Settings.Words()...)
-	if c.AllocConf != "" {
-		parts = append(parts, "alloc_conf="+c.AllocConf)
+	for _, f := range models.Fields() {
+		text := f.Text(c.Case)
+		switch {
+		case f.JSON == "settings":
+			if f.Name == "" {
+				parts = append(parts, c.Settings.Words()...)
+			}
+		case f.Name == "amp" || text != f.Text(usual):
+			parts = append(parts, f.JSON+"="+text)
+		}
 	}
 	for i, p := range parts {
 		parts[i] = word(p)
