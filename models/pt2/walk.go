@@ -154,6 +154,24 @@ func (w *walker) call(n *export.Node, c *call) {
 			return
 		}
 	}
+	args, err := c.op.Bind(w.arguments(n, c)...)
+	if err != nil {
+		w.fail(n, err)
+	}
+	out := wholeSlice(n, &args)
+	if out == nil {
+		if out, err = w.compute(n, c, args); err != nil {
+			w.fail(n, err)
+		}
+	}
+	if x, ok := out[0].(*trace.Tensor); ok && w.inputGrads && n.Target == embedding && !x.RequiresGrad() {
+		x.Leaf() // as the hook of enable_input_require_grads()
+	}
+	w.bind(n, out)
+}
+
+// arguments are those of an operator's call: on a rank those of its part, in evaluation with dropout off.
+func (w *walker) arguments(n *export.Node, c *call) []aten.Arg {
 	given := make([]aten.Arg, len(n.Inputs))
 	for i := range n.Inputs {
 		in := &n.Inputs[i]
@@ -168,20 +186,7 @@ func (w *walker) call(n *export.Node, c *call) {
 	if c.trues != nil {
 		countMasks(given, *c.trues, int64(w.c.Batch))
 	}
-	args, err := c.op.Bind(given...)
-	if err != nil {
-		w.fail(n, err)
-	}
-	out := wholeSlice(n, &args)
-	if out == nil {
-		if out, err = w.compute(n, c, args); err != nil {
-			w.fail(n, err)
-		}
-	}
-	if x, ok := out[0].(*trace.Tensor); ok && w.inputGrads && n.Target == embedding && !x.RequiresGrad() {
-		x.Leaf() // as the hook of enable_input_require_grads()
-	}
-	w.bind(n, out)
+	return given
 }
 
 // compute runs an operator where it runs: on the GPU, or on the host.
