@@ -408,12 +408,13 @@ const mostDataset = 1 << 44
 // recovered makes an error of the panic that stops a recording, and of one in a graph that came from elsewhere, which
 // nothing has checked as a whole; other panics go on.
 func (m Model) recovered(what any, ctx context.Context, rec *Recording, err error) (*Recording, error) {
-	switch {
-	case what == nil:
+	switch what {
+	case nil:
 		return rec, err
-	case what == trace.ErrStopped:
+	case trace.ErrStopped:
 		return nil, context.Cause(ctx)
-	case !m.Foreign:
+	}
+	if !m.Foreign {
 		panic(what)
 	}
 	return nil, fmt.Errorf("%s: the graph cannot be recorded: %v; it is damaged, or this is a bug of ours (please "+
