@@ -21,7 +21,7 @@ const AnyStrategy = "auto"
 // the place of. Tensor parallelism is for cases that PyTorch would not refuse, which clips
 // no gradients over two meshes; where ranks can share tokens and scores, too, they do (as
 // torchtitan has it), and clip. Groups have eight ranks at most, as machines have GPUs.
-// Pipelines have as many micro-batches as stages. What comes out best is looked at more
+// Pipelines have as many micro-batches as stages; of several machines each may be a stage, too. What comes out best is looked at more
 // closely, see [finer]. The experts of mixtures are shared out, and rows that are long.
 func StrategiesFor(m models.Model, c models.Case, gpus int) []string {
 	all := []string{"ddp:bucket_view=true", "zero1:bucket_view=true", "fsdp2", "fsdp2:reshard=false", "fsdp2:wrap=none"}
@@ -32,8 +32,27 @@ func StrategiesFor(m models.Model, c models.Case, gpus int) []string {
 	all = append(all, tensorParallel(m, c, gpus, half)...)
 	all = append(all, expertParallel(m, c, gpus)...)
 	all = append(all, contextParallel(m, c, gpus)...)
-	if gpus > 1 && gpus <= mostStages && c.AMP != "fp16" && c.Accumulate == 1 && !c.Offload && c.Objective.IsZero() {
+	return append(all, pipelines(m, c, gpus, half)...)
+}
+
+// pipelines are those of one GPU a stage, and those whose stages machines are, by fully_shard or tensor parallelism.
+func pipelines(m models.Model, c models.Case, gpus int, half bool) (all []string) {
+	if gpus < 2 || c.AMP == "fp16" || c.Accumulate > 1 || c.Offload || !c.Objective.IsZero() {
+		return nil
+	}
+	if gpus <= mostStages {
 		all = append(all, fmt.Sprintf("pp:micro=%d", gpus))
+	}
+	nodes := gpus / gpusOfNode
+	if nodes < 2 || nodes > mostStages || gpus%gpusOfNode > 0 {
+		return all
+	}
+	way := fmt.Sprintf("pp:pp=%d", nodes)
+	if all = append(all, way); half {
+		all = append(all, way+",mp=bf16")
+	}
+	if c.LoRA == nil && c.Quantize == "" && m.Levers.Context && !c.Liger {
+		all = append(all, fmt.Sprintf("%s,tp=%d,sequence=true,loss=true", way, gpusOfNode))
 	}
 	return all
 }

@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -26,6 +27,10 @@ func TestASearchOfStrategiesTriesWhatPyTorchTakes(t *testing.T) {
 		require.NotRegexp(t, "^tp", s, "the loop clips gradients")
 	}
 	require.Contains(t, StrategiesFor(own, fp32, 8), "pp:micro=8")
+	require.Subset(t, StrategiesFor(own, fp32, 32), []string{"pp:micro=32", "pp:pp=4", "pp:pp=4,mp=bf16"})
+	for _, s := range slices.Concat(StrategiesFor(own, fp32, 8), StrategiesFor(own, fp32, 20)) {
+		require.NotContains(t, s, "pp:pp=", "one machine, or a part of one")
+	}
 	unclipped := fp32
 	unclipped.Clip = models.ClipNone
 	require.Contains(t, StrategiesFor(own, unclipped, 8), "tp:tp=2")
@@ -33,6 +38,7 @@ func TestASearchOfStrategiesTriesWhatPyTorchTakes(t *testing.T) {
 	titan.Levers.Context = true
 	require.Subset(t, StrategiesFor(titan, fp32, 8),
 		[]string{"tp:tp=2,sequence=true,loss=true,mp=bf16", "tp:tp=8,sequence=true,loss=true"}, "all parameters are shared")
+	require.Contains(t, StrategiesFor(titan, fp32, 16), "pp:pp=2,tp=8,sequence=true,loss=true")
 	mixture := own
 	mixture.Levers.Experts = 12
 	require.Subset(t, StrategiesFor(mixture, fp32, 4), []string{"ddp:ep=4", "fsdp2:ep=2"})

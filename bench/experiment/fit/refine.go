@@ -151,7 +151,7 @@ func better(a, b report.Choice) bool {
 
 // finer are strategies like that of a case, with other options.
 func (s *Search) finer(l leader) []string {
-	c, gpus := l.Case, l.GPUs
+	c := l.Case
 	var out []string
 	try := func(change func(o *models.Strategy)) {
 		o := *c.Strategy
@@ -169,12 +169,26 @@ func (s *Search) finer(l leader) []string {
 	case models.TP:
 		try(func(o *models.Strategy) { o.Reshard = "true" })
 	case models.PP:
-		for _, times := range []int{2, 4} {
-			try(func(o *models.Strategy) { o.Micro = int64(times * gpus) })
-		}
-		try(func(o *models.Strategy) { o.Micro, o.Schedule = int64(4*gpus), models.Interleaved })
+		s.finerPipelines(c, try)
 	}
 	return out
+}
+
+// finerPipelines tries more micro-batches, several stages a rank, and of stages that ranks share what they may keep
+// and fewer of them.
+func (s *Search) finerPipelines(c models.Case, try func(change func(o *models.Strategy))) {
+	stages := c.Strategy.PipelineRanks(c.GPUs)
+	for _, times := range []int64{2, 4} {
+		try(func(o *models.Strategy) { o.Micro = times * stages })
+	}
+	if !c.Strategy.SharesStages(c.GPUs) {
+		try(func(o *models.Strategy) { o.Micro, o.Schedule = 4*stages, models.Interleaved })
+		return
+	}
+	try(func(o *models.Strategy) { o.Micro, o.Reshard = 4*stages, "false" })
+	if stages > 2 && stages%2 == 0 {
+		try(func(o *models.Strategy) { o.PP, o.Micro = stages/2, 2*stages })
+	}
 }
 
 // finerShards tries what fully_shard may keep, replicate, reduce and wrap.
