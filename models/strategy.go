@@ -106,7 +106,8 @@ type Init string
 const (
 	// InitDevice has the whole model on each GPU.
 	InitDevice Init = "device"
-	// InitHost has every process make it in the host's memory, from which fully_shard brings each group as a whole.
+	// InitHost has every process make it in the host's memory, from which fully_shard brings each group as a whole, and
+	// a pipeline its stage.
 	InitHost Init = "host"
 	// InitRank0 has the first rank load it, for all, and send one parameter at a time as a whole: accelerate's
 	// cpu_ram_efficient_loading.
@@ -195,6 +196,9 @@ func (s *Strategy) checkPipeline(gpus int64) error {
 	switch {
 	case gpus%ranks != 0:
 		return fmt.Errorf("%d GPUs cannot be divided into %d stages that as many share (pp=%d)", gpus, ranks, s.PP)
+	case s.Init != "" && s.Init != InitHost:
+		return fmt.Errorf("stages are made on the meta device, or in the host's memory of each process with the whole "+
+			"model (init=host); init=%s is about fully_shard of a whole model", s.Init)
 	case s.Micro > 0 && s.Micro < ranks:
 		return fmt.Errorf("%d micro-batches do not fill a pipeline of %d stages; take at least as many", s.Micro, ranks)
 	case each > 1 && s.Schedule == Interleaved:

@@ -24,7 +24,7 @@ var strategyKeys = map[string][]string{
 	DeviceMap: {"map", "memory", "rank"},
 	PP: {
 		"pp", "schedule", "micro", "stages", "split", "tp", "sequence", "loss", "reshard", "mp", "reduce", "replicate",
-		"wrap", "cp", "cp_by", "ep", "ep_by", "rank",
+		"wrap", "init", "cp", "cp_by", "ep", "ep_by", "rank",
 	},
 	TP: {
 		"tp", "tp_by", "sequence", "loss", "col", "row", "reshard", "mp", "reduce", "replicate", "wrap", "init",

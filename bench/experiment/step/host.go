@@ -1,10 +1,10 @@
 package step
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/ceil"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/planner/host"
@@ -19,8 +19,10 @@ func (r *Result) host() host.Need {
 		return host.Need{}
 	}
 	_, processes := host.Machines(c.GPUs)
+	here, stages := stagesOf(c, int64(processes))
 	n := host.Need{
-		Processes: processes, Workers: c.Workers, Loading: r.loading(c, int64(processes)), Saving: r.Counts.Gradients,
+		Processes: processes, Workers: c.Workers, Loading: r.loading(c, int64(processes)),
+		Saving:  r.Counts.Gradients * min(here, stages) / stages,
 		Weights: r.Facts.Host.Weights, Gradients: r.Facts.Host.Gradients, State: r.Facts.Host.State,
 		Rounding: r.Facts.Host.Rounding, Activations: r.Facts.HostSaved, Pinned: r.Facts.HostPinned,
 		Managed: r.Facts.Managed, Memory: r.trial.Board.HostMemory,
@@ -38,25 +40,40 @@ func (r *Result) host() host.Need {
 // loading are the copies of the weights that processes of a machine have while they load the model. transformers maps
 // files, whose pages the kernel takes back, and copies what gets another type; other code makes a module on the
 // host, and often reads a checkpoint beside it. Layers that are packed come from the file one by one. Where ranks
-// share the weights, the first loads them for all.
+// share the weights, the first loads them for all. Stages of a pipeline that are made on the meta device are loaded
+// each by itself: a machine has those of its GPUs, of which the largest may have embeddings and output layer, too.
 func (r *Result) loading(c models.Case, processes int64) host.Interval {
-	if s := c.Strategy; s != nil && s.Init != models.InitDevice && s.Init != models.InitHost &&
-		slices.Contains([]string{models.ZeRO3, models.FSDP2, models.TP}, s.Name) {
-		processes = 1
+	stages, most := int64(1), processes
+	if s := c.Strategy; s != nil && s.Init != models.InitDevice && s.Init != models.InitHost {
+		switch s.Name {
+		case models.ZeRO3, models.FSDP2, models.TP:
+			processes, most = 1, 1
+		case models.PP:
+			processes, stages = stagesOf(c, processes)
+			most = 1
+		}
 	}
 	size := int64(4)
 	if c.Weights != models.FP32 {
 		size = 2
 	}
-	weights := processes * (r.Counts.Gradients + (r.Counts.Total-r.Counts.Trainable)*size)
+	whole := r.Counts.Gradients + (r.Counts.Total-r.Counts.Trainable)*size
+	weights := ceil.Div(processes*whole, stages)
+	high := min(most*whole, weights+2*r.LargestWeight)
 	switch {
 	case c.Quantize != "":
 		largest := processes * r.LargestWeight
 		return host.Interval{Value: largest, High: max(largest, weights/2)}
 	case strings.HasPrefix(c.Model, "hf:"):
-		return host.Interval{Value: weights, High: weights}
+		return host.Interval{Value: weights, High: high}
 	}
-	return host.Interval{Value: weights, Low: weights, High: 2 * weights}
+	return host.Interval{Value: weights, Low: weights, High: 2 * high}
+}
+
+// stagesOf is how many of a pipeline's stages the GPUs of a machine have, one of one without a pipeline.
+func stagesOf(c models.Case, gpus int64) (here, all int64) {
+	all = c.Strategy.PipelineRanks(c.GPUs)
+	return max(1, ceil.Div(gpus*all, int64(max(1, c.GPUs)))), all
 }
 
 // hostLink is what a GPU exchanges with the host, in bytes a second: PCIe 4.0 x8, or

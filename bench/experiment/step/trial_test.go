@@ -154,7 +154,7 @@ func TestEachProcessMayLoadTheModel(t *testing.T) {
 		s, err := models.ParseStrategy(text)
 		require.NoError(t, err)
 		setup, err := step.New(m, models.Case{
-			GPUs: 4, Strategy: &s, Settings: models.Settings{"layers": 2, "seq-len": 64},
+			GPUs: 4, Strategy: &s, Settings: models.Settings{"layers": 4, "seq-len": 64},
 		}, steptest.Exact())
 		require.NoError(t, err)
 		e, _, err := setup.Estimated(t.Context(), gpu, 1)
@@ -168,6 +168,9 @@ func TestEachProcessMayLoadTheModel(t *testing.T) {
 	}
 	require.Equal(t, 4*loading("fsdp2"), loading("fsdp2:init=host"))
 	require.Positive(t, loading("fsdp2"))
+	require.Equal(t, loading("fsdp2"), loading("pp"), "all stages are on the machine")
+	require.Equal(t, loading("fsdp2"), loading("pp:pp=2"))
+	require.Equal(t, loading("fsdp2:init=host"), loading("pp:init=host"))
 }
 
 // Where kernels may come in another order, the interval of what was recorded spans what both need.
