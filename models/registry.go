@@ -100,20 +100,17 @@ func (r *Registry) WithSteps(s Steps) *Registry {
 	return r
 }
 
-// Recorded is the model of a case, with its step under torch.compile if it is listed and one was recorded.
-func (r *Registry) Recorded(m Model, c Case) (Model, error) {
-	if !c.Compile || m.Class == nil || r.steps == nil {
-		return m, nil
-	}
-	return r.withStep(m, c, "")
-}
-
-func (r *Registry) withStep(m Model, c Case, description string) (Model, error) {
+// Complete is [Model.Complete], with the step of the case under torch.compile if the model is listed and one was recorded.
+func (r *Registry) Complete(m Model, c Case) (Model, Case, error) {
 	c, err := m.Complete(c)
-	if err != nil {
-		return m, err
+	if err != nil || !c.Compile || m.Class == nil || r.steps == nil {
+		return m, c, err
 	}
-	return r.kept(r.steps(m, c, description))
+	if m, err = r.kept(r.steps(m, c, "")); err != nil {
+		return m, c, err
+	}
+	c, err = m.Complete(c)
+	return m, c, err
 }
 
 // With adds a source of further models.
@@ -172,7 +169,10 @@ func (r *Registry) Of(c Case, d Description) (Model, error) {
 	if err != nil || m.Class == nil || r.steps == nil || d == (Description{}) {
 		return m, err
 	}
-	return r.withStep(m, c, d.Text())
+	if c, err = m.Complete(c); err != nil {
+		return m, err
+	}
+	return r.kept(r.steps(m, c, d.Text()))
 }
 
 // kept is a model that a source made, remembered as the latest.

@@ -57,12 +57,12 @@ func (c *Config) Units(file string, r *models.Registry, tell func(*trainers.Conf
 		}
 		for _, k := range cases {
 			u := Unit{Model: m, Case: k.applyTo(of.applyTo(trained))}
-			full, err := m.Complete(u.Case)
+			recorded, full, err := r.Complete(m, u.Case)
 			if u.Refused = err; err != nil && !step.Refused(err) {
 				return nil, fmt.Errorf("%s: %w", position(file, of, k), err)
 			}
 			if err == nil {
-				u.Case = full
+				u.Model, u.Case = recorded, full
 			}
 			u.Batches = c.batchesOf(m, u.Case)
 			key := m.Canonical(u.Case).Key()

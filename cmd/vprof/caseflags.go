@@ -186,11 +186,7 @@ func (f *caseFlags) resolve(a *app) (models.Model, models.Case, error) {
 	if err := f.ranks.apply(&c); err != nil {
 		return m, c, err
 	}
-	if c, err = m.Complete(c); err == nil {
-		if m, err = a.models().Recorded(m, c); err == nil {
-			c, err = m.Complete(c)
-		}
-	}
+	m, c, err = a.models().Complete(m, c)
 	return m, c, f.blame(err)
 }
 

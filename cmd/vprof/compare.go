@@ -80,7 +80,7 @@ func (a *app) priced(ctx context.Context) compare.Price {
 		}
 		m, err := a.models().Lookup(c.Model)
 		if err == nil {
-			m, err = a.models().Recorded(m, c)
+			m, c, err = a.models().Complete(m, c)
 		}
 		if err != nil {
 			return 0, err

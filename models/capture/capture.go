@@ -18,9 +18,9 @@ var Script = assemble()
 //go:embed capture.py
 var script string
 
-// parts are modules of the script: the model that is named and its inputs, its export, what its forward does in Python and the
-// exported graph besides that, what models read of numbers that their code has, what custom autograd.Functions do
-// in backward, how crashes are told, and where Inductor decides by the batch size.
+// parts are modules of the script: the model that is named and its inputs, its export, what its forward does in Python
+// and the exported graph besides that, what models read of numbers that their code has, what custom autograd.Functions
+// do in backward, how crashes are told, and where Inductor decides by the batch size.
 //
 //go:embed vprof_model.py vprof_export.py vprof_observe.py vprof_board.py vprof_graph.py vprof_known.py
 //go:embed vprof_backward.py vprof_host.py vprof_child.py vprof_choices.py

@@ -115,7 +115,7 @@ func withCompiled(m models.Model, usual models.Case, path string, content []byte
 	if m.Class == nil { // of a listed model other sizes are recorded in other files
 		m.Settings = f.recordedSizes(m.Settings)
 	}
-	own, build, caveat := m.Levers.Loop, m.Build, m.Caveat
+	own, build, caveat, caches := m.Levers.Loop, m.Build, m.Caveat, m.Levers.Cache
 	m.Unrecorded = func(c models.Case) string { return f.missing(c, usual) }
 	m.Build = func(c models.Case) (models.Trainer, error) {
 		if !c.Compile || f.missing(c, usual) != "" {
@@ -140,6 +140,10 @@ func withCompiled(m models.Model, usual models.Case, path string, content []byte
 		}
 		if c.Compile && f.missing(c, usual) == "" {
 			all = append(all, f.caveats(c)...)
+			if caches && c.Caches() {
+				all = append(all, "torch-compile: recorded with use_cache=False; a loop that keeps what the model "+
+					"returned holds the keys and values of all layers, too, unless the configuration says so")
+			}
 		}
 		return all
 	}
@@ -161,7 +165,7 @@ func (f *File) recordedSizes(all []models.Setting) []models.Setting {
 // not a part of the recorded forward and backward passes.
 var leftOpen = []string{
 	"model", "batch", "accumulate", "optimizer", "clip", "alloc_conf", "torch_compile", "config_sha256",
-	"dataset_bytes", "amp", "loss", "torch", "settings", "blocks", "loop",
+	"dataset_bytes", "amp", "loss", "torch", "settings", "blocks", "loop", "use_cache",
 }
 
 // missing says why the file has no recording for a case, empty if it has one; usual is the model's default case.
@@ -177,6 +181,9 @@ func (f *File) missing(c, usual models.Case) string {
 func (f *File) differs(c, usual models.Case) string {
 	if c.Loss != f.Loss && c.Loss != usual.Loss {
 		return "recorded with another loss"
+	}
+	if c.UseCache == "true" {
+		return "recorded with use_cache=False"
 	}
 	recorded := map[string]bool{}
 	for i := range f.Recordings {

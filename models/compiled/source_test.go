@@ -77,6 +77,8 @@ func TestCasesThatWereNotRecorded(t *testing.T) {
 		{func(c *models.Case) { c.LoRA = &models.LoRA{Rank: 8} }, "recorded without lora"},
 		{func(c *models.Case) { c.GPUs = 8 }, "recorded on one GPU"},
 		{func(c *models.Case) { c.Loop = models.LoopPlain }, ""},
+		{func(c *models.Case) { c.UseCache = "false" }, ""},
+		{func(c *models.Case) { c.UseCache = "true" }, "recorded with use_cache=False"},
 	} {
 		c := toyCase(4)
 		k.change(&c)
@@ -122,6 +124,11 @@ func TestModelsHaveWhatLiesBesideThem(t *testing.T) {
 	}
 }
 
+func recorded(r *models.Registry, m models.Model, c models.Case) models.Model {
+	m, _, err := r.Complete(m, c)
+	return must(m, err)
+}
+
 // A listed model is planned by the step that was recorded of it in the settings of a case, if that is compiled, and from
 // its description where the folder is not. Steps of its own loop let go of what the model returned and clip gradients.
 func TestListedModelsHaveWhatWasRecordedOfThem(t *testing.T) {
@@ -129,7 +136,7 @@ func TestListedModelsHaveWhatWasRecordedOfThem(t *testing.T) {
 		return models.NewRegistry([]models.Model{{
 			Name: "toy", Stages: []string{"full"}, Settings: []models.Setting{{Name: "size", Default: 1, Max: 8}},
 			Class:   func(s models.Settings) models.Class { return models.Class{Seq: int(s["size"])} },
-			Default: toyCase(4), Levers: models.LeverSet{Loop: models.LoopTrainer},
+			Default: toyCase(4), Levers: models.LeverSet{Loop: models.LoopTrainer, Cache: true},
 			Build: func(models.Case) (models.Trainer, error) { return nil, nil },
 		}}).WithSteps(Listed(folder, nil))
 	}
@@ -139,21 +146,23 @@ func TestListedModelsHaveWhatWasRecordedOfThem(t *testing.T) {
 	plain := must(r.Lookup("toy"))
 	path := FileOfListed(folder, plain, must(plain.Complete(c)))
 	require.Equal(t, "toy,size=2.compiled", filepath.Base(path))
-	require.Equal(t, "vprof capture toy --compile --set size=2 records it", must(r.Recorded(plain, c)).NotRecorded(c))
+	require.Equal(t, "vprof capture toy --compile --set size=2 records it", recorded(r, plain, c).NotRecorded(c))
 	recording := step(6)
 	last := &recording.Steps[1]
 	last.Returned, last.Order = []int{0}, []int{0, 1, 2, ^0, 3, 4, ^4, ^1, ^2}
 	last.Forward, last.Backward = 4, 8
 	require.NoError(t, os.WriteFile(path, packed(t, file(recording, step(12))), 0o600))
 	require.NotEmpty(t, plain.NotRecorded(c), "as it is listed")
-	m := must(r.Recorded(plain, c))
+	m := recorded(r, plain, c)
 	for _, m := range []models.Model{m, must(registry("").Of(c, m.Description))} {
 		require.Empty(t, m.NotRecorded(c))
 		other := c
 		other.Settings = models.Settings{"size": 3}
 		require.Equal(t, "recorded without --set size", m.NotRecorded(other))
 		var played [][]program.Instruction
-		for _, levers := range []models.Levers{{}, {Loop: models.LoopTrainer, Clip: models.ClipNorm}, {Loop: models.LoopFunction}} {
+		for _, levers := range []models.Levers{
+			{}, {Loop: models.LoopTrainer, Clip: models.ClipNorm}, {Loop: models.LoopFunction},
+		} {
 			c.Levers, c.Compile = levers, true
 			tape := trace.New(trace.Board{}, trace.Rules{}, trace.Options{Warm: true})
 			require.NoError(t, must(m.Build(c)).Record(tape, 2))
@@ -161,7 +170,10 @@ func TestListedModelsHaveWhatWasRecordedOfThem(t *testing.T) {
 		}
 		require.Equal(t, played[0], played[1])
 		require.NotEqual(t, played[0], played[2])
+		require.Contains(t, m.Caveats(c)[1], "recorded with use_cache=False; a loop that keeps")
+		c.UseCache = "false"
+		require.Len(t, m.Caveats(c), 1)
 	}
 	c.Compile = false
-	require.Empty(t, must(r.Recorded(plain, c)).Description, "an eager step is planned as it was")
+	require.Empty(t, recorded(r, plain, c).Description, "an eager step is planned as it was")
 }
