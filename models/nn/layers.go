@@ -229,9 +229,7 @@ func (e *Embedding) Forward(_ *trace.Frame, x *trace.Tensor) *trace.Tensor {
 // Hook applies the hook of [Embedding.RequireGrads] to a result y. Models that change what
 // they look up, for example by a factor, call it on the changed result.
 func (e *Embedding) Hook(y *trace.Tensor) *trace.Tensor {
-	if e.requireGrads && !y.RequiresGrad() {
-		y.Leaf()
-	}
+	y.RequireGrad(e.requireGrads)
 	return y
 }
 

@@ -351,9 +351,7 @@ func (m *modules) freeze(names string) error {
 func toChannelsLast(t *trace.Tape, net *nn.Tree) {
 	again := func(old *trace.Tensor, c program.Class) *trace.Tensor {
 		x := t.Hold(t.NewChannelsLast("to", c, old.DType(), old.Shape()...))
-		if old.RequiresGrad() {
-			x.Leaf()
-		}
+		x.RequireGrad(old.RequiresGrad())
 		t.Release(old)
 		return x
 	}

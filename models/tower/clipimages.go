@@ -111,9 +111,7 @@ func (q *Squares) patchEmbeddings(f *frame) *tensor {
 	return callModule(f, m, []*tensor{q.pixels}, func(g *frame) *tensor {
 		conv := m.At("patch_embedding").(*nn.Conv)
 		x := g.Call(conv, q.pixels.To(conv.Weight.DType))
-		if q.grads && !x.RequiresGrad() {
-			x.Leaf()
-		}
+		x.RequireGrad(q.grads)
 		g.Let(x)
 		g.Set(&x, x.Flatten(2, -1).Transpose(1, 2))
 		if q.Classed {

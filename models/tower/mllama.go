@@ -104,9 +104,7 @@ func (q *Tiles) encodeImages(f *frame) *tensor {
 	g := f.ModuleFrame(p, q.pixels, q.shapes, q.tiles)
 	patches := g.Call(q.patchEmbedding(),
 		q.pixels.View(n*tiles, s.Channels, s.Image, s.Image).To(q.patchEmbedding().Weight.DType))
-	if q.grads && !patches.RequiresGrad() {
-		patches.Leaf()
-	}
+	patches.RequireGrad(q.grads)
 	g.Let(patches)
 	x := g.Let(patches.Flatten(2, -1).Transpose(1, 2))
 	g.Set(&x, x.Reshape(n, tiles, -1, s.Width))

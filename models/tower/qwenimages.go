@@ -152,9 +152,7 @@ func (q *Qwen) patched(f *frame, pixels *tensor) *tensor {
 		x := g.Let(pixels.View(-1, s.Channels, s.Frames, s.Patch, s.Patch))
 		return g.Call(m.At("proj"), x.To(q.patchEmbed().DType)).View(-1, s.Width)
 	})
-	if q.grads && !y.RequiresGrad() {
-		y.Leaf()
-	}
+	y.RequireGrad(q.grads)
 	return y
 }
 

@@ -40,9 +40,7 @@ type patchEmbeddings struct {
 
 func (p *patchEmbeddings) Forward(f *frame, pixels *tensor) *tensor {
 	x := f.Call(p.Projection, pixels).Flatten(2, -1).Transpose(1, 2)
-	if p.requireGrads && !x.RequiresGrad() {
-		x.Leaf()
-	}
+	x.RequireGrad(p.requireGrads)
 	return x
 }
 

@@ -38,9 +38,7 @@ func newEncoder(c Config) *encoder {
 func (e *encoder) call(f *frame, features *tensor, checkpointing bool) *tensor {
 	g := f.CallFrame(features)
 	first := g.Call(e.Conv1, features)
-	if e.requireGrads && !first.RequiresGrad() {
-		first.Leaf()
-	}
+	first.RequireGrad(e.requireGrads)
 	y := g.Let(first.GELU())
 	g.Set(&y, g.Call(e.Conv2, y).GELU())
 	g.Set(&y, y.Permute(0, 2, 1))

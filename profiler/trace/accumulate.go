@@ -67,6 +67,9 @@ func (x *Tensor) Leaf() *Tensor {
 	return x
 }
 
+// RequireGrad has x require gradients if on says so, as requires_grad_ does.
+func (x *Tensor) RequireGrad(on bool) { x.requiresGrad = x.requiresGrad || on }
+
 // New is a fresh tensor made by Python code outside the model, such as a
 // parameter brought to the device or a batch; op and native name what PyTorch
 // calls for it.

@@ -68,9 +68,7 @@ func splitOnMeta(t *trace.Tape, w World, p **trace.Tensor, dim int) {
 	shape[dim] /= w.Size
 	var own *trace.Tensor
 	t.Unplaced(func() { own = t.Hold(t.New("empty_like", program.Weights, x.DType(), shape...)) })
-	if x.RequiresGrad() {
-		own.Leaf()
-	}
+	own.RequireGrad(x.RequiresGrad())
 	*p = own
 	t.Release(x)
 }
@@ -94,9 +92,7 @@ func split(t *trace.Tape, w World, p **trace.Tensor, dim int) {
 		own = t.Hold(t.New("empty_like", program.Weights, x.DType(), shape...))
 		t.Collective(program.Broadcast, w.Size, own, nil)
 	})
-	if x.RequiresGrad() {
-		own.Leaf()
-	}
+	own.RequireGrad(x.RequiresGrad())
 	frame.End()
 	*p = own
 	t.Release(x)
