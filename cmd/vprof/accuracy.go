@@ -56,8 +56,7 @@ func newAccuracyCmd(a *app) *cobra.Command {
 		"write what was measured on GPUs to `file` as lines without names or paths, and show them; - only shows them")
 	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "no progress on standard error")
 	o.part.register(cmd.Flags())
-	o.out.register(cmd)
-	return cmd
+	return o.out.register(cmd)
 }
 
 func runAccuracy(ctx context.Context, o *accuracyOptions) error {

@@ -33,8 +33,7 @@ func newCompareCmd(a *app) *cobra.Command {
 	cmd.Flags().StringVar(&o.tolerance, "tolerance", "5%",
 		"largest relative `difference` that counts as none, like 2% or 0.02")
 	cmd.Flags().IntVar(&o.batch, "batch", 0, "only steps of this batch `size`")
-	o.out.register(cmd)
-	return cmd
+	return o.out.register(cmd)
 }
 
 func runCompare(ctx context.Context, o *compareOptions, args []string) error {

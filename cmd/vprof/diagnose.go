@@ -45,8 +45,7 @@ func newDiagnoseCmd(a *app) *cobra.Command {
 	o.board.register(cmd, "`board` that was trained on (see vprof gpus)")
 	cmd.Flags().IntVar(&o.batch, "batch", 0,
 		"batch `size` that was trained with (default: the last of the report, or the model's)")
-	o.out.register(cmd)
-	return cmd
+	return o.out.register(cmd)
 }
 
 func runDiagnose(ctx context.Context, o *diagnoseOptions, paths []string) error {

@@ -60,8 +60,7 @@ func newDoctorCmd(a *app) *cobra.Command {
 			return errors.Join(out.finish(d), d.err)
 		},
 	}
-	out.register(cmd)
-	return cmd
+	return out.register(cmd)
 }
 
 // examine looks at the machine.

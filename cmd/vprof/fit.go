@@ -73,8 +73,7 @@ func newFitCmd(a *app) *cobra.Command {
 	f.StringVar(&o.page, "page", "", "also write an HTML page to `file`")
 	o.lengths.register(cmd)
 	o.part.register(f, "lengths", "formula", "page", "apply", "auto", "profile", "device")
-	o.out.register(cmd)
-	return cmd
+	return o.out.register(cmd)
 }
 
 // searches are the values of --search.

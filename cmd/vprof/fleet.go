@@ -119,8 +119,7 @@ func newFleetPlanCmd(a *app) *cobra.Command {
 	}
 	o.show.register(cmd)
 	o.learned.register(cmd.Flags())
-	o.out.register(cmd)
-	return cmd
+	return o.out.register(cmd)
 }
 
 func runFleetPlan(ctx context.Context, o *fleetPlanOptions, path string) error {

@@ -44,8 +44,7 @@ func newFleetCollectCmd(a *app) *cobra.Command {
 	f.BoolVar(&o.allowSimulated, "allow-simulated", false,
 		"calibrate from simulated boards and drivers, too; the entries say so")
 	o.show.register(cmd)
-	o.out.register(cmd)
-	return cmd
+	return o.out.register(cmd)
 }
 
 func runFleetCollect(ctx context.Context, o *fleetCollectOptions, path string) (err error) {

@@ -116,8 +116,7 @@ func newModelsShowCmd(a *app) *cobra.Command {
 		},
 	}
 	board.register(cmd, "`board` that attention and estimates are for, where a guide names no other (see vprof gpus)")
-	out.register(cmd)
-	return cmd
+	return out.register(cmd)
 }
 
 // Sheets implements [report.Document].

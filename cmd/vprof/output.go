@@ -39,8 +39,8 @@ type output struct {
 	files  []report.Export
 }
 
-// register adds the flags of the output to a command that is complete but for them. They are checked before its work.
-func (o *output) register(cmd *cobra.Command) {
+// register completes a command by the flags of its output, which are checked before its work.
+func (o *output) register(cmd *cobra.Command) *cobra.Command {
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := o.open(); err != nil {
@@ -53,6 +53,7 @@ func (o *output) register(cmd *cobra.Command) {
 	f.StringArrayVar(&o.exports, "export", nil, "also write `file`, in the format of its suffix (repeatable)")
 	f.BoolVar(&o.wide, "wide", false, "show all columns of tables, however narrow the terminal is")
 	complete(cmd, "format", report.Formats)
+	return cmd
 }
 
 // open checks the format, and that the files can be written.
@@ -168,8 +169,7 @@ func (o *output) showing(cmd *cobra.Command, make func(args []string) (report.Do
 		}
 		return o.finish(d)
 	}
-	o.register(cmd)
-	return cmd
+	return o.register(cmd)
 }
 
 // hide keeps a flag out of the help.

@@ -65,8 +65,7 @@ func newSmokeCmd(a *app) *cobra.Command {
 	f.BoolVar(&o.json, "json", false, "the same as --format json")
 	f.StringVar(&o.baseline, "watch-baseline", "", "also compare with `file`, an earlier result of --format json")
 	f.StringVar(&o.tolerance, "tolerance", "1%", "growth since the baseline that does not matter, as a `share`")
-	o.out.register(cmd)
-	return cmd
+	return o.out.register(cmd)
 }
 
 func runSmoke(cmd *cobra.Command, o *smokeOptions) (err error) {

@@ -53,8 +53,7 @@ func newTimeCmd(a *app) *cobra.Command {
 	f.Float64Var(&o.epochs, "epochs", 0, "epochs `n` of training")
 	f.StringVar(&o.stages, "stages", "",
 		"stages and their epochs, as a `list` like frozen:5,full:50 (instead of --stage and --epochs)")
-	o.out.register(cmd)
-	return cmd
+	return o.out.register(cmd)
 }
 
 func runTime(ctx context.Context, o *timeOptions) error {
