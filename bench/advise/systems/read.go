@@ -94,13 +94,7 @@ func ReadMapped(config string, pairs []string) (map[string]any, error) {
 		if !ok {
 			return nil, fmt.Errorf("%s has no %s; add it, or leave %s out", config, at, pair)
 		}
-		k := Key{Path: at}
-		if name == "amp" {
-			if v, err = precision(v); err != nil {
-				return nil, fmt.Errorf("%s: %s: %w", config, at, err)
-			}
-		}
-		if values[name], err = k.translate(name, v); err != nil {
+		if values[name], err = inOurTerms(name, v); err != nil {
 			return nil, fmt.Errorf("%s: %s: %w", config, at, err)
 		}
 	}
@@ -122,26 +116,33 @@ func precision(v any) (string, error) {
 
 // translate is a value of the file in our words.
 func (k Key) translate(name string, v any) (any, error) {
-	if len(k.Values) > 0 {
-		var words []string
-		for _, ours := range []string{"none", "fp16", "bf16"} {
-			theirs := k.Values[ours]
-			if fmt.Sprint(theirs) == fmt.Sprint(v) {
-				return ours, nil
-			}
-			words = append(words, fmt.Sprint(theirs))
-		}
-		return nil, fmt.Errorf("%v is none of %s", v, strings.Join(words, ", "))
+	if len(k.Values) == 0 {
+		return inOurTerms(name, v)
 	}
+	var words []string
+	for _, ours := range []string{"none", "fp16", "bf16"} {
+		theirs := k.Values[ours]
+		if fmt.Sprint(theirs) == fmt.Sprint(v) {
+			return ours, nil
+		}
+		words = append(words, fmt.Sprint(theirs))
+	}
+	return nil, fmt.Errorf("%v is none of %s", v, strings.Join(words, ", "))
+}
+
+// inOurTerms is a value of a file in the terms of vprof's flags; settings of models stay as they are.
+func inOurTerms(name string, v any) (any, error) {
 	n, isNumber := v.(int64)
 	_, isBool := v.(bool)
 	switch {
+	case name == "amp":
+		return precision(v)
 	case (name == "batch" || name == "accumulate") && !isNumber:
 		return nil, fmt.Errorf("%v is not a number of samples", v)
-	case name == "batch" && models.CheckBatch(int(n)) != nil:
-		return nil, models.CheckBatch(int(n))
-	case name == "accumulate" && models.CheckAccumulate(int(n)) != nil:
-		return nil, models.CheckAccumulate(int(n))
+	case name == "batch":
+		return v, models.CheckBatch(int(n))
+	case name == "accumulate":
+		return v, models.CheckAccumulate(int(n))
 	case name == "checkpointing" && !isBool:
 		return nil, fmt.Errorf("%v is not a yes or no", v)
 	}

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/bench/advise/configfile"
-	"github.com/vprof/vprof/models"
 )
 
 // usualKeys are the keys that transformers and Lightning have for what a map does not name, in the group in which
@@ -47,7 +46,10 @@ func ReadUsual(config string, pairs []string) (map[string]any, error) {
 			if v == nil || v == "auto" { // which leaves it to somebody else
 				continue
 			}
-			value, err := inOurTerms(name, key, v)
+			if v == true && key == "bf16" {
+				v = key
+			}
+			value, err := inOurTerms(name, v)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %s: %w", config, group+key, err)
 			}
@@ -69,26 +71,4 @@ func readValue(config, at string) (any, error) {
 		have, err = configfile.Read(config, []string{at})
 	}
 	return have[at], err
-}
-
-// inOurTerms is a value of a file in the terms of vprof's flags.
-func inOurTerms(name, key string, v any) (any, error) {
-	switch name {
-	case "amp":
-		on, isBool := v.(bool)
-		if isBool && on && key == "bf16" {
-			return "bf16", nil
-		}
-		return precision(v)
-	case "checkpointing":
-		if on, ok := v.(bool); ok {
-			return on, nil
-		}
-		return nil, fmt.Errorf("%v is neither true nor false", v)
-	}
-	n, ok := v.(int64)
-	if !ok {
-		return nil, fmt.Errorf("%v is not a number of micro-batches", v)
-	}
-	return n, models.CheckAccumulate(int(n))
 }
