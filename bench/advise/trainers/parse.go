@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -20,12 +19,8 @@ import (
 
 // open reads a configuration or a script, by its suffix.
 func open(path string) (*document, error) {
-	f, err := input.OpenFile(path)
+	f, err := input.Open(path)
 	if err != nil {
-		var at *os.PathError
-		if errors.As(err, &at) {
-			err = &input.FormatError{File: path, Reason: at.Err.Error()}
-		}
 		return nil, err
 	}
 	defer f.Close()
