@@ -153,8 +153,7 @@ type attention struct {
 func (a *attention) call(f *frame, x, mask *tensor) (y, weights *tensor) {
 	g := f.CallFrame(x, mask)
 	y, weights = a.Self.call(g, x, mask)
-	g.Let(y)
-	g.LetOptional(weights)
+	g.LetOptional(y, weights)
 	g.Set(&y, a.Output.call(g, y, x))
 	return g.ReturnPair(y, weights)
 }
@@ -197,8 +196,7 @@ func newLayer(c Config) *layer {
 // forward takes hidden states and a mask.
 func (l *layer) forward(f *frame, args []*tensor) *tensor {
 	y, weights := l.Attention.call(f, args[0], args[1])
-	f.Let(y)
-	f.LetOptional(weights)
+	f.LetOptional(y, weights)
 	z := f.Let(l.feedForward(f, y))
 	return z
 }

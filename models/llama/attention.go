@@ -92,8 +92,7 @@ func (a *attention) plain(f *frame, x *tensor, in inputs) (y, weights *tensor) {
 	}
 	k, v = a.c.Cache.Update(g, k, v)
 	y, weights = a.attend(g, q, k, v, in)
-	g.Let(y)
-	g.LetOptional(weights)
+	g.LetOptional(y, weights)
 	g.Set(&y, hf.Merge(y))
 	if gate != nil {
 		g.Set(&y, y.Mul(gate.Sigmoid()))
@@ -155,8 +154,7 @@ func (c *Config) attendAndProject(f *frame, q, k, v *tensor, in inputs, o hf.Att
 	weights *tensor,
 ) {
 	y, weights = c.attend(f, q, k, v, in, o)
-	f.Let(y)
-	f.LetOptional(weights)
+	f.LetOptional(y, weights)
 	f.Set(&y, hf.Merge(y))
 	f.Set(&y, f.Call(output, y))
 	return y, weights

@@ -129,8 +129,7 @@ func (s Selective) innerForward(f *frame, ctx *trace.FunctionContext, in []*tens
 	states := f.Let(t.Empty(trace.F32, x.Size(0), s.Inner, ceil.Div(length, scanChunk), 2*s.State))
 	t.Kernel("selective_scan_fwd", 10*y.Numel()*s.State, []*tensor{scan, states, gated},
 		[]*tensor{y, steps, a, b, c, in[innerD], halves[1], in[innerDtBias]})
-	f.Del(&y)
-	f.Del(&steps)
+	f.Del(&y, &steps)
 	ctx.SaveForBackward(hf.WithoutNil(x, conv, mixed, xProj, dtProj, outProj, a, in[innerD], in[innerDtBias],
 		b, c, states, scan, in[innerConvBias])...)
 	return []*tensor{gated.Permute(0, 2, 1).Linear(outProj, outBias)}

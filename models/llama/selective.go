@@ -273,8 +273,7 @@ func scanBackward(f *frame, ctx *trace.FunctionContext, grads []*tensor) []*tens
 	t.Kernel("selective_scan_bwd", 30*x.Numel()*a.Size(1), []*tensor{dx, dSteps, dA, dB, dC, dD, dGate, dBias},
 		[]*tensor{dy, x, steps, a, b, c, gate, ctx.Saved(8), ctx.Saved(9)})
 	castB, castC := f.Let(dB.To(b.DType())), f.Let(dC.To(c.DType()))
-	f.Del(&dB)
-	f.Del(&dC)
+	f.Del(&dB, &dC)
 	return []*tensor{dx, dSteps, dA, castB.Squeeze(1), castC.Squeeze(1), dD, dGate, dBias}
 }
 

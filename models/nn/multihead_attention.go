@@ -163,9 +163,7 @@ func (m *MultiheadAttention) fused(g *trace.Frame, batch int64, q, k, v *trace.T
 	g.Set(&v, v.View(batch, m.heads, keys, size))
 	out := g.Let(q.ScaledDotProductAttention(k, v, a))
 	if g.Tape().Rules().Attention.MultiheadFrees {
-		g.Del(&q)
-		g.Del(&k)
-		g.Del(&v)
+		g.Del(&q, &k, &v)
 	}
 	g.Set(&out, out.Permute(2, 0, 1, 3).Contiguous().View(batch*length, m.heads*size))
 	return out

@@ -98,8 +98,7 @@ func (m trainer) step(t *trace.Tape, f *trace.Frame, first bool) {
 		if grad == nil && m.c.Stage == "full" {
 			grad = f.Let(bytes(t, "mm", program.Gradients, 16*mib))
 		}
-		f.Del(&g)
-		f.Del(&y)
+		f.Del(&g, &y)
 		t.Mark("backward")
 	}
 	if grad != nil {

@@ -101,8 +101,7 @@ func Recognition(c Config, k models.Case) train.Adaptable {
 			f.Tape().Mark("forward")
 			lp := f.Let(logits.LogSoftmaxTo(-1, trace.F32).Transpose(0, 1))
 			f.Set(loss, lp.CTCLoss(labels, trace.CTCLossArgs{Reduction: trace.ReduceSum, ZeroInfinity: true}))
-			f.Del(&logits)
-			f.Del(&lp)
+			f.Del(&logits, &lp)
 		},
 	}
 }

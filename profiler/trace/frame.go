@@ -49,10 +49,12 @@ func (f *Frame) Let(x *Tensor) *Tensor {
 	return x
 }
 
-// LetOptional is [Frame.Let] of a result that may be None, nil here.
-func (f *Frame) LetOptional(x *Tensor) {
-	if x != nil {
-		f.Let(x)
+// LetOptional is [Frame.Let] of results that may be None, nil here.
+func (f *Frame) LetOptional(xs ...*Tensor) {
+	for _, x := range xs {
+		if x != nil {
+			f.Let(x)
+		}
 	}
 }
 
@@ -132,10 +134,12 @@ func (f *Frame) Set(p **Tensor, x *Tensor) {
 	*p = x
 }
 
-// Del unbinds a name, as Python's del does.
-func (f *Frame) Del(p **Tensor) {
-	f.unbind(*p)
-	*p = nil
+// Del unbinds names, as Python's del does.
+func (f *Frame) Del(ps ...**Tensor) {
+	for _, p := range ps {
+		f.unbind(*p)
+		*p = nil
+	}
 }
 
 // End closes the frame: its names go, in the order they were bound. Results
