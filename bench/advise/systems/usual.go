@@ -46,9 +46,6 @@ func ReadUsual(config string, pairs []string) (map[string]any, error) {
 			if v == nil || v == "auto" { // which leaves it to somebody else
 				continue
 			}
-			if v == true && key == "bf16" {
-				v = key
-			}
 			value, err := inOurTerms(name, v)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %s: %w", config, group+key, err)
@@ -61,14 +58,18 @@ func ReadUsual(config string, pairs []string) (map[string]any, error) {
 	return values, nil
 }
 
-// readValue is the value at a path of a file, nil if it has none. DeepSpeed's configurations have a
-// group there, which is switched on and off in it.
+// readValue is the value at a path of a file, nil if it has none; bf16 that is on is the precision. DeepSpeed's
+// configurations have a group there, which is switched on and off in it.
 func readValue(config, at string) (any, error) {
-	have, err := configfile.Read(config, []string{at})
+	key := at
+	have, err := configfile.Read(config, []string{key})
 	var group *configfile.GroupError
 	if errors.As(err, &group) {
-		at += ".enabled"
-		have, err = configfile.Read(config, []string{at})
+		key += ".enabled"
+		have, err = configfile.Read(config, []string{key})
 	}
-	return have[at], err
+	if have[key] == true && strings.HasSuffix(at, "bf16") {
+		return "bf16", err
+	}
+	return have[key], err
 }
