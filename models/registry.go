@@ -100,7 +100,8 @@ func (r *Registry) WithSteps(s Steps) *Registry {
 	return r
 }
 
-// Complete is [Model.Complete], with the step of the case under torch.compile if the model is listed and one was recorded.
+// Complete is [Model.Complete], with the step of the case under torch.compile if the model is listed and one was
+// recorded.
 func (r *Registry) Complete(m Model, c Case) (Model, Case, error) {
 	c, err := m.Complete(c)
 	if err != nil || !c.Compile || m.Class == nil || r.steps == nil {

@@ -76,7 +76,8 @@ def splits(sums, most=512):
     """The batch sizes up to most at which each of such sums is split into samples, for those that are at any."""
     from torch._inductor.virtualized import V
 
-    def at(device, each, results):
-        return [b for b in range(2, most + 1) if V.choices.reduction_split_factor(device, b * each, results, True) == b]
-
-    return sorted({tuple(batches) for batches in (at(*s) for s in sums) if batches})
+    factor = getattr(getattr(V, "choices", None), "reduction_split_factor", None)
+    if factor is None:  # PyTorch is older
+        return []
+    found = {tuple(b for b in range(2, most + 1) if factor(device, b * each, results, True) == b) for device, each, results in sums}
+    return sorted(found - {()})
