@@ -193,10 +193,6 @@ func finishCompile(o *captureOptions, c *compilation, model string, paths ...str
 				r.Breaks)
 		}
 	}
-	for _, r := range made.Unlike(o.compile.AMP[0]) {
-		printable.Fprintf(o.app.stdout, "note: from batch %d to %d Inductor splits sums over samples otherwise than "+
-			"at the recorded sizes next to them; record one of these, too: --batch %d\n", r[0], r[1], r[1])
-	}
 	printable.Fprintf(o.app.stdout, "%s: compiled by PyTorch %s for %s, at batch %s\n", paths[0], made.Torch, made.GPU,
 		strings.Join(of, ", "))
 	printable.Fprintf(o.app.stdout, "next: vprof plan --model %s --torch-compile --amp %s --batch 8\n", model,

@@ -16,7 +16,7 @@ import sys
 import traceback
 
 import vprof_capture as capture
-from vprof_choices import fusions, pieces, splits
+from vprof_choices import between, fusions, pieces, splits
 
 # At most so many processes record at a time: each has Inductor's memory, a GiB or two.
 MOST = 2
@@ -415,11 +415,13 @@ def record(opts):
     import torch
 
     r = recorder(opts)
-    jobs = [(amp, int(b)) for amp in opts.amp.split(",") for b in opts.batches.split(",")]
-    recordings = apart(lambda *job: attempt(opts, lambda: r.record(*job)), jobs)
-    refused = next((one for one in recordings if "error" in one), None)
-    if refused:
-        return refused
+    recordings, jobs = [], [(amp, int(b)) for amp in opts.amp.split(",") for b in opts.batches.split(",")]
+    for _ in range(2):
+        recordings += apart(lambda *job: attempt(opts, lambda: r.record(*job)), jobs)
+        refused = next((one for one in recordings if "error" in one), None)
+        if refused:
+            return refused
+        jobs = [(amp, b) for amp in opts.amp.split(",") for b in between([one for one in recordings if one["amp"] == amp.removeprefix("none")])]
     setups = [one.pop("setup") for one in recordings]
     return {
         "torch": torch.__version__, "model": opts.spec, "form": opts.form, "loss": opts.loss, "dynamic": opts.dynamic, "budget": opts.budget,

@@ -159,6 +159,14 @@ class Steps(unittest.TestCase):
         with V.set_choices_handler(types.SimpleNamespace(reduction_split_factor=lambda device, n, results, inner: min(n // 256, 6) if results == 32 else 7)):
             self.assertEqual([(2, 3, 4, 5, 6), (7,)], vprof_choices.splits(found))
 
+    def test_batches_between_recordings_that_are_split_otherwise(self):
+        def at(*batches):
+            return [{"batch": b, "splits_at": [[14, 15, 16], [16, 31, 32], [200]]} for b in batches]
+
+        self.assertEqual([15, 16, 32], vprof_choices.between(at(8, 64)))
+        self.assertEqual([32], vprof_choices.between(at(8, 14, 16, 64)))
+        self.assertEqual([], vprof_choices.between(at(8)))
+
     def test_sites_are_numbered_anew(self):
         recordings = [{"sites": sites, "names": ["", *names], "steps": [{"allocations": [[8, 0, 0], [8, 1, 1]]}]} for sites, names in ((["a", "b"], ["mul"]), (["b", "c"], ["add > mul"]))]
         self.assertEqual({"sites": ["a", "b", "c"], "names": ["", "mul", "add > mul"]}, compiling_script.merged(recordings))

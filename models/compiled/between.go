@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/program"
 )
 
@@ -118,22 +117,6 @@ func (r *Recording) splitsOtherwise(batch int) (n int) {
 		}
 	}
 	return n
-}
-
-// Unlike are the batch sizes from the least to the largest recorded one of a precision at which Inductor splits sums
-// otherwise than at the recorded size that is planned by, as ranges in ascending order.
-func (f *File) Unlike(amp string) (ranges [][2]int) {
-	from, to := f.batchRange(precision(models.Autocast(amp)))
-	for batch := from; batch <= to; batch++ {
-		switch near, _, err := f.neighbors(amp, batch); {
-		case err != nil || near.splitsOtherwise(batch) == 0:
-		case len(ranges) > 0 && ranges[len(ranges)-1][1] == batch-1:
-			ranges[len(ranges)-1][1] = batch
-		default:
-			ranges = append(ranges, [2]int{batch, batch})
-		}
-	}
-	return ranges
 }
 
 // kept are the nodes of the graph whose results a step keeps for backward, in ascending order.
