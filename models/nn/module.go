@@ -148,10 +148,26 @@ type Tree struct {
 // parameterName is the path of a module and what it calls a parameter.
 type parameterName struct{ module, own string }
 
-// tiedParameter is a parameter that a further module has.
+// tiedParameter is a parameter that a further module has, which calls it own and finds it at a field.
 type tiedParameter struct {
-	p      *Parameter
-	module string
+	p           *Parameter
+	module, own string
+	at          **Parameter
+}
+
+// Untie gives the further modules that have a parameter one of their own, and returns it, without a tensor, and its
+// name; nil if no module shares it.
+func (t *Tree) Untie(p *Parameter) (own *Parameter, name string) {
+	for _, s := range t.tied {
+		if s.p != p || s.at == nil {
+			continue
+		}
+		if own == nil {
+			own, name = &Parameter{Dims: p.Dims, DType: p.DType, Frozen: p.Frozen}, join(s.module, s.own)
+		}
+		*s.at = own
+	}
+	return own, name
 }
 
 // Sharing are the paths of the further modules that have a parameter, which is named after the first.
@@ -244,14 +260,14 @@ func (t *Tree) module(v reflect.Value, layer any, path string) {
 	}); ok {
 		names, own := l.ownParameters()
 		for i, p := range own {
-			t.parameter(p, path, names[i])
+			t.parameter(p, path, names[i], nil)
 		}
 	}
 	fields := fieldsOf(v.Type())
 	for _, f := range fields.tensors {
 		switch x := v.Field(f.index).Interface().(type) {
 		case *Parameter:
-			t.parameter(x, path, f.name)
+			t.parameter(x, path, f.name, v.Field(f.index).Addr().Interface().(**Parameter))
 		case *Buffer:
 			if x != nil {
 				t.Buffers, t.buffered = append(t.Buffers, x), append(t.buffered, path)
@@ -287,11 +303,11 @@ func (t *Tree) module(v reflect.Value, layer any, path string) {
 
 // parameter notes a parameter of a module, which may be nil. Of several modules that have it the
 // first gives it its name.
-func (t *Tree) parameter(p *Parameter, module, own string) {
+func (t *Tree) parameter(p *Parameter, module, own string, at **Parameter) {
 	switch {
 	case p == nil:
 	case p.tree == t:
-		t.tied = append(t.tied, tiedParameter{p, module})
+		t.tied = append(t.tied, tiedParameter{p, module, own, at})
 	default:
 		p.tree = t
 		t.Parameters = append(t.Parameters, p)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
 	"github.com/vprof/vprof/profiler/trace/distributed"
 )
@@ -166,9 +167,11 @@ func fullyShard(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout
 	if err != nil {
 		return nil, err
 	}
-	names := make([]string, len(l.Params))
-	for i, p := range l.Params {
-		names[i] = p.Name
+	var names []string
+	for _, p := range l.Params {
+		if p.TiedTo == "" {
+			names = append(names, p.Name)
+		}
 	}
 	r := &Ranks{
 		Parameters: f.Parameters(names), Wrappers: map[string]trace.Wrapper{}, sync: f.Sync, each: s.EachSync,
@@ -258,6 +261,9 @@ func (t *taskTrainer) share(s *Session, net *nn.Tree, frozen bool) *Ranks {
 		l.Blocks = net.Blocks()
 	}
 	l.params(net, func(*nn.Parameter) bool { return true })
+	if tiesShards(t.c) {
+		l.untie(s.Tape, net)
+	}
 	for _, b := range net.Buffers {
 		if !b.Constant {
 			l.Buffers = append(l.Buffers, b.Tensor)
@@ -287,6 +293,31 @@ func (l *Layout) params(net *nn.Tree, wanted func(*nn.Parameter) bool) {
 			l.Params = append(l.Params, distributed.Param{Name: names[i], Tensor: &p.Tensor, Order: i})
 			l.Sharing[names[i]] = net.Sharing(p)
 		}
+	}
+}
+
+// tiesShards tells whether weights are tied once they are sharded, as from_pretrained(distributed_config) does it:
+// fully_shard has made a parameter of each side, which gathers and reduces by itself, over one shard.
+func tiesShards(c models.Case) bool {
+	s := c.Strategy
+	return s.TPBy != "" && s.Init != models.InitDevice && int64(c.GPUs) > s.TP
+}
+
+// untie has what several modules share be parameters of their own, on the meta device, until their shards are tied.
+func (l *Layout) untie(t *trace.Tape, net *nn.Tree) {
+	for i, p := range net.Parameters {
+		own, name := net.Untie(p)
+		if own == nil {
+			continue
+		}
+		t.Unplaced(func() { own.Tensor = t.Hold(t.New("empty_like", program.Weights, p.Tensor.DType(), p.Dims...)) })
+		if p.RequiresGrad() {
+			own.Leaf()
+		}
+		l.Params = append(l.Params, distributed.Param{
+			Name: name, Tensor: &own.Tensor, Order: len(l.Params), TiedTo: l.Params[i].Name,
+		})
+		delete(l.Sharing, l.Params[i].Name)
 	}
 }
 

@@ -100,7 +100,7 @@ func meshesOf(s *models.Strategy, l Layout, shared []distributed.Shared) (meshes
 		}):
 			mesh = "tp"
 		}
-		if (*p.Tensor).RequiresGrad() {
+		if (*p.Tensor).RequiresGrad() && p.TiedTo == "" {
 			meshes = append(meshes, mesh)
 		}
 	}

@@ -157,7 +157,10 @@ func (l Layout) ends() []models.Wrap {
 	}
 	tail := []string{norm, output}
 	var wraps []models.Wrap
-	switch tied := slices.Contains(l.Sharing[embedding+".weight"], output); {
+	tied := slices.Contains(l.Sharing[embedding+".weight"], output)
+	switch {
+	case slices.ContainsFunc(l.Params, func(p distributed.Param) bool { return p.TiedTo == embedding+".weight" }):
+		tail = []string{norm, embedding} // the plan knows that the output layer is tied, whose own parameter the root has
 	case embedding != "" && output != "" && tied:
 		tail = []string{norm, embedding, output}
 	case embedding != "":

@@ -4,8 +4,10 @@
   vprof run --gpu a100-80 --gpus 8 --steps 3 -- python pipeline.py CONFIG.json '{"pp": 2, "ep": 2, "cp": 2, "rank": 4}'
 
 Stages are made with examples of what they receive and send; each computes what transformers' model does with its
-blocks, and sends hidden states and rotary embeddings on. Other options are those of expert_parallel.py.
+blocks, and sends hidden states and rotary embeddings on. Other options are those of expert_parallel.py, and with "tp"
+"sequence" and "loss" of tensor_parallel.py.
 """
+import contextlib
 import json
 import os
 import sys
@@ -18,32 +20,32 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
 from torch.distributed.tensor.experimental import context_parallel
 from torch.distributed.tensor.experimental._attention import set_rotate_method
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.distributed.tensor.parallel import loss_parallel, parallelize_module
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from expert_parallel import routed, shared_out
+from tensor_parallel import around, within
 
-COLUMNS = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj")
 SCHEDULES = {"1f1b": Schedule1F1B, "gpipe": ScheduleGPipe, "interleaved": ScheduleInterleaved1F1B}
 
 
 class Stage(nn.Module):
     """Some blocks of a model, with what stands before the first and behind the last."""
 
-    def __init__(self, model, first, last, blocks):
+    def __init__(self, model, first, last, blocks, length):
         super().__init__()
         if first:
             self.embed_tokens, self.rotary = model.model.embed_tokens, model.model.rotary_emb
         self.layers = nn.ModuleList(blocks)
         if last:
             self.norm, self.lm_head = model.model.norm, model.lm_head
-        self.first, self.last = first, last
+        self.first, self.last, self.length = first, last, length
         self.loss, self.words = model.loss_function, model.config.vocab_size
 
     def forward(self, x, cos=None, sin=None, labels=None, shifted=None, pos=None):
         if self.first:
             embedded = x = self.embed_tokens(x)  # the name keeps it, as transformers' inputs_embeds does
-            cos, sin = self.rotary(x, torch.arange(x.shape[1], device=x.device).unsqueeze(0) if pos is None else pos)
+            cos, sin = self.rotary(x, torch.arange(self.length, device=x.device).unsqueeze(0) if pos is None else pos)
         for layer in self.layers:
             x = layer(x, attention_mask=None, position_embeddings=(cos, sin), use_cache=False)
         if self.last:
@@ -84,14 +86,15 @@ def stages_of(model, mesh, shard, expert, o):
     for k in range(each):
         at = k * o["pp"] + mesh["pp"].get_local_rank()
         first, last = at == 0, at == count - 1
-        stage = Stage(model, first, last, layers[cuts[at]:cuts[at + 1]])
+        stage = Stage(model, first, last, layers[cuts[at]:cuts[at + 1]], length)
         stage.train()
         if shard is not None:
             sharded(stage, shard, expert, o)
         stage.to_empty(device="cuda")
         new = lambda *shape: torch.zeros(*shape, dtype=dtype, device="cuda")
         rows = o["batch"] if o["cp"] > 1 else 1
-        hidden = (new(o["batch"], length, config.hidden_size), new(rows, length, head), new(rows, length, head))
+        tokens = length // (o["tp"] if o["sequence"] else 1)
+        hidden = (new(o["batch"], tokens, config.hidden_size), new(rows, length, head), new(rows, length, head))
         hidden[0].requires_grad_()
         inputs = (torch.zeros(o["batch"], length, dtype=torch.long, device="cuda"),) if first else hidden
         outputs = (torch.zeros((), device="cuda").requires_grad_(),) if last else hidden
@@ -103,7 +106,7 @@ def stages_of(model, mesh, shard, expert, o):
 def main():
     config = AutoConfig.for_model(**json.load(open(sys.argv[1])))
     o = dict(pp=2, batch=2, seq=512, micro=2, mp=False, dtype="bfloat16", checkpointing="", schedule="1f1b",
-             reshard=None, cp=1, ep=1, tp=1, skew=1.0, replicate=1, steps=3)
+             reshard=None, cp=1, ep=1, tp=1, sequence=False, loss=False, skew=1.0, replicate=1, steps=3)
     o.update(json.loads(sys.argv[2]))
     if "rank" in o:
         os.environ["RANK"] = str(o["rank"])
@@ -132,10 +135,10 @@ def main():
     if cp > 1:
         set_rotate_method("allgather")
         without_masks(model)
-    for block in model.model.layers if tp > 1 else ():
-        plan = {n: ColwiseParallel() if n.rsplit(".", 1)[-1] in COLUMNS else RowwiseParallel()
-                for n, layer in block.named_modules() if isinstance(layer, nn.Linear)}
-        parallelize_module(block, mesh["tp"], plan)
+    if tp > 1:
+        parallelize_module(model, mesh["tp"], around(o))
+        for block in model.model.layers:
+            parallelize_module(block, mesh["tp"], within(block, o))
     shard = None
     if world // pp > tp:
         shard = mesh["replicate", "shard"] if copies > 1 else mesh["shard"]
@@ -152,7 +155,8 @@ def main():
             beside.pop("pos", None)
         if last:
             beside["shifted" if cp > 1 else "labels"] = labels
-        schedule.step(*((ids,) if first else ()), target=labels if last else None, return_outputs=False, **beside)
+        with loss_parallel() if o["loss"] else contextlib.nullcontext():
+            schedule.step(*((ids,) if first else ()), target=labels if last else None, return_outputs=False, **beside)
 
     batch = lambda: (torch.zeros(o["micro"] * o["batch"], o["seq"], dtype=torch.long, device="cuda") for _ in range(2))
     ids, labels = batch() if cp == 1 else (None, None)

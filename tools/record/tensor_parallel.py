@@ -5,7 +5,9 @@
 
 With sequence the plan is that of torchtitan (apply_non_moe_tp), by the names that transformers has; positions are
 given, since the model would count them by embeddings of which the rank has a part. With loss the output layer keeps
-its part of the scores, and loss and backward run under loss_parallel.
+its part of the scores, and loss and backward run under loss_parallel. With "by": "transformers" the model is loaded from
+a folder, in bf16, under transformers' own plan (DistributedConfig), which ties weights after they are sharded; the
+optimizer steps each mesh by itself, as the Trainer has it.
 """
 import contextlib
 import json
@@ -72,12 +74,26 @@ def shard(model, mesh, o):
     fully_shard(model, **options)
 
 
-def main():
-    o = dict(tp=2, sequence=False, loss=False, batch=2, seq=512, mp="", checkpointing="", clip=False, replicate=1,
-             reshard="auto", accumulate=1)
-    o.update(json.loads(sys.argv[2]))
-    dist.init_process_group("nccl")
-    torch.cuda.set_device(0)
+def loaded(o):
+    """The model of a folder under transformers' own plan, and the groups of parameters that its Trainer makes."""
+    from torch.distributed.tensor import DTensor
+    from transformers.distributed import DistributedConfig
+
+    ranks = dist.get_world_size() // o["tp"] // o["replicate"]
+    model = AutoModelForCausalLM.from_pretrained(
+        sys.argv[1], attn_implementation="sdpa", dtype=torch.bfloat16,
+        distributed_config=DistributedConfig(tp_size=o["tp"], fsdp_size=ranks, dp_replicate_size=o["replicate"]))
+    if o["checkpointing"]:
+        model.gradient_checkpointing_enable({"use_reentrant": o["checkpointing"] == "reentrant"})
+    model.train()
+    groups = {}
+    for p in model.parameters():
+        groups.setdefault(p.device_mesh if isinstance(p, DTensor) else None, []).append(p)
+    return model, [{"params": group} for group in groups.values()]
+
+
+def planned(o):
+    """A model of a configuration under torchtitan's plan, or that of linear layers alone."""
     shape, names = [dist.get_world_size() // o["tp"] // o["replicate"], o["tp"]], ["dp", "tp"]
     if o["replicate"] > 1:
         shape, names = [o["replicate"], *shape], ["rep", *names]
@@ -92,7 +108,17 @@ def main():
         parallelize_module(block, mesh["tp"], within(block, o))
     shard(model, mesh, o)
     model.to_empty(device="cuda")
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    return model, model.parameters()
+
+
+def main():
+    o = dict(tp=2, sequence=False, loss=False, batch=2, seq=512, mp="", checkpointing="", clip=False, replicate=1,
+             reshard="auto", accumulate=1, by="torch")
+    o.update(json.loads(sys.argv[2]))
+    dist.init_process_group("nccl")
+    torch.cuda.set_device(0)
+    model, trained = loaded(o) if o["by"] == "transformers" else planned(o)
+    optimizer = torch.optim.AdamW(trained, lr=1e-4)
     ids = torch.zeros(o["batch"], o["seq"], dtype=torch.long, device="cuda")
     given = {"position_ids": torch.arange(o["seq"], device="cuda").unsqueeze(0)} if o["sequence"] else {}
 
@@ -107,7 +133,7 @@ def main():
         if o["clip"]:
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        optimizer.zero_grad()
+        model.zero_grad()
 
     for _ in range(3):
         step()

@@ -41,6 +41,8 @@ type Param struct {
 	Tensor **trace.Tensor
 	// Order is the parameter's place among all of the model.
 	Order int
+	// TiedTo is the name of a parameter before it whose shard is also this one's, empty for none.
+	TiedTo string
 }
 
 // empty is torch.empty on the device.

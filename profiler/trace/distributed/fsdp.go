@@ -190,7 +190,7 @@ func (f *FSDP) place(groups []Group) {
 			if f.options.From == FromRank0 {
 				f.arrive(s)
 			}
-			s.shard(f.tape, f.options.Offload)
+			f.shard(s)
 			f.arrived()
 		}
 	}
@@ -202,7 +202,7 @@ func (f *FSDP) place(groups []Group) {
 		for k, param := range g.Params {
 			s := f.groups[i].params[k]
 			if !inOrder {
-				s.shard(f.tape, f.options.Offload)
+				f.shard(s)
 			}
 			old = append(old, *param.Tensor)
 			s.whole.SplitLike(*param.Tensor)
@@ -211,6 +211,19 @@ func (f *FSDP) place(groups []Group) {
 		f.tape.Release(old...)
 		f.arrived()
 	}
+}
+
+// shard allocates the shard of a parameter that is tied to none, or to one whose shard is there.
+func (f *FSDP) shard(s *shardedParam) {
+	var tied *shardedParam
+	for _, g := range f.groups {
+		for _, other := range g.params {
+			if s.tiedTo != "" && other.name == s.tiedTo {
+				tied = other
+			}
+		}
+	}
+	s.shard(f.tape, f.options.Offload, tied)
 }
 
 // arrive brings parameters to the device as a whole, until arrived.
@@ -262,7 +275,7 @@ func (f *FSDP) Parameters(names []string) []*trace.Tensor {
 	byName := map[string]*trace.Tensor{}
 	for _, g := range f.groups {
 		for _, s := range g.params {
-			if s.trains {
+			if s.trains && s.tiedTo == "" {
 				byName[s.name] = s.local
 			}
 		}

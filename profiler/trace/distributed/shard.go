@@ -20,6 +20,7 @@ type shardedParam struct {
 	trains    bool
 	world     World
 	order     int // among the model's parameters
+	tiedTo    string
 
 	// data is the padded shard, local the rows that the rank has of it, which the
 	// optimizer updates.
@@ -46,7 +47,7 @@ func newShardedParam(p Param, w World, o Options) (*shardedParam, error) {
 	}
 	s := &shardedParam{
 		name: p.Name, shape: shape, row: 1, dtype: x.DType(), gathered: x.DType(),
-		trains: x.RequiresGrad(), world: w, order: p.Order,
+		trains: x.RequiresGrad(), world: w, order: p.Order, tiedTo: p.TiedTo,
 	}
 	for _, d := range shape[1:] {
 		s.row *= d
@@ -58,8 +59,21 @@ func newShardedParam(p Param, w World, o Options) (*shardedParam, error) {
 	return s, nil
 }
 
-// shard allocates the rank's rows; onHost says that the host does.
-func (s *shardedParam) shard(t *trace.Tape, onHost bool) {
+// shard allocates the rank's rows, unless another parameter has them; onHost says that the host does.
+func (s *shardedParam) shard(t *trace.Tape, onHost bool, tied *shardedParam) {
+	if tied != nil {
+		s.data, s.local = t.Hold(tied.data), t.Hold(tied.local)
+	} else {
+		s.allocateRows(t, onHost)
+	}
+	s.output = t.Hold(t.Unallocated(s.gathered, s.padded(s.world)))
+	s.whole = t.Hold(s.output.Part(0, s.shape...))
+	if s.trains {
+		s.whole.Leaf()
+	}
+}
+
+func (s *shardedParam) allocateRows(t *trace.Tape, onHost bool) {
 	w := s.world
 	padded := append([]int64{s.rows}, s.shape[1:]...)
 	var x *trace.Tensor
@@ -73,11 +87,8 @@ func (s *shardedParam) shard(t *trace.Tape, onHost bool) {
 	own := min(s.rows, max(0, s.shape[0]-w.Rank*s.rows))
 	s.local = t.Hold(x.Part(0, append([]int64{own}, s.shape[1:]...)...))
 	t.Release(x)
-	s.output = t.Hold(t.Unallocated(s.gathered, s.padded(w)))
-	s.whole = t.Hold(s.output.Part(0, s.shape...))
 	if s.trains {
 		s.local.Leaf()
-		s.whole.Leaf()
 	}
 }
 
