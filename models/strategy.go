@@ -95,7 +95,8 @@ type Strategy struct {
 	Map    string
 	Memory []int64
 	// Init is where the model is before its weights are shared out; empty is the meta device, from which it comes
-	// shard by shard (to_empty, as torchtitan and torchtune have it).
+	// shard by shard (to_empty, as torchtitan and torchtune have it), or by transformers' plan from_pretrained, which
+	// first allocates as much as all shards.
 	Init Init
 }
 
@@ -104,6 +105,8 @@ type Init string
 
 // Places of a model other than the meta device.
 const (
+	// InitMeta is to_empty where from_pretrained is usual.
+	InitMeta Init = "meta"
 	// InitDevice has the whole model on each GPU.
 	InitDevice Init = "device"
 	// InitHost has every process make it in the host's memory, from which fully_shard brings each group as a whole, and

@@ -98,6 +98,9 @@ func ParseStrategy(text string) (Strategy, error) {
 			return Strategy{}, fmt.Errorf("%s: %w", key, err)
 		}
 	}
+	if s.TPBy == "" && s.Init == InitMeta { // as usual
+		s.Init = ""
+	}
 	return s, nil
 }
 
@@ -159,7 +162,7 @@ var strategyOptions = []strategyOption{
 	{"linear", (*Strategy).setLinear, func(s *Strategy) string { return wordIf("torch")(s.TorchLinear) }},
 	wordOption("map", DeviceMapWords()[0], func(s *Strategy) *string { return &s.Map }, DeviceMapWords()...),
 	option("memory", parseMemory, func(s *Strategy) *[]int64 { return &s.Memory }, memoryText),
-	wordOption("init", "meta", func(s *Strategy) *Init { return &s.Init }, "meta", "host", "device", "rank0"),
+	wordOption("init", "", func(s *Strategy) *Init { return &s.Init }, "meta", "host", "device", "rank0"),
 	{"offload", (*Strategy).setOffload, func(s *Strategy) string { return s.Offload }},
 	option("rank", parseRank, func(s *Strategy) **int64 { return &s.Rank }, rankText),
 }

@@ -34,7 +34,7 @@ func (t *Tree) Load(tape *trace.Tape, l Loading) {
 			p.DType, widened = d, append(widened, p)
 		}
 		all = append(all, p)
-		keys[p] = loadKey(join(t.names[i].module, t.names[i].own))
+		keys[p] = LoadKey(join(t.names[i].module, t.names[i].own))
 		if !p.Away {
 			bytes += p.Numel() * p.DType.Size()
 		}
@@ -89,8 +89,8 @@ func (l Loading) of(p *Parameter) trace.DType {
 	return p.DType
 }
 
-// loadKey is a name in a form that sorts as transformers sorts names: part by part, numbers by their value and first.
-func loadKey(name string) string {
+// LoadKey is a name in a form that sorts as transformers sorts names: part by part, numbers by their value and first.
+func LoadKey(name string) string {
 	parts := strings.Split(name, ".")
 	for i, p := range parts {
 		text := strings.TrimRight(p, "0123456789")

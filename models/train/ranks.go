@@ -1,6 +1,7 @@
 package train
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"slices"
@@ -127,7 +128,7 @@ const (
 
 // comesFrom says how shards come to the device from where a model is made.
 var comesFrom = map[models.Init]distributed.Source{
-	"": distributed.FromMeta, models.InitDevice: distributed.FromDevice, models.InitHost: distributed.FromHost,
+	"": distributed.FromMeta, models.InitMeta: distributed.FromMeta, models.InitDevice: distributed.FromDevice, models.InitHost: distributed.FromHost,
 	models.InitRank0: distributed.FromRank0,
 }
 
@@ -139,7 +140,7 @@ func fullyShard(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout
 	}
 	o := distributed.Options{
 		Replicate: s.Replicate, Offload: s.Offload != "", Beside: l.Frozen, From: comesFrom[s.Init],
-		Manual: s.Name == models.PP,
+		Manual: s.Name == models.PP, WarmUp: loadsShards(s),
 	}
 	switch s.Resharding() {
 	case "true":
@@ -273,6 +274,9 @@ func (t *taskTrainer) share(s *Session, net *nn.Tree, frozen bool) *Ranks {
 	if t.graph != nil {
 		l.Sharing, wrap = t.graph.Sharing(), t.graph.Wrap
 	}
+	if loadsShards(t.c.Strategy) {
+		l.inOrderOfNames()
+	}
 	r, err := distribute(s.Tape, t.c, l)
 	if err == nil {
 		err = wrap(s.Tape, net, r)
@@ -301,6 +305,23 @@ func (l *Layout) params(net *nn.Tree, wanted func(*nn.Parameter) bool) {
 func tiesShards(c models.Case) bool {
 	s := c.Strategy
 	return s.TPBy != "" && s.Init != models.InitDevice && int64(c.GPUs) > s.TP
+}
+
+// loadsShards tells whether from_pretrained brings each rank's part to the device.
+func loadsShards(s *models.Strategy) bool { return s.TPBy != "" && s.Init == "" }
+
+// inOrderOfNames numbers parameters as from_pretrained loads them.
+func (l *Layout) inOrderOfNames() {
+	order := make([]*distributed.Param, len(l.Params))
+	for i := range l.Params {
+		order[i] = &l.Params[i]
+	}
+	slices.SortStableFunc(order, func(a, b *distributed.Param) int {
+		return cmp.Or(strings.Compare(a.TiedTo, b.TiedTo), strings.Compare(nn.LoadKey(a.Name), nn.LoadKey(b.Name)))
+	})
+	for i, p := range order {
+		p.Order = i
+	}
 }
 
 // untie has what several modules share be parameters of their own, on the meta device, until their shards are tied.

@@ -113,7 +113,7 @@ func shardOver(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout)
 	if groups := w.Size / each; groups > 1 {
 		return fullyShard(t, distributed.World{Size: groups, Rank: w.Rank / each}, s, l)
 	}
-	distributed.ToDevice(l.Params)
+	distributed.ToDevice(t, l.Params, loadsShards(s))
 	return &Ranks{Parameters: trained(l)}, nil
 }
 

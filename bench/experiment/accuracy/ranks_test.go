@@ -63,8 +63,8 @@ func TestRanksNeedWhatPyTorchSays(t *testing.T) {
 
 // TestTensorParallelRanksNeedWhatPyTorchSays estimates records of ranks that share tokens and scores, too.
 func TestTensorParallelRanksNeedWhatPyTorchSays(t *testing.T) {
-	allocated, reserved := errorsOfDecoders(t, "tensor.jsonl", 19)
-	require.LessOrEqual(t, at(allocated, 0.75), 0.0001)
+	allocated, reserved := errorsOfDecoders(t, "tensor.jsonl", 23)
+	require.LessOrEqual(t, at(allocated, 0.9), 0.0001)
 	require.LessOrEqual(t, at(allocated, 1), 0.0025)
 	require.LessOrEqual(t, at(reserved, 1), 0.01)
 }

@@ -38,6 +38,23 @@ func params(t *trace.Tape, shapes ...[]int64) []Param {
 	return out
 }
 
+// A parameter that is tied to another is gathered by itself, and the optimizer steps their one shard once.
+func TestTiedParametersHaveOneShard(t *testing.T) {
+	for _, from := range []Source{FromMeta, FromDevice, FromHost} {
+		tape := newTape()
+		p := params(tape, []int64{8, 3}, []int64{8, 3})
+		p[1].Order, p[1].TiedTo = 1, "a"
+		f, err := FullyShard(tape, World{Size: 2}, Options{From: from}, []Group{
+			{Module: "words", Params: p[:1]}, {Params: p[1:]},
+		})
+		require.NoError(t, err)
+		words, root := f.groups[1].params[0], f.root.params[0]
+		require.Same(t, words.local, root.local)
+		require.NotSame(t, words.whole, root.whole)
+		require.Len(t, f.Parameters([]string{"a", "b"}), 1)
+	}
+}
+
 func TestShardsCoverEveryRowOnce(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		rows := rapid.Int64Range(1, 100).Draw(rt, "rows")
@@ -129,7 +146,7 @@ func TestRanksShareTokensOutsideOfHalves(t *testing.T) {
 		{Path: "words", Sharing: trace.Sharing{Split: trace.ByWord, Tokens: true}, Weight: p[2].Tensor},
 	}
 	require.NoError(t, ParallelizeModule(tape, World{Size: 2}, layers, true))
-	ToDevice(p)
+	ToDevice(tape, p, false)
 	f := tape.Frame()
 	ids := f.Let(tape.New("zeros", program.Batch, trace.I64, 3, 4))
 	x := f.Let(ids.Embedding(*p[2].Tensor))

@@ -69,6 +69,8 @@ type Options struct {
 	// Beside says that this is a frozen model next to the one that is trained. It gathers on streams
 	// of its own.
 	Beside bool
+	// WarmUp allocates as much as all shards first, and frees it (from_pretrained of transformers).
+	WarmUp bool
 	// Manual has parameters stay whole and gradients as they are after every backward pass, until [FSDP.Finish], as
 	// the stages of pipelines have it.
 	Manual bool
@@ -186,6 +188,15 @@ func (f *FSDP) place(groups []Group) {
 			all = append(all, g.params...)
 		}
 		slices.SortStableFunc(all, func(a, b *shardedParam) int { return a.order - b.order })
+		if f.options.WarmUp {
+			bytes := int64(0)
+			for _, s := range all {
+				if s.tiedTo == "" {
+					bytes += s.rows * s.row * s.dtype.Size()
+				}
+			}
+			warmUp(f.tape, bytes)
+		}
 		for _, s := range all {
 			if f.options.From == FromRank0 {
 				f.arrive(s)

@@ -2,6 +2,7 @@ package distributed
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
@@ -54,11 +55,26 @@ func ParallelizeModule(t *trace.Tape, w World, layers []Shared, meta bool) error
 	return nil
 }
 
-// ToDevice allocates the parameters that are on the meta device (to_empty).
-func ToDevice(params []Param) {
+// ToDevice allocates the parameters that are on the meta device (to_empty), with warm after a block for all
+// (from_pretrained).
+func ToDevice(t *trace.Tape, params []Param, warm bool) {
+	params = slices.Clone(params)
+	slices.SortStableFunc(params, func(a, b Param) int { return a.Order - b.Order })
+	bytes := int64(0)
+	for _, p := range params {
+		bytes += (*p.Tensor).Bytes()
+	}
+	if warm {
+		warmUp(t, bytes)
+	}
 	for _, p := range params {
 		(*p.Tensor).AllocStorage("empty_like", program.Weights)
 	}
+}
+
+// warmUp is caching_allocator_warmup of transformers: a block as large as what will be loaded, which is freed.
+func warmUp(t *trace.Tape, bytes int64) {
+	t.Release(t.Hold(t.New("empty", program.Temporaries, trace.U8, bytes)))
 }
 
 // splitOnMeta puts the rank's chunk in a parameter's place where neither has memory.
