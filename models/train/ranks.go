@@ -128,7 +128,8 @@ const (
 
 // comesFrom says how shards come to the device from where a model is made.
 var comesFrom = map[models.Init]distributed.Source{
-	"": distributed.FromMeta, models.InitMeta: distributed.FromMeta, models.InitDevice: distributed.FromDevice, models.InitHost: distributed.FromHost,
+	"": distributed.FromMeta, models.InitMeta: distributed.FromMeta, models.InitDevice: distributed.FromDevice,
+	models.InitHost:  distributed.FromHost,
 	models.InitRank0: distributed.FromRank0,
 }
 

@@ -160,7 +160,7 @@ func (l Layout) ends() []models.Wrap {
 	tied := slices.Contains(l.Sharing[embedding+".weight"], output)
 	switch {
 	case slices.ContainsFunc(l.Params, func(p distributed.Param) bool { return p.TiedTo == embedding+".weight" }):
-		tail = []string{norm, embedding} // the plan knows that the output layer is tied, whose own parameter the root has
+		tail = []string{norm, embedding} // the root has the output layer's own parameter
 	case embedding != "" && output != "" && tied:
 		tail = []string{norm, embedding, output}
 	case embedding != "":

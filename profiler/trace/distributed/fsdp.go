@@ -183,27 +183,7 @@ func FullyShard(t *trace.Tape, w World, o Options, groups []Group) (*FSDP, error
 func (f *FSDP) place(groups []Group) {
 	inOrder := f.options.From == FromMeta || f.options.From == FromRank0
 	if inOrder {
-		var all []*shardedParam
-		for _, g := range f.groups {
-			all = append(all, g.params...)
-		}
-		slices.SortStableFunc(all, func(a, b *shardedParam) int { return a.order - b.order })
-		if f.options.WarmUp {
-			bytes := int64(0)
-			for _, s := range all {
-				if s.tiedTo == "" {
-					bytes += s.rows * s.row * s.dtype.Size()
-				}
-			}
-			warmUp(f.tape, bytes)
-		}
-		for _, s := range all {
-			if f.options.From == FromRank0 {
-				f.arrive(s)
-			}
-			f.shard(s)
-			f.arrived()
-		}
+		f.placeInOrder()
 	}
 	for i, g := range groups {
 		var old []*trace.Tensor
@@ -227,14 +207,41 @@ func (f *FSDP) place(groups []Group) {
 // shard allocates the shard of a parameter that is tied to none, or to one whose shard is there.
 func (f *FSDP) shard(s *shardedParam) {
 	var tied *shardedParam
-	for _, g := range f.groups {
-		for _, other := range g.params {
-			if s.tiedTo != "" && other.name == s.tiedTo {
-				tied = other
+	if s.tiedTo != "" {
+		for _, g := range f.groups {
+			for _, other := range g.params {
+				if other.name == s.tiedTo {
+					tied = other
+				}
 			}
 		}
 	}
 	s.shard(f.tape, f.options.Offload, tied)
+}
+
+// placeInOrder gives all shards their memory in the order of the parameters.
+func (f *FSDP) placeInOrder() {
+	var all []*shardedParam
+	for _, g := range f.groups {
+		all = append(all, g.params...)
+	}
+	slices.SortStableFunc(all, func(a, b *shardedParam) int { return a.order - b.order })
+	if f.options.WarmUp {
+		bytes := int64(0)
+		for _, s := range all {
+			if s.tiedTo == "" {
+				bytes += s.rows * s.row * s.dtype.Size()
+			}
+		}
+		warmUp(f.tape, bytes)
+	}
+	for _, s := range all {
+		if f.options.From == FromRank0 {
+			f.arrive(s)
+		}
+		f.shard(s)
+		f.arrived()
+	}
 }
 
 // arrive brings parameters to the device as a whole, until arrived.
