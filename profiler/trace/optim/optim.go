@@ -142,7 +142,7 @@ type rule struct {
 }
 
 var rules = map[Algorithm]rule{
-	SGD:       {init: initSGD, foreach: foreachSGD, single: singleSGD, fused: fusedSGD},
+	SGD:       {init: initNothing, foreach: foreachSGD, single: singleSGD, fused: fusedSGD},
 	Adam:      {init: initAdam, foreach: foreachAdam, single: singleAdam, fused: fusedAdam},
 	AdamW:     {init: initAdam, foreach: foreachAdam, single: singleAdam, fused: fusedAdam},
 	NAdam:     {init: initMoments, foreach: foreachNAdam, single: singleNAdam},

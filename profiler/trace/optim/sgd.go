@@ -5,8 +5,6 @@ import "github.com/vprof/vprof/profiler/trace"
 // The state of SGD.
 const momentumBuffer = 0
 
-func initSGD(*Optimizer, *slot) {} // the momentum buffer is made by the step itself
-
 // momentum gives a parameter its buffer, a copy of its first gradient.
 func (o *Optimizer) firstMomentum(s *slot, grad *trace.Tensor) {
 	s.state[momentumBuffer] = o.keep(grad.Clone)
