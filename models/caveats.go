@@ -62,7 +62,8 @@ func (m Model) targetCaveats(c Case) []string {
 	shown := slices.ContainsFunc(parts, func(p Part) bool { return strings.Contains(p.Path, adapter) })
 	var caveats []string
 	for _, target := range c.LoRA.Targets {
-		named, adapted := target == allLinear, target == allLinear
+		all := target == allLinear || target == LinearLayers
+		named, adapted := all, all
 		for _, p := range parts {
 			module, _, beside := strings.Cut(p.Path, adapter)
 			if module == target || strings.HasSuffix(module, "."+target) {

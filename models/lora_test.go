@@ -29,8 +29,16 @@ func TestLoRAIsReadAsPeftNamesIt(t *testing.T) {
 			Rank: 2, Alpha: 8, Parameters: []string{"a"},
 			Targets: []string{"all-linear"},
 		},
-		"towers=false,r=2":                      {Rank: 2, Alpha: 8, NoTowers: true},
-		"parameters=a,match=b":                  {Rank: 8, Alpha: 8, Parameters: []string{"a"}, Match: "b"},
+		"towers=false,r=2":     {Rank: 2, Alpha: 8, NoTowers: true},
+		"parameters=a,match=b": {Rank: 8, Alpha: 8, Parameters: []string{"a"}, Match: "b"},
+		"exclude_modules=a+b,layers_to_transform=0+2,bias=all": {
+			Rank: 8, Alpha: 8, Excluded: []string{"a", "b"}, Blocks: []int64{0, 2}, Bias: AllBiases,
+		},
+		"rank_pattern=down_proj:64+layers.1.k:2,lora_bias=true,bias=boft_only": {
+			Rank: 8, Alpha: 8, Patterns: []RankPattern{{"down_proj", 64}, {"layers.1.k", 2}}, Biased: true,
+			Bias: AdaptedBiases,
+		},
+		"trainable_token_indices=3,bias=none":   {Rank: 8, Alpha: 8, Tokens: []int64{3}},
 		"alpha=32,r=64,target=self_attn.o_proj": {Rank: 64, Alpha: 32, Targets: []string{"self_attn.o_proj"}},
 	} {
 		got, err := ParseLoRA(text)
@@ -41,7 +49,7 @@ func TestLoRAIsReadAsPeftNamesIt(t *testing.T) {
 
 func TestLoRAErrorsNameTheKey(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                       `"" is not key=value; the keys are method, r, alpha, dropout, dtype, dora, target, towers, parameters, save and match`,
+		"":                       `"" is not key=value; the keys are method, r, alpha, dropout, dtype, dora, target, towers, parameters, save, match, and peft's exclude_modules`,
 		"8":                      `"8" is not key=value`,
 		"r=0":                    `r: "0" is not a whole number from 1 to 65536`,
 		"r=many":                 `r: "many" is not a whole number`,
@@ -54,14 +62,22 @@ func TestLoRAErrorsNameTheKey(t *testing.T) {
 		"target=q_proj,":         `target: "q_proj+" has an empty name`,
 		"target=q_proj,r=2,k":    `"k" is not key=value`,
 		"rank=8": "rank: there is no such key; the keys are method, r, alpha, dropout, dtype, dora, target, " +
-			"towers, parameters, save and match",
-		"save=":             `save: "" has an empty name; use names like embed_tokens+lm_head`,
-		"towers=no":         `towers: "no" is neither true nor false`,
-		"parameters=a,,r=2": `parameters: "a+" has an empty name`,
-		"save=a,,r=2":       `save: "a+" has an empty name`,
-		"match=":            `match: "" is no regular expression`,
-		"r=2,match=(?!a)b":  `match: "(?!a)b" is no regular expression that vprof reads, which has no look-ahead`,
-		"target=a,match=b":  "match: target is given, too",
+			"towers, parameters, save, match, and peft's exclude_modules",
+		"save=":                      `save: "" has an empty name; use names like embed_tokens+lm_head`,
+		"towers=no":                  `towers: "no" is neither true nor false`,
+		"parameters=a,,r=2":          `parameters: "a+" has an empty name`,
+		"save=a,,r=2":                `save: "a+" has an empty name`,
+		"exclude_modules=a++b":       `exclude_modules: "a++b" has an empty name`,
+		"layers_to_transform=-1":     `layers_to_transform: "-1" is not a whole number`,
+		"rank_pattern=down_proj":     `rank_pattern: "down_proj" is not a layer's name and a rank`,
+		"rank_pattern=(:4":           `rank_pattern: "(" is no regular expression`,
+		"rank_pattern=a:0":           `rank_pattern: "0" is not a whole number from 1`,
+		"bias=some":                  `bias: "some" is none of none, all and lora_only`,
+		"lora_bias=maybe":            `lora_bias: "maybe" is neither true nor false`,
+		"trainable_token_indices=3+": `trainable_token_indices: "" is not a whole number`,
+		"match=":                     `match: "" is no regular expression`,
+		"r=2,match=(?!a)b":           `match: "(?!a)b" is no regular expression that vprof reads, which has no look-ahead`,
+		"target=a,match=b":           "match: target is given, too",
 	} {
 		_, err := ParseLoRA(text)
 		require.ErrorContains(t, err, want, text)
@@ -72,7 +88,7 @@ func TestLoRAErrorsNameTheKey(t *testing.T) {
 func FuzzParseLoRA(f *testing.F) {
 	for _, text := range []string{
 		"r=8,alpha=16,target=all-linear", "target=a+b.c,dropout=0.5", "save=a+b,match=a{1,2}",
-		"parameters=a+b,target=all-linear", "r=8,", "=", "r=-1",
+		"parameters=a+b,target=all-linear", "r=8,", "=", "r=-1", "rank_pattern=a:2+b:3,bias=all", "trainable_token_indices=0+7,layers_to_transform=1",
 	} {
 		f.Add(text)
 	}

@@ -43,11 +43,12 @@ func (c Config) activation() *nn.Func { return hf.Activation(cmp.Or(c.Activation
 // has the table of positions in another place.
 type embeddings struct {
 	nn.Module
-	WordEmbeddings, PositionEmbeddings, TokenTypeEmbeddings *nn.Embedding
-	LayerNorm                                               *nn.LayerNorm `torch:"LayerNorm"`
-	Dropout                                                 *nn.Dropout
-	RobertaPositions                                        *nn.Embedding `torch:"position_embeddings"`
-	PositionIds, TokenTypeIds                               *nn.Buffer
+	WordEmbeddings                          nn.Layer
+	PositionEmbeddings, TokenTypeEmbeddings *nn.Embedding
+	LayerNorm                               *nn.LayerNorm `torch:"LayerNorm"`
+	Dropout                                 *nn.Dropout
+	RobertaPositions                        *nn.Embedding `torch:"position_embeddings"`
+	PositionIds, TokenTypeIds               *nn.Buffer
 }
 
 func newEmbeddings(c Config) *embeddings {
@@ -258,7 +259,7 @@ func New(c Config) *Model {
 
 // EnableInputRequireGrads makes the word embeddings of every batch require
 // grad, as adapters on a frozen model need for checkpointing.
-func (m *Model) EnableInputRequireGrads() { m.Embeddings.WordEmbeddings.RequireGrads() }
+func (m *Model) EnableInputRequireGrads() { nn.Table(m.Embeddings.WordEmbeddings).RequireGrads() }
 
 // Call maps token ids and a padding mask [batch, length] to hidden states
 // [batch, length, width]. padded says whether the mask has a zero. What the

@@ -21,10 +21,11 @@ type DistilledConfig struct {
 // token types.
 type distilEmbeddings struct {
 	nn.Module
-	WordEmbeddings, PositionEmbeddings *nn.Embedding
-	LayerNorm                          *nn.LayerNorm `torch:"LayerNorm"`
-	Dropout                            *nn.Dropout
-	PositionIds                        *nn.Buffer
+	WordEmbeddings     nn.Layer
+	PositionEmbeddings *nn.Embedding
+	LayerNorm          *nn.LayerNorm `torch:"LayerNorm"`
+	Dropout            *nn.Dropout
+	PositionIds        *nn.Buffer
 }
 
 func (e *distilEmbeddings) Forward(f *frame, ids *tensor) *tensor {
@@ -170,10 +171,10 @@ func DistilledMaskedLM(c DistilledConfig, text hf.Text) *hf.TextTask {
 		VocabProjector: projector,
 	}
 	if !c.Untied {
-		projector.Weight = m.Embeddings.WordEmbeddings.Weight
+		projector.Weight = nn.Table(m.Embeddings.WordEmbeddings).Weight
 	}
 	return &hf.TextTask{
-		Text: text, Net: net, Inputs: m.Embeddings.WordEmbeddings, Output: projector, Bidirectional: true,
+		Text: text, Net: net, Inputs: nn.Table(m.Embeddings.WordEmbeddings), Output: projector, Bidirectional: true,
 		Call: func(f *frame, b hf.TextBatch) *tensor {
 			g := f.ModuleFrame(net, b.IDs, b.Padding, b.Labels)
 			states := g.Let(m.Call(g, b.IDs, b.Padding, text))
@@ -203,7 +204,7 @@ func DistilledClassification(c DistilledConfig, classes hf.Classes, dropout floa
 		Dropout:    nn.NewDropout(dropout),
 	}
 	return &hf.TextTask{
-		Text: text, Net: net, Inputs: m.Embeddings.WordEmbeddings, Output: net.Classifier, Classes: &classes,
+		Text: text, Net: net, Inputs: nn.Table(m.Embeddings.WordEmbeddings), Output: net.Classifier, Classes: &classes,
 		Bidirectional: true,
 		Heads:         []*nn.Layer{&net.PreClassifier, &net.Classifier},
 		Call: func(f *frame, b hf.TextBatch) *tensor {

@@ -9,11 +9,11 @@ import (
 func MaskedLM(c Config, text hf.Text) *hf.TextTask {
 	c.Pooler = false
 	m := New(c)
-	task := &hf.TextTask{Text: text, Inputs: m.Embeddings.WordEmbeddings, Bidirectional: true}
+	task := &hf.TextTask{Text: text, Inputs: nn.Table(m.Embeddings.WordEmbeddings), Bidirectional: true}
 	bias := nn.NewParameter(c.Vocab)
 	decoder := nn.NewLinear(c.Width, c.Vocab, true)
 	if !c.Untied {
-		decoder = &nn.Linear{Weight: m.Embeddings.WordEmbeddings.Weight, Bias: bias}
+		decoder = &nn.Linear{Weight: nn.Table(m.Embeddings.WordEmbeddings).Weight, Bias: bias}
 	}
 	task.Output = decoder
 	var head nn.Layer
@@ -116,7 +116,8 @@ func (h *robertaHead) Forward(f *frame, x *tensor) *tensor {
 func Classification(c Config, classes hf.Classes, dropout float64, text hf.Text) *hf.TextTask {
 	c.Pooler = !c.Roberta
 	m := New(c)
-	task := &hf.TextTask{Text: text, Inputs: m.Embeddings.WordEmbeddings, Classes: &classes, Bidirectional: true}
+	inputs := nn.Table(m.Embeddings.WordEmbeddings)
+	task := &hf.TextTask{Text: text, Inputs: inputs, Classes: &classes, Bidirectional: true}
 	output := nn.NewLinear(c.Width, classes.Count, true)
 	net := &classifier{Bert: m, Dropout: nn.NewDropout(dropout), Classifier: output}
 	if c.Roberta {
@@ -166,7 +167,7 @@ func TokenClassification(c Config, classes hf.Classes, dropout *nn.Dropout, text
 	if net.Bert = m; c.Roberta {
 		net.Bert, net.Roberta = nil, m
 	}
-	return net.task(m.Embeddings.WordEmbeddings, classes, text, func(f *frame, b hf.TextBatch) *tensor {
+	return net.task(nn.Table(m.Embeddings.WordEmbeddings), classes, text, func(f *frame, b hf.TextBatch) *tensor {
 		return m.Call(f, b.IDs, b.Padding, text.Padded, text.Checkpointing)
 	})
 }
@@ -177,7 +178,7 @@ func DistilledTokenClassification(c DistilledConfig, classes hf.Classes, dropout
 ) *hf.TextTask {
 	m := NewDistilled(c)
 	net := &classifier{Encoder: m, Dropout: dropout, Classifier: nn.NewLinear(c.Width, classes.Count, true)}
-	return net.task(m.Embeddings.WordEmbeddings, classes, text, func(f *frame, b hf.TextBatch) *tensor {
+	return net.task(nn.Table(m.Embeddings.WordEmbeddings), classes, text, func(f *frame, b hf.TextBatch) *tensor {
 		return m.Call(f, b.IDs, b.Padding, text)
 	})
 }

@@ -64,7 +64,7 @@ func (w *wrapped) embedTokens(g *frame, ids *tensor) (in decoderInputs) {
 	g.Set(&own, trace.WhereScalar(mask, own))
 	in.embeds = g.Let(m.embed.call(g, own))
 	if w.c.PerLayer > 0 {
-		weight := nn.Trained(m.embed.Table).(*nn.Embedding).Weight
+		weight := nn.Table(m.embed.Table).Weight
 		pad := g.Let(weight.Select(0, 0))
 		g.Let(trace.Where(mask.Unsqueeze(-1), pad.View(1, 1, -1), in.embeds))
 		in.perLayer = g.Let(m.perLayerInputs(g, own))

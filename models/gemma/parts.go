@@ -36,26 +36,20 @@ func normalize(f *frame, x *tensor) *tensor {
 	return g.Return(x.Mul(squared.Pow(-0.5)))
 }
 
-// scaledEmbedding is Gemma4TextScaledWordEmbedding.
+// scaledEmbedding is Gemma4TextScaledWordEmbedding, or what has taken its place.
 type scaledEmbedding struct {
 	nn.Module
-	Table      nn.Layer `torch:""`
-	EmbedScale *nn.Buffer
-	table      *nn.Embedding
+	Table nn.Layer `torch:""`
+	table *nn.Embedding
 }
 
 func newScaledEmbedding(n, width int64) *scaledEmbedding {
 	table := nn.NewEmbedding(n, width)
-	return &scaledEmbedding{Table: table, table: table, EmbedScale: nn.NewBuffer(trace.F32)}
+	table.EmbedScale = nn.NewBuffer(trace.F32)
+	return &scaledEmbedding{Table: table, table: table}
 }
 
-// call looks ids up; what a hook of the table makes of it is scaled by then.
-func (s *scaledEmbedding) call(f *frame, ids *tensor) *tensor {
-	g := f.CallFrame(ids)
-	table := nn.Trained(s.Table).(*nn.Embedding)
-	g.In(table)
-	return g.Return(s.table.Hook(ids.Embedding(table.Weight.Tensor).Mul(s.EmbedScale.To(table.Weight.DType))))
-}
+func (s *scaledEmbedding) call(f *frame, ids *tensor) *tensor { return f.Call(s.Table, ids) }
 
 // rotary is Gemma4TextRotaryEmbedding: kinds are full attention and a window, nil where no
 // layer is of that kind.

@@ -115,10 +115,11 @@ func (b *block) forward(f *frame, args []*tensor) *tensor {
 // Model is GPT2Model.
 type Model struct {
 	nn.Module
-	Wte, Wpe *nn.Embedding
-	Drop     *nn.Dropout
-	H        []*block
-	LnF      *nn.LayerNorm
+	Wte  nn.Layer
+	Wpe  *nn.Embedding
+	Drop *nn.Dropout
+	H    []*block
+	LnF  *nn.LayerNorm
 }
 
 // New builds the model.
@@ -159,11 +160,11 @@ var names = nn.Names{"model": "transformer"}
 func CausalLM(c Config, text hf.Text) *hf.TextTask {
 	c.Cache = text.Cache
 	m := New(c)
-	head := &nn.Linear{Weight: m.Wte.Weight}
+	head := &nn.Linear{Weight: nn.Table(m.Wte).Weight}
 	if c.Untied {
 		head = nn.NewLinear(c.Width, c.Vocab, false)
 	}
-	return hf.CausalLM(names, m, m, m.Wte, head, text)
+	return hf.CausalLM(names, m, m, nn.Table(m.Wte), head, text)
 }
 
 // Classification is the task of telling something of each sequence. padToken
@@ -171,7 +172,7 @@ func CausalLM(c Config, text hf.Text) *hf.TextTask {
 func Classification(c Config, classes hf.Classes, padToken bool, text hf.Text) *hf.TextTask {
 	c.Cache = text.Cache
 	m := New(c)
-	return hf.SequenceClassification(names, m, m, m.Wte, c.Width, classes, padToken, text)
+	return hf.SequenceClassification(names, m, m, nn.Table(m.Wte), c.Width, classes, padToken, text)
 }
 
 // GPT2Config's defaults besides the sizes.

@@ -277,8 +277,8 @@ func (t *TextTask) Loss(f *trace.Frame, loss **trace.Tensor) {
 
 // AdaptEmbeddings implements [train.Worded].
 func (t *TextTask) AdaptEmbeddings(method peft.Config) (nn.Adapter, error) {
-	plain := t.Classes == nil && t.Extra == nil && t.Objective.IsZero()
-	if !plain || t.Packed == Several || t.Context.Ranks > 1 {
+	plain := t.Classes == nil && t.Extra == nil && t.Objective.IsZero() && t.Packed != Several
+	if method.ForLanguageModels() && !plain || t.Context.Ranks > 1 {
 		return nil, errors.New("vprof records methods of peft at the words of language models that learn the next " +
 			"token of rows with one text each; use \"vprof run\"")
 	}

@@ -41,45 +41,52 @@ func (d relative) mixture(c llama.Config, a *architecture) {
 	if len(d.fused) == 0 {
 		return
 	}
+	// listed says that linear layers have the names, too: those of an expert that sees all tokens, or of dense blocks.
+	listed := c.Experts.Shared > 0 || slices.Contains(c.Experts.Dense, true)
 	a.rule(func(c models.Case) (setting, reason string) {
 		if c.LoRA != nil {
-			if _, err := d.converted(*c.LoRA); err != "" {
+			if _, err := d.converted(*c.LoRA, listed); err != "" {
 				return "lora", err
 			}
 		}
 		return "", ""
 	})
 	a.adapters = func(l models.LoRA) models.LoRA {
-		l, _ = d.converted(l)
+		l, _ = d.converted(l, listed)
 		return l
 	}
 	a.caveat(func(c models.Case) (notes []string) {
 		if c.LoRA == nil {
 			return notes
 		}
-		if l, _ := d.converted(*c.LoRA); c.PacksExperts() && len(l.Parameters) > 1 {
+		if l, _ := d.converted(*c.LoRA, listed); c.PacksExperts() && len(l.Parameters) > 1 {
 			notes = append(notes,
 				"of two adapters beside packed experts, the experts see that of down_proj alone: peft unpacks "+
 					"gate_up_proj before its adapter is there, and the cache keeps that; its adapter stays as it is")
 		}
-		if !c.LoRA.All() {
-			return notes
-		}
-		return append(notes,
-			"adapters are beside linear layers, which the experts are not; where peft itself is told all-linear, it "+
-				"has others beside the experts' parameters, and needs a second copy of those")
+		return notes
 	})
 }
 
 // converted are the adapters that peft makes where layers are named that transformers 5 has
 // in parameters of the experts (convert_peft_config_for_transformers): of those
 // parameters, with twice the rank where two layers are one parameter, and of no other
-// layer of these names.
-func (d relative) converted(l models.LoRA) (out models.LoRA, reason string) {
-	if l.Match != "" {
+// layer of these names. For peft all-linear has the names, too, and the names of all linear layers do if they are
+// listed.
+func (d relative) converted(l models.LoRA, listed bool) (out models.LoRA, reason string) {
+	if l.Match != "" || l.Method != "" {
 		return l, d.expression(l)
 	}
 	out, found := l, map[string]bool{}
+	if names := d.fused; l.All() {
+		if l.Listed() {
+			names = names[1:]
+		}
+		if !l.Listed() || listed {
+			out.Excluded = append(slices.Clone(l.Excluded), d.fused...)
+			l.Targets = append([]string{models.LinearLayers}, names...)
+		}
+	}
 	out.Targets = nil
 	for _, target := range l.Targets {
 		name := target[strings.LastIndexByte(target, '.')+1:]
@@ -93,9 +100,6 @@ func (d relative) converted(l models.LoRA) (out models.LoRA, reason string) {
 	switch {
 	case len(found) == 0:
 		return l, ""
-	case found[router]:
-		return l, fmt.Sprintf("target %s: peft puts that adapter beside the router's weight, which is a parameter "+
-			"here, and vprof beside parameters of experts alone", router)
 	case found[gate] != found[up]:
 		return l, fmt.Sprintf("target %s: peft cannot convert it without %s, since both are in the experts' "+
 			"gate_up_proj", chosen(found[gate], gate, up), chosen(found[gate], up, gate))
@@ -104,6 +108,9 @@ func (d relative) converted(l models.LoRA) (out models.LoRA, reason string) {
 		if !slices.Contains(out.Parameters, parameter) {
 			out.Parameters = append(slices.Clone(out.Parameters), parameter)
 		}
+	}
+	if found[router] {
+		add("gate.weight")
 	}
 	if found[gate] {
 		add("gate_up_proj")
@@ -125,6 +132,9 @@ func chosen(first bool, a, b string) string {
 // expression refuses a regular expression that reaches the layers that are in parameters:
 // peft makes names of what it matches, which reach further.
 func (d relative) expression(l models.LoRA) string {
+	if l.Method != "" { // which peft converts nothing of
+		return ""
+	}
 	adapts := l.Adapts()
 	for _, name := range d.fused {
 		for _, module := range []string{"", ".experts", ".shared_expert", ".shared_experts"} {

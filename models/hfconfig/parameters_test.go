@@ -73,8 +73,6 @@ func TestAdaptersBesideParametersThatPeftRefuses(t *testing.T) {
 	for text, want := range map[string]string{
 		"target=q_proj+up_proj": "lora: target up_proj: peft cannot convert it without " +
 			"gate_proj, since both are in the experts' gate_up_proj",
-		"target=q_proj+gate": "lora: target gate: peft puts that adapter beside the router's " +
-			"weight",
 		`match=.*\.(q_proj|up_proj)`: "lora: match reaches up_proj, which is in a parameter of the " +
 			"experts",
 		"parameters=experts.up_proj": "lora: the model has no experts with a parameter called " +

@@ -49,12 +49,21 @@ func TestTowersAreNotSavedAsAWhole(t *testing.T) {
 	require.ErrorContains(t, err, "no module that can be trained as a whole is called vision_tower")
 }
 
-// Where all-linear is not what peft makes of it, that is said.
-func TestAllLinearLeavesExpertsOut(t *testing.T) {
+// Trainers list the names of linear layers, which experts in parameters are not, and for peft all-linear has them.
+func TestListedLayersLeaveExpertsOut(t *testing.T) {
 	m := model(t,
 		`{"model_type": "qwen3_moe", "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 512, "moe_intermediate_size": 32}`)
-	require.Len(t, m.Caveats(complete(t, m, models.Case{LoRA: &models.LoRA{Rank: 4}})), 1)
-	require.Empty(t, m.Caveats(complete(t, m, models.Case{LoRA: &models.LoRA{Rank: 4, Targets: []string{"q_proj"}}})))
+	trainable := func(l models.LoRA) int64 {
+		l.Rank = 4
+		c := complete(t, m, models.Case{LoRA: &l})
+		trainer, err := m.Build(c)
+		require.NoError(t, err)
+		return trainer.Counts().Trainable
+	}
+	attention := models.LoRA{Targets: []string{"q_proj", "k_proj", "v_proj", "o_proj"}}
+	experts := models.LoRA{Targets: []string{"gate", "gate_proj", "up_proj", "down_proj"}}
+	require.Equal(t, trainable(attention), trainable(models.LoRA{Targets: []string{models.LinearLayers}}))
+	require.Equal(t, trainable(attention)+trainable(experts), trainable(models.LoRA{}))
 }
 
 // The kernels of Mamba take a weight past adapters, so peft wants none there.
@@ -104,7 +113,7 @@ func TestAdaptersLeaveTowersOut(t *testing.T) {
 	with, without := trainable("qwen2_5_vl", models.LoRA{Rank: 4}),
 		trainable("qwen2_5_vl", models.LoRA{Rank: 4, NoTowers: true})
 	require.Less(t, without, with)
-	require.Equal(t, trainable("qwen2_5_vl", models.LoRA{Rank: 4, Match: `model\.language_model\..*`}), without)
+	require.Equal(t, trainable("qwen2_5_vl", models.LoRA{Rank: 4, Match: `model\.language_model\..*_proj`}), without)
 	m := model(t, smallLlama)
 	require.False(t, complete(t, m, models.Case{LoRA: &models.LoRA{Rank: 4, NoTowers: true}}).LoRA.NoTowers)
 }

@@ -149,9 +149,15 @@ type router struct {
 	Weight *nn.Parameter
 	Bias   *nn.Parameter
 	// ScoreBias takes part in the choice.
-	ScoreBias *nn.Buffer `torch:"e_score_correction_bias"`
-	bias      *nn.Buffer // another that does, of the module around
+	ScoreBias *nn.Buffer   `torch:"e_score_correction_bias"`
+	Wrappers  *nn.Wrappers `torch:""`
+	bias      *nn.Buffer   // another that does, of the module around
 	c         *Config
+}
+
+// Wrap implements [nn.WrapsParameters].
+func (r *router) Wrap(wrap nn.WrapParameter) {
+	r.Wrappers = r.Wrappers.Wrapping(wrap("weight", r.Weight, false))
 }
 
 // routers choose experts: each gives the scores of tokens x [tokens, width], and
@@ -170,17 +176,20 @@ var routers = map[Routing]func(r *router, f *frame, x *tensor) (scores, weights,
 }
 
 func (r *router) call(f *frame, x *tensor) (scores, weights, chosen *tensor) {
-	g := f.ModuleFrame(r, x)
-	g.Set(&x, x.Reshape(-1, x.Size(-1)))
-	scores, weights, chosen = routers[r.c.Experts.Routing](r, g, x)
-	g.End(scores, weights, chosen)
-	return scores, weights, chosen
+	all := r.Wrappers.Around(f, []*tensor{x}, func(f *frame) []*tensor {
+		g, rows := f.ModuleFrame(r, x), x
+		g.Set(&rows, x.Reshape(-1, x.Size(-1)))
+		a, b, c := routers[r.c.Experts.Routing](r, g, rows)
+		g.End(a, b, c)
+		return []*tensor{a, b, c}
+	})
+	return all[0], all[1], all[2]
 }
 
 // softmax is Qwen2MoeTopKRouter.forward, and those of Mixtral and Jamba.
 func (r *router) softmax(f *frame, x *tensor) (scores, weights, chosen *tensor) {
 	e := r.c.Experts
-	scores = f.Let(x.Linear(r.Weight.Tensor, r.Bias.T()))
+	scores = f.Let(x.Linear(r.Weight.Access(f), r.Bias.T()))
 	var probabilities *tensor
 	if e.Routing == RouteSoftmaxFloat {
 		probabilities = f.Let(scores.To(trace.F32).Softmax(-1))
@@ -203,7 +212,7 @@ func (r *router) softmax(f *frame, x *tensor) (scores, weights, chosen *tensor) 
 
 // top is GraniteMoeTopKGating.forward.
 func (r *router) top(f *frame, x *tensor) (scores, weights, chosen *tensor) {
-	scores = f.Let(x.Linear(r.Weight.Tensor, nil))
+	scores = f.Let(x.Linear(r.Weight.Access(f), nil))
 	f.Set(&scores, scores.To(trace.F32))
 	best, chosen := scores.TopK(r.c.Experts.PerToken, -1)
 	f.LetAll([]*tensor{best, chosen})
@@ -212,7 +221,7 @@ func (r *router) top(f *frame, x *tensor) (scores, weights, chosen *tensor) {
 
 // topBiased is GptOssTopKRouter.forward.
 func (r *router) topBiased(f *frame, x *tensor) (scores, weights, chosen *tensor) {
-	scores = f.Let(x.Linear(r.Weight.Tensor, r.Bias.T()))
+	scores = f.Let(x.Linear(r.Weight.Access(f), r.Bias.T()))
 	best, chosen := scores.TopK(r.c.Experts.PerToken, -1)
 	f.LetAll([]*tensor{best, chosen})
 	return scores, f.Let(best.SoftmaxTo(1, best.DType())), chosen
@@ -220,7 +229,7 @@ func (r *router) topBiased(f *frame, x *tensor) (scores, weights, chosen *tensor
 
 // biasedSigmoid is MiniMaxM2TopKRouter.forward over tokens [tokens, width].
 func (r *router) biasedSigmoid(f *frame, x *tensor) (scores, weights, chosen *tensor) {
-	scores = f.Let(x.To(r.Weight.Tensor.DType()).Linear(r.Weight.Tensor, nil))
+	scores = f.Let(x.To(r.Weight.Tensor.DType()).Linear(r.Weight.Access(f), nil))
 	all := f.Let(scores.To(trace.F32).Sigmoid())
 	biased := f.Let(all.Add(r.bias.Tensor))
 	top, chosen := biased.TopK(r.c.Experts.PerToken, -1)
@@ -233,7 +242,7 @@ func (r *router) biasedSigmoid(f *frame, x *tensor) (scores, weights, chosen *te
 // sigmoid is Lfm2MoeTopKRouter.forward.
 func (r *router) sigmoid(f *frame, x *tensor) (scores, weights, chosen *tensor) {
 	e := r.c.Experts
-	scores = f.Let(x.Linear(r.Weight.Tensor, r.Bias.T()))
+	scores = f.Let(x.Linear(r.Weight.Access(f), r.Bias.T()))
 	weights = f.Let(scores.Sigmoid())
 	if r.bias != nil {
 		biased := f.Let(weights.Add(r.bias.Tensor))
@@ -319,17 +328,18 @@ func (e *ExpertWeights) Wrap(wrap nn.WrapParameter) {
 // Call is the forward pass: every token of x [tokens, width] goes through the experts whose numbers are in chosen
 // [tokens, experts per token], and the results are summed by weights of the same shape.
 func (e *ExpertWeights) Call(f *frame, x, chosen, weights *tensor) *tensor {
-	return e.Wrappers.Around(f, []*tensor{x, chosen, weights}, func(f *frame) *tensor {
-		switch {
-		case e.c.Experts.AllToAll:
-			return e.exchanged(f, x, chosen, weights)
-		case e.c.Experts.Ranks > 1:
-			return e.dispatched(f, x, chosen, weights)
-		case e.c.Experts.Tensor > 1:
-			return e.summed(f, x, chosen, weights)
-		}
-		return e.grouped(f, x, chosen, weights)
-	})
+	call := e.grouped
+	switch {
+	case e.c.Experts.AllToAll:
+		call = e.exchanged
+	case e.c.Experts.Ranks > 1:
+		call = e.dispatched
+	case e.c.Experts.Tensor > 1:
+		call = e.summed
+	}
+	return e.Wrappers.Around(f, []*tensor{x, chosen, weights}, func(f *frame) []*tensor {
+		return []*tensor{call(f, x, chosen, weights)}
+	})[0]
 }
 
 // grouped is grouped_mm_experts_forward: tokens [tokens, width] are brought into the order of

@@ -14,10 +14,10 @@ func (r *router) grouped(f *frame, x *tensor) (scores, weights, chosen *tensor) 
 	e := r.c.Experts
 	whole := e.Routing == RouteGroups
 	if whole {
-		scores = f.Let(x.To(trace.F32).Linear(r.Weight.To(trace.F32), nil))
+		scores = f.Let(x.To(trace.F32).Linear(r.Weight.Access(f).To(trace.F32), nil))
 		weights = f.Let(scores.Sigmoid())
 	} else {
-		scores = f.Let(x.Linear(r.Weight.Tensor, nil))
+		scores = f.Let(x.Linear(r.Weight.Access(f), nil))
 		weights = f.Let(scores.Softmax(-1))
 	}
 	choice := f.Let(weights)
@@ -57,7 +57,7 @@ func (r *router) outside(f *frame, byGroup *tensor) *tensor {
 // those of the best groups.
 func (r *router) greedy(f *frame, x *tensor) (scores, weights, chosen *tensor) {
 	e := r.c.Experts
-	scores = f.Let(x.To(trace.F32).Linear(r.Weight.To(trace.F32), nil))
+	scores = f.Let(x.To(trace.F32).Linear(r.Weight.Access(f).To(trace.F32), nil))
 	all := f.Let(scores.SoftmaxTo(-1, trace.F32))
 	if e.Groups.Count > 0 {
 		best, places := all.View(-1, e.Groups.Count, e.Count/e.Groups.Count).MaxDim(false, -1)

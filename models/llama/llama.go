@@ -29,7 +29,6 @@ type Model struct {
 	nn.Module
 	Names
 	EmbedTokens nn.Layer
-	EmbedScale  *nn.Buffer
 	Layers      []*layer
 	Norm        nn.Layer
 	RotaryEmb   *rotary
@@ -46,7 +45,7 @@ func New(c Config) *Model {
 		m.RotaryEmb = newRotary(&c)
 	}
 	if c.EmbedScale == ByBuffer {
-		m.EmbedScale = nn.NewBuffer(trace.F32)
+		embedding.EmbedScale = nn.NewBuffer(trace.F32)
 	}
 	for i := range c.Layers {
 		m.Layers = append(m.Layers, newLayer(&c, int(i)))
@@ -60,7 +59,7 @@ func New(c Config) *Model {
 // Call implements [hf.Decoder].
 func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	g := f.CallFrame(ids, padding)
-	embeds := g.Let(m.embed(g, ids))
+	embeds := g.Let(g.Call(m.EmbedTokens, ids))
 	return g.Return(m.runLayers(g, tower.DecoderInputs{Embeds: embeds}, padding, text))
 }
 
@@ -69,7 +68,7 @@ func (m *Model) run(f *frame, ids *tensor, seen tower.DecoderInputs, padding *te
 	args := []*tensor{seen.Embeds, padding, seen.Positions, seen.ImageTokens, seen.Full, seen.Window}
 	g := f.CallFrame(slices.Concat(args, seen.Deepstack, seen.Cross)...)
 	if seen.Embeds == nil {
-		seen.Embeds = g.Let(m.embed(g, ids))
+		seen.Embeds = g.Let(g.Call(m.EmbedTokens, ids))
 	}
 	return g.Return(m.runLayers(g, seen, padding, text))
 }
@@ -158,17 +157,6 @@ func (m *Model) positionIDs(g *frame, seen tower.DecoderInputs, embeds *tensor, 
 	positions := g.Let(g.Tape().Arange(embeds.Size(1)).AddScalar())
 	g.Set(&positions, positions.Unsqueeze(0))
 	return positions
-}
-
-// embed looks tokens up, and scales them as GemmaTextScaledWordEmbedding does.
-func (m *Model) embed(f *frame, ids *tensor) *tensor {
-	if m.EmbedScale == nil {
-		return f.Call(m.EmbedTokens, ids)
-	}
-	g := f.CallFrame(ids)
-	table := nn.Trained(m.EmbedTokens).(*nn.Embedding)
-	g.In(table)
-	return g.Return(m.embedding.Hook(ids.Embedding(table.Weight.Tensor).Mul(m.EmbedScale.To(m.embedding.Weight.DType))))
 }
 
 // angles binds the cosines and sines for every kind of layers; nil if layers have their own.

@@ -215,7 +215,7 @@ func (e *batchedExperts) Wrap(wrap nn.WrapParameter) {
 }
 
 func (e *batchedExperts) call(f *frame, x *tensor) *tensor {
-	return e.Wrappers.Around(f, []*tensor{x}, func(f *frame) *tensor { return e.batched(f, x) })
+	return e.Wrappers.Around(f, []*tensor{x}, func(f *frame) []*tensor { return []*tensor{e.batched(f, x)} })[0]
 }
 
 func (e *batchedExperts) batched(f *frame, x *tensor) *tensor {

@@ -35,7 +35,7 @@ func (w *wrapped) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	if w.vision != nil {
 		var embeds *tensor
 		if w.vision.ReplacesTokens() {
-			embeds = g.Let(w.LanguageModel.embed(g, ids))
+			embeds = g.Let(g.Call(w.LanguageModel.EmbedTokens, ids))
 		}
 		seen := w.vision.Encode(g, ids, padding, embeds, text)
 		y := w.LanguageModel.run(g, ids, seen, padding, text)
@@ -96,7 +96,7 @@ func causalLMWithHead(w Wrapper, m *languageModel, text hf.Text) *hf.TextTask {
 	task.Call = func(f *frame, b hf.TextBatch) *tensor {
 		g := f.ModuleFrame(net, b.IDs, b.Padding, b.Labels)
 		text.Begin(g)
-		embeds := g.Let(m.Model.embed(g, b.IDs)) // kept to the end, as the scores are
+		embeds := g.Let(g.Call(m.Model.EmbedTokens, b.IDs)) // kept to the end, as the scores are
 		logits := g.Let(m.scores(g, b, embeds, text))
 		return text.EndWithLoss(g, g.Let(hf.CausalLMLoss(g, logits, b.Labels)), logits)
 	}

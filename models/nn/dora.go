@@ -14,6 +14,9 @@ func (l *LoRALinear) Trained() []*Parameter {
 	if l.Magnitude != nil {
 		all = append(all, l.Magnitude.Weight)
 	}
+	if l.LoraB.Bias != nil {
+		all = append(all, l.LoraB.Bias)
+	}
 	return all
 }
 
@@ -95,8 +98,8 @@ func (l *LoRALinear) delta(f *trace.Frame) *trace.Tensor {
 // TakesMagnitude tells whether an adapter has no magnitude, or wraps a layer for which there are rules of DoRA.
 func TakesMagnitude(a Adapter) bool {
 	l, ok := a.(*LoRALinear)
-	if !ok || l.Magnitude == nil {
-		return true
+	if !ok {
+		return false
 	}
 	switch l.BaseLayer.(type) {
 	case *Linear4bit:

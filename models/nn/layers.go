@@ -210,7 +210,9 @@ func (d *Dropout) Forward(_ *trace.Frame, x *trace.Tensor) *trace.Tensor {
 // Embedding is torch.nn.Embedding.
 type Embedding struct {
 	Module
-	Weight       *Parameter
+	Weight *Parameter
+	// EmbedScale multiplies what is looked up, as in Gemma's ScaledWordEmbedding; nil for most.
+	EmbedScale   *Buffer
 	requireGrads bool
 }
 
@@ -223,14 +225,22 @@ func (e *Embedding) RequireGrads() { e.requireGrads = true }
 
 // Forward maps a tensor of indices to their rows: [...] to [..., width].
 func (e *Embedding) Forward(_ *trace.Frame, x *trace.Tensor) *trace.Tensor {
-	return e.Hook(x.Embedding(e.Weight.T()))
+	return e.Lookup(x, e.Weight.T())
 }
 
-// Hook applies the hook of [Embedding.RequireGrads] to a result y. Models that change what
-// they look up, for example by a factor, call it on the changed result.
-func (e *Embedding) Hook(y *trace.Tensor) *trace.Tensor {
+// Lookup maps indices to rows of a table that stands in the place of the layer's own, and applies the layer's scale
+// and the hook of [Embedding.RequireGrads].
+func (e *Embedding) Lookup(x, table *trace.Tensor) *trace.Tensor {
+	y := e.scaled(x.Embedding(table))
 	y.RequireGrad(e.requireGrads)
 	return y
+}
+
+func (e *Embedding) scaled(y *trace.Tensor) *trace.Tensor {
+	if e.EmbedScale == nil {
+		return y
+	}
+	return y.Mul(e.EmbedScale.To(e.Weight.DType))
 }
 
 // CallCheckpointed calls a module, and with checkpointing again in backward.

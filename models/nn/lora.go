@@ -13,8 +13,9 @@ import (
 // LoRA are the options of low-rank adapters, as peft.LoraConfig has them.
 // The scale, alpha/r, has no influence on memory.
 type LoRA struct {
-	// Rank is r, the width of the bottleneck.
-	Rank int64
+	// Rank is r, the width of the bottleneck; RankAt is that of the layer of a path, nil where all have Rank.
+	Rank   int64
+	RankAt func(path string) int64
 	// Dropout of what goes into the adapters; 0 for none.
 	Dropout float64
 	// DoRA scales the rows of the adapted weight by trained magnitudes.
@@ -23,8 +24,26 @@ type LoRA struct {
 	Torchtune bool
 	// NoTowers leaves out layers of [Parts], which are held and never called.
 	NoTowers bool
-	// Adapts tells whether the layer of a path gets one; nil takes all linear layers.
-	Adapts func(path string) bool
+	// Biased gives the second matrix a bias (lora_bias).
+	Biased bool
+	// Adapts tells whether the layer of a path gets one; nil takes all linear layers. Named tells whether it does,
+	// linear or not.
+	Adapts, Named func(path string) bool
+}
+
+// dropout is the layer before an adapter's first matrix.
+func (o LoRA) dropout() Layer {
+	if o.Dropout > 0 {
+		return NewDropout(o.Dropout)
+	}
+	return NewIdentity()
+}
+
+func (o LoRA) rankAt(path string) int64 {
+	if o.RankAt == nil {
+		return o.Rank
+	}
+	return o.RankAt(path)
 }
 
 // Projection is a layer that an adapter can wrap.
@@ -83,16 +102,13 @@ type LoRALinear struct {
 }
 
 // newLoRALinear wraps a frozen layer in an adapter.
-func newLoRALinear(base Projection, o LoRA) *LoRALinear {
+func newLoRALinear(base Projection, o LoRA, rank int64) *LoRALinear {
 	in, out := base.Widths()
 	l := &LoRALinear{
 		BaseLayer:   base,
-		LoraDropout: NewIdentity(),
-		LoraA:       NewLinear(in, o.Rank, false),
-		LoraB:       NewLinear(o.Rank, out, false),
-	}
-	if o.Dropout > 0 {
-		l.LoraDropout = NewDropout(o.Dropout)
+		LoraDropout: o.dropout(),
+		LoraA:       NewLinear(in, rank, false),
+		LoraB:       NewLinear(rank, out, o.Biased),
 	}
 	if o.DoRA {
 		l.Magnitude, l.torchtune = &magnitude{Weight: NewParameter(out)}, o.Torchtune
@@ -196,19 +212,29 @@ func (l *LoRALinear) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 }
 
 // AdaptLinears is peft.get_peft_model(model, LoraConfig(...)): it freezes the model, a pointer to a struct that embeds
-// [Module], wraps in adapters the linear layers that o.Adapts chooses, without the excluded ones, such as the output
-// layer of a language model, and returns the adapters in the order of the layers. What it can replace are fields, and
-// elements of lists, of type [Layer].
+// [Module], wraps in adapters the linear layers that o.Adapts chooses and the others that o.Named does, without the
+// excluded ones, such as the output layer of a language model, and returns the adapters in the order of the layers.
+// What it can replace are fields, and elements of lists, of type [Layer].
 func AdaptLinears(model any, o LoRA, excluded ...Layer) []Adapter {
 	Freeze(model)
 	var made []Adapter
-	WalkLinears(model, !o.NoTowers, excluded, func(v reflect.Value, path string) {
-		if o.Adapts == nil || o.Adapts(path) {
-			l := newLoRALinear(v.Interface().(Projection), o)
-			made = append(made, l)
-			v.Set(reflect.ValueOf(l))
+	w := &layerWalk{skipParts: o.NoTowers, excluded: excluded, wanted: func(l Layer, path string) bool {
+		if _, linear := l.(Projection); linear {
+			return o.Adapts == nil || o.Adapts(path)
 		}
-	})
+		return o.Named != nil && o.Named(path) && adapterOf(l, o, 1) != nil
+	}}
+	w.visit = func(v reflect.Value, path string) {
+		var l Adapter
+		if base, linear := v.Interface().(Projection); linear {
+			l = newLoRALinear(base, o, o.rankAt(path))
+		} else {
+			l = adapterOf(v.Interface().(Layer), o, o.rankAt(path))
+		}
+		made = append(made, l)
+		v.Set(reflect.ValueOf(l))
+	}
+	w.model(model)
 	return made
 }
 

@@ -26,13 +26,16 @@ type ParamWrapper struct {
 	left, right, adapted *trace.Tensor
 }
 
-// newParamWrapper wraps a parameter [experts, out, in], or [experts, in, out] if swapped is off.
+// newParamWrapper wraps a parameter [experts, out, in], or [experts, in, out] if swapped is off, or a matrix [out, in].
 func newParamWrapper(p *Parameter, rank int64, swapped, scaled bool) *ParamWrapper {
 	whole := p
 	if p.unpack != nil {
 		whole = p.unpack.from
 	}
-	experts, in, out := whole.Dims[0], whole.Dims[1], whole.Dims[2]
+	experts, in, out := int64(1), whole.Dims[1], whole.Dims[0]
+	if len(whole.Dims) > 2 {
+		experts, out = whole.Dims[0], whole.Dims[2]
+	}
 	if swapped {
 		in, out = out, in
 	}
@@ -54,10 +57,15 @@ func (w *ParamWrapper) BaseType() trace.DType { return w.whole.DType }
 func (w *ParamWrapper) Disable(off bool) { w.off = off }
 
 // prepare makes what the parametrization adds to the parameter: two factors of a product
-// (get_delta_factors), or, for a packed parameter, the product itself. peft 0.21 makes
+// (get_delta_factors), or, for a matrix or a packed parameter, the product itself. peft 0.21 makes
 // factors there, too, but never takes such a parametrization off a parameter that has
 // another, and raises in the second step; what is recorded is peft 0.19.
 func (w *ParamWrapper) prepare(f *trace.Frame) {
+	if len(w.whole.Dims) == 2 {
+		delta := w.LoraB.Weight.Matmul(w.LoraA.Weight.Tensor).MulScalar()
+		w.left = f.Let(delta.To(w.whole.DType))
+		return
+	}
 	if w.of.unpack != nil {
 		w.left = f.Let(w.product(f))
 		g := f.FuncFrame()
@@ -150,8 +158,8 @@ type Wrappers struct {
 
 // Around runs the forward pass of a module within its wrappers; nil has none.
 func (w *Wrappers) Around(f *trace.Frame, args []*trace.Tensor,
-	forward func(f *trace.Frame) *trace.Tensor,
-) *trace.Tensor {
+	forward func(f *trace.Frame) []*trace.Tensor,
+) []*trace.Tensor {
 	if w == nil || w.Outer.off {
 		return forward(f)
 	}
@@ -172,17 +180,18 @@ func (w *Wrappers) Around(f *trace.Frame, args []*trace.Tensor,
 		one.around = g
 		one.register(at, i > 0)
 	}
-	y := frames[len(frames)-1].Let(forward(frames[len(frames)-1]))
+	y := frames[len(frames)-1].LetAll(forward(frames[len(frames)-1]))
 	if w.Inner != nil {
-		frames[1].End(y)
-		g.Let(y)
+		frames[1].End(y...)
+		g.LetAll(y)
 	}
 	for _, one := range slices.Backward(all) {
 		if one.around = nil; one.adapted != nil {
 			g.Del(&one.adapted)
 		}
 	}
-	return g.Return(y)
+	g.End(y...)
+	return y
 }
 
 // access is the parameter as the module sees it within its wrappers: made at the first

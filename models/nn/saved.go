@@ -65,6 +65,9 @@ func Base(l Layer) Layer {
 	return l
 }
 
+// Table is the embedding layer that stands below a copy or an adapter.
+func Table(l Layer) *Embedding { return Base(l).(*Embedding) }
+
 // BiasOf is the bias of a linear layer, nil if it has none.
 func BiasOf(l Layer) *trace.Tensor {
 	switch l := Base(l).(type) {

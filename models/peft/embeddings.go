@@ -1,6 +1,7 @@
 package peft
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -50,16 +51,22 @@ func (t *table) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 // AtEmbeddings tells whether the method is at the input embeddings, and not at linear layers.
 func (c Config) AtEmbeddings() bool { return c.method.atEmbeddings }
 
-// AdaptEmbeddings is peft.get_peft_model with a method at the input embeddings: it freezes
-// the model and puts the method in the place of the embeddings, and of an output layer that shares
-// their weight. The error says what the method does not take.
+// ForLanguageModels tells whether the method is recorded in language models alone, of which a row is one text.
+func (c Config) ForLanguageModels() bool { return c.method.name != "trainable_tokens" }
+
+// AdaptEmbeddings is peft.get_peft_model with a method at the input embeddings of a frozen model: it puts the method
+// in the place of the embeddings, and of an output layer that shares their weight. The error says what the method
+// does not take.
 func AdaptEmbeddings(model any, c Config, w Words) (*Site, error) {
-	nn.Freeze(model)
 	s, err := newSite(&table{Embeddings: w.Embeddings, keys: w.Keys, attentions: w.Attentions}, c, "")
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range nn.HoldersOf(model, w.Embeddings) {
+	places := nn.HoldersOf(model, w.Embeddings)
+	if len(places) == 0 {
+		return nil, errors.New("vprof has no place for it at the embeddings of this model; use \"vprof run\"")
+	}
+	for _, p := range places {
 		*p = s
 	}
 	if l, ok := w.Output.(*nn.Linear); ok && l.Weight == w.Embeddings.Weight && s.has("trainable_tokens_delta") {
@@ -226,7 +233,7 @@ func (s *Site) merged(f *frame) *tensor {
 }
 
 func (s *Site) trainableTokens(f *frame, ids *tensor) *tensor {
-	return s.embeddings().Hook(ids.Embedding(s.merged(f)))
+	return s.embeddings().Lookup(ids, s.merged(f))
 }
 
 // tiedTokens is the output layer of a model whose input embeddings have tokens that are trained,

@@ -151,7 +151,12 @@ func (s *Site) Trained() []*nn.Parameter { return s.Own.Parameters() }
 func (s *Site) BaseType() trace.DType { return s.BaseLayer.AdapterType() }
 
 // Frozen implements [nn.Adapter].
-func (s *Site) Frozen() nn.Layer { return s.BaseLayer }
+func (s *Site) Frozen() nn.Layer {
+	if t, ok := s.BaseLayer.(*table); ok {
+		return t.Embeddings
+	}
+	return s.BaseLayer
+}
 
 // Disable implements [nn.Adapter].
 func (s *Site) Disable(off bool) { s.disabled = off }

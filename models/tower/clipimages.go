@@ -109,8 +109,8 @@ func (s States) held() []*tensor {
 func (q *Squares) patchEmbeddings(f *frame) *tensor {
 	m := q.Tower.Part("embeddings")
 	return callModule(f, m, []*tensor{q.pixels}, func(g *frame) *tensor {
-		conv := m.At("patch_embedding").(*nn.Conv)
-		x := g.Call(conv, q.pixels.To(conv.Weight.DType))
+		conv := m.At("patch_embedding")
+		x := g.Call(conv, q.pixels.To(nn.Base(conv).(*nn.Conv).Weight.DType))
 		x.RequireGrad(q.grads)
 		g.Let(x)
 		g.Set(&x, x.Flatten(2, -1).Transpose(1, 2))

@@ -83,7 +83,7 @@ func (q *Tiles) Encode(f *frame, _, _, _ *tensor, _ hf.Text) DecoderInputs {
 // tokens see anything.
 func (q *Tiles) crossMask(f *frame, places int64) (mask, rows *tensor) {
 	g := f.FuncFrame(q.among)
-	b, d := q.among.Size(0), q.patchEmbedding().Weight.DType
+	b, d := q.among.Size(0), q.patchType()
 	mask = g.Let(q.among.RepeatInterleave(places, 3))
 	g.Set(&mask, mask.View(b, q.Pictures.Length, -1))
 	g.Set(&mask, mask.Unsqueeze(1))
@@ -94,7 +94,10 @@ func (q *Tiles) crossMask(f *frame, places int64) (mask, rows *tensor) {
 	return g.ReturnPair(mask, rows)
 }
 
-func (q *Tiles) patchEmbedding() *nn.Conv { return q.Tower.At("patch_embedding").(*nn.Conv) }
+// patchType is that of the weight of the patches' convolution.
+func (q *Tiles) patchType() trace.DType {
+	return nn.Base(q.Tower.At("patch_embedding")).(*nn.Conv).Weight.DType
+}
 
 // encodeImages is forward of MllamaVisionModel: [rows, images, tiles, places, width of all states].
 func (q *Tiles) encodeImages(f *frame) *tensor {
@@ -102,8 +105,8 @@ func (q *Tiles) encodeImages(f *frame) *tensor {
 	rows, images, tiles := q.pixels.Size(0), q.pixels.Size(1), q.Tiled.Tiles
 	n, places := rows*images, s.Positions+1
 	g := f.ModuleFrame(p, q.pixels, q.shapes, q.tiles)
-	patches := g.Call(q.patchEmbedding(),
-		q.pixels.View(n*tiles, s.Channels, s.Image, s.Image).To(q.patchEmbedding().Weight.DType))
+	patches := g.Call(q.Tower.At("patch_embedding"),
+		q.pixels.View(n*tiles, s.Channels, s.Image, s.Image).To(q.patchType()))
 	patches.RequireGrad(q.grads)
 	g.Let(patches)
 	x := g.Let(patches.Flatten(2, -1).Transpose(1, 2))
@@ -179,7 +182,7 @@ func (q *Tiles) placed(f *frame, m *nn.Parts, x *tensor) *tensor {
 
 // mask is _prepare_aspect_ratio_attention_mask: numbers for every pair of places of n images.
 func (q *Tiles) mask(f *frame, n, padded int64) *tensor {
-	d := q.patchEmbedding().Weight.DType
+	d := q.patchType()
 	g := f.FuncFrame(q.tiles)
 	m := g.Let(q.tiles.View(n, q.Tiled.Tiles, 1, 1).To(d))
 	g.Set(&m, m.Repeat(1, 1, padded, 1))

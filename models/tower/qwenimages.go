@@ -90,7 +90,9 @@ func (q *Qwen) features(f *frame, text hf.Text) (last *tensor, images []*tensor,
 	return last, images, deep
 }
 
-func (q *Qwen) patchEmbed() *nn.Parameter { return q.Tower.At("patch_embed.proj").(*nn.Conv).Weight }
+func (q *Qwen) patchEmbed() *nn.Parameter {
+	return nn.Base(q.Tower.At("patch_embed.proj")).(*nn.Conv).Weight
+}
 
 // encodeImages is forward of the tower: what its last layer makes, one token of each square, and what
 // deeper layers make.

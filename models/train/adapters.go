@@ -2,6 +2,7 @@ package train
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -35,6 +36,7 @@ func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
 	options := nn.LoRA{
 		Rank: c.LoRA.Rank, Dropout: c.LoRA.Dropout, DoRA: c.LoRA.DoRA != "",
 		Torchtune: c.LoRA.DoRA == models.TorchtuneDoRA, NoTowers: c.LoRA.NoTowers, Adapts: c.LoRA.Adapts(),
+		Named: c.LoRA.Names, RankAt: c.LoRA.RankAt, Biased: c.LoRA.Biased,
 	}
 	excluded := a.Unadapted()
 	saved, missing := savedLayers(a, c.LoRA.Save)
@@ -60,9 +62,10 @@ func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
 	if made = append(made, parameters...); len(made) == 0 {
 		return wrong(noneAdapted(c.LoRA, pathsOf(a.Model(), excluded)))
 	}
-	if slices.ContainsFunc(made, func(l nn.Adapter) bool { return !nn.TakesMagnitude(l) }) {
+	if options.DoRA && slices.ContainsFunc(made, func(l nn.Adapter) bool { return !nn.TakesMagnitude(l) }) {
 		return wrong(noMagnitude)
 	}
+	trainBiases(a.Model(), made, c.LoRA.Bias)
 	for _, l := range saved {
 		*l = nn.NewModulesToSave(*l)
 	}
@@ -93,11 +96,21 @@ func savedLayers(a Adaptable, names []string) (saved []*nn.Layer, missing []stri
 
 // adapters wraps linear layers in adapters of LoRA or of another method.
 func adapters(a Adaptable, c models.Case, o nn.LoRA, excluded []nn.Layer) ([]nn.Adapter, error) {
-	if c.LoRA.Method == "" {
-		return nn.AdaptLinears(a.Model(), o, excluded...), nil
-	}
 	wrong := func(reason string) ([]nn.Adapter, error) {
 		return nil, c.Wrong("lora", "%s", reason)
+	}
+	if c.LoRA.Method == "" {
+		made := nn.AdaptLinears(a.Model(), o, excluded...)
+		if len(c.LoRA.Tokens) == 0 {
+			return made, nil
+		}
+		tokens, err := adaptEmbeddings(a, "trainable_tokens", map[string]string{
+			"token_indices": strings.Trim(strings.ReplaceAll(fmt.Sprint(c.LoRA.Tokens), " ", "+"), "[]"),
+		})
+		if err != nil {
+			return wrong("trainable_token_indices: " + err.Error())
+		}
+		return append(made, tokens), nil
 	}
 	switch _, graph := a.(Graph); {
 	case graph:
@@ -112,11 +125,8 @@ func adapters(a Adaptable, c models.Case, o nn.LoRA, excluded []nn.Layer) ([]nn.
 		return wrong(err.Error())
 	}
 	if t.AtEmbeddings() {
-		w, ok := a.(Worded)
-		if !ok {
-			return wrong("the model has no words for " + c.LoRA.Method)
-		}
-		made, err := w.AdaptEmbeddings(t)
+		nn.Freeze(a.Model())
+		made, err := adaptEmbeddings(a, c.LoRA.Method, c.LoRA.Options)
 		if err != nil {
 			return wrong(err.Error())
 		}
@@ -127,6 +137,43 @@ func adapters(a Adaptable, c models.Case, o nn.LoRA, excluded []nn.Layer) ([]nn.
 		return wrong(err.Error())
 	}
 	return made, nil
+}
+
+// adaptEmbeddings puts a method of peft at the input embeddings.
+func adaptEmbeddings(a Adaptable, method string, options map[string]string) (nn.Adapter, error) {
+	w, ok := a.(Worded)
+	if !ok {
+		return nil, errors.New("the model has no words for " + method)
+	}
+	t, err := peft.NewConfig(method, options)
+	if err != nil {
+		return nil, err
+	}
+	return w.AdaptEmbeddings(t)
+}
+
+// trainBiases trains the biases of the model, or those of adapted layers alone (bias of LoraConfig and others).
+func trainBiases(model any, made []nn.Adapter, which string) {
+	within := []any{model}
+	switch which {
+	case "":
+		return
+	case models.AdaptedBiases:
+		within = nil
+		for _, a := range made {
+			if l, ok := a.(interface{ Frozen() nn.Layer }); ok {
+				within = append(within, l.Frozen())
+			}
+		}
+	}
+	for _, m := range within {
+		tree := nn.NewTree(m)
+		for i, name := range tree.Names() {
+			if nn.Matches(name, "bias") {
+				tree.Parameters[i].Frozen = false
+			}
+		}
+	}
 }
 
 // pack quantizes linear layers but those that stay, of which the output layer comes

@@ -34,7 +34,7 @@ func (c Config) Tokens() int64 { return (c.Image/c.Patch)*(c.Image/c.Patch) + 1 
 // patchEmbeddings is ViTPatchEmbeddings.
 type patchEmbeddings struct {
 	nn.Module
-	Projection   *nn.Conv
+	Projection   nn.Layer
 	requireGrads bool
 }
 

@@ -388,7 +388,14 @@ func (c *Config) adapters() error {
 		return nil
 	}
 	options := append([]string{"r=" + cmp.Or(c.facts["lora-r"].value, "8")}, c.facts.options(
-		"alpha", "lora-alpha", "dropout", "lora-dropout", "dtype", "lora-type", "dora", "dora", "save", "lora-save")...)
+		"alpha", "lora-alpha", "dropout", "lora-dropout", "dtype", "lora-type", "dora", "dora", "save", "lora-save",
+		"bias", "lora-bias")...)
+	for _, option := range []string{"layers_to_transform=lora-blocks", "trainable_token_indices=lora-tokens"} {
+		key, name, _ := strings.Cut(option, "=")
+		if v := c.facts[name].value; v != "" { // which may be the number 0
+			options = append(options, key+"="+strings.ReplaceAll(v, ",", "+"))
+		}
+	}
 	if c.facts["lora-towers"].value == "false" {
 		options = append(options, "towers=false")
 	}
@@ -397,8 +404,10 @@ func (c *Config) adapters() error {
 	targets := strings.Split(t.value, ",")
 	switch {
 	case t.value == "" && c.facts["lora-parameters"].value != "":
-	case t.value == "" || slices.Contains([]string{"all-linear", "all"}, targets[0]):
+	case targets[0] == "all-linear":
 		options = append(options, "target=all-linear")
+	case t.value == "" || slices.Contains([]string{models.LinearLayers, "all"}, targets[0]):
+		options = append(options, "target="+models.LinearLayers)
 	case strings.ContainsAny(t.value, expression):
 		if _, err := regexp.Compile(t.value); err != nil {
 			return t.wrong("is a regular expression that vprof cannot read; list the names of the layers instead, " +

@@ -197,7 +197,7 @@ func TestAdaptersHaveTheirOptions(t *testing.T) {
 	for more, want := range map[string]string{
 		"lora_target_modules: 'model.layers.[\\d]+.(mlp|self_attn).(up|q)_proj'\n":                  "r=4,match=model.layers.[\\d]+.(mlp|self_attn).(up|q)_proj",
 		"lora_target_modules: [q_proj, v_proj]\nlora_modules_to_save:\n- embed_tokens\n- lm_head\n": "r=4,save=embed_tokens+lm_head,target=q_proj+v_proj",
-		"lora_target_linear: true\nlora_modules_to_save: []\n":                                      "r=4,target=all-linear",
+		"lora_target_linear: true\nlora_modules_to_save: []\n":                                      "r=4,target=linear-layers",
 	} {
 		c, err := one(t, "c.yaml", begin+more)
 		require.NoError(t, err)

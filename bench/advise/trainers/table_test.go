@@ -30,7 +30,7 @@ func TestTablesAreConsistent(t *testing.T) {
 	used := []string{
 		"refuse", freezeLayers, freezeModules, freezeExtra, lisaAttribute, "llama-pro", "note", "model",
 		"revision", "folder", "deepspeed", "file", "tuner", "lora-r", "lora-alpha", "lora-dropout", "lora-target",
-		"lora-save", "lora-towers", "dora", "lora-type", "gpus", "reentrant", "reshard", "replicate", "shards",
+		"lora-save", "lora-bias", "lora-blocks", "lora-tokens", "lora-towers", "dora", "lora-type", "gpus", "reentrant", "reshard", "replicate", "shards",
 		"loading",
 		"wrap", "mixed", meshTensorBy,
 		"reference", "objective-as", "answer", "prompt", "compared", "old", "generated-steps", "iterations",

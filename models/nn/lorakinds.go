@@ -1,0 +1,108 @@
+package nn
+
+import "github.com/vprof/vprof/profiler/trace"
+
+// LoRAEmbedding is peft's lora.Embedding with one adapter: a frozen table and, beside it, a narrow one whose
+// rows a matrix makes as wide.
+type LoRAEmbedding struct {
+	Module
+	BaseLayer *Embedding
+	LoraA     *Parameter `torch:"lora_embedding_A.default"`
+	LoraB     *Parameter `torch:"lora_embedding_B.default"`
+	off       bool
+}
+
+// Trained implements [Adapter].
+func (l *LoRAEmbedding) Trained() []*Parameter { return []*Parameter{l.LoraA, l.LoraB} }
+
+// BaseType implements [Adapter].
+func (l *LoRAEmbedding) BaseType() trace.DType { return l.BaseLayer.Weight.DType }
+
+// Disable implements [Adapter].
+func (l *LoRAEmbedding) Disable(off bool) { l.off = off }
+
+// Frozen is the wrapped table.
+func (l *LoRAEmbedding) Frozen() Layer { return l.BaseLayer }
+
+// Forward maps a tensor of indices to their rows in the type of the frozen table.
+func (l *LoRAEmbedding) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
+	if l.off {
+		return f.Call(l.BaseLayer, x)
+	}
+	// The hook that has results require gradients is the adapter's here, whose results do.
+	result := f.Let(l.BaseLayer.scaled(x.Embedding(l.BaseLayer.Weight.T())))
+	dtype := result.DType()
+	down, up := f.Let(l.LoraA.T().T()), f.Let(l.LoraB.T().T())
+	low := f.Let(x.Embedding(down))
+	more := f.Let(low.Matmul(up).MulScalar())
+	if scale := l.BaseLayer.EmbedScale; scale != nil {
+		f.Set(&more, more.Mul(scale.To(more.DType())))
+	}
+	f.Set(&result, result.Add(more))
+	f.Set(&result, result.To(dtype))
+	return result
+}
+
+// LoRAConv is peft's lora.Conv2d and its kin with one adapter: a frozen convolution and, parallel to it, one to fewer
+// channels and one of a single point.
+type LoRAConv struct {
+	Module
+	BaseLayer   *Conv
+	LoraDropout Layer `torch:"lora_dropout.default"`
+	LoraA       *Conv `torch:"lora_A.default"`
+	LoraB       *Conv `torch:"lora_B.default"`
+	off         bool
+}
+
+// Trained implements [Adapter].
+func (l *LoRAConv) Trained() []*Parameter {
+	all := []*Parameter{l.LoraA.Weight, l.LoraB.Weight}
+	if l.LoraB.Bias != nil {
+		all = append(all, l.LoraB.Bias)
+	}
+	return all
+}
+
+// BaseType implements [Adapter].
+func (l *LoRAConv) BaseType() trace.DType { return l.BaseLayer.Weight.DType }
+
+// Disable implements [Adapter].
+func (l *LoRAConv) Disable(off bool) { l.off = off }
+
+// Frozen is the wrapped convolution.
+func (l *LoRAConv) Frozen() Layer { return l.BaseLayer }
+
+// Forward maps [N, in, ...] to [N, out, ...] in the type of the frozen convolution's result.
+func (l *LoRAConv) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
+	result := f.Let(f.Call(l.BaseLayer, x))
+	if l.off {
+		return result
+	}
+	dtype := result.DType()
+	f.Set(&x, x.To(l.LoraA.Weight.DType))
+	f.Set(&result, result.Add(f.Call(l.LoraB, f.Call(l.LoraA, f.Call(l.LoraDropout, x))).MulScalar()))
+	f.Set(&result, result.To(dtype))
+	return result
+}
+
+// adapterOf wraps a layer that is not linear in an adapter of a rank, nil where peft has none for it.
+func adapterOf(l Layer, o LoRA, rank int64) Adapter {
+	switch l := l.(type) {
+	case *Embedding:
+		n, width := l.Weight.Dims[0], l.Weight.Dims[1]
+		return &LoRAEmbedding{BaseLayer: l, LoraA: NewParameter(rank, n), LoraB: NewParameter(width, rank)}
+	case *Conv:
+		kernel, point := l.Weight.Dims[2:], make([]int64, len(l.Weight.Dims)-2)
+		for i := range point {
+			point[i] = 1
+		}
+		groups, a := l.args.Groups, l.args
+		in, out := l.Weight.Dims[1]*groups, l.Weight.Dims[0]
+		down := ConvOptions{Kernel: kernel, Stride: a.Stride, Padding: a.Padding, NoBias: true}
+		return &LoRAConv{
+			BaseLayer: l, LoraDropout: o.dropout(), LoraA: NewConv(in, rank, down),
+			LoraB: NewConv(rank, out, ConvOptions{Kernel: point, Groups: groups, NoBias: !o.Biased}),
+		}
+	}
+	return nil
+}
