@@ -55,8 +55,16 @@ func (c *Cache) fill(f *frame, pairs []*tensor) (end func()) {
 	return end
 }
 
-// returned is what the model returns of the cache.
-func (c *Cache) returned() []*tensor {
+// Another is an empty cache of the same kind, of a further model; nil if there is none.
+func (c *Cache) Another() *Cache {
+	if c == nil {
+		return nil
+	}
+	return &Cache{off: c.off}
+}
+
+// Returned is what the model returns of the cache.
+func (c *Cache) Returned() []*tensor {
 	if c == nil || c.off {
 		return nil
 	}

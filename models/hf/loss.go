@@ -110,7 +110,7 @@ func (t Text) Begin(f *frame) { t.Cache.begin(f) }
 
 // EndWithLoss is [EndWithLoss] of a model that returns its cache, too, if the text has one.
 func (t Text) EndWithLoss(f *frame, loss *tensor, rest ...*tensor) *tensor {
-	all, cache := append([]*tensor{loss}, rest...), t.Cache.returned()
+	all, cache := append([]*tensor{loss}, rest...), t.Cache.Returned()
 	f.End(append(slices.Clip(all), cache...)...)
 	all = append(f.Tape().Home(all), cache...) // which stays where its layers are (_skip_keys_device_placement)
 	f.Tape().Output(all...)

@@ -153,6 +153,8 @@ type TextTask struct {
 	policy *policy
 	// Attentions are the modules, one a layer, that a method of peft puts prompts at; nil if it has none for the model.
 	Attentions []peft.Attention
+	// Decoder is the model that ShadowPEFT is put around; nil if there is no rule for it.
+	Decoder peft.Decoder
 	// tuned is a method of peft at the embeddings; nil for most.
 	tuned *peft.Site
 }
@@ -282,7 +284,7 @@ func (t *TextTask) AdaptEmbeddings(method peft.Config) (nn.Adapter, error) {
 		return nil, errors.New("vprof records methods of peft at the words of language models that learn the next " +
 			"token of rows with one text each; use \"vprof run\"")
 	}
-	words := peft.Words{Embeddings: t.Inputs, Output: t.Output, Attentions: t.Attentions}
+	words := peft.Words{Embeddings: t.Inputs, Output: t.Output, Attentions: t.Attentions, Decoder: t.Decoder}
 	if t.Cache != nil {
 		words.Keys = t.Cache.Keys
 	}
@@ -306,6 +308,9 @@ func (t *TextTask) AdaptEmbeddings(method peft.Config) (nn.Adapter, error) {
 func (t *TextTask) prompted(f *frame) *tensor {
 	b, g := t.batch, f.FuncFrame(t.batch.IDs, t.batch.Labels, t.batch.Padding)
 	t.tuned.CalledFrom(g)
+	if t.tuned.HasShadows() {
+		return t.tuned.WithShadows(g, b.IDs, b.Padding, b.Labels, func() { t.Call(g, b) }, t.Output)
+	}
 	n, cached := t.tuned.VirtualTokens()
 	if n > 0 {
 		if b.Padding != nil {

@@ -33,7 +33,10 @@ type Model struct {
 	Norm        nn.Layer
 	RotaryEmb   *rotary
 	MtpLayers   []*nextLayer
+	Shadows     []*peft.Shadow
+	Mirrored    *mirrored
 	embedding   *nn.Embedding
+	shaded      []int // the blocks with shadows
 	c           *Config
 }
 
@@ -104,6 +107,7 @@ func (m *Model) runLayers(g *frame, seen tower.DecoderInputs, padding *tensor, t
 	if seen.Positions != nil { // layers are given none of several grids
 		given = nil
 	}
+	var shade *tensor
 	for i, l := range m.Layers {
 		if m.c.CrossAttention.has(i) {
 			if seen.Cross != nil {
@@ -125,7 +129,10 @@ func (m *Model) runLayers(g *frame, seen tower.DecoderInputs, padding *tensor, t
 		if !recurs {
 			in.rows = nil
 		}
-		g.Set(&x, l.run(g, i, in, seen.Cross, text))
+		m.beside(g, i, &x, &shade, func(f *frame, x *tensor) *tensor {
+			in.x = x
+			return l.run(f, i, in, seen.Cross, text)
+		})
 		if i < len(seen.Deepstack) {
 			g.Set(&x, seen.AddDeepstack(g, x, i))
 		}
@@ -274,7 +281,7 @@ func CausalLM(c Config, text hf.Text) *hf.TextTask {
 	m := New(c)
 	text.ScoreCap, text.ScoreScaled, text.ScoresFloat = c.ScoreCap, c.ScoreScaled, c.ScoresFloat
 	task := hf.CausalLM(c.Names, m, m, m.embedding, m.head(), text)
-	task.Attentions = m.attentions()
+	task.Attentions, task.Decoder = m.attentions(), decoder{m, text}
 	return task
 }
 

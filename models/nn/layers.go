@@ -231,16 +231,12 @@ func (e *Embedding) Forward(_ *trace.Frame, x *trace.Tensor) *trace.Tensor {
 // Lookup maps indices to rows of a table that stands in the place of the layer's own, and applies the layer's scale
 // and the hook of [Embedding.RequireGrads].
 func (e *Embedding) Lookup(x, table *trace.Tensor) *trace.Tensor {
-	y := e.scaled(x.Embedding(table))
+	y := x.Embedding(table)
+	if e.EmbedScale != nil {
+		y = y.Mul(e.EmbedScale.To(e.Weight.DType))
+	}
 	y.RequireGrad(e.requireGrads)
 	return y
-}
-
-func (e *Embedding) scaled(y *trace.Tensor) *trace.Tensor {
-	if e.EmbedScale == nil {
-		return y
-	}
-	return y.Mul(e.EmbedScale.To(e.Weight.DType))
 }
 
 // CallCheckpointed calls a module, and with checkpointing again in backward.

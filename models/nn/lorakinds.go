@@ -26,11 +26,10 @@ func (l *LoRAEmbedding) Frozen() Layer { return l.BaseLayer }
 
 // Forward maps a tensor of indices to their rows in the type of the frozen table.
 func (l *LoRAEmbedding) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
+	result := f.Let(f.Call(l.BaseLayer, x))
 	if l.off {
-		return f.Call(l.BaseLayer, x)
+		return result
 	}
-	// The hook that has results require gradients is the adapter's here, whose results do.
-	result := f.Let(l.BaseLayer.scaled(x.Embedding(l.BaseLayer.Weight.T())))
 	dtype := result.DType()
 	down, up := f.Let(l.LoraA.T().T()), f.Let(l.LoraB.T().T())
 	low := f.Let(x.Embedding(down))

@@ -49,6 +49,13 @@ func Methods() []string { return slices.Sorted(maps.Keys(methods)) }
 type Config struct {
 	method *method
 	options
+	wanted func(path string) bool
+}
+
+// At has a method that is at blocks be at those alone whose paths are wanted.
+func (c Config) At(wanted func(path string) bool) Config {
+	c.wanted = wanted
+	return c
 }
 
 // options are values by their keys, as text.
@@ -91,7 +98,7 @@ func NewConfig(name string, given map[string]string) (Config, error) {
 	for key, value := range values {
 		values[key], _, _ = strings.Cut(value, "|")
 	}
-	return Config{m, values}, nil
+	return Config{method: m, options: values}, nil
 }
 
 // dropoutOf is the key that a method has for the dropout of its adapters.

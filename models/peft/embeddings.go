@@ -19,6 +19,7 @@ type table struct {
 	Embeddings *nn.Embedding `torch:""`
 	keys       Keys
 	attentions []Attention
+	decoder    Decoder
 }
 
 // Words are what methods at the input embeddings are put into.
@@ -29,6 +30,8 @@ type Words struct {
 	Keys   Keys
 	// Attentions are the modules of layers that prompts can be put at; none if peft has no way for the model.
 	Attentions []Attention
+	// Decoder is that whose blocks can have shadows; nil of others.
+	Decoder Decoder
 }
 
 // Keys are what every layer of a decoder keeps of a token in its cache, and values are as many; zero where
@@ -58,7 +61,8 @@ func (c Config) ForLanguageModels() bool { return c.method.name != "trainable_to
 // in the place of the embeddings, and of an output layer that shares their weight. The error says what the method
 // does not take.
 func AdaptEmbeddings(model any, c Config, w Words) (*Site, error) {
-	s, err := newSite(&table{Embeddings: w.Embeddings, keys: w.Keys, attentions: w.Attentions}, c, "")
+	t := &table{Embeddings: w.Embeddings, keys: w.Keys, attentions: w.Attentions, decoder: w.Decoder}
+	s, err := newSite(t, c, "")
 	if err != nil {
 		return nil, err
 	}

@@ -35,8 +35,8 @@ var methods = map[string]*method{
 		add: (*Site).addCartridge, forward: (*Site).lookedUp,
 	},
 	"delora": { // its buffer is delora_w_norm
-		options: "r=8 module_dropout=0", has: "delora_A[r,in] delora_B[out,r] delora_lambda[1] f32[in]", counts: "r",
-		forward: (*Site).delora,
+		options: "r=8 module_dropout=0 rank_pattern=none",
+		has:     "delora_A[r,in] delora_B[out,r] delora_lambda[1] f32[in]", counts: "r", forward: (*Site).delora,
 	},
 	"fourierft": {options: "n_frequency=1000", add: (*Site).addSpectrum, forward: (*Site).fourierFT},
 	"frod": {
@@ -62,11 +62,12 @@ var methods = map[string]*method{
 		counts: "r num_B stride_A", share: shareLily, forward: (*Site).lily,
 	},
 	"loha": {
-		options: "r=8", has: "hada_w1_a[out,r] hada_w1_b[r,in] hada_w2_a[out,r] hada_w2_b[r,in]", counts: "r",
-		forward: (*Site).loha,
+		options: "r=8 rank_pattern=none",
+		has:     "hada_w1_a[out,r] hada_w1_b[r,in] hada_w2_a[out,r] hada_w2_b[r,in]", counts: "r", forward: (*Site).loha,
 	},
 	"lokr": {
-		options: "r=8 decompose_both=false decompose_factor=-1", add: (*Site).addLoKr, forward: (*Site).lokr,
+		options: "r=8 decompose_both=false decompose_factor=-1 rank_pattern=none",
+		add:     (*Site).addLoKr, forward: (*Site).lokr,
 	},
 	"lorafa": { // lora_A is frozen
 		options: "r=8 lora_dropout=0", has: "f32[r,in] lora_B[out,r]", counts: "r", forward: (*Site).loraVariant,
@@ -126,6 +127,12 @@ var methods = map[string]*method{
 	},
 	"road": {
 		options: "variant=road_1|road_2|road_4 group_size=64", add: (*Site).addRoAd, forward: (*Site).road,
+	},
+	"shadow": {
+		options: "r=8 shadow_dropout=0.2 shadow_num_hidden_layers=none shadow_hidden_size=none " +
+			"shadow_num_attention_heads=none shadow_intermediate_size=none share_embeddings=true " +
+			"update_hidden_size=none auxiliary_loss_weight=0.05",
+		atEmbeddings: true, add: (*Site).addShadow, forward: (*Site).lookedUp,
 	},
 	"shira": {options: "r=32", add: (*Site).addSHiRA, forward: (*Site).shira},
 	"supertuning": {

@@ -2,7 +2,9 @@ package peft
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -20,6 +22,7 @@ type Site struct {
 
 	method *method
 	options
+	wanted  func(path string) bool
 	path    string
 	in, out int64
 	// shared are buffers of all sites, in the order in which the method's share has made them;
@@ -27,6 +30,13 @@ type Site struct {
 	shared   []*nn.Buffer
 	borrowed map[string]*nn.Parameter
 	bases    int64 // of RandLoRA
+	// parts are parameters that other modules hold, mirrored is the small decoder of shadows, which embeds tokens
+	// itself or shares the embeddings, state what it has given, and lastLoss the loss of that.
+	parts    []*nn.Parameter
+	mirrored Mirrored
+	embeds   bool
+	state    *tensor
+	lastLoss *tensor
 	// caller is the frame of PeftModel.forward, which holds what a method at the embeddings makes.
 	caller   *trace.Frame
 	disabled bool
@@ -64,8 +74,21 @@ func Adapt(model any, c Config, wanted func(path string) bool, excluded ...nn.La
 func newSite(base nn.Projection, c Config, path string) (*Site, error) {
 	s := &Site{
 		BaseLayer: base, Own: &nn.Parts{}, Dropout: nn.NewIdentity(), method: c.method, options: c.options, path: path,
+		wanted: c.wanted,
 	}
 	s.in, s.out = base.Widths()
+	if _, ok := s.options["rank_pattern"]; ok {
+		if _, ok := s.options["r"]; ok {
+			r, err := s.ranked("r")
+			if err != nil {
+				return nil, err
+			}
+			if r > 0 {
+				s.options = maps.Clone(s.options)
+				s.options["r"] = strconv.FormatInt(r, 10)
+			}
+		}
+	}
 	for key := range c.options {
 		if strings.HasSuffix(key, "dropout") && s.number(key) > 0 {
 			s.Dropout = nn.NewDropout(s.number(key))
@@ -145,7 +168,7 @@ func AddPenalty(f *trace.Frame, adapters []nn.Adapter, loss *trace.Tensor) {
 }
 
 // Trained implements [nn.Adapter].
-func (s *Site) Trained() []*nn.Parameter { return s.Own.Parameters() }
+func (s *Site) Trained() []*nn.Parameter { return slices.Concat(s.Own.Parameters(), s.parts) }
 
 // BaseType implements [nn.Adapter].
 func (s *Site) BaseType() trace.DType { return s.BaseLayer.AdapterType() }
@@ -202,4 +225,4 @@ func (s *Site) borrow(name string, from *Site) {
 func (s *Site) plain() *nn.Linear { return s.BaseLayer.(*nn.Linear) }
 
 // dtype is the type of the method's parameters.
-func (s *Site) dtype() trace.DType { return s.Own.Parameters()[0].DType }
+func (s *Site) dtype() trace.DType { return s.Trained()[0].DType }

@@ -274,7 +274,7 @@ func (s *Site) ranked(key string) (int64, error) {
 			if err != nil || n < 1 {
 				return 0, fmt.Errorf("rank_pattern: %q is not a layer's name and a rank, as in q_proj:2944", entry)
 			}
-			if strings.Contains(s.path, name) {
+			if strings.Contains(s.path, name) && s.method.name == "osf" || nn.Matches(s.path, name) {
 				return n, nil
 			}
 		}

@@ -104,7 +104,7 @@ func adapters(a Adaptable, c models.Case, o nn.LoRA, excluded []nn.Layer) ([]nn.
 		if len(c.LoRA.Tokens) == 0 {
 			return made, nil
 		}
-		tokens, err := adaptEmbeddings(a, "trainable_tokens", map[string]string{
+		tokens, err := adaptEmbeddings(a, c.LoRA, "trainable_tokens", map[string]string{
 			"token_indices": strings.Trim(strings.ReplaceAll(fmt.Sprint(c.LoRA.Tokens), " ", "+"), "[]"),
 		})
 		if err != nil {
@@ -126,7 +126,7 @@ func adapters(a Adaptable, c models.Case, o nn.LoRA, excluded []nn.Layer) ([]nn.
 	}
 	if t.AtEmbeddings() {
 		nn.Freeze(a.Model())
-		made, err := adaptEmbeddings(a, c.LoRA.Method, c.LoRA.Options)
+		made, err := adaptEmbeddings(a, c.LoRA, c.LoRA.Method, c.LoRA.Options)
 		if err != nil {
 			return wrong(err.Error())
 		}
@@ -140,7 +140,7 @@ func adapters(a Adaptable, c models.Case, o nn.LoRA, excluded []nn.Layer) ([]nn.
 }
 
 // adaptEmbeddings puts a method of peft at the input embeddings.
-func adaptEmbeddings(a Adaptable, method string, options map[string]string) (nn.Adapter, error) {
+func adaptEmbeddings(a Adaptable, l *models.LoRA, method string, options map[string]string) (nn.Adapter, error) {
 	w, ok := a.(Worded)
 	if !ok {
 		return nil, errors.New("the model has no words for " + method)
@@ -149,7 +149,7 @@ func adaptEmbeddings(a Adaptable, method string, options map[string]string) (nn.
 	if err != nil {
 		return nil, err
 	}
-	return w.AdaptEmbeddings(t)
+	return w.AdaptEmbeddings(t.At(l.Adapts()))
 }
 
 // trainBiases trains the biases of the model, or those of adapted layers alone (bias of LoraConfig and others).

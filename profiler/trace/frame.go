@@ -118,6 +118,16 @@ func (t *Tape) Output(xs ...*Tensor) {
 // KeepOutputs has keep bind what models return ([Tape.Output]); nil lets it go.
 func (t *Tape) KeepOutputs(keep func(xs []*Tensor)) { t.keepOutputs = keep }
 
+// Outputs are what a model returns within call, which goes on with them before it returns them itself ([Tape.Output]);
+// nobody holds them.
+func (t *Tape) Outputs(call func()) (outputs []*Tensor) {
+	before := t.keepOutputs
+	t.keepOutputs = func(xs []*Tensor) { outputs = xs }
+	call()
+	t.keepOutputs = before
+	return outputs
+}
+
 // Set binds the name *p to x; what it was bound to before loses a reference.
 func (f *Frame) Set(p **Tensor, x *Tensor) {
 	x.alive()
