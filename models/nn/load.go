@@ -64,6 +64,9 @@ func (t *Tree) Load(tape *trace.Tape, l Loading) {
 			p.Tensor = tape.Hold(tape.New("to_copy", program.Weights, p.DType, p.Dims...))
 		})
 		tape.Release(narrow)
+		if !p.Frozen {
+			p.Leaf()
+		}
 	}
 }
 

@@ -135,10 +135,15 @@ func (l *LoRALinear) Disable(off bool) { l.off = off }
 // Frozen is the wrapped layer.
 func (l *LoRALinear) Frozen() Layer { return l.BaseLayer }
 
-// MoveLater leaves adapters out when the model is moved to a device: [MoveAdapters] moves them.
-func MoveLater(adapters []Adapter) {
+// MoveLater leaves adapters out when the model is moved to a device, and copies of modules: [MoveAdapters] moves them.
+func MoveLater(adapters []Adapter, saved []*Layer) {
 	for _, l := range adapters {
 		for _, p := range l.Trained() {
+			p.movesLater = true
+		}
+	}
+	for _, l := range saved {
+		for _, p := range NewTree(Trained(*l)).Parameters {
 			p.movesLater = true
 		}
 	}
@@ -154,7 +159,7 @@ func AdapterType(adapters []Adapter, d trace.DType) {
 }
 
 // MoveAdapters moves adapters to the device of the model, as peft does when it adds them one
-// after the other: in the type of what they wrap, and then all of the model's in fp32
+// after the other: in the type of what they wrap, then copies of modules, and then all of the model's adapters in fp32
 // (autocast_adapter_dtype).
 func MoveAdapters(tape *trace.Tape, model *Tree, adapters []Adapter) {
 	for _, l := range adapters {
@@ -162,6 +167,13 @@ func MoveAdapters(tape *trace.Tape, model *Tree, adapters []Adapter) {
 		for _, p := range l.Trained() {
 			tape.OnOtherRank(p.Away, func() {
 				p.Tensor = tape.Hold(tape.New("to_device", program.Weights, d, p.Dims...))
+			})
+		}
+	}
+	for _, p := range model.Parameters {
+		if p.movesLater && p.Tensor == nil {
+			tape.OnOtherRank(p.Away, func() {
+				p.Tensor = tape.Hold(tape.NewStrided("clone", program.Weights, p.DType, p.Dims, p.Strides))
 			})
 		}
 	}

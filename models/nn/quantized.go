@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
@@ -92,6 +93,7 @@ func (l *Linear4bit) AdapterType() trace.DType { return l.compute }
 func (l *Linear4bit) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	dtype := x.DType()
 	f.Set(&x, x.To(l.compute))
+	l.castBias(f.Tape())
 	bias := l.Bias.T()
 	if bias != nil {
 		bias = f.Let(bias.To(l.compute))
@@ -105,6 +107,18 @@ func (l *Linear4bit) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	}
 	g.End(y)
 	return y.To(dtype)
+}
+
+// castBias brings a frozen bias to the type that the layer computes in, for good (bias.data = bias.data.to(x.dtype)).
+func (l *Linear4bit) castBias(t *trace.Tape) {
+	b := l.Bias
+	if b == nil || !b.Frozen || b.DType == l.compute {
+		return
+	}
+	wide := b.Tensor
+	b.DType = l.compute
+	b.Tensor = t.Hold(t.New("to_copy", program.Weights, b.DType, b.Dims...))
+	t.Release(wide)
 }
 
 // function is MatMul4Bit, of x, the packed weight and a bias.

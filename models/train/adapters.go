@@ -79,7 +79,7 @@ func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
 	if _, exported := task.(Graph); exported { // which has its adapters before it comes to the device
 		return nil, nil
 	}
-	nn.MoveLater(made)
+	nn.MoveLater(made, saved)
 	return made, nil
 }
 
