@@ -25,7 +25,9 @@ const methodsModel = `{"model_type": "llama", "architectures": ["LlamaForCausalL
 // adaptedPeak is the row of a file with what a step of a model with adapters needs.
 type adaptedPeak struct {
 	// Model names one of the file's; Type is another model than Llama.
-	Model, Type, LoRA    string
+	Model, Type, LoRA string
+	// Quantize is how layers are packed, of a model that is loaded so and has the rest in fp32.
+	Quantize             string
 	Tokens               int64
 	Trainable, Allocated int64
 }
@@ -52,6 +54,9 @@ func requirePeak(t *testing.T, config string, row adaptedPeak, shared int64) (l 
 		Batch: 4, Weights: "bf16", Optimizer: "adamw", LoRA: &l, Torch: "2.15",
 		Settings: models.Settings{"seq-len": cmp.Or(row.Tokens, 256), hf.SharedLabels: shared},
 	})
+	if row.Quantize != "" {
+		c.Quantize, c.Weights, c.Settings["device-map"] = row.Quantize, "fp32", 1
+	}
 	c.Clip, c.Loop = models.ClipNone, models.LoopTrainer
 	r, err := m.Record(c, board, models.Options{})
 	require.NoError(t, err, row.LoRA)

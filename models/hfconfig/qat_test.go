@@ -85,9 +85,9 @@ func TestAdaptersWithMagnitudes(t *testing.T) {
 	m := model(t, smallLlama)
 	_, err := m.Record(models.Case{
 		Batch: 1, LoRA: &models.LoRA{Rank: 8, DoRA: models.PeftDoRA},
-		Levers: models.Levers{Quantize: "nf4"},
+		Levers: models.Levers{Quantize: "int8"},
 	}, board, models.Options{})
-	require.ErrorContains(t, err, "lora: vprof records DoRA beside linear layers that are neither packed nor rounded")
+	require.ErrorContains(t, err, "lora: vprof records DoRA beside linear layers that are neither packed in 8 bits nor rounded")
 }
 
 var q8da4w = models.QAT{Name: models.QAT8da4w, Group: 256}

@@ -132,8 +132,9 @@ func (m *selective) call(f *frame, x, mask *tensor) *tensor {
 // steps makes time steps [batch, inner, length] of their elements, and gives their bias.
 func (m *selective) steps(f *frame, steps **tensor) *tensor {
 	if m.c.Selective.Quantized {
-		bias := nn.BiasOf(m.DtProj)
-		f.Set(steps, f.Call(m.DtProj, *steps).Sub(bias).Transpose(1, 2))
+		y := f.Call(m.DtProj, *steps)
+		bias := nn.BiasOf(m.DtProj) // which the call may have brought to another type
+		f.Set(steps, y.Sub(bias).Transpose(1, 2))
 		return f.Let(bias.To(trace.F32))
 	}
 	f.Set(steps, nn.OutputWeight(nn.Base(m.DtProj)).Matmul((*steps).Transpose(1, 2)))

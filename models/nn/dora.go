@@ -20,7 +20,7 @@ func (l *LoRALinear) Trained() []*Parameter {
 	return all
 }
 
-// peftDoRA is DoraLinearVariant.forward of peft 0.21, of layers that are not packed.
+// peftDoRA is DoraLinearVariant.forward of peft 0.21.
 func (l *LoRALinear) peftDoRA(f *trace.Frame, x, result *trace.Tensor) *trace.Tensor {
 	g := f.FuncFrame(x, result)
 	base := result
@@ -35,18 +35,17 @@ func (l *LoRALinear) peftDoRA(f *trace.Frame, x, result *trace.Tensor) *trace.Te
 // changed the input since.
 func (l *LoRALinear) doraDelta(f *trace.Frame, x, base *trace.Tensor) *trace.Tensor {
 	g := f.ModuleFrame(l.Magnitude, x, base)
-	frozen := l.BaseLayer.(*Linear)
 	delta := g.Let(l.delta(g))
 	g.Set(&delta, delta.To(x.DType()))
-	weight := g.Let(frozen.Weight.To(x.DType()))
+	weight := g.Let(l.frozenWeight(g))
+	g.Set(&weight, weight.To(x.DType()))
 	length := g.Let(rowNorms(g, weight, delta))
 	scale := g.Let(l.Magnitude.Weight.Div(length.Detach()).View(1, -1))
 	adapted := g.Let(g.Call(l.LoraB, g.Call(l.LoraA, x)))
-	switch {
-	case base == nil:
+	if base == nil {
 		base = g.Let(x.Linear(weight, nil))
-	case frozen.Bias != nil:
-		g.Set(&base, base.Sub(frozen.Bias.Tensor))
+	} else if bias := l.frozenBias(); bias != nil {
+		g.Set(&base, base.Sub(bias))
 	}
 	return g.Return(g.Let(scale.AddScalar().Mul(base).Add(scale.Mul(adapted).MulScalar())))
 }
@@ -75,13 +74,23 @@ func rowNorms(f *trace.Frame, weight, delta *trace.Tensor) *trace.Tensor {
 	return g.Return(sum.Norm(2, false, 1))
 }
 
-// frozenWeight is the frozen weight, unpacked if it is in 4 bits.
+// frozenBias is the bias of the frozen layer, nil if it has none.
+func (l *LoRALinear) frozenBias() *trace.Tensor {
+	if c, ok := l.BaseLayer.(*Conv1D); ok {
+		return c.Bias.T()
+	}
+	return BiasOf(l.BaseLayer)
+}
+
+// frozenWeight is the frozen weight [out, in], unpacked if it is in 4 bits.
 func (l *LoRALinear) frozenWeight(f *trace.Frame) *trace.Tensor {
 	switch base := l.BaseLayer.(type) {
 	case *Linear4bit:
 		return base.packed.dequantize(f)
 	case *Linear:
 		return base.Weight.Tensor
+	case *Conv1D:
+		return base.Weight.T().T()
 	default:
 		panic("nn: DoRA of a layer of another kind")
 	}
@@ -102,10 +111,10 @@ func TakesMagnitude(a Adapter) bool {
 		return false
 	}
 	switch l.BaseLayer.(type) {
-	case *Linear4bit:
-		return l.torchtune
-	case *Linear:
+	case *Linear, *Linear4bit:
 		return true
+	case *Conv1D:
+		return !l.torchtune
 	default:
 		return false
 	}

@@ -63,7 +63,8 @@ var methods = map[string]*method{
 	},
 	"loha": {
 		options: "r=8 rank_pattern=none",
-		has:     "hada_w1_a[out,r] hada_w1_b[r,in] hada_w2_a[out,r] hada_w2_b[r,in]", counts: "r", forward: (*Site).loha,
+		has:     "hada_w1_a[out,r] hada_w1_b[r,in] hada_w2_a[out,r] hada_w2_b[r,in]",
+		counts:  "r", forward: (*Site).loha,
 	},
 	"lokr": {
 		options: "r=8 decompose_both=false decompose_factor=-1 rank_pattern=none",

@@ -14,8 +14,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-const noMagnitude = "vprof records DoRA beside linear layers that are neither packed nor rounded, or as torchtune " +
-	"computes it in 4 bits (dora=torchtune), and not beside Conv1D; leave out dora"
+const noMagnitude = "vprof records DoRA beside linear layers that are neither packed in 8 bits nor rounded, and not " +
+	"beside embeddings or convolutions; leave out dora"
 
 // adapt puts adapters into the task's model as peft does, and returns those that come to the device after the model.
 // With checkpointing on, peft has the input embeddings require gradients. Adapters are in fp32 whatever the weights are
