@@ -14,7 +14,6 @@ import argparse
 import contextlib
 import importlib
 import importlib.abc
-import importlib.metadata
 import importlib.util
 import inspect
 import json
@@ -128,45 +127,10 @@ class Example:
 # ---------------------------------------------------------------- what else vprof wants to know
 
 
-def facts(model, program):
-    """Of the model itself: frozen, tied and unused parameters, and the order in which model.to moves them."""
-    import torch
-
-    inputs = [next(iter(s.values())) for s in program["graph_module"]["signature"]["input_specs"]]
-    in_graph = {i.get("parameter_name") or i.get("buffer_name") for i in inputs}
-    parameters, buffers = dict(model.named_parameters()), dict(model.named_buffers())
-    names = {id(t): n for n, t in (*parameters.items(), *buffers.items())}
-    return {
-        "torch": torch.__version__,
-        "python": ".".join(map(str, sys.version_info[:3])),
-        "libraries": libraries(model),
-        "class": f"{type(model).__module__}.{type(model).__qualname__}",
-        "frozen": [n for n, p in parameters.items() if not p.requires_grad],
-        "tied": [[n, names[id(p)]] for n, p in model.named_parameters(remove_duplicate=False) if names[id(p)] != n],
-        "to": [names[id(t)] for t in moved(model)],
-        "parameters": {n: list(p.shape) for n, p in parameters.items() if n not in in_graph},
-        "buffers": {n: {"shape": list(b.shape), "dtype": str(b.dtype).removeprefix("torch.")} for n, b in buffers.items() if n not in in_graph},
-    }
-
-
-def moved(model):
-    """Parameters and buffers in the order in which model.to moves them, each once."""
-    order = {}
-
-    def move(module):
-        for child in module.children():
-            move(child)
-        order.update((id(t), t) for t in (*module._parameters.values(), *module._buffers.values()) if t is not None)
-
-    move(model)
-    return list(order.values())
-
-
-def libraries(model):
-    """Versions of the packages whose modules the model is made of."""
-    of = importlib.metadata.packages_distributions()
-    packages = sorted({type(m).__module__.split(".")[0] for m in model.modules()} - {"torch", "__main__"})
-    return {p: importlib.metadata.version(of[p][0]) for p in packages if p in of}
+def tied(model):
+    """Other names of parameters, each with the first."""
+    names = {id(p): n for n, p in model.named_parameters()}
+    return [[n, names[id(p)]] for n, p in model.named_parameters(remove_duplicate=False) if names[id(p)] != n]
 
 
 def symbols_of(example, program):
@@ -282,7 +246,7 @@ def write(opts, build, model, example, place, seen, program, free, symbols):
     name = os.path.basename(opts.output).removesuffix(".pt2")
     entries, graph = saved(program, name)
     nodes = nodes_of(graph["graph_module"]["graph"])
-    extra = {"version": 1, "source": opts.spec, **facts(model, graph)}
+    extra = {"version": 1, "source": opts.spec, "tied": tied(model)}
     notes = list(seen.notes)
     if "batch" in symbols and not free:
         batches = (2, 3, 5)

@@ -31,6 +31,8 @@ class Made:
             self.program = json.loads(z.read(names["models/model.json"]))
             self.extra = json.loads(z.read(names["extra/vprof.json"]))
         self.nodes = capture.nodes_of(self.program["graph_module"]["graph"])
+        inputs = [next(iter(spec.values())) for spec in self.program["graph_module"]["signature"]["input_specs"]]
+        self.tensors = [i.get("parameter_name") or i["buffer_name"] for i in inputs if "parameter_name" in i or "buffer_name" in i]
         self.targets = [node["target"].removeprefix("torch.ops.aten.") for node, _, _ in self.nodes]
 
     def deaths(self):

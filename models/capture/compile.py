@@ -209,6 +209,8 @@ class Recorder:
         build, inputs_of = capture.resolve(opts)
         capture.seed()
         self.model = capture.as_eager(build())
+        if not any(p.requires_grad for p in self.model.parameters()):
+            raise capture.Refusal("the model has no parameter that is trained, so there is no step", "capture the module that has the weights, with requires_grad as in training")
         self.example = capture.Example(self.model, inputs_of(self.model))
         if "batch" not in self.example.symbols:
             raise capture.Refusal("no input of the model has a dimension that is the batch", "call it batch: --input 'x=float32[batch,3,224,224]'")
@@ -291,8 +293,16 @@ class Recorder:
         return {"allocations": [e["size"] for e in made], "order": order, "held": at}
 
     def moved(self):
-        """The model's parameters and then its buffers, in the order in which .to(device) moves them."""
-        return sorted(capture.moved(self.model), key=lambda t: not isinstance(t, self.torch.nn.Parameter))
+        """The model's parameters and then its buffers, in the order in which .to(device) moves them, each once."""
+        order = {}
+
+        def move(module):
+            for child in module.children():
+                move(child)
+            order.update((id(t), t) for t in (*module._parameters.values(), *module._buffers.values()) if t is not None)
+
+        move(self.model)
+        return sorted(order.values(), key=lambda t: not isinstance(t, self.torch.nn.Parameter))
 
     def trace(self):
         """What has happened in this step, of all that vprof_hook has PyTorch record."""

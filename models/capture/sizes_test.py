@@ -9,7 +9,7 @@ import vprof_observe
 class SizesTest(CaptureCase):
     def test_lazy_layers_have_the_shapes_of_the_example(self):
         made = self.forward("return self.lazy(self.lin(x))", init="self.lazy = nn.LazyLinear(3)")
-        self.assertIn("lazy.weight", made.extra["to"])
+        self.assertIn("lazy.weight", made.tensors)
         self.assertEqual(made.targets.count("linear.default"), 2)
 
     def test_a_batch_that_export_fixes_is_found_again(self):

@@ -9,7 +9,7 @@ from vprof_observe import answers_of, numbers_of, observe, seed
 
 def observe_on_gpu(captured, make, example, seen):
     """What forward shows under autocast on a GPU that is not there, and which operator of it is which of those seen.
-    None where this does not run."""
+    None where the model is not built so."""
     import torch
     import vprof_backward
     import vprof_known as known
@@ -66,8 +66,10 @@ def marks_of_gpu(captured, make, example, seen, number):
         return [], [], set()
     with described_board():
         cast, other = observe_on_gpu(captured, make, example, seen)
-    if cast is None:  # what the model does with a GPU needs one
-        cast, other = observe_on_gpu(captured, make, example, seen)
+    if cast is None or not cast.ended:  # what the model does with a GPU needs one
+        plain = observe_on_gpu(captured, make, example, seen)
+        if cast is None or plain[0] and len(plain[0].ops) > len(cast.ops):
+            cast, other = plain
     marks = [[number[k], a, cast.types[other[k]].get(a) is torch.bfloat16] for k, a in wanted if k in number and k in other]
     allowed = {k: cast.attention.get(other[k]) if k in other else seen.attention.get(k) for k in attends}
     halves = {tuple(at) for *at, _, dtype in cast.state if dtype is torch.bfloat16} if cast else set()

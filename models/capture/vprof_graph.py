@@ -148,12 +148,24 @@ def carried(seen, number, nodes, half):
     gone = [values for _, values in seen.replaced]
     found = {}
     for k, argument, i, values, _ in seen.state if seen.keeps else ():
-        if k in number and not nodes[number[k]][1] and any(values is g for g in gone):
-            given = [names_in(a["arg"]) for a in nodes[number[k]][0]["inputs"] if a["name"] == argument]
+        if k in number and any(values is g for g in gone):
+            node, prefix, _ = nodes[number[k]]
+            given = [names_in(a["arg"]) for a in node["inputs"] if a["name"] == argument]
             names = names_of(values, number, nodes)
-            if names and given and i < len(given[0]):
-                found.setdefault(given[0][i], [names[0], (k, argument, i) in half])
+            if names and given and i < len(given[0]) and (name := outside(given[0][i], prefix, nodes)):
+                found.setdefault(name, [names[0], (k, argument, i) in half])
     return [[name, *pair] for name, pair in found.items()]
+
+
+def outside(name, prefix, nodes):
+    """What the outermost graph calls an input of the graph with a prefix, None if that has no such input."""
+    while prefix and name:
+        node, prefix, _ = nodes[int(prefix[:-1])]
+        arguments = [i["arg"] for i in node["inputs"]]
+        at = next(k for k, a in enumerate(arguments) if "as_graph" in a)
+        takes = zip(arguments[at]["as_graph"]["graph"]["inputs"], arguments[at + 1 :])
+        name = next((n for i, a in takes for n in names_in(a) if name in names_in(i)), None)
+    return name
 
 
 def names_of(values, number, nodes):

@@ -126,7 +126,8 @@ class Numbers:
 
 
     def count(self, op, arguments, line):
-        """A Count of the elements of a mask that are true, where an operator gives as many; None if nobody knows."""
+        """A Count of the elements of a mask that are true, or of a tensor that differ, where an operator gives as many; None
+        if nobody knows."""
         name = str(op).removeprefix("aten.")
         mask = arguments.get(MASKS[name]) if name in MASKS else None
         masks = [m for m in (mask if isinstance(mask, (list, tuple)) else [mask]) if isinstance(m, torch.Tensor)]
@@ -135,7 +136,7 @@ class Numbers:
         if not masks or (numbers := self.of(masks[0])) is None:
             return None
         with asking(None), unwatched():
-            count = Count(int(torch.count_nonzero(numbers)), numbers.numel())
+            count = Count(numbers.unique().numel() if "unique" in name else int(torch.count_nonzero(numbers)), numbers.numel())
         if not name.startswith("index_put"):  # whose result has the size of what it writes to
             self.counts[line()].append(count)
         return count
@@ -177,7 +178,7 @@ def batch_in(elements):
     return node.shape_env.create_symintnode(free[0], hint=int(node.shape_env.size_hint(free[0]))) if len(free) == 1 else None
 
 
-MASKS = {"nonzero.default": "self", "nonzero_numpy.default": "self", "where.default": "condition", "masked_select.default": "mask", "index.Tensor": "indices", "index_put.default": "indices", "index_put_.default": "indices"}
+MASKS = {"nonzero.default": "self", "_unique2.default": "self", "nonzero_numpy.default": "self", "where.default": "condition", "masked_select.default": "mask", "index.Tensor": "indices", "index_put.default": "indices", "index_put_.default": "indices"}
 BOOLEAN = ("__bool__", "is_nonzero", "equal", "allclose")
 
 

@@ -321,6 +321,9 @@ func sameSize(a, b export.Size) bool { return a.Int == b.Int }
 
 // freeze turns gradients off for the parameters whose names match patterns.
 func (m *modules) freeze(names string) error {
+	if !slices.ContainsFunc(m.weights, func(w *weight) bool { return w.Parameter != nil }) {
+		return errors.New("the model has no parameters; nothing is trained")
+	}
 	globs := parsePatterns(names)
 	found, left := make([]bool, len(globs)), false
 	for _, x := range m.weights {

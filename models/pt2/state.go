@@ -26,20 +26,28 @@ func keptOf(p *export.Program) (out []kept) {
 	if p.Extra == nil {
 		return nil
 	}
-	values := map[string]int32{}
-	for v, name := range p.Names {
-		values[name] = int32(v)
+	byName := map[string]int32{} // of the values that nodes make: others may have the names of those that they are
+	for i := range p.Nodes {
+		eachOutput(&p.Nodes[i], func(v int32) {
+			if int(v) < len(p.Names) {
+				byName[p.Names[v]] = v
+			}
+		})
+	}
+	find := func(name string) (v int32, known bool) { // 57/add is add in the graph of node 57
+		v, known = byName[name[strings.IndexByte(name, '/')+1:]]
+		return v, known
 	}
 	state := map[int32]kept{}
 	for _, s := range p.Extra.State {
 		input := slices.IndexFunc(p.Inputs, func(in export.Input) bool { return named(p, in, s.Input) })
-		if v, known := values[s.Value]; known && input >= 0 {
+		if v, known := find(s.Value); known && input >= 0 {
 			state[v] = kept{input: input, half: s.Half}
 		}
 	}
 	for _, r := range p.Extra.Replaced {
 		for _, name := range r.Values {
-			v, known := values[name[strings.IndexByte(name, '/')+1:]]
+			v, known := find(name)
 			if !known {
 				continue
 			}

@@ -14,11 +14,15 @@ import (
 // What modules keep is found by the names of values, in whichever graph they are made.
 func TestKeptValuesAreNamed(t *testing.T) {
 	p := &export.Program{
-		Names:  []string{"x", "sin", "cos"},
+		Names:  []string{"x", "sin", "cos", "cos"},
 		Inputs: []export.Input{{Value: 0}},
+		Nodes: []export.Node{
+			{Outputs: []export.Argument{{Kind: export.Ref, Ref: 1}}},
+			{Outputs: []export.Argument{{Kind: export.Ref, Ref: 2}}},
+		},
 		Extra: &export.Extra{
 			Replaced: []export.Death{{Node: 3, Values: []string{"cos"}}, {Node: 5, Values: []string{"2/sin", "unknown"}}},
-			State:    []export.State{{Input: "x", Value: "cos", Half: true}, {Input: "unknown", Value: "sin"}},
+			State:    []export.State{{Input: "x", Value: "9/cos", Half: true}, {Input: "unknown", Value: "sin"}},
 		},
 	}
 	require.Equal(t, []kept{{value: 2, until: 3, half: true}, {value: 1, until: 5, input: -1}}, keptOf(p))

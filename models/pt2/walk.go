@@ -209,20 +209,28 @@ func (w *walker) compute(n *export.Node, c *call, args aten.Args) (out []aten.Va
 // moved is what the operators that move a tensor to another device are called.
 const moved = "torch.ops.aten.to."
 
-// countMasks tells the recorder how many elements of masks among the arguments are true.
+// countMasks tells the recorder how many elements of masks among the arguments are true, or how many elements of self
+// differ or are not zero.
 func countMasks(given []aten.Arg, count export.Count, batch int64) {
+	var self, masks []*trace.Tensor
 	for _, a := range given {
-		var masks []*trace.Tensor
+		of := &masks
+		if a.Name == "self" { // which a mask, if there is one, picks from
+			of = &self
+		}
 		switch x := a.Value.(type) {
 		case *trace.Tensor:
-			masks = []*trace.Tensor{x}
+			*of = append(*of, x)
 		case []*trace.Tensor:
-			masks = x
+			*of = append(*of, x...)
 		}
-		for _, x := range masks {
-			if x != nil && (a.Name != "self" || len(given) == 1) { // which is what a mask picks from
-				x.SetTrue(count.Of(x.Numel(), batch))
-			}
+	}
+	if len(masks) == 0 {
+		masks = self
+	}
+	for _, x := range masks {
+		if x != nil {
+			x.SetTrue(count.Of(x.Numel(), batch))
 		}
 	}
 }

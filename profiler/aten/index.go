@@ -15,6 +15,7 @@ var indexing = family{
 	"index.Tensor":             picked,
 	"nonzero":                  nonzero,
 	"nonzero_numpy where":      columns,
+	"_unique2":                 unique,
 	"masked_select":            func(a *Args) *tensor { return a.first(0).MaskedSelect(a.mask(a.Tensor("mask"))) },
 	"index_select":             (*tensor).IndexSelect,
 	"index_add":                (*tensor).IndexAdd,
@@ -83,6 +84,15 @@ func nonzero(a *Args) *tensor {
 		a.Tape().Raise(errors.New("how many elements are not zero depends on the data"))
 	}
 	return a.first(0).Nonzero()
+}
+
+// unique is torch.unique(x), of which how many elements differ has to be told.
+func unique(a *Args) []*tensor {
+	x := a.first(0)
+	if !x.TrueIsKnown() {
+		a.Tape().Raise(errors.New("how many elements differ depends on the data"))
+	}
+	return x.Unique(x.Trues(), a.Bool("return_inverse"), a.Bool("return_counts"))
 }
 
 // columns are those of nonzero, as torch.where(condition) gives them.

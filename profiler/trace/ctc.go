@@ -72,7 +72,7 @@ func ctcGrad(grad, x, targets, loss, alpha *Tensor, zeroInfinity bool) *Tensor {
 	steps, batch, labels := x.shape[0], x.shape[1], x.shape[2]
 	c.ctcLengths(batch)
 	beta := c.let(x.ctcTable(targets))
-	g := c.let(x.emptyLike(x.dtype))
+	g := c.let(c.t.empty(x.dtype, x.shape...)) // whose rows of time lie together, however x has them (LossCTC.cu)
 	if 2*steps+24*batch/10+2*labels/10 > 450 {
 		blanks := c.let(g.Narrow(2, 0, 1))
 		columns := func(table *Tensor) *Tensor { return table.SliceStep(2, 0, table.Size(2), 2) }

@@ -166,10 +166,12 @@ func (t *Tape) reduceByCUB(sum, x *Tensor) {
 
 // selectByCUB writes the places of the elements of x that are true (DeviceSelect), by tiles as they are tuned for flags
 // besides 64-bit integers.
-func (t *Tape) selectByCUB(places, x, count *Tensor) {
-	const tile = 1280
-	t.scratchFor(cubBlob(tileState*(ceil.Div(x.numel, tile)+tilePadding)), x.numel, []*Tensor{places},
-		[]*Tensor{x, count})
+func (t *Tape) selectByCUB(places, x, count *Tensor) { t.scanByCUB(places, x, 1280, count) }
+
+// scanByCUB goes over x by tiles, each of which publishes its state.
+func (t *Tape) scanByCUB(out, x *Tensor, tile int64, also ...*Tensor) {
+	storage := cubBlob(tileState * (ceil.Div(x.numel, tile) + tilePadding))
+	t.scratchFor(storage, x.numel, []*Tensor{out}, append([]*Tensor{x}, also...))
 }
 
 // scratchFor holds CUB's temporary storage while the kernels run that fill

@@ -13,6 +13,9 @@ func (x *Tensor) SetTrue(n int64) { x.store.trues = n + 1 }
 // TrueIsKnown reports whether SetTrue has said how many elements of x are true.
 func (x *Tensor) TrueIsKnown() bool { return x.store.trues > 0 }
 
+// Trues is what SetTrue has said.
+func (x *Tensor) Trues() int64 { return x.store.trues - 1 }
+
 // isMask reports whether x picks by its elements when it is an index, and not by numbers.
 func (x *Tensor) isMask() bool { return x != nil && (x.dtype == Bool || x.dtype == U8) }
 
@@ -65,4 +68,41 @@ func (x *Tensor) MaskedSelect(mask *Tensor) *Tensor {
 		zeros := c.let(b.t.Filled("zeros", b.grad.dtype, broadcast(x, mask)...))
 		b.give(0, c.end(zeros.MaskedScatter(mask, b.grad).sumTo(x.shape)))
 	}))
+}
+
+// Unique is torch._unique2(x) of a tensor with n different elements (SetTrue): those, where each element of x is among them, and
+// how often each is there, the latter two empty where they are not asked for (UniqueCub.cu). The elements and their
+// numbers keep the memory in which all of x would have room.
+func (x *Tensor) Unique(n int64, inverse, counts bool) []*Tensor {
+	c := x.tape.begin("_unique2", x)
+	x = c.let(x.contiguousUntracked())
+	keyBits := int(8 * x.dtype.Size())
+	sorted := c.let(c.t.empty(x.dtype, x.shape...))
+	var places *Tensor
+	if inverse {
+		from := c.let(c.t.Arange(x.numel))
+		order := c.let(c.t.empty(I64, x.numel))
+		c.t.radixSort(sorted, order, x, from, keyBits)
+		c.drop(from)
+		places = c.let(c.t.empty(I64, x.shape...))
+		sums := c.let(c.t.empty(I64, x.numel))
+		c.t.scanByCUB(sums, places, 3840)
+		c.drop(sums)
+	} else {
+		c.t.radixSort(sorted, nil, x, nil, keyBits)
+		places = c.let(c.t.empty(I64, 0))
+	}
+	values := c.let(c.t.empty(x.dtype, x.numel))
+	length := c.let(c.t.empty(I64))
+	if !counts {
+		tile := int64(1280) // DeviceSelect's before Hopper, where tiles are larger
+		if x.dtype.Size() < 8 {
+			tile *= 2
+		}
+		c.t.scanByCUB(values, sorted, tile)
+		return c.endAll(c.let(values.Narrow(0, 0, n)), places, c.let(c.t.empty(I64, 0)))
+	}
+	times := c.let(c.t.empty(I64, x.numel))
+	c.t.scanByCUB(times, sorted, 768, length)
+	return c.endAll(c.let(values.Narrow(0, 0, n)), places, c.let(times.Narrow(0, 0, n)))
 }

@@ -55,3 +55,42 @@ func TestNonzeroTakesTheMemoryOfItsAlgorithms(t *testing.T) {
 		require.Equal(t, want, got, n)
 	}
 }
+
+// The bytes are those of PyTorch 2.15 on the same board.
+func TestUniqueTakesTheMemoryOfItsAlgorithms(t *testing.T) {
+	board := trace.Board{Name: "rtx-3090", Capability: 86, SMs: 82, ThreadsPerSM: 1536, Memory: 24 << 30}
+	for _, c := range []struct {
+		n               int64
+		d               trace.DType
+		inverse, counts bool
+		want            []int64
+	}{
+		{1000, trace.I64, false, false, []int64{8000, 1, 8000, 8, 1023}},
+		{1000, trace.I64, true, false, []int64{8000, 8000, 8000, 1, 8000, 8000, 1023, 8000, 8, 1023}},
+		{100000, trace.I64, false, false, []int64{800000, 844543, 800000, 8, 2047}},
+		{100000, trace.I32, false, false, []int64{400000, 422143, 400000, 8, 1535}},
+		{100000, trace.I32, false, true, []int64{400000, 422143, 400000, 8, 800000, 3071}},
+		{100000, trace.I64, true, true, []int64{
+			800000, 800000, 800000, 1644543, 800000, 800000, 1279, 800000, 8, 800000, 3071,
+		}},
+	} {
+		tape := trace.New(board, rules, trace.Options{Warm: true})
+		f := tape.Frame()
+		x := f.Let(tape.New("x", program.Batch, c.d, c.n))
+		before := len(tape.Program().Buffers)
+		found := x.Unique(50, c.inverse, c.counts)
+		for _, y := range found {
+			f.Let(y)
+		}
+		var got []int64
+		for _, b := range tape.Program().Buffers[before:] {
+			if b.Bytes > 0 {
+				got = append(got, b.Bytes)
+			}
+		}
+		require.Equal(t, c.want, got)
+		require.Equal(t, []int64{50}, found[0].Shape())
+		f.End()
+		require.NoError(t, tape.Program().Validate())
+	}
+}

@@ -9,8 +9,7 @@ import (
 const extraVersion = 1
 
 // Extra is what "vprof capture" has seen of a model in Python and the graph does
-// not say. Every part may be absent. Others nothing here reads: versions, source and class, which
-// parameters are frozen, the order of .to(device), and parameters and buffers outside the graph.
+// not say. Every part may be absent; its source is there for people to read.
 type Extra struct {
 	Version int `json:"version"`
 	// Dies says when Python released values; nil if that was not observed.
