@@ -45,7 +45,7 @@ import vprof_export
 import vprof_observe
 from vprof_board import described_board, marks_of_gpu
 from vprof_export import export, freest, hide_tracing, paths_of_the_example, saved, shape_recurrent_layers
-from vprof_graph import affine, affine_inputs, align, carried, functions, lifetimes, names_in, nodes_of, rewire
+from vprof_graph import affine, affine_inputs, align, carried, functions, lifetimes, names_in, names_of, nodes_of, rewire
 from vprof_model import SCRIPT_DOOR, TASKS, Input, Refusal, first_line, resolve
 from vprof_observe import answers_of, compiled, leave_uncompiled, line_of, numbers_of, observe, observe_counts, other_way, seed, shape_operators, share_copied_modes, watch_checkpoint
 
@@ -282,6 +282,7 @@ def write(opts, build, model, example, place, seen, program, free, symbols):
     if extra["numbers"]:
         notes.append(f"what forward does depends on numbers in tensors ({some(extra['numbers'])}): the file holds what a forward {'of your example' if opts.inputs_from else 'of random inputs'} did with the weights as they were built; at other batches masks pick the same shares of elements, unless they go with the batch")
     extra["assigned"] = [number[k] for k in seen.assigned if k in number]
+    extra["leaves"] = [name for values in seen.leaves for name in names_of(values, number, nodes)[:1]]
     extra["symbols"] = symbols_of(example, graph)
     fixed = {s: n for s, n in symbols.items() if s not in [name for name, *_ in extra["symbols"].values()] and (s != "batch" or not extra.get("batch"))}
     if fixed:

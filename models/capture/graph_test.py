@@ -120,7 +120,7 @@ class GraphTest(CaptureCase):
                 self.mean = 0.9 * self.mean + x.mean(0)
             if self.memory is None or self.memory.shape != x.shape:
                 self.memory = torch.zeros_like(x)
-            self.memory = (self.memory + x).relu()
+            self.memory = (self.memory.float() + x).relu()
             return self.lin(self.memory - self.mean).sum()
             """,
             init="self.register_buffer('mean', torch.zeros(8))\nself.memory = None",
@@ -128,6 +128,16 @@ class GraphTest(CaptureCase):
         self.assertNotIn("zeros_like.default", made.targets)
         self.assertEqual(made.extra["state"], [["b_mean", "0/add", False], ["c_memory", "relu", False]])
         self.assertEqual(sorted(made.extra["batch"]["inputs"]), [["c_memory", 0, 0, 1], ["x", 0, 0, 1]])
+
+    def test_leaves_that_forward_makes_are_told(self):
+        made = self.forward("""
+            y = self.lin(x)
+            z = y.detach().requires_grad_()
+            buffer = torch.zeros_like(y)
+            buffer[:] = y
+            return torch.sin(z).sum() + torch.cos(y).sum() + buffer.sum()
+            """)
+        self.assertEqual(made.extra["leaves"], ["detach"])
 
     def test_graphs_within_graphs_are_numbered_through(self):
         made = self.forward("""

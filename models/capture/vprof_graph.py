@@ -147,14 +147,28 @@ def carried(seen, number, nodes, half):
     half precision under autocast] of buffers and other attributes that each forward replaces (self.memory = new)."""
     gone = [values for _, values in seen.replaced]
     found = {}
-    for k, argument, i, values, _ in seen.state if seen.keeps else ():
+    for *at, values, _ in seen.state if seen.keeps else ():
+        k, argument, i = taken_at(*at, seen, number)
         if k in number and any(values is g for g in gone):
             node, prefix, _ = nodes[number[k]]
             given = [names_in(a["arg"]) for a in node["inputs"] if a["name"] == argument]
-            names = names_of(values, number, nodes)
+            names = memory_of(values, seen, number, nodes)
             if names and given and i < len(given[0]) and (name := outside(given[0][i], prefix, nodes)):
-                found.setdefault(name, [names[0], (k, argument, i) in half])
+                found.setdefault(name, [names[0], tuple(at) in half])
     return [[name, *pair] for name, pair in found.items()]
+
+
+def taken_at(k, argument, i, seen, number):
+    """Where the graph takes what operator k took: there, or, where k did nothing (x.float()) and is not in it, where k's
+    result is taken."""
+    if k in number:
+        return k, argument, i
+    for later in range(k + 1, len(seen.ops)):
+        for name, given in seen.ops[later][1].items():
+            for j, values in enumerate(given):
+                if (k, 0) in values:
+                    return taken_at(later, name, j, seen, number)
+    return k, argument, i
 
 
 def outside(name, prefix, nodes):

@@ -75,6 +75,7 @@ class Observation:
         self.elements = 0  # of all results
         self.replaced = []  # (last operator by then, values in the forward before of a tensor of its that died)
         self.state = []  # (operator, argument, position, values in the forward before of the tensor that is taken there, its type)
+        self.leaves = []  # values of tensors that forward itself has require gradients (x.detach().requires_grad_())
         self.ended = False  # whether it came to its end
         self.keeps = False  # whether the forward before did the same, so that its values are those of this one
         self.differs = None  # where it began to take another way than expected: the line
@@ -111,6 +112,7 @@ def observe(model, example, place, symbols, fake=None, expected=None, answers=No
 
     seen = None  # the Observation under way, None between forwards
     values = {}  # id of a living tensor -> its values
+    derived = set()  # values that require gradients by what they are made of
     found = set()  # ids of tensors that were there before, and were written to
     numbers = known.Numbers(numbers_of.get(model))
 
@@ -139,6 +141,8 @@ def observe(model, example, place, symbols, fake=None, expected=None, answers=No
         if isinstance(which, Earlier):
             seen.state.append((len(seen.ops), name, position, which, tensor.dtype))
             return []
+        if tensor.requires_grad and which and derived.isdisjoint(which) and which not in seen.leaves:
+            seen.leaves.append(which[:])
         return which[:]
 
     class Mode(SchemaCheckMode):  # the one kind of mode of others that this key admits
@@ -161,6 +165,7 @@ def observe(model, example, place, symbols, fake=None, expected=None, answers=No
             if differentiable and torch._C._functorch.peek_interpreter_stack() is None and op not in (torch.ops.aten.detach.default, torch.ops.aten.detach_.default):
                 for tensor in filter(vprof_backward.differentiable, tensors_of(out)):
                     tensor.requires_grad_()
+                    derived.update((len(seen.ops), i) for i, t in enumerate(tensors_of(out)) if t is tensor)
             if place != "numbers":
                 numbers.follow(op, args, kwargs or {}, out)
             if (count := numbers.count(op, given, lambda: line_of(traceback.extract_stack()))) is not None:
@@ -195,6 +200,7 @@ def observe(model, example, place, symbols, fake=None, expected=None, answers=No
             seed()
             drawn = random.getstate()
             args, kwargs = example.tensors(place, symbols)
+            derived.clear()
             while found:
                 values.pop(found.pop(), None)
             values.update((key, Earlier(which)) for key, which in values.items())

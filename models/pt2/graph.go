@@ -21,11 +21,14 @@ type graph struct {
 	autocast trace.DType
 	// kept are the values that modules keep after forward.
 	kept []kept
+	// leaves are the values that forward has require gradients, whatever they are made of.
+	leaves map[int32]bool
 }
 
 // of is the graph with another program of the same nodes.
 func (g *graph) of(p *export.Program) *graph {
-	return &graph{Program: p, calls: slices.Clone(g.calls), functions: g.functions, autocast: g.autocast, kept: g.kept}
+	return &graph{Program: p, calls: slices.Clone(g.calls), functions: g.functions, autocast: g.autocast, kept: g.kept,
+		leaves: g.leaves}
 }
 
 // function is the nodes of a call of an autograd.Function.
@@ -93,6 +96,7 @@ func prepare(p *export.Program) (*graph, error) {
 	g.assignData()
 	g.markCalls()
 	g.findState()
+	g.findLeaves()
 	g.functions = map[int]function{}
 	for _, f := range p.Functions {
 		if f.Begin < 0 || f.Begin >= f.End || f.End > len(p.Nodes) {
@@ -144,6 +148,20 @@ func (g *graph) markCalls() {
 	for i, n := range g.Nodes {
 		c := &g.calls[i]
 		c.kernels, c.trues, c.onHost = kernels[n.Number], counts[n.Number], host[n.Number]
+	}
+}
+
+// findLeaves finds the values that forward has require gradients.
+func (g *graph) findLeaves() {
+	if g.Extra == nil || len(g.Extra.Leaves) == 0 {
+		return
+	}
+	made := madeByName(g.Program)
+	g.leaves = map[int32]bool{}
+	for _, name := range g.Extra.Leaves {
+		if v, known := made[name[strings.IndexByte(name, '/')+1:]]; known {
+			g.leaves[v] = true
+		}
 	}
 }
 

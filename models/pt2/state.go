@@ -26,14 +26,7 @@ func keptOf(p *export.Program) (out []kept) {
 	if p.Extra == nil {
 		return nil
 	}
-	byName := map[string]int32{} // of the values that nodes make: others may have the names of those that they are
-	for i := range p.Nodes {
-		eachOutput(&p.Nodes[i], func(v int32) {
-			if int(v) < len(p.Names) {
-				byName[p.Names[v]] = v
-			}
-		})
-	}
+	byName := madeByName(p)
 	find := func(name string) (v int32, known bool) { // 57/add is add in the graph of node 57
 		v, known = byName[name[strings.IndexByte(name, '/')+1:]]
 		return v, known
@@ -58,6 +51,19 @@ func keptOf(p *export.Program) (out []kept) {
 			k.value, k.until = v, r.Node
 			out = append(out, k)
 		}
+	}
+	return out
+}
+
+// madeByName are the values that nodes make: others may have the names of those that they are.
+func madeByName(p *export.Program) map[string]int32 {
+	out := map[string]int32{}
+	for i := range p.Nodes {
+		eachOutput(&p.Nodes[i], func(v int32) {
+			if int(v) < len(p.Names) {
+				out[p.Names[v]] = v
+			}
+		})
 	}
 	return out
 }
@@ -174,6 +180,9 @@ func (w *walker) keep() {
 		x := w.tensor(k.value)
 		if x == nil {
 			continue
+		}
+		if k.input >= 0 {
+			x = x.Detach() // no backward goes on into the forward before
 		}
 		k.of = w.frame.Tape().Hold(x)
 		w.kept = append(w.kept, k)

@@ -300,6 +300,9 @@ func (w *walker) bind(n *export.Node, results []aten.Value) {
 func (w *walker) set(v int32, x aten.Value) {
 	if t, ok := x.(*trace.Tensor); ok && t != nil {
 		w.frame.Let(t)
+		if w.g.leaves[v] && w.Training() {
+			t.Leaf()
+		}
 		if w.note != nil {
 			w.note(v, t)
 		}

@@ -40,6 +40,8 @@ type Extra struct {
 	Replaced []Death `json:"replaced,omitempty"`
 	// State are buffers and other attributes of modules that each forward replaces (self.memory = new).
 	State []State `json:"state,omitempty"`
+	// Leaves are values that forward itself has require gradients (x.detach().requires_grad_()), by name.
+	Leaves []string `json:"leaves,omitempty"`
 	// Assigned are copy_ nodes that stand for p.data = x.
 	Assigned []int32 `json:"assigned,omitempty"`
 	// Host is what lies in the host's memory.
