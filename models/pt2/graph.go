@@ -27,8 +27,9 @@ type graph struct {
 
 // of is the graph with another program of the same nodes.
 func (g *graph) of(p *export.Program) *graph {
-	return &graph{Program: p, calls: slices.Clone(g.calls), functions: g.functions, autocast: g.autocast, kept: g.kept,
-		leaves: g.leaves}
+	out := *g
+	out.Program, out.calls = p, slices.Clone(g.calls)
+	return &out
 }
 
 // function is the nodes of a call of an autograd.Function.
