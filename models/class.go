@@ -2,7 +2,6 @@ package models
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"reflect"
 )
@@ -38,7 +37,7 @@ func (m Model) ClassOf(c Case) (class Class, reason string) {
 		usual := maps.Clone(c.Settings)
 		usual[s.Name] = s.Default
 		if c.Settings[s.Name] != s.Default && reflect.DeepEqual(m.Class(usual), class) {
-			return class, fmt.Sprintf("the library's class does not depend on %s", s.Name)
+			return class, "the library's class does not depend on " + s.Name
 		}
 	}
 	return class, ""
