@@ -10,7 +10,9 @@ operation dtype layout dims N C K groups x.. kernel.. y.. stride.. pad.. dilatio
 layout 1 channels last; dims 2 or 3). Of other graphs it is "graph" and a word for each
 descriptor, the graph's own last: its kind, and after bars name:type:values of attributes,
 numbers of cudnn_graph.h, where a descriptor counts by its place in the line. The result has bytes for each, -1 for none. With
---converse each is also printed as soon as it is known, after a line with the version.
+--converse each is also printed as soon as it is known, after a line with the version. Of a convolution behind "all"
+it is two lists, of mode instant and of fallback: all proposals that are not ruled out and build, as PyTorch tries them
+with cudnn.benchmark on.
 
 cuDNN asks cuBLASLt whether it has a kernel for a product, which it cannot say without a
 GPU. The folder of stand-ins has libraries of its name that say yes. Engines that are
@@ -23,6 +25,7 @@ import ctypes
 import functools
 import importlib.metadata
 import importlib.util
+import itertools
 import json
 import os
 import sys
@@ -183,35 +186,41 @@ class CuDNN:
         self.drop(plan)
         return None if n is None else n.value
 
-    def first(self, heuristics, most, products):
-        """The bytes of the first of so many proposals that works, None if none does."""
+    def work(self, graph, mode, products):
+        """The bytes of the proposals for a graph that work, one after the other."""
+        h = self.make(ENGINEHEUR)
+        try:
+            self.points(h, 201, graph)
+            self.ints(h, 200, mode, kind=HEUR_MODE)
+            self.points(h, 204, self.device)
+            n = self.get(h, 202, DESCRIPTOR, 0, None) if self.finalize(h) else 0
+            # The first is asked for by itself: it nearly always works, and all take ten times as long.
+            for seen, most in ((0, min(1, n)), (1, n)):
+                yield from self.build(h, seen, most, products)
+        finally:
+            self.drop(h)
+
+    def build(self, heuristics, seen, most, products):
+        """The bytes of those proposals, up to so many, that work, less the first ones that were seen."""
         configs = (ctypes.c_void_p * most)(*(self.make(ENGINECFG).value for _ in range(most)))
-        n, bytes_ = self.get(heuristics, 202, DESCRIPTOR, most, configs), None
-        for c in configs[: min(n, most)]:
-            c = ctypes.c_void_p(c)
-            if not self.ruled_out(c) and (products or not self.is_product(c)):
-                bytes_ = self.workspace(c)
-            if bytes_ is not None:
-                break
+        n = self.get(heuristics, 202, DESCRIPTOR, most, configs) if most else 0
+        wanted = [
+            self.workspace(c) for c in map(ctypes.c_void_p, configs[seen : min(n, most)])
+            if not self.ruled_out(c) and (products or not self.is_product(c))
+        ]  # fmt: skip
         self.drop(*configs)
-        return bytes_
+        return [bytes_ for bytes_ in wanted if bytes_ is not None]
 
-    def proposed(self, graph, mode, products):
-        h, bytes_ = self.make(ENGINEHEUR), None
-        self.points(h, 201, graph)
-        self.ints(h, 200, mode, kind=HEUR_MODE)
-        self.points(h, 204, self.device)
-        if self.finalize(h):
-            n = self.get(h, 202, DESCRIPTOR, 0, None)
-            if n > 0:  # the first nearly always works, and the others take ten times as long
-                bytes_ = self.first(h, 1, products)
-                if bytes_ is None and n > 1:
-                    bytes_ = self.first(h, n, products)
-        self.drop(h)
-        return bytes_
+    def choose(self, graph, products):
+        """The bytes of the engine that PyTorch takes, -1 if there is none."""
+        return next(itertools.chain.from_iterable(self.work(graph, mode, products) for mode in (INSTANT, FALLBACK)), -1)
 
-    def ask(self, question, products=True):
-        """The bytes that cuDNN wants for a question, -1 if it has no engine."""
+    def try_all(self, graph, products):
+        """The bytes of all engines that PyTorch tries with cudnn.benchmark: what is proposed, and what to fall back to."""
+        return [list(self.work(graph, mode, products)) for mode in (INSTANT, FALLBACK)]
+
+    def ask(self, question, products, then, none):
+        """What is said of the graph of a question, none where cuDNN takes no such graph."""
         operation, dtype, last, dims, n, c, k, groups, *rest = question
         x, kernel, y, stride, pad, dilation = (rest[i * dims : (i + 1) * dims] for i in range(6))
         products = products or operation == 2 or max(kernel) > 1
@@ -229,20 +238,15 @@ class CuDNN:
         op, graph = self.make(kind), self.make(GRAPH)
         try:
             if not self.finalize(conv):
-                return -1
+                return none
             self.set(op, at, FLOAT, ctypes.byref(ctypes.c_float(1)), 1)
             self.set(op, at + 1, FLOAT, ctypes.byref(ctypes.c_float(0)), 1)
             for i, d in enumerate((conv, *tensors)):
                 self.points(op, at + 2 + i, d)
             if not self.finalize(op):
-                return -1
+                return none
             self.points(graph, 801, op)
-            if not self.finalize(graph):
-                return -1
-            bytes_ = self.proposed(graph, INSTANT, products)
-            if bytes_ is None:
-                bytes_ = self.proposed(graph, FALLBACK, products)
-            return -1 if bytes_ is None else bytes_
+            return then(graph, products) if self.finalize(graph) else none
         finally:
             self.drop(graph, op, conv, *tensors)
 
@@ -286,9 +290,13 @@ class CuDNN:
         self.set(d, int(name), kind, array, len(values))
 
     def answer(self, line, products):
-        """The bytes for a line, -1 if cuDNN has no engine."""
+        """The answer to a line."""
         words = line.split()
-        return self.ask_graph(words[1:]) if words[0] == "graph" else self.ask([int(n) for n in words], products)
+        if words[0] == "graph":
+            return self.ask_graph(words[1:])
+        if words[0] == "all":
+            return self.ask([int(n) for n in words[1:]], products, self.try_all, [[], []])
+        return self.ask([int(n) for n in words], products, self.choose, -1)
 
 
 def main():

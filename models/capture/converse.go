@@ -3,12 +3,12 @@ package capture
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -93,16 +93,26 @@ func (c *Conversation) Ask(q oracle.Question) (int64, error) { return c.AskLine(
 
 // AskLine is Ask for a line as the asking program reads it, which may also describe another
 // graph than a convolution.
-func (c *Conversation) AskLine(q string) (int64, error) {
+func (c *Conversation) AskLine(q string) (bytes int64, err error) { return bytes, c.ask(q, &bytes) }
+
+// Proposals are the workspaces of all engines that cuDNN has for a convolution, in bytes, in its order: those that it
+// proposes, and those to fall back to.
+func (c *Conversation) Proposals(q oracle.Question) (proposed, fallbacks []int64, err error) {
+	err = c.ask("all "+q.String(), &[]*[]int64{&proposed, &fallbacks})
+	return proposed, fallbacks, err
+}
+
+// ask sends a line, and reads the answer to it.
+func (c *Conversation) ask(q string, answer any) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, err := io.WriteString(c.to, q+"\n"); err != nil {
-		return 0, err
+		return err
 	}
 	if !c.answers.Scan() {
-		return 0, fmt.Errorf("cuDNN gave no answer to %q", q)
+		return fmt.Errorf("cuDNN gave no answer to %q", q)
 	}
-	return strconv.ParseInt(c.answers.Text(), 10, 64)
+	return json.Unmarshal(c.answers.Bytes(), answer)
 }
 
 // Close ends Python.

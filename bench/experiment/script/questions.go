@@ -1,6 +1,7 @@
 package script
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -24,8 +25,30 @@ type question struct {
 	compiled bool
 	// convolution is the one that is asked about; nil for others.
 	convolution *oracle.Question
+	// engine is which of its engines: that of PyTorch's choice if it is zero.
+	engine engine
 	// rule is vprof's own answer in bytes; nil where it has none.
 	rule func(*cudnn.Rules, cudnn.Board) int64
+}
+
+// An engine is one of those that PyTorch tries with torch.backends.cudnn.benchmark, or where memory is short.
+type engine struct {
+	list string // "proposal" or "fallback"; empty for the engine of PyTorch's choice
+	at   int
+}
+
+// engineOf is the engine that the words of a question name.
+func engineOf(given map[string]string) (e engine, err error) {
+	for _, list := range []string{"proposal", "fallback"} {
+		if at, named := given[list]; named {
+			e.list = list
+			e.at, err = strconv.Atoi(at)
+		}
+	}
+	if e.at < 0 {
+		err = fmt.Errorf("%s %d", e.list, e.at)
+	}
+	return e, err
 }
 
 // parseQuestion reads a line; package standins says what lines there are.
@@ -45,9 +68,10 @@ func parseQuestion(line string) (question, error) {
 	switch words[0] {
 	case "conv":
 		q, err := convolution(words[1], given)
-		return question{asked: q.String(), convolution: &q, rule: func(r *cudnn.Rules, b cudnn.Board) int64 {
+		e, wrong := engineOf(given)
+		return question{asked: q.String(), convolution: &q, engine: e, rule: func(r *cudnn.Rules, b cudnn.Board) int64 {
 			return workspaceOf(r, b, q)
-		}}, err
+		}}, errors.Join(err, wrong)
 	case "rnn":
 		r, err := recurrent(given)
 		return question{rule: func(_ *cudnn.Rules, b cudnn.Board) int64 {

@@ -63,9 +63,15 @@ func (o *Outcome) warnings() []report.Warning {
 	if o.Sizes.Unknown > 0 {
 		warn("the figures lack them", "libraries were asked for %d workspaces whose size nobody knows", o.Sizes.Unknown)
 	}
-	if o.End().Benchmark && o.Device == "" && o.Sizes != (Sizes{}) {
-		warn("a GPU may reserve more", "torch.backends.cudnn.benchmark is on: PyTorch tries several algorithms of "+
-			"each convolution then, whose workspaces are not counted here but for the first")
+	if o.End().Benchmark && o.Device == "" {
+		switch {
+		case o.Sizes.Modeled > 0:
+			warn("a GPU may reserve more", "torch.backends.cudnn.benchmark is on: PyTorch tries several algorithms of "+
+				"each convolution then; where cuDNN was not asked, the workspace of one is counted")
+		case o.Sizes.Asked > 0:
+			warn("later steps of a GPU may take other workspaces", "torch.backends.cudnn.benchmark is on: the workspaces of all "+
+				"algorithms that PyTorch tries are counted; that the one which cuDNN proposes first is the fastest is taken for granted")
+		}
 	}
 	if o.OOMs() > 0 && o.Kind() != OutOfMemory {
 		warn("", "the script caught %d errors for want of memory", o.OOMs())

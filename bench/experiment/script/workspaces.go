@@ -13,11 +13,12 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/stack"
 	"github.com/vprof/vprof/profiler/trace/cudnn"
+	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
 )
 
 // A server answers the stand-ins' questions about workspaces, over a Unix socket. A
 // question is a line and so is its answer: the bytes, and "asked" if cuDNN itself told
-// them, "modeled" if vprof's rules did, or "unknown".
+// them, "modeled" if vprof's rules did, "unknown", or "none" if cuDNN has no such engine.
 type server struct {
 	ctx      context.Context
 	listener net.Listener
@@ -29,6 +30,7 @@ type server struct {
 	asking  map[string]*capture.Conversation // by the library of the driver; nil where cuDNN does not answer
 	driver  string
 	known   map[string]string
+	engines map[oracle.Question]map[string][]int64 // workspaces of those that cuDNN has, by list
 	counted Sizes
 }
 
@@ -37,7 +39,7 @@ func (c *Command) serve(ctx context.Context, r *room) (*server, error) {
 	s := &server{
 		ctx: ctx, board: boardOf(c.Board), rules: stack.Default().Rules().Convolutions,
 		driver: filepath.Join(c.StandIns, "13", "libcuda.so.1"),
-		asking: map[string]*capture.Conversation{}, known: map[string]string{},
+		asking: map[string]*capture.Conversation{}, known: map[string]string{}, engines: map[oracle.Question]map[string][]int64{},
 	}
 	if c.StandIns == "" {
 		return s, nil
@@ -119,6 +121,9 @@ func (s *server) answer(line string) string {
 // find asks cuDNN if it answers such questions, and else applies the rules, also those of kernels that cuDNN proposes
 // only on a machine with a GPU.
 func (s *server) find(q question) string {
+	if q.engine.list != "" {
+		return s.other(q)
+	}
 	n, asked := s.ask(q)
 	switch o := q.convolution; {
 	case asked && o != nil:
@@ -138,6 +143,26 @@ func (s *server) find(q question) string {
 	}
 	s.counted.Modeled++
 	return strconv.FormatInt(n, 10) + " modeled"
+}
+
+// other is the workspace of an engine that PyTorch tries beside the one of its choice. Without cuDNN there is one to fall
+// back to, which needs no workspace, as the first algorithm of each convolution does
+// (CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM and its like).
+func (s *server) other(q question) string {
+	all, known := s.engines[*q.convolution]
+	if c := s.converse(q); !known && c != nil {
+		if proposed, fallbacks, err := c.Proposals(*q.convolution); err == nil {
+			all = map[string][]int64{"proposal": proposed, "fallback": fallbacks}
+			s.engines[*q.convolution] = all
+		}
+	}
+	switch list := all[q.engine.list]; {
+	case q.engine.at < len(list):
+		return strconv.FormatInt(list[q.engine.at], 10) + " asked"
+	case all == nil && q.engine == (engine{list: "fallback"}):
+		return "0 modeled"
+	}
+	return "-1 none"
 }
 
 // ask asks cuDNN for the bytes; false if it gives no answer.

@@ -77,3 +77,29 @@ func TestQuestionsAboutLayers(t *testing.T) {
 	s.answer("rnn reserve" + plain)
 	require.Equal(t, Sizes{Modeled: 8, Unknown: 1}, s.Sizes(), "a question counts once")
 }
+
+// PyTorch tries all engines of a convolution with torch.backends.cudnn.benchmark: those that cuDNN has, in its order.
+func TestQuestionsAboutOtherEngines(t *testing.T) {
+	const line = "conv fprop dtype=half compute=float x=8,4,64,32;s=8192,1,128,4 w=16,4,3,3;s=36,9,3,1 " +
+		"y=8,16,64,32;s=1,1,1,1 pad=1,1 stride=1,1 dilation=1,1"
+	asked, err := questionAbout(line)
+	require.NoError(t, err)
+	listed := map[string][]int64{"proposal": {64, 900, 32}, "fallback": {0, 5000}}
+	for _, c := range []struct {
+		cudnn           map[oracle.Question]map[string][]int64
+		engine, answers string
+	}{
+		{map[oracle.Question]map[string][]int64{asked: listed}, "proposal=1", "900 asked"},
+		{map[oracle.Question]map[string][]int64{asked: listed}, "proposal=2", "32 asked"},
+		{map[oracle.Question]map[string][]int64{asked: listed}, "proposal=3", "-1 none"},
+		{map[oracle.Question]map[string][]int64{asked: listed}, "fallback=1", "5000 asked"},
+		{map[oracle.Question]map[string][]int64{asked: listed}, "fallback=2", "-1 none"},
+		{map[oracle.Question]map[string][]int64{}, "proposal=1", "-1 none"},
+		{map[oracle.Question]map[string][]int64{}, "fallback=0", "0 modeled"},
+		{map[oracle.Question]map[string][]int64{}, "fallback=1", "-1 none"},
+		{map[oracle.Question]map[string][]int64{}, "fallback=-1", "0 unknown"},
+	} {
+		s := &server{known: map[string]string{}, engines: c.cudnn}
+		require.Equal(t, c.answers, s.answer(line+" "+c.engine), c.engine)
+	}
+}

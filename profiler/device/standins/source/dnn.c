@@ -1,4 +1,4 @@
-/* dnn.c: cuDNN's backend interface, which is graphs. It keeps the attributes that are set, finds one engine for
+/* dnn.c: cuDNN's backend interface, which is graphs. It keeps the attributes that are set, proposes engines for
  * every graph, and asks vprof for the workspace of a plan. */
 #include "question.h"
 
@@ -6,9 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SUCCESS = 0 };
+enum { SUCCESS = 0, NOT_SUPPORTED = 3000 };
 
-/* Numbers of the public enumerations cudnnBackendAttributeName_t and cudnnBackendAttributeType_t. */
+/* Numbers of the public enumerations cudnnBackendDescriptorType_t, cudnnBackendAttributeName_t and
+ * cudnnBackendAttributeType_t. */
+enum { ENGINE = 2, PLAN = 5 };
 enum {
     CONV_COMPUTE = 100, CONV_DILATIONS = 102, CONV_STRIDES = 103, CONV_PADDINGS = 105,
     HEUR_MODE = 200, HEUR_GRAPH = 201, HEUR_RESULTS = 202, CONFIG_ENGINE = 300, CONFIG_SHARED = 304,
@@ -81,8 +83,6 @@ API int cudnnBackendDestroyDescriptor(descriptor *d)
     return SUCCESS;
 }
 
-API int cudnnBackendFinalize(descriptor *d) { return (void)d, SUCCESS; }
-
 /* A later value of an attribute hides the earlier one. */
 API int cudnnBackendSetAttribute(descriptor *d, int name, int type, int64_t count, const void *values)
 {
@@ -136,7 +136,16 @@ static const struct { const char *name; int convolution, x, w, y; } convolutions
     {"wgrad", 714, 716, 715, 717},
 };
 
-static int put_convolution(question *q, const descriptor *operation)
+static int is_convolution(const descriptor *graph)
+{
+    const descriptor *operation = held(graph, GRAPH_OPERATIONS, 0);
+    for (size_t i = 0; i < sizeof convolutions / sizeof *convolutions; i++)
+        if (held(operation, convolutions[i].convolution, 0))
+            return 1;
+    return 0;
+}
+
+static void put_convolution(question *q, const descriptor *operation)
 {
     for (size_t i = 0; i < sizeof convolutions / sizeof *convolutions; i++) {
         const descriptor *c = held(operation, convolutions[i].convolution, 0);
@@ -151,9 +160,8 @@ static int put_convolution(question *q, const descriptor *operation)
         put_list(q, " pad=", find(c, CONV_PADDINGS));
         put_list(q, " stride=", find(c, CONV_STRIDES));
         put_list(q, " dilation=", find(c, CONV_DILATIONS));
-        return 1;
+        return;
     }
-    return 0;
 }
 
 /* The descriptors that a question has named, in the order in which they can be made. */
@@ -197,10 +205,23 @@ static void put_descriptor(question *q, named *names, const descriptor *d)
     }
 }
 
-static int64_t workspace(const descriptor *graph)
+/* Numbers of engines: those that heuristics propose, in their order, and from FALLBACKS on those to fall back to. How
+ * many cuDNN has for a convolution is only known once it is asked, which takes time and is only needed where PyTorch
+ * tries them all (torch.backends.cudnn.benchmark) or memory is short: of more than it has no plan can be made. */
+enum { PROPOSALS = 64, FALLBACKS = PROPOSALS, HEUR_MODE_FALLBACK = 2 };
+
+/* The bytes that an engine wants for a graph; negative if there is no such engine. Other graphs than convolutions have
+ * one, and one to fall back to which needs no workspace. */
+static int64_t workspace(const descriptor *graph, int engine)
 {
     question q = {0};
-    if (!put_convolution(&q, held(graph, GRAPH_OPERATIONS, 0))) {
+    if (is_convolution(graph)) {
+        put_convolution(&q, held(graph, GRAPH_OPERATIONS, 0));
+        if (engine)
+            put(&q, engine < FALLBACKS ? " proposal=%d" : " fallback=%d", engine % FALLBACKS);
+    } else if (engine) {
+        return 0;
+    } else {
         put(&q, "graph");
         put_descriptor(&q, &(named){.n = 0}, graph);
     }
@@ -209,19 +230,28 @@ static int64_t workspace(const descriptor *graph)
 
 /* ---- answers -------------------------------------------------------------------------------- */
 
-/* Numbers of engines: the one that heuristics find, and the one to fall back to where memory is short, which needs no
- * workspace as the first algorithm of each convolution does (CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM and its like). */
-enum { FOUND = 0, SPARING = 1, HEUR_MODE_FALLBACK = 2 };
-
-/* What heuristics find: a configuration whose engine is of the asked graph. */
+/* A proposal: a configuration whose engine is of the asked graph. */
 static void configure(descriptor *config, descriptor *graph, int64_t number)
 {
     descriptor *engine;
-    cudnnBackendCreateDescriptor(2, &engine);
+    cudnnBackendCreateDescriptor(ENGINE, &engine);
     cudnnBackendSetAttribute(engine, ENGINE_GRAPH, DESCRIPTOR, 1, &graph);
     cudnnBackendSetAttribute(engine, ENGINE_INDEX, 3, 1, &number);
     cudnnBackendSetAttribute(config, CONFIG_ENGINE, DESCRIPTOR, 1, &engine);
     cudnnBackendDestroyDescriptor(engine); /* the configuration holds it */
+}
+
+static int propose(const descriptor *heuristics, int64_t wanted, int64_t *count, descriptor **configs)
+{
+    descriptor *graph = held(heuristics, HEUR_GRAPH, 0);
+    int n = is_convolution(graph) ? PROPOSALS : 1, first = scalar(heuristics, HEUR_MODE) == HEUR_MODE_FALLBACK ? FALLBACKS : 0;
+    if (configs && wanted < n)
+        n = (int)wanted;
+    if (count)
+        *count = n;
+    for (int i = 0; configs && i < n; i++)
+        configure(configs[i], graph, first + i);
+    return SUCCESS;
 }
 
 static int copy_out(const attribute *a, int64_t wanted, int64_t *count, void *values)
@@ -263,15 +293,20 @@ static const descriptor *engine_of(const descriptor *plan) { return held(held(pl
 static int64_t workspace_of_plan(const descriptor *plan)
 {
     const descriptor *engine = engine_of(plan);
-    return scalar(engine, ENGINE_INDEX) == SPARING ? 0 : workspace(held(engine, ENGINE_GRAPH, 0));
+    return workspace(held(engine, ENGINE_GRAPH, 0), scalar(engine, ENGINE_INDEX));
 }
 
-/* Nothing is computed, but an engine that spares memory is slow. */
+API int cudnnBackendFinalize(descriptor *d)
+{
+    return d->kind == PLAN && workspace_of_plan(d) < 0 ? NOT_SUPPORTED : SUCCESS;
+}
+
+/* Nothing is computed, but whoever times engines finds the first to be the fastest. */
 API int cudnnBackendExecute(void *h, descriptor *plan, descriptor *pack)
 {
     (void)h, (void)pack;
     lock();
-    kernel_time += scalar(engine_of(plan), ENGINE_INDEX) == SPARING ? 1000 : 0;
+    kernel_time += scalar(engine_of(plan), ENGINE_INDEX) ? 1000 : 0;
     unlock();
     return SUCCESS;
 }
@@ -279,12 +314,7 @@ API int cudnnBackendExecute(void *h, descriptor *plan, descriptor *pack)
 API int cudnnBackendGetAttribute(descriptor *d, int name, int type, int64_t wanted, int64_t *count, void *values)
 {
     switch (name) {
-    case HEUR_RESULTS:
-        if (count)
-            *count = 1;
-        if (values && wanted > 0)
-            configure(*(descriptor **)values, held(d, HEUR_GRAPH, 0), scalar(d, HEUR_MODE) == HEUR_MODE_FALLBACK ? SPARING : FOUND);
-        return SUCCESS;
+    case HEUR_RESULTS: return propose(d, wanted, count, values);
     case PLAN_WORKSPACE: return answer(sizeof(int64_t), &(int64_t){workspace_of_plan(d)}, count, values);
     case CONFIG_SHARED: return answer(sizeof(int), &(int){0}, count, values);
     }
