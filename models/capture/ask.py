@@ -10,9 +10,9 @@ operation dtype layout dims N C K groups x.. kernel.. y.. stride.. pad.. dilatio
 layout 1 channels last; dims 2 or 3). Of other graphs it is "graph" and a word for each
 descriptor, the graph's own last: its kind, and after bars name:type:values of attributes,
 numbers of cudnn_graph.h, where a descriptor counts by its place in the line. The result has bytes for each, -1 for none. With
---converse each is also printed as soon as it is known, after a line with the version. Of a convolution behind "all"
-it is two lists, of mode instant and of fallback: all proposals that are not ruled out and build, as PyTorch tries them
-with cudnn.benchmark on.
+--converse each is also printed as soon as it is known, after a line with the version. Of a convolution behind "notes"
+they are the numerical notes of that engine. Behind "all" they are two lists, of mode instant and of fallback: bytes and
+notes of all proposals that are not ruled out and build, as PyTorch tries them with cudnn.benchmark on.
 
 cuDNN asks cuBLASLt whether it has a kernel for a product, which it cannot say without a
 GPU. The folder of stand-ins has libraries of its name that say yes. Engines that are
@@ -44,6 +44,7 @@ DTYPES = [0, 2, 9]  # float, half, bfloat16
 # Engines that call cuBLASLt have this knob: of 1x1 filters those that are one product.
 PRODUCT_KNOB = 25
 MOST_KNOBS = 32
+NONE = (-1, [])  # bytes and notes where there is no engine
 
 
 class Refusal(Exception):
@@ -158,13 +159,13 @@ class CuDNN:
             raise RuntimeError("cuDNN refuses a tensor")
         return d
 
-    def ruled_out(self, config):
-        """PyTorch leaves out engines that convert their inputs down."""
+    def notes(self, config):
+        """The numerical notes of a proposal's engine."""
         engine, notes = self.make(ENGINE), (ctypes.c_int * 64)()
         self.get(config, 300, DESCRIPTOR, 1, ctypes.byref(engine))
         n = self.get(engine, 1303, NOTE, 64, notes)
         self.drop(engine)
-        return DOWN_CONVERT_INPUTS in notes[:n]
+        return notes[:n]
 
     def is_product(self, config):
         knobs = (ctypes.c_void_p * MOST_KNOBS)(*(self.make(KNOB).value for _ in range(MOST_KNOBS)))
@@ -187,7 +188,7 @@ class CuDNN:
         return None if n is None else n.value
 
     def work(self, graph, mode, products):
-        """The bytes of the proposals for a graph that work, one after the other."""
+        """The proposals for a graph that work, one after the other: bytes and numerical notes."""
         h = self.make(ENGINEHEUR)
         try:
             self.points(h, 201, graph)
@@ -201,22 +202,27 @@ class CuDNN:
             self.drop(h)
 
     def build(self, heuristics, seen, most, products):
-        """The bytes of those proposals, up to so many, that work, less the first ones that were seen."""
+        """Those proposals, up to so many, that work, less the first ones that were seen.
+
+        PyTorch leaves out engines that convert their inputs down.
+        """
         configs = (ctypes.c_void_p * most)(*(self.make(ENGINECFG).value for _ in range(most)))
         n = self.get(heuristics, 202, DESCRIPTOR, most, configs) if most else 0
-        wanted = [
-            self.workspace(c) for c in map(ctypes.c_void_p, configs[seen : min(n, most)])
-            if not self.ruled_out(c) and (products or not self.is_product(c))
-        ]  # fmt: skip
+        work = []
+        for c in map(ctypes.c_void_p, configs[seen : min(n, most)]):
+            notes = self.notes(c)
+            bytes_ = None if DOWN_CONVERT_INPUTS in notes or not products and self.is_product(c) else self.workspace(c)
+            if bytes_ is not None:
+                work.append((bytes_, notes))
         self.drop(*configs)
-        return [bytes_ for bytes_ in wanted if bytes_ is not None]
+        return work
 
     def choose(self, graph, products):
-        """The bytes of the engine that PyTorch takes, -1 if there is none."""
-        return next(itertools.chain.from_iterable(self.work(graph, mode, products) for mode in (INSTANT, FALLBACK)), -1)
+        """The bytes and the notes of the engine that PyTorch takes, -1 without one."""
+        return next(itertools.chain.from_iterable(self.work(graph, mode, products) for mode in (INSTANT, FALLBACK)), NONE)
 
     def try_all(self, graph, products):
-        """The bytes of all engines that PyTorch tries with cudnn.benchmark: what is proposed, and what to fall back to."""
+        """The same of all engines that PyTorch tries with cudnn.benchmark: what is proposed, and what to fall back to."""
         return [list(self.work(graph, mode, products)) for mode in (INSTANT, FALLBACK)]
 
     def ask(self, question, products, then, none):
@@ -296,7 +302,8 @@ class CuDNN:
             return self.ask_graph(words[1:])
         if words[0] == "all":
             return self.ask([int(n) for n in words[1:]], products, self.try_all, [[], []])
-        return self.ask([int(n) for n in words], products, self.choose, -1)
+        bytes_, notes = self.ask([int(n) for n in words[words[0] == "notes" :]], products, self.choose, NONE)
+        return notes if words[0] == "notes" else bytes_
 
 
 def main():
@@ -322,7 +329,7 @@ def main():
         answer = {"cudnn": cudnn.name, "bytes": []}
         for line in sys.stdin:
             answer["bytes"].append(cudnn.answer(line, products))
-            say(answer["bytes"][-1])
+            say(json.dumps(answer["bytes"][-1]))
     except Refusal as e:
         answer = {"error": str(e), "do": e.do}
     with open(opts.result, "w") as f:

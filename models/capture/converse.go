@@ -93,13 +93,34 @@ func (c *Conversation) Ask(q oracle.Question) (int64, error) { return c.AskLine(
 
 // AskLine is Ask for a line as the asking program reads it, which may also describe another
 // graph than a convolution.
-func (c *Conversation) AskLine(q string) (bytes int64, err error) { return bytes, c.ask(q, &bytes) }
+func (c *Conversation) AskLine(q string) (bytes int64, err error) {
+	err = c.ask(q, &bytes)
+	return bytes, err
+}
 
-// Proposals are the workspaces of all engines that cuDNN has for a convolution, in bytes, in its order: those that it
-// proposes, and those to fall back to.
-func (c *Conversation) Proposals(q oracle.Question) (proposed, fallbacks []int64, err error) {
-	err = c.ask("all "+q.String(), &[]*[]int64{&proposed, &fallbacks})
+// An Engine of cuDNN computes a convolution.
+type Engine struct {
+	// Workspace is what it wants, in bytes.
+	Workspace int64
+	// Notes are its numerical notes, as cudnnBackendNumericalNote_t counts them.
+	Notes []int
+}
+
+// UnmarshalJSON reads a list of both.
+func (e *Engine) UnmarshalJSON(text []byte) error {
+	return json.Unmarshal(text, &[]any{&e.Workspace, &e.Notes})
+}
+
+// Engines are all that cuDNN has for a convolution, in its order: those that it proposes, and those to fall back to.
+func (c *Conversation) Engines(q oracle.Question) (proposed, fallbacks []Engine, err error) {
+	err = c.ask("all "+q.String(), &[]*[]Engine{&proposed, &fallbacks})
 	return proposed, fallbacks, err
+}
+
+// Notes are the numerical notes of the engine whose workspace Ask returns.
+func (c *Conversation) Notes(q oracle.Question) (notes []int, err error) {
+	err = c.ask("notes "+q.String(), &notes)
+	return notes, err
 }
 
 // ask sends a line, and reads the answer to it.

@@ -35,10 +35,13 @@ type question struct {
 type engine struct {
 	list string // "proposal" or "fallback"; empty for the engine of PyTorch's choice
 	at   int
+	// notes asks for its numerical notes, by which PyTorch rules out what is not deterministic or takes TF32.
+	notes bool
 }
 
 // engineOf is the engine that the words of a question name.
 func engineOf(given map[string]string) (e engine, err error) {
+	_, e.notes = given["notes"]
 	for _, list := range []string{"proposal", "fallback"} {
 		if at, named := given[list]; named {
 			e.list = list

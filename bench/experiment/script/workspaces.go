@@ -30,7 +30,7 @@ type server struct {
 	asking  map[string]*capture.Conversation // by the library of the driver; nil where cuDNN does not answer
 	driver  string
 	known   map[string]string
-	engines map[oracle.Question]map[string][]int64 // workspaces of those that cuDNN has, by list
+	engines map[oracle.Question]map[string][]capture.Engine // those that cuDNN has, by list
 	counted Sizes
 }
 
@@ -39,7 +39,7 @@ func (c *Command) serve(ctx context.Context, r *room) (*server, error) {
 	s := &server{
 		ctx: ctx, board: boardOf(c.Board), rules: stack.Default().Rules().Convolutions,
 		driver: filepath.Join(c.StandIns, "13", "libcuda.so.1"),
-		asking: map[string]*capture.Conversation{}, known: map[string]string{}, engines: map[oracle.Question]map[string][]int64{},
+		asking: map[string]*capture.Conversation{}, known: map[string]string{}, engines: map[oracle.Question]map[string][]capture.Engine{},
 	}
 	if c.StandIns == "" {
 		return s, nil
@@ -121,7 +121,7 @@ func (s *server) answer(line string) string {
 // find asks cuDNN if it answers such questions, and else applies the rules, also those of kernels that cuDNN proposes
 // only on a machine with a GPU.
 func (s *server) find(q question) string {
-	if q.engine.list != "" {
+	if q.engine != (engine{}) {
 		return s.other(q)
 	}
 	n, asked := s.ask(q)
@@ -139,30 +139,56 @@ func (s *server) find(q question) string {
 	}
 	if asked {
 		s.counted.Asked++
-		return strconv.FormatInt(n, 10) + " asked"
+		return told(n, nil)
 	}
 	s.counted.Modeled++
 	return strconv.FormatInt(n, 10) + " modeled"
 }
 
-// other is the workspace of an engine that PyTorch tries beside the one of its choice. Without cuDNN there is one to fall
-// back to, which needs no workspace, as the first algorithm of each convolution does
-// (CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM and its like).
+// other is the workspace of an engine that PyTorch tries beside the one of its choice, or the notes of any, a bit for each.
+// Without cuDNN there is one to fall back to, which needs no workspace, as the first algorithm of each convolution does
+// (CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM and its like), and nothing is noted.
 func (s *server) other(q question) string {
+	c := s.converse(q)
+	if q.engine.list == "" {
+		if c == nil {
+			return "0 modeled"
+		}
+		notes, err := c.Notes(*q.convolution)
+		return told(int64(bits(notes)), err)
+	}
 	all, known := s.engines[*q.convolution]
-	if c := s.converse(q); !known && c != nil {
-		if proposed, fallbacks, err := c.Proposals(*q.convolution); err == nil {
-			all = map[string][]int64{"proposal": proposed, "fallback": fallbacks}
+	if !known && c != nil {
+		if proposed, fallbacks, err := c.Engines(*q.convolution); err == nil {
+			all = map[string][]capture.Engine{"proposal": proposed, "fallback": fallbacks}
 			s.engines[*q.convolution] = all
 		}
 	}
 	switch list := all[q.engine.list]; {
+	case q.engine.at < len(list) && q.engine.notes:
+		return told(int64(bits(list[q.engine.at].Notes)), nil)
 	case q.engine.at < len(list):
-		return strconv.FormatInt(list[q.engine.at], 10) + " asked"
-	case all == nil && q.engine == (engine{list: "fallback"}):
+		return told(list[q.engine.at].Workspace, nil)
+	case q.engine.notes || all == nil && q.engine == (engine{list: "fallback"}):
 		return "0 modeled"
 	}
 	return "-1 none"
+}
+
+// told is cuDNN's answer as a line.
+func told(n int64, err error) string {
+	if err != nil {
+		return "0 unknown"
+	}
+	return strconv.FormatInt(n, 10) + " asked"
+}
+
+// bits are numbers from 0 to 63 as bits.
+func bits(numbers []int) (set uint64) {
+	for _, n := range numbers {
+		set |= 1 << n
+	}
+	return set
 }
 
 // ask asks cuDNN for the bytes; false if it gives no answer.

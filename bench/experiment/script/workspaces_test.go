@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vprof/vprof/models/capture"
 	"github.com/vprof/vprof/profiler/trace/cudnn"
 	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
 )
@@ -84,20 +85,28 @@ func TestQuestionsAboutOtherEngines(t *testing.T) {
 		"y=8,16,64,32;s=1,1,1,1 pad=1,1 stride=1,1 dilation=1,1"
 	asked, err := questionAbout(line)
 	require.NoError(t, err)
-	listed := map[string][]int64{"proposal": {64, 900, 32}, "fallback": {0, 5000}}
+	listed := map[oracle.Question]map[string][]capture.Engine{asked: {
+		"proposal": {{Workspace: 64}, {Workspace: 900, Notes: []int{0, 4}}, {Workspace: 32}},
+		"fallback": {{}, {Workspace: 5000, Notes: []int{2}}},
+	}}
 	for _, c := range []struct {
-		cudnn           map[oracle.Question]map[string][]int64
+		cudnn           map[oracle.Question]map[string][]capture.Engine
 		engine, answers string
 	}{
-		{map[oracle.Question]map[string][]int64{asked: listed}, "proposal=1", "900 asked"},
-		{map[oracle.Question]map[string][]int64{asked: listed}, "proposal=2", "32 asked"},
-		{map[oracle.Question]map[string][]int64{asked: listed}, "proposal=3", "-1 none"},
-		{map[oracle.Question]map[string][]int64{asked: listed}, "fallback=1", "5000 asked"},
-		{map[oracle.Question]map[string][]int64{asked: listed}, "fallback=2", "-1 none"},
-		{map[oracle.Question]map[string][]int64{}, "proposal=1", "-1 none"},
-		{map[oracle.Question]map[string][]int64{}, "fallback=0", "0 modeled"},
-		{map[oracle.Question]map[string][]int64{}, "fallback=1", "-1 none"},
-		{map[oracle.Question]map[string][]int64{}, "fallback=-1", "0 unknown"},
+		{listed, "proposal=1", "900 asked"},
+		{listed, "proposal=1 notes", "17 asked"},
+		{listed, "proposal=2", "32 asked"},
+		{listed, "proposal=2 notes", "0 asked"},
+		{listed, "proposal=3", "-1 none"},
+		{listed, "fallback=1", "5000 asked"},
+		{listed, "fallback=1 notes", "4 asked"},
+		{listed, "fallback=2", "-1 none"},
+		{nil, "notes", "0 modeled"},
+		{nil, "proposal=1", "-1 none"},
+		{nil, "proposal=1 notes", "0 modeled"},
+		{nil, "fallback=0", "0 modeled"},
+		{nil, "fallback=1", "-1 none"},
+		{nil, "fallback=-1", "0 unknown"},
 	} {
 		s := &server{known: map[string]string{}, engines: c.cudnn}
 		require.Equal(t, c.answers, s.answer(line+" "+c.engine), c.engine)

@@ -16,7 +16,7 @@ enum {
     HEUR_MODE = 200, HEUR_GRAPH = 201, HEUR_RESULTS = 202, CONFIG_ENGINE = 300, CONFIG_SHARED = 304,
     PLAN_CONFIG = 401, PLAN_WORKSPACE = 402, GRAPH_OPERATIONS = 801,
     TENSOR_TYPE = 901, TENSOR_DIMENSIONS = 902, TENSOR_STRIDES = 903,
-    ENGINE_GRAPH = 1300, ENGINE_INDEX = 1301,
+    ENGINE_GRAPH = 1300, ENGINE_INDEX = 1301, ENGINE_NOTES = 1303,
 };
 enum { HANDLE = 0, BOOLEAN = 2, POINTER = 6, CHARACTER = 24, DESCRIPTOR = 15 };
 
@@ -210,15 +210,20 @@ static void put_descriptor(question *q, named *names, const descriptor *d)
  * tries them all (torch.backends.cudnn.benchmark) or memory is short: of more than it has no plan can be made. */
 enum { PROPOSALS = 64, FALLBACKS = PROPOSALS, HEUR_MODE_FALLBACK = 2 };
 
+static void put_engine(question *q, const descriptor *graph, int engine)
+{
+    put_convolution(q, held(graph, GRAPH_OPERATIONS, 0));
+    if (engine)
+        put(q, engine < FALLBACKS ? " proposal=%d" : " fallback=%d", engine % FALLBACKS);
+}
+
 /* The bytes that an engine wants for a graph; negative if there is no such engine. Other graphs than convolutions have
  * one, and one to fall back to which needs no workspace. */
 static int64_t workspace(const descriptor *graph, int engine)
 {
     question q = {0};
     if (is_convolution(graph)) {
-        put_convolution(&q, held(graph, GRAPH_OPERATIONS, 0));
-        if (engine)
-            put(&q, engine < FALLBACKS ? " proposal=%d" : " fallback=%d", engine % FALLBACKS);
+        put_engine(&q, graph, engine);
     } else if (engine) {
         return 0;
     } else {
@@ -226,6 +231,25 @@ static int64_t workspace(const descriptor *graph, int engine)
         put_descriptor(&q, &(named){.n = 0}, graph);
     }
     return (int64_t)reply(&q);
+}
+
+/* The numerical notes of an engine, by which PyTorch rules engines out. */
+static int copy_notes(const descriptor *engine, int64_t wanted, int64_t *count, int *notes)
+{
+    question q = {0};
+    uint64_t set = 0;
+    int64_t n = 0;
+    if (is_convolution(held(engine, ENGINE_GRAPH, 0))) {
+        put_engine(&q, held(engine, ENGINE_GRAPH, 0), scalar(engine, ENGINE_INDEX));
+        put(&q, " notes");
+        set = reply(&q);
+    }
+    for (int note = 0; note < 64 && n < wanted; note++)
+        if (set >> note & 1)
+            notes[n++] = note;
+    if (count)
+        *count = n;
+    return SUCCESS;
 }
 
 /* ---- answers -------------------------------------------------------------------------------- */
@@ -315,6 +339,7 @@ API int cudnnBackendGetAttribute(descriptor *d, int name, int type, int64_t want
 {
     switch (name) {
     case HEUR_RESULTS: return propose(d, wanted, count, values);
+    case ENGINE_NOTES: return copy_notes(d, values ? wanted : 0, count, values);
     case PLAN_WORKSPACE: return answer(sizeof(int64_t), &(int64_t){workspace_of_plan(d)}, count, values);
     case CONFIG_SHARED: return answer(sizeof(int), &(int){0}, count, values);
     }

@@ -104,6 +104,32 @@ static void refused(void)
         CHECK(!CALL(cusparseCreate, &handle) && handle);
 }
 
+/* cuDNN's proposals for a graph of one operation: many for a convolution, one for others, and never more than there is
+ * room for, which is how many callers then take them to be. */
+static void proposals(void)
+{
+    enum { CONVOLUTION = 1, ENGINECFG = 3, ENGINEHEUR = 4, FORWARD = 10, GRAPH = 15 };
+    enum { HEUR_GRAPH = 201, HEUR_RESULTS = 202, CONV = 702, OPERATIONS = 801, DESCRIPTOR = 15 };
+    void *convolution, *operation, *graph, *heuristics, *configs[2];
+    long n, one = 1, two = 2, none = 0;
+    CHECK(!CALL(cudnnBackendCreateDescriptor, CONVOLUTION, &convolution));
+    CHECK(!CALL(cudnnBackendCreateDescriptor, FORWARD, &operation));
+    CHECK(!CALL(cudnnBackendCreateDescriptor, GRAPH, &graph));
+    CHECK(!CALL(cudnnBackendCreateDescriptor, ENGINEHEUR, &heuristics));
+    for (int i = 0; i < 2; i++)
+        CHECK(!CALL(cudnnBackendCreateDescriptor, ENGINECFG, &configs[i]));
+    CHECK(!CALL(cudnnBackendSetAttribute, graph, OPERATIONS, DESCRIPTOR, one, &operation));
+    CHECK(!CALL(cudnnBackendSetAttribute, heuristics, HEUR_GRAPH, DESCRIPTOR, one, &graph));
+    CHECK(!CALL(cudnnBackendGetAttribute, heuristics, HEUR_RESULTS, DESCRIPTOR, none, &n, NULL) && n == 1);
+    CHECK(!CALL(cudnnBackendSetAttribute, operation, CONV, DESCRIPTOR, one, &convolution));
+    CHECK(!CALL(cudnnBackendGetAttribute, heuristics, HEUR_RESULTS, DESCRIPTOR, none, &n, NULL) && n > 2);
+    CHECK(!CALL(cudnnBackendGetAttribute, heuristics, HEUR_RESULTS, DESCRIPTOR, two, &n, configs) && n == 2);
+    for (int i = 0; i < 2; i++)
+        CHECK(!CALL(cudnnBackendDestroyDescriptor, configs[i]));
+    CHECK(!CALL(cudnnBackendDestroyDescriptor, heuristics) && !CALL(cudnnBackendDestroyDescriptor, graph));
+    CHECK(!CALL(cudnnBackendDestroyDescriptor, operation) && !CALL(cudnnBackendDestroyDescriptor, convolution));
+}
+
 int main(int argc, char **argv)
 {
     char path[4096];
@@ -116,5 +142,6 @@ int main(int argc, char **argv)
     exchange();
     graph();
     refused();
+    proposals();
     return 0;
 }
