@@ -64,13 +64,13 @@ func (o *Outcome) warnings() []report.Warning {
 		warn("the figures lack them", "libraries were asked for %d workspaces whose size nobody knows", o.Sizes.Unknown)
 	}
 	if o.End().Benchmark && o.Device == "" {
+		const tries = "torch.backends.cudnn.benchmark is on: PyTorch tries several algorithms of each convolution; "
 		switch {
 		case o.Sizes.Modeled > 0:
-			warn("a GPU may reserve more", "torch.backends.cudnn.benchmark is on: PyTorch tries several algorithms of "+
-				"each convolution then; where cuDNN was not asked, the workspace of one is counted")
+			warn("a GPU may reserve more", tries+"where cuDNN was not asked, the workspace of one is counted")
 		case o.Sizes.Asked > 0:
-			warn("later steps of a GPU may take other workspaces", "torch.backends.cudnn.benchmark is on: the workspaces of all "+
-				"algorithms that PyTorch tries are counted; that the one which cuDNN proposes first is the fastest is taken for granted")
+			warn("later steps may take other workspaces on a GPU", tries+
+				"all their workspaces are counted, and the one that cuDNN proposes first is taken for the fastest")
 		}
 	}
 	if o.OOMs() > 0 && o.Kind() != OutOfMemory {

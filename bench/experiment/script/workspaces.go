@@ -39,7 +39,8 @@ func (c *Command) serve(ctx context.Context, r *room) (*server, error) {
 	s := &server{
 		ctx: ctx, board: boardOf(c.Board), rules: stack.Default().Rules().Convolutions,
 		driver: filepath.Join(c.StandIns, "13", "libcuda.so.1"),
-		asking: map[string]*capture.Conversation{}, known: map[string]string{}, engines: map[oracle.Question]map[string][]capture.Engine{},
+		asking: map[string]*capture.Conversation{}, known: map[string]string{},
+		engines: map[oracle.Question]map[string][]capture.Engine{},
 	}
 	if c.StandIns == "" {
 		return s, nil
