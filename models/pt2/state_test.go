@@ -44,8 +44,9 @@ func TestWhatForwardReplacesFollowsTheBatch(t *testing.T) {
 	} {
 		m, err := Source(nil).Open("testdata/own-memory.pt2")
 		require.NoError(t, err)
-		board := trace.Board{Name: "rtx-3090", Capability: 86, SMs: 82, ThreadsPerSM: 1536, Memory: 25_438_126_080}
-		r, err := m.Record(models.Case{Batch: c.batch, AMP: c.amp, Optimizer: "adamw", Torch: "2.15"}, board, models.Options{})
+		board := trace.Board{Name: "rtx-3090", Capability: 86, SMs: 82, ThreadsPerSM: 1536, Memory: 24 << 30}
+		trained := models.Case{Batch: c.batch, AMP: c.amp, Optimizer: "adamw", Torch: "2.15"}
+		r, err := m.Record(trained, board, models.Options{})
 		require.NoError(t, err)
 		var peak, end int64
 		for in, now := range r.Program.Live() {

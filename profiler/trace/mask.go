@@ -70,9 +70,9 @@ func (x *Tensor) MaskedSelect(mask *Tensor) *Tensor {
 	}))
 }
 
-// Unique is torch._unique2(x) of a tensor with n different elements (SetTrue): those, where each element of x is among them, and
-// how often each is there, the latter two empty where they are not asked for (UniqueCub.cu). The elements and their
-// numbers keep the memory in which all of x would have room.
+// Unique is torch._unique2(x) of a tensor with n different elements, see SetTrue: those, where each element of x is
+// among them, and how often each is there, the latter two empty where they are not asked for (UniqueCub.cu). The
+// elements and their numbers keep the memory in which all of x would have room.
 func (x *Tensor) Unique(n int64, inverse, counts bool) []*Tensor {
 	c := x.tape.begin("_unique2", x)
 	x = c.let(x.contiguousUntracked())
