@@ -3,7 +3,6 @@
 import array
 import collections
 import difflib
-import functools
 import itertools
 import re
 
@@ -120,26 +119,16 @@ def lifetimes(seen, number, nodes, program):
         named.update(names)
     for n, names in last_uses(number, nodes, program).items():
         dies[n] += [v for v in names if v not in named]
-    return [[n, dies[n]] for n in sorted(dies) if dies[n]], replaced, sum(k not in number and not isview(name) for k, (name, _) in enumerate(seen.ops))
+    return [[n, dies[n]] for n in sorted(dies) if dies[n]], replaced, sum(k not in number and k not in seen.views for k in range(len(seen.ops)))
 
 
 def memory_of(values, seen, number, nodes):
     """What the graph calls values, or, of a view that is not in it since nothing there takes it, those that it looks at."""
     for op, _ in values:
-        if op not in number and isview(seen.ops[op][0]):
+        if op not in number and op in seen.views:
             arguments = seen.ops[op][1]
             return memory_of(next(iter(arguments.values()))[0], seen, number, nodes)
     return names_of(values, number, nodes)
-
-
-@functools.cache
-def isview(operator):
-    """Whether an operator gives its first argument's memory."""
-    import torch
-
-    overload = functools.reduce(getattr, operator.split(".")[1:], torch)
-    first = overload._schema.arguments[:1]
-    return bool(first and first[0].alias_info and not first[0].alias_info.is_write)
 
 
 def carried(seen, number, nodes, half):

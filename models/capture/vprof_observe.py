@@ -75,6 +75,7 @@ class Observation:
         self.elements = 0  # of all results
         self.replaced = []  # (last operator by then, values in the forward before of a tensor of its that died)
         self.state = []  # (operator, argument, position, values in the forward before of the tensor that is taken there, its type)
+        self.views = set()  # operators whose result lies in the memory of their first argument
         self.leaves = []  # values of tensors that forward itself has require gradients (x.detach().requires_grad_())
         self.ended = False  # whether it came to its end
         self.keeps = False  # whether the forward before did the same, so that its values are those of this one
@@ -177,6 +178,8 @@ def observe(model, example, place, symbols, fake=None, expected=None, answers=No
             seen.types.append({name: v for name, v in given.items() if isinstance(v, torch.dtype)})
             seen.host.follow(len(seen.ops), op, given, tensors_of(out))
             seen.lots = seen.lots or torch.Tag.nondeterministic_seeded in op.tags and any(id(t) in seen.host.of or place == "numbers" and t.numel() <= FEW for t in tensors_of(out))
+            if shares_memory(out, next(iter(given.values()), None)):
+                seen.views.add(len(seen.ops))
             seen.elements += sum(t.numel() for t in tensors_of(out))
             seen.ops.append(("torch.ops." + str(op), arguments))
             for i, tensor in enumerate(tensors_of(out)):
@@ -241,6 +244,15 @@ def observe(model, example, place, symbols, fake=None, expected=None, answers=No
                 break
     numbers_of[model] = {**numbers_of.get(model, {}), **({} if place == "numbers" else numbers.buffers(model))}
     return last
+
+
+def shares_memory(x, y):
+    """Whether two tensors lie in one memory."""
+    import torch
+
+    with contextlib.suppress(Exception):  # what functorch transforms has none of its own
+        return isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor) and x.untyped_storage()._cdata == y.untyped_storage()._cdata
+    return False
 
 
 def refuse_sparse(tensors):

@@ -67,8 +67,8 @@ func newModules(p *export.Program) *modules {
 		w := byName[name]
 		if w == nil {
 			w = newWeight(in)
-			if in.Role == export.Constant && p.Extra != nil && slices.Contains(p.Extra.Host.Kept, p.Names[in.Value]) {
-				w.Buffer.Away = true
+			if in.Role == export.Constant {
+				w.Buffer.Away = p.Extra != nil && slices.Contains(p.Extra.Host.Kept, p.Names[in.Value]) || written(p, in.Value)
 			}
 			m.weights, byName[name] = append(m.weights, w), w
 		}
@@ -91,6 +91,20 @@ func newModules(p *export.Program) *modules {
 	}
 	m.flattenRecurrent(p, root)
 	return m
+}
+
+// written says that a constant is numbers in the code, of which forward makes a tensor each time (torch.tensor([1, 2])).
+func written(p *export.Program, constant int32) bool {
+	found := false
+	for i := range p.Nodes {
+		taken := false
+		eachInput(&p.Nodes[i], func(v int32) { taken = taken || v == constant })
+		if taken && p.Nodes[i].Target != "torch.ops.aten.lift_fresh_copy.default" {
+			return false
+		}
+		found = found || taken
+	}
+	return found
 }
 
 // newWeight makes the tensor of an input.
