@@ -68,7 +68,8 @@ func newModules(p *export.Program) *modules {
 		if w == nil {
 			w = newWeight(in)
 			if in.Role == export.Constant {
-				w.Buffer.Away = p.Extra != nil && slices.Contains(p.Extra.Host.Kept, p.Names[in.Value]) || written(p, in.Value)
+				kept := p.Extra != nil && slices.Contains(p.Extra.Host.Kept, p.Names[in.Value])
+				w.Buffer.Away = kept || written(p, in.Value)
 			}
 			m.weights, byName[name] = append(m.weights, w), w
 		}
