@@ -14,7 +14,7 @@ var torch2_15 = release{
 		r.Attention.EfficientSeeds = true
 		r.Attention.MultiheadFrees = true
 		r.GatherEndsFirst = true // release_all_gather_state_for_comm_reuse; 2.11 held it in a variable until the end
-		r.ReduceFreesAll = true  // no loop variable of foreach_reduce holds the last one (_default_reduce_scatter_input_fn)
+		r.ReduceFreesAll = true  // no loop variable of foreach_reduce, _default_reduce_scatter_input_fn holds the last
 		r.StagesReceiveLate = true
 		r.Operators = trace.Operators{
 			ExtremumMasksFirst: true, RMSNormInFP32: true, GroupNormWidens: true,
