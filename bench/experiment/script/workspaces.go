@@ -31,6 +31,7 @@ type server struct {
 	driver  string
 	known   map[string]string
 	engines map[oracle.Question]map[string][]capture.Engine // those that cuDNN has, by list
+	settled map[oracle.Question]bool                        // convolutions that are counted
 	counted Sizes
 }
 
@@ -40,7 +41,7 @@ func (c *Command) serve(ctx context.Context, r *room) (*server, error) {
 		ctx: ctx, board: boardOf(c.Board), rules: stack.Default().Rules().Convolutions,
 		driver: filepath.Join(c.StandIns, "13", "libcuda.so.1"),
 		asking: map[string]*capture.Conversation{}, known: map[string]string{},
-		engines: map[oracle.Question]map[string][]capture.Engine{},
+		engines: map[oracle.Question]map[string][]capture.Engine{}, settled: map[oracle.Question]bool{},
 	}
 	if c.StandIns == "" {
 		return s, nil
@@ -133,16 +134,16 @@ func (s *server) find(q question) string {
 		}
 	case asked:
 	case q.rule == nil:
-		s.counted.Unknown++
+		s.count(q, &s.counted.Unknown)
 		return "0 unknown"
 	default:
 		n = q.rule(s.rules, s.board)
 	}
 	if asked {
-		s.counted.Asked++
+		s.count(q, &s.counted.Asked)
 		return told(n, nil)
 	}
-	s.counted.Modeled++
+	s.count(q, &s.counted.Modeled)
 	return strconv.FormatInt(n, 10) + " modeled"
 }
 
@@ -169,11 +170,23 @@ func (s *server) other(q question) string {
 	case q.engine.at < len(list) && q.engine.notes:
 		return told(int64(bits(list[q.engine.at].Notes)), nil)
 	case q.engine.at < len(list):
+		s.count(q, &s.counted.Asked)
 		return told(list[q.engine.at].Workspace, nil)
 	case q.engine.notes || all == nil && q.engine == (engine{list: "fallback"}):
 		return "0 modeled"
 	}
 	return "-1 none"
+}
+
+// count counts a question among those of its kind, of the engines of a convolution the first that is asked about.
+func (s *server) count(q question, kind *int) {
+	if c := q.convolution; c != nil {
+		if s.settled[*c] {
+			return
+		}
+		s.settled[*c] = true
+	}
+	*kind++
 }
 
 // told is cuDNN's answer as a line.

@@ -57,7 +57,7 @@ func TestQuestionsAboutLayers(t *testing.T) {
 	norm := cudnn.BatchNorm{Channels: 12, Rows: 4 * 8 * 8}
 	layers := " mode=lstm dtype=half length=30 batch=8 inputs=40 hidden=64 projected=0 layers=2 directions=2 training=1"
 	plain, drops, packs := layers+" dropout=0 packed=0", layers+" dropout=1 packed=0", layers+" dropout=0 packed=100"
-	s := &server{known: map[string]string{}, board: cudnn.Board{Capability: 86}}
+	s := &server{known: map[string]string{}, settled: map[oracle.Question]bool{}, board: cudnn.Board{Capability: 86}}
 	for _, c := range []struct {
 		line string
 		want int64
@@ -108,7 +108,12 @@ func TestQuestionsAboutOtherEngines(t *testing.T) {
 		{nil, "fallback=1", "-1 none"},
 		{nil, "fallback=-1", "0 unknown"},
 	} {
-		s := &server{known: map[string]string{}, engines: c.cudnn}
+		s := &server{known: map[string]string{}, engines: c.cudnn, settled: map[oracle.Question]bool{}}
 		require.Equal(t, c.answers, s.answer(line+" "+c.engine), c.engine)
 	}
+	s := &server{known: map[string]string{}, engines: listed, settled: map[oracle.Question]bool{}}
+	for _, engine := range []string{"proposal=1 notes", "proposal=1", "proposal=2", "fallback=1"} {
+		s.answer(line + " " + engine)
+	}
+	require.Equal(t, Sizes{Asked: 1}, s.Sizes(), "a convolution counts once")
 }
