@@ -228,6 +228,7 @@ def observe(model, example, place, symbols, fake=None, expected=None, answers=No
             if place != "cuda":
                 raise
             last = seen  # up to what needs a GPU
+        first = last.elements
         for _ in range(RUNS - 1):
             if not last.ended or expected is not None and last.names() == expected:
                 break
@@ -242,6 +243,8 @@ def observe(model, example, place, symbols, fake=None, expected=None, answers=No
             if last.names() == before.names():
                 last.keeps = True
                 break
+        if first > last.elements and last.keeps and not last.lots:
+            last.notes.append("forward does more in its first call, which may need more memory: planned are the steps after it; vprof run shows both")
     numbers_of[model] = {**numbers_of.get(model, {}), **({} if place == "numbers" else numbers.buffers(model))}
     return last
 
