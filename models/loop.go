@@ -8,7 +8,8 @@ const (
 	// LoopTrainer keeps the loss alone: loss = model(**batch).loss, as transformers' Trainer and TRL do.
 	LoopTrainer Loop = "trainer"
 	// LoopFunction keeps the output through the step: outputs = model(**batch); loss = outputs.loss in
-	// a function that returns after the optimizer's step.
+	// a function that returns after the optimizer's step. The last stage of a pipeline then sends its scores to a
+	// loss_fn, and its schedule keeps them until the micro-batch's backward is over.
 	LoopFunction Loop = "function"
 	// LoopPlain is the same at the top level of a script, or in its main function: output and loss of a step live
 	// until the next forward pass has returned.
@@ -50,8 +51,8 @@ func (c *Case) Caches() bool {
 	if c.UseCache != "" {
 		return c.UseCache == yes
 	}
-	if s := c.Strategy; s != nil && s.CP > 1 && s.CPBy != RingOfTorch {
-		return false // trainers whose ranks share rows turn it off, and compute the loss outside of the model
+	if s := c.Strategy; s != nil && (s.CP > 1 && s.CPBy != RingOfTorch || s.Name == PP) {
+		return false // trainers whose ranks share rows turn it off, with the loss outside of the model, as stages do
 	}
 	return (c.Loop == LoopFunction || c.Loop == LoopPlain) && !c.Checkpointing && c.Objective.IsZero()
 }
@@ -67,11 +68,17 @@ func (m *Model) KeepingMost(c Case) (Case, bool) {
 	return c, reason == ""
 }
 
+// scoresOfStages reports whether the last stage of a pipeline gives scores to a loss_fn, of a model that computes its
+// loss itself where it is asked to.
+func scoresOfStages(m *Model, c *Case) bool {
+	return m.Levers.Loop == LoopTrainer && c.Strategy != nil && c.Strategy.Name == PP && c.Loop == LoopFunction
+}
+
 // checkLoop finds what does not go together with a choice of the loop.
 func (l Levers) checkLoop(m *Model, c *Case) (field, reason string) {
 	field = "loop"
 	switch {
-	case l.Loop != "" && l.Loop != m.Levers.Loop: // which is what is recorded anyway
+	case l.Loop != "" && l.Loop != m.Levers.Loop && !scoresOfStages(m, c): // which is what is recorded anyway
 	case l.ZeroGrad != "":
 		field = "zero-grad"
 	case l.UseCache != "":
@@ -86,7 +93,7 @@ func (l Levers) checkLoop(m *Model, c *Case) (field, reason string) {
 		return field, ownLoop
 	case !c.Objective.IsZero():
 		return field, "the loop of the trainer that has the objective " + c.Objective.Name + " is recorded"
-	case c.Strategy != nil && c.Strategy.Name == PP:
+	case c.Strategy != nil && c.Strategy.Name == PP && (field != "use-cache" || l.UseCache == yes):
 		return field, "the schedule of a pipeline is its loop"
 	case l.UseCache == yes && m.Levers.Loop == LoopFunction:
 		return "use-cache", "an exported model returns what it was exported with; export it with use_cache"

@@ -106,3 +106,30 @@ func TestRecordingsEndAtTheirCeiling(t *testing.T) {
 		require.ErrorIs(t, err, trace.ErrBeyond)
 	}
 }
+
+// Scores that the last stage gives to a loss_fn live through backward; other stages have none.
+func TestTheLastStageKeepsScoresForTheLoss(t *testing.T) {
+	m, err := Models().Lookup("hf:../hfconfig/testdata/configs/qwen3")
+	require.NoError(t, err)
+	peak := func(strategy string, loop models.Loop) int64 {
+		c := m.Default
+		c.Batch, c.GPUs, c.Loop = 2, 2, loop
+		s, err := models.ParseStrategy(strategy)
+		require.NoError(t, err)
+		c.Strategy = &s
+		r, err := m.Record(c, board, models.Options{})
+		require.NoError(t, err)
+		defer r.Discard()
+		return r.Program.Peak()
+	}
+	for _, schedule := range []string{"1f1b", "gpipe"} {
+		of := "pp:micro=3,schedule=" + schedule
+		require.Equal(t, peak(of+",rank=0", ""), peak(of+",rank=0", models.LoopFunction))
+		require.Equal(t, peak(of+",rank=1", ""), peak(of+",rank=1", models.LoopTrainer))
+		require.Greater(t, peak(of+",rank=1", models.LoopFunction), peak(of+",rank=1", ""))
+	}
+	c := m.Default
+	c.GPUs, c.Strategy, c.Loop = 2, &models.Strategy{Name: models.PP}, models.LoopPlain
+	_, err = m.Complete(c)
+	require.ErrorContains(t, err, "the schedule of a pipeline is its loop")
+}

@@ -49,7 +49,9 @@ type Stage struct {
 	grads    [][]*trace.Tensor // buffers for gradients of outputs
 	passes   []*Pass
 	results  []*trace.Tensor // of the last stage, until the next step
-	undone   int             // backward passes that are to come
+	// graph is what the graphs behind losses hold once backward is over, where a list keeps them for the step.
+	graph  []*trace.Tensor
+	undone int // backward passes that are to come
 }
 
 // Crossing is a tensor between stages.
@@ -66,8 +68,9 @@ type Pass struct {
 	Roots []*trace.Tensor
 	// Outs are what is sent on, in the order of the stage's outputs.
 	Outs []*trace.Tensor
-	// Result and Loss are those of the last stage.
+	// Result and Loss are those of the last stage, Scores what its loss was computed from, where the schedule keeps it.
 	Result, Loss *trace.Tensor
+	Scores       []*trace.Tensor
 }
 
 // NewPipeline makes the stages of a case's rank: of several, those that lie as many stages
@@ -267,6 +270,13 @@ func (p *Pipeline) scale(st *Stage) {
 	}
 }
 
+// EndStep lets go of losses, and the graphs behind them.
+func (p *Pipeline) EndStep() {
+	for _, st := range p.stages {
+		p.forget(&st.graph)
+	}
+}
+
 func (p *Pipeline) forget(xs *[]*trace.Tensor) {
 	p.tape.Release(*xs...)
 	*xs = nil
@@ -329,6 +339,8 @@ func (p *Pipeline) backward(st *Stage, s *Session, i int) {
 	if st.Last {
 		s.Backward(pass.Loss)
 		p.tape.Release(pass.Loss)
+		st.keepGraph(p.tape, pass, i)
+		p.forget(&pass.Scores)
 	} else {
 		var roots, grads []*trace.Tensor
 		for k, x := range pass.Outs {
@@ -360,6 +372,16 @@ func (p *Pipeline) backward(st *Stage, s *Session, i int) {
 		p.forget(&p.sent)
 	}
 	p.sent = append(p.sent, sent...)
+}
+
+// keepGraph keeps what the graph behind a loss holds that is computed outside of the stage: what the micro-batch
+// received, by its AccumulateGrad. A loss that the stage computes is cut off from its graph after backward (detach_).
+func (st *Stage) keepGraph(t *trace.Tape, pass *Pass, i int) {
+	for k, x := range st.received[i] {
+		if len(pass.Scores) > 0 && st.Inputs[k].Trains {
+			st.graph = append(st.graph, t.Hold(x))
+		}
+	}
 }
 
 // trains are the crossings that gradients come back for.

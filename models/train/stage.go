@@ -249,6 +249,14 @@ func (l *layers) forward(s *Session, received []*trace.Tensor) *Pass {
 			l.tape.EnterStage(trace.LaterStages)
 		}
 	}
+	if l.to == "" && l.t.graph == nil && l.t.c.Loop == models.LoopFunction {
+		l.tape.KeepOutputs(func(xs []*trace.Tensor) {
+			for _, x := range xs {
+				l.pass.Scores = append(l.pass.Scores, l.tape.Hold(x))
+			}
+		})
+		defer l.tape.KeepOutputs(nil)
+	}
 	f := l.tape.Frame()
 	loss, result := l.t.compute(s, f)
 	if l.to == "" {
@@ -368,6 +376,7 @@ func (t *taskTrainer) recordPipeline(tape *trace.Tape, steps int) error {
 			p.Run(s)
 			s.StepOver(opt, clipped)
 			tape.Mark("optimizer")
+			p.EndStep()
 			opt.ZeroGrad()
 			tape.Mark("zero_grad")
 			tape.Mark("step_end")

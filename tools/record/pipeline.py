@@ -5,7 +5,8 @@
 
 Stages are made with examples of what they receive and send; each computes what transformers' model does with its
 blocks, and sends hidden states and rotary embeddings on. Other options are those of expert_parallel.py, and with "tp"
-"sequence" and "loss" of tensor_parallel.py.
+"sequence" and "loss" of tensor_parallel.py. As torchtitan has it, "scores" has the last stage send its scores to a
+loss_fn, whose losses are kept until the optimizer has stepped, "ends" wraps what stands around the blocks, too, and "split" says which blocks the stages begin with.
 """
 import contextlib
 import json
@@ -32,8 +33,9 @@ SCHEDULES = {"1f1b": Schedule1F1B, "gpipe": ScheduleGPipe, "interleaved": Schedu
 class Stage(nn.Module):
     """Some blocks of a model, with what stands before the first and behind the last."""
 
-    def __init__(self, model, first, last, blocks, length):
+    def __init__(self, model, first, last, blocks, length, scores):
         super().__init__()
+        self.scores = scores
         if first:
             self.embed_tokens, self.rotary = model.model.embed_tokens, model.model.rotary_emb
         self.layers = nn.ModuleList(blocks)
@@ -50,6 +52,8 @@ class Stage(nn.Module):
             x = layer(x, attention_mask=None, position_embeddings=(cos, sin), use_cache=False)
         if self.last:
             scores = self.lm_head(self.norm(x))
+            if self.scores:
+                return scores
             return self.loss(logits=scores, labels=labels, shift_labels=shifted, vocab_size=self.words)
         return x, cos, sin
 
@@ -71,22 +75,27 @@ def sharded(stage, mesh, expert, o):
             layer.mlp.experts.set_gradient_divide_factor(float(mesh.size() // o["cp"]))  # batches
     if o["reshard"] is not None:
         kw["reshard_after_forward"] = o["reshard"]
-    for module in (*stage.layers, stage):
+    if o["ends"] and stage.first:
+        fully_shard(stage.embed_tokens, mesh=mesh, **kw)
+    for module in stage.layers:
         fully_shard(module, mesh=mesh, **kw)
+    if o["ends"] and stage.last:
+        fully_shard([stage.norm, stage.lm_head], mesh=mesh, **{**kw, "reshard_after_forward": False})
+    fully_shard(stage, mesh=mesh, **kw)
 
 
 def stages_of(model, mesh, shard, expert, o):
     """The rank's stages."""
     config, each = model.config, 2 if o["schedule"] == "interleaved" else 1
     count, layers = o["pp"] * each, model.model.layers
-    cuts = [len(layers) * i // count for i in range(count + 1)]
+    cuts = [0, *o["split"], len(layers)] if o["split"] else [len(layers) * i // count for i in range(count + 1)]
     length, dtype = o["seq"] // o["cp"], torch.bfloat16 if o["mp"] else getattr(torch, o["dtype"])
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     out = []
     for k in range(each):
         at = k * o["pp"] + mesh["pp"].get_local_rank()
         first, last = at == 0, at == count - 1
-        stage = Stage(model, first, last, layers[cuts[at]:cuts[at + 1]], length)
+        stage = Stage(model, first, last, layers[cuts[at]:cuts[at + 1]], length, o["scores"])
         stage.train()
         if shard is not None:
             sharded(stage, shard, expert, o)
@@ -97,7 +106,8 @@ def stages_of(model, mesh, shard, expert, o):
         hidden = (new(o["batch"], tokens, config.hidden_size), new(rows, length, head), new(rows, length, head))
         hidden[0].requires_grad_()
         inputs = (torch.zeros(o["batch"], length, dtype=torch.long, device="cuda"),) if first else hidden
-        outputs = (torch.zeros((), device="cuda").requires_grad_(),) if last else hidden
+        result = new(o["batch"], length, config.vocab_size) if o["scores"] else torch.zeros((), device="cuda")
+        outputs = (result.requires_grad_(),) if last else hidden
         out.append(PipelineStage(stage, at, count, torch.device("cuda"), inputs, outputs,
                                  group=mesh["pp"].get_group()))
     return out
@@ -106,7 +116,8 @@ def stages_of(model, mesh, shard, expert, o):
 def main():
     config = AutoConfig.for_model(**json.load(open(sys.argv[1])))
     o = dict(pp=2, batch=2, seq=512, micro=2, mp=False, dtype="bfloat16", checkpointing="", schedule="1f1b",
-             reshard=None, cp=1, ep=1, tp=1, sequence=False, loss=False, skew=1.0, replicate=1, steps=3)
+             reshard=None, cp=1, ep=1, tp=1, sequence=False, loss=False, skew=1.0, replicate=1, steps=3, scores=False,
+             ends=False, split=None)
     o.update(json.loads(sys.argv[2]))
     if "rank" in o:
         os.environ["RANK"] = str(o["rank"])
@@ -147,30 +158,37 @@ def main():
     stages = stages_of(model, mesh, shard, expert, o)
     params = [p for s in stages for p in s.submod.parameters()]
     optimizer = torch.optim.AdamW(params, lr=1e-4)
-    schedule = SCHEDULES[o["schedule"]](stages if len(stages) > 1 else stages[0], o["micro"], loss_fn=lambda y, _: y)
+    loss = (lambda y, target: model.loss_function(logits=y, labels=target, vocab_size=config.vocab_size)
+            if o["scores"] else y)
+    schedule = SCHEDULES[o["schedule"]](stages if len(stages) > 1 else stages[0], o["micro"], loss_fn=loss)
 
     def run(ids, labels, **beside):
         first, last = any(s.is_first for s in stages), any(s.is_last for s in stages)
         if not first:
             beside.pop("pos", None)
-        if last:
+        if last and not o["scores"]:
             beside["shifted" if cp > 1 else "labels"] = labels
         with loss_parallel() if o["loss"] else contextlib.nullcontext():
-            schedule.step(*((ids,) if first else ()), target=labels if last else None, return_outputs=False, **beside)
+            losses = [] if last and o["scores"] else None
+            schedule.step(*((ids,) if first else ()), target=labels if last else None, losses=losses,
+                          return_outputs=False, **beside)
+        return losses
 
     batch = lambda: (torch.zeros(o["micro"] * o["batch"], o["seq"], dtype=torch.long, device="cuda") for _ in range(2))
     ids, labels = batch() if cp == 1 else (None, None)
     for _ in range(o["steps"]):
+        losses = None
         if cp == 1:
-            run(ids, labels)
+            losses = run(ids, labels)
         else:
             ids, labels = batch()
             labels = nn.functional.pad(labels, (0, 1), value=-100)[:, 1:].contiguous()
             pos = torch.arange(o["seq"], device="cuda").expand(len(ids), -1).contiguous()
             with context_parallel(mesh["cp"], buffers=[ids, labels, pos], buffer_seq_dims=[1, 1, 1],
                                   no_restore_buffers={ids, labels, pos}):
-                run(ids, labels, pos=pos)
+                losses = run(ids, labels, pos=pos)
         optimizer.step()
+        del losses
         optimizer.zero_grad()
 
 

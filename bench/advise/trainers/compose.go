@@ -84,7 +84,7 @@ func (c *Config) compose() error {
 	c.Teacher = Model{Name: c.facts["teacher"].value, from: c.facts["teacher"].from}
 	for _, complete := range []func() error{
 		c.adapters, c.evaluation, c.unfreeze, c.checkFreeze, c.generate, c.prefer, c.round, c.mesh, c.accumulations,
-		c.shard, c.deepSpeed, c.share, c.project,
+		c.shard, c.deepSpeed, c.share, c.pipeline, c.project,
 	} {
 		if err := complete(); err != nil {
 			return err

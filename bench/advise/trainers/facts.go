@@ -33,8 +33,8 @@ func (f facts) options(pairs ...string) (list []string) {
 // counts are the facts that are whole numbers from 1 on.
 var counts = []string{
 	"batch", "accumulate", "seq-len", "lora-r", "lora-alpha", "gpus", "chunked-loss", "num-labels",
-	meshCopies, meshShard, meshTensor, meshContext, meshExperts, "qat-group", "every", lisaLayers, totalBatch,
-	globalBatch, "empty-cache", "eval-batch", "eval-scores", "new-tokens",
+	meshCopies, meshShard, meshTensor, meshContext, meshExperts, meshPipeline, microBatch, "qat-group", "every",
+	lisaLayers, totalBatch, globalBatch, "empty-cache", "eval-batch", "eval-scores", "new-tokens",
 }
 
 // checked is what is wrong with the value of a fact; empty if nothing is.

@@ -55,10 +55,13 @@ func (f fact) wrong(format string, args ...any) error {
 	return f.from.wrong(format, args...)
 }
 
-// ChooseLayers completes the settings with the parameters that are trained, where the
-// files say by the model's number of layers which. The model is described by a config.json
+// ChooseLayers completes the settings with the parameters that are trained, and with the stages of a pipeline, where
+// the files say by the model's number of layers which. The model is described by a config.json
 // or a folder that has one. The error is a [*input.FormatError].
 func (c *Config) ChooseLayers(model string) error {
+	if err := c.cutStages(model); err != nil {
+		return err
+	}
 	if n := c.facts[lisaLayers]; n.value != "" {
 		return c.takeTurns(n, model)
 	}

@@ -15,18 +15,24 @@ const (
 	meshExperts = "experts"
 )
 
+// expertsInside is the fact that the ranks that share out the experts are among those that share out the weights.
+const expertsInside = "experts-inside"
+
 // mesh finds how many GPUs train from the sizes of their mesh, where the file says how many
 // share out the weights or the experts.
 func (c *Config) mesh() error {
+	sizes := []string{meshShard, meshCopies, meshTensor, meshContext, meshPipeline, meshExperts}
 	from, given := c.facts[meshShard]
-	if !given {
+	if c.facts[expertsInside].value == "true" {
+		sizes = sizes[:len(sizes)-1]
+	} else if !given {
 		from, given = c.facts[meshExperts]
 	}
 	if !given || c.facts["gpus"].value != "" {
 		return nil
 	}
 	gpus := int64(1)
-	for _, name := range []string{meshShard, meshCopies, meshTensor, meshContext, meshExperts} {
+	for _, name := range sizes {
 		n, err := strconv.ParseInt(c.facts[name].value, 10, 64)
 		if err != nil {
 			continue
@@ -64,7 +70,7 @@ func (c *Config) accumulations() error {
 		return nil
 	}
 	// Ranks that share layers or sequences train on the same samples.
-	c.groups = max(1, size("gpus")/(size(meshTensor)*size(meshContext)))
+	c.groups = max(1, size("gpus")/(size(meshTensor)*size(meshContext)*size(meshPipeline)))
 	once := c.groups * size("batch")
 	if size(globalBatch)%once != 0 {
 		return all.wrong("is %s, and all ranks take %d samples at a time; make it a multiple of that", all.value, once)

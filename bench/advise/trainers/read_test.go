@@ -28,6 +28,7 @@ var examples = [][]string{
 	{"torchtitan-8b.toml"},
 	{"torchtitan-70b.toml"},
 	{"torchtitan-long.toml"},
+	{"torchtitan-pipeline.toml"},
 	{"swift.sh"},
 	{"trl.yaml"},
 	{"arguments.json"},
@@ -127,11 +128,6 @@ func TestBadConfigurationsAreNamedByFileLineAndKey(t *testing.T) {
 		"toml twice": {
 			"c.toml", "[training]\nseq_len = 1\nseq_len = 2\n",
 			"c.toml:3: is not TOML: ",
-		},
-		"pipeline of torchtitan": {
-			"c.toml", "[model]\nflavor = \"8B\"\n[training]\nseq_len = 8\n" +
-				"[parallelism]\npipeline_parallel_degree = 2\n",
-			"c.toml:6: parallelism.pipeline_parallel_degree: is 2: torchtitan's pipelines are not read from its files",
 		},
 		"torchtitan in Python": {
 			"c.sh", "torchrun -m torchtitan.train --module llama3 --config llama3_8b\n",

@@ -46,7 +46,9 @@ func (c *Config) Shared(gpus string, chosen bool) ([]Setting, error) {
 			return nil,
 				s.Wrong("several GPUs share the work (%s), and no file says how many; say so with --gpus N", s.Value)
 		}
-		chosen = chosen || s.Flag == "strategy"
+		if s.Flag == "strategy" {
+			s.Value, chosen = c.ofStages(s.Value, gpus), true
+		}
 		out = append(out, s)
 	}
 	if n, err := strconv.Atoi(gpus); err == nil && n > 1 && !chosen && c.Several != "" {

@@ -40,7 +40,7 @@ func TestTablesAreConsistent(t *testing.T) {
 	}
 	used = append(used, low, lowRank, lowTarget, optimArgs, badam)
 	used = append(used, frozenTowers, imagePixels)
-	used = append(used, "zero-gradients")
+	used = append(used, "zero-gradients", schedule, layersOfStage, inputLayers, outputLayers, expertsInside)
 	for _, s := range zeroSizes {
 		used = append(used, "zero-"+s)
 	}

@@ -68,6 +68,9 @@ func literal(word string) any {
 // asks for on so many GPUs; 0 if it does not say.
 func (c *Config) Effective(gpus int) int {
 	n := max(1, gpus)
+	if c.facts[meshPipeline].value != "" { // whose ranks have one batch together
+		return 0
+	}
 	for _, name := range []string{"batch", "accumulate"} {
 		k, err := strconv.Atoi(c.facts[name].value)
 		const most = 1 << 30
@@ -97,7 +100,7 @@ func (c *Config) Edits(v Values) ([]configfile.Edit, error) {
 		}
 	}
 	turned, err := c.turned(v.Levers)
-	return append(edits, turned...), err
+	return slices.Concat(edits, c.rowsOfPipeline(v), turned), err
 }
 
 // Again reads the configuration as it is with other contents of the trainer's own file.
@@ -156,7 +159,7 @@ func (c *Config) Paste(v Values) (string, error) {
 		words = append(words, fmt.Sprintf("--%s %v", key, value))
 	}
 	turned, err := c.turned(v.Levers)
-	for _, e := range turned {
+	for _, e := range slices.Concat(c.rowsOfPipeline(v), turned) {
 		words = append(words, fmt.Sprintf("--%s %v", e.Path, e.Value))
 	}
 	return strings.Join(words, " "), err

@@ -1,0 +1,167 @@
+package trainers
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vprof/vprof/bench/advise/configfile"
+	"github.com/vprof/vprof/models"
+)
+
+// The facts of a pipeline: its number of ranks, its schedule by torchtitan's name, the samples of a micro-batch, how
+// many of those there are, the layers of a stage, and how many layers what stands before and behind them counts as.
+const (
+	meshPipeline  = "pipeline"
+	schedule      = "schedule"
+	microBatch    = "micro-batch"
+	microBatches  = "micro-batches"
+	layersOfStage = "stage-layers"
+	inputLayers   = "input-layers"
+	outputLayers  = "output-layers"
+)
+
+// schedules are those that vprof records, by torchtitan's names in lower case.
+var schedules = map[string]string{"": "1f1b", "1f1b": "1f1b", "gpipe": "gpipe", "interleaved1f1b": models.Interleaved}
+
+// whole is the value of a fact that is a whole number of layers, GPUs or samples; what else stands for it where nothing
+// says it.
+func (c *Config) whole(name string, other int) (int, error) {
+	f := c.facts[name]
+	if f.value == "" {
+		return other, nil
+	}
+	n, err := strconv.Atoi(f.value)
+	if err != nil || n < 0 || n > 1<<20 {
+		return 0, f.wrong("%s is not a whole number up to %d", f.value, 1<<20)
+	}
+	return n, nil
+}
+
+// pipeline makes the strategy a pipeline, whose stages ranks share as the strategy says. Batch is then that of a
+// micro-batch.
+func (c *Config) pipeline() error {
+	n, ok := c.facts[meshPipeline]
+	if !ok {
+		return nil
+	}
+	sizes := map[string]int{}
+	for _, name := range []string{meshPipeline, "gpus", "batch", microBatch, "accumulate"} {
+		var err error
+		if sizes[name], err = c.whole(name, 1); err != nil {
+			return err
+		}
+	}
+	ranks, batch, each := sizes[meshPipeline], c.facts["batch"], max(1, sizes[microBatch])
+	micro := sizes["batch"] / each
+	how, known := schedules[strings.ToLower(c.facts[schedule].value)]
+	shared := sizes["gpus"] > ranks
+	switch {
+	case !known:
+		return c.facts[schedule].wrong("is %s: vprof records pipelines by 1F1B, GPipe and Interleaved1F1B; take one "+
+			"of them, or give vprof run the command as it is", c.facts[schedule].value)
+	case how == models.Interleaved && shared:
+		return c.facts[schedule].wrong("is %s: vprof records stages that GPUs share with 1F1B and GPipe; take one of "+
+			"them, or give vprof run the command as it is", c.facts[schedule].value)
+	case sizes["batch"]%each != 0:
+		return c.placed(batch.from).wrong("is %s, which is no multiple of a micro-batch of %d; torchtitan refuses it",
+			batch.value, each)
+	case micro < ranks:
+		return c.placed(batch.from).wrong("is %s, which makes %d micro-batches of %d, and a pipeline of %d ranks "+
+			"needs as many at least; make it a multiple of %d", batch.value, micro, each, ranks, ranks*each)
+	case sizes["accumulate"] > 1:
+		return c.facts["accumulate"].wrong("has each pipeline run %d times before a step, and vprof records it once; "+
+			"make local_batch_size %d, or leave it out", sizes["accumulate"], sizes["batch"]*sizes["accumulate"])
+	}
+	list := []string{"pp=" + n.value, "micro=" + strconv.Itoa(micro)}
+	if how != "1f1b" {
+		list = append(list, "schedule="+how)
+	}
+	_, options, _ := strings.Cut(c.facts["strategy"].value, ":")
+	if options != "" {
+		list = append(list, options)
+	}
+	c.facts.set("strategy", models.PP+":"+strings.Join(list, ","), n.from)
+	at := cmp.Or(c.facts[microBatch].from, Key{File: c.doc.file, Path: c.table.Written[microBatch]})
+	c.facts.set(microBatches, strconv.Itoa(micro), batch.from)
+	c.facts.set("batch", strconv.Itoa(each), at)
+	return nil
+}
+
+// ofStages is the strategy of so many GPUs: of a pipeline without what fully_shard does where nothing is left for it.
+func (c *Config) ofStages(strategy, gpus string) string {
+	ranks, err := c.whole(meshPipeline, 0)
+	tensor, wrong := c.whole(meshTensor, 1)
+	if err != nil || wrong != nil || ranks == 0 || gpus != strconv.Itoa(ranks*tensor) {
+		return strategy
+	}
+	return strings.Join(slices.DeleteFunc(strings.Split(strategy, ","), func(o string) bool {
+		key, _, _ := strings.Cut(o, "=")
+		return slices.Contains([]string{"mp", "reshard", "wrap"}, key)
+	}), ",")
+}
+
+// rowsOfPipeline is the edit of the rows that a pipeline takes at a time, where a micro-batch gets another size.
+func (c *Config) rowsOfPipeline(v Values) []configfile.Edit {
+	f := c.facts[microBatches]
+	n, err := strconv.Atoi(f.value)
+	if err != nil || c.facts["batch"].value == strconv.Itoa(v.Batch) {
+		return nil
+	}
+	path := cmp.Or(f.from.Path, c.table.Written["batch"])
+	return []configfile.Edit{{Path: path, Value: int64(n) * int64(v.Batch), Create: true}}
+}
+
+// cutStages completes the strategy of a pipeline with the layers that its stages begin with, as torchtitan has it
+// (generate_llm_fqn_per_model_part): the embeddings and the output layer count as layers, and what is left over when
+// they are shared out goes to the first stages.
+func (c *Config) cutStages(model string) error {
+	n := c.facts[meshPipeline]
+	at := slices.IndexFunc(c.Settings, func(s Setting) bool { return s.Flag == "strategy" })
+	if n.value == "" || at < 0 {
+		return nil
+	}
+	layers, _, err := layersOf(model)
+	if err != nil {
+		return n.wrong("the layers of its stages are counted in the model's %s: %v", usualName, err)
+	}
+	ranks, ofRanks := c.whole(meshPipeline, 0)
+	input, ofInput := c.whole(inputLayers, 1)
+	output, ofOutput := c.whole(outputLayers, 1)
+	least, ofLeast := c.whole(layersOfStage, 0)
+	if err := cmp.Or(ofRanks, ofInput, ofOutput, ofLeast); err != nil {
+		return err
+	}
+	all, each := layers+input+output, 1
+	interleaved := strings.Contains(c.Settings[at].Value, "schedule="+models.Interleaved)
+	if interleaved {
+		each = 2
+	}
+	if least > 0 {
+		stages := (all + least - 1) / least
+		if each = stages / ranks; stages%ranks != 0 || (each > 1) != interleaved {
+			return c.facts[layersOfStage].wrong("is %d, which makes %d stages of %d layers; torchtitan takes one for "+
+				"each of %d ranks, and of Interleaved1F1B as many for each, from two on", least, stages, all, ranks)
+		}
+	}
+	stages := ranks * each
+	per, more := all/stages, all%stages
+	if first := per + min(1, more) - input; first < 1 || per <= output {
+		return n.wrong("is %s, which leaves a stage of a model of %d layers without one; take fewer stages", n.value,
+			layers)
+	}
+	var cuts []string
+	for s, from := 1, -input; s < stages; s++ {
+		from += per
+		if s <= more {
+			from++
+		}
+		cuts = append(cuts, strconv.Itoa(from))
+	}
+	if each > 2 {
+		c.Settings[at].Value += ",stages=" + strconv.Itoa(each)
+	}
+	c.Settings[at].Value += ",split=" + strings.Join(cuts, "+")
+	return nil
+}
