@@ -35,15 +35,14 @@ func runFleetMerge(o *fleetMergeOptions, dir string) error {
 	if err != nil {
 		return usageError{err}
 	}
-	if o.path != "" {
-		o.out.exports = append(o.out.exports, o.path)
-	}
-	// A file that cannot be written, and a part that is missing, before the work.
+	// A part that is missing, and a file that cannot be written, before the work.
 	if err := set.Incomplete(); err != nil {
 		return err
 	}
-	if err := o.out.open(); err != nil {
-		return err
+	if o.path != "" {
+		if err := o.out.alsoWrite(o.path); err != nil {
+			return err
+		}
 	}
 	merge, ok := mergers[set.Verb]
 	if !ok {

@@ -71,6 +71,12 @@ func (o *output) open() (err error) {
 	return nil
 }
 
+// alsoWrite adds a file that the verb itself writes, beside those of --export.
+func (o *output) alsoWrite(file string) error {
+	o.exports = append(o.exports, file)
+	return o.open()
+}
+
 // save writes the files.
 func (o *output) save(d report.Document) error {
 	if d, ok := d.(interface{ SetOrigins(report.Origins) }); ok && o.fromModel {

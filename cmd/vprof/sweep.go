@@ -194,9 +194,11 @@ func (o *sweepOptions) check() error {
 	if o.resume == "" {
 		return nil
 	}
-	o.out.exports = append(o.out.exports, o.resume)
 	if f, err := report.FormatOf(o.resume); err != nil || f != report.JSON && f != report.JSONL {
 		return usagef("--resume: %s: a sweep goes on from a .json or .jsonl file", o.resume)
+	}
+	if err := o.out.alsoWrite(o.resume); err != nil {
+		return err
 	}
 	file, err := input.OpenFile(o.resume)
 	if errors.Is(err, fs.ErrNotExist) {
