@@ -197,29 +197,33 @@ func (o *sweepOptions) check() error {
 	if f, err := report.FormatOf(o.resume); err != nil || f != report.JSON && f != report.JSONL {
 		return usagef("--resume: %s: a sweep goes on from a .json or .jsonl file", o.resume)
 	}
-	if err := o.out.alsoWrite(o.resume); err != nil {
+	if o.done, err = begunIn(o.resume); err != nil {
 		return err
 	}
-	file, err := input.OpenFile(o.resume)
+	return o.out.alsoWrite(o.resume)
+}
+
+// begunIn reads the sweep that a file holds; nil if it is not there, or was broken off before the first batch size.
+func begunIn(path string) (*report.Report, error) {
+	file, err := input.OpenFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // it begins
+		return nil, nil
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer file.Close()
 	if info, err := file.Stat(); err == nil && info.Mode().IsRegular() && info.Size() == 0 {
-		return nil // it was broken off before the first batch size
+		return nil, nil
 	}
-	reports, err := report.Read(o.resume, file)
+	reports, err := report.Read(path, file)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if len(reports) != 1 {
-		return usagef("--resume: %s holds %d sweeps; one can go on", o.resume, len(reports))
+		return nil, usagef("--resume: %s holds %d sweeps; one can go on", path, len(reports))
 	}
-	o.done = reports[0]
-	return nil
+	return reports[0], nil
 }
 
 // presets are the batch sizes to try when none are given.
