@@ -16,8 +16,8 @@ type Class struct {
 	Size, Seq int
 }
 
-// OfTransformers is a class of transformers in the sizes of a case. The values of its configuration are those of
-// transformers but for the given ones.
+// OfTransformers is a class of transformers with some values of its configuration, where the others are transformers'
+// defaults, for inputs as large as the settings say.
 func OfTransformers(class string, s Settings, config map[string]any) Class {
 	config["architectures"] = []string{class}
 	text, err := json.Marshal(config)

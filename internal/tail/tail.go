@@ -20,7 +20,7 @@ func (t *Tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String is what was kept, without the line that was cut and without empty lines around it.
+// String is the end of the text in whole lines, without empty lines before and after them.
 func (t *Tail) String() string {
 	text := t.text
 	if len(text) == limit {

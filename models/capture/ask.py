@@ -302,8 +302,9 @@ class CuDNN:
             return self.ask_graph(words[1:])
         if words[0] == "all":
             return self.ask([int(n) for n in words[1:]], products, self.try_all, [[], []])
-        bytes_, notes = self.ask([int(n) for n in words[words[0] == "notes" :]], products, self.choose, NONE)
-        return notes if words[0] == "notes" else bytes_
+        if words[0] == "notes":
+            return self.ask([int(n) for n in words[1:]], products, self.choose, NONE)[1]
+        return self.ask([int(n) for n in words], products, self.choose, NONE)[0]
 
 
 def main():

@@ -98,9 +98,9 @@ func (c *Conversation) AskLine(q string) (bytes int64, err error) {
 	return bytes, err
 }
 
-// An Engine of cuDNN computes a convolution.
+// An Engine is one of the implementations that cuDNN has for a convolution.
 type Engine struct {
-	// Workspace is what it wants, in bytes.
+	// Workspace is the memory that it needs beside its tensors, in bytes.
 	Workspace int64
 	// Notes are its numerical notes, as cudnnBackendNumericalNote_t counts them.
 	Notes []int
@@ -111,7 +111,8 @@ func (e *Engine) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, &[]any{&e.Workspace, &e.Notes})
 }
 
-// Engines are all that cuDNN has for a convolution, in its order: those that it proposes, and those to fall back to.
+// Engines are all engines for a convolution, in the order of cuDNN's heuristics: those that it proposes, and those to
+// fall back to.
 func (c *Conversation) Engines(q oracle.Question) (proposed, fallbacks []Engine, err error) {
 	err = c.ask("all "+q.String(), &[]*[]Engine{&proposed, &fallbacks})
 	return proposed, fallbacks, err

@@ -52,7 +52,7 @@ func Source(of models.Source, o asked.Oracle) models.Source {
 }
 
 // Listed gives a registry the compiled steps that lie in a folder of models that it lists; an empty one has none.
-// The oracle is that of [Source].
+// The oracle answers about cuDNN's workspaces, as that of [Source] does.
 func Listed(folder string, o asked.Oracle) models.Steps {
 	return func(m models.Model, c models.Case, description string) (models.Model, error) {
 		usual := m.Default

@@ -63,7 +63,7 @@ func (c *Cache) Another() *Cache {
 	return &Cache{off: c.off}
 }
 
-// Returned is what the model returns of the cache.
+// Returned are the tensors of the cache that are among the model's outputs.
 func (c *Cache) Returned() []*tensor {
 	if c == nil || c.off {
 		return nil

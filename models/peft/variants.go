@@ -279,14 +279,7 @@ func (s *Site) ranked(key string) (int64, error) {
 			}
 		}
 	}
-	if s.text(key) == none {
-		return 0, nil
-	}
-	n, err := strconv.ParseInt(s.text(key), 10, 64)
-	if err != nil || n < 1 {
-		return 0, fmt.Errorf("%s=%s must be a whole number above zero", key, s.text(key))
-	}
-	return n, nil
+	return s.optional(key)
 }
 
 func (s *Site) addDEFT() error {

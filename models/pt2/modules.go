@@ -94,7 +94,8 @@ func newModules(p *export.Program) *modules {
 	return m
 }
 
-// written says that a constant is numbers in the code, of which forward makes a tensor each time (torch.tensor([1, 2])).
+// written reports whether a constant is numbers in the code, of which each forward makes a tensor, as
+// torch.tensor([1, 2]) does.
 func written(p *export.Program, constant int32) bool {
 	found := false
 	for i := range p.Nodes {

@@ -61,7 +61,7 @@ func (s *yamlSplice) addLine(n *yaml.Node, text string) []byte {
 	return replace(s.data, at, at, text+s.lineBreak())
 }
 
-// lineBreak is what ends the lines of the document, "\n" or "\r\n": the end of its first line.
+// lineBreak is "\n" or "\r\n", whichever ends the first line of the document.
 func (s *yamlSplice) lineBreak() string {
 	if at := bytes.IndexByte(s.data, '\n'); at > 0 && s.data[at-1] == '\r' {
 		return "\r\n"

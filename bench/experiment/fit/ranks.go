@@ -21,8 +21,8 @@ const AnyStrategy = "auto"
 // the place of. Tensor parallelism is for cases that PyTorch would not refuse, which clips
 // no gradients over two meshes; where ranks can share tokens and scores, too, they do (as
 // torchtitan has it), and clip. Groups have eight ranks at most, as machines have GPUs.
-// Pipelines have as many micro-batches as stages; of several machines each may be a stage, too. What comes out best is looked at more
-// closely, see [finer]. The experts of mixtures are shared out, and rows that are long.
+// Pipelines have as many micro-batches as stages; of several machines each may be a stage, too. What comes out best is
+// looked at more closely, see [finer]. The experts of mixtures are shared out, and rows that are long.
 func StrategiesFor(m models.Model, c models.Case, gpus int) []string {
 	all := []string{"ddp:bucket_view=true", "zero1:bucket_view=true", "fsdp2", "fsdp2:reshard=false", "fsdp2:wrap=none"}
 	half := c.AMP == models.NoAutocast && c.Weights == models.FP32
@@ -35,7 +35,8 @@ func StrategiesFor(m models.Model, c models.Case, gpus int) []string {
 	return append(all, pipelines(m, c, gpus, half)...)
 }
 
-// pipelines are those of one GPU a stage, and those whose stages machines are, by fully_shard or tensor parallelism.
+// pipelines are the strategies with one GPU for each stage and, on several machines, those with a machine for each
+// stage, whose GPUs share it by fully_shard or tensor parallelism.
 func pipelines(m models.Model, c models.Case, gpus int, half bool) (all []string) {
 	if gpus < 2 || c.AMP == "fp16" || c.Accumulate > 1 || c.Offload || !c.Objective.IsZero() {
 		return nil

@@ -104,7 +104,7 @@ func TestPeaksPhasesAndClasses(t *testing.T) {
 	require.Equal(t, []string{
 		"set-up", "forward", "backward", "optimizer", "forward", "backward", "optimizer",
 	}, names, "nothing after the last step")
-	require.Less(t, run.Phases[1].Allocated, run.Phases[3].Allocated, "the first forward ends before the optimizer has state")
+	require.Less(t, run.Phases[1].Allocated, run.Phases[3].Allocated, "no optimizer's state at the end of the first forward")
 	require.EqualValues(t, 1064, run.Phases[0].PeakAllocated)
 	classes := map[string]int64{}
 	for _, c := range run.Classes {

@@ -147,9 +147,9 @@ func (s *server) find(q question) string {
 	return strconv.FormatInt(n, 10) + " modeled"
 }
 
-// other is the workspace of an engine that PyTorch tries beside the one of its choice, or the notes of any, a bit for each.
-// Without cuDNN there is one to fall back to, which needs no workspace, as the first algorithm of each convolution does
-// (CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM and its like), and nothing is noted.
+// other is the workspace of an engine that PyTorch tries beside the one of its choice, or the numerical notes of any
+// engine, a bit for each. Without cuDNN there is one engine to fall back to, which needs no workspace, as the first
+// algorithm of each convolution does (CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM and its like), and there are no notes.
 func (s *server) other(q question) string {
 	c := s.converse(q)
 	if q.engine.list == "" {
@@ -160,11 +160,11 @@ func (s *server) other(q question) string {
 		return told(int64(bits(notes)), err)
 	}
 	all, known := s.engines[*q.convolution]
-	if !known && c != nil {
+	if !known && c != nil { // cuDNN is asked once, also where it gives no answer
 		if proposed, fallbacks, err := c.Engines(*q.convolution); err == nil {
 			all = map[string][]capture.Engine{"proposal": proposed, "fallback": fallbacks}
-			s.engines[*q.convolution] = all
 		}
+		s.engines[*q.convolution] = all
 	}
 	switch list := all[q.engine.list]; {
 	case q.engine.at < len(list) && q.engine.notes:

@@ -70,7 +70,8 @@ func (r *Result) loading(c models.Case, processes int64) host.Interval {
 	return host.Interval{Value: weights, Low: weights, High: 2 * high}
 }
 
-// stagesOf is how many of a pipeline's stages the GPUs of a machine have, one of one without a pipeline.
+// stagesOf is how many stages of a pipeline the GPUs of one machine hold, and how many there are in all. Without a
+// pipeline the model is one stage.
 func stagesOf(c models.Case, gpus int64) (here, all int64) {
 	all = c.Strategy.PipelineRanks(c.GPUs)
 	return max(1, ceil.Div(gpus*all, int64(max(1, c.GPUs)))), all

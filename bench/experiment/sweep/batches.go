@@ -15,7 +15,7 @@ const (
 	maxBatch = models.MaxBatch
 	// maxBatches is how many sizes one list may have.
 	maxBatches = 4096
-	// maxEach is how many sizes a range without a step may have: more make no table that anybody reads.
+	// maxEach is how many sizes a range without a step may have: a table of more rows is of no use to a reader.
 	maxEach = 64
 )
 

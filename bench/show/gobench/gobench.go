@@ -65,8 +65,8 @@ func deviceName(r *report.Report, p report.Point) string {
 	return name
 }
 
-// caseName is the case as parts of a benchmark's name: what is not usual, and the precision. Names do not say the release
-// of PyTorch, so that benchstat compares releases.
+// caseName is the case as parts of a benchmark's name: what is not usual, and the precision. Names do not say the
+// release of PyTorch, so that benchstat compares releases.
 func caseName(c report.Case) string {
 	usual := models.Case{Accumulate: 1, Torch: c.Torch}
 	parts := []string{"model=" + c.Model}

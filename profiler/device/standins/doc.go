@@ -31,10 +31,11 @@
 //
 // A question is a connection to the socket, a line of text, and a line of answer: bytes, a space,
 // and "asked" if a library said so, "modeled" if a rule did, "unknown", or "-1 none" if the library
-// has no such engine. Without an answer a size is 0. Answers are kept for the life of the process. Lists are comma-separated; a tensor is
-// its dimensions, ";s=" and its strides. Types are half, bfloat16, float, double or other.
+// has no such engine. Without an answer a size is 0. Answers are kept for the life of the process. Lists are
+// comma-separated; a tensor is its dimensions, ";s=" and its strides. Types are half, bfloat16, float, double or other.
 //
-//	conv fprop|dgrad|wgrad dtype=T compute=T x=DIMS;s=STRIDES w=... y=... pad=... stride=... dilation=... [proposal=I|fallback=I] [notes]
+//	conv fprop|dgrad|wgrad dtype=T compute=T x=DIMS;s=STRIDES w=... y=... pad=... stride=... dilation=...
+//	    [proposal=I|fallback=I] [notes]
 //	graph DESCRIPTOR DESCRIPTOR ...
 //	rnn workspace|reserve mode=rnn|gru|lstm dtype=T length=N batch=N inputs=N hidden=N projected=N layers=N directions=1|2 training=0|1
 //	    dropout=0|1 packed=N (the sum of the lengths of packed sequences, 0 of padded ones)
@@ -42,9 +43,12 @@
 //	size FUNCTION
 //
 // A graph that begins with a convolution is asked for as conv; its groups are the channels of x
-// divided by those of w. Without another word that is the engine that PyTorch takes; the others that cuDNN proposes
-// after it, which PyTorch tries with torch.backends.cudnn.benchmark, have numbers from 1, those to fall back to from 0. The
-// answer to notes is the set of an engine's numerical notes, a bit for each of cudnnBackendNumericalNote_t. Others are given by their descriptors, each after those that it holds and
+// divided by those of w. The question is about the engine that PyTorch takes, or else about one that PyTorch tries with
+// torch.backends.cudnn.benchmark: proposal is the place of those that cuDNN proposes, from 1 on, fallback that of those
+// to fall back to, from 0 on. The answer to notes is the set of the engine's numerical notes, a bit for each of
+// cudnnBackendNumericalNote_t.
+//
+// Other graphs are given by their descriptors, each after those that it holds and
 // the graph's own last: KIND|NAME:TYPE:VALUES|..., numbers of cuDNN's public enumerations
 // cudnnBackendDescriptorType_t, cudnnBackendAttributeName_t and cudnnBackendAttributeType_t; values
 // are whole numbers of the same bits, of a descriptor its place in the line. norm is a batch norm
