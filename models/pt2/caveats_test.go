@@ -15,7 +15,7 @@ func TestOtherBatchesOfModelsThatCountThemAreDoubted(t *testing.T) {
 		Symbols:  map[string]export.Symbol{"s0": {Name: "batch", Example: 4}},
 		OtherWay: &export.OtherWay{Batch: 1031, Line: "net.py:12"},
 	}
-	of := caveats(&export.Program{Extra: x})
+	of := caveats("net.pt2", &export.Program{Extra: x}, &dimensions{})
 	require.Empty(t, of(models.Case{Batch: 4}))
 	require.Len(t, of(models.Case{Batch: 8}), 1)
 	require.Contains(t, of(models.Case{Batch: 8})[0], "net.py:12")
@@ -26,7 +26,7 @@ func TestOtherBatchesOfModelsThatCountThemAreDoubted(t *testing.T) {
 // Nor is one whose way depends on numbers that its training need not have.
 func TestWhatDependsOnNumbersIsDoubted(t *testing.T) {
 	x := &export.Extra{Numbers: []string{"net.py:12", "net.py:30"}}
-	said := caveats(&export.Program{Extra: x})(models.Case{Batch: 4})
+	said := caveats("net.pt2", &export.Program{Extra: x}, &dimensions{})(models.Case{Batch: 4})
 	require.Len(t, said, 1)
 	require.Contains(t, said[0], "net.py:12")
 }

@@ -23,7 +23,9 @@ type dimensions struct {
 	fixed  int
 	// affine has the sizes that depend on a fixed batch; nil if it is unknown
 	// which do.
-	affine   *export.Batch
+	affine *export.Batch
+	// inferred says that affine is not what the file says.
+	inferred bool
 	settings []models.Setting
 	symbols  map[string]string // the setting that a symbol is
 	// named are the names that the user gave symbols; unit is that of the batch where it is

@@ -15,7 +15,11 @@ import (
 // pass on a tape of its own shows them. A file has sizes as the model computed them then,
 // and a rank that has a part of a tensor computes smaller ones.
 func (t *task) wholeShapes(tape *trace.Tape, net *nn.Tree) [][]int64 {
-	scratch := trace.New(tape.Board(), *tape.Rules(), trace.Options{})
+	return t.shapes(trace.New(tape.Board(), *tape.Rules(), trace.Options{}), net)
+}
+
+// shapes are those of the graph's values in a forward pass on a tape that nothing else is recorded on.
+func (t *task) shapes(scratch *trace.Tape, net *nn.Tree) [][]int64 {
 	net.To(scratch)
 	t.Load(scratch, int64(t.c.Batch))
 	f := scratch.Frame()
@@ -34,7 +38,7 @@ func (t *task) wholeShapes(tape *trace.Tape, net *nn.Tree) [][]int64 {
 }
 
 // localize brings the sizes among the arguments of a call to those of the part of the
-// tensor that the rank has.
+// tensor that the rank has, or to those of a tensor of another batch.
 func (w *walker) localize(n *export.Node, given []aten.Arg) {
 	if len(n.Inputs) == 0 || len(n.Outputs) == 0 {
 		return
@@ -47,6 +51,7 @@ func (w *walker) localize(n *export.Node, given []aten.Arg) {
 	if !split {
 		return
 	}
+	p.single = p.has > p.wholly && w.sizes.affine != nil && w.sizes.affine.Exported == 1
 	var out []int64
 	if n.Outputs[0].Kind == export.Ref {
 		out = w.whole[n.Outputs[0].Ref]
@@ -74,11 +79,13 @@ func (w *walker) localize(n *export.Node, given []aten.Arg) {
 	}
 }
 
-// part is a tensor of which a rank has a part of one dimension.
+// part is a tensor of which a rank has a part of one dimension, or of which another batch has more.
 type part struct {
 	whole       []int64
 	dim         int
 	has, wholly int64 // sizes of the dimension
+	// single says that the whole tensor is that of one sample, whose dimension is of size 1 where it stands alone.
+	single bool
 }
 
 // partOf compares the shape of a rank's tensor with that of the whole one.
@@ -116,7 +123,7 @@ func (p part) reshaped(to []int64) []int64 {
 	}
 	out, outside := slices.Clone(to), int64(1)
 	for d, n := range to {
-		if outside <= before && before < outside*n {
+		if outside <= before && before < outside*n || p.single && outside == before {
 			out[d] = p.of(n)
 			return out
 		}

@@ -107,6 +107,7 @@ func newModel(file, name, config string, p *export.Program, o asked.Oracle) (mod
 		return models.Model{}, &input.FormatError{File: file, Reason: err.Error()}
 	}
 	d := findDimensions(p)
+	d.infer(g)
 	m := models.Model{
 		Name: name, Summary: cmp.Or(p.Class, "an exported PyTorch model"), Torch: p.Torch,
 		Source: "torch.export, torch " + cmp.Or(p.Torch, "of unknown version"),
@@ -133,7 +134,7 @@ func newModel(file, name, config string, p *export.Program, o asked.Oracle) (mod
 	m.Levers.NoLiger = ligerProblem(p)
 	m.Partial = len(leftOut(p)) > 0 || p.Extra != nil && len(p.Extra.Numbers) > 0
 	m.Levers.Liger = m.Levers.NoLiger == ""
-	m.Caveat = caveats(p)
+	m.Caveat = caveats(file, p, d)
 	m.Check = func(c models.Case) error {
 		if field, reason := hf.CheckLoss(c); reason != "" {
 			return c.Wrong(field, "%s", reason)
@@ -181,10 +182,14 @@ func halfWeights(p *export.Program) models.WeightType {
 // caveats says what the graph of a model leaves out: an exported graph has the
 // operators of a custom autograd.Function's forward, but neither what it saves for
 // backward nor its backward.
-func caveats(p *export.Program) func(models.Case) []string {
+func caveats(file string, p *export.Program, d *dimensions) func(models.Case) []string {
 	lines := leftOut(p)
 	return func(c models.Case) []string {
 		lines := slices.Clip(lines)
+		if d.inferred && c.Batch != d.fixed {
+			lines = append(lines, fmt.Sprintf("%s was exported with a batch of %d alone: which of its sizes follow the "+
+				"batch was inferred; a file with dynamic_shapes, or of vprof capture, says it", file, d.fixed))
+		}
 		if c.Liger {
 			lines = append(lines, ligerFound(p, c))
 		}

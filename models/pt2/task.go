@@ -42,6 +42,8 @@ type task struct {
 	// whole are the shapes of values where no rank has a part only; nil but under
 	// tensor parallelism.
 	whole [][]int64
+	// resized looks at the arguments of a call, and may change them; nil for most.
+	resized func(n *export.Node, given []aten.Arg)
 	// head is the output layer where scores and loss are computed in chunks, nil otherwise.
 	head *head
 }

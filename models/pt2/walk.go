@@ -180,6 +180,9 @@ func (w *walker) arguments(n *export.Node, c *call) []aten.Arg {
 	if w.whole != nil {
 		w.localize(n, given)
 	}
+	if w.resized != nil {
+		w.resized(n, given)
+	}
 	if !w.Training() {
 		evaluate(given)
 	}

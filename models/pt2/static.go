@@ -1,0 +1,164 @@
+package pt2
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/models/pt2/export"
+	"github.com/vprof/vprof/profiler/aten"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// infer finds the sizes that follow the batch of a file of torch.export alone that has one batch. Where capture found none,
+// the graph is another one at another batch.
+func (d *dimensions) infer(g *graph) {
+	if !d.free() && g.Extra == nil && d.fixed > 0 {
+		d.affine = inferBatch(g, int64(d.fixed))
+		d.inferred = d.affine != nil
+	}
+}
+
+// inferBatch finds which sizes follow the batch in a program that was exported without dynamic shapes, so that it has
+// the sizes of one batch: the first dimension of inputs that has as many samples, and those arguments of nodes that
+// another batch asks for where forward runs with twice as many, by the rule that [task.localize] has for a rank's part. What
+// is created or repeated as often as there are samples is taken to follow them, unless forward runs only if it does
+// not. It is nil where forward does not run either way.
+func inferBatch(g *graph, batch int64) *export.Batch {
+	for _, created := range []bool{true, false} {
+		if b, err := inferWith(g, batch, created); err == nil {
+			return b
+		}
+	}
+	return nil
+}
+
+// inferWith finds them, with what is created following the batch or not.
+func inferWith(g *graph, batch int64, created bool) (out *export.Batch, err error) {
+	defer func() {
+		if what := recover(); what != nil {
+			err = fmt.Errorf("forward does not run: %v", what)
+		}
+	}()
+	out = &export.Batch{Exported: batch}
+	for _, in := range g.Inputs {
+		if in.Role == export.UserInput && in.Value >= 0 && len(in.Sizes) > 0 && in.Sizes[0].Int == batch {
+			out.Inputs = append(out.Inputs, export.AffineInput{Name: g.Names[in.Value], B: 1})
+		}
+	}
+	c := models.Case{Batch: int(batch)}
+	release, err := c.Release()
+	if err != nil {
+		return nil, err
+	}
+	t := &task{modules: newModules(g.Program), plain: g, sizes: &dimensions{affine: out}, c: c}
+	forward := func(n int64) (shapes [][]int64, err error) {
+		if err := t.sized(int(n)); err != nil {
+			return nil, err
+		}
+		tape := trace.New(trace.Board{}, release.Rules(), trace.Options{})
+		err = tape.Try(func() { shapes = t.shapes(tape, nn.NewTree(t.Model())) })
+		return shapes, err
+	}
+	if t.whole, err = forward(batch); err != nil {
+		return nil, err
+	}
+	f := &follower{Batch: out, created: created, to: 2 * batch}
+	t.resized = f.resize
+	if _, err := forward(f.to); err != nil {
+		return nil, err
+	}
+	return out, f.err
+}
+
+// follower takes down which arguments follow the batch while forward runs with another one.
+type follower struct {
+	*export.Batch
+	created bool
+	to      int64
+	err     error
+}
+
+// resize gives what is created or repeated the size of the other batch, and takes down the arguments that
+// are not those of the file.
+func (f *follower) resize(n *export.Node, given []aten.Arg) {
+	name, _, _ := strings.Cut(strings.TrimPrefix(n.Target, "torch.ops.aten."), ".")
+	for i := range given {
+		switch {
+		case f.created && slices.Contains(creating, name) && (given[i].Name == "size" || given[i].Name == "end"):
+			given[i].Value = f.sized(given[i].Value)
+		case name == "expand" && given[i].Name == "size", name == "repeat" && given[i].Name == "repeats":
+			f.repeat(name, given, i)
+		}
+		f.note(n, i, given[i].Value)
+	}
+}
+
+// creating are the operators that make a tensor of a size that is said.
+var creating = strings.Fields("arange empty full new_empty new_full new_ones new_zeros ones rand randn zeros")
+
+// sized is a size with its first dimension that is the batch's as the other batch has it.
+func (f *follower) sized(size aten.Value) aten.Value {
+	switch size := size.(type) {
+	case int64:
+		if size == f.Exported {
+			return f.to
+		}
+	case []int64:
+		if i := slices.Index(size, f.Exported); i >= 0 {
+			out := slices.Clone(size)
+			out[i] = f.to
+			return out
+		}
+	}
+	return size
+}
+
+// repeat has what is repeated for each sample be so for the samples of the other batch.
+func (f *follower) repeat(name string, given []aten.Arg, i int) {
+	x, isTensor := given[0].Value.(*trace.Tensor)
+	size, isSize := given[i].Value.([]int64)
+	if !isTensor || !isSize || x == nil {
+		return
+	}
+	new := len(size) - x.NDim()
+	for d := range size {
+		if size[d] == f.Exported && (d < new || x.Size(d-new) == 1 || f.Exported > 1 && name == "repeat") {
+			size = slices.Clone(size)
+			size[d] = f.to
+			given[i].Value = size
+			return
+		}
+	}
+}
+
+// note takes an argument down that is another one than in the file.
+func (f *follower) note(n *export.Node, i int, value aten.Value) {
+	arg := &n.Inputs[i]
+	follow := func(index int, was, is int64) {
+		if was == is || was == -1 {
+			return
+		}
+		if was%f.Exported != 0 || was/f.Exported*f.to != is {
+			f.err = fmt.Errorf("%s of node %d is %d, which is no multiple of the batch", arg.Name, n.Number, was)
+			return
+		}
+		f.Args = append(f.Args, export.AffineArg{Node: n.Number, Name: arg.Name, Index: index, B: was / f.Exported})
+	}
+	switch value := value.(type) {
+	case int64:
+		if arg.Kind == export.Integer {
+			follow(0, arg.Int, value)
+		}
+	case []int64:
+		if arg.Kind == export.List && len(arg.List) == len(value) {
+			for k, e := range arg.List {
+				if e.Kind == export.Integer {
+					follow(k, e.Int, value[k])
+				}
+			}
+		}
+	}
+}
