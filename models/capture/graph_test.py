@@ -101,7 +101,7 @@ class GraphTest(CaptureCase):
             return torch.cos(self.kept)
             """)
         self.assertEqual(made.deaths(), {})
-        self.assertEqual(made.extra["replaced"], [[0, ["sin"]]])
+        self.assertEqual(made.extra["replaced"], [[0, ["sin"], False]])
 
     def test_views_that_nothing_takes_keep_their_memory(self):
         made = self.forward("""
@@ -110,8 +110,8 @@ class GraphTest(CaptureCase):
             return torch.cos(y)
             """)
         self.assertEqual(made.targets, ["sin.default", "cos.default"])
-        self.assertEqual(made.deaths(), {})
-        self.assertEqual((made.extra["replaced"], self.outcome["notes"]), ([[0, ["sin"]]], []))
+        self.assertEqual(made.deaths(), {"cos": ["sin"]})
+        self.assertEqual((made.extra["replaced"], self.outcome["notes"]), ([[0, ["sin"], True]], []))
 
     def test_what_forward_replaces_is_what_the_next_one_takes(self):
         made = self.forward(

@@ -100,16 +100,17 @@ def walked_back(reached, i, j):
 
 def lifetimes(seen, number, nodes, program):
     """The lists "dies" and "replaced" of the file, [number of a node, values that die before the next one], of this forward
-    and of the one before; and how many operators are not in the graph."""
+    and of the one before, there with whether they were detached; and how many operators are not in the graph."""
     last, latest = [], -1  # number of the last node by each operator
     for k in range(len(seen.ops)):
         latest = max(latest, number.get(k, latest))
         last.append(latest)
     replaced, kept = [], set()
     for k, values in seen.replaced if seen.keeps else ():
-        if names := memory_of(values, seen, number, nodes)[:1]:
-            replaced.append([last[k] if k >= 0 else -1, names])
-            kept.update(names)
+        names, detached = memory_of(values, seen, number, nodes)
+        if names:
+            replaced.append([last[k] if k >= 0 else -1, names[:1], detached])
+            kept.update(() if detached else names[:1])
     dies = collections.defaultdict(list)
     named = set()
     for k, values in seen.deaths:
@@ -123,12 +124,14 @@ def lifetimes(seen, number, nodes, program):
 
 
 def memory_of(values, seen, number, nodes):
-    """What the graph calls values, or, of a view that is not in it since nothing there takes it, those that it looks at."""
+    """What the graph calls values, or, of a view that is not in it since nothing there takes it, those that it looks at;
+    and whether such a view was detached, so that it keeps the memory and no history."""
     for op, _ in values:
         if op not in number and op in seen.views:
-            arguments = seen.ops[op][1]
-            return memory_of(next(iter(arguments.values()))[0], seen, number, nodes)
-    return names_of(values, number, nodes)
+            name, arguments = seen.ops[op]
+            names, detached = memory_of(next(iter(arguments.values()))[0], seen, number, nodes)
+            return names, detached or name.startswith("torch.ops.aten.detach")
+    return names_of(values, number, nodes), False
 
 
 def carried(seen, number, nodes, half):
@@ -141,7 +144,7 @@ def carried(seen, number, nodes, half):
         if k in number and any(values is g for g in gone):
             node, prefix, _ = nodes[number[k]]
             given = [names_in(a["arg"]) for a in node["inputs"] if a["name"] == argument]
-            names = memory_of(values, seen, number, nodes)
+            names, _ = memory_of(values, seen, number, nodes)
             if names and given and i < len(given[0]) and (name := outside(given[0][i], prefix, nodes)):
                 found.setdefault(name, [names[0], tuple(at) in half])
     return [[name, *pair] for name, pair in found.items()]

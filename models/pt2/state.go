@@ -15,9 +15,10 @@ type kept struct {
 	value, until int32
 	// input is the place among the inputs of what the next forward takes it as (self.memory = f(self.memory)), -1 if
 	// it does not; half says that this is half precision under autocast from the first forward on. The node first is
-	// where it is taken first.
+	// where it is taken first. detached says that it is the value's memory alone, without what backward needs of it.
 	input, first int
 	half         bool
+	detached     bool
 	of           *trace.Tensor
 }
 
@@ -48,7 +49,7 @@ func keptOf(p *export.Program) (out []kept) {
 			if !taken {
 				k.input = -1
 			}
-			k.value, k.until = v, r.Node
+			k.value, k.until, k.detached = v, r.Node, r.Detached
 			out = append(out, k)
 		}
 	}
@@ -121,6 +122,7 @@ func followBatch(p *export.Program) map[int32]bool {
 
 // takeState gives forward what modules keep from the forward before, and notes what buffers begin with.
 func (w *walker) takeState() {
+	w.keeping = slices.Clone(w.g.kept)
 	for _, k := range w.g.kept {
 		if k.input < 0 {
 			continue
@@ -171,21 +173,33 @@ func shapeOf(in *export.Input) []int64 {
 	return shape
 }
 
-// keep holds what modules keep of a forward.
-func (w *walker) keep() {
-	if !w.Training() {
+// hold takes hold of a value that modules keep: of x.detach() before x dies, with what backward needs of it.
+func (w *walker) hold(v int32) {
+	x := w.tensor(v)
+	if x == nil || !w.Training() {
 		return
 	}
-	for _, k := range w.g.kept {
-		x := w.tensor(k.value)
-		if x == nil {
+	for i := range w.keeping {
+		k := &w.keeping[i]
+		switch {
+		case k.value != v || k.of != nil:
+		case k.detached || k.input >= 0: // no backward goes on into the forward before
+			k.of = w.frame.Tape().Hold(x.Detach())
+		default:
+			k.of = w.frame.Tape().Hold(x)
+		}
+	}
+}
+
+// keep holds what modules keep of a forward.
+func (w *walker) keep() {
+	for i := range w.keeping {
+		k := &w.keeping[i]
+		w.hold(k.value)
+		if k.of == nil {
 			continue
 		}
-		if k.input >= 0 {
-			x = x.Detach() // no backward goes on into the forward before
-		}
-		k.of = w.frame.Tape().Hold(x)
-		w.kept = append(w.kept, k)
+		w.kept = append(w.kept, *k)
 		if k.input < 0 {
 			continue
 		}

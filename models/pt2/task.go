@@ -31,6 +31,7 @@ type task struct {
 	regions []region           // that are recomputed
 	inputs  []*trace.Tensor    // by place among the program's inputs
 	kept    []kept             // by modules, of the last forward
+	keeping []kept             // by modules, of this forward
 	gates   map[int]string     // blocks by their first nodes
 	enter   func(block string) // is called there
 	// inputGrads has the results of embeddings require gradients.

@@ -76,6 +76,7 @@ func (w *walker) run(begin, end int) {
 // forget ends the hold on a value, unless it is the caller's of the region that runs.
 func (w *walker) forget(v int32) {
 	if w.inside == nil || !w.inside.outside(v) {
+		w.hold(v)
 		w.end(v)
 	}
 }

@@ -139,15 +139,17 @@ func (s *State) UnmarshalJSON(data []byte) error {
 }
 
 // Death is the values, by name and in order, whose last Python reference went after a node
-// of the graph had run; Node is its index.
+// of the graph had run; Node is its index. Detached says that the reference was to x.detach(), which keeps the memory and
+// nothing that backward needs.
 type Death struct {
-	Node   int32
-	Values []string
+	Node     int32
+	Values   []string
+	Detached bool
 }
 
-// UnmarshalJSON reads [12, ["conv2d_3", "relu"]].
+// UnmarshalJSON reads [12, ["conv2d_3", "relu"]] and [12, ["std"], true].
 func (d *Death) UnmarshalJSON(data []byte) error {
-	return json.Unmarshal(data, &[]any{&d.Node, &d.Values})
+	return json.Unmarshal(data, &[]any{&d.Node, &d.Values, &d.Detached})
 }
 
 // Host is what lies in the host's memory when the model trains on a GPU: the results of nodes, and tensors, by the

@@ -27,6 +27,7 @@ class Cell(nn.Module):
             self.hidden = torch.zeros_like(x)
         y = torch.tanh(x - self.mean + self.hidden + self.memory)
         self.hidden, self.seen = y.detach() * 0.5, y.detach()
+        self.spread = torch.std(torch.sin(y), dim=0).detach()
         return y
 
 
