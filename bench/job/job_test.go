@@ -109,7 +109,7 @@ func TestShardsMergeToTheWhole(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		names := rapid.Permutation([]string{"t4", "rtx-3060", "a100-40", "h200", "rtx-5060-ti"}).Draw(t, "boards")
 		jobs := Plan(toyCase(t), boards(t, names...), []int{2, 8})
-		whole, err := RunAll(t.Context(), here(), jobs, "boards", nil)
+		whole, err := RunAll(t.Context(), here(), jobs, nil)
 		require.NoError(t, err)
 
 		n := rapid.IntRange(1, 7).Draw(t, "shards")
@@ -153,7 +153,7 @@ func TestASentJobGivesTheSame(t *testing.T) {
 
 func TestProgressCountsJobs(t *testing.T) {
 	var said []int
-	_, err := RunAll(t.Context(), here(), Plan(toyCase(t), boards(t, "t4", "h200"), []int{8}), "boards",
+	_, err := RunAll(t.Context(), here(), Plan(toyCase(t), boards(t, "t4", "h200"), []int{8}),
 		func(_ string, done, total int) {
 			require.Equal(t, 2, total)
 			said = append(said, done)

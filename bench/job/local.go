@@ -82,11 +82,11 @@ func (l *Local) open(t Target) (device.Device, error) {
 	return sim.New(*t.Board, 0)
 }
 
-// RunAll runs jobs one after the other and merges their reports. Progress is told
-// how many are done, of what.
-func RunAll(ctx context.Context, e Executor, jobs []Job, what string, progress progress.Func) (*report.Report, error) {
+// RunAll runs jobs one after the other, each on boards of its own, and merges their reports. Progress is told how many
+// are done.
+func RunAll(ctx context.Context, e Executor, jobs []Job, progress progress.Func) (*report.Report, error) {
 	reports := make([]*report.Report, 0, len(jobs))
-	done := progress.Counting(what, len(jobs))
+	done := progress.Counting("boards", len(jobs))
 	for _, j := range jobs {
 		r, err := e.Run(ctx, j, func(*report.Report) error { return nil })
 		if err != nil {

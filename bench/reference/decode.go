@@ -26,15 +26,13 @@ type wireRecord struct {
 	Params        report.Parameters `json:"params"`
 	BatchBytes    int64             `json:"batch_bytes"`
 
-	PeakAllocated       *int64            `json:"peak_allocated"`
-	PeakReserved        *int64            `json:"peak_reserved"`
-	PeakRequested       int64             `json:"peak_requested"`
-	PeakDevice          int64             `json:"peak_device_used"`
-	Context             int64             `json:"device_used_context"`
-	SteadyPeakAllocated int64             `json:"steady_peak_allocated"`
-	PeakPhase           string            `json:"peak_phase"`
-	Retries             int64             `json:"num_alloc_retries"`
-	Phases              []json.RawMessage `json:"phases"`
+	PeakAllocated *int64            `json:"peak_allocated"`
+	PeakReserved  *int64            `json:"peak_reserved"`
+	PeakRequested int64             `json:"peak_requested"`
+	PeakDevice    int64             `json:"peak_device_used"`
+	Context       int64             `json:"device_used_context"`
+	Retries       int64             `json:"num_alloc_retries"`
+	Phases        []json.RawMessage `json:"phases"`
 }
 
 // bad is an error about a field of a line; empty is the whole line.
@@ -58,8 +56,7 @@ func decodeRecord(line []byte) (Record, error) {
 		GPU: *w.GPU, Status: Status(*w.Status), Error: w.Error,
 		Params: w.Params, BatchBytes: w.BatchBytes,
 		PeakAllocated: *w.PeakAllocated, PeakReserved: *w.PeakReserved, PeakRequested: w.PeakRequested,
-		PeakDevice: w.PeakDevice, Context: w.Context, SteadyPeakAllocated: w.SteadyPeakAllocated,
-		PeakPhase: w.PeakPhase, Retries: w.Retries,
+		PeakDevice: w.PeakDevice, Context: w.Context, Retries: w.Retries,
 	}
 	if w.AMP != nil {
 		var err error

@@ -74,15 +74,13 @@ type Record struct {
 	Params     report.Parameters
 	BatchBytes int64
 
-	PeakAllocated       int64
-	PeakReserved        int64
-	PeakRequested       int64
-	PeakDevice          int64
-	Context             int64
-	SteadyPeakAllocated int64
-	PeakPhase           string
-	Retries             int64
-	Phases              []Phase
+	PeakAllocated int64
+	PeakReserved  int64
+	PeakRequested int64
+	PeakDevice    int64
+	Context       int64
+	Retries       int64
+	Phases        []Phase
 }
 
 // Description is the configuration or graph that the record's model was built from. It is empty for models that

@@ -294,9 +294,9 @@ func findRelease(m models.Model) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	pin, err := requirements.Find(cmp.Or(projectFolder(here), here), "torch")
+	release, err := requirements.Find(cmp.Or(projectFolder(here), here), "torch")
 	if errors.Is(err, requirements.ErrNotFound) {
 		return "", usagef("--torch auto: %w; name the release, like --torch %s", err, stack.Default().Release())
 	}
-	return pin.Version, err
+	return release, err
 }

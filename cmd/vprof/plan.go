@@ -231,7 +231,7 @@ func (o *planOptions) plan(ctx context.Context, here *job.Local, releases [][]jo
 	here.Progress = bar.step
 	var plans report.Releases
 	for _, jobs := range releases {
-		r, err := job.RunAll(ctx, here, jobs, "boards", bar.step)
+		r, err := job.RunAll(ctx, here, jobs, bar.step)
 		if err != nil {
 			return nil, err
 		}
@@ -336,7 +336,7 @@ func rankPlans(ctx context.Context, here *job.Local, m models.Model, c report.Ca
 		strategy.Rank = &r.First
 		one := c
 		one.Strategy = &strategy
-		plan, err := job.RunAll(ctx, here, job.Plan(one, gpus, batches), "boards", nil)
+		plan, err := job.RunAll(ctx, here, job.Plan(one, gpus, batches), nil)
 		if err != nil {
 			return nil, err
 		}

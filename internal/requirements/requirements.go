@@ -12,15 +12,6 @@ import (
 	"github.com/vprof/vprof/internal/input"
 )
 
-// A Pin is what a file asks for.
-type Pin struct {
-	// Version is the release, without what stands before it: 2.11.0 of ==2.11.0 and
-	// of >=2.11.0.
-	Version string
-	// File is the path of the file that says so.
-	File string
-}
-
 // ErrNotFound says that no file of a project names the package.
 var ErrNotFound = errors.New("no release is asked for")
 
@@ -28,22 +19,22 @@ var ErrNotFound = errors.New("no release is asked for")
 const mostBytes = 64 << 20
 
 // Find looks for a package in the files of a project's folder: uv.lock, which has
-// the very release, then requirements.txt and pyproject.toml.
-func Find(dir, name string) (Pin, error) {
+// the very release, then requirements.txt and pyproject.toml. The release comes without what
+// stands before it: 2.11.0 of ==2.11.0 and of >=2.11.0.
+func Find(dir, name string) (release string, err error) {
 	for _, file := range []string{"uv.lock", "requirements.txt", "pyproject.toml"} {
-		path := filepath.Join(dir, file)
-		text, err := read(path)
+		text, err := read(filepath.Join(dir, file))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			continue
 		case err != nil:
-			return Pin{}, err
+			return "", err
 		}
 		if v := Version(file, text, name); v != "" {
-			return Pin{v, path}, nil
+			return v, nil
 		}
 	}
-	return Pin{}, fmt.Errorf("%s: %w: uv.lock, requirements.txt and pyproject.toml do not say which %s", dir,
+	return "", fmt.Errorf("%s: %w: uv.lock, requirements.txt and pyproject.toml do not say which %s", dir,
 		ErrNotFound, name)
 }
 

@@ -35,7 +35,7 @@ func FakeQuantizeLinears(model any, q FakeQuantization, wanted func(path string)
 		}}
 		w.model(model)
 	}
-	WalkLinears(model, true, excluded, func(v reflect.Value, path string) {
+	WalkLinears(model, excluded, func(v reflect.Value, path string) {
 		l, ok := v.Interface().(*Linear)
 		switch {
 		case !ok || words[l.Weight] || !wanted(path):

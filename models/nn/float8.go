@@ -22,7 +22,7 @@ const float8Multiple = 16
 // Float8Linears replaces the linear layers of a model that 8-bit floats serve, without those
 // excluded, and returns how many there are.
 func Float8Linears(model any, excluded ...Layer) (replaced int) {
-	WalkLinears(model, true, excluded, func(v reflect.Value, _ string) {
+	WalkLinears(model, excluded, func(v reflect.Value, _ string) {
 		l, ok := v.Interface().(*Linear)
 		if ok && l.Weight.Dims[0]%float8Multiple == 0 && l.Weight.Dims[1]%float8Multiple == 0 {
 			v.Set(reflect.ValueOf(&Float8Linear{Weight: l.Weight, Bias: l.Bias}))

@@ -255,14 +255,14 @@ func Matches(path, name string) bool { return path == name || strings.HasSuffix(
 
 // LinearPaths are those of the layers that [AdaptLinears] could wrap, in their order.
 func LinearPaths(model any, excluded ...Layer) (paths []string) {
-	WalkLinears(model, true, excluded, func(_ reflect.Value, path string) { paths = append(paths, path) })
+	WalkLinears(model, excluded, func(_ reflect.Value, path string) { paths = append(paths, path) })
 	return paths
 }
 
 // Linears are the linear layers of a model by their paths, without those that are packed.
 func Linears(model any) map[string]*Linear {
 	all := map[string]*Linear{}
-	WalkLinears(model, true, nil, func(v reflect.Value, path string) {
+	WalkLinears(model, nil, func(v reflect.Value, path string) {
 		if l, ok := v.Interface().(*Linear); ok {
 			all[path] = l
 		}
@@ -270,10 +270,9 @@ func Linears(model any) map[string]*Linear {
 	return all
 }
 
-// WalkLinears visits the fields and list elements of a model that hold linear layers and could hold others; those of
-// [Parts] only if towers says so.
-func WalkLinears(model any, towers bool, excluded []Layer, visit func(v reflect.Value, path string)) {
-	w := &layerWalk{visit: visit, skipParts: !towers, excluded: excluded, wanted: func(l Layer, _ string) bool {
+// WalkLinears visits the fields and list elements of a model that hold linear layers and could hold others.
+func WalkLinears(model any, excluded []Layer, visit func(v reflect.Value, path string)) {
+	w := &layerWalk{visit: visit, excluded: excluded, wanted: func(l Layer, _ string) bool {
 		_, projects := l.(Projection)
 		return projects
 	}}

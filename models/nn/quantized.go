@@ -24,7 +24,7 @@ const (
 // QuantizeLinears replaces the linear layers of a model, without the excluded ones, by those of bitsandbytes, which
 // cannot be trained, and returns how many there are.
 func QuantizeLinears(model any, q *Quantizer, excluded ...Layer) (replaced int) {
-	WalkLinears(model, true, excluded, func(v reflect.Value, _ string) {
+	WalkLinears(model, excluded, func(v reflect.Value, _ string) {
 		l, ok := v.Interface().(*Linear)
 		if !ok {
 			return // transformers leaves other layers alone

@@ -48,7 +48,7 @@ type Site struct {
 func Adapt(model any, c Config, wanted func(path string) bool, excluded ...nn.Layer) (made []nn.Adapter, err error) {
 	nn.Freeze(model)
 	var sites []*Site
-	nn.WalkLinears(model, true, excluded, func(v reflect.Value, path string) {
+	nn.WalkLinears(model, excluded, func(v reflect.Value, path string) {
 		base, linear := v.Interface().(*nn.Linear)
 		if err != nil || !wanted(path) {
 			return

@@ -204,8 +204,7 @@ func TestOOMErrorSaysWhatWasThere(t *testing.T) {
 		"out of memory: tried to allocate 62.00 MiB for a request of 61.00 MiB; 60.00 MiB allocated, 60.00 MiB "+
 			"reserved")
 	require.Equal(t, &allocator.OOMError{
-		Requested: 61*mib - 5, Rounded: 61 * mib, Segment: 62 * mib,
-		Allocated: 60 * mib, Active: 60 * mib, Reserved: 60 * mib, Limit: -1,
+		Requested: 61*mib - 5, Segment: 62 * mib, Allocated: 60 * mib, Reserved: 60 * mib, Limit: -1,
 	}, err)
 }
 

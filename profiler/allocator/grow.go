@@ -10,11 +10,10 @@ import (
 // An OOMError says that a request did not fit although the cache was emptied.
 // It is a result as much as a failure: the allocator goes on working.
 type OOMError struct {
-	// Requested is what was asked for, Rounded the block it needed, Segment
-	// what the device was asked for: PyTorch's "tried to allocate".
-	Requested, Rounded, Segment int64
-	// Allocated, Active and Reserved are the statistics at that moment.
-	Allocated, Active, Reserved int64
+	// Requested is what was asked for, Segment what the device was asked for: PyTorch's "tried to allocate".
+	Requested, Segment int64
+	// Allocated and Reserved are the statistics at that moment.
+	Allocated, Reserved int64
 	// Limit is what the memory fraction allows to reserve; negative without.
 	Limit int64
 }
@@ -77,9 +76,7 @@ func (a *Allocator) obtain(p *pool, n, size int64) (*Block, error) {
 
 func (a *Allocator) oom(n, size int64) *OOMError {
 	return &OOMError{
-		Requested: n, Rounded: size, Segment: a.segmentSize(size),
-		Allocated: a.Allocated(), Active: a.Active(), Reserved: a.Reserved(),
-		Limit: a.limit,
+		Requested: n, Segment: a.segmentSize(size), Allocated: a.Allocated(), Reserved: a.Reserved(), Limit: a.limit,
 	}
 }
 

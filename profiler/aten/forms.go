@@ -84,7 +84,7 @@ func outForm(name string, f *entry) *entry {
 			out.CopyInPlace(f.operator().run(a)[0].(*tensor))
 		})
 		return []Value{out}
-	}, Argument{Name: "out", Type: "Tensor", KeywordOnly: true})
+	}, Argument{Name: "out", Type: "Tensor"})
 }
 
 // as is another form of an operator.

@@ -22,9 +22,8 @@ type Argument struct {
 	// Type is as in the schema, without alias annotations: "Tensor?", "SymInt[]".
 	Type string
 	// Default is the text of the default value; HasDefault says if there is one.
-	Default     string
-	HasDefault  bool
-	KeywordOnly bool
+	Default    string
+	HasDefault bool
 }
 
 // String is the name with the overload, if there is one: "aten::add.Tensor".
@@ -63,11 +62,9 @@ func ParseSchema(text string) (*Schema, error) {
 	if err != nil {
 		return nil, fmt.Errorf("schema %q: %w", text, err)
 	}
-	keywordOnly := false
 	for _, field := range splitList(args) {
 		if field == "*" {
-			keywordOnly = true
-			continue
+			continue // those that follow are given by name, as all are here
 		}
 		a, err := parseArgument(field)
 		if err != nil {
@@ -76,7 +73,6 @@ func ParseSchema(text string) (*Schema, error) {
 		if s.index(a.Name) >= 0 {
 			return nil, fmt.Errorf("schema %q: two arguments %q", text, a.Name)
 		}
-		a.KeywordOnly = keywordOnly
 		s.Arguments = append(s.Arguments, a)
 	}
 	returns, ok := strings.CutPrefix(strings.TrimSpace(rest), "->")

@@ -18,7 +18,7 @@ func TestSchemasAreReadAsPyTorchWritesThem(t *testing.T) {
 			{Name: "bias", Type: "Tensor?", Default: "None", HasDefault: true},
 			{Name: "stride", Type: "SymInt[2]", Default: "1", HasDefault: true},
 			{Name: "padding", Type: "str", Default: "valid", HasDefault: true},
-			{Name: "alpha", Type: "Scalar", Default: "1", HasDefault: true, KeywordOnly: true},
+			{Name: "alpha", Type: "Scalar", Default: "1", HasDefault: true},
 		},
 		Returns: []string{"Tensor", "Tensor[]"},
 	}, s)

@@ -110,16 +110,14 @@ func (b Budget) Check() error {
 	return nil
 }
 
-// Split divides an effective batch among micro-batches of at most largest
-// samples on each of gpus boards: the fewest micro-batches that come within 2 %
+// Split divides an effective batch among micro-batches of at most largest samples: the fewest that come within 2 %
 // of it, and of those sizes the nearest. If none does, it is the nearest of all.
-func Split(effective, largest, gpus int) (batch, accumulate int) {
-	share := max(1, (effective+gpus/2)/gpus) // samples of one board
-	fewest := ceil.Div(share, largest)
+func Split(effective, largest int) (batch, accumulate int) {
+	fewest := ceil.Div(effective, largest)
 	best := math.Inf(1)
 	for n := fewest; n <= 2*fewest; n++ {
-		size := min(max((share+n/2)/n, 1), largest)
-		off := math.Abs(float64(size*n*gpus-effective)) / float64(effective)
+		size := min(max((effective+n/2)/n, 1), largest)
+		off := math.Abs(float64(size*n-effective)) / float64(effective)
 		if off < best {
 			best, batch, accumulate = off, size, n
 		}

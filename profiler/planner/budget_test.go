@@ -35,20 +35,18 @@ func TestBudgetsThatMakeNoSenseAreRefused(t *testing.T) {
 }
 
 func TestSplitComesNearTheEffectiveBatch(t *testing.T) {
-	for _, c := range []struct{ effective, largest, gpus, batch, accumulate int }{
-		{256, 512, 1, 256, 1},
-		{256, 46, 1, 43, 6}, // 258 is 0.8 % off, and six is the fewest
-		{256, 64, 1, 64, 4},
-		{7, 2, 1, 1, 7},     // 4 x 2 is 14 % off
-		{512, 64, 2, 64, 4}, // per board 256
-		{1, 8, 4, 1, 1},     // four boards take four samples at least
+	for _, c := range []struct{ effective, largest, batch, accumulate int }{
+		{256, 512, 256, 1},
+		{256, 46, 43, 6}, // 258 is 0.8 % off, and six is the fewest
+		{256, 64, 64, 4},
+		{7, 2, 1, 7}, // 4 x 2 is 14 % off
 	} {
-		batch, accumulate := Split(c.effective, c.largest, c.gpus)
+		batch, accumulate := Split(c.effective, c.largest)
 		require.Equal(t, []int{c.batch, c.accumulate}, []int{batch, accumulate}, "%+v", c)
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		effective, largest := rapid.IntRange(1, 4096).Draw(t, "effective"), rapid.IntRange(1, 4096).Draw(t, "largest")
-		batch, accumulate := Split(effective, largest, 1)
+		batch, accumulate := Split(effective, largest)
 		require.LessOrEqual(t, batch, largest)
 		require.GreaterOrEqual(t, batch*accumulate, 1)
 		require.LessOrEqual(t, batch*accumulate, 2*effective)

@@ -358,14 +358,10 @@ func (r *replayer) highest() Usage {
 }
 
 func (r *replayer) point(in program.Instruction) {
-	p := Point{Instruction: r.at, Usage: r.usage()}
-	if in.Kind == program.Alloc {
-		p.Address = r.blocks[in.Arg].Addr()
-	}
 	if r.result.Timeline == nil {
 		r.result.Timeline = make([]Point, 0, len(r.program.Instructions))
 	}
-	r.result.Timeline = append(r.result.Timeline, p)
+	r.result.Timeline = append(r.result.Timeline, Point{r.at, r.usage()})
 }
 
 // outOfMemory ends the result with a request that did not fit.
@@ -417,12 +413,6 @@ func (r *replayer) moment(instruction int, reserved int64) Moment {
 	}
 	allocated := m.Allocated.Total()
 	m.Usage = Usage{m.Requested.Total(), allocated, allocated, reserved}
-	if instruction >= 0 {
-		if in := r.program.Instructions[instruction]; in.Kind == program.Alloc {
-			m.Buffer = in.Arg
-			m.Site = r.site(r.program.Buffers[in.Arg])
-		}
-	}
 	return m
 }
 

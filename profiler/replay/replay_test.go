@@ -70,7 +70,8 @@ func TestRecordedStepsTakeWhatPyTorchTook(t *testing.T) {
 func TestResidualNet(t *testing.T) {
 	text, err := os.ReadFile("testdata/residual-net.txt")
 	require.NoError(t, err)
-	run := mustReplay(t, parse(t, string(text)), replay.Options{})
+	net := parse(t, string(text))
+	run := mustReplay(t, net, replay.Options{})
 	var got [][3]any
 	for _, p := range run.Phases {
 		got = append(got, [3]any{p.Name, p.End.Allocated, p.Max.Allocated})
@@ -91,7 +92,8 @@ func TestResidualNet(t *testing.T) {
 	// still lives.
 	peak := run.Peak
 	require.Equal(t, program.Phase{Step: 0, Name: "backward"}, peak.Phase)
-	require.Equal(t, "relu3-grad", peak.Site.Op)
+	last := net.Buffers[net.Instructions[peak.Instruction].Arg]
+	require.Equal(t, "relu3-grad", net.Sites[last.Site].Op)
 	require.Equal(t, program.Breakdown{
 		program.Weights: 62_464, program.Buffers: 4_608, program.Gradients: 1_536 + 512,
 		program.OptimizerState: 2 * 62_464, program.Batch: 24_576 + 512,
@@ -176,7 +178,7 @@ func TestOOMIsAResult(t *testing.T) {
 	require.NotNil(t, oom)
 	usage := replay.Usage{Requested: 50 * mib, Allocated: 50 * mib, Active: 50 * mib, Reserved: 50 * mib}
 	at := replay.Moment{
-		Instruction: 2, Buffer: 1, Site: program.Site{Op: "a"}, Phase: program.Phase{Step: 0, Name: "forward"},
+		Instruction: 2, Phase: program.Phase{Step: 0, Name: "forward"},
 		Requested: program.Breakdown{program.Weights: 20 * mib, program.Activations: 30 * mib},
 		Allocated: program.Breakdown{program.Weights: 20 * mib, program.Activations: 30 * mib},
 		Usage:     usage,
@@ -189,8 +191,7 @@ func TestOOMIsAResult(t *testing.T) {
 		Instruction: 3, Buffer: 2, Class: program.Temporaries, Site: program.Site{Op: "t"},
 		Phase: program.Phase{Step: 0, Name: "forward"}, Requested: 30 * mib,
 		Cause: &allocator.OOMError{
-			Requested: 30 * mib, Rounded: 30 * mib, Segment: 30 * mib,
-			Allocated: 50 * mib, Active: 50 * mib, Reserved: 50 * mib, Limit: -1,
+			Requested: 30 * mib, Segment: 30 * mib, Allocated: 50 * mib, Reserved: 50 * mib, Limit: -1,
 		},
 		At: at,
 	}, oom)
@@ -364,7 +365,6 @@ func TestTimelineHasEveryChange(t *testing.T) {
 	var got [][3]int64
 	for _, point := range run.Timeline {
 		got = append(got, [3]int64{int64(point.Instruction), point.Usage.Allocated / mib, point.Usage.Reserved / mib})
-		require.Equal(t, p.Instructions[point.Instruction].Kind == program.Alloc, point.Address != 0)
 	}
 	require.Equal(t, [][3]int64{{0, 20, 20}, {2, 50, 50}, {3, 80, 80}, {4, 50, 80}, {6, 50, 50}}, got)
 }

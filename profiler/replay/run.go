@@ -70,10 +70,6 @@ type Moment struct {
 	Instruction int
 	// Phase is the phase that goes on: the one that the next mark ends.
 	Phase program.Phase
-	// Buffer is the index of the buffer that was just allocated, and Site where the
-	// program allocated it.
-	Buffer uint32
-	Site   program.Site
 	// Requested and Allocated are the bytes of the live buffers by class.
 	// Their totals are those of Usage.
 	Requested, Allocated program.Breakdown
@@ -133,9 +129,7 @@ func (o *OOM) String() string {
 // Point is the memory in use after an instruction.
 type Point struct {
 	Instruction int
-	// Address is where the buffer of an allocation was put.
-	Address uint64
-	Usage   Usage
+	Usage       Usage
 }
 
 // A PhaseUsage is the memory in use in a phase of a run, or at its end.

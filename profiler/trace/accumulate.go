@@ -89,10 +89,8 @@ func (t *Tape) New(op string, c program.Class, d DType, shape ...int64) *Tensor 
 
 // NewAt is New at a place of the model.
 func (t *Tape) NewAt(p *Path, op string, c program.Class, d DType, shape ...int64) *Tensor {
-	was := t.place
-	t.place = t.placeOn(p)
-	x := t.New(op, c, d, shape...)
-	t.place = was
+	var x *Tensor
+	during(&t.place, t.placeOn(p), func() { x = t.New(op, c, d, shape...) })
 	return x
 }
 
@@ -114,8 +112,7 @@ func (t *Tape) NewChannelsLast(op string, c program.Class, d DType, shape ...int
 
 // SetGrad gives a leaf a gradient, as assigning to .grad does.
 func (x *Tensor) SetGrad(g *Tensor) {
-	x.ZeroGrad()
-	x.grad = g.retain()
+	x.AccumulateInto(g)
 	g.classify(program.Gradients)
 }
 

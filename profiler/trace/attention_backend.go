@@ -25,12 +25,7 @@ var attentionNames = [...]string{
 
 // AttentionKernels runs f where attention may use kernels of these names alone: "flash", "memory-efficient", "cuDNN"
 // and "math" (torch.nn.attention.sdpa_kernel). Where none of them can be used, the recording ends with an error.
-func (t *Tape) AttentionKernels(allowed []string, f func()) {
-	was := t.attentionKernels
-	t.attentionKernels = allowed
-	f()
-	t.attentionKernels = was
-}
+func (t *Tape) AttentionKernels(allowed []string, f func()) { during(&t.attentionKernels, allowed, f) }
 
 // allows reports whether attention may use a family of kernels.
 func (t *Tape) allows(b attentionBackend) bool {

@@ -26,7 +26,10 @@ func (q *Tensor) flashAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	c.letAll(kept)
 	return c.end(y.derived("ScaledDotProductFlashAttentionBackward0", inputs{q, k, v},
 		saves{k, q, v, lse, y, rng, unused},
-		func(b *backward) { b.flashGradients(a) }))
+		func(b *backward) {
+			d := b.flashGradients(b.saved(1), b.saved(0), b.saved(2), b.saved(4), b.saved(3), b.grad, a.IsCausal)
+			b.giveAll(d[0].retain(), d[1].retain(), d[2].retain())
+		}))
 }
 
 // flashForward is mha_fwd of flash_api.cpp.
@@ -65,10 +68,7 @@ func (q *Tensor) FlashAttentionForward(k, v *Tensor, causal bool) []*Tensor {
 // key and value, given that of the result y and its log-sum-exp.
 func (q *Tensor) FlashAttentionBackward(k, v, y, lse, grad *Tensor, causal bool) []*Tensor {
 	c := q.tape.begin("_flash_attention_backward", q, k, v, grad) // autograd holds y and lse
-	g := c.let(grad.headsTransposed().contiguousUntracked())
-	out := c.let(y.headsTransposed().contiguousUntracked())
-	d := q.flashKernels(flashInputs{k, v, out, lse, g, causal}, c.let, c.drop)
-	return c.endAll(d[0].headsTransposed(), d[1].headsTransposed(), d[2].headsTransposed())
+	return c.endAll(c.flashGradients(q, k, v, y, lse, grad, causal)...)
 }
 
 // flashBlockN is the number of keys a block of the split kernel handles.
@@ -116,62 +116,40 @@ func flashSplits(mBlocks, sms, nBlocks int64) int64 {
 	return 1
 }
 
-// flashGradients is _flash_attention_backward: it wants contiguous BSHD gradients and outputs.
-func (b *backward) flashGradients(a AttentionArgs) {
-	k, q, v, y := b.saved(0), b.saved(1), b.saved(2), b.saved(4)
-	grad := b.let(b.grad.headsTransposed().contiguousUntracked())
-	out := b.let(y.headsTransposed().contiguousUntracked())
-	d := q.flashKernels(flashInputs{k, v, out, b.saved(3), grad, a.IsCausal}, b.let, b.drop)
-	b.giveAll(d[0].headsTransposed().retain(), d[1].headsTransposed().retain(), d[2].headsTransposed().retain())
-	b.drop(out)
-	b.drop(grad)
-}
-
-// flashInputs are what the kernels of the gradients read besides the query.
-type flashInputs struct {
-	k, v, out, lse, grad *Tensor
-	causal               bool
-}
-
-// flashKernels make the gradients in BSHD, of which that of the query is summed in fp32. let and drop begin
-// and end what is allocated.
-func (q *Tensor) flashKernels(in flashInputs, let func(x *Tensor) *Tensor, drop func(x *Tensor)) []*Tensor {
-	t, k, v := q.tape, in.k, in.v
-	dq := let(q.headsTransposed().emptyLike(q.dtype))
-	dk := let(k.headsTransposed().emptyLike(k.dtype))
-	dv := let(v.headsTransposed().emptyLike(v.dtype))
+// flashGradients is _flash_attention_backward: the gradients of query, key and value, given that of the result y. It
+// wants gradient and result contiguous in BSHD, and sums the gradient of the query in fp32.
+func (c *call) flashGradients(q, k, v, y, lse, grad *Tensor, causal bool) []*Tensor {
+	t := c.t
+	grad = c.let(grad.headsTransposed().contiguousUntracked())
+	out := c.let(y.headsTransposed().contiguousUntracked())
+	dq := c.let(q.headsTransposed().emptyLike(q.dtype))
+	dk := c.let(k.headsTransposed().emptyLike(k.dtype))
+	dv := c.let(v.headsTransposed().emptyLike(v.dtype))
 	batch, heads, keys, d := q.shape[0], q.shape[1], k.shape[2], q.shape[3]
 	rows := ceil.Multiple(q.shape[2], 128)
-	delta := let(t.empty(F32, batch, heads, rows))
-	sum := let(t.empty(F32, batch, rows, heads, flashHeadSize(d)))
+	delta := c.let(t.empty(F32, batch, heads, rows))
+	sum := c.let(t.empty(F32, batch, rows, heads, flashHeadSize(d)))
 	wideK, wideV := dk, dv
 	if k.shape[1] != heads {
-		wideK = let(t.empty(q.dtype, batch, keys, heads, d))
-		wideV = let(t.empty(q.dtype, batch, keys, heads, d))
+		wideK = c.let(t.empty(q.dtype, batch, keys, heads, d))
+		wideV = c.let(t.empty(q.dtype, batch, keys, heads, d))
 	}
-	t.launchAttention(q, k, in.causal, 5, []*Tensor{dq, wideK, wideV, delta, sum},
-		[]*Tensor{in.grad, q, k, v, in.out, in.lse})
+	t.launchAttention(q, k, causal, 5, []*Tensor{dq, wideK, wideV, delta, sum}, []*Tensor{grad, q, k, v, out, lse})
 	if wideK != dk {
 		t.launchElementwise(dk, 1, dk, wideK)
 		t.launchElementwise(dv, 1, dv, wideV)
-		drop(wideV)
-		drop(wideK)
+		c.dropLocals(wideV, wideK)
 	}
-	drop(sum)
-	drop(delta)
-	return []*Tensor{dq, dk, dv}
+	c.dropLocals(sum, delta, out, grad)
+	return []*Tensor{dq.headsTransposed(), dk.headsTransposed(), dv.headsTransposed()}
 }
 
 // cudnnAttention is _scaled_dot_product_cudnn_attention.
 func (q *Tensor) cudnnAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	c := q.tape.begin("_scaled_dot_product_cudnn_attention", q, k, v, a.Mask)
-	keep := c.t.Tracks(q, k, v)
-	kept := c.t.selected(keptAttention, func() []*Tensor {
-		y, lse, seed, offset := q.cudnnForward(k, v, a, keep)
-		return []*Tensor{y, lse, seed, offset}
-	})
+	kept := c.t.selected(keptAttention, func() []*Tensor { return q.cudnnForward(k, v, a, c.t.Tracks(q, k, v)) })
 	y, lse, seed, offset := kept[0], kept[1], kept[2], kept[3]
-	c.letAll([]*Tensor{y, lse, seed, offset})
+	c.letAll(kept)
 	return c.end(y.derived("ScaledDotProductCudnnAttentionBackward0", inputs{q, k, v},
 		saves{a.Mask, k, q, v, lse, y, offset, seed},
 		func(b *backward) { b.cudnnGradients(a) }))
@@ -181,22 +159,17 @@ func (q *Tensor) cudnnAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 // besides their accumulators.
 const cudnnAttentionWorkspace = 256
 
-// cudnnForward is run_cudnn_SDP_fprop.
-func (q *Tensor) cudnnForward(k, v *Tensor, a AttentionArgs, keep bool) (y, lse, seed, offset *Tensor) {
+// cudnnForward is run_cudnn_SDP_fprop; the row sums are there only if a gradient is wanted.
+func (q *Tensor) cudnnForward(k, v *Tensor, a AttentionArgs, keep bool) []*Tensor {
 	c := q.tape.begin("_cudnn_attention_forward", q, k, v, a.Mask)
-	seed, offset = c.let(c.t.empty(I64)), c.let(c.t.empty(I64))
-	y = c.let(q.likeWithHeadSize(v.Size(-1)))
+	seed, offset := c.let(c.t.empty(I64)), c.let(c.t.empty(I64))
+	y, lse := c.let(q.likeWithHeadSize(v.Size(-1))), (*Tensor)(nil)
 	if keep {
 		lse = c.let(c.t.empty(F32, q.shape[0], q.shape[1], q.shape[2], 1))
 	}
 	c.let(c.t.workspace(cudnnAttentionWorkspace))
 	c.t.launchAttention(q, k, a.IsCausal, 2, []*Tensor{y, lse}, []*Tensor{q, k, v, a.Mask})
-	if lse == nil {
-		c.endAll(y, seed, offset)
-		return y, nil, seed, offset
-	}
-	c.endAll(y, lse, seed, offset)
-	return y, lse, seed, offset
+	return c.endAll(y, lse, seed, offset)
 }
 
 // likeWithHeadSize is alloc_with_matching_layout: fresh, laid out as q is.
@@ -241,15 +214,8 @@ func (q *Tensor) efficientAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	kept := c.t.selected(keptAttention, func() []*Tensor { return q.efficientForward(k, v, a, c.t.Tracks(q, k, v)) })
 	y, lse := kept[0], kept[1]
 	c.letAll(kept)
-	if n := c.t.record("ScaledDotProductEfficientAttentionBackward0", q, k, v, a.Mask); n != nil {
-		n.keep(a.Mask, true)
-		n.save(k, q, v)
-		n.keep(lse, true)
-		n.save(y)
-		n.save(seeds...)
-		n.setOutputs(y)
-		n.apply = func(b *backward) { b.efficientGradients(a) }
-	}
+	y.derived("ScaledDotProductEfficientAttentionBackward0", inputs{q, k, v, a.Mask},
+		append(saves{a.Mask, k, q, v, lse, y}, seeds...), func(b *backward) { b.efficientGradients(a) })
 	slices.Reverse(seeds)
 	c.dropLocals(seeds...)
 	return c.end(y)

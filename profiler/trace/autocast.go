@@ -75,7 +75,7 @@ func (t *Tape) lower(x *Tensor) *Tensor {
 	}
 	if x.half == nil {
 		// A copy made under no_grad is used with grad later, too.
-		t.withGrad(true, func() { x.half = x.to(a.dtype).retain() })
+		t.EnableGrad(func() { x.half = x.to(a.dtype).retain() })
 		a.cached = append(a.cached, x.retain())
 	}
 	return x.half
@@ -96,36 +96,12 @@ func (c *call) lower(xs ...**Tensor) {
 	c.belowAutocast()
 }
 
-// widest casts all xs to the widest of their types, for an operator of the
-// promote list.
-func (t *Tape) widest(xs []*Tensor) []*Tensor {
-	if !t.casts.enabled {
-		return xs
-	}
-	d := t.casts.dtype
-	for _, x := range xs {
-		if x.dtype == F32 {
-			d = F32
-		}
-	}
-	out := make([]*Tensor, len(xs))
-	for i, x := range xs {
-		out[i] = x
-		if x.dtype.IsFloat() && x.dtype != d && x.dtype != F64 {
-			t.casts.consulted = true
-			out[i] = x.to(d)
-		}
-	}
-	return out
-}
-
 // full runs the rest of operator c in fp32, as autocast does for its fp32
 // list: half arguments are copied, the last one first, and autocast is off for
 // what the operator calls. The copies live as long as the operator runs.
 func (c *call) full(xs ...**Tensor) { c.castAll(F32, xs) }
 
-// promote does the same for the promote list: all arguments get the widest of
-// their types.
+// promote does the same for the promote list: all arguments get the widest of their types.
 func (c *call) promote(xs ...**Tensor) {
 	d := c.t.casts.dtype
 	for _, x := range xs {

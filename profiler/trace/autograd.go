@@ -97,19 +97,14 @@ func (b *backward) dropSaved(i int) {
 // needs reports whether input i of n wants a gradient.
 func (n *Node) needs(i int) bool { return n.next()[i].node != nil }
 
-// keep saves x for backward if the condition holds; the place is taken in any
-// case, so that saved values are found by their position.
-func (n *Node) keep(x *Tensor, when bool) {
-	if x == nil || !when {
-		n.addSaved(saved{})
-		return
-	}
-	n.addSaved(n.t.hooks.pack(n.t, x))
-}
-
+// save keeps xs for backward. A nil one takes a place, too, so that saved values are found by their position.
 func (n *Node) save(xs ...*Tensor) {
 	for _, x := range xs {
-		n.keep(x, true)
+		if x == nil {
+			n.addSaved(saved{})
+		} else {
+			n.addSaved(n.t.hooks.pack(n.t, x))
+		}
 	}
 }
 

@@ -182,35 +182,30 @@ func (c *call) unwind(out *Tensor) {
 	}
 }
 
-// endAll returns several results.
+// endAll returns several results, some of which may be nil.
 func (c *call) endAll(outs ...*Tensor) []*Tensor {
 	for _, x := range outs {
-		x.refs++
+		x.retain()
 	}
 	c.leave()
 	for _, x := range outs {
-		c.unwind(x)
+		if x != nil {
+			c.unwind(x)
+		}
 	}
 	c.releaseArguments()
 	for _, x := range outs {
-		x.refs--
-		c.returnTo(x)
+		if x != nil {
+			x.refs--
+			c.returnTo(x)
+		}
 	}
 	return outs
 }
 
 // endPair returns two results, either of which may be nil.
 func (c *call) endPair(x, y *Tensor) (*Tensor, *Tensor) {
-	switch {
-	case x == nil && y == nil:
-		c.finish()
-	case x == nil:
-		c.end(y)
-	case y == nil:
-		c.end(x)
-	default:
-		c.endAll(x, y)
-	}
+	c.endAll(x, y)
 	return x, y
 }
 

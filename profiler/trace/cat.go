@@ -37,24 +37,20 @@ func Cat(dim int, xs ...*Tensor) *Tensor {
 		y = t.empty(d, shape...)
 	}
 	t.launch(program.Copy, 0, []*Tensor{y}, xs)
-	if n := t.record("CatBackward0", xs...); n != nil {
-		n.setOutputs(y)
-		sizes := make([]int64, len(xs))
-		for i, x := range xs {
-			sizes[i] = x.shape[min(dim, len(x.shape)-1)]
-		}
-		n.apply = func(b *backward) {
-			from := int64(0)
-			for i, size := range sizes {
-				if b.needs(i) && size > 0 {
-					b.out[i] = b.grad.Slice(dim, from, from+size).retain()
-				}
-				from += size
-			}
-			b.statement()
-		}
+	sizes := make([]int64, len(xs))
+	for i, x := range xs {
+		sizes[i] = x.shape[min(dim, len(x.shape)-1)]
 	}
-	return c.end(y)
+	return c.end(y.derived("CatBackward0", xs, nil, func(b *backward) {
+		from := int64(0)
+		for i, size := range sizes {
+			if b.needs(i) && size > 0 {
+				b.out[i] = b.grad.Slice(dim, from, from+size).retain()
+			}
+			from += size
+		}
+		b.statement()
+	}))
 }
 
 // legacyEmpty says that x has one dimension and no element: cat skips such

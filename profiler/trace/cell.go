@@ -31,30 +31,21 @@ func (in *Tensor) fusedLSTMCell(hidden, c *Tensor, w CellWeights) (hy, cy *Tenso
 	hy, cy = call.let(c.emptyLike(c.dtype)), call.let(c.emptyLike(c.dtype))
 	t.launch(program.Elementwise, 16*in.numel, []*Tensor{gates, hy, cy},
 		[]*Tensor{in, hidden, c, w.InBias, w.HiddenBias})
-	n := t.record("ThnnFusedLstmCellBackward0", in, hidden, c, w.InBias, w.HiddenBias)
-	if n == nil {
-		return call.endPair(hy, cy)
-	}
-	n.save(c)
-	n.keep(w.HiddenBias, true)
-	n.save(hidden)
-	n.keep(w.InBias, true)
-	n.save(in, cy, gates)
-	n.setOutputs(hy, cy)
 	biased := w.InBias != nil
-	n.apply = func(b *backward) {
-		gates, c := b.saved(6), b.saved(0)
-		dgates := gates.emptyLike(gates.dtype)
-		dc := c.emptyLike(c.dtype)
-		b.t.launch(program.Elementwise, 24*gates.numel, []*Tensor{dgates, dc},
-			[]*Tensor{gates, c, b.saved(5), b.grads[0], b.grads[1]})
-		if !biased {
-			b.giveAll(dgates.retain(), dgates.retain(), dc.retain(), nil, nil)
-			return
-		}
-		bias := dgates.sum("sum_dim_IntList", []int{0}, false)
-		b.giveAll(dgates.retain(), dgates.retain(), dc.retain(), bias.retain(), bias.retain())
-	}
+	t.derive(outputs{hy, cy}, "ThnnFusedLstmCellBackward0", inputs{in, hidden, c, w.InBias, w.HiddenBias},
+		saves{c, w.HiddenBias, hidden, w.InBias, in, cy, gates}, func(b *backward) {
+			gates, c := b.saved(6), b.saved(0)
+			dgates := gates.emptyLike(gates.dtype)
+			dc := c.emptyLike(c.dtype)
+			b.t.launch(program.Elementwise, 24*gates.numel, []*Tensor{dgates, dc},
+				[]*Tensor{gates, c, b.saved(5), b.grads[0], b.grads[1]})
+			if !biased {
+				b.giveAll(dgates.retain(), dgates.retain(), dc.retain(), nil, nil)
+				return
+			}
+			bias := dgates.sum("sum_dim_IntList", []int{0}, false)
+			b.giveAll(dgates.retain(), dgates.retain(), dc.retain(), bias.retain(), bias.retain())
+		})
 	return call.endPair(hy, cy)
 }
 

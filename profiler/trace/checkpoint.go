@@ -322,7 +322,7 @@ func (r *rerun) backward(b *backward) {
 		inputs[i].requiresGrad = x.requiresGrad
 	}
 	var y *Tensor
-	t.withGrad(true, func() {
+	t.EnableGrad(func() {
 		leave := t.casts.restore(r.casts)
 		h := f.FuncFrame(inputs...)
 		y = r.fn(h, inputs)

@@ -43,7 +43,7 @@ func Where(cond, x, y *Tensor) *Tensor {
 	c := cond.tape.begin("where_self", cond, x, y)
 	d := resultType(x, y)
 	a, b, chosen := x, y, cond
-	c.t.withGrad(false, func() { // the casts are below autograd
+	c.t.NoGrad(func() { // the casts are below autograd
 		if x.dtype != d {
 			a = c.let(x.to(d))
 		}
@@ -107,20 +107,15 @@ var (
 	}
 )
 
-// clampBackward is clamp_backward with both bounds.
-func clampBackward(grad, x *Tensor) *Tensor {
+// clampBackward is clamp_backward with one bound or both.
+func clampBackward(grad, x *Tensor, both bool) *Tensor {
 	c := grad.tape.begin("clamp_backward", grad, x)
 	zero := c.t.scalarTensor(grad.dtype)
 	inside := x.compareScalar("ge")
-	x.compareScalar("le")
+	if both {
+		x.compareScalar("le")
+	}
 	return c.end(Where(inside, grad, zero))
-}
-
-// clampMinBackward is the same with one bound.
-func clampMinBackward(grad, x *Tensor) *Tensor {
-	c := grad.tape.begin("clamp_backward", grad, x)
-	zero := c.t.scalarTensor(grad.dtype)
-	return c.end(Where(x.compareScalar("ge"), grad, zero))
 }
 
 // MaskedFill is x.masked_fill(mask, number).

@@ -226,10 +226,8 @@ func coded(name string) func(xs []*Tensor) *Tensor {
 			xs[0].tape.launchElementwise(xs[0], 1, xs...)
 			return xs[0]
 		}
-	case "clamp_backward":
-		return func(xs []*Tensor) *Tensor { return clampBackward(xs[0], xs[1]) }
-	case "clamp_min_backward":
-		return func(xs []*Tensor) *Tensor { return clampMinBackward(xs[0], xs[1]) }
+	case "clamp_backward", "clamp_min_backward":
+		return func(xs []*Tensor) *Tensor { return clampBackward(xs[0], xs[1], name == "clamp_backward") }
 	case "extremum_backward":
 		return func(xs []*Tensor) *Tensor { return extremumGrad(xs[0], xs[1], xs[2]) }
 	case "sinc_backward":

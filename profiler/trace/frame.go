@@ -121,10 +121,7 @@ func (t *Tape) KeepOutputs(keep func(xs []*Tensor)) { t.keepOutputs = keep }
 // Outputs are what a model returns within call, which goes on with them before it returns them itself ([Tape.Output]);
 // nobody holds them.
 func (t *Tape) Outputs(call func()) (outputs []*Tensor) {
-	before := t.keepOutputs
-	t.keepOutputs = func(xs []*Tensor) { outputs = xs }
-	call()
-	t.keepOutputs = before
+	during(&t.keepOutputs, func(xs []*Tensor) { outputs = xs }, call)
 	return outputs
 }
 
@@ -209,13 +206,14 @@ func (f *Frame) Call(m Module, x *Tensor) *Tensor {
 // CallFrame opens the frame of a module call with any number of arguments;
 // the caller runs the body and ends it. Nil arguments are skipped.
 func (f *Frame) CallFrame(args ...*Tensor) *Frame {
-	g := f.t.enter()
-	for _, x := range args {
-		if x != nil {
-			x.alive()
-			g.held = append(g.held, x.retain())
-			g.names = append(g.names, x.retain())
-		}
+	return f.t.callFrame(args)
+}
+
+func (t *Tape) callFrame(args []*Tensor) *Frame {
+	g := t.funcFrame(args...)
+	g.held = append(g.held, g.names...)
+	for _, x := range g.held {
+		x.retain()
 	}
 	return g
 }

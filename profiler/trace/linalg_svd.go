@@ -36,8 +36,8 @@ func (x *Tensor) LinalgSVD(full bool) (u, s, vh *Tensor) {
 		}
 		b.give(0, svdGrad(gu, gs, gvh, u, s, vh))
 	})
-	out := c.endAll(u, s, vh)
-	return out[0], out[1], out[2]
+	c.endAll(u, s, vh)
+	return u, s, vh
 }
 
 // LinalgSVDVals is torch.linalg.svdvals(x).

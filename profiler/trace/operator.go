@@ -178,7 +178,7 @@ func (o *Operator) CallWith(n Number, xs ...*Tensor) *Tensor {
 	if o.derivatives != nil {
 		if node := t.record(o.node, xs...); node != nil {
 			for _, s := range o.saves {
-				node.keep(s.of(xs, z), s.only < 0 || node.needs(s.only))
+				node.save(when(s.only < 0 || node.needs(s.only), s.of(xs, z)))
 			}
 			node.setOutputs(z)
 			node.apply = o.apply
@@ -256,7 +256,7 @@ func (o *Operator) CallInPlace(xs ...*Tensor) *Tensor {
 	for _, s := range o.saves[:last] {
 		switch {
 		case s.only >= 0 && !n.needs(s.only):
-			n.keep(nil, false)
+			n.save(nil)
 		case s.argument == 0:
 			n.save(c.let(x.cloneForInPlace()))
 		default:

@@ -85,16 +85,11 @@ func (x *Tensor) constantPad(pads []int64) *Tensor {
 	} else {
 		y = c.let(c.t.emptyIn(x.dtype, x.paddedShape(pads), x.suggestChannelsLast()))
 	}
-	c.t.launchCopy(y, x)
-	if n := c.t.record("ConstantPadNdBackward0", x); n != nil {
-		n.setOutputs(y)
-		back := make([]int64, len(pads))
-		for i, p := range pads {
-			back[i] = -p
-		}
-		n.apply = func(b *backward) { b.give(0, b.grad.constantPad(back)) }
+	back := make([]int64, len(pads))
+	for i, p := range pads {
+		back[i] = -p
 	}
-	return c.end(y)
+	return c.end(x.copied("ConstantPadNdBackward0", y, func(g *Tensor) *Tensor { return g.constantPad(back) }))
 }
 
 // narrowed is the view that negative pads leave.

@@ -167,9 +167,8 @@ func (a *Tensor) mv(v *Tensor) *Tensor {
 // Dot is torch.dot of two vectors.
 func (a *Tensor) Dot(b *Tensor) *Tensor {
 	c := a.tape.begin("dot", a, b)
-	cast := c.t.widest([]*Tensor{a, b})
-	c.belowAutocast()
-	return c.end(cast[0].dot(cast[1]))
+	c.promote(&a, &b)
+	return c.end(a.dot(b))
 }
 
 func (a *Tensor) dot(b *Tensor) *Tensor {
@@ -323,11 +322,7 @@ func (x *Tensor) GroupedMMFallback(weight, ends *Tensor) *Tensor {
 			dw := w.let(weight.ZerosLike())
 			t.intoGroups(dx, w.grad, weight, weight.shape[2])
 			t.intoGroups(dw, x, w.grad, x.shape[0]/weight.shape[0])
-			for i, d := range []*Tensor{dx, dw} {
-				if w.needs(i) {
-					w.give(i, d)
-				}
-			}
+			w.givePair(dx, dw)
 		}))
 }
 

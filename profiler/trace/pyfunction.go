@@ -118,14 +118,8 @@ type functionCall struct {
 // backward is PyNode::apply.
 func (r *functionCall) backward(b *backward) {
 	t := b.t
-	f := t.enter()
+	f := t.callFrame(b.grads)
 	t.place = r.place
-	for _, g := range b.grads {
-		if g != nil {
-			f.held = append(f.held, g.retain())
-			f.names = append(f.names, g.retain())
-		}
-	}
 	ctx := &FunctionContext{needs: r.needs, saved: b.kept, attrs: r.attrs, drop: b.dropSaved}
 	run := func() []*Tensor { return r.fn.Backward(f, ctx, b.grads) }
 	var grads []*Tensor

@@ -141,19 +141,11 @@ func (x *Tensor) cudnnRNN(h, c *Tensor, a *RNNArgs) []*Tensor {
 	t.launch(program.Matmul, 2*size.FLOPs(), outs, append([]*Tensor{in, h, c, work, reserve}, a.Weights...))
 	call.statement() // the workspace goes here, before the input's copy
 	call.drop(in)
-	inputs := append(append([]*Tensor{x}, a.Weights...), h, c)
-	if n := t.record("CudnnRnnBackward0", inputs...); n != nil {
-		n.keep(c, c != nil)
-		n.save(h, x)
-		n.save(a.Weights...)
-		n.save(y)
-		n.keep(reserve, reserve != nil)
-		n.save(a.Weights[0]) // the flat buffer
-		n.setOutputs(outs...)
-		kept := *a
-		kept.Weights = nil
-		n.apply = func(b *backward) { b.rnnGradients(&kept, size, len(a.Weights)) }
-	}
+	kept, weights := *a, len(a.Weights)
+	kept.Weights = nil
+	t.derive(outs, "CudnnRnnBackward0", slices.Concat(inputs{x}, a.Weights, inputs{h, c}),
+		slices.Concat(saves{c, h, x}, a.Weights, saves{y, reserve, a.Weights[0]}), // the last is the flat buffer
+		func(b *backward) { b.rnnGradients(&kept, size, weights) })
 	reserve.release()
 	return call.endAll(outs...)
 }

@@ -94,26 +94,18 @@ func BlockDiag(xs ...*Tensor) *Tensor {
 	}
 	y := t.Filled("block_diag", d, rows, columns)
 	t.launch(program.Copy, 0, []*Tensor{y}, xs)
-	if n := t.record("BlockDiagBackward0", xs...); n != nil {
-		n.setOutputs(y)
-		shapes := make([][]int64, len(xs))
-		for i, x := range xs {
-			shapes[i] = x.shape
-		}
-		n.apply = func(b *backward) {
-			var row, column int64
-			for i, s := range sizes {
-				if b.needs(i) {
-					part := b.grad.Slice(0, row, row+s[0]).Slice(1, column, column+s[1])
-					if len(shapes[i]) < 2 {
-						part = part.reshape(shapes[i])
-					}
-					b.out[i] = part.retain()
+	return c.end(y.derived("BlockDiagBackward0", xs, nil, func(b *backward) {
+		var row, column int64
+		for i, s := range sizes {
+			if b.needs(i) {
+				part := b.grad.Slice(0, row, row+s[0]).Slice(1, column, column+s[1])
+				if shape := b.input(i).shape; len(shape) < 2 {
+					part = part.reshape(shape)
 				}
-				row, column = row+s[0], column+s[1]
+				b.out[i] = part.retain()
 			}
-			b.statement()
+			row, column = row+s[0], column+s[1]
 		}
-	}
-	return c.end(y)
+		b.statement()
+	}))
 }

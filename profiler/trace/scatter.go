@@ -267,24 +267,19 @@ func (x *Tensor) ScatterReduce(how string, index, src *Tensor, withSelf bool) *T
 	if how == "mean" {
 		y.scatterCounts(index, src)
 	}
-	if n := t.record("ScatterReduceBackward0", x, src); n != nil {
-		n.save(index, x, src, y)
-		n.setOutputs(y)
+	return c.end(y.derived("ScatterReduceBackward0", inputs{x, src}, saves{index, x, src, y}, func(b *backward) {
 		gradient := map[string]func(*backward, *Tensor) (*Tensor, *Tensor){
 			"prod": scatterProductGrads, "mean": scatterMeanGrads, "amax": scatterExtremeGrads,
 			"amin": scatterExtremeGrads,
 		}[how]
-		n.apply = func(b *backward) {
-			c := t.begin("scatter_reduce_backward", b.grad)
-			gx, gsrc := gradient(b, c.let(b.grad))
-			if !withSelf {
-				gx = gx.scattered("scatter_value", b.saved(0))
-			}
-			c.endPair(gx, gsrc)
-			b.givePair(gx, gsrc)
+		c := t.begin("scatter_reduce_backward", b.grad)
+		gx, gsrc := gradient(b, c.let(b.grad))
+		if !withSelf {
+			gx = gx.scattered("scatter_value", b.saved(0))
 		}
-	}
-	return c.end(y)
+		c.endPair(gx, gsrc)
+		b.givePair(gx, gsrc)
+	}))
 }
 
 // scatterCounts are the divisors of means: how many numbers meet in each place.

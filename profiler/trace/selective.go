@@ -49,24 +49,16 @@ func (t *Tape) newSelection() *selection {
 
 // during runs f, a region's function, with what it keeps in force.
 func (s *selection) during(t *Tape, again bool, f func()) {
-	before := t.selection
 	if s != nil {
 		s.again = again
 		clear(s.calls)
 	}
-	t.selection = s
-	f()
-	t.selection = before
+	during(&t.selection, s, f)
 }
 
 // BelowDispatch runs f, an operator of another library. Selective checkpointing sees nothing of what it calls, since
 // dispatch modes are off below an operator.
-func (t *Tape) BelowDispatch(f func()) {
-	before := t.selection
-	t.selection = nil
-	f()
-	t.selection = before
-}
+func (t *Tape) BelowDispatch(f func()) { during(&t.selection, nil, f) }
 
 // keeps counts a call of an operator, and tells whether its results are kept.
 func (s *selection) keeps(op string) bool {

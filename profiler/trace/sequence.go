@@ -40,11 +40,11 @@ func (f *Frame) Placed(x *Tensor) *Tensor {
 // gatherTokens is redistribute(Replicate()) of the tokens of all ranks: [batch, tokens, ...]. What
 // comes back is a part of the gradient, which is summed and given back by tokens.
 func (x *Tensor) gatherTokens(ranks int64) *Tensor {
-	was := x.tape.subclassed
-	x.tape.subclassed = true
-	y := x.redistributed("all_gather_into_tensor", func(x *Tensor) *Tensor { return x.gathered(ranks, 1) },
-		func(g *Tensor) *Tensor { return g.scatterSum(ranks, 1) })
-	x.tape.subclassed = was
+	var y *Tensor
+	during(&x.tape.subclassed, true, func() {
+		y = x.redistributed("all_gather_into_tensor", func(x *Tensor) *Tensor { return x.gathered(ranks, 1) },
+			func(g *Tensor) *Tensor { return g.scatterSum(ranks) })
+	})
 	return y
 }
 
@@ -127,17 +127,16 @@ func (x *Tensor) gathered(ranks int64, dim int) *Tensor {
 	return f.Return(Cat(dim, f.LetAll(flat.Chunk(ranks, 0))...))
 }
 
-// scatterSum is reduce_scatter_single: the sum over the ranks of their parts of dim.
-func (x *Tensor) scatterSum(ranks int64, dim int) *Tensor {
+// scatterSum is reduce_scatter_single: the sum over the ranks of their parts of the tokens.
+func (x *Tensor) scatterSum(ranks int64) *Tensor {
 	f := x.tape.funcFrame(x)
-	parts := f.Let(x.byRank(ranks, dim))
-	return f.Return(parts.sumOwn(ranks))
+	return f.Return(f.Let(x.byRank(ranks)).sumOwn(ranks))
 }
 
 // scatterAsync is scatterSum of tokens that nothing waits for before its result is read.
 func (x *Tensor) scatterAsync(ranks int64) *Tensor {
 	f := x.tape.funcFrame(x)
-	parts := f.Let(x.byRank(ranks, 1))
+	parts := f.Let(x.byRank(ranks))
 	y := parts.sumOwn(ranks)
 	y.releasesWhenRead(parts)
 	return f.Return(y)
@@ -187,13 +186,13 @@ func (x *Tensor) Wait() {
 	c.finish()
 }
 
-// byRank has the parts of dim one after the other.
-func (x *Tensor) byRank(ranks int64, dim int) *Tensor {
+// byRank has the parts of the tokens one after the other.
+func (x *Tensor) byRank(ranks int64) *Tensor {
 	f := x.tape.funcFrame(x)
 	if !x.isContiguous() {
 		x = f.Let(x.Contiguous())
 	}
-	return f.Return(Cat(0, f.LetAll(x.Chunk(ranks, dim))...))
+	return f.Return(Cat(0, f.LetAll(x.Chunk(ranks, 1))...))
 }
 
 // sumOwn is the rank's part of the sum over the ranks.

@@ -8,12 +8,7 @@ func (t *Tape) Streams(names ...string) { t.prog.Streams = names }
 
 // On runs f with a stream current, as torch.cuda.stream does: what is allocated comes
 // from its pool, and kernels wait in its queue.
-func (t *Tape) On(s program.Stream, f func()) {
-	was := t.stream
-	t.stream = s
-	f()
-	t.stream = was
-}
+func (t *Tape) On(s program.Stream, f func()) { during(&t.stream, s, f) }
 
 // RecordEvent puts an event into the queue of a stream.
 func (t *Tape) RecordEvent(s program.Stream) uint32 {
@@ -131,11 +126,7 @@ func (t *Tape) fetch(reads []*Tensor) {
 
 // Unplaced runs f, which brings a model to the device, without memory for its weights:
 // their storages are empty until [Tensor.AllocStorage].
-func (t *Tape) Unplaced(f func()) {
-	t.unplaced = true
-	f()
-	t.unplaced = false
-}
+func (t *Tape) Unplaced(f func()) { during(&t.unplaced, true, f) }
 
 // Unplacing says that a model's weights get no memory for now, as [Tape.Unplaced] has it.
 func (t *Tape) Unplacing() bool { return t.unplaced }

@@ -164,25 +164,21 @@ func (t *Tape) SetStep(step int) { t.step = step }
 func (t *Tape) EmptyCache() { t.emit(program.EmptyCache, 0) }
 
 // In runs f with new buffers counted in class c.
-func (t *Tape) In(c program.Class, f func()) {
-	was := t.class
-	t.class = c
+func (t *Tape) In(c program.Class, f func()) { during(&t.class, c, f) }
+
+// during runs f while a variable has a value.
+func during[T any](variable *T, value T, f func()) {
+	before := *variable
+	*variable = value
 	f()
-	t.class = was
+	*variable = before
 }
 
 // NoGrad runs f as under torch.no_grad().
-func (t *Tape) NoGrad(f func()) { t.withGrad(false, f) }
+func (t *Tape) NoGrad(f func()) { during(&t.noGrad, true, f) }
 
 // EnableGrad runs f with autograd on, as torch.enable_grad() does.
-func (t *Tape) EnableGrad(f func()) { t.withGrad(true, f) }
-
-func (t *Tape) withGrad(on bool, f func()) {
-	was := t.noGrad
-	t.noGrad = !on
-	f()
-	t.noGrad = was
-}
+func (t *Tape) EnableGrad(f func()) { during(&t.noGrad, false, f) }
 
 func (t *Tape) emit(k program.Kind, arg uint32) {
 	push(&t.prog.Instructions, program.Instruction{Kind: k, Arg: arg})

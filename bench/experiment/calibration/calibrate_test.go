@@ -39,7 +39,7 @@ func referenceRuns(t *testing.T) map[string][]Observed {
 		require.True(t, in.Simulated, "the committed data come from a simulated driver")
 		for _, o := range runs {
 			o.Device = hidden(o.Reserved)
-			key := o.GPU + " " + o.File + " " + string(setupKey(o))
+			key := o.GPU + " " + in.File + " " + string(setupKey(o))
 			series[key] = append(series[key], o)
 		}
 	}

@@ -25,9 +25,9 @@ import (
 // Observed is a training step that ran: its case, its board, and the peaks that were
 // measured, in bytes; a peak that was not measured is zero.
 type Observed struct {
-	// File and Label say where it comes from: "b2.json", "b2.json: batch 8".
-	File, Label string
-	Case        models.Case
+	// Label says where it comes from: "b2.json: batch 8".
+	Label string
+	Case  models.Case
 	// Description is that of the case's model.
 	Description models.Description
 	// GPU is a name that [device.Lookup] takes, or that of Known.
@@ -122,7 +122,7 @@ func ReadSnapshotRun(r io.Reader, name string, c models.Case, gpu string) (Obser
 	}
 	c.AllocConf = s.AllocConf
 	o := Observed{
-		File: name, Label: fmt.Sprintf("%s: batch %d", name, c.Batch), Case: c, GPU: gpu,
+		Label: fmt.Sprintf("%s: batch %d", name, c.Batch), Case: c, GPU: gpu,
 		Simulated: in.Simulated, Reserved: sum.PeakReserved,
 	}
 	if sum.Traced > 0 {
@@ -153,8 +153,8 @@ func fromReference(data []byte, name string, in *coefficients.Input) ([]Observed
 			continue
 		}
 		runs = append(runs, Observed{
-			File: name, Label: fmt.Sprintf("%s:%d: batch %d", name, r.Line, r.Batch),
-			Case: r.Case, GPU: r.GPU, Stack: stack,
+			Label: fmt.Sprintf("%s:%d: batch %d", name, r.Line, r.Batch),
+			Case:  r.Case, GPU: r.GPU, Stack: stack,
 			Simulated: in.Simulated,
 			Allocated: r.PeakAllocated, Reserved: r.PeakReserved, Device: r.PeakDevice,
 		})
@@ -193,8 +193,8 @@ func observed(r *report.Report, name string) []Observed {
 		c := r.Case.Case
 		c.Batch = p.Batch
 		o := Observed{
-			File: name, Label: fmt.Sprintf("%s: batch %d", name, p.Batch),
-			Case: c, Description: r.Case.Description(),
+			Label: fmt.Sprintf("%s: batch %d", name, p.Batch),
+			Case:  c, Description: r.Case.Description(),
 			GPU: d.GPU, Known: known, Board: d.String(), Stack: coefficients.Stack{CUDA: d.CUDA, Driver: d.Driver},
 			Synthetic: true, OthersAssumed: p.Run.OthersAssumed,
 			Simulated: p.Run.Simulated || d.Simulated || strings.Contains(d.Driver, simulatedDriver),
@@ -290,7 +290,7 @@ func ReadDescribedRuns(r io.Reader, name string, c models.Case, gpu string) ([]O
 				logged.Product, gpu)
 		}
 		o := Observed{
-			File: name, Label: fmt.Sprintf("%s: %s: batch %d", name, s.GPU, c.Batch), Case: c,
+			Label: fmt.Sprintf("%s: %s: batch %d", name, s.GPU, c.Batch), Case: c,
 			GPU: gpu, Board: s.GPU,
 		}
 		if c.Strategy != nil && c.Strategy.Rank == nil {

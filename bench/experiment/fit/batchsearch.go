@@ -188,10 +188,10 @@ func rounded(batch, multiple int) int {
 // split divides an effective batch among micro-batches that are multiples.
 func split(effective, largest, multiple int) (batch, steps int) {
 	if multiple < 2 || largest < multiple {
-		return planner.Split(effective, largest, 1)
+		return planner.Split(effective, largest)
 	}
 	// In units of the multiple it is the same question.
-	units, steps := planner.Split(max(1, (effective+multiple/2)/multiple), largest/multiple, 1)
+	units, steps := planner.Split(max(1, (effective+multiple/2)/multiple), largest/multiple)
 	return units * multiple, steps
 }
 

@@ -139,7 +139,7 @@ func TestEffectiveBatchIsSplitIntoFewMicroBatches(t *testing.T) {
 	require.InEpsilon(t, 256, c.EffectiveBatch, 0.02)
 	require.Equal(t, c.EffectiveBatch, c.Batch*c.Case.Accumulate)
 	require.LessOrEqual(t, c.Batch, c.Largest)
-	batch, n := planner.Split(256, c.Largest, 1)
+	batch, n := planner.Split(256, c.Largest)
 	require.Equal(t, []int{batch, n}, []int{c.Batch, c.Case.Accumulate})
 
 	s = toySearch(70000, steptest.Full(models.Case{}))

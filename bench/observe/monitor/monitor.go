@@ -81,7 +81,7 @@ func New(session Session, source Source, watched func(pid int) bool) *Monitor {
 	m := &Monitor{session: session, source: source, watched: watched}
 	for _, b := range session.Boards {
 		m.boards = append(m.boards, &watchedBoard{
-			Board: b, seen: Seen{GPU: b.Index, Name: b.Name, UUID: b.UUID}, processesPeak: map[int]int64{},
+			Board: b, seen: Seen{GPU: b.Index}, processesPeak: map[int]int64{},
 		})
 	}
 	return m

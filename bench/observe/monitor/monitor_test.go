@@ -51,7 +51,7 @@ func (c *card) Processes() ([]nvml.Process, error) {
 func reading(used, first, second int64) *nvml.Reading {
 	busy, milliwatts, limit := 80, 123456, 300000
 	return &nvml.Reading{
-		Memory:     nvml.Memory{Total: 1000 * mib, Reserved: 100 * mib, Used: used * mib, Free: (900 - used) * mib},
+		Memory:     nvml.Memory{Total: 1000 * mib, Reserved: 100 * mib, Used: used * mib},
 		Processes:  []nvml.Process{{PID: 7, Name: "python", Used: first * mib}, {PID: 9, Used: second * mib}},
 		GPUPercent: &busy, Milliwatts: &milliwatts, LimitMilliwatts: &limit,
 	}
@@ -93,7 +93,7 @@ func TestPeakIsTheMostThatAnyLookSaw(t *testing.T) {
 	require.Equal(t, []monitor.Process{{7, "python", 100 * mib, 350 * mib}, {9, "", 100 * mib, 350 * mib}},
 		last.Processes)
 	require.Equal(t, []monitor.Seen{{
-		Name: "Card", UUID: "GPU-1", Samples: 3, Gap: 3 * time.Second, First: 300 * mib,
+		Samples: 3, Gap: 3 * time.Second, First: 300 * mib,
 		Peak: 700 * mib, WatchedPeak: 700 * mib,
 	}}, m.Seen())
 	require.Equal(t, int64(400*mib), m.Seen()[0].Rise())

@@ -165,8 +165,7 @@ func cell[T int | int64 | float64](v *T) string {
 
 // Seen is the summary of all samples of a board.
 type Seen struct {
-	GPU        int
-	Name, UUID string
+	GPU int
 	// Samples counts readings, Lost those that failed besides. Gap is the
 	// longest time between two: a peak shorter than that may have escaped.
 	Samples, Lost int

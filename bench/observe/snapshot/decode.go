@@ -26,9 +26,9 @@ var keys = func() map[string]bool {
 	keys := map[string]bool{}
 	for _, key := range []string{
 		"segments", "device_traces", "allocator_settings", "PYTORCH_CUDA_ALLOC_CONF", "simulated_by",
-		"device", "address", "total_size", "stream", "segment_type", "is_expandable", "blocks",
+		"device", "address", "total_size", "stream", "is_expandable", "blocks",
 		"size", "requested_size", "state", "frames", "filename", "line", "name",
-		"action", "addr", "time_us", "device_free",
+		"action", "addr", "device_free",
 	} {
 		keys[key] = true
 	}
@@ -217,7 +217,7 @@ func (d *decoder) segment(v any, where *place) Segment {
 	s := Segment{
 		Device: int(d.integer(m, "device", where, 0, maxDevices-1)), Total: d.bytes(m, "total_size", where),
 		Address: d.integer(m, "address", where, 0, maxAddress),
-		Stream:  d.integer(m, "stream", where, -maxAddress, maxAddress), Type: text(m, "segment_type"),
+		Stream:  d.integer(m, "stream", where, -maxAddress, maxAddress),
 	}
 	s.Expandable, _ = m.Get("is_expandable").(bool)
 	s.Blocks = each(d, m.Get("blocks"), where, "blocks", costBlock, d.block)
@@ -267,10 +267,7 @@ func (d *decoder) stack(m *pickle.Dict, where *place) []Frame {
 
 func (d *decoder) event(v any, where *place) Event {
 	m := d.once(v, where)
-	e := Event{
-		text(m, "action"), d.integer(m, "addr", where, 0, maxAddress), d.bytes(m, "size", where),
-		d.integer(m, "time_us", where, 0, 1<<62),
-	}
+	e := Event{text(m, "action"), d.integer(m, "addr", where, 0, maxAddress), d.bytes(m, "size", where)}
 	if e.Action == "oom" && len(d.failures) < maxFailures {
 		d.failures = append(d.failures, Failure{d.device, e.Size, d.bytes(m, "device_free", where), d.stack(m, where)})
 	}

@@ -34,7 +34,6 @@ type Segment struct {
 	Address    int64
 	Total      int64
 	Stream     int64
-	Type       string // "small" or "large"
 	Expandable bool
 	Blocks     []Block
 }
@@ -66,8 +65,6 @@ type Event struct {
 	Action  string
 	Address int64
 	Size    int64
-	// Micros is when, in microseconds; zero is unknown.
-	Micros int64
 }
 
 // Failure is an allocation that failed.

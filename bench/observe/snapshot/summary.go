@@ -11,7 +11,6 @@ import (
 
 // Summary is the memory of one device according to a snapshot. All amounts are bytes.
 type Summary struct {
-	Device int
 	// At the moment of the snapshot.
 	Allocated, Requested, Reserved int64
 	// Peaks over the recorded events, at least the amounts above. Of blocks that were allocated before the first
@@ -70,7 +69,7 @@ const largestShown = 10
 
 // Of sums up a device.
 func (s *Snapshot) Of(device int) Summary {
-	out := Summary{Device: device}
+	var out Summary
 	by, sites, modules, stacks := map[string]int64{}, map[string]Site{}, map[string]Site{}, stacks{}
 	for _, g := range s.Segments {
 		if g.Device != device {

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 	"unicode"
 
 	api "github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -53,7 +52,6 @@ func untold(code api.Return) bool {
 // A Library is NVML, initialized.
 type Library struct {
 	api api.Interface
-	now func() time.Time
 }
 
 // Open loads and initializes NVML. Close gives it back.
@@ -70,7 +68,7 @@ func OpenWith(a api.Interface) (*Library, error) {
 	if err := check("nvmlInit", a.Init()); err != nil {
 		return nil, err
 	}
-	return &Library{api: a, now: time.Now}, nil
+	return &Library{a}, nil
 }
 
 // Close gives NVML back.
@@ -86,11 +84,7 @@ func (l *Library) Versions() (Versions, error) {
 	if err := check("nvmlSystemGetNVMLVersion", code); err != nil {
 		return Versions{}, err
 	}
-	cuda, code := l.api.SystemGetCudaDriverVersion()
-	if err := check("nvmlSystemGetCudaDriverVersion", code); err != nil {
-		return Versions{}, err
-	}
-	return Versions{driver, library, cuda}, nil
+	return Versions{driver, library}, nil
 }
 
 // Boards lists the boards of this machine in NVML's order, which is that of
@@ -267,14 +261,13 @@ func (b *Board) Slices() ([]*Board, error) {
 func (b *Board) Memory() (Memory, error) {
 	m2, code := b.device.GetMemoryInfo_v2()
 	if code == api.SUCCESS {
-		return Memory{int64(m2.Total), int64(m2.Reserved), int64(m2.Used), int64(m2.Free)}, nil
+		return Memory{int64(m2.Total), int64(m2.Reserved), int64(m2.Used)}, nil
 	}
 	if !untold(code) {
 		return Memory{}, check("nvmlDeviceGetMemoryInfo_v2", code)
 	}
 	m, code := b.device.GetMemoryInfo()
-	return Memory{Total: int64(m.Total), Used: int64(m.Used), Free: int64(m.Free)},
-		check("nvmlDeviceGetMemoryInfo", code)
+	return Memory{Total: int64(m.Total), Used: int64(m.Used)}, check("nvmlDeviceGetMemoryInfo", code)
 }
 
 // noValue is what NVML says for a figure that it does not have.
@@ -345,7 +338,7 @@ func printable(name string) string {
 // Read reads everything. The error is a failure of the board, such as one that
 // fell off the bus, not a figure that it does not have.
 func (b *Board) Read() (Reading, error) {
-	r := Reading{At: b.library.now()}
+	var r Reading
 	var err error
 	if r.Memory, err = b.Memory(); err != nil {
 		return r, err
@@ -359,8 +352,6 @@ func (b *Board) Read() (Reading, error) {
 	r.MemoryPercent = f.add("nvmlDeviceGetUtilizationRates", use.Memory, code)
 	mhz, code := d.GetClockInfo(api.CLOCK_SM)
 	r.SMMHz = f.add("nvmlDeviceGetClockInfo", mhz, code)
-	mhz, code = d.GetClockInfo(api.CLOCK_MEM)
-	r.MemoryMHz = f.add("nvmlDeviceGetClockInfo", mhz, code)
 	celsius, code := d.GetTemperature(api.TEMPERATURE_GPU)
 	r.Celsius = f.add("nvmlDeviceGetTemperature", celsius, code)
 	power, code := d.GetPowerUsage()

@@ -9,10 +9,7 @@
 // returns [ErrNotBuilt].
 package nvml
 
-import (
-	"errors"
-	"time"
-)
+import "errors"
 
 var (
 	// ErrNoDriver says that there is no NVIDIA driver on this machine.
@@ -26,15 +23,11 @@ var (
 type Versions struct {
 	// Driver is the release, "580.65.06"; NVML that of the library.
 	Driver, NVML string
-	// CUDA is the newest version that the driver speaks, times 1000: 13000 for
-	// 13.0.
-	CUDA int
 }
 
 // A Reading is the state of a board at one moment. What a board or its driver does not
 // report is nil.
 type Reading struct {
-	At     time.Time
 	Memory Memory
 	// Processes are those that use the board, by process number.
 	Processes []Process
@@ -42,9 +35,9 @@ type Reading struct {
 	// which a kernel ran; MemoryPercent that in which memory was read or
 	// written.
 	GPUPercent, MemoryPercent *int
-	// SMMHz and MemoryMHz are the clocks.
-	SMMHz, MemoryMHz *int
-	Celsius          *int
+	// SMMHz is the clock of the multiprocessors.
+	SMMHz   *int
+	Celsius *int
 	// Milliwatts is the power drawn, LimitMilliwatts what is enforced.
 	Milliwatts, LimitMilliwatts *int
 	// Slowdowns say why the clocks are lower than they could be, nil if they
@@ -62,9 +55,9 @@ type Clocks struct {
 // Memory is the memory of a board, in bytes.
 type Memory struct {
 	// Total is the board's memory in bytes. Reserved is the driver's own share, Used
-	// that of contexts, and Free the rest. An old driver counts its share in Used and
-	// reports a Reserved of zero.
-	Total, Reserved, Used, Free int64
+	// that of contexts. An old driver counts its share in Used and reports a Reserved
+	// of zero.
+	Total, Reserved, Used int64
 }
 
 // Held is the memory in bytes that contexts of programs hold. Visible is the total

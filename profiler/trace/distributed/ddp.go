@@ -51,7 +51,6 @@ type DDP struct {
 	syncs   bool // the next backward reduces
 	expects bool // and hooks are waited for
 	queued  bool
-	used    *trace.Tensor
 	// delayed says that the next backward that reduces is the first of a static graph.
 	delayed bool
 }
@@ -90,7 +89,7 @@ func DistributedDataParallel(t *trace.Tape, w World, o DDPOptions, params []Para
 	slices.Reverse(assigned)
 	d.makeBuckets(assigned)
 	if o.FindUnused || o.StaticGraph {
-		d.used = t.Hold(t.New("empty_memory_format", program.Buffers, trace.I32, int64(len(d.params))))
+		t.Hold(t.New("empty_memory_format", program.Buffers, trace.I32, int64(len(d.params))))
 	}
 	for i, x := range d.params {
 		x.OnAccumulated(func() { d.accumulated(i) })
