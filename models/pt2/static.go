@@ -12,8 +12,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// infer finds the sizes that follow the batch of a file of torch.export alone that has one batch. Where capture found none,
-// the graph is another one at another batch.
+// infer finds the sizes that follow the batch of a file of torch.export alone that has one batch. Where capture found
+// none, the graph is another one at another batch.
 func (d *dimensions) infer(g *graph) {
 	if !d.free() && g.Extra == nil && d.fixed > 0 {
 		d.affine = inferBatch(g, int64(d.fixed))
@@ -23,9 +23,9 @@ func (d *dimensions) infer(g *graph) {
 
 // inferBatch finds which sizes follow the batch in a program that was exported without dynamic shapes, so that it has
 // the sizes of one batch: the first dimension of inputs that has as many samples, and those arguments of nodes that
-// another batch asks for where forward runs with twice as many, by the rule that [task.localize] has for a rank's part. What
-// is created or repeated as often as there are samples is taken to follow them, unless forward runs only if it does
-// not. It is nil where forward does not run either way.
+// another batch asks for where forward runs with twice as many, by the rule that [task.localize] has for a rank's
+// part. What is created or repeated as often as there are samples is taken to follow them, unless forward runs only
+// if it does not. It is nil where forward does not run either way.
 func inferBatch(g *graph, batch int64) *export.Batch {
 	for _, created := range []bool{true, false} {
 		if b, err := inferWith(g, batch, created); err == nil {
