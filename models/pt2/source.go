@@ -187,8 +187,8 @@ func caveats(file string, p *export.Program, d *dimensions) func(models.Case) []
 	return func(c models.Case) []string {
 		lines := slices.Clip(lines)
 		if d.inferred && c.Batch != d.fixed {
-			lines = append(lines, fmt.Sprintf("%s was exported with a batch of %d alone: which of its sizes follow it was "+
-				"inferred; a file with dynamic_shapes, or of vprof capture, says it", file, d.fixed))
+			lines = append(lines, fmt.Sprintf("%s was exported with a batch of %d alone: which of its sizes follow it "+
+				"was inferred; a file with dynamic_shapes, or of vprof capture, says it", file, d.fixed))
 		}
 		if c.Liger {
 			lines = append(lines, ligerFound(p, c))
