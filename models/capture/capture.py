@@ -44,7 +44,7 @@ def find_parts(texts):
 import vprof_export
 import vprof_observe
 from vprof_board import described_board, marks_of_gpu
-from vprof_export import export, freest, hide_tracing, paths_of_the_example, saved, shape_recurrent_layers
+from vprof_export import export, freest, hide_tracing, name_devices, paths_of_the_example, saved, shape_recurrent_layers
 from vprof_graph import affine, affine_inputs, align, carried, functions, lifetimes, names_in, names_of, nodes_of, rewire
 from vprof_model import SCRIPT_DOOR, TASKS, Input, Refusal, first_line, resolve
 from vprof_observe import answers_of, compiled, leave_uncompiled, line_of, numbers_of, observe, observe_counts, other_way, seed, shape_operators, share_copied_modes, watch_checkpoint
@@ -184,6 +184,17 @@ def refusal(e, opts, doing):
 # ---------------------------------------------------------------- the whole of it
 
 
+def prepare():
+    """Changes PyTorch, once, to what a capture wants of it. What is returned is to be kept as long."""
+    import vprof_known as known
+
+    for change in (watch_checkpoint, leave_uncompiled, hide_tracing, name_devices, shape_recurrent_layers, paths_of_the_example, share_copied_modes):
+        change()
+    kept = shape_operators()
+    known.watch_readers()
+    return kept
+
+
 PLACES = ("meta", "fake", "cpu", "numbers")
 MOST_WITH_NUMBERS = 1 << 30  # parameters of a model whose forward is computed, 4 GiB of them
 
@@ -216,7 +227,8 @@ def capture(opts, places=PLACES):
                 if opts.verbose:
                     traceback.print_exc()
                 refused = refusal(e, opts, doing)
-                if failed in (None, "building the model") or refused.known and not failure.known and doing != "building the model":
+                plain = place == "numbers" and doing == "forward"  # as PyTorch itself runs it
+                if failed in (None, "building the model") or plain or refused.known and not failure.known and doing != "building the model":
                     failure, failed = refused, doing  # elsewhere it fails for another reason, the user's own
                 if doing != "torch.export":
                     break
@@ -387,16 +399,7 @@ def main(argv):
 
             logging.disable(logging.ERROR)
         sys.argv = [opts.spec]  # for a script that parses its own
-        watch_checkpoint()
-        leave_uncompiled()
-        hide_tracing()
-        shape_recurrent_layers()
-        paths_of_the_example()
-        share_copied_modes()
-        _kept = shape_operators()
-        import vprof_known as known
-
-        known.watch_readers()
+        _kept = prepare()
         outcome = capture_apart(opts)
         code = 2 if "error" in outcome else 0
     except Refusal as e:

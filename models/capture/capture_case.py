@@ -10,16 +10,8 @@ import zipfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import capture
-import vprof_known
 
-capture.watch_checkpoint()
-capture.leave_uncompiled()
-capture.hide_tracing()
-capture.shape_recurrent_layers()
-capture.paths_of_the_example()
-capture.share_copied_modes()
-kept = capture.shape_operators()
-vprof_known.watch_readers()
+kept = capture.prepare()
 
 
 class Made:

@@ -48,6 +48,19 @@ class CaptureTest(CaptureCase):
         made = self.forward("return self.lin(x)", init="assert torch.cuda.is_available()")
         self.assertIn("linear.default", made.targets)
 
+    def test_autocast_may_be_of_the_device_of_a_tensor(self):
+        made = self.forward("with torch.autocast(x.device.type, enabled=False):\n    return self.lin(x)")
+        self.assertEqual(self.outcome["place"], "meta")
+        self.assertTrue(any("wrap_with_autocast" in t for t in made.targets), made.targets)
+
+    def test_forward_may_move_modules_to_where_they_are(self):
+        made = self.forward("self.lin.to(x.device)\nreturn self.lin(x)")
+        self.assertIn("linear.default", made.targets)
+
+    def test_what_fails_with_numbers_is_what_is_told(self):
+        with self.assertRaisesRegex(capture.Refusal, "has no attribute 'missing'"):
+            self.forward("return self.missing(x) if (self.lin(x) < 9).any() else x")
+
     def test_kernels_of_attention_that_are_turned_off(self):
         made = self.forward("""
             y = F.scaled_dot_product_attention(x, x, x)

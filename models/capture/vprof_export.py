@@ -30,6 +30,26 @@ def hide_tracing():
             setattr(torch.compiler, name, shy(getattr(torch.compiler, name)))
 
 
+def name_devices():
+    """Has torch.autocast take the device of tensors without numbers for a GPU, and Module.to change nothing where all is in
+    place, as PyTorch does: it would exchange the parameters that torch.export has given names."""
+    import torch
+
+    entering, moving = torch.amp.autocast_mode.autocast.__init__, torch.nn.Module.to
+
+    def init(self, device_type, *args, **kwargs):
+        entering(self, "cuda" if device_type == "meta" else device_type, *args, **kwargs)
+
+    def to(self, *args, **kwargs):
+        device, dtype, _, layout = torch._C._nn._parse_to(*args, **kwargs)
+        tensors = [*self.parameters(), *self.buffers()]
+        if device is not None and dtype is None and layout is None and tensors and all(t.device == device for t in tensors):
+            return self
+        return moving(self, *args, **kwargs)
+
+    torch.amp.autocast_mode.autocast.__init__, torch.nn.Module.to = init, to
+
+
 def shape_recurrent_layers():
     """Has recurrent layers give tensors of their shapes at once where tensors have no numbers: torch takes them apart
     step by step there, which takes minutes."""
