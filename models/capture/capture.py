@@ -12,6 +12,7 @@ added to the file as extra/vprof.json. Needs PyTorch 2.6 or newer; no GPU, no ne
 
 import argparse
 import contextlib
+import copy
 import importlib
 import importlib.abc
 import importlib.util
@@ -44,8 +45,8 @@ def find_parts(texts):
 import vprof_export
 import vprof_observe
 from vprof_board import described_board, marks_of_gpu
-from vprof_export import export, freest, hide_tracing, name_devices, paths_of_the_example, saved, shape_recurrent_layers
-from vprof_graph import affine, affine_inputs, align, carried, functions, lifetimes, names_in, names_of, nodes_of, rewire
+from vprof_export import hide_tracing, name_devices, paths_of_the_example, shape_recurrent_layers, sized
+from vprof_graph import align, carried, functions, lifetimes, names_in, names_of, nodes_of, rewire
 from vprof_model import SCRIPT_DOOR, TASKS, Input, Refusal, first_line, resolve
 from vprof_observe import answers_of, compiled, leave_uncompiled, line_of, numbers_of, observe, observe_counts, other_way, seed, shape_operators, share_copied_modes, watch_checkpoint
 
@@ -218,9 +219,8 @@ def capture(opts, places=PLACES):
                 parameters = sum(p.numel() for p in model.parameters() if not torch.nn.parameter.is_lazy(p))
                 doing = "forward"
                 example, seen = observe_with_loss(model, inputs, place, opts)
-                symbols = dict(example.symbols)
                 doing = "torch.export"
-                return write(opts, build, model, example, place, seen, *freest(model, example, place, symbols))
+                return write(opts, build, model, example, place, seen)
             except Refusal:
                 raise
             except Exception as e:
@@ -251,51 +251,98 @@ def observe_with_loss(model, inputs, place, opts):
     return example, seen
 
 
-def write(opts, build, model, example, place, seen, program, free, symbols):
+def described(build, model, example, seen, graph, then=None):
+    """What the graph does not say of the forward that was seen, and the numbers of its operators' nodes; then is the next
+    forward with the numbers and nodes of its graph, which does the same unless it is given."""
+    nodes = nodes_of(graph["graph_module"]["graph"])
+    number = align(seen.ops, nodes)
+    then = then or (seen, number, nodes)
+    extra = {"host": seen.host.told(number, nodes)}
+    extra["autocast"], extra["attention"], half = marks_of_gpu(model, lambda: as_eager(build()), example, seen, number)
+    extra["state"] = carried(seen, number, nodes, half, then)
+    rewire(seen, number, nodes, graph)
+    extra["dies"], extra["replaced"], unseen = lifetimes(seen, number, nodes, graph, then)
+    extra["counts"] = [[number[k], *count.formula] for k, count in seen.counts.items() if k in number]
+    extra["assigned"] = [number[k] for k in seen.assigned if k in number]
+    extra["leaves"] = [name for values in seen.leaves for name in names_of(values, number, nodes)[:1]]
+    extra["symbols"] = symbols_of(example, graph)
+    extra["functions"] = functions(seen, number, nodes)
+    return extra, number, unseen
+
+
+def first_forward(build, example, place, then):
+    """The graph of a forward that prepares what later ones find there, such as a codebook, and what it does not say."""
+
+    def begun(symbols, runs=1):
+        model = build_on(place, build)
+        return model, observe(model, example, place, symbols, runs=runs)
+
+    def fresh(symbols):
+        model = build_on(place, build)
+        answers_of[model] = answers_of[begun(symbols)[0]]
+        return model
+
+    _, graph, batch, symbols = sized(fresh, example, place, dict(example.symbols), "first")
+    (model, _), (_, second) = begun(symbols), begun(symbols, 2)
+    extra, _, _ = described(build, model, example, second.before, graph, (second, align(second.ops, then), then))
+    return {"graph": graph, "extra": {"version": 1, **extra, "batch": batch}}
+
+
+MOST_FIRST = 3  # graphs of the first forward: what it prepares may hang on how many samples there are
+
+
+def first_forwards(build, example, place, then):
+    """The graphs of the first forward: at the example's batch, and at the one from which on it does something else."""
+    found = []
+    while len(found) < MOST_FIRST:
+        found.append(first_forward(build, example, place, then))
+        batch = [symbol for symbol, (name, *_) in found[-1]["extra"]["symbols"].items() if name == "batch"]
+        most = [found[-1]["graph"]["range_constraints"].get(symbol, {}).get("max_val") for symbol in batch]
+        if not most or not most[0] or most[0] > MOST_BATCH:
+            break
+        example = copy.copy(example)
+        example.symbols = {**example.symbols, "batch": most[0] + 1}
+    return found
+
+
+MOST_BATCH = 4096  # of samples at which a first forward is tried
+
+
+def write(opts, build, model, example, place, seen):
     import torch
 
     modules = set(model.modules())
     name = os.path.basename(opts.output).removesuffix(".pt2")
-    entries, graph = saved(program, name)
-    nodes = nodes_of(graph["graph_module"]["graph"])
-    extra = {"version": 1, "source": opts.spec, "tied": tied(model)}
-    notes = list(seen.notes)
-    if "batch" in symbols and not free:
-        batches = (2, 3, 5)
-        graphs = []
-        for b in batches:
-            if place == "numbers" or seen.state:
-                observe(model, example, place, {**symbols, "batch": b})
-            elif not graphs:
-                graphs.append(graph)
-                continue
-            archive, program = saved(export(model, example, place, {**symbols, "batch": b}, []), name)
-            entries = entries if graphs else archive
-            graphs.append(program)
-        graph = graphs[0]
-        nodes = nodes_of(graph["graph_module"]["graph"])
+    notes, begins = list(seen.notes), seen.begins
+
+    def settled(symbols):
+        if symbols != example.symbols and (place == "numbers" or seen.state):
+            observe(model, example, place, symbols)
+        return model
+
+    entries, graph, batch, symbols = sized(settled, example, place, dict(example.symbols), name)
+    if batch:
         seen = observe_counts(model, example, place, symbols)
-        extra["batch"] = {"exported": batches[0], "inputs": affine_inputs(graphs, batches), "args": affine(graphs, batches)}
-        notes.append(f"export insists on a fixed batch; {len(extra['batch']['args'])} numbers of the graph were found to follow it")
-    number = align(seen.ops, nodes)
-    extra["host"] = seen.host.told(number, nodes)
-    extra["autocast"], extra["attention"], half = marks_of_gpu(model, lambda: as_eager(build()), example, seen, number)
-    extra["state"] = carried(seen, number, nodes, half)
-    rewire(seen, number, nodes, graph)
+        notes.append(f"export insists on a fixed batch; {len(batch['args'])} numbers of the graph were found to follow it")
+    nodes = nodes_of(graph["graph_module"]["graph"])
+    found, number, unseen = described(build, model, example, seen, graph)
+    extra = {"version": 1, "source": opts.spec, "tied": tied(model), **found, "batch": batch}
     entries[name + "/models/model.json"] = json.dumps(graph).encode()
-    extra["dies"], extra["replaced"], unseen = lifetimes(seen, number, nodes, graph)
     if unseen > len(seen.ops) // 100:
         notes.append(f"{unseen} of {len(seen.ops)} operators of forward are not in the exported graph; lifetimes around them are a guess")
+    if begins:
+        try:
+            extra["first"] = first_forwards(build, example, place, nodes)
+        except Exception:
+            if opts.verbose:
+                traceback.print_exc()
+            notes.append("forward does more in its first call, which may need more memory: planned are the steps after it; vprof run shows both")
     named = {n: [isinstance(d, tuple) and d[0] == "batch" for d in i.dims] for n, i in example.inputs.items() if isinstance(i, Input)}
     extra["batch_dims"] = {n: dims.index(True) for n, dims in named.items() if True in dims[1:] and not dims[0]}
     extra["cublas_workspace"] = os.environ.get("CUBLAS_WORKSPACE_CONFIG", "")
-    extra["counts"] = [[number[k], *count.formula] for k, count in seen.counts.items() if k in number]
     extra["numbers"] = numbers_lines(model) if place == "numbers" else []
     if extra["numbers"]:
         notes.append(f"what forward does depends on numbers in tensors ({some(extra['numbers'])}): the file holds what a forward {'of your example' if opts.inputs_from else 'of random inputs'} did with the weights as they were built; at other batches masks pick the same shares of elements, unless they go with the batch")
-    extra["assigned"] = [number[k] for k in seen.assigned if k in number]
-    extra["leaves"] = [name for values in seen.leaves for name in names_of(values, number, nodes)[:1]]
-    extra["symbols"] = symbols_of(example, graph)
     fixed = {s: n for s, n in symbols.items() if s not in [name for name, *_ in extra["symbols"].values()] and (s != "batch" or not extra.get("batch"))}
     if fixed:
         notes.append(f"the model takes no other {' or '.join(fixed)} than in the example ({', '.join(f'{s}={n}' for s, n in fixed.items())}): capture it with others in --input to plan them")
@@ -312,7 +359,6 @@ def write(opts, build, model, example, place, seen, program, free, symbols):
         notes.append("torch.compile within the model is left out: plans are of its eager step (capture --compile and plan --torch-compile are of one that is compiled)")
     unknown = dict.fromkeys(seen.functions.unknown)
     extra["custom_functions"] = [{"name": n, "line": line} for n, line in unknown]
-    extra["functions"] = functions(seen, number, nodes)
     for n, line in unknown:
         notes.append(f"{n} ({line}) has a backward of its own that looks at numbers, which the file does not hold; it is planned as one kernel that makes all gradients")
     entries[name + "/extra/vprof.json"] = json.dumps(extra).encode()

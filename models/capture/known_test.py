@@ -82,7 +82,21 @@ class KnownTest(CaptureCase):
     def test_attributes_may_be_set_by_the_first_forward(self):
         made = self.forward("if not self.ready:\n    self.ready = True\n    x = x * 2\n    x = x + 1\nreturn torch.cos(x)", init="self.ready = False")
         self.assertEqual(made.targets, ["cos.default"])
-        self.assertIn("forward does more in its first call", self.outcome["notes"][0])
+        [first] = made.extra["first"]
+        self.assertEqual([n["target"].split(".", 3)[3] for n in first["graph"]["graph_module"]["graph"]["nodes"]], ["mul.Tensor", "add.Tensor", "cos.default"])
+        self.assertEqual(self.outcome["notes"], [])
+
+    def test_what_the_first_forward_makes_is_what_later_ones_take(self):
+        made = self.forward(
+            """
+            if self.table is None:
+                self.table = x.detach().std(0)
+            return torch.cos(x + self.table)
+            """,
+            init="self.table = None",
+        )
+        [first] = made.extra["first"]
+        self.assertEqual((first["extra"]["state"], first["extra"]["replaced"]), ([["c_table", "std", False]], []))
 
     def test_of_forwards_that_draw_lots_the_one_that_does_most_is_planned(self):
         for draw in ("random.random() < 0.3", "bool(torch.rand(1) < 0.3)"):

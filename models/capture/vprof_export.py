@@ -7,6 +7,7 @@ import json
 import sys
 import zipfile
 
+from vprof_graph import affine, affine_inputs
 from vprof_observe import answers_of, fake_mode_of, line_of, seed
 
 
@@ -86,9 +87,10 @@ def paths_of_the_example():
     library.contract_path = chosen
 
 
-def export(model, example, place, symbols, free, derived=()):
+def export(models, example, place, symbols, free, derived=()):
     import torch
 
+    model = models(symbols)
     seed()
     args, kwargs = example.tensors(place, symbols)
     if place == "fake":
@@ -101,7 +103,22 @@ def export(model, example, place, symbols, free, derived=()):
         return torch.export.export(model, args, kwargs, dynamic_shapes=example.shapes(free, derived) if free or derived else None, strict=False)
 
 
-def freest(model, example, place, symbols):
+BATCHES = (2, 3, 5)  # at which a graph is exported that has no open batch
+
+
+def sized(models, example, place, symbols, name):
+    """The archive of an export and its program, with how a fixed batch is in it (None if the batch is open, or there is
+    none), and the sizes of the symbols there. Models gives the one to export at given sizes."""
+    program, free, symbols = freest(models, example, place, symbols)
+    entries, graph = saved(program, name)
+    if "batch" not in symbols or free:
+        return entries, graph, None, symbols
+    others = [saved(export(models, example, place, {**symbols, "batch": b}, []), name) for b in BATCHES[1:]]
+    graphs = [graph, *(g for _, g in others)]
+    return entries, graph, {"exported": BATCHES[0], "inputs": affine_inputs(graphs, BATCHES), "args": affine(graphs, BATCHES)}, symbols
+
+
+def freest(models, example, place, symbols):
     """Exports with as many symbols open as the model lets be: all, the batch and what torch.export finds (a Dim must
     be right for every size in its range, and sizes that are divided, or may be too small, are not), the batch, the batch
     as far as torch.export finds, none."""
@@ -118,9 +135,9 @@ def freest(model, example, place, symbols):
     for free, derived in tries:
         if batch and derived == batch and not bounded:
             continue
-        sizes = symbols if free or derived or not batch else {**symbols, "batch": 2}
+        sizes = symbols if free or derived or not batch else {**symbols, "batch": BATCHES[0]}
         try:
-            program = export(model, example, place, sizes, free, derived)
+            program = export(models, example, place, sizes, free, derived)
             if batch and derived == batch and not program.range_constraints:
                 continue  # it has found the batch to be a constant
             return program, free or derived, sizes

@@ -98,18 +98,16 @@ def walked_back(reached, i, j):
     return pairs[::-1]
 
 
-def lifetimes(seen, number, nodes, program):
+def lifetimes(seen, number, nodes, program, then):
     """The lists "dies" and "replaced" of the file, [number of a node, values that die before the next one], of this forward
-    and of the one before, there with whether they were detached; and how many operators are not in the graph."""
-    last, latest = [], -1  # number of the last node by each operator
-    for k in range(len(seen.ops)):
-        latest = max(latest, number.get(k, latest))
-        last.append(latest)
-    replaced, kept = [], set()
-    for k, values in seen.replaced if seen.keeps else ():
+    and of what it leaves to the next one, there with whether they were detached; and how many operators are not in the
+    graph. Then is the next forward with the numbers and nodes of its graph."""
+    last = last_nodes(seen, number)
+    replaced, kept, later = [], set(), last_nodes(*then[:2])
+    for k, values in then[0].replaced if then[0] is not seen or seen.keeps else ():
         names, detached = memory_of(values, seen, number, nodes)
         if names:
-            replaced.append([last[k] if k >= 0 else -1, names[:1], detached])
+            replaced.append([later[k] if k >= 0 else -1, names[:1], detached])
             kept.update(() if detached else names[:1])
     dies = collections.defaultdict(list)
     named = set()
@@ -123,6 +121,11 @@ def lifetimes(seen, number, nodes, program):
     return [[n, dies[n]] for n in sorted(dies) if dies[n]], replaced, sum(k not in number and k not in seen.views for k in range(len(seen.ops)))
 
 
+def last_nodes(seen, number):
+    """The number of the last node by each operator."""
+    return list(itertools.accumulate((number.get(k, -1) for k in range(len(seen.ops))), max))
+
+
 def memory_of(values, seen, number, nodes):
     """What the graph calls values, or, of a view that is not in it since nothing there takes it, those that it looks at;
     and whether such a view was detached, so that it keeps the memory and no history."""
@@ -134,18 +137,20 @@ def memory_of(values, seen, number, nodes):
     return names_of(values, number, nodes), False
 
 
-def carried(seen, number, nodes, half):
-    """The list "state" of the file: [input of the graph, value that the forward before has put in its place, whether it is
-    half precision under autocast] of buffers and other attributes that each forward replaces (self.memory = new)."""
-    gone = [values for _, values in seen.replaced]
+def carried(seen, number, nodes, half, then):
+    """The list "state" of the file: [input of the next forward's graph, value that this one has put in its place, whether
+    it is half precision under autocast] of buffers and other attributes that each forward replaces (self.memory = new),
+    or that this one alone has made."""
+    following, numbers, theirs = then
+    gone = [values for _, values in following.replaced]
     found = {}
-    for *at, values, _ in seen.state if seen.keeps else ():
-        k, argument, i = taken_at(*at, seen, number)
-        if k in number and any(values is g for g in gone):
-            node, prefix, _ = nodes[number[k]]
+    for *at, values, _ in following.state if following is not seen or seen.keeps else ():
+        k, argument, i = taken_at(*at, following, numbers)
+        if k in numbers and (following is not seen or any(values is g for g in gone)):
+            node, prefix, _ = theirs[numbers[k]]
             given = [names_in(a["arg"]) for a in node["inputs"] if a["name"] == argument]
             names, _ = memory_of(values, seen, number, nodes)
-            if names and given and i < len(given[0]) and (name := outside(given[0][i], prefix, nodes)):
+            if names and given and i < len(given[0]) and (name := outside(given[0][i], prefix, theirs)):
                 found.setdefault(name, [names[0], tuple(at) in half])
     return [[name, *pair] for name, pair in found.items()]
 

@@ -80,6 +80,8 @@ class Observation:
         self.ended = False  # whether it came to its end
         self.keeps = False  # whether the forward before did the same, so that its values are those of this one
         self.differs = None  # where it began to take another way than expected: the line
+        self.before = None  # the Observation of the forward before
+        self.begins = False  # whether the first forward did more than this one
         self.notes = []  # what the user must know
 
     def names(self):
@@ -93,8 +95,8 @@ class Earlier(list):
 RUNS = 3  # of forward, in which what it prepares is there and what it keeps has the sizes of the batch
 
 
-def observe(model, example, place, symbols, fake=None, expected=None, answers=None):
-    """Runs forward until it does what it did before, or what is expected, and gives what the last one showed: each operator
+def observe(model, example, place, symbols, fake=None, expected=None, answers=None, runs=RUNS):
+    """Runs forward until it does what it did before, or what is expected, and at most so often, and gives what the last one showed: each operator
     and the death of each tensor. Where operators are expected, it notes the first line that calls another. Answers makes
     those that it takes, of another forward.
 
@@ -229,12 +231,13 @@ def observe(model, example, place, symbols, fake=None, expected=None, answers=No
                 raise
             last = seen  # up to what needs a GPU
         first = last.elements
-        for _ in range(RUNS - 1):
+        for _ in range(runs - 1):
             if not last.ended or expected is not None and last.names() == expected:
                 break
             before = last
             try:
                 last = run(before)
+                last.before = before
             except vprof_backward.Again:
                 raise
             except Exception:  # what does not run twice keeps nothing that is known
@@ -243,8 +246,7 @@ def observe(model, example, place, symbols, fake=None, expected=None, answers=No
             if last.names() == before.names():
                 last.keeps = True
                 break
-        if first > last.elements and last.keeps and not last.lots:
-            last.notes.append("forward does more in its first call, which may need more memory: planned are the steps after it; vprof run shows both")
+        last.begins = first > last.elements and last.keeps and not last.lots
     numbers_of[model] = {**numbers_of.get(model, {}), **({} if place == "numbers" else numbers.buffers(model))}
     return last
 

@@ -15,6 +15,8 @@ import (
 type graph struct {
 	*export.Program
 	calls []call
+	// first are the graphs of the first forward, where that does more; none of most.
+	first []*graph
 	// functions are the nodes of autograd.Functions, by the first.
 	functions map[int]function
 	// autocast is the type of autocast, 0 without.
@@ -66,9 +68,25 @@ type place struct{ path trace.Path }
 // ModulePath is the path of a module.
 func (p *place) ModulePath() *trace.Path { return &p.path }
 
-// prepare looks up the operators of a program. The error is an
-// [*UnknownOperatorsError] if some are not known.
+// prepare looks up the operators of a program, and of the first forward's, which is left out if they are not known. The
+// error is an [*UnknownOperatorsError] if some of the program are not known.
 func prepare(p *export.Program) (*graph, error) {
+	g, err := prepareGraph(p, p)
+	if err != nil {
+		return nil, err
+	}
+	p.First = slices.DeleteFunc(p.First, func(first *export.Program) bool {
+		f, err := prepareGraph(first, p)
+		if err == nil {
+			g.first = append(g.first, f)
+		}
+		return err != nil
+	})
+	return g, nil
+}
+
+// prepareGraph prepares a graph of which modules keep values for the next forward's.
+func prepareGraph(p, next *export.Program) (*graph, error) {
 	g := &graph{Program: p, calls: make([]call, len(p.Nodes))}
 	places := map[[2]string]*place{}
 	unknown := map[string]*UnknownOperator{}
@@ -96,7 +114,7 @@ func prepare(p *export.Program) (*graph, error) {
 	}
 	g.assignData()
 	g.markCalls()
-	g.findState()
+	g.findState(next)
 	g.findLeaves()
 	g.functions = map[int]function{}
 	for _, f := range p.Functions {

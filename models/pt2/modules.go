@@ -48,38 +48,37 @@ type modules struct {
 	weights []*weight
 	of      map[int32]*weight // by the values that they are
 	sites   map[int32]*site   // by the values of the layers' weights
+	// first are the modules by the values of the graphs of the first forward.
+	first map[*export.Program]*modules
 }
 
 // newModules makes the modules of a program.
 func newModules(p *export.Program) *modules {
-	m := &modules{of: map[int32]*weight{}, sites: map[int32]*site{}}
+	m := &modules{of: map[int32]*weight{}, sites: map[int32]*site{}, first: map[*export.Program]*modules{}}
 	root := &branch{}
 	for _, path := range p.Modules {
 		root.at(path)
 	}
-	tied, byName, later := ties(p), map[string]*weight{}, followBatch(p)
+	tied, byName, later := ties(p), map[string]*weight{}, madeByForward(p)
 	for i := range p.Inputs {
 		in := &p.Inputs[i]
 		if in.Role == export.UserInput || later[in.Value] {
 			continue
 		}
-		name := cmp.Or(tied[in.Name], in.Name)
-		w := byName[name]
+		w := byName[keyOf(in, tied)]
 		if w == nil {
-			w = newWeight(in)
-			if in.Role == export.Constant {
-				kept := p.Extra != nil && slices.Contains(p.Extra.Host.Kept, p.Names[in.Value])
-				w.Buffer.Away = kept || written(p, in.Value)
-			}
-			m.weights, byName[name] = append(m.weights, w), w
+			w = m.add(p, in)
+			byName[keyOf(in, tied)] = w
 		}
 		w.values, m.of[in.Value] = append(w.values, in.Value), w
 		b := root
 		if in.Role != export.Constant {
 			b = root.at(parent(in.Name))
 		}
-		b.own = append(b.own, w)
-		b.names = append(b.names, in.Name[strings.LastIndexByte(in.Name, '.')+1:])
+		b.put(w, in)
+	}
+	for _, first := range p.First {
+		m.addFirst(first, byName, tied, root)
 	}
 	m.findSites(p, root)
 	m.Parts = root.parts()
@@ -91,7 +90,56 @@ func newModules(p *export.Program) *modules {
 		delete(m.sites, v)
 	}
 	m.flattenRecurrent(p, root)
+	for _, first := range m.first {
+		first.Parts, first.weights = m.Parts, m.weights
+		for v, w := range first.of {
+			for _, own := range w.values {
+				if s := m.sites[own]; s != nil {
+					first.sites[v] = s
+				}
+			}
+		}
+	}
 	return m
+}
+
+// keyOf tells the tensors of a model apart: by the first of their names, and constants, whose names are numbers in a
+// graph, also by their sizes.
+func keyOf(in *export.Input, tied map[string]string) string {
+	if in.Role == export.Constant {
+		return fmt.Sprint(in.Name, in.Sizes, in.Type)
+	}
+	return cmp.Or(tied[in.Name], in.Name)
+}
+
+// add makes the tensor of an input of a program.
+func (m *modules) add(p *export.Program, in *export.Input) *weight {
+	w := newWeight(in)
+	if in.Role == export.Constant {
+		kept := p.Extra != nil && slices.Contains(p.Extra.Host.Kept, p.Names[in.Value])
+		w.Buffer.Away = kept || written(p, in.Value)
+	}
+	m.weights = append(m.weights, w)
+	return w
+}
+
+// addFirst finds the tensors of a graph of the first forward, and adds constants that it alone takes.
+func (m *modules) addFirst(p *export.Program, byName map[string]*weight, tied map[string]string, root *branch) {
+	first := &modules{of: map[int32]*weight{}, sites: map[int32]*site{}}
+	m.first[p] = first
+	for i := range p.Inputs {
+		in := &p.Inputs[i]
+		if in.Role == export.UserInput {
+			continue
+		}
+		w := byName[keyOf(in, tied)]
+		if w == nil {
+			w = m.add(p, in)
+			byName[keyOf(in, tied)] = w
+			root.put(w, in)
+		}
+		first.of[in.Value] = w
+	}
 }
 
 // written reports whether a constant is numbers in the code, of which each forward makes a tensor, as
@@ -214,6 +262,12 @@ func (b *branch) at(path string) *branch {
 		b = next
 	}
 	return b
+}
+
+// put gives the module a tensor, under the name of an input.
+func (b *branch) put(w *weight, in *export.Input) {
+	b.own = append(b.own, w)
+	b.names = append(b.names, in.Name[strings.LastIndexByte(in.Name, '.')+1:])
 }
 
 // isLinear says that a module is a linear layer with a weight.

@@ -83,6 +83,7 @@ func restore(name, config string, o asked.Oracle) (models.Model, error) {
 // tracing alone, and finds what its nodes do not say: how long values live, and blocks, Functions and
 // kernels of the model.
 func complete(file string, p *export.Program) error {
+	p.First = slices.DeleteFunc(p.First, func(first *export.Program) bool { return complete(file, first) != nil })
 	followTypes(p)
 	restoreCastArguments(p)
 	castProducts(p)
@@ -193,6 +194,10 @@ func caveats(file string, p *export.Program, d *dimensions) func(models.Case) []
 		if c.Liger {
 			lines = append(lines, ligerFound(p, c))
 		}
+		if p.Extra != nil && len(p.Extra.First) > 0 && !begins(p, c) {
+			lines = append(lines, "forward does more in its first call, which may need more memory: planned are the "+
+				"steps after it")
+		}
 		if p.Extra != nil && p.Extra.OtherWay != nil && int64(c.Batch) != captured(p.Extra) {
 			lines = append(lines, otherWay(p.Extra))
 		}
@@ -203,6 +208,13 @@ func caveats(file string, p *export.Program, d *dimensions) func(models.Case) []
 		}
 		return lines
 	}
+}
+
+// begins reports whether the first forward of a case is planned as it is.
+func begins(p *export.Program, c models.Case) bool {
+	return c.Strategy == nil && slices.ContainsFunc(p.First, func(first *export.Program) bool {
+		return findDimensions(first).check("", c) == nil
+	})
 }
 
 // captured is the batch of the example that a model was captured with.

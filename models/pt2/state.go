@@ -1,6 +1,7 @@
 package pt2
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -22,8 +23,9 @@ type kept struct {
 	of           *trace.Tensor
 }
 
-// keptOf are the values of a graph that modules keep.
-func keptOf(p *export.Program) (out []kept) {
+// keptOf are the values of a graph that modules keep for the graph of the next forward, which is the same one but for the
+// first forward. Of what that one makes a graph takes inputs that no value of its own is.
+func keptOf(p, next *export.Program) (out []kept) {
 	if p.Extra == nil {
 		return nil
 	}
@@ -34,9 +36,8 @@ func keptOf(p *export.Program) (out []kept) {
 	}
 	state := map[int32]kept{}
 	for _, s := range p.Extra.State {
-		input := slices.IndexFunc(p.Inputs, func(in export.Input) bool { return named(p, in, s.Input) })
-		if v, known := find(s.Value); known && input >= 0 {
-			state[v] = kept{input: input, half: s.Half}
+		if v, known := find(s.Value); known && inputNamed(next, s.Input) >= 0 {
+			state[v] = kept{value: v, until: never, input: inputNamed(next, s.Input), half: s.Half}
 		}
 	}
 	for _, r := range p.Extra.Replaced {
@@ -49,11 +50,44 @@ func keptOf(p *export.Program) (out []kept) {
 			if !taken {
 				k.input = -1
 			}
-			k.value, k.until, k.detached = v, r.Node, r.Detached
+			delete(state, v)
+			k.value, k.until, k.detached = v, max(r.Node, 0), r.Detached
 			out = append(out, k)
 		}
 	}
+	for _, v := range slices.Sorted(maps.Keys(state)) {
+		out = append(out, state[v])
+	}
+	for _, i := range madeFirst(p) {
+		if p == next && !slices.ContainsFunc(out, func(k kept) bool { return k.input == i }) {
+			out = append(out, kept{value: -1, until: never, input: i})
+		}
+	}
 	return out
+}
+
+// madeFirst are the inputs that the first forward makes.
+func madeFirst(p *export.Program) (inputs []int) {
+	for _, first := range p.First {
+		if first.Extra == nil {
+			continue
+		}
+		for _, s := range first.Extra.State {
+			i := inputNamed(p, s.Input)
+			if i >= 0 && p.Inputs[i].Role == export.Constant && !slices.Contains(inputs, i) {
+				inputs = append(inputs, i)
+			}
+		}
+	}
+	return inputs
+}
+
+// never is the node behind which nothing is replaced.
+const never = -1
+
+// inputNamed is the place of the input with a name in the graph, -1 if there is none.
+func inputNamed(p *export.Program, name string) int {
+	return slices.IndexFunc(p.Inputs, func(in export.Input) bool { return named(p, in, name) })
 }
 
 // madeByName are the values that nodes make: others may have the names of those that they are.
@@ -74,16 +108,21 @@ func named(p *export.Program, in export.Input, name string) bool {
 	return in.Value >= 0 && p.Names[in.Value] == name
 }
 
-// findState finds what the modules of a graph keep. It takes out the copies that torch.export puts at the end of the
+// findState finds what the modules of a graph keep for the next forward's. It takes out the copies that torch.export puts at the end of the
 // graph for buffers that forward replaces: PyTorch has the module refer to the other tensor.
-func (g *graph) findState() {
-	g.kept = keptOf(g.Program)
+func (g *graph) findState(next *export.Program) {
+	g.kept = keptOf(g.Program, next)
 	for k := range g.kept {
 		kept := &g.kept[k]
 		if kept.input < 0 {
 			continue
 		}
-		input := g.Inputs[kept.input].Value
+		name := next.Inputs[kept.input].Name
+		i := slices.IndexFunc(g.Inputs, func(in export.Input) bool { return in.Name == name })
+		if i < 0 {
+			continue
+		}
+		input := g.Inputs[i].Value
 		for i := range slices.Backward(g.Nodes) {
 			n := &g.Nodes[i]
 			if n.Target == copyInPlace && inputOf(n, "self") == input && inputOf(n, "src") == kept.value {
@@ -101,21 +140,17 @@ func (g *graph) findState() {
 
 const copyInPlace = "torch.ops.aten.copy_.default"
 
-// followBatch are the inputs that modules keep from one forward to the next and whose size is that of the batch:
-// they are no part of the model until forward has run.
-func followBatch(p *export.Program) map[int32]bool {
+// madeByForward are the inputs that modules keep from one forward to the next and that no model has before the first:
+// those whose size is that of the batch, and what the first forward makes.
+func madeByForward(p *export.Program) map[int32]bool {
 	out := map[int32]bool{}
-	if p.Extra == nil || p.Extra.Batch == nil {
-		return out
-	}
-	for _, k := range keptOf(p) {
+	for _, k := range keptOf(p, p) {
 		if k.input < 0 {
 			continue
 		}
 		in := p.Inputs[k.input]
-		out[in.Value] = slices.ContainsFunc(p.Extra.Batch.Inputs, func(a export.AffineInput) bool {
-			return named(p, in, a.Name)
-		})
+		out[in.Value] = k.value < 0 || p.Extra.Batch != nil &&
+			slices.ContainsFunc(p.Extra.Batch.Inputs, func(a export.AffineInput) bool { return named(p, in, a.Name) })
 	}
 	return out
 }
@@ -123,6 +158,9 @@ func followBatch(p *export.Program) map[int32]bool {
 // takeState gives forward what modules keep from the forward before, and notes what buffers begin with.
 func (w *walker) takeState() {
 	w.keeping = slices.Clone(w.g.kept)
+	if w.then != nil {
+		return
+	}
 	for _, k := range w.g.kept {
 		if k.input < 0 {
 			continue
@@ -141,7 +179,7 @@ func (w *walker) takeState() {
 // makeState makes what a node takes and no module has, in the first forward and where the batch has another size.
 func (w *walker) makeState(node int) {
 	for _, k := range w.g.kept {
-		if k.input < 0 || k.first != node || w.values[w.g.Inputs[k.input].Value] != nil {
+		if w.then != nil || k.input < 0 || k.first != node || w.values[w.g.Inputs[k.input].Value] != nil {
 			continue
 		}
 		in := &w.g.Inputs[k.input]
@@ -175,10 +213,10 @@ func shapeOf(in *export.Input) []int64 {
 
 // hold takes hold of a value that modules keep: of x.detach() before x dies, with what backward needs of it.
 func (w *walker) hold(v int32) {
-	x := w.tensor(v)
-	if x == nil || !w.Training() {
+	if len(w.keeping) == 0 || v < 0 || !w.Training() || w.tensor(v) == nil {
 		return
 	}
+	x := w.tensor(v)
 	for i := range w.keeping {
 		k := &w.keeping[i]
 		switch {
@@ -200,13 +238,36 @@ func (w *walker) keep() {
 			continue
 		}
 		w.kept = append(w.kept, *k)
-		if k.input < 0 {
+		if k.input < 0 || w.then != nil {
 			continue
 		}
 		if b := w.of[w.g.Inputs[k.input].Value]; b != nil && b.Buffer != nil {
 			b.Buffer.Tensor = k.of
 		}
 	}
+}
+
+// begin is the first forward pass, where it does more than those after it, which find what it leaves.
+func (t *task) begin(b *task, f *trace.Frame, results *[]*trace.Tensor, loss **trace.Tensor) *trace.Tensor {
+	b.inputGrads, b.kept, b.inputs = t.inputGrads, nil, make([]*trace.Tensor, len(b.g.Inputs))
+	for i, in := range b.g.Inputs {
+		if k := slices.IndexFunc(t.g.Inputs, func(own export.Input) bool {
+			return own.Role == export.UserInput && own.Name == in.Name
+		}); k >= 0 && in.Role == export.UserInput {
+			b.inputs[i] = t.inputs[k]
+		}
+	}
+	out := b.Compute(f, results, loss)
+	for _, k := range b.kept {
+		if k.input >= 0 {
+			if w := t.of[t.g.Inputs[k.input].Value]; w != nil && w.Buffer != nil {
+				f.Tape().Release(w.Buffer.Tensor)
+				w.Buffer.Tensor = k.of
+			}
+		}
+	}
+	t.kept = append(t.kept, b.kept...)
+	return out
 }
 
 // replace releases what was kept of the forward pass before and is replaced after a node.

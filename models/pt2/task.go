@@ -45,6 +45,11 @@ type task struct {
 	whole [][]int64
 	// resized looks at the arguments of a call, and may change them; nil for most.
 	resized func(n *export.Node, given []aten.Arg)
+	// first are those of the first forward at some batches, where it does more than those after it; begun says that
+	// it is over. then is the task of the others in one of these.
+	first []*task
+	then  *task
+	begun bool
 	// head is the output layer where scores and loss are computed in chunks, nil otherwise.
 	head *head
 }
@@ -81,7 +86,23 @@ func newTrainer(g *graph, d *dimensions, c models.Case) (models.Trainer, error) 
 	if err != nil {
 		return nil, err
 	}
+	t.makeFirst()
 	return trainer, t.sized(c.Batch)
+}
+
+// makeFirst makes the tasks of the first forward, which have the same modules. Ranks and stages have none.
+func (t *task) makeFirst() {
+	for _, g := range t.plain.first {
+		sizes := findDimensions(g.Program)
+		b := &task{modules: t.modules.first[g.Program], plain: g, sizes: sizes, c: t.c, half: t.half, then: t}
+		var err error
+		if b.output, err = chooseOutput(g.Program, t.c.Output); err != nil || t.c.Strategy != nil {
+			continue
+		}
+		if _, err = b.recompute(); err == nil {
+			t.first = append(t.first, b)
+		}
+	}
 }
 
 // autocasts are the types of autocast.
@@ -220,7 +241,7 @@ func everyNth(all []region, n int) []region {
 
 // Begin implements [train.Graph].
 func (t *task) Begin(tape *trace.Tape, net *nn.Tree) {
-	t.kept = nil
+	t.kept, t.begun = nil, false
 	if err := t.answerConvolutions(tape); err != nil {
 		tape.Raise(err)
 	}
@@ -350,6 +371,14 @@ func (t *task) Loss(f *trace.Frame, loss **trace.Tensor) { t.Compute(f, new([]*t
 
 // Compute implements [train.Graph].
 func (t *task) Compute(f *trace.Frame, results *[]*trace.Tensor, loss **trace.Tensor) *trace.Tensor {
+	if !t.begun && t.Training() {
+		t.begun = true
+		for _, b := range t.first {
+			if b.sized(t.c.Batch) == nil {
+				return t.begin(b, f, results, loss)
+			}
+		}
+	}
 	g := f.CallFrame()
 	w := t.walker(g)
 	w.run(0, len(t.g.Nodes))

@@ -84,6 +84,19 @@ func Read(r io.ReaderAt, size int64) (*Program, error) {
 
 // decode reads the program of the two entries, of which the second may be nil.
 func decode(model, extra []byte) (*Program, error) {
+	p, err := decodeGraph(model, extra)
+	if err != nil || p.Extra == nil {
+		return p, err
+	}
+	for _, f := range p.Extra.First {
+		if first, err := decodeGraph(f.Graph, f.Extra); err == nil {
+			p.First = append(p.First, first)
+		}
+	}
+	return p, nil
+}
+
+func decodeGraph(model, extra []byte) (*Program, error) {
 	p, err := Decode(model)
 	if err != nil {
 		return nil, fmt.Errorf("models/model.json %w", err)

@@ -52,6 +52,10 @@ type Extra struct {
 	CublasWorkspace string `json:"cublas_workspace,omitempty"`
 	// Symbols are the sizes that are open, by the symbols of the graph.
 	Symbols map[string]Symbol `json:"symbols,omitempty"`
+	// First is the forward that prepares what later ones find there (a codebook, a table), where one does: its graphs
+	// at batches that follow each other, and the Extra of each, whose State and Replaced are of inputs and nodes of the
+	// graph of later ones.
+	First []struct{ Graph, Extra json.RawMessage } `json:"first,omitempty"`
 }
 
 // TypeMark says of an argument of a node whether it is half precision under autocast.

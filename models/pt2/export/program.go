@@ -39,6 +39,8 @@ type Program struct {
 	Functions []FunctionCall
 	// Kernels are the nodes in whose place liger-kernel has kernels of its own, in order.
 	Kernels []KernelCall
+	// First are graphs of the first forward, where it does more than those after it, each of other batches.
+	First []*Program
 	// Extra is what vprof capture put next to the graph, nil if nothing.
 	Extra *Extra
 	// Asked is what cuDNN said itself about the convolutions, nil if it was not asked.
