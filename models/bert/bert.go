@@ -140,8 +140,7 @@ func newOutput(c Config, in int64) *output {
 func (o *output) call(f *frame, x, input *tensor) *tensor {
 	g := f.ModuleFrame(o, x, input)
 	g.Pass(&x, o.Dense, o.Dropout)
-	g.Set(&x, g.Call(o.LayerNorm, x.Add(input)))
-	return g.Return(x)
+	return g.Return(g.Set(&x, g.Call(o.LayerNorm, x.Add(input))))
 }
 
 // attention is self attention and its output.
@@ -154,7 +153,7 @@ type attention struct {
 func (a *attention) call(f *frame, x, mask *tensor) (y, weights *tensor) {
 	g := f.CallFrame(x, mask)
 	y, weights = a.Self.call(g, x, mask)
-	g.LetOptional(y, weights)
+	g.LetEach(y, weights)
 	g.Set(&y, a.Output.call(g, y, x))
 	return g.ReturnPair(y, weights)
 }
@@ -197,7 +196,7 @@ func newLayer(c Config) *layer {
 // forward takes hidden states and a mask.
 func (l *layer) forward(f *frame, args []*tensor) *tensor {
 	y, weights := l.Attention.call(f, args[0], args[1])
-	f.LetOptional(y, weights)
+	f.LetEach(y, weights)
 	z := f.Let(l.feedForward(f, y))
 	return z
 }
@@ -232,8 +231,7 @@ type pooler struct {
 func (p *pooler) Forward(f *frame, x *tensor) *tensor {
 	first := f.Let(x.Select(1, 0))
 	y := f.Let(f.Call(p.Dense, first))
-	f.Set(&y, y.Tanh())
-	return y
+	return f.Set(&y, y.Tanh())
 }
 
 // Model is BertModel.

@@ -49,8 +49,7 @@ type distilAttention struct {
 func (a *distilAttention) call(f *frame, x, mask *tensor) *tensor {
 	g := f.ModuleFrame(a, x, mask)
 	y := hf.SelfAttention(g, a, x, mask, a.QLin, a.KLin, a.VLin, a.headSize, a.dropout)
-	g.Set(&y, g.Call(a.OutLin, y))
-	return g.Return(y)
+	return g.Return(g.Set(&y, g.Call(a.OutLin, y)))
 }
 
 // distilFFN is FFN.
@@ -98,8 +97,7 @@ func (b *distilBlock) forward(f *frame, args []*tensor) *tensor {
 	y := f.Let(b.Attention.call(f, x, mask))
 	f.Set(&y, f.Call(b.SaLayerNorm, y.Add(x)))
 	z := f.Let(f.Call(b.Ffn, y))
-	f.Set(&z, f.Call(b.OutputLayerNorm, z.Add(y)))
-	return z
+	return f.Set(&z, f.Call(b.OutputLayerNorm, z.Add(y)))
 }
 
 // distilTransformer is the stack of layers.

@@ -164,8 +164,7 @@ func (m *textModel) masks(g *frame, in decoderInputs, padding *tensor, text hf.T
 // positions binds those of tokens.
 func positions(g *frame, embeds *tensor) *tensor {
 	p := g.Let(g.Tape().Arange(embeds.Size(1)).AddScalar())
-	g.Set(&p, p.Unsqueeze(0))
-	return p
+	return g.Set(&p, p.Unsqueeze(0))
 }
 
 // masks binds those of full attention and of a window, nil where the kernels need none.

@@ -83,8 +83,7 @@ func (m *gemma3n) run(g *frame, in decoderInputs, padding *tensor, text hf.Text)
 		return last.Select(0, int64(i))
 	}))
 	g.Set(&x, x.Mean(false, 0))
-	g.Set(&x, g.Call(m.Norm, x))
-	return x
+	return g.Set(&x, g.Call(m.Norm, x))
 }
 
 // streams are the names that the model binds where it makes streams of one, and one of
@@ -145,7 +144,7 @@ func (l *layer3n) forward(f *frame, args []*tensor, s *state) *tensor {
 	normed := f.Let(f.Call(l.InputLayernorm, active))
 	learned := f.Let(f.Call(l.Laurel, normed))
 	attended, weights := l.SelfAttn.call(f, normed, mask, cos, sin, s.shared[l.l.kind()])
-	f.LetOptional(attended, weights)
+	f.LetEach(attended, weights)
 	f.Set(&attended, f.Call(l.PostAttentionLayernorm, attended))
 	gated := f.Let(active.Add(attended))
 	joined := f.Let(gated.Add(learned).DivScalar())

@@ -56,8 +56,7 @@ func (m *gemma4) run(g *frame, in decoderInputs, padding *tensor, text hf.Text) 
 		forward := func(f *frame, args []*tensor) *tensor { return l.forward(f, args, s) }
 		g.Set(&x, text.CallLayer(g, i, l, forward, inputs, s.keywordArguments(l.l.kind())...))
 	}
-	g.Set(&x, g.Call(m.Norm, x))
-	return x
+	return g.Set(&x, g.Call(m.Norm, x))
 }
 
 // layer4 is Gemma4TextDecoderLayer.
@@ -115,7 +114,7 @@ func (l *layer4) forward(f *frame, args []*tensor, s *state) *tensor {
 	f.Set(&x, f.Call(l.InputLayernorm, x))
 	attended, weights := l.SelfAttn.call(f, x, named[0], named[2], named[3], s.shared[l.l.kind()])
 	f.Set(&x, attended)
-	f.LetOptional(weights)
+	f.LetEach(weights)
 	f.Set(&x, f.Call(l.PostAttentionLayernorm, x))
 	f.Set(&x, residual.Add(x))
 	f.Set(&residual, x)

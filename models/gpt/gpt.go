@@ -108,8 +108,7 @@ func (b *block) forward(f *frame, args []*tensor) *tensor {
 	f.Set(&residual, x)
 	f.Set(&x, f.Call(b.Ln2, x))
 	z := f.Let(f.Call(b.Mlp, x))
-	f.Set(&x, residual.Add(z))
-	return x
+	return f.Set(&x, residual.Add(z))
 }
 
 // Model is GPT2Model.
@@ -143,14 +142,13 @@ func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	positionEmbeds := g.Let(g.Call(m.Wpe, positions))
 	x := g.Let(embeds.Add(positionEmbeds))
 	mask := hf.CausalMask(g, ids.Size(0), positions, padding, text.Packed)
-	g.LetOptional(mask)
+	g.LetEach(mask)
 	g.Set(&x, g.Call(m.Drop, x))
 	for i, b := range m.H {
 		g.Set(&x, text.CallLayer(g, i, b, b.forward, []*tensor{x, mask}, positions))
 	}
 	g.Set(&x, g.Call(m.LnF, x))
-	g.Set(&x, x.View(ids.Size(0), ids.Size(1), -1))
-	return g.Return(x)
+	return g.Return(g.Set(&x, x.View(ids.Size(0), ids.Size(1), -1)))
 }
 
 // names are those of GPT2LMHeadModel and GPT2ForSequenceClassification.

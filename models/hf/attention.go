@@ -43,8 +43,7 @@ func Attention(f *frame, q, k, v, mask *tensor, o AttentionOptions) *tensor {
 		Mask: mask, Dropout: o.Dropout, IsCausal: o.Causal && mask == nil && q.Size(2) > 1, EnableGQA: gqa,
 	}))
 	g.Set(&y, y.Reshape(y.Size(0), -1, q.Size(2), v.Size(-1)))
-	g.Set(&y, y.Transpose(1, 2).Contiguous())
-	return g.Return(y)
+	return g.Return(g.Set(&y, y.Transpose(1, 2).Contiguous()))
 }
 
 // Attend is the attention interface in the frame of an attention module, which holds what it
@@ -124,8 +123,7 @@ func SelfAttention(f *frame, m trainer, x, mask *tensor, query, key, value nn.La
 	v := f.Let(Heads(f.Call(value, x), headSize))
 	o := AttentionOptions{Dropout: DropoutIn(m, dropout)}
 	y := f.Let(Attention(f, q, k, v, mask, o))
-	f.Set(&y, Merge(y))
-	return y
+	return f.Set(&y, Merge(y))
 }
 
 // trainer is a module that may be in training mode.

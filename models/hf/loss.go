@@ -83,8 +83,7 @@ func (l OutputLoss) Chunked(f *trace.Frame, x, labels *trace.Tensor, chunks int6
 		g.Set(&total, total.Add(g.Let(loss)))
 		g.Del(&scores)
 	}
-	g.Set(&total, total.DivScalar())
-	return g.Return(total)
+	return g.Return(g.Set(&total, total.DivScalar()))
 }
 
 // Linear is torch.nn.functional.linear_cross_entropy, by the weight of the output layer.

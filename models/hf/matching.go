@@ -61,8 +61,7 @@ func (m *matching) pooled(f *frame, x, padding *tensor) *tensor {
 	g.Set(&x, revertPaddingFree(g, x, m.model.text))
 	last := g.Let(lastPlaces(g, x, padding))
 	y := g.Let(x.Index(f.Tape().Arange(x.Size(0)), last))
-	g.Set(&y, y.Normalize(1))
-	return g.Return(y)
+	return g.Return(g.Set(&y, y.Normalize(1)))
 }
 
 // scores are those [rows, length, 1] of every token, from two rows of the output layer's weight.

@@ -34,8 +34,7 @@ func (c Context) rotated(f *frame, q, k, v *tensor, o AttentionOptions) *tensor 
 		g.Set(&v, repeatHeads(g, v, o.Groups))
 	}
 	y := g.Let(g.Apply(c.rotating(), q, k, v)[0])
-	g.Set(&y, y.Transpose(1, 2).Contiguous())
-	return g.Return(y)
+	return g.Return(g.Set(&y, y.Transpose(1, 2).Contiguous()))
 }
 
 // rotation is one call of it. key and value are those of a step, all those of all ranks, joined the ones that were

@@ -92,7 +92,7 @@ func (a *attention) plain(f *frame, x *tensor, in inputs) (y, weights *tensor) {
 	}
 	k, v = a.c.Cache.Update(g, k, v)
 	y, weights = a.attend(g, q, k, v, in)
-	g.LetOptional(y, weights)
+	g.LetEach(y, weights)
 	g.Set(&y, hf.Merge(y))
 	if gate != nil {
 		g.Set(&y, y.Mul(gate.Sigmoid()))
@@ -154,7 +154,7 @@ func (c *Config) attendAndProject(f *frame, q, k, v *tensor, in inputs, o hf.Att
 	weights *tensor,
 ) {
 	y, weights = c.attend(f, q, k, v, in, o)
-	f.LetOptional(y, weights)
+	f.LetEach(y, weights)
 	f.Set(&y, hf.Merge(y))
 	f.Set(&y, f.Call(output, y))
 	return y, weights
@@ -294,8 +294,7 @@ func (a *attention) adapted(f *frame, x *tensor, in inputs) *tensor {
 	more := g.Let(scores.Matmul(v).Transpose(1, 2).Reshape(rows, x.Size(1), -1))
 	g.Set(&more, g.Call(a.OProj, more))
 	g.Set(&y, y.Add(more))
-	g.Set(&y, y.To(query.DType()))
-	return g.Return(y)
+	return g.Return(g.Set(&y, y.To(query.DType())))
 }
 
 // queryAgain is llama_compute_query_states.

@@ -29,8 +29,7 @@ func (a *crossAttention) call(f *frame, x, states, mask *tensor) *tensor {
 	g.Set(&k, g.Call(a.KNorm, k))
 	y := g.Let(hf.Attention(g, q, k, v, mask, hf.AttentionOptions{Groups: a.c.Heads / a.c.KVHeads}))
 	g.Set(&y, y.Reshape(rows, x.Size(1), -1).Contiguous())
-	g.Set(&y, g.Call(a.OProj, y))
-	return g.Return(y)
+	return g.Return(g.Set(&y, g.Call(a.OProj, y)))
 }
 
 // crossing is MllamaCrossAttentionDecoderLayer.forward: it takes hidden states, those of
@@ -44,8 +43,7 @@ func (l *layer) crossing(f *frame, args []*tensor) *tensor {
 	f.Set(&residual, x)
 	f.Pass(&x, l.PostAttentionLayernorm, l.Mlp)
 	f.Set(&x, rows.Select(1, 0).Mul(x))
-	f.Set(&x, residual.Add(l.CrossAttnMlpGate.Tanh().Mul(x)))
-	return x
+	return f.Set(&x, residual.Add(l.CrossAttnMlpGate.Tanh().Mul(x)))
 }
 
 // newCrossing is MllamaCrossAttentionDecoderLayer.

@@ -67,8 +67,7 @@ func (a *dbrxAttention) call(f *frame, x, mask, cos, sin *tensor) *tensor {
 	o := hf.AttentionOptions{Causal: true, Groups: c.Heads / c.KVHeads, Dropout: hf.DropoutIn(a, c.AttentionDropout)}
 	y := g.Let(hf.Attention(g, parts[0], parts[1], parts[2], mask, o))
 	g.Set(&y, hf.Merge(y))
-	g.Set(&y, g.Call(a.OutProj, y))
-	return g.Return(y)
+	return g.Return(g.Set(&y, g.Call(a.OutProj, y)))
 }
 
 // dbrx is DbrxBlock.forward.
@@ -77,8 +76,7 @@ func (l *layer) dbrx(f *frame, in inputs) *tensor {
 	f.LetAll([]*tensor{residual, y})
 	f.Set(&y, f.Call(l.Mlp, y))
 	f.Set(&y, l.dropout(y))
-	f.Set(&y, residual.Add(y))
-	return y
+	return f.Set(&y, residual.Add(y))
 }
 
 // loopedExperts is DbrxFFN: experts that run one after the other, each over its tokens.
@@ -194,8 +192,7 @@ func (e *dbrxExperts) call(f *frame, x, chosen, weights *tensor) *tensor {
 		}
 		next.IndexAddInPlace(0, token, states)
 	}
-	g.Set(&next, next.View(batch, -1, width))
-	return g.Return(next)
+	return g.Return(g.Set(&next, next.View(batch, -1, width)))
 }
 
 // call is an expert.

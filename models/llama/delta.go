@@ -156,8 +156,7 @@ func (d *deltaNet) rule(f *frame, query, key, value, decay, beta *tensor) *tenso
 	y := d.chunks(g, &query, &key, keys, values, decay)
 	g.Set(&y, y.Reshape(y.Size(0), y.Size(1), -1, s.ValueSize))
 	g.Set(&y, y.Slice(2, 0, length))
-	g.Set(&y, y.Transpose(1, 2).ToContiguous(dtype))
-	return g.Return(y)
+	return g.Return(g.Set(&y, y.Transpose(1, 2).ToContiguous(dtype)))
 }
 
 // rebind is "a, b = (made(x) for x in (a, b))": all are made before a name is bound.

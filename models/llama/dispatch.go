@@ -52,8 +52,7 @@ func (e *ExpertWeights) dispatched(f *frame, x, chosen, weights *tensor) *tensor
 	came := g.LetAll(g.Apply(e.send(tokens), x, chosen, weights))
 	y := g.Let(e.masked(g, came[0], came[1], came[2]))
 	out := g.Let(g.Apply(e.combine(tokens), y)[0])
-	g.Set(&out, out.To(own))
-	return g.Return(out)
+	return g.Return(g.Set(&out, out.To(own)))
 }
 
 // masked is _grouped_mm_local: choices of other ranks' experts count as the first expert, with

@@ -13,8 +13,7 @@ func (m *Model) recurrent(f *frame, embeds, padding *tensor, call func(i int, x,
 	for i := range m.Layers {
 		f.Set(&x, call(i, x, padding))
 	}
-	f.Set(&x, f.Call(m.Norm, x))
-	return x
+	return f.Set(&x, f.Call(m.Norm, x))
 }
 
 // block is MambaBlock.forward.
@@ -26,8 +25,7 @@ func (l *layer) block(f *frame, in inputs) *tensor {
 		f.Set(&residual, residual.To(trace.F32))
 	}
 	f.Set(&x, l.Mamba.call(f, x, in.rows))
-	f.Set(&x, residual.Add(x))
-	return x
+	return f.Set(&x, residual.Add(x))
 }
 
 // The inputs of mamba_inner_fn, which has a place for each.

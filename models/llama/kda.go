@@ -69,8 +69,7 @@ func (d *kimiDelta) call(f *frame, x, mask *tensor) *tensor {
 	core := g.Let(d.rule(g, parts[0], parts[1], parts[2], decay, beta))
 	gate := g.Let(g.Call(d.GBProj, g.Call(d.GAProj, x)).View(batch, length, -1, s.Size))
 	y := g.Let(d.ONorm.call(g, core, gate).Reshape(batch, length, -1))
-	g.Set(&y, g.Call(d.OProj, y))
-	return g.Return(y)
+	return g.Return(g.Set(&y, g.Call(d.OProj, y)))
 }
 
 func (n *forgetGate) call(f *frame, x *tensor) *tensor {
@@ -110,8 +109,7 @@ func (d *kimiDelta) rule(f *frame, query, key, value, decay, beta *tensor) *tens
 	y := d.chunks(g, query, key, &value, decay, keys, values)
 	g.Set(&y, y.Reshape(y.Size(0), y.Size(1), -1, s.Size))
 	g.Set(&y, y.Slice(2, 0, length))
-	g.Set(&y, y.Transpose(1, 2).Contiguous().To(dtype))
-	return g.Return(y)
+	return g.Return(g.Set(&y, y.Transpose(1, 2).Contiguous().To(dtype)))
 }
 
 // chunks binds what comes of chunks, and from each to the next; its names live on in the frame

@@ -136,7 +136,7 @@ func (l *layer) attend(f *frame, x *tensor, in inputs) *tensor {
 		return l.Mamba.call(f, x, in.rows)
 	}
 	y, weights := l.SelfAttn.call(f, x, in)
-	f.LetOptional(weights)
+	f.LetEach(weights)
 	return y
 }
 
@@ -156,8 +156,7 @@ func (l *layer) normFirst(f *frame, in inputs) *tensor {
 	if l.c.OutputNorms {
 		f.Set(&x, f.Call(l.PostNorm2, x))
 	}
-	f.Set(&x, residual.Add(l.scaleResidual(l.dropout(x))))
-	return x
+	return f.Set(&x, residual.Add(l.scaleResidual(l.dropout(x))))
 }
 
 // feedForward is what the feed-forward half gives: the experts, the shared feed-forward layer, or both.
@@ -186,8 +185,7 @@ func (l *layer) normLast(f *frame, in inputs) *tensor {
 		f.Set(&x, f.Call(l.PreFeedforwardLayernorm, x))
 	}
 	f.Pass(&x, l.Mlp, l.PostFeedforwardLayernorm)
-	f.Set(&x, residual.Add(x))
-	return x
+	return f.Set(&x, residual.Add(x))
 }
 
 // parallel is PhiDecoderLayer.forward, and that of Cohere.
@@ -217,8 +215,7 @@ func (l *layer) stable(f *frame, in inputs) *tensor {
 	f.Set(&residual, residual.Add(attended))
 	fed := f.Let(f.Call(l.Mlp, f.Call(l.PostAttentionLayernorm, residual)))
 	f.Set(&fed, l.dropout(fed))
-	f.Set(&x, residual.Add(fed))
-	return x
+	return f.Set(&x, residual.Add(fed))
 }
 
 // neox is GPTNeoXLayer.forward.
@@ -229,14 +226,12 @@ func (l *layer) neox(f *frame, in inputs) *tensor {
 	if l.c.Order == NeoXParallel {
 		fed := f.Let(f.Call(l.Mlp, f.Call(l.PostAttentionLayernorm, x)))
 		f.Set(&fed, l.dropout(fed))
-		f.Set(&x, fed.Add(attended).Add(x))
-		return x
+		return f.Set(&x, fed.Add(attended).Add(x))
 	}
 	f.Set(&attended, attended.Add(x))
 	fed := f.Let(f.Call(l.Mlp, f.Call(l.PostAttentionLayernorm, attended)))
 	f.Set(&fed, l.dropout(fed))
-	f.Set(&x, fed.Add(attended))
-	return x
+	return f.Set(&x, fed.Add(attended))
 }
 
 // falconH1 is FalconH1DecoderLayer.forward.
@@ -252,8 +247,7 @@ func (l *layer) falconH1(f *frame, in inputs) *tensor {
 	f.Set(&x, residual.Add(x))
 	f.Set(&residual, x)
 	f.Pass(&x, l.PostAttentionLayernorm, l.Mlp)
-	f.Set(&x, residual.Add(x))
-	return x
+	return f.Set(&x, residual.Add(x))
 }
 
 // falcon is FalconDecoderLayer.forward.
@@ -270,8 +264,7 @@ func (l *layer) falcon(f *frame, in inputs) *tensor {
 	y.AddInPlace(attended)
 	g := f.FuncFrame(y, residual)
 	out := g.Let(y.Dropout(l.c.ResidualDropout, l.Training()))
-	g.Set(&out, residual.Add(out))
-	return g.Return(out)
+	return g.Return(g.Set(&out, residual.Add(out)))
 }
 
 // lfm2 is Lfm2DecoderLayer.forward.
@@ -284,8 +277,7 @@ func (l *layer) lfm2(f *frame, in inputs) *tensor {
 		f.Set(&x, l.attend(f, f.Call(l.InputLayernorm, x), in))
 	}
 	f.Set(&x, x.Add(residual))
-	f.Set(&x, x.Add(f.Call(l.Mlp, f.Call(l.PostAttentionLayernorm, x))))
-	return x
+	return f.Set(&x, x.Add(f.Call(l.Mlp, f.Call(l.PostAttentionLayernorm, x))))
 }
 
 func (l *layer) dropout(x *tensor) *tensor {

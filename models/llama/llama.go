@@ -137,8 +137,7 @@ func (m *Model) runLayers(g *frame, seen tower.DecoderInputs, padding *tensor, t
 			g.Set(&x, seen.AddDeepstack(g, x, i))
 		}
 	}
-	g.Set(&x, g.Call(m.Norm, x))
-	return x
+	return g.Set(&x, g.Call(m.Norm, x))
 }
 
 // run calls layer i as the model does, which gives all layers the states of images.
@@ -162,8 +161,7 @@ func (m *Model) positionIDs(g *frame, seen tower.DecoderInputs, embeds *tensor, 
 		return g.Let(text.Positions())
 	}
 	positions := g.Let(g.Tape().Arange(embeds.Size(1)).AddScalar())
-	g.Set(&positions, positions.Unsqueeze(0))
-	return positions
+	return g.Set(&positions, positions.Unsqueeze(0))
 }
 
 // angles binds the cosines and sines for every kind of layers; nil if layers have their own.

@@ -102,7 +102,7 @@ func (l *layer) llama4(f *frame, in inputs) *tensor {
 	f.Set(&x, f.Call(l.InputLayernorm, x))
 	attended, other := l.SelfAttn.call(f, x, in)
 	f.Let(attended) // kept to the end
-	f.LetOptional(other)
+	f.LetEach(other)
 	f.Set(&x, residual.Add(attended))
 	f.Set(&residual, x)
 	f.Set(&x, f.Call(l.PostAttentionLayernorm, x))
@@ -113,8 +113,7 @@ func (l *layer) llama4(f *frame, in inputs) *tensor {
 	} else {
 		f.Set(&x, f.Call(l.Mlp, x))
 	}
-	f.Set(&x, residual.Add(x.View(residual.Shape()...)))
-	return x
+	return f.Set(&x, residual.Add(x.View(residual.Shape()...)))
 }
 
 // llama4Experts is Llama4TextMoe: every expert sees every token, times the weight that it has

@@ -199,8 +199,7 @@ func segmentSum(f *frame, x *tensor) *tensor {
 	g.Set(&x, x.MaskedFill(trace.Compare("bitwise_not", mask)))
 	sums := g.Let(x.CumSum(-2))
 	g.Set(&mask, t.Filled("ones", trace.Bool, n, n).Tril())
-	g.Set(&sums, sums.MaskedFill(trace.Compare("bitwise_not", mask)))
-	return g.Return(sums)
+	return g.Return(g.Set(&sums, sums.MaskedFill(trace.Compare("bitwise_not", mask))))
 }
 
 // gatedNorm is FalconH1RMSNormGated.

@@ -64,8 +64,7 @@ func (m *mlp) forward(f *frame, x *tensor) *tensor {
 		return f.Call(m.DownProj, up)
 	case m.c.GateScaled:
 		y := f.Let(f.Call(m.UpProj, x).Mul(f.Call(m.ActFn, f.Call(m.GateProj, x).MulScalar())))
-		f.Set(&y, f.Call(m.DownProj, y).MulScalar())
-		return y
+		return f.Set(&y, f.Call(m.DownProj, y).MulScalar())
 	case m.c.Liger:
 		return f.Call(m.DownProj, liger.GatedProduct(f, f.Call(m.GateProj, x), f.Call(m.UpProj, x)))
 	default:

@@ -57,8 +57,7 @@ func (l *layer) nemotron(f *frame, in inputs) *tensor {
 	default:
 		f.Set(&x, f.Call(l.Mlp, x))
 	}
-	f.Set(&x, residual.Add(x))
-	return x
+	return f.Set(&x, residual.Add(x))
 }
 
 // plainExperts is NemotronHMoE: experts without gates, which may see narrower tokens.
@@ -108,6 +107,5 @@ func (s *plainExperts) Forward(f *frame, x *tensor) *tensor {
 		f.Set(&x, f.Call(s.Out, x))
 	}
 	f.Set(&x, x.View(shape...))
-	f.Set(&x, x.Add(f.Call(s.SharedExperts, all)))
-	return x
+	return f.Set(&x, x.Add(f.Call(s.SharedExperts, all)))
 }

@@ -43,8 +43,7 @@ func falconPick(x *tensor, dim int) *tensor {
 // heads of key and value as they are.
 func (a *attention) falconAttend(f *frame, q, k, v, mask *tensor) *tensor {
 	y := f.Let(q.ScaledDotProductAttention(k, v, trace.AttentionArgs{Mask: mask}))
-	f.Set(&y, y.Permute(0, 2, 1, 3))
-	return y
+	return f.Set(&y, y.Permute(0, 2, 1, 3))
 }
 
 // biasedAttention is MptAttention: eager, with biases by distance (ALiBi) in the place of
@@ -120,8 +119,7 @@ func (l *layer) mpt(f *frame, in inputs) *tensor {
 	f.Set(&seen, f.Call(l.PostAttentionLayernorm, x))
 	f.Set(&residual, x)
 	out := f.Let(f.Call(l.Mlp, seen))
-	f.Set(&out, l.dropout(out).Add(residual))
-	return out
+	return f.Set(&out, l.dropout(out).Add(residual))
 }
 
 // invertedMask is the causal mask as MPT takes it: of what is not seen.
@@ -170,8 +168,7 @@ func (a *tableAttention) call(f *frame, x *tensor, in inputs) (y, weights *tenso
 	k, v = a.c.Cache.Update(g, k, v)
 	if a.c.Eager {
 		y, weights = a.attend(g, q, k, v, in.mask)
-		g.Let(weights)
-		g.Let(y)
+		g.LetEach(weights, y)
 		g.Set(&y, y.Permute(0, 2, 1, 3).Contiguous().View(batch, length, -1))
 	} else {
 		y = g.Let(hf.Attention(g, q, k, v, nil, hf.AttentionOptions{Causal: true}))

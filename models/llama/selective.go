@@ -42,8 +42,7 @@ func (s *shortConv) call(f *frame, x, mask *tensor) *tensor {
 	g.Set(&x, causalConv(g, x, s.Conv, false))
 	y := g.Let(parts[1].Mul(x))
 	g.Set(&y, y.Transpose(-1, -2).Contiguous())
-	g.Set(&y, g.Call(s.OutProj, y))
-	return g.Return(y)
+	return g.Return(g.Set(&y, g.Call(s.OutProj, y)))
 }
 
 // Selective is the size of the first Mamba's mixer, a selective state space; no width inside
@@ -167,8 +166,7 @@ func (m *selective) scan(f *frame, o scanned) *tensor {
 	}
 	g.Set(&y, trace.Stack(-1, outs...))
 	g.Set(&y, y.Add(x.Mul(o.d.Unsqueeze(0).Unsqueeze(-1))))
-	g.Set(&y, y.Mul(o.gate.SiLU()))
-	return g.Return(y)
+	return g.Return(g.Set(&y, y.Mul(o.gate.SiLU())))
 }
 
 // fusedConv is causal_conv1d_fn of causal_conv1d 1.6, over x [batch, channels, length].

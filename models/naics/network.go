@@ -104,9 +104,7 @@ func (n *network) call(f *frame, in *tokens) outputs {
 		pooled = append(pooled, g.Let(out.Mul(m).Sum(false, 1).Div(m.Sum(false, 1).ClampOneSided())))
 	}
 	mixed, probs, idx := n.Moe.call(g, trace.Cat(1, pooled...))
-	g.Let(mixed)
-	g.Let(probs)
-	g.Let(idx)
+	g.LetEach(mixed, probs, idx)
 	euclid := g.Let(g.Call(n.Projection, mixed))
 	o := outputs{g.Let(g.Call(n.Hyper, euclid)), euclid, probs, idx}
 	for i := len(pooled) - 1; i >= 0; i-- { // the list goes before the other names
@@ -139,8 +137,7 @@ func (m *mixture) call(f *frame, x *tensor) (out, probs, idx *tensor) {
 	logits := g.Let(g.Call(m.Gate, x))
 	probs = g.Let(logits.Softmax(1))
 	top, idx := logits.TopK(chosen, 1)
-	g.Let(top)
-	g.Let(idx)
+	g.LetEach(top, idx)
 	weights := g.Let(top.Softmax(1))
 	out = g.Let(x.ZerosLike())
 	rows := max(1, ceil.Div(x.Size(0)*chosen, experts))

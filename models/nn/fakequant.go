@@ -153,8 +153,7 @@ func toIntegers(f *trace.Frame, x, scale, zero *trace.Tensor, block int64) *trac
 	g.Set(&scale, scale.View(narrow...))
 	g.Set(&zero, zero.View(narrow...))
 	q := g.Let(rounded(g, x.Mul(scale.Reciprocal())).Add(zero).Clamp())
-	g.Set(&q, q.View(shape...))
-	return g.Return(q)
+	return g.Return(g.Set(&q, q.View(shape...)))
 }
 
 // fromIntegers is _dequantize_affine_no_dtype_check.

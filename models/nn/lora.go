@@ -83,8 +83,7 @@ func (c *Conv1D) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	shape := slices.Clone(x.Shape())
 	shape[len(shape)-1] = c.Weight.Dims[1]
 	f.Set(&x, c.Bias.AddMM(x.View(-1, x.Size(-1)), c.Weight.Tensor))
-	f.Set(&x, x.View(shape...))
-	return x
+	return f.Set(&x, x.View(shape...))
 }
 
 // LoRALinear is peft's lora.Linear with one adapter: a frozen linear layer and, parallel to it,
@@ -215,12 +214,10 @@ func (l *LoRALinear) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	}
 	if l.Magnitude != nil {
 		f.Set(&result, l.peftDoRA(f, x, result))
-		f.Set(&result, result.To(dtype))
-		return result
+		return f.Set(&result, result.To(dtype))
 	}
 	f.Set(&result, result.Add(f.Call(l.LoraB, f.Call(l.LoraA, f.Call(l.LoraDropout, x))).MulScalar()))
-	f.Set(&result, result.To(dtype))
-	return result
+	return f.Set(&result, result.To(dtype))
 }
 
 // AdaptLinears is peft.get_peft_model(model, LoraConfig(...)): it freezes the model, a pointer to a struct that embeds

@@ -38,8 +38,7 @@ func (l *LoRAEmbedding) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 		f.Set(&more, more.Mul(scale.To(more.DType())))
 	}
 	f.Set(&result, result.Add(more))
-	f.Set(&result, result.To(dtype))
-	return result
+	return f.Set(&result, result.To(dtype))
 }
 
 // LoRAConv is peft's lora.Conv2d and its kin with one adapter: a frozen convolution and, parallel to it, one to fewer
@@ -80,8 +79,7 @@ func (l *LoRAConv) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	dtype := result.DType()
 	f.Set(&x, x.To(l.LoraA.Weight.DType))
 	f.Set(&result, result.Add(f.Call(l.LoraB, f.Call(l.LoraA, f.Call(l.LoraDropout, x))).MulScalar()))
-	f.Set(&result, result.To(dtype))
-	return result
+	return f.Set(&result, result.To(dtype))
 }
 
 // adapterOf wraps a layer that is not linear in an adapter of a rank, nil where peft has none for it.

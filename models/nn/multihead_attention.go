@@ -165,8 +165,7 @@ func (m *MultiheadAttention) fused(g *trace.Frame, batch int64, q, k, v *trace.T
 	if g.Tape().Rules().Attention.MultiheadFrees {
 		g.Del(&q, &k, &v)
 	}
-	g.Set(&out, out.Permute(2, 0, 1, 3).Contiguous().View(batch*length, m.heads*size))
-	return out
+	return g.Set(&out, out.Permute(2, 0, 1, 3).Contiguous().View(batch*length, m.heads*size))
 }
 
 // weighted is attention whose weights the caller wants; they stay bound in g.
@@ -216,8 +215,7 @@ func (m *MultiheadAttention) inProjection(f *trace.Frame, query, key, value *tra
 func unpack(f *trace.Frame, x *trace.Tensor, n int64) *trace.Tensor {
 	x = f.Let(x)
 	l, b, e := x.Size(0), x.Size(1), x.Size(2)/n
-	f.Set(&x, x.View(l, b, n, e).Unsqueeze(0).Transpose(0, -2).Squeeze(-2).Contiguous())
-	return x
+	return f.Set(&x, x.View(l, b, n, e).Unsqueeze(0).Transpose(0, -2).Squeeze(-2).Contiguous())
 }
 
 // fast reports whether PyTorch runs one fused operator in place of the usual

@@ -108,8 +108,7 @@ func (w *ParamWrapper) product(f *trace.Frame) *trace.Tensor {
 	}
 	delta := g.Let(trace.Einsum(equation, up, down).MulScalar())
 	w.value(g)
-	g.Set(&delta, delta.To(w.whole.DType))
-	return g.Return(delta)
+	return g.Return(g.Set(&delta, delta.To(w.whole.DType)))
 }
 
 // sum is what the parametrization makes of the parameter.

@@ -103,12 +103,10 @@ func (l *TransformerEncoderLayer) Masked(f *trace.Frame, x *trace.Tensor, m Tran
 	src := f.Let(x) // x = src
 	if l.normFirst {
 		f.Set(&src, src.Add(selfAttention(f, l.SelfAttn, l.Dropout1, f.Call(l.Norm1, src), m)))
-		f.Set(&src, src.Add(l.feedForward(f, f.Call(l.Norm2, src))))
-		return src
+		return f.Set(&src, src.Add(l.feedForward(f, f.Call(l.Norm2, src))))
 	}
 	f.Set(&src, f.Call(l.Norm1, src.Add(selfAttention(f, l.SelfAttn, l.Dropout1, src, m))))
-	f.Set(&src, f.Call(l.Norm2, src.Add(l.feedForward(f, src))))
-	return src
+	return f.Set(&src, f.Call(l.Norm2, src.Add(l.feedForward(f, src))))
 }
 
 func (l *TransformerEncoderLayer) feedForward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {

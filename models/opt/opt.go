@@ -101,7 +101,7 @@ func (l *layer) forward(f *frame, args []*tensor) *tensor {
 	norm(l.SelfAttnLayerNorm, first)
 	attended, weights := l.SelfAttn.call(f, x, mask)
 	f.Set(&x, attended)
-	f.LetOptional(weights)
+	f.LetEach(weights)
 	f.Set(&x, x.Dropout(l.c.Dropout, l.Training()))
 	f.Set(&x, residual.Add(x))
 	norm(l.SelfAttnLayerNorm, !first)

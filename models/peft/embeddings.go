@@ -168,9 +168,7 @@ func (s *Site) recur(f *frame, x *tensor) *tensor {
 		Mode: trace.LSTM, Hidden: hidden, Layers: layers, Bidirectional: true, BatchFirst: true, Training: s.Training(),
 		Dropout: s.number("encoder_dropout"), Weights: s.lstm(),
 	})
-	g.Let(y)
-	g.Let(hy)
-	g.Let(cy)
+	g.LetEach(y, hy, cy)
 	return g.Return(y)
 }
 

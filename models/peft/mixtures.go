@@ -71,8 +71,7 @@ func (s *Site) adamss(f *frame, x *tensor) *tensor {
 	index := f.Let(places.View(1, 1, s.out).Expand(append(slices.Clone(lead), s.out)...))
 	zeros := f.Tape().Zeros(dtype, append(slices.Clone(lead), s.out)...)
 	f.Set(&delta, zeros.Scatter(index, delta))
-	f.Set(&result, result.Add(delta))
-	return result
+	return f.Set(&result, result.Add(delta))
 }
 
 // sharePoly makes the number of each row's task, which the loop brings with a batch: a block, of
@@ -93,8 +92,7 @@ func (s *Site) poly(f *frame, x *tensor) *tensor {
 	f.Set(&b, b.Transpose(1, 2).Reshape(rows, r, s.out))
 	f.Set(&x, x.To(a.DType()))
 	result.AddInPlace(x.BMM(a).BMM(b).DivScalar())
-	f.Set(&result, result.To(before))
-	return result
+	return f.Set(&result, result.To(before))
 }
 
 // skills is PolyRouter.forward: drawn shares of skills [rows, splits, skills].

@@ -39,8 +39,7 @@ func (s *Site) oft(f *frame, x *tensor) *tensor {
 	rotated := g.Let(trace.Einsum("...rk,rkc->...rc", blocks, rotation))
 	f.Set(&x, g.Return(g.Let(rotated.Reshape(x.Shape()...))))
 	result := f.Let(f.Call(s.BaseLayer, x.To(dtype)))
-	f.Set(&result, result.To(dtype))
-	return result
+	return f.Set(&result, result.To(dtype))
 }
 
 // cayleyNeumann is _cayley_batch: a series for the rotations of skew-symmetric matrices.
@@ -111,8 +110,7 @@ func (s *Site) boft(f *frame, x *tensor) *tensor {
 	if bias != nil {
 		f.Set(&result, result.Add(bias))
 	}
-	f.Set(&result, result.To(dtype))
-	return result
+	return f.Set(&result, result.To(dtype))
 }
 
 func (s *Site) addRoAd() error {
@@ -142,8 +140,7 @@ func (s *Site) road(f *frame, x *tensor) *tensor {
 	x1, x2 := g.Let(grouped.Select(1, 0)), g.Let(grouped.Select(1, 1))
 	turned := g.Let(trace.Stack(1, x2.Neg(), x1).Reshape(result.Shape()...))
 	f.Set(&result, g.Return(g.Let(result.Mul(first).Add(turned.Mul(second)))))
-	f.Set(&result, result.To(dtype))
-	return result
+	return f.Set(&result, result.To(dtype))
 }
 
 // roadColumns is _prepare_cols: what the two of a pair are multiplied by.
@@ -170,8 +167,7 @@ func (s *Site) roadColumns(g *frame) (first, second *tensor) {
 	}
 	first, second = h.Let(one.Mul(cos)), h.Let(two.Mul(sin))
 	h.End(first, second)
-	g.Let(first)
-	g.Let(second)
+	g.LetEach(first, second)
 	return first, second
 }
 
@@ -203,8 +199,7 @@ func (s *Site) hra(f *frame, x *tensor) *tensor {
 	}
 	f.Set(&x, x.To(weight.DType()))
 	result := f.Let(x.Linear(weight, bias))
-	f.Set(&result, result.To(dtype))
-	return result
+	return f.Set(&result, result.To(dtype))
 }
 
 func (s *Site) addPSOFT() error {
@@ -238,8 +233,7 @@ func (s *Site) psoft(f *frame, x *tensor) *tensor {
 	xr := f.Let(g.Return(xa.Matmul(rotation.T())))
 	delta := f.Let(xr.Sub(xa).Matmul(b.T()))
 	f.Set(&result, result.Add(delta.MulScalar()))
-	f.Set(&result, result.To(dtype))
-	return result
+	return f.Set(&result, result.To(dtype))
 }
 
 // rotation is OrthLayer.get_matrix: a rotation by Cayley's formula, or its series, scaled along

@@ -20,8 +20,7 @@ func (s *Site) ia3(f *frame, x *tensor) *tensor {
 		return f.Let(f.Call(s.BaseLayer, f.Let(x.Mul(scaling).To(dtype))))
 	}
 	result := f.Let(f.Call(s.BaseLayer, x))
-	f.Set(&result, result.Mul(scaling).To(result.DType()))
-	return result
+	return f.Set(&result, result.Mul(scaling).To(result.DType()))
 }
 
 // feedsForward tells whether (IA)^3 scales what goes into the layer and not what comes out.
@@ -30,6 +29,5 @@ func (s *Site) feedsForward() bool { return s.named("feedforward_modules") }
 func (s *Site) beft(f *frame, x *tensor) *tensor {
 	bias := f.Let(s.w("beft_bias").Flatten(0, -1))
 	result := f.Let(f.Call(s.BaseLayer, x))
-	f.Set(&result, result.Add(bias).To(result.DType()))
-	return result
+	return f.Set(&result, result.Add(bias).To(result.DType()))
 }

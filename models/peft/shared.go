@@ -50,22 +50,19 @@ func (s *Site) vera(f *frame, x *tensor) *tensor {
 	result := f.Let(f.Call(s.BaseLayer, x))
 	dtype := result.DType()
 	a, b := s.shared[0].Slice(1, 0, s.in), s.shared[1].Slice(0, 0, s.out)
-	f.Let(a)
-	f.Let(b)
+	f.LetEach(a, b)
 	f.Set(&x, x.To(s.dtype()))
 	low := s.w("vera_lambda_d").Mul(f.Call(s.Dropout, x).Linear(a, nil))
 	f.Set(&result, result.Add(s.w("vera_lambda_b").Mul(low.Linear(b, nil))))
 	f.Set(&result, result.To(dtype))
-	f.Set(&result, result.To(before))
-	return result
+	return f.Set(&result, result.To(before))
 }
 
 func (s *Site) pvera(f *frame, x *tensor) *tensor {
 	before := x.DType()
 	result := f.Let(f.Call(s.BaseLayer, x))
 	a, b := s.shared[0].Slice(1, 0, s.in), s.shared[1].Slice(0, 0, s.out)
-	f.Let(a)
-	f.Let(b)
+	f.LetEach(a, b)
 	d := s.w("pvera_lambda_d")
 	f.Set(&x, x.To(d.DType()))
 	parts := d.Mul(f.Call(s.Dropout, x).Linear(a, nil)).Chunk(2, -1)
@@ -75,8 +72,7 @@ func (s *Site) pvera(f *frame, x *tensor) *tensor {
 	noise := g.Let(deviation.FilledLike("randn_like", deviation.DType()))
 	drawn := g.Return(mean.Add(noise.Mul(deviation)))
 	f.Set(&result, result.Add(s.w("pvera_lambda_b").Mul(drawn.Linear(b, nil))))
-	f.Set(&result, result.To(before))
-	return result
+	return f.Set(&result, result.To(before))
 }
 
 func (s *Site) vblora(f *frame, x *tensor) *tensor {
@@ -88,20 +84,17 @@ func (s *Site) vblora(f *frame, x *tensor) *tensor {
 	left := g.Let(s.mixed(g, a).Reshape(a.Size(0), -1))
 	right := g.Let(s.mixed(g, b).Transpose(1, 2).Reshape(-1, b.Size(1)))
 	g.End(left, right)
-	f.Let(left)
-	f.Let(right)
+	f.LetEach(left, right)
 	f.Set(&x, x.To(s.w("vblora_vector_bank").DType()))
 	f.Set(&result, result.Add(f.Call(s.Dropout, x).Linear(left, nil).Linear(right, nil)))
-	f.Set(&result, result.To(dtype))
-	return result
+	return f.Set(&result, result.To(dtype))
 }
 
 // mixed is _get_low_rank_matrix: mixtures of the vectors with the highest scores.
 func (s *Site) mixed(f *frame, logits *tensor) *tensor {
 	g := f.FuncFrame(logits)
 	top, places := logits.TopK(s.count("topk"), -1)
-	g.Let(top)
-	g.Let(places)
+	g.LetEach(top, places)
 	weights := g.Let(top.Softmax(-1))
 	return g.Return(weights.Unsqueeze(-1).Mul(s.w("vblora_vector_bank").Index(places)).Sum(false, -2))
 }
@@ -156,12 +149,10 @@ func (s *Site) randlora(f *frame, x *tensor) *tensor {
 		down, up = g.Let(down.T()), g.Let(up.T())
 	}
 	g.End(down, up)
-	f.Let(down)
-	f.Let(up)
+	f.LetEach(down, up)
 	f.Set(&x, x.To(up.DType()))
 	f.Set(&result, result.Add(f.Call(s.Dropout, x).Linear(down, nil).Linear(up, nil).MulScalar()))
-	f.Set(&result, result.To(dtype))
-	return result
+	return f.Set(&result, result.To(dtype))
 }
 
 func (s *Site) addTinyLoRA() error {
@@ -194,8 +185,7 @@ func (s *Site) tinylora(f *frame, x *tensor) *tensor {
 	f.Set(&h, h.Linear(r, nil))
 	delta := f.Let(h.Linear(b, nil))
 	f.Set(&result, result.Add(delta))
-	f.Set(&result, result.To(before))
-	return result
+	return f.Set(&result, result.To(before))
 }
 
 func (s *Site) unilora(f *frame, x *tensor) *tensor {
@@ -205,13 +195,11 @@ func (s *Site) unilora(f *frame, x *tensor) *tensor {
 	a := g.Let(theta.Index(s.Own.Held(0)).Mul(s.Own.Held(2)))
 	b := g.Let(theta.Index(s.Own.Held(1)).Mul(s.Own.Held(3)))
 	g.End(a, b)
-	f.Let(a)
-	f.Let(b)
+	f.LetEach(a, b)
 	f.Set(&x, x.To(theta.DType()))
 	dropped := f.Call(s.Dropout, x)
 	f.Set(&result, result.Add(dropped.Linear(a, nil).Linear(b, nil)))
-	f.Set(&result, result.To(before))
-	return result
+	return f.Set(&result, result.To(before))
 }
 
 func (s *Site) addFRoD() error {

@@ -120,6 +120,5 @@ func (s *Site) c3a(f *frame, x *tensor) *tensor {
 	kernel := f.Let(s.w("c3a_kernel").To(trace.F32))
 	f.Set(&x, f.Apply(circular, x, kernel)[0].DivScalar())
 	result.AddInPlace(x.To(result.DType()))
-	f.Set(&result, result.To(dtype))
-	return result
+	return f.Set(&result, result.To(dtype))
 }

@@ -83,8 +83,7 @@ func (s *Site) loraVariant(f *frame, x *tensor) *tensor {
 	} else {
 		f.Set(&result, result.Add(more))
 	}
-	f.Set(&result, result.To(dtype))
-	return result
+	return f.Set(&result, result.To(dtype))
 }
 
 // blockDiagonal is BlockDiagonalLinear: n products on the diagonal.
@@ -163,8 +162,7 @@ func (s *Site) delora(f *frame, x *tensor) *tensor {
 	f.Set(&h, h.Linear(b, nil))
 	sum.AddInPlace(h)
 	result := f.Let(base.Add(sum.To(base.DType())))
-	f.Set(&result, result.To(dtype))
-	return result
+	return f.Set(&result, result.To(dtype))
 }
 
 func (s *Site) addGraLoRA() error {
@@ -186,8 +184,7 @@ func (s *Site) gralora(f *frame, x *tensor) *tensor {
 		Permute(0, 1, 3, 2, 4).Reshape(n, l, k, r)
 	output := f.Let(trace.Einsum("bljr,jro->bljo", mixed, s.w("gralora_B")).Reshape(n, l, -1))
 	result.AddInPlace(output.To(result.DType()).MulScalar())
-	f.Set(&result, result.To(before))
-	return result
+	return f.Set(&result, result.To(before))
 }
 
 // shareLily has layers of one name and shape use the second matrix of the first of them, and the
@@ -218,8 +215,7 @@ func (s *Site) lily(f *frame, x *tensor) *tensor {
 	experts := f.Let(shares.Reshape(-1, n).Mean(false, 0))
 	combined := f.Let(trace.Einsum("e,eio->io", experts, b))
 	delta := f.Let(hidden.Matmul(combined))
-	f.Set(&result, result.Add(delta.MulScalar().To(dtype)))
-	return result
+	return f.Set(&result, result.Add(delta.MulScalar().To(dtype)))
 }
 
 func (s *Site) addOSF() error {
@@ -260,8 +256,7 @@ func (s *Site) osf(f *frame, x *tensor) *tensor {
 	f.Set(&x, x.To(a.DType()))
 	h := f.Let(x.Linear(b, nil))
 	delta := f.Let(h.Linear(a, nil))
-	f.Set(&result, result.Add(delta.To(dtype)))
-	return result
+	return f.Set(&result, result.Add(delta.To(dtype)))
 }
 
 // ranked is the rank that rank_pattern ("q_proj:2944+k_proj:896") has for the layer, or else that
@@ -320,6 +315,5 @@ func (s *Site) deft(f *frame, x *tensor) *tensor {
 		dropped := f.Let(f.Call(s.Dropout, x))
 		f.Set(&result, result.Add(dropped.Linear(r, nil).Matmul(into.Transpose(0, 1))))
 	}
-	f.Set(&result, result.To(before))
-	return result
+	return f.Set(&result, result.To(before))
 }

@@ -19,8 +19,7 @@ func (s *Site) withWeight(f *frame, x *tensor, weight func(g *frame) *tensor) *t
 	input := x
 	g.Set(&input, input.To(delta.DType()))
 	f.Set(&result, result.Add(g.Return(input.Linear(delta, nil))))
-	f.Set(&result, result.To(dtype))
-	return result
+	return f.Set(&result, result.To(dtype))
 }
 
 // hadaWeight is HadaWeight: the elementwise product of two products of low rank.
@@ -116,8 +115,7 @@ func (s *Site) hira(f *frame, x *tensor) *tensor {
 	dropped := f.Let(f.Call(s.Dropout, x))
 	more := f.Let(dropped.Linear(s.plain().Weight.Mul(product.T()), nil))
 	f.Set(&result, result.Add(more))
-	f.Set(&result, result.To(dtype))
-	return result
+	return f.Set(&result, result.To(dtype))
 }
 
 func (s *Site) addGLoRA() error {
@@ -168,8 +166,7 @@ func (s *Site) glora(f *frame, x *tensor) *tensor {
 	adapted := f.Let(x.Linear(weight, bias))
 	f.Set(&result, result.Add(adapted))
 	f.Set(&result, result.Sub(base.MulScalar()))
-	f.Set(&result, result.To(dtype))
-	return result
+	return f.Set(&result, result.To(dtype))
 }
 
 func (s *Site) addMiSS() error {
@@ -211,8 +208,7 @@ func (s *Site) miss(f *frame, x *tensor) *tensor {
 	lead := x.Shape()[:x.NDim()-1]
 	blocks := f.Call(s.Dropout, x).Reshape(append(slices.Clone(lead), x.Size(-1)/r, r)...)
 	f.Set(&result, result.Add(blocks.Sum(false, -2).Matmul(block)))
-	f.Set(&result, result.To(dtype))
-	return result
+	return f.Set(&result, result.To(dtype))
 }
 
 // path is what a path of GLoRA gives: parameters, or else the buffer of a place, which goes on to
@@ -249,8 +245,7 @@ func (s *Site) missBat(f *frame, x *tensor) *tensor {
 		bias = f.Let(bias.To(weight.DType()))
 	}
 	result := f.Let(x.Linear(weight, bias))
-	f.Set(&result, result.To(dtype))
-	return result
+	return f.Set(&result, result.To(dtype))
 }
 
 func (s *Site) addPEANuT() error {
@@ -299,8 +294,7 @@ func (s *Site) peanut(f *frame, x *tensor) *tensor {
 	whole := f.Let(g.Return(delta.MulScalar().Transpose(0, 1)))
 	cast := f.Let(x.To(whole.DType()))
 	more := f.Let(cast.Matmul(whole.Transpose(0, 1)))
-	f.Set(&result, result.Add(more.To(dtype)))
-	return result
+	return f.Set(&result, result.Add(more.To(dtype)))
 }
 
 func (s *Site) addSHiRA() error {

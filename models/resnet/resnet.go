@@ -80,8 +80,7 @@ func (b *block) Forward(f *frame, x *tensor) *tensor {
 		f.Set(&skip, f.Call(b.Downsample, skip))
 	}
 	f.Set(&x, x.AddInPlace(skip))
-	f.Set(&x, f.Call(last, x))
-	return x
+	return f.Set(&x, f.Call(last, x))
 }
 
 // resNet is a stem, four stages of blocks and a classifier.
@@ -127,8 +126,7 @@ func (m *resNet) call(f *frame, x *tensor, checkpointing bool) *tensor {
 	g := f.ModuleFrame(m, x)
 	x = g.Argument(x)
 	y := g.Let(m.features(g, x, checkpointing))
-	g.Set(&y, m.head(g, y))
-	return g.Return(y)
+	return g.Return(g.Set(&y, m.head(g, y)))
 }
 
 func (m *resNet) features(f *frame, x *tensor, checkpointing bool) *tensor {

@@ -118,8 +118,7 @@ func (q *Squares) patchEmbeddings(f *frame) *tensor {
 			class := g.Let(m.Owned("class_embedding").Expand(x.Size(0), 1, -1))
 			x = g.Let(trace.Cat(1, class, x))
 		}
-		g.Set(&x, x.Add(g.Call(m.At("position_embedding"), m.Held(0).View(1, -1))))
-		return x
+		return g.Set(&x, x.Add(g.Call(m.At("position_embedding"), m.Held(0).View(1, -1))))
 	})
 }
 
@@ -132,8 +131,7 @@ func (q *Squares) layer(f *frame, l *nn.Parts, x *tensor) *tensor {
 	f.Set(&residual, x)
 	f.Set(&x, f.Call(l.At("layer_norm2"), x))
 	f.Set(&x, feedForwardInSteps(f, l.Part("mlp"), q.Size.Activation, x))
-	f.Set(&x, residual.Add(x))
-	return x
+	return f.Set(&x, residual.Add(x))
 }
 
 // LlavaProjected is what LlavaModel makes of the states of its tower: those of a layer, without

@@ -143,8 +143,7 @@ func (q *Tiles) encodeImages(f *frame) *tensor {
 	}
 	states := g.Let(trace.Stack(-1, chosen...))
 	cut(&states, s.Width*int64(len(chosen)))
-	g.Set(&x, trace.Cat(-1, x, states))
-	return g.Return(x)
+	return g.Return(g.Set(&x, trace.Cat(-1, x, states)))
 }
 
 // tile is forward of MllamaPrecomputedAspectRatioEmbedding.
@@ -153,8 +152,7 @@ func (q *Tiles) tile(f *frame, m *nn.Parts, x *tensor) *tensor {
 		e := g.Let(g.Call(m.At("embedding"), q.shapes.View(-1, 1)))
 		g.Set(&e, e.Reshape(-1, q.Tiled.Tiles, 1, q.Size.Width))
 		g.Set(&e, e.Mul(m.Owned("gate").Tanh()))
-		g.Set(&x, x.Add(e))
-		return x
+		return g.Set(&x, x.Add(e))
 	})
 }
 
@@ -162,8 +160,7 @@ func (q *Tiles) tile(f *frame, m *nn.Parts, x *tensor) *tensor {
 func (q *Tiles) classed(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
 	class := g.Let(q.Tower.Owned("class_embedding").Expand(x.Size(0), 1, q.Size.Width))
-	g.Set(&x, trace.Cat(1, class, x))
-	return g.Return(x)
+	return g.Return(g.Set(&x, trace.Cat(1, class, x)))
 }
 
 // placed is forward of MllamaPrecomputedPositionEmbedding.
@@ -175,8 +172,7 @@ func (q *Tiles) placed(f *frame, m *nn.Parts, x *tensor) *tensor {
 		tile := g.Let(g.Call(m.At("tile_embedding"), q.shapes.View(-1, 1)))
 		g.Set(&tile, tile.Reshape(x.Size(0), q.Tiled.Tiles, places, q.Size.Width))
 		scaled := g.Let(m.Owned("gate").Tanh().Mul(tile))
-		g.Set(&x, x.Add(scaled))
-		return x
+		return g.Set(&x, x.Add(scaled))
 	})
 }
 
@@ -189,8 +185,7 @@ func (q *Tiles) mask(f *frame, n, padded int64) *tensor {
 	g.Set(&m, m.RSubScalar())
 	g.Set(&m, m.Reshape(n, q.Tiled.Tiles*padded, 1))
 	g.Set(&m, m.Matmul(m.Transpose(-1, -2)).MulScalar())
-	g.Set(&m, m.Unsqueeze(1))
-	return g.Return(m)
+	return g.Return(g.Set(&m, m.Unsqueeze(1)))
 }
 
 // encoded are the states after each layer of MllamaVisionEncoder, which recomputes nothing.
@@ -223,8 +218,7 @@ func (q *Tiles) layer(f *frame, l *nn.Parts, x, mask *tensor, gated bool) *tenso
 	f.Set(&x, f.Call(l.At("post_attention_layernorm"), x))
 	f.Set(&x, feedForwardInSteps(f, l.Part("mlp"), q.Size.Activation, x))
 	through("gate_ffn")
-	f.Set(&x, residual.Add(x))
-	return x
+	return f.Set(&x, residual.Add(x))
 }
 
 // StatesWithin tells whether all states are of layers that there are.

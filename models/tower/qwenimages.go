@@ -232,8 +232,7 @@ func (q *Qwen) block(f *frame, l *nn.Parts, args []*tensor, spans []int64) *tens
 	default:
 		z = feedForward(f, m, "fc1", q.Size.Activation, "fc2", z)
 	}
-	f.Set(&x, x.Add(z))
-	return x
+	return f.Set(&x, x.Add(z))
 }
 
 // attend is the forward of the tower's attention.
@@ -257,8 +256,7 @@ func (q *Qwen) attend(f *frame, m *nn.Parts, x, cos, sin *tensor, lengths []int6
 	}
 	y := f.Let(trace.Cat(1, outputs...))
 	f.Set(&y, y.Reshape(n, -1).Contiguous())
-	f.Set(&y, f.Call(m.At("proj"), y))
-	return y
+	return f.Set(&y, f.Call(m.At("proj"), y))
 }
 
 // applyRotary is apply_rotary_pos_emb_vision.
@@ -295,8 +293,7 @@ func (q *Qwen) merged(f *frame, m *nn.Parts, x *tensor) *tensor {
 			g.Set(&x, callModule(g, mlp, []*tensor{y}, func(h *frame) *tensor {
 				h.Set(&y, h.Call(mlp.At("0"), y))
 				h.Set(&y, y.GELU())
-				h.Set(&y, h.Call(mlp.At("2"), y))
-				return y
+				return h.Set(&y, h.Call(mlp.At("2"), y))
 			}))
 			return x
 		}
@@ -305,8 +302,7 @@ func (q *Qwen) merged(f *frame, m *nn.Parts, x *tensor) *tensor {
 			y = x.View(-1, square)
 		}
 		g.Set(&x, g.Call(m.At("norm"), y).View(-1, square))
-		g.Set(&x, g.Call(m.At("linear_fc2"), g.Call(m.At("linear_fc1"), x).GELU()))
-		return x
+		return g.Set(&x, g.Call(m.At("linear_fc2"), g.Call(m.At("linear_fc1"), x).GELU()))
 	})
 }
 

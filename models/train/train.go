@@ -242,7 +242,7 @@ func Clip(t *trace.Tape, params []*nn.Parameter) { clip(t, Tensors(params)) }
 
 func clip(t *trace.Tape, params []*trace.Tensor) {
 	f := t.Frame()
-	f.LetOptional(optim.ClipGradNorm(params, optim.Foreach))
+	f.LetEach(optim.ClipGradNorm(params, optim.Foreach))
 	f.End()
 }
 

@@ -68,8 +68,7 @@ func (e *embeddings) Forward(f *frame, pixels *tensor) *tensor {
 	class := f.Let(e.ClsToken.Expand(pixels.Size(0), -1, -1))
 	f.Set(&x, trace.Cat(1, class, x))
 	f.Set(&x, x.Add(e.PositionEmbeddings.Tensor))
-	f.Set(&x, f.Call(e.Dropout, x))
-	return x
+	return f.Set(&x, f.Call(e.Dropout, x))
 }
 
 // attention is ViTAttention.
@@ -90,8 +89,7 @@ func newAttention(c Config) *attention {
 
 func (a *attention) Forward(f *frame, x *tensor) *tensor {
 	y := hf.SelfAttention(f, a, x, nil, a.QProj, a.KProj, a.VProj, a.headSize, a.dropout)
-	f.Set(&y, f.Call(a.OProj, y))
-	return y
+	return f.Set(&y, f.Call(a.OProj, y))
 }
 
 // mlp is ViTMLP.
@@ -135,8 +133,7 @@ func (l *layer) forward(f *frame, args []*tensor) *tensor {
 	f.Set(&x, x.Add(residual))
 	f.Set(&residual, x)
 	f.Pass(&x, l.LayernormAfter, l.Mlp, l.Dropout)
-	f.Set(&x, x.Add(residual))
-	return x
+	return f.Set(&x, x.Add(residual))
 }
 
 // pooler is ViTPooler: the class token, projected.
@@ -149,8 +146,7 @@ type pooler struct {
 func (p *pooler) Forward(f *frame, x *tensor) *tensor {
 	first := f.Let(x.Select(1, 0))
 	y := f.Let(f.Call(p.Dense, first))
-	f.Set(&y, f.Call(p.Activation, y))
-	return y
+	return f.Set(&y, f.Call(p.Activation, y))
 }
 
 // Model is ViTModel.

@@ -23,8 +23,7 @@ func newAttention(c Config) *attention {
 
 func (a *attention) Forward(f *frame, x *tensor) *tensor {
 	y := hf.SelfAttention(f, a, x, nil, a.QProj, a.KProj, a.VProj, a.headSize, a.dropout)
-	f.Set(&y, f.Call(a.OutProj, y))
-	return y
+	return f.Set(&y, f.Call(a.OutProj, y))
 }
 
 // feedForward is Wav2Vec2FeedForward.
@@ -79,13 +78,11 @@ func (l *encoderLayer) forward(f *frame, args []*tensor) *tensor {
 	f.Pass(&x, l.Attention, l.Dropout)
 	f.Set(&x, residual.Add(x))
 	if l.stable {
-		f.Set(&x, x.Add(f.Call(l.FeedForward, f.Call(l.FinalLayerNorm, x))))
-		return x
+		return f.Set(&x, x.Add(f.Call(l.FeedForward, f.Call(l.FinalLayerNorm, x))))
 	}
 	f.Set(&x, f.Call(l.LayerNorm, x))
 	f.Set(&x, x.Add(f.Call(l.FeedForward, x)))
-	f.Set(&x, f.Call(l.FinalLayerNorm, x))
-	return x
+	return f.Set(&x, f.Call(l.FinalLayerNorm, x))
 }
 
 // encoder is Wav2Vec2Encoder or Wav2Vec2EncoderStableLayerNorm.
@@ -186,8 +183,7 @@ func (m *recognizer) call(f *frame, samples *tensor, checkpointing bool) *tensor
 	g := f.ModuleFrame(m, samples)
 	samples = g.Argument(samples)
 	x, features := m.Wav2vec2.Call(g, samples, checkpointing)
-	g.Let(x)
-	g.Let(features)
+	g.LetEach(x, features)
 	y := g.Let(g.Call(m.Dropout, x))
 	return g.Return(g.Call(m.LmHead, y))
 }

@@ -86,8 +86,7 @@ func (l *convLayer) forward(f *frame, args []*tensor) *tensor {
 	case l.GroupNorm != nil:
 		f.Set(&x, f.Call(l.GroupNorm, x))
 	}
-	f.Set(&x, f.Call(l.Activation, x))
-	return x
+	return f.Set(&x, f.Call(l.Activation, x))
 }
 
 // featureEncoder is Wav2Vec2FeatureEncoder.
@@ -160,6 +159,5 @@ func (p *positionalConv) Forward(f *frame, x *tensor) *tensor {
 		f.Set(&x, x.Slice(2, 0, x.Size(2)-p.surplus))
 	}
 	f.Set(&x, f.Call(p.Activation, x))
-	f.Set(&x, x.Transpose(1, 2))
-	return x
+	return f.Set(&x, x.Transpose(1, 2))
 }

@@ -48,8 +48,7 @@ func (e *encoder) call(f *frame, features *tensor, checkpointing bool) *tensor {
 	for _, l := range e.Layers {
 		g.Set(&x, hf.CallLayer(g, l, checkpointing, l.forward, x, nil, nil))
 	}
-	g.Set(&x, g.Call(e.LayerNorm, x))
-	return g.Return(x)
+	return g.Return(g.Set(&x, g.Call(e.LayerNorm, x)))
 }
 
 // positionalEmbedding is WhisperPositionalEmbedding: its weight, indexed.
@@ -98,12 +97,11 @@ func (d *decoder) call(f *frame, ids, states *tensor, packed hf.Packing, checkpo
 	x := g.Let(embeds.Add(positionEmbeds))
 	g.Set(&x, x.Dropout(d.dropout, d.Training()))
 	mask := hf.CausalMask(g, ids.Size(0), positions, nil, packed)
-	g.LetOptional(mask)
+	g.LetEach(mask)
 	for _, l := range d.Layers {
 		g.Set(&x, hf.CallLayer(g, l, checkpointing, l.forward, x, mask, states))
 	}
-	g.Set(&x, g.Call(d.LayerNorm, x))
-	return g.Return(x)
+	return g.Return(g.Set(&x, g.Call(d.LayerNorm, x)))
 }
 
 // Model is WhisperModel.
@@ -142,8 +140,7 @@ func (m *generation) call(f *frame, features, labels *tensor, packed hf.Packing,
 	states := h.Let(m.Model.Encoder.call(h, features, checkpointing))
 	x := m.Model.Decoder.call(h, ids, states, packed, checkpointing)
 	h.End(x, states)
-	g.Let(states)
-	g.Let(x)
+	g.LetEach(states, x)
 	logits := g.Let(g.Call(m.ProjOut, x))
 	loss := g.Let(logits.View(-1, logits.Size(-1)).CrossEntropy(labels.Reshape(-1)))
 	return hf.EndWithLoss(g, loss, logits, states)

@@ -64,8 +64,7 @@ func (a *attention) call(f *frame, x, states, mask *tensor) *tensor {
 	o := hf.AttentionOptions{Causal: a.causal, Dropout: hf.DropoutIn(a, a.dropout)}
 	y := g.Let(hf.Attention(g, q, k, v, mask, o))
 	g.Set(&y, hf.Merge(y))
-	g.Set(&y, g.Call(a.OutProj, y))
-	return g.Return(y)
+	return g.Return(g.Set(&y, g.Call(a.OutProj, y)))
 }
 
 // layer is WhisperEncoderLayer, or with EncoderAttn WhisperDecoderLayer.

@@ -256,6 +256,5 @@ func (src *Tensor) TransformerEncoderLayerForward(w EncoderLayerWeights) *Tensor
 func (x *Tensor) feedForward(w EncoderLayerWeights) *Tensor {
 	c := x.tape.begin("linear_for_ffn", x)
 	y := c.let(x.linear(w.Linear1Weight, w.Linear1Bias))
-	c.set(&y, y.linear(w.Linear2Weight, w.Linear2Bias))
-	return c.end(y)
+	return c.end(c.set(&y, y.linear(w.Linear2Weight, w.Linear2Bias)))
 }

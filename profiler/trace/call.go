@@ -128,7 +128,7 @@ func (c *call) letAll(xs []*Tensor) {
 }
 
 // set assigns to the local *p, which let has bound before.
-func (c *call) set(p **Tensor, x *Tensor) {
+func (c *call) set(p **Tensor, x *Tensor) *Tensor {
 	x.retain()
 	for i := len(c.t.locals) - 1; i >= c.locals; i-- {
 		if c.t.locals[i] == *p {
@@ -136,7 +136,7 @@ func (c *call) set(p **Tensor, x *Tensor) {
 			(*p).release()
 			*p = x
 			c.statement()
-			return
+			return x
 		}
 	}
 	panic("trace: set of a local that was never bound")

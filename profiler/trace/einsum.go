@@ -129,8 +129,7 @@ func (e *contraction) align(x *Tensor, in string) *Tensor {
 			next++
 		}
 	}
-	c.set(&x, x.Permute(perm...))
-	return c.end(x)
+	return c.end(c.set(&x, x.Permute(perm...)))
 }
 
 func einsum(e contraction, operands []*Tensor) *Tensor {
@@ -278,6 +277,5 @@ func (a *Tensor) contract(b *Tensor, sum []int) *Tensor {
 	c.set(&left, left.Permute(slices.Concat(shared, lo, sum, ro)...).reshape([]int64{batch, rows, inner}))
 	c.set(&right, right.Permute(slices.Concat(shared, sum, ro, lo)...).reshape([]int64{batch, inner, cols}))
 	y := c.let(left.bmm(right))
-	c.set(&y, y.View(shape...).Permute(back...))
-	return c.end(y)
+	return c.end(c.set(&y, y.View(shape...).Permute(back...)))
 }

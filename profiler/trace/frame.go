@@ -49,8 +49,8 @@ func (f *Frame) Let(x *Tensor) *Tensor {
 	return x
 }
 
-// LetOptional is [Frame.Let] of results that may be None, nil here.
-func (f *Frame) LetOptional(xs ...*Tensor) {
+// LetEach is [Frame.Let] of several results, which may be None, nil here.
+func (f *Frame) LetEach(xs ...*Tensor) {
 	for _, x := range xs {
 		if x != nil {
 			f.Let(x)
@@ -126,7 +126,7 @@ func (t *Tape) Outputs(call func()) (outputs []*Tensor) {
 }
 
 // Set binds the name *p to x; what it was bound to before loses a reference.
-func (f *Frame) Set(p **Tensor, x *Tensor) {
+func (f *Frame) Set(p **Tensor, x *Tensor) *Tensor {
 	x.alive()
 	x.retain()
 	for i, old := range f.names {
@@ -134,11 +134,12 @@ func (f *Frame) Set(p **Tensor, x *Tensor) {
 			f.names[i] = x
 			*p = x
 			old.release()
-			return
+			return x
 		}
 	}
 	f.names = append(f.names, x)
 	*p = x
+	return x
 }
 
 // Del unbinds names, as Python's del does.

@@ -29,8 +29,7 @@ func choleskyGrad(grad, l *Tensor) *Tensor {
 	g := c.let(l.mT().matmul(grad).Tril())
 	c.set(&g, g.Add(g.Tril().mT()).MulScalar())
 	c.set(&g, c.t.solveTriangular(l, g))
-	c.set(&g, c.t.solveTriangular(l, g))
-	return c.end(g)
+	return c.end(c.set(&g, c.t.solveTriangular(l, g)))
 }
 
 // batchedQR reports whether cuBLAS factorizes a batch at once (geqrf_kernel).
@@ -78,8 +77,7 @@ func qrGrad(gq, gr, q, r *Tensor) *Tensor {
 	if gq != nil {
 		c.set(&g, g.Add(gq))
 	}
-	c.set(&g, t.solveTriangular(r, g))
-	return c.end(g)
+	return c.end(c.set(&g, t.solveTriangular(r, g)))
 }
 
 // qrInner is gR @ R.mH - Q.mH @ gQ, or what there is of it.

@@ -76,14 +76,12 @@ func svdGrad(gu, gs, gvh, u, s, vh *Tensor) *Tensor {
 		c.set(&g, u.matmul(g))
 		part := c.let(gu.Div(s.Unsqueeze(-2)))
 		c.set(&g, g.Add(part).Sub(u.matmul(u.mT().matmul(part))))
-		c.set(&g, g.matmul(vh))
-		return c.end(g)
+		return c.end(c.set(&g, g.matmul(vh)))
 	case m < n && gvh != nil:
 		c.set(&g, g.matmul(vh))
 		part := c.let(gvh.Div(s.Unsqueeze(-1)))
 		c.set(&g, g.Add(part).Sub(part.matmul(vh.mT()).matmul(vh)))
-		c.set(&g, u.matmul(g))
-		return c.end(g)
+		return c.end(c.set(&g, u.matmul(g)))
 	case m >= n:
 		return c.end(u.matmul(g.matmul(vh)))
 	}

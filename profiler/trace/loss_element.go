@@ -48,8 +48,7 @@ func (x *Tensor) HuberLoss(y *Tensor, r Reduction) *Tensor { return x.elementLos
 func (x *Tensor) elementLoss(l *elementLoss, y *Tensor, r Reduction) *Tensor {
 	f := x.tape.funcFrame(x, y)
 	ex, ey := BroadcastTensors(x, y)
-	f.Let(ex)
-	f.Let(ey)
+	f.LetEach(ex, ey)
 	z := ex.pairLoss(l, ey, r)
 	return f.Return(z)
 }
@@ -105,8 +104,7 @@ func (x *Tensor) reduceInto(y *Tensor, accSize int64) {
 func (x *Tensor) L1Loss(y *Tensor, r Reduction) *Tensor {
 	f := x.tape.funcFrame(x, y)
 	ex, ey := BroadcastTensors(x, y)
-	f.Let(ex)
-	f.Let(ey)
+	f.LetEach(ex, ey)
 	c := x.tape.begin("l1_loss", ex, ey)
 	c.full(&ex, &ey)
 	z := c.end(ex.Sub(ey).Abs().reduceLoss(r))

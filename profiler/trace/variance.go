@@ -85,6 +85,5 @@ func spreadAndMeanGrad(b *backward, isStd, keep bool, dims []int) *Tensor {
 	if g == nil {
 		return c.end(aux)
 	}
-	c.set(&g, g.Add(aux))
-	return c.end(g)
+	return c.end(c.set(&g, g.Add(aux)))
 }
