@@ -53,7 +53,7 @@ func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
 	excluded = withoutAdapters(c.LoRA, a, excluded)
 	made, err := adapters(a, c, options, excluded)
 	if err != nil {
-		return nil, err
+		return wrong(err.Error())
 	}
 	parameters, missing := nn.AdaptParameters(a.Model(), c.LoRA.Parameters, c.LoRA.RankOf, c.LoRA.Alpha != c.LoRA.Rank)
 	if reason := checkParameterAdapters(c, len(parameters), missing); reason != "" {
@@ -94,11 +94,8 @@ func savedLayers(a Adaptable, names []string) (saved []*nn.Layer, missing []stri
 	return saved, missing
 }
 
-// adapters wraps linear layers in adapters of LoRA or of another method.
+// adapters wraps linear layers in adapters of LoRA or of another method. The error says what that does not take.
 func adapters(a Adaptable, c models.Case, o nn.LoRA, excluded []nn.Layer) ([]nn.Adapter, error) {
-	wrong := func(reason string) ([]nn.Adapter, error) {
-		return nil, c.Wrong("lora", "%s", reason)
-	}
 	if c.LoRA.Method == "" {
 		made := nn.AdaptLinears(a.Model(), o, excluded...)
 		if len(c.LoRA.Tokens) == 0 {
@@ -108,35 +105,28 @@ func adapters(a Adaptable, c models.Case, o nn.LoRA, excluded []nn.Layer) ([]nn.
 			"token_indices": strings.Trim(strings.ReplaceAll(fmt.Sprint(c.LoRA.Tokens), " ", "+"), "[]"),
 		})
 		if err != nil {
-			return wrong("trainable_token_indices: " + err.Error())
+			return nil, fmt.Errorf("trainable_token_indices: %w", err)
 		}
 		return append(made, tokens), nil
 	}
 	switch _, graph := a.(Graph); {
 	case graph:
-		return wrong("vprof records methods of peft other than LoRA in models of transformers; leave out method, or " +
-			"use \"vprof run\"")
+		return nil, errors.New("vprof records methods of peft other than LoRA in models of transformers; leave out " +
+			"method, or use \"vprof run\"")
 	case c.Quantize != "" || !c.QAT.IsZero() || c.Float8 != "" || c.Strategy != nil || c.Liger:
-		return wrong("vprof records methods of peft other than LoRA on one GPU, beside weights that are neither " +
-			"packed nor rounded, and without liger-kernel; leave those out, or use \"vprof run\"")
+		return nil, errors.New("vprof records methods of peft other than LoRA on one GPU, beside weights that are " +
+			"neither packed nor rounded, and without liger-kernel; leave those out, or use \"vprof run\"")
 	}
 	t, err := peft.NewConfig(c.LoRA.Method, c.LoRA.Options)
-	if err != nil {
-		return wrong(err.Error())
+	switch {
+	case err != nil:
+		return nil, err
+	case !t.AtEmbeddings():
+		return peft.Adapt(a.Model(), t, c.LoRA.Adapts(), excluded...)
 	}
-	if t.AtEmbeddings() {
-		nn.Freeze(a.Model())
-		made, err := adaptEmbeddings(a, c.LoRA, c.LoRA.Method, c.LoRA.Options)
-		if err != nil {
-			return wrong(err.Error())
-		}
-		return []nn.Adapter{made}, nil
-	}
-	made, err := peft.Adapt(a.Model(), t, c.LoRA.Adapts(), excluded...)
-	if err != nil {
-		return wrong(err.Error())
-	}
-	return made, nil
+	nn.Freeze(a.Model())
+	made, err := adaptEmbeddings(a, c.LoRA, c.LoRA.Method, c.LoRA.Options)
+	return []nn.Adapter{made}, err
 }
 
 // adaptEmbeddings puts a method of peft at the input embeddings.

@@ -73,12 +73,6 @@ func (s *Session) OptimizerOf(c models.Case, own optim.Config, r *Ranks,
 	if c.InBackward { // each parameter has its own
 		groups = nil
 	}
-	return s.optimizerOf(c, own, r, groups...)
-}
-
-func (s *Session) optimizerOf(c models.Case, own optim.Config, r *Ranks,
-	groups ...[]*trace.Tensor,
-) (*optim.Optimizer, error) {
 	if c.Optimizer != "" {
 		var err error
 		if own, err = optim.Named(c.Optimizer); err != nil {
@@ -136,8 +130,9 @@ func (s *Session) CheckProjected(c models.Case, params []*trace.Tensor) error {
 // InBackward gives every parameter an optimizer of its own, which steps as soon as
 // backward has left a gradient there, and frees it.
 func (s *Session) InBackward(c models.Case, own optim.Config, params []*trace.Tensor) error {
+	c.InBackward = false // of each of them
 	for _, p := range params {
-		o, err := s.optimizerOf(c, own, nil, []*trace.Tensor{p})
+		o, err := s.OptimizerOf(c, own, nil, []*trace.Tensor{p})
 		if err != nil {
 			return err
 		}
