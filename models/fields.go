@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/nearest"
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
@@ -435,10 +436,6 @@ func number[T int | int64](n T) string {
 // texts are values as people write them.
 func texts[T fmt.Stringer](values []T) func() []string {
 	return func() []string {
-		var all []string
-		for _, v := range values {
-			all = append(all, v.String())
-		}
-		return all
+		return lists.Map(values, func(v T) string { return v.String() })
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/vprof/vprof/internal/lists"
 )
 
 // LoRA are low-rank adapters of linear layers of a frozen model, as
@@ -351,10 +353,7 @@ func (l *LoRA) String() string {
 
 // joined are values with "+" between them.
 func joined[T any](values []T) string {
-	texts := make([]string, len(values))
-	for i, v := range values {
-		texts[i] = fmt.Sprint(v)
-	}
+	texts := lists.Map(values, func(v T) string { return fmt.Sprint(v) })
 	return strings.Join(texts, "+")
 }
 

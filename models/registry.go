@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/nearest"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
@@ -138,11 +139,7 @@ func (r *Registry) All() []Model { return r.models }
 
 // Names returns the names of all models in order.
 func (r *Registry) Names() []string {
-	names := make([]string, len(r.models))
-	for i, m := range r.models {
-		names[i] = m.Name
-	}
-	return names
+	return lists.Map(r.models, func(m Model) string { return m.Name })
 }
 
 // Lookup finds a model by its exact name, or opens what a source has under it.

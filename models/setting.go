@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/nearest"
 )
 
@@ -95,10 +96,7 @@ func (m Model) settingNames(wrong string) string {
 	if len(m.Settings) == 0 {
 		return "this model has none"
 	}
-	names := make([]string, len(m.Settings))
-	for i, d := range m.Settings {
-		names[i] = d.Name
-	}
+	names := lists.Map(m.Settings, func(d Setting) string { return d.Name })
 	near := ""
 	if n := nearest.Names(wrong, names, 1); len(n) > 0 {
 		near = "near it: " + n[0] + "; "

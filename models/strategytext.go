@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/nearest"
 )
 
@@ -342,11 +343,7 @@ func parseMemory(value string) (sizes []int64, err error) {
 }
 
 func memoryText(sizes []int64) string {
-	texts := make([]string, len(sizes))
-	for i, n := range sizes {
-		texts[i] = number(n)
-	}
-	return joinNames(texts)
+	return joinNames(lists.Map(sizes, number))
 }
 
 // parseNames reads names or patterns joined by "+".

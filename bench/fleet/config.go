@@ -20,6 +20,7 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment/sweep"
 	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/printable"
 	"github.com/vprof/vprof/internal/yamlkeys"
 	"github.com/vprof/vprof/models"
@@ -144,10 +145,7 @@ func (f *Files) UnmarshalYAML(n *yaml.Node) error {
 func (b *Batches) UnmarshalYAML(n *yaml.Node) error {
 	text := n.Value
 	if n.Kind == yaml.SequenceNode {
-		var words []string
-		for _, item := range n.Content {
-			words = append(words, item.Value)
-		}
+		words := lists.Map(n.Content, func(item *yaml.Node) string { return item.Value })
 		text = strings.Join(words, ",")
 	}
 	sizes, err := sweep.ParseBatches(text)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/progress"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
@@ -32,10 +33,7 @@ const mostExact = 500
 func Matrix(ctx context.Context, units []Unit, gpus []device.GPU, e step.Evidence,
 	tell progress.Func,
 ) (*report.Matrix, error) {
-	cases := make([]models.Case, len(units))
-	for i, u := range units {
-		cases[i] = u.Case
-	}
+	cases := lists.Map(units, func(u Unit) models.Case { return u.Case })
 	kinds, exact := kindsOf(gpus, len(units)), len(units)*len(gpus) <= mostExact
 	m := &report.Matrix{
 		Schema: report.MatrixSchema, Rows: make([]report.MatrixCell, len(units)*len(gpus)),

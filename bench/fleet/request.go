@@ -9,6 +9,7 @@ import (
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/internal/ceil"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/printable"
 	"github.com/vprof/vprof/profiler/planner/host"
 )
@@ -129,11 +130,7 @@ scaling_config = ScalingConfig(num_workers={{.GPUs}}, use_gpu=True{{if .HostMiB}
 
 // Requests are the names of the requests that there are.
 func Requests() []string {
-	var names []string
-	for _, r := range requests {
-		names = append(names, r.name)
-	}
-	return names
+	return lists.Map(requests, func(r request) string { return r.name })
 }
 
 // WriteRequests writes the request to a scheduler, one of [Requests], for the GPUs and the memory of each point of a

@@ -185,14 +185,9 @@ func (s *Smoke) changed(before *Smoke) []string {
 			see(f.About(), f.Text(was.Case), f.Text(is.Case))
 		}
 	}
-	names := slices.Collect(maps.Keys(is.Settings))
-	for name := range was.Settings {
-		if !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
+	names := slices.AppendSeq(slices.Collect(maps.Keys(is.Settings)), maps.Keys(was.Settings))
 	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Compact(names) {
 		value := func(c Case) any {
 			if v, ok := c.Settings[name]; ok {
 				return v

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 )
 
@@ -308,10 +309,7 @@ func (f *Fit) guideSheet() Sheet {
 	}
 	mib := func(bytes int64) string { return fmt.Sprintf("%.1f", float64(bytes)/bytesize.MiB) }
 	for _, g := range f.Guide {
-		var parts []string
-		for _, c := range g.Components {
-			parts = append(parts, mib(c.Bytes))
-		}
+		parts := lists.Map(g.Components, func(c Component) string { return mib(c.Bytes) })
 		need, largest := "-", "-"
 		if g.True != nil {
 			need, largest = mib(g.True.Device.Bytes), strconv.Itoa(g.TrueLargest)
@@ -338,10 +336,7 @@ func (f *Fit) profilesSheet() Sheet {
 		if c.Batch > 0 {
 			found = []string{strconv.Itoa(c.Batch), strconv.Itoa(c.Case.Accumulate), strconv.Itoa(c.EffectiveBatch)}
 		}
-		var values []string
-		for _, name := range settings {
-			values = append(values, strconv.FormatInt(p.Settings[name], 10))
-		}
+		values := lists.Map(settings, func(name string) string { return strconv.FormatInt(p.Settings[name], 10) })
 		s.Row(p.Name, values, found, c.Estimate.Device, fmt.Sprintf("%.0f%%", 100*c.Utilization))
 	}
 	s.Note("--formula guide shows beside it what the project's own script would say.")

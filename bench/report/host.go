@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/lists"
 )
 
 // HostMemory is what training needs of the memory of each machine: resident bytes that the kernel cannot take back.
@@ -56,10 +57,7 @@ func (h *HostMemory) worthSaying(d Device) bool {
 
 // note says what each machine needs, and of what.
 func (h *HostMemory) note(batch int) string {
-	var parts []string
-	for _, p := range h.Parts {
-		parts = append(parts, fmt.Sprintf("%s %s", p.Name, p.words()))
-	}
+	parts := lists.Map(h.Parts, func(p HostPart) string { return fmt.Sprintf("%s %s", p.Name, p.words()) })
 	of := ""
 	switch {
 	case h.Memory > 0 && h.High > h.Memory:

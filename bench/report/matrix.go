@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/nearest"
 )
 
@@ -112,11 +113,7 @@ func counted(name string, of func(MatrixCell) int) matrixColumn {
 
 // MatrixColumns are the names that Columns, Sort and Filter take.
 func MatrixColumns() []string {
-	var all []string
-	for _, c := range matrixColumns {
-		all = append(all, c.name)
-	}
-	return all
+	return lists.Map(matrixColumns, func(c matrixColumn) string { return c.name })
 }
 
 func columnNamed(name string) (matrixColumn, error) {
@@ -237,10 +234,7 @@ func (m *Matrix) list() Sheet {
 		s.Columns = append(s.Columns, Column{Head: head, Right: c.number != nil})
 	}
 	for _, r := range m.Rows {
-		var row []string
-		for _, c := range of {
-			row = append(row, c.text(r))
-		}
+		row := lists.Map(of, func(c matrixColumn) string { return c.text(r) })
 		s.Row(row)
 	}
 	return s

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/lists"
 )
 
 // componentsSheet has a column for every batch size and a row for every
@@ -32,10 +33,7 @@ func (r *Report) componentsSheet() Sheet {
 		if unsafe {
 			safe = e.Unsafe.safe()
 		}
-		var parts []string
-		for _, c := range e.Components {
-			parts = append(parts, s.unit.amount(c.Bytes))
-		}
+		parts := lists.Map(e.Components, func(c Component) string { return s.unit.amount(c.Bytes) })
 		later := ""
 		if p.LastStep > 0 {
 			later = s.unit.amount(p.LastStep)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/internal/jsonkeys"
+	"github.com/vprof/vprof/internal/lists"
 )
 
 // maxFile is the longest file of reports, in bytes: some thirty thousand batch sizes. What it is decoded to may take
@@ -155,10 +156,7 @@ func compact(text json.RawMessage) []byte {
 
 // Batches are the batch sizes of the points, ascending.
 func (r *Report) Batches() []int {
-	var sizes []int
-	for _, p := range r.Points {
-		sizes = append(sizes, p.Batch)
-	}
+	sizes := lists.Map(r.Points, func(p Point) int { return p.Batch })
 	slices.Sort(sizes)
 	return slices.Compact(sizes)
 }

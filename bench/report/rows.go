@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/vprof/vprof/internal/lists"
 )
 
 // Rows are rows of CSV below the names of their columns, which are separated by white space. A cell is what
@@ -31,10 +33,7 @@ func Rows[R any](columns string, rows []R, around ...any) [][]string {
 	for _, r := range rows {
 		found := maps.Clone(outer)
 		found.add("", reflect.ValueOf(r))
-		row := make([]string, len(paths))
-		for i, path := range paths {
-			row[i] = found[path]
-		}
+		row := lists.Map(paths, func(path string) string { return found[path] })
 		all = append(all, row)
 	}
 	return all
@@ -144,11 +143,7 @@ func linesOf[D, R any](document D, rows func(*D) *[]R) []any {
 
 // Values are the elements of a list as lines.
 func Values[T any](list []T) []any {
-	lines := make([]any, len(list))
-	for i, v := range list {
-		lines[i] = v
-	}
-	return lines
+	return lists.Map(list, func(v T) any { return v })
 }
 
 // Data implements [Document]. Lines are reports of one point each, so that files of lines can be cut and put together

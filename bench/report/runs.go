@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 )
 
@@ -124,11 +125,7 @@ func (r Ranks) Sort() {
 
 // Data implements [Document].
 func (r Ranks) Data() Data {
-	plans := make(Several, len(r))
-	for i, p := range r {
-		plans[i] = p.Plan
-	}
-	return plans.Data()
+	return Several(lists.Map(r, func(p RankPlan) *Report { return p.Plan })).Data()
 }
 
 // Sheets has a table for each board.
@@ -138,11 +135,8 @@ func (r Ranks) Sheets() []Sheet {
 	}
 	var sheets []Sheet
 	for _, d := range r[0].Plan.Devices {
-		part := make(Ranks, len(r))
-		for i, p := range r {
-			part[i] = RankPlan{p.RankRange, p.Plan.on(d)}
-		}
-		sheets = append(sheets, part.sheet())
+		part := lists.Map(r, func(p RankPlan) RankPlan { return RankPlan{p.RankRange, p.Plan.on(d)} })
+		sheets = append(sheets, Ranks(part).sheet())
 	}
 	return sheets
 }
@@ -165,10 +159,7 @@ func (r Ranks) sheet() Sheet {
 		batch := strconv.Itoa(first.Points[at].Batch)
 		for _, p := range r {
 			e := p.Plan.Points[at].Estimate
-			var parts []string
-			for _, name := range differ {
-				parts = append(parts, s.unit.amount(component(e, name)))
-			}
+			parts := lists.Map(differ, func(name string) string { return s.unit.amount(component(e, name)) })
 			s.Row(batch, p.RankRange, parts, e.Allocated.Bytes, e.Reserved.Bytes, e.Device.Bytes, e.Verdict)
 			batch = ""
 		}
@@ -219,22 +210,14 @@ func (r Releases) Sheets() []Sheet {
 	if len(r) == 0 {
 		return nil
 	}
-	var sheets []Sheet
-	for _, d := range r[0].Devices {
-		sheets = append(sheets, r.on(d).sheet())
-	}
-	return sheets
+	return lists.Map(r[0].Devices, func(d Device) Sheet { return r.on(d).sheet() })
 }
 
 // Data implements [Document].
 func (r Releases) Data() Data { return Several(r).Data() }
 
 func (r Releases) on(d Device) Releases {
-	parts := make(Releases, len(r))
-	for i, release := range r {
-		parts[i] = release.on(d)
-	}
-	return parts
+	return lists.Map(r, func(release *Report) *Report { return release.on(d) })
 }
 
 // sheet is the table of one board.

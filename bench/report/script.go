@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/lists"
 )
 
 // Script is a command of the user's that was run, and what was seen of it besides the
@@ -234,12 +235,8 @@ func (s *Script) verdict(r *Report) string {
 // stepWords says how many steps each optimizer made: "3 steps", or "5, 1 steps".
 func (s *Script) stepWords() string {
 	steps := slices.Compact(slices.Clone(s.Steps))
-	words := make([]string, len(steps))
-	for i, n := range steps {
-		words[i] = strconv.Itoa(n)
-	}
 	if len(steps) == 1 && steps[0] == 1 {
 		return "1 step"
 	}
-	return strings.Join(words, ", ") + " steps"
+	return strings.Join(lists.Map(steps, strconv.Itoa), ", ") + " steps"
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/lists"
 )
 
 // Sheets are the tables of a report.
@@ -13,11 +14,7 @@ func (r *Report) Sheets() []Sheet {
 	case r.Script != nil:
 		return r.scriptSheets()
 	case r.Kind == Sweep && len(r.Devices) > 1:
-		var sheets []Sheet
-		for _, d := range r.Devices {
-			sheets = append(sheets, r.on(d).sweepSheet())
-		}
-		return sheets
+		return lists.Map(r.Devices, func(d Device) Sheet { return r.on(d).sweepSheet() })
 	case r.Kind == Sweep:
 		return []Sheet{r.sweepSheet()}
 	case len(r.Devices) > 1:

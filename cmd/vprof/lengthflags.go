@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vprof/vprof/bench/experiment/epoch"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/hf"
 )
@@ -27,11 +28,7 @@ func (f *lengthFlags) register(cmd *cobra.Command) {
 			"(several to a row)")
 	flags.Int64Var(&f.multiple, "pad-to-multiple-of", 1, "the length of batches is a multiple of `n`")
 	complete(cmd, "batching", func() []string {
-		var names []string
-		for _, b := range epoch.Batchings() {
-			names = append(names, string(b))
-		}
-		return names
+		return lists.Map(epoch.Batchings(), func(b epoch.Batching) string { return string(b) })
 	})
 }
 

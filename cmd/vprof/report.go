@@ -18,6 +18,7 @@ import (
 	"github.com/vprof/vprof/bench/show/page"
 	"github.com/vprof/vprof/bench/show/plots"
 	"github.com/vprof/vprof/bench/show/profile"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models/recorded"
 )
 
@@ -129,11 +130,7 @@ func views() []view {
 }
 
 func viewNames() []string {
-	var names []string
-	for _, v := range views() {
-		names = append(names, v.name)
-	}
-	return names
+	return lists.Map(views(), func(v view) string { return v.name })
 }
 
 // view is the one that --to names, or the suffix of the output, or else the page.

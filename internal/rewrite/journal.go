@@ -11,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"github.com/vprof/vprof/internal/lists"
 )
 
 // journalName is the journal's name in each directory where files are being replaced.
@@ -211,10 +213,7 @@ func (j *journal) recover(data []byte) error {
 
 // undo brings the files back to what they held. Where it cannot, the journal and the backups stay.
 func (j *journal) undo(d disk) error {
-	var errs []error
-	for _, e := range j.Files {
-		errs = append(errs, e.undo(d))
-	}
+	errs := lists.Map(j.Files, func(e journalEntry) error { return e.undo(d) })
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}

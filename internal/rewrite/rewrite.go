@@ -15,6 +15,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/vprof/vprof/internal/lists"
 )
 
 // File is a file and what it is to become.
@@ -35,10 +37,7 @@ func (f File) changes() bool { return f.Before == nil || !bytes.Equal(f.Before, 
 // links stay links, and files keep their owner, mode, extended attributes and hard links.
 // Other processes that write through this package wait meanwhile.
 func Files(ctx context.Context, files []File) (backups []string, err error) {
-	var paths []string
-	for _, f := range files {
-		paths = append(paths, f.Path)
-	}
+	paths := lists.Map(files, func(f File) string { return f.Path })
 	unlock, err := lockAndRecover(paths)
 	if err != nil {
 		return nil, err

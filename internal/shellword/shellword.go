@@ -1,7 +1,11 @@
 // Package shellword writes words as a shell reads them.
 package shellword
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/vprof/vprof/internal/lists"
+)
 
 // Quote makes one word of s, in single quotes if the shell would change it.
 func Quote(s string) string {
@@ -13,11 +17,7 @@ func Quote(s string) string {
 
 // Join makes one command of words.
 func Join(words []string) string {
-	quoted := make([]string, len(words))
-	for i, w := range words {
-		quoted[i] = Quote(w)
-	}
-	return strings.Join(quoted, " ")
+	return strings.Join(lists.Map(words, Quote), " ")
 }
 
 // special says whether a character may mean something to a shell.

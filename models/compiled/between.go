@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/program"
 )
 
@@ -216,10 +217,7 @@ type matchKey struct {
 
 // matchKeys are the keys of a step's allocations.
 func (r *Step) matchKeys() []matchKey {
-	keys := make([]matchKey, len(r.Allocations))
-	for n, a := range r.Allocations {
-		keys[n] = matchKey{site: a[1], freedIn: -1}
-	}
+	keys := lists.Map(r.Allocations, func(a [3]int64) matchKey { return matchKey{site: a[1], freedIn: -1} })
 	for i, n := range r.Order {
 		phase := 0
 		for _, end := range []int{r.Forward, r.Backward} {

@@ -1,6 +1,7 @@
 package hf
 
 import (
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/program"
@@ -113,10 +114,7 @@ func selectiveLogSoftmax(f *frame, logits, labels *tensor) *tensor {
 	var y *tensor
 	if logits.DType() == trace.F32 {
 		chosen := g.Let(logits.Gather(index))
-		sums := make([]*tensor, len(rows))
-		for i, row := range rows {
-			sums[i] = g.Let(row.LogSumExp(false, -1))
-		}
+		sums := lists.Map(rows, func(row *tensor) *tensor { return g.Let(row.LogSumExp(false, -1)) })
 		y = g.Let(chosen.Sub(trace.Stack(0, sums...).Unsqueeze(-1)))
 	} else {
 		indices := g.LetAll(index.Unbind(0))

@@ -2,6 +2,7 @@ package hf
 
 import (
 	"github.com/vprof/vprof/internal/ceil"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/program"
@@ -40,12 +41,7 @@ func Tiled(f *frame, x *tensor, tiles Tiles, params []*nn.Parameter, half func(f
 		g := f.FuncFrame(x)
 		return g.Return(half(g, x))
 	}
-	var trained []*nn.Parameter
-	for _, p := range params {
-		if p.RequiresGrad() {
-			trained = append(trained, p)
-		}
-	}
+	trained := lists.Filter(params, func(p *nn.Parameter) bool { return p.RequiresGrad() })
 	return f.Apply(tiledMLP(n, trained, own), x)[0]
 }
 

@@ -1,6 +1,7 @@
 package llama
 
 import (
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
@@ -131,16 +132,9 @@ func (d *deltaNet) rule(f *frame, query, key, value, decay, beta *tensor) *tenso
 		g.Set(&query, query.RepeatInterleave(s.ValueHeads/s.KeyHeads, 2))
 		g.Set(&key, key.RepeatInterleave(s.ValueHeads/s.KeyHeads, 2))
 	}
-	// A list is made of all before the names are bound anew.
-	all := []**tensor{&query, &key, &value, &beta, &decay}
-	fresh := make([]*tensor, len(all))
-	for i, x := range all {
-		fresh[i] = g.Let((*x).Transpose(1, 2).ToContiguous(trace.F32))
-	}
-	for i, x := range all {
-		g.Set(x, fresh[i])
-		g.Del(&fresh[i])
-	}
+	rebind(g, func(x *tensor) *tensor {
+		return x.Transpose(1, 2).ToContiguous(trace.F32)
+	}, &query, &key, &value, &beta, &decay)
 	g.Set(&query, l2Normalize(g, query))
 	g.Set(&key, l2Normalize(g, key))
 	g.Set(&query, query.MulScalar())
@@ -161,10 +155,7 @@ func (d *deltaNet) rule(f *frame, query, key, value, decay, beta *tensor) *tenso
 
 // rebind is "a, b = (made(x) for x in (a, b))": all are made before a name is bound.
 func rebind(f *frame, made func(x *tensor) *tensor, names ...**tensor) {
-	fresh := make([]*tensor, len(names))
-	for i, x := range names {
-		fresh[i] = f.Let(made(*x))
-	}
+	fresh := lists.Map(names, func(x **tensor) *tensor { return f.Let(made(*x)) })
 	for i, x := range names {
 		f.Set(x, fresh[i])
 		f.Del(&fresh[i])

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -34,10 +35,7 @@ func shareBuffers(sites []*Site) {
 // sharing gives the first site a parameter that all use, of sizes that are options.
 func sharing(name string, dims ...string) func(sites []*Site) {
 	return func(sites []*Site) {
-		var sizes []int64
-		for _, d := range dims {
-			sizes = append(sizes, sites[0].count(d))
-		}
+		sizes := lists.Map(dims, sites[0].count)
 		sites[0].weight(name, sizes...)
 		for _, s := range sites {
 			s.borrow(name, sites[0])

@@ -1,6 +1,7 @@
 package redimnet
 
 import (
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -69,10 +70,7 @@ func newMixPrevious(n, channels int64, learn bool) *mixPrevious {
 // mix maps outputs of shape [B, channels, T] to their sum.
 func (m *mixPrevious) mix(f *frame, outs []*tensor) *tensor {
 	w := f.Let(m.W.Softmax(1))
-	maps := make([]*tensor, len(outs))
-	for i, o := range outs {
-		maps[i] = o.Unsqueeze(1)
-	}
+	maps := lists.Map(outs, func(o *tensor) *tensor { return o.Unsqueeze(1) })
 	stacked := f.Let(trace.Cat(1, maps...))
 	return w.Mul(stacked).Sum(false, 1)
 }

@@ -1,6 +1,7 @@
 package redimnet
 
 import (
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -96,11 +97,7 @@ func newMRLHead(in int64) *mrlHead {
 // forward maps [B, in] to the embeddings [B, width] for each width.
 func (h *mrlHead) forward(f *frame, x *tensor) []*tensor {
 	e := f.Let(f.Call(h.Linear, f.Call(h.Bn, x)))
-	out := make([]*tensor, len(widths))
-	for i, d := range widths {
-		out[i] = f.Let(e.Slice(1, 0, d))
-	}
-	return out
+	return lists.Map(widths, func(d int64) *tensor { return f.Let(e.Slice(1, 0, d)) })
 }
 
 // model is the speaker network with its MRL head.

@@ -3,6 +3,7 @@ package tower
 import (
 	"slices"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
@@ -137,10 +138,7 @@ func (q *Tiles) encodeImages(f *frame) *tensor {
 		g.Set(x, (*x).Reshape(rows, images, tiles, places, width))
 	}
 	cut(&x, s.Width)
-	var chosen []*tensor
-	for _, i := range q.States {
-		chosen = append(chosen, first[i])
-	}
+	chosen := lists.Map(q.States, func(i int64) *tensor { return first[i] })
 	states := g.Let(trace.Stack(-1, chosen...))
 	cut(&states, s.Width*int64(len(chosen)))
 	return g.Return(g.Set(&x, trace.Cat(-1, x, states)))

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/models/peft"
@@ -489,11 +490,5 @@ func (t *taskTrainer) forward(s *Session, f func()) {
 
 // Trainable are those of the parameters that are not frozen.
 func Trainable(params []*nn.Parameter) []*nn.Parameter {
-	var out []*nn.Parameter
-	for _, p := range params {
-		if !p.Frozen {
-			out = append(out, p)
-		}
-	}
-	return out
+	return lists.Filter(params, func(p *nn.Parameter) bool { return !p.Frozen })
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
@@ -58,11 +59,7 @@ func NewSession(t *trace.Tape, c models.Case) *Session {
 // Optimizer makes the optimizer of case c over groups of parameters: the
 // system's own, or the one the case puts in its place.
 func (s *Session) Optimizer(c models.Case, own optim.Config, groups ...[]*nn.Parameter) (*optim.Optimizer, error) {
-	tensors := make([][]*trace.Tensor, len(groups))
-	for i, params := range groups {
-		tensors[i] = Tensors(params)
-	}
-	return s.OptimizerOf(c, own, nil, tensors...)
+	return s.OptimizerOf(c, own, nil, lists.Map(groups, Tensors)...)
 }
 
 // OptimizerOf is Optimizer of tensors. Of ranks that share the optimizer's state, each
@@ -178,11 +175,7 @@ func (s *Session) Saving(c models.Case, f func()) {
 
 // Tensors are the tensors of parameters.
 func Tensors(params []*nn.Parameter) []*trace.Tensor {
-	out := make([]*trace.Tensor, len(params))
-	for i, p := range params {
-		out[i] = p.Tensor
-	}
-	return out
+	return lists.Map(params, func(p *nn.Parameter) *trace.Tensor { return p.Tensor })
 }
 
 // Autocast runs f in the case's precision.

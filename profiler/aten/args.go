@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
@@ -167,11 +168,7 @@ func floats(v Value) (Value, bool) {
 	case []float64:
 		return x, true
 	case []int64:
-		out := make([]float64, len(x))
-		for i, n := range x {
-			out[i] = float64(n)
-		}
-		return out, true
+		return lists.Map(x, func(n int64) float64 { return float64(n) }), true
 	case float64:
 		return []float64{x}, true
 	}

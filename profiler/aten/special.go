@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
@@ -157,11 +158,7 @@ func atLeast3D(x *tensor) *tensor {
 }
 
 func depthStack(a *Args) *tensor {
-	var xs []*tensor
-	for _, x := range a.Tensors("tensors") {
-		xs = append(xs, atLeast3D(x))
-	}
-	return trace.Cat(2, xs...)
+	return trace.Cat(2, lists.Map(a.Tensors("tensors"), atLeast3D)...)
 }
 
 // cartesianProduct is the grid of all tensors, flattened, as the columns of a matrix.
@@ -170,10 +167,7 @@ func cartesianProduct(a *Args) *tensor {
 	if len(xs) == 1 {
 		return xs[0]
 	}
-	var flat []*tensor
-	for _, x := range trace.Meshgrid(false, xs...) {
-		flat = append(flat, x.Reshape(-1))
-	}
+	flat := lists.Map(trace.Meshgrid(false, xs...), func(x *tensor) *tensor { return x.Reshape(-1) })
 	return trace.Stack(1, flat...)
 }
 

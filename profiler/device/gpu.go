@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/nearest"
 	"github.com/vprof/vprof/profiler/program"
 )
@@ -143,11 +144,7 @@ func (g GPU) Transfer(bytes int64) time.Duration {
 
 // Names returns the names of all GPUs of the catalog, in its order.
 func Names() []string {
-	names := make([]string, len(catalog))
-	for i, g := range catalog {
-		names[i] = g.Name
-	}
-	return names
+	return lists.Map(catalog, func(g GPU) string { return g.Name })
 }
 
 // Catalog returns all known GPUs, the oldest generation first and by rising

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/allocator"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/program"
@@ -261,10 +262,7 @@ func (w *measurer) mark() error {
 }
 
 func (w *measurer) closeMarks() error {
-	var errs []error
-	for _, e := range w.marks {
-		errs = append(errs, e.Close())
-	}
+	errs := lists.Map(w.marks, func(e device.Event) error { return e.Close() })
 	w.marks = w.marks[:0]
 	for _, e := range w.events {
 		if e != nil {

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/allocator"
 	"github.com/vprof/vprof/profiler/trace"
 	"github.com/vprof/vprof/profiler/trace/cudnn"
@@ -93,11 +94,7 @@ func All() []*Stack { return known }
 
 // Releases are the names of all that are known, oldest first.
 func Releases() []string {
-	names := make([]string, len(known))
-	for i, s := range known {
-		names[i] = s.Release()
-	}
-	return names
+	return lists.Map(known, func(s *Stack) string { return s.Release() })
 }
 
 // Lookup finds a release by its name: "2.11", or with all that people and files

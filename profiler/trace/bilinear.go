@@ -1,6 +1,10 @@
 package trace
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/vprof/vprof/internal/lists"
+)
 
 // Bilinear is torch.nn.functional.bilinear(x, z, weight, bias): one product of both
 // inputs with a matrix for each output. Autocast leaves it as it is.
@@ -52,10 +56,7 @@ func (x *Tensor) trilinear(z, weight *Tensor) *Tensor {
 // eachOutput is a step of _trilinear's loop: products, and what is summed of them.
 func (c *call) eachOutput(d DType, into *Tensor, sizes ...int64) {
 	t := c.t
-	var parts []*Tensor
-	for _, n := range sizes {
-		parts = append(parts, c.let(t.empty(d, n)))
-	}
+	parts := lists.Map(sizes, func(n int64) *Tensor { return c.let(t.empty(d, n)) })
 	t.launchElementwise(into, 1, parts...)
 	c.dropLocals(parts...)
 }

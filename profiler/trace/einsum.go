@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/vprof/vprof/internal/lists"
 )
 
 // Einsum is torch.einsum, of "bhid,bhjd->bhij" or "...d,d->..." for example. Operands are contracted from left to
@@ -18,10 +20,7 @@ func Einsum(equation string, operands ...*Tensor) *Tensor {
 func EinsumAlong(path []int64, equation string, operands ...*Tensor) *Tensor {
 	t := operands[0].tape
 	c := t.beginList("einsum", operands)
-	cast := make([]*Tensor, len(operands))
-	for i, x := range operands {
-		cast[i] = t.lower(x)
-	}
+	cast := lists.Map(operands, t.lower)
 	c.belowAutocast()
 	e := parseEinsum(equation, cast)
 	e.path = path

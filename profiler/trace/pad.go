@@ -1,6 +1,10 @@
 package trace
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/vprof/vprof/internal/lists"
+)
 
 // Pad is torch.nn.functional.pad(x, pads) with a constant. Pads are pairs (before, after) from the last dimension
 // backwards; negative ones cut.
@@ -85,10 +89,7 @@ func (x *Tensor) constantPad(pads []int64) *Tensor {
 	} else {
 		y = c.let(c.t.emptyIn(x.dtype, x.paddedShape(pads), x.suggestChannelsLast()))
 	}
-	back := make([]int64, len(pads))
-	for i, p := range pads {
-		back[i] = -p
-	}
+	back := lists.Map(pads, func(p int64) int64 { return -p })
 	return c.end(x.copied("ConstantPadNdBackward0", y, func(g *Tensor) *Tensor { return g.constantPad(back) }))
 }
 

@@ -1,6 +1,10 @@
 package trace
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/vprof/vprof/internal/lists"
+)
 
 // spread is a model whose modules lie on several GPUs of one process, of which the tape records one. Tensors of the
 // others have shapes and no memory, and are part of the same graph. An operator runs on the GPU of its arguments.
@@ -100,11 +104,7 @@ func (f *Frame) AllHere(args []*Tensor) []*Tensor {
 	if !f.placed {
 		return args
 	}
-	here := make([]*Tensor, len(args))
-	for i, x := range args {
-		here[i] = f.Here(x)
-	}
-	return here
+	return lists.Map(args, f.Here)
 }
 
 // Home are the parts of what a model returns as its caller gets them: on the GPU that the batch came from

@@ -1,6 +1,10 @@
 package trace
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/vprof/vprof/internal/lists"
+)
 
 // AsStrided is x.as_strided(shape, strides, offset).
 func (x *Tensor) AsStrided(shape, strides []int64, offset int64) *Tensor {
@@ -124,10 +128,7 @@ func Meshgrid(xy bool, xs ...*Tensor) []*Tensor {
 		xs = slices.Clone(xs)
 		xs[0], xs[1] = xs[1], xs[0]
 	}
-	shape := make([]int64, len(xs))
-	for i, x := range xs {
-		shape[i] = x.numel
-	}
+	shape := lists.Map(xs, func(x *Tensor) int64 { return x.numel })
 	outs := make([]*Tensor, len(xs))
 	for i, x := range xs {
 		at := slices.Repeat([]int64{1}, len(xs))
@@ -212,10 +213,7 @@ func (x *Tensor) Offset() int64 { return x.offset }
 func BroadcastAll(xs ...*Tensor) []*Tensor {
 	c := xs[0].tape.beginList("broadcast_tensors", xs)
 	shape := broadcast(xs...)
-	outs := make([]*Tensor, len(xs))
-	for i, x := range xs {
-		outs[i] = x.Expand(shape...)
-	}
+	outs := lists.Map(xs, func(x *Tensor) *Tensor { return x.Expand(shape...) })
 	return c.endAll(outs...)
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/pmezard/go-difflib/difflib"
 
 	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/rewrite"
 )
 
@@ -73,9 +74,5 @@ func lines(data []byte) []string {
 // them; see [rewrite.Files]. If one of the files has changed since it was prepared, none is
 // replaced.
 func Write(ctx context.Context, changes []Change) (backups []string, err error) {
-	files := make([]rewrite.File, len(changes))
-	for i, c := range changes {
-		files[i] = rewrite.File(c)
-	}
-	return rewrite.Files(ctx, files)
+	return rewrite.Files(ctx, lists.Map(changes, func(c Change) rewrite.File { return rewrite.File(c) }))
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/vprof/vprof/bench/observe/snapshot"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/device"
 )
 
@@ -178,10 +179,7 @@ func leakOfSteps(s snapshot.Summary) (report.Finding, bool) {
 	if len(s.Troughs) < firstSteps+fewSteps {
 		return report.Finding{}, false
 	}
-	var ends []float64
-	for _, t := range s.Troughs[firstSteps:] {
-		ends = append(ends, float64(t))
-	}
+	ends := lists.Map(s.Troughs[firstSteps:], func(t int64) float64 { return float64(t) })
 	trend := series.TrendOf(ends)
 	growth := trend.PerSample * float64(len(ends)-1)
 	if trend.P > stepLeakP || growth < stepLeak {

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/internal/lists"
 )
 
 // A launch is how a program starts a trainer.
@@ -127,10 +128,7 @@ const commandLine = "command line"
 
 // parseCommand reads a command line that was given as such.
 func parseCommand(args []string) (*document, error) {
-	tokens := make([]token, len(args))
-	for i, a := range args {
-		tokens[i] = token{text: a}
-	}
+	tokens := lists.Map(args, func(a string) token { return token{text: a} })
 	env, words := assignments(tokens)
 	d := fromWords(commandLine, words)
 	if d == nil {

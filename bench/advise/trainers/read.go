@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/nearest"
 	"github.com/vprof/vprof/models"
 )
@@ -330,10 +331,7 @@ func unknownTrainer(d *document) error {
 		return d.wrong(0, "", "has the keys of no trainer that vprof knows: %s%s", strings.Join(names, ", "),
 			misspelled(d, Tables()))
 	}
-	var ways []string
-	for _, keys := range like.Recognized {
-		ways = append(ways, strings.Join(keys, " and "))
-	}
+	ways := lists.Map(like.Recognized, func(keys []string) string { return strings.Join(keys, " and ") })
 	return d.wrong(0, "", "has keys of %s, but none of what tells its configurations: %s%s", like.Trainer,
 		strings.Join(ways, "; "), misspelled(d, []*Table{like}))
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/ceil"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/allocator"
 	"github.com/vprof/vprof/profiler/device/sim"
 	"github.com/vprof/vprof/profiler/replay"
@@ -86,10 +87,7 @@ func (e *experiment) epoch(ctx context.Context, conf allocator.Config, lengths [
 	for n := 1; len(lengths) > 0; n++ {
 		batches := lengths[:min(e.microBatches, len(lengths))]
 		lengths = lengths[len(batches):]
-		var steps []*replay.Steps
-		for _, length := range batches {
-			steps = append(steps, e.recorded[length])
-		}
+		steps := lists.Map(batches, func(length int64) *replay.Steps { return e.recorded[length] })
 		err := loop.Step(ctx, steps...)
 		stats := loop.Stats()
 		o.peak, o.retries = stats.ReservedBytes[allocator.All].Peak, stats.NumAllocRetries

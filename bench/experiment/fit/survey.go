@@ -12,6 +12,7 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
@@ -42,10 +43,7 @@ func (v *survey) run(ctx context.Context) error {
 	for i, gpu := range v.search.GPUs {
 		of[architecture(gpu)] = append(of[architecture(gpu)], i)
 	}
-	var kinds [][]int
-	for _, a := range slices.Sorted(maps.Keys(of)) {
-		kinds = append(kinds, of[a])
-	}
+	kinds := lists.Map(slices.Sorted(maps.Keys(of)), func(a device.Capability) []int { return of[a] })
 	done := v.search.Progress.Counting("configurations", len(kinds)*len(v.search.Cases))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0))

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/program"
 )
 
@@ -122,10 +123,7 @@ func (o *Outcome) Guessed() []string { return o.paths("guessed") }
 
 // paths are those of all events of a name.
 func (o *Outcome) paths(event string) []string {
-	var paths []string
-	for _, e := range o.named(event) {
-		paths = append(paths, e.Path)
-	}
+	paths := lists.Map(o.named(event), func(e Event) string { return e.Path })
 	slices.Sort(paths)
 	return slices.Compact(paths)
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/replay"
@@ -30,10 +31,7 @@ func measured(m *replay.Measurement, p *program.Program, d device.Device, sample
 		return out
 	}
 	for i := range out.Phases {
-		var times []time.Duration
-		for _, t := range m.Times {
-			times = append(times, t[i])
-		}
+		times := lists.Map(m.Times, func(t []time.Duration) time.Duration { return t[i] })
 		out.Phases[i].Seconds = median(times).Seconds()
 	}
 	steps := m.Step()

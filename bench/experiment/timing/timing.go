@@ -9,6 +9,7 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/progress"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
@@ -42,10 +43,7 @@ type Table struct {
 func (t *Table) Run(ctx context.Context, gpus []device.GPU) (*report.Times, error) {
 	first := t.Stages[0].Setup
 	r := first.Report(report.Plan, gpus...)
-	var names []string
-	for _, s := range t.Stages {
-		names = append(names, s.Name)
-	}
+	names := lists.Map(t.Stages, func(s Stage) string { return s.Name })
 	r.Case.Stage = strings.Join(names, ", then ")
 	out := &report.Times{
 		Schema: report.TimesSchema, Case: r.Case, Devices: r.Devices, Dataset: t.Dataset,

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/device/nvml"
 )
 
@@ -191,11 +192,7 @@ func (s Seen) Rise() int64 { return s.Peak - s.First }
 
 // Seen is the summary of all samples so far, one for each board.
 func (m *Monitor) Seen() []Seen {
-	all := make([]Seen, len(m.boards))
-	for i, b := range m.boards {
-		all[i] = b.seen
-	}
-	return all
+	return lists.Map(m.boards, func(b *watchedBoard) Seen { return b.seen })
 }
 
 // Pauses between attempts to open NVML again: they double from the first to

@@ -16,6 +16,7 @@ import (
 
 	"github.com/vprof/vprof/internal/ceil"
 	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/internal/lists"
 )
 
 // Series is the memory of one GPU over time, read from a log. All amounts are bytes.
@@ -118,11 +119,7 @@ func Read(r io.Reader, name string) ([]Series, error) {
 	if len(j.boards) == 0 {
 		return nil, &input.FormatError{File: name, Line: j.line, Reason: "there are no samples"}
 	}
-	all := make([]Series, len(j.boards))
-	for i, b := range j.boards {
-		all[i] = b.series()
-	}
-	return all, nil
+	return lists.Map(j.boards, func(b *board) Series { return b.series() }), nil
 }
 
 // journal collects the samples of a log, in any of the formats, by board and moment.

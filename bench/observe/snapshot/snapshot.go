@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/pickle"
 )
 
@@ -113,10 +114,7 @@ func Parse(data []byte, name string) (*Snapshot, error) {
 
 // Devices are the devices that have segments, ascending.
 func (s *Snapshot) Devices() []int {
-	var devices []int
-	for _, g := range s.Segments {
-		devices = append(devices, g.Device)
-	}
+	devices := lists.Map(s.Segments, func(g Segment) int { return g.Device })
 	slices.Sort(devices)
 	return slices.Compact(devices)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/vprof/vprof/bench/reference"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/lists"
 )
 
 // series are the points of all runs on one device, by batch size.
@@ -235,10 +236,7 @@ func (p *Page) peakRow(c *peakChart, d report.Device, point report.Point, share 
 			claimLabel(point.Claims[0]),
 		})
 	}
-	var words []string
-	for _, m := range row.Marks {
-		words = append(words, m.Label)
-	}
+	words := lists.Map(row.Marks, func(m mark) string { return m.Label })
 	row.Label = fmt.Sprintf("batch %d: %s", point.Batch, strings.Join(words, ", "))
 	if row.OOM || row.Unsure != "" {
 		row.Label += ", " + string(point.Verdict())

@@ -12,6 +12,7 @@ import (
 
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 )
 
@@ -252,10 +253,7 @@ func (p *Pair) differs() (out []difference) {
 
 // boards are those of the page in words.
 func (p *Page) boards() string {
-	var all []string
-	for _, s := range p.series() {
-		all = append(all, s.device.String())
-	}
+	all := lists.Map(p.series(), func(s series) string { return s.device.String() })
 	return strings.Join(all, ", ")
 }
 

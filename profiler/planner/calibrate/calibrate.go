@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/planner"
 )
 
@@ -110,10 +111,7 @@ func batchList(batches []int) string {
 	if len(batches) == 1 {
 		return fmt.Sprintf("batch %d alone", batches[0])
 	}
-	words := make([]string, len(batches))
-	for i, b := range batches {
-		words[i] = fmt.Sprint(b)
-	}
+	words := lists.Map(batches, func(b int) string { return fmt.Sprint(b) })
 	return "batches " + strings.Join(words, ", ")
 }
 

@@ -8,6 +8,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 	"gonum.org/v1/gonum/stat/distuv"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/planner"
 )
 
@@ -150,10 +151,7 @@ func conditionOf(a *mat.Dense) float64 {
 
 func (s *system) fit(terms []planner.Term) (*solution, error) {
 	a, scale := s.design(terms)
-	b := make([]float64, len(s.rows))
-	for i, r := range s.rows {
-		b[i] = r.missing / r.sigma
-	}
+	b := lists.Map(s.rows, func(r row) float64 { return r.missing / r.sigma })
 	x, err := NNLS(a, b)
 	if err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/program"
 )
@@ -52,10 +53,7 @@ func (s Setup) Check() error {
 	case s.GPUs < 1 || s.GPUs > 1<<20:
 		return fmt.Errorf("%d is not a number of GPUs", s.GPUs)
 	case !slices.Contains(Strategies(), s.Strategy):
-		var names []string
-		for _, s := range Strategies() {
-			names = append(names, string(s))
-		}
+		names := lists.Map(Strategies(), func(s Strategy) string { return string(s) })
 		return fmt.Errorf("there is no strategy %q; use %s", s.Strategy, strings.Join(names, ", "))
 	case !(s.Bandwidth > 0):
 		return fmt.Errorf("links of %v bytes a second move nothing", s.Bandwidth)

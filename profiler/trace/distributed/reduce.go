@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/vprof/vprof/internal/ceil"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -113,10 +114,7 @@ func copyGradients(t *trace.Tape, into *trace.Tensor, grads []*trace.Tensor, par
 	frame := t.Frame()
 	same := grads[0].DType() == into.DType() || grads[0].DType() == trace.BF16 && into.DType() == trace.F32
 	if same {
-		chunks := make([]int64, len(params))
-		for i, s := range params {
-			chunks[i] = s.rows * s.row * into.DType().Size()
-		}
+		chunks := lists.Map(params, func(s *shardedParam) int64 { return s.rows * s.row * into.DType().Size() })
 		frame.Let(t.New("_chunk_cat_out", program.Temporaries, trace.I64, chunkTable(chunks)))
 	} else { // the composite one pads what is uneven and concatenates
 		for i, s := range params {

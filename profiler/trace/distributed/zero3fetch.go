@@ -3,6 +3,7 @@ package distributed
 import (
 	"slices"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -98,12 +99,7 @@ func (z *ZeRO3) launch(params []*zeroParam) {
 // coalesce makes the buffers of a gathering, those of bf16 first (sort_dtypes).
 func (f *gatherHandle) coalesce(z *ZeRO3, params []*zeroParam) {
 	for _, d := range []trace.DType{trace.BF16, trace.F16, trace.F32} {
-		var same []*zeroParam
-		for _, q := range params {
-			if q.flat.DType() == d {
-				same = append(same, q)
-			}
-		}
+		same := lists.Filter(params, func(q *zeroParam) bool { return q.flat.DType() == d })
 		if len(same) == 0 {
 			continue
 		}

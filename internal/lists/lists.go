@@ -1,0 +1,21 @@
+// Package lists makes lists out of lists, element by element.
+package lists
+
+// Map is what f makes of each element, in order. It is never nil.
+func Map[T, U any](list []T, f func(T) U) []U {
+	out := make([]U, len(list))
+	for i, x := range list {
+		out[i] = f(x)
+	}
+	return out
+}
+
+// Filter are the elements that keep chooses, in order; nil if it chooses none.
+func Filter[T any](list []T, keep func(T) bool) (out []T) {
+	for _, x := range list {
+		if keep(x) {
+			out = append(out, x)
+		}
+	}
+	return out
+}

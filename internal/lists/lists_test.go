@@ -1,0 +1,24 @@
+package lists_test
+
+import (
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/internal/lists"
+)
+
+func odd(n int) bool { return n%2 == 1 }
+
+func TestMapAndFilterGoElementByElement(t *testing.T) {
+	numbers := []int{3, 1, 4, 1, 5}
+	require.Equal(t, []string{"3", "1", "4", "1", "5"}, lists.Map(numbers, strconv.Itoa))
+	require.Equal(t, []int{3, 1, 1, 5}, lists.Filter(numbers, odd))
+	require.Equal(t, []int{3, 1, 4, 1, 5}, numbers)
+}
+
+func TestOfNothing(t *testing.T) {
+	require.Equal(t, []string{}, lists.Map(nil, strconv.Itoa))
+	require.Nil(t, lists.Filter([]int{2}, odd))
+}
