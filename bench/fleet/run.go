@@ -14,6 +14,7 @@ import (
 
 	"github.com/vprof/vprof/bench/shard"
 	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/internal/lists"
 )
 
 // Command runs a program of a scheduler and returns its standard output. The error is absent where this machine does
@@ -285,8 +286,8 @@ func (r *Runner) shouldStart(t Task, f *shard.Failure) bool {
 	case f == nil, f.Code == codeInterrupted:
 		return true
 	case f.Code == codeNoGPU:
-		if f.Host != "" && !slices.Contains(r.avoid[t.Board], f.Host) {
-			r.avoid[t.Board] = append(r.avoid[t.Board], f.Host)
+		if f.Host != "" {
+			r.avoid[t.Board] = lists.Union(r.avoid[t.Board], f.Host)
 		}
 		return true
 	}

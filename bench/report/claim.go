@@ -3,10 +3,10 @@ package report
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/lists"
 )
 
 // Claim is a figure from a project's own guide.
@@ -293,10 +293,8 @@ func (p Point) claim(c column) string {
 func (r *Report) claimNote() string {
 	var sources []string
 	for _, p := range r.Points {
-		for i, c := range p.Claims {
-			if source := c.Where; i == 0 && !slices.Contains(sources, source) {
-				sources = append(sources, source)
-			}
+		if len(p.Claims) > 0 {
+			sources = lists.Union(sources, p.Claims[0].Where)
 		}
 	}
 	for _, p := range r.Points {

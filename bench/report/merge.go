@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/internal/lists"
 )
 
 // notOne begins what is wrong with reports that do not merge.
@@ -102,21 +103,11 @@ func (r *Report) add(part *Report) error {
 			r.Devices = append(r.Devices, d)
 		}
 	}
-	r.Coefficients = union(r.Coefficients, part.Coefficients)
-	r.Warnings = union(r.Warnings, part.Warnings)
+	r.Coefficients = lists.Union(r.Coefficients, part.Coefficients...)
+	r.Warnings = lists.Union(r.Warnings, part.Warnings...)
 	r.Points = append(r.Points, part.Points...)
-	r.Refused = union(r.Refused, part.Refused)
+	r.Refused = lists.Union(r.Refused, part.Refused...)
 	return nil
-}
-
-// union are the elements of a and then those of b that a does not have.
-func union[T comparable](a, b []T) []T {
-	for _, x := range b {
-		if !slices.Contains(a, x) {
-			a = append(a, x)
-		}
-	}
-	return a
 }
 
 // MergeSweeps merges the parts of sweeps board by board: a board's parts give what one
@@ -133,10 +124,7 @@ func MergeSweeps(parts ...*Report) ([]*Report, error) {
 	var devices []Device
 	for _, r := range parts {
 		for _, d := range r.Devices {
-			if of[d] == nil {
-				devices = append(devices, d)
-			}
-			of[d] = append(of[d], r.on(d))
+			devices, of[d] = lists.Union(devices, d), append(of[d], r.on(d))
 		}
 	}
 	for _, d := range devices {

@@ -53,11 +53,9 @@ func (r *Report) boardsSheet() Sheet {
 	s.Bars, s.Notes = r.bars(), slices.Concat([]string{marks}, r.sideNotes(), warningNotes(r.Warnings))
 	var needs, claims []int // batch sizes, and those that a guide says something of
 	for _, p := range r.Points {
-		if !slices.Contains(needs, p.Batch) {
-			needs = append(needs, p.Batch)
-		}
-		if len(p.Claims) > 0 && !slices.Contains(claims, p.Batch) {
-			claims = append(claims, p.Batch)
+		needs = lists.Union(needs, p.Batch)
+		if len(p.Claims) > 0 {
+			claims = lists.Union(claims, p.Batch)
 		}
 	}
 	for i, b := range slices.Concat(needs, claims) {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 )
 
@@ -476,11 +477,7 @@ func (w Warning) String() string {
 }
 
 // Warn adds a warning, unless the report has it.
-func (r *Report) Warn(w Warning) {
-	if !slices.Contains(r.Warnings, w) {
-		r.Warnings = append(r.Warnings, w)
-	}
-}
+func (r *Report) Warn(w Warning) { r.Warnings = lists.Union(r.Warnings, w) }
 
 // Find returns the device that a point refers to.
 func (r *Report) Find(name string) (Device, bool) { return find(r.Devices, name) }

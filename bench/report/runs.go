@@ -59,11 +59,7 @@ func (r Runs) Sheets() []Sheet {
 func (r Runs) notes() []string {
 	var notes notes
 	for _, one := range r {
-		for _, note := range one.besides() {
-			if !slices.Contains(notes, note) {
-				notes = append(notes, note)
-			}
-		}
+		notes = lists.Union(notes, one.besides()...)
 	}
 	for _, one := range r {
 		if one.Script.Result != "fits" {
@@ -181,8 +177,8 @@ func (r Ranks) differing() []string {
 			differs := slices.ContainsFunc(r, func(p RankPlan) bool {
 				return component(p.Plan.Points[at].Estimate, c.Name) != c.Bytes
 			})
-			if differs && !slices.Contains(names, c.Name) {
-				names = append(names, c.Name)
+			if differs {
+				names = lists.Union(names, c.Name)
 			}
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"strconv"
+
+	"github.com/vprof/vprof/internal/lists"
 )
 
 // sweepSheet has a row for every batch size: the estimate, and beside it what
@@ -194,11 +196,7 @@ func (s Several) Data() Data {
 	for i, r := range s {
 		parts[i] = r.Data()
 		all.Lines = append(all.Lines, parts[i].Lines...)
-		for _, name := range parts[i].CSV[0] {
-			if !slices.Contains(head, name) {
-				head = append(head, name)
-			}
-		}
+		head = lists.Union(head, parts[i].CSV[0]...)
 	}
 	all.CSV = [][]string{head}
 	for _, part := range parts {

@@ -15,6 +15,7 @@ import (
 	"github.com/vprof/vprof/bench/experiment/calibration"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner/coefficients"
@@ -131,9 +132,7 @@ func (o *calibrateOptions) read() ([]calibration.Observed, []coefficients.Input,
 		}
 		in.Batches = nil
 		for _, r := range all {
-			if !slices.Contains(in.Batches, r.Case.Batch) {
-				in.Batches = append(in.Batches, r.Case.Batch)
-			}
+			in.Batches = lists.Union(in.Batches, r.Case.Batch)
 		}
 		slices.Sort(in.Batches)
 		runs, inputs = append(runs, all...), append(inputs, in)

@@ -8,13 +8,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/vprof/vprof/bench/experiment/calibration"
 	"github.com/vprof/vprof/bench/fleet"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/printable"
 	"github.com/vprof/vprof/profiler/planner/coefficients"
 )
@@ -106,13 +106,10 @@ func warnOfOtherBoard(m *report.Matrix, b fleet.BoardTasks, c report.MatrixCell)
 	if c.GPU == b.GPU {
 		return
 	}
-	w := report.Warning{
+	m.Warnings = lists.Union(m.Warnings, report.Warning{
 		What: fmt.Sprintf("%s was asked for as %s, and is %s", b.Partition, b.GPU, c.Title),
 		Hint: "its figures are of what it is",
-	}
-	if !slices.Contains(m.Warnings, w) {
-		m.Warnings = append(m.Warnings, w)
-	}
+	})
 }
 
 // nameApart calls measured boards by names that no other has, as reports do.

@@ -14,6 +14,7 @@ import (
 	"github.com/vprof/vprof/bench/observe/monitor"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/printable"
 	"github.com/vprof/vprof/internal/supervisor"
 )
@@ -129,11 +130,7 @@ func (w *watch) loop(ctx context.Context, done <-chan struct{}) error {
 func (w *watch) follow(pid int) bool {
 	// Going through /proc takes its time.
 	if w.root != 0 && time.Since(w.fresh) > 200*time.Millisecond {
-		for _, p := range monitor.Tree(w.root) {
-			if !slices.Contains(w.tree, p) {
-				w.tree = append(w.tree, p)
-			}
-		}
+		w.tree = lists.Union(w.tree, monitor.Tree(w.root)...)
 		w.fresh = time.Now()
 	}
 	return slices.Contains(w.tree, pid)

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 )
 
@@ -80,9 +81,7 @@ func (f *caseFlags) origins(m models.Model, cases ...models.Case) report.Origins
 	named := namedSettings()
 	flags := len(named)
 	for _, s := range m.Settings {
-		if !slices.Contains(named, s.Name) {
-			named = append(named, s.Name)
-		}
+		named = lists.Union(named, s.Name)
 	}
 	for at, name := range named {
 		i := slices.IndexFunc(m.Settings, func(s models.Setting) bool { return s.Name == name && s.Inert == "" })

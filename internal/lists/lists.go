@@ -1,5 +1,7 @@
-// Package lists makes lists out of lists, element by element.
+// Package lists makes lists out of lists.
 package lists
+
+import "slices"
 
 // Map is what f makes of each element, in order. It is never nil.
 func Map[T, U any](list []T, f func(T) U) []U {
@@ -18,4 +20,14 @@ func Filter[T any](list []T, keep func(T) bool) (out []T) {
 		}
 	}
 	return out
+}
+
+// Union are the elements of list, and then those of more that it does not have.
+func Union[T comparable](list []T, more ...T) []T {
+	for _, x := range more {
+		if !slices.Contains(list, x) {
+			list = append(list, x)
+		}
+	}
+	return list
 }

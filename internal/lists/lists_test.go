@@ -18,6 +18,11 @@ func TestMapAndFilterGoElementByElement(t *testing.T) {
 	require.Equal(t, []int{3, 1, 4, 1, 5}, numbers)
 }
 
+func TestUnionHasEachElementThatIsAddedOnce(t *testing.T) {
+	require.Equal(t, []int{3, 1, 1, 4}, lists.Union([]int{3, 1, 1}, 1, 4, 4, 3))
+	require.Nil(t, lists.Union[int](nil))
+}
+
 func TestOfNothing(t *testing.T) {
 	require.Equal(t, []string{}, lists.Map(nil, strconv.Itoa))
 	require.Nil(t, lists.Filter([]int{2}, odd))

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
@@ -199,8 +200,8 @@ func (i *inference) partners(m *deviceModule) (out []*deviceModule) {
 		for k, name := range names {
 			if other := names[1-k]; inside(name, m.path) && !inside(other, m.path) {
 				at := slices.IndexFunc(i.left, func(x *deviceModule) bool { return inside(other, x.path) })
-				if at >= 0 && !slices.Contains(out, i.left[at]) {
-					out = append(out, i.left[at])
+				if at >= 0 {
+					out = lists.Union(out, i.left[at])
 				}
 			}
 		}

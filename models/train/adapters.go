@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/models/peft"
@@ -86,12 +87,7 @@ func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
 // savedLayers are the places of the layers that are trained as a whole: those of some names, and the task's own.
 func savedLayers(a Adaptable, names []string) (saved []*nn.Layer, missing []string) {
 	saved, missing = nn.Places(a.Model(), names)
-	for _, l := range a.Saved() {
-		if !slices.Contains(saved, l) {
-			saved = append(saved, l)
-		}
-	}
-	return saved, missing
+	return lists.Union(saved, a.Saved()...), missing
 }
 
 // adapters wraps linear layers in adapters of LoRA or of another method. The error says what that does not take.

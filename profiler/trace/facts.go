@@ -3,6 +3,7 @@ package trace
 import (
 	"slices"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace/cudnn"
 )
@@ -88,11 +89,7 @@ func (t *Tape) Facts() Facts {
 // AutocastAlone notes that the precision of autocast decides by regions of autocast alone what is recorded.
 func (t *Tape) AutocastAlone() { t.facts.Uncast = true }
 
-func (f *Facts) attention(a Attention) {
-	if !slices.Contains(f.Attention, a) {
-		f.Attention = append(f.Attention, a)
-	}
-}
+func (f *Facts) attention(a Attention) { f.Attention = lists.Union(f.Attention, a) }
 
 // input notes a tensor that is held from set-up on, if it is of the batch.
 func (f *Facts) input(t *Tape, x *Tensor) {

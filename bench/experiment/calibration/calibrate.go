@@ -15,6 +15,7 @@ import (
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
@@ -223,9 +224,7 @@ func (c *Calibration) entry(gpu device.GPU, r *calibrate.Result) *coefficients.E
 		e.Name = gpu.Name + "/" + nameOf(e.Stack)
 	}
 	for _, o := range c.Runs {
-		if !slices.Contains(e.Models, o.Case.Model) {
-			e.Models = append(e.Models, o.Case.Model)
-		}
+		e.Models = lists.Union(e.Models, o.Case.Model)
 	}
 	slices.Sort(e.Models)
 	for i, t := range r.Terms {

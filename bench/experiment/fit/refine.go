@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 )
 
@@ -19,7 +20,7 @@ func (s *Search) refine(ctx context.Context, f *report.Fit) error {
 		seen[keyOf(c.Case.Case)] = true
 	}
 	for _, c := range s.Cases {
-		f.Parallel.Searched = appendNew(f.Parallel.Searched, c.Strategy.String())
+		f.Parallel.Searched = lists.Union(f.Parallel.Searched, c.Strategy.String())
 	}
 	closer := *s
 	closer.Cases = nil
@@ -37,7 +38,7 @@ func (s *Search) refine(ctx context.Context, f *report.Fit) error {
 			if !seen[keyOf(c)] {
 				seen[keyOf(c)] = true
 				closer.Cases = append(closer.Cases, c)
-				f.Parallel.Around = appendNew(f.Parallel.Around, text)
+				f.Parallel.Around = lists.Union(f.Parallel.Around, text)
 			}
 		}
 	}
@@ -73,13 +74,6 @@ func (s *Search) refine(ctx context.Context, f *report.Fit) error {
 func keyOf(c models.Case) models.Key {
 	c.Batch, c.Accumulate = 0, 1
 	return c.Key()
-}
-
-func appendNew(xs []string, x string) []string {
-	if slices.Contains(xs, x) {
-		return xs
-	}
-	return append(xs, x)
 }
 
 // leader is a case to look around: what it could do in samples per second if no stage of a pipeline ever waited, and
@@ -226,7 +220,7 @@ func (s *Search) wraps(c models.Case) [][]string {
 		return nil
 	}
 	parts := w.Parts()
-	var blocks, lists, beside, within []string
+	var blocks, listed, beside, within []string
 	size := map[string]int64{}
 	for _, p := range parts {
 		size[p.Path] = p.Parameters
@@ -236,19 +230,19 @@ func (s *Search) wraps(c models.Case) [][]string {
 		parent := strings.TrimSuffix(p.Path, path.Ext(p.Path))
 		switch outer := starred(parent); {
 		case p.Block:
-			blocks, lists = appendNew(blocks, pattern), appendNew(lists, pattern)
+			blocks, listed = lists.Union(blocks, pattern), lists.Union(listed, pattern)
 		case p.Path == "" || p.Parameters == 0:
 		case strings.Count(pattern, "*") == 1 && strings.HasSuffix(pattern, "*"):
-			lists = appendNew(lists, pattern)
+			listed = lists.Union(listed, pattern)
 		case slices.Contains(blocks, outer) && 5*p.Parameters >= size[parent]:
-			within = appendNew(within, pattern)
+			within = lists.Union(within, pattern)
 		case !strings.Contains(pattern, "*") && 20*p.Parameters >= size[""] && !holds(parts, p.Path):
-			beside = appendNew(beside, pattern)
+			beside = lists.Union(beside, pattern)
 		}
 	}
 	var out [][]string
-	if len(lists) > len(blocks) {
-		out = append(out, lists)
+	if len(listed) > len(blocks) {
+		out = append(out, listed)
 	}
 	if len(blocks) == 0 {
 		return out

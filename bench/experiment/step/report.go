@@ -8,6 +8,7 @@ import (
 
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
@@ -40,9 +41,7 @@ func Caveats(m models.Model, cases ...models.Case) []report.Warning {
 	var all []report.Warning
 	for _, c := range cases {
 		for _, what := range m.Caveats(c) {
-			if w := (report.Warning{What: what}); !slices.Contains(all, w) {
-				all = append(all, w)
-			}
+			all = lists.Union(all, report.Warning{What: what})
 		}
 	}
 	return all
@@ -53,9 +52,7 @@ func Caveats(m models.Model, cases ...models.Case) []report.Warning {
 func Unsupported(gpus []device.GPU, cases ...models.Case) []report.Warning {
 	var releases []string
 	for _, c := range cases {
-		if r := c.ReleaseName(); !slices.Contains(releases, r) {
-			releases = append(releases, r)
-		}
+		releases = lists.Union(releases, c.ReleaseName())
 	}
 	var reasons []string
 	names := map[string][]string{}
@@ -66,10 +63,7 @@ func Unsupported(gpus []device.GPU, cases ...models.Case) []report.Warning {
 		}
 		for _, gpu := range gpus {
 			if why := gpu.Unsupported(release, s.Versions().CUDA); why != "" {
-				if names[why] == nil {
-					reasons = append(reasons, why)
-				}
-				names[why] = append(names[why], gpu.Name)
+				reasons, names[why] = lists.Union(reasons, why), append(names[why], gpu.Name)
 			}
 		}
 	}

@@ -187,9 +187,7 @@ func componentsApart(a, b report.Point) []difference {
 	amounts := [2]map[string]int64{{}, {}}
 	for i, p := range []report.Point{a, b} {
 		for _, c := range p.Components() {
-			if !slices.Contains(names, c.Name) {
-				names = append(names, c.Name)
-			}
+			names = lists.Union(names, c.Name)
 			amounts[i][c.Name] += c.Bytes
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/vprof/vprof/internal/ceil"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -351,9 +352,7 @@ func (m *ZeROModule) backwardBegins() {
 		z.tape.AfterBackward(z.finish)
 	}
 	m.running++
-	if !slices.Contains(z.active, m) {
-		z.active = append(z.active, m)
-	}
+	z.active = lists.Union(z.active, m)
 	z.enter(m)
 }
 
