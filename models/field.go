@@ -213,10 +213,7 @@ func typed[T fmt.Stringer](read func(string) (T, error), at func(*Case) *T) form
 func pointed[T any](read func(string) (T, error), at func(*Case) **T, write func(*T) string) form {
 	parse := func(text string) (func(*Case), error) {
 		value, err := read(text)
-		return func(c *Case) {
-			own := value
-			*at(c) = &own
-		}, err
+		return func(c *Case) { *at(c) = new(value) }, err
 	}
 	return form{parse, func(c *Case) string { return write(*at(c)) }}
 }

@@ -20,11 +20,7 @@ func Merge(reports ...*Report) (*Report, error) {
 	if len(reports) == 0 {
 		return nil, input.Errorf("%s: there are none", notOne)
 	}
-	reports = slices.Clone(reports)
-	for i, r := range reports {
-		part := *r
-		reports[i] = &part
-	}
+	reports = lists.Map(reports, copied)
 	NameDevices(reports...)
 	whole := *reports[0]
 	whole.Agreement = nil // which was a part's
@@ -43,6 +39,8 @@ func Merge(reports ...*Report) (*Report, error) {
 	}
 	return &whole, nil
 }
+
+func copied(r *Report) *Report { return new(*r) }
 
 // end gives the whole the end that some of its parts have found: a sweep stops at the
 // first batch size that does not fit, and a search has a largest that does.
@@ -113,11 +111,7 @@ func (r *Report) add(part *Report) error {
 // MergeSweeps merges the parts of sweeps board by board: a board's parts give what one
 // process would have given, which ends at the first batch size that does not fit. The error means bad input.
 func MergeSweeps(parts ...*Report) ([]*Report, error) {
-	parts = slices.Clone(parts)
-	for i, r := range parts {
-		part := *r
-		parts[i] = &part
-	}
+	parts = lists.Map(parts, copied)
 	NameDevices(parts...)
 	var sweeps []*Report
 	of := map[Device][]*Report{}

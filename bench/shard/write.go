@@ -167,8 +167,7 @@ func (s *File) Put(units int, result any) error {
 	if err != nil {
 		return err
 	}
-	at := s.next
-	if err := s.write(line{Unit: &at, Units: units, Result: text}); err != nil {
+	if err := s.write(line{Unit: new(s.next), Units: units, Result: text}); err != nil {
 		return err
 	}
 	s.next, s.partial = s.next+units, nil
@@ -181,8 +180,7 @@ func (s *File) Keep(partial any) error {
 	if err != nil {
 		return err
 	}
-	at := s.next
-	return s.write(line{Unit: &at, Partial: text})
+	return s.write(line{Unit: new(s.next), Partial: text})
 }
 
 // Fail notes why the work ends here, as well as it can, and closes the file.
@@ -195,8 +193,7 @@ func (s *File) Finish() error {
 	if s.next != s.header.To {
 		return errors.Join(fmt.Errorf("%s: %d units are missing", s.path, s.header.To-s.next), s.f.Close())
 	}
-	n := s.header.To - s.header.From
-	err := s.write(line{Done: &n})
+	err := s.write(line{Done: new(s.header.To - s.header.From)})
 	if err := errors.Join(err, s.f.Close()); err != nil {
 		return err
 	}

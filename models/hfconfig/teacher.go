@@ -61,6 +61,5 @@ func (r *reader) teacher() (*architecture, error) {
 	t.aliases = f.aliases
 	t.common()
 	t.weights()
-	a := f.read(t)
-	return &a, nil
+	return new(f.read(t)), nil
 }

@@ -153,17 +153,11 @@ func fullyShard(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout
 		o.Among = s.ReshardAmong()
 	}
 	if s.MP != "" {
-		d := dtypeOf(s.MP)
-		o.ParamType = &d
-		o.ReduceType = &d
-		if s.Reduce == "" { // as MixedPrecisionPolicy(param_dtype, reduce_dtype=torch.float32)
-			f32 := trace.F32
-			o.ReduceType = &f32
-		}
+		o.ParamType = new(dtypeOf(s.MP))
+		o.ReduceType = new(trace.F32) // as MixedPrecisionPolicy(param_dtype, reduce_dtype=torch.float32)
 	}
 	if s.Reduce != "" {
-		d := dtypeOf(s.Reduce)
-		o.ReduceType = &d
+		o.ReduceType = new(dtypeOf(s.Reduce))
 	}
 	f, err := distributed.FullyShard(t, w, o, groups)
 	if err != nil {

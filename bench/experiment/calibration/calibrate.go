@@ -275,8 +275,7 @@ func errorsOf(points []calibrate.Point) (before, after coefficients.Error, heldO
 		}
 	}
 	if len(h) == len(points) {
-		e := summary(h)
-		heldOut = &e
+		heldOut = new(summary(h))
 	}
 	return summary(b), summary(a), heldOut
 }
@@ -301,8 +300,7 @@ func (c *Calibration) report(e *coefficients.Entry, r *calibrate.Result) *report
 		Coefficients: []report.Coefficient{}, Points: []report.CalibrationPoint{}, Undetermined: r.Undetermined,
 	}
 	if e.Errors.HeldOut != nil {
-		h := report.ErrorSummary(*e.Errors.HeldOut)
-		out.Errors.HeldOut = &h
+		out.Errors.HeldOut = new(report.ErrorSummary(*e.Errors.HeldOut))
 	}
 	for _, t := range r.Terms {
 		k := r.Coefficients.Term(t)

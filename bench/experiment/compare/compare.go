@@ -335,8 +335,7 @@ func changes(a, b Amounts, price Price) []report.Change {
 			after, err = price(to.c, to.batch, to.gpu)
 		}
 		if err == nil {
-			cost := after - before
-			change.Device, before = &cost, after
+			change.Device, before = new(after-before), after
 		}
 		all, at = append(all, change), to
 	}

@@ -317,8 +317,7 @@ func (e *experiment) most(s *step.Setup, worst planner.Sample, all report.Epochs
 	}
 	worst.Reserved, worst.Managed = max(worst.Allocated(), all.Most), 0
 	most, err := s.Estimate(e.gpu, worst)
-	device := step.IntervalOf(most.Device)
-	return &device, err
+	return new(step.IntervalOf(most.Device)), err
 }
 
 // describe fills in the part of the report that is about the data set and its batches:

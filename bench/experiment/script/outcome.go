@@ -214,8 +214,8 @@ func (o *Outcome) readTrace() error {
 	if err != nil {
 		return err
 	}
-	rec.turns(o.of("phase"))
-	rec.marks(o.marks())
+	rec.borders("turn", o.of("phase"))
+	rec.borders("mark", o.marks())
 	o.Program, o.OOM = rec.program()
 	return nil
 }

@@ -75,19 +75,11 @@ func (rec *recording) line(text []byte) error {
 	return nil
 }
 
-// turns adds the beginnings of phases.
-func (rec *recording) turns(events []Event) {
+// borders adds beginnings of phases, of the kind "turn", or their ends, "mark".
+func (rec *recording) borders(kind string, events []Event) {
 	for _, e := range events {
 		rec.moments = append(rec.moments,
-			moment{kind: "turn", at: e.At, phase: program.Phase{Step: e.Step, Name: e.Phase}})
-	}
-}
-
-// marks adds the ends of phases.
-func (rec *recording) marks(events []Event) {
-	for _, e := range events {
-		rec.moments = append(rec.moments,
-			moment{kind: "mark", at: e.At, phase: program.Phase{Step: e.Step, Name: e.Phase}})
+			moment{kind: kind, at: e.At, phase: program.Phase{Step: e.Step, Name: e.Phase}})
 	}
 }
 

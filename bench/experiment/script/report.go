@@ -105,7 +105,7 @@ func (o *Outcome) script() *report.Script {
 		s.Error, s.Traceback = failure.Kind+": "+failure.Text, failure.Traceback
 	}
 	if o.Sizes != (Sizes{}) {
-		s.Workspaces = &report.Workspaces{Asked: o.Sizes.Asked, Modeled: o.Sizes.Modeled, Unknown: o.Sizes.Unknown}
+		s.Workspaces = new(report.Workspaces(o.Sizes))
 	}
 	if end.PrivatePools > 0 {
 		s.Private = &report.PrivatePools{Count: end.PrivatePools, Bytes: end.PrivateBytes}

@@ -207,8 +207,7 @@ func (s *Setup) Streamed(ctx context.Context, gpu device.GPU, batch int) (*repor
 	if err != nil {
 		return nil, err
 	}
-	device := IntervalOf(e.Device)
-	return &device, nil
+	return new(IntervalOf(e.Device)), nil
 }
 
 // What expandable segments must spare of the device bytes to be worth saying.
@@ -234,8 +233,7 @@ func (s *Setup) Expandable(ctx context.Context, e *report.Estimate, gpu device.G
 	if err != nil || e.Device.Bytes-then.Device.Value < worth {
 		return nil, err
 	}
-	device := IntervalOf(then.Device)
-	return &device, nil
+	return new(IntervalOf(then.Device)), nil
 }
 
 // Budget completes a budget for a board: its Memory is the share of the board's memory that

@@ -69,8 +69,8 @@ func (t *Table) Run(ctx context.Context, gpus []device.GPU) (*report.Times, erro
 			out.Rows = append(out.Rows, row)
 		}
 		if whole && len(t.Stages) > 1 {
-			all := report.Seconds(total)
-			out.Rows = append(out.Rows, report.TimeRow{Device: step.SimName(gpu), Stage: "all", Total: &all})
+			out.Rows = append(out.Rows,
+				report.TimeRow{Device: step.SimName(gpu), Stage: "all", Total: new(report.Seconds(total))})
 		}
 		done(1)
 	}
@@ -105,16 +105,13 @@ func (t *Table) row(ctx context.Context, gpu device.GPU, stage Stage,
 		return row, nil
 	}
 	samples := float64(stage.Setup.Case().Samples(row.Batch))
-	seconds := report.Seconds(one.time)
-	row.Step, row.Roofline, row.Launches = &seconds, one.load.Roofline(), one.load.Launches
-	row.SamplesPerSecond = samples / seconds.Seconds
+	row.Step, row.Roofline, row.Launches = new(report.Seconds(one.time)), one.load.Roofline(), one.load.Launches
+	row.SamplesPerSecond = samples / row.Step.Seconds
 	if t.Dataset > 0 {
 		epoch := one.time.Times(math.Ceil(float64(t.Dataset) / samples))
-		seconds := report.Seconds(epoch)
-		row.Epoch = &seconds
+		row.Epoch = new(report.Seconds(epoch))
 		if stage.Epochs > 0 {
-			all := report.Seconds(epoch.Times(stage.Epochs))
-			row.Total = &all
+			row.Total = new(report.Seconds(epoch.Times(stage.Epochs)))
 		}
 	}
 	if stage.Other != nil {

@@ -205,8 +205,7 @@ func watts(milliwatts *int) *float64 {
 	if milliwatts == nil {
 		return nil
 	}
-	w := float64(*milliwatts) / 1000
-	return &w
+	return new(float64(*milliwatts) / 1000)
 }
 
 // noteEnded adds a notice for each watched process that no longer uses the board. Other

@@ -65,8 +65,10 @@ func (p *Profile) micros(instruction int) float64 {
 }
 
 func (p *Profile) slice(name string, thread, from, to int) traceEvent {
-	duration := p.micros(to) - p.micros(from)
-	return traceEvent{Phase: "X", Name: name, Process: 1, Thread: thread, Time: p.micros(from), Duration: &duration}
+	return traceEvent{
+		Phase: "X", Name: name, Process: 1, Thread: thread, Time: p.micros(from),
+		Duration: new(p.micros(to) - p.micros(from)),
+	}
 }
 
 func (p *Profile) kernels(out *events) {

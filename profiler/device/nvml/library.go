@@ -396,6 +396,5 @@ func (f *figures) add(call string, v uint32, code api.Return) *int {
 		}
 		return nil
 	}
-	n := int(v)
-	return &n
+	return new(int(v))
 }

@@ -231,8 +231,7 @@ func (g *ParamGroup) divide() {
 		}
 	})
 	g.whole, g.divided = false, true
-	done := t.RecordEvent(computeStream)
-	g.at = &done
+	g.at = new(t.RecordEvent(computeStream))
 }
 
 // postBackward runs when the gradients of the module's inputs are there, and with

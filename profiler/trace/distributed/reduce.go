@@ -80,8 +80,7 @@ func (g *ParamGroup) reduceInto(r *reduction, params []*shardedParam, grads, fre
 		if !f.options.Offload { // else the host gets them
 			g.distribute(params, output)
 		}
-		done := t.RecordEvent(post)
-		g.reduced = &done
+		g.reduced = new(t.RecordEvent(post))
 	})
 	frame.End()
 }
