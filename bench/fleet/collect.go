@@ -30,8 +30,7 @@ func (f *Folder) Results(each func(b BoardTasks, r Result) error) error {
 		if err == nil {
 			err = set.Incomplete()
 		}
-		var none *shard.FolderError
-		if errors.As(err, &none) {
+		if errors.As(err, new(*shard.FolderError)) {
 			err = &shard.IncompleteError{Dir: f.Path(b), Of: b.Tasks, Missing: indexes(b.Tasks)}
 		}
 		missing = errors.Join(missing, err)

@@ -108,9 +108,8 @@ func (f *Folder) Status(active map[Task]string) (*Status, error) {
 			states[i] = shard.State{Shard: i, Units: to - from}
 		}
 		set, err := shard.ReadDir(f.Path(b))
-		var none *shard.FolderError
 		switch {
-		case errors.As(err, &none), errors.Is(err, fs.ErrNotExist):
+		case errors.As(err, new(*shard.FolderError)), errors.Is(err, fs.ErrNotExist):
 		case err != nil:
 			return nil, err
 		case set.Hash != b.Hash || set.Of != b.Tasks:

@@ -113,8 +113,7 @@ func Read(r io.Reader, name string) (*File, error) {
 
 // withPlace completes a FormatError with its place.
 func withPlace(err error, name string, line int) error {
-	var f *input.FormatError
-	if errors.As(err, &f) {
+	if f, ok := errors.AsType[*input.FormatError](err); ok {
 		f.File, f.Line = name, line
 	}
 	return err

@@ -92,7 +92,7 @@ func (e Export) write(write func(io.Writer) error) error {
 // named is an error about the file that was to be written, and not about the hidden one
 // beside it that is renamed at the end.
 func named(path string, err error) error {
-	if at := (*fs.PathError)(nil); errors.As(err, &at) {
+	if at, ok := errors.AsType[*fs.PathError](err); ok {
 		return fmt.Errorf("%s: %w", path, at.Err)
 	}
 	return err

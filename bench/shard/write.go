@@ -117,8 +117,7 @@ func (s *File) resume() error {
 // ended reports whether a line is one that its writer did not get to write: without an
 // end, or with something else where a disk was full or lost its power.
 func ended(err error) bool {
-	var damaged *input.FormatError
-	return errors.Is(err, errCut) || errors.As(err, &damaged)
+	return errors.Is(err, errCut) || errors.As(err, new(*input.FormatError))
 }
 
 // begin writes the header.

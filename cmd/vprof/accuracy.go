@@ -98,9 +98,8 @@ func (o *accuracyOptions) read() ([]reference.Record, error) {
 		} else {
 			f, err = reference.Open(path)
 		}
-		var damaged *input.FormatError
 		switch {
-		case errors.As(err, &damaged):
+		case errors.As(err, new(*input.FormatError)):
 			errs = append(errs, err)
 			continue
 		case err != nil:

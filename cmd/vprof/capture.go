@@ -43,7 +43,7 @@ func newCaptureCmd(a *app) *cobra.Command {
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			err := runCapture(cmd.Context(), o, args)
-			if refused := (*capture.RefusedError)(nil); errors.As(err, &refused) {
+			if refused, ok := errors.AsType[*capture.RefusedError](err); ok {
 				if cmd.Flags().Changed("step") { // which has just failed
 					refused.Do = recordedStep.Replace(refused.Do)
 				}

@@ -173,7 +173,7 @@ func ask(ctx context.Context, a *app, asker capture.Asking, q question) error {
 			continue
 		}
 		version, bytes, err := asker.Ask(ctx, t.Generation, t.Questions)
-		if refused := (*capture.RefusedError)(nil); errors.As(err, &refused) {
+		if errors.As(err, new(*capture.RefusedError)) {
 			return usageError{err}
 		}
 		if err != nil {

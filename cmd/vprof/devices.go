@@ -28,8 +28,7 @@ func (a *app) namedDevice(name string) (device.Device, error) {
 // comes why a GPU that is there was left out, nil if there is none.
 func (a *app) firstDevice() (device.Device, *report.Warning, error) {
 	d, err := a.openGPU(0)
-	var unusable *device.UnusableError
-	if errors.As(err, &unusable) {
+	if unusable, ok := errors.AsType[*device.UnusableError](err); ok {
 		gpu, err := device.Lookup(defaultGPU)
 		if err != nil {
 			return nil, nil, err

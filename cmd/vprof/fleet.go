@@ -320,8 +320,7 @@ func (o *fleetRunOptions) wait(ctx context.Context, path string, r *fleet.Runner
 	screen := &fleetScreen{app: o.app, quiet: o.quiet}
 	r.Tell = screen.show
 	err := r.Run(ctx)
-	var left *fleet.LeftError
-	if errors.As(err, &left) {
+	if errors.As(err, new(*fleet.LeftError)) {
 		printable.Fprintf(o.app.stderr,
 			"vprof: running tasks go on; return to them with\n  vprof fleet status %[1]s\n  vprof fleet run %[1]s "+
 				"--on %[2]s     (starts tasks that wait on this machine or have failed)\n  "+

@@ -63,8 +63,7 @@ func runFleetTask(ctx context.Context, a *app, part *shardFlags, path string) er
 	return part.run(ctx, a, b.ShardPlan(tool()), nil,
 		func(ctx context.Context, unit, _ int, partial json.RawMessage, keep func(any) error) (int, any, error) {
 			r, err := runFleetJob(ctx, a, here, jobs[unit-from], partial, keep)
-			var noGPU *device.UnusableError
-			if err != nil && ctx.Err() == nil && input.Bad(err) && !errors.As(err, &noGPU) {
+			if err != nil && ctx.Err() == nil && input.Bad(err) && !errors.As(err, new(*device.UnusableError)) {
 				// It would be refused again, and the other jobs need not.
 				return 1, fleet.Result{Case: jobs[unit-from].Case.Short(), Refused: err.Error()}, nil
 			}
@@ -91,8 +90,7 @@ func runFleetJob(ctx context.Context, a *app, here *job.Local, j job.Job, partia
 		})
 	}
 	r, err := run()
-	var other *sweep.ResumeError
-	if errors.As(err, &other) {
+	if errors.As(err, new(*sweep.ResumeError)) {
 		// Another board of the kind has begun it; sweeps of two boards do not mix.
 		here.Done = nil
 		r, err = run()

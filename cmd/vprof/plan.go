@@ -324,8 +324,7 @@ func rankPlans(ctx context.Context, here *job.Local, m models.Model, c report.Ca
 	first.Batch = batches[0]
 	found, err := m.DifferentRanks(first, step.BoardOf(gpus[0]), models.Options{Context: ctx})
 	if err != nil {
-		var impossible *models.CaseError
-		if errors.As(err, &impossible) || errors.Is(err, context.Canceled) {
+		if errors.As(err, new(*models.CaseError)) || errors.Is(err, context.Canceled) {
 			return nil, err
 		}
 		return nil, usageError{err}

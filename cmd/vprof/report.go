@@ -314,8 +314,7 @@ func (o *reportOptions) fillPair(ctx context.Context, p *page.Pair) error {
 // fill adds references and a step of the batch size to a page, of which problem is what
 // its Check found. Batch zero is the largest that fits.
 func (o *reportOptions) fill(ctx context.Context, p *page.Page, problem error, batch int) error {
-	var mixed *page.MixedError
-	if errors.As(problem, &mixed) || errors.Is(problem, page.ErrEmpty) {
+	if errors.As(problem, new(*page.MixedError)) || errors.Is(problem, page.ErrEmpty) {
 		return usageError{problem}
 	}
 	for _, path := range o.references {

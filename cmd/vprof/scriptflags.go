@@ -128,8 +128,7 @@ func (b *batchRuns) try(ctx context.Context, batch int) (bool, error) {
 		return false, err
 	}
 	ended := endOf(outcome, r)
-	var tooLarge negative
-	if ended != nil && !errors.As(ended, &tooLarge) {
+	if ended != nil && !errors.As(ended, new(negative)) {
 		return false, fmt.Errorf("batch %d: %w", batch, ended)
 	}
 	b.add(r, batch)

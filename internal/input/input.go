@@ -57,8 +57,7 @@ func OpenFile(path string) (*File, error) {
 // Open is [OpenFile], whose error is a [*FormatError] where the file cannot be opened.
 func Open(path string) (*File, error) {
 	f, err := OpenFile(path)
-	var at *fs.PathError
-	if errors.As(err, &at) {
+	if at, ok := errors.AsType[*fs.PathError](err); ok {
 		return nil, &FormatError{File: path, Reason: at.Err.Error()}
 	}
 	return f, err

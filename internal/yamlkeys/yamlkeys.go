@@ -44,8 +44,7 @@ func Decode(file string, data []byte, v any) error {
 
 // wrong is what yaml says, in a line.
 func wrong(file string, err error) error {
-	var kept *input.FormatError
-	if errors.As(err, &kept) {
+	if errors.As(err, new(*input.FormatError)) {
 		return err
 	}
 	text := strings.Join(strings.Fields(strings.TrimPrefix(err.Error(), "yaml: ")), " ")

@@ -13,26 +13,27 @@ import (
 func CallLayer(f *frame, m any, checkpointing bool, forward func(f *frame, args []*tensor) *tensor,
 	args ...*tensor,
 ) *tensor {
-	return callLayer(f, m, checkpointing, forward, args, nil)
+	return callLayer(f, m, checkpointing, false, forward, args, nil)
 }
 
 // callLayer calls a GradientCheckpointingLayer with some arguments by position and others by
-// name. Checkpointing saves the former, by the hooks in force; the latter are held by the
-// function that it calls again, where no hook sees them (_NoopSaveInputs of
+// name. Checkpointing, in its reentrant variant or not, saves the former, by the hooks in force; the latter are held by
+// the function that it calls again, where no hook sees them (_NoopSaveInputs of
 // torch.utils.checkpoint).
-func callLayer(f *frame, m any, checkpointing bool, forward func(f *frame, args []*tensor) *tensor, inputs,
+func callLayer(f *frame, m any, checkpointing, reentrant bool, forward func(f *frame, args []*tensor) *tensor, inputs,
 	named []*tensor,
 ) *tensor {
-	g := f.CallFrame(append(slices.Clone(inputs), named...)...)
+	g := f.CallFrame(slices.Concat(inputs, named)...)
 	g.In(m)
 	inputs, named = g.AllHere(inputs), g.AllHere(named)
-	if !checkpointing {
-		return g.Return(forward(g, append(slices.Clone(inputs), named...)))
+	again := func(h *frame, in []*tensor) *tensor { return forward(h, append(withNone(in, inputs), named...)) }
+	switch {
+	case !checkpointing:
+		return g.Return(forward(g, slices.Concat(inputs, named)))
+	case reentrant:
+		return g.Return(g.CheckpointReentrant(again, named, WithoutNil(inputs...)...))
 	}
-	y := g.CheckpointClosure(WithoutNil(named...), func(h *frame, in []*tensor) *tensor {
-		return forward(h, append(withNone(in, inputs), named...))
-	}, WithoutNil(inputs...)...)
-	return g.Return(y)
+	return g.Return(g.CheckpointClosure(WithoutNil(named...), again, WithoutNil(inputs...)...))
 }
 
 // WithoutNil are the arguments that are not None.
@@ -88,16 +89,7 @@ func (t Text) callLayer(f *frame, i int, m any, forward func(f *frame, args []*t
 			inputs[0].Leaf()
 		}
 	}
-	if !on || !t.Reentrant {
-		return callLayer(f, m, on, forward, inputs, named)
-	}
-	g := f.CallFrame(append(slices.Clone(inputs), named...)...)
-	g.In(m)
-	inputs, named = g.AllHere(inputs), g.AllHere(named)
-	y := g.CheckpointReentrant(func(h *frame, in []*tensor) *tensor {
-		return forward(h, append(withNone(in, inputs), named...))
-	}, named, WithoutNil(inputs...)...)
-	return g.Return(y)
+	return callLayer(f, m, on, t.Reentrant, forward, inputs, named)
 }
 
 // trains tells whether a layer has a parameter that is not frozen.

@@ -41,8 +41,7 @@ func withTeacher(path string, data []byte, teacher string) ([]byte, error) {
 // readModel reads the description of a model.
 func readModel(path string) ([]byte, error) {
 	data, err := read(path)
-	var missing *fs.PathError
-	if errors.As(err, &missing) {
+	if missing, ok := errors.AsType[*fs.PathError](err); ok {
 		return nil, &input.FormatError{File: path, Reason: missing.Err.Error() + howToGet(path)}
 	}
 	return data, err

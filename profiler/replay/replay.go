@@ -228,7 +228,7 @@ func (r *replayer) run(ctx context.Context) error {
 			err = fmt.Errorf("there is no instruction of kind %d", in.Kind)
 		}
 		if err != nil {
-			if oom := (*allocator.OOMError)(nil); errors.As(err, &oom) {
+			if oom, ok := errors.AsType[*allocator.OOMError](err); ok {
 				r.outOfMemory(in.Arg, oom)
 				return nil
 			}

@@ -100,8 +100,7 @@ func Splice(f Format, data []byte, edits []Edit) ([]byte, error) {
 			continue
 		}
 		next, err := splice(out, p, e)
-		var key *KeyError
-		if errors.As(err, &key) && key.Missing {
+		if key, ok := errors.AsType[*KeyError](err); ok && key.Missing {
 			if e.Default != nil && e.Default == e.Value {
 				continue
 			}

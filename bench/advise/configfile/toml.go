@@ -35,8 +35,7 @@ func spliceTOML(data []byte, p path, e Edit) ([]byte, error) {
 }
 
 func tomlError(err error) error {
-	var bad *toml.DecodeError
-	if errors.As(err, &bad) {
+	if bad, ok := errors.AsType[*toml.DecodeError](err); ok {
 		line, column := bad.Position()
 		return fmt.Errorf("line %d, column %d: %w", line, column, err)
 	}

@@ -63,8 +63,7 @@ func ReadUsual(config string, pairs []string) (map[string]any, error) {
 func readValue(config, at string) (any, error) {
 	key := at
 	have, err := configfile.Read(config, []string{key})
-	var group *configfile.GroupError
-	if errors.As(err, &group) {
+	if errors.As(err, new(*configfile.GroupError)) {
 		key += ".enabled"
 		have, err = configfile.Read(config, []string{key})
 	}

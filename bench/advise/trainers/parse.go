@@ -214,8 +214,7 @@ func parseJSON(d *document, data []byte) (*value, error) {
 	j.decoder.UseNumber()
 	v, err := j.value(0)
 	if err != nil {
-		var known *input.FormatError
-		if errors.As(err, &known) {
+		if errors.As(err, new(*input.FormatError)) {
 			return nil, err
 		}
 		j.currentLine()

@@ -13,7 +13,7 @@ import (
 func parseTOML(d *document, data []byte) (*value, error) {
 	if err := toml.Unmarshal(data, &map[string]any{}); err != nil { // which also finds keys that stand twice
 		line := 0
-		if bad := (*toml.DecodeError)(nil); errors.As(err, &bad) {
+		if bad, ok := errors.AsType[*toml.DecodeError](err); ok {
 			line, _ = bad.Position()
 		}
 		return nil, d.wrong(line, "", "is not TOML: %s", strings.TrimPrefix(err.Error(), "toml: "))

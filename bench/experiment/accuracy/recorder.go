@@ -23,10 +23,8 @@ func (r Recorder) Record(c models.Case, d models.Description, gpu device.GPU, st
 	if err == nil {
 		rec, err = m.Record(c, step.BoardOf(gpu), models.Options{Steps: steps})
 	}
-	var unknown *models.UnknownModelError
-	var impossible *models.CaseError
 	switch {
-	case errors.As(err, &unknown) || errors.As(err, &impossible):
+	case errors.As(err, new(*models.UnknownModelError)) || errors.As(err, new(*models.CaseError)):
 		return nil, err
 	case err != nil:
 		return nil, &step.RefusedError{Err: err}

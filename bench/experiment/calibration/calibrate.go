@@ -71,7 +71,7 @@ func (c *Calibration) Run(ctx context.Context) (*report.Calibration, *coefficien
 		return nil, nil, err
 	}
 	fitted, err := calibrate.Fit(seen, from)
-	if few := (*calibrate.ConditionError)(nil); errors.As(err, &few) {
+	if few, ok := errors.AsType[*calibrate.ConditionError](err); ok {
 		return nil, nil, c.advise(ctx, gpu, few, seen)
 	}
 	if err != nil {

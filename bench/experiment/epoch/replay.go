@@ -91,9 +91,8 @@ func (e *experiment) epoch(ctx context.Context, conf allocator.Config, lengths [
 		err := loop.Step(ctx, steps...)
 		stats := loop.Stats()
 		o.peak, o.retries = stats.ReservedBytes[allocator.All].Peak, stats.NumAllocRetries
-		var oom *allocator.OOMError
 		switch {
-		case errors.As(err, &oom):
+		case errors.As(err, new(*allocator.OOMError)):
 			o.oomStep, o.oomLength = n, slices.Max(batches)
 			return o, nil
 		case err != nil:

@@ -173,8 +173,7 @@ func (q *batchSearch) share(ctx context.Context, effective, largest int) (batch,
 
 // raised reports whether PyTorch would raise an error with a batch, as batch norm does with one sample.
 func raised(err error) bool {
-	var refused *step.RefusedError
-	return errors.As(err, &refused)
+	return errors.As(err, new(*step.RefusedError))
 }
 
 // rounded is a batch size as a multiple, unless it is smaller than that.

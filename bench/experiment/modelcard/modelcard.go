@@ -42,11 +42,10 @@ func Describe(ctx context.Context, m models.Model, gpu device.GPU, residuals ste
 		}
 	}
 	var err error
-	var refused *step.RefusedError
-	if out.Inputs, err = inputsOf(m, gpu); err != nil && !errors.As(err, &refused) {
+	if out.Inputs, err = inputsOf(m, gpu); err != nil && !errors.As(err, new(*step.RefusedError)) {
 		return nil, err
 	}
-	if out.Attention, err = attentionOf(ctx, m, gpu); err != nil && !errors.As(err, &refused) {
+	if out.Attention, err = attentionOf(ctx, m, gpu); err != nil && !errors.As(err, new(*step.RefusedError)) {
 		return nil, err
 	}
 	out.Claims, err = claims.Answered(ctx, m, gpu, residuals)

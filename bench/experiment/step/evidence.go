@@ -43,8 +43,7 @@ func (e Evidence) Coefficients(gpu device.GPU, of planner.Subject) (planner.Coef
 	}
 	c := planner.Coefficients{Context: planner.ContextOf(gpu), Allocated: allocated, Reserved: reserved}
 	err = e.Calibrated.Correct(gpu.Name, of.Model, &c)
-	var none *coefficients.NoEntryError
-	if errors.As(err, &none) && none.Unknown() {
+	if none, ok := errors.AsType[*coefficients.NoEntryError](err); ok && none.Unknown() {
 		if e.Missed != nil {
 			e.Missed(err)
 		}
@@ -62,9 +61,7 @@ func (e Evidence) Speed(gpu device.GPU, model string) (steptime.Efficiency, erro
 // Refused reports whether an error says that the case cannot be trained, since PyTorch or the
 // model refuses it. Other errors are failures.
 func Refused(err error) bool {
-	var refused *RefusedError
-	var impossible *models.CaseError
-	return errors.As(err, &refused) || errors.As(err, &impossible)
+	return errors.As(err, new(*RefusedError)) || errors.As(err, new(*models.CaseError))
 }
 
 // A RefusedError says that PyTorch would raise an error instead of running a

@@ -41,9 +41,8 @@ func (s *Setup) RecordCase(ctx context.Context, c models.Case, gpu device.GPU,
 ) (*models.Recording, error) {
 	o.Context = ctx
 	rec, err := s.model.Record(c, BoardOf(gpu), o)
-	var impossible *models.CaseError
 	switch {
-	case errors.As(err, &impossible), errors.Is(err, trace.ErrBeyond), err != nil && ctx.Err() != nil:
+	case errors.As(err, new(*models.CaseError)), errors.Is(err, trace.ErrBeyond), err != nil && ctx.Err() != nil:
 		return nil, err
 	case err != nil:
 		return nil, &RefusedError{fmt.Errorf("%s: batch %d: %w", s.model.Name, c.Batch, err)}

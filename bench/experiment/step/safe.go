@@ -227,8 +227,7 @@ func Safe(s *planner.Search, batch int) (bool, error) {
 
 func safeAt(s *planner.Search, batch int) (safe bool, at int, err error) {
 	safe, at, err = s.Safe(batch)
-	var refused *RefusedError
-	if errors.As(err, &refused) && batch > 1 && s.From < 2 {
+	if errors.As(err, new(*RefusedError)) && batch > 1 && s.From < 2 {
 		s.From = 2
 		return s.Safe(batch)
 	}
@@ -239,8 +238,7 @@ func safeAt(s *planner.Search, batch int) (safe bool, at int, err error) {
 // batch norm does; zero if none is.
 func Largest(s *planner.Search) (int, error) {
 	largest, err := s.Largest()
-	var refused *RefusedError
-	if errors.As(err, &refused) && s.To > 1 {
+	if errors.As(err, new(*RefusedError)) && s.To > 1 {
 		s.From = 2
 		return s.Largest()
 	}

@@ -161,8 +161,7 @@ func (w *sweeper) run(ctx context.Context) error {
 
 // stop records in the report why the sweep ends early.
 func (w *sweeper) stop(ctx context.Context, cause error, batch int, left []int) error {
-	var save saveError
-	if errors.As(cause, &save) {
+	if save, ok := errors.AsType[saveError](cause); ok {
 		return save.error
 	}
 	stopped := &report.Stopped{Batch: batch, Left: left, Reason: "interrupted"}
@@ -330,8 +329,7 @@ func (w *sweeper) findMax(ctx context.Context) error {
 		}
 		ok, err := w.try(ctx, next, nil)
 		if err != nil {
-			var refused *step.RefusedError
-			if errors.As(err, &refused) && fits == 0 {
+			if errors.As(err, new(*step.RefusedError)) && fits == 0 {
 				fits = next // PyTorch would refuse it; what fits is larger, if anything
 				continue
 			}

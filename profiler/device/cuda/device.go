@@ -202,8 +202,7 @@ func (d *Device) check(call string, bytes int64, err error) error {
 		return d.lost
 	}
 	err = failure(call, bytes, err)
-	var c *CallError
-	if errors.As(err, &c) && c.Lost() {
+	if c, ok := errors.AsType[*CallError](err); ok && c.Lost() {
 		d.lost = err
 	}
 	return err

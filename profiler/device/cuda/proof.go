@@ -72,14 +72,13 @@ func (d *Device) provePatterns(r device.Range) (runs bool, err error) {
 	if err := p.Write(r, trialSeed); err != nil {
 		return false, err
 	}
-	var differs *device.PatternError
 	switch err := p.Verify(r, trialSeed+1); {
 	case err == nil:
 		return false, nil // whatever is there, it cannot be both patterns
-	case !errors.As(err, &differs):
+	case !errors.As(err, new(*device.PatternError)):
 		return false, err
 	}
-	if err := p.Verify(r, trialSeed); errors.As(err, &differs) {
+	if err := p.Verify(r, trialSeed); errors.As(err, new(*device.PatternError)) {
 		return true, d.defect("a pattern written to memory is not found again: " + err.Error())
 	} else if err != nil {
 		return false, err
