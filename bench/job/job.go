@@ -14,6 +14,7 @@ import (
 	"github.com/vprof/vprof/bench/experiment/epoch"
 	"github.com/vprof/vprof/bench/experiment/sweep"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner/coefficients"
@@ -59,11 +60,9 @@ func Simulated(gpu device.GPU) Target { return Target{Board: &gpu} }
 
 // Plan makes the jobs of estimating a case on boards: one for each.
 func Plan(c report.Case, boards []device.GPU, batches []int) []Job {
-	jobs := make([]Job, len(boards))
-	for i, gpu := range boards {
-		jobs[i] = Job{Schema: Schema, Kind: report.Plan, Case: c, Target: Simulated(gpu), Batches: batches}
-	}
-	return jobs
+	return lists.Map(boards, func(gpu device.GPU) Job {
+		return Job{Schema: Schema, Kind: report.Plan, Case: c, Target: Simulated(gpu), Batches: batches}
+	})
 }
 
 // Sweep makes the job of running a case on a device.

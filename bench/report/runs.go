@@ -262,12 +262,9 @@ type releasesPart struct {
 func (r Releases) parts(at int) []releasesPart {
 	var parts []releasesPart
 	add := func(name string, always bool, bytes func(*Estimate) int64) {
-		part := releasesPart{name: name}
-		for _, release := range r {
-			part.bytes = append(part.bytes, bytes(release.Points[at].Estimate))
-		}
-		if always || len(slices.Compact(slices.Clone(part.bytes))) > 1 {
-			parts = append(parts, part)
+		each := lists.Map(r, func(release *Report) int64 { return bytes(release.Points[at].Estimate) })
+		if always || len(slices.Compact(slices.Clone(each))) > 1 {
+			parts = append(parts, releasesPart{name, each})
 		}
 	}
 	// Estimates have the same components in the same order.

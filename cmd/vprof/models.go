@@ -9,6 +9,7 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment/modelcard"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/hfconfig"
 )
@@ -59,11 +60,7 @@ func newModelsCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "models", Short: "List the models that vprof knows", Args: noArgs}
 	cmd.AddCommand(newModelsShowCmd(a))
 	return (&output{app: a}).showing(cmd, func([]string) (report.Document, error) {
-		list := modelList{Schema: "vprof.models/v1", Models: []modelEntry{}}
-		for _, m := range a.models().All() {
-			list.Models = append(list.Models, entryOf(m))
-		}
-		return list, nil
+		return modelList{Schema: "vprof.models/v1", Models: lists.Map(a.models().All(), entryOf)}, nil
 	})
 }
 

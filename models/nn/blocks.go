@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"strconv"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
@@ -62,11 +63,7 @@ func Below(name, module string) bool {
 
 // Modules are the paths of the modules, in the order of modules().
 func (t *Tree) Modules() []string {
-	out := make([]string, len(t.modules))
-	for i, m := range t.modules {
-		out[i] = m.path.Name
-	}
-	return out
+	return lists.Map(t.modules, func(m *Module) string { return m.path.Name })
 }
 
 // Linears are the paths of the linear layers, in the order of modules().

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"unicode"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -182,11 +183,7 @@ func (t *Tree) Sharing(p *Parameter) (modules []string) {
 
 // Names returns the names of the parameters, as in named_parameters().
 func (t *Tree) Names() []string {
-	out := make([]string, len(t.names))
-	for i, n := range t.names {
-		out[i] = join(n.module, n.own)
-	}
-	return out
+	return lists.Map(t.names, func(n parameterName) string { return join(n.module, n.own) })
 }
 
 // mover is a layer with work to do after its parameters have moved to a device.

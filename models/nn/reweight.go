@@ -1,6 +1,10 @@
 package nn
 
-import "github.com/vprof/vprof/profiler/trace"
+import (
+	"slices"
+
+	"github.com/vprof/vprof/profiler/trace"
+)
 
 // Reweighted is a layer whose weight can be computed anew for each call.
 type Reweighted interface {
@@ -97,10 +101,7 @@ func (s *SpectralNorm) compute(f *trace.Frame) *trace.Tensor {
 
 // lengths is the parameter for the lengths of a weight along dimension dim.
 func lengths(l Reweighted, dim int) *Parameter {
-	dims := make([]int64, len(l.weight().Dims))
-	for i := range dims {
-		dims[i] = 1
-	}
+	dims := slices.Repeat([]int64{1}, len(l.weight().Dims))
 	dims[dim] = l.weight().Dims[dim]
 	return NewParameter(dims...)
 }

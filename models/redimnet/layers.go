@@ -1,6 +1,8 @@
 package redimnet
 
 import (
+	"slices"
+
 	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
@@ -24,10 +26,7 @@ func newChannelNorm(channels int64) *channelNorm {
 
 // Forward keeps the shape [B, channels, ...].
 func (n *channelNorm) Forward(f *frame, x *tensor) *tensor {
-	shape := make([]int64, x.NDim()-1)
-	for i := range shape {
-		shape[i] = 1
-	}
+	shape := slices.Repeat([]int64{1}, x.NDim()-1)
 	shape[0] = -1
 	mean := f.Let(x.Mean(true, 1))
 	variance := f.Let(x.Sub(mean).Pow(2).Mean(true, 1))
@@ -92,10 +91,7 @@ type nextBlock struct {
 }
 
 func newNextBlock(c int64, kernel []int64, groupDivisor int64) *nextBlock {
-	ones := make([]int64, len(kernel))
-	for i := range ones {
-		ones[i] = 1
-	}
+	ones := slices.Repeat([]int64{1}, len(kernel))
 	return &nextBlock{
 		Spatial: nn.NewConv(c, c, nn.ConvOptions{Kernel: kernel, Same: true, Groups: c / groupDivisor}),
 		Norm:    nn.NewBatchNorm(c),

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace/distributed"
@@ -251,9 +252,7 @@ func (t *taskTrainer) Parts() []models.Part {
 		below[""] += p.Numel()
 	}
 	modules, blocks := t.net.Modules(), t.blocks()
-	out := make([]models.Part, len(modules))
-	for i, m := range modules {
-		out[i] = models.Part{Path: m, Parameters: below[m], Block: slices.Contains(blocks, m)}
-	}
-	return out
+	return lists.Map(modules, func(m string) models.Part {
+		return models.Part{Path: m, Parameters: below[m], Block: slices.Contains(blocks, m)}
+	})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/vprof/vprof/bench/experiment/epoch"
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/progress"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
@@ -172,9 +173,7 @@ func (s *Search) begin() *report.Fit {
 			Bandwidth: p.Bandwidth,
 		}
 	}
-	for _, gpu := range s.GPUs {
-		f.Devices = append(f.Devices, step.DeviceOf(gpu))
-	}
+	f.Devices = lists.Map(s.GPUs, step.DeviceOf)
 	f.Warnings = append(step.Caveats(s.Model, s.Cases...), step.Unsupported(s.GPUs, s.Cases...)...)
 	return f
 }

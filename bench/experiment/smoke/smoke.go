@@ -12,6 +12,7 @@ import (
 	"github.com/vprof/vprof/bench/experiment/epoch"
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/progress"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
@@ -324,11 +325,10 @@ func (m *checks) stretched(c models.Case) (models.Case, error) {
 // safety says which batches are safe: in the case, with the longest samples, and in other
 // stages, unless the device itself was asked.
 func (m *checks) safety() *step.Safety {
-	s := &step.Safety{GPU: m.gpu, Budget: m.budget, Validation: m.test.Validation}
-	for _, c := range m.variants(m.setup.Case().Batch) {
-		s.Cases = append(s.Cases, m.setup.For(c))
+	return &step.Safety{
+		Cases: lists.Map(m.variants(m.setup.Case().Batch), m.setup.For), GPU: m.gpu, Budget: m.budget,
+		Validation: m.test.Validation,
 	}
-	return s
 }
 
 // host adds what the machine needs, and has the verdict say if it may have too little memory.

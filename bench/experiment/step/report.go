@@ -20,15 +20,11 @@ import (
 
 // Report begins a report of the case on simulated boards.
 func (s *Setup) Report(kind report.Kind, gpus ...device.GPU) *report.Report {
-	r := &report.Report{
+	return &report.Report{
 		Schema: report.Schema, Kind: kind,
 		Case:    report.CaseOf(s.model, s.c),
-		Devices: []report.Device{}, Coefficients: []report.Coefficient{}, Points: []report.Point{},
+		Devices: lists.Map(gpus, DeviceOf), Coefficients: []report.Coefficient{}, Points: []report.Point{},
 	}
-	for _, gpu := range gpus {
-		r.Devices = append(r.Devices, DeviceOf(gpu))
-	}
-	return r
 }
 
 // Warnings are the caveats of the model for this case, at some batch sizes.

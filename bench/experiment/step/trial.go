@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/allocator"
 	"github.com/vprof/vprof/profiler/device"
@@ -95,11 +96,9 @@ func (t Trial) Key() string {
 func (t Trial) Record(ctx context.Context) (*models.Recording, error) {
 	c := t.setup.c
 	c.Batch = t.Batch
-	o := models.Options{Validation: t.Validation, Steps: t.Steps, Ceiling: t.Ceiling}
-	for _, a := range t.Also {
-		o.Others = append(o.Others, BoardOf(a.Board))
-	}
-	return t.setup.RecordCase(ctx, c, t.Board, o)
+	others := lists.Map(t.Also, func(a Also) trace.Board { return BoardOf(a.Board) })
+	return t.setup.RecordCase(ctx, c, t.Board,
+		models.Options{Validation: t.Validation, Steps: t.Steps, Ceiling: t.Ceiling, Others: others})
 }
 
 // Of is the trial of a recording that was made by [Trial.Record] of an equal one.
