@@ -129,9 +129,12 @@ class Example:
 
 
 def tied(model):
-    """Other names of parameters, each with the first."""
-    names = {id(p): n for n, p in model.named_parameters()}
-    return [[n, names[id(p)]] for n, p in model.named_parameters(remove_duplicate=False) if names[id(p)] != n]
+    """Other names of parameters and buffers, each with the first."""
+    found = []
+    for named in (model.named_parameters, model.named_buffers):
+        names = {id(p): n for n, p in named()}
+        found += [[n, names[id(p)]] for n, p in named(remove_duplicate=False) if names[id(p)] != n]
+    return found
 
 
 def symbols_of(example, program):
@@ -187,9 +190,10 @@ def refusal(e, opts, doing):
 
 def prepare():
     """Changes PyTorch, once, to what a capture wants of it. What is returned is to be kept as long."""
+    import vprof_backward
     import vprof_known as known
 
-    for change in (watch_checkpoint, leave_uncompiled, hide_tracing, name_devices, shape_recurrent_layers, paths_of_the_example, share_copied_modes):
+    for change in (vprof_backward.watch_functions, watch_checkpoint, leave_uncompiled, hide_tracing, name_devices, shape_recurrent_layers, paths_of_the_example, share_copied_modes):
         change()
     kept = shape_operators()
     known.watch_readers()

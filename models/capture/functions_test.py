@@ -23,6 +23,22 @@ class FunctionsTest(CaptureCase):
         self.assertEqual(made.extra["reentrant"], ["inner"])
         self.assertEqual([t for t in made.targets if "set_grad" in t], [])
 
+    def test_custom_functions_may_be_bound_when_the_code_is_imported(self):
+        made = self.capture("""
+            class Twice(torch.autograd.Function):
+                @staticmethod
+                def forward(ctx, x):
+                    return x * 2
+                @staticmethod
+                def backward(ctx, g):
+                    return g * 2
+            twice = Twice.apply
+            class model(nn.Module):
+                def forward(self, x):
+                    return twice(torch.sin(x))
+            """)
+        self.assertEqual(len(made.extra["functions"]), 1)
+
     def test_custom_functions_are_named_with_their_line(self):
         made = self.capture("""
             class Twice(torch.autograd.Function):

@@ -98,28 +98,40 @@ def backward(cls, ctx, args, out):
         raise Again(f"{name_of(cls)}.backward: {type(e).__name__}: {e}") from e
 
 
-@contextlib.contextmanager
-def recording(calls):
-    """Takes down the calls of custom Functions."""
+recorder = None  # the Calls that custom Functions are taken down in
+
+
+def watch_functions():
+    """Has custom Functions be taken down while somebody records. Before the model's code is imported, which may say scan = Scan.apply."""
     original = torch.autograd.Function.__dict__["apply"]
 
     def apply(cls, *args, **kwargs):
+        plain, calls = original.__get__(None, cls), recorder
+        if calls is None:
+            return plain(*args, **kwargs)
         if cls.__module__.startswith("torch."):
             with calls.apart():
-                return original.__get__(None, cls)(*args, **kwargs)
+                return plain(*args, **kwargs)
         if calls.inside:
             return forward(cls, Context(args), args, kwargs)
         if cls in refused:
             calls.unknown.append((name_of(cls), calls.line_of(traceback.extract_stack()[:-1])))
             with calls.apart():
-                return original.__get__(None, cls)(*args, **kwargs)
+                return plain(*args, **kwargs)
         return calls.apply(cls, args, kwargs)
 
     torch.autograd.Function.apply = classmethod(apply)
+
+
+@contextlib.contextmanager
+def recording(calls):
+    """Takes down the calls of custom Functions."""
+    global recorder
+    before, recorder = recorder, calls
     try:
         yield calls
     finally:
-        torch.autograd.Function.apply = original
+        recorder = before
 
 
 def until_known(run):

@@ -159,11 +159,11 @@ def observe(model, example, place, symbols, fake=None, expected=None, answers=No
             differentiable = torch.is_grad_enabled() and any(t.requires_grad for v in given.values() for t in tensors_of(v))
             with below(), torch.no_grad():  # where views do not hold what they look at
                 out = op(*args, **(kwargs or {}))
-            # An operator that had nothing to do (contiguous, to) gives its argument. With another precision or
-            # memory format it makes a tensor, which dies at its own time; so make another one here, too.
-            if isinstance(out, torch.Tensor) and not op._schema.is_mutable and any(out is a for a in args):
+            # An operator that had nothing to do (contiguous, to, broadcast_tensors) gives its argument. With another precision
+            # or memory format it makes a tensor, which dies at its own time; so make another one here, too.
+            if not op._schema.is_mutable and (same := {id(t) for t in tensors_of(out)} & {id(t) for v in given.values() for t in tensors_of(v)}):
                 with below(), torch.no_grad():
-                    out = torch.ops.aten.alias.default(out)
+                    out = torch.utils._pytree.tree_map(lambda t: torch.ops.aten.alias.default(t) if id(t) in same else t, out)
             # What functorch transforms (vmap, grad) has no requires_grad of its own.
             if differentiable and torch._C._functorch.peek_interpreter_stack() is None and op not in (torch.ops.aten.detach.default, torch.ops.aten.detach_.default):
                 for tensor in filter(vprof_backward.differentiable, tensors_of(out)):

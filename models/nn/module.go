@@ -99,7 +99,8 @@ type Buffer struct {
 	OfWeights bool
 	// Constant says that it is a tensor of an exported graph and not registered with a module.
 	Constant bool
-	Away     bool // another rank of a pipeline has it, or the host
+	Away     bool  // another rank of a pipeline has it, or the host
+	tree     *Tree // the last that has the buffer
 }
 
 // NewBufferOfWeights is a buffer of the type that the weights have.
@@ -266,16 +267,13 @@ func (t *Tree) module(v reflect.Value, layer any, path string) {
 		case *Parameter:
 			t.parameter(x, path, f.name, v.Field(f.index).Addr().Interface().(**Parameter))
 		case *Buffer:
-			if x != nil {
-				t.Buffers, t.buffered = append(t.Buffers, x), append(t.buffered, path)
-			}
+			t.buffer(x, path)
 		}
 	}
 	parts, held := layer.(*Parts)
 	if held {
-		t.Buffers = append(t.Buffers, parts.buffers...)
-		for range parts.buffers {
-			t.buffered = append(t.buffered, path)
+		for _, b := range parts.buffers {
+			t.buffer(b, path)
 		}
 	}
 	parametersEnd, buffersEnd := len(t.Parameters), len(t.Buffers)
@@ -309,6 +307,14 @@ func (t *Tree) parameter(p *Parameter, module, own string, at **Parameter) {
 		p.tree = t
 		t.Parameters = append(t.Parameters, p)
 		t.names = append(t.names, parameterName{module, own})
+	}
+}
+
+// buffer adds a buffer once, whichever modules share it.
+func (t *Tree) buffer(b *Buffer, module string) {
+	if b != nil && b.tree != t {
+		b.tree = t
+		t.Buffers, t.buffered = append(t.Buffers, b), append(t.buffered, module)
 	}
 }
 
