@@ -47,11 +47,13 @@ func (x *Tensor) Conj() *Tensor {
 	})
 }
 
-// Complex is torch.complex(re, im).
+// Complex is torch.complex(re, im). Its backward saves both, and uses neither: their names in PyTorch's table of
+// derivatives are those of the functions in its formulas, real(grad) and imag(grad).
 func Complex(re, im *Tensor) *Tensor {
 	c := re.tape.begin("complex", re, im)
 	z := c.t.map1("complex", C64, 0, re, im)
-	return c.end(z.derived("ComplexBackward0", inputs{re, im}, nil, each(
+	kept := saves{when(im.requiresGrad, im), when(re.requiresGrad, re)}
+	return c.end(z.derived("ComplexBackward0", inputs{re, im}, kept, each(
 		partial{1, func(b *backward) *Tensor { return b.grad.Imag() }},
 		partial{0, func(b *backward) *Tensor { return b.grad.Real() }},
 	)))
