@@ -39,15 +39,28 @@ func capturedFunctions(p *export.Program) []export.FunctionCall {
 	if p.Extra == nil {
 		return nil
 	}
-	at := map[int]int{}
+	at, opens := map[int]int{}, map[int]int{} // of a Close, where its block begins
+	var open []int
 	for i := range p.Nodes {
-		at[int(p.Nodes[i].Number)] = i // a Close is last with its number
+		switch n := &p.Nodes[i]; n.Block {
+		case export.Close: // has the number of the node before it
+			opens[i] = open[len(open)-1]
+			open = open[:len(open)-1]
+		default:
+			open = append(open, i)
+			fallthrough
+		case export.Call:
+			at[int(n.Number)] = i
+		}
 	}
 	var out []export.FunctionCall
 	for _, f := range p.Extra.Functions {
 		begin, knownBegin := at[f.Begin]
 		backward, knownBackward := at[f.Backward]
 		last, knownLast := at[f.End-1]
+		for from, closes := opens[last+1]; closes && from >= begin; from, closes = opens[last+1] {
+			last++
+		}
 		f.Begin, f.Backward, f.End = begin, backward, last+1
 		if knownBegin && knownBackward && knownLast && begin < backward && backward <= last {
 			out = append(out, f)
