@@ -61,6 +61,15 @@ class CaptureTest(CaptureCase):
         with self.assertRaisesRegex(capture.Refusal, "has no attribute 'missing'"):
             self.forward("return self.missing(x) if (self.lin(x) < 9).any() else x")
 
+    def test_lists_of_results_may_have_arguments_in_them(self):
+        made = self.forward("""
+            y, z = torch.broadcast_tensors(x.sum(1, keepdim=True), self.lin(x))
+            y = y * z
+            del z
+            return y.sin()
+            """)
+        self.assertEqual(made.deaths()["mul"][-1:], ["broadcast_tensors"], made.deaths())
+
     def test_kernels_of_attention_that_are_turned_off(self):
         made = self.forward("""
             y = F.scaled_dot_product_attention(x, x, x)
@@ -85,7 +94,7 @@ class CaptureTest(CaptureCase):
         )
         self.assertEqual([kernels for _, kernels in made.extra["attention"]], [["memory-efficient", "cuDNN", "math"]])
 
-    def test_parameters_may_have_several_names(self):
+    def test_tensors_may_have_several_names(self):
         made = self.forward(
             "return self.out(self.lin(x))",
             init="""
@@ -93,9 +102,10 @@ class CaptureTest(CaptureCase):
             self.out = nn.Linear(8, 8, bias=False)
             self.out.weight = self.lin.weight
             self.register_buffer("seen", torch.zeros(3, dtype=torch.int64))
+            self.register_buffer("again", self.seen)
             """,
         )
-        self.assertEqual(made.extra["tied"], [["out.weight", "lin.weight"]])
+        self.assertEqual(made.extra["tied"], [["out.weight", "lin.weight"], ["again", "seen"]])
 
     def test_crashes_are_told_with_the_line_that_was_running(self):
         path = os.path.join(self.folder, "crash.py")

@@ -259,6 +259,9 @@ func (a *Tensor) contract(b *Tensor, sum []int) *Tensor {
 			cols *= right.shape[d]
 		}
 	}
+	if len(lo) > 0 && len(ro) > 0 && ro[len(ro)-1] < lo[0] { // the product is then laid out as the output
+		left, right, lo, ro, rows, cols = right, left, ro, lo, cols, rows
+	}
 	var shape []int64
 	for _, d := range slices.Concat(shared, lo) {
 		shape = append(shape, left.shape[d])

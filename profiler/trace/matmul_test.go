@@ -123,6 +123,40 @@ func TestEinsumCostsWhatItsProductCosts(t *testing.T) {
 	}
 }
 
+// Where what the right operand has of the output comes first there, it is the left factor of the product, which is then
+// laid out as the output: nothing is copied, in whatever order the operands come.
+func TestEinsumMultipliesInTheOrderOfItsOutput(t *testing.T) {
+	record := func(f func(x, y *tensor) *tensor) int64 {
+		tape := trace.New(hopper, rules, trace.Options{Warm: true})
+		z := f(leaf(tape, true, 3, 50, 40), leaf(tape, true, 3, 40, 60))
+		require.Equal(t, []int64{3000, 60, 1}, z.Strides())
+		return allocated(tape.Program())
+	}
+	ordered := record(func(x, y *tensor) *tensor { return trace.Einsum("bnk,bkd->bnd", x, y) })
+	require.Equal(t, ordered, record(func(x, y *tensor) *tensor { return trace.Einsum("bkd,bnk->bnd", y, x) }))
+}
+
+// The parts of a complex number are saved for a backward that has no use for them.
+func TestComplexSavesWhatNeedsGradients(t *testing.T) {
+	for _, trains := range []bool{true, false} {
+		tape := trace.New(hopper, rules, trace.Options{Warm: true})
+		x, y := leaf(tape, true, 1000), leaf(tape, trains, 1000)
+		f := tape.Frame()
+		before := tape.Program().Left()
+		re, im := f.Let(x.MulScalar()), f.Let(y.MulScalar())
+		z := f.Let(trace.Complex(re, im))
+		f.Del(&re)
+		f.Del(&im)
+		kept := int64(8000 + 4000)
+		if trains {
+			kept += 4000
+		}
+		require.Equal(t, kept, tape.Program().Left()-before)
+		f.Del(&z)
+		require.Equal(t, before, tape.Program().Left())
+	}
+}
+
 // A path of opt_einsum names pairs of the operands that are left; what comes of a pair is the last of them.
 func TestEinsumGoesAlongItsPath(t *testing.T) {
 	record := func(f func(x, y, z *tensor) *tensor) int64 {
