@@ -42,16 +42,16 @@ func capturedFunctions(p *export.Program) []export.FunctionCall {
 	at, opens := map[int]int{}, map[int]int{} // of a Close, where its block begins
 	var open []int
 	for i := range p.Nodes {
-		switch n := &p.Nodes[i]; n.Block {
-		case export.Close: // has the number of the node before it
+		n := &p.Nodes[i]
+		if n.Block == export.Close { // has the number of the node before it
 			opens[i] = open[len(open)-1]
 			open = open[:len(open)-1]
-		default:
-			open = append(open, i)
-			fallthrough
-		case export.Call:
-			at[int(n.Number)] = i
+			continue
 		}
+		if n.Block != export.Call {
+			open = append(open, i)
+		}
+		at[int(n.Number)] = i
 	}
 	var out []export.FunctionCall
 	for _, f := range p.Extra.Functions {
