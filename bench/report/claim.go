@@ -291,17 +291,13 @@ func (p Point) claim(c column) string {
 
 // claimNote says where the figures of the guide stand.
 func (r *Report) claimNote() string {
-	var sources []string
+	var shown []Claim
 	for _, p := range r.Points {
-		if len(p.Claims) > 0 {
-			sources = lists.Union(sources, p.Claims[0].Where)
-		}
+		shown = append(shown, p.Claims[:min(1, len(p.Claims))]...)
 	}
-	for _, p := range r.Points {
-		if len(p.Claims) > 0 {
-			c := p.Claims[0]
-			return fmt.Sprintf("guide: what %q of %s says: %s.", c.Guide, c.Project, strings.Join(sources, "; "))
-		}
+	if len(shown) == 0 {
+		return ""
 	}
-	return ""
+	sources := lists.Union(nil, lists.Map(shown, func(c Claim) string { return c.Where })...)
+	return fmt.Sprintf("guide: what %q of %s says: %s.", shown[0].Guide, shown[0].Project, strings.Join(sources, "; "))
 }

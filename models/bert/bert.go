@@ -197,8 +197,7 @@ func newLayer(c Config) *layer {
 func (l *layer) forward(f *frame, args []*tensor) *tensor {
 	y, weights := l.Attention.call(f, args[0], args[1])
 	f.LetEach(y, weights)
-	z := f.Let(l.feedForward(f, y))
-	return z
+	return f.Let(l.feedForward(f, y))
 }
 
 // feedForward is feed_forward_chunk.
