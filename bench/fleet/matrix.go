@@ -3,11 +3,8 @@ package fleet
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
@@ -55,22 +52,15 @@ func Matrix(ctx context.Context, units []Unit, gpus []device.GPU, e step.Evidenc
 	}
 	e.Residuals = remembered(e.Residuals)
 	known := &recordings{}
-	done := tell.Counting("cases", len(units))
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(runtime.GOMAXPROCS(0))
-	for i, u := range units {
-		g.Go(func() error {
-			defer done(1)
-			row := m.Rows[i*len(gpus) : (i+1)*len(gpus)]
-			for _, kind := range kinds {
-				if err := u.estimate(ctx, row, kind, gpus, e, known, exact); err != nil {
-					return err
-				}
+	return m, progress.Each(ctx, tell, "cases", units, func(ctx context.Context, i int, u Unit) error {
+		row := m.Rows[i*len(gpus) : (i+1)*len(gpus)]
+		for _, kind := range kinds {
+			if err := u.estimate(ctx, row, kind, gpus, e, known, exact); err != nil {
+				return err
 			}
-			return nil
-		})
-	}
-	return m, g.Wait()
+		}
+		return nil
+	})
 }
 
 // kindsOf groups boards by what steps depend on: the major compute capability, by which

@@ -1,7 +1,13 @@
 // Package progress tells how far long work is.
 package progress
 
-import "sync"
+import (
+	"context"
+	"runtime"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+)
 
 // Func is told how far long work is: how many of a total are done, and of
 // what. It may be nil. It is called from one goroutine at a time.
@@ -22,4 +28,21 @@ func (p Func) Counting(what string, total int) (more func(n int)) {
 		done += n
 		p(what, done, total)
 	}
+}
+
+// Each calls do for every element of a list, as many at a time as there are cores, and tells how many of what are
+// done. The first error is returned, and ends the context of the other calls.
+func Each[T any](ctx context.Context, tell Func, what string, list []T,
+	do func(ctx context.Context, i int, x T) error,
+) error {
+	done := tell.Counting(what, len(list))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for i, x := range list {
+		g.Go(func() error {
+			defer done(1)
+			return do(ctx, i, x)
+		})
+	}
+	return g.Wait()
 }

@@ -6,11 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"runtime"
 	"slices"
 	"strings"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
@@ -250,26 +247,15 @@ func (e *experiment) record(ctx context.Context) error {
 	}
 	lengths := slices.Sorted(maps.Keys(missing))
 	cuts := make([]*replay.Steps, len(lengths))
-	done := e.options.Progress.Counting("lengths", len(lengths))
-	err := e.each(ctx, len(lengths), func(ctx context.Context, i int) (err error) {
-		cuts[i], err = e.cut(ctx, lengths[i])
-		done(1)
-		return err
-	})
+	err := progress.Each(ctx, e.options.Progress, "lengths", lengths,
+		func(ctx context.Context, i int, length int64) (err error) {
+			cuts[i], err = e.cut(ctx, length)
+			return err
+		})
 	for i, n := range lengths {
 		e.recorded[n] = cuts[i]
 	}
 	return err
-}
-
-// each runs a function for each of n, several at a time.
-func (e *experiment) each(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(runtime.GOMAXPROCS(0))
-	for i := range n {
-		g.Go(func() error { return do(ctx, i) })
-	}
-	return g.Wait()
 }
 
 // report replays the epochs and reports the worst batch, the allocator's growth and how

@@ -10,6 +10,7 @@ import (
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/ceil"
 	"github.com/vprof/vprof/internal/lists"
+	"github.com/vprof/vprof/internal/progress"
 	"github.com/vprof/vprof/profiler/allocator"
 	"github.com/vprof/vprof/profiler/device/sim"
 	"github.com/vprof/vprof/profiler/replay"
@@ -50,15 +51,14 @@ func milestones(steps int) []int {
 // epochs replays all epochs under allocator settings.
 func (e *experiment) epochs(ctx context.Context, conf allocator.Config) (report.Epochs, error) {
 	outcomes := make([]outcome, len(e.plans))
-	done := e.options.Progress.Counting("epochs", len(e.plans))
-	err := e.each(ctx, len(e.plans), func(ctx context.Context, i int) (err error) {
-		outcomes[i], err = e.epoch(ctx, conf, e.plans[i].lengths)
-		done(1)
-		if err == nil && outcomes[i].beyond(e.options.Within) {
-			return errBeyond
-		}
-		return err
-	})
+	err := progress.Each(ctx, e.options.Progress, "epochs", e.plans,
+		func(ctx context.Context, i int, p plan) (err error) {
+			outcomes[i], err = e.epoch(ctx, conf, p.lengths)
+			if err == nil && outcomes[i].beyond(e.options.Within) {
+				return errBeyond
+			}
+			return err
+		})
 	if err != nil && !errors.Is(err, errBeyond) {
 		return report.Epochs{}, err
 	}

@@ -190,20 +190,13 @@ func (s *Search) look(ctx context.Context, f *report.Fit) (*survey, error) {
 // exactly replays every configuration on every board as often as finding its
 // largest batch takes.
 func (s *Search) exactly(ctx context.Context, v *survey) error {
-	done := s.Progress.Counting("configurations", len(v.choices))
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(runtime.GOMAXPROCS(0))
-	for i, gpu := range s.GPUs {
-		for j, c := range s.Cases {
-			at := i*len(s.Cases) + j
-			g.Go(func() (err error) {
-				v.choices[at], v.refusals[at], err = s.choice(ctx, gpu, c, planner.Start{Batch: s.Model.Default.Batch})
-				done(1)
-				return err
-			})
-		}
-	}
-	return g.Wait()
+	begin := planner.Start{Batch: s.Model.Default.Batch}
+	return progress.Each(ctx, s.Progress, "configurations", v.refusals,
+		func(ctx context.Context, at int, _ error) (err error) {
+			gpu, c := s.GPUs[at/len(s.Cases)], s.Cases[at%len(s.Cases)]
+			v.choices[at], v.refusals[at], err = s.choice(ctx, gpu, c, begin)
+			return err
+		})
 }
 
 // rank sorts the choices and recommends the first that fits of every stage.

@@ -13,6 +13,7 @@ import (
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/lists"
+	"github.com/vprof/vprof/internal/progress"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
@@ -404,17 +405,11 @@ func (s *Search) replayed(ctx context.Context, choices []report.Choice) ([]repor
 	}
 	boards := s.boards()
 	exact := make([]report.Choice, len(choices))
-	done := s.Progress.Counting("recommendations", len(choices))
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(runtime.GOMAXPROCS(0))
-	for i, c := range choices {
-		g.Go(func() error {
-			defer done(1)
+	return exact, progress.Each(ctx, s.Progress, "recommendations", choices,
+		func(ctx context.Context, i int, c report.Choice) error {
 			found, refused, err := s.choice(ctx, boards[c.Device], c.Case.Case,
 				planner.Start{Batch: cmp.Or(c.SeqLen, c.Largest), Near: true})
 			exact[i] = found
 			return errors.Join(refused, err)
 		})
-	}
-	return exact, g.Wait()
 }
