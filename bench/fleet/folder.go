@@ -22,6 +22,7 @@ import (
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/bench/shard"
 	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/hfconfig"
 	"github.com/vprof/vprof/profiler/device"
@@ -339,12 +340,7 @@ func Open(dir string) (*Folder, error) {
 
 // Board finds a board by the name of its folder.
 func (f *Folder) Board(key string) (BoardTasks, bool) {
-	for _, b := range f.Boards {
-		if b.Key == key {
-			return b, true
-		}
-	}
-	return BoardTasks{}, false
+	return lists.First(f.Boards, func(b BoardTasks) bool { return b.Key == key })
 }
 
 // Path is the folder of a board.

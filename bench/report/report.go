@@ -484,9 +484,5 @@ func (r *Report) Find(name string) (Device, bool) { return find(r.Devices, name)
 
 // find is the device of a name; false if there is none.
 func find(devices []Device, name string) (Device, bool) {
-	at := slices.IndexFunc(devices, func(d Device) bool { return d.Name == name })
-	if at < 0 {
-		return Device{}, false
-	}
-	return devices[at], true
+	return lists.First(devices, func(d Device) bool { return d.Name == name })
 }

@@ -159,11 +159,7 @@ func fitsCell(p Point) string {
 
 // driven is the device below which there is a driver, if the report has one.
 func (r *Report) driven() (Device, bool) {
-	i := slices.IndexFunc(r.Devices, func(d Device) bool { return d.CUDA != "" })
-	if i < 0 {
-		return Device{}, false
-	}
-	return r.Devices[i], true
+	return lists.First(r.Devices, func(d Device) bool { return d.CUDA != "" })
 }
 
 // stepHead is the head of step times. What ran on a GPU are kernels that stand for

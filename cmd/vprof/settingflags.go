@@ -109,11 +109,10 @@ func (f *caseFlags) origins(m models.Model, cases ...models.Case) report.Origins
 
 // defaults says which settings were left to the model; empty if none that decide were.
 func defaults(m models.Model, from report.Origins) string {
-	var words []string
-	for _, name := range from.Assumed {
-		i := slices.IndexFunc(m.Settings, func(s models.Setting) bool { return s.Name == name })
-		words = append(words, fmt.Sprintf("%s %d", name, m.Settings[i].Default))
-	}
+	words := lists.Map(from.Assumed, func(name string) string {
+		s, _ := lists.First(m.Settings, func(s models.Setting) bool { return s.Name == name })
+		return fmt.Sprintf("%s %d", name, s.Default)
+	})
 	if len(words) == 0 {
 		return ""
 	}

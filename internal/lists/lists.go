@@ -31,3 +31,11 @@ func Union[T comparable](list []T, more ...T) []T {
 	}
 	return list
 }
+
+// First is the first element that is says yes to; false if there is none.
+func First[T any](list []T, is func(T) bool) (first T, ok bool) {
+	if at := slices.IndexFunc(list, is); at >= 0 {
+		return list[at], true
+	}
+	return first, false
+}

@@ -23,6 +23,15 @@ func TestUnionHasEachElementThatIsAddedOnce(t *testing.T) {
 	require.Nil(t, lists.Union[int](nil))
 }
 
+func TestFirstIsTheFirstThatIsChosen(t *testing.T) {
+	first, ok := lists.First([]int{2, 5, 3}, odd)
+	require.True(t, ok)
+	require.Equal(t, 5, first)
+	first, ok = lists.First([]int{2, 4}, odd)
+	require.False(t, ok)
+	require.Zero(t, first)
+}
+
 func TestOfNothing(t *testing.T) {
 	require.Equal(t, []string{}, lists.Map(nil, strconv.Itoa))
 	require.Nil(t, lists.Filter([]int{2}, odd))

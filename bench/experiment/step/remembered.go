@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -89,11 +90,8 @@ func keyOf(t Trial) trialKey {
 func (r *recent) get(key trialKey) *Result {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	at := slices.IndexFunc(r.results, func(s settled) bool { return s.key == key })
-	if at < 0 {
-		return nil
-	}
-	return r.results[at].result
+	held, _ := lists.First(r.results, func(s settled) bool { return s.key == key })
+	return held.result
 }
 
 // put holds a result, in place of the oldest.
