@@ -76,6 +76,15 @@ func (x *Tensor) MaskedSelect(mask *Tensor) *Tensor {
 func (x *Tensor) Unique(n int64, inverse, counts bool) []*Tensor {
 	c := x.tape.begin("_unique2", x)
 	x = c.let(x.contiguousUntracked())
+	if x.dtype == Bool { // those that are true are counted, and nothing is sorted
+		count := c.let(c.t.empty(I32))
+		c.t.reduceByCUB(count, x)
+		values, times, size := c.let(c.t.empty(Bool, 2)), c.let(c.t.empty(I64, 2)), []int64{0}
+		if inverse {
+			size = x.shape
+		}
+		return c.endAll(c.let(values.Narrow(0, 0, n)), c.let(c.t.empty(I64, size...)), c.let(times.Narrow(0, 0, n)))
+	}
 	keyBits := int(8 * x.dtype.Size())
 	sorted := c.let(c.t.empty(x.dtype, x.shape...))
 	var places *Tensor

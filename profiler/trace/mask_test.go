@@ -73,12 +73,18 @@ func TestUniqueTakesTheMemoryOfItsAlgorithms(t *testing.T) {
 		{100000, trace.I64, true, true, []int64{
 			800000, 800000, 800000, 1644543, 800000, 800000, 1279, 800000, 8, 800000, 3071,
 		}},
+		{3000, trace.Bool, false, false, []int64{4, 1, 2, 16}},
+		{100000, trace.Bool, true, true, []int64{4, 10239, 2, 16, 800000}},
 	} {
+		differ := int64(50)
+		if c.d == trace.Bool {
+			differ = 2
+		}
 		tape := trace.New(board, rules, trace.Options{Warm: true})
 		f := tape.Frame()
 		x := f.Let(tape.New("x", program.Batch, c.d, c.n))
 		before := len(tape.Program().Buffers)
-		found := x.Unique(50, c.inverse, c.counts)
+		found := x.Unique(differ, c.inverse, c.counts)
 		for _, y := range found {
 			f.Let(y)
 		}
@@ -89,7 +95,7 @@ func TestUniqueTakesTheMemoryOfItsAlgorithms(t *testing.T) {
 			}
 		}
 		require.Equal(t, c.want, got)
-		require.Equal(t, []int64{50}, found[0].Shape())
+		require.Equal(t, []int64{differ}, found[0].Shape())
 		f.End()
 		require.NoError(t, tape.Program().Validate())
 	}

@@ -141,6 +141,11 @@ class ValuesTest(unittest.TestCase):
         self.assertEqual(self.host.counted(aten.nonzero.default, kernel)(None, mask).tolist(), [[1], [2], [4]])
         self.assertEqual(self.host.library.told, [3, -1])
 
+    def test_results_that_a_kernel_leaves_out_are_not_written(self):
+        out = torch.zeros(2)
+        self.host.write((out, None), (torch.ones(2), torch.ones(2)))
+        self.assertEqual(out.tolist(), [1, 1])
+
     def test_what_the_host_cannot_do_stays(self):
         run = self.host.random(aten.randperm.generator_out, idle(lambda n, out=None: torch.zeros(1)))
         self.assertEqual(run(None, -1).tolist(), [0])

@@ -450,7 +450,7 @@ class Host:
         known = (0,) * len(outs) if known is None else known if isinstance(known, tuple) else (known,)
         for to, numbers in zip(outs, known):
             failed = isinstance(numbers, int)
-            if not to.numel() or not failed and (to.dtype != numbers.dtype or to.shape != numbers.shape):
+            if to is None or not to.numel() or not failed and (to.dtype != numbers.dtype or to.shape != numbers.shape):
                 continue
             with self.torch._C.DisableTorchFunction():
                 if not failed:
