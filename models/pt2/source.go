@@ -133,7 +133,7 @@ func newModel(file, name, config string, p *export.Program, o asked.Oracle) (mod
 		m.Default.Loss, _ = defaultLoss(p.Results[i]) // without one, cases must name it
 	}
 	m.Levers.NoLiger = ligerProblem(p)
-	m.Partial = len(leftOut(p)) > 0 || p.Extra != nil && len(p.Extra.Numbers) > 0
+	m.Partial = len(leftOut(p)) > 0 || p.Extra != nil && (len(p.Extra.Numbers) > 0 || p.Extra.OtherWay != nil)
 	m.Levers.Liger = m.Levers.NoLiger == ""
 	m.Caveat = caveats(file, p, d)
 	m.Check = func(c models.Case) error {

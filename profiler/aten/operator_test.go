@@ -86,6 +86,16 @@ func TestCallsHaveDefaultsAndSeveralResults(t *testing.T) {
 	require.Equal(t, trace.I64, out[1].(*trace.Tensor).DType())
 }
 
+func TestTheFirstTermMayBeANumber(t *testing.T) {
+	for _, target := range []string{"add.Tensor", "sub.Tensor"} {
+		out, err := call(t, target, func(f *trace.Frame) []Arg {
+			return []Arg{{"self", int64(0)}, {"other", input(f, 3, 50)}}
+		})
+		require.NoError(t, err)
+		require.Equal(t, []int64{3, 50}, out[0].(*trace.Tensor).Shape())
+	}
+}
+
 func TestBadCallsAreErrors(t *testing.T) {
 	for _, c := range []struct {
 		target, want string

@@ -80,9 +80,13 @@ func arithmetic(tensors func(x, y *tensor) *tensor, number func(x *tensor) *tens
 	}
 }
 
-// added is x + alpha*y; a scale other than one is the gradient's, too.
+// added is x + alpha*y; a scale other than one is the gradient's, too. One of the two may be a number.
 func added(a *Args, plain, scaled func(x, y *tensor) *tensor) *tensor {
-	x, y := a.first(0), a.Tensor("other")
+	y := a.Tensor("other")
+	if n := a.values[0]; y != nil && isNumber(n) { // torch.add(0, y)
+		return y.AddNumber(kindOf(n))
+	}
+	x := a.first(0)
 	switch {
 	case y == nil:
 		return x.AddNumber(kindOf(a.value("other")))
