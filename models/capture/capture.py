@@ -48,7 +48,7 @@ from vprof_board import described_board, marks_of_gpu
 from vprof_export import hide_tracing, name_devices, paths_of_the_example, shape_recurrent_layers, sized
 from vprof_graph import align, carried, functions, lifetimes, names_in, names_of, nodes_of, rewire
 from vprof_model import SCRIPT_DOOR, TASKS, Input, Refusal, first_line, resolve
-from vprof_observe import answers_of, compiled, leave_uncompiled, line_of, numbers_of, observe, observe_counts, other_way, seed, shape_operators, share_copied_modes, watch_checkpoint
+from vprof_observe import answers_of, compiled, leave_uncompiled, line_of, numbers_of, observe, observe_counts, other_way, scripted, seed, shape_operators, share_copied_modes, watch_checkpoint
 
 # ---------------------------------------------------------------- building
 
@@ -209,6 +209,7 @@ def capture(opts, places=PLACES):
     import torch
 
     compiled.clear()
+    scripted.clear()
     build, inputs_of = resolve(opts)
     failure = failed = None
     parameters = 0
@@ -359,8 +360,11 @@ def write(opts, build, model, example, place, seen):
         notes.append(f"forward does something else at batch {batch} than at {symbols['batch']}, from {line} on: other batches than {symbols['batch']} are planned as if it did the same (--input 'NAME=TYPE[batch=N,...]' captures at N)")
     extra["checkpointed"] = list(dict.fromkeys(m for m, _, _, reentrant in seen.regions if m and not reentrant))
     extra["reentrant"] = list(dict.fromkeys(m for m, _, _, reentrant in seen.regions if m and reentrant))
-    if any(not isinstance(c, torch.nn.Module) or c in modules for c in compiled):
+    within = [any(not isinstance(m, torch.nn.Module) or m in modules for m in called) for called in (compiled, scripted)]
+    if within[0]:
         notes.append("torch.compile within the model is left out: plans are of its eager step (capture --compile and plan --torch-compile are of one that is compiled)")
+    if within[1]:
+        notes.append("torch.jit.script within the model is left out: plans are of its functions as Python runs them, whose backward may need less")
     unknown = dict.fromkeys(seen.functions.unknown)
     extra["custom_functions"] = [{"name": n, "line": line} for n, line in unknown]
     for n, line in unknown:

@@ -202,6 +202,21 @@ class CaptureTest(CaptureCase):
         self.forward("return torch.cos(x)", init="self.f = torch.compile(torch.sin)")
         self.assertEqual(self.outcome["notes"], [])
 
+    def test_scripted_functions_run_as_python_does(self):
+        made = self.capture("""
+            @torch.jit.script
+            def twice(x):
+                return x * torch.sigmoid(x)
+            class model(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.lin = torch.jit.script(nn.Linear(8, 8))
+                def forward(self, x):
+                    return twice(self.lin(x))
+            """)
+        self.assertEqual(made.targets, ["linear.default", "sigmoid.default", "mul.Tensor"])
+        self.assertIn("torch.jit.script within the model is left out", self.outcome["notes"][-1])
+
     def test_sparse_tensors_are_refused(self):
         said = self.refusal("""
             class model(nn.Module):

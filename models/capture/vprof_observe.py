@@ -430,27 +430,31 @@ def watch_checkpoint():
 
 
 compiled = weakref.WeakSet()  # modules and functions that torch.compile was given and that may run
+scripted = weakref.WeakSet()  # those of torch.jit.script
 
 
 def leave_uncompiled():
-    """Has torch.compile, which a graph does not show, give back what it is given. Before the model's code is imported."""
+    """Has torch.compile, which a graph does not show, and torch.jit.script, whose code detaches what it is called with, give back
+    what they are given. Before the model's code is imported."""
     import torch
 
-    def compile(model=None, **_):
-        if model is None:  # @torch.compile(...)
-            return compile
-        if isinstance(model, torch.nn.Module):
-            compiled.add(model)
+    def plain(model, noted):
+        if not inspect.isroutine(model):
+            if isinstance(model, torch.nn.Module):
+                noted.add(model)
             return model
 
         @functools.wraps(model)
-        def uncompiled(*args, **kwargs):
-            compiled.add(uncompiled)
+        def called(*args, **kwargs):
+            noted.add(called)
             return model(*args, **kwargs)
 
-        return uncompiled
+        return called
 
-    torch.compile = compile
+    def compile(model=None, **_):
+        return compile if model is None else plain(model, compiled)  # @torch.compile(...)
+
+    torch.compile, torch.jit.script = compile, lambda model, *_, **__: plain(model, scripted)
     torch.nn.Module.compile = lambda self, *_, **__: compiled.add(self)
 
 

@@ -98,15 +98,48 @@ func (g *Tensor) downsample(u *upsampling, shape []int64) *Tensor {
 	return c.end(gx)
 }
 
-// AffineGrid is torch.nn.functional.affine_grid(theta, size): a batch of
-// products of the base grid with the affine maps.
-func (x *Tensor) AffineGrid(size ...int64) *Tensor {
-	c := x.tape.begin("affine_grid_generator", x)
-	n, dims := size[0], int64(len(size)-2)
-	points := numel(size[2:])
-	base := c.let(c.t.Filled("affine_grid_base", x.dtype, slices.Concat([]int64{n}, size[2:], []int64{dims + 1})...))
-	grid := base.View(n, points, dims+1).BMM(x.Transpose(1, 2))
-	return c.end(grid.View(slices.Concat([]int64{n}, size[2:], []int64{dims})...))
+// AffineGrid is torch.nn.functional.affine_grid(x, size, align_corners): a batch of products of the base grid with the
+// affine maps x. Backward makes the base grid again.
+func (x *Tensor) AffineGrid(size []int64, alignCorners bool) *Tensor {
+	t := x.tape
+	c := t.begin("affine_grid_generator", x)
+	n, dims, points := size[0], int64(len(size)-2), numel(size[2:])
+	var grid *Tensor
+	t.NoGrad(func() {
+		base := c.let(t.baseGrid(x.dtype, size, alignCorners))
+		grid = base.View(n, points, dims+1).BMM(x.Transpose(1, 2))
+		grid = c.let(grid.View(slices.Concat([]int64{n}, size[2:], []int64{dims})...))
+	})
+	return c.end(grid.derived("AffineGridGeneratorBackward0", inputs{x}, nil, func(b *backward) {
+		c := t.begin("affine_grid_generator_backward", b.grad)
+		base := c.let(t.baseGrid(b.grad.dtype, size, alignCorners))
+		maps := b.grad.reshape([]int64{n, points, dims}).Transpose(1, 2).BMM(base.View(n, points, dims+1))
+		b.give(0, c.end(maps))
+	}))
+}
+
+// baseGrid is make_base_grid_4D or 5D: the places of the points of size [N, C, D, H, W], without D in images, each
+// followed by a one.
+func (t *Tape) baseGrid(d DType, size []int64, alignCorners bool) *Tensor {
+	c := t.begin("affine_grid_base")
+	dims := len(size) - 2
+	base := c.let(t.empty(d, slices.Concat(size[:1], size[2:], []int64{int64(dims + 1)})...))
+	for k := dims + 1; k > 1; k-- {
+		t.launchCopy(base, t.fromMinusOne(d, size[k], alignCorners))
+		c.statement()
+	}
+	t.launchFill(base)
+	return c.end(base)
+}
+
+// fromMinusOne is linspace_from_neg_one: n numbers from -1 to 1, of the centers of pixels unless corners are aligned.
+func (t *Tape) fromMinusOne(d DType, n int64, alignCorners bool) *Tensor {
+	c := t.begin("linspace_from_neg_one")
+	places := c.let(t.Filled("linspace", d, n))
+	if !alignCorners {
+		c.set(&places, places.MulScalar().DivScalar())
+	}
+	return c.end(places)
 }
 
 // GridSample is torch.nn.functional.grid_sample(x, grid) of images [N, C, H, W]
