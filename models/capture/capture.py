@@ -363,7 +363,8 @@ def write(opts, build, model, example, place, seen):
     within = [any(not isinstance(m, torch.nn.Module) or m in modules for m in called) for called in (compiled, scripted)]
     if within[0]:
         notes.append("torch.compile within the model is left out: plans are of its eager step (capture --compile and plan --torch-compile are of one that is compiled)")
-    if within[1]:
+    extra["scripted"] = within[1]
+    if extra["scripted"]:
         notes.append("torch.jit.script within the model is left out: plans are of its functions as Python runs them, whose backward may need less")
     unknown = dict.fromkeys(seen.functions.unknown)
     extra["custom_functions"] = [{"name": n, "line": line} for n, line in unknown]

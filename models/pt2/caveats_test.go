@@ -30,3 +30,13 @@ func TestWhatDependsOnNumbersIsDoubted(t *testing.T) {
 	require.Len(t, said, 1)
 	require.Contains(t, said[0], "net.py:12")
 }
+
+func TestWhatRunsOtherwiseInTrainingIsDoubted(t *testing.T) {
+	x := &export.Extra{}
+	require.False(t, doubted(x))
+	x.Scripted = true
+	require.True(t, doubted(x))
+	said := caveats("net.pt2", &export.Program{Extra: x}, &dimensions{})(models.Case{Batch: 4})
+	require.Len(t, said, 1)
+	require.Contains(t, said[0], "torch.jit.script")
+}

@@ -133,7 +133,7 @@ func newModel(file, name, config string, p *export.Program, o asked.Oracle) (mod
 		m.Default.Loss, _ = defaultLoss(p.Results[i]) // without one, cases must name it
 	}
 	m.Levers.NoLiger = ligerProblem(p)
-	m.Partial = len(leftOut(p)) > 0 || p.Extra != nil && (len(p.Extra.Numbers) > 0 || p.Extra.OtherWay != nil)
+	m.Partial = len(leftOut(p)) > 0 || doubted(p.Extra)
 	m.Levers.Liger = m.Levers.NoLiger == ""
 	m.Caveat = caveats(file, p, d)
 	m.Check = func(c models.Case) error {
@@ -201,6 +201,10 @@ func caveats(file string, p *export.Program, d *dimensions) func(models.Case) []
 		if p.Extra != nil && p.Extra.OtherWay != nil && int64(c.Batch) != captured(p.Extra) {
 			lines = append(lines, otherWay(p.Extra))
 		}
+		if p.Extra != nil && p.Extra.Scripted {
+			lines = append(lines, "functions of torch.jit.script are planned as Python runs them: their own backward may "+
+				"keep other tensors, under autocast above all")
+		}
 		if p.Extra != nil && len(p.Extra.Numbers) > 0 {
 			lines = append(lines, fmt.Sprintf("what forward does depends on numbers in tensors, first at %s: "+
 				"figures are of what it did when it was captured, and masks pick the same shares of elements",
@@ -215,6 +219,11 @@ func begins(p *export.Program, c models.Case) bool {
 	return c.Strategy == nil && slices.ContainsFunc(p.First, func(first *export.Program) bool {
 		return findDimensions(first).check("", c) == nil
 	})
+}
+
+// doubted says that training need not do what the graph says.
+func doubted(x *export.Extra) bool {
+	return x != nil && (len(x.Numbers) > 0 || x.OtherWay != nil || x.Scripted)
 }
 
 // captured is the batch of the example that a model was captured with.
