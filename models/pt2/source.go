@@ -202,8 +202,8 @@ func caveats(file string, p *export.Program, d *dimensions) func(models.Case) []
 			lines = append(lines, otherWay(p.Extra))
 		}
 		if p.Extra != nil && p.Extra.Scripted {
-			lines = append(lines, "functions of torch.jit.script are planned as Python runs them: their own backward may "+
-				"keep other tensors, under autocast above all")
+			lines = append(lines, "functions of torch.jit.script are planned as Python runs them: their own backward "+
+				"may keep other tensors, under autocast above all")
 		}
 		if p.Extra != nil && len(p.Extra.Numbers) > 0 {
 			lines = append(lines, fmt.Sprintf("what forward does depends on numbers in tensors, first at %s: "+
