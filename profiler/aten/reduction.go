@@ -1,6 +1,10 @@
 package aten
 
-import "github.com/vprof/vprof/profiler/trace"
+import (
+	"errors"
+
+	"github.com/vprof/vprof/profiler/trace"
+)
 
 // reductions make one value of many, along dimensions or of all.
 var reductions = family{
@@ -49,9 +53,10 @@ var reductions = family{
 	"count_nonzero count_nonzero.dim_IntList": func(x *tensor, dims ...int) *tensor {
 		return x.GtScalar().Sum(false, dims...)
 	},
-	"cummax cummin": (*tensor).CumMax,
-	"any":           func(x *tensor) *tensor { return x.Any(false) },
-	"logsumexp":     with((*tensor).LogSumExp, "keepdim", "dim"),
+	"cummax cummin":              (*tensor).CumMax,
+	"any":                        func(x *tensor) *tensor { return x.Any(false) },
+	"logsumexp":                  with((*tensor).LogSumExp, "keepdim", "dim"),
+	"linalg_matrix_norm.str_ord": matrixNorm,
 	"linalg_vector_norm": func(a *Args) *tensor {
 		return a.first(0).Norm(a.power("ord"), a.Bool("keepdim"), a.Dims("dim")...)
 	},
@@ -115,4 +120,16 @@ func typed(plain func(x *tensor, keep bool, dims ...int) *tensor,
 		}
 		return to(a.first(0), a.DType("dtype", trace.F32), keep, dims...)
 	}
+}
+
+// matrixNorm is the Frobenius norm, or the sum of the singular values.
+func matrixNorm(a *Args) *tensor {
+	x, keep, dims := a.first(0), a.Bool("keepdim"), a.Dims("dim")
+	if a.Text("ord") != "nuc" {
+		return x.Norm(2, keep, dims...)
+	}
+	if keep || len(dims) != 2 || dims[0] != -2 || dims[1] != -1 {
+		a.Tape().Raise(errors.New("the nuclear norm is described of the last two dimensions, without keepdim"))
+	}
+	return x.LinalgSVDVals().Sum(false, -1)
 }

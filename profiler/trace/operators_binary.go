@@ -30,6 +30,9 @@ var binaryOperators = []*Operator{
 	row("linalg_cross(Tensor self, Tensor other, *, int dim=-1) -> Tensor", inWidest|keepsType, 5,
 		"linalg_cross(other, grad)", "cross(Tensor self, Tensor other, int? dim=None) -> Tensor").
 		and("other", "linalg_cross(grad, self)"),
+	row("heaviside(Tensor self, Tensor values) -> Tensor", keepsType, 1, ""),
+	row("gcd(Tensor self, Tensor other) -> Tensor", keepsType, 10, "", "lcm"),
+	row("_standard_gamma_grad(Tensor self, Tensor output) -> Tensor", ofSelf, specialFLOPs, ""),
 	row("hypot(Tensor self, Tensor other) -> Tensor", keepsType, 8,
 		"grad * self / result").and("other", "grad * other / result"),
 	row("logaddexp(Tensor self, Tensor other) -> Tensor", keepsType, 20,

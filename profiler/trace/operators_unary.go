@@ -36,6 +36,8 @@ var unaryOperators = []*Operator{
 	row("digamma", 0, specialFLOPs, "grad * polygamma(1, self)"),
 	row("polygamma(int n, Tensor self) -> Tensor", 0, specialFLOPs, "grad * polygamma(n + 1, self)",
 		"special_polygamma"),
+	row("_standard_gamma(Tensor self, Generator? generator=None) -> Tensor", 0, specialFLOPs,
+		"grad * _standard_gamma_grad(self, result)"),
 	row("i0", 0, specialFLOPs, "grad * special_i1(self)"),
 	row("special_i1", 0, specialFLOPs, ""),
 	row("ceil", inPlace|keepsType, 1, flat),
