@@ -34,6 +34,7 @@ class ValuesTest(unittest.TestCase):
         self.host.torch, self.host.library, self.host.generator = torch, Library(), torch.Generator()
         self.host.zeros, self.host.empty, self.host.ones = torch.zeros, torch.empty, torch.ones
         self.host.whole, self.host.telling, self.host.readings = {torch.bool, torch.int64}, False, 0
+        self.host.compares = False
 
     def test_names_are_operators(self):
         for name in " ".join((values.RESULTS, values.ARITHMETIC, values.CHANGES, values.RANDOM, values.COUNTED)).split():
@@ -48,6 +49,11 @@ class ValuesTest(unittest.TestCase):
     def test_small_floats_are_computed(self):
         run = self.host.result(aten.add.Tensor, idle(lambda x, y: torch.zeros(2)))
         self.assertEqual(run(None, torch.ones(2), torch.ones(2)).tolist(), [2, 2])
+
+    def test_comparisons_go_by_numbers_and_not_by_what_the_kernel_reads(self):
+        run = self.host.compared(aten.equal.default, idle(lambda x, y: True))
+        self.assertFalse(run(None, torch.zeros(2), torch.ones(2)))
+        self.assertTrue(run(None, torch.ones(2), torch.ones(2)))
 
     def test_large_floats_stay(self):
         run = self.host.result(aten.neg.default, idle(lambda x: torch.zeros(1).expand(values.FLOATS + 1)))
