@@ -94,11 +94,11 @@ func (x *Tensor) fftR2CWhole(dim int) *Tensor {
 func (x *Tensor) InverseSTFT(a STFTArgs) *Tensor {
 	c := x.tape.begin("istft", x, a.Window)
 	w := c.window(&a, F32, true)
-	in, single := c.let(x), len(x.shape) == 2
+	in, single := c.let(x.ViewAsReal()), len(x.shape) == 2
 	if single {
 		c.set(&in, in.Unsqueeze(0))
 	}
-	c.set(&in, in.Transpose(1, 2))
+	c.set(&in, in.Transpose(1, 2).ViewAsComplex()) // whose backward copies the gradient as real numbers
 	frames := in.shape[1]
 	if a.OneSided {
 		c.set(&in, in.fftC2R([]int{2}, a.FFT))
