@@ -3,7 +3,7 @@ package lists
 
 import "slices"
 
-// Map is what f makes of each element, in order. It is never nil.
+// Map is the list of f(x) for each element x, in order; of no elements it is empty, and not nil.
 func Map[T, U any](list []T, f func(T) U) []U {
 	out := make([]U, len(list))
 	for i, x := range list {

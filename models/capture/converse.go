@@ -111,8 +111,8 @@ func (e *Engine) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, &[]any{&e.Workspace, &e.Notes})
 }
 
-// Engines are all engines for a convolution, in the order of cuDNN's heuristics: those that it proposes, and those to
-// fall back to.
+// Engines are all of cuDNN's engines for a convolution, in the order of its heuristics: those that it proposes, and its
+// fallbacks, which PyTorch tries when none of the others runs.
 func (c *Conversation) Engines(q oracle.Question) (proposed, fallbacks []Engine, err error) {
 	err = c.ask("all "+q.String(), &[]*[]Engine{&proposed, &fallbacks})
 	return proposed, fallbacks, err

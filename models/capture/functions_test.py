@@ -6,6 +6,22 @@ from capture_case import CaptureCase
 
 
 class FunctionsTest(CaptureCase):
+    def twice(self, result):
+        """Captures a model whose result calls a custom Function."""
+        return self.capture(f"""
+            class Twice(torch.autograd.Function):
+                @staticmethod
+                def forward(ctx, x):
+                    return x * 2
+                @staticmethod
+                def backward(ctx, g):
+                    return g * 2
+            class model(nn.Module):
+                def forward(self, x):
+                    return {result}
+            twice = Twice.apply
+            """)
+
     def test_checkpointed_modules_are_named(self):
         made = self.forward(
             """
@@ -24,34 +40,11 @@ class FunctionsTest(CaptureCase):
         self.assertEqual([t for t in made.targets if "set_grad" in t], [])
 
     def test_custom_functions_may_be_bound_when_the_code_is_imported(self):
-        made = self.capture("""
-            class Twice(torch.autograd.Function):
-                @staticmethod
-                def forward(ctx, x):
-                    return x * 2
-                @staticmethod
-                def backward(ctx, g):
-                    return g * 2
-            twice = Twice.apply
-            class model(nn.Module):
-                def forward(self, x):
-                    return twice(torch.sin(x))
-            """)
+        made = self.twice("twice(torch.sin(x))")
         self.assertEqual(len(made.extra["functions"]), 1)
 
     def test_custom_functions_are_named_with_their_line(self):
-        made = self.capture("""
-            class Twice(torch.autograd.Function):
-                @staticmethod
-                def forward(ctx, x):
-                    return x * 2
-                @staticmethod
-                def backward(ctx, g):
-                    return g * 2
-            class model(nn.Module):
-                def forward(self, x):
-                    return Twice.apply(torch.sin(x))
-            """)
+        made = self.twice("Twice.apply(torch.sin(x))")
         (function,) = made.extra["functions"]
         self.assertRegex(function["name"], r"\.Twice$")
         self.assertRegex(function["line"], r"m0\.py:15$")

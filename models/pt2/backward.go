@@ -39,27 +39,19 @@ func capturedFunctions(p *export.Program) []export.FunctionCall {
 	if p.Extra == nil {
 		return nil
 	}
-	at, opens := map[int]int{}, map[int]int{} // of a Close, where its block begins
-	var open []int
+	at, ends := map[int]int{}, blockEnds(p)
 	for i := range p.Nodes {
-		n := &p.Nodes[i]
-		if n.Block == export.Close { // has the number of the node before it
-			opens[i] = open[len(open)-1]
-			open = open[:len(open)-1]
-			continue
+		if n := &p.Nodes[i]; n.Block != export.Close { // which has the number of the node before it
+			at[int(n.Number)] = i
 		}
-		if n.Block != export.Call {
-			open = append(open, i)
-		}
-		at[int(n.Number)] = i
 	}
 	var out []export.FunctionCall
 	for _, f := range p.Extra.Functions {
 		begin, knownBegin := at[f.Begin]
 		backward, knownBackward := at[f.Backward]
 		last, knownLast := at[f.End-1]
-		for from, closes := opens[last+1]; closes && from >= begin; from, closes = opens[last+1] {
-			last++
+		for i := begin; i <= last; i++ { // a block that begins inside ends there, too
+			last = max(last, ends[i])
 		}
 		f.Begin, f.Backward, f.End = begin, backward, last+1
 		if knownBegin && knownBackward && knownLast && begin < backward && backward <= last {

@@ -54,7 +54,7 @@ func follow(p *export.Program) {
 	u := usesOf(p)
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
-		switch name := strings.TrimPrefix(n.Target, "torch.ops.aten."); name {
+		switch name := short(n.Target); name {
 		case "_assert_tensor_metadata.default":
 			if v, ok := find(n, "a"), find(n, "dtype"); v != nil && ok != nil && v.Kind == export.Ref &&
 				ok.Kind == export.Type {
@@ -249,7 +249,7 @@ var typedAs = regexp.MustCompile(`\.type_as\((\w+)\)`)
 
 // castOf are the argument and the result of a cast to fp32, -1 of other nodes.
 func castOf(n *export.Node) (x, y int32) {
-	switch strings.TrimPrefix(n.Target, "torch.ops.aten.") {
+	switch short(n.Target) {
 	case "to.dtype", "to.dtype_layout", "to.device":
 		a := find(n, "self")
 		if a != nil && a.Kind == export.Ref && len(n.Outputs) == 1 && n.Outputs[0].Kind == export.Ref &&

@@ -85,13 +85,29 @@ func prepare(p *export.Program) (*graph, error) {
 	return g, nil
 }
 
+// blockEnds are the places of the nodes that close blocks, by those of the nodes that open them.
+func blockEnds(p *export.Program) map[int]int {
+	ends := map[int]int{}
+	var open []int
+	for i := range p.Nodes {
+		switch p.Nodes[i].Block {
+		case export.Call:
+		case export.Close:
+			ends[open[len(open)-1]] = i
+			open = open[:len(open)-1]
+		default:
+			open = append(open, i)
+		}
+	}
+	return ends
+}
+
 // prepareGraph prepares a graph of which modules keep values for the next forward's.
 func prepareGraph(p, next *export.Program) (*graph, error) {
 	g := &graph{Program: p, calls: make([]call, len(p.Nodes))}
 	places := map[[2]string]*place{}
 	unknown := map[string]*UnknownOperator{}
-	checks := checksAlone(p)
-	var open []int
+	checks, ends := checksAlone(p), blockEnds(p)
 	for i := range p.Nodes {
 		n, c := &p.Nodes[i], &g.calls[i]
 		at := [2]string{n.Module, n.Line}
@@ -106,10 +122,8 @@ func prepareGraph(p, next *export.Program) (*graph, error) {
 				note(unknown, n)
 			}
 		case export.Close:
-			g.calls[open[len(open)-1]].end = i
-			open = open[:len(open)-1]
 		default:
-			open = append(open, i)
+			c.end = ends[i]
 		}
 	}
 	g.assignData()

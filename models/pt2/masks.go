@@ -98,7 +98,7 @@ func positions(nodes []export.Node) (made map[int32]bool, causal, ok bool) {
 	all := false
 	for i := range nodes {
 		n := &nodes[i]
-		name := strings.TrimPrefix(n.Target, "torch.ops.aten.")
+		name := short(n.Target)
 		if !ofPositions[name] && !strings.HasPrefix(name, "_assert_") {
 			return nil, false, false
 		}

@@ -45,6 +45,12 @@ var (
 // short is the name of an operator without its namespace.
 func short(target string) string { return strings.TrimPrefix(target, "torch.ops.aten.") }
 
+// overloaded is the name of an operator without its namespace and overload: "view".
+func overloaded(target string) string {
+	name, _, _ := strings.Cut(short(target), ".")
+	return name
+}
+
 // describe names a node and its module, as in a message.
 func describe(n *export.Node) string {
 	if n.Module == "" {

@@ -3,7 +3,6 @@ package pt2
 import (
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/models/pt2/export"
@@ -18,7 +17,7 @@ func (t *task) wholeShapes(tape *trace.Tape, net *nn.Tree) [][]int64 {
 	return t.shapes(trace.New(tape.Board(), *tape.Rules(), trace.Options{}), net)
 }
 
-// shapes are those of the graph's values in a forward pass on a tape that nothing else is recorded on.
+// shapes runs forward on a tape of its own, and returns the shape of each value of the graph that is a tensor.
 func (t *task) shapes(scratch *trace.Tape, net *nn.Tree) [][]int64 {
 	net.To(scratch)
 	t.Load(scratch, int64(t.c.Batch))
@@ -56,9 +55,7 @@ func (w *walker) localize(n *export.Node, given []aten.Arg) {
 	if n.Outputs[0].Kind == export.Ref {
 		out = w.whole[n.Outputs[0].Ref]
 	}
-	name := strings.TrimPrefix(n.Target, "torch.ops.aten.")
-	name, _, _ = strings.Cut(name, ".")
-	switch name {
+	switch overloaded(n.Target) {
 	case "view", "reshape", "_unsafe_view":
 		given[1].Value = p.reshaped(out)
 	case "expand":
@@ -84,7 +81,7 @@ type part struct {
 	whole       []int64
 	dim         int
 	has, wholly int64 // sizes of the dimension
-	// single says that the whole tensor is that of one sample, whose dimension is of size 1 where it stands alone.
+	// single says that the whole tensor has one sample: its dimension is of size 1, unless it was joined with others.
 	single bool
 }
 

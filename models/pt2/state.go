@@ -23,8 +23,8 @@ type kept struct {
 	of           *trace.Tensor
 }
 
-// keptOf are the values of a graph that modules keep for the graph of the next forward, which is the same one but for the
-// first forward. Of what that one makes a graph takes inputs that no value of its own is.
+// keptOf are the values of a graph that modules keep for the next forward, whose graph is the same one unless this is
+// the first forward's. What the first forward makes are inputs of later graphs, and none of their values: -1.
 func keptOf(p, next *export.Program) (out []kept) {
 	if p.Extra == nil {
 		return nil
@@ -108,8 +108,8 @@ func named(p *export.Program, in export.Input, name string) bool {
 	return in.Value >= 0 && p.Names[in.Value] == name
 }
 
-// findState finds what the modules of a graph keep for the next forward's. It takes out the copies that torch.export puts at the end of the
-// graph for buffers that forward replaces: PyTorch has the module refer to the other tensor.
+// findState finds what the modules of a graph keep for the next forward. It takes out the copies that torch.export puts
+// at the end of the graph for buffers that forward replaces: PyTorch has the module refer to the other tensor.
 func (g *graph) findState(next *export.Program) {
 	g.kept = keptOf(g.Program, next)
 	for k := range g.kept {
@@ -140,8 +140,8 @@ func (g *graph) findState(next *export.Program) {
 
 const copyInPlace = "torch.ops.aten.copy_.default"
 
-// madeByForward are the inputs that modules keep from one forward to the next and that no model has before the first:
-// those whose size is that of the batch, and what the first forward makes.
+// madeByForward are the inputs that a model does not have when it is built, although its modules hold them later: those
+// that each forward leaves to the next in the size of the batch, and those that the first forward makes.
 func madeByForward(p *export.Program) map[int32]bool {
 	out := map[int32]bool{}
 	for _, k := range keptOf(p, p) {

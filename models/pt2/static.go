@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/models/pt2/export"
 	"github.com/vprof/vprof/profiler/aten"
@@ -27,53 +26,49 @@ func (d *dimensions) infer(g *graph) {
 // part. What is created or repeated as often as there are samples is taken to follow them, unless forward runs only
 // if it does not. It is nil where forward does not run either way.
 func inferBatch(g *graph, batch int64) *export.Batch {
-	for _, created := range []bool{true, false} {
-		if b, err := inferWith(g, batch, created); err == nil {
-			return b
-		}
-	}
-	return nil
-}
-
-// inferWith finds them, with what is created following the batch or not.
-func inferWith(g *graph, batch int64, created bool) (out *export.Batch, err error) {
-	defer func() {
-		if what := recover(); what != nil {
-			err = fmt.Errorf("forward does not run: %v", what)
-		}
-	}()
-	out = &export.Batch{Exported: batch}
+	out := &export.Batch{Exported: batch}
 	for _, in := range g.Inputs {
 		if in.Role == export.UserInput && in.Value >= 0 && len(in.Sizes) > 0 && in.Sizes[0].Int == batch {
 			out.Inputs = append(out.Inputs, export.AffineInput{Name: g.Names[in.Value], B: 1})
 		}
 	}
-	c := models.Case{Batch: int(batch)}
-	release, err := c.Release()
+	t := &task{modules: newModules(g.Program), plain: g, sizes: &dimensions{affine: out}}
+	var err error
+	if t.whole, err = t.forward(batch); err != nil {
+		return nil
+	}
+	for _, created := range []bool{true, false} {
+		out.Args = nil
+		f := &follower{Batch: out, created: created, to: 2 * batch}
+		t.resized = f.resize
+		if _, err := t.forward(f.to); err == nil && f.err == nil {
+			return out
+		}
+	}
+	return nil
+}
+
+// forward are the shapes of the graph's values in a forward pass of so many samples. The error says why it does not run.
+func (t *task) forward(batch int64) (shapes [][]int64, err error) {
+	defer func() {
+		if what := recover(); what != nil {
+			err = fmt.Errorf("forward does not run: %v", what)
+		}
+	}()
+	release, err := t.c.Release()
+	if err == nil {
+		err = t.sized(int(batch))
+	}
 	if err != nil {
 		return nil, err
 	}
-	t := &task{modules: newModules(g.Program), plain: g, sizes: &dimensions{affine: out}, c: c}
-	forward := func(n int64) (shapes [][]int64, err error) {
-		if err := t.sized(int(n)); err != nil {
-			return nil, err
-		}
-		tape := trace.New(trace.Board{}, release.Rules(), trace.Options{})
-		err = tape.Try(func() { shapes = t.shapes(tape, nn.NewTree(t.Model())) })
-		return shapes, err
-	}
-	if t.whole, err = forward(batch); err != nil {
-		return nil, err
-	}
-	f := &follower{Batch: out, created: created, to: 2 * batch}
-	t.resized = f.resize
-	if _, err := forward(f.to); err != nil {
-		return nil, err
-	}
-	return out, f.err
+	tape := trace.New(trace.Board{}, release.Rules(), trace.Options{})
+	err = tape.Try(func() { shapes = t.shapes(tape, nn.NewTree(t.Model())) })
+	return shapes, err
 }
 
-// follower takes down which arguments follow the batch while forward runs with another one.
+// follower takes down which arguments follow the batch while forward runs with another one, of to samples. Created says
+// that tensors which are made in a size of the exported batch follow it; err is why an argument cannot follow.
 type follower struct {
 	*export.Batch
 	created bool
@@ -84,7 +79,7 @@ type follower struct {
 // resize gives what is created or repeated the size of the other batch, and takes down the arguments that
 // are not those of the file.
 func (f *follower) resize(n *export.Node, given []aten.Arg) {
-	name, _, _ := strings.Cut(strings.TrimPrefix(n.Target, "torch.ops.aten."), ".")
+	name := overloaded(n.Target)
 	for i := range given {
 		switch {
 		case f.created && slices.Contains(creating, name) && (given[i].Name == "size" || given[i].Name == "end"):
@@ -123,9 +118,9 @@ func (f *follower) repeat(name string, given []aten.Arg, i int) {
 	if !isTensor || !isSize || x == nil {
 		return
 	}
-	new := len(size) - x.NDim()
+	added := len(size) - x.NDim() // dimensions in front of those of x
 	for d := range size {
-		if size[d] == f.Exported && (d < new || x.Size(d-new) == 1 || f.Exported > 1 && name == "repeat") {
+		if size[d] == f.Exported && (d < added || x.Size(d-added) == 1 || f.Exported > 1 && name == "repeat") {
 			size = slices.Clone(size)
 			size[d] = f.to
 			given[i].Value = size

@@ -45,8 +45,8 @@ type task struct {
 	whole [][]int64
 	// resized looks at the arguments of a call, and may change them; nil for most.
 	resized func(n *export.Node, given []aten.Arg)
-	// first are those of the first forward at some batches, where it does more than those after it; begun says that
-	// it is over. then is the task of the others in one of these.
+	// first are the tasks of the first forward, by batches, where it does more than those after it; begun says that it
+	// has run. In one of these, then is the task of the forwards that follow.
 	first []*task
 	then  *task
 	begun bool

@@ -49,7 +49,8 @@ type Stage struct {
 	grads    [][]*trace.Tensor // buffers for gradients of outputs
 	passes   []*Pass
 	results  []*trace.Tensor // of the last stage, until the next step
-	// graph is what the graphs behind losses hold once backward is over, where a list keeps them for the step.
+	// graph are the tensors that the autograd graphs of losses still hold after backward, where the loop keeps the
+	// losses of all micro-batches in a list until the step is over.
 	graph  []*trace.Tensor
 	undone int // backward passes that are to come
 }

@@ -10,7 +10,8 @@ import (
 // An OOMError says that a request did not fit although the cache was emptied.
 // It is a result as much as a failure: the allocator goes on working.
 type OOMError struct {
-	// Requested is what was asked for, Segment what the device was asked for: PyTorch's "tried to allocate".
+	// Requested is the size of the tensor in bytes, Segment that of the memory which the allocator asked the device
+	// for to hold it: PyTorch's "tried to allocate".
 	Requested, Segment int64
 	// Allocated and Reserved are the statistics at that moment.
 	Allocated, Reserved int64

@@ -70,7 +70,7 @@ func (r *Result) loading(c models.Case, processes int64) host.Interval {
 	return host.Interval{Value: weights, Low: weights, High: 2 * high}
 }
 
-// stagesOf is how many stages of a pipeline the GPUs of one machine hold, and how many there are in all. Without a
+// stagesOf counts the stages of a case's pipeline: those that the given GPUs of one machine hold, and all. Without a
 // pipeline the model is one stage.
 func stagesOf(c models.Case, gpus int64) (here, all int64) {
 	all = c.Strategy.PipelineRanks(c.GPUs)

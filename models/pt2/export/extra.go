@@ -145,8 +145,8 @@ func (s *State) UnmarshalJSON(data []byte) error {
 }
 
 // Death is the values, by name and in order, whose last Python reference went after a node
-// of the graph had run; Node is its index. Detached says that the reference was to x.detach(), which keeps the memory and
-// nothing that backward needs.
+// of the graph had run; Node is its index. Detached says that the reference was to x.detach(), which keeps the memory
+// and nothing that backward needs.
 type Death struct {
 	Node     int32
 	Values   []string
