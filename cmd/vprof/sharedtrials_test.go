@@ -75,8 +75,8 @@ func (s *sharedTrials) try(ctx context.Context, t step.Trial) (*step.Result, err
 	if err != nil {
 		return nil, err
 	}
-	if r := s.results[replayKey(t, of.on[t.Board.Name].hash)]; r != nil {
-		return r.Plain(), nil
+	if s.results[replayKey(t, of.on[t.Board.Name].hash)] != nil {
+		return s.replay(ctx, t, of)
 	}
 	if of, err = s.of(ctx, t, true); err != nil {
 		return nil, err
@@ -96,10 +96,14 @@ func (s *sharedTrials) try(ctx context.Context, t step.Trial) (*step.Result, err
 	return r, nil
 }
 
-// replay is a trial by recorded steps.
+// replay is a trial by recorded steps. Without a limit of memory boards differ by their contexts alone.
 func (s *sharedTrials) replay(ctx context.Context, t step.Trial, of *steps) (*step.Result, error) {
 	on := of.on[t.Board.Name]
 	key := replayKey(t, on.hash)
+	var before int64 // the context, bytes
+	if !t.Replay.Within && !t.Replay.Omit {
+		before, t.Board.Context = t.Board.Context, 0
+	}
 	if s.results[key] == nil {
 		r, err := step.Local{}.Try(ctx, t.Of(on.recording))
 		if err != nil {
@@ -110,7 +114,9 @@ func (s *sharedTrials) replay(ctx context.Context, t step.Trial, of *steps) (*st
 		}
 		s.results[key] = r.Plain()
 	}
-	return s.results[key].Plain(), nil
+	r := s.results[key].Plain()
+	r.Device += before
+	return r, nil
 }
 
 // of are the steps of a trial on its board, with their recording if that is needed.
@@ -187,6 +193,10 @@ func (s *sharedTrials) record(ctx context.Context, t step.Trial) (*steps, error)
 func (of *steps) discard() {
 	of.recording.Discard()
 	of.recording = nil
+	for board, on := range of.on {
+		on.recording = nil
+		of.on[board] = on
+	}
 }
 
 // memories is the range of memory, in bytes, within which the convolutions of a recording have the same workspaces
@@ -230,15 +240,11 @@ func hashOf(p *program.Program) (h uint64) {
 	return h
 }
 
-// replayKey identifies the replay of a program. A board without an end differs from others by its context alone, and
-// where the replay is left out but for its perturbations in nothing.
+// replayKey identifies the replay of a program, on a board of its own where memory is limited.
 func replayKey(t step.Trial, hash uint64) string {
-	board := device.GPU{Context: t.Board.Context}
-	switch {
-	case t.Replay.Within:
+	var board device.GPU
+	if t.Replay.Within {
 		board = t.Board
-	case t.Replay.Omit:
-		board = device.GPU{}
 	}
 	t.Board = board
 	text, err := json.Marshal(t)
