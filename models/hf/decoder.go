@@ -55,7 +55,7 @@ func CausalLM(names nn.Names, holder any, m Decoder, inputs *nn.Embedding, outpu
 }
 
 // CausalLMOf is [CausalLM] with a decoder and an output layer that net holds. Adapters may replace the layer.
-func CausalLMOf(net any, m Decoder, inputs *nn.Embedding, output *nn.Layer, text Text) *TextTask {
+func CausalLMOf(net trainer, m Decoder, inputs *nn.Embedding, output *nn.Layer, text Text) *TextTask {
 	task := &TextTask{
 		Text: text, Net: net, Inputs: inputs, Output: *output,
 		Call: func(f *frame, b TextBatch) *tensor {
@@ -65,7 +65,7 @@ func CausalLMOf(net any, m Decoder, inputs *nn.Embedding, output *nn.Layer, text
 			text := text.forBatch(g, b)
 			x := g.Let(m.Call(g, b.IDs, b.Padding, text))
 			switch {
-			case text.FusedLoss:
+			case text.FusedLoss && net.Training(): // its forward has all scores in evaluation
 				return text.EndWithLoss(g, g.Let(liger.CausalLMLoss(g, x, plainWeight(g, *output), b.Labels)))
 			case text.LinearLoss:
 				text.checkLinearLoss(f)

@@ -89,3 +89,32 @@ func TestLossesDoNotMix(t *testing.T) {
 	require.Less(t, chunked, whole)
 	require.Less(t, fused, chunked, "the fused loss keeps no scores at all")
 }
+
+// In evaluation liger-kernel's forward has all scores, and PyTorch's loss of them (skip_logits is self.training).
+func TestTheFusedLossIsOfTrainingAlone(t *testing.T) {
+	m := model(t,
+		`{"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 5000}`)
+	evaluation := models.Evaluation{Batch: 2, Scores: 2}
+	ofAllScores := func(c models.Case) (losses int, err error) {
+		c.Batch = 2
+		r, err := m.Record(c, board, models.Options{Steps: 1, Validation: 2})
+		if err != nil {
+			return 0, err
+		}
+		for _, op := range r.Program.Ops {
+			if r.Program.Sites[op.Site].Native == "log_softmax" {
+				losses++
+			}
+		}
+		return losses, nil
+	}
+	whole, err := ofAllScores(models.Case{Levers: models.Levers{Evaluate: evaluation}})
+	require.NoError(t, err)
+	fused, err := ofAllScores(models.Case{Levers: models.Levers{Evaluate: evaluation, Liger: true}})
+	require.NoError(t, err)
+	require.Equal(t, []int{3, 2}, []int{whole, fused})
+	_, err = ofAllScores(models.Case{
+		Levers: models.Levers{Evaluate: evaluation}, Settings: models.Settings{"chunked-loss": 4},
+	})
+	require.ErrorContains(t, err, "the model returns its loss and no scores")
+}

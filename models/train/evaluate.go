@@ -93,8 +93,8 @@ func (t *taskTrainer) predict(tape *trace.Tape) []*trace.Tensor {
 		}
 	})
 	scores := outputs
-	if t.graph == nil && len(outputs) > 0 {
-		scores = outputs[1:2] // behind the loss; keys and values are no scores (keys_to_ignore_at_inference)
+	if n := len(outputs); t.graph == nil { // behind the loss; keys and values are none (keys_to_ignore_at_inference)
+		scores = outputs[min(1, n):min(2, n)]
 	}
 	if len(scores) == 0 {
 		tape.Raise(errNoScores)
