@@ -115,6 +115,8 @@ type checks struct {
 	epoch     *report.Check
 	whole     *step.Setup
 	neighbors step.Neighborhood
+	// refused are the stages that PyTorch or the model refuses in this case.
+	refused []string
 }
 
 // caseReplay is a case that was replayed: training steps alone, and with validation after them.
@@ -276,6 +278,12 @@ func (m *checks) later(ctx context.Context) error {
 	}
 	for _, k := range m.otherStages(c) {
 		r, err := m.replayCase(ctx, k)
+		if step.Refused(err) {
+			m.refused = append(m.refused, k.Stage)
+			m.smoke.Warnings = append(m.smoke.Warnings,
+				report.Warning{What: fmt.Sprintf("stage %s is not checked: %v", k.Stage, err)})
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("stage %s: %w", k.Stage, err)
 		}
@@ -398,7 +406,7 @@ func (m *checks) otherStages(c models.Case) (others []models.Case) {
 		return nil
 	}
 	for _, stage := range m.test.Model.Stages {
-		if stage == c.Stage {
+		if stage == c.Stage || slices.Contains(m.refused, stage) {
 			continue
 		}
 		k := c

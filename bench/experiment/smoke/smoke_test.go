@@ -304,3 +304,20 @@ func TestOtherStagesMayHaveNoOptimizer(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, slices.ContainsFunc(s.Checks, func(c report.Check) bool { return c.Name == "stage inference" }))
 }
+
+// GaLore has nothing to project where the output layer alone trains.
+func TestAStageThatIsRefusedIsNotChecked(t *testing.T) {
+	m, err := all.Models().Lookup("llama-tiny")
+	require.NoError(t, err)
+	for _, memory := range []int64{16 << 30, 1200 << 20} {
+		gpu := steptest.Boards(t, "t4")[0]
+		gpu.Memory = memory
+		s, err := Run(t.Context(), Test{
+			Model: m, Case: models.Case{Batch: 4, Stage: "full", Optimizer: "galore-adamw"},
+			GPU: gpu, Budget: planner.Budget{Margin: 1}, Evidence: steptest.Exact(),
+		})
+		require.NoError(t, err)
+		require.Equal(t, memory > 2<<30, s.Safe)
+		require.Contains(t, fmt.Sprint(s.Warnings), "stage head is not checked: ")
+	}
+}
