@@ -1,8 +1,10 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/vprof/vprof/bench/experiment/epoch"
 	"github.com/vprof/vprof/bench/experiment/step"
@@ -83,17 +85,28 @@ func (l *Local) open(t Target) (device.Device, error) {
 }
 
 // RunAll runs jobs one after the other, each on boards of its own, and merges their reports. Progress is told how many
-// are done.
+// are done. What PyTorch refuses on all boards is an error.
 func RunAll(ctx context.Context, e Executor, jobs []Job, progress progress.Func) (*report.Report, error) {
 	reports := make([]*report.Report, 0, len(jobs))
+	var refused error
 	done := progress.Counting("boards", len(jobs))
 	for _, j := range jobs {
 		r, err := e.Run(ctx, j, func(*report.Report) error { return nil })
-		if err != nil {
+		switch {
+		case step.Refused(err) && r != nil:
+			refused = err
+		case err != nil:
 			return nil, err
 		}
 		reports = append(reports, r)
 		done(1)
+	}
+	// The first says what the others need not say again.
+	slices.SortStableFunc(reports, func(a, b *report.Report) int {
+		return cmp.Compare(min(len(b.Points), 1), min(len(a.Points), 1))
+	})
+	if len(reports[0].Points) == 0 && refused != nil {
+		return nil, refused
 	}
 	return report.Merge(reports...)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/lists"
 )
 
 // Sheets implements [Document].
@@ -299,19 +300,23 @@ func (f *Fit) boardsSheet() Sheet {
 	s := sheetIn(fmt.Sprintf("%s; a device may fill %s", f.subject(), f.Budget), "gpu | memory {}>-3 | "+choiceHeads,
 		bytesize.GiB)
 	for _, d := range f.Devices {
-		before := len(s.Rows)
-		for _, c := range f.Choices {
-			if c.Device == d.Name && c.Recommended {
+		before, word := len(s.Rows), "none"
+		of := lists.Filter(f.Choices, func(c Choice) bool { return c.Device == d.Name })
+		for _, c := range of {
+			if c.Recommended {
 				s.Row(d.GPU, d.Memory, c.cells(s.unit))
 			}
 		}
+		if len(of) > 0 && !slices.ContainsFunc(of, func(c Choice) bool { return c.Refused == "" }) {
+			word = "refused"
+		}
 		if len(s.Rows) == before {
-			s.Row(d.GPU, d.Memory, slices.Insert(make([]string, 11), 6, "none")) // below batch
+			s.Row(d.GPU, d.Memory, slices.Insert(make([]string, 11), 6, word)) // below batch
 		}
 	}
 	s.Note("The fastest configuration of each stage. samples/s ~: an estimate that ranks; vprof time shows how " +
 		"uncertain it is.")
-	s.Notes = append(s.Notes, warningNotes(f.Warnings)...)
+	s.Notes = slices.Concat(s.Notes, f.refusals(), warningNotes(f.Warnings))
 	return s.filled()
 }
 

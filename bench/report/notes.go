@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 )
 
@@ -61,6 +62,11 @@ func (r *Report) communicationNote() string {
 		}
 	}
 	return "What NCCL takes (communication) is an assumption."
+}
+
+// refusals say why batch sizes are refused.
+func (r *Report) refusals() []string {
+	return lists.Union(nil, lists.Map(r.Refused, func(x Refusal) string { return "refused: " + x.Reason + "." })...)
 }
 
 // sideNotes say what streaming and expandable segments would save, and where the guide's figures stand.
@@ -156,9 +162,7 @@ func (r *Report) findingNotes(word string) []string {
 	if r.Largest != nil {
 		notes.add("%s.", r.Largest)
 	}
-	for _, refused := range r.Refused {
-		notes.add("refused: %s.", refused.Reason)
-	}
+	notes = append(notes, r.refusals()...)
 	for _, p := range r.Points {
 		switch {
 		case p.Run == nil:

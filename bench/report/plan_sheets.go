@@ -18,7 +18,7 @@ func (r *Report) componentsSheet() Sheet {
 	if len(r.Devices) > 0 {
 		s.Title += "; " + r.Devices[0].String()
 	}
-	s.Bars, s.Notes = r.bars(), r.notes()
+	s.Bars, s.Notes = r.bars(), slices.Concat(r.refusals(), r.notes())
 	if len(r.Points) == 0 {
 		s.Columns = s.Columns[:1]
 		s.Columns[0].Head = ""
@@ -50,7 +50,7 @@ func (r *Report) componentsSheet() Sheet {
 func (r *Report) boardsSheet() Sheet {
 	c := columnOf(largest(r.Points, func(p Point) int64 { return p.Estimate.Device.High }))
 	s := sheetIn(r.Case.String(), "gpu | memory {}>", largest(r.Devices, func(d Device) int64 { return d.Memory }))
-	s.Bars, s.Notes = r.bars(), slices.Concat([]string{marks}, r.sideNotes(), warningNotes(r.Warnings))
+	s.Bars, s.Notes = r.bars(), slices.Concat([]string{marks}, r.refusals(), r.sideNotes(), warningNotes(r.Warnings))
 	var needs, claims []int // batch sizes, and those that a guide says something of
 	for _, p := range r.Points {
 		needs = lists.Union(needs, p.Batch)
@@ -58,6 +58,10 @@ func (r *Report) boardsSheet() Sheet {
 			claims = lists.Union(claims, p.Batch)
 		}
 	}
+	for _, refused := range r.Refused {
+		needs = lists.Union(needs, refused.Batch)
+	}
+	slices.Sort(needs)
 	for i, b := range slices.Concat(needs, claims) {
 		group := c.head("device")
 		if i >= len(needs) {
@@ -75,6 +79,9 @@ func (r *Report) boardsSheet() Sheet {
 			if i := slices.Index(claims, p.Batch); i >= 0 {
 				claim[i] = p.claim(c)
 			}
+		}
+		for _, refused := range r.on(d).Refused {
+			need[slices.Index(needs, refused.Batch)] = "refused"
 		}
 		s.Row(r.called(d), d.Memory, need, claim)
 	}

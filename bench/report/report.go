@@ -432,9 +432,10 @@ type Largest struct {
 	Safe bool `json:"safe,omitempty"`
 }
 
-// A Refusal is a batch size that cannot be trained, and why.
+// A Refusal is a batch size that cannot be trained, and why. Device is that of a plan's.
 type Refusal struct {
 	Batch  int    `json:"batch"`
+	Device string `json:"device,omitempty"`
 	Reason string `json:"reason"`
 }
 

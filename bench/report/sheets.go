@@ -44,6 +44,8 @@ func (d Device) String() string {
 func (r *Report) on(d Device) *Report {
 	part := *r
 	part.Devices, part.Points = []Device{d}, nil
+	part.Refused = slices.DeleteFunc(slices.Clone(r.Refused),
+		func(x Refusal) bool { return x.Device != "" && x.Device != d.Name })
 	for _, p := range r.Points {
 		if p.Device == d.Name {
 			part.Points = append(part.Points, p)

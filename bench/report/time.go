@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/lists"
 )
 
 // TimesSchema names the format of a time table.
@@ -41,6 +42,8 @@ type TimeRow struct {
 	// Batch is the batch size; zero if none fits.
 	Batch int  `json:"batch"`
 	Fits  bool `json:"fits"`
+	// Refused is why the board or the stage cannot train the case at all; absent if it can.
+	Refused string `json:"refused,omitempty"`
 	// Memory are the estimated device bytes.
 	Memory int64 `json:"device_bytes"`
 	// Step is the time of an optimizer step with all its micro-batches; absent
@@ -93,6 +96,11 @@ func (t *Times) Sheets() []Sheet {
 	if slices.ContainsFunc(t.Rows, func(r TimeRow) bool { return r.Batch > 0 && !r.Fits }) {
 		s.Note("!: the batch does not fit the board; its time is as if it did.")
 	}
+	for _, why := range lists.Union(nil, lists.Map(t.Rows, func(r TimeRow) string { return r.Refused })...) {
+		if why != "" {
+			s.Note("refused: %s", why)
+		}
+	}
 	if t.Dataset == 0 {
 		s.Note("--dataset-size N and --epochs N give the time of an epoch and of all.")
 	}
@@ -108,6 +116,9 @@ func (t *Times) source() string {
 }
 
 func (r TimeRow) cells() []string {
+	if r.Refused != "" {
+		return []string{"refused", "", "", "", "", "", ""}
+	}
 	if r.Batch == 0 {
 		return []string{"none fits", "", "", "", "", "", ""}
 	}

@@ -149,6 +149,8 @@ func (o *timeOptions) timedStage(stage string, epochs float64) (timing.Stage, er
 	if c.Checkpointing = !c.Checkpointing; !c.Checkpointing {
 		c.Recompute, c.Blocks = "", ""
 	}
-	out.Other, err = step.New(m, c, evidence)
+	if out.Other, err = step.New(m, c, evidence); step.Refused(err) {
+		out.Other, err = nil, nil
+	}
 	return out, err
 }

@@ -108,9 +108,16 @@ func belowNext(shares []float64) float64 {
 	return math.Exp(sum/n - student975*deviation*math.Sqrt(1+1/n))
 }
 
+// Uncompiled is what no compiler changes of the allocated bytes.
+func Uncompiled(b program.Breakdown) (out program.Breakdown) {
+	for _, c := range []program.Class{program.Weights, program.Buffers, program.OptimizerState, program.Batch} {
+		out[c] = b[c]
+	}
+	return out
+}
+
 func (c Compiled) of(s Sample) (allocated, reserved Residual) {
-	kept := s.Classes[program.Weights] + s.Classes[program.Buffers] + s.Classes[program.OptimizerState] +
-		s.Classes[program.Batch]
+	kept := Uncompiled(s.Classes).Total()
 	share := func(r Residual, total int64) Residual {
 		if total > 0 {
 			r.Low *= float64(total-kept) / float64(total)

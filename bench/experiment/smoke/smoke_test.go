@@ -3,6 +3,7 @@ package smoke
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -319,5 +320,23 @@ func TestAStageThatIsRefusedIsNotChecked(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, memory > 2<<30, s.Safe)
 		require.Contains(t, fmt.Sprint(s.Warnings), "stage head is not checked: ")
+	}
+}
+
+// The interval of a compiled step that was not recorded is wide, and no wider for moments that hold less.
+func TestNoMomentNeedsMoreThanALargerOne(t *testing.T) {
+	m, err := all.Models().Lookup("llama-tiny")
+	require.NoError(t, err)
+	s, err := Run(t.Context(), Test{
+		Model: m, Case: models.Case{Batch: 64, Stage: "head", Levers: models.Levers{Compile: true}},
+		GPU: steptest.Boards(t, "t4")[0], Budget: planner.Budget{Margin: 1}, Evidence: steptest.Exact(),
+	})
+	require.NoError(t, err)
+	training := byName(s)["training step"]
+	require.Greater(t, training.Need, training.Device)
+	for _, c := range s.Checks {
+		if !strings.HasPrefix(c.Name, "stage ") && c.Device <= training.Device {
+			require.LessOrEqual(t, c.Need, training.Need, c.Name)
+		}
 	}
 }

@@ -16,13 +16,23 @@ import (
 func (s *Setup) EstimateAt(gpu device.GPU, r *Result, u replay.Usage) (planner.Estimate, error) {
 	sample := r.Sample()
 	if u != r.Run.Max {
-		// Of other moments only the sum is known, not what it is made of.
-		sample.Classes, sample.Managed = program.Breakdown{program.Activations: u.Allocated}, 0
+		sample.Classes, sample.Managed = otherwise(sample.Classes, u.Allocated), 0
 	}
 	if sample.Reserved != u.Reserved { // the spread is that of the peak
 		sample.Reserved, sample.Below, sample.Above = u.Reserved, 0, 0
 	}
 	return s.Estimate(gpu, sample)
+}
+
+// otherwise is what the allocated bytes of another moment than the peak are taken to be made of, since their sum alone
+// is known: what no compiler changes is as at the peak, so that no less can need more.
+func otherwise(peak program.Breakdown, sum int64) (b program.Breakdown) {
+	for class, bytes := range planner.Uncompiled(peak) {
+		b[class] = min(bytes, sum)
+		sum -= b[class]
+	}
+	b[program.Activations] = sum
+	return b
 }
 
 // evaluate adds to the estimate of a trial what the evaluation needs that the case asks for, and its verdict if that

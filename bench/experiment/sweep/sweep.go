@@ -370,36 +370,55 @@ func (w *sweeper) warn(what, hint string) {
 }
 
 // Plan estimates every batch size on a board. Warnings that depend on all boards of a
-// plan, as those of [step.Unsupported] do, are left to the caller.
+// plan, as those of [step.Unsupported] do, are left to the caller. Where all batch sizes
+// are refused, the report comes with the error of the last.
 func Plan(ctx context.Context, s *step.Setup, gpu device.GPU, batches []int) (*report.Report, error) {
 	r := s.Report(report.Plan, gpu)
 	r.Warnings = s.Warnings(batches...)
-	for i, batch := range batches {
+	var refused error
+	for _, batch := range batches {
 		if err := ctx.Err(); err != nil {
 			return r, err
 		}
-		e, tried, err := s.Estimated(ctx, gpu, batch)
-		if err != nil {
+		err := plan(ctx, s, gpu, batch, r)
+		switch {
+		case step.Refused(err):
+			refused = err
+			r.Refused = append(r.Refused,
+				report.Refusal{Batch: batch, Device: step.SimName(gpu), Reason: err.Error()})
+		case err != nil:
 			return nil, err
 		}
-		if i == 0 {
-			if err := s.Describe(r, gpu, tried); err != nil {
-				return nil, err
-			}
-		}
-		point := report.Point{Batch: batch, Device: step.SimName(gpu)}
-		if point.Estimate, err = s.Judge(ctx, e, tried, 0); err != nil {
-			return nil, err
-		}
-		if err := complete(ctx, s, gpu, tried, &point); err != nil {
-			return nil, err
-		}
-		if point.Estimate.Unsafe, err = s.Unsafe(ctx, gpu, e, 0); err != nil {
-			return nil, err
-		}
-		r.Points = append(r.Points, point)
+	}
+	if len(r.Points) == 0 {
+		return r, refused
 	}
 	return r, nil
+}
+
+// plan adds the estimate of a batch size to a report.
+func plan(ctx context.Context, s *step.Setup, gpu device.GPU, batch int, r *report.Report) error {
+	e, tried, err := s.Estimated(ctx, gpu, batch)
+	if err != nil {
+		return err
+	}
+	if len(r.Points) == 0 {
+		if err := s.Describe(r, gpu, tried); err != nil {
+			return err
+		}
+	}
+	point := report.Point{Batch: batch, Device: step.SimName(gpu)}
+	if point.Estimate, err = s.Judge(ctx, e, tried, 0); err != nil {
+		return err
+	}
+	if err := complete(ctx, s, gpu, tried, &point); err != nil {
+		return err
+	}
+	if point.Estimate.Unsafe, err = s.Unsafe(ctx, gpu, e, 0); err != nil {
+		return err
+	}
+	r.Points = append(r.Points, point)
+	return nil
 }
 
 // complete adds to a point with an estimate what else a trial shows: claims of guides,

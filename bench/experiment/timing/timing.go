@@ -50,6 +50,8 @@ func (t *Table) Run(ctx context.Context, gpus []device.GPU) (*report.Times, erro
 		Rows: []report.TimeRow{},
 	}
 	done := t.Progress.Counting("boards", len(gpus))
+	var refused error
+	trains := false
 	for _, gpu := range gpus {
 		speed, err := first.Evidence().Speed(gpu, first.Model().Name)
 		if err != nil {
@@ -58,8 +60,13 @@ func (t *Table) Run(ctx context.Context, gpus []device.GPU) (*report.Times, erro
 		total, whole := steptime.Estimate{}, t.Dataset > 0
 		for _, stage := range t.Stages {
 			row, err := t.row(ctx, gpu, stage, speed)
-			if err != nil {
+			switch {
+			case step.Refused(err):
+				row.Batch, row.Refused, refused = 0, err.Error(), err
+			case err != nil:
 				return nil, err
+			default:
+				trains = true
 			}
 			if row.Total != nil {
 				total = total.Plus(steptime.Estimate(*row.Total))
@@ -73,6 +80,9 @@ func (t *Table) Run(ctx context.Context, gpus []device.GPU) (*report.Times, erro
 				report.TimeRow{Device: step.SimName(gpu), Stage: "all", Total: new(report.Seconds(total))})
 		}
 		done(1)
+	}
+	if !trains {
+		return nil, refused
 	}
 	e, err := first.Evidence().Speed(gpus[0], first.Model().Name)
 	if err != nil {
@@ -116,6 +126,9 @@ func (t *Table) row(ctx context.Context, gpu device.GPU, stage Stage,
 	}
 	if stage.Other != nil {
 		other, err := timed(ctx, stage.Other, gpu, row.Batch, speed)
+		if step.Refused(err) {
+			return row, nil
+		}
 		if err != nil {
 			return row, err
 		}
