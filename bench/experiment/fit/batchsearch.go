@@ -119,17 +119,11 @@ func (q *batchSearch) setupOf(size, accumulate int) (*step.Setup, int) {
 	return setup.For(c), q.row
 }
 
-// The third and further micro-batches of a step allocate what the second does, and yet may find the cache in another
-// order: of 147 cases of 15 models three reserved up to 7 % more or less for it, and with the spread the ends of
-// intervals were up to 19 % apart. A search looks at two, and what it comes to is judged with all of them, up to a
-// number that bounds the time that takes.
-const (
-	searchedMicro = 2
-	judgedMicro   = 16
-)
+// searchedMicro is how many of a step's micro-batches a search looks at; what it comes to is judged as by all verbs.
+const searchedMicro = 2
 
 // judged is how many of a step's micro-batches are recorded to judge whether it is safe.
-func judged(micro int) int { return min(micro, judgedMicro) }
+func judged(micro int) int { return min(micro, step.MostMicro) }
 
 // find returns the size to use, a batch or the length of rows, and its number of micro-batches, and the largest
 // size with that many. Both sizes are zero if nothing fits.
@@ -199,10 +193,11 @@ func split(effective, largest, multiple int) (batch, steps int) {
 func (q *batchSearch) largest(ctx context.Context, micro, to int) (int, error) {
 	looked := min(micro, searchedMicro)
 	found, err := q.largestOf(ctx, looked, planner.Search{Begin: q.begin, To: to, Together: q.together})
-	if err != nil || found == 0 || judged(micro) == looked {
+	if err != nil || judged(micro) == looked {
 		return found, err
 	}
-	return q.largestOf(ctx, judged(micro), planner.Search{Begin: planner.Start{Batch: found, Near: true}, To: to})
+	near := planner.Start{Batch: max(found, 1), Near: true}
+	return q.largestOf(ctx, judged(micro), planner.Search{Begin: near, To: to})
 }
 
 // largestOf is the largest batch of a search, with a number of recorded micro-batches.

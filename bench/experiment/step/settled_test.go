@@ -62,3 +62,27 @@ func TestSizesSettleAsIfTheyWereAlone(t *testing.T) {
 	}
 	require.Greater(t, len(lengths), 1, "some settle sooner than others")
 }
+
+// Of memory nothing is learned from more micro-batches than that; a step's time is of all.
+func TestStepsOfManyMicroBatchesAreRecordedInPart(t *testing.T) {
+	gpu, err := device.Lookup("a100-80")
+	require.NoError(t, err)
+	gpt2, err := all.Models().Lookup("gpt2")
+	require.NoError(t, err)
+	of := func(micro int, timed ...device.GPU) *step.Result {
+		setup, err := step.New(gpt2, models.Case{
+			Accumulate: micro, Settings: models.Settings{"layers": 2, "seq-len": 64},
+		}, step.Evidence{})
+		require.NoError(t, err)
+		trial := setup.Trial(gpu, 2)
+		trial.Timed = timed
+		r, err := setup.Try(t.Context(), trial)
+		require.NoError(t, err)
+		return r
+	}
+	many := of(40)
+	require.Equal(t, of(step.MostMicro).Run, many.Run)
+	require.Greater(t, len(many.Run.Phases), len(of(8).Run.Phases))
+	launches := func(micro int) int { return of(micro, gpu).Loads[0].Launches }
+	require.Equal(t, launches(40)-launches(39), launches(16)-launches(15))
+}
