@@ -31,7 +31,7 @@ func Matrix(ctx context.Context, units []Unit, gpus []device.GPU, e step.Evidenc
 	tell progress.Func,
 ) (*report.Matrix, error) {
 	cases := lists.Map(units, func(u Unit) models.Case { return u.Case })
-	kinds, exact := kindsOf(gpus, len(units)), len(units)*len(gpus) <= mostExact
+	kinds, exact := kindsOf(gpus, units...), len(units)*len(gpus) <= mostExact
 	m := &report.Matrix{
 		Schema: report.MatrixSchema, Rows: make([]report.MatrixCell, len(units)*len(gpus)),
 		Warnings: step.Unsupported(gpus, cases...),
@@ -44,11 +44,11 @@ func Matrix(ctx context.Context, units []Unit, gpus []device.GPU, e step.Evidenc
 				"batch size, once for an architecture, up to 3 %% off; of at most %d cells each is recorded.",
 				mostExact))
 	}
-	if len(kinds) == 1 && len(kindsOf(gpus, 0)) > 1 {
+	if len(kinds) == 1 && len(kindsOf(gpus)) > 1 {
 		m.Notes = append(m.Notes,
 			fmt.Sprintf("many cases: all are recorded for %s alone, whose convolutions' workspaces may differ from "+
 				"those of other architectures; a plan of at most %d cases records each.", gpus[kinds[0][0]].Name,
-				mostRecorded/len(kindsOf(gpus, 0))))
+				mostRecorded/len(kindsOf(gpus))))
 	}
 	e.Residuals = remembered(e.Residuals)
 	known := &recordings{}
@@ -63,22 +63,26 @@ func Matrix(ctx context.Context, units []Unit, gpus []device.GPU, e step.Evidenc
 	})
 }
 
-// kindsOf groups boards by what steps depend on: the major compute capability, by which
-// libraries choose their kernels.
-func kindsOf(gpus []device.GPU, units int) [][]int {
+// kindsOf groups boards by what steps of the units depend on: the major compute capability, by which
+// libraries choose their kernels, and of products in 8-bit floats, which not all of it have, the whole.
+func kindsOf(gpus []device.GPU, units ...Unit) [][]int {
 	var kinds [][]int
 	at := map[device.Capability]int{}
+	whole := slices.ContainsFunc(units, func(u Unit) bool { return u.Case.Float8 != "" })
 	for i, gpu := range gpus {
-		major := gpu.Capability / 10
-		k, seen := at[major]
+		capability := gpu.Capability
+		if !whole {
+			capability /= 10
+		}
+		k, seen := at[capability]
 		if !seen {
 			k = len(kinds)
-			at[major] = k
+			at[capability] = k
 			kinds = append(kinds, nil)
 		}
 		kinds[k] = append(kinds[k], i)
 	}
-	if len(kinds)*units <= mostRecorded {
+	if len(kinds)*len(units) <= mostRecorded {
 		return kinds
 	}
 	return [][]int{slices.Concat(kinds...)}

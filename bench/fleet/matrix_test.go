@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/experiment/steptest"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/toy"
@@ -102,4 +103,12 @@ func BenchmarkMatrix(b *testing.B) {
 		_, err := Matrix(b.Context(), units, gpus, step.Evidence{Residuals: exactly}, nil)
 		require.NoError(b, err)
 	}
+}
+
+// Not all boards of a major compute capability have products in 8-bit floats.
+func TestBoardsOfAKindCanDoTheSame(t *testing.T) {
+	gpus := steptest.Boards(t, "a30", "l4", "h100", "rtx-4090")
+	require.Equal(t, [][]int{{0, 1, 3}, {2}}, kindsOf(gpus, Unit{}))
+	float8 := Unit{Case: models.Case{Levers: models.Levers{Float8: "tensorwise"}}}
+	require.Equal(t, [][]int{{0}, {1, 3}, {2}}, kindsOf(gpus, Unit{}, float8))
 }

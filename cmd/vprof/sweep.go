@@ -52,6 +52,7 @@ func newSweepCmd(a *app) *cobra.Command {
 	o.c.registerAllocConf()
 	o.batch.register(cmd, "the model's own")
 	o.board.register(cmd, "simulate this `board`, as --device sim:NAME does (see vprof gpus)")
+	o.board.registerHostMemory()
 	o.board.registerDevice(cmd, "`device` to run on: cuda:0, or sim:NAME for a simulated board (default: the first "+
 		"GPU if this vprof can use it, else sim:"+defaultGPU+")")
 	o.out.register(cmd)

@@ -44,6 +44,7 @@ func newTimeCmd(a *app) *cobra.Command {
 	o.c.takesTrainer(cmd, a, searchNothing)
 	o.c.registerAllocConf()
 	o.board.register(cmd, "`boards`: a list like rtx-3060,a100-80, or all (see vprof gpus)")
+	o.board.registerHostMemory()
 	o.budget.register(cmd)
 	f := cmd.Flags()
 	f.Lookup("gpu").DefValue = guideBoards

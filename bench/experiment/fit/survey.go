@@ -34,15 +34,12 @@ type survey struct {
 	refusals []error
 }
 
-// architecture is the major compute capability. Libraries choose kernels by it, so
-// recordings are shared among boards of one architecture only.
-func architecture(gpu device.GPU) device.Capability { return gpu.Capability / 10 }
-
-// run fills in all choices.
+// run fills in all choices. Libraries choose kernels by the compute capability, and PyTorch refuses some by it, so
+// that the boards of a kind have the same.
 func (v *survey) run(ctx context.Context) error {
 	of := map[device.Capability][]int{}
 	for i, gpu := range v.search.GPUs {
-		of[architecture(gpu)] = append(of[architecture(gpu)], i)
+		of[gpu.Capability] = append(of[gpu.Capability], i)
 	}
 	kinds := lists.Map(slices.Sorted(maps.Keys(of)), func(a device.Capability) []int { return of[a] })
 	done := v.search.Progress.Counting("configurations", len(kinds)*len(v.search.Cases))
