@@ -24,6 +24,8 @@ type Search struct {
 	// Runs says that each need is a run of minutes, so that no size is run for the sake of
 	// larger ones alone.
 	Runs bool
+	// Jagged says that a size may need many times what a larger one does, so that all up to the edge are asked for.
+	Jagged bool
 	// Together is how many needs may be asked at a time; zero is one.
 	Together int
 
@@ -133,6 +135,7 @@ func (s *Search) unsafeBelow(size int) (at int, err error) {
 			return 0, err
 		case share > 1:
 			at = b
+		case s.Jagged:
 		case share <= clearShare:
 			return at, nil
 		case share <= nearShare:

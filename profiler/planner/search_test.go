@@ -135,3 +135,21 @@ func TestLargestPassesErrorsOn(t *testing.T) {
 	_, err = (&Search{From: 3, To: 2, Limit: 1}).Largest()
 	require.Error(t, err)
 }
+
+// Where a size may need many times what a larger one does, the answer hangs on no start.
+func TestAJaggedSearchAsksForAllSizesBelow(t *testing.T) {
+	for begin := 1; begin <= 64; begin++ {
+		s := Search{
+			From: 1, To: 100, Begin: Start{Batch: begin}, Limit: 50, Jagged: true,
+			Need: func(batch int) (int64, error) {
+				if batch == 4 {
+					return 60, nil
+				}
+				return int64(batch), nil
+			},
+		}
+		largest, err := s.Largest()
+		require.NoError(t, err)
+		require.Equal(t, 3, largest, "from %d", begin)
+	}
+}

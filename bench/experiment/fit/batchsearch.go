@@ -218,7 +218,7 @@ func (q *batchSearch) largestOf(ctx context.Context, recorded int, s planner.Sea
 // search is the largest batch that is safe in the budget, or the given one if it is; zero if
 // none is. A To of zero is the largest that the search may come to.
 func (q *batchSearch) search(s *planner.Search) (int, error) {
-	s.From, s.To, s.Limit = 1, cmp.Or(s.To, q.max), q.budget.Limit()
+	s.From, s.To, s.Limit, s.Jagged = 1, cmp.Or(s.To, q.max), q.budget.Limit(), q.setup.Jagged()
 	if q.given == 0 {
 		return step.Largest(s)
 	}

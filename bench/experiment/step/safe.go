@@ -205,7 +205,7 @@ func (s *Safety) search(ctx context.Context, begin planner.Start, to int) *plann
 		s.known = map[int]int64{}
 	}
 	return &planner.Search{
-		From: 1, Begin: begin, To: to, Limit: s.Budget.Limit(),
+		From: 1, Begin: begin, To: to, Limit: s.Budget.Limit(), Jagged: s.Cases[0].Jagged(),
 		Need: func(batch int) (int64, error) {
 			if n, ok := s.known[batch]; ok {
 				return n, nil

@@ -88,6 +88,11 @@ func (s *Setup) Try(ctx context.Context, t Trial) (*Result, error) {
 	return r, err
 }
 
+// Jagged reports whether what is reserved may jump from one batch to the next: a block of max_split_size_mb is kept for
+// requests of nearly its size, so that tensors that just reach it leave many (wav2vec2-base on an RTX 4070 with the
+// activations on the host and 128 MiB: a batch of 4 may reserve 11.2 GiB, one of 5 1.8).
+func (s *Setup) Jagged() bool { return s.conf.MaxSplit != allocator.Unlimited }
+
 // On returns the setup with a device that its trials may name, which then run in this process.
 func (s *Setup) On(d device.Device) *Setup {
 	other := *s
