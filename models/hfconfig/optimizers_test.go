@@ -1,12 +1,15 @@
 package hfconfig
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
 // Peaks of the phases of the second step with bitsandbytes 0.49, schedulefree 1.4,
@@ -118,6 +121,40 @@ func TestOptimizersThatDoNotGoWithTheRest(t *testing.T) {
 		} else {
 			_, err = m.Record(full, board, models.Options{})
 			require.ErrorContains(t, err, want)
+		}
+	}
+}
+
+// Each rank of two steps its share of what the optimizer takes, which of Muon is matrices alone.
+func TestOptimizersStepShares(t *testing.T) {
+	m := model(t, smallLlama)
+	state := func(optimizer string, c models.Case) (bytes int64, err error) {
+		c.Batch, c.Optimizer = 1, optimizer
+		r, err := m.Record(c, board, models.Options{})
+		if err != nil {
+			return 0, err
+		}
+		for _, b := range r.Program.Buffers {
+			if b.Class == program.OptimizerState {
+				bytes += b.Bytes
+			}
+		}
+		return bytes, r.Program.Validate()
+	}
+	for _, name := range optim.Names() {
+		var both int64
+		for rank := range int64(2) {
+			share, err := state(name, models.Case{GPUs: 2, Strategy: &models.Strategy{Name: models.ZeRO1, Rank: &rank}})
+			if errors.As(err, new(*models.CaseError)) {
+				continue
+			}
+			require.NoError(t, err, name)
+			both += share
+		}
+		if name == "muon" {
+			whole, err := state(name, models.Case{})
+			require.NoError(t, err)
+			require.Equal(t, whole, both)
 		}
 	}
 }

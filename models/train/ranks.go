@@ -7,11 +7,13 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
 	"github.com/vprof/vprof/profiler/trace/distributed"
+	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
 // Ranks is a model as one rank of several has it. On one GPU it is nil, and its methods
@@ -53,8 +55,9 @@ type Layout struct {
 	// Sharing are the modules that have a parameter, by its name, besides the one that it is
 	// named after.
 	Sharing map[string][]string
-	// Frozen says that this is a model next to the one that is trained, Adapted that its adapters train.
-	Frozen, Adapted bool
+	// Frozen says that this is a model next to the one that is trained, Adapted that its adapters train, and Matrices
+	// that the optimizer takes nothing else.
+	Frozen, Adapted, Matrices bool
 }
 
 // distribute puts a model under the strategy of a case, as one rank does.
@@ -99,13 +102,17 @@ func dataParallel(t *trace.Tape, w distributed.World, s *models.Strategy, l Layo
 		each: s.EachSync,
 	}
 	if s.Name == models.ZeRO1 {
-		parts := distributed.Partition(r.Parameters, w.Size)
+		stepped := r.Parameters
+		if l.Matrices {
+			stepped = lists.Filter(stepped, func(p *trace.Tensor) bool { return p.NDim() == 2 })
+		}
+		parts := distributed.Partition(stepped, w.Size)
 		rank := w.Rank
 		if s.Rank == nil {
 			rank = distributed.Largest(parts)
 		}
 		r.share = append([]*trace.Tensor{}, parts[rank]...)
-		r.end = func() { distributed.SendParameters(t, r.Parameters, w.Size) }
+		r.end = func() { distributed.SendParameters(t, stepped, w.Size) }
 	}
 	return r, nil
 }
@@ -252,6 +259,9 @@ func (t *taskTrainer) blocks() []string {
 func (t *taskTrainer) share(s *Session, net *nn.Tree, frozen bool) *Ranks {
 	l := Layout{
 		Modules: net.Modules(), Blocks: t.blocks(), Linears: net.Linears(), Frozen: frozen, Adapted: t.c.LoRA != nil,
+	}
+	if own, err := optim.Named(t.c.Optimizer); err == nil {
+		l.Matrices = own.Matrices()
 	}
 	if frozen {
 		l.Blocks = net.Blocks()

@@ -238,9 +238,11 @@ func (t *Tape) drop(s *storage) {
 		t.live -= s.bytes
 		t.emit(program.Free, s.buffer)
 	}
-	if !t.hooks.muted {
-		t.stores.give(s)
+	if t.hooks.muted { // the unwinding may make views of it, which hold no memory
+		s.blank = true
+		return
 	}
+	t.stores.give(s)
 }
 
 // header makes a tensor over a storage and registers it as a temporary of the

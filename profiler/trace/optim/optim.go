@@ -249,6 +249,9 @@ func (c Config) InBackward() bool { return rules[c.Algorithm].inBackward }
 // Whole says that a step needs parameters and gradients as a whole, not the shards of a rank.
 func (c Config) Whole() bool { return rules[c.Algorithm].whole }
 
+// Matrices says that the optimizer takes matrices alone.
+func (c Config) Matrices() bool { return rules[c.Algorithm].matrices }
+
 // Block says that a part of the model's layers is trained at a time.
 func (c Config) Block() bool { return rules[c.Algorithm].block }
 
