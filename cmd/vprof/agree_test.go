@@ -82,25 +82,31 @@ func newJudges(t *testing.T) *judges {
 	}
 }
 
+// budget draws what may be filled, of boards of up to some MiB.
+func (j *judges) budget(t *rapid.T, most int) training {
+	out := training{
+		judges: j, memory: rapid.IntRange(1200, most).Draw(t, "MiB"), more: rapid.IntRange(1, 4<<10).Draw(t, "more MiB"),
+		grown: rapid.SampledFrom([]string{"memory", "share", "risk", "multiple", "effective"}).
+			Draw(t, "grown"),
+		below: rapid.Float64Range(0, 1).Draw(t, "below"), share: rapid.Float64Range(.3, .85).Draw(t, "share"),
+		effective: rapid.IntRange(2, 96).Draw(t, "effective"),
+	}
+	out.risks[0] = rapid.Float64Range(.001, .4).Draw(t, "risk")
+	out.risks[1] = rapid.Float64Range(out.risks[0], .45).Draw(t, "higher risk")
+	return out
+}
+
 func (j *judges) draw(t *rapid.T) training {
 	j.trials.Forget()
 	m, err := j.registry.Lookup(rapid.SampledFrom(judgedModels).Draw(t, "model"))
 	require.NoError(t, err)
-	out := training{
-		judges: j, memory: rapid.IntRange(1200, 12<<10).Draw(t, "MiB"), more: rapid.IntRange(1, 4<<10).Draw(t, "more MiB"),
-		grown: rapid.SampledFrom([]string{"memory", "share", "risk", "multiple", "effective"}).
-			Draw(t, "grown"),
-		below: rapid.Float64Range(0, 1).Draw(t, "below"), share: rapid.Float64Range(.3, .85).Draw(t, "share"),
-		flags: []string{
-			"--model=" + m.Name, "--stage=" + rapid.SampledFrom(m.Stages).Draw(t, "stage"),
-			"--amp=" + rapid.SampledFrom([]string{"none", "fp16", "bf16"}).Draw(t, "amp"),
-			fmt.Sprintf("--checkpointing=%v", rapid.Bool().Draw(t, "checkpointing")),
-			"--torch=" + rapid.SampledFrom([]string{"2.15", "2.11"}).Draw(t, "torch"),
-		},
+	out := j.budget(t, 12<<10)
+	out.flags = []string{
+		"--model=" + m.Name, "--stage=" + rapid.SampledFrom(m.Stages).Draw(t, "stage"),
+		"--amp=" + rapid.SampledFrom([]string{"none", "fp16", "bf16"}).Draw(t, "amp"),
+		fmt.Sprintf("--checkpointing=%v", rapid.Bool().Draw(t, "checkpointing")),
+		"--torch=" + rapid.SampledFrom([]string{"2.15", "2.11"}).Draw(t, "torch"),
 	}
-	out.effective = rapid.IntRange(2, 96).Draw(t, "effective")
-	out.risks[0] = rapid.Float64Range(.001, .4).Draw(t, "risk")
-	out.risks[1] = rapid.Float64Range(out.risks[0], .45).Draw(t, "higher risk")
 	if !strings.Contains(out.flags[1], "inference") {
 		out.flags = append(out.flags,
 			"--optimizer="+rapid.SampledFrom([]string{"adamw", "sgd", "adafactor"}).Draw(t, "optimizer"))
@@ -152,13 +158,18 @@ func TestVerbsAgreeOnWhatIsSafe(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := j.draw(t)
 		for _, row := range c.largestOn(t, rapid.Permutation(judgedBoards).Draw(t, "boards")[:boards]) {
-			board := strings.TrimPrefix(row.Device, "sim:")
-			fit := c.largestOn(t, []string{board})[0]
-			require.Equal(t, row.Largest, fit.Largest, "fit of several boards: %s", board)
-			c.agree(t, board, fit)
-			c.grow(t, board, fit)
+			c.judgeRow(t, row)
 		}
 	})
+}
+
+// judgeRow asks all verbs about a row of a fit of several boards.
+func (c training) judgeRow(t tester, row report.Choice) {
+	board := strings.TrimPrefix(row.Device, "sim:")
+	fit := c.largestOn(t, []string{board})[0]
+	require.Equal(t, row.Largest, fit.Largest, "fit of several boards: %s", board)
+	c.agree(t, board, fit)
+	c.grow(t, board, fit)
 }
 
 // agree asks every verb about the training, of which fit says what is safe.

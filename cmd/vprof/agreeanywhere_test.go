@@ -1,0 +1,160 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/vprof/vprof/bench/experiment/steptest"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
+)
+
+// source is where a model comes from, which decides what options it takes.
+type source int
+
+const (
+	ofSystem source = iota // with the training loop of its own system
+	inGo                   // another listed one
+	ofConfig               // a config.json of transformers
+	ofFile                 // of torch.export
+)
+
+// An anyOption is an option that a case of some sources has once in so many.
+type anyOption struct {
+	name   string
+	of     int
+	to     []source
+	values string
+}
+
+// anyOptions are those that change what a step needs. What a model refuses is left out with its case.
+var anyOptions = []anyOption{
+	{"amp", 1, []source{ofSystem, inGo, ofConfig, ofFile}, "none fp16 bf16"},
+	{"checkpointing", 1, []source{ofSystem, inGo}, "true false"},
+	{"checkpointing", 1, []source{ofConfig, ofFile}, "true false reentrant every=2 selective=mm,sdpa"},
+	{"torch", 2, []source{ofSystem, inGo, ofConfig, ofFile}, "2.8 2.9 2.10 2.11 2.12 2.13 2.14 2.15"},
+	{
+		"optimizer", 2, []source{ofSystem, inGo, ofConfig, ofFile}, "adamw adamw-fused amsgrad sgd sgd-momentum rmsprop " +
+			"adafactor adafactor-transformers muon came adam-mini adamw8bit paged-adamw8bit lion8bit paged-lion32bit " +
+			"adamw4bit adamw-fp8 badam badam-fused lomo adalomo galore-adamw apollo-adamw schedule-free-adamw",
+	},
+	{"loop", 3, []source{inGo, ofConfig, ofFile}, "trainer function plain"},
+	{"accumulate", 5, []source{ofSystem, inGo, ofConfig, ofFile}, "2 3 8 40"},
+	{"zero-grad", 5, []source{inGo, ofConfig, ofFile}, "after before between keep"},
+	{"clip", 6, []source{inGo, ofConfig, ofFile}, "norm none"},
+	{"empty-cache", 6, []source{inGo, ofConfig, ofFile}, "1 2"},
+	{
+		"alloc-conf", 6, []source{ofSystem, inGo, ofConfig, ofFile}, "expandable_segments:True max_split_size_mb:128 " +
+			"roundup_power2_divisions:4 garbage_collection_threshold:0.6",
+	},
+	{"weights", 6, []source{ofConfig, ofFile}, "fp32 bf16 fp16"},
+	{"evaluate", 6, []source{ofSystem, inGo, ofConfig, ofFile}, "batch=8 batch=2,scores=4"},
+	{"optimizer-in-backward", 8, []source{inGo, ofConfig, ofFile}, "true"},
+	{"offload", 8, []source{ofSystem, inGo, ofConfig, ofFile}, "true"},
+	{"liger", 8, []source{ofConfig, ofFile}, "true"},
+	{"float8", 20, []source{ofConfig, ofFile}, "tensorwise"},
+	{"chunked-loss", 8, []source{ofConfig, ofFile}, "4"},
+	{"tiled-mlp", 8, []source{ofConfig}, "2 4"},
+	{"use-cache", 8, []source{ofConfig}, "true false"},
+	{"qat", 8, []source{ofConfig, ofFile}, "8da4w int8-int4"},
+	{"objective", 6, []source{ofConfig}, "dpo kto orpo grpo simpo reward kd embedding dft"},
+	{"torch-compile", 8, []source{ofSystem, inGo, ofConfig, ofFile}, "true"},
+	{"dataset-on-gpu", 8, []source{ofSystem, inGo, ofConfig, ofFile}, "300MiB"},
+	{"seq-len", 4, []source{ofConfig}, "16 29 100 257 512"},
+	{"lora", 5, []source{ofConfig, ofFile}, "r=8 r=16,target=all-linear r=8,dora=true"},
+	{
+		"strategy", 4, []source{inGo, ofConfig, ofFile}, "ddp ddp:bucket_view=true ddp:static_graph=true fsdp2 " +
+			"fsdp2:mp=bf16 fsdp2:offload=all fsdp2:reshard=false zero1 zero2 zero2:offload=optimizer zero3 tp:tp=2 pp " +
+			"device-map:map=auto",
+	},
+}
+
+// anyModel draws a model, as its flags.
+func (j *judges) anyModel(t *rapid.T) (flags []string, from source) {
+	if rapid.IntRange(1, 3).Draw(t, "listed") > 1 {
+		from, pattern := ofConfig, "../../models/hfconfig/testdata/configs/*/config.json"
+		if rapid.Bool().Draw(t, "file") {
+			from, pattern = ofFile, "../../models/pt2/testdata/*.pt2"
+		}
+		files, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		file := rapid.SampledFrom(files).Draw(t, "model")
+		if from == ofConfig {
+			file = "hf:" + file
+		}
+		stage := rapid.SampledFrom([]string{"full", "head"}).Draw(t, "stage")
+		if from == ofFile {
+			return []string{"--model=" + file}, from
+		}
+		return []string{"--model=" + file, "--stage=" + stage}, from
+	}
+	m := rapid.SampledFrom(slices.DeleteFunc(slices.Clone(j.registry.All()), func(m models.Model) bool {
+		return slices.ContainsFunc([]string{"large", "-xl", "h14", "l16"}, func(size string) bool {
+			return strings.Contains(m.Name, size)
+		})
+	})).Draw(t, "model")
+	for _, system := range []string{"redimnet", "vqvae", "gan", "spoter", "naics"} {
+		if strings.Contains(m.Name, system) {
+			return []string{"--model=" + m.Name, "--stage=" + rapid.SampledFrom(m.Stages).Draw(t, "stage")}, ofSystem
+		}
+	}
+	return []string{"--model=" + m.Name, "--stage=" + rapid.SampledFrom(m.Stages).Draw(t, "stage")}, inGo
+}
+
+// anywhere draws any model with any options, for any two boards.
+func (j *judges) anywhere(t *rapid.T) (c training, boards []string) {
+	j.trials.Forget()
+	boards = rapid.Permutation(device.Names()).Draw(t, "boards")[:2]
+	j.trials.Boards = steptest.Boards(t, boards...)
+	c = j.budget(t, 24<<10)
+	flags, from := j.anyModel(t)
+	for _, o := range anyOptions {
+		if !slices.Contains(o.to, from) || rapid.IntRange(1, o.of).Draw(t, "has "+o.name) > 1 ||
+			o.name == "accumulate" && c.grown == "effective" {
+			continue
+		}
+		flags = append(flags, "--"+o.name+"="+rapid.SampledFrom(strings.Fields(o.values)).Draw(t, o.name))
+		if o.name == "strategy" {
+			flags = append(flags, fmt.Sprintf("--gpus=%d", rapid.SampledFrom([]int{2, 4}).Draw(t, "gpus")))
+		}
+	}
+	c.flags = flags
+	return c, boards
+}
+
+// takes reports whether a board can train the case at all.
+func (c training) takes(t tester, board string) bool {
+	a, _, stderr := desk()
+	a.models, a.residuals = func() *models.Registry { return c.registry }, planner.Residuals
+	a.trials = &c.trials
+	code := run(t.Context(), a, append([]string{"plan", "--batch=2"}, c.on(board)...))
+	require.Contains(t, []exitCode{exitFine, exitNegative, exitUsage}, code, stderr)
+	require.NotContains(t, stderr.String(), "replay: ")
+	return code != exitUsage
+}
+
+// The same of any model, option and board. There are so many that this is no test of every day.
+func TestVerbsAgreeAnywhere(t *testing.T) {
+	if os.Getenv(settingsVariable) == "" {
+		t.Skip("make properties runs it")
+	}
+	checked(t)
+	j := newJudges(t)
+	rapid.Check(t, func(t *rapid.T) {
+		c, boards := j.anywhere(t)
+		if !c.takes(t, boards[0]) || !c.takes(t, boards[1]) {
+			return
+		}
+		for _, row := range c.largestOn(t, boards) {
+			c.judgeRow(t, row)
+		}
+	})
+}
