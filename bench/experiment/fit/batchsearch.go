@@ -30,6 +30,7 @@ type batchSearch struct {
 	// row is the batch of a search for the longest row; zero where the batch is searched.
 	row      int
 	multiple int
+	jagged   bool // see [planner.Search]
 	// ceiling is the bytes beyond which trials end early ([step.Trial.Ceiling]).
 	ceiling  int64
 	speed    steptime.Efficiency
@@ -79,7 +80,7 @@ func (s *Search) batchSearch(setup *step.Setup, gpu device.GPU) (*batchSearch, e
 	q := &batchSearch{
 		setup: setup, gpu: gpu, others: s.Others, budget: budget,
 		begin: planner.Start{Batch: s.Model.Default.Batch}, max: s.MaxBatch, given: s.Batch, multiple: s.Multiple,
-		parallel: s.Parallel, tried: map[trialOf]*trial{},
+		parallel: s.Parallel, jagged: setup.Jagged(), tried: map[trialOf]*trial{},
 	}
 	if s.SeqLen {
 		if err := q.alongRows(s); err != nil {
@@ -218,7 +219,7 @@ func (q *batchSearch) largestOf(ctx context.Context, recorded int, s planner.Sea
 // search is the largest batch that is safe in the budget, or the given one if it is; zero if
 // none is. A To of zero is the largest that the search may come to.
 func (q *batchSearch) search(s *planner.Search) (int, error) {
-	s.From, s.To, s.Limit, s.Jagged = 1, cmp.Or(s.To, q.max), q.budget.Limit(), q.setup.Jagged()
+	s.From, s.To, s.Limit, s.Jagged = 1, cmp.Or(s.To, q.max), q.budget.Limit(), q.jagged
 	if q.given == 0 {
 		return step.Largest(s)
 	}
