@@ -432,7 +432,8 @@ type Largest struct {
 	Safe bool `json:"safe,omitempty"`
 }
 
-// A Refusal is a batch size that cannot be trained, and why. Device is that of a plan's.
+// A Refusal is a batch size that cannot be trained, and why. Device is the name of the device that a plan was for;
+// sweeps, which have one device, leave it empty.
 type Refusal struct {
 	Batch  int    `json:"batch"`
 	Device string `json:"device,omitempty"`

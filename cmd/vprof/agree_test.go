@@ -137,12 +137,18 @@ func answer[T any](t tester, c training, verb string, flags ...string) (out T, c
 	if verb == "report" {
 		form = "--to=json"
 	}
-	a, stdout, stderr := desk()
-	a.models, a.residuals, a.trials = func() *models.Registry { return c.registry }, planner.Residuals, &c.trials
-	code = run(t.Context(), a, append([]string{verb, form}, flags...))
+	stdout, stderr, code := c.ask(t, append([]string{verb, form}, flags...)...)
 	require.Contains(t, []exitCode{exitFine, exitNegative}, code, "%s %v: %s", verb, flags, stderr)
-	require.NoError(t, json.Unmarshal(stdout.Bytes(), &out))
+	require.NoError(t, json.Unmarshal([]byte(stdout), &out))
 	return out, code
+}
+
+// ask runs vprof with the models and the trials that the judges share.
+func (c training) ask(t tester, args ...string) (stdout, stderr string, code exitCode) {
+	a, out, failed := desk()
+	a.models, a.residuals, a.trials = func() *models.Registry { return c.registry }, planner.Residuals, &c.trials
+	code = run(t.Context(), a, args)
+	return out.String(), failed.String(), code
 }
 
 // largestOn is the largest safe batch by fit, on each of some boards, with further flags.

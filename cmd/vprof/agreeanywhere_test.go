@@ -12,9 +12,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/vprof/vprof/bench/experiment/steptest"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
-	"github.com/vprof/vprof/profiler/planner"
 )
 
 // source is where a model comes from, which decides what options it takes.
@@ -79,34 +79,33 @@ var anyOptions = []anyOption{
 
 // anyModel draws a model, as its flags.
 func (j *judges) anyModel(t *rapid.T) (flags []string, from source) {
-	if rapid.IntRange(1, 3).Draw(t, "listed") > 1 {
-		from, pattern := ofConfig, "../../models/hfconfig/testdata/configs/*/config.json"
-		if rapid.Bool().Draw(t, "file") {
-			from, pattern = ofFile, "../../models/pt2/testdata/*.pt2"
-		}
-		files, err := filepath.Glob(pattern)
-		require.NoError(t, err)
-		file := rapid.SampledFrom(files).Draw(t, "model")
-		if from == ofConfig {
-			file = "hf:" + file
-		}
-		stage := rapid.SampledFrom([]string{"full", "head"}).Draw(t, "stage")
-		if from == ofFile {
-			return []string{"--model=" + file}, from
-		}
-		return []string{"--model=" + file, "--stage=" + stage}, from
-	}
-	m := rapid.SampledFrom(slices.DeleteFunc(slices.Clone(j.registry.All()), func(m models.Model) bool {
-		return slices.ContainsFunc([]string{"large", "-xl", "h14", "l16"}, func(size string) bool {
-			return strings.Contains(m.Name, size)
-		})
-	})).Draw(t, "model")
-	for _, system := range []string{"redimnet", "vqvae", "gan", "spoter", "naics"} {
-		if strings.Contains(m.Name, system) {
-			return []string{"--model=" + m.Name, "--stage=" + rapid.SampledFrom(m.Stages).Draw(t, "stage")}, ofSystem
+	from = rapid.SampledFrom([]source{inGo, ofConfig, ofFile}).Draw(t, "from")
+	name, stages := "", []string{"full", "head"}
+	switch from {
+	case ofConfig:
+		name = "hf:" + anyFile(t, "../../models/hfconfig/testdata/configs/*/config.json")
+	case ofFile: // which has no stages
+		return []string{"--model=" + anyFile(t, "../../models/pt2/testdata/*.pt2")}, from
+	default:
+		m := rapid.SampledFrom(lists.Filter(j.registry.All(), func(m models.Model) bool {
+			return !hasOneOf(m.Name, "large", "-xl", "h14", "l16") // which take long
+		})).Draw(t, "model")
+		if name, stages = m.Name, m.Stages; hasOneOf(name, "redimnet", "vqvae", "gan", "spoter", "naics") {
+			from = ofSystem
 		}
 	}
-	return []string{"--model=" + m.Name, "--stage=" + rapid.SampledFrom(m.Stages).Draw(t, "stage")}, inGo
+	return []string{"--model=" + name, "--stage=" + rapid.SampledFrom(stages).Draw(t, "stage")}, from
+}
+
+// anyFile draws a file of a pattern.
+func anyFile(t *rapid.T, pattern string) string {
+	files, err := filepath.Glob(pattern)
+	require.NoError(t, err)
+	return rapid.SampledFrom(files).Draw(t, "file")
+}
+
+func hasOneOf(name string, parts ...string) bool {
+	return slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(name, part) })
 }
 
 // anywhere draws any model with any options, for any two boards.
@@ -132,12 +131,9 @@ func (j *judges) anywhere(t *rapid.T) (c training, boards []string) {
 
 // takes reports whether a board can train the case at all.
 func (c training) takes(t tester, board string) bool {
-	a, _, stderr := desk()
-	a.models, a.residuals = func() *models.Registry { return c.registry }, planner.Residuals
-	a.trials = &c.trials
-	code := run(t.Context(), a, append([]string{"plan", "--batch=2"}, c.on(board)...))
+	_, stderr, code := c.ask(t, append([]string{"plan", "--batch=2"}, c.on(board)...)...)
 	require.Contains(t, []exitCode{exitFine, exitNegative, exitUsage}, code, stderr)
-	require.NotContains(t, stderr.String(), "replay: ")
+	require.NotContains(t, stderr, "replay: ")
 	return code != exitUsage
 }
 

@@ -6,8 +6,8 @@ from capture_case import CaptureCase
 
 
 class FunctionsTest(CaptureCase):
-    def twice(self, result):
-        """Captures a model whose result calls a custom Function."""
+    def twice(self, result, gradient="g * 2"):
+        """Captures a model whose result calls a custom Function, which has a gradient of its own."""
         return self.capture(f"""
             class Twice(torch.autograd.Function):
                 @staticmethod
@@ -15,7 +15,7 @@ class FunctionsTest(CaptureCase):
                     return x * 2
                 @staticmethod
                 def backward(ctx, g):
-                    return g * 2
+                    return {gradient}
             class model(nn.Module):
                 def forward(self, x):
                     return {result}
@@ -75,18 +75,7 @@ class FunctionsTest(CaptureCase):
         self.assertEqual(function["gives"], [False, True])
 
     def test_custom_functions_that_look_at_numbers_are_named_with_their_line(self):
-        made = self.capture("""
-            class Twice(torch.autograd.Function):
-                @staticmethod
-                def forward(ctx, x):
-                    return x * 2
-                @staticmethod
-                def backward(ctx, g):
-                    return g * 2 if g.sum() > 0 else g
-            class model(nn.Module):
-                def forward(self, x):
-                    return Twice.apply(torch.sin(x))
-            """)
+        made = self.twice("Twice.apply(torch.sin(x))", "g * 2 if g.sum() > 0 else g")
         (function,) = made.extra["custom_functions"]
         self.assertRegex(function["name"], r"\.Twice$")
         self.assertRegex(function["line"], r"m0\.py:15$")

@@ -9,6 +9,9 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
+const oneLayer = `{"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1,
+	"num_attention_heads": 2, "vocab_size": 5000}`
+
 // The loss in chunks: what the first forward pass leaves and what the peak of its
 // backward is, beyond the model, of transformers' LlamaModel and the statements of
 // torchtune's LinearCrossEntropyLoss over its output (2 rows of 256 tokens, on the CPU,
@@ -51,8 +54,7 @@ func firstStep(p *program.Program) (forward, peak int64) {
 // more chunks than tokens are one of each token.
 func TestChunksAreThoseOfTensorSplit(t *testing.T) {
 	const vocab = 5000
-	m := model(t,
-		`{"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 5000}`)
+	m := model(t, oneLayer)
 	for length, want := range map[int64][]int64{19: {3, 3, 3, 2, 2, 2, 2, 2}, 3: {1, 1, 1}} {
 		r, err := m.Record(models.Case{Batch: 1, Settings: models.Settings{"seq-len": length, "chunked-loss": 8}},
 			board, models.Options{Steps: 1})
@@ -68,8 +70,7 @@ func TestChunksAreThoseOfTensorSplit(t *testing.T) {
 }
 
 func TestLossesDoNotMix(t *testing.T) {
-	m := model(t,
-		`{"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 5000}`)
+	m := model(t, oneLayer)
 	for _, c := range []models.Case{
 		{Settings: models.Settings{"chunked-loss": 4, "fused-loss": 1}},
 		{Levers: models.Levers{Liger: true}, Settings: models.Settings{"chunked-loss": 4}},
@@ -92,8 +93,7 @@ func TestLossesDoNotMix(t *testing.T) {
 
 // In evaluation liger-kernel's forward has all scores, and PyTorch's loss of them (skip_logits is self.training).
 func TestTheFusedLossIsOfTrainingAlone(t *testing.T) {
-	m := model(t,
-		`{"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 5000}`)
+	m := model(t, oneLayer)
 	evaluation := models.Evaluation{Batch: 2, Scores: 2}
 	ofAllScores := func(c models.Case) (losses int, err error) {
 		c.Batch = 2

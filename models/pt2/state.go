@@ -140,8 +140,8 @@ func (g *graph) findState(next *export.Program) {
 
 const copyInPlace = "torch.ops.aten.copy_.default"
 
-// madeByForward are the inputs that a model does not have when it is built, although its modules hold them later: those
-// that each forward leaves to the next in the size of the batch, and those that the first forward makes.
+// madeByForward are the inputs of the graph that no module holds before the model has run: tensors in the size of the
+// batch that each forward stores for the next one, and tensors that only the first forward makes.
 func madeByForward(p *export.Program) map[int32]bool {
 	out := map[int32]bool{}
 	for _, k := range keptOf(p, p) {

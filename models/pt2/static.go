@@ -48,7 +48,8 @@ func inferBatch(g *graph, batch int64) *export.Batch {
 	return nil
 }
 
-// forward are the shapes of the graph's values in a forward pass of so many samples. The error says why it does not run.
+// forward runs the graph with a number of samples and returns the shapes of its values. The error says why it does not
+// run.
 func (t *task) forward(batch int64) (shapes [][]int64, err error) {
 	defer func() {
 		if what := recover(); what != nil {

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/program"
@@ -55,9 +54,10 @@ type Layout struct {
 	// Sharing are the modules that have a parameter, by its name, besides the one that it is
 	// named after.
 	Sharing map[string][]string
-	// Frozen says that this is a model next to the one that is trained, Adapted that its adapters train, and Matrices
-	// that the optimizer takes nothing else.
-	Frozen, Adapted, Matrices bool
+	// Frozen says that this is a model next to the one that is trained, Adapted that its adapters train.
+	Frozen, Adapted bool
+	// Optimizer is the case's; the zero value is the model's own.
+	Optimizer optim.Config
 }
 
 // distribute puts a model under the strategy of a case, as one rank does.
@@ -102,10 +102,7 @@ func dataParallel(t *trace.Tape, w distributed.World, s *models.Strategy, l Layo
 		each: s.EachSync,
 	}
 	if s.Name == models.ZeRO1 {
-		stepped := r.Parameters
-		if l.Matrices {
-			stepped = lists.Filter(stepped, func(p *trace.Tensor) bool { return p.NDim() == 2 })
-		}
+		stepped := l.Optimizer.Takes(r.Parameters)
 		parts := distributed.Partition(stepped, w.Size)
 		rank := w.Rank
 		if s.Rank == nil {
@@ -260,8 +257,11 @@ func (t *taskTrainer) share(s *Session, net *nn.Tree, frozen bool) *Ranks {
 	l := Layout{
 		Modules: net.Modules(), Blocks: t.blocks(), Linears: net.Linears(), Frozen: frozen, Adapted: t.c.LoRA != nil,
 	}
-	if own, err := optim.Named(t.c.Optimizer); err == nil {
-		l.Matrices = own.Matrices()
+	if t.c.Optimizer != "" {
+		var err error
+		if l.Optimizer, err = optim.Named(t.c.Optimizer); err != nil {
+			s.Tape.Raise(err)
+		}
 	}
 	if frozen {
 		l.Blocks = net.Blocks()

@@ -108,7 +108,8 @@ func belowNext(shares []float64) float64 {
 	return math.Exp(sum/n - student975*deviation*math.Sqrt(1+1/n))
 }
 
-// Uncompiled is what no compiler changes of the allocated bytes.
+// Uncompiled is the part of the allocated bytes that torch.compile does not change: weights, buffers, the optimizer's
+// state and the batch.
 func Uncompiled(b program.Breakdown) (out program.Breakdown) {
 	for _, c := range []program.Class{program.Weights, program.Buffers, program.OptimizerState, program.Batch} {
 		out[c] = b[c]

@@ -30,7 +30,6 @@ type batchSearch struct {
 	// row is the batch of a search for the longest row; zero where the batch is searched.
 	row      int
 	multiple int
-	jagged   bool // see [planner.Search]
 	// ceiling is the bytes beyond which trials end early ([step.Trial.Ceiling]).
 	ceiling  int64
 	speed    steptime.Efficiency
@@ -80,7 +79,7 @@ func (s *Search) batchSearch(setup *step.Setup, gpu device.GPU) (*batchSearch, e
 	q := &batchSearch{
 		setup: setup, gpu: gpu, others: s.Others, budget: budget,
 		begin: planner.Start{Batch: s.Model.Default.Batch}, max: s.MaxBatch, given: s.Batch, multiple: s.Multiple,
-		parallel: s.Parallel, jagged: setup.Jagged(), tried: map[trialOf]*trial{},
+		parallel: s.Parallel, tried: map[trialOf]*trial{},
 	}
 	if s.SeqLen {
 		if err := q.alongRows(s); err != nil {
@@ -120,7 +119,8 @@ func (q *batchSearch) setupOf(size, accumulate int) (*step.Setup, int) {
 	return setup.For(c), q.row
 }
 
-// searchedMicro is how many of a step's micro-batches a search looks at; what it comes to is judged as by all verbs.
+// searchedMicro is how many of a step's micro-batches a search records for each batch that it tries. The batch that it
+// finds is recorded again, with as many as the other verbs record.
 const searchedMicro = 2
 
 // judged is how many of a step's micro-batches are recorded to judge whether it is safe.
@@ -219,7 +219,7 @@ func (q *batchSearch) largestOf(ctx context.Context, recorded int, s planner.Sea
 // search is the largest batch that is safe in the budget, or the given one if it is; zero if
 // none is. A To of zero is the largest that the search may come to.
 func (q *batchSearch) search(s *planner.Search) (int, error) {
-	s.From, s.To, s.Limit, s.Jagged = 1, cmp.Or(s.To, q.max), q.budget.Limit(), q.jagged
+	s.From, s.To, s.Limit, s.Jagged = 1, cmp.Or(s.To, q.max), q.budget.Limit(), q.setup.Jagged()
 	if q.given == 0 {
 		return step.Largest(s)
 	}

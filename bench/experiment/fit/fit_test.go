@@ -370,7 +370,8 @@ func TestBatchesAreMultiplesOrGiven(t *testing.T) {
 	require.InEpsilon(t, 256, batch*steps, 0.03)
 
 	need := func(batch int) (int64, error) { return int64(batch), nil }
-	q := batchSearch{budget: planner.Budget{Memory: 101, Margin: 1}, max: 1000}
+	setup := steptest.Toy(t, models.Case{}, "")
+	q := batchSearch{setup: setup, budget: planner.Budget{Memory: 101, Margin: 1}, max: 1000}
 	n, err := q.search(&planner.Search{Begin: planner.Start{Batch: 16}, Need: need})
 	require.NoError(t, err)
 	require.Equal(t, 100, n)

@@ -16,7 +16,7 @@ import (
 func (s *Setup) EstimateAt(gpu device.GPU, r *Result, u replay.Usage) (planner.Estimate, error) {
 	sample := r.Sample()
 	if u != r.Run.Max {
-		sample.Classes, sample.Managed = otherwise(sample.Classes, u.Allocated), 0
+		sample.Classes, sample.Managed = besidePeak(sample.Classes, u.Allocated), 0
 	}
 	if sample.Reserved != u.Reserved { // the spread is that of the peak
 		sample.Reserved, sample.Below, sample.Above = u.Reserved, 0, 0
@@ -24,9 +24,10 @@ func (s *Setup) EstimateAt(gpu device.GPU, r *Result, u replay.Usage) (planner.E
 	return s.Estimate(gpu, sample)
 }
 
-// otherwise is what the allocated bytes of another moment than the peak are taken to be made of, since their sum alone
-// is known: what no compiler changes is as at the peak, so that no less can need more.
-func otherwise(peak program.Breakdown, sum int64) (b program.Breakdown) {
+// besidePeak is the breakdown that is assumed for a moment other than the peak, of which only the sum of the allocated
+// bytes is known. What torch.compile does not change is taken to be as large as at the peak, and the rest to be
+// activations. The interval of a moment then never ends above that of one that holds more.
+func besidePeak(peak program.Breakdown, sum int64) (b program.Breakdown) {
 	for class, bytes := range planner.Uncompiled(peak) {
 		b[class] = min(bytes, sum)
 		sum -= b[class]

@@ -92,9 +92,10 @@ func (t Trial) Key() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// MostMicro is how many of a step's micro-batches are recorded where memory alone is asked for. The third and further
-// ones allocate what the second does, and yet may find the cache in another order: of 147 cases of 15 models three
-// reserved up to 7 % more or less for it, and with the spread the ends of intervals were up to 19 % apart.
+// MostMicro is the largest number of micro-batches of a step that is recorded when a trial asks for memory and not for
+// time. Micro-batches after the second allocate what it does. They are recorded at all because the caching allocator
+// may have its free blocks in another order by then: of 147 cases of 15 models three reserved up to 7 % more or less
+// with the third, and with the spread the ends of intervals were up to 19 % apart.
 const MostMicro = 16
 
 // Record records the steps of a trial that was made in this process, for its board and those that it is also of.

@@ -202,11 +202,8 @@ func New(t *trace.Tape, c Config, share []*trace.Tensor, groups ...[]*trace.Tens
 		o.share = make([]*slot, len(share))
 	}
 	for _, params := range groups {
+		params = c.Takes(params)
 		group := make([]*slot, len(params))
-		if o.rule.matrices {
-			params = slices.DeleteFunc(slices.Clone(params), func(p *trace.Tensor) bool { return p.NDim() != 2 })
-			group = group[:len(params)]
-		}
 		for i, p := range params {
 			group[i] = &slot{param: p}
 			at := slices.Index(share, p)
@@ -249,8 +246,13 @@ func (c Config) InBackward() bool { return rules[c.Algorithm].inBackward }
 // Whole says that a step needs parameters and gradients as a whole, not the shards of a rank.
 func (c Config) Whole() bool { return rules[c.Algorithm].whole }
 
-// Matrices says that the optimizer takes matrices alone.
-func (c Config) Matrices() bool { return rules[c.Algorithm].matrices }
+// Takes are those of some parameters that the optimizer can be given: of Muon the matrices.
+func (c Config) Takes(params []*trace.Tensor) []*trace.Tensor {
+	if !rules[c.Algorithm].matrices {
+		return params
+	}
+	return slices.DeleteFunc(slices.Clone(params), func(p *trace.Tensor) bool { return p.NDim() != 2 })
+}
 
 // Block says that a part of the model's layers is trained at a time.
 func (c Config) Block() bool { return rules[c.Algorithm].block }
