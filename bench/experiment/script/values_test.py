@@ -37,7 +37,7 @@ class ValuesTest(unittest.TestCase):
         self.host.compares = False
 
     def test_names_are_operators(self):
-        for name in " ".join((values.RESULTS, values.ARITHMETIC, values.CHANGES, values.RANDOM, values.COUNTED)).split():
+        for name in " ".join((values.RESULTS, values.ARITHMETIC, values.CHANGES, values.RANDOM, values.CHOICES, values.COUNTED)).split():
             packet, _, overload = name.partition(".")
             self.assertTrue(hasattr(getattr(aten, packet), overload or "default"), name)
 
@@ -126,6 +126,19 @@ class ValuesTest(unittest.TestCase):
         with unittest.mock.patch.object(torch.Tensor, "is_cuda", True), unittest.mock.patch.object(self.host, "known", lambda *_: values.NOTHING):
             out = run(None, torch.zeros(1).expand(values.MOST + 1))
         self.assertEqual(out.tolist(), [0, 0])
+
+    def test_scores_that_nobody_knows_choose_each_column_as_often(self):
+        routed = idle(lambda x, k, *_: (torch.zeros(4, k), torch.zeros(4, k, dtype=torch.int64)))
+        best = idle(lambda x, *_: torch.zeros(4, dtype=torch.int64))
+        alike, told = torch.full((4, 3), 0.5), torch.tensor([[0.0, 2, 1]]).expand(4, 3)
+        for level, scores, pairs, firsts in (
+            (values.SOME, alike, [[0, 1], [2, 0], [1, 2], [0, 1]], [0, 1, 2, 0]),
+            (values.SOME, told, [[1, 2]] * 4, [1] * 4),
+            (values.ALL, told, [[1, 2]] * 4, [1] * 4),
+        ):
+            self.host.level = lambda tensor, level=level: level
+            self.assertEqual(self.host.choice(aten.topk.default, routed)(None, scores, 2)[1].tolist(), pairs)
+            self.assertEqual(self.host.choice(aten.argmax.default, best)(None, scores, 1).tolist(), firsts)
 
     def test_numbers_become_tensors_of_the_type_of_the_result(self):
         places = values.tensors_of(aten.sub.Tensor)

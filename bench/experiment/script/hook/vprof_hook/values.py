@@ -32,8 +32,8 @@ RESULTS = """
     logical_and logical_or logical_not logical_xor bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor bitwise_not
     add.Tensor sub.Tensor mul.Tensor floor_divide remainder.Tensor remainder.Scalar neg abs minimum maximum clamp clamp.Tensor
     clamp_min clamp_max isnan isinf isfinite isin.Tensor_Tensor
-    where.self masked_fill.Scalar sum sum.dim_IntList any any.dim all all.dim max max.dim min min.dim amax amin aminmax _aminmax argmax argmin
-    cumsum sort sort.stable topk index.Tensor index_select gather cat flip roll tril triu bincount searchsorted.Tensor repeat_interleave.Tensor
+    where.self masked_fill.Scalar sum sum.dim_IntList any any.dim all all.dim max min min.dim amax amin aminmax _aminmax argmin
+    cumsum sort sort.stable index.Tensor index_select gather cat flip roll tril triu bincount searchsorted.Tensor repeat_interleave.Tensor
     scatter.value scatter.src scatter_add scatter_reduce.two index_add index_copy index_fill.int_Scalar masked_scatter masked_fill.Tensor
     bucketize.Tensor histc count_nonzero.dim_IntList median median.dim kthvalue mode cummax cummin tril_indices triu_indices
     __lshift__.Scalar __lshift__.Tensor __rshift__.Scalar __rshift__.Tensor fmod.Tensor fmod.Scalar _log_softmax
@@ -55,6 +55,8 @@ CHANGES = """
 RANDOM = """
     random_ random_.to random_.from randperm.generator_out uniform_ normal_ exponential_ bernoulli bernoulli_.float bernoulli_.Tensor multinomial
 """
+# Operators that say which columns are largest, by which scripts send tokens to experts.
+CHOICES = "topk argmax max.dim"
 # Operators whose result has as many elements as a kernel counts: PyTorch reads the number back.
 COUNTED = "nonzero _unique2 unique_dim unique_consecutive masked_select"
 # What they write does not depend on what was there.
@@ -70,7 +72,7 @@ def compute(torch):
     global host
     host = Host(torch, ctypes.CDLL(path))
     for names, with_numbers in (
-        (RESULTS, host.result), (ARITHMETIC, host.finite), (CHANGES, host.change), (RANDOM, host.random), (COUNTED, host.counted),
+        (RESULTS, host.result), (ARITHMETIC, host.finite), (CHANGES, host.change), (RANDOM, host.random), (CHOICES, host.choice), (COUNTED, host.counted),
     ):
         for name in names.split():
             host.override(name, with_numbers)
@@ -186,6 +188,24 @@ class Host:
                 self.mark(out, ALL)
             else:
                 self.clear(out)
+            return out
+
+        return run
+
+    def choice(self, op, kernel):
+        """Where scores are all alike, as those that nobody knows, rows take turns: each column is chosen as often as the others."""
+        computed = self.result(op, kernel)
+        at, dim = next((i, a) for i, a in enumerate(op._schema.arguments) if a.name == "dim")
+
+        def run(keys, *args, **kwargs):
+            out = computed(keys, *args, **kwargs)
+            along, scores = args[at] if at < len(args) else kwargs.get("dim", dim.default_value), args[0]
+            places = out[1] if isinstance(out, tuple) else out
+            if along is not None and scores.dim() and 0 < places.numel() <= MOST and self.are_alike(scores):
+                k = args[1] if op.__name__.startswith("topk") else 1
+                turns = self.torch.arange(places.numel()) % scores.size(along)
+                rows = scores.select(along, 0).shape
+                self.write(places, turns.view(*rows, k).movedim(-1, along).reshape(places.shape))
             return out
 
         return run
@@ -400,6 +420,12 @@ class Host:
             return hasattr(tensor.untyped_storage(), "vprof")
         except (RuntimeError, NotImplementedError):  # a tensor without storage
             return True
+
+    def are_alike(self, scores):
+        """Tells whether nothing that is known tells floating-point numbers apart."""
+        if scores.dtype in self.whole or self.known(scores) == ALL:
+            return False
+        return not self.is_written(scores) or scores.numel() <= MOST and bool((self.view(scores) == self.view(scores).flatten()[0]).all())
 
     def note_copy(self, out, args):
         """PyTorch itself copies from the host what is too large to be computed with."""
