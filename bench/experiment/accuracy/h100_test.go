@@ -1,11 +1,14 @@
 package accuracy_test
 
 import (
+	"bufio"
+	"compress/gzip"
 	"encoding/json"
 	"fmt"
 	"math"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -14,6 +17,9 @@ import (
 	"github.com/vprof/vprof/bench/experiment/accuracy"
 	"github.com/vprof/vprof/bench/reference"
 	"github.com/vprof/vprof/models/all"
+	"github.com/vprof/vprof/profiler/stack"
+	"github.com/vprof/vprof/profiler/trace/cudnn"
+	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
 )
 
 // Steps of vprof's own systems that an H100 ran. Those of transformers are of another release than vprof describes.
@@ -32,6 +38,53 @@ func TestStepsOfAnH100(t *testing.T) {
 	require.LessOrEqual(t, a.Summary.Allocated.P95, 0.03)
 	require.LessOrEqual(t, a.Summary.Reserved.P95, 0.03)
 	require.Zero(t, a.Summary.OOM.Wrong)
+	for _, g := range a.Summary.ByAMP {
+		if g.Name != "fp16" { // whose first steps the gradient scaler skipped on the board
+			require.Zero(t, g.Allocated.Max, g.Name)
+		}
+	}
+}
+
+// What docs/gpu.md says of cuDNN's answers on an H100 and for one that is only described, and of vprof's rules, is what the
+// file has.
+func TestConvolutionsOfAnH100(t *testing.T) {
+	f, err := os.Open("../../reference/data/h100/convolutions.txt.gz")
+	require.NoError(t, err)
+	defer f.Close()
+	text, err := gzip.NewReader(f)
+	require.NoError(t, err)
+	const near = 1 << 10
+	torch, err := stack.Lookup("2.11")
+	require.NoError(t, err)
+	rules, board := torch.Rules().Convolutions, cudnn.Board{Name: "h100", Capability: 90, Memory: 80 << 30}
+	var all, same, described, ruled int
+	var most int64
+	for lines := bufio.NewScanner(text); lines.Scan(); all++ {
+		words := strings.Split(lines.Text(), "|")
+		q, err := oracle.ParseQuestion(words[0])
+		require.NoError(t, err)
+		var n [3]int64
+		for i := range n {
+			n[i], err = strconv.ParseInt(words[1+i], 10, 64)
+			require.NoError(t, err)
+		}
+		same += int(n[2])
+		if off := n[0] - n[1]; max(off, -off) <= near {
+			described++
+		} else if n[2] == 1 {
+			most = max(most, off)
+		}
+		plan := rules.Workspaces(q.Config, q.Operation, board)
+		if off := n[0] - slices.Max(append(plan, 0)); max(off, -off) <= near {
+			ruled++
+		}
+	}
+	page, err := os.ReadFile("../../../docs/gpu.md")
+	require.NoError(t, err)
+	percent := func(n int) float64 { return 100 * float64(n) / float64(all) }
+	require.Contains(t, string(page), fmt.Sprintf("%s in %.1f %%,", "described", percent(same)))
+	require.Contains(t, string(page), fmt.Sprintf("to a KiB, in %.0f %%; the others want up to %.1f MB more", percent(described), float64(most)/1e6))
+	require.Contains(t, string(page), fmt.Sprintf("vprof's own rules have %.0f %%", percent(ruled)))
 }
 
 // What docs/gpu.md says of scripts on an H100 and under vprof run is what the file has.
