@@ -45,6 +45,18 @@ func TestStepsOfAnH100(t *testing.T) {
 	}
 }
 
+// Batches that fit recommended there. One is of a model of transformers, whose release is another.
+func TestLargestBatchesOfAnH100(t *testing.T) {
+	f, err := reference.Open("../../reference/data/h100/largest.jsonl")
+	require.NoError(t, err)
+	a, err := accuracy.Compare(t.Context(), f.Records, accuracy.Recorder{Models: all.Models()}, nil)
+	require.NoError(t, err)
+	require.Equal(t, 6, a.Summary.Compared)
+	require.Zero(t, a.Summary.OOM.Wrong)
+	require.LessOrEqual(t, a.Summary.Allocated.P90, 0.02)
+	require.Zero(t, a.Summary.Allocated.Median)
+}
+
 // What docs/gpu.md says of cuDNN's answers on an H100 and for one that is only described, and of vprof's rules, is what the
 // file has.
 func TestConvolutionsOfAnH100(t *testing.T) {
