@@ -203,9 +203,8 @@ class Host:
             places = out[1] if isinstance(out, tuple) else out
             if along is not None and scores.dim() and 0 < places.numel() <= MOST and self.are_alike(scores):
                 k = args[1] if op.__name__.startswith("topk") else 1
-                turns = self.torch.arange(places.numel()) % scores.size(along)
-                rows = scores.select(along, 0).shape
-                self.write(places, turns.view(*rows, k).movedim(-1, along).reshape(places.shape))
+                turns = self.torch.arange(places.numel()).view(*scores.select(along, 0).shape, k) % scores.size(along)
+                self.write(places, turns.movedim(-1, along).reshape(places.shape))
             return out
 
         return run
