@@ -57,8 +57,8 @@ func TestLargestBatchesOfAnH100(t *testing.T) {
 	require.Zero(t, a.Summary.Allocated.Median)
 }
 
-// What docs/gpu.md says of cuDNN's answers on an H100 and for one that is only described, and of vprof's rules, is what the
-// file has.
+// docs/gpu.md compares the workspaces that cuDNN wants on an H100 with those that it names without a GPU, and with those of
+// vprof's rules. Its percentages are the file's.
 func TestConvolutionsOfAnH100(t *testing.T) {
 	f, err := os.Open("../../reference/data/h100/convolutions.txt.gz")
 	require.NoError(t, err)
@@ -94,8 +94,9 @@ func TestConvolutionsOfAnH100(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/gpu.md")
 	require.NoError(t, err)
 	percent := func(n int) float64 { return 100 * float64(n) / float64(all) }
-	require.Contains(t, string(page), fmt.Sprintf("%s in %.1f %%,", "described", percent(same)))
-	require.Contains(t, string(page), fmt.Sprintf("to a KiB, in %.0f %%; the others want up to %.1f MB more", percent(described), float64(most)/1e6))
+	require.Contains(t, string(page), fmt.Sprintf("described in %.1f %%,", percent(same)))
+	require.Contains(t, string(page), fmt.Sprintf("to a KiB, in %.0f %%; the others want up to %.1f MB more",
+		percent(described), float64(most)/1e6))
 	require.Contains(t, string(page), fmt.Sprintf("vprof's own rules have %.0f %%", percent(ruled)))
 }
 
