@@ -57,8 +57,8 @@ func TestLargestBatchesOfAnH100(t *testing.T) {
 	require.Zero(t, a.Summary.Allocated.Median)
 }
 
-// docs/gpu.md compares the workspaces that cuDNN wants on an H100 with those that it names without a GPU, and with those of
-// vprof's rules. Its percentages are the file's.
+// docs/gpu.md compares the workspaces that cuDNN wants on an H100 with those that it names without a GPU, and with
+// those of vprof's rules. Its percentages are the file's.
 func TestConvolutionsOfAnH100(t *testing.T) {
 	f, err := os.Open("../../reference/data/h100/convolutions.txt.gz")
 	require.NoError(t, err)

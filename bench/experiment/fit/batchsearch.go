@@ -119,8 +119,8 @@ func (q *batchSearch) setupOf(size, accumulate int) (*step.Setup, int) {
 	return setup.For(c), q.row
 }
 
-// searchedMicro is how many of a step's micro-batches a search records for each batch that it tries. The batch that it
-// finds is recorded again, with as many as the other verbs record.
+// searchedMicro limits how many micro-batches of a step are recorded while the search tries batch sizes, which saves
+// time. The size that it finds is recorded again with as many as plan and smoke record.
 const searchedMicro = 2
 
 // judged is how many of a step's micro-batches are recorded to judge whether it is safe.

@@ -246,7 +246,7 @@ func (c Config) InBackward() bool { return rules[c.Algorithm].inBackward }
 // Whole says that a step needs parameters and gradients as a whole, not the shards of a rank.
 func (c Config) Whole() bool { return rules[c.Algorithm].whole }
 
-// Takes are those of some parameters that the optimizer can be given: of Muon the matrices.
+// Takes returns the parameters that the optimizer accepts: Muon only those that are matrices, all others every one.
 func (c Config) Takes(params []*trace.Tensor) []*trace.Tensor {
 	if !rules[c.Algorithm].matrices {
 		return params
