@@ -17,7 +17,7 @@ func largestWorkspace(t require.TestingT, config string) (bytes int64) {
 	require.NoError(t, err)
 	c := m.Default
 	c.Batch, c.Settings, c.CublasWorkspace = 1, models.Settings{"seq-len": 16}, config
-	rec, err := m.Record(c, trace.Board{Capability: 86, SMs: 82}, models.Options{})
+	rec, err := m.Record(c, trace.GPU{Capability: 86, SMs: 82}, models.Options{})
 	require.NoError(t, err)
 	for _, b := range rec.Program.Buffers {
 		if b.Class == program.Workspace {

@@ -197,7 +197,7 @@ type Options struct {
 	Validation int
 	// Others are further boards. The recording serves those, too, on which the step differs
 	// in scratch memory alone.
-	Others []trace.Board
+	Others []trace.GPU
 	// Ceiling ends a recording with [trace.ErrBeyond] once more bytes than this live at a time; zero does not.
 	Ceiling int64
 	// Reordered records what [Model.Reordered] builds.

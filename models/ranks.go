@@ -30,7 +30,7 @@ const mostCompared = 64
 
 // DifferentRanks finds which ranks of a case differ, by recording them: one range for
 // each program. Of replicas (HSDP) it has the ranks of the first.
-func (m Model) DifferentRanks(c Case, board trace.Board, o Options) ([]RankRange, error) {
+func (m Model) DifferentRanks(c Case, gpu trace.GPU, o Options) ([]RankRange, error) {
 	c, err := m.Complete(c)
 	if err != nil {
 		return nil, err
@@ -43,7 +43,7 @@ func (m Model) DifferentRanks(c Case, board trace.Board, o Options) ([]RankRange
 		one := *s
 		one.Rank = &rank
 		c.Strategy = &one
-		rec, err := m.Record(c, board, o)
+		rec, err := m.Record(c, gpu, o)
 		if err != nil {
 			return nil, err
 		}
@@ -144,15 +144,15 @@ func same(a, b *program.Program) bool {
 
 // recordWorst records the ranks of a pipeline that differ, and returns the one that needs most. A step takes as long as
 // the stages with the most arithmetic; of a device map as long as all GPUs one after the other.
-func (m Model) recordWorst(c Case, board trace.Board, o Options) (*Recording, error) {
+func (m Model) recordWorst(c Case, gpu trace.GPU, o Options) (*Recording, error) {
 	var worst *Recording
 	most, flops, busiest, all := int64(-1), int64(0), int64(0), int64(0)
 	uncast := true
-	for _, rank := range m.ranksToRecord(c, board) {
+	for _, rank := range m.ranksToRecord(c, gpu) {
 		s := *c.Strategy
 		s.Rank = &rank
 		c.Strategy = &s
-		rec, err := m.Record(c, board, o)
+		rec, err := m.Record(c, gpu, o)
 		if err != nil {
 			return nil, err
 		}
@@ -184,8 +184,8 @@ func (m Model) recordWorst(c Case, board trace.Board, o Options) (*Recording, er
 // ranksToRecord are the ranks of a pipeline without those that do what a rank before them
 // does: that one holds at least as many micro-batches at a time, in any schedule. They are all
 // where that cannot be told.
-func (m Model) ranksToRecord(c Case, board trace.Board) (ranks []int64) {
-	does := m.ranksOf(c, board)
+func (m Model) ranksToRecord(c Case, gpu trace.GPU) (ranks []int64) {
+	does := m.ranksOf(c, gpu)
 	stages := c.Strategy.PipelineRanks(c.GPUs)
 	// of a stage that ranks share, the last that have parts of a row: they see most keys
 	each, last := int64(c.GPUs)/stages, max(0, c.Strategy.CP-1)*max(1, c.Strategy.TP)
@@ -198,14 +198,14 @@ func (m Model) ranksToRecord(c Case, board trace.Board) (ranks []int64) {
 }
 
 // ranksOf describes what each rank of a pipeline does, nil where that cannot be told.
-func (m Model) ranksOf(c Case, board trace.Board) []string {
+func (m Model) ranksOf(c Case, gpu trace.GPU) []string {
 	trainer, err := m.Build(c)
 	release, unknown := c.Release()
 	staged, ok := trainer.(Staged)
 	if err != nil || unknown != nil || !ok {
 		return nil
 	}
-	scratch := trace.New(board, release.Rules(), trace.Options{})
+	scratch := trace.New(gpu, release.Rules(), trace.Options{})
 	defer func() { trace.Recycle(scratch.Finish()) }()
 	scratch.KeepInRegions(c.Recompute.KeptOperators())
 	does, err := staged.Ranks(scratch)

@@ -183,12 +183,12 @@ func (r *Registry) kept(m Model, err error) (Model, error) {
 
 // Record builds the case's model and records its training steps as they run
 // on the board. The case is completed first, see [Model.Complete].
-func (r *Registry) Record(c Case, board trace.Board, o Options) (*Recording, error) {
+func (r *Registry) Record(c Case, gpu trace.GPU, o Options) (*Recording, error) {
 	m, err := r.Lookup(c.Model)
 	if err != nil {
 		return nil, err
 	}
-	return m.Record(c, board, o)
+	return m.Record(c, gpu, o)
 }
 
 // An UnknownModelError says that no model has a name, and which come near it.
@@ -431,13 +431,13 @@ func (c *Case) fewestSteps() int {
 // the board; with [Options.Reordered] it returns nil if there is no other order.
 // The case is completed first, see [Model.Complete]. A data set on the GPU is
 // there before the model, as one tensor.
-func (m Model) Record(c Case, board trace.Board, o Options) (rec *Recording, err error) {
+func (m Model) Record(c Case, gpu trace.GPU, o Options) (rec *Recording, err error) {
 	c, err = m.Complete(c)
 	if err != nil {
 		return nil, err
 	}
 	if s := c.Strategy; s != nil && s.PassesOn() && s.Rank == nil {
-		return m.recordWorst(c, board, o)
+		return m.recordWorst(c, gpu, o)
 	}
 	defer func() { rec, err = m.recovered(recover(), o.Context, rec, err) }()
 	build := m.Build
@@ -457,7 +457,7 @@ func (m Model) Record(c Case, board trace.Board, o Options) (rec *Recording, err
 	if o.Context != nil {
 		options.Done = o.Context.Done()
 	}
-	tape := trace.New(board, rulesOf(c, release), options)
+	tape := trace.New(gpu, rulesOf(c, release), options)
 	tape.KeepInRegions(c.Recompute.KeptOperators())
 	if c.Dataset > 0 {
 		tape.Hold(tape.New("to", program.Batch, trace.U8, c.Dataset))

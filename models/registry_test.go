@@ -98,13 +98,13 @@ func TestImpossibleCaseNamesTheFieldAndTheChoices(t *testing.T) {
 func TestRecordRunsTwoStepsUnlessTold(t *testing.T) {
 	r := NewRegistry([]Model{toyModel("toy")})
 	last := func(p *program.Program) int { return p.Phases[len(p.Phases)-1].Step }
-	rec, err := r.Record(Case{Model: "toy"}, trace.Board{}, Options{})
+	rec, err := r.Record(Case{Model: "toy"}, trace.GPU{}, Options{})
 	require.NoError(t, err)
 	require.Equal(t, 8, rec.Case.Batch)
 	require.EqualValues(t, 3, rec.Counts.Total)
 	require.Equal(t, 1, last(rec.Program))
 
-	rec, err = r.Record(Case{Model: "toy"}, trace.Board{}, Options{Steps: 3})
+	rec, err = r.Record(Case{Model: "toy"}, trace.GPU{}, Options{Steps: 3})
 	require.NoError(t, err)
 	require.Equal(t, 2, last(rec.Program))
 }
@@ -116,7 +116,7 @@ func TestRecordPassesErrorsOn(t *testing.T) {
 		"unknown model":     {Model: "chair"},
 		"stage":             {Model: "toy", Stage: "half"},
 	} {
-		_, err := r.Record(c, trace.Board{}, Options{})
+		_, err := r.Record(c, trace.GPU{}, Options{})
 		require.ErrorContains(t, err, want)
 	}
 }

@@ -19,10 +19,10 @@ type Result struct {
 
 // Results gives what the jobs of all boards gave, in the order of the fleet, one shard
 // open at a time. The error names every board of which something is missing.
-func (f *Folder) Results(each func(b BoardTasks, r Result) error) error {
-	sets := make([]*shard.Set, len(f.Boards))
+func (f *Folder) Results(each func(b GPUTasks, r Result) error) error {
+	sets := make([]*shard.Set, len(f.GPUs))
 	var missing error
-	for i, b := range f.Boards {
+	for i, b := range f.GPUs {
 		set, err := shard.ReadDir(f.Path(b))
 		if err == nil && (set.Hash != b.Hash || set.Of != b.Tasks) {
 			err = input.Errorf("%s: its shards are of another fleet", f.Path(b))
@@ -39,7 +39,7 @@ func (f *Folder) Results(each func(b BoardTasks, r Result) error) error {
 	if missing != nil {
 		return missing
 	}
-	for i, b := range f.Boards {
+	for i, b := range f.GPUs {
 		if err := sets[i].Results(func(unit, _ int, text json.RawMessage) error {
 			var r Result
 			if err := json.Unmarshal(text, &r); err != nil {

@@ -36,7 +36,7 @@ type Config struct {
 	Cases  []Case `yaml:"cases"`
 	// Batches are the batch sizes; empty for each model's own.
 	Batches  Batches  `yaml:"batches"`
-	Boards   []Board  `yaml:"boards"`
+	GPUs   []GPUKind  `yaml:"boards"`
 	Strategy Strategy `yaml:"strategy"`
 
 	Slurm      Slurm      `yaml:"slurm"`
@@ -58,7 +58,7 @@ type Case struct {
 }
 
 // Board is a kind of board of the cluster and how to ask for one.
-type Board struct {
+type GPUKind struct {
 	// GPU is its name in the catalog.
 	GPU string `yaml:"gpu"`
 	// Partition is that of Slurm, and Gres what to ask it for; empty is gpu:1.
@@ -213,13 +213,13 @@ func (c *Case) take(key, value *yaml.Node) error {
 
 // UnmarshalYAML implements [yaml.Unmarshaler]: a name alone is a board of the catalog
 // and of the partition of that name.
-func (b *Board) UnmarshalYAML(n *yaml.Node) error {
+func (b *GPUKind) UnmarshalYAML(n *yaml.Node) error {
 	b.line = n.Line
 	if n.Kind == yaml.ScalarNode {
 		b.GPU = n.Value
 		return nil
 	}
-	type plain Board
+	type plain GPUKind
 	return n.Decode((*plain)(b))
 }
 
@@ -259,7 +259,7 @@ func (c *Config) check(file string) error {
 		return wrong(0, "name", "%q; want lower-case letters, digits and -, at most 40, as Kubernetes takes", c.Name)
 	case len(c.Models) == 0:
 		return wrong(0, "models", "names no model; list them with \"vprof models\"")
-	case len(c.Boards) == 0:
+	case len(c.GPUs) == 0:
 		return wrong(0, "boards", "names no board; list them with \"vprof gpus\"")
 	case s.Tasks < 0 || s.Tasks > maxTasks:
 		return wrong(0, "strategy.tasks", "%d; a board can have 1 to %d tasks", s.Tasks, maxTasks)
@@ -285,8 +285,8 @@ func (c *Config) check(file string) error {
 		}
 	}
 	seen := map[string]bool{}
-	for i := range c.Boards {
-		b := &c.Boards[i]
+	for i := range c.GPUs {
+		b := &c.GPUs[i]
 		if b.GPU == "" {
 			return wrong(b.line, fmt.Sprintf("boards[%d]", i), "names no gpu; list them with \"vprof gpus\"")
 		}
@@ -319,7 +319,7 @@ func (c *Config) checkShell(wrong func(line int, key, format string, args ...any
 		"slurm.container": c.Slurm.Container, "slurm.vprof": c.Slurm.Vprof,
 		"slurm.options": strings.Join(c.Slurm.Options, " "),
 	}
-	for _, b := range c.Boards {
+	for _, b := range c.GPUs {
 		values["boards.partition"] += b.Partition
 		values["boards.gres"] += b.Gres
 	}
@@ -336,7 +336,7 @@ func (c *Config) checkShell(wrong func(line int, key, format string, args ...any
 
 // Key is what the board's part of the fleet is called: the GPU, or its partition if
 // that has a name of its own.
-func (b Board) Key() string {
+func (b GPUKind) Key() string {
 	key := b.GPU
 	if b.Partition != b.GPU {
 		key += "." + b.Partition

@@ -77,7 +77,7 @@ func FuzzRead(f *testing.F) {
 			return
 		}
 		require.NotEmpty(t, c.Models)
-		for _, b := range c.Boards {
+		for _, b := range c.GPUs {
 			require.False(t, strings.ContainsAny(b.Key(), `/\:*?"<>|`), "a folder of any system")
 		}
 	})
@@ -97,7 +97,7 @@ func (*scheduler) Again() bool                                     { return fals
 func (*scheduler) Cancel(context.Context) (int, error)             { return 0, nil }
 func (*scheduler) Active(context.Context) (map[Task]string, error) { return nil, nil }
 
-func (s *scheduler) Start(_ context.Context, b BoardTasks, tasks []int, avoid []string) error {
+func (s *scheduler) Start(_ context.Context, b GPUTasks, tasks []int, avoid []string) error {
 	s.avoided = append(s.avoided, avoid)
 	for _, i := range tasks {
 		t := Task{b.Key, i}
@@ -156,7 +156,7 @@ func TestTasksAreBegunAgainByTheirExitCodes(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, (&Runner{Folder: again, Engine: s, Poll: time.Millisecond}).Run(t.Context()))
 	n := 0
-	require.NoError(t, again.Results(func(BoardTasks, Result) error { n++; return nil }))
+	require.NoError(t, again.Results(func(GPUTasks, Result) error { n++; return nil }))
 	require.Equal(t, 5, n)
 
 	// Two at once: the second is told who is there.

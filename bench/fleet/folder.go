@@ -147,13 +147,13 @@ type Manifest struct {
 	Name    string       `json:"name"`
 	Tool    report.Tool  `json:"tool"`
 	Engine  string       `json:"engine"`
-	Boards  []BoardTasks `json:"boards"`
+	GPUs  []GPUTasks `json:"boards"`
 	Created time.Time    `json:"created"`
 }
 
 // BoardTasks are the tasks of a board.
-type BoardTasks struct {
-	Board `json:"-"`
+type GPUTasks struct {
+	GPUKind `json:"-"`
 	// Key is the name of its folder; Jobs of them there are, in Tasks shards. Hash
 	// identifies them.
 	Key   string `json:"key"`
@@ -163,7 +163,7 @@ type BoardTasks struct {
 }
 
 // ShardPlan is that of the board's shards.
-func (b BoardTasks) ShardPlan(tool report.Tool) shard.Plan {
+func (b GPUTasks) ShardPlan(tool report.Tool) shard.Plan {
 	return shard.Plan{Verb: "fleet", Hash: b.Hash, Units: b.Jobs, Tool: tool}
 }
 
@@ -175,7 +175,7 @@ type Folder struct {
 }
 
 // jobsOf are the jobs of a board.
-func (c *Config) jobsOf(b Board, engine string, units []Unit, learned *coefficients.Selection) ([]job.Job, error) {
+func (c *Config) jobsOf(b GPUKind, engine string, units []Unit, learned *coefficients.Selection) ([]job.Job, error) {
 	target := job.Target{Device: cmp.Or(c.Strategy.Device, "cuda:0")}
 	if c.Strategy.Device == "sim" || c.Strategy.Device == "" && engine == OnLocal {
 		gpu, err := device.Lookup(b.GPU)
@@ -207,7 +207,7 @@ func Prepare(dir, engine string, c *Config, units []Unit, learned *coefficients.
 ) (*Folder, error) {
 	f := &Folder{dir, Manifest{Schema: Schema, Name: c.Name, Tool: tool, Engine: engine, Created: now}, c}
 	jobs := map[string][]job.Job{}
-	for _, b := range c.Boards {
+	for _, b := range c.GPUs {
 		of, err := c.jobsOf(b, engine, units, learned)
 		if err != nil {
 			return nil, err
@@ -217,8 +217,8 @@ func Prepare(dir, engine string, c *Config, units []Unit, learned *coefficients.
 			return nil, err
 		}
 		jobs[b.Key()] = of
-		f.Boards = append(f.Boards, BoardTasks{
-			Board: b, Key: b.Key(), Jobs: len(of),
+		f.GPUs = append(f.GPUs, GPUTasks{
+			GPUKind: b, Key: b.Key(), Jobs: len(of),
 			Tasks: min(len(of), cmp.Or(c.Strategy.Tasks, 100)), Hash: hash,
 		})
 	}
@@ -232,14 +232,14 @@ func Prepare(dir, engine string, c *Config, units []Unit, learned *coefficients.
 			"(--dir)", dir, was.Tool.Version, tool.Version)
 	case was.Engine != engine:
 		return nil, input.Errorf("%s: runs on %s, not on %s; use another folder (--dir)", dir, was.Engine, engine)
-	case !sameJobs(was.Boards, f.Boards):
+	case !sameJobs(was.GPUs, f.GPUs):
 		return nil, input.Errorf("%s: holds another fleet, or this one before its file was changed; use another "+
 			"folder (--dir), or remove it", dir)
 	default:
 		f.Created = was.Created
 		return f, f.write() // what is asked of the scheduler may have changed
 	}
-	for _, b := range f.Boards {
+	for _, b := range f.GPUs {
 		if err := f.writeJobs(b, jobs[b.Key]); err != nil {
 			return nil, err
 		}
@@ -247,8 +247,8 @@ func Prepare(dir, engine string, c *Config, units []Unit, learned *coefficients.
 	return f, f.write()
 }
 
-func sameJobs(a, b []BoardTasks) bool {
-	return slices.EqualFunc(a, b, func(x, y BoardTasks) bool {
+func sameJobs(a, b []GPUTasks) bool {
+	return slices.EqualFunc(a, b, func(x, y GPUTasks) bool {
 		return x.Key == y.Key && x.Hash == y.Hash && x.Tasks == y.Tasks
 	})
 }
@@ -275,7 +275,7 @@ func contents(data []byte) func(io.Writer) error {
 
 // writeJobs writes a job a line. Descriptions of models are files of their own, since
 // many jobs have the same.
-func (f *Folder) writeJobs(b BoardTasks, jobs []job.Job) error {
+func (f *Folder) writeJobs(b GPUTasks, jobs []job.Job) error {
 	for _, dir := range []string{filepath.Join(f.Dir, b.Key, "log"), filepath.Join(f.Dir, "models")} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
@@ -325,29 +325,29 @@ func Open(dir string) (*Folder, error) {
 	if f.Config, err = Read(source, filepath.Join(dir, configName)); err != nil {
 		return nil, err
 	}
-	for i := range f.Boards {
-		for _, b := range f.Config.Boards {
-			if b.Key() == f.Boards[i].Key {
-				f.Boards[i].Board = b
+	for i := range f.GPUs {
+		for _, b := range f.Config.GPUs {
+			if b.Key() == f.GPUs[i].Key {
+				f.GPUs[i].GPUKind = b
 			}
 		}
-		if f.Boards[i].GPU == "" {
-			return nil, input.Errorf("%s: its fleet.yaml has no board %s; it was changed", dir, f.Boards[i].Key)
+		if f.GPUs[i].GPU == "" {
+			return nil, input.Errorf("%s: its fleet.yaml has no board %s; it was changed", dir, f.GPUs[i].Key)
 		}
 	}
 	return f, nil
 }
 
 // Board finds a board by the name of its folder.
-func (f *Folder) Board(key string) (BoardTasks, bool) {
-	return lists.First(f.Boards, func(b BoardTasks) bool { return b.Key == key })
+func (f *Folder) GPU(key string) (GPUTasks, bool) {
+	return lists.First(f.GPUs, func(b GPUTasks) bool { return b.Key == key })
 }
 
 // Path is the folder of a board.
-func (f *Folder) Path(b BoardTasks) string { return filepath.Join(f.Dir, b.Key) }
+func (f *Folder) Path(b GPUTasks) string { return filepath.Join(f.Dir, b.Key) }
 
 // Jobs reads some of a board's jobs, from one to another, which is not among them.
-func (f *Folder) Jobs(b BoardTasks, from, to int) ([]job.Job, error) {
+func (f *Folder) Jobs(b GPUTasks, from, to int) ([]job.Job, error) {
 	path := filepath.Join(f.Path(b), "jobs.jsonl")
 	file, err := os.Open(path)
 	if err != nil {

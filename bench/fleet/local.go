@@ -31,7 +31,7 @@ func (*Local) Check(context.Context) error { return nil }
 func (*Local) Again() bool { return false }
 
 // Start implements [Engine].
-func (l *Local) Start(_ context.Context, b BoardTasks, tasks []int, _ []string) error {
+func (l *Local) Start(_ context.Context, b GPUTasks, tasks []int, _ []string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, i := range tasks {
@@ -69,7 +69,7 @@ func (l *Local) next() error {
 
 // command starts a process that an interrupt of this one does not reach.
 func (l *Local) command(t Task) (*exec.Cmd, error) {
-	b, _ := l.Folder.Board(t.Board)
+	b, _ := l.Folder.GPU(t.GPU)
 	log, err := os.OpenFile(filepath.Join(l.Folder.Path(b), "log", fmt.Sprintf("task-%d.txt", t.Index)),
 		os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {

@@ -109,11 +109,11 @@ func remembered(of step.Residuals) step.Residuals {
 }
 
 // estimate fills in the cells of some boards, which one recording serves.
-func (u Unit) estimate(ctx context.Context, row []report.MatrixCell, boards []int, gpus []device.GPU, e step.Evidence,
+func (u Unit) estimate(ctx context.Context, row []report.MatrixCell, group []int, gpus []device.GPU, e step.Evidence,
 	known *recordings, exact bool,
 ) error {
 	c := report.CaseOf(u.Model, u.Case)
-	for _, i := range boards {
+	for _, i := range group {
 		gpu := gpus[i]
 		row[i] = report.MatrixCell{
 			Model: c.Model, Case: c.Manner(), GPU: gpu.Name, Device: step.SimName(gpu), Title: gpu.Product,
@@ -127,10 +127,10 @@ func (u Unit) estimate(ctx context.Context, row []report.MatrixCell, boards []in
 		setup, err = step.New(u.Model, u.Case, e)
 	}
 	if err == nil {
-		samples, err = known.samples(ctx, u, setup, gpus[boards[0]])
+		samples, err = known.samples(ctx, u, setup, gpus[group[0]])
 	}
 	if step.Refused(err) {
-		for _, i := range boards {
+		for _, i := range group {
 			row[i].Refused = err.Error()
 		}
 		return nil
@@ -138,7 +138,7 @@ func (u Unit) estimate(ctx context.Context, row []report.MatrixCell, boards []in
 	if err != nil {
 		return err
 	}
-	for _, i := range boards {
+	for _, i := range group {
 		p, err := setup.Planner(gpus[i], samples...)
 		if err != nil {
 			return err

@@ -106,8 +106,8 @@ func BenchmarkMatrix(b *testing.B) {
 }
 
 // Not all boards of a major compute capability have products in 8-bit floats.
-func TestBoardsOfAKindCanDoTheSame(t *testing.T) {
-	gpus := steptest.Boards(t, "a30", "l4", "h100", "rtx-4090")
+func TestGPUsOfAKindCanDoTheSame(t *testing.T) {
+	gpus := steptest.GPUs(t, "a30", "l4", "h100", "rtx-4090")
 	require.Equal(t, [][]int{{0, 1, 3}, {2}}, kindsOf(gpus, Unit{}))
 	float8 := Unit{Case: models.Case{Levers: models.Levers{Float8: "tensorwise"}}}
 	require.Equal(t, [][]int{{0}, {1, 3}, {2}}, kindsOf(gpus, Unit{}, float8))

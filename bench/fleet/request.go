@@ -18,10 +18,10 @@ import (
 // the upper end of the estimate's interval.
 type ask struct {
 	GPUs, Nodes, PerNode int
-	Board                string
+	GPU                string
 	// BoardGiB is the memory of the board, MiB and GiB what the step needs of it, rounded up, and Share the
 	// need as a part of the board's memory, from 0 to 1.
-	BoardGiB, MiB, GiB int64
+	GPUGiB, MiB, GiB int64
 	Share              float64
 	// HostMiB and HostGiB are what each machine needs of its own memory, ProcessBytes what of it is each
 	// process's; zero where that is not known.
@@ -141,8 +141,8 @@ func WriteRequests(w io.Writer, r *report.Report, to string) error {
 		d, _ := r.Find(p.Device)
 		need := p.Estimate.Device.High
 		a := ask{
-			GPUs: max(1, r.Case.GPUs), Board: printable.Line(d.GPU), // a line end would leave the comment
-			BoardGiB: ceil.Div(d.Memory, bytesize.GiB), MiB: ceil.Div(need, bytesize.MiB),
+			GPUs: max(1, r.Case.GPUs), GPU: printable.Line(d.GPU), // a line end would leave the comment
+			GPUGiB: ceil.Div(d.Memory, bytesize.GiB), MiB: ceil.Div(need, bytesize.MiB),
 			GiB:   ceil.Div(need, bytesize.GiB),
 			Share: min(1, float64(ceil.Div(100*need, max(1, d.Memory)))/100),
 		}
@@ -155,13 +155,13 @@ func WriteRequests(w io.Writer, r *report.Report, to string) error {
 		if i > 0 && !requests[at].lines {
 			fmt.Fprintln(w, "---")
 		}
-		fmt.Fprintf(w, "# %s, batch %d on %s: up to %s of each\n", printable.Line(r.Case.String()), p.Batch, a.Board,
+		fmt.Fprintf(w, "# %s, batch %d on %s: up to %s of each\n", printable.Line(r.Case.String()), p.Batch, a.GPU,
 			bytesize.Format(need))
 		if a.Nodes > 1 {
 			fmt.Fprintf(w, "# %d machines of %d GPUs\n", a.Nodes, a.PerNode)
 		}
 		if p.Estimate.Verdict != report.Fits {
-			fmt.Fprintf(w, "# %s: %s\n", a.Board, p.Estimate.Verdict)
+			fmt.Fprintf(w, "# %s: %s\n", a.GPU, p.Estimate.Verdict)
 		}
 		if err := requests[at].text.Execute(w, a); err != nil {
 			return err

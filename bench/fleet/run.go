@@ -44,7 +44,7 @@ type Engine interface {
 	Check(ctx context.Context) error
 	// Start has tasks of a board run, on none of the nodes to avoid, and returns as
 	// soon as that is arranged.
-	Start(ctx context.Context, b BoardTasks, tasks []int, avoid []string) error
+	Start(ctx context.Context, b GPUTasks, tasks []int, avoid []string) error
 	// Active are the tasks that wait or run, with a word for how.
 	Active(ctx context.Context) (map[Task]string, error)
 	// Cancel ends all tasks that wait or run, and says how many there were.
@@ -55,18 +55,18 @@ type Engine interface {
 
 // Task is one of a board.
 type Task struct {
-	Board string
+	GPU string
 	Index int
 }
 
 // Status is how far a fleet is.
 type Status struct {
-	Boards []BoardStatus `json:"boards"`
+	GPUs []GPUStatus `json:"boards"`
 }
 
 // BoardStatus is how far the tasks of a board are.
-type BoardStatus struct {
-	Board string `json:"board"`
+type GPUStatus struct {
+	GPU string `json:"board"`
 	// Done of Jobs jobs are done, Whole of Tasks tasks.
 	Done  int `json:"jobs_done"`
 	Jobs  int `json:"jobs"`
@@ -85,21 +85,21 @@ type BoardStatus struct {
 
 // Complete reports whether all is done.
 func (s *Status) Complete() bool {
-	return !slices.ContainsFunc(s.Boards, func(b BoardStatus) bool { return b.Whole < b.Tasks })
+	return !slices.ContainsFunc(s.GPUs, func(b GPUStatus) bool { return b.Whole < b.Tasks })
 }
 
 // Active reports whether tasks wait or run.
 func (s *Status) Active() bool {
-	return slices.ContainsFunc(s.Boards, func(b BoardStatus) bool { return b.Running+b.Waiting > 0 })
+	return slices.ContainsFunc(s.GPUs, func(b GPUStatus) bool { return b.Running+b.Waiting > 0 })
 }
 
 // Status looks at the shards of all boards; active is what the engine says, nil if it
 // was not asked.
 func (f *Folder) Status(active map[Task]string) (*Status, error) {
 	out := &Status{}
-	for _, b := range f.Boards {
-		s := BoardStatus{
-			Board: b.Key, Jobs: b.Jobs, Tasks: b.Tasks, States: map[string]int{},
+	for _, b := range f.GPUs {
+		s := GPUStatus{
+			GPU: b.Key, Jobs: b.Jobs, Tasks: b.Tasks, States: map[string]int{},
 			failure: map[int]*shard.Failure{},
 		}
 		states := make([]shard.State, b.Tasks)
@@ -120,12 +120,12 @@ func (f *Folder) Status(active map[Task]string) (*Status, error) {
 		for _, state := range states {
 			s.add(b, state, active)
 		}
-		out.Boards = append(out.Boards, s)
+		out.GPUs = append(out.GPUs, s)
 	}
 	return out, nil
 }
 
-func (s *BoardStatus) add(b BoardTasks, state shard.State, active map[Task]string) {
+func (s *GPUStatus) add(b GPUTasks, state shard.State, active map[Task]string) {
 	s.Done += state.Done
 	word, with := active[Task{b.Key, state.Shard}]
 	switch {
@@ -184,9 +184,9 @@ type UnfinishedError struct{ Status *Status }
 
 func (e *UnfinishedError) Error() string {
 	var words []string
-	for _, b := range e.Status.Boards {
+	for _, b := range e.Status.GPUs {
 		if left := b.Tasks - b.Whole; left > 0 {
-			words = append(words, fmt.Sprintf("%s: %d of %d tasks are not done", b.Board, left, b.Tasks))
+			words = append(words, fmt.Sprintf("%s: %d of %d tasks are not done", b.GPU, left, b.Tasks))
 		}
 		for i, f := range b.Failed {
 			if i == 3 {
@@ -240,10 +240,10 @@ func (r *Runner) Run(ctx context.Context) error {
 // start starts the tasks that are neither done, waiting nor running; settled says that none waits or runs any more.
 func (r *Runner) start(ctx context.Context, s *Status) (settled bool, err error) {
 	settled = !s.Active()
-	for i, b := range s.Boards {
+	for i, b := range s.GPUs {
 		var tasks []int
 		for _, at := range b.missing {
-			t := Task{b.Board, at}
+			t := Task{b.GPU, at}
 			if r.attempts[t] > 0 {
 				// The scheduler may know the end of a task before its file is seen here.
 				if r.gone[t]++; r.gone[t] < goneChecks {
@@ -262,7 +262,7 @@ func (r *Runner) start(ctx context.Context, s *Status) (settled bool, err error)
 			continue
 		}
 		settled = false
-		if err := r.Engine.Start(ctx, r.Folder.Boards[i], tasks, r.avoid[b.Board]); err != nil {
+		if err := r.Engine.Start(ctx, r.Folder.GPUs[i], tasks, r.avoid[b.GPU]); err != nil {
 			return false, err
 		}
 	}
@@ -286,7 +286,7 @@ func (r *Runner) shouldStart(t Task, f *shard.Failure) bool {
 		return true
 	case f.Code == codeNoGPU:
 		if f.Host != "" {
-			r.avoid[t.Board] = lists.Union(r.avoid[t.Board], f.Host)
+			r.avoid[t.GPU] = lists.Union(r.avoid[t.GPU], f.Host)
 		}
 		return true
 	}

@@ -48,7 +48,7 @@ type Target struct {
 	Device string `json:"device,omitempty"`
 	// Board is the board to simulate, with all its figures, since not every board
 	// is in every catalog; absent for a GPU of the machine.
-	Board *device.GPU `json:"board,omitempty"`
+	GPU *device.GPU `json:"board,omitempty"`
 }
 
 // Auto is the [Target.Device] of a job that runs on the first GPU of its machine, or on a
@@ -56,11 +56,11 @@ type Target struct {
 const Auto = "auto"
 
 // Simulated is the target that a board of the catalog is.
-func Simulated(gpu device.GPU) Target { return Target{Board: &gpu} }
+func Simulated(gpu device.GPU) Target { return Target{GPU: &gpu} }
 
 // Plan makes the jobs of estimating a case on boards: one for each.
-func Plan(c report.Case, boards []device.GPU, batches []int) []Job {
-	return lists.Map(boards, func(gpu device.GPU) Job {
+func Plan(c report.Case, gpus []device.GPU, batches []int) []Job {
+	return lists.Map(gpus, func(gpu device.GPU) Job {
 		return Job{Schema: Schema, Kind: report.Plan, Case: c, Target: Simulated(gpu), Batches: batches}
 	})
 }
@@ -104,12 +104,12 @@ func (j Job) check() error {
 		return fmt.Errorf("job: its kind is %q, neither plan nor sweep", j.Kind)
 	case j.Case.Model == "":
 		return errors.New("job: its case names no model")
-	case (j.Target.Device == "") == (j.Target.Board == nil):
+	case (j.Target.Device == "") == (j.Target.GPU == nil):
 		return errors.New("job: its target is either a device or a board to simulate")
-	case j.Kind == report.Plan && j.Target.Board == nil:
+	case j.Kind == report.Plan && j.Target.GPU == nil:
 		return errors.New("job: a plan is for a simulated board")
-	case j.Target.Board != nil && j.Target.Board.Memory <= j.Target.Board.Context:
-		return fmt.Errorf("job: a board with %d bytes of memory has no room", j.Target.Board.Memory)
+	case j.Target.GPU != nil && j.Target.GPU.Memory <= j.Target.GPU.Context:
+		return fmt.Errorf("job: a board with %d bytes of memory has no room", j.Target.GPU.Memory)
 	case j.Kind != report.Plan && j.Lengths != nil:
 		return errors.New("job: lengths of samples are for a plan")
 	case len(j.Batches) == 0:

@@ -36,7 +36,7 @@ func toyCase(t require.TestingT) report.Case {
 	return report.CaseOf(toy.Model(), c)
 }
 
-func boards(t require.TestingT, names ...string) []device.GPU {
+func gpus(t require.TestingT, names ...string) []device.GPU {
 	var all []device.GPU
 	for _, name := range names {
 		gpu, err := device.Lookup(name)
@@ -49,7 +49,7 @@ func boards(t require.TestingT, names ...string) []device.GPU {
 func quietly(*report.Report) error { return nil }
 
 func TestAJobComesBackFromItsJSON(t *testing.T) {
-	gpu := boards(t, "t4")[0]
+	gpu := gpus(t, "t4")[0]
 	for _, j := range []Job{
 		Plan(toyCase(t), []device.GPU{gpu}, []int{2, 4})[0],
 		Sweep(toyCase(t), Simulated(gpu), []int{8}, sweep.Conditions{FindMax: true, Repeat: 3}),
@@ -65,7 +65,7 @@ func TestAJobComesBackFromItsJSON(t *testing.T) {
 
 // Coefficients travel with the job.
 func TestAJobIsEstimatedByItsOwnCoefficients(t *testing.T) {
-	j := Plan(toyCase(t), boards(t, "t4"), []int{8})[0]
+	j := Plan(toyCase(t), gpus(t, "t4"), []int{8})[0]
 	plain, err := here().Run(t.Context(), j, quietly)
 	require.NoError(t, err)
 	j.Calibrated = &coefficients.Selection{Entries: []coefficients.Entry{{
@@ -82,7 +82,7 @@ func TestAJobIsEstimatedByItsOwnCoefficients(t *testing.T) {
 }
 
 func TestReadSaysWhatIsWrongWithAJob(t *testing.T) {
-	text, err := json.Marshal(Plan(toyCase(t), boards(t, "t4"), []int{2})[0])
+	text, err := json.Marshal(Plan(toyCase(t), gpus(t, "t4"), []int{2})[0])
 	require.NoError(t, err)
 	for _, c := range [][3]string{
 		{"vprof.job/v1", "vprof.job/v9", `its schema is "vprof.job/v9", not vprof.job/v1`},
@@ -108,7 +108,7 @@ func TestReadSaysWhatIsWrongWithAJob(t *testing.T) {
 func TestShardsMergeToTheWhole(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		names := rapid.Permutation([]string{"t4", "rtx-3060", "a100-40", "h200", "rtx-5060-ti"}).Draw(t, "boards")
-		jobs := Plan(toyCase(t), boards(t, names...), []int{2, 8})
+		jobs := Plan(toyCase(t), gpus(t, names...), []int{2, 8})
 		whole, err := RunAll(t.Context(), here(), jobs, nil)
 		require.NoError(t, err)
 
@@ -117,14 +117,14 @@ func TestShardsMergeToTheWhole(t *testing.T) {
 		for i := range n {
 			from, to := shard.Part{Index: i, Of: n}.Range(len(jobs))
 			for _, j := range jobs[from:to] {
-				require.NotContains(t, ran, j.Target.Board.Name)
-				ran[j.Target.Board.Name], err = here().Run(t.Context(), j, quietly)
+				require.NotContains(t, ran, j.Target.GPU.Name)
+				ran[j.Target.GPU.Name], err = here().Run(t.Context(), j, quietly)
 				require.NoError(t, err)
 			}
 		}
 		var parts []*report.Report
 		for _, j := range jobs {
-			parts = append(parts, ran[j.Target.Board.Name])
+			parts = append(parts, ran[j.Target.GPU.Name])
 		}
 		merged, err := report.Merge(parts...)
 		require.NoError(t, err)
@@ -134,7 +134,7 @@ func TestShardsMergeToTheWhole(t *testing.T) {
 
 // A job that was sent gives what it would have given here.
 func TestASentJobGivesTheSame(t *testing.T) {
-	gpu := boards(t, "t4")[0]
+	gpu := gpus(t, "t4")[0]
 	for _, j := range []Job{
 		Plan(toyCase(t), []device.GPU{gpu}, []int{2, 64})[0],
 		Sweep(toyCase(t), Simulated(gpu), []int{8, 16}, sweep.Conditions{FindMax: true, Repeat: 1}),
@@ -153,7 +153,7 @@ func TestASentJobGivesTheSame(t *testing.T) {
 
 func TestProgressCountsJobs(t *testing.T) {
 	var said []int
-	_, err := RunAll(t.Context(), here(), Plan(toyCase(t), boards(t, "t4", "h200"), []int{8}),
+	_, err := RunAll(t.Context(), here(), Plan(toyCase(t), gpus(t, "t4", "h200"), []int{8}),
 		func(_ string, done, total int) {
 			require.Equal(t, 2, total)
 			said = append(said, done)
@@ -163,9 +163,9 @@ func TestProgressCountsJobs(t *testing.T) {
 }
 
 func TestReportsOfDifferentWorkDoNotMerge(t *testing.T) {
-	run := func(c report.Case, kind report.Kind, board string, batches ...int) *report.Report {
+	run := func(c report.Case, kind report.Kind, gpu string, batches ...int) *report.Report {
 		r, err := here().Run(t.Context(),
-			Job{Schema: Schema, Kind: kind, Case: c, Target: Simulated(boards(t, board)[0]), Batches: batches}, quietly)
+			Job{Schema: Schema, Kind: kind, Case: c, Target: Simulated(gpus(t, gpu)[0]), Batches: batches}, quietly)
 		require.NoError(t, err)
 		return r
 	}

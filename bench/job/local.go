@@ -63,13 +63,13 @@ func (l *Local) Run(ctx context.Context, j Job, each func(*report.Report) error)
 // plan estimates the batch sizes, and epochs over the lengths of samples if the job has
 // any.
 func (l *Local) plan(ctx context.Context, s *step.Setup, j Job) (*report.Report, error) {
-	r, err := sweep.Plan(ctx, s, *j.Target.Board, j.Batches)
+	r, err := sweep.Plan(ctx, s, *j.Target.GPU, j.Batches)
 	if err != nil || j.Lengths == nil {
 		return r, err
 	}
 	for i := range r.Points {
 		p := &r.Points[i]
-		if p.Lengths, err = epoch.Run(ctx, s, *j.Target.Board, p.Batch, j.Lengths,
+		if p.Lengths, err = epoch.Run(ctx, s, *j.Target.GPU, p.Batch, j.Lengths,
 			epoch.Options{Progress: l.Progress}); err != nil {
 			return nil, err
 		}
@@ -81,7 +81,7 @@ func (l *Local) open(t Target) (device.Device, error) {
 	if t.Device != "" {
 		return l.Open(t.Device)
 	}
-	return sim.New(*t.Board, 0)
+	return sim.New(*t.GPU, 0)
 }
 
 // RunAll runs jobs one after the other, each on boards of its own, and merges their reports. Progress is told how many

@@ -93,7 +93,7 @@ func (b Bars) render(out *strings.Builder, l Layout) {
 }
 
 // wholeBoard is from which share of a board's memory on a bar says 100 %: nothing is left for anything else.
-const wholeBoard = 0.995
+const wholeGPU = 0.995
 
 // mostBars is how many bars help; more are a wall.
 const mostBars = 30
@@ -118,7 +118,7 @@ func (r *Report) bars() Bars {
 		}
 		bytes, tone := p.need()
 		share := float64(bytes) / float64(d.Memory)
-		if share >= wholeBoard {
+		if share >= wholeGPU {
 			tone = Bad
 		}
 		b.Bars = append(b.Bars, Bar{label, share, tone})

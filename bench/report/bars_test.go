@@ -52,7 +52,7 @@ func TestColorSaysNothingMore(t *testing.T) {
 }
 
 // Of several boards each point has a bar, up to so many that they help.
-func TestBarsOfSeveralBoardsNameThem(t *testing.T) {
+func TestBarsOfSeveralGPUsNameThem(t *testing.T) {
 	r := toyPlan(2)
 	require.Len(t, r.bars().Bars, len(r.Points))
 	require.Equal(t, "other, batch 8", r.bars().Bars[2].Label)
@@ -63,7 +63,7 @@ func TestBarsOfSeveralBoardsNameThem(t *testing.T) {
 }
 
 // A bar that says 100 % is red, and one that fits without being safe is not green.
-func TestBarsOfFullBoardsAreRed(t *testing.T) {
+func TestBarsOfFullGPUsAreRed(t *testing.T) {
 	r := toyPlan(1)
 	p := &r.Points[0]
 	tone := func(bytes int64, unsafe Reason) Tone {

@@ -22,7 +22,7 @@ type Diagnosis struct {
 	// Case is the case that the remedies were estimated for, and Board how its board was found, or that
 	// it was not; absent where the user or the file names it.
 	Case  string `json:"case,omitempty"`
-	Board string `json:"board,omitempty"`
+	GPU string `json:"board,omitempty"`
 }
 
 // Finding is one observation about a run.
@@ -99,8 +99,8 @@ func (d *Diagnosis) Sheets() []Sheet {
 	switch {
 	case len(d.Remedies) > 0:
 		sheets = append(sheets, d.remedySheet())
-	case d.Board != "":
-		sheets[0].Note("%s.", d.Board)
+	case d.GPU != "":
+		sheets[0].Note("%s.", d.GPU)
 	case d.Case == "" && (d.Short() || d.Has("under-use")):
 		sheets[0].Note("--model, --batch and --gpu say what was trained; then there are remedies with their savings.")
 	}
@@ -121,8 +121,8 @@ func (d *Diagnosis) remedySheet() Sheet {
 	if !slices.ContainsFunc(d.Remedies, func(r Remedy) bool { return r.Unsafe == "" }) {
 		r.Note("none is enough alone; vprof fit looks for the largest batch of several together.")
 	}
-	if d.Board != "" {
-		r.Note("%s.", d.Board)
+	if d.GPU != "" {
+		r.Note("%s.", d.GPU)
 	}
 	return r
 }

@@ -90,8 +90,8 @@ func ReadTried(file string, data []byte) ([]Tried, error) {
 		for _, c := range d.Choices {
 			if c.Recommended {
 				c.Case.Config = d.Config
-				board, _ := find(d.Devices, c.Device)
-				all = append(all, Tried{c.Case, c.Batch, board})
+				gpu, _ := find(d.Devices, c.Device)
+				all = append(all, Tried{c.Case, c.Batch, gpu})
 			}
 		}
 		if len(all) == 0 {

@@ -17,7 +17,7 @@ func (f *Fit) Sheets() []Sheet {
 		sheets = append(sheets, f.guideSheet())
 	}
 	if len(f.Devices) > 1 {
-		sheets = append(sheets, f.boardsSheet())
+		sheets = append(sheets, f.gpusSheet())
 	} else if len(f.Choices) > 0 {
 		sheets = append(sheets, f.choicesSheet())
 	}
@@ -296,7 +296,7 @@ func (f *Fit) Recommendation(c Choice) string {
 }
 
 // boardsSheet has a row for what is recommended for each device and stage.
-func (f *Fit) boardsSheet() Sheet {
+func (f *Fit) gpusSheet() Sheet {
 	s := sheetIn(fmt.Sprintf("%s; a device may fill %s", f.subject(), f.Budget), "gpu | memory {}>-3 | "+choiceHeads,
 		bytesize.GiB)
 	for _, d := range f.Devices {

@@ -11,7 +11,7 @@ import (
 
 // A board that nothing fits has a row as long as the others', with "none" for a batch,
 // and does not keep columns that are empty otherwise.
-func TestABoardThatNothingFitsHasNoBatch(t *testing.T) {
+func TestAGPUThatNothingFitsHasNoBatch(t *testing.T) {
 	f := report.Fit{
 		Model: "toy",
 		Devices: []report.Device{

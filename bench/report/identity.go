@@ -74,7 +74,7 @@ func prefixed(prefix, s string) string {
 // Where files do not say which board it was, the first of their reports gets a
 // warning: what may be several boards is then taken for one.
 func NameDevices(reports ...*Report) {
-	var boards []Device // one for each identity, in order
+	var gpus []Device // one for each identity, in order
 	at := map[identity]int{}
 	first := map[identity]*Report{} // that has it
 	for _, r := range reports {
@@ -82,14 +82,14 @@ func NameDevices(reports ...*Report) {
 			id := d.identity()
 			before, known := first[id]
 			if !known {
-				at[id], first[id] = len(boards), r
-				boards = append(boards, d)
+				at[id], first[id] = len(gpus), r
+				gpus = append(gpus, d)
 			} else if before != r && d.Driven() && d.UUID == "" {
 				before.warnOfUntold(d)
 			}
 		}
 	}
-	names := distinct(boards)
+	names := distinct(gpus)
 	for _, r := range reports {
 		r.rename(func(d Device) string { return names[at[d.identity()]] })
 	}
@@ -107,10 +107,10 @@ func (r *Report) warnOfUntold(d Device) {
 }
 
 // distinct are names for boards, their own where no other has it.
-func distinct(boards []Device) []string {
-	names := make([]string, len(boards))
+func distinct(gpus []Device) []string {
+	names := make([]string, len(gpus))
 	groups := map[string][]int{}
-	for i, d := range boards {
+	for i, d := range gpus {
 		names[i] = d.Name
 		groups[d.Name] = append(groups[d.Name], i)
 	}
@@ -120,9 +120,9 @@ func distinct(boards []Device) []string {
 			taken[name] = true
 		}
 	}
-	for i, d := range boards {
+	for i, d := range gpus {
 		if group := groups[d.Name]; len(group) > 1 && group[0] == i {
-			qualify(boards, names, group)
+			qualify(gpus, names, group)
 		}
 		// A qualified name may be that of another board already.
 		for base, n := names[i], 2; len(groups[d.Name]) > 1 && taken[names[i]]; n++ {
@@ -134,10 +134,10 @@ func distinct(boards []Device) []string {
 }
 
 // qualify gives boards that share a name different ones.
-func qualify(boards []Device, names []string, group []int) {
+func qualify(gpus []Device, names []string, group []int) {
 	for _, i := range group {
-		if host := boards[i].Host; host != "" && boards[i].Driven() {
-			names[i] = host + "/" + boards[i].Name
+		if host := gpus[i].Host; host != "" && gpus[i].Driven() {
+			names[i] = host + "/" + gpus[i].Name
 		}
 	}
 	suffix := map[int][]string{}
@@ -148,11 +148,11 @@ func qualify(boards []Device, names []string, group []int) {
 			same[key] = append(same[key], i)
 		}
 		for _, alike := range same {
-			if slices.IndexFunc(alike, func(i int) bool { return of(boards[i]) != of(boards[alike[0]]) }) < 0 {
+			if slices.IndexFunc(alike, func(i int) bool { return of(gpus[i]) != of(gpus[alike[0]]) }) < 0 {
 				continue // it tells none apart
 			}
 			for _, i := range alike {
-				suffix[i] = append(suffix[i], cmp.Or(of(boards[i]), "unknown"))
+				suffix[i] = append(suffix[i], cmp.Or(of(gpus[i]), "unknown"))
 			}
 		}
 	}

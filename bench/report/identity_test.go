@@ -41,7 +41,7 @@ func names(reports ...*Report) []string {
 	return all
 }
 
-func TestBoardsOfOneNameAreToldApart(t *testing.T) {
+func TestGPUsOfOneNameAreToldApart(t *testing.T) {
 	half := t4
 	half.Memory /= 2
 	newer := t4
@@ -132,7 +132,7 @@ func TestNamesAreIdentities(t *testing.T) {
 
 // Five machines' lines in one file are five boards again when it is read, and all
 // that is written of them says which.
-func TestBoardsStayApartInEveryFormat(t *testing.T) {
+func TestGPUsStayApartInEveryFormat(t *testing.T) {
 	var lines bytes.Buffer
 	reports := []*Report{measuredOn(known(t4, "GPU-1", "n1")), measuredOn(known(h100, "GPU-2", "n2"))}
 	for _, r := range reports {

@@ -243,10 +243,10 @@ func (m *Matrix) list() Sheet {
 // square has a row for each case and a column for each board.
 func (m *Matrix) square() Sheet {
 	s := Sheet{Title: m.Name, Columns: Columns("model | case"), Notes: m.notes()}
-	boards, cases := map[string]int{}, map[[2]string]int{}
+	gpus, cases := map[string]int{}, map[[2]string]int{}
 	for _, r := range m.Rows {
-		if _, seen := boards[r.Device]; !seen {
-			boards[r.Device] = 2 + len(boards)
+		if _, seen := gpus[r.Device]; !seen {
+			gpus[r.Device] = 2 + len(gpus)
 			name := r.GPU
 			if r.UUID != "" || r.Host != "" {
 				name = r.Device
@@ -263,10 +263,10 @@ func (m *Matrix) square() Sheet {
 		}
 	}
 	for i := range s.Rows {
-		s.Rows[i] = append(s.Rows[i], make([]string, len(boards))...)
+		s.Rows[i] = append(s.Rows[i], make([]string, len(gpus))...)
 	}
 	for _, r := range m.Rows {
-		s.Rows[cases[[2]string{r.Model, r.Case}]][boards[r.Device]] = r.String()
+		s.Rows[cases[[2]string{r.Model, r.Case}]][gpus[r.Device]] = r.String()
 	}
 	marks := "batch (largest safe batch): GiB needed at batch; ? tight, ! does not fit, x refused."
 	s.Notes = append([]string{marks}, s.Notes...)
@@ -275,23 +275,23 @@ func (m *Matrix) square() Sheet {
 
 // simulated names the boards whose runs no GPU did; empty if there are none.
 func (m *Matrix) simulated() string {
-	var boards []string
+	var gpus []string
 	measured := false
 	for _, c := range m.Rows {
 		switch {
 		case c.Run == "measured":
 			measured = true
-		case c.Run == "simulated" && !slices.Contains(boards, c.Device):
-			boards = append(boards, c.Device)
+		case c.Run == "simulated" && !slices.Contains(gpus, c.Device):
+			gpus = append(gpus, c.Device)
 		}
 	}
 	switch {
-	case len(boards) == 0:
+	case len(gpus) == 0:
 		return ""
 	case !measured:
 		return "all runs were simulated; no GPU was touched."
 	}
-	return "simulated, not measured: " + strings.Join(boards, ", ") + "."
+	return "simulated, not measured: " + strings.Join(gpus, ", ") + "."
 }
 
 // String is the cell in a few signs: "64 (97): 10.31".

@@ -11,13 +11,13 @@ import (
 
 // tried is a sweep of a board that ran some batch sizes, of which those above most do not
 // fit; it ends at the first of these.
-func tried(board string, most int, batches ...int) *Report {
+func tried(gpu string, most int, batches ...int) *Report {
 	r := &Report{
 		Schema: Schema, Kind: Sweep, Case: Case{Case: models.Case{Model: "toy", Stage: "full"}},
-		Devices: []Device{{Name: board, GPU: "t4", UUID: board}},
+		Devices: []Device{{Name: gpu, GPU: "t4", UUID: gpu}},
 	}
 	for i, b := range batches {
-		r.Points = append(r.Points, Point{Batch: b, Device: board, Run: &Run{Fits: b <= most}})
+		r.Points = append(r.Points, Point{Batch: b, Device: gpu, Run: &Run{Fits: b <= most}})
 		if b > most {
 			r.Stopped = OutOfMemory(b, batches[i+1:])
 			break
@@ -70,7 +70,7 @@ func TestMergedSearchHasTheLargestOfAll(t *testing.T) {
 	require.Equal(t, &Largest{Batch: 32, Fails: 36}, merged.Largest)
 }
 
-func TestSweepsOfSeveralBoardsStandForThemselves(t *testing.T) {
+func TestSweepsOfSeveralGPUsStandForThemselves(t *testing.T) {
 	a, b := tried("cuda:0", 20, 8, 16), tried("cuda:1", 20, 32, 64)
 	_, err := Merge(a, b)
 	require.True(t, input.Bad(err))

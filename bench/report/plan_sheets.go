@@ -47,7 +47,7 @@ func (r *Report) componentsSheet() Sheet {
 }
 
 // boardsSheet has a row for every board and a column for every batch size.
-func (r *Report) boardsSheet() Sheet {
+func (r *Report) gpusSheet() Sheet {
 	c := columnOf(largest(r.Points, func(p Point) int64 { return p.Estimate.Device.High }))
 	s := sheetIn(r.Case.String(), "gpu | memory {}>", largest(r.Devices, func(d Device) int64 { return d.Memory }))
 	s.Bars, s.Notes = r.bars(), slices.Concat([]string{marks}, r.refusals(), r.sideNotes(), warningNotes(r.Warnings))

@@ -18,7 +18,7 @@ func (r *Report) Sheets() []Sheet {
 	case r.Kind == Sweep:
 		return []Sheet{r.sweepSheet()}
 	case len(r.Devices) > 1:
-		return append([]Sheet{r.boardsSheet()}, r.lengthsSheets()...)
+		return append([]Sheet{r.gpusSheet()}, r.lengthsSheets()...)
 	default:
 		return slices.Concat([]Sheet{r.componentsSheet()}, r.buffersSheets(), r.lengthsSheets())
 	}

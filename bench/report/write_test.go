@@ -76,14 +76,14 @@ func toySweep() *Report {
 }
 
 // toyPlan is for one board, or for two.
-func toyPlan(boards int) *Report {
+func toyPlan(gpus int) *Report {
 	r := toySweep()
 	r.Kind, r.Stopped = Plan, nil
 	r.Points = nil
 	r.Devices = append(r.Devices, Device{
 		Name: "sim:other", GPU: "other", Title: "Other", Simulated: true,
 		Memory: 1000 * mib,
-	})[:boards]
+	})[:gpus]
 	for i, d := range r.Devices {
 		verdicts := [][]Verdict{{Fits, Tight}, {Tight, DoesNotFit}}[i]
 		r.Points = append(r.Points,

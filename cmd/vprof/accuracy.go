@@ -286,7 +286,7 @@ func (a *app) planned(ctx context.Context, command, folder string) (*report.Esti
 	if err != nil {
 		return nil, err
 	}
-	gpus, err := o.boards()
+	gpus, err := o.gpus()
 	if err != nil {
 		return nil, err
 	}

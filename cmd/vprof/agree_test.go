@@ -25,22 +25,22 @@ import (
 const settingsVariable = "VPROF_SETTINGS"
 
 // checked sets how many cases a property has, and returns on how many boards each is judged.
-func checked(t *testing.T) (boards int) {
-	settings, boards := 1, 2
+func checked(t *testing.T) (gpus int) {
+	settings, gpus := 1, 2
 	if n, err := strconv.Atoi(os.Getenv(settingsVariable)); err == nil {
-		settings, boards = n, len(judgedBoards)
+		settings, gpus = n, len(judgedGPUs)
 	}
 	checks := flag.Lookup("rapid.checks").Value
 	before := checks.String()
 	require.NoError(t, checks.Set(strconv.Itoa(settings)))
 	t.Cleanup(func() { _ = checks.Set(before) })
-	return boards
+	return gpus
 }
 
 // judged are the boards and models of the cases: of every architecture, and of all that differ in
 // what they keep and how they validate.
 var (
-	judgedBoards = []string{
+	judgedGPUs = []string{
 		"v100-16", "t4", "rtx-2080-ti", "a30", "a100-40", "rtx-3060", "a10", "l4", "rtx-4090", "h100", "h20",
 		"rtx-5060-ti",
 	}
@@ -78,7 +78,7 @@ type judges struct {
 func newJudges(t *testing.T) *judges {
 	return &judges{
 		registry: all.Models(), folder: t.TempDir(),
-		trials: sharedTrials{Boards: steptest.Boards(t, judgedBoards...)},
+		trials: sharedTrials{GPUs: steptest.GPUs(t, judgedGPUs...)},
 	}
 }
 
@@ -120,8 +120,8 @@ func (j *judges) draw(t *rapid.T) training {
 }
 
 // on are the flags of the training on boards.
-func (c training) on(boards ...string) []string {
-	return append(c.flags[:len(c.flags):len(c.flags)], "--gpu="+strings.Join(boards, ","),
+func (c training) on(gpus ...string) []string {
+	return append(c.flags[:len(c.flags):len(c.flags)], "--gpu="+strings.Join(gpus, ","),
 		fmt.Sprintf("--gpu-memory=%dMiB", c.memory))
 }
 
@@ -152,18 +152,18 @@ func (c training) ask(t tester, args ...string) (stdout, stderr string, code exi
 }
 
 // largestOn is the largest safe batch by fit, on each of some boards, with further flags.
-func (c training) largestOn(t tester, boards []string, flags ...string) []report.Choice {
-	f, _ := answer[report.Fit](t, c, "fit", append(c.on(boards...), flags...)...)
-	require.Len(t, f.Choices, len(boards))
+func (c training) largestOn(t tester, gpus []string, flags ...string) []report.Choice {
+	f, _ := answer[report.Fit](t, c, "fit", append(c.on(gpus...), flags...)...)
+	require.Len(t, f.Choices, len(gpus))
 	return f.Choices
 }
 
 // Safe is one thing, whichever verb is asked, and however much else is asked with it.
 func TestVerbsAgreeOnWhatIsSafe(t *testing.T) {
-	boards, j := checked(t), newJudges(t)
+	gpus, j := checked(t), newJudges(t)
 	rapid.Check(t, func(t *rapid.T) {
 		c := j.draw(t)
-		for _, row := range c.largestOn(t, rapid.Permutation(judgedBoards).Draw(t, "boards")[:boards]) {
+		for _, row := range c.largestOn(t, rapid.Permutation(judgedGPUs).Draw(t, "boards")[:gpus]) {
 			c.judgeRow(t, row)
 		}
 	})
@@ -171,30 +171,30 @@ func TestVerbsAgreeOnWhatIsSafe(t *testing.T) {
 
 // judgeRow asks all verbs about a row of a fit of several boards.
 func (c training) judgeRow(t tester, row report.Choice) {
-	board := strings.TrimPrefix(row.Device, "sim:")
-	fit := c.largestOn(t, []string{board})[0]
-	require.Equal(t, row.Largest, fit.Largest, "fit of several boards: %s", board)
-	c.agree(t, board, fit)
-	c.grow(t, board, fit)
+	gpu := strings.TrimPrefix(row.Device, "sim:")
+	fit := c.largestOn(t, []string{gpu})[0]
+	require.Equal(t, row.Largest, fit.Largest, "fit of several boards: %s", gpu)
+	c.agree(t, gpu, fit)
+	c.grow(t, gpu, fit)
 }
 
 // agree asks every verb about the training, of which fit says what is safe.
-func (c training) agree(t tester, board string, fit report.Choice) {
-	times, _ := answer[report.Times](t, c, "time", c.on(board)...)
-	require.Equal(t, fit.Largest, times.Rows[0].Batch, "time on %s", board)
+func (c training) agree(t tester, gpu string, fit report.Choice) {
+	times, _ := answer[report.Times](t, c, "time", c.on(gpu)...)
+	require.Equal(t, fit.Largest, times.Rows[0].Batch, "time on %s", gpu)
 	if largest := fit.Largest; largest > 0 {
-		c.judge(t, board, largest, largest, true)
-		c.judge(t, board, max(least(fit), int(c.below*float64(largest))), largest, true)
+		c.judge(t, gpu, largest, largest, true)
+		c.judge(t, gpu, max(least(fit), int(c.below*float64(largest))), largest, true)
 	}
 	if largest := fit.Largest; largest < planner.SearchedBatch {
-		c.judge(t, board, max(largest+1, least(fit)), largest, false)
+		c.judge(t, gpu, max(largest+1, least(fit)), largest, false)
 	}
 }
 
 // judge asks the verbs that take a batch whether it is safe.
-func (c training) judge(t tester, board string, batch, largest int, safe bool) {
-	flags := append(c.on(board), fmt.Sprintf("--batch=%d", batch))
-	where := fmt.Sprintf("batch %d on %s, where fit says %d", batch, board, largest)
+func (c training) judge(t tester, gpu string, batch, largest int, safe bool) {
+	flags := append(c.on(gpu), fmt.Sprintf("--batch=%d", batch))
+	where := fmt.Sprintf("batch %d on %s, where fit says %d", batch, gpu, largest)
 	smoke, code := answer[report.Smoke](t, c, "smoke", flags...)
 	require.Equal(t, safe, smoke.Safe, "smoke, %s", where)
 	require.Equal(t, safe, code == exitFine)
@@ -213,8 +213,8 @@ func (c training) judge(t tester, board string, batch, largest int, safe bool) {
 
 // grow checks that more memory, more of it to fill, or more risk never take a smaller batch, and that multiples are of
 // the batch that is safe.
-func (c training) grow(t tester, board string, fit report.Choice) {
-	find := func(c training, flags ...string) report.Choice { return c.largestOn(t, []string{board}, flags...)[0] }
+func (c training) grow(t tester, gpu string, fit report.Choice) {
+	find := func(c training, flags ...string) report.Choice { return c.largestOn(t, []string{gpu}, flags...)[0] }
 	less, more := fit.Largest, fit.Largest
 	switch c.grown {
 	case "memory":
@@ -231,21 +231,21 @@ func (c training) grow(t tester, board string, fit report.Choice) {
 		require.LessOrEqual(t, eights.Batch, fit.Largest)
 		require.True(t, eights.Batch%8 == 0 || fit.Largest < 8, "%d of %d", eights.Batch, fit.Largest)
 	case "effective":
-		c.shareOut(t, board)
+		c.shareOut(t, gpu)
 	}
-	require.LessOrEqual(t, less, more, "%s on %s", c.grown, board)
+	require.LessOrEqual(t, less, more, "%s on %s", c.grown, gpu)
 }
 
 // shareOut asks smoke about the batch and the micro-batches that fit makes of the samples of an optimizer step.
-func (c training) shareOut(t tester, board string) {
-	row := c.largestOn(t, []string{board}, fmt.Sprintf("--target-effective-batch=%d", c.effective))[0]
+func (c training) shareOut(t tester, gpu string) {
+	row := c.largestOn(t, []string{gpu}, fmt.Sprintf("--target-effective-batch=%d", c.effective))[0]
 	if row.Batch == 0 {
 		return
 	}
 	micro := row.Case.Accumulate
 	smoke, _ := answer[report.Smoke](t, c, "smoke",
-		append(c.on(board), fmt.Sprintf("--batch=%d", row.Batch), fmt.Sprintf("--accumulate=%d", micro))...)
-	require.True(t, smoke.Safe, "%d micro-batches of %d on %s: %s", micro, row.Batch, board, smoke.Reason)
+		append(c.on(gpu), fmt.Sprintf("--batch=%d", row.Batch), fmt.Sprintf("--accumulate=%d", micro))...)
+	require.True(t, smoke.Safe, "%d micro-batches of %d on %s: %s", micro, row.Batch, gpu, smoke.Reason)
 }
 
 // least is the smallest batch that PyTorch takes: batch norm refuses one sample.
@@ -313,10 +313,10 @@ func TestABatchIsSafeInBothLoops(t *testing.T) {
 			"--seq-len=150",
 		},
 	}
-	boards := []string{"h20"}
-	require.Zero(t, c.largestOn(t, boards)[0].Largest)
-	c.judge(t, boards[0], 1, 0, false)
+	gpus := []string{"h20"}
+	require.Zero(t, c.largestOn(t, gpus)[0].Largest)
+	c.judge(t, gpus[0], 1, 0, false)
 	for loop, safe := range map[string]bool{"trainer": false, "plain": true} {
-		require.Equal(t, safe, c.largestOn(t, boards, "--loop="+loop)[0].Largest > 0, loop)
+		require.Equal(t, safe, c.largestOn(t, gpus, "--loop="+loop)[0].Largest > 0, loop)
 	}
 }

@@ -109,10 +109,10 @@ func hasOneOf(name string, parts ...string) bool {
 }
 
 // anywhere draws any model with any options, for any two boards.
-func (j *judges) anywhere(t *rapid.T) (c training, boards []string) {
+func (j *judges) anywhere(t *rapid.T) (c training, gpus []string) {
 	j.trials.Forget()
-	boards = rapid.Permutation(device.Names()).Draw(t, "boards")[:2]
-	j.trials.Boards = steptest.Boards(t, boards...)
+	gpus = rapid.Permutation(device.Names()).Draw(t, "boards")[:2]
+	j.trials.GPUs = steptest.GPUs(t, gpus...)
 	c = j.budget(t, 24<<10)
 	flags, from := j.anyModel(t)
 	for _, o := range anyOptions {
@@ -126,12 +126,12 @@ func (j *judges) anywhere(t *rapid.T) (c training, boards []string) {
 		}
 	}
 	c.flags = flags
-	return c, boards
+	return c, gpus
 }
 
 // takes reports whether a board can train the case at all.
-func (c training) takes(t tester, board string) bool {
-	_, stderr, code := c.ask(t, append([]string{"plan", "--batch=2"}, c.on(board)...)...)
+func (c training) takes(t tester, gpu string) bool {
+	_, stderr, code := c.ask(t, append([]string{"plan", "--batch=2"}, c.on(gpu)...)...)
 	require.Contains(t, []exitCode{exitFine, exitNegative, exitUsage}, code, stderr)
 	require.NotContains(t, stderr, "replay: ")
 	return code != exitUsage
@@ -145,11 +145,11 @@ func TestVerbsAgreeAnywhere(t *testing.T) {
 	checked(t)
 	j := newJudges(t)
 	rapid.Check(t, func(t *rapid.T) {
-		c, boards := j.anywhere(t)
-		if !c.takes(t, boards[0]) || !c.takes(t, boards[1]) {
+		c, gpus := j.anywhere(t)
+		if !c.takes(t, gpus[0]) || !c.takes(t, gpus[1]) {
 			return
 		}
-		for _, row := range c.largestOn(t, boards) {
+		for _, row := range c.largestOn(t, gpus) {
 			c.judgeRow(t, row)
 		}
 	})

@@ -136,7 +136,7 @@ func (a *app) runVerb(
 	var out, errs bytes.Buffer
 	own := &app{
 		stdin: strings.NewReader(""), stdout: &out, stderr: &errs, now: a.now, models: a.models,
-		residuals: a.residuals, detect: a.detect, openGPU: a.openGPU, boards: a.boards, trials: a.trials,
+		residuals: a.residuals, detect: a.detect, openGPU: a.openGPU, gpus: a.gpus, trials: a.trials,
 		only: only,
 	}
 	args, err := r.line(verb, flags)

@@ -55,7 +55,7 @@ type app struct {
 	// dev is the folder of devices, where a GPU shows that nothing else tells of.
 	dev string
 	// boards opens NVML for monitor.
-	boards monitor.Source
+	gpus monitor.Source
 	// only makes the one verb there is, where a request is for it; nil for all verbs.
 	only func(*app) *cobra.Command
 }
@@ -81,7 +81,7 @@ func system() *app {
 	}
 	a := &app{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, now: now, models: sync.OnceValue(all.Models),
-		residuals: planner.Residuals, detect: detectGPU, openGPU: openGPU, dev: "/dev", boards: openNVML,
+		residuals: planner.Residuals, detect: detectGPU, openGPU: openGPU, dev: "/dev", gpus: openNVML,
 	}
 	if cache, err := os.UserCacheDir(); err == nil {
 		a.oracle = &capture.Oracle{Folder: filepath.Join(cache, "vprof", "cudnn")}

@@ -47,12 +47,12 @@ func (f *applyFlags) register(cmd *cobra.Command) {
 }
 
 // check refuses flags that contradict each other.
-func (f *applyFlags) check(boards int) error {
+func (f *applyFlags) check(gpus int) error {
 	if !f.apply {
 		return without(f.flags, "--%s belongs to --apply", "dry-run", "config-path", "map")
 	}
 	switch {
-	case boards > 1:
+	case gpus > 1:
 		return usagef("--apply: the configuration is for one board; name it with --gpu")
 	case f.trainer != nil && f.config != "" && len(f.pairs) == 0:
 		return usagef("--config-path: the recommendation is written into %s; leave it out", f.trainer.File)

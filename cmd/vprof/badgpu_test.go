@@ -17,7 +17,7 @@ import (
 // Each machine that has something wrong with it is told in one sentence, with
 // its exit code, and nothing is left on it.
 func TestWhatIsWrongWithAMachineIsSaidInASentence(t *testing.T) {
-	gpu := board(t, "rtx-5060-ti")
+	gpu := catalogGPU(t, "rtx-5060-ti")
 	one := func(change func(*fakecuda.Setup)) fakecuda.Setup {
 		s := fakecuda.Genuine(gpu)
 		change(&s)
@@ -53,7 +53,7 @@ func TestWhatIsWrongWithAMachineIsSaidInASentence(t *testing.T) {
 		},
 		{
 			"no such board",
-			fakecuda.Setup{Boards: []fakecuda.Board{{GPU: gpu}, {GPU: board(t, "t4")}}},
+			fakecuda.Setup{GPUs: []fakecuda.GPU{{GPU: gpu}, {GPU: catalogGPU(t, "t4")}}},
 			"cuda:2", exitNoGPU,
 			"cuda:2: there is no such GPU; there are cuda:0 (NVIDIA GeForce RTX 5060 Ti), cuda:1 (Tesla T4)",
 		},
@@ -62,31 +62,31 @@ func TestWhatIsWrongWithAMachineIsSaidInASentence(t *testing.T) {
 			"cuda: the driver is too old: it speaks CUDA 11.4, the kernels need 11.8; install driver 520.61 or newer",
 		},
 		{
-			"old board", fakecuda.Genuine(board(t, "gtx-1080")), "", exitNoGPU,
+			"old board", fakecuda.Genuine(catalogGPU(t, "gtx-1080")), "", exitNoGPU,
 			"cuda:0: NVIDIA GeForce GTX 1080 is too old: it has compute capability 6.1, the kernels need 7.0; " +
 				"simulate it with --device sim:gtx-1080",
 		},
 		{
-			"prohibited mode", one(func(s *fakecuda.Setup) { s.Boards[0].Mode = 2 }), "", exitNoGPU,
+			"prohibited mode", one(func(s *fakecuda.Setup) { s.GPUs[0].Mode = 2 }), "", exitNoGPU,
 			"cuda:0: the board is in prohibited mode; allow contexts with nvidia-smi -c DEFAULT",
 		},
 		{
 			"exclusive mode", one(func(s *fakecuda.Setup) {
-				s.Boards[0].Mode, s.Boards[0].Others = 3, []fakecuda.Process{{PID: 5, Name: "python3", Used: mib}}
+				s.GPUs[0].Mode, s.GPUs[0].Others = 3, []fakecuda.Process{{PID: 5, Name: "python3", Used: mib}}
 			}), "", exitNoGPU,
 			"cuda:0: the board is in exclusive mode and another process uses it; wait for that process, or share " +
 				"the board with nvidia-smi -c DEFAULT",
 		},
 		{
 			"full board", one(func(s *fakecuda.Setup) {
-				s.Boards[0].Others = []fakecuda.Process{{PID: 5, Name: "python3", Used: gpu.Memory - 100*mib}}
+				s.GPUs[0].Others = []fakecuda.Process{{PID: 5, Name: "python3", Used: gpu.Memory - 100*mib}}
 			}), "", exitNoGPU,
 			"cuda:0: the board has no room for a context; other processes fill it (see nvidia-smi)",
 		},
 		{
 			"board full but for a context", one(func(s *fakecuda.Setup) {
-				s.Boards[0].Module = 8 * mib
-				s.Boards[0].Others = []fakecuda.Process{{PID: 5, Name: "python3", Used: gpu.Memory - gpu.Context - mib}}
+				s.GPUs[0].Module = 8 * mib
+				s.GPUs[0].Others = []fakecuda.Process{{PID: 5, Name: "python3", Used: gpu.Memory - gpu.Context - mib}}
 			}), "", exitNoGPU,
 			"cuda:0: the board has no room for the kernels; other processes fill it (see nvidia-smi)",
 		},
@@ -175,7 +175,7 @@ func TestWhatIsWrongWithAMachineIsSaidInASentence(t *testing.T) {
 				require.Equal(t, exitFine, instead.code, instead.stderr)
 				require.Equal(t, "vprof: a GPU is here and was not used: "+
 					""+strings.TrimPrefix(strings.TrimPrefix(tt.says, "cuda: "), "cuda:0: ")+"\n", instead.stderr)
-				require.Contains(t, instead.stdout, "simulated "+board(t, defaultGPU).Product)
+				require.Contains(t, instead.stdout, "simulated "+catalogGPU(t, defaultGPU).Product)
 			}
 		})
 	}
@@ -183,11 +183,11 @@ func TestWhatIsWrongWithAMachineIsSaidInASentence(t *testing.T) {
 
 // A slice of a board is a board of its own size, and the board is not there
 // without slices.
-func TestASliceIsABoardAndAMachineOfNoneHasNoGPU(t *testing.T) {
-	whole := fakecuda.Board{GPU: board(t, "a100-40"), MIG: fakecuda.Sliced}
-	slice := fakecuda.Board{GPU: sized(whole.GPU, 4864*mib), MIG: fakecuda.Slice}
+func TestASliceIsAGPUAndAMachineOfNoneHasNoGPU(t *testing.T) {
+	whole := fakecuda.GPU{GPU: catalogGPU(t, "a100-40"), MIG: fakecuda.Sliced}
+	slice := fakecuda.GPU{GPU: sized(whole.GPU, 4864*mib), MIG: fakecuda.Slice}
 	slice.Product += " MIG 1g.5gb"
-	setup := fakecuda.Setup{Boards: []fakecuda.Board{whole, slice, slice}}
+	setup := fakecuda.Setup{GPUs: []fakecuda.GPU{whole, slice, slice}}
 	driver := setup.Restart(t)
 	for _, name := range []string{"cuda:0", "cuda:1"} {
 		r := swept(t, "--model", "toy", "--batch", "8", "--device", name)
@@ -208,7 +208,7 @@ func TestASliceIsABoardAndAMachineOfNoneHasNoGPU(t *testing.T) {
 	require.Equal(t, exitFine, doctor.code)
 	require.NotContains(t, doctor.stdout, "has no slices")
 
-	fakecuda.Setup{Boards: []fakecuda.Board{whole}}.Restart(t)
+	fakecuda.Setup{GPUs: []fakecuda.GPU{whole}}.Restart(t)
 	got = command(t, "sweep", "--model", "toy", "--device", "cuda:0")
 	require.Equal(t, exitNoGPU, got.code)
 	require.Contains(t, got.stderr,
@@ -260,7 +260,7 @@ func TestLibrariesThatAreNoDriver(t *testing.T) {
 // Without --device the first GPU is taken, and a simulated board where there is
 // none or where one is named.
 func TestTheFirstGPUIsTheDefault(t *testing.T) {
-	fakecuda.Genuine(board(t, "t4")).Restart(t)
+	fakecuda.Genuine(catalogGPU(t, "t4")).Restart(t)
 	r := swept(t, "--model", "toy", "--batch", "8")
 	require.Equal(t, "cuda:0", r.Devices[0].Name)
 	require.Equal(t, "t4", r.Devices[0].GPU)
@@ -273,12 +273,12 @@ func TestTheFirstGPUIsTheDefault(t *testing.T) {
 
 // fit --auto asks the driver, and leaves what others hold alone.
 func TestFitFindsTheGPU(t *testing.T) {
-	setup := fakecuda.Genuine(sized(board(t, "t4"), 8<<30))
-	setup.Boards[0].Others = []fakecuda.Process{{PID: 5, Name: "python3", Used: 1 << 30}}
+	setup := fakecuda.Genuine(sized(catalogGPU(t, "t4"), 8<<30))
+	setup.GPUs[0].Others = []fakecuda.Process{{PID: 5, Name: "python3", Used: 1 << 30}}
 	driver := setup.Restart(t)
 	found, err := detectGPU(0)
 	require.NoError(t, err)
-	require.Equal(t, localGPU{GPU: setup.Boards[0].GPU, Others: 1 << 30}, found)
+	require.Equal(t, localGPU{GPU: setup.GPUs[0].GPU, Others: 1 << 30}, found)
 	requireBalanced(t, driver)
 	fakecuda.Setup{}.Restart(t)
 	_, err = detectGPU(0)
@@ -287,9 +287,9 @@ func TestFitFindsTheGPU(t *testing.T) {
 
 // The doctor of a machine on which all is well.
 func TestAHealthyMachine(t *testing.T) {
-	setup := fakecuda.Setup{Boards: []fakecuda.Board{
-		{GPU: board(t, "h200"), Module: 8 * mib},
-		{GPU: board(t, "t4"), Mode: 2},
+	setup := fakecuda.Setup{GPUs: []fakecuda.GPU{
+		{GPU: catalogGPU(t, "h200"), Module: 8 * mib},
+		{GPU: catalogGPU(t, "t4"), Mode: 2},
 	}}
 	setup.Restart(t)
 	got := command(t, "doctor", "--format", "csv")

@@ -19,7 +19,7 @@ import (
 const defaultGPU = "rtx-5060-ti"
 
 // boardFlags are the flags that choose what something runs on: boards of the catalog, or a GPU of this machine.
-type boardFlags struct {
+type gpuFlags struct {
 	gpu, spec, memory, host string
 	// device is the value of --device; empty of verbs that have no such flag.
 	device string
@@ -27,12 +27,12 @@ type boardFlags struct {
 }
 
 // given reports whether the user named a board.
-func (f *boardFlags) given() bool {
+func (f *gpuFlags) given() bool {
 	return slices.ContainsFunc([]string{"gpu", "gpu-spec", "gpu-memory"}, f.flags.Changed)
 }
 
 // defaultBoard is the board that is simulated by default, where neither the user nor this machine chose one.
-func (f *boardFlags) defaultBoard(gpus []device.GPU) string {
+func (f *gpuFlags) defaultGPU(gpus []device.GPU) string {
 	chosen := slices.ContainsFunc([]string{"auto", "profile", "device"}, f.flags.Changed)
 	if f.given() || chosen || len(gpus) != 1 {
 		return ""
@@ -40,7 +40,7 @@ func (f *boardFlags) defaultBoard(gpus []device.GPU) string {
 	return gpus[0].Product
 }
 
-func (f *boardFlags) register(cmd *cobra.Command, gpuUsage string) {
+func (f *gpuFlags) register(cmd *cobra.Command, gpuUsage string) {
 	f.flags = cmd.Flags()
 	f.gpu = defaultGPU
 	cmd.Flags().Var(&once{to: &f.gpu}, "gpu", gpuUsage)
@@ -52,19 +52,19 @@ func (f *boardFlags) register(cmd *cobra.Command, gpuUsage string) {
 }
 
 // registerDevice adds --device.
-func (f *boardFlags) registerDevice(cmd *cobra.Command, usage string) {
+func (f *gpuFlags) registerDevice(cmd *cobra.Command, usage string) {
 	f.flags.StringVar(&f.device, "device", "", usage)
 	complete(cmd, "device", deviceNames)
 }
 
 // registerHostMemory adds the memory of the machine that the boards are in.
-func (f *boardFlags) registerHostMemory() {
+func (f *gpuFlags) registerHostMemory() {
 	f.flags.Var(&once{to: &f.host}, "host-memory",
 		"`size` of the memory of the machine, like 64GiB, which is then judged, too; a bare number counts GiB")
 }
 
 // board finds the one board.
-func (f *boardFlags) board() (device.GPU, error) {
+func (f *gpuFlags) chosen() (device.GPU, error) {
 	gpu, err := f.fromSpec()
 	if err == nil && f.spec == "" {
 		gpu, err = device.Lookup(f.gpu)
@@ -76,7 +76,7 @@ func (f *boardFlags) board() (device.GPU, error) {
 }
 
 // fromSpec is the board of --gpu-spec; the zero GPU without it.
-func (f *boardFlags) fromSpec() (device.GPU, error) {
+func (f *gpuFlags) fromSpec() (device.GPU, error) {
 	if f.spec == "" {
 		return device.GPU{}, nil
 	}
@@ -96,9 +96,9 @@ func (f *boardFlags) fromSpec() (device.GPU, error) {
 }
 
 // boards finds several, named in a list with commas, or all.
-func (f *boardFlags) boards() ([]device.GPU, error) {
+func (f *gpuFlags) gpus() ([]device.GPU, error) {
 	if f.spec != "" {
-		gpu, err := f.board()
+		gpu, err := f.chosen()
 		return []device.GPU{gpu}, err
 	}
 	if f.gpu == "all" {
@@ -121,7 +121,7 @@ func (f *boardFlags) boards() ([]device.GPU, error) {
 	return gpus, nil
 }
 
-func (f *boardFlags) resize(gpu device.GPU) (device.GPU, error) {
+func (f *gpuFlags) resize(gpu device.GPU) (device.GPU, error) {
 	gpu, err := f.withHostMemory(gpu)
 	if err != nil || f.memory == "" {
 		return gpu, err
@@ -139,7 +139,7 @@ func (f *boardFlags) resize(gpu device.GPU) (device.GPU, error) {
 }
 
 // withHostMemory is the board in a machine with the memory of --host-memory.
-func (f *boardFlags) withHostMemory(gpu device.GPU) (device.GPU, error) {
+func (f *gpuFlags) withHostMemory(gpu device.GPU) (device.GPU, error) {
 	if f.host == "" {
 		return gpu, nil
 	}
@@ -166,7 +166,7 @@ type deviceName struct {
 	// by its name.
 	real  bool
 	index int
-	board string
+	gpu string
 }
 
 // parseDevice reads cuda, cuda:N, sim or sim:NAME. The error is a usage error.
@@ -182,17 +182,17 @@ func parseDevice(text string) (deviceName, error) {
 		}
 		return deviceName{real: true, index: index}, nil
 	case kind == "sim" && !given:
-		return deviceName{board: defaultGPU}, nil
+		return deviceName{gpu: defaultGPU}, nil
 	case kind == "sim":
 		_, err := device.Lookup(which)
-		return deviceName{board: which}, err
+		return deviceName{gpu: which}, err
 	}
 	return deviceName{}, usagef("--device: %q is neither cuda:N nor sim:NAME (list boards with \"vprof gpus\")", text)
 }
 
 // resolveDevice is what --device names: a GPU of this machine, or a simulated board, which replaces the one of --gpu.
 // With real, other flags, which messages list, need a GPU of this machine.
-func (f *boardFlags) resolveDevice(real bool, flags string) (deviceName, error) {
+func (f *gpuFlags) resolveDevice(real bool, flags string) (deviceName, error) {
 	named := deviceName{real: real}
 	if f.device != "" {
 		var err error
@@ -207,14 +207,14 @@ func (f *boardFlags) resolveDevice(real bool, flags string) (deviceName, error) 
 		return named, usagef("%s a GPU of this machine; leave --gpu, --gpu-spec and --gpu-memory away", flags)
 	case f.device != "" && f.flags.Changed("gpu"):
 		return named, usagef("--device and --gpu both name a board; give one")
-	case named.board != "":
-		f.gpu = named.board
+	case named.gpu != "":
+		f.gpu = named.gpu
 	}
 	return named, nil
 }
 
 // target is what a job runs on. The error is a usage error.
-func (f *boardFlags) target() (job.Target, error) {
+func (f *gpuFlags) target() (job.Target, error) {
 	named, err := f.resolveDevice(false, "--device takes")
 	switch {
 	case err != nil:
@@ -224,6 +224,6 @@ func (f *boardFlags) target() (job.Target, error) {
 	case f.device == "" && !f.given():
 		return job.Target{Device: job.Auto}, nil
 	}
-	gpu, err := f.board()
+	gpu, err := f.chosen()
 	return job.Simulated(gpu), err
 }

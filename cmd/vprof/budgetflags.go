@@ -106,7 +106,7 @@ func parseSize(flag, s string) (int64, error) {
 }
 
 // parseMemory reads an amount of memory, or a share of a board's memory like 70%, in bytes.
-func parseMemory(s string, board int64) (int64, error) {
+func parseMemory(s string, gpu int64) (int64, error) {
 	percent, ok := strings.CutSuffix(s, "%")
 	if !ok {
 		return bytesize.ParseMemory(s)
@@ -115,26 +115,26 @@ func parseMemory(s string, board int64) (int64, error) {
 	if err != nil || !(part > 0 && part <= 100) {
 		return 0, fmt.Errorf("%q is not a part of the board from 0%% to 100%%", s)
 	}
-	return int64(part / 100 * float64(board)), nil
+	return int64(part / 100 * float64(gpu)), nil
 }
 
 // searchFlags are the flags of searches for a batch size: a case, boards of the catalog
 // or of this machine, and how much of them may be filled.
 type searchFlags struct {
 	c      caseFlags
-	board  boardFlags
+	target  gpuFlags
 	budget budgetFlags
 	local  localFlags
 }
 
-func (f *searchFlags) register(cmd *cobra.Command, a *app, boardUsage string) {
+func (f *searchFlags) register(cmd *cobra.Command, a *app, gpuUsage string) {
 	f.c.register(cmd, a)
 	f.c.ranks.linkable = true
 	f.c.registerAllocConf()
-	f.board.register(cmd, boardUsage)
-	f.board.registerHostMemory()
+	f.target.register(cmd, gpuUsage)
+	f.target.registerHostMemory()
 	f.budget.register(cmd)
-	f.local.register(cmd, &f.board)
+	f.local.register(cmd, &f.target)
 }
 
 // search makes the search for a single case. A board to measure on is then open, and
@@ -145,7 +145,7 @@ func (f *searchFlags) search(a *app, m models.Model, c models.Case) (fit.Search,
 	if s.Budget, err = f.budget.budget(); err != nil {
 		return s, err
 	}
-	if s.GPUs, s.Others, err = f.local.boards(a, &f.board); err != nil {
+	if s.GPUs, s.Others, err = f.local.gpus(a, &f.target); err != nil {
 		return s, err
 	}
 	s.GPUs = f.c.ranks.linked(s.GPUs)

@@ -25,7 +25,7 @@ type captureOptions struct {
 	capture.Options
 	print bool
 	// boards are those that cuDNN is asked about, library another libcudnn to ask.
-	boards, library string
+	gpus, library string
 	compile         compileFlags
 	settings        settingFlags
 }
@@ -71,7 +71,7 @@ func (o *captureOptions) register(cmd *cobra.Command) {
 	f.IntVar(&o.Seq, "seq", 0, "`tokens` of a text to export with (default 256)")
 	f.IntVar(&o.Samples, "samples", 0, "`samples` of a sound to export with (default 32000)")
 	f.StringVar(&o.Python, "python", "", "Python `interpreter` to use (default: python3 or python of the PATH)")
-	f.StringVar(&o.boards, "ask-cudnn", "",
+	f.StringVar(&o.gpus, "ask-cudnn", "",
 		"ask the cuDNN of your Python for the workspaces of convolutions on `boards` like rtx-3090,a100-40, or none "+
 			"(default: one of each architecture since Ampere, if there is a cuDNN; see vprof capture ask)")
 	f.StringVar(&o.library, "cudnn", "", "ask this libcudnn.so.9: a `file`")
@@ -121,17 +121,17 @@ func runCapture(ctx context.Context, o *captureOptions, args []string) error {
 			return err
 		}
 	}
-	if o.boards == noBoards {
+	if o.gpus == noGPUs {
 		return nil
 	}
 	return askAfterCapture(ctx, o, made.File)
 }
 
 // noBoards leaves cuDNN alone.
-const noBoards = "none"
+const noGPUs = "none"
 
 // askedBoards are one of each architecture that cuDNN answers about quickly.
-var askedBoards = []string{"a100-80", "rtx-3090", "rtx-4090", "h100", "rtx-5090"}
+var askedGPUs = []string{"a100-80", "rtx-3090", "rtx-4090", "h100", "rtx-5090"}
 
 // captureName is the file of a model that is given no name: the last part of
 // its spec.

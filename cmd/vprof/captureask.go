@@ -25,7 +25,7 @@ type askOptions struct {
 	app   *app
 	c     caseFlags
 	batch batchFlag
-	board boardFlags
+	target gpuFlags
 	asker capture.Asking
 	again bool
 }
@@ -56,7 +56,7 @@ func newCaptureAskCmd(a *app) *cobra.Command {
 	o.c.alone = true
 	o.c.register(cmd, a)
 	o.batch.register(cmd, "1..64x2, or the model's own where that is fixed")
-	o.board.register(cmd, "`boards`: a list like rtx-3090,a100-40, or all (see vprof gpus)")
+	o.target.register(cmd, "`boards`: a list like rtx-3090,a100-40, or all (see vprof gpus)")
 	cmd.Flags().StringVar(&o.asker.Python, "python", "",
 		"Python `interpreter` whose cuDNN is asked (default: python3 or python of the PATH)")
 	cmd.Flags().StringVar(&o.asker.Library, "cudnn", "", "ask this libcudnn.so.9 instead: a `file`")
@@ -83,7 +83,7 @@ func (o *askOptions) run(ctx context.Context) error {
 	if q.Setups, err = inPrecisions(o.app, m, c, precisions); err != nil {
 		return err
 	}
-	if q.GPUs, err = o.board.boards(); err != nil {
+	if q.GPUs, err = o.target.gpus(); err != nil {
 		return err
 	}
 	if q.Batches, err = o.batch.sizes(usualBatches(m)); err != nil {
@@ -125,12 +125,12 @@ const mostAtOnce = 2000
 func askAfterCapture(ctx context.Context, o *captureOptions, file string) error {
 	a, asker := o.app, capture.Asking{Python: o.Python, Library: o.library, Verbose: o.Verbose}
 	options := asking.Options{Possible: true}
-	boards := o.boards
-	if boards == "" {
-		boards, options.Most = strings.Join(askedBoards, ","), mostAtOnce
+	gpus := o.gpus
+	if gpus == "" {
+		gpus, options.Most = strings.Join(askedGPUs, ","), mostAtOnce
 	}
 	var err error
-	if options.GPUs, err = (&boardFlags{gpu: boards}).boards(); err != nil {
+	if options.GPUs, err = (&gpuFlags{gpu: gpus}).gpus(); err != nil {
 		return err
 	}
 	m, err := a.models().Lookup(file)
@@ -145,7 +145,7 @@ func askAfterCapture(ctx context.Context, o *captureOptions, file string) error 
 		err = ask(ctx, a, asker, question{file, options})
 	}
 	var usage usageError
-	if o.boards == "" && errors.As(err, &usage) {
+	if o.gpus == "" && errors.As(err, &usage) {
 		printable.Fprintf(a.stdout, "note: workspaces of convolutions are modeled: %s\n", usage.Error())
 		return nil
 	}

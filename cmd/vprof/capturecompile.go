@@ -25,7 +25,7 @@ type compileFlags struct {
 	capture.Compile
 	// step records the step as it is, in place of a graph.
 	step  bool
-	board boardFlags
+	target gpuFlags
 }
 
 func (f *compileFlags) register(cmd *cobra.Command) {
@@ -48,7 +48,7 @@ func (f *compileFlags) register(cmd *cobra.Command) {
 	flags.Float64Var(&f.Budget, "activation-memory-budget", 0,
 		"with --compile, the `share` of activations to keep for backward, as "+
 			"torch._functorch.config.activation_memory_budget has it (default: PyTorch's own)")
-	f.board.register(cmd, "with --compile or --step, the `board` that PyTorch finds (see vprof gpus)")
+	f.target.register(cmd, "with --compile or --step, the `board` that PyTorch finds (see vprof gpus)")
 	complete(cmd, "compile", compiled.Forms)
 }
 
@@ -118,7 +118,7 @@ func (c *compilation) stop() {
 
 // recordCompiled runs the step of a model under torch.compile on a simulated board.
 func (o *captureOptions) recordCompiled(ctx context.Context) (*compiled.File, error) {
-	board, err := o.compile.board.board()
+	gpu, err := o.compile.target.chosen()
 	if err != nil {
 		return nil, err
 	}
@@ -131,8 +131,8 @@ func (o *captureOptions) recordCompiled(ctx context.Context) (*compiled.File, er
 		return nil, err
 	}
 	defer c.Close()
-	command := script.Command{Args: c.Args, Board: board, StandIns: folder, Until: "end"}
-	command.Board.Memory = plentyOfMemory
+	command := script.Command{Args: c.Args, GPU: gpu, StandIns: folder, Until: "end"}
+	command.GPU.Memory = plentyOfMemory
 	if o.Verbose {
 		command.Stdout, command.Stderr = o.app.stderr, o.app.stderr
 	}
@@ -140,7 +140,7 @@ func (o *captureOptions) recordCompiled(ctx context.Context) (*compiled.File, er
 	if err != nil {
 		return nil, err
 	}
-	made, err := c.Result(board.Name)
+	made, err := c.Result(gpu.Name)
 	if made != nil {
 		made.Guessed = ran.Guessed()
 	}

@@ -43,7 +43,7 @@ func commandOn(t testing.TB, dev string, args ...string) outcome {
 	return outcome{code, stdout.String(), stderr.String()}
 }
 
-func board(t testing.TB, name string) device.GPU {
+func catalogGPU(t testing.TB, name string) device.GPU {
 	gpu, err := device.Lookup(name)
 	require.NoError(t, err)
 	return gpu
@@ -127,7 +127,7 @@ func TestMeasuredIsSimulatedToTheByte(t *testing.T) {
 			if testing.Short() && tt.args[1] != "toy" {
 				t.Skip("a model that takes its time")
 			}
-			driver := fakecuda.Genuine(board(t, tt.gpu)).Restart(t)
+			driver := fakecuda.Genuine(catalogGPU(t, tt.gpu)).Restart(t)
 			measured := swept(t, append(tt.args, "--device", "cuda:0")...)
 			requireBalanced(t, driver)
 			require.False(t, measured.Devices[0].Simulated)
@@ -148,7 +148,7 @@ func TestMeasuredIsSimulatedToTheByte(t *testing.T) {
 // The largest batch is the same on a board that is simulated and one that is
 // measured, whatever its size; kernels and other processes take their part.
 func TestTheLargestBatchIsTheSame(t *testing.T) {
-	gpu := board(t, "rtx-5060-ti")
+	gpu := catalogGPU(t, "rtx-5060-ti")
 	for _, conf := range []string{"expandable_segments:False", "expandable_segments:True"} {
 		for _, memory := range []int64{1024 * mib, 1500 * mib, 3000*mib + 12345, 6 << 30, gpu.Memory} {
 			driver := fakecuda.Genuine(sized(gpu, memory)).Restart(t)
@@ -171,11 +171,11 @@ func TestTheLargestBatchIsTheSame(t *testing.T) {
 }
 
 // 900 MiB of another process and 50 of kernels are as if the board were smaller.
-func TestOthersMakeTheBoardSmaller(t *testing.T) {
-	gpu := board(t, "rtx-5060-ti")
+func TestOthersMakeTheGPUSmaller(t *testing.T) {
+	gpu := catalogGPU(t, "rtx-5060-ti")
 	setup := fakecuda.Genuine(sized(gpu, 3000*mib))
-	setup.Boards[0].Others = []fakecuda.Process{{PID: 4321, Name: "python3", Used: 900 * mib}}
-	setup.Boards[0].Module = 50 * mib
+	setup.GPUs[0].Others = []fakecuda.Process{{PID: 4321, Name: "python3", Used: 900 * mib}}
+	setup.GPUs[0].Module = 50 * mib
 	driver := setup.Restart(t)
 	args := []string{"--model", "toy", "--batch", "16", "--find-max"}
 	measured := swept(t, append(args, "--device", "cuda:0", "--leave", "0")...)
@@ -211,7 +211,7 @@ func TestOthersMakeTheBoardSmaller(t *testing.T) {
 // Whichever call of the driver fails, and with whatever: an exit code that
 // says so, one sentence, nothing left.
 func TestEveryDriverCallMayFail(t *testing.T) {
-	setup := fakecuda.Genuine(sized(board(t, "rtx-5060-ti"), 1024*mib))
+	setup := fakecuda.Genuine(sized(catalogGPU(t, "rtx-5060-ti"), 1024*mib))
 	args := []string{
 		"sweep", "--model", "toy", "--batch", "4,64", "--device", "cuda:0", "--warm-up", "0",
 		"--repeat", "1",
@@ -271,7 +271,7 @@ func TestEveryDriverCallMayFail(t *testing.T) {
 
 // A launch may fail as well, wherever it is.
 func TestEveryLaunchMayFail(t *testing.T) {
-	setup := fakecuda.Genuine(board(t, "t4"))
+	setup := fakecuda.Genuine(catalogGPU(t, "t4"))
 	args := []string{"sweep", "--model", "resnet18", "--stage", "head", "--batch", "2", "--device", "cuda:0"}
 	driver := setup.Restart(t)
 	require.Equal(t, exitFine, command(t, args...).code)
@@ -313,7 +313,7 @@ func TestAnInterruptLeavesNothing(t *testing.T) {
 	for name, reached := range moments {
 		for _, conf := range []string{"expandable_segments:False", "expandable_segments:True"} {
 			t.Run(name+" "+conf, func(t *testing.T) {
-				driver := fakecuda.Genuine(board(t, "rtx-5060-ti")).Driver(t)
+				driver := fakecuda.Genuine(catalogGPU(t, "rtx-5060-ti")).Driver(t)
 				file := filepath.Join(t.TempDir(), "run.json")
 				cmd := vprof(t, driver, "sweep", "--model", "toy", "--batch", "4,8", "--device", "cuda:0",
 					"--warm-up", "1000", "--repeat", "1000", "--alloc-conf", conf, "--export", file)
@@ -343,7 +343,7 @@ func TestAnInterruptLeavesNothing(t *testing.T) {
 // comes to what an unbroken one comes to.
 func TestABrokenSweepGoesOn(t *testing.T) {
 	t.Setenv("SOURCE_DATE_EPOCH", "1793858400")
-	setup := fakecuda.Genuine(sized(board(t, "rtx-5060-ti"), 4096*mib))
+	setup := fakecuda.Genuine(sized(catalogGPU(t, "rtx-5060-ti"), 4096*mib))
 	args := []string{
 		"--model", "toy", "--batch", "4,8,16,512", "--find-max", "--device", "cuda:0", "--warm-up", "0",
 		"--repeat", "1",
@@ -370,7 +370,7 @@ func TestABrokenSweepGoesOn(t *testing.T) {
 		driver = setup.Restart(t)
 		require.Equal(t, whole, swept(t, args...), "and once more, without running anything")
 		require.Less(t, driver.Stats(t).Calls, ran)
-		require.EqualValues(t, 4*mib, driver.Stats(t).Peak-uint64(board(t, "rtx-5060-ti").Context),
+		require.EqualValues(t, 4*mib, driver.Stats(t).Peak-uint64(catalogGPU(t, "rtx-5060-ti").Context),
 			"only the context and what a device is tried with")
 
 		for flag, value := range map[string]string{"--stage": "frozen", "--device": "sim:t4"} {
@@ -384,7 +384,7 @@ func TestABrokenSweepGoesOn(t *testing.T) {
 // With memory behind it and kernels that run, every buffer's pattern is found
 // again.
 func TestVerifyTriesRealMemory(t *testing.T) {
-	setup := fakecuda.Simulated(board(t, "a100-40"))
+	setup := fakecuda.Simulated(catalogGPU(t, "a100-40"))
 	setup.Backed = true
 	driver := setup.Restart(t)
 	r := swept(t, "--model", "toy", "--stage", "frozen", "--batch", "2", "--device", "cuda:0", "--verify")
@@ -404,9 +404,9 @@ func TestVerifyTriesRealMemory(t *testing.T) {
 // A driver that runs no kernels is simulated in every output, and has nothing to
 // verify; one whose products are wrong is a failure, not a missing GPU.
 // What software shares the board is said of it and with every result.
-func TestASharedBoardSaysSo(t *testing.T) {
-	setup := fakecuda.Simulated(board(t, "t4"))
-	setup.Boards[0].MPS = true
+func TestASharedGPUSaysSo(t *testing.T) {
+	setup := fakecuda.Simulated(catalogGPU(t, "t4"))
+	setup.GPUs[0].MPS = true
 	setup.Restart(t)
 	for _, args := range [][]string{
 		{"doctor"},
@@ -419,8 +419,8 @@ func TestASharedBoardSaysSo(t *testing.T) {
 	}
 }
 
-func TestADriverWithoutKernelsAndASickBoardAreNamed(t *testing.T) {
-	fakecuda.Simulated(board(t, "t4")).Restart(t)
+func TestADriverWithoutKernelsAndASickGPUAreNamed(t *testing.T) {
+	fakecuda.Simulated(catalogGPU(t, "t4")).Restart(t)
 	r := swept(t, "--model", "toy", "--batch", "8", "--device", "cuda:0")
 	require.True(t, r.Devices[0].Simulated)
 	require.True(t, r.Points[0].Run.Simulated)
@@ -433,12 +433,12 @@ func TestADriverWithoutKernelsAndASickBoardAreNamed(t *testing.T) {
 		"cuda:0 is simulated: its driver runs no kernels or says that it is none")
 	require.Contains(t, command(t, "doctor", "--format", "json").stdout, `"simulated": true`)
 
-	fakecuda.Genuine(board(t, "t4")).Restart(t)
+	fakecuda.Genuine(catalogGPU(t, "t4")).Restart(t)
 	table := command(t, "sweep", "--model", "resnet18", "--stage", "head", "--batch", "2", "--device", "cuda:0").stdout
 	require.Contains(t, table, "synthetic ms/step")
 	require.Contains(t, table, "the median of 5 after 1 to warm up; clocks of cuda:0 down to 1500 MHz.")
 
-	setup := fakecuda.Simulated(board(t, "t4"))
+	setup := fakecuda.Simulated(catalogGPU(t, "t4"))
 	setup.Backed, setup.Sick = true, "gemm"
 	driver := setup.Restart(t)
 	got = command(t, "sweep", "--model", "toy", "--device", "cuda:0")
@@ -451,9 +451,9 @@ func TestADriverWithoutKernelsAndASickBoardAreNamed(t *testing.T) {
 // Beside others that compute, a GPU is taken only by its name, and 1 GiB of it stays
 // free unless the user says otherwise. Those that only draw do not count.
 func TestASweepLeavesRoomForOthers(t *testing.T) {
-	gpu := sized(board(t, "rtx-5060-ti"), 10000*mib)
+	gpu := sized(catalogGPU(t, "rtx-5060-ti"), 10000*mib)
 	setup := fakecuda.Genuine(gpu)
-	setup.Boards[0].Others = []fakecuda.Process{{PID: 4321, Name: "python3", Used: 500 * mib}}
+	setup.GPUs[0].Others = []fakecuda.Process{{PID: 4321, Name: "python3", Used: 500 * mib}}
 	driver := setup.Restart(t)
 	args := []string{"--model", "toy", "--batch", "16", "--find-max"}
 	got := command(t, append([]string{"sweep"}, args...)...)
@@ -472,7 +472,7 @@ func TestASweepLeavesRoomForOthers(t *testing.T) {
 	require.GreaterOrEqual(t, filled("--leave", "2GiB"), int64(2048*mib))
 	require.Less(t, filled("--leave", "0"), int64(100*mib))
 	require.Equal(t, exitUsage, command(t, append([]string{"sweep", "--leave", "some"}, args...)...).code)
-	setup.Boards[0].Others = nil
+	setup.GPUs[0].Others = nil
 	setup.Restart(t)
 	require.Equal(t, "cuda:0", swept(t, args...).Devices[0].Name, "nobody is there")
 }
@@ -480,9 +480,9 @@ func TestASweepLeavesRoomForOthers(t *testing.T) {
 // In a container NVML lists nobody, and shows what they hold: a GPU is as occupied as by a
 // process that is listed, for smoke and fit, too.
 func TestOthersThatAreNotListedAreLeftAlone(t *testing.T) {
-	setup := fakecuda.Genuine(sized(board(t, "rtx-5060-ti"), 10000*mib))
-	setup.Boards[0].Others = []fakecuda.Process{{PID: 4321, Name: "python3", Used: 500 * mib}}
-	setup.Boards[0].Unlisted = true
+	setup := fakecuda.Genuine(sized(catalogGPU(t, "rtx-5060-ti"), 10000*mib))
+	setup.GPUs[0].Others = []fakecuda.Process{{PID: 4321, Name: "python3", Used: 500 * mib}}
+	setup.GPUs[0].Unlisted = true
 	setup.Restart(t)
 	got := command(t, "sweep", "--model", "toy", "--batch", "16")
 	require.Equal(t, exitUsage, got.code)
@@ -504,9 +504,9 @@ func TestOthersThatAreNotListedAreLeftAlone(t *testing.T) {
 
 // Without NVML what others hold is assumed: the report says so, and nothing is learned from it.
 func TestWithoutNVMLNothingIsLearned(t *testing.T) {
-	setup := fakecuda.Genuine(board(t, "rtx-5060-ti"))
+	setup := fakecuda.Genuine(catalogGPU(t, "rtx-5060-ti"))
 	setup.NVML = 9
-	setup.Boards[0].Others = []fakecuda.Process{{PID: 4321, Name: "python3", Used: 2000 * mib}}
+	setup.GPUs[0].Others = []fakecuda.Process{{PID: 4321, Name: "python3", Used: 2000 * mib}}
 	setup.Restart(t)
 	file := filepath.Join(t.TempDir(), "sweep.json")
 	r := swept(t, "--model", "toy", "--batch", "8,32", "--device", "cuda:0", "--export", file)
@@ -522,7 +522,7 @@ func TestWithoutNVMLNothingIsLearned(t *testing.T) {
 }
 
 // A board that nobody has heard of is swept, and learned from by what its driver said.
-func TestABoardThatTheCatalogDoesNotKnowIsCalibrated(t *testing.T) {
+func TestAGPUThatTheCatalogDoesNotKnowIsCalibrated(t *testing.T) {
 	gpu := device.GPU{
 		Product: "NVIDIA Future X1", Capability: 121, SMs: 48, ThreadsPerSM: 1536, BoostMHz: 3000,
 		Memory: 24 << 30, Context: 333 * mib,
@@ -551,7 +551,7 @@ func TestABoardThatTheCatalogDoesNotKnowIsCalibrated(t *testing.T) {
 // A sweep on a GPU ends with how near the estimates were. The driver adds 3 MiB to each segment
 // there, which nobody has learned yet.
 func TestASweepOnAGPUEndsWithAVerdict(t *testing.T) {
-	setup := fakecuda.Genuine(sized(board(t, "rtx-5060-ti"), 4000*mib))
+	setup := fakecuda.Genuine(sized(catalogGPU(t, "rtx-5060-ti"), 4000*mib))
 	setup.Restart(t)
 	args := []string{"sweep", "--model", "toy", "--batch", "8,16", "--find-max", "--device", "cuda:0"}
 	got := command(t, append(args, "--tolerance", "1%")...)
@@ -564,7 +564,7 @@ func TestASweepOnAGPUEndsWithAVerdict(t *testing.T) {
 	require.Contains(t, got.stdout, "replayed GiB")
 	require.Contains(t, got.stdout, "measured GiB")
 
-	setup.Boards[0].Adds = 3 * mib
+	setup.GPUs[0].Adds = 3 * mib
 	setup.Restart(t)
 	got = command(t, "sweep", "--model", "toy", "--batch", "8,16", "--device", "cuda:0", "--tolerance", "0.1%")
 	require.Equal(t, exitNegative, got.code)
@@ -581,16 +581,16 @@ func TestASweepOnAGPUEndsWithAVerdict(t *testing.T) {
 
 // The board that CUDA shows first is the one that is described and asked, whatever its number in
 // NVML.
-func TestTheVisibleBoardIsTheOneAskedFor(t *testing.T) {
+func TestTheVisibleGPUIsTheOneAskedFor(t *testing.T) {
 	t.Setenv("CUDA_VISIBLE_DEVICES", "1")
-	setup := fakecuda.Setup{Genuine: true, Boards: []fakecuda.Board{{GPU: board(t, "t4")}, {GPU: board(t, "a100-40")}}}
-	setup.Boards[0].Others = []fakecuda.Process{{PID: 5, Name: "python3", Used: 5000 * mib}}
+	setup := fakecuda.Setup{Genuine: true, GPUs: []fakecuda.GPU{{GPU: catalogGPU(t, "t4")}, {GPU: catalogGPU(t, "a100-40")}}}
+	setup.GPUs[0].Others = []fakecuda.Process{{PID: 5, Name: "python3", Used: 5000 * mib}}
 	setup.Restart(t)
 	r := swept(t, "--model", "toy", "--batch", "8")
 	require.Equal(t, "a100-40", r.Devices[0].GPU)
 	require.Equal(t, "GPU-fa000000-0000-0000-0000-000000000001", r.Devices[0].UUID)
 	require.Zero(t, r.Points[0].Run.Others, "they use the other board")
-	found, err := detectBoard(0)
+	found, err := detectByNVML(0)
 	require.NoError(t, err)
 	require.Equal(t, "a100-40", found.GPU.Name, "by NVML alone")
 	require.Zero(t, found.Others)
@@ -598,7 +598,7 @@ func TestTheVisibleBoardIsTheOneAskedFor(t *testing.T) {
 
 // The smallest batch that is tried may be too large for a board.
 func TestOutOfMemoryAtTheSmallestBatchIsAResult(t *testing.T) {
-	driver := fakecuda.Genuine(sized(board(t, "rtx-5060-ti"), 512*mib)).Restart(t)
+	driver := fakecuda.Genuine(sized(catalogGPU(t, "rtx-5060-ti"), 512*mib)).Restart(t)
 	got := command(t, "sweep", "--model", "toy", "--batch", "64,128", "--device", "cuda:0")
 	require.Equal(t, exitFine, got.code, got.stderr)
 	require.Contains(t, got.stdout, "batch 64 is out of memory (measured)")

@@ -70,7 +70,7 @@ func detectGPU(index int) (localGPU, error) {
 		return found, d.Close()
 	}
 	if !cuda.Built {
-		if found, err := detectBoard(index); err == nil {
+		if found, err := detectByNVML(index); err == nil {
 			return found, nil
 		}
 	}
@@ -79,24 +79,24 @@ func detectGPU(index int) (localGPU, error) {
 
 // detectBoard finds a board by its number among those that NVML lists and CUDA_VISIBLE_DEVICES
 // does not hide.
-func detectBoard(index int) (localGPU, error) {
+func detectByNVML(index int) (localGPU, error) {
 	library, err := nvml.Open()
 	if err != nil {
 		return localGPU{}, err
 	}
 	defer library.Close()
-	boards, err := library.Visible(os.Getenv("CUDA_VISIBLE_DEVICES"))
+	gpus, err := library.Visible(os.Getenv("CUDA_VISIBLE_DEVICES"))
 	if err != nil {
 		return localGPU{}, err
 	}
-	if index >= len(boards) {
-		return localGPU{}, fmt.Errorf("NVML lists %d boards that CUDA_VISIBLE_DEVICES leaves", len(boards))
+	if index >= len(gpus) {
+		return localGPU{}, fmt.Errorf("NVML lists %d boards that CUDA_VISIBLE_DEVICES leaves", len(gpus))
 	}
-	m, err := boards[index].Memory()
+	m, err := gpus[index].Memory()
 	if err != nil {
 		return localGPU{}, err
 	}
-	gpu, err := device.Identify(boards[index].Name, m.Total-m.Reserved)
+	gpu, err := device.Identify(gpus[index].Name, m.Total-m.Reserved)
 	if err != nil {
 		return localGPU{}, err
 	}

@@ -26,7 +26,7 @@ import (
 type diagnoseOptions struct {
 	app   *app
 	c     caseFlags
-	board boardFlags
+	target gpuFlags
 	batch int
 	out   output
 }
@@ -42,7 +42,7 @@ func newDiagnoseCmd(a *app) *cobra.Command {
 	}
 	o.c.register(cmd, a)
 	o.c.registerAllocConf()
-	o.board.register(cmd, "`board` that was trained on (see vprof gpus)")
+	o.target.register(cmd, "`board` that was trained on (see vprof gpus)")
 	cmd.Flags().IntVar(&o.batch, "batch", 0,
 		"batch `size` that was trained with (default: the last of the report, or the model's)")
 	return o.out.register(cmd)
@@ -133,7 +133,7 @@ func (o *diagnoseOptions) diagnose(ctx context.Context, d *report.Diagnosis, pat
 			d.Findings = append(d.Findings, diagnose.HostMemory(line))
 		}
 		if oomtext.Is(data) {
-			err = o.remedy(ctx, d, boardOf(messages, d))
+			err = o.remedy(ctx, d, gpuOf(messages, d))
 		}
 	default:
 		err = input.FileErrorf(name,
@@ -190,16 +190,16 @@ func (o *diagnoseOptions) series(ctx context.Context, d *report.Diagnosis, data 
 		}
 		d.Findings = append(d.Findings, onGPU(s.GPU, len(all) > 1, found)...)
 	}
-	board, err := device.Lookup(product)
+	gpu, err := device.Lookup(product)
 	if err != nil {
-		board = device.GPU{} // a board that the catalog does not have cannot be planned for
+		gpu = device.GPU{} // a board that the catalog does not have cannot be planned for
 	}
-	return o.remedy(ctx, d, board)
+	return o.remedy(ctx, d, gpu)
 }
 
 // boardOf is the board on which memory ran out, by its size: the first of those in the catalog that
 // have so much. The zero GPU if none has.
-func boardOf(messages []oomtext.Message, d *report.Diagnosis) device.GPU {
+func gpuOf(messages []oomtext.Message, d *report.Diagnosis) device.GPU {
 	for _, m := range messages {
 		var same []string
 		var found device.GPU
@@ -212,7 +212,7 @@ func boardOf(messages []oomtext.Message, d *report.Diagnosis) device.GPU {
 			}
 		}
 		if len(same) > 0 {
-			d.Board = fmt.Sprintf("the board is taken for an %s by its %s (%s); --gpu names another", found.Name,
+			d.GPU = fmt.Sprintf("the board is taken for an %s by its %s (%s); --gpu names another", found.Name,
 				bytesize.Format(m.Total), strings.Join(same, ", "))
 			return found
 		}
@@ -239,12 +239,12 @@ func (o *diagnoseOptions) report(ctx context.Context, d *report.Diagnosis, data 
 	}
 	ran, _ := of.Find(at.Device)
 	d.Findings = append(d.Findings, diagnose.Run(ran, at.Run)...)
-	board, err := step.GPUOf(ran)
+	gpu, err := step.GPUOf(ran)
 	if err != nil {
-		board = device.GPU{}
+		gpu = device.GPU{}
 	}
 	if o.c.model != "" {
-		return o.remedy(ctx, d, board)
+		return o.remedy(ctx, d, gpu)
 	}
 	evidence, err := o.c.evidence(o.app)
 	if err != nil {
@@ -254,14 +254,14 @@ func (o *diagnoseOptions) report(ctx context.Context, d *report.Diagnosis, data 
 	if err != nil {
 		return err
 	}
-	return o.remedyFor(ctx, d, setup, of.Case.Model, at.Batch, board)
+	return o.remedyFor(ctx, d, setup, of.Case.Model, at.Batch, gpu)
 }
 
 // remedy adds what could be done about what the flags say was trained, if they
 // do; the board is that of --gpu, or else of the file.
-func (o *diagnoseOptions) remedy(ctx context.Context, d *report.Diagnosis, board device.GPU) error {
+func (o *diagnoseOptions) remedy(ctx context.Context, d *report.Diagnosis, gpu device.GPU) error {
 	if o.c.model == "" {
-		d.Board = ""
+		d.GPU = ""
 		return nil
 	}
 	m, c, err := o.c.resolve(o.app)
@@ -276,7 +276,7 @@ func (o *diagnoseOptions) remedy(ctx context.Context, d *report.Diagnosis, board
 	if err != nil {
 		return err
 	}
-	err = o.remedyFor(ctx, d, setup, c.Model, cmp.Or(o.batch, c.Batch), board)
+	err = o.remedyFor(ctx, d, setup, c.Model, cmp.Or(o.batch, c.Batch), gpu)
 	if len(d.Remedies) == 0 {
 		o.out.ownLoop = "" // which nothing was judged by
 	}
@@ -292,11 +292,11 @@ func (o *diagnoseOptions) remedyFor(ctx context.Context, d *report.Diagnosis, se
 	}
 	var err error
 	switch {
-	case o.board.given():
-		gpu, err = o.board.board()
-		d.Board = ""
+	case o.target.given():
+		gpu, err = o.target.chosen()
+		d.GPU = ""
 	case gpu.Name == "":
-		d.Board = "no board is known here: --gpu says which, and then there are remedies with their savings"
+		d.GPU = "no board is known here: --gpu says which, and then there are remedies with their savings"
 		return nil
 	}
 	if err != nil {

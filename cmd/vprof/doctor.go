@@ -66,7 +66,7 @@ func newDoctorCmd(a *app) *cobra.Command {
 // examine looks at the machine.
 func examine() *diagnosis {
 	d := &diagnosis{Schema: "vprof.doctor/v1", Built: cuda.Built, GPUs: []checkedGPU{}, Problems: []report.Warning{}}
-	boards := d.askNVML()
+	listed := d.askNVML()
 	s := cuda.Probe()
 	d.Library = s.Library
 	if s.CUDA > 0 {
@@ -74,7 +74,7 @@ func examine() *diagnosis {
 	}
 	d.err = s.Err
 	d.problem(s.Err)
-	for _, b := range s.Boards {
+	for _, b := range s.GPUs {
 		d.problem(b.Err)
 		d.GPUs = append(d.GPUs, checkedGPU{
 			Device: b.Name, Name: b.GPU.Product, UUID: b.Identity.UUID, MIG: b.Identity.MIG,
@@ -97,25 +97,25 @@ func examine() *diagnosis {
 		}
 	}
 	if d.err == nil {
-		d.err = firstUnusable(s.Boards)
+		d.err = firstUnusable(s.GPUs)
 	}
-	if len(s.Boards) == 0 {
-		d.GPUs = boards
+	if len(s.GPUs) == 0 {
+		d.GPUs = listed
 	}
 	return d
 }
 
 // firstUnusable is why the first board cannot be used, nil if any can.
-func firstUnusable(boards []cuda.Board) error {
-	for _, b := range boards {
+func firstUnusable(listed []cuda.ProbedGPU) error {
+	for _, b := range listed {
 		if b.Err == nil {
 			return nil
 		}
 	}
-	if err := boards[0].Err; errors.As(err, new(*device.UnusableError)) {
+	if err := listed[0].Err; errors.As(err, new(*device.UnusableError)) {
 		return err
 	}
-	return &device.UnusableError{Device: boards[0].Name, Reason: "it fails", Err: boards[0].Err}
+	return &device.UnusableError{Device: listed[0].Name, Reason: "it fails", Err: listed[0].Err}
 }
 
 // askNVML notes the versions, and returns the boards that NVML knows.
@@ -133,12 +133,12 @@ func (d *diagnosis) askNVML() []checkedGPU {
 	if v, err := library.Versions(); err == nil {
 		d.Driver, d.NVML = v.Driver, v.NVML
 	}
-	boards, err := library.Boards()
+	listed, err := library.GPUs()
 	if err != nil {
 		d.Problems = append(d.Problems, report.Warning{What: "NVML: " + err.Error()})
 	}
 	gpus := []checkedGPU{}
-	for _, b := range boards {
+	for _, b := range listed {
 		g := checkedGPU{Device: fmt.Sprintf("board %d", b.Index), Name: b.Name, Mode: string(b.Mode), MIG: b.MIG}
 		if m, err := b.Memory(); err == nil {
 			g.Memory, g.Others = m.Total-m.Reserved, m.Used

@@ -28,13 +28,13 @@ func TestTheFirstEveningRunsAsWritten(t *testing.T) {
 		Product: "NVIDIA Future X1", Capability: 121, SMs: 48, ThreadsPerSM: 1536, BoostMHz: 3000,
 		Memory: 16 << 30, Context: 300 * mib,
 	}
-	for _, gpu := range []device.GPU{board(t, "rtx-4060"), board(t, "rtx-4090"), unknown} {
+	for _, gpu := range []device.GPU{catalogGPU(t, "rtx-4060"), catalogGPU(t, "rtx-4090"), unknown} {
 		if testing.Short() && gpu.Product != unknown.Product {
 			continue
 		}
 		setup := fakecuda.Genuine(gpu)
 		setup.Quiet = true
-		setup.Boards[0].Module = 8 * mib
+		setup.GPUs[0].Module = 8 * mib
 		driver := setup.Driver(t)
 		dir := t.TempDir()
 		for _, line := range commands {

@@ -11,7 +11,7 @@ import (
 func newEventsCmd(a *app) *cobra.Command {
 	var (
 		flags caseFlags
-		board boardFlags
+		target gpuFlags
 		batch int
 		steps int
 	)
@@ -30,7 +30,7 @@ func newEventsCmd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			gpu, err := board.board()
+			gpu, err := target.chosen()
 			if err != nil {
 				return err
 			}
@@ -48,7 +48,7 @@ func newEventsCmd(a *app) *cobra.Command {
 		},
 	}
 	flags.register(cmd, a)
-	board.register(cmd, "`board` to record for (see vprof gpus)")
+	target.register(cmd, "`board` to record for (see vprof gpus)")
 	cmd.Flags().IntVar(&batch, "batch", 0, "batch `size` (default: the model's own)")
 	cmd.Flags().IntVar(&steps, "steps", 2,
 		"training steps to record: the first, then those with the optimizer's state in place")

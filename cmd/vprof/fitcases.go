@@ -46,7 +46,7 @@ func (o *fitOptions) search() (s fit.Search, err error) {
 	if s, err = o.searchFlags.search(o.app, m, c); err != nil {
 		return s, err
 	}
-	o.out.defaultBoard = o.board.defaultBoard(s.GPUs)
+	o.out.defaultGPU = o.target.defaultGPU(s.GPUs)
 	s.Levers, s.Effective, s.MaxBatch = o.levers, o.effective, min(o.maxBatch, models.MaxBatch)
 	s.Batch, s.Multiple, s.SeqLen = o.batch, o.multiple, o.over == fit.SeqLen
 	if s.SeqLen && s.Batch == 0 {

@@ -128,7 +128,7 @@ func runFleetPlan(ctx context.Context, o *fleetPlanOptions, path string) error {
 		return err
 	}
 	var gpus []device.GPU
-	for _, b := range c.Boards {
+	for _, b := range c.GPUs {
 		gpu, err := device.Lookup(b.GPU)
 		if err != nil {
 			return err

@@ -62,14 +62,14 @@ func runFleetCollect(ctx context.Context, o *fleetCollectOptions, path string) (
 		Rows: []report.MatrixCell{},
 	}
 	collect := func(each func(*report.Report) error) error {
-		return f.Results(func(b fleet.BoardTasks, r fleet.Result) error {
+		return f.Results(func(b fleet.GPUTasks, r fleet.Result) error {
 			cell := report.MatrixCell{
 				Model: r.Case.Model, Case: r.Case.Manner(), GPU: b.GPU, Device: b.GPU,
 				Refused: r.Refused,
 			}
 			if r.Report != nil {
 				cell = r.Report.Cell()
-				warnOfOtherBoard(m, b, cell)
+				warnOfOtherGPU(m, b, cell)
 				if err := each(r.Report); err != nil {
 					return err
 				}
@@ -102,7 +102,7 @@ func runFleetCollect(ctx context.Context, o *fleetCollectOptions, path string) (
 }
 
 // warnOfOtherBoard says where a partition gave another board than the fleet names.
-func warnOfOtherBoard(m *report.Matrix, b fleet.BoardTasks, c report.MatrixCell) {
+func warnOfOtherGPU(m *report.Matrix, b fleet.GPUTasks, c report.MatrixCell) {
 	if c.GPU == b.GPU {
 		return
 	}
@@ -156,21 +156,21 @@ const pageSize = 32 << 20
 // fit calibrates each board by all of its runs.
 func (o *fleetCollectOptions) fit(ctx context.Context, runs []calibration.Observed) error {
 	now := o.app.now().UTC()
-	for _, board := range calibration.Apart(runs) {
-		if board[0].Simulated && !o.allowSimulated {
+	for _, gpu := range calibration.Apart(runs) {
+		if gpu[0].Simulated && !o.allowSimulated {
 			return usagef("--calibrate: runs on %s are simulated, so there is nothing to learn of a real GPU; "+
-				"--allow-simulated learns from them nevertheless", board[0].GPU)
+				"--allow-simulated learns from them nevertheless", gpu[0].GPU)
 		}
 		c := calibration.Calibration{
-			Models: o.app.models(), Residuals: o.app.residuals, Runs: board, Pool: true, Tool: tool(), Now: now,
+			Models: o.app.models(), Residuals: o.app.residuals, Runs: gpu, Pool: true, Tool: tool(), Now: now,
 			Inputs: []coefficients.Input{{
 				File: cmp.Or(o.path, "fleet"), Kind: "report",
-				Source: "vprof " + tool().Version, Simulated: board[0].Simulated,
+				Source: "vprof " + tool().Version, Simulated: gpu[0].Simulated,
 			}},
 		}
 		r, entry, err := c.Run(ctx)
 		if err != nil {
-			printable.Fprintf(o.app.stderr, "vprof: %s is not calibrated: %v\n", board[0].GPU, err)
+			printable.Fprintf(o.app.stderr, "vprof: %s is not calibrated: %v\n", gpu[0].GPU, err)
 			continue
 		}
 		if _, err := coefficients.Add(ctx, o.calibrate, r.Tool.Version, *entry); err != nil {
@@ -178,7 +178,7 @@ func (o *fleetCollectOptions) fit(ctx context.Context, runs []calibration.Observ
 		}
 		printable.Fprintf(o.app.stderr,
 			"vprof: %s: calibrated from %d runs on %s, median error %.2f %% before, %.2f %% after\n",
-			entry.Name, len(board), board[0].GPU, 100*r.Errors.Before.Median, 100*r.Errors.After.Median)
+			entry.Name, len(gpu), gpu[0].GPU, 100*r.Errors.Before.Median, 100*r.Errors.After.Median)
 	}
 	return nil
 }

@@ -35,19 +35,19 @@ func (s *fleetScreen) show(status *fleet.Status) {
 // fleetText has a line for each board.
 func fleetText(s *fleet.Status) string {
 	var b strings.Builder
-	for _, board := range s.Boards {
-		fmt.Fprintf(&b, "%-16s %d of %d jobs, %d of %d tasks done", board.Board, board.Done, board.Jobs,
-			board.Whole, board.Tasks)
-		if board.Running > 0 {
-			fmt.Fprintf(&b, ", %d running", board.Running)
+	for _, gpu := range s.GPUs {
+		fmt.Fprintf(&b, "%-16s %d of %d jobs, %d of %d tasks done", gpu.GPU, gpu.Done, gpu.Jobs,
+			gpu.Whole, gpu.Tasks)
+		if gpu.Running > 0 {
+			fmt.Fprintf(&b, ", %d running", gpu.Running)
 		}
-		for _, word := range slices.Sorted(maps.Keys(board.States)) {
+		for _, word := range slices.Sorted(maps.Keys(gpu.States)) {
 			if word != fleet.Running {
-				fmt.Fprintf(&b, ", %d %s", board.States[word], word)
+				fmt.Fprintf(&b, ", %d %s", gpu.States[word], word)
 			}
 		}
-		if n := len(board.Failed); n > 0 {
-			fmt.Fprintf(&b, ", %d failed (%s)", n, board.Failed[n-1].Failure.Reason)
+		if n := len(gpu.Failed); n > 0 {
+			fmt.Fprintf(&b, ", %d failed (%s)", n, gpu.Failed[n-1].Failure.Reason)
 		}
 		b.WriteByte('\n')
 	}
@@ -61,9 +61,9 @@ func writeFleetStatus(a *app, s *fleet.Status, format string) error {
 		return e.Encode(s)
 	}
 	printable.Fprintf(a.stdout, "%s", fleetText(s))
-	for _, b := range s.Boards {
+	for _, b := range s.GPUs {
 		for _, f := range b.Failed {
-			printable.Fprintf(a.stdout, "%s: %s\n", b.Board, f)
+			printable.Fprintf(a.stdout, "%s: %s\n", b.GPU, f)
 		}
 	}
 	return nil

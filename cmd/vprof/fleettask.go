@@ -43,7 +43,7 @@ func runFleetTask(ctx context.Context, a *app, part *shardFlags, path string) er
 	if err != nil {
 		return usageError{err}
 	}
-	b, ok := f.Board(filepath.Base(path))
+	b, ok := f.GPU(filepath.Base(path))
 	switch {
 	case !ok:
 		return usagef("%s: the fleet has no board %s", f.Dir, filepath.Base(path))

@@ -76,7 +76,7 @@ type localFlags struct {
 
 const autoUsage = "use this machine's GPU and count what other processes hold of it"
 
-func (l *localFlags) register(cmd *cobra.Command, b *boardFlags) {
+func (l *localFlags) register(cmd *cobra.Command, b *gpuFlags) {
 	f := cmd.Flags()
 	f.BoolVar(&l.auto, "auto", false, autoUsage)
 	f.BoolVar(&l.profile, "profile", false, "as --auto, and measure on it what is recommended before recommending it")
@@ -95,7 +95,7 @@ func (l *localFlags) close() error {
 
 // boards are the boards that the flags name, and what others hold of each. The
 // one to measure on is then open.
-func (l *localFlags) boards(a *app, b *boardFlags) ([]device.GPU, int64, error) {
+func (l *localFlags) gpus(a *app, b *gpuFlags) ([]device.GPU, int64, error) {
 	others, err := parseSize("--other-processes", l.others)
 	if err != nil {
 		return nil, 0, err
@@ -117,7 +117,7 @@ func (l *localFlags) boards(a *app, b *boardFlags) ([]device.GPU, int64, error) 
 			return nil, 0, err
 		}
 	default:
-		gpus, err := b.boards()
+		gpus, err := b.gpus()
 		for _, g := range gpus {
 			if others >= g.Memory-g.Context {
 				return nil, 0, usagef("--other-processes: they leave nothing of the %s of %s",

@@ -88,7 +88,7 @@ type modelPage struct {
 }
 
 func newModelsShowCmd(a *app) *cobra.Command {
-	out, board := output{app: a}, boardFlags{}
+	out, target := output{app: a}, gpuFlags{}
 	cmd := &cobra.Command{
 		Use:   "show NAME",
 		Short: "Show what is known of a model",
@@ -101,7 +101,7 @@ func newModelsShowCmd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			gpu, err := board.board()
+			gpu, err := target.chosen()
 			if err != nil {
 				return err
 			}
@@ -112,7 +112,7 @@ func newModelsShowCmd(a *app) *cobra.Command {
 			return out.finish(modelPage{"vprof.models/v1", entryOf(m), page})
 		},
 	}
-	board.register(cmd, "`board` that attention and estimates are for, where a guide names no other (see vprof gpus)")
+	target.register(cmd, "`board` that attention and estimates are for, where a guide names no other (see vprof gpus)")
 	return out.register(cmd)
 }
 

@@ -84,7 +84,7 @@ func runMonitor(ctx context.Context, o *monitorOptions, command []string) (err e
 	case len(command) == 0:
 		watched = nil
 	}
-	w.monitor = monitor.New(session, o.app.boards, watched)
+	w.monitor = monitor.New(session, o.app.gpus, watched)
 	defer func() { err = errors.Join(err, w.monitor.Close()) }()
 	if w.sinks, err = openSinks(o); err != nil {
 		return err
@@ -177,29 +177,29 @@ const needsNVML = `monitor asks NVML, which comes with NVIDIA's driver; "vprof d
 
 // open opens NVML for the boards of --gpu.
 func (o *monitorOptions) open() (monitor.Session, error) {
-	session, err := o.app.boards()
+	session, err := o.app.gpus()
 	if err != nil {
 		return session, noGPUError{err.Error(), needsNVML}
 	}
-	all := session.Boards
+	all := session.GPUs
 	if len(all) == 0 {
 		return session, errors.Join(noGPUError{"NVML lists no board", needsNVML}, session.Missing, session.Close())
 	}
 	if o.gpu == "all" {
 		return session, nil
 	}
-	session.Boards = nil
+	session.GPUs = nil
 	for number := range strings.SplitSeq(o.gpu, ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(number))
-		i := slices.IndexFunc(all, func(b monitor.Board) bool { return b.Index == n })
+		i := slices.IndexFunc(all, func(b monitor.GPU) bool { return b.Index == n })
 		if err != nil || i < 0 {
 			return session, errors.Join(usagef("--gpu: there is no board %q; NVML lists %d, from 0", number, len(all)),
 				session.Missing, session.Close())
 		}
-		if slices.ContainsFunc(session.Boards, func(b monitor.Board) bool { return b.Index == n }) {
+		if slices.ContainsFunc(session.GPUs, func(b monitor.GPU) bool { return b.Index == n }) {
 			return session, errors.Join(usagef("--gpu: board %d is named twice", n), session.Close())
 		}
-		session.Boards = append(session.Boards, all[i])
+		session.GPUs = append(session.GPUs, all[i])
 	}
 	return session, nil
 }
@@ -210,13 +210,13 @@ func openNVML() (monitor.Session, error) {
 	if err != nil {
 		return monitor.Session{}, err
 	}
-	found, err := library.Boards()
+	found, err := library.GPUs()
 	if len(found) == 0 && err != nil {
 		return monitor.Session{}, errors.Join(err, library.Close())
 	}
 	session := monitor.Session{Close: library.Close, Missing: err}
 	for _, b := range found {
-		session.Boards = append(session.Boards, monitor.Board{Index: b.Index, Name: b.Name, UUID: b.UUID, Reader: b})
+		session.GPUs = append(session.GPUs, monitor.GPU{Index: b.Index, Name: b.Name, UUID: b.UUID, Reader: b})
 	}
 	return session, nil
 }

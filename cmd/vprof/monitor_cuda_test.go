@@ -17,20 +17,20 @@ import (
 
 // twoBoards is a machine where others use both boards; one of them has a name
 // that is not UTF-8.
-func twoBoards(t *testing.T) fakecuda.Setup {
-	return fakecuda.Setup{Quiet: true, Boards: []fakecuda.Board{
-		{GPU: board(t, "rtx4090"), Others: []fakecuda.Process{
+func twoGPUs(t *testing.T) fakecuda.Setup {
+	return fakecuda.Setup{Quiet: true, GPUs: []fakecuda.GPU{
+		{GPU: catalogGPU(t, "rtx4090"), Others: []fakecuda.Process{
 			{PID: 4242, Name: "py\xffthon", Used: 8 << 30},
 			{PID: 777, Name: "Xorg", Used: 1 << 30},
 		}},
-		{GPU: board(t, "t4"), Others: []fakecuda.Process{{PID: 5151, Name: "python3", Used: 15 << 30}}},
+		{GPU: catalogGPU(t, "t4"), Others: []fakecuda.Process{{PID: 5151, Name: "python3", Used: 15 << 30}}},
 	}}
 }
 
 // watchDriver runs monitor on the driver and returns its samples.
 func watchDriver(t *testing.T, want exitCode, args ...string) (samples []monitor.Sample, stderr string) {
 	a, stdout, said := desk()
-	a.boards = openNVML
+	a.gpus = openNVML
 	require.Equal(t, want, run(t.Context(), a, append([]string{"monitor", "--jsonl", "-"}, args...)), said)
 	for line := range strings.Lines(stdout.String()) {
 		var s monitor.Sample
@@ -41,7 +41,7 @@ func watchDriver(t *testing.T, want exitCode, args ...string) (samples []monitor
 }
 
 func TestMonitorReadsTheDriver(t *testing.T) {
-	d := twoBoards(t).Restart(t)
+	d := twoGPUs(t).Restart(t)
 	samples, _ := watchDriver(t, exitFine, "--once")
 	require.Len(t, samples, 2)
 	s := samples[0]
@@ -66,7 +66,7 @@ func TestMonitorReadsTheDriver(t *testing.T) {
 // The driver goes away in the middle and refuses to start once: the monitor
 // opens it again, goes on, and says what it missed.
 func TestMonitorGoesOnWhenTheDriverIsLoadedAnew(t *testing.T) {
-	setup := twoBoards(t)
+	setup := twoGPUs(t)
 	setup.Lose = &fakecuda.Loss{After: 5, Code: 15, Refused: 1}
 	d := setup.Restart(t)
 	samples, stderr := watchDriver(t, exitFine, "--interval", "20ms", "--for", "1500ms")
@@ -88,7 +88,7 @@ func TestMonitorGoesOnWhenTheDriverIsLoadedAnew(t *testing.T) {
 // The memory rises and falls within 40 readings of it: eleven samples alone would
 // not get to the crest.
 func TestBurstSeesThePeaksOfTheDriver(t *testing.T) {
-	setup := twoBoards(t)
+	setup := twoGPUs(t)
 	setup.Wave = 40
 	setup.Restart(t)
 	samples, stderr := watchDriver(t, exitFine, "--gpu", "0", "--burst", "--interval", "100ms", "--for", "1s")
@@ -97,7 +97,7 @@ func TestBurstSeesThePeaksOfTheDriver(t *testing.T) {
 }
 
 func TestMonitorOfADriverThatIsNotLoaded(t *testing.T) {
-	setup := twoBoards(t)
+	setup := twoGPUs(t)
 	setup.NVML = 9
 	setup.Restart(t)
 	_, stderr := watchDriver(t, exitNoGPU, "--once")
@@ -117,12 +117,12 @@ func BenchmarkDriverReadMemory(b *testing.B) {
 func benchmarkMonitor(b *testing.B, step func(*monitor.Monitor)) {
 	setup := fakecuda.Setup{
 		Quiet: true,
-		Boards: []fakecuda.Board{{
-			GPU:    board(b, "rtx4090"),
+		GPUs: []fakecuda.GPU{{
+			GPU:    catalogGPU(b, "rtx4090"),
 			Others: []fakecuda.Process{{PID: os.Getpid(), Name: "python3", Used: 1 << 30}},
 		}},
 	}
-	setup.Boards = append(setup.Boards, setup.Boards[0])
+	setup.GPUs = append(setup.GPUs, setup.GPUs[0])
 	setup.Restart(b)
 	session, err := openNVML()
 	require.NoError(b, err)

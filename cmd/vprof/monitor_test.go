@@ -24,17 +24,17 @@ import (
 )
 
 // fullBoard is 95.2 % full.
-type fullBoard struct{}
+type fullGPU struct{}
 
-func (fullBoard) Memory() (nvml.Memory, error) {
+func (fullGPU) Memory() (nvml.Memory, error) {
 	return nvml.Memory{Total: 1000 << 20, Used: 952 << 20}, nil
 }
 
-func (fullBoard) Processes() ([]nvml.Process, error) {
+func (fullGPU) Processes() ([]nvml.Process, error) {
 	return []nvml.Process{{PID: 4242, Name: "python3", Used: 900 << 20}}, nil
 }
 
-func (b fullBoard) Read() (r nvml.Reading, err error) {
+func (b fullGPU) Read() (r nvml.Reading, err error) {
 	r.Memory, _ = b.Memory()
 	r.Processes, _ = b.Processes()
 	return r, nil
@@ -76,7 +76,7 @@ func (g *growing) Read() (r nvml.Reading, err error) {
 func watching(r monitor.Reader) monitor.Source {
 	return func() (monitor.Session, error) {
 		return monitor.Session{
-			Boards: []monitor.Board{{Index: 0, Name: "Card", UUID: "GPU-1", Reader: r}},
+			GPUs: []monitor.GPU{{Index: 0, Name: "Card", UUID: "GPU-1", Reader: r}},
 			Close:  func() error { return nil },
 		}, nil
 	}
@@ -84,7 +84,7 @@ func watching(r monitor.Reader) monitor.Source {
 
 func TestMonitorLooksOnceAndWritesEverything(t *testing.T) {
 	a, stdout, stderr := desk()
-	a.boards = watching(fullBoard{})
+	a.gpus = watching(fullGPU{})
 	dir := t.TempDir()
 	args := []string{
 		"monitor", "--once", "--csv", filepath.Join(dir, "s.csv"), "--jsonl",
@@ -109,7 +109,7 @@ func TestMonitorFailsAboveItsLimit(t *testing.T) {
 		"1GiB": exitFine, "1": exitFine, "0.5": exitNegative, // a bare number counts GiB
 	} {
 		a, _, stderr := desk()
-		a.boards = watching(fullBoard{})
+		a.gpus = watching(fullGPU{})
 		require.Equal(t, want, run(t.Context(), a, []string{"monitor", "--once", "--fail-above", limit}), limit)
 		if want == exitNegative {
 			require.Contains(t, stderr.String(), "gpu 0 is above "+limit)
@@ -137,19 +137,19 @@ func TestMonitorNeedsSense(t *testing.T) {
 		{"--", "there-is-no-such-command"},
 	} {
 		a, _, stderr := desk()
-		a.boards = watching(fullBoard{})
+		a.gpus = watching(fullGPU{})
 		require.Equal(t, exitUsage, run(t.Context(), a, append([]string{"monitor", "--for", "1ms"}, args...)), args)
 		require.NotEmpty(t, stderr.String())
 	}
 	for _, args := range [][]string{{"--once"}, {"--for", "1s"}, {"--pid", "1"}, {"--csv", "-"}} {
 		a, _, stderr := desk()
-		a.boards = watching(fullBoard{})
+		a.gpus = watching(fullGPU{})
 		require.Equal(t, exitUsage, run(t.Context(), a,
 			append(append([]string{"monitor"}, args...), "--", "true")), args)
 		require.Contains(t, stderr.String(), "command")
 	}
 	a, _, stderr := desk()
-	a.boards = func() (monitor.Session, error) { return monitor.Session{}, nvml.ErrNoDriver }
+	a.gpus = func() (monitor.Session, error) { return monitor.Session{}, nvml.ErrNoDriver }
 	require.Equal(t, exitNoGPU, run(t.Context(), a, []string{"monitor", "--once"}))
 	require.Contains(t, stderr.String(), "no NVIDIA driver (monitor asks NVML")
 }
@@ -159,7 +159,7 @@ func TestMonitorServesPrometheusAndRefusesAPortInUse(t *testing.T) {
 	require.NoError(t, err)
 	defer l.Close()
 	a, _, stderr := desk()
-	a.boards = watching(fullBoard{})
+	a.gpus = watching(fullGPU{})
 	require.Equal(t, exitUsage, run(t.Context(), a, []string{"monitor", "--once", "--listen", l.Addr().String()}))
 	require.Contains(t, stderr.String(), "address already in use")
 
@@ -189,7 +189,7 @@ func TestMonitorFollowsACommandAndComparesWithThePlan(t *testing.T) {
 		[]string{"plan", "--model", "toy", "--batch", "16,32", "--export", plan}), stderr)
 
 	stdout.Reset()
-	a.boards = watching(&growing{})
+	a.gpus = watching(&growing{})
 	args := []string{
 		"monitor", "--interval", "5ms", "--run", plan, "--batch", "16", "--", "sh", "-c",
 		"echo trained; sleep 0.2",
@@ -215,7 +215,7 @@ func TestOldLogsAreContinuedAndOtherFilesLeftAlone(t *testing.T) {
 		log := filepath.Join(t.TempDir(), "old")
 		for range 2 {
 			a, _, stderr := desk()
-			a.boards = watching(fullBoard{})
+			a.gpus = watching(fullGPU{})
 			require.Equal(t, exitFine, run(t.Context(), a, []string{"monitor", "--once", flag, log}), stderr)
 		}
 		data, err := os.ReadFile(log)
@@ -224,7 +224,7 @@ func TestOldLogsAreContinuedAndOtherFilesLeftAlone(t *testing.T) {
 		for _, text := range []string{"a,b\n1,2\n", string(data[:len(data)-5])} {
 			require.NoError(t, os.WriteFile(log, []byte(text), 0o644))
 			a, _, stderr := desk()
-			a.boards = watching(fullBoard{})
+			a.gpus = watching(fullGPU{})
 			require.Equal(t, exitUsage, run(t.Context(), a, []string{"monitor", "--once", flag, log}))
 			require.Contains(t, stderr.String(), "name another file")
 			after, err := os.ReadFile(log)
@@ -266,9 +266,9 @@ func TestMetricsAreForThisMachineAndForReading(t *testing.T) {
 	}
 }
 
-func TestMonitorGoesOnWhenABoardIsLost(t *testing.T) {
+func TestMonitorGoesOnWhenAGPUIsLost(t *testing.T) {
 	a, stdout, stderr := desk()
-	a.boards = watching(lostBoard{})
+	a.gpus = watching(lostGPU{})
 	require.Equal(t, exitFine, run(t.Context(), a, []string{"monitor", "--for", "30ms", "--interval", "5ms"}), stderr)
 	require.Greater(t, strings.Count(stdout.String(), "lost: nvmlInit: driver reloaded"), 1)
 	require.Equal(t, 1, strings.Count(stderr.String(),
@@ -277,18 +277,18 @@ func TestMonitorGoesOnWhenABoardIsLost(t *testing.T) {
 	require.Equal(t, exitFailure, run(t.Context(), a, []string{"monitor", "--once"}))
 }
 
-type lostBoard struct{}
+type lostGPU struct{}
 
-func (lostBoard) Read() (nvml.Reading, error) {
+func (lostGPU) Read() (nvml.Reading, error) {
 	return nvml.Reading{}, errors.New("nvmlInit: driver reloaded")
 }
 
-func (lostBoard) Memory() (nvml.Memory, error)       { return nvml.Memory{}, errors.New("gone") }
-func (lostBoard) Processes() ([]nvml.Process, error) { return nil, errors.New("gone") }
+func (lostGPU) Memory() (nvml.Memory, error)       { return nvml.Memory{}, errors.New("gone") }
+func (lostGPU) Processes() ([]nvml.Process, error) { return nil, errors.New("gone") }
 
 func TestMonitorSummarizesWhatItSaw(t *testing.T) {
 	a, _, stderr := desk()
-	a.boards = watching(&growing{})
+	a.gpus = watching(&growing{})
 	require.Equal(t, exitFine, run(t.Context(), a, []string{"monitor", "--for", "60ms", "--interval", "5ms"}), stderr)
 	require.Regexp(t, `^vprof: gpu 0: peak \S+ [MG]iB \(\d+ readings, up to \d+ms apart\)\n$`, stderr.String())
 
@@ -303,7 +303,7 @@ func TestMonitorSummarizesWhatItSaw(t *testing.T) {
 func TestBurstReadsBetweenLooks(t *testing.T) {
 	a, stdout, stderr := desk()
 	g := &growing{}
-	a.boards = watching(g)
+	a.gpus = watching(g)
 	require.Equal(t, exitFine, run(t.Context(), a, []string{"monitor", "--burst", "--for", "300ms"}), stderr)
 	require.Equal(t, 1, strings.Count(stdout.String(), "\n"), "one sample")
 	require.Greater(t, g.used, int64(30*100<<20), "and many glances")
@@ -315,7 +315,7 @@ func TestSamplesGoToStandardOutputAlone(t *testing.T) {
 		"--csv":   `^time,gpu,[^\n]*\n\d[^\n]*998244352[^\n]*\n$`,
 	} {
 		a, stdout, stderr := desk()
-		a.boards = watching(fullBoard{})
+		a.gpus = watching(fullGPU{})
 		require.Equal(t, exitFine, run(t.Context(), a, []string{"monitor", "--once", flag, "-"}), stderr)
 		require.Regexp(t, want, stdout.String())
 	}
@@ -336,7 +336,7 @@ func TestADeadProcessIsAnError(t *testing.T) {
 		strconv.Itoa(os.Getpid()): {exitFine, "process " + strconv.Itoa(os.Getpid()) + " uses no board yet"},
 	} {
 		a, stdout, stderr := desk()
-		a.boards = watching(fullBoard{})
+		a.gpus = watching(fullGPU{})
 		require.Equal(t, want.code, run(t.Context(), a, []string{"monitor", "--once", "--pid", pid}), stderr)
 		require.Contains(t, stderr.String(), want.says)
 		if want.code != exitFine {
@@ -352,7 +352,7 @@ func TestADeadProcessIsAnError(t *testing.T) {
 func TestAlarmEndsTheCommand(t *testing.T) {
 	a, _, _ := desk()
 	stderr := &sharedBuffer{}
-	a.stderr, a.boards = stderr, watching(&growing{})
+	a.stderr, a.gpus = stderr, watching(&growing{})
 	left := filepath.Join(t.TempDir(), "left")
 	script := `trap "echo saved > ` + left + `; exit 1" INT; while :; do sleep 0.05; done`
 	args := []string{"monitor", "--interval", "5ms", "--fail-above", "1GiB", "--", "sh", "-c", script}
@@ -364,7 +364,7 @@ func TestAlarmEndsTheCommand(t *testing.T) {
 func TestInterruptedCommandIsWaitedFor(t *testing.T) {
 	a, _, _ := desk()
 	stderr := &sharedBuffer{}
-	a.stderr, a.boards = stderr, watching(&growing{})
+	a.stderr, a.gpus = stderr, watching(&growing{})
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(100*time.Millisecond, cancel)
 	args := []string{
@@ -381,7 +381,7 @@ func TestUnwritableSamplesAreSaid(t *testing.T) {
 	}
 	for _, flag := range []string{"--csv", "--jsonl"} {
 		a, _, stderr := desk()
-		a.boards = watching(fullBoard{})
+		a.gpus = watching(fullGPU{})
 		require.Equal(t, exitFailure, run(t.Context(), a, []string{"monitor", "--once", flag, "/dev/full"}))
 		require.Contains(t, stderr.String(), "no space left on device")
 	}

@@ -54,7 +54,7 @@ func TestMonitorHasAScreenOnATerminal(t *testing.T) {
 				close(read)
 			}()
 			a, _, stderr := desk()
-			a.stdin, a.stdout, a.boards = terminal, terminal, watching(fullBoard{})
+			a.stdin, a.stdout, a.gpus = terminal, terminal, watching(fullGPU{})
 			if c.keys != "" {
 				go press(t, keyboard, &shown, c.keys)
 			}

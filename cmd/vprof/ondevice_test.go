@@ -34,13 +34,13 @@ func decoded[T any](t testing.TB, code exitCode, args ...string) *T {
 // Each check of a smoke test is run on the GPU, and is there what it is when
 // simulated, but for what only a GPU knows: 8 MiB of kernels.
 func TestASmokeTestRunsOnTheGPU(t *testing.T) {
-	setup := fakecuda.Genuine(sized(board(t, "rtx-5060-ti"), 1024*mib))
-	setup.Boards[0].Module = 8 * mib
+	setup := fakecuda.Genuine(sized(catalogGPU(t, "rtx-5060-ti"), 1024*mib))
+	setup.GPUs[0].Module = 8 * mib
 	args := []string{"smoke", "--model", "toy", "--batch", "8", "--longest", "seq-len=2"}
 	driver := setup.Restart(t)
 	measured := decoded[report.Smoke](t, exitFine, append(args, "--device", "cuda:0")...)
 	requireBalanced(t, driver)
-	require.Greater(t, driver.Stats(t).Peak, uint64(setup.Boards[0].Context+300*mib),
+	require.Greater(t, driver.Stats(t).Peak, uint64(setup.GPUs[0].Context+300*mib),
 		"it all was there: 64 + 15 * 8 * 2 MiB and the context")
 	simulated := decoded[report.Smoke](t, exitFine,
 		append(args, "--device", "sim:rtx-5060-ti", "--gpu-memory", "1GiB")...)
@@ -65,8 +65,8 @@ func TestASmokeTestRunsOnTheGPU(t *testing.T) {
 // 64 + 15 MiB a sample, the context and the kernels must fit beside 400 MiB of
 // another process, within 85 % of what it leaves.
 func TestASmokeTestSeesWhoElseUsesTheGPU(t *testing.T) {
-	setup := fakecuda.Genuine(sized(board(t, "rtx-5060-ti"), 1024*mib))
-	setup.Boards[0].Others = []fakecuda.Process{{PID: 4321, Name: "python3", Used: 400 * mib}}
+	setup := fakecuda.Genuine(sized(catalogGPU(t, "rtx-5060-ti"), 1024*mib))
+	setup.GPUs[0].Others = []fakecuda.Process{{PID: 4321, Name: "python3", Used: 400 * mib}}
 	driver := setup.Restart(t)
 	s := decoded[report.Smoke](t, exitNegative, "smoke", "--model", "toy", "--batch", "30", "--device", "cuda:0")
 	requireBalanced(t, driver)
@@ -82,7 +82,7 @@ func TestASmokeTestSeesWhoElseUsesTheGPU(t *testing.T) {
 	smaller := decoded[report.Smoke](t, exitFine, "smoke", "--model", "toy", "--batch", jsonNumber(s.LargestBatch),
 		"--device", "cuda:0")
 	require.True(t, smaller.Safe)
-	setup.Boards[0].Others = nil
+	setup.GPUs[0].Others = nil
 	setup.Restart(t)
 	require.True(t, decoded[report.Smoke](t, exitFine, "smoke", "--model", "toy", "--batch", "30", "--device",
 		"cuda:0").Safe)
@@ -97,9 +97,9 @@ func jsonNumber(n int) string {
 // and for all of them was run on the GPU all the same, and is the largest that
 // it holds.
 func TestFitRecommendsOnlyWhatWasMeasured(t *testing.T) {
-	gpu := sized(board(t, "rtx-5060-ti"), 4096*mib)
+	gpu := sized(catalogGPU(t, "rtx-5060-ti"), 4096*mib)
 	setup := fakecuda.Genuine(gpu)
-	setup.Boards[0].Module = 600 * mib
+	setup.GPUs[0].Module = 600 * mib
 	driver := setup.Restart(t)
 	f := decoded[report.Fit](t, exitFine, "fit", "--model", "toy", "--profile")
 	requireBalanced(t, driver)
@@ -133,7 +133,7 @@ func TestFitRecommendsOnlyWhatWasMeasured(t *testing.T) {
 	require.Equal(t, 2, recommended, "one of each stage")
 
 	// A choice of GPUs: the second is another one.
-	setup.Boards = append(setup.Boards, fakecuda.Board{GPU: board(t, "t4")})
+	setup.GPUs = append(setup.GPUs, fakecuda.GPU{GPU: catalogGPU(t, "t4")})
 	setup.Restart(t)
 	second := decoded[report.Fit](t, exitFine, "fit", "--model", "toy", "--stage", "full", "--amp", "none",
 		"--checkpointing=false", "--device", "cuda:1")
@@ -144,8 +144,8 @@ func TestFitRecommendsOnlyWhatWasMeasured(t *testing.T) {
 
 // Nothing is recommended that a board full of others does not hold.
 func TestFitOnAGPUThatHoldsNothing(t *testing.T) {
-	setup := fakecuda.Genuine(sized(board(t, "rtx-5060-ti"), 512*mib))
-	setup.Boards[0].Module = 200 * mib
+	setup := fakecuda.Genuine(sized(catalogGPU(t, "rtx-5060-ti"), 512*mib))
+	setup.GPUs[0].Module = 200 * mib
 	driver := setup.Restart(t)
 	f := decoded[report.Fit](t, exitNegative, "fit", "--model", "toy", "--stage", "full", "--profile")
 	requireBalanced(t, driver)
@@ -157,7 +157,7 @@ func TestFitOnAGPUThatHoldsNothing(t *testing.T) {
 
 // Whatever fails while fit and smoke measure: a code that says so, nothing left.
 func TestFitAndSmokeGiveTheGPUBack(t *testing.T) {
-	setup := fakecuda.Genuine(sized(board(t, "rtx-5060-ti"), 1024*mib))
+	setup := fakecuda.Genuine(sized(catalogGPU(t, "rtx-5060-ti"), 1024*mib))
 	for _, verb := range []string{"fit", "smoke"} {
 		args := []string{verb, "--model", "toy", "--stage", "frozen", "--amp", "none", "--device", "cuda:0"}
 		setup.Fail = nil
@@ -199,7 +199,7 @@ func TestFitAndSmokeGiveTheGPUBack(t *testing.T) {
 // An interrupt while fit and smoke measure gives the GPU back, too.
 func TestAnInterruptOfFitAndSmokeLeavesNothing(t *testing.T) {
 	for _, verb := range []string{"fit", "smoke"} {
-		driver := fakecuda.Genuine(board(t, "rtx-5060-ti")).Driver(t)
+		driver := fakecuda.Genuine(catalogGPU(t, "rtx-5060-ti")).Driver(t)
 		cmd := vprof(t, driver, verb, "--model", "redimnet-b2", "--stage", "full", "--device", "cuda:0")
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr
@@ -217,7 +217,7 @@ func TestAnInterruptOfFitAndSmokeLeavesNothing(t *testing.T) {
 // What ran on a driver that is none teaches nothing of a GPU, although it was
 // measured as on one.
 func TestMeasuredOnASimulatedDriverIsNoCalibration(t *testing.T) {
-	fakecuda.Simulated(board(t, "t4")).Restart(t)
+	fakecuda.Simulated(catalogGPU(t, "t4")).Restart(t)
 	file, learned := filepath.Join(t.TempDir(), "sweep.json"), filepath.Join(t.TempDir(), "coefficients.yaml")
 	r := swept(t, "--model", "toy", "--batch", "8,16,32,48,64", "--device", "cuda:0", "--export", file)
 	require.Equal(t, "580.65.06 (simulated driver)", r.Devices[0].Driver)
@@ -243,8 +243,8 @@ func TestMeasuredOnASimulatedDriverIsNoCalibration(t *testing.T) {
 	require.Contains(t, got.stderr, `its driver is "570.10 (simulated driver)", not "580.65.06 (simulated driver)"`)
 
 	// Nor on another board of the kind.
-	other := fakecuda.Simulated(board(t, "t4"))
-	other.Boards[0].ID = 7
+	other := fakecuda.Simulated(catalogGPU(t, "t4"))
+	other.GPUs[0].ID = 7
 	other.Restart(t)
 	require.NoError(t, os.WriteFile(file, raw, 0o600))
 	got = command(t, "sweep", "--model", "toy", "--batch", "8,32,64", "--device", "cuda:0", "--resume", file)
@@ -255,12 +255,12 @@ func TestMeasuredOnASimulatedDriverIsNoCalibration(t *testing.T) {
 }
 
 // Sweeps of cuda:0 on several machines stay apart, however they are put together.
-func TestBoardsOfSeveralMachinesStayApart(t *testing.T) {
+func TestGPUsOfSeveralMachinesStayApart(t *testing.T) {
 	dir := t.TempDir()
 	var files []string
 	for i, gpu := range []string{"t4", "h100", "t4"} {
-		setup := fakecuda.Simulated(board(t, gpu))
-		setup.Boards[0].ID = i + 1
+		setup := fakecuda.Simulated(catalogGPU(t, gpu))
+		setup.GPUs[0].ID = i + 1
 		setup.Restart(t)
 		t.Setenv("VPROF_NODE", fmt.Sprintf("n%d", i+1))
 		file := filepath.Join(dir, fmt.Sprintf("%d.json", i))

@@ -31,7 +31,7 @@ type output struct {
 	origins   report.Origins
 	fromModel bool
 	// defaultBoard names the board that a verdict is about where no flag names one; empty otherwise.
-	defaultBoard string
+	defaultGPU string
 	// ownLoop is the model's loop where no flag chose one and the verdict is by a loop that needs more; else empty.
 	ownLoop models.Loop
 
@@ -99,8 +99,8 @@ func (o *output) print(d report.Document) error {
 				"judged by a loop that keeps a step's outputs until the next forward pass has returned "+
 					"(no --loop given; --loop %s keeps less)\n", o.ownLoop)
 		}
-		if err == nil && o.defaultBoard != "" {
-			_, err = fmt.Fprintf(o.app.stdout, "judged on an %s (no --gpu given; see vprof gpus)\n", o.defaultBoard)
+		if err == nil && o.defaultGPU != "" {
+			_, err = fmt.Fprintf(o.app.stdout, "judged on an %s (no --gpu given; see vprof gpus)\n", o.defaultGPU)
 		}
 		return err
 	}

@@ -24,7 +24,7 @@ type planOptions struct {
 	app   *app
 	c     caseFlags
 	batch batchFlag
-	board boardFlags
+	target gpuFlags
 	// auto plans for this machine's GPU.
 	auto bool
 	part shardFlags
@@ -57,8 +57,8 @@ func planCmd(a *app) (*cobra.Command, *planOptions) {
 	o.c.takesTrainer(cmd, a, searchNothing)
 	o.c.registerAllocConf()
 	o.batch.register(cmd, "the model's own batch")
-	o.board.register(cmd, "`boards`: a list like rtx-3060,a100-80, or all (see vprof gpus)")
-	o.board.registerHostMemory()
+	o.target.register(cmd, "`boards`: a list like rtx-3060,a100-80, or all (see vprof gpus)")
+	o.target.registerHostMemory()
 	cmd.Flags().BoolVar(&o.auto, "auto", false, autoUsage)
 	o.lengths.register(cmd)
 	o.part.register(cmd.Flags(), "request", "auto")
@@ -90,7 +90,7 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 	if err != nil {
 		return err
 	}
-	gpus, err := o.boards()
+	gpus, err := o.gpus()
 	if err != nil {
 		return err
 	}
@@ -147,13 +147,13 @@ func (o *planOptions) answerRequests(ctx context.Context) error {
 }
 
 // boards are those that the flags name, or this machine's with what others leave of it.
-func (o *planOptions) boards() ([]device.GPU, error) {
+func (o *planOptions) gpus() ([]device.GPU, error) {
 	if !o.auto {
-		gpus, err := o.board.boards()
-		o.out.defaultBoard = o.board.defaultBoard(gpus)
+		gpus, err := o.target.gpus()
+		o.out.defaultGPU = o.target.defaultGPU(gpus)
 		return gpus, err
 	}
-	if _, err := o.board.resolveDevice(true, "--auto takes"); err != nil {
+	if _, err := o.target.resolveDevice(true, "--auto takes"); err != nil {
 		return nil, err
 	}
 	found, err := o.app.detect(0)
@@ -165,7 +165,7 @@ func (o *planOptions) boards() ([]device.GPU, error) {
 		return nil, negative{fmt.Errorf("other processes hold %s of %s and leave nothing to train in",
 			bytesize.Format(found.Others), gpu.Product)}
 	}
-	gpu, err = o.board.withHostMemory(gpu)
+	gpu, err = o.target.withHostMemory(gpu)
 	return []device.GPU{gpu}, err
 }
 
@@ -322,7 +322,7 @@ func rankPlans(ctx context.Context, here *job.Local, m models.Model, c report.Ca
 ) (report.Ranks, error) {
 	first := c.Case
 	first.Batch = batches[0]
-	found, err := m.DifferentRanks(first, step.BoardOf(gpus[0]), models.Options{Context: ctx})
+	found, err := m.DifferentRanks(first, step.RecorderGPU(gpus[0]), models.Options{Context: ctx})
 	if err != nil {
 		if errors.As(err, new(*models.CaseError)) || errors.Is(err, context.Canceled) {
 			return nil, err

@@ -30,7 +30,7 @@ type reportOptions struct {
 	step       bool
 	sideBySide bool
 	c          caseFlags
-	board      boardFlags
+	target      gpuFlags
 }
 
 func newReportCmd(a *app) *cobra.Command {
@@ -58,7 +58,7 @@ func newReportCmd(a *app) *cobra.Command {
 	o.c.writes = true
 	o.c.register(cmd, a)
 	o.c.registerAllocConf()
-	o.board.register(cmd, "`board` to simulate (see vprof gpus)")
+	o.target.register(cmd, "`board` to simulate (see vprof gpus)")
 	return cmd
 }
 
@@ -249,7 +249,7 @@ func (o *reportOptions) profile(ctx context.Context, paths []string) (*profile.P
 	if err != nil {
 		return nil, err
 	}
-	gpu, err := o.board.board()
+	gpu, err := o.target.chosen()
 	if err != nil {
 		return nil, err
 	}

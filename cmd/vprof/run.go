@@ -24,7 +24,7 @@ import (
 type runOptions struct {
 	app     *app
 	command script.Command
-	board   boardFlags
+	target   gpuFlags
 	both    bool
 	// tunings says that what other commands have tuned is found tuned.
 	tunings bool
@@ -54,10 +54,10 @@ func newRunCmd(a *app) *cobra.Command {
 }
 
 func (o *runOptions) register(cmd *cobra.Command) {
-	o.board.register(cmd, "the `board` that PyTorch finds, or several with commas between them (see vprof gpus)")
+	o.target.register(cmd, "the `board` that PyTorch finds, or several with commas between them (see vprof gpus)")
 	o.out.register(cmd)
 	f := cmd.Flags()
-	o.board.registerDevice(cmd, "run on this `device` and measure: cuda:0; or sim:NAME, as --gpu")
+	o.target.registerDevice(cmd, "run on this `device` and measure: cuda:0; or sim:NAME, as --gpu")
 	f.BoolVar(&o.both, "both", false, "simulate this machine's GPU, run on it, too, and compare")
 	f.SetInterspersed(false) // what follows the command is its own
 	f.StringVar(&o.steps, "steps", "3", "end training after so many `steps` of each optimizer, or all")
@@ -172,7 +172,7 @@ func (o *runOptions) execute(ctx context.Context, c script.Command) (*script.Out
 			return nil, err
 		}
 		if o.tunings {
-			c.Tunings = filepath.Join(filepath.Dir(c.StandIns), "tuned", c.Board.Name+".jsonl")
+			c.Tunings = filepath.Join(filepath.Dir(c.StandIns), "tuned", c.GPU.Name+".jsonl")
 		}
 	}
 	c.Foreground = terminal(o.app.stdout) && o.app.stdin == os.Stdin
@@ -294,21 +294,21 @@ func (o *runOptions) ranks() ([]int, error) {
 
 // places are the command on each board, simulated or of this machine.
 func (o *runOptions) places() ([]script.Command, error) {
-	named, err := o.board.resolveDevice(o.both, "--device and --both take")
+	named, err := o.target.resolveDevice(o.both, "--device and --both take")
 	switch {
 	case err != nil:
 		return nil, err
 	case named.real:
 		return o.local(named.index)
-	case o.board.gpu == "all":
+	case o.target.gpu == "all":
 		return nil, usagef("--gpu all: the command runs once for each board; name some, or run it once with --record " +
 			"train.vprof, and \"vprof plan --model train.vprof --gpu all\" shows all")
 	}
-	gpus, err := o.board.boards()
+	gpus, err := o.target.gpus()
 	if err != nil {
 		return nil, err
 	}
-	o.out.defaultBoard = o.board.defaultBoard(gpus)
+	o.out.defaultGPU = o.target.defaultGPU(gpus)
 	return o.simulated(gpus), nil
 }
 
@@ -316,7 +316,7 @@ func (o *runOptions) simulated(gpus []device.GPU) []script.Command {
 	all := make([]script.Command, len(gpus))
 	for i, gpu := range gpus {
 		all[i] = o.command
-		all[i].Board = gpu
+		all[i].GPU = gpu
 	}
 	return all
 }
@@ -331,7 +331,7 @@ func (o *runOptions) local(index int) ([]script.Command, error) {
 		return nil, err
 	}
 	c := o.command
-	c.Board, c.Device, c.Others = found.GPU, "cuda:"+strconv.Itoa(index), found.Others
+	c.GPU, c.Device, c.Others = found.GPU, "cuda:"+strconv.Itoa(index), found.Others
 	if o.both {
 		return append(o.simulated([]device.GPU{found.GPU}), c), nil
 	}

@@ -67,7 +67,7 @@ func TestRunOnTheGPUOfThisMachine(t *testing.T) {
 }
 
 // Several boards and ranks are rows of one table.
-func TestRunsOfSeveralBoardsAndRanks(t *testing.T) {
+func TestRunsOfSeveralGPUsAndRanks(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("stand-ins are for Linux")
 	}

@@ -91,14 +91,14 @@ type batchRuns struct {
 	app    *app
 	words  []string
 	values map[string]string
-	board  device.GPU
+	gpu  device.GPU
 	quiet  bool
 	all    *report.Report
 	tried  map[int]bool // whether a batch size fits
 }
 
-func newBatchRuns(a *app, words, settings []string, board device.GPU) (*batchRuns, error) {
-	b := &batchRuns{app: a, words: words, values: settingValues(settings), board: board, tried: map[int]bool{}}
+func newBatchRuns(a *app, words, settings []string, gpu device.GPU) (*batchRuns, error) {
+	b := &batchRuns{app: a, words: words, values: settingValues(settings), gpu: gpu, tried: map[int]bool{}}
 	b.values["batch"] = "1"
 	_, err := substitute(words, b.values)
 	return b, err
@@ -118,7 +118,7 @@ func (b *batchRuns) try(ctx context.Context, batch int) (bool, error) {
 	o.out.chosen = report.Table
 	bar := startProgress(b.app, b.quiet)
 	bar.step(fmt.Sprintf("running batch %d", batch), 0, 0)
-	outcome, err := o.execute(ctx, script.Command{Args: words, Board: b.board, Steps: 3, GPUs: 1})
+	outcome, err := o.execute(ctx, script.Command{Args: words, GPU: b.gpu, Steps: 3, GPUs: 1})
 	bar.end()
 	if err != nil {
 		return false, err
@@ -168,14 +168,14 @@ func (b *batchRuns) upward(ctx context.Context, batches []int) error {
 
 // largest finds the largest multiple that is safe on the board, up to a limit.
 func (b *batchRuns) largest(ctx context.Context, multiple, most int, budget planner.Budget) error {
-	budget.Memory = b.board.Memory
+	budget.Memory = b.gpu.Memory
 	found := report.Largest{Safe: true}
 	s := planner.Search{From: 1, To: max(1, most/multiple), Limit: budget.Limit(), Runs: true}
 	s.Need = func(n int) (int64, error) {
 		need := int64(math.MaxInt64)
 		fits, err := b.try(ctx, n*multiple)
 		if fits {
-			need = budget.Need(planner.Run(b.board, b.reserved(n*multiple)))
+			need = budget.Need(planner.Run(b.gpu, b.reserved(n*multiple)))
 		}
 		if need > s.Limit && (found.Fails == 0 || n*multiple < found.Fails) {
 			found.Fails = n * multiple
@@ -203,7 +203,7 @@ func runSweepScript(ctx context.Context, o *sweepOptions) error {
 	if err != nil {
 		return err
 	}
-	return runScripts(o.app, &o.c, &o.board, &o.out, func(b *batchRuns) error {
+	return runScripts(o.app, &o.c, &o.target, &o.out, func(b *batchRuns) error {
 		b.quiet = o.quiet
 		return b.upward(ctx, batches)
 	})
@@ -215,7 +215,7 @@ func runFitScript(ctx context.Context, o *fitOptions) error {
 	if err != nil {
 		return err
 	}
-	return runScripts(o.app, &o.c, &o.board, &o.out, func(b *batchRuns) error {
+	return runScripts(o.app, &o.c, &o.target, &o.out, func(b *batchRuns) error {
 		if err := b.largest(ctx, max(o.multiple, 1), o.maxBatch, budget); err != nil {
 			return err
 		}
@@ -227,19 +227,19 @@ func runFitScript(ctx context.Context, o *fitOptions) error {
 }
 
 // runScripts runs a command at several batch sizes and shows them together.
-func runScripts(a *app, c *caseFlags, board *boardFlags, out *output, search func(*batchRuns) error) error {
-	if board.host != "" {
+func runScripts(a *app, c *caseFlags, target *gpuFlags, out *output, search func(*batchRuns) error) error {
+	if target.host != "" {
 		return usagef("--host-memory is about models; what a command needs of the host, vprof does not estimate")
 	}
-	named, err := board.resolveDevice(false, "--device takes")
+	named, err := target.resolveDevice(false, "--device takes")
 	if err == nil && named.real {
 		err = usagef("--device: a command with {batch} runs on a simulated board; \"vprof run --device %s\" runs one "+
-			"without it on a GPU", board.device)
+			"without it on a GPU", target.device)
 	}
 	if err != nil {
 		return err
 	}
-	gpu, err := board.board()
+	gpu, err := target.chosen()
 	if err != nil {
 		return err
 	}
@@ -247,7 +247,7 @@ func runScripts(a *app, c *caseFlags, board *boardFlags, out *output, search fun
 	if err != nil {
 		return err
 	}
-	out.defaultBoard = board.defaultBoard([]device.GPU{gpu})
+	out.defaultGPU = target.defaultGPU([]device.GPU{gpu})
 	started := a.now().UTC()
 	searched := search(b)
 	if b.all == nil {

@@ -22,7 +22,7 @@ import (
 // [sharedTrials.Forget].
 type sharedTrials struct {
 	// Boards are those that trials are of.
-	Boards []device.GPU
+	GPUs []device.GPU
 
 	mu      sync.Mutex
 	steps   map[string][]*steps
@@ -37,10 +37,10 @@ type sharedTrials struct {
 type steps struct {
 	recording *models.Recording // nil once it is discarded
 	err       error
-	on        map[string]onBoard
+	on        map[string]trialOnGPU
 }
 
-type onBoard struct {
+type trialOnGPU struct {
 	recording    *models.Recording
 	hash         uint64
 	least, under int64
@@ -60,7 +60,7 @@ func (s *sharedTrials) Try(ctx context.Context, t step.Trial) (*step.Result, err
 		return nil, err
 	}
 	for _, a := range also {
-		t.Board, t.Timed = a.Board, a.Timed
+		t.GPU, t.Timed = a.GPU, a.Timed
 		other, err := s.try(ctx, t)
 		if err != nil {
 			return nil, err
@@ -75,7 +75,7 @@ func (s *sharedTrials) try(ctx context.Context, t step.Trial) (*step.Result, err
 	if err != nil {
 		return nil, err
 	}
-	if s.results[replayKey(t, of.on[t.Board.Name].hash)] != nil {
+	if s.results[replayKey(t, of.on[t.GPU.Name].hash)] != nil {
 		return s.replay(ctx, t, of)
 	}
 	if of, err = s.of(ctx, t, true); err != nil {
@@ -85,9 +85,9 @@ func (s *sharedTrials) try(ctx context.Context, t step.Trial) (*step.Result, err
 	if err != nil || t.Replay.Within || t.Replay.Expandable || len(t.Timed) > 0 {
 		return r, err
 	}
-	for _, b := range s.Boards { // which will be asked for next, when the recording is gone
+	for _, b := range s.GPUs { // which will be asked for next, when the recording is gone
 		if _, served := of.on[b.Name]; served {
-			t.Board = b
+			t.GPU = b
 			if _, err := s.replay(ctx, t, of); err != nil {
 				return nil, err
 			}
@@ -98,11 +98,11 @@ func (s *sharedTrials) try(ctx context.Context, t step.Trial) (*step.Result, err
 
 // replay is a trial by recorded steps. Without a limit of memory boards differ by their contexts alone.
 func (s *sharedTrials) replay(ctx context.Context, t step.Trial, of *steps) (*step.Result, error) {
-	on := of.on[t.Board.Name]
+	on := of.on[t.GPU.Name]
 	key := replayKey(t, on.hash)
 	var before int64 // the context, bytes
 	if !t.Replay.Within && !t.Replay.Omit {
-		before, t.Board.Context = t.Board.Context, 0
+		before, t.GPU.Context = t.GPU.Context, 0
 	}
 	if s.results[key] == nil {
 		r, err := step.Local{}.Try(ctx, t.Of(on.recording))
@@ -121,21 +121,21 @@ func (s *sharedTrials) replay(ctx context.Context, t step.Trial, of *steps) (*st
 
 // of are the steps of a trial on its board, with their recording if that is needed.
 func (s *sharedTrials) of(ctx context.Context, t step.Trial, recorded bool) (*steps, error) {
-	name, memory := t.Board.Name, t.Board.Memory
+	name, memory := t.GPU.Name, t.GPU.Memory
 	t.Replay, t.Timed = step.Replay{}, nil
 	plain := t
-	plain.Board = device.GPU{}
+	plain.GPU = device.GPU{}
 	key := plain.Key()
 	for _, of := range s.steps[key] {
 		if of.serves(name, memory) && (of.recording != nil || of.err != nil || !recorded) {
 			return of, of.err
 		}
 	}
-	for _, b := range s.Boards {
+	for _, b := range s.GPUs {
 		known := func(of *steps) bool { return of.serves(b.Name, memory) }
 		if b.Name != name && !slices.ContainsFunc(s.steps[key], known) {
 			b.Memory = memory
-			t.Also = append(t.Also, step.Also{Board: b})
+			t.Also = append(t.Also, step.Also{GPU: b})
 		}
 	}
 	of, err := s.record(ctx, t)
@@ -150,32 +150,32 @@ func (s *sharedTrials) of(ctx context.Context, t step.Trial, recorded bool) (*st
 }
 
 // serves reports whether the recording is valid for a board with a number of bytes of memory.
-func (of *steps) serves(board string, memory int64) bool {
-	p, served := of.on[board]
+func (of *steps) serves(gpu string, memory int64) bool {
+	p, served := of.on[gpu]
 	return served && p.least <= memory && memory < p.under
 }
 
 func (s *sharedTrials) record(ctx context.Context, t step.Trial) (*steps, error) {
-	boards := []device.GPU{t.Board}
+	gpus := []device.GPU{t.GPU}
 	for _, a := range t.Also {
-		boards = append(boards, a.Board)
+		gpus = append(gpus, a.GPU)
 	}
 	rec, err := t.Record(ctx)
-	of := &steps{recording: rec, err: err, on: map[string]onBoard{}}
+	of := &steps{recording: rec, err: err, on: map[string]trialOnGPU{}}
 	if err != nil {
 		if !step.Refused(err) {
 			return nil, errors.Join(err, ctx.Err())
 		}
-		of.on[t.Board.Name] = onBoard{least: t.Board.Memory, under: t.Board.Memory + 1}
+		of.on[t.GPU.Name] = trialOnGPU{least: t.GPU.Memory, under: t.GPU.Memory + 1}
 		return of, nil
 	}
-	for i, b := range boards {
+	for i, b := range gpus {
 		on := rec
 		if i > 0 {
 			on = rec.On(i - 1)
 		}
 		if on != nil {
-			p := onBoard{recording: on, hash: hashOf(on.Program)}
+			p := trialOnGPU{recording: on, hash: hashOf(on.Program)}
 			if p.least, p.under, err = memories(t, rec, b); err != nil {
 				return nil, err
 			}
@@ -193,9 +193,9 @@ func (s *sharedTrials) record(ctx context.Context, t step.Trial) (*steps, error)
 func (of *steps) discard() {
 	of.recording.Discard()
 	of.recording = nil
-	for board, on := range of.on {
+	for gpu, on := range of.on {
 		on.recording = nil
-		of.on[board] = on
+		of.on[gpu] = on
 	}
 }
 
@@ -209,9 +209,9 @@ func memories(t step.Trial, rec *models.Recording, b device.GPU) (least, under i
 	under = math.MaxInt64
 	rules := release.Rules().Convolutions
 	for _, c := range rec.Facts.Convolutions {
-		board := cudnn.Board{Name: b.Name, Capability: int(b.Capability), Memory: math.MaxInt64 / 2}
+		gpu := cudnn.GPU{Name: b.Name, Capability: int(b.Capability), Memory: math.MaxInt64 / 2}
 		var n int64
-		for _, bytes := range rules.Workspaces(c.Config, c.Direction, board) {
+		for _, bytes := range rules.Workspaces(c.Config, c.Direction, gpu) {
 			n += bytes
 		}
 		if n <= b.Memory {
@@ -242,11 +242,11 @@ func hashOf(p *program.Program) (h uint64) {
 
 // replayKey identifies the replay of a program, on a board of its own where memory is limited.
 func replayKey(t step.Trial, hash uint64) string {
-	var board device.GPU
+	var gpu device.GPU
 	if t.Replay.Within {
-		board = t.Board
+		gpu = t.GPU
 	}
-	t.Board = board
+	t.GPU = gpu
 	text, err := json.Marshal(t)
 	if err != nil {
 		panic(err) // a trial is plain data

@@ -150,7 +150,7 @@ func (o *smokeOptions) test() (t smoke.Test, err error) {
 		return t, err
 	}
 	s.OwnLoop = o.out.ownLoop
-	o.out.defaultBoard = o.board.defaultBoard(s.GPUs)
+	o.out.defaultGPU = o.target.defaultGPU(s.GPUs)
 	if len(s.GPUs) != 1 {
 		return t, usagef("--gpu: a smoke test is for one board")
 	}
@@ -324,15 +324,15 @@ func (o *smokeOptions) runScript(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	runs := &runOptions{app: o.app, board: o.board, rank: "0", steps: "3", out: o.out}
+	runs := &runOptions{app: o.app, target: o.target, rank: "0", steps: "3", out: o.out}
 	runs.command = script.Command{Args: words, Until: o.until, GPUs: 1}
 	if err := runs.check(); err != nil {
 		return err
 	}
-	if runs.command.Board, err = o.board.board(); err != nil {
+	if runs.command.GPU, err = o.target.chosen(); err != nil {
 		return err
 	}
-	o.out.defaultBoard = o.board.defaultBoard([]device.GPU{runs.command.Board})
+	o.out.defaultGPU = o.target.defaultGPU([]device.GPU{runs.command.GPU})
 	started := o.app.now().UTC()
 	outcome, err := runs.execute(cmd.Context(), runs.command)
 	if err != nil {

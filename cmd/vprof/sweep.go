@@ -25,7 +25,7 @@ type sweepOptions struct {
 	app   *app
 	c     caseFlags
 	batch batchFlag
-	board boardFlags
+	target gpuFlags
 	part  shardFlags
 	out   output
 	quiet bool
@@ -51,9 +51,9 @@ func newSweepCmd(a *app) *cobra.Command {
 	o.c.takesTrainer(cmd, a, func() []string { return []string{"batch"} })
 	o.c.registerAllocConf()
 	o.batch.register(cmd, "the model's own")
-	o.board.register(cmd, "simulate this `board`, as --device sim:NAME does (see vprof gpus)")
-	o.board.registerHostMemory()
-	o.board.registerDevice(cmd, "`device` to run on: cuda:0, or sim:NAME for a simulated board (default: the first "+
+	o.target.register(cmd, "simulate this `board`, as --device sim:NAME does (see vprof gpus)")
+	o.target.registerHostMemory()
+	o.target.registerDevice(cmd, "`device` to run on: cuda:0, or sim:NAME for a simulated board (default: the first "+
 		"GPU if this vprof can use it, else sim:"+defaultGPU+")")
 	o.out.register(cmd)
 	f := cmd.Flags()
@@ -95,12 +95,12 @@ func runSweep(cmd *cobra.Command, o *sweepOptions) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	target, err := o.board.target()
+	target, err := o.target.target()
 	if err != nil {
 		return err
 	}
-	if target.Board != nil && o.conditions.Verify {
-		return o.unverifiable(step.SimName(*target.Board))
+	if target.GPU != nil && o.conditions.Verify {
+		return o.unverifiable(step.SimName(*target.GPU))
 	}
 	here.Open, here.Done = o.openDevice, o.done
 	j := job.Sweep(report.CaseOf(m, c), target, batches, o.conditions)
@@ -125,7 +125,7 @@ func runSweep(cmd *cobra.Command, o *sweepOptions) error {
 	// One that ends early shows what it has.
 	o.stamp(r, started)
 	if d := r.Devices; target.Device == job.Auto && len(d) > 0 && !d[0].Driven() {
-		o.out.defaultBoard = d[0].Title
+		o.out.defaultGPU = d[0].Title
 	}
 	return errors.Join(err, o.out.print(r), o.verdict(r))
 }

@@ -18,12 +18,12 @@ import (
 
 // guideBoards are the boards that a table has unless others are named: those
 // of the projects' own guides.
-const guideBoards = "rtx-3060,rtx-5060-ti,rtx-3090,a100-40,a100-80"
+const guideGPUs = "rtx-3060,rtx-5060-ti,rtx-3090,a100-40,a100-80"
 
 type timeOptions struct {
 	app     *app
 	c       caseFlags
-	board   boardFlags
+	target   gpuFlags
 	budget  budgetFlags
 	batch   int
 	dataset int64
@@ -43,12 +43,12 @@ func newTimeCmd(a *app) *cobra.Command {
 	o.c.ranks.linkable = true
 	o.c.takesTrainer(cmd, a, searchNothing)
 	o.c.registerAllocConf()
-	o.board.register(cmd, "`boards`: a list like rtx-3060,a100-80, or all (see vprof gpus)")
-	o.board.registerHostMemory()
+	o.target.register(cmd, "`boards`: a list like rtx-3060,a100-80, or all (see vprof gpus)")
+	o.target.registerHostMemory()
 	o.budget.register(cmd)
 	f := cmd.Flags()
-	f.Lookup("gpu").DefValue = guideBoards
-	o.board.gpu = guideBoards
+	f.Lookup("gpu").DefValue = guideGPUs
+	o.target.gpu = guideGPUs
 	f.IntVar(&o.batch, "batch", 0, "batch `size` (default: the largest that is safe on each board)")
 	f.Int64Var(&o.dataset, "dataset-size", 0, "samples `n` of an epoch")
 	f.Float64Var(&o.epochs, "epochs", 0, "epochs `n` of training")
@@ -61,7 +61,7 @@ func runTime(ctx context.Context, o *timeOptions) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	gpus, err := o.board.boards()
+	gpus, err := o.target.gpus()
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-var board = trace.Board{Name: "rtx-5060-ti", Capability: 120, SMs: 36, ThreadsPerSM: 1536, Memory: 16_615_079_936}
+var testGPU = trace.GPU{Name: "rtx-5060-ti", Capability: 120, SMs: 36, ThreadsPerSM: 1536, Memory: 16_615_079_936}
 
 // liveAtStepEnds is what is requested and not freed when each step ends.
 func liveAtStepEnds(p *program.Program) []int64 {
@@ -37,7 +37,7 @@ func TestStepsLeaveNothingBehind(t *testing.T) {
 			}
 			for _, c := range cases {
 				c.Batch, c.AMP = 2, amp
-				r, err := m.Record(c, board, models.Options{Steps: 3})
+				r, err := m.Record(c, testGPU, models.Options{Steps: 3})
 				require.NoError(t, err, "%s %+v", m.Name, c)
 				require.NoError(t, r.Program.Validate(), "%s %+v", m.Name, c)
 				ends := liveAtStepEnds(r.Program)
@@ -78,9 +78,9 @@ func TestValidationKeepsNothing(t *testing.T) {
 	for _, m := range registered {
 		for _, c := range []models.Case{{}, {Checkpointing: true, AMP: "fp16"}} {
 			c.Batch, c.Stage = 2, "full"
-			alone, err := m.Record(c, board, models.Options{})
+			alone, err := m.Record(c, testGPU, models.Options{})
 			require.NoError(t, err)
-			r, err := m.Record(c, board, models.Options{Validation: 2})
+			r, err := m.Record(c, testGPU, models.Options{Validation: 2})
 			require.NoError(t, err, "%s %+v", m.Name, c)
 			require.NoError(t, r.Program.Validate(), "%s %+v", m.Name, c)
 			steps := len(alone.Program.Instructions)
@@ -109,11 +109,11 @@ func TestInertSettingsChangeNothing(t *testing.T) {
 				continue
 			}
 			inert++
-			own, err := m.Record(models.Case{Batch: 2}, board, models.Options{})
+			own, err := m.Record(models.Case{Batch: 2}, testGPU, models.Options{})
 			require.NoError(t, err)
 			for _, v := range []int64{s.Min, s.Max} {
 				c := models.Case{Batch: 2, Settings: models.Settings{s.Name: v}}
-				r, err := m.Record(c, board, models.Options{})
+				r, err := m.Record(c, testGPU, models.Options{})
 				require.NoError(t, err)
 				require.Equal(t, own.Program, r.Program, "%s %s=%d", m.Name, s.Name, v)
 				require.Contains(t, m.Caveats(r.Case), s.Name+" does not change memory: "+s.Inert)
@@ -139,7 +139,7 @@ func TestEveryStageSaysWhatItTrains(t *testing.T) {
 // nothing else. Programs that were returned stay as they are.
 func TestRecordingDoesNotDependOnThoseBefore(t *testing.T) {
 	record := func(model string) *program.Program {
-		r, err := Models().Record(models.Case{Model: model, Batch: 2}, board, models.Options{})
+		r, err := Models().Record(models.Case{Model: model, Batch: 2}, testGPU, models.Options{})
 		require.NoError(t, err)
 		return r.Program
 	}
@@ -166,7 +166,7 @@ func TestWhatAutocastLeavesAloneIsTheSameWithoutIt(t *testing.T) {
 			c.Batch = 2
 			record := func(amp models.Autocast) *models.Recording {
 				c.AMP = amp
-				r, err := m.Record(c, board, models.Options{Validation: 2})
+				r, err := m.Record(c, testGPU, models.Options{Validation: 2})
 				if err != nil {
 					return nil
 				}

@@ -15,7 +15,7 @@ import (
 
 // TestModelsOfTheCommonLoopRunOnSeveralGPUs records each under each strategy.
 func TestModelsOfTheCommonLoopRunOnSeveralGPUs(t *testing.T) {
-	board := trace.Board{Name: "a100-80", Capability: 80, SMs: 108, ThreadsPerSM: 2048, Memory: 80 << 30}
+	gpu := trace.GPU{Name: "a100-80", Capability: 80, SMs: 108, ThreadsPerSM: 2048, Memory: 80 << 30}
 	var list []models.Model
 	for _, m := range all.Models().All() {
 		if m.Distributes {
@@ -28,7 +28,7 @@ func TestModelsOfTheCommonLoopRunOnSeveralGPUs(t *testing.T) {
 			s, err := models.ParseStrategy(text)
 			require.NoError(t, err)
 			c := models.Case{Batch: 1, Accumulate: 2, GPUs: 8, Strategy: &s}
-			r, err := m.Record(c, board, models.Options{})
+			r, err := m.Record(c, gpu, models.Options{})
 			require.NoError(t, err, "%s %s", m.Name, text)
 			require.NoError(t, r.Program.Validate(), "%s %s", m.Name, text)
 			weights := left(r.Program, program.Weights)
@@ -45,7 +45,7 @@ func TestModelsOfTheCommonLoopRunOnSeveralGPUs(t *testing.T) {
 // TestTensorParallelRanksHaveTheirPart: of the layers of Llama's blocks a rank has a half
 // of a fourth, of the others a fourth.
 func TestTensorParallelRanksHaveTheirPart(t *testing.T) {
-	board := trace.Board{Name: "a100-80", Capability: 80, SMs: 108, ThreadsPerSM: 2048, Memory: 80 << 30}
+	gpu := trace.GPU{Name: "a100-80", Capability: 80, SMs: 108, ThreadsPerSM: 2048, Memory: 80 << 30}
 	m, err := all.Models().Lookup("llama-tiny")
 	require.NoError(t, err)
 	record := func(text string, mod func(*models.Case)) (*models.Recording, error) {
@@ -56,7 +56,7 @@ func TestTensorParallelRanksHaveTheirPart(t *testing.T) {
 			Settings: models.Settings{"vocab": 4000},
 		}
 		mod(&c)
-		return m.Record(c, board, models.Options{})
+		return m.Record(c, gpu, models.Options{})
 	}
 	plain := func(*models.Case) {}
 	half, err := record("fsdp2:replicate=2", plain)
@@ -91,7 +91,7 @@ func TestTensorParallelRanksHaveTheirPart(t *testing.T) {
 // TestParametersThatFewerRanksShare: with reshard=N the rank has the same between steps, and
 // more of the weights in between, the fewer share them.
 func TestParametersThatFewerRanksShare(t *testing.T) {
-	board := trace.Board{Name: "a100-80", Capability: 80, SMs: 108, ThreadsPerSM: 2048, Memory: 80 << 30}
+	gpu := trace.GPU{Name: "a100-80", Capability: 80, SMs: 108, ThreadsPerSM: 2048, Memory: 80 << 30}
 	m, err := all.Models().Lookup("llama-tiny")
 	require.NoError(t, err)
 	record := func(text string) (*models.Recording, error) {
@@ -100,7 +100,7 @@ func TestParametersThatFewerRanksShare(t *testing.T) {
 		return m.Record(models.Case{
 			Batch: 1, Accumulate: 1, GPUs: 8, Strategy: &s,
 			Settings: models.Settings{"vocab": 4000},
-		}, board, models.Options{})
+		}, gpu, models.Options{})
 	}
 	most := map[string]int64{}
 	var between int64
@@ -152,7 +152,7 @@ func mostOf(p *program.Program, c program.Class) (most int64) {
 
 // TestRanksThatDifferAreAllFound compares the search with looking at each rank.
 func TestRanksThatDifferAreAllFound(t *testing.T) {
-	board := trace.Board{Name: "a100-80", Capability: 80, SMs: 108, ThreadsPerSM: 2048, Memory: 80 << 30}
+	gpu := trace.GPU{Name: "a100-80", Capability: 80, SMs: 108, ThreadsPerSM: 2048, Memory: 80 << 30}
 	m, err := all.Models().Lookup("llama-tiny")
 	require.NoError(t, err)
 	for _, text := range []string{"fsdp2", "tp:tp=2", "ddp"} {
@@ -162,7 +162,7 @@ func TestRanksThatDifferAreAllFound(t *testing.T) {
 			Batch: 1, Accumulate: 1, GPUs: 24, Strategy: &s, Levers: models.Levers{Clip: models.ClipNone},
 			Settings: models.Settings{"vocab": 1000, "layers": 4, "inner": 1000, "seq-len": 8},
 		}
-		found, err := m.DifferentRanks(c, board, models.Options{Steps: 1})
+		found, err := m.DifferentRanks(c, gpu, models.Options{Steps: 1})
 		require.NoError(t, err)
 		var want []models.RankRange
 		last := ""
@@ -170,7 +170,7 @@ func TestRanksThatDifferAreAllFound(t *testing.T) {
 			one := s
 			one.Rank = &rank
 			c.Strategy = &one
-			r, err := m.Record(c, board, models.Options{Steps: 1})
+			r, err := m.Record(c, gpu, models.Options{Steps: 1})
 			require.NoError(t, err)
 			now := fmt.Sprint(r.Program.Instructions, r.Program.Buffers)
 			if now == last {
@@ -206,7 +206,7 @@ func left(p *program.Program, c program.Class) int64 {
 // TestDDPCopiesWhatAModelInGoReturns: scores and loss, where it looks for parameters that are
 // not used, and in the first step of a static graph alone.
 func TestDDPCopiesWhatAModelInGoReturns(t *testing.T) {
-	board := trace.Board{Name: "a100-80", Capability: 80, SMs: 108, ThreadsPerSM: 2048, Memory: 80 << 30}
+	gpu := trace.GPU{Name: "a100-80", Capability: 80, SMs: 108, ThreadsPerSM: 2048, Memory: 80 << 30}
 	m, err := all.Models().Lookup("gpt2")
 	require.NoError(t, err)
 	const scores = 2 * 64 * 50257 * 4
@@ -217,7 +217,7 @@ func TestDDPCopiesWhatAModelInGoReturns(t *testing.T) {
 			Batch: 2, Accumulate: 1, GPUs: 4, Strategy: &s, AMP: models.NoAutocast,
 			Settings: models.Settings{"seq-len": 64, "layers": 2},
 		}
-		r, err := m.Record(c, board, models.Options{Steps: 3})
+		r, err := m.Record(c, gpu, models.Options{Steps: 3})
 		require.NoError(t, err)
 		for _, b := range r.Program.Buffers {
 			if b.Bytes == scores && r.Program.Sites[b.Site].Op == "clone" {

@@ -38,13 +38,13 @@ func TestTheWorstRankOfAPipelineIsThatOfAllRanks(t *testing.T) {
 		s, err := models.ParseStrategy(of.strategy)
 		require.NoError(t, err)
 		c.Strategy = &s
-		worst, err := m.Record(c, board, models.Options{})
+		worst, err := m.Record(c, testGPU, models.Options{})
 		require.NoError(t, err, of.model)
 		found, flops := worst.Program.Peak(), worst.Program.FLOPs()
 		var most, busiest int64
 		for rank := range int64(of.gpus) {
 			s.Rank = &rank
-			r, err := m.Record(c, board, models.Options{})
+			r, err := m.Record(c, testGPU, models.Options{})
 			require.NoError(t, err)
 			most, busiest = max(most, r.Program.Peak()), max(busiest, r.Program.FLOPs())
 			r.Discard()
@@ -66,7 +66,7 @@ func TestMicroBatchesOfAStageAreAlike(t *testing.T) {
 		s, err := models.ParseStrategy("pp:micro=4,schedule=gpipe,rank=1")
 		require.NoError(t, err)
 		c.Strategy = &s
-		r, err := m.Record(c, board, models.Options{})
+		r, err := m.Record(c, testGPU, models.Options{})
 		require.NoError(t, err, name)
 		var passes [][]program.Buffer // what each forward pass allocates, from its first receive on
 		sent := true
@@ -96,13 +96,13 @@ func TestRecordingsEndAtTheirCeiling(t *testing.T) {
 		s, err := models.ParseStrategy(text)
 		require.NoError(t, err)
 		c.GPUs, c.Strategy = 2, &s
-		r, err := m.Record(c, board, models.Options{})
+		r, err := m.Record(c, testGPU, models.Options{})
 		require.NoError(t, err)
 		peak := r.Program.Peak()
-		under, err := m.Record(c, board, models.Options{Ceiling: peak})
+		under, err := m.Record(c, testGPU, models.Options{Ceiling: peak})
 		require.NoError(t, err)
 		require.Equal(t, r.Program.Instructions, under.Program.Instructions)
-		_, err = m.Record(c, board, models.Options{Ceiling: peak - 1})
+		_, err = m.Record(c, testGPU, models.Options{Ceiling: peak - 1})
 		require.ErrorIs(t, err, trace.ErrBeyond)
 	}
 }
@@ -117,7 +117,7 @@ func TestTheLastStageKeepsScoresForTheLoss(t *testing.T) {
 		s, err := models.ParseStrategy(strategy)
 		require.NoError(t, err)
 		c.Strategy = &s
-		r, err := m.Record(c, board, models.Options{})
+		r, err := m.Record(c, testGPU, models.Options{})
 		require.NoError(t, err)
 		defer r.Discard()
 		return r.Program.Peak()

@@ -29,7 +29,7 @@ func TestPaddingCosts(t *testing.T) {
 		r, err := Models()[0].Record(models.Case{Batch: 2, AMP: "fp16", Settings: models.Settings{
 			"padding": padding,
 			"layers":  1,
-		}}, trace.Board{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, models.Options{})
+		}}, trace.GPU{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, models.Options{})
 		require.NoError(t, err)
 		require.NoError(t, r.Program.Validate())
 		return len(r.Program.Buffers)

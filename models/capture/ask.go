@@ -76,7 +76,7 @@ func askFiles(generation int) (map[string][]byte, error) {
 		return nil, &RefusedError{What: fmt.Sprintf("cuDNN can be asked on Linux (x86-64 and arm64), not on %s/%s",
 			runtime.GOOS, runtime.GOARCH)}
 	}
-	files := map[string][]byte{"board.json": oracle.Board(generation)}
+	files := map[string][]byte{"board.json": oracle.GPU(generation)}
 	for name, library := range standIns {
 		files["standins/"+name] = library
 	}

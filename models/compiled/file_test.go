@@ -56,7 +56,7 @@ func FuzzRead(f *testing.F) {
 			r := &read.Recordings[i]
 			c := toyCase(r.Batch)
 			c.AMP = models.Autocast(r.AMP)
-			tape := trace.New(trace.Board{}, trace.Rules{}, trace.Options{Warm: true})
+			tape := trace.New(trace.GPU{}, trace.Rules{}, trace.Options{Warm: true})
 			_ = newTrainer(read, r, c, nil).Record(tape, 1)
 		}
 	})

@@ -33,7 +33,7 @@ func TestModelsOfSteps(t *testing.T) {
 	require.NoError(t, m.Check(c))
 	trainer, err := m.Build(c)
 	require.NoError(t, err)
-	tape := trace.New(trace.Board{}, trace.Rules{}, trace.Options{Warm: true})
+	tape := trace.New(trace.GPU{}, trace.Rules{}, trace.Options{Warm: true})
 	require.NoError(t, trainer.Record(tape, 2))
 	require.NoError(t, tape.Program().Validate())
 	c.Batch = 200
@@ -165,7 +165,7 @@ func TestListedModelsHaveWhatWasRecordedOfThem(t *testing.T) {
 			{}, {Loop: models.LoopTrainer, Clip: models.ClipNorm}, {Loop: models.LoopFunction},
 		} {
 			c.Levers, c.Compile = levers, true
-			tape := trace.New(trace.Board{}, trace.Rules{}, trace.Options{Warm: true})
+			tape := trace.New(trace.GPU{}, trace.Rules{}, trace.Options{Warm: true})
 			require.NoError(t, must(m.Build(c)).Record(tape, 2))
 			played = append(played, tape.Program().Instructions)
 		}

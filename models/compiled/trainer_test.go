@@ -44,8 +44,8 @@ func TestWorkspacesAreAskedFor(t *testing.T) {
 	seen := func(batch int) map[int64]int {
 		r, err := f.AtBatch("bf16", batch)
 		require.NoError(t, err)
-		board := trace.Board{Name: "a100-40", Capability: 80, Memory: 40 << 30}
-		tape := trace.New(board, stack.Default().Rules(), trace.Options{Warm: true})
+		gpu := trace.GPU{Name: "a100-40", Capability: 80, Memory: 40 << 30}
+		tape := trace.New(gpu, stack.Default().Rules(), trace.Options{Warm: true})
 		said := func(string, int) cudnn.Answer {
 			return func(c cudnn.Config, d cudnn.Direction) (int64, bool) { return 7000 * c.N, true }
 		}
@@ -63,7 +63,7 @@ func TestWorkspacesAreAskedFor(t *testing.T) {
 
 	r, err := f.AtBatch("bf16", 6)
 	require.NoError(t, err)
-	tape := trace.New(trace.Board{Name: "a100-40", Capability: 80}, stack.Default().Rules(), trace.Options{Warm: true})
+	tape := trace.New(trace.GPU{Name: "a100-40", Capability: 80}, stack.Default().Rules(), trace.Options{Warm: true})
 	nobody := func(string, int) cudnn.Answer { return nil }
 	require.NoError(t, newTrainer(f, r, toyCase(6), nobody).Record(tape, 2), "the rules answer")
 }
@@ -73,7 +73,7 @@ func TestOutputsOutliveAPlainLoopsStep(t *testing.T) {
 	most := func(loop models.Loop) (before, peak int64) {
 		c, r := toyCase(6), step(6)
 		c.Loop = loop
-		tape := trace.New(trace.Board{}, trace.Rules{}, trace.Options{Warm: true})
+		tape := trace.New(trace.GPU{}, trace.Rules{}, trace.Options{Warm: true})
 		require.NoError(t, newTrainer(file(r), &r, c, nil).Record(tape, 3))
 		p := tape.Program()
 		require.NoError(t, p.Validate())
@@ -96,7 +96,7 @@ func TestLoopsKeepWhatTheModelReturned(t *testing.T) {
 	play := func(r Recording, loop models.Loop) (p *program.Program, backward int64) {
 		c := toyCase(6)
 		c.Loop = loop
-		tape := trace.New(trace.Board{}, trace.Rules{}, trace.Options{Warm: true})
+		tape := trace.New(trace.GPU{}, trace.Rules{}, trace.Options{Warm: true})
 		require.NoError(t, newTrainer(file(r), &r, c, nil).Record(tape, 2))
 		p = tape.Program()
 		for in, now := range p.Live() {
@@ -134,7 +134,7 @@ func TestWeightsLieWhereTheyWereRecorded(t *testing.T) {
 	}
 	_, err := f.check()
 	require.NoError(t, err)
-	tape := trace.New(trace.Board{}, trace.Rules{}, trace.Options{Warm: true})
+	tape := trace.New(trace.GPU{}, trace.Rules{}, trace.Options{Warm: true})
 	require.NoError(t, newTrainer(f, &f.Recordings[0], toyCase(6), nil).Record(tape, 2))
 	p := tape.Program()
 	require.NoError(t, p.Validate())
@@ -170,7 +170,7 @@ func TestWeightsLieWhereTheyWereRecorded(t *testing.T) {
 func TestScaledSteps(t *testing.T) {
 	c, r := toyCase(6), step(6)
 	c.AMP = "fp16"
-	tape := trace.New(trace.Board{}, trace.Rules{}, trace.Options{Warm: true})
+	tape := trace.New(trace.GPU{}, trace.Rules{}, trace.Options{Warm: true})
 	require.NoError(t, newTrainer(file(r), &r, c, nil).Record(tape, 2))
 	require.NoError(t, tape.Program().Validate())
 }
@@ -180,7 +180,7 @@ func TestStepsPlayTheRecording(t *testing.T) {
 	for _, accumulate := range []int{1, 3} {
 		c := toyCase(6)
 		c.Accumulate = accumulate
-		tape := trace.New(trace.Board{}, trace.Rules{}, trace.Options{Warm: true})
+		tape := trace.New(trace.GPU{}, trace.Rules{}, trace.Options{Warm: true})
 		r := step(6)
 		require.NoError(t, newTrainer(file(r), &r, c, nil).Record(tape, 2))
 		p := tape.Program()

@@ -29,7 +29,7 @@ func TestPackedRowsNeedAMask(t *testing.T) {
 			Batch: 2, AMP: "fp16",
 			Settings: models.Settings{"packed": packed, "layers": 1, "seq-len": 512},
 		}
-		r, err := Models()[0].Record(c, trace.Board{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, models.Options{})
+		r, err := Models()[0].Record(c, trace.GPU{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, models.Options{})
 		require.NoError(t, err)
 		require.NoError(t, r.Program.Validate())
 		for _, b := range r.Program.Buffers {

@@ -14,8 +14,8 @@ import (
 )
 
 func record(t require.TestingT, run func(f *trace.Frame)) *program.Program {
-	board := trace.Board{Name: "h200", Capability: 90, SMs: 132, ThreadsPerSM: 2048, Memory: 141 << 30}
-	tape := trace.New(board, stack.Default().Rules(), trace.Options{Warm: true})
+	gpu := trace.GPU{Name: "h200", Capability: 90, SMs: 132, ThreadsPerSM: 2048, Memory: 141 << 30}
+	tape := trace.New(gpu, stack.Default().Rules(), trace.Options{Warm: true})
 	require.NoError(t, tape.Try(func() {
 		f := tape.Frame()
 		run(f)

@@ -187,10 +187,10 @@ func TestWrongCasesAreExplained(t *testing.T) {
 func TestClassifiersOfBatchesNeedAPaddingToken(t *testing.T) {
 	m := model(t, `{"model_type": "gpt2", "n_layer": 1}`)
 	c := models.Case{Task: classification, Batch: 1, Settings: models.Settings{"seq-len": 8}}
-	_, err := m.Record(c, board, models.Options{})
+	_, err := m.Record(c, testGPU, models.Options{})
 	require.NoError(t, err)
 	c.Batch = 2
-	_, err = m.Record(c, board, models.Options{})
+	_, err = m.Record(c, testGPU, models.Options{})
 	require.ErrorContains(t, err, "Cannot handle batch sizes > 1 if no padding token is defined")
 }
 
@@ -236,7 +236,7 @@ func FuzzParse(f *testing.F) {
 			if counts.Total > parameters {
 				continue
 			}
-			if r, err := m.Record(c, board, models.Options{Steps: 1}); err == nil {
+			if r, err := m.Record(c, testGPU, models.Options{Steps: 1}); err == nil {
 				require.NoError(t, r.Program.Validate())
 			}
 		}

@@ -33,7 +33,7 @@ func TestLeversTogetherRequestWhatPyTorchDoes(t *testing.T) {
 		c.Batch, c.Weights, c.Settings, c.Clip = 3, "bf16", models.Settings{"seq-len": 130}, models.ClipNone
 		c, err := m.Complete(c)
 		require.NoError(t, err, name)
-		r, err := m.Record(c, board, models.Options{Steps: 2})
+		r, err := m.Record(c, testGPU, models.Options{Steps: 2})
 		require.NoError(t, err, name)
 		require.Equal(t, row.want, phasePeak(r.Program, 1, "backward"), name)
 	}

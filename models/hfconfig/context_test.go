@@ -42,7 +42,7 @@ func TestSequencesThatRanksShare(t *testing.T) {
 			Settings: models.Settings{"seq-len": want.length, "packed": 0},
 			Levers:   models.Levers{Recompute: want.recompute, Clip: models.ClipNone},
 		})
-		r, err := m.Record(c, trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2})
+		r, err := m.Record(c, trace.GPU{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2})
 		require.NoError(t, err)
 		require.Equal(t, want.peak, peakBeyondBatch(r.Program), "%+v", want)
 	}
@@ -63,7 +63,7 @@ func TestShardsOnTheHost(t *testing.T) {
 			Settings: models.Settings{"seq-len": 2048, "packed": 0},
 			Levers:   models.Levers{Recompute: want.recompute, Clip: models.ClipNone},
 		})
-		r, err := m.Record(c, trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2})
+		r, err := m.Record(c, trace.GPU{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2})
 		require.NoError(t, err)
 		require.InDelta(t, want.peak, peakBeyondBatch(r.Program), 16384, "%+v", want)
 	}
@@ -87,7 +87,7 @@ func TestSequencesThatCannotBeShared(t *testing.T) {
 			Batch: batch, GPUs: gpus, Strategy: &s,
 			Settings: models.Settings{"packed": packed, "seq-len": 64}, Levers: models.Levers{Clip: models.ClipNone},
 		},
-			board, models.Options{})
+			testGPU, models.Options{})
 		return err
 	}
 	require.ErrorContains(t, shared(models.Strategy{Name: models.FSDP2, CP: 8}, 8, 1, 0),
@@ -112,7 +112,7 @@ func TestExpertsThatRanksShareOut(t *testing.T) {
 		return m.Record(models.Case{
 			Batch: 1, GPUs: gpus, Weights: "bf16", Strategy: &s, Settings: models.Settings{"packed": 0, "seq-len": 64},
 			Optimizer: "sgd", Levers: models.Levers{Clip: models.ClipNone},
-		}, board, models.Options{})
+		}, testGPU, models.Options{})
 	}
 	bytes := func(s models.Strategy, gpus int, name string) (sum int64) {
 		r, err := record(s, gpus)
@@ -184,7 +184,7 @@ func TestPlansOfTransformersThatAreNotRecorded(t *testing.T) {
 		_, err := model(t, `{"model_type": "`+kind+`"}`).Record(models.Case{
 			Batch: 1, GPUs: 4, Strategy: &models.Strategy{Name: models.TP, TP: 2, TPBy: models.TensorWays()[1]},
 			Settings: models.Settings{"seq-len": 64},
-		}, board, models.Options{})
+		}, testGPU, models.Options{})
 		if recorded {
 			require.NoError(t, err, kind)
 		} else {
@@ -201,7 +201,7 @@ func TestPyTorchsContextParallelSaysWhatItCannotShare(t *testing.T) {
 			Batch: 1, GPUs: 4, Weights: weights,
 			Strategy: &models.Strategy{Name: models.FSDP2, CP: 4, CPBy: models.RingOfTorch},
 			Settings: models.Settings{"seq-len": length}, Levers: models.Levers{Clip: models.ClipNone},
-		}, board, models.Options{})
+		}, testGPU, models.Options{})
 		return err
 	}
 	require.NoError(t, record(64, "bf16"))

@@ -24,7 +24,7 @@ func TestDeviceMapsAreThoseOfTransformers(t *testing.T) {
 		Weights []int64
 	}
 	require.NoError(t, json.Unmarshal(data, &rows))
-	board := trace.Board{Name: "rtx-3090", Capability: 86, SMs: 82, ThreadsPerSM: 1536, Memory: 25_438_126_080}
+	testGPU := trace.GPU{Name: "rtx-3090", Capability: 86, SMs: 82, ThreadsPerSM: 1536, Memory: 25_438_126_080}
 	for _, row := range rows {
 		m := model(t, string(row.Config))
 		for gpu, want := range row.Weights {
@@ -34,7 +34,7 @@ func TestDeviceMapsAreThoseOfTransformers(t *testing.T) {
 				Settings: models.Settings{"seq-len": 16},
 				Strategy: &models.Strategy{Name: models.DeviceMap, Map: row.Map, Memory: row.Memory, Rank: &rank},
 			}
-			r, err := m.Record(complete(t, m, c), board, models.Options{})
+			r, err := m.Record(complete(t, m, c), testGPU, models.Options{})
 			if err != nil { // of the loss, behind set-up
 				require.ErrorContains(t, err, "same device")
 				continue
@@ -70,7 +70,7 @@ func TestDeviceMapsThatDoNotTrain(t *testing.T) {
 		m := model(t, want.config)
 		c := models.Case{Batch: 2, Settings: models.Settings{"seq-len": 16}, GPUs: 2, Strategy: &s}
 		if c, err = m.Complete(c); err == nil {
-			_, err = m.Record(c, trace.Board{Memory: 8 << 30}, models.Options{})
+			_, err = m.Record(c, trace.GPU{Memory: 8 << 30}, models.Options{})
 		}
 		require.ErrorContains(t, err, want.reason)
 	}

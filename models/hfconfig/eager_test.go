@@ -18,8 +18,8 @@ func TestEagerBERTAllocatesWhatTransformersDoes(t *testing.T) {
 		Settings: models.Settings{"seq-len": 512, "eager": 1},
 	})
 	c.Clip, c.Loop = models.ClipNone, models.LoopFunction
-	board := trace.Board{Name: "a100-40", Capability: 80, SMs: 108, ThreadsPerSM: 2048, Memory: 42_298_834_944}
-	r, err := m.Record(c, board, models.Options{})
+	testGPU := trace.GPU{Name: "a100-40", Capability: 80, SMs: 108, ThreadsPerSM: 2048, Memory: 42_298_834_944}
+	r, err := m.Record(c, testGPU, models.Options{})
 	require.NoError(t, err)
 	peak := int64(0)
 	for _, p := range phases(r.Program, inBlocksBesideWorkspaces) {

@@ -14,7 +14,7 @@ import (
 // 2.11 on an H100, allocations in blocks of 512 bytes.
 func TestProductsInFloat8(t *testing.T) {
 	const loss = 512 // which the loop that was measured had let go of
-	hopper := trace.Board{Capability: 90, SMs: 132, ThreadsPerSM: 2048}
+	hopper := trace.GPU{Capability: 90, SMs: 132, ThreadsPerSM: 2048}
 	float8 := models.Case{Batch: 2, Weights: "bf16", Optimizer: "adamw-fused", Settings: models.Settings{
 		"seq-len": 512,
 		"packed":  0,
@@ -38,7 +38,7 @@ func TestProductsInFloat8(t *testing.T) {
 		require.Equal(t, want.step, all[phase(1, "optimizer")].peak)
 	}
 	m := model(t, smallLlama)
-	_, err := m.Record(complete(t, m, float8), trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048},
+	_, err := m.Record(complete(t, m, float8), trace.GPU{Capability: 80, SMs: 108, ThreadsPerSM: 2048},
 		models.Options{})
 	require.ErrorContains(t, err, "torch._scaled_mm is only supported")
 	for want, c := range map[string]models.Case{

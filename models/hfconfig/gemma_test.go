@@ -37,7 +37,7 @@ func TestFlashAttentionNeedsNoMasks(t *testing.T) {
 		if flash == 1 {
 			settings["flash"] = 1
 		}
-		r, err := m.Record(models.Case{Batch: 2, Weights: "bf16", Settings: settings}, board, models.Options{Steps: 1})
+		r, err := m.Record(models.Case{Batch: 2, Weights: "bf16", Settings: settings}, testGPU, models.Options{Steps: 1})
 		require.NoError(t, err)
 		return requested(r.Program)
 	}
@@ -71,7 +71,7 @@ func TestSharedKeysOutliveCheckpoints(t *testing.T) {
 			r, err := m.Record(models.Case{Batch: 2, Checkpointing: true, Levers: models.Levers{
 				Recompute: recompute,
 				Offload:   offload,
-			}, Settings: models.Settings{"seq-len": 32}}, board, models.Options{Steps: 2})
+			}, Settings: models.Settings{"seq-len": 32}}, testGPU, models.Options{Steps: 2})
 			require.NoError(t, err)
 			require.NoError(t, r.Program.Validate())
 		}

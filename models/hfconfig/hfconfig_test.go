@@ -18,7 +18,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-var board = trace.Board{Name: "rtx-5060-ti", Capability: 120, SMs: 36, ThreadsPerSM: 1536, Memory: 16_615_079_936}
+var testGPU = trace.GPU{Name: "rtx-5060-ti", Capability: 120, SMs: 36, ThreadsPerSM: 1536, Memory: 16_615_079_936}
 
 func open(t testing.TB, name string) models.Model {
 	m, err := Open(filepath.Join("testdata", "configs", name))
@@ -125,7 +125,7 @@ func TestSavedModulesAreUsedInTheirPlaces(t *testing.T) {
 		{"seq-len": 32, "chunked-loss": 4},
 		{"seq-len": 32, "fused-loss": 1},
 	} {
-		r, err := m.Record(models.Case{LoRA: &l, Checkpointing: true, Batch: 2, Settings: s}, board,
+		r, err := m.Record(models.Case{LoRA: &l, Checkpointing: true, Batch: 2, Settings: s}, testGPU,
 			models.Options{Steps: 2})
 		require.NoError(t, err)
 		require.NoError(t, r.Program.Validate())
@@ -175,10 +175,10 @@ func TestModelsOfTheRegistryComeOutTheSame(t *testing.T) {
 		} {
 			c.Batch = 2
 			c.Settings = tc.settings
-			want, err := tc.listed.Record(c, board, models.Options{})
+			want, err := tc.listed.Record(c, testGPU, models.Options{})
 			require.NoError(t, err)
 			c.Settings = shared(m, tc.settings)
-			got, err := m.Record(c, board, models.Options{})
+			got, err := m.Record(c, testGPU, models.Options{})
 			require.NoError(t, err)
 			require.Equal(t, want.Counts, got.Counts, "%s %+v", tc.listed.Name, c)
 			require.Equal(t, want.Program.Instructions, got.Program.Instructions, "%s %+v", tc.listed.Name, c)
@@ -246,7 +246,7 @@ func TestStepsOfAllConfigurationsAreValid(t *testing.T) {
 					if c.Settings = shared(m, s); task != classification {
 						delete(c.Settings, "classes")
 					}
-					r, err := m.Record(c, board, models.Options{Steps: 3})
+					r, err := m.Record(c, testGPU, models.Options{Steps: 3})
 					require.NoError(t, err, "%s %+v", config, c)
 					require.NoError(t, r.Program.Validate(), "%s %+v", config, c)
 				}
@@ -317,7 +317,7 @@ func TestWindowsNeedAMaskOnceSequencesReachThem(t *testing.T) {
 	m := model(t,
 		`{"model_type": "mistral", "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 4, "sliding_window": 64}`)
 	masks := func(length int64) (n int) {
-		r, err := m.Record(models.Case{Settings: models.Settings{"seq-len": length}}, board, models.Options{})
+		r, err := m.Record(models.Case{Settings: models.Settings{"seq-len": length}}, testGPU, models.Options{})
 		require.NoError(t, err)
 		for _, b := range r.Program.Buffers {
 			if b.Bytes == length*length {

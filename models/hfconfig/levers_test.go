@@ -36,7 +36,7 @@ func TestLeversGoTogetherWithAllConfigurations(t *testing.T) {
 				settings[name] = value
 			}
 			c.Batch, c.Settings = 1, shared(m, settings)
-			if r, err := m.Record(c, board, models.Options{Steps: 2}); err == nil {
+			if r, err := m.Record(c, testGPU, models.Options{Steps: 2}); err == nil {
 				recorded++
 				require.NoError(t, r.Program.Validate(), "%s %+v", dir, c)
 			}

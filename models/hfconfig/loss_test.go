@@ -34,7 +34,7 @@ func TestChunkedLossNeedsWhatTorchtuneNeeds(t *testing.T) {
 		r, err := m.Record(models.Case{
 			Batch: 2, Weights: want.weights,
 			Settings: models.Settings{"seq-len": 256, "chunked-loss": want.chunks},
-		}, board, models.Options{Steps: 1})
+		}, testGPU, models.Options{Steps: 1})
 		require.NoError(t, err)
 		forward, peak := firstStep(r.Program)
 		require.InEpsilon(t, want.forward, forward, 0.0003, "%+v", want)
@@ -57,7 +57,7 @@ func TestChunksAreThoseOfTensorSplit(t *testing.T) {
 	m := model(t, oneLayer)
 	for length, want := range map[int64][]int64{19: {3, 3, 3, 2, 2, 2, 2, 2}, 3: {1, 1, 1}} {
 		r, err := m.Record(models.Case{Batch: 1, Settings: models.Settings{"seq-len": length, "chunked-loss": 8}},
-			board, models.Options{Steps: 1})
+			testGPU, models.Options{Steps: 1})
 		require.NoError(t, err)
 		var tokens []int64
 		for _, b := range r.Program.Buffers {
@@ -81,7 +81,7 @@ func TestLossesDoNotMix(t *testing.T) {
 	_, err := m.Complete(models.Case{Task: classification, Settings: models.Settings{"fused-loss": 1}})
 	require.ErrorContains(t, err, "fused-loss: has no influence on task classification")
 	peak := func(s models.Settings) int64 {
-		r, err := m.Record(models.Case{Batch: 2, Settings: s}, board, models.Options{Steps: 1})
+		r, err := m.Record(models.Case{Batch: 2, Settings: s}, testGPU, models.Options{Steps: 1})
 		require.NoError(t, err)
 		_, peak := firstStep(r.Program)
 		return peak
@@ -97,7 +97,7 @@ func TestTheFusedLossIsOfTrainingAlone(t *testing.T) {
 	evaluation := models.Evaluation{Batch: 2, Scores: 2}
 	ofAllScores := func(c models.Case) (losses int, err error) {
 		c.Batch = 2
-		r, err := m.Record(c, board, models.Options{Steps: 1, Validation: 2})
+		r, err := m.Record(c, testGPU, models.Options{Steps: 1, Validation: 2})
 		if err != nil {
 			return 0, err
 		}

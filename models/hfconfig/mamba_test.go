@@ -42,7 +42,7 @@ func TestMambaIsRefusedWhereItFails(t *testing.T) {
 		require.NoError(t, err)
 		m := model(t, string(config))
 		want.c.Task, want.c.Batch = causalLM, 1
-		_, err = m.Record(want.c, trace.Board{
+		_, err = m.Record(want.c, trace.GPU{
 			Name: "h100-80", Capability: 90, SMs: 132, ThreadsPerSM: 2048,
 			Memory: 80 << 30,
 		}, models.Options{})

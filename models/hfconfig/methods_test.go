@@ -46,7 +46,7 @@ func readPeaks(t *testing.T, path string) (rows []adaptedPeak, configs map[strin
 
 // requirePeak holds a step of a model with adapters to what peft itself needed.
 func requirePeak(t *testing.T, config string, row adaptedPeak, shared int64) (l models.LoRA) {
-	board := trace.Board{Name: "rtx-3090", Capability: 86, SMs: 82, ThreadsPerSM: 1536, Memory: 25_438_126_080}
+	testGPU := trace.GPU{Name: "rtx-3090", Capability: 86, SMs: 82, ThreadsPerSM: 1536, Memory: 25_438_126_080}
 	l, err := models.ParseLoRA(row.LoRA)
 	require.NoError(t, err)
 	m := model(t, config)
@@ -58,7 +58,7 @@ func requirePeak(t *testing.T, config string, row adaptedPeak, shared int64) (l 
 		c.Quantize, c.Weights, c.Settings["device-map"] = row.Quantize, "fp32", 1
 	}
 	c.Clip, c.Loop = models.ClipNone, models.LoopTrainer
-	r, err := m.Record(c, board, models.Options{})
+	r, err := m.Record(c, testGPU, models.Options{})
 	require.NoError(t, err, row.LoRA)
 	require.Equal(t, row.Trainable, r.Counts.Trainable, row.LoRA)
 	peak := int64(0)

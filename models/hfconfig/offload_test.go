@@ -30,7 +30,7 @@ func TestWhatCheckpointsSaveOnTheHost(t *testing.T) {
 			Settings: models.Settings{"seq-len": 1024, "packed": want.packed},
 			Levers:   models.Levers{Recompute: want.recompute, Offload: true, Clip: models.ClipNone},
 		})
-		r, err := m.Record(c, trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2})
+		r, err := m.Record(c, trace.GPU{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2})
 		require.NoError(t, err)
 		all := phases(r.Program, inBlocks)
 		before := all[phase(0, "step_end")].end
@@ -70,7 +70,7 @@ func TestOffloadingPinsWhatPyTorchDoes(t *testing.T) {
 		if strategy.DeepSpeed() {
 			c.Weights = "bf16"
 		}
-		r, err := m.Record(complete(t, m, c), trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048},
+		r, err := m.Record(complete(t, m, c), trace.GPU{Capability: 80, SMs: 108, ThreadsPerSM: 2048},
 			models.Options{Steps: 2})
 		require.NoError(t, err)
 		h := r.Facts.Host

@@ -48,7 +48,7 @@ func TestOptimizersOfOtherLibraries(t *testing.T) {
 				Batch: 2, Weights: "bf16", Optimizer: name, Settings: models.Settings{"seq-len": 512, "packed": 0},
 				Levers: models.Levers{Clip: models.ClipNone},
 			})
-			r, err := m.Record(c, trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2})
+			r, err := m.Record(c, trace.GPU{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2})
 			require.NoError(t, err)
 			all := phases(r.Program, inBlocks)
 			require.Equal(t, want.forward, all[phase(1, "forward")].peak)
@@ -87,7 +87,7 @@ func TestOptimizersOfOtherLibrariesInBackward(t *testing.T) {
 		if c.InBackward = want.at == 0; !c.InBackward {
 			c.TrainOnly, c.Clip = `layers\.0\.`, models.ClipNone
 		}
-		r, err := m.Record(complete(t, m, c), trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048},
+		r, err := m.Record(complete(t, m, c), trace.GPU{Capability: 80, SMs: 108, ThreadsPerSM: 2048},
 			models.Options{Steps: 2})
 		require.NoError(t, err)
 		all := phases(r.Program, inBlocks)
@@ -119,7 +119,7 @@ func TestOptimizersThatDoNotGoWithTheRest(t *testing.T) {
 		if full, err := m.Complete(c); err != nil {
 			require.ErrorContains(t, err, want)
 		} else {
-			_, err = m.Record(full, board, models.Options{})
+			_, err = m.Record(full, testGPU, models.Options{})
 			require.ErrorContains(t, err, want)
 		}
 	}
@@ -130,7 +130,7 @@ func TestOptimizersStepShares(t *testing.T) {
 	m := model(t, smallLlama)
 	state := func(optimizer string, c models.Case) (bytes int64, err error) {
 		c.Batch, c.Optimizer = 1, optimizer
-		r, err := m.Record(c, board, models.Options{})
+		r, err := m.Record(c, testGPU, models.Options{})
 		if err != nil {
 			return 0, err
 		}

@@ -40,7 +40,7 @@ func TestExpertsInFewBits(t *testing.T) {
 			Settings: models.Settings{"seq-len": 512, "packed": 0},
 			Levers:   models.Levers{Quantize: want.quantize, Recompute: want.recompute, Clip: models.ClipNone},
 		})
-		r, err := m.Record(c, trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2})
+		r, err := m.Record(c, trace.GPU{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2})
 		require.NoError(t, err)
 		forward, backward := secondStep(r.Program)
 		require.Equal(t, want.forward+labels, forward, "%+v", want)
@@ -51,7 +51,7 @@ func TestExpertsInFewBits(t *testing.T) {
 	_, err := m.Record(models.Case{
 		Batch: 1, LoRA: &models.LoRA{Rank: 8},
 		Levers: models.Levers{Quantize: "nf4+experts"},
-	}, board, models.Options{})
+	}, testGPU, models.Options{})
 	require.ErrorContains(t, err,
 		"quantize: nf4+experts holds the experts of a mixture in few bits, and the model has none; use nf4")
 }

@@ -60,7 +60,7 @@ func TestAdaptersBesideParameters(t *testing.T) {
 			LoRA:          &l, Settings: models.Settings{"seq-len": 512, "packed": 0},
 			Levers: models.Levers{Quantize: want.quantize, Recompute: want.recompute, Clip: models.ClipNone},
 		})
-		r, err := m.Record(c, trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048},
+		r, err := m.Record(c, trace.GPU{Capability: 80, SMs: 108, ThreadsPerSM: 2048},
 			models.Options{Steps: 2})
 		require.NoError(t, err)
 		forward, backward := secondStep(r.Program)
@@ -82,15 +82,15 @@ func TestAdaptersBesideParametersThatPeftRefuses(t *testing.T) {
 	} {
 		l, err := models.ParseLoRA(text)
 		require.NoError(t, err)
-		_, err = model(t, packedMixture).Record(models.Case{Batch: 1, LoRA: &l}, board, models.Options{})
+		_, err = model(t, packedMixture).Record(models.Case{Batch: 1, LoRA: &l}, testGPU, models.Options{})
 		require.ErrorContains(t, err, want)
 	}
 	l := models.LoRA{Rank: 8, Alpha: 8, Targets: []string{"gate_proj", "up_proj", "down_proj"}}
 	c := models.Case{Batch: 1, LoRA: &l, Checkpointing: true, Levers: models.Levers{Quantize: "nf4+experts"}}
-	_, err := model(t, packedMixture).Record(c, board, models.Options{})
+	_, err := model(t, packedMixture).Record(c, testGPU, models.Options{})
 	require.ErrorContains(t, err, "PyTorch raises CheckpointError there")
 	c.Quantize, c.Checkpointing = "int8+experts", false
-	_, err = model(t, packedMixture).Record(c, board, models.Options{})
+	_, err = model(t, packedMixture).Record(c, testGPU, models.Options{})
 	require.ErrorContains(t, err, "vprof records adapters beside experts in 4 bits, not in 8")
 	c.Quantize = "nf4+experts"
 	require.Contains(t, model(t, packedMixture).Caveats(c)[0],

@@ -14,7 +14,7 @@ func TestReferencesAreHeldAsTheyAre(t *testing.T) {
 	weights := func(c models.Case) int64 {
 		c, err := m.Complete(c)
 		require.NoError(t, err)
-		r, err := m.Record(c, board, models.Options{Steps: 1})
+		r, err := m.Record(c, testGPU, models.Options{Steps: 1})
 		require.NoError(t, err)
 		return phasePeak(r.Program, -1, "model")
 	}
@@ -49,7 +49,7 @@ func TestParametersAreTrainedByName(t *testing.T) {
 		require.NoError(t, err)
 		tr, err := m.Build(c)
 		require.NoError(t, err)
-		require.NoError(t, func() error { _, err := m.Record(c, board, models.Options{Steps: 1}); return err }())
+		require.NoError(t, func() error { _, err := m.Record(c, testGPU, models.Options{Steps: 1}); return err }())
 		return tr.Counts().Trainable
 	}
 	require.EqualValues(t, 5000*64, trainable("lm_head"))
@@ -96,7 +96,7 @@ func TestTrainedLayersRequestWhatPyTorchDoes(t *testing.T) {
 		c.Checkpointing, c.Recompute = row.how != "", row.how
 		c, err := m.Complete(c)
 		require.NoError(t, err)
-		r, err := m.Record(c, board, models.Options{Steps: 2})
+		r, err := m.Record(c, testGPU, models.Options{Steps: 2})
 		require.NoError(t, err)
 		require.InDelta(t, row.want, phasePeak(r.Program, 1, "backward"), 256, row.only)
 	}
@@ -105,7 +105,7 @@ func TestTrainedLayersRequestWhatPyTorchDoes(t *testing.T) {
 		Levers: models.Levers{TrainOnly: `^model\.layers\.(4|5)\.|embed|model\.norm|lm_head`, StateOfFrozen: true},
 	})
 	require.NoError(t, err)
-	r, err := m.Record(c, board, models.Options{Steps: 2})
+	r, err := m.Record(c, testGPU, models.Options{Steps: 2})
 	require.NoError(t, err)
 	require.InDelta(t, 192_753_432, phasePeak(r.Program, 1, "backward"), 256, "LISA")
 	for want, c := range map[string]models.Case{

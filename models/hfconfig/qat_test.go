@@ -37,7 +37,7 @@ func TestTrainingForQuantization(t *testing.T) {
 			Settings: models.Settings{"seq-len": 512, "packed": 0},
 			Levers:   models.Levers{QAT: q, Recompute: want.recompute, Clip: models.ClipNone},
 		})
-		r, err := m.Record(c, trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2})
+		r, err := m.Record(c, trace.GPU{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2})
 		require.NoError(t, err)
 		forward, backward := secondStep(r.Program)
 		require.Equal(t, want.forward, forward, "%+v", want)
@@ -47,9 +47,9 @@ func TestTrainingForQuantization(t *testing.T) {
 	_, err := m.Record(models.Case{
 		Batch:  1,
 		Levers: models.Levers{QAT: models.QAT{Name: models.QATInt8Int4, Group: 500}},
-	}, board, models.Options{})
+	}, testGPU, models.Options{})
 	require.ErrorContains(t, err, "qat: groups of 500 do not divide the inputs of its linear layers")
-	_, err = m.Record(models.Case{Batch: 1, LoRA: &models.LoRA{Rank: 8}, Levers: models.Levers{QAT: q8da4w}}, board,
+	_, err = m.Record(models.Case{Batch: 1, LoRA: &models.LoRA{Rank: 8}, Levers: models.Levers{QAT: q8da4w}}, testGPU,
 		models.Options{})
 	require.NoError(t, err)
 	_, err = m.Complete(models.Case{LoRA: &models.LoRA{Rank: 8}, Levers: models.Levers{QAT: q8da4w, Quantize: "nf4"}})
@@ -76,7 +76,7 @@ func TestAdaptersWithMagnitudes(t *testing.T) {
 			},
 			Settings: models.Settings{"seq-len": 512, "packed": 0}, Levers: models.Levers{Clip: models.ClipNone},
 		})
-		r, err := m.Record(c, trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2})
+		r, err := m.Record(c, trace.GPU{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2})
 		require.NoError(t, err)
 		forward, backward := secondStep(r.Program)
 		require.Equal(t, want.forward, forward, "%+v", want)
@@ -86,7 +86,7 @@ func TestAdaptersWithMagnitudes(t *testing.T) {
 	_, err := m.Record(models.Case{
 		Batch: 1, LoRA: &models.LoRA{Rank: 8, DoRA: models.PeftDoRA},
 		Levers: models.Levers{Quantize: "int8"},
-	}, board, models.Options{})
+	}, testGPU, models.Options{})
 	require.ErrorContains(t, err, "lora: vprof records DoRA beside linear layers that are neither packed in 8 bits nor rounded")
 }
 

@@ -35,7 +35,7 @@ func requestedSteps(t *testing.T, file string) {
 				AMP              models.Autocast
 				Weights          models.WeightType
 				LoRA, Quantize   string
-				TrainOnly, Board string
+				TrainOnly, GPU string
 				Liger            bool
 				Checkpointing    bool
 				Settings         models.Settings
@@ -46,7 +46,7 @@ func requestedSteps(t *testing.T, file string) {
 	}
 	require.NoError(t, json.Unmarshal(data, &ran))
 	require.NotEmpty(t, ran.Models)
-	boards := map[string]trace.Board{
+	gpus := map[string]trace.GPU{
 		"":   {Name: "a100-80", Capability: 80, SMs: 108, ThreadsPerSM: 2048, Memory: 84_987_740_160},
 		"t4": {Name: "t4", Capability: 75, SMs: 40, ThreadsPerSM: 1024, Memory: 15_828_320_256},
 	}
@@ -63,7 +63,7 @@ func requestedSteps(t *testing.T, file string) {
 				require.NoError(t, err)
 				c.LoRA = &l
 			}
-			r, err := m.Record(c, boards[want.Board], models.Options{})
+			r, err := m.Record(c, gpus[want.GPU], models.Options{})
 			require.NoError(t, err)
 			require.Equal(t, want.Total, r.Counts.Total, "%s %+v", of.Config, c)
 			require.Equal(t, want.Trainable, r.Counts.Trainable, "%s %+v", of.Config, c)

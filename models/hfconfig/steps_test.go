@@ -44,7 +44,7 @@ func TestStepsAreThoseOfTransformers(t *testing.T) {
 			require.NoError(t, err)
 			c.LoRA = &l
 		}
-		r, err := m.Record(c, board, models.Options{})
+		r, err := m.Record(c, testGPU, models.Options{})
 		require.NoError(t, err)
 		all := phases(r.Program, inBlocksBesideWorkspaces)
 		require.Equal(t, want.Model, all[phase(-1, "model")].end, "%s %+v", want.Config, c)
@@ -58,7 +58,7 @@ func TestStepsAreThoseOfTransformers(t *testing.T) {
 func TestWeightsHaveATypeOfTheirOwn(t *testing.T) {
 	bytes := func(m models.Model, c models.Case) int64 {
 		c.Batch = 1
-		r, err := m.Record(c, board, models.Options{Steps: 1})
+		r, err := m.Record(c, testGPU, models.Options{Steps: 1})
 		require.NoError(t, err)
 		return phases(r.Program, inBlocks)[phase(-1, "model")].end
 	}
@@ -74,12 +74,12 @@ func TestWeightsHaveATypeOfTheirOwn(t *testing.T) {
 	adapters.Weights = "bf16"
 	require.Equal(t, added, bytes(whole, adapters)-bytes(whole, models.Case{Weights: "bf16"}))
 
-	_, err := whole.Record(models.Case{Batch: 1, Weights: "fp16", AMP: "fp16"}, board, models.Options{})
+	_, err := whole.Record(models.Case{Batch: 1, Weights: "fp16", AMP: "fp16"}, testGPU, models.Options{})
 	require.ErrorContains(t, err, "Attempting to unscale FP16 gradients")
-	_, err = whole.Record(models.Case{Batch: 1, Weights: "bf16", AMP: "fp16"}, board, models.Options{})
+	_, err = whole.Record(models.Case{Batch: 1, Weights: "bf16", AMP: "fp16"}, testGPU, models.Options{})
 	require.ErrorContains(t, err, "_amp_foreach_non_finite_check_and_unscale_cuda\" not implemented for 'BFloat16'")
 	adapters.Weights, adapters.AMP, adapters.Batch = "fp16", "fp16", 1
-	_, err = whole.Record(adapters, board, models.Options{})
+	_, err = whole.Record(adapters, testGPU, models.Options{})
 	require.NoError(t, err, "the gradients of adapters are in fp32")
 	_, err = model(t, `{"model_type": "vit", "dtype": "bfloat16"}`).Complete(models.Case{Weights: "bf16"})
 	require.ErrorContains(t, err, "weights: vprof describes this model with weights in fp32 only")

@@ -27,7 +27,7 @@ func TestTeachersBelongToTheirStudents(t *testing.T) {
 	weights := func(m models.Model, o models.Objective) int64 {
 		c, err := m.Complete(models.Case{Levers: models.Levers{Objective: o}})
 		require.NoError(t, err)
-		r, err := m.Record(c, board, models.Options{Steps: 1})
+		r, err := m.Record(c, testGPU, models.Options{Steps: 1})
 		require.NoError(t, err)
 		return phasePeak(r.Program, -1, "model")
 	}

@@ -36,7 +36,7 @@ func TestFeedForwardLayersInTiles(t *testing.T) {
 			Settings: models.Settings{"seq-len": 2048, "packed": 0},
 			Levers:   models.Levers{TiledMLP: want.tiles, Recompute: want.recompute, Clip: models.ClipNone},
 		})
-		r, err := m.Record(c, trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2})
+		r, err := m.Record(c, trace.GPU{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2})
 		require.NoError(t, err)
 		forward, backward := secondStep(r.Program)
 		require.Equal(t, want.forward, forward, "%+v", want)

@@ -45,7 +45,7 @@ func TestTokenClassification(t *testing.T) {
 			Task: tokens, Batch: 2, AMP: "bf16", Weights: want.weights, Optimizer: "adamw-fused", LoRA: want.lora,
 			Settings: want.settings, Levers: models.Levers{Clip: models.ClipNone},
 		})
-		r, err := m.Record(c, trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048},
+		r, err := m.Record(c, trace.GPU{Capability: 80, SMs: 108, ThreadsPerSM: 2048},
 			models.Options{Steps: 2})
 		require.NoError(t, err)
 		forward, backward := secondStep(r.Program)

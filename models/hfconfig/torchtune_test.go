@@ -46,7 +46,7 @@ func TestAsTorchtuneComputesIt(t *testing.T) {
 				k.LoRA = &l
 			}
 			m := model(t, smallLlama)
-			r, err := m.Record(complete(t, m, k), trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048},
+			r, err := m.Record(complete(t, m, k), trace.GPU{Capability: 80, SMs: 108, ThreadsPerSM: 2048},
 				models.Options{Steps: 2})
 			require.NoError(t, err)
 			forward, backward := secondStep(r.Program)

@@ -41,7 +41,7 @@ func phases(p *program.Program, size func(program.Buffer) int64) map[program.Pha
 // beyond those before it: in its forward pass with the loss, and in backward.
 func growth(t *testing.T, m models.Model, c models.Case) (forward, backward int64) {
 	t.Helper()
-	r, err := m.Record(c, trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2})
+	r, err := m.Record(c, trace.GPU{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2})
 	require.NoError(t, err)
 	all := phases(r.Program, asRequested)
 	before := all[phase(0, "step_end")].end

@@ -22,7 +22,7 @@ func TestPackedHead(t *testing.T) {
 			Batch: 1, Weights: "bf16", LoRA: &models.LoRA{Rank: 8, Targets: []string{"q_proj"}},
 			Settings: models.Settings{"seq-len": 64, "packed-head": on}, Levers: models.Levers{Quantize: "nf4"},
 		})
-		r, err := m.Record(c, board, models.Options{Steps: 1})
+		r, err := m.Record(c, testGPU, models.Options{Steps: 1})
 		require.NoError(t, err)
 		var all []int64
 		for _, b := range r.Program.Buffers {

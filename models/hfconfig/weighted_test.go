@@ -55,7 +55,7 @@ func TestReferencesOfWeighedTokens(t *testing.T) {
 		if err != nil {
 			return 0, err
 		}
-		r, err := m.Record(c, board, models.Options{Steps: 1})
+		r, err := m.Record(c, testGPU, models.Options{Steps: 1})
 		require.NoError(t, err)
 		return phasePeak(r.Program, -1, "model"), nil
 	}

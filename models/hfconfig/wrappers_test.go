@@ -34,9 +34,9 @@ func TestFlatFilesAreTheNestedOnes(t *testing.T) {
 	const vision = `"vision_config": {"depth": 1, "hidden_size": 64, "intermediate_size": 128, "num_heads": 4, "out_hidden_size": 256}`
 	flat := model(t, `{"model_type": "qwen2_5_vl", "rope_scaling": {"type": "mrope"}, `+keys+`, `+vision+`}`)
 	nested := model(t, `{"model_type": "qwen2_5_vl", "text_config": {`+keys+`}, `+vision+`}`)
-	a, err := flat.Record(models.Case{Batch: 1}, board, models.Options{Steps: 1})
+	a, err := flat.Record(models.Case{Batch: 1}, testGPU, models.Options{Steps: 1})
 	require.NoError(t, err)
-	b, err := nested.Record(models.Case{Batch: 1}, board, models.Options{Steps: 1})
+	b, err := nested.Record(models.Case{Batch: 1}, testGPU, models.Options{Steps: 1})
 	require.NoError(t, err)
 	require.Equal(t, b.Counts, a.Counts)
 	require.Equal(t, b.Program.Instructions, a.Program.Instructions)

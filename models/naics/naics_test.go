@@ -21,7 +21,7 @@ func record(t *testing.T, c models.Case) *program.Program {
 		c.Accumulate = 1
 	}
 	c.Batch = 2
-	r, err := Models()[0].Record(c, trace.Board{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, models.Options{})
+	r, err := Models()[0].Record(c, trace.GPU{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, models.Options{})
 	require.NoError(t, err)
 	require.NoError(t, r.Program.Validate())
 	return r.Program

@@ -8,7 +8,7 @@ import (
 // fusedGemm4bit is _gemm_4bit_use_custom_cuda of bitsandbytes 0.50: whether a product
 // of m rows with a packed weight [n, k] runs in one kernel, or the weight is unpacked
 // first. More rows than training ever has fewer of are always unpacked.
-func fusedGemm4bit(b trace.Board, d trace.DType, m, n, k int64) bool {
+func fusedGemm4bit(b trace.GPU, d trace.DType, m, n, k int64) bool {
 	const always, never = 4, 1536
 	switch {
 	case m <= always:

@@ -59,7 +59,7 @@ func TestLayersLeftOutStayAsTheyAre(t *testing.T) {
 // The result has the type of the base layer's, under autocast the half type,
 // and one gradient for each matrix of the adapter.
 func TestAdaptersRunInThePrecisionOfTheirLayer(t *testing.T) {
-	tape := trace.New(trace.Board{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, stack.Default().Rules(),
+	tape := trace.New(trace.GPU{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, stack.Default().Rules(),
 		trace.Options{})
 	base := nn.NewLinear(64, 32, true)
 	model := nn.NewSequential(base)

@@ -26,7 +26,7 @@ func TestEarlyLayersKeepInputs(t *testing.T) {
 			h, -half, h, -h, -y,
 		}},
 	} {
-		tape := trace.New(trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, stack.Default().Rules(),
+		tape := trace.New(trace.GPU{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, stack.Default().Rules(),
 			trace.Options{})
 		q := nn.NewQuantizer(want.q, trace.BF16)
 		q.Early()
@@ -55,7 +55,7 @@ func TestPackedWeightsOfModelsInPartsWaitOnTheHost(t *testing.T) {
 	const stored, packed, scales = 512 * 1024 * 2, 512 * 1024 / 2, 512 * 1024 / 64 * 4
 	whole := []int64{stored, scales, packed, -stored}
 	for inParts, want := range map[bool][]int64{false: whole, true: {stored, scales, packed, -packed, -stored}} {
-		tape := trace.New(trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, stack.Default().Rules(),
+		tape := trace.New(trace.GPU{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, stack.Default().Rules(),
 			trace.Options{})
 		l := nn.NewLinear(512, 1024, false)
 		l.Weight.DType = trace.BF16

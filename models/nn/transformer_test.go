@@ -12,7 +12,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-var h200 = trace.Board{Name: "h200", Capability: 90, SMs: 132, ThreadsPerSM: 2048, Memory: 141 << 30}
+var h200 = trace.GPU{Name: "h200", Capability: 90, SMs: 132, ThreadsPerSM: 2048, Memory: 141 << 30}
 
 func TestLayersHavePyTorchsParameters(t *testing.T) {
 	require.Equal(t, []string{

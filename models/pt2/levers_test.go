@@ -82,7 +82,7 @@ func TestLeversSaveWhatTheyDoOfTheDescribedModel(t *testing.T) {
 			false,
 		},
 	} {
-		on := board
+		on := testGPU
 		on.Capability = 89 // which multiplies in 8-bit floats
 		record := func(t *testing.T, m models.Model, c models.Case) *program.Program {
 			r, err := m.Record(c, on, models.Options{})
@@ -130,7 +130,7 @@ func TestLeversThatAGraphCannotHave(t *testing.T) {
 			},
 		},
 	} {
-		_, err := open(t, c.model).Record(c.c, board, models.Options{})
+		_, err := open(t, c.model).Record(c.c, testGPU, models.Options{})
 		require.ErrorContains(t, err, want)
 	}
 }

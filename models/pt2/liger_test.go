@@ -149,7 +149,7 @@ func TestLigerThatAGraphCannotHave(t *testing.T) {
 		m, err := pt2.Changed("testdata/"+c.model+".pt2", c.change)
 		if err == nil {
 			c.c.Torch = "2.15"
-			_, err = m.Record(c.c, board, models.Options{})
+			_, err = m.Record(c.c, testGPU, models.Options{})
 		}
 		require.ErrorContains(t, err, want)
 	}

@@ -56,7 +56,7 @@ func plan(path string, r *rand.Rand) {
 		Batch: 1 + r.IntN(4), AMP: []models.Autocast{"", "bf16", "fp16"}[r.IntN(3)], Checkpointing: r.IntN(4) == 0,
 		Loss: []string{"", pt2.MSE, pt2.Sum}[r.IntN(3)],
 	}
-	_, _ = m.Record(c, trace.Board{Name: "a100", Capability: 80, Memory: 80 << 30}, models.Options{})
+	_, _ = m.Record(c, trace.GPU{Name: "a100", Capability: 80, Memory: 80 << 30}, models.Options{})
 }
 
 func unzip(t *testing.T, path string) map[string][]byte {

@@ -26,6 +26,6 @@ func TestOptimizersThatProjectGradientsAreThoseOfTheDescribedModel(t *testing.T)
 		want, got := largeEvents(record(t, described, ofLayers)), largeEvents(record(t, exported, c))
 		require.ElementsMatch(t, want, got, c.Optimizer) // the loss lets go of scores elsewhere
 	}
-	_, err = exported.Record(models.Case{Batch: 4, Optimizer: "galore-adamw:target=none"}, board, models.Options{})
+	_, err = exported.Record(models.Case{Batch: 4, Optimizer: "galore-adamw:target=none"}, testGPU, models.Options{})
 	require.ErrorContains(t, err, "none that is trained is called so")
 }

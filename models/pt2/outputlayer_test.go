@@ -186,7 +186,7 @@ func TestLossesInChunksThatAGraphCannotHave(t *testing.T) {
 		if c.c.Torch == "" {
 			c.c.Torch = "2.15"
 		}
-		_, err := changed(t, c.model, c.change).Record(c.c, board, models.Options{})
+		_, err := changed(t, c.model, c.change).Record(c.c, testGPU, models.Options{})
 		require.ErrorContains(t, err, want)
 	}
 }
@@ -221,12 +221,12 @@ func twice(p *export.Program) {
 func TestValidationComputesTheLossInChunks(t *testing.T) {
 	m := open(t, "hf-qwen3-tiny")
 	c := models.Case{Batch: 4, Weights: "bf16", Torch: "2.15", Settings: models.Settings{"chunked-loss": 8}}
-	with, err := m.Record(c, board, models.Options{Validation: 4})
+	with, err := m.Record(c, testGPU, models.Options{Validation: 4})
 	require.NoError(t, err)
 	const scores = 4 * 256 * 32000 * 4 // bytes in fp32
 	require.NotContains(t, largeEvents(with.Program), event{program.Alloc, scores})
 	c.Settings = nil
-	whole, err := m.Record(c, board, models.Options{Validation: 4})
+	whole, err := m.Record(c, testGPU, models.Options{Validation: 4})
 	require.NoError(t, err)
 	require.Contains(t, largeEvents(whole.Program), event{program.Alloc, scores})
 }
@@ -243,7 +243,7 @@ func TestTokensWithoutALabelAreRefused(t *testing.T) {
 			})
 		}
 	})
-	_, err := m.Record(models.Case{Batch: 4, Settings: models.Settings{"chunked-loss": 8}}, board, models.Options{})
+	_, err := m.Record(models.Case{Batch: 4, Settings: models.Settings{"chunked-loss": 8}}, testGPU, models.Options{})
 	require.ErrorContains(t, err, "not one label for each token that the output layer sees")
 }
 

@@ -14,7 +14,7 @@ import (
 // The stages of a pipeline have every parameter once, but for tied ones, and the first
 // holds most micro-batches.
 func TestStagesShareOutTheModel(t *testing.T) {
-	board := trace.Board{Name: "a100-80", Capability: 80, SMs: 108, ThreadsPerSM: 2048, Memory: 80 << 30}
+	gpu := trace.GPU{Name: "a100-80", Capability: 80, SMs: 108, ThreadsPerSM: 2048, Memory: 80 << 30}
 	m, err := pt2.Open("testdata/own-gpt-8x768.pt2")
 	require.NoError(t, err)
 	var weights int64
@@ -22,7 +22,7 @@ func TestStagesShareOutTheModel(t *testing.T) {
 	for rank := range int64(4) {
 		s := models.Strategy{Name: models.PP, Rank: &rank, Micro: 4}
 		r, err := m.Record(models.Case{Batch: 2, Loss: pt2.TokenCrossEntropy, Accumulate: 1, GPUs: 4, Strategy: &s},
-			board, models.Options{})
+			gpu, models.Options{})
 		require.NoError(t, err)
 		require.NoError(t, r.Program.Validate())
 		var held int64
@@ -41,10 +41,10 @@ func TestStagesShareOutTheModel(t *testing.T) {
 
 	s := models.Strategy{Name: models.PP}
 	worst, err := m.Record(models.Case{Batch: 2, Loss: pt2.TokenCrossEntropy, Accumulate: 1, GPUs: 4, Strategy: &s},
-		board, models.Options{})
+		gpu, models.Options{})
 	require.NoError(t, err)
 	require.Equal(t, int64(3), *worst.Case.Strategy.Rank) // that with the scores of every token
-	_, err = m.Record(models.Case{Batch: 2, Loss: pt2.TokenCrossEntropy, Accumulate: 1, GPUs: 9, Strategy: &s}, board,
+	_, err = m.Record(models.Case{Batch: 2, Loss: pt2.TokenCrossEntropy, Accumulate: 1, GPUs: 9, Strategy: &s}, gpu,
 		models.Options{})
 	require.ErrorContains(t, err, "has at least a block in each, and the model has 8")
 }
@@ -52,13 +52,13 @@ func TestStagesShareOutTheModel(t *testing.T) {
 // Ranks of an interleaved pipeline have several stages, between them every parameter once,
 // and the first holds more micro-batches than with one stage.
 func TestInterleavedStagesShareOutTheModel(t *testing.T) {
-	board := trace.Board{Name: "a100-80", Capability: 80, SMs: 108, ThreadsPerSM: 2048, Memory: 80 << 30}
+	gpu := trace.GPU{Name: "a100-80", Capability: 80, SMs: 108, ThreadsPerSM: 2048, Memory: 80 << 30}
 	m, err := pt2.Open("testdata/own-gpt-8x768.pt2")
 	require.NoError(t, err)
 	record := func(s models.Strategy, mod func(*models.Case)) (*models.Recording, error) {
 		c := models.Case{Batch: 2, Loss: pt2.TokenCrossEntropy, Accumulate: 1, GPUs: 2, Strategy: &s}
 		mod(&c)
-		return m.Record(c, board, models.Options{})
+		return m.Record(c, gpu, models.Options{})
 	}
 	plain := func(*models.Case) {}
 	var weights int64

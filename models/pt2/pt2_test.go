@@ -15,7 +15,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-var board = trace.Board{Name: "rtx-3090", Capability: 86, SMs: 82, ThreadsPerSM: 1536, Memory: 25_438_126_080}
+var testGPU = trace.GPU{Name: "rtx-3090", Capability: 86, SMs: 82, ThreadsPerSM: 1536, Memory: 25_438_126_080}
 
 func open(t *testing.T, name string) models.Model {
 	m, err := pt2.Open("testdata/" + name + ".pt2")
@@ -24,7 +24,7 @@ func open(t *testing.T, name string) models.Model {
 }
 
 func record(t *testing.T, m models.Model, c models.Case) *program.Program {
-	r, err := m.Record(c, board, models.Options{})
+	r, err := m.Record(c, testGPU, models.Options{})
 	require.NoError(t, err)
 	require.NoError(t, r.Program.Validate())
 	return r.Program
@@ -120,7 +120,7 @@ func TestCasesThatCannotBeAreRefused(t *testing.T) {
 		{"timm-resnet18", models.Case{Stage: "head"}, "no stage"},
 	} {
 		m := open(t, c.model)
-		_, err := m.Record(c.c, board, models.Options{})
+		_, err := m.Record(c.c, testGPU, models.Options{})
 		var wrong *models.CaseError
 		require.ErrorAs(t, err, &wrong, "%+v", c.c)
 		require.ErrorContains(t, err, c.want)
@@ -226,7 +226,7 @@ func TestCheckpointedStepsFreeWhatLives(t *testing.T) {
 		require.NoError(t, err)
 		for _, how := range []models.Recompute{"", "every=2", "selective=mm"} {
 			c := models.Case{Batch: 2, Checkpointing: true, Levers: models.Levers{Recompute: how}}
-			r, err := m.Record(c, board, models.Options{})
+			r, err := m.Record(c, testGPU, models.Options{})
 			if errors.As(err, new(*models.CaseError)) {
 				continue // without a list of equal modules
 			}

@@ -14,7 +14,7 @@ import (
 // pass on a tape of its own shows them. A file has sizes as the model computed them then,
 // and a rank that has a part of a tensor computes smaller ones.
 func (t *task) wholeShapes(tape *trace.Tape, net *nn.Tree) [][]int64 {
-	return t.shapes(trace.New(tape.Board(), *tape.Rules(), trace.Options{}), net)
+	return t.shapes(trace.New(tape.GPU(), *tape.Rules(), trace.Options{}), net)
 }
 
 // shapes runs forward on a tape of its own, and returns the shape of each value of the graph that is a tensor.

@@ -16,7 +16,7 @@ import (
 // A rank of a pipeline allocates the same whether its stages are cut out of a model in Go or
 // out of the graph of the same model.
 func TestStagesInGoAreThoseOfTheGraph(t *testing.T) {
-	board := trace.Board{Name: "a100-80", Capability: 80, SMs: 108, ThreadsPerSM: 2048, Memory: 80 << 30}
+	gpu := trace.GPU{Name: "a100-80", Capability: 80, SMs: 108, ThreadsPerSM: 2048, Memory: 80 << 30}
 	graph, err := pt2.Open("testdata/hf-gpt2.pt2")
 	require.NoError(t, err)
 	all := gpt.Models()
@@ -26,7 +26,7 @@ func TestStagesInGoAreThoseOfTheGraph(t *testing.T) {
 		bytes int64
 	}
 	events := func(m models.Model, c models.Case) (out []event) {
-		r, err := m.Record(c, board, models.Options{})
+		r, err := m.Record(c, gpu, models.Options{})
 		require.NoError(t, err)
 		require.NoError(t, r.Program.Validate())
 		for _, in := range r.Program.Instructions {

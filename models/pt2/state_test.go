@@ -45,9 +45,9 @@ func TestWhatForwardKeepsFollowsTheBatch(t *testing.T) {
 	} {
 		m, err := Source(nil).Open("testdata/own-memory.pt2")
 		require.NoError(t, err)
-		board := trace.Board{Name: "rtx-3090", Capability: 86, SMs: 82, ThreadsPerSM: 1536, Memory: 24 << 30}
+		gpu := trace.GPU{Name: "rtx-3090", Capability: 86, SMs: 82, ThreadsPerSM: 1536, Memory: 24 << 30}
 		trained := models.Case{Batch: c.batch, AMP: c.amp, Optimizer: "adamw", Torch: "2.15"}
-		r, err := m.Record(trained, board, models.Options{})
+		r, err := m.Record(trained, gpu, models.Options{})
 		require.NoError(t, err)
 		var peak, end int64
 		var peaks []int64

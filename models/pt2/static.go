@@ -63,7 +63,7 @@ func (t *task) forward(batch int64) (shapes [][]int64, err error) {
 	if err != nil {
 		return nil, err
 	}
-	tape := trace.New(trace.Board{}, release.Rules(), trace.Options{})
+	tape := trace.New(trace.GPU{}, release.Rules(), trace.Options{})
 	err = tape.Try(func() { shapes = t.shapes(tape, nn.NewTree(t.Model())) })
 	return shapes, err
 }

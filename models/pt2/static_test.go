@@ -52,7 +52,7 @@ func fixed(t *testing.T, p *export.Program, batch int) *export.Program {
 		}
 		out.Nodes[i].Inputs = inputs
 	}
-	tape := trace.New(trace.Board{}, release.Rules(), trace.Options{})
+	tape := trace.New(trace.GPU{}, release.Rules(), trace.Options{})
 	require.NoError(t, tape.Try(func() { walked.shapes(tape, nn.NewTree(walked.Model())) }))
 	for i := range out.Inputs {
 		in := &out.Inputs[i]
@@ -71,7 +71,7 @@ func fixed(t *testing.T, p *export.Program, batch int) *export.Program {
 func TestAProgramOfOneBatchIsGivenOthers(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.pt2")
 	require.NoError(t, err)
-	board := trace.Board{Name: "rtx-3090", Capability: 86, SMs: 82, ThreadsPerSM: 1536, Memory: 25_438_126_080}
+	gpu := trace.GPU{Name: "rtx-3090", Capability: 86, SMs: 82, ThreadsPerSM: 1536, Memory: 25_438_126_080}
 	for _, file := range files {
 		p, err := read(file)
 		require.NoError(t, err)
@@ -82,14 +82,14 @@ func TestAProgramOfOneBatchIsGivenOthers(t *testing.T) {
 		require.NoError(t, err)
 		c := whole.Default
 		c.Batch, c.Loss = 6, cmp.Or(c.Loss, "mean")
-		want, err := whole.Record(c, board, models.Options{})
+		want, err := whole.Record(c, gpu, models.Options{})
 		require.NoError(t, err)
 		for _, batch := range []int{1, 3, 4} {
 			p, err := read(file)
 			require.NoError(t, err)
 			m, err := newModel(file, file, "{}", fixed(t, p, batch), nil)
 			require.NoError(t, err)
-			got, err := m.Record(c, board, models.Options{})
+			got, err := m.Record(c, gpu, models.Options{})
 			require.NoError(t, err, "%s of %d", file, batch)
 			require.InEpsilon(t, want.Program.Peak(), got.Program.Peak(), 0.003, "%s of %d", file, batch)
 			require.Contains(t, strings.Join(m.Caveat(c), " "), fmt.Sprintf("with a batch of %d alone", batch))

@@ -16,7 +16,7 @@ import (
 func TestIndexingLeavesOutSlicesThatTakeAll(t *testing.T) {
 	op, ok := aten.ByTarget(slice)
 	require.True(t, ok)
-	tape := trace.New(trace.Board{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, stack.Default().Rules(),
+	tape := trace.New(trace.GPU{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, stack.Default().Rules(),
 		trace.Options{})
 	f := tape.Frame()
 	x := f.Let(tape.New("input", program.Batch, trace.F32, 4, 6))
@@ -45,8 +45,8 @@ func TestIndexingLeavesOutSlicesThatTakeAll(t *testing.T) {
 
 // What runs on the host takes no memory of the device, until it is moved there: also where its type stays.
 func TestWhatRunsOnTheHostIsAllocatedWhereItMoves(t *testing.T) {
-	board := trace.Board{Capability: 86, SMs: 82, ThreadsPerSM: 1536}
-	tape := trace.New(board, stack.Default().Rules(), trace.Options{})
+	gpu := trace.GPU{Capability: 86, SMs: 82, ThreadsPerSM: 1536}
+	tape := trace.New(gpu, stack.Default().Rules(), trace.Options{})
 	w := &walker{frame: tape.Frame()}
 	compute := func(target string, onHost bool, given ...aten.Arg) *trace.Tensor {
 		op, ok := aten.ByTarget(target)

@@ -21,11 +21,11 @@ import (
 var header = recorded.Header{Name: "train.py", GPU: "rtx-3090", Torch: "2.15", Batch: 2}
 
 // board is enough of a GPU to record for.
-var board = trace.Board{Name: "rtx-3060", Capability: 86, SMs: 28, ThreadsPerSM: 1536, Memory: 12 << 30}
+var testGPU = trace.GPU{Name: "rtx-3060", Capability: 86, SMs: 28, ThreadsPerSM: 1536, Memory: 12 << 30}
 
 // programOf records two steps of a model of the registry.
 func programOf(t testing.TB, c models.Case) *program.Program {
-	rec, err := all.Models().Record(c, board, models.Options{})
+	rec, err := all.Models().Record(c, testGPU, models.Options{})
 	require.NoError(t, err)
 	return rec.Program
 }
@@ -209,12 +209,12 @@ func TestNoCaseChangesARecordedRun(t *testing.T) {
 	}
 	c := m.Default
 	c.AllocConf = "expandable_segments:True"
-	rec, err := m.Record(c, board, models.Options{Others: []trace.Board{{Name: "other"}}})
+	rec, err := m.Record(c, testGPU, models.Options{Others: []trace.GPU{{Name: "other"}}})
 	require.NoError(t, err)
 	require.Equal(t, p.Peak(), rec.Program.Peak())
 	require.Equal(t, p.Peak(), rec.On(0).Program.Peak())
 	rec.Discard() // the next recording has its tables, and the run has its own
-	again, err := m.Record(c, board, models.Options{})
+	again, err := m.Record(c, testGPU, models.Options{})
 	require.NoError(t, err)
 	require.Equal(t, p.Peak(), again.Program.Peak())
 }

@@ -13,9 +13,9 @@ import (
 // Two batches a step: eleven steps are batches 0 to 21, of which 0, 5, 10, 15
 // and 20 end with the cache given back, as i % 5 == 0 has it.
 func TestCacheIsEmptiedEveryFewBatches(t *testing.T) {
-	board := trace.Board{Name: "t4", Capability: 75, SMs: 40, ThreadsPerSM: 1024, Memory: 15_828_320_256}
+	gpu := trace.GPU{Name: "t4", Capability: 75, SMs: 40, ThreadsPerSM: 1024, Memory: 15_828_320_256}
 	count := func(every int64) (n int) {
-		r, err := Models()[0].Record(models.Case{Batch: 2, Settings: models.Settings{"empty-cache": every}}, board,
+		r, err := Models()[0].Record(models.Case{Batch: 2, Settings: models.Settings{"empty-cache": every}}, gpu,
 			models.Options{Steps: 11})
 		require.NoError(t, err)
 		for _, i := range r.Program.Instructions {

@@ -10,12 +10,12 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-var board = trace.Board{Name: "t4", Capability: 75, SMs: 40, ThreadsPerSM: 1024, Memory: 15_828_320_256}
+var testGPU = trace.GPU{Name: "t4", Capability: 75, SMs: 40, ThreadsPerSM: 1024, Memory: 15_828_320_256}
 
 // record is the recording of the eight-layer network, and its highest requested
 // bytes.
 func record(t *testing.T, c models.Case) (classes map[program.Class]bool, peak int64) {
-	r, err := Models()[0].Record(c, board, models.Options{})
+	r, err := Models()[0].Record(c, testGPU, models.Options{})
 	require.NoError(t, err)
 	require.NoError(t, r.Program.Validate())
 	classes = map[program.Class]bool{}

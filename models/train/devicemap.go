@@ -27,7 +27,7 @@ func (t *taskTrainer) spread(tape *trace.Tape) {
 	}
 	memory := s.Memory
 	if memory == nil {
-		memory = slices.Repeat([]int64{tape.Board().Memory - contextBytes}, t.c.GPUs)
+		memory = slices.Repeat([]int64{tape.GPU().Memory - contextBytes}, t.c.GPUs)
 	}
 	on, err := t.net.Devices(nn.DeviceMap{
 		Sequential: s.Map == "sequential", LowZero: s.Map == "balanced_low_0", Memory: memory,

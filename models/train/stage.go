@@ -130,7 +130,7 @@ func (s *survey) Send(*trace.Tensor) bool { return false }
 // survey finds what crosses the boundary in front of block from, all of the model's weights
 // and buffers if there is none, and says what is used by those in front of block to.
 func (t *taskTrainer) survey(tape *trace.Tape, blocks []string, from, to string) (*survey, error) {
-	scratch := trace.New(tape.Board(), *tape.Rules(), trace.Options{})
+	scratch := trace.New(tape.GPU(), *tape.Rules(), trace.Options{})
 	defer scratch.Finish()
 	s := &survey{known: map[any]bool{}, inside: from == ""}
 	err := scratch.Try(func() {

@@ -38,7 +38,7 @@ func TestImagesMustHalve(t *testing.T) {
 func TestActivationsGrowWithTheImage(t *testing.T) {
 	peak := func(size int64) (sum int64) {
 		r, err := Models()[0].Record(models.Case{Batch: 1, Settings: models.Settings{"image-size": size, "width": 8}},
-			trace.Board{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, models.Options{})
+			trace.GPU{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, models.Options{})
 		require.NoError(t, err)
 		for _, b := range r.Program.Buffers {
 			if b.Class.String() == "activations" {

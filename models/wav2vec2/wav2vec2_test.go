@@ -41,7 +41,7 @@ func TestLoopKeepsScores(t *testing.T) {
 	atBackward := func(loop models.Loop) (live int64) {
 		c, err := m.Complete(models.Case{Batch: 2, Levers: models.Levers{Loop: loop}})
 		require.NoError(t, err)
-		r, err := m.Record(c, trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 1})
+		r, err := m.Record(c, trace.GPU{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 1})
 		require.NoError(t, err)
 		for _, i := range r.Program.Instructions {
 			switch i.Kind {

@@ -174,7 +174,7 @@ func (c *recordedCall) compare() string {
 	if err != nil {
 		return err.Error()
 	}
-	t := trace.New(opvectors.Boards["rtx-5060-ti"], recorded.Rules(), trace.Options{Warm: true})
+	t := trace.New(opvectors.GPUs["rtx-5060-ti"], recorded.Rules(), trace.Options{Warm: true})
 	f := t.Frame()
 	in := make([]*trace.Tensor, len(c.In))
 	for i := range in {

@@ -154,7 +154,7 @@ func TestDerivedOperatorsAllocateAsTheirFormulasSay(t *testing.T) {
 			op, ok = ByTarget("torch.ops.torchvision." + c.target)
 		}
 		require.True(t, ok, c.target)
-		tape := trace.New(opvectors.Boards["rtx-5060-ti"], release.Rules(), trace.Options{Warm: true})
+		tape := trace.New(opvectors.GPUs["rtx-5060-ti"], release.Rules(), trace.Options{Warm: true})
 		f := tape.Frame()
 		args, err := op.Bind(c.args(f)...)
 		require.NoError(t, err, c.target)

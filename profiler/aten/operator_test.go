@@ -63,7 +63,7 @@ func call(t *testing.T, target string, args func(f *trace.Frame) []Arg) ([]Value
 	t.Helper()
 	op, ok := ByTarget("torch.ops.aten." + target)
 	require.True(t, ok, target)
-	tape := trace.New(opvectors.Boards["rtx-5060-ti"], stack.Default().Rules(), trace.Options{Warm: true})
+	tape := trace.New(opvectors.GPUs["rtx-5060-ti"], stack.Default().Rules(), trace.Options{Warm: true})
 	f := tape.Frame()
 	a, err := op.Bind(args(f)...)
 	if err != nil {

@@ -65,7 +65,7 @@ func (c *recordedCall) crash(op *Operator, none []string) (failure string) {
 	if err != nil {
 		return err.Error()
 	}
-	tape := trace.New(opvectors.Boards["rtx-5060-ti"], release.Rules(), trace.Options{Warm: true})
+	tape := trace.New(opvectors.GPUs["rtx-5060-ti"], release.Rules(), trace.Options{Warm: true})
 	frame := tape.Frame()
 	in := make([]*trace.Tensor, len(c.In))
 	for i := range in {

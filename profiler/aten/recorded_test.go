@@ -43,7 +43,7 @@ func TestOperatorsAllocateAsRecorded(t *testing.T) {
 		require.NoError(t, json.Unmarshal(lines.Bytes(), &c), lines.Text())
 		op, ok := ByTarget("torch.ops.aten." + c.Op)
 		require.True(t, ok, c.Op)
-		tape := trace.New(opvectors.Boards["rtx-5060-ti"], release.Rules(), trace.Options{Warm: true})
+		tape := trace.New(opvectors.GPUs["rtx-5060-ti"], release.Rules(), trace.Options{Warm: true})
 		frame := tape.Frame()
 		args, err := op.Bind(argsOf(t, frame, c.Args)...)
 		require.NoError(t, err, lines.Text())

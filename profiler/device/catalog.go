@@ -24,10 +24,10 @@ const (
 // reference data charged its boards.
 //
 //go:embed boards.csv
-var boards string
+var gpus string
 
 // The catalog, and where a folded name is found in it.
-var catalog, index = build(boards)
+var catalog, index = build(gpus)
 
 func build(text string) ([]GPU, map[string]int) {
 	rows, err := csv.NewReader(strings.NewReader(text)).ReadAll()
@@ -37,7 +37,7 @@ func build(text string) ([]GPU, map[string]int) {
 	var gpus []GPU
 	index := map[string]int{}
 	for _, row := range rows[1:] {
-		g := boardOf(rows[0], row)
+		g := gpuOf(rows[0], row)
 		keys := map[string]bool{fold(g.Name): true}
 		for _, alias := range g.Aliases {
 			keys[fold(alias)] = true
@@ -61,7 +61,7 @@ func build(text string) ([]GPU, map[string]int) {
 }
 
 // boardOf is the board of a row. A rate that is left out is zero.
-func boardOf(head, row []string) GPU {
+func gpuOf(head, row []string) GPU {
 	cell := func(name string) string { return row[slices.Index(head, name)] }
 	rate := func(name, exponent string) float64 {
 		if cell(name) == "" {

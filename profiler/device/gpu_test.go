@@ -76,7 +76,7 @@ func TestUnknownGPUSuggestsUpToThreeNames(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoBoardIsToldSo(t *testing.T) {
+func TestWhatIsNoGPUIsToldSo(t *testing.T) {
 	for name, want := range map[string]string{
 		"MI300X": "NVIDIA's boards alone", "gaudi2": "NVIDIA's boards alone", "M3 Max": "NVIDIA's boards alone",
 		"A100:1g.5gb": "a slice of MIG by --gpu-spec", "MIG 1g.10gb": "a slice of MIG",
@@ -103,7 +103,7 @@ func TestEveryNameFindsItsGPU(t *testing.T) {
 }
 
 // The driver gives boards of different memory one name, and slices their profile.
-func TestABoardIsIdentifiedByNameAndMemory(t *testing.T) {
+func TestAGPUIsIdentifiedByNameAndMemory(t *testing.T) {
 	const gib = 1 << 30
 	for _, tt := range []struct {
 		product string
@@ -127,7 +127,7 @@ func TestABoardIsIdentifiedByNameAndMemory(t *testing.T) {
 	require.ErrorAs(t, err, new(*device.UnknownGPUError))
 }
 
-func TestASliceIsItsShareOfTheBoard(t *testing.T) {
+func TestASliceIsItsShareOfTheGPU(t *testing.T) {
 	whole, err := device.Lookup("a100-40")
 	require.NoError(t, err)
 	for _, name := range []string{
@@ -147,7 +147,7 @@ func TestASliceIsItsShareOfTheBoard(t *testing.T) {
 	require.ErrorContains(t, err, "a100-40-mig-1g.5gb, a100-40-mig-1g.10gb")
 }
 
-func TestCatalogHasTheBoardsPeopleTrainOn(t *testing.T) {
+func TestCatalogHasTheGPUsPeopleTrainOn(t *testing.T) {
 	require.Subset(t, device.Names(), []string{
 		"gtx-1050-ti", "gtx-1080", "gtx-1650", "rtx-3060", "rtx-3070", "rtx-3080", "rtx-3090", "rtx-4070", "rtx-4090",
 		"rtx-5060-ti", "rtx-5090", "quadro-rtx-6000", "k80", "p100", "t4", "v100-16", "v100-32", "a10", "l4", "l40s",
@@ -181,7 +181,7 @@ func TestFP32RateIsLanesTimesClock(t *testing.T) {
 	}
 }
 
-func TestBoardsThatPyTorchLeftBehindAreNamed(t *testing.T) {
+func TestGPUsThatPyTorchLeftBehindAreNamed(t *testing.T) {
 	for _, c := range []struct{ gpu, torch, cuda, want string }{
 		{"k80", "2.15", "13.2", "no build of PyTorch 2.15"},
 		{"k80", "2.8", "12.8", "no build of PyTorch 2.8"},
@@ -250,7 +250,7 @@ func TestCatalogCannotBeChangedFromOutside(t *testing.T) {
 
 // The reference data was recorded on a driver that showed PyTorch the boards
 // of testdata/reference-boards.csv: the catalog must describe the same.
-func TestCatalogAgreesWithTheBoardsBelowTheReferenceData(t *testing.T) {
+func TestCatalogAgreesWithTheGPUsBelowTheReferenceData(t *testing.T) {
 	f, err := os.Open("testdata/reference-boards.csv")
 	require.NoError(t, err)
 	defer f.Close()
@@ -282,7 +282,7 @@ func TestMemoryAndContextAreThoseOfTheReferenceRecords(t *testing.T) {
 	files, err := filepath.Glob("../../bench/reference/data/*.jsonl")
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
-	boards := map[string]bool{}
+	gpus := map[string]bool{}
 	capacities := 0
 	for _, file := range files {
 		for _, line := range referenceLines(t, file) {
@@ -294,7 +294,7 @@ func TestMemoryAndContextAreThoseOfTheReferenceRecords(t *testing.T) {
 			require.NoError(t, json.Unmarshal([]byte(line), &record), file)
 			g, err := device.Lookup(record.GPU)
 			require.NoError(t, err, file)
-			boards[g.Name] = true
+			gpus[g.Name] = true
 			if record.Context != 0 && strings.Contains(g.ContextSource, "reference") {
 				require.Equal(t, record.Context, g.Context, "%s in %s", g.Name, file)
 			}
@@ -304,7 +304,7 @@ func TestMemoryAndContextAreThoseOfTheReferenceRecords(t *testing.T) {
 			}
 		}
 	}
-	require.Len(t, boards, 7)
+	require.Len(t, gpus, 7)
 	require.Equal(t, 42, capacities)
 }
 

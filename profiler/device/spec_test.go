@@ -9,7 +9,7 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-func TestBoardOfOnesOwn(t *testing.T) {
+func TestGPUOfOnesOwn(t *testing.T) {
 	g, err := device.ReadSpec(strings.NewReader("name: mine\nlike: rtx-4090\nmemory: 48GiB\n"), "mine.yaml")
 	require.NoError(t, err)
 	like, err := device.Lookup("rtx-4090")
@@ -26,7 +26,7 @@ func TestBoardOfOnesOwn(t *testing.T) {
 	require.InDelta(t, 7.5e12, g.Peak.FP32, 1)
 }
 
-func TestWhatNoBoardCanBeIsRefused(t *testing.T) {
+func TestWhatNoGPUCanBeIsRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                               "x.yaml: empty",
 		"memory: 1GiB":                                   "x.yaml: name is missing",

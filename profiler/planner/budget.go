@@ -61,7 +61,7 @@ const (
 	// OverShare is a need that the memory holds, but not the share of it that may be filled.
 	OverShare Reason = "over-share"
 	// BoardFull is a need beyond all memory that other processes leave.
-	BoardFull Reason = "board-full"
+	GPUFull Reason = "board-full"
 	// OutOfMemory is a replay on the board in which an allocation fails.
 	OutOfMemory Reason = "oom"
 	// GivesBack is a replay on the board that gets through only since PyTorch gives cached
@@ -90,7 +90,7 @@ func (b Budget) Why(e Estimate) Reason {
 func (b Budget) Judge(need int64) Reason {
 	switch {
 	case need > b.Memory:
-		return BoardFull
+		return GPUFull
 	case need > b.Limit():
 		return OverShare
 	}

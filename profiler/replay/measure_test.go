@@ -18,13 +18,13 @@ import (
 
 // board has 400 MiB, of which the context takes 100, and moves a byte in a
 // nanosecond.
-var board = device.GPU{
+var testGPU = device.GPU{
 	Name: "board", Memory: 400 * mib, Context: 100 * mib, Bandwidth: 1e9,
 	Peak: device.Rates{FP32: 1e12},
 }
 
-func newBoard(t require.TestingT, taken int64) *sim.Device {
-	d, err := sim.New(board, taken)
+func newGPU(t require.TestingT, taken int64) *sim.Device {
+	d, err := sim.New(testGPU, taken)
 	require.NoError(t, err)
 	return d
 }
@@ -68,7 +68,7 @@ func twoSteps() *script {
 // nanosecond a byte.
 func TestAMeasurementIsAReplayWithItsWork(t *testing.T) {
 	p := &twoSteps().Program
-	d := &real{Device: newBoard(t, 30*mib)}
+	d := &real{Device: newGPU(t, 30*mib)}
 	m, err := replay.Measure(t.Context(), d, p, replay.Conditions{WarmUp: 2, Repeat: 3})
 	require.NoError(t, err)
 	require.Equal(t, mustReplay(t, p, replay.Options{Total: 400 * mib, Available: 270 * mib}), m.Run)
@@ -107,8 +107,8 @@ func (d *real) Launch(k device.Kernel) error {
 	return d.Device.Launch(k)
 }
 
-func TestASimulatedBoardIsMeasuredOnce(t *testing.T) {
-	m, err := replay.Measure(t.Context(), newBoard(t, 0), &twoSteps().Program, replay.Conditions{WarmUp: 2, Repeat: 3})
+func TestASimulatedGPUIsMeasuredOnce(t *testing.T) {
+	m, err := replay.Measure(t.Context(), newGPU(t, 0), &twoSteps().Program, replay.Conditions{WarmUp: 2, Repeat: 3})
 	require.NoError(t, err)
 	require.Len(t, m.Times, 1)
 	require.InDelta(t, 140*mib, m.Step()[0], 4)
@@ -116,7 +116,7 @@ func TestASimulatedBoardIsMeasuredOnce(t *testing.T) {
 
 // The board fills up in the second replay: what fitted once does not fit.
 func TestWhatFitsOnlySometimesDoesNotFit(t *testing.T) {
-	d := &real{Device: newBoard(t, 0), hungry: 6}
+	d := &real{Device: newGPU(t, 0), hungry: 6}
 	m, err := replay.Measure(t.Context(), d, &twoSteps().Program, replay.Conditions{Repeat: 3})
 	require.NoError(t, err)
 	require.True(t, m.Varied)
@@ -126,7 +126,7 @@ func TestWhatFitsOnlySometimesDoesNotFit(t *testing.T) {
 
 // 20 MiB of weights and 60 of activations do not fit into 70.
 func TestWhatDoesNotFitHasNoTimes(t *testing.T) {
-	d := newBoard(t, 230*mib)
+	d := newGPU(t, 230*mib)
 	m, err := replay.Measure(t.Context(), d, &twoSteps().Program, replay.Conditions{Repeat: 5})
 	require.NoError(t, err)
 	require.NotNil(t, m.OOM)
@@ -141,7 +141,7 @@ func TestWhatDoesNotFitHasNoTimes(t *testing.T) {
 func TestMeasuringIsReplaying(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, config := drawProgram(t), drawConfig(t)
-		gpu := board
+		gpu := testGPU
 		gpu.Memory = gpu.Context + rapid.Int64Range(40, 400).Draw(t, "MiB")*mib
 		d, err := sim.New(gpu, 0)
 		require.NoError(t, err)
@@ -212,7 +212,7 @@ func (d *breaking) Record() (device.Event, error) {
 func TestAFailureEndsAMeasurementAndLeavesNothing(t *testing.T) {
 	for _, conf := range []string{"", "expandable_segments:True"} {
 		for n := 1; ; n++ {
-			d := &breaking{newBoard(t, 0), n}
+			d := &breaking{newGPU(t, 0), n}
 			_, err := replay.Measure(t.Context(), d, &twoSteps().Program, replay.Conditions{Config: configOf(t, conf)})
 			if d.left > 0 {
 				require.NoError(t, err)
@@ -220,7 +220,7 @@ func TestAFailureEndsAMeasurementAndLeavesNothing(t *testing.T) {
 				break
 			}
 			require.ErrorIs(t, err, errBroken)
-			require.Equal(t, board.Context, d.Used())
+			require.Equal(t, testGPU.Context, d.Used())
 		}
 	}
 }
@@ -242,10 +242,10 @@ func (d *stopping) Launch(k device.Kernel) error {
 func TestAnInterruptedMeasurementLeavesNothing(t *testing.T) {
 	for n := 1; n < 5; n++ {
 		ctx, stop := context.WithCancel(t.Context())
-		d := &stopping{newBoard(t, 0), n, stop}
+		d := &stopping{newGPU(t, 0), n, stop}
 		_, err := replay.Measure(ctx, d, &twoSteps().Program, replay.Conditions{})
 		require.ErrorIs(t, err, context.Canceled)
-		require.Equal(t, board.Context, d.Used())
+		require.Equal(t, testGPU.Context, d.Used())
 	}
 }
 
@@ -282,7 +282,7 @@ func (p patterns) Verify(r device.Range, seed uint64) error {
 }
 
 func TestVerifyingTriesEveryBuffer(t *testing.T) {
-	b := &bench{Device: newBoard(t, 0), held: map[uint64]uint64{}}
+	b := &bench{Device: newGPU(t, 0), held: map[uint64]uint64{}}
 	m, err := replay.Measure(t.Context(), b, &twoSteps().Program, replay.Conditions{Verify: true})
 	require.NoError(t, err)
 	require.Equal(t, 3, m.Verified, "the weights, which live to the end, and both activations")
@@ -291,12 +291,12 @@ func TestVerifyingTriesEveryBuffer(t *testing.T) {
 	for addr := range b.held {
 		first = max(first, addr)
 	}
-	b = &bench{Device: newBoard(t, 0), held: map[uint64]uint64{}, left: 2, stray: first}
+	b = &bench{Device: newGPU(t, 0), held: map[uint64]uint64{}, left: 2, stray: first}
 	_, err = replay.Measure(t.Context(), b, &twoSteps().Program, replay.Conditions{Verify: true})
 	var wrong *device.PatternError
 	require.ErrorAs(t, err, &wrong)
 
-	_, err = replay.Measure(t.Context(), newBoard(t, 0), &twoSteps().Program, replay.Conditions{Verify: true})
+	_, err = replay.Measure(t.Context(), newGPU(t, 0), &twoSteps().Program, replay.Conditions{Verify: true})
 	require.ErrorContains(t, err, "no memory to verify")
 }
 
@@ -309,7 +309,7 @@ func (d twice) Get(n int64) (uint64, error) {
 }
 
 func TestMemoryThatIsGivenTwiceIsFound(t *testing.T) {
-	_, err := replay.Measure(t.Context(), twice{newBoard(t, 0)}, &twoSteps().Program, replay.Conditions{})
+	_, err := replay.Measure(t.Context(), twice{newGPU(t, 0)}, &twoSteps().Program, replay.Conditions{})
 	require.ErrorContains(t, err, "the same memory twice")
 }
 
@@ -319,7 +319,7 @@ var _ allocator.PagedSource = (*breaking)(nil)
 // is left is the overhead of measuring, 14,744 instructions a run.
 func BenchmarkMeasure(b *testing.B) {
 	p := recordedList(b, "redimnet-b2-b32-none-plain-full")
-	gpu := board
+	gpu := testGPU
 	gpu.Memory = 1 << 40
 	d, err := sim.New(gpu, 0)
 	require.NoError(b, err)

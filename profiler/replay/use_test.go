@@ -44,7 +44,7 @@ func TestWhatOpsLeaveAloneIsTouched(t *testing.T) {
 	s.Operands[1].Bytes, s.Operands[2].Bytes = 20*mib, 20*mib
 	s.free("workspace")
 	s.mark(0, "step")
-	d := &recorder{Device: newBoard(t, 0)}
+	d := &recorder{Device: newGPU(t, 0)}
 	_, err := replay.Measure(t.Context(), d, &s.Program, replay.Conditions{Repeat: 2})
 	require.NoError(t, err)
 	count := func(of []device.Range, bytes int64) int {
@@ -60,7 +60,7 @@ func TestWhatOpsLeaveAloneIsTouched(t *testing.T) {
 func TestEveryByteIsWrittenAndRead(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawProgram(t)
-		d := &recorder{Device: newBoard(t, 0)}
+		d := &recorder{Device: newGPU(t, 0)}
 		m, err := replay.Measure(t.Context(), d, p, replay.Conditions{})
 		require.NoError(t, err)
 		if m.OOM != nil {

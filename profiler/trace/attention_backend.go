@@ -56,7 +56,7 @@ func (t *Tape) selectAttention(q, k, v *Tensor, a AttentionArgs) (chosen attenti
 	}
 	heads := q.shape[1] == k.shape[1]
 	grouped := heads || a.EnableGQA && q.shape[1]%k.shape[1] == 0 || t.rules.Attention.OneHead && k.shape[1] == 1
-	if t.allows(cudnnAttention) && grouped && canUseCuDNN(q, k, v, a) && onBoard(t, func(b Board) bool {
+	if t.allows(cudnnAttention) && grouped && canUseCuDNN(q, k, v, a) && onGPU(t, func(b GPU) bool {
 		return slices.Contains(t.rules.Attention.CuDNNFirst, b.Capability/10)
 	}) {
 		return cudnnAttention, ""
@@ -105,7 +105,7 @@ func (t *Tape) refusesFlash(q, k, v *Tensor, a AttentionArgs) string {
 		return "flash takes heads of one width up to 256"
 	case a.IsCausal && q.Size(-2) != k.Size(-2):
 		return "flash takes no causal mask that is not square"
-	case d > 192 && (a.Dropout != 0 || d <= 224) && t.Tracks(q, k, v) && onBoard(t, Board.smallSharedMemory):
+	case d > 192 && (a.Dropout != 0 || d <= 224) && t.Tracks(q, k, v) && onGPU(t, GPU.smallSharedMemory):
 		return "flash's backward of such wide heads needs more shared memory"
 	}
 	return ""
@@ -115,7 +115,7 @@ func (t *Tape) refusesFlash(q, k, v *Tensor, a AttentionArgs) string {
 // if they can.
 func (t *Tape) refusesEfficient(q, k, v *Tensor, a AttentionArgs) string {
 	// minimum_gemm_alignment
-	alignment := onBoard(t, func(b Board) int64 {
+	alignment := onGPU(t, func(b GPU) int64 {
 		switch {
 		case b.Capability >= 80:
 			return max(4, 16/q.dtype.Size())
@@ -144,7 +144,7 @@ func (t *Tape) refusesEfficient(q, k, v *Tensor, a AttentionArgs) string {
 // smallSharedMemory reports the boards of the newer architectures whose
 // blocks get 99 KiB of shared memory only (compute capability 8.6, 8.9 and
 // 12.x, against 163 KiB on 8.0 and 227 KiB on 9.0 and 10.x).
-func (b Board) smallSharedMemory() bool {
+func (b GPU) smallSharedMemory() bool {
 	c := b.Capability
 	return c == 86 || c == 89 || c >= 120
 }

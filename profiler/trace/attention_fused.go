@@ -40,7 +40,7 @@ func (q *Tensor) flashForward(k, v *Tensor, a AttentionArgs) []*Tensor {
 	lse := c.let(c.t.empty(F32, batch, heads, length))
 	if a.Dropout == 0 {
 		mBlocks := batch * heads * ceil.Div(length, 64)
-		splits := onBoard(c.t, func(b Board) int64 {
+		splits := onGPU(c.t, func(b GPU) int64 {
 			return flashSplits(mBlocks, 2*int64(b.SMs), ceil.Div(k.shape[2], flashBlockN(d)))
 		})
 		if splits > 1 {
@@ -271,7 +271,7 @@ func (b *backward) efficientGradients(a AttentionArgs) {
 		padded := t.empty(mask.dtype, shape...)
 		dmask = b.let(padded.alias(mask.shape, padded.strides, 0))
 	}
-	kernel := onBoard(t, func(b Board) efficientKernel { return b.efficientKernel(q, v, a) })
+	kernel := onGPU(t, func(b GPU) efficientKernel { return b.efficientKernel(q, v, a) })
 	delta := b.let(kernel.delta(grad, y.headsTransposed()))
 	var work *Tensor
 	if bytes := kernel.workspace(q, k, v); bytes > 0 {
@@ -305,7 +305,7 @@ type efficientKernel struct {
 // efficientKernel chooses as dispatch_cutlassB does among the kernels listed
 // by generate_kernels.py: the smallest head size that suffices, then the
 // largest tiles that fit into shared memory.
-func (b Board) efficientKernel(q, v *Tensor, a AttentionArgs) efficientKernel {
+func (b GPU) efficientKernel(q, v *Tensor, a AttentionArgs) efficientKernel {
 	d, half, cc := max(q.Size(-1), v.Size(-1)), q.dtype.IsHalf(), b.Capability
 	e := efficientKernel{i: 64, j: 64, sumsDelta: half}
 	width := int64(1 << 16)

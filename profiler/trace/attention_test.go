@@ -12,9 +12,9 @@ import (
 )
 
 var (
-	turing    = trace.Board{Name: "t4", Capability: 75, SMs: 40, ThreadsPerSM: 1024, Memory: 16 << 30}
-	ada       = trace.Board{Name: "rtx-4090", Capability: 89, SMs: 128, ThreadsPerSM: 1536, Memory: 24 << 30}
-	blackwell = trace.Board{Name: "rtx-5060-ti", Capability: 120, SMs: 36, ThreadsPerSM: 1536, Memory: 16 << 30}
+	turing    = trace.GPU{Name: "t4", Capability: 75, SMs: 40, ThreadsPerSM: 1024, Memory: 16 << 30}
+	ada       = trace.GPU{Name: "rtx-4090", Capability: 89, SMs: 128, ThreadsPerSM: 1536, Memory: 24 << 30}
+	blackwell = trace.GPU{Name: "rtx-5060-ti", Capability: 120, SMs: 36, ThreadsPerSM: 1536, Memory: 16 << 30}
 )
 
 // heads makes a leaf of shape [batch, heads, length, size].
@@ -35,9 +35,9 @@ func attentionNode(t *trace.Tape, q, k, v *tensor, a trace.AttentionArgs) string
 	return "Math"
 }
 
-func TestAttentionKernelFollowsBoardTypeAndMask(t *testing.T) {
+func TestAttentionKernelFollowsGPUTypeAndMask(t *testing.T) {
 	for _, c := range []struct {
-		board trace.Board
+		gpu trace.GPU
 		dtype trace.DType
 		size  int64
 		mask  bool
@@ -65,7 +65,7 @@ func TestAttentionKernelFollowsBoardTypeAndMask(t *testing.T) {
 		{blackwell, trace.F16, 64, false, 2, trace.AttentionArgs{EnableGQA: true}, "Flash"},
 		{blackwell, trace.F32, 64, false, 2, trace.AttentionArgs{EnableGQA: true}, "Math"},
 	} {
-		tape := trace.New(c.board, rules, trace.Options{Warm: true})
+		tape := trace.New(c.gpu, rules, trace.Options{Warm: true})
 		q := heads(tape, c.dtype, 2, 4, 33, c.size)
 		k, v := heads(tape, c.dtype, 2, c.keys, 33, c.size), heads(tape, c.dtype, 2, c.keys, 33, c.size)
 		if c.mask {
@@ -110,7 +110,7 @@ func TestOneHeadOfKeysIsTakenForAll(t *testing.T) {
 		{trace.BF16, false, 1, 4, false, "Math"},
 		{trace.F32, true, 1, 1, false, "Math"},
 	} {
-		tape := trace.New(trace.Board{Capability: 80, SMs: 108}, later, trace.Options{Warm: true})
+		tape := trace.New(trace.GPU{Capability: 80, SMs: 108}, later, trace.Options{Warm: true})
 		q := heads(tape, c.dtype, 2, 4, 64, 64)
 		k, v := heads(tape, c.dtype, c.batch, c.keys, 64, 64), heads(tape, c.dtype, c.batch, c.keys, 64, 64)
 		a := trace.AttentionArgs{EnableGQA: c.gqa}
@@ -151,11 +151,11 @@ func TestAttentionGoesByTheKernelsAllowed(t *testing.T) {
 
 // drawAttention records a step of attention over random shapes.
 func drawAttention(rt *rapid.T) *trace.Tape {
-	board := rapid.SampledFrom([]trace.Board{turing, ada, blackwell, hopper}).Draw(rt, "board")
+	gpu := rapid.SampledFrom([]trace.GPU{turing, ada, blackwell, hopper}).Draw(rt, "board")
 	d := rapid.SampledFrom([]trace.DType{trace.F32, trace.F16, trace.BF16}).Draw(rt, "dtype")
 	size := rapid.Int64Range(1, 300).Draw(rt, "head size")
 	length, keys := rapid.Int64Range(1, 700).Draw(rt, "queries"), rapid.Int64Range(1, 700).Draw(rt, "keys")
-	tape := trace.New(board, rules, trace.Options{Warm: true})
+	tape := trace.New(gpu, rules, trace.Options{Warm: true})
 	a := trace.AttentionArgs{IsCausal: rapid.Bool().Draw(rt, "causal")}
 	if rapid.Bool().Draw(rt, "dropout") {
 		a.Dropout = 0.1
@@ -199,12 +199,12 @@ func TestAttentionLeavesNothingBehind(t *testing.T) {
 // with the length, not with its square.
 func TestFusedAttentionGrowsWithTheLength(t *testing.T) {
 	for _, c := range []struct {
-		board trace.Board
+		gpu trace.GPU
 		dtype trace.DType
 		fused bool
 	}{{hopper, trace.F16, true}, {blackwell, trace.F16, true}, {hopper, trace.F32, true}, {turing, trace.BF16, false}} {
 		total := func(length int64) int64 {
-			tape := trace.New(c.board, rules, trace.Options{Warm: true})
+			tape := trace.New(c.gpu, rules, trace.Options{Warm: true})
 			x := heads(tape, c.dtype, 8, 32, length, 64)
 			attentionNode(tape, x, x, x, trace.AttentionArgs{})
 			n := int64(0)
@@ -214,7 +214,7 @@ func TestFusedAttentionGrowsWithTheLength(t *testing.T) {
 			return n
 		}
 		growth := float64(total(8192)) / float64(total(4096))
-		require.Equal(t, c.fused, growth < 2.1, "%s %s: %.2f times the bytes for twice the length", c.board.Name,
+		require.Equal(t, c.fused, growth < 2.1, "%s %s: %.2f times the bytes for twice the length", c.gpu.Name,
 			c.dtype, growth)
 	}
 }

@@ -12,7 +12,7 @@ import (
 // A leaf that nobody names lives as long as the graph that leads to it, and so
 // does its gradient: 4 KiB each.
 func TestGraphsHoldTheLeavesTheyLeadTo(t *testing.T) {
-	tape := trace.New(trace.Board{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, rules, trace.Options{Warm: true})
+	tape := trace.New(trace.GPU{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, rules, trace.Options{Warm: true})
 	f := tape.Frame()
 	x := tape.New("randn", program.Batch, trace.F32, 1024).Leaf()
 	loss := f.Let(x.MulScalar().Sum(false))
@@ -26,7 +26,7 @@ func TestGraphsHoldTheLeavesTheyLeadTo(t *testing.T) {
 
 // A hook on what no backward reaches ends with it: graphs that come later have hooks of their own alone.
 func TestHooksEndWithTheirGraph(t *testing.T) {
-	tape := trace.New(trace.Board{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, rules, trace.Options{})
+	tape := trace.New(trace.GPU{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, rules, trace.Options{})
 	called, own := 0, 0
 	for range 3 {
 		f := tape.Frame()
@@ -47,7 +47,7 @@ func TestHooksEndWithTheirGraph(t *testing.T) {
 // leading size one is summed up to it, which takes a copy.
 func TestAssignedValuesGetTheirGradient(t *testing.T) {
 	for _, shape := range [][]int64{{3, 8}, {1, 8}, {8}} {
-		tape := trace.New(trace.Board{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, rules, trace.Options{})
+		tape := trace.New(trace.GPU{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, rules, trace.Options{})
 		f := tape.Frame()
 		values := f.Let(tape.New("randn", program.Batch, trace.F32, shape...).Leaf())
 		x := f.Let(tape.Zeros(trace.F32, 5, 8))
@@ -67,7 +67,7 @@ func TestAssignedValuesGetTheirGradient(t *testing.T) {
 // taken its place since.
 func TestEndedTensorsAreFoundOut(t *testing.T) {
 	for _, others := range []int{0, 1, 100} {
-		tape := trace.New(trace.Board{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, rules, trace.Options{})
+		tape := trace.New(trace.GPU{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, rules, trace.Options{})
 		f := tape.Frame()
 		x := f.Let(tape.Zeros(trace.F32, 16))
 		y := x.MulScalar()
@@ -80,7 +80,7 @@ func TestEndedTensorsAreFoundOut(t *testing.T) {
 }
 
 func TestBackwardOfNothingTrainedIsAnError(t *testing.T) {
-	tape := trace.New(trace.Board{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, rules, trace.Options{})
+	tape := trace.New(trace.GPU{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, rules, trace.Options{})
 	err := tape.Try(func() {
 		f := tape.Frame()
 		f.Let(tape.New("randn", program.Batch, trace.F32, 8)).Sum(false).Backward()

@@ -7,9 +7,9 @@ import "github.com/vprof/vprof/profiler/program"
 // kernels, so that one recording tells them all. Where PyTorch or a library looks at the
 // board, the recorder asks what that comes to on each ([onBoard], [Tape.sizedByBoard]);
 // one where something else would be done needs a recording of its own.
-type boards struct {
+type gpus struct {
 	// all begins with the board that was asked for.
-	all  []Board
+	all  []GPU
 	lost []bool
 	// sized are the buffers whose size is not the same on all.
 	sized []sizedBuffer
@@ -21,44 +21,44 @@ type sizedBuffer struct {
 	bytes  []int64
 }
 
-func newBoards(own Board, others []Board) boards {
-	b := boards{all: append([]Board{own}, others...)}
+func newGPUs(own GPU, others []GPU) gpus {
+	b := gpus{all: append([]GPU{own}, others...)}
 	b.lost = make([]bool, len(b.all))
 	return b
 }
 
 // onBoard is what a property of the board comes to on the tape's. Other boards on which
 // it is not the same are lost.
-func onBoard[T comparable](t *Tape, of func(Board) T) T {
-	own := of(t.boards.all[0])
-	for i, b := range t.boards.all[1:] {
-		t.boards.lost[i+1] = t.boards.lost[i+1] || of(b) != own
+func onGPU[T comparable](t *Tape, of func(GPU) T) T {
+	own := of(t.gpus.all[0])
+	for i, b := range t.gpus.all[1:] {
+		t.gpus.lost[i+1] = t.gpus.lost[i+1] || of(b) != own
 	}
 	return own
 }
 
 // atLeast tells whether the board has a compute capability, given times ten.
 func (t *Tape) atLeast(capability int) bool {
-	return onBoard(t, func(b Board) bool { return b.Capability >= capability })
+	return onGPU(t, func(b GPU) bool { return b.Capability >= capability })
 }
 
 // Board is the GPU that the step is recorded for. A caller may do anything depending on it, so
 // from then on the recording serves no other board.
-func (t *Tape) Board() Board {
-	for i := range t.boards.lost[1:] {
-		t.boards.lost[i+1] = true
+func (t *Tape) GPU() GPU {
+	for i := range t.gpus.lost[1:] {
+		t.gpus.lost[i+1] = true
 	}
-	return t.boards.all[0]
+	return t.gpus.all[0]
 }
 
 // sizedByBoard has a buffer allocated whose bytes depend on the board, by its index in
 // boards.all; where they are zero, it is not there. Nothing else may depend on it. It
 // tells whether any board has it.
-func (t *Tape) sizedByBoard(bytes func(board int) int64, allocate func(bytes int64) *Tensor) bool {
+func (t *Tape) sizedByGPU(bytes func(gpu int) int64, allocate func(bytes int64) *Tensor) bool {
 	own := bytes(0)
 	some, same := own, true
-	for i := range t.boards.all[1:] {
-		if t.boards.lost[i+1] {
+	for i := range t.gpus.all[1:] {
+		if t.gpus.lost[i+1] {
 			continue
 		}
 		n := bytes(i + 1)
@@ -74,19 +74,19 @@ func (t *Tape) sizedByBoard(bytes func(board int) int64, allocate func(bytes int
 	if same || x.store.blank {
 		return true
 	}
-	s := sizedBuffer{x.store.buffer, make([]int64, len(t.boards.all))}
+	s := sizedBuffer{x.store.buffer, make([]int64, len(t.gpus.all))}
 	for i := range s.bytes {
-		if !t.boards.lost[i] {
+		if !t.gpus.lost[i] {
 			s.bytes[i] = bytes(i)
 		}
 	}
-	t.boards.sized = append(t.boards.sized, s)
+	t.gpus.sized = append(t.gpus.sized, s)
 	return true
 }
 
 // programs are what a recording comes to on the other boards, nil for those that are lost;
 // p becomes that of the tape's own. They share the tables in which they do not differ.
-func (b *boards) programs(p *program.Program) (others []*program.Program) {
+func (b *gpus) programs(p *program.Program) (others []*program.Program) {
 	for i := range b.all[1:] {
 		var other *program.Program
 		if !b.lost[i+1] {
@@ -102,19 +102,19 @@ func (b *boards) programs(p *program.Program) (others []*program.Program) {
 	return others
 }
 
-func (b *boards) resize(p *program.Program, board int) {
+func (b *gpus) resize(p *program.Program, gpu int) {
 	for _, s := range b.sized {
-		if n := s.bytes[board]; n > 0 {
+		if n := s.bytes[gpu]; n > 0 {
 			p.Buffers[s.buffer].Bytes = n
 		}
 	}
 }
 
 // absent are the buffers that are not there on a board.
-func (b *boards) absent(board int) map[uint32]bool {
+func (b *gpus) absent(gpu int) map[uint32]bool {
 	gone := map[uint32]bool{}
 	for _, s := range b.sized {
-		if s.bytes[board] == 0 {
+		if s.bytes[gpu] == 0 {
 			gone[s.buffer] = true
 		}
 	}
@@ -138,7 +138,7 @@ func withoutBuffers(all []program.Instruction, gone map[uint32]bool) []program.I
 
 // Board is the figures of a GPU that PyTorch and its libraries look at before they decide
 // how much to allocate. The GPU catalog has them.
-type Board struct {
+type GPU struct {
 	// Name is the catalog's name, such as "rtx-5060-ti".
 	Name string
 	// Capability is the compute capability times ten: 120 for 12.0.

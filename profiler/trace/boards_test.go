@@ -11,15 +11,15 @@ import (
 )
 
 // Whoever looks at the board may do anything by it: the recording serves no other then.
-func TestWhoLooksAtTheBoardHasTheRecordingForItAlone(t *testing.T) {
-	own := trace.Board{Name: "own", Capability: 80, SMs: 100, ThreadsPerSM: 2048, Memory: 1 << 34}
+func TestWhoLooksAtTheGPUHasTheRecordingForItAlone(t *testing.T) {
+	own := trace.GPU{Name: "own", Capability: 80, SMs: 100, ThreadsPerSM: 2048, Memory: 1 << 34}
 	other := own
 	other.Name = "other"
 	for _, looks := range []bool{false, true} {
-		tape := trace.New(own, stack.Default().Rules(), trace.Options{Others: []trace.Board{other}})
+		tape := trace.New(own, stack.Default().Rules(), trace.Options{Others: []trace.GPU{other}})
 		tape.Hold(tape.New("to", program.Batch, trace.U8, 1<<20))
 		if looks {
-			require.Equal(t, own, tape.Board())
+			require.Equal(t, own, tape.GPU())
 		}
 		p, others := tape.FinishAll()
 		require.Len(t, p.Instructions, 1)

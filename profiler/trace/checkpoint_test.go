@@ -80,7 +80,7 @@ func (b block) run(f *trace.Frame, x *tensor, w []*tensor, how int) *tensor {
 // train runs one step over blocks and returns the recording, what lives at
 // the end of forward and what lives after the step.
 func train(t require.TestingT, blocks []block, amp, checkpointing bool) (p *program.Program, kept, left int64) {
-	tape := trace.New(opvectors.Boards["rtx-5060-ti"], rules, trace.Options{Warm: true})
+	tape := trace.New(opvectors.GPUs["rtx-5060-ti"], rules, trace.Options{Warm: true})
 	held := tape.Frame()
 	var w []*tensor
 	for range 2 {

@@ -143,8 +143,8 @@ func (t *Tape) ConvWorkspace(c cudnn.Config, dir cudnn.Direction) {
 	}
 	plan := t.begin("run_conv_plan")
 	for i := range most {
-		t.sizedByBoard(func(board int) int64 {
-			if s := sizes[board]; i < len(s) {
+		t.sizedByGPU(func(gpu int) int64 {
+			if s := sizes[gpu]; i < len(s) {
 				return s[i]
 			}
 			return 0
@@ -157,10 +157,10 @@ func (t *Tape) ConvWorkspace(c cudnn.Config, dir cudnn.Direction) {
 // tape's own, or by the rules.
 func (t *Tape) findWorkspaces(k convCall) [][]int64 {
 	call := Convolution{Config: k.config, Direction: k.dir}
-	sizes := make([][]int64, len(t.boards.all))
-	for i, b := range t.boards.all {
+	sizes := make([][]int64, len(t.gpus.all))
+	for i, b := range t.gpus.all {
 		switch {
-		case t.boards.lost[i]:
+		case t.gpus.lost[i]:
 		case t.answers == nil:
 			sizes[i] = t.rules.Convolutions.Workspaces(k.config, k.dir, b.cudnn())
 		default:
@@ -169,19 +169,19 @@ func (t *Tape) findWorkspaces(k convCall) [][]int64 {
 			call.Asked = asked && (i == 0 || call.Asked)
 		}
 	}
-	if onBoard(t, func(b Board) bool { return b.cudnn().Runs(k.config) }) {
+	if onGPU(t, func(b GPU) bool { return b.cudnn().Runs(k.config) }) {
 		t.facts.Convolutions = append(t.facts.Convolutions, call)
 	}
 	return sizes
 }
 
-func (b Board) cudnn() cudnn.Board {
-	return cudnn.Board{Name: b.Name, Capability: b.Capability, Memory: b.Memory}
+func (b GPU) cudnn() cudnn.GPU {
+	return cudnn.GPU{Name: b.Name, Capability: b.Capability, Memory: b.Memory}
 }
 
 // AnswerConvolutions gives what cuDNN said itself about convolutions on a board of the
 // tape, which goes before the rules. It must come before the first of them.
-func (t *Tape) AnswerConvolutions(answers func(Board) cudnn.Answer) {
+func (t *Tape) AnswerConvolutions(answers func(GPU) cudnn.Answer) {
 	t.answers, t.facts.Answered = answers, true
 }
 

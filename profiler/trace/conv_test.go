@@ -38,8 +38,8 @@ func drawConv(rt *rapid.T) convCase {
 }
 
 // run records forward and backward and returns the leaves.
-func (c convCase) run(board trace.Board, d trace.DType) (tape *trace.Tape, x, w, b *tensor) {
-	tape = trace.New(board, rules, trace.Options{Warm: true})
+func (c convCase) run(gpu trace.GPU, d trace.DType) (tape *trace.Tape, x, w, b *tensor) {
+	tape = trace.New(gpu, rules, trace.Options{Warm: true})
 	f := tape.Frame()
 	out := c.w[0]
 	if c.args.Transposed {

@@ -14,13 +14,13 @@ type radixSort struct {
 	bits          int
 }
 
-func storage(b trace.Board, s radixSort) int64 {
+func storage(b trace.GPU, s radixSort) int64 {
 	return trace.RadixStorage(b, rules.CUB, s.n, s.key, s.value, s.bits)
 }
 
 // Temporary storage of CUB, as PyTorch 2.11 asked for it on an RTX 5060 Ti.
 func TestSortStorage(t *testing.T) {
-	board := trace.Board{Capability: 120, SMs: 36, ThreadsPerSM: 1536}
+	gpu := trace.GPU{Capability: 120, SMs: 36, ThreadsPerSM: 1536}
 	for _, c := range []struct {
 		name string
 		sort radixSort
@@ -36,7 +36,7 @@ func TestSortStorage(t *testing.T) {
 		{"100000 halves", radixSort{n: 100000, key: 2, value: 8, bits: 16}, 1023231},
 		{"40000 pairs by 3 bits", radixSort{n: 40000, key: 8, bits: 3}, 9727},
 	} {
-		t.Run(c.name, func(t *testing.T) { require.Equal(t, c.want, storage(board, c.sort)) })
+		t.Run(c.name, func(t *testing.T) { require.Equal(t, c.want, storage(gpu, c.sort)) })
 	}
 }
 
@@ -44,7 +44,7 @@ func TestSortStorage(t *testing.T) {
 // done in one block holds at least what it sorts once more.
 func TestSortStorageGrows(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		board := trace.Board{
+		gpu := trace.GPU{
 			Capability: rapid.SampledFrom([]int{75, 80, 86, 90, 100, 120}).Draw(rt, "capability"),
 			SMs:        40, ThreadsPerSM: 1024,
 		}
@@ -56,7 +56,7 @@ func TestSortStorageGrows(t *testing.T) {
 		s.n = rapid.Int64Range(1, 1<<22).Draw(rt, "n")
 		more := s
 		more.n += rapid.Int64Range(0, 1<<22).Draw(rt, "more")
-		small, large := storage(board, s), storage(board, more)
+		small, large := storage(gpu, s), storage(gpu, more)
 		require.LessOrEqual(rt, small, large)
 		if small > 1 && s.key > 1 {
 			require.Greater(rt, small, s.n*(s.key+s.value))

@@ -116,7 +116,7 @@ const (
 )
 
 // radixStorage is the temporary storage of DeviceRadixSort.
-func (b Board) radixStorage(cub *CUB, s radixSort) int64 {
+func (b GPU) radixStorage(cub *CUB, s radixSort) int64 {
 	width := max(s.key, s.value)
 	if s.n <= cubTile(256, 19, width) {
 		return 1 // one block does it all
@@ -141,7 +141,7 @@ func (b Board) radixStorage(cub *CUB, s radixSort) int64 {
 // radixSpine is the number of digit counts of a sort that goes up and down
 // over its input, on boards before Hopper for keys of less than four bytes:
 // a row of digits for every block, five for each that fits the board.
-func (b Board) radixSpine(s radixSort) int64 {
+func (b GPU) radixSpine(s radixSort) int64 {
 	const threads, subscription, scanTile = 512, 5, 512 * 23 / 2
 	digits := int64(128)
 	if s.key == 1 {
@@ -157,7 +157,7 @@ func (t *Tape) reduceByCUB(sum, x *Tensor) {
 	const threads, items, subscription = 256, 16, 5
 	bytes := int64(1)
 	if x.numel > threads*items {
-		bytes = onBoard(t, func(b Board) int64 {
+		bytes = onGPU(t, func(b GPU) int64 {
 			return cubBlob(int64(b.SMs) * (int64(b.ThreadsPerSM) / threads) * subscription * sum.dtype.Size())
 		})
 	}
@@ -190,7 +190,7 @@ func (t *Tape) radixSort(sortedKeys, sortedValues, keys, values *Tensor, bits in
 		s.value = values.dtype.Size()
 	}
 	passes := ceil.Div(int64(bits), radixBits)
-	t.scratchFor(onBoard(t, func(b Board) int64 {
+	t.scratchFor(onGPU(t, func(b GPU) int64 {
 		return b.radixStorage(&t.rules.CUB, s)
 	}), passes*s.n, []*Tensor{sortedKeys, sortedValues}, []*Tensor{keys, values})
 }
@@ -200,7 +200,7 @@ func (t *Tape) radixSort(sortedKeys, sortedValues, keys, values *Tensor, bits in
 func (t *Tape) uniqueByKey(keys, starts, count *Tensor) {
 	c := t.begin(t.native)
 	unwanted := c.let(t.empty(keys.dtype, keys.numel))
-	tile := onBoard(t, t.rules.CUB.UniqueTile.On)
+	tile := onGPU(t, t.rules.CUB.UniqueTile.On)
 	t.scratchFor(scanStorage(ceil.Div(keys.numel, tile)), keys.numel, []*Tensor{unwanted, starts, count},
 		[]*Tensor{keys})
 	c.finish()
@@ -208,7 +208,7 @@ func (t *Tape) uniqueByKey(keys, starts, count *Tensor) {
 
 // scan is a prefix sum, as that of 64-bit integers is tuned.
 func (t *Tape) scan(in, out *Tensor) {
-	tile := onBoard(t, t.rules.CUB.ScanTile.On)
+	tile := onGPU(t, t.rules.CUB.ScanTile.On)
 	t.scratchFor(scanStorage(ceil.Div(in.numel, tile)), in.numel, []*Tensor{out}, []*Tensor{in})
 }
 

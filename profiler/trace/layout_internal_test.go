@@ -44,7 +44,7 @@ func TestLayoutKnowsItsPlaces(t *testing.T) {
 
 // A pointwise function of one tensor is dense and visits memory in its order.
 func TestPointwiseResultKeepsTheOrderOfItsArgument(t *testing.T) {
-	tape := New(Board{}, Rules{}, Options{})
+	tape := New(GPU{}, Rules{}, Options{})
 	rapid.Check(t, func(rt *rapid.T) {
 		g := drawGeometry(rt)
 		x := &Tensor{tape: tape, dtype: F32, layout: tape.layout(g.shape, g.strides)}

@@ -30,15 +30,15 @@ func (t *Tape) useLt() {
 		t.useBLAS()
 	}
 	if p.Epilogue > 0 {
-		t.library.use(t, &t.library.lt, func(Board) int64 { return p.Epilogue })
+		t.library.use(t, &t.library.lt, func(GPU) int64 { return p.Epilogue })
 	}
 }
 
-func (l *libraries) use(t *Tape, have *[2]bool, bytes func(Board) int64) {
-	on := func(board int) int64 { return bytes(t.boards.all[board]) }
+func (l *libraries) use(t *Tape, have *[2]bool, bytes func(GPU) int64) {
+	on := func(gpu int) int64 { return bytes(t.gpus.all[gpu]) }
 	if t.rules.Products.PerCall {
 		c := t.begin("addmm_out_cuda_impl")
-		t.sizedByBoard(on, func(n int64) *Tensor { return c.let(t.workspace(n)) })
+		t.sizedByGPU(on, func(n int64) *Tensor { return c.let(t.workspace(n)) })
 		c.finish()
 		return
 	}
@@ -48,7 +48,7 @@ func (l *libraries) use(t *Tape, have *[2]bool, bytes func(Board) int64) {
 	have[t.thread] = true
 	class, was := t.class, t.native
 	t.class, t.native = program.Workspace, "addmm_out_cuda_impl"
-	t.sizedByBoard(on, func(n int64) *Tensor {
+	t.sizedByGPU(on, func(n int64) *Tensor {
 		w := t.empty(U8, n).retain()
 		l.held = append(l.held, w)
 		return w

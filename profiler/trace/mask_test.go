@@ -39,12 +39,12 @@ func TestMasksPickAsManyAsAreTrue(t *testing.T) {
 
 // The bytes are those of PyTorch 2.15 for masks that are all true, on a board of 82 multiprocessors with 1,536 threads.
 func TestNonzeroTakesTheMemoryOfItsAlgorithms(t *testing.T) {
-	board := trace.Board{Name: "rtx-3090", Capability: 86, SMs: 82, ThreadsPerSM: 1536, Memory: 24 << 30}
+	gpu := trace.GPU{Name: "rtx-3090", Capability: 86, SMs: 82, ThreadsPerSM: 1536, Memory: 24 << 30}
 	for n, want := range map[int64][]int64{
 		1000: {4, 1, 8000, 1023}, 5000: {4, 10239, 40000, 1023}, 200000: {4, 10239, 1600000, 3327},
 		4000000: {4, 10239, 32000000, 50943},
 	} {
-		tape := trace.New(board, rules, trace.Options{Warm: true})
+		tape := trace.New(gpu, rules, trace.Options{Warm: true})
 		m := mask(tape, n, n)
 		before := len(tape.Program().Buffers)
 		m.Nonzero()
@@ -58,7 +58,7 @@ func TestNonzeroTakesTheMemoryOfItsAlgorithms(t *testing.T) {
 
 // The bytes are those of PyTorch 2.15 on the same board.
 func TestUniqueTakesTheMemoryOfItsAlgorithms(t *testing.T) {
-	board := trace.Board{Name: "rtx-3090", Capability: 86, SMs: 82, ThreadsPerSM: 1536, Memory: 24 << 30}
+	gpu := trace.GPU{Name: "rtx-3090", Capability: 86, SMs: 82, ThreadsPerSM: 1536, Memory: 24 << 30}
 	for _, c := range []struct {
 		n               int64
 		d               trace.DType
@@ -80,7 +80,7 @@ func TestUniqueTakesTheMemoryOfItsAlgorithms(t *testing.T) {
 		if c.d == trace.Bool {
 			differ = 2
 		}
-		tape := trace.New(board, rules, trace.Options{Warm: true})
+		tape := trace.New(gpu, rules, trace.Options{Warm: true})
 		f := tape.Frame()
 		x := f.Let(tape.New("x", program.Batch, c.d, c.n))
 		before := len(tape.Program().Buffers)

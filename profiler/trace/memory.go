@@ -54,7 +54,7 @@ func (t *Tape) FinishAll() (own *program.Program, others []*program.Program) {
 	}
 	m.empty()
 	memories.Put(m)
-	return p, t.boards.programs(p)
+	return p, t.gpus.programs(p)
 }
 
 // recycled are programs whose tables the next recordings are written into.

@@ -11,7 +11,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-var hopper = trace.Board{Name: "h200", Capability: 90, SMs: 132, ThreadsPerSM: 2048, Memory: 141 << 30}
+var hopper = trace.GPU{Name: "h200", Capability: 90, SMs: 132, ThreadsPerSM: 2048, Memory: 141 << 30}
 
 type tensor = trace.Tensor
 

@@ -124,7 +124,7 @@ func (b reduceBlock) perThread(g reduceGeometry) int64 { return ceil.Div(g.input
 // reduceScratch is the second part of setReduceConfig: whether a reduction is
 // split over blocks, and the bytes of global memory and of semaphores it then
 // needs. accSize is the size of the accumulator, inSize of an input element.
-func (b Board) reduceScratch(g reduceGeometry, inSize, accSize, vt0 int64) (buffer, semaphores int64) {
+func (b GPU) reduceScratch(g reduceGeometry, inSize, accSize, vt0 int64) (buffer, semaphores int64) {
 	if g.inputs*g.outputs == 0 {
 		return 0, 0
 	}
@@ -227,15 +227,15 @@ func (x *Tensor) reduceScratch(c *call, reduced []bool, outSize, accSize, vt0 in
 	g := x.reduceGeometry(buf[:0], reduced, outSize)
 	in := x.dtype.Size()
 	scratch := func(n int64) *Tensor { return c.let(t.scratch(n)) }
-	split := t.sizedByBoard(func(board int) int64 {
-		buffer, _ := t.boards.all[board].reduceScratch(g, in, accSize, vt0)
+	split := t.sizedByGPU(func(gpu int) int64 {
+		buffer, _ := t.gpus.all[gpu].reduceScratch(g, in, accSize, vt0)
 		return buffer
 	}, scratch)
 	if !split {
 		return
 	}
-	t.sizedByBoard(func(board int) int64 {
-		_, semaphores := t.boards.all[board].reduceScratch(g, in, accSize, vt0)
+	t.sizedByGPU(func(gpu int) int64 {
+		_, semaphores := t.gpus.all[gpu].reduceScratch(g, in, accSize, vt0)
 		return semaphores
 	}, scratch)
 }

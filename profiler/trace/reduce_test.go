@@ -12,7 +12,7 @@ import (
 
 // reduced records one reduction of a fresh tensor and returns the bytes of its
 // result and of everything else it allocated.
-func reduced(b trace.Board, d trace.DType, shape []int64, f func(*tensor) *tensor) (result, scratch int64) {
+func reduced(b trace.GPU, d trace.DType, shape []int64, f func(*tensor) *tensor) (result, scratch int64) {
 	tape := trace.New(b, rules, trace.Options{Warm: true})
 	frame := tape.Frame()
 	x := frame.Let(tape.New("x", program.Batch, d, shape...))
@@ -49,7 +49,7 @@ func TestColumnSumSplitsOverBlocks(t *testing.T) {
 // thread that can be resident, four accumulators of at most sixteen bytes for
 // each lane of a warp, and a semaphore; twice, since the number of blocks for an
 // output is rounded up.
-func TestReductionScratchIsBoundedByBoard(t *testing.T) {
+func TestReductionScratchIsBoundedByGPU(t *testing.T) {
 	ops := map[string]func(*tensor, bool, ...int) *tensor{
 		"sum": (*tensor).Sum, "mean": (*tensor).Mean, "var": (*tensor).Var, "amax": (*tensor).AMax,
 		"argmax": (*tensor).ArgMax,

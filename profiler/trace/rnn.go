@@ -84,7 +84,7 @@ const dropoutStateBytes = 24
 // the others (get_dropout_state).
 func (t *Tape) initDropout(a *RNNArgs) {
 	if a.Dropout > 0 && a.Training && t.dropoutState == nil {
-		t.dropoutState = t.workspace(onBoard(t, func(b Board) int64 {
+		t.dropoutState = t.workspace(onGPU(t, func(b GPU) int64 {
 			return int64(b.SMs*b.ThreadsPerSM) * dropoutStateBytes
 		})).retain()
 	}
@@ -152,7 +152,7 @@ func (x *Tensor) cudnnRNN(h, c *Tensor, a *RNNArgs) []*Tensor {
 
 // rnnWorkspace is what cuDNN asks for in a pass of recurrent layers.
 func (t *Tape) rnnWorkspace(r cudnn.RNN) *Tensor {
-	return t.workspace(onBoard(t, func(b Board) int64 { return r.Workspace(b.Capability) }))
+	return t.workspace(onGPU(t, func(b GPU) int64 { return r.Workspace(b.Capability) }))
 }
 
 // timeFirst swaps the first two dimensions if the batch comes first, below

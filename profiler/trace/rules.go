@@ -106,7 +106,7 @@ func (b ByCapability) At(capability int) int64 {
 }
 
 // On is the number for a board.
-func (b ByCapability) On(board Board) int64 { return b.At(board.Capability) }
+func (b ByCapability) On(gpu GPU) int64 { return b.At(gpu.Capability) }
 
 // CUB is how CUB's device-wide algorithms are tuned. A tile is the elements that
 // one block of threads handles.
@@ -130,7 +130,7 @@ type RadixPolicy struct {
 }
 
 // radix is the policy of a sort on a board.
-func (c *CUB) radix(b Board, s radixSort) (threads, items int64) {
+func (c *CUB) radix(b GPU, s radixSort) (threads, items int64) {
 	for _, p := range c.Radix {
 		if p.Capability <= b.Capability && p.Key <= s.key && p.Value <= s.value {
 			return p.Threads, p.Items

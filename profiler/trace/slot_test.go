@@ -13,7 +13,7 @@ import (
 // what is computed again takes its place. Each tensor has 4 KiB.
 func TestSlotsLiveAsLongAsCheckpointsThatCaptureThem(t *testing.T) {
 	for _, offload := range []bool{false, true} {
-		tape := trace.New(trace.Board{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, rules, trace.Options{Warm: true})
+		tape := trace.New(trace.GPU{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, rules, trace.Options{Warm: true})
 		f := tape.Frame()
 		x := f.Let(tape.New("randn", program.Batch, trace.F32, 1024).Leaf())
 		filled := 0

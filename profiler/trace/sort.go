@@ -163,7 +163,7 @@ func (x *Tensor) topKOverBlocks(rows, n int64, values, indices *Tensor) {
 	const threads, digits = 256, 256
 	const blocksPerSM = 65536 / (40 * threads)
 	c := x.tape.begin("mbtopk")
-	items := onBoard(c.t, func(b Board) int64 { return ceil.Div(rows*n, int64(b.SMs)*blocksPerSM*threads) })
+	items := onGPU(c.t, func(b GPU) int64 { return ceil.Div(rows*n, int64(b.SMs)*blocksPerSM*threads) })
 	items = max(4, min(items, 64))
 	blocks := rows * ceil.Div(n, items*threads)
 	kth := c.let(c.t.empty(x.dtype, rows))

@@ -23,7 +23,7 @@ type Options struct {
 	Done <-chan struct{}
 	// Others are further boards. The recording serves those, too, on which the step differs
 	// in scratch memory alone.
-	Others []Board
+	Others []GPU
 	// Ceiling is how many bytes may live at a time: more raise [ErrBeyond]. Zero is no end.
 	Ceiling int64
 }
@@ -48,7 +48,7 @@ func (t *Tape) stopIfDone() {
 // Tape records what happens on one device. It is not safe for concurrent use.
 type Tape struct {
 	*memory
-	boards boards
+	gpus gpus
 	rules  Rules
 	opts   Options
 	at     uint32 // index of the site where something was recorded last
@@ -110,7 +110,7 @@ type Tape struct {
 	library      libraries
 	convs        map[convCall][][]int64 // workspaces of cuDNN, once found, by board
 	// answers are what cuDNN said of convolutions; nil if it was not asked.
-	answers func(Board) cudnn.Answer
+	answers func(GPU) cudnn.Answer
 	// savedOnHost is what lies in the host's memory for backward.
 	savedOnHost onHost
 
@@ -130,10 +130,10 @@ type Tape struct {
 }
 
 // New begins a recording for a board, by the rules of a release.
-func New(board Board, rules Rules, o Options) *Tape {
+func New(gpu GPU, rules Rules, o Options) *Tape {
 	t := &Tape{
 		memory: memories.Get().(*memory),
-		boards: newBoards(board, o.Others),
+		gpus: newGPUs(gpu, o.Others),
 		rules:  rules,
 		opts:   o,
 		scope:  &scope{python: true},

@@ -11,7 +11,7 @@ import (
 
 // A Setup is a machine with a driver.
 type Setup struct {
-	Boards []Board
+	GPUs []GPU
 	// Fail lists calls that fail: see [FailNth] and [FailCall].
 	Fail []string
 	// Version is that of CUDA times 1000; zero is 13.0.
@@ -52,7 +52,7 @@ type Loss struct {
 }
 
 // A Board is one of the GPUs.
-type Board struct {
+type GPU struct {
 	device.GPU
 	// Mode is the compute mode: 0 default, 2 prohibited, 3 exclusive.
 	Mode int
@@ -98,10 +98,10 @@ func FailNth(n, result int) string { return fmt.Sprintf("%d:%d", n, result) }
 func FailCall(name string, n, result int) string { return fmt.Sprintf("%s:%d:%d", name, n, result) }
 
 // Simulated is a machine with one board of the catalog.
-func Simulated(gpu device.GPU) Setup { return Setup{Boards: []Board{{GPU: gpu}}} }
+func Simulated(gpu device.GPU) Setup { return Setup{GPUs: []GPU{{GPU: gpu}}} }
 
 // Genuine is such a machine that passes for one with the board.
-func Genuine(gpu device.GPU) Setup { return Setup{Boards: []Board{{GPU: gpu}}, Genuine: true} }
+func Genuine(gpu device.GPU) Setup { return Setup{GPUs: []GPU{{GPU: gpu}}, Genuine: true} }
 
 // A Driver is a setup in the environment of a test or of its children.
 type Driver struct {
@@ -119,13 +119,13 @@ func (s Setup) Driver(tb testing.TB) *Driver {
 	dir := tb.TempDir()
 	d := &Driver{Library: library(tb), stats: filepath.Join(dir, "stats"), log: filepath.Join(dir, "log")}
 	set := func(key, value string) { d.Env = append(d.Env, key+"="+value) }
-	var boards []string
-	for _, b := range s.Boards {
-		boards = append(boards, b.String())
+	var gpus []string
+	for _, b := range s.GPUs {
+		gpus = append(gpus, b.String())
 	}
 	set("VPROF_LIBCUDA", d.Library)
 	set("VPROF_LIBNVML", d.Library)
-	set("FAKECUDA", strings.Join(boards, ";"))
+	set("FAKECUDA", strings.Join(gpus, ";"))
 	set("FAKECUDA_STATS", d.stats)
 	log := d.log
 	if s.Quiet {
@@ -167,7 +167,7 @@ func number(n int) string {
 }
 
 // String is the board as the driver reads it.
-func (b Board) String() string {
+func (b GPU) String() string {
 	text := fmt.Sprintf("name=%s,cc=%d,sms=%d,threads=%d,mhz=%d,memory=%d,context=%d,module=%d,mode=%d",
 		b.Product, int(b.Capability), b.SMs, b.ThreadsPerSM, b.BoostMHz, b.Memory, b.Context, b.Module, b.Mode)
 	if b.ID != 0 {

@@ -66,7 +66,7 @@ func requireFree(t *testing.T, driver *fakecuda.Driver) {
 }
 
 // Every step runs on every size of board, and finds a healthy one healthy.
-func TestEverySizeOfBoardIsChecked(t *testing.T) {
+func TestEverySizeOfGPUIsChecked(t *testing.T) {
 	names := []string{
 		"rtx-4060", "rtx-3080", "rtx-3060", "rtx-5060-ti", "rtx-4090", "l40s", "a100-80",
 		"a100-80-mig-1g.10gb", "a100-40-mig-1g.5gb",
@@ -80,15 +80,15 @@ func TestEverySizeOfBoardIsChecked(t *testing.T) {
 			require.NoError(t, err)
 			setup := fakecuda.Genuine(gpu)
 			setup.Quiet = true
-			setup.Boards[0].Module = 20 << 20
+			setup.GPUs[0].Module = 20 << 20
 			if strings.HasPrefix(name, "rtx") {
-				setup.Boards[0].Display = true
+				setup.GPUs[0].Display = true
 			}
 			if strings.Contains(gpu.Product, "MIG") {
 				whole, err := device.Lookup(gpu.Name[:strings.Index(gpu.Name, "-mig")])
 				require.NoError(t, err)
-				setup.Boards[0].MIG = fakecuda.Slice
-				setup.Boards = append([]fakecuda.Board{{GPU: whole, MIG: fakecuda.Sliced}}, setup.Boards...)
+				setup.GPUs[0].MIG = fakecuda.Slice
+				setup.GPUs = append([]fakecuda.GPU{{GPU: whole, MIG: fakecuda.Sliced}}, setup.GPUs...)
 			}
 			c, driver := on(t, setup)
 			err = c.run(t.Context())
@@ -114,7 +114,7 @@ func TestEverySizeOfBoardIsChecked(t *testing.T) {
 }
 
 // Whoever interrupts a check gets the board back, and so does one that hangs.
-func TestAnInterruptLeavesTheBoardFree(t *testing.T) {
+func TestAnInterruptLeavesTheGPUFree(t *testing.T) {
 	gpu, err := device.Lookup("rtx-5060-ti")
 	require.NoError(t, err)
 	for _, limited := range []bool{false, true} {

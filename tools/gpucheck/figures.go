@@ -124,7 +124,7 @@ func sweepSeconds(gpu device.GPU) float64 {
 }
 
 // board is the checked one as the catalog has it; the zero GPU if it has not.
-func (r *result) board() device.GPU {
+func (r *result) gpu() device.GPU {
 	gpu, _ := device.Identify(r.GPU, r.memory)
 	return gpu
 }
@@ -158,7 +158,7 @@ func (r *result) kernels(file string) error {
 				}
 				r.Figures = append(r.Figures, figure{
 					Name: m[1], Value: value, Unit: "% of the peak",
-					AtLeast: shares(r.board().Capability)[m[1]], Impossible: impossible,
+					AtLeast: shares(r.gpu().Capability)[m[1]], Impossible: impossible,
 				})
 			case "GB/s", "TFLOP/s":
 				r.Figures = append(r.Figures, figure{Name: m[1], Value: value, Unit: unit})
@@ -190,7 +190,7 @@ func (r *result) sweep(out string) error {
 		if s.Name == "sweep" {
 			r.Figures = append(r.Figures, figure{
 				Name: "time of the sweep", Value: s.Seconds, Unit: "s",
-				AtMost: sweepSeconds(r.board()),
+				AtMost: sweepSeconds(r.gpu()),
 			})
 		}
 	}
@@ -294,7 +294,7 @@ func (r *result) judge() error {
 			found[slow] = append(found[slow], fmt.Sprintf("%s is %.4g, not %s", f.Name, f.Value, f.bar()))
 		}
 	}
-	if sweepSeconds(r.board()) == 0 {
+	if sweepSeconds(r.gpu()) == 0 {
 		wanted-- // nobody knows how long it should take
 	}
 	if barred < wanted {

@@ -77,7 +77,7 @@ func TestFiguresAreReadAndJudged(t *testing.T) {
 }
 
 // Bars are those of the board: what a healthy one of its kind reaches.
-func TestBarsAreOfTheBoard(t *testing.T) {
+func TestBarsAreOfTheGPU(t *testing.T) {
 	for _, tt := range []struct {
 		gpu      string
 		products float64
@@ -90,11 +90,11 @@ func TestBarsAreOfTheBoard(t *testing.T) {
 		{"b200", 15, 15},
 		{"rtx-5060-ti", 45, 15},
 	} {
-		gpu := (&result{GPU: tt.gpu}).board()
+		gpu := (&result{GPU: tt.gpu}).gpu()
 		require.InDelta(t, tt.products, shares(gpu.Capability)["gemm-f16"], 0, tt.gpu)
 		require.InDelta(t, tt.seconds, sweepSeconds(gpu), 0, tt.gpu)
 	}
-	require.Zero(t, sweepSeconds((&result{GPU: "a board that nobody knows"}).board()))
+	require.Zero(t, sweepSeconds((&result{GPU: "a board that nobody knows"}).gpu()))
 	for memory, want := range map[int64]string{
 		0: "6,12,18,24,30,36,42,48", 16 << 30: "6,12,18,24,30,36,42,48", 8 << 30: "3,7,10,14,17,21,24,28",
 		5 << 30: "2,4,6,8,10,12,14,16", 1 << 30: "2,2,3,4,5,6,7,9",
@@ -125,11 +125,11 @@ func TestAMissingFileIsAMissingFigure(t *testing.T) {
 	require.Empty(t, r.Verdict)
 }
 
-func TestErrorsOfTheBoardAreThoseThatCameMeanwhile(t *testing.T) {
-	before := boardErrors{uncorrected: 1, xids: []string{"old"}}
+func TestErrorsOfTheGPUAreThoseThatCameMeanwhile(t *testing.T) {
+	before := gpuErrors{uncorrected: 1, xids: []string{"old"}}
 	require.Empty(t, before.since(before))
 	require.Equal(t, []string{"2 uncorrected memory errors while it ran", "the kernel log: NVRM: Xid 48"},
-		boardErrors{uncorrected: 3, xids: []string{"old", "NVRM: Xid 48"}}.since(before))
+		gpuErrors{uncorrected: 3, xids: []string{"old", "NVRM: Xid 48"}}.since(before))
 }
 
 // What a simulated driver gave is not judged, and says so wherever it stands.

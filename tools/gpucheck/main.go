@@ -100,7 +100,7 @@ func (c *check) run(ctx context.Context) error {
 		return err
 	}
 	c.nvidiaSMI(ctx)
-	before := errorsOfBoard(ctx, c.result.UUID)
+	before := errorsOfGPU(ctx, c.result.UUID)
 	withTorch, err := c.torchSteps()
 	if err != nil {
 		return err
@@ -114,7 +114,7 @@ func (c *check) run(ctx context.Context) error {
 		}
 	}
 	ctx = context.WithoutCancel(ctx)
-	c.result.Defects = append(c.result.Defects, errorsOfBoard(ctx, c.result.UUID).since(before)...)
+	c.result.Defects = append(c.result.Defects, errorsOfGPU(ctx, c.result.UUID).since(before)...)
 	err = c.result.read(c.out)
 	if c.python != "" {
 		err = errors.Join(err, c.result.torch(c.out))

@@ -109,7 +109,7 @@ func TestWithoutAGPUThereIsNothingToCheck(t *testing.T) {
 
 // What a check says of three boards: one that is healthy, one that computes wrongly,
 // and a driver that runs nothing. docs/gpu.md shows them.
-func TestThreeBoards(t *testing.T) {
+func TestThreeGPUs(t *testing.T) {
 	took, sweep := regexp.MustCompile(`\d+\.\d s`), regexp.MustCompile(`time of the sweep \| [\d.]+ s`)
 	for name, tt := range map[string]struct {
 		vprof   string

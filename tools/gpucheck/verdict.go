@@ -64,15 +64,15 @@ func lastLine(text string) string {
 
 // boardErrors are what the driver counts: uncorrected errors of memory, and the Xids
 // of the kernel log.
-type boardErrors struct {
+type gpuErrors struct {
 	uncorrected int
 	xids        []string
 }
 
 // errorsOfBoard asks nvidia-smi of the board with a UUID, whose number there may be another than
 // CUDA's, and dmesg. What they do not tell, as nvidia-smi does not of a slice, is not there.
-func errorsOfBoard(ctx context.Context, uuid string) boardErrors {
-	var e boardErrors
+func errorsOfGPU(ctx context.Context, uuid string) gpuErrors {
+	var e gpuErrors
 	ctx, done := context.WithTimeout(ctx, time.Minute)
 	defer done()
 	out, err := exec.CommandContext(ctx, "nvidia-smi", "--query-gpu=ecc.errors.uncorrected.volatile.total",
@@ -91,7 +91,7 @@ func errorsOfBoard(ctx context.Context, uuid string) boardErrors {
 }
 
 // since are the errors that came after an earlier look.
-func (e boardErrors) since(before boardErrors) []string {
+func (e gpuErrors) since(before gpuErrors) []string {
 	var found []string
 	if n := e.uncorrected - before.uncorrected; n > 0 {
 		found = append(found, fmt.Sprintf("%d uncorrected memory errors while it ran", n))

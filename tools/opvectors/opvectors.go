@@ -176,7 +176,7 @@ func Load(path string, s *stack.Stack) ([]*Vector, error) {
 type Call func(f *trace.Frame, v *Vector, in []*trace.Tensor, params map[string]*trace.Tensor) []*trace.Tensor
 
 // Boards are the GPUs the vectors were recorded for.
-var Boards = map[string]trace.Board{
+var GPUs = map[string]trace.GPU{
 	"rtx-5060-ti": {Name: "rtx-5060-ti", Capability: 120, SMs: 36, ThreadsPerSM: 1536, Memory: 16615079936},
 	"h200":        {Name: "h200", Capability: 90, SMs: 132, ThreadsPerSM: 2048, Memory: 150109093888},
 	"t4":          {Name: "t4", Capability: 75, SMs: 40, ThreadsPerSM: 1024, Memory: 15828320256},
@@ -214,7 +214,7 @@ type Procedure func(t *trace.Tape, v *Vector, params []*trace.Tensor) (run func(
 // CompareProcedure is [Vector.Compare] for procedures.
 func (v *Vector) CompareProcedure(p Procedure) (diff string) {
 	defer explain(&diff)
-	t := trace.New(Boards[v.GPU], v.stack.Rules(), trace.Options{Warm: true})
+	t := trace.New(GPUs[v.GPU], v.stack.Rules(), trace.Options{Warm: true})
 	params, err := v.leaves(t)
 	if err != nil {
 		return err.Error()
@@ -255,7 +255,7 @@ func Difference(phase string, want, got []string) string {
 
 // record runs the call and renders its events as the vectors do.
 func (v *Vector) record(call Call, but string) (forward, backward []string) {
-	t := trace.New(Boards[v.GPU], v.stack.Rules(), trace.Options{Warm: true})
+	t := trace.New(GPUs[v.GPU], v.stack.Rules(), trace.Options{Warm: true})
 	f := t.Frame()
 	in, params := v.inputs(f), v.parameters(f)
 	rec := NewRecorder(t)

@@ -21,7 +21,7 @@ func kinds(found []report.Finding) []string {
 }
 
 func TestRunsAreDiagnosed(t *testing.T) {
-	board := report.Device{Memory: 1000 * steptest.MiB}
+	gpu := report.Device{Memory: 1000 * steptest.MiB}
 	for _, c := range []struct {
 		run  report.Run
 		want []string
@@ -45,7 +45,7 @@ func TestRunsAreDiagnosed(t *testing.T) {
 		}, []string{"other processes"}},
 		{report.Run{OOM: &report.OOM{}}, []string{"out of memory"}},
 	} {
-		require.Equal(t, c.want, kinds(Run(board, &c.run)))
+		require.Equal(t, c.want, kinds(Run(gpu, &c.run)))
 	}
 }
 

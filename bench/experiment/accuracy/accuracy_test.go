@@ -117,10 +117,10 @@ func TestRecordsOfOneCaseShareARecording(t *testing.T) {
 }
 
 func TestUnknownRecordsAreListedWithTheReason(t *testing.T) {
-	rec, onBoard := toyRecord(1, 1), toyRecord(1, 1)
-	onBoard.GPU = "voodoo-2"
+	rec, onGPU := toyRecord(1, 1), toyRecord(1, 1)
+	onGPU.GPU = "voodoo-2"
 	s := &scripted{refuse: errors.New("unknown model")}
-	a, err := Compare(t.Context(), []reference.Record{rec, onBoard}, s, nil)
+	a, err := Compare(t.Context(), []reference.Record{rec, onGPU}, s, nil)
 	require.NoError(t, err)
 	require.Empty(t, a.Rows)
 	require.Equal(t, 2, a.Summary.Unknown)

@@ -68,7 +68,7 @@ func TestConvolutionsOfAnH100(t *testing.T) {
 	const near = 1 << 10
 	torch, err := stack.Lookup("2.11")
 	require.NoError(t, err)
-	rules, board := torch.Rules().Convolutions, cudnn.Board{Name: "h100", Capability: 90, Memory: 80 << 30}
+	rules, gpu := torch.Rules().Convolutions, cudnn.GPU{Name: "h100", Capability: 90, Memory: 80 << 30}
 	var all, same, described, ruled int
 	var most int64
 	for lines := bufio.NewScanner(text); lines.Scan(); all++ {
@@ -86,7 +86,7 @@ func TestConvolutionsOfAnH100(t *testing.T) {
 		} else if n[2] == 1 {
 			most = max(most, off)
 		}
-		plan := rules.Workspaces(q.Config, q.Operation, board)
+		plan := rules.Workspaces(q.Config, q.Operation, gpu)
 		if off := n[0] - slices.Max(append(plan, 0)); max(off, -off) <= near {
 			ruled++
 		}

@@ -21,7 +21,7 @@ func (r Recorder) Record(c models.Case, d models.Description, gpu device.GPU, st
 	m, err := r.Models.Of(c, d)
 	var rec *models.Recording
 	if err == nil {
-		rec, err = m.Record(c, step.BoardOf(gpu), models.Options{Steps: steps})
+		rec, err = m.Record(c, step.RecorderGPU(gpu), models.Options{Steps: steps})
 	}
 	switch {
 	case errors.As(err, new(*models.UnknownModelError)) || errors.As(err, new(*models.CaseError)):

@@ -48,7 +48,7 @@ func Topics(ctx context.Context, o Options) ([]*Topic, error) {
 		}
 		questions = 0
 		for _, gpu := range o.GPUs {
-			generation := cudnn.Generation(cudnn.Board{Capability: int(gpu.Capability)})
+			generation := cudnn.Generation(cudnn.GPU{Capability: int(gpu.Capability)})
 			i := slices.IndexFunc(topics, func(t *Topic) bool { return t.Generation == generation })
 			if i < 0 {
 				i = len(topics)

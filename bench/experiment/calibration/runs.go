@@ -35,7 +35,7 @@ type Observed struct {
 	// Known is the board as its driver described it; the zero GPU where it did not.
 	Known device.GPU
 	// Board identifies the physical board, in words; empty where the file does not say.
-	Board     string
+	Identity     string
 	Stack     coefficients.Stack
 	Simulated bool
 	// OthersAssumed says that it is not known what other processes held of the board, so that Device may include
@@ -195,7 +195,7 @@ func observed(r *report.Report, name string) []Observed {
 		o := Observed{
 			Label: fmt.Sprintf("%s: batch %d", name, p.Batch),
 			Case:  c, Description: r.Case.Description(),
-			GPU: d.GPU, Known: known, Board: d.String(), Stack: coefficients.Stack{CUDA: d.CUDA, Driver: d.Driver},
+			GPU: d.GPU, Known: known, Identity: d.String(), Stack: coefficients.Stack{CUDA: d.CUDA, Driver: d.Driver},
 			Synthetic: true, OthersAssumed: p.Run.OthersAssumed,
 			Simulated: p.Run.Simulated || d.Simulated || strings.Contains(d.Driver, simulatedDriver),
 			// The kernels that stood for PyTorch's are not PyTorch's.
@@ -246,7 +246,7 @@ func together(runs []Observed, pool bool) error {
 	for _, r := range runs[1:] {
 		switch {
 		case r.GPU != first.GPU:
-			return mixed("GPUs", cmp.Or(first.Board, first.GPU), cmp.Or(r.Board, r.GPU))
+			return mixed("GPUs", cmp.Or(first.Identity, first.GPU), cmp.Or(r.Identity, r.GPU))
 		case r.Stack != first.Stack:
 			return mixed("software stacks", first.Stack.String(), r.Stack.String())
 		case r.Case.Model != first.Case.Model && !pool:
@@ -291,7 +291,7 @@ func ReadDescribedRuns(r io.Reader, name string, c models.Case, gpu string) ([]O
 		}
 		o := Observed{
 			Label: fmt.Sprintf("%s: %s: batch %d", name, s.GPU, c.Batch), Case: c,
-			GPU: gpu, Board: s.GPU,
+			GPU: gpu, Identity: s.GPU,
 		}
 		if c.Strategy != nil && c.Strategy.Rank == nil {
 			strategy, rank := *c.Strategy, int64(i)

@@ -44,7 +44,7 @@ type Amounts struct {
 	Batch int
 	// Board is the name of the very board, and UUID the driver's; empty where
 	// the file does not say.
-	Board, UUID string
+	Identity, UUID string
 }
 
 // Read reads a report (runs where it has some, else estimates), reference
@@ -122,7 +122,7 @@ func (s *Side) reports(r io.Reader, name string) error {
 		for _, p := range r.Points {
 			d, _ := r.Find(p.Device)
 			a := amountsOf(r.Case.Case, p.Batch, d.GPU)
-			a.Board, a.UUID = d.Name, d.UUID
+			a.Identity, a.UUID = d.Name, d.UUID
 			a.Script = r.Script != nil || strings.HasPrefix(r.Case.Model, "vprof:")
 			switch {
 			case p.Run != nil && p.Run.Fits:
@@ -199,15 +199,15 @@ func ofBatch(steps []Amounts, batch int) []Amounts {
 // side is of one board, which is what such a comparison asks for, and so are
 // releases of PyTorch.
 func pair(out *report.Comparison, as, bs []Amounts) {
-	several := boardsOf(as) > 1 || boardsOf(bs) > 1
+	several := gpusOf(as) > 1 || gpusOf(bs) > 1
 	step := func(a Amounts) string { return a.Of }
 	if releases := [2]string{releaseOf(as), releaseOf(bs)}; releases[0] != releases[1] && releases[0] != "" &&
 		releases[1] != "" {
 		step = func(a Amounts) string { return a.AnyRelease }
 	}
 	name := func(a Amounts) string {
-		if several && a.Board != "" {
-			return step(a) + " on " + a.Board
+		if several && a.Identity != "" {
+			return step(a) + " on " + a.Identity
 		}
 		return step(a)
 	}
@@ -235,10 +235,10 @@ func pair(out *report.Comparison, as, bs []Amounts) {
 // its match in bs, -1 without one, and for each of bs whether it has a match.
 func nearest(as, bs []Amounts, least int, same func(x, y Amounts) bool) (matched []int, used []bool) {
 	matched, used = slices.Repeat([]int{-1}, len(as)), make([]bool, len(bs))
-	for nearness := sameBoard; nearness >= least; nearness-- {
+	for nearness := samePhysicalGPU; nearness >= least; nearness-- {
 		for i, x := range as {
 			for j, y := range bs {
-				if matched[i] < 0 && !used[j] && same(x, y) && x.boardMatch(y) >= nearness {
+				if matched[i] < 0 && !used[j] && same(x, y) && x.gpuMatch(y) >= nearness {
 					matched[i], used[j] = j, true
 				}
 			}
@@ -252,14 +252,14 @@ const (
 	otherGPU = iota
 	sameGPU
 	sameName
-	sameBoard
+	samePhysicalGPU
 )
 
-func (a Amounts) boardMatch(b Amounts) int {
+func (a Amounts) gpuMatch(b Amounts) int {
 	switch {
 	case a.UUID != "" && a.UUID == b.UUID:
-		return sameBoard
-	case a.GPU == b.GPU && a.Board == b.Board:
+		return samePhysicalGPU
+	case a.GPU == b.GPU && a.Identity == b.Identity:
 		return sameName
 	case a.GPU == b.GPU:
 		return sameGPU
@@ -276,12 +276,12 @@ func releaseOf(steps []Amounts) string {
 }
 
 // boardsOf counts the boards of steps.
-func boardsOf(steps []Amounts) int {
-	boards := map[string]bool{}
+func gpusOf(steps []Amounts) int {
+	gpus := map[string]bool{}
 	for _, s := range steps {
-		boards[s.GPU+" "+s.Board] = true
+		gpus[s.GPU+" "+s.Identity] = true
 	}
-	return len(boards)
+	return len(gpus)
 }
 
 func example(steps []Amounts) string {

@@ -21,7 +21,7 @@ func amounts(of string, allocated int64) compare.Amounts {
 		Amounts: report.Amounts{
 			GPU: "t4", Torch: "2.15", Kind: "simulated", Allocated: allocated, Reserved: 2 * allocated,
 		},
-		Of: of, AnyRelease: of, Batch: 8, Board: "sim:t4",
+		Of: of, AnyRelease: of, Batch: 8, Identity: "sim:t4",
 	}
 }
 
@@ -61,10 +61,10 @@ func TestStepsOfOneSideAreNamed(t *testing.T) {
 
 // With several boards a step is compared on the same one, else on one of its kind, and
 // never on another kind; where each side has one board, these are compared.
-func TestBoardsAreMatchedByNearness(t *testing.T) {
-	on := func(gpu, board, uuid string, allocated int64) compare.Amounts {
+func TestGPUsAreMatchedByNearness(t *testing.T) {
+	on := func(gpu, identity, uuid string, allocated int64) compare.Amounts {
 		a := amounts("x", allocated)
-		a.GPU, a.Board, a.UUID = gpu, board, uuid
+		a.GPU, a.Identity, a.UUID = gpu, identity, uuid
 		return a
 	}
 	c, err := compare.Sides(

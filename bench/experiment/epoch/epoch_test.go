@@ -27,7 +27,7 @@ func setupOf(t *testing.T, name string, c models.Case) *step.Setup {
 	return s
 }
 
-func board(t *testing.T, name string) device.GPU {
+func catalogGPU(t *testing.T, name string) device.GPU {
 	gpu, err := device.Lookup(name)
 	require.NoError(t, err)
 	return gpu
@@ -48,7 +48,7 @@ func TestEqualLengthsNeedWhatTheirPlanSays(t *testing.T) {
 			Accumulate: accumulate,
 			Settings:   models.Settings{"seq-len": 64, "packed": 0},
 		})
-		r, err := epoch.Run(t.Context(), s, board(t, "t4"), 2,
+		r, err := epoch.Run(t.Context(), s, catalogGPU(t, "t4"), 2,
 			lengths(t, "uniform:min=64,max=64,samples=40", epoch.Padded), few)
 		require.NoError(t, err)
 		require.Zero(t, r.Padding)
@@ -68,7 +68,7 @@ func TestRanksSettleDown(t *testing.T) {
 			GPUs: 2, Strategy: &models.Strategy{Name: strategy},
 			Settings: models.Settings{"seq-len": 64, "packed": 0},
 		})
-		r, err := epoch.Run(t.Context(), s, board(t, "t4"), 2,
+		r, err := epoch.Run(t.Context(), s, catalogGPU(t, "t4"), 2,
 			lengths(t, "uniform:min=64,max=64,samples=80", epoch.Padded), few)
 		require.NoError(t, err)
 		by := r.Epochs.Reserved
@@ -82,7 +82,7 @@ func TestTheCacheGrowsOverLengths(t *testing.T) {
 	sample.Whole(t)
 	s := setupOf(t, "llama-tiny", models.Case{Settings: models.Settings{"seq-len": 2048, "packed": 0, "vocab": 32000}})
 	l := lengths(t, "lognormal:mean=500,p95=1500,samples=160", epoch.Padded)
-	grows, err := epoch.Run(t.Context(), s, board(t, "a100-80"), 4, l, few)
+	grows, err := epoch.Run(t.Context(), s, catalogGPU(t, "a100-80"), 4, l, few)
 	require.NoError(t, err)
 	require.Greater(t, grows.Epochs.Most, grows.Worst.Reserved.Bytes+grows.Worst.Reserved.Bytes/10)
 	before := int64(0)
@@ -90,12 +90,12 @@ func TestTheCacheGrowsOverLengths(t *testing.T) {
 		require.GreaterOrEqual(t, g.Median, before)
 		before = g.Median
 	}
-	again, err := epoch.Run(t.Context(), s, board(t, "a100-80"), 4, l, few)
+	again, err := epoch.Run(t.Context(), s, catalogGPU(t, "a100-80"), 4, l, few)
 	require.NoError(t, err)
 	require.Equal(t, grows, again)
 
 	// On a board that has room for the worst batch, some epochs are short of it.
-	small := board(t, "a100-80")
+	small := catalogGPU(t, "a100-80")
 	small.Memory = grows.Worst.Device.Bytes + 64*steptest.MiB
 	late, err := epoch.Run(t.Context(), s, small, 4, l, few)
 	require.NoError(t, err)
@@ -108,7 +108,7 @@ func TestTheCacheGrowsOverLengths(t *testing.T) {
 func TestAnEpochBeyondALimitEndsTheReplays(t *testing.T) {
 	s := setupOf(t, "llama-tiny", models.Case{Settings: models.Settings{"seq-len": 512, "packed": 0}})
 	l := lengths(t, "lognormal:mean=100,p95=300,samples=160", epoch.Padded)
-	gpu := board(t, "a100-80")
+	gpu := catalogGPU(t, "a100-80")
 	all, err := epoch.Run(t.Context(), s, gpu, 4, l, few)
 	require.NoError(t, err)
 	for _, limit := range []int64{all.Epochs.Most / 2, all.Epochs.Most - 1, all.Epochs.Most, 2 * all.Epochs.Most} {
@@ -133,7 +133,7 @@ func TestAnEpochBeyondALimitEndsTheReplays(t *testing.T) {
 
 func TestABatchThatDoesNotFitRunsOutOfMemory(t *testing.T) {
 	s := setupOf(t, "llama-tiny", models.Case{Settings: models.Settings{"seq-len": 512, "packed": 0}})
-	small := board(t, "t4")
+	small := catalogGPU(t, "t4")
 	small.Memory = small.Context + 20*steptest.MiB
 	for _, b := range epoch.Batchings() {
 		r, err := epoch.Run(t.Context(), s, small, 8, lengths(t, "uniform:min=400,max=512,samples=80", b), few)
@@ -149,28 +149,28 @@ func TestABatchThatDoesNotFitRunsOutOfMemory(t *testing.T) {
 func TestPaddingBringsAMask(t *testing.T) {
 	s := setupOf(t, "bert-base", models.Case{Settings: models.Settings{"seq-len": 512, "padding": 0, "layers": 1}})
 	l := lengths(t, "uniform:min=500,max=512,samples=64", epoch.Padded)
-	plain, err := epoch.Run(t.Context(), s, board(t, "a100-80"), 32, l, few)
+	plain, err := epoch.Run(t.Context(), s, catalogGPU(t, "a100-80"), 32, l, few)
 	require.NoError(t, err)
 	l.Masked = true
-	masked, err := epoch.Run(t.Context(), s, board(t, "a100-80"), 32, l, few)
+	masked, err := epoch.Run(t.Context(), s, catalogGPU(t, "a100-80"), 32, l, few)
 	require.NoError(t, err)
 	require.Greater(t, masked.Worst.Allocated.Bytes, plain.Worst.Allocated.Bytes)
 }
 
 func TestWhatHasNoLengthsSaysSo(t *testing.T) {
 	s := setupOf(t, "resnet50", models.Case{})
-	_, err := epoch.Run(t.Context(), s, board(t, "t4"), 4, lengths(t, "uniform:max=9", epoch.Padded), few)
+	_, err := epoch.Run(t.Context(), s, catalogGPU(t, "t4"), 4, lengths(t, "uniform:max=9", epoch.Padded), few)
 	require.True(t, input.Bad(err))
 	l := lengths(t, "uniform:max=9", epoch.Padded)
 	l.Setting = "depth"
-	_, err = epoch.Run(t.Context(), setupOf(t, "llama-tiny", models.Case{}), board(t, "t4"), 4, l, few)
+	_, err = epoch.Run(t.Context(), setupOf(t, "llama-tiny", models.Case{}), catalogGPU(t, "t4"), 4, l, few)
 	require.ErrorContains(t, err, `llama-tiny has no setting "depth"`)
 }
 
 func TestAnEpochCanBeStopped(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := epoch.Run(ctx, setupOf(t, "llama-tiny", models.Case{}), board(t, "t4"), 4,
+	_, err := epoch.Run(ctx, setupOf(t, "llama-tiny", models.Case{}), catalogGPU(t, "t4"), 4,
 		lengths(t, "uniform:max=9", epoch.Padded), few)
 	require.ErrorIs(t, err, context.Canceled)
 }

@@ -74,12 +74,12 @@ func (e *experiment) steps(batches int) int { return ceil.Div(batches, e.microBa
 
 // epoch replays the steps of an epoch in an allocator of its own.
 func (e *experiment) epoch(ctx context.Context, conf allocator.Config, lengths []int64) (o outcome, err error) {
-	board, err := sim.New(e.gpu, e.options.Others)
+	simulated, err := sim.New(e.gpu, e.options.Others)
 	if err != nil {
 		return o, err
 	}
-	defer func() { err = errors.Join(err, board.Close()) }()
-	loop, err := replay.NewLoop(replay.Options{Config: &conf, Source: board})
+	defer func() { err = errors.Join(err, simulated.Close()) }()
+	loop, err := replay.NewLoop(replay.Options{Config: &conf, Source: simulated})
 	if err != nil {
 		return o, err
 	}

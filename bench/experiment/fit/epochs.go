@@ -31,14 +31,14 @@ func (s *Search) longest(c models.Case) (models.Case, error) {
 // down to the largest that gets through, and what is then slower than another loses its
 // recommendation, until every recommended choice gets through.
 func (s *Search) survive(ctx context.Context, f *report.Fit) error {
-	boards := s.boards()
+	gpus := s.gpus()
 	replayed := map[string]bool{}
 	for {
 		c := next(f, replayed)
 		if c == nil {
 			return nil
 		}
-		if err := s.throughEpochs(ctx, boards[c.Device], c); err != nil {
+		if err := s.throughEpochs(ctx, gpus[c.Device], c); err != nil {
 			return err
 		}
 		replayed[c.Case.String()] = true

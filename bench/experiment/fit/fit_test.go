@@ -32,10 +32,10 @@ func toySearch(free int64, cases ...models.Case) Search {
 // A search plans trials and reads results: whoever runs them, it finds the same, on one
 // board and on several.
 func TestTrialsOfASearchCanRunElsewhere(t *testing.T) {
-	for _, boards := range [][]string{{"rtx-3060"}, {"t4", "rtx-3060"}} {
+	for _, gpus := range [][]string{{"rtx-3060"}, {"t4", "rtx-3060"}} {
 		s := toySearch(600, steptest.Full(models.Case{}), steptest.Full(models.Case{AMP: "fp16", Accumulate: 4}),
 			steptest.Full(models.Case{Settings: models.Settings{"seq-len": 4}}))
-		s.GPUs = steptest.Boards(t, boards...)
+		s.GPUs = steptest.GPUs(t, gpus...)
 		here, err := Run(t.Context(), s)
 		require.NoError(t, err)
 		wire := &steptest.Wire{Models: models.NewRegistry([]models.Model{toy.Model()})}
@@ -96,7 +96,7 @@ func TestOtherProcessesTakeFromTheBudget(t *testing.T) {
 func TestTheLargestBatchIsOfAllMicroBatches(t *testing.T) {
 	m, err := all.Models().Lookup("spectrogram-gan")
 	require.NoError(t, err)
-	gpu := steptest.Boards(t, "a30")[0]
+	gpu := steptest.GPUs(t, "a30")[0]
 	gpu.Memory = 3000 * steptest.MiB
 	c := m.Default
 	c.Accumulate, c.Checkpointing, c.AMP = 4, true, "bf16"

@@ -107,10 +107,10 @@ func excluded(t turn, c *models.Case) bool {
 
 // explain fills in the waterfalls of what is recommended.
 func (s *Search) explain(ctx context.Context, f *report.Fit) (err error) {
-	boards := s.boards()
+	gpus := s.gpus()
 	for i := range f.Choices {
 		c := &f.Choices[i]
-		gpu, simulated := boards[c.Device]
+		gpu, simulated := gpus[c.Device]
 		if !c.Recommended || !simulated {
 			continue
 		}

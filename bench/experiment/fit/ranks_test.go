@@ -193,7 +193,7 @@ func TestCasesThatAutocastLeavesAloneHaveTheRowsOfEachAlone(t *testing.T) {
 	executor := &steptest.Wire{Models: models.NewRegistry([]models.Model{m})}
 	rows := func(weights models.WeightType, amps ...models.Autocast) (rows []report.Choice, trials int) {
 		s := Search{
-			Model: m, GPUs: steptest.Boards(t, "t4"), Ranks: report.Parallel{GPUs: 2, Strategy: AnyStrategy},
+			Model: m, GPUs: steptest.GPUs(t, "t4"), Ranks: report.Parallel{GPUs: 2, Strategy: AnyStrategy},
 			MaxBatch: 64, Budget: planner.Budget{Margin: 0.85}, Evidence: steptest.Exact(),
 		}
 		s.Trials = executor

@@ -94,8 +94,8 @@ func leaders(f *report.Fit) []leader {
 		device, stage, strategy string
 		recomputed              bool
 	}
-	type board struct{ device, stage string }
-	best, fastest := map[kind]report.Choice{}, map[board]float64{}
+	type gpu struct{ device, stage string }
+	best, fastest := map[kind]report.Choice{}, map[gpu]float64{}
 	var order []kind
 	for _, c := range f.Choices {
 		if c.Refused != "" || c.Case.Strategy == nil {
@@ -103,7 +103,7 @@ func leaders(f *report.Fit) []leader {
 		}
 		k := kind{c.Device, c.Case.Stage, c.Case.Strategy.Name, c.Case.Checkpointing &&
 			c.Case.Strategy.Name == models.FSDP2}
-		on := board{c.Device, c.Case.Stage}
+		on := gpu{c.Device, c.Case.Stage}
 		fastest[on] = max(fastest[on], c.SamplesPerSecond)
 		b, found := best[k]
 		if !found {
@@ -121,7 +121,7 @@ func leaders(f *report.Fit) []leader {
 		}
 		l := leader{
 			c.Case.Case, c.SamplesPerSecond * c.Case.Strategy.Bubble(c.Case.GPUs),
-			nearlyAsFast * fastest[board{k.device, k.stage}],
+			nearlyAsFast * fastest[gpu{k.device, k.stage}],
 		}
 		if l.possible >= l.enough {
 			out = append(out, l)

@@ -137,13 +137,13 @@ func (v *survey) configuration(ctx context.Context, kinds [][]int, at int, known
 		}
 		return nil, nil
 	}
-	for k, boards := range kinds {
-		for _, i := range boards {
+	for k, group := range kinds {
+		for _, i := range group {
 			to := i*len(s.Cases) + at
 			if cause != nil {
 				v.choices[to], v.refusals[to], err = s.refuse(s.GPUs[i], c, cause)
 			} else {
-				v.choices[to], err = v.choice(setup, lines[k], boards, i, steps)
+				v.choices[to], err = v.choice(setup, lines[k], group, i, steps)
 			}
 			if err != nil {
 				return nil, err
@@ -163,8 +163,8 @@ func (v *survey) draw(ctx context.Context, setup *step.Setup, kinds [][]int) ([]
 	for _, batch := range batches {
 		ends := batch == batches[0] || batch == batches[len(batches)-1] // between which times are a line
 		timed := make([][]device.GPU, len(kinds))
-		for k, boards := range kinds {
-			for _, i := range boards {
+		for k, group := range kinds {
+			for _, i := range group {
 				if ends {
 					timed[k] = append(timed[k], s.GPUs[i])
 				}
@@ -172,8 +172,8 @@ func (v *survey) draw(ctx context.Context, setup *step.Setup, kinds [][]int) ([]
 		}
 		t := setup.Trial(s.GPUs[kinds[0][0]], batch)
 		t.Timed = timed[0]
-		for k, boards := range kinds[1:] {
-			t.Also = append(t.Also, step.Also{Board: s.GPUs[boards[0]], Timed: timed[k+1]})
+		for k, group := range kinds[1:] {
+			t.Also = append(t.Also, step.Also{GPU: s.GPUs[group[0]], Timed: timed[k+1]})
 		}
 		r, err := setup.Try(ctx, t)
 		if err != nil {
@@ -291,8 +291,8 @@ func seconds(speed steptime.Efficiency, load steptime.Load) float64 {
 }
 
 // choice finds the largest batch size on a board by interpolation.
-func (v *survey) choice(setup *step.Setup, l line, boards []int, board, steps int) (report.Choice, error) {
-	s, gpu := v.search, v.search.GPUs[board]
+func (v *survey) choice(setup *step.Setup, l line, group []int, index, steps int) (report.Choice, error) {
+	s, gpu := v.search, v.search.GPUs[index]
 	q, err := s.batchSearch(setup, gpu)
 	if err != nil {
 		return report.Choice{}, err
@@ -328,21 +328,21 @@ func (v *survey) choice(setup *step.Setup, l line, boards []int, board, steps in
 	if batch == 0 {
 		return out, nil
 	}
-	out.StepSeconds = l.at(batch, slices.Index(boards, board)) * float64(steps) / float64(setup.Case().Accumulate)
+	out.StepSeconds = l.at(batch, slices.Index(group, index)) * float64(steps) / float64(setup.Case().Accumulate)
 	pace(&out, s.Parallel, l.sizes)
 	return out, nil
 }
 
 // at is the step time in seconds at a batch size on a board, extrapolated linearly; it is
 // never less than in proportion to the smallest recorded batch size.
-func (l line) at(batch, board int) float64 {
+func (l line) at(batch, index int) float64 {
 	a := l.batches[0]
-	first := l.seconds[a][board]
+	first := l.seconds[a][index]
 	if len(l.batches) == 1 {
 		return first * float64(batch) / float64(a)
 	}
 	b := l.batches[len(l.batches)-1]
-	slope := (l.seconds[b][board] - first) / float64(b-a)
+	slope := (l.seconds[b][index] - first) / float64(b-a)
 	return max(first+slope*float64(batch-a), first*min(1, float64(batch)/float64(a)))
 }
 
@@ -387,7 +387,7 @@ func settle(f *report.Fit, stages []string, confirmed map[string]report.Choice) 
 }
 
 // boards are the simulated boards of a search by the names that choices have them by.
-func (s *Search) boards() map[string]device.GPU {
+func (s *Search) gpus() map[string]device.GPU {
 	all := map[string]device.GPU{}
 	for _, gpu := range s.GPUs {
 		all[step.SimName(gpu)] = gpu
@@ -400,11 +400,11 @@ func (s *Search) replayed(ctx context.Context, choices []report.Choice) ([]repor
 	if len(choices) == 0 {
 		return nil, nil
 	}
-	boards := s.boards()
+	gpus := s.gpus()
 	exact := make([]report.Choice, len(choices))
 	return exact, progress.Each(ctx, s.Progress, "recommendations", choices,
 		func(ctx context.Context, i int, c report.Choice) error {
-			found, refused, err := s.choice(ctx, boards[c.Device], c.Case.Case,
+			found, refused, err := s.choice(ctx, gpus[c.Device], c.Case.Case,
 				planner.Start{Batch: cmp.Or(c.SeqLen, c.Largest), Near: true})
 			exact[i] = found
 			return errors.Join(refused, err)

@@ -24,7 +24,7 @@ func everyWay(t testing.TB, model string, maxBatch int, gpus ...string) Search {
 	require.NoError(t, err)
 	s := Search{
 		Model: m, Budget: planner.Budget{Margin: 0.85}, MaxBatch: maxBatch, Evidence: steptest.Exact(),
-		GPUs: steptest.Boards(t, gpus...),
+		GPUs: steptest.GPUs(t, gpus...),
 	}
 	for _, stage := range m.Stages {
 		for _, amp := range models.Precisions() {
@@ -40,7 +40,7 @@ func everyWay(t testing.TB, model string, maxBatch int, gpus ...string) Search {
 }
 
 // Each row of a search on several boards is what the board alone would have.
-func TestRowsAreThoseOfEachBoardAlone(t *testing.T) {
+func TestRowsAreThoseOfEachGPUAlone(t *testing.T) {
 	s := everyWay(t, "patch-vqvae", 64, "t4", "rtx-3060", "h100")
 	s.Cases = s.Cases[:2]
 	together, err := Run(t.Context(), s)
@@ -156,17 +156,17 @@ func BenchmarkFitTenThousandConfigurations(b *testing.B) {
 
 // BenchmarkFit is what the command does: a survey of all boards, and one board exactly.
 func BenchmarkFit(b *testing.B) {
-	var boards []string
+	var gpus []string
 	for _, gpu := range device.Catalog() {
-		boards = append(boards, gpu.Name)
+		gpus = append(gpus, gpu.Name)
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(400)) // as the program runs
 	for _, of := range []struct {
 		model  string
-		boards []string
-	}{{"redimnet-b2", boards}, {"patch-vqvae", boards}, {"naics-embedder", []string{"rtx-5060-ti"}}} {
-		s := everyWay(b, of.model, 4096, of.boards...)
-		b.Run(fmt.Sprintf("model=%s/boards=%d", of.model, len(of.boards)), func(b *testing.B) {
+		gpus []string
+	}{{"redimnet-b2", gpus}, {"patch-vqvae", gpus}, {"naics-embedder", []string{"rtx-5060-ti"}}} {
+		s := everyWay(b, of.model, 4096, of.gpus...)
+		b.Run(fmt.Sprintf("model=%s/boards=%d", of.model, len(of.gpus)), func(b *testing.B) {
 			for b.Loop() {
 				_, err := Run(b.Context(), s)
 				require.NoError(b, err)
@@ -187,9 +187,9 @@ func (r refusing) Try(ctx context.Context, t step.Trial) (*step.Result, error) {
 
 // The case without autocast is looked at by itself where the one in bf16, off whose lines it may be read, is refused.
 func TestRefusedAutocastLeavesTheCaseWithoutIt(t *testing.T) {
-	for _, boards := range [][]string{{"t4"}, {"t4", "rtx-3060"}} {
+	for _, gpus := range [][]string{{"t4"}, {"t4", "rtx-3060"}} {
 		s := toySearch(0, steptest.Full(models.Case{AMP: "bf16"}), steptest.Full(models.Case{}))
-		s.GPUs, s.Trials = steptest.Boards(t, boards...), refusing{}
+		s.GPUs, s.Trials = steptest.GPUs(t, gpus...), refusing{}
 		look := func(s Search) *survey {
 			n := len(s.GPUs) * len(s.Cases)
 			v := &survey{search: &s, choices: make([]report.Choice, n), refusals: make([]error, n)}

@@ -22,7 +22,7 @@ func (o *Outcome) WriteProgram(w io.Writer) error {
 		return err
 	}
 	return recorded.Write(w, recorded.Header{
-		Name: o.name(), GPU: o.Board.Name, Torch: release.Release(), AllocConf: o.allocConf(),
+		Name: o.name(), GPU: o.GPU.Name, Torch: release.Release(), AllocConf: o.allocConf(),
 		Allocated: o.End().Allocated, Reserved: o.End().Reserved,
 	}, o.Program)
 }

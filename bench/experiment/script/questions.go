@@ -28,7 +28,7 @@ type question struct {
 	// engine is which of its engines: that of PyTorch's choice if it is zero.
 	engine engine
 	// rule is vprof's own answer in bytes; nil where it has none.
-	rule func(*cudnn.Rules, cudnn.Board) int64
+	rule func(*cudnn.Rules, cudnn.GPU) int64
 }
 
 // An engine is one of those that PyTorch tries with torch.backends.cudnn.benchmark, or where memory is short.
@@ -72,12 +72,12 @@ func parseQuestion(line string) (question, error) {
 	case "conv":
 		q, err := convolution(words[1], given)
 		e, wrong := engineOf(given)
-		return question{asked: q.String(), convolution: &q, engine: e, rule: func(r *cudnn.Rules, b cudnn.Board) int64 {
+		return question{asked: q.String(), convolution: &q, engine: e, rule: func(r *cudnn.Rules, b cudnn.GPU) int64 {
 			return workspaceOf(r, b, q)
 		}}, errors.Join(err, wrong)
 	case "rnn":
 		r, err := recurrent(given)
-		return question{rule: func(_ *cudnn.Rules, b cudnn.Board) int64 {
+		return question{rule: func(_ *cudnn.Rules, b cudnn.GPU) int64 {
 			if words[1] == "reserve" {
 				return r.Reserve()
 			}
@@ -90,12 +90,12 @@ func parseQuestion(line string) (question, error) {
 	return question{}, fmt.Errorf("%q is a question about nothing known", line)
 }
 
-func constant(n int64) func(*cudnn.Rules, cudnn.Board) int64 {
-	return func(*cudnn.Rules, cudnn.Board) int64 { return n }
+func constant(n int64) func(*cudnn.Rules, cudnn.GPU) int64 {
+	return func(*cudnn.Rules, cudnn.GPU) int64 { return n }
 }
 
 // workspaceOf is the workspace of a convolution by the rules.
-func workspaceOf(r *cudnn.Rules, b cudnn.Board, q oracle.Question) int64 {
+func workspaceOf(r *cudnn.Rules, b cudnn.GPU, q oracle.Question) int64 {
 	allocations := r.Workspaces(q.Config, q.Operation, b)
 	if len(allocations) == 0 {
 		return 0

@@ -40,7 +40,7 @@ func (o *Outcome) Report(ctx context.Context) (*report.Report, error) {
 	}
 	held := step.AtPeak(o.Program)
 	r.Script.Lines = held.Lines(5)
-	tuned, err := step.Tuned(ctx, o.Program, step.Plentiful(o.Board), o.allocator())
+	tuned, err := step.Tuned(ctx, o.Program, step.Plentiful(o.GPU), o.allocator())
 	r.Points = append(r.Points, report.Point{
 		Batch: 1, Device: r.Devices[0].Name, Run: run, Buffers: held.Compiled(step.MostBuffers), Tuned: tuned,
 	})
@@ -137,7 +137,7 @@ func (o *Outcome) run(ctx context.Context, r *report.Report) (*report.Run, error
 	out := &report.Run{
 		Simulated: o.Device == "", Fits: o.Kind() != OutOfMemory,
 		Requested: end.Requested, Allocated: end.Allocated, Reserved: end.Reserved,
-		Device: end.Reserved + o.Board.Context, Context: o.Board.Context,
+		Device: end.Reserved + o.GPU.Context, Context: o.GPU.Context,
 		Retries: end.Retries, Phases: o.phases(),
 	}
 	if o.Device != "" {
@@ -154,7 +154,7 @@ func (o *Outcome) run(ctx context.Context, r *report.Report) (*report.Run, error
 			Line: f.Where, Phase: step.PhaseName(f.Phase),
 		}
 	}
-	replayed, err := step.Simulate(ctx, o.Program, step.Plentiful(o.Board), o.allocator(), 0)
+	replayed, err := step.Simulate(ctx, o.Program, step.Plentiful(o.GPU), o.allocator(), 0)
 	if err != nil {
 		return nil, fmt.Errorf("replaying the recording: %w", err)
 	}
@@ -174,7 +174,7 @@ func (o *Outcome) run(ctx context.Context, r *report.Report) (*report.Run, error
 
 // device is the board as reports show it.
 func (o *Outcome) device() report.Device {
-	d := step.DeviceOf(o.Board)
+	d := step.DeviceOf(o.GPU)
 	if o.Device != "" {
 		d.Name, d.Simulated = o.Device, false
 	}

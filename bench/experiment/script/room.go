@@ -149,7 +149,7 @@ func (c *Command) environment(r *room) ([]string, error) {
 	}
 	switch {
 	case c.StandIns != "":
-		return c.withBoard(r, env)
+		return c.withGPU(r, env)
 	case c.Device != "":
 		set("CUDA_VISIBLE_DEVICES", c.visible(os.Getenv("CUDA_VISIBLE_DEVICES")))
 	}
@@ -177,12 +177,12 @@ func (c *Command) compiling(r *room) []string {
 const driverVersion = 13020
 
 // withBoard adds the variables that describe the board to the stand-in libraries.
-func (c *Command) withBoard(r *room, env []string) ([]string, error) {
-	var board bytes.Buffer
-	if err := standins.WriteBoard(&board, c.Board, max(c.GPUs, 1), driverVersion); err != nil {
+func (c *Command) withGPU(r *room, env []string) ([]string, error) {
+	var gpu bytes.Buffer
+	if err := standins.WriteGPU(&gpu, c.GPU, max(c.GPUs, 1), driverVersion); err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(r.path("board"), board.Bytes(), 0o600); err != nil {
+	if err := os.WriteFile(r.path("board"), gpu.Bytes(), 0o600); err != nil {
 		return nil, err
 	}
 	env = slices.DeleteFunc(env, func(v string) bool { return strings.HasPrefix(v, "CUDA_VISIBLE_DEVICES=") })

@@ -25,7 +25,7 @@ type Command struct {
 	// Args are the program and its arguments.
 	Args []string
 	// Board is the GPU that PyTorch finds.
-	Board device.GPU
+	GPU device.GPU
 	// StandIns is the folder of libraries that give PyTorch the board, with a folder for
 	// each major version of CUDA; empty to run on the GPU of the machine.
 	StandIns string

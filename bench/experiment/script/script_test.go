@@ -46,8 +46,8 @@ func trial(t *testing.T, c script.Command, args ...string) (*script.Outcome, str
 	var out bytes.Buffer
 	c.Args = append([]string{python, filepath.Join(here, "testdata/scripts/train.py")}, args...)
 	c.Stdout, c.Stderr = &out, &out
-	if c.Board.Name == "" {
-		c.Board, err = device.Lookup("rtx-3090")
+	if c.GPU.Name == "" {
+		c.GPU, err = device.Lookup("rtx-3090")
 		require.NoError(t, err)
 	}
 	o, err := script.Run(t.Context(), c)
@@ -175,7 +175,7 @@ func TestTrainingOnTheHostIsNone(t *testing.T) {
 	require.Contains(t, o.Seen(), "nothing was put on the board")
 }
 
-func TestNvidiaSmiKnowsTheBoard(t *testing.T) {
+func TestNvidiaSmiKnowsTheGPU(t *testing.T) {
 	_, said := trial(t, script.Command{StandIns: t.TempDir(), Steps: 1}, "smi")
 	require.Contains(t, said, "NVIDIA GeForce RTX 3090, 24259\n")
 }
@@ -249,11 +249,11 @@ func TestFilesAreFoundAgainAndOthersSpared(t *testing.T) {
 // What is run ends with vprof, even if that is killed, and so do Python's processes that it has started.
 func TestNothingGoesOnAfterAKill(t *testing.T) {
 	if os.Getenv("VPROF_TEST_RUNS") != "" {
-		board, err := device.Lookup("t4")
+		gpu, err := device.Lookup("t4")
 		require.NoError(t, err)
 		_, err = script.Run(t.Context(), script.Command{
 			Args:  []string{"sh", "-c", "python3 -c 'import time; print(flush=True); time.sleep(30)'; true"},
-			Board: board, Stdout: os.Stdout,
+			GPU: gpu, Stdout: os.Stdout,
 		})
 		require.NoError(t, err)
 		return
@@ -277,11 +277,11 @@ func TestNothingGoesOnAfterAKill(t *testing.T) {
 }
 
 func TestProgramsThatAreNotThere(t *testing.T) {
-	board, err := device.Lookup("t4")
+	gpu, err := device.Lookup("t4")
 	require.NoError(t, err)
-	_, err = script.Run(t.Context(), script.Command{Args: []string{"program-of-nobody"}, Board: board})
+	_, err = script.Run(t.Context(), script.Command{Args: []string{"program-of-nobody"}, GPU: gpu})
 	require.True(t, input.Bad(err))
-	o, err := script.Run(t.Context(), script.Command{Args: []string{"true"}, Board: board})
+	o, err := script.Run(t.Context(), script.Command{Args: []string{"true"}, GPU: gpu})
 	require.NoError(t, err)
 	require.Equal(t, script.NoCUDA, o.Kind())
 	r, err := o.Report(t.Context())

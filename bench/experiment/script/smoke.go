@@ -36,7 +36,7 @@ func trains(p report.Phase) bool {
 // within the budget. Of points that were not reached it has nothing. The batch size is what {batch} of the
 // command stood for; 1 where it has none.
 func (o *Outcome) Smoke(r *report.Report, budget planner.Budget, batch int) *report.Smoke {
-	budget.Memory = o.Board.Memory
+	budget.Memory = o.GPU.Memory
 	s := &report.Smoke{
 		Schema: report.SmokeSchema, Case: r.Case, Batch: batch, Device: r.Devices[0], Command: o.Args,
 		Budget: report.Budget{Margin: budget.Margin}, Limit: budget.Limit(), Safe: true, Warnings: r.Warnings,

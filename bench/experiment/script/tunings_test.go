@@ -23,10 +23,10 @@ true`
 
 // tuning runs a command that tunes some things, and returns those that it finds tuned.
 func tuning(t *testing.T, c script.Command, command string, things ...string) string {
-	board, err := device.Lookup("t4")
+	gpu, err := device.Lookup("t4")
 	require.NoError(t, err)
 	var out bytes.Buffer
-	c.Args, c.Board, c.Stdout, c.Stderr = append([]string{"sh", "-c", command, "tune"}, things...), board, &out, &out
+	c.Args, c.GPU, c.Stdout, c.Stderr = append([]string{"sh", "-c", command, "tune"}, things...), gpu, &out, &out
 	_, err = script.Run(t.Context(), c)
 	require.NoError(t, err)
 	return strings.Join(strings.Fields(out.String()), " ")

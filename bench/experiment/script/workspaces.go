@@ -22,7 +22,7 @@ import (
 type server struct {
 	ctx      context.Context
 	listener net.Listener
-	board    cudnn.Board
+	gpu    cudnn.GPU
 	rules    *cudnn.Rules
 
 	mu      sync.Mutex
@@ -38,7 +38,7 @@ type server struct {
 // serve begins to answer questions about the board, which only stand-ins ask.
 func (c *Command) serve(ctx context.Context, r *room) (*server, error) {
 	s := &server{
-		ctx: ctx, board: boardOf(c.Board), rules: stack.Default().Rules().Convolutions,
+		ctx: ctx, gpu: gpuOf(c.GPU), rules: stack.Default().Rules().Convolutions,
 		driver: filepath.Join(c.StandIns, "13", "libcuda.so.1"),
 		asking: map[string]*capture.Conversation{}, known: map[string]string{},
 		engines: map[oracle.Question]map[string][]capture.Engine{}, settled: map[oracle.Question]bool{},
@@ -54,8 +54,8 @@ func (c *Command) serve(ctx context.Context, r *room) (*server, error) {
 	return s, nil
 }
 
-func boardOf(gpu device.GPU) cudnn.Board {
-	return cudnn.Board{Name: gpu.Name, Capability: int(gpu.Capability), Memory: gpu.Memory}
+func gpuOf(gpu device.GPU) cudnn.GPU {
+	return cudnn.GPU{Name: gpu.Name, Capability: int(gpu.Capability), Memory: gpu.Memory}
 }
 
 // accept answers one client after the other until the listener is closed.
@@ -129,7 +129,7 @@ func (s *server) find(q question) string {
 	n, asked := s.ask(q)
 	switch o := q.convolution; {
 	case asked && o != nil:
-		if other, runs := s.rules.OnDevice(o.Config, o.Operation, s.board, n); runs {
+		if other, runs := s.rules.OnDevice(o.Config, o.Operation, s.gpu, n); runs {
 			n, asked = other, false
 		}
 	case asked:
@@ -137,7 +137,7 @@ func (s *server) find(q question) string {
 		s.count(q, &s.counted.Unknown)
 		return "0 unknown"
 	default:
-		n = q.rule(s.rules, s.board)
+		n = q.rule(s.rules, s.gpu)
 	}
 	if asked {
 		s.count(q, &s.counted.Asked)
@@ -229,7 +229,7 @@ func (s *server) converse(q question) *capture.Conversation {
 	if !tried {
 		var err error
 		if c, err = (capture.Asking{Python: s.python, Driver: driver}).Converse(s.ctx,
-			cudnn.Generation(s.board)); err != nil {
+			cudnn.Generation(s.gpu)); err != nil {
 			c = nil
 		}
 		s.asking[driver] = c

@@ -57,7 +57,7 @@ func TestQuestionsAboutLayers(t *testing.T) {
 	norm := cudnn.BatchNorm{Channels: 12, Rows: 4 * 8 * 8}
 	layers := " mode=lstm dtype=half length=30 batch=8 inputs=40 hidden=64 projected=0 layers=2 directions=2 training=1"
 	plain, drops, packs := layers+" dropout=0 packed=0", layers+" dropout=1 packed=0", layers+" dropout=0 packed=100"
-	s := &server{known: map[string]string{}, settled: map[oracle.Question]bool{}, board: cudnn.Board{Capability: 86}}
+	s := &server{known: map[string]string{}, settled: map[oracle.Question]bool{}, gpu: cudnn.GPU{Capability: 86}}
 	for _, c := range []struct {
 		line string
 		want int64

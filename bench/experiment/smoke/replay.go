@@ -23,7 +23,7 @@ type replayed struct {
 
 // onBoard adds the replay on the simulated board itself where its end matters, of the training
 // steps alone or with validation; of a device it takes down who else was seen on it.
-func (m *checks) onBoard(ctx context.Context, r *step.Result, training bool) (*replayed, error) {
+func (m *checks) onGPU(ctx context.Context, r *step.Result, training bool) (*replayed, error) {
 	out := &replayed{Result: r}
 	if r.Measured != nil {
 		m.smoke.Warnings = append(m.smoke.Warnings, m.neighbors.Warnings(m.test.Device, r.Measured.Neighbors...)...)

@@ -143,11 +143,11 @@ func (m *checks) replayCase(ctx context.Context, c models.Case) (*caseReplay, er
 		return nil, err
 	}
 	r := &caseReplay{Course: course}
-	if r.training, err = m.onBoard(ctx, course.Training, true); err != nil {
+	if r.training, err = m.onGPU(ctx, course.Training, true); err != nil {
 		return nil, err
 	}
 	if r.with = r.training; course.With != course.Training {
-		if r.with, err = m.onBoard(ctx, course.With, false); err != nil {
+		if r.with, err = m.onGPU(ctx, course.With, false); err != nil {
 			return nil, err
 		}
 	}

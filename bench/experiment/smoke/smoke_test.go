@@ -300,7 +300,7 @@ func TestOtherStagesMayHaveNoOptimizer(t *testing.T) {
 	require.NoError(t, err)
 	s, err := Run(t.Context(), Test{
 		Model: m, Case: models.Case{Batch: 4, Stage: "full", Optimizer: "sgd"},
-		GPU: steptest.Boards(t, "t4")[0], Budget: planner.Budget{Margin: 1}, Evidence: steptest.Exact(),
+		GPU: steptest.GPUs(t, "t4")[0], Budget: planner.Budget{Margin: 1}, Evidence: steptest.Exact(),
 	})
 	require.NoError(t, err)
 	require.True(t, slices.ContainsFunc(s.Checks, func(c report.Check) bool { return c.Name == "stage inference" }))
@@ -311,7 +311,7 @@ func TestAStageThatIsRefusedIsNotChecked(t *testing.T) {
 	m, err := all.Models().Lookup("llama-tiny")
 	require.NoError(t, err)
 	for _, memory := range []int64{16 << 30, 1200 << 20} {
-		gpu := steptest.Boards(t, "t4")[0]
+		gpu := steptest.GPUs(t, "t4")[0]
 		gpu.Memory = memory
 		s, err := Run(t.Context(), Test{
 			Model: m, Case: models.Case{Batch: 4, Stage: "full", Optimizer: "galore-adamw"},
@@ -329,7 +329,7 @@ func TestNoMomentNeedsMoreThanALargerOne(t *testing.T) {
 	require.NoError(t, err)
 	s, err := Run(t.Context(), Test{
 		Model: m, Case: models.Case{Batch: 64, Stage: "head", Levers: models.Levers{Compile: true}},
-		GPU: steptest.Boards(t, "t4")[0], Budget: planner.Budget{Margin: 1}, Evidence: steptest.Exact(),
+		GPU: steptest.GPUs(t, "t4")[0], Budget: planner.Budget{Margin: 1}, Evidence: steptest.Exact(),
 	})
 	require.NoError(t, err)
 	training := byName(s)["training step"]

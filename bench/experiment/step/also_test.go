@@ -17,8 +17,8 @@ import (
 
 // A recording that serves other boards is, instruction by instruction, what each would
 // have had for itself: of every model, on boards of every architecture.
-func TestARecordingServesOtherBoardsAsTheirOwnWould(t *testing.T) {
-	boards := steptest.Boards(t, "t4", "p100", "v100-16", "a100-80", "rtx-4090", "h100", "rtx-5090")
+func TestARecordingServesOtherGPUsAsTheirOwnWould(t *testing.T) {
+	gpus := steptest.GPUs(t, "t4", "p100", "v100-16", "a100-80", "rtx-4090", "h100", "rtx-5090")
 	shared := 0
 	for i, m := range sample.Of(all.Models().All()) {
 		c := m.Default
@@ -26,20 +26,20 @@ func TestARecordingServesOtherBoardsAsTheirOwnWould(t *testing.T) {
 		record := func(gpu device.GPU, others ...device.GPU) *models.Recording {
 			var o models.Options
 			for _, other := range others {
-				o.Others = append(o.Others, step.BoardOf(other))
+				o.Others = append(o.Others, step.RecorderGPU(other))
 			}
-			rec, err := m.Record(c, step.BoardOf(gpu), o)
+			rec, err := m.Record(c, step.RecorderGPU(gpu), o)
 			require.NoError(t, err, m.Name)
 			return rec
 		}
-		from := i % 2 * (len(boards) - 1) // before Ampere and since
-		rec := record(boards[from], boards...)
-		for k, gpu := range boards {
+		from := i % 2 * (len(gpus) - 1) // before Ampere and since
+		rec := record(gpus[from], gpus...)
+		for k, gpu := range gpus {
 			if on := rec.On(k); on != nil {
 				shared++
 				alone := record(gpu)
 				require.True(t, slices.Equal(events(alone), events(on)), "%s on %s", m.Name, gpu.Name)
-				if gpu.Name == boards[from].Name {
+				if gpu.Name == gpus[from].Name {
 					require.True(t, slices.Equal(events(alone), events(rec)), m.Name)
 				}
 				require.NoError(t, on.Program.Validate())
@@ -47,7 +47,7 @@ func TestARecordingServesOtherBoardsAsTheirOwnWould(t *testing.T) {
 				alone.Discard()
 			}
 		}
-		require.Nil(t, rec.On(len(boards)))
+		require.Nil(t, rec.On(len(gpus)))
 		rec.Discard()
 		require.Nil(t, rec.On(from))
 	}
@@ -83,15 +83,15 @@ func events(rec *models.Recording) (all []event) {
 }
 
 // Boards that differ in scratch memory alone share a recording.
-func TestNewBoardsShareRecordings(t *testing.T) {
+func TestNewGPUsShareRecordings(t *testing.T) {
 	m, err := all.Models().Lookup("redimnet-b0")
 	require.NoError(t, err)
-	boards := steptest.Boards(t, "a100-80", "h100", "b200", "rtx-5090")
+	gpus := steptest.GPUs(t, "a100-80", "h100", "b200", "rtx-5090")
 	var o models.Options
-	for _, gpu := range boards[1:] {
-		o.Others = append(o.Others, step.BoardOf(gpu))
+	for _, gpu := range gpus[1:] {
+		o.Others = append(o.Others, step.RecorderGPU(gpu))
 	}
-	rec, err := m.Record(m.Default, step.BoardOf(boards[0]), o)
+	rec, err := m.Record(m.Default, step.RecorderGPU(gpus[0]), o)
 	require.NoError(t, err)
 	for i := range o.Others {
 		require.NotNil(t, rec.On(i), o.Others[i].Name)
@@ -101,30 +101,30 @@ func TestNewBoardsShareRecordings(t *testing.T) {
 
 // Results on further boards are those of trials on them, wherever they run; tf32 needs
 // recordings of its own.
-func TestATrialOnFurtherBoardsGivesWhatEachWouldAlone(t *testing.T) {
+func TestATrialOnFurtherGPUsGivesWhatEachWouldAlone(t *testing.T) {
 	m, err := all.Models().Lookup("redimnet-b0")
 	require.NoError(t, err)
-	boards := steptest.Boards(t, "t4", "a100-80", "v100-16", "h100", "rtx-5090")
+	gpus := steptest.GPUs(t, "t4", "a100-80", "v100-16", "h100", "rtx-5090")
 	for _, e := range []step.Evidence{
 		steptest.Exact(),
 		{Residuals: steptest.Exact().Residuals, Trials: &steptest.Wire{Models: all.Models()}},
 	} {
 		setup, err := step.New(m, m.Default, e)
 		require.NoError(t, err)
-		trial := setup.Trial(boards[0], 8)
-		for _, gpu := range boards[1:] {
-			trial.Also = append(trial.Also, step.Also{Board: gpu, Timed: []device.GPU{gpu}})
+		trial := setup.Trial(gpus[0], 8)
+		for _, gpu := range gpus[1:] {
+			trial.Also = append(trial.Also, step.Also{GPU: gpu, Timed: []device.GPU{gpu}})
 		}
 		r, err := setup.Try(t.Context(), trial)
 		require.NoError(t, err)
 		require.Len(t, r.Also, len(trial.Also))
 		for i, a := range trial.Also {
-			of := setup.Trial(a.Board, 8)
+			of := setup.Trial(a.GPU, 8)
 			of.Timed = a.Timed
 			alone, err := setup.Try(t.Context(), of)
 			require.NoError(t, err)
 			also := r.Also[i]
-			require.Equal(t, alone.Loads, also.Loads, a.Board.Name)
+			require.Equal(t, alone.Loads, also.Loads, a.GPU.Name)
 			require.Equal(t, alone.Facts, also.Facts)
 			require.Equal(t, alone.Counts, also.Counts)
 			require.Equal(t, alone.Device, also.Device)

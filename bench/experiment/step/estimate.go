@@ -61,7 +61,7 @@ func (s *Setup) Judged(ctx context.Context, t Trial) (planner.Estimate, *report.
 	if err != nil {
 		return planner.Estimate{}, nil, nil, err
 	}
-	e, err := s.Estimate(t.Board, r.Sample())
+	e, err := s.Estimate(t.GPU, r.Sample())
 	if err != nil {
 		return e, nil, r, err
 	}

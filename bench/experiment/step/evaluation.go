@@ -46,14 +46,14 @@ func (s *Setup) evaluate(ctx context.Context, out *report.Estimate, r *Result, o
 	if err != nil {
 		return err
 	}
-	gpu := r.trial.Board
+	gpu := r.trial.GPU
 	gpu.Memory -= others
 	e, err := s.EstimateAt(gpu, with, with.Run.PeakOf(with.ValidationStep, "").Usage)
 	if err != nil {
 		return err
 	}
 	judged := EstimateOf(e)
-	if err := s.onBoard(ctx, judged, r, Replay{Within: true, Others: others}); err != nil {
+	if err := s.onGPU(ctx, judged, r, Replay{Within: true, Others: others}); err != nil {
 		return err
 	}
 	out.Evaluation = &report.Evaluation{

@@ -50,7 +50,7 @@ func (l Local) also(ctx context.Context, t Trial, r *Result) (err error) {
 	var missing []int
 	for i, a := range t.Also {
 		on := t
-		on.Board, on.Timed, on.Also = a.Board, a.Timed, nil
+		on.GPU, on.Timed, on.Also = a.GPU, a.Timed, nil
 		if on.recording = t.recording.On(i); on.recording == nil {
 			missing, rest.Also = append(missing, i), append(rest.Also, a)
 			continue
@@ -63,7 +63,7 @@ func (l Local) also(ctx context.Context, t Trial, r *Result) (err error) {
 	if len(missing) == 0 {
 		return nil
 	}
-	rest.Board, rest.Timed, rest.Also = rest.Also[0].Board, rest.Also[0].Timed, rest.Also[1:]
+	rest.GPU, rest.Timed, rest.Also = rest.Also[0].GPU, rest.Also[0].Timed, rest.Also[1:]
 	other, err := l.Try(ctx, rest)
 	if err != nil {
 		return err
@@ -91,7 +91,7 @@ func (l Local) result(ctx context.Context, t Trial) (*Result, error) {
 	p := rec.Program
 	if t.recorded() {
 		r.Buffers = AtPeak(p).Compiled(MostBuffers)
-		if r.Tuned, err = Tuned(ctx, p, Plentiful(t.Board), t.setup.conf); err != nil {
+		if r.Tuned, err = Tuned(ctx, p, Plentiful(t.GPU), t.setup.conf); err != nil {
 			return nil, err
 		}
 	}
@@ -126,12 +126,12 @@ func (t *Trial) recorded() bool {
 func (t *Trial) reordered(ctx context.Context) (*report.Peaks, error) {
 	c := t.setup.c
 	c.Batch = t.Batch
-	rec, err := t.setup.RecordCase(ctx, c, t.Board, models.Options{Steps: t.Steps, Reordered: true})
+	rec, err := t.setup.RecordCase(ctx, c, t.GPU, models.Options{Steps: t.Steps, Reordered: true})
 	if rec == nil || err != nil {
 		return nil, err
 	}
 	defer rec.Discard()
-	return peaks(ctx, rec.Program, Plentiful(t.Board), t.setup.conf)
+	return peaks(ctx, rec.Program, Plentiful(t.GPU), t.setup.conf)
 }
 
 // loads is the work of a step for each board whose time is estimated. A recorded step of torch.compile has allocations
@@ -143,7 +143,7 @@ func (t *Trial) loads(ctx context.Context) (loads []steptime.Load, err error) {
 	rec, c := t.recording, t.setup.c
 	if t.recorded() {
 		c.Compile, c.Batch = false, t.Batch
-		if rec, err = t.setup.RecordCase(ctx, c, t.Board, models.Options{Steps: t.Steps}); err != nil {
+		if rec, err = t.setup.RecordCase(ctx, c, t.GPU, models.Options{Steps: t.Steps}); err != nil {
 			return nil, err
 		}
 		defer rec.Discard()
@@ -199,7 +199,7 @@ func Plentiful(gpu device.GPU) device.GPU {
 
 // simulate replays a program on a simulated board, as the trial of the result says.
 func simulate(ctx context.Context, p *program.Program, r *Result) error {
-	t, conf, gpu := &r.trial, r.trial.setup.conf, r.trial.Board
+	t, conf, gpu := &r.trial, r.trial.setup.conf, r.trial.GPU
 	conf.Expandable = conf.Expandable || t.Replay.Expandable
 	if !t.Replay.Within {
 		gpu = Plentiful(gpu)

@@ -25,7 +25,7 @@ func (r *Result) host() host.Need {
 		Saving:  r.Counts.Gradients * min(here, stages) / stages,
 		Weights: r.Facts.Host.Weights, Gradients: r.Facts.Host.Gradients, State: r.Facts.Host.State,
 		Rounding: r.Facts.Host.Rounding, Activations: r.Facts.HostSaved, Pinned: r.Facts.HostPinned,
-		Managed: r.Facts.Managed, Memory: r.trial.Board.HostMemory,
+		Managed: r.Facts.Managed, Memory: r.trial.GPU.HostMemory,
 	}
 	for _, in := range r.Facts.Inputs {
 		bytes := in.DType.Size()

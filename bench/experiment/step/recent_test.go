@@ -23,7 +23,7 @@ func (c counting) Try(ctx context.Context, t step.Trial) (*step.Result, error) {
 }
 
 func TestASettledTrialIsTriedOnce(t *testing.T) {
-	gpu := steptest.Boards(t, "rtx-4090")[0]
+	gpu := steptest.GPUs(t, "rtx-4090")[0]
 	m, err := all.Models().Lookup("resnet18")
 	require.NoError(t, err)
 	trials := 0

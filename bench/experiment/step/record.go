@@ -19,8 +19,8 @@ import (
 )
 
 // BoardOf is what a recording needs to know of a GPU.
-func BoardOf(gpu device.GPU) trace.Board {
-	return trace.Board{
+func RecorderGPU(gpu device.GPU) trace.GPU {
+	return trace.GPU{
 		Name: gpu.Name, Capability: int(gpu.Capability), SMs: gpu.SMs, ThreadsPerSM: gpu.ThreadsPerSM,
 		Memory: gpu.Memory,
 	}
@@ -40,7 +40,7 @@ func (s *Setup) RecordCase(ctx context.Context, c models.Case, gpu device.GPU,
 	o models.Options,
 ) (*models.Recording, error) {
 	o.Context = ctx
-	rec, err := s.model.Record(c, BoardOf(gpu), o)
+	rec, err := s.model.Record(c, RecorderGPU(gpu), o)
 	switch {
 	case errors.As(err, new(*models.CaseError)), errors.Is(err, trace.ErrBeyond), err != nil && ctx.Err() != nil:
 		return nil, err
@@ -80,16 +80,16 @@ type Simulation struct {
 func Simulate(ctx context.Context, p *program.Program, gpu device.GPU, conf allocator.Config,
 	others int64,
 ) (*Simulation, error) {
-	board, err := sim.New(gpu, others)
+	simulated, err := sim.New(gpu, others)
 	if err != nil {
 		return nil, err
 	}
-	defer board.Close()
-	run, err := replay.Replay(ctx, p, replay.Options{Config: &conf, Source: board})
+	defer simulated.Close()
+	run, err := replay.Replay(ctx, p, replay.Options{Config: &conf, Source: simulated})
 	if err != nil {
 		return nil, err
 	}
-	return &Simulation{run, board.Peak() - others}, nil
+	return &Simulation{run, simulated.Peak() - others}, nil
 }
 
 // Profile records the case at a batch size and replays it with everything

@@ -18,7 +18,7 @@ func TestDiscardedRecordingsLeaveNothingBehind(t *testing.T) {
 	gpu, err := device.Lookup("a100-40")
 	require.NoError(t, err)
 	record := func(m models.Model) *models.Recording {
-		rec, err := m.Record(m.Default, step.BoardOf(gpu), models.Options{})
+		rec, err := m.Record(m.Default, step.RecorderGPU(gpu), models.Options{})
 		require.NoError(t, err)
 		return rec
 	}

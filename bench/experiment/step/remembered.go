@@ -77,13 +77,13 @@ type settled struct {
 type trialKey struct {
 	c                        models.Key
 	batch, validation, steps int
-	board                    trace.Board
+	gpu                    trace.GPU
 	context                  int64
 	replay                   Replay
 }
 
 func keyOf(t Trial) trialKey {
-	return trialKey{t.setup.c.Key(), t.Batch, t.Validation, t.Steps, BoardOf(t.Board), t.Board.Context, t.Replay}
+	return trialKey{t.setup.c.Key(), t.Batch, t.Validation, t.Steps, RecorderGPU(t.GPU), t.GPU.Context, t.Replay}
 }
 
 // get is the result of a trial, nil if it is not held.

@@ -212,7 +212,7 @@ func SimName(gpu device.GPU) string { return "sim:" + gpu.Name }
 // memory back. Where no flag chose a loop, the verdict is that of the loop that needs more.
 func (s *Setup) Judge(ctx context.Context, e planner.Estimate, r *Result, others int64) (*report.Estimate, error) {
 	out := EstimateOf(e)
-	if err := s.onBoard(ctx, out, r, Replay{Within: true, Others: others, Training: true}); err != nil {
+	if err := s.onGPU(ctx, out, r, Replay{Within: true, Others: others, Training: true}); err != nil {
 		return nil, err
 	}
 	if err := s.evaluate(ctx, out, r, others); err != nil {
@@ -222,7 +222,7 @@ func (s *Setup) Judge(ctx context.Context, e planner.Estimate, r *Result, others
 }
 
 // onBoard has a replay on the board decide where the board's memory lies within the interval of an estimate.
-func (s *Setup) onBoard(ctx context.Context, out *report.Estimate, r *Result, how Replay) error {
+func (s *Setup) onGPU(ctx context.Context, out *report.Estimate, r *Result, how Replay) error {
 	if out.Verdict != report.Tight {
 		return nil
 	}
@@ -240,7 +240,7 @@ func (s *Setup) addPlainLoop(ctx context.Context, out *report.Estimate, r *Resul
 	if !unchosen || r.Facts.Outputs == 0 {
 		return nil
 	}
-	most, gpu := s.For(c), r.trial.Board
+	most, gpu := s.For(c), r.trial.GPU
 	tried, err := most.Settled(ctx, most.training(most.Trial(gpu, r.trial.Batch), 0))
 	if err != nil {
 		return err

@@ -191,7 +191,7 @@ func (s *Setup) Unsafe(
 	}
 	safety, err := s.Safety(gpu, planner.Budget{Margin: planner.DefaultMargin}, others)
 	if err != nil { // nothing is left of the board
-		return report.Reason(planner.BoardFull), nil
+		return report.Reason(planner.GPUFull), nil
 	}
 	why := safety.Budget.Why(e)
 	if why == "" {

@@ -68,7 +68,7 @@ func (s *Setup) Evidence() Evidence { return s.evidence }
 // Trial is the trial of the case at a batch size, which replaces the case's own, replayed
 // without a memory limit.
 func (s *Setup) Trial(gpu device.GPU, batch int) Trial {
-	return Trial{Case: s.reported, Batch: batch, Board: gpu, setup: s}
+	return Trial{Case: s.reported, Batch: batch, GPU: gpu, setup: s}
 }
 
 // Try has a trial run. Errors are those of [Executor].
@@ -82,7 +82,7 @@ func (s *Setup) Try(ctx context.Context, t Trial) (*Result, error) {
 		r.trial = t
 		for i, other := range r.Also {
 			other.trial = t
-			other.trial.Board, other.trial.Timed = t.Also[i].Board, t.Also[i].Timed
+			other.trial.GPU, other.trial.Timed = t.Also[i].GPU, t.Also[i].Timed
 		}
 	}
 	return r, err

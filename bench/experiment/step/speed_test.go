@@ -21,7 +21,7 @@ func recordAndReplay(b *testing.B, c models.Case) {
 	defer debug.SetGCPercent(debug.SetGCPercent(400)) // as the program runs
 	b.ReportAllocs()
 	for b.Loop() {
-		rec, err := registry.Record(c, BoardOf(gpu), models.Options{})
+		rec, err := registry.Record(c, RecorderGPU(gpu), models.Options{})
 		require.NoError(b, err)
 		run, err := replay.Replay(b.Context(), rec.Program, replay.Options{})
 		require.NoError(b, err)

@@ -27,7 +27,7 @@ type Trial struct {
 	Batch int         `json:"batch"`
 	// Board is the board that is recorded for, and simulated unless the replay is on a
 	// device.
-	Board device.GPU `json:"board"`
+	GPU device.GPU `json:"board"`
 	// Validation is the size of a validation batch after the training steps, of systems
 	// that validate; zero for none.
 	Validation int `json:"validation,omitempty"`
@@ -52,7 +52,7 @@ type Trial struct {
 // Also is a further board that a [Trial] is recorded for at once, and the boards for which its
 // steps are timed.
 type Also struct {
-	Board device.GPU   `json:"board"`
+	GPU device.GPU   `json:"board"`
 	Timed []device.GPU `json:"timed,omitempty"`
 }
 
@@ -106,8 +106,8 @@ func (t Trial) Record(ctx context.Context) (*models.Recording, error) {
 	if len(t.Timed) == 0 && t.Replay.Device == "" && !pipelined {
 		c.Accumulate = min(c.Accumulate, MostMicro)
 	}
-	others := lists.Map(t.Also, func(a Also) trace.Board { return BoardOf(a.Board) })
-	return t.setup.RecordCase(ctx, c, t.Board,
+	others := lists.Map(t.Also, func(a Also) trace.GPU { return RecorderGPU(a.GPU) })
+	return t.setup.RecordCase(ctx, c, t.GPU,
 		models.Options{Validation: t.Validation, Steps: t.Steps, Ceiling: t.Ceiling, Others: others})
 }
 
@@ -217,7 +217,7 @@ func (r *Result) Report() *report.Run {
 	if r.Measured != nil {
 		return r.Measured.Run
 	}
-	out := reportOf(r.Run, r.trial.Board.Memory-r.trial.Board.Context-r.trial.Replay.Others)
+	out := reportOf(r.Run, r.trial.GPU.Memory-r.trial.GPU.Context-r.trial.Replay.Others)
 	out.Simulated, out.Device = true, r.Device
 	return out
 }

@@ -24,11 +24,11 @@ func TestAKeyIsOfAllThatATrialSays(t *testing.T) {
 	for i, change := range []func(*step.Trial){
 		func(t *step.Trial) { t.Case.AMP = "bf16" },
 		func(t *step.Trial) { t.Batch = 9 },
-		func(t *step.Trial) { t.Board.Memory++ },
+		func(t *step.Trial) { t.GPU.Memory++ },
 		func(t *step.Trial) { t.Validation = 1 },
 		func(t *step.Trial) { t.Steps = 3 },
 		func(t *step.Trial) { t.Timed = []device.GPU{steptest.Card(1)} },
-		func(t *step.Trial) { t.Also = []step.Also{{Board: steptest.Card(1)}} },
+		func(t *step.Trial) { t.Also = []step.Also{{GPU: steptest.Card(1)}} },
 		func(t *step.Trial) { t.Replay.Within = true },
 		func(t *step.Trial) { t.Replay.Others = 1 },
 		func(t *step.Trial) { t.Replay.Training = true },

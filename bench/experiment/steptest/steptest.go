@@ -29,7 +29,7 @@ func Card(free int64) device.GPU {
 }
 
 // Boards are boards of the catalog.
-func Boards(t require.TestingT, names ...string) []device.GPU {
+func GPUs(t require.TestingT, names ...string) []device.GPU {
 	var all []device.GPU
 	for _, name := range names {
 		gpu, err := device.Lookup(name)

@@ -115,7 +115,7 @@ func TestTrialsOfAPlanCanRunElsewhere(t *testing.T) {
 	require.GreaterOrEqual(t, wire.Trials(), 3)
 }
 
-func TestPlanEstimatesBeyondTheBoard(t *testing.T) {
+func TestPlanEstimatesBeyondTheGPU(t *testing.T) {
 	setup := steptest.Toy(t, models.Case{}, "per_process_memory_fraction:0.5")
 	for free, want := range map[int64]report.Verdict{600: report.DoesNotFit, 9000: report.Fits} {
 		r, err := Plan(t.Context(), setup, steptest.Card(free), []int{64})

@@ -51,7 +51,7 @@ func Jobs(f *fleet.Folder) ([]byte, error) {
 	var out bytes.Buffer
 	e := yaml.NewEncoder(&out)
 	e.SetIndent(2)
-	for _, b := range f.Boards {
+	for _, b := range f.GPUs {
 		if err := e.Encode(job(f, b)); err != nil {
 			return nil, err
 		}
@@ -60,7 +60,7 @@ func Jobs(f *fleet.Folder) ([]byte, error) {
 }
 
 // job is the manifest of a board.
-func job(f *fleet.Folder, b fleet.BoardTasks) object {
+func job(f *fleet.Folder, b fleet.GPUTasks) object {
 	k, s := f.Config.Kubernetes, f.Config.Strategy
 	labels := object{"app.kubernetes.io/name": "vprof", "vprof.dev/fleet": f.Name, "vprof.dev/board": label(b.Key)}
 	if k.Queue != "" {
@@ -179,7 +179,7 @@ func (*Engine) Again() bool { return true }
 
 // Start implements [fleet.Engine]. All tasks of a board are one Job, in which those
 // that are done end at once.
-func (e *Engine) Start(ctx context.Context, b fleet.BoardTasks, _ []int, _ []string) error {
+func (e *Engine) Start(ctx context.Context, b fleet.GPUTasks, _ []int, _ []string) error {
 	manifest := job(e.Folder, b)
 	text, err := json.Marshal(manifest)
 	if err != nil {
@@ -231,18 +231,18 @@ func (e *Engine) Active(ctx context.Context) (map[fleet.Task]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return active(out, e.Folder.Boards)
+	return active(out, e.Folder.GPUs)
 }
 
 // active reads what kubectl prints.
-func active(out []byte, boards []fleet.BoardTasks) (map[fleet.Task]string, error) {
+func active(out []byte, gpus []fleet.GPUTasks) (map[fleet.Task]string, error) {
 	var list jobs
 	if err := json.Unmarshal(out, &list); err != nil {
 		return nil, fmt.Errorf("kubectl get jobs: %w", err)
 	}
 	tasks := map[fleet.Task]string{}
 	for _, j := range list.Items {
-		for _, b := range boards {
+		for _, b := range gpus {
 			if label(b.Key) == j.Metadata.Labels["vprof.dev/board"] && !j.Status.ended() {
 				j.Status.active(b, tasks)
 			}
@@ -253,7 +253,7 @@ func active(out []byte, boards []fleet.BoardTasks) (map[fleet.Task]string, error
 
 // active adds the tasks of a board that have not ended. Which of them run is not said;
 // the first of them are taken for those.
-func (s status) active(b fleet.BoardTasks, tasks map[fleet.Task]string) {
+func (s status) active(b fleet.GPUTasks, tasks map[fleet.Task]string) {
 	ended := map[int]bool{}
 	for _, i := range append(indexes(s.Completed), indexes(s.Failed)...) {
 		ended[i] = true
@@ -267,7 +267,7 @@ func (s status) active(b fleet.BoardTasks, tasks map[fleet.Task]string) {
 			word = fleet.Running
 			s.Ready--
 		}
-		tasks[fleet.Task{Board: b.Key, Index: i}] = word
+		tasks[fleet.Task{GPU: b.Key, Index: i}] = word
 	}
 }
 

@@ -46,8 +46,8 @@ func folder(t *testing.T, text string) *fleet.Folder {
 	require.NoError(t, err)
 	f := &fleet.Folder{Config: c}
 	f.Name = c.Name
-	for i, b := range c.Boards {
-		f.Boards = append(f.Boards, fleet.BoardTasks{Board: b, Key: b.Key(), Jobs: 12, Tasks: 6 + i})
+	for i, b := range c.GPUs {
+		f.GPUs = append(f.GPUs, fleet.GPUTasks{GPUKind: b, Key: b.Key(), Jobs: 12, Tasks: 6 + i})
 	}
 	return f
 }
@@ -128,13 +128,13 @@ func TestActiveTasksAreThoseThatHaveNotEnded(t *testing.T) {
 	f := folder(t, config)
 	tasks, err := active([]byte(`{"items":[
 		{"metadata":{"labels":{"vprof.dev/board":"t4"}},"status":{"active":3,"ready":2,"completedIndexes":"0,2-3","failedIndexes":"5"}},
-		{"metadata":{"labels":{"vprof.dev/board":"a100-80-big-ones"}},"status":{"conditions":[{"type":"Failed","status":"True"}]}}]}`), f.Boards)
+		{"metadata":{"labels":{"vprof.dev/board":"a100-80-big-ones"}},"status":{"conditions":[{"type":"Failed","status":"True"}]}}]}`), f.GPUs)
 	require.NoError(t, err)
 	require.Equal(t, map[fleet.Task]string{
-		{Board: "t4", Index: 1}: fleet.Running,
-		{Board: "t4", Index: 4}: fleet.Running,
+		{GPU: "t4", Index: 1}: fleet.Running,
+		{GPU: "t4", Index: 4}: fleet.Running,
 	}, tasks)
-	_, err = active([]byte("no"), f.Boards)
+	_, err = active([]byte("no"), f.GPUs)
 	require.Error(t, err)
 }
 

@@ -28,8 +28,8 @@ type cluster struct {
 }
 
 // startCluster starts a node, and a partition of its name, for each board.
-func startCluster(t *testing.T, boards []string) *cluster {
-	c := &cluster{t: t, dir: t.TempDir(), nodes: boards, daemons: map[string]*exec.Cmd{}}
+func startCluster(t *testing.T, gpus []string) *cluster {
+	c := &cluster{t: t, dir: t.TempDir(), nodes: gpus, daemons: map[string]*exec.Cmd{}}
 	host, err := os.Hostname()
 	require.NoError(t, err)
 	startMunge(t)

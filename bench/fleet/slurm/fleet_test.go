@@ -20,7 +20,7 @@ import (
 )
 
 // boards are what the nodes have, by the fake driver.
-var boards = []string{"t4", "a100-40", "h100", "rtx-3060"}
+var gpus = []string{"t4", "a100-40", "h100", "rtx-3060"}
 
 // machine is a cluster, and vprof on it.
 type machine struct {
@@ -31,18 +31,18 @@ type machine struct {
 }
 
 func newMachine(t *testing.T) *machine {
-	m := &machine{cluster: startCluster(t, boards)}
+	m := &machine{cluster: startCluster(t, gpus)}
 	m.vprof = filepath.Join(m.dir, "vprof")
 	build := exec.Command("go", "build", "-tags", "cuda", "-o", m.vprof, "../../../cmd/vprof")
 	build.Stderr = os.Stderr
 	require.NoError(t, build.Run())
 
 	script := "#!/bin/bash\nexport SOURCE_DATE_EPOCH=1793858400\ncase $SLURMD_NODENAME in\n"
-	for i, name := range boards {
+	for i, name := range gpus {
 		gpu, err := device.Lookup(name)
 		require.NoError(t, err)
 		setup := fakecuda.Simulated(gpu)
-		setup.Boards[0].ID, setup.Quiet = i+1, true
+		setup.GPUs[0].ID, setup.Quiet = i+1, true
 		script += name + ")\n"
 		for _, v := range setup.Driver(t).Env {
 			key, value, _ := strings.Cut(v, "=")
@@ -64,7 +64,7 @@ func newMachine(t *testing.T) *machine {
 func (m *machine) fleet(name string) string {
 	file := filepath.Join(m.dir, name+".yaml")
 	text := fmt.Sprintf("name: %s\nmodels: [resnet18, vit-ti16-224, llama-tiny]\nbatches: 16..512x2\nboards: "+
-		"[%s]\nslurm:\n  vprof: %s\n", name, strings.Join(boards, ", "), m.node)
+		"[%s]\nslurm:\n  vprof: %s\n", name, strings.Join(gpus, ", "), m.node)
 	require.NoError(m.t, os.WriteFile(file, []byte(text), 0o644))
 	return file
 }
@@ -92,13 +92,13 @@ func (m *machine) collected(file string) []byte {
 }
 
 // tasks are the processes of a fleet's tasks on a board.
-func (m *machine) tasks(fleet, board string) []int {
+func (m *machine) tasks(fleet, gpu string) []int {
 	var pids []int
 	found, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	require.NoError(m.t, err)
 	for _, path := range found {
 		text, err := os.ReadFile(path)
-		if err != nil || !bytes.Contains(text, []byte(filepath.Join(m.dir, fleet+".fleet", board)+"\x00")) {
+		if err != nil || !bytes.Contains(text, []byte(filepath.Join(m.dir, fleet+".fleet", gpu)+"\x00")) {
 			continue
 		}
 		var pid int
@@ -123,7 +123,7 @@ func TestAFleetOnSlurm(t *testing.T) {
 	require.Zero(t, code, said)
 	t.Logf("undisturbed: %v\n%s", time.Since(began).Round(time.Second), said)
 	want := m.collected(calm)
-	for i, name := range boards {
+	for i, name := range gpus {
 		id := fmt.Sprintf(`"uuid":"GPU-fa000000-0000-0000-0000-00000000%02x00","host":"%s"`, i+1, name)
 		require.True(t, bytes.Contains(want, []byte(id)), "%s not in %.2000s", id, want)
 	}
@@ -139,12 +139,12 @@ func TestAFleetOnSlurm(t *testing.T) {
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	require.NoError(t, cmd.Start())
-	met := func(board string) []int {
+	met := func(gpu string) []int {
 		var pids []int
 		require.Eventually(t, func() bool {
-			pids = m.tasks("rough", board)
+			pids = m.tasks("rough", gpu)
 			return len(pids) > 0
-		}, 60*time.Second, 200*time.Millisecond, board)
+		}, 60*time.Second, 200*time.Millisecond, gpu)
 		return pids
 	}
 	m.killNode("a100-40", met("a100-40"))

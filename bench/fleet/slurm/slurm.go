@@ -63,7 +63,7 @@ func (e *Engine) Check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, b := range e.Folder.Boards {
+	for _, b := range e.Folder.GPUs {
 		if !slices.Contains(there, b.Partition) {
 			return input.Errorf("board %s: there is no partition %q%s (sinfo lists %s); name it with partition:", b.GPU,
 				b.Partition, nearest.Hint(b.Partition, there, 3), strings.Join(there, ", "))
@@ -81,7 +81,7 @@ func (*Engine) Again() bool { return false }
 // array is a job array that was submitted.
 type array struct {
 	Job   string `json:"job"`
-	Board string `json:"board"`
+	GPU string `json:"board"`
 	Tasks []int  `json:"tasks"`
 }
 
@@ -93,19 +93,19 @@ func (e *Engine) arrays() (map[string]string, error) {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	boards := map[string]string{}
+	gpus := map[string]string{}
 	for row := range bytes.Lines(text) {
 		var a array
 		if err := json.Unmarshal(row, &a); err != nil {
 			continue // its writer was ended; that array is found by its name
 		}
-		boards[a.Job] = a.Board
+		gpus[a.Job] = a.GPU
 	}
-	return boards, nil
+	return gpus, nil
 }
 
 // Start implements [fleet.Engine].
-func (e *Engine) Start(ctx context.Context, b fleet.BoardTasks, tasks []int, avoid []string) error {
+func (e *Engine) Start(ctx context.Context, b fleet.GPUTasks, tasks []int, avoid []string) error {
 	script, err := e.Script(b, tasks, avoid)
 	if err != nil {
 		return fmt.Errorf("board %s: %w", b.Key, err)
@@ -148,7 +148,7 @@ func option(name, value string) (string, error) {
 }
 
 // Script is the batch script of some tasks of a board.
-func (e *Engine) Script(b fleet.BoardTasks, tasks []int, avoid []string) (string, error) {
+func (e *Engine) Script(b fleet.GPUTasks, tasks []int, avoid []string) (string, error) {
 	c, s := e.Folder.Config, e.Folder.Config.Slurm
 	dir := e.Folder.Path(b)
 	var out strings.Builder
@@ -202,7 +202,7 @@ func positive(n int) string {
 	return strconv.Itoa(n)
 }
 
-func (e *Engine) jobName(b fleet.BoardTasks) string {
+func (e *Engine) jobName(b fleet.GPUTasks) string {
 	return "vprof-" + e.Folder.Name + "-" + b.Key
 }
 
@@ -217,31 +217,31 @@ func indices(tasks []int, atOnce int) string {
 
 // Active implements [fleet.Engine].
 func (e *Engine) Active(ctx context.Context) (map[fleet.Task]string, error) {
-	boards, err := e.arrays()
-	if err != nil || len(boards) == 0 {
+	gpus, err := e.arrays()
+	if err != nil || len(gpus) == 0 {
 		return nil, err
 	}
 	out, err := run(ctx, "", "squeue", "--noheader", "--array", "--me", "--format=%F|%K|%T|%r")
 	if err != nil {
 		return nil, err
 	}
-	return active(out, boards), nil
+	return active(out, gpus), nil
 }
 
 // active reads what squeue prints.
-func active(out string, boards map[string]string) map[fleet.Task]string {
+func active(out string, gpus map[string]string) map[fleet.Task]string {
 	tasks := map[fleet.Task]string{}
 	for row := range strings.Lines(out) {
 		cells := strings.Split(strings.TrimSpace(row), "|")
 		if len(cells) != 4 {
 			continue
 		}
-		board, ours := boards[cells[0]]
+		gpu, ours := gpus[cells[0]]
 		index, err := strconv.Atoi(cells[1])
 		if !ours || err != nil {
 			continue
 		}
-		t := fleet.Task{Board: board, Index: index}
+		t := fleet.Task{GPU: gpu, Index: index}
 		switch cells[2] {
 		case "RUNNING":
 			tasks[t] = fleet.Running
@@ -258,7 +258,7 @@ func active(out string, boards map[string]string) map[fleet.Task]string {
 
 // Cancel implements [fleet.Engine].
 func (e *Engine) Cancel(ctx context.Context) (int, error) {
-	boards, err := e.arrays()
+	gpus, err := e.arrays()
 	if err != nil {
 		return 0, err
 	}
@@ -267,7 +267,7 @@ func (e *Engine) Cancel(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	args := []string{"--quiet"}
-	for job := range boards {
+	for job := range gpus {
 		args = append(args, job)
 	}
 	_, err = run(ctx, "", "scancel", args...)

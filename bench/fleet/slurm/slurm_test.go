@@ -36,8 +36,8 @@ func engine(t *testing.T, text string) *Engine {
 	require.NoError(t, err)
 	f := &fleet.Folder{Dir: "/shared/my lab.fleet", Config: c}
 	f.Name = c.Name
-	for _, b := range c.Boards {
-		f.Boards = append(f.Boards, fleet.BoardTasks{Board: b, Key: b.Key(), Jobs: 12, Tasks: 12})
+	for _, b := range c.GPUs {
+		f.GPUs = append(f.GPUs, fleet.GPUTasks{GPUKind: b, Key: b.Key(), Jobs: 12, Tasks: 12})
 	}
 	return &Engine{Folder: f, Program: "/usr/bin/vprof"}
 }
@@ -45,11 +45,11 @@ func engine(t *testing.T, text string) *Engine {
 // A script is one that a shell reads, whatever names are in it.
 func TestScripts(t *testing.T) {
 	e := engine(t, config)
-	text, err := e.Script(e.Folder.Boards[0], []int{7, 0, 1, 2, 11}, []string{"n3", "n4"})
+	text, err := e.Script(e.Folder.GPUs[0], []int{7, 0, 1, 2, 11}, []string{"n3", "n4"})
 	require.NoError(t, err)
 	golden.Equal(t, "testdata/job.sh", []byte(text))
 	pyxis := engine(t, strings.Replace(config, "  account", "  container-runtime: pyxis\n  account", 1))
-	more, err := pyxis.Script(pyxis.Folder.Boards[0], []int{0}, nil)
+	more, err := pyxis.Script(pyxis.Folder.GPUs[0], []int{0}, nil)
 	require.NoError(t, err)
 	require.Contains(t, more,
 		`exec srun --container-image='/images/it'\''s vprof.sif' --container-mounts='/shared/my lab.fleet:/shared/my lab.fleet' /usr/bin/vprof fleet task`)
@@ -66,16 +66,16 @@ func TestOptionsOfSbatchStayOptions(t *testing.T) {
 	for _, value := range []string{"a'b", `a"b`, "a\\b", "a\nrm -rf ~", "a\rb"} {
 		e := engine(t, config)
 		e.Folder.Config.Slurm.Account = value
-		_, err := e.Script(e.Folder.Boards[0], []int{0}, nil)
+		_, err := e.Script(e.Folder.GPUs[0], []int{0}, nil)
 		require.True(t, input.Bad(err))
 		e = engine(t, config)
 		e.Folder.Dir = "/shared/" + value
-		_, err = e.Script(e.Folder.Boards[0], []int{0}, nil)
+		_, err = e.Script(e.Folder.GPUs[0], []int{0}, nil)
 		require.True(t, input.Bad(err))
 	}
 	e := engine(t, config)
 	e.Folder.Dir = "/shared/100% #1"
-	text, err := e.Script(e.Folder.Boards[0], []int{0}, nil)
+	text, err := e.Script(e.Folder.GPUs[0], []int{0}, nil)
 	require.NoError(t, err)
 	require.Contains(t, text, `#SBATCH --output="/shared/100%% #1/t4.gpu-small/log/task-%a-%A.txt"`)
 }
@@ -85,8 +85,8 @@ func TestActiveTasksAreReadFromSqueue(t *testing.T) {
 		"12|0|RUNNING|None\n12|1|PENDING|Resources\n12|2|COMPLETING|None\n13|0|PENDING|None\n12|N/A|PENDING|x\n99|3|RUNNING|None\nnonsense\n",
 		map[string]string{"12": "t4", "13": "h100"})
 	require.Equal(t, map[fleet.Task]string{
-		{Board: "t4", Index: 0}: fleet.Running, {Board: "t4", Index: 1}: "pending: Resources",
-		{Board: "h100", Index: 0}: "pending",
+		{GPU: "t4", Index: 0}: fleet.Running, {GPU: "t4", Index: 1}: "pending: Resources",
+		{GPU: "h100", Index: 0}: "pending",
 	}, tasks)
 }
 

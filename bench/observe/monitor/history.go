@@ -19,7 +19,7 @@ const None int64 = -1
 // each step of time. It is safe for concurrent use.
 type History struct {
 	mu     sync.Mutex
-	boards []boardHistory
+	gpus []gpuHistory
 	last   Round
 	// notices are the latest ones, with their times.
 	notices []Notice
@@ -34,7 +34,7 @@ type Notice struct {
 // keptNotices is how many notices a history keeps.
 const keptNotices = 20
 
-type boardHistory struct {
+type gpuHistory struct {
 	used, load series
 	processes  map[int]*series
 }
@@ -94,21 +94,21 @@ func (h *History) Add(l Round) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.last = l
-	for len(h.boards) < len(l.Samples) {
-		h.boards = append(h.boards, boardHistory{processes: map[int]*series{}})
+	for len(h.gpus) < len(l.Samples) {
+		h.gpus = append(h.gpus, gpuHistory{processes: map[int]*series{}})
 	}
 	for _, text := range l.Notices {
 		h.notices = append(h.notices, Notice{l.Samples[0].Time, text})
 	}
 	for i, s := range l.Samples {
 		if s.Error == "" {
-			h.boards[i].add(s)
+			h.gpus[i].add(s)
 		}
 	}
 	h.notices = h.notices[max(0, len(h.notices)-keptNotices):]
 }
 
-func (b *boardHistory) add(s Sample) {
+func (b *gpuHistory) add(s Sample) {
 	b.used.add(s.Time, max(s.Used, s.Highest))
 	if s.GPUPercent != nil {
 		b.load.add(s.Time, int64(*s.GPUPercent))
@@ -143,14 +143,14 @@ func (h *History) Latest() (Round, []Notice) {
 // Trace is the history of a board up to a time: n entries, each of the length Steps[step].
 // With a process other than zero its memory stands in the place of the board's. Samples do not
 // come at quite regular times; an entry that fell between two of them has the value before it.
-func (h *History) Trace(board, process, step, n int, upTo time.Time) Trace {
+func (h *History) Trace(gpu, process, step, n int, upTo time.Time) Trace {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	number := upTo.UnixNano() / int64(Steps[step])
 	empty := &series{}
 	used, load := empty, empty
-	if board < len(h.boards) {
-		b := &h.boards[board]
+	if gpu < len(h.gpus) {
+		b := &h.gpus[gpu]
 		used, load = &b.used, &b.load
 		if process != 0 {
 			used = b.processes[process]

@@ -13,7 +13,7 @@ import (
 )
 
 // A Board is a GPU to watch: what [nvml.Board] is, with its names.
-type Board struct {
+type GPU struct {
 	Index      int
 	Name, UUID string
 	Reader     Reader
@@ -30,7 +30,7 @@ type Reader interface {
 
 // A Session is NVML while it is open.
 type Session struct {
-	Boards []Board
+	GPUs []GPU
 	Close  func() error
 	// Missing says which boards NVML counts but cannot tell anything of.
 	Missing error
@@ -49,7 +49,7 @@ type Round struct {
 
 // A Monitor watches boards. It is not safe for concurrent use.
 type Monitor struct {
-	boards  []*watchedBoard
+	gpus  []*watchedGPU
 	source  Source
 	session Session
 	// watched says which processes count; nil are all.
@@ -61,8 +61,8 @@ type Monitor struct {
 }
 
 // watchedBoard is a board and what was seen of it.
-type watchedBoard struct {
-	Board
+type watchedGPU struct {
+	GPU
 	seen Seen
 	// last is the time of the last reading that succeeded, highest the most
 	// in use since the last sample.
@@ -79,9 +79,9 @@ type watchedBoard struct {
 // processes are meant, nil means all that use a board.
 func New(session Session, source Source, watched func(pid int) bool) *Monitor {
 	m := &Monitor{session: session, source: source, watched: watched}
-	for _, b := range session.Boards {
-		m.boards = append(m.boards, &watchedBoard{
-			Board: b, seen: Seen{GPU: b.Index}, processesPeak: map[int]int64{},
+	for _, b := range session.GPUs {
+		m.gpus = append(m.gpus, &watchedGPU{
+			GPU: b, seen: Seen{GPU: b.Index}, processesPeak: map[int]int64{},
 		})
 	}
 	return m
@@ -102,8 +102,8 @@ func (m *Monitor) Close() error {
 // monitor goes on.
 func (m *Monitor) Sample(now time.Time) Round {
 	m.reopen(now)
-	out := Round{Samples: make([]Sample, len(m.boards))}
-	for i, b := range m.boards {
+	out := Round{Samples: make([]Sample, len(m.gpus))}
+	for i, b := range m.gpus {
 		r, err := b.Reader.Read()
 		if err != nil {
 			b.missed++
@@ -124,7 +124,7 @@ func (m *Monitor) Sample(now time.Time) Round {
 // ReadMemory reads memory only; the next sample includes it in its peaks. Readings a millisecond
 // apart find short peaks.
 func (m *Monitor) ReadMemory(now time.Time) {
-	for _, b := range m.boards {
+	for _, b := range m.gpus {
 		if !b.lostSince.IsZero() {
 			continue // the next sample tries again
 		}
@@ -143,7 +143,7 @@ func (m *Monitor) ReadMemory(now time.Time) {
 }
 
 // count adds a reading of memory to the peaks.
-func (b *watchedBoard) count(now time.Time, used, watched int64) {
+func (b *watchedGPU) count(now time.Time, used, watched int64) {
 	s := &b.seen
 	if s.Samples == 0 {
 		s.First = used
@@ -176,7 +176,7 @@ func (m *Monitor) pick(all []nvml.Process) (picked []Process, held int64) {
 }
 
 // sample makes the sample of a reading, and adds the reading to the board's summary.
-func (m *Monitor) sample(b *watchedBoard, now time.Time, r nvml.Reading) Sample {
+func (m *Monitor) sample(b *watchedGPU, now time.Time, r nvml.Reading) Sample {
 	processes, watched := m.pick(r.Processes)
 	b.count(now, r.Memory.Used, watched)
 	for i := range processes {
@@ -210,7 +210,7 @@ func watts(milliwatts *int) *float64 {
 
 // noteEnded adds a notice for each watched process that no longer uses the board. Other
 // processes end without one.
-func (m *Monitor) noteEnded(b *watchedBoard, now []Process) {
+func (m *Monitor) noteEnded(b *watchedGPU, now []Process) {
 	for _, p := range b.processes {
 		if slices.ContainsFunc(now, func(q Process) bool { return q.PID == p.PID }) {
 			continue

@@ -60,7 +60,7 @@ func reading(used, first, second int64) *nvml.Reading {
 // session has one board.
 func session(c *card) monitor.Session {
 	return monitor.Session{
-		Boards: []monitor.Board{{Index: 0, Name: "Card", UUID: "GPU-1", Reader: c}},
+		GPUs: []monitor.GPU{{Index: 0, Name: "Card", UUID: "GPU-1", Reader: c}},
 		Close:  func() error { return nil },
 	}
 }
@@ -207,14 +207,14 @@ func TestPausesBetweenAttemptsGrowToAMinute(t *testing.T) {
 	require.Equal(t, []int{1, 2, 4, 8, 16, 32, 64, 124, 184, 244}, tries)
 }
 
-func TestABoardThatIsGoneForGoodLeavesTheOthers(t *testing.T) {
+func TestAGPUThatIsGoneForGoodLeavesTheOthers(t *testing.T) {
 	one, two := &card{reading(300, 100, 200)}, &card{reading(200, 100, 100)}
-	both := monitor.Session{Boards: []monitor.Board{
+	both := monitor.Session{GPUs: []monitor.GPU{
 		{Index: 0, UUID: "GPU-1", Reader: one},
 		{Index: 1, UUID: "GPU-2", Reader: two},
 	}}
 	m := monitor.New(both, func() (monitor.Session, error) {
-		return monitor.Session{Boards: both.Boards[1:], Missing: errors.New("board 0: GPU is lost")}, nil
+		return monitor.Session{GPUs: both.GPUs[1:], Missing: errors.New("board 0: GPU is lost")}, nil
 	}, nil)
 	m.Sample(start)
 	one.says = nil

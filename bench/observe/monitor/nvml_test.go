@@ -64,15 +64,15 @@ func (s *server) open() (monitor.Session, error) {
 	if err != nil {
 		return monitor.Session{}, err
 	}
-	found, err := library.Boards()
+	found, err := library.GPUs()
 	session := monitor.Session{Close: library.Close, Missing: err}
 	for _, b := range found {
-		session.Boards = append(session.Boards, monitor.Board{Index: b.Index, Name: b.Name, UUID: b.UUID, Reader: b})
+		session.GPUs = append(session.GPUs, monitor.GPU{Index: b.Index, Name: b.Name, UUID: b.UUID, Reader: b})
 	}
 	return session, nil
 }
 
-func TestEightBoardsGoOnAfterTheDriverWasLoadedAnew(t *testing.T) {
+func TestEightGPUsGoOnAfterTheDriverWasLoadedAnew(t *testing.T) {
 	s := newServer()
 	opened, err := s.open()
 	require.NoError(t, err)

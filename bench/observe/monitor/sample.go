@@ -192,7 +192,7 @@ func (s Seen) Rise() int64 { return s.Peak - s.First }
 
 // Seen is the summary of all samples so far, one for each board.
 func (m *Monitor) Seen() []Seen {
-	return lists.Map(m.boards, func(b *watchedBoard) Seen { return b.seen })
+	return lists.Map(m.gpus, func(b *watchedGPU) Seen { return b.seen })
 }
 
 // Pauses between attempts to open NVML again: they double from the first to
@@ -203,7 +203,7 @@ const (
 )
 
 // markLost notes that a board cannot be read.
-func (m *Monitor) markLost(b *watchedBoard, now time.Time, why error) {
+func (m *Monitor) markLost(b *watchedGPU, now time.Time, why error) {
 	b.seen.Lost++
 	if !b.lostSince.IsZero() {
 		return
@@ -213,7 +213,7 @@ func (m *Monitor) markLost(b *watchedBoard, now time.Time, why error) {
 }
 
 // found notes that a board was read, and what was missed since it was lost.
-func (m *Monitor) found(b *watchedBoard, now time.Time) {
+func (m *Monitor) found(b *watchedGPU, now time.Time) {
 	if b.lostSince.IsZero() {
 		return
 	}
@@ -227,7 +227,7 @@ func (m *Monitor) found(b *watchedBoard, now time.Time) {
 // driver that was loaded anew are of no use. Boards are known by their UUIDs.
 func (m *Monitor) reopen(now time.Time) {
 	lost := false
-	for _, b := range m.boards {
+	for _, b := range m.gpus {
 		lost = lost || !b.lostSince.IsZero()
 	}
 	if !lost || m.source == nil || now.Before(m.retry) {
@@ -239,15 +239,15 @@ func (m *Monitor) reopen(now time.Time) {
 	_ = m.Close()
 	session, err := m.source()
 	if err != nil {
-		for _, b := range m.boards {
+		for _, b := range m.gpus {
 			b.Reader = unreadable{err}
 		}
 		return
 	}
 	m.session = session
-	for _, b := range m.boards {
+	for _, b := range m.gpus {
 		b.Reader = unreadable{errors.Join(errors.New("NVML does not list it"), session.Missing)}
-		for _, anew := range session.Boards {
+		for _, anew := range session.GPUs {
 			if anew.UUID == b.UUID {
 				b.Reader = anew.Reader
 			}

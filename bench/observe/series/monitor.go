@@ -104,7 +104,7 @@ func (j *journal) add(s monitor.Sample) error {
 		}
 		seen[p.PID] = true
 	}
-	b, err := j.board(strconv.Itoa(s.GPU)+s.UUID, strings.TrimSpace(fmt.Sprint(s.GPU, " ", s.Name)), s.Name)
+	b, err := j.gpu(strconv.Itoa(s.GPU)+s.UUID, strings.TrimSpace(fmt.Sprint(s.GPU, " ", s.Name)), s.Name)
 	if err != nil {
 		return err
 	}

@@ -77,7 +77,7 @@ func formatOf(first []byte) func([]byte) (*journal, error) {
 		word, _, _ := strings.Cut(strings.TrimSpace(name), " ")
 		switch word {
 		case "memory.used":
-			return readBoards
+			return readGPUs
 		case "used_memory", "used_gpu_memory":
 			return readProcesses
 		case "used_bytes":
@@ -116,20 +116,20 @@ func Read(r io.Reader, name string) ([]Series, error) {
 		}
 		return nil, wrong
 	}
-	if len(j.boards) == 0 {
+	if len(j.gpus) == 0 {
 		return nil, &input.FormatError{File: name, Line: j.line, Reason: "there are no samples"}
 	}
-	return lists.Map(j.boards, func(b *board) Series { return b.series() }), nil
+	return lists.Map(j.gpus, func(b *gpu) Series { return b.series() }), nil
 }
 
 // journal collects the samples of a log, in any of the formats, by board and moment.
 type journal struct {
 	line   int // that is read, from 1
-	boards []*board
+	gpus []*gpu
 }
 
 // board is the samples of one GPU.
-type board struct {
+type gpu struct {
 	key, name, product string
 	total              int64
 	moments            []moment
@@ -147,25 +147,25 @@ type moment struct {
 func unknown() moment { return moment{used: -1, highest: -1, watched: -1} }
 
 // maxBoards is more boards than a machine has.
-const maxBoards = 256
+const maxGPUs = 256
 
 // board finds the one of a key, or makes it.
-func (j *journal) board(key, name, product string) (*board, error) {
-	for _, b := range j.boards {
+func (j *journal) gpu(key, name, product string) (*gpu, error) {
+	for _, b := range j.gpus {
 		if b.key == key {
 			return b, nil
 		}
 	}
-	if len(j.boards) == maxBoards {
-		return nil, fmt.Errorf("there are more than %d boards", maxBoards)
+	if len(j.gpus) == maxGPUs {
+		return nil, fmt.Errorf("there are more than %d boards", maxGPUs)
 	}
-	b := &board{key: key, name: name, product: product}
-	j.boards = append(j.boards, b)
+	b := &gpu{key: key, name: name, product: product}
+	j.gpus = append(j.gpus, b)
 	return b, nil
 }
 
 // series reduces the moments of a board to the memory of the training and of others.
-func (b *board) series() Series {
+func (b *gpu) series() Series {
 	s := Series{GPU: b.name, Product: b.product, Total: b.total}
 	peaks, names := map[int]int64{}, map[int]string{}
 	var watched bool
@@ -216,7 +216,7 @@ func (b *board) series() Series {
 }
 
 // unwatched is what others than the watched processes had.
-func (b *board) unwatched() []Process {
+func (b *gpu) unwatched() []Process {
 	most := 0.0
 	for _, m := range b.moments {
 		if m.watched >= 0 {

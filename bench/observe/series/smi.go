@@ -74,7 +74,7 @@ func columns(header []string) ([]string, error) {
 }
 
 // readBoards reads the CSV of nvidia-smi --query-gpu.
-func readBoards(data []byte) (*journal, error) {
+func readGPUs(data []byte) (*journal, error) {
 	j := &journal{}
 	return j, j.rows(data, func(cell map[string]string) error {
 		used, err := mebibytes("memory.used", cell)
@@ -84,12 +84,12 @@ func readBoards(data []byte) (*journal, error) {
 		product := cell["name"]
 		name := strings.TrimSpace(cell["index"] + " " + product)
 		key := name + cell["uuid"] + cell["pci.bus_id"]
-		b, err := j.board(key, name, product)
+		b, err := j.gpu(key, name, product)
 		when := smiTime(cell["timestamp"])
 		// Boards of one name and no number follow each other.
 		for n := 2; err == nil && !when.IsZero() && len(b.moments) > 0 &&
 			b.moments[len(b.moments)-1].when.Equal(when); n++ {
-			b, err = j.board(fmt.Sprint(key, "#", n), fmt.Sprintf("%s #%d", name, n), product)
+			b, err = j.gpu(fmt.Sprint(key, "#", n), fmt.Sprintf("%s #%d", name, n), product)
 		}
 		if err != nil {
 			return err
@@ -135,7 +135,7 @@ func readProcesses(data []byte) (*journal, error) {
 			return fmt.Errorf("pid: %q is not the number of a process", cell["pid"])
 		}
 		product := cell["gpu_name"]
-		b, err := j.board(product+cell["gpu_uuid"]+cell["gpu_bus_id"],
+		b, err := j.gpu(product+cell["gpu_uuid"]+cell["gpu_bus_id"],
 			strings.TrimSpace(product+" "+cell["gpu_bus_id"]), product)
 		if err != nil {
 			return err
@@ -148,7 +148,7 @@ func readProcesses(data []byte) (*journal, error) {
 		m.used = max(0, m.used) + used
 		return nil
 	})
-	if err == nil && len(j.boards) == 0 && untold > 0 {
+	if err == nil && len(j.gpus) == 0 && untold > 0 {
 		err = errors.New("nvidia-smi does not tell here what processes have; log the board with " +
 			"--query-gpu=timestamp,name,memory.used,memory.total")
 	}
@@ -157,7 +157,7 @@ func readProcesses(data []byte) (*journal, error) {
 
 // at is the moment that a row about a process belongs to: the last one, unless
 // that is of another time or has the process already.
-func (b *board) at(when time.Time, pid int) *moment {
+func (b *gpu) at(when time.Time, pid int) *moment {
 	if n := len(b.moments); n > 0 {
 		last := &b.moments[n-1]
 		if _, again := last.processes[pid]; !again && last.when.Equal(when) {

@@ -80,7 +80,7 @@ const (
 	// ModelState is weights, gradients and optimizer state.
 	ModelState Quantity = "model state"
 	// Board is the memory of the GPU to use.
-	Board Quantity = "board"
+	GPU Quantity = "board"
 	// Fits says that the batch fits the board; there is no figure.
 	Fits Quantity = "fits"
 	// Trainable is the share of the parameters that are trained.
@@ -94,7 +94,7 @@ const (
 )
 
 var quantities = []Quantity{
-	Device, Allocated, AllocatedAfter, PeakOf, AddedBy, ModelState, Board, Fits, Trainable,
+	Device, Allocated, AllocatedAfter, PeakOf, AddedBy, ModelState, GPU, Fits, Trainable,
 	Tensor, Time, Host,
 }
 

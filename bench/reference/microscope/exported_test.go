@@ -38,7 +38,7 @@ func TestExportedModelsRunAsInPyTorch(t *testing.T) {
 		require.NoError(t, err)
 		gpu, err := device.Lookup("rtx-3090")
 		require.NoError(t, err)
-		r, err := model.Record(c, board(gpu), models.Options{})
+		r, err := model.Record(c, recorderGPU(gpu), models.Options{})
 		require.NoError(t, err, name)
 		result, err := Compare(readList(t, path), steps(ours(t, r.Program), "batch"))
 		require.NoError(t, err, name)

@@ -51,7 +51,7 @@ func TestFineTuningRunsAsInPyTorch(t *testing.T) {
 		require.True(t, ok, name)
 		c.Model, c.Batch, c.Weights, c.Clip = reference.FineTunedScheme+":llama-8x1024", 2, "bf16", models.ClipNone
 		c.Torch, c.Settings = "2.11", models.Settings{"seq-len": 256, "packed": 1}
-		r, err := all.Models().With(reference.FineTuned()).Record(c, board(gpu),
+		r, err := all.Models().With(reference.FineTuned()).Record(c, recorderGPU(gpu),
 			models.Options{Steps: 3, Annotate: true})
 		require.NoError(t, err, name)
 		result, err := Compare(unmarked(readList(t, path)), unmarked(ours(t, r.Program)))
@@ -100,7 +100,7 @@ func TestConfigurationsRunAsInPyTorch(t *testing.T) {
 		if strings.Contains(name, "bf16") {
 			c.AMP = "bf16"
 		}
-		r, err := m.Record(c, board(gpu), models.Options{Steps: 2, Annotate: true})
+		r, err := m.Record(c, recorderGPU(gpu), models.Options{Steps: 2, Annotate: true})
 		require.NoError(t, err)
 		result, err := Compare(unmarked(readList(t, "testdata/exported/"+name+".txt.bz2")),
 			unmarked(ours(t, r.Program)))

@@ -47,8 +47,8 @@ func caseOf(t *testing.T, name string) (models.Case, device.GPU) {
 	return c, gpu
 }
 
-func board(g device.GPU) trace.Board {
-	return trace.Board{
+func recorderGPU(g device.GPU) trace.GPU {
+	return trace.GPU{
 		Name: g.Name, Capability: int(g.Capability), SMs: g.SMs, ThreadsPerSM: g.ThreadsPerSM,
 		Memory: g.Memory,
 	}
@@ -105,7 +105,7 @@ func TestRecordedStepsAreThoseOfPyTorch(t *testing.T) {
 			fmt.Fprintf(&table, "%-60s no such model yet\n", name)
 			continue
 		}
-		r, err := registry.Record(c, board(gpu), models.Options{})
+		r, err := registry.Record(c, recorderGPU(gpu), models.Options{})
 		require.NoError(t, err, name)
 		require.NoError(t, r.Program.Validate(), name)
 		result, err := Compare(readList(t, path), ours(t, r.Program))

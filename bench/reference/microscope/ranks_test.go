@@ -35,7 +35,7 @@ func TestRanksRunAsInPyTorch(t *testing.T) {
 		require.NoError(t, err)
 		gpu, err := device.Lookup("a100-80")
 		require.NoError(t, err)
-		r, err := model.Record(c, board(gpu), models.Options{})
+		r, err := model.Record(c, recorderGPU(gpu), models.Options{})
 		require.NoError(t, err, name)
 		require.NoError(t, r.Program.Validate(), name)
 		result, err := Compare(readList(t, path), steps(ours(t, r.Program), "model", "wrap", "batch"))

@@ -42,7 +42,7 @@ func sweep() *report.Report {
 }
 
 // The name of a measured board says which it is, and of which machine.
-func TestMeasuredBoardsAreNamed(t *testing.T) {
+func TestMeasuredGPUsAreNamed(t *testing.T) {
 	r := sweep()
 	r.Devices = []report.Device{{Name: "n2/cuda:0", GPU: "h100", UUID: "GPU-2", Host: "n2"}}
 	for i := range r.Points {

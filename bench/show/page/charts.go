@@ -75,17 +75,17 @@ func (s series) verdict(model string) (clause string, v report.Verdict) {
 			}
 		}
 	}
-	board := s.device.String()
+	gpu := s.device.String()
 	switch {
 	case best == nil && unsure == nil:
-		return fmt.Sprintf("%s does not fit a %s, not even with batch %d", model, board, s.points[0].Batch),
+		return fmt.Sprintf("%s does not fit a %s, not even with batch %d", model, gpu, s.points[0].Batch),
 			report.DoesNotFit
 	case best == nil:
-		return fmt.Sprintf("%s on a %s: batch %d %s", model, board, unsure.Batch, unsureWords[unsure.Verdict()]),
+		return fmt.Sprintf("%s on a %s: batch %d %s", model, gpu, unsure.Batch, unsureWords[unsure.Verdict()]),
 			unsure.Verdict()
 	}
 	need := deviceBytes(*best)
-	clause = fmt.Sprintf("%s fits a %s up to batch %d, which needs %s and leaves %s", model, board, best.Batch,
+	clause = fmt.Sprintf("%s fits a %s up to batch %d, which needs %s and leaves %s", model, gpu, best.Batch,
 		bytesize.Format(need), bytesize.Format(max(0, s.device.Memory-need)))
 	if unsure != nil {
 		clause += fmt.Sprintf("; batch %d %s", unsure.Batch, unsureWords[unsure.Verdict()])

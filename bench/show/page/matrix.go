@@ -19,12 +19,12 @@ var matrixMarkup string
 type matrixView struct {
 	*report.Matrix
 	frame
-	Boards []matrixBoard
+	GPUs []matrixGPU
 	Cases  []matrixCase
 }
 
 // matrixBoard is a column.
-type matrixBoard struct{ Name, Title, Memory string }
+type matrixGPU struct{ Name, Title, Memory string }
 
 // matrixCase is a row.
 type matrixCase struct {
@@ -38,15 +38,15 @@ type matrixCell struct{ Class, Largest, Needs, Words string }
 // Write writes the page.
 func (m *Matrix) Write(w io.Writer) error {
 	v := matrixView{Matrix: m.Matrix, frame: framed(m.Name, false)}
-	boards, cases := map[string]int{}, map[[2]string]int{}
+	gpus, cases := map[string]int{}, map[[2]string]int{}
 	for _, r := range m.Rows {
-		if _, seen := boards[r.Device]; !seen {
-			boards[r.Device] = len(v.Boards)
+		if _, seen := gpus[r.Device]; !seen {
+			gpus[r.Device] = len(v.GPUs)
 			name := r.GPU
 			if r.UUID != "" || r.Host != "" {
 				name = r.Device
 			}
-			v.Boards = append(v.Boards, matrixBoard{name, r.Title, bytesize.Format(r.Memory)})
+			v.GPUs = append(v.GPUs, matrixGPU{name, r.Title, bytesize.Format(r.Memory)})
 		}
 	}
 	for _, r := range m.Rows {
@@ -55,9 +55,9 @@ func (m *Matrix) Write(w io.Writer) error {
 		if !seen {
 			i = len(v.Cases)
 			cases[key] = i
-			v.Cases = append(v.Cases, matrixCase{r.Model, r.Case, make([]matrixCell, len(v.Boards))})
+			v.Cases = append(v.Cases, matrixCase{r.Model, r.Case, make([]matrixCell, len(v.GPUs))})
 		}
-		v.Cases[i].Cells[boards[r.Device]] = cellOf(r)
+		v.Cases[i].Cells[gpus[r.Device]] = cellOf(r)
 	}
 	return execute(w, matrixMarkup, v)
 }

@@ -42,11 +42,11 @@ func sweptWith(t testing.TB, residuals step.Residuals, m models.Model, memory in
 	gpu, err := device.Lookup("rtx-5060-ti")
 	require.NoError(t, err)
 	gpu.Memory = memory
-	board, err := sim.New(gpu, 0)
+	simulated, err := sim.New(gpu, 0)
 	require.NoError(t, err)
-	defer board.Close()
+	defer simulated.Close()
 	options := sweep.Options{Batches: batches, Conditions: sweep.Conditions{Repeat: 1}}
-	r, err := sweep.Run(t.Context(), setup, board, options,
+	r, err := sweep.Run(t.Context(), setup, simulated, options,
 		func(*report.Report) error {
 			return nil
 		})
@@ -148,7 +148,7 @@ func TestSlowIsNotFitting(t *testing.T) {
 }
 
 // Of several boards it is said whose step is shown.
-func TestStepNamesItsBoard(t *testing.T) {
+func TestStepNamesItsGPU(t *testing.T) {
 	p := toyPage(t)
 	require.NotContains(t, written(t, p), "simulated on the ")
 	other := *p.Runs[0]

@@ -242,7 +242,7 @@ func (p *Pair) differs() (out []difference) {
 		add(strings.ReplaceAll(k, "_", " "), keys[0][k], keys[1][k])
 	}
 	add("PyTorch", a.Case.ReleaseName(), b.Case.ReleaseName())
-	add("device", p.A.boards(), p.B.boards())
+	add("device", p.A.gpus(), p.B.gpus())
 	add("kind", string(a.Kind), string(b.Kind))
 	add("made by", strings.TrimSpace("vprof "+a.Tool.Version+" "+a.Tool.Commit),
 		strings.TrimSpace("vprof "+b.Tool.Version+" "+b.Tool.Commit))
@@ -250,7 +250,7 @@ func (p *Pair) differs() (out []difference) {
 }
 
 // boards are those of the page in words.
-func (p *Page) boards() string {
+func (p *Page) gpus() string {
 	all := lists.Map(p.series(), func(s series) string { return s.device.String() })
 	return strings.Join(all, ", ")
 }

@@ -28,7 +28,7 @@ func Batch(r *report.Report) (*plot.Plot, error) {
 		last = max(last, float64(point.Batch))
 	}
 	last *= 1.03 // room for the last mark
-	all := boards(r)
+	all := gpus(r)
 	for i, d := range all {
 		name, limitColor := "", rgb(0xb3261e)
 		if len(all) > 1 {

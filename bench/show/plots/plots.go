@@ -90,7 +90,7 @@ func dashed(from, to plotter.XY, c color.Color) (*plotter.Line, error) {
 }
 
 // boards are the devices of a report that have points.
-func boards(r *report.Report) []report.Device {
+func gpus(r *report.Report) []report.Device {
 	return slices.DeleteFunc(slices.Clone(r.Devices), func(d report.Device) bool {
 		return !slices.ContainsFunc(r.Points, func(p report.Point) bool { return p.Device == d.Name })
 	})
@@ -102,7 +102,7 @@ func Breakdown(r *report.Report) (*plot.Plot, error) {
 	p := newPlot(r.Case.String(), "batch size", "device memory at the peak (GiB)")
 	var names, labels []string
 	values := map[string]plotter.Values{}
-	several := len(boards(r)) > 1
+	several := len(gpus(r)) > 1
 	for i, point := range r.Points {
 		for _, c := range point.Components() {
 			if values[c.Name] == nil {

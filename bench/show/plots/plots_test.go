@@ -94,22 +94,22 @@ func TestRunsWithoutPointsCannotBeDrawn(t *testing.T) {
 }
 
 // A plan for two boards has a curve, and bars, for each.
-func TestBoardsStandApart(t *testing.T) {
+func TestGPUsStandApart(t *testing.T) {
 	m := toy.Model()
 	setup, err := step.New(m, m.Default,
 		step.Evidence{Residuals: func(planner.Subject) (allocated, reserved planner.Residual, err error) {
 			return
 		}})
 	require.NoError(t, err)
-	var boards []*report.Report
+	var gpus []*report.Report
 	for _, name := range []string{"t4", "rtx-5060-ti"} {
 		gpu, err := device.Lookup(name)
 		require.NoError(t, err)
 		r, err := sweep.Plan(t.Context(), setup, gpu, []int{8, 16})
 		require.NoError(t, err)
-		boards = append(boards, r)
+		gpus = append(gpus, r)
 	}
-	r, err := report.Merge(boards...)
+	r, err := report.Merge(gpus...)
 	require.NoError(t, err)
 	for want, draw := range map[string]func(*report.Report) (*plot.Plot, error){
 		"estimate, with its interval, Tesla T4": plots.Batch,

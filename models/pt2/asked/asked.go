@@ -135,8 +135,8 @@ type Oracle func(version string, generation int) cudnn.Answer
 
 // Answer has a tape use what a version of cuDNN answered about the tape's boards.
 func (o Oracle) Answer(tape *trace.Tape, version string) {
-	tape.AnswerConvolutions(func(b trace.Board) cudnn.Answer {
-		return o(version, cudnn.Generation(cudnn.Board{Capability: b.Capability}))
+	tape.AnswerConvolutions(func(b trace.GPU) cudnn.Answer {
+		return o(version, cudnn.Generation(cudnn.GPU{Capability: b.Capability}))
 	})
 }
 

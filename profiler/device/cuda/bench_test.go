@@ -18,7 +18,7 @@ import (
 )
 
 func quiet(b *testing.B) device.Device {
-	setup := fakecuda.Simulated(board(b, "h200"))
+	setup := fakecuda.Simulated(catalogGPU(b, "h200"))
 	setup.Quiet = true
 	setup.Restart(b)
 	d := open(b)
@@ -33,7 +33,7 @@ func BenchmarkMeasure(b *testing.B) {
 	d := quiet(b)
 	gpu := d.GPU()
 	rec, err := all.Models().Record(models.Case{Model: "redimnet-b2", Batch: 32},
-		trace.Board{
+		trace.GPU{
 			Name: gpu.Name, Capability: int(gpu.Capability), SMs: gpu.SMs, ThreadsPerSM: gpu.ThreadsPerSM,
 			Memory: gpu.Memory,
 		}, models.Options{})

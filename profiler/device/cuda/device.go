@@ -38,7 +38,7 @@ type Device struct {
 	events, idle []cu.Event
 
 	// board is the GPU as NVML sees it, nil if NVML does not.
-	board *nvml.Board
+	watched *nvml.GPU
 	// typical is what a context is expected to take, bytes.
 	typical  int64
 	baseline device.Baseline

@@ -22,7 +22,7 @@ import (
 
 const mib = 1 << 20
 
-func board(t testing.TB, name string) device.GPU {
+func catalogGPU(t testing.TB, name string) device.GPU {
 	gpu, err := device.Lookup(name)
 	require.NoError(t, err)
 	return gpu
@@ -30,7 +30,7 @@ func board(t testing.TB, name string) device.GPU {
 
 // small is a board of 1 GiB whose context takes 100 MiB.
 func small(t testing.TB) fakecuda.Setup {
-	gpu := board(t, "rtx-5060-ti")
+	gpu := catalogGPU(t, "rtx-5060-ti")
 	gpu.Memory, gpu.Context = 1024*mib, 100*mib
 	return fakecuda.Simulated(gpu)
 }
@@ -57,7 +57,7 @@ func available(t testing.TB, d *cuda.Device) int64 {
 	return n
 }
 
-func TestEveryBoardOfTheCatalogDescribesItself(t *testing.T) {
+func TestEveryGPUOfTheCatalogDescribesItself(t *testing.T) {
 	tried := map[device.Capability]bool{}
 	for _, gpu := range device.Catalog() {
 		// A short run opens one board of each compute capability.
@@ -77,7 +77,7 @@ func TestEveryBoardOfTheCatalogDescribesItself(t *testing.T) {
 }
 
 // What the catalog does not know has the driver's figures and no rates.
-func TestAnUnknownBoardIsDescribedByTheDriver(t *testing.T) {
+func TestAnUnknownGPUIsDescribedByTheDriver(t *testing.T) {
 	fakecuda.Simulated(device.GPU{
 		Product: "NVIDIA Future X1 (2 TB)", Capability: 150, SMs: 500, ThreadsPerSM: 4096,
 		Memory: 1 << 41,
@@ -156,8 +156,8 @@ func TestCommandsLoadTheirKernelsAsEver(t *testing.T) {
 
 func TestWhatIsInUseIsToldApart(t *testing.T) {
 	setup := small(t)
-	setup.Boards[0].Module = 8 * mib
-	setup.Boards[0].Others = []fakecuda.Process{
+	setup.GPUs[0].Module = 8 * mib
+	setup.GPUs[0].Others = []fakecuda.Process{
 		{PID: 7, Name: "python3", Used: 100 * mib},
 		{PID: 9, Name: "Xorg", Used: 200 * mib},
 	}
@@ -186,7 +186,7 @@ func TestWhatIsInUseIsToldApart(t *testing.T) {
 func TestWhatTheDriverKeepsIsNoOthers(t *testing.T) {
 	setup := small(t)
 	setup.OldNVML = true
-	setup.Boards[0].Others = []fakecuda.Process{{PID: 7, Name: "python3", Used: 100 * mib}}
+	setup.GPUs[0].Others = []fakecuda.Process{{PID: 7, Name: "python3", Used: 100 * mib}}
 	driver := setup.Restart(t)
 	d := open(t)
 	require.Equal(t, device.Baseline{Others: 100 * mib, OthersKnown: true, Context: 100 * mib}, d.Baseline())
@@ -204,7 +204,7 @@ func TestWithoutNVMLAContextIsAsLargeAsTheCatalogSays(t *testing.T) {
 		setup := small(t)
 		setup.NVML = 9
 		if others > 0 {
-			setup.Boards[0].Others = []fakecuda.Process{{PID: 7, Name: "python3", Used: others}}
+			setup.GPUs[0].Others = []fakecuda.Process{{PID: 7, Name: "python3", Used: others}}
 		}
 		driver := setup.Restart(t)
 		d := open(t)
@@ -227,8 +227,8 @@ func TestWhoIsNotListedIsANeighbor(t *testing.T) {
 		{50 * mib, false, nil},
 	} {
 		setup := small(t)
-		setup.Boards[0].Others = []fakecuda.Process{{PID: 7, Name: "python3", Used: tt.used}}
-		setup.Boards[0].Unlisted, setup.Boards[0].Display = true, tt.display
+		setup.GPUs[0].Others = []fakecuda.Process{{PID: 7, Name: "python3", Used: tt.used}}
+		setup.GPUs[0].Unlisted, setup.GPUs[0].Display = true, tt.display
 		setup.Restart(t)
 		d := open(t)
 		require.Equal(t, device.Baseline{Others: tt.used, OthersKnown: true, Context: 100 * mib}, d.Baseline())
@@ -465,7 +465,7 @@ func TestTheDriverCompilesOnlyWhatWasNotAssembled(t *testing.T) {
 		{90, true, 2},
 	} {
 		setup := small(t)
-		setup.Boards[0].Capability, setup.Backed = tt.capability, true
+		setup.GPUs[0].Capability, setup.Backed = tt.capability, true
 		if tt.refused {
 			setup.Fail = []string{fakecuda.FailCall("cuModuleLoadDataEx", 1, 200)}
 		}

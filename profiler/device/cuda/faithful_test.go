@@ -46,11 +46,11 @@ func TestLaunchesHaveTheArithmeticOfTheProgram(t *testing.T) {
 
 // eachOp calls do with the ops of a case's recording and the launches for each.
 func eachOp(t *testing.T, c models.Case, gpu device.GPU, do func(*program.Op, []kernels.Launch)) {
-	board := trace.Board{
+	recorderGPU := trace.GPU{
 		Name: gpu.Name, Capability: int(gpu.Capability), SMs: gpu.SMs, ThreadsPerSM: gpu.ThreadsPerSM,
 		Memory: gpu.Memory,
 	}
-	rec, err := registry.Models().Record(c, board, models.Options{})
+	rec, err := registry.Models().Record(c, recorderGPU, models.Options{})
 	require.NoError(t, err)
 	var w kernels.Work
 	var launches []kernels.Launch

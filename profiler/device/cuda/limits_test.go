@@ -22,9 +22,9 @@ import (
 
 // Under WSL2 the driver goes on in the host's memory once the board is full. The
 // device ends where the board does.
-func TestUnderWSLMemoryEndsWithTheBoard(t *testing.T) {
+func TestUnderWSLMemoryEndsWithTheGPU(t *testing.T) {
 	setup := small(t)
-	setup.Boards[0].Spills = true
+	setup.GPUs[0].Spills = true
 	for _, wsl := range []bool{false, true} {
 		node := filepath.Join(t.TempDir(), "dxg")
 		if wsl {
@@ -48,9 +48,9 @@ func TestUnderWSLMemoryEndsWithTheBoard(t *testing.T) {
 }
 
 // A board that shares the host's memory is never filled: an eighth of it stays.
-func TestAnIntegratedBoardLeavesTheHostItsShare(t *testing.T) {
+func TestAnIntegratedGPULeavesTheHostItsShare(t *testing.T) {
 	setup := small(t)
-	setup.Boards[0].Integrated = true
+	setup.GPUs[0].Integrated = true
 	driver := setup.Restart(t)
 	d := open(t)
 	d.Leave(0)
@@ -68,7 +68,7 @@ func TestAnIntegratedBoardLeavesTheHostItsShare(t *testing.T) {
 // The desktop of a board keeps 512 MiB, of a small one an eighth, unless somebody wants all.
 func TestADisplayKeepsItsShare(t *testing.T) {
 	setup := small(t)
-	setup.Boards[0].Display = true
+	setup.GPUs[0].Display = true
 	setup.Restart(t)
 	d := open(t)
 	require.EqualValues(t, 128*mib, d.Left())
@@ -81,14 +81,14 @@ func TestADisplayKeepsItsShare(t *testing.T) {
 }
 
 // A board with a display ends long kernels: none has more than so many operations.
-func TestABoardWithADisplayTakesLongProductsInParts(t *testing.T) {
+func TestAGPUWithADisplayTakesLongProductsInParts(t *testing.T) {
 	const m, n, k = 1 << 16, 1 << 10, 1 << 9 // 69 billion operations
 	for display, launches := range map[bool]uint64{false: 1, true: 2} {
 		setup := fakecuda.Simulated(device.GPU{
 			Product: "NVIDIA Future X1 (2 TB)", Capability: 86, SMs: 50,
 			ThreadsPerSM: 1536, Memory: 1 << 31,
 		})
-		setup.Boards[0].Display = display
+		setup.GPUs[0].Display = display
 		driver := setup.Restart(t)
 		d := open(t)
 		var ranges []device.Range
@@ -108,7 +108,7 @@ func TestABoardWithADisplayTakesLongProductsInParts(t *testing.T) {
 	}
 }
 
-func TestWhatSharesABoardIsSaid(t *testing.T) {
+func TestWhatSharesAGPUIsSaid(t *testing.T) {
 	for _, tt := range []struct {
 		product string
 		mps     bool
@@ -123,7 +123,7 @@ func TestWhatSharesABoardIsSaid(t *testing.T) {
 			Product: tt.product, Capability: 86, SMs: 50, ThreadsPerSM: 1536,
 			Memory: 1 << 31,
 		})
-		setup.Boards[0].MPS = tt.mps
+		setup.GPUs[0].MPS = tt.mps
 		setup.Restart(t)
 		d := open(t)
 		shared := d.Shared()
@@ -137,7 +137,7 @@ func TestWhatSharesABoardIsSaid(t *testing.T) {
 
 func TestWithoutVirtualMemoryThereAreNoExpandableSegments(t *testing.T) {
 	setup := small(t)
-	setup.Boards[0].Unpaged = true
+	setup.GPUs[0].Unpaged = true
 	setup.Restart(t)
 	d := open(t)
 	_, err := d.Reserve(20 * mib)
@@ -149,9 +149,9 @@ func TestWithoutVirtualMemoryThereAreNoExpandableSegments(t *testing.T) {
 }
 
 // A board that the catalog does not have is said to take what its context took.
-func TestTheContextOfAnUnknownBoardIsMeasured(t *testing.T) {
+func TestTheContextOfAnUnknownGPUIsMeasured(t *testing.T) {
 	setup := small(t)
-	setup.Boards[0].Product = "NVIDIA Future X1"
+	setup.GPUs[0].Product = "NVIDIA Future X1"
 	setup.Restart(t)
 	d := open(t)
 	require.Equal(t, int64(100*mib), d.GPU().Context)
@@ -162,8 +162,8 @@ func TestTheContextOfAnUnknownBoardIsMeasured(t *testing.T) {
 // lowest of blocks that are equally good. Allocated bytes are the same whatever the
 // order, and reserved ones differ by little.
 func TestTheOrderOfAddressesHardlyMatters(t *testing.T) {
-	gpu := board(t, "rtx-3090")
-	spec := trace.Board{
+	gpu := catalogGPU(t, "rtx-3090")
+	spec := trace.GPU{
 		Name: gpu.Name, Capability: int(gpu.Capability), SMs: gpu.SMs, ThreadsPerSM: gpu.ThreadsPerSM,
 		Memory: gpu.Memory,
 	}
@@ -178,7 +178,7 @@ func TestTheOrderOfAddressesHardlyMatters(t *testing.T) {
 		require.NoError(t, err)
 		for _, order := range []string{"", "falling", "random"} {
 			setup := small(t)
-			setup.Boards[0].GPU, setup.Quiet, setup.Addresses = gpu, true, order
+			setup.GPUs[0].GPU, setup.Quiet, setup.Addresses = gpu, true, order
 			setup.Restart(t)
 			d := open(t)
 			m, err := replay.Measure(t.Context(), d, rec.Program, replay.Conditions{})

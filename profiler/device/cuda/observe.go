@@ -58,18 +58,18 @@ func (d *Device) observe() int64 {
 	if id == "" {
 		return -1
 	}
-	if d.board, err = library.Find(wholeID + id); err != nil {
-		if d.board, err = library.Find(sliceID + id); err != nil {
+	if d.watched, err = library.Find(wholeID + id); err != nil {
+		if d.watched, err = library.Find(sliceID + id); err != nil {
 			return -1
 		}
 		d.identity = device.Identity{UUID: sliceID + id, MIG: true}
 	}
-	memory, err := d.board.Memory()
+	memory, err := d.watched.Memory()
 	if err != nil {
 		return -1
 	}
 	d.strangers = map[int]bool{}
-	processes, err := d.board.Processes()
+	processes, err := d.watched.Processes()
 	if err != nil {
 		d.strangers = nil
 	}
@@ -163,10 +163,10 @@ func (d *Device) unlisted(others []nvml.Process) int64 {
 // container none has the number that this one knows itself by. It is then the
 // one that came since the context was made.
 func (d *Device) processes() (own *nvml.Process, others []nvml.Process) {
-	if d.board == nil || d.strangers == nil {
+	if d.watched == nil || d.strangers == nil {
 		return nil, nil
 	}
-	all, err := d.board.Processes()
+	all, err := d.watched.Processes()
 	if err != nil {
 		return nil, nil
 	}
@@ -185,10 +185,10 @@ var _ device.Clocked = (*Device)(nil)
 
 // Clocks implements [device.Clocked].
 func (d *Device) Clocks() (device.Clocks, bool) {
-	if d.board == nil {
+	if d.watched == nil {
 		return device.Clocks{}, false
 	}
-	c, err := d.board.Clocks()
+	c, err := d.watched.Clocks()
 	if err != nil || c.SM == 0 {
 		return device.Clocks{}, false
 	}

@@ -31,13 +31,13 @@ func Probe() System {
 		s.Err = initError(&CallError{Call: "cuInit", Code: noDevice})
 	}
 	for i := range n {
-		s.Boards = append(s.Boards, try(i))
+		s.GPUs = append(s.GPUs, try(i))
 	}
 	return s
 }
 
-func try(index int) Board {
-	b := Board{Name: fmt.Sprintf("cuda:%d", index)}
+func try(index int) ProbedGPU {
+	b := ProbedGPU{Name: fmt.Sprintf("cuda:%d", index)}
 	d, err := Open(index)
 	if err != nil {
 		b.Err = err

@@ -55,8 +55,8 @@ func TestAWrongResultIsADefect(t *testing.T) {
 			"attention_f16":    "1 of 1024 elements of attention in f16 are wrong",
 		} {
 			setup := small(t)
-			setup.Boards[0].Capability = board(t, name).Capability
-			if sick == "gemm_tf32" && setup.Boards[0].Capability < 80 {
+			setup.GPUs[0].Capability = catalogGPU(t, name).Capability
+			if sick == "gemm_tf32" && setup.GPUs[0].Capability < 80 {
 				continue // it has none
 			}
 			setup.Backed, setup.Sick = true, sick
@@ -72,7 +72,7 @@ func TestAWrongResultIsADefect(t *testing.T) {
 
 // 4096 products of a matrix of 2^12 would take 24 ms each at full speed on an RTX
 // 5060 Ti; the fake's clock says 10 us, which is no measurement. A slow clock is.
-func TestTimesThatNoBoardCanHaveAreRefused(t *testing.T) {
+func TestTimesThatNoGPUCanHaveAreRefused(t *testing.T) {
 	p := &program.Program{
 		Phases: []program.Phase{{Step: 1, Name: "step"}}, Sites: []program.Site{{}},
 		Buffers:  []program.Buffer{{Bytes: 48 * mib}},

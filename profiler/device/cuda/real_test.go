@@ -56,7 +56,7 @@ func sized(gpu, cpu int64) int64 {
 	return cpu
 }
 
-func TestRealBoardIsAsTheCatalogSays(t *testing.T) {
+func TestRealGPUIsAsTheCatalogSays(t *testing.T) {
 	d := realGPU(t)
 	gpu := d.GPU()
 	t.Logf("%s: %d SMs, %d bytes, baseline %+v", gpu.Product, gpu.SMs, gpu.Memory, d.Baseline())

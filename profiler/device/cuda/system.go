@@ -28,13 +28,13 @@ type System struct {
 	// it does not say.
 	CUDA int
 	// Boards are the GPUs that the driver shows.
-	Boards []Board
+	GPUs []ProbedGPU
 	// Err is why it shows none: a [*device.UnusableError], or a [*CallError].
 	Err error
 }
 
 // A Board is a GPU that was tried.
-type Board struct {
+type ProbedGPU struct {
 	// Name is that of the device, "cuda:0".
 	Name string
 	GPU  device.GPU

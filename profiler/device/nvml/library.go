@@ -90,12 +90,12 @@ func (l *Library) Versions() (Versions, error) {
 // Boards lists the boards of this machine in NVML's order, which is that of
 // the bus and not always CUDA's. With an error come the boards that NVML could
 // tell of: one that fell off the bus does not take the others with it.
-func (l *Library) Boards() ([]*Board, error) {
+func (l *Library) GPUs() ([]*GPU, error) {
 	n, code := l.api.DeviceGetCount()
 	if err := check("nvmlDeviceGetCount", code); err != nil {
 		return nil, err
 	}
-	var boards []*Board
+	var gpus []*GPU
 	var failed error
 	for i := range n {
 		b, err := l.at(i)
@@ -104,24 +104,24 @@ func (l *Library) Boards() ([]*Board, error) {
 			continue
 		}
 		b.Index = i
-		boards = append(boards, b)
+		gpus = append(gpus, b)
 	}
-	return boards, failed
+	return gpus, failed
 }
 
 // Visible lists the boards, or slices of them, that CUDA shows under a CUDA_VISIBLE_DEVICES, in
 // its order: of numbers those in NVML's order, which is CUDA's if CUDA_DEVICE_ORDER says
 // PCI_BUS_ID or all boards are alike, of UUIDs those that begin so. The list ends at the first
 // that there is not, as CUDA's does; empty shows all.
-func (l *Library) Visible(list string) ([]*Board, error) {
-	boards, err := l.Boards()
+func (l *Library) Visible(list string) ([]*GPU, error) {
+	gpus, err := l.GPUs()
 	if list == "" || err != nil {
-		return boards, err
+		return gpus, err
 	}
-	var shown []*Board
+	var shown []*GPU
 	for word := range strings.SplitSeq(list, ",") {
 		word = strings.TrimSpace(word)
-		b, err := l.visible(boards, word)
+		b, err := l.visible(gpus, word)
 		if err != nil {
 			return nil, err
 		}
@@ -135,18 +135,18 @@ func (l *Library) Visible(list string) ([]*Board, error) {
 
 // visible is the board, or the slice of one, with a number or the beginning of a UUID; nil if
 // there is none.
-func (l *Library) visible(boards []*Board, word string) (*Board, error) {
+func (l *Library) visible(gpus []*GPU, word string) (*GPU, error) {
 	if i, err := strconv.Atoi(word); err == nil {
-		at := slices.IndexFunc(boards, func(b *Board) bool { return b.Index == i })
+		at := slices.IndexFunc(gpus, func(b *GPU) bool { return b.Index == i })
 		if at < 0 {
 			return nil, nil
 		}
-		return boards[at], nil
+		return gpus[at], nil
 	}
 	if word == "" {
 		return nil, nil
 	}
-	for _, b := range boards {
+	for _, b := range gpus {
 		slices, err := b.Slices()
 		if err != nil {
 			return nil, err
@@ -161,30 +161,30 @@ func (l *Library) visible(boards []*Board, word string) (*Board, error) {
 }
 
 // at is the board with a number.
-func (l *Library) at(i int) (*Board, error) {
+func (l *Library) at(i int) (*GPU, error) {
 	d, code := l.api.DeviceGetHandleByIndex(i)
 	if err := check("nvmlDeviceGetHandleByIndex", code); err != nil {
 		return nil, err
 	}
-	return l.board(d)
+	return l.gpu(d)
 }
 
 // Find finds a board, or the slice of one, by its UUID: "GPU-..." or
 // "MIG-...".
-func (l *Library) Find(uuid string) (*Board, error) {
+func (l *Library) Find(uuid string) (*GPU, error) {
 	d, code := l.api.DeviceGetHandleByUUID(uuid)
 	if err := check("nvmlDeviceGetHandleByUUID", code); err != nil {
 		return nil, err
 	}
-	b, err := l.board(d)
+	b, err := l.gpu(d)
 	if err != nil {
 		return nil, fmt.Errorf("board %s: %w", uuid, err)
 	}
 	return b, nil
 }
 
-func (l *Library) board(d api.Device) (*Board, error) {
-	b := &Board{Index: -1, library: l, device: d}
+func (l *Library) gpu(d api.Device) (*GPU, error) {
+	b := &GPU{Index: -1, library: l, device: d}
 	var code api.Return
 	if b.Name, code = d.GetName(); code != api.SUCCESS {
 		return nil, check("nvmlDeviceGetName", code)
@@ -213,7 +213,7 @@ func (l *Library) board(d api.Device) (*Board, error) {
 
 // A Board is a GPU, or a slice of one (MIG), as NVML sees it. It is not safe for
 // concurrent use.
-type Board struct {
+type GPU struct {
 	// Index is NVML's number of the board, -1 if it was found otherwise.
 	Index int
 	// Name is the product, UUID the name that no other board has.
@@ -231,7 +231,7 @@ type Board struct {
 }
 
 // Slices are the MIG slices of the board, none if it is whole.
-func (b *Board) Slices() ([]*Board, error) {
+func (b *GPU) Slices() ([]*GPU, error) {
 	if !b.MIG {
 		return nil, nil
 	}
@@ -239,7 +239,7 @@ func (b *Board) Slices() ([]*Board, error) {
 	if err := check("nvmlDeviceGetMaxMigDeviceCount", code); err != nil {
 		return nil, err
 	}
-	var slices []*Board
+	var slices []*GPU
 	for i := range most {
 		d, code := b.device.GetMigDeviceHandleByIndex(i)
 		if code == api.ERROR_NOT_FOUND || code == api.ERROR_INVALID_ARGUMENT {
@@ -248,7 +248,7 @@ func (b *Board) Slices() ([]*Board, error) {
 		if err := check("nvmlDeviceGetMigDeviceHandleByIndex", code); err != nil {
 			return nil, err
 		}
-		s, err := b.library.board(d)
+		s, err := b.library.gpu(d)
 		if err != nil {
 			return nil, err
 		}
@@ -258,7 +258,7 @@ func (b *Board) Slices() ([]*Board, error) {
 }
 
 // Memory reads how full the board is.
-func (b *Board) Memory() (Memory, error) {
+func (b *GPU) Memory() (Memory, error) {
 	m2, code := b.device.GetMemoryInfo_v2()
 	if code == api.SUCCESS {
 		return Memory{int64(m2.Total), int64(m2.Reserved), int64(m2.Used)}, nil
@@ -275,7 +275,7 @@ const noValue = ^uint64(0)
 
 // Processes lists those that use the board, for computing, also by way of an MPS
 // server, or for graphics.
-func (b *Board) Processes() ([]Process, error) {
+func (b *GPU) Processes() ([]Process, error) {
 	byPID, computes := map[uint32]uint64{}, map[uint32]bool{}
 	for _, list := range []struct {
 		call      string
@@ -337,7 +337,7 @@ func printable(name string) string {
 
 // Read reads everything. The error is a failure of the board, such as one that
 // fell off the bus, not a figure that it does not have.
-func (b *Board) Read() (Reading, error) {
+func (b *GPU) Read() (Reading, error) {
 	var r Reading
 	var err error
 	if r.Memory, err = b.Memory(); err != nil {
@@ -366,7 +366,7 @@ func (b *Board) Read() (Reading, error) {
 }
 
 // Clocks reads how fast the board runs, and nothing else.
-func (b *Board) Clocks() (Clocks, error) {
+func (b *GPU) Clocks() (Clocks, error) {
 	f := figures{}
 	var c Clocks
 	for _, one := range []struct {

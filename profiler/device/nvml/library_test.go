@@ -53,7 +53,7 @@ func busy() *mock.Device {
 }
 
 // machine is one with the given boards.
-func machine(boards ...*mock.Device) *mock.Interface {
+func machine(gpus ...*mock.Device) *mock.Interface {
 	return &mock.Interface{
 		InitFunc:                   func() api.Return { return api.SUCCESS },
 		ShutdownFunc:               func() api.Return { return api.SUCCESS },
@@ -65,12 +65,12 @@ func machine(boards ...*mock.Device) *mock.Interface {
 			}
 			return "/opt/bin/python3", api.SUCCESS
 		},
-		DeviceGetCountFunc: answer(len(boards), api.SUCCESS),
+		DeviceGetCountFunc: answer(len(gpus), api.SUCCESS),
 		DeviceGetHandleByIndexFunc: func(i int) (api.Device, api.Return) {
-			return boards[i], api.SUCCESS
+			return gpus[i], api.SUCCESS
 		},
 		DeviceGetHandleByUUIDFunc: func(uuid string) (api.Device, api.Return) {
-			for _, b := range boards {
+			for _, b := range gpus {
 				if id, _ := b.GetUUID(); id == uuid {
 					return b, api.SUCCESS
 				}
@@ -80,13 +80,13 @@ func machine(boards ...*mock.Device) *mock.Interface {
 	}
 }
 
-func only(t *testing.T, d *mock.Device) *Board {
+func only(t *testing.T, d *mock.Device) *GPU {
 	l, err := OpenWith(machine(d))
 	require.NoError(t, err)
-	boards, err := l.Boards()
+	gpus, err := l.GPUs()
 	require.NoError(t, err)
-	require.Len(t, boards, 1)
-	return boards[0]
+	require.Len(t, gpus, 1)
+	return gpus[0]
 }
 
 func ptr(n int) *int { return &n }
@@ -138,7 +138,7 @@ func TestWhatIsNotToldIsNil(t *testing.T) {
 
 // A board that fell off the bus fails every call; each failure has the name of
 // its call.
-func TestALostBoardIsAnError(t *testing.T) {
+func TestALostGPUIsAnError(t *testing.T) {
 	const lost = api.ERROR_GPU_IS_LOST
 	number := answer(uint32(0), lost)
 	processes := answer[[]api.ProcessInfo](nil, lost)
@@ -185,33 +185,33 @@ func TestALostBoardIsAnError(t *testing.T) {
 		breakIt(d)
 		l, err := OpenWith(machine(d))
 		require.NoError(t, err)
-		_, err = l.Boards()
+		_, err = l.GPUs()
 		require.EqualError(t, err, "board 0: "+call+": "+lost.Error())
 	}
 	m := machine()
 	m.DeviceGetCountFunc = answer(0, lost)
 	l, err := OpenWith(m)
 	require.NoError(t, err)
-	_, err = l.Boards()
+	_, err = l.GPUs()
 	require.EqualError(t, err, "nvmlDeviceGetCount: "+lost.Error())
 	d := busy()
 	d.GetNameFunc = answer("", lost)
 	l, err = OpenWith(machine(d))
 	require.NoError(t, err)
-	_, err = l.Boards()
+	_, err = l.GPUs()
 	require.EqualError(t, err, "board 0: nvmlDeviceGetName: "+lost.Error())
 }
 
 // One that fell off the bus does not take the others with it.
-func TestOtherBoardsAreListedBesideALostOne(t *testing.T) {
+func TestOtherGPUsAreListedBesideALostOne(t *testing.T) {
 	lost := busy()
 	lost.GetUUIDFunc = answer("", api.ERROR_GPU_IS_LOST)
 	l, err := OpenWith(machine(busy(), lost, busy()))
 	require.NoError(t, err)
-	boards, err := l.Boards()
+	gpus, err := l.GPUs()
 	require.EqualError(t, err, "board 1: nvmlDeviceGetUUID: "+api.ERROR_GPU_IS_LOST.Error())
-	require.Len(t, boards, 2)
-	require.Equal(t, 2, boards[1].Index)
+	require.Len(t, gpus, 2)
+	require.Equal(t, 2, gpus[1].Index)
 }
 
 // A process may call itself anything; what is shown is text.
@@ -225,7 +225,7 @@ func TestProcessNamesArePrintable(t *testing.T) {
 		m.SystemGetProcessNameFunc = func(int) (string, api.Return) { return name, api.SUCCESS }
 		l, err := OpenWith(m)
 		require.NoError(t, err)
-		processes, err := must(l.Boards())[0].Processes()
+		processes, err := must(l.GPUs())[0].Processes()
 		require.NoError(t, err)
 		require.Equal(t, want, processes[0].Name)
 	}
@@ -237,7 +237,7 @@ func TestANameIsAskedForOnce(t *testing.T) {
 	m := machine(d)
 	l, err := OpenWith(m)
 	require.NoError(t, err)
-	b := must(l.Boards())[0]
+	b := must(l.GPUs())[0]
 	for range 3 {
 		must(b.Processes())
 	}
@@ -299,7 +299,7 @@ func TestSlowdownsHaveNames(t *testing.T) {
 }
 
 // A board with two slices in places 0 and 2 of 3.
-func TestSlicesOfABoard(t *testing.T) {
+func TestSlicesOfAGPU(t *testing.T) {
 	d := busy()
 	require.Empty(t, must(only(t, d).Slices()))
 	d.GetMigModeFunc = func() (int, int, api.Return) {
@@ -348,7 +348,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-func TestBoardsAreFoundByUUID(t *testing.T) {
+func TestGPUsAreFoundByUUID(t *testing.T) {
 	l, err := OpenWith(machine(busy()))
 	require.NoError(t, err)
 	b, err := l.Find("GPU-1")
@@ -359,12 +359,12 @@ func TestBoardsAreFoundByUUID(t *testing.T) {
 }
 
 // CUDA shows what CUDA_VISIBLE_DEVICES lists, up to what there is not.
-func TestVisibleBoards(t *testing.T) {
-	boards := []*mock.Device{busy(), busy(), busy()}
-	for i, b := range boards {
+func TestVisibleGPUs(t *testing.T) {
+	gpus := []*mock.Device{busy(), busy(), busy()}
+	for i, b := range gpus {
 		b.GetUUIDFunc = answer("GPU-"+string(rune('a'+i)), api.SUCCESS)
 	}
-	l, err := OpenWith(machine(boards...))
+	l, err := OpenWith(machine(gpus...))
 	require.NoError(t, err)
 	for list, want := range map[string][]int{
 		"": {0, 1, 2}, "1": {1}, "2,0": {2, 0}, "GPU-b": {1}, "GPU-": {0}, "0, 2": {0, 2}, "1,7,0": {1}, "-1": nil,
@@ -390,7 +390,7 @@ func TestVersions(t *testing.T) {
 }
 
 // go-nvml's own model of a DGX A100, with what it leaves out filled in.
-func TestAServerOfEightBoards(t *testing.T) {
+func TestAServerOfEightGPUs(t *testing.T) {
 	server := dgxa100.New()
 	l, err := OpenWith(server)
 	require.NoError(t, err)
@@ -400,11 +400,11 @@ func TestAServerOfEightBoards(t *testing.T) {
 		device.GetComputeModeFunc = full.GetComputeModeFunc
 		device.GetMemoryInfo_v2Func = answer(api.Memory_v2{}, api.ERROR_FUNCTION_NOT_FOUND)
 	}
-	boards, err := l.Boards()
+	gpus, err := l.GPUs()
 	require.NoError(t, err)
-	require.Len(t, boards, 8)
+	require.Len(t, gpus, 8)
 	seen := map[string]bool{}
-	for i, b := range boards {
+	for i, b := range gpus {
 		require.Equal(t, i, b.Index)
 		require.False(t, seen[b.UUID])
 		seen[b.UUID] = true

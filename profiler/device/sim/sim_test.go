@@ -37,7 +37,7 @@ func available(t require.TestingT, d device.Device) int64 {
 	return n
 }
 
-func TestEveryBoardOfTheCatalogCanBeSimulated(t *testing.T) {
+func TestEveryGPUOfTheCatalogCanBeSimulated(t *testing.T) {
 	for _, gpu := range device.Catalog() {
 		d, err := sim.New(gpu, 0)
 		require.NoError(t, err)

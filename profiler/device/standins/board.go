@@ -10,7 +10,7 @@ import (
 // WriteBoard describes a board to the libraries, as the file of VPROF_BOARD: a line is a key, a
 // space and a value; devices is how many of them there are, driver the version of CUDA times
 // 1000 (13020 for 13.2).
-func WriteBoard(w io.Writer, gpu device.GPU, devices, driver int) error {
+func WriteGPU(w io.Writer, gpu device.GPU, devices, driver int) error {
 	perSM, perBlock := sharedMemory(gpu.Capability)
 	_, err := fmt.Fprintf(w, `name %s
 memory %d

@@ -21,16 +21,16 @@ func TestDrive(t *testing.T) {
 	dir := t.TempDir()
 	libraries, err := Unpack(dir)
 	require.NoError(t, err)
-	program, board := filepath.Join(dir, "drive"), filepath.Join(dir, "board")
+	program, gpu := filepath.Join(dir, "drive"), filepath.Join(dir, "board")
 	out, err := exec.Command(compiler, "-Wall", "-Wextra", "-Werror", "-o", program, "testdata/drive.c", "-ldl").
 		CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	require.NoError(t, os.WriteFile(board,
+	require.NoError(t, os.WriteFile(gpu,
 		[]byte("name Board\nmemory 1073741824\ncontext 268435456\ncount 2\n"), 0o600))
 
 	cmd := exec.Command(program, filepath.Join(libraries, "13"))
 	log := filepath.Join(dir, "log")
-	cmd.Env = append(os.Environ(), "VPROF_BOARD="+board, "VPROF_STANDIN_LOG="+log, "CUDA_VISIBLE_DEVICES=0,1")
+	cmd.Env = append(os.Environ(), "VPROF_BOARD="+gpu, "VPROF_STANDIN_LOG="+log, "CUDA_VISIBLE_DEVICES=0,1")
 	out, err = cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	called, err := os.ReadFile(log)

@@ -30,11 +30,11 @@ func TestUnpackTwiceIsTheSameFolder(t *testing.T) {
 	require.Len(t, left, 1, "nothing but the libraries is left")
 }
 
-func TestWriteBoard(t *testing.T) {
+func TestWriteGPU(t *testing.T) {
 	gpu, err := device.Lookup("rtx-3090")
 	require.NoError(t, err)
 	var text strings.Builder
-	require.NoError(t, WriteBoard(&text, gpu, 2, 13020))
+	require.NoError(t, WriteGPU(&text, gpu, 2, 13020))
 	for _, line := range []string{
 		"name NVIDIA GeForce RTX 3090", "cc_major 8", "cc_minor 6", "sms 82",
 		"shared_per_block 101376", "count 2", "driver 13020",

@@ -71,7 +71,7 @@ func Split(s string) (path, name string) {
 }
 
 // boardTerms hold for every model on the board.
-var boardTerms = []planner.Term{planner.ContextBytes, planner.Granularity, planner.CommunicationShare}
+var gpuTerms = []planner.Term{planner.ContextBytes, planner.Granularity, planner.CommunicationShare}
 
 // Apply corrects the coefficients of a model by the entry. Those of its terms
 // that are a model's, the library workspace and the slacks, are left alone
@@ -81,7 +81,7 @@ func (e *Entry) Apply(model string, c *planner.Coefficients) {
 	mine := slices.Contains(e.Models, model)
 	for t := range planner.Term(planner.NumTerms) {
 		n, ok := e.Memory[t.String()]
-		if !ok || !mine && !slices.Contains(boardTerms, t) {
+		if !ok || !mine && !slices.Contains(gpuTerms, t) {
 			continue
 		}
 		c.Set(t, planner.Coefficient{

@@ -123,7 +123,7 @@ func TestTwoEntriesOfOneNameAreRefused(t *testing.T) {
 	require.ErrorContains(t, f.Encode(&bytes.Buffer{}), "two entries are called")
 }
 
-func TestEntryIsFoundByBoardThenModelThenName(t *testing.T) {
+func TestEntryIsFoundByGPUThenModelThenName(t *testing.T) {
 	f := sample()
 	other := f.Entries[0]
 	other.Name, other.Models = "rtx-5060-ti/other", []string{"toy"}

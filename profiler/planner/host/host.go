@@ -80,7 +80,7 @@ func (e Estimate) Exceeds() bool { return e.Memory > 0 && e.High > e.Memory }
 func (e Estimate) Hopeless() bool { return e.Memory > 0 && e.Low > e.Memory }
 
 // Estimate is the need at its peak, where so much of the managed memory is on the board.
-func (n Need) Estimate(onBoard int64) Estimate {
+func (n Need) Estimate(onGPU int64) Estimate {
 	all := int64(max(1, n.Processes))
 	loading := []Part{
 		{"processes", Interval{}.plus(Process, all)},
@@ -93,7 +93,7 @@ func (n Need) Estimate(onBoard int64) Estimate {
 		{"offloaded optimizer state", exactly(all * n.State)},
 		{"rounding of pinned memory", Interval{all * n.Rounding, 0, all * n.Rounding}},
 		{"activations", Interval{all * n.Activations, all * n.Activations, all * n.Pinned}},
-		{"paged optimizer state", Interval{}.plus(Interval{max(0, n.Managed-onBoard), 0, n.Managed}, all)},
+		{"paged optimizer state", Interval{}.plus(Interval{max(0, n.Managed-onGPU), 0, n.Managed}, all)},
 		{"workers", n.workers()},
 		{"copy for a checkpoint", Interval{n.Saving, 0, n.Saving}},
 	}

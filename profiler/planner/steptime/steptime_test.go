@@ -11,7 +11,7 @@ import (
 )
 
 // board does 10 FLOP/s and moves 2 bytes/s.
-var board = device.GPU{Peak: device.Rates{FP32: 10}, Bandwidth: 2}
+var testGPU = device.GPU{Peak: device.Rates{FP32: 10}, Bandwidth: 2}
 
 // twoSteps has a product of 100 FLOPs in step 0, and in step 1 a product of
 // 100 FLOPs and a copy of 6 bytes.
@@ -36,13 +36,13 @@ func twoSteps() *program.Program {
 
 // 100 FLOPs at 10/s and 6 bytes at 2/s: 10 s and 3 s.
 func TestLoadIsTheRooflineOfTheStepsOps(t *testing.T) {
-	l := Of(twoSteps(), board, 1)
+	l := Of(twoSteps(), testGPU, 1)
 	require.InDelta(t, 10, l.Seconds[program.Matmul], 1e-12)
 	require.InDelta(t, 3, l.Seconds[program.Copy], 1e-12)
 	require.Equal(t, 2, l.Launches)
 	require.EqualValues(t, 100, l.FLOPs)
 	require.EqualValues(t, 6, l.Bytes)
-	require.InDelta(t, 10, Of(twoSteps(), board, 0).Roofline(), 1e-12)
+	require.InDelta(t, 10, Of(twoSteps(), testGPU, 0).Roofline(), 1e-12)
 	require.False(t, Of(twoSteps(), device.GPU{}, 1).Known())
 }
 
@@ -50,12 +50,12 @@ func TestLoadIsTheRooflineOfTheStepsOps(t *testing.T) {
 func TestTimeDividesByShares(t *testing.T) {
 	e := Assumed()
 	e.Share[program.Matmul].Value, e.Share[program.Copy].Value, e.Launch.Value = 0.5, 0.25, 1
-	require.InDelta(t, 34, e.Time(Of(twoSteps(), board, 1)).Seconds, 1e-9)
+	require.InDelta(t, 34, e.Time(Of(twoSteps(), testGPU, 1)).Seconds, 1e-9)
 }
 
 // What waits for the host comes on top, within a factor of what machines differ by.
 func TestTheHostComesOnTop(t *testing.T) {
-	l := Of(twoSteps(), board, 1)
+	l := Of(twoSteps(), testGPU, 1)
 	without := Assumed().Time(l)
 	l.Host = 5
 	with := Assumed().Time(l)

@@ -84,7 +84,7 @@ func group(t *testing.T, key func(v *vectors.Vector, d cudnn.Direction) (string,
 			if scores[k] == nil {
 				scores[k] = &score{}
 			}
-			scores[k].add(v.Workspaces[d], rules.Explain(v.Config, d, v.Board).Allocations)
+			scores[k].add(v.Workspaces[d], rules.Explain(v.Config, d, v.GPU).Allocations)
 		}
 	}
 	return scores
@@ -135,7 +135,7 @@ func precision(v *vectors.Vector) string {
 func TestRecordedCalls(t *testing.T) {
 	scores := group(t, func(v *vectors.Vector, d cudnn.Direction) (string, bool) {
 		key := fmt.Sprintf("%s %s %v", source(v), precision(v), d)
-		return key, v.Config.Layout == cudnn.Contiguous && v.Board.Capability >= 80
+		return key, v.Config.Layout == cudnn.Contiguous && v.GPU.Capability >= 80
 	})
 	report(t, "contiguous, Ampere and later", scores)
 	for _, floor := range []struct {
@@ -163,9 +163,9 @@ func TestRecordedCalls(t *testing.T) {
 	}
 }
 
-func TestRecordedCallsByBoard(t *testing.T) {
+func TestRecordedCallsByGPU(t *testing.T) {
 	scores := group(t, func(v *vectors.Vector, d cudnn.Direction) (string, bool) {
-		return fmt.Sprintf("%s %v", v.Board.Name, d), v.Config.Layout == cudnn.Contiguous && v.Reference
+		return fmt.Sprintf("%s %v", v.GPU.Name, d), v.Config.Layout == cudnn.Contiguous && v.Reference
 	})
 	report(t, "models, by board", scores)
 	for key, s := range scores {
@@ -200,29 +200,29 @@ func TestFormulasGiveEveryByte(t *testing.T) {
 	near, exact := map[string]int{}, map[string]int{}
 	for i := range vs {
 		v := &vs[i]
-		if v.Board.Capability < 80 || v.Config.Layout != cudnn.Contiguous || !v.Reference {
+		if v.GPU.Capability < 80 || v.Config.Layout != cudnn.Contiguous || !v.Reference {
 			continue
 		}
 		for d := cudnn.Forward; d <= cudnn.GradWeight; d++ {
-			p := rules.Explain(v.Config, d, v.Board)
+			p := rules.Explain(v.Config, d, v.GPU)
 			want, have := largest(v.Workspaces[d]), largest(p.Allocations)
 			if p.Engine == cudnn.Direct || math.Abs(float64(want-have)) > 0.02*float64(want) {
 				continue
 			}
-			near[v.Board.Name]++
+			near[v.GPU.Name]++
 			if want == have {
-				exact[v.Board.Name]++
+				exact[v.GPU.Name]++
 			}
 		}
 	}
-	for board, n := range near {
-		share := float64(exact[board]) / float64(n)
-		t.Logf("%s: %d of %d exact", board, exact[board], n)
+	for gpu, n := range near {
+		share := float64(exact[gpu]) / float64(n)
+		t.Logf("%s: %d of %d exact", gpu, exact[gpu], n)
 		least := 0.98
-		if board == "h200" { // tiles kept of the last wave, see [Hopper]
+		if gpu == "h200" { // tiles kept of the last wave, see [Hopper]
 			least = 0.75
 		}
-		require.Greater(t, share, least, board)
+		require.Greater(t, share, least, gpu)
 	}
 }
 
@@ -236,7 +236,7 @@ func TestSumsBySampleAreThoseRecorded(t *testing.T) {
 			continue
 		}
 		calls++
-		s := cudnn.NewStudy(v.Config, cudnn.GradWeight, v.Board)
+		s := cudnn.NewStudy(v.Config, cudnn.GradWeight, v.GPU)
 		require.Equal(t, largest(v.Workspaces[cudnn.GradWeight]), s.Bytes(cudnn.Choice{Engine: cudnn.SampleSums}), v)
 	}
 	require.NotZero(t, calls)

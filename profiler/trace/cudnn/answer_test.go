@@ -9,7 +9,7 @@ import (
 )
 
 func TestAnswersGoBeforeTheRules(t *testing.T) {
-	board := cudnn.Board{Capability: 86, Memory: 24 << 30}
+	gpu := cudnn.GPU{Capability: 86, Memory: 24 << 30}
 	c := cudnn.Config{
 		Dim: 2, N: 8, Ci: 64, Co: 64, Groups: 1, In: [3]int64{56, 56}, K: [3]int64{3, 3}, Stride: [3]int64{1, 1},
 		Pad: [3]int64{1, 1}, Dilation: [3]int64{1, 1}, Layout: cudnn.ChannelsLast,
@@ -17,10 +17,10 @@ func TestAnswersGoBeforeTheRules(t *testing.T) {
 	answer := func(n int64, known bool) cudnn.Answer {
 		return func(cudnn.Config, cudnn.Direction) (int64, bool) { return n, known }
 	}
-	modeled := rules.Workspaces(c, cudnn.GradWeight, board)
+	modeled := rules.Workspaces(c, cudnn.GradWeight, gpu)
 	for _, tt := range []struct {
 		name   string
-		change func(*cudnn.Config, *cudnn.Board)
+		change func(*cudnn.Config, *cudnn.GPU)
 		answer cudnn.Answer
 		want   []int64 // nil for the rules'
 		asked  bool
@@ -30,12 +30,12 @@ func TestAnswersGoBeforeTheRules(t *testing.T) {
 		{"nobody asked", nil, answer(0, false), modeled, false},
 		{"more than the board has", nil, answer(25<<30, true), modeled, false},
 	} {
-		got, asked := rules.Answered(c, cudnn.GradWeight, board, tt.answer)
+		got, asked := rules.Answered(c, cudnn.GradWeight, gpu, tt.answer)
 		require.Equal(t, tt.asked, asked, tt.name)
 		require.Equal(t, tt.want, got, tt.name)
 	}
 	// PyTorch calls no cuDNN for bfloat16 on boards before Ampere.
-	old := cudnn.Board{Capability: 75, Memory: 16 << 30}
+	old := cudnn.GPU{Capability: 75, Memory: 16 << 30}
 	c.DType = cudnn.BF16
 	require.False(t, old.Runs(c))
 	got, asked := rules.Answered(c, cudnn.GradWeight, old, answer(123, true))
@@ -58,14 +58,14 @@ func TestDepthwiseGradientsCopyNoImages(t *testing.T) {
 			len(v.Kernels[cudnn.GradWeight]) == 0 {
 			continue
 		}
-		sums, asked := rules.Answered(v.Config, cudnn.GradWeight, v.Board, answer(padded+1))
+		sums, asked := rules.Answered(v.Config, cudnn.GradWeight, v.GPU, answer(padded+1))
 		if asked || v.Config.DType == cudnn.F32 {
 			continue
 		}
 		calls++
 		require.LessOrEqual(t, largest(v.Workspaces[cudnn.GradWeight]), max(largest(sums), padded), v)
 		if v.Config.K[0] < 7 {
-			_, asked = rules.Answered(v.Config, cudnn.GradWeight, v.Board, answer(padded))
+			_, asked = rules.Answered(v.Config, cudnn.GradWeight, v.GPU, answer(padded))
 			require.True(t, asked, v)
 		}
 	}
@@ -77,7 +77,7 @@ func TestAnswersAreAskedInCuDNNsTerms(t *testing.T) {
 		Dim: 1, Transposed: true, N: 2, Ci: 8, Co: 4, Groups: 1, In: [3]int64{50}, K: [3]int64{4}, Stride: [3]int64{2},
 		Pad: [3]int64{1}, Dilation: [3]int64{1},
 	}
-	rules.Answered(transposed, cudnn.Forward, cudnn.Board{Capability: 86, Memory: 24 << 30},
+	rules.Answered(transposed, cudnn.Forward, cudnn.GPU{Capability: 86, Memory: 24 << 30},
 		func(c cudnn.Config, d cudnn.Direction) (int64, bool) {
 			require.Equal(t, cudnn.GradInput, d)
 			require.False(t, c.Transposed)

@@ -76,7 +76,7 @@ type Config struct {
 
 // Board is the figures of a GPU that determine which engines cuDNN chooses. Its number of
 // multiprocessors is not among them (see the package comment).
-type Board struct {
+type GPU struct {
 	// Name appears in error texts and explanations only.
 	Name string
 	// Capability is the compute capability times ten: 75, 80, 86, 89, 90, 120.
@@ -100,7 +100,7 @@ const (
 type problem struct {
 	Config
 	kind   kind
-	board  *Board
+	gpu  *GPU
 	c, k   int64 // channels of x and y, all groups
 	cg, kg int64 // the same per group
 	xs, ys int64 // spatial points of x and y
@@ -139,10 +139,10 @@ func Canonical(c Config, d Direction) (Config, Direction) {
 	return c, d
 }
 
-func newProblem(cfg Config, d Direction, b *Board) problem {
+func newProblem(cfg Config, d Direction, b *GPU) problem {
 	cfg, d = Canonical(cfg, d)
 	p := problem{
-		Config: cfg, board: b,
+		Config: cfg, gpu: b,
 		c: cfg.Ci, k: cfg.Co, cg: cfg.Ci / cfg.Groups, kg: cfg.Co / cfg.Groups,
 		xs:   cfg.In[0] * cfg.In[1] * cfg.In[2],
 		ys:   cfg.Out[0] * cfg.Out[1] * cfg.Out[2],

@@ -97,7 +97,7 @@ var copyHabits = [numEngines]habits{
 func (p *problem) layoutCopies(h habits) int64 {
 	s := p.padded(h)
 	strided := p.Layout == Contiguous
-	round := h.widened || p.DType == F32 && p.board.Capability >= 80 && !h.unrounded
+	round := h.widened || p.DType == F32 && p.gpu.Capability >= 80 && !h.unrounded
 
 	x := s.c != p.cg || s.groups != p.Groups || (strided && p.xs > 1 && p.c > 1) || (round && p.kind != dgrad)
 	w := s.c != p.cg || s.k != p.kg || s.groups != p.Groups || h.widened ||

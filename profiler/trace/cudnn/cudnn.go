@@ -51,12 +51,12 @@ type Plan struct {
 
 // Workspaces returns the transient allocations of one direction of a
 // convolution: requested bytes, in order, nil if it needs none.
-func (r *Rules) Workspaces(c Config, d Direction, b Board) []int64 {
+func (r *Rules) Workspaces(c Config, d Direction, b GPU) []int64 {
 	return r.Explain(c, d, b).Allocations
 }
 
 // Explain returns the chosen engine and its allocations.
-func (r *Rules) Explain(c Config, d Direction, b Board) Plan {
+func (r *Rules) Explain(c Config, d Direction, b GPU) Plan {
 	p := newProblem(c, d, &b)
 	if !b.Runs(c) {
 		return p.withoutCuDNN()
@@ -100,7 +100,7 @@ func (a *architecture) onDevice(p *problem, f []float32, bytes int64) (c Choice,
 // OnDevice says whether one direction of a convolution runs on a kernel that cuDNN proposes only on a machine with a
 // GPU, in place of the engine of so many bytes that it proposes without one, and the bytes of that kernel's workspace.
 // Sizes are given as [Canonical] has them.
-func (r *Rules) OnDevice(c Config, d Direction, b Board, bytes int64) (workspace int64, runs bool) {
+func (r *Rules) OnDevice(c Config, d Direction, b GPU, bytes int64) (workspace int64, runs bool) {
 	p := newProblem(c, d, &b)
 	f := p.features()
 	choice, runs := r.architectures[generation(b.Capability)].onDevice(&p, f[:], bytes)

@@ -57,11 +57,11 @@ func TestWorkedExamples(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			board := vectors.Boards["rtx-5060-ti"]
+			gpu := vectors.GPUs["rtx-5060-ti"]
 			if c.config.DType == cudnn.BF16 {
-				board = vectors.Boards["t4"]
+				gpu = vectors.GPUs["t4"]
 			}
-			require.Equal(t, c.want, rules.Workspaces(c.config, c.dir, board))
+			require.Equal(t, c.want, rules.Workspaces(c.config, c.dir, gpu))
 		})
 	}
 }
@@ -83,8 +83,8 @@ func drawConfig(t *rapid.T) cudnn.Config {
 	return c
 }
 
-func drawBoard(t *rapid.T) cudnn.Board {
-	return cudnn.Board{
+func drawGPU(t *rapid.T) cudnn.GPU {
+	return cudnn.GPU{
 		Capability: rapid.SampledFrom([]int{70, 75, 80, 86, 87, 89, 90, 100, 120}).Draw(t, "capability"),
 		Memory:     rapid.Int64Range(1<<30, 200<<30).Draw(t, "memory"),
 	}
@@ -92,9 +92,9 @@ func drawBoard(t *rapid.T) cudnn.Board {
 
 // PyTorch's own copies are not cuDNN's to avoid, so only a chosen engine, copy
 // included, has to fit.
-func TestChosenEnginesFitTheBoard(t *testing.T) {
+func TestChosenEnginesFitTheGPU(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c, b := drawConfig(t), drawBoard(t)
+		c, b := drawConfig(t), drawGPU(t)
 		for d := cudnn.Forward; d <= cudnn.GradWeight; d++ {
 			p := rules.Explain(c, d, b)
 			var sum int64
@@ -111,7 +111,7 @@ func TestChosenEnginesFitTheBoard(t *testing.T) {
 
 func TestTheSameCallHasTheSameAnswer(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c, b := drawConfig(t), drawBoard(t)
+		c, b := drawConfig(t), drawGPU(t)
 		first := rules.Explain(c, cudnn.Forward, b)
 		b.Name = "another name"
 		require.Equal(t, first, rules.Explain(c, cudnn.Forward, b))
@@ -122,7 +122,7 @@ func TestTheSameCallHasTheSameAnswer(t *testing.T) {
 // convolution from its output to its input, so both choose alike wherever the
 // rules do not ask which of the two PyTorch called.
 func TestTransposedForwardCopiesWhatTheDataGradientCopies(t *testing.T) {
-	b := vectors.Boards["a100-40"]
+	b := vectors.GPUs["a100-40"]
 	down := cudnn.Config{
 		Dim: 2, N: 16, Ci: 128, Co: 256, In: [3]int64{64, 64}, K: [3]int64{4, 4}, Stride: [3]int64{2, 2},
 		Pad: [3]int64{1, 1}, Dilation: [3]int64{1, 1}, Groups: 1, DType: cudnn.F16,
@@ -136,10 +136,10 @@ func TestTransposedForwardCopiesWhatTheDataGradientCopies(t *testing.T) {
 }
 
 func BenchmarkWorkspaces(b *testing.B) {
-	board := vectors.Boards["rtx-5060-ti"]
+	gpu := vectors.GPUs["rtx-5060-ti"]
 	c := conv(64, 64, 64, 18, 301, 3, 16, cudnn.F16)
 	b.ReportAllocs()
 	for b.Loop() {
-		rules.Workspaces(c, cudnn.GradWeight, board)
+		rules.Workspaces(c, cudnn.GradWeight, gpu)
 	}
 }

@@ -127,7 +127,7 @@ func (p *problem) can(e Engine) bool {
 	case Widened, WidenedUnpadded:
 		return p.Groups == 1 && p.DType != F32
 	case Hopper, Unrounded:
-		return generation(p.board.Capability) == 90
+		return generation(p.gpu.Capability) == 90
 	case ContiguousOut:
 		return p.kind == fprop && p.DType == F32 && p.Layout == Contiguous
 	case Folded:
@@ -339,7 +339,7 @@ type Answer func(Config, Direction) (bytes int64, asked bool)
 // [Rules.Workspaces] does, but by cuDNN's own answer if there is one, and tells whether there
 // is. What PyTorch allocates around the call is modeled in both cases, and so are kernels that
 // cuDNN proposes only on a machine with a GPU.
-func (r *Rules) Answered(c Config, d Direction, b Board, answer Answer) (allocations []int64, asked bool) {
+func (r *Rules) Answered(c Config, d Direction, b GPU, answer Answer) (allocations []int64, asked bool) {
 	n, asked := answer(Canonical(c, d))
 	if !asked || !b.Runs(c) {
 		return r.Workspaces(c, d, b), false
@@ -357,4 +357,4 @@ func (r *Rules) Answered(c Config, d Direction, b Board, answer Answer) (allocat
 }
 
 // Runs says whether PyTorch gives a convolution of such a type to cuDNN on the board.
-func (b Board) Runs(c Config) bool { return c.DType != BF16 || b.Capability >= bf16Capability }
+func (b GPU) Runs(c Config) bool { return c.DType != BF16 || b.Capability >= bf16Capability }

@@ -5,7 +5,7 @@ package cudnn
 type Study struct{ p problem }
 
 // NewStudy prepares a case.
-func NewStudy(c Config, d Direction, b Board) Study {
+func NewStudy(c Config, d Direction, b GPU) Study {
 	return Study{newProblem(c, d, &b)}
 }
 
@@ -22,7 +22,7 @@ func (s Study) Features() []float32 {
 func (s Study) Operation() string { return kindNames[s.p.kind] }
 
 // Generation is the architecture whose rules hold for a board.
-func Generation(b Board) int { return generation(b.Capability) }
+func Generation(b GPU) int { return generation(b.Capability) }
 
 // Bytes is the workspace of a choice.
 func (s Study) Bytes(c Choice) int64 { return s.p.bytes(c) }

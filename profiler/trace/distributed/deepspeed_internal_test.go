@@ -162,9 +162,9 @@ func TestAModuleThatIsEnteredTwiceIsLeftOnce(t *testing.T) {
 }
 
 // Without room for two copies the weights go by way of the host.
-func TestFlatWeightsGoByTheHostWhereTheBoardIsSmall(t *testing.T) {
+func TestFlatWeightsGoByTheHostWhereTheGPUIsSmall(t *testing.T) {
 	ops := func(memory int64) (out []string) {
-		tape := trace.New(trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048, Memory: memory}, trace.Rules{},
+		tape := trace.New(trace.GPU{Capability: 80, SMs: 108, ThreadsPerSM: 2048, Memory: memory}, trace.Rules{},
 			trace.Options{})
 		_, err := Partitioned(tape, World{Size: 4}, DeepSpeed{}, 2, halves(tape, 4096, 8192))
 		require.NoError(t, err)

@@ -14,7 +14,7 @@ import (
 )
 
 func newTape() *trace.Tape {
-	return trace.New(trace.Board{Name: "a100-80", Capability: 80, SMs: 108, ThreadsPerSM: 2048, Memory: 80 << 30},
+	return trace.New(trace.GPU{Name: "a100-80", Capability: 80, SMs: 108, ThreadsPerSM: 2048, Memory: 80 << 30},
 		stack.Default().Rules(), trace.Options{})
 }
 

@@ -98,7 +98,7 @@ func (r *recording) unchosen() bool {
 
 // compare replays the three steps and returns the first difference.
 func (r *recording) compare(t *testing.T, rules trace.Rules) string {
-	tape := trace.New(opvectors.Boards[r.GPU], rules, trace.Options{Warm: true})
+	tape := trace.New(opvectors.GPUs[r.GPU], rules, trace.Options{Warm: true})
 	f := tape.Frame()
 	d := map[string]trace.DType{"f32": trace.F32, "f16": trace.F16, "bf16": trace.BF16}[r.DType]
 	var params []*trace.Tensor

@@ -38,7 +38,7 @@ func live(p *program.Program) program.Breakdown {
 }
 
 func newTape() *trace.Tape {
-	return trace.New(opvectors.Boards["rtx-5060-ti"], rules, trace.Options{Warm: true})
+	return trace.New(opvectors.GPUs["rtx-5060-ti"], rules, trace.Options{Warm: true})
 }
 
 // TestStateIsAllThatAStepLeaves runs every optimizer that has a name: after a

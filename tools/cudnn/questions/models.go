@@ -96,7 +96,7 @@ func record(m models.Model, c models.Case, asked map[oracle.Question]bool) error
 	if err != nil {
 		return fmt.Errorf("%s: %w", m.Name, err)
 	}
-	tape := trace.New(trace.Board{Name: "any", Capability: 80, SMs: 100, ThreadsPerSM: 2048, Memory: 1 << 40},
+	tape := trace.New(trace.GPU{Name: "any", Capability: 80, SMs: 100, ThreadsPerSM: 2048, Memory: 1 << 40},
 		stack.Default().Rules(), trace.Options{})
 	if err := trainer.Record(tape, 1); err != nil {
 		return nil //nolint:nilerr // what PyTorch refuses never reaches cuDNN

@@ -39,8 +39,8 @@ func (f *fitter) onDevices(path string) error {
 		}
 		for d := cudnn.Forward; d <= cudnn.GradWeight; d++ {
 			q := oracle.Of(v.Config, d)
-			p := part{cudnn.Generation(v.Board), q.Operation}
-			cases[p] = append(cases[p], labeled{study: cudnn.NewStudy(q.Config, q.Operation, v.Board)})
+			p := part{cudnn.Generation(v.GPU), q.Operation}
+			cases[p] = append(cases[p], labeled{study: cudnn.NewStudy(q.Config, q.Operation, v.GPU)})
 			class[p] = append(class[p], int32(cudnn.DeviceVote(slices.ContainsFunc(v.Kernels[d], isDeviceKernel))))
 		}
 	}

@@ -110,12 +110,12 @@ func (o operation) String() string {
 
 // fit reads the answers of one architecture and writes its rules.
 func (f *fitter) fit(generation int, paths []string) error {
-	board := cudnn.Board{Capability: generation, Memory: 1 << 60}
+	gpu := cudnn.GPU{Capability: generation, Memory: 1 << 60}
 	cases := map[operation][]labeled{}
 	variants := census{}
 	for _, path := range paths {
 		err := oracle.Read(path, func(a oracle.Answer) {
-			s := cudnn.NewStudy(a.Config, a.Operation, board)
+			s := cudnn.NewStudy(a.Config, a.Operation, gpu)
 			c := labeled{Answer: a, study: s, found: explanations(s, &a)}
 			for _, choice := range c.found {
 				variants[variantOf(&a, choice)]++
@@ -132,7 +132,7 @@ func (f *fitter) fit(generation int, paths []string) error {
 			o := operationOf(&a)
 			cases[o] = append(cases[o], labeled{
 				Answer: a,
-				study:  cudnn.NewStudy(a.Config, a.Operation, board), check: true,
+				study:  cudnn.NewStudy(a.Config, a.Operation, gpu), check: true,
 			})
 		})
 		if err != nil {
@@ -144,7 +144,7 @@ func (f *fitter) fit(generation int, paths []string) error {
 			a := oracle.Answer{Question: q}
 			o := operationOf(&a)
 			cases[o] = append(cases[o], labeled{
-				Answer: a, study: cudnn.NewStudy(q.Config, q.Operation, board),
+				Answer: a, study: cudnn.NewStudy(q.Config, q.Operation, gpu),
 				trusted: true,
 			})
 		})

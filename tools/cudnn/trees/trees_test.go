@@ -19,7 +19,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
 )
 
-var board = cudnn.Board{Capability: 90, Memory: 1 << 60}
+var testGPU = cudnn.GPU{Capability: 90, Memory: 1 << 60}
 
 // square is a 3x3 convolution that keeps the size of its images.
 func square(n, ci, co, side, groups int64) cudnn.Config {
@@ -64,7 +64,7 @@ func drawChoice(t *rapid.T, s cudnn.Study) (cudnn.Choice, map[int]int64) {
 func TestTheChoiceBehindAnAnswerIsAmongItsExplanations(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := oracle.Answer{Question: drawQuestion(t)}
-		s := cudnn.NewStudy(a.Config, a.Operation, board)
+		s := cudnn.NewStudy(a.Config, a.Operation, testGPU)
 		want, knobs := drawChoice(t, s)
 		a.Bytes, a.Knobs = s.Bytes(want), knobs
 		found := explanations(s, &a)
@@ -81,7 +81,7 @@ func TestABufferOfNoSplitsIsOneSplit(t *testing.T) {
 		Question: oracle.Of(square(4, 64, 64, 16, 1), cudnn.GradWeight),
 		Knobs:    map[int]int64{knobSplitBuf: -1},
 	}
-	s := cudnn.NewStudy(a.Config, a.Operation, board)
+	s := cudnn.NewStudy(a.Config, a.Operation, testGPU)
 	want := cudnn.Choice{Engine: cudnn.Copies, Splits: 1}
 	a.Bytes = s.Bytes(want)
 	require.Contains(t, explanations(s, &a), want)
@@ -89,7 +89,7 @@ func TestABufferOfNoSplitsIsOneSplit(t *testing.T) {
 
 func TestAnswersThatNoFormulaGivesHaveNoExplanation(t *testing.T) {
 	a := oracle.Answer{Question: oracle.Of(square(4, 64, 64, 16, 1), cudnn.Forward), Bytes: 1}
-	require.Empty(t, explanations(cudnn.NewStudy(a.Config, a.Operation, board), &a))
+	require.Empty(t, explanations(cudnn.NewStudy(a.Config, a.Operation, testGPU), &a))
 }
 
 func TestTheCommonestVariantIsPickedAndOfEqualsTheFirstEngine(t *testing.T) {
@@ -132,8 +132,8 @@ func madeUp(t require.TestingT, n, ci, side int64) oracle.Answer {
 		}
 		want.TileM, want.TileN, want.Splits = 64, 128, a.Knobs[knobSplitK]
 	}
-	a.Bytes = cudnn.NewStudy(a.Config, a.Operation, board).Bytes(want)
-	require.Contains(t, explanations(cudnn.NewStudy(a.Config, a.Operation, board), &a), want)
+	a.Bytes = cudnn.NewStudy(a.Config, a.Operation, testGPU).Bytes(want)
+	require.Contains(t, explanations(cudnn.NewStudy(a.Config, a.Operation, testGPU), &a), want)
 	return a
 }
 
@@ -152,7 +152,7 @@ func manyMadeUp(t require.TestingT, seed uint64, n int) []oracle.Answer {
 func label(answers []oracle.Answer) ([]labeled, census) {
 	cases, variants := make([]labeled, len(answers)), census{}
 	for i, a := range answers {
-		s := cudnn.NewStudy(a.Config, a.Operation, board)
+		s := cudnn.NewStudy(a.Config, a.Operation, testGPU)
 		cases[i] = labeled{Answer: a, study: s, found: explanations(s, &a)}
 		for _, c := range cases[i].found {
 			variants[variantOf(&a, c)]++
@@ -260,7 +260,7 @@ func TestFitWritesWhatItLearnsOfEachFileOfAnswers(t *testing.T) {
 	answers := manyMadeUp(t, 3, 50)
 	path := answersFile(t, answers, fmt.Sprintf("%v|1 0 0\n", answers[0].Question)) // nothing explains one byte
 	f := fitter{dir: t.TempDir(), trees: 2, support: 1, splitSupport: 1, fold: -1}
-	require.NoError(t, f.fit(board.Capability, []string{path}))
+	require.NoError(t, f.fit(testGPU.Capability, []string{path}))
 
 	cases, variants := label(answers)
 	v, err := f.learn(cases, variants)
@@ -277,10 +277,10 @@ func TestAReleaseThatDiffersHasCorrectionsAlone(t *testing.T) {
 	defer log.SetOutput(os.Stderr)
 	answers := manyMadeUp(t, 3, 80)
 	base := fitter{dir: t.TempDir(), trees: 2, support: 1, splitSupport: 1, fold: -1}
-	require.NoError(t, base.fit(board.Capability, []string{answersFile(t, answers, "")}))
+	require.NoError(t, base.fit(testGPU.Capability, []string{answersFile(t, answers, "")}))
 	f := base
 	f.dir, f.over, f.correct = t.TempDir(), base.dir, true
-	require.NoError(t, f.fit(board.Capability, []string{answersFile(t, answers, "")}))
+	require.NoError(t, f.fit(testGPU.Capability, []string{answersFile(t, answers, "")}))
 	files, err := os.ReadDir(f.dir)
 	require.NoError(t, err)
 	require.Empty(t, files, "nothing differs")
@@ -290,7 +290,7 @@ func TestAReleaseThatDiffersHasCorrectionsAlone(t *testing.T) {
 			answers[i].Bytes, answers[i].Engine, answers[i].Knobs = 0, 99, nil
 		}
 	}
-	require.NoError(t, f.fit(board.Capability, []string{answersFile(t, answers, "")}))
+	require.NoError(t, f.fit(testGPU.Capability, []string{answersFile(t, answers, "")}))
 	rules, err := os.ReadFile(filepath.Join(base.dir, cudnn.RuleFile(90, "wgrad", false)))
 	require.NoError(t, err)
 	corrections, err := os.ReadFile(filepath.Join(f.dir, cudnn.CorrectionsFile(90, "wgrad", false)))
@@ -298,7 +298,7 @@ func TestAReleaseThatDiffersHasCorrectionsAlone(t *testing.T) {
 	both, err := cudnn.DecodeRules(append(rules, corrections...))
 	require.NoError(t, err)
 	for _, a := range answers {
-		s := cudnn.NewStudy(a.Config, a.Operation, board)
+		s := cudnn.NewStudy(a.Config, a.Operation, testGPU)
 		require.Equal(t, a.Bytes, given(s, both.Choose(s.Features())), a.Question)
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 // Vector is one recorded configuration on one board.
 type Vector struct {
-	Board  cudnn.Board
+	GPU  cudnn.GPU
 	Config cudnn.Config
 	// Reference marks a convolution of a reference model.
 	Reference bool
@@ -27,7 +27,7 @@ type Vector struct {
 }
 
 // Boards are the recorded boards by name. Memory is the size libraries saw.
-var Boards = map[string]cudnn.Board{
+var GPUs = map[string]cudnn.GPU{
 	"t4":          {Name: "t4", Capability: 75, Memory: 16 << 30},
 	"rtx-3060":    {Name: "rtx-3060", Capability: 86, Memory: 12 << 30},
 	"rtx-4090":    {Name: "rtx-4090", Capability: 89, Memory: 24 << 30},
@@ -110,13 +110,13 @@ func decode(r io.Reader) ([]Vector, error) {
 }
 
 func (l line) vector(kernels []string) (Vector, error) {
-	board, ok := Boards[l.GPU]
+	gpu, ok := GPUs[l.GPU]
 	if !ok {
 		return Vector{}, fmt.Errorf("unknown board %q", l.GPU)
 	}
 	dtype := map[string]cudnn.DType{"f32": cudnn.F32, "f16": cudnn.F16, "bf16": cudnn.BF16}[l.DType]
 	v := Vector{
-		Board: board,
+		GPU: gpu,
 		Config: cudnn.Config{
 			Dim: l.Dim, Transposed: l.Transposed == 1, N: l.N, Ci: l.Ci, Co: l.Co,
 			In: sizes(l.In), K: sizes(l.K), Stride: sizes(l.Stride), Pad: sizes(l.Pad),

@@ -24,7 +24,7 @@ func (m Model) graph(s monitor.Sample, rows int) []string {
 	if m.alone {
 		process = m.process
 	}
-	trace := m.o.History.Trace(m.board, process, m.step, columns, m.at)
+	trace := m.o.History.Trace(m.gpu, process, m.step, columns, m.at)
 	limit := m.o.Limit(s.Total)
 	top := max(s.Total, limit, 1)
 	if process != 0 { // one may be small beside the board

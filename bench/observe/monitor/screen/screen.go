@@ -26,7 +26,7 @@ type Model struct {
 
 	// board is the number of the chosen one among the samples, process the PID
 	// of the chosen one, zero for none, and alone whether the graph is of that.
-	board, process int
+	gpu, process int
 	alone          bool
 	// step is the index in monitor.Steps of the time that a column stands for.
 	step int
@@ -102,9 +102,9 @@ func (m Model) press(key string) (tea.Model, tea.Cmd) {
 			m.refresh()
 		}
 	case "left", "h":
-		m.choose(m.board - 1)
+		m.choose(m.gpu - 1)
 	case "right", "l", "tab":
-		m.choose(m.board + 1)
+		m.choose(m.gpu + 1)
 	case "up", "k":
 		m.point(-1)
 	case "down", "j":
@@ -125,17 +125,17 @@ func (m Model) press(key string) (tea.Model, tea.Cmd) {
 func (m *Model) refresh() {
 	m.at = m.o.Now()
 	m.round, m.notices = m.o.History.Latest()
-	m.choose(m.board)
+	m.choose(m.gpu)
 }
 
 // choose shows another board, around at the ends. A chosen process that is not
 // there any more is forgotten.
-func (m *Model) choose(board int) {
+func (m *Model) choose(gpu int) {
 	n := len(m.round.Samples)
 	if n == 0 {
 		return
 	}
-	m.board = (board + n) % n
+	m.gpu = (gpu + n) % n
 	if m.pointed() < 0 {
 		m.process, m.alone = 0, false
 	}
@@ -143,10 +143,10 @@ func (m *Model) choose(board int) {
 
 // processes are those of the chosen board, the one with most memory first.
 func (m Model) processes() []monitor.Process {
-	if m.board >= len(m.round.Samples) {
+	if m.gpu >= len(m.round.Samples) {
 		return nil
 	}
-	all := slices.Clone(m.round.Samples[m.board].Processes)
+	all := slices.Clone(m.round.Samples[m.gpu].Processes)
 	slices.SortStableFunc(all, func(a, b monitor.Process) int { return cmp.Compare(b.Used, a.Used) })
 	return all
 }

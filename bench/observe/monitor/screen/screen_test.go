@@ -91,7 +91,7 @@ func (d *desk) text() string { return ansi.Strip(d.View().Content) }
 
 func (d *desk) lines() []string { return strings.Split(d.text(), "\n") }
 
-func TestScreenShowsBoardsHistoryAndProcesses(t *testing.T) {
+func TestScreenShowsGPUsHistoryAndProcesses(t *testing.T) {
 	d := sit(100, 24)
 	lines := d.lines()
 	require.Len(t, lines, 24)
@@ -127,7 +127,7 @@ func TestGraphGrowsWithTheMemory(t *testing.T) {
 	require.Equal(t, 60, before, "all but the first second hold something")
 }
 
-func TestKeysChooseBoardAndProcess(t *testing.T) {
+func TestKeysChooseGPUAndProcess(t *testing.T) {
 	d := sit(100, 24)
 	d.press(tea.KeyRight)
 	require.Contains(t, d.text(), "gpu 1: peak 79.00 GiB")
@@ -182,7 +182,7 @@ func TestAChosenProcessThatEndsIsForgotten(t *testing.T) {
 	require.Contains(t, d.text(), "gpu 0: peak 0 B")
 }
 
-func TestALostBoardSaysWhy(t *testing.T) {
+func TestALostGPUSaysWhy(t *testing.T) {
 	d := sit(100, 24)
 	d.now = d.now.Add(time.Second)
 	d.history.Add(monitor.Round{

@@ -58,11 +58,11 @@ const help = "q quit  p pause  ←→ board  ↑↓ process  enter its history  
 func (m Model) View() tea.View {
 	lines := []string{m.title()}
 	for i := range m.round.Samples {
-		lines = append(lines, m.boardLine(i))
+		lines = append(lines, m.gpuLine(i))
 	}
 	notices := m.notices[max(0, len(m.notices)-3):]
-	if m.board < len(m.round.Samples) {
-		s := m.round.Samples[m.board]
+	if m.gpu < len(m.round.Samples) {
+		s := m.round.Samples[m.gpu]
 		table := m.table(s)
 		// What is left is the graph's; a blank line, its caption, the load and
 		// the help are not.
@@ -95,11 +95,11 @@ func (m Model) title() string {
 }
 
 // boardLine is a board in a line.
-func (m Model) boardLine(i int) string {
+func (m Model) gpuLine(i int) string {
 	s := m.round.Samples[i]
 	name := fmt.Sprintf("%d %s", s.GPU, strings.TrimPrefix(s.Name, "NVIDIA "))
 	name = fmt.Sprintf(" %-*s ", m.nameWidth(), name)
-	if i == m.board && len(m.round.Samples) > 1 {
+	if i == m.gpu && len(m.round.Samples) > 1 {
 		name = chosen.Render(name)
 	}
 	if s.Error != "" {

@@ -10,7 +10,7 @@ import (
 // boards describes a board of each architecture, in cuDNN's words.
 //
 //go:embed ask/boards/*.json
-var boards embed.FS
+var gpus embed.FS
 
 // standIns take cuBLASLt's place where cuDNN is asked (ask/cublaslt.c), built for
 // Linux by "make standin" there.
@@ -21,8 +21,8 @@ var standIns embed.FS
 // Board is the description of a board, for cuDNN: of one architecture, by the
 // generation that [cudnn.Generation] gives. Boards of one architecture get the same
 // answers.
-func Board(generation int) []byte {
-	text, err := boards.ReadFile(fmt.Sprintf("ask/boards/sm%d.json", generation))
+func GPU(generation int) []byte {
+	text, err := gpus.ReadFile(fmt.Sprintf("ask/boards/sm%d.json", generation))
 	if err != nil {
 		panic(err) // every generation has one
 	}
