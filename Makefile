@@ -17,7 +17,7 @@ CUDA_PKG := $(CUDA_LIB) ./cmd/... ./tools/gpucheck
 # Tests of the command line that drive a device: those with the tag. The others
 # are the plain build's.
 CUDA_RUN  = '^($(shell grep -l '^//go:build cuda' cmd/vprof/*_test.go | xargs grep -oh '^func Test[[:alnum:]]*' | cut -c6- | paste -sd '|'))$$'
-.PHONY: all build static cuda test test-cuda test-slurm gpu-check gpu-check-build race lint fmt record-check run-check run-alone evidence bench fuzz fuzz-nightly properties golden pictures cover kernels kernels-check cuda-header standins standins-check wheel wheels wheel-check dist clean
+.PHONY: all build static cuda test test-cuda test-slurm gpu-check gpu-check-build race lint fmt record-check run-check run-alone evidence bench fuzz fuzz-nightly properties golden pictures cover kernels kernels-check cuda-header stubs stubs-check wheel wheels wheel-check dist clean
 
 all: build lint test
 
@@ -194,27 +194,27 @@ cuda-header: $(WHEELS)/header/installed ## our header of the driver says what NV
 	VPROF_CUDA_INCLUDE=$(CURDIR)/$(WHEELS)/header/nvidia/cuda_runtime/include \
 	  $(CUDA_ENV) $(GO) test -count=1 -tags cuda -run TestHeaderIsNVIDIAs ./internal/cudalib
 
-STANDINS := profiler/device/standins
-STANDIN_WHEELS := $(WHEELS)/standins
+STUBS := profiler/device/stubs
+STUB_WHEELS := $(WHEELS)/stubs
 
-$(STANDIN_WHEELS)/%/installed: $(STANDINS)/wheels/%.txt
+$(STUB_WHEELS)/%/installed: $(STUBS)/wheels/%.txt
 	rm -rf $(@D)
 	PIP_ROOT_USER_ACTION=ignore python3 -m pip install --quiet --no-deps --require-hashes --target $(@D) -r $<
 	touch $@
 
 # The libraries that stand in for NVIDIA's, for CUDA 12 and 13, packed.
-$(STANDIN_WHEELS)/standins.tar.bz2: $(foreach w,compiler headers-12 headers-13,$(STANDIN_WHEELS)/$(w)/installed) $(wildcard $(STANDINS)/source/*) $(STANDINS)/build.sh
-	rm -rf $(STANDIN_WHEELS)/built
-	export PYTHONPATH=$(CURDIR)/$(STANDIN_WHEELS)/compiler CC='python3 -m ziglang cc -target x86_64-linux-gnu.2.17'; set -e; h=$(CURDIR)/$(STANDIN_WHEELS); \
-	$(STANDINS)/build.sh 12 $(STANDIN_WHEELS)/built/12 $$h/headers-12/nvidia/cuda_runtime/include $$h/headers-12/nvidia/cuda_nvcc/include; \
-	$(STANDINS)/build.sh 13 $(STANDIN_WHEELS)/built/13 $$h/headers-13/nvidia/cu13/include
-	python3 $(STANDINS)/pack.py $(STANDIN_WHEELS)/built $@
+$(STUB_WHEELS)/stubs.tar.bz2: $(foreach w,compiler headers-12 headers-13,$(STUB_WHEELS)/$(w)/installed) $(wildcard $(STUBS)/source/*) $(STUBS)/build.sh
+	rm -rf $(STUB_WHEELS)/built
+	export PYTHONPATH=$(CURDIR)/$(STUB_WHEELS)/compiler CC='python3 -m ziglang cc -target x86_64-linux-gnu.2.17'; set -e; h=$(CURDIR)/$(STUB_WHEELS); \
+	$(STUBS)/build.sh 12 $(STUB_WHEELS)/built/12 $$h/headers-12/nvidia/cuda_runtime/include $$h/headers-12/nvidia/cuda_nvcc/include; \
+	$(STUBS)/build.sh 13 $(STUB_WHEELS)/built/13 $$h/headers-13/nvidia/cu13/include
+	python3 $(STUBS)/pack.py $(STUB_WHEELS)/built $@
 
-standins: $(STANDIN_WHEELS)/standins.tar.bz2 ## the libraries that stand in for NVIDIA's, from their sources
-	cp $< $(STANDINS)/standins.tar.bz2
+stubs: $(STUB_WHEELS)/stubs.tar.bz2 ## the libraries that stand in for NVIDIA's, from their sources
+	cp $< $(STUBS)/stubs.tar.bz2
 
-standins-check: $(STANDIN_WHEELS)/standins.tar.bz2 ## these libraries are those of the sources
-	cmp $< $(STANDINS)/standins.tar.bz2
+stubs-check: $(STUB_WHEELS)/stubs.tar.bz2 ## these libraries are those of the sources
+	cmp $< $(STUBS)/stubs.tar.bz2
 
 # PyTorch and what it imports, none of NVIDIA's packages.
 $(WHEELS)/torch/installed:

@@ -231,7 +231,7 @@ func (p *plan) index() {
 	take(p.writes, w, rows*rowBytes)
 }
 
-// indexedRow is the length of the rows that so many bytes are moved in: an index of
+// indexedRow returns the length of the rows that so many bytes are moved in: an index of
 // 8 bytes is for each. Where no input can be the indices, it is a guess.
 func (p *plan) indexedRow(table int, bytes int64) int64 {
 	const index, guess = 8, 256
@@ -244,7 +244,7 @@ func (p *plan) indexedRow(table int, bytes int64) int64 {
 	return guess
 }
 
-// coprime is a large step that visits all of n rows before it comes back.
+// coprime returns a large step that visits all of n rows before it comes back.
 func coprime(n int64) int64 {
 	for _, prime := range []int64{1_000_003, 1_000_033, 1_000_037} {
 		if n%prime != 0 {

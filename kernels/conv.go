@@ -23,12 +23,12 @@ type Conv struct {
 	Scale float64
 }
 
-// OutHeight is the height of the output.
+// OutHeight returns the height of the output.
 func (k Conv) OutHeight() int64 {
 	return outExtent(k.Height, k.TapsY, k.StrideY, k.PadY, k.DilationY)
 }
 
-// OutWidth is the width of the output.
+// OutWidth returns the width of the output.
 func (k Conv) OutWidth() int64 {
 	return outExtent(k.Width, k.TapsX, k.StrideX, k.PadX, k.DilationX)
 }
@@ -81,7 +81,7 @@ func (k Conv) weightBytes() int64 {
 	return k.OutChannels * k.taps() * (k.Channels / k.Groups) * k.Type.Size()
 }
 
-// visitedInput is how many bytes of the input lie under some window. Long
+// visitedInput returns how many bytes of the input lie under some window. Long
 // strides step over pixels, and the last windows may end before the image.
 func (k Conv) visitedInput() int64 {
 	rows := covered(k.Height, k.TapsY, k.StrideY, k.PadY, k.DilationY)
@@ -89,7 +89,7 @@ func (k Conv) visitedInput() int64 {
 	return k.Images * rows * columns * k.Channels * k.Type.Size()
 }
 
-// covered is the number of pixels along one side that at least one window contains.
+// covered returns the number of pixels along one side that at least one window contains.
 func covered(in, taps, stride, pad, dilation int64) int64 {
 	out := outExtent(in, taps, stride, pad, dilation)
 	if dilation == 1 && taps >= stride {
@@ -108,7 +108,7 @@ func covered(in, taps, stride, pad, dilation int64) int64 {
 	return count
 }
 
-// visitedOutput is the number of bytes of the output that depend on some pixel: all,
+// visitedOutput returns the number of bytes of the output that depend on some pixel: all,
 // unless whole windows lie in the padding.
 func (k Conv) visitedOutput() int64 {
 	rows := inside(k.Height, k.TapsY, k.StrideY, k.PadY, k.DilationY)
@@ -116,7 +116,7 @@ func (k Conv) visitedOutput() int64 {
 	return k.Images * rows * columns * k.OutChannels * k.Type.Size()
 }
 
-// inside is the number of windows along one side that contain at least one pixel.
+// inside returns the number of windows along one side that contain at least one pixel.
 func inside(in, taps, stride, pad, dilation int64) int64 {
 	out := outExtent(in, taps, stride, pad, dilation)
 	if dilation == 1 && pad < taps {

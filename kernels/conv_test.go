@@ -29,7 +29,7 @@ func products(k kernels.Conv, visit func(in, weight, out int64)) {
 	}
 }
 
-// drawConv is a convolution with an output of one pixel at least.
+// drawConv returns a convolution with an output of one pixel at least.
 func drawConv(t *rapid.T) kernels.Conv {
 	k := kernels.Conv{Type: rapid.SampledFrom(types).Draw(t, "type"), TF32: rapid.Bool().Draw(t, "TF32")}
 	one := func(most int64, label string) int64 { return rapid.Int64Range(1, most).Draw(t, label) }

@@ -94,7 +94,7 @@ func (c *cpu) run(l kernels.Launch) {
 	require.Equal(c.t, l.Writes, writes, "bytes written by %s", l.Name)
 }
 
-// traffic is how many bytes were read and how many written since the marks
+// traffic returns how many bytes were read and how many written since the marks
 // were cleared.
 func (c *cpu) traffic() (reads, writes int64) {
 	for _, b := range c.buffers {
@@ -123,7 +123,7 @@ func (x tensor) visits(i int64) (r, w int) {
 	return x.buffer.Reads(int(x.off + i)), x.buffer.Writes(int(x.off + i))
 }
 
-// get is the bytes as elements; a part of one at the end is filled with zeros.
+// get returns the bytes as elements; a part of one at the end is filled with zeros.
 func (x tensor) get(t kernels.Type) []float64 {
 	d := append(append([]byte{}, x.data()...), 0, 0, 0)
 	out := make([]float64, (x.bytes+t.Size()-1)/t.Size())
@@ -149,7 +149,7 @@ func (c *cpu) tensorOf(t kernels.Type, n int64, seed int) tensor {
 	return x
 }
 
-// small is a number among -2, -1.75, ..., 2.
+// small returns a number among -2, -1.75, ..., 2.
 func small(seed, i int) float64 {
 	h := uint32(seed)*2654435761 + uint32(i)*40503 + 977
 	h = (h ^ h>>13) * 2246822519
@@ -188,7 +188,7 @@ func encode(t kernels.Type, b []byte, v float64) {
 	}
 }
 
-// roundTo is the nearest number with so many bits of precision, as the bits of
+// roundTo returns the nearest number with so many bits of precision, as the bits of
 // an IEEE format of 16 bits; least is the exponent of its smallest normal
 // number, past its largest there is only infinity.
 func roundTo(v float64, precision, least, past int) uint16 {
@@ -215,7 +215,7 @@ func roundTo(v float64, precision, least, past int) uint16 {
 	return sign | uint16(e-least+1)<<(precision-1) | uint16(m&(1<<(precision-1)-1))
 }
 
-// round is a number as a type holds it.
+// round returns a number as a type holds it.
 func round(t kernels.Type, v float64) float64 {
 	var b [4]byte
 	encode(t, b[:], v)

@@ -79,7 +79,7 @@ func (m Matrix) put(args []uint64) []uint64 {
 	return append(args, m.Addr, uint64(m.Row), uint64(m.Batch))
 }
 
-// visited is the number of distinct bytes of all matrices. Rows may overlap, and all matrices of a batch may be
+// visited returns the number of distinct bytes of all matrices. Rows may overlap, and all matrices of a batch may be
 // one; otherwise elements do not overlap.
 func (m Matrix) visited(rows, depth, batch, size int64) int64 {
 	elements := rows * depth
@@ -97,7 +97,7 @@ type engine struct {
 	threads, shared uint32
 }
 
-// cores is the engine without tensor cores for a type.
+// cores returns the engine without tensor cores for a type.
 func cores(t Type) engine {
 	return engine{coreThreads, uint32(2 * 2 * (2 * vectorBytes / t.Size()) * (tileSide + 4) * 4)}
 }
@@ -160,7 +160,7 @@ func (p *product) put(args []uint64) []uint64 {
 		math.Float64bits(cmp.Or(p.scale, 1)))
 }
 
-// batchBlocks is the second extent of a grid over a batch, at most the 65535 that CUDA
+// batchBlocks returns the second extent of a grid over a batch, at most the 65535 that CUDA
 // allows; the third extent multiplies it where the batch is larger.
 func batchBlocks(batch int64) uint32 { return uint32(min(max(batch, 1), 65535)) }
 

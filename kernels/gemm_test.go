@@ -16,7 +16,7 @@ func (c *cpu) matrix(t kernels.Type, rows, depth, batch, gap int64, seed int) (k
 	return kernels.Matrix{Addr: x.addr(), Row: row, Batch: rows * row}, x
 }
 
-// multiply is the product that a GEMM must come to, over what C held before.
+// multiply returns the product that a GEMM must come to, over what C held before.
 func multiply(k kernels.GEMM, a, b, c []float64) []float64 {
 	for batch := range k.Batch {
 		for m := range k.M {

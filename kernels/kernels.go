@@ -61,7 +61,7 @@ func (s *source) unpacked(name string) string {
 
 var ptxSM70, ptxSM75, ptxSM80 source
 
-// PTX is the module for GPUs of a compute capability times ten, such as 86, or
+// PTX returns the module for GPUs of a compute capability times ten, such as 86, or
 // nothing below [MinCapability]. The driver compiles it for the GPU at hand. It is
 // of PTX version 7.8: drivers from 520 on take it.
 func PTX(capability int) string {
@@ -82,7 +82,7 @@ var cubins = [...]struct {
 	source
 }{{capability: 120}, {capability: 100}, {capability: 90}, {capability: 86}, {capability: 80}, {capability: 75}}
 
-// Cubin is the module as an assembler made it for GPUs of a compute capability times
+// Cubin returns the module as an assembler made it for GPUs of a compute capability times
 // ten, ready to load; empty if there is none. A GPU takes what was made for an
 // earlier one of the same major number.
 func Cubin(capability int) string {
@@ -123,7 +123,7 @@ const (
 	numTypes
 )
 
-// Size is the size of an element, in bytes.
+// Size returns the size of an element, in bytes.
 func (t Type) Size() int64 {
 	if t == F32 {
 		return 4
@@ -168,7 +168,7 @@ func launch(name string, blocks int64, shared uint32, args []uint64) Launch {
 	}
 }
 
-// over is the number of blocks that cover n bytes, if each thread takes the given number
+// over returns the number of blocks that cover n bytes, if each thread takes the given number
 // of vectors.
 func over(n int64, vectorsPerThread int64) int64 {
 	return ceil.Div(n, vectorBytes*threads*vectorsPerThread)

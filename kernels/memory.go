@@ -117,7 +117,7 @@ func (k Elementwise) Launch() Launch {
 	return l
 }
 
-// word is a flag as an argument.
+// word returns a flag as an argument.
 func word(on bool) uint64 {
 	if on {
 		return 1

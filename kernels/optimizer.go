@@ -20,7 +20,7 @@ const (
 	chunkBytes = 32 << 10
 )
 
-// MaxParts is the largest number of parts of a launch over so many lists.
+// MaxParts returns the largest number of parts of a launch over so many lists.
 func MaxParts(lists int) int { return tableWords / (2 + lists) }
 
 // Update works on many tensors in one launch: like [Elementwise], it writes
@@ -55,7 +55,7 @@ func (k Update) Launch() Launch {
 	return l
 }
 
-// updateLaunch is a launch with its table of parts, and their bytes.
+// updateLaunch returns a launch with its table of parts, and their bytes.
 func updateLaunch(name string, parts []Part) (l Launch, bytes int64) {
 	const table = 8 // words before it
 	lists := len(parts[0].Addrs)

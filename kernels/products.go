@@ -97,7 +97,7 @@ func (p *plan) operand(r Range, rows, depth, batch int64) (Matrix, bool) {
 	return m, true
 }
 
-// extent is the number of elements from the first to past the last of all
+// extent returns the number of elements from the first to past the last of all
 // matrices, which is as many as are visited if they leave no gaps.
 func (m Matrix) extent(rows, depth, batch int64) int64 {
 	return (batch-1)*m.Batch + (rows-1)*m.Row + depth
@@ -200,7 +200,7 @@ func (p *plan) done(first, second, out int64) {
 	take(p.writes, 0, out)
 }
 
-// geometry is the convolution that a kernel can do: the one at hand, or, where its
+// geometry returns the convolution that a kernel can do: the one at hand, or, where its
 // windows leave pixels out or its geometry is not known, one over a row of pixels.
 // There is none if channels do not come by 16 bytes, or if most of a tile would be for
 // nothing.
@@ -216,7 +216,7 @@ func (p *plan) geometry(c convolution) (Conv, bool) {
 	return p.overRow(c)
 }
 
-// overImages is the convolution at hand, with channels last. Every pixel lies under
+// overImages returns the convolution at hand, with channels last. Every pixel lies under
 // some window, and every window over some pixel, so that all memory is visited.
 func (p *plan) overImages(c convolution) (k Conv, ok bool) {
 	w := c.window
@@ -235,7 +235,7 @@ func (p *plan) overImages(c convolution) (k Conv, ok bool) {
 		k.inputBytes() == c.input.Bytes && k.visitedInput() == c.input.Bytes && k.visitedOutput() == k.outputBytes()
 }
 
-// overRow is a convolution over a single row of pixels with the sizes given: all that
+// overRow returns a convolution over a single row of pixels with the sizes given: all that
 // matters of another's for traffic and arithmetic. It visits the input's first pixels,
 // as many as are under some filter. There is none if no number of taps fits.
 func (p *plan) overRow(c convolution) (k Conv, ok bool) {

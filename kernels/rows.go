@@ -75,7 +75,7 @@ func (k Normalize) Launch() Launch {
 	return l
 }
 
-// ofColumns is the bytes of an operand with a number for each column, if there
+// ofColumns returns the bytes of an operand with a number for each column, if there
 // is one, and ofRows of one with a number for each row.
 func (k Normalize) ofColumns(addr uint64) int64 {
 	if addr == 0 || k.Rows == 0 {
@@ -118,7 +118,7 @@ func (k NormalizeBackward) Launch() Launch {
 	return l
 }
 
-// rowsLaunch is a launch that gives a row to a warp, or if it is long to a
+// rowsLaunch returns a launch that gives a row to a warp, or if it is long to a
 // block, and the number of threads that is.
 func rowsLaunch(name string, t Type, rows, columns int64) (Launch, int64) {
 	const warp, longest = 32, 4096 // bytes: eight vectors a lane

@@ -8,7 +8,7 @@ import (
 )
 
 // Split shares out a product, a convolution or attention among works of at most so
-// many operations each, which follow each other: a board that also drives a display
+// many operations each, which follow each other: a GPU that also drives a display
 // ends kernels that take longer than a second or two. It is shared out evenly, by
 // matrices, images or rows; work that cannot be, or is of another kind, stays whole.
 func (w *Work) Split(most int64) []Work {
@@ -34,7 +34,7 @@ type share struct {
 	least, size int64
 }
 
-// parts is the smallest number of parts, not below the least and not far above it, that
+// parts returns the smallest number of parts, not below the least and not far above it, that
 // all sizes can be shared out to; one if there is none.
 func (s *share) parts(sizes ...int64) int64 {
 	for n := s.least; n <= min(sizes[0], 8*s.least); n++ {

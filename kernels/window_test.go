@@ -95,7 +95,7 @@ func TestConvolutionsRunOverTheirOwnImages(t *testing.T) {
 	}
 }
 
-// launch is the kernel of the very convolution.
+// launch returns the kernel of the very convolution.
 func (c *convolutions) launch(w *kernels.Work, direction int) kernels.Launch {
 	k := kernels.Conv{
 		Type: kernels.F16, Images: c.window.Images, Height: c.window.Height, Width: c.window.Width,

@@ -23,7 +23,7 @@ type Work struct {
 	Reads, Writes []Range
 }
 
-// elements is the element type whose kernels do the arithmetic of a precision. FP64
+// elements returns the element type whose kernels do the arithmetic of a precision. FP64
 // has no kernels; F32 takes its place, with as many operations at a higher speed.
 func elements(p program.Precision) Type {
 	switch p {
@@ -52,7 +52,7 @@ func (w *Work) Append(launches []Launch, capability int) []Launch {
 	switch w.Kind {
 	case program.Copy, program.AllGather, program.ReduceScatter, program.AllReduce, program.Broadcast, program.Send,
 		program.Receive:
-		// A board that is alone copies what ranks would exchange.
+		// A GPU that is alone copies what ranks would exchange.
 		p.copy()
 	case program.Reduction:
 		p.reduce()
@@ -112,10 +112,10 @@ func take(ranges []Range, i int, bytes int64) {
 	ranges[i].Bytes -= bytes
 }
 
-// elements is how many whole ones a range holds.
+// elements returns how many whole ones a range holds.
 func (p *plan) elements(r Range) int64 { return r.Bytes / p.t.Size() }
 
-// largest is the place of the range with most bytes; -1 if there is none.
+// largest returns the place of the range with most bytes; -1 if there is none.
 func largest(ranges []Range) int {
 	at := -1
 	for i, r := range ranges {
@@ -162,7 +162,7 @@ func (p *plan) stream() {
 	p.reads, p.writes = p.reads[:0], p.writes[:0]
 }
 
-// rounds is how many multiply-adds an element takes, beside the additions of
+// rounds returns how many multiply-adds an element takes, beside the additions of
 // its inputs, for so many operations in all.
 func rounds(flops, elements, inputs int64) int64 {
 	missing := flops - elements*max(inputs-1, 0)

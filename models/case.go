@@ -81,7 +81,7 @@ type Case struct {
 // case's JSON, so keys of one version of vprof are keys of the next.
 type Key string
 
-// Key is the case's identity. A setting that is left out and one that is given the
+// Key returns the case's identity. A setting that is left out and one that is given the
 // model's default differ; [Model.Canonical] makes them the same.
 func (c Case) Key() Key {
 	text, err := json.Marshal(c)
@@ -106,10 +106,10 @@ func (c Case) String() string {
 // there was before files named it.
 const unnamedRelease = "2.11"
 
-// ReleaseName is the release of PyTorch that trains: "2.15".
+// ReleaseName returns the release of PyTorch that trains: "2.15".
 func (c Case) ReleaseName() string { return cmp.Or(c.Torch, unnamedRelease) }
 
-// Release is the release of PyTorch that trains, with its rules.
+// Release returns the release of PyTorch that trains, with its rules.
 func (c Case) Release() (*stack.Stack, error) { return stack.Lookup(c.ReleaseName()) }
 
 // ParseRelease reads the name of a release as [stack.Lookup] does, and returns it as
@@ -122,7 +122,7 @@ func ParseRelease(text string) (string, error) {
 	return s.Release(), nil
 }
 
-// Precision is the type of the arithmetic, and of the weights if that is another.
+// Precision returns the type of the arithmetic, and of the weights if that is another.
 func (c Case) Precision() string {
 	switch {
 	case c.AMP != NoAutocast && c.Weights != "":
@@ -135,7 +135,7 @@ func (c Case) Precision() string {
 	return "fp32"
 }
 
-// Words are the settings as the command line takes them, sorted: "seq-len=512".
+// Words returns the settings as the command line takes them, sorted: "seq-len=512".
 func (s Settings) Words() []string {
 	var words []string
 	for _, name := range slices.Sorted(maps.Keys(s)) {
@@ -156,10 +156,10 @@ const noAutocast = "none"
 // inTorch are types by PyTorch's own names.
 var inTorch = map[string]string{"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": fp32, "float": fp32}
 
-// Precisions are all values of [Autocast].
+// Precisions returns all values of [Autocast].
 func Precisions() []Autocast { return []Autocast{NoAutocast, "fp16", "bf16"} }
 
-// Precisions are those that a model with the weights of a case may train in: a GradScaler,
+// Precisions returns those that a model with the weights of a case may train in: a GradScaler,
 // which autocast in fp16 needs, takes no gradients of weights in half precision.
 func (c Case) Precisions() []Autocast {
 	if c.Weights == FP32 || c.LoRA != nil || c.TrainedWeights != "" {
@@ -182,7 +182,7 @@ func ParseAutocast(text string) (Autocast, error) {
 	return Autocast(text), nil
 }
 
-// String is the precision as people write it.
+// String returns the precision as people write it.
 func (a Autocast) String() string {
 	if a == NoAutocast {
 		return noAutocast
@@ -208,7 +208,7 @@ const FP32 WeightType = ""
 
 const fp32 = "fp32"
 
-// WeightTypes are all values of [WeightType].
+// WeightTypes returns all values of [WeightType].
 func WeightTypes() []WeightType { return []WeightType{FP32, "bf16", "fp16"} }
 
 // ParseWeightType reads what [WeightType.String] writes.
@@ -225,7 +225,7 @@ func ParseWeightType(text string) (WeightType, error) {
 	return WeightType(text), nil
 }
 
-// String is the type as people write it.
+// String returns the type as people write it.
 func (w WeightType) String() string {
 	if w == FP32 {
 		return fp32
@@ -247,10 +247,10 @@ func Describe(text string) Description {
 	return Description{text, hex.EncodeToString(sum[:])}
 }
 
-// Text is the JSON that the model is made of; empty for none.
+// Text returns the JSON that the model is made of; empty for none.
 func (d Description) Text() string { return d.text }
 
-// Hash is the SHA-256 of the text in hexadecimal; empty for none.
+// Hash returns the SHA-256 of the text in hexadecimal; empty for none.
 func (d Description) Hash() string { return d.hash }
 
 // Difference is a field in which two cases differ.
@@ -261,7 +261,7 @@ type Difference struct {
 	Case Case
 }
 
-// Differences are the fields in which two cases differ, in the order in which a line about a case says them.
+// Differences returns the fields in which two cases differ, in the order in which a line about a case says them.
 func Differences(a, b Case) []Difference {
 	last := map[string]int{} // of several fields in one object of the file, the last says it as a whole
 	for i := range fields {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Caveats are what a user must know of a complete case that its figures do not
+// Caveats returns what a user must know of a complete case that its figures do not
 // show, a sentence each without its full stop.
 func (m Model) Caveats(c Case) []string {
 	var caveats []string
@@ -46,7 +46,7 @@ func (m Model) ReadsText() bool {
 	return !slices.Contains([]string{"image", "clip", "spectrogram", "anchor"}, m.BatchUnit)
 }
 
-// targetCaveats are those of the targets of adapters: names that no module has, of which peft
+// targetCaveats returns those of the targets of adapters: names that no module has, of which peft
 // says nothing as long as others are found, and modules whose adapters are not recorded.
 func (m Model) targetCaveats(c Case) []string {
 	if c.LoRA == nil || len(c.LoRA.Targets) == 0 {

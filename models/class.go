@@ -16,8 +16,8 @@ type Class struct {
 	Size, Seq int
 }
 
-// OfTransformers is a class of transformers with some values of its configuration, where the others are transformers'
-// defaults, for inputs as large as the settings say.
+// OfTransformers returns a class of transformers with some values of its configuration, where the others are
+// transformers' defaults, for inputs as large as the settings say.
 func OfTransformers(class string, s Settings, config map[string]any) Class {
 	config["architectures"] = []string{class}
 	text, err := json.Marshal(config)
@@ -27,7 +27,7 @@ func OfTransformers(class string, s Settings, config map[string]any) Class {
 	return Class{Spec: "hf:" + string(text), Size: int(s["image-size"]), Seq: int(s["seq-len"])}
 }
 
-// ClassOf is the class that a complete case trains. The reason says why there is none, empty if there is one.
+// ClassOf returns the class that a complete case trains. The reason says why there is none, empty if there is one.
 func (m Model) ClassOf(c Case) (class Class, reason string) {
 	if m.Class == nil {
 		return class, m.Name + " is no class of a library; capture your own code, as docs/compile.md has it"

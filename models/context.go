@@ -20,7 +20,7 @@ const (
 	RingOfTorch = "torch"
 )
 
-// ContextWays are the values of [Strategy.CPBy].
+// ContextWays returns the values of [Strategy.CPBy].
 func ContextWays() []string { return []string{Ulysses, Llama3, Ring, RingOfTorch} }
 
 // The values of [Strategy.EPBy]: how tokens come to the ranks that have their experts.
@@ -31,10 +31,10 @@ const (
 	TorchExperts = "torch"
 )
 
-// ExpertWays are the values of [Strategy.EPBy].
+// ExpertWays returns the values of [Strategy.EPBy].
 func ExpertWays() []string { return []string{DeepEP, TorchExperts} }
 
-// ContextWay is how ranks share sequences.
+// ContextWay returns how ranks share sequences.
 func (s *Strategy) ContextWay() string { return cmp.Or(s.CPBy, Ulysses) }
 
 // checkContext says what does not go together with sequences that ranks share.

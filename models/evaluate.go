@@ -68,7 +68,7 @@ func ParseEvaluation(text string) (e Evaluation, err error) {
 	return e, nil
 }
 
-// String is the evaluation as [ParseEvaluation] reads it.
+// String returns the evaluation as [ParseEvaluation] reads it.
 func (e Evaluation) String() string {
 	var words []string
 	for _, o := range e.numbers() {
@@ -79,7 +79,7 @@ func (e Evaluation) String() string {
 	return strings.Join(words, ",")
 }
 
-// Words are what an evaluation keeps or makes besides its loss.
+// Words returns what an evaluation keeps or makes besides its loss.
 func (e Evaluation) Words() string {
 	switch {
 	case e.Scores > 0:

@@ -69,11 +69,11 @@ func (f *Field) Parse(text string) (Change, error) {
 	return Change{f, text, set}, err
 }
 
-// Text is the value of the field in a case, as [Field.Parse] reads it; empty where the model
+// Text returns the value of the field in a case, as [Field.Parse] reads it; empty where the model
 // decides.
 func (f *Field) Text(c Case) string { return f.text(&c) }
 
-// About is what tables call the field.
+// About returns what tables call the field.
 func (f *Field) About() string {
 	switch {
 	case f.Label != "":
@@ -84,7 +84,7 @@ func (f *Field) About() string {
 	return f.JSON
 }
 
-// Help is the usage with its values, which the caller may know better than the table.
+// Help returns the usage with its values, which the caller may know better than the table.
 func (f *Field) Help(values []string) string {
 	if values == nil && f.Values != nil {
 		values = f.Values()
@@ -108,7 +108,7 @@ func (p Patch) Apply(c *Case) {
 	}
 }
 
-// FieldNamed is the field with a name; nil if there is none.
+// FieldNamed returns the field with a name; nil if there is none.
 func FieldNamed(name string) *Field {
 	for i := range fields {
 		f := &fields[i]
@@ -140,7 +140,7 @@ func (c *Case) checkFields() (field, reason string) {
 	return "", ""
 }
 
-// valued is a value that others read and write.
+// valued returns a value that others read and write.
 func valued[T any](read func(string) (T, error), at func(*Case) *T, write func(T) string) form {
 	parse := func(text string) (func(*Case), error) {
 		value, err := read(text)
@@ -149,7 +149,7 @@ func valued[T any](read func(string) (T, error), at func(*Case) *T, write func(T
 	return form{parse, func(c *Case) string { return write(*at(c)) }}
 }
 
-// spelled is a text in its usual spelling.
+// spelled returns a text in its usual spelling.
 func spelled[T ~string](read func(string) (T, error), at func(*Case) *T) form {
 	return valued(read, at, func(value T) string { return string(value) })
 }
@@ -159,7 +159,7 @@ func plain(at func(*Case) *string) form {
 	return spelled(func(text string) (string, error) { return text, nil }, at)
 }
 
-// word is one of some keywords; what names the value in errors.
+// word returns one of some keywords; what names the value in errors.
 func word[T ~string](what string, values func() []string, at func(*Case) *T) form {
 	return spelled(func(text string) (T, error) {
 		value, err := oneWord(what, text, values())
@@ -167,7 +167,7 @@ func word[T ~string](what string, values func() []string, at func(*Case) *T) for
 	}, at)
 }
 
-// counted is a whole number that passes a check.
+// counted returns a whole number that passes a check.
 func counted(check func(int) error, at func(*Case) *int) form {
 	return valued(func(text string) (int, error) {
 		n, err := parseCount(text)
@@ -204,7 +204,7 @@ func truth(at func(*Case) *bool) form {
 	})
 }
 
-// typed is a type that reads and writes itself.
+// typed returns a type that reads and writes itself.
 func typed[T fmt.Stringer](read func(string) (T, error), at func(*Case) *T) form {
 	return valued(read, at, T.String)
 }
@@ -218,7 +218,7 @@ func pointed[T any](read func(string) (T, error), at func(*Case) **T, write func
 	return form{parse, func(c *Case) string { return write(*at(c)) }}
 }
 
-// setting is one of the model's settings.
+// setting returns one of the model's settings.
 func setting(name string) form {
 	parse := func(text string) (func(*Case), error) {
 		n, err := strconv.ParseInt(text, 10, 64)
@@ -251,7 +251,7 @@ func prefixed(words string) func(*Case, string) string {
 	return func(_ *Case, text string) string { return words + text }
 }
 
-// fixed is some words in place of a text.
+// fixed returns some words in place of a text.
 func fixed(words string) func(*Case, string) string {
 	return func(*Case, string) string { return words }
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// Fields are all fields of a case but the model's name and its batch size, in the order in
+// Fields returns all fields of a case but the model's name and its batch size, in the order in
 // which a line about a case says them. A later one is put into a case after an earlier one.
 func Fields() []Field { return fields }
 
@@ -297,7 +297,7 @@ var fields = []Field{
 	},
 }
 
-// settingField is a setting that several models have. All settings are said together.
+// settingField returns a setting that several models have. All settings are said together.
 func settingField(name, usage string, main bool) Field {
 	return Field{
 		Name: name, JSON: "settings", Group: GroupWhat, Main: main, Usage: usage + " (default: the model's)",
@@ -425,7 +425,7 @@ func parseDataset(text string) (func(*Case), error) {
 	return func(c *Case) { c.Dataset = n }, err
 }
 
-// number is a number as text; empty for zero.
+// number returns a number as text; empty for zero.
 func number[T int | int64](n T) string {
 	if n == 0 {
 		return ""

@@ -108,7 +108,7 @@ type LeverSet struct {
 // withExperts is what follows a quantization that holds the experts of mixtures, too.
 const withExperts = "+experts"
 
-// Quantizations are the values of [Levers.Quantize]: 4-bit NormalFloat, the same
+// Quantizations returns the values of [Levers.Quantize]: 4-bit NormalFloat, the same
 // with its scales quantized again, and LLM.int8(); then the same of experts, too, whose
 // weights are in no linear layer.
 func Quantizations() []string {
@@ -119,10 +119,10 @@ func Quantizations() []string {
 	return all
 }
 
-// Packing is the quantization of linear layers, of [Levers.Quantize].
+// Packing returns the quantization of linear layers, of [Levers.Quantize].
 func (l Levers) Packing() string { return strings.TrimSuffix(l.Quantize, withExperts) }
 
-// AlsoExperts is the quantization of linear layers and of the experts of a mixture, of [Levers.Quantize].
+// AlsoExperts returns the quantization of linear layers and of the experts of a mixture, of [Levers.Quantize].
 func (l Levers) AlsoExperts() string { return l.Packing() + withExperts }
 
 // PacksExperts tells whether the experts of a mixture are quantized as well.
@@ -181,7 +181,7 @@ func ParseRecompute(text string) (Recompute, error) {
 // Reentrant reports whether it is the reentrant variant, in whatever layers.
 func (r Recompute) Reentrant() bool { return r == Reentrant || r == ReentrantTrained }
 
-// EveryLayers is the N of every=N; 1 if every layer is recomputed.
+// EveryLayers returns the N of every=N; 1 if every layer is recomputed.
 func (r Recompute) EveryLayers() int {
 	n, err := strconv.Atoi(strings.TrimPrefix(string(r), everyPrefix))
 	if err != nil {
@@ -190,7 +190,7 @@ func (r Recompute) EveryLayers() int {
 	return n
 }
 
-// KeptOperators are the operators whose results checkpointed layers keep.
+// KeptOperators returns the operators whose results checkpointed layers keep.
 func (r Recompute) KeptOperators() []trace.Kept {
 	ops, selective := strings.CutPrefix(string(r), selectivePrefix)
 	if !selective {
@@ -268,7 +268,7 @@ func (l Levers) checkLevers(m *Model, c *Case) (field, reason string) {
 	return "", ""
 }
 
-// ofLoop is the first of the levers that only loops with a choice have, as flags name it; empty for none.
+// ofLoop returns the first of the levers that only loops with a choice have, as flags name it; empty for none.
 func (l Levers) ofLoop() string {
 	switch {
 	case l.Offload:
@@ -312,7 +312,7 @@ func (l Levers) checkTrainOnly(m *Model, c *Case) (field, reason string) {
 	return "", ""
 }
 
-// leverCaveats are what a user must know of levers.
+// leverCaveats returns what a user must know of levers.
 func (l Levers) leverCaveats(c *Case) []string {
 	var all []string
 	if l.InBackward && c.Accumulate > 1 {
@@ -328,7 +328,7 @@ func (l Levers) leverCaveats(c *Case) []string {
 	}
 	if c.Objective.Generates() {
 		all = append(all, c.Objective.Name+
-			": what generates the answers is not in these figures: vLLM on the same board (--gpu-memory 70% leaves "+
+			": what generates the answers is not in these figures: vLLM on the same GPU (--gpu-memory 70% leaves "+
 			"it 30), or the cache of generate, before the step")
 	}
 	if rows := c.Objective.Rows(); c.Objective.Matches() {
@@ -345,8 +345,8 @@ var cublasBuffers = regexp.MustCompile(`:(\d{1,9}):(\d{1,4})`)
 // mostCublasPairs bounds the pairs, so that their sum is no longer than an int64.
 const mostCublasPairs = 8
 
-// cublasBytes is the workspace that PyTorch allocates for a CUBLAS_WORKSPACE_CONFIG, in bytes: the sum of all buffers
-// (parseChosenWorkspaceSize in ATen/cuda/CublasHandlePool.cpp).
+// cublasBytes returns the workspace that PyTorch allocates for a CUBLAS_WORKSPACE_CONFIG, in bytes: the sum of all
+// buffers (parseChosenWorkspaceSize in ATen/cuda/CublasHandlePool.cpp).
 func cublasBytes(config string) (bytes int64) {
 	for _, pair := range cublasBuffers.FindAllStringSubmatch(config, mostCublasPairs) {
 		size, _ := strconv.ParseInt(pair[1], 10, 64)
@@ -365,7 +365,7 @@ func parseCublasWorkspace(text string) (string, error) {
 	return text, nil
 }
 
-// rulesOf are a release's rules under what the case sets of its libraries.
+// rulesOf returns a release's rules under what the case sets of its libraries.
 func rulesOf(c Case, release *stack.Stack) trace.Rules {
 	rules := release.Rules()
 	if c.CublasWorkspace != "" {
@@ -396,7 +396,7 @@ func parseRouting(text string) (string, error) {
 	return text, nil
 }
 
-// Skew is how many times as many tokens come to a rank with some experts as if all were chosen equally often.
+// Skew returns how many times as many tokens come to a rank with some experts as if all were chosen equally often.
 func (l Levers) Skew() float64 {
 	if factor, skewed := strings.CutPrefix(l.Routing, skewedRouting); skewed {
 		f, err := strconv.ParseFloat(factor, 64)

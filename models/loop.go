@@ -16,7 +16,7 @@ const (
 	LoopPlain Loop = "plain"
 )
 
-// Loops are the names of loops.
+// Loops returns the names of loops.
 func Loops() []string { return []string{string(LoopTrainer), string(LoopFunction), string(LoopPlain)} }
 
 // ZeroGrad is when gradients go.
@@ -33,7 +33,7 @@ const (
 	ZeroGradKeep ZeroGrad = "keep"
 )
 
-// ZeroGrads are the names of the ways to zero gradients.
+// ZeroGrads returns the names of the ways to zero gradients.
 func ZeroGrads() []string {
 	return []string{string(ZeroGradAfter), string(ZeroGradBefore), string(ZeroGradBetween), string(ZeroGradKeep)}
 }
@@ -57,7 +57,7 @@ func (c *Case) Caches() bool {
 	return (c.Loop == LoopFunction || c.Loop == LoopPlain) && !c.Checkpointing && c.Objective.IsZero()
 }
 
-// KeepingMost is a complete case with the plain loop, which keeps most of a step alive; false where the case
+// KeepingMost returns a complete case with the plain loop, which keeps most of a step alive; false where the case
 // names its loop, or the model has no choice.
 func (m *Model) KeepingMost(c Case) (Case, bool) {
 	if c.Loop != "" {

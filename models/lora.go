@@ -307,7 +307,7 @@ func parseWithin(value string, low, high int64) (int64, error) {
 	return n, nil
 }
 
-// String is what [ParseLoRA] reads; empty for nil.
+// String returns what [ParseLoRA] reads; empty for nil.
 func (l *LoRA) String() string {
 	if l == nil {
 		return ""
@@ -357,7 +357,7 @@ func joined[T any](values []T) string {
 	return strings.Join(texts, "+")
 }
 
-// String is the rank as [ParseLoRA] reads it.
+// String returns the rank as [ParseLoRA] reads it.
 func (p RankPattern) String() string { return fmt.Sprintf("%s:%d", p.Expression, p.Rank) }
 
 // Adapts returns a function that tells by the path of a layer whether it gets an adapter. All
@@ -369,7 +369,7 @@ func (l *LoRA) Adapts() func(path string) bool {
 	}
 }
 
-// chooses is what Targets and Match say.
+// chooses returns what Targets and Match say.
 func (l *LoRA) chooses() func(path string) bool {
 	switch {
 	case l.Match != "":
@@ -409,7 +409,7 @@ func (l *LoRA) inBlocks(path string) bool {
 	return err == nil && slices.Contains(l.Blocks, n)
 }
 
-// RankAt is the rank of the adapter of a layer.
+// RankAt returns the rank of the adapter of a layer.
 func (l *LoRA) RankAt(path string) int64 {
 	for _, p := range l.Patterns {
 		if regexp.MustCompile(`^(.*\.)?(` + p.Expression + ")$").MatchString(path) {
@@ -419,7 +419,7 @@ func (l *LoRA) RankAt(path string) int64 {
 	return l.Rank
 }
 
-// RankOf is the rank of an adapter of a parameter, by the parameter's own name.
+// RankOf returns the rank of an adapter of a parameter, by the parameter's own name.
 func (l *LoRA) RankOf(own string) int64 {
 	if r, ok := l.Ranks[own]; ok {
 		return r
@@ -436,7 +436,7 @@ func (l *LoRA) All() bool {
 // Listed tells whether all linear layers get adapters, and no other parameter, see [LinearLayers].
 func (l *LoRA) Listed() bool { return slices.Contains(l.Targets, LinearLayers) }
 
-// Wanted is the beginning of an error where no layer gets an adapter: which layers were
+// Wanted returns the beginning of an error where no layer gets an adapter: which layers were
 // wanted.
 func (l *LoRA) Wanted() string {
 	if l.Match != "" {

@@ -159,12 +159,12 @@ type Recording struct {
 	// Stretch is how many times as long as the recorded rank alone a step takes, since
 	// the rank waits for the other stages of its pipeline; zero if it is part of none.
 	Stretch float64
-	// Others are the programs on [Options.Others], nil for boards that need a recording of
+	// Others are the programs on [Options.Others], nil for GPUs that need a recording of
 	// their own; all else is the same. They end with Program.
 	Others []*program.Program
 }
 
-// On is the recording for board number other of [Options.Others]; nil if that board needs a
+// On returns the recording for GPU number other of [Options.Others]; nil if that GPU needs a
 // recording of its own.
 func (r *Recording) On(other int) *Recording {
 	if other >= len(r.Others) || r.Others[other] == nil {
@@ -195,7 +195,7 @@ type Options struct {
 	// Validation, if not zero, is the size of a validation batch to record
 	// after the steps, of systems that validate.
 	Validation int
-	// Others are further boards. The recording serves those, too, on which the step differs
+	// Others are further GPUs. The recording serves those, too, on which the step differs
 	// in scratch memory alone.
 	Others []trace.GPU
 	// Ceiling ends a recording with [trace.ErrBeyond] once more bytes than this live at a time; zero does not.
@@ -215,7 +215,7 @@ type Script interface {
 	EffectiveBatch() int
 	// Parts are the parts of training that the script distinguishes, in their order.
 	Parts() []ScriptPart
-	// Recommend is what the script says for a part on a board with this many bytes of
+	// Recommend is what the script says for a part on a GPU with this many bytes of
 	// memory, if an optimizer step is to see an effective batch of samples.
 	Recommend(p ScriptPart, memory int64, effective int) ScriptAdvice
 }
@@ -234,7 +234,7 @@ type ScriptAdvice struct {
 	Batch, Accumulate int
 	// Components are the amounts that the script adds up, in bytes, in its order.
 	Components []ScriptComponent
-	// Utilization is the share of the board's memory that they sum to.
+	// Utilization is the share of the GPU's memory that they sum to.
 	Utilization float64
 }
 
@@ -244,7 +244,7 @@ type ScriptComponent struct {
 	Bytes int64
 }
 
-// changed is the first field, by its key in files, in which a filled case differs from the only one
+// changed returns the first field, by its key in files, in which a filled case differs from the only one
 // of a recorded run; empty if none does. Allocator settings may differ.
 func (m Model) changed(c Case) string {
 	if !m.Recorded {
@@ -262,7 +262,7 @@ func (m Model) changed(c Case) string {
 	return ""
 }
 
-// values are the fields of a case by their keys in files, without those that are absent there.
+// values returns the fields of a case by their keys in files, without those that are absent there.
 func (c Case) values() map[string]json.RawMessage {
 	var all map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(c.Key()), &all); err != nil {

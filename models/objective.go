@@ -61,7 +61,7 @@ const (
 	Reranker  = "reranker"
 )
 
-// Objectives are the names of all objectives.
+// Objectives returns the names of all objectives.
 func Objectives() []string {
 	return []string{ASFT, CPO, DFT, DPO, EAFT, EBFT, Embedding, GKD, GRPO, KD, KTO, ORPO, Reranker, Reward, SimPO}
 }
@@ -75,7 +75,7 @@ const (
 	AsTRL          = "trl"
 )
 
-// ObjectiveTrainers are the values of [Objective.As] of what is learnt from compared answers.
+// ObjectiveTrainers returns the values of [Objective.As] of what is learnt from compared answers.
 func ObjectiveTrainers() []string { return []string{AsLLaMAFactory, AsSwift, AsTorchtune} }
 
 // ParseObjective reads an objective like "dpo" or "dpo:precomputed,as=llama-factory".
@@ -154,7 +154,7 @@ func (o *Objective) match(option string) bool {
 	return true
 }
 
-// trainers are those whose code for the objective differs from that which it is by itself.
+// trainers returns those whose code for the objective differs from that which it is by itself.
 func (o *Objective) trainers() []string {
 	switch {
 	case o.Name == GRPO:
@@ -219,7 +219,7 @@ func (o Objective) Generates() bool { return o.Name == GRPO || o.Name == EBFT }
 // Answers tells whether rows are prompts and answers, whose scores alone are computed.
 func (o Objective) Answers() bool { return o.Generates() || o.Name == GKD }
 
-// Answer is the number of tokens of a generated answer.
+// Answer returns the number of tokens of a generated answer.
 func (o Objective) Answer() int64 {
 	if o.Completion == 0 {
 		return UsualCompletion
@@ -227,7 +227,7 @@ func (o Objective) Answer() int64 {
 	return o.Completion
 }
 
-// String is what [ParseObjective] reads; empty for none.
+// String returns what [ParseObjective] reads; empty for none.
 func (o Objective) String() string {
 	var options []string
 	add := func(given bool, option string) {
@@ -268,7 +268,7 @@ func (o Objective) Refers() bool {
 	return o.Name == DPO || o.Name == KTO || o.Name == ASFT || o.Reference
 }
 
-// Rows is how many rows a batch has for each sample: a pair is two.
+// Rows returns how many rows a batch has for each sample: a pair is two.
 func (o Objective) Rows() int64 {
 	switch o.Name {
 	case Embedding:

@@ -27,7 +27,7 @@ const (
 	QATInt8Int4 = "int8-int4"
 )
 
-// QATs are the names of the kinds.
+// QATs returns the names of the kinds.
 func QATs() []string { return []string{QAT8da4w, QATInt8Int4} }
 
 // usualGroup is the group of each kind that names none.
@@ -55,7 +55,7 @@ func ParseQAT(text string) (QAT, error) {
 	return q, nil
 }
 
-// String is what [ParseQAT] reads; empty for none.
+// String returns what [ParseQAT] reads; empty for none.
 func (q QAT) String() string {
 	if q.IsZero() || q.Group == usualGroup[q.Name] {
 		return q.Name
@@ -92,7 +92,7 @@ func (l Levers) checkQAT(m *Model, c *Case) (field, reason string) {
 	return "", ""
 }
 
-// Float8s are how linear layers multiply in 8-bit floats: torchao's recipes.
+// Float8s returns how linear layers multiply in 8-bit floats: torchao's recipes.
 func Float8s() []string { return []string{"tensorwise"} }
 
 // checkFloat8 finds what does not go together with products in 8-bit floats.

@@ -181,7 +181,7 @@ func (m Model) recordWorst(c Case, gpu trace.GPU, o Options) (*Recording, error)
 	return worst, nil
 }
 
-// ranksToRecord are the ranks of a pipeline without those that do what a rank before them
+// ranksToRecord returns the ranks of a pipeline without those that do what a rank before them
 // does: that one holds at least as many micro-batches at a time, in any schedule. They are all
 // where that cannot be told.
 func (m Model) ranksToRecord(c Case, gpu trace.GPU) (ranks []int64) {

@@ -44,8 +44,8 @@ type Source struct {
 	Restore func(name, description string) (Model, error)
 }
 
-// FileSource is a source of models whose description is all of their file, as a string of JSON. It makes them from the
-// content of files; what is what the content is called in errors.
+// FileSource returns a source of models whose description is all of their file, as a string of JSON. It makes them from
+// the content of files; what is what the content is called in errors.
 func FileSource(scheme, suffix, what string, makeModel func(file, name string, content []byte) (Model, error)) Source {
 	of := func(file, name string, content []byte) (Model, error) {
 		m, err := makeModel(file, name, content)
@@ -173,7 +173,7 @@ func (r *Registry) Of(c Case, d Description) (Model, error) {
 	return r.kept(r.steps(m, c, d.Text()))
 }
 
-// kept is a model that a source made, remembered as the latest.
+// kept returns a model that a source made, remembered as the latest.
 func (r *Registry) kept(m Model, err error) (Model, error) {
 	if err == nil {
 		r.latest.Store(&m)
@@ -182,7 +182,7 @@ func (r *Registry) kept(m Model, err error) (Model, error) {
 }
 
 // Record builds the case's model and records its training steps as they run
-// on the board. The case is completed first, see [Model.Complete].
+// on the GPU. The case is completed first, see [Model.Complete].
 func (r *Registry) Record(c Case, gpu trace.GPU, o Options) (*Recording, error) {
 	m, err := r.Lookup(c.Model)
 	if err != nil {
@@ -236,12 +236,12 @@ func (e *CaseError) Error() string {
 // Usage marks the error as bad input.
 func (*CaseError) Usage() bool { return true }
 
-// Wrong is a [*CaseError] about a field of the case, or a setting.
+// Wrong returns a [*CaseError] about a field of the case, or a setting.
 func (c Case) Wrong(field, format string, args ...any) error {
 	return &CaseError{Model: c.Model, Field: field, Reason: fmt.Sprintf(format, args...)}
 }
 
-// Optimizers are the values Case.Optimizer can have besides "", which keeps
+// Optimizers returns the values Case.Optimizer can have besides "", which keeps
 // the system's own.
 func Optimizers() []string { return optim.Names() }
 
@@ -259,7 +259,7 @@ func (m Model) Complete(c Case) (Case, error) {
 	}
 	if field := m.changed(c); field != "" {
 		return wrong(field, "the steps of a recorded run are what they are; record the run again with this changed "+
-			"(other boards and allocator settings need no new recording)")
+			"(other GPUs and allocator settings need no new recording)")
 	}
 	if field, reason := m.refuses(c); reason != "" {
 		return wrong(field, "%s", reason)
@@ -280,7 +280,7 @@ func (m Model) Complete(c Case) (Case, error) {
 	return c, err
 }
 
-// filled is a case with the model's defaults where it leaves something open.
+// filled returns a case with the model's defaults where it leaves something open.
 func (m Model) filled(c Case) Case {
 	d := m.Default
 	c.Model, c.ConfigHash = m.Name, m.Description.Hash()
@@ -385,7 +385,7 @@ func CheckAccumulate(n int) error {
 	return nil
 }
 
-// Canonical is a complete case without the settings that have the model's own
+// Canonical returns a complete case without the settings that have the model's own
 // values, as files have it: however a case was asked for, it is the same then.
 func (m Model) Canonical(c Case) Case {
 	own := Settings{}
@@ -419,7 +419,7 @@ func (m Model) recovered(what any, ctx context.Context, rec *Recording, err erro
 		"report it)", m.Name, what)
 }
 
-// fewestSteps is how many steps there are until further ones are alike: see [Options.Steps].
+// fewestSteps returns how many steps there are until further ones are alike: see [Options.Steps].
 func (c *Case) fewestSteps() int {
 	if c.Strategy != nil && c.Strategy.StaticGraph {
 		return 3
@@ -428,7 +428,7 @@ func (c *Case) fewestSteps() int {
 }
 
 // Record builds the model for c and records its training steps as they run on
-// the board; with [Options.Reordered] it returns nil if there is no other order.
+// the GPU; with [Options.Reordered] it returns nil if there is no other order.
 // The case is completed first, see [Model.Complete]. A data set on the GPU is
 // there before the model, as one tensor.
 func (m Model) Record(c Case, gpu trace.GPU, o Options) (rec *Recording, err error) {

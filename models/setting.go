@@ -31,7 +31,7 @@ type Setting struct {
 	Lower Fraction `json:"-"`
 }
 
-// Switch is a setting that is 1 or 0, for yes or no; usage says what each means.
+// Switch returns a setting that is 1 or 0, for yes or no; usage says what each means.
 func Switch(name string, usual int64, usage string) Setting {
 	return Setting{Name: name, Usage: usage, Default: usual, Min: 0, Max: 1}
 }

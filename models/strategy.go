@@ -143,10 +143,10 @@ func TensorWays() []string { return []string{"torch", "transformers"} }
 // Interleaved is the schedule of a pipeline whose ranks have several stages.
 const Interleaved = "interleaved"
 
-// Strategies are the names of all strategies that can be recorded.
+// Strategies returns the names of all strategies that can be recorded.
 func Strategies() []string { return []string{DDP, FSDP2, TP, ZeRO1, ZeRO2, ZeRO3, PP, DeviceMap} }
 
-// DeviceMapWords are the words of a device_map: all GPUs hold about as much (auto, balanced), the first holds as
+// DeviceMapWords returns the words of a device_map: all GPUs hold about as much (auto, balanced), the first holds as
 // little as possible (balanced_low_0), or each is filled before the next (sequential).
 func DeviceMapWords() []string { return []string{"auto", "balanced", "balanced_low_0", "sequential"} }
 
@@ -220,7 +220,7 @@ func (s *Strategy) checkPipeline(gpus int64) error {
 	return nil
 }
 
-// PipelineRanks is how many ranks a pipeline of some GPUs has, one without one.
+// PipelineRanks returns how many ranks a pipeline of some GPUs has, one without one.
 func (s *Strategy) PipelineRanks(gpus int) int64 {
 	switch {
 	case s == nil || s.Name != PP:
@@ -251,7 +251,7 @@ func (s *Strategy) WrapsEnds() bool {
 // PassesOn reports whether each GPU has a part of the layers and passes on what it computes.
 func (s *Strategy) PassesOn() bool { return s.Name == PP || s.Name == DeviceMap }
 
-// StagesOfRank is how many stages of a pipeline a rank has.
+// StagesOfRank returns how many stages of a pipeline a rank has.
 func (s *Strategy) StagesOfRank() int {
 	switch {
 	case s.Schedule != Interleaved:
@@ -389,7 +389,7 @@ func (c Case) checkDeepSpeed() error {
 	return nil
 }
 
-// Communicators is how many groups of ranks a rank of so many communicates with, for each of which NCCL makes a
+// Communicators returns how many groups of ranks a rank of so many communicates with, for each of which NCCL makes a
 // communicator at its first collective: those that share layers, rows or experts, replicas, and those that share
 // the rest. It is at least one, but for a device map, which communicates by plain copies.
 func (s *Strategy) Communicators(gpus int) int {
@@ -407,7 +407,7 @@ func (s *Strategy) Communicators(gpus int) int {
 	return max(1, n)
 }
 
-// Batches is how many batches all ranks train on together, in the time in which each rank is
+// Batches returns how many batches all ranks train on together, in the time in which each rank is
 // given one: as many as there are ranks, where the ranks of a tensor-parallel group, or those
 // that share sequences, count as one; of a pipeline, its micro-batches, as often as there are pipelines.
 func (c Case) Batches() int {
@@ -426,7 +426,7 @@ func (c Case) Batches() int {
 	return together
 }
 
-// MicroBatches is how many micro-batches a pipeline of some GPUs has in a step.
+// MicroBatches returns how many micro-batches a pipeline of some GPUs has in a step.
 func (s *Strategy) MicroBatches(gpus int) int {
 	if s.Micro == 0 {
 		return int(s.PipelineRanks(gpus))
@@ -434,11 +434,11 @@ func (s *Strategy) MicroBatches(gpus int) int {
 	return int(s.Micro)
 }
 
-// Samples is how many samples all ranks see in one step of the optimizer, with micro-
+// Samples returns how many samples all ranks see in one step of the optimizer, with micro-
 // batches of a size on each.
 func (c Case) Samples(batch int) int { return batch * max(1, c.Accumulate) * c.Batches() }
 
-// Bubble is the time of a step relative to the time that its work takes: at least 1, and more
+// Bubble returns the time of a step relative to the time that its work takes: at least 1, and more
 // in a pipeline, whose stages wait for the first micro-batch to arrive and for the last one to
 // return.
 func (s *Strategy) Bubble(gpus int) float64 {

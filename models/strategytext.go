@@ -192,7 +192,7 @@ func truthOption(key string, at func(*Strategy) *bool) strategyOption {
 	return option(key, parseTruth, at, wordIf("true"))
 }
 
-// falseOption is an option that is on by itself: the field says that it is off.
+// falseOption returns an option that is on by itself: the field says that it is off.
 func falseOption(key string, at func(*Strategy) *bool) strategyOption {
 	off := func(value string) (bool, error) {
 		on, err := parseTruth(value)
@@ -205,7 +205,8 @@ func countOption(key string, least, most int64, at func(*Strategy) *int64) strat
 	return option(key, func(value string) (int64, error) { return parseWithin(value, least, most) }, at, number)
 }
 
-// wordOption is one of some words; usual is the one that a strategy has without the option, empty for none of them.
+// wordOption returns one of some words; usual is the one that a strategy has without the option, empty for none of
+// them.
 func wordOption[T ~string](key, usual string, at func(*Strategy) *T, words ...string) strategyOption {
 	read := func(value string) (T, error) {
 		word, err := oneOf(value, words...)
@@ -315,7 +316,7 @@ func sizeText(n int64) string {
 	return number(n)
 }
 
-// defaultReshard is the value of reshard that a strategy has unless told: that of its
+// defaultReshard returns the value of reshard that a strategy has unless told: that of its
 // records, which is PyTorch's own under tensor parallelism.
 func (s *Strategy) defaultReshard() string {
 	if s.Name == TP || s.Name == PP {
@@ -324,7 +325,7 @@ func (s *Strategy) defaultReshard() string {
 	return "true"
 }
 
-// Resharding is the value of reshard.
+// Resharding returns the value of reshard.
 func (s *Strategy) Resharding() string { return cmp.Or(s.Reshard, s.defaultReshard()) }
 
 // parseMemory reads a size for each GPU, joined by "+".
@@ -375,7 +376,7 @@ func oneOf(value string, words ...string) (string, error) {
 	return value, nil
 }
 
-// String is what [ParseStrategy] reads; empty for nil. Options that have PyTorch's
+// String returns what [ParseStrategy] reads; empty for nil. Options that have PyTorch's
 // own values are left out.
 func (s *Strategy) String() string {
 	if s == nil {

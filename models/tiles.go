@@ -29,10 +29,10 @@ func ParseTiles(text string) (Tiles, error) {
 	return Tiles(n), nil
 }
 
-// Count is the number of parts, [AutoTiles] or zero.
+// Count returns the number of parts, [AutoTiles] or zero.
 func (t Tiles) Count() int64 { return int64(t) }
 
-// String is what [ParseTiles] reads; empty for none.
+// String returns what [ParseTiles] reads; empty for none.
 func (t Tiles) String() string {
 	switch t {
 	case 0:

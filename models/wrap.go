@@ -22,7 +22,7 @@ type Wrap struct {
 // the output layer, whose parameters stay after forward: as accelerate has it from release 1.14 on, and torchtitan.
 const Ends = "ends"
 
-// Wraps are those of a strategy: "layers.*" wraps every block, "layers.*/2" two at a time,
+// Wraps returns those of a strategy: "layers.*" wraps every block, "layers.*/2" two at a time,
 // "norm:head" the two together, and "norm:head/kept" keeps them after forward.
 func (s *Strategy) Wraps() []Wrap {
 	out := make([]Wrap, len(s.Wrap))
@@ -77,7 +77,7 @@ func parseWraps(value string) ([]string, error) {
 	return all, nil
 }
 
-// ReshardAmong is the number of ranks that share parameters out again after forward, zero
+// ReshardAmong returns the number of ranks that share parameters out again after forward, zero
 // where reshard is no number.
 func (s *Strategy) ReshardAmong() int64 {
 	n, err := strconv.ParseInt(s.Reshard, 10, 64)

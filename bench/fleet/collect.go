@@ -17,8 +17,8 @@ type Result struct {
 	Refused string         `json:"refused,omitempty"`
 }
 
-// Results gives what the jobs of all boards gave, in the order of the fleet, one shard
-// open at a time. The error names every board of which something is missing.
+// Results gives what the jobs of all GPUs gave, in the order of the fleet, one shard
+// open at a time. The error names every GPU of which something is missing.
 func (f *Folder) Results(each func(b GPUTasks, r Result) error) error {
 	sets := make([]*shard.Set, len(f.GPUs))
 	var missing error

@@ -1,8 +1,8 @@
-// Package fleet runs sweeps of many cases on the boards of a cluster, by the schedulers
+// Package fleet runs sweeps of many cases on the GPUs of a cluster, by the schedulers
 // that it has, and puts what they give into one answer.
 //
-// A [Config] says what to train where. [Prepare] writes the jobs of each board into a
-// folder that all machines see; tasks run them, each a shard of a board's jobs, wherever
+// A [Config] says what to train where. [Prepare] writes the jobs of each GPU into a
+// folder that all machines see; tasks run them, each a shard of a GPU's jobs, wherever
 // an [Engine] starts them. The files of the shards alone tell what is done, so that any
 // machine can go on from the folder.
 package fleet
@@ -35,9 +35,9 @@ type Config struct {
 	Models []Case `yaml:"models"`
 	Cases  []Case `yaml:"cases"`
 	// Batches are the batch sizes; empty for each model's own.
-	Batches  Batches  `yaml:"batches"`
-	GPUs   []GPUKind  `yaml:"boards"`
-	Strategy Strategy `yaml:"strategy"`
+	Batches  Batches   `yaml:"batches"`
+	GPUs     []GPUKind `yaml:"boards"`
+	Strategy Strategy  `yaml:"strategy"`
 
 	Slurm      Slurm      `yaml:"slurm"`
 	Kubernetes Kubernetes `yaml:"kubernetes"`
@@ -57,7 +57,7 @@ type Case struct {
 	line     int
 }
 
-// Board is a kind of board of the cluster and how to ask for one.
+// GPU is a kind of GPU of the cluster and how to ask for one.
 type GPUKind struct {
 	// GPU is its name in the catalog.
 	GPU string `yaml:"gpu"`
@@ -71,16 +71,16 @@ type GPUKind struct {
 
 // Strategy says how the work is done.
 type Strategy struct {
-	// Device is what tasks run on: "cuda:0", or "sim" for a simulated board; empty is
+	// Device is what tasks run on: "cuda:0", or "sim" for a simulated GPU; empty is
 	// cuda:0 where a scheduler runs them, sim on this machine.
 	Device  string `yaml:"device"`
 	FindMax bool   `yaml:"find-max"`
 	WarmUp  int    `yaml:"warm-up"`
 	Repeat  int    `yaml:"repeat"`
 	Verify  bool   `yaml:"verify"`
-	// Tasks is into how many the jobs of a board are cut at most; zero is 100.
+	// Tasks is into how many the jobs of a GPU are cut at most; zero is 100.
 	Tasks int `yaml:"tasks"`
-	// AtOnce is how many of a board's tasks run at the same time; zero is as many as
+	// AtOnce is how many of a GPU's tasks run at the same time; zero is as many as
 	// the scheduler will.
 	AtOnce int `yaml:"at-once"`
 	// Attempts is how often a task is begun at most; zero is 3.
@@ -112,14 +112,14 @@ type Kubernetes struct {
 	// Claim is the volume claim that the fleet's folder is on, Path where in it.
 	Claim string `yaml:"claim"`
 	Path  string `yaml:"path"`
-	// Resource is the resource name of a board; empty is nvidia.com/gpu.
+	// Resource is the resource name of a GPU; empty is nvidia.com/gpu.
 	Resource       string `yaml:"resource"`
 	CPU            string `yaml:"cpu"`
 	Memory         string `yaml:"memory"`
 	ServiceAccount string `yaml:"service-account"`
 	RuntimeClass   string `yaml:"runtime-class"`
 	Queue          string `yaml:"queue"`
-	// Selector are labels of nodes for all boards, beside those of each; Tolerations are as a pod has them.
+	// Selector are labels of nodes for all GPUs, beside those of each; Tolerations are as a pod has them.
 	Selector    map[string]string `yaml:"node-selector"`
 	Tolerations []map[string]any  `yaml:"tolerations"`
 	// Pod are further fields of the pod's spec, which stand in place of those that vprof writes.
@@ -211,7 +211,7 @@ func (c *Case) take(key, value *yaml.Node) error {
 	return nil
 }
 
-// UnmarshalYAML implements [yaml.Unmarshaler]: a name alone is a board of the catalog
+// UnmarshalYAML implements [yaml.Unmarshaler]: a name alone is a GPU of the catalog
 // and of the partition of that name.
 func (b *GPUKind) UnmarshalYAML(n *yaml.Node) error {
 	b.line = n.Line
@@ -260,9 +260,9 @@ func (c *Config) check(file string) error {
 	case len(c.Models) == 0:
 		return wrong(0, "models", "names no model; list them with \"vprof models\"")
 	case len(c.GPUs) == 0:
-		return wrong(0, "boards", "names no board; list them with \"vprof gpus\"")
+		return wrong(0, "boards", "names no GPU; list them with \"vprof gpus\"")
 	case s.Tasks < 0 || s.Tasks > maxTasks:
-		return wrong(0, "strategy.tasks", "%d; a board can have 1 to %d tasks", s.Tasks, maxTasks)
+		return wrong(0, "strategy.tasks", "%d; a GPU can have 1 to %d tasks", s.Tasks, maxTasks)
 	case s.AtOnce < 0 || s.Attempts < 0 || s.WarmUp < 0 || s.Repeat < 0:
 		return wrong(0, "strategy", "has a negative number")
 	case s.WarmUp > maxRuns || s.Repeat > maxRuns:
@@ -334,7 +334,7 @@ func (c *Config) checkShell(wrong func(line int, key, format string, args ...any
 	return nil
 }
 
-// Key is what the board's part of the fleet is called: the GPU, or its partition if
+// Key returns what the GPU's part of the fleet is called: the GPU, or its partition if
 // that has a name of its own.
 func (b GPUKind) Key() string {
 	key := b.GPU
@@ -349,7 +349,7 @@ func (b GPUKind) Key() string {
 	}, key)
 }
 
-// applyTo is the case of a model with the values of c in place of its own.
+// applyTo returns the case of a model with the values of c in place of its own.
 func (c Case) applyTo(to models.Case) models.Case {
 	settings := models.Settings{}
 	for _, from := range []models.Settings{to.Settings, c.settings} {
@@ -364,7 +364,7 @@ func (c Case) applyTo(to models.Case) models.Case {
 	return to
 }
 
-// batchesOf are the batch sizes of a model.
+// batchesOf returns the batch sizes of a model.
 func (c *Config) batchesOf(m models.Model, k models.Case) []int {
 	switch {
 	case len(c.Batches) > 0:
@@ -377,7 +377,7 @@ func (c *Config) batchesOf(m models.Model, k models.Case) []int {
 	return []int{k.Batch}
 }
 
-// position is where in the file a case comes from, for errors.
+// position returns where in the file a case comes from, for errors.
 func position(file string, m, k Case) string {
 	if k.line > 0 {
 		return file + ":" + strconv.Itoa(k.line)

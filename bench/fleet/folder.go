@@ -42,7 +42,7 @@ type Unit struct {
 	Refused error
 }
 
-// Units are all models in all cases, in the order of the file. tell is called for each trainer's configuration
+// Units returns all models in all cases, in the order of the file. tell is called for each trainer's configuration
 // that was read.
 func (c *Config) Units(file string, r *models.Registry, tell func(*trainers.Config)) ([]Unit, error) {
 	cases := c.Cases
@@ -143,15 +143,15 @@ const (
 
 // Manifest is fleet.json: what a folder is for.
 type Manifest struct {
-	Schema  string       `json:"schema"`
-	Name    string       `json:"name"`
-	Tool    report.Tool  `json:"tool"`
-	Engine  string       `json:"engine"`
-	GPUs  []GPUTasks `json:"boards"`
-	Created time.Time    `json:"created"`
+	Schema  string      `json:"schema"`
+	Name    string      `json:"name"`
+	Tool    report.Tool `json:"tool"`
+	Engine  string      `json:"engine"`
+	GPUs    []GPUTasks  `json:"boards"`
+	Created time.Time   `json:"created"`
 }
 
-// BoardTasks are the tasks of a board.
+// BoardTasks are the tasks of a GPU.
 type GPUTasks struct {
 	GPUKind `json:"-"`
 	// Key is the name of its folder; Jobs of them there are, in Tasks shards. Hash
@@ -162,7 +162,7 @@ type GPUTasks struct {
 	Hash  string `json:"hash"`
 }
 
-// ShardPlan is that of the board's shards.
+// ShardPlan is that of the GPU's shards.
 func (b GPUTasks) ShardPlan(tool report.Tool) shard.Plan {
 	return shard.Plan{Verb: "fleet", Hash: b.Hash, Units: b.Jobs, Tool: tool}
 }
@@ -174,7 +174,7 @@ type Folder struct {
 	Config *Config
 }
 
-// jobsOf are the jobs of a board.
+// jobsOf returns the jobs of a GPU.
 func (c *Config) jobsOf(b GPUKind, engine string, units []Unit, learned *coefficients.Selection) ([]job.Job, error) {
 	target := job.Target{Device: cmp.Or(c.Strategy.Device, "cuda:0")}
 	if c.Strategy.Device == "sim" || c.Strategy.Device == "" && engine == OnLocal {
@@ -332,21 +332,21 @@ func Open(dir string) (*Folder, error) {
 			}
 		}
 		if f.GPUs[i].GPU == "" {
-			return nil, input.Errorf("%s: its fleet.yaml has no board %s; it was changed", dir, f.GPUs[i].Key)
+			return nil, input.Errorf("%s: its fleet.yaml has no GPU %s; it was changed", dir, f.GPUs[i].Key)
 		}
 	}
 	return f, nil
 }
 
-// Board finds a board by the name of its folder.
+// GPU finds a GPU by the name of its folder.
 func (f *Folder) GPU(key string) (GPUTasks, bool) {
 	return lists.First(f.GPUs, func(b GPUTasks) bool { return b.Key == key })
 }
 
-// Path is the folder of a board.
+// Path returns the folder of a GPU.
 func (f *Folder) Path(b GPUTasks) string { return filepath.Join(f.Dir, b.Key) }
 
-// Jobs reads some of a board's jobs, from one to another, which is not among them.
+// Jobs reads some of a GPU's jobs, from one to another, which is not among them.
 func (f *Folder) Jobs(b GPUTasks, from, to int) ([]job.Job, error) {
 	path := filepath.Join(f.Path(b), "jobs.jsonl")
 	file, err := os.Open(path)

@@ -22,11 +22,11 @@ const mostRecorded = 5000
 // mostExact is how many cells a matrix has at most for each to be recorded for itself.
 const mostExact = 500
 
-// Matrix estimates every unit on every board: which of its batch sizes fits, what that needs,
+// Matrix estimates every unit on every GPU: which of its batch sizes fits, what that needs,
 // and which is the largest of all. A unit is recorded at a few batch sizes, once for all
-// boards of an architecture, and other sizes are interpolated. In a small matrix the
+// GPUs of an architecture, and other sizes are interpolated. In a small matrix the
 // interpolation only shows where to look: the batch size of each cell, and the next one, are
-// then recorded for the board of the cell.
+// then recorded for the GPU of the cell.
 func Matrix(ctx context.Context, units []Unit, gpus []device.GPU, e step.Evidence,
 	tell progress.Func,
 ) (*report.Matrix, error) {
@@ -63,7 +63,7 @@ func Matrix(ctx context.Context, units []Unit, gpus []device.GPU, e step.Evidenc
 	})
 }
 
-// kindsOf groups boards by what steps of the units depend on: the major compute capability, by which
+// kindsOf groups GPUs by what steps of the units depend on: the major compute capability, by which
 // libraries choose their kernels, and of products in 8-bit floats, which not all of it have, the whole.
 func kindsOf(gpus []device.GPU, units ...Unit) [][]int {
 	var kinds [][]int
@@ -108,7 +108,7 @@ func remembered(of step.Residuals) step.Residuals {
 	}
 }
 
-// estimate fills in the cells of some boards, which one recording serves.
+// estimate fills in the cells of some GPUs, which one recording serves.
 func (u Unit) estimate(ctx context.Context, row []report.MatrixCell, group []int, gpus []device.GPU, e step.Evidence,
 	known *recordings, exact bool,
 ) error {
@@ -176,7 +176,7 @@ type recordingOf struct {
 type recorded struct {
 	once   sync.Once
 	sample planner.Sample
-	// estimate is for the very board and batch, of an exact one.
+	// estimate is for the very GPU and batch, of an exact one.
 	estimate *report.Estimate
 	err      error
 }
@@ -199,7 +199,7 @@ func (k *recordings) samples(ctx context.Context, u Unit, setup *step.Setup, gpu
 	return samples, nil
 }
 
-// at is a recording at a batch size, with its estimate and verdict if it is to be exact.
+// at returns a recording at a batch size, with its estimate and verdict if it is to be exact.
 func (k *recordings) at(ctx context.Context, setup *step.Setup, gpu device.GPU, batch int, exact bool) *recorded {
 	setup = setup.Accumulating(step.RecordedSteps(setup.Case().Accumulate))
 	key := recordingOf{setup.Case().Key(), gpu.Name, batch, exact}
@@ -235,7 +235,7 @@ func (r *recorded) record(ctx context.Context, setup *step.Setup, gpu device.GPU
 	return err
 }
 
-// fillExactly corrects a cell that was read off the line by recordings for its board: of
+// fillExactly corrects a cell that was read off the line by recordings for its GPU: of
 // the batch size that it shows, and of those beside it until one fits and the next does
 // not.
 func (u Unit) fillExactly(ctx context.Context, cell *report.MatrixCell, setup *step.Setup, gpu device.GPU,
@@ -271,7 +271,7 @@ func (u Unit) fillExactly(ctx context.Context, cell *report.MatrixCell, setup *s
 	return err
 }
 
-// fill reads a board's cell off the line.
+// fill reads a GPU's cell off the line.
 func (u Unit) fill(cell *report.MatrixCell, p *planner.Planner) error {
 	for _, batch := range u.Batches {
 		e, err := p.Estimate(batch)

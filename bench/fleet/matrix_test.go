@@ -18,7 +18,7 @@ import (
 
 func exactly(planner.Subject) (allocated, reserved planner.Residual, err error) { return }
 
-// many is a fleet of the toy in so many cases.
+// many returns a fleet of the toy in so many cases.
 func many(t testing.TB, cases int) []Unit {
 	var text strings.Builder
 	text.WriteString("models: [toy]\nboards: [t4]\nbatches: 8..64x2\ncases:\n")
@@ -32,7 +32,7 @@ func many(t testing.TB, cases int) []Unit {
 	return units
 }
 
-// A cell of a small fleet is what a plan of that board and batch says, to the byte; of a
+// A cell of a small fleet is what a plan of that GPU and batch says, to the byte; of a
 // large one but for what the line between two batch sizes is off, which is said. The
 // largest batch fits and the next does not.
 func TestCellsAreWhatPlansSay(t *testing.T) {
@@ -95,7 +95,7 @@ func TestCellsAreCorrectedAtTheEdge(t *testing.T) {
 	require.Less(t, cell.Largest, 2)
 }
 
-// BenchmarkMatrix is 10,000 cases on 20 boards, which should take at most 60 s.
+// BenchmarkMatrix is 10,000 cases on 20 GPUs, which should take at most 60 s.
 func BenchmarkMatrix(b *testing.B) {
 	units, gpus := many(b, 10_000), device.Catalog()[:20]
 	b.ReportAllocs()
@@ -105,7 +105,7 @@ func BenchmarkMatrix(b *testing.B) {
 	}
 }
 
-// Not all boards of a major compute capability have products in 8-bit floats.
+// Not all GPUs of a major compute capability have products in 8-bit floats.
 func TestGPUsOfAKindCanDoTheSame(t *testing.T) {
 	gpus := steptest.GPUs(t, "a30", "l4", "h100", "rtx-4090")
 	require.Equal(t, [][]int{{0, 1, 3}, {2}}, kindsOf(gpus, Unit{}))

@@ -18,11 +18,11 @@ import (
 // the upper end of the estimate's interval.
 type ask struct {
 	GPUs, Nodes, PerNode int
-	GPU                string
-	// BoardGiB is the memory of the board, MiB and GiB what the step needs of it, rounded up, and Share the
-	// need as a part of the board's memory, from 0 to 1.
+	GPU                  string
+	// BoardGiB is the memory of the GPU, MiB and GiB what the step needs of it, rounded up, and Share the
+	// need as a part of the GPU's memory, from 0 to 1.
 	GPUGiB, MiB, GiB int64
-	Share              float64
+	Share            float64
 	// HostMiB and HostGiB are what each machine needs of its own memory, ProcessBytes what of it is each
 	// process's; zero where that is not known.
 	HostMiB, HostGiB, ProcessBytes int64
@@ -38,7 +38,7 @@ type request struct {
 	lines bool
 }
 
-// document is a request in YAML, lines one that stands in a script.
+// document returns a request in YAML, lines one that stands in a script.
 func document(name, text string) request {
 	return request{name: name, text: template.Must(template.New(name).Parse(text))}
 }
@@ -128,7 +128,7 @@ scaling_config = ScalingConfig(num_workers={{.GPUs}}, use_gpu=True{{if .HostMiB}
 {{end}}`),
 }
 
-// Requests are the names of the requests that there are.
+// Requests returns the names of the requests that there are.
 func Requests() []string {
 	return lists.Map(requests, func(r request) string { return r.name })
 }

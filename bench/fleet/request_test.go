@@ -15,7 +15,7 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// planned is a plan of some batch sizes on boards of any names, for any number of GPUs.
+// planned returns a plan of some batch sizes on GPUs of any names, for any number of GPUs.
 func planned(t *rapid.T) *report.Report {
 	memory := rapid.Int64Range(1<<30, 200<<30).Draw(t, "memory")
 	r := &report.Report{
@@ -38,7 +38,7 @@ func planned(t *rapid.T) *report.Report {
 	return r
 }
 
-// Whatever is planned and however the board is called, a request is text that its scheduler can read: every line
+// Whatever is planned and however the GPU is called, a request is text that its scheduler can read: every line
 // of Slurm's is a comment or an option, those of the others are documents of YAML, and all ask for one GPU at least.
 func TestRequestsAreReadByTheirSchedulers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -36,13 +36,13 @@ func Command(ctx context.Context, stdin []byte, absent error, name, program stri
 	return out.Bytes(), nil
 }
 
-// An Engine has tasks run: a scheduler, or this machine. Task i of a board is shard i
+// An Engine has tasks run: a scheduler, or this machine. Task i of a GPU is shard i
 // of its jobs.
 type Engine interface {
 	// Check finds what would be refused later: programs and partitions that are not
 	// there.
 	Check(ctx context.Context) error
-	// Start has tasks of a board run, on none of the nodes to avoid, and returns as
+	// Start has tasks of a GPU run, on none of the nodes to avoid, and returns as
 	// soon as that is arranged.
 	Start(ctx context.Context, b GPUTasks, tasks []int, avoid []string) error
 	// Active are the tasks that wait or run, with a word for how.
@@ -53,9 +53,9 @@ type Engine interface {
 	Again() bool
 }
 
-// Task is one of a board.
+// Task is one of a GPU.
 type Task struct {
-	GPU string
+	GPU   string
 	Index int
 }
 
@@ -64,7 +64,7 @@ type Status struct {
 	GPUs []GPUStatus `json:"boards"`
 }
 
-// BoardStatus is how far the tasks of a board are.
+// BoardStatus is how far the tasks of a GPU are.
 type GPUStatus struct {
 	GPU string `json:"board"`
 	// Done of Jobs jobs are done, Whole of Tasks tasks.
@@ -93,7 +93,7 @@ func (s *Status) Active() bool {
 	return slices.ContainsFunc(s.GPUs, func(b GPUStatus) bool { return b.Running+b.Waiting > 0 })
 }
 
-// Status looks at the shards of all boards; active is what the engine says, nil if it
+// Status looks at the shards of all GPUs; active is what the engine says, nil if it
 // was not asked.
 func (f *Folder) Status(active map[Task]string) (*Status, error) {
 	out := &Status{}
@@ -169,7 +169,7 @@ type Runner struct {
 
 	attempts map[Task]int
 	gone     map[Task]int
-	avoid    map[string][]string // nodes, by board
+	avoid    map[string][]string // nodes, by GPU
 }
 
 // A LeftError says that a command stops looking on while tasks go on.

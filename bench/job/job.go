@@ -1,5 +1,5 @@
 // Package job makes whole plans and sweeps things that can be sent elsewhere: a job says
-// what is trained on which board and at which batch sizes, an executor runs it and gives
+// what is trained on which GPU and at which batch sizes, an executor runs it and gives
 // a report, and reports of several jobs merge into one. What a job is made of are trials,
 // see package bench/experiment/step.
 package job
@@ -44,21 +44,21 @@ type Job struct {
 
 // Target is the device of a job.
 type Target struct {
-	// Device names a GPU of the machine that runs the job, "cuda:0", or is [Auto]; absent where the board is simulated.
+	// Device names a GPU of the machine that runs the job, "cuda:0", or is [Auto]; absent where the GPU is simulated.
 	Device string `json:"device,omitempty"`
-	// Board is the board to simulate, with all its figures, since not every board
+	// GPU is the GPU to simulate, with all its figures, since not every GPU
 	// is in every catalog; absent for a GPU of the machine.
 	GPU *device.GPU `json:"board,omitempty"`
 }
 
 // Auto is the [Target.Device] of a job that runs on the first GPU of its machine, or on a
-// simulated board if there is none.
+// simulated GPU if there is none.
 const Auto = "auto"
 
-// Simulated is the target that a board of the catalog is.
+// Simulated returns the target that a GPU of the catalog is.
 func Simulated(gpu device.GPU) Target { return Target{GPU: &gpu} }
 
-// Plan makes the jobs of estimating a case on boards: one for each.
+// Plan makes the jobs of estimating a case on GPUs: one for each.
 func Plan(c report.Case, gpus []device.GPU, batches []int) []Job {
 	return lists.Map(gpus, func(gpu device.GPU) Job {
 		return Job{Schema: Schema, Kind: report.Plan, Case: c, Target: Simulated(gpu), Batches: batches}
@@ -105,11 +105,11 @@ func (j Job) check() error {
 	case j.Case.Model == "":
 		return errors.New("job: its case names no model")
 	case (j.Target.Device == "") == (j.Target.GPU == nil):
-		return errors.New("job: its target is either a device or a board to simulate")
+		return errors.New("job: its target is either a device or a GPU to simulate")
 	case j.Kind == report.Plan && j.Target.GPU == nil:
 		return errors.New("job: a plan is for a simulated board")
 	case j.Target.GPU != nil && j.Target.GPU.Memory <= j.Target.GPU.Context:
-		return fmt.Errorf("job: a board with %d bytes of memory has no room", j.Target.GPU.Memory)
+		return fmt.Errorf("job: a GPU with %d bytes of memory has no room", j.Target.GPU.Memory)
 	case j.Kind != report.Plan && j.Lengths != nil:
 		return errors.New("job: lengths of samples are for a plan")
 	case len(j.Batches) == 0:

@@ -84,12 +84,12 @@ func (l *Local) open(t Target) (device.Device, error) {
 	return sim.New(*t.GPU, 0)
 }
 
-// RunAll runs jobs one after the other, each on boards of its own, and merges their reports. Progress is told how many
-// are done. What PyTorch refuses on all boards is an error.
+// RunAll runs jobs one after the other, each on GPUs of its own, and merges their reports. Progress is told how many
+// are done. What PyTorch refuses on all GPUs is an error.
 func RunAll(ctx context.Context, e Executor, jobs []Job, progress progress.Func) (*report.Report, error) {
 	reports := make([]*report.Report, 0, len(jobs))
 	var refused error
-	done := progress.Counting("boards", len(jobs))
+	done := progress.Counting("GPUs", len(jobs))
 	for _, j := range jobs {
 		r, err := e.Run(ctx, j, func(*report.Report) error { return nil })
 		switch {

@@ -140,7 +140,7 @@ func decodeExported(line []byte) (Record, error) {
 	return r, r.validate()
 }
 
-// strategy is how the record's script called PyTorch: with a bucket_cap_mb of 25, rank 0 and a
+// strategy returns how the record's script called PyTorch: with a bucket_cap_mb of 25, rank 0 and a
 // whole model on the device before it is sharded, unless the options say otherwise.
 func (w *wireExported) strategy() (models.Strategy, error) {
 	var fields []string
@@ -169,12 +169,12 @@ func (w *wireExported) strategy() (models.Strategy, error) {
 // mostSteps is more than anybody records.
 const mostSteps = 1000
 
-// FileName is what the file of an exported model is called.
+// FileName returns what the file of an exported model is called.
 func FileName(spec string) string {
 	return strings.ReplaceAll(strings.Replace(spec, ":", "-", 1), "/", "_") + ".pt2"
 }
 
-// decoderOf is what reads the lines of a file, by its first. Files without a header
+// decoderOf returns what reads the lines of a file, by its first. Files without a header
 // have a record there already.
 func decoderOf(first []byte) (decode func([]byte) (Record, error), header bool) {
 	switch {

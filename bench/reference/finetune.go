@@ -155,7 +155,7 @@ const FineTunedScheme = "finetune"
 //go:embed data/finetune/*.json
 var configs embed.FS
 
-// FineTuned is the source of the models that records of fine-tuning name.
+// FineTuned returns the source of the models that records of fine-tuning name.
 func FineTuned() models.Source {
 	return models.Source{Scheme: FineTunedScheme, Open: func(name string) (models.Model, error) {
 		text, err := fs.ReadFile(configs, "data/finetune/"+name+".json")

@@ -19,7 +19,7 @@ type Measured struct {
 	By    string      `json:"by,omitempty"`
 	Case  report.Case `json:"case"`
 	Batch int         `json:"batch"`
-	// GPU is the board's name in the catalog, Torch, CUDA and Driver are the versions that ran, as far as known.
+	// GPU is the GPU's name in the catalog, Torch, CUDA and Driver are the versions that ran, as far as known.
 	GPU    string `json:"gpu"`
 	Torch  string `json:"torch,omitempty"`
 	CUDA   string `json:"cuda,omitempty"`
@@ -35,7 +35,7 @@ type Measured struct {
 	PeakDevice    int64 `json:"peak_device,omitempty"`
 }
 
-// MeasuredBy are the runs on real GPUs that a report has.
+// MeasuredBy returns the runs on real GPUs that a report has.
 func MeasuredBy(r *report.Report) []Measured {
 	var all []Measured
 	by, steps, torch := "sweep", 1, r.Case.Torch
@@ -60,7 +60,7 @@ func MeasuredBy(r *report.Report) []Measured {
 	return all
 }
 
-// Anonymous is the line without what tells who trained what: names, paths, patterns of names, and the text of
+// Anonymous returns the line without what tells who trained what: names, paths, patterns of names, and the text of
 // models that only the user has. Listed models and configurations of transformers can still be planned again.
 func (m Measured) Anonymous(listed bool) Measured {
 	c := m.Case
@@ -84,7 +84,7 @@ func (m Measured) Anonymous(listed bool) Measured {
 	return m
 }
 
-// modelType is the model_type of a configuration of transformers.
+// modelType returns the model_type of a configuration of transformers.
 func modelType(config json.RawMessage) string {
 	var c struct {
 		Type string `json:"model_type"`

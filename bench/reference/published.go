@@ -22,7 +22,7 @@ type Published struct {
 	Missing string `json:"missing"`
 }
 
-// Kinds are what figures are of.
+// Kinds returns what figures are of.
 func Kinds() []string { return []string{"allocated", "reserved", "device"} }
 
 // OpenPublished reads published figures, JSON Lines, gzipped if the name ends in .gz. ok is false if the file

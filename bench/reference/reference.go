@@ -83,7 +83,7 @@ type Record struct {
 	Phases        []Phase
 }
 
-// Description is the configuration or graph that the record's model was built from. It is empty for models that
+// Description returns the configuration or graph that the record's model was built from. It is empty for models that
 // vprof knows by name, and where the record does not hold it.
 func (r *Record) Description() models.Description {
 	if r.Measured == nil {
@@ -92,7 +92,7 @@ func (r *Record) Description() models.Description {
 	return r.Measured.Case.Description()
 }
 
-// Steps is the number of training steps a replay must run to be comparable:
+// Steps returns the number of training steps a replay must run to be comparable:
 // one more than the last step among the phases.
 func (r *Record) Steps() int {
 	steps := max(1, r.Runs)

@@ -29,7 +29,7 @@ func (a *Accuracy) Data() Data {
 
 func percent(f float64) string { return fmt.Sprintf("%.2f%%", 100*f) }
 
-// Sheets are the summary, the errors by phase, the records furthest off, and
+// Sheets returns the summary, the errors by phase, the records furthest off, and
 // those that are unknown.
 func (a *Accuracy) Sheets() []Sheet {
 	sheets := []Sheet{a.summarySheet()}
@@ -148,7 +148,7 @@ func sideCell(s AccuracySide, bytes int64) string {
 	return bytesize.Format(bytes)
 }
 
-// String is the case in a few words.
+// String returns the case in a few words.
 func (c AccuracyCase) String() string {
 	words := []string{c.Case, c.Stage, "b" + strconv.Itoa(c.Batch), ampName(c.AMP)}
 	if c.Checkpointing {

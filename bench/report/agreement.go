@@ -11,7 +11,7 @@ type Agreement struct {
 	Within int `json:"within"`
 	Of     int `json:"of"`
 	// Predicted and Found are the largest batch by the estimates and in fact; absent where
-	// the sweep did not come to the end of the board.
+	// the sweep did not come to the end of the GPU.
 	Predicted int `json:"predicted_batch,omitempty"`
 	Found     int `json:"found_batch,omitempty"`
 }
@@ -57,7 +57,7 @@ func (a Agreement) Beyond() bool {
 	return a.Within < a.Of || apart > a.Tolerance*float64(a.Found)
 }
 
-// String is the agreement in a sentence without its full stop.
+// String returns the agreement in a sentence without its full stop.
 func (a Agreement) String() string {
 	s := fmt.Sprintf("device within ±%.3g %% of the estimate at %d of %d", 100*a.Tolerance, a.Within, a.Of)
 	if a.Found > 0 || a.Predicted > 0 {

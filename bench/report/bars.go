@@ -53,7 +53,7 @@ const (
 // eighths are bars shorter than a character.
 var eighths = [...]string{"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"}
 
-// String is the bar with the limit's stroke. One that is longer than there is
+// String returns the bar with the limit's stroke. One that is longer than there is
 // room for ends in an arrow.
 func (b Bar) String() string {
 	units := int(b.Share*barCells*8 + 0.5)
@@ -92,18 +92,18 @@ func (b Bars) render(out *strings.Builder, l Layout) {
 	}
 }
 
-// wholeBoard is from which share of a board's memory on a bar says 100 %: nothing is left for anything else.
+// wholeBoard is from which share of a GPU's memory on a bar says 100 %: nothing is left for anything else.
 const wholeGPU = 0.995
 
 // mostBars is how many bars help; more are a wall.
 const mostBars = 30
 
-// bars are those of the devices' memory, a bar for each point.
+// bars returns those of the devices' memory, a bar for each point.
 func (r *Report) bars() Bars {
 	if len(r.Devices) == 0 || len(r.Devices) > 1 && len(r.Points) > mostBars {
 		return Bars{}
 	}
-	b := Bars{Title: "share of each board's memory"}
+	b := Bars{Title: "share of each GPU's memory"}
 	if d := r.Devices[0]; len(r.Devices) == 1 {
 		b.Title = "share of the " + bytesize.Format(d.Memory) + " of the " + d.Title
 	}
@@ -141,7 +141,7 @@ func (p Point) Verdict() Verdict {
 // tones are the colors of verdicts.
 var tones = map[Verdict]Tone{Fits: Good, Tight: Doubtful, Slow: Doubtful, Unrecorded: Doubtful, DoesNotFit: Bad}
 
-// need is what a point needs of the device: what its run took, or else what is
+// need returns what a point needs of the device: what its run took, or else what is
 // estimated. What fits and is not safe is not good.
 func (p Point) need() (int64, Tone) {
 	tone := tones[p.Verdict()]

@@ -51,7 +51,7 @@ func TestColorSaysNothingMore(t *testing.T) {
 	require.Contains(t, b.String(), "\x1b[31m")
 }
 
-// Of several boards each point has a bar, up to so many that they help.
+// Of several GPUs each point has a bar, up to so many that they help.
 func TestBarsOfSeveralGPUsNameThem(t *testing.T) {
 	r := toyPlan(2)
 	require.Len(t, r.bars().Bars, len(r.Points))

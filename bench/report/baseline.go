@@ -49,7 +49,7 @@ func (s *Smoke) check() error {
 	case s.Case.Model == "":
 		return errors.New("it names no model")
 	case s.Device.GPU == "" || s.Device.Memory <= 0 || s.Limit <= 0 || s.Limit > s.Device.Memory:
-		return errors.New("it names no board, or may fill more than that has")
+		return errors.New("it names no GPU, or may fill more than that has")
 	case len(s.Checks) == 0:
 		return errors.New("there are no checks in it")
 	}
@@ -109,7 +109,7 @@ func (s *Smoke) checkComponents() error {
 	return nil
 }
 
-// about is what a check is about, whatever the batch in its name.
+// about returns what a check is about, whatever the batch in its name.
 func (c Check) about() string {
 	name, _, _ := strings.Cut(c.Name, ", batch ")
 	return strings.TrimSpace(name)

@@ -12,7 +12,7 @@ import (
 	"github.com/vprof/vprof/internal/input"
 )
 
-// good is the result of a good day.
+// good returns the result of a good day.
 func good() *Smoke {
 	check := func(name string) Check {
 		return Check{

@@ -112,7 +112,7 @@ func (c *Calibration) pointSheet() Sheet {
 	return s
 }
 
-// String is the median and the largest error in percent.
+// String returns the median and the largest error in percent.
 func (e *ErrorSummary) String() string {
 	if e == nil {
 		return "- (too few runs)"
@@ -120,7 +120,7 @@ func (e *ErrorSummary) String() string {
 	return fmt.Sprintf("%.2f %% and %.2f %%", 100*e.Median, 100*e.Max)
 }
 
-// percentOff is the relative error of an estimate; "-" if there is none.
+// percentOff returns the relative error of an estimate; "-" if there is none.
 func percentOff(estimate, observed int64) string {
 	if estimate == 0 || observed == 0 {
 		return "-"
@@ -211,7 +211,7 @@ func (c *Coefficients) Data() Data {
 	}
 }
 
-// exact are the figures of a coefficient with all of their digits.
+// exact returns the figures of a coefficient with all of their digits.
 func (c *Coefficient) exact(of string) extra {
 	if c == nil {
 		return nil

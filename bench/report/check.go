@@ -10,7 +10,7 @@ import (
 )
 
 // maxBytes is more than any figure of memory that is meant: estimates of batch
-// sizes that no board holds are allowed.
+// sizes that no GPU holds are allowed.
 const maxBytes = 1 << 60
 
 // check finds what a writer of the schema cannot have written.
@@ -74,7 +74,7 @@ func (d Device) check() error {
 	if d.Memory < 0 || d.Context < 0 || d.Context > d.Memory {
 		return fmt.Errorf("device %q has %d bytes of memory and %d of context", d.Name, d.Memory, d.Context)
 	}
-	const most = 1 << 16 // far more than any board has
+	const most = 1 << 16 // far more than any GPU has
 	if least, highest := min(d.SMs, d.ThreadsPerSM, d.MHz), max(d.SMs, d.ThreadsPerSM, d.MHz); least < 0 ||
 		highest > most {
 		return fmt.Errorf("device %q has %d multiprocessors of %d threads at %d MHz", d.Name, d.SMs, d.ThreadsPerSM,

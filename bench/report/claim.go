@@ -53,7 +53,7 @@ type ShareRange struct {
 // Answer is vprof's own figure for a claim: a range over the batch sizes and stages that
 // the claim leaves open.
 type Answer struct {
-	// GPU is the board that the figure is for.
+	// GPU is the GPU that the figure is for.
 	GPU   string      `json:"gpu"`
 	Bytes *ByteRange  `json:"bytes,omitempty"`
 	Share *ShareRange `json:"share,omitempty"`
@@ -99,7 +99,7 @@ func (a *Answer) Judged(v Verdict) {
 // Source says where the claim stands.
 func (c Claim) Source() string { return fmt.Sprintf("%s (%s), %s", c.Guide, c.Project, c.Where) }
 
-// String is the range in a few words.
+// String returns the range in a few words.
 func (r ByteRange) String() string {
 	low, high := bytesize.Format(r.Low), bytesize.Format(r.High)
 	if low == high {
@@ -112,7 +112,7 @@ func (r ByteRange) String() string {
 	return low + " to " + high
 }
 
-// String is the range in percent.
+// String returns the range in percent.
 func (r ShareRange) String() string {
 	low, high := points(r.Low), points(r.High)
 	if low == high {
@@ -121,7 +121,7 @@ func (r ShareRange) String() string {
 	return strings.TrimSuffix(low, " %") + " to " + high
 }
 
-// points is a share in whole percent.
+// points returns a share in whole percent.
 func points(x float64) string {
 	return fmt.Sprintf("%d %%", int(math.Round(100*x)))
 }
@@ -208,7 +208,7 @@ func judgeShares(guide, truth ShareRange) string {
 	return "right"
 }
 
-// span is a range of factors, or one if they look alike.
+// span returns a range of factors, or one if they look alike.
 func span(least, most float64) string {
 	from, to := times(least), times(most)
 	if from == to || math.IsInf(most, 0) {
@@ -217,7 +217,7 @@ func span(least, most float64) string {
 	return strings.TrimSuffix(from, "×") + " to " + to
 }
 
-// times is a factor with two digits.
+// times returns a factor with two digits.
 func times(x float64) string {
 	if x < 10 {
 		return fmt.Sprintf("%.1f×", x)
@@ -225,7 +225,7 @@ func times(x float64) string {
 	return fmt.Sprintf("%.0f×", x)
 }
 
-// cell is the answer as a cell of a table.
+// cell returns the answer as a cell of a table.
 func (a *Answer) cell() string {
 	switch {
 	case a == nil:
@@ -270,7 +270,7 @@ func ClaimSheets(claims []Claim) []Sheet {
 	return sheets
 }
 
-// claim is the point's claim that says most about its conditions, in a cell.
+// claim returns the point's claim that says most about its conditions, in a cell.
 func (p Point) claim(c column) string {
 	if len(p.Claims) == 0 || p.Claims[0].Bytes == nil {
 		return "-"

@@ -8,7 +8,7 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// Saved is what streaming the data set would save of the estimate's device
+// Saved returns what streaming the data set would save of the estimate's device
 // bytes; zero if none is on the GPU.
 func (p Point) Saved() int64 {
 	if p.Streamed == nil || p.Estimate == nil {
@@ -44,7 +44,7 @@ func streamedCell(p Point, c column) string {
 	return c.interval(*p.Streamed)
 }
 
-// subject is the model and what all choices have in common: its task, adapters,
+// subject returns the model and what all choices have in common: its task, adapters,
 // the PyTorch that was asked for, and what of its data lies on the GPU.
 func (f *Fit) subject() string {
 	if len(f.Choices) == 0 {
@@ -85,7 +85,7 @@ func (r *Report) loopNote() string {
 	return note + "; the verdict is of that loop."
 }
 
-// plainExtra is how many device bytes more a plain loop needs; zero where a loop was chosen.
+// plainExtra returns how many device bytes more a plain loop needs; zero where a loop was chosen.
 func (p Point) plainExtra() int64 {
 	if p.Estimate == nil || p.Estimate.PlainLoop == nil {
 		return 0

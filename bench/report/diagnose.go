@@ -19,10 +19,10 @@ type Diagnosis struct {
 	// Remedies are in the order to try them; absent if it is not known what
 	// was trained.
 	Remedies []Remedy `json:"remedies,omitempty"`
-	// Case is the case that the remedies were estimated for, and Board how its board was found, or that
+	// Case is the case that the remedies were estimated for, and GPU how its GPU was found, or that
 	// it was not; absent where the user or the file names it.
-	Case  string `json:"case,omitempty"`
-	GPU string `json:"board,omitempty"`
+	Case string `json:"case,omitempty"`
+	GPU  string `json:"board,omitempty"`
 }
 
 // Finding is one observation about a run.
@@ -34,7 +34,7 @@ type Finding struct {
 	Evidence []string `json:"evidence"`
 	// Advice is what the guides say, in the order to try it.
 	Advice []string `json:"advice,omitempty"`
-	// GPU is the board, if the file has several.
+	// GPU is the GPU, if the file has several.
 	GPU string `json:"gpu,omitempty"`
 }
 
@@ -63,7 +63,7 @@ type Remedy struct {
 	Saves int64 `json:"saves_bytes"`
 	// Then are the device bytes with the remedy applied, and Unsafe the reason why they are not safe; absent if safe.
 	Then   Interval `json:"then_device"`
-	Unsafe Reason   `json:"unsafe,omitempty" jsonschema:"enum=over-share,enum=board-full,enum=oom,enum=gives-back,enum=not-recorded,enum=host-full,enum=smaller-batch"`
+	Unsafe Reason   `json:"unsafe,omitempty" jsonschema:"enum=over-share,enum=gpu-full,enum=oom,enum=gives-back,enum=not-recorded,enum=host-full,enum=smaller-batch"`
 	// Needs is what has to be done first, because the project's own trainer does not
 	// read the setting; absent if it does.
 	Needs string `json:"needs,omitempty"`

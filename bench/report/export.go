@@ -89,7 +89,7 @@ func (e Export) write(write func(io.Writer) error) error {
 	return named(e.path, errors.Join(buffered(f, write), f.Close()))
 }
 
-// named is an error about the file that was to be written, and not about the hidden one
+// named returns an error about the file that was to be written, and not about the hidden one
 // beside it that is renamed at the end.
 func named(path string, err error) error {
 	if at, ok := errors.AsType[*fs.PathError](err); ok {

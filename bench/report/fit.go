@@ -29,7 +29,7 @@ type Fit struct {
 	// vprof's own; see [Case].
 	Config json.RawMessage `json:"config,omitempty" jsonschema:"type=object"`
 	Budget Budget          `json:"budget"`
-	// Devices are the boards that choices refer to by name.
+	// Devices are the GPUs that choices refer to by name.
 	Devices []Device `json:"devices"`
 	// Parallel says that several GPUs of a kind share the work; estimates are of
 	// each. Absent for one.
@@ -90,7 +90,7 @@ type Parallel struct {
 	Around   []string `json:"searched_around_the_best,omitempty"`
 }
 
-// String is the group in a few words.
+// String returns the group in a few words.
 func (p Parallel) String() string {
 	s := fmt.Sprintf("%d GPUs, %s", p.GPUs, p.Strategy)
 	if p.BucketView {
@@ -187,7 +187,7 @@ func (c Choice) configuration() configuration {
 	return configuration{c.Case.AMP, c.Case.Checkpointing, strings.Join(c.Case.Settings.Words(), " "), c.levers()}
 }
 
-// levers are the words for what is turned, with the optimizer that replaces the
+// levers returns the words for what is turned, with the optimizer that replaces the
 // system's own.
 func (c Choice) levers() string {
 	words := c.Case.LeverWords()
@@ -203,7 +203,7 @@ func (c Choice) SameConfiguration(other Choice) bool {
 	return c.configuration() == other.configuration()
 }
 
-// Overall is the choice that a device's whole training is safe with: of the
+// Overall returns the choice that a device's whole training is safe with: of the
 // configurations that fit in every stage, the fastest in its tightest stage,
 // where it has the smallest batch.
 func (f *Fit) Overall(device string) (Choice, bool) {

@@ -37,7 +37,7 @@ func (f *Fit) waterfall(c Choice) Sheet {
 	return s
 }
 
-// waterfallCells is how long the bar of a need is.
+// waterfallCells returns how long the bar of a need is.
 func waterfallCells(bytes, most int64) int {
 	const width = 30
 	return int((bytes*width + most/2) / most)
@@ -56,7 +56,7 @@ func (c Choice) explanation(memory int64) string {
 	return strings.Join(words, "; ") + fmt.Sprintf("; that leaves %s.", unit.amount(last.Device))
 }
 
-// Tried is a case at a batch size on a board: what a fit recommends, or what a smoke test is of.
+// Tried is a case at a batch size on a GPU: what a fit recommends, or what a smoke test is of.
 type Tried struct {
 	Case   Case
 	Batch  int

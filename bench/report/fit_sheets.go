@@ -221,7 +221,7 @@ func (c Choice) throughEpochs() string {
 	return text + "."
 }
 
-// mostFrugal is the choice that needs the least memory; nil if none is known.
+// mostFrugal returns the choice that needs the least memory; nil if none is known.
 func (f *Fit) mostFrugal() (least *Choice) {
 	for i := range f.Choices {
 		c := &f.Choices[i]
@@ -320,7 +320,7 @@ func (f *Fit) gpusSheet() Sheet {
 	return s.filled()
 }
 
-// yesOrNo is the answer of a table to whether something is so; yes leaves the cell empty where it is not.
+// yesOrNo returns the answer of a table to whether something is so; yes leaves the cell empty where it is not.
 func yesOrNo(b bool) string { return map[bool]string{true: "yes", false: "no"}[b] }
 
 func yes(b bool) string {

@@ -9,7 +9,7 @@ import (
 	"github.com/vprof/vprof/bench/report"
 )
 
-// A board that nothing fits has a row as long as the others', with "none" for a batch,
+// A GPU that nothing fits has a row as long as the others', with "none" for a batch,
 // and does not keep columns that are empty otherwise.
 func TestAGPUThatNothingFitsHasNoBatch(t *testing.T) {
 	f := report.Fit{

@@ -160,7 +160,7 @@ func writeSheets(w io.Writer, f Format, d Document, l Layout) error {
 //go:embed schema
 var schemas embed.FS
 
-// Schemas are the names of the documents that have a JSON Schema, sorted.
+// Schemas returns the names of the documents that have a JSON Schema, sorted.
 func Schemas() []string {
 	files, err := schemas.ReadDir("schema")
 	if err != nil {

@@ -73,7 +73,7 @@ func (h *HostMemory) note(batch int) string {
 		h.Peak, strings.Join(parts, ", "))
 }
 
-// words are the interval for a line of text.
+// words returns the interval for a line of text.
 func (i Interval) words() string {
 	if i.Low == i.High {
 		return bytesize.Format(i.Bytes)
@@ -81,7 +81,7 @@ func (i Interval) words() string {
 	return fmt.Sprintf("%s [%s, %s]", bytesize.Format(i.Bytes), bytesize.Format(i.Low), bytesize.Format(i.High))
 }
 
-// hostNotes are what the machine needs by the points of a report, of the last where several are worth saying.
+// hostNotes returns what the machine needs by the points of a report, of the last where several are worth saying.
 func (r *Report) hostNotes() []string {
 	for i := len(r.Points) - 1; i >= 0; i-- {
 		p := r.Points[i]
@@ -92,7 +92,7 @@ func (r *Report) hostNotes() []string {
 	return nil
 }
 
-// hostNotes are what the machine needs by the first choice of a fit that is recommended and worth saying it of, or
+// hostNotes returns what the machine needs by the first choice of a fit that is recommended and worth saying it of, or
 // where none is recommended by the most frugal.
 func (f *Fit) hostNotes() []string {
 	recommended := false

@@ -26,10 +26,10 @@ func (r *Report) Measured(host string, at time.Time) {
 }
 
 // Driven reports whether the device had a driver, a simulated one included. Such a device is a
-// board of a certain machine, and others are boards of the catalog.
+// GPU of a certain machine, and others are GPUs of the catalog.
 func (d Device) Driven() bool { return !d.Simulated || d.Driver != "" || d.UUID != "" }
 
-// identity is what two devices share if and only if they are one board under one
+// identity is what two devices share if and only if they are one GPU under one
 // driver, as far as files tell.
 type identity struct {
 	simulated              bool
@@ -52,7 +52,7 @@ func (d Device) identity() identity {
 	}
 }
 
-// qualifiers are what is added to a name that several boards have, one after the
+// qualifiers are what is added to a name that several GPUs have, one after the
 // other until no two are called the same.
 var qualifiers = []func(Device) string{
 	func(d Device) string { return d.GPU },
@@ -69,10 +69,10 @@ func prefixed(prefix, s string) string {
 	return prefix + s
 }
 
-// NameDevices gives each board of the reports a name of its own, and the same board the
+// NameDevices gives each GPU of the reports a name of its own, and the same GPU the
 // same name in all of them: "cuda:0" of five machines becomes "n1/cuda:0" and so on.
-// Where files do not say which board it was, the first of their reports gets a
-// warning: what may be several boards is then taken for one.
+// Where files do not say which GPU it was, the first of their reports gets a
+// warning: what may be several GPUs is then taken for one.
 func NameDevices(reports ...*Report) {
 	var gpus []Device // one for each identity, in order
 	at := map[identity]int{}
@@ -97,7 +97,7 @@ func NameDevices(reports ...*Report) {
 
 func (r *Report) warnOfUntold(d Device) {
 	w := Warning{
-		What: fmt.Sprintf("which board %s is the files do not say: all runs on %s are taken for one board's", d.Name,
+		What: fmt.Sprintf("which GPU %s is the files do not say: all runs on %s are taken for one GPU's", d.Name,
 			d),
 		Hint: "measure again with this vprof, which notes it",
 	}
@@ -106,7 +106,7 @@ func (r *Report) warnOfUntold(d Device) {
 	}
 }
 
-// distinct are names for boards, their own where no other has it.
+// distinct are names for GPUs, their own where no other has it.
 func distinct(gpus []Device) []string {
 	names := make([]string, len(gpus))
 	groups := map[string][]int{}
@@ -124,7 +124,7 @@ func distinct(gpus []Device) []string {
 		if group := groups[d.Name]; len(group) > 1 && group[0] == i {
 			qualify(gpus, names, group)
 		}
-		// A qualified name may be that of another board already.
+		// A qualified name may be that of another GPU already.
 		for base, n := names[i], 2; len(groups[d.Name]) > 1 && taken[names[i]]; n++ {
 			names[i] = fmt.Sprintf("%s #%d", base, n)
 		}
@@ -133,7 +133,7 @@ func distinct(gpus []Device) []string {
 	return names
 }
 
-// qualify gives boards that share a name different ones.
+// qualify gives GPUs that share a name different ones.
 func qualify(gpus []Device, names []string, group []int) {
 	for _, i := range group {
 		if host := gpus[i].Host; host != "" && gpus[i].Driven() {
@@ -184,7 +184,7 @@ func (r *Report) rename(name func(Device) string) {
 	}
 }
 
-// place is where a measured board is, "cuda:0 of n1"; empty if that is not known.
+// place returns where a measured GPU is, "cuda:0 of n1"; empty if that is not known.
 func (d Device) place() string {
 	if d.Host == "" || !d.Driven() {
 		return ""
@@ -192,8 +192,8 @@ func (d Device) place() string {
 	return strings.TrimPrefix(d.Name, d.Host+"/") + " of " + d.Host
 }
 
-// called is what a board of the report is called in tables: the GPU, unless
-// another of its boards is one, too.
+// called returns what a GPU of the report is called in tables: the GPU, unless
+// another of its GPUs is one, too.
 func (r *Report) called(d Device) string {
 	for _, other := range r.Devices {
 		if other.GPU == d.GPU && other.Name != d.Name {

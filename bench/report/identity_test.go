@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// measuredOn is a sweep of one batch size on cuda:0 of a machine.
+// measuredOn returns a sweep of one batch size on cuda:0 of a machine.
 func measuredOn(d Device) *Report {
 	r := toySweep()
 	d.Name = "cuda:0"
@@ -56,7 +56,7 @@ func TestGPUsOfOneNameAreToldApart(t *testing.T) {
 			[]string{"n1/cuda:0", "n2/cuda:0"},
 			false,
 		},
-		"one board twice": {
+		"one GPU twice": {
 			[]Device{known(t4, "GPU-1", "n1"), known(t4, "GPU-1", "n1")},
 			[]string{"cuda:0", "cuda:0"},
 			false,
@@ -90,7 +90,7 @@ func TestGPUsOfOneNameAreToldApart(t *testing.T) {
 			require.Equal(t, c.want, names(reports...))
 			if c.untold {
 				require.Len(t, reports[0].Warnings, 1)
-				require.Contains(t, reports[0].Warnings[0].What, "which board cuda:0 is the files do not say")
+				require.Contains(t, reports[0].Warnings[0].What, "which GPU cuda:0 is the files do not say")
 			} else {
 				require.Empty(t, reports[0].Warnings)
 			}
@@ -98,7 +98,7 @@ func TestGPUsOfOneNameAreToldApart(t *testing.T) {
 	}
 }
 
-// Whatever boards there are: two reports' devices have one name if and only if they
+// Whatever GPUs there are: two reports' devices have one name if and only if they
 // have one identity, and telling apart again changes nothing.
 func TestNamesAreIdentities(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -130,7 +130,7 @@ func TestNamesAreIdentities(t *testing.T) {
 	})
 }
 
-// Five machines' lines in one file are five boards again when it is read, and all
+// Five machines' lines in one file are five GPUs again when it is read, and all
 // that is written of them says which.
 func TestGPUsStayApartInEveryFormat(t *testing.T) {
 	var lines bytes.Buffer

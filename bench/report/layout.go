@@ -66,7 +66,7 @@ func (s Sheet) wrapped(width int, show func(string) string) (drawn string, ok bo
 	}
 }
 
-// widthOf is the width of a column's widest cell.
+// widthOf returns the width of a column's widest cell.
 func (s Sheet) widthOf(at int) int {
 	width := text.StringWidthWithoutEscSequences(s.Columns[at].Head)
 	for _, r := range s.Rows {
@@ -77,7 +77,7 @@ func (s Sheet) widthOf(at int) int {
 	return width
 }
 
-// widthOf is the width of a text's widest line.
+// widthOf returns the width of a text's widest line.
 func widthOf(drawn string) int {
 	width := 0
 	for line := range strings.Lines(drawn) {
@@ -86,7 +86,7 @@ func widthOf(drawn string) int {
 	return width
 }
 
-// least is the column that matters least, the last of equals; -1 if all are needed.
+// least returns the column that matters least, the last of equals; -1 if all are needed.
 func (s Sheet) least() int {
 	at := -1
 	for i, c := range s.Columns {
@@ -97,7 +97,7 @@ func (s Sheet) least() int {
 	return at
 }
 
-// filled is the sheet without sparse columns that have nothing in them.
+// filled returns the sheet without sparse columns that have nothing in them.
 func (s Sheet) filled() Sheet {
 	for at := len(s.Columns) - 1; at >= 0; at-- {
 		says := func(row []string) bool { return row[at] != "" && row[at] != "-" }
@@ -108,7 +108,7 @@ func (s Sheet) filled() Sheet {
 	return s
 }
 
-// without is the sheet without a column.
+// without returns the sheet without a column.
 func (s Sheet) without(at int) Sheet {
 	s.Columns = slices.Delete(slices.Clone(s.Columns), at, at+1)
 	rows := make([][]string, len(s.Rows))
@@ -141,7 +141,7 @@ func (s Sheet) split(width int, show func(string) string) []Sheet {
 	return parts
 }
 
-// numbered is the sheet with numbers of its rows in the first column, unless that tells them apart.
+// numbered returns the sheet with numbers of its rows in the first column, unless that tells them apart.
 func (s Sheet) numbered() Sheet {
 	seen := map[string]bool{}
 	for _, r := range s.Rows {
@@ -159,7 +159,7 @@ func (s Sheet) numbered() Sheet {
 	return s
 }
 
-// part is the sheet with its first column and those from one up to another.
+// part returns the sheet with its first column and those from one up to another.
 func (s Sheet) part(from, to int) Sheet {
 	out := s
 	out.Columns = append([]Column{s.Columns[0]}, s.Columns[from:to]...)

@@ -8,7 +8,7 @@ import (
 	"github.com/vprof/vprof/internal/bytesize"
 )
 
-// Lengths is what epochs over samples of different lengths come to on a board, of which
+// Lengths is what epochs over samples of different lengths come to on a GPU, of which
 // steps were replayed in one allocator.
 type Lengths struct {
 	// Simulated is true: no GPU was touched.

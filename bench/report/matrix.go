@@ -17,7 +17,7 @@ import (
 // MatrixSchema names this version of the format of [Matrix].
 const MatrixSchema = "vprof.matrix/v1"
 
-// Matrix says which case fits which board.
+// Matrix says which case fits which GPU.
 type Matrix struct {
 	Schema  string       `json:"schema" jsonschema:"const=vprof.matrix/v1"`
 	Tool    Tool         `json:"tool"`
@@ -27,17 +27,17 @@ type Matrix struct {
 	// Notes say what the figures rest on.
 	Notes    []string  `json:"notes,omitempty"`
 	Warnings []Warning `json:"warnings,omitempty"`
-	// Wanted are the columns to show, one row a cell; empty shows cases by boards.
+	// Wanted are the columns to show, one row a cell; empty shows cases by GPUs.
 	Wanted []string `json:"-"`
 }
 
-// MatrixCell is a case on a board.
+// MatrixCell is a case on a GPU.
 type MatrixCell struct {
 	Model string `json:"model"`
 	// Case is how it is trained, in words.
 	Case string `json:"case"`
 	GPU  string `json:"gpu"`
-	// Device is the board's name in its report; Title, Host and UUID are of a measured
+	// Device is the GPU's name in its report; Title, Host and UUID are of a measured
 	// one.
 	Device string `json:"device"`
 	Title  string `json:"title"`
@@ -111,7 +111,7 @@ func counted(name string, of func(MatrixCell) int) matrixColumn {
 	}, func(c MatrixCell) float64 { return float64(of(c)) }}
 }
 
-// MatrixColumns are the names that Columns, Sort and Filter take.
+// MatrixColumns returns the names that Columns, Sort and Filter take.
 func MatrixColumns() []string {
 	return lists.Map(matrixColumns, func(c matrixColumn) string { return c.name })
 }
@@ -240,7 +240,7 @@ func (m *Matrix) list() Sheet {
 	return s
 }
 
-// square has a row for each case and a column for each board.
+// square has a row for each case and a column for each GPU.
 func (m *Matrix) square() Sheet {
 	s := Sheet{Title: m.Name, Columns: Columns("model | case"), Notes: m.notes()}
 	gpus, cases := map[string]int{}, map[[2]string]int{}
@@ -273,7 +273,7 @@ func (m *Matrix) square() Sheet {
 	return s
 }
 
-// simulated names the boards whose runs no GPU did; empty if there are none.
+// simulated names the GPUs whose runs no GPU did; empty if there are none.
 func (m *Matrix) simulated() string {
 	var gpus []string
 	measured := false
@@ -294,7 +294,7 @@ func (m *Matrix) simulated() string {
 	return "simulated, not measured: " + strings.Join(gpus, ", ") + "."
 }
 
-// String is the cell in a few signs: "64 (97): 10.31".
+// String returns the cell in a few signs: "64 (97): 10.31".
 func (c MatrixCell) String() string {
 	if c.Refused != "" {
 		return "x"
@@ -334,7 +334,7 @@ func (m *Matrix) Data() Data {
 		fits batch largest needs_bytes needs_low_bytes needs_high_bytes error refused`, m.Rows)}
 }
 
-// Cell is what a report of one device says, in a cell: of a sweep what ran, of a plan
+// Cell returns what a report of one device says, in a cell: of a sweep what ran, of a plan
 // what is estimated.
 func (r *Report) Cell() MatrixCell {
 	c := MatrixCell{Model: r.Case.Model, Case: r.Case.Manner(), Run: "estimated"}
@@ -373,7 +373,7 @@ func (r *Report) Cell() MatrixCell {
 	return c
 }
 
-// Manner is how the case trains its model, in words.
+// Manner returns how the case trains its model, in words.
 func (c Case) Manner() string {
 	return strings.TrimPrefix(strings.TrimPrefix(c.String(), c.Model), ", ")
 }

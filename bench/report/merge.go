@@ -15,7 +15,7 @@ const notOne = "the reports are not parts of one"
 
 // Merge puts the reports of jobs of one case together, in their order: what one
 // job for all of their devices and batch sizes would have given. Parts of a sweep that
-// found where its board ends are of that one board; see [MergeSweeps] for several. The error means bad input.
+// found where its GPU ends are of that one GPU; see [MergeSweeps] for several. The error means bad input.
 func Merge(reports ...*Report) (*Report, error) {
 	if len(reports) == 0 {
 		return nil, input.Errorf("%s: there are none", notOne)
@@ -69,7 +69,7 @@ func (r *Report) end(parts []*Report) error {
 	case !stopped && r.Largest == nil:
 		return nil
 	case len(r.Devices) > 1:
-		return errors.New("sweeps that found where a board ends stand for themselves, each board's")
+		return errors.New("sweeps that found where a GPU ends stand for themselves, each GPU's")
 	}
 	slices.SortStableFunc(r.Points, func(a, b Point) int { return cmp.Compare(a.Batch, b.Batch) })
 	failed := slices.IndexFunc(r.Points, func(p Point) bool { return p.Run != nil && !p.Run.Fits })
@@ -108,7 +108,7 @@ func (r *Report) add(part *Report) error {
 	return nil
 }
 
-// MergeSweeps merges the parts of sweeps board by board: a board's parts give what one
+// MergeSweeps merges the parts of sweeps GPU by GPU: a GPU's parts give what one
 // process would have given, which ends at the first batch size that does not fit. The error means bad input.
 func MergeSweeps(parts ...*Report) ([]*Report, error) {
 	parts = lists.Map(parts, copied)

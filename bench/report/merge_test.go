@@ -9,7 +9,7 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// tried is a sweep of a board that ran some batch sizes, of which those above most do not
+// tried returns a sweep of a GPU that ran some batch sizes, of which those above most do not
 // fit; it ends at the first of these.
 func tried(gpu string, most int, batches ...int) *Report {
 	r := &Report{

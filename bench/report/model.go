@@ -8,7 +8,7 @@ import (
 
 // Model is the content of a model's page beside its registry entry.
 type Model struct {
-	// GPU is the board that attention and answers are for, where a claim names
+	// GPU is the GPU that attention and answers are for, where a claim names
 	// no other.
 	GPU string `json:"gpu"`
 	// Parameters has the element counts of each stage.
@@ -40,7 +40,7 @@ type Input struct {
 	Count int      `json:"count"`
 }
 
-// String is the input in a few words: "2 × float32 [B, 150]".
+// String returns the input in a few words: "2 × float32 [B, 150]".
 func (i Input) String() string {
 	s := i.Type + " [" + strings.Join(i.Shape, ", ") + "]"
 	if i.Count > 1 {

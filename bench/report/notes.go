@@ -10,7 +10,7 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// notes are the lines below tables that show intervals.
+// notes returns the lines below tables that show intervals.
 func (r *Report) notes() []string {
 	var notes notes
 	for _, c := range r.Coefficients {
@@ -48,7 +48,7 @@ func (r *Report) rankNotes(runs bool) []string {
 			"are those of PyTorch's own.")
 	}
 	if runs {
-		notes.add("a run has one rank on one board: its buffers are there, and collectives are copies of the same " +
+		notes.add("a run has one rank on one GPU: its buffers are there, and collectives are copies of the same " +
 			"bytes; NCCL itself is not.")
 	}
 	return notes
@@ -117,7 +117,7 @@ func (a *workspaceAnswers) add(batch int, w *Workspaces) {
 	}
 }
 
-// note is a sentence about all of them, empty without any.
+// note returns a sentence about all of them, empty without any.
 func (a *workspaceAnswers) note() string {
 	var parts []string
 	modeled := false
@@ -135,7 +135,7 @@ func (a *workspaceAnswers) note() string {
 	return note
 }
 
-// notes is the note as the notes of a sheet, none without answers.
+// notes returns the note as the notes of a sheet, none without answers.
 func (a *workspaceAnswers) notes() []string {
 	if note := a.note(); note != "" {
 		return []string{note + "."}
@@ -143,7 +143,7 @@ func (a *workspaceAnswers) notes() []string {
 	return nil
 }
 
-// warningNotes is a line for each warning.
+// warningNotes returns a line for each warning.
 func warningNotes(warnings []Warning) []string {
 	var notes notes
 	for _, w := range warnings {
@@ -200,7 +200,7 @@ func (r *Report) stepNote() string {
 	case u.Simulated && driven:
 		return "ms/step is what the clock of a simulated driver says; no GPU ran."
 	case u.Simulated:
-		return "ms/step is the time below which the board cannot be; nothing ran."
+		return "ms/step is the time below which the GPU cannot be; nothing ran."
 	default:
 		note := fmt.Sprintf("synthetic ms/step: kernels with the traffic and the arithmetic of PyTorch's, the "+
 			"median of %d after %d to warm up", u.Repeat, u.WarmUp)
@@ -264,7 +264,7 @@ func (r *Report) besidesNote() string {
 const slowWords = "fits slowly: only since PyTorch gives cached memory back to the driver and asks for it again."
 
 // marks says what the marks mean.
-const marks = "? tight: the upper end of what it may need is more than the board has; ~ fits slowly: only since " +
+const marks = "? tight: the upper end of what it may need is more than the GPU has; ~ fits slowly: only since " +
 	"PyTorch gives back cached memory; ! does not fit."
 
 // timesOver says how often something happened.

@@ -46,7 +46,7 @@ func (r *Report) componentsSheet() Sheet {
 	return s
 }
 
-// boardsSheet has a row for every board and a column for every batch size.
+// boardsSheet has a row for every GPU and a column for every batch size.
 func (r *Report) gpusSheet() Sheet {
 	c := columnOf(largest(r.Points, func(p Point) int64 { return p.Estimate.Device.High }))
 	s := sheetIn(r.Case.String(), "gpu | memory {}>", largest(r.Devices, func(d Device) int64 { return d.Memory }))
@@ -88,7 +88,7 @@ func (r *Report) gpusSheet() Sheet {
 	return s
 }
 
-// mark is what a cell shows of a verdict besides the number.
+// mark returns what a cell shows of a verdict besides the number.
 func mark(v Verdict) string {
 	return map[Verdict]string{Fits: "  ", Tight: " ?", Slow: " ~", Unrecorded: " ?", DoesNotFit: " !"}[v]
 }
@@ -104,7 +104,7 @@ func slackWords(e *Estimate, expandable Interval) string {
 		bytesize.Format(expandable.Bytes))
 }
 
-// slack is what the caching allocator holds beyond allocated bytes.
+// slack returns what the caching allocator holds beyond allocated bytes.
 func (e *Estimate) slack() int64 { return e.Reserved.Bytes - e.Allocated.Bytes }
 
 // slackNote says what expandable segments would spare where that is most; empty
@@ -142,7 +142,7 @@ func thenFits(need Interval, memory int64) string {
 	return ", and fits"
 }
 
-// spared is what expandable segments would spare of the estimate's device bytes; zero
+// spared returns what expandable segments would spare of the estimate's device bytes; zero
 // where that is not worth saying.
 func (p Point) spared() int64 {
 	if p.Estimate == nil || p.Expandable == nil {

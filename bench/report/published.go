@@ -23,7 +23,7 @@ type PublishedRow struct {
 	// Group is whose figures are summed up together, Source where this one stands.
 	Group  string `json:"group"`
 	Source string `json:"source"`
-	// What says in their words what was trained, with which release of PyTorch and on which board.
+	// What says in their words what was trained, with which release of PyTorch and on which GPU.
 	What  string `json:"what"`
 	Torch string `json:"torch_published,omitempty"`
 	GPU   string `json:"gpu,omitempty"`
@@ -81,7 +81,7 @@ func PublishedOf(rows []PublishedRow) *Published {
 	return d
 }
 
-// off is how far the plan is from the figure, relative to that; within its rounding it is not.
+// off returns how far the plan is from the figure, relative to that; within its rounding it is not.
 func (r *PublishedRow) off() float64 {
 	d := r.Estimate.Bytes - r.Bytes
 	if max(d, -d) <= r.Rounding {
@@ -96,7 +96,7 @@ func (d *Published) Data() Data {
 		estimate_bytes estimate_low_bytes estimate_high_bytes refused`, d.Rows)}
 }
 
-// Sheets are the errors of each group, and the figures furthest off.
+// Sheets returns the errors of each group, and the figures furthest off.
 func (d *Published) Sheets() []Sheet {
 	s := Sheet{
 		Title: fmt.Sprintf("%d published figures of real GPUs", len(d.Rows)),
@@ -113,7 +113,7 @@ func (d *Published) Sheets() []Sheet {
 	return []Sheet{s, d.worst(10)}
 }
 
-// worst are the figures that plans are furthest from.
+// worst returns the figures that plans are furthest from.
 func (d *Published) worst(most int) Sheet {
 	s := Sheet{Title: "furthest off", Columns: Columns("figures of | what | bytes | published> | planned> | error>")}
 	rows := slices.DeleteFunc(slices.Clone(d.Rows), func(r PublishedRow) bool { return r.Estimate == nil })

@@ -154,7 +154,7 @@ func compact(text json.RawMessage) []byte {
 	return b.Bytes()
 }
 
-// Batches are the batch sizes of the points, ascending.
+// Batches returns the batch sizes of the points, ascending.
 func (r *Report) Batches() []int {
 	sizes := lists.Map(r.Points, func(p Point) int { return p.Batch })
 	slices.Sort(sizes)

@@ -170,7 +170,7 @@ func TestPlansOfRanksAreRead(t *testing.T) {
 
 func list(v any) []any { return v.([]any) }
 
-// at is the object at a path of keys and indices.
+// at returns the object at a path of keys and indices.
 func at(v any, path ...any) map[string]any {
 	for _, p := range path {
 		switch p := p.(type) {

@@ -37,7 +37,7 @@ type Report struct {
 	Case    Case      `json:"case"`
 	// Parameters are element counts of the model.
 	Parameters Parameters `json:"parameters"`
-	// Devices are the boards that points refer to by name.
+	// Devices are the GPUs that points refer to by name.
 	Devices []Device `json:"devices"`
 	// Coefficients are the numbers of the estimates that measurement can
 	// correct.
@@ -75,7 +75,7 @@ type Case struct {
 	Config json.RawMessage `json:"config,omitempty" jsonschema:"type=object"`
 }
 
-// CaseOf is a complete case of a model as reports have it.
+// CaseOf returns a complete case of a model as reports have it.
 func CaseOf(m models.Model, c models.Case) Case {
 	c = m.Canonical(c)
 	c.Batch = 0
@@ -86,14 +86,14 @@ func CaseOf(m models.Model, c models.Case) Case {
 	return out
 }
 
-// Short is the case without what its model was made of, for documents that have
+// Short returns the case without what its model was made of, for documents that have
 // that once for many cases.
 func (c Case) Short() Case {
 	c.Config = nil
 	return c
 }
 
-// Description is the description of the case's model, empty for models of the registry.
+// Description returns the description of the case's model, empty for models of the registry.
 func (c Case) Description() models.Description { return models.Describe(string(compact(c.Config))) }
 
 // Same reports whether two cases are one.
@@ -117,7 +117,7 @@ type Device struct {
 	// Memory is what the driver reports as total.
 	Memory  int64 `json:"memory_bytes"`
 	Context int64 `json:"context_bytes"`
-	// Capability, SMs, ThreadsPerSM and MHz are what a driver says of its board: with them
+	// Capability, SMs, ThreadsPerSM and MHz are what a driver says of its GPU: with them
 	// one that the catalog does not know can be recorded for again.
 	Capability   string `json:"compute_capability,omitempty"`
 	SMs          int    `json:"multiprocessors,omitempty"`
@@ -127,7 +127,7 @@ type Device struct {
 	// CUDA the newest version that it speaks.
 	Driver string `json:"driver,omitempty"`
 	CUDA   string `json:"cuda,omitempty"`
-	// UUID is the driver's name of a real board or of the slice of one, MIG tells
+	// UUID is the driver's name of a real GPU or of the slice of one, MIG tells
 	// that it is a slice, and Host the machine that it is in; absent in older
 	// files and where it is unknown.
 	UUID string `json:"uuid,omitempty"`
@@ -231,7 +231,7 @@ const (
 // verdicts in their order.
 var verdicts = []Verdict{Fits, Tight, Slow, Unrecorded, DoesNotFit}
 
-// Worse is the worse of two verdicts; the empty one is the best.
+// Worse returns the worse of two verdicts; the empty one is the best.
 func (v Verdict) Worse(w Verdict) Verdict {
 	if slices.Index(verdicts, w) > slices.Index(verdicts, v) {
 		return w
@@ -240,11 +240,11 @@ func (v Verdict) Worse(w Verdict) Verdict {
 }
 
 // Reason is why a batch is not safe, in a word for machines; empty if it is safe. Safe is
-// narrower than fits: within the share of the board that may be filled, at every point of
+// narrower than fits: within the share of the GPU that may be filled, at every point of
 // training, also with every smaller batch.
 type Reason string
 
-// safe is the answer of a table to whether a batch is safe.
+// safe returns the answer of a table to whether a batch is safe.
 func (r Reason) safe() string {
 	if r == "" {
 		return "yes"
@@ -252,13 +252,13 @@ func (r Reason) safe() string {
 	return "no: " + string(r)
 }
 
-// hostFull is the reason that the machine, and not the board, may have too little memory.
+// hostFull is the reason that the machine, and not the GPU, may have too little memory.
 const hostFull Reason = "host-full"
 
 // reasons are the reasons in words.
 var reasons = map[Reason]string{
 	"over-share":    "over the limit",
-	"board-full":    "over the memory",
+	"gpu-full":      "over the memory",
 	"gives-back":    string(Slow),
 	"oom":           "out of memory",
 	"not-recorded":  string(Unrecorded),
@@ -266,7 +266,7 @@ var reasons = map[Reason]string{
 	"smaller-batch": "a smaller batch is not",
 }
 
-// String is the reason in words.
+// String returns the reason in words.
 func (r Reason) String() string {
 	if r == "" {
 		return "safe"
@@ -297,7 +297,7 @@ type Estimate struct {
 	PeakPhase string      `json:"peak_phase"`
 	Verdict   Verdict     `json:"verdict" jsonschema:"enum=fits,enum=tight,enum=fits slowly,enum=not known without a recording,enum=does not fit"`
 	// Unsafe is why the batch is not safe; absent if it is, or in older files.
-	Unsafe Reason `json:"unsafe,omitempty" jsonschema:"enum=over-share,enum=board-full,enum=oom,enum=gives-back,enum=not-recorded,enum=host-full,enum=smaller-batch"`
+	Unsafe Reason `json:"unsafe,omitempty" jsonschema:"enum=over-share,enum=gpu-full,enum=oom,enum=gives-back,enum=not-recorded,enum=host-full,enum=smaller-batch"`
 	// Interpolated is false where this very batch size was replayed.
 	Interpolated bool `json:"interpolated"`
 	// PlainLoop is what the step needs with a plain training loop, where no flag chose a loop and plain needs more:
@@ -343,7 +343,7 @@ type Run struct {
 	Unexplained int64 `json:"unexplained_bytes,omitempty"`
 	// Others is what other processes held beside Device, Process what NVML
 	// charged this one with; absent if that is not known. Shared is set if
-	// others used the board during the run, OthersAssumed if it is not known what they held, so
+	// others used the GPU during the run, OthersAssumed if it is not known what they held, so
 	// that Context and Others may be mixed.
 	Others        int64 `json:"others_bytes,omitempty"`
 	OthersAssumed bool  `json:"others_assumed,omitempty"`
@@ -354,7 +354,7 @@ type Run struct {
 	WarmUp int `json:"warm_up,omitempty"`
 	Repeat int `json:"repeat,omitempty"`
 	// Step is the time of the last step; absent if it did not fit or the
-	// board's speed is not known. That of a simulated board is a lower bound.
+	// GPU's speed is not known. That of a simulated GPU is a lower bound.
 	Step *Timing `json:"step,omitempty"`
 	// Verified is the number of buffers whose memory held what was written.
 	Verified int `json:"verified,omitempty"`
@@ -379,7 +379,7 @@ func (u *Run) Kind() string {
 // cached memory back: no batch that does is safe.
 func (u *Run) Strained() bool { return !u.Fits || u.Retries > 0 }
 
-// Judge is the verdict on a step that was both estimated and run. A simulated run that fits
+// Judge returns the verdict on a step that was both estimated and run. A simulated run that fits
 // does not show that the upper end of the estimate does, so the estimate's verdict stands
 // then.
 func (u *Run) Judge(estimated Verdict) Verdict {
@@ -470,7 +470,7 @@ type Warning struct {
 	Hint string `json:"hint,omitempty"`
 }
 
-// String is the warning with its hint.
+// String returns the warning with its hint.
 func (w Warning) String() string {
 	if w.Hint == "" {
 		return w.What
@@ -484,7 +484,7 @@ func (r *Report) Warn(w Warning) { r.Warnings = lists.Union(r.Warnings, w) }
 // Find returns the device that a point refers to.
 func (r *Report) Find(name string) (Device, bool) { return find(r.Devices, name) }
 
-// find is the device of a name; false if there is none.
+// find returns the device of a name; false if there is none.
 func find(devices []Device, name string) (Device, bool) {
 	return lists.First(devices, func(d Device) bool { return d.Name == name })
 }

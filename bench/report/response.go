@@ -30,7 +30,7 @@ type Response struct {
 	Report *Report `json:"report,omitempty"`
 }
 
-// ResponsePoint is a batch size on a board.
+// ResponsePoint is a batch size on a GPU.
 type ResponsePoint struct {
 	GPU   string `json:"gpu"`
 	Batch int    `json:"batch"`

@@ -106,7 +106,7 @@ func pathOf(path ...string) string {
 	return strings.TrimPrefix(strings.Join(path, "_"), "_")
 }
 
-// scalarText is a number, text or truth in CSV; false for anything else.
+// scalarText returns a number, text or truth in CSV; false for anything else.
 func scalarText(v reflect.Value) (text string, ok bool) {
 	switch {
 	case v.CanInt():
@@ -141,7 +141,7 @@ func linesOf[D, R any](document D, rows func(*D) *[]R) []any {
 	return lines
 }
 
-// Values are the elements of a list as lines.
+// Values returns the elements of a list as lines.
 func Values[T any](list []T) []any {
 	return lists.Map(list, func(v T) any { return v })
 }
@@ -164,7 +164,7 @@ func (r *Report) Data() Data {
 	return Data{lines, Rows(r.columns(), rows, extra{"case": r.Case}, r.Case.words())}
 }
 
-// words are the cells of what the case's JSON does not say in a word: the settings, and of several ranks their
+// words returns the cells of what the case's JSON does not say in a word: the settings, and of several ranks their
 // number, their strategy and the one that is shown, empty for the one that needs most.
 func (c Case) words() extra {
 	all := extra{"settings": strings.Join(c.Settings.Words(), " ")}
@@ -178,7 +178,7 @@ func (c Case) words() extra {
 	return all
 }
 
-// columns are those of its CSV.
+// columns returns those of its CSV.
 func (r *Report) columns() string {
 	columns := `model=case_model task=case_task stage=case_stage amp=case_amp weights=case_weights
 		checkpointing=case_checkpointing accumulate=case_accumulate optimizer=case_optimizer lora=case_lora settings
@@ -203,7 +203,7 @@ func (r *Report) columns() string {
 		cuda=board_cuda run_at gpus strategy rank`
 }
 
-// pointWords are the cells of a point that its JSON does not have.
+// pointWords returns the cells of a point that its JSON does not have.
 func (r *Report) pointWords(p Point) extra {
 	d, _ := r.Find(p.Device)
 	all := extra{"board": d, "run": p.Run.Kind()}
@@ -223,7 +223,7 @@ func (r *Report) pointWords(p Point) extra {
 	return all
 }
 
-// componentNames are the names of the components of every estimate, which has
+// componentNames returns the names of the components of every estimate, which has
 // them all, in one order.
 func (r *Report) componentNames() []string {
 	var names []string

@@ -12,12 +12,12 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// Runs are reports of one command that was run several times: on different boards, or as
+// Runs are reports of one command that was run several times: on different GPUs, or as
 // different ranks. As a table each is a row; in the other formats they are written one after
 // the other, as [Several] is.
 type Runs []*Report
 
-// Document is the one report, or all of them.
+// Document returns the one report, or all of them.
 func (r Runs) Document() Document {
 	if len(r) == 1 {
 		return r[0]
@@ -28,7 +28,7 @@ func (r Runs) Document() Document {
 // Data implements [Document].
 func (r Runs) Data() Data { return Several(r).Data() }
 
-// Sheets is a table with a row for each run.
+// Sheets returns a table with a row for each run.
 func (r Runs) Sheets() []Sheet {
 	s := sheetIn(strings.Join(r[0].Script.Command, " "),
 		"GPU | rank>? | peak {}: allocated> | peak {}: reserved> | peak {}: device> | at | result",
@@ -55,7 +55,7 @@ func (r Runs) Sheets() []Sheet {
 	return []Sheet{s.filled()}
 }
 
-// notes are what is to be said of the runs, each once, and how simulated and measured ones compare.
+// notes returns what is to be said of the runs, each once, and how simulated and measured ones compare.
 func (r Runs) notes() []string {
 	var notes notes
 	for _, one := range r {
@@ -94,7 +94,7 @@ func compared(simulated, measured *Report) string {
 		measured.Tool.Version, measured.Devices[0].Title, measured.Script.Torch, strings.Join(parts, "; "))
 }
 
-// only is the run of a report of one; nil if nothing trained.
+// only returns the run of a report of one; nil if nothing trained.
 func (r *Report) only() *Run {
 	if len(r.Points) == 0 {
 		return nil
@@ -124,7 +124,7 @@ func (r Ranks) Data() Data {
 	return Several(lists.Map(r, func(p RankPlan) *Report { return p.Plan })).Data()
 }
 
-// Sheets has a table for each board.
+// Sheets has a table for each GPU.
 func (r Ranks) Sheets() []Sheet {
 	if len(r) == 0 {
 		return nil
@@ -137,7 +137,7 @@ func (r Ranks) Sheets() []Sheet {
 	return sheets
 }
 
-// sheet is the table of one board: of the components, those in which ranks differ.
+// sheet returns the table of one GPU: of the components, those in which ranks differ.
 func (r Ranks) sheet() Sheet {
 	first := r[0].Plan
 	c := first.Case
@@ -169,7 +169,7 @@ func (r Ranks) sheet() Sheet {
 	return s
 }
 
-// differing are the names of the components that are not alike in all ranks.
+// differing returns the names of the components that are not alike in all ranks.
 func (r Ranks) differing() []string {
 	var names []string
 	for at, point := range r[0].Plan.Points {
@@ -185,7 +185,7 @@ func (r Ranks) differing() []string {
 	return names
 }
 
-// component are the bytes of a component of an estimate.
+// component returns the bytes of a component of an estimate.
 func component(e *Estimate, name string) int64 {
 	for _, c := range e.Components {
 		if c.Name == name {
@@ -200,7 +200,7 @@ func component(e *Estimate, name string) int64 {
 // after the other, as [Several] is.
 type Releases []*Report
 
-// Sheets has a table for each board: what every release needs at each batch size,
+// Sheets has a table for each GPU: what every release needs at each batch size,
 // and how far that is from the first.
 func (r Releases) Sheets() []Sheet {
 	if len(r) == 0 {
@@ -216,7 +216,7 @@ func (r Releases) on(d Device) Releases {
 	return lists.Map(r, func(release *Report) *Report { return release.on(d) })
 }
 
-// sheet is the table of one board.
+// sheet returns the table of one GPU.
 func (r Releases) sheet() Sheet {
 	c := r[0].Case
 	c.Torch = ""
@@ -246,7 +246,7 @@ func (r Releases) sheet() Sheet {
 	return s
 }
 
-// largestDevice is the largest estimate of device bytes.
+// largestDevice returns the largest estimate of device bytes.
 func (r *Report) largestDevice() int64 {
 	return largest(r.Points, func(p Point) int64 { return p.Estimate.Device.Bytes })
 }
@@ -257,7 +257,7 @@ type releasesPart struct {
 	bytes []int64
 }
 
-// parts are the totals of a batch size, and before them the components in which
+// parts returns the totals of a batch size, and before them the components in which
 // releases differ.
 func (r Releases) parts(at int) []releasesPart {
 	var parts []releasesPart
@@ -277,7 +277,7 @@ func (r Releases) parts(at int) []releasesPart {
 	return parts
 }
 
-// cells are the bytes of a part by release, each but the first with its difference
+// cells returns the bytes of a part by release, each but the first with its difference
 // from the first.
 func (p releasesPart) cells(col column) []string {
 	cells := []string{col.amount(p.bytes[0])}

@@ -11,7 +11,7 @@ import (
 )
 
 // Script is a command of the user's that was run, and what was seen of it besides the
-// memory of the board.
+// memory of the GPU.
 type Script struct {
 	Command []string `json:"command"`
 	// Torch and CUDA are the releases of PyTorch and of the CUDA that it was built for;
@@ -73,7 +73,7 @@ type PrivatePools struct {
 	Bytes int64 `json:"reserved_bytes"`
 }
 
-// scriptSheets are the phases of a command, what the peak is made of, and how it ended.
+// scriptSheets returns the phases of a command, what the peak is made of, and how it ended.
 func (r *Report) scriptSheets() []Sheet {
 	if len(r.Points) == 0 || r.Points[0].Run == nil {
 		return []Sheet{{Title: strings.Join(r.Script.Command, " "), Notes: r.scriptNotes()}}
@@ -151,7 +151,7 @@ func (r *Report) buffersSheets() []Sheet {
 	return []Sheet{s.filled()}
 }
 
-// tunedBefore is how many kernels a script found tuned.
+// tunedBefore returns how many kernels a script found tuned.
 func (r *Report) tunedBefore() int {
 	if r.Script == nil {
 		return 0
@@ -180,7 +180,7 @@ func (r *Report) scriptNotes() []string {
 	return append(notes, r.besides()...)
 }
 
-// besides are the notes below the figures.
+// besides returns the notes below the figures.
 func (r *Report) besides() []string {
 	s, notes := r.Script, notes(nil)
 	if w := s.Workspaces; w != nil {
@@ -214,7 +214,7 @@ func (r *Report) besides() []string {
 	return append(notes, warningNotes(r.Warnings)...)
 }
 
-// verdict says in a line whether the command fits the board.
+// verdict says in a line whether the command fits the GPU.
 func (s *Script) verdict(r *Report) string {
 	ended := strings.TrimSuffix(s.Result+": "+s.Error, ": ")
 	if len(r.Points) == 0 || r.Points[0].Run == nil || len(r.Devices) == 0 {

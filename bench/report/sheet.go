@@ -29,14 +29,14 @@ type Sheet struct {
 	unit column // of amounts of bytes; each has its own without one
 }
 
-// sheetIn is a sheet whose amounts of bytes all have the unit that suits the largest of some. "{}" in heads, which
+// sheetIn returns a sheet whose amounts of bytes all have the unit that suits the largest of some. "{}" in heads, which
 // are those of [Columns], is that unit.
 func sheetIn(title, heads string, amounts ...int64) Sheet {
 	unit := columnOf(amounts...)
 	return Sheet{Title: title, Columns: unit.columns(heads), unit: unit}
 }
 
-// largest is the largest amount that the elements of a list have, zero of none.
+// largest returns the largest amount that the elements of a list have, zero of none.
 func largest[T any](list []T, amount func(T) int64) (most int64) {
 	for _, of := range list {
 		most = max(most, amount(of))
@@ -70,7 +70,7 @@ func (s *Sheet) Note(format string, args ...any) {
 	s.Notes = append(s.Notes, fmt.Sprintf(format, args...))
 }
 
-// turned is the sheet with a column for each row and a row for each column.
+// turned returns the sheet with a column for each row and a row for each column.
 func (s Sheet) turned() Sheet {
 	columns, rows := s.Columns[:1:1], make([][]string, len(s.Columns)-1)
 	for i, c := range s.Columns[1:] {
@@ -130,7 +130,7 @@ type Layout struct {
 	Defaults string
 }
 
-// Markdown is the sheet as Markdown.
+// Markdown returns the sheet as Markdown.
 func (s Sheet) Markdown() string {
 	var b strings.Builder
 	s.render(&b, Markdown, Layout{})
@@ -184,7 +184,7 @@ func (l Layout) lines(s string) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// drawn is the table as text, its columns at most so wide; zero and nil is any.
+// drawn returns the table as text, its columns at most so wide; zero and nil is any.
 func (s Sheet) drawn(show func(string) string, most []int) string {
 	var b strings.Builder
 	for line := range strings.Lines(s.table(Table, show, most).Render()) {
@@ -193,7 +193,7 @@ func (s Sheet) drawn(show func(string) string, most []int) string {
 	return b.String()
 }
 
-// table is the sheet's table, each cell as show makes it safe to show and columns at
+// table returns the sheet's table, each cell as show makes it safe to show and columns at
 // most so wide; zero and nil is any.
 func (s Sheet) table(f Format, show func(string) string, most []int) table.Writer {
 	t := table.NewWriter()

@@ -8,7 +8,7 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// Sheets are the tables of a report.
+// Sheets returns the tables of a report.
 func (r *Report) Sheets() []Sheet {
 	switch {
 	case r.Script != nil:
@@ -40,7 +40,7 @@ func (d Device) String() string {
 	return s
 }
 
-// on is what the report says of one of its devices.
+// on returns what the report says of one of its devices.
 func (r *Report) on(d Device) *Report {
 	part := *r
 	part.Devices, part.Points = []Device{d}, nil
@@ -81,7 +81,7 @@ func (l *Largest) String() string {
 	return fmt.Sprintf("largest batch that is %s: %d; %d is not", l.criterion(), l.Batch, l.Fails)
 }
 
-// criterion is what the batches of a search were tried for: to be safe, or to run at all.
+// criterion returns what the batches of a search were tried for: to be safe, or to run at all.
 func (l *Largest) criterion() string {
 	if l.Safe {
 		return "safe"

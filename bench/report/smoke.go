@@ -33,7 +33,7 @@ type Smoke struct {
 	Safe bool `json:"safe"`
 	// Reason is why it is not safe; absent if it is. Judged is the batch size that is not, if
 	// all checks of Batch are within the limit: a smaller one, or the next that is looked at.
-	Reason Reason `json:"reason,omitempty" jsonschema:"enum=over-share,enum=board-full,enum=oom,enum=gives-back,enum=not-recorded,enum=host-full,enum=smaller-batch"`
+	Reason Reason `json:"reason,omitempty" jsonschema:"enum=over-share,enum=gpu-full,enum=oom,enum=gives-back,enum=not-recorded,enum=host-full,enum=smaller-batch"`
 	Judged int    `json:"judged_batch,omitempty"`
 	// LargestBatch is the largest that would be, if this one is not; absent if
 	// none is.
@@ -71,7 +71,7 @@ type Check struct {
 	Safe bool `json:"safe"`
 	Fits bool `json:"fits"`
 	// Reason is why the check is not safe; absent if it is.
-	Reason Reason `json:"reason,omitempty" jsonschema:"enum=over-share,enum=board-full,enum=oom,enum=gives-back,enum=not-recorded,enum=host-full,enum=smaller-batch"`
+	Reason Reason `json:"reason,omitempty" jsonschema:"enum=over-share,enum=gpu-full,enum=oom,enum=gives-back,enum=not-recorded,enum=host-full,enum=smaller-batch"`
 	// Aside says that the check is shown and does not decide the verdict: it is of another stage than the user named.
 	Aside bool `json:"aside,omitempty"`
 	// GivesBack says that training gets past the moment only since PyTorch gives
@@ -100,7 +100,7 @@ type Baseline struct {
 	Changed []string `json:"changed,omitempty"`
 }
 
-// String is the largest growth, and its causes.
+// String returns the largest growth, and its causes.
 func (b *Baseline) String() string {
 	text := b.Grown[0].String() + " since " + b.File
 	if len(b.Changed) > 0 {
@@ -116,13 +116,13 @@ type Growth struct {
 	Now    int64  `json:"now_bytes"`
 }
 
-// String is the growth in a few words.
+// String returns the growth in a few words.
 func (g Growth) String() string {
 	return fmt.Sprintf("%s grew from %s to %s (+%.1f %%)", g.Name, bytesize.Format(g.Before), bytesize.Format(g.Now),
 		100*float64(g.Now-g.Before)/float64(max(1, g.Before)))
 }
 
-// Worst is the first check that ran out of memory, or the one that needs most.
+// Worst returns the first check that ran out of memory, or the one that needs most.
 func (s *Smoke) Worst() Check {
 	var worst Check
 	for _, c := range s.Checks {
@@ -139,7 +139,7 @@ func (s *Smoke) Worst() Check {
 	return worst
 }
 
-// Verdict is the result in a line.
+// Verdict returns the result in a line.
 func (s *Smoke) Verdict() string {
 	w := s.Worst()
 	needs := "needs " + bytesize.Format(w.Need)

@@ -28,7 +28,7 @@ func (r *Report) sweepSheet() Sheet {
 	_, driven := r.driven()
 	for _, p := range r.Points {
 		wrong := "-"
-		if driven { // on a simulated board the run is what the estimate was made of
+		if driven { // on a simulated GPU the run is what the estimate was made of
 			wrong = errorCell(p)
 		}
 		s.Row(p.Batch, estimateCells(p.Estimate, s.unit), streamedCell(p, s.unit), runCells(p.Run, s.unit),
@@ -40,7 +40,7 @@ func (r *Report) sweepSheet() Sheet {
 	return s.filled()
 }
 
-// highest is the largest number of device bytes, which decides the unit of the columns.
+// highest returns the largest number of device bytes, which decides the unit of the columns.
 func (p Point) highest() (most int64) {
 	if p.Estimate != nil {
 		most = p.Estimate.Device.High
@@ -85,10 +85,10 @@ func runCells(u *Run, c column) []string {
 	return []string{c.amount(u.Allocated), c.amount(u.Reserved), c.amount(u.Device)}
 }
 
-// Error is how far the estimate of the device's bytes is from what the run
+// Error returns how far the estimate of the device's bytes is from what the run
 // needed, as a share of that; the kernels that stood for PyTorch's are left out.
 // It is false for a point without both, and for a run that had to give cached
-// memory back: that held less than it would have on a board with room, of which
+// memory back: that held less than it would have on a GPU with room, of which
 // the estimate speaks.
 func (p Point) Error() (float64, bool) {
 	if p.Estimate == nil || p.Run == nil || !p.Run.Fits || p.Run.Retries > 0 || p.Run.Device == 0 {
@@ -97,7 +97,7 @@ func (p Point) Error() (float64, bool) {
 	needed := p.Run.Device - p.Run.Kernels
 	expected := p.Estimate.Device.Bytes
 	for _, c := range p.Estimate.Components {
-		if c.Name == communication { // one board alone does not communicate
+		if c.Name == communication { // one GPU alone does not communicate
 			expected -= c.Bytes
 		}
 	}
@@ -157,12 +157,12 @@ func fitsCell(p Point) string {
 	return "-"
 }
 
-// driven is the device below which there is a driver, if the report has one.
+// driven returns the device below which there is a driver, if the report has one.
 func (r *Report) driven() (Device, bool) {
 	return lists.First(r.Devices, func(d Device) bool { return d.CUDA != "" })
 }
 
-// stepHead is the head of step times. What ran on a GPU are kernels that stand for
+// stepHead returns the head of step times. What ran on a GPU are kernels that stand for
 // PyTorch's.
 func (r *Report) stepHead() string {
 	if d, ok := r.driven(); ok && !d.Simulated {

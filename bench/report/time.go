@@ -13,7 +13,7 @@ import (
 // TimesSchema names the format of a time table.
 const TimesSchema = "vprof.times/v1"
 
-// Times is a table of training times on boards.
+// Times is a table of training times on GPUs.
 type Times struct {
 	Schema  string    `json:"schema" jsonschema:"const=vprof.times/v1"`
 	Tool    Tool      `json:"tool"`
@@ -23,7 +23,7 @@ type Times struct {
 	// Dataset is the number of samples of an epoch; absent if it was not given.
 	Dataset int64     `json:"dataset_size,omitempty"`
 	Rows    []TimeRow `json:"rows"`
-	// Coefficients are the efficiencies on the first board.
+	// Coefficients are the efficiencies on the first GPU.
 	Coefficients []Coefficient `json:"coefficients"`
 	SettingsFrom
 }
@@ -35,19 +35,19 @@ type Seconds struct {
 	High    float64 `json:"high_seconds"`
 }
 
-// TimeRow is a training stage on a board; stage "all" sums up the others.
+// TimeRow is a training stage on a GPU; stage "all" sums up the others.
 type TimeRow struct {
 	Device string `json:"device"`
 	Stage  string `json:"stage"`
 	// Batch is the batch size; zero if none fits.
 	Batch int  `json:"batch"`
 	Fits  bool `json:"fits"`
-	// Refused is why the board or the stage cannot train the case at all; absent if it can.
+	// Refused is why the GPU or the stage cannot train the case at all; absent if it can.
 	Refused string `json:"refused,omitempty"`
 	// Memory are the estimated device bytes.
 	Memory int64 `json:"device_bytes"`
 	// Step is the time of an optimizer step with all its micro-batches; absent
-	// if the board's speed is not known. Roofline is the least it can take.
+	// if the GPU's speed is not known. Roofline is the least it can take.
 	Step             *Seconds `json:"step,omitempty"`
 	Roofline         float64  `json:"roofline_seconds,omitempty"`
 	Launches         int      `json:"launches,omitempty"`
@@ -94,7 +94,7 @@ func (t *Times) Sheets() []Sheet {
 	}
 	s.Notes = append(s.Notes, answers.notes()...)
 	if slices.ContainsFunc(t.Rows, func(r TimeRow) bool { return r.Batch > 0 && !r.Fits }) {
-		s.Note("!: the batch does not fit the board; its time is as if it did.")
+		s.Note("!: the batch does not fit the GPU; its time is as if it did.")
 	}
 	for _, why := range lists.Union(nil, lists.Map(t.Rows, func(r TimeRow) string { return r.Refused })...) {
 		if why != "" {
@@ -140,7 +140,7 @@ func (r TimeRow) cells() []string {
 	return cells
 }
 
-// String is the time with its range, in the unit that suits it.
+// String returns the time with its range, in the unit that suits it.
 func (s *Seconds) String() string {
 	if s == nil {
 		return "-"

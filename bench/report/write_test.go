@@ -35,7 +35,7 @@ func toyEstimate(allocated int64, v Verdict) *Estimate {
 	}
 }
 
-// toySweep ran two of four batch sizes on a board of 500 MiB.
+// toySweep ran two of four batch sizes on a GPU of 500 MiB.
 func toySweep() *Report {
 	return &Report{
 		Schema: Schema, Kind: Sweep, Tool: Tool{Version: "v1.0.0"},
@@ -71,11 +71,11 @@ func toySweep() *Report {
 			}},
 		},
 		Stopped:  &Stopped{Batch: 16, Left: []int{32, 64}, Reason: "out of memory at batch 16"},
-		Warnings: []Warning{{What: "the board is small", Hint: "take a larger one"}},
+		Warnings: []Warning{{What: "the GPU is small", Hint: "take a larger one"}},
 	}
 }
 
-// toyPlan is for one board, or for two.
+// toyPlan is for one GPU, or for two.
 func toyPlan(gpus int) *Report {
 	r := toySweep()
 	r.Kind, r.Stopped = Plan, nil

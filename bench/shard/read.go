@@ -210,7 +210,7 @@ func (s *State) look(path string, h Header) error {
 	}
 }
 
-// States are those of all shards.
+// States returns those of all shards.
 func (s *Set) States() []State { return s.states }
 
 // An IncompleteError says which shards are not there.

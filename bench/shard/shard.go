@@ -75,7 +75,7 @@ type Failure struct {
 // Part is one shard of several.
 type Part struct{ Index, Of int }
 
-// Range are the units of a part: neighbors, so that what they can share they do;
+// Range returns the units of a part: neighbors, so that what they can share they do;
 // sizes of parts differ by at most one.
 func (p Part) Range(units int) (from, to int) {
 	return p.Index * units / p.Of, (p.Index + 1) * units / p.Of
@@ -114,7 +114,7 @@ func Parse(s string, getenv func(string) string) (Part, error) {
 		fmt.Errorf("auto: neither SLURM_ARRAY_TASK_ID nor JOB_COMPLETION_INDEX is set; say which with i/n, like 0/4")
 }
 
-// ofArray is a task of Slurm's, whose numbers may begin anywhere and have steps.
+// ofArray returns a task of Slurm's, whose numbers may begin anywhere and have steps.
 func ofArray(id, many string, getenv func(string) string) (Part, error) {
 	first, step := cmp.Or(getenv("SLURM_ARRAY_TASK_MIN"), "0"), cmp.Or(getenv("SLURM_ARRAY_TASK_STEP"), "1")
 	numbers := make([]int, 3)
@@ -146,7 +146,7 @@ func parse(which, many string) (Part, error) {
 	return Part{i, n}, nil
 }
 
-// file is the name of a shard's file.
+// file returns the name of a shard's file.
 func (h Header) file() string {
 	width := len(strconv.Itoa(h.Of))
 	return fmt.Sprintf("shard-%0*d-of-%d.jsonl", width, h.Shard, h.Of)
@@ -188,7 +188,7 @@ func Ranges(numbers []int) (words []string) {
 	return words
 }
 
-// nameOf is the version of a program, with what it was built of.
+// nameOf returns the version of a program, with what it was built of.
 func nameOf(t report.Tool) string {
 	if t.Commit == "" {
 		return t.Version

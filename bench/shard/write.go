@@ -153,11 +153,11 @@ func (s *File) write(v any) error {
 	return nil
 }
 
-// Next is the index of the first unit that is not done, or To if all are, and the partial
+// Next returns the index of the first unit that is not done, or To if all are, and the partial
 // result that an earlier process has written of it, nil if there is none.
 func (s *File) Next() (unit int, partial json.RawMessage) { return s.next, s.partial }
 
-// To is the end of the shard's units.
+// To returns the end of the shard's units.
 func (s *File) To() int { return s.header.To }
 
 // Put adds what the next units gave.

@@ -179,7 +179,7 @@ func (o *accuracyOptions) share() error {
 // isReport reports whether a file that begins so is a result of vprof's sweep, plan or run.
 func isReport(head []byte) bool { return bytes.Contains(head, []byte(`"`+report.Schema+`"`)) }
 
-// beginning are the first bytes of a file, none of one that cannot be read: reading it as a whole gives the error.
+// beginning returns the first bytes of a file, none of one that cannot be read: reading it as a whole gives the error.
 func beginning(path string) []byte {
 	f, err := input.OpenFile(path)
 	if err != nil {
@@ -191,7 +191,7 @@ func beginning(path string) []byte {
 	return head[:n]
 }
 
-// measured are the runs on real GPUs that the files hold: results of vprof, and lines of callbacks.
+// measured returns the runs on real GPUs that the files hold: results of vprof, and lines of callbacks.
 func (o *accuracyOptions) measured() ([]reference.Measured, error) {
 	defer input.Begin()()
 	var all []reference.Measured
@@ -266,7 +266,7 @@ func (a *app) publishedRows(ctx context.Context, rows []reference.Published, fol
 	return all, nil
 }
 
-// planned is the estimate of a plan on one board at one batch size, whose files are in a folder.
+// planned returns the estimate of a plan on one GPU at one batch size, whose files are in a folder.
 func (a *app) planned(ctx context.Context, command, folder string) (*report.Estimate, error) {
 	words := strings.Fields(command)[1:]
 	for i, w := range words {
@@ -295,7 +295,7 @@ func (a *app) planned(ctx context.Context, command, folder string) (*report.Esti
 		return nil, err
 	}
 	if len(cases)*len(gpus)*len(batches) != 1 {
-		return nil, usagef("%s: a figure is of one release, board and batch size of %s", command, m.Name)
+		return nil, usagef("%s: a figure is of one release, GPU and batch size of %s", command, m.Name)
 	}
 	here := &job.Local{Models: a.models(), Evidence: evidence}
 	r, err := here.Run(ctx, job.Plan(cases[0], o.c.ranks.linked(gpus), batches)[0], nil)

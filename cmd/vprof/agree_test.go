@@ -21,10 +21,10 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 )
 
-// VPROF_SETTINGS is how many settings are judged on all boards, in place of one on two of them.
+// VPROF_SETTINGS is how many settings are judged on all GPUs, in place of one on two of them.
 const settingsVariable = "VPROF_SETTINGS"
 
-// checked sets how many cases a property has, and returns on how many boards each is judged.
+// checked sets how many cases a property has, and returns on how many GPUs each is judged.
 func checked(t *testing.T) (gpus int) {
 	settings, gpus := 1, 2
 	if n, err := strconv.Atoi(os.Getenv(settingsVariable)); err == nil {
@@ -37,7 +37,7 @@ func checked(t *testing.T) (gpus int) {
 	return gpus
 }
 
-// judged are the boards and models of the cases: of every architecture, and of all that differ in
+// judged are the GPUs and models of the cases: of every architecture, and of all that differ in
 // what they keep and how they validate.
 var (
 	judgedGPUs = []string{
@@ -51,11 +51,11 @@ var (
 	}
 )
 
-// A training is a case as flags, on boards that are taken to have some memory.
+// A training is a case as flags, on GPUs that are taken to have some memory.
 type training struct {
 	*judges
 	flags []string
-	// memory is that of the boards, in MiB.
+	// memory is that of the GPUs, in MiB.
 	memory int
 	// below is the share of the largest safe batch that a smaller one has.
 	below float64
@@ -82,7 +82,7 @@ func newJudges(t *testing.T) *judges {
 	}
 }
 
-// budget draws what may be filled, of boards of up to some MiB.
+// budget draws what may be filled, of GPUs of up to some MiB.
 func (j *judges) budget(t *rapid.T, most int) training {
 	out := training{
 		judges: j, memory: rapid.IntRange(1200, most).Draw(t, "MiB"), more: rapid.IntRange(1, 4<<10).Draw(t, "more MiB"),
@@ -119,7 +119,7 @@ func (j *judges) draw(t *rapid.T) training {
 	return out
 }
 
-// on are the flags of the training on boards.
+// on returns the flags of the training on GPUs.
 func (c training) on(gpus ...string) []string {
 	return append(c.flags[:len(c.flags):len(c.flags)], "--gpu="+strings.Join(gpus, ","),
 		fmt.Sprintf("--gpu-memory=%dMiB", c.memory))
@@ -151,7 +151,7 @@ func (c training) ask(t tester, args ...string) (stdout, stderr string, code exi
 	return out.String(), failed.String(), code
 }
 
-// largestOn is the largest safe batch by fit, on each of some boards, with further flags.
+// largestOn returns the largest safe batch by fit, on each of some GPUs, with further flags.
 func (c training) largestOn(t tester, gpus []string, flags ...string) []report.Choice {
 	f, _ := answer[report.Fit](t, c, "fit", append(c.on(gpus...), flags...)...)
 	require.Len(t, f.Choices, len(gpus))
@@ -169,11 +169,11 @@ func TestVerbsAgreeOnWhatIsSafe(t *testing.T) {
 	})
 }
 
-// judgeRow asks all verbs about a row of a fit of several boards.
+// judgeRow asks all verbs about a row of a fit of several GPUs.
 func (c training) judgeRow(t tester, row report.Choice) {
 	gpu := strings.TrimPrefix(row.Device, "sim:")
 	fit := c.largestOn(t, []string{gpu})[0]
-	require.Equal(t, row.Largest, fit.Largest, "fit of several boards: %s", gpu)
+	require.Equal(t, row.Largest, fit.Largest, "fit of several GPUs: %s", gpu)
 	c.agree(t, gpu, fit)
 	c.grow(t, gpu, fit)
 }
@@ -248,7 +248,7 @@ func (c training) shareOut(t tester, gpu string) {
 	require.True(t, smoke.Safe, "%d micro-batches of %d on %s: %s", micro, row.Batch, gpu, smoke.Reason)
 }
 
-// least is the smallest batch that PyTorch takes: batch norm refuses one sample.
+// least returns the smallest batch that PyTorch takes: batch norm refuses one sample.
 func least(c report.Choice) int {
 	if c.Largest == 1 {
 		return 1
@@ -303,7 +303,7 @@ func TestMicroBatchesHaveAsManySamplesAsTheModelTakes(t *testing.T) {
 	require.Equal(t, []int{2, 2}, []int{row.Batch, row.Case.Accumulate}, "through epochs of clips of different lengths")
 }
 
-// The trainer's loop keeps less than one that keeps outputs, and yet may need more of this board: where nobody has
+// The trainer's loop keeps less than one that keeps outputs, and yet may need more of this GPU: where nobody has
 // said the loop, a batch is safe if it is so in both.
 func TestABatchIsSafeInBothLoops(t *testing.T) {
 	c := training{

@@ -108,7 +108,7 @@ func hasOneOf(name string, parts ...string) bool {
 	return slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(name, part) })
 }
 
-// anywhere draws any model with any options, for any two boards.
+// anywhere draws any model with any options, for any two GPUs.
 func (j *judges) anywhere(t *rapid.T) (c training, gpus []string) {
 	j.trials.Forget()
 	gpus = rapid.Permutation(device.Names()).Draw(t, "boards")[:2]
@@ -129,7 +129,7 @@ func (j *judges) anywhere(t *rapid.T) (c training, gpus []string) {
 	return c, gpus
 }
 
-// takes reports whether a board can train the case at all.
+// takes reports whether a GPU can train the case at all.
 func (c training) takes(t tester, gpu string) bool {
 	_, stderr, code := c.ask(t, append([]string{"plan", "--batch=2"}, c.on(gpu)...)...)
 	require.Contains(t, []exitCode{exitFine, exitNegative, exitUsage}, code, stderr)
@@ -137,7 +137,7 @@ func (c training) takes(t tester, gpu string) bool {
 	return code != exitUsage
 }
 
-// The same of any model, option and board. There are so many that this is no test of every day.
+// The same of any model, option and GPU. There are so many that this is no test of every day.
 func TestVerbsAgreeAnywhere(t *testing.T) {
 	if os.Getenv(settingsVariable) == "" {
 		t.Skip("make properties runs it")

@@ -33,7 +33,7 @@ const requestFiles = "files"
 // longestRequest is the longest line that is read as a request, in bytes.
 const longestRequest = 1 << 20
 
-// line is the command line of a request. Flags that write files or choose how results look are not taken.
+// line returns the command line of a request. Flags that write files or choose how results look are not taken.
 func (r request) line(verb string, flags *pflag.FlagSet) ([]string, error) {
 	args := []string{verb}
 	for _, name := range slices.Sorted(maps.Keys(r)) {
@@ -70,7 +70,7 @@ func requestable(flag *pflag.Flag) bool {
 		!slices.Contains([]string{helpAllFlag, "help", "json-request", "json-lines", "request"}, flag.Name)
 }
 
-// valuesOf are the values that JSON gives a flag.
+// valuesOf returns the values that JSON gives a flag.
 func valuesOf(v any) ([]string, error) {
 	var all []string
 	switch v := v.(type) {
@@ -100,7 +100,7 @@ func valuesOf(v any) ([]string, error) {
 	return all, nil
 }
 
-// scalar is a value of JSON as the command line has it.
+// scalar returns a value of JSON as the command line has it.
 func scalar(v any) (text string, ok bool) {
 	switch v := v.(type) {
 	case string:
@@ -126,7 +126,7 @@ type verbAnswer struct {
 	message string
 }
 
-// refuse is the answer to a request that is wrong.
+// refuse returns the answer to a request that is wrong.
 func refuse(message string) verbAnswer { return verbAnswer{code: exitUsage, message: message} }
 
 // runVerb runs a verb, whose flags are given, in this process. With only, no other verb is made.
@@ -151,7 +151,7 @@ func (a *app) runVerb(
 	return s
 }
 
-// planned is the answer to a request for a plan.
+// planned returns the answer to a request for a plan.
 func (s verbAnswer) planned() (*report.Response, error) {
 	answer := &report.Response{Schema: report.ResponseSchema, ExitCode: int(s.code), Message: s.message}
 	if s.result == nil {

@@ -54,7 +54,7 @@ type app struct {
 	openGPU func(index int) (device.Device, error)
 	// dev is the folder of devices, where a GPU shows that nothing else tells of.
 	dev string
-	// boards opens NVML for monitor.
+	// GPUs opens NVML for monitor.
 	gpus monitor.Source
 	// only makes the one verb there is, where a request is for it; nil for all verbs.
 	only func(*app) *cobra.Command
@@ -72,7 +72,7 @@ func (a *app) open(path string) (r io.ReadCloser, name string, err error) {
 	return f, path, nil
 }
 
-// system is the app of the running process. SOURCE_DATE_EPOCH, seconds since
+// system returns the app of the running process. SOURCE_DATE_EPOCH, seconds since
 // 1970, stops the clock for reproducible output.
 func system() *app {
 	now := time.Now
@@ -246,7 +246,7 @@ func asksForAll(args []string) bool {
 	return slices.Contains(args, "--"+helpAllFlag)
 }
 
-// unknownCommand is an error about the first word, if it is no command: cobra would rather say
+// unknownCommand returns an error about the first word, if it is no command: cobra would rather say
 // that its flags are unknown.
 func unknownCommand(root *cobra.Command, args []string) error {
 	if len(args) == 0 || strings.HasPrefix(args[0], "-") || strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {

@@ -53,7 +53,7 @@ func (f *applyFlags) check(gpus int) error {
 	}
 	switch {
 	case gpus > 1:
-		return usagef("--apply: the configuration is for one board; name it with --gpu")
+		return usagef("--apply: the configuration is for one GPU; name it with --gpu")
 	case f.trainer != nil && f.config != "" && len(f.pairs) == 0:
 		return usagef("--config-path: the recommendation is written into %s; leave it out", f.trainer.File)
 	case len(f.pairs) > 0 && f.config == "":
@@ -224,7 +224,7 @@ func (f *applyFlags) unwritable(flag string) bool {
 	return f.apply && f.trainer != nil && len(f.pairs) == 0 && flag != "checkpointing" && !f.trainer.Turns(flag)
 }
 
-// trainerValues are what is written into a trainer's configuration.
+// trainerValues returns what is written into a trainer's configuration.
 func trainerValues(c report.Choice) trainers.Values {
 	v := trainers.Values{
 		Batch: c.Batch, Accumulate: c.Case.Accumulate, Checkpointing: c.Case.Checkpointing,
@@ -244,7 +244,7 @@ func trainerValues(c report.Choice) trainers.Values {
 	return v
 }
 
-// changes are the files with what is to be in them.
+// changes returns the files with what is to be in them.
 func (f *applyFlags) changes(s systems.System, v systems.Values, c report.Choice) ([]configfile.Change, error) {
 	var files []systems.File
 	var err error

@@ -48,7 +48,7 @@ func TestWhatIsWrongWithAMachineIsSaidInASentence(t *testing.T) {
 			"no board",
 			fakecuda.Setup{},
 			"", exitNoGPU,
-			"cuda: the driver shows no GPU; see nvidia-smi, and whether CUDA_VISIBLE_DEVICES hides it; a board in " +
+			"cuda: the driver shows no GPU; see nvidia-smi, and whether CUDA_VISIBLE_DEVICES hides it; a GPU in " +
 				"MIG mode needs slices (nvidia-smi mig -cgi)",
 		},
 		{
@@ -68,27 +68,27 @@ func TestWhatIsWrongWithAMachineIsSaidInASentence(t *testing.T) {
 		},
 		{
 			"prohibited mode", one(func(s *fakecuda.Setup) { s.GPUs[0].Mode = 2 }), "", exitNoGPU,
-			"cuda:0: the board is in prohibited mode; allow contexts with nvidia-smi -c DEFAULT",
+			"cuda:0: the GPU is in prohibited mode; allow contexts with nvidia-smi -c DEFAULT",
 		},
 		{
 			"exclusive mode", one(func(s *fakecuda.Setup) {
 				s.GPUs[0].Mode, s.GPUs[0].Others = 3, []fakecuda.Process{{PID: 5, Name: "python3", Used: mib}}
 			}), "", exitNoGPU,
-			"cuda:0: the board is in exclusive mode and another process uses it; wait for that process, or share " +
-				"the board with nvidia-smi -c DEFAULT",
+			"cuda:0: the GPU is in exclusive mode and another process uses it; wait for that process, or share " +
+				"the GPU with nvidia-smi -c DEFAULT",
 		},
 		{
 			"full board", one(func(s *fakecuda.Setup) {
 				s.GPUs[0].Others = []fakecuda.Process{{PID: 5, Name: "python3", Used: gpu.Memory - 100*mib}}
 			}), "", exitNoGPU,
-			"cuda:0: the board has no room for a context; other processes fill it (see nvidia-smi)",
+			"cuda:0: the GPU has no room for a context; other processes fill it (see nvidia-smi)",
 		},
 		{
 			"board full but for a context", one(func(s *fakecuda.Setup) {
 				s.GPUs[0].Module = 8 * mib
 				s.GPUs[0].Others = []fakecuda.Process{{PID: 5, Name: "python3", Used: gpu.Memory - gpu.Context - mib}}
 			}), "", exitNoGPU,
-			"cuda:0: the board has no room for the kernels; other processes fill it (see nvidia-smi)",
+			"cuda:0: the GPU has no room for the kernels; other processes fill it (see nvidia-smi)",
 		},
 		{
 			"no host memory", fails("cuInit", 2), "", exitNoGPU,
@@ -167,7 +167,7 @@ func TestWhatIsWrongWithAMachineIsSaidInASentence(t *testing.T) {
 				reason, _, _ := strings.Cut(tt.says, ";")
 				require.Contains(t, doctor.stdout, reason)
 
-				// Nobody asked for the GPU: a board is simulated in its place, and that is said.
+				// Nobody asked for the GPU: a GPU is simulated in its place, and that is said.
 				tt.setup.Restart(t)
 				dev := t.TempDir()
 				require.NoError(t, os.WriteFile(filepath.Join(dev, "nvidiactl"), nil, 0o600))
@@ -181,7 +181,7 @@ func TestWhatIsWrongWithAMachineIsSaidInASentence(t *testing.T) {
 	}
 }
 
-// A slice of a board is a board of its own size, and the board is not there
+// A slice of a GPU is a GPU of its own size, and the GPU is not there
 // without slices.
 func TestASliceIsAGPUAndAMachineOfNoneHasNoGPU(t *testing.T) {
 	whole := fakecuda.GPU{GPU: catalogGPU(t, "a100-40"), MIG: fakecuda.Sliced}
@@ -212,7 +212,7 @@ func TestASliceIsAGPUAndAMachineOfNoneHasNoGPU(t *testing.T) {
 	got = command(t, "sweep", "--model", "toy", "--device", "cuda:0")
 	require.Equal(t, exitNoGPU, got.code)
 	require.Contains(t, got.stderr,
-		"the driver shows no GPU; see nvidia-smi, and whether CUDA_VISIBLE_DEVICES hides it; a board in MIG mode "+
+		"the driver shows no GPU; see nvidia-smi, and whether CUDA_VISIBLE_DEVICES hides it; a GPU in MIG mode "+
 			"needs slices")
 	doctor = command(t, "doctor")
 	require.Equal(t, exitNoGPU, doctor.code)
@@ -257,7 +257,7 @@ func TestLibrariesThatAreNoDriver(t *testing.T) {
 	}
 }
 
-// Without --device the first GPU is taken, and a simulated board where there is
+// Without --device the first GPU is taken, and a simulated GPU where there is
 // none or where one is named.
 func TestTheFirstGPUIsTheDefault(t *testing.T) {
 	fakecuda.Genuine(catalogGPU(t, "t4")).Restart(t)
@@ -302,7 +302,7 @@ cuda:1,Tesla T4,7.5,15828320256,0,0,0,false
 	got = command(t, "doctor")
 	for _, want := range []string{
 		"580.65.06 (simulated driver)", "13.0",
-		"cuda:1: the board is in prohibited mode; allow contexts",
+		"cuda:1: the GPU is in prohibited mode; allow contexts",
 	} {
 		require.Contains(t, got.stdout, want)
 	}

@@ -28,7 +28,7 @@ func presetNames() []string {
 	return names
 }
 
-// budgetFlags are the flags for how much of a board may be filled.
+// budgetFlags are the flags for how much of a GPU may be filled.
 type budgetFlags struct {
 	flags        *pflag.FlagSet
 	margin       float64
@@ -105,7 +105,7 @@ func parseSize(flag, s string) (int64, error) {
 	return n, nil
 }
 
-// parseMemory reads an amount of memory, or a share of a board's memory like 70%, in bytes.
+// parseMemory reads an amount of memory, or a share of a GPU's memory like 70%, in bytes.
 func parseMemory(s string, gpu int64) (int64, error) {
 	percent, ok := strings.CutSuffix(s, "%")
 	if !ok {
@@ -113,16 +113,16 @@ func parseMemory(s string, gpu int64) (int64, error) {
 	}
 	part, err := strconv.ParseFloat(percent, 64)
 	if err != nil || !(part > 0 && part <= 100) {
-		return 0, fmt.Errorf("%q is not a part of the board from 0%% to 100%%", s)
+		return 0, fmt.Errorf("%q is not a part of the GPU from 0%% to 100%%", s)
 	}
 	return int64(part / 100 * float64(gpu)), nil
 }
 
-// searchFlags are the flags of searches for a batch size: a case, boards of the catalog
+// searchFlags are the flags of searches for a batch size: a case, GPUs of the catalog
 // or of this machine, and how much of them may be filled.
 type searchFlags struct {
 	c      caseFlags
-	target  gpuFlags
+	target gpuFlags
 	budget budgetFlags
 	local  localFlags
 }
@@ -137,7 +137,7 @@ func (f *searchFlags) register(cmd *cobra.Command, a *app, gpuUsage string) {
 	f.local.register(cmd, &f.target)
 }
 
-// search makes the search for a single case. A board to measure on is then open, and
+// search makes the search for a single case. A GPU to measure on is then open, and
 // local closes it, even after an error.
 func (f *searchFlags) search(a *app, m models.Model, c models.Case) (fit.Search, error) {
 	s := fit.Search{Model: m, Cases: []models.Case{c}}

@@ -57,7 +57,7 @@ func newCalibrateCmd(a *app) *cobra.Command {
 		}
 	})
 	f.Lookup("model").Usage = "only runs of this model; of snapshots: `name` of the model (see vprof models)"
-	f.StringVar(&o.gpu, "gpu", "", "only runs of this board; of snapshots: `name` of the board (see vprof gpus)")
+	f.StringVar(&o.gpu, "gpu", "", "only runs of this GPU; of snapshots: `name` of the GPU (see vprof gpus)")
 	f.StringVarP(&o.file, "output", "o", "coefficients.yaml", "coefficients `file` to write to")
 	f.StringVar(&o.name, "name", "", "`name` of the entry (default: the GPU and the stack)")
 	f.StringVar(&o.stack, "stack", "",
@@ -198,10 +198,10 @@ func (o *calibrateOptions) readRun(arg string) ([]calibration.Observed, coeffici
 	return calibration.ReadDescribedRuns(from, name, c, o.gpu)
 }
 
-// snapshotCase is the case of a snapshot, by the flags.
+// snapshotCase returns the case of a snapshot, by the flags.
 func (o *calibrateOptions) snapshotCase(batch int) (models.Case, error) {
 	if o.gpu == "" {
-		return models.Case{}, usagef("--gpu is missing: a memory snapshot does not say on which board it was made")
+		return models.Case{}, usagef("--gpu is missing: a memory snapshot does not say on which GPU it was made")
 	}
 	m, c, err := o.c.resolve(o.app)
 	if err != nil {

@@ -24,10 +24,10 @@ type captureOptions struct {
 	app *app
 	capture.Options
 	print bool
-	// boards are those that cuDNN is asked about, library another libcudnn to ask.
+	// GPUs are those that cuDNN is asked about, library another libcudnn to ask.
 	gpus, library string
-	compile         compileFlags
-	settings        settingFlags
+	compile       compileFlags
+	settings      settingFlags
 }
 
 func newCaptureCmd(a *app) *cobra.Command {
@@ -72,7 +72,7 @@ func (o *captureOptions) register(cmd *cobra.Command) {
 	f.IntVar(&o.Samples, "samples", 0, "`samples` of a sound to export with (default 32000)")
 	f.StringVar(&o.Python, "python", "", "Python `interpreter` to use (default: python3 or python of the PATH)")
 	f.StringVar(&o.gpus, "ask-cudnn", "",
-		"ask the cuDNN of your Python for the workspaces of convolutions on `boards` like rtx-3090,a100-40, or none "+
+		"ask the cuDNN of your Python for the workspaces of convolutions on `GPUs` like rtx-3090,a100-40, or none "+
 			"(default: one of each architecture since Ampere, if there is a cuDNN; see vprof capture ask)")
 	f.StringVar(&o.library, "cudnn", "", "ask this libcudnn.so.9: a `file`")
 	o.compile.register(cmd)
@@ -133,7 +133,7 @@ const noGPUs = "none"
 // askedBoards are one of each architecture that cuDNN answers about quickly.
 var askedGPUs = []string{"a100-80", "rtx-3090", "rtx-4090", "h100", "rtx-5090"}
 
-// captureName is the file of a model that is given no name: the last part of
+// captureName returns the file of a model that is given no name: the last part of
 // its spec.
 func captureName(spec string) string {
 	spec, _, _ = strings.Cut(spec, "@")
@@ -165,7 +165,7 @@ var recordedStep = strings.NewReplacer(
 	"record a training step as it runs ("+capture.SameCommand+"), or run", "run",
 )
 
-// stepCommand is the command that was given, with --step: what can be done where a graph cannot be made.
+// stepCommand returns the command that was given, with --step: what can be done where a graph cannot be made.
 func stepCommand(cmd *cobra.Command, args []string) string {
 	words := append([]string{"vprof", "capture"}, args...)
 	cmd.Flags().Visit(func(f *pflag.Flag) {
@@ -186,7 +186,7 @@ func stepCommand(cmd *cobra.Command, args []string) string {
 	return shellword.Join(append(words, "--step"))
 }
 
-// recordStep records training steps of a model as they run on a simulated board, in place of its graph, writes them and
+// recordStep records training steps of a model as they run on a simulated GPU, in place of its graph, writes them and
 // says what they are.
 func recordStep(ctx context.Context, o *captureOptions) error {
 	if !strings.HasSuffix(o.Output, compiled.StepSuffix) {

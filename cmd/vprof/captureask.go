@@ -22,12 +22,12 @@ import (
 )
 
 type askOptions struct {
-	app   *app
-	c     caseFlags
-	batch batchFlag
+	app    *app
+	c      caseFlags
+	batch  batchFlag
 	target gpuFlags
-	asker capture.Asking
-	again bool
+	asker  capture.Asking
+	again  bool
 }
 
 func newCaptureAskCmd(a *app) *cobra.Command {
@@ -56,7 +56,7 @@ func newCaptureAskCmd(a *app) *cobra.Command {
 	o.c.alone = true
 	o.c.register(cmd, a)
 	o.batch.register(cmd, "1..64x2, or the model's own where that is fixed")
-	o.target.register(cmd, "`boards`: a list like rtx-3090,a100-40, or all (see vprof gpus)")
+	o.target.register(cmd, "`GPUs`: a list like rtx-3090,a100-40, or all (see vprof gpus)")
 	cmd.Flags().StringVar(&o.asker.Python, "python", "",
 		"Python `interpreter` whose cuDNN is asked (default: python3 or python of the PATH)")
 	cmd.Flags().StringVar(&o.asker.Library, "cudnn", "", "ask this libcudnn.so.9 instead: a `file`")
@@ -93,12 +93,12 @@ func (o *askOptions) run(ctx context.Context) error {
 	return ask(ctx, o.app, o.asker, q)
 }
 
-// usualBatches are what is asked about unless --batch names others.
+// usualBatches returns what is asked about unless --batch names others.
 func usualBatches(m models.Model) []int {
 	return slices.DeleteFunc(slices.Clone(m.Batches), func(n int) bool { return n > 64 && len(m.Batches) > 1 })
 }
 
-// inPrecisions is a case in several precisions.
+// inPrecisions returns a case in several precisions.
 func inPrecisions(a *app, m models.Model, c models.Case, precisions []models.Autocast) ([]*step.Setup, error) {
 	var setups []*step.Setup
 	for _, c.AMP = range precisions {
@@ -120,7 +120,7 @@ type question struct {
 // mostAtOnce is how many questions a capture asks of its own, at a millisecond or two each.
 const mostAtOnce = 2000
 
-// askAfterCapture asks about a file that was just captured. Unless boards were named, that there is
+// askAfterCapture asks about a file that was just captured. Unless GPUs were named, that there is
 // no cuDNN, or nothing yet to ask about, is no error.
 func askAfterCapture(ctx context.Context, o *captureOptions, file string) error {
 	a, asker := o.app, capture.Asking{Python: o.Python, Library: o.library, Verbose: o.Verbose}

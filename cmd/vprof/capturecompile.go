@@ -24,7 +24,7 @@ import (
 type compileFlags struct {
 	capture.Compile
 	// step records the step as it is, in place of a graph.
-	step  bool
+	step   bool
 	target gpuFlags
 }
 
@@ -48,7 +48,7 @@ func (f *compileFlags) register(cmd *cobra.Command) {
 	flags.Float64Var(&f.Budget, "activation-memory-budget", 0,
 		"with --compile, the `share` of activations to keep for backward, as "+
 			"torch._functorch.config.activation_memory_budget has it (default: PyTorch's own)")
-	f.target.register(cmd, "with --compile or --step, the `board` that PyTorch finds (see vprof gpus)")
+	f.target.register(cmd, "with --compile or --step, the `GPU` that PyTorch finds (see vprof gpus)")
 	complete(cmd, "compile", compiled.Forms)
 }
 
@@ -85,7 +85,7 @@ func (f *compileFlags) complete() error {
 	return nil
 }
 
-// plentyOfMemory is that of the board while compiling: no step may run out of it.
+// plentyOfMemory is that of the GPU while compiling: no step may run out of it.
 const plentyOfMemory = 1 << 44
 
 // compilation is a step of a model that is recorded under torch.compile while the model is exported, since each keeps
@@ -116,7 +116,7 @@ func (c *compilation) stop() {
 	<-c.done
 }
 
-// recordCompiled runs the step of a model under torch.compile on a simulated board.
+// recordCompiled runs the step of a model under torch.compile on a simulated GPU.
 func (o *captureOptions) recordCompiled(ctx context.Context) (*compiled.File, error) {
 	gpu, err := o.compile.target.chosen()
 	if err != nil {
@@ -155,8 +155,8 @@ func (o *captureOptions) recordCompiled(ctx context.Context) (*compiled.File, er
 	return made, err
 }
 
-// besideConfig is the file that lies beside the configuration of a model of transformers, by which plans of that go,
-// too; empty for other models.
+// besideConfig returns the file that lies beside the configuration of a model of transformers, by which plans of that
+// go, too; empty for other models.
 func besideConfig(spec string) string {
 	config, ok := strings.CutPrefix(spec, "hf:")
 	if !ok {

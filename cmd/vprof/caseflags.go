@@ -190,7 +190,7 @@ func (f *caseFlags) resolve(a *app) (models.Model, models.Case, error) {
 	return m, c, f.blame(err)
 }
 
-// givenSettings are the settings of the model that flags choose; nil if there are none.
+// givenSettings returns the settings of the model that flags choose; nil if there are none.
 func (f *caseFlags) givenSettings() (models.Settings, error) {
 	own, err := f.settings.values()
 	c := models.Case{Settings: own}
@@ -198,7 +198,7 @@ func (f *caseFlags) givenSettings() (models.Settings, error) {
 	return c.Settings, err
 }
 
-// evidence is the residuals and coefficients that estimates use.
+// evidence returns the residuals and coefficients that estimates use.
 func (f *caseFlags) evidence(a *app) (step.Evidence, error) {
 	calibrated, err := f.learned.selection()
 	missed := func(err error) { printable.Fprintf(a.stderr, "vprof: %v; the default coefficients are used\n", err) }
@@ -227,7 +227,7 @@ func (f *batchFlag) register(cmd *cobra.Command, otherwise string) {
 		"batch sizes: a `list` like 8,16,32 or ranges like 8..128x2, 8..64+8 and 1..8 (default: "+otherwise+")")
 }
 
-// sizes are the batch sizes given, or else those of the default.
+// sizes returns the batch sizes given, or else those of the default.
 func (f *batchFlag) sizes(otherwise []int) ([]int, error) {
 	if f.list == "" {
 		return otherwise, nil
@@ -264,7 +264,7 @@ func joinValues(args []string) []string {
 // autoRelease is the value of --torch that finds the release by itself.
 const autoRelease = "auto"
 
-// release is the release of PyTorch that the flags name for a model, as cases have
+// release returns the release of PyTorch that the flags name for a model, as cases have
 // it. Without one a recorded run is of that which ran.
 func (f *caseFlags) release(m models.Model) (string, error) {
 	if f.torch == "" && m.Recorded {
@@ -284,7 +284,7 @@ func (f *caseFlags) release(m models.Model) (string, error) {
 	return release, nil
 }
 
-// findRelease is the release that wrote the model's file, or else the one that the
+// findRelease returns the release that wrote the model's file, or else the one that the
 // project asks for: the folder with the project file, here or above, or this one.
 func findRelease(m models.Model) (string, error) {
 	if m.Torch != "" {

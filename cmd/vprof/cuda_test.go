@@ -49,7 +49,7 @@ func catalogGPU(t testing.TB, name string) device.GPU {
 	return gpu
 }
 
-// sized is a board with another amount of memory.
+// sized returns a GPU with another amount of memory.
 func sized(gpu device.GPU, memory int64) device.GPU {
 	gpu.Memory = memory
 	return gpu
@@ -67,7 +67,7 @@ func requireBalanced(t testing.TB, driver *fakecuda.Driver) {
 	require.Zero(t, s.NVML)
 }
 
-// swept is the report of a sweep that must end well.
+// swept returns the report of a sweep that must end well.
 func swept(t testing.TB, args ...string) *report.Report {
 	t.Helper()
 	got := command(t, append([]string{"sweep", "--format", "json"}, args...)...)
@@ -77,8 +77,8 @@ func swept(t testing.TB, args ...string) *report.Report {
 	return &r
 }
 
-// plainly is a report without what differs between a real and a simulated
-// board: names, and how long things took.
+// plainly returns a report without what differs between a real and a simulated
+// GPU: names, and how long things took.
 func plainly(r *report.Report) *report.Report {
 	for i := range r.Devices {
 		d := &r.Devices[i]
@@ -145,7 +145,7 @@ func TestMeasuredIsSimulatedToTheByte(t *testing.T) {
 	}
 }
 
-// The largest batch is the same on a board that is simulated and one that is
+// The largest batch is the same on a GPU that is simulated and one that is
 // measured, whatever its size; kernels and other processes take their part.
 func TestTheLargestBatchIsTheSame(t *testing.T) {
 	gpu := catalogGPU(t, "rtx-5060-ti")
@@ -170,7 +170,7 @@ func TestTheLargestBatchIsTheSame(t *testing.T) {
 	}
 }
 
-// 900 MiB of another process and 50 of kernels are as if the board were smaller.
+// 900 MiB of another process and 50 of kernels are as if the GPU were smaller.
 func TestOthersMakeTheGPUSmaller(t *testing.T) {
 	gpu := catalogGPU(t, "rtx-5060-ti")
 	setup := fakecuda.Genuine(sized(gpu, 3000*mib))
@@ -290,7 +290,7 @@ func TestEveryLaunchMayFail(t *testing.T) {
 	}
 }
 
-// vprof is a process of its own with the fake driver.
+// vprof returns a process of its own with the fake driver.
 func vprof(t *testing.T, driver *fakecuda.Driver, args ...string) *exec.Cmd {
 	self, err := os.Executable()
 	require.NoError(t, err)
@@ -302,7 +302,7 @@ func vprof(t *testing.T, driver *fakecuda.Driver, args ...string) *exec.Cmd {
 }
 
 // An interrupt ends a sweep with what there is, wherever it comes: exit 130, the
-// points so far, nothing left on the board.
+// points so far, nothing left on the GPU.
 func TestAnInterruptLeavesNothing(t *testing.T) {
 	// What is under way when the signal is sent, by the driver's counts.
 	moments := map[string]func(fakecuda.Stats) bool{
@@ -339,7 +339,7 @@ func TestAnInterruptLeavesNothing(t *testing.T) {
 	}
 }
 
-// A sweep whose board fails at the third batch size goes on from its file, and
+// A sweep whose GPU fails at the third batch size goes on from its file, and
 // comes to what an unbroken one comes to.
 func TestABrokenSweepGoesOn(t *testing.T) {
 	t.Setenv("SOURCE_DATE_EPOCH", "1793858400")
@@ -403,7 +403,7 @@ func TestVerifyTriesRealMemory(t *testing.T) {
 
 // A driver that runs no kernels is simulated in every output, and has nothing to
 // verify; one whose products are wrong is a failure, not a missing GPU.
-// What software shares the board is said of it and with every result.
+// What software shares the GPU is said of it and with every result.
 func TestASharedGPUSaysSo(t *testing.T) {
 	setup := fakecuda.Simulated(catalogGPU(t, "t4"))
 	setup.GPUs[0].MPS = true
@@ -518,10 +518,10 @@ func TestWithoutNVMLNothingIsLearned(t *testing.T) {
 		"tell")
 	got := command(t, "calibrate", file, "--dry-run")
 	require.Equal(t, exitUsage, got.code)
-	require.Contains(t, got.stderr, "batch 8: what other processes held of the board was not known")
+	require.Contains(t, got.stderr, "batch 8: what other processes held of the GPU was not known")
 }
 
-// A board that nobody has heard of is swept, and learned from by what its driver said.
+// A GPU that nobody has heard of is swept, and learned from by what its driver said.
 func TestAGPUThatTheCatalogDoesNotKnowIsCalibrated(t *testing.T) {
 	gpu := device.GPU{
 		Product: "NVIDIA Future X1", Capability: 121, SMs: 48, ThreadsPerSM: 1536, BoostMHz: 3000,
@@ -579,7 +579,7 @@ func TestASweepOnAGPUEndsWithAVerdict(t *testing.T) {
 	require.NotContains(t, simulated, "replayed")
 }
 
-// The board that CUDA shows first is the one that is described and asked, whatever its number in
+// The GPU that CUDA shows first is the one that is described and asked, whatever its number in
 // NVML.
 func TestTheVisibleGPUIsTheOneAskedFor(t *testing.T) {
 	t.Setenv("CUDA_VISIBLE_DEVICES", "1")
@@ -596,7 +596,7 @@ func TestTheVisibleGPUIsTheOneAskedFor(t *testing.T) {
 	require.Zero(t, found.Others)
 }
 
-// The smallest batch that is tried may be too large for a board.
+// The smallest batch that is tried may be too large for a GPU.
 func TestOutOfMemoryAtTheSmallestBatchIsAResult(t *testing.T) {
 	driver := fakecuda.Genuine(sized(catalogGPU(t, "rtx-5060-ti"), 512*mib)).Restart(t)
 	got := command(t, "sweep", "--model", "toy", "--batch", "64,128", "--device", "cuda:0")

@@ -24,7 +24,7 @@ func (a *app) namedDevice(name string) (device.Device, error) {
 	return a.openGPU(named.index)
 }
 
-// firstDevice opens the first GPU, or, where none can be used, the default board: with it
+// firstDevice opens the first GPU, or, where none can be used, the default GPU: with it
 // comes why a GPU that is there was left out, nil if there is none.
 func (a *app) firstDevice() (device.Device, *report.Warning, error) {
 	d, err := a.openGPU(0)
@@ -39,7 +39,7 @@ func (a *app) firstDevice() (device.Device, *report.Warning, error) {
 	if err == nil {
 		if others := computing(d); len(others) > 0 {
 			return nil, nil, errors.Join(usagef("%s is used by %v; name it with --device %s to run beside that "+
-				"(--leave says how much memory stays free, 1GiB unless given), or simulate a board with --device "+
+				"(--leave says how much memory stays free, 1GiB unless given), or simulate a GPU with --device "+
 				"sim:NAME",
 				d.Name(), others[0], d.Name()), d.Close())
 		}
@@ -47,8 +47,8 @@ func (a *app) firstDevice() (device.Device, *report.Warning, error) {
 	return d, nil, err
 }
 
-// unused is what a report says of a GPU that is here and cannot be used, nil if there is
-// none. It also goes to standard error, since a table of a simulated board looks the same.
+// unused returns what a report says of a GPU that is here and cannot be used, nil if there is
+// none. It also goes to standard error, since a table of a simulated GPU looks the same.
 func (a *app) unused(why *device.UnusableError) *report.Warning {
 	if cuda.Present(a.dev) == "" {
 		return nil
@@ -77,7 +77,7 @@ func detectGPU(index int) (localGPU, error) {
 	return localGPU{}, noGPUError{err.Error(), instead}
 }
 
-// detectBoard finds a board by its number among those that NVML lists and CUDA_VISIBLE_DEVICES
+// detectBoard finds a GPU by its number among those that NVML lists and CUDA_VISIBLE_DEVICES
 // does not hide.
 func detectByNVML(index int) (localGPU, error) {
 	library, err := nvml.Open()
@@ -90,7 +90,7 @@ func detectByNVML(index int) (localGPU, error) {
 		return localGPU{}, err
 	}
 	if index >= len(gpus) {
-		return localGPU{}, fmt.Errorf("NVML lists %d boards that CUDA_VISIBLE_DEVICES leaves", len(gpus))
+		return localGPU{}, fmt.Errorf("NVML lists %d GPUs that CUDA_VISIBLE_DEVICES leaves", len(gpus))
 	}
 	m, err := gpus[index].Memory()
 	if err != nil {

@@ -24,11 +24,11 @@ import (
 )
 
 type diagnoseOptions struct {
-	app   *app
-	c     caseFlags
+	app    *app
+	c      caseFlags
 	target gpuFlags
-	batch int
-	out   output
+	batch  int
+	out    output
 }
 
 func newDiagnoseCmd(a *app) *cobra.Command {
@@ -42,7 +42,7 @@ func newDiagnoseCmd(a *app) *cobra.Command {
 	}
 	o.c.register(cmd, a)
 	o.c.registerAllocConf()
-	o.target.register(cmd, "`board` that was trained on (see vprof gpus)")
+	o.target.register(cmd, "`GPU` that was trained on (see vprof gpus)")
 	cmd.Flags().IntVar(&o.batch, "batch", 0,
 		"batch `size` that was trained with (default: the last of the report, or the model's)")
 	return o.out.register(cmd)
@@ -102,7 +102,7 @@ func (o *diagnoseOptions) ranks(ctx context.Context, d *report.Diagnosis, paths 
 	return o.remedy(ctx, d, device.GPU{})
 }
 
-// onGPU has findings name their board, where there are several.
+// onGPU has findings name their GPU, where there are several.
 func onGPU(gpu string, several bool, found []report.Finding) []report.Finding {
 	for i := range found {
 		if several {
@@ -192,12 +192,12 @@ func (o *diagnoseOptions) series(ctx context.Context, d *report.Diagnosis, data 
 	}
 	gpu, err := device.Lookup(product)
 	if err != nil {
-		gpu = device.GPU{} // a board that the catalog does not have cannot be planned for
+		gpu = device.GPU{} // a GPU that the catalog does not have cannot be planned for
 	}
 	return o.remedy(ctx, d, gpu)
 }
 
-// boardOf is the board on which memory ran out, by its size: the first of those in the catalog that
+// boardOf is the GPU on which memory ran out, by its size: the first of those in the catalog that
 // have so much. The zero GPU if none has.
 func gpuOf(messages []oomtext.Message, d *report.Diagnosis) device.GPU {
 	for _, m := range messages {
@@ -212,7 +212,7 @@ func gpuOf(messages []oomtext.Message, d *report.Diagnosis) device.GPU {
 			}
 		}
 		if len(same) > 0 {
-			d.GPU = fmt.Sprintf("the board is taken for an %s by its %s (%s); --gpu names another", found.Name,
+			d.GPU = fmt.Sprintf("the GPU is taken for an %s by its %s (%s); --gpu names another", found.Name,
 				bytesize.Format(m.Total), strings.Join(same, ", "))
 			return found
 		}
@@ -258,7 +258,7 @@ func (o *diagnoseOptions) report(ctx context.Context, d *report.Diagnosis, data 
 }
 
 // remedy adds what could be done about what the flags say was trained, if they
-// do; the board is that of --gpu, or else of the file.
+// do; the GPU is that of --gpu, or else of the file.
 func (o *diagnoseOptions) remedy(ctx context.Context, d *report.Diagnosis, gpu device.GPU) error {
 	if o.c.model == "" {
 		d.GPU = ""
@@ -296,7 +296,7 @@ func (o *diagnoseOptions) remedyFor(ctx context.Context, d *report.Diagnosis, se
 		gpu, err = o.target.chosen()
 		d.GPU = ""
 	case gpu.Name == "":
-		d.GPU = "no board is known here: --gpu says which, and then there are remedies with their savings"
+		d.GPU = "no GPU is known here: --gpu says which, and then there are remedies with their savings"
 		return nil
 	}
 	if err != nil {

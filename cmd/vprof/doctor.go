@@ -105,7 +105,7 @@ func examine() *diagnosis {
 	return d
 }
 
-// firstUnusable is why the first board cannot be used, nil if any can.
+// firstUnusable is why the first GPU cannot be used, nil if any can.
 func firstUnusable(listed []cuda.ProbedGPU) error {
 	for _, b := range listed {
 		if b.Err == nil {
@@ -118,7 +118,7 @@ func firstUnusable(listed []cuda.ProbedGPU) error {
 	return &device.UnusableError{Device: listed[0].Name, Reason: "it fails", Err: listed[0].Err}
 }
 
-// askNVML notes the versions, and returns the boards that NVML knows.
+// askNVML notes the versions, and returns the GPUs that NVML knows.
 func (d *diagnosis) askNVML() []checkedGPU {
 	library, err := nvml.Open()
 	if err != nil {

@@ -10,10 +10,10 @@ import (
 
 func newEventsCmd(a *app) *cobra.Command {
 	var (
-		flags caseFlags
+		flags  caseFlags
 		target gpuFlags
-		batch int
-		steps int
+		batch  int
+		steps  int
 	)
 	cmd := &cobra.Command{
 		Use:   "events",
@@ -48,7 +48,7 @@ func newEventsCmd(a *app) *cobra.Command {
 		},
 	}
 	flags.register(cmd, a)
-	target.register(cmd, "`board` to record for (see vprof gpus)")
+	target.register(cmd, "`GPU` to record for (see vprof gpus)")
 	cmd.Flags().IntVar(&batch, "batch", 0, "batch `size` (default: the model's own)")
 	cmd.Flags().IntVar(&steps, "steps", 2,
 		"training steps to record: the first, then those with the optimizer's state in place")

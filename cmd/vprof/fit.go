@@ -48,7 +48,7 @@ func newFitCmd(a *app) *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return runFit(cmd, o) },
 	}
 	o.c.alone = true
-	o.register(cmd, a, "`boards`: one like rtx-3060, a list, or all (see vprof gpus)")
+	o.register(cmd, a, "`GPUs`: one like rtx-3060, a list, or all (see vprof gpus)")
 	o.c.takesTrainer(cmd, a, o.searched)
 	o.apply.register(cmd)
 	o.group.register(cmd)
@@ -79,7 +79,7 @@ func newFitCmd(a *app) *cobra.Command {
 // searches are the values of --search.
 var searches = []string{"batch", fit.SeqLen}
 
-// searched are the flags that a trainer's configuration does not set, since fit searches what they say.
+// searched returns the flags that a trainer's configuration does not set, since fit searches what they say.
 func (o *fitOptions) searched() []string {
 	if o.over == fit.SeqLen {
 		return []string{fit.SeqLen, "checkpointing"}
@@ -105,7 +105,7 @@ func runFit(cmd *cobra.Command, o *fitOptions) (err error) {
 	}
 	if s.Lengths != nil && (len(s.GPUs) > 1 || s.Device != nil || s.Parallel.GPUs > 1 ||
 		s.Ranks.Strategy == fit.AnyStrategy) {
-		return usagef("--lengths: epochs are replayed for one simulated board and a strategy that is recorded; name " +
+		return usagef("--lengths: epochs are replayed for one simulated GPU and a strategy that is recorded; name " +
 			"one with --gpu, and leave out --device, --profile and --strategy auto")
 	}
 	if part, err := o.part.open(); part || err != nil {
@@ -135,7 +135,7 @@ func runFit(cmd *cobra.Command, o *fitOptions) (err error) {
 	return nil
 }
 
-// verdictOf is an error if nothing fits, which says what else could be tried.
+// verdictOf returns an error if nothing fits, which says what else could be tried.
 func verdictOf(f *report.Fit, advice string) error {
 	if !slices.ContainsFunc(f.Choices, report.Choice.Fits) {
 		return negative{fmt.Errorf("%s does not fit; %s", f.Model, advice)}
@@ -151,7 +151,7 @@ func (o *fitOptions) advice() string {
 	case o.apply.apply && o.c.trainer != nil:
 		return fmt.Sprintf("without --apply, levers are tried, too, that %s has no keys for", o.c.trainer.Trainer)
 	}
-	return "try shorter sequences, several GPUs (--gpus N --strategy auto) or a larger board (--gpu all)"
+	return "try shorter sequences, several GPUs (--gpus N --strategy auto) or a larger GPU (--gpu all)"
 }
 
 func (o *fitOptions) run(ctx context.Context, s fit.Search) (*report.Fit, error) {
@@ -204,7 +204,7 @@ type fitHead struct {
 	Stages []string   `json:"stages"`
 }
 
-// shard searches a part of the configurations on all boards.
+// shard searches a part of the configurations on all GPUs.
 func (o *fitOptions) shard(ctx context.Context, s fit.Search) error {
 	head := s.Head()
 	head.Budget.Preset = o.budget.preset
@@ -246,7 +246,7 @@ func warnOfUnread(f *report.Fit) error {
 	return nil
 }
 
-// scripted are the models whose projects have a script.
+// scripted returns the models whose projects have a script.
 func (o *fitOptions) scripted() []string {
 	var names []string
 	for _, m := range o.app.models().All() {
@@ -264,7 +264,7 @@ func (o *fitOptions) script(ctx context.Context, s fit.Search, f *report.Fit) (e
 			strings.Join(o.scripted(), ", "))
 	}
 	if len(s.GPUs) != 1 {
-		return usagef("--formula guide: name one board with --gpu")
+		return usagef("--formula guide: name one GPU with --gpu")
 	}
 	f.Guide, err = fit.Script(ctx, s, o.app.models().Lookup)
 	return err

@@ -9,7 +9,7 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// search is what the flags ask for.
+// search returns what the flags ask for.
 func (o *fitOptions) search() (s fit.Search, err error) {
 	if o.formula != "" && o.formula != "guide" {
 		return s, usagef("--formula: there is no formula %q; use guide", o.formula)
@@ -89,7 +89,7 @@ func (o *fitOptions) checkSearch() error {
 	case o.group.gpus > 1 && o.group.strategy == fit.AnyStrategy:
 		return usagef("--search seq-len: name one strategy; --strategy auto searches batches")
 	}
-	return without(o.c.flags, "--search seq-len is of simulated boards, without the project's script; leave out --%s",
+	return without(o.c.flags, "--search seq-len is of simulated GPUs, without the project's script; leave out --%s",
 		"device", "profile", "formula")
 }
 
@@ -108,7 +108,7 @@ func (o *fitOptions) recomputed(m models.Model, c models.Case, cases []models.Ca
 	return out
 }
 
-// cases are the configurations: everything that no flag fixes.
+// cases returns the configurations: everything that no flag fixes.
 func (o *fitOptions) cases(m models.Model, c models.Case) ([]models.Case, error) {
 	held, err := o.apply.fixByFile(&c)
 	if err != nil {
@@ -161,7 +161,7 @@ func (o *fitOptions) cases(m models.Model, c models.Case) ([]models.Case, error)
 	return cases, nil
 }
 
-// tuned are the settings of the case with every combination of tuned values.
+// tuned returns the settings of the case with every combination of tuned values.
 func (o *fitOptions) tuned(settings models.Settings) ([]models.Settings, error) {
 	all := []models.Settings{settings}
 	for _, t := range o.tune {

@@ -58,7 +58,7 @@ func without(flags *pflag.FlagSet, reason string, names ...string) error {
 	return nil
 }
 
-// emptyFlag is an error about a flag that was given with nothing in it, as a script gives one
+// emptyFlag returns an error about a flag that was given with nothing in it, as a script gives one
 // whose variable is not set: a user who names an option wants it to have a value.
 func emptyFlag(cmd *cobra.Command) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {

@@ -113,7 +113,7 @@ func newFleetPlanCmd(a *app) *cobra.Command {
 	o := &fleetPlanOptions{app: a, out: output{app: a}}
 	cmd := &cobra.Command{
 		Use:   "plan FLEET.YAML",
-		Short: "Models by boards in one table, simulated",
+		Short: "Models by GPUs in one table, simulated",
 		Args:  oneFile,
 		RunE:  func(cmd *cobra.Command, args []string) error { return runFleetPlan(cmd.Context(), o, args[0]) },
 	}
@@ -270,7 +270,7 @@ func runFleet(ctx context.Context, o *fleetRunOptions, path string) (err error) 
 	return o.wait(ctx, path, &fleet.Runner{Folder: f, Engine: engine, Poll: o.poll})
 }
 
-// leftOut are the units that can run; the others are named.
+// leftOut returns the units that can run; the others are named.
 func leftOut(a *app, units []fleet.Unit) []fleet.Unit {
 	return slices.DeleteFunc(units, func(u fleet.Unit) bool {
 		if u.Refused != nil {
@@ -300,7 +300,7 @@ func fleetAndEngine(path, dir string) (*fleet.Folder, fleet.Engine, error) {
 	return f, engine, err
 }
 
-// engineOf is what runs the tasks of a folder.
+// engineOf returns what runs the tasks of a folder.
 func engineOf(f *fleet.Folder, most int) (fleet.Engine, error) {
 	program, err := os.Executable()
 	if err != nil {

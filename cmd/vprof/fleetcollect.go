@@ -40,9 +40,9 @@ func newFleetCollectCmd(a *app) *cobra.Command {
 	folderFlag(cmd, &o.dir)
 	f.StringVarP(&o.path, "output", "o", "",
 		"write all sweeps to `file`, .jsonl or .json, or to pages in a folder (NAME/)")
-	f.StringVar(&o.calibrate, "calibrate", "", "add coefficients of each board to `file`")
+	f.StringVar(&o.calibrate, "calibrate", "", "add coefficients of each GPU to `file`")
 	f.BoolVar(&o.allowSimulated, "allow-simulated", false,
-		"calibrate from simulated boards and drivers, too; the entries say so")
+		"calibrate from simulated GPUs and drivers, too; the entries say so")
 	o.show.register(cmd)
 	return o.out.register(cmd)
 }
@@ -101,7 +101,7 @@ func runFleetCollect(ctx context.Context, o *fleetCollectOptions, path string) (
 	return nil
 }
 
-// warnOfOtherBoard says where a partition gave another board than the fleet names.
+// warnOfOtherBoard says where a partition gave another GPU than the fleet names.
 func warnOfOtherGPU(m *report.Matrix, b fleet.GPUTasks, c report.MatrixCell) {
 	if c.GPU == b.GPU {
 		return
@@ -112,7 +112,7 @@ func warnOfOtherGPU(m *report.Matrix, b fleet.GPUTasks, c report.MatrixCell) {
 	})
 }
 
-// nameApart calls measured boards by names that no other has, as reports do.
+// nameApart calls measured GPUs by names that no other has, as reports do.
 func nameApart(m *report.Matrix) {
 	var all []*report.Report
 	for _, c := range m.Rows {
@@ -153,7 +153,7 @@ func (o *fleetCollectOptions) write(collect func(func(*report.Report) error) err
 // reads at once, and what an editor opens.
 const pageSize = 32 << 20
 
-// fit calibrates each board by all of its runs.
+// fit calibrates each GPU by all of its runs.
 func (o *fleetCollectOptions) fit(ctx context.Context, runs []calibration.Observed) error {
 	now := o.app.now().UTC()
 	for _, gpu := range calibration.Apart(runs) {

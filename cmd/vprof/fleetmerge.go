@@ -61,7 +61,7 @@ func runFleetMerge(o *fleetMergeOptions, dir string) error {
 		}
 	}
 	if f, ok := d.(*report.Fit); ok {
-		return verdictOf(f, "try a larger board or several GPUs")
+		return verdictOf(f, "try a larger GPU or several GPUs")
 	}
 	return nil
 }
@@ -71,7 +71,7 @@ var mergers = map[string]func(*app, *shard.Set) (report.Document, error){
 	"plan": mergePlan, "sweep": mergeSweep, "accuracy": mergeAccuracy, "fit": mergeFit,
 }
 
-// results are what the units gave, in order.
+// results returns what the units gave, in order.
 func results[T any](set *shard.Set) ([]*T, error) {
 	var all []*T
 	err := set.Results(func(unit, _ int, result json.RawMessage) error {

@@ -11,7 +11,7 @@ import (
 	"github.com/vprof/vprof/internal/printable"
 )
 
-// fleetScreen shows the tasks of all boards, a line for each, drawn over itself on a
+// fleetScreen shows the tasks of all GPUs, a line for each, drawn over itself on a
 // terminal; elsewhere a line for each change.
 type fleetScreen struct {
 	app   *app
@@ -32,7 +32,7 @@ func (s *fleetScreen) show(status *fleet.Status) {
 	s.lines, s.last = strings.Count(text, "\n"), text
 }
 
-// fleetText has a line for each board.
+// fleetText has a line for each GPU.
 func fleetText(s *fleet.Status) string {
 	var b strings.Builder
 	for _, gpu := range s.GPUs {

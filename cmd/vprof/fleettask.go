@@ -22,7 +22,7 @@ func newFleetTaskCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "task FOLDER --shard i/n",
 		Short: "Do a task of a fleet, as its jobs on the cluster do",
-		Args:  between(1, 1, "name the folder of a board, in that of the fleet"),
+		Args:  between(1, 1, "name the folder of a GPU, in that of the fleet"),
 		RunE:  func(cmd *cobra.Command, args []string) error { return runFleetTask(cmd.Context(), a, &part, args[0]) },
 	}
 	part.flags = cmd.Flags()
@@ -46,7 +46,7 @@ func runFleetTask(ctx context.Context, a *app, part *shardFlags, path string) er
 	b, ok := f.GPU(filepath.Base(path))
 	switch {
 	case !ok:
-		return usagef("%s: the fleet has no board %s", f.Dir, filepath.Base(path))
+		return usagef("%s: the fleet has no GPU %s", f.Dir, filepath.Base(path))
 	case f.Tool != tool():
 		return usagef("%s was made by vprof %s, this is %s; run tasks with the same", f.Dir, f.Tool.Version,
 			tool().Version)
@@ -91,7 +91,7 @@ func runFleetJob(ctx context.Context, a *app, here *job.Local, j job.Job, partia
 	}
 	r, err := run()
 	if errors.As(err, new(*sweep.ResumeError)) {
-		// Another board of the kind has begun it; sweeps of two boards do not mix.
+		// Another GPU of the kind has begun it; sweeps of two GPUs do not mix.
 		here.Done = nil
 		r, err = run()
 	}

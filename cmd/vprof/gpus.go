@@ -10,7 +10,7 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// gpuEntry is a board as "vprof gpus" lists it.
+// gpuEntry is a GPU as "vprof gpus" lists it.
 type gpuEntry struct {
 	Name          string   `json:"name"`
 	Product       string   `json:"product"`
@@ -26,7 +26,7 @@ type gpuEntry struct {
 	Source        string   `json:"source"`
 }
 
-// rates are FLOP/s by precision; zero where the board has no units for it.
+// rates are FLOP/s by precision; zero where the GPU has no units for it.
 type rates struct {
 	FP32 float64 `json:"fp32"`
 	TF32 float64 `json:"tf32"`
@@ -42,7 +42,7 @@ type gpuList struct {
 }
 
 func newGPUsCmd(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "gpus", Short: "List the boards that vprof can simulate", Args: noArgs}
+	cmd := &cobra.Command{Use: "gpus", Short: "List the GPUs that vprof can simulate", Args: noArgs}
 	return (&output{app: a}).showing(cmd, func([]string) (report.Document, error) {
 		list := gpuList{Schema: "vprof.gpus/v1"}
 		for _, g := range device.Catalog() {

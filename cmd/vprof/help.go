@@ -60,7 +60,7 @@ func named(table []models.Field, flag *pflag.Flag) int {
 	return slices.IndexFunc(table, func(f models.Field) bool { return f.Name == flag.Name })
 }
 
-// groupOf is what a flag is about: the verb's own way of working where no table has it.
+// groupOf returns what a flag is about: the verb's own way of working where no table has it.
 func groupOf(flag *pflag.Flag) models.Group {
 	for _, table := range [][]models.Field{verbFlags, models.Fields()} {
 		if i := named(table, flag); i >= 0 {
@@ -121,7 +121,7 @@ func (h help) write(cmd *cobra.Command) {
 	}
 }
 
-// about is what the command does: all of it, or the first paragraph.
+// about returns what the command does: all of it, or the first paragraph.
 func (h help) about(cmd *cobra.Command) string {
 	text := strings.TrimSpace(cmd.Long)
 	if text == "" {
@@ -151,7 +151,7 @@ func (h help) fill(text string) string {
 	return strings.Join(paragraphs, "\n\n")
 }
 
-// example are the examples of the command, or the first of them.
+// example returns the examples of the command, or the first of them.
 func (h help) example(cmd *cobra.Command) string {
 	text := strings.Trim(cmd.Example, "\n")
 	if h.all {
@@ -171,14 +171,14 @@ func (h help) example(cmd *cobra.Command) string {
 	return strings.Join(lines, "\n")
 }
 
-// available are the commands below one.
+// available returns the commands below one.
 func available(cmd *cobra.Command) []*cobra.Command {
 	return slices.DeleteFunc(slices.Clone(cmd.Commands()), func(sub *cobra.Command) bool {
 		return !sub.IsAvailableCommand()
 	})
 }
 
-// chosen are the flags that are shown, and how many there are beside them.
+// chosen returns the flags that are shown, and how many there are beside them.
 func (h help) chosen(cmd *cobra.Command) (shown []*pflag.Flag, more int) {
 	cmd.InitDefaultHelpFlag()
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
@@ -226,7 +226,7 @@ func (h help) group(group models.Group, flags []*pflag.Flag) {
 	}
 }
 
-// nameAndUsage is a flag with the name of its value, and what it does.
+// nameAndUsage returns a flag with the name of its value, and what it does.
 func nameAndUsage(f *pflag.Flag) (name, usage string) {
 	value, usage := pflag.UnquoteUsage(f)
 	name = "  --" + f.Name
@@ -242,7 +242,7 @@ func nameAndUsage(f *pflag.Flag) (name, usage string) {
 	return name, usage
 }
 
-// brief is the beginning of a text that is a whole and fits on a line: up to a stop, or, if that
+// brief returns the beginning of a text that is a whole and fits on a line: up to a stop, or, if that
 // is too long, up to a word.
 func brief(text string, width int) string {
 	if len(text) <= width {
@@ -299,7 +299,7 @@ func addPages(root *cobra.Command) {
 	add(root)
 }
 
-// pageText is the text of a page; empty if there is none, where the short help says it all.
+// pageText returns the text of a page; empty if there is none, where the short help says it all.
 func pageText(name string) string {
 	text, err := pages.ReadFile("help/" + name + ".txt")
 	if err != nil {
@@ -308,12 +308,12 @@ func pageText(name string) string {
 	return strings.TrimSuffix(string(text), "\n")
 }
 
-// newTopics are the help pages that belong to no command.
+// newTopics returns the help pages that belong to no command.
 func newTopics() []*cobra.Command {
 	return []*cobra.Command{
 		{Use: "exit-codes", Short: "What vprof's exit codes mean"},
 		{Use: "formats", Short: "What the output formats hold"},
-		{Use: "gpu-spec", Short: "How to describe a board of your own"},
+		{Use: "gpu-spec", Short: "How to describe a GPU of your own"},
 		{Use: "trainers", Short: "How to plan from a trainer's configuration"},
 		{Use: "strategies", Short: "How several GPUs can train together"},
 		{Use: "units", Short: "How amounts of memory are given and counted"},

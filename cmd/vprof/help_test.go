@@ -44,7 +44,7 @@ func TestHelpFitsOnAScreen(t *testing.T) {
 	visit(root)
 }
 
-// flagNames are the flags of a command that help names.
+// flagNames returns the flags of a command that help names.
 func flagNames(cmd *cobra.Command) (names []string) {
 	for line := range strings.SplitSeq(cmd.LocalFlags().FlagUsages(), "\n") {
 		if _, flag, ok := strings.Cut(line, "--"); ok && !strings.HasPrefix(flag, "help") {

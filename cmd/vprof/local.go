@@ -39,7 +39,7 @@ func openGPU(index int) (device.Device, error) {
 	return d, nil
 }
 
-// computing are the other processes that compute on a device.
+// computing returns the other processes that compute on a device.
 func computing(d device.Device) []device.Neighbor {
 	o, ok := d.(device.Observer)
 	if !ok {
@@ -57,7 +57,7 @@ func leaveRoom(d device.Device) {
 	}
 }
 
-// othersOn is the memory in bytes that other processes hold on a device; zero if that is
+// othersOn returns the memory in bytes that other processes hold on a device; zero if that is
 // unknown.
 func othersOn(d device.Device) int64 {
 	if o, ok := d.(device.Observer); ok {
@@ -66,12 +66,12 @@ func othersOn(d device.Device) int64 {
 	return 0
 }
 
-// localFlags are the flags that choose boards: of the catalog, or of this machine.
+// localFlags are the flags that choose GPUs: of the catalog, or of this machine.
 type localFlags struct {
 	auto, profile bool
 	others        string
 
-	device device.Device // open to be measured on; nil if boards are simulated
+	device device.Device // open to be measured on; nil if GPUs are simulated
 }
 
 const autoUsage = "use this machine's GPU and count what other processes hold of it"
@@ -93,7 +93,7 @@ func (l *localFlags) close() error {
 	return l.device.Close()
 }
 
-// boards are the boards that the flags name, and what others hold of each. The
+// GPUs are the GPUs that the flags name, and what others hold of each. The
 // one to measure on is then open.
 func (l *localFlags) gpus(a *app, b *gpuFlags) ([]device.GPU, int64, error) {
 	others, err := parseSize("--other-processes", l.others)

@@ -70,7 +70,7 @@ func toolError(message string) *mcp.CallToolResult {
 	return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: message}}}
 }
 
-// requestSchema is the JSON Schema of requests with a verb's flags.
+// requestSchema returns the JSON Schema of requests with a verb's flags.
 func requestSchema(flags *pflag.FlagSet) map[string]any {
 	properties := map[string]any{
 		requestFiles: map[string]any{

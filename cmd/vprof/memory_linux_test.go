@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// peakMemory is the largest resident set of an ended process, in bytes; Linux
+// peakMemory returns the largest resident set of an ended process, in bytes; Linux
 // counts what this one had when it started it.
 func peakMemory(p *os.ProcessState) int64 {
 	usage, ok := p.SysUsage().(*syscall.Rusage)

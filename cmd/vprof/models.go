@@ -47,7 +47,7 @@ func entryOf(m models.Model) modelEntry {
 	}
 }
 
-// hfTypes are the model types of configurations, for people.
+// hfTypes returns the model types of configurations, for people.
 func hfTypes() string { return strings.Join(hfconfig.Types(), ", ") }
 
 // modelList is the result of "vprof models".
@@ -112,7 +112,7 @@ func newModelsShowCmd(a *app) *cobra.Command {
 			return out.finish(modelPage{"vprof.models/v1", entryOf(m), page})
 		},
 	}
-	target.register(cmd, "`board` that attention and estimates are for, where a guide names no other (see vprof gpus)")
+	target.register(cmd, "`GPU` that attention and estimates are for, where a guide names no other (see vprof gpus)")
 	return out.register(cmd)
 }
 
@@ -131,7 +131,7 @@ func (p modelPage) Sheets() []report.Sheet {
 	return append(sheets, report.ClaimSheets(p.Claims)...)
 }
 
-// about is what the page says in words.
+// about returns what the page says in words.
 func (p modelPage) about() report.Sheet {
 	s := report.Sheet{Title: p.Name + ": " + p.Summary}
 	s.Note("source: %s", p.Source)

@@ -44,9 +44,9 @@ func newMonitorCmd(a *app) *cobra.Command {
 		RunE:  func(cmd *cobra.Command, args []string) error { return runMonitor(cmd.Context(), o, args) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.gpu, "gpu", "all", "`boards`: numbers like 0,2, or all")
+	f.StringVar(&o.gpu, "gpu", "all", "`GPUs`: numbers like 0,2, or all")
 	f.IntSliceVar(&o.pids, "pid", nil, "watch these processes only: `numbers`")
-	f.BoolVar(&o.once, "once", false, "print one sample of each board and end")
+	f.BoolVar(&o.once, "once", false, "print one sample of each GPU and end")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "nothing on standard output")
 	f.BoolVar(&o.plain, "plain", false, "lines, on a terminal too")
 	f.DurationVar(&o.interval, "interval", time.Second, "`time` between samples, 1ms or more")
@@ -58,7 +58,7 @@ func newMonitorCmd(a *app) *cobra.Command {
 	f.StringVar(&o.listen, "listen", "",
 		"serve Prometheus metrics at `address`, like localhost:9400; without a host, to this machine only")
 	f.StringVar((*string)(&o.above), "fail-above", "",
-		"end with exit code 3 when a board is fuller than `limit`: 95%, 14GiB or 14, which counts GiB")
+		"end with exit code 3 when a GPU is fuller than `limit`: 95%, 14GiB or 14, which counts GiB")
 	f.StringVar(&o.run, "run", "", "compare the command's peak with the estimate in `file`")
 	f.IntVar(&o.batch, "batch", 0, "batch `size` of the estimate (default: the run's only one)")
 	return cmd
@@ -134,10 +134,10 @@ func (o *monitorOptions) check(command []string) error {
 	return nil
 }
 
-// ceiling is the limit of --fail-above: an amount of memory, or a share of the board's. Empty is no limit.
+// ceiling is the limit of --fail-above: an amount of memory, or a share of the GPU's. Empty is no limit.
 type ceiling string
 
-// of is the limit in bytes on a board with so much memory.
+// of returns the limit in bytes on a GPU with so much memory.
 func (c ceiling) of(total int64) int64 {
 	if c == "" {
 		return total
@@ -146,10 +146,10 @@ func (c ceiling) of(total int64) int64 {
 	return limit
 }
 
-// exceeded reports whether a board held more than the limit at some moment since the previous sample.
+// exceeded reports whether a GPU held more than the limit at some moment since the previous sample.
 func (c ceiling) exceeded(s monitor.Sample) bool { return c != "" && s.Highest > c.of(s.Total) }
 
-// planned is the point to compare with; nil for none.
+// planned returns the point to compare with; nil for none.
 func (o *monitorOptions) planned(ctx context.Context) (*report.Point, error) {
 	if o.run == "" {
 		return nil, nil
@@ -175,7 +175,7 @@ func (o *monitorOptions) planned(ctx context.Context) (*report.Point, error) {
 // needsNVML is the hint of a machine where nothing can be watched.
 const needsNVML = `monitor asks NVML, which comes with NVIDIA's driver; "vprof doctor" says what is missing`
 
-// open opens NVML for the boards of --gpu.
+// open opens NVML for the GPUs of --gpu.
 func (o *monitorOptions) open() (monitor.Session, error) {
 	session, err := o.app.gpus()
 	if err != nil {
@@ -193,18 +193,18 @@ func (o *monitorOptions) open() (monitor.Session, error) {
 		n, err := strconv.Atoi(strings.TrimSpace(number))
 		i := slices.IndexFunc(all, func(b monitor.GPU) bool { return b.Index == n })
 		if err != nil || i < 0 {
-			return session, errors.Join(usagef("--gpu: there is no board %q; NVML lists %d, from 0", number, len(all)),
+			return session, errors.Join(usagef("--gpu: there is no GPU %q; NVML lists %d, from 0", number, len(all)),
 				session.Missing, session.Close())
 		}
 		if slices.ContainsFunc(session.GPUs, func(b monitor.GPU) bool { return b.Index == n }) {
-			return session, errors.Join(usagef("--gpu: board %d is named twice", n), session.Close())
+			return session, errors.Join(usagef("--gpu: GPU %d is named twice", n), session.Close())
 		}
 		session.GPUs = append(session.GPUs, all[i])
 	}
 	return session, nil
 }
 
-// openNVML is the boards of this machine.
+// openNVML returns the GPUs of this machine.
 func openNVML() (monitor.Session, error) {
 	library, err := nvml.Open()
 	if err != nil {
@@ -261,7 +261,7 @@ func (w *watch) screen(ctx context.Context) error {
 	return err
 }
 
-// terminal are the options of the screen's program.
+// terminal returns the options of the screen's program.
 func (w *watch) terminal(ctx context.Context) []tea.ProgramOption {
 	a := w.options.app
 	options := []tea.ProgramOption{

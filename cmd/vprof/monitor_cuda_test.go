@@ -15,7 +15,7 @@ import (
 	"github.com/vprof/vprof/tools/fakecuda"
 )
 
-// twoBoards is a machine where others use both boards; one of them has a name
+// twoBoards is a machine where others use both GPUs; one of them has a name
 // that is not UTF-8.
 func twoGPUs(t *testing.T) fakecuda.Setup {
 	return fakecuda.Setup{Quiet: true, GPUs: []fakecuda.GPU{
@@ -104,7 +104,7 @@ func TestMonitorOfADriverThatIsNotLoaded(t *testing.T) {
 	require.Contains(t, stderr, "Driver Not Loaded")
 }
 
-// What a sample and a memory reading at two boards cost besides the driver's own part. A
+// What a sample and a memory reading at two GPUs cost besides the driver's own part. A
 // hundredth of a core at ten samples a second is a millisecond each.
 func BenchmarkDriverLook(b *testing.B) {
 	benchmarkMonitor(b, func(m *monitor.Monitor) { m.Sample(time.Now()) })

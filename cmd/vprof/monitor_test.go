@@ -76,8 +76,8 @@ func (g *growing) Read() (r nvml.Reading, err error) {
 func watching(r monitor.Reader) monitor.Source {
 	return func() (monitor.Session, error) {
 		return monitor.Session{
-			GPUs: []monitor.GPU{{Index: 0, Name: "Card", UUID: "GPU-1", Reader: r}},
-			Close:  func() error { return nil },
+			GPUs:  []monitor.GPU{{Index: 0, Name: "Card", UUID: "GPU-1", Reader: r}},
+			Close: func() error { return nil },
 		}, nil
 	}
 }
@@ -333,7 +333,7 @@ func TestADeadProcessIsAnError(t *testing.T) {
 	}{
 		dead:                      {exitUsage, "there is no process " + dead},
 		"4242":                    {exitFine, ""},
-		strconv.Itoa(os.Getpid()): {exitFine, "process " + strconv.Itoa(os.Getpid()) + " uses no board yet"},
+		strconv.Itoa(os.Getpid()): {exitFine, "process " + strconv.Itoa(os.Getpid()) + " uses no GPU yet"},
 	} {
 		a, stdout, stderr := desk()
 		a.gpus = watching(fullGPU{})

@@ -36,7 +36,7 @@ type watch struct {
 	fresh time.Time
 }
 
-// sample reads all boards. The error of a board that is too full is a negative result.
+// sample reads all GPUs. The error of a GPU that is too full is a negative result.
 func (w *watch) sample(now time.Time) error {
 	seen := w.monitor.Sample(now)
 	first := !w.sampled
@@ -64,7 +64,7 @@ func (w *watch) sample(now time.Time) error {
 	return nil
 }
 
-// missing looks for processes of --pid that use no board. One that does not
+// missing looks for processes of --pid that use no GPU. One that does not
 // exist either is an error.
 func (w *watch) missing(samples []monitor.Sample) error {
 	for _, pid := range w.options.pids {
@@ -74,10 +74,10 @@ func (w *watch) missing(samples []monitor.Sample) error {
 		switch {
 		case uses:
 		case !alive(pid):
-			return usagef("--pid: there is no process %d, and no board knows it (in a container, NVML numbers "+
+			return usagef("--pid: there is no process %d, and no GPU knows it (in a container, NVML numbers "+
 				"processes as the host does)", pid)
 		default:
-			fmt.Fprintf(w.notices, "vprof: process %d uses no board yet\n", pid)
+			fmt.Fprintf(w.notices, "vprof: process %d uses no GPU yet\n", pid)
 		}
 	}
 	return nil
@@ -187,7 +187,7 @@ type commandError struct {
 	code exitCode
 }
 
-// summarize says what was seen of each board.
+// summarize says what was seen of each GPU.
 func (w *watch) summarize() {
 	for _, s := range w.monitor.Seen() {
 		peak := s.Peak
@@ -199,7 +199,7 @@ func (w *watch) summarize() {
 	}
 }
 
-// readings describes how closely a board was watched.
+// readings describes how closely a GPU was watched.
 func readings(s monitor.Seen) string {
 	text := fmt.Sprintf("%d readings, up to %s apart", s.Samples, monitor.FormatInterval(s.Gap))
 	if s.Samples == 1 {
@@ -211,7 +211,7 @@ func readings(s monitor.Seen) string {
 	return text
 }
 
-// conclude says what a command needed of the board that it needed most of, and
+// conclude says what a command needed of the GPU that it needed most of, and
 // how that compares with the plan.
 func (w *watch) conclude() {
 	all := w.monitor.Seen()

@@ -21,7 +21,7 @@ import (
 	"github.com/vprof/vprof/tools/fakecuda"
 )
 
-// decoded is the JSON that a command line ends with, which must have the code.
+// decoded returns the JSON that a command line ends with, which must have the code.
 func decoded[T any](t testing.TB, code exitCode, args ...string) *T {
 	t.Helper()
 	got := command(t, append(args, "--format", "json")...)
@@ -142,7 +142,7 @@ func TestFitRecommendsOnlyWhatWasMeasured(t *testing.T) {
 	require.False(t, second.Choices[0].Run.Simulated)
 }
 
-// Nothing is recommended that a board full of others does not hold.
+// Nothing is recommended that a GPU full of others does not hold.
 func TestFitOnAGPUThatHoldsNothing(t *testing.T) {
 	setup := fakecuda.Genuine(sized(catalogGPU(t, "rtx-5060-ti"), 512*mib))
 	setup.GPUs[0].Module = 200 * mib
@@ -242,7 +242,7 @@ func TestMeasuredOnASimulatedDriverIsNoCalibration(t *testing.T) {
 	require.Equal(t, exitUsage, got.code)
 	require.Contains(t, got.stderr, `its driver is "570.10 (simulated driver)", not "580.65.06 (simulated driver)"`)
 
-	// Nor on another board of the kind.
+	// Nor on another GPU of the kind.
 	other := fakecuda.Simulated(catalogGPU(t, "t4"))
 	other.GPUs[0].ID = 7
 	other.Restart(t)
@@ -250,7 +250,7 @@ func TestMeasuredOnASimulatedDriverIsNoCalibration(t *testing.T) {
 	got = command(t, "sweep", "--model", "toy", "--batch", "8,32,64", "--device", "cuda:0", "--resume", file)
 	require.Equal(t, exitUsage, got.code)
 	require.Contains(t, got.stderr,
-		"its cuda:0 is the board GPU-fa000000-0000-0000-0000-000000000000, not "+
+		"its cuda:0 is the GPU GPU-fa000000-0000-0000-0000-000000000000, not "+
 			"GPU-fa000000-0000-0000-0000-000000000700")
 }
 

@@ -30,7 +30,7 @@ type output struct {
 	// origins are where settings come from, of the verbs that choose them; others leave what files say.
 	origins   report.Origins
 	fromModel bool
-	// defaultBoard names the board that a verdict is about where no flag names one; empty otherwise.
+	// defaultBoard names the GPU that a verdict is about where no flag names one; empty otherwise.
 	defaultGPU string
 	// ownLoop is the model's loop where no flag chose one and the verdict is by a loop that needs more; else empty.
 	ownLoop models.Loop
@@ -107,8 +107,8 @@ func (o *output) print(d report.Document) error {
 	return report.Write(o.app.stdout, o.chosen, d)
 }
 
-// withWorstLoop is the case as it is judged: with the plain training loop, which keeps most of a step alive, where no
-// flag chose a loop.
+// withWorstLoop returns the case as it is judged: with the plain training loop, which keeps most of a step alive, where
+// no flag chose a loop.
 func (o *output) withWorstLoop(m models.Model, c models.Case) models.Case {
 	most, unchosen := m.KeepingMost(c)
 	if !unchosen {
@@ -129,7 +129,7 @@ func (o *output) layout() report.Layout {
 	return l
 }
 
-// width is how many columns standard output has: those of the terminal, or as COLUMNS says; zero for no limit.
+// width returns how many columns standard output has: those of the terminal, or as COLUMNS says; zero for no limit.
 func (a *app) width() int {
 	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 0 {
 		return n

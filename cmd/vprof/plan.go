@@ -21,9 +21,9 @@ import (
 )
 
 type planOptions struct {
-	app   *app
-	c     caseFlags
-	batch batchFlag
+	app    *app
+	c      caseFlags
+	batch  batchFlag
 	target gpuFlags
 	// auto plans for this machine's GPU.
 	auto bool
@@ -44,7 +44,7 @@ func newPlanCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// planCmd is the command with its options, for those who plan what others say.
+// planCmd returns the command with its options, for those who plan what others say.
 func planCmd(a *app) (*cobra.Command, *planOptions) {
 	o := &planOptions{app: a, out: output{app: a}}
 	cmd := &cobra.Command{
@@ -57,7 +57,7 @@ func planCmd(a *app) (*cobra.Command, *planOptions) {
 	o.c.takesTrainer(cmd, a, searchNothing)
 	o.c.registerAllocConf()
 	o.batch.register(cmd, "the model's own batch")
-	o.target.register(cmd, "`boards`: a list like rtx-3060,a100-80, or all (see vprof gpus)")
+	o.target.register(cmd, "`GPUs`: a list like rtx-3060,a100-80, or all (see vprof gpus)")
 	o.target.registerHostMemory()
 	cmd.Flags().BoolVar(&o.auto, "auto", false, autoUsage)
 	o.lengths.register(cmd)
@@ -146,7 +146,7 @@ func (o *planOptions) answerRequests(ctx context.Context) error {
 	return o.app.answerPlans(ctx, f, o.requestLines)
 }
 
-// boards are those that the flags name, or this machine's with what others leave of it.
+// GPUs are those that the flags name, or this machine's with what others leave of it.
 func (o *planOptions) gpus() ([]device.GPU, error) {
 	if !o.auto {
 		gpus, err := o.target.gpus()
@@ -184,13 +184,13 @@ func (o *planOptions) run(ctx context.Context, here *job.Local, jobs [][]job.Job
 	}
 	if err == nil && nothingFits(plans) {
 		fmt.Fprintln(o.app.stderr,
-			"vprof: nothing of this fits; vprof fit with the same model and board finds a batch that does, fit "+
+			"vprof: nothing of this fits; vprof fit with the same model and GPU finds a batch that does, fit "+
 				"--levers settings that need less memory")
 	}
 	return err
 }
 
-// nothingFits reports whether no batch of any plan fits its board.
+// nothingFits reports whether no batch of any plan fits its GPU.
 func nothingFits(plans report.Releases) bool {
 	for _, r := range plans {
 		if slices.ContainsFunc(r.Points, func(p report.Point) bool {
@@ -202,7 +202,7 @@ func nothingFits(plans report.Releases) bool {
 	return true
 }
 
-// cases are the case of the flags by each release of PyTorch that --torch names,
+// cases returns the case of the flags by each release of PyTorch that --torch names,
 // its model, and the batch size that it is trained with.
 func (o *planOptions) cases() (m models.Model, cases []report.Case, batch int, err error) {
 	for release := range strings.SplitSeq(o.c.torch, ",") {
@@ -242,8 +242,8 @@ func (o *planOptions) plan(ctx context.Context, here *job.Local, releases [][]jo
 	return plans, nil
 }
 
-// shard estimates a part of all boards and batch sizes: the batch sizes of a board
-// are neighbors. Warnings are of all boards.
+// shard estimates a part of all GPUs and batch sizes: the batch sizes of a GPU
+// are neighbors. Warnings are of all GPUs.
 func (o *planOptions) shard(ctx context.Context, here *job.Local, jobs []job.Job, warnings []report.Warning) error {
 	each := len(jobs[0].Batches)
 	p, err := planOf("plan", len(jobs)*each, jobs)

@@ -82,7 +82,7 @@ func (p *progressLine) draw(now time.Time) {
 	fmt.Fprintf(p.to, "\r\x1b[K%s", p.line(now.Sub(p.began)))
 }
 
-// line is how far the work is after a time. What is left is taken to go on as
+// line returns how far the work is after a time. What is left is taken to go on as
 // fast as what is done.
 func (p *progressLine) line(elapsed time.Duration) string {
 	switch {

@@ -15,9 +15,9 @@ func TestProgressSaysHowLongItWillTake(t *testing.T) {
 		want        string
 	}{
 		{0, 12, 3 * time.Second, "vprof: 0 of 12 boards"},
-		{3, 12, 3 * time.Second, "vprof: 3 of 12 boards, about 9s left"},
-		{12, 12, 3 * time.Second, "vprof: 12 of 12 boards, about 1s left"},
-		{10, 1000, time.Minute, "vprof: 10 of 1000 boards, about 1h39m0s left"},
+		{3, 12, 3 * time.Second, "vprof: 3 of 12 GPUs, about 9s left"},
+		{12, 12, 3 * time.Second, "vprof: 12 of 12 GPUs, about 1s left"},
+		{10, 1000, time.Minute, "vprof: 10 of 1000 GPUs, about 1h39m0s left"},
 	} {
 		require.Equal(t, c.want, (&progressLine{what: "boards", done: c.done, total: c.total}).line(c.elapsed))
 	}
@@ -41,7 +41,7 @@ func TestProgressWaitsAndLeavesNothing(t *testing.T) {
 	p.step("records", 0, 9) // begins anew
 	p.draw(p.began.Add(time.Second))
 	p.end()
-	require.Equal(t, "\r\x1b[Kvprof: 1 of 4 boards, about 6s left\r\x1b[Kvprof: 0 of 9 records\r\x1b[K", out.String())
+	require.Equal(t, "\r\x1b[Kvprof: 1 of 4 GPUs, about 6s left\r\x1b[Kvprof: 0 of 9 records\r\x1b[K", out.String())
 }
 
 // A log has no use for progress.

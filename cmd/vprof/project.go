@@ -26,7 +26,8 @@ type project struct {
 	Coefficients string `yaml:"coefficients"`
 }
 
-// projectFolder is the folder of the project file that holds in a directory, there or above; empty if there is none.
+// projectFolder returns the folder of the project file that holds in a directory, there or above; empty if there is
+// none.
 func projectFolder(dir string) string {
 	for {
 		if _, err := os.Stat(filepath.Join(dir, projectFile)); !errors.Is(err, fs.ErrNotExist) {
@@ -104,7 +105,7 @@ func (f *coefficientFlag) load() (file *coefficients.File, entry string, err err
 	return file, entry, err
 }
 
-// selection is the coefficients that estimates are corrected by; nil for none.
+// selection returns the coefficients that estimates are corrected by; nil for none.
 func (f *coefficientFlag) selection() (*coefficients.Selection, error) {
 	file, name, err := f.load()
 	if file == nil || err != nil {

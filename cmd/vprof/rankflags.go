@@ -44,7 +44,7 @@ func (f *rankFlags) registerGroup(cmd *cobra.Command, strategy, usage string) {
 			"from_pretrained(device_map) does by `word`: "+strings.Join(models.DeviceMapWords(), ", ")+
 			" (short for --strategy device-map:map=WORD)")
 	f.flags.Float64Var(&f.link, "link", 0,
-		"speed at which a GPU sends to others, in `GB/s` (default: the board's NVLink, else PCIe)")
+		"speed at which a GPU sends to others, in `GB/s` (default: the GPU's NVLink, else PCIe)")
 }
 
 // deviceMap is the value of --device-map; it implements [pflag.Value].
@@ -75,7 +75,7 @@ func (f *rankFlags) check() error {
 		return usagef("--link: %v is not a speed; give GB/s, like 450 of an H100's NVLink", f.link)
 	}
 	if f.flags.Changed("link") && !f.linkable {
-		return usagef("--link: this verb goes by the links of the board; plan, smoke, time and fit take another speed")
+		return usagef("--link: this verb goes by the links of the GPU; plan, smoke, time and fit take another speed")
 	}
 	if f.gpus > 1 || f.alone() {
 		return nil
@@ -138,7 +138,7 @@ const allRanks = "all"
 // all reports whether all ranks are asked for.
 func (f *rankFlags) all() bool { return f.rank == allRanks && f.gpus > 1 }
 
-// linked gives boards the speed of --link.
+// linked gives GPUs the speed of --link.
 func (f *rankFlags) linked(gpus []device.GPU) []device.GPU {
 	if f.link > 0 {
 		for i := range gpus {
@@ -154,7 +154,7 @@ type groupFlags struct {
 	bucketView bool
 }
 
-// formulas are the strategies that are arithmetic on the replay of one GPU.
+// formulas returns the strategies that are arithmetic on the replay of one GPU.
 func formulas() []string {
 	var names []string
 	for _, s := range parallel.Strategies() {

@@ -30,7 +30,7 @@ type reportOptions struct {
 	step       bool
 	sideBySide bool
 	c          caseFlags
-	target      gpuFlags
+	target     gpuFlags
 }
 
 func newReportCmd(a *app) *cobra.Command {
@@ -58,7 +58,7 @@ func newReportCmd(a *app) *cobra.Command {
 	o.c.writes = true
 	o.c.register(cmd, a)
 	o.c.registerAllocConf()
-	o.target.register(cmd, "`board` to simulate (see vprof gpus)")
+	o.target.register(cmd, "`GPU` to simulate (see vprof gpus)")
 	return cmd
 }
 
@@ -110,7 +110,7 @@ type view struct {
 
 var pictureSuffixes = []string{".svg", ".png"}
 
-// views are the values of --to.
+// views returns the values of --to.
 func views() []view {
 	return []view{
 		{"page", []string{".html", ".htm"}, "report.html", false, pageOf},
@@ -133,7 +133,7 @@ func viewNames() []string {
 	return lists.Map(views(), func(v view) string { return v.name })
 }
 
-// view is the one that --to names, or the suffix of the output, or else the page.
+// view returns the one that --to names, or the suffix of the output, or else the page.
 func (o *reportOptions) view() (view, error) {
 	all, suffix := views(), strings.ToLower(filepath.Ext(o.path))
 	switch {

@@ -17,14 +17,14 @@ import (
 	"github.com/vprof/vprof/bench/experiment/script"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/profiler/device"
-	"github.com/vprof/vprof/profiler/device/standins"
+	"github.com/vprof/vprof/profiler/device/stubs"
 )
 
 // runOptions are what is run, and how far.
 type runOptions struct {
 	app     *app
 	command script.Command
-	target   gpuFlags
+	target  gpuFlags
 	both    bool
 	// tunings says that what other commands have tuned is found tuned.
 	tunings bool
@@ -54,7 +54,7 @@ func newRunCmd(a *app) *cobra.Command {
 }
 
 func (o *runOptions) register(cmd *cobra.Command) {
-	o.target.register(cmd, "the `board` that PyTorch finds, or several with commas between them (see vprof gpus)")
+	o.target.register(cmd, "the `GPU` that PyTorch finds, or several with commas between them (see vprof gpus)")
 	o.out.register(cmd)
 	f := cmd.Flags()
 	o.target.registerDevice(cmd, "run on this `device` and measure: cuda:0; or sim:NAME, as --gpu")
@@ -72,7 +72,7 @@ func (o *runOptions) register(cmd *cobra.Command) {
 		"the `share` of activations that torch.compile keeps for backward (default: the script's)")
 	f.StringVar(&o.command.InductorCache, "inductor-cache", "",
 		"keep what torch.compile has compiled and tuned in a `folder` for further runs, which tune nothing again; "+
-			"none: nothing ran before (default: other commands that vprof ran on the board have tuned)")
+			"none: nothing ran before (default: other commands that vprof ran on the GPU have tuned)")
 	f.IntVar(&o.command.GPUs, "gpus", 1, "`number` of ranks that the script believes in; one of them is run")
 	f.StringVar(&o.rank, "rank", "0", "with --gpus, the `number` of the rank that is run, or all, one after the other")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "hide the command's output and the progress")
@@ -187,13 +187,13 @@ func (o *runOptions) execute(ctx context.Context, c script.Command) (*script.Out
 	return script.Run(ctx, c)
 }
 
-// unpackStandIns has the stand-ins of NVIDIA's libraries in a folder of the user's cache, and returns it.
+// unpackStandIns has the stubs of NVIDIA's libraries in a folder of the user's cache, and returns it.
 func unpackStandIns() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return "", fmt.Errorf("no folder to keep libraries in: %w; set HOME or XDG_CACHE_HOME", err)
 	}
-	return standins.Unpack(filepath.Join(cache, "vprof"))
+	return stubs.Unpack(filepath.Join(cache, "vprof"))
 }
 
 // An eventPrinter prints what a script does, a line for each step and phase.
@@ -218,7 +218,7 @@ func (p *eventPrinter) print(e script.Event) {
 	}
 }
 
-// endOf is the error that gives the command its exit code; nil if it ran and fits. If the
+// endOf returns the error that gives the command its exit code; nil if it ran and fits. If the
 // command's output was hidden, the error has the traceback, or the end of what the command said.
 func endOf(o *script.Outcome, r *report.Report) error {
 	switch o.Kind() {
@@ -248,13 +248,13 @@ func endOf(o *script.Outcome, r *report.Report) error {
 	case script.NoGPU:
 		return noGPUError{fmt.Sprintf("PyTorch %s of %s finds none", o.Torch().Version, o.Torch().Python), instead}
 	case script.Untrained:
-		return usagef("nothing trained: no optimizer made a step on the board; %s", o.Seen())
+		return usagef("nothing trained: no optimizer made a step on the GPU; %s", o.Seen())
 	default:
 		return nil
 	}
 }
 
-// commands are the runs that the flags ask for, in their order: of each board, and on it of
+// commands returns the runs that the flags ask for, in their order: of each GPU, and on it of
 // each rank.
 func (o *runOptions) commands() ([]script.Command, error) {
 	ranks, err := o.ranks()
@@ -274,7 +274,7 @@ func (o *runOptions) commands() ([]script.Command, error) {
 	return all, nil
 }
 
-// ranks are those that are run.
+// ranks returns those that are run.
 func (o *runOptions) ranks() ([]int, error) {
 	gpus := o.command.GPUs
 	if o.rank == allRanks {
@@ -292,7 +292,7 @@ func (o *runOptions) ranks() ([]int, error) {
 	return []int{n}, nil
 }
 
-// places are the command on each board, simulated or of this machine.
+// places returns the command on each GPU, simulated or of this machine.
 func (o *runOptions) places() ([]script.Command, error) {
 	named, err := o.target.resolveDevice(o.both, "--device and --both take")
 	switch {
@@ -301,7 +301,7 @@ func (o *runOptions) places() ([]script.Command, error) {
 	case named.real:
 		return o.local(named.index)
 	case o.target.gpu == "all":
-		return nil, usagef("--gpu all: the command runs once for each board; name some, or run it once with --record " +
+		return nil, usagef("--gpu all: the command runs once for each GPU; name some, or run it once with --record " +
 			"train.vprof, and \"vprof plan --model train.vprof --gpu all\" shows all")
 	}
 	gpus, err := o.target.gpus()
@@ -321,7 +321,7 @@ func (o *runOptions) simulated(gpus []device.GPU) []script.Command {
 	return all
 }
 
-// local is the command on a GPU of this machine, with --both after a simulated one.
+// local returns the command on a GPU of this machine, with --both after a simulated one.
 func (o *runOptions) local(index int) ([]script.Command, error) {
 	if o.command.GPUs > 1 {
 		return nil, usagef("--gpus: ranks are simulated; without it --device lets a launcher start all of them")

@@ -24,7 +24,7 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 )
 
-// desk is an app with the toy model, whose streams are buffers.
+// desk returns an app with the toy model, whose streams are buffers.
 func desk() (a *app, stdout, stderr *bytes.Buffer) {
 	stdout, stderr = &bytes.Buffer{}, &bytes.Buffer{}
 	return &app{

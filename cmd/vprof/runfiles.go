@@ -35,7 +35,7 @@ func readRuns(ctx context.Context, a *app, paths []string) ([]*report.Report, er
 	return all, nil
 }
 
-// runsOf are the reports of one file.
+// runsOf returns the reports of one file.
 func runsOf(ctx context.Context, a *app, data []byte, name string) ([]*report.Report, error) {
 	// A snapshot is no run, but people have both.
 	if snapshot.Is(data[:min(len(data), 16)]) {
@@ -65,7 +65,7 @@ func runsOf(ctx context.Context, a *app, data []byte, name string) ([]*report.Re
 	return all, nil
 }
 
-// setupOf is the setup of a result's case, and its board.
+// setupOf returns the setup of a result's case, and its GPU.
 func (a *app) setupOf(c report.Case, d report.Device) (*step.Setup, device.GPU, error) {
 	gpu, err := step.GPUOf(d)
 	if err != nil {
@@ -115,7 +115,7 @@ func profileOf(ctx context.Context, a *app, r *report.Report, batch int) (*profi
 	return p, err
 }
 
-// largestFit is the largest batch size that fits the first device, or else one
+// largestFit returns the largest batch size that fits the first device, or else one
 // that may fit, or else the smallest.
 func largestFit(r *report.Report) int {
 	for _, verdict := range []report.Verdict{report.Fits, report.Tight, report.Slow} {

@@ -41,7 +41,7 @@ func (f *caseFlags) takeScript(cmd *cobra.Command, words []string) error {
 	return nil
 }
 
-// settingValues are the values of --set by their names.
+// settingValues returns the values of --set by their names.
 func settingValues(settings []string) map[string]string {
 	values := map[string]string{}
 	for _, s := range settings {
@@ -91,7 +91,7 @@ type batchRuns struct {
 	app    *app
 	words  []string
 	values map[string]string
-	gpu  device.GPU
+	gpu    device.GPU
 	quiet  bool
 	all    *report.Report
 	tried  map[int]bool // whether a batch size fits
@@ -166,7 +166,7 @@ func (b *batchRuns) upward(ctx context.Context, batches []int) error {
 	return nil
 }
 
-// largest finds the largest multiple that is safe on the board, up to a limit.
+// largest finds the largest multiple that is safe on the GPU, up to a limit.
 func (b *batchRuns) largest(ctx context.Context, multiple, most int, budget planner.Budget) error {
 	budget.Memory = b.gpu.Memory
 	found := report.Largest{Safe: true}
@@ -191,7 +191,7 @@ func (b *batchRuns) largest(ctx context.Context, multiple, most int, budget plan
 	return nil
 }
 
-// reserved is what a run at a batch size reserved, in bytes.
+// reserved returns what a run at a batch size reserved, in bytes.
 func (b *batchRuns) reserved(batch int) int64 {
 	at := slices.IndexFunc(b.all.Points, func(p report.Point) bool { return p.Batch == batch })
 	return b.all.Points[at].Run.Reserved
@@ -233,7 +233,7 @@ func runScripts(a *app, c *caseFlags, target *gpuFlags, out *output, search func
 	}
 	named, err := target.resolveDevice(false, "--device takes")
 	if err == nil && named.real {
-		err = usagef("--device: a command with {batch} runs on a simulated board; \"vprof run --device %s\" runs one "+
+		err = usagef("--device: a command with {batch} runs on a simulated GPU; \"vprof run --device %s\" runs one "+
 			"without it on a GPU", target.device)
 	}
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// namedSettings are the settings that have a flag of their own.
+// namedSettings returns the settings that have a flag of their own.
 func namedSettings() []string {
 	var names []string
 	for _, f := range models.Fields() {
@@ -39,7 +39,7 @@ func (f *settingFlags) register(flags *pflag.FlagSet) {
 		"another setting of the model, as `name=value` (see vprof models show); may be repeated")
 }
 
-// values are the settings given; nil if there are none.
+// values returns the settings given; nil if there are none.
 func (f *settingFlags) values() (models.Settings, error) {
 	s, err := f.pairValues("--set")
 	if err != nil || len(s) == 0 {
@@ -53,7 +53,7 @@ func (f *settingFlags) values() (models.Settings, error) {
 	return s, nil
 }
 
-// pairValues are the settings given as name=value, by a flag of that name.
+// pairValues returns the settings given as name=value, by a flag of that name.
 func (f *settingFlags) pairValues(flag string) (models.Settings, error) {
 	s := models.Settings{}
 	for _, pair := range f.pairs {

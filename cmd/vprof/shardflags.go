@@ -99,7 +99,7 @@ func (f *shardFlags) run(ctx context.Context, a *app, p shard.Plan, common any, 
 	return nil
 }
 
-// planOf is the plan of some work, which has all that its results depend on.
+// planOf returns the plan of some work, which has all that its results depend on.
 func planOf(verb string, units int, work any) (shard.Plan, error) {
 	hash, err := shard.Hash(work)
 	return shard.Plan{Verb: verb, Hash: hash, Units: units}, err

@@ -17,11 +17,11 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn"
 )
 
-// sharedTrials is an executor that does the same work once for all commands, boards and memories: a recording serves
-// all boards that the recorder says it does, and equal programs have equal replays. All is kept until
+// sharedTrials is an executor that does the same work once for all commands, GPUs and memories: a recording serves
+// all GPUs that the recorder says it does, and equal programs have equal replays. All is kept until
 // [sharedTrials.Forget].
 type sharedTrials struct {
-	// Boards are those that trials are of.
+	// GPUs are those that trials are of.
 	GPUs []device.GPU
 
 	mu      sync.Mutex
@@ -31,8 +31,8 @@ type sharedTrials struct {
 	held []*steps
 }
 
-// steps is one recording of a trial and the boards that it is valid for, or the error with which PyTorch refuses it.
-// On each board it is valid for a range of memory, since cuDNN runs a convolution without a workspace where the board
+// steps is one recording of a trial and the GPUs that it is valid for, or the error with which PyTorch refuses it.
+// On each GPU it is valid for a range of memory, since cuDNN runs a convolution without a workspace where the GPU
 // cannot hold it.
 type steps struct {
 	recording *models.Recording // nil once it is discarded
@@ -96,7 +96,7 @@ func (s *sharedTrials) try(ctx context.Context, t step.Trial) (*step.Result, err
 	return r, nil
 }
 
-// replay is a trial by recorded steps. Without a limit of memory boards differ by their contexts alone.
+// replay returns a trial by recorded steps. Without a limit of memory GPUs differ by their contexts alone.
 func (s *sharedTrials) replay(ctx context.Context, t step.Trial, of *steps) (*step.Result, error) {
 	on := of.on[t.GPU.Name]
 	key := replayKey(t, on.hash)
@@ -119,7 +119,7 @@ func (s *sharedTrials) replay(ctx context.Context, t step.Trial, of *steps) (*st
 	return r, nil
 }
 
-// of are the steps of a trial on its board, with their recording if that is needed.
+// of returns the steps of a trial on its GPU, with their recording if that is needed.
 func (s *sharedTrials) of(ctx context.Context, t step.Trial, recorded bool) (*steps, error) {
 	name, memory := t.GPU.Name, t.GPU.Memory
 	t.Replay, t.Timed = step.Replay{}, nil
@@ -149,7 +149,7 @@ func (s *sharedTrials) of(ctx context.Context, t step.Trial, recorded bool) (*st
 	return of, of.err
 }
 
-// serves reports whether the recording is valid for a board with a number of bytes of memory.
+// serves reports whether the recording is valid for a GPU with a number of bytes of memory.
 func (of *steps) serves(gpu string, memory int64) bool {
 	p, served := of.on[gpu]
 	return served && p.least <= memory && memory < p.under
@@ -199,8 +199,8 @@ func (of *steps) discard() {
 	}
 }
 
-// memories is the range of memory, in bytes, within which the convolutions of a recording have the same workspaces
-// as on board b: from least to below under.
+// memories returns the range of memory, in bytes, within which the convolutions of a recording have the same workspaces
+// as on GPU b: from least to below under.
 func memories(t step.Trial, rec *models.Recording, b device.GPU) (least, under int64, err error) {
 	release, err := t.Case.Release()
 	if err != nil {
@@ -223,7 +223,7 @@ func memories(t step.Trial, rec *models.Recording, b device.GPU) (least, under i
 	return least, under, nil
 }
 
-// hashOf is the same for programs whose replays are the same.
+// hashOf returns the same for programs whose replays are the same.
 func hashOf(p *program.Program) (h uint64) {
 	mix := func(n uint64) {
 		const prime = 0x9E3779B97F4A7C15 // 2^64 over the golden ratio
@@ -240,7 +240,7 @@ func hashOf(p *program.Program) (h uint64) {
 	return h
 }
 
-// replayKey identifies the replay of a program, on a board of its own where memory is limited.
+// replayKey identifies the replay of a program, on a GPU of its own where memory is limited.
 func replayKey(t step.Trial, hash uint64) string {
 	var gpu device.GPU
 	if t.Replay.Within {

@@ -46,7 +46,7 @@ func newSmokeCmd(a *app) *cobra.Command {
 		Short: "Test before training whether a configuration is safe on a GPU",
 		RunE:  func(cmd *cobra.Command, _ []string) error { return runSmoke(cmd, o) },
 	}
-	o.register(cmd, a, "`board` to simulate (see vprof gpus)")
+	o.register(cmd, a, "`GPU` to simulate (see vprof gpus)")
 	o.c.takesTrainer(cmd, a, searchNothing)
 	f := cmd.Flags()
 	f.IntVar(&o.batch, "batch", 0, "batch size `n` (default: the configuration's, or the model's)")
@@ -59,7 +59,7 @@ func newSmokeCmd(a *app) *cobra.Command {
 	f.StringArrayVar(&o.longest, "longest", nil, "a setting of the longest sample, as `name=value` (repeatable)")
 	o.lengths.register(cmd)
 	f.BoolVar(&o.run, "run", false,
-		"run the command behind -- on the simulated board, as vprof run does, instead of reading it")
+		"run the command behind -- on the simulated GPU, as vprof run does, instead of reading it")
 	f.StringVar(&o.until, "until", "", "with --run, go on until an `event`: eval, save or end")
 	complete(cmd, "until", func() []string { return untilEvents })
 	f.BoolVar(&o.json, "json", false, "the same as --format json")
@@ -123,7 +123,7 @@ func (o *smokeOptions) judge(s *report.Smoke, started time.Time, before *report.
 	return nil
 }
 
-// test is what the flags and the configuration ask for.
+// test returns what the flags and the configuration ask for.
 func (o *smokeOptions) test() (t smoke.Test, err error) {
 	m, c, err := o.c.resolve(o.app)
 	if err != nil {
@@ -167,7 +167,7 @@ func (o *smokeOptions) test() (t smoke.Test, err error) {
 	return t, nil
 }
 
-// configured is the case with what the project's configuration says where no
+// configured returns the case with what the project's configuration says where no
 // flag does.
 func (o *smokeOptions) configured(m models.Model, c models.Case) (models.Case, error) {
 	values, err := o.values(m)
@@ -211,7 +211,7 @@ func setFromFile(c *models.Case, values map[string]any, given func(name string) 
 	return nil
 }
 
-// values are what the configuration says, by our names: by --map, or by where the
+// values returns what the configuration says, by our names: by --map, or by where the
 // model's project has them.
 func (o *smokeOptions) values(m models.Model) (map[string]any, error) {
 	if len(o.pairs) > 0 {
@@ -304,7 +304,7 @@ var modelFlags = []string{
 
 // runScript is smoke of a command that is run.
 func (o *smokeOptions) runScript(cmd *cobra.Command) error {
-	if err := without(cmd.Flags(), "--%s is about models; a command is run as it is, on the board of --gpu",
+	if err := without(cmd.Flags(), "--%s is about models; a command is run as it is, on the GPU of --gpu",
 		modelFlags...); err != nil {
 		return err
 	}

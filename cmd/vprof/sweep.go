@@ -22,13 +22,13 @@ import (
 )
 
 type sweepOptions struct {
-	app   *app
-	c     caseFlags
-	batch batchFlag
+	app    *app
+	c      caseFlags
+	batch  batchFlag
 	target gpuFlags
-	part  shardFlags
-	out   output
-	quiet bool
+	part   shardFlags
+	out    output
+	quiet  bool
 
 	conditions sweep.Conditions
 	leave      string
@@ -51,9 +51,9 @@ func newSweepCmd(a *app) *cobra.Command {
 	o.c.takesTrainer(cmd, a, func() []string { return []string{"batch"} })
 	o.c.registerAllocConf()
 	o.batch.register(cmd, "the model's own")
-	o.target.register(cmd, "simulate this `board`, as --device sim:NAME does (see vprof gpus)")
+	o.target.register(cmd, "simulate this `GPU`, as --device sim:NAME does (see vprof gpus)")
 	o.target.registerHostMemory()
-	o.target.registerDevice(cmd, "`device` to run on: cuda:0, or sim:NAME for a simulated board (default: the first "+
+	o.target.registerDevice(cmd, "`device` to run on: cuda:0, or sim:NAME for a simulated GPU (default: the first "+
 		"GPU if this vprof can use it, else sim:"+defaultGPU+")")
 	o.out.register(cmd)
 	f := cmd.Flags()
@@ -130,7 +130,7 @@ func runSweep(cmd *cobra.Command, o *sweepOptions) error {
 	return errors.Join(err, o.out.print(r), o.verdict(r))
 }
 
-// verdict is a negative one where the flags ask for one and a GPU has shown something else than
+// verdict returns a negative one where the flags ask for one and a GPU has shown something else than
 // was estimated.
 func (o *sweepOptions) verdict(r *report.Report) error {
 	if o.tolerance == "" || r.Agreement == nil || !r.Agreement.Beyond() {
@@ -227,7 +227,7 @@ func begunIn(path string) (*report.Report, error) {
 	return reports[0], nil
 }
 
-// presets are the batch sizes to try when none are given.
+// presets returns the batch sizes to try when none are given.
 func presets(m models.Model, c models.Case) []int {
 	if len(m.Batches) == 0 {
 		return []int{c.Batch}

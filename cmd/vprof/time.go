@@ -16,14 +16,14 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// guideBoards are the boards that a table has unless others are named: those
+// guideBoards are the GPUs that a table has unless others are named: those
 // of the projects' own guides.
 const guideGPUs = "rtx-3060,rtx-5060-ti,rtx-3090,a100-40,a100-80"
 
 type timeOptions struct {
 	app     *app
 	c       caseFlags
-	target   gpuFlags
+	target  gpuFlags
 	budget  budgetFlags
 	batch   int
 	dataset int64
@@ -36,20 +36,20 @@ func newTimeCmd(a *app) *cobra.Command {
 	o := &timeOptions{app: a, out: output{app: a}}
 	cmd := &cobra.Command{
 		Use:   "time",
-		Short: "Estimate how long a step, an epoch and all training take, board by board",
+		Short: "Estimate how long a step, an epoch and all training take, GPU by board",
 		RunE:  func(cmd *cobra.Command, _ []string) error { return runTime(cmd.Context(), o) },
 	}
 	o.c.register(cmd, a)
 	o.c.ranks.linkable = true
 	o.c.takesTrainer(cmd, a, searchNothing)
 	o.c.registerAllocConf()
-	o.target.register(cmd, "`boards`: a list like rtx-3060,a100-80, or all (see vprof gpus)")
+	o.target.register(cmd, "`GPUs`: a list like rtx-3060,a100-80, or all (see vprof gpus)")
 	o.target.registerHostMemory()
 	o.budget.register(cmd)
 	f := cmd.Flags()
 	f.Lookup("gpu").DefValue = guideGPUs
 	o.target.gpu = guideGPUs
-	f.IntVar(&o.batch, "batch", 0, "batch `size` (default: the largest that is safe on each board)")
+	f.IntVar(&o.batch, "batch", 0, "batch `size` (default: the largest that is safe on each GPU)")
 	f.Int64Var(&o.dataset, "dataset-size", 0, "samples `n` of an epoch")
 	f.Float64Var(&o.epochs, "epochs", 0, "epochs `n` of training")
 	f.StringVar(&o.stages, "stages", "",
@@ -99,7 +99,7 @@ func (o *timeOptions) check() error {
 	return nil
 }
 
-// timedStages are the stages of training: those of --stages, or the one of the
+// timedStages returns the stages of training: those of --stages, or the one of the
 // case.
 func (o *timeOptions) timedStages() ([]timing.Stage, error) {
 	if o.stages == "" {

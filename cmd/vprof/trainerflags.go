@@ -97,7 +97,7 @@ func looksLikeFile(arg string) bool {
 	return !strings.HasPrefix(arg, "hf:") && slices.Contains(kinds, strings.ToLower(filepath.Ext(arg)))
 }
 
-// modelOf is the model that the trainer's configuration names, where no flag does, and the words that say so.
+// modelOf returns the model that the trainer's configuration names, where no flag does, and the words that say so.
 func (f *caseFlags) modelOf(t *trainers.Config) (words []string, err error) {
 	switch {
 	case f.model != "":
@@ -193,7 +193,7 @@ func (f *caseFlags) onImages() bool {
 	})
 }
 
-// shared are the settings with those about several GPUs as the command takes them.
+// shared returns the settings with those about several GPUs as the command takes them.
 func (f *caseFlags) shared(cmd *cobra.Command) ([]trainers.Setting, error) {
 	gpus := ""
 	if f.flags.Changed("gpus") {

@@ -35,7 +35,7 @@ func TestPagesNameTestsThatExist(t *testing.T) {
 	}
 }
 
-// namedIn are the names that a pattern finds in a file.
+// namedIn returns the names that a pattern finds in a file.
 func namedIn(t *testing.T, path, pattern string) (names []string) {
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
@@ -46,7 +46,7 @@ func namedIn(t *testing.T, path, pattern string) (names []string) {
 	return names
 }
 
-// allTests is the code of all tests.
+// allTests returns the code of all tests.
 func allTests(t *testing.T) string {
 	var tests bytes.Buffer
 	for _, room := range []string{"bench", "cmd", "internal", "models", "profiler"} {

@@ -3,7 +3,7 @@
 //
 // Powers of two are the rule, as in PyTorch's messages and nvidia-smi. Only a
 // suffix that ends in B without an i is decimal, as the SI defines it: 16GB
-// is 16,000,000,000 bytes, which is also on the safe side of what a board
+// is 16,000,000,000 bytes, which is also on the safe side of what a GPU
 // sold as "16 GB" gives to programs.
 package bytesize
 
@@ -137,7 +137,7 @@ func magnitude(n int64) uint64 {
 	return uint64(n)
 }
 
-// Unit is the name of the scale's unit: "GiB".
+// Unit returns the name of the scale's unit: "GiB".
 func (s Scale) Unit() string { return s.unit.name }
 
 // Format writes n in the scale's unit, without naming it: two decimals, whole

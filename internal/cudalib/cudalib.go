@@ -81,7 +81,7 @@ func loadFrom(path string) error {
 	return nil
 }
 
-// Path is the file that the library was loaded from; empty before.
+// Path returns the file that the library was loaded from; empty before.
 func Path() string { return C.GoString(C.vprof_cuda_path()) }
 
 // Missing returns those of the symbols that the loaded library does not have,

@@ -70,7 +70,7 @@ func TestHeaderIsNVIDIAs(t *testing.T) {
 	require.Equal(t, compiled(t, c.String(), include), compiled(t, c.String(), "include"))
 }
 
-// compiled is what a C program prints when it is compiled with a folder of
+// compiled returns what a C program prints when it is compiled with a folder of
 // headers.
 func compiled(t *testing.T, program, include string) string {
 	dir := t.TempDir()

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Snapshots are the folders of the caches that can hold a repository ("org/name") at a
+// Snapshots returns the folders of the caches that can hold a repository ("org/name") at a
 // revision; empty is "main". They need not be there.
 func Snapshots(name, revision string) []string {
 	home, _ := os.UserHomeDir()
@@ -34,7 +34,7 @@ func Snapshots(name, revision string) []string {
 	return dirs
 }
 
-// File is a file of a repository in the caches; empty if none has it.
+// File returns a file of a repository in the caches; empty if none has it.
 func File(name, revision, file string) string {
 	for _, dir := range Snapshots(name, revision) {
 		path := filepath.Join(dir, file)

@@ -73,7 +73,7 @@ func ReadFile(path string) ([]byte, error) {
 	return ReadAll(f, path)
 }
 
-// Expand is what gzip has compressed to data, which must not be more than so many bytes.
+// Expand returns what gzip has compressed to data, which must not be more than so many bytes.
 func Expand(data []byte, most int64) ([]byte, error) {
 	z, err := gzip.NewReader(bytes.NewReader(data))
 	if err != nil {
@@ -151,12 +151,12 @@ type FormatError struct {
 	Reason string
 }
 
-// FileErrorf is a [*FormatError] about a file as a whole.
+// FileErrorf returns a [*FormatError] about a file as a whole.
 func FileErrorf(file, format string, args ...any) error {
 	return &FormatError{File: file, Reason: fmt.Sprintf(format, args...)}
 }
 
-// KeyErrorf is a [*FormatError] about the value of a key.
+// KeyErrorf returns a [*FormatError] about the value of a key.
 func KeyErrorf(file, key, format string, args ...any) error {
 	return &FormatError{File: file, Key: key, Reason: fmt.Sprintf(format, args...)}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Unique is an error that names the first key that an object in a JSON value
+// Unique returns an error that names the first key that an object in a JSON value
 // has twice. Data that is no JSON is left to the decoder.
 func Unique(data []byte) error {
 	d := jsontext.NewDecoder(bytes.NewReader(data), jsontext.AllowInvalidUTF8(true))

@@ -3,7 +3,7 @@ package lists
 
 import "slices"
 
-// Map is the list of f(x) for each element x, in order; of no elements it is empty, and not nil.
+// Map returns the list of f(x) for each element x, in order; of no elements it is empty, and not nil.
 func Map[T, U any](list []T, f func(T) U) []U {
 	out := make([]U, len(list))
 	for i, x := range list {
@@ -12,7 +12,7 @@ func Map[T, U any](list []T, f func(T) U) []U {
 	return out
 }
 
-// Filter are the elements that keep chooses, in order; nil if it chooses none.
+// Filter returns the elements that keep chooses, in order; nil if it chooses none.
 func Filter[T any](list []T, keep func(T) bool) (out []T) {
 	for _, x := range list {
 		if keep(x) {
@@ -22,7 +22,7 @@ func Filter[T any](list []T, keep func(T) bool) (out []T) {
 	return out
 }
 
-// Union are the elements of list, and then those of more that it does not have.
+// Union returns the elements of list, and then those of more that it does not have.
 func Union[T comparable](list []T, more ...T) []T {
 	for _, x := range more {
 		if !slices.Contains(list, x) {
@@ -32,7 +32,7 @@ func Union[T comparable](list []T, more ...T) []T {
 	return list
 }
 
-// First is the first element that is says yes to; false if there is none.
+// First returns the first element that is says yes to; false if there is none.
 func First[T any](list []T, is func(T) bool) (first T, ok bool) {
 	if at := slices.IndexFunc(list, is); at >= 0 {
 		return list[at], true

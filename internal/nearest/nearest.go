@@ -19,7 +19,7 @@ func Fold(name string) string {
 	}, name)
 }
 
-// Hint is a part of a message: up to n of the names that a word may have meant,
+// Hint returns a part of a message: up to n of the names that a word may have meant,
 // after a semicolon; empty if none is near.
 func Hint(word string, names []string, n int) string {
 	near := Names(word, names, n)
@@ -64,7 +64,7 @@ func Names(word string, names []string, n int) []string {
 	return best
 }
 
-// distance is the Levenshtein distance in bytes: the least number of
+// distance returns the Levenshtein distance in bytes: the least number of
 // insertions, deletions and replacements that turn a into b.
 func distance(a, b string) int {
 	// row[j] is the distance of the part of a read so far to b[:j].
@@ -108,14 +108,14 @@ func Typo(word string, names []string) string {
 	return best
 }
 
-// letters are those of a name in the alphabet's order.
+// letters returns those of a name in the alphabet's order.
 func letters(s string) string {
 	b := []byte(s)
 	slices.Sort(b)
 	return string(b)
 }
 
-// digits are those of a folded name.
+// digits returns those of a folded name.
 func digits(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsDigit(r) {

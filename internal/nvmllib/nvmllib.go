@@ -27,7 +27,7 @@ const soname = "libnvidia-ml.so.1"
 
 var wslFolder = "/usr/lib/wsl/lib"
 
-// Path is the library that [Load] loads: a file name for the dynamic loader to
+// Path returns the library that [Load] loads: a file name for the dynamic loader to
 // find, or a path. go-nvml must be told the same.
 func Path() string {
 	if path := os.Getenv(PathVariable); path != "" {

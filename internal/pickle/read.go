@@ -66,7 +66,7 @@ const (
 // cannot fill a machine.
 type Budget struct{ left, all int64 }
 
-// NewBudget is the budget for a file of a length in bytes: 32 MiB and six times the
+// NewBudget returns the budget for a file of a length in bytes: 32 MiB and six times the
 // length. Memory snapshots that PyTorch writes take three to four times theirs.
 func NewBudget(file int) *Budget {
 	all := 32<<20 + 6*int64(file)
@@ -281,7 +281,7 @@ func (u *unpickler) scalar(op byte) bool {
 	return true
 }
 
-// long is a little-endian two's complement number of n bytes.
+// long returns a little-endian two's complement number of n bytes.
 func (u *unpickler) long(n uint64) int64 {
 	b := u.take(n)
 	if n == 0 {
@@ -369,7 +369,7 @@ func (u *unpickler) fill(d *Dict, items []any) {
 	u.spend(costEntry * (len(d.items) - before))
 }
 
-// kept is how many of the items of a dict have keys that are kept.
+// kept returns how many of the items of a dict have keys that are kept.
 func (u *unpickler) kept(items []any) (n int) {
 	for i := 0; i < len(items); i += 2 {
 		if key, ok := items[i].(string); ok && u.keys[key] {

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// links is the number of hard links of a file.
+// links returns the number of hard links of a file.
 func links(path string) uint64 {
 	info, err := os.Stat(path)
 	if err != nil {

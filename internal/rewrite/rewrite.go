@@ -257,7 +257,7 @@ func open(f File) (*target, error) {
 	return t, t.unchanged()
 }
 
-// unchanged is an error if a file no longer holds what it is said to hold, or
+// unchanged returns an error if a file no longer holds what it is said to hold, or
 // may not be written.
 func (t *target) unchanged() error {
 	if t.before == nil {

@@ -26,7 +26,7 @@ func three(t *testing.T) (dir string, files []File) {
 	return dir, append(files, File{filepath.Join(dir, "c"), nil, []byte("new c")})
 }
 
-// contents are the files of a directory.
+// contents returns the files of a directory.
 func contents(t *testing.T, dir string) map[string]string {
 	found := map[string]string{}
 	entries, err := os.ReadDir(dir)

@@ -8,7 +8,7 @@ import "testing"
 // every is how many cases there are for one that a short run takes.
 const every = 30
 
-// Of are the cases to test: all, or every thirtieth from the first on in a short
+// Of returns the cases to test: all, or every thirtieth from the first on in a short
 // run.
 func Of[T any](all []T) []T {
 	if !testing.Short() {

@@ -61,13 +61,13 @@ func (p *Process) forward(signals <-chan os.Signal) {
 	}
 }
 
-// Pid is the command's process.
+// Pid returns the command's process.
 func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
 // Done is closed when the command and all that it started have ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Err is how the command ended, as [exec.Cmd.Wait] says it; after Done.
+// Err returns how the command ended, as [exec.Cmd.Wait] says it; after Done.
 func (p *Process) Err() error { return p.err }
 
 // Forwarded reports whether a signal was forwarded to the command.
@@ -84,7 +84,7 @@ func (p *Process) End(patience time.Duration) {
 	}
 }
 
-// ExitCode is what a shell would say of how a command ended: its own code, or 128
+// ExitCode returns what a shell would say of how a command ended: its own code, or 128
 // and the signal that ended it.
 func ExitCode(err *exec.ExitError) int {
 	if s, ok := err.Sys().(syscall.WaitStatus); ok && s.Signaled() {

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// forwardable are the signals that schedulers and people send. The keys of a
+// forwardable returns the signals that schedulers and people send. The keys of a
 // terminal reach the command without us.
 func forwardable(foreground bool) []os.Signal {
 	signals := []os.Signal{
@@ -81,7 +81,7 @@ func (p *Process) endDescendants() {
 	}
 }
 
-// descendants are the living processes that the command started: its group, and
+// descendants returns the living processes that the command started: its group, and
 // what this process has adopted, with all that is below. Children that it had
 // before are not among them.
 func (p *Process) descendants() []int {

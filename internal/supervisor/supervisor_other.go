@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// forwardable are the signals that every system has. The keys of a terminal
+// forwardable returns the signals that every system has. The keys of a terminal
 // reach the command without us.
 func forwardable(foreground bool) []os.Signal {
 	if foreground {

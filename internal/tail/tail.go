@@ -20,7 +20,7 @@ func (t *Tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String is the end of the text in whole lines, without empty lines before and after them.
+// String returns the end of the text in whole lines, without empty lines before and after them.
 func (t *Tail) String() string {
 	text := t.text
 	if len(text) == limit {
@@ -29,7 +29,7 @@ func (t *Tail) String() string {
 	return strings.ToValidUTF8(string(bytes.TrimSpace(text)), "\uFFFD")
 }
 
-// Last is the last line that is not empty.
+// Last returns the last line that is not empty.
 func (t *Tail) Last() string {
 	text := bytes.TrimSpace(t.text)
 	return string(bytes.TrimSpace(text[bytes.LastIndexByte(text, '\n')+1:]))

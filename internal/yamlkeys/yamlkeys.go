@@ -42,7 +42,7 @@ func Decode(file string, data []byte, v any) error {
 	return nil
 }
 
-// wrong is what yaml says, in a line.
+// wrong returns what yaml says, in a line.
 func wrong(file string, err error) error {
 	if errors.As(err, new(*input.FormatError)) {
 		return err

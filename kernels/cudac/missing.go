@@ -17,10 +17,10 @@ func NewBuffer(int) *Buffer { panic(Missing) }
 // Free ends the buffer.
 func (b *Buffer) Free() {}
 
-// Address is what kernels call the first byte.
+// Address returns what kernels call the first byte.
 func (b *Buffer) Address() uint64 { return 0 }
 
-// Bytes is the memory itself.
+// Bytes returns the memory itself.
 func (b *Buffer) Bytes() []byte { return nil }
 
 // Reads and Writes are how often kernels read and wrote byte i.
@@ -32,7 +32,7 @@ func (b *Buffer) Writes(int) int { return 0 }
 // ClearMarks forgets all reads and writes.
 func (b *Buffer) ClearMarks() {}
 
-// Arguments is the size in bytes of what a kernel takes.
+// Arguments returns the size in bytes of what a kernel takes.
 func Arguments(int, string) (int, bool) { return 0, false }
 
 // Run panics: there is nothing to run kernels on.

@@ -57,10 +57,10 @@ func (b *Buffer) Free() {
 	C.free(unsafe.Pointer(b.r))
 }
 
-// Address is what kernels call the first byte.
+// Address returns what kernels call the first byte.
 func (b *Buffer) Address() uint64 { return uint64(uintptr(unsafe.Pointer(b.r.data))) }
 
-// Bytes is the memory itself.
+// Bytes returns the memory itself.
 func (b *Buffer) Bytes() []byte { return b.bytes }
 
 // Reads and Writes are how often kernels read and wrote byte i since the
@@ -73,7 +73,7 @@ func (b *Buffer) Writes(i int) int { return int(b.marks[i] >> 4) }
 // ClearMarks forgets all reads and writes.
 func (b *Buffer) ClearMarks() { clear(b.marks) }
 
-// Arguments is the size in bytes of what a kernel takes, and whether there is
+// Arguments returns the size in bytes of what a kernel takes, and whether there is
 // such a kernel.
 func Arguments(arch int, name string) (int, bool) {
 	cname := C.CString(name)

@@ -14,7 +14,7 @@ import (
 
 var testGPU = trace.GPU{Name: "rtx-5060-ti", Capability: 120, SMs: 36, ThreadsPerSM: 1536, Memory: 16_615_079_936}
 
-// liveAtStepEnds is what is requested and not freed when each step ends.
+// liveAtStepEnds returns what is requested and not freed when each step ends.
 func liveAtStepEnds(p *program.Program) []int64 {
 	var ends []int64
 	for i, now := range p.Live() {

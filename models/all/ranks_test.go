@@ -135,7 +135,7 @@ func TestParametersThatFewerRanksShare(t *testing.T) {
 	}
 }
 
-// mostOf is the largest number of bytes of a class that live at once.
+// mostOf returns the largest number of bytes of a class that live at once.
 func mostOf(p *program.Program, c program.Class) (most int64) {
 	now := int64(0)
 	for _, in := range p.Instructions {
@@ -187,7 +187,7 @@ func TestRanksThatDifferAreAllFound(t *testing.T) {
 	}
 }
 
-// left are the bytes of a class that live at the end of a program.
+// left returns the bytes of a class that live at the end of a program.
 func left(p *program.Program, c program.Class) int64 {
 	sum := int64(0)
 	for _, in := range p.Instructions {

@@ -269,7 +269,7 @@ func (m *Model) Call(f *frame, ids, padding *tensor, padded, checkpointing bool)
 	return states
 }
 
-// outputs are the hidden states and what the pooler makes of them, nil without
+// outputs returns the hidden states and what the pooler makes of them, nil without
 // a pooler.
 func (m *Model) outputs(f *frame, ids, padding *tensor, padded, checkpointing bool) (states, pooled *tensor) {
 	g := f.ModuleFrame(m, ids, padding)

@@ -160,7 +160,7 @@ type distilLM struct {
 	VocabProjector nn.Layer
 }
 
-// DistilledMaskedLM is the task of predicting masked tokens with DistilBERT.
+// DistilledMaskedLM returns the task of predicting masked tokens with DistilBERT.
 func DistilledMaskedLM(c DistilledConfig, text hf.Text) *hf.TextTask {
 	m, projector := NewDistilled(c), nn.NewLinear(c.Width, c.Vocab, true)
 	net := &distilLM{
@@ -192,7 +192,7 @@ type distilClassification struct {
 	Dropout                   *nn.Dropout
 }
 
-// DistilledClassification is the task of telling something of each sequence with
+// DistilledClassification returns the task of telling something of each sequence with
 // DistilBERT. dropout is that before the classifier.
 func DistilledClassification(c DistilledConfig, classes hf.Classes, dropout float64, text hf.Text) *hf.TextTask {
 	m := NewDistilled(c)

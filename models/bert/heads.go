@@ -5,7 +5,7 @@ import (
 	"github.com/vprof/vprof/models/nn"
 )
 
-// MaskedLM is the task of predicting masked tokens.
+// MaskedLM returns the task of predicting masked tokens.
 func MaskedLM(c Config, text hf.Text) *hf.TextTask {
 	c.Pooler = false
 	m := New(c)
@@ -111,7 +111,7 @@ func (h *robertaHead) Forward(f *frame, x *tensor) *tensor {
 	return y
 }
 
-// Classification is the task of telling something of each sequence. dropout is
+// Classification returns the task of telling something of each sequence. dropout is
 // that of the classifier.
 func Classification(c Config, classes hf.Classes, dropout float64, text hf.Text) *hf.TextTask {
 	c.Pooler = !c.Roberta
@@ -160,7 +160,7 @@ func (n *classifier) task(inputs *nn.Embedding, classes hf.Classes, text hf.Text
 	return t
 }
 
-// TokenClassification is the task of telling something of each token.
+// TokenClassification returns the task of telling something of each token.
 func TokenClassification(c Config, classes hf.Classes, dropout *nn.Dropout, text hf.Text) *hf.TextTask {
 	m := New(c)
 	net := &classifier{Dropout: dropout, Classifier: nn.NewLinear(c.Width, classes.Count, true)}

@@ -27,14 +27,14 @@ type Asking struct {
 	Verbose bool
 }
 
-// blackwell is the generation of boards of which cuDNN proposes products that cuBLASLt
+// blackwell is the generation of GPUs of which cuDNN proposes products that cuBLASLt
 // has no kernel for, and productless the version from which on it does.
 const (
 	blackwell   = 120
 	productless = "9.26"
 )
 
-// Ask asks cuDNN for the workspaces of convolutions on boards of a generation, as
+// Ask asks cuDNN for the workspaces of convolutions on GPUs of a generation, as
 // [cudnn.Generation] has it. It returns the version that answered ("9.19") and the bytes
 // of each, -1 where it has no engine. The error is a [*RefusedError] if the user can do
 // something about it.
@@ -69,7 +69,7 @@ func (a Asking) Ask(ctx context.Context, generation int, questions []oracle.Ques
 	return answer.CuDNN, answer.Bytes, nil
 }
 
-// askFiles are what lies next to the script: libraries in place of cuBLASLt, and the board.
+// askFiles returns what lies next to the script: libraries in place of cuBLASLt, and the GPU.
 func askFiles(generation int) (map[string][]byte, error) {
 	standIns := oracle.StandIns()
 	if standIns == nil {
@@ -78,14 +78,14 @@ func askFiles(generation int) (map[string][]byte, error) {
 	}
 	files := map[string][]byte{"board.json": oracle.GPU(generation)}
 	for name, library := range standIns {
-		files["standins/"+name] = library
+		files["stubs/"+name] = library
 	}
 	return files, nil
 }
 
 // args name the files of [askFiles] in a folder to the script.
 func (a Asking) args(dir string, generation int) []string {
-	args := []string{"--standins", dir + "/standins", "--board", dir + "/board.json"}
+	args := []string{"--stubs", dir + "/stubs", "--board", dir + "/board.json"}
 	if generation == blackwell {
 		args = append(args, "--no-products-from", productless)
 	}

@@ -1,6 +1,6 @@
 """Asks cuDNN which workspaces it wants for convolutions, without a GPU.
 
-    python ask.py --result answers.json --standins FOLDER --board sm86.json < questions
+    python ask.py --result answers.json --stubs FOLDER --board sm86.json < questions
 
 cuDNN 9.8 and newer compile for a device that is only described. What is done here is
 what PyTorch does with cudnn.benchmark off: of the proposals of mode instant, then
@@ -80,10 +80,10 @@ def find_cudnn(named):
 
 
 class CuDNN:
-    def __init__(self, path, standins):
+    def __init__(self, path, stubs):
         # Whoever looks for cuBLASLt finds what is loaded under its name already.
-        for name in sorted(os.listdir(standins)):
-            ctypes.CDLL(os.path.join(standins, name), ctypes.RTLD_GLOBAL)
+        for name in sorted(os.listdir(stubs)):
+            ctypes.CDLL(os.path.join(stubs, name), ctypes.RTLD_GLOBAL)
         try:
             self.lib = ctypes.CDLL(path, ctypes.RTLD_GLOBAL)
             self.lib.cudnnGetVersion.restype = ctypes.c_size_t
@@ -310,7 +310,7 @@ class CuDNN:
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--result", required=True)
-    parser.add_argument("--standins", required=True)
+    parser.add_argument("--stubs", required=True)
     parser.add_argument("--board", required=True)
     parser.add_argument("--cudnn", default="")
     parser.add_argument("--driver", default="", help="a libcuda.so.1 to load")
@@ -322,7 +322,7 @@ def main():
     try:
         if opts.driver:
             ctypes.CDLL(opts.driver)
-        cudnn = CuDNN(find_cudnn(opts.cudnn), opts.standins)
+        cudnn = CuDNN(find_cudnn(opts.cudnn), opts.stubs)
         with open(opts.board) as f:
             cudnn.describe(f.read())
         products = not opts.no_products_from or cudnn.version < tuple(map(int, opts.no_products_from.split(".")))

@@ -112,7 +112,7 @@ func Run(ctx context.Context, o Options) (*Outcome, error) {
 	return made, nil
 }
 
-// args are the options as the script takes them.
+// args returns the options as the script takes them.
 func (o *Options) args() []string {
 	args := []string{"--output", o.Output}
 	for _, input := range o.Inputs {

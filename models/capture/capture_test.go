@@ -16,7 +16,7 @@ import (
 	"github.com/vprof/vprof/models/capture"
 )
 
-// interpreter is a program that takes Python's place: the script is its first
+// interpreter returns a program that takes Python's place: the script is its first
 // argument, the file for the result its third.
 func interpreter(t *testing.T, body string) string {
 	t.Helper()

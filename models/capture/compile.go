@@ -31,7 +31,7 @@ type Compile struct {
 }
 
 // Compiling is a command that records a compiled step in a folder of its own. It has to run where PyTorch finds a
-// board, real or not.
+// GPU, real or not.
 type Compiling struct {
 	// Args are Python, the script and its arguments.
 	Args []string
@@ -70,7 +70,7 @@ func (o Options) Compile(c Compile) (*Compiling, error) {
 	return &Compiling{append(args, o.args()...), dir}, nil
 }
 
-// Result is what the command has recorded on a board of this name. The error is a [*RefusedError] if the user can do
+// Result returns what the command has recorded on a GPU of this name. The error is a [*RefusedError] if the user can do
 // something about it.
 func (c *Compiling) Result(gpu string) (*compiled.File, error) {
 	text, err := os.ReadFile(filepath.Join(c.dir, "result.json"))

@@ -27,7 +27,7 @@ type Conversation struct {
 	answers *bufio.Scanner
 }
 
-// Converse begins to ask cuDNN about boards of a generation, as [cudnn.Generation] has it.
+// Converse begins to ask cuDNN about GPUs of a generation, as [cudnn.Generation] has it.
 // The error says why there is no cuDNN to ask.
 func (a Asking) Converse(ctx context.Context, generation int) (*Conversation, error) {
 	python, err := find(a.Python)
@@ -111,14 +111,14 @@ func (e *Engine) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, &[]any{&e.Workspace, &e.Notes})
 }
 
-// Engines are all of cuDNN's engines for a convolution, in the order of its heuristics: those that it proposes, and its
-// fallbacks, which PyTorch tries when none of the others runs.
+// Engines returns all of cuDNN's engines for a convolution, in the order of its heuristics: those that it proposes, and
+// its fallbacks, which PyTorch tries when none of the others runs.
 func (c *Conversation) Engines(q oracle.Question) (proposed, fallbacks []Engine, err error) {
 	err = c.ask("all "+q.String(), &[]*[]Engine{&proposed, &fallbacks})
 	return proposed, fallbacks, err
 }
 
-// Notes are the numerical notes of the engine whose workspace Ask returns.
+// Notes returns the numerical notes of the engine whose workspace Ask returns.
 func (c *Conversation) Notes(q oracle.Question) (notes []int, err error) {
 	err = c.ask("notes "+q.String(), &notes)
 	return notes, err

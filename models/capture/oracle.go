@@ -28,7 +28,7 @@ type Oracle struct {
 	told   []*teller
 }
 
-// teller is what one version of cuDNN says of one generation of boards.
+// teller is what one version of cuDNN says of one generation of GPUs.
 type teller struct {
 	asked.Set
 	before cudnn.Answer
@@ -57,7 +57,7 @@ func (o *Oracle) Remember(python string) error {
 	return os.WriteFile(filepath.Join(o.Folder, pythonFile), []byte(path+"\n"), 0o600)
 }
 
-// Answers is an [asked.Oracle]; nil if no Python was remembered.
+// Answers returns an [asked.Oracle]; nil if no Python was remembered.
 func (o *Oracle) Answers(version string, generation int) cudnn.Answer {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -96,7 +96,7 @@ func (o *Oracle) open() {
 	o.known, _ = asked.Read(filepath.Join(o.Folder, answersFile))
 }
 
-// answer is what a teller says.
+// answer returns what a teller says.
 func (o *Oracle) answer(t *teller) cudnn.Answer {
 	return func(c cudnn.Config, d cudnn.Direction) (int64, bool) {
 		if n, ok := t.before(c, d); ok {

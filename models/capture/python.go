@@ -72,7 +72,7 @@ func (s *program) execute(ctx context.Context, args func(dir string) []string, r
 	return read(out, python, ended, said.Last(), result)
 }
 
-// read is what the script has left behind. If that is nothing, Python ended
+// read returns what the script has left behind. If that is nothing, Python ended
 // before the script could say why: ended, and the last line that it said.
 func read(path, python string, ended error, last string, result any) error {
 	text, err := os.ReadFile(path)
@@ -92,7 +92,7 @@ func read(path, python string, ended error, last string, result any) error {
 	return nil
 }
 
-// find is the interpreter to run.
+// find returns the interpreter to run.
 func find(python string) (string, error) {
 	names := []string{"python3", "python"}
 	if python != "" {

@@ -53,8 +53,8 @@ func (f *File) interpolated(amp string, batch int) (*Recording, error) {
 	return near.interpolate(far, batch, nodes, f.Form == Eager)
 }
 
-// reordered is the same as of [File.AtBatch], in the order of the recording whose batch size is less near. It is nil
-// where this size was recorded or is not between the two, and where both have one order.
+// reordered returns the same as of [File.AtBatch], in the order of the recording whose batch size is less near. It is
+// nil where this size was recorded or is not between the two, and where both have one order.
 func (f *File) reordered(amp string, batch int) *Recording {
 	near, far, err := f.neighbors(amp, batch)
 	nodes := f.nodes()
@@ -68,7 +68,7 @@ func (f *File) reordered(amp string, batch int) *Recording {
 	return r
 }
 
-// neighbors are the recordings of a precision whose batch sizes are next to one: first the one where Inductor fuses
+// neighbors returns the recordings of a precision whose batch sizes are next to one: first the one where Inductor fuses
 // what it fuses at this size, or else the nearer one. If one is of that size, it is both.
 func (f *File) neighbors(amp string, batch int) (near, far *Recording, err error) {
 	amp = strings.TrimPrefix(amp, "none")
@@ -99,7 +99,8 @@ func (f *File) neighbors(amp string, batch int) (near, far *Recording, err error
 	return near, far, nil
 }
 
-// otherwise is how many of its reductions Inductor fuses at a batch size and not at the recorded one, or the reverse.
+// otherwise returns how many of its reductions Inductor fuses at a batch size and not at the recorded one, or the
+// reverse.
 func (r *Recording) otherwise(batch int) int {
 	n := r.splitsOtherwise(batch)
 	for _, from := range r.FusesFrom {
@@ -110,7 +111,7 @@ func (r *Recording) otherwise(batch int) int {
 	return n
 }
 
-// splitsOtherwise is the same of sums that are split into samples.
+// splitsOtherwise returns the same of sums that are split into samples.
 func (r *Recording) splitsOtherwise(batch int) (n int) {
 	for _, at := range r.SplitsAt {
 		if slices.Contains(at, r.Batch) != slices.Contains(at, batch) {
@@ -120,7 +121,7 @@ func (r *Recording) splitsOtherwise(batch int) (n int) {
 	return n
 }
 
-// kept are the nodes of the graph whose results a step keeps for backward, in ascending order.
+// kept returns the nodes of the graph whose results a step keeps for backward, in ascending order.
 func (s *Step) kept(nodes []int64) []int64 {
 	var all []int64
 	for n, class := range s.classes(false) {
@@ -215,7 +216,7 @@ type matchKey struct {
 	allocatedIn, freedIn int
 }
 
-// matchKeys are the keys of a step's allocations.
+// matchKeys returns the keys of a step's allocations.
 func (r *Step) matchKeys() []matchKey {
 	keys := lists.Map(r.Allocations, func(a [3]int64) matchKey { return matchKey{site: a[1], freedIn: -1} })
 	for i, n := range r.Order {
@@ -240,7 +241,7 @@ type matching struct {
 	taken []bool // by allocations of the other
 }
 
-// left are what is not matched yet of both steps, by its keys and in the order in which it comes.
+// left returns what is not matched yet of both steps, by its keys and in the order in which it comes.
 func left[K comparable](m *matching, own, far func(n int) K) map[K]*[2][]int {
 	groups := map[K]*[2][]int{}
 	add := func(side, n int, k K) {

@@ -11,9 +11,9 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// step is a step of a model of one weight w of 4 x 8 floats at a batch size: scores and a hidden tensor in forward, a
-// gradient in backward; scores live to the end of the step. The first step leaves a workspace, and has no hidden
-// tensor.
+// step returns a step of a model of one weight w of 4 x 8 floats at a batch size: scores and a hidden tensor in
+// forward, a gradient in backward; scores live to the end of the step. The first step leaves a workspace, and has no
+// hidden tensor.
 func step(batch int) Recording {
 	n := int64(batch)
 	first := Step{
@@ -51,7 +51,7 @@ func toyCase(batch int) models.Case {
 	}
 }
 
-// written is the content of a file.
+// written returns the content of a file.
 func written(t *testing.T, f *File) []byte {
 	var content bytes.Buffer
 	require.NoError(t, f.Write(&content))

@@ -26,7 +26,7 @@ const mostBytes = 256 << 20
 // File is what vprof capture --compile has recorded of a model.
 type File struct {
 	Schema string `json:"schema"`
-	// Torch is the PyTorch that compiled, "2.15.0+cu132", and GPU the board that it found.
+	// Torch is the PyTorch that compiled, "2.15.0+cu132", and GPU the GPU that it found.
 	Torch string `json:"torch"`
 	GPU   string `json:"gpu"`
 	// Model is what was captured, as the user named it.
@@ -155,7 +155,7 @@ func (g Gradient) MarshalJSON() ([]byte, error) {
 
 const suffix = ".compiled"
 
-// FileOf is the name of the file for a model's file: "vit.compiled" for vit.pt2.
+// FileOf returns the name of the file for a model's file: "vit.compiled" for vit.pt2.
 func FileOf(model string) string { return strings.TrimSuffix(model, filepath.Ext(model)) + suffix }
 
 // Write writes a file.
@@ -247,7 +247,7 @@ func (s *Setup) holds(tensors []Tensor) bool {
 	return !slices.ContainsFunc(s.Allocations, func(n int64) bool { return n < 0 || n > mostSize })
 }
 
-// Forms are what can be compiled.
+// Forms returns what can be compiled.
 func Forms() []string { return []string{"whole", "loss", "blocks"} }
 
 // mostSize bounds sizes in bytes, and mostDim those of dimensions.
@@ -311,7 +311,7 @@ func checkOrder(order []int, allocations int) (freed []bool, err error) {
 	return freed, nil
 }
 
-// bytes are those of a tensor at a batch size.
+// bytes returns those of a tensor at a batch size.
 func (t *Tensor) bytes(batch int64) (int64, error) {
 	d, ok := dtypes[t.DType]
 	if !ok {
@@ -327,7 +327,7 @@ func (t *Tensor) bytes(batch int64) (int64, error) {
 	return n, nil
 }
 
-// at is the shape at a batch size.
+// at returns the shape at a batch size.
 func (t *Tensor) at(batch int64) []int64 {
 	shape := slices.Clone(t.Shape)
 	for i, n := range shape {

@@ -73,14 +73,14 @@ func Listed(folder string, o asked.Oracle) models.Steps {
 	}
 }
 
-// FileOfListed is the file in a folder with the compiled step of a complete case of a listed model: one for each choice
-// of settings.
+// FileOfListed returns the file in a folder with the compiled step of a complete case of a listed model: one for each
+// choice of settings.
 func FileOfListed(folder string, m models.Model, c models.Case) string {
 	words := append([]string{m.Name}, m.Canonical(c).Settings.Words()...)
 	return filepath.Join(folder, strings.Join(words, ",")+suffix)
 }
 
-// asTrained is a case by the loop of its model where it names none: transformers' Trainer clips gradients, too.
+// asTrained returns a case by the loop of its model where it names none: transformers' Trainer clips gradients, too.
 func asTrained(c models.Case, own models.Loop) models.Case {
 	c.Loop = cmp.Or(c.Loop, own)
 	if own == models.LoopTrainer {

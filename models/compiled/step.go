@@ -30,7 +30,7 @@ func Steps(o asked.Oracle) models.Source {
 		})
 }
 
-// stepModel is the model of a file's content. Its cases are what the recording leaves open: see [leftOpen].
+// stepModel returns the model of a file's content. Its cases are what the recording leaves open: see [leftOpen].
 func stepModel(file, name string, content []byte, o asked.Oracle) (models.Model, error) {
 	f, err := Read(content, file)
 	if err == nil && f.Form != Eager {
@@ -80,7 +80,7 @@ func stepModel(file, name string, content []byte, o asked.Oracle) (models.Model,
 	}, nil
 }
 
-// batches are the recorded batch sizes in a precision, ascending.
+// batches returns the recorded batch sizes in a precision, ascending.
 func (f *File) batches(amp string) []int {
 	var all []int
 	for i := range f.Recordings {
@@ -97,7 +97,7 @@ func (f *File) stepCaveats(c models.Case) []string {
 	amp := precision(c.AMP)
 	batches := strings.Trim(fmt.Sprint(f.batches(amp)), "[]")
 	all := []string{fmt.Sprintf("recorded: the step as it ran under PyTorch %s on a simulated %s at batch %s; on "+
-		"other boards libraries may choose other kernels", f.Torch, f.GPU, batches)}
+		"other GPUs libraries may choose other kernels", f.Torch, f.GPU, batches)}
 	if from, to := f.batchRange(amp); c.Batch < from || c.Batch > to {
 		all = append(all, fmt.Sprintf("recorded: what lies beyond batch %d to %d goes on in a line", from, to))
 	}
@@ -126,8 +126,8 @@ func (f *File) Line(amp string) string {
 	return "amp " + name + ": sizes follow the batch in a line"
 }
 
-// offTheLine is how far, as a share, the peaks that follow from neighboring recordings of a precision are from those
-// of the recording between them, at most; infinite where nothing follows.
+// offTheLine returns how far, as a share, the peaks that follow from neighboring recordings of a precision are from
+// those of the recording between them, at most; infinite where nothing follows.
 func (f *File) offTheLine(amp string) float64 {
 	batches := f.batches(amp)
 	most := 0.0
@@ -147,7 +147,7 @@ func (f *File) offTheLine(amp string) float64 {
 	return most
 }
 
-// peak is the most that the allocations of a step hold at a time, in bytes.
+// peak returns the most that the allocations of a step hold at a time, in bytes.
 func (s *Step) peak() int64 {
 	var now, most int64
 	for _, n := range s.Order {

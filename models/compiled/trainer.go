@@ -131,7 +131,7 @@ func (l *loop) setGrad(p, at *trace.Tensor, offset int64) {
 	l.tape.NoGrad(func() { p.SetGrad(lying(at, p.DType(), p.Shape(), offset)) })
 }
 
-// lying is a tensor that lies in an allocation, behind some bytes.
+// lying returns a tensor that lies in an allocation, behind some bytes.
 func lying(in *trace.Tensor, d trace.DType, dims []int64, offset int64) *trace.Tensor {
 	strides := make([]int64, len(dims))
 	n := int64(1)
@@ -209,7 +209,7 @@ func (l *loop) events(p *played, from, to int) {
 // that allocates.
 const Unnamed = "empty_strided"
 
-// name is what an allocation is for, by its number.
+// name returns what an allocation is for, by its number.
 func (l *loop) name(n int64) string {
 	if n == 0 || int(n) >= len(l.names) {
 		return Unnamed

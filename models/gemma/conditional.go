@@ -21,7 +21,7 @@ type wrapped struct {
 	c                       *Config
 }
 
-// ConditionalGeneration is the task of predicting each next token of a text with a decoder
+// ConditionalGeneration returns the task of predicting each next token of a text with a decoder
 // among other modules. EmbedderSizes are zero but for Gemma 3n.
 func ConditionalGeneration(c Config, w llama.Wrapper, s EmbedderSizes, text hf.Text) *hf.TextTask {
 	c.Liger, c.Cache = text.Liger, text.Cache
@@ -83,7 +83,7 @@ func (w *wrapped) prepareMasks(g *frame, in *decoderInputs, padding *tensor, tex
 	in.full, in.window = masks[0], masks[1]
 }
 
-// embedMultimodal is what Gemma3nModel makes of ids: tokens that stand for images and sound are looked
+// embedMultimodal returns what Gemma3nModel makes of ids: tokens that stand for images and sound are looked
 // up in tables of their own, whether there are any or not.
 func (w *wrapped) embedMultimodal(g *frame, ids *tensor) (in decoderInputs) {
 	m := w.LanguageModel.(*gemma3n)

@@ -101,7 +101,7 @@ func newDecoder(c *Config) decoder {
 	return newGemma4(c)
 }
 
-// CausalLM is the task of predicting each next token.
+// CausalLM returns the task of predicting each next token.
 func CausalLM(c Config, text hf.Text) *hf.TextTask {
 	c.Liger, c.Cache = text.Liger, text.Cache
 	m := newDecoder(&c)
@@ -109,7 +109,7 @@ func CausalLM(c Config, text hf.Text) *hf.TextTask {
 	return hf.CausalLM(nil, m, m, m.inner().embed.table, head(&c, m), text)
 }
 
-// head is the output layer.
+// head returns the output layer.
 func head(c *Config, m decoder) *nn.Linear {
 	l := nn.NewLinear(c.Width, c.Vocab, false)
 	if c.Tied {
@@ -225,7 +225,7 @@ func (l Layer) kind() int {
 	return 0
 }
 
-// keywordArguments are the arguments that a layer of a kind is called with by name.
+// keywordArguments returns the arguments that a layer of a kind is called with by name.
 func (s *state) keywordArguments(kind int) []*tensor {
 	out := []*tensor{s.mask[kind], s.positions, s.cos[kind], s.sin[kind]}
 	for _, kv := range s.shared {

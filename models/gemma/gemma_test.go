@@ -16,7 +16,7 @@ const (
 	headSize, inner     = 16, 96
 )
 
-// config is a small Gemma 4 with a number of layers.
+// config returns a small Gemma 4 with a number of layers.
 func config(n int) gemma.Config {
 	c := gemma.Config{Vocab: vocab, Width: width, Heads: heads, Window: 16, Activation: "gelu_pytorch_tanh", Tied: true}
 	for range n {

@@ -154,7 +154,7 @@ func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 // names are those of GPT2LMHeadModel and GPT2ForSequenceClassification.
 var names = nn.Names{"model": "transformer"}
 
-// CausalLM is the task of predicting each next token.
+// CausalLM returns the task of predicting each next token.
 func CausalLM(c Config, text hf.Text) *hf.TextTask {
 	c.Cache = text.Cache
 	m := New(c)
@@ -165,7 +165,7 @@ func CausalLM(c Config, text hf.Text) *hf.TextTask {
 	return hf.CausalLM(names, m, m, nn.Table(m.Wte), head, text)
 }
 
-// Classification is the task of telling something of each sequence. padToken
+// Classification returns the task of telling something of each sequence. padToken
 // says that the model knows which token is padding.
 func Classification(c Config, classes hf.Classes, padToken bool, text hf.Text) *hf.TextTask {
 	c.Cache = text.Cache

@@ -46,7 +46,7 @@ func Attention(f *frame, q, k, v, mask *tensor, o AttentionOptions) *tensor {
 	return g.Return(g.Set(&y, y.Transpose(1, 2).Contiguous()))
 }
 
-// Attend is the attention interface in the frame of an attention module, which holds what it
+// Attend returns the attention interface in the frame of an attention module, which holds what it
 // gives: the results of [EagerAttention] if eager is set, else that of [Attention] without
 // weights.
 func Attend(f *frame, q, k, v, mask *tensor, o AttentionOptions, eager bool) (y, weights *tensor) {
@@ -129,7 +129,7 @@ func SelfAttention(f *frame, m trainer, x, mask *tensor, query, key, value nn.La
 // trainer is a module that may be in training mode.
 type trainer interface{ Training() bool }
 
-// DropoutIn is the probability of dropout in a module: none in evaluation.
+// DropoutIn returns the probability of dropout in a module: none in evaluation.
 func DropoutIn(m trainer, p float64) float64 {
 	if m.Training() {
 		return p

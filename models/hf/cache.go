@@ -22,7 +22,7 @@ type Cache struct {
 	filled bool
 }
 
-// CacheOf is the cache of the models of a case; nil if they never have one.
+// CacheOf returns the cache of the models of a case; nil if they never have one.
 func CacheOf(c models.Case) *Cache {
 	if c.Caches() || c.Evaluate.NewTokens > 0 || peft.CachedTokens(c.LoRA) > 0 {
 		return &Cache{off: !c.Caches()}
@@ -55,7 +55,7 @@ func (c *Cache) fill(f *frame, pairs []*tensor) (end func()) {
 	return end
 }
 
-// Another is an empty cache of the same kind, of a further model; nil if there is none.
+// Another returns an empty cache of the same kind, of a further model; nil if there is none.
 func (c *Cache) Another() *Cache {
 	if c == nil {
 		return nil
@@ -63,7 +63,7 @@ func (c *Cache) Another() *Cache {
 	return &Cache{off: c.off}
 }
 
-// Returned are the tensors of the cache that are among the model's outputs.
+// Returned returns the tensors of the cache that are among the model's outputs.
 func (c *Cache) Returned() []*tensor {
 	if c == nil || c.off {
 		return nil

@@ -14,7 +14,7 @@ type caller struct {
 	text    Text
 }
 
-// logits are the model's scores, of the last tokens alone if the batch says so.
+// logits returns the model's scores, of the last tokens alone if the batch says so.
 func (c *caller) logits(f *frame, b TextBatch) *tensor {
 	g := f.ModuleFrame(c.net, b.IDs, b.Padding)
 	c.text.Context.shard(g, &b)
@@ -47,7 +47,7 @@ func (t Text) autocast(f *frame, b TextBatch, call func(*frame, TextBatch) *tens
 	return y
 }
 
-// chunks are the scores of chunks of tokens, all of them; of one they are those of the model.
+// chunks returns the scores of chunks of tokens, all of them; of one they are those of the model.
 func (c *caller) chunks(f *frame, b TextBatch, n int64) []*tensor {
 	if n <= 1 {
 		return []*tensor{c.scores(f, b)}

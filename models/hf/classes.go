@@ -22,7 +22,7 @@ const (
 	Values
 )
 
-// UsualProblem is the problem of a configuration that names none, as transformers
+// UsualProblem returns the problem of a configuration that names none, as transformers
 // chooses it: regression for a single label, classes that exclude each other for more.
 func UsualProblem(classes int64) Problem {
 	if classes == 1 {
@@ -44,7 +44,7 @@ type Classes struct {
 // classesSetting is the name of the setting that chooses the number of classes.
 const classesSetting = "classes"
 
-// ClassesSetting is the setting that chooses the number of classes.
+// ClassesSetting returns the setting that chooses the number of classes.
 func ClassesSetting(usual int64) models.Setting {
 	return models.Setting{Name: classesSetting, Usage: "classes to tell apart", Default: usual, Min: 1, Max: 1 << 20}
 }
@@ -120,7 +120,7 @@ func HeadDropoutSetting() models.Setting {
 		"1 if the head of token classification has its dropout, 0 if it is off (TRL's disable_dropout)")
 }
 
-// HeadDropout is the dropout of such a head: what the configuration says, or none.
+// HeadDropout returns the dropout of such a head: what the configuration says, or none.
 func HeadDropout(c models.Case, p float64) *nn.Dropout {
 	if !c.On(headDropout) {
 		p = 0
@@ -128,7 +128,7 @@ func HeadDropout(c models.Case, p float64) *nn.Dropout {
 	return nn.NewDropout(p)
 }
 
-// TokenClassification is the task of telling something of each token
+// TokenClassification returns the task of telling something of each token
 // (GenericForTokenClassification). states are those of the model's last layer.
 func TokenClassification(net any, inputs *nn.Embedding, head TokenHead, classes Classes, text Text,
 	states func(f *frame, b TextBatch) *tensor,

@@ -82,7 +82,7 @@ func (c Context) buffers(fresh func(op string, shape ...int64) *tensor, n, lengt
 	return positions
 }
 
-// local is a rank's part of token ids or labels [batch, length], which are padded to a
+// local returns a rank's part of token ids or labels [batch, length], which are padded to a
 // multiple of the ranks.
 func (c Context) local(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)

@@ -16,7 +16,7 @@ type Decoder interface {
 	Call(f *frame, ids, padding *tensor, text Text) *tensor
 }
 
-// forBatch is the text of a batch, and refuses what tensor-parallel ranks cannot share.
+// forBatch returns the text of a batch, and refuses what tensor-parallel ranks cannot share.
 func (t Text) forBatch(f *frame, b TextBatch) Text {
 	switch {
 	case t.TokenRanks > 1 && b.IDs.Size(1)%t.TokenRanks != 0:
@@ -46,7 +46,7 @@ type headed struct {
 	LmHead, Score nn.Layer
 }
 
-// CausalLM is the task of predicting each next token with a decoder and an output layer. names are
+// CausalLM returns the task of predicting each next token with a decoder and an output layer. names are
 // those of the classes of transformers where they are not model and lm_head; holder holds the
 // decoder there, and is the decoder itself for most.
 func CausalLM(names nn.Names, holder any, m Decoder, inputs *nn.Embedding, output nn.Layer, text Text) *TextTask {
@@ -115,7 +115,7 @@ func (t *TextTask) objective(c *caller) {
 	}
 }
 
-// plainWeight is the weight of an output layer that is not called: of one with an adapter
+// plainWeight returns the weight of an output layer that is not called: of one with an adapter
 // the library reads it as well, and trains no adapter.
 func plainWeight(f *frame, output nn.Layer) *tensor {
 	if nn.Base(output) != nn.Trained(output) {
@@ -147,7 +147,7 @@ func (t Text) adjustScores(f *frame, scores **tensor) {
 	f.Set(scores, (*scores).MulScalar())
 }
 
-// SequenceClassification is the task of predicting classes, or a number, for each row
+// SequenceClassification returns the task of predicting classes, or a number, for each row
 // with a decoder and a linear layer of scores, see [CausalLM]. padToken says that the model knows
 // which token is padding.
 func SequenceClassification(names nn.Names, holder any, m Decoder, inputs *nn.Embedding, width int64, classes Classes,

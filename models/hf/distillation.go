@@ -83,7 +83,7 @@ func (d *generalized) loss(f *frame, b TextBatch) *tensor {
 	return g.Return(g.Let(total).DivScalar())
 }
 
-// active are the scores [tokens, vocabulary] of tokens whose next one counts, all of the
+// active returns the scores [tokens, vocabulary] of tokens whose next one counts, all of the
 // answers.
 func (d *generalized) active(f *frame, scores *tensor) *tensor {
 	n := scores.Size(0) * d.answer

@@ -8,7 +8,7 @@ import (
 // flexBlock is how many queries or keys a block of a block mask has.
 const flexBlock = 128
 
-// FlexMask is what create_block_mask makes of a causal mask, compiled: tensors [batch, blocks]
+// FlexMask returns what create_block_mask makes of a causal mask, compiled: tensors [batch, blocks]
 // and [batch, blocks, blocks] of the blocks that queries see and keys are seen by, and those
 // that the function reads, which are kept with them. Chunked is for a mask of chunks.
 func FlexMask(f *frame, batch int64, positions, padding *tensor, packed Packing, chunked bool) []*tensor {
@@ -31,7 +31,7 @@ func FlexMask(f *frame, batch int64, positions, padding *tensor, packed Packing,
 	return out
 }
 
-// blockMask are the tensors of a BlockMask of n blocks of queries and of keys, as the code that
+// blockMask returns the tensors of a BlockMask of n blocks of queries and of keys, as the code that
 // TorchInductor makes of create_block_mask allocates them.
 func blockMask(f *frame, batch, n int64) []*tensor {
 	t := f.Tape()
@@ -68,7 +68,7 @@ func FlexAttention(f *frame, q, k, v *tensor, blocks []*tensor, o AttentionOptio
 	return g.ReturnPair(y, sums)
 }
 
-// flexFunction is the compiled flex_attention: forward saves its inputs in the type of
+// flexFunction returns the compiled flex_attention: forward saves its inputs in the type of
 // autocast, its result, the sums and the block mask, and backward releases each after its
 // last use.
 func flexFunction() *trace.Function {
@@ -124,7 +124,7 @@ func flexFunction() *trace.Function {
 	}
 }
 
-// flexFLOPs are those of two products of causal attention.
+// flexFLOPs returns those of two products of causal attention.
 func flexFLOPs(q, v *tensor) int64 {
 	return q.Numel() / q.Size(-1) * q.Size(2) * (q.Size(-1) + v.Size(-1))
 }

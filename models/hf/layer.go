@@ -36,7 +36,7 @@ func callLayer(f *frame, m any, checkpointing, reentrant bool, forward func(f *f
 	return g.Return(g.CheckpointClosure(WithoutNil(named...), again, WithoutNil(inputs...)...))
 }
 
-// WithoutNil are the arguments that are not None.
+// WithoutNil returns the arguments that are not None.
 func WithoutNil(args ...*tensor) []*tensor {
 	return slices.DeleteFunc(slices.Clone(args), func(x *tensor) bool { return x == nil })
 }

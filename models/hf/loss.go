@@ -32,7 +32,7 @@ func (t Text) causalLMLoss(f *frame, logits *tensor, b TextBatch) *tensor {
 	})
 }
 
-// shiftedLoss is what a loss makes of scores in fp32, as rows, and of the labels that follow,
+// shiftedLoss returns what a loss makes of scores in fp32, as rows, and of the labels that follow,
 // of which the last of a row is none.
 func shiftedLoss(f *frame, logits, labels *tensor, of func(f *frame, source, target *tensor) *tensor) *tensor {
 	g := f.FuncFrame(logits, labels)
@@ -56,7 +56,7 @@ type OutputLoss struct {
 	OwnLabels bool
 }
 
-// Chunked is the LinearCrossEntropyLoss of torchtune 0.7
+// Chunked returns the LinearCrossEntropyLoss of torchtune 0.7
 // (torchtune/modules/loss/cross_entropy_loss.py): tokens are split by tensor_split, and the
 // scores of one of so many chunks are there at a time. Autograd keeps the log-softmax of every
 // chunk, so what is spared are the scores themselves and their copies. No label is taken to be

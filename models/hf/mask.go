@@ -99,7 +99,7 @@ func sequenceMask(
 	return orderedMask(f, batch, positions, padding, packed, needed, always(mask), asItIs, form)
 }
 
-// always is a function that takes no tensors of its own.
+// always returns a function that takes no tensors of its own.
 func always(mask maskFunction) maskMaker {
 	return func(*frame, int64, *tensor) maskFunction { return mask }
 }
@@ -224,7 +224,7 @@ func withinChunk(f *frame, batch int64, padding *tensor) maskFunction {
 	return allOf(func(_ *frame, i indices) *tensor { return chunk(i, i.key).Eq(chunk(i, i.query)) }, notLater)
 }
 
-// leftPadding is how many tokens of each row are padding on the left [batch].
+// leftPadding returns how many tokens of each row are padding on the left [batch].
 func leftPadding(f *frame, batch int64, padding *tensor) *tensor {
 	if padding == nil {
 		return f.Tape().Zeros(trace.I64, batch)

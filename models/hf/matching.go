@@ -37,7 +37,7 @@ func (m *matching) loss(f *frame, b TextBatch) *tensor {
 	return g.Return(y)
 }
 
-// embeddings are the states [rows, width] of the last tokens, brought to length one, by a hook of
+// embeddings returns the states [rows, width] of the last tokens, brought to length one, by a hook of
 // the model: inside of peft's model, or on what accelerate has brought to fp32.
 func (m *matching) embeddings(f *frame, b TextBatch) *tensor {
 	text := m.model.text
@@ -48,13 +48,13 @@ func (m *matching) embeddings(f *frame, b TextBatch) *tensor {
 	return m.pooled(f, text.autocast(f, b, m.states), b.Padding)
 }
 
-// states are those [rows, length, width] of all tokens. The output layer is not used.
+// states returns those [rows, length, width] of all tokens. The output layer is not used.
 func (m *matching) states(f *frame, b TextBatch) *tensor {
 	g := f.ModuleFrame(m.model.net, b.IDs, b.Padding)
 	return g.Return(g.Let(m.model.decoder.Call(g, b.IDs, b.Padding, m.model.text)))
 }
 
-// pooled are the states of the last tokens, brought to length one.
+// pooled returns the states of the last tokens, brought to length one.
 func (m *matching) pooled(f *frame, x, padding *tensor) *tensor {
 	g := f.FuncFrame(padding)
 	g.Let(x)
@@ -64,7 +64,7 @@ func (m *matching) pooled(f *frame, x, padding *tensor) *tensor {
 	return g.Return(g.Set(&y, y.Normalize(1)))
 }
 
-// scores are those [rows, length, 1] of every token, from two rows of the output layer's weight.
+// scores returns those [rows, length, 1] of every token, from two rows of the output layer's weight.
 func (m *matching) scores(f *frame, b TextBatch) *tensor {
 	g := f.ModuleFrame(m.model.net, b.IDs, b.Padding)
 	x := g.Let(m.model.decoder.Call(g, b.IDs, b.Padding, m.model.text))

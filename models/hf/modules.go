@@ -46,7 +46,7 @@ var activations = map[string]func() *nn.Func{
 	"tanh":              func() *nn.Func { return nn.NewFunc((*tensor).Tanh) },
 }
 
-// Activations are the names that [Activation] knows, sorted.
+// Activations returns the names that [Activation] knows, sorted.
 func Activations() []string { return slices.Sorted(maps.Keys(activations)) }
 
 // Activation is ACT2FN[name]; a name not in [Activations] is a bug and panics.

@@ -213,7 +213,7 @@ func (t *TextTask) write(f *trace.Frame, b *TextBatch) {
 	b.IDs = f.Let(f.Let(word).Unsqueeze(-1))
 }
 
-// choose is the word that follows: the likeliest of the scores of the last token, in fp32.
+// choose returns the word that follows: the likeliest of the scores of the last token, in fp32.
 func (t *TextTask) choose(f *trace.Frame, scores *trace.Tensor) *trace.Tensor {
 	g := f.FuncFrame(scores)
 	g.Set(&scores, scores.Select(1, -1))

@@ -130,7 +130,7 @@ func selectiveLogSoftmax(f *frame, logits, labels *tensor) *tensor {
 	return g.Return(y)
 }
 
-// compared is the loss of objectives that compare with a reference model (DPO, KTO).
+// compared returns the loss of objectives that compare with a reference model (DPO, KTO).
 // The reference's scores are held as long as those of the model.
 func (p *preferences) compared(f *frame, b TextBatch, logps, kl *tensor) *tensor {
 	ratios := logps
@@ -153,7 +153,7 @@ func (p *preferences) compared(f *frame, b TextBatch, logps, kl *tensor) *tensor
 	return f.Let(parts[0].Sub(parts[1])).MulScalar().LogSigmoid().Neg().Mean(false)
 }
 
-// alone is the loss of objectives without a reference model (ORPO, CPO): odds or
+// alone returns the loss of objectives without a reference model (ORPO, CPO): odds or
 // margins, and the cross entropy of the chosen answers where the trainer's function has
 // one, which comes before log-probabilities. SimPO is CPOTrainer with cpo_alpha=0.
 func (p *preferences) alone(f *frame, b TextBatch) *tensor {

@@ -13,7 +13,7 @@ func (c Context) gathered() *trace.Function {
 	return sharedAttention("Llama3FlashAttnVarlenFuncBackward", c.gatheredForward, c.gatheredBackward)
 }
 
-// sharedAttention is an autograd function of ring-flash-attn, which saves its inputs and what it gives.
+// sharedAttention returns an autograd function of ring-flash-attn, which saves its inputs and what it gives.
 func sharedAttention(name string, forward func(f *frame, q, k, v *tensor) (y, lse *tensor),
 	backward func(f *frame, q, k, v *tensor) []*tensor,
 ) *trace.Function {
@@ -32,7 +32,7 @@ func sharedAttention(name string, forward func(f *frame, q, k, v *tensor) (y, ls
 	}
 }
 
-// keysSeen is how many keys the tokens of the rank see, those of ranks before it and their own.
+// keysSeen returns how many keys the tokens of the rank see, those of ranks before it and their own.
 func (c Context) keysSeen(local int64) int64 { return (c.Rank + 1) * local }
 
 // gatheredForward is llama3_flash_attn_varlen_forward.

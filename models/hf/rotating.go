@@ -26,7 +26,7 @@ func (c Context) rotating() *trace.Function {
 	}
 }
 
-// rotated is the attention interface with it.
+// rotated returns the attention interface with it.
 func (c Context) rotated(f *frame, q, k, v *tensor, o AttentionOptions) *tensor {
 	g := f.FuncFrame(q, k, v)
 	if o.Groups > 1 && o.RepeatKV {
@@ -48,7 +48,7 @@ type rotation struct {
 
 const tokens = 2
 
-// half is one of the two parts that a rank has of a sequence.
+// half returns one of the two parts that a rank has of a sequence.
 func half(f *frame, x *tensor, i int64) *tensor {
 	n := x.Size(tokens) / 2
 	return f.Let(x.Slice(tokens, i*n, (i+1)*n))

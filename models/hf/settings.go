@@ -12,7 +12,7 @@ const (
 	plainSetting  = "plain-loss"
 )
 
-// LengthSetting is the number of tokens of a row.
+// LengthSetting returns the number of tokens of a row.
 func LengthSetting(usual, most int64) models.Setting {
 	return models.Setting{
 		Name: lengthSetting, Usage: "tokens of a sequence", Length: true, Default: min(usual, most),
@@ -80,7 +80,7 @@ func SharedLabelsSetting() models.Setting {
 	return models.Switch(SharedLabels, 0, usage)
 }
 
-// LossSettings are how the scores of a language model and their loss are computed.
+// LossSettings returns how the scores of a language model and their loss are computed.
 func LossSettings() []models.Setting {
 	return append(ChunkSettings(),
 		models.Switch(plainSetting, 0,
@@ -91,7 +91,7 @@ func LossSettings() []models.Setting {
 	)
 }
 
-// ChunkSettings are how PyTorch and torchtune compute them for some tokens at a
+// ChunkSettings returns how PyTorch and torchtune compute them for some tokens at a
 // time.
 func ChunkSettings() []models.Setting {
 	return []models.Setting{
@@ -106,7 +106,7 @@ func ChunkSettings() []models.Setting {
 	}
 }
 
-// LossSettingNames are their names.
+// LossSettingNames returns their names.
 func LossSettingNames() []string {
 	return []string{chunksSetting, fusedSetting, linearSetting, plainSetting}
 }
@@ -167,7 +167,7 @@ func TextOf(c models.Case) Text {
 	}
 }
 
-// tensorRanks is how many ranks are in a tensor-parallel group that does something, else zero.
+// tensorRanks returns how many ranks are in a tensor-parallel group that does something, else zero.
 func tensorRanks(c models.Case, does func(s *models.Strategy) bool) int64 {
 	if c.Strategy == nil || !does(c.Strategy) {
 		return 0
@@ -175,5 +175,5 @@ func tensorRanks(c models.Case, does func(s *models.Strategy) bool) int64 {
 	return c.Strategy.TP
 }
 
-// Positions are those of tokens, nil if the model counts them itself.
+// Positions returns those of tokens, nil if the model counts them itself.
 func (t Text) Positions() *tensor { return t.positions }

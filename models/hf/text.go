@@ -303,7 +303,7 @@ func (t *TextTask) AdaptEmbeddings(method peft.Config) (nn.Adapter, error) {
 	return tuned, nil
 }
 
-// prompted is the loss of a batch with virtual tokens before each row, whose labels and mask say
+// prompted returns the loss of a batch with virtual tokens before each row, whose labels and mask say
 // that they are there (PeftModelForCausalLM.forward).
 func (t *TextTask) prompted(f *frame) *tensor {
 	b, g := t.batch, f.FuncFrame(t.batch.IDs, t.batch.Labels, t.batch.Padding)

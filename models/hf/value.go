@@ -55,7 +55,7 @@ func (v *valued) loss(f *frame, b TextBatch) *tensor {
 	return g.Return(parts[0].To(trace.F32).Sub(parts[1].To(trace.F32)).LogSigmoid().Mean(false).Neg())
 }
 
-// values are those [rows, length] of all tokens, in the precision of training.
+// values returns those [rows, length] of all tokens, in the precision of training.
 func (v *valued) values(f *frame, b TextBatch) *tensor {
 	var value, logits *tensor
 	on := false

@@ -98,7 +98,7 @@ func selectedLoss(f *frame, logits, labels *tensor) *tensor {
 	return g.Return(losses.Mul(counts).Sum(false).DivScalar())
 }
 
-// counted are the losses of the n tokens of target that count, and where they are.
+// counted returns the losses of the n tokens of target that count, and where they are.
 func counted(f *frame, source, target *tensor, n int64) (losses, at *tensor) {
 	each := f.Let(source.CrossEntropyWith(target, trace.CrossEntropyArgs{Reduction: trace.ReduceNone}))
 	f.Let(target.EqScalar())

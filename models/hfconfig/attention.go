@@ -16,7 +16,7 @@ func (a *architecture) flashed(c llama.Config) {
 	}
 }
 
-// chosen is a configuration as the settings of a case have it.
+// chosen returns a configuration as the settings of a case have it.
 func (d relative) chosen(c llama.Config, k models.Case) llama.Config {
 	if hf.Flash.Chosen(k) {
 		c.Eager, c.MaterializedMask, c.Windowed = false, false, nil // its kernels need no masks

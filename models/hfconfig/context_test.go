@@ -69,7 +69,7 @@ func TestShardsOnTheHost(t *testing.T) {
 	}
 }
 
-// peakBeyondBatch is the most that steps allocate beyond the model and the first batch.
+// peakBeyondBatch returns the most that steps allocate beyond the model and the first batch.
 func peakBeyondBatch(p *program.Program) (peak int64) {
 	all := phases(p, inBlocks)
 	for of, u := range all {

@@ -44,7 +44,7 @@ func TestDeviceMapsAreThoseOfTransformers(t *testing.T) {
 	}
 }
 
-// weightsOf is the size of the weights of a program.
+// weightsOf returns the size of the weights of a program.
 func weightsOf(p *program.Program) (bytes int64) {
 	for _, b := range p.Buffers {
 		if b.Class == program.Weights {

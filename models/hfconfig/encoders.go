@@ -9,7 +9,7 @@ import (
 	"github.com/vprof/vprof/models/train"
 )
 
-// encoder is what all text encoders share: the sizes of their batches, and the
+// encoder returns what all text encoders share: the sizes of their batches, and the
 // settings. positions is how many tokens a row can have.
 func encoder(name string, layers, width, positions, classes int64) architecture {
 	return architecture{
@@ -73,7 +73,7 @@ func (r *reader) bertConfig(vocab int64, roberta bool) bert.Config {
 	return c
 }
 
-// bertTask is a task of BERT or RoBERTa.
+// bertTask returns a task of BERT or RoBERTa.
 func (r *reader) bertTask(c bert.Config, labels int64) func(models.Case) train.Task {
 	dropout := r.probability("classifier_dropout", c.HiddenDropout)
 	problem := r.problem(labels)

@@ -68,7 +68,7 @@ func (d relative) mixture(c llama.Config, a *architecture) {
 	})
 }
 
-// converted are the adapters that peft makes where layers are named that transformers 5 has
+// converted returns the adapters that peft makes where layers are named that transformers 5 has
 // in parameters of the experts (convert_peft_config_for_transformers): of those
 // parameters, with twice the rank where two layers are one parameter, and of no other
 // layer of these names. For peft all-linear has the names, too, and the names of all linear layers do if they are

@@ -23,7 +23,7 @@ type family struct {
 	read    func(*reader) architecture
 }
 
-// families are all types: those here, and those of the tables of decoders.
+// families returns all types: those here, and those of the tables of decoders.
 func families() map[string]family {
 	all := map[string]family{
 		"bert": {
@@ -72,7 +72,7 @@ func families() map[string]family {
 	return all
 }
 
-// headsOf are the classes of transformers for some tasks, whose names begin alike.
+// headsOf returns the classes of transformers for some tasks, whose names begin alike.
 func headsOf(name string, tasks ...string) map[string]string {
 	ends := map[string]string{
 		causalLM: "CausalLM", maskedLM: "MaskedLM", classification: "SequenceClassification",
@@ -85,7 +85,7 @@ func headsOf(name string, tasks ...string) map[string]string {
 	return heads
 }
 
-// decoder is what all text decoders share: the sizes of their batches, and the
+// decoder returns what all text decoders share: the sizes of their batches, and the
 // settings. length is how many tokens a row has.
 func decoder(name string, layers, width, classes int64, length models.Setting) architecture {
 	return architecture{
@@ -110,7 +110,7 @@ func decoder(name string, layers, width, classes int64, length models.Setting) a
 	}
 }
 
-// onlyDecoders are the settings of decoders that one task alone has a use for.
+// onlyDecoders returns the settings of decoders that one task alone has a use for.
 func onlyDecoders() map[string][]string {
 	only := maps.Clone(onlyClassification)
 	for _, name := range append(hf.LossSettingNames(), hf.SharedLabels) {

@@ -107,7 +107,7 @@ func (a *architecture) noClippable() {
 	})
 }
 
-// attending is a configuration with the attention of a case.
+// attending returns a configuration with the attention of a case.
 func attending(c gemma.Config, k models.Case) gemma.Config {
 	c.Flash, c.Eager = hf.Flash.Chosen(k), hf.Eager.Chosen(k)
 	return c
@@ -242,7 +242,7 @@ func readGemma3n(r *reader) gemma.Config {
 	return c
 }
 
-// perLayerSizes is a size of n layers: one for all, or one for each.
+// perLayerSizes returns a size of n layers: one for all, or one for each.
 func (r *reader) perLayerSizes(key string, n, otherwise int64) []int64 {
 	value, name, ok := r.get(key)
 	if !ok || len(value) == 0 || value[0] != '[' {

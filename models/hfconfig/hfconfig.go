@@ -53,7 +53,7 @@ const (
 	ctc            = "ctc"
 )
 
-// Tasks are the names of what models are trained for.
+// Tasks returns the names of what models are trained for.
 func Tasks() []string {
 	return []string{causalLM, maskedLM, classification, tokens, transcription, ctc}
 }
@@ -84,7 +84,7 @@ func Open(path string) (models.Model, error) {
 	return Parse(path, data)
 }
 
-// located is where the config.json is that a path or a name of the hub stands for. No shell
+// located returns where the config.json is that a path or a name of the hub stands for. No shell
 // sees the home directory behind "hf:".
 func located(path string) string {
 	if rest, ok := strings.CutPrefix(filepath.ToSlash(path), "~/"); ok {
@@ -309,14 +309,14 @@ func (a *architecture) caveatsOf(c models.Case) (notes []string) {
 	return notes
 }
 
-// leverSet are the levers of an architecture: all have those of the training loop.
+// leverSet returns the levers of an architecture: all have those of the training loop.
 func (a *architecture) leverSet() models.LeverSet {
 	l := a.levers
 	l.Loop, l.Quantize, l.QAT = models.LoopTrainer, true, true
 	return l
 }
 
-// Types are the model types that vprof describes, sorted.
+// Types returns the model types that vprof describes, sorted.
 func Types() []string { return slices.Sorted(maps.Keys(families())) }
 
 func (r *reader) family() (kind string, f family, err error) {
@@ -338,7 +338,7 @@ func (r *reader) family() (kind string, f family, err error) {
 	return kind, f, nil
 }
 
-// renamed is the type of a file whose model_type is older than transformers' own class: those of
+// renamed returns the type of a file whose model_type is older than transformers' own class: those of
 // MiniMax M2 were published under the type of MiniMax Text 01.
 func (r *reader) renamed(kind string) string {
 	value, _, _ := r.get("architectures")
@@ -363,7 +363,7 @@ func (r *reader) common() {
 	r.refuse("per_layer_config")
 }
 
-// rowLength is the setting of the tokens of a row, which a key of the
+// rowLength returns the setting of the tokens of a row, which a key of the
 // configuration bounds.
 func rowLength(usual, most int64, key string) models.Setting {
 	s := hf.LengthSetting(usual, most)
@@ -398,7 +398,7 @@ func (r *reader) dequantized() bool {
 	return ok && json.Unmarshal(value, &q) == nil && q.Method == "mxfp4"
 }
 
-// trained is the task that the architectures of the file name. If they name
+// trained returns the task that the architectures of the file name. If they name
 // none that vprof knows, it is "", and instead has them.
 func (r *reader) trained(f family) (task string, instead []string) {
 	given := r.words("architectures")
@@ -416,7 +416,7 @@ func (r *reader) trained(f family) (task string, instead []string) {
 // usualName is how configurations are called.
 const usualName = "config.json"
 
-// name is what the user would call the model: by the file, or by the folder if
+// name returns what the user would call the model: by the file, or by the folder if
 // the file is called as all are. A snapshot in the cache of the hub stands in a
 // folder whose name has that of its repository.
 func (r *reader) name() string {

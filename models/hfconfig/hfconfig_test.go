@@ -197,7 +197,7 @@ func named(t *testing.T, list []models.Model, name string) models.Model {
 	return models.Model{}
 }
 
-// shared are the settings that the model has.
+// shared returns the settings that the model has.
 func shared(m models.Model, s models.Settings) models.Settings {
 	out := models.Settings{}
 	for _, d := range m.Settings {

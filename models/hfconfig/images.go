@@ -34,7 +34,7 @@ type vision struct {
 	without string
 }
 
-// pictures is how many images a row of a case has, and their height and width.
+// pictures returns how many images a row of a case has, and their height and width.
 func (s *vision) pictures(c models.Case) tower.Pictures {
 	if s == nil {
 		return tower.Pictures{}
@@ -46,7 +46,7 @@ func (s *vision) pictures(c models.Case) tower.Pictures {
 	return p
 }
 
-// with is what the model of a case has besides the decoder, its images included.
+// with returns what the model of a case has besides the decoder, its images included.
 func (s *vision) with(w llama.Wrapper, c models.Case) llama.Wrapper {
 	if p := s.pictures(c); p.PerRow > 0 {
 		w.Vision = s.of(w, p, c)

@@ -68,7 +68,7 @@ func (d relative) architecture(r *reader) architecture {
 	return a
 }
 
-// rotaryLength is the setting of the tokens of a row of models with rotary positions: they
+// rotaryLength returns the setting of the tokens of a row of models with rotary positions: they
 // are computed for any number, whatever the model was made for.
 func (r *reader) rotaryLength(positions int64) models.Setting {
 	const most = 1 << 20
@@ -210,7 +210,7 @@ func readGemma3(r *reader, c *llama.Config) {
 	c.Rotary.Kinds = kindsOf(c.Windowed)
 }
 
-// kindsOf is the number of kinds of layers that there are, by which see a window: each has
+// kindsOf returns the number of kinds of layers that there are, by which see a window: each has
 // angles of its own.
 func kindsOf(windowed []bool) int {
 	if slices.Contains(windowed, true) && slices.Contains(windowed, false) {
@@ -367,7 +367,7 @@ func (r *reader) layersOf(key string, c *llama.Config, kind, other []string, usu
 	})
 }
 
-// attentionTypes are the layers whose tokens see a part of those before them: layer_types says so, by the
+// attentionTypes returns the layers whose tokens see a part of those before them: layer_types says so, by the
 // name of that kind, or usual does.
 func (r *reader) attentionTypes(c *llama.Config, sliding string, usual func(layer int64) bool) []bool {
 	const full = fullAttention

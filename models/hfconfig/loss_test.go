@@ -42,7 +42,7 @@ func TestChunkedLossNeedsWhatTorchtuneNeeds(t *testing.T) {
 	}
 }
 
-// firstStep is what lies there after the first forward pass beyond the model, and the
+// firstStep returns what lies there after the first forward pass beyond the model, and the
 // peak up to the end of its backward.
 func firstStep(p *program.Program) (forward, peak int64) {
 	all := phases(p, inBlocksBesideWorkspaces)

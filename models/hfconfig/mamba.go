@@ -181,7 +181,7 @@ func (r *reader) mamba2(inner int64, named string) llama.Mamba {
 	return m
 }
 
-// automatic is a size that the file may leave to transformers by "auto".
+// automatic returns a size that the file may leave to transformers by "auto".
 func (r *reader) automatic(key string, otherwise int64) int64 {
 	if value, _, ok := r.get(key); ok && string(value) == `"auto"` {
 		return otherwise
@@ -228,7 +228,7 @@ func readLFM2MoE(r *reader, c *llama.Config) {
 	c.Experts.Normalized, c.Experts.Biased = r.flag("norm_topk_prob", true), r.flag("use_expert_bias", true)
 }
 
-// positive is a number above 0, up to a bound.
+// positive returns a number above 0, up to a bound.
 func (r *reader) positive(value json.RawMessage, name string, most, otherwise float64) float64 {
 	var p float64
 	if json.Unmarshal(value, &p) != nil || !(p > 0 && p <= most) {
@@ -301,7 +301,7 @@ func readNemotronH(r *reader, c *llama.Config) {
 	c.Mamba = m
 }
 
-// either is the first of two keys that the file has, or the second.
+// either returns the first of two keys that the file has, or the second.
 func (r *reader) either(first, second string) string {
 	if _, ok := r.raw[first]; ok {
 		return first

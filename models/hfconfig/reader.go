@@ -66,7 +66,7 @@ func (r *reader) sub(key string) *reader {
 	return child
 }
 
-// given are the keys that were read, with those of the configurations under this one.
+// given returns the keys that were read, with those of the configurations under this one.
 func (r *reader) given() (json.RawMessage, error) {
 	for key, child := range r.under {
 		if _, ok := r.raw[key]; !ok {
@@ -119,7 +119,7 @@ func (r *reader) has(key string) bool {
 // null tells whether a value is JSON's null, Python's None.
 func null(value json.RawMessage) bool { return string(value) == "null" }
 
-// excerpt is a value as messages show it: not all of a long one.
+// excerpt returns a value as messages show it: not all of a long one.
 func excerpt(value json.RawMessage) string {
 	const most = 40
 	if text := string(value); len(text) <= most {
@@ -143,12 +143,12 @@ func (r *reader) whole(value json.RawMessage, name string, least, most int64) (n
 	return 0, false
 }
 
-// size is a number of things, of which there is at least one.
+// size returns a number of things, of which there is at least one.
 func (r *reader) size(key string, otherwise, most int64) int64 {
 	return r.number(key, otherwise, 1, most)
 }
 
-// number is a whole number within bounds.
+// number returns a whole number within bounds.
 func (r *reader) number(key string, otherwise, least, most int64) int64 {
 	if value, name, ok := r.get(key); ok {
 		if n, ok := r.whole(value, name, least, most); ok {
@@ -158,7 +158,7 @@ func (r *reader) number(key string, otherwise, least, most int64) int64 {
 	return otherwise
 }
 
-// sizeOr is a size whose absence and whose None mean different things.
+// sizeOr returns a size whose absence and whose None mean different things.
 func (r *reader) sizeOr(key string, absent, none, most int64) int64 {
 	if value, _, ok := r.get(key); ok && null(value) {
 		return none
@@ -166,7 +166,7 @@ func (r *reader) sizeOr(key string, absent, none, most int64) int64 {
 	return r.size(key, absent, most)
 }
 
-// sizes is a list of sizes.
+// sizes returns a list of sizes.
 func (r *reader) sizes(key string, otherwise []int64, most int64) []int64 {
 	value, name, ok := r.get(key)
 	if !ok {
@@ -183,7 +183,7 @@ func (r *reader) sizes(key string, otherwise []int64, most int64) []int64 {
 	return otherwise
 }
 
-// numbers is a list of whole numbers within bounds; nil if there is none.
+// numbers returns a list of whole numbers within bounds; nil if there is none.
 func (r *reader) numbers(key string, least, most int64) []int64 {
 	if value, name, ok := r.get(key); ok && !null(value) {
 		return r.list(value, name, least, most)
@@ -208,7 +208,7 @@ func (r *reader) list(value json.RawMessage, name string, least, most int64) []i
 	return out
 }
 
-// square is the side of an image or a patch: one number, or two that are equal.
+// square returns the side of an image or a patch: one number, or two that are equal.
 func (r *reader) square(key string, otherwise int64) int64 {
 	value, name, ok := r.get(key)
 	if !ok || !bytes.HasPrefix(value, []byte("[")) {
@@ -221,7 +221,7 @@ func (r *reader) square(key string, otherwise int64) int64 {
 	return sides[0]
 }
 
-// padToken is the id of the padding token; none if it is null or, with absent below
+// padToken returns the id of the padding token; none if it is null or, with absent below
 // zero, not given.
 func (r *reader) padToken(absent, vocab int64) (id int64, some bool) {
 	value, name, ok := r.get("pad_token_id")
@@ -238,7 +238,7 @@ func (r *reader) padToken(absent, vocab int64) (id int64, some bool) {
 	return id, true
 }
 
-// probability is a number from 0 to 1; null counts as absent.
+// probability returns a number from 0 to 1; null counts as absent.
 func (r *reader) probability(key string, otherwise float64) float64 {
 	value, name, ok := r.get(key)
 	if !ok || null(value) {
@@ -267,7 +267,7 @@ func (r *reader) flag(key string, otherwise bool) bool {
 	return otherwise
 }
 
-// word is one of several names.
+// word returns one of several names.
 func (r *reader) word(key, otherwise string, known []string) string {
 	value, name, ok := r.get(key)
 	if !ok {
@@ -281,7 +281,7 @@ func (r *reader) word(key, otherwise string, known []string) string {
 	return w
 }
 
-// words is a list of names; nil if there is none.
+// words returns a list of names; nil if there is none.
 func (r *reader) words(key string) []string {
 	value, name, ok := r.get(key)
 	if !ok || null(value) {

@@ -60,7 +60,7 @@ const (
 	separateSetting = "separate-projections"
 )
 
-// variants are those that make a difference to a configuration.
+// variants returns those that make a difference to a configuration.
 func variants(c llama.Config) []models.Setting {
 	var all []models.Setting
 	if c.KVHeads < c.Heads && !c.Eager && c.Latent.Rank == 0 {

@@ -44,7 +44,7 @@ type relative struct {
 	read func(r *reader, c *llama.Config)
 }
 
-// variant is the type with other classes, for whose files read reads.
+// variant returns the type with other classes, for whose files read reads.
 func (d relative) variant(name string, read func(r *reader, c *llama.Config)) relative {
 	d.name, d.read = name, read
 	return d

@@ -15,7 +15,7 @@ import (
 // since the program began.
 type usage struct{ end, peak, soFar int64 }
 
-// phases are the usages of all phases of a program, whose buffers take what size says. Of a
+// phases returns the usages of all phases of a program, whose buffers take what size says. Of a
 // phase that a step has several times they are the last end and the highest peak.
 func phases(p *program.Program, size func(program.Buffer) int64) map[program.Phase]usage {
 	all := map[program.Phase]usage{}
@@ -37,7 +37,7 @@ func phases(p *program.Program, size func(program.Buffer) int64) map[program.Pha
 	return all
 }
 
-// growth is the largest number of bytes that the second step of a case on an A100 asks for
+// growth returns the largest number of bytes that the second step of a case on an A100 asks for
 // beyond those before it: in its forward pass with the loss, and in backward.
 func growth(t *testing.T, m models.Model, c models.Case) (forward, backward int64) {
 	t.Helper()
@@ -49,10 +49,10 @@ func growth(t *testing.T, m models.Model, c models.Case) (forward, backward int6
 		all[phase(1, "backward")].peak - before
 }
 
-// asRequested is the size that was asked for.
+// asRequested returns the size that was asked for.
 func asRequested(b program.Buffer) int64 { return b.Bytes }
 
-// inBlocks is the size of the block of the caching allocator.
+// inBlocks returns the size of the block of the caching allocator.
 func inBlocks(b program.Buffer) int64 { return ceil.Multiple(b.Bytes, 512) }
 
 // inBlocksBesideWorkspaces is that of all buffers but workspaces.
@@ -63,16 +63,16 @@ func inBlocksBesideWorkspaces(b program.Buffer) int64 {
 	return inBlocks(b)
 }
 
-// phase is a phase of a step; -1 is what comes before the first.
+// phase returns a phase of a step; -1 is what comes before the first.
 func phase(step int, name string) program.Phase { return program.Phase{Step: step, Name: name} }
 
-// secondStep are the peaks of its forward pass and of backward, in blocks.
+// secondStep returns the peaks of its forward pass and of backward, in blocks.
 func secondStep(p *program.Program) (forward, backward int64) {
 	all := phases(p, inBlocks)
 	return all[phase(1, "forward")].peak, all[phase(1, "backward")].peak
 }
 
-// phasePeak is the most that is requested at a time in a phase of a step.
+// phasePeak returns the most that is requested at a time in a phase of a step.
 func phasePeak(p *program.Program, step int, name string) int64 {
 	return phases(p, asRequested)[phase(step, name)].peak
 }

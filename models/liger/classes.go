@@ -26,7 +26,7 @@ const (
 	gelu = "gelu"
 )
 
-// usual are the kernels of most decoders, whose classes begin with name.
+// usual returns the kernels of most decoders, whose classes begin with name.
 func usual(name string) Kernels {
 	return Kernels{
 		Norm: name + "RMSNorm", Gated: name + "MLP", Activation: silu, Rotary: true,
@@ -101,7 +101,7 @@ func Undescribed(class string) bool {
 		strings.HasSuffix(name, "ForConditionalGeneration")
 }
 
-// fileOf is the folder of the file that a class of transformers is of, "" of other
+// fileOf returns the folder of the file that a class of transformers is of, "" of other
 // classes, and the class's own name.
 func fileOf(class string) (folder, name string) {
 	rest, ok := strings.CutPrefix(class, "transformers.models.")

@@ -64,7 +64,7 @@ func RotateComplex(f *frame, q, k, angles *tensor) (*tensor, *tensor) {
 	return rotate(f, "LigerLlama4RopeFunctionBackward", "llama4_rope", false, q, k, angles)
 }
 
-// rotate is an autograd function whose backward rotates gradients by the same angles.
+// rotate returns an autograd function whose backward rotates gradients by the same angles.
 func rotate(f *frame, node, kernel string, headsFirst bool, q, k *tensor, angles ...*tensor) (*tensor, *tensor) {
 	transposed := func(x *tensor) *tensor {
 		if headsFirst {

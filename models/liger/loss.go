@@ -27,7 +27,7 @@ func LinearCrossEntropy(f *frame, x, weight, labels *tensor) *tensor {
 	return g.Return(loss)
 }
 
-// chunkRows is how many rows of n have their scores at a time: about as many bytes of
+// chunkRows returns how many rows of n have their scores at a time: about as many bytes of
 // scores as of hidden states.
 func chunkRows(n, width, vocabulary int64) int64 {
 	want := ceil.Div(n, ceil.Div(vocabulary, width))

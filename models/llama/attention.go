@@ -114,7 +114,7 @@ func (a *attention) gated(f *frame, x *tensor) (q, gate *tensor) {
 	return q, gate
 }
 
-// attend is the attention interface.
+// attend returns the attention interface.
 func (a *attention) attend(f *frame, q, k, v *tensor, in inputs) (y, weights *tensor) {
 	mask, o := in.mask, hf.AttentionOptions{
 		Causal: true, Groups: q.Size(1) / k.Size(1), RepeatKV: a.c.RepeatKV,
@@ -136,7 +136,7 @@ func (a *attention) attend(f *frame, q, k, v *tensor, in inputs) (y, weights *te
 	return a.c.attend(f, q, k, v, in, o)
 }
 
-// attend is the attention interface of models without sinks. The weights are nil where
+// attend returns the attention interface of models without sinks. The weights are nil where
 // PyTorch's fused attention serves it.
 func (c *Config) attend(f *frame, q, k, v *tensor, in inputs, o hf.AttentionOptions) (y, weights *tensor) {
 	switch {
@@ -148,7 +148,7 @@ func (c *Config) attend(f *frame, q, k, v *tensor, in inputs, o hf.AttentionOpti
 	return hf.Attention(f, q, k, v, in.mask, o), nil
 }
 
-// attendAndProject is the end of an attention module, in its frame, which holds the results:
+// attendAndProject returns the end of an attention module, in its frame, which holds the results:
 // heads are put side by side and projected.
 func (c *Config) attendAndProject(f *frame, q, k, v *tensor, in inputs, o hf.AttentionOptions, output nn.Layer) (y,
 	weights *tensor,
@@ -259,7 +259,7 @@ func queryScale(f *frame, positions *tensor) *tensor {
 	return g.Return(scaling.Unsqueeze(1).Unsqueeze(-1))
 }
 
-// attentions are the modules that LLaMA-Adapter's prompts can be put at; none of models that peft knows no way for.
+// attentions returns the modules that LLaMA-Adapter's prompts can be put at; none of models that peft knows no way for.
 func (m *Model) attentions() (all []peft.Attention) {
 	for _, l := range m.Layers {
 		if a, ok := l.SelfAttn.(*attention); ok && m.c.AdaptionPrompts {

@@ -195,7 +195,7 @@ func (e *dbrxExperts) call(f *frame, x, chosen, weights *tensor) *tensor {
 	return g.Return(g.Set(&next, next.View(batch, -1, width)))
 }
 
-// call is an expert.
+// call returns an expert.
 func (m *dbrxWeights) call(f *frame, x, w1, v1, w2 *tensor) *tensor {
 	g := f.ModuleFrame(m, x, w1, v1, w2)
 	gate := g.Let(x.Matmul(w1.T()))

@@ -8,7 +8,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// SharedExperts is the number of experts of a layer that ranks can share out (expert
+// SharedExperts returns the number of experts of a layer that ranks can share out (expert
 // parallelism), zero for models of which vprof does not describe that.
 func (c *Config) SharedExperts() int64 {
 	e := c.Experts
@@ -18,10 +18,10 @@ func (c *Config) SharedExperts() int64 {
 	return e.Count
 }
 
-// local is how many experts the rank has.
+// local returns how many experts the rank has.
 func (e Experts) local() int64 { return e.Count / max(1, e.Ranks) }
 
-// width is how wide an expert is on the rank.
+// width returns how wide an expert is on the rank.
 func (e Experts) width() int64 {
 	if e.Ranks > 0 {
 		return e.Inner
@@ -29,7 +29,7 @@ func (e Experts) width() int64 {
 	return ceil.Div(e.Inner, max(1, e.Tensor))
 }
 
-// received is how many tokens come to a rank where every rank has some: those that choose at least one
+// received returns how many tokens come to a rank where every rank has some: those that choose at least one
 // of the rank's, each once, where all choices of experts are equally likely, times the skew.
 func (e Experts) received(tokens int64) int64 {
 	missed := 1.0
@@ -87,7 +87,7 @@ func (e *ExpertWeights) exchanged(f *frame, x, chosen, weights *tensor) *tensor 
 	return g.Return(out.To(x.DType()))
 }
 
-// ran is the experts' own forward with local weights.
+// ran returns the experts' own forward with local weights.
 func (e *ExpertWeights) ran(f *frame, x, chosen, weights *tensor, local []*tensor) *tensor {
 	g := f.FuncFrame(x, chosen, weights)
 	return g.Return(e.products(g, x, chosen, weights, local))
@@ -103,7 +103,7 @@ func (e *ExpertWeights) reduced(f *frame, x, chosen, weights *tensor, local []*t
 	return g.Return(y.SumInPlace(e.c.Experts.Ranks))
 }
 
-// local are the weights under _use_local_dtensor_params.
+// local returns the weights under _use_local_dtensor_params.
 func (e *ExpertWeights) local(g *frame) []*tensor {
 	return g.LetAll([]*tensor{(*e.in()).Local(), e.DownProj.Local()})
 }
@@ -163,7 +163,7 @@ func (e *ExpertWeights) weighed(f *frame, y, order, weights *tensor, rows int64)
 	return g.Return(out)
 }
 
-// arriving is how many pairs of a token and an expert come to a rank where every rank has some: as many as it has
+// arriving returns how many pairs of a token and an expert come to a rank where every rank has some: as many as it has
 // itself where all experts are chosen equally often, times the skew; a token chooses each of the rank's at most once.
 func (e Experts) arriving(pairs int64) int64 {
 	most := float64(e.Ranks) * min(1, float64(e.local())/float64(e.PerToken))

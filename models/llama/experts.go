@@ -306,7 +306,7 @@ func (e *ExpertWeights) PackParameters(pack func(*nn.Parameter) *nn.Parameter) {
 	*in, e.DownProj = pack(*in), pack(e.DownProj)
 }
 
-// in is the weight that tokens meet first.
+// in returns the weight that tokens meet first.
 func (e *ExpertWeights) in() **nn.Parameter {
 	if e.c.Experts.NoGate {
 		return &e.UpProj
@@ -325,7 +325,7 @@ func (e *ExpertWeights) Wrap(wrap nn.WrapParameter) {
 	e.Wrappers = e.Wrappers.Wrapping(wrap("down_proj", e.DownProj, swapped))
 }
 
-// Call is the forward pass: every token of x [tokens, width] goes through the experts whose numbers are in chosen
+// Call returns the forward pass: every token of x [tokens, width] goes through the experts whose numbers are in chosen
 // [tokens, experts per token], and the results are summed by weights of the same shape.
 func (e *ExpertWeights) Call(f *frame, x, chosen, weights *tensor) *tensor {
 	call := e.grouped

@@ -133,7 +133,7 @@ func (s Selective) innerForward(f *frame, ctx *trace.FunctionContext, in []*tens
 	return []*tensor{gated.Permute(0, 2, 1).Linear(outProj, outBias)}
 }
 
-// states is what goes in or out of states: some columns of mixed [batch*length, rank and
+// states returns what goes in or out of states: some columns of mixed [batch*length, rank and
 // states], as [batch, 1, state, length].
 func (s Selective) states(mixed *tensor, from, length int64) *tensor {
 	return mixed.Slice(1, from, from+s.State).View(-1, length, s.State).Permute(0, 2, 1).Unsqueeze(1).Contiguous()

@@ -126,7 +126,7 @@ func (l *layer) SelfContained() bool { return l.c.Experts.Count == 0 }
 
 func (l *layer) forward(f *frame, in inputs) *tensor { return orders[l.c.Order].forward(l, f, in) }
 
-// attend is what mixes the tokens of x in this layer: attention, whose weights the layer's frame
+// attend returns what mixes the tokens of x in this layer: attention, whose weights the layer's frame
 // holds, or what stands in its place.
 func (l *layer) attend(f *frame, x *tensor, in inputs) *tensor {
 	switch {
@@ -159,7 +159,7 @@ func (l *layer) normFirst(f *frame, in inputs) *tensor {
 	return f.Set(&x, residual.Add(l.scaleResidual(l.dropout(x))))
 }
 
-// feedForward is what the feed-forward half gives: the experts, the shared feed-forward layer, or both.
+// feedForward returns what the feed-forward half gives: the experts, the shared feed-forward layer, or both.
 func (l *layer) feedForward(f *frame, x *tensor) *tensor {
 	switch {
 	case l.SharedMlp == nil:
@@ -287,7 +287,7 @@ func (l *layer) dropout(x *tensor) *tensor {
 	return x.Dropout(l.c.ResidualDropout, l.Training())
 }
 
-// scaleResidual is what goes to the residual stream.
+// scaleResidual returns what goes to the residual stream.
 func (l *layer) scaleResidual(x *tensor) *tensor {
 	if !l.c.ResidualScaled {
 		return x

@@ -151,7 +151,7 @@ func (l *layer) run(f *frame, i int, in inputs, images []*tensor, text hf.Text) 
 	return text.CallLayer(f, i, l, forward, []*tensor{in.x}, append(named, images...)...)
 }
 
-// positionIDs are the positions of tokens [1, length], which the model counts unless it is given
+// positionIDs returns the positions of tokens [1, length], which the model counts unless it is given
 // them, or those of images.
 func (m *Model) positionIDs(g *frame, seen tower.DecoderInputs, embeds *tensor, text hf.Text) *tensor {
 	switch {
@@ -182,7 +182,7 @@ func (m *Model) angles(f *frame, x, positions *tensor) (cos, sin []*tensor) {
 	return cos, sin
 }
 
-// masks are those of full attention and of a part of what is before a token; nil where the
+// masks returns those of full attention and of a part of what is before a token; nil where the
 // kernels need none or no layer does.
 func (m *Model) masks(f *frame, embeds, positions, padding *tensor, packed hf.Packing) (full, part *tensor) {
 	c := m.c
@@ -208,7 +208,7 @@ func (m *Model) masks(f *frame, embeds, positions, padding *tensor, packed hf.Pa
 	return full, part
 }
 
-// blockMasks are the tensors of those masks for flex_attention, by whether they hide a part of
+// blockMasks returns the tensors of those masks for flex_attention, by whether they hide a part of
 // what is before a token.
 func (m *Model) blockMasks(f *frame, embeds, positions, padding *tensor, packed hf.Packing) map[bool][]*tensor {
 	c := m.c
@@ -273,7 +273,7 @@ func (c *Config) applyTraining(text hf.Text) {
 	}
 }
 
-// CausalLM is the task of predicting each next token.
+// CausalLM returns the task of predicting each next token.
 func CausalLM(c Config, text hf.Text) *hf.TextTask {
 	c.applyTraining(text)
 	m := New(c)
@@ -283,7 +283,7 @@ func CausalLM(c Config, text hf.Text) *hf.TextTask {
 	return task
 }
 
-// head is the output layer, which may share the weight of the embeddings.
+// head returns the output layer, which may share the weight of the embeddings.
 func (m *Model) head() *nn.Linear {
 	head := nn.NewLinear(m.c.Width, m.c.Vocab, m.c.HeadBias)
 	if m.c.Tied {
@@ -292,7 +292,7 @@ func (m *Model) head() *nn.Linear {
 	return head
 }
 
-// Classification is the task of telling something of each sequence. padToken
+// Classification returns the task of telling something of each sequence. padToken
 // says that the model knows which token is padding.
 func Classification(c Config, classes hf.Classes, padToken bool, text hf.Text) *hf.TextTask {
 	c.applyTraining(text)
@@ -309,7 +309,7 @@ type tokenClassifier struct {
 	Score   nn.Layer
 }
 
-// TokenClassification is the task of telling something of each token.
+// TokenClassification returns the task of telling something of each token.
 func TokenClassification(c Config, classes hf.Classes, dropout *nn.Dropout, text hf.Text) *hf.TextTask {
 	c.applyTraining(text)
 	m := New(c)

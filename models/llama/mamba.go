@@ -100,7 +100,7 @@ func unpadded(f *frame, x, mask *tensor) *tensor {
 	return g.Return(x)
 }
 
-// newCausalConv is a convolution over the tokens up to each, with a kernel of each channel's own.
+// newCausalConv returns a convolution over the tokens up to each, with a kernel of each channel's own.
 func newCausalConv(channels, kernel int64, bias bool) *nn.Conv {
 	return nn.NewConv(channels, channels, nn.ConvOptions{
 		Kernel: []int64{kernel}, Padding: []int64{kernel - 1}, Groups: channels, NoBias: !bias,
@@ -157,7 +157,7 @@ func (m *mixer) scan(f *frame, x, steps, a, b, c *tensor) *tensor {
 	return g.Return(y)
 }
 
-// states are what chunks hand on to each other, and what comes of it.
+// states returns what chunks hand on to each other, and what comes of it.
 func (m *mixer) states(f *frame, x, b, c, summed *tensor) (states, across *tensor) {
 	decay := f.Let(summed.Slice(-1, summed.Size(-1)-1, summed.Size(-1)).Sub(summed).Exp())
 	decayed := f.Let(b.Mul(decay.Permute(0, -2, -1, 1).Unsqueeze(-1)))

@@ -20,7 +20,7 @@ const (
 	FeedBlock
 )
 
-// blocks is what layer i is, if layers are blocks.
+// blocks returns what layer i is, if layers are blocks.
 func (c *Config) blocks(i int) (kind Block, ok bool) {
 	if i >= len(c.Blocks) {
 		return 0, false

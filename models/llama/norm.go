@@ -7,7 +7,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// newNorm is a norm of the kind that c names.
+// newNorm returns a norm of the kind that c names.
 func newNorm(c *Config, width int64) nn.Layer {
 	switch c.Norm {
 	case LayerNorm:

@@ -122,7 +122,7 @@ func (l *layer) mpt(f *frame, in inputs) *tensor {
 	return f.Set(&out, l.dropout(out).Add(residual))
 }
 
-// invertedMask is the causal mask as MPT takes it: of what is not seen.
+// invertedMask returns the causal mask as MPT takes it: of what is not seen.
 func invertedMask(f *frame, embeds, positions, padding *tensor, packed hf.Packing) *tensor {
 	return f.Let(hf.EagerCausalMask(f, embeds, positions, padding, packed).To(trace.Bool))
 }

@@ -276,7 +276,7 @@ func scanBackward(f *frame, ctx *trace.FunctionContext, grads []*tensor) []*tens
 	return []*tensor{dx, dSteps, dA, castB.Squeeze(1), castC.Squeeze(1), dD, dGate, dBias}
 }
 
-// newMixing is the mixer of layer i, nil if it has none.
+// newMixing returns the mixer of layer i, nil if it has none.
 func newMixing(c *Config, i int) mixing {
 	switch {
 	case c.Selective.Layers.has(i):

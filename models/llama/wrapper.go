@@ -45,7 +45,7 @@ func (w *wrapped) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	return g.Return(w.LanguageModel.Call(g, ids, padding, text))
 }
 
-// ConditionalGeneration is the task of predicting each next token of a text with a decoder
+// ConditionalGeneration returns the task of predicting each next token of a text with a decoder
 // among other modules. The step does not call those, so that they get no gradient.
 func ConditionalGeneration(c Config, w Wrapper, text hf.Text) *hf.TextTask {
 	c.applyTraining(text)
@@ -86,7 +86,7 @@ func (w *conditionalWithHead) Call(f *frame, ids, padding *tensor, text hf.Text)
 	return w.LanguageModel.Model.Call(f, ids, padding, text)
 }
 
-// causalLMWithHead is the task of [ConditionalGeneration] of a decoder with its output layer.
+// causalLMWithHead returns the task of [ConditionalGeneration] of a decoder with its output layer.
 func causalLMWithHead(w Wrapper, m *languageModel, text hf.Text) *hf.TextTask {
 	net := &conditionalWithHead{Before: w.Before, LanguageModel: m}
 	task := hf.CausalLMOf(net, net, m.Model.embedding, &m.LmHead, text)
@@ -103,7 +103,7 @@ func causalLMWithHead(w Wrapper, m *languageModel, text hf.Text) *hf.TextTask {
 	return task
 }
 
-// scores are the logits of a batch whose tokens have been embedded.
+// scores returns the logits of a batch whose tokens have been embedded.
 func (m *languageModel) scores(f *frame, b hf.TextBatch, embeds *tensor, text hf.Text) *tensor {
 	g := f.ModuleFrame(m, embeds, b.Padding)
 	x := g.Let(m.Model.run(g, nil, tower.DecoderInputs{Embeds: embeds}, b.Padding, text))

@@ -12,7 +12,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// Models are the system as its configuration file has it, and in stage 01 of
+// Models returns the system as its configuration file has it, and in stage 01 of
 // its curriculum.
 func Models() []models.Model {
 	entry := func(name, summary string, negatives, positives int64) models.Model {
@@ -192,7 +192,7 @@ type script struct{}
 // EffectiveBatch is 256 anchors.
 func (script) EffectiveBatch() int { return 256 }
 
-// Parts are the two profiles of the script, for stages of the curriculum.
+// Parts returns the two profiles of the script, for stages of the curriculum.
 func (script) Parts() []models.ScriptPart {
 	return []models.ScriptPart{
 		{Name: "01_stage (Early)", Model: "naics-embedder-stage01", Settings: models.Settings{"n-negatives": 24}},
@@ -200,7 +200,7 @@ func (script) Parts() []models.ScriptPart {
 	}
 }
 
-// Recommend is the largest batch within the script's margin. If not even a batch of
+// Recommend returns the largest batch within the script's margin. If not even a batch of
 // one is, the script recommends that all the same.
 func (script) Recommend(p models.ScriptPart, memory int64, effective int) models.ScriptAdvice {
 	available, negatives := float64(memory)/mib, p.Settings["n-negatives"]
@@ -222,7 +222,7 @@ func (script) Recommend(p models.ScriptPart, memory int64, effective int) models
 // scriptNames name the numbers of [scriptParts].
 var scriptNames = [6]string{"model parameters", "optimizer state", "gradients", "activations", "batch data", "overhead"}
 
-// scriptParts are what the script adds up for a batch, MiB.
+// scriptParts returns what the script adds up for a batch, MiB.
 func scriptParts(batch int, negatives int64) [6]float64 {
 	const n, d, e, h = scriptChannels, scriptHidden, scriptExperts, scriptWidth
 	parameters := float64(scriptEncoder*n + n*(2*scriptRank*d*50) + e*2*(d*n)*h + (d*n)*e + (d*n)*d)

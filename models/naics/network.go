@@ -170,7 +170,7 @@ func (h *hyperboloid) Forward(f *frame, x *tensor) *tensor {
 	return trace.Cat(1, norm.Div(root).Function("cosh"), s.Mul(v).Div(norm))
 }
 
-// lorentz is the distance of points u [n, d] and v [n, d] or [n, k, d].
+// lorentz returns the distance of points u [n, d] and v [n, d] or [n, k, d].
 func lorentz(f *frame, u, v *tensor) *tensor {
 	g := f.FuncFrame(u, v)
 	if u.NDim() == 2 && v.NDim() == 3 {

@@ -14,7 +14,7 @@ type list struct {
 	v    reflect.Value
 }
 
-// children are the paths of the modules of the list; none if they are not of one type.
+// children returns the paths of the modules of the list; none if they are not of one type.
 func (l *list) children() []string {
 	var paths []string
 	var kind reflect.Type
@@ -32,7 +32,7 @@ func (l *list) children() []string {
 	return paths
 }
 
-// Blocks are the paths of the children of the longest list of modules of one type that holds
+// Blocks returns the paths of the children of the longest list of modules of one type that holds
 // more than a fifth of the parameters; none if there is no such list.
 func (t *Tree) Blocks() []string {
 	total := t.below("")
@@ -45,7 +45,7 @@ func (t *Tree) Blocks() []string {
 	return best
 }
 
-// below is the number of elements of the parameters below a module.
+// below returns the number of elements of the parameters below a module.
 func (t *Tree) below(path string) int64 {
 	n := int64(0)
 	for i, p := range t.Parameters {
@@ -61,12 +61,12 @@ func Below(name, module string) bool {
 	return module == "" || len(name) > len(module) && name[:len(module)] == module && name[len(module)] == '.'
 }
 
-// Modules are the paths of the modules, in the order of modules().
+// Modules returns the paths of the modules, in the order of modules().
 func (t *Tree) Modules() []string {
 	return lists.Map(t.modules, func(m *Module) string { return m.path.Name })
 }
 
-// Linears are the paths of the linear layers, in the order of modules().
+// Linears returns the paths of the linear layers, in the order of modules().
 func (t *Tree) Linears() []string { return t.linears }
 
 // Path finds the module of a path; nil if there is none.

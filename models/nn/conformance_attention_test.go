@@ -31,7 +31,7 @@ func attentionOperators() map[string]opvectors.Call {
 	}
 }
 
-// attention is the fused function; a fourth input is the mask.
+// attention returns the fused function; a fourth input is the mask.
 func attention(more ...aten.Arg) opvectors.Call {
 	return operator("scaled_dot_product_attention.default", more...)
 }

@@ -43,7 +43,7 @@ var blocks = map[string]func() nn.Layer{
 
 func relu(x *tensor) *tensor { return x.ReLU() }
 
-// conv is a 2-D convolution that keeps the size.
+// conv returns a 2-D convolution that keeps the size.
 func conv(in, out, kernel int64, bias bool) *nn.Conv {
 	return nn.NewConv(in, out, nn.ConvOptions{
 		Kernel: []int64{kernel, kernel}, Padding: []int64{kernel / 2, kernel / 2},

@@ -19,7 +19,7 @@ func convOperators() map[string]opvectors.Call {
 	}
 }
 
-// convolution is the overload whose padding is a number, or the one whose padding is a
+// convolution returns the overload whose padding is a number, or the one whose padding is a
 // word, as the vector says.
 func convolution(name string) opvectors.Call {
 	numbers, words := operatorWith(name+".default", convArgs), operatorWith(name+".padding", convArgs)

@@ -30,5 +30,5 @@ func dropoutOperators() map[string]opvectors.Call {
 	}
 }
 
-// rate are the arguments of a dropout in training.
+// rate returns the arguments of a dropout in training.
 func rate(p float64) []aten.Arg { return []aten.Arg{arg("p", p), arg("train", true)} }

@@ -54,25 +54,25 @@ func lossOperators() map[string]opvectors.Call {
 	}
 }
 
-// reduction is an argument as torch.nn._reduction numbers it.
+// reduction returns an argument as torch.nn._reduction numbers it.
 func reduction(r trace.Reduction) aten.Arg {
 	return arg("reduction", map[trace.Reduction]int64{trace.ReduceNone: 0, trace.ReduceMean: 1, trace.ReduceSum: 2}[r])
 }
 
-// batchMean is what torch.nn.functional.kl_div does for "batchmean": it divides the sum.
+// batchMean returns what torch.nn.functional.kl_div does for "batchmean": it divides the sum.
 func batchMean(sum opvectors.Call) opvectors.Call {
 	return func(f *trace.Frame, v *vector, in []*tensor, p params) []*tensor {
 		return []*tensor{sum(f, v, in, p)[0].DivScalar()}
 	}
 }
 
-// distillation is the loss of a student x against a teacher y.
+// distillation returns the loss of a student x against a teacher y.
 func distillation(x, y *tensor) *tensor {
 	student := x.DivScalar().LogSoftmax(-1)
 	return klDivBatchMean(student, y.DivScalar().Softmax(-1)).MulScalar()
 }
 
-// vicregCovariance is the covariance term of VICReg.
+// vicregCovariance returns the covariance term of VICReg.
 func vicregCovariance(f *trace.Frame, _ *vector, in []*tensor, _ params) []*tensor {
 	x := f.Let(in[0].Sub(in[0].Mean(false, 0)))
 	return []*tensor{x.T().Matmul(x).DivScalar().Pow(2).Sum(false)}
@@ -85,7 +85,7 @@ func vqDistance(f *trace.Frame, _ *vector, in []*tensor, _ params) []*tensor {
 	return []*tensor{d.Add(e.Pow(2).Sum(false, 1)).ArgMin(false, 1)}
 }
 
-// aamSoftmax is the additive angular margin loss as speaker recognition code
+// aamSoftmax returns the additive angular margin loss as speaker recognition code
 // writes it.
 func aamSoftmax(f *trace.Frame, _ *vector, in []*tensor, _ params) []*tensor {
 	cosine := f.Let(in[0].Normalize(-1).Linear(in[1].Normalize(-1), nil))

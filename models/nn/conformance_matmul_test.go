@@ -40,7 +40,7 @@ func einsum(equation string) opvectors.Call {
 	return operator("einsum.default", arg("equation", equation))
 }
 
-// byTransposed is a @ b.t().
+// byTransposed returns a @ b.t().
 func byTransposed(a, b *tensor) *tensor { return at("matmul.default", a, at("t.default", b)) }
 
 // transposedProduct is q @ k^T.

@@ -65,7 +65,7 @@ func instanceNorm() opvectors.Call {
 	})
 }
 
-// layerNormChannelFirst is the layer norm over channels that ConvNeXt brought:
+// layerNormChannelFirst returns the layer norm over channels that ConvNeXt brought:
 //
 //	u = x.mean(1, keepdim=True)
 //	s = (x - u).pow(2).mean(1, keepdim=True)
@@ -98,7 +98,7 @@ func parameter(x *tensor) *nn.Parameter {
 	return &nn.Parameter{Tensor: x, Dims: x.Shape(), DType: x.DType()}
 }
 
-// layerOf is the linear or (4x4, stride 2, padding 1) convolution layer that
+// layerOf returns the linear or (4x4, stride 2, padding 1) convolution layer that
 // has the given weight.
 func layerOf(w, bias *tensor) nn.Reweighted {
 	if w.NDim() == 2 {
@@ -110,7 +110,7 @@ func layerOf(w, bias *tensor) nn.Reweighted {
 	return c
 }
 
-// named is the parameter whose name ends so.
+// named returns the parameter whose name ends so.
 func named(p params, names ...string) *tensor {
 	for _, name := range names {
 		if p[name] != nil {

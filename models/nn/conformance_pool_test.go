@@ -54,7 +54,7 @@ func statsPool(_ *trace.Frame, _ *vector, in []*tensor, _ params) []*tensor {
 	return []*tensor{trace.Cat(1, in[0].Mean(false, -1), in[0].Std(false, -1))}
 }
 
-// linear is an interpolation to a size, without aligned corners.
+// linear returns an interpolation to a size, without aligned corners.
 func linear(target string, sizes ...int64) opvectors.Call {
 	return operator(target, ints("output_size", sizes...), arg("align_corners", false), arg("scale_factors", nil))
 }

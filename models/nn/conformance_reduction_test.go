@@ -8,7 +8,7 @@ import (
 	"github.com/vprof/vprof/tools/opvectors"
 )
 
-// over is a reduction over the dimensions that a vector names.
+// over returns a reduction over the dimensions that a vector names.
 func over(target string, more ...aten.Arg) opvectors.Call {
 	return operatorWith(target, func(v *vector, _ *tensor, _ params) []aten.Arg {
 		return append(slices.Clone(more), ints("dim", v.Ints("dim")...), arg("keepdim", v.Bool("keepdim", false)))
@@ -51,7 +51,7 @@ func reductionOperators() map[string]opvectors.Call {
 	}
 }
 
-// dimsFrom are all dimensions of x from the given one on.
+// dimsFrom returns all dimensions of x from the given one on.
 func dimsFrom(x *tensor, from int) []int64 {
 	var dims []int64
 	for d := from; d < x.NDim(); d++ {

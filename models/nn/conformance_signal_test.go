@@ -37,7 +37,7 @@ func spectrogram(f *trace.Frame, v *vector, in []*tensor, p params) []*tensor {
 	return []*tensor{spec}
 }
 
-// logMel is a log-mel front end that makes its window anew in each call.
+// logMel returns a log-mel front end that makes its window anew in each call.
 func logMel(f *trace.Frame, _ *vector, in []*tensor, _ params) []*tensor {
 	window := f.Tape().HannWindow(512)
 	spec := in[0].STFT(512, 160, window)

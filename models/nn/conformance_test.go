@@ -115,7 +115,7 @@ func call(t *trace.Tape, op *aten.Operator, in []*tensor, more []aten.Arg) []*te
 	return out
 }
 
-// at is the result of an operator of the table, in an expression of several: operands are
+// at returns the result of an operator of the table, in an expression of several: operands are
 // tensors, in the order of the schema, and its other arguments.
 func at(target string, operands ...any) *tensor {
 	op, ok := aten.ByTarget("torch.ops.aten." + target)
@@ -135,7 +135,7 @@ func at(target string, operands ...any) *tensor {
 	return call(in[0].Tape(), op, in, more)[0]
 }
 
-// ints is an argument that is a list of numbers.
+// ints returns an argument that is a list of numbers.
 func ints(name string, values ...int64) aten.Arg { return aten.Arg{Name: name, Value: values} }
 
 // arg is any other argument.
@@ -155,21 +155,21 @@ func learned(p params, names ...string) []aten.Arg {
 	return given
 }
 
-// last is the normalized_shape of a normalization over the last n dimensions.
+// last returns the normalized_shape of a normalization over the last n dimensions.
 func last(x *tensor, n int) aten.Arg {
 	return ints("normalized_shape", x.Shape()[len(x.Shape())-n:]...)
 }
 
-// number is the second operand of an operator, whose value does not matter.
+// number returns the second operand of an operator, whose value does not matter.
 func number(v float64) aten.Arg { return aten.Arg{Name: "other", Value: v} }
 
-// whole is an argument that is one number.
+// whole returns an argument that is one number.
 func whole(name string, v int64) aten.Arg { return aten.Arg{Name: name, Value: v} }
 
-// positive is where a tensor is above zero.
+// positive returns where a tensor is above zero.
 func positive(x *tensor) *tensor { return at("gt.Scalar", x, number(0)) }
 
-// along is the dimension of an operator.
+// along returns the dimension of an operator.
 func along(dim int64) aten.Arg { return aten.Arg{Name: "dim", Value: dim} }
 
 // one adapts an operator with one output.
@@ -318,7 +318,7 @@ vectors, and a test demands it. How far whole steps of others' models are off, m
 
 `
 
-// section is the part of docs/conformance.md on a release.
+// section returns the part of docs/conformance.md on a release.
 func section(release string, tallies map[string]*tally) string {
 	var sum tally
 	var off, rest strings.Builder

@@ -26,8 +26,8 @@ type DeviceMap struct {
 var ErrNotOnGPUs = errors.New("from_pretrained leaves a part of the model on the host, where it does not train; " +
 	"take more GPUs, or more of their memory")
 
-// Devices are the numbers of the GPUs that a model lies on, by the paths of modules and parameters that lie on one as
-// a whole: infer_auto_device_map. What is added to the model later (adapters) does not count.
+// Devices returns the numbers of the GPUs that a model lies on, by the paths of modules and parameters that lie on one
+// as a whole: infer_auto_device_map. What is added to the model later (adapters) does not count.
 func (t *Tree) Devices(m DeviceMap) (map[string]int, error) {
 	root, memory := t.deviceModules(m), slices.Clone(m.Memory)
 	if !m.Sequential && len(memory) > 1 {
@@ -95,7 +95,7 @@ func (t *Tree) deviceModules(m DeviceMap) *deviceModule {
 	return root
 }
 
-// splitPath is the path of a module's parent and the module's own name.
+// splitPath returns the path of a module's parent and the module's own name.
 func splitPath(path string) (parent, own string) {
 	dot := strings.LastIndexByte(path, '.')
 	return path[:max(0, dot)], path[dot+1:]
@@ -126,7 +126,7 @@ func (m *deviceModule) balance(memory []int64, lowZero bool) {
 	}
 }
 
-// largest is the most bytes of a module that is counted.
+// largest returns the most bytes of a module that is counted.
 func (m *deviceModule) largest(counts func(*deviceModule) bool) (bytes int64) {
 	if counts(m) {
 		bytes = m.bytes
@@ -186,7 +186,8 @@ func (i *inference) put(m *deviceModule, bytes int64, partners []*deviceModule) 
 	}
 }
 
-// reserve is what is left free on the first GPU: the largest of the layers that are not placed (get_max_layer_size).
+// reserve returns what is left free on the first GPU: the largest of the layers that are not placed
+// (get_max_layer_size).
 func (i *inference) reserve() (bytes int64) {
 	for _, m := range i.left {
 		bytes = max(bytes, m.largest(func(m *deviceModule) bool { return !m.splits() }))
@@ -194,7 +195,7 @@ func (i *inference) reserve() (bytes int64) {
 	return bytes
 }
 
-// partners are the modules left that share a parameter with m.
+// partners returns the modules left that share a parameter with m.
 func (i *inference) partners(m *deviceModule) (out []*deviceModule) {
 	for _, names := range i.tied {
 		for k, name := range names {

@@ -50,7 +50,7 @@ func (l *LoRALinear) doraDelta(f *trace.Frame, x, base *trace.Tensor) *trace.Ten
 	return g.Return(g.Let(scale.AddScalar().Mul(base).Add(scale.Mul(adapted).MulScalar())))
 }
 
-// torchtuneDoRA is what follows the layer's own result in DoRALinear.forward of torchtune 0.7.
+// torchtuneDoRA returns what follows the layer's own result in DoRALinear.forward of torchtune 0.7.
 func (l *LoRALinear) torchtuneDoRA(f *trace.Frame, x, base *trace.Tensor) *trace.Tensor {
 	g := f.FuncFrame(x, base)
 	g.In(l.Magnitude)
@@ -74,7 +74,7 @@ func rowNorms(f *trace.Frame, weight, delta *trace.Tensor) *trace.Tensor {
 	return g.Return(sum.Norm(2, false, 1))
 }
 
-// frozenBias is the bias of the frozen layer, nil if it has none.
+// frozenBias returns the bias of the frozen layer, nil if it has none.
 func (l *LoRALinear) frozenBias() *trace.Tensor {
 	if c, ok := l.BaseLayer.(*Conv1D); ok {
 		return c.Bias.T()
@@ -82,7 +82,7 @@ func (l *LoRALinear) frozenBias() *trace.Tensor {
 	return BiasOf(l.BaseLayer)
 }
 
-// frozenWeight is the frozen weight [out, in], unpacked if it is in 4 bits.
+// frozenWeight returns the frozen weight [out, in], unpacked if it is in 4 bits.
 func (l *LoRALinear) frozenWeight(f *trace.Frame) *trace.Tensor {
 	switch base := l.BaseLayer.(type) {
 	case *Linear4bit:

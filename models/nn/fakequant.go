@@ -64,7 +64,7 @@ func (l *FakeQuantizedLinear) Widths() (in, out int64) { return l.Weight.Dims[1]
 // AdapterType implements [Projection].
 func (l *FakeQuantizedLinear) AdapterType() trace.DType { return l.Weight.DType }
 
-// OutputWeight is the weight of an output layer, for losses that multiply by it themselves.
+// OutputWeight returns the weight of an output layer, for losses that multiply by it themselves.
 func OutputWeight(l Layer) *trace.Tensor {
 	if q, ok := Base(l).(*FakeQuantizedLinear); ok {
 		return q.Weight.Tensor
@@ -101,7 +101,7 @@ func (l *FakeQuantizedLinear) integers(f *trace.Frame, x *trace.Tensor, kept *[2
 	return g.Return(fromIntegers(g, q, scale, zero, block, x.DType()))
 }
 
-// blocks are the shape of x with its last dimension in blocks, and that of their scales.
+// blocks returns the shape of x with its last dimension in blocks, and that of their scales.
 func blocks(x *trace.Tensor, block int64) (whole, scales []int64) {
 	last := x.NDim() - 1
 	whole = append(append(whole, x.Shape()[:last]...), x.Size(last)/block, block)

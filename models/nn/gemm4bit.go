@@ -77,7 +77,7 @@ func smallWeightRows(capability int, sms, blocks, m, n, k int64) int64 {
 	return 0
 }
 
-// tallWeightUnpacks are the six and seven rows for which unpacking is faster.
+// tallWeightUnpacks returns the six and seven rows for which unpacking is faster.
 func tallWeightUnpacks(capability int, sms, blocks, m, n, k int64) bool {
 	ampere, hopper := capability == 80, capability == 90
 	if !ampere && !hopper || m < 6 || blocks < pick(hopper, 36, 48) {

@@ -49,7 +49,7 @@ type ConvOptions struct {
 	NoBias   bool
 }
 
-// NewConv is a convolution from in to out channels.
+// NewConv returns a convolution from in to out channels.
 func NewConv(in, out int64, o ConvOptions) *Conv {
 	c := newConv(out, in, out, o)
 	c.args.Same = o.Same
@@ -76,7 +76,7 @@ func newConv(first, second, out int64, o ConvOptions) *Conv {
 	return c
 }
 
-// Args are the arguments of the convolution besides its tensors.
+// Args returns the arguments of the convolution besides its tensors.
 func (c *Conv) Args() trace.ConvArgs { return c.args }
 
 // Forward maps [N, in, ...] to [N, out, ...].
@@ -216,7 +216,7 @@ type Embedding struct {
 	requireGrads bool
 }
 
-// NewEmbedding is a table of n rows of the given width.
+// NewEmbedding returns a table of n rows of the given width.
 func NewEmbedding(n, width int64) *Embedding { return &Embedding{Weight: NewParameter(n, width)} }
 
 // RequireGrads makes results require a gradient though the table is frozen, as

@@ -84,7 +84,7 @@ func (l Loading) warmUp(tape *trace.Tape, bytes int64) {
 	tape.Release(tape.Hold(tape.New("empty", program.Temporaries, trace.U8, bytes)))
 }
 
-// of is the type that a parameter is read in.
+// of returns the type that a parameter is read in.
 func (l Loading) of(p *Parameter) trace.DType {
 	if l.Widen && p.load == nil && p.DType == trace.F32 {
 		return l.Read
@@ -92,7 +92,8 @@ func (l Loading) of(p *Parameter) trace.DType {
 	return p.DType
 }
 
-// LoadKey is a name in a form that sorts as transformers sorts names: part by part, numbers by their value and first.
+// LoadKey returns a name in a form that sorts as transformers sorts names: part by part, numbers by their value and
+// first.
 func LoadKey(name string) string {
 	parts := strings.Split(name, ".")
 	for i, p := range parts {

@@ -31,7 +31,7 @@ type LoRA struct {
 	Adapts, Named func(path string) bool
 }
 
-// dropout is the layer before an adapter's first matrix.
+// dropout returns the layer before an adapter's first matrix.
 func (o LoRA) dropout() Layer {
 	if o.Dropout > 0 {
 		return NewDropout(o.Dropout)
@@ -131,7 +131,7 @@ func (l *LoRALinear) BaseType() trace.DType { return l.BaseLayer.AdapterType() }
 // Disable implements [Adapter].
 func (l *LoRALinear) Disable(off bool) { l.off = off }
 
-// Frozen is the wrapped layer.
+// Frozen returns the wrapped layer.
 func (l *LoRALinear) Frozen() Layer { return l.BaseLayer }
 
 // MoveLater leaves adapters out when the model is moved to a device, and copies of modules: [MoveAdapters] moves them.
@@ -250,13 +250,13 @@ func AdaptLinears(model any, o LoRA, excluded ...Layer) []Adapter {
 // Matches tells whether a path is a name, or ends in it from a dot on: so peft looks for target_modules.
 func Matches(path, name string) bool { return path == name || strings.HasSuffix(path, "."+name) }
 
-// LinearPaths are those of the layers that [AdaptLinears] could wrap, in their order.
+// LinearPaths returns those of the layers that [AdaptLinears] could wrap, in their order.
 func LinearPaths(model any, excluded ...Layer) (paths []string) {
 	WalkLinears(model, excluded, func(_ reflect.Value, path string) { paths = append(paths, path) })
 	return paths
 }
 
-// Linears are the linear layers of a model by their paths, without those that are packed.
+// Linears returns the linear layers of a model by their paths, without those that are packed.
 func Linears(model any) map[string]*Linear {
 	all := map[string]*Linear{}
 	WalkLinears(model, nil, func(v reflect.Value, path string) {
@@ -276,12 +276,12 @@ func WalkLinears(model any, excluded []Layer, visit func(v reflect.Value, path s
 	w.model(model)
 }
 
-// HoldersOf are the fields and list elements of type [Layer] that hold a layer.
+// HoldersOf returns the fields and list elements of type [Layer] that hold a layer.
 func HoldersOf(model any, l Layer) []*Layer {
 	return holders(model, func(other Layer, _ string) bool { return other == l })
 }
 
-// holders are the fields and list elements of type [Layer] that hold a wanted layer.
+// holders returns the fields and list elements of type [Layer] that hold a wanted layer.
 func holders(model any, wanted func(l Layer, path string) bool) (found []*Layer) {
 	w := &layerWalk{wanted: wanted, visit: func(v reflect.Value, _ string) {
 		found = append(found, v.Addr().Interface().(*Layer))

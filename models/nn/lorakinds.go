@@ -21,7 +21,7 @@ func (l *LoRAEmbedding) BaseType() trace.DType { return l.BaseLayer.Weight.DType
 // Disable implements [Adapter].
 func (l *LoRAEmbedding) Disable(off bool) { l.off = off }
 
-// Frozen is the wrapped table.
+// Frozen returns the wrapped table.
 func (l *LoRAEmbedding) Frozen() Layer { return l.BaseLayer }
 
 // Forward maps a tensor of indices to their rows in the type of the frozen table.
@@ -67,7 +67,7 @@ func (l *LoRAConv) BaseType() trace.DType { return l.BaseLayer.Weight.DType }
 // Disable implements [Adapter].
 func (l *LoRAConv) Disable(off bool) { l.off = off }
 
-// Frozen is the wrapped convolution.
+// Frozen returns the wrapped convolution.
 func (l *LoRAConv) Frozen() Layer { return l.BaseLayer }
 
 // Forward maps [N, in, ...] to [N, out, ...] in the type of the frozen convolution's result.

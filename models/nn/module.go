@@ -21,14 +21,14 @@ type Module struct {
 	tree *Tree // the last that has the module
 }
 
-// ModulePath is where the module is in the model, known once that has been given
+// ModulePath returns where the module is in the model, known once that has been given
 // to [NewTree].
 func (m *Module) ModulePath() *trace.Path { return &m.path }
 
 // Training reports whether the module is in training mode.
 func (m *Module) Training() bool { return !m.eval }
 
-// Parameters are those of the module and of what is in it, in the order of parameters(),
+// Parameters returns those of the module and of what is in it, in the order of parameters(),
 // once it has been given to [NewTree].
 func (m *Module) Parameters() (below []*Parameter) {
 	for i, n := range m.tree.names {
@@ -45,7 +45,7 @@ func (m *Module) base() *Module { return m }
 // them has its children under those names.
 type Names map[string]string
 
-// TorchName is the name of a module in PyTorch, its own unless there is another.
+// TorchName returns the name of a module in PyTorch, its own unless there is another.
 func (n Names) TorchName(own string) string {
 	if other, ok := n[own]; ok {
 		return other
@@ -76,13 +76,13 @@ type Parameter struct {
 	tree    *Tree // the last that has the parameter
 }
 
-// NewParameter is an fp32 parameter.
+// NewParameter returns an fp32 parameter.
 func NewParameter(dims ...int64) *Parameter { return &Parameter{Dims: dims, DType: trace.F32} }
 
-// Numel is the number of elements; it needs no device.
+// Numel returns the number of elements; it needs no device.
 func (p *Parameter) Numel() int64 { return product(p.Dims) }
 
-// T is the parameter's tensor, nil for a layer without that parameter.
+// T returns the parameter's tensor, nil for a layer without that parameter.
 func (p *Parameter) T() *trace.Tensor {
 	if p == nil {
 		return nil
@@ -103,15 +103,15 @@ type Buffer struct {
 	tree     *Tree // the last that has the buffer
 }
 
-// NewBufferOfWeights is a buffer of the type that the weights have.
+// NewBufferOfWeights returns a buffer of the type that the weights have.
 func NewBufferOfWeights(dims ...int64) *Buffer {
 	return &Buffer{Dims: dims, DType: trace.F32, OfWeights: true}
 }
 
-// NewBuffer is a registered buffer.
+// NewBuffer returns a registered buffer.
 func NewBuffer(d trace.DType, dims ...int64) *Buffer { return &Buffer{Dims: dims, DType: d} }
 
-// T is the buffer's tensor, nil for a layer without that buffer.
+// T returns the buffer's tensor, nil for a layer without that buffer.
 func (b *Buffer) T() *trace.Tensor {
 	if b == nil {
 		return nil
@@ -172,7 +172,7 @@ func (t *Tree) Untie(p *Parameter) (own *Parameter, name string) {
 	return own, name
 }
 
-// Sharing are the paths of the further modules that have a parameter, which is named after the first.
+// Sharing returns the paths of the further modules that have a parameter, which is named after the first.
 func (t *Tree) Sharing(p *Parameter) (modules []string) {
 	for _, s := range t.tied {
 		if s.p == p {
@@ -352,7 +352,7 @@ func fieldsOf(kind reflect.Type) *fields {
 	return out
 }
 
-// fieldName is the name of a field in PyTorch: its tag, or the Go name in
+// fieldName returns the name of a field in PyTorch: its tag, or the Go name in
 // snake case. The tag is empty for a list whose elements are the module's own
 // children.
 func fieldName(f reflect.StructField) string {
@@ -372,7 +372,7 @@ func fieldName(f reflect.StructField) string {
 	return b.String()
 }
 
-// childName is the name of a child of a layer in PyTorch by that of its field, which a
+// childName returns the name of a child of a layer in PyTorch by that of its field, which a
 // layer that several models share may change.
 func childName(layer any, own string) string {
 	if l, ok := layer.(interface{ TorchName(own string) string }); ok {

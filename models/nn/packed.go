@@ -101,7 +101,7 @@ func (p *packed4bit) dequantize(f *trace.Frame) *trace.Tensor {
 	return g.Return(p.unpacked(t, p.unpacks, absmax))
 }
 
-// unpacked is the weight in a type of floating point.
+// unpacked returns the weight in a type of floating point.
 func (p *packed4bit) unpacked(t *trace.Tape, d trace.DType, absmax *trace.Tensor) *trace.Tensor {
 	w := t.Empty(d, p.from.Dims...)
 	t.Kernel("dequantize_4bit", 2*w.Numel(), []*trace.Tensor{w}, []*trace.Tensor{p.weight.Tensor, absmax})
@@ -162,7 +162,7 @@ func PackExperts(t *Tree, q *Quantizer) (found bool) {
 	return found
 }
 
-// parameter is a parameter as bitsandbytes holds it.
+// parameter returns a parameter as bitsandbytes holds it.
 func (q *Quantizer) parameter(p *Parameter) *Parameter {
 	unpack := &unpacking{from: p, stuck: &q.stuck}
 	var weight *Parameter
@@ -188,7 +188,7 @@ type unpacking struct {
 	stuck *bool
 }
 
-// Access is the parameter as code of its module reads it: a packed one is unpacked, without
+// Access returns the parameter as code of its module reads it: a packed one is unpacked, without
 // autograd. f is the frame of the module's forward pass; the cache keeps the unpacked tensor
 // until it ends.
 func (p *Parameter) Access(f *trace.Frame) *trace.Tensor {

@@ -111,7 +111,7 @@ func (w *ParamWrapper) product(f *trace.Frame) *trace.Tensor {
 	return g.Return(g.Set(&delta, delta.To(w.whole.DType)))
 }
 
-// sum is what the parametrization makes of the parameter.
+// sum returns what the parametrization makes of the parameter.
 func (w *ParamWrapper) sum(of *trace.Tensor) (y *trace.Tensor) {
 	if w.right == nil {
 		return of.Add(w.left)
@@ -193,7 +193,7 @@ func (w *Wrappers) Around(f *trace.Frame, args []*trace.Tensor,
 	return y
 }
 
-// access is the parameter as the module sees it within its wrappers: made at the first
+// access returns the parameter as the module sees it within its wrappers: made at the first
 // access, and kept until the outermost returns.
 func (w *ParamWrapper) access(f *trace.Frame) *trace.Tensor {
 	if w.adapted == nil {

@@ -69,7 +69,7 @@ func (p *Parts) BufferOfWeights(dims ...int64) *Parts {
 	return p
 }
 
-// At is the layer below the module at a path, an adapter if one has taken its place.
+// At returns the layer below the module at a path, an adapter if one has taken its place.
 func (p *Parts) At(path string) Layer {
 	for i, name := range p.names {
 		if name == path {
@@ -82,10 +82,10 @@ func (p *Parts) At(path string) Layer {
 	panic("nn: no module is called " + path)
 }
 
-// Part is the module below this one at a path.
+// Part returns the module below this one at a path.
 func (p *Parts) Part(path string) *Parts { return p.At(path).(*Parts) }
 
-// Parameter is the module's own parameter of a name, nil if there is none.
+// Parameter returns the module's own parameter of a name, nil if there is none.
 func (p *Parts) Parameter(name string) *Parameter {
 	if i := slices.Index(p.own, name); i >= 0 {
 		return p.weights[i]
@@ -93,7 +93,7 @@ func (p *Parts) Parameter(name string) *Parameter {
 	return nil
 }
 
-// Owned is the value of the module's own parameter of a name.
+// Owned returns the value of the module's own parameter of a name.
 func (p *Parts) Owned(name string) *trace.Tensor {
 	if w := p.Parameter(name); w != nil {
 		return w.T()
@@ -108,13 +108,13 @@ func (p *Parts) Remove(name string) {
 	}
 }
 
-// Parameters are the module's own.
+// Parameters returns the module's own.
 func (p *Parts) Parameters() []*Parameter { return p.weights }
 
-// Buffers are the module's own.
+// Buffers returns the module's own.
 func (p *Parts) Buffers() []*Buffer { return p.buffers }
 
-// Held is the module's own buffer of a place.
+// Held returns the module's own buffer of a place.
 func (p *Parts) Held(i int) *trace.Tensor { return p.buffers[i].T() }
 
 // Forward implements [Layer]; a step that calls it describes the model wrongly.

@@ -53,7 +53,7 @@ func NewQuantizer(q Quantization, compute trace.DType) *Quantizer {
 // they compute in, and keep their inputs for a backward that has no use for them.
 func (q *Quantizer) Early() { q.early = true }
 
-// layer is a linear layer as bitsandbytes holds it, with the bias of l.
+// layer returns a linear layer as bitsandbytes holds it, with the bias of l.
 func (q *Quantizer) layer(l *Linear) Projection {
 	if q.q == Int8 {
 		return newLinear8bit(l)

@@ -71,7 +71,7 @@ func TestPackedWeightsOfModelsInPartsWaitOnTheHost(t *testing.T) {
 	}
 }
 
-// events are the sizes of what is allocated and, negative, freed, without what is below 32 KiB
+// events returns the sizes of what is allocated and, negative, freed, without what is below 32 KiB
 // and without cuBLAS's workspace.
 func events(p *program.Program, from int) (all []int64) {
 	for _, i := range p.Instructions[from:] {

@@ -69,7 +69,7 @@ func NewSpectralNorm(l Reweighted) *SpectralNorm {
 	}
 }
 
-// matrixSize is the size of a weight as a matrix, one row per output.
+// matrixSize returns the size of a weight as a matrix, one row per output.
 func matrixSize(p *Parameter) (rows, columns int64) {
 	return p.Dims[0], product(p.Dims[1:])
 }
@@ -99,7 +99,7 @@ func (s *SpectralNorm) compute(f *trace.Frame) *trace.Tensor {
 	return g.Return(weight.Div(sigma))
 }
 
-// lengths is the parameter for the lengths of a weight along dimension dim.
+// lengths returns the parameter for the lengths of a weight along dimension dim.
 func lengths(l Reweighted, dim int) *Parameter {
 	dims := slices.Repeat([]int64{1}, len(l.weight().Dims))
 	dims[dim] = l.weight().Dims[dim]

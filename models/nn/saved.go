@@ -26,7 +26,7 @@ func NewModulesToSave(l Layer) *ModulesToSave {
 	return &ModulesToSave{OriginalModule: l, Saved: saved}
 }
 
-// Places are the fields and list elements of type [Layer] that hold layers of the given names,
+// Places returns the fields and list elements of type [Layer] that hold layers of the given names,
 // or ends of paths, and in which those can be replaced. missing are the names that no layer
 // has.
 func Places(model any, names []string) (places []*Layer, missing []string) {
@@ -43,12 +43,12 @@ func Places(model any, names []string) (places []*Layer, missing []string) {
 	return places, notIn(found, names)
 }
 
-// notIn are the names that were not found.
+// notIn returns the names that were not found.
 func notIn(found map[string]bool, names []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return found[name] })
 }
 
-// Trained is the layer that is used in the place of l: the copy if there is one.
+// Trained returns the layer that is used in the place of l: the copy if there is one.
 func Trained(l Layer) Layer {
 	if m, ok := l.(*ModulesToSave); ok {
 		return m.Saved
@@ -56,7 +56,7 @@ func Trained(l Layer) Layer {
 	return l
 }
 
-// Base is the layer that stands below a copy or an adapter.
+// Base returns the layer that stands below a copy or an adapter.
 func Base(l Layer) Layer {
 	l = Trained(l)
 	if a, ok := l.(interface{ Frozen() Layer }); ok {
@@ -65,10 +65,10 @@ func Base(l Layer) Layer {
 	return l
 }
 
-// Table is the embedding layer that stands below a copy or an adapter.
+// Table returns the embedding layer that stands below a copy or an adapter.
 func Table(l Layer) *Embedding { return Base(l).(*Embedding) }
 
-// BiasOf is the bias of a linear layer, nil if it has none.
+// BiasOf returns the bias of a linear layer, nil if it has none.
 func BiasOf(l Layer) *trace.Tensor {
 	switch l := Base(l).(type) {
 	case *Linear4bit:
@@ -84,7 +84,7 @@ func BiasOf(l Layer) *trace.Tensor {
 // Disable turns the copy off, or on again.
 func (m *ModulesToSave) Disable(off bool) { m.off = off }
 
-// Forward is the copy's.
+// Forward returns the copy's.
 func (m *ModulesToSave) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	if m.off {
 		return f.Call(m.OriginalModule, x)

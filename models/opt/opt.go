@@ -189,7 +189,7 @@ type body struct {
 	Decoder *Model
 }
 
-// CausalLM is the task of predicting each next token.
+// CausalLM returns the task of predicting each next token.
 func CausalLM(c Config, text hf.Text) *hf.TextTask {
 	c.Cache = text.Cache
 	m := New(c)
@@ -200,7 +200,7 @@ func CausalLM(c Config, text hf.Text) *hf.TextTask {
 	return hf.CausalLM(nil, &body{Decoder: m}, m, m.embedding, head, text)
 }
 
-// Classification is the task of telling something of each sequence. padToken says that the
+// Classification returns the task of telling something of each sequence. padToken says that the
 // model knows which token is padding.
 func Classification(c Config, classes hf.Classes, padToken bool, text hf.Text) *hf.TextTask {
 	c.Cache = text.Cache

@@ -42,7 +42,7 @@ func init() {
 	}
 }
 
-// Methods are the names of the methods other than LoRA, as peft's PeftType has them in small letters.
+// Methods returns the names of the methods other than LoRA, as peft's PeftType has them in small letters.
 func Methods() []string { return slices.Sorted(maps.Keys(methods)) }
 
 // Config is a method with values for its options.
@@ -101,7 +101,7 @@ func NewConfig(name string, given map[string]string) (Config, error) {
 	return Config{method: m, options: values}, nil
 }
 
-// dropoutOf is the key that a method has for the dropout of its adapters.
+// dropoutOf returns the key that a method has for the dropout of its adapters.
 func dropoutOf(keys []string) string {
 	i := slices.IndexFunc(keys, func(key string) bool { return strings.HasSuffix(key, "dropout") })
 	if i < 0 {
@@ -139,7 +139,7 @@ func sameType(standard, value string) bool {
 	return value != ""
 }
 
-// text is an option as it was given.
+// text returns an option as it was given.
 func (o options) text(key string) string {
 	value, ok := o[key]
 	if !ok {
@@ -148,7 +148,7 @@ func (o options) text(key string) string {
 	return value
 }
 
-// number is an option that is a number.
+// number returns an option that is a number.
 func (o options) number(key string) float64 {
 	n, err := strconv.ParseFloat(o.text(key), 64)
 	if err != nil {
@@ -157,13 +157,13 @@ func (o options) number(key string) float64 {
 	return n
 }
 
-// count is an option that is a whole number.
+// count returns an option that is a whole number.
 func (o options) count(key string) int64 { return int64(o.number(key)) }
 
-// on is an option that is a boolean.
+// on returns an option that is a boolean.
 func (o options) on(key string) bool { return strings.EqualFold(o.text(key), "true") }
 
-// positive is the error of options that must be whole numbers above zero and are not.
+// positive returns the error of options that must be whole numbers above zero and are not.
 func (o options) positive(keys ...string) error {
 	for _, key := range keys {
 		if o.number(key) < 1 {
@@ -173,7 +173,7 @@ func (o options) positive(keys ...string) error {
 	return nil
 }
 
-// divides is the error of a number that must divide the widths given and does not.
+// divides returns the error of a number that must divide the widths given and does not.
 func divides(what string, n int64, widths ...int64) error {
 	for _, w := range widths {
 		if n < 1 || w%n != 0 {

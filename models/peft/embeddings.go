@@ -38,7 +38,7 @@ type Words struct {
 // layers differ.
 type Keys struct{ Layers, Heads, Size int64 }
 
-// Widths are the number of tokens and the width of a row.
+// Widths returns the number of tokens and the width of a row.
 func (t *table) Widths() (in, out int64) {
 	return t.Embeddings.Weight.Dims[0], t.Embeddings.Weight.Dims[1]
 }
@@ -81,7 +81,7 @@ func AdaptEmbeddings(model any, c Config, w Words) (*Site, error) {
 	return s, nil
 }
 
-// VirtualTokens is how many the method puts before those of each row, and whether they are keys and
+// VirtualTokens returns how many the method puts before those of each row, and whether they are keys and
 // values in the cache.
 func (s *Site) VirtualTokens() (n int64, cached bool) {
 	if _, ok := s.options["num_virtual_tokens"]; ok {
@@ -138,7 +138,7 @@ func (s *Site) addLSTM(hidden int64) {
 	}
 }
 
-// lstm are the weights of the encoder's recurrent layers, none if it has none.
+// lstm returns the weights of the encoder's recurrent layers, none if it has none.
 func (s *Site) lstm() (weights []*tensor) {
 	for _, p := range s.Own.Parameters() {
 		if len(weights) < int(8*s.count("encoder_num_layers")) && p.T() != nil {

@@ -31,7 +31,7 @@ func (s *Site) addAdaMSS() error {
 	return nil
 }
 
-// subspaces are the numbers of outputs in each group.
+// subspaces returns the numbers of outputs in each group.
 func (s *Site) subspaces() []int64 {
 	n := min(s.count("num_subspaces"), s.out)
 	sizes := make([]int64, n)

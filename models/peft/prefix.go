@@ -17,7 +17,7 @@ import (
 // AtCache tells whether the method fills the cache of keys and values.
 func (c Config) AtCache() bool { return c.method.atCache }
 
-// CachedTokens is how many tokens the adapters of a case put into the cache before each row; zero
+// CachedTokens returns how many tokens the adapters of a case put into the cache before each row; zero
 // of most, and of options that [NewConfig] or [AdaptEmbeddings] refuse.
 func CachedTokens(l *models.LoRA) int64 {
 	if l == nil || methods[l.Method] == nil || !methods[l.Method].atCache {
@@ -30,13 +30,13 @@ func CachedTokens(l *models.LoRA) int64 {
 	return n
 }
 
-// keys are what the cache keeps of each token.
+// keys returns what the cache keeps of each token.
 func (s *Site) keys() Keys { return s.BaseLayer.(*table).keys }
 
-// perToken is how many elements the cache has of a token.
+// perToken returns how many elements the cache has of a token.
 func (k Keys) perToken() int64 { return 2 * k.Layers * k.Heads * k.Size }
 
-// cachedTokens is the number of virtual tokens, for which peft has no default.
+// cachedTokens returns the number of virtual tokens, for which peft has no default.
 func (s *Site) cachedTokens() (int64, error) {
 	n, err := strconv.ParseInt(s.text("num_virtual_tokens"), 10, 64)
 	if err != nil || n < 1 {
@@ -86,7 +86,7 @@ func (s *Site) addCartridge() error {
 	return nil
 }
 
-// lookedUp is the embeddings as they are.
+// lookedUp returns the embeddings as they are.
 func (s *Site) lookedUp(f *frame, ids *tensor) *tensor { return f.Call(s.BaseLayer, ids) }
 
 // Past is get_prompt: keys and values of the virtual tokens of some rows, of one layer after the other.
@@ -119,7 +119,7 @@ func (s *Site) frozenAndTrained() *tensor {
 	}
 }
 
-// encoded is the forward pass of the encoder.
+// encoded returns the forward pass of the encoder.
 func (s *Site) encoded(f *frame, tokens *tensor) *tensor {
 	if whole := s.frozenAndTrained(); whole != nil {
 		return whole.Unsqueeze(0).Expand(tokens.Size(0), whole.Size(0), whole.Size(1))
@@ -140,7 +140,7 @@ type Attention interface{ AddPrompt(p *Prompt) }
 // comes of it.
 type Prompt struct{ Weight, Gate *nn.Parameter }
 
-// Tokens is the number of tokens.
+// Tokens returns the number of tokens.
 func (p *Prompt) Tokens() int64 { return p.Weight.Dims[1] }
 
 // addPrompts puts a prompt at each of the last layers, in the type of the weights.

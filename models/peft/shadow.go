@@ -41,7 +41,7 @@ type Shadow struct {
 	site      *Site
 }
 
-// Begins is the state that the small decoder has given; nil where adapters are off.
+// Begins returns the state that the small decoder has given; nil where adapters are off.
 func (s *Shadow) Begins() *trace.Tensor {
 	if s.site.disabled {
 		return nil
@@ -69,7 +69,7 @@ func (s *Shadow) Update(f *trace.Frame, x, state *trace.Tensor) *trace.Tensor {
 	return g.Return(next.To(dtype))
 }
 
-// optional is an option that is a whole number above zero, zero if it is not set.
+// optional returns an option that is a whole number above zero, zero if it is not set.
 func (s *Site) optional(key string) (int64, error) {
 	if s.text(key) == none {
 		return 0, nil

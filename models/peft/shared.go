@@ -216,7 +216,7 @@ func (s *Site) addFRoD() error {
 	return nil
 }
 
-// frodPlaces is how many elements of a layer's rotation are trained.
+// frodPlaces returns how many elements of a layer's rotation are trained.
 func (s *Site) frodPlaces() int64 {
 	return max(1, min(int64(float64(s.in*s.in)*s.number("sparse_rate")), s.in*(s.in-1)))
 }
@@ -278,7 +278,7 @@ func (s *Site) frod(f *frame, x *tensor) *tensor {
 	return result
 }
 
-// frodBasis is the shared basis, and the places of what is trained.
+// frodBasis returns the shared basis, and the places of what is trained.
 func (s *Site) frodBasis(f *frame, dtype trace.DType, places int64) (basis, indices *tensor) {
 	if s.text("frod_V") == "gpu" {
 		return f.Let(s.shared[0].To(dtype)), f.Let(s.shared[1].Tensor)
@@ -318,7 +318,7 @@ func (s *Site) dense() *trace.Function {
 	}
 }
 
-// widest are the largest widths of all layers.
+// widest returns the largest widths of all layers.
 func widest(sites []*Site) (in, out int64) {
 	for _, s := range sites {
 		in, out = max(in, s.in), max(out, s.out)

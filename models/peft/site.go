@@ -127,7 +127,7 @@ func (s *Site) addDeclared() error {
 	return nil
 }
 
-// dimension is one of a row: a size, or a product or quotient of two.
+// dimension returns one of a row: a size, or a product or quotient of two.
 func (s *Site) dimension(text string) (int64, error) {
 	if of, by, ok := strings.Cut(text, "/"); ok {
 		if err := divides(by, s.size(by), s.size(of)); err != nil {
@@ -141,7 +141,7 @@ func (s *Site) dimension(text string) (int64, error) {
 	return s.size(text), nil
 }
 
-// size is a width of the layer, a number, or an option.
+// size returns a width of the layer, a number, or an option.
 func (s *Site) size(text string) int64 {
 	switch n, err := strconv.ParseInt(text, 10, 64); {
 	case err == nil:
@@ -203,7 +203,7 @@ func (s *Site) parameter(name string) *nn.Parameter {
 	return s.Own.Parameter(name)
 }
 
-// w is the value of the parameter of a name.
+// w returns the value of the parameter of a name.
 func (s *Site) w(name string) *trace.Tensor { return s.parameter(name).T() }
 
 // has tells whether there is a parameter of a name.
@@ -221,8 +221,8 @@ func (s *Site) borrow(name string, from *Site) {
 	s.Own.Remove(name)
 }
 
-// plain is the frozen layer.
+// plain returns the frozen layer.
 func (s *Site) plain() *nn.Linear { return s.BaseLayer.(*nn.Linear) }
 
-// dtype is the type of the method's parameters.
+// dtype returns the type of the method's parameters.
 func (s *Site) dtype() trace.DType { return s.Trained()[0].DType }

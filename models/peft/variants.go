@@ -259,7 +259,7 @@ func (s *Site) osf(f *frame, x *tensor) *tensor {
 	return f.Set(&result, result.Add(delta.To(dtype)))
 }
 
-// ranked is the rank that rank_pattern ("q_proj:2944+k_proj:896") has for the layer, or else that
+// ranked returns the rank that rank_pattern ("q_proj:2944+k_proj:896") has for the layer, or else that
 // of an option, zero if that is none.
 func (s *Site) ranked(key string) (int64, error) {
 	if pattern := s.text("rank_pattern"); pattern != none {

@@ -48,7 +48,7 @@ func (s *Site) loha(f *frame, x *tensor) *tensor {
 	})
 }
 
-// factorization is how LoKr splits a width in two factors, the smaller one first.
+// factorization returns how LoKr splits a width in two factors, the smaller one first.
 func factorization(n, factor int64) (small, large int64) {
 	if factor > 0 && n%factor == 0 {
 		return factor, n / factor

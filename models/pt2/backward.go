@@ -33,7 +33,7 @@ type ownBackward struct {
 	gives map[int32]int32
 }
 
-// capturedFunctions are the calls that "vprof capture" has seen, with the places of nodes in
+// capturedFunctions returns the calls that "vprof capture" has seen, with the places of nodes in
 // place of their numbers. Those that do not fit the graph are left out.
 func capturedFunctions(p *export.Program) []export.FunctionCall {
 	if p.Extra == nil {

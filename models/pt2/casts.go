@@ -22,7 +22,7 @@ func followTypes(p *export.Program) {
 	}
 }
 
-// typeMarks are the types that a capture has seen under autocast.
+// typeMarks returns the types that a capture has seen under autocast.
 func typeMarks(p *export.Program) map[*export.Argument]export.UnderAutocast {
 	out := map[*export.Argument]export.UnderAutocast{}
 	if p.Extra == nil {
@@ -122,7 +122,7 @@ func maskedQuery(p *export.Program, u uses, i int) (query int32, ok bool) {
 	return 0, false
 }
 
-// find is the argument of a name, nil if the node has none.
+// find returns the argument of a name, nil if the node has none.
 func find(n *export.Node, name string) *export.Argument {
 	for i := range n.Inputs {
 		if n.Inputs[i].Name == name {
@@ -144,7 +144,7 @@ func namesType(n *export.Node) bool {
 	return source == "" || slices.ContainsFunc(typeNames, func(t string) bool { return strings.Contains(source, t) })
 }
 
-// calledWith are the values from outside that the call of node i's module has
+// calledWith returns the values from outside that the call of node i's module has
 // used so far, but for parameters and buffers.
 func calledWith(p *export.Program, i int) []export.Argument {
 	stack := p.Nodes[i].Stack
@@ -247,7 +247,7 @@ func hasWord(line, word string) bool {
 
 var typedAs = regexp.MustCompile(`\.type_as\((\w+)\)`)
 
-// castOf are the argument and the result of a cast to fp32, -1 of other nodes.
+// castOf returns the argument and the result of a cast to fp32, -1 of other nodes.
 func castOf(n *export.Node) (x, y int32) {
 	switch short(n.Target) {
 	case "to.dtype", "to.dtype_layout", "to.device":

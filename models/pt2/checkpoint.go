@@ -36,7 +36,7 @@ func parsePatterns(text string) patterns {
 	return out
 }
 
-// match is the first pattern that a name matches, -1 if none does. A broken
+// match returns the first pattern that a name matches, -1 if none does. A broken
 // pattern matches nothing.
 func (ps patterns) match(name string) int {
 	return slices.IndexFunc(ps, func(p string) bool {
@@ -91,7 +91,7 @@ func regions(p *export.Program, blocks string) ([]region, error) {
 	return out, nil
 }
 
-// example is the path of a module, for messages.
+// example returns the path of a module, for messages.
 func example(p *export.Program) string {
 	for i := len(p.Nodes) / 2; i < len(p.Nodes); i++ {
 		if m := p.Nodes[i].Module; strings.Contains(m, ".") {
@@ -155,7 +155,7 @@ func (w *walker) checkpoint(r *region) {
 	w.returned(r, outs, results)
 }
 
-// inputsOf are the tensors that go into a region, and the values that they are.
+// inputsOf returns the tensors that go into a region, and the values that they are.
 func (w *walker) inputsOf(r *region) (inputs []*trace.Tensor, at []int32) {
 	for _, v := range r.inputs {
 		if x := w.tensor(v); x != nil {
@@ -235,7 +235,7 @@ func (r *region) dies(p *export.Program, v int32) bool {
 	return false
 }
 
-// blocks are the children of the longest list of equal modules that holds at
+// blocks returns the children of the longest list of equal modules that holds at
 // least a fifth of the parameters, as a pattern of their paths; "" if there is
 // none.
 func blocks(p *export.Program) string {
@@ -281,7 +281,7 @@ func isModuleList(modules []string, class map[string]string) bool {
 	return true
 }
 
-// numelBelow is how many elements the parameters below a module have, one that is tied
+// numelBelow returns how many elements the parameters below a module have, one that is tied
 // counted once.
 func numelBelow(p *export.Program, module string, tied map[string]string) int64 {
 	var n int64

@@ -153,8 +153,8 @@ func (d *dimensions) taken(name string) bool {
 	return slices.ContainsFunc(d.settings, func(s models.Setting) bool { return s.Name == name })
 }
 
-// alike is the setting of a symbol that the user called the same, "" if there is none: torch.export may have several
-// for what is one size.
+// alike returns the setting of a symbol that the user called the same, "" if there is none: torch.export may have
+// several for what is one size.
 func (d *dimensions) alike(symbol string) string {
 	for other, name := range d.symbols {
 		if given := d.named[symbol].Name; given != "" && given == d.named[other].Name {
@@ -164,7 +164,7 @@ func (d *dimensions) alike(symbol string) string {
 	return ""
 }
 
-// nameOf is the usual name of a dimension: the tokens of a sequence, the height and
+// nameOf returns the usual name of a dimension: the tokens of a sequence, the height and
 // width of an image.
 func nameOf(in *export.Input, dim int) (name, usage string) {
 	switch {
@@ -181,7 +181,7 @@ func nameOf(in *export.Input, dim int) (name, usage string) {
 	}
 }
 
-// usual is the size that a dimension has unless another is asked for.
+// usual returns the size that a dimension has unless another is asked for.
 func usual(in *export.Input, dim int) int64 {
 	name, _ := nameOf(in, dim)
 	switch name {
@@ -201,7 +201,7 @@ func bounded(n int64) int64 {
 	return min(n, most)
 }
 
-// usual is the batch size of a case that names none.
+// usual returns the batch size of a case that names none.
 func (d *dimensions) usual() int {
 	if d.batch == "" && d.affine != nil {
 		return int(max(d.affine.Exported, 1))
@@ -215,7 +215,7 @@ func (d *dimensions) usual() int {
 // free reports whether the batch size can be chosen.
 func (d *dimensions) free() bool { return d.batch != "" || d.affine != nil }
 
-// batches are the sizes that a sweep tries.
+// batches returns the sizes that a sweep tries.
 func (d *dimensions) batches() []int {
 	if !d.free() {
 		return []int{d.usual()}
@@ -302,7 +302,7 @@ func setInt(args []export.Named, a export.AffineArg, value int64) bool {
 	return true
 }
 
-// at are the values of the symbols in a case.
+// at returns the values of the symbols in a case.
 func (d *dimensions) at(c models.Case) map[string]int64 {
 	out := map[string]int64{}
 	if d.batch != "" {

@@ -5,7 +5,7 @@ import (
 	"github.com/vprof/vprof/models/pt2/export"
 )
 
-// Changed is the model of a file whose program has been changed.
+// Changed returns the model of a file whose program has been changed.
 func Changed(file string, change func(p *export.Program)) (models.Model, error) {
 	p, err := read(file)
 	if err != nil {

@@ -87,7 +87,7 @@ func applicationOf(stack []export.Frame) application {
 	return application{}
 }
 
-// lineOf is a frame as descriptions name it.
+// lineOf returns a frame as descriptions name it.
 func lineOf(f export.Frame) string { return fmt.Sprintf("%s:%d:%s", path.Base(f.File), f.Line, f.Func) }
 
 // forwards counts the functions called forward among frames.
@@ -100,7 +100,7 @@ func forwards(frames []export.Frame) (n int) {
 	return n
 }
 
-// aroundCallers is the number of modules around each line that applies a Function: those of
+// aroundCallers returns the number of modules around each line that applies a Function: those of
 // the node that is in the fewest. A module that the line calls as well, as in
 // proj(Name.apply(x)), has a forward for each module that its nodes are in beyond those; a
 // Function's nodes have one more.
@@ -121,7 +121,7 @@ func aroundCallers(p *export.Program) map[caller]int {
 	return around
 }
 
-// functionRegion is the nodes of a call of an autograd.Function, with the parameters
+// functionRegion returns the nodes of a call of an autograd.Function, with the parameters
 // that go into it.
 func functionRegion(p *export.Program, c export.FunctionCall) *region {
 	r := &region{begin: c.Begin, end: c.End}
@@ -160,7 +160,7 @@ func (w *walker) function(fn function) {
 	w.returned(r, outs, results)
 }
 
-// gradients is the backward of a Function of which nothing is known: one kernel makes a
+// gradients returns the backward of a Function of which nothing is known: one kernel makes a
 // gradient of each argument that wants one.
 func gradients(f *trace.Frame, ctx *trace.FunctionContext, grads []*trace.Tensor) []*trace.Tensor {
 	var reads []*trace.Tensor

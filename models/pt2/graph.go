@@ -27,7 +27,7 @@ type graph struct {
 	leaves map[int32]bool
 }
 
-// of is the graph with another program of the same nodes.
+// of returns the graph with another program of the same nodes.
 func (g *graph) of(p *export.Program) *graph {
 	out := *g
 	out.Program, out.calls = p, slices.Clone(g.calls)
@@ -65,7 +65,7 @@ type call struct {
 // place tells the recorder where it is, see [trace.Frame.In].
 type place struct{ path trace.Path }
 
-// ModulePath is the path of a module.
+// ModulePath returns the path of a module.
 func (p *place) ModulePath() *trace.Path { return &p.path }
 
 // prepare looks up the operators of a program, and of the first forward's, which is left out if they are not known. The
@@ -85,7 +85,7 @@ func prepare(p *export.Program) (*graph, error) {
 	return g, nil
 }
 
-// blockEnds are the places of the nodes that close blocks, by those of the nodes that open them.
+// blockEnds returns the places of the nodes that close blocks, by those of the nodes that open them.
 func blockEnds(p *export.Program) map[int]int {
 	ends := map[int]int{}
 	var open []int
@@ -380,7 +380,7 @@ func eachOutput(n *export.Node, f func(v int32)) {
 	}
 }
 
-// result is the value of a node that makes one, -1 of others: files can say anything.
+// result returns the value of a node that makes one, -1 of others: files can say anything.
 func result(n *export.Node) int32 {
 	if len(n.Outputs) == 1 && n.Outputs[0].Kind == export.Ref {
 		return n.Outputs[0].Ref
@@ -388,7 +388,7 @@ func result(n *export.Node) int32 {
 	return -1
 }
 
-// inputOf is the value that a node has as the argument of a name, -1 if it has none.
+// inputOf returns the value that a node has as the argument of a name, -1 if it has none.
 func inputOf(n *export.Node, name string) int32 {
 	if a := find(n, name); a != nil && a.Kind == export.Ref {
 		return a.Ref

@@ -46,7 +46,7 @@ func ligerKernels(p *export.Program) []export.KernelCall {
 	return out
 }
 
-// together is the end of the nodes from the begin-th on that are alike.
+// together returns the end of the nodes from the begin-th on that are alike.
 func together(p *export.Program, begin int, alike func(a, b *export.Node) bool) int {
 	end := begin + 1
 	for end < len(p.Nodes) && p.Nodes[end].Block == export.Call && alike(&p.Nodes[begin], &p.Nodes[end]) {
@@ -63,7 +63,7 @@ func sameLine(a, b *export.Node) bool {
 	return sameCall(a, b) && turnedAt(b) >= 0 && a.Trace[turnedAt(a)] == b.Trace[turnedAt(b)]
 }
 
-// turnedAt is the frame with the line that calls apply_rotary_pos_emb, which is the last one
+// turnedAt returns the frame with the line that calls apply_rotary_pos_emb, which is the last one
 // since PyTorch 2.8; -1 if a node is of no such call.
 func turnedAt(n *export.Node) int {
 	return slices.IndexFunc(n.Trace, func(f export.Frame) bool {
@@ -71,7 +71,7 @@ func turnedAt(n *export.Node) int {
 	})
 }
 
-// activationOf is the node of the activation that node i multiplies with, -1 if it is none.
+// activationOf returns the node of the activation that node i multiplies with, -1 if it is none.
 func activationOf(p *export.Program, u uses, i int, activation string) int {
 	n := &p.Nodes[i]
 	if n.Target != multiply {
@@ -98,7 +98,7 @@ type kernel struct {
 	run             func(f *trace.Frame, in []*trace.Tensor) []*trace.Tensor
 }
 
-// kernelOf is the kernel of a call, nil if the nodes are not what it computes.
+// kernelOf returns the kernel of a call, nil if the nodes are not what it computes.
 func kernelOf(p *export.Program, c export.KernelCall) *kernel {
 	switch c.Kernel {
 	case export.RMSNorm, export.OutOfPlaceRMSNorm:
@@ -165,7 +165,7 @@ func rotaryKernel(p *export.Program, c export.KernelCall) *kernel {
 	return k
 }
 
-// origins are the values from outside of a region that one of its results depends on.
+// origins returns the values from outside of a region that one of its results depends on.
 func origins(p *export.Program, r *region, v int32) map[int32]bool {
 	needed := map[int32]bool{v: true}
 	for i := r.end - 1; i >= r.begin; i-- {
@@ -197,7 +197,7 @@ func gatedKernel(p *export.Program, c export.KernelCall) *kernel {
 	}
 }
 
-// span is a kernel in the place of all nodes of a call, and these as a region.
+// span returns a kernel in the place of all nodes of a call, and these as a region.
 func span(p *export.Program, c export.KernelCall) (*kernel, *region) {
 	r := &region{begin: c.Begin, end: c.End}
 	r.borders(p)
@@ -208,7 +208,7 @@ func span(p *export.Program, c export.KernelCall) (*kernel, *region) {
 	return k, r
 }
 
-// withKernels is the graph with liger-kernel's kernels: they run where the last of their
+// withKernels returns the graph with liger-kernel's kernels: they run where the last of their
 // nodes would, and all that the nodes release is released then.
 func (g *graph) withKernels() *graph {
 	p := *g.Program

@@ -20,7 +20,7 @@ const (
 	Output            = "output"
 )
 
-// Losses are the names of losses.
+// Losses returns the names of losses.
 func Losses() []string {
 	return []string{CrossEntropy, TokenCrossEntropy, MSE, BCE, L1, Sum, Output}
 }
@@ -88,7 +88,7 @@ func isLoss(r export.Result) bool {
 	return r.Name == "loss" && r.Value >= 0 && r.Dims == 0 && known && d.IsFloat()
 }
 
-// defaultLoss is the loss of an output for which none is named.
+// defaultLoss returns the loss of an output for which none is named.
 func defaultLoss(r export.Result) (string, error) {
 	d, known := dtypes[r.Type]
 	switch {

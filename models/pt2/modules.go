@@ -22,7 +22,7 @@ type weight struct {
 	values []int32
 }
 
-// tensor is what it is on the device; nil if another layer has taken its place.
+// tensor returns what it is on the device; nil if another layer has taken its place.
 func (w *weight) tensor() *trace.Tensor { return cmp.Or(w.Parameter.T(), w.Buffer.T()) }
 
 // site is a linear layer of the model, in whose place a lever may put another.
@@ -32,7 +32,7 @@ type site struct {
 	name string
 }
 
-// layer is what stands in the place.
+// layer returns what stands in the place.
 func (s *site) layer() nn.Layer { return s.in.At(s.name) }
 
 // replaced says that another layer stands where the linear layer with a weight was.
@@ -172,7 +172,7 @@ func newWeight(in *export.Input) *weight {
 	return w
 }
 
-// denseStrides are the strides of a tensor whose dimensions lie one inside the other in another order than
+// denseStrides returns the strides of a tensor whose dimensions lie one inside the other in another order than
 // their own, as those of matrices of linear algebra do: .to(device) keeps them. They are nil of all others.
 func denseStrides(in *export.Input, dims []int64) []int64 {
 	if len(in.Strides) != len(dims) {
@@ -224,7 +224,7 @@ func (m *modules) findSites(p *export.Program, root *branch) {
 	}
 }
 
-// ownerOf is the path of the linear layer that a node calls: the module that has the weight,
+// ownerOf returns the path of the linear layer that a node calls: the module that has the weight,
 // under one of its names if it is tied to another's.
 func ownerOf(w *weight, n *export.Node, p *export.Program) string {
 	for i := range p.Inputs {
@@ -245,7 +245,7 @@ type branch struct {
 	made     *nn.Parts
 }
 
-// at is the module of a path, made if it is not there yet.
+// at returns the module of a path, made if it is not there yet.
 func (b *branch) at(path string) *branch {
 	for path != "" {
 		var name string

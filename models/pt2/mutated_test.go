@@ -20,7 +20,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// mutants is how many damaged copies of each file are tried; VPROF_MUTANTS has more.
+// mutants returns how many damaged copies of each file are tried; VPROF_MUTANTS has more.
 func mutants() int {
 	if n, err := strconv.Atoi(os.Getenv("VPROF_MUTANTS")); err == nil {
 		return n
@@ -138,7 +138,7 @@ func collect(v any, r *rand.Rand, places *[]func()) {
 	}
 }
 
-// other is a value of the same kind, or of another.
+// other returns a value of the same kind, or of another.
 func other(v any, r *rand.Rand) any {
 	numbers := []any{true, nil, "x"}
 	for _, n := range strings.Fields("0 -1 1 3 2147483648 9223372036854775807 1e300") {

@@ -39,7 +39,7 @@ var ofTensors = map[string]func(x *trace.Tensor, d int) int64{
 	"torch.ops.aten.sym_storage_offset.default": func(*trace.Tensor, int) int64 { return 0 },
 }
 
-// numberOf is what computes a size on the host, which allocates nothing; nil for other targets.
+// numberOf returns what computes a size on the host, which allocates nothing; nil for other targets.
 func numberOf(target string) func(args []aten.Value) (aten.Value, error) {
 	if name := sizes[target]; name != "" {
 		return func(args []aten.Value) (aten.Value, error) { return computed(name, args) }
@@ -56,7 +56,7 @@ func numberOf(target string) func(args []aten.Value) (aten.Value, error) {
 	return nil
 }
 
-// condition is a truth of n numbers.
+// condition returns a truth of n numbers.
 func condition(n int, holds func(xs []export.Number) bool) func(args []aten.Value) (aten.Value, error) {
 	return func(args []aten.Value) (aten.Value, error) {
 		xs, err := operands(args, n)
@@ -67,7 +67,7 @@ func condition(n int, holds func(xs []export.Number) bool) func(args []aten.Valu
 	}
 }
 
-// computed is what a function makes of numbers.
+// computed returns what a function makes of numbers.
 func computed(name string, args []aten.Value) (aten.Value, error) {
 	xs, err := operands(args, len(args))
 	if err != nil {
@@ -103,7 +103,7 @@ func property(of func(x *trace.Tensor, d int) int64, args []aten.Value) (aten.Va
 	return of(x, int((d+n)%n)), nil
 }
 
-// operands are the n numbers of a call; what is true is one.
+// operands returns the n numbers of a call; what is true is one.
 func operands(args []aten.Value, n int) ([]export.Number, error) {
 	if len(args) != n {
 		return nil, fmt.Errorf("%d numbers where %d are due", len(args), n)

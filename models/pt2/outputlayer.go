@@ -42,10 +42,10 @@ var (
 	}
 )
 
-// short is the name of an operator without its namespace.
+// short returns the name of an operator without its namespace.
 func short(target string) string { return strings.TrimPrefix(target, "torch.ops.aten.") }
 
-// overloaded is the name of an operator without its namespace and overload: "view".
+// overloaded returns the name of an operator without its namespace and overload: "view".
 func overloaded(target string) string {
 	name, _, _ := strings.Cut(short(target), ".")
 	return name
@@ -175,7 +175,7 @@ func (s *seeker) scores(v int32) error {
 	return nil
 }
 
-// goes is an error if something else than the node next takes a value that is to vanish.
+// goes returns an error if something else than the node next takes a value that is to vanish.
 func (s *seeker) goes(v int32, next int) error {
 	for _, i := range s.takers[v] {
 		if i != next {
@@ -213,7 +213,7 @@ func (s *seeker) layer(n *export.Node) error {
 	return nil
 }
 
-// constant is a whole number among the arguments of a node, or what it is by default.
+// constant returns a whole number among the arguments of a node, or what it is by default.
 func constant(n *export.Node, name string, usual int64) (int64, bool) {
 	switch a := find(n, name); {
 	case a == nil || a.Kind == export.None:
@@ -225,7 +225,7 @@ func constant(n *export.Node, name string, usual int64) (int64, bool) {
 	}
 }
 
-// sliced are the borders of a slice; ok is false if they are computed.
+// sliced returns the borders of a slice; ok is false if they are computed.
 func sliced(n *export.Node) (start, end int64, ok bool) {
 	start, known := constant(n, "start", 0)
 	end, ends := constant(n, "end", math.MaxInt64)
@@ -292,7 +292,7 @@ func shapes(n *export.Node, padded, shifted *bool) bool {
 	}
 }
 
-// without is the program as it is walked without the output layer: what its nodes release
+// without returns the program as it is walked without the output layer: what its nodes release
 // is released by the node of the loss, or with forward's frame where the scores were returned.
 func (l *outputLayer) without(g *graph) *graph {
 	p := *g.Program
@@ -318,7 +318,7 @@ func (l *outputLayer) without(g *graph) *graph {
 	return out
 }
 
-// returned are the nodes whose results the model returns, as they are or scaled and capped.
+// returned returns the nodes whose results the model returns, as they are or scaled and capped.
 func returned(p *export.Program) map[int]bool {
 	out := map[int]bool{}
 	maker := usesOf(p).maker

@@ -20,7 +20,7 @@ type event struct {
 	bytes int64
 }
 
-// largeEvents are those of at least 64 KiB: smaller ones are numbers that Python looks at,
+// largeEvents returns those of at least 64 KiB: smaller ones are numbers that Python looks at,
 // and masks, which a graph has in another way.
 func largeEvents(p *program.Program) (out []event) {
 	for _, in := range p.Instructions {
@@ -79,14 +79,14 @@ func TestLossesInChunksAreThoseOfTheDescribedModel(t *testing.T) {
 	}
 }
 
-// changed is a model of the test data with some of its program changed.
+// changed returns a model of the test data with some of its program changed.
 func changed(t *testing.T, name string, change func(p *export.Program)) models.Model {
 	m, err := pt2.Changed("testdata/"+name+".pt2", change)
 	require.NoError(t, err)
 	return m
 }
 
-// node is the last node of a program that calls an operator.
+// node returns the last node of a program that calls an operator.
 func node(p *export.Program, operator string) *export.Node {
 	i := len(p.Nodes) - 1
 	for p.Nodes[i].Target != "torch.ops.aten."+operator {
@@ -264,7 +264,7 @@ func TestScoresThatAreReturnedAreNotComputedWhole(t *testing.T) {
 	}
 }
 
-// largest is the size of the largest activation.
+// largest returns the size of the largest activation.
 func largest(p *program.Program) (n int64) {
 	for _, b := range p.Buffers {
 		if b.Class == program.Activations {

@@ -163,7 +163,7 @@ func (h *head) wrapped(wraps []*wrapped) error {
 	return nil
 }
 
-// of is the loss of hidden states and their labels.
+// of returns the loss of hidden states and their labels.
 func (h *head) of(f *trace.Frame, x, labels *trace.Tensor) *trace.Tensor {
 	weight := h.t.of[h.weight].tensor()
 	switch {

@@ -48,7 +48,7 @@ func castProducts(p *export.Program) {
 
 const multiply = "torch.ops.aten.mul.Tensor"
 
-// weighted are the two factors of a product of which one is a weight; nil of others.
+// weighted returns the two factors of a product of which one is a weight; nil of others.
 func weighted(n *export.Node, weights map[int32]bool) (weight, factor *export.Argument) {
 	a, b := find(n, "self"), find(n, "other")
 	if a == nil || b == nil || a.Kind != export.Ref || b.Kind != export.Ref || weights[a.Ref] == weights[b.Ref] {
@@ -103,7 +103,7 @@ func goesToLinear(p *export.Program, u uses, v int32) bool {
 	return found
 }
 
-// assigned is the trace of a product's line as if that line gave the factor's name another
+// assigned returns the trace of a product's line as if that line gave the factor's name another
 // value, as the cast's own does: y = y.to(self.weight.dtype).
 func assigned(trace []export.Frame) []export.Frame {
 	out := slices.Clone(trace)

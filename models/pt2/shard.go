@@ -10,7 +10,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// wholeShapes are the shapes of the graph's values where no rank shares a layer: a forward
+// wholeShapes returns the shapes of the graph's values where no rank shares a layer: a forward
 // pass on a tape of its own shows them. A file has sizes as the model computed them then,
 // and a rank that has a part of a tensor computes smaller ones.
 func (t *task) wholeShapes(tape *trace.Tape, net *nn.Tree) [][]int64 {
@@ -103,7 +103,7 @@ func partOf(shape, whole []int64) (part, bool) {
 	return p, p.dim >= 0
 }
 
-// of is the rank's part of a size or an index of the dimension.
+// of returns the rank's part of a size or an index of the dimension.
 func (p part) of(n int64) int64 {
 	if n > math.MaxInt64/max(1, p.has) {
 		return n // to the end
@@ -148,7 +148,7 @@ func (p part) cut(given []aten.Arg) {
 	}
 }
 
-// integer is the argument of a name, if it is an integer.
+// integer returns the argument of a name, if it is an integer.
 func integer(given []aten.Arg, name string, or int64) int64 {
 	for i := range given {
 		if v, ok := given[i].Value.(int64); ok && given[i].Name == name {

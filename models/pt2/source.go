@@ -156,7 +156,7 @@ func newModel(file, name, config string, p *export.Program, o asked.Oracle) (mod
 	return m, nil
 }
 
-// halfWeights is the type that all floating-point parameters of a program have, "" if it is not half precision.
+// halfWeights returns the type that all floating-point parameters of a program have, "" if it is not half precision.
 func halfWeights(p *export.Program) models.WeightType {
 	found := map[models.WeightType]bool{}
 	for _, in := range p.Inputs {
@@ -226,7 +226,7 @@ func doubted(x *export.Extra) bool {
 	return x != nil && (len(x.Numbers) > 0 || x.OtherWay != nil || x.Scripted)
 }
 
-// captured is the batch of the example that a model was captured with.
+// captured returns the batch of the example that a model was captured with.
 func captured(x *export.Extra) int64 {
 	for _, s := range x.Symbols {
 		if s.Name == "batch" {
@@ -245,7 +245,7 @@ func otherWay(x *export.Extra) string {
 		x.OtherWay.Batch, captured(x), x.OtherWay.Line)
 }
 
-// leftOut are the Functions of which the graph has no backward.
+// leftOut returns the Functions of which the graph has no backward.
 func leftOut(p *export.Program) []string {
 	var lines []string
 	found := map[string]bool{}

@@ -23,8 +23,8 @@ type kept struct {
 	of           *trace.Tensor
 }
 
-// keptOf are the values of a graph that modules keep for the next forward, whose graph is the same one unless this is
-// the first forward's. What the first forward makes are inputs of later graphs, and none of their values: -1.
+// keptOf returns the values of a graph that modules keep for the next forward, whose graph is the same one unless this
+// is the first forward's. What the first forward makes are inputs of later graphs, and none of their values: -1.
 func keptOf(p, next *export.Program) (out []kept) {
 	if p.Extra == nil {
 		return nil
@@ -66,7 +66,7 @@ func keptOf(p, next *export.Program) (out []kept) {
 	return out
 }
 
-// madeFirst are the inputs that the first forward makes.
+// madeFirst returns the inputs that the first forward makes.
 func madeFirst(p *export.Program) (inputs []int) {
 	for _, first := range p.First {
 		if first.Extra == nil {
@@ -85,12 +85,12 @@ func madeFirst(p *export.Program) (inputs []int) {
 // never is the node behind which nothing is replaced.
 const never = -1
 
-// inputNamed is the place of the input with a name in the graph, -1 if there is none.
+// inputNamed returns the place of the input with a name in the graph, -1 if there is none.
 func inputNamed(p *export.Program, name string) int {
 	return slices.IndexFunc(p.Inputs, func(in export.Input) bool { return named(p, in, name) })
 }
 
-// madeByName are the values that nodes make: others may have the names of those that they are.
+// madeByName returns the values that nodes make: others may have the names of those that they are.
 func madeByName(p *export.Program) map[string]int32 {
 	out := map[string]int32{}
 	for i := range p.Nodes {
@@ -140,8 +140,8 @@ func (g *graph) findState(next *export.Program) {
 
 const copyInPlace = "torch.ops.aten.copy_.default"
 
-// madeByForward are the inputs of the graph that no module holds before the model has run: tensors in the size of the
-// batch that each forward stores for the next one, and tensors that only the first forward makes.
+// madeByForward returns the inputs of the graph that no module holds before the model has run: tensors in the size of
+// the batch that each forward stores for the next one, and tensors that only the first forward makes.
 func madeByForward(p *export.Program) map[int32]bool {
 	out := map[int32]bool{}
 	for _, k := range keptOf(p, p) {
@@ -198,7 +198,7 @@ func (w *walker) makeState(node int) {
 	}
 }
 
-// keptFor is the place of what is kept for an input, -1 if nothing is.
+// keptFor returns the place of what is kept for an input, -1 if nothing is.
 func (w *walker) keptFor(input int) int {
 	return slices.IndexFunc(w.kept, func(k kept) bool { return k.input == input })
 }
@@ -247,7 +247,7 @@ func (w *walker) keep() {
 	}
 }
 
-// begin is the first forward pass, where it does more than those after it, which find what it leaves.
+// begin returns the first forward pass, where it does more than those after it, which find what it leaves.
 func (t *task) begin(b *task, f *trace.Frame, results *[]*trace.Tensor, loss **trace.Tensor) *trace.Tensor {
 	b.inputGrads, b.kept, b.inputs = t.inputGrads, nil, make([]*trace.Tensor, len(b.g.Inputs))
 	for i, in := range b.g.Inputs {

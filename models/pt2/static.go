@@ -95,7 +95,7 @@ func (f *follower) resize(n *export.Node, given []aten.Arg) {
 // creating are the operators that make a tensor of a size that is said.
 var creating = strings.Fields("arange empty full new_empty new_full new_ones new_zeros ones rand randn zeros")
 
-// sized is a size with its first dimension that is the batch's as the other batch has it.
+// sized returns a size with its first dimension that is the batch's as the other batch has it.
 func (f *follower) sized(size aten.Value) aten.Value {
 	switch size := size.(type) {
 	case int64:

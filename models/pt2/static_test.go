@@ -17,7 +17,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// fixed is a program as torch.export writes it of an example of so many samples without dynamic shapes.
+// fixed returns a program as torch.export writes it of an example of so many samples without dynamic shapes.
 func fixed(t *testing.T, p *export.Program, batch int) *export.Program {
 	original := *p
 	original.Nodes = slices.Clone(p.Nodes)

@@ -230,7 +230,7 @@ func ofConfigurations(c models.Case) (field string, err error) {
 	return "", nil
 }
 
-// everyNth are the first of each n regions.
+// everyNth returns the first of each n regions.
 func everyNth(all []region, n int) []region {
 	var out []region
 	for i := 0; i < len(all); i += max(n, 1) {
@@ -258,7 +258,7 @@ func (t *task) Moved(tape *trace.Tape, net *nn.Tree) {
 }
 
 // answerConvolutions gives a tape what the release's cuDNN said itself about
-// convolutions on its boards.
+// convolutions on its GPUs.
 func (t *task) answerConvolutions(tape *trace.Tape) error {
 	if len(t.plain.Asked) == 0 && t.plain.Oracle == nil {
 		return nil
@@ -327,7 +327,7 @@ func (t *task) inputsChannelsLast(tape *trace.Tape) {
 // mostSize is the upper bound of a dimension of the batch.
 const mostSize = 1 << 40
 
-// walker is one at the beginning of the graph, in a frame, with weights and inputs in
+// walker returns one at the beginning of the graph, in a frame, with weights and inputs in
 // place.
 func (t *task) walker(g *trace.Frame) *walker {
 	w := &walker{task: t, frame: g, values: make([]aten.Value, t.g.Values), wraps: t.wraps}

@@ -89,7 +89,7 @@ func (w *walker) end(v int32) {
 	w.values[v] = nil
 }
 
-// tensor is a value that is one, nil of others.
+// tensor returns a value that is one, nil of others.
 func (w *walker) tensor(v int32) *trace.Tensor {
 	x, _ := w.values[v].(*trace.Tensor)
 	return x
@@ -171,7 +171,7 @@ func (w *walker) call(n *export.Node, c *call) {
 	w.bind(n, out)
 }
 
-// arguments are those of an operator's call: on a rank those of its part, in evaluation with dropout off.
+// arguments returns those of an operator's call: on a rank those of its part, in evaluation with dropout off.
 func (w *walker) arguments(n *export.Node, c *call) []aten.Arg {
 	given := make([]aten.Arg, len(n.Inputs))
 	for i := range n.Inputs {
@@ -249,7 +249,7 @@ const (
 // slice is what indexing by a range is in a graph.
 const slice = "torch.ops.aten.slice.Tensor"
 
-// wholeSlice is the result of x[:], which Python's indexing does not slice; nil for all
+// wholeSlice returns the result of x[:], which Python's indexing does not slice; nil for all
 // else. A graph has it as a slice where sizes were open, or where an older PyTorch wrote it (2.6 does).
 func wholeSlice(n *export.Node, a *aten.Args) []aten.Value {
 	if n.Target != slice || a.Int("step") != 1 || !a.IsNone("start") && a.Int("start") != 0 {
@@ -262,7 +262,7 @@ func wholeSlice(n *export.Node, a *aten.Args) []aten.Value {
 	return []aten.Value{x.Slice(d, 0, x.Size(d))}
 }
 
-// typeOf is the type of an argument in an operator's schema.
+// typeOf returns the type of an argument in an operator's schema.
 func typeOf(op *aten.Operator, name string) string {
 	for i := range op.Arguments {
 		if op.Arguments[i].Name == name {
@@ -314,7 +314,7 @@ func (w *walker) set(v int32, x aten.Value) {
 	w.values[v] = x
 }
 
-// value is an argument with its values filled in; typ is the type that the
+// value returns an argument with its values filled in; typ is the type that the
 // operator wants.
 func (w *walker) value(a export.Argument, typ string) aten.Value {
 	if a.Autocast != export.NotSeen && w.g.autocast != 0 {
@@ -354,7 +354,7 @@ func (w *walker) value(a export.Argument, typ string) aten.Value {
 	}
 }
 
-// typeOf is the type of the first tensor of floating point, that of the model's
+// typeOf returns the type of the first tensor of floating point, that of the model's
 // weights if there is none.
 func (w *walker) typeOf(values []export.Argument) aten.Value {
 	for _, a := range values {
@@ -371,7 +371,7 @@ var memoryFormats = map[int64]aten.MemoryFormat{
 	4: aten.PreserveFormat,
 }
 
-// list is a list of tensors or of numbers.
+// list returns a list of tensors or of numbers.
 func (w *walker) list(elements []export.Argument, tensors bool) aten.Value {
 	values := make([]aten.Value, len(elements))
 	var ints, floats, bools int

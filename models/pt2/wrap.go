@@ -139,7 +139,7 @@ func (w *walker) giveBack(c *wrapped) {
 	}
 }
 
-// tensors are those among values.
+// tensors returns those among values.
 func (w *walker) tensors(values []int32) []*trace.Tensor {
 	var out []*trace.Tensor
 	for _, v := range values {
@@ -150,7 +150,7 @@ func (w *walker) tensors(values []int32) []*trace.Tensor {
 	return out
 }
 
-// within are the wrapped calls inside a region that is not one of them itself.
+// within returns the wrapped calls inside a region that is not one of them itself.
 func within(wraps []*wrapped, r *region) []*wrapped {
 	var out []*wrapped
 	for _, c := range wraps {

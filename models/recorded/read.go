@@ -92,7 +92,7 @@ func newReader(h *Header) (*reader, error) {
 	return r, nil
 }
 
-// named are the values of a kind of constants by their words.
+// named returns the values of a kind of constants by their words.
 func named[T interface {
 	~uint8
 	fmt.Stringer
@@ -204,7 +204,7 @@ func (f *fields) next() string {
 	return word
 }
 
-// remainder is the rest of the line, which must not be empty.
+// remainder returns the rest of the line, which must not be empty.
 func (f *fields) remainder() string {
 	if f.rest == "" {
 		f.wrong("the line has too few words")
@@ -265,7 +265,7 @@ func word[T any](f *fields, table map[string]T) T {
 	return v
 }
 
-// end is what was wrong with the line.
+// end returns what was wrong with the line.
 func (f *fields) end() error {
 	if f.err == nil && !f.done && f.rest != "" {
 		return errors.New("the line has too many words")

@@ -20,7 +20,7 @@ import (
 
 var header = recorded.Header{Name: "train.py", GPU: "rtx-3090", Torch: "2.15", Batch: 2}
 
-// board is enough of a GPU to record for.
+// GPU is enough of a GPU to record for.
 var testGPU = trace.GPU{Name: "rtx-3060", Capability: 86, SMs: 28, ThreadsPerSM: 1536, Memory: 12 << 30}
 
 // programOf records two steps of a model of the registry.
@@ -128,7 +128,7 @@ func TestAnyProgramIsTheSameWhenReadAgain(t *testing.T) {
 	})
 }
 
-// zipped is a file of the given text.
+// zipped returns a file of the given text.
 func zipped(text string) []byte {
 	var file bytes.Buffer
 	w := gzip.NewWriter(&file)

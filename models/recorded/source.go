@@ -45,7 +45,7 @@ func newModel(file, name string, content []byte) (models.Model, error) {
 // caveats say what the figures of a recorded run are.
 func caveats(h *Header) []string {
 	all := []string{
-		fmt.Sprintf("replayed: this is the program of a run of %s that was recorded on %s; on other boards "+
+		fmt.Sprintf("replayed: this is the program of a run of %s that was recorded on %s; on other GPUs "+
 			"libraries may choose other kernels, whose scratch memory differs", h.Name, h.GPU),
 	}
 	if h.Allocated > 0 {

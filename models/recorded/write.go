@@ -106,7 +106,7 @@ type Header struct {
 	Schema string `json:"schema"`
 	// Name says what ran: "train.py".
 	Name string `json:"name"`
-	// GPU is the board that the program was recorded for, by its name in the catalog: "rtx-3090".
+	// GPU is the GPU that the program was recorded for, by its name in the catalog: "rtx-3090".
 	GPU string `json:"gpu"`
 	// Torch is the release of PyTorch that ran: "2.15".
 	Torch string `json:"torch"`

@@ -212,7 +212,7 @@ var sizes = map[string]config{
 // order is the order in which sizes are listed.
 var order = []string{"b0", "b1", "b2", "b3", "b4", "b5", "b6", "M"}
 
-// asTrained is what the MRL trainer builds from a size's checkpoint: it takes
+// asTrained returns what the MRL trainer builds from a size's checkpoint: it takes
 // over channels, bins, block kinds and stages, and has its own defaults for
 // the rest.
 func asTrained(c config) config {

@@ -23,7 +23,7 @@ func conv(in, out, kernel, stride int64) *nn.Conv {
 	})
 }
 
-// shortcut is the projection of a block's input, nil where it is added as it
+// shortcut returns the projection of a block's input, nil where it is added as it
 // is.
 func shortcut(in, out, stride int64) *nn.Sequential {
 	if in == out && stride == 1 {
@@ -192,7 +192,7 @@ func Models() []models.Model {
 	return all
 }
 
-// classification is the task of the family: cross entropy over the classes.
+// classification returns the task of the family: cross entropy over the classes.
 func (v variant) classification(c models.Case) train.Task {
 	net, size := newResNet(v.blocks, c.Settings["classes"], v.newBlock), c.Settings["image-size"]
 	return &train.Supervised{

@@ -15,7 +15,7 @@ import (
 // of the generator while its accuracy is below 80 %.
 const discriminatorSteps = 2
 
-// Models is the system.
+// Models returns the system.
 func Models() []models.Model {
 	const name = "spectrogram-gan"
 	return []models.Model{{

@@ -21,7 +21,7 @@ const (
 // inference is the stage in which nothing is trained.
 const inference = "inference"
 
-// Models are the two training phases; the network of the second is evaluated in
+// Models returns the two training phases; the network of the second is evaluated in
 // stage inference.
 func Models() []models.Model {
 	entry := func(name, summary string, first bool, validation int, d models.Case, notes ...string) models.Model {

@@ -12,7 +12,7 @@ import (
 
 var testGPU = trace.GPU{Name: "t4", Capability: 75, SMs: 40, ThreadsPerSM: 1024, Memory: 15_828_320_256}
 
-// record is the recording of the eight-layer network, and its highest requested
+// record returns the recording of the eight-layer network, and its highest requested
 // bytes.
 func record(t *testing.T, c models.Case) (classes map[program.Class]bool, peak int64) {
 	r, err := Models()[0].Record(c, testGPU, models.Options{})

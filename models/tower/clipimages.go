@@ -97,7 +97,7 @@ func (q *Squares) encodeImages(f *frame, text hf.Text) States {
 	return states
 }
 
-// held are all states.
+// held returns all states.
 func (s States) held() []*tensor {
 	if s.Chosen == nil {
 		return []*tensor{s.Last}
@@ -134,7 +134,7 @@ func (q *Squares) layer(f *frame, l *nn.Parts, x *tensor) *tensor {
 	return f.Set(&x, residual.Add(x))
 }
 
-// LlavaProjected is what LlavaModel makes of the states of its tower: those of a layer, without
+// LlavaProjected returns what LlavaModel makes of the states of its tower: those of a layer, without
 // the class of an image if cut says so, through two layers.
 func LlavaProjected(p *nn.Parts, activation string, cut bool) func(f *frame, states States) *tensor {
 	return func(f *frame, states States) *tensor {
@@ -154,7 +154,7 @@ func LlavaProjected(p *nn.Parts, activation string, cut bool) func(f *frame, sta
 	}
 }
 
-// Gemma3Projected is what Gemma3MultiModalProjector makes of the states of its tower: the mean
+// Gemma3Projected returns what Gemma3MultiModalProjector makes of the states of its tower: the mean
 // of the patches of each square, of which there are tokens of an image.
 func Gemma3Projected(p *nn.Parts, s Size, tokens int64) func(f *frame, states States) *tensor {
 	return func(f *frame, states States) *tensor {
@@ -174,7 +174,7 @@ func Gemma3Projected(p *nn.Parts, s Size, tokens int64) func(f *frame, states St
 	}
 }
 
-// Gemma3Masks are those of a decoder whose tokens of an image see each other both ways
+// Gemma3Masks returns those of a decoder whose tokens of an image see each other both ways
 // (create_masks_for_vision_model).
 func Gemma3Masks(window int64) func(f *frame, ids, kinds, padding *tensor) (full, part *tensor) {
 	return func(f *frame, ids, kinds, padding *tensor) (full, part *tensor) {

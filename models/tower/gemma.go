@@ -107,7 +107,7 @@ func Gemma4Audio(s Conformer) *nn.Parts {
 	return p.Add("output_proj", nn.NewLinear(s.Width, s.Out, true))
 }
 
-// depthwise is a convolution of each channel alone.
+// depthwise returns a convolution of each channel alone.
 func depthwise(channels int64, kernel ...int64) nn.Layer {
 	return nn.NewConv(channels, channels, nn.ConvOptions{Kernel: kernel, Groups: channels, NoBias: true})
 }

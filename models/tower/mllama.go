@@ -186,7 +186,7 @@ func (q *Tiles) mask(f *frame, n, padded int64) *tensor {
 	return g.Return(g.Set(&m, m.Unsqueeze(1)))
 }
 
-// encoded are the states after each layer of MllamaVisionEncoder, which recomputes nothing.
+// encoded returns the states after each layer of MllamaVisionEncoder, which recomputes nothing.
 func (q *Tiles) encoded(f *frame, m *nn.Parts, layers int64, gated bool, x, mask *tensor) []*tensor {
 	g := f.ModuleFrame(m, x, mask)
 	g.Let(x)

@@ -19,23 +19,23 @@ type Qwen struct {
 	grads               bool
 }
 
-// QwenTokens is how many tokens of a row an image of some pixels of a side is, once it is
+// QwenTokens returns how many tokens of a row an image of some pixels of a side is, once it is
 // rounded to whole squares (smart_resize).
 func QwenTokens(s Size, side int64) int64 {
 	n := squares(s, side)
 	return n * n
 }
 
-// squares is how many squares that become tokens a side has.
+// squares returns how many squares that become tokens a side has.
 func squares(s Size, side int64) int64 {
 	unit := s.Patch * s.Merge
 	return max(1, (side+unit/2)/unit)
 }
 
-// side is how many patches a side has.
+// side returns how many patches a side has.
 func (q *Qwen) side() int64 { return squares(q.Size, q.Pictures.Side) * q.Size.Merge }
 
-// images is how many there are in the batch.
+// images returns how many there are in the batch.
 func (q *Qwen) images() int64 { return q.grid.Size(0) }
 
 // Load implements [Vision].
@@ -147,7 +147,7 @@ func (q *Qwen) encodeImages(f *frame, pixels *tensor, text hf.Text) (last, merge
 
 func (q *Qwen) layer(i int64) *nn.Parts { return q.Tower.Part(indexed("blocks", i)) }
 
-// patched is the forward of what makes a row of each patch.
+// patched returns the forward of what makes a row of each patch.
 func (q *Qwen) patched(f *frame, pixels *tensor) *tensor {
 	s, m := q.Size, q.Tower.Part("patch_embed")
 	y := callModule(f, m, []*tensor{pixels}, func(g *frame) *tensor {
@@ -182,7 +182,7 @@ func (q *Qwen) positions(f *frame) *tensor {
 	return g.Return(trace.Cat(0, all...))
 }
 
-// angles is the forward of the rotary positions: cosines and sines [patches, head size].
+// angles returns the forward of the rotary positions: cosines and sines [patches, head size].
 func (q *Qwen) angles(f *frame, positions *tensor) (cos, sin *tensor) {
 	m := q.Tower.Part("rotary_pos_emb")
 	g := f.ModuleFrame(m, positions)
@@ -200,7 +200,7 @@ func (q *Qwen) angles(f *frame, positions *tensor) (cos, sin *tensor) {
 	return g.ReturnPair(cos, sin)
 }
 
-// windows are the numbers of patches of each window of an image.
+// windows returns the numbers of patches of each window of an image.
 func (q *Qwen) windows() (lengths []int64) {
 	n, side := q.side()/q.Size.Merge, q.Size.Window/q.Size.Patch/q.Size.Merge
 	for y := int64(0); y < n; y += side {
@@ -235,7 +235,7 @@ func (q *Qwen) block(f *frame, l *nn.Parts, args []*tensor, spans []int64) *tens
 	return f.Set(&x, x.Add(z))
 }
 
-// attend is the forward of the tower's attention.
+// attend returns the forward of the tower's attention.
 func (q *Qwen) attend(f *frame, m *nn.Parts, x, cos, sin *tensor, lengths []int64) *tensor {
 	n := x.Size(0)
 	parts := f.LetAll(f.Call(m.At("qkv"), x).Reshape(n, 3, q.Size.Heads, -1).Permute(1, 0, 2, 3).Unbind(0))

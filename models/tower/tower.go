@@ -50,7 +50,7 @@ type rmsNorm struct {
 	Weight *nn.Parameter
 }
 
-// scale is a norm that has a weight alone.
+// scale returns a norm that has a weight alone.
 func scale(width int64) *rmsNorm { return &rmsNorm{Weight: nn.NewParameter(width)} }
 
 // Forward keeps the shape.
@@ -60,7 +60,7 @@ func (n *rmsNorm) Forward(f *frame, x *tensor) *tensor {
 	return n.Weight.Mul(x.To(d))
 }
 
-// patches is a convolution of patches that lie side by side.
+// patches returns a convolution of patches that lie side by side.
 func patches(in, out int64, bias bool, kernel ...int64) nn.Layer {
 	return nn.NewConv(in, out, nn.ConvOptions{Kernel: kernel, Stride: kernel, NoBias: !bias})
 }
@@ -75,7 +75,7 @@ func gated(p *nn.Parts, width, inner, out int64, bias bool) {
 		Add("down_proj", nn.NewLinear(inner, out, bias))
 }
 
-// indexed is the path of an element of a list.
+// indexed returns the path of an element of a list.
 func indexed(list string, i int64) string { return list + "." + strconv.FormatInt(i, 10) }
 
 // layers calls add for every layer of a list.

@@ -62,7 +62,7 @@ func (s DecoderInputs) AddDeepstack(f *frame, x *tensor, i int) *tensor {
 	return g.Return(x)
 }
 
-// batchOf is a tensor that comes with a batch.
+// batchOf returns a tensor that comes with a batch.
 func batchOf(t *trace.Tape, d trace.DType, shape ...int64) *tensor {
 	return t.Hold(t.New(movingBatch, program.Batch, d, shape...))
 }
@@ -92,14 +92,14 @@ func callModule(f *frame, m any, args []*tensor, body func(g *frame) *tensor) *t
 	return g.Return(body(g))
 }
 
-// feedForward is a feed-forward half of two layers with a function between them.
+// feedForward returns a feed-forward half of two layers with a function between them.
 func feedForward(f *frame, m *nn.Parts, first, activation, second string, x *tensor) *tensor {
 	return callModule(f, m, []*tensor{x}, func(g *frame) *tensor {
 		return g.Call(m.At(second), g.Call(hf.Activation(activation), g.Call(m.At(first), x)))
 	})
 }
 
-// feedForwardInSteps is such a half whose class binds what each step gives to a name.
+// feedForwardInSteps returns such a half whose class binds what each step gives to a name.
 func feedForwardInSteps(f *frame, m *nn.Parts, activation string, x *tensor) *tensor {
 	return callModule(f, m, []*tensor{x}, func(g *frame) *tensor {
 		g.Pass(&x, m.At("fc1"), hf.Activation(activation), m.At("fc2"))

@@ -21,7 +21,7 @@ import (
 
 const mib = 1 << 20
 
-// Model is the toy under the name "toy".
+// Model returns the toy under the name "toy".
 func Model() models.Model {
 	return models.Model{
 		Name: "toy", Summary: "a model to add up in the head", Source: "models/toy", BatchUnit: "sample",

@@ -84,7 +84,7 @@ func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
 	return made, nil
 }
 
-// savedLayers are the places of the layers that are trained as a whole: those of some names, and the task's own.
+// savedLayers returns the places of the layers that are trained as a whole: those of some names, and the task's own.
 func savedLayers(a Adaptable, names []string) (saved []*nn.Layer, missing []string) {
 	saved, missing = nn.Places(a.Model(), names)
 	return lists.Union(saved, a.Saved()...), missing
@@ -185,7 +185,7 @@ func pack(a Adaptable, c models.Case, stay []nn.Layer) error {
 	return nil
 }
 
-// withoutAdapters are the layers that get no adapters, of those that stay as they are:
+// withoutAdapters returns the layers that get no adapters, of those that stay as they are:
 // the output layer, which comes first, is left out of all-linear and not of names.
 func withoutAdapters(l *models.LoRA, a Adaptable, stay []nn.Layer) []nn.Layer {
 	if l.All() {
@@ -194,7 +194,7 @@ func withoutAdapters(l *models.LoRA, a Adaptable, stay []nn.Layer) []nn.Layer {
 	return stay[len(a.Unadapted()):]
 }
 
-// pathsOf are those of the linear layers of a model but the excluded ones, or of all where there are no others.
+// pathsOf returns those of the linear layers of a model but the excluded ones, or of all where there are no others.
 func pathsOf(model any, excluded []nn.Layer) []string {
 	if paths := nn.LinearPaths(model, excluded...); len(paths) > 0 {
 		return paths
@@ -254,7 +254,7 @@ func quantizer(c models.Case) *nn.Quantizer {
 	return q
 }
 
-// computeType is the type that packed layers compute in, as people set
+// computeType returns the type that packed layers compute in, as people set
 // bnb_4bit_compute_dtype: bf16, or fp16 where the rest is.
 func computeType(c models.Case) trace.DType {
 	if c.Weights == "fp16" || c.AMP == "fp16" {

@@ -66,7 +66,7 @@ func (f *fingerprints) follow() {
 
 func (f *fingerprints) operands(s program.Span) []program.Operand { return f.p.Operands[s.From:s.To] }
 
-// of is the fingerprint of the instructions from one place to another.
+// of returns the fingerprint of the instructions from one place to another.
 func (f *fingerprints) of(from, to int) string {
 	h := sha256.New()
 	var buf []byte
@@ -110,7 +110,7 @@ func (f *fingerprints) of(from, to int) string {
 	return string(h.Sum(nil))
 }
 
-// across are the sizes of what is made in front of a place and read after it, but for the
+// across returns the sizes of what is made in front of a place and read after it, but for the
 // model's own.
 func (f *fingerprints) across(at int) []int64 {
 	var out []int64

@@ -31,7 +31,7 @@ func Place(t *trace.Tape, c models.Case, to func()) {
 	to()
 }
 
-// deepSpeed are the options that the stages share.
+// deepSpeed returns the options that the stages share.
 func deepSpeed(s *models.Strategy, l Layout) distributed.DeepSpeed {
 	o := distributed.DeepSpeed{
 		Bucket: s.Bucket, Overlap: s.Overlap,
@@ -68,7 +68,7 @@ func zeroStage(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout,
 	}}, nil
 }
 
-// zero3 is its stage 3.
+// zero3 returns its stage 3.
 func zero3(t *trace.Tape, w distributed.World, c models.Case, l Layout) (*Ranks, error) {
 	s := c.Strategy
 	fetch := distributed.Fetching{
@@ -117,7 +117,7 @@ func frozen3(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout) (
 	return wrapping(z), nil
 }
 
-// owners are the modules with parameters of their own, and those parameters, and the modules around
+// owners returns the modules with parameters of their own, and those parameters, and the modules around
 // adapters, whose code reads an adapter's weight (peft's _cast_input_dtype).
 func owners(l Layout) []distributed.Group {
 	var groups []distributed.Group

@@ -8,7 +8,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// loading is how from_pretrained brings the model to the device.
+// loading returns how from_pretrained brings the model to the device.
 func (t *taskTrainer) loading() nn.Loading {
 	return nn.Loading{
 		Read: computeType(t.c), Widen: t.c.Quantize != "" && dtypeOf(t.c.Weights) == trace.F32,

@@ -108,7 +108,7 @@ func NewPipeline(tape *trace.Tape, c models.Case, blocks []string,
 	return p, nil
 }
 
-// Cuts are the blocks that the stages of a case begin with, and one more entry after the last.
+// Cuts returns the blocks that the stages of a case begin with, and one more entry after the last.
 // The first and the last entry are empty.
 func Cuts(c models.Case, blocks []string) ([]string, error) {
 	s := c.Strategy
@@ -189,7 +189,7 @@ func (c Crossing) looksLike(other Crossing) bool {
 // late says that stages allocate what they receive as it comes, and let go of what they have sent.
 func (p *Pipeline) late() bool { return p.tape.Rules().StagesReceiveLate }
 
-// buffers are one for each crossing.
+// buffers returns one for each crossing.
 func (p *Pipeline) buffers(of []Crossing, c program.Class) (out []*trace.Tensor) {
 	for _, x := range of {
 		b := p.tape.Hold(p.tape.New("empty_memory_format", c, x.DType, x.Shape...))
@@ -385,7 +385,7 @@ func (st *Stage) keepGraph(t *trace.Tape, pass *Pass, i int) {
 	}
 }
 
-// trains are the crossings that gradients come back for.
+// trains returns the crossings that gradients come back for.
 func trains(all []Crossing) (out []Crossing) {
 	for _, c := range all {
 		if c.Trains {

@@ -114,7 +114,7 @@ func dataParallel(t *trace.Tape, w distributed.World, s *models.Strategy, l Layo
 	return r, nil
 }
 
-// replicated are the parameters that all ranks have: not the experts that they share out.
+// replicated returns the parameters that all ranks have: not the experts that they share out.
 func replicated(s *models.Strategy, all []distributed.Param) (out []distributed.Param) {
 	for _, p := range all {
 		if s.EP == 0 || !strings.Contains(p.Name, expertsInside) {
@@ -193,7 +193,7 @@ func (r *Ranks) Updates() bool { return r != nil && r.update != nil }
 // Update steps the optimizer.
 func (r *Ranks) Update(step func()) { r.update(step) }
 
-// Groups are the groups of parameters that the optimizer is given.
+// Groups returns the groups of parameters that the optimizer is given.
 func (r *Ranks) Groups(trained []*trace.Tensor) (groups [][]*trace.Tensor) {
 	if r == nil || r.meshes == nil {
 		return [][]*trace.Tensor{trained}
@@ -231,7 +231,7 @@ func (r *Ranks) End(t *trace.Tape) {
 	}
 }
 
-// Shared are the parameters that the rank's optimizer updates, nil for all.
+// Shared returns the parameters that the rank's optimizer updates, nil for all.
 func (r *Ranks) Shared() []*trace.Tensor {
 	if r == nil {
 		return nil
@@ -244,7 +244,7 @@ func sharesReference(c models.Case) bool {
 	return c.Strategy != nil && (c.Strategy.Name == models.FSDP2 || c.Strategy.Name == models.ZeRO3)
 }
 
-// blocks are the modules that are wrapped, and that stages begin with, unless the case names others.
+// blocks returns the modules that are wrapped, and that stages begin with, unless the case names others.
 func (t *taskTrainer) blocks() []string {
 	if t.graph != nil {
 		return t.graph.Blocks()
@@ -374,7 +374,7 @@ func (t *taskTrainer) shareStage(s *Session, blocks []string) *Ranks {
 	return r
 }
 
-// ofStage are the ranks of a stage of a pipeline, and which of them is recorded.
+// ofStage returns the ranks of a stage of a pipeline, and which of them is recorded.
 func (t *taskTrainer) ofStage() distributed.World {
 	s := t.c.Strategy
 	ranks := int64(t.c.GPUs) / s.PipelineRanks(t.c.GPUs)
@@ -442,7 +442,7 @@ func (s sinking) Leave(results []*trace.Tensor) {
 	})
 }
 
-// ParameterType is the type that the strategy has parameters in where they are used, if
+// ParameterType returns the type that the strategy has parameters in where they are used, if
 // it is not their own.
 func (r *Ranks) ParameterType() (d trace.DType, cast bool) {
 	if r == nil || r.Wrappers[""] == nil {

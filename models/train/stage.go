@@ -67,7 +67,7 @@ func (t *taskTrainer) gates(tape *trace.Tape, blocks []string) {
 	}
 }
 
-// compute is a forward pass; result is what the loss is of where a graph returns it, and else the
+// compute returns a forward pass; result is what the loss is of where a graph returns it, and else the
 // loss itself.
 func (t *taskTrainer) compute(s *Session, f *trace.Frame) (loss, result *trace.Tensor) {
 	s.Autocast(func() {
@@ -322,8 +322,8 @@ func (t *taskTrainer) computeIn() (own func()) {
 	}
 }
 
-// ofStages are the parameters of a rank's stages that train, and those whose gradients are clipped, once other ranks
-// have their parts of the stages.
+// ofStages returns the parameters of a rank's stages that train, and those whose gradients are clipped, once other
+// ranks have their parts of the stages.
 func (t *taskTrainer) ofStages(s *Session, p *Pipeline) (trained, clipped []*trace.Tensor) {
 	if !t.c.Strategy.SharesStages(t.c.GPUs) {
 		own := slices.DeleteFunc(slices.Clone(t.net.Parameters), func(p *nn.Parameter) bool { return p.Away })

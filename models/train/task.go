@@ -71,7 +71,7 @@ type Valued interface {
 	Valued() (model, head any)
 }
 
-// whole is all that a task trains.
+// whole returns all that a task trains.
 func whole(task Task, c models.Case) any {
 	v, ok := task.(Valued)
 	if !ok {
@@ -282,7 +282,7 @@ func trainOnly(net *nn.Tree, c models.Case) error {
 	return nil
 }
 
-// dtypeOf is the type that cases and strategies name.
+// dtypeOf returns the type that cases and strategies name.
 func dtypeOf[T ~string](name T) trace.DType {
 	switch name {
 	case "bf16":
@@ -378,7 +378,7 @@ func (t *taskTrainer) optimizer(s *Session, trained []*trace.Tensor) *optim.Opti
 	return opt
 }
 
-// loop is the training loop of a case that names none: a function's for graphs, and transformers'
+// loop returns the training loop of a case that names none: a function's for graphs, and transformers'
 // Trainer, which clips gradients.
 func (t *taskTrainer) loop() models.Loop {
 	if t.graph != nil {
@@ -392,7 +392,7 @@ func (t *taskTrainer) clips() bool {
 	return t.c.Clip == models.ClipNorm || t.c.Clip == "" && t.loop() == models.LoopTrainer
 }
 
-// linearLayers are those of a task's model.
+// linearLayers returns those of a task's model.
 func linearLayers(task Task) map[*trace.Tensor]Linear {
 	all := map[*trace.Tensor]Linear{}
 	var output []nn.Layer
@@ -405,7 +405,7 @@ func linearLayers(task Task) map[*trace.Tensor]Linear {
 	return all
 }
 
-// referenceWeights is the type of the weights of a model that is compared with. LLaMA-Factory
+// referenceWeights returns the type of the weights of a model that is compared with. LLaMA-Factory
 // loads models in the precision of training, and brings only what is trained to fp32.
 func referenceWeights(c models.Case) models.WeightType {
 	o := c.Objective
@@ -461,7 +461,7 @@ func (t *taskTrainer) step(s *Session, opt *optim.Optimizer, f *Variables) {
 	f.EndStep(s.Tape, opt)
 }
 
-// noGrad is what PyTorch raises in backward, with the reason where it can be told.
+// noGrad returns what PyTorch raises in backward, with the reason where it can be told.
 func noGrad(c models.Case) error {
 	why := "the loss hangs on nothing that is trained; where an autograd.Function of the model trains parameters " +
 		"that are not its arguments, record its steps: vprof capture --step"
@@ -488,7 +488,7 @@ func (t *taskTrainer) forward(s *Session, f func()) {
 	s.Forward(t.c, f)
 }
 
-// Trainable are those of the parameters that are not frozen.
+// Trainable returns those of the parameters that are not frozen.
 func Trainable(params []*nn.Parameter) []*nn.Parameter {
 	return lists.Filter(params, func(p *nn.Parameter) bool { return !p.Frozen })
 }

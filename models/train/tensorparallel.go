@@ -34,7 +34,7 @@ var plans = []plan{
 	{[]string{"q_proj", "k_proj", "v_proj", "fc1"}, []string{"out_proj", "fc2"}},
 }
 
-// planOf is the plan of a strategy for blocks with some linear layers.
+// planOf returns the plan of a strategy for blocks with some linear layers.
 func planOf(s *models.Strategy, l Layout) plan {
 	if len(s.Col)+len(s.Row) > 0 {
 		return plan{s.Col, s.Row}
@@ -128,8 +128,8 @@ var (
 // transformersSplits are how transformers' plan shares what is outside of the blocks.
 var transformersSplits = map[string]trace.Split{embeddings: trace.ByWord, outputLayer: trace.ByColumn}
 
-// outsideBlocks are the layers that ranks share besides the linear ones of the blocks: embeddings and output layer with
-// sequence parallelism, the latter with a parallel loss, and norms, which each rank has whole; and the styles of
+// outsideBlocks returns the layers that ranks share besides the linear ones of the blocks: embeddings and output layer
+// with sequence parallelism, the latter with a parallel loss, and norms, which each rank has whole; and the styles of
 // modules.
 func outsideBlocks(s *models.Strategy, l Layout) (layers []distributed.Shared, styles map[string]trace.Style,
 	err error,
@@ -190,7 +190,7 @@ func missingModules(s *models.Strategy, l Layout, found map[string]int) error {
 	return nil
 }
 
-// paramsOf are the places of parameters by their names.
+// paramsOf returns the places of parameters by their names.
 func paramsOf(l Layout) map[string]**trace.Tensor {
 	params := map[string]**trace.Tensor{}
 	for _, p := range l.Params {
@@ -199,7 +199,7 @@ func paramsOf(l Layout) map[string]**trace.Tensor {
 	return params
 }
 
-// trained are the parameters that train.
+// trained returns the parameters that train.
 func trained(l Layout) (out []*trace.Tensor) {
 	for _, p := range l.Params {
 		if x := *p.Tensor; x.RequiresGrad() {
@@ -209,7 +209,7 @@ func trained(l Layout) (out []*trace.Tensor) {
 	return out
 }
 
-// splitLayers are the linear layers of the blocks that ranks share: in each block those
+// splitLayers returns the linear layers of the blocks that ranks share: in each block those
 // column by column first.
 func splitLayers(s *models.Strategy, l Layout) ([]distributed.Shared, error) {
 	params := paramsOf(l)

@@ -14,7 +14,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// Counts are the element counts of a model and its criterion, which may be
+// Counts returns the element counts of a model and its criterion, which may be
 // nil.
 func Counts(net, criterion *nn.Tree) models.Counts {
 	var c models.Counts
@@ -173,7 +173,7 @@ func (s *Session) Saving(c models.Case, f func()) {
 	}
 }
 
-// Tensors are the tensors of parameters.
+// Tensors returns the tensors of parameters.
 func Tensors(params []*nn.Parameter) []*trace.Tensor {
 	return lists.Map(params, func(p *nn.Parameter) *trace.Tensor { return p.Tensor })
 }

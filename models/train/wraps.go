@@ -13,7 +13,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/distributed"
 )
 
-// groupsOf are the wrapped modules with their parameters, the root last. A parameter is
+// groupsOf returns the wrapped modules with their parameters, the root last. A parameter is
 // of the innermost module that holds it.
 func groupsOf(s *models.Strategy, l Layout) ([]distributed.Group, error) {
 	groups, err := wrapsOf(s, l)
@@ -62,7 +62,7 @@ func groupsOf(s *models.Strategy, l Layout) ([]distributed.Group, error) {
 	return groups, nil
 }
 
-// member is the number of the module of a group's call that has a parameter.
+// member returns the number of the module of a group's call that has a parameter.
 func member(g distributed.Group, name string) int {
 	for i, m := range g.With {
 		if nn.Below(name, m) {
@@ -72,8 +72,8 @@ func member(g distributed.Group, name string) int {
 	return 0
 }
 
-// wrapsOf are the calls of fully_shard but for the root's, those of modules deepest in the model first, without their
-// parameters. Several modules of one call are gathered together.
+// wrapsOf returns the calls of fully_shard but for the root's, those of modules deepest in the model first, without
+// their parameters. Several modules of one call are gathered together.
 func wrapsOf(s *models.Strategy, l Layout) (calls []distributed.Group, err error) {
 	wraps := s.Wraps()
 	switch {
@@ -109,7 +109,7 @@ func wrapsOf(s *models.Strategy, l Layout) (calls []distributed.Group, err error
 	return calls, nil
 }
 
-// matching are the modules that the patterns of a wrap match, without those that another has named.
+// matching returns the modules that the patterns of a wrap match, without those that another has named.
 func (l Layout) matching(w models.Wrap, seen map[string]bool) (found []string, err error) {
 	for _, pattern := range w.Patterns {
 		matching := Matching(pattern, l.Modules)
@@ -136,9 +136,9 @@ var (
 	outputNames = []string{"lm_head", "embed_out", "output"}
 )
 
-// ends are the wraps of what stands around a model's blocks: its embeddings, and the last norm with the output layer,
-// which stay after forward. A layer that shares the embeddings' weights is wrapped with them (fsdp2_prepare_model of
-// accelerate). The norm is a child of the base model; peft's wrappers hide it.
+// ends returns the wraps of what stands around a model's blocks: its embeddings, and the last norm with the output
+// layer, which stay after forward. A layer that shares the embeddings' weights is wrapped with them
+// (fsdp2_prepare_model of accelerate). The norm is a child of the base model; peft's wrappers hide it.
 func (l Layout) ends() []models.Wrap {
 	var embedding, norm, output string
 	base := ""
@@ -207,7 +207,7 @@ func untied(s *models.Strategy, l Layout, groups []distributed.Group) error {
 	return nil
 }
 
-// owner is the path of the module that has a parameter.
+// owner returns the path of the module that has a parameter.
 func owner(name string) string { return name[:max(strings.LastIndexByte(name, '.'), 0)] }
 
 // afterChildren numbers modules, given in the order of modules(), so that each comes
@@ -229,7 +229,7 @@ func afterChildren(modules []string) map[string]int {
 	return numbers
 }
 
-// Matching are the modules whose paths a glob pattern matches, but for the root. A star
+// Matching returns the modules whose paths a glob pattern matches, but for the root. A star
 // stands for one name of a path.
 func Matching(pattern string, modules []string) []string {
 	slashed := func(m string) string { return strings.ReplaceAll(m, ".", "/") }

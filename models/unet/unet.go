@@ -45,7 +45,7 @@ func check(c models.Case) error {
 	return nil
 }
 
-// doubleConv is two 3x3 convolutions with batch norm and ReLU.
+// doubleConv returns two 3x3 convolutions with batch norm and ReLU.
 func doubleConv(in, out int64) *nn.Sequential {
 	conv := func(in int64) *nn.Conv {
 		return nn.NewConv(in, out, nn.ConvOptions{Kernel: []int64{3, 3}, Padding: []int64{1}, NoBias: true})
@@ -97,7 +97,7 @@ func (m *uNet) call(f *frame, x *tensor, checkpointing bool) *tensor {
 	return g.Return(g.Call(m.Out, x))
 }
 
-// segmentation is the task of the network: cross entropy of every pixel.
+// segmentation returns the task of the network: cross entropy of every pixel.
 func segmentation(c models.Case) train.Task {
 	net, size := newUNet(c.Settings["width"], c.Settings["classes"]), c.Settings["image-size"]
 	return &train.Supervised{

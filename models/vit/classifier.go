@@ -27,7 +27,7 @@ func Models() []models.Model {
 // imageSetting is the name of the setting of the size.
 const imageSetting = "image-size"
 
-// ImageSetting is the size of images.
+// ImageSetting returns the size of images.
 func ImageSetting(usual int64) models.Setting {
 	return models.Setting{Name: imageSetting, Usage: "pixels of a side", Default: usual, Min: 1, Max: 1 << 13}
 }
@@ -84,7 +84,7 @@ type imageClassifier struct {
 	Classifier nn.Layer
 }
 
-// call is the loss of classifying images.
+// call returns the loss of classifying images.
 func (m *imageClassifier) call(f *frame, pixels, labels *tensor, classes hf.Classes, checkpointing bool) *tensor {
 	g := f.ModuleFrame(m, pixels, labels)
 	pixels = g.Argument(pixels)
@@ -95,7 +95,7 @@ func (m *imageClassifier) call(f *frame, pixels, labels *tensor, classes hf.Clas
 	return hf.EndWithLoss(g, loss, logits)
 }
 
-// Classification is the task of telling something of each image.
+// Classification returns the task of telling something of each image.
 func Classification(c Config, classes hf.Classes, checkpointing bool) train.Adaptable {
 	net := &imageClassifier{Vit: New(c, false), Classifier: nn.NewLinear(c.Width, classes.Count, true)}
 	return &train.Supervised{

@@ -116,7 +116,7 @@ func (t *trainer) losses(f *trace.Frame, out, loss **tensor, b batch) {
 	f.Tape().Mark("loss")
 }
 
-// groups are the parameters of the head and, if any are trained, those of the
+// groups returns the parameters of the head and, if any are trained, those of the
 // body.
 func (t *trainer) groups() [][]*nn.Parameter {
 	groups := [][]*nn.Parameter{nn.NewTree(t.model.Head).Parameters}

@@ -28,7 +28,7 @@ type Config struct {
 	NoQKVBias bool
 }
 
-// Tokens is the number of patches, and one for the class.
+// Tokens returns the number of patches, and one for the class.
 func (c Config) Tokens() int64 { return (c.Image/c.Patch)*(c.Image/c.Patch) + 1 }
 
 // patchEmbeddings is ViTPatchEmbeddings.

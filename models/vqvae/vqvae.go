@@ -17,7 +17,7 @@ const (
 	transforms = 6
 )
 
-// Models are the system with 16 patches a spectrogram, with 8, and as the
+// Models returns the system with 16 patches a spectrogram, with 8, and as the
 // low-memory command runs it.
 func Models() []models.Model {
 	entry := func(name, summary string, patches, stride int64, d models.Case) models.Model {

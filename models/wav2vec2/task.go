@@ -18,7 +18,7 @@ const (
 	labelsSetting  = "seq-len"
 )
 
-// Settings are the sizes of clips.
+// Settings returns the sizes of clips.
 func Settings() []models.Setting {
 	return []models.Setting{
 		{Name: secondsSetting, Usage: "seconds of a clip", Length: true, Default: 5, Min: 1, Max: 3600},
@@ -85,7 +85,7 @@ func entry(name, summary string, config Config) models.Model {
 	}, 4, func(c models.Case) train.Task { return Recognition(config, c) })
 }
 
-// Recognition is the task of recognizing labels in clips of the sizes of a case, which has [Settings]. To
+// Recognition returns the task of recognizing labels in clips of the sizes of a case, which has [Settings]. To
 // transformers the model has no input embeddings, and so no output embeddings.
 func Recognition(c Config, k models.Case) train.Adaptable {
 	net := newRecognizer(c)

@@ -131,7 +131,7 @@ func newGeneration(c Config) *generation {
 	return &generation{Model: m, ProjOut: out}
 }
 
-// call is the loss of predicting labels [batch, length] from log-mel frames.
+// call returns the loss of predicting labels [batch, length] from log-mel frames.
 func (m *generation) call(f *frame, features, labels *tensor, packed hf.Packing, checkpointing bool) *tensor {
 	g := f.ModuleFrame(m, features, labels)
 	features = g.Argument(features)

@@ -69,7 +69,7 @@ func entry(name string, width, layers, heads int64) models.Model {
 	})
 }
 
-// Transcription is the task of predicting transcripts, such as text says they
+// Transcription returns the task of predicting transcripts, such as text says they
 // are, of clips.
 func Transcription(c Config, text hf.Text) train.Adaptable {
 	net := newGeneration(c)

@@ -197,13 +197,13 @@ func (a *Allocator) Stats() Stats {
 // ResetPeakStats sets every peak to the current value.
 func (a *Allocator) ResetPeakStats() { a.stats.resetPeaks() }
 
-// Requested is the sum of the bytes asked for in active blocks now.
+// Requested returns the sum of the bytes asked for in active blocks now.
 func (a *Allocator) Requested() int64 { return a.stats.RequestedBytes[All].Current }
 
-// Allocated is the current memory_allocated() in bytes.
+// Allocated returns the current memory_allocated() in bytes.
 func (a *Allocator) Allocated() int64 { return a.stats.AllocatedBytes[All].Current }
 
-// Active is the bytes of blocks that cannot be given out: allocated ones, and freed
+// Active returns the bytes of blocks that cannot be given out: allocated ones, and freed
 // ones that still wait for another stream's event.
 func (a *Allocator) Active() int64 {
 	if !a.shares {
@@ -212,7 +212,7 @@ func (a *Allocator) Active() int64 {
 	return a.stats.ActiveBytes[All].Current
 }
 
-// Reserved is the current memory_reserved() in bytes.
+// Reserved returns the current memory_reserved() in bytes.
 func (a *Allocator) Reserved() int64 { return a.stats.ReservedBytes[All].Current }
 
 // use turns the unused block b, which is in no set, into an allocated block of
@@ -341,7 +341,7 @@ func (a *Allocator) shouldSplit(p *pool, remainder, size int64) bool {
 	return size < a.config.MaxSplit && remainder > smallSize
 }
 
-// roundSize is the size of the block that a request of n bytes needs.
+// roundSize returns the size of the block that a request of n bytes needs.
 func (a *Allocator) roundSize(n int64) int64 {
 	if a.rounds && n >= minBlockSize {
 		size := uint64(n)
@@ -367,7 +367,7 @@ func roundToDivision(size, d uint64) uint64 {
 	return (size + step - 1) &^ (step - 1)
 }
 
-// poolFor is where a rounded size on a stream is served.
+// poolFor returns where a rounded size on a stream is served.
 func (a *Allocator) poolFor(s Stream, size int64) *pool {
 	on := a.streams[0]
 	if s != 0 {

@@ -17,7 +17,7 @@ const (
 
 var stateNames = [...]string{"inactive", "active_allocated", "active_pending_free", "unmapped"}
 
-// String is the state as a PyTorch snapshot spells it.
+// String returns the state as a PyTorch snapshot spells it.
 func (s State) String() string { return stateNames[s] }
 
 // A Block is a stretch of a segment. [Allocator.Malloc] hands it out; it is
@@ -44,7 +44,7 @@ type (
 	segmentID uint32
 )
 
-// Addr is the address of the block in device memory; zero for the nil Block.
+// Addr returns the address of the block in device memory; zero for the nil Block.
 func (b *Block) Addr() uint64 {
 	if b == nil {
 		return 0
@@ -52,7 +52,7 @@ func (b *Block) Addr() uint64 {
 	return b.addr
 }
 
-// Size is the number of bytes the block takes, the rounding included; zero for
+// Size returns the number of bytes the block takes, the rounding included; zero for
 // the nil Block.
 func (b *Block) Size() int64 {
 	if b == nil {
@@ -79,7 +79,7 @@ type slab struct {
 // slabChunk is the number of blocks that a slab gets at once.
 const slabChunk = 256
 
-// at is the block with a number, nil for zero.
+// at returns the block with a number, nil for zero.
 func (s *slab) at(id blockID) *Block {
 	if id == 0 {
 		return nil
@@ -136,7 +136,7 @@ func (s *slab) absorb(b *Block) {
 	s.put(rest)
 }
 
-// reach is how large a free block of an expandable segment can become: itself
+// reach returns how large a free block of an expandable segment can become: itself
 // and the unmapped stretch behind it.
 func (s *slab) reach(b *Block) int64 {
 	if next := s.at(b.next); next != nil && next.state == unmapped {

@@ -48,7 +48,7 @@ const Unlimited int64 = math.MaxInt64
 // since.
 const defaultLargeSegment = 20 * mib
 
-// DefaultConfig is the configuration of an empty PYTORCH_CUDA_ALLOC_CONF.
+// DefaultConfig returns the configuration of an empty PYTORCH_CUDA_ALLOC_CONF.
 func DefaultConfig() Config {
 	return Config{
 		MaxSplit:            Unlimited,

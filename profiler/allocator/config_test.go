@@ -121,7 +121,7 @@ func TestNewRejectsWhatCannotWork(t *testing.T) {
 	require.ErrorContains(t, err, "maps pages")
 }
 
-// configText is a configuration as ParseConfig reads it, without what has its
+// configText returns a configuration as ParseConfig reads it, without what has its
 // default.
 func configText(c allocator.Config) string {
 	var set []string

@@ -38,7 +38,7 @@ const (
 	numBins = 1024
 )
 
-// binOf is the bin of a size. Bins are monotone: a larger size never has a
+// binOf returns the bin of a size. Bins are monotone: a larger size never has a
 // lower bin.
 func binOf(size int64) int {
 	units := uint64(size) / minBlockSize
@@ -85,7 +85,7 @@ func (f *freeList) removeAt(at place) {
 	}
 }
 
-// position is the index of the first entry that is ordered before (size,
+// position returns the index of the first entry that is ordered before (size,
 // addr): where an entry with that key goes, and one past where it is.
 func position(entries []freeEntry, size int64, addr uint64) int {
 	lo, hi := 0, len(entries)
@@ -110,10 +110,10 @@ func (f *freeList) fit(size int64) (at place, ok bool) {
 	return f.firstFrom(n + 1)
 }
 
-// first is the place of the smallest block.
+// first returns the place of the smallest block.
 func (f *freeList) first() (at place, ok bool) { return f.firstFrom(0) }
 
-// next is the place of the block that follows in the order of the list.
+// next returns the place of the block that follows in the order of the list.
 func (f *freeList) next(at place) (place, bool) {
 	if at.index > 0 {
 		return place{at.bin, at.index - 1}, true
@@ -121,7 +121,7 @@ func (f *freeList) next(at place) (place, bool) {
 	return f.firstFrom(at.bin + 1)
 }
 
-// last is the place of the largest block.
+// last returns the place of the largest block.
 func (f *freeList) last() (at place, ok bool) {
 	for word := len(f.filled) - 1; word >= 0; word-- {
 		if w := f.filled[word]; w != 0 {

@@ -30,7 +30,7 @@ func (e *OOMError) Error() string {
 
 func inMiB(n int64) string { return fmt.Sprintf("%.2f MiB", float64(n)/mib) }
 
-// segmentSize is the segment to get for a block of size bytes.
+// segmentSize returns the segment to get for a block of size bytes.
 func (a *Allocator) segmentSize(size int64) int64 {
 	switch {
 	case size <= smallSize:
@@ -186,7 +186,7 @@ func (a *Allocator) collectGarbage() error {
 	return nil
 }
 
-// age is the number of searches that a free block of the large pool has seen.
+// age returns the number of searches that a free block of the large pool has seen.
 func (a *Allocator) age(b *Block) int64 { return a.clocks[LargePool] - b.born }
 
 // releaseOversize gives back oversize blocks, if there is a maximum split

@@ -16,10 +16,10 @@ func (h *Ideal) Malloc(n int64) {
 // Free gives back n bytes that Malloc took.
 func (h *Ideal) Free(n int64) { h.live -= n }
 
-// Live is the number of bytes held now.
+// Live returns the number of bytes held now.
 func (h *Ideal) Live() int64 { return h.live }
 
-// Peak is the highest value Live has had since the last ResetPeak.
+// Peak returns the highest value Live has had since the last ResetPeak.
 func (h *Ideal) Peak() int64 { return h.peak }
 
 // ResetPeak sets the peak to what is live now.

@@ -65,23 +65,23 @@ func NewMemory(total, taken int64) *Memory {
 	return &Memory{total: total, used: taken, peak: taken, next: memoryBase}
 }
 
-// NewFallingMemory is the same with addresses that fall, as a driver on Linux hands
+// NewFallingMemory returns the same with addresses that fall, as a driver on Linux hands
 // them out (an H100's, 580.159.04: all of 78 segments). The allocator takes the lowest
 // of blocks that are equally good, so that others are split.
 func NewFallingMemory(total, taken int64) *Memory {
 	return &Memory{total: total, used: taken, peak: taken, next: memoryBase, falls: true}
 }
 
-// Total is the size of the memory in bytes.
+// Total returns the size of the memory in bytes.
 func (m *Memory) Total() int64 { return m.total }
 
-// Used is the number of bytes in use now, those taken by others included.
+// Used returns the number of bytes in use now, those taken by others included.
 func (m *Memory) Used() int64 { return m.used }
 
-// Free is the number of bytes not in use now, as cudaMemGetInfo says it.
+// Free returns the number of bytes not in use now, as cudaMemGetInfo says it.
 func (m *Memory) Free() int64 { return m.total - m.used }
 
-// Peak is the highest value Used has had.
+// Peak returns the highest value Used has had.
 func (m *Memory) Peak() int64 { return m.peak }
 
 // Get implements [Source].

@@ -175,7 +175,7 @@ func floats(v Value) (Value, bool) {
 	return v, false
 }
 
-// listOf is the element type of a list type: "int" of "int[2]".
+// listOf returns the element type of a list type: "int" of "int[2]".
 func listOf(typ string) (element string, list bool) {
 	if !strings.HasSuffix(typ, "]") {
 		return "", false
@@ -187,7 +187,7 @@ func listOf(typ string) (element string, list bool) {
 	return typ[:i], true
 }
 
-// defaultValue is the value of a default text. Those of Layout, Device and
+// defaultValue returns the value of a default text. Those of Layout, Device and
 // reductions are not looked at.
 func defaultValue(p Argument) Value {
 	base := strings.TrimSuffix(p.Type, "?")
@@ -235,7 +235,7 @@ func defaultList(text, element string) Value {
 	return out
 }
 
-// value is the argument of the given name; asking for one that the schema
+// value returns the argument of the given name; asking for one that the schema
 // lacks is a mistake of the table.
 func (a *Args) value(name string) Value {
 	i := a.op.index(name)
@@ -245,31 +245,31 @@ func (a *Args) value(name string) Value {
 	return a.values[i]
 }
 
-// valueOf is an argument of a type, the zero value for None and for what has another type.
+// valueOf returns an argument of a type, the zero value for None and for what has another type.
 func valueOf[T any](a *Args, name string) T {
 	v, _ := a.value(name).(T)
 	return v
 }
 
-// Tape is the recording that the call is made on.
+// Tape returns the recording that the call is made on.
 func (a *Args) Tape() *trace.Tape { return a.tape }
 
-// Tensor is a tensor argument, nil for None or a number.
+// Tensor returns a tensor argument, nil for None or a number.
 func (a *Args) Tensor(name string) *trace.Tensor { return valueOf[*trace.Tensor](a, name) }
 
-// Tensors is a list of tensors.
+// Tensors returns a list of tensors.
 func (a *Args) Tensors(name string) []*trace.Tensor { return valueOf[[]*trace.Tensor](a, name) }
 
-// Int is an integer argument, 0 for None.
+// Int returns an integer argument, 0 for None.
 func (a *Args) Int(name string) int64 { return valueOf[int64](a, name) }
 
-// Dim is an argument that names a dimension.
+// Dim returns an argument that names a dimension.
 func (a *Args) Dim(name string) int { return int(a.Int(name)) }
 
-// Ints is a list of integers, nil for None.
+// Ints returns a list of integers, nil for None.
 func (a *Args) Ints(name string) []int64 { return valueOf[[]int64](a, name) }
 
-// Dims is a list of dimensions, or one; nil for None.
+// Dims returns a list of dimensions, or one; nil for None.
 func (a *Args) Dims(name string) []int {
 	if n, one := a.value(name).(int64); one {
 		return []int{int(n)}
@@ -281,7 +281,7 @@ func (a *Args) Dims(name string) []int {
 	return out
 }
 
-// Float is a number, 0 for None.
+// Float returns a number, 0 for None.
 func (a *Args) Float(name string) float64 {
 	switch x := a.value(name).(type) {
 	case float64:
@@ -292,16 +292,16 @@ func (a *Args) Float(name string) float64 {
 	return 0
 }
 
-// Floats is a list of numbers, nil for None.
+// Floats returns a list of numbers, nil for None.
 func (a *Args) Floats(name string) []float64 { return valueOf[[]float64](a, name) }
 
-// Bool is a boolean argument, false for None.
+// Bool returns a boolean argument, false for None.
 func (a *Args) Bool(name string) bool { return valueOf[bool](a, name) }
 
-// Text is a textual argument, "" for None.
+// Text returns a textual argument, "" for None.
 func (a *Args) Text(name string) string { return valueOf[string](a, name) }
 
-// DType is an element type, def for None.
+// DType returns an element type, def for None.
 func (a *Args) DType(name string, def trace.DType) trace.DType {
 	if d, ok := a.value(name).(trace.DType); ok {
 		return d
@@ -309,7 +309,7 @@ func (a *Args) DType(name string, def trace.DType) trace.DType {
 	return def
 }
 
-// Format is a memory format, "" for None.
+// Format returns a memory format, "" for None.
 func (a *Args) Format(name string) MemoryFormat { return valueOf[MemoryFormat](a, name) }
 
 // IsNone reports whether an argument is None.

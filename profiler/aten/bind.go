@@ -13,7 +13,7 @@ import (
 // [with] names them where they are others. Parameters of the types in composite take none.
 type family map[string]any
 
-// with is a function of the recorder whose last parameters are the arguments of these names.
+// with returns a function of the recorder whose last parameters are the arguments of these names.
 func with(f any, last ...string) named { return named{f, last} }
 
 type named struct {

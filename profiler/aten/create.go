@@ -52,7 +52,7 @@ var creation = family{
 	},
 }
 
-// made is a tensor of the given size, whose values the operator that is called sets; its type is
+// made returns a tensor of the given size, whose values the operator that is called sets; its type is
 // otherwise unless the call says one.
 func (a *Args) made(otherwise trace.DType, size ...int64) *tensor {
 	return a.tape.Filled(a.op.base(), a.DType("dtype", otherwise), size...)
@@ -67,7 +67,7 @@ func filled(a *Args) *tensor { return a.made(trace.F32, a.Ints("size")...) }
 // full has the type of its number.
 func full(a *Args) *tensor { return a.made(numberType(a.value("fill_value")), a.Ints("size")...) }
 
-// numberType is the type of a tensor made of a number.
+// numberType returns the type of a tensor made of a number.
 func numberType(v Value) trace.DType {
 	switch v.(type) {
 	case bool:
@@ -97,7 +97,7 @@ func (a *Args) arange(start, end, step float64) *tensor {
 	return a.made(d, n)
 }
 
-// like is a tensor in the shape and layout of the first argument.
+// like returns a tensor in the shape and layout of the first argument.
 func like(a *Args) *tensor {
 	x, op := a.first(0), a.op.base()
 	d := x.DType()
@@ -118,7 +118,7 @@ func like(a *Args) *tensor {
 // overwritten fills its argument.
 func overwritten(a *Args) *tensor { return a.first(0).FillInPlace(a.op.base()) }
 
-// triangle are the places of a triangle of a matrix: rows and columns.
+// triangle returns the places of a triangle of a matrix: rows and columns.
 func triangle(a *Args) *tensor {
 	rows, columns, offset := a.Int("row"), a.Int("col"), a.Int("offset")
 	n := int64(0)

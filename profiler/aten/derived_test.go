@@ -39,7 +39,7 @@ func TestDerivedOperatorsAllocateAsTheirFormulasSay(t *testing.T) {
 		{"nansum.default", self(4, 8, 16), []int64{4}, []int64{512, 512, 2048}},
 		{"trace.default", self(8, 8), []int64{4}, []int64{256, 64}},
 		{"histc.default", self(4, 8, 16), []int64{400}, nil},
-		{"bincount.default", func(f *trace.Frame) []Arg { // on a simulated board, as PyTorch 2.15 took it
+		{"bincount.default", func(f *trace.Frame) []Arg { // on a simulated GPU, as PyTorch 2.15 took it
 			return []Arg{{"self", ids(f, 1000)}, {"minlength", int64(50)}}
 		}, []int64{8, 8, 400}, nil},
 		{"bincount.default", func(f *trace.Frame) []Arg {
@@ -175,7 +175,7 @@ func TestDerivedOperatorsAllocateAsTheirFormulasSay(t *testing.T) {
 	}
 }
 
-// sizes are the bytes of the allocations since the recorder was last asked.
+// sizes returns the bytes of the allocations since the recorder was last asked.
 func sizes(t *testing.T, rec *opvectors.Recorder) []int64 {
 	var out []int64
 	for _, e := range rec.Events() {

@@ -54,7 +54,7 @@ var indexing = family{
 	"embedding":      with((*tensor).Embedding, "indices", "weight"),
 }
 
-// indexType is the type of places among sorted values.
+// indexType returns the type of places among sorted values.
 func (a *Args) indexType() trace.DType {
 	if a.Bool("out_int32") {
 		return trace.I32
@@ -70,7 +70,7 @@ func picked(a *Args) *tensor {
 	return a.first(0).Index(a.Tensors("indices")...)
 }
 
-// mask is an index that may be one: how much it picks depends on the data, and has to be told.
+// mask returns an index that may be one: how much it picks depends on the data, and has to be told.
 func (a *Args) mask(x *tensor) *tensor {
 	if x != nil && (x.DType() == trace.Bool || x.DType() == trace.U8) && !x.TrueIsKnown() {
 		a.Tape().Raise(errors.New("the size of what a boolean mask picks depends on the data"))
@@ -95,7 +95,7 @@ func unique(a *Args) []*tensor {
 	return x.Unique(x.Trues(), a.Bool("return_inverse"), a.Bool("return_counts"))
 }
 
-// columns are those of nonzero, as torch.where(condition) gives them.
+// columns returns those of nonzero, as torch.where(condition) gives them.
 func columns(a *Args) []*tensor { return nonzero(a).Unbind(1) }
 
 func scatterReduce(a *Args) *tensor {
@@ -121,7 +121,7 @@ func scatterReduceInPlace(a *Args) *tensor {
 	return x.CopyInPlace(scatterReduce(a))
 }
 
-// outputSize is the size that a call must tell: without it the data decide.
+// outputSize returns the size that a call must tell: without it the data decide.
 func (a *Args) outputSize() int64 {
 	if a.IsNone("output_size") {
 		a.Tape().Raise(errors.New("without output_size the size of the result depends on the data"))

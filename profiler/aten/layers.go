@@ -20,7 +20,7 @@ var norms = family{
 	"native_group_norm": with((*tensor).NativeGroupNorm, "group", "weight", "bias"),
 }
 
-// batchNorm are the arguments of a norm that may have running statistics.
+// batchNorm returns the arguments of a norm that may have running statistics.
 func (a *Args) batchNorm() trace.BatchNormState {
 	training := "training"
 	if a.op.index(training) < 0 {
@@ -84,7 +84,7 @@ var losses = family{
 	"triplet_margin_loss":              trace.TripletMarginLoss,
 }
 
-// reduction is the reduction argument: at::Reduction counts none, mean, sum.
+// reduction returns the reduction argument: at::Reduction counts none, mean, sum.
 func (a *Args) reduction() trace.Reduction {
 	return [...]trace.Reduction{trace.ReduceNone, trace.ReduceMean, trace.ReduceSum}[a.Int("reduction")]
 }
@@ -108,7 +108,7 @@ var recurrent = family{
 	"gru_cell":      (*tensor).GRUCell,
 }
 
-// cellWeights are the parameters of a cell.
+// cellWeights returns the parameters of a cell.
 func (a *Args) cellWeights() trace.CellWeights {
 	return trace.CellWeights{
 		InWeight: a.Tensor("w_ih"), HiddenWeight: a.Tensor("w_hh"), InBias: a.Tensor("b_ih"),
@@ -130,7 +130,7 @@ func rnn(mode trace.RNNMode) body {
 	}
 }
 
-// rnn are the arguments of a stack of layers that begins with the given state.
+// rnn returns the arguments of a stack of layers that begins with the given state.
 func (a *Args) rnn(mode trace.RNNMode, state *tensor) trace.RNNArgs {
 	return trace.RNNArgs{
 		Mode: mode, Hidden: state.Size(-1), Layers: a.Int("num_layers"),

@@ -63,7 +63,7 @@ var transforms = family{
 
 type transform = func(x *tensor, sizes []int64, dims ...int) *tensor
 
-// fourier1 is the body of a transform along one dimension.
+// fourier1 returns the body of a transform along one dimension.
 func fourier1(f transform) func(a *Args) *tensor {
 	return func(a *Args) *tensor {
 		if a.IsNone("n") {
@@ -73,7 +73,7 @@ func fourier1(f transform) func(a *Args) *tensor {
 	}
 }
 
-// fourier is the body of a transform along several dimensions.
+// fourier returns the body of a transform along several dimensions.
 func fourier(f transform) func(a *Args) *tensor {
 	return func(a *Args) *tensor {
 		dims, sizes := a.Dims("dim"), a.Ints("s")
@@ -90,7 +90,7 @@ func (a *Args) filledN(n int64) *tensor {
 	return a.Tape().Filled("fft_fftfreq", a.DType("dtype", trace.F32), n)
 }
 
-// frames are the options that both directions have; a missing hop is a quarter of a frame.
+// frames returns the options that both directions have; a missing hop is a quarter of a frame.
 func (a *Args) frames() trace.STFTArgs {
 	n := a.Int("n_fft")
 	s := trace.STFTArgs{

@@ -75,7 +75,7 @@ var index = sync.OnceValue(func() map[string]*entry {
 	return all
 })
 
-// qualified is a name with its namespace, which is aten's unless it has one.
+// qualified returns a name with its namespace, which is aten's unless it has one.
 func qualified(name string) string {
 	if strings.Contains(name, "::") {
 		return name
@@ -83,7 +83,7 @@ func qualified(name string) string {
 	return "aten::" + name
 }
 
-// rowBody is the body of an operator that is a row of the recorder. Its overload for numbers
+// rowBody returns the body of an operator that is a row of the recorder. Its overload for numbers
 // is taken where a number stands in for a tensor.
 func rowBody(o *trace.Operator, inPlace bool) body {
 	return func(a *Args) []Value {
@@ -103,7 +103,7 @@ func rowBody(o *trace.Operator, inPlace bool) body {
 	}
 }
 
-// operands are the tensors of a call, and the kind of the number that is its argument "other";
+// operands returns the tensors of a call, and the kind of the number that is its argument "other";
 // lacking says that a number was given for a tensor.
 func (a *Args) operands() (xs []*tensor, n trace.Number, lacking bool) {
 	for i, p := range a.op.Arguments {

@@ -15,7 +15,7 @@ import (
 	"github.com/vprof/vprof/tools/opvectors"
 )
 
-// published are the schemas of PyTorch 2.11, as its native_functions.yaml has
+// published returns the schemas of PyTorch 2.11, as its native_functions.yaml has
 // them, and of the operators of libraries, by name and overload.
 func published(t testing.TB) map[string]string {
 	f, err := os.Open("testdata/schemas-2.11.txt.gz")

@@ -46,7 +46,7 @@ func TestOptionalTensorsMayBeNone(t *testing.T) {
 	require.Empty(t, failures)
 }
 
-// optionalTensors are the arguments of the call that may be None and are tensors.
+// optionalTensors returns the arguments of the call that may be None and are tensors.
 func (c *recordedCall) optionalTensors(op *Operator) []string {
 	var names []string
 	for _, a := range c.Args {

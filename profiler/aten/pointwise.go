@@ -69,7 +69,7 @@ var pointwise = family{
 	"masked_fill.Scalar":  (*tensor).MaskedFill,
 }
 
-// arithmetic is the body of an operator whose second argument may be a number.
+// arithmetic returns the body of an operator whose second argument may be a number.
 func arithmetic(tensors func(x, y *tensor) *tensor, number func(x *tensor) *tensor) func(a *Args) *tensor {
 	return func(a *Args) *tensor {
 		x, y := a.first(0), a.Tensor("other")
@@ -113,14 +113,14 @@ func clampInPlace(a *Args) *tensor {
 
 func bitwiseNot(x *tensor) *tensor { return x.And(x) }
 
-// itself is an operator that has nothing to do for real tensors.
+// itself returns an operator that has nothing to do for real tensors.
 func itself(x *tensor) *tensor { return x }
 
 func function(name string) func(x *tensor) *tensor {
 	return func(x *tensor) *tensor { return x.Function(name) }
 }
 
-// kindOf is the kind of a number, which lifts the type of a result.
+// kindOf returns the kind of a number, which lifts the type of a result.
 func kindOf(v Value) trace.Number {
 	switch v.(type) {
 	case bool:
@@ -141,7 +141,7 @@ func floorDivide(a *Args) *tensor {
 	return a.first(0).FloorDivide(kindOf(a.value("other")))
 }
 
-// divRounded is a true division unless it is told how to round.
+// divRounded returns a true division unless it is told how to round.
 func divRounded(a *Args) *tensor {
 	x, y := a.first(0), a.Tensor("other")
 	switch rounded := !a.IsNone("rounding_mode"); {

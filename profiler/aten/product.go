@@ -41,7 +41,7 @@ var products = family{
 	"baddbmm": (*tensor).BAddBMMScaled,
 }
 
-// conv are the arguments of a convolution; its padding may be "same" or "valid". One that has output_padding is
+// conv returns the arguments of a convolution; its padding may be "same" or "valid". One that has output_padding is
 // transposed unless it says otherwise.
 func (a *Args) conv() trace.ConvArgs {
 	c := trace.ConvArgs{
@@ -64,7 +64,7 @@ func product(xs []*tensor) *tensor {
 	return y
 }
 
-// factors are those of beta * x + alpha * a @ b.
+// factors returns those of beta * x + alpha * a @ b.
 func (a *Args) factors() trace.Factors {
 	return trace.Factors{Beta: a.Float("beta") != 1, Alpha: a.Float("alpha") != 1}
 }

@@ -78,7 +78,7 @@ var reductions = family{
 	"cdist":       with((*tensor).CDist, "x2", "p", "compute_mode"),
 }
 
-// cast is the first argument in the type that the result is to have.
+// cast returns the first argument in the type that the result is to have.
 func (a *Args) cast() *tensor {
 	x := a.first(0)
 	if d := a.DType("dtype", x.DType()); d != x.DType() {
@@ -87,7 +87,7 @@ func (a *Args) cast() *tensor {
 	return x
 }
 
-// scanned is a running sum or product, of the type that the call asks for.
+// scanned returns a running sum or product, of the type that the call asks for.
 func scanned(a *Args, plain func(x *tensor, dim int) *tensor,
 	to func(x *tensor, d trace.DType, dim int) *tensor,
 ) *tensor {
@@ -97,7 +97,7 @@ func scanned(a *Args, plain func(x *tensor, dim int) *tensor,
 	return to(a.first(0), a.DType("dtype", trace.F32), a.Dim("dim"))
 }
 
-// power is the order of a norm, two unless it is told otherwise.
+// power returns the order of a norm, two unless it is told otherwise.
 func (a *Args) power(name string) float64 {
 	if a.IsNone(name) {
 		return 2
@@ -105,7 +105,7 @@ func (a *Args) power(name string) float64 {
 	return a.Float(name)
 }
 
-// typed is the body of a reduction that may be told the type of its result.
+// typed returns the body of a reduction that may be told the type of its result.
 func typed(plain func(x *tensor, keep bool, dims ...int) *tensor,
 	to func(x *tensor, d trace.DType, keep bool, dims ...int) *tensor,
 ) func(a *Args) *tensor {
@@ -122,7 +122,7 @@ func typed(plain func(x *tensor, keep bool, dims ...int) *tensor,
 	}
 }
 
-// matrixNorm is the Frobenius norm, or the sum of the singular values.
+// matrixNorm returns the Frobenius norm, or the sum of the singular values.
 func matrixNorm(a *Args) *tensor {
 	x, keep, dims := a.first(0), a.Bool("keepdim"), a.Dims("dim")
 	if a.Text("ord") != "nuc" {

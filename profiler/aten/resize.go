@@ -61,7 +61,7 @@ func adaptiveAvgPool(a *Args) *tensor {
 	return x.AdaptiveAvgPool(size...)
 }
 
-// resized is the size that an interpolation ends with: given, or the input's
+// resized returns the size that an interpolation ends with: given, or the input's
 // times the factors (compute_output_size of UpSample.cpp).
 func (a *Args) resized() []int64 {
 	if size := a.Ints("output_size"); size != nil {
@@ -78,12 +78,12 @@ func (a *Args) resized() []int64 {
 	return size
 }
 
-// resized is the body of an interpolation to a size.
+// resized returns the body of an interpolation to a size.
 func resized(f func(x *tensor, sizes ...int64) *tensor) func(a *Args) *tensor {
 	return func(a *Args) *tensor { return f(a.first(0), a.resized()...) }
 }
 
-// batched is the body of a pooling, which adds the dimension of the batch where
+// batched returns the body of a pooling, which adds the dimension of the batch where
 // the input has none.
 func batched(f func(x *tensor, p trace.PoolArgs) *tensor) any {
 	return func(x *tensor, p trace.PoolArgs) *tensor {

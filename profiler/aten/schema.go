@@ -26,7 +26,7 @@ type Argument struct {
 	HasDefault bool
 }
 
-// String is the name with the overload, if there is one: "aten::add.Tensor".
+// String returns the name with the overload, if there is one: "aten::add.Tensor".
 func (s *Schema) String() string {
 	if s.Overload == "" {
 		return s.Name
@@ -34,10 +34,10 @@ func (s *Schema) String() string {
 	return s.Name + "." + s.Overload
 }
 
-// base is the name alone: "add".
+// base returns the name alone: "add".
 func (s *Schema) base() string { return s.Name[strings.LastIndexByte(s.Name, ':')+1:] }
 
-// index is the place of an argument, -1 if there is none of the name.
+// index returns the place of an argument, -1 if there is none of the name.
 func (s *Schema) index(name string) int {
 	for i := range s.Arguments {
 		if s.Arguments[i].Name == name {
@@ -131,7 +131,7 @@ func parseReturns(text string) ([]string, error) {
 	return out, nil
 }
 
-// plainType is a type without its alias annotations, "Tensor(a!)" for one.
+// plainType returns a type without its alias annotations, "Tensor(a!)" for one.
 func plainType(text string) (string, error) {
 	var out strings.Builder
 	depth := 0

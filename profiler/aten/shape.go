@@ -160,7 +160,7 @@ func clone(a *Args) *tensor {
 	}
 }
 
-// to is a conversion; with copy=True there is one even if nothing changes.
+// to returns a conversion; with copy=True there is one even if nothing changes.
 func to(a *Args) *tensor {
 	x := a.first(0)
 	d := a.DType("dtype", x.DType())
@@ -218,7 +218,7 @@ func unflatten(a *Args) *tensor {
 	return x.View(slices.Concat(x.Shape()[:dim], sizes, x.Shape()[dim+1:])...)
 }
 
-// diff is the difference of neighbors, n times.
+// diff returns the difference of neighbors, n times.
 func diff(a *Args) *tensor {
 	x, d := a.first(0), a.Dim("dim")
 	ends := []*tensor{a.Tensor("prepend"), x, a.Tensor("append")}
@@ -256,7 +256,7 @@ func joined(dim, atLeast int) func(a *Args) *tensor {
 	}
 }
 
-// diag is the diagonal of a matrix, or a matrix with a vector as its diagonal.
+// diag returns the diagonal of a matrix, or a matrix with a vector as its diagonal.
 func diag(a *Args) *tensor {
 	x, offset := a.first(0), a.Int("diagonal")
 	if x.NDim() == 1 {

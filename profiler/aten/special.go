@@ -71,7 +71,7 @@ var libraries = family{
 	},
 }
 
-// regions is an operator on regions of interest; places says that it tells where values are
+// regions returns an operator on regions of interest; places says that it tells where values are
 // from.
 func (a *Args) regions(op string, channels int64, places bool) (y, from *tensor) {
 	return a.first(0).Regions(a.Tensor("rois"), trace.RegionArgs{
@@ -79,7 +79,7 @@ func (a *Args) regions(op string, channels int64, places bool) (y, from *tensor)
 	})
 }
 
-// positionSensitive is an operator that takes each place of a region's result from
+// positionSensitive returns an operator that takes each place of a region's result from
 // channels of its own.
 func positionSensitive(op string) func(a *Args) (y, from *tensor) {
 	return func(a *Args) (*tensor, *tensor) {
@@ -136,7 +136,7 @@ var composed = family{
 	"hamming_window":         (*trace.Tape).HannWindow, // with other constants
 }
 
-// window is a window of a signal that is computed in so many further operations; it is periodic unless the
+// window returns a window of a signal that is computed in so many further operations; it is periodic unless the
 // call says otherwise.
 func window(operations int) func(a *Args) *tensor {
 	return func(a *Args) *tensor {
@@ -161,7 +161,7 @@ func depthStack(a *Args) *tensor {
 	return trace.Cat(2, lists.Map(a.Tensors("tensors"), atLeast3D)...)
 }
 
-// cartesianProduct is the grid of all tensors, flattened, as the columns of a matrix.
+// cartesianProduct returns the grid of all tensors, flattened, as the columns of a matrix.
 func cartesianProduct(a *Args) *tensor {
 	xs := a.Tensors("tensors")
 	if len(xs) == 1 {

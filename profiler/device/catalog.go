@@ -16,14 +16,14 @@ const (
 	tera     = 1e12
 )
 
-// boards is the catalog: a row for each board with the sources of its figures, those of one
-// compute capability together, the oldest first. GeForce boards accumulate in FP32 at half
-// the speed of the workstation and server boards with the same chips; the chips of the
+// GPUs is the catalog: a row for each GPU with the sources of its figures, those of one
+// compute capability together, the oldest first. GeForce GPUs accumulate in FP32 at half
+// the speed of the workstation and server GPUs with the same chips; the chips of the
 // GTX 16 series have no tensor cores. But for the T4's, contexts are estimates, which the planner
 // replaces by calibration; those "as the driver below the reference data takes" are what the
-// reference data charged its boards.
+// reference data charged its GPUs.
 //
-//go:embed boards.csv
+//go:embed gpus.csv
 var gpus string
 
 // The catalog, and where a folded name is found in it.
@@ -60,7 +60,7 @@ func build(text string) ([]GPU, map[string]int) {
 	return gpus, index
 }
 
-// boardOf is the board of a row. A rate that is left out is zero.
+// boardOf is the GPU of a row. A rate that is left out is zero.
 func gpuOf(head, row []string) GPU {
 	cell := func(name string) string { return row[slices.Index(head, name)] }
 	rate := func(name, exponent string) float64 {

@@ -19,7 +19,7 @@ import (
 type Device interface {
 	// Name is how users ask for the device: "sim:rtx-5060-ti", "cuda:0".
 	Name() string
-	// GPU describes the board. Rates of a real one that the catalog does not
+	// GPU describes the GPU. Rates of a real one that the catalog does not
 	// know are zero.
 	GPU() GPU
 	// Simulated tells whether times and bytes are computed by a model. What such a
@@ -111,7 +111,7 @@ type Kernel struct {
 	Window program.Window
 	// Stream is the queue that the kernel waits in.
 	Stream program.Stream
-	// Sent is what goes to other boards, in bytes: zero but for collectives. A device
+	// Sent is what goes to other GPUs, in bytes: zero but for collectives. A device
 	// that is alone copies instead, from Reads to Writes.
 	Sent int64
 	// Reads and Writes are the memory touched.
@@ -124,7 +124,7 @@ type Range struct {
 	Bytes int64
 }
 
-// Traffic is the number of bytes that the kernel reads and writes.
+// Traffic returns the number of bytes that the kernel reads and writes.
 func (k Kernel) Traffic() int64 {
 	var sum int64
 	for _, r := range k.Reads {
@@ -138,7 +138,7 @@ func (k Kernel) Traffic() int64 {
 
 // An UnusableError says that a GPU that was asked for cannot be used, and what
 // can be done about it. It is about the machine, not about the program: no
-// driver, no such device, a board that others have to themselves.
+// driver, no such device, a GPU that others have to themselves.
 type UnusableError struct {
 	// Device is what was asked for: "cuda:0", or "cuda" if it is about all.
 	Device string

@@ -14,9 +14,9 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// GPU is the description of a board: the properties that PyTorch and its libraries query
+// GPU is the description of a GPU: the properties that PyTorch and its libraries query
 // before they decide how much to allocate, and its speed. Entries of the catalog are
-// typical boards under Linux; a real device fills in its own figures.
+// typical GPUs under Linux; a real device fills in its own figures.
 type GPU struct {
 	// Name is how users call it, such as "rtx-5060-ti".
 	Name string
@@ -39,16 +39,16 @@ type GPU struct {
 	// BoostMHz is the clock that Peak holds for, in MHz.
 	BoostMHz int
 	// Memory is the total that the driver reports to programs, in bytes: less
-	// than what the board is sold with, and a few ten MiB apart between boards
+	// than what the GPU is sold with, and a few ten MiB apart between GPUs
 	// and driver versions.
 	Memory int64
 	// Bandwidth of the memory, in bytes per second.
 	Bandwidth float64
 	// Peak is the arithmetic throughput.
 	Peak Rates
-	// Link is the speed at which the board sends to others of its kind, in bytes per
-	// second and direction, by its data sheet: NVLink of boards that come with it, of
-	// others PCIe with all the lanes that the board has. Zero is a board without others.
+	// Link is the speed at which the GPU sends to others of its kind, in bytes per
+	// second and direction, by its data sheet: NVLink of GPUs that come with it, of
+	// others PCIe with all the lanes that the GPU has. Zero is a GPU without others.
 	Link float64
 	// Context is what one CUDA context takes of Memory before the first
 	// allocation, in bytes, and ContextSource where the figure comes from.
@@ -56,17 +56,17 @@ type GPU struct {
 	ContextSource string
 	// Source says where the other figures come from.
 	Source string
-	// HostMemory is the memory of the machine that the board is in, in bytes; zero if that is not known.
+	// HostMemory is the memory of the machine that the GPU is in, in bytes; zero if that is not known.
 	HostMemory int64 `json:",omitempty"`
 }
 
 // Capability is a compute capability times ten: 120 for 12.0.
 type Capability int
 
-// String is the capability as NVIDIA writes it: "12.0".
+// String returns the capability as NVIDIA writes it: "12.0".
 func (c Capability) String() string { return fmt.Sprintf("%d.%d", c/10, c%10) }
 
-// The oldest boards that builds of PyTorch have kernels for: its wheels for CUDA 12.6
+// The oldest GPUs that builds of PyTorch have kernels for: its wheels for CUDA 12.6
 // begin with Maxwell, those for CUDA 12.8 with Volta (pytorch/pytorch#157517), and those
 // for CUDA 13 with Turing, since CUDA 13 itself does.
 const (
@@ -75,7 +75,7 @@ const (
 	oldestCUDA13 Capability = 75
 )
 
-// Unsupported is the reason why a release of PyTorch does not run on a board as PyPI has
+// Unsupported returns the reason why a release of PyTorch does not run on a GPU as PyPI has
 // it, for a version of CUDA like "13.0"; empty if it does.
 func (g GPU) Unsupported(torch, cuda string) string {
 	oldest := oldestCUDA12
@@ -94,13 +94,13 @@ func (g GPU) Unsupported(torch, cuda string) string {
 
 // Rates are dense arithmetic rates in FLOP/s, a multiply-add counting as two.
 // Those of the 16-bit formats are of the tensor cores with accumulation in
-// FP32, as PyTorch uses them. Zero means that the board has no tensor cores for
+// FP32, as PyTorch uses them. Zero means that the GPU has no tensor cores for
 // the format.
 type Rates struct {
 	FP32, TF32, FP16, BF16, FP64 float64
 }
 
-// Of is the rate for a precision. Without tensor cores for it, libraries
+// Of returns the rate for a precision. Without tensor cores for it, libraries
 // compute in FP32, and so does Of.
 func (r Rates) Of(p program.Precision) float64 {
 	rate := r.FP32
@@ -120,9 +120,9 @@ func (r Rates) Of(p program.Precision) float64 {
 	return rate
 }
 
-// Roofline is the time below which the board cannot do flops operations that
+// Roofline returns the time below which the GPU cannot do flops operations that
 // move bytes to and from its memory: whichever takes longer at full speed.
-// Launch latency and imperfect kernels come on top. It is zero for a board
+// Launch latency and imperfect kernels come on top. It is zero for a GPU
 // whose rates are not known.
 func (g GPU) Roofline(flops, bytes int64, p program.Precision) time.Duration {
 	rate := g.Peak.Of(p)
@@ -133,8 +133,8 @@ func (g GPU) Roofline(flops, bytes int64, p program.Precision) time.Duration {
 	return time.Duration(seconds * float64(time.Second))
 }
 
-// Transfer is the time below which the board cannot send bytes to others. It is zero
-// for a board whose links are not known.
+// Transfer returns the time below which the GPU cannot send bytes to others. It is zero
+// for a GPU whose links are not known.
 func (g GPU) Transfer(bytes int64) time.Duration {
 	if g.Link == 0 {
 		return 0
@@ -154,7 +154,7 @@ func Catalog() []GPU { return slices.Clone(catalog) }
 // Lookup finds a GPU of the catalog by its name, an alias or the driver's
 // product name. Letter case, spaces and punctuation do not matter, nor does
 // the maker's "NVIDIA", the "sim:" of results, or the memory that it is sold with
-// ("5060 Ti 16 GB"). A slice of a board has its profile behind the name ("a100-80 1g.10gb"). The error is an
+// ("5060 Ti 16 GB"). A slice of a GPU has its profile behind the name ("a100-80 1g.10gb"). The error is an
 // [*UnknownGPUError].
 func Lookup(name string) (GPU, error) {
 	key := fold(name)
@@ -174,7 +174,7 @@ func Lookup(name string) (GPU, error) {
 	return GPU{}, &UnknownGPUError{Name: name, Nearest: near}
 }
 
-// sold finds a board by a folded name with the memory behind it that it is sold with.
+// sold finds a GPU by a folded name with the memory behind it that it is sold with.
 func sold(key string) (at int, ok bool) {
 	const gib, apart = 1 << 30, 0.15 // drivers report less than what is sold
 	name := strings.TrimSuffix(strings.TrimSuffix(key, "b"), "g")
@@ -188,7 +188,7 @@ func sold(key string) (at int, ok bool) {
 	return 0, false
 }
 
-// fold is the key of a name in the index.
+// fold returns the key of a name in the index.
 func fold(name string) string {
 	return strings.TrimPrefix(strings.TrimPrefix(nearest.Fold(name), "sim"), "nvidia")
 }
@@ -200,12 +200,12 @@ type UnknownGPUError struct {
 	Nearest []string
 }
 
-// meant are what people write in place of a board, and what to do about it.
+// meant are what people write in place of a GPU, and what to do about it.
 var meant = []struct {
 	name *regexp.Regexp
 	hint string
 }{
-	{regexp.MustCompile(`(?i)^\W*$`), "; name a board such as rtx-4090"},
+	{regexp.MustCompile(`(?i)^\W*$`), "; name a GPU such as rtx-4090"},
 	{
 		regexp.MustCompile(`(?i)[1-7]g\.[0-9]+gb`),
 		"; describe a slice of MIG by --gpu-spec, as nvidia-smi mig -lgip lists it: like: a100-80, memory: 9.5GiB, " +
@@ -214,11 +214,11 @@ var meant = []struct {
 	{
 		regexp.MustCompile(`(?i)^(amd|radeon|instinct|mi[0-9]{2,3}|rx|intel|arc|gaudi|habana|tpu|apple|m[1-9]\b|` +
 			`ascend|trainium|inferentia)`),
-		"; vprof knows NVIDIA's boards alone",
+		"; vprof knows NVIDIA's GPUs alone",
 	},
 	{
 		regexp.MustCompile(`(?i)^(cuda|gpu)?:?[0-9]?$|^(local|auto|this|mine)$`),
-		"; it is the name of a board that is simulated, and --device cuda:0 of sweep, fit and smoke is a GPU of " +
+		"; it is the name of a GPU that is simulated, and --device cuda:0 of sweep, fit and smoke is a GPU of " +
 			"this machine",
 	},
 	{regexp.MustCompile(`(?i)^[0-9]+ ?[x*] ?[a-z]*[0-9]|[x*] ?[0-9]$`), "; several GPUs are --gpus N beside one name"},

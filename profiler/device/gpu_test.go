@@ -78,7 +78,7 @@ func TestUnknownGPUSuggestsUpToThreeNames(t *testing.T) {
 
 func TestWhatIsNoGPUIsToldSo(t *testing.T) {
 	for name, want := range map[string]string{
-		"MI300X": "NVIDIA's boards alone", "gaudi2": "NVIDIA's boards alone", "M3 Max": "NVIDIA's boards alone",
+		"MI300X": "NVIDIA's GPUs alone", "gaudi2": "NVIDIA's GPUs alone", "M3 Max": "NVIDIA's GPUs alone",
 		"A100:1g.5gb": "a slice of MIG by --gpu-spec", "MIG 1g.10gb": "a slice of MIG",
 		"8xH100": "--gpus N", "2 x 4090": "--gpus N", "4090x8": "--gpus N", "cuda:0": "--device cuda:0",
 		"local": "--device cuda:0",
@@ -102,7 +102,7 @@ func TestEveryNameFindsItsGPU(t *testing.T) {
 	}
 }
 
-// The driver gives boards of different memory one name, and slices their profile.
+// The driver gives GPUs of different memory one name, and slices their profile.
 func TestAGPUIsIdentifiedByNameAndMemory(t *testing.T) {
 	const gib = 1 << 30
 	for _, tt := range []struct {
@@ -235,7 +235,7 @@ func TestCatalogEntriesAreComplete(t *testing.T) {
 		require.NotEmpty(t, g.ContextSource, g.Name)
 		require.Positive(t, g.Peak.FP64, g.Name)
 		require.Positive(t, g.Context, g.Name)
-		// A context takes a few hundred MiB at most, on any board.
+		// A context takes a few hundred MiB at most, on any GPU.
 		require.Less(t, g.Context, int64(1<<30), g.Name)
 		require.Greater(t, g.Memory, int64(3<<30), g.Name)
 		require.Contains(t, []int{1024, 1536, 2048}, g.ThreadsPerSM, g.Name)
@@ -248,10 +248,10 @@ func TestCatalogCannotBeChangedFromOutside(t *testing.T) {
 	require.NotEqual(t, "changed", device.Catalog()[0].Name)
 }
 
-// The reference data was recorded on a driver that showed PyTorch the boards
-// of testdata/reference-boards.csv: the catalog must describe the same.
+// The reference data was recorded on a driver that showed PyTorch the GPUs
+// of testdata/reference-gpus.csv: the catalog must describe the same.
 func TestCatalogAgreesWithTheGPUsBelowTheReferenceData(t *testing.T) {
-	f, err := os.Open("testdata/reference-boards.csv")
+	f, err := os.Open("testdata/reference-gpus.csv")
 	require.NoError(t, err)
 	defer f.Close()
 	rows, err := csv.NewReader(f).ReadAll()
@@ -264,12 +264,12 @@ func TestCatalogAgreesWithTheGPUsBelowTheReferenceData(t *testing.T) {
 			row[0], g.Product, strconv.Itoa(int(g.Capability)), strconv.Itoa(g.SMs), strconv.Itoa(g.ThreadsPerSM),
 			strconv.FormatInt(g.Memory, 10), strconv.FormatInt(g.Context, 10),
 		}
-		if strings.Contains(g.ContextSource, "reference") { // else real boards told
+		if strings.Contains(g.ContextSource, "reference") { // else real GPUs told
 			require.Equal(t, row[6], got[6], g.Name)
 		}
 		require.Equal(t, row[:6], got[:6])
 		// Its bandwidth is memory clock times bus width; data sheets round, and
-		// those of the HBM boards promise up to 6 % less.
+		// those of the HBM GPUs promise up to 6 % less.
 		bandwidth, err := strconv.ParseFloat(row[7], 64)
 		require.NoError(t, err)
 		require.InEpsilon(t, bandwidth, g.Bandwidth, 0.06, g.Name)

@@ -8,7 +8,7 @@ import (
 	"github.com/vprof/vprof/internal/nearest"
 )
 
-// A profile is a kind of slice that a board can be cut into (multi-instance GPU): its name
+// A profile is a kind of slice that a GPU can be cut into (multi-instance GPU): its name
 // without the "MIG" before it, the multiprocessors, and the memory in GiB, as
 // "nvidia-smi mig -lgip" lists them.
 type profile struct {
@@ -17,7 +17,7 @@ type profile struct {
 	gib  float64
 }
 
-// Profiles by board, from the listings in NVIDIA's user guide of multi-instance GPUs and in
+// Profiles by GPU, from the listings in NVIDIA's user guide of multi-instance GPUs and in
 // issues of NVIDIA/mig-parted and NVIDIA/gpu-operator. Drivers differ by up to a tenth.
 var (
 	profilesOfA30  = []profile{{"1g.6gb", 14, 5.81}, {"2g.12gb", 28, 11.69}, {"4g.24gb", 56, 23.44}}
@@ -67,8 +67,8 @@ var profiles = map[string][]profile{
 // 1g.10gb" as the driver has it. Media engines ("+me") make no difference.
 var sliced = regexp.MustCompile(`(?i)^(.+?)[ :/-]*(?:[ :/-]mig)?[ :/-]+([1-7]g\.[0-9]+gb)(?:\+\S+)?$`)
 
-// slice finds a slice of a board by its name; false if it is none of a known board. Rates and
-// bandwidth are the slice's share of the board's multiprocessors and memory.
+// slice finds a slice of a GPU by its name; false if it is none of a known GPU. Rates and
+// bandwidth are the slice's share of the GPU's multiprocessors and memory.
 func slice(name string) (GPU, bool) {
 	m := sliced.FindStringSubmatch(strings.TrimSpace(name))
 	if m == nil {
@@ -87,7 +87,7 @@ func slice(name string) (GPU, bool) {
 	return GPU{}, false
 }
 
-// cut is a slice of a board.
+// cut returns a slice of a GPU.
 func (g GPU) cut(p profile) GPU {
 	const gib = 1 << 30
 	compute, memory := float64(p.sms)/float64(g.SMs), p.gib*gib/float64(g.Memory)
@@ -104,7 +104,7 @@ func (g GPU) cut(p profile) GPU {
 	return g
 }
 
-// slicesOf names the known slices of the board that a name begins with; nil if there are none.
+// slicesOf names the known slices of the GPU that a name begins with; nil if there are none.
 func slicesOf(name string) []string {
 	m := sliced.FindStringSubmatch(strings.TrimSpace(name))
 	if m == nil {
@@ -119,7 +119,7 @@ func slicesOf(name string) []string {
 	return names
 }
 
-// Identify finds the board of the catalog, or the slice of one, by the driver's name and the
+// Identify finds the GPU of the catalog, or the slice of one, by the driver's name and the
 // memory that it reports: the driver gives variants of different memory the same name. The error is an
 // [*UnknownGPUError].
 func Identify(product string, memory int64) (GPU, error) {

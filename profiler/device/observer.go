@@ -7,15 +7,15 @@ import (
 	"github.com/vprof/vprof/internal/bytesize"
 )
 
-// An Observer is a device that knows what else is on its board.
+// An Observer is a device that knows what else is on its GPU.
 type Observer interface {
 	// Baseline is what was in use before the first segment.
 	Baseline() Baseline
-	// ProcessMemory is what the board holds for this process as seen from
+	// ProcessMemory is what the GPU holds for this process as seen from
 	// outside, in bytes, its context included. It is false if that cannot be
 	// told.
 	ProcessMemory() (bytes int64, ok bool)
-	// Neighbors are the other processes that use the board now, as far as they
+	// Neighbors are the other processes that use the GPU now, as far as they
 	// can be seen.
 	Neighbors() []Neighbor
 }
@@ -34,21 +34,21 @@ type Driven interface {
 }
 
 // A Timed is a device that knows what its work takes at least, by the speed of the
-// board.
+// GPU.
 type Timed interface {
 	// Floor is that time for everything launched so far; the difference of two
-	// is that of the launches between them. It stays zero on a board whose speed
+	// is that of the launches between them. It stays zero on a GPU whose speed
 	// is not known.
 	Floor() time.Duration
 }
 
-// A Clocked is a device that tells how fast its board runs.
+// A Clocked is a device that tells how fast its GPU runs.
 type Clocked interface {
 	// Clocks is how fast it runs now; false if that cannot be told.
 	Clocks() (Clocks, bool)
 }
 
-// Clocks are those of a board in MHz, zero if it does not tell, and why they are
+// Clocks are those of a GPU in MHz, zero if it does not tell, and why they are
 // lower than they could be: "power cap", "thermal".
 type Clocks struct {
 	SM, Memory int
@@ -68,16 +68,16 @@ type Identified interface {
 	Identity() Identity
 }
 
-// An Identity identifies the physical board of a device.
+// An Identity identifies the physical GPU of a device.
 type Identity struct {
-	// UUID is the driver's name of the board, "GPU-...", or of the slice of one,
+	// UUID is the driver's name of the GPU, "GPU-...", or of the slice of one,
 	// "MIG-..."; empty if it does not tell.
 	UUID string
-	// MIG tells the slice of a board (multi-instance GPU) from a whole one.
+	// MIG tells the slice of a GPU (multi-instance GPU) from a whole one.
 	MIG bool
 }
 
-// A Baseline is memory of a board that is in use without any segment, in
+// A Baseline is memory of a GPU that is in use without any segment, in
 // bytes.
 type Baseline struct {
 	// Others is what was in use before the context was made. It is only known
@@ -89,17 +89,17 @@ type Baseline struct {
 	Context, Kernels int64
 }
 
-// Total is all that is in use.
+// Total returns all that is in use.
 func (b Baseline) Total() int64 { return b.Others + b.Context + b.Kernels }
 
-// A Divided device knows whether software divides its board among processes (MPS) or
+// A Divided device knows whether software divides its GPU among processes (MPS) or
 // virtual machines (vGPU).
 type Divided interface {
 	// Shared says of each such way what it means, a sentence without its full stop.
 	Shared() []string
 }
 
-// A Neighbor is another process on a board, or, without a PID, all those that are not listed,
+// A Neighbor is another process on a GPU, or, without a PID, all those that are not listed,
 // as in a container those of the host and of other containers are not.
 type Neighbor struct {
 	PID int
@@ -107,7 +107,7 @@ type Neighbor struct {
 	Name string
 	// Used is the memory it holds in bytes, -1 if it is not known.
 	Used int64
-	// Computes tells that it uses the board for computing, not only to draw.
+	// Computes tells that it uses the GPU for computing, not only to draw.
 	Computes bool
 }
 

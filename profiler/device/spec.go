@@ -13,13 +13,13 @@ import (
 	"github.com/vprof/vprof/internal/bytesize"
 )
 
-// A SpecError says what is wrong with a file that describes a board.
+// A SpecError says what is wrong with a file that describes a GPU.
 type SpecError struct{ File, Reason string }
 
 func (e *SpecError) Error() string { return e.File + ": " + e.Reason }
 
-// spec is a board that the catalog does not have, as people write it. What is
-// left out is that of the board it is like.
+// spec is a GPU that the catalog does not have, as people write it. What is
+// left out is that of the GPU it is like.
 type spec struct {
 	Name       string  `yaml:"name"`
 	Like       string  `yaml:"like"`
@@ -39,8 +39,8 @@ type spec struct {
 // maxSpec is the largest file read, in bytes.
 const maxSpec = 1 << 16
 
-// ReadSpec reads a board of one's own, YAML with a name, the memory, the compute
-// capability and the number of multiprocessors, or the name of a board that it
+// ReadSpec reads a GPU of one's own, YAML with a name, the memory, the compute
+// capability and the number of multiprocessors, or the name of a GPU that it
 // is like and what differs. The file's name is for messages. The error is a
 // [*SpecError] unless reading itself failed.
 func ReadSpec(r io.Reader, file string) (GPU, error) {
@@ -56,7 +56,7 @@ func ReadSpec(r io.Reader, file string) (GPU, error) {
 	var s spec
 	if err := d.Decode(&s); err != nil {
 		if errors.Is(err, io.EOF) {
-			err = errors.New("empty; write the board's name, memory, compute_capability and multiprocessors")
+			err = errors.New("empty; write the GPU's name, memory, compute_capability and multiprocessors")
 		}
 		return GPU{}, &SpecError{file, strings.Join(strings.Fields(strings.TrimPrefix(err.Error(), "yaml: ")), " ")}
 	}
@@ -89,7 +89,7 @@ func (s spec) gpu() (g GPU, err error) {
 			return g, fmt.Errorf("%s: %w", key, err)
 		}
 		if key == "context" {
-			g.ContextSource = "the board's own file"
+			g.ContextSource = "the GPU's own file"
 		}
 	}
 	if s.Capability != 0 {
@@ -115,7 +115,7 @@ func replace[T comparable](to *T, given T) {
 	}
 }
 
-// ofCapability is the generation of a compute capability, and how many threads a
+// ofCapability returns the generation of a compute capability, and how many threads a
 // multiprocessor has; those of the nearest older one that the catalog knows.
 func ofCapability(c Capability) (generation string, threads int) {
 	for _, g := range catalog {
@@ -126,9 +126,9 @@ func ofCapability(c Capability) (generation string, threads int) {
 	return generation, threads
 }
 
-// check finds what no board can be.
+// check finds what no GPU can be.
 func (g GPU) check() error {
-	// The widest board has 192 multiprocessors and the largest some 300 GB.
+	// The widest GPU has 192 multiprocessors and the largest some 300 GB.
 	const mostSMs, mostMemory, mostRate = 1024, 1 << 42, 1e18
 	switch {
 	case g.Memory < 64*mib || g.Memory > mostMemory:

@@ -10,11 +10,11 @@ import (
 // Budget is what a batch must keep to in order to be safe: the upper end of its need within a
 // share of the memory.
 type Budget struct {
-	// Memory is what there is to take, context included: the board's total
+	// Memory is what there is to take, context included: the GPU's total
 	// less what other processes hold, in bytes.
 	Memory int64
 	// Margin is the share of Memory that a step may fill, in (0, 1]. The rest is for what no
-	// estimate of a step knows: what else comes to the board, what a script does besides its
+	// estimate of a step knows: what else comes to the GPU, what a script does besides its
 	// steps, and what thousands of steps leave in the allocator's cache. How far the estimate
 	// itself may be off is a matter of its interval and not counted again.
 	Margin float64
@@ -32,7 +32,7 @@ const SearchedBatch = 4096
 // defaultRisk is how likely it is that a need is above the upper end of an interval of 95 %.
 const defaultRisk = 0.025
 
-// Need is the number of bytes of an estimate that must not exceed [Budget.Limit]: the upper end
+// Need returns the number of bytes of an estimate that must not exceed [Budget.Limit]: the upper end
 // of its device bytes, or with a risk that quantile, without managed memory, which the driver
 // takes away where there is no room.
 func (b Budget) Need(e Estimate) int64 {
@@ -45,7 +45,7 @@ func (b Budget) Need(e Estimate) int64 {
 	return value + int64(math.Ceil(float64(high-value)*z/z95))
 }
 
-// Limit is the largest [Budget.Need] that is allowed, in bytes.
+// Limit returns the largest [Budget.Need] that is allowed, in bytes.
 func (b Budget) Limit() int64 {
 	if b.Risk == 0 {
 		return int64(float64(b.Memory) * b.Margin)
@@ -61,10 +61,10 @@ const (
 	// OverShare is a need that the memory holds, but not the share of it that may be filled.
 	OverShare Reason = "over-share"
 	// BoardFull is a need beyond all memory that other processes leave.
-	GPUFull Reason = "board-full"
-	// OutOfMemory is a replay on the board in which an allocation fails.
+	GPUFull Reason = "gpu-full"
+	// OutOfMemory is a replay on the GPU in which an allocation fails.
 	OutOfMemory Reason = "oom"
-	// GivesBack is a replay on the board that gets through only since PyTorch gives cached
+	// GivesBack is a replay on the GPU that gets through only since PyTorch gives cached
 	// memory back to the driver.
 	GivesBack Reason = "gives-back"
 	// NotRecorded is a need that depends on what torch.compile makes of the step, which has

@@ -95,8 +95,8 @@ func (c *Coefficients) Compile(text bool) {
 // student975 is the 97.5 % quantile of Student's distribution with 5 degrees of freedom, those of six models.
 const student975 = 2.571
 
-// belowNext is the lower end of the 95 % prediction interval for the share of one further model, which is taken to be
-// distributed as those of these six are, their logarithms normally.
+// belowNext returns the lower end of the 95 % prediction interval for the share of one further model, which is taken to
+// be distributed as those of these six are, their logarithms normally.
 func belowNext(shares []float64) float64 {
 	n := float64(len(shares))
 	var sum, squares float64
@@ -108,8 +108,8 @@ func belowNext(shares []float64) float64 {
 	return math.Exp(sum/n - student975*deviation*math.Sqrt(1+1/n))
 }
 
-// Uncompiled is the part of the allocated bytes that torch.compile does not change: weights, buffers, the optimizer's
-// state and the batch.
+// Uncompiled returns the part of the allocated bytes that torch.compile does not change: weights, buffers, the
+// optimizer's state and the batch.
 func Uncompiled(b program.Breakdown) (out program.Breakdown) {
 	for _, c := range []program.Class{program.Weights, program.Buffers, program.OptimizerState, program.Batch} {
 		out[c] = b[c]

@@ -55,7 +55,7 @@ func TestPredictionOfOneMore(t *testing.T) {
 }
 
 // An eager step does not know of the coefficient; a compiled one keeps its value, and where its interval spans the
-// board's memory only a recording would tell.
+// GPU's memory only a recording would tell.
 func TestCompiledStepsKeepTheEagerValue(t *testing.T) {
 	c := Coefficients{Context: Coefficient{Value: 50}}
 	work := func() *Planner {

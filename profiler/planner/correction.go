@@ -122,26 +122,26 @@ func (c *Coefficients) Communicate(assumed Coefficient) {
 // times factor.
 type Row [NumTerms]float64
 
-// AllocatedRow is the factors of the terms in the allocated bytes of a sample.
+// AllocatedRow returns the factors of the terms in the allocated bytes of a sample.
 func (s Sample) AllocatedRow() Row {
 	return Row{LibraryWorkspace: 1, AllocatedSlack: float64(s.Allocated())}
 }
 
-// ReservedRow is the factors of the terms in the reserved bytes of a sample.
+// ReservedRow returns the factors of the terms in the reserved bytes of a sample.
 func (s Sample) ReservedRow() Row {
 	r := s.AllocatedRow()
 	r[ReservedSlack] = float64(s.Reserved)
 	return r
 }
 
-// DeviceRow is the factors of the terms in the device bytes of a sample.
+// DeviceRow returns the factors of the terms in the device bytes of a sample.
 func (s Sample) DeviceRow() Row {
 	r := s.ReservedRow()
 	r[ContextBytes], r[Granularity], r[DeviceSlack] = 1, float64(s.Segments), float64(s.Reserved)
 	return r
 }
 
-// correction is what the terms add to a total, and its standard error.
+// correction returns what the terms add to a total, and its standard error.
 func (c *Coefficients) correction(r Row) (bytes int64, stderr float64) {
 	var sum, variance float64
 	for i, x := range r {
@@ -205,7 +205,7 @@ func (i Interval) by(stderr float64) Interval {
 // Totals are allocated, reserved and device bytes after correction.
 type Totals struct{ Allocated, Reserved, Device int64 }
 
-// Totals are the corrected bytes of a sample.
+// Totals returns the corrected bytes of a sample.
 func (c *Coefficients) Totals(s Sample) Totals {
 	allocated, _ := c.correction(s.AllocatedRow())
 	reserved, _ := c.correction(s.ReservedRow())

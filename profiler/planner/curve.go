@@ -36,10 +36,10 @@ type Sample struct {
 	Host host.Need
 }
 
-// Allocated is the peak of allocated bytes.
+// Allocated returns the peak of allocated bytes.
 func (s Sample) Allocated() int64 { return s.Classes.Total() }
 
-// Slack is what the allocator holds beyond the peak of allocated bytes:
+// Slack returns what the allocator holds beyond the peak of allocated bytes:
 // unused parts of segments and fragments.
 func (s Sample) Slack() int64 { return s.Reserved - s.Allocated() }
 
@@ -74,7 +74,7 @@ func Draw(batches []int, replay func(batch int) (Sample, error)) (*Curve, error)
 	return c, nil
 }
 
-// At is the sample of a batch size; exact says that it was replayed and not interpolated.
+// At returns the sample of a batch size; exact says that it was replayed and not interpolated.
 // Beyond the ends of the curve its outermost pieces are continued; a curve through a
 // single sample is known at that batch size only.
 func (c *Curve) At(batch int) (s Sample, exact bool, err error) {
@@ -111,7 +111,7 @@ func between(a, b Sample, batch int) Sample {
 	return s
 }
 
-// crossValidationError is the largest relative error with which the curve predicts one of its inner
+// crossValidationError returns the largest relative error with which the curve predicts one of its inner
 // samples from the others: an estimate of its error between samples. It is zero if there
 // is no inner sample.
 func (c *Curve) crossValidationError() relative {
@@ -125,7 +125,7 @@ func (c *Curve) crossValidationError() relative {
 	return worst
 }
 
-// off is the relative error of an estimated sample.
+// off returns the relative error of an estimated sample.
 func off(estimate, truth int64) float64 {
 	if truth == 0 {
 		return 0

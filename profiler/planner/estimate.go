@@ -22,7 +22,7 @@ const (
 	Slack Component = program.NumClasses + iota
 	// Context is what CUDA takes before the first tensor.
 	Context
-	// Paged is state in managed memory, as far as it finds room on the board.
+	// Paged is state in managed memory, as far as it finds room on the GPU.
 	Paged
 	// Communication is what NCCL takes for itself, of several ranks.
 	Communication
@@ -47,7 +47,7 @@ func (c Component) String() string {
 	return "unknown"
 }
 
-// Estimate is the estimated memory of a training step at one batch size on one board, in
+// Estimate is the estimated memory of a training step at one batch size on one GPU, in
 // bytes.
 type Estimate struct {
 	Batch int
@@ -68,7 +68,7 @@ type Estimate struct {
 	Verdict      Verdict
 }
 
-// Verdict says whether an estimate fits a board.
+// Verdict says whether an estimate fits a GPU.
 type Verdict string
 
 const (
@@ -84,12 +84,12 @@ const (
 	DoesNotFit Verdict = "does not fit"
 )
 
-// Planner estimates what a training step needs on a board, from a curve of replays and
-// the coefficients of the board.
+// Planner estimates what a training step needs on a GPU, from a curve of replays and
+// the coefficients of the GPU.
 type Planner struct {
 	Curve        *Curve
 	Coefficients Coefficients
-	// Memory is what the driver reports as the board's total, in bytes.
+	// Memory is what the driver reports as the GPU's total, in bytes.
 	Memory int64
 }
 
@@ -119,7 +119,7 @@ func (p *Planner) Estimate(batch int) (Estimate, error) {
 	return e, nil
 }
 
-// page adds managed memory, which the driver keeps on the board while there is room
+// page adds managed memory, which the driver keeps on the GPU while there is room
 // and takes away where there is none: no verdict depends on it.
 func (e *Estimate) page(managed, memory int64) {
 	within := func(device int64) int64 { return min(managed, max(0, memory-device)) }
@@ -174,7 +174,7 @@ func (r Residual) coefficient(name string) Coefficient {
 	return k
 }
 
-// and is the residual of what has two reasons to be off: their ranges add up.
+// and returns the residual of what has two reasons to be off: their ranges add up.
 func (r Residual) and(other Residual) Residual {
 	r.Low, r.High = r.Low+other.Low, r.High+other.High
 	return r
@@ -186,7 +186,7 @@ func (r Residual) and(other Residual) Residual {
 // two standard errors must hold.
 const contextStdErr = 90 << 20
 
-// ContextOf is the coefficient of a board's context from the catalog.
+// ContextOf returns the coefficient of a GPU's context from the catalog.
 func ContextOf(gpu device.GPU) Coefficient {
 	return Coefficient{
 		Name: "context_bytes:" + gpu.Name, Value: float64(gpu.Context), StdErr: contextStdErr,
@@ -194,7 +194,7 @@ func ContextOf(gpu device.GPU) Coefficient {
 	}
 }
 
-// Run is the estimate of a step that ran on a board whose context was not measured, of the bytes
+// Run returns the estimate of a step that ran on a GPU whose context was not measured, of the bytes
 // that it reserved.
 func Run(gpu device.GPU, reserved int64) Estimate {
 	e := Estimate{Reserved: Interval{reserved, reserved, reserved}}
@@ -202,7 +202,7 @@ func Run(gpu device.GPU, reserved int64) Estimate {
 	return e
 }
 
-// What NCCL takes on a board, in bytes. Channels are those of a ring or tree over the
+// What NCCL takes on a GPU, in bytes. Channels are those of a ring or tree over the
 // links: NVLink has two dozen, PCIe a few.
 const (
 	ncclBuffer    = 4 << 20 // NCCL_BUFFSIZE, for each connection of a channel
@@ -213,7 +213,7 @@ const (
 	ringNeighbors = 2
 )
 
-// CommunicationOf is the coefficient of what NCCL's communicators take on a board
+// CommunicationOf returns the coefficient of what NCCL's communicators take on a GPU
 // outside the allocator. Published figures are from 0.3 to 1.6 GB a communicator, so
 // that its error is as large as itself.
 func CommunicationOf(gpu device.GPU, communicators int) Coefficient {

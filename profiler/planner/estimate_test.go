@@ -108,7 +108,7 @@ func TestComponentNamesAreTheClassesThenWhatIsNoTensor(t *testing.T) {
 	}, names)
 }
 
-// Managed memory is on the board as far as there is room, and no verdict goes by it.
+// Managed memory is on the GPU as far as there is room, and no verdict goes by it.
 func TestPagedStateTakesTheRoomThatIsLeft(t *testing.T) {
 	sample := Sample{Batch: 1, Reserved: 600, Managed: 300}
 	sample.Classes[0] = 600

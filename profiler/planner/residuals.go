@@ -142,7 +142,7 @@ func (f *residualFile) residuals(s Subject) (allocated, reserved Residual, err e
 	return allocated, reserved, err
 }
 
-// of are the residuals of the group that a subject belongs to. They are known if its release has records.
+// of returns the residuals of the group that a subject belongs to. They are known if its release has records.
 func (f *residualFile) of(s Subject) (allocated, reserved Residual, known bool, err error) {
 	if p, ok := s.population(); ok {
 		allocated, reserved = p.residuals()

@@ -84,7 +84,7 @@ func FuzzReadResiduals(f *testing.F) {
 	})
 }
 
-// residualsIn are a subject's residuals in the text of a file.
+// residualsIn returns a subject's residuals in the text of a file.
 func residualsIn(data []byte, s Subject) (allocated, reserved Residual, err error) {
 	f, err := readResiduals(data)
 	if err != nil {

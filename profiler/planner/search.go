@@ -61,7 +61,7 @@ const (
 	farBelow   = 0.6
 )
 
-// gap is the distance between the sizes around a batch.
+// gap returns the distance between the sizes around a batch.
 func gap(batch int) int {
 	gap := 1
 	for n := 2 * everyBatch; batch > everyBatch && n/2 < batch; n *= 2 {
@@ -70,7 +70,7 @@ func gap(batch int) int {
 	return gap
 }
 
-// sizeOf is the size that a batch is judged as: the smallest that is no smaller.
+// sizeOf returns the size that a batch is judged as: the smallest that is no smaller.
 func sizeOf(batch int) int {
 	g := gap(batch)
 	return (batch + g - 1) / g * g
@@ -115,7 +115,7 @@ func (s *Search) Safe(batch int) (safe bool, at int, err error) {
 	return err == nil && at == 0, at, err
 }
 
-// judged is the size that a batch of the search is judged as.
+// judged returns the size that a batch of the search is judged as.
 func (s *Search) judged(batch int) int {
 	if s.Runs {
 		return batch
@@ -123,7 +123,7 @@ func (s *Search) judged(batch int) int {
 	return sizeOf(batch)
 }
 
-// unsafeBelow is the smallest size below a safe one that is not; zero if all are.
+// unsafeBelow returns the smallest size below a safe one that is not; zero if all are.
 func (s *Search) unsafeBelow(size int) (at int, err error) {
 	clear := s.From - 1 // up to where sizes are safe
 	for b := size; b > clear && !s.Runs; b = max(clear, b-gap(b)) {
@@ -171,7 +171,7 @@ func (s *Search) ahead(size int) {
 	}
 }
 
-// Largest is the largest safe batch; zero if none is, and To if that is. It asks for few needs:
+// Largest returns the largest safe batch; zero if none is, and To if that is. It asks for few needs:
 // memory is nearly linear in the batch, so the line through two of them points to the edge.
 func (s *Search) Largest() (int, error) {
 	if err := s.check(); err != nil {
@@ -194,7 +194,7 @@ func (s *Search) Largest() (int, error) {
 	return min(fits, s.To), nil
 }
 
-// edge is a size that is within the limit while the next is not, below From if none is.
+// edge returns a size that is within the limit while the next is not, below From if none is.
 func (s *Search) edge() (int, error) {
 	e := edge{Search: s, fits: s.From - 1, fails: s.judged(s.To) + 1}
 	next := e.within(s.Begin.Batch)
@@ -228,7 +228,7 @@ func (e *edge) neighbors() bool {
 	return e.judged(next) >= e.fails
 }
 
-// within is the size to try for a guess: the nearest that lies between fits and fails.
+// within returns the size to try for a guess: the nearest that lies between fits and fails.
 func (e *edge) within(batch int) int {
 	low := e.judged(e.fits + 1)
 	high := e.fails - 1
@@ -242,7 +242,7 @@ func (e *edge) within(batch int) int {
 	return high
 }
 
-// guess is the next batch to try after one.
+// guess returns the next batch to try after one.
 func (e *edge) guess(last, step int) int {
 	middle := e.fits + (e.fails-e.fits)/2
 	if len(e.known) == 1 { // a second point for the line
@@ -266,7 +266,7 @@ func (e *edge) guess(last, step int) int {
 	return int(min(max(at, 0), float64(e.fails)))
 }
 
-// proportional is the batch to try after one near the edge: where the line through nothing at batch zero meets the
+// proportional returns the batch to try after one near the edge: where the line through nothing at batch zero meets the
 // limit. What does not grow with the batch makes the true edge lie beyond that.
 func (e *edge) proportional(batch int) int {
 	at := float64(batch) * float64(e.Limit) / float64(max(1, e.known[batch]))

@@ -55,7 +55,7 @@ func (b Breakdown) Shown(visit func(c Class, bytes int64)) {
 	}
 }
 
-// Total is the sum over the classes.
+// Total returns the sum over the classes.
 func (b Breakdown) Total() int64 {
 	var sum int64
 	for _, n := range b {

@@ -213,7 +213,7 @@ type Program struct {
 	Waits   []Wait
 }
 
-// ProductOf is the matrix product that an op amounts to; zero if it is none.
+// ProductOf returns the matrix product that an op amounts to; zero if it is none.
 func (p *Program) ProductOf(op *Op) Product {
 	if op.Product == 0 {
 		return Product{}
@@ -221,7 +221,7 @@ func (p *Program) ProductOf(op *Op) Product {
 	return p.Products[op.Product-1]
 }
 
-// Traffic is what a rank sends over its links in a collective, in bytes: a ring
+// Traffic returns what a rank sends over its links in a collective, in bytes: a ring
 // moves every byte of the whole once for each of the other ranks, divided among them;
 // a sum that all get goes around twice. It is zero for other ops.
 func (p *Program) Traffic(op *Op) int64 {
@@ -271,7 +271,7 @@ func (p *Program) Live() iter.Seq2[Instruction, int64] {
 	}
 }
 
-// Peak is the most that the program holds at a time, in bytes as requested.
+// Peak returns the most that the program holds at a time, in bytes as requested.
 func (p *Program) Peak() (peak int64) {
 	for _, now := range p.Live() {
 		peak = max(peak, now)
@@ -279,7 +279,7 @@ func (p *Program) Peak() (peak int64) {
 	return peak
 }
 
-// Left is what the program leaves allocated at its end, in bytes as requested.
+// Left returns what the program leaves allocated at its end, in bytes as requested.
 func (p *Program) Left() (left int64) {
 	for _, now := range p.Live() {
 		left = now
@@ -287,7 +287,7 @@ func (p *Program) Left() (left int64) {
 	return left
 }
 
-// FLOPs are the floating-point operations of all ops; a multiply-add is two.
+// FLOPs returns the floating-point operations of all ops; a multiply-add is two.
 func (p *Program) FLOPs() (flops int64) {
 	for i := range p.Ops {
 		flops += p.Ops[i].FLOPs

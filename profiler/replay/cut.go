@@ -18,7 +18,7 @@ type Steps struct {
 	steps []cutStep
 }
 
-// at is the n-th step.
+// at returns the n-th step.
 func (s *Steps) at(n int) *cutStep { return &s.steps[min(n, len(s.steps)-1)] }
 
 // A cutStep is a training step: its micro-batches, and what follows the last of them.
@@ -28,7 +28,7 @@ type cutStep struct {
 	rest    *part
 }
 
-// batch is the part of the i-th micro-batch.
+// batch returns the part of the i-th micro-batch.
 func (s *cutStep) batch(i int) *part { return s.batches[min(i, len(s.batches)-1)] }
 
 // A part is a stretch of a program by itself. Its buffers have numbers of their own.
@@ -47,7 +47,7 @@ type action struct {
 	buffer uint32
 }
 
-// Actions is the number of allocations and frees of the last step.
+// Actions returns the number of allocations and frees of the last step.
 func (s *Steps) Actions() int {
 	n := 0
 	last := s.at(len(s.steps))
@@ -121,7 +121,7 @@ type cutter struct {
 	err  error
 }
 
-// nextStep is the step of the first phase that ends at an instruction or after it; no
+// nextStep returns the step of the first phase that ends at an instruction or after it; no
 // step if none does.
 func (c *cutter) nextStep(from int) int {
 	const none = -2
@@ -151,7 +151,7 @@ func (c *cutter) step(from, to, microBatches int) cutStep {
 	return s
 }
 
-// left are the buffers that a part leaves, as a part that does nothing has them.
+// left returns the buffers that a part leaves, as a part that does nothing has them.
 func (p *part) left() (numbers []uint32, buffers []program.Buffer) {
 	for i, b := range p.leave {
 		numbers, buffers = append(numbers, uint32(i)), append(buffers, p.buffers[b])
@@ -159,7 +159,7 @@ func (p *part) left() (numbers []uint32, buffers []program.Buffer) {
 	return numbers, buffers
 }
 
-// backwards are the ends of the micro-batches' backward passes, of which each may have
+// backwards returns the ends of the micro-batches' backward passes, of which each may have
 // several.
 func (c *cutter) backwards(from, to, microBatches int) []int {
 	var ends []int

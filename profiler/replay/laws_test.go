@@ -139,7 +139,7 @@ func TestOrderOfFreesDoesNotMatterToWhatIsRequested(t *testing.T) {
 	})
 }
 
-// TestReservedPeakIsEnoughMemory: a board with just the memory that a program
+// TestReservedPeakIsEnoughMemory: a GPU with just the memory that a program
 // reserves without a limit runs it in just the same way.
 func TestReservedPeakIsEnoughMemory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

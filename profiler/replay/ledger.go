@@ -87,10 +87,10 @@ func (l *ledger) remove(addr uint64) error {
 	return l.use.end(e)
 }
 
-// mark is the Mark hook of [Replay]; it ends the replay once an overlap was found.
+// mark returns the Mark hook of [Replay]; it ends the replay once an overlap was found.
 func (l *ledger) mark(program.Phase) error { return l.err }
 
-// end is the End hook of [Replay]; it drops what is still allocated.
+// end returns the End hook of [Replay]; it drops what is still allocated.
 func (l *ledger) end() error {
 	for _, e := range l.live {
 		if l.err == nil && l.use != nil {

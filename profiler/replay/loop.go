@@ -59,7 +59,7 @@ func (l *Loop) Step(ctx context.Context, batches ...*Steps) error {
 	return err
 }
 
-// Stats are the allocator's statistics, with peaks since the loop began.
+// Stats returns the allocator's statistics, with peaks since the loop began.
 func (l *Loop) Stats() allocator.Stats { return l.heap.Stats() }
 
 // carryOut carries out a part.

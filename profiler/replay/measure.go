@@ -40,16 +40,16 @@ type Measurement struct {
 	Varied bool
 	// Baseline is what was in use before; zero if the device does not know.
 	Baseline device.Baseline
-	// Device is the most memory of the board that was in use after a segment
+	// Device is the most memory of the GPU that was in use after a segment
 	// was got, bytes, others and the context included.
 	Device int64
 	// Granularity is what the driver added to the segments that were held then, bytes.
 	Granularity int64
-	// Process is the most that the board held for this process as seen from
+	// Process is the most that the GPU held for this process as seen from
 	// outside, asked when Device had risen, before memory is given back and at the
 	// ends of phases, bytes; -1 if that could not be told.
 	Process int64
-	// Neighbors are other processes seen on the board.
+	// Neighbors are other processes seen on the GPU.
 	Neighbors []device.Neighbor
 	// Times has a list for every timed replay: how long each of Run.Phases took
 	// on the device. It is empty if the program did not fit.
@@ -123,7 +123,7 @@ type measurer struct {
 	program  *program.Program
 	config   *allocator.Config
 
-	// unseen tells that the board holds more than when others were last asked what
+	// unseen tells that the GPU holds more than when others were last asked what
 	// they see.
 	unseen bool
 
@@ -132,7 +132,7 @@ type measurer struct {
 	kernel device.Kernel  // its slices are used for one launch after the other
 }
 
-// watch replays once and watches the memory: how much of the board is in use, what others
+// watch replays once and watches the memory: how much of the GPU is in use, what others
 // see of it, that nothing is handed out twice, and that all of it can be written and
 // read. Looking takes time, which a simulated device does not count.
 func (w *measurer) watch(ctx context.Context) error {
@@ -185,7 +185,7 @@ func (w *measurer) time(ctx context.Context, counts bool) error {
 	return nil
 }
 
-// lower is the lower of two readings, with the reasons of both; the first may be
+// lower returns the lower of two readings, with the reasons of both; the first may be
 // none.
 func lower(a, b device.Clocks) device.Clocks {
 	if a.SM == 0 {
@@ -218,7 +218,7 @@ func (w *measurer) replay(ctx context.Context, o Options, counts bool) (run *Run
 	return run, w.possible(times, w.floor()-before)
 }
 
-// floor is what the device's work so far takes at least; zero if it does not
+// floor returns what the device's work so far takes at least; zero if it does not
 // know.
 func (w *measurer) floor() time.Duration {
 	if t, ok := w.device.(device.Timed); ok {
@@ -227,7 +227,7 @@ func (w *measurer) floor() time.Duration {
 	return 0
 }
 
-// possible refuses times that no board can have. Those of a simulated device are
+// possible refuses times that no GPU can have. Those of a simulated device are
 // never called measured, so they may be what they like.
 func (w *measurer) possible(times []time.Duration, floor time.Duration) error {
 	var took time.Duration
@@ -240,7 +240,7 @@ func (w *measurer) possible(times []time.Duration, floor time.Duration) error {
 	return &ImpossibleError{Device: w.device.Name(), Product: w.device.GPU().Product, Took: took, Floor: floor}
 }
 
-// An ImpossibleError says that a replay took less time than the board can do its
+// An ImpossibleError says that a replay took less time than the GPU can do its
 // work in: kernels did not run, or the device's clock is wrong.
 type ImpossibleError struct {
 	Device, Product string
@@ -299,7 +299,7 @@ func (w *measurer) await(wait program.Wait) error {
 	return s.Await(wait.Stream, w.events[wait.Event])
 }
 
-// noteNeighbors adds other processes seen on the board to the result.
+// noteNeighbors adds other processes seen on the GPU to the result.
 func (w *measurer) noteNeighbors() {
 	if w.observer != nil {
 		w.measurement.Neighbors = merge(w.measurement.Neighbors, w.observer.Neighbors())
@@ -361,7 +361,7 @@ func (w *measurer) verify(ctx context.Context) error {
 	return errors.Join(err, patterns.Close())
 }
 
-// A gauge is a device's memory that records, after each segment, how much of the board is
+// A gauge is a device's memory that records, after each segment, how much of the GPU is
 // in use in all and by this process.
 type gauge struct {
 	allocator.PagedSource

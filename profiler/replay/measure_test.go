@@ -16,7 +16,7 @@ import (
 	"github.com/vprof/vprof/profiler/replay"
 )
 
-// board has 400 MiB, of which the context takes 100, and moves a byte in a
+// GPU has 400 MiB, of which the context takes 100, and moves a byte in a
 // nanosecond.
 var testGPU = device.GPU{
 	Name: "board", Memory: 400 * mib, Context: 100 * mib, Bandwidth: 1e9,
@@ -63,7 +63,7 @@ func twoSteps() *script {
 	return s
 }
 
-// The board shows 100 MiB of context, 30 taken by others and 80 of segments.
+// The GPU shows 100 MiB of context, 30 taken by others and 80 of segments.
 // It reads or writes 20 MiB in set-up, 80 in forward, 60 in backward, at a
 // nanosecond a byte.
 func TestAMeasurementIsAReplayWithItsWork(t *testing.T) {
@@ -88,7 +88,7 @@ func TestAMeasurementIsAReplayWithItsWork(t *testing.T) {
 	}
 }
 
-// real is a board that does not say that it is simulated. It counts launches.
+// real is a GPU that does not say that it is simulated. It counts launches.
 type real struct {
 	*sim.Device
 	launches int
@@ -114,7 +114,7 @@ func TestASimulatedGPUIsMeasuredOnce(t *testing.T) {
 	require.InDelta(t, 140*mib, m.Step()[0], 4)
 }
 
-// The board fills up in the second replay: what fitted once does not fit.
+// The GPU fills up in the second replay: what fitted once does not fit.
 func TestWhatFitsOnlySometimesDoesNotFit(t *testing.T) {
 	d := &real{Device: newGPU(t, 0), hungry: 6}
 	m, err := replay.Measure(t.Context(), d, &twoSteps().Program, replay.Conditions{Repeat: 3})
@@ -136,8 +136,8 @@ func TestWhatDoesNotFitHasNoTimes(t *testing.T) {
 	require.Equal(t, int64(330*mib), d.Used(), "everything is given back")
 }
 
-// What is measured on a simulated board is what a replay without work says,
-// whatever the program and the settings; all of the board is given back.
+// What is measured on a simulated GPU is what a replay without work says,
+// whatever the program and the settings; all of the GPU is given back.
 func TestMeasuringIsReplaying(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, config := drawProgram(t), drawConfig(t)
@@ -160,7 +160,7 @@ func TestMeasuringIsReplaying(t *testing.T) {
 			require.Equal(t, gpu.Context+run.Max.Reserved, seen, "segments are whole granules")
 		}
 		// Pages that were mapped for a stretch that then did not fit count for
-		// the board only.
+		// the GPU only.
 		require.GreaterOrEqual(t, seen, gpu.Context+run.Max.Reserved)
 	})
 }
@@ -249,7 +249,7 @@ func TestAnInterruptedMeasurementLeavesNothing(t *testing.T) {
 	}
 }
 
-// A bench is a board whose memory is there: patterns are kept by address.
+// A bench is a GPU whose memory is there: patterns are kept by address.
 type bench struct {
 	*sim.Device
 	held map[uint64]uint64
@@ -300,7 +300,7 @@ func TestVerifyingTriesEveryBuffer(t *testing.T) {
 	require.ErrorContains(t, err, "no memory to verify")
 }
 
-// twice is a board that gives all segments the same address.
+// twice is a GPU that gives all segments the same address.
 type twice struct{ *sim.Device }
 
 func (d twice) Get(n int64) (uint64, error) {

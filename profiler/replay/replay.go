@@ -11,7 +11,7 @@ import (
 )
 
 // Options are the settings of a replay. The zero value is an allocator with default
-// settings on a board without a memory limit.
+// settings on a GPU without a memory limit.
 type Options struct {
 	// Config are the settings of the allocator; nil is
 	// [allocator.DefaultConfig].
@@ -20,9 +20,9 @@ type Options struct {
 	// given back when the replay ends. Nil is a counter of addresses with the next two
 	// sizes, which have no memory.
 	Source allocator.Source
-	// Total is the memory of the board; zero is no limit.
+	// Total is the memory of the GPU; zero is no limit.
 	Total int64
-	// Available is what of Total the allocator may take: the board less the
+	// Available is what of Total the allocator may take: the GPU less the
 	// CUDA context, libraries and other processes. Zero is all of it.
 	Available int64
 	// Timeline asks for Run.Timeline.
@@ -50,11 +50,11 @@ type Hooks struct {
 	Trace func(instruction int, event allocator.TraceEvent)
 }
 
-// noLimit is the memory of a board without limit. It must leave room for
+// noLimit is the memory of a GPU without limit. It must leave room for
 // address ranges an eighth larger.
 const noLimit = 1 << 46
 
-// source is where the segments come from.
+// source returns where the segments come from.
 func (o *Options) source() (allocator.Source, error) {
 	if o.Source != nil {
 		if o.Total != 0 || o.Available != 0 {
@@ -348,7 +348,7 @@ func (r *replayer) usage() Usage {
 	return Usage{h.Requested(), h.Allocated(), h.Active(), h.Reserved()}
 }
 
-// highest are the peaks since they were reset.
+// highest returns the peaks since they were reset.
 func (r *replayer) highest() Usage {
 	s := r.heap.Stats()
 	return Usage{
@@ -397,7 +397,7 @@ func (r *replayer) giveBack() error {
 	return nil
 }
 
-// moment is the state right after an instruction.
+// moment returns the state right after an instruction.
 func (r *replayer) moment(instruction int, reserved int64) Moment {
 	m := Moment{Instruction: instruction, Phase: r.phase(instruction)}
 	now := uint32(instruction + 1)
@@ -416,7 +416,7 @@ func (r *replayer) moment(instruction int, reserved int64) Moment {
 	return m
 }
 
-// site is where a buffer was allocated; zero if the program does not say.
+// site returns where a buffer was allocated; zero if the program does not say.
 func (r *replayer) site(b program.Buffer) program.Site {
 	if int(b.Site) >= len(r.program.Sites) {
 		return program.Site{}
@@ -424,7 +424,7 @@ func (r *replayer) site(b program.Buffer) program.Site {
 	return r.program.Sites[b.Site]
 }
 
-// phase is the phase that goes on at an instruction: the one that the next
+// phase returns the phase that goes on at an instruction: the one that the next
 // mark ends. Behind the last mark it has no name and the last step.
 func (r *replayer) phase(instruction int) program.Phase {
 	from := max(instruction, 0)

@@ -36,7 +36,7 @@ func configOf(tb testing.TB, conf string) *allocator.Config {
 }
 
 // TestRecordedStepsTakeWhatPyTorchTook replays the allocations and frees that
-// PyTorch 2.11 made on a board of 16 GB, and compares all phases of the set-up
+// PyTorch 2.11 made on a GPU of 16 GB, and compares all phases of the set-up
 // and of the first step with what it reported, under several settings.
 func TestRecordedStepsTakeWhatPyTorchTook(t *testing.T) {
 	f, err := os.Open("testdata/recorded.jsonl")
@@ -468,7 +468,7 @@ func TestEventsHoldUpStreamsOfADevice(t *testing.T) {
 	require.Equal(t, [][]time.Duration{{0, gpu.Transfer(1 << 29)}}, m.Times)
 }
 
-// peakPhase is the first phase with the most allocated bytes.
+// peakPhase returns the first phase with the most allocated bytes.
 func peakPhase(run *replay.Run) (top replay.Phase) {
 	for i, p := range run.Phases {
 		if i == 0 || p.Max.Allocated > top.Max.Allocated {

@@ -110,7 +110,7 @@ type OOM struct {
 	At Moment
 }
 
-// String is one line for people.
+// String returns one line for people.
 func (o *OOM) String() string {
 	where := o.Site.Op
 	if o.Site.Node != "" {
@@ -140,10 +140,10 @@ type PhaseUsage struct {
 	Missed bool
 }
 
-// Whole is the peak of the run.
+// Whole returns the peak of the run.
 func (r *Run) Whole() PhaseUsage { return PhaseUsage{r.Max, r.OOM != nil} }
 
-// EndOf is the memory in use when the last phase of a step ends, or the last one of
+// EndOf returns the memory in use when the last phase of a step ends, or the last one of
 // a name; zero if there is none.
 func (r *Run) EndOf(step int, name string) PhaseUsage {
 	if r.missed(step, name) {
@@ -157,7 +157,7 @@ func (r *Run) EndOf(step int, name string) PhaseUsage {
 	return PhaseUsage{}
 }
 
-// PeakOf is the highest usage in the phases of a step that have a name; a step
+// PeakOf returns the highest usage in the phases of a step that have a name; a step
 // without such a phase counts whole.
 func (r *Run) PeakOf(step int, name string) PhaseUsage {
 	if r.missed(step, name) {

@@ -10,7 +10,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// weightsAnd is a program of weights of 64 MiB and what else it allocates, which is freed in order.
+// weightsAnd returns a program of weights of 64 MiB and what else it allocates, which is freed in order.
 func weightsAnd(class program.Class, sizes ...int64) *program.Program {
 	p := &program.Program{Buffers: []program.Buffer{{Bytes: 64 << 20, Class: program.Weights}}}
 	p.Instructions = append(p.Instructions, program.Instruction{Kind: program.Alloc})

@@ -13,7 +13,7 @@ import (
 	"github.com/vprof/vprof/profiler/replay"
 )
 
-// recorder is a real board that notes the memory that is written and read.
+// recorder is a real GPU that notes the memory that is written and read.
 type recorder struct {
 	*sim.Device
 	written, read []device.Range

@@ -47,7 +47,7 @@ type Stack struct {
 // Versions returns the versions of the libraries that the release comes with on PyPI.
 func (s *Stack) Versions() Versions { return s.versions }
 
-// Release is the name of the release: "2.11".
+// Release returns the name of the release: "2.11".
 func (s *Stack) Release() string { return s.versions.Torch }
 
 // Rules returns the rules that recordings on this stack follow. The caller must not
@@ -79,7 +79,7 @@ func (s *Stack) Note() string {
 // defaultRelease is the release of cases that name none.
 const defaultRelease = "2.15"
 
-// Default is the stack of cases that name none.
+// Default returns the stack of cases that name none.
 func Default() *Stack {
 	s, err := Lookup(defaultRelease)
 	if err != nil {
@@ -88,11 +88,11 @@ func Default() *Stack {
 	return s
 }
 
-// All are the releases that are known, oldest first. The caller must not change
+// All returns the releases that are known, oldest first. The caller must not change
 // the slice.
 func All() []*Stack { return known }
 
-// Releases are the names of all that are known, oldest first.
+// Releases returns the names of all that are known, oldest first.
 func Releases() []string {
 	return lists.Map(known, func(s *Stack) string { return s.Release() })
 }
@@ -168,7 +168,7 @@ func (e *UnknownError) Usage() bool { return true }
 //go:embed cudnn
 var cudnnFiles embed.FS
 
-// convolutions are the choices of a version of cuDNN, the last of those in order.
+// convolutions returns the choices of a version of cuDNN, the last of those in order.
 func convolutions(versions ...string) *cudnn.Rules {
 	var folders folders
 	for _, v := range versions {

@@ -70,7 +70,7 @@ func (x *Tensor) Leaf() *Tensor {
 // RequireGrad has x require gradients if on says so, as requires_grad_ does.
 func (x *Tensor) RequireGrad(on bool) { x.requiresGrad = x.requiresGrad || on }
 
-// New is a fresh tensor made by Python code outside the model, such as a
+// New returns a fresh tensor made by Python code outside the model, such as a
 // parameter brought to the device or a batch; op and native name what PyTorch
 // calls for it.
 func (t *Tape) New(op string, c program.Class, d DType, shape ...int64) *Tensor {
@@ -123,7 +123,7 @@ func (x *Tensor) AccumulateInto(g *Tensor) {
 	x.grad = g.retain()
 }
 
-// Incoming is a fresh gradient for x, laid out as x is.
+// Incoming returns a fresh gradient for x, laid out as x is.
 func (x *Tensor) Incoming() *Tensor { return x.emptyLike(x.dtype) }
 
 // Hold keeps x to the end of the recording, as a model or a loader outside the

@@ -18,7 +18,7 @@ type AttentionArgs struct {
 // ScaledDotProductAttention is
 // torch.nn.functional.scaled_dot_product_attention(q, k, v, ...) over tensors
 // of shape [batch, heads, length, head size]. The kernel, and with it what is
-// kept for backward, is chosen as PyTorch does for the board of the recording.
+// kept for backward, is chosen as PyTorch does for the GPU of the recording.
 func (q *Tensor) ScaledDotProductAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	c := q.tape.begin("scaled_dot_product_attention", q, k, v, a.Mask)
 	c.lower(&q, &k, &v, &a.Mask)
@@ -252,7 +252,7 @@ func (src *Tensor) TransformerEncoderLayerForward(w EncoderLayerWeights) *Tensor
 	return c.end(x)
 }
 
-// feedForward is two linear layers; the activation is part of the first.
+// feedForward returns two linear layers; the activation is part of the first.
 func (x *Tensor) feedForward(w EncoderLayerWeights) *Tensor {
 	c := x.tape.begin("linear_for_ffn", x)
 	y := c.let(x.linear(w.Linear1Weight, w.Linear1Bias))

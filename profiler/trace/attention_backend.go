@@ -32,7 +32,7 @@ func (t *Tape) allows(b attentionBackend) bool {
 	return t.attentionKernels == nil || slices.Contains(t.attentionKernels, attentionNames[b])
 }
 
-// attentionBackend is the backend that PyTorch chooses of those that are allowed.
+// attentionBackend returns the backend that PyTorch chooses of those that are allowed.
 func (t *Tape) attentionBackend(q, k, v *Tensor, a AttentionArgs) (chosen attentionBackend, why string) {
 	chosen, why = t.selectAttention(q, k, v, a)
 	if !t.allows(chosen) {
@@ -141,7 +141,7 @@ func (t *Tape) refusesEfficient(q, k, v *Tensor, a AttentionArgs) string {
 	return ""
 }
 
-// smallSharedMemory reports the boards of the newer architectures whose
+// smallSharedMemory reports the GPUs of the newer architectures whose
 // blocks get 99 KiB of shared memory only (compute capability 8.6, 8.9 and
 // 12.x, against 163 KiB on 8.0 and 227 KiB on 9.0 and 10.x).
 func (b GPU) smallSharedMemory() bool {

@@ -71,7 +71,7 @@ func (q *Tensor) FlashAttentionBackward(k, v, y, lse, grad *Tensor, causal bool)
 	return c.endAll(c.flashGradients(q, k, v, y, lse, grad, causal)...)
 }
 
-// flashBlockN is the number of keys a block of the split kernel handles.
+// flashBlockN returns the number of keys a block of the split kernel handles.
 func flashBlockN(d int64) int64 {
 	switch {
 	case d <= 64:
@@ -221,7 +221,7 @@ func (q *Tensor) efficientAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	return c.end(y)
 }
 
-// efficientSeeds are the offset and the seed of the random generator, both zero;
+// efficientSeeds returns the offset and the seed of the random generator, both zero;
 // none where they stay on the host, as they do with dropout.
 func (t *Tape) efficientSeeds(c *call, a AttentionArgs) []*Tensor {
 	if !t.rules.Attention.EfficientSeeds || a.Dropout > 0 {
@@ -331,7 +331,7 @@ func (b GPU) efficientKernel(q, v *Tensor, a AttentionArgs) efficientKernel {
 	return e
 }
 
-// delta is the row sums of grad * y, [batch, heads, queries].
+// delta returns the row sums of grad * y, [batch, heads, queries].
 func (e efficientKernel) delta(grad, y *Tensor) *Tensor {
 	t := grad.tape
 	if e.sumsDelta {

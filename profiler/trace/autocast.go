@@ -34,7 +34,7 @@ func (t *Tape) NoAutocast(f func()) {
 	leave()
 }
 
-// Autocasting is the precision autocast is in force with, if it is.
+// Autocasting returns the precision autocast is in force with, if it is.
 func (t *Tape) Autocasting() (DType, bool) {
 	t.casts.consulted = t.casts.consulted || t.casts.enabled
 	return t.casts.dtype, t.casts.enabled
@@ -126,7 +126,7 @@ func (c *call) castAll(d DType, xs []**Tensor) {
 	a.enabled = false
 }
 
-// fullResult is the type in which autocast runs an operator that has a dtype
+// fullResult returns the type in which autocast runs an operator that has a dtype
 // argument: fp32 for half inputs. Autocast is off for what the operator calls.
 func (c *call) fullResult(d DType) DType {
 	a := &c.t.casts

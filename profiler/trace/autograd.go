@@ -43,7 +43,7 @@ func (n *Node) link(i int, x *Tensor) {
 	n.next()[i] = e
 }
 
-// gradEdge is where a gradient of x goes.
+// gradEdge returns where a gradient of x goes.
 func (x *Tensor) gradEdge() edge {
 	if x.view != nil && x.version != x.store.version {
 		x.refresh()
@@ -65,8 +65,8 @@ func (x *Tensor) gradEdge() edge {
 	return edge{x.accum, 0}
 }
 
-// GradientEdge is where backward of x begins (torch.autograd.graph.get_gradient_edge): as a flat tensor without memory,
-// which the caller holds.
+// GradientEdge returns where backward of x begins (torch.autograd.graph.get_gradient_edge): as a flat tensor without
+// memory, which the caller holds.
 func (x *Tensor) GradientEdge() *Tensor {
 	e, y := x.gradEdge(), x.tape.Unallocated(x.dtype, x.Numel())
 	e.node.retain()
@@ -108,7 +108,7 @@ func (n *Node) save(xs ...*Tensor) {
 	}
 }
 
-// holdForBackward is a header over x's storage that a node owns.
+// holdForBackward returns a header over x's storage that a node owns.
 func holdForBackward(x *Tensor) *Tensor {
 	y := x.tape.bareHeader(x.store, x.dtype, x.layout, x.offset)
 	y.requiresGrad = x.requiresGrad
@@ -223,13 +223,13 @@ type backward struct {
 	terms [6]*Tensor
 }
 
-// saved is the i-th tensor the forward kept, nil if it was not needed.
+// saved returns the i-th tensor the forward kept, nil if it was not needed.
 func (b *backward) saved(i int) *Tensor { return b.kept[i] }
 
 // needs reports whether a gradient of input i is wanted.
 func (b *backward) needs(i int) bool { return b.node.needs(i) }
 
-// input is the shape and type of input i, which its gradient must have too. The
+// input returns the shape and type of input i, which its gradient must have too. The
 // input must want one.
 func (b *backward) input(i int) *meta {
 	e := b.node.next()[i]
@@ -280,7 +280,7 @@ func (b *backward) giveAll(xs ...*Tensor) {
 	}
 }
 
-// SavedBytes are the sizes of the storages that the graph behind xs keeps for
+// SavedBytes returns the sizes of the storages that the graph behind xs keeps for
 // backward, each once, sorted. Parameters are among them.
 func SavedBytes(xs ...*Tensor) []int64 {
 	var sizes []int64

@@ -97,7 +97,7 @@ func (x *Tensor) nativeBatchNorm(s BatchNormState) *Tensor {
 	return c.end(y)
 }
 
-// batchNormBackward is the backward of both kinds; the node has kept input,
+// batchNormBackward returns the backward of both kinds; the node has kept input,
 // weight, running mean and variance, and mean and inverse deviation.
 func batchNormBackward(s BatchNormState, cudnn bool) func(*backward) {
 	training := s.Training

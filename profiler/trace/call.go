@@ -27,7 +27,7 @@ type scope struct {
 	python bool   // the innermost activation is Python, not C++
 }
 
-// activation is the next place on the stack of activations.
+// activation returns the next place on the stack of activations.
 func (t *Tape) activation() *call {
 	if t.depth == len(t.calls) {
 		t.calls = append(t.calls, &call{t: t})

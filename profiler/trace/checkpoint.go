@@ -151,7 +151,7 @@ func (k recomputation) pack(t *Tape, x *Tensor) saved {
 	return saved{x: holdForBackward(x)}
 }
 
-// unpack is what a node finds in place of a saved tensor. The caller releases
+// unpack returns what a node finds in place of a saved tensor. The caller releases
 // what came from a holder.
 func (t *Tape) unpack(s saved) *Tensor {
 	if s.pack == nil {

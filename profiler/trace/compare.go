@@ -1,6 +1,6 @@
 package trace
 
-// compare is a comparison or a logical operator: its result is boolean and
+// compare returns a comparison or a logical operator: its result is boolean and
 // autograd does not follow it.
 func (x *Tensor) compare(op string, y *Tensor) *Tensor { return x.compareAs(op, Bool, y) }
 

@@ -59,7 +59,7 @@ func Complex(re, im *Tensor) *Tensor {
 	)))
 }
 
-// retyped is a view of x as elements of another type.
+// retyped returns a view of x as elements of another type.
 func (x *Tensor) retyped(op, node string, d DType, shape, strides []int64, offset int64,
 	back func(b *backward),
 ) *Tensor {

@@ -45,7 +45,7 @@ func (a ConvArgs) normalized(dims int) ConvArgs {
 	return a
 }
 
-// outShape is the shape of the result for input x and weight w.
+// outShape returns the shape of the result for input x and weight w.
 func (a ConvArgs) outShape(x, w *Tensor) []int64 {
 	dims := len(x.shape) - 2
 	shape := make([]int64, dims+2)
@@ -198,7 +198,7 @@ func (a ConvArgs) launch(x, w, y *Tensor, dir convDirection, out *Tensor, ins ..
 	}
 }
 
-// window is how the filters of a convolution in two dimensions lie over its images.
+// window returns how the filters of a convolution in two dimensions lie over its images.
 func (a ConvArgs) window(x, w, y *Tensor) program.Window {
 	if len(w.shape) != 4 {
 		return program.Window{}

@@ -22,7 +22,7 @@ func (x *Tensor) contiguousIn(channelsLast bool) *Tensor {
 	return x.copyIn(true)
 }
 
-// copyIn is a copy in a memory format.
+// copyIn returns a copy in a memory format.
 func (x *Tensor) copyIn(channelsLast bool) *Tensor {
 	y := x.tape.emptyIn(x.dtype, x.shape, channelsLast)
 	x.tape.launchCopy(y, x)
@@ -153,7 +153,7 @@ func (t *Tape) ConvWorkspace(c cudnn.Config, dir cudnn.Direction) {
 	plan.finish()
 }
 
-// findWorkspaces is what cuDNN asks for in a call, by board: as it said itself of the
+// findWorkspaces returns what cuDNN asks for in a call, by GPU: as it said itself of the
 // tape's own, or by the rules.
 func (t *Tape) findWorkspaces(k convCall) [][]int64 {
 	call := Convolution{Config: k.config, Direction: k.dir}
@@ -179,7 +179,7 @@ func (b GPU) cudnn() cudnn.GPU {
 	return cudnn.GPU{Name: b.Name, Capability: b.Capability, Memory: b.Memory}
 }
 
-// AnswerConvolutions gives what cuDNN said itself about convolutions on a board of the
+// AnswerConvolutions gives what cuDNN said itself about convolutions on a GPU of the
 // tape, which goes before the rules. It must come before the first of them.
 func (t *Tape) AnswerConvolutions(answers func(GPU) cudnn.Answer) {
 	t.answers, t.facts.Answered = answers, true

@@ -6,7 +6,7 @@ func (t *Tape) Full(d DType, shape ...int64) *Tensor { return t.Filled("full", d
 // Zeros is torch.zeros(shape) on the device.
 func (t *Tape) Zeros(d DType, shape ...int64) *Tensor { return t.Filled("zeros", d, shape...) }
 
-// Filled is a fresh tensor, filled with numbers by operator op.
+// Filled returns a fresh tensor, filled with numbers by operator op.
 func (t *Tape) Filled(op string, d DType, shape ...int64) *Tensor {
 	c := t.begin(op)
 	x := t.empty(d, shape...)
@@ -20,7 +20,7 @@ func (x *Tensor) EmptyLike() *Tensor {
 	return c.end(x.emptyLike(x.dtype))
 }
 
-// FilledLike is a tensor in the layout of x, of type d, that operator op fills
+// FilledLike returns a tensor in the layout of x, of type d, that operator op fills
 // with numbers.
 func (x *Tensor) FilledLike(op string, d DType) *Tensor {
 	c := x.tape.begin(op, x)

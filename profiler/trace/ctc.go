@@ -43,7 +43,7 @@ func (x *Tensor) ctcLoss(targets *Tensor, zeroInfinity bool) *Tensor {
 	}))
 }
 
-// ctcTable is a table over batch, time and the targets with blanks between.
+// ctcTable returns a table over batch, time and the targets with blanks between.
 func (x *Tensor) ctcTable(targets *Tensor) *Tensor {
 	return x.tape.empty(x.dtype, x.shape[1], x.shape[0], 2*targets.shape[1]+1)
 }

@@ -42,7 +42,7 @@ func (x *Tensor) CumProdTo(d DType, dim int) *Tensor {
 	}))
 }
 
-// scan is the kernel of both: row-major, over a converted copy if the result
+// scan returns the kernel of both: row-major, over a converted copy if the result
 // has another type. CUB scans a tensor that has one dimension only.
 func (x *Tensor) scan(op string, d DType, dim int) *Tensor {
 	c := x.tape.begin(op, x)

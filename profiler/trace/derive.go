@@ -77,8 +77,8 @@ const (
 	keepsSize                    // the result is real, of the type of self
 )
 
-// row is an operator: its declaration, or its name if it takes a tensor alone, its traits, operations per element, the
-// gradient of self ("" for none) and aliases.
+// row returns an operator: its declaration, or its name if it takes a tensor alone, its traits, operations per element,
+// the gradient of self ("" for none) and aliases.
 func row(schema string, t traits, flops int64, gradientOfSelf string, aliases ...string) *Operator {
 	if !strings.Contains(schema, "(") {
 		schema += "(Tensor self) -> Tensor"
@@ -125,5 +125,5 @@ func (o *Operator) recordedAs(native string) *Operator {
 // flat is the gradient of a function that is constant between its steps.
 const flat = "zeros_like(grad)"
 
-// gradient is the derivative of a function of self alone.
+// gradient returns the derivative of a function of self alone.
 func gradient(formula string) map[string]string { return map[string]string{"self": formula} }

@@ -39,7 +39,7 @@ func (g *Tensor) dropoutBackward(mask *Tensor) *Tensor {
 	return c.end(y)
 }
 
-// noisy is a dropout that is made of other operators, of noise of a shape.
+// noisy returns a dropout that is made of other operators, of noise of a shape.
 func (x *Tensor) noisy(op string, p float64, training, features bool,
 	with func(c *call, x, noise *Tensor) *Tensor,
 ) *Tensor {
@@ -57,7 +57,7 @@ func (x *Tensor) noisy(op string, p float64, training, features bool,
 func (*call) times(x, noise *Tensor) *Tensor        { return x.Mul(noise) }
 func (*call) timesInPlace(x, noise *Tensor) *Tensor { return x.MulInPlace(noise) }
 
-// timesAndShift is what alpha dropout does with its noise, which goes before the shift.
+// timesAndShift returns what alpha dropout does with its noise, which goes before the shift.
 func (c *call) timesAndShift(x, noise *Tensor) *Tensor {
 	shift := c.let(noise.AddScalar())
 	y := x.Mul(noise).AddInPlace(shift).retain()
@@ -90,7 +90,7 @@ func (x *Tensor) FeatureAlphaDropout(p float64, training bool) *Tensor {
 	return x.noisy("feature_alpha_dropout", p, training, true, (*call).timesAndShift)
 }
 
-// noise is what dropout multiplies with, where no fused kernel does.
+// noise returns what dropout multiplies with, where no fused kernel does.
 func (x *Tensor) noise(shape []int64) *Tensor {
 	c := x.tape.begin(x.tape.native, x)
 	var y *Tensor
@@ -109,7 +109,7 @@ func (x *Tensor) FeatureDropoutInPlace(p float64, training bool) *Tensor {
 	return x.noisy("feature_dropout_", p, training, true, (*call).timesInPlace)
 }
 
-// perFeature is the shape of one number for each channel of each sample.
+// perFeature returns the shape of one number for each channel of each sample.
 func (x *Tensor) perFeature() []int64 {
 	shape := slices.Repeat([]int64{1}, len(x.shape))
 	copy(shape, x.shape[:2])

@@ -28,12 +28,12 @@ var (
 	}
 )
 
-// Size is the number of bytes of one element.
+// Size returns the number of bytes of one element.
 func (d DType) Size() int64 { return dtypeSizes[d] }
 
 func (d DType) String() string { return dtypeNames[d] }
 
-// Torch is the name of the type in PyTorch.
+// Torch returns the name of the type in PyTorch.
 func (d DType) Torch() string { return torchNames[d] }
 
 // IsFloat reports whether d is a real floating-point type.
@@ -44,7 +44,7 @@ func (d DType) IsHalf() bool { return d == F16 || d == BF16 }
 
 func (d DType) differentiable() bool { return d >= F16 }
 
-// precision is the arithmetic a device does on elements of type d.
+// precision returns the arithmetic a device does on elements of type d.
 func (d DType) precision() program.Precision {
 	switch d {
 	case F16:
@@ -58,7 +58,7 @@ func (d DType) precision() program.Precision {
 	}
 }
 
-// accumulate is the type sums of d are made in (at::opmath_type).
+// accumulate returns the type sums of d are made in (at::opmath_type).
 func (d DType) accumulate() DType {
 	if d.IsHalf() {
 		return F32

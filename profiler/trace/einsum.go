@@ -172,7 +172,7 @@ func einsum(e contraction, operands []*Tensor) *Tensor {
 	return c.end(y.Sum(false, dims...))
 }
 
-// next are the indices of the operands that a step contracts, of n that are left, the smaller one first.
+// next returns the indices of the operands that a step contracts, of n that are left, the smaller one first.
 func (e *contraction) next(step, n int) (i, j int) {
 	if e.path == nil {
 		return 0, 1

@@ -42,7 +42,7 @@ func (g *Tensor) embeddingBackward(indices *Tensor, rows int64) *Tensor {
 	return c.end(c.embeddingOfSorted(grad, indices, keyBits, rows))
 }
 
-// embeddingOfSorted is the gradient of an embedding by indices that are sorted first, by some low bits.
+// embeddingOfSorted returns the gradient of an embedding by indices that are sorted first, by some low bits.
 func (c *call) embeddingOfSorted(grad, indices *Tensor, keyBits int, rows int64) *Tensor {
 	sorted := c.let(c.t.empty(indices.dtype, indices.numel))
 	order := c.let(c.t.empty(indices.dtype, indices.numel))

@@ -153,7 +153,7 @@ func (g *graphTask) enterNode(n *Node) {
 	n.visit, n.deps = g.visit, 0
 }
 
-// outermost is the number (visit) of the outermost call of backward() that is running.
+// outermost returns the number (visit) of the outermost call of backward() that is running.
 func (g *graphTask) outermost() int32 {
 	for g.outer != nil {
 		g = g.outer
@@ -344,7 +344,7 @@ func (n *Node) start(grads []*Tensor) *backward {
 	return b
 }
 
-// atLeast is a slice of n nils: nils itself where it is long enough.
+// atLeast returns a slice of n nils: nils itself where it is long enough.
 func atLeast(nils []*Tensor, n int) []*Tensor {
 	if n > len(nils) {
 		return make([]*Tensor, n)

@@ -47,7 +47,7 @@ const mostPrime = 127
 // execFFT is one cuFFT plan. Its work area is empty where sizes are products
 // of small primes; a real transform of odd length goes through a complex copy of
 // the whole input, unless the length is a prime that one kernel takes (seen of 65
-// and of 73, on boards of two generations).
+// and of 73, on GPUs of two generations).
 func (t *Tape) execFFT(y, x *Tensor, dims []int) {
 	c := t.begin("_exec_fft")
 	if n := x.shape[dims[len(dims)-1]]; x.dtype != C64 && n%2 == 1 &&
@@ -65,7 +65,7 @@ func (t *Tape) execFFT(y, x *Tensor, dims []int) {
 	c.finish()
 }
 
-// batchDims are the dimensions that a transform over dims leaves, those with
+// batchDims returns the dimensions that a transform over dims leaves, those with
 // the largest strides first.
 func (x *Tensor) batchDims(dims []int) []int {
 	var batch []int
@@ -96,7 +96,7 @@ func (x *Tensor) sorted(dims []int, fixed int) []int {
 	return out
 }
 
-// spectrum is the result of a transform of x over dims: in memory the batch
+// spectrum returns the result of a transform of x over dims: in memory the batch
 // comes first and the transformed dimensions last.
 func (x *Tensor) spectrum(d DType, shape []int64, dims []int) *Tensor {
 	return x.tape.emptyStrided(d, shape, denseAlong(shape, slices.Concat(x.batchDims(dims), dims)))

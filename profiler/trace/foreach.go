@@ -16,7 +16,7 @@ const multiTensorChunk = 65536
 // (depth_to_max_tensors, there).
 var multiTensorMax = [...]int{110, 64, 48, 36, 30}
 
-// ForeachNew is an operator torch._foreach_<op> that makes a list: one result
+// ForeachNew returns an operator torch._foreach_<op> that makes a list: one result
 // like each tensor of the first list. The caller must name the results (see
 // [Frame.LetList]) or discard them.
 func ForeachNew(op string, flops int64, lists ...[]*Tensor) []*Tensor {
@@ -91,7 +91,7 @@ func ForeachNorm(xs []*Tensor) []*Tensor {
 	return c.endAll(out...)
 }
 
-// normPartials are the partial results of the norms of a list.
+// normPartials returns the partial results of the norms of a list.
 func (t *Tape) normPartials(c *call, xs []*Tensor) *Tensor {
 	most, all := int64(0), int64(0)
 	for _, x := range xs {

@@ -204,7 +204,7 @@ func called(name string, args []operand) func(xs []*Tensor) *Tensor {
 	panic("trace: formula calls unknown function " + name)
 }
 
-// coded is a function of formulas that is no row, nil if there is none of the name.
+// coded returns a function of formulas that is no row, nil if there is none of the name.
 func coded(name string) func(xs []*Tensor) *Tensor {
 	switch name {
 	case "conj":
@@ -240,7 +240,7 @@ func coded(name string) func(xs []*Tensor) *Tensor {
 	return nil
 }
 
-// identifiers are the names in a formula, each once.
+// identifiers returns the names in a formula, each once.
 func identifiers(formula string) []string {
 	e, err := parser.ParseExpr(formula)
 	if err != nil {
@@ -275,5 +275,5 @@ func declaredArguments(schema string) (d declared) {
 	return d
 }
 
-// tensor is the index of a tensor among the tensors, -1 for the result.
+// tensor returns the index of a tensor among the tensors, -1 for the result.
 func (d *declared) tensor(name string) int { return slices.Index(d.tensors, name) }

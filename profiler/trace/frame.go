@@ -39,7 +39,7 @@ func (t *Tape) enter() *Frame {
 	return f
 }
 
-// Tape is the recording the frame belongs to.
+// Tape returns the recording the frame belongs to.
 func (f *Frame) Tape() *Tape { return f.t }
 
 // Let binds a new name to x.
@@ -118,8 +118,8 @@ func (t *Tape) Output(xs ...*Tensor) {
 // KeepOutputs has keep bind what models return ([Tape.Output]); nil lets it go.
 func (t *Tape) KeepOutputs(keep func(xs []*Tensor)) { t.keepOutputs = keep }
 
-// Outputs are what a model returns within call, which goes on with them before it returns them itself ([Tape.Output]);
-// nobody holds them.
+// Outputs returns what a model returns within call, which goes on with them before it returns them itself
+// ([Tape.Output]); nobody holds them.
 func (t *Tape) Outputs(call func()) (outputs []*Tensor) {
 	during(&t.keepOutputs, func(xs []*Tensor) { outputs = xs }, call)
 	return outputs
@@ -292,7 +292,7 @@ type Slot struct{ handle *Tensor }
 // NewSlot binds a name to an empty slot.
 func (f *Frame) NewSlot() *Slot { return &Slot{f.Let(f.t.Empty(F32, 0))} }
 
-// Handle is what a checkpoint captures to keep the slot.
+// Handle returns what a checkpoint captures to keep the slot.
 func (s *Slot) Handle() *Tensor { return s.handle }
 
 // Fill puts x in the place of what the slot holds.
@@ -305,5 +305,5 @@ func (s *Slot) Fill(x *Tensor) {
 	old.release()
 }
 
-// Value is what the slot holds.
+// Value returns what the slot holds.
 func (s *Slot) Value() *Tensor { return s.handle.view }

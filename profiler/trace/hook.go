@@ -29,7 +29,7 @@ func (f *Frame) wrapped(p *Path) {
 	f.t.RunHook(func() { w.Enter(f.held) })
 }
 
-// Argument is an argument of the module that runs in the frame as its code gets it:
+// Argument returns an argument of the module that runs in the frame as its code gets it:
 // in the type of the module's wrapper.
 func (f *Frame) Argument(x *Tensor) *Tensor {
 	if f.wrapper == nil || !x.dtype.IsFloat() {

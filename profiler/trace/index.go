@@ -83,7 +83,7 @@ func (x *Tensor) putAt(indices []*Tensor, values *Tensor, accumulate bool) {
 	c.finish()
 }
 
-// indexPutGradients are those of index_put.
+// indexPutGradients returns those of index_put.
 func indexPutGradients(values *Tensor, accumulate bool) func(b *backward) {
 	shape, d := values.shape, values.dtype
 	return each(
@@ -97,7 +97,7 @@ func indexPutGradients(values *Tensor, accumulate bool) func(b *backward) {
 	)
 }
 
-// indicesGiven are the indices of dimensions that are not taken whole.
+// indicesGiven returns the indices of dimensions that are not taken whole.
 func indicesGiven(indices []*Tensor) []*Tensor {
 	var out []*Tensor
 	for _, i := range indices {
@@ -265,7 +265,7 @@ func (x *Tensor) RepeatInterleaveBy(counts *Tensor, d int, size int64) *Tensor {
 	return c.end(x.IndexSelect(d, counts.InterleavedPlaces(size)))
 }
 
-// PickDim is an operator that picks one value along a dimension, such as
+// PickDim returns an operator that picks one value along a dimension, such as
 // x.median(d): the values and where they were.
 func (x *Tensor) PickDim(keep bool, d int) (values, indices *Tensor) {
 	c := x.tape.begin("median_dim", x)
@@ -333,7 +333,7 @@ func (x *Tensor) maskedRows(index *Tensor) *Tensor {
 	return c.end(y)
 }
 
-// indexMeanGrads is the part of index_reduce_backward for means.
+// indexMeanGrads returns the part of index_reduce_backward for means.
 func indexMeanGrads(grad, index, source *Tensor, d int) (gx, gs *Tensor) {
 	c := grad.tape.begin("index_reduce_backward", grad)
 	n := c.let(grad.OnesLike())

@@ -2,7 +2,7 @@ package trace
 
 import "slices"
 
-// broadcast is the common shape of xs under broadcasting.
+// broadcast returns the common shape of xs under broadcasting.
 func broadcast(xs ...*Tensor) []int64 {
 	if len(xs) == 1 {
 		return xs[0].shape
@@ -43,7 +43,7 @@ func (t *Tape) elementwise(d DType, xs ...*Tensor) *Tensor {
 	return t.fresh(d, l.mapped)
 }
 
-// mapped is the layout of a pointwise function of xs.
+// mapped returns the layout of a pointwise function of xs.
 func (t *Tape) mapped(xs []*Tensor) *layout {
 	shape := broadcast(xs...)
 	var buf [8]int64

@@ -84,7 +84,7 @@ func (x *Tensor) touched(n int64) *Tensor {
 // dispatch_radix_sort.cuh and its sisters, tunings (tuning_radix_sort.cuh) by
 // Rules.CUB. Offsets have 64 bits, as ATen's wrappers pass them.
 
-// cubBlob is the size of one allocation that holds several pieces
+// cubBlob returns the size of one allocation that holds several pieces
 // (AliasTemporaries): each is aligned, and so can the start be.
 func cubBlob(pieces ...int64) int64 {
 	const align = 256
@@ -95,7 +95,7 @@ func cubBlob(pieces ...int64) int64 {
 	return total
 }
 
-// cubTile is how many elements a block handles that is tuned to the given
+// cubTile returns how many elements a block handles that is tuned to the given
 // threads and items of four bytes (RegBoundScaling): wider elements get fewer
 // items, and no more threads than 48 KiB of shared memory hold.
 func cubTile(threads, items, width int64) int64 {
@@ -115,7 +115,7 @@ const (
 	radixDigits = 1 << radixBits
 )
 
-// radixStorage is the temporary storage of DeviceRadixSort.
+// radixStorage returns the temporary storage of DeviceRadixSort.
 func (b GPU) radixStorage(cub *CUB, s radixSort) int64 {
 	width := max(s.key, s.value)
 	if s.n <= cubTile(256, 19, width) {
@@ -138,9 +138,9 @@ func (b GPU) radixStorage(cub *CUB, s radixSort) int64 {
 	return cubBlob(portions*passes*radixDigits*8, blocks*radixDigits*4, keys, values, portions*passes*4)
 }
 
-// radixSpine is the number of digit counts of a sort that goes up and down
-// over its input, on boards before Hopper for keys of less than four bytes:
-// a row of digits for every block, five for each that fits the board.
+// radixSpine returns the number of digit counts of a sort that goes up and down
+// over its input, on GPUs before Hopper for keys of less than four bytes:
+// a row of digits for every block, five for each that fits the GPU.
 func (b GPU) radixSpine(s radixSort) int64 {
 	const threads, subscription, scanTile = 512, 5, 512 * 23 / 2
 	digits := int64(128)
@@ -152,7 +152,7 @@ func (b GPU) radixSpine(s radixSort) int64 {
 }
 
 // reduceByCUB sums 32-bit integers (DeviceReduce): a block does it alone for one tile, else each of as many as the
-// board holds a few times over leaves a sum.
+// GPU holds a few times over leaves a sum.
 func (t *Tape) reduceByCUB(sum, x *Tensor) {
 	const threads, items, subscription = 256, 16, 5
 	bytes := int64(1)
@@ -216,7 +216,7 @@ func (t *Tape) scan(in, out *Tensor) {
 // as many more as a warp has lanes.
 const tileState, tilePadding = 16, 32
 
-// scanStorage is the temporary storage of a scan over 64-bit integers.
+// scanStorage returns the temporary storage of a scan over 64-bit integers.
 func scanStorage(tiles int64) int64 { return cubBlob(cubBlob(tileState * (tiles + tilePadding))) }
 
 // inclusiveSumByKey is a prefix sum of 32-bit integers, in place, that begins

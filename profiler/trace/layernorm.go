@@ -32,7 +32,7 @@ func (x *Tensor) nativeLayerNorm(op string, dims int, weight, bias *Tensor) []*T
 	return c.endAll(y, mean, rstd)
 }
 
-// normRows is the shape of the statistics when the last dims dimensions are
+// normRows returns the shape of the statistics when the last dims dimensions are
 // normalized.
 func (x *Tensor) normRows(dims int) []int64 {
 	rows := append([]int64(nil), x.shape...)

@@ -50,7 +50,7 @@ func (s *layouts) of(shape, strides []int64) *layout {
 	return s.table[at]
 }
 
-// place is where the layout is in the table, or would be.
+// place returns where the layout is in the table, or would be.
 func (s *layouts) place(shape, strides []int64) uint64 {
 	const mix = 0x9e3779b97f4a7c15 // 2^64 divided by the golden ratio
 	h := uint64(len(shape))

@@ -10,7 +10,7 @@ import (
 // takes a batch at once, by cuSOLVER elsewhere. What cuSOLVER asks for as its workspace is
 // not published and is left out.
 
-// byColumns is a new tensor of matrices that are laid out by columns.
+// byColumns returns a new tensor of matrices that are laid out by columns.
 func (t *Tape) byColumns(d DType, shape ...int64) *Tensor {
 	n := len(shape)
 	order := ascending(n)
@@ -18,7 +18,7 @@ func (t *Tape) byColumns(d DType, shape ...int64) *Tensor {
 	return t.emptyStrided(d, shape, denseAlong(shape, order))
 }
 
-// matricesOf is a new tensor of matrices that are laid out by columns, or by rows.
+// matricesOf returns a new tensor of matrices that are laid out by columns, or by rows.
 func (t *Tape) matricesOf(d DType, columns bool, shape []int64) *Tensor {
 	if columns {
 		return t.byColumns(d, shape...)
@@ -26,12 +26,12 @@ func (t *Tape) matricesOf(d DType, columns bool, shape []int64) *Tensor {
 	return t.empty(d, shape...)
 }
 
-// batched are the leading dimensions of batches of matrices, followed by others.
+// batched returns the leading dimensions of batches of matrices, followed by others.
 func (x *Tensor) batched(more ...int64) []int64 {
 	return slices.Concat(x.shape[:len(x.shape)-2], more)
 }
 
-// matrices is how many matrices x holds.
+// matrices returns how many matrices x holds.
 func (x *Tensor) matrices() int64 { return numel(x.batched()) }
 
 // mT is x.mT, matrices transposed.
@@ -53,7 +53,7 @@ func (t *Tape) batchedBLAS(arrays int, batch int64) {
 	c.finish()
 }
 
-// emptyInfo is the info of LAPACK for each matrix of x, which a factorization leaves: zero for success.
+// emptyInfo returns the info of LAPACK for each matrix of x, which a factorization leaves: zero for success.
 func (x *Tensor) emptyInfo() *Tensor { return x.tape.empty(I32, x.batched()...) }
 
 // checkInfo is _linalg_check_errors.

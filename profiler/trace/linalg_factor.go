@@ -93,7 +93,7 @@ func qrInner(gq, gr, q, r *Tensor) *Tensor {
 	return c.end(product.Sub(q.mT().matmul(gq)))
 }
 
-// qrGradOfWide is the rest for matrices with more columns than rows.
+// qrGradOfWide returns the rest for matrices with more columns than rows.
 func qrGradOfWide(gq, gr, q, r *Tensor) *Tensor {
 	t := q.tape
 	c := t.begin("linalg_qr_backward", q, r)
@@ -155,7 +155,7 @@ func (x *Tensor) LinalgEigvalsh() *Tensor {
 	return c.end(values)
 }
 
-// gaps are the differences of the numbers of each row, with ones on the diagonal.
+// gaps returns the differences of the numbers of each row, with ones on the diagonal.
 func (x *Tensor) gaps() *Tensor {
 	c := x.tape.begin("gaps", x)
 	y := c.let(x.Unsqueeze(-2).Sub(x.Unsqueeze(-1)))

@@ -88,7 +88,7 @@ func svdGrad(gu, gs, gvh, u, s, vh *Tensor) *Tensor {
 	return c.end(u.matmul(g).matmul(vh))
 }
 
-// svdInner is what stands between U and Vh, with differences of squares below it.
+// svdInner returns what stands between U and Vh, with differences of squares below it.
 func svdInner(ugu, vgv, gs, s *Tensor) *Tensor {
 	c := s.tape.begin("svd_backward", s)
 	squareGaps := func() *Tensor {

@@ -18,7 +18,7 @@ type LinearLossRules struct {
 	Materializes bool
 }
 
-// chunkRows is the batch_chunk_size of LinearCrossEntropyOptions._adjust.
+// chunkRows returns the batch_chunk_size of LinearCrossEntropyOptions._adjust.
 func (r LinearLossRules) chunkRows(rows, width, classes int64) int64 {
 	want := ceil.Div(rows, ceil.Div(classes, width))
 	chunk := int64(1) << bits.Len64(uint64(want-1))
@@ -144,7 +144,7 @@ func (l *linearLoss) run(f *Frame) {
 	}
 }
 
-// rowsFrom is how many rows the chunk has that begins there.
+// rowsFrom returns how many rows the chunk has that begins there.
 func (l *linearLoss) rowsFrom(from int64) int64 { return min(l.chunk, l.x.shape[0]-from) }
 
 // lossOf computes the scores of a chunk, adds its loss, and leaves the scaled softmax in
@@ -174,7 +174,7 @@ func (l *linearLoss) lossOf(f *Frame, from int64) {
 	Update("sub__Tensor", 1, l.loss, f.Let(dot(sums)))
 }
 
-// sumType is the type that softmax sums in.
+// sumType returns the type that softmax sums in.
 func (l *linearLoss) sumType() DType {
 	if l.mixed || l.x.dtype == F16 {
 		return F32
@@ -182,7 +182,7 @@ func (l *linearLoss) sumType() DType {
 	return l.x.dtype
 }
 
-// dot is a sum of products of two vectors, of which one is given.
+// dot returns a sum of products of two vectors, of which one is given.
 func dot(x *Tensor) *Tensor { return x.tape.Empty(x.dtype) }
 
 // gradientsOf adds what a chunk gives to the gradients.

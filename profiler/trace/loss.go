@@ -119,7 +119,7 @@ func (x *Tensor) pick(index *Tensor) *Tensor {
 	return c.end(c.gathered(x, index, index.numel))
 }
 
-// classDim is the dimension of x that holds the classes.
+// classDim returns the dimension of x that holds the classes.
 func (x *Tensor) classDim() int { return min(1, x.NDim()-1) }
 
 // alongClasses views a weight per class in the broadcasting shape of x.
@@ -274,7 +274,7 @@ func (x *Tensor) MultiLabelMarginLoss(target *Tensor, r Reduction) *Tensor {
 	return x.classMargin("multilabel_margin_loss", "MultilabelMarginLossBackward0", target, nil, target, r)
 }
 
-// classMargin is a loss whose kernel gives one number a sample, summed where one is wanted.
+// classMargin returns a loss whose kernel gives one number a sample, summed where one is wanted.
 func (x *Tensor) classMargin(op, node string, target, weight, masked *Tensor, r Reduction) *Tensor {
 	t := x.tape
 	c := t.begin(op, x, target, weight)

@@ -44,7 +44,7 @@ func (x *Tensor) SmoothL1Loss(y *Tensor, r Reduction) *Tensor {
 // HuberLoss is torch.nn.functional.huber_loss(x, y).
 func (x *Tensor) HuberLoss(y *Tensor, r Reduction) *Tensor { return x.elementLoss(&opHuberLoss, y, r) }
 
-// elementLoss is the Python function around the operator: it broadcasts.
+// elementLoss returns the Python function around the operator: it broadcasts.
 func (x *Tensor) elementLoss(l *elementLoss, y *Tensor, r Reduction) *Tensor {
 	f := x.tape.funcFrame(x, y)
 	ex, ey := BroadcastTensors(x, y)
@@ -53,7 +53,7 @@ func (x *Tensor) elementLoss(l *elementLoss, y *Tensor, r Reduction) *Tensor {
 	return f.Return(z)
 }
 
-// pairLoss is the operator. Autocast runs it in fp32.
+// pairLoss returns the operator. Autocast runs it in fp32.
 func (x *Tensor) pairLoss(l *elementLoss, y *Tensor, r Reduction) *Tensor {
 	c := x.tape.begin(l.op, x, y)
 	c.full(&x, &y)
@@ -83,7 +83,7 @@ func (l *elementLoss) forward(x, y *Tensor, r Reduction) *Tensor {
 	return c.end(z)
 }
 
-// gradient is the backward kernel: it fills zeros_like(x).
+// gradient returns the backward kernel: it fills zeros_like(x).
 func (l *elementLoss) gradient(grad, x, y *Tensor) *Tensor {
 	c := x.tape.begin(l.backward, grad, x, y)
 	g := c.t.empty(x.dtype, x.shape...)

@@ -13,7 +13,7 @@ func (x *Tensor) SetTrue(n int64) { x.store.trues = n + 1 }
 // TrueIsKnown reports whether SetTrue has said how many elements of x are true.
 func (x *Tensor) TrueIsKnown() bool { return x.store.trues > 0 }
 
-// Trues is what SetTrue has said.
+// Trues returns what SetTrue has said.
 func (x *Tensor) Trues() int64 { return x.store.trues - 1 }
 
 // isMask reports whether x picks by its elements when it is an index, and not by numbers.

@@ -38,7 +38,7 @@ func (t *Tape) multipliable(a, b *Tensor) {
 	}
 }
 
-// multiply is the product of two matrices, or of transposes of them: la and lb
+// multiply returns the product of two matrices, or of transposes of them: la and lb
 // are the layouts that the product sees.
 func (t *Tape) multiply(a, b *Tensor, la, lb *layout) *Tensor {
 	return t.selected(keptMM, func() []*Tensor {

@@ -18,7 +18,7 @@ func leaf(t *trace.Tape, grad bool, shape ...int64) *tensor {
 	return x
 }
 
-// allocated is the sum of all a program ever asks for.
+// allocated returns the sum of all a program ever asks for.
 func allocated(p *program.Program) int64 {
 	n := int64(0)
 	for _, b := range p.Buffers {

@@ -31,7 +31,7 @@ func (t *Tape) Finish() *program.Program {
 	return p
 }
 
-// FinishAll is Finish with the programs of [Options.Others], nil for boards that need a
+// FinishAll is Finish with the programs of [Options.Others], nil for GPUs that need a
 // recording of their own. They share tables with the first, and end with it.
 func (t *Tape) FinishAll() (own *program.Program, others []*program.Program) {
 	m := t.memory
@@ -161,7 +161,7 @@ func (h *Host) Pin(part *int64, bytes int64) {
 // Cache adds a block that has been freed: the allocator of page-locked memory gives none back.
 func (h *Host) Cache(bytes int64) { h.Rounding += pinned(bytes) }
 
-// pinned is the size of a block of page-locked memory: CachingHostAllocator takes powers of two
+// pinned returns the size of a block of page-locked memory: CachingHostAllocator takes powers of two
 // (aten/src/ATen/core/CachingHostAllocator.h, allocate).
 func pinned(bytes int64) int64 {
 	if bytes <= 0 {
@@ -170,7 +170,7 @@ func pinned(bytes int64) int64 {
 	return 1 << bits.Len64(uint64(bytes-1))
 }
 
-// Host is what is offloaded, to be added to.
+// Host returns what is offloaded, to be added to.
 func (t *Tape) Host() *Host { return &t.facts.Host }
 
 // onHost counts the copies of saved tensors that lie in the host's memory.

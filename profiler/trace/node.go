@@ -155,7 +155,7 @@ func (n *Node) addSaved(s saved) {
 	e.saved = append(e.saved, s)
 }
 
-// numSaved is how many places for saved tensors there are.
+// numSaved returns how many places for saved tensors there are.
 func (n *Node) numSaved() int {
 	if n.inputs == exceeding {
 		return len(n.more.saved)
@@ -163,7 +163,7 @@ func (n *Node) numSaved() int {
 	return int(n.saves)
 }
 
-// saved is what is kept in place i.
+// saved returns what is kept in place i.
 func (n *Node) saved(i int) saved {
 	if n.inputs == exceeding {
 		return n.more.saved[i]
@@ -206,7 +206,7 @@ func (n *Node) addOutput(x *Tensor) {
 	e.metas = append(e.metas, m)
 }
 
-// output is the shape and type of output i.
+// output returns the shape and type of output i.
 func (n *Node) output(i int32) *meta {
 	if n.inputs == exceeding {
 		return &n.more.metas[i]
@@ -214,7 +214,7 @@ func (n *Node) output(i int32) *meta {
 	return &n.metas[i]
 }
 
-// incoming are the gradients that have come, one place for each output.
+// incoming returns the gradients that have come, one place for each output.
 func (n *Node) incoming() []*Tensor {
 	if n.inputs != exceeding {
 		return n.grads[:]

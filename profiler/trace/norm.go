@@ -7,7 +7,7 @@ import (
 )
 
 // Operations per element of the normalizations, counted in their formulas: each
-// addition, multiplication and comparison is one. On every board of the catalog they
+// addition, multiplication and comparison is one. On every GPU of the catalog they
 // take less time than the memory traffic, so that a count off by a few changes no
 // estimate.
 const (
@@ -43,7 +43,7 @@ func (t *Tape) launchNormOf(groups program.Product, y *Tensor, flops int64, ins 
 	t.setProduct(t.launchNorm(y, flops, ins...), groups)
 }
 
-// byChannel are the groups of batch norm: a channel of all images.
+// byChannel returns the groups of batch norm: a channel of all images.
 func (x *Tensor) byChannel() program.Product {
 	channels, images := max(x.shape[1], 1), max(x.shape[0], 1)
 	return program.Product{M: channels, N: x.numel / (channels * images), Batch: images}
@@ -128,7 +128,7 @@ func maxNormGrad(grad, self, norm *Tensor, dims []int) *Tensor {
 	return c.end(self.Sgn().Mul(share))
 }
 
-// fractionNormGrad is the gradient for an order below one.
+// fractionNormGrad returns the gradient for an order below one.
 func fractionNormGrad(grad, self, norm *Tensor, p float64) *Tensor {
 	c := grad.tape.begin("norm_backward", grad, self, norm)
 	size := self.plain("abs", 1)
@@ -138,7 +138,7 @@ func fractionNormGrad(grad, self, norm *Tensor, p float64) *Tensor {
 	return c.end(scaled.Mul(grad).Mul(power))
 }
 
-// powerNormGrad is the gradient for an order above one but two.
+// powerNormGrad returns the gradient for an order above one but two.
 func powerNormGrad(grad, self, norm *Tensor, p float64) *Tensor {
 	c := grad.tape.begin("norm_backward", grad, self, norm)
 	var scaled *Tensor
@@ -220,7 +220,7 @@ func renormGrad(grad, self *Tensor, p float64, dims []int) *Tensor {
 	return c.end(Where(norm.compareScalar("gt"), gradNorm, grad))
 }
 
-// othersThan are all dimensions of x but d.
+// othersThan returns all dimensions of x but d.
 func othersThan(x *Tensor, d int) []int {
 	var dims []int
 	for i := range x.shape {

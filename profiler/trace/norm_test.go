@@ -10,7 +10,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// parameterScratch is the largest buffer that backward of y = f(x, weight, bias)
+// parameterScratch returns the largest buffer that backward of y = f(x, weight, bias)
 // allocates beside the gradient of x.
 func parameterScratch(rows, columns int64, f func(x, weight, bias *tensor) *tensor) int64 {
 	tape := trace.New(hopper, rules, trace.Options{Warm: true})
@@ -37,7 +37,7 @@ func TestLayerNormSumsManyRowsInParts(t *testing.T) {
 	for _, norm := range []func(x, w, b *tensor) *tensor{layerNorm, rmsNorm} {
 		require.EqualValues(t, 64*4, parameterScratch(65536, 64, norm))
 		require.EqualValues(t, 2049*64*4, parameterScratch(65568, 64, norm))
-		require.EqualValues(t, 4096*4, parameterScratch(65568, 4096, norm), "wide rows fill the board as they are")
+		require.EqualValues(t, 4096*4, parameterScratch(65568, 4096, norm), "wide rows fill the GPU as they are")
 	}
 }
 

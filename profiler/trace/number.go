@@ -12,7 +12,7 @@ const (
 	ComplexNumber
 )
 
-// with is the type of a result of x and a number: that of x unless the number
+// with returns the type of a result of x and a number: that of x unless the number
 // is of a higher kind.
 func (n Number) with(d DType) DType {
 	switch {
@@ -61,7 +61,7 @@ func (x *Tensor) FloorDivideOf(y *Tensor) *Tensor {
 	return x.compareAs("floor_divide", resultType(x, y), y)
 }
 
-// compareAs is a pointwise operator of two tensors that autograd does not
+// compareAs returns a pointwise operator of two tensors that autograd does not
 // follow.
 func (x *Tensor) compareAs(op string, d DType, y *Tensor) *Tensor {
 	c := x.tape.begin(op, x, y)

@@ -80,7 +80,7 @@ type derivative struct {
 	value term
 }
 
-// Name is the operator's name with its overload: "add.Tensor".
+// Name returns the operator's name with its overload: "add.Tensor".
 func (o *Operator) Name() string {
 	name, _, _ := strings.Cut(o.Schema, "(")
 	return name
@@ -104,7 +104,7 @@ func (o *Operator) prepare() {
 	o.apply = o.backward
 }
 
-// nodeName is how PyTorch's code generator names the class of an operator's node: each letter
+// nodeName returns how PyTorch's code generator names the class of an operator's node: each letter
 // that follows none is a capital.
 func nodeName(op string) string {
 	var name strings.Builder
@@ -226,7 +226,7 @@ func (o *Operator) compute(t *Tape, n Number, xs []*Tensor) *Tensor {
 	return t.map1(o.kernel, d, o.flops, xs...)
 }
 
-// complexAbs is a real result that is copied out of a complex one.
+// complexAbs returns a real result that is copied out of a complex one.
 func (t *Tape) complexAbs(x *Tensor, op string) *Tensor {
 	y := x.emptyLike(F32)
 	c := t.begin(op)
@@ -283,7 +283,7 @@ func (x *Tensor) cloneForInPlace() *Tensor {
 // Function is torch.NAME(x) for a function of one tensor, such as "asin" or "hardshrink".
 func (x *Tensor) Function(name string) *Tensor { return operatorIndex[name].Call(x) }
 
-// WithNumber is the overload of a binary operator for a number as second argument, nil if there
+// WithNumber returns the overload of a binary operator for a number as second argument, nil if there
 // is none.
 func (o *Operator) WithNumber() *Operator {
 	base, _, _ := strings.Cut(o.Name(), ".")
@@ -296,7 +296,7 @@ type Form struct {
 	InPlace bool
 }
 
-// Forms are all declarations of the operator.
+// Forms returns all declarations of the operator.
 func (o *Operator) Forms() []Form {
 	var forms []Form
 	_, rest, _ := strings.Cut(o.Schema, "(")
@@ -314,7 +314,7 @@ func (o *Operator) Forms() []Form {
 	return forms
 }
 
-// inPlaceSchema is the declaration of the form that overwrites self.
+// inPlaceSchema returns the declaration of the form that overwrites self.
 func inPlaceSchema(schema string) string {
 	name, rest, _ := strings.Cut(schema, "(Tensor self")
 	args, _, _ := strings.Cut(rest, " -> ")

@@ -75,7 +75,7 @@ var scalarOperators = []*Operator{
 		recordedAs("remainder_Scalar"),
 }
 
-// PointwiseOperators are the operators that are rows.
+// PointwiseOperators returns the operators that are rows.
 func PointwiseOperators() []*Operator {
 	return slices.Concat(unaryOperators, activationOperators, binaryOperators, scalarOperators)
 }

@@ -93,7 +93,7 @@ func (x *Tensor) constantPad(pads []int64) *Tensor {
 	return c.end(x.copied("ConstantPadNdBackward0", y, func(g *Tensor) *Tensor { return g.constantPad(back) }))
 }
 
-// narrowed is the view that negative pads leave.
+// narrowed returns the view that negative pads leave.
 func (x *Tensor) narrowed(pads []int64) *Tensor {
 	offset := x.offset
 	for i := 0; i+1 < len(pads); i += 2 {

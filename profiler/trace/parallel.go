@@ -60,7 +60,7 @@ func (x *Tensor) SplitLike(y *Tensor) {
 	}
 }
 
-// parallelLinear is a linear layer under parallelize_module: its weight is a DTensor. What comes
+// parallelLinear returns a linear layer under parallelize_module: its weight is a DTensor. What comes
 // in and goes out are plain tensors, or DTensors of which the rank has a part.
 func (x *Tensor) parallelLinear(weight, bias *Tensor, of Sharing) *Tensor {
 	f := x.tape.funcFrame()
@@ -137,7 +137,7 @@ func (x *Tensor) AllRows(ranks, rows int64) *Tensor {
 		func(g *Tensor) *Tensor { return g.ownRows(ranks) })
 }
 
-// ownRows are those of the first rank, which has most where ranks do not divide them.
+// ownRows returns those of the first rank, which has most where ranks do not divide them.
 func (x *Tensor) ownRows(ranks int64) *Tensor {
 	f := x.tape.funcFrame(x)
 	return f.Return(f.Let(x.Narrow(0, 0, ceil.Div(x.shape[0], ranks))).Clone())
@@ -174,7 +174,7 @@ func (x *Tensor) reduced(ranks int64) *Tensor {
 	return y
 }
 
-// parallelEmbedding is an embedding layer whose rows ranks share: tokens of other ranks are looked
+// parallelEmbedding returns an embedding layer whose rows ranks share: tokens of other ranks are looked
 // up as the first row, and what that gives is filled with zeros before the sum over the ranks.
 func (x *Tensor) parallelEmbedding(weight *Tensor, of Sharing) *Tensor {
 	t := x.tape
@@ -217,7 +217,7 @@ func (f *Frame) ownIndices(indices *Tensor) (mask, own *Tensor) {
 	return g.ReturnPair(mask, own)
 }
 
-// OwnGradient is what fully_shard takes for the gradient of x where the ranks of another group
+// OwnGradient returns what fully_shard takes for the gradient of x where the ranks of another group
 // share x: g, or what its redistribution makes of it.
 func (x *Tensor) OwnGradient(g *Tensor) *Tensor {
 	of, shared := x.tape.splits[x]
@@ -233,7 +233,7 @@ func (x *Tensor) OwnGradient(g *Tensor) *Tensor {
 	return g
 }
 
-// misfit is the error for a model whose shapes do not fit the part of a weight that a
+// misfit returns the error for a model whose shapes do not fit the part of a weight that a
 // rank has.
 func misfit(what string) error {
 	return fmt.Errorf("what a rank has of the linear layers does not fit the model's shapes (%s); take a number of "+

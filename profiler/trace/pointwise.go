@@ -21,7 +21,7 @@ func (x *Tensor) plain(op string, flops int64) *Tensor {
 // Operations per element of elementwise functions, where an addition, a multiplication
 // and a comparison are one each. Functions that are not one instruction of the GPU are
 // counted roughly, as the approximations named here need in single precision.
-// Elementwise kernels wait for memory on every board of the catalog, so a count off by
+// Elementwise kernels wait for memory on every GPU of the catalog, so a count off by
 // a factor of two changes no estimate.
 const (
 	rootFLOPs           = 4  // sqrt, rsqrt, reciprocal: an approximation and a Newton step
@@ -126,7 +126,7 @@ func (x *Tensor) conjugated() *Tensor {
 	return x.plain("conj_physical", 1)
 }
 
-// floating is the result type of true division and of unary functions.
+// floating returns the result type of true division and of unary functions.
 func floating(d DType) DType {
 	if d.differentiable() {
 		return d

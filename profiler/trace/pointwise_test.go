@@ -15,7 +15,7 @@ var hopper = trace.GPU{Name: "h200", Capability: 90, SMs: 132, ThreadsPerSM: 204
 
 type tensor = trace.Tensor
 
-// named is the operator of one tensor of that name.
+// named returns the operator of one tensor of that name.
 func named(name string) func(*tensor) *tensor {
 	return func(x *tensor) *tensor { return x.Function(name) }
 }

@@ -10,7 +10,7 @@ type PoolArgs struct {
 	Ceil bool
 }
 
-// outShape is the shape of the result for input x with dims spatial
+// outShape returns the shape of the result for input x with dims spatial
 // dimensions (pooling_output_shape).
 func (a PoolArgs) outShape(x *Tensor) []int64 {
 	dims := len(x.shape) - 2
@@ -35,7 +35,7 @@ func (a PoolArgs) outShape(x *Tensor) []int64 {
 	return shape
 }
 
-// window is the number of inputs that make one output.
+// window returns the number of inputs that make one output.
 func (a PoolArgs) window(x *Tensor) int64 { return numel(spatial(a.Kernel, len(x.shape)-2, 1)) }
 
 // flat gives the arguments of a one-dimensional pooling over images of height
@@ -136,7 +136,7 @@ func (x *Tensor) AdaptiveMaxPool(sizes ...int64) *Tensor {
 	return c.end(y)
 }
 
-// indexedPool is a pooling that remembers where its values came from. Kernels
+// indexedPool returns a pooling that remembers where its values came from. Kernels
 // that do not know channels_last copy there and back.
 func (x *Tensor) indexedPool(node string, shape []int64, window int64, last bool) *Tensor {
 	c := x.tape.begin("max_pool_with_indices", x)
@@ -182,7 +182,7 @@ func (x *Tensor) avgPool(args PoolArgs) *Tensor {
 	return x.meanPool(avgPoolNodes[len(x.shape)-2], args.outShape(x), args.window(x))
 }
 
-// meanPool is a pooling whose backward spreads the gradient evenly.
+// meanPool returns a pooling whose backward spreads the gradient evenly.
 func (x *Tensor) meanPool(node string, shape []int64, window int64) *Tensor {
 	t := x.tape
 	c := t.begin("avg_pool", x)

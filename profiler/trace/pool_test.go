@@ -10,7 +10,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// fresh is a new fp32 leaf that requires grad.
+// fresh returns a new fp32 leaf that requires grad.
 func fresh(shape ...int64) (*trace.Frame, *tensor) {
 	tape := trace.New(hopper, rules, trace.Options{Warm: true})
 	f := tape.Frame()

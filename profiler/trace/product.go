@@ -304,7 +304,7 @@ func (x *Tensor) GroupedMM(weight, ends *Tensor) *Tensor {
 		groupedBackward))
 }
 
-// GroupsProducts tells whether grouped_mm runs on the board.
+// GroupsProducts tells whether grouped_mm runs on the GPU.
 func (t *Tape) GroupsProducts() bool { return t.atLeast(80) }
 
 // GroupedMMFallback is transformers' operator grouped_mm_fallback: x [rows, in] times weight

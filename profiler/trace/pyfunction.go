@@ -28,7 +28,7 @@ type FunctionContext struct {
 // NeedsInputGrad is ctx.needs_input_grad[i].
 func (c *FunctionContext) NeedsInputGrad(i int) bool { return c.needs[i] }
 
-// Inputs is how many arguments the Function has.
+// Inputs returns how many arguments the Function has.
 func (c *FunctionContext) Inputs() int { return len(c.needs) }
 
 // SaveForBackward is ctx.save_for_backward(*xs).
@@ -53,10 +53,10 @@ func (c *FunctionContext) Keep(xs ...*Tensor) {
 	}
 }
 
-// Kept is the i-th attribute.
+// Kept returns the i-th attribute.
 func (c *FunctionContext) Kept(i int) *Tensor { return c.attrs[i] }
 
-// Take is the i-th attribute, which the context releases (ctx.name = None): from now on
+// Take returns the i-th attribute, which the context releases (ctx.name = None): from now on
 // the frame holds it.
 func (c *FunctionContext) Take(f *Frame, i int) *Tensor {
 	x := f.Let(c.attrs[i])

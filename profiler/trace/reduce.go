@@ -76,7 +76,7 @@ type reduceBlock struct {
 	acrossX, acrossY bool
 }
 
-// block is the first part of setReduceConfig of
+// block returns the first part of setReduceConfig of
 // ATen/native/cuda/Reduce.cuh: the shape of a block. vt0 is the number of
 // values a thread takes at once.
 func (g reduceGeometry) block(inSize, vt0 int64) reduceBlock {
@@ -118,10 +118,10 @@ func (g reduceGeometry) block(inSize, vt0 int64) reduceBlock {
 	return b
 }
 
-// perThread is the number of inputs each thread adds up.
+// perThread returns the number of inputs each thread adds up.
 func (b reduceBlock) perThread(g reduceGeometry) int64 { return ceil.Div(g.inputs, b.stepIn) }
 
-// reduceScratch is the second part of setReduceConfig: whether a reduction is
+// reduceScratch returns the second part of setReduceConfig: whether a reduction is
 // split over blocks, and the bytes of global memory and of semaphores it then
 // needs. accSize is the size of the accumulator, inSize of an input element.
 func (b GPU) reduceScratch(g reduceGeometry, inSize, accSize, vt0 int64) (buffer, semaphores int64) {
@@ -170,7 +170,7 @@ func lastPow2(n int64) int64 {
 	return 1 << (63 - bits.LeadingZeros64(uint64(n)))
 }
 
-// reducedShape is the shape of a reduction over dims, all if none are given, and
+// reducedShape returns the shape of a reduction over dims, all if none are given, and
 // which those are.
 func (x *Tensor) reducedShape(dims []int, keep bool) (shape []int64, reduced []bool) {
 	shape, reduced = make([]int64, 0, len(x.shape)), make([]bool, len(x.shape))
@@ -245,12 +245,12 @@ func (x *Tensor) sum(op string, dims []int, keep bool) *Tensor {
 	return x.sumAs(op, sumType(x.dtype), dims, keep)
 }
 
-// sumAs is the same with a result of type d.
+// sumAs returns the same with a result of type d.
 func (x *Tensor) sumAs(op string, d DType, dims []int, keep bool) *Tensor {
 	return x.reduce(reduction{op: op, out: d, accSize: d.accumulate().Size(), convert: true}, dims, keep)
 }
 
-// sumType is the type in which elements of type d are added up.
+// sumType returns the type in which elements of type d are added up.
 func sumType(d DType) DType {
 	if !d.differentiable() {
 		return I64

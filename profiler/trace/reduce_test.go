@@ -44,7 +44,7 @@ func TestColumnSumSplitsOverBlocks(t *testing.T) {
 	}
 }
 
-// The scratch space of a reduction is bounded by the board, as long as there
+// The scratch space of a reduction is bounded by the GPU, as long as there
 // are not so many inputs that threads would add up more than 256 each: for each
 // thread that can be resident, four accumulators of at most sixteen bytes for
 // each lane of a warp, and a semaphore; twice, since the number of blocks for an

@@ -15,7 +15,7 @@ type RegionArgs struct {
 	Places bool
 }
 
-// Regions is a torchvision operator on regions of x [batch, channels, height, width]; rois are
+// Regions returns a torchvision operator on regions of x [batch, channels, height, width]; rois are
 // [regions, 5]. Autocast runs it in fp32 and gives the result the type of x.
 func (x *Tensor) Regions(rois *Tensor, a RegionArgs) (y, places *Tensor) {
 	t := x.tape
@@ -96,7 +96,7 @@ func (a *DeformConv2DArgs) plan(x *Tensor) deformation {
 	return deformation{w[0], size(0), size(1), x.shape[1] * w[2] * w[3], images}
 }
 
-// gradients are those of x, weight, offset, mask and bias, in the order in which
+// gradients returns those of x, weight, offset, mask and bias, in the order in which
 // _deform_conv2d_backward makes them.
 func (a *DeformConv2DArgs) gradients(b *backward, at deformation) []*Tensor {
 	t := b.t

@@ -38,7 +38,7 @@ func (a *RNNArgs) directions() int64 {
 	return 1
 }
 
-// of is the layers as cuDNN sees them, run over x.
+// of returns the layers as cuDNN sees them, run over x.
 func (a *RNNArgs) of(x *Tensor) cudnn.RNN {
 	length, batch := x.shape[0], x.shape[1]
 	if a.BatchFirst {
@@ -150,7 +150,7 @@ func (x *Tensor) cudnnRNN(h, c *Tensor, a *RNNArgs) []*Tensor {
 	return call.endAll(outs...)
 }
 
-// rnnWorkspace is what cuDNN asks for in a pass of recurrent layers.
+// rnnWorkspace returns what cuDNN asks for in a pass of recurrent layers.
 func (t *Tape) rnnWorkspace(r cudnn.RNN) *Tensor {
 	return t.workspace(onGPU(t, func(b GPU) int64 { return r.Workspace(b.Capability) }))
 }

@@ -83,8 +83,8 @@ type Operators struct {
 	FusedAdagrad bool
 }
 
-// ByCapability is a number that depends on a board's compute capability: rows in
-// ascending order, of which the last that begins at or below the board's holds.
+// ByCapability is a number that depends on a GPU's compute capability: rows in
+// ascending order, of which the last that begins at or below the GPU's holds.
 type ByCapability []CapabilityRow
 
 // CapabilityRow is a number from a compute capability on, which is given times
@@ -94,7 +94,7 @@ type CapabilityRow struct {
 	Value int64
 }
 
-// At is the number for a board; zero below the first row.
+// At returns the number for a GPU; zero below the first row.
 func (b ByCapability) At(capability int) int64 {
 	var n int64
 	for _, row := range b {
@@ -105,7 +105,7 @@ func (b ByCapability) At(capability int) int64 {
 	return n
 }
 
-// On is the number for a board.
+// On returns the number for a GPU.
 func (b ByCapability) On(gpu GPU) int64 { return b.At(gpu.Capability) }
 
 // CUB is how CUB's device-wide algorithms are tuned. A tile is the elements that
@@ -118,7 +118,7 @@ type CUB struct {
 	UniqueTile, ScanTile ByCapability
 }
 
-// RadixPolicy is how a radix sort runs on boards of at least a compute
+// RadixPolicy is how a radix sort runs on GPUs of at least a compute
 // capability, with keys and values of at least so many bytes.
 type RadixPolicy struct {
 	Capability int
@@ -129,7 +129,7 @@ type RadixPolicy struct {
 	Threads, Items int64
 }
 
-// radix is the policy of a sort on a board.
+// radix returns the policy of a sort on a GPU.
 func (c *CUB) radix(b GPU, s radixSort) (threads, items int64) {
 	for _, p := range c.Radix {
 		if p.Capability <= b.Capability && p.Key <= s.key && p.Value <= s.value {

@@ -9,7 +9,7 @@ import (
 
 // Operators that take elements of x from places that an index names, or write to them.
 
-// gathered is a fresh tensor of elements of x, at the places that index names.
+// gathered returns a fresh tensor of elements of x, at the places that index names.
 func (c *call) gathered(x, index *Tensor, shape ...int64) *Tensor {
 	y := c.let(c.t.empty(x.dtype, shape...))
 	c.t.launch(program.Index, y.numel, []*Tensor{y}, []*Tensor{x.touched(y.numel), index})
@@ -63,7 +63,7 @@ type writing struct {
 	gradients func(b *backward)
 }
 
-// name is the operator as events have it: "scatter_add_", or "scatter__src" with an overload.
+// name returns the operator as events have it: "scatter_add_", or "scatter__src" with an overload.
 func (w *writing) name(inPlace bool) string {
 	base, overload, overloaded := strings.Cut(w.op, ".")
 	if inPlace {
@@ -104,7 +104,7 @@ var (
 	gradGathered = partial{1, func(b *backward) *Tensor { return b.grad.Gather(b.saved(0)) }}
 )
 
-// gradSelected is the gradient of rows that were written along dimension d.
+// gradSelected returns the gradient of rows that were written along dimension d.
 func gradSelected(d int) partial {
 	return partial{1, func(b *backward) *Tensor { return b.grad.IndexSelect(d, b.saved(0)) }}
 }
@@ -159,7 +159,7 @@ func (x *Tensor) IndexAddInPlace(d int, index, source *Tensor) *Tensor {
 	return x.write(indexAdd(d, index, source), true)
 }
 
-// scattered is a copy of x, written to at index, where autograd does not look.
+// scattered returns a copy of x, written to at index, where autograd does not look.
 func (x *Tensor) scattered(op string, index *Tensor, src ...*Tensor) *Tensor {
 	c := x.tape.begin(op, x, index)
 	y := c.t.empty(x.dtype, x.shape...)
@@ -292,7 +292,7 @@ func (x *Tensor) scatterCounts(index, src *Tensor) {
 	c.finish()
 }
 
-// scatterMeanGrads is the part of scatter_reduce_backward for means.
+// scatterMeanGrads returns the part of scatter_reduce_backward for means.
 func scatterMeanGrads(b *backward, grad *Tensor) (gx, gsrc *Tensor) {
 	index, src := b.saved(0), b.saved(2)
 	c := grad.tape.begin("scatter_reduce_backward", grad)
@@ -358,7 +358,7 @@ func (x *Tensor) maskedCopy() *Tensor {
 	return c.end(y)
 }
 
-// like is an empty tensor of the shape and type of x.
+// like returns an empty tensor of the shape and type of x.
 func (x *Tensor) like() *Tensor { return x.emptyLike(x.dtype) }
 
 // SegmentReduce is torch.segment_reduce(x, how, lengths=lengths, axis=0), or by offsets: the

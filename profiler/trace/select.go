@@ -29,7 +29,7 @@ func (x *Tensor) MaskedFillWith(mask, value *Tensor) *Tensor {
 	)))
 }
 
-// Filled is a tensor like x that operator op fills with one number; no gradient
+// Filled returns a tensor like x that operator op fills with one number; no gradient
 // comes through.
 func (x *Tensor) Filled(op string) *Tensor {
 	c := x.tape.begin(op, x)
@@ -38,7 +38,7 @@ func (x *Tensor) Filled(op string) *Tensor {
 	return c.end(y.derived("FillBackward0", inputs{x}, nil, func(b *backward) { b.give(0, b.grad.ZerosLike()) }))
 }
 
-// Overwrite is an operator that changes the elements of x in place and that
+// Overwrite returns an operator that changes the elements of x in place and that
 // autograd does not follow, such as x.logical_and_(y).
 func (x *Tensor) Overwrite() *Tensor {
 	c := x.tape.begin("bitwise_", x)

@@ -18,7 +18,7 @@ const (
 	keptAttention = "sdpa"
 )
 
-// KeptOperators are the values of [Kept].Op.
+// KeptOperators returns the values of [Kept].Op.
 func KeptOperators() []string { return []string{keptMM, keptAddMM, keptBMM, keptAttention} }
 
 // KeepInRegions has all regions that are checkpointed from now on, but for reentrant ones,
@@ -84,7 +84,7 @@ func (s *selection) release() {
 	clear(s.store)
 }
 
-// selected are the results of an operator: those that the region has kept of it, or what
+// selected returns the results of an operator: those that the region has kept of it, or what
 // compute gives, which it may keep.
 func (t *Tape) selected(op string, compute func() []*Tensor) []*Tensor {
 	s := t.selection

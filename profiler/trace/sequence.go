@@ -195,7 +195,7 @@ func (x *Tensor) byRank(ranks int64) *Tensor {
 	return f.Return(Cat(0, f.LetAll(x.Chunk(ranks, 1))...))
 }
 
-// sumOwn is the rank's part of the sum over the ranks.
+// sumOwn returns the rank's part of the sum over the ranks.
 func (x *Tensor) sumOwn(ranks int64) *Tensor {
 	own := append([]int64{}, x.shape...)
 	own[0] /= ranks

@@ -47,7 +47,7 @@ var rearrangers = map[string]func(f *trace.Frame, x *tensor) *tensor{
 	},
 }
 
-// grown is the shape of x with three times as many leading elements.
+// grown returns the shape of x with three times as many leading elements.
 func grown(x *tensor) []int64 { return append([]int64{3}, x.Shape()...) }
 
 // writers change a tensor in place.

@@ -38,7 +38,7 @@ type Path struct {
 	place *place
 }
 
-// placeOn is the module that keeps p.
+// placeOn returns the module that keeps p.
 func (t *Tape) placeOn(p *Path) *place {
 	if p.tape != t {
 		p.tape, p.place = t, t.placeOf(p.Name, p.Line)
@@ -46,7 +46,7 @@ func (t *Tape) placeOn(p *Path) *place {
 	return p.place
 }
 
-// placeOf is the module of the given path, or a line of it.
+// placeOf returns the module of the given path, or a line of it.
 func (t *Tape) placeOf(module, line string) *place {
 	key := [2]string{module, line}
 	p, known := t.places[key]

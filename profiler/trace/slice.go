@@ -43,7 +43,7 @@ func (x *Tensor) SliceStep(d int, from, to, step int64) *Tensor {
 	})
 }
 
-// position is where a slice of n elements begins or ends.
+// position returns where a slice of n elements begins or ends.
 func position(i, n int64) int64 {
 	if i < 0 {
 		i += n
@@ -64,7 +64,7 @@ func (x *Tensor) Select(d int, i int64) *Tensor {
 		})
 }
 
-// intoZeros is the backward of a view that leaves elements out: zeros of the
+// intoZeros returns the backward of a view that leaves elements out: zeros of the
 // whole shape, with g copied to where the view was.
 func (g *Tensor) intoZeros(op string, whole []int64) *Tensor {
 	c := g.tape.begin(op, g)

@@ -104,7 +104,7 @@ func ascending(n int) []int {
 	return out
 }
 
-// denseAlong is the strides of a dense tensor with the dimensions in the given
+// denseAlong returns the strides of a dense tensor with the dimensions in the given
 // order, slowest first.
 func denseAlong(shape []int64, order []int) []int64 {
 	strides := make([]int64, len(shape))
@@ -180,7 +180,7 @@ func (x *Tensor) topKOverBlocks(rows, n int64, values, indices *Tensor) {
 	c.finish()
 }
 
-// topKKey is the unsigned integer that topk compares values of type d as.
+// topKKey returns the unsigned integer that topk compares values of type d as.
 func topKKey(d DType) DType {
 	if d.Size() == 8 {
 		return I64

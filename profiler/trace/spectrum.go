@@ -15,7 +15,7 @@ type STFTArgs struct {
 	Length                 int64 // of the signal that istft gives; 0 for all
 }
 
-// window is the window of a transform, nil if there is none, padded with zeros to the length
+// window returns the window of a transform, nil if there is none, padded with zeros to the length
 // of a frame; without one, ones are if they are shorter than a frame, or always.
 func (c *call) window(a *STFTArgs, d DType, always bool) *Tensor {
 	w := a.Window

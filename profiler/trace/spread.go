@@ -22,7 +22,7 @@ func (t *Tape) Spread(home StagePart, modules map[*Path]StagePart) {
 	t.spread, t.pipeline.part = &spread{home, modules}, home
 }
 
-// part is where x lies.
+// part returns where x lies.
 func (x *Tensor) part() StagePart {
 	if x.store.otherGPU {
 		return OtherGPU
@@ -87,7 +87,8 @@ func (f *Frame) enterModule(p *Path) {
 	}
 }
 
-// Here is an argument of the module that runs in the frame as its code gets it: on the module's own GPU. Nil stays nil.
+// Here returns an argument of the module that runs in the frame as its code gets it: on the module's own GPU. Nil stays
+// nil.
 func (f *Frame) Here(x *Tensor) *Tensor {
 	if !f.placed || x == nil {
 		return x
@@ -107,7 +108,7 @@ func (f *Frame) AllHere(args []*Tensor) []*Tensor {
 	return lists.Map(args, f.Here)
 }
 
-// Home are the parts of what a model returns as its caller gets them: on the GPU that the batch came from
+// Home returns the parts of what a model returns as its caller gets them: on the GPU that the batch came from
 // (io_same_device). All of them are copied before any is freed. Nil stays nil.
 func (t *Tape) Home(xs []*Tensor) []*Tensor {
 	if t.spread == nil {

@@ -126,7 +126,7 @@ func (x *Tensor) Number() uint32 { return x.store.buffer }
 // Storage identifies the storage of x as long as it lives.
 func (x *Tensor) Storage() any { return x.store }
 
-// StorageBytes is the size of the storage that x is a view of.
+// StorageBytes returns the size of the storage that x is a view of.
 func (x *Tensor) StorageBytes() int64 { return x.store.bytes }
 
 // fill sets up a storage that the rank does not allocate: with the buffer that was received for it, or none.

@@ -57,7 +57,7 @@ func (x *Tensor) FreeStorage() {
 	}
 }
 
-// Unallocated is a flat tensor whose storage is empty until [Tensor.AllocStorage].
+// Unallocated returns a flat tensor whose storage is empty until [Tensor.AllocStorage].
 func (t *Tape) Unallocated(d DType, n int64) *Tensor {
 	s := t.stores.take()
 	s.bytes, s.blank = n*d.Size(), true
@@ -79,13 +79,13 @@ func (x *Tensor) AllocStorage(op string, c program.Class) {
 	t.op, t.native, t.class = wasOp, wasNative, class
 }
 
-// Part is a view of n elements of a flat tensor, from an offset on, in a shape.
+// Part returns a view of n elements of a flat tensor, from an offset on, in a shape.
 func (x *Tensor) Part(offset int64, shape ...int64) *Tensor {
 	var buf [8]int64
 	return x.alias(shape, contiguousStrides(buf[:0], shape), x.offset+offset)
 }
 
-// PartLike is a view of a flat tensor, from an offset on, laid out as another tensor is.
+// PartLike returns a view of a flat tensor, from an offset on, laid out as another tensor is.
 func (x *Tensor) PartLike(offset int64, y *Tensor) *Tensor {
 	if !y.dense {
 		return x.Part(offset, y.shape...)

@@ -6,7 +6,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// extent is how many elements of a storage the geometry reaches over.
+// extent returns how many elements of a storage the geometry reaches over.
 func (g geometry) extent() int64 {
 	last := int64(1)
 	for i, s := range g.shape {

@@ -21,7 +21,7 @@ type Options struct {
 	Warm bool
 	// Done stops the recording when it is closed: it panics with [ErrStopped].
 	Done <-chan struct{}
-	// Others are further boards. The recording serves those, too, on which the step differs
+	// Others are further GPUs. The recording serves those, too, on which the step differs
 	// in scratch memory alone.
 	Others []GPU
 	// Ceiling is how many bytes may live at a time: more raise [ErrBeyond]. Zero is no end.
@@ -48,10 +48,10 @@ func (t *Tape) stopIfDone() {
 // Tape records what happens on one device. It is not safe for concurrent use.
 type Tape struct {
 	*memory
-	gpus gpus
-	rules  Rules
-	opts   Options
-	at     uint32 // index of the site where something was recorded last
+	gpus  gpus
+	rules Rules
+	opts  Options
+	at    uint32 // index of the site where something was recorded last
 	// siteActivations is the value of begun when at was found; if begun has grown
 	// since, another activation is running and the site must be found again.
 	siteActivations int
@@ -108,7 +108,7 @@ type Tape struct {
 
 	dropoutState *Tensor // of cuDNN's recurrent layers; nil before the first that drop out
 	library      libraries
-	convs        map[convCall][][]int64 // workspaces of cuDNN, once found, by board
+	convs        map[convCall][][]int64 // workspaces of cuDNN, once found, by GPU
 	// answers are what cuDNN said of convolutions; nil if it was not asked.
 	answers func(GPU) cudnn.Answer
 	// savedOnHost is what lies in the host's memory for backward.
@@ -129,11 +129,11 @@ type Tape struct {
 	backwards []*backward
 }
 
-// New begins a recording for a board, by the rules of a release.
+// New begins a recording for a GPU, by the rules of a release.
 func New(gpu GPU, rules Rules, o Options) *Tape {
 	t := &Tape{
 		memory: memories.Get().(*memory),
-		gpus: newGPUs(gpu, o.Others),
+		gpus:   newGPUs(gpu, o.Others),
 		rules:  rules,
 		opts:   o,
 		scope:  &scope{python: true},
@@ -255,7 +255,7 @@ func (t *Tape) header(s *storage, d DType, l *layout, offset int64) *Tensor {
 	return x
 }
 
-// bareHeader is a header for a holder other than an activation.
+// bareHeader returns a header for a holder other than an activation.
 func (t *Tape) bareHeader(s *storage, d DType, l *layout, offset int64) *Tensor {
 	x := t.tensors.take()
 	x.layout, x.tape, x.store, x.dtype, x.offset = l, t, s, d, offset
@@ -285,22 +285,22 @@ func (t *Tape) retire(x *Tensor) {
 	t.oldest = (t.oldest + 1) % len(t.quarantine)
 }
 
-// layout is the layout with the given shape and strides.
+// layout returns the layout with the given shape and strides.
 func (t *Tape) layout(shape, strides []int64) *layout { return t.layouts.of(shape, strides) }
 
-// contiguous is the row-major layout of a shape.
+// contiguous returns the row-major layout of a shape.
 func (t *Tape) contiguous(shape []int64) *layout {
 	var buf [8]int64
 	return t.layout(shape, contiguousStrides(buf[:0], shape))
 }
 
-// channelsLast is the channels-last layout of a shape.
+// channelsLast returns the channels-last layout of a shape.
 func (t *Tape) channelsLast(shape []int64) *layout {
 	var buf [8]int64
 	return t.layout(shape, channelsLastStrides(buf[:0], shape))
 }
 
-// fresh is a tensor over a storage of its own, which reaches from its first to
+// fresh returns a tensor over a storage of its own, which reaches from its first to
 // its last element.
 func (t *Tape) fresh(d DType, l *layout) *Tensor {
 	if l.numel > mostElements {
@@ -309,10 +309,10 @@ func (t *Tape) fresh(d DType, l *layout) *Tensor {
 	return t.header(t.allocate(l.extent*d.Size()), d, l, 0)
 }
 
-// empty is a fresh row-major tensor.
+// empty returns a fresh row-major tensor.
 func (t *Tape) empty(d DType, shape ...int64) *Tensor { return t.fresh(d, t.contiguous(shape)) }
 
-// emptyStrided is a fresh tensor with the given strides.
+// emptyStrided returns a fresh tensor with the given strides.
 func (t *Tape) emptyStrided(d DType, shape, strides []int64) *Tensor {
 	return t.fresh(d, t.layout(shape, strides))
 }
@@ -330,7 +330,7 @@ func (x *Tensor) alias(shape, strides []int64, offset int64) *Tensor {
 	return x.tape.header(x.store, x.dtype, x.tape.layout(shape, strides), offset)
 }
 
-// detached is a header like x that takes no part in autograd.
+// detached returns a header like x that takes no part in autograd.
 func (x *Tensor) detached() *Tensor { return x.tape.header(x.store, x.dtype, x.layout, x.offset) }
 
 // scratch allocates bytes of library or kernel scratch space; the tensor is a

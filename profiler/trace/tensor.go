@@ -56,34 +56,34 @@ type Tensor struct {
 	half  *Tensor // a leaf's copy in the cache of autocast
 }
 
-// Shape is the size of each dimension. It must not be changed.
+// Shape returns the size of each dimension. It must not be changed.
 func (x *Tensor) Shape() []int64 { return x.shape }
 
 // Strides are in elements. They must not be changed.
 func (x *Tensor) Strides() []int64 { return x.strides }
 
-// Size is the size of dimension d; negative d counts from the end.
+// Size returns the size of dimension d; negative d counts from the end.
 func (x *Tensor) Size(d int) int64 { return x.shape[x.dim(d)] }
 
-// NDim is the number of dimensions.
+// NDim returns the number of dimensions.
 func (x *Tensor) NDim() int { return len(x.shape) }
 
-// Numel is the number of elements.
+// Numel returns the number of elements.
 func (x *Tensor) Numel() int64 { return x.numel }
 
-// DType is the element type.
+// DType returns the element type.
 func (x *Tensor) DType() DType { return x.dtype }
 
-// Bytes is the size of the elements, whatever else the storage holds.
+// Bytes returns the size of the elements, whatever else the storage holds.
 func (x *Tensor) Bytes() int64 { return x.numel * x.dtype.Size() }
 
-// Tape is the recording this tensor belongs to.
+// Tape returns the recording this tensor belongs to.
 func (x *Tensor) Tape() *Tape { return x.tape }
 
 // RequiresGrad reports whether autograd follows this tensor.
 func (x *Tensor) RequiresGrad() bool { return x.requiresGrad }
 
-// Grad is the accumulated gradient of a leaf, nil if there is none.
+// Grad returns the accumulated gradient of a leaf, nil if there is none.
 func (x *Tensor) Grad() *Tensor { return x.grad }
 
 // SharesStorage reports whether x and y are views of one allocation.
@@ -161,7 +161,7 @@ func (x *Tensor) classify(c program.Class) {
 	}
 }
 
-// class is the class of x's buffer now.
+// class returns the class of x's buffer now.
 func (x *Tensor) class() program.Class {
 	if x.store.blank {
 		return program.Temporaries

@@ -32,14 +32,14 @@ func (x *Tensor) col2im(shape []int64) *Tensor {
 	return c.end(x.likeThenResized(c, shape))
 }
 
-// unfoldShape is the shape of the grid of windows; the stride is one if it is
+// unfoldShape returns the shape of the grid of windows; the stride is one if it is
 // not given.
 func (a PoolArgs) unfoldShape(x *Tensor) []int64 {
 	a.Stride = spatial(a.Stride, 2, 1)
 	return a.outShape(x)
 }
 
-// likeThenResized is a result made like x and then resized: a larger one gets
+// likeThenResized returns a result made like x and then resized: a larger one gets
 // a storage of its own while the first still lives, a smaller one keeps it.
 func (x *Tensor) likeThenResized(c *call, shape []int64) *Tensor {
 	t := x.tape

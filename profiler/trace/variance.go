@@ -19,7 +19,7 @@ func (x *Tensor) Std(keep bool, dims ...int) *Tensor {
 		func(b *backward) { b.give(0, stdBackward(b.grad, b.saved(1), b.saved(0), dims, keep)) }))
 }
 
-// welford is the kernel of std and var: its accumulator is two floats, a count
+// welford returns the kernel of std and var: its accumulator is two floats, a count
 // and the count as a float, and it reads two values per step.
 func (x *Tensor) welford(op string, dims []int, keep bool) *Tensor {
 	return x.reduce(reduction{op: op, out: x.dtype, accSize: 16, vt0: 2}, dims, keep)

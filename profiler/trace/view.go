@@ -37,7 +37,7 @@ func (y *Tensor) setBase(x *Tensor) {
 	y.view, y.version = x.base().retain(), x.store.version
 }
 
-// base is what a view of x is a view of.
+// base returns what a view of x is a view of.
 func (x *Tensor) base() *Tensor {
 	if x.view != nil {
 		return x.view
@@ -57,7 +57,7 @@ func (x *Tensor) View(shape ...int64) *Tensor {
 // Viewable says whether View(shape) is possible without a copy.
 func (x *Tensor) Viewable(shape ...int64) bool { return x.viewed(inferShape(shape, x.numel)) != nil }
 
-// viewed is the layout of x in another shape, nil if its strides allow no view.
+// viewed returns the layout of x in another shape, nil if its strides allow no view.
 func (x *Tensor) viewed(shape []int64) *layout {
 	l := x.layout
 	if l.reshaped != nil && slices.Equal(l.reshaped.shape, shape) {
@@ -207,7 +207,7 @@ func (x *Tensor) T() *Tensor {
 	}).ofViewKind(isMatrixT)
 }
 
-// matrixT is the layout of the transpose of a matrix.
+// matrixT returns the layout of the transpose of a matrix.
 func (x *Tensor) matrixT() *layout {
 	if x.transposed == nil {
 		x.transposed = x.tape.layout([]int64{x.shape[1], x.shape[0]}, []int64{x.strides[1], x.strides[0]})

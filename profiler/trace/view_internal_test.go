@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// places are the positions in the storage of the elements of a tensor, in
+// places returns the positions in the storage of the elements of a tensor, in
 // row-major order.
 func places(g geometry) []int64 {
 	out := []int64{0}
@@ -23,7 +23,7 @@ func places(g geometry) []int64 {
 	return out
 }
 
-// drawGeometry is a small tensor, possibly permuted, sliced or expanded.
+// drawGeometry returns a small tensor, possibly permuted, sliced or expanded.
 func drawGeometry(rt *rapid.T) geometry {
 	shape := rapid.SliceOfN(rapid.Int64Range(1, 4), 1, 4).Draw(rt, "shape")
 	g := geometry{shape, contiguousStrides(nil, shape)}

@@ -154,7 +154,7 @@ func (x *Tensor) TensorSplit(starts []int64, d int) []*Tensor {
 	return c.endAll(outs...)
 }
 
-// Sections are where all but the first of n parts of a dimension begin, as tensor_split has
+// Sections returns where all but the first of n parts of a dimension begin, as tensor_split has
 // them: the first parts are longer by one if they cannot all be equal.
 func Sections(size, n int64) []int64 {
 	var starts []int64
@@ -191,7 +191,7 @@ func (x *Tensor) DiagonalScatter(src *Tensor, offset int64, a, b int) *Tensor {
 	})
 }
 
-// scatterInto is a copy of x with src written to a view of it. The gradient of
+// scatterInto returns a copy of x with src written to a view of it. The gradient of
 // x is the same operator with zeros for src, that of src the view.
 func (x *Tensor) scatterInto(op, node string, src *Tensor, view func(*Tensor) *Tensor) *Tensor {
 	t := x.tape
@@ -206,7 +206,7 @@ func (x *Tensor) scatterInto(op, node string, src *Tensor, view func(*Tensor) *T
 	)))
 }
 
-// Offset is where in its storage x begins, in elements.
+// Offset returns where in its storage x begins, in elements.
 func (x *Tensor) Offset() int64 { return x.offset }
 
 // BroadcastAll is torch.broadcast_tensors(xs).
@@ -225,7 +225,7 @@ func (x *Tensor) ChannelShuffle(groups int64) *Tensor {
 	return c.end(y.View(x.shape...))
 }
 
-// ToCopy is a copy of x as type d, also where x has it.
+// ToCopy returns a copy of x as type d, also where x has it.
 func (x *Tensor) ToCopy(d DType) *Tensor {
 	if x.dtype != d {
 		return x.To(d)

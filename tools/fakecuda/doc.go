@@ -6,7 +6,7 @@
 // a rule is noted. Any call can be told to fail. Its clock moves with the work,
 // so that times are the same on every run.
 //
-// A [Setup] says which boards there are and what goes wrong. It becomes the
+// A [Setup] says which GPUs there are and what goes wrong. It becomes the
 // environment of a process, or, with Restart, that of the test itself. What
 // happened is in [Stats].
 package fakecuda

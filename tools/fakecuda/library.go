@@ -36,7 +36,7 @@ func library(tb testing.TB) string {
 	return path
 }
 
-// sources are the files that the library is made of, by name.
+// sources returns the files that the library is made of, by name.
 func sources() (map[string][]byte, error) {
 	root, err := moduleRoot()
 	if err != nil {
@@ -65,7 +65,7 @@ func sources() (map[string][]byte, error) {
 	return files, nil
 }
 
-// moduleRoot is the folder of go.mod; tests run in a folder below.
+// moduleRoot returns the folder of go.mod; tests run in a folder below.
 func moduleRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

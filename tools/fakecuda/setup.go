@@ -20,7 +20,7 @@ type Setup struct {
 	NVML int
 	// OldNVML has NVML count what the driver keeps for itself as used.
 	OldNVML bool
-	// Lose takes the boards away from NVML in the middle; nil keeps them.
+	// Lose takes the GPUs away from NVML in the middle; nil keeps them.
 	Lose *Loss
 	// Wave has the memory of other processes rise from nothing and fall again
 	// within so many looks at it; zero has it stay.
@@ -44,26 +44,26 @@ type Setup struct {
 
 // A Loss is NVML's, once: a driver that is loaded anew.
 type Loss struct {
-	// After is how many looks at the memory of boards succeed before.
+	// After is how many looks at the memory of GPUs succeed before.
 	After int
 	// Code is what calls return from then on, until NVML is initialized again:
-	// 15 is a board that is lost. That fails Refused times first.
+	// 15 is a GPU that is lost. That fails Refused times first.
 	Code, Refused int
 }
 
-// A Board is one of the GPUs.
+// A GPU is one of the GPUs.
 type GPU struct {
 	device.GPU
 	// Mode is the compute mode: 0 default, 2 prohibited, 3 exclusive.
 	Mode int
-	// MIG makes it one of the slices of the board before, or the board that is
+	// MIG makes it one of the slices of the GPU before, or the GPU that is
 	// cut into them.
 	MIG MIG
-	// ID is a number, less than 256, of which its UUID is made: boards of several
+	// ID is a number, less than 256, of which its UUID is made: GPUs of several
 	// machines need different ones.
 	ID int
-	// Integrated has the board share the host's memory; Unpaged cannot map memory
-	// page by page; Spills hands out host memory once the board is full, as WSL2
+	// Integrated has the GPU share the host's memory; Unpaged cannot map memory
+	// page by page; Spills hands out host memory once the GPU is full, as WSL2
 	// does; Display has it drive one, which limits the time of kernels; MPS has
 	// contexts share it through the Multi-Process Service.
 	Integrated, Unpaged, Spills, Display, MPS bool
@@ -74,17 +74,17 @@ type GPU struct {
 	Others       []Process
 }
 
-// MIG is the part of a board in multi-instance mode.
+// MIG is the part of a GPU in multi-instance mode.
 type MIG int
 
-// A board in that mode is not seen by CUDA, its slices are.
+// A GPU in that mode is not seen by CUDA, its slices are.
 const (
 	Whole MIG = iota
 	Slice
 	Sliced
 )
 
-// A Process is another one that uses a board.
+// A Process is another one that uses a GPU.
 type Process struct {
 	PID  int
 	Name string
@@ -97,10 +97,10 @@ func FailNth(n, result int) string { return fmt.Sprintf("%d:%d", n, result) }
 // FailCall has the nth call of a name, as in "cuMemAlloc", return a CUresult.
 func FailCall(name string, n, result int) string { return fmt.Sprintf("%s:%d:%d", name, n, result) }
 
-// Simulated is a machine with one board of the catalog.
+// Simulated returns a machine with one GPU of the catalog.
 func Simulated(gpu device.GPU) Setup { return Setup{GPUs: []GPU{{GPU: gpu}}} }
 
-// Genuine is such a machine that passes for one with the board.
+// Genuine returns such a machine that passes for one with the GPU.
 func Genuine(gpu device.GPU) Setup { return Setup{GPUs: []GPU{{GPU: gpu}}, Genuine: true} }
 
 // A Driver is a setup in the environment of a test or of its children.
@@ -150,7 +150,7 @@ func (s Setup) Driver(tb testing.TB) *Driver {
 	return d
 }
 
-// flag is a variable that is set or empty.
+// flag returns a variable that is set or empty.
 func flag(on bool) string {
 	if on {
 		return "1"
@@ -166,7 +166,7 @@ func number(n int) string {
 	return fmt.Sprint(n)
 }
 
-// String is the board as the driver reads it.
+// String returns the GPU as the driver reads it.
 func (b GPU) String() string {
 	text := fmt.Sprintf("name=%s,cc=%d,sms=%d,threads=%d,mhz=%d,memory=%d,context=%d,module=%d,mode=%d",
 		b.Product, int(b.Capability), b.SMs, b.ThreadsPerSM, b.BoostMHz, b.Memory, b.Context, b.Module, b.Mode)

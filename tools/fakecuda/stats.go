@@ -15,7 +15,7 @@ type Stats struct {
 	// Calls of the driver, Injected failures of them, and Violations of the
 	// interface's rules.
 	Calls, Injected, Violations uint64
-	// Used is the bytes of the boards held by the process, Peak the highest
+	// Used is the bytes of the GPUs held by the process, Peak the highest
 	// that it was.
 	Used, Peak uint64
 	// Objects that are not destroyed.
@@ -29,7 +29,7 @@ type Stats struct {
 	NVML uint64
 }
 
-// Alive is how many things the process still has from the driver.
+// Alive returns how many things the process still has from the driver.
 func (s Stats) Alive() uint64 {
 	return s.Contexts + s.Segments + s.Ranges + s.Mappings + s.Handles + s.Modules + s.Streams + s.Events
 }
@@ -52,7 +52,7 @@ func (d *Driver) Stats(tb testing.TB) Stats {
 	return s
 }
 
-// Calls are the names of all calls so far.
+// Calls returns the names of all calls so far.
 func (d *Driver) Calls(tb testing.TB) []string {
 	tb.Helper()
 	var names []string
@@ -64,7 +64,7 @@ func (d *Driver) Calls(tb testing.TB) []string {
 	return names
 }
 
-// Violations are the calls that broke a rule, and which.
+// Violations returns the calls that broke a rule, and which.
 func (d *Driver) Violations(tb testing.TB) []string {
 	tb.Helper()
 	var found []string

@@ -23,7 +23,7 @@ type secret struct {
 	instead string
 }
 
-// secrets are those of every machine, and the names of this one.
+// secrets returns those of every machine, and the names of this one.
 func secrets() []secret {
 	all := []secret{
 		{"UUIDs of boards", regexp.MustCompile(`\b(GPU|MIG)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`), "$1-removed"},
@@ -57,7 +57,7 @@ func secrets() []secret {
 	return all
 }
 
-// processes is a list of nvidia-smi of who uses a board: a heading and what is set in below it.
+// processes is a list of nvidia-smi of who uses a GPU: a heading and what is set in below it.
 const processes = "Processes"
 
 // withoutProcesses leaves such lists out of a text, and says how many there were.
@@ -126,7 +126,7 @@ func pack(folder string) (string, error) {
 	return archive, os.WriteFile(archive, out.Bytes(), 0o644)
 }
 
-// redacted is a text without secrets; what was found is counted.
+// redacted returns a text without secrets; what was found is counted.
 func redacted(text string, all []secret, left map[string]int) string {
 	text, lists := withoutProcesses(text)
 	if lists > 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// unpacked are the files of an archive by name.
+// unpacked returns the files of an archive by name.
 func unpacked(t *testing.T, archive string) map[string]string {
 	f, err := os.Open(archive)
 	require.NoError(t, err)
@@ -78,7 +78,7 @@ func TestAnArchiveHasNoNames(t *testing.T) {
 	require.Contains(t, files["check/nvidia-smi.txt"], "1410 MHz", "what follows the processes stays")
 	require.Contains(t, files["check/sweep.json"], "which holds 2.00 GiB")
 	for _, what := range []string{
-		"UUIDs of boards: 3", "serial and part numbers: 2", "processes on boards: 2",
+		"UUIDs of GPUs: 3", "serial and part numbers: 2", "processes on GPUs: 2",
 		"file torch/mlp.pt2: 1", "names of hosts: 2",
 	} {
 		require.Contains(t, files["check/OMITTED.txt"], what)

@@ -39,12 +39,12 @@ type result struct {
 	Needs []need `json:"needs,omitempty"`
 	// Verdict is the overall outcome; empty on a simulated driver.
 	Verdict verdict `json:"verdict,omitempty"`
-	// Defects are what was found wrong with the board, Missing the figures that no
+	// Defects are what was found wrong with the GPU, Missing the figures that no
 	// step left.
 	Defects []string `json:"defects,omitempty"`
 	Missing []string `json:"missing,omitempty"`
 
-	memory int64 // of the board, bytes
+	memory int64 // of the GPU, bytes
 }
 
 // A figure is a number and how high or low it should be.
@@ -55,7 +55,7 @@ type figure struct {
 	// AtLeast and AtMost are the bar; absent where there is none.
 	AtLeast float64 `json:"at_least,omitempty"`
 	AtMost  float64 `json:"at_most,omitempty"`
-	// Impossible is what no board of the kind can have: whoever says it did not
+	// Impossible is what no GPU of the kind can have: whoever says it did not
 	// measure. Absent where there is none.
 	Impossible float64 `json:"impossible,omitempty"`
 }
@@ -65,7 +65,7 @@ func (f figure) reached() bool {
 	return f.Value >= f.AtLeast && (f.AtMost == 0 || f.Value <= f.AtMost) && f.possible()
 }
 
-// possible reports whether a board can have the value.
+// possible reports whether a GPU can have the value.
 func (f figure) possible() bool { return f.Impossible == 0 || f.Value <= f.Impossible }
 
 func (f figure) bar() string {
@@ -78,10 +78,10 @@ func (f figure) bar() string {
 	return ""
 }
 
-// shares are the shares of the board's peak that kernels should reach, percent, on
-// a board of a compute capability. Those of products fall from Hopper on, whose
+// shares returns the shares of the GPU's peak that kernels should reach, percent, on
+// a GPU of a compute capability. Those of products fall from Hopper on, whose
 // peak is of instructions that the kernels do not have (docs/gpu.md), and are low
-// for Turing, whose boards for servers are short of power.
+// for Turing, whose GPUs for servers are short of power.
 func shares(c device.Capability) map[string]float64 {
 	products := 50.0
 	switch {
@@ -100,7 +100,7 @@ func shares(c device.Capability) map[string]float64 {
 	}
 }
 
-// No rate is above the board's: a little more is its clock, which data sheets have
+// No rate is above the GPU's: a little more is its clock, which data sheets have
 // lower.
 const (
 	impossibleBandwidth = 110
@@ -113,7 +113,7 @@ const (
 	deviceError  = 2 // percent, after calibration
 )
 
-// sweepSeconds is how long the sweep may take: of a board of 20 TFLOP/s in FP32 a
+// sweepSeconds returns how long the sweep may take: of a GPU of 20 TFLOP/s in FP32 a
 // quarter of a minute, of a slower one as much more as it is slower.
 func sweepSeconds(gpu device.GPU) float64 {
 	const seconds, rate = 15, 20e12
@@ -123,7 +123,7 @@ func sweepSeconds(gpu device.GPU) float64 {
 	return math.Round(seconds * max(1, rate/gpu.Peak.FP32))
 }
 
-// board is the checked one as the catalog has it; the zero GPU if it has not.
+// GPU is the checked one as the catalog has it; the zero GPU if it has not.
 func (r *result) gpu() device.GPU {
 	gpu, _ := device.Identify(r.GPU, r.memory)
 	return gpu
@@ -229,7 +229,7 @@ func (r *result) write(out string) error {
 	)
 }
 
-// summary is the result for people.
+// summary returns the result for people.
 func (r *result) summary() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s, driver %s, CUDA %s\n\n", r.GPU, r.Driver, r.CUDA)
@@ -289,7 +289,7 @@ func (r *result) judge() error {
 		case r.Simulated:
 		case !f.possible():
 			found[couldNotRun] = append(found[couldNotRun],
-				fmt.Sprintf("%s is %.4g %s, which no board can have", f.Name, f.Value, f.Unit))
+				fmt.Sprintf("%s is %.4g %s, which no GPU can have", f.Name, f.Value, f.Unit))
 		case !f.reached():
 			found[slow] = append(found[slow], fmt.Sprintf("%s is %.4g, not %s", f.Name, f.Value, f.bar()))
 		}

@@ -23,7 +23,7 @@ PASS
 
 const sweepJSON = `{"schema":"vprof.report/v1","kind":"sweep","tool":{"version":"devel","commit":"abc"},"case":{"model":"toy"},"devices":[{"name":"cuda:0","gpu":"h200"}],"points":[%s]}`
 
-// folder is what the steps leave behind when n batch sizes ran.
+// folder returns what the steps leave behind when n batch sizes ran.
 func folder(t *testing.T, n int) string {
 	dir := t.TempDir()
 	points := make([]string, n)
@@ -76,7 +76,7 @@ func TestFiguresAreReadAndJudged(t *testing.T) {
 	require.Equal(t, defect, r.Verdict)
 }
 
-// Bars are those of the board: what a healthy one of its kind reaches.
+// Bars are those of the GPU: what a healthy one of its kind reaches.
 func TestBarsAreOfTheGPU(t *testing.T) {
 	for _, tt := range []struct {
 		gpu      string
@@ -94,7 +94,7 @@ func TestBarsAreOfTheGPU(t *testing.T) {
 		require.InDelta(t, tt.products, shares(gpu.Capability)["gemm-f16"], 0, tt.gpu)
 		require.InDelta(t, tt.seconds, sweepSeconds(gpu), 0, tt.gpu)
 	}
-	require.Zero(t, sweepSeconds((&result{GPU: "a board that nobody knows"}).gpu()))
+	require.Zero(t, sweepSeconds((&result{GPU: "a GPU that nobody knows"}).gpu()))
 	for memory, want := range map[int64]string{
 		0: "6,12,18,24,30,36,42,48", 16 << 30: "6,12,18,24,30,36,42,48", 8 << 30: "3,7,10,14,17,21,24,28",
 		5 << 30: "2,4,6,8,10,12,14,16", 1 << 30: "2,2,3,4,5,6,7,9",
@@ -103,7 +103,7 @@ func TestBarsAreOfTheGPU(t *testing.T) {
 	}
 }
 
-// A rate that no board has is no rate.
+// A rate that no GPU has is no rate.
 func TestRatesAbovePhysicsAreNotReached(t *testing.T) {
 	dir := folder(t, 8)
 	text, err := os.ReadFile(filepath.Join(dir, "kernels.txt"))
@@ -112,7 +112,7 @@ func TestRatesAbovePhysicsAreNotReached(t *testing.T) {
 		[]byte(strings.Replace(string(text), "49.9", "340138", 1)), 0o600))
 	r := &result{GPU: "a100-40", Steps: []step{{Name: "sweep", Seconds: 14}}}
 	require.NoError(t, r.read(dir))
-	require.EqualError(t, r.judge(), "could not run: gemm-f16 is 3.401e+05 % of the peak, which no board can have")
+	require.EqualError(t, r.judge(), "could not run: gemm-f16 is 3.401e+05 % of the peak, which no GPU can have")
 	require.Contains(t, r.summary(), "| IMPOSSIBLE |")
 }
 

@@ -7,12 +7,12 @@
 //
 // The folder has the output of every step, result.json with the figures and where
 // they come from, and summary.md. FOLDER.tar.gz beside it is what to attach to an issue:
-// the same without names of this machine, of its boards, of people and of programs, and
+// the same without names of this machine, of its GPUs, of people and of programs, and
 // OMITTED.txt says what was left out. With
 // --with-torch models are trained with the PyTorch of an interpreter, and what
 // vprof says of them is judged by what they needed. It goes on after a failure, ends a step
 // that takes too long, writes what there is so far when it is interrupted, and
-// ends with 0 on a healthy board, 1 if a step could not run, 3 if the board has a
+// ends with 0 on a healthy GPU, 1 if a step could not run, 3 if the GPU has a
 // defect, 4 without a usable GPU, 5 if a figure fell short. On a simulated driver it
 // tries the same, and says in both files that nothing was measured.
 package main
@@ -88,7 +88,7 @@ type step struct {
 	Command []string `json:"command"`
 	Exit    int      `json:"exit_code"`
 	Seconds float64  `json:"seconds"`
-	// Verdict is what a failure says of the board; empty without one.
+	// Verdict is what a failure says of the GPU; empty without one.
 	Verdict verdict `json:"verdict,omitempty"`
 }
 
@@ -157,7 +157,7 @@ func (c *check) doctor(ctx context.Context) error {
 		return err
 	}
 	if s := (step{Exit: 1}); ended != nil {
-		// A board that computes wrongly is there.
+		// A GPU that computes wrongly is there.
 		if s.classify(string(out)); s.Verdict == defect {
 			return &verdictError{defect, []string{"the doctor says what, in " + c.out}}
 		}
@@ -166,7 +166,7 @@ func (c *check) doctor(ctx context.Context) error {
 	return nil
 }
 
-// nvidiaSMI notes the state of the boards, where that program is installed.
+// nvidiaSMI notes the state of the GPUs, where that program is installed.
 func (c *check) nvidiaSMI(ctx context.Context) {
 	out, err := exec.CommandContext(ctx, "nvidia-smi", "-q").CombinedOutput()
 	if err == nil {
@@ -174,7 +174,7 @@ func (c *check) nvidiaSMI(ctx context.Context) {
 	}
 }
 
-// largest is a batch size of redimnet-b2 that a board's memory, bytes, has room for: it needs
+// largest returns a batch size of redimnet-b2 that a GPU's memory, bytes, has room for: it needs
 // about 240 MiB a sample, and the rest is for the context, a display and what comes.
 func largest(memory int64) int {
 	const sample, rest, most = 240 << 20, 5 << 28, 48
@@ -193,7 +193,7 @@ func batches(memory int64) string {
 	return strings.Join(list, ",")
 }
 
-// steps are the commands by name.
+// steps returns the commands by name.
 func (c *check) steps() [][]string {
 	vprof, tests := filepath.Join(c.bin, "vprof"), filepath.Join(c.bin, "cuda.test")
 	file := func(name string) string { return filepath.Join(c.out, name) }
@@ -233,7 +233,7 @@ func (c *check) steps() [][]string {
 	}
 }
 
-// stepLimit ends a step that hangs. The longest takes a few minutes on the slowest boards.
+// stepLimit ends a step that hangs. The longest takes a few minutes on the slowest GPUs.
 var stepLimit = 20 * time.Minute
 
 // do runs a step. Its output goes to the screen and to a file of its name. The

@@ -15,7 +15,7 @@ import (
 	"github.com/vprof/vprof/internal/golden"
 )
 
-// machine is a folder with programs that say what vprof and the tests would.
+// machine returns a folder with programs that say what vprof and the tests would.
 func machine(t *testing.T, vprof, tests string) *check {
 	bin := t.TempDir()
 	for name, script := range map[string]string{"vprof": vprof, "cuda.test": tests} {
@@ -107,7 +107,7 @@ func TestWithoutAGPUThereIsNothingToCheck(t *testing.T) {
 	require.Len(t, c.result.Steps, 1)
 }
 
-// What a check says of three boards: one that is healthy, one that computes wrongly,
+// What a check says of three GPUs: one that is healthy, one that computes wrongly,
 // and a driver that runs nothing. docs/gpu.md shows them.
 func TestThreeGPUs(t *testing.T) {
 	took, sweep := regexp.MustCompile(`\d+\.\d s`), regexp.MustCompile(`time of the sweep \| [\d.]+ s`)

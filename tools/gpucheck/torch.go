@@ -13,8 +13,8 @@ import (
 	"github.com/vprof/vprof/internal/bytesize"
 )
 
-// What PyTorch itself needs on the board, and what vprof says it does: the evidence
-// that no board without it gives.
+// What PyTorch itself needs on the GPU, and what vprof says it does: the evidence
+// that no GPU without it gives.
 
 //go:embed torch_models.py
 var torchModels []byte
@@ -34,7 +34,7 @@ var torchCases = []struct {
 	{"spoter", "x=float32[batch,100,108]", true},
 }
 
-// torchSteps are the commands of --with-torch by name. Each case is captured,
+// torchSteps returns the commands of --with-torch by name. Each case is captured,
 // recorded while it trains, and judged. They leave their files in the folder torch.
 func (c *check) torchSteps() ([][]string, error) {
 	if c.python == "" {
@@ -87,7 +87,7 @@ func (c *check) torchSteps() ([][]string, error) {
 				"--quiet", "--warm-up", "0", "--repeat", "1",
 				"--export", filepath.Join(dir, t.name+"-sweep.json"),
 			})
-			if !c.result.Simulated { // whose board PyTorch itself could not use
+			if !c.result.Simulated { // whose GPU PyTorch itself could not use
 				steps = append(steps, []string{
 					"both-" + t.name, vprof, "run", "--both", "--", c.python, models,
 					t.name, "8",
@@ -98,7 +98,7 @@ func (c *check) torchSteps() ([][]string, error) {
 	return steps, nil
 }
 
-// torchBar is how far off the reserved bytes may be, in percent: on boards and
+// torchBar is how far off the reserved bytes may be, in percent: on GPUs and
 // releases that nobody has recorded, libraries' workspaces differ.
 const torchBar = 10
 
@@ -178,7 +178,7 @@ func (r *result) compareNeeds(out, model string) error {
 	return nil
 }
 
-// torchNeed is what PyTorch needed of a batch size in full precision, in reference records.
+// torchNeed returns what PyTorch needed of a batch size in full precision, in reference records.
 func torchNeed(records []byte, batch int) (need, bool) {
 	for line := range strings.Lines(string(records)) {
 		var record struct {
@@ -197,7 +197,7 @@ func torchNeed(records []byte, batch int) (need, bool) {
 	return need{}, false
 }
 
-// needTable is the needs for people.
+// needTable returns the needs for people.
 func (r *result) needTable() string {
 	if len(r.Needs) == 0 {
 		return ""

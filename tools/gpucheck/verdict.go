@@ -13,8 +13,8 @@ import (
 // A verdict is the outcome of a check.
 type verdict string
 
-// The verdicts, the worst last. A defect is a board that computes or stores wrongly; a step that could not run may
-// have any reason and says nothing about the board; slow is a board that works below its expected speed.
+// The verdicts, the worst last. A defect is a GPU that computes or stores wrongly; a step that could not run may
+// have any reason and says nothing about the GPU; slow is a GPU that works below its expected speed.
 const (
 	healthy     verdict = "healthy"
 	slow        verdict = "slow"
@@ -22,12 +22,12 @@ const (
 	defect      verdict = "defect"
 )
 
-// exit is the exit code of a verdict.
+// exit returns the exit code of a verdict.
 func (v verdict) exit() int {
 	return map[verdict]int{healthy: 0, slow: 5, couldNotRun: 1, defect: 3}[v]
 }
 
-// A verdictError says what is wrong with the board or the check.
+// A verdictError says what is wrong with the GPU or the check.
 type verdictError struct {
 	verdict verdict
 	wrong   []string
@@ -35,7 +35,7 @@ type verdictError struct {
 
 func (e *verdictError) Error() string { return string(e.verdict) + ": " + strings.Join(e.wrong, "; ") }
 
-// defects are what commands say where the board computed or kept wrongly.
+// defects are what commands say where the GPU computed or kept wrongly.
 var defects = []string{
 	"the GPU gives wrong results", "do not hold what was written", "CUDA_ERROR_ECC_UNCORRECTABLE",
 	"CUDA_ERROR_HARDWARE_STACK_ERROR",
@@ -56,7 +56,7 @@ func (s *step) classify(output string) {
 	}
 }
 
-// lastLine is the last line of a text that is not empty.
+// lastLine returns the last line of a text that is not empty.
 func lastLine(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	return lines[len(lines)-1]
@@ -69,7 +69,7 @@ type gpuErrors struct {
 	xids        []string
 }
 
-// errorsOfBoard asks nvidia-smi of the board with a UUID, whose number there may be another than
+// errorsOfBoard asks nvidia-smi of the GPU with a UUID, whose number there may be another than
 // CUDA's, and dmesg. What they do not tell, as nvidia-smi does not of a slice, is not there.
 func errorsOfGPU(ctx context.Context, uuid string) gpuErrors {
 	var e gpuErrors
@@ -90,7 +90,7 @@ func errorsOfGPU(ctx context.Context, uuid string) gpuErrors {
 	return e
 }
 
-// since are the errors that came after an earlier look.
+// since returns the errors that came after an earlier look.
 func (e gpuErrors) since(before gpuErrors) []string {
 	var found []string
 	if n := e.uncorrected - before.uncorrected; n > 0 {

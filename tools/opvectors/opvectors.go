@@ -109,7 +109,7 @@ func (p *Params) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Int is an integer argument, def if it was not given.
+// Int returns an integer argument, def if it was not given.
 func (v *Vector) Int(name string, def int64) int64 {
 	if x, ok := v.Args[name].(float64); ok {
 		return int64(x)
@@ -117,7 +117,7 @@ func (v *Vector) Int(name string, def int64) int64 {
 	return def
 }
 
-// Ints is an argument that may be a number or a list.
+// Ints returns an argument that may be a number or a list.
 func (v *Vector) Ints(name string) []int64 {
 	switch x := v.Args[name].(type) {
 	case float64:
@@ -132,7 +132,7 @@ func (v *Vector) Ints(name string) []int64 {
 	return nil
 }
 
-// Bool is a boolean argument, def if it was not given.
+// Bool returns a boolean argument, def if it was not given.
 func (v *Vector) Bool(name string, def bool) bool {
 	if x, ok := v.Args[name].(bool); ok {
 		return x
@@ -140,7 +140,7 @@ func (v *Vector) Bool(name string, def bool) bool {
 	return def
 }
 
-// String is a textual argument, def if it was not given.
+// String returns a textual argument, def if it was not given.
 func (v *Vector) String(name, def string) string {
 	if x, ok := v.Args[name].(string); ok {
 		return x
@@ -175,7 +175,7 @@ func Load(path string, s *stack.Stack) ([]*Vector, error) {
 // params its parameters by name. It returns the outputs in order.
 type Call func(f *trace.Frame, v *Vector, in []*trace.Tensor, params map[string]*trace.Tensor) []*trace.Tensor
 
-// Boards are the GPUs the vectors were recorded for.
+// GPUs are the GPUs the vectors were recorded for.
 var GPUs = map[string]trace.GPU{
 	"rtx-5060-ti": {Name: "rtx-5060-ti", Capability: 120, SMs: 36, ThreadsPerSM: 1536, Memory: 16615079936},
 	"h200":        {Name: "h200", Capability: 90, SMs: 132, ThreadsPerSM: 2048, Memory: 150109093888},
@@ -247,7 +247,7 @@ func (v *Vector) leaves(t *trace.Tape) ([]*trace.Tensor, error) {
 	return out, nil
 }
 
-// Difference is the first difference between recorded events and our own, ""
+// Difference returns the first difference between recorded events and our own, ""
 // if there is none.
 func Difference(phase string, want, got []string) string {
 	return compare(phase, tokens(want), got)
@@ -294,7 +294,7 @@ func (v *Vector) record(call Call, but string) (forward, backward []string) {
 	return forward, rec.Events()
 }
 
-// inputs are the tensors that the call is given. Those with a gradient are results of
+// inputs returns the tensors that the call is given. Those with a gradient are results of
 // another operator, as in a net.
 func (v *Vector) inputs(f *trace.Frame) []*trace.Tensor {
 	in := make([]*trace.Tensor, len(v.In))
@@ -315,7 +315,7 @@ func (v *Vector) inputs(f *trace.Frame) []*trace.Tensor {
 	return in
 }
 
-// parameters are the layer's parameters and buffers by name.
+// parameters returns the layer's parameters and buffers by name.
 func (v *Vector) parameters(f *trace.Frame) map[string]*trace.Tensor {
 	t, params := f.Tape(), map[string]*trace.Tensor{}
 	for _, p := range v.Params {
@@ -334,7 +334,7 @@ func (v *Vector) parameters(f *trace.Frame) map[string]*trace.Tensor {
 	return params
 }
 
-// incoming is the gradient of output y: laid out as y is, but in the vectors
+// incoming returns the gradient of output y: laid out as y is, but in the vectors
 // of the H200, an earlier recording, always contiguous.
 func (v *Vector) incoming(y *trace.Tensor) *trace.Tensor {
 	if v.GPU == "h200" {
@@ -366,7 +366,7 @@ func (v *Vector) parameter(t *trace.Tape, s Tensor) *trace.Tensor {
 	return t.New("parameter", program.Weights, s.DType, s.Shape...)
 }
 
-// buffers are what a module has beside its parameters, in their type: the
+// buffers returns what a module has beside its parameters, in their type: the
 // vectors do not list them.
 func (v *Vector) buffers() []Param {
 	f32 := func(name string, shape ...int64) Param { return Param{name, Tensor{Shape: shape, DType: trace.F32}} }
@@ -392,7 +392,7 @@ func (v *Vector) buffers() []Param {
 	return []Param{{"running_mean", stats}, {"running_var", stats}}
 }
 
-// SavedDifference is the first difference between the storages that PyTorch
+// SavedDifference returns the first difference between the storages that PyTorch
 // keeps for backward and those the last recording kept, "" if there is none.
 // Buffers of modules and the 8-byte states of random generators, which live on
 // the host, do not count.

@@ -23,7 +23,7 @@ func NewRecorder(t *trace.Tape) *Recorder {
 	return &Recorder{t: t, start: len(t.Program().Instructions), index: map[uint32]int{}}
 }
 
-// Events are the events since the last call, or since the recorder was made.
+// Events returns the events since the last call, or since the recorder was made.
 func (r *Recorder) Events() []string {
 	p := r.t.Program()
 	var out []string

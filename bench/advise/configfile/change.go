@@ -48,7 +48,7 @@ func Prepare(path string, edits []Edit) (Change, error) {
 // Changed reports whether anything is to be written.
 func (c Change) Changed() bool { return !bytes.Equal(c.Before, c.After) }
 
-// Diff is the change as a unified diff; empty if there is none.
+// Diff returns the change as a unified diff; empty if there is none.
 func (c Change) Diff() string {
 	// The error is one of writing into memory.
 	diff, _ := difflib.GetUnifiedDiffString(difflib.UnifiedDiff{

@@ -46,7 +46,7 @@ const (
 	JSON Format = "JSON"
 )
 
-// FormatOf is the format that a file's suffix stands for.
+// FormatOf returns the format that a file's suffix stands for.
 func FormatOf(path string) (Format, error) {
 	switch strings.ToLower(filepath.Ext(path)) {
 	case ".yaml", ".yml":
@@ -234,7 +234,7 @@ func (e Edit) choose(old kind, shown string) (any, error) {
 // items is a list of one value.
 type items []any
 
-// literal is a value as all three formats write it; a text in double quotes.
+// literal returns a value as all three formats write it; a text in double quotes.
 func literal(v any) (string, error) {
 	switch v := v.(type) {
 	case bool:

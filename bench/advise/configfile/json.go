@@ -45,7 +45,7 @@ func spliceJSON(data []byte, p path, e Edit) ([]byte, error) {
 	return spliceAt(data, p, e, at, before, readJSON)
 }
 
-// findJSON is the text of the last value with a path, where it ends, and how many there are. An
+// findJSON returns the text of the last value with a path, where it ends, and how many there are. An
 // empty path is that of the document.
 func findJSON(data []byte, p path) (raw jsontext.Value, end, times int) {
 	var want jsontext.Pointer

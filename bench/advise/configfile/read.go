@@ -51,7 +51,7 @@ func Read(file string, paths []string) (map[string]any, error) {
 	return values, nil
 }
 
-// Keys are the paths of all that a file holds and that is not a group, in order.
+// Keys returns the paths of all that a file holds and that is not a group, in order.
 func Keys(file string) ([]string, error) {
 	root, err := open(file)
 	keys := leaves(nil, root, "")

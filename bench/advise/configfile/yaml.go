@@ -140,7 +140,7 @@ func (s *yamlSplice) find(n *yaml.Node, p path) (parent, node *yaml.Node, lackin
 	return parent, n, nil, nil
 }
 
-// entry is the value of a key, nil if there is none.
+// entry returns the value of a key, nil if there is none.
 func (s *yamlSplice) entry(n *yaml.Node, key string) (*yaml.Node, error) {
 	var found *yaml.Node
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -207,7 +207,7 @@ func yamlKind(n *yaml.Node) kind {
 	return text
 }
 
-// excerpt is a node's value as messages show it.
+// excerpt returns a node's value as messages show it.
 func excerpt(n *yaml.Node) string {
 	n = scalar(n)
 	switch {
@@ -255,7 +255,7 @@ func (s *yamlSplice) set(n *yaml.Node, value any) ([]byte, error) {
 	return replace(s.data, from, to, written), nil
 }
 
-// scalarStyle is how the text of a node is quoted; an alias is not.
+// scalarStyle returns how the text of a node is quoted; an alias is not.
 func scalarStyle(n *yaml.Node) yaml.Style {
 	if n.Kind == yaml.AliasNode {
 		return 0
@@ -289,7 +289,7 @@ func yamlText(value any, style yaml.Style) (string, error) {
 // and no.
 var oldBoolean = regexp.MustCompile(`^(?i:y|n|yes|no|on|off)$`)
 
-// offset is where line and column, both from 1 and the column in characters,
+// offset returns where line and column, both from 1 and the column in characters,
 // stand in the data.
 func offset(data []byte, line, column int) (int, bool) {
 	at := 0
@@ -310,7 +310,7 @@ func offset(data []byte, line, column int) (int, bool) {
 	return at, true
 }
 
-// nextLine is the length of the line with its break, as YAML counts breaks;
+// nextLine returns the length of the line with its break, as YAML counts breaks;
 // negative if there is none.
 func nextLine(data []byte) int {
 	for at := 0; at < len(data); {
@@ -329,7 +329,7 @@ func nextLine(data []byte) int {
 	return -1
 }
 
-// content is where the text of a node begins, after its anchor and tag.
+// content returns where the text of a node begins, after its anchor and tag.
 func (s *yamlSplice) content(n *yaml.Node) (int, error) {
 	at, ok := offset(s.data, n.Line, n.Column)
 	if !ok {
@@ -348,7 +348,7 @@ func (s *yamlSplice) content(n *yaml.Node) (int, error) {
 	return at, nil
 }
 
-// end is where the text of a node that begins at from ends.
+// end returns where the text of a node that begins at from ends.
 func (s *yamlSplice) end(n *yaml.Node, from int) (int, error) {
 	rest := s.data[from:]
 	multi := s.wrong("is a text of several lines in line %d; change it by hand", n.Line)
@@ -371,7 +371,7 @@ func (s *yamlSplice) end(n *yaml.Node, from int) (int, error) {
 	return from + len(n.Value), nil
 }
 
-// quotedLength is the length of the quoted text at the start of data; negative
+// quotedLength returns the length of the quoted text at the start of data; negative
 // if there is none.
 func quotedLength(data []byte) int {
 	if len(data) == 0 || (data[0] != '"' && data[0] != '\'') {

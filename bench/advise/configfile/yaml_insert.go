@@ -69,7 +69,7 @@ func (s *yamlSplice) lineBreak() string {
 	return "\n"
 }
 
-// lastLine is the last line on which a scalar below a node begins.
+// lastLine returns the last line on which a scalar below a node begins.
 func lastLine(n *yaml.Node) int {
 	last := n.Line
 	for _, c := range n.Content {
@@ -169,7 +169,7 @@ func (c *comparison) isAdded(entry []*yaml.Node) bool {
 	return sameYAML(entry[1], c.value)
 }
 
-// anchorOf is the anchor that a changed node keeps; an alias has none.
+// anchorOf returns the anchor that a changed node keeps; an alias has none.
 func anchorOf(n *yaml.Node) string {
 	if n.Kind == yaml.AliasNode {
 		return ""

@@ -16,8 +16,8 @@ import (
 // Limits of what counts as a finding. The guides of the recipes give the first
 // two; the others leave out what is too small to act on.
 const (
-	underUsed    = 0.5  // of the board, at the peak
-	nearlyFull   = 0.95 // of the board, at the peak
+	underUsed    = 0.5  // of the GPU, at the peak
+	nearlyFull   = 0.95 // of the GPU, at the peak
 	noticeable   = 256 << 20
 	leakP        = 0.001
 	cacheOverUse = 1.3  // reserved over allocated
@@ -26,7 +26,7 @@ const (
 	warmUp       = 0.2  // of the samples, in which caches fill
 )
 
-// Series finds patterns in a log of memory over time. A board whose size the log does not
+// Series finds patterns in a log of memory over time. A GPU whose size the log does not
 // have is looked up in the catalog.
 func Series(s series.Series) []report.Finding {
 	if gpu, err := device.Lookup(s.Product); s.Total == 0 && err == nil {
@@ -81,7 +81,7 @@ func Series(s series.Series) []report.Finding {
 	return append(found, use(s.Peak, s.Total)...)
 }
 
-// othersUse is the finding that other processes use the board.
+// othersUse returns the finding that other processes use the GPU.
 func othersUse(bytes int64, evidence []string) report.Finding {
 	return report.Finding{
 		Kind: "other processes", Problem: true, What: "other processes use the board", Evidence: evidence,
@@ -90,7 +90,7 @@ func othersUse(bytes int64, evidence []string) report.Finding {
 	}
 }
 
-// againstLeaks is the advice against a leak.
+// againstLeaks returns the advice against a leak.
 func againstLeaks() []string {
 	return []string{
 		"keep numbers and not tensors: total += loss.item(), outputs.append(y.detach().cpu())",
@@ -125,12 +125,12 @@ func leak(s series.Series, steady []float64) (report.Finding, bool) {
 	inUse := max(float64(s.Last), s.Mine[len(s.Mine)-1])
 	if left := float64(s.Total) - inUse; s.Total > 0 && s.Elapsed > 0 && left > 0 {
 		hours := left / whole.PerSample * s.Elapsed.Hours() / float64(len(s.Mine)-1)
-		f.Evidence = append(f.Evidence, fmt.Sprintf("the board is full in %.1f hours at this rate", hours))
+		f.Evidence = append(f.Evidence, fmt.Sprintf("the GPU is full in %.1f hours at this rate", hours))
 	}
 	return f, true
 }
 
-// use reports boards that are nearly full or half empty.
+// use reports GPUs that are nearly full or half empty.
 func use(peak, total int64) []report.Finding {
 	if total <= 0 || peak <= 0 {
 		return nil
@@ -142,7 +142,7 @@ func use(peak, total int64) []report.Finding {
 	case share < underUsed:
 		return []report.Finding{{
 			Kind: "under-use",
-			What: "less than half of the board is in use; a larger batch would train faster", Evidence: evidence,
+			What: "less than half of the GPU is in use; a larger batch would train faster", Evidence: evidence,
 		}}
 	case share > nearlyFull:
 		return []report.Finding{{

@@ -91,7 +91,7 @@ func TestLogsOfProcessesShowWhoElseIsThere(t *testing.T) {
 	require.Equal(t, []string{"nearly full"}, kinds(Series(s)))
 	s.Peak = 7000 * steptest.MiB
 	require.Equal(t, []string{"under-use"}, kinds(Series(s)))
-	s.Product = "a board of tomorrow"
+	s.Product = "a GPU of tomorrow"
 	require.Empty(t, Series(s))
 }
 

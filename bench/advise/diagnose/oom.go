@@ -70,7 +70,7 @@ func (s shortage) advice() []string {
 		"vprof fit finds the largest batch that is safe; --model and --batch here show what each remedy would save")
 }
 
-// holders are what has the memory, for people.
+// holders returns what has the memory, for people.
 func holders(of string, places []snapshot.Site) []string {
 	var lines []string
 	for _, p := range places[:min(len(places), mostHolders)] {
@@ -136,7 +136,7 @@ func Errors(messages []oomtext.Message) []report.Finding {
 	return found
 }
 
-// HostMemory is the finding of a text that says that a process was killed for the host's memory.
+// HostMemory returns the finding of a text that says that a process was killed for the host's memory.
 func HostMemory(line string) report.Finding {
 	return report.Finding{
 		Kind: "out of host memory", Problem: true,
@@ -150,7 +150,7 @@ func HostMemory(line string) report.Finding {
 	}
 }
 
-// errorOf is the finding of one error.
+// errorOf returns the finding of one error.
 func errorOf(m oomtext.Message) report.Finding {
 	f := report.Finding{Kind: "out of memory", Problem: true, What: "an allocation failed"}
 	switch {

@@ -28,7 +28,7 @@ type mitigation struct {
 	change func(*models.Case)
 }
 
-// mitigations are the changes that guides advise against too much memory, ordered by
+// mitigations returns the changes that guides advise against too much memory, ordered by
 // cost: first free ones, then those that cost time, precision, and finally training
 // quality.
 func mitigations(s *step.Setup, batch int) []mitigation {
@@ -118,7 +118,7 @@ func For(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) ([]repor
 	return out, nil
 }
 
-// tried is the case after a mitigation.
+// tried returns the case after a mitigation.
 func tried(ctx context.Context, s *step.Setup, gpu device.GPU, m mitigation) (report.Remedy, error) {
 	out := report.Remedy{What: m.what}
 	c := s.Case()
@@ -139,7 +139,7 @@ func tried(ctx context.Context, s *step.Setup, gpu device.GPU, m mitigation) (re
 }
 
 // Enlarge describes what a quarter more samples a batch would need: the advice for a
-// board that is not full; empty if PyTorch or the model refuses such a batch.
+// GPU that is not full; empty if PyTorch or the model refuses such a batch.
 func Enlarge(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) (string, error) {
 	now, err := deviceBytes(ctx, s, gpu, batch)
 	if err != nil {

@@ -75,7 +75,7 @@ func (s System) ReadFacts(config, model string) (settings map[string]int64, unpl
 	return settings, unplanned, nil
 }
 
-// paths are those of the keys that are read, in order.
+// paths returns those of the keys that are read, in order.
 func (s System) paths() (all []string) {
 	for _, k := range s.Keys {
 		all = append(all, k.Path)
@@ -87,8 +87,8 @@ func (s System) paths() (all []string) {
 	return all
 }
 
-// locate is the path at which a file has a key: its own or, if that is missing, one that ends in the same name, since
-// users may name a model where the project does not look.
+// locate returns the path at which a file has a key: its own or, if that is missing, one that ends in the same name,
+// since users may name a model where the project does not look.
 func (s System) locate(path string, keys []string) string {
 	if slices.Contains(keys, path) {
 		return path
@@ -101,7 +101,7 @@ func (s System) locate(path string, keys []string) string {
 	return path
 }
 
-// last is the name of a key.
+// last returns the name of a key.
 func last(path string) string { return path[strings.LastIndexByte(path, '.')+1:] }
 
 // whyIgnored says why one of the keys of a file is not read although it may bear on memory: the file has it where the
@@ -133,7 +133,7 @@ func (s System) harmless(key string) bool {
 	return false
 }
 
-// scaled is a value in the unit of the setting.
+// scaled returns a value in the unit of the setting.
 func (f Fact) scaled(v any) (int64, bool) {
 	n, ok := v.(float64)
 	if whole, isWhole := v.(int64); isWhole {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// single is a file with one key.
+// single returns a file with one key.
 func single(t *testing.T, at string, v any) string {
 	var text strings.Builder
 	for i, key := range strings.Split(at, ".") {

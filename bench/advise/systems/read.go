@@ -101,7 +101,7 @@ func ReadMapped(config string, pairs []string) (map[string]any, error) {
 	return values, nil
 }
 
-// precision is what a file says of precision, in our words.
+// precision returns what a file says of precision, in our words.
 func precision(v any) (string, error) {
 	switch s := strings.ToLower(fmt.Sprint(v)); {
 	case s == "false" || s == "no" || s == "none" || strings.Contains(s, "32"):
@@ -114,7 +114,7 @@ func precision(v any) (string, error) {
 	return "", fmt.Errorf("%v is no precision; use none, fp16 or bf16", v)
 }
 
-// translate is a value of the file in our words.
+// translate returns a value of the file in our words.
 func (k Key) translate(name string, v any) (any, error) {
 	if len(k.Values) == 0 {
 		return inOurTerms(name, v)
@@ -130,7 +130,7 @@ func (k Key) translate(name string, v any) (any, error) {
 	return nil, fmt.Errorf("%v is none of %s", v, strings.Join(words, ", "))
 }
 
-// inOurTerms is a value of a file in the terms of vprof's flags; settings of models stay as they are.
+// inOurTerms returns a value of a file in the terms of vprof's flags; settings of models stay as they are.
 func inOurTerms(name string, v any) (any, error) {
 	n, isNumber := v.(int64)
 	_, isBool := v.(bool)

@@ -66,7 +66,7 @@ type Stage struct {
 	Set map[string]int64 `yaml:"set"`
 }
 
-// path is where the file is if the configuration is at config.
+// path returns where the file is if the configuration is at config.
 func (s Stage) path(config string) string {
 	return filepath.Join(filepath.Dir(config), filepath.FromSlash(s.File))
 }
@@ -79,10 +79,10 @@ type Values struct {
 	Effective int
 }
 
-// Names are the values that a key can hold, besides settings of a model.
+// Names returns the values that a key can hold, besides settings of a model.
 func Names() []string { return []string{"batch", "accumulate", "amp", "checkpointing", "effective"} }
 
-// value is one of the values by its name.
+// value returns one of the values by its name.
 func (v Values) value(name string) (any, bool) {
 	switch name {
 	case "batch":
@@ -136,7 +136,7 @@ type File struct {
 	Optional bool
 }
 
-// Left are the keys of values that the project does not read, which stay as they are.
+// Left returns the keys of values that the project does not read, which stay as they are.
 func (s System) Left() (keys []string) {
 	for _, name := range s.Unread {
 		if key, ok := s.Keys[name]; ok {
@@ -146,7 +146,7 @@ func (s System) Left() (keys []string) {
 	return keys
 }
 
-// Files are the edits of the configuration, found at config, and of the stages
+// Files returns the edits of the configuration, found at config, and of the stages
 // beside it.
 func (s System) Files(config string, v Values) ([]File, error) {
 	f := File{Path: config}
@@ -186,7 +186,7 @@ func (k Key) edit(name string, v Values) (configfile.Edit, error) {
 	return e, nil
 }
 
-// written is how the file says one of our values; nil if it cannot.
+// written returns how the file says one of our values; nil if it cannot.
 func (k Key) written(ours any) any {
 	if len(k.Values) > 0 && ours != nil {
 		ours = k.Values[fmt.Sprint(ours)]
@@ -232,7 +232,7 @@ func Map(pairs []string, v Values) ([]configfile.Edit, error) {
 	return edits, nil
 }
 
-// Paste is the snippet with the values in it; empty if the system has none.
+// Paste returns the snippet with the values in it; empty if the system has none.
 func (s System) Paste(v Values) (string, error) {
 	t, err := template.New("snippet").Option("missingkey=error").Parse(s.Snippet)
 	if err != nil {

@@ -58,7 +58,7 @@ func ReadUsual(config string, pairs []string) (map[string]any, error) {
 	return values, nil
 }
 
-// readValue is the value at a path of a file, nil if it has none; bf16 that is on is the precision. DeepSpeed's
+// readValue returns the value at a path of a file, nil if it has none; bf16 that is on is the precision. DeepSpeed's
 // configurations have a group there, which is switched on and off in it.
 func readValue(config, at string) (any, error) {
 	key := at

@@ -318,7 +318,8 @@ func tuneRun(file string, c []token) *document {
 	return d
 }
 
-// programName is the file name of a program without its folder and without ".exe", of paths of Linux and of Windows.
+// programName returns the file name of a program without its folder and without ".exe", of paths of Linux and of
+// Windows.
 func programName(path string) string {
 	return strings.TrimSuffix(path[strings.LastIndexAny(path, `/\`)+1:], ".exe")
 }
@@ -376,7 +377,7 @@ func arguments(c []token) *value {
 	return root
 }
 
-// word is an argument as trainers read it.
+// word returns an argument as trainers read it.
 func word(s string) (kind, string) {
 	switch strings.ToLower(s) {
 	case "true", "yes":

@@ -126,7 +126,7 @@ func (c *Config) settle() error {
 	return nil
 }
 
-// Recompute is the form of activation checkpointing that the configuration names, on or off; empty for PyTorch's
+// Recompute returns the form of activation checkpointing that the configuration names, on or off; empty for PyTorch's
 // default, non-reentrant in every layer.
 func (c *Config) Recompute() models.Recompute {
 	if kept := c.facts["kept"].value; kept != "" {
@@ -144,7 +144,7 @@ func (c *Config) Recompute() models.Recompute {
 	return ""
 }
 
-// Batching is how batches are made of samples of different lengths: "padded", "grouped",
+// Batching returns how batches are made of samples of different lengths: "padded", "grouped",
 // or "packed".
 func (c *Config) Batching() string {
 	switch {
@@ -156,7 +156,7 @@ func (c *Config) Batching() string {
 	return "padded"
 }
 
-// PadToMultiple is the number of tokens whose multiples batches are padded to: the full length
+// PadToMultiple returns the number of tokens whose multiples batches are padded to: the full length
 // (seq-len) where every batch is padded to that, 1 for no padding beyond the longest sample.
 func (c *Config) PadToMultiple() string {
 	if c.facts["to-length"].value == "true" {
@@ -210,8 +210,8 @@ func (c *Config) shard() error {
 	return nil
 }
 
-// shards are the options of fully_shard about where shards are, how weights arrive, and what is wrapped; flat says that
-// the trainer has FSDP of flat parameters, whose loading and wraps are others.
+// shards returns the options of fully_shard about where shards are, how weights arrive, and what is wrapped; flat says
+// that the trainer has FSDP of flat parameters, whose loading and wraps are others.
 func (c *Config) shards(flat bool) (list []string) {
 	if c.facts["shards"].value == "host" {
 		list = append(list, "offload=all")

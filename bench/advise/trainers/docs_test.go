@@ -54,7 +54,7 @@ func writeTable(b *strings.Builder, t *Table) {
 	fmt.Fprintf(b, "\nHarmless: %s.\n", strings.Join(slices.Compact(harmless), ", "))
 }
 
-// meaning is a row in a line.
+// meaning returns a row in a line.
 func meaning(r Row) string {
 	unless := strings.Join(append([]string{"absent"}, r.Unless...), " or ")
 	switch {

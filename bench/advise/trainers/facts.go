@@ -19,7 +19,7 @@ type facts map[string]fact
 
 func (f facts) set(name, value string, from Key) { f[name] = fact{value, from} }
 
-// options are what the flag of a lever takes behind its name, in pairs of an option and the fact
+// options returns what the flag of a lever takes behind its name, in pairs of an option and the fact
 // that has its value. Those without a value, or with one that is false or zero, are left out.
 func (f facts) options(pairs ...string) (list []string) {
 	for i := 0; i < len(pairs); i += 2 {
@@ -37,7 +37,7 @@ var counts = []string{
 	lisaLayers, totalBatch, globalBatch, "empty-cache", "eval-batch", "eval-scores", "new-tokens",
 }
 
-// checked is what is wrong with the value of a fact; empty if nothing is.
+// checked returns what is wrong with the value of a fact; empty if nothing is.
 func checked(name, value string) string {
 	if !slices.Contains(counts, name) {
 		return ""

@@ -137,7 +137,7 @@ func (c *Config) takeTurns(n fact, model string) error {
 	return c.add("train-only", "^"+list+`\.(?:`+strings.Join(ids, "|")+`)\.|`+unnumbered, n.from)
 }
 
-// trainedLayers are the indices of the layers that are trained, of count.
+// trainedLayers returns the indices of the layers that are trained, of count.
 func (c *Config) trainedLayers(count int) (ids []string, err error) {
 	f := c.facts[freezeLayers]
 	n, _ := strconv.Atoi(f.value)

@@ -9,7 +9,7 @@ import (
 
 // generate makes the settings of training on answers that are generated: how long prompts
 // and answers are, which log-probabilities come before the step, and what vLLM leaves of
-// the board.
+// the GPU.
 func (c *Config) generate() error {
 	if o := c.facts["objective"].value; o != "grpo" && o != "ebft" && o != "gkd" {
 		return nil
@@ -46,11 +46,11 @@ func (c *Config) generate() error {
 	}
 	share, err := strconv.ParseFloat(f.value, 64)
 	if err != nil || !(share >= 0 && share < 1) {
-		return c.malformed(f, "is not a part of the board from 0 to 1")
+		return c.malformed(f, "is not a part of the GPU from 0 to 1")
 	}
 	left := strconv.FormatFloat(100-100*share, 'f', -1, 64)
 	c.facts.set("gpu-memory", left+"%", f.from)
-	c.Notes = append(c.Notes, fmt.Sprintf("%s: vLLM holds %s of the same board; planned is with the other %s%%",
+	c.Notes = append(c.Notes, fmt.Sprintf("%s: vLLM holds %s of the same GPU; planned is with the other %s%%",
 		c.placed(f.from), f.value, left))
 	return nil
 }
@@ -73,7 +73,7 @@ func (c *Config) outdated() (bool, error) {
 	return steps%(each*again) != 0, err
 }
 
-// count is the value of a fact that is a whole number from 1 on.
+// count returns the value of a fact that is a whole number from 1 on.
 func (c *Config) count(name string, otherwise int64) (int64, error) {
 	f, ok := c.facts[name]
 	if !ok {
@@ -90,7 +90,7 @@ func (c *Config) malformed(f fact, reason string) error {
 	return c.placed(f.from).wrong("%q %s", f.value, reason)
 }
 
-// placed is a key that is of the trainer's own file where it names none.
+// placed returns a key that is of the trainer's own file where it names none.
 func (c *Config) placed(k Key) Key {
 	k.File = cmp.Or(k.File, c.File)
 	return k

@@ -64,7 +64,7 @@ func (m Model) folders() []string {
 	return dirs
 }
 
-// snapshots are the folders of the caches that can hold the repository.
+// snapshots returns the folders of the caches that can hold the repository.
 func (m Model) snapshots() []string {
 	if !m.repository() {
 		return nil

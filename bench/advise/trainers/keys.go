@@ -76,7 +76,7 @@ func (r *reader) file(key string, e entry) error {
 	return below.group(key+".", d.root)
 }
 
-// keyOf is the position of an entry, in the document or on the command line that overrides it.
+// keyOf returns the position of an entry, in the document or on the command line that overrides it.
 func (r *reader) keyOf(e entry, key string) Key {
 	if e.argument {
 		return Key{commandLine, 0, key}
@@ -194,7 +194,7 @@ func (r *reader) addFacts(row Row, word string, w Words, from Key) error {
 	return nil
 }
 
-// knownWords are the words that a key may have, without those that are refused; of many
+// knownWords returns the words that a key may have, without those that are refused; of many
 // those near the one given.
 func knownWords(given string, words map[string]Words) string {
 	const most = 8
@@ -215,7 +215,7 @@ func knownWords(given string, words map[string]Words) string {
 	return strings.Join(names, ", ")
 }
 
-// resolved is a value without references to other keys, as OmegaConf writes them:
+// resolved returns a value without references to other keys, as OmegaConf writes them:
 // "${batch_size}".
 func (r *reader) resolved(key string, v *value, depth int) (*value, error) {
 	if v.kind != text || !strings.Contains(v.text, "$") {

@@ -94,7 +94,7 @@ func (d *document) accelerate(options *value) {
 	}
 }
 
-// acceleratesOwn is the file that "accelerate config" has left on this machine, by which accelerate goes
+// acceleratesOwn returns the file that "accelerate config" has left on this machine, by which accelerate goes
 // where no other is named; empty if there is none.
 func acceleratesOwn() string {
 	home, err := os.UserHomeDir()

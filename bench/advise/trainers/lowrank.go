@@ -61,7 +61,7 @@ func (c *Config) project() error {
 	return nil
 }
 
-// projection are the options of such an optimizer.
+// projection returns the options of such an optimizer.
 func (c *Config) projection() (options []string, err error) {
 	rank := c.facts[lowRank]
 	args := c.facts[optimArgs]

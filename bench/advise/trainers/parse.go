@@ -237,7 +237,7 @@ type jsonReader struct {
 	offset      int64
 }
 
-// currentLine is the line that the decoder is at.
+// currentLine returns the line that the decoder is at.
 func (j *jsonReader) currentLine() int {
 	to := j.decoder.InputOffset()
 	j.line += bytes.Count(j.data[j.offset:to], []byte("\n"))

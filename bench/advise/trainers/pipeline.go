@@ -25,8 +25,8 @@ const (
 // schedules are those that vprof records, by torchtitan's names in lower case.
 var schedules = map[string]string{"": "1f1b", "1f1b": "1f1b", "gpipe": "gpipe", "interleaved1f1b": models.Interleaved}
 
-// whole is the value of a fact that is a whole number of layers, GPUs or samples; what else stands for it where nothing
-// says it.
+// whole returns the value of a fact that is a whole number of layers, GPUs or samples; what else stands for it where
+// nothing says it.
 func (c *Config) whole(name string, other int) (int, error) {
 	f := c.facts[name]
 	if f.value == "" {
@@ -89,7 +89,8 @@ func (c *Config) pipeline() error {
 	return nil
 }
 
-// ofStages is the strategy of so many GPUs: of a pipeline without what fully_shard does where nothing is left for it.
+// ofStages returns the strategy of so many GPUs: of a pipeline without what fully_shard does where nothing is left for
+// it.
 func (c *Config) ofStages(strategy, gpus string) string {
 	ranks, err := c.whole(meshPipeline, 0)
 	tensor, wrong := c.whole(meshTensor, 1)
@@ -102,7 +103,7 @@ func (c *Config) ofStages(strategy, gpus string) string {
 	}), ",")
 }
 
-// rowsOfPipeline is the edit of the rows that a pipeline takes at a time, where a micro-batch gets another size.
+// rowsOfPipeline returns the edit of the rows that a pipeline takes at a time, where a micro-batch gets another size.
 func (c *Config) rowsOfPipeline(v Values) []configfile.Edit {
 	f := c.facts[microBatches]
 	n, err := strconv.Atoi(f.value)

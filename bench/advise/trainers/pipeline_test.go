@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// titan is a file of torchtitan, with a pipeline that keys say more of.
+// titan returns a file of torchtitan, with a pipeline that keys say more of.
 func titan(keys string) string {
 	return "[model]\nflavor = \"8B\"\n[training]\nseq_len = 8\nlocal_batch_size = 16\n[parallelism]\n" + keys
 }

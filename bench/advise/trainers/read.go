@@ -64,12 +64,12 @@ type Key struct {
 	Path string
 }
 
-// String is where the key is, and which.
+// String returns where the key is, and which.
 func (k Key) String() string {
 	return (&input.FormatError{File: k.File, Line: k.Line, Key: k.Path}).Error()
 }
 
-// wrong is an error about what stands there.
+// wrong returns an error about what stands there.
 func (k Key) wrong(format string, args ...any) error {
 	return &input.FormatError{File: k.File, Line: k.Line, Key: k.Path, Reason: fmt.Sprintf(format, args...)}
 }
@@ -86,7 +86,7 @@ type Setting struct {
 	From Key
 }
 
-// Wrong is an error about the setting, at its place in the file.
+// Wrong returns an error about the setting, at its place in the file.
 func (s Setting) Wrong(format string, args ...any) error {
 	s.From.Path = cmp.Or(s.From.Path, "--"+s.Flag)
 	return s.From.wrong(format, args...)
@@ -226,7 +226,7 @@ func (c *Config) alone(d *document) {
 	}
 }
 
-// tableOf is the table of a document; nil if it is of no trainer that vprof knows.
+// tableOf returns the table of a document; nil if it is of no trainer that vprof knows.
 func tableOf(d *document) *Table {
 	t := Named(d.trainer)
 	for _, other := range Tables() {
@@ -296,7 +296,7 @@ var megatron = []string{
 	"model.pipeline_model_parallel_size", "trainer.strategy.tensor_model_parallel_size",
 }
 
-// unplanned is an error about a trainer that vprof knows and does not plan; nil if it is none.
+// unplanned returns an error about a trainer that vprof knows and does not plan; nil if it is none.
 func unplanned(d *document) error {
 	isOne := strings.HasPrefix(d.script, "pretrain_") || slices.ContainsFunc(megatron, func(key string) bool {
 		return d.root.at(key) != nil

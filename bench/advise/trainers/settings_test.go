@@ -21,7 +21,7 @@ func setting(c *Config, flag string) string {
 }
 
 // What generates the answers, and how many steps learn from them, says which
-// log-probabilities come before the step and what is left of the board.
+// log-probabilities come before the step and what is left of the GPU.
 func TestGeneratedAnswersAreAnObjective(t *testing.T) {
 	for text, want := range map[string][3]string{
 		"swift rlhf --model a --rlhf_type grpo --max_length 1000 --max_completion_length 24": {

@@ -18,7 +18,7 @@ const (
 	plainLoss = "plain-loss=1"
 )
 
-// Described is the name under which vprof opens the model that is trained, with its teacher; the model's
+// Described returns the name under which vprof opens the model that is trained, with its teacher; the model's
 // config.json must be on this machine.
 func (c *Config) Described() (string, error) {
 	path, err := c.Model.Find()
@@ -29,7 +29,7 @@ func (c *Config) Described() (string, error) {
 	return hfconfig.Scheme + ":" + path + hfconfig.TeacherMark + teacher, err
 }
 
-// Shared are the settings with those about several GPUs as they are for a number of them: "" leaves it to the
+// Shared returns the settings with those about several GPUs as they are for a number of them: "" leaves it to the
 // file. Where neither the file nor whoever calls says how the work is shared, the trainer's own way is added.
 func (c *Config) Shared(gpus string, chosen bool) ([]Setting, error) {
 	var out []Setting

@@ -138,7 +138,7 @@ func (a *Any) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// Tables are those of all trainers, in the order in which a file is held against
+// Tables returns those of all trainers, in the order in which a file is held against
 // them.
 func Tables() []*Table {
 	all, err := tables()
@@ -214,7 +214,7 @@ func (t *Table) liken() {
 	}
 }
 
-// Named is the table of a trainer; nil if there is none.
+// Named returns the table of a trainer; nil if there is none.
 func Named(trainer string) *Table {
 	for _, t := range Tables() {
 		if t.Trainer == trainer {
@@ -258,7 +258,7 @@ func (t *Table) holds(group string) bool {
 	return slices.ContainsFunc(t.Harmless, func(h string) bool { return strings.HasPrefix(h, group+".") })
 }
 
-// names are the keys of the table, without groups of them.
+// names returns the keys of the table, without groups of them.
 func (t *Table) names() []string {
 	names := slices.Sorted(maps.Keys(t.Keys))
 	for _, h := range t.Harmless {

@@ -44,7 +44,7 @@ type tomlReader struct {
 	count  int
 }
 
-// line is where a node stands.
+// line returns where a node stands.
 func (t *tomlReader) line(n *unstable.Node) int { return t.parser.Shape(n.Raw).Start.Line }
 
 // bounded refuses documents that hold or nest too much.
@@ -55,7 +55,7 @@ func (t *tomlReader) bounded(line, depth int) error {
 	return nil
 }
 
-// within is the group under a key, which is made where it is not there; of an array of tables the last.
+// within returns the group under a key, which is made where it is not there; of an array of tables the last.
 func (t *tomlReader) within(at *value, key *unstable.Node) (*value, error) {
 	name, line := string(key.Data), t.line(key)
 	in := at.own(name)
@@ -72,7 +72,7 @@ func (t *tomlReader) within(at *value, key *unstable.Node) (*value, error) {
 	return in, t.bounded(line, 0)
 }
 
-// table is the group that a header begins.
+// table returns the group that a header begins.
 func (t *tomlReader) table(root *value, x *unstable.Node) (at *value, err error) {
 	at = root
 	for keys := x.Key(); keys.Next(); {

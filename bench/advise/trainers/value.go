@@ -61,7 +61,7 @@ func (v *value) at(path string) *value {
 	return in.at(rest)
 }
 
-// own is the value of a key; nil if there is none.
+// own returns the value of a key; nil if there is none.
 func (v *value) own(key string) *value {
 	for _, e := range v.entries {
 		if e.key == key {
@@ -115,7 +115,7 @@ func (v *value) remove(key string) {
 	v.entries = slices.DeleteFunc(v.entries, func(e entry) bool { return e.key == key })
 }
 
-// excerpt is a value in a message.
+// excerpt returns a value in a message.
 func (v *value) excerpt() string {
 	const most = 40
 	switch v.kind {
@@ -135,7 +135,7 @@ func (v *value) excerpt() string {
 	return v.text
 }
 
-// scalars are the texts of a scalar that is not null, or of a list of them; ok is
+// scalars returns the texts of a scalar that is not null, or of a list of them; ok is
 // false for other values.
 func (v *value) scalars() (texts []string, ok bool) {
 	if v.kind != list {
@@ -173,7 +173,7 @@ type document struct {
 	notes []string
 }
 
-// wrong is an error about a place in the document.
+// wrong returns an error about a place in the document.
 func (d *document) wrong(line int, key, format string, args ...any) error {
 	return &input.FormatError{File: d.file, Line: line, Key: key, Reason: fmt.Sprintf(format, args...)}
 }

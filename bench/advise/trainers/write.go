@@ -53,7 +53,7 @@ func (c *Config) turned(levers map[string]string) (edits []configfile.Edit, err 
 	return edits, nil
 }
 
-// literal is a word of a table as a file has it: a switch, a number, or the word.
+// literal returns a word of a table as a file has it: a switch, a number, or the word.
 func literal(word string) any {
 	if on, err := strconv.ParseBool(word); err == nil && len(word) > 1 {
 		return on
@@ -64,7 +64,7 @@ func literal(word string) any {
 	return word
 }
 
-// Effective is the number of samples of an optimizer step that the configuration
+// Effective returns the number of samples of an optimizer step that the configuration
 // asks for on so many GPUs; 0 if it does not say.
 func (c *Config) Effective(gpus int) int {
 	n := max(1, gpus)
@@ -86,7 +86,7 @@ func (c *Config) Effective(gpus int) int {
 // line are pasted.
 func (c *Config) Writable() bool { return !c.doc.command }
 
-// Edits are the changes of the configuration file that make it say the values, by
+// Edits returns the changes of the configuration file that make it say the values, by
 // the table that it was read by. What it says already stays as it is.
 func (c *Config) Edits(v Values) ([]configfile.Edit, error) {
 	var edits []configfile.Edit
@@ -119,7 +119,7 @@ func (c *Config) Again(data []byte) (*Config, error) {
 	return read(docs)
 }
 
-// Decides is the key that says a setting, by its flag, or a fact: in the file, or the one that
+// Decides returns the key that says a setting, by its flag, or a fact: in the file, or the one that
 // would say it there; empty if vprof knows none.
 func (c *Config) Decides(flag string) string {
 	for _, s := range c.Settings {
@@ -148,7 +148,7 @@ func (c *Config) Decides(flag string) string {
 	return ""
 }
 
-// Paste are the arguments of the command line that say the values.
+// Paste returns the arguments of the command line that say the values.
 func (c *Config) Paste(v Values) (string, error) {
 	var words []string
 	for _, name := range []string{"batch", "accumulate", "checkpointing"} {
@@ -165,7 +165,7 @@ func (c *Config) Paste(v Values) (string, error) {
 	return strings.Join(words, " "), err
 }
 
-// written is the key that says a fact, and how it says a value of ours; same if it
+// written returns the key that says a fact, and how it says a value of ours; same if it
 // says so already.
 func (c *Config) written(name string, v Values) (key string, value any, same bool, err error) {
 	ours := map[string]string{

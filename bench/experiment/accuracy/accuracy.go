@@ -38,7 +38,7 @@ type Outcome struct {
 // A Replayer records cases and replays the recordings. Several goroutines use
 // it at once.
 type Replayer interface {
-	// Record records a case for a board. A [*step.RefusedError] says that PyTorch
+	// Record records a case for a GPU. A [*step.RefusedError] says that PyTorch
 	// would not run it, any other error that vprof does not know the case.
 	Record(c models.Case, d models.Description, gpu device.GPU, steps int) (Replayable, error)
 }
@@ -50,7 +50,7 @@ type Replayable interface {
 }
 
 // Compare estimates every record and returns how far the
-// estimates are from PyTorch, on all cores. Records of one case and board
+// estimates are from PyTorch, on all cores. Records of one case and GPU
 // share a recording. After each recording, progress is called with how many
 // records are done; calls do not overlap.
 func Compare(ctx context.Context, records []reference.Record, r Replayer,
@@ -110,7 +110,7 @@ func shareRecordings(records []reference.Record) [][]int {
 	return groups
 }
 
-// stepsOf is how many steps a replay needs to be comparable with all records
+// stepsOf returns how many steps a replay needs to be comparable with all records
 // of a case. An OOM record stops early, but only because PyTorch did.
 func stepsOf(r *reference.Record) int {
 	if r.Status == reference.OK {

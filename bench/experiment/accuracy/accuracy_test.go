@@ -43,7 +43,7 @@ func (r scriptedRecording) Replay(_ context.Context, conf string) (Outcome, erro
 	return r.s.outcome(r.c, conf)
 }
 
-// toyRecord is an OK record with one phase, of the given peaks.
+// toyRecord returns an OK record with one phase, of the given peaks.
 func toyRecord(allocated, reserved int64) reference.Record {
 	return reference.Record{
 		File: "toy.jsonl", Line: 2, Case: models.Case{Model: "toy", Stage: "full", Batch: 8, Accumulate: 1}, GPU: "t4",

@@ -14,7 +14,7 @@ import (
 	"github.com/vprof/vprof/models/all"
 )
 
-// exported are the records of a file, of the models whose files are test data.
+// exported returns the records of a file, of the models whose files are test data.
 func exported(t *testing.T, path string) []reference.Record {
 	t.Helper()
 	f, err := reference.Open(path)

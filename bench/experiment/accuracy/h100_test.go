@@ -39,7 +39,7 @@ func TestStepsOfAnH100(t *testing.T) {
 	require.LessOrEqual(t, a.Summary.Reserved.P95, 0.03)
 	require.Zero(t, a.Summary.OOM.Wrong)
 	for _, g := range a.Summary.ByAMP {
-		if g.Name != "fp16" { // whose first steps the gradient scaler skipped on the board
+		if g.Name != "fp16" { // whose first steps the gradient scaler skipped on the GPU
 			require.Zero(t, g.Allocated.Max, g.Name)
 		}
 	}

@@ -205,7 +205,7 @@ func TestSharedReferencesNeedWhatPyTorchAllocates(t *testing.T) {
 	}
 }
 
-// peaksOfSecondStep are the allocated bytes at the peak of each phase of a case's second step
+// peaksOfSecondStep returns the allocated bytes at the peak of each phase of a case's second step
 // on an A100.
 func peaksOfSecondStep(t *testing.T, m models.Model, c models.Case) map[string]int64 {
 	gpu, err := device.Lookup("a100-80")

@@ -141,13 +141,13 @@ func errorsOfDecoders(t *testing.T, file string, least int) (allocated, reserved
 	return errorsOf(t, a, len(f.Records))
 }
 
-// relative is the size of the relative error of some bytes, however small: not as [report.Accuracy] has it, where a few
-// MiB count as none.
+// relative returns the size of the relative error of some bytes, however small: not as [report.Accuracy] has it, where
+// a few MiB count as none.
 func relative(bytes, truth int64) float64 {
 	return math.Abs(float64(bytes-truth)) / float64(max(truth, 1))
 }
 
-// errorsOf are the sizes of the relative errors of an estimate for each of so many
+// errorsOf returns the sizes of the relative errors of an estimate for each of so many
 // records, all of which it must be for.
 func errorsOf(t *testing.T, a *report.Accuracy, records int) (allocated, reserved []float64) {
 	require.Empty(t, a.Unknown)
@@ -162,5 +162,5 @@ func errorsOf(t *testing.T, a *report.Accuracy, records int) (allocated, reserve
 	return allocated, reserved
 }
 
-// at is the error that a share of the sorted ones does not exceed.
+// at returns the error that a share of the sorted ones does not exceed.
 func at(errors []float64, share float64) float64 { return errors[int(share*float64(len(errors)-1))] }

@@ -13,7 +13,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Recorder is the [Replayer] over a registry and simulated boards.
+// Recorder is the [Replayer] over a registry and simulated GPUs.
 type Recorder struct{ Models *models.Registry }
 
 // Record implements [Replayer].

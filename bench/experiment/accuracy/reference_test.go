@@ -124,7 +124,7 @@ func TestAccuracyTablesOfTheDocsAreCurrent(t *testing.T) {
 		[]byte(before+"<!-- accuracy -->\n"+tables+"<!-- /accuracy -->\n"+after))
 }
 
-// accuracyTable is the table of docs/accuracy.md, in Markdown.
+// accuracyTable returns the table of docs/accuracy.md, in Markdown.
 func accuracyTable(head string, a *report.Accuracy) string {
 	table := report.Sheet{Columns: []report.Column{
 		{Head: head},

@@ -25,7 +25,7 @@ type residualGroup struct {
 	Reserved  [2]float64 `json:"reserved"`
 }
 
-// residualsOf are the residuals of the rows by release and model and by release over all, in this order.
+// residualsOf returns the residuals of the rows by release and model and by release over all, in this order.
 func residualsOf(rows []report.AccuracyRow) []residualGroup {
 	type key struct{ release, group string }
 	allocated, reserved := map[key][]float64{}, map[key][]float64{}
@@ -48,7 +48,7 @@ func residualsOf(rows []report.AccuracyRow) []residualGroup {
 	return groups
 }
 
-// minor is the second number of a release of PyTorch 2.
+// minor returns the second number of a release of PyTorch 2.
 func minor(release string) int {
 	n, _ := strconv.Atoi(strings.TrimPrefix(release, "2."))
 	return n
@@ -58,8 +58,8 @@ func residual(reference, estimate int64) float64 {
 	return float64(reference-estimate) / float64(max(1, estimate))
 }
 
-// middle95 is the range that holds the middle 95 % of the values, from the 2.5 % to the 97.5 % quantile by the nearest
-// rank, rounded outwards to 1e-6.
+// middle95 returns the range that holds the middle 95 % of the values, from the 2.5 % to the 97.5 % quantile by the
+// nearest rank, rounded outwards to 1e-6.
 func middle95(values []float64) [2]float64 {
 	slices.Sort(values)
 	n := float64(len(values))

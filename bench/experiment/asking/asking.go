@@ -14,10 +14,10 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
 )
 
-// Topic is the questions that are put to cuDNN for the boards of one architecture,
+// Topic is the questions that are put to cuDNN for the GPUs of one architecture,
 // without duplicates.
 type Topic struct {
-	// Generation is the boards' architecture, as [cudnn.Generation] has it.
+	// Generation is the GPUs' architecture, as [cudnn.Generation] has it.
 	Generation int
 	Questions  []oracle.Question
 	known      map[oracle.Question]bool
@@ -25,7 +25,7 @@ type Topic struct {
 
 // Options are the training steps whose convolutions are collected.
 type Options struct {
-	// Setups are recorded at all batch sizes on all boards.
+	// Setups are recorded at all batch sizes on all GPUs.
 	Setups  []*step.Setup
 	GPUs    []device.GPU
 	Batches []int
@@ -63,7 +63,7 @@ func Topics(ctx context.Context, o Options) ([]*Topic, error) {
 	return topics, nil
 }
 
-// record collects the questions about the steps at a batch size on a board.
+// record collects the questions about the steps at a batch size on a GPU.
 func (t *Topic) record(ctx context.Context, o Options, batch int, gpu device.GPU) error {
 	for _, s := range o.Setups {
 		rec, err := s.Record(ctx, batch, gpu)

@@ -32,27 +32,27 @@ type Calibration struct {
 	Trials step.Executor
 	Runs   []Observed
 	Inputs []coefficients.Input
-	// Name is the name of the entry; empty is made of the board's and the stack's.
+	// Name is the name of the entry; empty is made of the GPU's and the stack's.
 	Name string
 	// Stack, where it is not empty, replaces the stack that the runs name.
 	Stack coefficients.Stack
 	// Pool lets runs of several models share one set of coefficients.
 	Pool bool
 	// Force learns from runs that are further from their replays than [MaxReplay]
-	// and [MaxFitted] allow, from too few, and what no board can have.
+	// and [MaxFitted] allow, from too few, and what no GPU can have.
 	Force bool
 	Tool  report.Tool
 	Now   time.Time
 }
 
 // Run fits coefficients to the runs. Runs that do not belong together, are not of their case, are too few or give what
-// no board has, are an error that means bad input, those that do not determine them a [*calibrate.ConditionError].
+// no GPU has, are an error that means bad input, those that do not determine them a [*calibrate.ConditionError].
 func (c *Calibration) Run(ctx context.Context) (*report.Calibration, *coefficients.Entry, error) {
 	if err := together(c.Runs, c.Pool); err != nil {
 		return nil, nil, err
 	}
 	if i := slices.IndexFunc(c.Runs, func(o Observed) bool { return o.OthersAssumed }); i >= 0 && !c.Force {
-		return nil, nil, input.Errorf("%s: what other processes held of the board was not known, so its device "+
+		return nil, nil, input.Errorf("%s: what other processes held of the GPU was not known, so its device "+
 			"bytes may be theirs in part; run it where NVML answers (vprof doctor), or learn from it all the "+
 			"same with --force", c.Runs[i].Label)
 	}
@@ -129,7 +129,7 @@ func (c *Calibration) observe(ctx context.Context, gpu device.GPU) ([]calibrate.
 			}
 		}
 		t := setup.Trial(gpu, o.Case.Batch)
-		if o.StepSeconds > 0 && gpu.Peak.FP32 > 0 { // of no share if nobody knows the board's rates
+		if o.StepSeconds > 0 && gpu.Peak.FP32 > 0 { // of no share if nobody knows the GPU's rates
 			t.Timed = []device.GPU{gpu}
 		}
 		r, err := setup.Try(ctx, t)
@@ -147,7 +147,7 @@ func (c *Calibration) observe(ctx context.Context, gpu device.GPU) ([]calibrate.
 	return seen, timed, from, nil
 }
 
-// communication is what NCCL is assumed to take of a run's board, in bytes: nothing where
+// communication returns what NCCL is assumed to take of a run's GPU, in bytes: nothing where
 // no NCCL ran.
 func communication(o Observed, gpu device.GPU) float64 {
 	if o.Case.Strategy == nil || o.Synthetic {
@@ -163,7 +163,7 @@ const largestAdvised = 4096
 // batch size would help most.
 type FewError struct {
 	*calibrate.ConditionError
-	// Add is a batch size to run; zero if none on this board would do.
+	// Add is a batch size to run; zero if none on this GPU would do.
 	Add int
 }
 
@@ -177,7 +177,7 @@ func (e *FewError) Error() string {
 func (e *FewError) Unwrap() error { return e.ConditionError }
 
 // advise makes a [FewError] that names the further run that would help most, among those
-// whose replay fits the board.
+// whose replay fits the GPU.
 func (c *Calibration) advise(ctx context.Context, gpu device.GPU, few *calibrate.ConditionError,
 	seen []calibrate.Observation,
 ) error {
@@ -252,7 +252,7 @@ func round(v float64) float64 {
 	return short
 }
 
-// nameOf is the stack as part of an entry's name.
+// nameOf returns the stack as part of an entry's name.
 func nameOf(s coefficients.Stack) string {
 	switch {
 	case s.Torch != "":

@@ -22,10 +22,10 @@ import (
 	"github.com/vprof/vprof/profiler/planner/coefficients"
 )
 
-// hidden is what nobody recorded: on top of what PyTorch reserved.
+// hidden returns what nobody recorded: on top of what PyTorch reserved.
 func hidden(reserved int64) int64 { return int64(1.3*(1<<30) + 1.03*float64(reserved)) }
 
-// referenceRuns are the committed reference runs by case, from ascending
+// referenceRuns returns the committed reference runs by case, from ascending
 // batches, with the hidden overhead as device bytes.
 func referenceRuns(t *testing.T) map[string][]Observed {
 	paths, err := filepath.Glob("../../reference/data/*.jsonl")

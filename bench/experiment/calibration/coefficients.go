@@ -10,14 +10,14 @@ import (
 	"github.com/vprof/vprof/profiler/planner/coefficients"
 )
 
-// numbers are all coefficients of an entry by name.
+// numbers returns all coefficients of an entry by name.
 func numbers(e *coefficients.Entry) map[string]coefficients.Number {
 	all := speeds(e)
 	maps.Copy(all, e.Memory)
 	return all
 }
 
-// numbersByEntry are the coefficients of a file by the names of their entries.
+// numbersByEntry returns the coefficients of a file by the names of their entries.
 func numbersByEntry(f *coefficients.File) map[string]map[string]coefficients.Number {
 	all := map[string]map[string]coefficients.Number{}
 	for i := range f.Entries {
@@ -26,7 +26,7 @@ func numbersByEntry(f *coefficients.File) map[string]map[string]coefficients.Num
 	return all
 }
 
-// keysOf are the keys of either map, sorted.
+// keysOf returns the keys of either map, sorted.
 func keysOf[V any](a, b map[string]V) []string {
 	all := map[string]V{}
 	maps.Copy(all, a)
@@ -34,7 +34,7 @@ func keysOf[V any](a, b map[string]V) []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// speeds are the efficiencies of an entry by name: "efficiency:matmul", or "synthetic
+// speeds returns the efficiencies of an entry by name: "efficiency:matmul", or "synthetic
 // efficiency:matmul" of kernels that stand for PyTorch's.
 func speeds(e *coefficients.Entry) map[string]coefficients.Number {
 	all := map[string]coefficients.Number{}

@@ -90,16 +90,16 @@ func enough(r *calibrate.Result) error {
 	return nil
 }
 
-// maxContext is more than CUDA's context and the kernels of PyTorch's libraries take of any board, in bytes.
+// maxContext is more than CUDA's context and the kernels of PyTorch's libraries take of any GPU, in bytes.
 const maxContext = 4 << 30
 
-// impossible says that a coefficient is beyond what any board has.
+// impossible says that a coefficient is beyond what any GPU has.
 func impossible(t planner.Term, value, most string) error {
 	return input.Errorf("%s would be %s, and %s is the most that it can be: the runs are of something else, or "+
-		"another process was on the board; --force learns it nevertheless", t, value, most)
+		"another process was on the GPU; --force learns it nevertheless", t, value, most)
 }
 
-// possible finds coefficients that no board has: a context that is not one, and shares of slack beyond
+// possible finds coefficients that no GPU has: a context that is not one, and shares of slack beyond
 // how far a run may be from its replay.
 func possible(r *calibrate.Result) error {
 	for _, t := range r.Terms {

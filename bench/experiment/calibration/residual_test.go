@@ -87,7 +87,7 @@ func TestSyntheticRunsLeaveTheErrorOfTheContext(t *testing.T) {
 }
 
 // Calibration needs three runs more than coefficients, so that each run can be held out and predicted by the others,
-// and refuses values that no board can have, unless it is forced.
+// and refuses values that no GPU can have, unless it is forced.
 func TestTooFewRunsAndImpossibleCoefficientsAreRefused(t *testing.T) {
 	runs := toyRuns(t, 1.05)
 	for n := 2; n < len(runs); n++ {

@@ -22,7 +22,7 @@ import (
 	"github.com/vprof/vprof/profiler/planner/coefficients"
 )
 
-// Observed is a training step that ran: its case, its board, and the peaks that were
+// Observed is a training step that ran: its case, its GPU, and the peaks that were
 // measured, in bytes; a peak that was not measured is zero.
 type Observed struct {
 	// Label says where it comes from: "b2.json: batch 8".
@@ -32,13 +32,13 @@ type Observed struct {
 	Description models.Description
 	// GPU is a name that [device.Lookup] takes, or that of Known.
 	GPU string
-	// Known is the board as its driver described it; the zero GPU where it did not.
+	// Known is the GPU as its driver described it; the zero GPU where it did not.
 	Known device.GPU
-	// Board identifies the physical board, in words; empty where the file does not say.
-	Identity     string
+	// GPU identifies the physical GPU, in words; empty where the file does not say.
+	Identity  string
 	Stack     coefficients.Stack
 	Simulated bool
-	// OthersAssumed says that it is not known what other processes held of the board, so that Device may include
+	// OthersAssumed says that it is not known what other processes held of the GPU, so that Device may include
 	// their memory.
 	OthersAssumed bool
 	// Synthetic says that kernels of vprof's own ran in place of PyTorch's, which
@@ -52,7 +52,7 @@ type Observed struct {
 
 // ReadObserved reads the runs of a report or of reference records. Two kinds of runs are left
 // out, since their peaks are not what the case needs: those that ran out of memory, and those
-// that had to give cached memory back, whose peak is the size of the board. The error is a
+// that had to give cached memory back, whose peak is the size of the GPU. The error is a
 // [*input.FormatError] unless reading itself failed.
 func ReadObserved(r io.Reader, name string) ([]Observed, coefficients.Input, error) {
 	data, in, err := readInput(r, name)
@@ -96,7 +96,7 @@ func readInput(r io.Reader, name string) ([]byte, coefficients.Input, error) {
 }
 
 // ReadSnapshotRun reads a memory snapshot of PyTorch as a run of the case on a
-// board. What the driver adds it does not show, and where no events were recorded
+// GPU. What the driver adds it does not show, and where no events were recorded
 // it has no peak of the allocated bytes. The error is a [*input.FormatError]
 // unless reading itself failed.
 func ReadSnapshotRun(r io.Reader, name string, c models.Case, gpu string) (Observed, coefficients.Input, error) {
@@ -178,10 +178,10 @@ func fromReports(data []byte, name string, in *coefficients.Input) ([]Observed, 
 	return runs, nil
 }
 
-// Of are the runs of a report, as [ReadObserved] reads them from a file.
+// Of returns the runs of a report, as [ReadObserved] reads them from a file.
 func Of(r *report.Report) []Observed { return observed(r, r.Case.Model) }
 
-// observed are the runs of a report from a file of some name.
+// observed returns the runs of a report from a file of some name.
 func observed(r *report.Report, name string) []Observed {
 	var runs []Observed
 	for _, p := range r.Points {
@@ -209,7 +209,7 @@ func observed(r *report.Report, name string) []Observed {
 	return runs
 }
 
-// Apart shares runs out by what must not mix: the board's kind, its driver, and
+// Apart shares runs out by what must not mix: the GPU's kind, its driver, and
 // whether they were measured, in the order in which these first come.
 func Apart(runs []Observed) [][]Observed {
 	type kind struct {
@@ -259,7 +259,7 @@ func together(runs []Observed, pool bool) error {
 }
 
 // ReadDescribedRuns reads files that do not say what was trained, which the caller then says:
-// the case c on boards called gpu. They are a memory snapshot of PyTorch, or a monitor's log
+// the case c on GPUs called gpu. They are a memory snapshot of PyTorch, or a monitor's log
 // of one GPU or of the GPUs of several ranks, returned in their order. The error is a
 // [*input.FormatError] unless reading itself failed.
 func ReadDescribedRuns(r io.Reader, name string, c models.Case, gpu string) ([]Observed, coefficients.Input, error) {
@@ -282,11 +282,11 @@ func ReadDescribedRuns(r io.Reader, name string, c models.Case, gpu string) ([]O
 	}
 	in.Kind, in.Source, in.Batches = "log", "GPU memory over time", []int{c.Batch}
 	var runs []Observed
-	named, _ := device.Lookup(gpu) // a board of one's own is in no catalog, and none is of its name
+	named, _ := device.Lookup(gpu) // a GPU of one's own is in no catalog, and none is of its name
 	for i, s := range all {
 		logged, err := device.Lookup(s.Product)
 		if err == nil && named.Product != "" && logged.Product != named.Product {
-			return nil, in, input.FileErrorf(name, "is a log of %s, not of %s; name the board that it was with --gpu",
+			return nil, in, input.FileErrorf(name, "is a log of %s, not of %s; name the GPU that it was with --gpu",
 				logged.Product, gpu)
 		}
 		o := Observed{

@@ -47,7 +47,7 @@ func claimOf(g guides.Guide, c guides.Claim) report.Claim {
 }
 
 // Of returns the figures of guides that hold for the setup's case at a batch size on a
-// board and count all that a training step needs.
+// GPU and count all that a training step needs.
 func Of(s *step.Setup, gpu device.GPU, batch int) []report.Claim {
 	c := s.Case()
 	c.Batch = batch
@@ -59,7 +59,7 @@ func Of(s *step.Setup, gpu device.GPU, batch int) []report.Claim {
 }
 
 // Answered returns all figures that guides give for a model, each with vprof's own figure
-// for the same conditions, on the board of the claim or else on the one given. A claim of
+// for the same conditions, on the GPU of the claim or else on the one given. A claim of
 // conditions that PyTorch refuses is answered with the refusal.
 func Answered(ctx context.Context, m models.Model, gpu device.GPU, residuals step.Residuals) ([]report.Claim, error) {
 	a := &answers{model: m, residuals: residuals, known: map[projectionKey]*projection{}}
@@ -87,7 +87,7 @@ type answers struct {
 	known     map[projectionKey]*projection
 }
 
-// projectionKey identifies a projection: the case and the board.
+// projectionKey identifies a projection: the case and the GPU.
 type projectionKey struct {
 	c   models.Key
 	gpu string
@@ -102,7 +102,7 @@ type projection struct {
 	time    steptime.Estimate
 }
 
-// duration is the time that a claim about a case is compared with: of a step, or of the steps over its samples.
+// duration returns the time that a claim about a case is compared with: of a step, or of the steps over its samples.
 func (o *projection) duration(c guides.Claim, k models.Case) steptime.Estimate {
 	if c.Samples == 0 {
 		return o.time
@@ -152,7 +152,7 @@ func (a *answers) answer(ctx context.Context, c guides.Claim, gpu device.GPU) (*
 	return out, nil
 }
 
-// cases are those that a claim is about: every stage if it names none, and both ends of
+// cases returns those that a claim is about: every stage if it names none, and both ends of
 // its range of batch sizes.
 func (a *answers) cases(c guides.Claim) []models.Case {
 	k := c.Over(a.model.Default)
@@ -171,7 +171,7 @@ func (a *answers) cases(c guides.Claim) []models.Case {
 	return all
 }
 
-// project estimates a case on a simulated board.
+// project estimates a case on a simulated GPU.
 func (a *answers) project(ctx context.Context, c models.Case, gpu device.GPU) (*projection, error) {
 	key := projectionKey{c.Key(), gpu.Name}
 	if seen := a.known[key]; seen != nil {
@@ -192,7 +192,7 @@ func (a *answers) project(ctx context.Context, c models.Case, gpu device.GPU) (*
 	return seen, nil
 }
 
-// value is the quantity that a claim's figure counts, in bytes or as a share.
+// value returns the quantity that a claim's figure counts, in bytes or as a share.
 func (o *projection) value(c guides.Claim) float64 {
 	if part, ok := c.Of.Component(); ok {
 		return float64(o.Components[part])
@@ -220,7 +220,7 @@ func (o *projection) value(c guides.Claim) float64 {
 	return float64(o.Device.Value)
 }
 
-// phase is the allocated bytes when the last phase of a name begins and ends.
+// phase returns the allocated bytes when the last phase of a name begins and ends.
 func (o *projection) phase(name string) (begin, end int64) {
 	for i, p := range slices.Backward(o.run.Phases) {
 		if p.Name != name {

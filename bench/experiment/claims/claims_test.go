@@ -26,7 +26,7 @@ func claimsOf(t *testing.T, model string) []report.Claim {
 	return found
 }
 
-// find is the claim of a section, quantity and batch.
+// find returns the claim of a section, quantity and batch.
 func find(t *testing.T, claims []report.Claim, where, of, batch string) report.Claim {
 	for _, c := range claims {
 		if c.Where == where && c.Of == of && c.Batch == batch {
@@ -63,7 +63,7 @@ func TestGuidesAreSetAgainstWhatIsTrue(t *testing.T) {
 	require.Contains(t, ultra.Conditions, "torch.compile")
 	second := find(t, redimnet, "section 6, batch 32", "time", "32")
 	require.Equal(t, "~0.5 seconds an iteration", second.Says)
-	require.Less(t, second.Answer.Seconds.High, 0.5, "the board is faster than that")
+	require.Less(t, second.Answer.Seconds.High, 0.5, "the GPU is faster than that")
 	require.Regexp(t, `^\d+\.\d× too short$`, find(t, redimnet, "section 3, conservative", "time", "32").Judge(),
 		"120 steps a second are more than it can do")
 	days := find(t, redimnet, "section 7, other GPUs", "time", "48-64")

@@ -42,7 +42,7 @@ type Amounts struct {
 	// Case is what was trained; without a model where the file does not say.
 	Case  models.Case
 	Batch int
-	// Board is the name of the very board, and UUID the driver's; empty where
+	// GPU is the name of the very GPU, and UUID the driver's; empty where
 	// the file does not say.
 	Identity, UUID string
 }
@@ -140,8 +140,8 @@ func (s *Side) reports(r io.Reader, name string) error {
 	return nil
 }
 
-// amountsOf begins the amounts of a case at a batch size on a kind of board; their figures are filled in by the caller.
-// Two steps are compared if they share one of the names and the board.
+// amountsOf begins the amounts of a case at a batch size on a kind of GPU; their figures are filled in by the caller.
+// Two steps are compared if they share one of the names and the GPU.
 func amountsOf(c models.Case, batch int, gpu string) Amounts {
 	a := Amounts{Of: fmt.Sprintf("%s, batch %d", c, batch), Case: c, Batch: batch}
 	a.GPU, a.Torch = gpu, c.ReleaseName()
@@ -194,9 +194,9 @@ func ofBatch(steps []Amounts, batch int) []Amounts {
 	return slices.DeleteFunc(slices.Clone(steps), func(s Amounts) bool { return s.Batch != batch && s.Of != "" })
 }
 
-// pair compares steps of one name: on the same board where both sides have it, else
-// on boards of one kind. Boards of different kinds are compared only where each
-// side is of one board, which is what such a comparison asks for, and so are
+// pair compares steps of one name: on the same GPU where both sides have it, else
+// on GPUs of one kind. GPUs of different kinds are compared only where each
+// side is of one GPU, which is what such a comparison asks for, and so are
 // releases of PyTorch.
 func pair(out *report.Comparison, as, bs []Amounts) {
 	several := gpusOf(as) > 1 || gpusOf(bs) > 1
@@ -230,8 +230,8 @@ func pair(out *report.Comparison, as, bs []Amounts) {
 	}
 }
 
-// nearest matches steps that are the same one to one, those of the nearest boards first
-// and none whose boards are less near than least. For each of as it returns the index of
+// nearest matches steps that are the same one to one, those of the nearest GPUs first
+// and none whose GPUs are less near than least. For each of as it returns the index of
 // its match in bs, -1 without one, and for each of bs whether it has a match.
 func nearest(as, bs []Amounts, least int, same func(x, y Amounts) bool) (matched []int, used []bool) {
 	matched, used = slices.Repeat([]int{-1}, len(as)), make([]bool, len(bs))
@@ -247,7 +247,7 @@ func nearest(as, bs []Amounts, least int, same func(x, y Amounts) bool) (matched
 	return matched, used
 }
 
-// How much the boards of two steps have in common, in rising order.
+// How much the GPUs of two steps have in common, in rising order.
 const (
 	otherGPU = iota
 	sameGPU
@@ -267,7 +267,7 @@ func (a Amounts) gpuMatch(b Amounts) int {
 	return otherGPU
 }
 
-// releaseOf is the release of PyTorch that all steps are of; empty if there is none.
+// releaseOf returns the release of PyTorch that all steps are of; empty if there is none.
 func releaseOf(steps []Amounts) string {
 	if len(steps) == 0 || slices.ContainsFunc(steps, func(s Amounts) bool { return s.Torch != steps[0].Torch }) {
 		return ""
@@ -275,7 +275,7 @@ func releaseOf(steps []Amounts) string {
 	return steps[0].Torch
 }
 
-// boardsOf counts the boards of steps.
+// boardsOf counts the GPUs of steps.
 func gpusOf(steps []Amounts) int {
 	gpus := map[string]bool{}
 	for _, s := range steps {
@@ -307,7 +307,7 @@ func snapshotOf(label string, s *snapshot.Summary) report.SnapshotSummary {
 	return out
 }
 
-// Price estimates the device memory in bytes of training a case with a batch size on a board of the catalog, which
+// Price estimates the device memory in bytes of training a case with a batch size on a GPU of the catalog, which
 // is given by its name.
 type Price func(c models.Case, batch int, gpu string) (int64, error)
 
@@ -316,7 +316,7 @@ func oneModel(as, bs []Amounts) bool {
 	return len(as) == 1 && len(bs) == 1 && as[0].Case.Model != "" && as[0].Case.Model == bs[0].Case.Model
 }
 
-// changes lists what differs from step a to step b: fields of the case, the batch size, the board. They are applied to
+// changes lists what differs from step a to step b: fields of the case, the batch size, the GPU. They are applied to
 // a one after another, and the cost of each is the difference in device memory that it makes then. After the first
 // whose cost cannot be simulated no further cost is given, since it would include that one's.
 func changes(a, b Amounts, price Price) []report.Change {
@@ -346,7 +346,7 @@ func changes(a, b Amounts, price Price) []report.Change {
 		add(state{at.c, b.Batch, at.gpu}, "batch", strconv.Itoa(a.Batch), strconv.Itoa(b.Batch))
 	}
 	if a.GPU != b.GPU {
-		add(state{at.c, at.batch, b.GPU}, "board", a.GPU, b.GPU)
+		add(state{at.c, at.batch, b.GPU}, "GPU", a.GPU, b.GPU)
 	}
 	return all
 }

@@ -59,8 +59,8 @@ func TestStepsOfOneSideAreNamed(t *testing.T) {
 	require.ErrorContains(t, err, "none of that batch size")
 }
 
-// With several boards a step is compared on the same one, else on one of its kind, and
-// never on another kind; where each side has one board, these are compared.
+// With several GPUs a step is compared on the same one, else on one of its kind, and
+// never on another kind; where each side has one GPU, these are compared.
 func TestGPUsAreMatchedByNearness(t *testing.T) {
 	on := func(gpu, identity, uuid string, allocated int64) compare.Amounts {
 		a := amounts("x", allocated)
@@ -73,7 +73,7 @@ func TestGPUsAreMatchedByNearness(t *testing.T) {
 		side("b", on("t4", "cuda:1", "GPU-1", 100), on("t4", "cuda:0", "GPU-2", 200),
 			on("l4", "cuda:2", "GPU-4", 300)), 0, 0, nil)
 	require.NoError(t, err)
-	require.Zero(t, c.Over, "the driver's names of the boards decide, not their numbers")
+	require.Zero(t, c.Over, "the driver's names of the GPUs decide, not their numbers")
 	require.Equal(t, []string{"x on cuda:2"}, c.OnlyA)
 	require.Equal(t, []string{"x on cuda:2"}, c.OnlyB)
 

@@ -23,7 +23,7 @@ const (
 	Packed Batching = "packed"
 )
 
-// Batchings are all values of [Batching].
+// Batchings returns all values of [Batching].
 func Batchings() []Batching { return []Batching{Padded, Grouped, Packed} }
 
 // A plan is the batches of an epoch that are replayed, and totals over the epoch.
@@ -89,7 +89,7 @@ func (p *plan) add(batch []int32, multiple, limit int64) {
 
 func (l *Lengths) padded(length, limit int64) int64 { return padded(length, l.Multiple, limit) }
 
-// padded is a length as a multiple, within the limit.
+// padded returns a length as a multiple, within the limit.
 func padded(length, multiple, limit int64) int64 {
 	if multiple > 1 {
 		length = ceil.Multiple(length, multiple)

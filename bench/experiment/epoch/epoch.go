@@ -27,7 +27,7 @@ type Options struct {
 	// Actions is about how many allocations and frees are replayed in all; zero is 100
 	// million, some ten seconds.
 	Actions int
-	// Others is the number of bytes that other processes hold on the board.
+	// Others is the number of bytes that other processes hold on the GPU.
 	Others int64
 	// Within, if not zero, ends the replays where an epoch does not get through, gets through only by giving cached
 	// memory back, or reserves more than these bytes: a search for a batch size asks for no more.
@@ -57,7 +57,7 @@ func (o Options) Quick() Options {
 	return o
 }
 
-// Run replays epochs over samples of different lengths on a simulated board, at a batch
+// Run replays epochs over samples of different lengths on a simulated GPU, at a batch
 // size: the steps of each in one allocator, from the first on. Samples longer than what
 // the case says are cut off, as trainers do. The same input gives the same result.
 func Run(ctx context.Context, s *step.Setup, gpu device.GPU, batch int, l *Lengths,
@@ -90,7 +90,7 @@ func Run(ctx context.Context, s *step.Setup, gpu device.GPU, batch int, l *Lengt
 	return e.report(ctx, s)
 }
 
-// settingOf is the setting of a model that is the length of a sample.
+// settingOf returns the setting of a model that is the length of a sample.
 func settingOf(m models.Model, name string) (models.Setting, error) {
 	var lengths []string
 	for _, s := range m.Settings {
@@ -130,7 +130,7 @@ type experiment struct {
 	recorded map[int64]*replay.Steps
 }
 
-// random is the source of random numbers of an epoch. Its seed depends on the epoch
+// random returns the source of random numbers of an epoch. Its seed depends on the epoch
 // alone, so that results can be repeated.
 func random(epoch int) *rand.Rand { return rand.New(rand.NewPCG(uint64(epoch), 2026)) } //nolint:gosec // no secret
 
@@ -183,12 +183,12 @@ func (e *experiment) round() {
 	}
 }
 
-// of is the case with samples of a length.
+// of returns the case with samples of a length.
 func (e *experiment) of(length int64) models.Case {
 	return e.lengths.batchOf(e.setup.Model(), e.setup.Case(), e.setting.Name, e.batch, length)
 }
 
-// batchOf is a case with a batch of samples of a length.
+// batchOf returns a case with a batch of samples of a length.
 func (l *Lengths) batchOf(m models.Model, c models.Case, setting string, batch int, length int64) models.Case {
 	c.Settings = maps.Clone(c.Settings)
 	c.Settings[setting] = length
@@ -197,7 +197,7 @@ func (l *Lengths) batchOf(m models.Model, c models.Case, setting string, batch i
 	return c
 }
 
-// Longest is the case with batches of the greatest length that usual epochs over the data set
+// Longest returns the case with batches of the greatest length that usual epochs over the data set
 // have, at most the length that the case allows. The error means bad input.
 func (l *Lengths) Longest(m models.Model, c models.Case) (models.Case, error) {
 	setting, err := settingOf(m, l.Setting)
@@ -215,7 +215,7 @@ func (l *Lengths) Longest(m models.Model, c models.Case) (models.Case, error) {
 	return l.batchOf(m, c, setting.Name, c.Batch, longest), nil
 }
 
-// Worst is the case with batches of the length that needed most memory in replayed epochs.
+// Worst returns the case with batches of the length that needed most memory in replayed epochs.
 func (l *Lengths) Worst(m models.Model, c models.Case, of *report.Lengths) models.Case {
 	return l.batchOf(m, c, of.Setting, c.Batch, of.WorstLength)
 }

@@ -94,7 +94,7 @@ func TestTheCacheGrowsOverLengths(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, grows, again)
 
-	// On a board that has room for the worst batch, some epochs are short of it.
+	// On a GPU that has room for the worst batch, some epochs are short of it.
 	small := catalogGPU(t, "a100-80")
 	small.Memory = grows.Worst.Device.Bytes + 64*steptest.MiB
 	late, err := epoch.Run(t.Context(), s, small, 4, l, few)

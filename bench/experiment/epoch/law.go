@@ -161,7 +161,7 @@ func (l *Law) check() error {
 	return nil
 }
 
-// quantile is the length that a share of all samples is below, on the lines between the points.
+// quantile returns the length that a share of all samples is below, on the lines between the points.
 func (l *Law) quantile(share float64) float64 {
 	at, _ := slices.BinarySearchFunc(l.Points, share,
 		func(p Quantile, s float64) int { return cmp.Compare(p.Share, s) })

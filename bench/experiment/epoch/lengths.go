@@ -147,7 +147,7 @@ func (l *Lengths) mask(m models.Model, batch int, s models.Settings) {
 	}
 }
 
-// samples are the lengths of all samples of a data set, in no order. Of a law they are
+// samples returns the lengths of all samples of a data set, in no order. Of a law they are
 // drawn.
 func (l *Lengths) samples(r *rand.Rand) []int32 {
 	if l.Law != nil {

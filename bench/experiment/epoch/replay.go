@@ -38,7 +38,7 @@ func (o outcome) beyond(bytes int64) bool {
 // errBeyond ends the replay of further epochs.
 var errBeyond = errors.New("an epoch is beyond what was allowed")
 
-// milestones are the steps after which growth is reported: 1, 10, 100 and so on, and the
+// milestones returns the steps after which growth is reported: 1, 10, 100 and so on, and the
 // last.
 func milestones(steps int) []int {
 	var at []int
@@ -69,7 +69,7 @@ func (e *experiment) epochs(ctx context.Context, conf allocator.Config) (report.
 	return all, nil
 }
 
-// steps is the number of optimizer steps of so many batches.
+// steps returns the number of optimizer steps of so many batches.
 func (e *experiment) steps(batches int) int { return ceil.Div(batches, e.microBatches) }
 
 // epoch replays the steps of an epoch in an allocator of its own.
@@ -147,7 +147,7 @@ func summary(outcomes []outcome, at []int) report.Epochs {
 	return e
 }
 
-// clopperPearson is the exact interval that holds a probability with 95 %, of which k of
+// clopperPearson returns the exact interval that holds a probability with 95 %, of which k of
 // n trials came true.
 func clopperPearson(k, n int) (low, high float64) {
 	low, high = 0, 1

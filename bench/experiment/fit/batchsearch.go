@@ -52,17 +52,17 @@ type trial struct {
 	result *step.Result
 	// need is what must be within the budget: the most at any point of training.
 	need int64
-	// alone is the need of one board by itself.
+	// alone is the need of one GPU by itself.
 	alone int64
 	// course has the replays that are still to be perturbed; nil once the trial is complete.
 	course *step.Course
-	// run is the replay as reports have it; nil of several boards, and before the trial is complete.
+	// run is the replay as reports have it; nil of several GPUs, and before the trial is complete.
 	run *report.Run
-	// sizes are what communication depends on, of several boards.
+	// sizes are what communication depends on, of several GPUs.
 	sizes parallel.Model
 }
 
-// sizesOf are the sizes of a model that communication depends on. Its largest layer is
+// sizesOf returns the sizes of a model that communication depends on. Its largest layer is
 // taken for its largest parameter, which is all of it but biases.
 func sizesOf(r *step.Result, e planner.Estimate) parallel.Model {
 	return parallel.Model{
@@ -106,8 +106,8 @@ func (q *batchSearch) alongRows(s *Search) error {
 	return nil
 }
 
-// setupOf is the case with a number of micro-batches, and the batch size, that a size of the search stands for: the
-// size is the batch itself, or the length of rows.
+// setupOf returns the case with a number of micro-batches, and the batch size, that a size of the search stands for:
+// the size is the batch itself, or the length of rows.
 func (q *batchSearch) setupOf(size, accumulate int) (*step.Setup, int) {
 	setup := q.setup.Accumulating(accumulate)
 	if q.row == 0 {
@@ -123,7 +123,7 @@ func (q *batchSearch) setupOf(size, accumulate int) (*step.Setup, int) {
 // time. The size that it finds is recorded again with as many as plan and smoke record.
 const searchedMicro = 2
 
-// judged is how many of a step's micro-batches are recorded to judge whether it is safe.
+// judged returns how many of a step's micro-batches are recorded to judge whether it is safe.
 func judged(micro int) int { return min(micro, step.MostMicro) }
 
 // find returns the size to use, a batch or the length of rows, and its number of micro-batches, and the largest
@@ -171,7 +171,7 @@ func raised(err error) bool {
 	return errors.As(err, new(*step.RefusedError))
 }
 
-// rounded is a batch size as a multiple, unless it is smaller than that.
+// rounded returns a batch size as a multiple, unless it is smaller than that.
 func rounded(batch, multiple int) int {
 	if multiple < 2 || batch < multiple {
 		return batch
@@ -189,7 +189,7 @@ func split(effective, largest, multiple int) (batch, steps int) {
 	return units * multiple, steps
 }
 
-// largest is the largest batch within the budget, up to one, with a number of
+// largest returns the largest batch within the budget, up to one, with a number of
 // micro-batches; zero if none is.
 func (q *batchSearch) largest(ctx context.Context, micro, to int) (int, error) {
 	looked := min(micro, searchedMicro)
@@ -201,7 +201,7 @@ func (q *batchSearch) largest(ctx context.Context, micro, to int) (int, error) {
 	return q.largestOf(ctx, judged(micro), planner.Search{Begin: near, To: to})
 }
 
-// largestOf is the largest batch of a search, with a number of recorded micro-batches.
+// largestOf returns the largest batch of a search, with a number of recorded micro-batches.
 func (q *batchSearch) largestOf(ctx context.Context, recorded int, s planner.Search) (int, error) {
 	s.Need = func(batch int) (int64, error) {
 		t, err := q.try(ctx, batch, recorded)
@@ -216,7 +216,7 @@ func (q *batchSearch) largestOf(ctx context.Context, recorded int, s planner.Sea
 	return q.search(&s)
 }
 
-// search is the largest batch that is safe in the budget, or the given one if it is; zero if
+// search returns the largest batch that is safe in the budget, or the given one if it is; zero if
 // none is. A To of zero is the largest that the search may come to.
 func (q *batchSearch) search(s *planner.Search) (int, error) {
 	s.From, s.To, s.Limit, s.Jagged = 1, cmp.Or(s.To, q.max), q.budget.Limit(), q.setup.Jagged()
@@ -229,12 +229,12 @@ func (q *batchSearch) search(s *planner.Search) (int, error) {
 	return q.given, nil
 }
 
-// describedBatch is the batch to describe: what was found, or else the given or the smallest.
+// describedBatch returns the batch to describe: what was found, or else the given or the smallest.
 func (q *batchSearch) describedBatch(batch int) int {
 	return cmp.Or(batch, q.given, 1)
 }
 
-// try replays a size with a number of recorded micro-batches. On a board that
+// try replays a size with a number of recorded micro-batches. On a GPU that
 // it does not fit the replay goes on all the same, for an estimate of what it needs.
 func (q *batchSearch) try(ctx context.Context, size, accumulate int) (*trial, error) {
 	key := trialOf{size, accumulate}
@@ -279,7 +279,7 @@ func (q *batchSearch) estimate(setup *step.Setup, t *trial) (err error) {
 	if t.Estimate, err = setup.Estimate(q.gpu, t.result.Sample()); err != nil || q.parallel.GPUs < 2 {
 		return err
 	}
-	// The replay was of one board alone.
+	// The replay was of one GPU alone.
 	t.sizes = sizesOf(t.result, t.Estimate)
 	alone := q.budget.Need(t.Estimate)
 	t.Estimate = q.parallel.Apply(t.Estimate, t.sizes)
@@ -288,7 +288,7 @@ func (q *batchSearch) estimate(setup *step.Setup, t *trial) (err error) {
 }
 
 // complete adds what only a trial that is shown or within the budget is asked for: its whole
-// interval, and its run on the board.
+// interval, and its run on the GPU.
 func (q *batchSearch) complete(ctx context.Context, setup *step.Setup, t *trial) (err error) {
 	if t.course == nil {
 		return nil
@@ -304,7 +304,7 @@ func (q *batchSearch) complete(ctx context.Context, setup *step.Setup, t *trial)
 	return err
 }
 
-// run is the run of a trial on the board. Where the board's end would change what the
+// run returns the run of a trial on the GPU. Where the GPU's end would change what the
 // allocator does, it is a replay with that end.
 func (q *batchSearch) run(ctx context.Context, setup *step.Setup, r *step.Result) (*report.Run, error) {
 	if r.Device <= q.budget.Memory && setup.Case().AllocConf == "" {
@@ -329,7 +329,7 @@ func (q *batchSearch) keep(t *trial) {
 // end gives back the memory of the search, of which nothing may be asked afterwards.
 func (q *batchSearch) end() { q.keep(nil) }
 
-// seconds is how long a step of a trial takes; zero if that is not known.
+// seconds returns how long a step of a trial takes; zero if that is not known.
 func (q *batchSearch) seconds(ctx context.Context, t *trial) (float64, error) {
 	of := t.result.Again(step.Replay{Omit: true, Nominal: true, Training: true})
 	of.Timed = []device.GPU{q.gpu}
@@ -388,7 +388,7 @@ func (q *batchSearch) describe(ctx context.Context, out *report.Choice, found, s
 	return nil
 }
 
-// pace notes how fast a choice is whose step takes out.StepSeconds on one board alone,
+// pace notes how fast a choice is whose step takes out.StepSeconds on one GPU alone,
 // zero if that is not known.
 func pace(out *report.Choice, group parallel.Setup, sizes parallel.Model) {
 	if out.StepSeconds <= 0 {
@@ -403,7 +403,7 @@ func pace(out *report.Choice, group parallel.Setup, sizes parallel.Model) {
 }
 
 // expandable notes what expandable segments would spare at the chosen batch of one
-// board.
+// GPU.
 func (q *batchSearch) expandable(ctx context.Context, out *report.Choice, t *trial) (err error) {
 	if q.parallel.GPUs > 1 {
 		return nil

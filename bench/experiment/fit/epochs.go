@@ -13,7 +13,7 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 )
 
-// longest is a case with the longest samples that there are, if they differ in length:
+// longest returns a case with the longest samples that there are, if they differ in length:
 // what a batch size is searched for.
 func (s *Search) longest(c models.Case) (models.Case, error) {
 	if s.Lengths == nil {
@@ -132,7 +132,7 @@ func (e *epochSearch) find(ctx context.Context, to int) (batch, steps int, err e
 	return 0, 0, err
 }
 
-// need is the number of bytes of the device that replayed epochs take at a batch size, or
+// need returns the number of bytes of the device that replayed epochs take at a batch size, or
 // [math.MaxInt64] if the allocator ran out of memory or gave cached memory back in one.
 func (e *epochSearch) need(ctx context.Context, batch, steps int, o epoch.Options) (int64, error) {
 	l, err := epoch.Run(ctx, e.whole.Accumulating(steps), e.gpu, batch, e.search.Lengths, o)
@@ -147,7 +147,7 @@ func (e *epochSearch) need(ctx context.Context, batch, steps int, o epoch.Option
 		nil
 }
 
-// shared is the batch up to a size that shares out the samples of an optimizer step among
+// shared returns the batch up to a size that shares out the samples of an optimizer step among
 // micro-batches, and their number.
 func (e *epochSearch) shared(ctx context.Context, largest int) (batch, steps int, err error) {
 	if e.samples == 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 )
 
-// overLengths searches llama-tiny on a small board, with samples of a law.
+// overLengths searches llama-tiny on a small GPU, with samples of a law.
 func overLengths(t *testing.T, law string, change func(*Search)) Search {
 	t.Helper()
 	m, err := all.Models().Lookup("llama-tiny")

@@ -1,4 +1,4 @@
-// Package fit finds the largest batch that is safe on a board, for every way to train.
+// Package fit finds the largest batch that is safe on a GPU, for every way to train.
 package fit
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/vprof/vprof/profiler/planner/parallel"
 )
 
-// Search is the input of [Run]: configurations, boards and the budget.
+// Search is the input of [Run]: configurations, GPUs and the budget.
 type Search struct {
 	Model models.Model
 	// Cases are the configurations; their batch sizes do not matter.
@@ -30,10 +30,10 @@ type Search struct {
 	GPUs  []device.GPU
 	// Whole is the number of cases of the whole search, if this is a part of one.
 	Whole int
-	// Budget is how much of each board may be filled; its Memory is taken
-	// from the board.
+	// Budget is how much of each GPU may be filled; its Memory is taken
+	// from the GPU.
 	Budget planner.Budget
-	// Others is what other processes hold of each board, bytes.
+	// Others is what other processes hold of each GPU, bytes.
 	Others int64
 	// Effective is the number of samples that an optimizer step should see;
 	// zero keeps the accumulation of the cases.
@@ -48,21 +48,21 @@ type Search struct {
 	// SeqLen searches the longest safe row ([SeqLen]) at Batch, in place of the batch.
 	SeqLen bool
 	step.Evidence
-	// Parallel is how several boards of a kind share the work; its zero value
-	// is one board.
+	// Parallel is how several GPUs of a kind share the work; its zero value
+	// is one GPU.
 	Parallel parallel.Setup
 	// Ranks says that the cases have strategies, of which each records a rank; its
 	// zero value is that they have none. Of strategies that are searched, several at a
 	// time are read off lines, and the smallest number of GPUs is looked for.
 	Ranks report.Parallel
-	// Device, if not nil, is the one board: what is recommended is measured
+	// Device, if not nil, is the one GPU: what is recommended is measured
 	// on it, and comes down until it fits there, too.
 	Device device.Device
 	// Levers says that the cases differ by levers, so that what is recommended is
 	// explained by them.
 	Levers bool
 	// Lengths are the lengths of the data set's samples, nil if all are alike: what is
-	// recommended gets through whole epochs over them. On one simulated board alone.
+	// recommended gets through whole epochs over them. On one simulated GPU alone.
 	Lengths *epoch.Lengths
 	// Slots are shared with searches that run at the same time; nil if there are none.
 	Slots Slots
@@ -87,9 +87,9 @@ func (s Slots) take() (giveBack func()) {
 }
 
 // Run finds the largest batch within the budget for every configuration on
-// every board, and recommends the fastest for each stage of a board: the one
+// every GPU, and recommends the fastest for each stage of a GPU: the one
 // with the most samples per second, or the plainest strategy that is as fast. What it recommends has been replayed on
-// the simulated board at that very batch. A configuration that PyTorch or the model
+// the simulated GPU at that very batch. A configuration that PyTorch or the model
 // refuses is part of the result, unless all are: then the first's error is
 // returned.
 func Run(ctx context.Context, s Search) (*report.Fit, error) {
@@ -147,7 +147,7 @@ func (s *Search) conclude(ctx context.Context, f *report.Fit) error {
 	return g.Wait()
 }
 
-// begin is the result before any configuration was looked at.
+// begin returns the result before any configuration was looked at.
 func (s *Search) begin() *report.Fit {
 	f := &report.Fit{
 		Schema: report.FitSchema, Model: s.Model.Name, BatchUnit: s.Model.BatchUnit,
@@ -178,7 +178,7 @@ func (s *Search) begin() *report.Fit {
 	return f
 }
 
-// look fills in the choices: from lines on several boards, exactly on one.
+// look fills in the choices: from lines on several GPUs, exactly on one.
 func (s *Search) look(ctx context.Context, f *report.Fit) (*survey, error) {
 	v := &survey{search: s, choices: f.Choices, refusals: make([]error, len(f.Choices))}
 	if s.surveys() {
@@ -187,7 +187,7 @@ func (s *Search) look(ctx context.Context, f *report.Fit) (*survey, error) {
 	return v, s.exactly(ctx, v)
 }
 
-// exactly replays every configuration on every board as often as finding its
+// exactly replays every configuration on every GPU as often as finding its
 // largest batch takes.
 func (s *Search) exactly(ctx context.Context, v *survey) error {
 	begin := planner.Start{Batch: s.Model.Default.Batch}
@@ -276,7 +276,7 @@ func turned(c *report.Choice) (n int) {
 	return n
 }
 
-// choice finds the largest batch size of one configuration on one board, from where the
+// choice finds the largest batch size of one configuration on one GPU, from where the
 // search begins. refused says why PyTorch or the model would not train it.
 func (s *Search) choice(ctx context.Context, gpu device.GPU, c models.Case, begin planner.Start) (out report.Choice,
 	refused, err error,

@@ -30,7 +30,7 @@ func toySearch(free int64, cases ...models.Case) Search {
 }
 
 // A search plans trials and reads results: whoever runs them, it finds the same, on one
-// board and on several.
+// GPU and on several.
 func TestTrialsOfASearchCanRunElsewhere(t *testing.T) {
 	for _, gpus := range [][]string{{"rtx-3060"}, {"t4", "rtx-3060"}} {
 		s := toySearch(600, steptest.Full(models.Case{}), steptest.Full(models.Case{AMP: "fp16", Accumulate: 4}),
@@ -252,7 +252,7 @@ func TestFitRanksByStageThenSpeed(t *testing.T) {
 	}
 }
 
-// The board holds what the budget of the search does not know of.
+// The GPU holds what the budget of the search does not know of.
 func TestProfileComesDownUntilTheDeviceHoldsIt(t *testing.T) {
 	s := toySearch(1000, steptest.Full(models.Case{}))
 	plain, err := Run(t.Context(), s)

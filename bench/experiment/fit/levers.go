@@ -19,7 +19,7 @@ type turn struct {
 	is    func(c *models.Case) bool
 }
 
-// turns are the levers, those that cost least time first.
+// turns returns the levers, those that cost least time first.
 func turns() []turn {
 	optimizer := func(name string) turn {
 		return turn{
@@ -51,7 +51,7 @@ func turns() []turn {
 	}
 }
 
-// Levered are the cases that come of turning levers, the case itself first: every
+// Levered returns the cases that come of turning levers, the case itself first: every
 // combination that makes sense for the model, of levers that no flag fixes.
 func Levered(m models.Model, c models.Case, fixed func(flag string) bool) []models.Case {
 	cases := []models.Case{c}
@@ -151,7 +151,7 @@ func (s *Search) waterfall(ctx context.Context, gpu device.GPU, c *report.Choice
 	return out, nil
 }
 
-// need is what a case needs at a batch size, whatever the board has.
+// need returns what a case needs at a batch size, whatever the GPU has.
 func (s *Search) need(ctx context.Context, gpu device.GPU, k models.Case, batch int) (report.Lever, error) {
 	setup, err := step.New(s.Model, k, s.Evidence)
 	if err != nil {

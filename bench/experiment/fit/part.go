@@ -13,8 +13,8 @@ import (
 // A Part is what some of a search's configurations came to. Parts join to what the
 // whole search gives.
 type Part struct {
-	// Choices are those of the part's configurations on all boards, those of a board
-	// after those of the board before.
+	// Choices are those of the part's configurations on all GPUs, those of a GPU
+	// after those of the GPU before.
 	Choices []report.Choice `json:"choices"`
 	// Confirmed are the replays of what would be recommended if the part were all
 	// there is, and of what came before it and did not fit, by the place in Choices.
@@ -24,7 +24,7 @@ type Part struct {
 }
 
 // RunPart searches the configurations of a part, which the search has and no others.
-// Several boards are searched in simulation; there is no measuring.
+// Several GPUs are searched in simulation; there is no measuring.
 func RunPart(ctx context.Context, s Search) (*Part, error) {
 	f := s.begin()
 	v, err := s.look(ctx, f)
@@ -45,7 +45,7 @@ func RunPart(ctx context.Context, s Search) (*Part, error) {
 	return p, nil
 }
 
-// placeOf identifies a configuration on a board.
+// placeOf identifies a configuration on a GPU.
 func placeOf(c report.Choice) string {
 	text, err := json.Marshal(c.Case)
 	if err != nil {
@@ -83,7 +83,7 @@ func Join(head report.Fit, stages []string, parts []*Part) (*report.Fit, error) 
 	return f, nil
 }
 
-// Head is the result of the search without choices, which is the same for all parts.
+// Head returns the result of the search without choices, which is the same for all parts.
 func (s *Search) Head() report.Fit {
 	f := s.begin()
 	f.Choices = nil

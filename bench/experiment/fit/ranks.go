@@ -16,7 +16,7 @@ import (
 // AnyStrategy is the strategy of a search that goes through several.
 const AnyStrategy = "auto"
 
-// StrategiesFor are the strategies that a search of a case of a model goes through on so
+// StrategiesFor returns the strategies that a search of a case of a model goes through on so
 // many GPUs. Parameters in half precision are for cases without autocast, which they take
 // the place of. Tensor parallelism is for cases that PyTorch would not refuse, which clips
 // no gradients over two meshes; where ranks can share tokens and scores, too, they do (as
@@ -35,7 +35,7 @@ func StrategiesFor(m models.Model, c models.Case, gpus int) []string {
 	return append(all, pipelines(m, c, gpus, half)...)
 }
 
-// pipelines are the strategies with one GPU for each stage and, on several machines, those with a machine for each
+// pipelines returns the strategies with one GPU for each stage and, on several machines, those with a machine for each
 // stage, whose GPUs share it by fully_shard or tensor parallelism.
 func pipelines(m models.Model, c models.Case, gpus int, half bool) (all []string) {
 	if gpus < 2 || c.AMP == "fp16" || c.Accumulate > 1 || c.Offload || !c.Objective.IsZero() {
@@ -58,7 +58,7 @@ func pipelines(m models.Model, c models.Case, gpus int, half bool) (all []string
 	return all
 }
 
-// tensorParallel are the strategies of tensor parallelism that are searched.
+// tensorParallel returns the strategies of tensor parallelism that are searched.
 func tensorParallel(m models.Model, c models.Case, gpus int, half bool) (all []string) {
 	if c.LoRA != nil || c.Quantize != "" {
 		return nil
@@ -86,7 +86,7 @@ func tensorParallel(m models.Model, c models.Case, gpus int, half bool) (all []s
 	return all
 }
 
-// expertParallel are those that share out experts: over as many ranks of a node as can be, with groups of
+// expertParallel returns those that share out experts: over as many ranks of a node as can be, with groups of
 // them left for fully_shard, or over all of them.
 func expertParallel(m models.Model, c models.Case, gpus int) (all []string) {
 	if m.Levers.Experts == 0 || c.Quantize != "" {
@@ -107,7 +107,7 @@ func expertParallel(m models.Model, c models.Case, gpus int) (all []string) {
 // longRow is the number of tokens from which rows are shared by ranks, too.
 const longRow = 32_768
 
-// contextParallel are those that share each row (PyTorch's context_parallel, which takes half precision).
+// contextParallel returns those that share each row (PyTorch's context_parallel, which takes half precision).
 func contextParallel(m models.Model, c models.Case, gpus int) (all []string) {
 	length := c.Settings["seq-len"]
 	fp32 := c.AMP == models.NoAutocast && c.Weights != "bf16" && c.Weights != "fp16"
@@ -174,7 +174,7 @@ func dropRefused(f *report.Fit) {
 	}
 }
 
-// batchesOf is how many batches the GPUs that train a case see at a time.
+// batchesOf returns how many batches the GPUs that train a case see at a time.
 func (s *Search) batchesOf(c models.Case) int { return max(1, s.Parallel.GPUs, c.Batches()) }
 
 // surveys reports whether configurations are read off lines, and what is recommended
@@ -184,11 +184,11 @@ func (s *Search) surveys() bool {
 		len(s.GPUs)*max(s.Whole, len(s.Cases)) > mostExact
 }
 
-// mostExact is how many configurations on several boards are searched exactly, so that each row
-// is what the board alone would have. Of more, that holds for what is recommended.
+// mostExact is how many configurations on several GPUs are searched exactly, so that each row
+// is what the GPU alone would have. Of more, that holds for what is recommended.
 const mostExact = 100
 
-// leastGPUs is the smallest power of two of GPUs, or the number of the search, on which
+// leastGPUs returns the smallest power of two of GPUs, or the number of the search, on which
 // a configuration fits with one sample; zero if none does.
 func (s *Search) leastGPUs(ctx context.Context) (int, error) {
 	cases := frugal(s.Cases)
@@ -216,7 +216,7 @@ func (s *Search) leastGPUs(ctx context.Context) (int, error) {
 	}
 }
 
-// frugal are the cases that need the least memory, those that are likely to need least of
+// frugal returns the cases that need the least memory, those that are likely to need least of
 // all first. Of cases that differ by checkpointing and by what fully_shard keeps alone there
 // is the most frugal one.
 func frugal(cases []models.Case) []models.Case {

@@ -101,7 +101,7 @@ func TestASearchLooksAroundTheBest(t *testing.T) {
 	require.Contains(t, both.wraps(d), []string{"encoder.block.*", "decoder.block.*"})
 }
 
-// On one board a search of several strategies says of what fits nowhere, and of what fits with
+// On one GPU a search of several strategies says of what fits nowhere, and of what fits with
 // one sample alone, what a search of that strategy says.
 func TestASearchOfStrategiesIsExactAtTheSmallestBatch(t *testing.T) {
 	m, err := all.Models().Lookup("llama-tiny")

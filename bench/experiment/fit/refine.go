@@ -83,7 +83,7 @@ type leader struct {
 	possible, enough float64
 }
 
-// leaders are the cases to look around, of every stage on every board: the fastest of each
+// leaders returns the cases to look around, of every stage on every GPU: the fastest of each
 // strategy, and of fully_shard the fastest with and the fastest without checkpointing. Left
 // out are those much slower than the fastest of all; a pipeline is compared as if its stages
 // never waited for each other (see [models.Strategy.Bubble]), since more micro-batches come
@@ -259,7 +259,7 @@ func (s *Search) wraps(c models.Case) [][]string {
 	return out
 }
 
-// starred is a path with stars in the place of numbers.
+// starred returns a path with stars in the place of numbers.
 func starred(module string) string {
 	names := strings.Split(module, ".")
 	for i, n := range names {

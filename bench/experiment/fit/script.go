@@ -17,7 +17,7 @@ import (
 
 // Profiles are recommendations for the parts of training that the script of the
 // model's project tells apart, with the precision of its authors, within the budget of
-// the search on its one board. The effective batch is that of the search, or else the
+// the search on its one GPU. The effective batch is that of the search, or else the
 // script's.
 func Profiles(ctx context.Context, s Search, lookup func(string) (models.Model, error)) ([]report.Profile, error) {
 	script := s.Model.Script
@@ -47,7 +47,7 @@ func Profiles(ctx context.Context, s Search, lookup func(string) (models.Model, 
 	return out, nil
 }
 
-// Script is what the script of the model's project recommends for the one board of a
+// Script returns what the script of the model's project recommends for the one GPU of a
 // search, part by part, each with what its batch needs in truth and the largest batch
 // within the budget: by a recording with the authors' precision.
 func Script(ctx context.Context, s Search, lookup func(string) (models.Model, error)) ([]report.GuideProfile, error) {
@@ -99,7 +99,7 @@ func (s *Search) verify(ctx context.Context, m models.Model, g *report.GuideProf
 	return err
 }
 
-// inCommon is a case with what all cases of the search have: allocator settings and the
+// inCommon returns a case with what all cases of the search have: allocator settings and the
 // release of PyTorch.
 func (s *Search) inCommon(c models.Case) models.Case {
 	if len(s.Cases) > 0 {

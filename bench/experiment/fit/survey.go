@@ -21,21 +21,21 @@ import (
 	"github.com/vprof/vprof/profiler/planner/steptime"
 )
 
-// A survey estimates every configuration on every board from few recordings:
+// A survey estimates every configuration on every GPU from few recordings:
 // three batch sizes of each configuration, with straight lines between them, on
-// one board for all of its kind. What differs between boards of a kind is scratch
-// space of some kernels, and kinds mostly share a recording, too. On one board alone the
+// one GPU for all of its kind. What differs between GPUs of a kind is scratch
+// space of some kernels, and kinds mostly share a recording, too. On one GPU alone the
 // batch sizes are those that a search for the largest looks at first. A survey is good for
 // finding what to look at; whatever is recommended is replayed for itself.
 type survey struct {
 	search *Search
-	// choices has those of a board after those of the board before.
+	// choices has those of a GPU after those of the GPU before.
 	choices  []report.Choice
 	refusals []error
 }
 
 // run fills in all choices. Libraries choose kernels by the compute capability, and PyTorch refuses some by it, so
-// that the boards of a kind have the same.
+// that the GPUs of a kind have the same.
 func (v *survey) run(ctx context.Context) error {
 	of := map[device.Capability][]int{}
 	for i, gpu := range v.search.GPUs {
@@ -58,8 +58,8 @@ func (v *survey) run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// alike are the cases by number: those without autocast behind the one in bf16 that is otherwise the same, as its steps
-// may be.
+// alike returns the cases by number: those without autocast behind the one in bf16 that is otherwise the same, as its
+// steps may be.
 func (v *survey) alike() (all [][]int) {
 	of := map[models.Key]int{}
 	for i, c := range v.search.Cases {
@@ -98,20 +98,20 @@ func (v *survey) configurations(ctx context.Context, kinds [][]int, alike []int)
 }
 
 // line is the recordings of one configuration at a few batch sizes, which estimates for
-// all boards of an architecture are interpolated from.
+// all GPUs of an architecture are interpolated from.
 type line struct {
 	batches []int
 	samples map[int]planner.Sample
-	// seconds are step times of the smallest and the largest of the batches, by board.
+	// seconds are step times of the smallest and the largest of the batches, by GPU.
 	seconds map[int][]float64
 	sizes   parallel.Model
 	// cast says that autocast had a say in some recording.
 	cast bool
 }
 
-// configuration fills in the choices of one configuration on all boards, which are given by kind: off the lines that
+// configuration fills in the choices of one configuration on all GPUs, which are given by kind: off the lines that
 // are known of it, or else those that are drawn. It returns the lines; nil if the configuration is refused on some
-// boards.
+// GPUs.
 func (v *survey) configuration(ctx context.Context, kinds [][]int, at int, known []line) (lines []line, err error) {
 	s, c := v.search, v.search.Cases[at]
 	steps := c.Accumulate
@@ -153,7 +153,7 @@ func (v *survey) configuration(ctx context.Context, kinds [][]int, at int, known
 	return lines, nil
 }
 
-// draw tries a configuration at a few batch sizes, on the first board of each kind.
+// draw tries a configuration at a few batch sizes, on the first GPU of each kind.
 func (v *survey) draw(ctx context.Context, setup *step.Setup, kinds [][]int) ([]line, error) {
 	s, batches := v.search, v.batches()
 	lines := make([]line, len(kinds))
@@ -189,7 +189,7 @@ func (v *survey) draw(ctx context.Context, setup *step.Setup, kinds [][]int) ([]
 	return lines, nil
 }
 
-// approach tries a configuration on one board: at the batch sizes that a search for the
+// approach tries a configuration on one GPU: at the batch sizes that a search for the
 // largest looks at until there are enough for a line, which the search ends on.
 func (v *survey) approach(ctx context.Context, setup *step.Setup, gpu device.GPU) ([]line, error) {
 	s, timed := v.search, []device.GPU{gpu}
@@ -238,7 +238,7 @@ func (v *survey) approach(ctx context.Context, setup *step.Setup, gpu device.GPU
 	return []line{l}, nil
 }
 
-// estimator estimates batch sizes on a board by a configuration's line.
+// estimator estimates batch sizes on a GPU by a configuration's line.
 func (v *survey) estimator(setup *step.Setup, gpu device.GPU,
 	l line,
 ) (func(batch int) (planner.Estimate, error), error) {
@@ -252,7 +252,7 @@ func (v *survey) estimator(setup *step.Setup, gpu device.GPU,
 	}, err
 }
 
-// batches are those that are tried: from the smallest boards' to the largest ones'.
+// batches returns those that are tried: from the smallest GPUs' to the largest ones'.
 func (v *survey) batches() []int {
 	s := v.search
 	var batches []int
@@ -265,7 +265,7 @@ func (v *survey) batches() []int {
 	return slices.Compact(batches)
 }
 
-// add adds what a trial at a batch size came to on a board to the line of its kind.
+// add adds what a trial at a batch size came to on a GPU to the line of its kind.
 func (v *survey) add(l *line, setup *step.Setup, gpu device.GPU, batch int, r *step.Result, timed []device.GPU) error {
 	l.samples[batch] = r.Sample()
 	l.cast = l.cast || !r.Facts.Uncast
@@ -281,7 +281,7 @@ func (v *survey) add(l *line, setup *step.Setup, gpu device.GPU, batch int, r *s
 	return err
 }
 
-// seconds estimates the time of a step from the work that it has for a board; zero where the board's speed is not
+// seconds estimates the time of a step from the work that it has for a GPU; zero where the GPU's speed is not
 // known.
 func seconds(speed steptime.Efficiency, load steptime.Load) float64 {
 	if !load.Known() {
@@ -290,7 +290,7 @@ func seconds(speed steptime.Efficiency, load steptime.Load) float64 {
 	return speed.Time(load).Seconds
 }
 
-// choice finds the largest batch size on a board by interpolation.
+// choice finds the largest batch size on a GPU by interpolation.
 func (v *survey) choice(setup *step.Setup, l line, group []int, index, steps int) (report.Choice, error) {
 	s, gpu := v.search, v.search.GPUs[index]
 	q, err := s.batchSearch(setup, gpu)
@@ -323,7 +323,7 @@ func (v *survey) choice(setup *step.Setup, l line, group []int, index, steps int
 	if err != nil {
 		return out, err
 	}
-	e.Interpolated = true // maybe not in the batch, but from another board
+	e.Interpolated = true // maybe not in the batch, but from another GPU
 	out.Estimate, out.Utilization = step.EstimateOf(e), float64(e.Device.Value)/float64(gpu.Memory)
 	if batch == 0 {
 		return out, nil
@@ -333,7 +333,7 @@ func (v *survey) choice(setup *step.Setup, l line, group []int, index, steps int
 	return out, nil
 }
 
-// at is the step time in seconds at a batch size on a board, extrapolated linearly; it is
+// at returns the step time in seconds at a batch size on a GPU, extrapolated linearly; it is
 // never less than in proportion to the smallest recorded batch size.
 func (l line) at(batch, index int) float64 {
 	a := l.batches[0]
@@ -346,7 +346,7 @@ func (l line) at(batch, index int) float64 {
 	return max(first+slope*float64(batch-a), first*min(1, float64(batch)/float64(a)))
 }
 
-// confirm replays each recommended choice of a survey at its own batch size and board, and replaces the figures. Where
+// confirm replays each recommended choice of a survey at its own batch size and GPU, and replaces the figures. Where
 // one then does not fit, what comes next of its stage is recommended, and replayed as well. Returned are the replays by
 // the places of the choices that they replace, and by their own.
 func (s *Search) confirm(ctx context.Context, f *report.Fit) (confirmed map[string]report.Choice, err error) {
@@ -386,7 +386,7 @@ func settle(f *report.Fit, stages []string, confirmed map[string]report.Choice) 
 	return all
 }
 
-// boards are the simulated boards of a search by the names that choices have them by.
+// GPUs are the simulated GPUs of a search by the names that choices have them by.
 func (s *Search) gpus() map[string]device.GPU {
 	all := map[string]device.GPU{}
 	for _, gpu := range s.GPUs {
@@ -395,7 +395,7 @@ func (s *Search) gpus() map[string]device.GPU {
 	return all
 }
 
-// replayed are choices, each searched exactly on its board, from the batch that it has.
+// replayed are choices, each searched exactly on its GPU, from the batch that it has.
 func (s *Search) replayed(ctx context.Context, choices []report.Choice) ([]report.Choice, error) {
 	if len(choices) == 0 {
 		return nil, nil

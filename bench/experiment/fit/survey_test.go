@@ -18,7 +18,7 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 )
 
-// everyWay is a search over precision, checkpointing and stage of a model.
+// everyWay returns a search over precision, checkpointing and stage of a model.
 func everyWay(t testing.TB, model string, maxBatch int, gpus ...string) Search {
 	m, err := all.Models().Lookup(model)
 	require.NoError(t, err)
@@ -39,7 +39,7 @@ func everyWay(t testing.TB, model string, maxBatch int, gpus ...string) Search {
 	return s
 }
 
-// Each row of a search on several boards is what the board alone would have.
+// Each row of a search on several GPUs is what the GPU alone would have.
 func TestRowsAreThoseOfEachGPUAlone(t *testing.T) {
 	s := everyWay(t, "patch-vqvae", 64, "t4", "rtx-3060", "h100")
 	s.Cases = s.Cases[:2]
@@ -134,7 +134,7 @@ func TestSurveyAimsAtTheEffectiveBatch(t *testing.T) {
 }
 
 // 3 models x 64 batch sizes x 3 precisions x checkpointing or not x 2 stages x 5
-// boards are 11,520 configurations. Two cores should search them in a second.
+// GPUs are 11,520 configurations. Two cores should search them in a second.
 func BenchmarkFitTenThousandConfigurations(b *testing.B) {
 	var searches []Search
 	configurations := 0
@@ -154,7 +154,7 @@ func BenchmarkFitTenThousandConfigurations(b *testing.B) {
 	b.ReportMetric(float64(configurations), "configurations")
 }
 
-// BenchmarkFit is what the command does: a survey of all boards, and one board exactly.
+// BenchmarkFit is what the command does: a survey of all GPUs, and one GPU exactly.
 func BenchmarkFit(b *testing.B) {
 	var gpus []string
 	for _, gpu := range device.Catalog() {
@@ -162,8 +162,8 @@ func BenchmarkFit(b *testing.B) {
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(400)) // as the program runs
 	for _, of := range []struct {
-		model  string
-		gpus []string
+		model string
+		gpus  []string
 	}{{"redimnet-b2", gpus}, {"patch-vqvae", gpus}, {"naics-embedder", []string{"rtx-5060-ti"}}} {
 		s := everyWay(b, of.model, 4096, of.gpus...)
 		b.Run(fmt.Sprintf("model=%s/boards=%d", of.model, len(of.gpus)), func(b *testing.B) {

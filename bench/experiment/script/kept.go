@@ -9,7 +9,7 @@ import (
 )
 
 // WriteProgram writes what the process that trained allocated as a recorded program, which vprof
-// takes as a model (train.vprof): on other boards, with other settings of the allocator.
+// takes as a model (train.vprof): on other GPUs, with other settings of the allocator.
 func (o *Outcome) WriteProgram(w io.Writer) error {
 	if o.Program == nil {
 		return errors.New("nothing was recorded, since nothing trained")

@@ -38,7 +38,7 @@ func (o *Outcome) readNative(r *room) error {
 	return nil
 }
 
-// crash is the end of a process by a signal in native code, as Python's faulthandler reports it: with
+// crash returns the end of a process by a signal in native code, as Python's faulthandler reports it: with
 // the Python lines that led there, and the library function that did nothing, if one was called.
 func (o *Outcome) crash() Event {
 	if o.fault == "" {

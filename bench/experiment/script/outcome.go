@@ -42,9 +42,9 @@ type Outcome struct {
 // count as zero.
 type Sizes struct{ Asked, Modeled, Unknown int }
 
-// Failure is an allocation that the board had no room for.
+// Failure is an allocation that the GPU had no room for.
 type Failure struct {
-	// Want is what was asked of the board, and Free what it had, in bytes.
+	// Want is what was asked of the GPU, and Free what it had, in bytes.
 	Want, Free int64
 	// Where is the user's line, file:line:function.
 	Where string
@@ -52,8 +52,8 @@ type Failure struct {
 	Phase program.Phase
 }
 
-// Trained is the process that stepped an optimizer most often, or, if none did, one that
-// used the board; zero if there is no such.
+// Trained returns the process that stepped an optimizer most often, or, if none did, one that
+// used the GPU; zero if there is no such.
 func (o *Outcome) Trained() int {
 	best, most := 0, 0
 	for _, e := range o.named("end") {
@@ -68,24 +68,24 @@ func (o *Outcome) Trained() int {
 	return best
 }
 
-// named are the events of a name, of all processes.
+// named returns the events of a name, of all processes.
 func (o *Outcome) named(name string) []Event {
 	return slices.DeleteFunc(slices.Clone(o.events), func(e Event) bool { return e.Name != name })
 }
 
-// of are the events of a name in the process that trained.
+// of returns the events of a name in the process that trained.
 func (o *Outcome) of(name string) []Event {
 	pid := o.Trained()
 	return slices.DeleteFunc(o.named(name), func(e Event) bool { return e.PID != pid })
 }
 
-// marks are the ends of phases on the GPU that figures are of.
+// marks returns the ends of phases on the GPU that figures are of.
 func (o *Outcome) marks() []Event {
 	gpu := o.End().GPU
 	return slices.DeleteFunc(o.of("mark"), func(e Event) bool { return e.GPU != gpu })
 }
 
-// End is the last word of the process that trained; the zero Event if there is none.
+// End returns the last word of the process that trained; the zero Event if there is none.
 func (o *Outcome) End() Event {
 	if ends := o.of("end"); len(ends) > 0 {
 		return ends[len(ends)-1]
@@ -93,12 +93,12 @@ func (o *Outcome) End() Event {
 	return Event{}
 }
 
-// Steps is how often each optimizer stepped that did, most often first.
+// Steps returns how often each optimizer stepped that did, most often first.
 func (o *Outcome) Steps() []int {
 	return slices.DeleteFunc(slices.Clone(o.End().Steps), func(n int) bool { return n == 0 })
 }
 
-// Torch is what is known of PyTorch; the zero Event if it was never imported.
+// Torch returns what is known of PyTorch; the zero Event if it was never imported.
 func (o *Outcome) Torch() Event {
 	all := o.named("torch")
 	if len(all) == 0 {
@@ -107,7 +107,7 @@ func (o *Outcome) Torch() Event {
 	return slices.MaxFunc(all, func(a, b Event) int { return cmp.Compare(a.CUDA, b.CUDA) })
 }
 
-// allocConf are the settings of PyTorch's allocator; empty for the defaults.
+// allocConf returns the settings of PyTorch's allocator; empty for the defaults.
 func (o *Outcome) allocConf() string {
 	if cuda := o.of("cuda"); len(cuda) > 0 {
 		return cuda[0].Allocator
@@ -115,13 +115,13 @@ func (o *Outcome) allocConf() string {
 	return ""
 }
 
-// Diverted are the files that went elsewhere, as the script knows them.
+// Diverted returns the files that went elsewhere, as the script knows them.
 func (o *Outcome) Diverted() []string { return o.paths("diverted") }
 
-// Guessed are the user's lines, file:line, whose course hung on a number that was never computed.
+// Guessed returns the user's lines, file:line, whose course hung on a number that was never computed.
 func (o *Outcome) Guessed() []string { return o.paths("guessed") }
 
-// paths are those of all events of a name.
+// paths returns those of all events of a name.
 func (o *Outcome) paths(event string) []string {
 	paths := lists.Map(o.named(event), func(e Event) string { return e.Path })
 	slices.Sort(paths)
@@ -133,7 +133,7 @@ type Kind int
 
 // The kinds of ends.
 const (
-	// Fits ran as far as it was to, on the board.
+	// Fits ran as far as it was to, on the GPU.
 	Fits Kind = iota
 	// OutOfMemory ended by an OutOfMemoryError that the script did not catch.
 	OutOfMemory
@@ -145,7 +145,7 @@ const (
 	NoCUDA
 	// NoGPU was to run on a GPU of the machine, which PyTorch does not find.
 	NoGPU
-	// Untrained never stepped an optimizer on the board.
+	// Untrained never stepped an optimizer on the GPU.
 	Untrained
 )
 
@@ -178,13 +178,13 @@ func (o *Outcome) enough() bool {
 	return reason != "" && reason != "exit"
 }
 
-// supported reports whether there are stand-ins for the libraries of a release of CUDA.
+// supported reports whether there are stubs for the libraries of a release of CUDA.
 func supported(cuda string) bool {
 	major, _, _ := strings.Cut(cuda, ".")
 	return slices.Contains([]string{"12", "13"}, major)
 }
 
-// failure is the exception that ended the script; the zero Event if there is none.
+// failure returns the exception that ended the script; the zero Event if there is none.
 func (o *Outcome) failure() Event {
 	if o.ExitCode == 0 {
 		return Event{}
@@ -224,9 +224,9 @@ func (o *Outcome) readTrace() error {
 func (o *Outcome) Seen() string {
 	switch {
 	case len(o.named("step")) > 0:
-		return "an optimizer stepped, and nothing was put on the board: does the command ask for the GPU by a flag?"
+		return "an optimizer stepped, and nothing was put on the GPU: does the command ask for the GPU by a flag?"
 	case len(o.named("cuda")) > 0:
-		return "PyTorch used the board, and no optimizer was called"
+		return "PyTorch used the GPU, and no optimizer was called"
 	}
 	return "PyTorch was imported, and its CUDA was not used"
 }

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// hostPeak is the most memory that an ended process, or one that it waited for, has held,
+// hostPeak returns the most memory that an ended process, or one that it waited for, has held,
 // in bytes. Linux counts KiB.
 func hostPeak(state *os.ProcessState) int64 {
 	if usage, ok := state.SysUsage().(*syscall.Rusage); ok {

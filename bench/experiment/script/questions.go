@@ -10,7 +10,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
 )
 
-// operations and types by the stand-ins' names.
+// operations and types by the stubs' names.
 var (
 	operations = map[string]cudnn.Direction{"fprop": cudnn.Forward, "dgrad": cudnn.GradInput, "wgrad": cudnn.GradWeight}
 	types      = map[string]cudnn.DType{"float": cudnn.F32, "half": cudnn.F16, "bfloat16": cudnn.BF16}
@@ -39,7 +39,7 @@ type engine struct {
 	notes bool
 }
 
-// engineOf is the engine that the words of a question name.
+// engineOf returns the engine that the words of a question name.
 func engineOf(given map[string]string) (e engine, err error) {
 	_, e.notes = given["notes"]
 	for _, list := range []string{"proposal", "fallback"} {
@@ -54,7 +54,7 @@ func engineOf(given map[string]string) (e engine, err error) {
 	return e, err
 }
 
-// parseQuestion reads a line; package standins says what lines there are.
+// parseQuestion reads a line; package stubs says what lines there are.
 func parseQuestion(line string) (question, error) {
 	words := strings.Fields(line)
 	if len(words) < 2 {
@@ -94,7 +94,7 @@ func constant(n int64) func(*cudnn.Rules, cudnn.GPU) int64 {
 	return func(*cudnn.Rules, cudnn.GPU) int64 { return n }
 }
 
-// workspaceOf is the workspace of a convolution by the rules.
+// workspaceOf returns the workspace of a convolution by the rules.
 func workspaceOf(r *cudnn.Rules, b cudnn.GPU, q oracle.Question) int64 {
 	allocations := r.Workspaces(q.Config, q.Operation, b)
 	if len(allocations) == 0 {
@@ -124,7 +124,7 @@ func recurrent(given map[string]string) (cudnn.RNN, error) {
 	return r, nil
 }
 
-// batchNorm is the workspace of a batch norm over a tensor whose channels lie side by side.
+// batchNorm returns the workspace of a batch norm over a tensor whose channels lie side by side.
 func batchNorm(pass string, given map[string]string) (int64, error) {
 	x, err := numbers(given["x"])
 	if err != nil || len(x) < 3 || x[1] < 1 {
@@ -172,7 +172,7 @@ func convolution(pass string, given map[string]string) (oracle.Question, error) 
 	return oracle.Of(c, operation), nil
 }
 
-// configOf is a convolution by the sizes of its tensors.
+// configOf returns a convolution by the sizes of its tensors.
 func configOf(sizes map[string][]int64) (cudnn.Config, error) {
 	x, w, y := sizes["x"], sizes["w"], sizes["y"]
 	dims := len(x) - 2

@@ -118,7 +118,7 @@ type assembly struct {
 	oom    *Failure
 }
 
-// program is the recording as a program, with the last allocation that failed.
+// program returns the recording as a program, with the last allocation that failed.
 func (rec *recording) program() (*program.Program, *Failure) {
 	slices.SortStableFunc(rec.moments, func(a, b moment) int { return cmp.Compare(a.at, b.at) })
 	a := &assembly{

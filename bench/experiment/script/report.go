@@ -22,7 +22,7 @@ var results = map[Kind]string{
 	NoCUDA: "no cuda", NoGPU: "no gpu", Untrained: "no training",
 }
 
-// Report is the outcome as a result: peaks are PyTorch's own word.
+// Report returns the outcome as a result: peaks are PyTorch's own word.
 func (o *Outcome) Report(ctx context.Context) (*report.Report, error) {
 	r := &report.Report{
 		Schema: report.Schema, Kind: report.Sweep,
@@ -47,7 +47,7 @@ func (o *Outcome) Report(ctx context.Context) (*report.Report, error) {
 	return r, err
 }
 
-// warnings are what the figures do not show.
+// warnings returns what the figures do not show.
 func (o *Outcome) warnings() []report.Warning {
 	var all []report.Warning
 	warn := func(hint, format string, args ...any) {
@@ -56,7 +56,7 @@ func (o *Outcome) warnings() []report.Warning {
 	known := stack.Releases()
 	release, err := stack.Lookup(o.Torch().Version)
 	if err == nil && !slices.Contains(known, release.Release()) {
-		warn("library functions that it alone calls do nothing; replays for other boards go by the nearest release",
+		warn("library functions that it alone calls do nothing; replays for other GPUs go by the nearest release",
 			"PyTorch %s is not among the releases that vprof knows, %s to %s", o.Torch().Version, known[0],
 			known[len(known)-1])
 	}
@@ -79,10 +79,10 @@ func (o *Outcome) warnings() []report.Warning {
 	return all
 }
 
-// OOMs is how many allocations failed.
+// OOMs returns how many allocations failed.
 func (o *Outcome) OOMs() int64 { return o.End().OOMs }
 
-// name is the script among the arguments, without its folder.
+// name returns the script among the arguments, without its folder.
 func (o *Outcome) name() string {
 	for _, arg := range o.Args {
 		if strings.HasSuffix(arg, ".py") {
@@ -122,7 +122,7 @@ func (o *Outcome) script() *report.Script {
 	return s
 }
 
-// nonNil is a list that JSON writes as [] where it is empty.
+// nonNil returns a list that JSON writes as [] where it is empty.
 func nonNil[T any](list []T) []T {
 	if list == nil {
 		return []T{}
@@ -130,7 +130,7 @@ func nonNil[T any](list []T) []T {
 	return list
 }
 
-// run is the run on the board. What the peak is made of comes from a replay of the
+// run returns the run on the GPU. What the peak is made of comes from a replay of the
 // recording.
 func (o *Outcome) run(ctx context.Context, r *report.Report) (*report.Run, error) {
 	end := o.End()
@@ -172,7 +172,7 @@ func (o *Outcome) run(ctx context.Context, r *report.Report) (*report.Run, error
 	return out, nil
 }
 
-// device is the board as reports show it.
+// device returns the GPU as reports show it.
 func (o *Outcome) device() report.Device {
 	d := step.DeviceOf(o.GPU)
 	if o.Device != "" {
@@ -181,7 +181,7 @@ func (o *Outcome) device() report.Device {
 	return d
 }
 
-// used is the most of the board that was in use at the end of a phase, by anybody.
+// used returns the most of the GPU that was in use at the end of a phase, by anybody.
 func (o *Outcome) used() int64 {
 	most := int64(0)
 	for _, e := range o.marks() {
@@ -190,7 +190,7 @@ func (o *Outcome) used() int64 {
 	return most
 }
 
-// allocator are the settings of PyTorch's allocator.
+// allocator returns the settings of PyTorch's allocator.
 func (o *Outcome) allocator() allocator.Config {
 	conf, err := allocator.ParseConfig(o.allocConf())
 	if err != nil { // PyTorch has taken it, so what is not known has no effect here
@@ -199,7 +199,7 @@ func (o *Outcome) allocator() allocator.Config {
 	return conf
 }
 
-// phases are the phases in order; those of a step that have one name are one.
+// phases returns the phases in order; those of a step that have one name are one.
 func (o *Outcome) phases() []report.Phase {
 	var all []report.Phase
 	for _, e := range o.marks() {

@@ -14,13 +14,13 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/vprof/vprof/profiler/device/standins"
+	"github.com/vprof/vprof/profiler/device/stubs"
 )
 
 //go:embed hook/*.py hook/vprof_hook/*.py hook/bin
 var hook embed.FS
 
-// Hook is the Python that runs in the user's process, all files one after the other.
+// Hook returns the Python that runs in the user's process, all files one after the other.
 func Hook() string {
 	var b strings.Builder
 	err := fs.WalkDir(hook, "hook", func(path string, d fs.DirEntry, err error) error {
@@ -77,7 +77,7 @@ func openRoom() (*room, error) {
 	return r, nil
 }
 
-// path is a file of the room.
+// path returns a file of the room.
 func (r *room) path(name string) string { return filepath.Join(r.dir, name) }
 
 // Close removes the room, and ends what still runs in it.
@@ -159,7 +159,7 @@ func (c *Command) environment(r *room) ([]string, error) {
 // inductorFolder is the folder of a room that Inductor has as its cache.
 const inductorFolder = "inductor"
 
-// compiling are the environment variables of torch.compile. Inductor's cache is one of the run's own, or the
+// compiling returns the environment variables of torch.compile. Inductor's cache is one of the run's own, or the
 // folder that the command names: timings of kernels that did not run must not reach real runs.
 func (c *Command) compiling(r *room) []string {
 	env := []string{"TORCHINDUCTOR_CACHE_DIR=" + cmp.Or(c.InductorCache, r.path(inductorFolder))}
@@ -176,10 +176,10 @@ func (c *Command) compiling(r *room) []string {
 // release of PyTorch needs.
 const driverVersion = 13020
 
-// withBoard adds the variables that describe the board to the stand-in libraries.
+// withBoard adds the variables that describe the GPU to the stub libraries.
 func (c *Command) withGPU(r *room, env []string) ([]string, error) {
 	var gpu bytes.Buffer
-	if err := standins.WriteGPU(&gpu, c.GPU, max(c.GPUs, 1), driverVersion); err != nil {
+	if err := stubs.WriteGPU(&gpu, c.GPU, max(c.GPUs, 1), driverVersion); err != nil {
 		return nil, err
 	}
 	if err := os.WriteFile(r.path("board"), gpu.Bytes(), 0o600); err != nil {
@@ -187,12 +187,12 @@ func (c *Command) withGPU(r *room, env []string) ([]string, error) {
 	}
 	env = slices.DeleteFunc(env, func(v string) bool { return strings.HasPrefix(v, "CUDA_VISIBLE_DEVICES=") })
 	env = append(env, "PATH="+prepended(r.path("hook/bin"), os.Getenv("PATH")),
-		"VPROF_STANDINS="+c.StandIns, "VPROF_BOARD="+r.path("board"),
-		"VPROF_STANDIN_LOG="+r.path("missing"), "VPROF_ORACLE="+r.path("oracle"))
+		"VPROF_STUBS="+c.StandIns, "VPROF_BOARD="+r.path("board"),
+		"VPROF_STUB_LOG="+r.path("missing"), "VPROF_ORACLE="+r.path("oracle"))
 	return env, nil
 }
 
-// visible is the GPU of the machine that the command sees: one of those that it would see otherwise.
+// visible returns the GPU of the machine that the command sees: one of those that it would see otherwise.
 func (c *Command) visible(otherwise string) string {
 	number := strings.TrimPrefix(c.Device, "cuda:")
 	index, err := strconv.Atoi(number)
@@ -202,7 +202,7 @@ func (c *Command) visible(otherwise string) string {
 	return number
 }
 
-// prepended is a list of paths with another before it.
+// prepended returns a list of paths with another before it.
 func prepended(first, list string) string {
 	if list == "" {
 		return first

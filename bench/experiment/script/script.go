@@ -2,7 +2,7 @@
 // there, and turns what was seen into a result. The command runs in the user's environment
 // with a hook in its Python (package hook), which counts optimizer steps, tells phases and
 // records PyTorch's allocations. Libraries that take the place of NVIDIA's give PyTorch
-// the board.
+// the GPU.
 package script
 
 import (
@@ -24,9 +24,9 @@ import (
 type Command struct {
 	// Args are the program and its arguments.
 	Args []string
-	// Board is the GPU that PyTorch finds.
+	// GPU is the GPU that PyTorch finds.
 	GPU device.GPU
-	// StandIns is the folder of libraries that give PyTorch the board, with a folder for
+	// StandIns is the folder of libraries that give PyTorch the GPU, with a folder for
 	// each major version of CUDA; empty to run on the GPU of the machine.
 	StandIns string
 	// Device names that GPU ("cuda:0"), of which other processes hold Others bytes; empty

@@ -32,7 +32,7 @@ func trains(p report.Phase) bool {
 	return p.Step >= 0 && slices.Contains([]string{"forward", "backward", "optimizer"}, p.Name)
 }
 
-// Smoke is the run, of which r is the report, as a smoke test: whether each point of training is
+// Smoke returns the run, of which r is the report, as a smoke test: whether each point of training is
 // within the budget. Of points that were not reached it has nothing. The batch size is what {batch} of the
 // command stood for; 1 where it has none.
 func (o *Outcome) Smoke(r *report.Report, budget planner.Budget, batch int) *report.Smoke {
@@ -70,7 +70,7 @@ func (o *Outcome) Smoke(r *report.Report, budget planner.Budget, batch int) *rep
 	return s
 }
 
-// components are what a training step is made of at its peak: by what tensors are for, if that is
+// components returns what a training step is made of at its peak: by what tensors are for, if that is
 // the peak of the whole run, of which alone that is known.
 func components(run *report.Run, step report.Check) []report.Component {
 	all := slices.Clone(run.Classes)

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// A tuning is a line of the file that stands for Inductor's cache on a machine with the board: a command that began,
+// A tuning is a line of the file that stands for Inductor's cache on a machine with the GPU: a command that began,
 // or what it has tuned.
 //
 // In that cache a file beside each kernel says which of its configurations was the fastest, another says which products

@@ -16,13 +16,13 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
 )
 
-// A server answers the stand-ins' questions about workspaces, over a Unix socket. A
+// A server answers the stubs' questions about workspaces, over a Unix socket. A
 // question is a line and so is its answer: the bytes, and "asked" if cuDNN itself told
 // them, "modeled" if vprof's rules did, "unknown", or "none" if cuDNN has no such engine.
 type server struct {
 	ctx      context.Context
 	listener net.Listener
-	gpu    cudnn.GPU
+	gpu      cudnn.GPU
 	rules    *cudnn.Rules
 
 	mu      sync.Mutex
@@ -35,7 +35,7 @@ type server struct {
 	counted Sizes
 }
 
-// serve begins to answer questions about the board, which only stand-ins ask.
+// serve begins to answer questions about the GPU, which only stubs ask.
 func (c *Command) serve(ctx context.Context, r *room) (*server, error) {
 	s := &server{
 		ctx: ctx, gpu: gpuOf(c.GPU), rules: stack.Default().Rules().Convolutions,
@@ -147,8 +147,8 @@ func (s *server) find(q question) string {
 	return strconv.FormatInt(n, 10) + " modeled"
 }
 
-// other is the workspace of an engine that PyTorch tries beside the one of its choice, or the numerical notes of any
-// engine, a bit for each. Without cuDNN there is one engine to fall back to, which needs no workspace, as the first
+// other returns the workspace of an engine that PyTorch tries beside the one of its choice, or the numerical notes of
+// any engine, a bit for each. Without cuDNN there is one engine to fall back to, which needs no workspace, as the first
 // algorithm of each convolution does (CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM and its like), and there are no notes.
 func (s *server) other(q question) string {
 	c := s.converse(q)
@@ -215,7 +215,7 @@ func (s *server) ask(q question) (n int64, asked bool) {
 	return n, err == nil && n >= 0
 }
 
-// converse is the cuDNN that answers a question; nil if there is none. It is looked for once
+// converse returns the cuDNN that answers a question; nil if there is none. It is looked for once
 // without a driver, for convolutions, and once with one: see --driver of the asking program.
 func (s *server) converse(q question) *capture.Conversation {
 	if q.asked == "" || s.python == "" {

@@ -15,7 +15,7 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 )
 
-// epochsOf tests llama-tiny at a batch size over lengths, on a board with so much memory.
+// epochsOf tests llama-tiny at a batch size over lengths, on a GPU with so much memory.
 func epochsOf(t *testing.T, memory int64, batch int) *report.Smoke {
 	t.Helper()
 	m, err := all.Models().Lookup("llama-tiny")
@@ -65,7 +65,7 @@ func TestEpochsThatRunOutOfMemoryAreNotSafe(t *testing.T) {
 	require.False(t, epochsOf(t, 2<<30, s.LargestBatch+1).Safe)
 }
 
-// What is left on a board is without what other processes hold.
+// What is left on a GPU is without what other processes hold.
 func TestFreeMemoryIsWithoutOthers(t *testing.T) {
 	test := toySmoke(1000, models.Case{Batch: 60})
 	test.Others = 500 * steptest.MiB

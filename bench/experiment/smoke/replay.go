@@ -16,12 +16,12 @@ import (
 // without a memory limit.
 type replayed struct {
 	*step.Result
-	// within is the replay on the simulated board itself, with its end; nil if the
+	// within is the replay on the simulated GPU itself, with its end; nil if the
 	// one without limit needs less than there is.
 	within *step.Result
 }
 
-// onBoard adds the replay on the simulated board itself where its end matters, of the training
+// onBoard adds the replay on the simulated GPU itself where its end matters, of the training
 // steps alone or with validation; of a device it takes down who else was seen on it.
 func (m *checks) onGPU(ctx context.Context, r *step.Result, training bool) (*replayed, error) {
 	out := &replayed{Result: r}
@@ -37,7 +37,7 @@ func (m *checks) onGPU(ctx context.Context, r *step.Result, training bool) (*rep
 	return out, err
 }
 
-// measuredCheck is a check on the device. Besides the segments, the device is taken to
+// measuredCheck returns a check on the device. Besides the segments, the device is taken to
 // hold what it held besides them at the peak.
 func (m *checks) measuredCheck(name, note string, t *replayed, of replay.PhaseUsage) report.Check {
 	c := report.Check{
@@ -58,7 +58,7 @@ func (m *checks) measuredCheck(name, note string, t *replayed, of replay.PhaseUs
 	return c
 }
 
-// ended completes a check of a simulated board by the replay on the board itself:
+// ended completes a check of a simulated GPU by the replay on the GPU itself:
 // what runs out of memory there, or gets through only by giving back cached memory,
 // does so whatever the estimate says.
 func (t *replayed) ended(c *report.Check, of moment) {
@@ -73,7 +73,7 @@ func (t *replayed) ended(c *report.Check, of moment) {
 	}
 }
 
-// components are the parts of the training step's peak. They are simulated in any case,
+// components returns the parts of the training step's peak. They are simulated in any case,
 // since a run on a device may end before the peak.
 func (m *checks) components(ctx context.Context, r *caseReplay) ([]report.Component, error) {
 	if r.training.Measured == nil {
@@ -84,7 +84,7 @@ func (m *checks) components(ctx context.Context, r *caseReplay) ([]report.Compon
 	return step.EstimateOf(e).Components, err
 }
 
-// simulated is an estimate of the training steps of a case.
+// simulated returns an estimate of the training steps of a case.
 func (m *checks) simulated(ctx context.Context, c models.Case) (e planner.Estimate, err error) {
 	r, err := m.setup.Try(ctx, m.setup.For(c).Trial(m.gpu, c.Batch))
 	if err != nil {
@@ -146,8 +146,8 @@ func (m *checks) replayEpochs(ctx context.Context, batch int, o epoch.Options) (
 	return l, m.budget.Need(planner.Estimate{Device: planner.Interval{Value: d.Bytes, Low: d.Low, High: d.High}}), nil
 }
 
-// largestOfEpochs is the largest batch up to one with which epochs get through within the limit; zero if none is. A
-// quick look leads there, and all epochs must then agree.
+// largestOfEpochs returns the largest batch up to one with which epochs get through within the limit; zero if none is.
+// A quick look leads there, and all epochs must then agree.
 func (m *checks) largestOfEpochs(ctx context.Context, to int) (int, error) {
 	all := epoch.Options{Within: m.budget.Limit()}
 	largest, err := step.Largest(&planner.Search{
@@ -163,7 +163,7 @@ func (m *checks) largestOfEpochs(ctx context.Context, to int) (int, error) {
 	return largest, err
 }
 
-// needOfEpochs is the number of bytes that must stay within the limit at a batch size for
+// needOfEpochs returns the number of bytes that must stay within the limit at a batch size for
 // epochs: [math.MaxInt64] if one runs out of memory or gets through only by giving back cached memory.
 func (m *checks) needOfEpochs(ctx context.Context, batch int, o epoch.Options) (int64, error) {
 	l, need, err := m.epoch.Lengths, m.epoch.Need, error(nil)

@@ -1,4 +1,4 @@
-// Package smoke tests before training whether a case is safe on a board, at every point
+// Package smoke tests before training whether a case is safe on a GPU, at every point
 // of training at which memory may run out.
 package smoke
 
@@ -26,13 +26,13 @@ type Test struct {
 	// Case is what is trained, at its batch size.
 	Case models.Case
 	GPU  device.GPU
-	// Budget is how much of the board may be filled; its Memory is taken from the
-	// board.
+	// Budget is how much of the GPU may be filled; its Memory is taken from the
+	// GPU.
 	Budget planner.Budget
-	// Others is the number of bytes that other processes hold on the board.
+	// Others is the number of bytes that other processes hold on the GPU.
 	Others int64
 	step.Evidence
-	// Device, if not nil, is the board itself, where every check is played.
+	// Device, if not nil, is the GPU itself, where every check is played.
 	Device device.Device
 	// Alone says that the user named the stage: later stages of training are shown and not judged.
 	Alone bool
@@ -42,7 +42,7 @@ type Test struct {
 	// Longest are settings of the longest sample, nil if all are alike.
 	Longest models.Settings
 	// Lengths is the distribution of the lengths of the data set's samples, nil if all are
-	// alike. Epochs over them are replayed, on a simulated board even if there is a device.
+	// alike. Epochs over them are replayed, on a simulated GPU even if there is a device.
 	Lengths *epoch.Lengths
 	// Progress is told how far work on lengths is.
 	Progress progress.Func
@@ -158,7 +158,7 @@ func (m *checks) replayCase(ctx context.Context, c models.Case) (*caseReplay, er
 	return r, nil
 }
 
-// estimate is the memory in use at a point of a run as an estimate.
+// estimate returns the memory in use at a point of a run as an estimate.
 func (m *checks) estimate(r *step.Result, u replay.Usage) (planner.Estimate, error) {
 	return m.setup.EstimateAt(m.gpu, r, u)
 }
@@ -321,7 +321,7 @@ func (m *checks) longest(ctx context.Context) error {
 	return m.add("longest sample", "a batch of nothing else", r.with, whole)
 }
 
-// stretched is a case with the settings of the longest sample.
+// stretched returns a case with the settings of the longest sample.
 func (m *checks) stretched(c models.Case) (models.Case, error) {
 	settings := models.Settings{}
 	maps.Copy(settings, c.Settings)
@@ -365,7 +365,7 @@ func (m *checks) smaller(ctx context.Context) error {
 	return err
 }
 
-// largest is the largest batch below the one that was tested that is safe; zero if none is.
+// largest returns the largest batch below the one that was tested that is safe; zero if none is.
 func (m *checks) largest(ctx context.Context) (int, error) {
 	batch := m.setup.Case().Batch
 	begin := planner.Start{Batch: batch}
@@ -382,7 +382,7 @@ func (m *checks) largest(ctx context.Context) (int, error) {
 	return m.largestOfEpochs(ctx, largest)
 }
 
-// measuredNeed is what a batch needs of the device.
+// measuredNeed returns what a batch needs of the device.
 func (m *checks) measuredNeed(ctx context.Context, batch int) (worst int64, err error) {
 	for _, k := range m.variants(batch) {
 		r, err := m.replayCase(ctx, k)
@@ -399,7 +399,7 @@ func (m *checks) measuredNeed(ctx context.Context, batch int) (worst int64, err 
 	return worst, nil
 }
 
-// otherStages is a case in each of the stages that training may go on to, with an optimizer where the
+// otherStages returns a case in each of the stages that training may go on to, with an optimizer where the
 // stage has one. A case with adapters stays in its own.
 func (m *checks) otherStages(c models.Case) (others []models.Case) {
 	if c.LoRA != nil {
@@ -419,7 +419,7 @@ func (m *checks) otherStages(c models.Case) (others []models.Case) {
 	return others
 }
 
-// variants are the cases that a batch size must be safe in: all stages, and the longest
+// variants returns the cases that a batch size must be safe in: all stages, and the longest
 // samples.
 func (m *checks) variants(batch int) []models.Case {
 	c := m.setup.Case()

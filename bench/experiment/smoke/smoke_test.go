@@ -239,7 +239,7 @@ func TestGrowthIsNamedByComponent(t *testing.T) {
 
 var _ report.Document = (*report.Smoke)(nil)
 
-// A smoke test of each system as its authors train it, on a board that is too
+// A smoke test of each system as its authors train it, on a GPU that is too
 // small for some of them. None should take more than a second.
 func BenchmarkSmoke(b *testing.B) {
 	gpu, err := device.Lookup("rtx-5060-ti")

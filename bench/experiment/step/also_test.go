@@ -15,8 +15,8 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// A recording that serves other boards is, instruction by instruction, what each would
-// have had for itself: of every model, on boards of every architecture.
+// A recording that serves other GPUs is, instruction by instruction, what each would
+// have had for itself: of every model, on GPUs of every architecture.
 func TestARecordingServesOtherGPUsAsTheirOwnWould(t *testing.T) {
 	gpus := steptest.GPUs(t, "t4", "p100", "v100-16", "a100-80", "rtx-4090", "h100", "rtx-5090")
 	shared := 0
@@ -82,7 +82,7 @@ func events(rec *models.Recording) (all []event) {
 	return all
 }
 
-// Boards that differ in scratch memory alone share a recording.
+// GPUs that differ in scratch memory alone share a recording.
 func TestNewGPUsShareRecordings(t *testing.T) {
 	m, err := all.Models().Lookup("redimnet-b0")
 	require.NoError(t, err)
@@ -99,7 +99,7 @@ func TestNewGPUsShareRecordings(t *testing.T) {
 	require.NotEqual(t, rec.Program.Buffers, rec.On(2).Program.Buffers, "they do differ")
 }
 
-// Results on further boards are those of trials on them, wherever they run; tf32 needs
+// Results on further GPUs are those of trials on them, wherever they run; tf32 needs
 // recordings of its own.
 func TestATrialOnFurtherGPUsGivesWhatEachWouldAlone(t *testing.T) {
 	m, err := all.Models().Lookup("redimnet-b0")

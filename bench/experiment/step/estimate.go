@@ -12,7 +12,7 @@ import (
 	"github.com/vprof/vprof/profiler/replay"
 )
 
-// Planner makes estimates on a board, by interpolation between samples at some batch
+// Planner makes estimates on a GPU, by interpolation between samples at some batch
 // sizes.
 func (s *Setup) Planner(gpu device.GPU, samples ...planner.Sample) (*planner.Planner, error) {
 	known := map[int]planner.Sample{}
@@ -36,7 +36,7 @@ func (s *Setup) Planner(gpu device.GPU, samples ...planner.Sample) (*planner.Pla
 	}, nil
 }
 
-// Estimate is what a sample needs on a board, with its interval.
+// Estimate returns what a sample needs on a GPU, with its interval.
 func (s *Setup) Estimate(gpu device.GPU, sample planner.Sample) (planner.Estimate, error) {
 	p, err := s.Planner(gpu, sample)
 	if err != nil {
@@ -45,7 +45,7 @@ func (s *Setup) Estimate(gpu device.GPU, sample planner.Sample) (planner.Estimat
 	return p.Estimate(sample.Batch)
 }
 
-// Estimated tries the case at a batch size and estimates what it needs on a board.
+// Estimated tries the case at a batch size and estimates what it needs on a GPU.
 func (s *Setup) Estimated(ctx context.Context, gpu device.GPU, batch int) (planner.Estimate, *Result, error) {
 	r, err := s.Settled(ctx, s.training(s.Trial(gpu, batch), 0))
 	if err != nil {
@@ -55,7 +55,7 @@ func (s *Setup) Estimated(ctx context.Context, gpu device.GPU, batch int) (plann
 	return e, r, err
 }
 
-// Judged tries a trial that is simulated, estimates what it needs on its board, and judges that.
+// Judged tries a trial that is simulated, estimates what it needs on its GPU, and judges that.
 func (s *Setup) Judged(ctx context.Context, t Trial) (planner.Estimate, *report.Estimate, *Result, error) {
 	r, err := s.Try(ctx, t)
 	if err != nil {
@@ -72,7 +72,7 @@ func (s *Setup) Judged(ctx context.Context, t Trial) (planner.Estimate, *report.
 // Settled tries a trial with as many steps as it takes until further ones need no more. Where
 // the cache had to grow in the second step, a third finds it in another order: it may have it
 // grow once more, or take blocks that are larger than what it asks for. The last results are
-// held, so that of one board only one goroutine may ask.
+// held, so that of one GPU only one goroutine may ask.
 func (s *Setup) Settled(ctx context.Context, t Trial) (*Result, error) {
 	r, err := s.nominal(ctx, t)
 	if err != nil {
@@ -81,7 +81,7 @@ func (s *Setup) Settled(ctx context.Context, t Trial) (*Result, error) {
 	return r, s.perturb(ctx, r)
 }
 
-// nominal is a settled trial whose [Result.Spread] may be missing.
+// nominal returns a settled trial whose [Result.Spread] may be missing.
 func (s *Setup) nominal(ctx context.Context, t Trial) (*Result, error) {
 	t.Replay.Nominal = true
 	key := keyOf(t)
@@ -109,8 +109,8 @@ func (s *Setup) nominal(ctx context.Context, t Trial) (*Result, error) {
 	}
 }
 
-// likeTheLast is the settled trial with as many steps as another size of the case took beyond the usual ones; nil if
-// none did, or if this one takes another number.
+// likeTheLast returns the settled trial with as many steps as another size of the case took beyond the usual ones; nil
+// if none did, or if this one takes another number.
 func (s *Setup) likeTheLast(ctx context.Context, t Trial) (*Result, error) {
 	steps := s.recent.steps(t.setup.c.Key())
 	if t.Steps > 0 || steps == 0 {
@@ -163,7 +163,7 @@ func grewIn(r *replay.Run, step int) bool {
 	return r.PeakOf(step, "").Reserved > before
 }
 
-// Coefficients are the planner's coefficients for the case on a board, where the workspaces of some convolutions
+// Coefficients returns the planner's coefficients for the case on a GPU, where the workspaces of some convolutions
 // are modeled or none are. Of which batch sizes a compiled step is known may depend on the sizes.
 func (s *Setup) Coefficients(gpu device.GPU, modeled bool, batches ...int) (planner.Coefficients, error) {
 	unknown := slices.ContainsFunc(s.cases(batches), func(c models.Case) bool { return s.model.NotRecorded(c) != "" })
@@ -181,7 +181,7 @@ func (s *Setup) Coefficients(gpu device.GPU, modeled bool, batches ...int) (plan
 	return c, err
 }
 
-// cases are the case at some batch sizes; without any, as it is.
+// cases returns the case at some batch sizes; without any, as it is.
 func (s *Setup) cases(batches []int) []models.Case {
 	if len(batches) == 0 {
 		return []models.Case{s.c}
@@ -236,7 +236,7 @@ func (s *Setup) Expandable(ctx context.Context, e *report.Estimate, gpu device.G
 	return new(IntervalOf(then.Device)), nil
 }
 
-// Budget completes a budget for a board: its Memory is the share of the board's memory that
+// Budget completes a budget for a GPU: its Memory is the share of the GPU's memory that
 // the allocator settings allow the process, less the bytes that others hold. It is an error if
 // nothing is left.
 func (s *Setup) Budget(b planner.Budget, gpu device.GPU, others int64) (planner.Budget, error) {

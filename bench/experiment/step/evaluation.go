@@ -10,7 +10,7 @@ import (
 	"github.com/vprof/vprof/profiler/replay"
 )
 
-// EstimateAt is the memory in use at a moment of a result's run as an estimate: corrected by the
+// EstimateAt returns the memory in use at a moment of a result's run as an estimate: corrected by the
 // coefficients, with an interval. Managed memory is in that of the peak alone: the driver takes it away
 // where there is no room.
 func (s *Setup) EstimateAt(gpu device.GPU, r *Result, u replay.Usage) (planner.Estimate, error) {
@@ -24,9 +24,9 @@ func (s *Setup) EstimateAt(gpu device.GPU, r *Result, u replay.Usage) (planner.E
 	return s.Estimate(gpu, sample)
 }
 
-// besidePeak is the breakdown that is assumed for a moment other than the peak, of which only the sum of the allocated
-// bytes is known. What torch.compile does not change is taken to be as large as at the peak, and the rest to be
-// activations. The interval of a moment then never ends above that of one that holds more.
+// besidePeak returns the breakdown that is assumed for a moment other than the peak, of which only the sum of the
+// allocated bytes is known. What torch.compile does not change is taken to be as large as at the peak, and the rest to
+// be activations. The interval of a moment then never ends above that of one that holds more.
 func besidePeak(peak program.Breakdown, sum int64) (b program.Breakdown) {
 	for class, bytes := range planner.Uncompiled(peak) {
 		b[class] = min(bytes, sum)

@@ -26,7 +26,7 @@ type Evidence struct {
 	// OwnLoop is the model's own training loop where no flag chose one and cases have the plain loop instead, which
 	// keeps more of a step alive: a batch must be safe in both. It is empty elsewhere.
 	OwnLoop models.Loop
-	// Missed, if not nil, is called for a board that Calibrated has no coefficients of.
+	// Missed, if not nil, is called for a GPU that Calibrated has no coefficients of.
 	Missed func(error)
 }
 
@@ -34,7 +34,7 @@ type Evidence struct {
 // [planner.Residuals], unless a test has its own.
 type Residuals func(of planner.Subject) (allocated, reserved planner.Residual, err error)
 
-// Coefficients are the planner's coefficients for a model and release on a board: the
+// Coefficients returns the planner's coefficients for a model and release on a GPU: the
 // shipped ones, corrected by calibration. The error is a [*coefficients.NoEntryError].
 func (e Evidence) Coefficients(gpu device.GPU, of planner.Subject) (planner.Coefficients, error) {
 	allocated, reserved, err := e.Residuals(of)
@@ -52,7 +52,7 @@ func (e Evidence) Coefficients(gpu device.GPU, of planner.Subject) (planner.Coef
 	return c, err
 }
 
-// Speed is how much of its peak rates a board reaches with a model: what calibration
+// Speed returns how much of its peak rates a GPU reaches with a model: what calibration
 // has found, else [steptime.Assumed]. The error is a [*coefficients.NoEntryError].
 func (e Evidence) Speed(gpu device.GPU, model string) (steptime.Efficiency, error) {
 	return e.Calibrated.Speed(gpu.Name, model)

@@ -41,7 +41,7 @@ func (l Local) Try(ctx context.Context, t Trial) (*Result, error) {
 	return r, l.also(ctx, t, r)
 }
 
-// also adds the results on the further boards of a trial. Those that the recording does
+// also adds the results on the further GPUs of a trial. Those that the recording does
 // not serve have another, which the first of them begins.
 func (l Local) also(ctx context.Context, t Trial, r *Result) (err error) {
 	r.Also = make([]*Result, len(t.Also))
@@ -77,7 +77,7 @@ func (l Local) also(ctx context.Context, t Trial, r *Result) (err error) {
 	return nil
 }
 
-// result replays the recording of a trial on its board.
+// result replays the recording of a trial on its GPU.
 func (l Local) result(ctx context.Context, t Trial) (*Result, error) {
 	rec := t.recording
 	r := &Result{
@@ -122,7 +122,7 @@ func (t *Trial) recorded() bool {
 	return c.Compile && t.setup.model.NotRecorded(c) == ""
 }
 
-// reordered are the peaks of [Result.Reordered].
+// reordered returns the peaks of [Result.Reordered].
 func (t *Trial) reordered(ctx context.Context) (*report.Peaks, error) {
 	c := t.setup.c
 	c.Batch = t.Batch
@@ -134,8 +134,8 @@ func (t *Trial) reordered(ctx context.Context) (*report.Peaks, error) {
 	return peaks(ctx, rec.Program, Plentiful(t.GPU), t.setup.conf)
 }
 
-// loads is the work of a step for each board whose time is estimated. A recorded step of torch.compile has allocations
-// and no kernels, so its work is taken from the eager step.
+// loads returns the work of a step for each GPU whose time is estimated. A recorded step of torch.compile has
+// allocations and no kernels, so its work is taken from the eager step.
 func (t *Trial) loads(ctx context.Context) (loads []steptime.Load, err error) {
 	if len(t.Timed) == 0 {
 		return nil, nil
@@ -180,7 +180,7 @@ func (l Local) prepare(ctx context.Context, t *Trial) (err error) {
 // makes the optimizer's state besides.
 const steadyStep = 1
 
-// before is the beginning of a program, up to the first instruction of a step.
+// before returns the beginning of a program, up to the first instruction of a step.
 func before(p *program.Program, step int) *program.Program {
 	short := *p
 	for i, in := range p.Instructions {
@@ -191,13 +191,13 @@ func before(p *program.Program, step int) *program.Program {
 	return &short
 }
 
-// Plentiful is a board with more memory than any step needs.
+// Plentiful returns a GPU with more memory than any step needs.
 func Plentiful(gpu device.GPU) device.GPU {
 	gpu.Memory = 1 << 46
 	return gpu
 }
 
-// simulate replays a program on a simulated board, as the trial of the result says.
+// simulate replays a program on a simulated GPU, as the trial of the result says.
 func simulate(ctx context.Context, p *program.Program, r *Result) error {
 	t, conf, gpu := &r.trial, r.trial.setup.conf, r.trial.GPU
 	conf.Expandable = conf.Expandable || t.Replay.Expandable

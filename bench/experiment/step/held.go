@@ -45,10 +45,10 @@ func AtPeak(p *program.Program) Held {
 	return h
 }
 
-// site is where a buffer was allocated.
+// site returns where a buffer was allocated.
 func (h Held) site(buffer uint32) program.Site { return h.p.Sites[h.p.Buffers[buffer].Site] }
 
-// Lines are the lines of the user's source that hold most, at most n of them.
+// Lines returns the lines of the user's source that hold most, at most n of them.
 func (h Held) Lines(n int) []report.Component {
 	byLine := map[string]int64{}
 	for _, i := range h.buffers {
@@ -66,7 +66,7 @@ func (h Held) Lines(n int) []report.Component {
 	return all[:min(n, len(all))]
 }
 
-// Compiled are the buffers of compiled graphs that hold most, at most n of them; those of one name are one.
+// Compiled returns the buffers of compiled graphs that hold most, at most n of them; those of one name are one.
 func (h Held) Compiled(n int) []report.Buffer {
 	type key struct {
 		program.Site
@@ -97,8 +97,8 @@ func (h Held) Compiled(n int) []report.Buffer {
 // tuning is the operator of what Inductor allocates to tune.
 const tuning = "autotuning"
 
-// Tuned are the peaks of a program without what Inductor allocates to tune, which it does once for code that it finds
-// in its cache later on. It is nil if nothing is tuned.
+// Tuned returns the peaks of a program without what Inductor allocates to tune, which it does once for code that it
+// finds in its cache later on. It is nil if nothing is tuned.
 func Tuned(ctx context.Context, p *program.Program, gpu device.GPU, conf allocator.Config) (*report.Peaks, error) {
 	again := *p
 	again.Instructions = slices.DeleteFunc(slices.Clone(p.Instructions), func(in program.Instruction) bool {
@@ -110,7 +110,7 @@ func Tuned(ctx context.Context, p *program.Program, gpu device.GPU, conf allocat
 	return peaks(ctx, &again, gpu, conf)
 }
 
-// peaks are those of a program on a simulated board.
+// peaks returns those of a program on a simulated GPU.
 func peaks(ctx context.Context, p *program.Program, gpu device.GPU, conf allocator.Config) (*report.Peaks, error) {
 	run, err := Simulate(ctx, p, gpu, conf, 0)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// host is the host memory that the trial needs. It is zero for steps that were recorded from a script's run, whose
+// host returns the host memory that the trial needs. It is zero for steps that were recorded from a script's run, whose
 // numbers of parameters are not known.
 func (r *Result) host() host.Need {
 	c := r.trial.Case.Case
@@ -37,8 +37,8 @@ func (r *Result) host() host.Need {
 	return n
 }
 
-// loading are the copies of the weights that processes of a machine have while they load the model. transformers maps
-// files, whose pages the kernel takes back, and copies what gets another type; other code makes a module on the
+// loading returns the copies of the weights that processes of a machine have while they load the model. transformers
+// maps files, whose pages the kernel takes back, and copies what gets another type; other code makes a module on the
 // host, and often reads a checkpoint beside it. Layers that are packed come from the file one by one. Where ranks
 // share the weights, the first loads them for all. Stages of a pipeline that are made on the meta device are loaded
 // each by itself: a machine has those of its GPUs, of which the largest may have embeddings and output layer, too.
@@ -85,7 +85,7 @@ const (
 	hostMemory = 40e9
 )
 
-// hostSeconds is how long a step takes for what lies on the host: copies there and back, and the optimizer's step,
+// hostSeconds returns how long a step takes for what lies on the host: copies there and back, and the optimizer's step,
 // which reads weights, gradients and state, and writes weights and state. Weights come for forward and for backward of
 // each micro-batch. Only DeepSpeed sends gradients after each, and the stepped weights in half of their size.
 func hostSeconds(c models.Case, facts trace.Facts) float64 {

@@ -62,12 +62,12 @@ func computes(p *program.Program) bool {
 	return true
 }
 
-// median is the middle of some times, the lower of two.
+// median returns the middle of some times, the lower of two.
 func median(times []time.Duration) time.Duration {
 	return slices.Sorted(slices.Values(times))[(len(times)-1)/2]
 }
 
-// reportOf converts a run for a report; free is the memory in bytes that the board has
+// reportOf converts a run for a report; free is the memory in bytes that the GPU has
 // for segments.
 func reportOf(run *replay.Run, free int64) *report.Run {
 	out := &report.Run{

@@ -62,20 +62,20 @@ func (s *Setup) Events(ctx context.Context, gpu device.GPU, batch, steps int) (*
 	return rec.Program, nil
 }
 
-// RecordedSteps is how many of the n micro-batches of a step are recorded for figures that are interpolated or only
-// compared with each other; verdicts record more. Gradients exist from the second on, so that all later ones allocate
-// the same within a thousandth; what the cache reserves for them may differ by several percent.
+// RecordedSteps returns how many of the n micro-batches of a step are recorded for figures that are interpolated or
+// only compared with each other; verdicts record more. Gradients exist from the second on, so that all later ones
+// allocate the same within a thousandth; what the cache reserves for them may differ by several percent.
 func RecordedSteps(n int) int { return min(n, 2) }
 
-// Simulation is a replay on a simulated board.
+// Simulation is a replay on a simulated GPU.
 type Simulation struct {
 	*replay.Run
-	// Device is the most memory of the board that was in use, without that of
+	// Device is the most memory of the GPU that was in use, without that of
 	// other processes, bytes.
 	Device int64
 }
 
-// Simulate replays a program on a simulated board of which other processes
+// Simulate replays a program on a simulated GPU of which other processes
 // hold some bytes.
 func Simulate(ctx context.Context, p *program.Program, gpu device.GPU, conf allocator.Config,
 	others int64,
@@ -107,7 +107,7 @@ func (s *Setup) Profile(ctx context.Context, gpu device.GPU, batch int) (*profil
 	return p, nil
 }
 
-// GPUOf is the board of a report's device: the catalog's, or, where it is not there, what the
+// GPUOf returns the GPU of a report's device: the catalog's, or, where it is not there, what the
 // driver said of it, with the memory that the device had. The error is a
 // [*device.UnknownGPUError] if neither is known.
 func GPUOf(d report.Device) (device.GPU, error) {

@@ -43,7 +43,7 @@ func (m *Remembered) Try(ctx context.Context, t Trial) (*Result, error) {
 	return r, nil
 }
 
-// Plain is the result without the trial and its recording, as another process returns it.
+// Plain returns the result without the trial and its recording, as another process returns it.
 func (r *Result) Plain() *Result {
 	plain := *r
 	plain.trial, plain.Also = Trial{}, nil
@@ -73,11 +73,11 @@ type settled struct {
 	result *Result
 }
 
-// trialKey identifies a trial among those of one model that ask for no loads and no further boards.
+// trialKey identifies a trial among those of one model that ask for no loads and no further GPUs.
 type trialKey struct {
 	c                        models.Key
 	batch, validation, steps int
-	gpu                    trace.GPU
+	gpu                      trace.GPU
 	context                  int64
 	replay                   Replay
 }
@@ -86,7 +86,7 @@ func keyOf(t Trial) trialKey {
 	return trialKey{t.setup.c.Key(), t.Batch, t.Validation, t.Steps, RecorderGPU(t.GPU), t.GPU.Context, t.Replay}
 }
 
-// get is the result of a trial, nil if it is not held.
+// get returns the result of a trial, nil if it is not held.
 func (r *recent) get(key trialKey) *Result {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -104,7 +104,7 @@ func (r *recent) put(key trialKey, result *Result) {
 	r.results = append(r.results, settled{key, result})
 }
 
-// steps are those that the last trial of a case took beyond the usual ones; zero if none did.
+// steps returns those that the last trial of a case took beyond the usual ones; zero if none did.
 func (r *recent) steps(c models.Key) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

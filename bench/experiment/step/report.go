@@ -18,7 +18,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Report begins a report of the case on simulated boards.
+// Report begins a report of the case on simulated GPUs.
 func (s *Setup) Report(kind report.Kind, gpus ...device.GPU) *report.Report {
 	return &report.Report{
 		Schema: report.Schema, Kind: kind,
@@ -27,12 +27,12 @@ func (s *Setup) Report(kind report.Kind, gpus ...device.GPU) *report.Report {
 	}
 }
 
-// Warnings are the caveats of the model for this case, at some batch sizes.
+// Warnings returns the caveats of the model for this case, at some batch sizes.
 func (s *Setup) Warnings(batches ...int) []report.Warning {
 	return Caveats(s.model, s.cases(batches)...)
 }
 
-// Caveats are what a user must know of cases of a model, each once.
+// Caveats returns what a user must know of cases of a model, each once.
 func Caveats(m models.Model, cases ...models.Case) []report.Warning {
 	var all []report.Warning
 	for _, c := range cases {
@@ -43,7 +43,7 @@ func Caveats(m models.Model, cases ...models.Case) []report.Warning {
 	return all
 }
 
-// Unsupported says which boards the releases of PyTorch that train the cases do not run
+// Unsupported says which GPUs the releases of PyTorch that train the cases do not run
 // on, one warning for each reason.
 func Unsupported(gpus []device.GPU, cases ...models.Case) []report.Warning {
 	var releases []string
@@ -67,13 +67,13 @@ func Unsupported(gpus []device.GPU, cases ...models.Case) []report.Warning {
 	for _, why := range reasons {
 		all = append(all, report.Warning{
 			What: strings.Join(names[why], ", ") + ": " + why,
-			Hint: "what is said of such a board holds only for a PyTorch that was built for it",
+			Hint: "what is said of such a GPU holds only for a PyTorch that was built for it",
 		})
 	}
 	return all
 }
 
-// Describe adds to a report what estimates of a trial on a board are based on: the
+// Describe adds to a report what estimates of a trial on a GPU are based on: the
 // coefficients, without those that the report has already, and the element counts of the
 // model.
 func (s *Setup) Describe(r *report.Report, gpu device.GPU, of *Result) error {
@@ -138,7 +138,7 @@ func WorkspacesOf(facts trace.Facts) *report.Workspaces {
 	return w
 }
 
-// ParametersOf is the element counts of a model as reports show them.
+// ParametersOf returns the element counts of a model as reports show them.
 func ParametersOf(c models.Counts) report.Parameters {
 	return report.Parameters{Total: c.Total, Trainable: c.Trainable, Criterion: c.Criterion, Buffers: c.Buffers}
 }
@@ -147,7 +147,7 @@ func ParametersOf(c models.Counts) report.Parameters {
 // GPUs.
 var rare = []planner.Component{planner.Component(program.GraphPools), planner.Paged, planner.Communication}
 
-// EstimateOf is an estimate as reports show it.
+// EstimateOf returns an estimate as reports show it.
 func EstimateOf(e planner.Estimate) *report.Estimate {
 	out := &report.Estimate{
 		Allocated: IntervalOf(e.Allocated), Reserved: IntervalOf(e.Reserved), Device: IntervalOf(e.Device),
@@ -164,12 +164,12 @@ func EstimateOf(e planner.Estimate) *report.Estimate {
 	return out
 }
 
-// IntervalOf is a number of bytes with its interval, as reports show it.
+// IntervalOf returns a number of bytes with its interval, as reports show it.
 func IntervalOf(i planner.Interval) report.Interval {
 	return report.Interval{Bytes: i.Value, Low: i.Low, High: i.High}
 }
 
-// DeviceOf is a simulated board as reports show it.
+// DeviceOf returns a simulated GPU as reports show it.
 func DeviceOf(gpu device.GPU) report.Device {
 	return report.Device{
 		Name: SimName(gpu), GPU: gpu.Name, Title: gpu.Product, Simulated: true, Memory: gpu.Memory,
@@ -177,7 +177,7 @@ func DeviceOf(gpu device.GPU) report.Device {
 	}
 }
 
-// DeviceOn is a device as reports show it: with its driver and the context that it measured, if it
+// DeviceOn returns a device as reports show it: with its driver and the context that it measured, if it
 // is a real one.
 func DeviceOn(d device.Device) report.Device {
 	gpu := d.GPU()
@@ -199,14 +199,14 @@ func DeviceOn(d device.Device) report.Device {
 	return out
 }
 
-// PhaseName is a phase as reports name it: "1:backward".
+// PhaseName returns a phase as reports name it: "1:backward".
 func PhaseName(p program.Phase) string { return fmt.Sprintf("%d:%s", p.Step, p.Name) }
 
-// SimName is the name of a simulated board: "sim:rtx4090".
+// SimName returns the name of a simulated GPU: "sim:rtx4090".
 func SimName(gpu device.GPU) string { return "sim:" + gpu.Name }
 
-// Judge is the estimate of a trial as reports show it, with the verdict that every command
-// gives. Where the board's memory lies within the estimate's interval, a replay on the board
+// Judge returns the estimate of a trial as reports show it, with the verdict that every command
+// gives. Where the GPU's memory lies within the estimate's interval, a replay on the GPU
 // decides, of which other processes hold some bytes: the case does not fit if the replay runs
 // out of memory, however wide the interval is, and is slow if the replay has to give cached
 // memory back. Where no flag chose a loop, the verdict is that of the loop that needs more.
@@ -221,7 +221,7 @@ func (s *Setup) Judge(ctx context.Context, e planner.Estimate, r *Result, others
 	return out, s.addPlainLoop(ctx, out, r, others)
 }
 
-// onBoard has a replay on the board decide where the board's memory lies within the interval of an estimate.
+// onBoard has a replay on the GPU decide where the GPU's memory lies within the interval of an estimate.
 func (s *Setup) onGPU(ctx context.Context, out *report.Estimate, r *Result, how Replay) error {
 	if out.Verdict != report.Tight {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 )
 
-// Safety says which batches of a case are safe on a board: those whose need at each point of
+// Safety says which batches of a case are safe on a GPU: those whose need at each point of
 // training that decides is within the budget. All commands judge by this one meaning of "safe".
 type Safety struct {
 	// Cases are what a batch must be safe in: the case, and what training comes to besides, as
@@ -28,8 +28,8 @@ type Safety struct {
 	known map[int]int64
 }
 
-// Safety says which batches of the case are safe on a board, of which others hold some bytes, in
-// a budget, whose Memory is taken from the board.
+// Safety says which batches of the case are safe on a GPU, of which others hold some bytes, in
+// a budget, whose Memory is taken from the GPU.
 func (s *Setup) Safety(gpu device.GPU, b planner.Budget, others int64) (*Safety, error) {
 	b, err := s.Budget(b, gpu, others)
 	return &Safety{Cases: []*Setup{s}, GPU: gpu, Budget: b}, err
@@ -74,14 +74,14 @@ func (s *Setup) Perturb(ctx context.Context, c *Course) error {
 	return s.perturb(ctx, c.With)
 }
 
-// training is a trial with its validation recorded and training alone replayed.
+// training returns a trial with its validation recorded and training alone replayed.
 func (s *Setup) training(t Trial, validation int) Trial {
 	t.Validation = cmp.Or(validation, s.c.Evaluate.Batch, s.model.Validation, t.Batch)
 	t.Replay.Training = true
 	return t
 }
 
-// Need is what a course needs of a budget at most, in bytes; [math.MaxInt64] if it does not get
+// Need returns what a course needs of a budget at most, in bytes; [math.MaxInt64] if it does not get
 // through. Where no loop was chosen, it is the most of both. A need beyond
 // the limit may be less than the most: what was beyond it first, without the perturbed replays.
 func (s *Setup) Need(ctx context.Context, gpu device.GPU, b planner.Budget, c *Course) (most int64, err error) {
@@ -106,7 +106,7 @@ func (s *Setup) Need(ctx context.Context, gpu device.GPU, b planner.Budget, c *C
 	return max(most, perturbed), err
 }
 
-// needOf is the device memory in bytes that a budget compares with its limit: the most of the replays of a course,
+// needOf returns the device memory in bytes that a budget compares with its limit: the most of the replays of a course,
 // with the spread of those that were perturbed.
 func (s *Setup) needOf(gpu device.GPU, b planner.Budget, c *Course) (most int64, err error) {
 	for _, r := range []*Result{c.Training, c.With} {
@@ -125,8 +125,8 @@ func (s *Setup) needOf(gpu device.GPU, b planner.Budget, c *Course) (most int64,
 	return most, nil
 }
 
-// OtherLoop is the case with the other of the two training loops that a batch must be safe in where no flag chose one:
-// the model's own, and the plain one, which keeps most of a step alive. It is false where a loop was chosen.
+// OtherLoop returns the case with the other of the two training loops that a batch must be safe in where no flag chose
+// one: the model's own, and the plain one, which keeps most of a step alive. It is false where a loop was chosen.
 func (s *Setup) OtherLoop(c models.Case) (models.Case, bool) {
 	if own := s.evidence.OwnLoop; own != "" && c.Loop != own {
 		c.Loop = own
@@ -135,8 +135,8 @@ func (s *Setup) OtherLoop(c models.Case) (models.Case, bool) {
 	return s.model.KeepingMost(c)
 }
 
-// withOtherLoop is the setup of [Setup.OtherLoop], nil where a loop was chosen. Where the model returns the loss alone,
-// only that lives longer, which changes the spread of reserved bytes.
+// withOtherLoop returns the setup of [Setup.OtherLoop], nil where a loop was chosen. Where the model returns the loss
+// alone, only that lives longer, which changes the spread of reserved bytes.
 func (s *Setup) withOtherLoop() *Setup {
 	if c, unchosen := s.OtherLoop(s.c); unchosen {
 		return s.For(c)
@@ -144,7 +144,7 @@ func (s *Setup) withOtherLoop() *Setup {
 	return nil
 }
 
-// need is the most that a batch size needs at any point of training.
+// need returns the most that a batch size needs at any point of training.
 func (s *Safety) need(ctx context.Context, batch int) (most int64, err error) {
 	for _, c := range s.Cases {
 		if err := ctx.Err(); err != nil {
@@ -163,7 +163,7 @@ func (s *Safety) need(ctx context.Context, batch int) (most int64, err error) {
 	return most, nil
 }
 
-// Largest is the largest safe batch up to one; zero if none is.
+// Largest returns the largest safe batch up to one; zero if none is.
 func (s *Safety) Largest(ctx context.Context, begin planner.Start, to int) (int, error) {
 	return Largest(s.search(ctx, begin, to))
 }
@@ -181,7 +181,7 @@ func (s *Safety) Judge(ctx context.Context, batch int) (why planner.Reason, at i
 	return s.Budget.Judge(s.known[at]), at, nil
 }
 
-// Unsafe is why a batch is not safe on a board, of which others hold some bytes, by its estimate, or if
+// Unsafe is why a batch is not safe on a GPU, of which others hold some bytes, by its estimate, or if
 // that is, by what else decides; empty if it is safe.
 func (s *Setup) Unsafe(
 	ctx context.Context, gpu device.GPU, e planner.Estimate, others int64,
@@ -190,7 +190,7 @@ func (s *Setup) Unsafe(
 		return report.Reason(planner.HostFull), nil
 	}
 	safety, err := s.Safety(gpu, planner.Budget{Margin: planner.DefaultMargin}, others)
-	if err != nil { // nothing is left of the board
+	if err != nil { // nothing is left of the GPU
 		return report.Reason(planner.GPUFull), nil
 	}
 	why := safety.Budget.Why(e)
@@ -234,7 +234,7 @@ func safeAt(s *planner.Search, batch int) (safe bool, at int, err error) {
 	return safe, at, err
 }
 
-// Largest is the largest safe batch of a search from one, or from two if PyTorch refuses one, as
+// Largest returns the largest safe batch of a search from one, or from two if PyTorch refuses one, as
 // batch norm does; zero if none is.
 func Largest(s *planner.Search) (int, error) {
 	largest, err := s.Largest()

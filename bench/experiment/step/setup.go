@@ -53,19 +53,19 @@ func Of(r *models.Registry, c report.Case, e Evidence) (*Setup, error) {
 	return New(m, c.Case, e)
 }
 
-// Model is the model that is trained.
+// Model returns the model that is trained.
 func (s *Setup) Model() models.Model { return s.model }
 
-// Case is the complete case, with every default filled in.
+// Case returns the complete case, with every default filled in.
 func (s *Setup) Case() models.Case { return s.c }
 
-// Allocator is the case's allocator settings, parsed.
+// Allocator returns the case's allocator settings, parsed.
 func (s *Setup) Allocator() allocator.Config { return s.conf }
 
-// Evidence is the residuals and coefficients that estimates use.
+// Evidence returns the residuals and coefficients that estimates use.
 func (s *Setup) Evidence() Evidence { return s.evidence }
 
-// Trial is the trial of the case at a batch size, which replaces the case's own, replayed
+// Trial returns the trial of the case at a batch size, which replaces the case's own, replayed
 // without a memory limit.
 func (s *Setup) Trial(gpu device.GPU, batch int) Trial {
 	return Trial{Case: s.reported, Batch: batch, GPU: gpu, setup: s}

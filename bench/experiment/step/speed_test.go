@@ -13,7 +13,7 @@ import (
 )
 
 // recordAndReplay measures the unit of all work, on one core: two steps of a
-// case, recorded for a board and replayed whole, whether they fit it or not.
+// case, recorded for a GPU and replayed whole, whether they fit it or not.
 func recordAndReplay(b *testing.B, c models.Case) {
 	gpu, err := device.Lookup("rtx-5060-ti")
 	require.NoError(b, err)

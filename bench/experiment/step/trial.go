@@ -19,13 +19,13 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// A Trial is the smallest job: the training steps of a case are recorded for a board and
+// A Trial is the smallest job: the training steps of a case are recorded for a GPU and
 // replayed once. It is plain data, and its JSON has all that running it takes: the
 // description of a model that a user has brought is in the case.
 type Trial struct {
 	Case  report.Case `json:"case"`
 	Batch int         `json:"batch"`
-	// Board is the board that is recorded for, and simulated unless the replay is on a
+	// GPU is the GPU that is recorded for, and simulated unless the replay is on a
 	// device.
 	GPU device.GPU `json:"board"`
 	// Validation is the size of a validation batch after the training steps, of systems
@@ -35,12 +35,12 @@ type Trial struct {
 	// [models.Options] has by itself.
 	Steps int `json:"steps,omitempty"`
 	// Ceiling ends the trial with [trace.ErrBeyond] once more bytes than this are alive at a time; zero is no
-	// limit. The memory of the board does not end a recording.
+	// limit. The memory of the GPU does not end a recording.
 	Ceiling int64  `json:"ceiling,omitempty"`
 	Replay  Replay `json:"replay,omitzero"`
-	// Timed are the boards whose [Result.Loads] are wanted.
+	// Timed are the GPUs whose [Result.Loads] are wanted.
 	Timed []device.GPU `json:"timed,omitempty"`
-	// Also are further boards that the same is tried on: mostly by the same recording.
+	// Also are further GPUs that the same is tried on: mostly by the same recording.
 	Also []Also `json:"also,omitempty"`
 
 	// setup and recording are the case, complete, and its recording, of a trial that was
@@ -49,18 +49,18 @@ type Trial struct {
 	recording *models.Recording
 }
 
-// Also is a further board that a [Trial] is recorded for at once, and the boards for which its
+// Also is a further GPU that a [Trial] is recorded for at once, and the GPUs for which its
 // steps are timed.
 type Also struct {
-	GPU device.GPU   `json:"board"`
+	GPU   device.GPU   `json:"board"`
 	Timed []device.GPU `json:"timed,omitempty"`
 }
 
 // Replay says how the recorded steps are replayed. Its zero value is on the simulated
-// board with more memory than any step needs, since an estimate must go on where the
-// board's memory ends.
+// GPU with more memory than any step needs, since an estimate must go on where the
+// GPU's memory ends.
 type Replay struct {
-	// Within ends the memory where the board's ends, of which other processes hold Others
+	// Within ends the memory where the GPU's ends, of which other processes hold Others
 	// bytes.
 	Within bool  `json:"within,omitempty"`
 	Others int64 `json:"others,omitempty"`
@@ -98,7 +98,7 @@ func (t Trial) Key() string {
 // with the third, and with the spread the ends of intervals were up to 19 % apart.
 const MostMicro = 16
 
-// Record records the steps of a trial that was made in this process, for its board and those that it is also of.
+// Record records the steps of a trial that was made in this process, for its GPU and those that it is also of.
 func (t Trial) Record(ctx context.Context) (*models.Recording, error) {
 	c := t.setup.c
 	c.Batch = t.Batch
@@ -111,7 +111,7 @@ func (t Trial) Record(ctx context.Context) (*models.Recording, error) {
 		models.Options{Validation: t.Validation, Steps: t.Steps, Ceiling: t.Ceiling, Others: others})
 }
 
-// Of is the trial of a recording that was made by [Trial.Record] of an equal one.
+// Of returns the trial of a recording that was made by [Trial.Record] of an equal one.
 func (t Trial) Of(rec *models.Recording) Trial {
 	t.recording = rec
 	return t
@@ -133,19 +133,19 @@ type Result struct {
 	// Reordered are the peaks of such a step in the other order that its kernels may come in, which comes with the
 	// perturbed replays; nil if there is none.
 	Reordered *report.Peaks `json:"reordered,omitempty"`
-	// Loads are the work of one step on each of the boards that the trial wants timed. Of
+	// Loads are the work of one step on each of the GPUs that the trial wants timed. Of
 	// the steps it is the one whose work is that of all further ones.
 	Loads []steptime.Load `json:"loads,omitempty"`
 	// Run is the replay, nil if the trial omits it; on a device the first, which is watched.
 	Run *replay.Run `json:"run,omitempty"`
 	// Spread is how far the reserved bytes of a replay without a memory limit depend on chance.
 	Spread replay.Spread `json:"spread,omitzero"`
-	// Device is the most memory of the board that was in use, without that of other
+	// Device is the most memory of the GPU that was in use, without that of other
 	// processes, in bytes.
 	Device int64 `json:"device"`
-	// Measured is what a device saw; nil where the board was simulated.
+	// Measured is what a device saw; nil where the GPU was simulated.
 	Measured *Measurement `json:"measured,omitempty"`
-	// Also are the results on the trial's further boards.
+	// Also are the results on the trial's further GPUs.
 	Also []*Result `json:"also,omitempty"`
 
 	trial Trial
@@ -162,7 +162,7 @@ type Measurement struct {
 	Neighbors []device.Neighbor `json:"neighbors,omitempty"`
 }
 
-// LastStep is the peak of allocated bytes in the last of the steps.
+// LastStep returns the peak of allocated bytes in the last of the steps.
 func (r *Result) LastStep() int64 {
 	most := int64(0)
 	for _, p := range r.Run.Phases {
@@ -181,7 +181,7 @@ func (r *Result) Discard() {
 	}
 }
 
-// Again is the trial of the same recording, replayed in another way. In this process it is
+// Again returns the trial of the same recording, replayed in another way. In this process it is
 // not recorded again.
 func (r *Result) Again(how Replay) Trial {
 	t := r.trial
@@ -189,7 +189,7 @@ func (r *Result) Again(how Replay) Trial {
 	return t
 }
 
-// Sample is the peak of the run, as the planner takes it.
+// Sample returns the peak of the run, as the planner takes it.
 func (r *Result) Sample() planner.Sample {
 	s := planner.Sample{
 		Batch: r.trial.Batch, Classes: r.Run.Peak.Allocated, Reserved: r.Run.Max.Reserved,
@@ -222,7 +222,7 @@ func (r *Result) Report() *report.Run {
 	return out
 }
 
-// largestWeight is the size of the largest parameter of a program, in bytes.
+// largestWeight returns the size of the largest parameter of a program, in bytes.
 func largestWeight(p *program.Program) (most int64) {
 	for _, b := range p.Buffers {
 		if b.Class == program.Weights {

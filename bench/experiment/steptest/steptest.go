@@ -1,4 +1,4 @@
-// Package steptest has boards and setups that tests of experiments share.
+// Package steptest has GPUs and setups that tests of experiments share.
 package steptest
 
 import (
@@ -20,7 +20,7 @@ import (
 // MiB is 2^20 bytes.
 const MiB = 1 << 20
 
-// Card is a board with this many MiB left after a context of 100 MiB.
+// Card returns a GPU with this many MiB left after a context of 100 MiB.
 func Card(free int64) device.GPU {
 	return device.GPU{
 		Name: "card", Product: "Card", Capability: 80, SMs: 100, ThreadsPerSM: 2048,
@@ -28,7 +28,7 @@ func Card(free int64) device.GPU {
 	}
 }
 
-// Boards are boards of the catalog.
+// GPUs are GPUs of the catalog.
 func GPUs(t require.TestingT, names ...string) []device.GPU {
 	var all []device.GPU
 	for _, name := range names {
@@ -39,7 +39,7 @@ func GPUs(t require.TestingT, names ...string) []device.GPU {
 	return all
 }
 
-// Toy is the setup of a case of the toy model with allocator settings.
+// Toy returns the setup of a case of the toy model with allocator settings.
 func Toy(t require.TestingT, c models.Case, conf string) *step.Setup {
 	c.AllocConf = conf
 	setup, err := step.New(toy.Model(), c, Exact())
@@ -47,14 +47,14 @@ func Toy(t require.TestingT, c models.Case, conf string) *step.Setup {
 	return setup
 }
 
-// Full is a case that trains in the stage "full", with one micro-batch a step unless
+// Full returns a case that trains in the stage "full", with one micro-batch a step unless
 // it says more.
 func Full(c models.Case) models.Case {
 	c.Stage, c.Accumulate = "full", max(1, c.Accumulate)
 	return c
 }
 
-// Exact is the evidence that replays are PyTorch's very numbers, without residuals, and that the
+// Exact returns the evidence that replays are PyTorch's very numbers, without residuals, and that the
 // context of a [Card] is known.
 func Exact() step.Evidence {
 	return step.Evidence{Residuals: Exactly, Calibrated: &coefficients.Selection{Entries: []coefficients.Entry{{
@@ -62,10 +62,10 @@ func Exact() step.Evidence {
 	}}}}
 }
 
-// Exactly are the residuals of a model that replays get right.
+// Exactly returns the residuals of a model that replays get right.
 func Exactly(planner.Subject) (allocated, reserved planner.Residual, err error) { return }
 
-// On is a simulated board.
+// On returns a simulated GPU.
 func On(t require.TestingT, gpu device.GPU) device.Device {
 	d, err := sim.New(gpu, 0)
 	require.NoError(t, err)
@@ -79,7 +79,7 @@ type Wire struct {
 	trials atomic.Int64
 }
 
-// Trials is the number of trials so far.
+// Trials returns the number of trials so far.
 func (w *Wire) Trials() int { return int(w.trials.Load()) }
 
 // Try implements [step.Executor].
@@ -97,7 +97,7 @@ func (w *Wire) Try(ctx context.Context, t step.Trial) (*step.Result, error) {
 	return &back, err
 }
 
-// sent is what arrives of a value.
+// sent returns what arrives of a value.
 func sent[T any](v T) (T, error) {
 	var there T
 	text, err := json.Marshal(v)

@@ -35,7 +35,7 @@ type Options struct {
 	Conditions
 	// Done is what an earlier sweep left behind; nil for none. All its points stay,
 	// also those of batch sizes that are not in Batches. It must be of the same case,
-	// board and settings, and of no other board, or the error is a [*ResumeError].
+	// GPU and settings, and of no other GPU, or the error is a [*ResumeError].
 	Done *report.Report
 }
 
@@ -86,7 +86,7 @@ type sweeper struct {
 }
 
 // resume takes over the points of an earlier sweep, after checking that it is of the same
-// case, board and driver.
+// case, GPU and driver.
 func (w *sweeper) resume() error {
 	old := w.options.Done
 	if old == nil {
@@ -110,7 +110,7 @@ func (w *sweeper) resume() error {
 	case was.Driver != d.Driver:
 		return &ResumeError{fmt.Sprintf("its driver is %q, not %q", was.Driver, d.Driver)}
 	case was.UUID != "" && d.UUID != "" && was.UUID != d.UUID:
-		return &ResumeError{fmt.Sprintf("its %s is the board %s, not %s", d.Name, was.UUID, d.UUID)}
+		return &ResumeError{fmt.Sprintf("its %s is the GPU %s, not %s", d.Name, was.UUID, d.UUID)}
 	}
 	for _, p := range old.Points {
 		if p.Run == nil || p.Device != d.Name {
@@ -226,7 +226,7 @@ func (w *sweeper) point(ctx context.Context, batch int) (report.Point, error) {
 	m := on.Measured
 	if m.Varied {
 		w.warn("batch "+fmt.Sprint(batch)+" did not need the same memory in every run",
-			"what else uses the board may change; repeat it")
+			"what else uses the GPU may change; repeat it")
 	}
 	w.report.Warnings = append(w.report.Warnings, w.neighbors.Warnings(w.device, m.Neighbors...)...)
 	m.Run.Repeat = m.Timed
@@ -237,7 +237,7 @@ func (w *sweeper) point(ctx context.Context, batch int) (report.Point, error) {
 	return point, complete(ctx, w.setup, gpu, r, &point)
 }
 
-// estimate is the estimate of a trial on the device, of whose memory others bytes are not for
+// estimate returns the estimate of a trial on the device, of whose memory others bytes are not for
 // the step.
 func (w *sweeper) estimate(ctx context.Context, r *step.Result, others int64) (*report.Estimate, error) {
 	gpu, sample := w.device.GPU(), r.Sample()
@@ -265,7 +265,7 @@ func (w *sweeper) estimate(ctx context.Context, r *step.Result, others int64) (*
 	return out, err
 }
 
-// others is the memory of the device that is not for the step: what other processes hold, and
+// others returns the memory of the device that is not for the step: what other processes hold, and
 // what is left to them; in bytes.
 func (w *sweeper) others() int64 {
 	var bytes int64
@@ -278,7 +278,7 @@ func (w *sweeper) others() int64 {
 	return bytes
 }
 
-// predict is the largest batch size whose estimate fits a GPU beside the kernels, looked for
+// predict returns the largest batch size whose estimate fits a GPU beside the kernels, looked for
 // from the one that was found.
 func (w *sweeper) predict(ctx context.Context, found int) (int, error) {
 	o, driven := w.device.(device.Observer)
@@ -351,7 +351,7 @@ func (w *sweeper) findMax(ctx context.Context) error {
 	return w.each(w.report)
 }
 
-// largest is the result of findMax: the largest batch size that fits and the smallest
+// largest returns the result of findMax: the largest batch size that fits and the smallest
 // that does not.
 func (w *sweeper) largest() *report.Largest {
 	out := &report.Largest{}
@@ -369,7 +369,7 @@ func (w *sweeper) warn(what, hint string) {
 	w.report.Warnings = append(w.report.Warnings, report.Warning{What: what, Hint: hint})
 }
 
-// Plan estimates every batch size on a board. Warnings that depend on all boards of a
+// Plan estimates every batch size on a GPU. Warnings that depend on all GPUs of a
 // plan, as those of [step.Unsupported] do, are left to the caller. Where all batch sizes
 // are refused, the report comes with the error of the last.
 func Plan(ctx context.Context, s *step.Setup, gpu device.GPU, batches []int) (*report.Report, error) {

@@ -97,7 +97,7 @@ func TestEveryBatchOfAPlanIsReplayed(t *testing.T) {
 	}
 }
 
-// The estimate goes on where the board ends: 64 + 15*64 MiB are 1024 MiB.
+// The estimate goes on where the GPU ends: 64 + 15*64 MiB are 1024 MiB.
 func TestTrialsOfAPlanCanRunElsewhere(t *testing.T) {
 	here := steptest.Toy(t, models.Case{}, "")
 	wire := &steptest.Wire{Models: models.NewRegistry([]models.Model{toy.Model()})}

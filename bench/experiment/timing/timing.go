@@ -1,4 +1,4 @@
-// Package timing estimates how long training steps and epochs take on boards.
+// Package timing estimates how long training steps and epochs take on GPUs.
 package timing
 
 import (
@@ -29,17 +29,17 @@ type Stage struct {
 // Table is the input of a time estimate: stages, batch size and data set.
 type Table struct {
 	Stages []Stage
-	// Batch is the batch size; zero is the largest safe one, board by board, within Budget,
-	// whose Memory is taken from the board.
+	// Batch is the batch size; zero is the largest safe one, GPU by GPU, within Budget,
+	// whose Memory is taken from the GPU.
 	Batch  int
 	Budget planner.Budget
 	// Dataset is the number of samples of an epoch; zero is unknown.
 	Dataset int64
-	// Progress is told how many boards are done.
+	// Progress is told how many GPUs are done.
 	Progress progress.Func
 }
 
-// Run estimates every stage on every board.
+// Run estimates every stage on every GPU.
 func (t *Table) Run(ctx context.Context, gpus []device.GPU) (*report.Times, error) {
 	first := t.Stages[0].Setup
 	r := first.Report(report.Plan, gpus...)
@@ -49,7 +49,7 @@ func (t *Table) Run(ctx context.Context, gpus []device.GPU) (*report.Times, erro
 		Schema: report.TimesSchema, Case: r.Case, Devices: r.Devices, Dataset: t.Dataset,
 		Rows: []report.TimeRow{},
 	}
-	done := t.Progress.Counting("boards", len(gpus))
+	done := t.Progress.Counting("GPUs", len(gpus))
 	var refused error
 	trains := false
 	for _, gpu := range gpus {
@@ -143,7 +143,7 @@ func (t *Table) row(ctx context.Context, gpu device.GPU, stage Stage,
 	return row, nil
 }
 
-// timedStep is the estimated time and memory of one step on a board.
+// timedStep is the estimated time and memory of one step on a GPU.
 type timedStep struct {
 	load   steptime.Load
 	time   steptime.Estimate
@@ -168,7 +168,7 @@ func timed(ctx context.Context, s *step.Setup, gpu device.GPU, batch int,
 	}, nil
 }
 
-// largest is the largest safe batch size; zero if none is.
+// largest returns the largest safe batch size; zero if none is.
 func (t *Table) largest(ctx context.Context, s *step.Setup, gpu device.GPU) (int, error) {
 	safety, err := s.Safety(gpu, t.Budget, 0)
 	if err != nil {

@@ -1,5 +1,5 @@
 // Package kubernetes runs the tasks of a fleet as Indexed Jobs of Kubernetes, one for
-// each board, whose policy begins failed tasks anew by vprof's exit codes.
+// each GPU, whose policy begins failed tasks anew by vprof's exit codes.
 package kubernetes
 
 import (
@@ -46,7 +46,7 @@ func Check(file string, k fleet.Kubernetes) error {
 	return nil
 }
 
-// Jobs are the manifests, a Job of batch/v1 for each board, as YAML documents.
+// Jobs returns the manifests, a Job of batch/v1 for each GPU, as YAML documents.
 func Jobs(f *fleet.Folder) ([]byte, error) {
 	var out bytes.Buffer
 	e := yaml.NewEncoder(&out)
@@ -59,7 +59,7 @@ func Jobs(f *fleet.Folder) ([]byte, error) {
 	return out.Bytes(), e.Close()
 }
 
-// job is the manifest of a board.
+// job returns the manifest of a GPU.
 func job(f *fleet.Folder, b fleet.GPUTasks) object {
 	k, s := f.Config.Kubernetes, f.Config.Strategy
 	labels := object{"app.kubernetes.io/name": "vprof", "vprof.dev/fleet": f.Name, "vprof.dev/board": label(b.Key)}
@@ -76,7 +76,7 @@ func job(f *fleet.Folder, b fleet.GPUTasks) object {
 	container := object{
 		"name": "vprof", "image": k.Image,
 		"command": []string{"vprof", "fleet", "task", mount + "/" + b.Key, "--shard", fmt.Sprintf("auto/%d", b.Tasks)},
-		// A pod's own name says nothing of the machine that has the board.
+		// A pod's own name says nothing of the machine that has the GPU.
 		"env": []object{{
 			"name":      "VPROF_NODE",
 			"valueFrom": object{"fieldRef": object{"fieldPath": "spec.nodeName"}},
@@ -137,7 +137,7 @@ func policy() object {
 	}}
 }
 
-// label is a name that labels and jobs may have.
+// label returns a name that labels and jobs may have.
 func label(key string) string {
 	return strings.Trim(strings.Map(func(r rune) rune {
 		if (r < 'a' || r > 'z') && (r < '0' || r > '9') {
@@ -177,7 +177,7 @@ func (e *Engine) Check(context.Context) error {
 // Again implements [fleet.Engine]: the policy of the Jobs begins failed tasks anew.
 func (*Engine) Again() bool { return true }
 
-// Start implements [fleet.Engine]. All tasks of a board are one Job, in which those
+// Start implements [fleet.Engine]. All tasks of a GPU are one Job, in which those
 // that are done end at once.
 func (e *Engine) Start(ctx context.Context, b fleet.GPUTasks, _ []int, _ []string) error {
 	manifest := job(e.Folder, b)
@@ -251,7 +251,7 @@ func active(out []byte, gpus []fleet.GPUTasks) (map[fleet.Task]string, error) {
 	return tasks, nil
 }
 
-// active adds the tasks of a board that have not ended. Which of them run is not said;
+// active adds the tasks of a GPU that have not ended. Which of them run is not said;
 // the first of them are taken for those.
 func (s status) active(b fleet.GPUTasks, tasks map[fleet.Task]string) {
 	ended := map[int]bool{}

@@ -22,7 +22,7 @@ import (
 
 const config = `name: lab
 models: [resnet18]
-boards:
+GPUs:
   - t4
   - {gpu: a100-80, partition: Big.Ones, node-selector: {nvidia.com/gpu.product: NVIDIA-A100-SXM4-80GB}}
 strategy: {at-once: 2, attempts: 4}
@@ -52,7 +52,7 @@ func folder(t *testing.T, text string) *fleet.Folder {
 	return f
 }
 
-// schema is what Kubernetes 1.37 publishes of a kind, without descriptions; keys that
+// schema returns what Kubernetes 1.37 publishes of a kind, without descriptions; keys that
 // it does not have are refused.
 func schema(t *testing.T, kind string) *validator.Schema {
 	t.Helper()
@@ -70,7 +70,7 @@ func schema(t *testing.T, kind string) *validator.Schema {
 	return s
 }
 
-// documents are those of a YAML stream, as JSON has them.
+// documents returns those of a YAML stream, as JSON has them.
 func documents(t *testing.T, text []byte) []any {
 	t.Helper()
 	var all []any

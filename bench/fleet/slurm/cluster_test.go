@@ -27,7 +27,7 @@ type cluster struct {
 	daemons map[string]*exec.Cmd
 }
 
-// startCluster starts a node, and a partition of its name, for each board.
+// startCluster starts a node, and a partition of its name, for each GPU.
 func startCluster(t *testing.T, gpus []string) *cluster {
 	c := &cluster{t: t, dir: t.TempDir(), nodes: gpus, daemons: map[string]*exec.Cmd{}}
 	host, err := os.Hostname()

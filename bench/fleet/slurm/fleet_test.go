@@ -19,7 +19,7 @@ import (
 	"github.com/vprof/vprof/tools/fakecuda"
 )
 
-// boards are what the nodes have, by the fake driver.
+// GPUs are what the nodes have, by the fake driver.
 var gpus = []string{"t4", "a100-40", "h100", "rtx-3060"}
 
 // machine is a cluster, and vprof on it.
@@ -60,7 +60,7 @@ func newMachine(t *testing.T) *machine {
 	return m
 }
 
-// fleet writes a fleet of 3 models, 4 boards and 6 batch sizes.
+// fleet writes a fleet of 3 models, 4 GPUs and 6 batch sizes.
 func (m *machine) fleet(name string) string {
 	file := filepath.Join(m.dir, name+".yaml")
 	text := fmt.Sprintf("name: %s\nmodels: [resnet18, vit-ti16-224, llama-tiny]\nbatches: 16..512x2\nboards: "+
@@ -80,7 +80,7 @@ func (m *machine) run(args ...string) (said string, code int) {
 	return string(out), cmd.ProcessState.ExitCode()
 }
 
-// collected is the answer of a fleet.
+// collected returns the answer of a fleet.
 func (m *machine) collected(file string) []byte {
 	out := file + ".jsonl"
 	said, code := m.run("fleet", "collect", file, "-o", out)
@@ -91,7 +91,7 @@ func (m *machine) collected(file string) []byte {
 	return text
 }
 
-// tasks are the processes of a fleet's tasks on a board.
+// tasks returns the processes of a fleet's tasks on a GPU.
 func (m *machine) tasks(fleet, gpu string) []int {
 	var pids []int
 	found, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -109,7 +109,7 @@ func (m *machine) tasks(fleet, gpu string) []int {
 	return pids
 }
 
-// A fleet of 3 models, 4 boards and 6 batch sizes runs through job arrays. Then one
+// A fleet of 3 models, 4 GPUs and 6 batch sizes runs through job arrays. Then one
 // runs into a node that dies, a task that is killed and a disk that is full, and is
 // left by an interrupt: run again, it gives the same to the byte.
 func TestAFleetOnSlurm(t *testing.T) {

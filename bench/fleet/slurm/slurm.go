@@ -45,7 +45,7 @@ func run(ctx context.Context, stdin, name string, args ...string) (string, error
 	return strings.TrimSpace(string(out)), err
 }
 
-// Here are the partitions of the cluster that this machine is of. It is an error if Slurm's commands are missing or
+// Here returns the partitions of the cluster that this machine is of. It is an error if Slurm's commands are missing or
 // find no cluster.
 func Here(ctx context.Context) ([]string, error) {
 	for _, name := range []string{"sbatch", "squeue", "scancel"} {
@@ -81,13 +81,13 @@ func (*Engine) Again() bool { return false }
 // array is a job array that was submitted.
 type array struct {
 	Job   string `json:"job"`
-	GPU string `json:"board"`
+	GPU   string `json:"board"`
 	Tasks []int  `json:"tasks"`
 }
 
 func (e *Engine) arraysFile() string { return filepath.Join(e.Folder.Dir, "slurm.jsonl") }
 
-// arrays are those that were submitted, and the board of each.
+// arrays returns those that were submitted, and the GPU of each.
 func (e *Engine) arrays() (map[string]string, error) {
 	text, err := os.ReadFile(e.arraysFile())
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -130,7 +130,7 @@ func (e *Engine) Start(ctx context.Context, b fleet.GPUTasks, tasks []int, avoid
 	return errors.Join(err, f.Close())
 }
 
-// option is a line of #SBATCH as sbatch reads it: blanks and comments end a value that is
+// option returns a line of #SBATCH as sbatch reads it: blanks and comments end a value that is
 // not quoted. It is empty without a value.
 func option(name, value string) (string, error) {
 	switch {
@@ -147,7 +147,7 @@ func option(name, value string) (string, error) {
 	return "#SBATCH --" + name + "=" + value + "\n", nil
 }
 
-// Script is the batch script of some tasks of a board.
+// Script returns the batch script of some tasks of a GPU.
 func (e *Engine) Script(b fleet.GPUTasks, tasks []int, avoid []string) (string, error) {
 	c, s := e.Folder.Config, e.Folder.Config.Slurm
 	dir := e.Folder.Path(b)
@@ -194,7 +194,7 @@ func (e *Engine) Script(b fleet.GPUTasks, tasks []int, avoid []string) (string, 
 	return out.String(), nil
 }
 
-// positive is a number in digits, empty for zero.
+// positive returns a number in digits, empty for zero.
 func positive(n int) string {
 	if n <= 0 {
 		return ""

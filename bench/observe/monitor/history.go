@@ -18,14 +18,14 @@ const None int64 = -1
 // A History keeps the latest samples and, for graphs, the most that was seen in
 // each step of time. It is safe for concurrent use.
 type History struct {
-	mu     sync.Mutex
+	mu   sync.Mutex
 	gpus []gpuHistory
-	last   Round
+	last Round
 	// notices are the latest ones, with their times.
 	notices []Notice
 }
 
-// Notice is a message that a board was lost or came back.
+// Notice is a message that a GPU was lost or came back.
 type Notice struct {
 	Time time.Time
 	Text string
@@ -72,7 +72,7 @@ func (r *ring) add(number, v int64) {
 	}
 }
 
-// latest are the n entries up to the one of a number, the oldest first, None
+// latest returns the n entries up to the one of a number, the oldest first, None
 // where nothing is known.
 func (r *ring) latest(n int, upTo int64) []int64 {
 	out := make([]int64, n)
@@ -129,19 +129,19 @@ func (b *gpuHistory) add(s Sample) {
 // A Trace is a stretch of history: an entry for each step of time, the oldest
 // first, None where nothing is known.
 type Trace struct {
-	// Used is bytes, of the board or of a process; Load is percent.
+	// Used is bytes, of the GPU or of a process; Load is percent.
 	Used, Load []int64
 }
 
-// Latest is the newest round of samples.
+// Latest returns the newest round of samples.
 func (h *History) Latest() (Round, []Notice) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.last, slices.Clone(h.notices)
 }
 
-// Trace is the history of a board up to a time: n entries, each of the length Steps[step].
-// With a process other than zero its memory stands in the place of the board's. Samples do not
+// Trace returns the history of a GPU up to a time: n entries, each of the length Steps[step].
+// With a process other than zero its memory stands in the place of the GPU's. Samples do not
 // come at quite regular times; an entry that fell between two of them has the value before it.
 func (h *History) Trace(gpu, process, step, n int, upTo time.Time) Trace {
 	h.mu.Lock()

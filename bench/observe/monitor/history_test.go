@@ -10,7 +10,7 @@ import (
 	"github.com/vprof/vprof/bench/observe/monitor"
 )
 
-// at is a sample of a board.
+// at returns a sample of a GPU.
 func at(t time.Time, used int64, processes ...monitor.Process) monitor.Round {
 	return monitor.Round{Samples: []monitor.Sample{{
 		Time: t, Total: 1000, Used: used, Highest: used,
@@ -29,7 +29,7 @@ func TestAnEntryIsTheMostOfItsTime(t *testing.T) {
 	require.Equal(t, []int64{monitor.None}, h.Trace(3, 0, 0, 1, after(200)).Used, "no such board")
 }
 
-// A sample that comes a little late leaves no hole, a lost board does.
+// A sample that comes a little late leaves no hole, a lost GPU does.
 func TestHolesAreWhereNothingWasRead(t *testing.T) {
 	var h monitor.History
 	h.Add(at(after(0), 5))

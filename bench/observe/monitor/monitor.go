@@ -12,14 +12,14 @@ import (
 	"github.com/vprof/vprof/profiler/device/nvml"
 )
 
-// A Board is a GPU to watch: what [nvml.Board] is, with its names.
+// A GPU is a GPU to watch: what [nvml.Board] is, with its names.
 type GPU struct {
 	Index      int
 	Name, UUID string
 	Reader     Reader
 }
 
-// A Reader reads the state of a board. An error is a failure of the board or
+// A Reader reads the state of a GPU. An error is a failure of the GPU or
 // of the driver, such as one that is loaded anew.
 type Reader interface {
 	Read() (nvml.Reading, error)
@@ -30,26 +30,26 @@ type Reader interface {
 
 // A Session is NVML while it is open.
 type Session struct {
-	GPUs []GPU
-	Close  func() error
-	// Missing says which boards NVML counts but cannot tell anything of.
+	GPUs  []GPU
+	Close func() error
+	// Missing says which GPUs NVML counts but cannot tell anything of.
 	Missing error
 }
 
 // A Source opens NVML.
 type Source func() (Session, error)
 
-// A Round has a sample of each board at one time.
+// A Round has a sample of each GPU at one time.
 type Round struct {
-	// Samples has one for each board, in their order.
+	// Samples has one for each GPU, in their order.
 	Samples []Sample
-	// Notices are messages about boards that were lost or came back.
+	// Notices are messages about GPUs that were lost or came back.
 	Notices []string
 }
 
-// A Monitor watches boards. It is not safe for concurrent use.
+// A Monitor watches GPUs. It is not safe for concurrent use.
 type Monitor struct {
-	gpus  []*watchedGPU
+	gpus    []*watchedGPU
 	source  Source
 	session Session
 	// watched says which processes count; nil are all.
@@ -60,7 +60,7 @@ type Monitor struct {
 	pause time.Duration
 }
 
-// watchedBoard is a board and what was seen of it.
+// watchedBoard is a GPU and what was seen of it.
 type watchedGPU struct {
 	GPU
 	seen Seen
@@ -74,9 +74,9 @@ type watchedGPU struct {
 	processesPeak map[int]int64
 }
 
-// New makes a monitor of boards of a session, which it closes in the end. When
-// a board cannot be read, the source opens NVML again. Watched says which
-// processes are meant, nil means all that use a board.
+// New makes a monitor of GPUs of a session, which it closes in the end. When
+// a GPU cannot be read, the source opens NVML again. Watched says which
+// processes are meant, nil means all that use a GPU.
 func New(session Session, source Source, watched func(pid int) bool) *Monitor {
 	m := &Monitor{session: session, source: source, watched: watched}
 	for _, b := range session.GPUs {
@@ -97,7 +97,7 @@ func (m *Monitor) Close() error {
 	return err
 }
 
-// Sample reads every board. One that cannot be read has a sample with its error;
+// Sample reads every GPU. One that cannot be read has a sample with its error;
 // NVML is then opened again, at most as often as the pauses allow, and the
 // monitor goes on.
 func (m *Monitor) Sample(now time.Time) Round {
@@ -175,7 +175,7 @@ func (m *Monitor) pick(all []nvml.Process) (picked []Process, held int64) {
 	return picked, held
 }
 
-// sample makes the sample of a reading, and adds the reading to the board's summary.
+// sample makes the sample of a reading, and adds the reading to the GPU's summary.
 func (m *Monitor) sample(b *watchedGPU, now time.Time, r nvml.Reading) Sample {
 	processes, watched := m.pick(r.Processes)
 	b.count(now, r.Memory.Used, watched)
@@ -208,7 +208,7 @@ func watts(milliwatts *int) *float64 {
 	return new(float64(*milliwatts) / 1000)
 }
 
-// noteEnded adds a notice for each watched process that no longer uses the board. Other
+// noteEnded adds a notice for each watched process that no longer uses the GPU. Other
 // processes end without one.
 func (m *Monitor) noteEnded(b *watchedGPU, now []Process) {
 	for _, p := range b.processes {
@@ -227,7 +227,7 @@ func (m *Monitor) note(format string, args ...any) {
 	m.notices = append(m.notices, fmt.Sprintf(format, args...))
 }
 
-// amount is a number of bytes, or that NVML does not tell.
+// amount returns a number of bytes, or that NVML does not tell.
 func amount(bytes int64) string {
 	if bytes < 0 {
 		return "an unknown amount"

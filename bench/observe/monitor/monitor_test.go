@@ -26,7 +26,7 @@ const mib = 1 << 20
 
 var errLost = errors.New("nvmlDeviceGetMemoryInfo_v2: GPU is lost")
 
-// card is a board that says what the test wants; nil is a failure.
+// card is a GPU that says what the test wants; nil is a failure.
 type card struct{ says *nvml.Reading }
 
 func (c *card) Read() (nvml.Reading, error) {
@@ -46,7 +46,7 @@ func (c *card) Processes() ([]nvml.Process, error) {
 	return r.Processes, err
 }
 
-// reading has a board of 1000 MiB, of which the driver keeps 100, with two
+// reading has a GPU of 1000 MiB, of which the driver keeps 100, with two
 // processes.
 func reading(used, first, second int64) *nvml.Reading {
 	busy, milliwatts, limit := 80, 123456, 300000
@@ -57,20 +57,20 @@ func reading(used, first, second int64) *nvml.Reading {
 	}
 }
 
-// session has one board.
+// session has one GPU.
 func session(c *card) monitor.Session {
 	return monitor.Session{
-		GPUs: []monitor.GPU{{Index: 0, Name: "Card", UUID: "GPU-1", Reader: c}},
-		Close:  func() error { return nil },
+		GPUs:  []monitor.GPU{{Index: 0, Name: "Card", UUID: "GPU-1", Reader: c}},
+		Close: func() error { return nil },
 	}
 }
 
 var start = time.Date(2026, 11, 5, 6, 7, 8, 0, time.UTC)
 
-// after is a number of milliseconds later.
+// after returns a number of milliseconds later.
 func after(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
 
-// sampled are the samples of a board with 300 MiB in use.
+// sampled returns the samples of a GPU with 300 MiB in use.
 func sampled(*testing.T) []monitor.Sample {
 	return monitor.New(session(&card{reading(300, 100, 200)}), nil, nil).Sample(start).Samples
 }
@@ -286,7 +286,7 @@ func TestALineHasWhatIsKnown(t *testing.T) {
 			"apart)  71 °C", m.Sample(after(12346)).Samples[0].Line())
 }
 
-// Whatever a board or process calls itself, a line of JSON is valid.
+// Whatever a GPU or process calls itself, a line of JSON is valid.
 func TestNamesThatAreNotUTF8StayValidJSON(t *testing.T) {
 	c := &card{reading(300, 100, 200)}
 	c.says.Processes[0].Name = "py\xff"
@@ -325,7 +325,7 @@ vprof_process_memory_bytes{UUID="GPU-1",gpu="0",modelName="Card",pid="9",program
 `), "DCGM_FI_DEV_FB_USED", "vprof_memory_peak_bytes", "vprof_process_memory_bytes", "DCGM_FI_DEV_GPU_TEMP", "vprof_watched_memory_bytes"))
 }
 
-// Whatever a board calls itself, Prometheus can read the answer, of which there
+// Whatever a GPU calls itself, Prometheus can read the answer, of which there
 // is none where nothing is known.
 func TestPrometheusGetsNamesThatAreNotUTF8(t *testing.T) {
 	e := &monitor.Exporter{}
@@ -395,7 +395,7 @@ func TestTreeHasTheDescendants(t *testing.T) {
 }
 
 // A hundredth of a core at ten samples a second is a millisecond each; the
-// board itself is not counted.
+// GPU itself is not counted.
 func BenchmarkLook(b *testing.B) {
 	m := monitor.New(session(&card{reading(300, 100, 200)}), nil, nil)
 	for b.Loop() {

@@ -17,7 +17,7 @@ import (
 // anew: what was opened before then answers with failures only.
 type server struct {
 	*dgxa100.Server
-	// used is what each board has in use, bytes.
+	// used is what each GPU has in use, bytes.
 	used [8]uint64
 	// reloads counts how often the driver was loaded, opened is the count at
 	// the last nvmlInit.

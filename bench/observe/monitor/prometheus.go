@@ -43,7 +43,7 @@ func known[T int | float64](v *T) (float64, bool) {
 
 const mib = 1 << 20
 
-// readable is a figure of memory, which every board tells that can be read.
+// readable returns a figure of memory, which every GPU tells that can be read.
 func readable(of func(Sample) float64) func(Sample) (float64, bool) {
 	return func(s Sample) (float64, bool) { return of(s), s.Error == "" }
 }
@@ -86,7 +86,7 @@ var metrics = []metric{
 		}
 		return float64(*s.Watched), true
 	}},
-	{"vprof_board_readable", "1 if the last reading of the board succeeded.", func(s Sample) (float64, bool) {
+	{"vprof_board_readable", "1 if the last reading of the GPU succeeded.", func(s Sample) (float64, bool) {
 		if s.Error != "" {
 			return 0, true
 		}
@@ -106,7 +106,7 @@ func (e *Exporter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// families are the metrics that have a value, each with its boards.
+// families returns the metrics that have a value, each with its GPUs.
 func (e *Exporter) families() []*dto.MetricFamily {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -140,12 +140,12 @@ func add(f *dto.MetricFamily, value float64, labels []*dto.LabelPair) {
 	f.Metric = append(f.Metric, &dto.Metric{Label: labels, Gauge: &dto.Gauge{Value: &value}})
 }
 
-// labels are those of a board, by dcgm-exporter's names and sorted by them.
+// labels returns those of a GPU, by dcgm-exporter's names and sorted by them.
 func labels(s Sample) []*dto.LabelPair {
 	return []*dto.LabelPair{label("UUID", s.UUID), label("gpu", strconv.Itoa(s.GPU)), label("modelName", s.Name)}
 }
 
-// label is a label whose value is UTF-8, as Prometheus wants it.
+// label returns a label whose value is UTF-8, as Prometheus wants it.
 func label(name, value string) *dto.LabelPair {
 	value = strings.ToValidUTF8(value, "\uFFFD")
 	return &dto.LabelPair{Name: &name, Value: &value}

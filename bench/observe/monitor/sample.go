@@ -12,7 +12,7 @@ import (
 	"github.com/vprof/vprof/profiler/device/nvml"
 )
 
-// Sample is one reading of one board. Amounts are bytes; those that the driver does not
+// Sample is one reading of one GPU. Amounts are bytes; those that the driver does not
 // report are absent.
 type Sample struct {
 	Time time.Time `json:"time"`
@@ -43,11 +43,11 @@ type Sample struct {
 	// Slowdowns say why the clocks are lower than they could be.
 	Slowdowns []nvml.Slowdown `json:"slowdowns,omitempty"`
 	Processes []Process       `json:"processes,omitempty"`
-	// Error says that the board could not be read; all else is then empty.
+	// Error says that the GPU could not be read; all else is then empty.
 	Error string `json:"error,omitempty"`
 }
 
-// Process is one that uses a board. Used is -1 if NVML does not tell, Peak the
+// Process is one that uses a GPU. Used is -1 if NVML does not tell, Peak the
 // highest sampled use.
 type Process struct {
 	PID  int    `json:"pid"`
@@ -64,10 +64,10 @@ func (p Process) Title() string {
 	return fmt.Sprintf("process %d (%s)", p.PID, p.Name)
 }
 
-// Share is how full the board is, from 0 to 1.
+// Share returns how full the GPU is, from 0 to 1.
 func (s Sample) Share() float64 { return s.share(s.Used) }
 
-// HighestShare is the largest share of the board's memory, 0 to 1, that was in use since the previous sample.
+// HighestShare returns the largest share of the GPU's memory, 0 to 1, that was in use since the previous sample.
 func (s Sample) HighestShare() float64 { return s.share(s.Highest) }
 
 func (s Sample) share(bytes int64) float64 {
@@ -77,7 +77,7 @@ func (s Sample) share(bytes int64) float64 {
 	return float64(bytes) / float64(s.Total)
 }
 
-// Line is a sample for people, in a line.
+// Line returns a sample for people, in a line.
 func (s Sample) Line() string {
 	at := s.Time.Format("15:04:05.000")
 	if s.Error != "" {
@@ -109,7 +109,7 @@ func (s Sample) Line() string {
 	return b.String()
 }
 
-// Power is what the board draws, and may: "285 of 450 W". It is empty if
+// Power returns what the GPU draws, and may: "285 of 450 W". It is empty if
 // NVML does not tell.
 func (s Sample) Power() string {
 	switch {
@@ -131,7 +131,7 @@ func FormatInterval(d time.Duration) string {
 	return ((d + unit - 1) / unit * unit).String()
 }
 
-// Header is the first row of a CSV file of samples.
+// Header returns the first row of a CSV file of samples.
 func Header() []string {
 	return []string{
 		"time", "gpu", "name", "uuid", "total_bytes", "driver_reserved_bytes", "used_bytes", "highest_bytes",
@@ -140,7 +140,7 @@ func Header() []string {
 	}
 }
 
-// Record is the sample's row. Cells of what is not known are empty.
+// Record returns the sample's row. Cells of what is not known are empty.
 func (s Sample) Record() []string {
 	bytes := func(n int64) string {
 		if s.Error != "" {
@@ -164,14 +164,14 @@ func cell[T int | int64 | float64](v *T) string {
 	return fmt.Sprint(*v)
 }
 
-// Seen is the summary of all samples of a board.
+// Seen is the summary of all samples of a GPU.
 type Seen struct {
 	GPU int
 	// Samples counts readings, Lost those that failed besides. Gap is the
 	// longest time between two: a peak shorter than that may have escaped.
 	Samples, Lost int
 	Gap           time.Duration
-	// First is what the board had in use at the first reading, Peak at most,
+	// First is what the GPU had in use at the first reading, Peak at most,
 	// bytes.
 	First, Peak int64
 	// WatchedPeak is the most that the watched processes held together, or all
@@ -179,7 +179,7 @@ type Seen struct {
 	WatchedPeak int64
 }
 
-// held is the peak of what is watched.
+// held returns the peak of what is watched.
 func (s Seen) held(watched func(int) bool) int64 {
 	if watched == nil {
 		return s.Peak
@@ -190,19 +190,19 @@ func (s Seen) held(watched func(int) bool) int64 {
 // Rise is by how much the memory in use rose above that of the first reading.
 func (s Seen) Rise() int64 { return s.Peak - s.First }
 
-// Seen is the summary of all samples so far, one for each board.
+// Seen returns the summary of all samples so far, one for each GPU.
 func (m *Monitor) Seen() []Seen {
 	return lists.Map(m.gpus, func(b *watchedGPU) Seen { return b.seen })
 }
 
 // Pauses between attempts to open NVML again: they double from the first to
-// the last, since opening it wakes boards that sleep.
+// the last, since opening it wakes GPUs that sleep.
 const (
 	firstPause = time.Second
 	lastPause  = time.Minute
 )
 
-// markLost notes that a board cannot be read.
+// markLost notes that a GPU cannot be read.
 func (m *Monitor) markLost(b *watchedGPU, now time.Time, why error) {
 	b.seen.Lost++
 	if !b.lostSince.IsZero() {
@@ -212,7 +212,7 @@ func (m *Monitor) markLost(b *watchedGPU, now time.Time, why error) {
 	m.note("gpu %d is lost: %v", b.Index, why)
 }
 
-// found notes that a board was read, and what was missed since it was lost.
+// found notes that a GPU was read, and what was missed since it was lost.
 func (m *Monitor) found(b *watchedGPU, now time.Time) {
 	if b.lostSince.IsZero() {
 		return
@@ -223,8 +223,8 @@ func (m *Monitor) found(b *watchedGPU, now time.Time) {
 	m.pause = 0
 }
 
-// reopen opens NVML again if a board was lost at the last sample: handles of a
-// driver that was loaded anew are of no use. Boards are known by their UUIDs.
+// reopen opens NVML again if a GPU was lost at the last sample: handles of a
+// driver that was loaded anew are of no use. GPUs are known by their UUIDs.
 func (m *Monitor) reopen(now time.Time) {
 	lost := false
 	for _, b := range m.gpus {
@@ -255,7 +255,7 @@ func (m *Monitor) reopen(now time.Time) {
 	}
 }
 
-// unreadable is the board in place of one that NVML could not open: every reading is an
+// unreadable is the GPU in place of one that NVML could not open: every reading is an
 // error.
 type unreadable struct{ why error }
 

@@ -180,7 +180,7 @@ var hostWordings = []string{
 // mostLine is the largest number of bytes of a line that is quoted.
 const mostLine = 160
 
-// Host is the first line of a text that says that the host's memory ran out, and not a GPU's;
+// Host returns the first line of a text that says that the host's memory ran out, and not a GPU's;
 // empty if none does.
 func Host(text []byte) string {
 	at := -1
@@ -199,7 +199,7 @@ func Host(text []byte) string {
 	return strings.TrimSpace(strings.ToValidUTF8(string(line[:min(len(line), 2*mostLine)]), ""))
 }
 
-// requester is the last line of a traceback outside of PyTorch, or the last of all.
+// requester returns the last line of a traceback outside of PyTorch, or the last of all.
 func requester(before string) string {
 	before = before[max(0, strings.LastIndex(before, "Traceback (most recent call last)")):]
 	where := ""

@@ -18,7 +18,7 @@ func readMonitor(data []byte) (*journal, error) {
 	j := &journal{}
 	return j, j.rows(data, func(cell map[string]string) error {
 		if cell["error"] != "" {
-			return nil // the board could not be read
+			return nil // the GPU could not be read
 		}
 		s := monitor.Sample{Name: cell["name"], UUID: cell["uuid"]}
 		var err error
@@ -80,7 +80,7 @@ func readJSONLines(data []byte) (*journal, error) {
 	return j, nil
 }
 
-// maxBytes is more memory than any board has.
+// maxBytes is more memory than any GPU has.
 const maxBytes = 1 << 46
 
 // add adds a sample of the monitor.

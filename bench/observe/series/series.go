@@ -25,26 +25,26 @@ type Series struct {
 	// Product is the name alone; empty if the log does not say.
 	GPU, Product string
 	// Mine is the memory of the training, sample by sample: of the watched processes, or
-	// of the one that takes most, or, where only the whole board was logged, all that is
+	// of the one that takes most, or, where only the whole GPU was logged, all that is
 	// in use.
 	Mine []float64
 	// Process is the process that Mine belongs to; the zero Process where Mine is the
-	// whole board.
+	// whole GPU.
 	Process Process
 	// Others are the processes besides, the largest first. Where they are not
 	// listed one by one there is one without a number.
 	Others []Process
-	// Peak is the most that was in use of the board, by all; zero is unknown.
+	// Peak is the most that was in use of the GPU, by all; zero is unknown.
 	Peak int64
-	// Total is the board's memory; zero is unknown.
+	// Total is the GPU's memory; zero is unknown.
 	Total int64
-	// Last is what was in use of the board at the end; zero is unknown.
+	// Last is what was in use of the GPU at the end; zero is unknown.
 	Last int64
 	// Elapsed is from the first sample to the last; zero is unknown.
 	Elapsed time.Duration
 }
 
-// Process is one that used a board.
+// Process is one that used a GPU.
 type Process struct {
 	PID  int
 	Name string
@@ -68,7 +68,7 @@ func Is(head []byte) bool {
 	return formatOf(first) != nil
 }
 
-// formatOf is the reader of files with a first line; nil if there is none.
+// formatOf returns the reader of files with a first line; nil if there is none.
 func formatOf(first []byte) func([]byte) (*journal, error) {
 	if bytes.HasPrefix(first, []byte("{")) && bytes.Contains(first, []byte(`"used_bytes"`)) {
 		return readJSONLines
@@ -122,13 +122,13 @@ func Read(r io.Reader, name string) ([]Series, error) {
 	return lists.Map(j.gpus, func(b *gpu) Series { return b.series() }), nil
 }
 
-// journal collects the samples of a log, in any of the formats, by board and moment.
+// journal collects the samples of a log, in any of the formats, by GPU and moment.
 type journal struct {
-	line   int // that is read, from 1
+	line int // that is read, from 1
 	gpus []*gpu
 }
 
-// board is the samples of one GPU.
+// GPU is the samples of one GPU.
 type gpu struct {
 	key, name, product string
 	total              int64
@@ -143,13 +143,13 @@ type moment struct {
 	names                  map[int]string
 }
 
-// unknown is a moment without any figure.
+// unknown returns a moment without any figure.
 func unknown() moment { return moment{used: -1, highest: -1, watched: -1} }
 
-// maxBoards is more boards than a machine has.
+// maxBoards is more GPUs than a machine has.
 const maxGPUs = 256
 
-// board finds the one of a key, or makes it.
+// GPU finds the one of a key, or makes it.
 func (j *journal) gpu(key, name, product string) (*gpu, error) {
 	for _, b := range j.gpus {
 		if b.key == key {
@@ -164,7 +164,7 @@ func (j *journal) gpu(key, name, product string) (*gpu, error) {
 	return b, nil
 }
 
-// series reduces the moments of a board to the memory of the training and of others.
+// series reduces the moments of a GPU to the memory of the training and of others.
 func (b *gpu) series() Series {
 	s := Series{GPU: b.name, Product: b.product, Total: b.total}
 	peaks, names := map[int]int64{}, map[int]string{}
@@ -215,7 +215,7 @@ func (b *gpu) series() Series {
 	return s
 }
 
-// unwatched is what others than the watched processes had.
+// unwatched returns what others than the watched processes had.
 func (b *gpu) unwatched() []Process {
 	most := 0.0
 	for _, m := range b.moments {
@@ -292,10 +292,10 @@ func thin(values []float64, n int) (short []float64, stretch int) {
 	return short, stretch
 }
 
-// Median is the middle value; zero of none.
+// Median returns the middle value; zero of none.
 func Median(values []float64) float64 { return Quantile(values, 0.5) }
 
-// Quantile is the value at a share of the sorted values, by the nearest rank;
+// Quantile returns the value at a share of the sorted values, by the nearest rank;
 // zero of none.
 func Quantile(values []float64, q float64) float64 {
 	if len(values) == 0 {

@@ -50,7 +50,7 @@ func TestEveryGPUIsASeries(t *testing.T) {
 		{GPU: "0", Mine: []float64{1 * mib, 3 * mib}, Peak: 3 * mib, Last: 3 * mib},
 		{GPU: "1", Mine: []float64{2 * mib}, Peak: 2 * mib, Last: 2 * mib},
 	}, all)
-	// Without numbers, boards of one name follow each other at one time.
+	// Without numbers, GPUs of one name follow each other at one time.
 	all = read(t, `timestamp, name, memory.used [MiB]
 2026/11/05 06:00:00.000, Tesla T4, 1 MiB
 2026/11/05 06:00:00.000, Tesla T4, 2 MiB
@@ -86,10 +86,10 @@ func TestProcessesAreToldApart(t *testing.T) {
 	require.Equal(t, []float64{10 * mib, 30 * mib}, all[0].Mine)
 	require.EqualValues(t, 35*mib, all[0].Peak)
 	_, err := Read(strings.NewReader("pid, used_memory [MiB]\n7, [N/A]\n"), "log")
-	require.ErrorContains(t, err, "does not tell here what processes have; log the board with --query-gpu")
+	require.ErrorContains(t, err, "does not tell here what processes have; log the GPU with --query-gpu")
 }
 
-// What vprof monitor writes is read back, in both formats, with the board's
+// What vprof monitor writes is read back, in both formats, with the GPU's
 // highest use between looks and without looks that failed.
 func TestLogOfTheMonitorIsRead(t *testing.T) {
 	start := time.Date(2026, 11, 5, 6, 0, 0, 0, time.UTC)

@@ -55,7 +55,7 @@ func (j *journal) rows(data []byte, each func(cell map[string]string) error) err
 	}
 }
 
-// columns are the names in a header. Amounts of memory are in MiB, which
+// columns returns the names in a header. Amounts of memory are in MiB, which
 // nvidia-smi adds to the name unless the format has nounits.
 func columns(header []string) ([]string, error) {
 	var names []string
@@ -86,7 +86,7 @@ func readGPUs(data []byte) (*journal, error) {
 		key := name + cell["uuid"] + cell["pci.bus_id"]
 		b, err := j.gpu(key, name, product)
 		when := smiTime(cell["timestamp"])
-		// Boards of one name and no number follow each other.
+		// GPUs of one name and no number follow each other.
 		for n := 2; err == nil && !when.IsZero() && len(b.moments) > 0 &&
 			b.moments[len(b.moments)-1].when.Equal(when); n++ {
 			b, err = j.gpu(fmt.Sprint(key, "#", n), fmt.Sprintf("%s #%d", name, n), product)
@@ -149,13 +149,13 @@ func readProcesses(data []byte) (*journal, error) {
 		return nil
 	})
 	if err == nil && len(j.gpus) == 0 && untold > 0 {
-		err = errors.New("nvidia-smi does not tell here what processes have; log the board with " +
+		err = errors.New("nvidia-smi does not tell here what processes have; log the GPU with " +
 			"--query-gpu=timestamp,name,memory.used,memory.total")
 	}
 	return j, err
 }
 
-// at is the moment that a row about a process belongs to: the last one, unless
+// at returns the moment that a row about a process belongs to: the last one, unless
 // that is of another time or has the process already.
 func (b *gpu) at(when time.Time, pid int) *moment {
 	if n := len(b.moments); n > 0 {

@@ -36,12 +36,12 @@ func times(n int, item func(i int) string) string {
 	return b.String()
 }
 
-// event is one of a trace.
+// event returns one of a trace.
 func event(action string, address, size int) string {
 	return dictOf(str("action"), str(action), str("addr"), num(address), str("size"), num(size))
 }
 
-// shotOf is a snapshot of the given segments and of one device's events.
+// shotOf returns a snapshot of the given segments and of one device's events.
 func shotOf(segments, events string) []byte {
 	return pickled(dictOf(str("segments"), listOf(segments), str("device_traces"), listOf(listOf(events))))
 }

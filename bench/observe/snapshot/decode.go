@@ -12,7 +12,7 @@ const (
 	// maxDevices is how many GPUs PyTorch can use at once
 	// (C10_COMPILE_TIME_MAX_GPUS in c10/cuda/CUDAMacros.h).
 	maxDevices = 120
-	// maxBytes is more memory than any board has, maxAddress more than any
+	// maxBytes is more memory than any GPU has, maxAddress more than any
 	// address space.
 	maxBytes   = 1 << 46
 	maxAddress = 1 << 57
@@ -111,7 +111,7 @@ func (d *decoder) once(v any, where *place) *pickle.Dict {
 	return m
 }
 
-// list is a list that may be absent.
+// list returns a list that may be absent.
 func (d *decoder) list(v any, where *place) []any {
 	switch v := v.(type) {
 	case nil:
@@ -241,7 +241,7 @@ func (d *decoder) block(v any, where *place) Block {
 	}
 }
 
-// stack is the stack of a block or of an event. A frame's texts count as often
+// stack returns the stack of a block or of an event. A frame's texts count as often
 // as it is referred to, since they are looked through.
 func (d *decoder) stack(m *pickle.Dict, where *place) []Frame {
 	l, ok := m.Get("frames").(*pickle.List)

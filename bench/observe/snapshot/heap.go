@@ -23,7 +23,7 @@ type heap struct {
 	borders map[int64]int
 }
 
-// newHeap is the heap of a device before the first event.
+// newHeap returns the heap of a device before the first event.
 func newHeap(s *Snapshot, device int, events []Event) *heap {
 	h := &heap{live: map[int64]int64{}, borders: map[int64]int{}}
 	var err error
@@ -123,7 +123,7 @@ func (h *heap) release(at, size int64) {
 	h.free.Set(at, size)
 }
 
-// freeUpTo is the last free block that begins at an address or before it.
+// freeUpTo returns the last free block that begins at an address or before it.
 func (h *heap) freeUpTo(at int64) (from, size int64, ok bool) {
 	h.free.Descend(at, func(k, v int64) bool {
 		from, size, ok = k, v, true
@@ -135,7 +135,7 @@ func (h *heap) freeUpTo(at int64) (from, size int64, ok bool) {
 // mostSmall is the size up to which blocks come from the pool of small ones.
 const mostSmall = 1 << 20
 
-// allocate is the size in bytes of the block that an allocation gets.
+// allocate returns the size in bytes of the block that an allocation gets.
 func (h *heap) allocate(at, asked int64) int64 {
 	size := rounded(asked)
 	if whole, ok := h.free.Get(at); ok && whole >= size {
@@ -155,7 +155,7 @@ func (h *heap) allocate(at, asked int64) int64 {
 	return size
 }
 
-// change is the change of the allocated and reserved bytes by an event.
+// change returns the change of the allocated and reserved bytes by an event.
 func (h *heap) change(e Event) (allocated, reserved int64) {
 	switch e.Action {
 	case "alloc":

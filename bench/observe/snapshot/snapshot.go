@@ -76,7 +76,7 @@ type Failure struct {
 	Frames          []Frame
 }
 
-// String is where it was asked for; see [Block.String].
+// String returns where it was asked for; see [Block.String].
 func (f Failure) String() string { return Block{Frames: f.Frames}.String() }
 
 // Is reports whether a file that begins with head is a pickle of protocol 2 or
@@ -112,14 +112,14 @@ func Parse(data []byte, name string) (*Snapshot, error) {
 	return s, nil
 }
 
-// Devices are the devices that have segments, ascending.
+// Devices returns the devices that have segments, ascending.
 func (s *Snapshot) Devices() []int {
 	devices := lists.Map(s.Segments, func(g Segment) int { return g.Device })
 	slices.Sort(devices)
 	return slices.Compact(devices)
 }
 
-// String is where a block was allocated: the innermost frame outside PyTorch,
+// String returns where a block was allocated: the innermost frame outside PyTorch,
 // or the innermost there is; empty if none was recorded.
 func (b Block) String() string {
 	for _, f := range b.Frames {

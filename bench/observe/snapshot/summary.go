@@ -55,7 +55,7 @@ type Category struct {
 	Bytes int64
 }
 
-// Fragmentation is the share of the free memory in the cache that the largest
+// Fragmentation returns the share of the free memory in the cache that the largest
 // request that fits there could not use.
 func (s Summary) Fragmentation() float64 {
 	if s.Free == 0 {
@@ -121,7 +121,7 @@ func count(places map[string]Site, where string, size int64) {
 	}
 }
 
-// top are the places with the most bytes.
+// top returns the places with the most bytes.
 func top(places map[string]Site) []Site {
 	all := slices.SortedFunc(maps.Values(places), func(a, b Site) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), strings.Compare(a.Where, b.Where))
@@ -166,7 +166,7 @@ func (s *Summary) follow(h *heap, events []Event) {
 	s.Troughs = troughs(now)
 }
 
-// troughs are the values at which a curve that goes up and down stops to fall,
+// troughs returns the values at which a curve that goes up and down stops to fall,
 // where it falls at least half as deep as it ever does: the ends of steps.
 func troughs(values []int64) []int64 {
 	var deepest, high int64
@@ -198,7 +198,7 @@ func troughs(values []int64) []int64 {
 	return found
 }
 
-// rounded is what the allocator makes of a request: a multiple of 512 bytes.
+// rounded returns what the allocator makes of a request: a multiple of 512 bytes.
 func rounded(n int64) int64 { return max(512, (n+511)/512*512) }
 
 // signs are words in a stack that show what a block is for, the more specific first.
@@ -235,7 +235,7 @@ func (s stacks) of(b Block) stack {
 	return of
 }
 
-// module is the innermost forward method on the stack, with its file and without its
+// module returns the innermost forward method on the stack, with its file and without its
 // line; empty outside of any.
 func module(b Block) string {
 	for _, f := range b.Frames {

@@ -13,7 +13,7 @@ import (
 )
 
 // Conditions are the circumstances for which a guide gives a figure. Those left out are
-// not stated by the guide: the figure then holds for every stage and every board, and
+// not stated by the guide: the figure then holds for every stage and every GPU, and
 // otherwise for the system as its authors train it.
 type Conditions struct {
 	Stage         string           `yaml:"stage"`
@@ -26,7 +26,7 @@ type Conditions struct {
 	Settings   models.Settings `yaml:"settings"`
 	// Dataset is training data on the GPU.
 	Dataset Figure `yaml:"dataset"`
-	// GPU is a board of the catalog.
+	// GPU is a GPU of the catalog.
 	GPU string `yaml:"gpu"`
 	// Compile is torch.compile.
 	Compile bool `yaml:"compile"`
@@ -77,7 +77,7 @@ func (k Conditions) String() string {
 	return strings.Join(words, ", ")
 }
 
-// Over is the case with the conditions in place of its own values. What the conditions leave
+// Over returns the case with the conditions in place of its own values. What the conditions leave
 // out stays as it is; of a range of batch sizes the first is taken.
 func (k Conditions) Over(c models.Case) models.Case {
 	c.Stage = cmp.Or(k.Stage, c.Stage)
@@ -100,7 +100,7 @@ func (k Conditions) Over(c models.Case) models.Case {
 	return c
 }
 
-// hold reports whether the conditions hold for a complete case of the model on a board.
+// hold reports whether the conditions hold for a complete case of the model on a GPU.
 func (k Conditions) hold(m models.Model, c models.Case, gpu string) bool {
 	stated, err := m.Complete(k.Over(m.Default))
 	if err != nil || k.Compile || !k.Batch.Holds(c.Batch) || k.GPU != "" && k.GPU != gpu {
@@ -118,7 +118,7 @@ func (k Conditions) hold(m models.Model, c models.Case, gpu string) bool {
 		stated.Optimizer == c.Optimizer && c.LoRA == nil && stated.Dataset == c.Dataset
 }
 
-// specificity is the number of conditions stated: of two figures that hold, the more specific
+// specificity returns the number of conditions stated: of two figures that hold, the more specific
 // is used.
 func (k Conditions) specificity() int {
 	n := len(k.Settings)
@@ -142,8 +142,8 @@ type Match struct {
 	Claim Claim
 }
 
-// Matching are the claims about a step's total memory whose conditions
-// hold for a complete case of the model on a board of the catalog, the most
+// Matching returns the claims about a step's total memory whose conditions
+// hold for a complete case of the model on a GPU of the catalog, the most
 // specific first.
 func Matching(m models.Model, c models.Case, gpu string) []Match {
 	var found []Match

@@ -79,9 +79,9 @@ const (
 	AddedBy        Quantity = "added by"
 	// ModelState is weights, gradients and optimizer state.
 	ModelState Quantity = "model state"
-	// Board is the memory of the GPU to use.
+	// GPU is the memory of the GPU to use.
 	GPU Quantity = "board"
-	// Fits says that the batch fits the board; there is no figure.
+	// Fits says that the batch fits the GPU; there is no figure.
 	Fits Quantity = "fits"
 	// Trainable is the share of the parameters that are trained.
 	Trainable Quantity = "trainable"
@@ -98,7 +98,7 @@ var quantities = []Quantity{
 	Tensor, Time, Host,
 }
 
-// Component is the component of memory that the quantity names.
+// Component returns the component of memory that the quantity names.
 func (q Quantity) Component() (planner.Component, bool) {
 	for c := range planner.Component(planner.NumComponents) {
 		if string(q) == c.String() {
@@ -112,7 +112,7 @@ func (q Quantity) Component() (planner.Component, bool) {
 // tables show beside the estimate of the whole.
 func (q Quantity) Total() bool { return q == Device || q == Allocated }
 
-// States are the components that make up [ModelState].
+// States returns the components that make up [ModelState].
 func States() []program.Class {
 	return []program.Class{program.Weights, program.Gradients, program.OptimizerState}
 }
@@ -125,7 +125,7 @@ func (c Claim) String() string {
 	return string(c.Of)
 }
 
-// Says is the figure as the guide writes it.
+// Says returns the figure as the guide writes it.
 func (c Claim) Says() string {
 	switch {
 	case c.Words != "":
@@ -155,7 +155,7 @@ func (c Claim) check() error {
 	case phased != (c.Phase != ""):
 		return fmt.Errorf("%q and phase %q do not go together", c.Of, c.Phase)
 	case c.Of == Fits && (c.Figure != Figure{} || c.GPU == "" || c.Batch.To == 0):
-		return errors.New("that something fits is said of a board and a batch, and has no figure")
+		return errors.New("that something fits is said of a GPU and a batch, and has no figure")
 	case c.Doubted && c.Of != Fits:
 		return errors.New("doubted is whether something fits")
 	case (c.Of == Time) != (c.Took.High > 0) || c.Samples < 0 || c.Samples > 0 && c.Of != Time:

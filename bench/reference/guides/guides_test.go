@@ -13,7 +13,7 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// What a claim is said of is something that vprof could train, on a board that
+// What a claim is said of is something that vprof could train, on a GPU that
 // it knows; what torch.compile makes of it aside.
 func TestEveryClaimIsAboutACaseOfItsModels(t *testing.T) {
 	registry := all.Models()
@@ -129,7 +129,7 @@ func TestReadSaysWhichClaimIsWrong(t *testing.T) {
 		"{where: a, of: peak of, figure: 1 GB}":                                        `"peak of" and phase "" do not go together`,
 		"{where: a, of: fits, figure: 1 GB, gpu: t4, batch: 1}":                        "has no figure",
 		"{where: a, of: device, figure: 1 GB, doubted: true}":                          "doubted is whether something fits",
-		"{where: a, of: fits, batch: 1}":                                               "said of a board and a batch",
+		"{where: a, of: fits, batch: 1}":                                               "said of a GPU and a batch",
 		"{where: a, of: device, figure: 30 %}":                                         "a share is one of trained parameters, or compares",
 		"{where: a, of: trainable, figure: 3 GB}":                                      "a share is one of trained parameters, or compares",
 		"{where: a, of: device, figure: 1 GB, amp: fp8}":                               `there is no precision "fp8"`,
@@ -180,7 +180,7 @@ func lookup(t *testing.T, name string) models.Model {
 	return m
 }
 
-// says are the figures that match a case.
+// says returns the figures that match a case.
 func says(t *testing.T, name, gpu string, c models.Case) []string {
 	m := lookup(t, name)
 	c, err := m.Complete(c)
@@ -200,7 +200,7 @@ func TestClaimsMatchOnlyTheirConditions(t *testing.T) {
 		says(t, "redimnet-b2", "t4", models.Case{Stage: "frozen", Batch: 32}))
 	half := full
 	half.AMP = "fp16"
-	require.Equal(t, []string{"~4-5 GB"}, says(t, "redimnet-b2", "rtx-5060-ti", half), "of that board alone")
+	require.Equal(t, []string{"~4-5 GB"}, says(t, "redimnet-b2", "rtx-5060-ti", half), "of that GPU alone")
 	require.Empty(t, says(t, "redimnet-b2", "t4", half))
 	for _, other := range []models.Case{
 		{Stage: "full", Batch: 33},

@@ -14,7 +14,7 @@ import (
 // Count is a number of matching items among a total.
 type Count struct{ Matched, Of int }
 
-// Share is the part that matches, 1 for none of none.
+// Share returns the part that matches, 1 for none of none.
 func (c Count) Share() float64 {
 	if c.Of == 0 {
 		return 1

@@ -54,7 +54,7 @@ func TestRanksRunAsInPyTorch(t *testing.T) {
 	requireTable(t, "testdata/ranks.golden", table.String())
 }
 
-// rankCase is the case that a list is of.
+// rankCase returns the case that a list is of.
 func rankCase(t *testing.T, name string) models.Case {
 	m := rankList.FindStringSubmatch(name)
 	require.NotNil(t, m, name)

@@ -50,8 +50,8 @@ func Write(w io.Writer, reports []*report.Report) error {
 	return err
 }
 
-// deviceName is the device of a point as parts of a benchmark's name: of a measured
-// one, the board and its machine, too.
+// deviceName returns the device of a point as parts of a benchmark's name: of a measured
+// one, the GPU and its machine, too.
 func deviceName(r *report.Report, p report.Point) string {
 	name := word(p.Device)
 	d, ok := r.Find(p.Device)
@@ -65,7 +65,7 @@ func deviceName(r *report.Report, p report.Point) string {
 	return name
 }
 
-// caseName is the case as parts of a benchmark's name: what is not usual, and the precision. Names do not say the
+// caseName returns the case as parts of a benchmark's name: what is not usual, and the precision. Names do not say the
 // release of PyTorch, so that benchstat compares releases.
 func caseName(c report.Case) string {
 	usual := models.Case{Accumulate: 1, Torch: c.Torch}

@@ -41,7 +41,7 @@ func sweep() *report.Report {
 	}
 }
 
-// The name of a measured board says which it is, and of which machine.
+// The name of a measured GPU says which it is, and of which machine.
 func TestMeasuredGPUsAreNamed(t *testing.T) {
 	r := sweep()
 	r.Devices = []report.Device{{Name: "n2/cuda:0", GPU: "h100", UUID: "GPU-2", Host: "n2"}}

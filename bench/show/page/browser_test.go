@@ -80,7 +80,7 @@ func openText(t testing.TB, text string, width, height int64, actions ...chromed
 	return b
 }
 
-// js is the value of an expression in the page.
+// js returns the value of an expression in the page.
 func js[T any](t testing.TB, b *browser, expression string) T {
 	v, err := chromedp.Run(b, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
 	require.NoError(t, err)

@@ -39,7 +39,7 @@ func (p *Page) series() []series {
 	return all
 }
 
-// verdict is the page in a sentence.
+// verdict returns the page in a sentence.
 func (p *Page) verdict() (sentence string, good, bad bool) {
 	all := p.series()
 	var clauses []string
@@ -109,7 +109,7 @@ func phaseWords(phase string) string {
 	return name + " of step " + step
 }
 
-// deviceBytes is what a point needs of the device: what the run took, or the
+// deviceBytes returns what a point needs of the device: what the run took, or the
 // estimate.
 func deviceBytes(p report.Point) int64 {
 	if p.Run != nil {
@@ -170,7 +170,7 @@ type tick struct {
 	Label string
 }
 
-// peaksTop is where the chart of peaks ends, in bytes.
+// peaksTop returns where the chart of peaks ends, in bytes.
 func (s series) peaksTop() int64 {
 	limit := s.device.Memory - s.device.Context
 	top := limit
@@ -182,7 +182,7 @@ func (s series) peaksTop() int64 {
 			top = max(top, point.Run.Reserved)
 		}
 	}
-	// A plan far beyond the board must not squeeze the rest to nothing.
+	// A plan far beyond the GPU must not squeeze the rest to nothing.
 	return min(top+top/25, 4*limit)
 }
 
@@ -244,7 +244,7 @@ func (p *Page) peakRow(c *peakChart, d report.Device, point report.Point, share 
 	return row
 }
 
-// claimed is the guide's figure for a point, less the context where it is of the whole
+// claimed returns the guide's figure for a point, less the context where it is of the whole
 // device: the chart shows what PyTorch reserves.
 func claimed(p report.Point, context int64) (report.ByteRange, bool) {
 	if len(p.Claims) == 0 || p.Claims[0].Bytes == nil {
@@ -305,7 +305,7 @@ type part struct {
 	Share float64
 }
 
-// partsTop is the total of the largest bar of components, in bytes.
+// partsTop returns the total of the largest bar of components, in bytes.
 func (s series) partsTop() int64 {
 	var top int64
 	for _, p := range s.points {
@@ -344,7 +344,7 @@ func breakdownOf(s series, least int64) breakdown {
 	return b
 }
 
-// legend is every component of some bar.
+// legend returns every component of some bar.
 func legend(all []breakdown) []part {
 	var out []part
 	for _, b := range all {
@@ -359,13 +359,13 @@ func legend(all []breakdown) []part {
 	return out
 }
 
-// key is the name of a component or class as a CSS class.
+// key returns the name of a component or class as a CSS class.
 func key(name string) string { return "c-" + strings.ReplaceAll(name, " ", "-") }
 
 // times are how long a step takes on one device, by batch size.
 type times struct {
 	Device string
-	// Bound says that the times are lower bounds of a simulated board.
+	// Bound says that the times are lower bounds of a simulated GPU.
 	Bound bool
 	Rows  []timeRow
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/vprof/vprof/internal/bytesize"
 )
 
-// Matrix is a page of models by boards.
+// Matrix is a page of models by GPUs.
 type Matrix struct{ *report.Matrix }
 
 //go:embed matrix.html.tmpl
@@ -19,8 +19,8 @@ var matrixMarkup string
 type matrixView struct {
 	*report.Matrix
 	frame
-	GPUs []matrixGPU
-	Cases  []matrixCase
+	GPUs  []matrixGPU
+	Cases []matrixCase
 }
 
 // matrixBoard is a column.
@@ -32,7 +32,7 @@ type matrixCase struct {
 	Cells       []matrixCell
 }
 
-// matrixCell is a case on a board. Class colors it, Words say it in full.
+// matrixCell is a case on a GPU. Class colors it, Words say it in full.
 type matrixCell struct{ Class, Largest, Needs, Words string }
 
 // Write writes the page.

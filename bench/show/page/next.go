@@ -12,7 +12,7 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// next is what to do with the result, and the command that does more: of the first
+// next returns what to do with the result, and the command that does more: of the first
 // device, where there are several.
 func (p *Page) next() (todo []string, command string) {
 	s := p.series()[0]
@@ -41,7 +41,8 @@ func (p *Page) next() (todo []string, command string) {
 		fitCommand(p.Runs[0].Case, s.device)
 }
 
-// fitCommand is the line that searches the case's largest batch: with all that its fields say, but for what fit tries.
+// fitCommand returns the line that searches the case's largest batch: with all that its fields say, but for what fit
+// tries.
 func fitCommand(c report.Case, d report.Device) string {
 	words := []string{"vprof", "fit", "--model", c.Model, "--gpu", d.GPU}
 	if c.ConfigHash != "" {

@@ -126,7 +126,7 @@ func (s scales) max(t scales) scales {
 	return scales{max(s.peaks, t.peaks), max(s.parts, t.parts), max(s.step, t.step)}
 }
 
-// scales are what the page's charts take of themselves.
+// scales returns what the page's charts take of themselves.
 func (p *Page) scales() scales {
 	var out scales
 	for _, s := range p.series() {
@@ -205,7 +205,7 @@ func (p *Page) differs() string {
 	return ""
 }
 
-// facts are what the fields of the case say, by their names in tables.
+// facts returns what the fields of the case say, by their names in tables.
 func (p *Page) facts() []fact {
 	r := p.Runs[0]
 	facts := []fact{{"Model", r.Case.Model}}
@@ -265,7 +265,7 @@ type frame struct {
 	Script template.JS
 }
 
-// framed is the frame of a page, with the script or without.
+// framed returns the frame of a page, with the script or without.
 func framed(title string, scripted bool) frame {
 	f := frame{Title: title, Style: template.CSS(style)} //nolint:gosec // it is ours
 	allowed := "style-src " + digest(style)
@@ -277,7 +277,7 @@ func framed(title string, scripted bool) frame {
 	return f
 }
 
-// digest is how a policy names a text of a page.
+// digest returns how a policy names a text of a page.
 func digest(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"

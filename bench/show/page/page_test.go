@@ -31,7 +31,7 @@ import (
 
 func residuals(planner.Subject) (allocated, reserved planner.Residual, err error) { return }
 
-// swept is the page of a sweep of a model on a board with so much memory.
+// swept returns the page of a sweep of a model on a GPU with so much memory.
 func swept(t testing.TB, m models.Model, memory int64, batches ...int) *page.Page {
 	return sweptWith(t, residuals, m, memory, batches...)
 }
@@ -147,7 +147,7 @@ func TestSlowIsNotFitting(t *testing.T) {
 	require.Equal(t, 1, strings.Count(html, "<b>fits slowly</b>"))
 }
 
-// Of several boards it is said whose step is shown.
+// Of several GPUs it is said whose step is shown.
 func TestStepNamesItsGPU(t *testing.T) {
 	p := toyPage(t)
 	require.NotContains(t, written(t, p), "simulated on the ")
@@ -249,7 +249,7 @@ func BenchmarkPageOfEightBatches(b *testing.B) {
 	}
 }
 
-// long is a page whose step has n allocations and frees: n/2 buffers of which
+// long returns a page whose step has n allocations and frees: n/2 buffers of which
 // about a hundred live at a time.
 func long(t testing.TB, n int) *page.Page {
 	p := &program.Program{

@@ -102,7 +102,7 @@ func (p *Pair) view() (*pairView, error) {
 	return v, nil
 }
 
-// Batch is the batch size at which the sides are compared: the largest that fits the
+// Batch returns the batch size at which the sides are compared: the largest that fits the
 // first device of both, or else the largest that both have, or zero.
 func (p *Pair) Batch() int {
 	fits, common := 0, 0
@@ -120,7 +120,7 @@ func (p *Pair) Batch() int {
 	return cmp.Or(fits, common)
 }
 
-// shown are the points of A and B that are compared: those of the steps shown, or of the
+// shown returns the points of A and B that are compared: those of the steps shown, or of the
 // batch size that both have, or each side's largest that fits.
 func (p *Pair) shown() (a, b report.Point) {
 	return p.A.shown(p.Batch()), p.B.shown(p.Batch())
@@ -143,7 +143,7 @@ func (p *Page) shown(batch int) report.Point {
 	return best
 }
 
-// verdict is the page in two sentences: what B needs more or less at the batch sizes
+// verdict returns the page in two sentences: what B needs more or less at the batch sizes
 // compared, and up to which batch each side fits.
 func (p *Pair) verdict(a, b report.Point) string {
 	needA, needB := deviceBytes(a), deviceBytes(b)
@@ -215,7 +215,7 @@ func signed(n int64) string {
 	return "+" + bytesize.Format(n)
 }
 
-// differs is everything that is not the same of both cases, of their boards, and of the vprof that made the runs.
+// differs is everything that is not the same of both cases, of their GPUs, and of the vprof that made the runs.
 func (p *Pair) differs() (out []difference) {
 	add := func(name, a, b string) {
 		if a != b {
@@ -249,7 +249,7 @@ func (p *Pair) differs() (out []difference) {
 	return out
 }
 
-// boards are those of the page in words.
+// GPUs are those of the page in words.
 func (p *Page) gpus() string {
 	all := lists.Map(p.series(), func(s series) string { return s.device.String() })
 	return strings.Join(all, ", ")

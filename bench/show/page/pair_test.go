@@ -13,7 +13,7 @@ import (
 	"github.com/vprof/vprof/models/toy"
 )
 
-// toyPair is toy on a board of 1 GiB and, with other batch sizes, on one of 2 GiB.
+// toyPair is toy on a GPU of 1 GiB and, with other batch sizes, on one of 2 GiB.
 func toyPair(t testing.TB) *page.Pair {
 	p := &page.Pair{A: toyPage(t), B: swept(t, toy.Model(), 2<<30, 8, 16, 24)}
 	p.B.Runs[0].Case.AMP = "bf16"
@@ -83,7 +83,7 @@ func TestPairComparesComponents(t *testing.T) {
 	}
 }
 
-// The memory of the smaller board ends in the middle of an axis that reaches the end of
+// The memory of the smaller GPU ends in the middle of an axis that reaches the end of
 // the larger one.
 func TestPairHasOneScale(t *testing.T) {
 	text := writtenPair(t, toyPair(t))

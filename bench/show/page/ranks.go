@@ -39,7 +39,7 @@ const (
 	lanePoints            = 400
 )
 
-// lanesOf are the streams of a step that has several: the bytes allocated on each between
+// lanesOf returns the streams of a step that has several: the bytes allocated on each between
 // two instructions, on one scale of time.
 func lanesOf(p *profile.Profile, from, to int) []lane {
 	names := p.Program.Streams

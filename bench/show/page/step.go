@@ -17,7 +17,7 @@ type step struct {
 	// ID ends the names of the step's elements, where a page has two.
 	ID          string
 	Batch, Step int
-	// On is the board, if the page shows several.
+	// On is the GPU, if the page shows several.
 	On  string
 	OOM string
 	// Note says that the step is not quite that of the runs.
@@ -131,7 +131,7 @@ func stepOf(p *profile.Profile) *step {
 	return s
 }
 
-// place is the module of a site, with the line of source if it is known.
+// place returns the module of a site, with the line of source if it is known.
 func place(s program.Site) string {
 	if s.Where == "" {
 		return s.Module
@@ -206,7 +206,7 @@ func timeline(p *profile.Profile, from, to int) stepData {
 	return d
 }
 
-// phases are those within the instructions, in numbers of events.
+// phases returns those within the instructions, in numbers of events.
 func phases(p *profile.Profile, from, to int) []phaseData {
 	event := func(instruction int) int {
 		n := 0

@@ -17,7 +17,7 @@ import (
 var lineColors = []color.Color{palette[0], palette[4], palette[3], palette[5], palette[10]}
 
 // Batch draws the reserved peak over the batch size: the estimate with its
-// interval, the runs, and where each board ends.
+// interval, the runs, and where each GPU ends.
 func Batch(r *report.Report) (*plot.Plot, error) {
 	p := newPlot(r.Case.String(), "batch size", "reserved at the peak (GiB)")
 	if len(r.Points) == 0 {
@@ -53,7 +53,7 @@ func Batch(r *report.Report) (*plot.Plot, error) {
 	return p, nil
 }
 
-// curve draws the estimates and runs of one board.
+// curve draws the estimates and runs of one GPU.
 func curve(p *plot.Plot, r *report.Report, d report.Device, c color.Color, name string) error {
 	var estimates, low, high, runs plotter.XYs
 	for _, point := range r.Points {
@@ -98,7 +98,7 @@ func curve(p *plot.Plot, r *report.Report, d report.Device, c color.Color, name 
 	return nil
 }
 
-// between is the area from one line up to another.
+// between returns the area from one line up to another.
 func between(lower, upper plotter.XYs) (*plotter.Polygon, error) {
 	area := append(plotter.XYs{}, upper...)
 	for i := range lower {

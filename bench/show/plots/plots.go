@@ -79,7 +79,7 @@ func Write(w io.Writer, p *plot.Plot, format string) error {
 	return err
 }
 
-// dashed is a straight line in dashes.
+// dashed returns a straight line in dashes.
 func dashed(from, to plotter.XY, c color.Color) (*plotter.Line, error) {
 	line, err := plotter.NewLine(plotter.XYs{from, to})
 	if err != nil {
@@ -89,7 +89,7 @@ func dashed(from, to plotter.XY, c color.Color) (*plotter.Line, error) {
 	return line, nil
 }
 
-// boards are the devices of a report that have points.
+// GPUs are the devices of a report that have points.
 func gpus(r *report.Report) []report.Device {
 	return slices.DeleteFunc(slices.Clone(r.Devices), func(d report.Device) bool {
 		return !slices.ContainsFunc(r.Points, func(p report.Point) bool { return p.Device == d.Name })

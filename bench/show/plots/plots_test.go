@@ -23,7 +23,7 @@ import (
 
 const memory = 1 << 30
 
-// drawn are all kinds of plots of the toy's plan.
+// drawn returns all kinds of plots of the toy's plan.
 func drawn(t *testing.T) map[string]*plot.Plot {
 	m := toy.Model()
 	setup, err := step.New(m, m.Default,
@@ -93,7 +93,7 @@ func TestRunsWithoutPointsCannotBeDrawn(t *testing.T) {
 	require.ErrorContains(t, err, "no components")
 }
 
-// A plan for two boards has a curve, and bars, for each.
+// A plan for two GPUs has a curve, and bars, for each.
 func TestGPUsStandApart(t *testing.T) {
 	m := toy.Model()
 	setup, err := step.New(m, m.Default,

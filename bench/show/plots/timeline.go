@@ -64,7 +64,7 @@ func Timeline(pr *profile.Profile) (*plot.Plot, error) {
 	return p, markPhases(p, pr, all)
 }
 
-// moments are those of the instructions from up to to.
+// moments returns those of the instructions from up to to.
 func moments(pr *profile.Profile, from, to int) []moment {
 	var all []moment
 	for i, classes := range pr.ByClass() {
@@ -76,7 +76,7 @@ func moments(pr *profile.Profile, from, to int) []moment {
 	return all
 }
 
-// highest are the moments to draw: of each column the one with most memory, so
+// highest returns the moments to draw: of each column the one with most memory, so
 // that no peak is lost.
 func highest(all []moment) []int {
 	n := min(columns, len(all))

@@ -156,7 +156,7 @@ func reservedOf(l *replay.Layout) (bytes int64) {
 	return bytes
 }
 
-// poolName is the segment type, as PyTorch calls it.
+// poolName returns the segment type, as PyTorch calls it.
 func poolName(p allocator.Pool) string {
 	if p == allocator.SmallPool {
 		return "small"

@@ -36,7 +36,7 @@ func (p *Profile) WritePprof(w io.Writer) error {
 	return out.Write(w)
 }
 
-// Stack is where a buffer was allocated, outermost first: the model, the
+// Stack returns where a buffer was allocated, outermost first: the model, the
 // modules by their full paths, the operator. What belongs to no module stands
 // under its class.
 func (p *Profile) Stack(buffer uint32) []string {

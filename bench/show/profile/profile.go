@@ -22,7 +22,7 @@ import (
 )
 
 // Profile is the recorded steps of a case with a full replay of them, on simulated memory
-// of a board's size. Nothing in it is measured.
+// of a GPU's size. Nothing in it is measured.
 type Profile struct {
 	Tool  report.Tool
 	Case  report.Case
@@ -49,7 +49,7 @@ type Event struct {
 	allocator.TraceEvent
 }
 
-// Of replays a program with allocator settings on a board and keeps timeline, events and
+// Of replays a program with allocator settings on a GPU and keeps timeline, events and
 // layouts. The caller fills in tool, case and batch.
 func Of(ctx context.Context, p *program.Program, gpu device.GPU, conf allocator.Config) (*Profile, error) {
 	pr := &Profile{GPU: gpu, Program: p, Clock: clock(p, gpu)}
@@ -85,7 +85,7 @@ func clock(p *program.Program, gpu device.GPU) []time.Duration {
 	return times
 }
 
-// traffic is what an op reads and writes, bytes.
+// traffic returns what an op reads and writes, bytes.
 func traffic(p *program.Program, op *program.Op) (bytes int64) {
 	for _, span := range [...]program.Span{op.Reads, op.Writes} {
 		for _, operand := range p.Operands[span.From:span.To] {
@@ -95,7 +95,7 @@ func traffic(p *program.Program, op *program.Op) (bytes int64) {
 	return bytes
 }
 
-// Site is where a buffer was allocated.
+// Site returns where a buffer was allocated.
 func (p *Profile) Site(buffer uint32) program.Site {
 	if s := p.Program.Buffers[buffer].Site; int(s) < len(p.Program.Sites) {
 		return p.Program.Sites[s]
@@ -103,7 +103,7 @@ func (p *Profile) Site(buffer uint32) program.Site {
 	return program.Site{}
 }
 
-// Operator is the operator of a site with the autograd node it belongs to:
+// Operator returns the operator of a site with the autograd node it belongs to:
 // "conv2d", "mm (AddmmBackward0)".
 func Operator(s program.Site) string {
 	switch {
@@ -117,7 +117,7 @@ func Operator(s program.Site) string {
 	return s.Op + " (" + s.Node + ")"
 }
 
-// End is the number of instructions that were carried out: all, unless the
+// End returns the number of instructions that were carried out: all, unless the
 // memory ended.
 func (p *Profile) End() int {
 	if p.Run.OOM != nil {
@@ -132,7 +132,7 @@ type Span struct {
 	From, To int
 }
 
-// Spans are the phases that were run, the last perhaps cut off by the end of
+// Spans returns the phases that were run, the last perhaps cut off by the end of
 // memory.
 func (p *Profile) Spans() []Span {
 	var spans []Span
@@ -149,7 +149,7 @@ func (p *Profile) Spans() []Span {
 	return spans
 }
 
-// PeakStep is the step of the peak and the half-open range of its instructions.
+// PeakStep returns the step of the peak and the half-open range of its instructions.
 func (p *Profile) PeakStep() (step, from, to int) {
 	step = p.Run.Peak.Phase.Step
 	from = -1
@@ -168,7 +168,7 @@ func (p *Profile) PeakStep() (step, from, to int) {
 	return step, from, to
 }
 
-// ByClass are the allocated bytes of each class at each point of the run's
+// ByClass returns the allocated bytes of each class at each point of the run's
 // timeline. They sum to the point's.
 func (p *Profile) ByClass() []program.Breakdown {
 	series := make([]program.Breakdown, len(p.Run.Timeline))

@@ -27,7 +27,7 @@ import (
 
 func residuals(planner.Subject) (allocated, reserved planner.Residual, err error) { return }
 
-// profiled is the profile of a model on a board of so much memory.
+// profiled returns the profile of a model on a GPU of so much memory.
 func profiled(t testing.TB, m models.Model, batch int, memory int64) *profile.Profile {
 	setup, err := step.New(m, m.Default, step.Evidence{Residuals: residuals})
 	require.NoError(t, err)
@@ -50,7 +50,7 @@ func redimnetB2(t testing.TB) *profile.Profile {
 	return nil
 }
 
-// all are a run that fits, one that does not, and one of a real model.
+// all returns a run that fits, one that does not, and one of a real model.
 func all(t *testing.T) map[string]*profile.Profile {
 	return map[string]*profile.Profile{
 		"toy":  profiled(t, toy.Model(), 8, 16<<30),

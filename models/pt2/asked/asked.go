@@ -35,7 +35,7 @@ type Answers []Set
 type Set struct {
 	// CuDNN is the version, as "9.19".
 	CuDNN string `json:"cudnn"`
-	// Capability is the generation of boards, as [cudnn.Generation] has it.
+	// Capability is the generation of GPUs, as [cudnn.Generation] has it.
 	Capability int `json:"capability"`
 	// Bytes are the workspaces by question, as [oracle.Question.String] writes it.
 	Bytes map[string]int64 `json:"bytes"`
@@ -47,7 +47,7 @@ type file struct {
 	Answers Answers `json:"answers"`
 }
 
-// FileOf is the name of the file for the answers about a model's file.
+// FileOf returns the name of the file for the answers about a model's file.
 func FileOf(model string) string { return strings.TrimSuffix(model, ".pt2") + ".cudnn.json" }
 
 // Read reads a file of answers. Without one, there are none. The error is an
@@ -68,7 +68,7 @@ func Read(path string) (Answers, error) {
 	return Parse(path, text)
 }
 
-// Parse is the answers in a file's text. The error is an [*input.FormatError].
+// Parse returns the answers in a file's text. The error is an [*input.FormatError].
 func Parse(path string, text []byte) (Answers, error) {
 	const again = "; remove it and ask again with vprof capture ask"
 	damaged := func(reason string) error { return &input.FormatError{File: path, Reason: reason + again} }
@@ -92,7 +92,7 @@ func Parse(path string, text []byte) (Answers, error) {
 	return of.Answers, nil
 }
 
-// Add is a with the answers of s. Where both have an answer to a question, that of s counts.
+// Add returns a with the answers of s. Where both have an answer to a question, that of s counts.
 func (a Answers) Add(s Set) Answers {
 	a = slices.Clone(a)
 	i := slices.IndexFunc(a, func(o Set) bool { return o.CuDNN == s.CuDNN && o.Capability == s.Capability })
@@ -129,18 +129,18 @@ func Save(ctx context.Context, path string, s Set) error {
 	return os.Remove(backup) // what it held is in the new one
 }
 
-// An Oracle answers what version of cuDNN it can be asked about boards of a generation; nil
+// An Oracle answers what version of cuDNN it can be asked about GPUs of a generation; nil
 // where it cannot.
 type Oracle func(version string, generation int) cudnn.Answer
 
-// Answer has a tape use what a version of cuDNN answered about the tape's boards.
+// Answer has a tape use what a version of cuDNN answered about the tape's GPUs.
 func (o Oracle) Answer(tape *trace.Tape, version string) {
 	tape.AnswerConvolutions(func(b trace.GPU) cudnn.Answer {
 		return o(version, cudnn.Generation(cudnn.GPU{Capability: b.Capability}))
 	})
 }
 
-// With is the answers to which an oracle adds what they lack; it may be nil.
+// With returns the answers to which an oracle adds what they lack; it may be nil.
 func (a Answers) With(o Oracle) Oracle {
 	return func(version string, generation int) cudnn.Answer {
 		known := a.For(version, generation)
@@ -158,7 +158,7 @@ func (a Answers) With(o Oracle) Oracle {
 	}
 }
 
-// For is the answers of one version of cuDNN about one architecture.
+// For returns the answers of one version of cuDNN about one architecture.
 func (a Answers) For(version string, generation int) cudnn.Answer {
 	var bytes map[string]int64
 	for _, s := range a {

@@ -134,7 +134,7 @@ func contents(f *zip.File, most uint64) ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// noArchive is the error for a file that is no zip archive: it names the kind of file
+// noArchive returns the error for a file that is no zip archive: it names the kind of file
 // that it looks like.
 func noArchive(r io.ReaderAt, size int64) error {
 	head := make([]byte, 8)
@@ -154,7 +154,7 @@ func noArchive(r io.ReaderAt, size int64) error {
 	}
 }
 
-// otherArchive is the error for a zip archive without an exported program.
+// otherArchive returns the error for a zip archive without an exported program.
 func otherArchive(z *zip.Reader) error {
 	for _, f := range z.File {
 		switch {

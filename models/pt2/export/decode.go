@@ -95,7 +95,7 @@ func schemaError(major int) error {
 		"export the model with one of these", major, schemaMajor)
 }
 
-// optionalText is a string, or "" for null.
+// optionalText returns a string, or "" for null.
 func (d *decoder) optionalText() string {
 	if d.null() {
 		return ""
@@ -160,7 +160,7 @@ func (d *decoder) graph(g *graph) {
 	d.graphs = d.graphs[:len(d.graphs)-1]
 }
 
-// valueOf is the number of a name of the innermost graph. A name gets one where
+// valueOf returns the number of a name of the innermost graph. A name gets one where
 // it is first met: outputs of a graph stand before its nodes.
 func (d *decoder) valueOf(name string) int32 {
 	g := d.graphs[len(d.graphs)-1]

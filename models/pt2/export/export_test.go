@@ -36,7 +36,7 @@ const program = `{"graph_module": {"graph": {
 	"range_constraints": {"s0": {"min_val": 2, "max_val": 64}},
 	"schema_version": {"major": 8, "minor": 17}, "torch_version": "2.11.0"}`
 
-// archive is a zip of names and contents.
+// archive returns a zip of names and contents.
 func archive(t testing.TB, entries ...string) []byte {
 	var b bytes.Buffer
 	z := zip.NewWriter(&b)

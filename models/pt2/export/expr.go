@@ -13,7 +13,7 @@ type Size struct {
 	Expr *Expr
 }
 
-// Eval is the number at the given values of symbols.
+// Eval returns the number at the given values of symbols.
 func (s Size) Eval(symbols map[string]int64) (int64, error) {
 	if s.Expr == nil {
 		return s.Int, nil
@@ -78,7 +78,7 @@ func (p *exprParser) next() byte {
 	return p.text[p.at]
 }
 
-// word is an identifier or a number.
+// word returns an identifier or a number.
 func (p *exprParser) word() string {
 	p.next()
 	start := p.at
@@ -161,7 +161,7 @@ func (e *Expr) Symbols(f func(name string)) {
 	}
 }
 
-// String is the expression in SymPy's notation, as [ParseExpr] reads it.
+// String returns the expression in SymPy's notation, as [ParseExpr] reads it.
 func (e *Expr) String() string {
 	switch e.Func {
 	case "Symbol":

@@ -91,7 +91,7 @@ type Count struct {
 	True, Among           int64
 }
 
-// Of is the count of a mask of n elements, rounded down.
+// Of returns the count of a mask of n elements, rounded down.
 func (c Count) Of(n, batch int64) int64 {
 	among := max(c.Among, 1)
 	count := c.Least + c.Linear*batch + c.Square*batch*batch + n/among*c.True + n%among*c.True/among

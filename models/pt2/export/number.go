@@ -14,16 +14,16 @@ type Number struct {
 	float bool
 }
 
-// Whole is a whole number.
+// Whole returns a whole number.
 func Whole(i int64) Number { return Number{i: i} }
 
-// Fraction is a number of floating point.
+// Fraction returns a number of floating point.
 func Fraction(f float64) Number { return Number{f: f, float: true} }
 
-// Int is a whole number's value; ok is false for others.
+// Int returns a whole number's value; ok is false for others.
 func (n Number) Int() (i int64, ok bool) { return n.i, !n.float }
 
-// Real is the number in floating point.
+// Real returns the number in floating point.
 func (n Number) Real() float64 {
 	if n.float {
 		return n.f
@@ -94,7 +94,7 @@ func check(name string, n int) error {
 	return nil
 }
 
-// Compute is what a function, by its name in SymPy, makes of numbers.
+// Compute returns what a function, by its name in SymPy, makes of numbers.
 func Compute(name string, args ...Number) (Number, error) {
 	if err := check(name, len(args)); err != nil {
 		return Number{}, err

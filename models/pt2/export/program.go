@@ -276,7 +276,7 @@ func parseTrace(text string) []Frame {
 	return out
 }
 
-// ownLine is the innermost line that is not of PyTorch's own modules, whose
+// ownLine returns the innermost line that is not of PyTorch's own modules, whose
 // lines say nothing of the model.
 func ownLine(trace []Frame) string {
 	for i := len(trace) - 1; i >= 0; i-- {

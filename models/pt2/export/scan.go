@@ -35,7 +35,7 @@ func (s *scanner) fail(format string, args ...any) {
 	}
 }
 
-// peek is the first byte of the next token, 0 at the end.
+// peek returns the first byte of the next token, 0 at the end.
 func (s *scanner) peek() byte {
 	for s.at < len(s.data) {
 		switch c := s.data[s.at]; c {
@@ -129,7 +129,7 @@ func (s *scanner) null() bool {
 	return false
 }
 
-// raw is the content of a string before its escapes are resolved.
+// raw returns the content of a string before its escapes are resolved.
 func (s *scanner) raw() (content []byte, escaped bool) {
 	if !s.value() || !s.take('"') {
 		return nil, false
@@ -153,7 +153,7 @@ func (s *scanner) raw() (content []byte, escaped bool) {
 	}
 }
 
-// text is a string. Equal strings share their memory: names and traces repeat.
+// text returns a string. Equal strings share their memory: names and traces repeat.
 func (s *scanner) text() string {
 	content, escaped := s.raw()
 	if escaped {
@@ -211,7 +211,7 @@ func (s *scanner) unescape(content []byte) []byte {
 	return out
 }
 
-// word is a token of letters and digits: a number, true, false.
+// word returns a token of letters and digits: a number, true, false.
 func (s *scanner) word() []byte {
 	if !s.value() {
 		return nil
@@ -236,7 +236,7 @@ func (s *scanner) word() []byte {
 	return s.data[start:s.at]
 }
 
-// integer is a whole number.
+// integer returns a whole number.
 func (s *scanner) integer() int64 {
 	w := s.word()
 	if s.err != nil {

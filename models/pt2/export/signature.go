@@ -69,7 +69,7 @@ type treeSpec struct {
 	Children []treeSpec `json:"children_spec"`
 }
 
-// resultNames are the names of the leaves of a structure of results: keys of
+// resultNames returns the names of the leaves of a structure of results: keys of
 // dicts and fields of dataclasses, numbers elsewhere; a lone result has none.
 // A structure that is not understood has no names.
 func resultNames(spec string) []string {

@@ -60,7 +60,7 @@ func (t *tracer) enter(n *export.Node) {
 	t.prev = n
 }
 
-// shared is how many of the running activations a call is in. Frames are the
+// shared returns how many of the running activations a call is in. Frames are the
 // same as long as their lines are; a frame whose line has changed has gone on,
 // and what it called has returned. Where the modules part, the frame of the first
 // other module is another.
@@ -89,7 +89,7 @@ func (t *tracer) shared(n *export.Node) int {
 	return s
 }
 
-// frameOf is the frame of the call of module m of a node's stack: each has one
+// frameOf returns the frame of the call of module m of a node's stack: each has one
 // forward.
 func frameOf(n *export.Node, m int) int {
 	seen := 0
@@ -194,7 +194,7 @@ func (a *activation) bind(t *tracer, result []int32) {
 	}
 }
 
-// leaving are the values that the statement's calls have made and others use.
+// leaving returns the values that the statement's calls have made and others use.
 func (a *activation) leaving(t *tracer) (out []int32) {
 	for _, v := range a.made {
 		if t.last[v] > t.now && !slices.Contains(out, v) {

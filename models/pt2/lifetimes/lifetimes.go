@@ -74,7 +74,7 @@ func newTracer(p *export.Program) *tracer {
 	return t
 }
 
-// inputs are the values among a node's arguments.
+// inputs returns the values among a node's arguments.
 func inputs(n *export.Node) (values []int32) {
 	for _, a := range n.Inputs {
 		each(a.Argument, func(v int32) { values = append(values, v) })
@@ -82,7 +82,7 @@ func inputs(n *export.Node) (values []int32) {
 	return values
 }
 
-// outputs are the values that a node makes.
+// outputs returns the values that a node makes.
 func outputs(n *export.Node) (values []int32) {
 	for _, o := range n.Outputs {
 		each(o, func(v int32) { values = append(values, v) })

@@ -53,7 +53,7 @@ func observed(p *export.Program) error {
 	return nil
 }
 
-// madeBy are the values that nodes make, and those of them that have names.
+// madeBy returns the values that nodes make, and those of them that have names.
 func madeBy(p *export.Program) (made map[int32]bool, named map[string]int32) {
 	made, named = map[int32]bool{}, map[string]int32{}
 	for i := range p.Nodes {
@@ -69,7 +69,7 @@ func madeBy(p *export.Program) (made map[int32]bool, named map[string]int32) {
 	return made, named
 }
 
-// lastUses are the nodes after which values are not used any more.
+// lastUses returns the nodes after which values are not used any more.
 func lastUses(p *export.Program) []int {
 	last := make([]int, p.Values)
 	for i := range p.Nodes {

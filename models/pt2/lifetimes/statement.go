@@ -96,7 +96,7 @@ var keywords = map[string]bool{
 	"math": true, "dim": true,
 }
 
-// plainNames are the names in an expression that are neither called nor
+// plainNames returns the names in an expression that are neither called nor
 // attributes nor keyword arguments.
 func plainNames(text string) []string {
 	var out []string

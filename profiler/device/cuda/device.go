@@ -28,7 +28,7 @@ type Device struct {
 	context cu.CUContext
 	stream  cu.Stream
 	work    *workload
-	// identity is what the driver and NVML say of which board it is.
+	// identity is what the driver and NVML say of which GPU it is.
 	identity device.Identity
 
 	// segments, ranges and pages are what is to be given back, by address,
@@ -37,12 +37,12 @@ type Device struct {
 	// events are all that were made, idle those not in use.
 	events, idle []cu.Event
 
-	// board is the GPU as NVML sees it, nil if NVML does not.
+	// GPU is the GPU as NVML sees it, nil if NVML does not.
 	watched *nvml.GPU
 	// typical is what a context is expected to take, bytes.
 	typical  int64
 	baseline device.Baseline
-	// strangers are the processes that used the board before this one did.
+	// strangers are the processes that used the GPU before this one did.
 	strangers map[int]bool
 
 	// runs tells whether kernels run: see prove.
@@ -52,7 +52,7 @@ type Device struct {
 
 	// leave is the memory that is not taken, so that others find it; hosts is the
 	// part of it that the host needs; spills tells that the driver hands out more
-	// than the board has: see room.
+	// than the GPU has: see room.
 	leave, hosts int64
 	spills       bool
 	// timed tells that kernels have a time limit: see most.

@@ -28,7 +28,7 @@ func catalogGPU(t testing.TB, name string) device.GPU {
 	return gpu
 }
 
-// small is a board of 1 GiB whose context takes 100 MiB.
+// small returns a GPU of 1 GiB whose context takes 100 MiB.
 func small(t testing.TB) fakecuda.Setup {
 	gpu := catalogGPU(t, "rtx-5060-ti")
 	gpu.Memory, gpu.Context = 1024*mib, 100*mib
@@ -60,7 +60,7 @@ func available(t testing.TB, d *cuda.Device) int64 {
 func TestEveryGPUOfTheCatalogDescribesItself(t *testing.T) {
 	tried := map[device.Capability]bool{}
 	for _, gpu := range device.Catalog() {
-		// A short run opens one board of each compute capability.
+		// A short run opens one GPU of each compute capability.
 		if gpu.Capability < 70 || testing.Short() && tried[gpu.Capability] {
 			continue
 		}
@@ -145,7 +145,7 @@ func TestCloseGivesEverythingBack(t *testing.T) {
 }
 
 // Two others hold 100 and 200 MiB, the context takes 100, the kernels 8: the
-// board shows them apart, and NVML what belongs to this process.
+// GPU shows them apart, and NVML what belongs to this process.
 // The driver is told to load vprof's own kernels at once. A command that vprof starts is not.
 func TestCommandsLoadTheirKernelsAsEver(t *testing.T) {
 	small(t).Restart(t)
@@ -214,8 +214,8 @@ func TestWithoutNVMLAContextIsAsLargeAsTheCatalogSays(t *testing.T) {
 	}
 }
 
-// NVML in a container lists nobody, and shows that the board is in use. So much is a process
-// that computes, but on a board with a display.
+// NVML in a container lists nobody, and shows that the GPU is in use. So much is a process
+// that computes, but on a GPU with a display.
 func TestWhoIsNotListedIsANeighbor(t *testing.T) {
 	for _, tt := range []struct {
 		used    int64
@@ -330,7 +330,7 @@ func TestTheCachingAllocatorRunsOnTheDevice(t *testing.T) {
 	}
 }
 
-// session is a bit of everything that a device is asked for.
+// session returns a bit of everything that a device is asked for.
 func session() (err error) {
 	d, err := cuda.Open(0)
 	if err != nil {
@@ -445,7 +445,7 @@ func TestEveryCallMayFail(t *testing.T) {
 	}
 }
 
-// Kernels that were assembled need no compiler: neither on the boards they were made
+// Kernels that were assembled need no compiler: neither on the GPUs they were made
 // for nor on later ones of the same major number. Others, and drivers that refuse
 // them, compile.
 func TestTheDriverCompilesOnlyWhatWasNotAssembled(t *testing.T) {

@@ -98,7 +98,7 @@ func initError(err error) error {
 	switch c.Code {
 	case noDevice:
 		u.Reason, u.Err = "the driver shows no GPU", nil
-		u.Remedy = "see nvidia-smi, and whether CUDA_VISIBLE_DEVICES hides it; a board in MIG mode needs slices " +
+		u.Remedy = "see nvidia-smi, and whether CUDA_VISIBLE_DEVICES hides it; a GPU in MIG mode needs slices " +
 			"(nvidia-smi mig -cgi)"
 		if denied := denied(openNode); denied != "" {
 			u.Reason = "no permission to use " + denied
@@ -136,14 +136,14 @@ func find(index int) (cu.Device, error) {
 	return id, failure("cuDeviceGet", 0, err)
 }
 
-// nodes are the files of boards, controlNode that through which the driver is
+// nodes are the files of GPUs, controlNode that through which the driver is
 // reached.
 const (
 	nodes       = "/dev/nvidia[0-9]*"
 	controlNode = "/dev/nvidiactl"
 )
 
-// denied is the first of the driver's files that this user may not open; empty
+// denied returns the first of the driver's files that this user may not open; empty
 // if there is none.
 func denied(open func(file string) error) string {
 	files, _ := filepath.Glob(nodes) // the pattern is well-formed
@@ -186,13 +186,13 @@ func (d *Device) contextError(err error) error {
 	switch {
 	case !errors.As(err, &c):
 	case modeErr == nil && mode == computeProhibited:
-		u.Reason, u.Err = "the board is in prohibited mode", nil
+		u.Reason, u.Err = "the GPU is in prohibited mode", nil
 		u.Remedy = "allow contexts with nvidia-smi -c DEFAULT"
 	case modeErr == nil && mode == computeExclusive && (c.Code == unavailable || c.Code == invalidDevice):
-		u.Reason, u.Err = "the board is in exclusive mode and another process uses it", nil
-		u.Remedy = "wait for that process, or share the board with nvidia-smi -c DEFAULT"
+		u.Reason, u.Err = "the GPU is in exclusive mode and another process uses it", nil
+		u.Remedy = "wait for that process, or share the GPU with nvidia-smi -c DEFAULT"
 	case errors.Is(err, allocator.ErrOutOfMemory):
-		u.Reason, u.Err = "the board has no room for a context", nil
+		u.Reason, u.Err = "the GPU has no room for a context", nil
 		u.Remedy = "other processes fill it (see nvidia-smi)"
 	}
 	return u
@@ -204,7 +204,7 @@ const (
 	computeExclusive  = 3
 )
 
-// describe fills in what the driver says of a board. What it does not say,
+// describe fills in what the driver says of a GPU. What it does not say,
 // rates above all, comes from the catalog, where the product is in it.
 func describe(id cu.Device) (device.GPU, error) {
 	name, err := id.Name()
@@ -245,7 +245,7 @@ func describe(id cu.Device) (device.GPU, error) {
 	return gpu, nil
 }
 
-// folded makes a name for a board that the catalog does not know.
+// folded makes a name for a GPU that the catalog does not know.
 func folded(product string) string {
 	name := strings.ToLower(strings.TrimPrefix(product, "NVIDIA "))
 	return strings.Join(strings.FieldsFunc(name, func(r rune) bool {

@@ -14,22 +14,22 @@ import (
 )
 
 // wslNode is there under WSL2, whose driver hands out the host's memory once that of
-// the board is full, so that an allocation never fails. Tests have another.
+// the GPU is full, so that an allocation never fails. Tests have another.
 var wslNode = "/dev/dxg"
 
 // virtualMemory is CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: old
-// boards, vGPUs and some WSL2 drivers lack it.
+// GPUs, vGPUs and some WSL2 drivers lack it.
 const virtualMemory cu.DeviceAttribute = 102
 
-// hostShare is the part of its memory that a board which shares the host's leaves to
+// hostShare is the part of its memory that a GPU which shares the host's leaves to
 // the host: filling it takes the machine down.
 const hostShare = 8
 
-// displayShare is what stays free of a board with a display unless another size is given:
+// displayShare is what stays free of a GPU with a display unless another size is given:
 // a desktop that cannot have memory for its next window goes down, and the step with it.
 const displayShare = 512 << 20
 
-// limits asks what the board's memory is, and whether kernels have a time limit.
+// limits asks what the GPU's memory is, and whether kernels have a time limit.
 func (d *Device) limits() error {
 	_, err := os.Stat(wslNode)
 	d.spills = err == nil
@@ -54,16 +54,16 @@ func (d *Device) limits() error {
 	return nil
 }
 
-// A board that drives a display ends kernels after two seconds on Windows and some more
+// A GPU that drives a display ends kernels after two seconds on Windows and some more
 // on Linux. So that even one at a twentieth of the peak takes no longer than a second,
 // none has more operations than the peak does in this time.
 const shortLaunch = 50 * time.Millisecond
 
-// mostUnknown is that many operations of the slowest boards there are kernels for, for
-// boards whose rates are not known.
+// mostUnknown is that many operations of the slowest GPUs there are kernels for, for
+// GPUs whose rates are not known.
 const mostUnknown = 50e9
 
-// most is the number of operations of one launch in a precision, zero if there is no
+// most returns the number of operations of one launch in a precision, zero if there is no
 // limit.
 func (d *Device) most(p program.Precision) int64 {
 	if !d.timed {
@@ -78,7 +78,7 @@ func (d *Device) most(p program.Precision) int64 {
 // multiProcess is CU_DEVICE_ATTRIBUTE_MPS_ENABLED, which older drivers do not know.
 const multiProcess cu.DeviceAttribute = 133
 
-// virtual are the names of parts of a board that a hypervisor hands out: the product,
+// virtual are the names of parts of a GPU that a hypervisor hands out: the product,
 // the GB of memory and the series (NVIDIA's documentation of vGPU types).
 var virtual = regexp.MustCompile(`-\d+[ABCQ]$`)
 
@@ -94,14 +94,14 @@ func (d *Device) Shared() []string {
 	}
 	if virtual.MatchString(d.gpu.Product) {
 		ways = append(ways,
-			d.name+" is a vGPU: the hypervisor gives it a part of a board's memory, and others' work slows it")
+			d.name+" is a vGPU: the hypervisor gives it a part of a GPU's memory, and others' work slows it")
 	}
 	return ways
 }
 
 var _ device.Limiter = (*Device)(nil)
 
-// Leave implements [device.Limiter]. A board that shares the host's memory leaves an
+// Leave implements [device.Limiter]. A GPU that shares the host's memory leaves an
 // eighth of it in any case.
 func (d *Device) Leave(bytes int64) { d.leave = max(d.hosts, bytes) }
 

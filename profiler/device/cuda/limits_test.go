@@ -20,8 +20,8 @@ import (
 	"github.com/vprof/vprof/tools/fakecuda"
 )
 
-// Under WSL2 the driver goes on in the host's memory once the board is full. The
-// device ends where the board does.
+// Under WSL2 the driver goes on in the host's memory once the GPU is full. The
+// device ends where the GPU does.
 func TestUnderWSLMemoryEndsWithTheGPU(t *testing.T) {
 	setup := small(t)
 	setup.GPUs[0].Spills = true
@@ -47,7 +47,7 @@ func TestUnderWSLMemoryEndsWithTheGPU(t *testing.T) {
 	}
 }
 
-// A board that shares the host's memory is never filled: an eighth of it stays.
+// A GPU that shares the host's memory is never filled: an eighth of it stays.
 func TestAnIntegratedGPULeavesTheHostItsShare(t *testing.T) {
 	setup := small(t)
 	setup.GPUs[0].Integrated = true
@@ -65,7 +65,7 @@ func TestAnIntegratedGPULeavesTheHostItsShare(t *testing.T) {
 	requireClean(t, driver)
 }
 
-// The desktop of a board keeps 512 MiB, of a small one an eighth, unless somebody wants all.
+// The desktop of a GPU keeps 512 MiB, of a small one an eighth, unless somebody wants all.
 func TestADisplayKeepsItsShare(t *testing.T) {
 	setup := small(t)
 	setup.GPUs[0].Display = true
@@ -80,7 +80,7 @@ func TestADisplayKeepsItsShare(t *testing.T) {
 	require.NoError(t, d.Close())
 }
 
-// A board with a display ends long kernels: none has more than so many operations.
+// A GPU with a display ends long kernels: none has more than so many operations.
 func TestAGPUWithADisplayTakesLongProductsInParts(t *testing.T) {
 	const m, n, k = 1 << 16, 1 << 10, 1 << 9 // 69 billion operations
 	for display, launches := range map[bool]uint64{false: 1, true: 2} {
@@ -148,7 +148,7 @@ func TestWithoutVirtualMemoryThereAreNoExpandableSegments(t *testing.T) {
 	require.NoError(t, d.Close())
 }
 
-// A board that the catalog does not have is said to take what its context took.
+// A GPU that the catalog does not have is said to take what its context took.
 func TestTheContextOfAnUnknownGPUIsMeasured(t *testing.T) {
 	setup := small(t)
 	setup.GPUs[0].Product = "NVIDIA Future X1"

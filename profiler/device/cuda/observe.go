@@ -24,7 +24,7 @@ func (d *Device) Driver() device.Driver { return d.driver }
 // Identity implements [device.Identified].
 func (d *Device) Identity() device.Identity { return d.identity }
 
-// identify asks which board it is. Whether that is the slice of one shows in the
+// identify asks which GPU it is. Whether that is the slice of one shows in the
 // product's name, and in that by which NVML knows it.
 func (d *Device) identify() (id string) {
 	id, err := cudalib.UUID(int(d.id))
@@ -36,14 +36,14 @@ func (d *Device) identify() (id string) {
 	return id
 }
 
-// What comes before the identifier of a board and that of a slice.
+// What comes before the identifier of a GPU and that of a slice.
 const (
 	wholeID = "GPU-"
 	sliceID = "MIG-"
 )
 
-// observe finds the board in NVML and says what is in use on it, in bytes, or
-// -1 if NVML does not tell. That NVML is missing or does not know the board is
+// observe finds the GPU in NVML and says what is in use on it, in bytes, or
+// -1 if NVML does not tell. That NVML is missing or does not know the GPU is
 // no failure: it only adds to what the driver says.
 func (d *Device) observe() int64 {
 	id := d.identify()
@@ -79,7 +79,7 @@ func (d *Device) observe() int64 {
 	return memory.Held(d.gpu.Memory)
 }
 
-// used is the memory of the board that is in use, by whomever.
+// used returns the memory of the GPU that is in use, by whomever.
 func (d *Device) used() (int64, error) {
 	free, err := d.Available()
 	return d.gpu.Memory - free, err
@@ -97,13 +97,13 @@ func (d *Device) sizeContext(before int64) error {
 		d.baseline.Others = used - typical
 	}
 	d.baseline.Context = used - d.baseline.Others
-	if d.gpu.Context == 0 && d.baseline.Context > 0 { // the catalog does not have the board
+	if d.gpu.Context == 0 && d.baseline.Context > 0 { // the catalog does not have the GPU
 		d.gpu.Context, d.gpu.ContextSource = d.baseline.Context, "measured when the device was opened"
 	}
 	return err
 }
 
-// typicalContext is what a context takes of a board by the catalog, or of the board whose
+// typicalContext returns what a context takes of a GPU by the catalog, or of the GPU whose
 // context takes most if the catalog does not have this one; in bytes.
 func typicalContext(gpu device.GPU) int64 {
 	if gpu.Context > 0 {
@@ -141,9 +141,9 @@ func (d *Device) Neighbors() []device.Neighbor {
 	return neighbors
 }
 
-// unlisted is what was in use when the device was opened and none of the listed processes
+// unlisted returns what was in use when the device was opened and none of the listed processes
 // holds, in bytes; zero where it is less than a context, so that no process computes with it. On a
-// board with a display it is what is on the screen.
+// GPU with a display it is what is on the screen.
 func (d *Device) unlisted(others []nvml.Process) int64 {
 	left := d.baseline.Others
 	for _, p := range others {
@@ -158,7 +158,7 @@ func (d *Device) unlisted(others []nvml.Process) int64 {
 	return left
 }
 
-// processes tells this process from the others on the board; own is nil if it
+// processes tells this process from the others on the GPU; own is nil if it
 // cannot be told. NVML lists processes by the numbers of the host, so in a
 // container none has the number that this one knows itself by. It is then the
 // one that came since the context was made.

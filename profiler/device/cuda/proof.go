@@ -53,10 +53,10 @@ func (d *Device) getForTrial(bytes int64) (uint64, error) {
 	return addr, err
 }
 
-// noRoom says that the board lacks memory for what vprof itself needs.
+// noRoom says that the GPU lacks memory for what vprof itself needs.
 func (d *Device) noRoom(what string) error {
 	return &device.UnusableError{
-		Device: d.name, Reason: "the board has no room " + what, Remedy: "other processes fill it (see nvidia-smi)",
+		Device: d.name, Reason: "the GPU has no room " + what, Remedy: "other processes fill it (see nvidia-smi)",
 	}
 }
 

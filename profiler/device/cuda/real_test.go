@@ -21,7 +21,7 @@ import (
 
 // What follows is for a GPU that nobody else uses: "make gpu-check" runs it on
 // the first one, in a process of its own, since a driver is loaded once. Without
-// a GPU it runs on a small board of the fake driver, so that it works when there
+// a GPU it runs on a small GPU of the fake driver, so that it works when there
 // is one. The names begin with TestReal and BenchmarkReal.
 
 // onGPU tells whether there is a GPU to test.
@@ -39,8 +39,8 @@ func realGPU(t testing.TB) *cuda.Device {
 	return d
 }
 
-// kept is what may be in use besides: the driver keeps some, and a compositor or a
-// browser on the board takes and gives as it draws.
+// kept returns what may be in use besides: the driver keeps some, and a compositor or a
+// browser on the GPU takes and gives as it draws.
 func kept(d *cuda.Device) float64 {
 	if len(d.Neighbors()) > 0 {
 		return 256 * mib
@@ -48,7 +48,7 @@ func kept(d *cuda.Device) float64 {
 	return 4 * mib
 }
 
-// sized is a size for a GPU, or one for the CPU that stands for it.
+// sized returns a size for a GPU, or one for the CPU that stands for it.
 func sized(gpu, cpu int64) int64 {
 	if onGPU {
 		return gpu
@@ -102,7 +102,7 @@ func TestRealSessionsLeaveNothing(t *testing.T) {
 	}
 }
 
-// A board is filled by segments until one does not fit, and by pages.
+// A GPU is filled by segments until one does not fit, and by pages.
 // The failure is the allocator's, and everything comes back.
 func TestRealMemoryEnds(t *testing.T) {
 	d := realGPU(t)
@@ -184,7 +184,7 @@ func TestRealKernelsRun(t *testing.T) {
 	require.NoError(t, d.Put(addr, 64*mib))
 }
 
-// Measuring on the board: allocated bytes are those of a simulation; what the
+// Measuring on the GPU: allocated bytes are those of a simulation; what the
 // driver shows beyond the reserved ones is the context and the kernels.
 func TestRealMeasurementsAreSimulations(t *testing.T) {
 	d := realGPU(t)
@@ -212,7 +212,7 @@ func TestRealMeasurementsAreSimulations(t *testing.T) {
 	}
 }
 
-// peaks are the kernels whose speed is measured: of fills, copies and
+// peaks returns the kernels whose speed is measured: of fills, copies and
 // elementwise work over a number of bytes, and of square matrix products.
 func peaks(bytes, side int64) map[string]device.Kernel {
 	x, y, z := device.Range{Bytes: bytes}, device.Range{Addr: uint64(bytes), Bytes: bytes},
@@ -243,7 +243,7 @@ func peaks(bytes, side int64) map[string]device.Kernel {
 	}
 }
 
-// BenchmarkReal says how close kernels come to what the board can do: GB/s and
+// BenchmarkReal says how close kernels come to what the GPU can do: GB/s and
 // TFLOP/s, and the share of the catalog's peak.
 func BenchmarkReal(b *testing.B) {
 	bytes := sized(1<<30, 64<<10)

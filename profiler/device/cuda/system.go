@@ -7,7 +7,7 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// Present is the file in a folder of devices, "/dev", by which a machine shows that it has a
+// Present returns the file in a folder of devices, "/dev", by which a machine shows that it has a
 // GPU of NVIDIA's, whether or not a driver works or this binary can drive one: the driver's own
 // or that of WSL2. It is empty without either.
 func Present(dev string) string {
@@ -27,13 +27,13 @@ type System struct {
 	// CUDA is the newest version that the driver speaks, times 1000; zero if
 	// it does not say.
 	CUDA int
-	// Boards are the GPUs that the driver shows.
+	// GPUs are the GPUs that the driver shows.
 	GPUs []ProbedGPU
 	// Err is why it shows none: a [*device.UnusableError], or a [*CallError].
 	Err error
 }
 
-// A Board is a GPU that was tried.
+// A GPU is a GPU that was tried.
 type ProbedGPU struct {
 	// Name is that of the device, "cuda:0".
 	Name string
@@ -42,9 +42,9 @@ type ProbedGPU struct {
 	// Neighbors the other processes seen.
 	Baseline  device.Baseline
 	Neighbors []device.Neighbor
-	// Identity tells the board from others of its kind.
+	// Identity tells the GPU from others of its kind.
 	Identity device.Identity
-	// Shared says how software shares the board: see [device.Divided].
+	// Shared says how software shares the GPU: see [device.Divided].
 	Shared []string
 	// Simulated tells that the driver runs no kernels, or says that it is none.
 	Simulated bool

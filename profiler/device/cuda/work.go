@@ -27,7 +27,7 @@ type workload struct {
 	args    []unsafe.Pointer
 }
 
-// load loads the kernels as they were assembled for the board, or, where there are
+// load loads the kernels as they were assembled for the GPU, or, where there are
 // none for it or the driver does not take them, has the driver compile them.
 func (d *Device) load() (*workload, error) {
 	capability := d.gpu.Capability
@@ -110,9 +110,9 @@ var _ device.Timed = (*Device)(nil)
 // Floor implements [device.Timed].
 func (d *Device) Floor() time.Duration { return d.floor }
 
-// floorOf is the time below which a launch cannot be. Caches hold what a launch
+// floorOf returns the time below which a launch cannot be. Caches hold what a launch
 // before has left, at most 128 MiB (the data sheets have 126 MB for B200), and
-// boards clock up to a fifth higher than the peaks of data sheets hold for. FP64
+// GPUs clock up to a fifth higher than the peaks of data sheets hold for. FP64
 // is computed in FP32.
 func (d *Device) floorOf(l *kernels.Launch, p program.Precision) time.Duration {
 	const caches, boost = 128 << 20, 1.25

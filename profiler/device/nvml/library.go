@@ -37,7 +37,7 @@ func check(call string, code api.Return) error {
 	return &CallError{call, code}
 }
 
-// untold tells whether a failure only means that this board, this driver or
+// untold tells whether a failure only means that this GPU, this driver or
 // this user does not get an answer. An invalid argument is a slice that has no figure of
 // its own: handles and buffers are go-nvml's.
 func untold(code api.Return) bool {
@@ -87,8 +87,8 @@ func (l *Library) Versions() (Versions, error) {
 	return Versions{driver, library}, nil
 }
 
-// Boards lists the boards of this machine in NVML's order, which is that of
-// the bus and not always CUDA's. With an error come the boards that NVML could
+// GPUs lists the GPUs of this machine in NVML's order, which is that of
+// the bus and not always CUDA's. With an error come the GPUs that NVML could
 // tell of: one that fell off the bus does not take the others with it.
 func (l *Library) GPUs() ([]*GPU, error) {
 	n, code := l.api.DeviceGetCount()
@@ -109,9 +109,9 @@ func (l *Library) GPUs() ([]*GPU, error) {
 	return gpus, failed
 }
 
-// Visible lists the boards, or slices of them, that CUDA shows under a CUDA_VISIBLE_DEVICES, in
+// Visible lists the GPUs, or slices of them, that CUDA shows under a CUDA_VISIBLE_DEVICES, in
 // its order: of numbers those in NVML's order, which is CUDA's if CUDA_DEVICE_ORDER says
-// PCI_BUS_ID or all boards are alike, of UUIDs those that begin so. The list ends at the first
+// PCI_BUS_ID or all GPUs are alike, of UUIDs those that begin so. The list ends at the first
 // that there is not, as CUDA's does; empty shows all.
 func (l *Library) Visible(list string) ([]*GPU, error) {
 	gpus, err := l.GPUs()
@@ -133,7 +133,7 @@ func (l *Library) Visible(list string) ([]*GPU, error) {
 	return shown, nil
 }
 
-// visible is the board, or the slice of one, with a number or the beginning of a UUID; nil if
+// visible returns the GPU, or the slice of one, with a number or the beginning of a UUID; nil if
 // there is none.
 func (l *Library) visible(gpus []*GPU, word string) (*GPU, error) {
 	if i, err := strconv.Atoi(word); err == nil {
@@ -160,7 +160,7 @@ func (l *Library) visible(gpus []*GPU, word string) (*GPU, error) {
 	return nil, nil
 }
 
-// at is the board with a number.
+// at returns the GPU with a number.
 func (l *Library) at(i int) (*GPU, error) {
 	d, code := l.api.DeviceGetHandleByIndex(i)
 	if err := check("nvmlDeviceGetHandleByIndex", code); err != nil {
@@ -169,7 +169,7 @@ func (l *Library) at(i int) (*GPU, error) {
 	return l.gpu(d)
 }
 
-// Find finds a board, or the slice of one, by its UUID: "GPU-..." or
+// Find finds a GPU, or the slice of one, by its UUID: "GPU-..." or
 // "MIG-...".
 func (l *Library) Find(uuid string) (*GPU, error) {
 	d, code := l.api.DeviceGetHandleByUUID(uuid)
@@ -211,15 +211,15 @@ func (l *Library) gpu(d api.Device) (*GPU, error) {
 	return b, nil
 }
 
-// A Board is a GPU, or a slice of one (MIG), as NVML sees it. It is not safe for
+// A GPU is a GPU, or a slice of one (MIG), as NVML sees it. It is not safe for
 // concurrent use.
 type GPU struct {
-	// Index is NVML's number of the board, -1 if it was found otherwise.
+	// Index is NVML's number of the GPU, -1 if it was found otherwise.
 	Index int
-	// Name is the product, UUID the name that no other board has.
+	// Name is the product, UUID the name that no other GPU has.
 	Name, UUID string
 	Mode       Mode
-	// MIG tells whether the board is cut into slices, which CUDA then uses in
+	// MIG tells whether the GPU is cut into slices, which CUDA then uses in
 	// its place.
 	MIG bool
 
@@ -230,7 +230,7 @@ type GPU struct {
 	names map[int]string
 }
 
-// Slices are the MIG slices of the board, none if it is whole.
+// Slices returns the MIG slices of the GPU, none if it is whole.
 func (b *GPU) Slices() ([]*GPU, error) {
 	if !b.MIG {
 		return nil, nil
@@ -257,7 +257,7 @@ func (b *GPU) Slices() ([]*GPU, error) {
 	return slices, nil
 }
 
-// Memory reads how full the board is.
+// Memory reads how full the GPU is.
 func (b *GPU) Memory() (Memory, error) {
 	m2, code := b.device.GetMemoryInfo_v2()
 	if code == api.SUCCESS {
@@ -273,7 +273,7 @@ func (b *GPU) Memory() (Memory, error) {
 // noValue is what NVML says for a figure that it does not have.
 const noValue = ^uint64(0)
 
-// Processes lists those that use the board, for computing, also by way of an MPS
+// Processes lists those that use the GPU, for computing, also by way of an MPS
 // server, or for graphics.
 func (b *GPU) Processes() ([]Process, error) {
 	byPID, computes := map[uint32]uint64{}, map[uint32]bool{}
@@ -315,7 +315,7 @@ func (b *GPU) Processes() ([]Process, error) {
 	return processes, nil
 }
 
-// processName is the name of a process's program, empty if NVML does not tell.
+// processName returns the name of a process's program, empty if NVML does not tell.
 func (l *Library) processName(pid int) string {
 	name, code := l.api.SystemGetProcessName(pid)
 	if code != api.SUCCESS || name == "" {
@@ -335,7 +335,7 @@ func printable(name string) string {
 	}, name)
 }
 
-// Read reads everything. The error is a failure of the board, such as one that
+// Read reads everything. The error is a failure of the GPU, such as one that
 // fell off the bus, not a figure that it does not have.
 func (b *GPU) Read() (Reading, error) {
 	var r Reading
@@ -365,7 +365,7 @@ func (b *GPU) Read() (Reading, error) {
 	return r, f.err
 }
 
-// Clocks reads how fast the board runs, and nothing else.
+// Clocks reads how fast the GPU runs, and nothing else.
 func (b *GPU) Clocks() (Clocks, error) {
 	f := figures{}
 	var c Clocks
@@ -388,7 +388,7 @@ func (b *GPU) Clocks() (Clocks, error) {
 // figures keeps the first failure of several calls.
 type figures struct{ err error }
 
-// add is the figure that a call gave, nil if the board does not have it.
+// add returns the figure that a call gave, nil if the GPU does not have it.
 func (f *figures) add(call string, v uint32, code api.Return) *int {
 	if code != api.SUCCESS {
 		if !untold(code) && f.err == nil {

@@ -13,12 +13,12 @@ import (
 
 const mib = 1 << 20
 
-// answer is a function of a mock that always says the same.
+// answer returns a function of a mock that always says the same.
 func answer[T any](v T, code api.Return) func() (T, api.Return) {
 	return func() (T, api.Return) { return v, code }
 }
 
-// busy is a board at work, with everything told.
+// busy returns a GPU at work, with everything told.
 func busy() *mock.Device {
 	return &mock.Device{
 		GetNameFunc:        answer("NVIDIA Test", api.SUCCESS),
@@ -52,7 +52,7 @@ func busy() *mock.Device {
 	}
 }
 
-// machine is one with the given boards.
+// machine returns one with the given GPUs.
 func machine(gpus ...*mock.Device) *mock.Interface {
 	return &mock.Interface{
 		InitFunc:                   func() api.Return { return api.SUCCESS },
@@ -111,7 +111,7 @@ func TestAReadingHasEverythingThatIsTold(t *testing.T) {
 	}, r)
 }
 
-// What a board does not have is nil and no failure; memory comes from the
+// What a GPU does not have is nil and no failure; memory comes from the
 // call that older drivers have.
 func TestWhatIsNotToldIsNil(t *testing.T) {
 	for _, code := range []api.Return{api.ERROR_NOT_SUPPORTED, api.ERROR_NO_PERMISSION, api.ERROR_FUNCTION_NOT_FOUND} {
@@ -136,7 +136,7 @@ func TestWhatIsNotToldIsNil(t *testing.T) {
 	}
 }
 
-// A board that fell off the bus fails every call; each failure has the name of
+// A GPU that fell off the bus fails every call; each failure has the name of
 // its call.
 func TestALostGPUIsAnError(t *testing.T) {
 	const lost = api.ERROR_GPU_IS_LOST
@@ -298,7 +298,7 @@ func TestSlowdownsHaveNames(t *testing.T) {
 	require.Len(t, slowdownsOf(api.ClocksThrottleReasonAll), len(slowdowns))
 }
 
-// A board with two slices in places 0 and 2 of 3.
+// A GPU with two slices in places 0 and 2 of 3.
 func TestSlicesOfAGPU(t *testing.T) {
 	d := busy()
 	require.Empty(t, must(only(t, d).Slices()))

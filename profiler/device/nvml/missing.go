@@ -5,7 +5,7 @@ package nvml
 // A Library is NVML. This binary has none.
 type Library struct{}
 
-// A Board is a GPU as NVML sees it. This binary never has one.
+// A GPU is a GPU as NVML sees it. This binary never has one.
 type Board struct {
 	Index      int
 	Name, UUID string
@@ -22,7 +22,7 @@ func (*Library) Close() error { return nil }
 // Versions returns [ErrNotBuilt].
 func (*Library) Versions() (Versions, error) { return Versions{}, ErrNotBuilt }
 
-// Boards returns [ErrNotBuilt].
+// GPUs returns [ErrNotBuilt].
 func (*Library) Boards() ([]*Board, error) { return nil, ErrNotBuilt }
 
 // Visible returns [ErrNotBuilt].

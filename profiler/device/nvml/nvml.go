@@ -1,6 +1,6 @@
-// Package nvml reads what NVIDIA's management library says of the boards of
-// this machine: memory of the board and of each process, utilization, clocks,
-// temperature, power, and why a board runs slower than it could.
+// Package nvml reads what NVIDIA's management library says of the GPUs of
+// this machine: memory of the GPU and of each process, utilization, clocks,
+// temperature, power, and why a GPU runs slower than it could.
 //
 // NVML looks from outside: it needs no CUDA context and costs no device memory,
 // so its figures can be compared to those of the driver. The library is loaded at
@@ -25,11 +25,11 @@ type Versions struct {
 	Driver, NVML string
 }
 
-// A Reading is the state of a board at one moment. What a board or its driver does not
+// A Reading is the state of a GPU at one moment. What a GPU or its driver does not
 // report is nil.
 type Reading struct {
 	Memory Memory
-	// Processes are those that use the board, by process number.
+	// Processes are those that use the GPU, by process number.
 	Processes []Process
 	// GPUPercent is the share of the last sample period, up to a second, in
 	// which a kernel ran; MemoryPercent that in which memory was read or
@@ -45,23 +45,23 @@ type Reading struct {
 	Slowdowns []Slowdown
 }
 
-// Clocks are those of a board in MHz, zero if it does not tell.
+// Clocks are those of a GPU in MHz, zero if it does not tell.
 type Clocks struct {
 	SM, Memory int
 	// Slowdowns are as in [Reading].
 	Slowdowns []Slowdown
 }
 
-// Memory is the memory of a board, in bytes.
+// Memory is the memory of a GPU, in bytes.
 type Memory struct {
-	// Total is the board's memory in bytes. Reserved is the driver's own share, Used
+	// Total is the GPU's memory in bytes. Reserved is the driver's own share, Used
 	// that of contexts. An old driver counts its share in Used and reports a Reserved
 	// of zero.
 	Total, Reserved, Used int64
 }
 
-// Held is the memory in bytes that contexts of programs hold. Visible is the total
-// that programs see of the board. An old driver counts its own share of the memory
+// Held returns the memory in bytes that contexts of programs hold. Visible is the total
+// that programs see of the GPU. An old driver counts its own share of the memory
 // as used; that share is what programs do not see, and is subtracted.
 func (m Memory) Held(visible int64) int64 {
 	if m.Reserved > 0 {
@@ -70,7 +70,7 @@ func (m Memory) Held(visible int64) int64 {
 	return max(0, m.Used-max(0, m.Total-visible))
 }
 
-// A Process is one that uses a board.
+// A Process is one that uses a GPU.
 type Process struct {
 	// PID is its number as the driver sees it; in a container that is not the
 	// one that the process itself sees.
@@ -81,7 +81,7 @@ type Process struct {
 	Name string
 	// Used is the device memory it holds in bytes, -1 if NVML does not report it.
 	Used int64
-	// Computes tells that it uses the board for computing, not only to draw.
+	// Computes tells that it uses the GPU for computing, not only to draw.
 	Computes bool
 }
 
@@ -114,7 +114,7 @@ func slowdownsOf(mask uint64) []Slowdown {
 	return reasons
 }
 
-// Mode says who may make CUDA contexts on a board.
+// Mode says who may make CUDA contexts on a GPU.
 type Mode string
 
 // The compute modes.

@@ -1,7 +1,7 @@
-// Package sim is a GPU without hardware: any board of the catalog, or one that
+// Package sim is a GPU without hardware: any GPU of the catalog, or one that
 // only exists on paper. Its memory is counted like a driver's, so that what
-// fits and what does not is answered as the board would answer it. Its time is
-// the roofline of the board, a lower bound: nothing runs.
+// fits and what does not is answered as the GPU would answer it. Its time is
+// the roofline of the GPU, a lower bound: nothing runs.
 package sim
 
 import (
@@ -88,7 +88,7 @@ func (d *Device) Launch(k device.Kernel) error {
 // spend lets time pass on a stream.
 func (d *Device) spend(s program.Stream, t time.Duration) { *d.clock(s) += t }
 
-// clock is the time on a stream. One that has run nothing yet is at the start.
+// clock returns the time on a stream. One that has run nothing yet is at the start.
 func (d *Device) clock(s program.Stream) *time.Duration {
 	for int(s) >= len(d.now) {
 		d.now = append(d.now, 0)

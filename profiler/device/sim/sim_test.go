@@ -18,7 +18,7 @@ const (
 	granule = 2 * mib
 )
 
-// small is a board on which arithmetic is easy: 100 MiB, of which the context
+// small is a GPU on which arithmetic is easy: 100 MiB, of which the context
 // takes 20; 1 GB/s and 1 GFLOP/s, twice that in fp16.
 var small = device.GPU{
 	Name: "small", Memory: 100 * mib, Context: 20 * mib,
@@ -70,7 +70,7 @@ func TestMemoryEndsWhereContextAndOthersBegin(t *testing.T) {
 	require.Equal(t, int64(70*mib), available(t, d))
 }
 
-// A board whose memory is no multiple of the granule cannot give its rest.
+// A GPU whose memory is no multiple of the granule cannot give its rest.
 func TestARestBelowAGranuleStaysFree(t *testing.T) {
 	gpu := small
 	gpu.Memory += 1 * mib
@@ -188,7 +188,7 @@ func TestEventsOfTwoDevicesHaveNoTimeBetween(t *testing.T) {
 	require.ErrorContains(t, err, "another device")
 }
 
-// The board has 80 MiB for others than the context: 60 MiB in the cache leave
+// The GPU has 80 MiB for others than the context: 60 MiB in the cache leave
 // no room for 70, so the allocator empties it and tries again; 90 never fit.
 func TestTheCachingAllocatorRunsOnTheDevice(t *testing.T) {
 	for _, expandable := range []bool{false, true} {

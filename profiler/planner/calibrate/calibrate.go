@@ -35,13 +35,13 @@ type Observation struct {
 	Communication float64
 }
 
-// observed is the highest level that was measured (device, else reserved, else
+// observed returns the highest level that was measured (device, else reserved, else
 // allocated), in bytes.
 func (o Observation) observed() int64 {
 	return cmp.Or(o.Device, o.Reserved, o.Allocated)
 }
 
-// estimated is the estimate of that level by coefficients, in bytes.
+// estimated returns the estimate of that level by coefficients, in bytes.
 func (o Observation) estimated(c planner.Coefficients) int64 {
 	t := c.Totals(o.Sample)
 	switch {
@@ -53,7 +53,7 @@ func (o Observation) estimated(c planner.Coefficients) int64 {
 	return t.Allocated
 }
 
-// communication is the share of the assumed bytes of NCCL, one unless it was learned.
+// communication returns the share of the assumed bytes of NCCL, one unless it was learned.
 func communication(c planner.Coefficients) float64 {
 	if k := c.Term(planner.CommunicationShare); k.Name != "" {
 		return k.Value
@@ -115,7 +115,7 @@ func batchList(batches []int) string {
 	return "batches " + strings.Join(words, ", ")
 }
 
-// Fit fits the coefficients to observations of one board and software stack,
+// Fit fits the coefficients to observations of one GPU and software stack,
 // beginning with from. The error is a [*ConditionError] where the observations
 // do not determine what is constant and what grows.
 func Fit(observations []Observation, from planner.Coefficients) (*Result, error) {
@@ -190,7 +190,7 @@ func fit(observations []Observation, from planner.Coefficients) (*Result, error)
 	return r, nil
 }
 
-// most is the most that NCCL is assumed to take in a run, in bytes.
+// most returns the most that NCCL is assumed to take in a run, in bytes.
 func most(observations []Observation) (bytes float64) {
 	for _, o := range observations {
 		bytes = max(bytes, o.Communication)
@@ -287,7 +287,7 @@ const (
 	repeatShare = 1e-3
 )
 
-// noise is the standard error of a difference between a run and a replay of so
+// noise returns the standard error of a difference between a run and a replay of so
 // many bytes: what the residuals of the model against PyTorch say, whose range
 // holds 95 %, and what is left of it between two equal runs.
 func noise(bytes int64, r planner.Residual) float64 {

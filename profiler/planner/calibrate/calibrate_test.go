@@ -13,7 +13,7 @@ import (
 
 const mib = 1 << 20
 
-// replayed is a step of 100 MiB and 20 MiB per sample, with a tenth of cache.
+// replayed returns a step of 100 MiB and 20 MiB per sample, with a tenth of cache.
 func replayed(batch int) planner.Sample {
 	s := planner.Sample{Batch: batch}
 	s.Classes[program.Weights] = 100 * mib
@@ -23,7 +23,7 @@ func replayed(batch int) planner.Sample {
 	return s
 }
 
-// truth is what coefficients make of a replay: the run that they describe.
+// truth returns what coefficients make of a replay: the run that they describe.
 func truth(c planner.Coefficients, batch int) Observation {
 	s := replayed(batch)
 	t := c.Totals(s)

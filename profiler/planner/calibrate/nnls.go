@@ -52,7 +52,7 @@ type activeSet struct {
 	refused []int
 }
 
-// steepest is the column outside the passive set that lowers the residual
+// steepest returns the column outside the passive set that lowers the residual
 // most, or -1 if none does.
 func (s *activeSet) steepest(tolerance float64) int {
 	var r, w mat.VecDense
@@ -101,7 +101,7 @@ func (s *activeSet) settle(j int) {
 	}
 }
 
-// solve is the least squares solution over the passive columns; false if they
+// solve returns the least squares solution over the passive columns; false if they
 // depend on one another.
 func (s *activeSet) solve() ([]float64, bool) {
 	var columns []int

@@ -88,7 +88,7 @@ func (s *system) solve() (*solution, error) {
 	return solved, nil
 }
 
-// design is the weighted matrix of the terms, its columns scaled to unit
+// design returns the weighted matrix of the terms, its columns scaled to unit
 // length, and the lengths.
 func (s *system) design(terms []planner.Term) (*mat.Dense, []float64) {
 	a := mat.NewDense(len(s.rows), len(terms), nil)
@@ -107,7 +107,7 @@ func (s *system) design(terms []planner.Term) (*mat.Dense, []float64) {
 	return a, scale
 }
 
-// condition is the condition number of the design. Columns are not weighted
+// condition returns the condition number of the design. Columns are not weighted
 // for it: what a design can tell apart must not depend on how large a memory
 // is known how well. It is infinite where there are fewer distinct rows than
 // terms.
@@ -124,7 +124,7 @@ func (s *system) condition(terms []planner.Term) float64 {
 	return conditionOf(a)
 }
 
-// conditionOf is the condition number of a with columns of unit length.
+// conditionOf returns the condition number of a with columns of unit length.
 func conditionOf(a *mat.Dense) float64 {
 	var c mat.Dense
 	c.CloneFrom(a)

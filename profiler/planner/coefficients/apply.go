@@ -29,14 +29,14 @@ func (e *NoEntryError) Error() string {
 		strings.Join(e.Found, ", "))
 }
 
-// Unknown tells whether no entry was asked for by name and the board has none, so
+// Unknown tells whether no entry was asked for by name and the GPU has none, so
 // that the defaults stand.
 func (e *NoEntryError) Unknown() bool { return e.Name == "" && len(e.Found) == 0 }
 
 // Usage marks the error as bad input.
 func (*NoEntryError) Usage() bool { return true }
 
-// Find returns the entry of a board: the one called name, or the only one
+// Find returns the entry of a GPU: the one called name, or the only one
 // there is if name is empty. Among several, those that have seen the model go
 // first. The error is a [*NoEntryError].
 func (f *File) Find(gpu, model, name string) (*Entry, error) {
@@ -70,7 +70,7 @@ func Split(s string) (path, name string) {
 	return path, name
 }
 
-// boardTerms hold for every model on the board.
+// boardTerms hold for every model on the GPU.
 var gpuTerms = []planner.Term{planner.ContextBytes, planner.Granularity, planner.CommunicationShare}
 
 // Apply corrects the coefficients of a model by the entry. Those of its terms
@@ -103,7 +103,7 @@ func (e *Entry) Apply(model string, c *planner.Coefficients) {
 // runs.
 const SimulatedSource = " (simulated)"
 
-// source is where a number comes from, as estimates show it.
+// source returns where a number comes from, as estimates show it.
 func (e *Entry) source(n Number) string {
 	s := n.Source + "; " + e.Name
 	if e.Simulated {
@@ -122,7 +122,7 @@ func (f *File) Put(e Entry) {
 	slices.SortFunc(f.Entries, func(a, b Entry) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// Speed corrects efficiencies by the entry. They are the board's and hold for
+// Speed corrects efficiencies by the entry. They are the GPU's and hold for
 // every model. What the dispatch takes was in the steps that they were fitted to.
 func (e *Entry) Speed(s *steptime.Efficiency) {
 	if len(e.Efficiency) > 0 {
@@ -152,15 +152,15 @@ func (e *Entry) SetSpeed(s steptime.Efficiency, synthetic bool) {
 }
 
 // A Selection is the coefficients that estimates are corrected by: the entries of a
-// file, of which boards and models have their own. It is plain data, so that a job can
+// file, of which GPUs and models have their own. It is plain data, so that a job can
 // carry it to another machine. Nil is no correction.
 type Selection struct {
 	Entries []Entry `json:"entries"`
-	// Name is the one entry to use; empty is that of the board and model.
+	// Name is the one entry to use; empty is that of the GPU and model.
 	Name string `json:"name,omitempty"`
 }
 
-// Correct corrects the coefficients of a model on a board. The error is a
+// Correct corrects the coefficients of a model on a GPU. The error is a
 // [*NoEntryError]; if it is [NoEntryError.Unknown], the defaults stand.
 func (s *Selection) Correct(gpu, model string, c *planner.Coefficients) error {
 	if s == nil {
@@ -174,8 +174,8 @@ func (s *Selection) Correct(gpu, model string, c *planner.Coefficients) error {
 	return nil
 }
 
-// Speed is how much of a board's peak rates each class of kernel reaches. What no
-// entry of the board has is as [steptime.Assumed]. The error is a [*NoEntryError].
+// Speed returns how much of a GPU's peak rates each class of kernel reaches. What no
+// entry of the GPU has is as [steptime.Assumed]. The error is a [*NoEntryError].
 func (s *Selection) Speed(gpu, model string) (steptime.Efficiency, error) {
 	speed := steptime.Assumed()
 	if s == nil {

@@ -47,12 +47,12 @@ type Entry struct {
 	// Fitted is when, UTC.
 	Fitted time.Time `yaml:"fitted" json:"fitted"`
 	// Models are those that were run. The slacks hold for them only; context,
-	// granularity and efficiency are the board's.
+	// granularity and efficiency are the GPU's.
 	Models []string `yaml:"models" json:"models"`
 	// Memory are the terms that were fitted, by the names of [planner.Term].
 	Memory       map[string]Number `yaml:"memory" json:"memory"`
 	Correlations []Correlation     `yaml:"correlations,omitempty" json:"correlations,omitempty"`
-	// Efficiency is what share of the board's peak kernels of a class of work
+	// Efficiency is what share of the GPU's peak kernels of a class of work
 	// reach, by the names of [program.Work]; "launch" is the seconds that a
 	// kernel takes besides.
 	Efficiency map[string]Number `yaml:"efficiency,omitempty" json:"efficiency,omitempty"`
@@ -73,7 +73,7 @@ type Stack struct {
 	Driver string `yaml:"driver,omitempty" json:"driver,omitempty"`
 }
 
-// String is the stack in a few words, for names and messages.
+// String returns the stack in a few words, for names and messages.
 func (s Stack) String() string {
 	var words []string
 	for _, w := range []struct{ name, value string }{
@@ -313,7 +313,7 @@ func (e *Entry) checkHistory() error {
 }
 
 // mostOf is more than any value of a term that could be meant: the memory of a
-// hundred boards, a page of the driver, a thousand times what was recorded.
+// hundred GPUs, a page of the driver, a thousand times what was recorded.
 func mostOf(t planner.Term) float64 {
 	switch t {
 	case planner.LibraryWorkspace, planner.ContextBytes:

@@ -145,7 +145,7 @@ func TestEntryIsFoundByGPUThenModelThenName(t *testing.T) {
 	require.ErrorContains(t, err, `called "x"`)
 }
 
-// The board's terms carry over to other models, the model's own do not.
+// The GPU's terms carry over to other models, the model's own do not.
 func TestSlackHoldsForModelsThatRan(t *testing.T) {
 	f := sample()
 	var seen, unseen planner.Coefficients

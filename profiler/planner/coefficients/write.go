@@ -28,7 +28,7 @@ var comments = map[string]string{
 	"reserved_slack":    "share of the reserved bytes that the allocator caches beyond the replay",
 	"device_slack":      "share of the reserved bytes that is taken outside the allocator besides",
 	"correlations":      "how errors go together, from -1 to 1",
-	"efficiency":        "share of the board's peak speed that kernels reach, by class of work",
+	"efficiency":        "share of the GPU's peak speed that kernels reach, by class of work",
 	"synthetic_efficiency": "the same of kernels that stand for PyTorch's on a GPU; no time of PyTorch is " +
 		"estimated by it",
 	"launch":       "seconds of every kernel besides",

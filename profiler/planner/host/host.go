@@ -29,7 +29,7 @@ const Ahead = 2
 // MostOnAMachine is how many GPUs one machine is taken to have at most, as those of clouds and clusters do.
 const MostOnAMachine = 8
 
-// Machines is how many machines have so many GPUs, and how many of them are in each.
+// Machines returns how many machines have so many GPUs, and how many of them are in each.
 func Machines(gpus int) (machines, each int) {
 	gpus = max(1, gpus)
 	machines = ceil.Div(gpus, MostOnAMachine)
@@ -49,7 +49,7 @@ type Need struct {
 	Weights, Gradients, State, Rounding int64
 	// Activations wait for backward, and take Pinned where they are page-locked.
 	Activations, Pinned int64
-	// Managed is state that the driver moves between the board and the host.
+	// Managed is state that the driver moves between the GPU and the host.
 	Managed int64
 	// Batch is the size of one batch.
 	Batch int64
@@ -79,7 +79,7 @@ func (e Estimate) Exceeds() bool { return e.Memory > 0 && e.High > e.Memory }
 // Hopeless reports whether it has too little for certain.
 func (e Estimate) Hopeless() bool { return e.Memory > 0 && e.Low > e.Memory }
 
-// Estimate is the need at its peak, where so much of the managed memory is on the board.
+// Estimate returns the need at its peak, where so much of the managed memory is on the GPU.
 func (n Need) Estimate(onGPU int64) Estimate {
 	all := int64(max(1, n.Processes))
 	loading := []Part{
@@ -104,7 +104,7 @@ func (n Need) Estimate(onGPU int64) Estimate {
 	return train
 }
 
-// workers are the DataLoader's of all processes, with the batches that they have ready.
+// workers returns the DataLoader's of all processes, with the batches that they have ready.
 func (n Need) workers() Interval {
 	each := Interval{}.plus(Worker, 1).plus(exactly(n.Batch), Ahead)
 	return Interval{}.plus(each, int64(n.Workers*max(1, n.Processes)))

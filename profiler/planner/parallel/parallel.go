@@ -85,7 +85,7 @@ func (s Strategy) splits(c program.Class) bool {
 	return false
 }
 
-// share is the largest part of n bytes that one of the GPUs holds.
+// share returns the largest part of n bytes that one of the GPUs holds.
 func (s Setup) share(n int64) int64 { return (n + int64(s.GPUs) - 1) / int64(s.GPUs) }
 
 const (
@@ -101,7 +101,7 @@ const (
 	ncclStdErr = 150 << 20
 )
 
-// bucket is the size of DeepSpeed's buffer of gradients on their way to their
+// bucket returns the size of DeepSpeed's buffer of gradients on their way to their
 // owners: bucketElements of them in the type that they have, in bytes.
 func (m Model) bucket() int64 {
 	if m.Trainable <= bucketElements {
@@ -110,7 +110,7 @@ func (m Model) bucket() int64 {
 	return int64(float64(m.Gradients) / float64(m.Trainable) * bucketElements)
 }
 
-// Buffers is the memory in bytes that communication needs on each GPU, by the component
+// Buffers returns the memory in bytes that communication needs on each GPU, by the component
 // that it is counted as.
 func (s Setup) Buffers(m Model) program.Breakdown {
 	var b program.Breakdown
@@ -164,7 +164,7 @@ func (s Setup) Apply(e planner.Estimate, m Model) planner.Estimate {
 	return e
 }
 
-// moved is an interval around another value, of the same relative width.
+// moved returns an interval around another value, of the same relative width.
 func moved(i planner.Interval, to int64) planner.Interval {
 	if i.Value == 0 {
 		return planner.Interval{Value: to, Low: to, High: to}
@@ -173,7 +173,7 @@ func moved(i planner.Interval, to int64) planner.Interval {
 	return planner.Interval{Value: to, Low: int64(float64(i.Low) * scale), High: int64(float64(i.High) * scale)}
 }
 
-// Traffic is what each GPU sends for one optimizer step, in bytes: a ring sends
+// Traffic returns what each GPU sends for one optimizer step, in bytes: a ring sends
 // every byte (n-1)/n times to scatter sums and as often to gather them. Stages 1
 // and 2 send no more than DDP; with weights split, they are gathered a second
 // time, in backward (ZeRO paper, section 7).
@@ -189,7 +189,7 @@ func (s Setup) Traffic(m Model) int64 {
 // backward, which has two of the three products of every layer.
 const overlapped = 2.0 / 3
 
-// Step is the time of a step that takes one GPU alone some seconds.
+// Step returns the time of a step that takes one GPU alone some seconds.
 func (s Setup) Step(seconds float64, m Model) float64 {
 	send := float64(s.Traffic(m)) / s.Bandwidth
 	return seconds + max(0, send-overlapped*seconds)

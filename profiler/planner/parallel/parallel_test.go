@@ -11,7 +11,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// states are the model states of one GPU in an estimate.
+// states returns the model states of one GPU in an estimate.
 func states(weights, gradients, state int64) planner.Estimate {
 	var e planner.Estimate
 	e.Components[program.Weights], e.Components[program.Gradients], e.Components[program.OptimizerState] = weights,

@@ -1,7 +1,7 @@
-// Package steptime estimates how long a training step takes on a board, from
+// Package steptime estimates how long a training step takes on a GPU, from
 // the work of its program: the roofline of every op, divided by the share of
-// the board's peak that kernels of its class reach, and a fixed time for each
-// kernel; or the time in which the host can give the board that many, if that is longer.
+// the GPU's peak that kernels of its class reach, and a fixed time for each
+// kernel; or the time in which the host can give the GPU that many, if that is longer.
 // The shares are coefficients; runs on a real device correct them.
 package steptime
 
@@ -13,19 +13,19 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// NumWorks is the number of classes of work on the board itself: all but collectives.
+// NumWorks is the number of classes of work on the GPU itself: all but collectives.
 const NumWorks = int(program.OptimizerUpdate) + 1
 
-// Load is the work of one training step on one board.
+// Load is the work of one training step on one GPU.
 type Load struct {
 	// Seconds is the roofline by class of work: what the step would take if
-	// every kernel ran at the board's peak.
+	// every kernel ran at the GPU's peak.
 	Seconds [NumWorks]float64
 	// Launches is the number of kernels.
 	Launches int
 	// FLOPs and Bytes are what the kernels compute and move.
 	FLOPs, Bytes int64
-	// Sent is what collectives send to other boards, in bytes.
+	// Sent is what collectives send to other GPUs, in bytes.
 	Sent int64
 	// Schedule is the order of the work, where it is of several streams.
 	Schedule Schedule `json:",omitempty"`
@@ -38,7 +38,7 @@ type Load struct {
 	Compiled bool `json:",omitempty"`
 }
 
-// Of adds up the work of one step of a program on a board. It is all zero for a board
+// Of adds up the work of one step of a program on a GPU. It is all zero for a GPU
 // whose speed is not known.
 func Of(p *program.Program, gpu device.GPU, step int) Load {
 	var total Load
@@ -102,7 +102,7 @@ func (l Load) plus(m Load) Load {
 	return l
 }
 
-// Roofline is the time below which the board cannot do the step, in seconds.
+// Roofline returns the time below which the GPU cannot do the step, in seconds.
 func (l Load) Roofline() float64 {
 	sum := 0.0
 	for _, s := range l.Seconds {
@@ -111,19 +111,19 @@ func (l Load) Roofline() float64 {
 	return sum
 }
 
-// products is the part of the roofline that compiled code does not spare: products of matrices and their like.
+// products returns the part of the roofline that compiled code does not spare: products of matrices and their like.
 func (l Load) products() float64 {
 	return l.Seconds[program.Matmul] + l.Seconds[program.Convolution] + l.Seconds[program.Attention]
 }
 
-// Efficiency is the share of a board's peak rates that kernels reach, by class of work.
+// Efficiency is the share of a GPU's peak rates that kernels reach, by class of work.
 type Efficiency struct {
 	// Share is the share of the peak that kernels of a class reach, in (0, 1].
 	Share [NumWorks]planner.Coefficient
 	// Launch is the time of every kernel besides, in seconds.
 	Launch planner.Coefficient
 	// Dispatch is the time that Python, PyTorch's dispatcher and autograd take for every kernel, in
-	// seconds, while the board works on those before.
+	// seconds, while the GPU works on those before.
 	Dispatch planner.Coefficient
 }
 
@@ -135,7 +135,7 @@ const unmeasured = "assumption for PyTorch in eager mode; not measured, correcte
 const dispatched = "19 to 44 us a kernel in 12 of 18 steps of 7 models, which the host held up (PyTorch 2.11, eager, " +
 	"beside an H100)"
 
-// Assumed are the shares before any run: products reach half of the peak,
+// Assumed returns the shares before any run: products reach half of the peak,
 // streaming kernels three quarters of the memory's speed, kernels that gather
 // a third. They are round figures with wide errors, not measurements.
 func Assumed() Efficiency {
@@ -162,7 +162,7 @@ func Assumed() Efficiency {
 type Estimate struct{ Seconds, Low, High float64 }
 
 // Time estimates how long the load takes. Errors of the shares are taken to go
-// together, since what makes kernels slow (clocks, a shared board) makes all
+// together, since what makes kernels slow (clocks, a shared GPU) makes all
 // of them slow; that is the widest interval that they allow. That of a compiled
 // step is wider still: its kernels are fewer, read and write less, and are called
 // by generated code, and by how much no measurement says.
@@ -179,7 +179,7 @@ func (e Efficiency) Time(l Load) Estimate {
 		sum += max(0, l.Schedule.seconds(&e)-sum)
 	}
 	dispatch, unsure := float64(l.Launches)*e.Dispatch.Value, 1.96*float64(l.Launches)*e.Dispatch.StdErr
-	// No board is faster than its roofline, nor than it is given work.
+	// No GPU is faster than its roofline, nor than it is given work.
 	t := Estimate{
 		max(sum, dispatch), max(l.Roofline(), sum-1.96*spread, dispatch-unsure), max(sum+1.96*spread, dispatch+unsure),
 	}
@@ -194,7 +194,7 @@ func (e Efficiency) Time(l Load) Estimate {
 // channels for all GPUs to three for each, and optimizers that go over their state once or six times.
 const hostSpread = 4
 
-// kernels is the time of the kernels of a load, one after the other.
+// kernels returns the time of the kernels of a load, one after the other.
 func (e *Efficiency) kernels(l *Load) float64 {
 	if l.Launches == 0 {
 		return 0
@@ -214,7 +214,7 @@ func (t Estimate) Plus(u Estimate) Estimate {
 	return Estimate{t.Seconds + u.Seconds, t.Low + u.Low, t.High + u.High}
 }
 
-// Known tells whether the board's speed is known; if not, the load is all zero.
+// Known tells whether the GPU's speed is known; if not, the load is all zero.
 func (l Load) Known() bool { return l.Roofline() > 0 && !math.IsInf(l.Roofline(), 0) }
 
 // A Schedule is the work of a step in several streams, in the order in which it is
@@ -258,7 +258,7 @@ func (s *Schedule) add(p *program.Program, in program.Instruction, gpu *device.G
 	}
 }
 
-// seconds is how long the schedule takes if the kernels take what e says and
+// seconds returns how long the schedule takes if the kernels take what e says and
 // collectives run at the full speed of the links, side by side with kernels of other
 // streams.
 func (s Schedule) seconds(e *Efficiency) float64 {

@@ -10,7 +10,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// board does 10 FLOP/s and moves 2 bytes/s.
+// GPU does 10 FLOP/s and moves 2 bytes/s.
 var testGPU = device.GPU{Peak: device.Rates{FP32: 10}, Bandwidth: 2}
 
 // twoSteps has a product of 100 FLOPs in step 0, and in step 1 a product of
@@ -90,7 +90,7 @@ func TestCompiledStepsWaitForTheHostAtMost(t *testing.T) {
 	require.InDelta(t, 0.001, compiled.Low, 1e-12, "copies may be a part of other kernels")
 }
 
-// An all-gather of a second beside a product that the board does in a millisecond: the
+// An all-gather of a second beside a product that the GPU does in a millisecond: the
 // step waits for it if the program says so.
 func TestCommunicationHidesBehindKernels(t *testing.T) {
 	gpu := device.GPU{Bandwidth: 1e12, Peak: device.Rates{FP32: 1e12}, Link: 1e9}

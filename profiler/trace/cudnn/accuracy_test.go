@@ -44,7 +44,7 @@ func (s *score) add(want, have []int64) {
 func (s *score) exactShare() float64 { return float64(s.exact) / float64(s.cases) }
 func (s *score) closeShare() float64 { return float64(s.close) / float64(s.cases) }
 
-// byteError is the sum of errors over the sum of recorded bytes.
+// byteError returns the sum of errors over the sum of recorded bytes.
 func (s *score) byteError() float64 { return s.off / max(s.want, 1) }
 func (s *score) bias() float64      { return s.gap / max(s.want, 1) }
 
@@ -226,7 +226,7 @@ func TestFormulasGiveEveryByte(t *testing.T) {
 	}
 }
 
-// Recorded calls of the kernel that sums for each sample apart have the bytes of its formula, on all boards.
+// Recorded calls of the kernel that sums for each sample apart have the bytes of its formula, on all GPUs.
 func TestSumsBySampleAreThoseRecorded(t *testing.T) {
 	vs, err := recorded()
 	require.NoError(t, err)

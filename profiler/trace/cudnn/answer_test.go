@@ -28,13 +28,13 @@ func TestAnswersGoBeforeTheRules(t *testing.T) {
 		{"an answer", nil, answer(123, true), []int64{123}, true},
 		{"no workspace", nil, answer(0, true), nil, true},
 		{"nobody asked", nil, answer(0, false), modeled, false},
-		{"more than the board has", nil, answer(25<<30, true), modeled, false},
+		{"more than the GPU has", nil, answer(25<<30, true), modeled, false},
 	} {
 		got, asked := rules.Answered(c, cudnn.GradWeight, gpu, tt.answer)
 		require.Equal(t, tt.asked, asked, tt.name)
 		require.Equal(t, tt.want, got, tt.name)
 	}
-	// PyTorch calls no cuDNN for bfloat16 on boards before Ampere.
+	// PyTorch calls no cuDNN for bfloat16 on GPUs before Ampere.
 	old := cudnn.GPU{Capability: 75, Memory: 16 << 30}
 	c.DType = cudnn.BF16
 	require.False(t, old.Runs(c))
@@ -43,8 +43,8 @@ func TestAnswersGoBeforeTheRules(t *testing.T) {
 	require.Equal(t, rules.Workspaces(c, cudnn.GradWeight, old), got)
 }
 
-// Where the kernel that sums for each sample can run, no recorded call pads the channels of the image, whatever cuDNN proposes without
-// a GPU; an answer of less holds.
+// Where the kernel that sums for each sample can run, no recorded call pads the channels of the image, whatever cuDNN
+// proposes without a GPU; an answer of less holds.
 func TestDepthwiseGradientsCopyNoImages(t *testing.T) {
 	vs, err := recorded()
 	require.NoError(t, err)

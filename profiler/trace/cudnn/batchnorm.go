@@ -31,7 +31,7 @@ func (n BatchNorm) tiles(passes int64) (tiles, columns, padded int64) {
 	return ceil.Div(n.Rows, passes*normThreads/lanes), columns, columns * lanes * width
 }
 
-// Forward is the workspace of the forward pass in bytes. Each tile leaves two sums per channel,
+// Forward returns the workspace of the forward pass in bytes. Each tile leaves two sums per channel,
 // and a flag; there are a counter per column of tiles, and a fixed area. It was found from the
 // twelve different sizes of the recorded vectors, which it gives exactly, as [BatchNorm.Backward]
 // does; they do not say whether the number of multiprocessors matters.
@@ -44,7 +44,7 @@ func (n BatchNorm) Forward() int64 {
 	return normNumber * (normFixedForward + tiles*(2*padded+columns) + columns)
 }
 
-// Backward is the workspace of the backward pass in bytes, which has no flags.
+// Backward returns the workspace of the backward pass in bytes, which has no flags.
 func (n BatchNorm) Backward() int64 {
 	tiles, columns, padded := n.tiles(3)
 	return normNumber * (normFixedBackward + tiles*2*padded + columns)

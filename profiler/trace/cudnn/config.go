@@ -9,14 +9,14 @@ import (
 // them with fp32 accumulation.
 type DType uint8
 
-// The types convolutions run in. F32 means TF32 on boards that have it.
+// The types convolutions run in. F32 means TF32 on GPUs that have it.
 const (
 	F32 DType = iota
 	F16
 	BF16
 )
 
-// Size is the number of bytes of one element.
+// Size returns the number of bytes of one element.
 func (d DType) Size() int64 {
 	if d == F32 {
 		return 4
@@ -74,7 +74,7 @@ type Config struct {
 	Layout Layout
 }
 
-// Board is the figures of a GPU that determine which engines cuDNN chooses. Its number of
+// GPU is the figures of a GPU that determine which engines cuDNN chooses. Its number of
 // multiprocessors is not among them (see the package comment).
 type GPU struct {
 	// Name appears in error texts and explanations only.
@@ -100,7 +100,7 @@ const (
 type problem struct {
 	Config
 	kind   kind
-	gpu  *GPU
+	gpu    *GPU
 	c, k   int64 // channels of x and y, all groups
 	cg, kg int64 // the same per group
 	xs, ys int64 // spatial points of x and y
@@ -108,7 +108,7 @@ type problem struct {
 	es     int64 // bytes per element
 }
 
-// Canonical is the call of cuDNN that direction d of c is. PyTorch runs 1-D
+// Canonical returns the call of cuDNN that direction d of c is. PyTorch runs 1-D
 // convolutions as 2-D ones with one row, the forward of a transposed convolution
 // as the data gradient of the ordinary one from its output to its input, and its
 // gradient of the input as that one's forward. Sizes left out are computed.
@@ -163,7 +163,7 @@ func (p *problem) flat() bool {
 	return p.Dim == 2 && p.In[0] == 1 && p.Out[0] == 1 && p.K[0] == 1
 }
 
-// outSize is the spatial size of the output along axis i, without
+// outSize returns the spatial size of the output along axis i, without
 // output_padding.
 func outSize(c Config, i int) int64 {
 	reach := c.Dilation[i]*(c.K[i]-1) + 1

@@ -33,7 +33,7 @@ const (
 // groups, and bytes per element.
 type shape struct{ c, k, groups, es int64 }
 
-// padded is the shape of the copies of an engine with habits h.
+// padded returns the shape of the copies of an engine with habits h.
 func (p *problem) padded(h habits) shape {
 	s := shape{p.cg, p.kg, p.Groups, p.es}
 	if h.widened {
@@ -91,7 +91,7 @@ var copyHabits = [numEngines]habits{
 	Hopper:          {pad: padGroup, unrounded: true},
 }
 
-// layoutCopies is the room for the channels-last copies of an engine. A tensor
+// layoutCopies returns the room for the channels-last copies of an engine. A tensor
 // is copied when its layout differs from channels last, when its channels are
 // padded, or when it must be rounded or widened.
 func (p *problem) layoutCopies(h habits) int64 {
@@ -125,7 +125,7 @@ func (p *problem) layoutCopies(h habits) int64 {
 	return total
 }
 
-// oneGroup is the problem of a single group, as engines without a grouped
+// oneGroup returns the problem of a single group, as engines without a grouped
 // kernel see it. Inside the channels of all groups it is never channels last.
 func (p *problem) oneGroup() problem {
 	q := *p
@@ -136,5 +136,5 @@ func (p *problem) oneGroup() problem {
 	return q
 }
 
-// powerOfTwo is the smallest power of two that is at least n.
+// powerOfTwo returns the smallest power of two that is at least n.
 func powerOfTwo(n int64) int64 { return 1 << bits.Len64(uint64(n-1)) }

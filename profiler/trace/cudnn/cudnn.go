@@ -31,10 +31,10 @@
 //
 // A few kernels for few channels in half precision are proposed only where there
 // is a device; where they run is learned from what PyTorch was recorded to ask
-// for on six boards, and for one of them (summedBySample) on two. Nothing else is:
+// for on six GPUs, and for one of them (summedBySample) on two. Nothing else is:
 // TestRecordedCalls compares the model with these records and has the figures,
-// which say how far to trust it. Between boards of one architecture cuDNN makes no
-// difference, so a board counts by its architecture only.
+// which say how far to trust it. Between GPUs of one architecture cuDNN makes no
+// difference, so a GPU counts by its architecture only.
 //
 // A transposed convolution runs as the ordinary one's data gradient and the
 // reverse; 1-D runs as 2-D with one row.
@@ -85,8 +85,8 @@ func (a *architecture) choose(p *problem, f []float32) Choice {
 	return choice
 }
 
-// onDevice is the kernel for few channels of each group that runs in half precision and that cuDNN proposes only where
-// there is a device, if one does in place of an engine that wants so many bytes.
+// onDevice returns the kernel for few channels of each group that runs in half precision and that cuDNN proposes only
+// where there is a device, if one does in place of an engine that wants so many bytes.
 func (a *architecture) onDevice(p *problem, f []float32, bytes int64) (c Choice, runs bool) {
 	switch {
 	case p.DType == F32:
@@ -160,7 +160,7 @@ func (p *problem) withoutCuDNN() Plan {
 	return plan
 }
 
-// groupCopies are the copies of the last group's factors and the results of all.
+// groupCopies returns the copies of the last group's factors and the results of all.
 func (p *problem) groupCopies() []int64 {
 	x, y, w := p.N*p.cg*p.xs*p.es, p.N*p.kg*p.ys*p.es, p.kg*p.cg*p.taps*p.es
 	switch p.kind {

@@ -10,7 +10,7 @@ import (
 	"github.com/vprof/vprof/tools/cudnn/vectors"
 )
 
-// conv is a 2-D convolution of square kernels that keeps the size.
+// conv returns a 2-D convolution of square kernels that keeps the size.
 func conv(n, ci, co, h, w, k, groups int64, dtype cudnn.DType) cudnn.Config {
 	return cudnn.Config{
 		Dim: 2, N: n, Ci: ci, Co: co, In: [3]int64{h, w}, K: [3]int64{k, k},

@@ -86,7 +86,7 @@ const (
 	// SampleSums (wgrad2d_c1_k1_nhwc, depthwise) sums for each sample on its own, and then over samples.
 	SampleSums
 	// Im2col is PyTorch's own fallback where cuDNN has no engine (bf16 on
-	// boards before Ampere): one sample's columns at a time.
+	// GPUs before Ampere): one sample's columns at a time.
 	Im2col
 	// Kept is no engine: corrections of rules choose it where the rules are right.
 	Kept
@@ -182,7 +182,7 @@ func (e Engine) splits() bool {
 	return false
 }
 
-// bytes is the workspace of a choice.
+// bytes returns the workspace of a choice.
 func (p *problem) bytes(choice Choice) int64 {
 	switch e := choice.Engine; e {
 	case Copies, Grouped, ContiguousOut, Unpadded, Widened, WidenedUnpadded, Unrounded:
@@ -240,7 +240,7 @@ const (
 // counterTile is the side of the tiles that Counters engines count for.
 const counterTile = 32
 
-// kernelIndices is a table of 4 bytes for each number of the filter that one
+// kernelIndices returns a table of 4 bytes for each number of the filter that one
 // result sees.
 func (p *problem) kernelIndices() int64 {
 	n := 4 * p.cg * p.taps
@@ -272,7 +272,7 @@ func (p *problem) planarCopies() int64 {
 // workspace besides copies: 128 at any alignment of 4.
 const hopperHeader = 131
 
-// offsetTables are the tables of an indexed dgrad: 4 bytes for each point of x
+// offsetTables returns the tables of an indexed dgrad: 4 bytes for each point of x
 // and for each coordinate of each axis, 16 for each point of the
 // kernel and one more, in pieces of 128 bytes.
 func (p *problem) offsetTables() int64 {
@@ -283,7 +283,7 @@ func (p *problem) offsetTables() int64 {
 	return ceil.Multiple(4*(p.xs+coordinates)+16*(p.taps+2), 128)
 }
 
-// pointOffsets are the tables of the 5x_cudnn kernels: 6 bytes for each point of
+// pointOffsets returns the tables of the 5x_cudnn kernels: 6 bytes for each point of
 // the result and an end mark, in pieces of 128 bytes, and 17 more of those for
 // the filter of a dgrad.
 func (p *problem) pointOffsets() int64 {
@@ -301,7 +301,7 @@ func align(n int64) int64 {
 	return n + copyAlign
 }
 
-// folded is the room of a strided dgrad that folds each stride into channels:
+// folded returns the room of a strided dgrad that folds each stride into channels:
 // y keeps its points, x has the points of y (and one more where the kernel
 // reaches over) times stride channels, and the kernel shrinks alike.
 func (p *problem) folded() int64 {
@@ -356,5 +356,5 @@ func (r *Rules) Answered(c Config, d Direction, b GPU, answer Answer) (allocatio
 	return list(copied, n), true
 }
 
-// Runs says whether PyTorch gives a convolution of such a type to cuDNN on the board.
+// Runs says whether PyTorch gives a convolution of such a type to cuDNN on the GPU.
 func (b GPU) Runs(c Config) bool { return c.DType != BF16 || b.Capability >= bf16Capability }

@@ -14,7 +14,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn/forest"
 )
 
-// steps is a forest of one tree that names class i where a feature lies between
+// steps returns a forest of one tree that names class i where a feature lies between
 // i and i+1, and the last class above.
 func steps(feature int, classes ...string) *forest.Forest {
 	last := len(classes) - 1
@@ -155,7 +155,7 @@ func FuzzDecodeEnsemble(f *testing.F) {
 // shipped has the rules of each version of cuDNN, in a folder of its own.
 var shipped = os.DirFS("../../stack/cudnn")
 
-// ruleFiles are the names that files of rules can have.
+// ruleFiles returns the names that files of rules can have.
 func ruleFiles() (ensemble, corrections, devices []string) {
 	for _, generation := range generations {
 		for _, operation := range kindNames {

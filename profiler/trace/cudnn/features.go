@@ -120,7 +120,7 @@ func (p *problem) features() (f features) {
 	}
 }
 
-// product is the implicit matrix product of one group: rows x columns, summed
+// product returns the implicit matrix product of one group: rows x columns, summed
 // over reduction.
 func (p *problem) product() (rows, columns, reduction int64) {
 	switch p.kind {
@@ -136,7 +136,7 @@ func (p *problem) tiles(rows, columns, m, n int64) float32 {
 	return float32(ceil.Div(rows, m) * ceil.Div(columns, n) * p.Groups)
 }
 
-// alignment is the largest power of two up to 64 that divides n.
+// alignment returns the largest power of two up to 64 that divides n.
 func alignment(n int64) float32 { return float32(min(n&-n, 64)) }
 
 func flag(b bool) float32 {
@@ -164,7 +164,7 @@ func generation(capability int) int {
 	return 120
 }
 
-// winogradSide is the side of a kernel that Winograd engines can do, or 0.
+// winogradSide returns the side of a kernel that Winograd engines can do, or 0.
 func (p *problem) winogradSide() float32 {
 	if p.can(Winograd4) || p.can(Winograd9) {
 		return float32(p.K[0])

@@ -5,7 +5,7 @@ import "github.com/vprof/vprof/internal/ceil"
 // fftSizes are the sides of the tiles that tiled FFT engines transform.
 var fftSizes = [numEngines]int64{FFT1D32: 32, FFT1D256: 256, FFT2D16: 16, FFT2D32: 32, FFT2D64: 64}
 
-// fft is the workspace of the FFT engines (fp32): the half spectra, complex, of
+// fft returns the workspace of the FFT engines (fp32): the half spectra, complex, of
 // x, w and y. The tiled engines cut long images into overlapping tiles and hold
 // two of them per sample at a time; the old engine transforms the whole image,
 // padded to a square power of two, and needs a fourth region for transposing,
@@ -67,7 +67,7 @@ func (p *problem) wholeFFT() int64 {
 	return spectra*min(p.Groups, concurrentGroups) + images + copyAlign
 }
 
-// winograd is the workspace of the Winograd engines (fp32; Lavin and Gray,
+// winograd returns the workspace of the Winograd engines (fp32; Lavin and Gray,
 // arXiv 1509.09308). The unfused ones keep the transformed input, filter and
 // output: (m+r-1)^2 numbers per tile of m x m outputs and pair of channels. The
 // fused one keeps the filter, and its transform of 16 numbers per pair of

@@ -12,7 +12,7 @@ const (
 	LSTM
 )
 
-// Gates is how many products a step makes of its input.
+// Gates returns how many products a step makes of its input.
 func (m RNNMode) Gates() int64 { return [...]int64{1, 3, 4}[m] }
 
 // RNN is a stack of recurrent layers that cuDNN runs as one, with its standard algorithm.
@@ -36,7 +36,7 @@ const (
 	rnnRecorded        = 10 * 10 // capability from which on the sizes are those of recordings
 )
 
-// Reserve is the space in bytes that a forward pass in training keeps for backward. It holds per
+// Reserve returns the space in bytes that a forward pass in training keeps for backward. It holds per
 // step and hidden unit one value of a simple RNN, six of a GRU, five of an LSTM, and one between
 // layers; with dropout a bit for each input of a layer behind the first, in each of its directions.
 func (r RNN) Reserve() int64 {
@@ -50,10 +50,10 @@ func (r RNN) Reserve() int64 {
 
 func (r RNN) kept() int64 { return [...]int64{1, 6, 5}[r.Mode] }
 
-// states is the number of tensors that a layer hands from step to step.
+// states returns the number of tensors that a layer hands from step to step.
 func (r RNN) states() int64 { return [...]int64{1, 1, 2}[r.Mode] }
 
-// steps is the number of steps of all sequences.
+// steps returns the number of steps of all sequences.
 func (r RNN) steps() int64 {
 	if r.Packed > 0 {
 		return r.Packed
@@ -61,7 +61,7 @@ func (r RNN) steps() int64 {
 	return r.Length * r.Batch
 }
 
-// FLOPs is the work of a pass, in multiplications with their additions.
+// FLOPs returns the work of a pass, in multiplications with their additions.
 func (r RNN) FLOPs() int64 {
 	flops, in := int64(0), r.Inputs
 	for range r.Layers {
@@ -71,13 +71,13 @@ func (r RNN) FLOPs() int64 {
 	return flops
 }
 
-// Workspace is what any pass asks for in bytes, on a board of a compute capability (times ten).
+// Workspace returns what any pass asks for in bytes, on a GPU of a compute capability (times ten).
 // Training asks for the larger of what forward and backward need.
 //
 // The counts were fitted to thousands of answers of cuDNN 9.10, 9.19, 9.20, 9.24 and 9.26, and give
 // them to the byte where sizes are multiples of 16, within 256 bytes elsewhere. cuDNN gave these
-// answers without a board; peaks of PyTorch 2.15 on an RTX 3090 agree, recordings of an RTX 5060 Ti
-// (12.0) do not. Boards of 98 multiprocessors and more may run persistent kernels instead, whose
+// answers without a GPU; peaks of PyTorch 2.15 on an RTX 3090 agree, recordings of an RTX 5060 Ti
+// (12.0) do not. GPUs of 98 multiprocessors and more may run persistent kernels instead, whose
 // workspaces have not been seen.
 func (r RNN) Workspace(capability int) int64 {
 	forward, backward := r.forward(), r.backward()
@@ -98,7 +98,7 @@ func (r RNN) Workspace(capability int) int64 {
 	return workspace
 }
 
-// matrices are the bytes of the weights, each aligned.
+// matrices returns the bytes of the weights, each aligned.
 func (r RNN) matrices() int64 {
 	bytes, in := int64(0), r.Inputs
 	each := r.Element * r.Mode.Gates() * r.Hidden
@@ -109,7 +109,7 @@ func (r RNN) matrices() int64 {
 	return bytes
 }
 
-// forward are the elements of a pass forward: the gates, and of padded sequences packed copies of
+// forward returns the elements of a pass forward: the gates, and of padded sequences packed copies of
 // the input, the output and the states. Two directions hold their inputs and outputs as well.
 func (r RNN) forward() int64 {
 	gates, d, states := r.Mode.Gates(), r.Directions, r.states()
@@ -127,7 +127,7 @@ func (r RNN) forward() int64 {
 	return elements
 }
 
-// backward are the elements of a pass backward: gradients of the inputs and outputs of the layers,
+// backward returns the elements of a pass backward: gradients of the inputs and outputs of the layers,
 // of which several in one direction run behind each other within a window of steps, and of
 // padded sequences packed copies of what goes in and out.
 func (r RNN) backward() int64 {
@@ -148,7 +148,7 @@ func (r RNN) backward() int64 {
 	return elements
 }
 
-// window is how many steps the first of several layers runs ahead of the last.
+// window returns how many steps the first of several layers runs ahead of the last.
 func (r RNN) window() int64 {
 	ahead := int64(2)
 	for _, row := range [][2]int64{{1, 32}, {8, 16}, {16, 8}, {96, 4}} {
@@ -160,7 +160,7 @@ func (r RNN) window() int64 {
 	return max(8, ahead) + r.Layers*ahead
 }
 
-// recorded are the elements of a pass forward and one backward as they were on an RTX 5060 Ti: the
+// recorded returns the elements of a pass forward and one backward as they were on an RTX 5060 Ti: the
 // inputs and outputs of all layers, products of the gates, and states. They are read off
 // recordings of ten layers (each kind with one layer, GRU and LSTM with two bidirectional ones,
 // for training and not), which they give to the byte.

@@ -18,7 +18,7 @@ var generations = [...]int{75, 80, 86, 89, 90, 120}
 // may be used concurrently.
 type Rules struct{ architectures map[int]*architecture }
 
-// NewRules are the rules in a directory of files (see [RuleFile]), each of
+// NewRules returns the rules in a directory of files (see [RuleFile]), each of
 // which is read when it is first needed. A file that cannot be read then is a bug
 // of ours and panics.
 func NewRules(files fs.FS) *Rules {
@@ -44,7 +44,7 @@ var (
 	precisionNames = [...]string{"fp32", "half"}
 )
 
-// RuleFile is the name of the file of rules for one operation.
+// RuleFile returns the name of the file of rules for one operation.
 func RuleFile(generation int, operation string, half bool) string {
 	precision := precisionNames[0]
 	if half {
@@ -53,20 +53,20 @@ func RuleFile(generation int, operation string, half bool) string {
 	return fmt.Sprintf("sm%d-%s-%s", generation, operation, precision)
 }
 
-// CorrectionsFile is the name of the file of corrections to such rules: all that a
+// CorrectionsFile returns the name of the file of corrections to such rules: all that a
 // release has that answers nearly as the one whose rules it takes over. There need
 // not be one.
 func CorrectionsFile(generation int, operation string, half bool) string {
 	return RuleFile(generation, operation, half) + "-corrections"
 }
 
-// DeviceRuleFile is the name of the file of rules on kernels that cuDNN proposes
+// DeviceRuleFile returns the name of the file of rules on kernels that cuDNN proposes
 // only if there is a device.
 func DeviceRuleFile(generation int, operation string) string {
 	return fmt.Sprintf("sm%d-%s-device", generation, operation)
 }
 
-// DeviceVote is the class of device rules for whether such a kernel runs.
+// DeviceVote returns the class of device rules for whether such a kernel runs.
 func DeviceVote(runs bool) int {
 	if runs {
 		return 1

@@ -2,7 +2,7 @@ package cudnn
 
 import "github.com/vprof/vprof/internal/ceil"
 
-// partials is the workspace, besides the copies, of a split-k reduction: partial
+// partials returns the workspace, besides the copies, of a split-k reduction: partial
 // results in fp32, summed afterwards, and the counters that order the summing.
 // What the engines keep differs:
 //
@@ -39,10 +39,10 @@ const (
 	groupTile = 64
 )
 
-// tileBytes is one tile of partial sums.
+// tileBytes returns one tile of partial sums.
 func (c Choice) tileBytes() int64 { return 4 * c.TileM * c.TileN }
 
-// tileCount is how many tiles the result is cut into. The grouped wgrad takes
+// tileCount returns how many tiles the result is cut into. The grouped wgrad takes
 // several small groups in one block.
 func (p *problem) tileCount(c Choice) int64 {
 	s := p.padded(copyHabits[c.Engine])
@@ -61,7 +61,7 @@ func (p *problem) tileCount(c Choice) int64 {
 	return ceil.Div(rows, c.TileM) * ceil.Div(columns, c.TileN)
 }
 
-// result32 is the size of the result in fp32 with the padding of e.
+// result32 returns the size of the result in fp32 with the padding of e.
 func (p *problem) result32(e Engine) int64 {
 	s := p.padded(copyHabits[e])
 	switch p.kind {

@@ -9,10 +9,10 @@ func NewStudy(c Config, d Direction, b GPU) Study {
 	return Study{newProblem(c, d, &b)}
 }
 
-// FeatureNames are the names of the features, in order.
+// FeatureNames returns the names of the features, in order.
 func FeatureNames() []string { return featureNames[:] }
 
-// Features are the values the rules compare.
+// Features returns the values the rules compare.
 func (s Study) Features() []float32 {
 	f := s.p.features()
 	return f[:]
@@ -21,10 +21,10 @@ func (s Study) Features() []float32 {
 // Operation names the operation, as the files of rules do.
 func (s Study) Operation() string { return kindNames[s.p.kind] }
 
-// Generation is the architecture whose rules hold for a board.
+// Generation returns the architecture whose rules hold for a GPU.
 func Generation(b GPU) int { return generation(b.Capability) }
 
-// Bytes is the workspace of a choice.
+// Bytes returns the workspace of a choice.
 func (s Study) Bytes(c Choice) int64 { return s.p.bytes(c) }
 
 // Splits says whether engines of class e may split the reduction.
@@ -37,7 +37,7 @@ func (s Study) Tiled(e Engine) bool { return e == Serial || e == LoopedSerial ||
 // Can says whether engine class e exists for the case.
 func (s Study) Can(e Engine) bool { return s.p.can(e) }
 
-// Engines are all engine classes.
+// Engines returns all engine classes.
 func Engines() []Engine {
 	all := make([]Engine, numEngines)
 	for i := range all {

@@ -97,7 +97,7 @@ func DistributedDataParallel(t *trace.Tape, w World, o DDPOptions, params []Para
 	return d, nil
 }
 
-// limits are the sizes of the first bucket and of the others.
+// limits returns the sizes of the first bucket and of the others.
 func (d *DDP) limits() []int64 {
 	if d.options.Cap > 0 {
 		return []int64{d.options.Cap, d.options.Cap}

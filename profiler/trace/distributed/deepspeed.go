@@ -94,7 +94,7 @@ func norm(t *trace.Tape, sizes []int64) {
 // span is a parameter's place in a flat buffer.
 type span struct{ begin, end int64 }
 
-// overlap is how much of a span lies in another.
+// overlap returns how much of a span lies in another.
 func (s span) overlap(o span) int64 { return max(0, min(s.end, o.end)-max(s.begin, o.begin)) }
 
 // aligned is n elements rounded up to what all ranks share equally.

@@ -20,7 +20,7 @@ func halves(t *trace.Tape, sizes ...int64) []Param {
 	return out
 }
 
-// held are the bytes that live at the end of a recording, by class.
+// held returns the bytes that live at the end of a recording, by class.
 func held(p *program.Program) (b program.Breakdown) {
 	for _, in := range p.Instructions {
 		switch in.Kind {

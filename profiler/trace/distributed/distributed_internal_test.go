@@ -270,8 +270,8 @@ func TestOffloadedShardsAreOnTheHost(t *testing.T) {
 	}
 }
 
-// Of parameters of 64 and 32 rows on four ranks the shards stay, 24 rows. At a time there are on the way: of the model on
-// the device all rows and the shards; of a group from the host the same; one by one the first shard and the second
+// Of parameters of 64 and 32 rows on four ranks the shards stay, 24 rows. At a time there are on the way: of the model
+// on the device all rows and the shards; of a group from the host the same; one by one the first shard and the second
 // parameter, or the first one with its shard; from the meta device nothing else.
 func TestShardsArriveAsTheirSourceHasThem(t *testing.T) {
 	const row = 32 * 4

@@ -272,7 +272,7 @@ func (f *FSDP) allGather() program.Stream {
 	return allGatherStream
 }
 
-// mostRows is the length of the longest parameter's first dimension.
+// mostRows returns the length of the longest parameter's first dimension.
 func mostRows(groups []Group) int64 {
 	most := int64(1)
 	for _, g := range groups {
@@ -285,10 +285,10 @@ func mostRows(groups []Group) int64 {
 	return most
 }
 
-// Groups are the groups in the order in which they were given.
+// Groups returns the groups in the order in which they were given.
 func (f *FSDP) Groups() []*ParamGroup { return append(f.groups[1:len(f.groups):len(f.groups)], f.root) }
 
-// Parameters are the shards that train, in the order of the names given.
+// Parameters returns the shards that train, in the order of the names given.
 func (f *FSDP) Parameters(names []string) []*trace.Tensor {
 	byName := map[string]*trace.Tensor{}
 	for _, g := range f.groups {

@@ -211,11 +211,11 @@ const (
 	copyTile  = 16 * copyBlock
 )
 
-// splitTable is the number of elements of the table that
+// splitTable returns the number of elements of the table that
 // split_with_sizes_copy_out_cuda_contiguous_no_cast brings to the device: for each
 // split its source, destination and size, for each block which split it is of, and
 // where the blocks of each split begin. Chunks are the sizes of splits in bytes, of
-// which each of n ranks has one; most is how many blocks the board runs at once,
+// which each of n ranks has one; most is how many blocks the GPU runs at once,
 // twice.
 func splitTable(chunks []int64, n, most int64) int64 {
 	blocks := int64(0)

@@ -36,7 +36,7 @@ type ParamGroup struct {
 	summed  *trace.Tensor
 }
 
-// Wrappers are what is to be called around the group's modules, by their paths.
+// Wrappers returns what is to be called around the group's modules, by their paths.
 func (g *ParamGroup) Wrappers() map[string]trace.Wrapper {
 	if len(g.modules) == 1 {
 		return map[string]trace.Wrapper{g.modules[0]: g}
@@ -275,7 +275,7 @@ func (g *ParamGroup) postBackward() {
 	f.reducing = g.reduce(with, grads)
 }
 
-// own is what is reduced of gradient x where the ranks of another group share the parameter. It
+// own returns what is reduced of gradient x where the ranks of another group share the parameter. It
 // takes over the reference to x.
 func (s *shardedParam) own(x *trace.Tensor) *trace.Tensor {
 	t := x.Tape()

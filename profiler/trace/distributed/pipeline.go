@@ -8,7 +8,7 @@ type Action struct {
 	Backward bool
 }
 
-// Schedule is the order of a rank's actions for some micro-batches, with a stage on each
+// Schedule returns the order of a rank's actions for some micro-batches, with a stage on each
 // rank: "gpipe" has all forward passes first (ScheduleGPipe), others begin backward as
 // soon as a micro-batch comes back from the last stage, and then take turns (Schedule1F1B).
 func Schedule(name string, micro, ranks, rank int) []Action {
@@ -29,7 +29,7 @@ func Schedule(name string, micro, ranks, rank int) []Action {
 	return out
 }
 
-// Interleaved is the order of a rank that has several stages, which lie as many ranks
+// Interleaved returns the order of a rank that has several stages, which lie as many ranks
 // apart (ScheduleInterleaved1F1B): micro-batches go round in as many rounds as they fill
 // the ranks. [Rounds] must divide them.
 func Interleaved(micro, ranks, rank, stages int) []Action {
@@ -59,5 +59,5 @@ func Interleaved(micro, ranks, rank, stages int) []Action {
 	return out
 }
 
-// Rounds is how often micro-batches go round an interleaved pipeline.
+// Rounds returns how often micro-batches go round an interleaved pipeline.
 func Rounds(micro, ranks int) int { return max(1, micro/ranks) }

@@ -102,7 +102,7 @@ func (s *shardedParam) offload(h *trace.Host, bytes int64) {
 	}
 }
 
-// padded is the number of elements of the whole with its padding.
+// padded returns the number of elements of the whole with its padding.
 func (s *shardedParam) padded(w World) int64 { return s.rows * s.row * w.Size }
 
 // allocate gives the whole parameter its memory.

@@ -28,7 +28,7 @@ func Partition(params []*trace.Tensor, ranks int64) [][]*trace.Tensor {
 	return out
 }
 
-// Largest is the rank with most elements of a partition.
+// Largest returns the rank with most elements of a partition.
 func Largest(parts [][]*trace.Tensor) int64 {
 	most, at := int64(-1), 0
 	for r, part := range parts {

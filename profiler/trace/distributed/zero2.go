@@ -37,7 +37,7 @@ type ZeRO2 struct {
 	summing      []bool // parameters whose gradients of several the host sums
 }
 
-// HeaviestRank is the rank whose part of the flat buffer touches most elements of
+// HeaviestRank returns the rank whose part of the flat buffer touches most elements of
 // parameters: it keeps the gradients of those whole.
 func HeaviestRank(params []Param, ranks int64) (heaviest int64) {
 	total := int64(0)
@@ -162,7 +162,7 @@ func (z *ZeRO2) flatten(params []Param) {
 	t.Release(flat)
 }
 
-// bytesOf are the bytes of parameters.
+// bytesOf returns the bytes of parameters.
 func bytesOf(params []Param) (bytes int64) {
 	for _, p := range params {
 		bytes += (*p.Tensor).Bytes()
@@ -170,7 +170,7 @@ func bytesOf(params []Param) (bytes int64) {
 	return bytes
 }
 
-// Masters are what the optimizer steps; none if the host does.
+// Masters returns what the optimizer steps; none if the host does.
 func (z *ZeRO2) Masters() []*trace.Tensor { return z.masters.parts }
 
 // Sync says whether the next micro-batch is a step's last.
@@ -287,7 +287,7 @@ func (z *ZeRO2) sum() {
 	f.End()
 }
 
-// slices are the sizes of the parts of a bucket, each of which belongs to one rank.
+// slices returns the sizes of the parts of a bucket, each of which belongs to one rank.
 func (z *ZeRO2) slices() (sizes []int64) {
 	part := z.own.end - z.own.begin
 	last := int64(-1)

@@ -287,7 +287,7 @@ func (z *ZeRO3) hold(d trace.DType) {
 	})
 }
 
-// sizeOf is the number of elements that a rank holds of some parameters.
+// sizeOf returns the number of elements that a rank holds of some parameters.
 func sizeOf(params []*zeroParam) (n int64) {
 	for _, q := range params {
 		n += q.part
@@ -295,13 +295,13 @@ func sizeOf(params []*zeroParam) (n int64) {
 	return n
 }
 
-// Masters are what the optimizer steps; none if the host does.
+// Masters returns what the optimizer steps; none if the host does.
 func (z *ZeRO3) Masters() []*trace.Tensor { return z.masters.parts }
 
-// Modules are those with parameters, in the order in which they were given.
+// Modules returns those with parameters, in the order in which they were given.
 func (z *ZeRO3) Modules() []*ZeROModule { return z.modules }
 
-// Module is the path of the module.
+// Module returns the path of the module.
 func (m *ZeROModule) Module() string { return m.module }
 
 // Inputs implements [trace.Wrapper].

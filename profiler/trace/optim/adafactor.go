@@ -159,7 +159,7 @@ func singleAdafactor(o *Optimizer, f *trace.Frame, l *lists) {
 	}
 }
 
-// meanSquare is the mean of squares along dimension d, by way of the norm.
+// meanSquare returns the mean of squares along dimension d, by way of the norm.
 func meanSquare(g *trace.Tensor, d int) *trace.Tensor {
 	return trace.Update("div__Tensor", 4, trace.Update("square_", 1, trace.VectorNorm(g, true, d)))
 }

@@ -99,7 +99,7 @@ func singleLOMO(o *Optimizer, f *trace.Frame, l *lists) {
 	}
 }
 
-// takeGradient is a parameter's gradient in fp32, the only copy that remains.
+// takeGradient returns a parameter's gradient in fp32, the only copy that remains.
 func takeGradient(f *trace.Frame, p, grad *trace.Tensor) *trace.Tensor {
 	whole := f.Let(grad.To(trace.F32))
 	p.ZeroGrad()

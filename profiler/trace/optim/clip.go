@@ -25,7 +25,7 @@ func ClipGradNorm(params []*trace.Tensor, how Implementation) *trace.Tensor {
 	return total
 }
 
-// gradients are the gradients there are, grouped by type, those of the last type first.
+// gradients returns the gradients there are, grouped by type, those of the last type first.
 func gradients(params []*trace.Tensor) [][]*trace.Tensor {
 	var out [][]*trace.Tensor
 	for _, p := range params {

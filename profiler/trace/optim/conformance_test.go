@@ -59,7 +59,7 @@ func load(t *testing.T, release string) []recording {
 	return out
 }
 
-// config is the configuration that the recording's arguments describe.
+// config returns the configuration that the recording's arguments describe.
 func (r *recording) config() optim.Config {
 	set := func(name string) bool {
 		switch v := r.Args[name].(type) {

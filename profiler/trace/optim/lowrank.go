@@ -67,7 +67,7 @@ func (o *Optimizer) matrix(f *trace.Frame, s *slot, grad *trace.Tensor, svd bool
 	g.End()
 }
 
-// vectors are the first singular vectors of a matrix, on its shorter side: a part of all of
+// vectors returns the first singular vectors of a matrix, on its shorter side: a part of all of
 // them, which it holds.
 func vectors(g *trace.Frame, x *trace.Tensor, rank int64) *trace.Tensor {
 	u, values, v := x.LinalgSVD(false)
@@ -81,7 +81,7 @@ func vectors(g *trace.Frame, x *trace.Tensor, rank int64) *trace.Tensor {
 	return g.Let(u.Narrow(1, 0, rank))
 }
 
-// project is the gradient in the space of the matrix.
+// project returns the gradient in the space of the matrix.
 func project(s *slot, grad *trace.Tensor) *trace.Tensor {
 	m := s.state[lowMatrix]
 	if grad.Size(0) >= grad.Size(1) {

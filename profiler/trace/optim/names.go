@@ -69,7 +69,7 @@ var named = []namedConfig{
 // usualRank is the rank of GaLore and APOLLO in transformers.
 const usualRank = 128
 
-// Named is the configuration of that name. Those that project gradients take options after a
+// Named returns the configuration of that name. Those that project gradients take options after a
 // colon: rank=N, and target= with parts of layers' paths, joined by plus signs.
 func Named(text string) (Config, error) {
 	name, options, more := strings.Cut(text, ":")
@@ -99,7 +99,7 @@ func Named(text string) (Config, error) {
 	return c, nil
 }
 
-// Names are the names of all configurations.
+// Names returns the names of all configurations.
 func Names() []string {
 	out := make([]string, len(named))
 	for i, n := range named {

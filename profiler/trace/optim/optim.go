@@ -85,7 +85,7 @@ type Config struct {
 	Target string
 }
 
-// Moments is how many tensors of a parameter's size the state of an optimizer has that steps on the host.
+// Moments returns how many tensors of a parameter's size the state of an optimizer has that steps on the host.
 func (c Config) Moments() int64 {
 	switch {
 	case c.Algorithm == SGD && !c.Momentum, c.Algorithm == Adafactor, c.Algorithm == AdafactorHF:
@@ -186,8 +186,8 @@ var rules = map[Algorithm]rule{
 // initNothing is of algorithms that keep nothing, on the device, or make state as they step.
 func initNothing(*Optimizer, *slot) {}
 
-// New is the optimizer of the given configuration over groups of parameters. It updates only those in share, in that
-// order, and has the state of those alone, as one of several ranks does; a nil share is all parameters.
+// New returns the optimizer of the given configuration over groups of parameters. It updates only those in share, in
+// that order, and has the state of those alone, as one of several ranks does; a nil share is all parameters.
 func New(t *trace.Tape, c Config, share []*trace.Tensor, groups ...[]*trace.Tensor) (*Optimizer, error) {
 	r, known := rules[c.Algorithm]
 	if !known {
@@ -220,7 +220,7 @@ func New(t *trace.Tape, c Config, share []*trace.Tensor, groups ...[]*trace.Tens
 	return o, nil
 }
 
-// Params are all parameters, group by group.
+// Params returns all parameters, group by group.
 func (o *Optimizer) Params() []*trace.Tensor {
 	var out []*trace.Tensor
 	for _, g := range o.groups {

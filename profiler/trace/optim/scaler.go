@@ -40,7 +40,7 @@ func (s *GradScaler) Scale(loss *trace.Tensor) *trace.Tensor {
 	return loss.Mul(s.scale)
 }
 
-// Unscales is the error that PyTorch raises where a scaler is to unscale the gradients of
+// Unscales returns the error that PyTorch raises where a scaler is to unscale the gradients of
 // parameters, nil if it does: those in fp32, and those in fp16 within the kernel of a fused
 // optimizer, which is where it unscales gradients that are not clipped. The kernel that looks for
 // infinities takes no bf16 up to PyTorch 2.15 (github.com/pytorch/pytorch/issues/127176).
@@ -86,7 +86,7 @@ func (s *GradScaler) unscaleGradients(o *Optimizer, inverse, found *trace.Tensor
 	f.End()
 }
 
-// state is what is known of o since the last Update.
+// state returns what is known of o since the last Update.
 func (s *GradScaler) state(o *Optimizer) *foundInf {
 	for i := range s.found {
 		if s.found[i].of == o {

@@ -16,7 +16,7 @@ type drawer struct {
 	small bool
 }
 
-// most is the largest tensor drawn, in elements.
+// most returns the largest tensor drawn, in elements.
 func (d drawer) most() int64 {
 	if d.small {
 		return 1 << 23
@@ -56,7 +56,7 @@ func (d drawer) question() oracle.Question {
 	}
 }
 
-// elements is the size of the largest tensor.
+// elements returns the size of the largest tensor.
 func elements(c *cudnn.Config) int64 {
 	x, y, w := c.N*c.Ci, c.N*c.Co, c.Ci/c.Groups*c.Co
 	for i := range c.Dim {

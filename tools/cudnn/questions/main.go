@@ -49,7 +49,7 @@ func main() {
 	}
 }
 
-// chosen are the questions of the models that are known, of files, of a list of
+// chosen returns the questions of the models that are known, of files, of a list of
 // convolutions, or drawn ones.
 func chosen(known bool, files []string, list, sizes string, n int, seed uint64) ([]oracle.Question, error) {
 	at := batches

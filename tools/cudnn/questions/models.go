@@ -21,7 +21,7 @@ var batches = []int{
 	160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 1024,
 }
 
-// ofFiles are those of exported models. What cannot be planned is named and left out.
+// ofFiles returns those of exported models. What cannot be planned is named and left out.
 func ofFiles(files []string, batches []int) ([]oracle.Question, error) {
 	registry := all.Models()
 	var found []models.Model
@@ -36,7 +36,7 @@ func ofFiles(files []string, batches []int) ([]oracle.Question, error) {
 	return ofModels(found, batches)
 }
 
-// ofModels are the convolutions of models, at all batches and precisions, with
+// ofModels returns the convolutions of models, at all batches and precisions, with
 // their settings as they are, halved and doubled: in each direction, since what a
 // model leaves out (a gradient of its input) others do, and in both layouts.
 func ofModels(known []models.Model, batches []int) ([]oracle.Question, error) {
@@ -56,7 +56,7 @@ func ofModels(known []models.Model, batches []int) ([]oracle.Question, error) {
 	return questions, nil
 }
 
-// casesOf are the cases of a model that differ in the shapes of convolutions.
+// casesOf returns the cases of a model that differ in the shapes of convolutions.
 func casesOf(m models.Model, batches []int) []models.Case {
 	settings := []models.Settings{nil}
 	for _, s := range m.Settings {
@@ -111,7 +111,7 @@ func record(m models.Model, c models.Case, asked map[oracle.Question]bool) error
 	return nil
 }
 
-// layoutsOf are those that a convolution may be called with: of one channel, both
+// layoutsOf returns those that a convolution may be called with: of one channel, both
 // are the same.
 func layoutsOf(c cudnn.Config) []cudnn.Layout {
 	if c.Ci == 1 || c.Dim == 1 {

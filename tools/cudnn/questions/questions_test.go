@@ -99,7 +99,7 @@ func TestASeedStandsForItsQuestions(t *testing.T) {
 	require.Equal(t, drawerOf(1).question().String(), first[0])
 }
 
-// askedBy are the questions of one step.
+// askedBy returns the questions of one step.
 func askedBy(t *testing.T, c models.Case) map[oracle.Question]bool {
 	m, err := all.Models().Lookup(c.Model)
 	require.NoError(t, err)

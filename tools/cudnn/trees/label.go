@@ -53,7 +53,7 @@ func fold(c cudnn.Config) int64 {
 	return int64(h.Sum32() % 5)
 }
 
-// explanations are the choices whose formula gives the answer's bytes.
+// explanations returns the choices whose formula gives the answer's bytes.
 func explanations(s cudnn.Study, a *oracle.Answer) []cudnn.Choice {
 	var found []cudnn.Choice
 	for _, e := range cudnn.Engines() {
@@ -69,7 +69,7 @@ func explanations(s cudnn.Study, a *oracle.Answer) []cudnn.Choice {
 	return found
 }
 
-// possible are the choices of an engine class that an answer's knobs allow.
+// possible returns the choices of an engine class that an answer's knobs allow.
 func possible(s cudnn.Study, e cudnn.Engine, a *oracle.Answer) []cudnn.Choice {
 	all := []cudnn.Choice{{Engine: e}}
 	if !s.Splits(e) {
@@ -98,7 +98,7 @@ func hasKnob(a *oracle.Answer, knob int) bool {
 	return ok
 }
 
-// splitsOf are the numbers of splits that an answer's knobs may mean.
+// splitsOf returns the numbers of splits that an answer's knobs may mean.
 func splitsOf(a *oracle.Answer) []int64 {
 	var splits []int64
 	if a.Knobs[knobSplitBuf] < 0 {
@@ -128,7 +128,7 @@ func variantOf(a *oracle.Answer, c cudnn.Choice) variant {
 // census counts how often each variant explains an answer.
 type census map[variant]int
 
-// pick is the explanation whose variant is commonest.
+// pick returns the explanation whose variant is commonest.
 func (n census) pick(a *oracle.Answer, found []cudnn.Choice) cudnn.Choice {
 	return slices.MaxFunc(found, func(x, y cudnn.Choice) int {
 		return cmp.Or(cmp.Compare(n[variantOf(a, x)], n[variantOf(a, y)]), cmp.Compare(y.Engine, x.Engine))

@@ -207,7 +207,7 @@ func (f *fitter) operation(generation int, o operation, cases []labeled, variant
 	return os.WriteFile(filepath.Join(f.dir, f.file(generation, cases[0].study.Operation(), o)), rules, 0o644)
 }
 
-// file is the name of the file that is written.
+// file returns the name of the file that is written.
 func (f *fitter) file(generation int, name string, o operation) string {
 	if f.over != "" {
 		return cudnn.CorrectionsFile(generation, name, o.half)
@@ -220,7 +220,7 @@ type chooser interface {
 	Choose(x []float32) cudnn.Choice
 }
 
-// first are the rules to be corrected, nil if none are, and what of them comes before
+// first returns the rules to be corrected, nil if none are, and what of them comes before
 // the corrections in the file that is written.
 func (f *fitter) first(generation int, name string, o operation) (rules chooser, before []byte, err error) {
 	if !f.correct {
@@ -256,7 +256,7 @@ func keep(rules chooser, cases []labeled) {
 	}
 }
 
-// given is the workspace, in bytes, that a choice leads to.
+// given returns the workspace, in bytes, that a choice leads to.
 func given(s cudnn.Study, c cudnn.Choice) int64 {
 	if !s.Can(c.Engine) {
 		return 0

@@ -206,7 +206,7 @@ var logTable = func() (t [1 << 17]float64) {
 	return t
 }()
 
-// between is the roundest number above x and not above y.
+// between returns the roundest number above x and not above y.
 func between(x, y float32) float32 {
 	middle := (float64(x) + float64(y)) / 2
 	if x > 0 && y > 8*x {

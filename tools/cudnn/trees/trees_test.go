@@ -21,7 +21,7 @@ import (
 
 var testGPU = cudnn.GPU{Capability: 90, Memory: 1 << 60}
 
-// square is a 3x3 convolution that keeps the size of its images.
+// square returns a 3x3 convolution that keeps the size of its images.
 func square(n, ci, co, side, groups int64) cudnn.Config {
 	return cudnn.Config{
 		Dim: 2, N: n, Ci: ci, Co: co, In: [3]int64{side, side}, Out: [3]int64{side, side}, K: [3]int64{3, 3},

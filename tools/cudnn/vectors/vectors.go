@@ -1,6 +1,6 @@
 // Package vectors reads recorded convolution workspaces: what cuDNN 9.19 asked
-// for through PyTorch 2.11 on six boards, one line of JSON per configuration and
-// board, compressed by bzip2.
+// for through PyTorch 2.11 on six GPUs, one line of JSON per configuration and
+// GPU, compressed by bzip2.
 package vectors
 
 import (
@@ -14,9 +14,9 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn"
 )
 
-// Vector is one recorded configuration on one board.
+// Vector is one recorded configuration on one GPU.
 type Vector struct {
-	GPU  cudnn.GPU
+	GPU    cudnn.GPU
 	Config cudnn.Config
 	// Reference marks a convolution of a reference model.
 	Reference bool
@@ -26,7 +26,7 @@ type Vector struct {
 	Kernels [3][]string
 }
 
-// Boards are the recorded boards by name. Memory is the size libraries saw.
+// GPUs are the recorded GPUs by name. Memory is the size libraries saw.
 var GPUs = map[string]cudnn.GPU{
 	"t4":          {Name: "t4", Capability: 75, Memory: 16 << 30},
 	"rtx-3060":    {Name: "rtx-3060", Capability: 86, Memory: 12 << 30},
@@ -112,7 +112,7 @@ func decode(r io.Reader) ([]Vector, error) {
 func (l line) vector(kernels []string) (Vector, error) {
 	gpu, ok := GPUs[l.GPU]
 	if !ok {
-		return Vector{}, fmt.Errorf("unknown board %q", l.GPU)
+		return Vector{}, fmt.Errorf("unknown GPU %q", l.GPU)
 	}
 	dtype := map[string]cudnn.DType{"f32": cudnn.F32, "f16": cudnn.F16, "bf16": cudnn.BF16}[l.DType]
 	v := Vector{

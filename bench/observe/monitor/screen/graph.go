@@ -16,7 +16,7 @@ const gutter = 12
 // levels are columns lower than a character, by eighths.
 var levels = [...]string{" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"}
 
-// graph is the history of the memory of a board or of a process in so many
+// graph returns the history of the memory of a GPU or of a process in so many
 // rows, with the limit and the peak as lines, and that of the load below.
 func (m Model) graph(s monitor.Sample, rows int) []string {
 	columns := max(10, m.width-gutter-1)
@@ -27,7 +27,7 @@ func (m Model) graph(s monitor.Sample, rows int) []string {
 	trace := m.o.History.Trace(m.gpu, process, m.step, columns, m.at)
 	limit := m.o.Limit(s.Total)
 	top := max(s.Total, limit, 1)
-	if process != 0 { // one may be small beside the board
+	if process != 0 { // one may be small beside the GPU
 		top = max(slices.Max(trace.Used), 1)
 	}
 	out := []string{m.caption(s, process, time.Duration(columns)*monitor.Steps[m.step])}
@@ -62,7 +62,7 @@ func (m Model) caption(s monitor.Sample, process int, width time.Duration) strin
 	return strings.Join(parts, ", ")
 }
 
-// rule is the label of a row, and the line that crosses it where no column
+// rule returns the label of a row, and the line that crosses it where no column
 // does: that of the limit or of the peak.
 func (m Model) rule(s monitor.Sample, process, row, rows int, top, limit int64) (label, rule string) {
 	at := func(v int64) bool { return rowOf(v, rows, top) == row }
@@ -83,7 +83,7 @@ func (m Model) rule(s monitor.Sample, process, row, rows int, top, limit int64) 
 	return "", " "
 }
 
-// rowOf is the row, from the top, in which a value's column ends.
+// rowOf returns the row, from the top, in which a value's column ends.
 func rowOf(v int64, rows int, top int64) int {
 	return rows - 1 - min(max(0, heightOf(v, rows, top)-1)/8, rows-1)
 }
@@ -120,7 +120,7 @@ func (m Model) row(used []int64, row, rows int, top, limit int64, rule string) s
 	return out.String()
 }
 
-// heightOf is how high a value stands, in eighths of rows. What is not zero can
+// heightOf returns how high a value stands, in eighths of rows. What is not zero can
 // be seen.
 func heightOf(v int64, rows int, top int64) int {
 	if v <= 0 {

@@ -1,4 +1,4 @@
-// Package screen shows on a terminal what a monitor saw: every board in a line,
+// Package screen shows on a terminal what a monitor saw: every GPU in a line,
 // and of one of them the history of its memory and the processes that hold it.
 // It only shows a [monitor.History]; sampling goes on whatever is shown.
 package screen
@@ -24,10 +24,10 @@ type Model struct {
 	at      time.Time
 	paused  bool
 
-	// board is the number of the chosen one among the samples, process the PID
+	// GPU is the number of the chosen one among the samples, process the PID
 	// of the chosen one, zero for none, and alone whether the graph is of that.
 	gpu, process int
-	alone          bool
+	alone        bool
 	// step is the index in monitor.Steps of the time that a column stands for.
 	step int
 }
@@ -37,7 +37,7 @@ type Options struct {
 	History *monitor.History
 	// Interval is the time between two samples.
 	Interval time.Duration
-	// Limit is where the line is drawn on a board with so much memory, and
+	// Limit is where the line is drawn on a GPU with so much memory, and
 	// Alarm whether it was set.
 	Limit func(total int64) int64
 	Alarm bool
@@ -51,7 +51,7 @@ func New(o Options) Model {
 	return m
 }
 
-// finest is the shortest step of the graph in which each step has a sample.
+// finest returns the shortest step of the graph in which each step has a sample.
 func finest(interval time.Duration) int {
 	for i, step := range monitor.Steps {
 		if step >= interval {
@@ -128,7 +128,7 @@ func (m *Model) refresh() {
 	m.choose(m.gpu)
 }
 
-// choose shows another board, around at the ends. A chosen process that is not
+// choose shows another GPU, around at the ends. A chosen process that is not
 // there any more is forgotten.
 func (m *Model) choose(gpu int) {
 	n := len(m.round.Samples)
@@ -141,7 +141,7 @@ func (m *Model) choose(gpu int) {
 	}
 }
 
-// processes are those of the chosen board, the one with most memory first.
+// processes returns those of the chosen GPU, the one with most memory first.
 func (m Model) processes() []monitor.Process {
 	if m.gpu >= len(m.round.Samples) {
 		return nil
@@ -151,7 +151,7 @@ func (m Model) processes() []monitor.Process {
 	return all
 }
 
-// pointed is the place of the chosen process, -1 without one.
+// pointed returns the place of the chosen process, -1 without one.
 func (m Model) pointed() int {
 	return slices.IndexFunc(m.processes(), func(p monitor.Process) bool { return p.PID == m.process })
 }

@@ -20,7 +20,7 @@ import (
 
 const gib = 1 << 30
 
-// desk is a screen over a history of two boards, the first of which fills from
+// desk is a screen over a history of two GPUs, the first of which fills from
 // nothing to 20 GiB of 24 within 60 seconds.
 type desk struct {
 	tea.Model

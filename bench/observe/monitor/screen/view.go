@@ -37,7 +37,7 @@ var tones = [...]lipgloss.Style{
 	bad:   lipgloss.NewStyle().Foreground(lipgloss.Red),
 }
 
-// toneOf is the tone of bytes below a limit.
+// toneOf returns the tone of bytes below a limit.
 func toneOf(bytes, limit int64) tone {
 	switch {
 	case bytes > limit:
@@ -52,7 +52,7 @@ func toneOf(bytes, limit int64) tone {
 func (t tone) Render(text string) string { return tones[t].Render(text) }
 
 // help is the last line.
-const help = "q quit  p pause  ←→ board  ↑↓ process  enter its history  esc back  +- time"
+const help = "q quit  p pause  ←→ GPU  ↑↓ process  enter its history  esc back  +- time"
 
 // View implements [tea.Model].
 func (m Model) View() tea.View {
@@ -94,7 +94,7 @@ func (m Model) title() string {
 	return bold.Render("vprof monitor") + "  " + m.at.Local().Format("2006-01-02 15:04:05") + "  " + state
 }
 
-// boardLine is a board in a line.
+// boardLine is a GPU in a line.
 func (m Model) gpuLine(i int) string {
 	s := m.round.Samples[i]
 	name := fmt.Sprintf("%d %s", s.GPU, strings.TrimPrefix(s.Name, "NVIDIA "))
@@ -134,13 +134,13 @@ func (m Model) nameWidth() int {
 
 var eighths = [...]string{"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"}
 
-// gauge is a bar of eighths of cells.
+// gauge returns a bar of eighths of cells.
 func gauge(share float64, cells int) string {
 	n := min(int(share*float64(cells)*8+0.5), cells*8)
 	return strings.Repeat("█", n/8) + eighths[n%8] + strings.Repeat(" ", cells-(n+7)/8)
 }
 
-// table lists the processes of a board, scrolled to the selected one.
+// table lists the processes of a GPU, scrolled to the selected one.
 func (m Model) table(s monitor.Sample) []string {
 	all := m.processes()
 	if len(all) == 0 {
@@ -168,7 +168,7 @@ func (m Model) table(s monitor.Sample) []string {
 	return out
 }
 
-// span is a time in words: "80 s", "13 min", "10 h".
+// span returns a time in words: "80 s", "13 min", "10 h".
 func span(d time.Duration) string {
 	switch {
 	case d < 2*time.Minute:

@@ -96,7 +96,7 @@ func (f *Forest) flatten(root *Branch) (t tree) {
 	return t
 }
 
-// find is the number of a feature's cut.
+// find returns the number of a feature's cut.
 func (f *Forest) find(feature int, threshold float32) int {
 	return sort.Search(len(f.cuts)/cutSize, func(at int) bool {
 		of, cut := f.cut(at)
@@ -114,7 +114,7 @@ type numbers struct {
 // number before it.
 const mostBits = 32 - 7
 
-// packedSize is how many bytes n numbers of that width take, so that four can be read at each.
+// packedSize returns how many bytes n numbers of that width take, so that four can be read at each.
 func packedSize(n, width int) int { return n*width/8 + 4 }
 
 // pack makes a list of values below 1<<width.

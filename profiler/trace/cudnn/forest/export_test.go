@@ -1,4 +1,4 @@
 package forest
 
-// Trees is the number of trees.
+// Trees returns the number of trees.
 func (f *Forest) Trees() int { return len(f.trees) }

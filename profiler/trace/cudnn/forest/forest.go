@@ -70,7 +70,7 @@ func (f *Forest) cut(at int) (feature int, threshold float32) {
 	return int(c[0]), math.Float32frombits(binary.LittleEndian.Uint32(c[1:]))
 }
 
-// widths are the bits that name a cut and a class.
+// widths returns the bits that name a cut and a class.
 func (f *Forest) widths() (cut, class int) {
 	return bits.Len(uint(max(len(f.cuts)/cutSize-1, 0))), bits.Len(uint(max(len(f.Classes)-1, 0)))
 }

@@ -71,7 +71,7 @@ func names(n int) []string {
 	return names
 }
 
-// walk is the answer of one tree.
+// walk returns the answer of one tree.
 func walk(b *forest.Branch, x []float32) int {
 	switch {
 	case b.Leaf():
@@ -231,7 +231,7 @@ type parts struct {
 	asked, classified []byte // by the questions, by the leaves
 }
 
-// stump is a forest of two cuts and a tree of one question.
+// stump returns a forest of two cuts and a tree of one question.
 func stump(change func(p *parts)) []byte {
 	p := parts{
 		features: []byte{0, 0}, questions: 1, blocks: []byte{0, 0, 0, 0, 0b001, 0, 0, 0, 0, 0, 0, 0},
@@ -324,7 +324,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// full is a tree with that many questions to each leaf.
+// full returns a tree with that many questions to each leaf.
 func full(depth int, random *rand.Rand) *forest.Branch {
 	if depth == 0 {
 		return &forest.Branch{Class: random.IntN(20)}
@@ -343,7 +343,7 @@ func features(random *rand.Rand) []float32 {
 	return x
 }
 
-// grown is a forest of three full trees.
+// grown returns a forest of three full trees.
 func grown(depth int) *forest.Forest {
 	random := rand.New(rand.NewPCG(1, 2))
 	return forest.New(names(20), full(depth, random), full(depth, random), full(depth, random))

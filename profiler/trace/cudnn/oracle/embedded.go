@@ -7,7 +7,7 @@ import (
 	"runtime"
 )
 
-// boards describes a board of each architecture, in cuDNN's words.
+// GPUs describes a GPU of each architecture, in cuDNN's words.
 //
 //go:embed ask/boards/*.json
 var gpus embed.FS
@@ -18,8 +18,8 @@ var gpus embed.FS
 //go:embed standin/*.so
 var standIns embed.FS
 
-// Board is the description of a board, for cuDNN: of one architecture, by the
-// generation that [cudnn.Generation] gives. Boards of one architecture get the same
+// GPU returns the description of a GPU, for cuDNN: of one architecture, by the
+// generation that [cudnn.Generation] gives. GPUs of one architecture get the same
 // answers.
 func GPU(generation int) []byte {
 	text, err := gpus.ReadFile(fmt.Sprintf("ask/boards/sm%d.json", generation))

@@ -25,13 +25,13 @@ type Question struct {
 	Config cudnn.Config
 }
 
-// Of is the question that direction d of c puts to cuDNN.
+// Of returns the question that direction d of c puts to cuDNN.
 func Of(c cudnn.Config, d cudnn.Direction) Question {
 	c, d = cudnn.Canonical(c, d)
 	return Question{d, c}
 }
 
-// sizes are the spatial parts of a question, in the order they are written.
+// sizes returns the spatial parts of a question, in the order they are written.
 func (q *Question) sizes() [6]*[3]int64 {
 	c := &q.Config
 	return [...]*[3]int64{&c.In, &c.K, &c.Out, &c.Stride, &c.Pad, &c.Dilation}

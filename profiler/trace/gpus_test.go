@@ -10,7 +10,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Whoever looks at the board may do anything by it: the recording serves no other then.
+// Whoever looks at the GPU may do anything by it: the recording serves no other then.
 func TestWhoLooksAtTheGPUHasTheRecordingForItAlone(t *testing.T) {
 	own := trace.GPU{Name: "own", Capability: 80, SMs: 100, ThreadsPerSM: 2048, Memory: 1 << 34}
 	other := own

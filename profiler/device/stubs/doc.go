@@ -1,10 +1,10 @@
-// Package standins holds libraries that stand in for NVIDIA's, so that PyTorch's own CUDA
+// Package stubs holds libraries that stand in for NVIDIA's, so that PyTorch's own CUDA
 // build runs on a machine without a GPU.
 //
 // Under each soname that PyTorch needs (libcudart, libcublas, libcudnn, libnccl, libcuda, ...)
 // there is a small library that needs libvprof_gpu.so, which has all functions. They are public
 // ones: what NVIDIA's headers declare, and what code compiled by nvcc calls. Memory is counted
-// against the board and backed lazily by reserved addresses, so that what was never written
+// against the GPU and backed lazily by reserved addresses, so that what was never written
 // reads as zeros and takes no memory of the host; kernels do nothing; what the host put on the
 // device comes back. One function is vprof's own: vprof_tell sets the next number that a thread
 // reads back, where the host knows what a kernel would have counted.
@@ -21,9 +21,9 @@
 //
 // # Environment
 //
-//	VPROF_BOARD        a file that describes the board, see [WriteBoard]; all devices are equal
-//	VPROF_STANDINS     the folder with the folders 12 and 13; the hook reads it
-//	VPROF_STANDIN_LOG  a file that gets a line "default NAME" for each function of the table that
+//	VPROF_BOARD        a file that describes the GPU, see [WriteBoard]; all devices are equal
+//	VPROF_STUBS     the folder with the folders 12 and 13; the hook reads it
+//	VPROF_STUB_LOG  a file that gets a line "default NAME" for each function of the table that
 //	                   was called, and "unanswered QUESTION" for sizes that were unknown
 //	VPROF_ORACLE       a Unix socket that knows sizes which libraries decide
 //
@@ -53,4 +53,4 @@
 // cudnnBackendDescriptorType_t, cudnnBackendAttributeName_t and cudnnBackendAttributeType_t; values
 // are whole numbers of the same bits, of a descriptor its place in the line. norm is a batch norm
 // over channels that lie side by side. size is a function that tells a size which has no question.
-package standins
+package stubs

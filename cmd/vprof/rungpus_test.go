@@ -11,7 +11,7 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// told is a command that tells what the hook would: the board is seen to be used a MiB more at
+// told is a command that tells what the hook would: the GPU is seen to be used a MiB more at
 // the end than PyTorch holds and the driver takes.
 const told = `cat > $VPROF_HOOK/trace-1.jsonl <<END
 ["site", "train.py:7:main"]
@@ -22,13 +22,13 @@ cat > $VPROF_HOOK/events.jsonl <<END
 {"event": "mark", "pid": 1, "at": 20, "phase": "forward", "peak_allocated": 2097152, "reserved": 2097152, "used": 106954752}
 {"event": "end", "pid": 1, "reason": "steps", "steps": [1], "trace": "$VPROF_HOOK/trace-1.jsonl", "allocated": 2097152, "reserved": 2097152, "requested": 2097152}
 END
-echo "on $CUDA_VISIBLE_DEVICES, stand-ins $VPROF_STANDINS"
+echo "on $CUDA_VISIBLE_DEVICES, stubs $VPROF_STUBS"
 `
 
 // --both simulates the GPU of this machine, uses it, and says in a line how far apart they are.
 func TestRunOnTheGPUOfThisMachine(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("stand-ins are for Linux")
+		t.Skip("stubs are for Linux")
 	}
 	gpu, err := device.Lookup("rtx-3060")
 	require.NoError(t, err)
@@ -41,8 +41,8 @@ func TestRunOnTheGPUOfThisMachine(t *testing.T) {
 	both := []string{"run", "--both", "--device", "cuda:1", "--", "sh", script}
 	require.Equal(t, exitFine, run(t.Context(), a, both), stderr)
 	require.Equal(t, 1, asked)
-	require.Regexp(t, "on , stand-ins .*standins-", stdout, "the board of the simulation is the only one")
-	require.Contains(t, stdout.String(), "on 7, stand-ins \n")
+	require.Regexp(t, "on , stubs .*stubs-", stdout, "the GPU of the simulation is the only one")
+	require.Contains(t, stdout.String(), "on 7, stubs \n")
 	require.Contains(t, stdout.String(),
 		"NVIDIA GeForce RTX 3060, PyTorch 2.15.0: allocated 2.00 MiB simulated, 2.00 MiB measured (+0.00 %); reserved")
 	require.Regexp(t, `device \d+.00 MiB simulated, 101.00 MiB measured`, stdout)
@@ -66,10 +66,10 @@ func TestRunOnTheGPUOfThisMachine(t *testing.T) {
 	require.Contains(t, stderr.String(), "no usable GPU: no driver")
 }
 
-// Several boards and ranks are rows of one table.
+// Several GPUs and ranks are rows of one table.
 func TestRunsOfSeveralGPUsAndRanks(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("stand-ins are for Linux")
+		t.Skip("stubs are for Linux")
 	}
 	script := filepath.Join(t.TempDir(), "train.sh")
 	require.NoError(t, os.WriteFile(script, []byte(told), 0o600))

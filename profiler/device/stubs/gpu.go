@@ -1,4 +1,4 @@
-package standins
+package stubs
 
 import (
 	"fmt"
@@ -7,7 +7,7 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// WriteBoard describes a board to the libraries, as the file of VPROF_BOARD: a line is a key, a
+// WriteBoard describes a GPU to the libraries, as the file of VPROF_BOARD: a line is a key, a
 // space and a value; devices is how many of them there are, driver the version of CUDA times
 // 1000 (13020 for 13.2).
 func WriteGPU(w io.Writer, gpu device.GPU, devices, driver int) error {
@@ -30,7 +30,7 @@ count %d
 	return err
 }
 
-// sharedMemory is the shared memory of a multiprocessor and what one block can opt in to, in
+// sharedMemory returns the shared memory of a multiprocessor and what one block can opt in to, in
 // bytes, as the CUDA C++ Programming Guide's table of compute capabilities has them.
 func sharedMemory(c device.Capability) (perSM, perBlock int) {
 	const kib, reserved = 1 << 10, 1 << 10 // the system takes 1 KiB of each block from 8.0 on

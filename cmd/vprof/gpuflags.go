@@ -15,10 +15,10 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// defaultGPU is the board that is simulated by default.
+// defaultGPU is the GPU that is simulated by default.
 const defaultGPU = "rtx-5060-ti"
 
-// boardFlags are the flags that choose what something runs on: boards of the catalog, or a GPU of this machine.
+// boardFlags are the flags that choose what something runs on: GPUs of the catalog, or a GPU of this machine.
 type gpuFlags struct {
 	gpu, spec, memory, host string
 	// device is the value of --device; empty of verbs that have no such flag.
@@ -26,12 +26,12 @@ type gpuFlags struct {
 	flags  *pflag.FlagSet
 }
 
-// given reports whether the user named a board.
+// given reports whether the user named a GPU.
 func (f *gpuFlags) given() bool {
 	return slices.ContainsFunc([]string{"gpu", "gpu-spec", "gpu-memory"}, f.flags.Changed)
 }
 
-// defaultBoard is the board that is simulated by default, where neither the user nor this machine chose one.
+// defaultBoard is the GPU that is simulated by default, where neither the user nor this machine chose one.
 func (f *gpuFlags) defaultGPU(gpus []device.GPU) string {
 	chosen := slices.ContainsFunc([]string{"auto", "profile", "device"}, f.flags.Changed)
 	if f.given() || chosen || len(gpus) != 1 {
@@ -45,9 +45,9 @@ func (f *gpuFlags) register(cmd *cobra.Command, gpuUsage string) {
 	f.gpu = defaultGPU
 	cmd.Flags().Var(&once{to: &f.gpu}, "gpu", gpuUsage)
 	cmd.Flags().Var(&once{to: &f.memory}, "gpu-memory",
-		"replace the board's total memory by `size`, like 12GiB; a bare number counts GiB, 70% is a part of it")
+		"replace the GPU's total memory by `size`, like 12GiB; a bare number counts GiB, 70% is a part of it")
 	cmd.Flags().Var(&once{to: &f.spec}, "gpu-spec",
-		"instead of --gpu: a board of your own, described in a YAML `file` (see vprof help gpu-spec)")
+		"instead of --gpu: a GPU of your own, described in a YAML `file` (see vprof help gpu-spec)")
 	complete(cmd, "gpu", device.Names)
 }
 
@@ -57,13 +57,13 @@ func (f *gpuFlags) registerDevice(cmd *cobra.Command, usage string) {
 	complete(cmd, "device", deviceNames)
 }
 
-// registerHostMemory adds the memory of the machine that the boards are in.
+// registerHostMemory adds the memory of the machine that the GPUs are in.
 func (f *gpuFlags) registerHostMemory() {
 	f.flags.Var(&once{to: &f.host}, "host-memory",
 		"`size` of the memory of the machine, like 64GiB, which is then judged, too; a bare number counts GiB")
 }
 
-// board finds the one board.
+// GPU finds the one GPU.
 func (f *gpuFlags) chosen() (device.GPU, error) {
 	gpu, err := f.fromSpec()
 	if err == nil && f.spec == "" {
@@ -75,13 +75,13 @@ func (f *gpuFlags) chosen() (device.GPU, error) {
 	return f.resize(gpu)
 }
 
-// fromSpec is the board of --gpu-spec; the zero GPU without it.
+// fromSpec returns the GPU of --gpu-spec; the zero GPU without it.
 func (f *gpuFlags) fromSpec() (device.GPU, error) {
 	if f.spec == "" {
 		return device.GPU{}, nil
 	}
 	if f.flags.Changed("gpu") {
-		return device.GPU{}, usagef("--gpu and --gpu-spec both name the board; give one")
+		return device.GPU{}, usagef("--gpu and --gpu-spec both name the GPU; give one")
 	}
 	file, err := input.OpenFile(f.spec)
 	if err != nil {
@@ -95,7 +95,7 @@ func (f *gpuFlags) fromSpec() (device.GPU, error) {
 	return gpu, nil
 }
 
-// boards finds several, named in a list with commas, or all.
+// GPUs finds several, named in a list with commas, or all.
 func (f *gpuFlags) gpus() ([]device.GPU, error) {
 	if f.spec != "" {
 		gpu, err := f.chosen()
@@ -103,7 +103,7 @@ func (f *gpuFlags) gpus() ([]device.GPU, error) {
 	}
 	if f.gpu == "all" {
 		if f.memory != "" {
-			return nil, usagef("--gpu-memory: all boards cannot have the same memory; name one with --gpu")
+			return nil, usagef("--gpu-memory: all GPUs cannot have the same memory; name one with --gpu")
 		}
 		return device.Catalog(), nil
 	}
@@ -138,7 +138,7 @@ func (f *gpuFlags) resize(gpu device.GPU) (device.GPU, error) {
 	return gpu, nil
 }
 
-// withHostMemory is the board in a machine with the memory of --host-memory.
+// withHostMemory returns the GPU in a machine with the memory of --host-memory.
 func (f *gpuFlags) withHostMemory(gpu device.GPU) (device.GPU, error) {
 	if f.host == "" {
 		return gpu, nil
@@ -151,7 +151,7 @@ func (f *gpuFlags) withHostMemory(gpu device.GPU) (device.GPU, error) {
 	return gpu, err
 }
 
-// deviceNames are what --device may be, as far as it is known without looking.
+// deviceNames returns what --device may be, as far as it is known without looking.
 func deviceNames() []string {
 	names := []string{"cuda:0"}
 	for _, name := range device.Names() {
@@ -162,11 +162,11 @@ func deviceNames() []string {
 
 // A deviceName is the parsed value of --device.
 type deviceName struct {
-	// real tells a GPU of this machine, by its index, from a simulated board,
+	// real tells a GPU of this machine, by its index, from a simulated GPU,
 	// by its name.
 	real  bool
 	index int
-	gpu string
+	gpu   string
 }
 
 // parseDevice reads cuda, cuda:N, sim or sim:NAME. The error is a usage error.
@@ -187,11 +187,11 @@ func parseDevice(text string) (deviceName, error) {
 		_, err := device.Lookup(which)
 		return deviceName{gpu: which}, err
 	}
-	return deviceName{}, usagef("--device: %q is neither cuda:N nor sim:NAME (list boards with \"vprof gpus\")", text)
+	return deviceName{}, usagef("--device: %q is neither cuda:N nor sim:NAME (list GPUs with \"vprof gpus\")", text)
 }
 
-// resolveDevice is what --device names: a GPU of this machine, or a simulated board, which replaces the one of --gpu.
-// With real, other flags, which messages list, need a GPU of this machine.
+// resolveDevice returns what --device names: a GPU of this machine, or a simulated GPU, which replaces the one of
+// --gpu. With real, other flags, which messages list, need a GPU of this machine.
 func (f *gpuFlags) resolveDevice(real bool, flags string) (deviceName, error) {
 	named := deviceName{real: real}
 	if f.device != "" {
@@ -202,18 +202,18 @@ func (f *gpuFlags) resolveDevice(real bool, flags string) (deviceName, error) {
 	}
 	switch {
 	case real && !named.real:
-		return named, usagef("--device %s simulates a board, and other flags ask for a GPU of this machine", f.device)
+		return named, usagef("--device %s simulates a GPU, and other flags ask for a GPU of this machine", f.device)
 	case named.real && f.given():
 		return named, usagef("%s a GPU of this machine; leave --gpu, --gpu-spec and --gpu-memory away", flags)
 	case f.device != "" && f.flags.Changed("gpu"):
-		return named, usagef("--device and --gpu both name a board; give one")
+		return named, usagef("--device and --gpu both name a GPU; give one")
 	case named.gpu != "":
 		f.gpu = named.gpu
 	}
 	return named, nil
 }
 
-// target is what a job runs on. The error is a usage error.
+// target returns what a job runs on. The error is a usage error.
 func (f *gpuFlags) target() (job.Target, error) {
 	named, err := f.resolveDevice(false, "--device takes")
 	switch {

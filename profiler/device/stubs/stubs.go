@@ -1,4 +1,4 @@
-package standins
+package stubs
 
 import (
 	"archive/tar"
@@ -18,7 +18,7 @@ import (
 
 // archive has the folders 12 and 13, for the major versions of CUDA.
 //
-//go:embed standins.tar.bz2
+//go:embed stubs.tar.bz2
 var archive []byte
 
 // Unpack puts the libraries into a folder below cache that is named after their content, unless
@@ -30,7 +30,7 @@ func Unpack(cache string) (string, error) {
 			runtime.GOARCH)
 	}
 	sum := sha256.Sum256(archive)
-	dir := filepath.Join(cache, "standins-"+hex.EncodeToString(sum[:8]))
+	dir := filepath.Join(cache, "stubs-"+hex.EncodeToString(sum[:8]))
 	if _, err := os.Stat(dir); err == nil {
 		return dir, nil
 	}

@@ -1,4 +1,4 @@
-package standins
+package stubs
 
 import (
 	"os"

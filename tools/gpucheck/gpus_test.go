@@ -40,7 +40,7 @@ func vprof(t *testing.T) string {
 	return filepath.Join(built, "vprof")
 }
 
-// on is a check of a machine: with vprof itself, and kernels of figures that any board reaches.
+// on returns a check of a machine: with vprof itself, and kernels of figures that any GPU reaches.
 func on(t *testing.T, setup fakecuda.Setup) (*check, *fakecuda.Driver) {
 	driver := setup.Driver(t)
 	for _, variable := range driver.Env {
@@ -65,7 +65,7 @@ func requireFree(t *testing.T, driver *fakecuda.Driver) {
 	require.Zero(t, s.Used)
 }
 
-// Every step runs on every size of board, and finds a healthy one healthy.
+// Every step runs on every size of GPU, and finds a healthy one healthy.
 func TestEverySizeOfGPUIsChecked(t *testing.T) {
 	names := []string{
 		"rtx-4060", "rtx-3080", "rtx-3060", "rtx-5060-ti", "rtx-4090", "l40s", "a100-80",
@@ -113,7 +113,7 @@ func TestEverySizeOfGPUIsChecked(t *testing.T) {
 	}
 }
 
-// Whoever interrupts a check gets the board back, and so does one that hangs.
+// Whoever interrupts a check gets the GPU back, and so does one that hangs.
 func TestAnInterruptLeavesTheGPUFree(t *testing.T) {
 	gpu, err := device.Lookup("rtx-5060-ti")
 	require.NoError(t, err)

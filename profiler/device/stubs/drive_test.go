@@ -1,6 +1,6 @@
 //go:build linux && amd64
 
-package standins
+package stubs
 
 import (
 	"os"
@@ -26,11 +26,11 @@ func TestDrive(t *testing.T) {
 		CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.NoError(t, os.WriteFile(gpu,
-		[]byte("name Board\nmemory 1073741824\ncontext 268435456\ncount 2\n"), 0o600))
+		[]byte("name GPU\nmemory 1073741824\ncontext 268435456\ncount 2\n"), 0o600))
 
 	cmd := exec.Command(program, filepath.Join(libraries, "13"))
 	log := filepath.Join(dir, "log")
-	cmd.Env = append(os.Environ(), "VPROF_BOARD="+gpu, "VPROF_STANDIN_LOG="+log, "CUDA_VISIBLE_DEVICES=0,1")
+	cmd.Env = append(os.Environ(), "VPROF_BOARD="+gpu, "VPROF_STUB_LOG="+log, "CUDA_VISIBLE_DEVICES=0,1")
 	out, err = cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	called, err := os.ReadFile(log)

@@ -2,20 +2,20 @@ package trace
 
 import "github.com/vprof/vprof/profiler/program"
 
-// boards are what a recording is for: the board that was asked for, and others of
-// [Options.Others]. On most boards a step is the same but for scratch memory of some
+// GPUs are what a recording is for: the GPU that was asked for, and others of
+// [Options.Others]. On most GPUs a step is the same but for scratch memory of some
 // kernels, so that one recording tells them all. Where PyTorch or a library looks at the
-// board, the recorder asks what that comes to on each ([onBoard], [Tape.sizedByBoard]);
+// GPU, the recorder asks what that comes to on each ([onBoard], [Tape.sizedByBoard]);
 // one where something else would be done needs a recording of its own.
 type gpus struct {
-	// all begins with the board that was asked for.
+	// all begins with the GPU that was asked for.
 	all  []GPU
 	lost []bool
 	// sized are the buffers whose size is not the same on all.
 	sized []sizedBuffer
 }
 
-// sizedBuffer is a buffer with its bytes on each of the boards; zero is none.
+// sizedBuffer is a buffer with its bytes on each of the GPUs; zero is none.
 type sizedBuffer struct {
 	buffer uint32
 	bytes  []int64
@@ -27,7 +27,7 @@ func newGPUs(own GPU, others []GPU) gpus {
 	return b
 }
 
-// onBoard is what a property of the board comes to on the tape's. Other boards on which
+// onBoard is what a property of the GPU comes to on the tape's. Other GPUs on which
 // it is not the same are lost.
 func onGPU[T comparable](t *Tape, of func(GPU) T) T {
 	own := of(t.gpus.all[0])
@@ -37,13 +37,13 @@ func onGPU[T comparable](t *Tape, of func(GPU) T) T {
 	return own
 }
 
-// atLeast tells whether the board has a compute capability, given times ten.
+// atLeast tells whether the GPU has a compute capability, given times ten.
 func (t *Tape) atLeast(capability int) bool {
 	return onGPU(t, func(b GPU) bool { return b.Capability >= capability })
 }
 
-// Board is the GPU that the step is recorded for. A caller may do anything depending on it, so
-// from then on the recording serves no other board.
+// GPU returns the GPU that the step is recorded for. A caller may do anything depending on it, so
+// from then on the recording serves no other GPU.
 func (t *Tape) GPU() GPU {
 	for i := range t.gpus.lost[1:] {
 		t.gpus.lost[i+1] = true
@@ -51,9 +51,9 @@ func (t *Tape) GPU() GPU {
 	return t.gpus.all[0]
 }
 
-// sizedByBoard has a buffer allocated whose bytes depend on the board, by its index in
-// boards.all; where they are zero, it is not there. Nothing else may depend on it. It
-// tells whether any board has it.
+// sizedByBoard has a buffer allocated whose bytes depend on the GPU, by its index in
+// GPUs.all; where they are zero, it is not there. Nothing else may depend on it. It
+// tells whether any GPU has it.
 func (t *Tape) sizedByGPU(bytes func(gpu int) int64, allocate func(bytes int64) *Tensor) bool {
 	own := bytes(0)
 	some, same := own, true
@@ -84,7 +84,7 @@ func (t *Tape) sizedByGPU(bytes func(gpu int) int64, allocate func(bytes int64) 
 	return true
 }
 
-// programs are what a recording comes to on the other boards, nil for those that are lost;
+// programs returns what a recording comes to on the other GPUs, nil for those that are lost;
 // p becomes that of the tape's own. They share the tables in which they do not differ.
 func (b *gpus) programs(p *program.Program) (others []*program.Program) {
 	for i := range b.all[1:] {
@@ -110,7 +110,7 @@ func (b *gpus) resize(p *program.Program, gpu int) {
 	}
 }
 
-// absent are the buffers that are not there on a board.
+// absent returns the buffers that are not there on a GPU.
 func (b *gpus) absent(gpu int) map[uint32]bool {
 	gone := map[uint32]bool{}
 	for _, s := range b.sized {
@@ -136,7 +136,7 @@ func withoutBuffers(all []program.Instruction, gone map[uint32]bool) []program.I
 	return kept
 }
 
-// Board is the figures of a GPU that PyTorch and its libraries look at before they decide
+// GPU is the figures of a GPU that PyTorch and its libraries look at before they decide
 // how much to allocate. The GPU catalog has them.
 type GPU struct {
 	// Name is the catalog's name, such as "rtx-5060-ti".
