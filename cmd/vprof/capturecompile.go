@@ -122,7 +122,7 @@ func (o *captureOptions) recordCompiled(ctx context.Context) (*compiled.File, er
 	if err != nil {
 		return nil, err
 	}
-	folder, err := unpackStandIns()
+	folder, err := unpackStubs()
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +131,7 @@ func (o *captureOptions) recordCompiled(ctx context.Context) (*compiled.File, er
 		return nil, err
 	}
 	defer c.Close()
-	command := script.Command{Args: c.Args, GPU: gpu, StandIns: folder, Until: "end"}
+	command := script.Command{Args: c.Args, GPU: gpu, Stubs: folder, Until: "end"}
 	command.GPU.Memory = plentyOfMemory
 	if o.Verbose {
 		command.Stdout, command.Stderr = o.app.stderr, o.app.stderr

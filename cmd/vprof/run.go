@@ -168,11 +168,11 @@ func (o *runOptions) execute(ctx context.Context, c script.Command) (*script.Out
 	c.Stdin, c.Stdout, c.Stderr = o.app.stdin, o.app.stdout, o.app.stderr
 	if c.Device == "" {
 		var err error
-		if c.StandIns, err = unpackStandIns(); err != nil {
+		if c.Stubs, err = unpackStubs(); err != nil {
 			return nil, err
 		}
 		if o.tunings {
-			c.Tunings = filepath.Join(filepath.Dir(c.StandIns), "tuned", c.GPU.Name+".jsonl")
+			c.Tunings = filepath.Join(filepath.Dir(c.Stubs), "tuned", c.GPU.Name+".jsonl")
 		}
 	}
 	c.Foreground = terminal(o.app.stdout) && o.app.stdin == os.Stdin
@@ -187,8 +187,8 @@ func (o *runOptions) execute(ctx context.Context, c script.Command) (*script.Out
 	return script.Run(ctx, c)
 }
 
-// unpackStandIns has the stubs of NVIDIA's libraries in a folder of the user's cache, and returns it.
-func unpackStandIns() (string, error) {
+// unpackStubs has the stubs of NVIDIA's libraries in a folder of the user's cache, and returns it.
+func unpackStubs() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return "", fmt.Errorf("no folder to keep libraries in: %w; set HOME or XDG_CACHE_HOME", err)

@@ -71,13 +71,13 @@ func (a Asking) Ask(ctx context.Context, generation int, questions []oracle.Ques
 
 // askFiles returns what lies next to the script: libraries in place of cuBLASLt, and the GPU.
 func askFiles(generation int) (map[string][]byte, error) {
-	standIns := oracle.StandIns()
-	if standIns == nil {
+	stubs := oracle.Stubs()
+	if stubs == nil {
 		return nil, &RefusedError{What: fmt.Sprintf("cuDNN can be asked on Linux (x86-64 and arm64), not on %s/%s",
 			runtime.GOOS, runtime.GOARCH)}
 	}
 	files := map[string][]byte{"board.json": oracle.GPU(generation)}
-	for name, library := range standIns {
+	for name, library := range stubs {
 		files["stubs/"+name] = library
 	}
 	return files, nil

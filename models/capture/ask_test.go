@@ -17,7 +17,7 @@ import (
 // The script that asks must at least be Python, and say what is missing: CI has no cuDNN.
 func TestAskingSaysWhatIsMissing(t *testing.T) {
 	python, err := exec.LookPath("python3")
-	if err != nil || runtime.GOOS != "linux" || oracle.StandIns() == nil {
+	if err != nil || runtime.GOOS != "linux" || oracle.Stubs() == nil {
 		t.Skip("needs Linux with python3")
 	}
 	question := oracle.Of(cudnn.Config{
@@ -32,7 +32,7 @@ func TestAskingSaysWhatIsMissing(t *testing.T) {
 }
 
 func TestAnswersMustBeAsManyAsQuestions(t *testing.T) {
-	if oracle.StandIns() == nil {
+	if oracle.Stubs() == nil {
 		t.Skip("no cuDNN to ask here")
 	}
 	_, _, err := capture.Asking{Python: interpreter(t, `echo '{"cudnn": "9.19", "bytes": [1, 2]}' > $3`)}.Ask(

@@ -13,7 +13,7 @@ import (
 )
 
 func TestOracleAsksOnceAndRemembers(t *testing.T) {
-	if oracle.StandIns() == nil {
+	if oracle.Stubs() == nil {
 		t.Skip("no cuDNN to ask here")
 	}
 	folder := t.TempDir()

@@ -58,7 +58,7 @@ class Watch:
         line = {
             "by": "callback", "case": self.case, "batch": self.point.batch, "gpu": self.point.gpu,
             "device": torch.cuda.get_device_name(), "torch": torch.__version__, "status": "ok", "steps": self.step,
-            "simulated": bool(os.environ.get("VPROF_STANDINS")),
+            "simulated": bool(os.environ.get("VPROF_STUBS")),
             "peak_requested": torch.cuda.memory_stats().get("requested_bytes.all.peak", 0),
             "peak_allocated": allocated, "peak_reserved": reserved,
             # What the driver counts now, other processes included, and what the cache has given back since its peak.

@@ -157,7 +157,7 @@ func (o *Outcome) Kind() Kind {
 		return TimedOut
 	case strings.Contains(failure.Kind, "OutOfMemoryError"):
 		return OutOfMemory
-	case torch.Version != "" && (torch.CUDA == "" || o.StandIns != "" && !supported(torch.CUDA)):
+	case torch.Version != "" && (torch.CUDA == "" || o.Stubs != "" && !supported(torch.CUDA)):
 		return NoCUDA
 	case torch.Version != "" && o.Device != "" && !torch.Available:
 		return NoGPU

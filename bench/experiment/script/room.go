@@ -148,7 +148,7 @@ func (c *Command) environment(r *room) ([]string, error) {
 		env = append(env, "GROUP_RANK=0", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29500")
 	}
 	switch {
-	case c.StandIns != "":
+	case c.Stubs != "":
 		return c.withGPU(r, env)
 	case c.Device != "":
 		set("CUDA_VISIBLE_DEVICES", c.visible(os.Getenv("CUDA_VISIBLE_DEVICES")))
@@ -187,7 +187,7 @@ func (c *Command) withGPU(r *room, env []string) ([]string, error) {
 	}
 	env = slices.DeleteFunc(env, func(v string) bool { return strings.HasPrefix(v, "CUDA_VISIBLE_DEVICES=") })
 	env = append(env, "PATH="+prepended(r.path("hook/bin"), os.Getenv("PATH")),
-		"VPROF_STUBS="+c.StandIns, "VPROF_BOARD="+r.path("board"),
+		"VPROF_STUBS="+c.Stubs, "VPROF_STUB_GPU="+r.path("board"),
 		"VPROF_STUB_LOG="+r.path("missing"), "VPROF_ORACLE="+r.path("oracle"))
 	return env, nil
 }

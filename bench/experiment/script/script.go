@@ -26,11 +26,11 @@ type Command struct {
 	Args []string
 	// GPU is the GPU that PyTorch finds.
 	GPU device.GPU
-	// StandIns is the folder of libraries that give PyTorch the GPU, with a folder for
+	// Stubs is the folder of libraries that give PyTorch the GPU, with a folder for
 	// each major version of CUDA; empty to run on the GPU of the machine.
-	StandIns string
+	Stubs string
 	// Device names that GPU ("cuda:0"), of which other processes hold Others bytes; empty
-	// with StandIns.
+	// with Stubs.
 	Device string
 	Others int64
 	// Steps is how often each optimizer steps before training is ended; zero for all.

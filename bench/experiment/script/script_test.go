@@ -172,11 +172,11 @@ func TestFailuresHaveTheirKind(t *testing.T) {
 func TestTrainingOnTheHostIsNone(t *testing.T) {
 	o, _ := trial(t, script.Command{}, "host")
 	require.Equal(t, script.Untrained, o.Kind())
-	require.Contains(t, o.Seen(), "nothing was put on the board")
+	require.Contains(t, o.Seen(), "nothing was put on the GPU")
 }
 
 func TestNvidiaSmiKnowsTheGPU(t *testing.T) {
-	_, said := trial(t, script.Command{StandIns: t.TempDir(), Steps: 1}, "smi")
+	_, said := trial(t, script.Command{Stubs: t.TempDir(), Steps: 1}, "smi")
 	require.Contains(t, said, "NVIDIA GeForce RTX 3090, 24259\n")
 }
 
@@ -197,7 +197,7 @@ func TestPyTorchThatCannotBeUsed(t *testing.T) {
 		want script.Kind
 	}{
 		{"", script.Command{}, script.NoCUDA},
-		{"11.8", script.Command{StandIns: t.TempDir()}, script.NoCUDA},
+		{"11.8", script.Command{Stubs: t.TempDir()}, script.NoCUDA},
 		{"11.8", script.Command{Device: "cuda:0"}, script.Fits},
 		{"13.0", script.Command{Device: "cuda:9"}, script.NoGPU},
 	} {

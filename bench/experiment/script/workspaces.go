@@ -39,11 +39,11 @@ type server struct {
 func (c *Command) serve(ctx context.Context, r *room) (*server, error) {
 	s := &server{
 		ctx: ctx, gpu: gpuOf(c.GPU), rules: stack.Default().Rules().Convolutions,
-		driver: filepath.Join(c.StandIns, "13", "libcuda.so.1"),
+		driver: filepath.Join(c.Stubs, "13", "libcuda.so.1"),
 		asking: map[string]*capture.Conversation{}, known: map[string]string{},
 		engines: map[oracle.Question]map[string][]capture.Engine{}, settled: map[oracle.Question]bool{},
 	}
-	if c.StandIns == "" {
+	if c.Stubs == "" {
 		return s, nil
 	}
 	var err error

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds the stand-ins for one major version of CUDA into a folder.
+# Builds the stubs for one major version of CUDA into a folder.
 #     build.sh 12|13 FOLDER INCLUDE...
 # CC names the compiler. The libraries have NVIDIA's sonames; the files do not have those of the runtime,
 # since PyTorch loads every library again that it finds beside a file named libcudart.so.

@@ -21,7 +21,7 @@
 //
 // # Environment
 //
-//	VPROF_BOARD        a file that describes the GPU, see [WriteBoard]; all devices are equal
+//	VPROF_STUB_GPU        a file that describes the GPU, see [WriteBoard]; all devices are equal
 //	VPROF_STUBS     the folder with the folders 12 and 13; the hook reads it
 //	VPROF_STUB_LOG  a file that gets a line "default NAME" for each function of the table that
 //	                   was called, and "unanswered QUESTION" for sizes that were unknown

@@ -30,7 +30,7 @@ func TestDrive(t *testing.T) {
 
 	cmd := exec.Command(program, filepath.Join(libraries, "13"))
 	log := filepath.Join(dir, "log")
-	cmd.Env = append(os.Environ(), "VPROF_BOARD="+gpu, "VPROF_STUB_LOG="+log, "CUDA_VISIBLE_DEVICES=0,1")
+	cmd.Env = append(os.Environ(), "VPROF_STUB_GPU="+gpu, "VPROF_STUB_LOG="+log, "CUDA_VISIBLE_DEVICES=0,1")
 	out, err = cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	called, err := os.ReadFile(log)

@@ -1,6 +1,6 @@
 /* calls.c: what every call goes through, and the environment that tells the fake how to be.
  *
- *   FAKECUDA        boards, divided by ';', each of fields divided by ',': name=, cc=86, sms=, threads=,
+ *   FAKECUDA        GPUs, divided by ';', each of fields divided by ',': name=, cc=86, sms=, threads=,
  *                   memory=, context=, module=, mode=, mig=, id=, other=PID:NAME:BYTES (repeatable)
  *   FAKECUDA_FAIL   failures, divided by ',': N:RESULT fails the Nth call, NAME:N:RESULT the Nth call of
  *                   that name, counted from 1
@@ -23,8 +23,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-board boards[MAX_BOARDS];
-int nboards, backed, genuine, fast;
+gpu gpus[MAX_GPUS];
+int ngpus, backed, genuine, fast;
 char sick[32];
 static statistics own; /* while nobody wants them */
 statistics *stats = &own;
@@ -80,7 +80,7 @@ int configured(const char *name, char *value, size_t size)
     return 1;
 }
 
-static void read_field(board *b, const char *key, const char *value)
+static void read_field(gpu *b, const char *key, const char *value)
 {
     unsigned long long n = strtoull(value, NULL, 10);
     if (!strcmp(key, "name")) snprintf(b->name, sizeof b->name, "%s", value);
@@ -111,11 +111,11 @@ static void read_field(board *b, const char *key, const char *value)
     }
 }
 
-static void read_boards(char *list)
+static void read_gpus(char *list)
 {
-    char *boards_left = NULL, *fields_left = NULL;
-    for (char *one = strtok_r(list, ";", &boards_left); one && nboards < MAX_BOARDS; one = strtok_r(NULL, ";", &boards_left)) {
-        board *b = &boards[nboards++];
+    char *gpus_left = NULL, *fields_left = NULL;
+    for (char *one = strtok_r(list, ";", &gpus_left); one && ngpus < MAX_GPUS; one = strtok_r(NULL, ";", &gpus_left)) {
+        gpu *b = &gpus[ngpus++];
         for (char *field = strtok_r(one, ",", &fields_left); field; field = strtok_r(NULL, ",", &fields_left)) {
             char *equals = strchr(field, '=');
             if (equals)
@@ -129,7 +129,7 @@ static void read_environment(void)
 {
     char text[4096];
     if (configured("FAKECUDA", text, sizeof text))
-        read_boards(text);
+        read_gpus(text);
     if (configured("FAKECUDA_FAIL", text, sizeof text))
         read_failures(text);
     if (configured("FAKECUDA_LOG", text, sizeof text) && (log_file = fopen(text, "we")))
@@ -155,7 +155,7 @@ static void read_environment(void)
 
 /* ---- calls ---------------------------------------------------------------------------------- */
 
-int initialized, lost, current_board = -1;
+int initialized, lost, current_gpu = -1;
 uint64_t context_number;
 __thread uint64_t my_context; /* the number of the context that is current on this thread */
 
@@ -171,7 +171,7 @@ void start(void)
 API void fakecuda_restart(void)
 {
     pthread_mutex_lock(&lock);
-    if (current_board >= 0)
+    if (current_gpu >= 0)
         end_context();
     if (stats != &own)
         munmap(stats, sizeof own);
@@ -180,10 +180,10 @@ API void fakecuda_restart(void)
     stats = &own;
     own = (statistics){0};
     log_file = NULL;
-    memset(boards, 0, sizeof boards);
+    memset(gpus, 0, sizeof gpus);
     memset(failures, 0, sizeof failures);
-    nboards = nfailures = initialized = lost = 0;
-    current_board = -1;
+    ngpus = nfailures = initialized = lost = 0;
+    current_gpu = -1;
     forget_nvml();
     read_environment();
     started = 1;
@@ -201,7 +201,7 @@ static int answer(const char *name, enum needs needs)
     }
     if (needs >= DRIVER && !initialized)
         return violation(NOT_INITIALIZED, "cuInit was not called");
-    if (needs >= CONTEXT && (current_board < 0 || my_context != context_number))
+    if (needs >= CONTEXT && (current_gpu < 0 || my_context != context_number))
         return violation(INVALID_CONTEXT, "no context on this thread");
     return needs >= CONTEXT ? lost : 0;
 }
@@ -240,17 +240,17 @@ int violation(int result, const char *format, ...)
 
 void spend(uint64_t nanoseconds) { stats->seconds_e9 += nanoseconds; }
 
-int nth_board(int n, int other_than)
+int nth_gpu(int n, int other_than)
 {
-    for (int i = 0; i < nboards; i++)
-        if (boards[i].mig != other_than && n-- == 0)
+    for (int i = 0; i < ngpus; i++)
+        if (gpus[i].mig != other_than && n-- == 0)
             return i;
     return -1;
 }
 
 /* ---- physical memory ------------------------------------------------------------------------ */
 
-uint64_t used_by_others(const board *b)
+uint64_t used_by_others(const gpu *b)
 {
     uint64_t sum = 0;
     for (int i = 0; i < b->nothers; i++)
@@ -258,7 +258,7 @@ uint64_t used_by_others(const board *b)
     return sum;
 }
 
-int charge(board *b, uint64_t bytes)
+int charge(gpu *b, uint64_t bytes)
 {
     uint64_t taken = b->used + used_by_others(b);
     if (!b->spills && (taken > b->memory || bytes > b->memory - taken))

@@ -11,15 +11,15 @@ extern __thread uint64_t my_context;
 static int references; /* to the primary context */
 int eager;
 
-/* The board with a number among those that CUDA_VISIBLE_DEVICES, a list of numbers, leaves; -1 without. */
+/* The GPU with a number among those that CUDA_VISIBLE_DEVICES, a list of numbers, leaves; -1 without. */
 static int shown(int n)
 {
     char list[64], *left = NULL;
     if (n < 0 || !configured("CUDA_VISIBLE_DEVICES", list, sizeof list))
-        return nth_board(n, SLICED);
+        return nth_gpu(n, SLICED);
     for (char *one = strtok_r(list, ",", &left); one; one = strtok_r(NULL, ",", &left))
         if (!n--)
-            return nth_board(atoi(one), SLICED);
+            return nth_gpu(atoi(one), SLICED);
     return -1;
 }
 
@@ -47,7 +47,7 @@ API int cuDriverGetVersion(int *version)
 /* ---- devices -------------------------------------------------------------------------------- */
 
 #define BOARD(device)                        \
-    if ((device) < 0 || (device) >= nboards) \
+    if ((device) < 0 || (device) >= ngpus) \
     return violation(INVALID_DEVICE, "device %d", device)
 
 API int cuDeviceGetCount(int *n)
@@ -70,7 +70,7 @@ API int cuDeviceGetName(char *name, int size, int device)
 {
     CALL(cuDeviceGetName, DRIVER);
     BOARD(device);
-    snprintf(name, (size_t)size, "%s", boards[device].name);
+    snprintf(name, (size_t)size, "%s", gpus[device].name);
     return SUCCESS;
 }
 
@@ -78,7 +78,7 @@ API int cuDeviceTotalMem_v2(size_t *bytes, int device)
 {
     CALL(cuDeviceTotalMem, DRIVER);
     BOARD(device);
-    *bytes = boards[device].memory;
+    *bytes = gpus[device].memory;
     return SUCCESS;
 }
 
@@ -86,16 +86,16 @@ static void uuid_of(unsigned char *uuid, int device)
 {
     memset(uuid, 0, 16);
     uuid[0] = 0xfa;
-    uuid[14] = (unsigned char)boards[device].id;
+    uuid[14] = (unsigned char)gpus[device].id;
     uuid[15] = (unsigned char)device;
 }
 
-/* The older call does not know slices: it gives the board's. */
+/* The older call does not know slices: it gives the GPU's. */
 API int cuDeviceGetUuid(unsigned char *uuid, int device)
 {
     CALL(cuDeviceGetUuid, DRIVER);
     BOARD(device);
-    while (device > 0 && boards[device].mig == SLICE)
+    while (device > 0 && gpus[device].mig == SLICE)
         device--;
     uuid_of(uuid, device);
     return SUCCESS;
@@ -114,7 +114,7 @@ API int cuDeviceGetAttribute(int *value, int attribute, int device)
 {
     CALL(cuDeviceGetAttribute, DRIVER);
     BOARD(device);
-    const board *b = &boards[device];
+    const gpu *b = &gpus[device];
     switch (attribute) {
     case 13: *value = 1000 * b->mhz; break; /* kHz */
     case 16: *value = b->sms; break;
@@ -125,7 +125,7 @@ API int cuDeviceGetAttribute(int *value, int attribute, int device)
     case 75: *value = b->major; break;
     case 76: *value = b->minor; break;
     case 102: *value = !b->unpaged; break; /* virtual memory management */
-    case 133: *value = b->mps; break; /* contexts share the board through MPS */
+    case 133: *value = b->mps; break; /* contexts share the GPU through MPS */
     default: return violation(INVALID_VALUE, "attribute %d", attribute);
     }
     return SUCCESS;
@@ -140,11 +140,11 @@ API int cuDevicePrimaryCtxRetain(void **context, int device)
     enum { PROHIBITED = 2, EXCLUSIVE = 3 };
     CALL(cuDevicePrimaryCtxRetain, DRIVER);
     BOARD(device);
-    board *b = &boards[device];
+    gpu *b = &gpus[device];
     if (b->mode == PROHIBITED || (b->mode == EXCLUSIVE && b->nothers))
         return DEVICE_UNAVAILABLE;
-    if (current_board >= 0 && current_board != device)
-        return violation(INVALID_DEVICE, "a context on a second board");
+    if (current_gpu >= 0 && current_gpu != device)
+        return violation(INVALID_DEVICE, "a context on a second GPU");
     if (!references) {
         if (!charge(b, b->context))
             return OUT_OF_MEMORY;
@@ -152,7 +152,7 @@ API int cuDevicePrimaryCtxRetain(void **context, int device)
     }
     if (!references++)
         context_number++;
-    current_board = device;
+    current_gpu = device;
     *context = &handle;
     return SUCCESS;
 }
@@ -164,12 +164,12 @@ void end_context(void)
     reclaim_memory();
     reclaim_modules();
     reclaim_queue();
-    boards[current_board].used -= boards[current_board].context;
-    stats->used -= boards[current_board].context;
+    gpus[current_gpu].used -= gpus[current_gpu].context;
+    stats->used -= gpus[current_gpu].context;
     stats->contexts--;
     references = 0;
     context_number++;
-    current_board = -1;
+    current_gpu = -1;
     lost = 0;
 }
 

@@ -29,20 +29,20 @@ enum {
     ILLEGAL_ADDRESS = 700,
 };
 
-/* A board, as FAKECUDA describes it. */
-enum { MAX_BOARDS = 16, MAX_OTHERS = 8 };
+/* A GPU, as FAKECUDA describes it. */
+enum { MAX_GPUS = 16, MAX_OTHERS = 8 };
 enum { WHOLE, SLICE, SLICED };
 typedef struct {
     char name[96];
     int major, minor, sms, threads, mode;
     int mhz;          /* the highest clock of its multiprocessors                 */
-    int id;           /* a number that no board of another machine has; zero is the first's */
+    int id;           /* a number that no GPU of another machine has; zero is the first's */
     int integrated;   /* its memory is the host's                                 */
     int mps;          /* contexts share it through the Multi-Process Service      */
     int display;      /* it drives one, so kernels have a time limit             */
     int unlisted;     /* NVML lists no other processes, as in a container         */
     int unpaged;      /* it cannot map page by page                               */
-    int spills;       /* allocations go on in host memory once the board is full  */
+    int spills;       /* allocations go on in host memory once the GPU is full  */
     int mig;          /* SLICED: cut into the SLICEs that follow it, which CUDA sees in its place */
     uint64_t memory;  /* what the driver reports as total                         */
     uint64_t context; /* what a context takes                                     */
@@ -51,12 +51,12 @@ typedef struct {
     struct { unsigned pid; char name[32]; uint64_t bytes; } others[MAX_OTHERS]; /* other processes */
     int nothers;
     uint64_t used;    /* physical memory that this process holds, context included */
-} board;
-extern board boards[MAX_BOARDS];
-extern int nboards;
-int nth_board(int n, int other_than); /* the index of the nth board that is not SLICE or not SLICED; -1 */
-uint64_t used_by_others(const board *b);
-int charge(board *b, uint64_t bytes); /* 0 if there is not enough */
+} gpu;
+extern gpu gpus[MAX_GPUS];
+extern int ngpus;
+int nth_gpu(int n, int other_than); /* the index of the nth GPU that is not SLICE or not SLICED; -1 */
+uint64_t used_by_others(const gpu *b);
+int charge(gpu *b, uint64_t bytes); /* 0 if there is not enough */
 
 /* What tests read, through the file that FAKECUDA_STATS names: it is mapped, so that it is up to date
  * however the process ends. The Go side has the same structure. */
@@ -64,7 +64,7 @@ typedef struct {
     uint64_t calls;      /* of the driver, failed ones included              */
     uint64_t injected;   /* failures that FAKECUDA_FAIL asked for            */
     uint64_t violations; /* of the interface's rules; the log has the call   */
-    uint64_t used, peak; /* bytes of all boards that this process holds      */
+    uint64_t used, peak; /* bytes of all GPUs that this process holds      */
     uint64_t contexts, segments, ranges, mappings, handles, modules, streams, events; /* alive now */
     uint64_t reclaimed;  /* things that a context took with it when it ended */
     uint64_t launches, seconds_e9; /* device time in nanoseconds             */
@@ -87,7 +87,7 @@ void leave(int *unused);
 int violation(int result, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 void start(void);          /* reads the environment, once                          */
-extern int current_board;  /* of the context of this process; -1 without           */
+extern int current_gpu;  /* of the context of this process; -1 without           */
 extern int lost;           /* the failure that took the context; 0 while it works  */
 extern int eager;          /* modules take their memory when they are loaded, not when they are used: so
                               said CUDA_MODULE_LOADING to cuInit                         */

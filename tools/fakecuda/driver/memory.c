@@ -1,5 +1,5 @@
 /* memory.c: device memory. Addresses are reserved in this process and cannot be touched, so that no two
- * things have the same and a stray access of the CPU faults, as with a real board. If the fake is backed,
+ * things have the same and a stray access of the CPU faults, as with a real GPU. If the fake is backed,
  * allocated ones are host memory. */
 #define _GNU_SOURCE
 #include "fake.h"
@@ -48,7 +48,7 @@ static void drop(block *gone)
             break;
         }
     --*count_of(gone->kind);
-    board *b = &boards[current_board];
+    gpu *b = &gpus[current_gpu];
     b->used -= gone->phys;
     stats->used -= gone->phys;
     free(gone);
@@ -71,7 +71,7 @@ static int overlaps_any(uint64_t at, uint64_t bytes)
 }
 
 /* Addresses rise and are not used twice: the caching allocator prefers lower ones, so where it puts things
- * depends on their order, and that of the simulated boards is this. They come from an arena of addresses
+ * depends on their order, and that of the simulated GPUs is this. They come from an arena of addresses
  * that cost nothing. FAKECUDA_ADDRESSES has them fall, or come in no order. */
 static uint64_t reserve(uint64_t bytes)
 {
@@ -122,7 +122,7 @@ void reclaim_memory(void)
 API int cuMemGetInfo_v2(size_t *available, size_t *total)
 {
     CALL(cuMemGetInfo, CONTEXT);
-    const board *b = &boards[current_board];
+    const gpu *b = &gpus[current_gpu];
     *total = b->memory;
     uint64_t taken = b->used + used_by_others(b);
     *available = taken < b->memory ? b->memory - taken : 0; /* less where allocations spill */
@@ -134,8 +134,8 @@ API int cuMemAlloc_v2(uint64_t *at, size_t bytes)
     CALL(cuMemAlloc, CONTEXT);
     if (!bytes)
         return violation(INVALID_VALUE, "an allocation of nothing");
-    uint64_t phys = round_up(bytes, GRANULE) + boards[current_board].adds;
-    if (phys < bytes || !charge(&boards[current_board], phys))
+    uint64_t phys = round_up(bytes, GRANULE) + gpus[current_gpu].adds;
+    if (phys < bytes || !charge(&gpus[current_gpu], phys))
         return OUT_OF_MEMORY;
     block *b = add(SEGMENT, reserve(bytes), bytes);
     b->phys = phys;
@@ -196,9 +196,9 @@ API int cuMemCreate(uint64_t *handle, size_t bytes, const properties *p, unsigne
 {
     enum { PINNED = 1, ON_DEVICE = 1 };
     CALL(cuMemCreate, CONTEXT);
-    if (!bytes || bytes % GRANULE || flags || p->type != PINNED || p->location.type != ON_DEVICE || p->location.id != current_board)
+    if (!bytes || bytes % GRANULE || flags || p->type != PINNED || p->location.type != ON_DEVICE || p->location.id != current_gpu)
         return violation(INVALID_VALUE, "%zu bytes", bytes);
-    if (!charge(&boards[current_board], bytes))
+    if (!charge(&gpus[current_gpu], bytes))
         return OUT_OF_MEMORY;
     block *b = add(HANDLE, 0, bytes);
     b->phys = bytes;
@@ -248,7 +248,7 @@ API int cuMemSetAccess(uint64_t at, size_t bytes, const access *a, size_t n)
     enum { ON_DEVICE = 1, READ_WRITE = 3 };
     CALL(cuMemSetAccess, CONTEXT);
     block *m = find(MAPPING, at);
-    if (!m || m->bytes != bytes || n != 1 || a->location.type != ON_DEVICE || a->location.id != current_board || a->flags != READ_WRITE)
+    if (!m || m->bytes != bytes || n != 1 || a->location.type != ON_DEVICE || a->location.id != current_gpu || a->flags != READ_WRITE)
         return violation(INVALID_VALUE, "%zu bytes at %#llx", bytes, (unsigned long long)at);
     m->accessible = 1;
     set_backing(at, bytes, 1);

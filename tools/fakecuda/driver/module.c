@@ -28,7 +28,7 @@ void reclaim_modules(void)
         if (m->alive) {
             stats->reclaimed++;
             m->alive = 0;
-            boards[current_board].used -= m->phys;
+            gpus[current_gpu].used -= m->phys;
             stats->used -= m->phys;
         }
     stats->modules = 0;
@@ -47,7 +47,7 @@ static int newest_ptx(void)
 /* Takes the memory of the module's code, unless it has it. */
 static int occupy(module *m)
 {
-    board *b = &boards[current_board];
+    gpu *b = &gpus[current_gpu];
     if (m->phys || !charge(b, b->module))
         return m->phys != 0;
     m->phys = b->module;
@@ -82,13 +82,13 @@ static int read_ptx(module *m, const char *ptx)
 }
 
 /* A cubin: an ELF file whose flags have the architecture and whose sections are called after kernels. It
- * runs on boards of the same major number from its own minor one on. */
+ * runs on GPUs of the same major number from its own minor one on. */
 static int read_cubin(module *m, const char *image)
 {
     enum { CUDA = 190, EARLIER_ABI = 0x33 };
     static const char text[] = ".text.";
     const Elf64_Ehdr *elf = (const void *)image;
-    const board *b = &boards[current_board];
+    const gpu *b = &gpus[current_gpu];
     if (elf->e_machine != CUDA)
         return violation(INVALID_IMAGE, "an ELF file for machine %d", elf->e_machine);
     int arch = image[EI_OSABI] == EARLIER_ABI ? elf->e_flags & 0xff : elf->e_flags >> 8 & 0xff;
@@ -139,7 +139,7 @@ API int cuModuleUnload(module *m)
     if (!is_module(m))
         return violation(INVALID_HANDLE, "not a module");
     m->alive = 0;
-    boards[current_board].used -= m->phys;
+    gpus[current_gpu].used -= m->phys;
     stats->used -= m->phys;
     stats->modules--;
     return SUCCESS;

@@ -1,4 +1,4 @@
-/* nvml.c: NVML for the boards of the fake driver. Memory is that of the driver in this process. */
+/* nvml.c: NVML for the GPUs of the fake driver. Memory is that of the driver in this process. */
 #include "fake.h"
 
 #include <stdio.h>
@@ -14,7 +14,7 @@ static int fails(void)
     return configured("FAKENVML_FAIL", text, sizeof text) ? atoi(text) : 0;
 }
 
-/* FAKENVML_LOSE=AFTER:CODE:FAILS takes the boards away after so many looks at their memory: every call
+/* FAKENVML_LOSE=AFTER:CODE:FAILS takes the GPUs away after so many looks at their memory: every call
  * says CODE until NVML is initialized again, which fails FAILS times first. It happens once. */
 static int looks, taken, refused;
 
@@ -92,93 +92,93 @@ API int nvmlSystemGetCudaDriverVersion(int *version)
 
 API int nvmlSystemGetProcessName(unsigned pid, char *out, unsigned size)
 {
-    for (int i = 0; i < nboards; i++)
-        for (int j = 0; j < boards[i].nothers; j++)
-            if (boards[i].others[j].pid == pid)
-                return text(out, size, boards[i].others[j].name);
+    for (int i = 0; i < ngpus; i++)
+        for (int j = 0; j < gpus[i].nothers; j++)
+            if (gpus[i].others[j].pid == pid)
+                return text(out, size, gpus[i].others[j].name);
     return NVML_NOT_FOUND;
 }
 
 API int nvmlDeviceGetCount_v2(unsigned *n)
 {
-    for (*n = 0; nth_board((int)*n, SLICE) >= 0;)
+    for (*n = 0; nth_gpu((int)*n, SLICE) >= 0;)
         ++*n;
     return SUCCESS;
 }
 
-API int nvmlDeviceGetHandleByIndex_v2(unsigned i, board **b)
+API int nvmlDeviceGetHandleByIndex_v2(unsigned i, gpu **b)
 {
-    int at = nth_board((int)i, SLICE);
+    int at = nth_gpu((int)i, SLICE);
     if (at < 0)
         return INVALID_ARGUMENT;
-    *b = &boards[at];
+    *b = &gpus[at];
     return SUCCESS;
 }
 
-static void uuid_of(const board *b, char out[64])
+static void uuid_of(const gpu *b, char out[64])
 {
     snprintf(out, 64, "%s-fa000000-0000-0000-0000-00000000%02x%02x", b->mig == SLICE ? "MIG" : "GPU", (unsigned)b->id & 0xff,
-        (unsigned)(b - boards));
+        (unsigned)(b - gpus));
 }
 
-API int nvmlDeviceGetHandleByUUID(const char *uuid, board **b)
+API int nvmlDeviceGetHandleByUUID(const char *uuid, gpu **b)
 {
     char own[64];
-    for (int i = 0; i < nboards; i++) {
-        uuid_of(&boards[i], own);
+    for (int i = 0; i < ngpus; i++) {
+        uuid_of(&gpus[i], own);
         if (!strcmp(own, uuid)) {
-            *b = &boards[i];
+            *b = &gpus[i];
             return SUCCESS;
         }
     }
     return NVML_NOT_FOUND;
 }
 
-API int nvmlDeviceGetName(const board *b, char *out, unsigned size) { return text(out, size, b->name); }
+API int nvmlDeviceGetName(const gpu *b, char *out, unsigned size) { return text(out, size, b->name); }
 
-API int nvmlDeviceGetUUID(const board *b, char *out, unsigned size)
+API int nvmlDeviceGetUUID(const gpu *b, char *out, unsigned size)
 {
     char own[64];
     uuid_of(b, own);
     return text(out, size, own);
 }
 
-API int nvmlDeviceGetComputeMode(const board *b, int *mode)
+API int nvmlDeviceGetComputeMode(const gpu *b, int *mode)
 {
     *mode = b->mode;
     return SUCCESS;
 }
 
-API int nvmlDeviceGetMigMode(const board *b, unsigned *now, unsigned *next)
+API int nvmlDeviceGetMigMode(const gpu *b, unsigned *now, unsigned *next)
 {
     *now = *next = b->mig == SLICED;
     return b->mig == SLICED ? SUCCESS : NOT_SUPPORTED;
 }
 
-API int nvmlDeviceGetMaxMigDeviceCount(const board *b, unsigned *n)
+API int nvmlDeviceGetMaxMigDeviceCount(const gpu *b, unsigned *n)
 {
     enum { MOST = 7 };
     *n = b->mig == SLICED ? MOST : 0;
     return SUCCESS;
 }
 
-API int nvmlDeviceGetMigDeviceHandleByIndex(const board *b, unsigned i, board **slice)
+API int nvmlDeviceGetMigDeviceHandleByIndex(const gpu *b, unsigned i, gpu **slice)
 {
-    const board *at = b + 1 + i;
-    for (const board *before = b + 1; before <= at; before++)
-        if (before >= boards + nboards || before->mig != SLICE)
+    const gpu *at = b + 1 + i;
+    for (const gpu *before = b + 1; before <= at; before++)
+        if (before >= gpus + ngpus || before->mig != SLICE)
             return NVML_NOT_FOUND;
-    *slice = &boards[at - boards];
+    *slice = &gpus[at - gpus];
     return SUCCESS;
 }
 
 typedef struct { unsigned version; unsigned long long total, reserved, available, used; } memory;
 
-/* What the board shows from outside: more than there is for programs. */
-static int look(const board *b, memory *m)
+/* What the GPU shows from outside: more than there is for programs. */
+static int look(const gpu *b, memory *m)
 {
     enum { RESERVED = 400 };
-    if (b == boards)
+    if (b == gpus)
         looks++;
     if (gone())
         return gone();
@@ -190,14 +190,14 @@ static int look(const board *b, memory *m)
 }
 
 /* FAKENVML_OLD=1 has only the older call, which counts what is reserved as used. */
-API int nvmlDeviceGetMemoryInfo_v2(const board *b, memory *m)
+API int nvmlDeviceGetMemoryInfo_v2(const gpu *b, memory *m)
 {
     enum { FUNCTION_NOT_FOUND = 13 };
     char old[8];
     return configured("FAKENVML_OLD", old, sizeof old) ? FUNCTION_NOT_FOUND : look(b, m);
 }
 
-API int nvmlDeviceGetMemoryInfo(const board *b, unsigned long long total_free_used[3])
+API int nvmlDeviceGetMemoryInfo(const gpu *b, unsigned long long total_free_used[3])
 {
     memory m = {0};
     int failure = look(b, &m);
@@ -209,7 +209,7 @@ API int nvmlDeviceGetMemoryInfo(const board *b, unsigned long long total_free_us
 
 typedef struct { unsigned pid; unsigned long long used; unsigned gpu_instance, compute_instance; } process;
 
-API int nvmlDeviceGetComputeRunningProcesses_v3(const board *b, unsigned *n, process *out)
+API int nvmlDeviceGetComputeRunningProcesses_v3(const gpu *b, unsigned *n, process *out)
 {
     unsigned room = *n, others = b->unlisted ? 0 : (unsigned)b->nothers, have = others + (b->used > 0);
     *n = have;
@@ -222,14 +222,14 @@ API int nvmlDeviceGetComputeRunningProcesses_v3(const board *b, unsigned *n, pro
     return SUCCESS;
 }
 
-API int nvmlDeviceGetGraphicsRunningProcesses_v3(const board *b, unsigned *n, process *out)
+API int nvmlDeviceGetGraphicsRunningProcesses_v3(const gpu *b, unsigned *n, process *out)
 {
     (void)b, (void)out;
     *n = 0;
     return SUCCESS;
 }
 
-API int nvmlDeviceGetUtilizationRates(const board *b, unsigned percent[2])
+API int nvmlDeviceGetUtilizationRates(const gpu *b, unsigned percent[2])
 {
     if (b->mig == SLICE)
         return INVALID_ARGUMENT; /* a slice has none of its own */
@@ -238,7 +238,7 @@ API int nvmlDeviceGetUtilizationRates(const board *b, unsigned percent[2])
     return SUCCESS;
 }
 
-API int nvmlDeviceGetTemperature(const board *b, int sensor, unsigned *celsius)
+API int nvmlDeviceGetTemperature(const gpu *b, int sensor, unsigned *celsius)
 {
     if (b->mig == SLICE)
         return INVALID_ARGUMENT; /* a slice has none of its own */
@@ -247,7 +247,7 @@ API int nvmlDeviceGetTemperature(const board *b, int sensor, unsigned *celsius)
     return SUCCESS;
 }
 
-API int nvmlDeviceGetPowerUsage(const board *b, unsigned *milliwatts)
+API int nvmlDeviceGetPowerUsage(const gpu *b, unsigned *milliwatts)
 {
     if (b->mig == SLICE)
         return INVALID_ARGUMENT; /* a slice has none of its own */
@@ -255,7 +255,7 @@ API int nvmlDeviceGetPowerUsage(const board *b, unsigned *milliwatts)
     return SUCCESS;
 }
 
-API int nvmlDeviceGetEnforcedPowerLimit(const board *b, unsigned *milliwatts)
+API int nvmlDeviceGetEnforcedPowerLimit(const gpu *b, unsigned *milliwatts)
 {
     if (b->mig == SLICE)
         return INVALID_ARGUMENT; /* a slice has none of its own */
@@ -263,7 +263,7 @@ API int nvmlDeviceGetEnforcedPowerLimit(const board *b, unsigned *milliwatts)
     return SUCCESS;
 }
 
-API int nvmlDeviceGetClockInfo(const board *b, int kind, unsigned *mhz)
+API int nvmlDeviceGetClockInfo(const gpu *b, int kind, unsigned *mhz)
 {
     if (b->mig == SLICE)
         return INVALID_ARGUMENT; /* a slice has none of its own */
@@ -271,7 +271,7 @@ API int nvmlDeviceGetClockInfo(const board *b, int kind, unsigned *mhz)
     return SUCCESS;
 }
 
-API int nvmlDeviceGetCurrentClocksThrottleReasons(const board *b, unsigned long long *reasons)
+API int nvmlDeviceGetCurrentClocksThrottleReasons(const gpu *b, unsigned long long *reasons)
 {
     if (b->mig == SLICE)
         return INVALID_ARGUMENT; /* a slice has none of its own */

@@ -1,4 +1,4 @@
-/* core.c: the environment, the boards and their memory. */
+/* core.c: the environment, the GPUs and their memory. */
 #include "core.h"
 
 #include <fcntl.h>
@@ -14,8 +14,8 @@
 
 #define GIB (1024 * MIB)
 
-/* What a board is that nobody described. */
-board_spec spec = {
+/* What a GPU is that nobody described. */
+gpu_spec spec = {
     .name = "vprof", .memory = 24 * GIB, .context = 300 * MIB, .cc_major = 8, .cc_minor = 6, .sms = 82,
     .threads_per_sm = 1536, .warp = 32, .shared_per_block = 101376, .shared_per_sm = 102400, .l2 = 6 * MIB,
     .clock_khz = 1695000, .memory_clock_khz = 9751000, .bus_bits = 384, .driver = 13020, .count = 1, .pci = 1,
@@ -48,9 +48,9 @@ static void read_line(char *line)
             *fields[i].value = strtoull(value, NULL, 0);
 }
 
-__attribute__((constructor)) static void read_board(void)
+__attribute__((constructor)) static void read_gpus(void)
 {
-    const char *path = getenv("VPROF_BOARD");
+    const char *path = getenv("VPROF_STUB_GPU");
     FILE *file = path ? fopen(path, "re") : NULL;
     char line[256];
     while (file && fgets(line, sizeof line, file))
@@ -58,14 +58,14 @@ __attribute__((constructor)) static void read_board(void)
     if (file)
         fclose(file);
     else if (path)
-        fprintf(stderr, "vprof: VPROF_BOARD: cannot read %s\n", path);
-    if (spec.count > MAX_BOARDS)
-        spec.count = MAX_BOARDS;
+        fprintf(stderr, "vprof: VPROF_STUB_GPU: cannot read %s\n", path);
+    if (spec.count > MAX_GPUS)
+        spec.count = MAX_GPUS;
 }
 
 void note(const char *format, ...)
 {
-    const char *path = getenv("VPROF_STANDIN_LOG");
+    const char *path = getenv("VPROF_STUB_LOG");
     int file = path ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600) : -1;
     if (file < 0)
         return;
@@ -78,7 +78,7 @@ void note(const char *format, ...)
         n = sizeof line - 2;
     line[n++] = '\n';
     if (write(file, line, (size_t)n) < 0)
-        perror("vprof: VPROF_STANDIN_LOG");
+        perror("vprof: VPROF_STUB_LOG");
     close(file);
 }
 
@@ -141,7 +141,7 @@ uint64_t ask(const char *question)
 
 /* ---- physical memory ------------------------------------------------------------------------ */
 
-static struct { uint64_t used; int context; } pots[MAX_BOARDS];
+static struct { uint64_t used; int context; } pots[MAX_GPUS];
 
 void open_context(int device)
 {

@@ -1,4 +1,4 @@
-/* core.h: the floor of the stand-ins: the boards, their memory, the log and the questions to vprof.
+/* core.h: the floor of the stubs: the GPUs, their memory, the log and the questions to vprof.
  *
  * All functions of NVIDIA's libraries that PyTorch imports are in one library, libvprof_gpu.so; under each
  * soname there is an empty one that needs it. A function without a definition of its own is a row of
@@ -13,10 +13,10 @@
 #define MIB (1024ull * 1024ull)
 #define GRANULE (2 * MIB) /* physical memory goes in these */
 
-enum { MAX_BOARDS = 16 };
+enum { MAX_GPUS = 16 };
 
-/* The board, as the file of VPROF_BOARD describes it: a line is a key, a space and a value. All devices
- * are the same board. */
+/* The GPU, as the file of VPROF_STUB_GPU describes it: a line is a key, a space and a value. All devices
+ * are the same GPU. */
 typedef struct {
     char name[96];
     uint64_t memory, context;  /* bytes: what the driver reports, and what a context takes of it */
@@ -27,8 +27,8 @@ typedef struct {
     uint64_t cudnn, cublas, nccl; /* versions as the libraries count them */
     uint64_t count;            /* how many devices there are */
     uint64_t uuid, pci;        /* the first device's last eight bytes, and its bus number */
-} board_spec;
-extern board_spec spec;
+} gpu_spec;
+extern gpu_spec spec;
 
 /* Bytes of memory that a device has given out, its context included. */
 uint64_t used(int device);
@@ -40,7 +40,7 @@ int has_context(int device);
  * and takes no memory of the host. Addresses rise and are not used twice, since the caching allocator
  * prefers lower ones and so depends on their order. */
 uint64_t reserve(uint64_t bytes);
-int charge(int device, uint64_t bytes); /* 0 if the board has not that much left */
+int charge(int device, uint64_t bytes); /* 0 if the GPU has not that much left */
 void discharge(int device, uint64_t bytes);
 void set_backing(uint64_t at, uint64_t bytes, int on);
 uint64_t allocate(int device, uint64_t bytes); /* 0 if there is not enough */
@@ -61,7 +61,7 @@ extern __thread int current_device;
 /* Milliseconds that slow kernels would have taken, for events: programs take the fastest of several algorithms. */
 extern double kernel_time;
 
-void note(const char *format, ...) __attribute__((format(printf, 1, 2))); /* a line of VPROF_STANDIN_LOG */
+void note(const char *format, ...) __attribute__((format(printf, 1, 2))); /* a line of VPROF_STUB_LOG */
 void lock(void);
 void unlock(void);
 

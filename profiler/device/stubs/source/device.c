@@ -63,7 +63,7 @@ API cudaError_t cudaRuntimeGetVersion(int *version)
 
 /* ---- devices -------------------------------------------------------------------------------- */
 
-/* CUDA_VISIBLE_DEVICES only limits how many there are: all are the same board. */
+/* CUDA_VISIBLE_DEVICES only limits how many there are: all are the same GPU. */
 API cudaError_t cudaGetDeviceCount(int *n)
 {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");

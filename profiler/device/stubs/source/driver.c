@@ -265,7 +265,7 @@ API CUresult cuPointerGetAttribute(void *value, CUpointer_attribute attribute, C
     return CUDA_SUCCESS;
 }
 
-/* Multicast objects connect boards; there is nothing to connect. */
+/* Multicast objects connect GPUs; there is nothing to connect. */
 API CUresult cuMulticastCreate(CUmemGenericAllocationHandle *h, const CUmulticastObjectProp *p)
 {
     (void)h, (void)p;

@@ -241,7 +241,7 @@ API int cudnnGetBatchNormalizationBackwardExWorkspaceSize(void *handle, int mode
 
 /* ---- dropout -------------------------------------------------------------------------------- */
 
-/* The random state: 24 bytes for each thread that the board can hold. */
+/* The random state: 24 bytes for each thread that the GPU can hold. */
 API int cudnnDropoutGetStatesSize(void *handle, size_t *bytes)
 {
     (void)handle;

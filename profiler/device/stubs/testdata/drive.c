@@ -1,4 +1,4 @@
-/* drive.c drives the stand-ins without PyTorch: drive FOLDER. The board has 1 GiB, a context takes a quarter. */
+/* drive.c drives the stubs without PyTorch: drive FOLDER. The GPU has 1 GiB, a context takes a quarter. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -12,11 +12,11 @@ import (
 //go:embed ask/boards/*.json
 var gpus embed.FS
 
-// standIns take cuBLASLt's place where cuDNN is asked (ask/cublaslt.c), built for
-// Linux by "make standin" there.
+// stubs take cuBLASLt's place where cuDNN is asked (ask/cublaslt.c), built for
+// Linux by "make stub" there.
 //
-//go:embed standin/*.so
-var standIns embed.FS
+//go:embed stub/*.so
+var stubs embed.FS
 
 // GPU returns the description of a GPU, for cuDNN: of one architecture, by the
 // generation that [cudnn.Generation] gives. GPUs of one architecture get the same
@@ -29,23 +29,23 @@ func GPU(generation int) []byte {
 	return text
 }
 
-// standInName is the name under which cuBLASLt of CUDA 13 is found.
-const standInName = "libcublasLt.so.13"
+// stubName is the name under which cuBLASLt of CUDA 13 is found.
+const stubName = "libcublasLt.so.13"
 
-// StandIns are libraries that take cuBLASLt's place, by their names; nil where
+// Stubs are libraries that take cuBLASLt's place, by their names; nil where
 // there are none for this machine.
-func StandIns() map[string][]byte {
+func Stubs() map[string][]byte {
 	if runtime.GOOS != "linux" {
 		return nil
 	}
-	library, err := standIns.ReadFile("standin/" + runtime.GOARCH + ".so")
+	library, err := stubs.ReadFile("stub/" + runtime.GOARCH + ".so")
 	if err != nil {
 		return nil
 	}
 	// The name inside has as many letters in CUDA 12.
 	const older = "libcublasLt.so.12"
 	return map[string][]byte{
-		standInName: library,
-		older:       bytes.ReplaceAll(library, []byte(standInName), []byte(older)),
+		stubName: library,
+		older:       bytes.ReplaceAll(library, []byte(stubName), []byte(older)),
 	}
 }

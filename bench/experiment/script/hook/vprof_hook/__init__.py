@@ -11,7 +11,7 @@ The environment says what to do:
     VPROF_UNTIL      "eval" or "save": training goes on until one has been seen
     VPROF_KEEP       set if what the script saves is to be kept
     VPROF_WORLD      number of ranks that the script believes in; VPROF_RANK which it is
-    VPROF_STANDINS   folder with libraries that take the place of NVIDIA's
+    VPROF_STUBS   folder with libraries that take the place of NVIDIA's
     VPROF_ACTIVATION_BUDGET  the share of activations that compiled code keeps for backward
     VPROF_TRITON     set if Triton is to compile the kernels of torch.compile
 """

@@ -27,7 +27,7 @@ def load():
 
     The linker then finds them under their names (their SONAME) when PyTorch asks.
     """
-    folder = os.environ.get("VPROF_STANDINS")
+    folder = os.environ.get("VPROF_STUBS")
     if not folder:
         return
     folder = os.path.join(folder, cuda_of_torch())
@@ -65,7 +65,7 @@ def cuda_of_torch():
 
 def tell_versions():
     """Adds the releases of NVIDIA's libraries that PyTorch expects to the description of the board."""
-    path = os.environ.get("VPROF_BOARD")
+    path = os.environ.get("VPROF_STUB_GPU")
     if not path:
         return
     with open(path, encoding="utf-8") as file:
@@ -77,7 +77,7 @@ def tell_versions():
             version = installed(packages)
             if version:
                 file.write("%s %d\n" % (key, sum(f * n for f, n in zip(factors, version))))
-    os.environ["VPROF_BOARD"] = own
+    os.environ["VPROF_STUB_GPU"] = own
 
 
 def distribution(packages):

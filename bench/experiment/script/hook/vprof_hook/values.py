@@ -67,7 +67,7 @@ def compute(torch):
     """Has PyTorch's operators give right numbers where that is cheap; nothing in releases that cannot (before 2.11)."""
     # libraries.load has set the folder.
     path = os.path.join(os.environ.get("TRITON_LIBCUDA_PATH", ""), "libvprof_gpu.so")
-    if not os.environ.get("VPROF_STANDINS") or not os.path.exists(path) or not hasattr(getattr(torch, "library", None), "get_kernel"):
+    if not os.environ.get("VPROF_STUBS") or not os.path.exists(path) or not hasattr(getattr(torch, "library", None), "get_kernel"):
         return
     global host
     host = Host(torch, ctypes.CDLL(path))

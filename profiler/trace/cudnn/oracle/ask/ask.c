@@ -14,7 +14,7 @@
  *
  * -no-products leaves out engines that have cuBLASLt compute the forward pass or the
  * gradient of x as a matrix product: where cuBLASLt has no kernel for them, which
- * its stand-in cannot know, cuDNN goes on to its next proposal. */
+ * its stub cannot know, cuDNN goes on to its next proposal. */
 #include <cudnn.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* A stand-in for cuBLASLt that computes nothing: it says yes to every product,
+/* A stub for cuBLASLt that computes nothing: it says yes to every product,
  * with no workspace. cuDNN asks cuBLASLt whether it has a kernel before it
  * proposes its matrix-product, Winograd and FFT engines, and cuBLASLt itself
  * cannot be asked without a GPU. What cuBLASLt would want for itself is
