@@ -19,7 +19,7 @@ import (
 type ask struct {
 	GPUs, Nodes, PerNode int
 	GPU                  string
-	// BoardGiB is the memory of the GPU, MiB and GiB what the step needs of it, rounded up, and Share the
+	// GPUGiB is the memory of the GPU, MiB and GiB what the step needs of it, rounded up, and Share the
 	// need as a part of the GPU's memory, from 0 to 1.
 	GPUGiB, MiB, GiB int64
 	Share            float64
@@ -53,7 +53,7 @@ var requests = []request{
 	lines("slurm", `{{if gt .Nodes 1}}#SBATCH --nodes={{.Nodes}}
 {{end}}#SBATCH --gres=gpu:{{.PerNode}}
 {{if .HostMiB}}#SBATCH --mem={{.HostMiB}}M
-{{end}}{{if .Parts}}# or a part of one, where gres.conf has a shard for each GiB ({{.BoardGiB}} of a {{.Board}}):
+{{end}}{{if .Parts}}# or a part of one, where gres.conf has a shard for each GiB ({{.GPUGiB}} of a {{.GPU}}):
 #SBATCH --gres=shard:{{.GiB}}
 {{end}}`),
 	document("k8s", `resources:{{if .HostMiB}}
@@ -109,14 +109,14 @@ spec:
 `),
 	document("skypilot", `{{if gt .Nodes 1}}num_nodes: {{.Nodes}}
 {{end}}resources:
-  accelerators: nvidia:{{.BoardGiB}}GB+:{{.PerNode}}
+  accelerators: nvidia:{{.GPUGiB}}GB+:{{.PerNode}}
 {{if .HostMiB}}  memory: {{.HostGiB}}+  # GiB of each machine
 {{end}}`),
 	document("dstack", `{{if gt .Nodes 1}}nodes: {{.Nodes}}
 {{end}}resources:
   gpu:
     vendor: nvidia
-    memory: {{.BoardGiB}}GB..
+    memory: {{.GPUGiB}}GB..
     count: {{.PerNode}}
 {{if .HostMiB}}  memory: {{.HostGiB}}GB..
 {{end}}`),

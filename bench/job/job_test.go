@@ -89,7 +89,7 @@ func TestReadSaysWhatIsWrongWithAJob(t *testing.T) {
 		{`"plan"`, `"dance"`, `its kind is "dance"`},
 		{`"toy"`, `""`, "its case names no model"},
 		{`"fp16"`, `"fp8"`, `there is no precision "fp8"`},
-		{`"target":{`, `"target":{"device":"cuda:0",`, "either a device or a board"},
+		{`"target":{`, `"target":{"device":"cuda:0",`, "either a device or a GPU"},
 		{"[2]", "[]", "names no batch size"},
 		{"[2]", "[0]", "0 is not a batch size"},
 		{"[2]", "[4611686018427387904]", "job: 4611686018427387904 is more than any batch (1048576)"},

@@ -37,7 +37,7 @@ func TestBaselineThatCouldHideGrowthIsRefused(t *testing.T) {
 		"0 is not a batch size":          func(s *Smoke) { s.Batch = 0 },
 		"more than any batch":            func(s *Smoke) { s.Batch = 1 << 62 },
 		"micro-batches are too many":     func(s *Smoke) { s.Case.Accumulate = 1 << 62 },
-		"no board":                       func(s *Smoke) { s.Limit = 2000 },
+		"no GPU":                       func(s *Smoke) { s.Limit = 2000 },
 		"there are no checks":            func(s *Smoke) { s.Checks = nil },
 		"appears twice":                  func(s *Smoke) { s.Checks[1] = s.Checks[0] },
 		"no moment of training":          func(s *Smoke) { s.Checks[1].Device = 1 << 62 },

@@ -82,7 +82,7 @@ func TestWhatIsNoGPUIsToldSo(t *testing.T) {
 		"A100:1g.5gb": "a slice of MIG by --gpu-spec", "MIG 1g.10gb": "a slice of MIG",
 		"8xH100": "--gpus N", "2 x 4090": "--gpus N", "4090x8": "--gpus N", "cuda:0": "--device cuda:0",
 		"local": "--device cuda:0",
-		"":      "name a board", "3080 24GB": `unknown GPU "3080 24GB" (list all`,
+		"":      "name a GPU", "3080 24GB": `unknown GPU "3080 24GB" (list all`,
 	} {
 		_, err := device.Lookup(name)
 		require.ErrorContains(t, err, want, name)

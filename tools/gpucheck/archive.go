@@ -26,13 +26,13 @@ type secret struct {
 // secrets returns those of every machine, and the names of this one.
 func secrets() []secret {
 	all := []secret{
-		{"UUIDs of boards", regexp.MustCompile(`\b(GPU|MIG)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`), "$1-removed"},
+		{"UUIDs of GPUs", regexp.MustCompile(`\b(GPU|MIG)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`), "$1-removed"},
 		{
 			"serial and part numbers", regexp.MustCompile(`(?mi)^(.*\b(?:serial|part) number\s*:\s*)\S.*$`),
 			"${1}removed",
 		},
 		{"names of hosts", regexp.MustCompile(`("host":\s*")[^"]+"`), `${1}removed"`},
-		{"processes on boards", regexp.MustCompile(`\bused by [^\n"]+? \(\d+\)`), "used by a process"},
+		{"processes on GPUs", regexp.MustCompile(`\bused by [^\n"]+? \(\d+\)`), "used by a process"},
 		{"processes in the kernel log", regexp.MustCompile(`\bpid='?[^,\s]+'?(, name=[^,\n"]*)?`), "a process"},
 	}
 	named := func(what, text, instead string) {
@@ -130,7 +130,7 @@ func pack(folder string) (string, error) {
 func redacted(text string, all []secret, left map[string]int) string {
 	text, lists := withoutProcesses(text)
 	if lists > 0 {
-		left["processes on boards"] += lists
+		left["processes on GPUs"] += lists
 	}
 	for _, s := range all {
 		if n := len(s.pattern.FindAllStringIndex(text, -1)); n > 0 {

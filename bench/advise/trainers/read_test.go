@@ -236,9 +236,9 @@ func TestBadConfigurationsAreNamedByFileLineAndKey(t *testing.T) {
 			"c.sh", "swift rlhf --model a --rlhf_type grpo --max_completion_length 0",
 			`c.sh:1: max_completion_length: "0" is not a whole number from 1 on`,
 		},
-		"all of the board": {
+		"all of the GPU": {
 			"c.sh", "trl grpo --model_name_or_path a --use_vllm --vllm_gpu_memory_utilization 1.5",
-			`c.sh:1: vllm_gpu_memory_utilization: "1.5" is not a part of the board`,
+			`c.sh:1: vllm_gpu_memory_utilization: "1.5" is not a part of the GPU`,
 		},
 		"a method": {
 			"c.sh", "swift rlhf --model a --rlhf_type ppo",

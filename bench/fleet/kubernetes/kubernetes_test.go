@@ -22,7 +22,7 @@ import (
 
 const config = `name: lab
 models: [resnet18]
-GPUs:
+boards:
   - t4
   - {gpu: a100-80, partition: Big.Ones, node-selector: {nvidia.com/gpu.product: NVIDIA-A100-SXM4-80GB}}
 strategy: {at-once: 2, attempts: 4}

@@ -16,7 +16,7 @@ import (
 
 const config = `name: lab
 models: [resnet18]
-GPUs: [{gpu: t4, partition: gpu-small, gres: "gpu:t4:1"}]
+boards: [{gpu: t4, partition: gpu-small, gres: "gpu:t4:1"}]
 strategy: {at-once: 4}
 slurm:
   account: team
