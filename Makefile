@@ -17,7 +17,7 @@ CUDA_PKG := $(CUDA_LIB) ./cmd/... ./tools/gpucheck
 # Tests of the command line that drive a device: those with the tag. The others
 # are the plain build's.
 CUDA_RUN  = '^($(shell grep -l '^//go:build cuda' cmd/vprof/*_test.go | xargs grep -oh '^func Test[[:alnum:]]*' | cut -c6- | paste -sd '|'))$$'
-.PHONY: all build static cuda test test-cuda test-slurm gpu-check gpu-check-build race lint fmt record-check run-check run-alone evidence bench fuzz fuzz-nightly properties golden pictures cover kernels kernels-check cuda-header stubs stubs-check wheel wheels wheel-check dist clean
+.PHONY: all build static cuda test test-cuda test-slurm gpu-check gpu-check-build race lint fmt record-check run-check run-alone evidence bench fuzz fuzz-nightly properties golden docs pictures cover kernels kernels-check cuda-header stubs stubs-check wheel wheels wheel-check dist clean
 
 all: build lint test
 
@@ -158,6 +158,9 @@ fuzz fuzz-nightly:
 
 golden: ## rewrite golden files, residuals and the accuracy table (for a change that is meant)
 	$(GO) test -p 1 ./bench/experiment/accuracy ./bench/reference/microscope ./bench/show/profile ./bench/report ./cmd/vprof ./models/nn -update
+
+docs: ## the command reference, as Markdown and man pages, in .cache/docs
+	rm -rf .cache/docs && VPROF_DOCS=$(CURDIR)/.cache/docs $(GO) test -count=1 ./cmd/vprof -run TestCommandReferenceIsGenerated
 
 pictures: ## the README's pictures; needs Chromium
 	$(GO) test -count=1 ./cmd/vprof -run TestPictureOfTheTerminalIsCurrent -update

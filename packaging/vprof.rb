@@ -11,7 +11,8 @@ class Vprof < Formula
   def install
     ENV["CGO_ENABLED"] = "0"
     system "go", "build", *std_go_args(ldflags: "-s"), "./cmd/vprof"
-    man1.install Dir["docs/man/*.1"]
+    system "make", "docs"
+    man1.install Dir[".cache/docs/man/*.1"]
     generate_completions_from_executable(bin/"vprof", "completion", shells: [:bash, :zsh, :fish])
   end
 

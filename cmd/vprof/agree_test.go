@@ -163,7 +163,7 @@ func TestVerbsAgreeOnWhatIsSafe(t *testing.T) {
 	gpus, j := checked(t), newJudges(t)
 	rapid.Check(t, func(t *rapid.T) {
 		c := j.draw(t)
-		for _, row := range c.largestOn(t, rapid.Permutation(judgedGPUs).Draw(t, "boards")[:gpus]) {
+		for _, row := range c.largestOn(t, rapid.Permutation(judgedGPUs).Draw(t, "GPUs")[:gpus]) {
 			c.judgeRow(t, row)
 		}
 	})

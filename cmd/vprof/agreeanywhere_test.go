@@ -111,7 +111,7 @@ func hasOneOf(name string, parts ...string) bool {
 // anywhere draws any model with any options, for any two GPUs.
 func (j *judges) anywhere(t *rapid.T) (c training, gpus []string) {
 	j.trials.Forget()
-	gpus = rapid.Permutation(device.Names()).Draw(t, "boards")[:2]
+	gpus = rapid.Permutation(device.Names()).Draw(t, "GPUs")[:2]
 	j.trials.GPUs = steptest.GPUs(t, gpus...)
 	c = j.budget(t, 24<<10)
 	flags, from := j.anyModel(t)

@@ -108,7 +108,6 @@ func run(ctx context.Context, a *app, args []string) (code exitCode) {
 		defer func() { _ = a.oracle.Close(context.WithoutCancel(ctx)) }() // what is not kept is asked again
 	}
 	root := newRootCmd(a)
-	args = renamed(root, a.stderr, args)
 	root.SetArgs(joinValues(args))
 	if asksForAll(args) {
 		root.SetArgs(append(args[:len(args):len(args)], "--help"))
@@ -179,7 +178,6 @@ func newRootCmd(a *app) *cobra.Command {
 	for _, cmd := range root.Commands() {
 		cmd.SuggestFor, cmd.SuggestionsMinimumDistance = synonyms[cmd.Name()], root.SuggestionsMinimumDistance
 	}
-	addMoved(root)
 	root.AddCommand(newTopics()...)
 	root.Version = thisVersion().Version
 	root.SetVersionTemplate("vprof {{.Version}}\n")
@@ -266,7 +264,7 @@ var synonyms = map[string][]string{
 	"fit":  {"search", "find", "optimize", "batch-size"}, "smoke": {"check", "test", "verify"},
 	"gpus": {"devices", "boards", "list-gpus"}, "models": {"list", "list-models"}, "monitor": {"watch", "top"},
 	"time":     {"bench", "benchmark", "speed"},
-	"diagnose": {"debug", "oom", "analyze", "explain"}, "compare": {"diff"}, "report": {"html", "view", "show"},
+	"diagnose": {"debug", "oom", "analyze", "explain"}, "compare": {"diff"}, "report": {"html", "view", "show", "export", "plot"},
 	"capture": {"convert", "trace"}, "run": {"execute", "simulate"},
 }
 

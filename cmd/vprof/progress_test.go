@@ -14,12 +14,12 @@ func TestProgressSaysHowLongItWillTake(t *testing.T) {
 		elapsed     time.Duration
 		want        string
 	}{
-		{0, 12, 3 * time.Second, "vprof: 0 of 12 boards"},
+		{0, 12, 3 * time.Second, "vprof: 0 of 12 GPUs"},
 		{3, 12, 3 * time.Second, "vprof: 3 of 12 GPUs, about 9s left"},
 		{12, 12, 3 * time.Second, "vprof: 12 of 12 GPUs, about 1s left"},
 		{10, 1000, time.Minute, "vprof: 10 of 1000 GPUs, about 1h39m0s left"},
 	} {
-		require.Equal(t, c.want, (&progressLine{what: "boards", done: c.done, total: c.total}).line(c.elapsed))
+		require.Equal(t, c.want, (&progressLine{what: "GPUs", done: c.done, total: c.total}).line(c.elapsed))
 	}
 }
 
@@ -29,14 +29,14 @@ func TestProgressWaitsAndLeavesNothing(t *testing.T) {
 	var out bytes.Buffer
 	p := &progressLine{to: &out, stop: make(chan struct{}), began: time.Now()}
 	p.show()
-	p.step("boards", 1, 4)
+	p.step("GPUs", 1, 4)
 	p.end()
 	require.Empty(t, out.String())
 
 	require.Equal(t, "vprof: working, 3s", (&progressLine{}).line(3*time.Second))
 	require.Equal(t, "vprof: Python exports m, 3s", (&progressLine{what: "Python exports m"}).line(3*time.Second))
 	p = &progressLine{to: &out, stop: make(chan struct{}), began: time.Now()}
-	p.step("boards", 1, 4)
+	p.step("GPUs", 1, 4)
 	p.draw(p.began.Add(2 * time.Second))
 	p.step("records", 0, 9) // begins anew
 	p.draw(p.began.Add(time.Second))
@@ -48,7 +48,7 @@ func TestProgressWaitsAndLeavesNothing(t *testing.T) {
 func TestProgressIsQuietWherePiped(t *testing.T) {
 	a, _, stderr := desk()
 	p := startProgress(a, false)
-	p.step("boards", 1, 4)
+	p.step("GPUs", 1, 4)
 	p.end()
 	require.Empty(t, stderr.String())
 }

@@ -44,8 +44,6 @@ func newReportCmd(a *app) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&o.to, "to", "", "`form`: "+strings.Join(viewNames(), ", ")+
 		" (default: by the suffix of --output, or page)")
-	f.StringVar(&o.to, "kind", "", "what plot called --to")
-	hide(f, "kind")
 	f.StringVarP(&o.path, "output", "o", "",
 		"`file` to write; - is standard output (default: report.html for a page, plot.svg for a picture, and "+
 			"otherwise -)")

@@ -346,7 +346,7 @@ func changes(a, b Amounts, price Price) []report.Change {
 		add(state{at.c, b.Batch, at.gpu}, "batch", strconv.Itoa(a.Batch), strconv.Itoa(b.Batch))
 	}
 	if a.GPU != b.GPU {
-		add(state{at.c, at.batch, b.GPU}, "GPU", a.GPU, b.GPU)
+		add(state{at.c, at.batch, b.GPU}, "gpu", a.GPU, b.GPU)
 	}
 	return all
 }
