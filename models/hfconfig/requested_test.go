@@ -35,7 +35,8 @@ func requestedSteps(t *testing.T, file string) {
 				AMP              models.Autocast
 				Weights          models.WeightType
 				LoRA, Quantize   string
-				TrainOnly, GPU string
+				TrainOnly        string
+				GPU              string `json:"Board"`
 				Liger            bool
 				Checkpointing    bool
 				Settings         models.Settings
