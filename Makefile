@@ -17,7 +17,7 @@ CUDA_PKG := $(CUDA_LIB) ./cmd/... ./tools/gpucheck
 # Tests of the command line that drive a device: those with the tag. The others
 # are the plain build's.
 CUDA_RUN  = '^($(shell grep -l '^//go:build cuda' cmd/vprof/*_test.go | xargs grep -oh '^func Test[[:alnum:]]*' | cut -c6- | paste -sd '|'))$$'
-.PHONY: all build static cuda test test-cuda test-slurm gpu-check gpu-check-build race lint fmt record-check run-check run-alone evidence bench fuzz fuzz-nightly properties golden docs pictures cover kernels kernels-check cuda-header stubs stubs-check wheel wheels wheel-check dist clean
+.PHONY: all build static cuda test test-cuda test-slurm gpu-check gpu-check-build race lint lines fmt record-check run-check run-alone evidence bench fuzz fuzz-nightly properties golden docs pictures cover kernels kernels-check cuda-header stubs stubs-check wheel wheels wheel-check dist clean
 
 all: build lint test
 
@@ -119,11 +119,15 @@ EVIDENCE := bench/reference/data/2.15/zoo.jsonl.gz
 evidence: build ## records bench/reference's zoo again with the PyTorch of PYTHON (transformers, timm), and compares; of 2.11 with EVIDENCE=bench/reference/data/zoo.jsonl
 	python3 tools/evidence/run_check.py --vprof ./vprof --python $(PYTHON) --records $(EVIDENCE)
 
-lint: ## formatting, vet and the linters of .golangci.yml
+lint: ## formatting, vet, the words of texts and the linters of .golangci.yml
 	@unformatted="$$($(TOOL) gofumpt -l .)"; \
 	  [ -z "$$unformatted" ] || { echo "not gofumpt'ed (make fmt):"; echo "$$unformatted"; exit 1; }
 	$(GO) vet ./...
+	$(GO) run ./tools/words
 	$(TOOL) golangci-lint run ./...
+
+lines: ## lines of code by kind; fails above the limit
+	tools/lines.sh
 
 fmt: ## format in place
 	$(TOOL) gofumpt -w .
