@@ -58,7 +58,7 @@ func TestTheWorstRankOfAPipelineIsThatOfAllRanks(t *testing.T) {
 
 // Layers of other stages run for the first micro-batch alone; what the rank itself allocates is the same for all.
 func TestMicroBatchesOfAStageAreAlike(t *testing.T) {
-	for _, name := range sample.Of([]string{"gemma3_text", "qwen3", "cohere2", "afmoe"}) {
+	for _, name := range sample.Of([]string{"gemma3_text", "qwen3", "cohere2", "qwen3_moe"}) {
 		m, err := Models().Lookup("hf:../hfconfig/testdata/configs/" + name)
 		require.NoError(t, err)
 		c := m.Default

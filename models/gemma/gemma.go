@@ -1,7 +1,6 @@
-// Package gemma has the decoders of Gemma 3n and Gemma 4 as transformers builds them,
-// alone and within the multimodal models, trained on text. Both look tokens up in a
-// table of their own for every layer, and their last layers take keys and values from
-// earlier ones.
+// Package gemma has the decoder of Gemma 4 as transformers builds it, alone and within the
+// multimodal models, trained on text. Its layers may look tokens up in tables of their own,
+// and its last layers may take keys and values from earlier ones.
 package gemma
 
 import (
@@ -33,8 +32,6 @@ type Config struct {
 	// Experts are next to the feed-forward half of every layer; a count of zero says that
 	// there are none.
 	Experts Experts
-	// AltUp is Gemma 3n's, zero for Gemma 4.
-	AltUp AltUp
 	// ScoreCap bounds the logits by a tanh, Tied says that the output layer
 	// shares the weight of the embeddings.
 	ScoreCap, Tied bool
@@ -58,30 +55,10 @@ type Layer struct {
 	// Shares says that keys and values are those of an earlier layer; Stores that this
 	// is the last of its kind before those that do.
 	Shares, Stores bool
-	// Sparse has the gates of the feed-forward half cut off below a bound.
-	Sparse bool
 }
 
 // Experts is the size of the mixture next to a feed-forward half.
 type Experts struct{ Count, PerToken, Inner int64 }
-
-// AltUp is the number of parallel streams of hidden states that Gemma 3n has
-// (altup_num_inputs) and the rank of the learned residual layer next to attention
-// (laurel_rank). Clipped says that coefficients are clamped (altup_coef_clip), Scaled that the
-// stream is scaled which a layer's own word embeddings are multiplied by
-// (altup_correct_scale).
-type AltUp struct {
-	Streams, Rank   int64
-	Clipped, Scaled bool
-}
-
-// decoder is a text model that can be called with token embeddings.
-type decoder interface {
-	hf.Decoder
-	inner() *textModel
-	// run gives the last hidden states, in a frame of the model's own.
-	run(g *frame, in decoderInputs, padding *tensor, text hf.Text) *tensor
-}
 
 // decoderInputs is what a decoder begins with: token embeddings [batch, length, width], those of all layers
 // [batch, length, layers, width], and what the model around it has made: positions and
@@ -93,32 +70,24 @@ type decoderInputs struct {
 	full, window     *tensor
 }
 
-// newDecoder makes the text model of a configuration.
-func newDecoder(c *Config) decoder {
-	if c.AltUp.Streams > 0 {
-		return newGemma3n(c)
-	}
-	return newGemma4(c)
-}
-
 // CausalLM returns the task of predicting each next token.
 func CausalLM(c Config, text hf.Text) *hf.TextTask {
 	c.Liger, c.Cache = text.Liger, text.Cache
-	m := newDecoder(&c)
+	m := newGemma4(&c)
 	text.ScoreCap = c.ScoreCap
-	return hf.CausalLM(nil, m, m, m.inner().embed.table, head(&c, m), text)
+	return hf.CausalLM(nil, m, m, m.Rest.embed.table, head(&c, m), text)
 }
 
 // head returns the output layer.
-func head(c *Config, m decoder) *nn.Linear {
+func head(c *Config, m *gemma4) *nn.Linear {
 	l := nn.NewLinear(c.Width, c.Vocab, false)
 	if c.Tied {
-		l.Weight = m.inner().embed.table.Weight
+		l.Weight = m.Rest.embed.table.Weight
 	}
 	return l
 }
 
-// textModel is what both decoders share, as they hold it: after their layers.
+// textModel holds the modules that follow the layers.
 type textModel struct {
 	nn.Module
 	RotaryEmb               *rotary

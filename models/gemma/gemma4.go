@@ -27,8 +27,6 @@ func newGemma4(c *Config) *gemma4 {
 	return m
 }
 
-func (m *gemma4) inner() *textModel { return m.Rest }
-
 // Call implements [hf.Decoder].
 func (m *gemma4) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	g := f.CallFrame(ids, padding)
@@ -180,27 +178,23 @@ func (r *router) call(f *frame, x *tensor) (probabilities, weights, chosen *tens
 	return probabilities, weights, chosen
 }
 
-// mlp is Gemma4TextMLP, and that of Gemma 3n.
+// mlp is Gemma4TextMLP.
 type mlp struct {
 	nn.Module
 	GateProj, UpProj, DownProj nn.Layer
 	ActFn                      *nn.Func
 	c                          *Config
-	sparse                     bool
 }
 
 func newMLP(c *Config, l Layer) *mlp {
 	return &mlp{
 		GateProj: nn.NewLinear(c.Width, l.Inner, false), UpProj: nn.NewLinear(c.Width, l.Inner, false),
 		DownProj: nn.NewLinear(l.Inner, c.Width, false),
-		ActFn:    hf.Activation(c.Activation), c: c, sparse: l.Sparse,
+		ActFn:    hf.Activation(c.Activation), c: c,
 	}
 }
 
 func (m *mlp) Forward(f *frame, x *tensor) *tensor {
-	if m.c.AltUp.Streams > 0 {
-		return m.gemma3n(f, x)
-	}
 	if m.c.Liger {
 		return f.Call(m.DownProj, liger.GatedProduct(f, f.Call(m.GateProj, x), f.Call(m.UpProj, x)))
 	}

@@ -88,7 +88,7 @@ func applyRotary(f *frame, x, cos, sin *tensor) *tensor {
 	return g.Return(x.Mul(cos).Add(hf.RotateHalf(g, x).Mul(sin)))
 }
 
-// attention is Gemma4TextAttention, and that of Gemma 3n.
+// attention is Gemma4TextAttention.
 type attention struct {
 	nn.Module
 	QProj               nn.Layer
@@ -147,20 +147,14 @@ func (a *attention) call(f *frame, x, mask, cos, sin *tensor, shared keysValues)
 // keysValues binds keys and values [batch, heads, length, size].
 func (a *attention) keysValues(g *frame, x, cos, sin *tensor) (k, v *tensor) {
 	k = g.Let(a.heads(g, a.KProj, x))
-	early := a.c.AltUp.Streams == 0 // Gemma 3n projects values last
-	if early {
-		v = k
-		if a.VProj != nil {
-			v = a.heads(g, a.VProj, x)
-		}
-		g.Let(v)
+	v = k
+	if a.VProj != nil {
+		v = a.heads(g, a.VProj, x)
 	}
+	g.Let(v)
 	g.Set(&k, g.Call(a.KNorm, k))
 	g.Set(&k, applyRotary(g, k, cos, sin))
 	g.Set(&k, k.Transpose(1, 2))
-	if !early {
-		v = g.Let(a.heads(g, a.VProj, x))
-	}
 	g.Set(&v, g.Call(a.VNorm, v))
 	g.Set(&v, v.Transpose(1, 2))
 	return k, v

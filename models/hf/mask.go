@@ -36,12 +36,6 @@ func CausalMask(f *frame, batch int64, positions, padding *tensor, packed Packin
 	return sequenceMask(f, batch, positions, padding, packed, false, notLater, sdpaMask)
 }
 
-// MaterializedCausalMask is create_causal_mask that may not be left out
-// (allow_is_causal_skip=False).
-func MaterializedCausalMask(f *frame, batch int64, positions, padding *tensor, packed Packing) *tensor {
-	return sequenceMask(f, batch, positions, padding, packed, true, notLater, sdpaMask)
-}
-
 // EagerCausalMask is create_causal_mask for eager attention, which always needs one: of
 // numbers, in the type of x.
 func EagerCausalMask(f *frame, x, positions, padding *tensor, packed Packing) *tensor {

@@ -11,7 +11,7 @@ import (
 
 // flashed has FlashAttention chosen where it needs another step than PyTorch's attention.
 func (a *architecture) flashed(c llama.Config) {
-	if !c.Llama4.Enabled && (c.Eager || c.MaterializedMask || slices.Contains(c.Windowed, true)) {
+	if !c.Llama4.Enabled && (c.Eager || slices.Contains(c.Windowed, true)) {
 		a.settings = append(a.settings, hf.Flash.Setting())
 	}
 }
@@ -19,7 +19,7 @@ func (a *architecture) flashed(c llama.Config) {
 // chosen returns a configuration as the settings of a case have it.
 func (d relative) chosen(c llama.Config, k models.Case) llama.Config {
 	if hf.Flash.Chosen(k) {
-		c.Eager, c.MaterializedMask, c.Windowed = false, false, nil // its kernels need no masks
+		c.Eager, c.Windowed = false, nil // its kernels need no masks
 	}
 	c.Llama4.Linearized = k.On(linearizedSetting)
 	c.RepeatKV = k.On(repeatedSetting)
@@ -33,12 +33,8 @@ func (d relative) chosen(c llama.Config, k models.Case) llama.Config {
 
 // attention says of an architecture which attention cases may choose.
 func (d relative) attention(c llama.Config, a *architecture) {
-	switch {
-	case c.Eager || c.ALiBi > 0:
+	if c.Eager {
 		a.levers.Eager = true
-		return
-	// an eager attention of its own, or none
-	case c.QKV == llama.FalconProjection, c.Order == llama.MambaBlock, c.Order == llama.Dbrx:
 		return
 	}
 	a.eager()

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/models"
-	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/llama"
 )
 
@@ -22,10 +21,6 @@ var fusedByMixtral = []string{"gate", "w1", "w3", "w2"}
 
 // mixture says of an architecture what a mixture of experts brings with it.
 func (d relative) mixture(c llama.Config, a *architecture) {
-	if c.Order == llama.Dbrx {
-		a.note("experts run one after the other, and each is taken to see as many tokens as the others")
-		return
-	}
 	a.notes = append(a.notes,
 		"experts run by grouped products, transformers' grouped_mm: no size depends on how tokens are routed")
 	a.caveat(func(c models.Case) []string {
@@ -177,18 +172,6 @@ func readMixtral(r *reader, c *llama.Config) {
 	r.allWindowed(c, 0)
 }
 
-// readMiniMaxM2 reads a mixture whose files may say with rotary_dim how much of a head is
-// turned.
-func readMiniMaxM2(r *reader, c *llama.Config) {
-	r.experts(c, 256, "num_local_experts", "num_experts", 8, c.Inner, "intermediate_size")
-	r.refuse("router_jitter_noise", "0", "0.0")
-	if size := r.number("rotary_dim", 0, 0, mostWidth); size > 0 {
-		c.Rotary.Size = size
-		r.must(size%2 == 0 && size <= c.HeadSize, "rotary_dim", "%d of heads of %d is no even number of elements",
-			size, c.HeadSize)
-	}
-}
-
 // sparseLayers reads which layers have no experts, in Qwen's keys.
 func (r *reader) sparseLayers(c *llama.Config) {
 	step, dense := r.size("decoder_sparse_step", 1, mostLayers), map[int64]bool{}
@@ -221,56 +204,9 @@ func readQwen3VLMoE(r *reader, c *llama.Config) {
 	r.sparseLayers(c)
 }
 
-func readOlmoe(r *reader, c *llama.Config) {
-	r.refuse("clip_qkv")
-	r.experts(c, 64, "num_experts", "num_local_experts", 8, c.Inner, "intermediate_size")
-	c.Experts.Normalized = r.flag("norm_topk_prob", false)
-}
-
-func readGraniteMoE(r *reader, c *llama.Config) {
-	r.experts(c, 8, "num_local_experts", "num_experts", 2, c.Inner, "intermediate_size")
-}
-
 func readGPTOSS(r *reader, c *llama.Config) {
 	c.QKVBias = r.flag("attention_bias", true)
 	c.OutputBias, c.AlwaysFullMask = c.QKVBias, true
 	r.experts(c, 128, "num_local_experts", "num_experts", 4, c.Inner, "intermediate_size")
 	r.windows(c, 128, func(i int64) bool { return i%2 == 0 })
-}
-
-// readAfmoe reads a mixture some of whose layers know no positions and all tokens.
-func readAfmoe(r *reader, c *llama.Config) {
-	r.experts(c, 64, "num_experts", "num_local_experts", 6, 1408, "moe_intermediate_size")
-	dense := r.number("num_dense_layers", 1, 0, mostLayers)
-	c.Experts.Dense = layers(c, func(i int64) bool { return i < dense })
-	c.Experts.Shared = c.Experts.Inner * r.size("num_shared_experts", 2, mostExperts)
-	if r.flag("mup_enabled", false) {
-		c.EmbedScale = llama.ByNumberApart
-	}
-	c.AlwaysFullMask, c.MaskWithoutPositions = true, true
-	every := r.size("global_attn_every_n_layers", 4, mostLayers)
-	r.windows(c, 1024, func(i int64) bool { return (i+1)%every != 0 })
-	c.Unrotated = layers(c, func(i int64) bool { return int(i) < len(c.Windowed) && !c.Windowed[i] })
-}
-
-// readDbrx reads a mixture whose keys stand under attn_config and ffn_config.
-func readDbrx(r *reader, c *llama.Config) {
-	attention, feed := r.sub("attn_config"), r.sub("ffn_config")
-	c.KVHeads = attention.size("kv_n_heads", 1, mostWidth)
-	r.must(c.Heads%c.KVHeads == 0, "attn_config.kv_n_heads", "%d do not divide n_heads %d", c.KVHeads, c.Heads)
-	c.AttentionDropout = attention.probability("attn_pdrop", 0)
-	c.ResidualDropout, c.EmbedDropout = r.probability("resid_pdrop", 0), 0 // emb_pdrop is not applied
-	if !attention.has("clip_qkv") {
-		r.wrong("attn_config", "has no clip_qkv, without which DbrxAttention of transformers 5.23 fails")
-	}
-	if act := feed.sub("ffn_act_fn"); act != nil {
-		c.Activation = act.word("name", "silu", hf.Activations())
-	}
-	feed.experts(c, 4, "moe_num_experts", "num_local_experts", 1, 3584, "ffn_hidden_size")
-	c.Experts.PerToken = feed.size("moe_top_k", 1, mostExperts)
-	feed.must(c.Experts.PerToken <= c.Experts.Count, "moe_top_k", "%d is more than the %d experts that there are",
-		c.Experts.PerToken, c.Experts.Count)
-	c.Experts.Normalized = feed.notNull("moe_normalize_expert_weights")
-	c.Experts.Jittered = feed.has("moe_jitter_eps")
-	r.refuse("output_router_logits", "false")
 }

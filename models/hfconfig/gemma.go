@@ -1,7 +1,6 @@
 package hfconfig
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -12,12 +11,12 @@ import (
 	"github.com/vprof/vprof/models/train"
 )
 
-// gemmaType is a model_type of Gemma 3n or Gemma 4.
+// gemmaType is a model_type of Gemma 4.
 type gemmaType struct {
 	name string
 	// config reads the decoder, towers what the model around it has: nil for a decoder alone.
 	config func(r *reader) gemma.Config
-	towers func(r *reader, c *gemma.Config) func() (llama.Wrapper, gemma.EmbedderSizes)
+	towers func(r *reader, c *gemma.Config) func() llama.Wrapper
 	senses string
 	// clippable says that the towers have layers that hold what goes in within bounds.
 	clippable bool
@@ -27,7 +26,6 @@ type gemmaType struct {
 var gemmas = map[string]gemmaType{
 	"gemma4_text":         {name: "Gemma4", config: readGemma4(512, 131072, true)},
 	"gemma4_unified_text": {name: "Gemma4Unified", config: readGemma4(1024, 262144, false)},
-	"gemma3n_text":        {name: "Gemma3n", config: readGemma3n},
 	"gemma4": {
 		name: "Gemma4", config: readGemma4(512, 131072, true), towers: towersGemma4,
 		senses: "images and sound", clippable: true,
@@ -36,7 +34,6 @@ var gemmas = map[string]gemmaType{
 		name: "Gemma4Unified", config: readGemma4(1024, 262144, false), towers: towersGemma4Unified,
 		senses: "images and sound",
 	},
-	"gemma3n": {name: "Gemma3n", config: readGemma3n, towers: towersGemma3n, senses: "images and sound"},
 }
 
 func (d gemmaType) family() family {
@@ -60,7 +57,7 @@ func (d gemmaType) architecture(r *reader) architecture {
 	a.notes = append(a.notes,
 		"with --set flash=1, PyTorch serves layers whose heads are wider than the 256 that FlashAttention takes, as "+
 			"axolotl's gemma4_hybrid_attn_impl has it")
-	a.levers.Liger = c.AltUp.Streams == 0
+	a.levers.Liger = true
 	a.eager()
 	a.levers.Cache = true
 	if c.Experts.Count > 0 {
@@ -81,8 +78,7 @@ func (d gemmaType) architecture(r *reader) architecture {
 	a.towers = true
 	a.seeing(d.senses, nil)
 	a.task = func(k models.Case) train.Task {
-		w, s := makeTowers()
-		return gemma.ConditionalGeneration(attending(c, k), w, s, hf.TextOf(k))
+		return gemma.ConditionalGeneration(attending(c, k), makeTowers(), hf.TextOf(k))
 	}
 	return a
 }
@@ -113,13 +109,11 @@ func attending(c gemma.Config, k models.Case) gemma.Config {
 	return c
 }
 
-// gemmaText reads what both have.
-func (r *reader) gemmaText(vocab, width, layers, heads, kvHeads, window int64) (c gemma.Config,
-	l gemma.Layer, n int64,
-) {
+// gemmaText reads the sizes of the decoder, of a layer that sees a window, and the number of layers.
+func (r *reader) gemmaText(window int64) (c gemma.Config, l gemma.Layer, n int64) {
 	c = gemma.Config{
-		Vocab: r.size("vocab_size", vocab, mostVocab), Width: r.size("hidden_size", width, mostWidth),
-		Heads:      r.size("num_attention_heads", heads, mostWidth),
+		Vocab: r.size("vocab_size", 262144, mostVocab), Width: r.size("hidden_size", 2304, mostWidth),
+		Heads:      r.size("num_attention_heads", 8, mostWidth),
 		Window:     r.size("sliding_window", window, mostPositions),
 		Activation: r.word("hidden_activation", "gelu_pytorch_tanh", hf.Activations()),
 		Bias:       r.flag("attention_bias", false), AttentionDropout: r.probability("attention_dropout", 0),
@@ -127,18 +121,18 @@ func (r *reader) gemmaText(vocab, width, layers, heads, kvHeads, window int64) (
 	}
 	l = gemma.Layer{
 		HeadSize: r.size("head_dim", 256, mostWidth),
-		KVHeads:  r.size("num_key_value_heads", kvHeads, mostWidth),
+		KVHeads:  r.size("num_key_value_heads", 4, mostWidth),
 	}
 	r.even("head_dim", l.HeadSize)
 	r.must(c.Heads%l.KVHeads == 0, "num_key_value_heads", "%d do not divide num_attention_heads %d", l.KVHeads, c.Heads)
 	r.rotary(1, true)
-	return c, l, r.size("num_hidden_layers", layers, mostLayers)
+	return c, l, r.size("num_hidden_layers", 30, mostLayers)
 }
 
-// slides reads which of n layers see a window; every so many, one does not.
-func (r *reader) slides(n, every int64) []bool {
+// slides reads which of n layers see a window; every sixth does not.
+func (r *reader) slides(n int64) []bool {
 	c := llama.Config{Sizes: llama.Sizes{Layers: n}, Masks: llama.Masks{Window: 1}}
-	return r.attentionTypes(&c, slidingAttention, func(i int64) bool { return (i+1)%every != 0 })
+	return r.attentionTypes(&c, slidingAttention, func(i int64) bool { return (i+1)%6 != 0 })
 }
 
 // sharing marks the last layers, which take keys and values from earlier ones of their kind.
@@ -167,7 +161,7 @@ func (r *reader) sharing(of []gemma.Layer, last int64) {
 func readGemma4(window, positions int64, whole bool) func(r *reader) gemma.Config {
 	return func(r *reader) gemma.Config {
 		r.number(positionsKey, positions, 1, mostPositions)
-		c, l, n := r.gemmaText(262144, 2304, 30, 8, 4, window)
+		c, l, n := r.gemmaText(window)
 		r.refuse("use_bidirectional_attention", `"vision"`)
 		c.ScoreCap, c.KeysAreValues = r.has("final_logit_softcapping"), r.flag("attention_k_eq_v", false)
 		l.Inner = r.size("intermediate_size", 9216, mostInner)
@@ -179,7 +173,7 @@ func readGemma4(window, positions int64, whole bool) func(r *reader) gemma.Confi
 			r.must(c.Heads%heads == 0, "num_global_key_value_heads", "%d do not divide num_attention_heads %d",
 				heads, c.Heads)
 		}
-		slides := r.slides(n, 6)
+		slides := r.slides(n)
 		for i, s := range slides {
 			at := full
 			if at.Slides = s && i < len(slides)-1; at.Slides { // the last has full attention in any case
@@ -218,63 +212,4 @@ func (r *reader) gemmaExperts(c *gemma.Config) {
 	}
 	r.routes("top_k_experts", e.PerToken, e.Count)
 	c.Experts = e
-}
-
-// readGemma3n reads the text of Gemma 3n.
-func readGemma3n(r *reader) gemma.Config {
-	r.number(positionsKey, 32768, 1, mostPositions)
-	c, l, n := r.gemmaText(262400, 2048, 35, 8, 2, 512)
-	c.ScoreCap = r.notNull("final_logit_softcapping")
-	c.PerLayer, c.PerLayerVocab = r.size("hidden_size_per_layer_input", 256, mostWidth),
-		r.size("vocab_size_per_layer_input", 262144, mostVocab)
-	r.refuse("altup_active_idx", "0")
-	c.AltUp = gemma.AltUp{
-		Streams: r.number("altup_num_inputs", 4, 2, mostMerged), Rank: r.size("laurel_rank", 64, mostWidth),
-		Clipped: r.notNull("altup_coef_clip"), Scaled: r.flag("altup_correct_scale", true),
-	}
-	inner, sparse := r.perLayerSizes("intermediate_size", n, 16384), r.sparsity(n)
-	for i, s := range r.slides(n, 5) {
-		at := l
-		at.Slides, at.Inner, at.Sparse = s, inner[i], sparse[i]
-		c.Layers = append(c.Layers, at)
-	}
-	r.sharing(c.Layers, r.number("num_kv_shared_layers", 15, 0, mostLayers))
-	return c
-}
-
-// perLayerSizes returns a size of n layers: one for all, or one for each.
-func (r *reader) perLayerSizes(key string, n, otherwise int64) []int64 {
-	value, name, ok := r.get(key)
-	if !ok || len(value) == 0 || value[0] != '[' {
-		return slices.Repeat([]int64{r.size(key, otherwise, mostInner)}, int(n))
-	}
-	sizes := r.numbers(key, 1, mostInner)
-	if int64(len(sizes)) != n {
-		r.wrong(name, "has %d layers; num_hidden_layers is %d", len(sizes), n)
-		return slices.Repeat([]int64{otherwise}, int(n))
-	}
-	return sizes
-}
-
-// sparsity reads which of n layers cut off gates.
-func (r *reader) sparsity(n int64) []bool {
-	const key, usual = "activation_sparsity_pattern", 10
-	out := make([]bool, n)
-	value, name, ok := r.get(key)
-	if !ok || null(value) {
-		for i := range out {
-			out[i] = n > usual && i < usual
-		}
-		return out
-	}
-	var pattern []float64
-	if json.Unmarshal(value, &pattern) != nil || int64(len(pattern)) != n {
-		r.wrong(name, "%s is not a list of a number for each of %d layers", excerpt(value), n)
-		return out
-	}
-	for i, p := range pattern {
-		out[i] = p > 0
-		r.must(p >= 0 && p < 1, name, "%g is no part of what there is", p)
-	}
-	return out
 }

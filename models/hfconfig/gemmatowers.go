@@ -8,7 +8,7 @@ import (
 )
 
 // towersGemma4 reads the towers of Gemma 4, either of which may not be there.
-func towersGemma4(r *reader, c *gemma.Config) func() (llama.Wrapper, gemma.EmbedderSizes) {
+func towersGemma4(r *reader, c *gemma.Config) func() llama.Wrapper {
 	sees, hears := r.has("vision_config"), r.has("audio_config")
 	v, a := r.sub("vision_config"), r.sub("audio_config")
 	v.word("model_type", "gemma4_vision", []string{"gemma4_vision"})
@@ -23,10 +23,10 @@ func towersGemma4(r *reader, c *gemma.Config) func() (llama.Wrapper, gemma.Embed
 		Clipped: v.flag("use_clipped_linears", false), Standardized: v.flag("standardize", false),
 	}
 	a.word("model_type", "gemma4_audio", []string{"gemma4_audio"})
-	h := conformer(a, 1024, "", "subsampling_conv_channels")
+	h := conformer(a)
 	h.Bins, h.Out, h.Clipped = h.Channels[0]/4, a.size("output_proj_dims", 1536, mostWidth),
 		a.flag("use_clipped_linears", true)
-	return func() (llama.Wrapper, gemma.EmbedderSizes) {
+	return func() llama.Wrapper {
 		before, after := &nn.Parts{}, &nn.Parts{}
 		if sees {
 			before.Add("vision_tower", tower.Gemma4(s))
@@ -40,22 +40,20 @@ func towersGemma4(r *reader, c *gemma.Config) func() (llama.Wrapper, gemma.Embed
 		if hears {
 			after.In("embed_audio").Add("embedding_projection", nn.NewLinear(h.Out, c.Width, false))
 		}
-		return llama.Wrapper{Before: before, After: after}, gemma.EmbedderSizes{}
+		return llama.Wrapper{Before: before, After: after}
 	}
 }
 
-// conformer reads a tower for sound, whose keys begin alike.
-func conformer(a *reader, width int64, prefix, channels string) tower.Conformer {
+// conformer reads a tower for sound.
+func conformer(a *reader) tower.Conformer {
+	const channels = "subsampling_conv_channels"
 	h := tower.Conformer{
-		Width: a.size("hidden_size", width, mostWidth), Layers: a.size(prefix+"num_hidden_layers", 12, mostLayers),
-		Heads:    a.size(prefix+"num_attention_heads", 8, mostWidth),
+		Width: a.size("hidden_size", 1024, mostWidth), Layers: a.size("num_hidden_layers", 12, mostLayers),
+		Heads:    a.size("num_attention_heads", 8, mostWidth),
 		Channels: a.sizes(channels, []int64{128, 32}, mostChannels),
-		Kernel:   a.size(prefix+"conv_kernel_size", 5, mostKernel),
-		Chunk:    a.size(prefix+"attention_chunk_size", 12, mostPositions),
+		Kernel:   a.size("conv_kernel_size", 5, mostKernel),
 	}
-	h.Context = h.Chunk + a.size(prefix+"attention_context_left", 13, mostPositions) - 1 +
-		a.number(prefix+"attention_context_right", 0, 0, mostPositions)
-	a.heads(prefix+"num_attention_heads", h.Heads, "hidden_size", h.Width)
+	a.heads("num_attention_heads", h.Heads, "hidden_size", h.Width)
 	if len(h.Channels) != 2 {
 		a.wrong(channels, "has %d convolutions; there are two", len(h.Channels))
 		h.Channels = []int64{128, 32}
@@ -64,7 +62,7 @@ func conformer(a *reader, width int64, prefix, channels string) tower.Conformer 
 }
 
 // towersGemma4Unified reads what takes the place of towers in Gemma 4 Unified.
-func towersGemma4Unified(r *reader, c *gemma.Config) func() (llama.Wrapper, gemma.EmbedderSizes) {
+func towersGemma4Unified(r *reader, c *gemma.Config) func() llama.Wrapper {
 	sees, hears := r.has("vision_config"), r.has("audio_config")
 	v, a := r.sub("vision_config"), r.sub("audio_config")
 	side := v.size("patch_size", 16, mostImage) * v.size("pooling_kernel_size", 3, mostMerged)
@@ -72,7 +70,7 @@ func towersGemma4Unified(r *reader, c *gemma.Config) func() (llama.Wrapper, gemm
 		v.size("output_proj_dims", 3840, mostWidth)
 	sound := a.size("audio_embed_dim", 640, mostWidth)
 	c.Blocks = r.sub("text_config").notNull("use_bidirectional_attention")
-	return func() (llama.Wrapper, gemma.EmbedderSizes) {
+	return func() llama.Wrapper {
 		after := &nn.Parts{}
 		if sees {
 			e := after.In("embed_vision").Own("pos_embedding", places, 2, width)
@@ -84,27 +82,6 @@ func towersGemma4Unified(r *reader, c *gemma.Config) func() (llama.Wrapper, gemm
 		if hears {
 			after.In("embed_audio").Add("embedding_projection", nn.NewLinear(sound, c.Width, false))
 		}
-		return llama.Wrapper{After: after}, gemma.EmbedderSizes{}
+		return llama.Wrapper{After: after}
 	}
 }
-
-func towersGemma3n(r *reader, _ *gemma.Config) func() (llama.Wrapper, gemma.EmbedderSizes) {
-	v, a := r.sub("vision_config"), r.sub("audio_config")
-	v.word("architecture", mobileNet, []string{mobileNet})
-	v.refuse("model_args")
-	s := gemma.EmbedderSizes{
-		VisionVocab: v.size("vocab_size", 128, mostVocab), VisionWidth: v.size("hidden_size", 2048, mostWidth),
-		AudioVocab: a.size("vocab_size", 128, mostVocab), AudioWidth: a.size("hidden_size", 1536, mostWidth),
-	}
-	h := conformer(a, 1536, "conf_", "sscp_conv_channel_size")
-	h.Bins = (a.size("input_feat_size", 128, mostChannels) + 3) / 4
-	return func() (llama.Wrapper, gemma.EmbedderSizes) {
-		return llama.Wrapper{
-			Before: (&nn.Parts{}).Add("vision_tower", tower.MobileNetV5()),
-			After:  (&nn.Parts{}).Add("audio_tower", tower.Gemma3nAudio(h)),
-		}, s
-	}
-}
-
-// mobileNet is the tower for images of Gemma 3n.
-const mobileNet = "mobilenetv5_300m_enc"

@@ -328,25 +328,14 @@ func (r *reader) family() (kind string, f family, err error) {
 	if json.Unmarshal(value, &kind) != nil {
 		return "", f, input.KeyErrorf(r.file, "model_type", "%s is not a name; %s", excerpt(value), supported)
 	}
-	kind = r.renamed(kind)
 	if f, ok = families()[kind]; !ok {
 		return "", f, input.KeyErrorf(r.file, "model_type",
-			"vprof does not describe %s; it describes %s. Of others your own Python makes a file that --model "+
-				"takes: vprof capture %s:%s -o model.pt2",
-			excerpt(value), strings.Join(Types(), ", "), Scheme, r.file)
+			"vprof does not describe %s. \"vprof run -- python train.py\" runs your training script on the simulated GPU "+
+				"and reports exactly what it needs; \"vprof capture %s:%s -o model.pt2\" makes a file for the other "+
+				"commands. Types that it describes: %s",
+			excerpt(value), Scheme, r.file, strings.Join(Types(), ", "))
 	}
 	return kind, f, nil
-}
-
-// renamed returns the type of a file whose model_type is older than transformers' own class: those of
-// MiniMax M2 were published under the type of MiniMax Text 01.
-func (r *reader) renamed(kind string) string {
-	value, _, _ := r.get("architectures")
-	var classes []string
-	if kind == "minimax" && json.Unmarshal(value, &classes) == nil && slices.Contains(classes, "MiniMaxM2ForCausalLM") {
-		return "minimax_m2"
-	}
-	return kind
 }
 
 // common reads what all configurations have in common, none of which vprof

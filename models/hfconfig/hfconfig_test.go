@@ -88,7 +88,7 @@ func TestAdaptersOfOthersAreThoseOfPeft(t *testing.T) {
 		total, trainable int64
 	}{
 		{"llama-3.2-1b", "r=4,target=q_proj+v_proj,save=embed_tokens+lm_head", 1761576960, 525762560},
-		{"phi", "r=4,target=q_proj,save=lm_head", 1523572736, 105302016},
+		{"nemotron", "r=4,target=q_proj,save=lm_head", 17203212288, 1574436864},
 		{"llama-3.2-1b", `r=4,match=model\.layers\.\d+\.mlp\.(up|down)_proj`, 1237125120, 1310720},
 		{"gpt_neox", `r=4,save=embed_in,match=.*\.layers\.[0-3]\.attention\.dense`, 20864618496, 310050816},
 		{"gemma", "r=4,save=embed_tokens", 9336613888, 798932992},

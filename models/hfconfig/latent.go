@@ -1,8 +1,6 @@
 package hfconfig
 
 import (
-	"slices"
-
 	"github.com/vprof/vprof/models/llama"
 )
 
@@ -85,29 +83,4 @@ func readGLM4MoE(r *reader, c *llama.Config) {
 	}
 	r.groupedExperts(c, 1)
 	r.firstDense(c, 1)
-}
-
-// readKimiLinear reads a decoder whose layers have latent attention without positions or Kimi's
-// delta attention.
-func readKimiLinear(r *reader, c *llama.Config) {
-	r.latent(c)
-	r.experts(c, 256, "num_experts", "num_local_experts", 8, 1024, "moe_intermediate_size")
-	c.Experts.SharedLast, c.Experts.Shared = true, c.Experts.Inner*r.size("n_shared_experts", 1, mostExperts)
-	c.Experts.Normalized = r.flag("norm_topk_prob", true)
-	r.expertGroups(&c.Experts, llama.Groups{Count: 1, Chosen: 1})
-	r.refuse("mlp_layer_types")
-	r.firstDense(c, 1)
-	l := r.sub("linear_attn_config")
-	c.KDA = llama.KDA{
-		Heads:  l.size("num_heads", r.size("linear_num_heads", 32, mostWidth), mostWidth),
-		Size:   l.size("head_dim", r.size("linear_head_dim", 128, mostWidth), mostWidth),
-		Kernel: l.size("short_conv_kernel_size", r.size("linear_conv_kernel_dim", 4, mostKernel), mostKernel),
-	}
-	full := l.numbers("full_attn_layers", 1, mostLayers) // counted from one
-	c.KDA.Layers = r.layersOf("layer_types", c, []string{linearAttention}, []string{fullAttention}, func(i int64) bool {
-		if full == nil {
-			return i == 0 || i%4 != 0
-		}
-		return !slices.Contains(full, i+1)
-	})
 }

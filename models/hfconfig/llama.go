@@ -33,12 +33,9 @@ func (d relative) architecture(r *reader) architecture {
 	labels := r.labels()
 	problem := r.problem(labels)
 	length := r.rotaryLength(d.positions)
-	if most := max(c.AngleTable, c.ALiBi); most > 0 {
-		length = rowLength(2048, most, positionsKey)
-	}
 	a := decoder(d.name, c.Layers, c.Width, labels, length)
-	a.levers.Liger, a.levers.Tiles, a.levers.Context, a.levers.Experts = d.liger, c.Experts.Count == 0 &&
-		c.Order != llama.MambaBlock, c.PlainAttention(), c.SharedExperts()
+	a.levers.Liger, a.levers.Tiles, a.levers.Context, a.levers.Experts = d.liger, c.Experts.Count == 0,
+		c.PlainAttention(), c.SharedExperts()
 	a.flashed(c)
 	a.levers.Cache, a.levers.TensorPlan = c.Attends(), c.Splits() && !d.unplanned
 	d.special(c, &a)
@@ -56,7 +53,6 @@ func (d relative) architecture(r *reader) architecture {
 	}
 	a.task = func(k models.Case) train.Task {
 		c := d.chosen(c, k)
-		c.Selective.Kernels, c.Selective.Quantized = k.On(kernelsSetting), k.Quantize != ""
 		switch k.Task {
 		case tokens:
 			return llama.TokenClassification(c, classesOf(k, problem), hf.HeadDropout(k, dropout), hf.TextOf(k))
@@ -99,12 +95,7 @@ func (d relative) config(r *reader) llama.Config {
 		d.read(r, &c)
 	}
 	if c.Activation == "" || c.MLP == llama.Ungated || d.hiddenAct {
-		usual := cmp.Or(c.Activation, "silu")
-		known := hf.Activations()
-		if usual == llama.XIELU {
-			known = append(known, usual)
-		}
-		c.Activation = r.word("hidden_act", usual, known)
+		c.Activation = r.word("hidden_act", cmp.Or(c.Activation, "silu"), hf.Activations())
 	}
 	return c
 }
@@ -120,8 +111,8 @@ func (d relative) readHeads(r *reader, c *llama.Config) {
 	}
 	r.even("head_dim", c.HeadSize)
 	r.grids = c.Rotary.Grids > 0
-	part := r.rotary(cmp.Or(d.part, 1), c.Rotary.Split || c.Rotary.Inside)
-	if size := int64(part * float64(c.HeadSize)); c.Rotary.Split || c.Rotary.Inside {
+	part := r.rotary(cmp.Or(d.part, 1), c.Rotary.Inside)
+	if size := int64(part * float64(c.HeadSize)); c.Rotary.Inside {
 		c.Rotary.Size = size
 		r.must(size > 0 && size%2 == 0 && size <= c.HeadSize, "partial_rotary_factor",
 			"%g of heads of %d is no even number of elements", part, c.HeadSize)
@@ -176,13 +167,6 @@ func readMinistral(r *reader, c *llama.Config) {
 	r.windows(c, 4096, func(int64) bool { return true })
 }
 
-// readMiMo reads MiMo's decoder as its own code makes it (trust_remote_code): Qwen2's with
-// layers after it that predict further tokens.
-func readMiMo(r *reader, c *llama.Config) {
-	r.qwenWindows(c)
-	c.NextLayers = r.number("num_nextn_predict_layers", 0, 0, mostLayers)
-}
-
 // readGemma reads keys of the first Gemma.
 func readGemma(r *reader, c *llama.Config) {
 	r.refuse("use_bidirectional_attention", "false")
@@ -219,19 +203,6 @@ func kindsOf(windowed []bool) int {
 	return 1
 }
 
-func readPhi(r *reader, c *llama.Config) {
-	if r.flag("qk_layernorm", false) {
-		c.QKNorm = llama.TransposedNorm
-	}
-	c.ResidualDropout, c.EmbedDropout = r.probability("resid_pdrop", 0), r.probability("embd_pdrop", 0)
-}
-
-func readOlmo3(r *reader, c *llama.Config) {
-	c.AlwaysFullMask = true
-	r.windows(c, 4096, func(i int64) bool { return (i+1)%4 != 0 })
-	c.Rotary.Kinds = kindsOf(c.Windowed)
-}
-
 func readCohere(r *reader, c *llama.Config) {
 	if r.flag("use_qk_norm", false) {
 		c.QKNorm = llama.ViewedNorm
@@ -245,39 +216,6 @@ func readCohere2(r *reader, c *llama.Config) {
 	every := r.size("_sliding_window_pattern", r.size("sliding_window_pattern", 4, mostLayers), mostLayers)
 	r.windows(c, 4096, func(i int64) bool { return (i+1)%every != 0 })
 	c.Unrotated = layers(c, func(i int64) bool { return int(i) < len(c.Windowed) && !c.Windowed[i] })
-}
-
-func readStableLM(r *reader, c *llama.Config) {
-	r.refuse("qk_layernorm", "false")
-	c.QKVBias = r.flag("use_qkv_bias", false)
-	c.ResidualDropout = r.probability("hidden_dropout", 0)
-	if r.flag("use_parallel_residual", false) {
-		c.Order = llama.StableLMParallel
-	}
-}
-
-// readMPT reads a decoder whose attention is eager and has biases by distance.
-func readMPT(r *reader, c *llama.Config) {
-	c.Inner = 4 * c.Width
-	c.ALiBi = r.size(positionsKey, 2048, mostPositions)
-	attention := r.sub("attn_config")
-	attention.refuse("alibi", "true")
-	attention.refuse("qk_ln", "false")
-	attention.refuse("attn_type", `"multihead_attention"`)
-	c.AttentionDropout = attention.probability("attn_pdrop", 0)
-	c.ResidualDropout = c.AttentionDropout
-	c.Clipped = attention.has("clip_qkv")
-}
-
-// readGPTJ reads a decoder whose layers have the angles of all positions.
-func readGPTJ(r *reader, c *llama.Config) {
-	c.Inner = r.sizeOr("n_inner", 4*c.Width, 4*c.Width, mostInner)
-	c.AngleTable = r.size(positionsKey, 2048, mostPositions)
-	c.Rotary.Size = r.size("rotary_dim", 64, mostWidth)
-	r.must(c.Rotary.Size%2 == 0 && c.Rotary.Size <= c.HeadSize, "rotary_dim",
-		"%d is no even number of elements of heads of %d", c.Rotary.Size, c.HeadSize)
-	c.AttentionDropout = r.probability("attn_pdrop", 0)
-	c.ResidualDropout, c.EmbedDropout = r.probability("resid_pdrop", 0), r.probability("embd_pdrop", 0)
 }
 
 func readNeoX(r *reader, c *llama.Config) {

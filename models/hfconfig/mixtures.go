@@ -30,15 +30,6 @@ var mixtures = map[string]relative{
 		}, keys: "QKVBias=attention_bias:false",
 		read: func(r *reader, c *llama.Config) { r.groupedExperts(c, 1) },
 	},
-	"granitemoeshared": graniteMoE.variant("GraniteMoeShared", readGraniteShared),
-	"lfm2_moe": {
-		name: "Lfm2Moe", flex: true, vocab: 65536, width: 2048, kvHeads: 8, inner: 7168, positions: 128000, tied: true,
-		noClasses: true,
-		base: llama.Config{
-			Order: llama.LFM2, QKNorm: llama.HeadsNorm, Activation: "silu", Names: lfmNames,
-			Experts: llama.Experts{Routing: llama.RouteSigmoid},
-		}, read: readLFM2MoE,
-	},
 	"qwen3_5_moe_text": {
 		name: "Qwen3_5Moe", noClasses: true, vocab: 248320, width: 2048, layers: 40, heads: 16, kvHeads: 2,
 		headSize: 256, inner: 512, positions: 32768, part: 0.25,
@@ -62,14 +53,6 @@ var mixtures = map[string]relative{
 		base:  llama.Config{Experts: llama.Experts{Routing: llama.RouteSoftmaxFloat, Normalized: true}},
 		fused: fusedByMixtral, read: readMixtral,
 	},
-	"minimax_m2": {
-		name: "MiniMaxM2", flex: true, vocab: 200064, width: 3072, layers: 62, heads: 48, kvHeads: 8, headSize: 128,
-		inner: 1536, positions: 196608, noClasses: true, fused: fusedByMixtral,
-		base: llama.Config{
-			QKNorm: llama.ProjectionNorm, Activation: "silu", Rotary: llama.Rotary{Inside: true, Stepwise: true},
-			Experts: llama.Experts{Routing: llama.RouteBiasedSigmoid, Normalized: true},
-		}, read: readMiniMaxM2,
-	},
 	"qwen2_moe": {
 		name: "Qwen2Moe", unplanned: true, flex: true, tokens: true, vocab: 151936, width: 2048, layers: 24, heads: 16,
 		kvHeads: 16, inner: 5632, positions: 32768, read: readQwen2MoE,
@@ -78,11 +61,6 @@ var mixtures = map[string]relative{
 		name: "Qwen3Moe", flex: true, tokens: true, vocab: 151936, width: 2048, layers: 24, heads: 32,
 		kvHeads: 4, inner: 6144, positions: 32768, base: llama.Config{QKNorm: llama.HeadsNorm}, fused: fusedByQwen,
 		keys: biases, read: readQwen3MoE,
-	},
-	"olmoe": {
-		name: "Olmoe", vocab: 50304, width: 2048, layers: 16, heads: 16, inner: 2048, positions: 4096,
-		base: llama.Config{QKNorm: llama.ProjectionNorm}, noClasses: true, fused: fusedByQwen,
-		keys: biases, read: readOlmoe,
 	},
 	"deepseek_v2": {
 		name: "DeepseekV2", flex: true, vocab: 102400, inner: 11008, positions: 2048, fused: fusedByQwen,
@@ -130,54 +108,6 @@ var mixtures = map[string]relative{
 			},
 		}, read: readGLM4MoELite,
 	},
-	"mistral4": {
-		name: "Mistral4", flex: true, tokens: true, vocab: 131072, layers: 36, kvHeads: 32, inner: 12288,
-		positions: 1048576,
-		base: llama.Config{
-			Latent:  llama.Latent{QueryRank: 1024, Rank: 256, NoPE: 64, RoPE: 64, Value: 128, Interleaved: true},
-			Scaling: llama.Scaling{QueryScaled: true}, Names: sharedNames,
-			Experts: llama.Experts{
-				Routing: llama.RouteGroupsSoftmax, Count: 128, PerToken: 4, Inner: 2048,
-				Normalized: true, Groups: llama.Groups{Count: 1, Chosen: 1},
-			},
-		}, read: readLatentExperts(0),
-	},
-	"jamba": {
-		name: "Jamba", vocab: 65536, kvHeads: 8, inner: 14336, positions: 262144,
-		base: llama.Config{Names: llama.Names{
-			"mlp": "feed_forward", "post_attention_layernorm": "pre_ff_layernorm",
-			"norm": "final_layernorm", "gate": "router",
-		}, Experts: llama.Experts{Routing: llama.RouteInput}},
-		read: readJamba,
-	},
-	"dbrx": {
-		name: "Dbrx", vocab: 32000, width: 2048, layers: 24, heads: 16, inner: 3584, positions: 2048, noClasses: true,
-		aliases: map[string]string{
-			"hidden_size": "d_model", "num_hidden_layers": "n_layers",
-			"num_attention_heads": "n_heads", positionsKey: "max_seq_len",
-		},
-		base: llama.Config{
-			Norm: llama.LayerNormNoBias, Order: llama.Dbrx, Activation: "silu",
-			Names: llama.Names{
-				"model": "transformer", "embed_tokens": "wte", "layers": "blocks", "norm": "norm_f",
-				"mlp": "ffn",
-			},
-		}, read: readDbrx,
-	},
-	"kimi_linear": {
-		name: "KimiLinear", vocab: 163840, width: 2304, layers: 27, heads: 32, kvHeads: 32, inner: 9216,
-		positions: 1048576, noClasses: true,
-		aliases: map[string]string{
-			positionsKey: "model_max_length", "norm_topk_prob": "moe_renormalize", "n_group": "num_expert_group",
-			"num_experts_per_tok": "num_experts_per_token",
-			"n_shared_experts":    "num_shared_experts",
-		},
-		base: llama.Config{
-			NoRotary: true, Latent: llama.Latent{Rank: 512, NoPE: 128, RoPE: 64, Value: 128},
-			Experts: llama.Experts{Routing: llama.RouteGroups, BiasCast: true},
-			Names:   llama.Names{"shared_expert": "shared_experts", "mamba": "self_attn"},
-		}, read: readKimiLinear,
-	},
 	"nemotron_h": {
 		name: "NemotronH", vocab: 131072, kvHeads: 8, headSize: 128, inner: 21504, positions: 4096, noClasses: true,
 		base: llama.Config{
@@ -189,20 +119,6 @@ var mixtures = map[string]relative{
 			},
 		}, read: readNemotronH,
 	},
-	"afmoe": {
-		name: "Afmoe", unplanned: true, flex: true, vocab: 200192, width: 2048, heads: 16, headSize: 128, inner: 6144,
-		positions: 16384, noClasses: true, fused: fusedByQwen,
-		base: llama.Config{
-			Norm: llama.OlmoNorm, Order: llama.NormAround, AttentionGateProjection: true, QKNorm: llama.HeadsNorm,
-			Activation: "silu",
-			Experts:    llama.Experts{Routing: llama.RouteTokenChoice},
-			Names: llama.Names{
-				"pre_feedforward_layernorm":  "pre_mlp_layernorm",
-				"post_feedforward_layernorm": "post_mlp_layernorm",
-			},
-		}, keys: biases, read: readAfmoe,
-	},
-	"granitemoehybrid": graniteMoE.variant("GraniteMoeHybrid", readGraniteHybrid),
 	"gpt_oss": {
 		name: "GptOss", tokens: true, vocab: 201088, width: 2880, layers: 36, heads: 64, kvHeads: 8, headSize: 64,
 		inner: 2880, positions: 131072,
@@ -221,15 +137,4 @@ var mixtures = map[string]relative{
 			Names:  llama.Names{"mlp": "feed_forward"},
 		}, keys: biases, read: readLlama4,
 	},
-	"granitemoe": graniteMoE,
-}
-
-// graniteMoE is what Granite's mixtures have in common.
-var graniteMoE = relative{
-	name: "GraniteMoe", unplanned: true, flex: true, vocab: 32000, inner: 11008, positions: 2048, noClasses: true,
-	base: llama.Config{
-		Scaling: llama.Scaling{EmbedScale: llama.ByNumber, ResidualScaled: true, ScoreScaled: true},
-		Experts: llama.Experts{Routing: llama.RouteTop},
-		Names:   llama.Names{"mlp": "block_sparse_moe", "gate": "router"},
-	}, keys: biases, read: readGraniteMoE,
 }

@@ -18,8 +18,6 @@ func TestAdaptersBesideParameters(t *testing.T) {
 	next := `{"model_type": "qwen3_next", "vocab_size": 8192, "hidden_size": 512, "intermediate_size": 1024, "moe_intermediate_size": 128, "shared_expert_intermediate_size": 128,
 		"num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 64, "num_experts": 16, "num_experts_per_tok": 4, "linear_num_value_heads": 8,
 		"linear_num_key_heads": 4, "linear_key_head_dim": 64, "linear_value_head_dim": 64, "tie_word_embeddings": false}`
-	minimax := `{"model_type": "minimax_m2", "vocab_size": 8192, "hidden_size": 512, "intermediate_size": 384, "num_hidden_layers": 2, "num_attention_heads": 8,
-		"num_key_value_heads": 4, "head_dim": 64, "num_local_experts": 16, "num_experts_per_tok": 4, "partial_rotary_factor": 0.5, "tie_word_embeddings": false}`
 	mixtral := `{"model_type": "mixtral", "vocab_size": 8192, "hidden_size": 512, "intermediate_size": 384, "num_hidden_layers": 2, "num_attention_heads": 8,
 		"num_key_value_heads": 4, "num_local_experts": 8, "num_experts_per_tok": 2, "tie_word_embeddings": false, "sliding_window": null}`
 	llama4 := `{"model_type": "llama4_text", "vocab_size": 1024, "hidden_size": 512, "intermediate_size": 256, "intermediate_size_mlp": 512, "num_hidden_layers": 4,
@@ -45,7 +43,6 @@ func TestAdaptersBesideParameters(t *testing.T) {
 			next,
 			"r=8,alpha=16,target=q_proj+shared_expert.gate_proj+shared_expert.up_proj+shared_expert.down_proj+shared_expert_gate", "bf16", "", "", false, 369293312, 384996864,
 		},
-		{minimax, "r=8,alpha=16," + both, "bf16", "", "", true, 171077120, 186731520},
 		{llama4, "r=8,alpha=16," + both, "bf16", "", "", true, 103503872, 139767808},
 		{mixtral, "r=8,alpha=16,target=w1+w2+w3", "bf16", "", "", false, 188233216, 203944960},
 		{small, "r=8,alpha=16," + layers, "bf16", "nf4-dq+experts", "", false, 222502400, 199692288},
@@ -95,14 +92,4 @@ func TestAdaptersBesideParametersThatPeftRefuses(t *testing.T) {
 	c.Quantize = "nf4+experts"
 	require.Contains(t, model(t, packedMixture).Caveats(c)[0],
 		"of two adapters beside packed experts, the experts see that of down_proj alone")
-}
-
-// MiniMax M2 was published under the type of MiniMax Text 01.
-func TestTypesOfOlderFiles(t *testing.T) {
-	const rest = `"vocab_size": 8192, "hidden_size": 512, "intermediate_size": 384, "num_hidden_layers": 2, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 64, "num_local_experts": 16, "num_experts_per_tok": 4}`
-	old := model(t, `{"model_type": "minimax", "architectures": ["MiniMaxM2ForCausalLM"], `+rest)
-	require.Equal(t, model(t, `{"model_type": "minimax_m2", "architectures": ["MiniMaxM2ForCausalLM"], `+rest).
-		Summary, old.Summary)
-	_, err := Parse("it.json", []byte(`{"model_type": "minimax", "architectures": ["MiniMaxForCausalLM"], `+rest))
-	require.ErrorContains(t, err, `vprof does not describe "minimax"`)
 }

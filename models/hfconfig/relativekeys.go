@@ -12,30 +12,6 @@ func readInternLM3(r *reader, c *llama.Config) {
 	r.must(c.QKVBias == c.MLPBias, "qkv_bias", "%t and bias %t: transformers takes it for both", c.QKVBias, c.MLPBias)
 }
 
-func readOlmo(r *reader, c *llama.Config) {
-	c.Clipped = r.has("clip_qkv")
-}
-
-// readErnie has no dropout of attention, whatever the file says.
-func readErnie(_ *reader, c *llama.Config) { c.AttentionDropout = 0 }
-
-// readExaone4 reads a decoder whose layers with full attention know no positions where others
-// see a window.
-func readExaone4(r *reader, c *llama.Config) {
-	types := r.words("layer_types")
-	every := int64(4)
-	if types == nil {
-		every = r.size("sliding_window_pattern", every, mostLayers)
-	}
-	r.windows(c, 4096, func(i int64) bool { return (i+1)%every != 0 })
-	if c.Window == 0 {
-		r.must(types != nil, "sliding_window",
-			"null without layer_types: transformers divides by the pattern, which is zero then")
-		return
-	}
-	c.Unrotated = layers(c, func(i int64) bool { return int(i) < len(c.Windowed) && !c.Windowed[i] })
-}
-
 func readCWM(r *reader, c *llama.Config) {
 	r.windows(c, 8192, func(i int64) bool { return i%4 != 0 })
 }
@@ -46,11 +22,6 @@ func readDots1(r *reader, c *llama.Config) {
 	r.firstDense(c, 0)
 	from := r.number("max_window_layers", 62, 0, mostPositions)
 	r.windows(c, 4096, func(i int64) bool { return c.Window > 0 && i >= from })
-}
-
-func readGraniteShared(r *reader, c *llama.Config) {
-	readGraniteMoE(r, c)
-	c.SharedInner = r.number("shared_intermediate_size", 0, 0, mostInner)
 }
 
 // Settings of decoders that are built in another way than transformers does it, as

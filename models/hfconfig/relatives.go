@@ -50,13 +50,6 @@ func (d relative) variant(name string, read func(r *reader, c *llama.Config)) re
 	return d
 }
 
-// lfmNames are the names of modules in LFM 2.
-var lfmNames = llama.Names{
-	"o_proj": "out_proj", "q_norm": "q_layernorm", "k_norm": "k_layernorm",
-	"mlp": "feed_forward", "gate_proj": "w1", "up_proj": "w3", "down_proj": "w2", "input_layernorm": "operator_norm",
-	"post_attention_layernorm": "ffn_norm", "norm": "embedding_norm",
-}
-
 // relatives are the types of Llama's family, as transformers defines them.
 var relatives = func() map[string]relative {
 	all := maps.Clone(dense)
@@ -92,10 +85,6 @@ var dense = map[string]relative{
 		positions: 32768, liger: true, base: llama.Config{QKNorm: llama.HeadsNorm}, keys: biases,
 		read: (*reader).qwenWindows,
 	},
-	"mimo": {
-		name: "MiMo", unplanned: true, vocab: 151936, kvHeads: 32, inner: 22016, positions: 32768, noClasses: true,
-		base: llama.Config{Biases: llama.Biases{QKVBias: true}}, read: readMiMo,
-	},
 	"gemma": {
 		name: "Gemma", flex: true, hiddenAct: true, tokens: true, vocab: 256000, width: 3072, layers: 28, heads: 16,
 		headSize: 256, inner: 24576, positions: 8192, tied: true,
@@ -120,19 +109,6 @@ var dense = map[string]relative{
 			Scaling: llama.Scaling{EmbedScale: llama.ByBuffer}, QKNorm: llama.TransposedNorm,
 		}, keys: biases, read: readGemma3,
 	},
-	"phi": {
-		name: "Phi", flex: true, tokens: true, vocab: 51200, width: 2048, layers: 24, inner: 8192,
-		positions: 2048, part: 0.5,
-		base: llama.Config{
-			Norm: llama.LayerNorm, Order: llama.PhiParallel, MLP: llama.Ungated, Activation: "gelu_new",
-			Biases: llama.Biases{QKVBias: true, OutputBias: true, MLPBias: true, HeadBias: true},
-			Rotary: llama.Rotary{Split: true},
-			Names: llama.Names{
-				"o_proj": "dense", "up_proj": "fc1", "down_proj": "fc2", "norm": "final_layernorm",
-				"q_norm": "q_layernorm", "k_norm": "k_layernorm",
-			},
-		}, read: readPhi,
-	},
 	"phi3": {
 		name: "Phi3", flex: true, tokens: true, vocab: 32064, width: 3072, inner: 8192, positions: 4096,
 		base: llama.Config{QKV: llama.OneProjection, MLP: llama.FusedGated, Rotary: llama.Rotary{Inside: true}},
@@ -143,9 +119,6 @@ var dense = map[string]relative{
 		base: llama.Config{Scaling: llama.Scaling{EmbedScale: llama.ByNumber, ResidualScaled: true, ScoreScaled: true}},
 		keys: allBiases, read: readLlama,
 	},
-	"olmo2": olmo2,
-
-	"olmo3": olmo2.variant("Olmo3", readOlmo3),
 
 	"cohere": cohere,
 
@@ -161,32 +134,6 @@ var dense = map[string]relative{
 		},
 		keys: "QKVBias+OutputBias+MLPBias=use_bias:true ResidualDropout=residual_dropout:0 " +
 			"EmbedDropout=embedding_dropout:0", read: windowed(0),
-	},
-	"stablelm": {
-		name: "StableLm", unplanned: true, tokens: true, settledHead: true, vocab: 50304, width: 2560, inner: 6912,
-		positions: 4096, part: 0.25,
-		base: llama.Config{Norm: llama.LayerNorm, Order: llama.StableLM, Rotary: llama.Rotary{Split: true}},
-		read: readStableLM,
-	},
-	"glm": {
-		name: "Glm", flex: true, tokens: true, vocab: 151552, layers: 40, kvHeads: 2, headSize: 128, inner: 13696,
-		positions: 131072, part: 0.5,
-		base: llama.Config{
-			MLP:    llama.FusedGated,
-			Rotary: llama.Rotary{Inside: true, Stepwise: true, Interleaved: true, Doubled: true},
-		}, keys: "QKVBias=attention_bias:true",
-	},
-	"glm4": {
-		name: "Glm4", flex: true, tokens: true, vocab: 151552, layers: 40, kvHeads: 2, headSize: 128, inner: 13696,
-		positions: 131072, part: 0.5,
-		base: llama.Config{
-			Order: llama.NormAround, MLP: llama.FusedGated,
-			Rotary: llama.Rotary{Inside: true, Stepwise: true, Interleaved: true, Doubled: true}, Names: llama.Names{
-				"post_attention_layernorm":   "post_self_attn_layernorm",
-				"pre_feedforward_layernorm":  "post_attention_layernorm",
-				"post_feedforward_layernorm": "post_mlp_layernorm",
-			},
-		}, keys: "QKVBias=attention_bias:true",
 	},
 	"gpt_neox": {
 		name: "GPTNeoX", flex: true, vocab: 50432, width: 6144, layers: 44, heads: 64, inner: 24576,
@@ -233,31 +180,6 @@ var dense = map[string]relative{
 		aliases:   map[string]string{"attention_bias": "qkv_bias", "mlp_bias": "bias"}, keys: allBiases,
 		read: readInternLM3,
 	},
-	"olmo": {
-		name: "Olmo", flex: true, vocab: 50304, inner: 11008, positions: 2048,
-		base: llama.Config{Norm: llama.LayerNormFloat, Rotary: llama.Rotary{AnglesInFloat32: true}}, keys: biases,
-		read: readOlmo,
-	},
-	"ernie4_5": {
-		name: "Ernie4_5", flex: true, vocab: 103424, width: 1024, layers: 18, heads: 16, kvHeads: 2, headSize: 128,
-		inner: 3072, positions: 131072, tied: true, noClasses: true,
-		base: llama.Config{Rotary: llama.Rotary{
-			Interleaved: true, Doubled: true, AnglesInFloat32: true, ProductsInFloat32: true,
-		}},
-		keys: "QKVBias+OutputBias+MLPBias=use_bias:false", read: readErnie,
-	},
-	"exaone4": {
-		name: "Exaone4", flex: true, vocab: 102400, inner: 16384, positions: 2048,
-		base: llama.Config{
-			Order: llama.NormLast, QKNorm: llama.TransposedNorm, Masks: llama.Masks{AlwaysFullMask: true},
-		},
-		read: readExaone4,
-	},
-	"hyperclovax": {
-		name: "HyperCLOVAX", vocab: 32000, inner: 11008, positions: 2048, noClasses: true,
-		base: llama.Config{Scaling: llama.Scaling{EmbedScale: llama.ByNumber, ResidualScaled: true, ScoreScaled: true}},
-		keys: allBiases + "OutputNorms=use_post_norm:true", read: readLlama,
-	},
 	"cwm": {
 		name: "Cwm", flex: true, vocab: 128256, width: 6144, layers: 64, heads: 48, kvHeads: 8, headSize: 128,
 		inner: 21504, positions: 131072, noClasses: true,
@@ -278,32 +200,6 @@ var dense = map[string]relative{
 			Interleaved: true,
 		}}, read: (*reader).latent,
 	},
-	"hunyuan_v1_dense": {
-		name: "HunYuanDenseV1", unplanned: true, flex: true, vocab: 290943, inner: 11008, positions: 2048,
-		base: llama.Config{
-			QKNorm: llama.RotatedNorm,
-			Names:  llama.Names{"q_norm": "query_layernorm", "k_norm": "key_layernorm"},
-		}, keys: biases,
-	},
-	"falcon_h1": {
-		name: "FalconH1", vocab: 128000, kvHeads: 8, inner: 14336, positions: 8192, noClasses: true,
-		base: llama.Config{
-			Order: llama.FalconH1, Scaling: llama.Scaling{
-				EmbedScale: llama.ByNumber, ScoreScaled: true, KeyScaled: true,
-				GateScaled: true,
-			},
-			Names: llama.Names{
-				"mlp": "feed_forward", "post_attention_layernorm": "pre_ff_layernorm",
-				"norm": "final_layernorm",
-			},
-		}, keys: allBiases, read: readFalconH1,
-	},
-	"lfm2": {
-		name: "Lfm2", flex: true, vocab: 65536, width: 2560, kvHeads: 8, inner: 12288, positions: 128000, tied: true,
-		noClasses: true,
-		base:      llama.Config{Order: llama.LFM2, QKNorm: llama.HeadsNorm, Activation: "silu", Names: lfmNames},
-		read:      readLFM2,
-	},
 	"qwen3_5_text": {
 		name: "Qwen3_5", tokens: true, noClasses: true, vocab: 248320, heads: 16, kvHeads: 4, headSize: 256,
 		inner: 12288, positions: 32768, part: 0.25,
@@ -311,72 +207,6 @@ var dense = map[string]relative{
 			Norm: llama.GemmaNorm, QKNorm: llama.HeadsNorm, AttentionGate: true, Activation: "silu",
 			Rotary: llama.Rotary{Inside: true, Stepwise: true, Grids: 3},
 		}, keys: biases, read: (*reader).deltaNets,
-	},
-	"apertus": {
-		name: "Apertus", flex: true, tokens: true, vocab: 131072, inner: 14336, positions: 65536,
-		base: llama.Config{
-			MLP: llama.Ungated, Activation: llama.XIELU, QKNorm: llama.TransposedNorm,
-			Names: llama.Names{
-				"input_layernorm":          "attention_layernorm",
-				"post_attention_layernorm": "feedforward_layernorm",
-			},
-		}, keys: biases,
-	},
-	"falcon": {
-		name: "Falcon", vocab: 65024, width: 4544, heads: 71, positions: 2048, tied: true, noClasses: true,
-		base: llama.Config{
-			Norm: llama.LayerNorm, MLP: llama.Ungated, QKV: llama.FalconProjection, Order: llama.Falcon,
-			Activation: "gelu", Masks: llama.Masks{MaterializedMask: true},
-			Names: llama.Names{
-				"model": "transformer", "embed_tokens": "word_embeddings", "layers": "h", "norm": "ln_f",
-				"self_attn": "self_attention",
-				"qkv_proj":  "query_key_value", "o_proj": "dense", "up_proj": "dense_h_to_4h",
-				"down_proj": "dense_4h_to_h", "act_fn": "act",
-			},
-		}, read: readFalcon,
-	},
-	"mpt": {
-		name: "Mpt", vocab: 50368, width: 2048, layers: 24, heads: 16, inner: 8192, positions: 2048, tied: true,
-		noClasses: true,
-		aliases: map[string]string{
-			"hidden_size": "d_model", "num_hidden_layers": "n_layers",
-			"num_attention_heads": "n_heads", positionsKey: "max_seq_len",
-		},
-		base: llama.Config{
-			Norm: llama.LayerNormNoBias, Order: llama.MPT, MLP: llama.Ungated, Activation: "gelu",
-			Names: llama.Names{
-				"model": "transformer", "embed_tokens": "wte", "layers": "blocks", "norm": "norm_f",
-				"input_layernorm": "norm_1", "post_attention_layernorm": "norm_2",
-				"self_attn": "attn", "mlp": "ffn", "act_fn": "act",
-			},
-		}, read: readMPT,
-	},
-	"mamba": {
-		name: "Mamba", vocab: 50280, width: 768, heads: 1, inner: 1, positions: 2048, tied: true, noClasses: true,
-		base: llama.Config{
-			Order: llama.MambaBlock, NoRotary: true, ScoresFloat: true,
-			Names: llama.Names{
-				"model": "backbone", "embed_tokens": "embeddings", "norm": "norm_f",
-				"input_layernorm": "norm", "mamba": "mixer",
-			},
-		}, read: readMamba,
-	},
-	"gptj": {
-		name: "GPTJ", vocab: 50400, layers: 28, heads: 16, inner: 16384, positions: 2048, noClasses: true,
-		aliases: map[string]string{
-			"hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head",
-			positionsKey: "n_positions", "hidden_act": "activation_function",
-		},
-		base: llama.Config{
-			Norm: llama.LayerNorm, Order: llama.PhiParallel, MLP: llama.Ungated, Activation: "gelu_new",
-			Biases: llama.Biases{MLPBias: true, HeadBias: true}, Kernels: llama.Kernels{Eager: true},
-			Dropouts: llama.Dropouts{DropoutInside: true},
-			Names: llama.Names{
-				"model": "transformer", "embed_tokens": "wte", "layers": "h", "norm": "ln_f", "input_layernorm": "ln_1",
-				"self_attn": "attn",
-				"o_proj":    "out_proj", "up_proj": "fc_in", "down_proj": "fc_out", "act_fn": "act",
-			},
-		}, read: readGPTJ,
 	},
 }
 
@@ -389,13 +219,4 @@ var cohere = relative{
 		Scaling: llama.Scaling{ScoreScaled: true}, Rotary: llama.Rotary{Interleaved: true, InFloat32: true},
 	},
 	keys: biases, read: readCohere,
-}
-
-// olmo2 is OLMo 2, of which OLMo 3 differs in what a file says.
-var olmo2 = relative{
-	name: "Olmo2", flex: true, vocab: 50304, inner: 11008, positions: 2048,
-	base: llama.Config{
-		Norm: llama.OlmoNorm, Order: llama.NormLast, QKNorm: llama.ProjectionNorm,
-		Rotary: llama.Rotary{AnglesInFloat32: true},
-	}, keys: biases,
 }

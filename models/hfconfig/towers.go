@@ -167,24 +167,6 @@ func readQwen35Vision(r *reader) tower.Size {
 	return s
 }
 
-func towersInternVL(r *reader, text llama.Config) func() llama.Wrapper {
-	v, s, _ := r.vision(tower.Size{Width: 1024, Inner: 4096, Layers: 24, Heads: 16, Image: 448, Patch: 14},
-		"internvl_vision")
-	v.refuse("use_qk_norm", "false")
-	v.refuse("use_mask_token", "false")
-	v.refuse("use_mean_pooling", "true")
-	v.refuse("use_absolute_position_embeddings", "true")
-	v.word("norm_type", "layer_norm", []string{"layer_norm"})
-	s.Bias = v.flag("attention_bias", false)
-	r.refuse("downsample_ratio", "0.5")
-	return func() llama.Wrapper {
-		p := (&nn.Parts{}).Add("vision_tower", tower.InternVL(s))
-		m := p.In("multi_modal_projector").Add("layer_norm", nn.NewLayerNorm(4*s.Width))
-		projector(m, 4*s.Width, text.Width, true)
-		return llama.Wrapper{Before: p}
-	}
-}
-
 func towersSmolVLM(r *reader, text llama.Config) func() llama.Wrapper {
 	_, s, _ := r.vision(tower.Size{Width: 1152, Inner: 3072, Layers: 12, Heads: 16, Image: 224, Patch: 32},
 		"smolvlm_vision")
@@ -219,49 +201,6 @@ func towersPaddleOCR(r *reader, text llama.Config) func() llama.Wrapper {
 		after.In("projector").Add("pre_norm", nn.NewLayerNorm(s.Width)).Add("linear_1",
 			nn.NewLinear(square, square, true)).Add("linear_2", nn.NewLinear(square, text.Width, true))
 		return llama.Wrapper{Before: before, After: after}
-	}
-}
-
-func towersVoxtral(r *reader, text llama.Config) func() llama.Wrapper {
-	a := r.sub("audio_config")
-	a.aliases = map[string]string{
-		"hidden_size": "d_model", "intermediate_size": "encoder_ffn_dim",
-		"num_hidden_layers": "encoder_layers",
-	}
-	a.word("model_type", "voxtral_encoder", []string{"voxtral_encoder"})
-	s := tower.Size{
-		Width: a.size("hidden_size", 1280, mostWidth), Inner: a.size("intermediate_size", 5120, mostInner),
-		Layers:    a.size("num_hidden_layers", 32, mostLayers),
-		Bins:      a.size("num_mel_bins", 128, mostChannels),
-		Positions: a.size("max_source_positions", 1500, mostPositions),
-	}
-	return func() llama.Wrapper {
-		after := &nn.Parts{}
-		projector(after.In("multi_modal_projector"), s.Inner, text.Width, false)
-		return llama.Wrapper{Before: (&nn.Parts{}).Add("audio_tower", tower.Voxtral(s)), After: after}
-	}
-}
-
-func towersLFM2VL(r *reader, text llama.Config) func() llama.Wrapper {
-	v := r.sub("vision_config")
-	v.word("model_type", "siglip2_vision_model", []string{"siglip2_vision_model"})
-	s := tower.Size{
-		Width: v.size("hidden_size", 768, mostWidth), Inner: v.size("intermediate_size", 3072, mostInner),
-		Layers:   v.size("num_hidden_layers", 12, mostLayers),
-		Channels: v.size("num_channels", 3, mostChannels), Patch: v.size("patch_size", 16, mostImage),
-		Positions: v.size("num_patches", 256, mostPositions), Pooled: v.flag("vision_use_head", true),
-	}
-	factor, hidden, bias := r.size("downsample_factor", 2, mostMerged),
-		r.size("projector_hidden_size", 2560, mostWidth), r.flag("projector_bias", true)
-	normed := r.flag("projector_use_layernorm", true)
-	return func() llama.Wrapper {
-		p := (&nn.Parts{}).Add("vision_tower", tower.Siglip2(s))
-		m, in := p.In("multi_modal_projector"), s.Width*factor*factor
-		if normed {
-			m.Add("layer_norm", nn.NewLayerNorm(in))
-		}
-		m.Add("linear_1", nn.NewLinear(in, hidden, bias)).Add("linear_2", nn.NewLinear(hidden, text.Width, bias))
-		return llama.Wrapper{Before: p}
 	}
 }
 

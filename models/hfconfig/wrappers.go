@@ -51,7 +51,6 @@ var wrappers = map[string]wrapper{
 		name: "Mllama", text: "mllama_text_model", senses: "images", towers: towersMllama,
 		vision: visionMllama,
 	},
-	"lfm2_vl": {name: "Lfm2Vl", text: "lfm2", tied: true, senses: "images", towers: towersLFM2VL},
 	"qwen2_vl": {
 		name: "Qwen2VL", text: "qwen2_vl_text", flat: true, senses: "images",
 		towers: visual(readQwen2Vision, tower.Qwen2VL), vision: visionQwen(readQwen2Vision),
@@ -64,7 +63,6 @@ var wrappers = map[string]wrapper{
 		name: "Qwen3VL", text: "qwen3_vl_text", senses: "images",
 		towers: visual(readQwen3Vision, tower.Qwen3VL), vision: visionQwen(readQwen3Vision),
 	},
-	"internvl": {name: "InternVL", text: "qwen2", tied: true, senses: "images", towers: towersInternVL},
 	"qwen3_vl_moe": {
 		name: "Qwen3VLMoe", text: "qwen3_vl_moe_text", senses: "images",
 		towers: visual(readQwen3Vision, tower.Qwen3VL), vision: visionQwen(readQwen3Vision),
@@ -84,11 +82,6 @@ var wrappers = map[string]wrapper{
 		name: "PaddleOCRVL", text: "paddleocr_vl_text", tied: true, flat: true, senses: "images",
 		towers: towersPaddleOCR,
 	},
-	"voxtral": {name: "Voxtral", text: "llama", senses: "sound", towers: towersVoxtral, usual: map[string]string{
-		"hidden_size": "3072", "intermediate_size": "8192", "num_hidden_layers": "30", "num_key_value_heads": "8",
-		"head_dim":   "128",
-		"vocab_size": "131072", "max_position_embeddings": "131072",
-	}},
 }
 
 // textOnly are decoders that stand in wrappers and nowhere else.
@@ -210,7 +203,8 @@ func (w wrapper) decoder(t *reader) (d relative, kind string) {
 		d, ok = textOnly[kind]
 	}
 	if !ok {
-		t.wrong("model_type", "vprof does not describe %q as the decoder of %s", kind, w.name)
+		t.wrong("model_type", "vprof does not describe %q as the decoder of %s; run your script: "+
+			"vprof run -- python train.py", kind, w.name)
 		d = relatives["llama"]
 	}
 	return d, kind

@@ -68,7 +68,7 @@ func TestListedLayersLeaveExpertsOut(t *testing.T) {
 
 // The kernels of Mamba take a weight past adapters, so peft wants none there.
 func TestAdaptersBesideMambaAreThosePeftTakes(t *testing.T) {
-	m := open(t, "falcon_h1")
+	m := open(t, "nemotron_h")
 	_, err := m.Complete(models.Case{LoRA: &models.LoRA{Rank: 4}})
 	require.ErrorContains(t, err, "lora: peft puts no adapters beside out_proj of Mamba models")
 	_, err = m.Complete(models.Case{LoRA: &models.LoRA{Rank: 4, Targets: []string{"q_proj", "in_proj"}}})

@@ -19,7 +19,6 @@ type attention struct {
 	QProj, KProj, VProj, OProj nn.Layer
 	Sinks                      *nn.Parameter
 	QNorm, KNorm               nn.Layer
-	GateProj                   nn.Layer
 	c                          *Config
 	rotates                    bool
 	// prompt is that of LLaMA-Adapter; nil for most.
@@ -42,13 +41,8 @@ func newAttention(c *Config, i int) *attention {
 	if c.AttentionGate {
 		a.QProj = nn.NewLinear(c.Width, 2*query, c.QKVBias)
 	}
-	if c.AttentionGateProjection {
-		a.GateProj = nn.NewLinear(c.Width, query, false)
-	}
 	switch c.QKNorm {
 	case NoQKNorm:
-	case ProjectionNorm:
-		a.QNorm, a.KNorm = newNorm(c, query), newNorm(c, shared)
 	case ViewedNorm:
 		a.QNorm, a.KNorm = &norm{Weight: nn.NewParameter(c.Heads, c.HeadSize), kind: c.Norm},
 			&norm{Weight: nn.NewParameter(c.KVHeads, c.HeadSize), kind: c.Norm}
@@ -70,22 +64,15 @@ func (a *attention) plain(f *frame, x *tensor, in inputs) (y, weights *tensor) {
 	g := f.ModuleFrame(a, x, in.mask, in.positions, in.cos, in.sin)
 	x = g.Placed(x)
 	var q, k, v, gate *tensor
-	switch {
-	case a.c.AttentionGateProjection:
-		q, k, v, gate = a.projectWithGate(g, x)
-	case a.c.AttentionGate:
+	if a.c.AttentionGate {
 		q, gate = a.gated(g, x)
 		k = g.Let(a.heads(g, a.KProj, a.KNorm, x))
 		v = g.Let(hf.Heads(g.Call(a.VProj, x), a.c.HeadSize))
-	default:
+	} else {
 		q, k, v = a.project(g, x)
 	}
 	if a.rotates {
 		a.applyRotary(g, &q, &k, in.cos, in.sin)
-	}
-	if a.c.QKNorm == RotatedNorm {
-		g.Set(&q, g.Call(a.QNorm, q))
-		g.Set(&k, g.Call(a.KNorm, k))
 	}
 	if a.c.QueryScaled {
 		g.Set(&q, q.Mul(queryScale(g, in.positions).To(q.DType())))
@@ -126,9 +113,6 @@ func (a *attention) attend(f *frame, q, k, v *tensor, in inputs) (y, weights *te
 				"attention is written out; say --set flash=1"))
 		}
 		return a.c.Context.Attention(f, q, k, v, mask, o), nil
-	}
-	if mask != nil && a.c.QKV == FalconProjection {
-		return a.falconAttend(f, q, k, v, mask), nil
 	}
 	if a.c.Eager && a.Sinks != nil {
 		return hf.SinkAttention(f, q, k, v, mask, a.Sinks.Tensor, o)
@@ -173,21 +157,16 @@ func (a *attention) project(f *frame, x *tensor) (q, k, v *tensor) {
 		for _, y := range []**tensor{&q, &k, &v} {
 			f.Set(y, hf.Heads(*y, c.HeadSize))
 		}
-	case FalconProjection:
-		return a.falconHeads(f, x)
 	case HeadsProjection:
 		all := f.Let(hf.Heads(f.Call(a.QkvProj, x), 3*c.HeadSize))
 		parts := f.LetAll(all.Chunk(3, -1))
 		q, k, v = parts[0], parts[1], parts[2]
 	default:
-		if c.Clipped || c.QKNorm == ViewedNorm {
+		if c.QKNorm == ViewedNorm {
 			return a.projected(f, x)
 		}
 		q = f.Let(a.heads(f, a.QProj, a.QNorm, x))
 		k = f.Let(a.heads(f, a.KProj, a.KNorm, x))
-		if c.KeyScaled {
-			f.Set(&k, k.MulScalar())
-		}
 		v = f.Let(hf.Heads(f.Call(a.VProj, x), c.HeadSize))
 		if c.QKNorm == TransposedNorm {
 			f.Set(&q, f.Call(a.QNorm, q))
@@ -201,15 +180,8 @@ func (a *attention) project(f *frame, x *tensor) (q, k, v *tensor) {
 // normalizes query and key, as OLMo and Cohere do.
 func (a *attention) projected(f *frame, x *tensor) (q, k, v *tensor) {
 	q, k, v = f.Let(f.Call(a.QProj, x)), f.Let(f.Call(a.KProj, x)), f.Let(f.Call(a.VProj, x))
-	if a.c.Clipped {
-		for _, y := range []**tensor{&q, &k, &v} {
-			f.Set(y, (*y).ClampInPlace())
-		}
-	}
-	if a.c.QKNorm == ViewedNorm {
-		f.Set(&q, f.Call(a.QNorm, q.View(q.Size(0), q.Size(1), -1, a.c.HeadSize)).View(q.Size(0), q.Size(1), -1))
-		f.Set(&k, f.Call(a.KNorm, k.View(k.Size(0), k.Size(1), -1, a.c.HeadSize)).View(k.Size(0), k.Size(1), -1))
-	}
+	f.Set(&q, f.Call(a.QNorm, q.View(q.Size(0), q.Size(1), -1, a.c.HeadSize)).View(q.Size(0), q.Size(1), -1))
+	f.Set(&k, f.Call(a.KNorm, k.View(k.Size(0), k.Size(1), -1, a.c.HeadSize)).View(k.Size(0), k.Size(1), -1))
 	for _, y := range []**tensor{&q, &k, &v} {
 		f.Set(y, hf.Heads(*y, a.c.HeadSize))
 	}
@@ -219,14 +191,10 @@ func (a *attention) projected(f *frame, x *tensor) (q, k, v *tensor) {
 // heads projects x and normalizes it, if that comes here.
 func (a *attention) heads(f *frame, project, norm nn.Layer, x *tensor) *tensor {
 	y := f.Call(project, x)
-	switch a.c.QKNorm {
-	case HeadsNorm:
+	if a.c.QKNorm == HeadsNorm {
 		return f.Call(norm, y.View(y.Size(0), y.Size(1), -1, a.c.HeadSize)).Transpose(1, 2)
-	case ProjectionNorm:
-		return hf.Heads(f.Call(norm, y), a.c.HeadSize)
-	default:
-		return hf.Heads(y, a.c.HeadSize)
 	}
+	return hf.Heads(y, a.c.HeadSize)
 }
 
 // applyRotary binds query and key to what rotary positions make of them.
@@ -237,19 +205,9 @@ func (a *attention) applyRotary(f *frame, q, k **tensor, cos, sin *tensor) {
 		f.Set(k, turnedK)
 		return
 	}
-	r := a.c.Rotary
-	if !r.Split {
-		turnedQ, turnedK := r.rotate(f, *q, *k, cos, sin)
-		f.Set(q, turnedQ)
-		f.Set(k, turnedK)
-		return
-	}
-	qs, ks := r.split(f, *q, r.Size), r.split(f, *k, r.Size)
-	turnedQ, turnedK := r.rotate(f, qs[0], ks[0], cos, sin)
-	f.Set(&qs[0], turnedQ)
-	f.Set(&ks[0], turnedK)
-	f.Set(q, trace.Cat(-1, qs[0], qs[1]))
-	f.Set(k, trace.Cat(-1, ks[0], ks[1]))
+	turnedQ, turnedK := a.c.Rotary.rotate(f, *q, *k, cos, sin)
+	f.Set(q, turnedQ)
+	f.Set(k, turnedK)
 }
 
 // queryScale is get_llama_4_attn_scale.

@@ -29,21 +29,12 @@ type Config struct {
 	Rotary    Rotary
 	Unrotated LayerFlags
 	NoRotary  bool
-	// AngleTable is how many positions each layer has a table of sines and cosines of, as GPT-J does;
-	// zero means that angles are computed once for all layers.
-	AngleTable int64
-	// ALiBi is how many tokens a row may have whose attention has biases by distance in the
-	// place of rotary positions, as MPT has; zero means rotary positions.
-	ALiBi int64
 	// AttentionCap bounds attention scores by a tanh (attn_logit_softcapping), as Gemma 2 does.
 	AttentionCap bool
 	// Sinks has a learned sink for each head take part in the softmax of scores, as GPT-OSS does.
 	Sinks bool
-	// AttentionGate has a gate projected with the query, by which the result of attention is multiplied;
-	// AttentionGateProjection has a layer of its own for that gate, as AFMoE does.
-	AttentionGate, AttentionGateProjection bool
-	// Clipped clamps query, key and value (clip_qkv).
-	Clipped bool
+	// AttentionGate has a gate projected with the query, by which the result of attention is multiplied.
+	AttentionGate bool
 	// AdaptionPrompts says that peft has LLaMA-Adapter for the type.
 	AdaptionPrompts bool
 	// Latent is multi-head latent attention, in the place of the other.
@@ -53,28 +44,19 @@ type Config struct {
 	CrossAttention LayerFlags
 	ExtraTokens    int64
 
-	// Mamba is the mixer next to attention or instead of it; the others replace attention.
-	Mamba     Mamba
-	Selective Selective
-	ShortConv ShortConv
-	DeltaNet  DeltaNet
-	KDA       KDA
-	// Blocks says of each layer what follows its only norm, as in Nemotron H; nil says
+	// Mamba is the mixer of blocks that Blocks names; DeltaNet replaces attention.
+	Mamba    Mamba
+	DeltaNet DeltaNet
+	// Blocks names of each layer what follows its only norm, as in Nemotron H; nil means
 	// that layers have two halves.
 	Blocks []Block
 
 	// Experts are those of a mixture, in the place of the feed-forward half.
 	Experts Experts
-	// SharedInner is the width of a feed-forward half next to the experts, or in their place if
-	// there are none, as Granite 4 has; zero means none.
-	SharedInner int64
 	// Llama4 is what Llama 4 does otherwise.
 	Llama4 Llama4
-	// NextLayers is how many layers that predict further tokens follow the others
-	// (multi-token prediction), which training does not call, as MiMo has them.
-	NextLayers int64
-	// ResidualFloat keeps the residual stream in fp32, ScoresFloat the logits.
-	ResidualFloat, ScoresFloat bool
+	// ScoresFloat keeps the logits in fp32.
+	ScoresFloat bool
 	// Names are the names of modules by those of Llama, where they differ.
 	Names Names
 }
@@ -104,27 +86,20 @@ type Masks struct {
 	// Window before them; nil says that none does.
 	Windowed LayerFlags
 	Window   int64
-	// MaskWithoutPositions has masks made without the positions, so that rows that hold several
-	// sequences are taken for one.
-	MaskWithoutPositions bool
 	// AlwaysFullMask makes the mask of full attention even if no layer has it, AlwaysWindowMask that of a
 	// window.
 	AlwaysFullMask, AlwaysWindowMask bool
-	// MaterializedMask has the mask of full attention made even where the kernels need none.
-	MaterializedMask bool
 }
 
 // Scaling is what is multiplied by a number of the configuration, or held within bounds by one.
 type Scaling struct {
 	// EmbedScale says how the embeddings are scaled.
 	EmbedScale Scale
-	// ResidualScaled scales what the halves of a layer give, OutputNorms normalizes it before.
-	ResidualScaled, OutputNorms bool
+	// ResidualScaled scales what the halves of a layer give.
+	ResidualScaled bool
 	// ScoreCap bounds the logits by a tanh (final_logit_softcapping), ScoreScaled scales
 	// them.
 	ScoreCap, ScoreScaled bool
-	// KeyScaled scales keys, GateScaled what gates and what comes of the feed-forward half.
-	KeyScaled, GateScaled bool
 	// QueryScaled scales queries by their positions, as Ministral 3 does.
 	QueryScaled bool
 }
@@ -159,10 +134,6 @@ const (
 	OlmoNorm
 	// LayerNorm is torch.nn.LayerNorm.
 	LayerNorm
-	// LayerNormNoBias is LayerNorm without a bias.
-	LayerNormNoBias
-	// LayerNormFloat is LayerNorm in fp32 that has neither weight nor bias, as OLMo has it.
-	LayerNormFloat
 	// LayerNorm1P is NemotronLayerNorm1P: LayerNorm with 1 + weight, in the type
 	// of autocast.
 	LayerNorm1P
@@ -182,38 +153,16 @@ const (
 	NormFirst Order = iota
 	// NormAround normalizes after each half, too, as Gemma 2 does.
 	NormAround
-	// NormLast normalizes after each half alone, as OLMo 2 does.
-	NormLast
-	// PhiParallel has both halves see the same norm, and adds the input last.
-	PhiParallel
-	// CohereParallel is PhiParallel that begins with the input.
+	// CohereParallel has both halves see the same norm, and adds what they give to the input.
 	CohereParallel
-	// StableLM is NormFirst whose second norm is of the residual stream.
-	StableLM
-	// StableLMParallel is CohereParallel with a dropout of the feed-forward half alone.
-	StableLMParallel
 	// NeoX is NormFirst as GPT-NeoX writes it.
 	NeoX
 	// NeoXParallel has both halves see the input, each through a norm of its own.
 	NeoXParallel
-	// FalconH1 has attention and a mixer see the same norm, and adds what they give.
-	FalconH1
-	// Falcon is CohereParallel that adds what the halves give in place first.
-	Falcon
-	// FalconTwice is Falcon with a norm for each half.
-	FalconTwice
-	// MPT is NormFirst that keeps what the norms give, as MPT writes it.
-	MPT
-	// LFM2 is NormFirst as LFM 2 writes it.
-	LFM2
 	// Llama4Order is NormFirst that keeps what attention gives, as Llama 4 writes it.
 	Llama4Order
-	// MambaBlock is a norm and a mixer, and nothing else.
-	MambaBlock
 	// NemotronBlock is a norm and what Blocks says.
 	NemotronBlock
-	// Dbrx is attention between two norms, and experts, as DBRX writes it.
-	Dbrx
 )
 
 // QKNorm says which normalization query and key have, and where.
@@ -226,10 +175,6 @@ const (
 	HeadsNorm
 	// TransposedNorm is each head, after that.
 	TransposedNorm
-	// RotatedNorm is each head, after rotary positions.
-	RotatedNorm
-	// ProjectionNorm is the whole projection.
-	ProjectionNorm
 	// ViewedNorm is each head with weights of its own, when all three have been projected.
 	ViewedNorm
 )
@@ -244,9 +189,6 @@ const (
 	OneProjection
 	// HeadsProjection is a layer for all, by heads, as in GPT-NeoX.
 	HeadsProjection
-	// FalconProjection is a layer for all, in which the heads of a query are followed by one of
-	// key and one of value: once, or for every head of key and value with FalconTwice.
-	FalconProjection
 )
 
 // MLP is the kind of the feed-forward half.
@@ -265,17 +207,11 @@ const (
 type Rotary struct {
 	// Size is how many elements of a head are turned; zero means all.
 	Size int64
-	// Split cuts heads before they are turned and joins them after that, as Phi does;
-	// Inside does so within the function, as Phi-3 does in one statement and, Stepwise,
-	// GPT-NeoX in several, and as Nemotron does with what it has turned Kept to the end.
-	Split, Inside, Stepwise, Kept bool
-	// Interleaved turns neighbors; Doubled has their angles repeated each time, as GLM does.
-	Interleaved, Doubled bool
-	// InFloat32 rotates in fp32: query and key, as Cohere does, or, with AnglesInFloat32, cosines and
-	// sines alone, as OLMo 2 does.
-	InFloat32, AnglesInFloat32 bool
-	// ProductsInFloat32 brings to fp32 what of query and key is multiplied, as Ernie 4.5 does.
-	ProductsInFloat32 bool
+	// Inside splits heads in the function that rotates them and joins them again, as Phi-3 does in one
+	// statement and, Stepwise, GPT-NeoX in several. Kept holds the rotated parts until the end, as Nemotron does.
+	Inside, Stepwise, Kept bool
+	// Interleaved rotates pairs of neighbors, InFloat32 casts query and key to fp32 first, as Cohere does.
+	Interleaved, InFloat32 bool
 	// Kinds is the number of kinds of layers that have angles of their own; zero is one.
 	Kinds int
 	// Grids is how many grids a token has a place in, as in models that see: its angles
@@ -297,8 +233,6 @@ const (
 	ByBuffer
 	// ByNumber multiplies by a number, as Granite does.
 	ByNumber
-	// ByNumberApart keeps the unscaled ones alive, as AFMoE does.
-	ByNumberApart
 )
 
 // Names are the names of modules in PyTorch, by the names that they have here.
@@ -309,36 +243,33 @@ type LayerFlags []bool
 
 func (s LayerFlags) has(i int) bool { return i < len(s) && s[i] }
 
-// kinds tell whether layer i has attention, and whether it has what wants the mask of padded
-// rows itself.
+// kinds reports whether layer i has attention, and whether it has a mixer, which takes the mask of
+// padded rows itself.
 func (c *Config) kinds(i int) (attends, recurs bool) {
 	if kind, ok := c.blocks(i); ok {
 		return kind == AttentionBlock, kind == MixerBlock
 	}
-	instead := c.ShortConv.Layers.has(i) || c.DeltaNet.Layers.has(i) || c.KDA.Layers.has(i) ||
-		c.Mamba.Layers.has(i) || c.Selective.Layers.has(i)
-	return !instead, instead || c.Mamba.mixes(i)
+	recurs = c.DeltaNet.Layers.has(i)
+	return !recurs, recurs
 }
 
 // PlainAttention reports whether attention is all that mixes tokens, in every layer, and is
-// that of transformers' attention interface with rotary positions: neither latent, nor with a
-// bias, sinks, a cap or code of the model's own.
+// that of transformers' attention interface with rotary positions: neither latent, nor with sinks or a cap.
 func (c *Config) PlainAttention() bool {
-	return c.Attends() && c.Latent.Rank == 0 && c.ALiBi == 0 &&
-		c.QKV != FalconProjection && c.Order != Dbrx && !c.Sinks && !c.AttentionCap
+	return c.Attends() && c.Latent.Rank == 0 && !c.Sinks && !c.AttentionCap
 }
 
 // Splits reports whether ranks can share each projection of attention and feed-forward layers by its rows or columns
-// and gather nothing between: no projection is several, and no norm spans all heads.
+// and gather nothing between: no projection is several in one.
 func (c *Config) Splits() bool {
-	return c.PlainAttention() && c.QKV != OneProjection && c.MLP != FusedGated && c.QKNorm != ProjectionNorm
+	return c.PlainAttention() && c.QKV != OneProjection && c.MLP != FusedGated
 }
 
 // Attends reports whether attention is what mixes tokens in every layer, so that keys and values are all
 // that there is to cache.
 func (c *Config) Attends() bool {
 	for i := range int(c.Layers) {
-		if attends, recurs := c.kinds(i); !attends || recurs {
+		if attends, _ := c.kinds(i); !attends {
 			return false
 		}
 	}

@@ -62,7 +62,7 @@ func (d *deltaNet) call(f *frame, x, mask *tensor) *tensor {
 	keys, values := s.KeyHeads*s.KeySize, s.ValueHeads*s.ValueSize
 	g.Set(&x, unpadded(g, x, mask))
 	mixed, z, b, a := d.project(g, x)
-	g.Set(&mixed, causalConv(g, mixed, d.Conv1d, true))
+	g.Set(&mixed, causalConv(g, mixed, d.Conv1d))
 	g.Set(&mixed, mixed.Transpose(1, 2))
 	parts := g.LetAll(mixed.SplitSizes([]int64{keys, keys, values}, -1))
 	for i, size := range []int64{s.KeySize, s.KeySize, s.ValueSize} {

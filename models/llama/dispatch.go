@@ -12,7 +12,7 @@ import (
 // parallelism), zero for models of which vprof does not describe that.
 func (c *Config) SharedExperts() int64 {
 	e := c.Experts
-	if e.Clamped || e.NoGate || c.Llama4.Enabled || c.Order == Dbrx || e.Routing == RouteTokenChoice {
+	if e.Clamped || e.NoGate || c.Llama4.Enabled {
 		return 0
 	}
 	return e.Count

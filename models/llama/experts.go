@@ -18,8 +18,6 @@ type Experts struct {
 	Routing Routing
 	// Normalized has the weights of a token's experts sum to one.
 	Normalized bool
-	// Biased has a bias of each expert take part in the choice.
-	Biased bool
 	// Shared is the width of an expert that sees all tokens, SharedGate weighs what it
 	// gives; zero is none.
 	Shared     int64
@@ -30,10 +28,6 @@ type Experts struct {
 	// they see; zero is as wide as all.
 	NoGate      bool
 	LatentWidth int64
-	// BiasCast has the bias that takes part in the choice in the type of the weights.
-	BiasCast bool
-	// Jittered multiplies what the router sees by random numbers.
-	Jittered bool
 	// Clamped has experts as GPT-OSS has them: with biases, weights the other way round, and
 	// gates that are neighbors of what they gate, both held within bounds.
 	Clamped bool
@@ -48,29 +42,13 @@ const (
 	RouteSoftmax Routing = iota
 	// RouteSoftmaxFloat is RouteSoftmax that leaves the weights in fp32, as Mixtral does.
 	RouteSoftmaxFloat
-	// RouteInput is RouteSoftmax that brings the weights to the type of the input, as Jamba
-	// does.
-	RouteInput
-	// RouteTop chooses by scores, and weighs by a softmax of those chosen, as Granite does.
-	RouteTop
-	// RouteSigmoid chooses by a sigmoid of scores, to which a bias may be added, as LFM 2
-	// does.
-	RouteSigmoid
-	// RouteBiased is RouteTop in the type of the scores, which have biases, as GPT-OSS does.
+	// RouteBiased chooses by scores with biases, and weighs by a softmax of those chosen, as GPT-OSS does.
 	RouteBiased
 	// RouteGroups chooses groups of experts first, by a sigmoid of scores in fp32 and a bias,
 	// as DeepSeek V3 does.
 	RouteGroups
-	// RouteTokenChoice chooses by a sigmoid of scores in fp32 and a bias that is a parameter, in a
-	// module of its own, as AFMoE does.
-	RouteTokenChoice
-	// RouteGroupsSoftmax is that by a softmax, without a bias, as Mistral 4 does.
-	RouteGroupsSoftmax
 	// RouteGreedy is RouteSoftmaxFloat of scores in fp32, as DeepSeek V2 does; there may be groups.
 	RouteGreedy
-	// RouteBiasedSigmoid chooses by a sigmoid of scores in fp32 and a bias of the module around, and
-	// weighs by the sigmoid, in fp32, as MiniMax M2 does.
-	RouteBiasedSigmoid
 )
 
 // sparse reports whether layer i has experts.
@@ -86,8 +64,6 @@ type sparse struct {
 	Experts          *ExpertWeights
 	SharedExpert     *mlp
 	SharedExpertGate nn.Layer
-	ExpertBias       *nn.Buffer
-	ScoreBias        *nn.Buffer `torch:"e_score_correction_bias"`
 	c                *Config
 }
 
@@ -99,20 +75,11 @@ func newSparse(c *Config) *sparse {
 	if c.Experts.Shared > 0 {
 		s.SharedExpert = newMLPOf(c, c.Experts.Shared)
 	}
-	if c.Experts.Biased {
-		s.ExpertBias = nn.NewBuffer(trace.F32, c.Experts.Count)
-		s.Gate.bias = s.ExpertBias
-	}
-	if c.Experts.Routing == RouteBiasedSigmoid {
-		s.ScoreBias = nn.NewBuffer(trace.F32, c.Experts.Count)
-		s.Gate.bias = s.ScoreBias
-	}
 	if c.Experts.Routing == RouteBiased {
 		s.Gate.Bias = nn.NewParameter(c.Experts.Count)
 	}
 	if c.Experts.Routing == RouteGroups {
 		s.Gate.ScoreBias = nn.NewBuffer(trace.F32, c.Experts.Count)
-		s.Gate.ScoreBias.OfWeights = c.Experts.BiasCast
 	}
 	if c.Experts.SharedGate {
 		s.SharedExpertGate = nn.NewLinear(c.Width, 1, false)
@@ -151,7 +118,6 @@ type router struct {
 	// ScoreBias takes part in the choice.
 	ScoreBias *nn.Buffer   `torch:"e_score_correction_bias"`
 	Wrappers  *nn.Wrappers `torch:""`
-	bias      *nn.Buffer   // another that does, of the module around
 	c         *Config
 }
 
@@ -163,16 +129,11 @@ func (r *router) Wrap(wrap nn.WrapParameter) {
 // routers choose experts: each gives the scores of tokens x [tokens, width], and
 // the weights and numbers of the experts that see them, bound to names of its frame.
 var routers = map[Routing]func(r *router, f *frame, x *tensor) (scores, weights, chosen *tensor){
-	RouteSoftmax:       (*router).softmax,
-	RouteSoftmaxFloat:  (*router).softmax,
-	RouteInput:         (*router).softmax,
-	RouteTop:           (*router).top,
-	RouteBiased:        (*router).topBiased,
-	RouteSigmoid:       (*router).sigmoid,
-	RouteGroups:        (*router).grouped,
-	RouteGroupsSoftmax: (*router).grouped,
-	RouteGreedy:        (*router).greedy,
-	RouteBiasedSigmoid: (*router).biasedSigmoid,
+	RouteSoftmax:      (*router).softmax,
+	RouteSoftmaxFloat: (*router).softmax,
+	RouteBiased:       (*router).topBiased,
+	RouteGroups:       (*router).grouped,
+	RouteGreedy:       (*router).greedy,
 }
 
 func (r *router) call(f *frame, x *tensor) (scores, weights, chosen *tensor) {
@@ -186,7 +147,7 @@ func (r *router) call(f *frame, x *tensor) (scores, weights, chosen *tensor) {
 	return all[0], all[1], all[2]
 }
 
-// softmax is Qwen2MoeTopKRouter.forward, and those of Mixtral and Jamba.
+// softmax is Qwen2MoeTopKRouter.forward, and that of Mixtral.
 func (r *router) softmax(f *frame, x *tensor) (scores, weights, chosen *tensor) {
 	e := r.c.Experts
 	scores = f.Let(x.Linear(r.Weight.Access(f), r.Bias.T()))
@@ -201,22 +162,10 @@ func (r *router) softmax(f *frame, x *tensor) (scores, weights, chosen *tensor) 
 	if e.Normalized {
 		weights.DivInPlace(weights.Sum(true, -1))
 	}
-	switch e.Routing {
-	case RouteSoftmax:
+	if e.Routing == RouteSoftmax {
 		f.Set(&weights, weights.To(scores.DType()))
-	case RouteInput:
-		f.Set(&weights, weights.To(x.DType()))
 	}
 	return scores, weights, chosen
-}
-
-// top is GraniteMoeTopKGating.forward.
-func (r *router) top(f *frame, x *tensor) (scores, weights, chosen *tensor) {
-	scores = f.Let(x.Linear(r.Weight.Access(f), nil))
-	f.Set(&scores, scores.To(trace.F32))
-	best, chosen := scores.TopK(r.c.Experts.PerToken, -1)
-	f.LetAll([]*tensor{best, chosen})
-	return scores, f.Let(best.Softmax(-1).To(x.DType())), chosen
 }
 
 // topBiased is GptOssTopKRouter.forward.
@@ -225,42 +174,6 @@ func (r *router) topBiased(f *frame, x *tensor) (scores, weights, chosen *tensor
 	best, chosen := scores.TopK(r.c.Experts.PerToken, -1)
 	f.LetAll([]*tensor{best, chosen})
 	return scores, f.Let(best.SoftmaxTo(1, best.DType())), chosen
-}
-
-// biasedSigmoid is MiniMaxM2TopKRouter.forward over tokens [tokens, width].
-func (r *router) biasedSigmoid(f *frame, x *tensor) (scores, weights, chosen *tensor) {
-	scores = f.Let(x.To(r.Weight.Tensor.DType()).Linear(r.Weight.Access(f), nil))
-	all := f.Let(scores.To(trace.F32).Sigmoid())
-	biased := f.Let(all.Add(r.bias.Tensor))
-	top, chosen := biased.TopK(r.c.Experts.PerToken, -1)
-	f.LetAll([]*tensor{top, chosen})
-	weights = f.Let(all.Gather(chosen))
-	weights.DivInPlace(weights.Sum(true, -1))
-	return scores, weights, chosen
-}
-
-// sigmoid is Lfm2MoeTopKRouter.forward.
-func (r *router) sigmoid(f *frame, x *tensor) (scores, weights, chosen *tensor) {
-	e := r.c.Experts
-	scores = f.Let(x.Linear(r.Weight.Access(f), r.Bias.T()))
-	weights = f.Let(scores.Sigmoid())
-	if r.bias != nil {
-		biased := f.Let(weights.Add(r.bias.Tensor))
-		top, numbers := biased.TopK(e.PerToken, -1)
-		f.LetAll([]*tensor{top, numbers})
-		chosen = numbers
-		f.Set(&weights, weights.Gather(chosen).To(scores.DType()))
-	} else {
-		top, numbers := weights.TopK(e.PerToken, -1)
-		f.LetAll([]*tensor{top, numbers})
-		f.Del(&weights)
-		weights, chosen = top, numbers
-	}
-	if e.Normalized {
-		f.Set(&weights, weights.Div(weights.Sum(true, -1).AddScalar()))
-	}
-	f.Set(&weights, weights.MulScalar())
-	return scores, weights, chosen
 }
 
 // ExpertWeights is Qwen2MoeExperts: the weights of all experts of a layer in one.

@@ -12,18 +12,9 @@ type Groups struct {
 // in fp32, to which a bias is added for the choice.
 func (r *router) grouped(f *frame, x *tensor) (scores, weights, chosen *tensor) {
 	e := r.c.Experts
-	whole := e.Routing == RouteGroups
-	if whole {
-		scores = f.Let(x.To(trace.F32).Linear(r.Weight.Access(f).To(trace.F32), nil))
-		weights = f.Let(scores.Sigmoid())
-	} else {
-		scores = f.Let(x.Linear(r.Weight.Access(f), nil))
-		weights = f.Let(scores.Softmax(-1))
-	}
-	choice := f.Let(weights)
-	if whole {
-		f.Set(&choice, weights.Add(r.ScoreBias.Tensor))
-	}
+	scores = f.Let(x.To(trace.F32).Linear(r.Weight.Access(f).To(trace.F32), nil))
+	weights = f.Let(scores.Sigmoid())
+	choice := f.Let(weights.Add(r.ScoreBias.Tensor))
 	best, places := choice.View(-1, e.Groups.Count, e.Count/e.Groups.Count).TopK(2, -1)
 	f.Discard(places)
 	byGroup := f.Let(best.Sum(false, -1))

@@ -31,12 +31,6 @@ func newSelfAttention(c *Config, i int) selfAttention {
 	if c.Latent.Rank > 0 {
 		return newLatent(c)
 	}
-	if c.AngleTable > 0 {
-		return newTableAttention(c)
-	}
-	if c.ALiBi > 0 {
-		return newBiasedAttention(c)
-	}
 	if c.Llama4.Enabled {
 		return newLlama4Attention(c, i)
 	}
@@ -78,27 +72,16 @@ func (l *latent) call(f *frame, x *tensor, in inputs) (y, weights *tensor) {
 	s, batch, length := l.c.Latent, x.Size(0), x.Size(1)
 	q := g.Let(l.queries(g, x))
 	g.Set(&q, hf.Heads(q, s.NoPE+s.RoPE))
-	var qs []*tensor
-	if !l.c.NoRotary {
-		qs = g.LetAll(q.SplitSizes([]int64{s.NoPE, s.RoPE}, -1))
-	}
+	qs := g.LetAll(q.SplitSizes([]int64{s.NoPE, s.RoPE}, -1))
 	compressed := g.Let(g.Call(l.KvAProjWithMqa, x))
 	ks := g.LetAll(compressed.SplitSizes([]int64{s.Rank, s.RoPE}, -1))
 	g.Set(&ks[0], g.Call(l.KvALayernorm, ks[0]).View(batch, 1, length, s.Rank))
 	g.Set(&ks[1], ks[1].View(batch, 1, length, s.RoPE))
-	query := q
-	if !l.c.NoRotary {
-		a, b := l.applyRotary(g, qs[1], ks[1], in.cos, in.sin)
-		g.Set(&qs[1], a)
-		g.Set(&ks[1], b)
-	}
+	a, b := l.applyRotary(g, qs[1], ks[1], in.cos, in.sin)
+	g.Set(&qs[1], a)
+	g.Set(&ks[1], b)
 	ks[0], ks[1] = l.c.Cache.Update(g, ks[0], ks[1])
-	if !l.c.NoRotary {
-		query = g.Let(trace.Cat(-1, qs[0], qs[1]))
-	}
-	if l.c.QueryScaled {
-		g.Set(&query, query.Mul(queryScale(g, in.positions).To(query.DType())))
-	}
+	query := g.Let(trace.Cat(-1, qs[0], qs[1]))
 	key, value := l.expand(g, ks[0], ks[1])
 	g.LetAll([]*tensor{key, value})
 	o := hf.AttentionOptions{Causal: true, Dropout: hf.DropoutIn(l, l.c.AttentionDropout)}

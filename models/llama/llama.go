@@ -32,7 +32,6 @@ type Model struct {
 	Layers      []*layer
 	Norm        nn.Layer
 	RotaryEmb   *rotary
-	MtpLayers   []*nextLayer
 	Shadows     []*peft.Shadow
 	Mirrored    *mirrored
 	embedding   *nn.Embedding
@@ -44,7 +43,7 @@ type Model struct {
 func New(c Config) *Model {
 	embedding := nn.NewEmbedding(c.Vocab+c.ExtraTokens, c.Width)
 	m := &Model{Names: c.Names, EmbedTokens: embedding, embedding: embedding, Norm: newNorm(&c, c.Width), c: &c}
-	if c.AngleTable == 0 && c.ALiBi == 0 && !c.NoRotary {
+	if !c.NoRotary {
 		m.RotaryEmb = newRotary(&c)
 	}
 	if c.EmbedScale == ByBuffer {
@@ -52,9 +51,6 @@ func New(c Config) *Model {
 	}
 	for i := range c.Layers {
 		m.Layers = append(m.Layers, newLayer(&c, int(i)))
-	}
-	for range c.NextLayers {
-		m.MtpLayers = append(m.MtpLayers, newNextLayer(&c))
 	}
 	return m
 }
@@ -79,14 +75,6 @@ func (m *Model) run(f *frame, ids *tensor, seen tower.DecoderInputs, padding *te
 // runLayers runs the layers over token embeddings, in the frame of the model.
 func (m *Model) runLayers(g *frame, seen tower.DecoderInputs, padding *tensor, text hf.Text) *tensor {
 	embeds := seen.Embeds
-	if m.c.Order == MambaBlock {
-		return m.recurrent(g, embeds, padding, func(i int, x, rows *tensor) *tensor {
-			forward := func(f *frame, args []*tensor) *tensor {
-				return m.Layers[i].forward(f, inputs{x: args[0], rows: args[1]})
-			}
-			return text.CallLayer(g, i, m.Layers[i], forward, []*tensor{x}, rows)
-		})
-	}
 	if m.c.EmbedScale == ByNumber {
 		g.Set(&embeds, embeds.MulScalar())
 	}
@@ -98,9 +86,6 @@ func (m *Model) runLayers(g *frame, seen tower.DecoderInputs, padding *tensor, t
 	}
 	blocks := m.blockMasks(g, embeds, positions, padding, text.Packed)
 	x := g.Let(embeds)
-	if m.c.EmbedScale == ByNumberApart {
-		g.Set(&x, x.MulScalar())
-	}
 	g.Set(&x, x.Dropout(m.c.EmbedDropout, m.Training()))
 	cos, sin := m.angles(g, x, cmp.Or(seen.Positions, positions))
 	given := positions
@@ -166,9 +151,6 @@ func (m *Model) positionIDs(g *frame, seen tower.DecoderInputs, embeds *tensor, 
 
 // angles binds the cosines and sines for every kind of layers; nil if layers have their own.
 func (m *Model) angles(f *frame, x, positions *tensor) (cos, sin []*tensor) {
-	if m.c.ALiBi > 0 {
-		return []*tensor{f.Let(m.c.distances(f))}, []*tensor{nil}
-	}
 	if m.RotaryEmb == nil {
 		return []*tensor{nil}, []*tensor{nil}
 	}
@@ -186,15 +168,9 @@ func (m *Model) angles(f *frame, x, positions *tensor) (cos, sin []*tensor) {
 // kernels need none or no layer does.
 func (m *Model) masks(f *frame, embeds, positions, padding *tensor, packed hf.Packing) (full, part *tensor) {
 	c := m.c
-	switch {
-	case c.ALiBi > 0:
-		return invertedMask(f, embeds, positions, padding, packed), nil
-	case c.Flex:
+	if c.Flex {
 		return nil, nil
-	case c.MaterializedMask && !c.Eager:
-		return f.Let(hf.MaterializedCausalMask(f, embeds.Size(0), positions, padding, packed)), nil
 	}
-	packed = c.packing(packed)
 	if c.fullyMasked() {
 		if full = m.fullMask(f, embeds, positions, padding, packed); full != nil {
 			f.Let(full)
@@ -215,7 +191,6 @@ func (m *Model) blockMasks(f *frame, embeds, positions, padding *tensor, packed 
 	if !c.Flex {
 		return nil
 	}
-	packed = c.packing(packed)
 	blocks := map[bool][]*tensor{}
 	if c.fullyMasked() {
 		blocks[false] = f.LetAll(hf.FlexMask(f, embeds.Size(0), positions, padding, packed, false))
@@ -224,14 +199,6 @@ func (m *Model) blockMasks(f *frame, embeds, positions, padding *tensor, packed 
 		blocks[true] = f.LetAll(hf.FlexMask(f, embeds.Size(0), positions, padding, packed, c.Llama4.Chunked))
 	}
 	return blocks
-}
-
-// packing is that of rows as masks have it.
-func (c *Config) packing(p hf.Packing) hf.Packing {
-	if c.MaskWithoutPositions {
-		return p.WithoutPositions()
-	}
-	return p
 }
 
 // fullyMasked says that there is a mask of all that is before a token, partlyMasked that there

@@ -13,26 +13,14 @@ type Mamba struct {
 	// Kernel is how many tokens the convolution reaches over, Chunk how many the scan
 	// takes at a time.
 	Kernel, Chunk int64
-	// ConvBias, InBias and OutBias are the biases of convolution and projections.
-	ConvBias, InBias, OutBias bool
-	// Norm is a gated norm after the scan, GateLast has the gate after it.
-	Norm, GateLast bool
-	// Layers says of each layer whether it has the mixer in the place of attention; nil says
-	// that all have both, side by side.
-	Layers LayerFlags
-	// Bare has no multipliers, and applies the weight of the norm in the type of the layer, as
-	// Granite 4 does.
-	Bare bool
+	// ConvBias and ProjectionBias are the biases of the convolution and of the projections.
+	ConvBias, ProjectionBias bool
 }
 
-// mixes reports whether layer i has the mixer.
-func (s Mamba) mixes(i int) bool { return s.Heads > 0 && (len(s.Layers) == 0 || s.Layers.has(i)) }
-
-// mixer is FalconH1Mixer.
+// mixer is NemotronHMamba2Mixer.
 type mixer struct {
 	nn.Module
 	DtBias, ALog, D *nn.Parameter
-	MupVector       *nn.Buffer
 	Conv1d          *nn.Conv
 	InProj          nn.Layer
 	Norm            *gatedNorm
@@ -43,19 +31,13 @@ type mixer struct {
 func newMixer(c *Config) *mixer {
 	s := c.Mamba
 	inner, channels := s.Heads*s.HeadSize, s.Heads*s.HeadSize+2*s.Groups*s.State
-	m := &mixer{
+	return &mixer{
 		DtBias: nn.NewParameter(s.Heads), ALog: nn.NewParameter(s.Heads), D: nn.NewParameter(s.Heads),
 		Conv1d:  newCausalConv(channels, s.Kernel, s.ConvBias),
-		InProj:  nn.NewLinear(c.Width, inner+channels+s.Heads, s.InBias),
-		OutProj: nn.NewLinear(inner, c.Width, s.OutBias), c: c,
+		InProj:  nn.NewLinear(c.Width, inner+channels+s.Heads, s.ProjectionBias),
+		Norm:    &gatedNorm{Weight: nn.NewParameter(inner), groups: s.Groups},
+		OutProj: nn.NewLinear(inner, c.Width, s.ProjectionBias), c: c,
 	}
-	if !s.Bare {
-		m.MupVector = nn.NewBufferOfWeights(1, 1, inner+channels+s.Heads)
-	}
-	if s.Norm {
-		m.Norm = &gatedNorm{late: s.Bare, Weight: nn.NewParameter(inner), groups: s.Groups, last: s.GateLast}
-	}
-	return m
 }
 
 // call maps hidden states to the same shape; mask is that of padded rows, or nil.
@@ -64,29 +46,19 @@ func (m *mixer) call(f *frame, x, mask *tensor) *tensor {
 	s, d := m.c.Mamba, x.DType()
 	batch, length, inner := x.Size(0), x.Size(1), s.Heads*s.HeadSize
 	g.Set(&x, unpadded(g, x, mask))
-	if !s.Bare {
-		g.Set(&x, x.MulScalar())
-	}
 	all := g.Let(g.Call(m.InProj, x))
-	if !s.Bare {
-		g.Set(&all, all.Mul(m.MupVector.Tensor))
-	}
 	a := g.Let(m.ALog.To(trace.F32).Exp().Neg())
 	parts := g.LetAll(all.SplitSizes([]int64{inner, inner + 2*s.Groups*s.State, s.Heads}, -1))
 	gate, mixed, steps := parts[0], parts[1], parts[2]
 	g.Set(&mixed, mixed.Transpose(1, 2))
-	g.Set(&mixed, causalConv(g, mixed, m.Conv1d, true))
+	g.Set(&mixed, causalConv(g, mixed, m.Conv1d))
 	g.Set(&mixed, unpadded(g, mixed.Transpose(1, 2), mask))
 	split := g.LetAll(mixed.SplitSizes([]int64{inner, s.Groups * s.State, s.Groups * s.State}, -1))
 	g.Set(&x, split[0])
 	y := g.Let(m.scan(g, x.View(batch, length, -1, s.HeadSize), steps, a,
 		split[1].View(batch, length, s.Groups, -1), split[2].View(batch, length, s.Groups, -1)))
 	g.Set(&y, y.View(batch, length, -1))
-	if m.Norm != nil {
-		g.Set(&y, m.Norm.call(g, y, gate))
-	} else {
-		g.Set(&y, y.Mul(gate.SiLU()))
-	}
+	g.Set(&y, m.Norm.call(g, y, gate))
 	return g.Return(g.Let(g.Call(m.OutProj, y.To(d))))
 }
 
@@ -109,15 +81,13 @@ func newCausalConv(channels, kernel int64, bias bool) *nn.Conv {
 
 // causalConv is causal_conv1d_fn in PyTorch, over x [batch, channels, length]; each channel
 // has a kernel of its own.
-func causalConv(f *frame, x *tensor, conv *nn.Conv, activated bool) *tensor {
+func causalConv(f *frame, x *tensor, conv *nn.Conv) *tensor {
 	g := f.FuncFrame(x)
 	length, d := x.Size(2), x.DType()
 	args := conv.Args()
 	y := g.Let(x.To(conv.Weight.DType).Conv(conv.Weight.Squeeze(1).Unsqueeze(1), conv.Bias.T(), args).
 		Slice(2, 0, length))
-	if activated {
-		g.Set(&y, y.SiLU())
-	}
+	g.Set(&y, y.SiLU())
 	return g.Return(y.To(d))
 }
 
@@ -202,35 +172,20 @@ func segmentSum(f *frame, x *tensor) *tensor {
 	return g.Return(g.Set(&sums, sums.MaskedFill(trace.Compare("bitwise_not", mask))))
 }
 
-// gatedNorm is FalconH1RMSNormGated.
+// gatedNorm is MambaRMSNormGated of Nemotron H, over groups of channels.
 type gatedNorm struct {
 	nn.Module
 	Weight *nn.Parameter
 	groups int64
-	last   bool
-	late   bool // the weight comes after the cast
 }
 
 func (n *gatedNorm) call(f *frame, x, gate *tensor) *tensor {
 	g := f.ModuleFrame(n, x, gate)
 	d, batch, length, width := x.DType(), x.Size(0), x.Size(1), x.Size(2)
-	if n.late {
-		g.Set(&x, x.To(trace.F32))
-	}
-	if !n.last {
-		g.Set(&x, x.Mul(gate.To(trace.F32).SiLU()))
-	}
 	g.Set(&x, x.To(trace.F32))
+	g.Set(&x, x.Mul(gate.To(trace.F32).SiLU()))
 	g.Set(&x, x.View(batch, length, n.groups, width/n.groups))
 	variance := g.Let(x.Pow(2).Mean(true, -1))
 	g.Set(&x, x.Mul(variance.AddScalar().Rsqrt()))
-	if n.late {
-		return g.Return(n.Weight.Mul(x.View(batch, length, width).To(d)))
-	}
-	g.Set(&x, n.Weight.View(n.groups, width/n.groups).Mul(x))
-	g.Set(&x, x.View(batch, length, width))
-	if n.last {
-		g.Set(&x, x.Mul(gate.To(trace.F32).SiLU()))
-	}
-	return g.Return(x.To(d))
+	return g.Return(n.Weight.Mul(x.View(batch, length, width).To(d)))
 }

@@ -12,12 +12,6 @@ func newNorm(c *Config, width int64) nn.Layer {
 	switch c.Norm {
 	case LayerNorm:
 		return nn.NewLayerNorm(width)
-	case LayerNormNoBias:
-		n := nn.NewLayerNorm(width)
-		n.Bias = nil
-		return n
-	case LayerNormFloat:
-		return nn.NewFunc(func(x *tensor) *tensor { return x.To(trace.F32).LayerNorm(1, nil, nil).To(x.DType()) })
 	case LayerNorm1P:
 		return &layerNorm1P{Weight: nn.NewParameter(width), Bias: nn.NewParameter(width)}
 	}

@@ -47,16 +47,14 @@ func (m *rotary) call(f *frame, kind int, x, positions *tensor) (cos, sin *tenso
 			return
 		}
 		emb := freqs
-		if m.r.Interleaved && !m.r.Doubled {
+		if m.r.Interleaved {
 			emb = g.Let(freqs.RepeatInterleave(2, -1))
 		} else if !m.r.Halves {
 			emb = g.Let(trace.Cat(-1, freqs, freqs))
 		}
 		cos = g.Let(emb.Cos().MulScalar())
 		sin = g.Let(emb.Sin().MulScalar())
-		if !m.r.AnglesInFloat32 {
-			cos, sin = cos.To(x.DType()), sin.To(x.DType())
-		}
+		cos, sin = cos.To(x.DType()), sin.To(x.DType())
 	})
 	return g.ReturnPair(cos, sin)
 }
@@ -121,13 +119,9 @@ func (r Rotary) rotate(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor) {
 	}
 	g.Set(&cos, cos.Unsqueeze(1))
 	g.Set(&sin, sin.Unsqueeze(1))
-	if r.Doubled {
-		g.Set(&cos, twice(cos))
-		g.Set(&sin, twice(sin))
-	}
 	a := g.Let(r.apply(g, q, cos, sin))
 	b := g.Let(r.apply(g, k, cos, sin))
-	if r.InFloat32 || r.AnglesInFloat32 {
+	if r.InFloat32 {
 		a, b = a.To(d), b.To(d)
 	}
 	return g.ReturnPair(a, b)
@@ -137,14 +131,8 @@ func (r Rotary) apply(f *frame, x, cos, sin *tensor) *tensor {
 	if r.Halves {
 		return rotateHalves(f, x, cos, sin)
 	}
-	if r.ProductsInFloat32 {
-		return x.To(trace.F32).Mul(cos).Add(r.rotateHalf(f, x).To(trace.F32).Mul(sin))
-	}
 	return x.Mul(cos).Add(r.rotateHalf(f, x).Mul(sin))
 }
-
-// twice has each of the first half of the angles two times, for neighbors.
-func twice(x *tensor) *tensor { return x.Slice(-1, 0, x.Size(-1)/2).RepeatInterleave(2, -1) }
 
 // rotateHalves is _apply_rotary_emb of GPT-OSS.
 func rotateHalves(f *frame, x, cos, sin *tensor) *tensor {
@@ -160,10 +148,6 @@ func (r Rotary) rotateParts(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor)
 	g := f.FuncFrame(q, k, cos, sin)
 	g.Set(&cos, cos.Unsqueeze(1))
 	g.Set(&sin, sin.Unsqueeze(1))
-	if r.Doubled {
-		g.Set(&cos, twice(cos))
-		g.Set(&sin, twice(sin))
-	}
 	qs := r.split(g, q, cos.Size(-1))
 	ks := r.split(g, k, cos.Size(-1))
 	if !r.Stepwise {

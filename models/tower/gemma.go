@@ -58,24 +58,22 @@ func scales(p *nn.Parts, width int64, names ...string) {
 	}
 }
 
-// Conformer is the size of the towers for sound of Gemma 3n and Gemma 4.
+// Conformer is the size of the tower for sound of Gemma 4.
 type Conformer struct {
 	Width, Layers, Heads int64
 	// Channels are those of the two convolutions that come first, Bins the frequencies that
 	// reach what follows them, Kernel is that of the layers' convolution.
 	Channels     []int64
 	Bins, Kernel int64
-	// Chunk and Context are how many tokens see each other, and how many they see.
-	Chunk, Context int64
-	Out            int64
-	Clipped        bool
+	Out          int64
+	Clipped      bool
 }
 
 // subsample adds the convolutions that come first.
-func (s Conformer) subsample(p *nn.Parts, first, second string) {
+func (s Conformer) subsample(p *nn.Parts) {
 	c := p.In("subsample_conv_projection")
 	in := int64(1)
-	for i, name := range []string{first, second} {
+	for i, name := range []string{"layer0", "layer1"} {
 		c.In(name).Add("conv", conv(in, s.Channels[i], false, 3, 3)).Add("norm", scale(s.Channels[i]))
 		in = s.Channels[i]
 	}
@@ -85,7 +83,7 @@ func (s Conformer) subsample(p *nn.Parts, first, second string) {
 // Gemma4Audio is Gemma4AudioModel.
 func Gemma4Audio(s Conformer) *nn.Parts {
 	p := &nn.Parts{}
-	s.subsample(p, "layer0", "layer1")
+	s.subsample(p)
 	p.In("rel_pos_enc").Buffer(trace.F32, 1, 1, s.Width/2)
 	layers(p.In("layers"), s.Layers, func(l *nn.Parts) {
 		for _, name := range []string{"feed_forward1", "feed_forward2"} {
@@ -110,33 +108,4 @@ func Gemma4Audio(s Conformer) *nn.Parts {
 // depthwise returns a convolution of each channel alone.
 func depthwise(channels int64, kernel ...int64) nn.Layer {
 	return nn.NewConv(channels, channels, nn.ConvOptions{Kernel: kernel, Groups: channels, NoBias: true})
-}
-
-// Gemma3nAudio is Gemma3nAudioEncoder.
-func Gemma3nAudio(s Conformer) *nn.Parts {
-	p := &nn.Parts{}
-	s.subsample(p, "conv_0", "conv_1")
-	layers(p.In("conformer"), s.Layers, func(l *nn.Parts) {
-		l.Buffer(trace.F32)
-		fed := func(name string) {
-			f := l.In(name).Buffer(trace.F32).Add("pre_layer_norm", scale(s.Width))
-			f.Add("ffw_layer_1", nn.NewLinear(s.Width, 4*s.Width, false)).Add("ffw_layer_2",
-				nn.NewLinear(4*s.Width, s.Width, false)).Add("post_layer_norm", scale(s.Width))
-		}
-		fed("ffw_layer_start")
-		a := l.In("attention").Buffer(trace.F32).Add("pre_attn_norm", scale(s.Width))
-		t := a.In("attn").Own("per_dim_scale", s.Width/s.Heads).Buffer(trace.F32).Buffer(trace.Bool, s.Chunk,
-			s.Context).Buffer(trace.F32)
-		t.In("relative_position_embedding").Add("pos_proj", nn.NewLinear(s.Width, s.Width, false)).Buffer(trace.F32,
-			1, 1, s.Width/2)
-		attention(t, s.Width, false, "q_proj", "k_proj", "v_proj")
-		a.Add("post", nn.NewLinear(s.Width, s.Width, false)).Add("post_norm", scale(s.Width))
-		c := l.In("lconv1d").Buffer(trace.F32).Add("pre_layer_norm", scale(s.Width)).Add("linear_start",
-			nn.NewLinear(s.Width, 2*s.Width, false))
-		c.Add("depthwise_conv1d", depthwise(s.Width, s.Kernel)).Add("conv_norm", scale(s.Width)).Add("linear_end",
-			nn.NewLinear(s.Width, s.Width, false))
-		fed("ffw_layer_end")
-		l.Add("norm", scale(s.Width))
-	})
-	return p
 }

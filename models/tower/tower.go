@@ -132,15 +132,6 @@ func SmolVLM(s Size) *nn.Parts {
 	return p
 }
 
-// Siglip2 is Siglip2VisionModel, which takes patches for rows.
-func Siglip2(s Size) *nn.Parts {
-	p := &nn.Parts{}
-	p.In("embeddings").Add("patch_embedding", nn.NewLinear(s.Channels*s.Patch*s.Patch, s.Width, true)).
-		Add("position_embedding", nn.NewEmbedding(s.Positions, s.Width))
-	siglipEncoder(p, s)
-	return p
-}
-
 func siglipEncoder(p *nn.Parts, s Size) {
 	encoder(p, s)
 	p.Add("post_layernorm", nn.NewLayerNorm(s.Width))
@@ -177,38 +168,6 @@ func Pixtral(s Size) *nn.Parts {
 	})
 	inverse(p.In("patch_positional_embedding"), s.Width/s.Heads/2)
 	return p
-}
-
-// InternVL is InternVLVisionModel.
-func InternVL(s Size) *nn.Parts {
-	p := &nn.Parts{}
-	e := p.In("embeddings").Own("cls_token", 1, 1, s.Width).Own("position_embeddings", 1, s.Positions+1, s.Width)
-	e.In("patch_embeddings").Add("projection", conv(s.Channels, s.Width, true, s.Patch, s.Patch))
-	layers(p.In("encoder").In("layer"), s.Layers, func(l *nn.Parts) {
-		l.Own("lambda_1", s.Width).Own("lambda_2", s.Width)
-		a := l.In("attention")
-		attention(a, s.Width, s.Bias, "q_proj", "k_proj", "v_proj")
-		a.Add("projection_layer", nn.NewLinear(s.Width, s.Width, true))
-		l.In("mlp").Add("fc1", nn.NewLinear(s.Width, s.Inner, true)).Add("fc2", nn.NewLinear(s.Inner, s.Width, true))
-		l.Add("layernorm_before", nn.NewLayerNorm(s.Width)).Add("layernorm_after", nn.NewLayerNorm(s.Width))
-	})
-	return p
-}
-
-// Voxtral is VoxtralEncoder.
-func Voxtral(s Size) *nn.Parts {
-	p := &nn.Parts{}
-	positions := nn.NewEmbedding(s.Positions, s.Width)
-	nn.Freeze(positions)
-	p.Add("conv1", conv(s.Bins, s.Width, true, 3)).Add("conv2", conv(s.Width, s.Width, true, 3)).
-		Add("embed_positions", positions)
-	layers(p.In("layers"), s.Layers, func(l *nn.Parts) {
-		a := l.In("self_attn").Add("k_proj", nn.NewLinear(s.Width, s.Width, false))
-		attention(a, s.Width, true, "v_proj", "q_proj", "out_proj")
-		l.Add("self_attn_layer_norm", nn.NewLayerNorm(s.Width)).Add("fc1", nn.NewLinear(s.Width, s.Inner, true)).
-			Add("fc2", nn.NewLinear(s.Inner, s.Width, true)).Add("final_layer_norm", nn.NewLayerNorm(s.Width))
-	})
-	return p.Add("layer_norm", nn.NewLayerNorm(s.Width))
 }
 
 // Llama4 is Llama4VisionModel, with a place for the class of an image; s.Inner is that of its

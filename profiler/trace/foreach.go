@@ -142,17 +142,6 @@ func VectorNorm(x *Tensor, keep bool, dims ...int) *Tensor {
 	return x.reduce(reduction{op: "linalg_vector_norm", out: x.dtype, accSize: x.dtype.accumulate().Size()}, dims, keep)
 }
 
-// ScalarPow is number ** x, without autograd: the base becomes a tensor of
-// its own while the kernel runs.
-func ScalarPow(x *Tensor) *Tensor {
-	c := x.tape.begin("pow_Scalar", x)
-	y := c.t.empty(x.dtype, x.shape...)
-	c.t.native = "scalar_tensor"
-	base := c.t.empty(F64)
-	c.t.launchElementwise(y, 8, base, x)
-	return c.end(y)
-}
-
 // Copy is x.to(device, copy=True) without autograd.
 func Copy(x *Tensor) *Tensor {
 	c := x.tape.begin("to_dtype_layout", x)

@@ -27,7 +27,6 @@ CLASSES = {
     "wav2vec2": ["Wav2Vec2ForCTC"],
     "gemma3": ["Gemma3ForConditionalGeneration"],
     "mllama": ["MllamaForConditionalGeneration"],
-    "gemma3n": ["Gemma3nForConditionalGeneration"],
     "gemma4": ["Gemma4ForConditionalGeneration"],
     "gemma4_unified": ["Gemma4UnifiedForConditionalGeneration"],
     "qwen3_5": ["Qwen3_5ForConditionalGeneration"],
@@ -35,7 +34,6 @@ CLASSES = {
     "qwen3_5_text": ["Qwen3_5ForCausalLM"],
     "llama4": ["Llama4ForConditionalGeneration"],
     "llama4_text": ["Llama4ForCausalLM"],
-    "voxtral": ["VoxtralForConditionalGeneration"],
 }
 AUTO = (transformers.AutoModelForCausalLM, transformers.AutoModelForSequenceClassification, transformers.AutoModelForImageTextToText)
 
