@@ -6,7 +6,7 @@ package nvml
 type Library struct{}
 
 // A GPU is a GPU as NVML sees it. This binary never has one.
-type Board struct {
+type GPU struct {
 	Index      int
 	Name, UUID string
 	Mode       Mode
@@ -23,22 +23,22 @@ func (*Library) Close() error { return nil }
 func (*Library) Versions() (Versions, error) { return Versions{}, ErrNotBuilt }
 
 // GPUs returns [ErrNotBuilt].
-func (*Library) Boards() ([]*Board, error) { return nil, ErrNotBuilt }
+func (*Library) GPUs() ([]*GPU, error) { return nil, ErrNotBuilt }
 
 // Visible returns [ErrNotBuilt].
-func (*Library) Visible(string) ([]*Board, error) { return nil, ErrNotBuilt }
+func (*Library) Visible(string) ([]*GPU, error) { return nil, ErrNotBuilt }
 
 // Find returns [ErrNotBuilt].
-func (*Library) Find(string) (*Board, error) { return nil, ErrNotBuilt }
+func (*Library) Find(string) (*GPU, error) { return nil, ErrNotBuilt }
 
 // Slices returns [ErrNotBuilt].
-func (*Board) Slices() ([]*Board, error) { return nil, ErrNotBuilt }
+func (*GPU) Slices() ([]*GPU, error) { return nil, ErrNotBuilt }
 
 // Memory returns [ErrNotBuilt].
-func (*Board) Memory() (Memory, error) { return Memory{}, ErrNotBuilt }
+func (*GPU) Memory() (Memory, error) { return Memory{}, ErrNotBuilt }
 
 // Processes returns [ErrNotBuilt].
-func (*Board) Processes() ([]Process, error) { return nil, ErrNotBuilt }
+func (*GPU) Processes() ([]Process, error) { return nil, ErrNotBuilt }
 
 // Read returns [ErrNotBuilt].
-func (*Board) Read() (Reading, error) { return Reading{}, ErrNotBuilt }
+func (*GPU) Read() (Reading, error) { return Reading{}, ErrNotBuilt }
