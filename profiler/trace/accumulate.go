@@ -75,15 +75,10 @@ func (x *Tensor) RequireGrad(on bool) { x.requiresGrad = x.requiresGrad || on }
 // calls for it.
 func (t *Tape) New(op string, c program.Class, d DType, shape ...int64) *Tensor {
 	if t.unplaced && c == program.Weights {
-		s := t.stores.take()
-		l := t.contiguous(shape)
-		s.bytes, s.blank = l.numel*d.Size(), true
-		return t.header(s, d, l, 0)
+		return t.unallocated(d, t.contiguous(shape))
 	}
-	wasOp, wasNative, class := t.op, t.native, t.class
-	t.op, t.native, t.class = op, op, c
-	x := t.empty(d, shape...)
-	t.op, t.native, t.class = wasOp, wasNative, class
+	var x *Tensor
+	t.as(op, op, c, func() { x = t.empty(d, shape...) })
 	return x
 }
 

@@ -25,11 +25,13 @@ var attentionNames = [...]string{
 
 // AttentionKernels runs f where attention may use kernels of these names alone: "flash", "memory-efficient", "cuDNN"
 // and "math" (torch.nn.attention.sdpa_kernel). Where none of them can be used, the recording ends with an error.
-func (t *Tape) AttentionKernels(allowed []string, f func()) { during(&t.attentionKernels, allowed, f) }
+func (t *Tape) AttentionKernels(allowed []string, f func()) {
+	during(&t.libraries.attentionKernels, allowed, f)
+}
 
 // allows reports whether attention may use a family of kernels.
 func (t *Tape) allows(b attentionBackend) bool {
-	return t.attentionKernels == nil || slices.Contains(t.attentionKernels, attentionNames[b])
+	return t.libraries.attentionKernels == nil || slices.Contains(t.libraries.attentionKernels, attentionNames[b])
 }
 
 // attentionBackend returns the backend that PyTorch chooses of those that are allowed.
@@ -37,7 +39,7 @@ func (t *Tape) attentionBackend(q, k, v *Tensor, a AttentionArgs) (chosen attent
 	chosen, why = t.selectAttention(q, k, v, a)
 	if !t.allows(chosen) {
 		t.Raise(fmt.Errorf("PyTorch raises there: of the kernels of attention that sdpa_kernel allows (%s) none takes "+
-			"these tensors: %s", strings.Join(t.attentionKernels, ", "), why))
+			"these tensors: %s", strings.Join(t.libraries.attentionKernels, ", "), why))
 	}
 	return chosen, why
 }

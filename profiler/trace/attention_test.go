@@ -37,7 +37,7 @@ func attentionNode(t *trace.Tape, q, k, v *tensor, a trace.AttentionArgs) string
 
 func TestAttentionKernelFollowsGPUTypeAndMask(t *testing.T) {
 	for _, c := range []struct {
-		gpu trace.GPU
+		gpu   trace.GPU
 		dtype trace.DType
 		size  int64
 		mask  bool
@@ -199,7 +199,7 @@ func TestAttentionLeavesNothingBehind(t *testing.T) {
 // with the length, not with its square.
 func TestFusedAttentionGrowsWithTheLength(t *testing.T) {
 	for _, c := range []struct {
-		gpu trace.GPU
+		gpu   trace.GPU
 		dtype trace.DType
 		fused bool
 	}{{hopper, trace.F16, true}, {blackwell, trace.F16, true}, {hopper, trace.F32, true}, {turing, trace.BF16, false}} {

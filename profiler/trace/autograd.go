@@ -6,10 +6,36 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
+// autograd is the part of a tape that builds the graph and runs backward.
+type autograd struct {
+	noGrad bool
+	seq    int64      // the number of the last node
+	visit  int32      // the number of the last call of backward
+	task   *graphTask // the running call of backward
+	thread int        // 0 the main thread, 1 the autograd device thread
+	// hooked has the functions that are called when a node runs.
+	hooked map[*Node][]func()
+	hooks  savedHooks
+	// kept are the operators whose results checkpointed regions keep; selection has the
+	// results of the running region.
+	kept      []Kept
+	selection *selection
+
+	// Memory of ended nodes, for reuse.
+	freeLists []*nodeLists
+	backwards []*backward
+}
+
+// NoGrad runs f as under torch.no_grad().
+func (t *Tape) NoGrad(f func()) { during(&t.autograd.noGrad, true, f) }
+
+// EnableGrad runs f with autograd on, as under torch.enable_grad().
+func (t *Tape) EnableGrad(f func()) { during(&t.autograd.noGrad, false, f) }
+
 // Tracks reports whether autograd follows an operator on xs: grad mode is on and one of them requires grad. Nil tensors
 // are skipped.
 func (t *Tape) Tracks(xs ...*Tensor) bool {
-	if t.noGrad {
+	if t.autograd.noGrad {
 		return false
 	}
 	for _, x := range xs {
@@ -48,7 +74,7 @@ func (x *Tensor) gradEdge() edge {
 	if x.view != nil && x.version != x.store.version {
 		x.refresh()
 	}
-	if x.tape.pipeline.boundary != nil {
+	if x.tape.ranks.pipeline.boundary != nil {
 		x.tape.followAcross(x)
 	}
 	if x.node != nil {
@@ -56,7 +82,7 @@ func (x *Tensor) gradEdge() edge {
 	}
 	if x.accum == nil {
 		n := x.tape.newNode("AccumulateGrad", 0)
-		x.tape.seq--
+		x.tape.autograd.seq--
 		n.seq = lastSeq
 		n.leaf, n.flags = x, isLeafNode
 		n.addOutput(x)
@@ -103,7 +129,7 @@ func (n *Node) save(xs ...*Tensor) {
 		if x == nil {
 			n.addSaved(saved{})
 		} else {
-			n.addSaved(n.t.hooks.pack(n.t, x))
+			n.addSaved(n.t.autograd.hooks.pack(n.t, x))
 		}
 	}
 }
@@ -180,7 +206,7 @@ func (n *Node) gather(t *Tape, stack []*Node) []*Node {
 		n.releaseSaved()
 	}
 	if n.flags&isHooked != 0 { // which never ran, and another node may get the memory of this one
-		delete(t.hooked, n)
+		delete(t.autograd.hooked, n)
 	}
 	next := n.next()
 	for i, e := range next {

@@ -7,24 +7,17 @@ package trace
 type call struct {
 	t      *Tape
 	scope  scope
-	caller *scope    // to be restored
-	casts  bool      // autocast is in force for the caller
-	muted  bool      // the caller runs without allocating
-	noGrad bool      // autograd is off for the caller
-	part   StagePart // where the caller runs, see [Tape.Spread]
-	temps  int       // where its temporaries begin on the tape's stack
-	locals int       // where its locals begin
-	args   [4]*Tensor
-	nargs  int
-	list   []*Tensor // an argument that is a list of tensors
-}
-
-// scope says what code is running.
-type scope struct {
-	op     string // operator called from Python or by the autograd node
-	native string // innermost operator
-	point  point  // innermost activation, but for casts
-	python bool   // the innermost activation is Python, not C++
+	caller *scope // to be restored
+	casts  bool   // autocast is in force for the caller
+	noGrad bool   // autograd is off for the caller
+	// unwinding reports whether the caller runs without allocating.
+	unwinding bool
+	part      StagePart // where the caller runs, see [Tape.Spread]
+	temps     int       // where its temporaries begin on the tape's stack
+	locals    int       // where its locals begin
+	args      [4]*Tensor
+	nargs     int
+	list      []*Tensor // an argument that is a list of tensors
 }
 
 // activation returns the next place on the stack of activations.
@@ -43,7 +36,8 @@ func (t *Tape) activation() *call {
 func (t *Tape) begin(op string, args ...*Tensor) *call {
 	c := t.activation()
 	caller, s := t.scope, &c.scope
-	c.caller, c.casts, c.muted, c.noGrad, c.part = caller, t.casts.enabled, t.hooks.muted, t.noGrad, t.pipeline.part
+	c.caller, c.casts, c.part = caller, t.casts.enabled, t.ranks.pipeline.part
+	c.noGrad, c.unwinding = t.autograd.noGrad, t.autograd.hooks.unwinding
 	for _, x := range args {
 		if x != nil {
 			x.alive()
@@ -52,20 +46,20 @@ func (t *Tape) begin(op string, args ...*Tensor) *call {
 			c.nargs++
 		}
 	}
-	if t.spread != nil {
+	if t.ranks.spread != nil {
 		t.runWith(c.args[:c.nargs])
 	}
 	s.op, s.native, s.python, s.point = caller.op, op, false, caller.point
 	if caller.python {
-		s.op, t.shown = op, true
+		s.op, t.fromPython = op, true
 	} else if s.op == "" {
 		s.op = op
 	}
 	if op != castOp {
-		t.begun++
-		s.point = point{ordinal: t.begun, buffers: len(t.prog.Buffers)}
-		t.hooks.began(t.begun)
-		if t.begun%checkEvery == 0 {
+		t.activations++
+		s.point = point{ordinal: t.activations, buffers: len(t.prog.Buffers)}
+		t.autograd.hooks.began(t.activations)
+		if t.activations%checkEvery == 0 {
 			t.stopIfDone()
 		}
 	}
@@ -80,7 +74,7 @@ func (t *Tape) beginList(op string, list []*Tensor) *call {
 		x.alive()
 		x.refs++
 	}
-	if c.list = list; t.spread != nil {
+	if c.list = list; t.ranks.spread != nil {
 		t.runWith(list)
 	}
 	return c
@@ -91,7 +85,7 @@ func (t *Tape) beginList(op string, list []*Tensor) *call {
 func (c *call) belowAutocast() { c.t.casts.enabled = false }
 
 // withoutGrad has autograd look away from the rest of the activation.
-func (c *call) withoutGrad() { c.t.noGrad = true }
+func (c *call) withoutGrad() { c.t.autograd.noGrad = true }
 
 // statement ends a full expression: temporaries that nothing holds die.
 func (c *call) statement() {
@@ -177,7 +171,7 @@ func (c *call) end(out *Tensor) *Tensor {
 // unwind ends a result at once if a recomputation has all it needs in the
 // middle of this activation: PyTorch unwinds it before its caller.
 func (c *call) unwind(out *Tensor) {
-	if c.t.hooks.thrown && !c.muted && out.refs == 1 {
+	if c.t.autograd.hooks.stoppedByResult && !c.unwinding && out.refs == 1 {
 		out.die()
 	}
 }
@@ -244,9 +238,9 @@ func (c *call) leave() {
 		x.release()
 	}
 	t.depth--
-	t.scope, t.casts.enabled, t.noGrad = c.caller, c.casts, c.noGrad
-	if t.spread != nil {
-		t.pipeline.part = c.part
+	t.scope, t.casts.enabled, t.autograd.noGrad = c.caller, c.casts, c.noGrad
+	if t.ranks.spread != nil {
+		t.ranks.pipeline.part = c.part
 	}
 }
 
@@ -283,7 +277,7 @@ func (t *Tape) Try(f func()) (err error) {
 			switch {
 			case ok:
 				err = e.err
-			case described && len(t.splits) > 0:
+			case described && len(t.ranks.splits) > 0:
 				err = misfit(what)
 			default:
 				panic(r)

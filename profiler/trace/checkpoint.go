@@ -1,30 +1,35 @@
 package trace
 
-// savedHooks is torch.autograd.graph.saved_tensors_hooks as checkpointing uses
-// it: the hooks in force, innermost last.
+// savedHooks are the hooks of torch.autograd.graph.saved_tensors_hooks that are in force,
+// as checkpointing uses them; the innermost is last.
 type savedHooks struct {
 	stack []savedHook
-	// muted is set when a recomputation has all it needs: Python raises and
-	// unwinds; here the rest runs without allocating.
-	muted bool
-	// thrown says that an operator's result brought that about.
-	thrown bool
-	// stop is the activation in which that will be so before it computes
-	// anything, last says that it has begun. PyTorch saves inputs first, so
-	// an operator that keeps nothing else never runs again.
-	stop int
-	last bool
+	// unwinding is set when a recomputation has all it needs. Python raises an exception
+	// there; here the rest of the region runs without allocating.
+	unwinding bool
+	// stoppedByResult reports whether the result of an operator set unwinding.
+	stoppedByResult bool
+	// stop is the activation that sets unwinding before it computes anything, and stopping
+	// reports whether it has begun. PyTorch saves inputs first, so an operator that keeps
+	// nothing else never runs again.
+	stop     int
+	stopping bool
 }
 
-// point is where a recording is: the ordinal of the innermost activation and
-// how many buffers there were when it began to compute.
-type point struct{ ordinal, buffers int }
-
-// began is called when activation n begins.
+// began notes the start of activation n.
 func (h *savedHooks) began(n int) {
 	if n == h.stop {
-		h.last = true
+		h.stopping = true
 	}
+}
+
+// discards reports whether the result of an operator gets no memory, because a
+// recomputation has all it needs.
+func (h *savedHooks) discards(native string) bool {
+	if h.stopping && native != castOp {
+		h.unwinding = true
+	}
+	return h.unwinding
 }
 
 // savedHook decides what a node keeps in place of a tensor.
@@ -144,8 +149,8 @@ func (k recomputation) pack(t *Tape, x *Tensor) saved {
 			p.value = holdForBackward(x)
 		}
 		if r.next == len(r.holders) {
-			t.hooks.thrown = !t.hooks.muted
-			t.hooks.muted = true // early stop
+			t.autograd.hooks.stoppedByResult = !t.autograd.hooks.unwinding
+			t.autograd.hooks.unwinding = true // early stop
 		}
 	}
 	return saved{x: holdForBackward(x)}
@@ -175,14 +180,13 @@ func (t *Tape) unpack(s saved) *Tensor {
 
 func (r *region) recompute() {
 	t := r.t
-	op, native, node, place, noGrad := t.op, t.native, t.node, t.place, t.noGrad
-	hooks := t.hooks
-	t.hooks.last, t.hooks.thrown, t.hooks.stop = false, false, -1
+	at, noGrad, hooks := t.location(), t.autograd.noGrad, t.autograd.hooks
+	t.autograd.hooks.stopping, t.autograd.hooks.stoppedByResult, t.autograd.hooks.stop = false, false, -1
 	if !r.outputs {
-		t.hooks.stop = t.begun + r.last
+		t.autograd.hooks.stop = t.activations + r.last
 	}
-	t.noGrad, t.place = false, r.place
-	t.hooks.push(recomputation{r})
+	t.autograd.noGrad, t.place = false, r.place
+	t.autograd.hooks.push(recomputation{r})
 	leave := t.casts.restore(r.casts)
 	f := t.enter()
 	inputs := make([]*Tensor, len(r.inputs))
@@ -202,8 +206,8 @@ func (r *region) recompute() {
 		}
 	}
 	leave()
-	t.hooks = hooks
-	t.op, t.native, t.node, t.place, t.noGrad, t.shown = op, native, node, place, noGrad, false
+	t.resume(at)
+	t.autograd.hooks, t.autograd.noGrad, t.fromPython = hooks, noGrad, false
 }
 
 // Checkpoint runs fn on inputs and keeps only the inputs for backward, which
@@ -233,25 +237,25 @@ func (f *Frame) checkpoint(captured []*Tensor, fn func(f *Frame, inputs []*Tenso
 ) []*Tensor {
 	t := f.t
 	g := f.CallFrame(inputs...)
-	if t.noGrad {
+	if t.autograd.noGrad {
 		ys := fn(g, inputs)
 		g.End(ys...)
 		return ys
 	}
 	r := &region{
-		t: t, run: fn, casts: t.casts.autocastState, place: t.place, from: t.begun,
+		t: t, run: fn, casts: t.casts.autocastState, place: t.place, from: t.activations,
 		selection: t.newSelection(),
 	}
 	for _, x := range inputs {
-		r.inputs = append(r.inputs, t.hooks.hold(t, x))
+		r.inputs = append(r.inputs, t.autograd.hooks.hold(t, x))
 	}
 	for _, x := range captured {
 		r.captured = append(r.captured, x.retain())
 	}
-	t.hooks.push(r)
+	t.autograd.hooks.push(r)
 	var ys []*Tensor
 	r.selection.during(t, false, func() { ys = fn(g, inputs) })
-	t.hooks.pop()
+	t.autograd.hooks.pop()
 	g.End(ys...)
 	if r.alive == 0 {
 		r.close()
@@ -261,15 +265,15 @@ func (f *Frame) checkpoint(captured []*Tensor, fn func(f *Frame, inputs []*Tenso
 
 // Unwinding reports whether a recomputation has all that it needs: no code of the model
 // runs any more.
-func (t *Tape) Unwinding() bool { return t.hooks.muted }
+func (t *Tape) Unwinding() bool { return t.autograd.hooks.unwinding }
 
 // RunHook runs code of a hook, which is no part of what a checkpoint runs again, and may do
 // something else the second time.
 func (t *Tape) RunHook(f func()) {
-	begun, last := t.begun, t.hooks.last
-	t.hooks.last = false
+	begun, last := t.activations, t.autograd.hooks.stopping
+	t.autograd.hooks.stopping = false
 	f()
-	t.begun, t.hooks.last = begun, last
+	t.activations, t.autograd.hooks.stopping = begun, last
 }
 
 // CheckpointReentrant runs fn on inputs without autograd; backward runs it

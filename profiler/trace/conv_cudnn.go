@@ -126,13 +126,13 @@ func (t *Tape) convWorkspace(args ConvArgs, x, w, y *Tensor, dir convDirection, 
 // ConvWorkspace allocates and frees what cuDNN asks for during a call that computes a direction of a convolution.
 func (t *Tape) ConvWorkspace(c cudnn.Config, dir cudnn.Direction) {
 	k := convCall{c, dir}
-	sizes, known := t.convs[k]
+	sizes, known := t.libraries.convs[k]
 	if !known {
 		sizes = t.findWorkspaces(k)
-		if t.convs == nil {
-			t.convs = make(map[convCall][][]int64)
+		if t.libraries.convs == nil {
+			t.libraries.convs = make(map[convCall][][]int64)
 		}
-		t.convs[k] = sizes
+		t.libraries.convs[k] = sizes
 	}
 	most := 0
 	for _, s := range sizes {
@@ -161,11 +161,11 @@ func (t *Tape) findWorkspaces(k convCall) [][]int64 {
 	for i, b := range t.gpus.all {
 		switch {
 		case t.gpus.lost[i]:
-		case t.answers == nil:
+		case t.libraries.answers == nil:
 			sizes[i] = t.rules.Convolutions.Workspaces(k.config, k.dir, b.cudnn())
 		default:
 			var asked bool
-			sizes[i], asked = t.rules.Convolutions.Answered(k.config, k.dir, b.cudnn(), t.answers(b))
+			sizes[i], asked = t.rules.Convolutions.Answered(k.config, k.dir, b.cudnn(), t.libraries.answers(b))
 			call.Asked = asked && (i == 0 || call.Asked)
 		}
 	}
@@ -182,7 +182,7 @@ func (b GPU) cudnn() cudnn.GPU {
 // AnswerConvolutions gives what cuDNN said itself about convolutions on a GPU of the
 // tape, which goes before the rules. It must come before the first of them.
 func (t *Tape) AnswerConvolutions(answers func(GPU) cudnn.Answer) {
-	t.answers, t.facts.Answered = answers, true
+	t.libraries.answers, t.facts.Answered = answers, true
 }
 
 func convConfig(args ConvArgs, x, w, y *Tensor, channelsLast bool) cudnn.Config {
@@ -218,7 +218,7 @@ func convConfig(args ConvArgs, x, w, y *Tensor, channelsLast bool) cudnn.Config 
 // Convolutions calls visit once for each call of cuDNN's convolutions that the
 // tape has seen, in no order.
 func (t *Tape) Convolutions(visit func(cudnn.Config, cudnn.Direction)) {
-	for k := range t.convs {
+	for k := range t.libraries.convs {
 		visit(k.config, k.dir)
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 // Embedding is torch.nn.functional.embedding(x, weight): rows of the weight.
 func (x *Tensor) Embedding(weight *Tensor) *Tensor {
-	if of, shared := x.tape.splits[weight]; shared {
+	if of, shared := x.tape.ranks.splits[weight]; shared {
 		return x.parallelEmbedding(weight, of)
 	}
 	c := x.tape.begin("embedding", x, weight)

@@ -76,17 +76,17 @@ func (q *readyQueue) pop() *Node {
 // leaves gradients in the leaves.
 func (x *Tensor) Backward() {
 	t := x.tape
-	op, native, python := t.op, t.native, t.python
-	t.op, t.native, t.python, t.shown = "ones_like", "ones_like", true, true
+	at := t.location()
+	t.op, t.native, t.python, t.fromPython = "ones_like", "ones_like", true, true
 	back := t.goTo(x)
 	root := x.emptyLike(x.dtype).retain() // the caller's tuple of gradients
 	t.launchFill(root)
-	t.python = python
+	t.python = at.python
 	t.backward([]*Tensor{x}, []*Tensor{root})
 	back()
 	root.release()
-	t.op, t.native = op, native
-	if x.refs == 0 && python {
+	t.resume(at)
+	if x.refs == 0 && at.python {
 		x.die()
 	}
 }
@@ -98,11 +98,12 @@ var errNoGrad = errors.New("element 0 of tensors does not require grad and does 
 
 // backward runs the graph behind roots, whose gradients are given.
 func (t *Tape) backward(roots, grads []*Tensor) {
-	t.visit++
-	task := &graphTask{t: t, outer: t.task, visit: t.visit}
-	t.task = task
-	noGrad, node, place, python, thread := t.noGrad, t.node, t.place, t.python, t.thread
-	t.noGrad, t.python, t.thread = true, false, 1
+	a := &t.autograd
+	a.visit++
+	task := &graphTask{t: t, outer: a.task, visit: a.visit}
+	a.task = task
+	at, noGrad, thread := t.location(), a.noGrad, a.thread
+	a.noGrad, t.python, a.thread = true, false, 1
 	for i, x := range roots {
 		if !x.requiresGrad {
 			t.Raise(errNoGrad)
@@ -124,7 +125,7 @@ func (t *Tape) backward(roots, grads []*Tensor) {
 	for len(task.ready) > 0 {
 		n := task.ready.pop()
 		n.flags &^= isQueued
-		if t.spread == nil {
+		if t.ranks.spread == nil {
 			task.run(n)
 		} else {
 			task.runWhere(n)
@@ -134,8 +135,8 @@ func (t *Tape) backward(roots, grads []*Tensor) {
 	for _, f := range task.after {
 		t.hook(f)
 	}
-	t.task = task.outer
-	t.noGrad, t.node, t.place, t.python, t.thread = noGrad, node, place, python, thread
+	a.task, a.noGrad, a.thread = task.outer, noGrad, thread
+	t.node, t.place, t.python = at.node, at.place, at.python
 }
 
 // enterNode prepares a node for this call of backward(). Such calls nest (a checkpointed
@@ -238,7 +239,7 @@ func (g *graphTask) runWhere(n *Node) {
 // run executes one node and passes its results on.
 func (g *graphTask) run(n *Node) {
 	t := g.t
-	t.node, t.place, t.op, t.native, t.shown = n.name, n.place, "", "", false
+	t.node, t.place, t.op, t.native, t.fromPython = n.name, n.place, "", "", false
 	grads := n.incoming()
 	if n.flags&(isLeafNode|isHooked) != 0 && g.runHooked(n, grads) {
 		return
@@ -265,7 +266,7 @@ func (g *graphTask) run(n *Node) {
 		g.pass(e, x)
 	}
 	if b != nil {
-		t.backwards = append(t.backwards, b)
+		t.autograd.backwards = append(t.autograd.backwards, b)
 	}
 	n.release()
 }
@@ -326,8 +327,8 @@ func (n *Node) start(grads []*Tensor) *backward {
 	}
 	t := n.t
 	var b *backward
-	if last := len(t.backwards) - 1; last >= 0 {
-		b, t.backwards = t.backwards[last], t.backwards[:last]
+	if last := len(t.autograd.backwards) - 1; last >= 0 {
+		b, t.autograd.backwards = t.autograd.backwards[last], t.autograd.backwards[:last]
 	} else {
 		b = &backward{}
 	}

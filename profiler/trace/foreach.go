@@ -36,7 +36,7 @@ func ForeachNew(op string, flops int64, lists ...[]*Tensor) []*Tensor {
 // beginForeach enters an operator over lists, of which xs is one, on their GPU.
 func (t *Tape) beginForeach(op string, xs []*Tensor) *call {
 	c := t.begin(op)
-	if t.spread != nil {
+	if t.ranks.spread != nil {
 		t.runWith(xs)
 	}
 	return c

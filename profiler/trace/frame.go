@@ -31,9 +31,9 @@ func (t *Tape) enter() *Frame {
 	var f *Frame
 	if last := len(t.frames) - 1; last >= 0 {
 		f, t.frames = t.frames[last], t.frames[:last]
-		f.python, f.place, f.subclassed = t.python, t.place, t.subclassed
+		f.python, f.place, f.subclassed = t.python, t.place, t.ranks.subclassed
 	} else {
-		f = &Frame{t: t, python: t.python, place: t.place, subclassed: t.subclassed}
+		f = &Frame{t: t, python: t.python, place: t.place, subclassed: t.ranks.subclassed}
 	}
 	t.python = true
 	return f
@@ -164,11 +164,11 @@ func (f *Frame) End(results ...*Tensor) {
 		f.wrapper = nil
 		t.RunHook(func() { w.Leave(results) })
 	}
-	t.python, t.place, t.subclassed, f.style = f.python, f.place, f.subclassed, Style{}
+	t.python, t.place, t.ranks.subclassed, f.style = f.python, f.place, f.subclassed, Style{}
 	releaseAll(f.held)
 	f.held = f.held[:0]
 	if f.placed {
-		t.pipeline.part, f.placed = f.before, false
+		t.ranks.pipeline.part, f.placed = f.before, false
 	}
 	t.frames = append(t.frames, f)
 	for _, r := range results {
@@ -255,11 +255,11 @@ func (f *Frame) In(m any) {
 		if f.t.wrappers != nil {
 			f.wrapped(p.ModulePath())
 		}
-		if f.t.spread != nil {
+		if f.t.ranks.spread != nil {
 			f.enterModule(p.ModulePath())
 		}
-		if f.t.styles != nil {
-			f.style = f.t.styles[p.ModulePath()]
+		if f.t.ranks.styles != nil {
+			f.style = f.t.ranks.styles[p.ModulePath()]
 		}
 	}
 }
@@ -297,7 +297,7 @@ func (s *Slot) Handle() *Tensor { return s.handle }
 
 // Fill puts x in the place of what the slot holds.
 func (s *Slot) Fill(x *Tensor) {
-	if s.handle.tape.hooks.muted {
+	if s.handle.tape.autograd.hooks.unwinding {
 		return
 	}
 	old := s.handle.view

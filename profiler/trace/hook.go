@@ -43,10 +43,10 @@ func (f *Frame) Argument(x *Tensor) *Tensor {
 
 // hook runs a Python function that autograd calls.
 func (t *Tape) hook(f func()) {
-	op, native, node, python, place := t.op, t.native, t.node, t.python, t.place
-	t.op, t.native, t.node, t.python, t.place = "-", "-", "", true, t.placeOf("", "")
+	at := t.location()
+	t.resume(location{op: "-", native: "-", place: t.placeOf("", ""), python: true})
 	f()
-	t.op, t.native, t.node, t.python, t.place = op, native, node, python, place
+	t.resume(at)
 }
 
 // OnGradient has f called in backward once the gradient of x is complete, before
@@ -62,26 +62,26 @@ func (x *Tensor) OnAccumulated(f func()) {
 }
 
 func (t *Tape) addHook(n *Node, f func()) {
-	if t.hooked == nil {
-		t.hooked = map[*Node][]func(){}
+	if t.autograd.hooked == nil {
+		t.autograd.hooked = map[*Node][]func(){}
 	}
 	n.flags |= isHooked
-	t.hooked[n] = append(t.hooked[n], f)
+	t.autograd.hooked[n] = append(t.autograd.hooked[n], f)
 }
 
 // InBackward reports whether a backward is running (torch._C._current_graph_task_id).
-func (t *Tape) InBackward() bool { return t.task != nil }
+func (t *Tape) InBackward() bool { return t.autograd.task != nil }
 
 // AfterBackward has f called when the backward that is running has run its last node
 // (queue_callback of the engine).
-func (t *Tape) AfterBackward(f func()) { t.task.after = append(t.task.after, f) }
+func (t *Tape) AfterBackward(f func()) { t.autograd.task.after = append(t.autograd.task.after, f) }
 
 // runHooked runs a leaf's node, or the hooks before another one. It reports whether
 // that was all there is to run.
 func (g *graphTask) runHooked(n *Node, grads []*Tensor) (done bool) {
 	var hooks []func()
 	if n.flags&isHooked != 0 {
-		hooks = g.t.hooked[n]
+		hooks = g.t.autograd.hooked[n]
 	}
 	leaf := n.flags&isLeafNode != 0
 	if leaf {
@@ -97,7 +97,7 @@ func (g *graphTask) runHooked(n *Node, grads []*Tensor) (done bool) {
 		return true
 	}
 	if hooks != nil { // another node may get the memory of this one
-		delete(g.t.hooked, n)
+		delete(g.t.autograd.hooked, n)
 		n.flags &^= isHooked
 	}
 	return false
@@ -179,9 +179,9 @@ type hostCopy struct {
 
 // SaveOnCPU runs f as under torch.autograd.graph.save_on_cpu().
 func (t *Tape) SaveOnCPU(f func()) {
-	t.hooks.push(offload{})
+	t.autograd.hooks.push(offload{})
 	f()
-	t.hooks.pop()
+	t.autograd.hooks.pop()
 }
 
 func (offload) pack(t *Tape, x *Tensor) saved {

@@ -9,7 +9,7 @@ import (
 // in the type of the first it writes. A tensor that is its own input and output
 // is named on both sides. The op may be completed; it is nil if none was recorded.
 func (t *Tape) launch(w program.Work, flops int64, writes, reads []*Tensor) *program.Op {
-	if t.hooks.muted || (t.pipeline.part != OwnStage || t.pipeline.boundary != nil) && t.crossesBoundary(reads) {
+	if t.autograd.hooks.unwinding || t.ranks.crossing() && t.crossesBoundary(reads) {
 		return nil
 	}
 	if t.onEmptyRead != nil {

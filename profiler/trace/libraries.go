@@ -1,13 +1,25 @@
 package trace
 
-import "github.com/vprof/vprof/profiler/program"
+import (
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace/cudnn"
+)
 
 // libraries is the state that CUDA libraries keep between calls: handles and their
 // workspaces.
 type libraries struct {
-	blas [2]bool // by thread: the cuBLAS handle has its workspace
-	lt   [2]bool
-	held []*Tensor
+	// blas and lt report by thread whether the handles of cuBLAS and cuBLASLt have workspaces.
+	blas, lt [2]bool
+	held     []*Tensor // those workspaces
+	// convs has the workspaces of cuDNN's convolutions by GPU, once found.
+	convs map[convCall][][]int64
+	// answers returns cuDNN's own workspaces of convolutions; nil if cuDNN was not queried.
+	answers func(GPU) cudnn.Answer
+	// dropoutState is the random state of cuDNN's recurrent layers; nil before the first
+	// layer with dropout.
+	dropoutState *Tensor
+	// attentionKernels are the families of kernels that attention may use; nil for all.
+	attentionKernels []string
 }
 
 func (l *libraries) init(warm bool) {
@@ -19,7 +31,7 @@ func (l *libraries) init(warm bool) {
 // useBLAS is a product by cuBLAS asking for its workspace, after its result: the
 // first of a thread where handles keep it, else each, for as long as it runs.
 func (t *Tape) useBLAS() {
-	t.library.use(t, &t.library.blas, t.rules.Products.BLAS.On)
+	t.libraries.use(t, &t.libraries.blas, t.rules.Products.BLAS.On)
 }
 
 // useLt is the same for cuBLASLt, which adds the bias of linear layers. Where
@@ -30,7 +42,7 @@ func (t *Tape) useLt() {
 		t.useBLAS()
 	}
 	if p.Epilogue > 0 {
-		t.library.use(t, &t.library.lt, func(GPU) int64 { return p.Epilogue })
+		t.libraries.use(t, &t.libraries.lt, func(GPU) int64 { return p.Epilogue })
 	}
 }
 
@@ -42,16 +54,15 @@ func (l *libraries) use(t *Tape, have *[2]bool, bytes func(GPU) int64) {
 		c.finish()
 		return
 	}
-	if have[t.thread] || t.hooks.muted || t.pipeline.part != OwnStage {
+	if have[t.autograd.thread] || t.autograd.hooks.unwinding || !t.ranks.here() {
 		return
 	}
-	have[t.thread] = true
-	class, was := t.class, t.native
-	t.class, t.native = program.Workspace, "addmm_out_cuda_impl"
-	t.sizedByGPU(on, func(n int64) *Tensor {
-		w := t.empty(U8, n).retain()
-		l.held = append(l.held, w)
-		return w
+	have[t.autograd.thread] = true
+	t.as(t.op, "addmm_out_cuda_impl", program.Workspace, func() {
+		t.sizedByGPU(on, func(n int64) *Tensor {
+			w := t.empty(U8, n).retain()
+			l.held = append(l.held, w)
+			return w
+		})
 	})
-	t.class, t.native = class, was
 }

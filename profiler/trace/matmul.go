@@ -176,7 +176,7 @@ func addmmBackward(f Factors) func(b *backward) {
 
 // Linear is torch.nn.functional.linear(x, weight, bias); bias may be nil.
 func (x *Tensor) Linear(weight, bias *Tensor) *Tensor {
-	if of, split := x.tape.splits[weight]; split {
+	if of, split := x.tape.ranks.splits[weight]; split {
 		return x.parallelLinear(weight, bias, of)
 	}
 	if by := x.tape.linear; by != nil {

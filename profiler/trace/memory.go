@@ -1,154 +1,198 @@
 package trace
 
 import (
+	"fmt"
 	"math/bits"
-	"slices"
-	"sync"
 
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// memory is the working memory of a recording: pools of small objects that come and go,
-// and tables of unknown length. It is reused by later recordings.
+// memory is the part of a tape that allocates storages, counts references to them and
+// writes the program.
 type memory struct {
-	tensors slab[Tensor]
-	stores  slab[storage]
-	nodes   slab[Node]
-	layouts layouts
-	places  map[[2]string]*place
-	sites   []site // with what the program's table of them has
-	prog    program.Program
+	*pools
+	live int64 // allocated bytes
+
+	// quarantine is a ring of the 64 tensors that ended last, with the oldest at index
+	// oldest. They are not reused while they are in it.
+	quarantine [64]*Tensor
+	oldest     int
+
+	products [61]uint32 // indices of matrix products plus one, by a hash of their sizes
+
+	// onEmptyRead allocates an empty storage when an operator first reads it.
+	onEmptyRead func(x *Tensor)
+	unplaced    bool // weights start without memory
+	// savedOnHost counts the bytes in host memory that backward needs.
+	savedOnHost onHost
 }
 
-// memories are those that no recording uses at present.
-var memories = sync.Pool{New: func() any { return &memory{places: map[[2]string]*place{}} }}
+// newMemory returns memory whose pools an earlier recording may have used.
+func newMemory() memory { return memory{pools: unused.Get().(*pools)} }
 
-// Finish ends the recording and returns its program. Neither the tape nor
-// anything that was made on it may be used afterwards: the next recording has
-// its memory.
-func (t *Tape) Finish() *program.Program {
-	p, _ := t.FinishAll()
-	return p
+// allocate allocates a storage.
+func (t *Tape) allocate(bytes int64) *storage {
+	s := t.stores.take()
+	s.bytes, s.otherGPU = bytes, t.ranks.pipeline.part == OtherGPU
+	if t.autograd.hooks.discards(t.native) || bytes == 0 {
+		s.blank = true
+		return s
+	}
+	if !t.ranks.here() {
+		t.ranks.pipeline.fill(s)
+		return s
+	}
+	if bytes < 0 {
+		panic(fmt.Sprintf("trace: %s allocates %d bytes", t.op, bytes))
+	}
+	if len(t.ranks.collectives) > 0 {
+		t.waitForRead()
+	}
+	s.buffer = uint32(len(t.prog.Buffers))
+	push(&t.prog.Buffers, program.Buffer{Bytes: bytes, Class: t.class, Stream: t.stream, Site: t.site()})
+	t.emit(program.Alloc, s.buffer)
+	if t.live += bytes; t.opts.Ceiling > 0 && t.live > t.opts.Ceiling {
+		t.Raise(ErrBeyond)
+	}
+	return s
 }
 
-// FinishAll is Finish with the programs of [Options.Others], nil for GPUs that need a
-// recording of their own. They share tables with the first, and end with it.
-func (t *Tape) FinishAll() (own *program.Program, others []*program.Program) {
-	m := t.memory
-	t.memory = nil
-	spare, _ := recycled.Get().(*program.Program)
-	if spare == nil {
-		spare = &program.Program{}
+// drop removes one tensor's reference to a storage; the last one frees it.
+func (t *Tape) drop(s *storage) {
+	s.refs--
+	if s.refs > 0 {
+		return
 	}
-	p := &program.Program{
-		Instructions: handOver(&m.prog.Instructions, spare.Instructions),
-		Buffers:      handOver(&m.prog.Buffers, spare.Buffers),
-		Ops:          handOver(&m.prog.Ops, spare.Ops), Operands: handOver(&m.prog.Operands, spare.Operands),
-		Products: handOver(&m.prog.Products, spare.Products), Sites: handOver(&m.prog.Sites, spare.Sites),
-		Phases: handOver(&m.prog.Phases, spare.Phases),
+	if !s.blank && !s.received {
+		t.free(s)
 	}
-	if len(m.prog.Streams) > 0 {
-		p.Streams, p.Events, p.Waits = m.prog.Streams, handOver(&m.prog.Events, spare.Events),
-			handOver(&m.prog.Waits, spare.Waits)
-		m.prog.Streams = nil
+	if t.autograd.hooks.unwinding { // the unwinding may still make views of it, which hold no memory
+		s.blank = true
+		return
 	}
-	m.empty()
-	memories.Put(m)
-	return p, t.gpus.programs(p)
+	t.stores.give(s)
 }
 
-// recycled are programs whose tables the next recordings are written into.
-var recycled sync.Pool
-
-// Recycle gives the tables of a program to later recordings: they are megabytes, which
-// cost more to get and to collect than to fill. The program must not be used afterwards,
-// nor anything that refers to its tables.
-func Recycle(p *program.Program) { recycled.Put(p) }
-
-// empty clears the memory for the next recording.
-func (m *memory) empty() {
-	m.tensors.empty()
-	m.stores.empty()
-	m.nodes.empty()
-	m.layouts.empty()
-	clear(m.places)
-	clear(m.sites)
-	m.sites = m.sites[:0]
+// free frees the buffer of a storage.
+func (t *Tape) free(s *storage) {
+	t.live -= s.bytes
+	t.emit(program.Free, s.buffer)
 }
 
-// handOver gives a table away, or a copy if much of its memory is unused, and
-// makes room for the next recording: many are as long as the one before. A spare table
-// of about that length is that room.
-func handOver[T any](table *[]T, spare []T) []T {
-	full := *table
-	if cap(spare) >= len(full)-len(full)/8 {
-		*table = spare[:0]
-		return full
+// header makes a tensor over a storage. It is a temporary of the running C++ activation,
+// if there is one.
+func (t *Tape) header(s *storage, d DType, l *layout, offset int64) *Tensor {
+	x := t.bareHeader(s, d, l, offset)
+	if !t.python {
+		t.list(x)
 	}
-	*table = make([]T, 0, len(full))
-	if unused := cap(full) - len(full); unused > len(full)/8 {
-		return slices.Clone(full)
-	}
-	return full
-}
-
-// slab hands out things of one type from large pieces, and takes them back.
-type slab[T any] struct {
-	pieces [][]T
-	used   int // pieces that were begun
-	rest   []T // of the last of them
-	free   []*T
-}
-
-// slabPiece is how many things a piece has: so many that Go gives it pages of its
-// own, and nodes begin where lines of the cache do.
-const slabPiece = 512
-
-// take returns a zero T.
-func (s *slab[T]) take() *T {
-	if last := len(s.free) - 1; last >= 0 {
-		x := s.free[last]
-		s.free = s.free[:last]
-		var zero T
-		*x = zero
-		return x
-	}
-	if len(s.rest) == 0 {
-		s.begin()
-	}
-	x := &s.rest[0]
-	s.rest = s.rest[1:]
 	return x
 }
 
-func (s *slab[T]) give(x *T) { s.free = append(s.free, x) }
+// bareHeader returns a header whose holder is not an activation.
+func (t *Tape) bareHeader(s *storage, d DType, l *layout, offset int64) *Tensor {
+	x := t.tensors.take()
+	x.layout, x.tape, x.store, x.dtype, x.offset = l, t, s, d, offset
+	s.refs++
+	return x
+}
 
-// begin turns to the next piece. One that was used before is cleared only now,
-// when it is about to be in the processor's cache anyway.
-func (s *slab[T]) begin() {
-	if s.used == len(s.pieces) {
-		s.pieces = append(s.pieces, make([]T, slabPiece))
-	} else {
-		clear(s.pieces[s.used])
+// list adds a temporary to the running activation.
+func (t *Tape) list(x *Tensor) {
+	x.listed++
+	t.temps = append(t.temps, x)
+}
+
+// retire delays the reuse of a tensor whose last reference is gone until 64 others have
+// ended, so that a model that still uses it is detected. Tensors that end while a
+// recomputation unwinds are not reused, because the unwinding still reads them.
+func (t *Tape) retire(x *Tensor) {
+	if t.autograd.hooks.unwinding {
+		return
 	}
-	s.rest = s.pieces[s.used]
-	s.used++
+	x.layout, x.store = expired, nil
+	if old := t.quarantine[t.oldest]; old != nil {
+		t.tensors.give(old)
+	}
+	t.quarantine[t.oldest] = x
+	t.oldest = (t.oldest + 1) % len(t.quarantine)
 }
 
-// empty makes all pieces free again.
-func (s *slab[T]) empty() {
-	s.used, s.rest, s.free = 0, nil, s.free[:0]
+// layout returns the layout with the given shape and strides.
+func (t *Tape) layout(shape, strides []int64) *layout { return t.layouts.of(shape, strides) }
+
+// contiguous returns the row-major layout of a shape.
+func (t *Tape) contiguous(shape []int64) *layout {
+	var buf [8]int64
+	return t.layout(shape, contiguousStrides(buf[:0], shape))
 }
 
-// Host is what a rank keeps in the host's memory for the whole of training, in bytes: what is offloaded there.
+// channelsLast returns the channels-last layout of a shape.
+func (t *Tape) channelsLast(shape []int64) *layout {
+	var buf [8]int64
+	return t.layout(shape, channelsLastStrides(buf[:0], shape))
+}
+
+// fresh returns a tensor with a storage of its own, which extends from its first to its
+// last element.
+func (t *Tape) fresh(d DType, l *layout) *Tensor {
+	if l.numel > mostElements {
+		t.Raise(fmt.Errorf("RuntimeError: Storage size calculation overflowed with sizes=%v", l.shape))
+	}
+	return t.header(t.allocate(l.extent*d.Size()), d, l, 0)
+}
+
+// empty returns a fresh row-major tensor.
+func (t *Tape) empty(d DType, shape ...int64) *Tensor { return t.fresh(d, t.contiguous(shape)) }
+
+// emptyStrided returns a fresh tensor with the given strides.
+func (t *Tape) emptyStrided(d DType, shape, strides []int64) *Tensor {
+	return t.fresh(d, t.layout(shape, strides))
+}
+
+// emptyLike records torch.empty_like with preserved strides.
+func (x *Tensor) emptyLike(d DType) *Tensor {
+	if x.dense {
+		return x.tape.fresh(d, x.layout)
+	}
+	return x.tape.elementwise(d, x)
+}
+
+// unallocated returns a tensor whose storage is empty until [Tensor.AllocStorage].
+func (t *Tape) unallocated(d DType, l *layout) *Tensor {
+	s := t.stores.take()
+	s.bytes, s.blank = l.numel*d.Size(), true
+	return t.header(s, d, l, 0)
+}
+
+// alias returns another header over the storage of x, without history.
+func (x *Tensor) alias(shape, strides []int64, offset int64) *Tensor {
+	return x.tape.header(x.store, x.dtype, x.tape.layout(shape, strides), offset)
+}
+
+// detached returns a header like x without history.
+func (x *Tensor) detached() *Tensor { return x.tape.header(x.store, x.dtype, x.layout, x.offset) }
+
+// scratch allocates scratch memory of a library or kernel as a temporary of the running
+// activation.
+func (t *Tape) scratch(bytes int64) *Tensor { return t.empty(U8, bytes) }
+
+// workspace allocates scratch memory of a library in its class.
+func (t *Tape) workspace(bytes int64) *Tensor {
+	w := t.scratch(bytes)
+	w.classify(program.Workspace)
+	return w
+}
+
+// Host counts the bytes that a rank offloads to host memory for the whole of training.
 type Host struct {
 	Weights   int64 `json:"weights,omitempty"`
 	Gradients int64 `json:"gradients,omitempty"`
-	// State is that of the optimizer, which steps on the host the Stepped bytes of weights.
+	// State is the optimizer's. It updates Stepped bytes of weights on the host.
 	State   int64 `json:"state,omitempty"`
 	Stepped int64 `json:"stepped,omitempty"`
-	// Rounding is what page-locked memory has beyond what is in use: blocks are larger than what was asked for,
-	// and stay where they were freed.
+	// Rounding is the excess of page-locked memory over the bytes in use: blocks are
+	// larger than requested, and freed ones stay allocated.
 	Rounding int64 `json:"rounding,omitempty"`
 }
 
@@ -158,10 +202,10 @@ func (h *Host) Pin(part *int64, bytes int64) {
 	h.Rounding += pinned(bytes) - bytes
 }
 
-// Cache adds a block that has been freed: the allocator of page-locked memory gives none back.
+// Cache adds a freed block, which the allocator of page-locked memory keeps.
 func (h *Host) Cache(bytes int64) { h.Rounding += pinned(bytes) }
 
-// pinned returns the size of a block of page-locked memory: CachingHostAllocator takes powers of two
+// pinned returns the size of a block of page-locked memory, a power of two
 // (aten/src/ATen/core/CachingHostAllocator.h, allocate).
 func pinned(bytes int64) int64 {
 	if bytes <= 0 {
@@ -170,13 +214,13 @@ func pinned(bytes int64) int64 {
 	return 1 << bits.Len64(uint64(bytes-1))
 }
 
-// Host returns what is offloaded, to be added to.
+// Host returns the offloaded bytes for the caller to add to.
 func (t *Tape) Host() *Host { return &t.facts.Host }
 
-// onHost counts the copies of saved tensors that lie in the host's memory.
+// onHost counts the copies of saved tensors in host memory.
 type onHost struct{ bytes, pinned int64 }
 
-// saveOnHost counts a copy, or with a sign of -1 that it ends.
+// saveOnHost adds a copy, or with a sign of -1 removes one.
 func (t *Tape) saveOnHost(bytes, sign int64) {
 	h := &t.savedOnHost
 	h.bytes += sign * bytes

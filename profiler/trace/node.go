@@ -81,12 +81,12 @@ const lastSeq = int64(1) << 62
 
 func (t *Tape) newNode(name string, inputs int) *Node {
 	n := t.nodes.take()
-	t.seq++
-	n.t, n.name, n.seq, n.place = t, name, t.seq, t.place
-	if t.pipeline.part == EarlierStages {
+	t.autograd.seq++
+	n.t, n.name, n.seq, n.place = t, name, t.autograd.seq, t.place
+	if t.ranks.pipeline.part == EarlierStages {
 		n.flags = isEarlierStage
 	}
-	if t.subclassed {
+	if t.ranks.subclassed {
 		n.flags |= isSubclassed
 	}
 	if inputs <= len(n.edges) {
@@ -114,12 +114,12 @@ func (n *Node) growable() *nodeLists {
 
 // newLists returns empty lists for a node.
 func (t *Tape) newLists() *nodeLists {
-	last := len(t.freeLists) - 1
+	last := len(t.autograd.freeLists) - 1
 	if last < 0 {
 		return &nodeLists{}
 	}
-	e := t.freeLists[last]
-	t.freeLists = t.freeLists[:last]
+	e := t.autograd.freeLists[last]
+	t.autograd.freeLists = t.autograd.freeLists[:last]
 	return e
 }
 
@@ -132,7 +132,7 @@ func (n *Node) end(t *Tape) {
 		clear(e.edges)
 		clear(e.grads)
 		e.edges, e.saved, e.metas, e.grads = e.edges[:0], e.saved[:0], e.metas[:0], e.grads[:0]
-		t.freeLists = append(t.freeLists, e)
+		t.autograd.freeLists = append(t.autograd.freeLists, e)
 	}
 	t.nodes.give(n)
 }

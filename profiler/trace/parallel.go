@@ -45,18 +45,18 @@ type Sharing struct {
 // ShareAmong marks x as what one of several ranks has of a parameter.
 func (x *Tensor) ShareAmong(s Sharing) {
 	t := x.tape
-	if t.splits == nil {
-		t.splits = map[*Tensor]Sharing{}
+	if t.ranks.splits == nil {
+		t.ranks.splits = map[*Tensor]Sharing{}
 	}
-	t.splits[x] = s
+	t.ranks.splits[x] = s
 }
 
 // SplitLike gives x the mark of y, whose place it takes.
 func (x *Tensor) SplitLike(y *Tensor) {
 	t := x.tape
-	if of, split := t.splits[y]; split {
-		delete(t.splits, y)
-		t.splits[x] = of
+	if of, split := t.ranks.splits[y]; split {
+		delete(t.ranks.splits, y)
+		t.ranks.splits[x] = of
 	}
 }
 
@@ -220,7 +220,7 @@ func (f *Frame) ownIndices(indices *Tensor) (mask, own *Tensor) {
 // OwnGradient returns what fully_shard takes for the gradient of x where the ranks of another group
 // share x: g, or what its redistribution makes of it.
 func (x *Tensor) OwnGradient(g *Tensor) *Tensor {
-	of, shared := x.tape.splits[x]
+	of, shared := x.tape.ranks.splits[x]
 	switch {
 	case !shared:
 		return g

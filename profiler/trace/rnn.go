@@ -83,8 +83,8 @@ const dropoutStateBytes = 24
 // initDropout makes the state of cuDNN's dropout for the first layers that drop out. It stays for
 // the others (get_dropout_state).
 func (t *Tape) initDropout(a *RNNArgs) {
-	if a.Dropout > 0 && a.Training && t.dropoutState == nil {
-		t.dropoutState = t.workspace(onGPU(t, func(b GPU) int64 {
+	if a.Dropout > 0 && a.Training && t.libraries.dropoutState == nil {
+		t.libraries.dropoutState = t.workspace(onGPU(t, func(b GPU) int64 {
 			return int64(b.SMs*b.ThreadsPerSM) * dropoutStateBytes
 		})).retain()
 	}

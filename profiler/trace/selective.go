@@ -23,7 +23,7 @@ func KeptOperators() []string { return []string{keptMM, keptAddMM, keptBMM, kept
 
 // KeepInRegions has all regions that are checkpointed from now on, but for reentrant ones,
 // keep the results of operators.
-func (t *Tape) KeepInRegions(all []Kept) { t.kept = all }
+func (t *Tape) KeepInRegions(all []Kept) { t.autograd.kept = all }
 
 // selection is what one region keeps: the storage of its two dispatch modes.
 type selection struct {
@@ -41,10 +41,10 @@ type result struct {
 
 // newSelection begins with a region; nil if nothing is kept.
 func (t *Tape) newSelection() *selection {
-	if len(t.kept) == 0 {
+	if len(t.autograd.kept) == 0 {
 		return nil
 	}
-	return &selection{kept: t.kept, calls: map[string]int{}, store: map[string][]result{}}
+	return &selection{kept: t.autograd.kept, calls: map[string]int{}, store: map[string][]result{}}
 }
 
 // during runs f, a region's function, with what it keeps in force.
@@ -53,12 +53,12 @@ func (s *selection) during(t *Tape, again bool, f func()) {
 		s.again = again
 		clear(s.calls)
 	}
-	during(&t.selection, s, f)
+	during(&t.autograd.selection, s, f)
 }
 
 // BelowDispatch runs f, an operator of another library. Selective checkpointing sees nothing of what it calls, since
 // dispatch modes are off below an operator.
-func (t *Tape) BelowDispatch(f func()) { during(&t.selection, nil, f) }
+func (t *Tape) BelowDispatch(f func()) { during(&t.autograd.selection, nil, f) }
 
 // keeps counts a call of an operator, and tells whether its results are kept.
 func (s *selection) keeps(op string) bool {
@@ -87,13 +87,13 @@ func (s *selection) release() {
 // selected returns the results of an operator: those that the region has kept of it, or what
 // compute gives, which it may keep.
 func (t *Tape) selected(op string, compute func() []*Tensor) []*Tensor {
-	s := t.selection
-	if s == nil || t.hooks.muted || t.hooks.last || !s.keeps(op) {
+	s := t.autograd.selection
+	if s == nil || t.autograd.hooks.unwinding || t.autograd.hooks.stopping || !s.keeps(op) {
 		return compute()
 	}
 	if stored := s.store[op]; s.again && len(stored) > 0 {
 		s.store[op] = stored[1:]
-		t.begun += stored[0].begun
+		t.activations += stored[0].begun
 		outs := make([]*Tensor, len(stored[0].outs))
 		for i, x := range stored[0].outs {
 			if x != nil {
@@ -103,7 +103,7 @@ func (t *Tape) selected(op string, compute func() []*Tensor) []*Tensor {
 		}
 		return outs
 	}
-	begun := t.begun
+	begun := t.activations
 	outs := compute()
 	if s.again {
 		return outs
@@ -114,6 +114,6 @@ func (t *Tape) selected(op string, compute func() []*Tensor) []*Tensor {
 			held[i] = t.bareHeader(x.store, x.dtype, x.layout, x.offset).retain()
 		}
 	}
-	s.store[op] = append(s.store[op], result{held, t.begun - begun})
+	s.store[op] = append(s.store[op], result{held, t.activations - begun})
 	return outs
 }

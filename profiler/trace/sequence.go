@@ -16,10 +16,10 @@ type Style struct {
 
 // Parallelize puts a style around the calls of a module.
 func (t *Tape) Parallelize(p *Path, s Style) {
-	if t.styles == nil {
-		t.styles = map[*Path]Style{}
+	if t.ranks.styles == nil {
+		t.ranks.styles = map[*Path]Style{}
 	}
-	t.styles[p] = s
+	t.ranks.styles[p] = s
 }
 
 // Placed is argument x of the module that runs in the frame as its code gets it under the style of
@@ -31,7 +31,7 @@ func (f *Frame) Placed(x *Tensor) *Tensor {
 	case f.style.Gathers:
 		return f.Let(x.gatherTokens(f.style.Ranks))
 	}
-	f.t.subclassed = true // until the frame ends
+	f.t.ranks.subclassed = true // until the frame ends
 	return f.Let(x.viewAs("_FromTorchTensor", "_FromTorchTensorBackward", x.layout, x.offset, func(b *backward) {
 		b.give(0, b.grad)
 	}))
@@ -41,7 +41,7 @@ func (f *Frame) Placed(x *Tensor) *Tensor {
 // comes back is a part of the gradient, which is summed and given back by tokens.
 func (x *Tensor) gatherTokens(ranks int64) *Tensor {
 	var y *Tensor
-	during(&x.tape.subclassed, true, func() {
+	during(&x.tape.ranks.subclassed, true, func() {
 		y = x.redistributed("all_gather_into_tensor", func(x *Tensor) *Tensor { return x.gathered(ranks, 1) },
 			func(g *Tensor) *Tensor { return g.scatterSum(ranks) })
 	})
@@ -74,11 +74,11 @@ type asyncCollective struct {
 // releasesWhenRead has the input of a collective live until its result, y, is read. What other ranks of a pipeline run
 // reads nothing.
 func (y *Tensor) releasesWhenRead(input *Tensor) {
-	if y.tape.pipeline.part != OwnStage {
+	if !y.tape.ranks.here() {
 		return
 	}
 	y.store.pending = true
-	y.tape.collectives = append(y.tape.collectives, asyncCollective{y.store, input.retain()})
+	y.tape.ranks.collectives = append(y.tape.ranks.collectives, asyncCollective{y.store, input.retain()})
 }
 
 // waitForRead ends the collectives whose results the running operators read.
@@ -86,10 +86,10 @@ func (t *Tape) waitForRead() {
 	if !t.reads(func(s *storage) bool { return s.pending }) {
 		return
 	}
-	for i := len(t.collectives) - 1; i >= 0; i-- {
-		if f := t.collectives[i]; t.reads(func(s *storage) bool { return s == f.result }) {
+	for i := len(t.ranks.collectives) - 1; i >= 0; i-- {
+		if f := t.ranks.collectives[i]; t.reads(func(s *storage) bool { return s == f.result }) {
 			f.result.pending = false
-			t.collectives = slices.Delete(t.collectives, i, i+1)
+			t.ranks.collectives = slices.Delete(t.ranks.collectives, i, i+1)
 			f.input.release()
 		}
 	}

@@ -60,17 +60,17 @@ func (t *Tape) placeOf(module, line string) *place {
 // site returns the index of the place the recording is at.
 func (t *Tape) site() uint32 {
 	line := t.place.line
-	if line == "" && t.opts.Annotate && t.shown {
+	if line == "" && t.opts.Annotate && t.fromPython {
 		line = where()
 	}
 	if len(t.sites) == 0 {
 		t.at = t.newSite(line)
 	}
 	here := &t.sites[t.at]
-	if t.siteActivations == t.begun && here.native == t.native && here.place == t.place && here.where == line {
+	if t.siteFoundAt == t.activations && here.native == t.native && here.place == t.place && here.where == line {
 		return t.at // in the same activation, as a kernel is where its result was allocated
 	}
-	t.siteActivations = t.begun
+	t.siteFoundAt = t.activations
 	switch {
 	case t.isAt(&t.sites[here.next], line):
 		t.at = here.next

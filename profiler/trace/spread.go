@@ -19,7 +19,7 @@ type spread struct {
 // Spread has the modules of a model lie on several GPUs of this process: each is [OwnStage] or [OtherGPU]. Their inputs
 // are copied to where they run (AlignDevicesHook of accelerate). home is where batches are, and what the model returns.
 func (t *Tape) Spread(home StagePart, modules map[*Path]StagePart) {
-	t.spread, t.pipeline.part = &spread{home, modules}, home
+	t.ranks.spread, t.ranks.pipeline.part = &spread{home, modules}, home
 }
 
 // part returns where x lies.
@@ -32,12 +32,12 @@ func (x *Tensor) part() StagePart {
 
 // goTo has what follows run where x lies, until the returned function is called. Without [Tape.Spread] it does nothing.
 func (t *Tape) goTo(x *Tensor) (back func()) {
-	if t.spread == nil || x == nil {
+	if t.ranks.spread == nil || x == nil {
 		return func() {}
 	}
-	was := t.pipeline.part
-	t.pipeline.part = x.part()
-	return func() { t.pipeline.part = was }
+	was := t.ranks.pipeline.part
+	t.ranks.pipeline.part = x.part()
+	return func() { t.ranks.pipeline.part = was }
 }
 
 // runWith has an operator run where its arguments lie, which must be one GPU, but for single numbers.
@@ -45,7 +45,7 @@ func (t *Tape) runWith(args []*Tensor) {
 	for i, x := range args {
 		switch {
 		case i == 0:
-			t.pipeline.part = x.part()
+			t.ranks.pipeline.part = x.part()
 		case x.part() != args[0].part() && x.NDim() > 0 && args[0].NDim() > 0:
 			t.Raise(errors.New("RuntimeError: Expected all tensors to be on the same device: the model does not " +
 				"move its labels, or another argument, to the GPU of what it computes, and does not train with this " +
@@ -69,11 +69,11 @@ func (x *Tensor) ToGPUOf(y *Tensor) *Tensor { return x.toPart(y.part()) }
 // toPart is x.to(device): a copy on another GPU, or x itself. The gradient goes the way back.
 func (x *Tensor) toPart(p StagePart) *Tensor {
 	t, from := x.tape, x.part()
-	if t.spread == nil || from == p {
+	if t.ranks.spread == nil || from == p {
 		return x
 	}
 	c := t.begin("to_device", x)
-	t.pipeline.part = p
+	t.ranks.pipeline.part = p
 	y := x.emptyLike(x.dtype)
 	t.launchCopy(y, x)
 	return c.end(y.derived("ToCopyBackward0", inputs{x}, nil, func(b *backward) { b.give(0, b.grad.toPart(from)) }))
@@ -81,9 +81,9 @@ func (x *Tensor) toPart(p StagePart) *Tensor {
 
 // enterModule has the module at p run on its GPU until the frame ends, if it has one.
 func (f *Frame) enterModule(p *Path) {
-	if part, placed := f.t.spread.modules[p]; placed && !f.placed {
-		f.placed, f.before = true, f.t.pipeline.part
-		f.t.pipeline.part = part
+	if part, placed := f.t.ranks.spread.modules[p]; placed && !f.placed {
+		f.placed, f.before = true, f.t.ranks.pipeline.part
+		f.t.ranks.pipeline.part = part
 	}
 }
 
@@ -93,7 +93,7 @@ func (f *Frame) Here(x *Tensor) *Tensor {
 	if !f.placed || x == nil {
 		return x
 	}
-	y := x.toPart(f.t.pipeline.part)
+	y := x.toPart(f.t.ranks.pipeline.part)
 	if y != x { // the hook holds it until the module returns
 		f.held = append(f.held, y.retain())
 	}
@@ -111,13 +111,13 @@ func (f *Frame) AllHere(args []*Tensor) []*Tensor {
 // Home returns the parts of what a model returns as its caller gets them: on the GPU that the batch came from
 // (io_same_device). All of them are copied before any is freed. Nil stays nil.
 func (t *Tape) Home(xs []*Tensor) []*Tensor {
-	if t.spread == nil {
+	if t.ranks.spread == nil {
 		return xs
 	}
 	home := make([]*Tensor, len(xs))
 	for i, x := range xs {
 		if x != nil {
-			home[i] = x.retain().toPart(t.spread.home)
+			home[i] = x.retain().toPart(t.ranks.spread.home)
 		}
 	}
 	for i, x := range xs {

@@ -49,13 +49,13 @@ type skippedCall struct{ output, next uint32 }
 // numbers (see [Tensor.Number]). Calls that need not run again are noted in skipped, unless that is nil, and skipped
 // in passes after it. A nil boundary ends the pass.
 func (t *Tape) StagePass(b StageBoundary, received map[uint32]*Tensor, skipped SkippedCalls) {
-	t.pipeline = pipeline{boundary: b, received: received, skipped: skipped}
+	t.ranks.pipeline = pipeline{boundary: b, received: received, skipped: skipped}
 }
 
 // CallOrSkip runs the call of a module with x, which leaves nothing behind but its output. Where it is known to be in
 // another stage with no boundary in it, one operator takes its place.
 func (t *Tape) CallOrSkip(p *Path, x *Tensor, call func() *Tensor) *Tensor {
-	b := &t.pipeline
+	b := &t.ranks.pipeline
 	if b.skipped == nil || b.part == OwnStage {
 		return call()
 	}
@@ -92,31 +92,33 @@ func (b *pipeline) send(x *Tensor) {
 }
 
 // EnterStage says which stages the code from here on belongs to.
-func (t *Tape) EnterStage(p StagePart) { t.pipeline.part = p }
+func (t *Tape) EnterStage(p StagePart) { t.ranks.pipeline.part = p }
 
 // OnOtherRank runs f as the code of later stages where other is set, else as part of what runs now; of a model that is
 // spread over GPUs, on another GPU or on the tape's own.
 func (t *Tape) OnOtherRank(other bool, f func()) {
-	was := t.pipeline.part
-	defer func() { t.pipeline.part = was }()
+	was := t.ranks.pipeline.part
+	defer func() { t.ranks.pipeline.part = was }()
 	switch {
-	case t.spread != nil && other:
-		t.pipeline.part = OtherGPU
-	case t.spread != nil:
-		t.pipeline.part = OwnStage
+	case t.ranks.spread != nil && other:
+		t.ranks.pipeline.part = OtherGPU
+	case t.ranks.spread != nil:
+		t.ranks.pipeline.part = OwnStage
 	case other:
-		t.pipeline.part = LaterStages
+		t.ranks.pipeline.part = LaterStages
 	}
 	f()
 }
 
 // OnHost runs f on the host, whose memory is not counted. In passes through the stages of a pipeline, and where weights
 // come and go, a tensor without memory is one that other ranks have: f runs on the device there.
-func (t *Tape) OnHost(f func()) { t.OnOtherRank(t.pipeline.boundary == nil && t.onEmptyRead == nil, f) }
+func (t *Tape) OnHost(f func()) {
+	t.OnOtherRank(t.ranks.pipeline.boundary == nil && t.onEmptyRead == nil, f)
+}
 
 // OnHost reports whether x lies in the host's memory.
 func (x *Tensor) OnHost() bool {
-	return x.store.blank && !x.store.otherGPU && x.store.bytes > 0 && x.tape.pipeline.boundary == nil &&
+	return x.store.blank && !x.store.otherGPU && x.store.bytes > 0 && x.tape.ranks.pipeline.boundary == nil &&
 		x.tape.onEmptyRead == nil
 }
 
@@ -144,7 +146,7 @@ func (b *pipeline) fill(s *storage) {
 
 // crossesBoundary tells the boundary of what a kernel reads. It reports whether another rank runs the kernel.
 func (t *Tape) crossesBoundary(reads []*Tensor) bool {
-	b := &t.pipeline
+	b := &t.ranks.pipeline
 	if b.boundary == nil || b.part == EarlierStages {
 		return b.part != OwnStage
 	}
@@ -168,7 +170,7 @@ func (x *Tensor) isSent() bool {
 
 // followAcross is called with a tensor that is about to become the input of a node.
 func (t *Tape) followAcross(x *Tensor) {
-	b := &t.pipeline
+	b := &t.ranks.pipeline
 	if x.node == nil || b.part == EarlierStages {
 		return
 	}

@@ -6,10 +6,6 @@ import "github.com/vprof/vprof/profiler/program"
 // before anything runs on another.
 func (t *Tape) Streams(names ...string) { t.prog.Streams = names }
 
-// On runs f with a stream current, as torch.cuda.stream does: what is allocated comes
-// from its pool, and kernels wait in its queue.
-func (t *Tape) On(s program.Stream, f func()) { during(&t.stream, s, f) }
-
 // RecordEvent puts an event into the queue of a stream.
 func (t *Tape) RecordEvent(s program.Stream) uint32 {
 	e := uint32(len(t.prog.Events))
@@ -51,17 +47,14 @@ func (t *Tape) Collective(w program.Work, group int64, out, in *Tensor) {
 func (x *Tensor) FreeStorage() {
 	s := x.store
 	if !s.blank {
-		x.tape.live -= s.bytes
-		x.tape.emit(program.Free, s.buffer)
+		x.tape.free(s)
 		s.blank = true
 	}
 }
 
 // Unallocated returns a flat tensor whose storage is empty until [Tensor.AllocStorage].
 func (t *Tape) Unallocated(d DType, n int64) *Tensor {
-	s := t.stores.take()
-	s.bytes, s.blank = n*d.Size(), true
-	return t.header(s, d, t.contiguous([]int64{n}), 0)
+	return t.unallocated(d, t.contiguous([]int64{n}))
 }
 
 // AllocStorage is untyped_storage().resize_() to what the tensor needs, if its storage
@@ -71,12 +64,11 @@ func (x *Tensor) AllocStorage(op string, c program.Class) {
 	if !s.blank || s.bytes == 0 {
 		return
 	}
-	wasOp, wasNative, class := t.op, t.native, t.class
-	t.op, t.native, t.class = op, op, c
-	fresh := t.allocate(s.bytes)
-	s.buffer, s.blank = fresh.buffer, fresh.blank
-	t.stores.give(fresh)
-	t.op, t.native, t.class = wasOp, wasNative, class
+	t.as(op, op, c, func() {
+		fresh := t.allocate(s.bytes)
+		s.buffer, s.blank = fresh.buffer, fresh.blank
+		t.stores.give(fresh)
+	})
 }
 
 // Part returns a view of n elements of a flat tensor, from an offset on, in a shape.
@@ -116,10 +108,11 @@ func (x *Tensor) Touch() {
 func (t *Tape) fetch(reads []*Tensor) {
 	for _, x := range reads {
 		if x != nil && x.store.blank && x.store.bytes > 0 {
-			op, native, class, stream, python := t.op, t.native, t.class, t.stream, t.python
+			at, class, stream := t.location(), t.class, t.stream
 			t.stream, t.python = 0, true
 			t.RunHook(func() { t.onEmptyRead(x) })
-			t.op, t.native, t.class, t.stream, t.python = op, native, class, stream, python
+			t.resume(at)
+			t.class, t.stream = class, stream
 		}
 	}
 }

@@ -1,0 +1,97 @@
+package trace
+
+import "github.com/vprof/vprof/profiler/program"
+
+// interpreter is the part of a tape that tracks the code that runs: the activations of
+// operators, Python frames, and the module, class and stream that new buffers get.
+type interpreter struct {
+	*scope
+	calls  []*call // the stack of activations, of which depth are running
+	depth  int
+	temps  []*Tensor // temporaries of the activations that run
+	locals []*Tensor // their C++ locals
+	frames []*Frame  // ended frames, for reuse
+	// activations counts the activations so far, except casts.
+	activations int
+
+	fromPython bool   // Python called op
+	node       string // the running autograd node, "" in forward
+	place      *place // the module that runs
+	at         uint32 // index of the last event's site
+	// siteFoundAt is the number of activations when at was found. If more have begun
+	// since, the site must be looked up again.
+	siteFoundAt int
+
+	step   int            // the training step, -1 in set-up
+	class  program.Class  // of new buffers
+	stream program.Stream // the current stream
+	casts  autocast
+
+	// wrappers are called around the forward passes of modules; nil if there are none.
+	wrappers map[*Path]Wrapper
+	// linear replaces linear layers unless it is nil.
+	linear func(f *Frame, x, weight, bias *Tensor) *Tensor
+	// keepOutputs binds a model's outputs, see [Tape.KeepOutputs].
+	keepOutputs func(xs []*Tensor)
+}
+
+// newInterpreter returns the state at the start of a recording: Python code in set-up.
+func newInterpreter() interpreter {
+	return interpreter{scope: &scope{python: true}, step: -1, class: program.Temporaries}
+}
+
+// scope describes the code that runs.
+type scope struct {
+	op     string // operator called from Python or by the autograd node
+	native string // innermost operator
+	point  point  // innermost activation, except casts
+	python bool   // the innermost activation is Python, not C++
+}
+
+// point is a position in a recording: the ordinal of the innermost activation, and the
+// number of buffers when it began to compute.
+type point struct{ ordinal, buffers int }
+
+// location is the part of the state that other code, such as a hook, changes and that its
+// caller restores.
+type location struct {
+	op, native, node string
+	place            *place
+	python           bool
+}
+
+// location returns the current location.
+func (in *interpreter) location() location {
+	return location{in.op, in.native, in.node, in.place, in.python}
+}
+
+// resume restores a location.
+func (in *interpreter) resume(p location) {
+	in.op, in.native, in.node, in.place, in.python = p.op, p.native, p.node, p.place, p.python
+}
+
+// as runs f under the names of an operator, with new buffers in class c.
+func (in *interpreter) as(op, native string, c program.Class, f func()) {
+	wasOp, wasNative, class := in.op, in.native, in.class
+	in.op, in.native, in.class = op, native, c
+	f()
+	in.op, in.native, in.class = wasOp, wasNative, class
+}
+
+// during runs f while a variable has a value.
+func during[T any](variable *T, value T, f func()) {
+	before := *variable
+	*variable = value
+	f()
+	*variable = before
+}
+
+// SetStep sets the training step that is recorded from here on; -1 is set-up.
+func (t *Tape) SetStep(step int) { t.step = step }
+
+// In runs f with new buffers in class c.
+func (t *Tape) In(c program.Class, f func()) { during(&t.class, c, f) }
+
+// On runs f with a stream current, as torch.cuda.stream does. Allocations come from the
+// stream's pool, and kernels wait in its queue.
+func (t *Tape) On(s program.Stream, f func()) { during(&t.stream, s, f) }
