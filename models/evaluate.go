@@ -3,9 +3,8 @@ package models
 import (
 	"errors"
 	"fmt"
-	"slices"
-	"strconv"
-	"strings"
+
+	"github.com/vprof/vprof/internal/options"
 )
 
 // Evaluation is what a trainer does between training steps: batches without gradients, in evaluation
@@ -29,38 +28,17 @@ const (
 	mostWritten   = 1 << 17
 )
 
-// evaluationNumber is a number of an evaluation as its text has it, and the largest that it may be.
-type evaluationNumber struct {
-	name  string
-	value *int
-	most  int
-}
-
-func (e *Evaluation) numbers() []evaluationNumber {
-	return []evaluationNumber{
-		{"batch", &e.Batch, mostEvaluated}, {"scores", &e.Scores, mostKept}, {"new-tokens", &e.NewTokens, mostWritten},
-	}
+// evaluationOptions holds the options, in the order in which they are written.
+var evaluationOptions = options.Table[Evaluation]{
+	options.Count("batch", 1, mostEvaluated, func(e *Evaluation) *int { return &e.Batch }),
+	options.Count("scores", 1, mostKept, func(e *Evaluation) *int { return &e.Scores }),
+	options.Count("new-tokens", 1, mostWritten, func(e *Evaluation) *int { return &e.NewTokens }),
 }
 
 // ParseEvaluation reads an evaluation like "batch=8,scores=4".
 func ParseEvaluation(text string) (e Evaluation, err error) {
-	numbers := e.numbers()
-	for option := range strings.SplitSeq(text, ",") {
-		name, value, _ := strings.Cut(option, "=")
-		i := slices.IndexFunc(numbers, func(o evaluationNumber) bool { return o.name == name })
-		if i < 0 {
-			return e, fmt.Errorf("%q is no option of an evaluation; write batch=8,scores=4 or batch=8,new-tokens=128",
-				option)
-		}
-		o := numbers[i]
-		n, err := strconv.Atoi(value)
-		if err != nil || n < 1 || n > o.most {
-			return e, fmt.Errorf("%s: %q is not a number from 1 to %d", name, value, o.most)
-		}
-		if *o.value != 0 {
-			return e, fmt.Errorf("%s is given twice", name)
-		}
-		*o.value = n
+	if err := evaluationOptions.Read(&e, "", text); err != nil {
+		return e, fmt.Errorf("%w, as in batch=8,scores=4 or batch=8,new-tokens=128", err)
 	}
 	if e.Scores > 0 && e.NewTokens > 0 {
 		return e, errors.New("scores and new-tokens: a trainer that generates takes no scores; give one of them")
@@ -69,15 +47,7 @@ func ParseEvaluation(text string) (e Evaluation, err error) {
 }
 
 // String returns the evaluation as [ParseEvaluation] reads it.
-func (e Evaluation) String() string {
-	var words []string
-	for _, o := range e.numbers() {
-		if *o.value != 0 {
-			words = append(words, o.name+"="+strconv.Itoa(*o.value))
-		}
-	}
-	return strings.Join(words, ",")
-}
+func (e Evaluation) String() string { return evaluationOptions.Text(&e) }
 
 // Words returns what an evaluation keeps or makes besides its loss.
 func (e Evaluation) Words() string {

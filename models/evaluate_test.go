@@ -24,11 +24,11 @@ func TestEvaluationsComeBackFromTheirText(t *testing.T) {
 
 func TestBadEvaluationsAreNamed(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                      `"" is no option of an evaluation`,
-		"8":                     `"8" is no option of an evaluation; write batch=8,scores=4`,
-		"batch=0":               `batch: "0" is not a number from 1`,
-		"scores=1000":           `scores: "1000" is not a number from 1 to 256`,
-		"batch=8,batch=8":       "batch is given twice",
+		"":                      `"" is not key=value; the options are batch, scores, new-tokens`,
+		"8":                     `"8" is not key=value`,
+		"batch=0":               `batch: "0" is not a whole number from 1`,
+		"scores=1000":           `scores: "1000" is not a whole number from 1 to 256`,
+		"batch=8,batch=8":       "batch: given twice",
 		"scores=2,new-tokens=8": "a trainer that generates takes no scores",
 	} {
 		_, err := ParseEvaluation(text)

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/internal/nearest"
+	"github.com/vprof/vprof/internal/options"
 )
 
 // Field is one field of a [Case]: how people write and read it on command lines, in files of
@@ -175,7 +176,7 @@ func counted(check func(int) error, at func(*Case) *int) form {
 			err = check(n)
 		}
 		return n, err
-	}, at, number)
+	}, at, options.Number)
 }
 
 // oneWord finds the word that a text spells, in upper or lower case, with hyphens or without.
@@ -189,14 +190,7 @@ func oneWord(what, text string, values []string) (string, error) {
 
 // truth is true or false.
 func truth(at func(*Case) *bool) form {
-	read := func(text string) (bool, error) {
-		on, err := strconv.ParseBool(text)
-		if err != nil {
-			err = fmt.Errorf("%q is neither true nor false", text)
-		}
-		return on, err
-	}
-	return valued(read, at, func(on bool) string {
+	return valued(options.ParseTruth, at, func(on bool) string {
 		if on {
 			return "true"
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/nearest"
+	"github.com/vprof/vprof/internal/options"
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
@@ -154,7 +155,7 @@ var fields = []Field{
 		Name: "empty-cache", JSON: "empty_cache", Group: GroupHow, Bare: "1",
 		Usage: "call torch.cuda.empty_cache() every `n` steps: after the step, in the loop trainer before backward, " +
 			"as torch_empty_cache_steps has it (default: never)",
-		form: form{parseEmptyCache, func(c *Case) string { return number(c.EmptyCache) }},
+		form: form{parseEmptyCache, func(c *Case) string { return options.Number(c.EmptyCache) }},
 		say:  func(_ *Case, text string) string { return "empty_cache every " + text },
 	},
 	{
@@ -229,7 +230,7 @@ var fields = []Field{
 		Name: "dataset-on-gpu", JSON: "dataset_bytes", Label: "data set", Group: GroupWhat,
 		Usage: "also count training data that lies on the GPU for the whole run, as `size` like 3.2GiB " +
 			"(default: it comes from the host)",
-		form: form{parseDataset, func(c *Case) string { return number(c.Dataset) }},
+		form: form{parseDataset, func(c *Case) string { return options.Number(c.Dataset) }},
 		say:  func(c *Case, _ string) string { return bytesize.Format(c.Dataset) + " of data on the GPU" },
 	},
 	{
@@ -423,14 +424,6 @@ func parseDataset(text string) (func(*Case), error) {
 		err = fmt.Errorf("%d bytes are no data set that a GPU could hold", n)
 	}
 	return func(c *Case) { c.Dataset = n }, err
-}
-
-// number returns a number as text; empty for zero.
-func number[T int | int64](n T) string {
-	if n == 0 {
-		return ""
-	}
-	return strconv.FormatInt(int64(n), 10)
 }
 
 // texts are values as people write them.

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/internal/lists"
+	"github.com/vprof/vprof/internal/options"
 )
 
 // LoRA are low-rank adapters of linear layers of a frozen model, as
@@ -39,8 +40,8 @@ type LoRA struct {
 	// DoRA scales the rows of adapted weights by trained magnitudes: use_dora.
 	// [PeftDoRA] or [TorchtuneDoRA]; empty for none.
 	DoRA string
-	// InWeightsType has adapters in the type of the weights, as torchtune's and those of peft
-	// with autocast_adapter_dtype=False; others are in fp32.
+	// InWeightsType puts adapters into the type of the weights, as torchtune does, and peft with
+	// autocast_adapter_dtype=False; others are in fp32.
 	InWeightsType bool
 	// NoTowers leaves out layers that a step on text holds and never calls: those of towers
 	// that see or hear, and what joins them to the language model.
@@ -89,189 +90,173 @@ const (
 // maxRank is more than anybody uses: the widest layers have no higher rank.
 const maxRank = 1 << 16
 
-// ParseLoRA reads options like "r=8,alpha=16,dropout=0.05,target=all-linear".
-// Several targets are joined by "+", or follow each other:
-// "target=q_proj,v_proj"; so are modules to save, "save=embed_tokens+lm_head". A regular
-// expression comes last: "match=REGEX". Parameters of experts, which are in no layer, are
-// adapted by "parameters=experts.gate_up_proj+experts.down_proj"; then layers are, too, where
-// "target=" or "match=" says so. What is left out is as in peft: rank 8, alpha 8, no
-// dropout; all linear layers.
+// ParseLoRA reads options like "r=8,alpha=16,dropout=0.05,target=all-linear". Elements of lists are joined by "+", or
+// follow each other: "target=q_proj,v_proj". A regular expression, "match=REGEX", comes last, and "method=NAME" of
+// another method of peft first. What is left out is as in peft: rank 8, alpha 8, no dropout; all linear layers.
 func ParseLoRA(text string) (LoRA, error) {
 	l := LoRA{Rank: 8, Alpha: 8}
-	seen := map[string]bool{}
-	last := ""
 	text, match, matched := strings.Cut(text, "match=")
 	if matched {
-		if err := l.set("match", match); err != nil {
-			return LoRA{}, fmt.Errorf("match: %w", err)
+		if err := l.Set(options.Pair{Key: "match", Value: match}); err != nil {
+			return LoRA{}, err
 		}
 		if text = strings.TrimSuffix(text, ","); text == "" {
 			return l, nil
 		}
 	}
-	all := false
-	if i := strings.Index(text, "method="); i > 0 {
+	if strings.Index(text, "method=") > 0 {
 		return LoRA{}, errors.New("method: it comes first, as what follows are its options")
 	}
-	for field := range strings.SplitSeq(text, ",") {
-		key, value, ok := strings.Cut(strings.TrimSpace(field), "=")
-		switch {
-		case ok && seen[key]:
-			return LoRA{}, fmt.Errorf("%s: given twice", key)
-		case !ok && last == "target" && len(l.Targets) > 0:
-			key, value = last, strings.Join(l.Targets, "+")+"+"+key
-		case !ok && last == "save":
-			key, value = last, strings.Join(l.Save, "+")+"+"+key
-		case !ok && last == "parameters":
-			key, value = last, strings.Join(l.Parameters, "+")+"+"+key
-		case !ok:
-			return LoRA{}, fmt.Errorf("%q is not key=value; %s", field, keysOfLoRA)
+	pairs, err := loraOptions.Pairs("", text)
+	if err != nil {
+		return LoRA{}, err
+	}
+	all := false
+	for _, p := range pairs {
+		if err := l.Set(p); err != nil {
+			return LoRA{}, err
 		}
-		last, seen[key] = key, true
-		if err := l.put(key, value); err != nil {
-			return LoRA{}, fmt.Errorf("%s: %w", key, err)
+		if matched && p.Key == "target" {
+			return LoRA{}, errors.New("match: target is given, too; layers are chosen one way")
 		}
-		all = all || key == "target" && value == allLinear
+		all = all || p == options.Pair{Key: "target", Value: allLinear}
 	}
 	if all && len(l.Parameters) > 0 {
 		l.Targets = []string{allLinear}
 	}
-	if matched && seen["target"] {
-		return LoRA{}, errors.New("match: target is given, too; layers are chosen one way")
-	}
 	return l, nil
 }
 
-const keysOfLoRA = "the keys are method, r, alpha, dropout, dtype, dora, target, towers, parameters, save, match, " +
-	"and peft's exclude_modules, layers_to_transform, rank_pattern, bias, lora_bias and trainable_token_indices"
-
-// ofAllMethods are the keys that mean the same for each method of peft.
-var ofAllMethods = []string{
-	"method", "dtype", "target", "towers", "save", "match", "exclude_modules", "layers_to_transform", "bias",
-}
-
-// put sets what a key says, of another method than LoRA among its options.
-func (l *LoRA) put(key, value string) error {
-	switch {
-	case key == "method":
-		if l.Method = value; value == "lora" {
-			l.Method = ""
-		}
-		return nil
-	case l.Method == "" || slices.Contains(ofAllMethods, key):
-		return l.set(key, value)
+// Set sets one option. Options that another method than LoRA does not share are kept as texts for the method.
+func (l *LoRA) Set(p options.Pair) error {
+	if l.Method == "" || loraOptions.Has(l.Method, p.Key) {
+		return loraOptions.Set(l, l.Method, p)
 	}
 	if l.Options == nil {
 		l.Options = map[string]string{}
 	}
-	l.Options[key] = value
+	l.Options[p.Key] = p.Value
 	return nil
 }
 
-func (l *LoRA) set(key, value string) (err error) {
-	switch key {
-	case "r":
-		l.Rank, err = parseWithin(value, 1, maxRank)
-	case "alpha":
-		l.Alpha, err = parseWithin(value, 0, 1<<30)
-	case "dropout":
-		l.Dropout, err = strconv.ParseFloat(value, 64)
-		if err != nil || !(l.Dropout >= 0 && l.Dropout < 1) {
-			return fmt.Errorf("%q is not a probability below 1", value)
+// loraOptions holds the options, in the order in which they are written. Those for the method "" belong to LoRA alone.
+var loraOptions = options.Table[LoRA]{
+	{Key: "method", Read: (*LoRA).setMethod, Write: (*LoRA).methodText},
+	loraNumber("r", 1, maxRank, func(l *LoRA) *int64 { return &l.Rank }),
+	loraNumber("alpha", 0, 1<<30, func(l *LoRA) *int64 { return &l.Alpha }),
+	options.Of("dropout", parseDropout, func(l *LoRA) *float64 { return &l.Dropout }, dropoutText).For(""),
+	options.Choice("dtype", "fp32", "weights", func(l *LoRA) *bool { return &l.InWeightsType }),
+	options.Of("dora", parseDoRA, func(l *LoRA) *string { return &l.DoRA }, unchanged).For(""),
+	options.Off("towers", func(l *LoRA) *bool { return &l.NoTowers }),
+	options.Names("exclude_modules", func(l *LoRA) *[]string { return &l.Excluded }),
+	options.Of("layers_to_transform", parseNumbers, func(l *LoRA) *[]int64 { return &l.Blocks }, joined),
+	options.Of("rank_pattern", parsePatterns, func(l *LoRA) *[]RankPattern { return &l.Patterns }, joined).For(""),
+	options.Of("bias", parseBias, func(l *LoRA) *string { return &l.Bias }, unchanged),
+	options.Truth("lora_bias", func(l *LoRA) *bool { return &l.Biased }).For(""),
+	options.Of("trainable_token_indices", parseNumbers, func(l *LoRA) *[]int64 { return &l.Tokens }, joined).For(""),
+	options.Names("save", func(l *LoRA) *[]string { return &l.Save }),
+	options.Names("parameters", func(l *LoRA) *[]string { return &l.Parameters }).For(""),
+	{Key: "target", Lists: true, Read: (*LoRA).setTarget, Write: (*LoRA).targetText},
+	options.Of("match", parseExpression, func(l *LoRA) *string { return &l.Match }, unchanged),
+}
+
+// loraNumber returns a number that LoRA always writes, and other methods never.
+func loraNumber(key string, least, most int64, at func(*LoRA) *int64) options.Option[LoRA] {
+	o := options.Count(key, least, most, at).For("")
+	o.Write = func(l *LoRA) string {
+		if l.Method != "" {
+			return ""
 		}
-	case "dora":
-		on, err := strconv.ParseBool(value)
-		switch {
-		case value == TorchtuneDoRA:
-			l.DoRA = value
-		case err != nil:
-			return fmt.Errorf("%q is neither true nor false, nor torchtune", value)
-		case on:
-			l.DoRA = PeftDoRA
-		}
-	case "dtype":
-		if value != "weights" && value != "fp32" {
-			return fmt.Errorf("%q is neither weights nor fp32", value)
-		}
-		l.InWeightsType = value == "weights"
-	case "towers":
-		with, wrong := strconv.ParseBool(value)
-		if wrong != nil {
-			return fmt.Errorf("%q is neither true nor false", value)
-		}
-		l.NoTowers = !with
-	case "match":
-		if _, err = regexp.Compile(value); err != nil || value == "" {
-			return fmt.Errorf("%q is no regular expression that vprof reads, which has no look-ahead", value)
-		}
-		l.Match = value
-	default:
-		return l.setList(key, value)
+		return strconv.FormatInt(*at(l), 10)
+	}
+	return o
+}
+
+func (l *LoRA) setMethod(name string) error {
+	if l.Method = name; name == "lora" {
+		l.Method = ""
+	}
+	return nil
+}
+
+// methodText returns the method with its own options behind it.
+func (l *LoRA) methodText() string {
+	text := l.Method
+	for _, key := range slices.Sorted(maps.Keys(l.Options)) {
+		text += "," + key + "=" + l.Options[key]
+	}
+	return text
+}
+
+func (l *LoRA) setTarget(text string) (err error) {
+	if l.Targets = nil; text != allLinear {
+		l.Targets, err = options.ParseNames(text)
 	}
 	return err
 }
 
-// setList sets what a key says that has parts joined by "+", or words.
-func (l *LoRA) setList(key, value string) (err error) {
-	switch key {
-	case "target":
-		l.Targets = nil
-		if value == allLinear {
-			return nil
-		}
-		l.Targets, err = namesIn(value, allLinear+", or names like q_proj+v_proj")
-	case "parameters":
-		l.Parameters, err = namesIn(value, "names like experts.gate_up_proj+experts.down_proj")
-	case "save":
-		l.Save, err = namesIn(value, "names like embed_tokens+lm_head")
-	case "exclude_modules":
-		l.Excluded, err = namesIn(value, "names like gate_proj+up_proj")
-	case "layers_to_transform":
-		l.Blocks, err = numbersIn(value)
-	case "trainable_token_indices":
-		l.Tokens, err = numbersIn(value)
-	case "rank_pattern":
-		l.Patterns, err = patternsIn(value)
-	case "bias":
-		return l.setBias(value)
-	case "lora_bias":
-		if l.Biased, err = strconv.ParseBool(value); err != nil {
-			return fmt.Errorf("%q is neither true nor false", value)
-		}
-	default:
-		return fmt.Errorf("there is no such key; %s", keysOfLoRA)
-	}
-	return err
-}
-
-// setBias takes lora_only, boft_only and the like for one.
-func (l *LoRA) setBias(value string) error {
+func (l *LoRA) targetText() string {
 	switch {
-	case value == "none":
-		l.Bias = ""
-	case value == AllBiases:
-		l.Bias = AllBiases
-	case strings.HasSuffix(value, "_only"):
-		l.Bias = AdaptedBiases
-	default:
-		return fmt.Errorf("%q is none of none, all and lora_only", value)
+	case l.Match != "":
+		return ""
+	case len(l.Targets) == 0 && len(l.Parameters) == 0:
+		return allLinear
 	}
-	return nil
+	return options.JoinNames(l.Targets)
 }
 
-// namesIn are names joined by "+", none of them empty; usual says what they are.
-func namesIn(text, usual string) ([]string, error) {
-	names := strings.Split(text, "+")
-	if slices.Contains(names, "") {
-		return nil, fmt.Errorf("%q has an empty name; use %s", text, usual)
+func parseDropout(text string) (float64, error) {
+	p, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(p >= 0 && p < 1) {
+		return 0, fmt.Errorf("%q is not a probability below 1", text)
 	}
-	return names, nil
+	return p, nil
 }
 
-// numbersIn are whole numbers joined by "+".
-func numbersIn(text string) (numbers []int64, err error) {
+func dropoutText(p float64) string {
+	if p == 0 {
+		return ""
+	}
+	return strconv.FormatFloat(p, 'g', -1, 64)
+}
+
+func parseDoRA(text string) (string, error) {
+	on, err := options.ParseTruth(text)
+	switch {
+	case text == TorchtuneDoRA:
+		return text, nil
+	case err != nil:
+		return "", fmt.Errorf("%w, nor %s", err, TorchtuneDoRA)
+	case !on:
+		return "", nil
+	}
+	return PeftDoRA, nil
+}
+
+func parseExpression(text string) (string, error) {
+	if _, err := regexp.Compile(text); err != nil || text == "" {
+		return "", fmt.Errorf("%q is no regular expression that vprof reads, which has no look-ahead", text)
+	}
+	return text, nil
+}
+
+// parseBias reads which biases are trained; lora_only, boft_only and the like mean those of adapted layers.
+func parseBias(text string) (string, error) {
+	switch {
+	case text == "none":
+		return "", nil
+	case text == AllBiases:
+		return AllBiases, nil
+	case strings.HasSuffix(text, "_only"):
+		return AdaptedBiases, nil
+	}
+	return "", fmt.Errorf("%q is none of none, all and lora_only", text)
+}
+
+// parseNumbers reads whole numbers joined by "+".
+func parseNumbers(text string) (numbers []int64, err error) {
 	for part := range strings.SplitSeq(text, "+") {
-		n, err := parseWithin(part, 0, 1<<31)
+		n, err := options.Within(part, 0, 1<<31)
 		if err != nil {
 			return nil, fmt.Errorf("%w; several are joined by +, as in 3+4", err)
 		}
@@ -280,31 +265,23 @@ func numbersIn(text string) (numbers []int64, err error) {
 	return numbers, nil
 }
 
-// patternsIn reads ranks like "down_proj:64+k_proj:16".
-func patternsIn(text string) (patterns []RankPattern, err error) {
+// parsePatterns reads ranks like "down_proj:64+k_proj:16".
+func parsePatterns(text string) (patterns []RankPattern, err error) {
 	for part := range strings.SplitSeq(text, "+") {
 		i := strings.LastIndexByte(part, ':')
 		if i < 1 {
 			return nil, fmt.Errorf("%q is not a layer's name and a rank, as in down_proj:64", part)
 		}
-		rank, err := parseWithin(part[i+1:], 1, maxRank)
+		rank, err := options.Within(part[i+1:], 1, maxRank)
 		if err != nil {
 			return nil, err
 		}
-		if _, err := regexp.Compile(part[:i]); err != nil {
-			return nil, fmt.Errorf("%q is no regular expression that vprof reads, which has no look-ahead", part[:i])
+		if _, err := parseExpression(part[:i]); err != nil {
+			return nil, err
 		}
 		patterns = append(patterns, RankPattern{part[:i], rank})
 	}
 	return patterns, nil
-}
-
-func parseWithin(value string, low, high int64) (int64, error) {
-	n, err := strconv.ParseInt(value, 10, 64)
-	if err != nil || n < low || n > high {
-		return 0, fmt.Errorf("%q is not a whole number from %d to %d", value, low, high)
-	}
-	return n, nil
 }
 
 // String returns what [ParseLoRA] reads; empty for nil.
@@ -312,44 +289,11 @@ func (l *LoRA) String() string {
 	if l == nil {
 		return ""
 	}
-	target := "target=" + allLinear
-	switch {
-	case l.Match != "":
-		target = "match=" + l.Match
-	case len(l.Targets) > 0:
-		target = "target=" + strings.Join(l.Targets, "+")
-	case len(l.Parameters) > 0:
-		target = ""
-	}
-	var fields []string
-	add := func(given bool, field string) {
-		if given {
-			fields = append(fields, field)
-		}
-	}
-	if l.Method != "" {
-		add(true, "method="+l.Method)
-		for _, key := range slices.Sorted(maps.Keys(l.Options)) {
-			add(true, key+"="+l.Options[key])
-		}
-	} else {
-		add(true, fmt.Sprintf("r=%d,alpha=%d", l.Rank, l.Alpha))
-	}
-	add(l.Dropout > 0, fmt.Sprintf("dropout=%g", l.Dropout))
-	add(l.InWeightsType, "dtype=weights")
-	add(l.DoRA != "", "dora="+l.DoRA)
-	add(l.NoTowers, "towers=false")
-	add(len(l.Excluded) > 0, "exclude_modules="+strings.Join(l.Excluded, "+"))
-	add(len(l.Blocks) > 0, "layers_to_transform="+joined(l.Blocks))
-	add(len(l.Patterns) > 0, "rank_pattern="+joined(l.Patterns))
-	add(l.Bias != "", "bias="+l.Bias)
-	add(l.Biased, "lora_bias=true")
-	add(len(l.Tokens) > 0, "trainable_token_indices="+joined(l.Tokens))
-	add(len(l.Save) > 0, "save="+strings.Join(l.Save, "+"))
-	add(len(l.Parameters) > 0, "parameters="+strings.Join(l.Parameters, "+"))
-	add(target != "", target)
-	return strings.Join(fields, ",")
+	return loraOptions.Text(l)
 }
+
+// unchanged returns a text as it is.
+func unchanged(text string) string { return text }
 
 // joined are values with "+" between them.
 func joined[T any](values []T) string {

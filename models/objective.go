@@ -3,11 +3,8 @@ package models
 import (
 	"cmp"
 	"fmt"
-	"slices"
-	"strconv"
-	"strings"
 
-	"github.com/vprof/vprof/internal/nearest"
+	"github.com/vprof/vprof/internal/options"
 )
 
 // Objective is what a language model learns from pairs of answers, or from answers that
@@ -78,117 +75,47 @@ const (
 // ObjectiveTrainers returns the values of [Objective.As] of what is learnt from compared answers.
 func ObjectiveTrainers() []string { return []string{AsLLaMAFactory, AsSwift, AsTorchtune} }
 
+// objectiveOptions holds the options, in the order in which they are written.
+var objectiveOptions = options.Table[Objective]{
+	options.Count("completion", 1, mostCompletion, func(o *Objective) *int64 { return &o.Completion }).
+		For(GRPO, EBFT, GKD),
+	options.Switch("reference", func(o *Objective) *bool { return &o.Reference }).For(GRPO, EBFT),
+	options.Switch("old", func(o *Objective) *bool { return &o.Old }).For(GRPO, EBFT),
+	options.Count("chunks", 1, mostChunks, func(o *Objective) *int64 { return &o.Chunks }).For(KD),
+	options.Count("negatives", 1, mostNegatives, func(o *Objective) *int64 { return &o.Negatives }).
+		For(Embedding, Reranker),
+	options.Switch("pairs", func(o *Objective) *bool { return &o.Pairs }).For(Embedding),
+	options.Switch("unpadded", func(o *Objective) *bool { return &o.Unpadded }).For(Embedding, Reranker),
+	options.Switch("precomputed", func(o *Objective) *bool { return &o.Precomputed }).For(DPO, KTO),
+	options.Switch("packed", func(o *Objective) *bool { return &o.Packed }).For(DPO),
+	{
+		Key: "as", Names: []string{DPO, KTO, ORPO, CPO, SimPO, Reward, GRPO, DFT, EAFT},
+		Read: (*Objective).setTrainer, Write: func(o *Objective) string { return o.As },
+	},
+}
+
 // ParseObjective reads an objective like "dpo" or "dpo:precomputed,as=llama-factory".
-func ParseObjective(text string) (Objective, error) {
-	name, options, colon := strings.Cut(text, ":")
-	if !slices.Contains(Objectives(), name) {
-		return Objective{}, fmt.Errorf("there is no objective %q%s; all: %s", name, nearest.Hint(name, Objectives(), 2),
-			strings.Join(Objectives(), ", "))
-	}
-	o := Objective{Name: name}
-	if !colon {
-		return o, nil
-	}
-	for option := range strings.SplitSeq(options, ",") {
-		if err := o.turn(option); err != nil {
-			return Objective{}, err
-		}
-	}
-	return o, nil
+func ParseObjective(text string) (o Objective, err error) {
+	err = objectiveOptions.ReadNamed(&o, &o.Name, "objective", text, Objectives())
+	return o, err
 }
 
-func (o *Objective) turn(option string) error {
-	word, value, _ := strings.Cut(option, "=")
-	switch {
-	case option == "precomputed" && !o.Precomputed:
-		if o.Generates() || o.Weighs() || !o.Refers() {
-			return fmt.Errorf("precomputed: %s has no reference that can come before training", o.Name)
-		}
-		o.Precomputed = true
-	case word == "as" && o.As == "":
-		if len(o.trainers()) == 0 {
-			return fmt.Errorf("as: %s is the code of one trainer alone", o.Name)
-		}
-		if !slices.Contains(o.trainers(), value) {
-			return fmt.Errorf("as: %q is none of %s", value, strings.Join(o.trainers(), ", "))
-		}
-		o.As = value
-	case o.Generates() && option == "reference" && !o.Reference:
-		o.Reference = true
-	case o.Generates() && option == "old" && !o.Old:
-		o.Old = true
-	case o.Answers() && word == "completion" && o.Completion == 0:
-		n, err := strconv.ParseInt(value, 10, 64)
-		if err != nil || n < 1 || n > mostCompletion {
-			return fmt.Errorf("completion: %q is not a number of tokens from 1 to %d", value, mostCompletion)
-		}
-		o.Completion = n
-	case o.Name == DPO && option == "packed" && !o.Packed:
-		o.Packed = true
-	case o.Matches() && o.match(option):
-	case o.Name == KD && word == "chunks" && o.Chunks == 0:
-		n, err := strconv.ParseInt(value, 10, 64)
-		if err != nil || n < 1 || n > mostChunks {
-			return fmt.Errorf("chunks: %q is not a number from 1 to %d", value, mostChunks)
-		}
-		o.Chunks = n
-	default:
-		return fmt.Errorf("%q is no option of %s; there are %s", option, o.Name, o.optionWords())
-	}
-	return nil
+func (o *Objective) setTrainer(name string) (err error) {
+	o.As, err = options.OneOf(name, o.trainers()...)
+	return err
 }
 
-// match sets an option of texts that belong together, if it is one.
-func (o *Objective) match(option string) bool {
-	value, negatives := strings.CutPrefix(option, "negatives=")
-	switch n, err := strconv.ParseInt(value, 10, 64); {
-	case o.Name == Embedding && option == "pairs" && !o.Pairs:
-		o.Pairs = true
-	case option == "unpadded" && !o.Unpadded:
-		o.Unpadded = true
-	case negatives && o.Negatives == 0 && err == nil && n >= 1 && n <= mostNegatives:
-		o.Negatives = n
-	default:
-		return false
-	}
-	return true
-}
-
-// trainers returns those whose code for the objective differs from that which it is by itself.
+// trainers lists the trainers whose version of this objective differs from the default.
 func (o *Objective) trainers() []string {
-	switch {
-	case o.Name == GRPO:
+	switch o.Name {
+	case GRPO:
 		return []string{AsSwift}
-	case o.Name == EAFT:
+	case EAFT:
 		return []string{AsAxolotl}
-	case o.Name == DFT:
+	case DFT:
 		return []string{AsSwift, AsTRL}
-	case o.Generates() || o.Distills() || o.Weighs() || o.Matches():
-		return nil
 	}
 	return ObjectiveTrainers()
-}
-
-func (o *Objective) optionWords() string {
-	switch {
-	case o.Generates():
-		return "completion=TOKENS, reference, old and (of grpo) as=TRAINER, each once"
-	case o.Name == KD:
-		return "chunks=N, once"
-	case o.Name == GKD:
-		return "completion=TOKENS, once"
-	case o.Name == Embedding:
-		return fmt.Sprintf("pairs, unpadded and negatives=N from 1 to %d, each once", mostNegatives)
-	case o.Name == Reranker:
-		return fmt.Sprintf("unpadded and negatives=N from 1 to %d, each once", mostNegatives)
-	case o.Name == ASFT:
-		return "none"
-	case o.Name == DPO:
-		return "precomputed, packed and as=TRAINER, each once"
-	case o.Refers():
-		return "precomputed and as=TRAINER, each once"
-	}
-	return "as=TRAINER, once"
 }
 
 // UsualCompletion is TRL's max_completion_length, and mostCompletion bounds it.
@@ -228,28 +155,7 @@ func (o Objective) Answer() int64 {
 }
 
 // String returns what [ParseObjective] reads; empty for none.
-func (o Objective) String() string {
-	var options []string
-	add := func(given bool, option string) {
-		if given {
-			options = append(options, option)
-		}
-	}
-	add(o.Completion != 0, fmt.Sprintf("completion=%d", o.Completion))
-	add(o.Reference, "reference")
-	add(o.Old, "old")
-	add(o.Chunks != 0, fmt.Sprintf("chunks=%d", o.Chunks))
-	add(o.Negatives != 0, fmt.Sprintf("negatives=%d", o.Negatives))
-	add(o.Pairs, "pairs")
-	add(o.Unpadded, "unpadded")
-	add(o.Precomputed, "precomputed")
-	add(o.Packed, "packed")
-	add(o.As != "", "as="+o.As)
-	if len(options) == 0 {
-		return o.Name
-	}
-	return o.Name + ":" + strings.Join(options, ",")
-}
+func (o Objective) String() string { return objectiveOptions.Named(o.Name, &o) }
 
 // IsZero tells whether the model learns the next token.
 func (o Objective) IsZero() bool { return o.Name == "" }

@@ -14,7 +14,7 @@ func TestTrainingForQuantizationIsReadAsItIsWritten(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"8da4":          `there is no training for quantization "8da4"`,
-		"8da4w:size=2":  `"size=2" is no option of 8da4w; write 8da4w:group=N`,
+		"8da4w:size=2":  `there is no option "size"; the options of 8da4w are group`,
 		"8da4w:group=x": `group: "x" is not a whole number from 2 to 65536`,
 	} {
 		_, err := ParseQAT(text)

@@ -1,12 +1,9 @@
 package models
 
 import (
-	"fmt"
-	"slices"
-	"strconv"
-	"strings"
+	"cmp"
 
-	"github.com/vprof/vprof/internal/nearest"
+	"github.com/vprof/vprof/internal/options"
 )
 
 // QAT is torchao's training for quantization: linear layers round their weights and inputs
@@ -33,34 +30,22 @@ func QATs() []string { return []string{QAT8da4w, QATInt8Int4} }
 // usualGroup is the group of each kind that names none.
 var usualGroup = map[string]int64{QAT8da4w: 256, QATInt8Int4: 32}
 
+// qatOptions holds the option of all kinds.
+var qatOptions = options.Table[QAT]{options.Count("group", 2, 1<<16, func(q *QAT) *int64 { return &q.Group })}
+
 // ParseQAT reads a kind like "8da4w" or "int8-int4:group=32".
-func ParseQAT(text string) (QAT, error) {
-	name, option, some := strings.Cut(text, ":")
-	if !slices.Contains(QATs(), name) {
-		return QAT{}, fmt.Errorf("there is no training for quantization %q%s; all: %s", name,
-			nearest.Hint(name, QATs(), 2), strings.Join(QATs(), ", "))
-	}
-	q := QAT{Name: name, Group: usualGroup[name]}
-	if !some {
-		return q, nil
-	}
-	value, ok := strings.CutPrefix(option, "group=")
-	if !ok {
-		return QAT{}, fmt.Errorf("%q is no option of %s; write %s:group=N", option, name, name)
-	}
-	var err error
-	if q.Group, err = parseWithin(value, 2, 1<<16); err != nil {
-		return QAT{}, fmt.Errorf("group: %w", err)
-	}
-	return q, nil
+func ParseQAT(text string) (q QAT, err error) {
+	err = qatOptions.ReadNamed(&q, &q.Name, "training for quantization", text, QATs())
+	q.Group = cmp.Or(q.Group, usualGroup[q.Name])
+	return q, err
 }
 
 // String returns what [ParseQAT] reads; empty for none.
 func (q QAT) String() string {
-	if q.IsZero() || q.Group == usualGroup[q.Name] {
-		return q.Name
+	if q.Group == usualGroup[q.Name] {
+		q.Group = 0
 	}
-	return q.Name + ":group=" + strconv.FormatInt(q.Group, 10)
+	return qatOptions.Named(q.Name, &q)
 }
 
 // IsZero tells whether nothing is rounded.

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/vprof/vprof/internal/options"
 )
 
 // Wrap is what fully_shard is called with: the modules that patterns match.
@@ -45,7 +47,7 @@ func parseWrap(text string) (Wrap, error) {
 		}
 	}
 	if several {
-		n, err := parseWithin(number, 1, mostModules)
+		n, err := options.Within(number, 1, mostModules)
 		if err != nil {
 			return Wrap{},
 				fmt.Errorf("%s: behind the slash stands how many modules are wrapped together: %w", text, err)
@@ -60,7 +62,7 @@ const mostModules = 1 << 16
 
 // parseWraps reads calls of fully_shard, joined by "+".
 func parseWraps(value string) ([]string, error) {
-	all, err := parseNames(value)
+	all, err := options.ParseNames(value)
 	for _, text := range all {
 		w, wrong := parseWrap(text)
 		if err == nil {
@@ -111,7 +113,7 @@ func parseReshard(value string) (string, error) {
 		}
 		return strconv.FormatInt(n, 10), nil
 	}
-	word, err := oneOf(strings.ToLower(value), "true", "false", "auto")
+	word, err := options.OneOf(strings.ToLower(value), "true", "false", "auto")
 	if err != nil {
 		return "", fmt.Errorf("%w, or a number of ranks", err)
 	}

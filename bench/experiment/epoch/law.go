@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/vprof/vprof/internal/options"
 )
 
 // Law is a distribution that the lengths of a data set are drawn by.
@@ -56,27 +58,12 @@ const quantile95 = 1.6448536269514722
 // neither, and of quantiles:p50=300,p99=2000,p99.9=4096,max=8192 all but max may be left out.
 func parseLaw(text string) (law *Law, ok bool, err error) {
 	name, rest, ok := strings.Cut(text, ":")
-	keys := map[string][]string{
-		LogNormal: {"mean", "median", "p95", "min", "max", "samples"}, Normal: {"mean", "p95", "min", "max", "samples"},
-		Uniform:   {"min", "max", "samples"},
-		Quantiles: {"p50", "p75", "p90", "p95", "p99", "p99.9", "min", "max", "samples"},
-	}[name]
-	if !ok || keys == nil {
+	if !ok || !slices.Contains([]string{LogNormal, Normal, Uniform, Quantiles}, name) {
 		return nil, false, nil
 	}
-	given := map[string]float64{}
-	for field := range strings.SplitSeq(rest, ",") {
-		key, value, _ := strings.Cut(strings.TrimSpace(field), "=")
-		v, err := strconv.ParseFloat(value, 64)
-		switch {
-		case !slices.Contains(keys, key):
-			return nil, true, fmt.Errorf("%s: there is no %q; its keys are %s", name, key, strings.Join(keys, ", "))
-		case given[key] != 0:
-			return nil, true, fmt.Errorf("%s: %s is given twice", name, key)
-		case err != nil || !(v >= 1 && v <= maxLength):
-			return nil, true, fmt.Errorf("%s: %s: %q is not a number from 1 to %d", name, key, value, maxLength)
-		}
-		given[key] = v
+	given := givenKeys{}
+	if err := lawKeys.Read(&given, name, rest); err != nil {
+		return nil, true, fmt.Errorf("%s: %w", name, err)
 	}
 	law, err = lawOf(name, given)
 	if err == nil {
@@ -88,8 +75,29 @@ func parseLaw(text string) (law *Law, ok bool, err error) {
 	return law, true, nil
 }
 
+// givenKeys holds the values of the keys of a law.
+type givenKeys map[string]float64
+
+var lawKeys = options.Table[givenKeys]{
+	lawKey("mean", LogNormal, Normal), lawKey("median", LogNormal), lawKey("p50", Quantiles), lawKey("p75", Quantiles),
+	lawKey("p90", Quantiles), lawKey("p95", LogNormal, Normal, Quantiles), lawKey("p99", Quantiles),
+	lawKey("p99.9", Quantiles), lawKey("min"), lawKey("max"), lawKey("samples"),
+}
+
+// lawKey returns a key of some laws, or of all.
+func lawKey(key string, laws ...string) options.Option[givenKeys] {
+	return options.Option[givenKeys]{Key: key, Names: laws, Read: func(g *givenKeys, text string) error {
+		v, err := strconv.ParseFloat(text, 64)
+		if err != nil || !(v >= 1 && v <= maxLength) {
+			return fmt.Errorf("%q is not a number from 1 to %d", text, maxLength)
+		}
+		(*g)[key] = v
+		return nil
+	}}
+}
+
 // lawOf makes a law of its keys, which are positive where they are given.
-func lawOf(name string, given map[string]float64) (*Law, error) {
+func lawOf(name string, given givenKeys) (*Law, error) {
 	l := &Law{Name: name, Least: 1, Most: maxLength, Samples: usualSamples}
 	for key, to := range map[string]*int64{"min": &l.Least, "max": &l.Most, "samples": &l.Samples} {
 		if v, ok := given[key]; ok {

@@ -127,13 +127,13 @@ func TestBadLawsAreNamed(t *testing.T) {
 		"lognormal:mean=100,p95=500":           "3.86 is the most; give median",
 		"lognormal:mean=100,p95=100":           "p95=100 is not above 100",
 		"lognormal:mean=100,p95=NaN":           `"NaN" is not a number from 1`,
-		"normal:median=5,p95=7":                `there is no "median"; its keys are mean, p95`,
+		"normal:median=5,p95=7":                `normal has no option "median", only lognormal`,
 		"uniform:min=5":                        "max is missing",
 		"quantiles:p50=5":                      "max is missing",
 		"quantiles:p50=50,p99=40,max=60":       "a quantile of 40 is below one of 50",
 		"quantiles:p99=40,max=30":              "a quantile of 30 is below one of 40",
 		"uniform:min=5,max=4":                  "lengths from 5 to 4",
-		"uniform:max=4,max=5":                  "max is given twice",
+		"uniform:max=4,max=5":                  "max: given twice",
 		"normal:mean=5,p95=7,samples=16777216": "16777216 is not a number of samples",
 	} {
 		_, err := ParseLengths(text)

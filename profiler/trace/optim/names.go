@@ -1,10 +1,13 @@
 package optim
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"slices"
-	"strconv"
 	"strings"
+
+	"github.com/vprof/vprof/internal/options"
 )
 
 type namedConfig struct {
@@ -72,7 +75,7 @@ const usualRank = 128
 // Named returns the configuration of that name. Those that project gradients take options after a
 // colon: rank=N, and target= with parts of layers' paths, joined by plus signs.
 func Named(text string) (Config, error) {
-	name, options, more := strings.Cut(text, ":")
+	name, list, more := strings.Cut(text, ":")
 	at := slices.IndexFunc(named, func(n namedConfig) bool { return n.name == name })
 	if at < 0 {
 		return Config{}, fmt.Errorf("unknown optimizer %q; take one of %s", name, strings.Join(Names(), ", "))
@@ -82,21 +85,20 @@ func Named(text string) (Config, error) {
 		return c, nil
 	}
 	if !c.Low() {
-		return c, fmt.Errorf("optimizer %s takes no options; there are %q", name, options)
+		return c, fmt.Errorf("optimizer %s takes no options; there are %q", name, list)
 	}
-	for option := range strings.SplitSeq(options, ",") {
-		key, value, _ := strings.Cut(option, "=")
-		n, err := strconv.ParseInt(value, 10, 32)
-		switch {
-		case key == "rank" && err == nil && n > 0:
-			c.Rank = n
-		case key == "target" && value != "":
-			c.Target = value
-		default:
-			return c, fmt.Errorf("option %q of optimizer %s is neither rank=N nor target=q_proj+v_proj", option, name)
+	return c, projection.Read(&c, name, list)
+}
+
+// projection holds the options of optimizers that project gradients.
+var projection = options.Table[Config]{
+	options.Count("rank", 1, math.MaxInt32, func(c *Config) *int64 { return &c.Rank }),
+	{Key: "target", Read: func(c *Config, text string) error {
+		if c.Target = text; text == "" {
+			return errors.New("no layers are named; write target=q_proj+v_proj")
 		}
-	}
-	return c, nil
+		return nil
+	}},
 }
 
 // Names returns the names of all configurations.

@@ -1,0 +1,132 @@
+package options
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Of returns an option whose field others read and write.
+func Of[T, V any](key string, read func(string) (V, error), at func(*T) *V, write func(V) string) Option[T] {
+	return Option[T]{
+		Key: key,
+		Read: func(v *T, text string) (err error) {
+			*at(v), err = read(text)
+			return err
+		},
+		Write: func(v *T) string { return write(*at(v)) },
+	}
+}
+
+// Truth returns an option that is off without its key.
+func Truth[T any](key string, at func(*T) *bool) Option[T] {
+	return Of(key, ParseTruth, at, func(on bool) string { return wordIf(on, "true") })
+}
+
+// Choice returns one of two words. The first one is the value without the option, the other one sets the field.
+func Choice[T any](key, usual, other string, at func(*T) *bool) Option[T] {
+	read := func(text string) (bool, error) {
+		word, err := OneOf(text, other, usual)
+		return word == other, err
+	}
+	return Of(key, read, at, func(on bool) string { return wordIf(on, other) })
+}
+
+// Switch is [Truth] for an option that is written as its key alone.
+func Switch[T any](key string, at func(*T) *bool) Option[T] {
+	o := Truth(key, at)
+	o.Bare = true
+	return o
+}
+
+// Off returns an option that is on without its key. The field holds that it is off.
+func Off[T any](key string, at func(*T) *bool) Option[T] {
+	read := func(text string) (bool, error) {
+		on, err := ParseTruth(text)
+		return !on, err
+	}
+	return Of(key, read, at, func(off bool) string { return wordIf(off, "false") })
+}
+
+// Count returns a whole number within bounds. Zero is the value without the option.
+func Count[T any, N int | int64](key string, least, most int64, at func(*T) *N) Option[T] {
+	read := func(text string) (N, error) {
+		n, err := Within(text, least, most)
+		return N(n), err
+	}
+	return Of(key, read, at, Number)
+}
+
+// Word returns one of some words. The usual one, which may be empty, is stored as the empty word.
+func Word[T any, W ~string](key, usual string, at func(*T) *W, words ...string) Option[T] {
+	read := func(text string) (W, error) {
+		word, err := OneOf(text, words...)
+		if word == usual {
+			word = ""
+		}
+		return W(word), err
+	}
+	return Of(key, read, at, func(word W) string { return string(word) })
+}
+
+// Names returns a list of names joined by "+".
+func Names[T any](key string, at func(*T) *[]string) Option[T] {
+	o := Of(key, ParseNames, at, JoinNames)
+	o.Lists = true
+	return o
+}
+
+// Within reads a whole number from low to high.
+func Within(text string, low, high int64) (int64, error) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < low || n > high {
+		return 0, fmt.Errorf("%q is not a whole number from %d to %d", text, low, high)
+	}
+	return n, nil
+}
+
+// OneOf returns a text that is one of some words.
+func OneOf(text string, words ...string) (string, error) {
+	if !slices.Contains(words, text) {
+		return "", fmt.Errorf("%q is none of %s", text, strings.Join(words, ", "))
+	}
+	return text, nil
+}
+
+// ParseTruth reads true or false, in upper or lower case, or 1 or 0.
+func ParseTruth(text string) (bool, error) {
+	on, err := strconv.ParseBool(strings.ToLower(text))
+	if err != nil {
+		return false, fmt.Errorf("%q is neither true nor false", text)
+	}
+	return on, nil
+}
+
+// ParseNames reads names or patterns joined by "+", none of them empty.
+func ParseNames(text string) ([]string, error) {
+	names := strings.Split(text, "+")
+	if slices.Contains(names, "") {
+		return nil, fmt.Errorf("%q has an empty name; write names like q_proj+v_proj", text)
+	}
+	return names, nil
+}
+
+// JoinNames returns what [ParseNames] reads.
+func JoinNames(names []string) string { return strings.Join(names, "+") }
+
+// Number returns a number as text; empty for zero.
+func Number[N int | int64](n N) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.FormatInt(int64(n), 10)
+}
+
+// wordIf returns a word, or the empty text.
+func wordIf(on bool, word string) string {
+	if on {
+		return word
+	}
+	return ""
+}
