@@ -17,7 +17,7 @@ CUDA_PKG := $(CUDA_LIB) ./cmd/... ./tools/gpucheck
 # Tests of the command line that drive a device: those with the tag. The others
 # are the plain build's.
 CUDA_RUN  = '^($(shell grep -l '^//go:build cuda' cmd/vprof/*_test.go | xargs grep -oh '^func Test[[:alnum:]]*' | cut -c6- | paste -sd '|'))$$'
-.PHONY: all build static cuda test test-cuda test-slurm gpu-check gpu-check-build race lint lines fmt record-check run-check run-alone evidence bench fuzz fuzz-nightly properties golden docs pictures cover kernels kernels-check cuda-header stubs stubs-check wheel wheels wheel-check dist clean
+.PHONY: all build static cuda test test-cuda test-slurm gpu-check gpu-check-build race lint lines fmt record-check run-check run-alone evidence bench fuzz fuzz-nightly properties nightly golden docs pictures cover kernels kernels-check cuda-header stubs stubs-check wheel wheels wheel-check dist clean
 
 all: build lint test
 
@@ -35,7 +35,7 @@ static: ## the vprof binary that runs on any Linux; it plans and simulates, and 
 cuda: ## the vprof binary that drives NVIDIA GPUs; needs a C compiler, no CUDA
 	$(CUDA_ENV) $(GO) build -trimpath -ldflags=-s -tags cuda -o vprof ./cmd/vprof
 
-test: ## all tests
+test: ## all tests, those over large corpora on a sample; VPROF_TESTS=all runs the whole corpora, as CI does
 	$(GO) test ./...
 
 # Packages in which more than one goroutine works, in code or in tests: elsewhere the race detector has nothing to see.
@@ -137,6 +137,8 @@ SETTINGS := 3000
 properties: ## verdicts of all verbs on SETTINGS random settings of fifteen models on twelve boards, and of any on any
 	VPROF_SETTINGS=$(SETTINGS) $(GO) test ./cmd/vprof -run TestVerbsAgree -count 1 -timeout 0 -v
 
+nightly: properties fuzz-nightly ## the checks that take hours
+
 bench: ## benchmarks, in a form that benchstat reads
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
@@ -161,7 +163,7 @@ fuzz fuzz-nightly:
 	done
 
 golden: ## rewrite golden files, residuals and the accuracy table (for a change that is meant)
-	$(GO) test -p 1 ./bench/experiment/accuracy ./bench/reference/microscope ./bench/show/profile ./bench/report ./cmd/vprof ./models/nn -update
+	VPROF_TESTS=all $(GO) test -p 1 ./bench/experiment/accuracy ./bench/reference/microscope ./bench/show/profile ./bench/report ./cmd/vprof ./models/nn -update
 
 docs: ## the command reference, as Markdown and man pages, in .cache/docs
 	rm -rf .cache/docs && VPROF_DOCS=$(CURDIR)/.cache/docs $(GO) test -count=1 ./cmd/vprof -run TestCommandReferenceIsGenerated
@@ -171,7 +173,7 @@ pictures: ## the README's pictures; needs Chromium
 	VPROF_SCREENSHOT=$(CURDIR)/docs/report.png $(GO) test -count=1 ./bench/show/page -run TestScreenshot
 
 cover: ## coverage of all packages by all tests
-	$(GO) test -coverpkg=./... -coverprofile=coverage.out ./...
+	VPROF_TESTS=all $(GO) test -coverpkg=./... -coverprofile=coverage.out ./...
 	$(GO) tool cover -func=coverage.out | tail -n 1
 
 # The CUDA compiler, assemblers and header come as wheels, pinned by their hashes,

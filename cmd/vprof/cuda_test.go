@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/tools/fakecuda"
 )
@@ -124,7 +125,7 @@ func TestMeasuredIsSimulatedToTheByte(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.gpu+" "+strings.Join(tt.args[1:], " "), func(t *testing.T) {
-			if testing.Short() && tt.args[1] != "toy" {
+			if !sample.All() && tt.args[1] != "toy" {
 				t.Skip("a model that takes its time")
 			}
 			driver := fakecuda.Genuine(catalogGPU(t, tt.gpu)).Restart(t)
@@ -242,7 +243,7 @@ func TestEveryDriverCallMayFail(t *testing.T) {
 				if result != 719 && i%7 != result%7 {
 					continue // one result is tried at every call
 				}
-				if testing.Short() && i%11 != 0 {
+				if !sample.All() && i%11 != 0 {
 					continue
 				}
 				setup.Fail = []string{fakecuda.FailNth(i+1, result)}
@@ -320,7 +321,7 @@ func TestAnInterruptLeavesNothing(t *testing.T) {
 				var stdout, stderr bytes.Buffer
 				cmd.Stdout, cmd.Stderr = &stdout, &stderr
 				require.NoError(t, cmd.Start())
-				require.Eventually(t, func() bool { return reached(driver.Stats(t)) }, 20*time.Second, time.Millisecond)
+				require.Eventually(t, func() bool { return reached(driver.Stats(t)) }, 5*time.Minute, time.Millisecond)
 				require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
 				err := cmd.Wait()
 				var ended *exec.ExitError

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/tools/fakecuda"
 )
@@ -29,7 +30,7 @@ func TestTheFirstEveningRunsAsWritten(t *testing.T) {
 		Memory: 16 << 30, Context: 300 * mib,
 	}
 	for _, gpu := range []device.GPU{catalogGPU(t, "rtx-4060"), catalogGPU(t, "rtx-4090"), unknown} {
-		if testing.Short() && gpu.Product != unknown.Product {
+		if !sample.All() && gpu.Product != unknown.Product {
 			continue
 		}
 		setup := fakecuda.Genuine(gpu)

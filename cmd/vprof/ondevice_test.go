@@ -204,7 +204,7 @@ func TestAnInterruptOfFitAndSmokeLeavesNothing(t *testing.T) {
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr
 		require.NoError(t, cmd.Start())
-		require.Eventually(t, func() bool { return driver.Stats(t).Segments > 0 }, 20*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return driver.Stats(t).Segments > 0 }, 5*time.Minute, time.Millisecond)
 		require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
 		var ended *exec.ExitError
 		require.ErrorAs(t, cmd.Wait(), &ended)

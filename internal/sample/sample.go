@@ -1,31 +1,46 @@
-// Package sample lets tests over many cases of a kind be quick when they are
-// asked to be: with -short, as under the race detector, which makes them ten
-// times slower and looks for something else.
+// Package sample keeps tests over large corpora quick. A plain `go test` runs a sample of
+// the cases; with VPROF_TESTS=all, which .ci/run sets, it runs all of them. Under the race
+// detector, which is ten times slower and looks for something else, -short leaves a few.
 package sample
 
-import "testing"
+import (
+	"os"
+	"testing"
+)
 
-// every is how many cases there are for one that a short run takes.
-const every = 30
+// Variable names the environment variable that selects the whole corpora with the value "all".
+const Variable = "VPROF_TESTS"
 
-// Of returns the cases to test: all, or every thirtieth from the first on in a short
-// run.
+// How many cases there are for one that is tested: in a plain run, and in a short one.
+const (
+	usual = 3
+	short = 30
+)
+
+// All reports whether tests run all cases.
+func All() bool { return os.Getenv(Variable) == "all" && !testing.Short() }
+
+// Of returns the cases to test: all of them, or every third (every thirtieth in a short run), beginning with the first.
 func Of[T any](all []T) []T {
-	if !testing.Short() {
+	if All() {
 		return all
 	}
-	var some []T
+	every := usual
+	if testing.Short() {
+		every = short
+	}
+	some := make([]T, 0, len(all)/every+1)
 	for i := 0; i < len(all); i += every {
 		some = append(some, all[i])
 	}
 	return some
 }
 
-// Whole skips a test that says something only of all cases together, or that takes
-// long and runs in one goroutine.
+// Whole skips a test that needs all cases together, or that takes long and repeats what
+// samples test.
 func Whole(t testing.TB) {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("needs all cases")
+	if !All() {
+		t.Skipf("needs all cases: set %s=all", Variable)
 	}
 }

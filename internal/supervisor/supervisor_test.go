@@ -26,7 +26,7 @@ func start(t *testing.T, script string) *Process {
 func exit(t *testing.T, p *Process) int {
 	select {
 	case <-p.Done():
-	case <-time.After(20 * time.Second):
+	case <-time.After(5 * time.Minute):
 		t.Fatal("it does not end")
 	}
 	var failed *exec.ExitError
@@ -39,7 +39,7 @@ func exit(t *testing.T, p *Process) int {
 
 // appears waits for a file and reads it.
 func appears(t *testing.T, path string) string {
-	for range 2000 {
+	for range 60_000 { // five minutes, on a machine that is busy
 		if data, err := os.ReadFile(path); err == nil && strings.HasSuffix(string(data), "\n") {
 			return strings.TrimSpace(string(data))
 		}

@@ -203,7 +203,7 @@ func TestOperatorsAllocateAsPyTorchDoes(t *testing.T) {
 	for _, release := range slices.Sorted(maps.Keys(recorded)) {
 		t.Run(release, func(t *testing.T) { pages += section(release, compareAll(t, release)) })
 	}
-	if *onlyOps == "" && !testing.Short() {
+	if *onlyOps == "" && sample.All() {
 		golden.Equal(t, "../../docs/conformance.md", []byte(intro+pages))
 	}
 }

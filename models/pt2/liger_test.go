@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/hfconfig"
 	"github.com/vprof/vprof/models/pt2"
@@ -44,7 +45,7 @@ func TestLigerIsThatOfTheDescribedModel(t *testing.T) {
 			{Levers: models.Levers{Liger: true}, AMP: "bf16", GPUs: 2, Strategy: &models.Strategy{Name: models.FSDP2}},
 			{Settings: models.Settings{"fused-loss": 1}, AMP: "bf16"},
 		} {
-			if name == "hf-gemma2-tiny" && c.Weights != "" || testing.Short() && i > 2 {
+			if name == "hf-gemma2-tiny" && c.Weights != "" || !sample.All() && i > 2 {
 				continue // of Gemma 2, masks are not the same without the lever either
 			}
 			c.Batch, c.Torch, c.Clip = 4, "2.15", models.ClipNone

@@ -209,7 +209,7 @@ func TestEveryRecordedOperationIsRepeatedExactly(t *testing.T) {
 			checkLayout(t, v, s)
 		})
 	}
-	if !testing.Short() {
+	if sample.All() {
 		require.Equal(t, 116_225, operations)
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/tools/fakecuda"
 )
@@ -71,7 +72,7 @@ func TestEverySizeOfGPUIsChecked(t *testing.T) {
 		"rtx-4060", "rtx-3080", "rtx-3060", "rtx-5060-ti", "rtx-4090", "l40s", "a100-80",
 		"a100-80-mig-1g.10gb", "a100-40-mig-1g.5gb",
 	}
-	if testing.Short() {
+	if !sample.All() {
 		names = names[:1]
 	}
 	for _, name := range names {

@@ -252,8 +252,8 @@ func TestNothingGoesOnAfterAKill(t *testing.T) {
 		gpu, err := device.Lookup("t4")
 		require.NoError(t, err)
 		_, err = script.Run(t.Context(), script.Command{
-			Args:  []string{"sh", "-c", "python3 -c 'import time; print(flush=True); time.sleep(30)'; true"},
-			GPU: gpu, Stdout: os.Stdout,
+			Args: []string{"sh", "-c", "python3 -c 'import time; print(flush=True); time.sleep(3600)'; true"},
+			GPU:  gpu, Stdout: os.Stdout,
 		})
 		require.NoError(t, err)
 		return
@@ -269,10 +269,8 @@ func TestNothingGoesOnAfterAKill(t *testing.T) {
 	_, err = fmt.Fscanln(out)
 	require.NoError(t, err, "it runs")
 	require.NoError(t, self.Process.Kill())
-	began := time.Now()
-	_, err = io.Copy(io.Discard, out) // until nobody has it any more
+	_, err = io.Copy(io.Discard, out) // until the last process that writes to it has ended
 	require.NoError(t, err)
-	require.Less(t, time.Since(began), 20*time.Second)
 	_ = self.Wait() // it was killed
 }
 

@@ -48,7 +48,7 @@ func TestExportedModelsRunAsInPyTorch(t *testing.T) {
 	slices.Sort(shares)
 	require.GreaterOrEqual(t, shares[0], 0.9)
 	require.GreaterOrEqual(t, shares[len(shares)/2], 0.98)
-	if testing.Short() {
+	if !sample.All() {
 		return
 	}
 	requireTable(t, "testdata/exported.golden", table.String())

@@ -63,7 +63,7 @@ func TestFineTuningRunsAsInPyTorch(t *testing.T) {
 		require.InDelta(t, 1, float64(result.PeakOurs)/float64(result.PeakReference), 0.0001, name)
 		addRow(&table, 20, name, result)
 	}
-	if testing.Short() || *only != "" {
+	if !sample.All() || *only != "" {
 		return
 	}
 	requireTable(t, "testdata/finetune.golden", table.String())

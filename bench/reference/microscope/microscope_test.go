@@ -118,7 +118,7 @@ func TestRecordedStepsAreThoseOfPyTorch(t *testing.T) {
 		}
 		addRow(&table, 60, name, result)
 	}
-	if *only != "" || testing.Short() {
+	if *only != "" || !sample.All() {
 		return
 	}
 	requireTable(t, "testdata/microscope.golden", table.String())

@@ -48,7 +48,7 @@ func TestRanksRunAsInPyTorch(t *testing.T) {
 	}
 	slices.Sort(shares)
 	require.GreaterOrEqual(t, shares[0], 0.97)
-	if testing.Short() {
+	if !sample.All() {
 		return
 	}
 	requireTable(t, "testdata/ranks.golden", table.String())

@@ -61,7 +61,7 @@ func openText(t testing.TB, text string, width, height int64, actions ...chromed
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewContext(ctx)
 	t.Cleanup(cancel)
-	ctx, cancel = context.WithTimeout(ctx, 2*time.Minute)
+	ctx, cancel = context.WithTimeout(ctx, 8*time.Minute)
 	t.Cleanup(cancel)
 	b := &browser{Context: ctx}
 	require.NoError(t, chromedp.Listen(ctx, func(event any) {

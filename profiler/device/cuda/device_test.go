@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/profiler/allocator"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/device/cuda"
@@ -60,8 +61,8 @@ func available(t testing.TB, d *cuda.Device) int64 {
 func TestEveryGPUOfTheCatalogDescribesItself(t *testing.T) {
 	tried := map[device.Capability]bool{}
 	for _, gpu := range device.Catalog() {
-		// A short run opens one GPU of each compute capability.
-		if gpu.Capability < 70 || testing.Short() && tried[gpu.Capability] {
+		// A sample opens one GPU of each compute capability.
+		if gpu.Capability < 70 || !sample.All() && tried[gpu.Capability] {
 			continue
 		}
 		tried[gpu.Capability] = true
@@ -396,7 +397,7 @@ func TestEveryCallMayFail(t *testing.T) {
 	requireClean(t, driver)
 	calls := driver.Calls(t)
 	each := 1
-	if testing.Short() {
+	if !sample.All() {
 		each = 10
 	}
 	for _, code := range []struct {
