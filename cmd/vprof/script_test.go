@@ -26,6 +26,7 @@ import (
 // The test binary is vprof, with a toy model besides the real ones.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"vprof": func() {
+		collectLess()
 		os.Exit(int(runInterruptibly(withToy(system()), os.Args[1:])))
 	}})
 }
