@@ -185,11 +185,6 @@ var fields = []Field{
 		say:  func(_ *Case, text string) string { return "training " + text + " alone" },
 	},
 	{
-		Name: "state-of-frozen", JSON: "state_of_frozen", Group: GroupHow, Bare: "true",
-		Usage: "with --train-only, the optimizer has the state of what is frozen, too, which was trained before (LISA)",
-		form:  truth(func(c *Case) *bool { return &c.StateOfFrozen }), say: fixed("optimizer state of all"),
-	},
-	{
 		Name: "trained-weights", JSON: "trained_weights", Group: GroupHow,
 		Usage: "with --train-only, hold what is trained in this `type` and what is frozen in that of --weights: fp32",
 		form:  plain(func(c *Case) *string { return &c.TrainedWeights }), say: prefixed("trained weights in "),

@@ -55,9 +55,6 @@ type Levers struct {
 	// TrainedWeights is the type of the parameters that TrainOnly chooses, where it is
 	// another than that of the frozen ones: "fp32", or absent.
 	TrainedWeights string `json:"trained_weights,omitempty"`
-	// StateOfFrozen says that the optimizer has the state of frozen parameters, too, which
-	// were trained before (LISA).
-	StateOfFrozen bool `json:"state_of_frozen,omitempty"`
 	// QAT rounds weights and inputs of linear layers as torchao's training for quantization
 	// does.
 	QAT QAT `json:"qat,omitzero"`
@@ -283,7 +280,7 @@ func (l Levers) ofLoop() string {
 
 // checkTrainOnly finds what does not go together with a choice of parameters.
 func (l Levers) checkTrainOnly(m *Model, c *Case) (field, reason string) {
-	const at, ofTrained, ofFrozen = "train-only", "trained-weights", "state-of-frozen"
+	const at, ofTrained = "train-only", "trained-weights"
 	switch {
 	case l.TrainedWeights != "" && l.TrainedWeights != "fp32":
 		return ofTrained, fmt.Sprintf("%q is not fp32; the type of all weights is --weights", l.TrainedWeights)
@@ -291,11 +288,6 @@ func (l Levers) checkTrainOnly(m *Model, c *Case) (field, reason string) {
 		return ofTrained, "all weights are trained; their type is --weights (--train-only freezes some)"
 	case l.TrainedWeights != "" && c.Strategy != nil && c.Strategy.Name != DDP:
 		return ofTrained, "strategies that share out weights take one type for all; leave it out, or use ddp"
-	case l.StateOfFrozen && l.TrainOnly == "":
-		return ofFrozen, "nothing is frozen; say with --train-only what is trained"
-	case l.StateOfFrozen && (c.Strategy != nil || l.InBackward):
-		return ofFrozen,
-			"vprof records it on one GPU, with one optimizer; leave out --strategy and --optimizer-in-backward"
 	case l.TrainOnly == "":
 		return "", ""
 	}

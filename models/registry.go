@@ -335,21 +335,12 @@ func checkOptimizer(c Case) (field, reason string) {
 	switch {
 	case err != nil:
 		return "optimizer", err.Error()
-	case o.Low() && (c.StateOfFrozen || shards):
-		return "optimizer", fmt.Sprintf("%s needs each gradient as a whole, on one GPU or under ddp, and its state "+
-			"comes with gradients; leave out --strategy and --state-of-frozen, or take another", name)
+	case o.Low() && shards:
+		return "optimizer", fmt.Sprintf("%s needs each gradient as a whole, on one GPU or under ddp; leave out "+
+			"--strategy, or take another", name)
 	case o.Whole() && shards:
 		return "optimizer",
 			fmt.Sprintf("vprof records %s on one GPU and under ddp; leave out --strategy, or take another", name)
-	case o.InBackward() && !c.InBackward:
-		return "optimizer-in-backward",
-			fmt.Sprintf("%s steps as gradients come; say --optimizer-in-backward, too", name)
-	case o.Block() && c.InBackward:
-		return "optimizer-in-backward", fmt.Sprintf("%s takes one step for all of a block; leave it out", name)
-	case o.Block() && c.TrainOnly == "":
-		return "train-only",
-			name + ` trains one block of layers at a time; say which with --train-only 'layers\.0\.' ` +
-				`(backward goes through all layers for the first)`
 	}
 	return "", ""
 }

@@ -43,8 +43,8 @@ var anyOptions = []anyOption{
 	{"torch", 2, []source{ofSystem, inGo, ofConfig, ofFile}, "2.8 2.9 2.10 2.11 2.12 2.13 2.14 2.15"},
 	{
 		"optimizer", 2, []source{ofSystem, inGo, ofConfig, ofFile}, "adamw adamw-fused amsgrad sgd sgd-momentum rmsprop " +
-			"adafactor adafactor-transformers muon came adam-mini adamw8bit paged-adamw8bit lion8bit paged-lion32bit " +
-			"adamw4bit adamw-fp8 badam badam-fused lomo adalomo galore-adamw apollo-adamw schedule-free-adamw",
+			"adafactor adafactor-transformers muon adamw8bit paged-adamw8bit lion8bit paged-lion32bit " +
+			"adamw4bit adamw-fp8 galore-adamw",
 	},
 	{"loop", 3, []source{inGo, ofConfig, ofFile}, "trainer function plain"},
 	{"accumulate", 5, []source{ofSystem, inGo, ofConfig, ofFile}, "2 3 8 40"},

@@ -12,32 +12,21 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// Peaks of the phases of the second step with bitsandbytes 0.49, schedulefree 1.4,
-// adam_mini 1.1, galore_torch 1.0, apollo_torch 1.0, torch-optimi 0.3, grokadamw 0.1,
-// torchao 0.17 (its compiled update left out), transformers 5.23 and torch 2.11 on an A100,
+// Peaks of the phases of the second step with bitsandbytes 0.49, galore_torch 1.0, torchao 0.17
+// (its compiled update left out), transformers 5.23 and torch 2.11 on an A100,
 // allocations in blocks of 512 bytes.
 func TestOptimizersOfOtherLibraries(t *testing.T) {
 	const (
-		loss = 512     // which the loops that were measured had let go of
-		rows = 3 * 512 // second moments of queries, of which Adam_mini has one for each head
+		loss = 512 // which the loops that were measured had let go of
 	)
 	for name, want := range map[string]struct{ forward, backward, step int64 }{
-		"schedule-free-adamw": {190896640, 199268352, 129814528 + loss},
-		"came":                {191196672, 199568384, 151605760 + loss},
-		"adam-mini":           {168388096 + rows, 176759808 + rows, 93167616 + rows + loss},
-		"lion32bit":           {190896640, 199268352, 0}, // no more than there is after backward
-		"lion8bit":            {157257216, 165628928, 0},
-		"ademamix8bit":        {180183552, 188555264, 0},
-		"ademamix32bit":       {281102848, 289474560, 0},
+		"lion32bit": {190896640, 199268352, 0}, // no more than there is after backward
+		"lion8bit":  {157257216, 165628928, 0},
 
 		"galore-adamw:rank=16":     {163863040, 172234752, 88650752 + loss},
 		"galore-adamw8bit:rank=16": {155151872, 163523584, 72075264 + loss},
 		"galore-adafactor:rank=16": {163233792, 171605504, 121545728 + loss},
-		"apollo-adamw:rank=16":     {163873792, 172245504, 88661504 + loss},
 		"adafactor-transformers":   {145958400, 154330112, 104270336 + loss},
-		"grokadamw":                {145793536, 154165248, 83132416 + loss},
-		"stable-adamw":             {213478912, 221850624, 0},
-		"schedule-free-sgd":        {168345088, 176716800, 0},
 		"adamw8bit-torchao":        {168751616, 177123328, 0},
 		"adamw4bit":                {157808128, 166179840, 0},
 		"adamw-fp8":                {168704512, 177076224, 0},
@@ -60,42 +49,30 @@ func TestOptimizersOfOtherLibraries(t *testing.T) {
 	}
 }
 
-// Peaks of optimizers that step in backward: lomo_optim 0.1, and galore_torch 1.0 and
-// apollo_torch 1.0 by layers, as transformers has them; and of badam 1.4 in its first block.
+// Peaks of galore_torch 1.0's optimizers, which step in backward by layers, as transformers has them.
 func TestOptimizersOfOtherLibrariesInBackward(t *testing.T) {
 	const loss = 512
 	for _, want := range []struct {
-		optimizer, weights    string
-		forward, backward, at int64
+		optimizer, weights string
+		forward, backward  int64
 	}{
-		{"lomo", "bf16", 145793536, 154165248, 0},
-		{"lomo", "", 265892352, 282652672, 0},
-		{"adalomo", "bf16", 145943040, 154315264 - loss, 0},
-		{"galore-adamw:rank=16", "bf16", 163863040, 172234752, 0},
-		{"galore-adamw:rank=16", "", 318743040, 335503360, 0},
-		{"galore-adamw8bit:rank=16", "bf16", 155196928, 163568640, 0},
-		{"galore-adafactor:rank=16", "bf16", 163233792, 171605504, 0},
-		{"apollo-adamw:rank=16", "bf16", 163873792, 172245504, 0},
-		{"apollo-adamw:rank=16", "", 302042112, 318802432, 0},
-		{"badam", "bf16", 158384640, 165707776, 86814720 + loss},
+		{"galore-adamw:rank=16", "bf16", 163863040, 172234752},
+		{"galore-adamw:rank=16", "", 318743040, 335503360},
+		{"galore-adamw8bit:rank=16", "bf16", 155196928, 163568640},
+		{"galore-adafactor:rank=16", "bf16", 163233792, 171605504},
 	} {
 		m := model(t, smallLlama)
 		c := models.Case{
 			Batch: 2, Weights: models.WeightType(want.weights), Optimizer: want.optimizer,
 			Settings: models.Settings{"seq-len": 512, "packed": 0},
 		}
-		if c.InBackward = want.at == 0; !c.InBackward {
-			c.TrainOnly, c.Clip = `layers\.0\.`, models.ClipNone
-		}
+		c.InBackward = true
 		r, err := m.Record(complete(t, m, c), trace.GPU{Capability: 80, SMs: 108, ThreadsPerSM: 2048},
 			models.Options{Steps: 2})
 		require.NoError(t, err)
 		all := phases(r.Program, inBlocks)
 		require.Equal(t, want.forward, all[phase(1, "forward")].peak, want.optimizer)
 		require.Equal(t, want.backward, all[phase(1, "backward")].peak, want.optimizer)
-		if want.at > 0 {
-			require.Equal(t, want.at, all[phase(1, "optimizer")].peak)
-		}
 	}
 }
 
@@ -105,10 +82,8 @@ func TestOptimizersThatDoNotGoWithTheRest(t *testing.T) {
 			Optimizer: "galore-adamw", LoRA: nil,
 			Levers: models.Levers{TrainOnly: "embed_tokens"},
 		},
-		"lomo steps as gradients come":    {Optimizer: "lomo"},
-		"badam trains one block":          {Optimizer: "badam"},
-		"is neither rank=N nor target":    {Optimizer: "apollo-adamw:rank=none"},
-		"optimizer came takes no options": {Optimizer: "came:rank=2"},
+		"is neither rank=N nor target":    {Optimizer: "galore-adamw:rank=none"},
+		"optimizer muon takes no options": {Optimizer: "muon:rank=2"},
 		"needs each gradient as a whole": {
 			Optimizer: "galore-adamw",
 			Strategy:  &models.Strategy{Name: "fsdp2"}, GPUs: 2,

@@ -100,20 +100,7 @@ func TestTrainedLayersRequestWhatPyTorchDoes(t *testing.T) {
 		require.NoError(t, err)
 		require.InDelta(t, row.want, phasePeak(r.Program, 1, "backward"), 256, row.only)
 	}
-	c, err := m.Complete(models.Case{
-		Batch: 2, AMP: "bf16", Weights: "bf16", Settings: models.Settings{"seq-len": 1024},
-		Levers: models.Levers{TrainOnly: `^model\.layers\.(4|5)\.|embed|model\.norm|lm_head`, StateOfFrozen: true},
-	})
-	require.NoError(t, err)
-	r, err := m.Record(c, testGPU, models.Options{Steps: 2})
-	require.NoError(t, err)
-	require.InDelta(t, 192_753_432, phasePeak(r.Program, 1, "backward"), 256, "LISA")
 	for want, c := range map[string]models.Case{
-		"state-of-frozen: nothing is frozen": {Levers: models.Levers{StateOfFrozen: true}},
-		"state-of-frozen: vprof records it on one": {Levers: models.Levers{
-			TrainOnly: "layers", StateOfFrozen: true,
-			InBackward: true,
-		}},
 		"trained-weights: all weights are trained": {Levers: models.Levers{TrainedWeights: "fp32"}},
 		`trained-weights: "bf16" is not fp32`: {Levers: models.Levers{
 			TrainOnly:      "layers",

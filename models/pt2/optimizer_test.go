@@ -17,8 +17,7 @@ func TestOptimizersThatProjectGradientsAreThoseOfTheDescribedModel(t *testing.T)
 	exported := open(t, name)
 	for _, c := range []models.Case{
 		{Optimizer: "galore-adamw:rank=8,target=mlp+q_proj", Levers: models.Levers{Clip: models.ClipNone}},
-		{Optimizer: "apollo-adamw:rank=8", Levers: models.Levers{InBackward: true}},
-		{Optimizer: "lomo", Levers: models.Levers{InBackward: true}},
+		{Optimizer: "galore-adamw:rank=8", Levers: models.Levers{InBackward: true}},
 	} {
 		c.Batch, c.Torch = 4, "2.15"
 		ofLayers := c

@@ -222,8 +222,6 @@ func ofConfigurations(c models.Case) (field string, err error) {
 	case c.Recompute == models.ReentrantTrained:
 		return "checkpointing",
 			errors.New("vprof records reentrant-trained in models of transformers (hf:config.json); use reentrant")
-	case c.StateOfFrozen:
-		return "state-of-frozen", errors.New("vprof records it for models of transformers (hf:config.json)")
 	case c.TrainedWeights != "":
 		return "trained-weights", errors.New("a graph has the types of its weights; export it with those of training")
 	}

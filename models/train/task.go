@@ -318,9 +318,6 @@ func (t *taskTrainer) Record(tape *trace.Tape, steps int) error {
 		}
 		trained := Tensors(Trainable(t.net.Parameters))
 		t.clipped = Tensors(t.net.Parameters)
-		if t.c.StateOfFrozen {
-			trained = t.clipped
-		}
 		if t.c.Strategy != nil && t.c.Strategy.Name != models.DeviceMap {
 			t.ranks = t.share(s, t.net, false)
 			trained, t.clipped = t.ranks.Parameters, t.ranks.Parameters
@@ -365,9 +362,6 @@ func (t *taskTrainer) optimizer(s *Session, trained []*trace.Tensor) *optim.Opti
 	var opt *optim.Optimizer
 	if err == nil {
 		opt, err = s.OptimizerOf(t.c, ownOptimizer, t.ranks, t.ranks.Groups(trained)...)
-	}
-	if err == nil && t.c.StateOfFrozen {
-		opt.MakeState()
 	}
 	if err == nil && t.c.InBackward {
 		err = s.InBackward(t.c, ownOptimizer, Tensors(Trainable(t.net.Parameters)))

@@ -37,7 +37,6 @@ type Session struct {
 	Scaler *optim.GradScaler
 	// Linears are the linear layers by their weights, for optimizers that project gradients.
 	Linears map[*trace.Tensor]Linear
-	late    func()
 }
 
 // Linear is what optimizers that project gradients know of a layer.
@@ -133,28 +132,12 @@ func (s *Session) InBackward(c models.Case, own optim.Config, params []*trace.Te
 		if err != nil {
 			return err
 		}
-		step := func() {
+		p.OnAccumulated(func() {
 			o.Step()
 			o.ZeroGrad()
-		}
-		if !o.Lags() {
-			p.OnAccumulated(step)
-			continue
-		}
-		p.OnAccumulated(func() {
-			s.Late()
-			s.late = step
 		})
 	}
 	return nil
-}
-
-// Late is the step that an optimizer in backward has left for the end.
-func (s *Session) Late() {
-	if s.late != nil {
-		s.late()
-		s.late = nil
-	}
 }
 
 // Forward runs f, the forward pass of case c, in the case's precision, and with what
@@ -196,7 +179,6 @@ func (s *Session) Backward(loss *trace.Tensor) {
 		loss = s.Scaler.Scale(loss)
 	}
 	loss.Backward()
-	s.Late()
 }
 
 // Step is one update: unscale, clip, step, update the scale. Clipped are the

@@ -16,7 +16,7 @@ import (
 // line.
 var flags = []string{
 	"task", "batch", "accumulate", "seq-len", "weights", "amp", "checkpointing", "optimizer", "lora", "quantize",
-	"objective", "train-only", "trained-weights", "state-of-frozen", "qat", "float8", "liger", "chunked-loss",
+	"objective", "train-only", "trained-weights", "qat", "float8", "liger", "chunked-loss",
 	"torch-compile",
 	"offload", "tiled-mlp", "optimizer-in-backward", "loop", "empty-cache", "clip", "evaluate",
 	"gpus", "strategy",

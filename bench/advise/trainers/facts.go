@@ -34,7 +34,7 @@ func (f facts) options(pairs ...string) (list []string) {
 var counts = []string{
 	"batch", "accumulate", "seq-len", "lora-r", "lora-alpha", "gpus", "chunked-loss", "num-labels",
 	meshCopies, meshShard, meshTensor, meshContext, meshExperts, meshPipeline, microBatch, "qat-group", "every",
-	lisaLayers, totalBatch, globalBatch, "empty-cache", "eval-batch", "eval-scores", "new-tokens",
+	totalBatch, globalBatch, "empty-cache", "eval-batch", "eval-scores", "new-tokens",
 }
 
 // checked returns what is wrong with the value of a fact; empty if nothing is.

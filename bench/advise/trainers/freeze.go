@@ -21,16 +21,10 @@ const (
 
 // The facts of LISA, which trains layers by turns: how many at a time, and the list that
 // they are in.
-const (
-	lisaLayers    = "lisa-layers"
-	lisaAttribute = "lisa-attribute"
-)
+const ()
 
 // frozenTowers is the fact that what sees or hears is not trained.
 const frozenTowers = "frozen-towers"
-
-// unnumbered is the name of a parameter that is in no list of layers.
-const unnumbered = `^(?:[^.]*[^.0-9][^.]*(?:\.|$))+$`
 
 // mostLayers bounds the numbers of layers that are chosen and that models have.
 const mostLayers = 4096
@@ -61,9 +55,6 @@ func (f fact) wrong(format string, args ...any) error {
 func (c *Config) ChooseLayers(model string) error {
 	if err := c.cutStages(model); err != nil {
 		return err
-	}
-	if n := c.facts[lisaLayers]; n.value != "" {
-		return c.takeTurns(n, model)
 	}
 	if !c.freezes() {
 		return c.freezeTowers(model)
@@ -116,26 +107,6 @@ func (c *Config) freezeTowers(model string) error {
 
 // languageModel is in the names of what a model with towers has beside them.
 const languageModel = `language_model|text_model|lm_head`
-
-// takeTurns has the last n layers trained, and what is in no layer.
-func (c *Config) takeTurns(n fact, model string) error {
-	count, composite, err := layersOf(model)
-	most, _ := strconv.Atoi(n.value)
-	switch {
-	case err != nil:
-		return n.wrong("the layers that take turns are counted in the model's %s: %v", usualName, err)
-	case composite:
-		return n.wrong("vprof plans LISA of language models alone, and the model has towers")
-	case most > count:
-		return n.wrong("is %d, and the model has %d layers", most, count)
-	}
-	var ids []string
-	for i := count - most; i < count; i++ {
-		ids = append(ids, strconv.Itoa(i))
-	}
-	list := regexp.QuoteMeta(c.facts[lisaAttribute].value)
-	return c.add("train-only", "^"+list+`\.(?:`+strings.Join(ids, "|")+`)\.|`+unnumbered, n.from)
-}
 
 // trainedLayers returns the indices of the layers that are trained, of count.
 func (c *Config) trainedLayers(count int) (ids []string, err error) {

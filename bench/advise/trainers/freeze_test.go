@@ -3,41 +3,10 @@ package trainers
 import (
 	"os"
 	"path/filepath"
-	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
-
-// LISA trains some layers at a time, and what is in no layer.
-func TestLayersThatTakeTurnsAreCounted(t *testing.T) {
-	const begin = "base_model: a/b\nmicro_batch_size: 1\nsequence_len: 512\n"
-	config := filepath.Join(t.TempDir(), "config.json")
-	require.NoError(t, os.WriteFile(config, []byte(`{"num_hidden_layers": 8}`), 0o600))
-	c, err := one(t, "c.yaml", begin+"lisa_n_layers: 2\nlisa_step_interval: 20\nlisa_layers_attribute: model.layers\n")
-	require.NoError(t, err)
-	require.NoError(t, c.ChooseLayers(config))
-	only := regexp.MustCompile(setting(c, "train-only"))
-	for name, trained := range map[string]bool{
-		"model.layers.7.mlp.up_proj.weight": true, "model.layers.6.input_layernorm.weight": true,
-		"model.layers.5.mlp.up_proj.weight": false,
-		"model.embed_tokens.weight":         true, "lm_head.weight": true, "model.norm.weight": true,
-		"model.layers.0.mlp.experts.7.w": false,
-	} {
-		require.Equal(t, trained, only.MatchString(name), name)
-	}
-	require.Equal(t, "true", setting(c, "state-of-frozen"))
-	_, err = one(t, "c.yaml", begin+"lisa_n_layers: 2\nadapter: lora\n")
-	require.ErrorContains(t, err, "c.yaml:4: lisa_n_layers: LISA trains layers of the model itself")
-	_, err = one(t, "c.yaml", begin+"lisa_n_layers: some\n")
-	require.ErrorContains(t, err, "is not a whole number from 1 on")
-	many, err := one(t, "c.yaml", begin+"lisa_n_layers: 9\n")
-	require.NoError(t, err)
-	require.ErrorContains(t, many.ChooseLayers(config), "lisa_n_layers: is 9, and the model has 8 layers")
-	require.ErrorContains(t, many.ChooseLayers("none"), "the layers that take turns are counted")
-	require.NoError(t, os.WriteFile(config, []byte(`{"text_config": {"num_hidden_layers": 8}}`), 0o600))
-	require.ErrorContains(t, many.ChooseLayers(config), "of language models alone")
-}
 
 // Trainers freeze what sees unless they are told otherwise, and say how large images are.
 func TestTowersAreFrozenWhereTrainersFreezeThem(t *testing.T) {

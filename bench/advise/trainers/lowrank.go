@@ -4,49 +4,32 @@ import (
 	"strings"
 )
 
-// The facts of optimizers that project gradients: which (galore, apollo), the rank, and the
-// layers, and of BAdam.
+// The facts of optimizers that project gradients: which (galore), the rank, and the layers.
 const (
 	low       = "low"
 	lowRank   = "low-rank"
 	lowTarget = "low-target"
-	badam     = "badam"
 	// optimArgs are transformers' options of optimizers, key=value by commas.
 	optimArgs = "optim-args"
 )
 
-// projected are the optimizers that GaLore has of others; APOLLO has AdamW alone.
+// projected are the optimizers that GaLore has of others.
 var projected = map[string]string{
 	"adamw": "galore-adamw", "adamw-fused": "galore-adamw", "adamw8bit": "galore-adamw8bit",
 	"paged-adamw8bit":        "galore-adamw8bit",
 	"adafactor-transformers": "galore-adafactor",
 }
 
-// project completes the name of an optimizer that projects gradients, or trains by blocks.
+// project completes the name of an optimizer that projects gradients.
 func (c *Config) project() error {
 	o := c.facts["optimizer"]
-	if b := c.facts[badam]; b.value != "" {
-		switch o.value {
-		case "adamw-fused":
-			c.facts.set("optimizer", "badam-fused", b.from)
-		case "adamw":
-			c.facts.set("optimizer", "badam", b.from)
-		default:
-			return b.wrong("vprof records BAdam around AdamW; leave out optim")
-		}
-		return nil
-	}
 	l := c.facts[low]
 	if l.value == "" {
 		return nil
 	}
 	name := o.value
 	if !strings.HasPrefix(name, l.value) {
-		name = projected[o.value]
-		if l.value == "apollo" && strings.HasPrefix(o.value, "adamw") && !strings.HasSuffix(o.value, "bit") {
-			name = "apollo-adamw"
-		}
-		if name == "" || !strings.HasPrefix(name, l.value) {
+		if name = projected[o.value]; name == "" {
 			return l.wrong("vprof does not record %s with optimizer %s", l.value, o.value)
 		}
 	}
@@ -70,9 +53,8 @@ func (c *Config) projection() (options []string, err error) {
 		switch {
 		case key == "rank":
 			rank = fact{value, args.from}
-		case key == "proj_type" && value != "std", key == "proj" && value != "random":
-			return nil, args.wrong("is %s: vprof records GaLore's matrices on the shorter side of a weight, and "+
-				"APOLLO's of random numbers", arg)
+		case key == "proj_type" && value != "std":
+			return nil, args.wrong("is %s: vprof records GaLore's matrices on the shorter side of a weight", arg)
 		}
 	}
 	if rank.value != "" {

@@ -28,7 +28,7 @@ func spliced(t *testing.T, path string, data []byte, edits []configfile.Edit) []
 // A table says one thing of a key, in words that something makes use of.
 func TestTablesAreConsistent(t *testing.T) {
 	used := []string{
-		"refuse", freezeLayers, freezeModules, freezeExtra, lisaAttribute, "llama-pro", "note", "model",
+		"refuse", freezeLayers, freezeModules, freezeExtra, "llama-pro", "note", "model",
 		"revision", "folder", "deepspeed", "file", "tuner", "lora-r", "lora-alpha", "lora-dropout", "lora-target",
 		"lora-save", "lora-bias", "lora-blocks", "lora-tokens", "lora-towers", "dora", "lora-type", "gpus", "reentrant", "reshard", "replicate", "shards",
 		"loading",
@@ -38,7 +38,7 @@ func TestTablesAreConsistent(t *testing.T) {
 		"grouped", "multiple", "to-length", "zero-overlap", "zero-contiguous", "zero-linear", "zero-optimizer",
 		"zero-params", meshContextBy, meshExpertsBy, "tensor-sequence", "tensor-loss",
 	}
-	used = append(used, low, lowRank, lowTarget, optimArgs, badam)
+	used = append(used, low, lowRank, lowTarget, optimArgs)
 	used = append(used, frozenTowers, imagePixels)
 	used = append(used, "zero-gradients", schedule, layersOfStage, inputLayers, outputLayers, expertsInside)
 	for _, s := range zeroSizes {

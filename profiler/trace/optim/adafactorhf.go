@@ -6,12 +6,19 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// The state of transformers' Adafactor without a first moment, in fp32, which is like CAME's
-// second moments: of rows and columns, or of the elements of a vector.
+// The state of transformers' Adafactor without a first moment, in fp32: second moments of rows and
+// columns, or of the elements of a vector, and the root mean square of the parameter.
+const (
+	factoredRows = iota
+	factoredColumns
+	factoredRMS
+
+	factoredSquare = factoredRows
+)
 
 // factoredState makes second moments of a gradient in fp32 where there are none.
 func (o *Optimizer) factoredState(s *slot, grad *trace.Tensor) {
-	if s.state[cameRows] != nil {
+	if s.state[factoredRows] != nil {
 		return
 	}
 	n, shape := grad.NDim(), grad.Shape()
@@ -19,23 +26,23 @@ func (o *Optimizer) factoredState(s *slot, grad *trace.Tensor) {
 		s.state[k] = o.keep(func() *trace.Tensor { return o.tape.Filled("zeros", trace.F32, dims...) })
 	}
 	if n < 2 {
-		state(cameSquare, shape...)
+		state(factoredSquare, shape...)
 		return
 	}
-	state(cameRows, shape[:n-1]...)
-	state(cameColumns, append(slices.Clone(shape[:n-2]), shape[n-1])...)
+	state(factoredRows, shape[:n-1]...)
+	state(factoredColumns, append(slices.Clone(shape[:n-2]), shape[n-1])...)
 }
 
 // factored is the update by second moments: of a gradient in fp32.
 func factored(f *trace.Frame, s *slot, grad *trace.Tensor, update **trace.Tensor) {
 	f.Set(update, trace.Pointwise("add_Tensor", 1, trace.Pointwise("pow_Tensor_Scalar", 1, grad)))
 	if grad.NDim() > 1 {
-		average(s.state[cameRows], s.state[cameColumns], *update)
-		f.Set(update, approximate(f, s.state[cameRows], s.state[cameColumns]))
+		average(s.state[factoredRows], s.state[factoredColumns], *update)
+		f.Set(update, approximate(f, s.state[factoredRows], s.state[factoredColumns]))
 		trace.Update("mul__Tensor", 1, *update, grad)
 	} else {
-		trace.Update("add__Tensor", 2, trace.Update("mul__Tensor", 1, s.state[cameSquare]), *update)
-		f.Set(update, trace.Update("mul__Tensor", 1, trace.Pointwise("rsqrt", 4, s.state[cameSquare]), grad))
+		trace.Update("add__Tensor", 2, trace.Update("mul__Tensor", 1, s.state[factoredSquare]), *update)
+		f.Set(update, trace.Update("mul__Tensor", 1, trace.Pointwise("rsqrt", 4, s.state[factoredSquare]), grad))
 	}
 	trace.Update("div__Tensor", 4, *update,
 		trace.Update("clamp_", 1, trace.Pointwise("div_Tensor", 4, rootMeanSquare(*update))))
@@ -50,7 +57,7 @@ func singleAdafactorHF(o *Optimizer, f *trace.Frame, l *lists) {
 		f.Set(&grad, l.grads[i])
 		f.Set(&grad, grad.To(trace.F32))
 		if s.low {
-			o.matrix(f, s, grad, true)
+			o.matrix(f, s, grad)
 			f.Set(&grad, project(s, grad))
 		}
 		o.factoredState(s, grad)
@@ -72,36 +79,31 @@ func singleAdafactorHF(o *Optimizer, f *trace.Frame, l *lists) {
 	}
 }
 
-// initAdaLOMO makes AdaLomo's second moments, with the optimizer.
-func initAdaLOMO(o *Optimizer, s *slot) { o.factoredState(s, s.param) }
-
-// singleAdaLOMO is the hook of lomo_optim 0.1's AdaLomo.
-func singleAdaLOMO(o *Optimizer, f *trace.Frame, l *lists) {
-	var update *trace.Tensor
-	for i, p := range l.params {
-		grad, s := takeGradient(f, p, l.grads[i]), l.slots[i]
-		trace.Update("div__Tensor", 4, grad)
-		factored(f, s, grad, &update)
-		whole := f.Let(p.To(trace.F32))
-		f.Discard(rootMeanSquare(whole))
-		trace.Update("add__Tensor", 2, whole, update)
-		trace.Update("copy_", 0, p, whole)
+// rms keeps the root mean square of a parameter, as state["RMS"].
+func (o *Optimizer) rms(s *slot, p *trace.Tensor) {
+	old := s.state[factoredRMS]
+	s.state[factoredRMS] = o.keep(func() *trace.Tensor { return rootMeanSquare(p) })
+	if old != nil {
+		o.held.Del(&old)
 	}
 }
 
-// singleLOMO is the hook of lomo_optim 0.1's Lomo.
-func singleLOMO(o *Optimizer, f *trace.Frame, l *lists) {
-	for i, p := range l.params {
-		grad := takeGradient(f, p, l.grads[i])
-		whole := f.Let(p.To(trace.F32))
-		trace.Update("add__Tensor", 2, whole, grad)
-		trace.Update("copy_", 0, p, whole)
-	}
+// rootMeanSquare is _rms.
+func rootMeanSquare(x *trace.Tensor) *trace.Tensor {
+	return trace.Pointwise("div_Tensor", 4, trace.VectorNorm(x, false))
 }
 
-// takeGradient returns a parameter's gradient in fp32, the only copy that remains.
-func takeGradient(f *trace.Frame, p, grad *trace.Tensor) *trace.Tensor {
-	whole := f.Let(grad.To(trace.F32))
-	p.ZeroGrad()
-	return whole
+// average adds the means of rows and columns to what is kept of them.
+func average(rows, columns, x *trace.Tensor) {
+	trace.Update("add__Tensor", 2, trace.Update("mul__Tensor", 1, rows), x.Mean(false, -1))
+	trace.Update("add__Tensor", 2, trace.Update("mul__Tensor", 1, columns), x.Mean(false, -2))
+}
+
+// approximate is _approx_sq_grad.
+func approximate(f *trace.Frame, rows, columns *trace.Tensor) *trace.Tensor {
+	g := f.FuncFrame(rows, columns)
+	r := g.Let(trace.Update("rsqrt_", 4, trace.Pointwise("div_Tensor", 4, rows, rows.Mean(true, -1))).Unsqueeze(-1))
+	c := g.Let(trace.Pointwise("rsqrt", 4, columns.Unsqueeze(-2)))
+	y := trace.Pointwise("mul_Tensor", 1, r, c)
+	return g.Return(y)
 }

@@ -37,13 +37,8 @@ func (o *Optimizer) initBits8Of(s *slot, p *trace.Tensor) {
 	if a == Lion8bit || a == Lion32bit {
 		states = 1
 	}
-	// The first state of AdEMAMix has two averages.
-	first := int64(1)
-	if a == AdEMAMix8bit || a == AdEMAMix32bit {
-		first = 2
-	}
 	small := p.Numel() < min8bit
-	bits8 := !small && a != AdamW32bit && a != Lion32bit && a != AdEMAMix32bit
+	bits8 := !small && a != AdamW32bit && a != Lion32bit
 	d := trace.F32
 	if bits8 {
 		d = trace.U8
@@ -53,14 +48,13 @@ func (o *Optimizer) initBits8Of(s *slot, p *trace.Tensor) {
 			})
 		}
 	}
-	copies := [2]int64{first, 1}
 	for k := range states {
-		s.state[bnbState1+k] = o.stateBuffer(p, d, copies[k])
+		s.state[bnbState1+k] = o.stateBuffer(p, d)
 	}
 	if bits8 {
 		for k := range states {
 			s.state[bnbScale1+k] = o.keep(func() *trace.Tensor {
-				return o.tape.Zeros(trace.F32, copies[k]*ceil.Div(p.Numel(), block))
+				return o.tape.Zeros(trace.F32, ceil.Div(p.Numel(), block))
 			})
 		}
 	}
@@ -68,13 +62,10 @@ func (o *Optimizer) initBits8Of(s *slot, p *trace.Tensor) {
 
 // stateBuffer is get_state_buffer: large ones of paged optimizers are in managed
 // memory, of which the caching allocator knows nothing.
-func (o *Optimizer) stateBuffer(p *trace.Tensor, d trace.DType, copies int64) *trace.Tensor {
+func (o *Optimizer) stateBuffer(p *trace.Tensor, d trace.DType) *trace.Tensor {
 	if o.config.Paged && p.Numel() >= minPaged {
-		o.tape.Managed(copies * p.Numel() * d.Size())
+		o.tape.Managed(p.Numel() * d.Size())
 		return nil
-	}
-	if copies > 1 {
-		return o.keep(func() *trace.Tensor { return o.tape.Zeros(d, append([]int64{copies}, p.Shape()...)...) })
 	}
 	return o.keep(func() *trace.Tensor { return p.FilledLike("zeros_like", d) })
 }

@@ -2,11 +2,10 @@ package optim
 
 import "github.com/vprof/vprof/profiler/trace"
 
-// The state of GaLore and APOLLO besides the moments: the matrix that gradients
+// The state of GaLore besides the moments: the matrix that gradients
 // are projected by, if they are.
 const (
-	lowMatrix = bnbStates + iota // in 8 bits, the moments are bitsandbytes'
-	lowNorm                      // of APOLLO's last update
+	lowMatrix = bnbStates // in 8 bits, the moments are bitsandbytes'
 
 	lowFirst  = expAvg
 	lowSecond = expAvgSq
@@ -36,9 +35,8 @@ func (o *Optimizer) Project(wanted func(p *trace.Tensor) bool) int {
 func (c *Config) Low() bool { return c.Rank > 0 }
 
 // matrix makes the matrix of a parameter where there is none yet. (It is made again every 200
-// steps.) svd is GaLore's, of the gradient's singular vectors, else it is APOLLO's, of random
-// numbers.
-func (o *Optimizer) matrix(f *trace.Frame, s *slot, grad *trace.Tensor, svd bool) {
+// steps.) Its rows are singular vectors of the gradient.
+func (o *Optimizer) matrix(f *trace.Frame, s *slot, grad *trace.Tensor) {
 	if s.state[lowMatrix] != nil {
 		return
 	}
@@ -48,16 +46,7 @@ func (o *Optimizer) matrix(f *trace.Frame, s *slot, grad *trace.Tensor, svd bool
 	if half {
 		whole = g.Let(grad.To(trace.F32))
 	}
-	made := func() *trace.Tensor {
-		if svd {
-			return vectors(g, whole, rank)
-		}
-		rows, columns := rank, grad.Size(1)
-		if grad.Size(0) < grad.Size(1) {
-			rows, columns = grad.Size(0), rank
-		}
-		return g.Let(trace.Pointwise("div_Tensor", 4, o.tape.Empty(trace.F32, rows, columns)))
-	}
+	made := func() *trace.Tensor { return vectors(g, whole, rank) }
 	if half {
 		x := made()
 		s.state[lowMatrix] = o.keep(func() *trace.Tensor { return x.To(grad.DType()) })
@@ -106,34 +95,25 @@ func projectBack(f *trace.Frame, s *slot, low *trace.Tensor) *trace.Tensor {
 // singleGaLore is AdamW.step of galore_torch 1.0. Its names live on from one parameter to
 // the next.
 func singleGaLore(o *Optimizer, f *trace.Frame, l *lists) {
-	var n lowNames
+	var low, root, update *trace.Tensor
 	for i, p := range l.params {
 		s := l.slots[i]
-		o.adaptive(f, s, l.grads[i], true, &n)
+		f.Set(&low, l.grads[i])
 		if s.low {
-			f.Set(&n.update, projectBack(f, s, n.update))
+			o.matrix(f, s, low)
+			f.Set(&low, project(s, low))
 		}
-		trace.Update("add__Tensor", 2, p, n.update)
+		o.moments(s, low)
+		f.Set(&root, average2(s, low))
+		f.Set(&update, trace.Pointwise("div_Tensor", 4, s.state[lowFirst], root))
+		if s.low {
+			f.Set(&update, projectBack(f, s, update))
+		}
+		trace.Update("add__Tensor", 2, p, update)
 		if o.config.WeightDecay {
 			trace.Update("add__Tensor", 2, p, p)
 		}
 	}
-}
-
-// lowNames are names of a loop over parameters that live on from one parameter to the next.
-type lowNames struct{ grad, root, update *trace.Tensor }
-
-// adaptive makes Adam's update of a parameter from its gradient, of one of low rank from the
-// projected gradient. svd says how the projection is made, see [Optimizer.matrix].
-func (o *Optimizer) adaptive(f *trace.Frame, s *slot, grad *trace.Tensor, svd bool, n *lowNames) {
-	f.Set(&n.grad, grad)
-	if s.low {
-		o.matrix(f, s, n.grad, svd)
-		f.Set(&n.grad, project(s, n.grad))
-	}
-	o.moments(s, n.grad)
-	f.Set(&n.root, average2(s, n.grad))
-	f.Set(&n.update, trace.Pointwise("div_Tensor", 4, s.state[lowFirst], n.root))
 }
 
 // moments makes those of a gradient as it was projected.
@@ -151,48 +131,6 @@ func average2(s *slot, grad *trace.Tensor) *trace.Tensor {
 	return trace.Update("add__Tensor", 1, trace.Pointwise("sqrt", 4, s.state[lowSecond]))
 }
 
-// singleAPOLLO is AdamW.step of apollo_torch 1.0, which scales channels.
-func singleAPOLLO(o *Optimizer, f *trace.Frame, l *lists) {
-	var n lowNames
-	var factor, scaled, norm *trace.Tensor
-	for i, p := range l.params {
-		s := l.slots[i]
-		o.adaptive(f, s, l.grads[i], false, &n)
-		if s.low {
-			d := 1
-			if p.Size(0) < p.Size(1) {
-				d = 0
-			}
-			over := trace.Pointwise("add_Tensor", 1, trace.VectorNorm(n.grad, false, d))
-			f.Set(&factor, trace.Pointwise("div_Tensor", 4, trace.VectorNorm(n.update, false, d), over))
-			if d == 1 {
-				f.Set(&factor, factor.Unsqueeze(1))
-			}
-			f.Set(&scaled, trace.Pointwise("mul_Tensor", 1, l.grads[i], factor))
-			o.limit(f, s, &scaled, &norm)
-			f.Set(&n.update, scaled)
-			trace.Update("mul__Tensor", 1, n.update)
-		}
-		trace.Update("add__Tensor", 2, p, n.update)
-		if o.config.WeightDecay {
-			trace.Update("add__Tensor", 2, p, p)
-		}
-	}
-}
-
-// limit keeps the norm of an update from growing by more than a hundredth.
-func (o *Optimizer) limit(f *trace.Frame, s *slot, scaled, norm **trace.Tensor) {
-	if s.state[lowNorm] == nil {
-		s.state[lowNorm] = o.keep(func() *trace.Tensor { return trace.VectorNorm(*scaled, false) })
-		return
-	}
-	f.Set(norm, trace.VectorNorm(*scaled, false))
-	f.Set(scaled, trace.Pointwise("div_Tensor", 4, *scaled))
-	old := s.state[lowNorm]
-	s.state[lowNorm] = o.keep(func() *trace.Tensor { return trace.Pointwise("div_Tensor", 4, *norm) })
-	o.held.Del(&old)
-}
-
 // singleGaLore8bit is AdamW8bit.step of galore_torch 1.0: bitsandbytes' state and kernel for
 // what is projected, for which the parameter is put aside in a copy.
 func singleGaLore8bit(o *Optimizer, f *trace.Frame, l *lists) {
@@ -204,7 +142,7 @@ func singleGaLore8bit(o *Optimizer, f *trace.Frame, l *lists) {
 			o.updateBits8(s, p, l.grads[i])
 			continue
 		}
-		o.matrix(f, s, l.grads[i], true)
+		o.matrix(f, s, l.grads[i])
 		f.Set(&grad, project(s, l.grads[i]))
 		g := o.tape.Frame()
 		aside := g.Let(p.Clone())

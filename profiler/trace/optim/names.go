@@ -44,32 +44,17 @@ var named = []namedConfig{
 	{"lion32bit", Config{Algorithm: Lion32bit, Implementation: SingleTensor}},
 	{"paged-lion8bit", Config{Algorithm: Lion8bit, Implementation: SingleTensor, Paged: true}},
 	{"paged-lion32bit", Config{Algorithm: Lion32bit, Implementation: SingleTensor, Paged: true}},
-	{"ademamix8bit", Config{Algorithm: AdEMAMix8bit, Implementation: SingleTensor}},
-	{"ademamix32bit", Config{Algorithm: AdEMAMix32bit, Implementation: SingleTensor}},
-	{"paged-ademamix8bit", Config{Algorithm: AdEMAMix8bit, Implementation: SingleTensor, Paged: true}},
-	{"paged-ademamix32bit", Config{Algorithm: AdEMAMix32bit, Implementation: SingleTensor, Paged: true}},
-	{"schedule-free-adamw", Config{Algorithm: AdamWScheduleFree, WeightDecay: true}},
-	{"came", Config{Algorithm: CAME, WeightDecay: true, Implementation: SingleTensor}},
-	{"adam-mini", Config{Algorithm: AdamMini, Implementation: SingleTensor}},
 	{"galore-adamw", Config{Algorithm: GaLoreAdamW, Implementation: SingleTensor, Rank: usualRank}},
 	{"galore-adamw8bit", Config{Algorithm: GaLoreAdamW8bit, Implementation: SingleTensor, Rank: usualRank}},
 	{"galore-adafactor", Config{Algorithm: GaLoreAdafactor, Implementation: SingleTensor, Rank: usualRank}},
-	{"apollo-adamw", Config{Algorithm: APOLLOAdamW, Implementation: SingleTensor, Rank: usualRank}},
 	{"adafactor-transformers", Config{Algorithm: AdafactorHF, Implementation: SingleTensor}},
-	{"grokadamw", Config{Algorithm: GrokAdamW, Implementation: SingleTensor}},
-	{"stable-adamw", Config{Algorithm: StableAdamW, Implementation: SingleTensor}},
-	{"schedule-free-sgd", Config{Algorithm: SGDScheduleFree}},
-	{"lomo", Config{Algorithm: LOMO, Implementation: SingleTensor}},
-	{"adalomo", Config{Algorithm: AdaLOMO, Implementation: SingleTensor}},
-	{"badam-fused", Config{Algorithm: BAdam, WeightDecay: true, Implementation: Fused}},
-	{"badam", Config{Algorithm: BAdam, WeightDecay: true}}, // of the block that is trained
+	// of torchao; temporaries of its compiled kernel are not known
 	{"adamw8bit-torchao", Config{Algorithm: AdamW8bitAO, Implementation: SingleTensor}},
 	{"adamw-fp8", Config{Algorithm: AdamWFp8, Implementation: SingleTensor}},
-	// of torchao; temporaries of its compiled kernel are not known
 	{"adamw4bit", Config{Algorithm: AdamW4bit, Implementation: SingleTensor}},
 }
 
-// usualRank is the rank of GaLore and APOLLO in transformers.
+// usualRank is the rank of GaLore in transformers.
 const usualRank = 128
 
 // Named returns the configuration of that name. Those that project gradients take options after a
@@ -78,7 +63,8 @@ func Named(text string) (Config, error) {
 	name, list, more := strings.Cut(text, ":")
 	at := slices.IndexFunc(named, func(n namedConfig) bool { return n.name == name })
 	if at < 0 {
-		return Config{}, fmt.Errorf("unknown optimizer %q; take one of %s", name, strings.Join(Names(), ", "))
+		return Config{}, fmt.Errorf("unknown optimizer %q; take one of %s; \"vprof run -- python train.py\" answers for "+
+			"any other", name, strings.Join(Names(), ", "))
 	}
 	c := named[at].config
 	if !more {

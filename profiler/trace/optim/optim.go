@@ -17,41 +17,29 @@ type Algorithm string
 
 // The algorithms.
 const (
-	SGD               Algorithm = "SGD"
-	Adam              Algorithm = "Adam"
-	AdamW             Algorithm = "AdamW"
-	NAdam             Algorithm = "NAdam"
-	RAdam             Algorithm = "RAdam"
-	Adamax            Algorithm = "Adamax"
-	RMSprop           Algorithm = "RMSprop"
-	Adagrad           Algorithm = "Adagrad"
-	Adadelta          Algorithm = "Adadelta"
-	Rprop             Algorithm = "Rprop"
-	Adafactor         Algorithm = "Adafactor"
-	Muon              Algorithm = "Muon"
-	AdamW8bit         Algorithm = "AdamW8bit"
-	AdamW32bit        Algorithm = "AdamW32bit"
-	Lion8bit          Algorithm = "Lion8bit"
-	Lion32bit         Algorithm = "Lion32bit"
-	AdEMAMix8bit      Algorithm = "AdEMAMix8bit"
-	AdEMAMix32bit     Algorithm = "AdEMAMix32bit"
-	AdamW4bit         Algorithm = "AdamW4bit"
-	AdamWScheduleFree Algorithm = "AdamWScheduleFree"
-	AdamMini          Algorithm = "Adam_mini"
-	CAME              Algorithm = "CAME"
-	GaLoreAdamW       Algorithm = "GaLoreAdamW"
-	GaLoreAdamW8bit   Algorithm = "GaLoreAdamW8bit"
-	GaLoreAdafactor   Algorithm = "GaLoreAdafactor"
-	APOLLOAdamW       Algorithm = "APOLLOAdamW"
-	AdafactorHF       Algorithm = "transformers.Adafactor"
-	GrokAdamW         Algorithm = "GrokAdamW"
-	StableAdamW       Algorithm = "StableAdamW"
-	SGDScheduleFree   Algorithm = "SGDScheduleFree"
-	LOMO              Algorithm = "Lomo"
-	AdaLOMO           Algorithm = "AdaLomo"
-	AdamW8bitAO       Algorithm = "torchao.AdamW8bit"
-	AdamWFp8          Algorithm = "AdamWFp8"
-	BAdam             Algorithm = "BlockOptimizer"
+	SGD             Algorithm = "SGD"
+	Adam            Algorithm = "Adam"
+	AdamW           Algorithm = "AdamW"
+	NAdam           Algorithm = "NAdam"
+	RAdam           Algorithm = "RAdam"
+	Adamax          Algorithm = "Adamax"
+	RMSprop         Algorithm = "RMSprop"
+	Adagrad         Algorithm = "Adagrad"
+	Adadelta        Algorithm = "Adadelta"
+	Rprop           Algorithm = "Rprop"
+	Adafactor       Algorithm = "Adafactor"
+	Muon            Algorithm = "Muon"
+	AdamW8bit       Algorithm = "AdamW8bit"
+	AdamW32bit      Algorithm = "AdamW32bit"
+	Lion8bit        Algorithm = "Lion8bit"
+	Lion32bit       Algorithm = "Lion32bit"
+	AdamW4bit       Algorithm = "AdamW4bit"
+	GaLoreAdamW     Algorithm = "GaLoreAdamW"
+	GaLoreAdamW8bit Algorithm = "GaLoreAdamW8bit"
+	GaLoreAdafactor Algorithm = "GaLoreAdafactor"
+	AdafactorHF     Algorithm = "transformers.Adafactor"
+	AdamW8bitAO     Algorithm = "torchao.AdamW8bit"
+	AdamWFp8        Algorithm = "AdamWFp8"
 )
 
 // Implementation is which of PyTorch's loops runs.
@@ -121,7 +109,7 @@ type slot struct {
 }
 
 // maxStates is the largest number of state tensors of a parameter's size.
-const maxStates = 6
+const maxStates = 5
 
 // rule is how an algorithm is computed.
 type rule struct {
@@ -132,13 +120,8 @@ type rule struct {
 	// eager says that the constructor makes the state, matrices that only matrices
 	// are updated.
 	eager, matrices bool
-	// inBackward says that the algorithm steps as gradients come and cannot do otherwise. Its step
-	// comes one parameter late, with the next one's gradient.
-	inBackward bool
 	// whole says that what one rank has of sharded parameters and gradients is not enough for a step.
 	whole bool
-	// block says that a part of the model's layers is trained at a time.
-	block bool
 }
 
 var rules = map[Algorithm]rule{
@@ -160,27 +143,14 @@ var rules = map[Algorithm]rule{
 	Lion8bit:   {init: initBits8, single: stepBits8},
 	AdamW4bit:  {init: initTorchao, single: stepBits8},
 
-	Lion32bit:     {init: initBits8, single: stepBits8},
-	AdEMAMix8bit:  {init: initBits8, single: stepBits8},
-	AdEMAMix32bit: {init: initBits8, single: stepBits8},
-
-	AdamWScheduleFree: {init: initScheduleFree, foreach: foreachScheduleFree},
-	AdamMini:          {init: initAdamMini, single: singleAdamMini},
-	CAME:              {init: initCAME, single: singleCAME},
+	Lion32bit: {init: initBits8, single: stepBits8},
 
 	GaLoreAdamW:     {init: initNothing, single: singleGaLore},
 	GaLoreAdamW8bit: {init: initNothing, single: singleGaLore8bit},
 	GaLoreAdafactor: {init: initNothing, single: singleAdafactorHF},
-	APOLLOAdamW:     {init: initNothing, single: singleAPOLLO},
 	AdafactorHF:     {init: initNothing, single: singleAdafactorHF, whole: true},
-	GrokAdamW:       {init: initNothing, single: singleGrokAdamW, whole: true},
-	StableAdamW:     {init: initStableAdamW, single: stepBits8},
-	SGDScheduleFree: {init: initScheduleFreeSGD, foreach: foreachScheduleFreeSGD},
-	LOMO:            {init: initNothing, single: singleLOMO, inBackward: true, whole: true},
-	AdaLOMO:         {init: initAdaLOMO, single: singleAdaLOMO, eager: true, inBackward: true, whole: true},
 	AdamW8bitAO:     {init: initTorchao, single: stepBits8},
 	AdamWFp8:        {init: initTorchao, single: stepBits8},
-	BAdam:           {init: initBAdam, foreach: stepBAdam, fused: stepBAdam, eager: true, whole: true, block: true},
 }
 
 // initNothing is of algorithms that keep nothing, on the device, or make state as they step.
@@ -240,9 +210,6 @@ func (o *Optimizer) ZeroGrad() {
 	}
 }
 
-// InBackward says that the algorithm steps as gradients come, one parameter late, and cannot do otherwise.
-func (c Config) InBackward() bool { return rules[c.Algorithm].inBackward }
-
 // Whole says that a step needs parameters and gradients as a whole, not the shards of a rank.
 func (c Config) Whole() bool { return rules[c.Algorithm].whole }
 
@@ -254,12 +221,6 @@ func (c Config) Takes(params []*trace.Tensor) []*trace.Tensor {
 	return slices.DeleteFunc(slices.Clone(params), func(p *trace.Tensor) bool { return p.NDim() != 2 })
 }
 
-// Block says that a part of the model's layers is trained at a time.
-func (c Config) Block() bool { return rules[c.Algorithm].block }
-
-// Lags says that steps in backward come one parameter late, with the next one's gradient.
-func (o *Optimizer) Lags() bool { return o.rule.inBackward }
-
 // Step is step(): it updates every parameter that has a gradient and makes
 // what state is missing.
 func (o *Optimizer) Step() {
@@ -270,21 +231,6 @@ func (o *Optimizer) Step() {
 		}
 		for _, g := range o.groups {
 			o.stepGroup(g)
-		}
-	})
-}
-
-// MakeState makes the state of all parameters that have none, as earlier steps in which
-// they had gradients did.
-func (o *Optimizer) MakeState() {
-	o.tape.NoGrad(func() {
-		for _, g := range o.groups {
-			for _, s := range g {
-				if !s.ready {
-					s.ready = true
-					o.rule.init(o, s)
-				}
-			}
 		}
 	})
 }
