@@ -28,7 +28,7 @@ type monitorOptions struct {
 	pids                      []int
 	once, quiet, plain, burst bool
 	interval, length          time.Duration
-	csv, jsonl, tb            string
+	csv, jsonl                string
 	listen                    string
 	above                     ceiling
 	run                       string
@@ -54,7 +54,6 @@ func newMonitorCmd(a *app) *cobra.Command {
 	f.DurationVar(&o.length, "for", 0, "end after this `time` (default: at an interrupt)")
 	f.StringVar(&o.csv, "csv", "", "also add samples to `file` as CSV; - is standard output, without the lines")
 	f.StringVar(&o.jsonl, "jsonl", "", "also add samples to `file` as JSON Lines; - as above")
-	f.StringVar(&o.tb, "tensorboard", "", "also write an event file for TensorBoard into `folder`")
 	f.StringVar(&o.listen, "listen", "",
 		"serve Prometheus metrics at `address`, like localhost:9400; without a host, to this machine only")
 	f.StringVar((*string)(&o.above), "fail-above", "",

@@ -88,7 +88,7 @@ func TestMonitorLooksOnceAndWritesEverything(t *testing.T) {
 	dir := t.TempDir()
 	args := []string{
 		"monitor", "--once", "--csv", filepath.Join(dir, "s.csv"), "--jsonl",
-		filepath.Join(dir, "s.jsonl"), "--tensorboard", dir,
+		filepath.Join(dir, "s.jsonl"),
 	}
 	require.Equal(t, exitFine, run(t.Context(), a, args), stderr)
 	require.Contains(t, stdout.String(), "gpu 0  952.00 MiB of 1000.00 MiB (95 %)  peak 952.00 MiB\n")
@@ -98,9 +98,6 @@ func TestMonitorLooksOnceAndWritesEverything(t *testing.T) {
 	lines, err := os.ReadFile(filepath.Join(dir, "s.jsonl"))
 	require.NoError(t, err)
 	require.Contains(t, string(lines), `"used_bytes":998244352`)
-	events, err := filepath.Glob(filepath.Join(dir, "events.out.tfevents.*"))
-	require.NoError(t, err)
-	require.Len(t, events, 1)
 }
 
 func TestMonitorFailsAboveItsLimit(t *testing.T) {
@@ -131,7 +128,6 @@ func TestMonitorNeedsSense(t *testing.T) {
 		{"--run", "run.json"},
 		{"--csv", "-", "--jsonl", "-"},
 		{"--csv", "/"},
-		{"--tensorboard", "/dev/null/events"},
 		{"--csv", "/missing/s.csv"},
 		{"--listen", "nowhere:0:0"},
 		{"--", "there-is-no-such-command"},

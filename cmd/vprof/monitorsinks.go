@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -24,7 +23,6 @@ type sinks struct {
 	silent   bool
 	csv      *csv.Writer
 	json     *json.Encoder
-	tb       *monitor.TensorBoard
 	exporter *monitor.Exporter
 	// history is what the screen shows; nil without one.
 	history *monitor.History
@@ -58,20 +56,6 @@ func openSinks(o *monitorOptions) (s *sinks, err error) {
 		}
 		s.json = json.NewEncoder(to)
 	}
-	if o.tb != "" {
-		now := time.Now()
-		if err := os.MkdirAll(o.tb, 0o755); err != nil {
-			return s, usagef("--tensorboard: %w", err)
-		}
-		to, _, err := s.log("tensorboard",
-			filepath.Join(o.tb, fmt.Sprintf("events.out.tfevents.%d.vprof", now.Unix())), "")
-		if err != nil {
-			return s, err
-		}
-		if s.tb, err = monitor.NewTensorBoard(to, now); err != nil {
-			return s, err
-		}
-	}
 	if o.listen != "" {
 		s.exporter = &monitor.Exporter{}
 		l, err := serve(o.listen, s.exporter)
@@ -93,7 +77,7 @@ func openSinks(o *monitorOptions) (s *sinks, err error) {
 // alone. A log that is there already is continued; a file that does not begin
 // like one, or ends in the middle of a line, is left alone.
 func (s *sinks) log(flag, path, begins string) (to io.Writer, continued bool, err error) {
-	if path == "-" && flag != "tensorboard" {
+	if path == "-" {
 		s.silent = true
 		return s.stdout, false, nil
 	}
@@ -124,7 +108,7 @@ func isLog(f *os.File, begins string) (bool, error) {
 		return false, err
 	}
 	head, last := make([]byte, len(begins)), make([]byte, 1)
-	if _, err := f.ReadAt(head, 0); err != nil || string(head) != begins || begins == "" {
+	if _, err := f.ReadAt(head, 0); err != nil || string(head) != begins {
 		return false, errors.New("is no log of vprof monitor in this format")
 	}
 	if _, err := f.ReadAt(last, info.Size()-1); err != nil || last[0] != '\n' {
@@ -160,12 +144,7 @@ func (s *sinks) write(round monitor.Round) error {
 	}
 	if s.csv != nil {
 		s.csv.Flush()
-		if err := s.csv.Error(); err != nil {
-			return err
-		}
-	}
-	if s.tb != nil {
-		return s.tb.Write(round.Samples)
+		return s.csv.Error()
 	}
 	return nil
 }

@@ -268,13 +268,12 @@ func TestGPUsOfSeveralMachinesStayApart(t *testing.T) {
 		files = append(files, file)
 	}
 	names := []string{"n1/cuda:0", "n2/cuda:0", "n3/cuda:0"}
-	for _, to := range []string{"csv", "json", "jsonl", "markdown", "gobench"} {
-		got := command(t, append([]string{"export", "--to", to}, files...)...)
+	for _, to := range []string{"csv", "json", "jsonl", "markdown"} {
+		got := command(t, append([]string{"report", "--to", to}, files...)...)
 		require.Equal(t, exitFine, got.code, got.stderr)
 		for i, name := range names {
 			want := map[string]string{
 				"markdown": "cuda:0 of n" + fmt.Sprint(i+1),
-				"gobench":  strings.ReplaceAll(name, "/", "_"),
 			}[to]
 			require.Contains(t, got.stdout, cmp.Or(want, name), to)
 		}

@@ -10,13 +10,10 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"gonum.org/v1/plot"
 
 	"github.com/vprof/vprof/bench/reference"
 	"github.com/vprof/vprof/bench/report"
-	"github.com/vprof/vprof/bench/show/gobench"
 	"github.com/vprof/vprof/bench/show/page"
-	"github.com/vprof/vprof/bench/show/plots"
 	"github.com/vprof/vprof/bench/show/profile"
 	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models/recorded"
@@ -106,20 +103,17 @@ type view struct {
 	make   func(ctx context.Context, o *reportOptions, paths []string) (writer, error)
 }
 
-var pictureSuffixes = []string{".svg", ".png"}
-
 // views returns the values of --to.
 func views() []view {
 	return []view{
 		{"page", []string{".html", ".htm"}, "report.html", false, pageOf},
-		{"batch", pictureSuffixes, "plot.svg", false, pictureOf(plots.Batch)},
-		{"breakdown", nil, "plot.svg", false, pictureOf(plots.Breakdown)},
+		{"batch", []string{".svg"}, "plot.svg", false, pictureOf(page.Peaks)},
+		{"breakdown", nil, "plot.svg", false, pictureOf(page.Breakdown)},
 		{"timeline", nil, "plot.svg", true, timelineOf},
 		{"pprof", []string{".gz", ".pb"}, "-", true, stepAs((*profile.Profile).WritePprof)},
 		{"memory-viz", []string{".pickle"}, "-", true, stepAs((*profile.Profile).WriteMemoryViz)},
 		{"perfetto", []string{".perfetto"}, "-", true, stepAs((*profile.Profile).WritePerfetto)},
 		{"program", []string{recorded.Suffix}, "-", true, stepAs((*profile.Profile).WriteProgram)},
-		{"gobench", []string{".txt"}, "-", false, rowsAs(gobench.Write)},
 		{"csv", []string{".csv"}, "-", false, rowsAs(inFormat(report.CSV))},
 		{"json", []string{".json"}, "-", false, rowsAs(inFormat(report.JSON))},
 		{"jsonl", []string{".jsonl", ".ndjson"}, "-", false, rowsAs(inFormat(report.JSONL))},
@@ -150,7 +144,7 @@ func (o *reportOptions) view() (view, error) {
 	}
 	at := slices.IndexFunc(all, func(v view) bool { return slices.Contains(v.suffixes, suffix) })
 	if at < 0 {
-		return view{}, usagef("-o %s: the suffix names no form; use .html, .svg or .png, or say one with --to", o.path)
+		return view{}, usagef("-o %s: the suffix names no form; use .html or .svg, or name one with --to", o.path)
 	}
 	return all[at], nil
 }
@@ -186,7 +180,7 @@ func stepAs(write func(*profile.Profile, io.Writer) error) func(context.Context,
 }
 
 // pictureOf draws one run.
-func pictureOf(draw func(*report.Report) (*plot.Plot, error)) func(context.Context, *reportOptions,
+func pictureOf(draw func(*report.Report) (*page.Picture, error)) func(context.Context, *reportOptions,
 	[]string) (writer, error) {
 	return func(ctx context.Context, o *reportOptions, paths []string) (writer, error) {
 		run, err := o.oneRun(ctx, paths)
@@ -202,24 +196,19 @@ func timelineOf(ctx context.Context, o *reportOptions, paths []string) (writer, 
 	if err != nil {
 		return nil, err
 	}
-	return o.picture(plots.Timeline(p))
+	return o.picture(page.Timeline(p))
 }
 
-// picture writes a plot in the format of the output's suffix. A run that cannot be drawn is
-// bad input.
-func (o *reportOptions) picture(p *plot.Plot, err error) (writer, error) {
-	if err != nil {
+// picture returns the writer of a picture. A run that cannot be drawn, and a file that is not named as SVG, are bad
+// input.
+func (o *reportOptions) picture(p *page.Picture, err error) (writer, error) {
+	switch {
+	case err != nil:
 		return nil, usageError{err}
+	case o.path != "" && o.path != "-" && !strings.EqualFold(filepath.Ext(o.path), ".svg"):
+		return nil, usagef("-o %s: pictures are SVG; use .svg", o.path)
 	}
-	format := "svg"
-	if o.path != "" && o.path != "-" {
-		suffix := strings.ToLower(filepath.Ext(o.path))
-		if !slices.Contains(pictureSuffixes, suffix) {
-			return nil, usagef("-o %s: the suffix names no format of pictures; use .svg or .png", o.path)
-		}
-		format = suffix[1:]
-	}
-	return func(w io.Writer) error { return plots.Write(w, p, format) }, nil
+	return p.Write, nil
 }
 
 // oneRun reads the one run that can be shown.

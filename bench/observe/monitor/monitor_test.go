@@ -1,11 +1,8 @@
 package monitor_test
 
 import (
-	"bytes"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
-	"hash/crc32"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -340,36 +337,6 @@ func TestPrometheusGetsNamesThatAreNotUTF8(t *testing.T) {
 	e.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	require.Equal(t, http.StatusOK, answer.Code)
 	require.Empty(t, answer.Body.String())
-}
-
-// The framing is TensorFlow's: length, masked CRC-32C of it, data, and of that.
-func TestTensorBoardRecordsAreWhole(t *testing.T) {
-	var b bytes.Buffer
-	tb, err := monitor.NewTensorBoard(&b, start)
-	require.NoError(t, err)
-	require.NoError(t, tb.Write(sampled(t)))
-	records := 0
-	for rest := b.Bytes(); len(rest) > 0; records++ {
-		n := binary.LittleEndian.Uint64(rest)
-		require.Equal(t, masked(rest[:8]), binary.LittleEndian.Uint32(rest[8:]))
-		data := rest[12 : 12+n]
-		require.Equal(t, masked(data), binary.LittleEndian.Uint32(rest[12+n:]))
-		if records == 1 {
-			require.Contains(t, string(data), "gpu0/used_bytes")
-		}
-		rest = rest[16+n:]
-	}
-	require.Equal(t, 2, records)
-	// A record that TensorFlow writes first into every file, at time 0.
-	b.Reset()
-	_, err = monitor.NewTensorBoard(&b, time.Unix(0, 0))
-	require.NoError(t, err)
-	require.Contains(t, b.String(), "brain.Event:2")
-}
-
-func masked(data []byte) uint32 {
-	c := crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli))
-	return (c>>15 | c<<17) + 0xa282ead8
 }
 
 func TestTreeHasTheDescendants(t *testing.T) {

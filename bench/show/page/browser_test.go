@@ -282,6 +282,6 @@ func TestGuidesFigureIsDrawnToScale(t *testing.T) {
 		`document.querySelector(".peaks .row[role=listitem]:nth-child(2)").getAttribute("aria-label")`),
 		"guide ~4-6 GB (drawn less the context), section 2, stage 2")
 	require.Contains(t, js[string](t, b, `document.querySelector("ul.legend").textContent`),
-		"what the project's guide says")
+		"estimate in the guide")
 	b.quiet(t)
 }

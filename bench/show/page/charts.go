@@ -127,19 +127,32 @@ type peakChart struct {
 	// Limit is where the memory ends.
 	Limit      float64
 	LimitLabel string
-	// Which kinds of marks there are.
-	Estimates, Simulated, Measured, References, Claims bool
+	// Legend explains the kinds of marks in the chart.
+	Legend []entry
+}
+
+// entry is a line of a chart's legend.
+type entry struct{ Kind, Text string }
+
+// legendTexts explain the kinds of marks, in the order of legends.
+var legendTexts = []entry{
+	{"estimate", "estimate, with its interval"},
+	{"simulated", "simulated"},
+	{"measured", "measured"},
+	{"reference", "PyTorch itself (reference record)"},
+	{"claim", "estimate in the guide"},
+	{"limit", "end of the GPU's memory"},
 }
 
 // peakRow is a batch size.
 type peakRow struct {
 	Batch string
-	// OOM says that it does not fit; Unsure is another verdict than that it does.
-	// Value is what it reserved, and Beside the estimate.
-	OOM           bool
-	Unsure        report.Verdict
-	Value, Beside string
-	Interval      *span
+	// OOM reports whether the batch does not fit; Unsure is a verdict between yes and no.
+	// Value is what the run reserved.
+	OOM             bool
+	Unsure          report.Verdict
+	Value, Estimate string
+	Interval        *span
 	// Claim is the range of the guide's figure, nil without one.
 	Claim *span
 	Marks []mark
@@ -196,14 +209,23 @@ func (p *Page) peakChart(s series, least int64) peakChart {
 		LimitLabel: fmt.Sprintf("%s for PyTorch", bytesize.Format(limit)),
 	}
 	for _, point := range s.points {
-		c.Rows = append(c.Rows, p.peakRow(&c, s.device, point, share))
+		c.Rows = append(c.Rows, p.peakRow(s.device, point, share))
+	}
+	for _, e := range legendTexts {
+		if e.Kind == "limit" || slices.ContainsFunc(c.Rows, func(r peakRow) bool { return r.has(e.Kind) }) {
+			c.Legend = append(c.Legend, e)
+		}
 	}
 	return c
 }
 
-// peakRow shows a batch size, and notes in the chart which kinds of marks there
-// are.
-func (p *Page) peakRow(c *peakChart, d report.Device, point report.Point, share func(int64) float64) peakRow {
+// has reports whether the row has a mark of a kind.
+func (r peakRow) has(kind string) bool {
+	return slices.ContainsFunc(r.Marks, func(m mark) bool { return m.Kind == kind })
+}
+
+// peakRow returns the row of a batch size.
+func (p *Page) peakRow(d report.Device, point report.Point, share func(int64) float64) peakRow {
 	row := peakRow{Batch: fmt.Sprint(point.Batch), OOM: point.Verdict() == report.DoesNotFit}
 	if v := point.Verdict(); unsureWords[v] != "" {
 		row.Unsure = v
@@ -212,24 +234,20 @@ func (p *Page) peakRow(c *peakChart, d report.Device, point report.Point, share 
 		row.Marks = append(row.Marks, mark{kind, share(n), lanes[kind], what + " " + bytesize.Format(n)})
 	}
 	if e := point.Estimate; e != nil {
-		c.Estimates = true
 		row.Interval = &span{share(e.Reserved.Low), share(e.Reserved.High) - share(e.Reserved.Low)}
 		add("estimate", e.Reserved.Bytes, "estimate")
-		row.Beside = "est. " + bytesize.Format(e.Reserved.Bytes)
+		row.Estimate = "est. " + bytesize.Format(e.Reserved.Bytes)
 	}
 	if u := point.Run; u != nil && u.Fits {
-		c.Simulated, c.Measured = c.Simulated || u.Simulated, c.Measured || !u.Simulated
 		add(u.Kind(), u.Reserved, u.Kind())
 		row.Value = bytesize.Format(u.Reserved)
 	}
 	for _, r := range p.References {
 		if r.Batch == point.Batch && r.GPU == d.GPU && r.Status == reference.OK {
-			c.References = true
 			add("reference", r.PeakReserved, "PyTorch")
 		}
 	}
 	if claim, ok := claimed(point, d.Context); ok {
-		c.Claims = true
 		row.Claim = &span{share(claim.Low), share(claim.High) - share(claim.Low)}
 		row.Marks = append(row.Marks, mark{
 			"claim", (share(claim.Low) + share(claim.High)) / 2, lanes["claim"],
@@ -283,11 +301,12 @@ func ticks(top int64) []tick {
 	return out
 }
 
-// breakdown shows of what the device's memory consists, for each batch size of
-// one device.
+// breakdown shows the components of a device's memory, in a row for each batch size or rank.
 type breakdown struct {
 	Device string
-	Rows   []breakdownRow
+	// Unit names what a row is: "batch" or "rank".
+	Unit string
+	Rows []breakdownRow
 }
 
 type breakdownRow struct {
@@ -320,7 +339,7 @@ func (s series) partsTop() int64 {
 
 // breakdownOf draws components on an axis of at least so many bytes.
 func breakdownOf(s series, least int64) breakdown {
-	b := breakdown{Device: s.device.String()}
+	b := breakdown{Device: s.device.String(), Unit: "batch"}
 	top := max(least, s.partsTop())
 	for _, p := range s.points {
 		row := breakdownRow{Batch: fmt.Sprint(p.Batch)}

@@ -267,8 +267,9 @@ type frame struct {
 
 // framed returns the frame of a page, with the script or without.
 func framed(title string, scripted bool) frame {
-	f := frame{Title: title, Style: template.CSS(style)} //nolint:gosec // it is ours
-	allowed := "style-src " + digest(style)
+	all := style + chartStyle
+	f := frame{Title: title, Style: template.CSS(all)} //nolint:gosec // it is ours
+	allowed := "style-src " + digest(all)
 	if scripted {
 		f.Script = template.JS(script) //nolint:gosec // it is ours
 		allowed = "script-src " + digest(script) + "; " + allowed

@@ -125,7 +125,7 @@ function timeline(section, data) {
     while (top / step > 6) step *= 2;
     for (let v = 0; v <= top; v += step) { g.fillText(size(v).replace(".00", ""), gutter - 6, y(v) + 4); }
     g.textAlign = "left";
-    g.fillText("allocations and frees " + (from + 1) + "–" + to + ", dashed: reserved" + (data.limit < top ? ", red: the board's limit" : ""), gutter, height - 5);
+    g.fillText("allocations and frees " + (from + 1) + "–" + to + ", dashed: reserved" + (data.limit < top ? ", red: the GPU's limit" : ""), gutter, height - 5);
   }
   function labelPhases(view) {
     const {g} = view;

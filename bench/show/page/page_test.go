@@ -179,8 +179,8 @@ func TestPageShowsWhatThereIs(t *testing.T) {
 	html := written(t, p)
 	for _, want := range []string{
 		"PyTorch 300.00 MiB", "guide ~500-600 MB (drawn less the context), section 1",
-		"what the project's guide says", "0.49–0.59", "class=\"mark simulated\"", "vprof v1.2.3",
-		"2026-11-05 06:07:08 UTC", "What the memory is made of",
+		"estimate in the guide", "0.49–0.59", "class=\"mark simulated\"", "vprof v1.2.3",
+		"2026-11-05 06:07:08 UTC", "Components of memory",
 	} {
 		require.True(t, strings.Contains(html, want), want)
 	}

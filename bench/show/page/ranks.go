@@ -20,6 +20,7 @@ func ranksOf(ranks report.Ranks) *breakdown {
 		s.points = append(s.points, r.Plan.Points[0])
 	}
 	b := breakdownOf(s, 0)
+	b.Unit = "rank"
 	for i, r := range ranks {
 		b.Rows[i].Batch = r.String()
 	}
