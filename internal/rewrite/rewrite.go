@@ -1,9 +1,6 @@
-// Package rewrite replaces files that people keep: whole, all of several or
-// none, with a backup of each that overwrites no older one. Whatever happens in
-// between, a full disk, an interrupt, a process that is killed or a machine that
-// loses power, no file stays half-written: a journal beside the files says what
-// was being replaced, and the next process that reads or writes them through this package
-// brings back what they held ([Recover]).
+// Package rewrite replaces files that people keep: each whole, all of several or none, with a backup that overwrites
+// no older one. A full disk or an interrupt leaves the old contents. If the process is killed, each file has its old
+// or its new content, and the backups of all files are complete.
 package rewrite
 
 import (
@@ -15,6 +12,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/vprof/vprof/internal/lists"
 )
@@ -37,8 +35,7 @@ func (f File) changes() bool { return f.Before == nil || !bytes.Equal(f.Before, 
 // links stay links, and files keep their owner, mode, extended attributes and hard links.
 // Other processes that write through this package wait meanwhile.
 func Files(ctx context.Context, files []File) (backups []string, err error) {
-	paths := lists.Map(files, func(f File) string { return f.Path })
-	unlock, err := lockAndRecover(paths)
+	unlock, err := lockAll(lists.Map(files, func(f File) string { return f.Path }))
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +47,7 @@ func Files(ctx context.Context, files []File) (backups []string, err error) {
 // there is no such file. No other process writes it through this package in
 // between. It returns the backup, as [Files] does; empty if there is none.
 func Update(ctx context.Context, path string, change func(before []byte) ([]byte, error)) (backup string, err error) {
-	unlock, err := lockAndRecover([]string{path})
+	unlock, err := lockAll([]string{path})
 	if err != nil {
 		return "", err
 	}
@@ -75,18 +72,35 @@ func Update(ctx context.Context, path string, change func(before []byte) ([]byte
 	return backups[0], err
 }
 
-// Recover restores files that a process was replacing when it was killed. Call it before
-// reading files in order to change them.
-func Recover(paths ...string) error {
-	unlock, err := lockAndRecover(paths)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil // then there is nothing to read either
+// lockAll waits until no other process writes to the directories of files, and returns the function that unlocks them.
+func lockAll(paths []string) (unlock func(), err error) {
+	var dirs []string
+	for _, path := range paths {
+		if real, err := filepath.EvalSymlinks(path); err == nil {
+			path = real
+		}
+		dir, err := filepath.Abs(filepath.Dir(path))
+		if err != nil {
+			return nil, err
+		}
+		dirs = append(dirs, dir)
 	}
-	if err != nil {
-		return err
+	slices.Sort(dirs) // all processes lock in one order
+	var unlocks []func()
+	unlock = func() {
+		for _, u := range unlocks {
+			u()
+		}
 	}
-	unlock()
-	return nil
+	for _, dir := range slices.Compact(dirs) {
+		u, err := lock(dir)
+		if err != nil {
+			unlock()
+			return nil, err
+		}
+		unlocks = append(unlocks, u)
+	}
+	return unlock, nil
 }
 
 // disk is the part of a file system that writing needs; tests have disks that are full or fail.
@@ -96,14 +110,8 @@ type disk interface {
 	Stage(path string, data []byte, mode fs.FileMode) (string, error)
 	// Overwrite gives a file other content without making it another file.
 	Overwrite(path string, data []byte) error
-	// Begin writes a journal to all directories that it names, End removes it.
-	Begin(j *journal) error
-	End(j *journal) error
-	// Sync flushes a directory's entries to the disk.
-	Sync(dir string) error
 	Rename(from, to string) error
-	// Link gives the staged file a name that nothing has; else it is an
-	// fs.ErrExist.
+	// Link gives the staged file a new name. If a file has that name, the error is an fs.ErrExist.
 	Link(from, to string) error
 	Remove(path string) error
 }
@@ -114,30 +122,56 @@ type target struct {
 	before, after  []byte // before is nil for a new file
 	mode           fs.FileMode
 	staged, backup string
-	// inPlace is set for a file that would lose hard links, its owner or
-	// attributes if a new file were renamed over it: it is overwritten.
+	// inPlace marks a file that would lose hard links, its owner or attributes if a new file were renamed over it: it
+	// is overwritten.
 	inPlace bool
 }
 
+// write replaces files whose directories are locked.
 func write(ctx context.Context, files []File, d disk) (backups []string, err error) {
 	targets, err := openAll(files)
 	if err != nil || len(targets) == 0 {
 		return nil, err
 	}
-	j, backups, err := prepare(ctx, d, targets)
-	if err != nil {
+	if backups, err = prepare(ctx, d, targets); err != nil {
 		for _, t := range targets {
 			discard(d, t.staged, t.backup)
 		}
 		return nil, err
 	}
-	if err := replace(d, targets, j); err != nil {
-		return nil, errors.Join(fmt.Errorf("nothing was changed: %w", err), j.undo(d))
+	for i, t := range targets {
+		if err := t.put(d); err != nil {
+			return nil, errors.Join(fmt.Errorf("nothing was changed: %w", err), restore(d, targets, i))
+		}
 	}
 	for _, t := range targets {
-		discard(d, t.staged) // of those that another file did not take the place of
+		discard(d, t.staged) // left where another file was overwritten or linked
 	}
 	return backups, nil
+}
+
+// restore returns the targets before failed, and an overwritten one that failed, to their old content. It keeps the
+// backup of a file that it cannot restore.
+func restore(d disk, targets []*target, failed int) error {
+	var errs []error
+	for i, t := range targets {
+		var err error
+		switch {
+		case i > failed, i == failed && !t.inPlace:
+		case t.before == nil:
+			err = d.Remove(t.path)
+		case t.inPlace:
+			err = d.Overwrite(t.path, t.before)
+		default:
+			err = d.Rename(t.backup, t.path)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s could not be restored; what it held is in %s: %w", t.path, t.backup, err))
+			continue
+		}
+		discard(d, t.staged, t.backup)
+	}
+	return errors.Join(errs...)
 }
 
 // discard removes files that are no longer needed, as far as they are there; names may be empty.
@@ -149,39 +183,20 @@ func discard(d disk, names ...string) {
 	}
 }
 
-// prepare writes the new contents, the backups and the journal.
-func prepare(ctx context.Context, d disk, targets []*target) (j *journal, backups []string, err error) {
+// prepare writes the new contents and the backups, and checks that nobody has changed the files meanwhile.
+func prepare(ctx context.Context, d disk, targets []*target) (backups []string, err error) {
 	if backups, err = stageAll(d, targets); err != nil {
-		return nil, nil, fmt.Errorf("nothing was changed: %w", err)
+		return nil, fmt.Errorf("nothing was changed: %w", err)
 	}
 	if err := ctx.Err(); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	for _, t := range targets {
 		if err := t.unchanged(); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
-	j = journalOf(targets)
-	if err := d.Begin(j); err != nil {
-		return nil, nil, fmt.Errorf("nothing was changed: %w", err)
-	}
-	return j, backups, nil
-}
-
-// replace gives all files their new contents, and ends the journal.
-func replace(d disk, targets []*target, j *journal) error {
-	for _, t := range targets {
-		if err := t.put(d); err != nil {
-			return err
-		}
-	}
-	for _, dir := range j.Dirs {
-		if err := d.Sync(dir); err != nil {
-			return err
-		}
-	}
-	return d.End(j)
+	return backups, nil
 }
 
 // stageAll writes what files are to hold, and what they held, beside them.
@@ -332,19 +347,6 @@ func (osDisk) Overwrite(path string, data []byte) error {
 	}
 	_, err = f.Write(data)
 	return errors.Join(err, f.Sync(), f.Close())
-}
-
-// Sync implements [disk].
-func (osDisk) Sync(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if err := f.Sync(); err != nil && !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, fs.ErrInvalid) {
-		return err
-	}
-	return nil
 }
 
 // Rename implements [disk].

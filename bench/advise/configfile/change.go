@@ -20,14 +20,10 @@ type Change struct {
 	Before, After []byte
 }
 
-// Prepare reads a file and applies the edits in memory. It writes nothing, except that it
-// first undoes what a process that was killed had written in part. The error names the file.
+// Prepare reads a file and applies the edits in memory. It writes nothing. The error names the file.
 func Prepare(path string, edits []Edit) (Change, error) {
 	format, err := FormatOf(path)
 	if err != nil {
-		return Change{}, err
-	}
-	if err := rewrite.Recover(path); err != nil {
 		return Change{}, err
 	}
 	f, err := input.OpenFile(path)
